@@ -1,0 +1,57 @@
+# evenorm's commands; `make help` lists them. All of them first install what is missing (as root on Debian), or say
+# what to install. The build itself is CMake's: see CMakeLists.txt, CMakePresets.json.
+
+WERROR ?= OFF
+CMAKE_ARGS ?=
+BENCH_SETUP ?= --no-torch
+
+CONFIGURE := cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DEVENORM_WERROR=$(WERROR)
+STAGES := tools/stages $(if $(filter ON 1 on,$(WERROR)),--werror)
+
+.PHONY: all setup-build setup-test demo test test-all unit contracts cli lint format mutants bench clean help
+.NOTPARALLEL:
+
+all: setup-build  ## build everything: build/evenorm, build/libevenorm.so, build/evenorm_tests
+	@$(CONFIGURE) $(CMAKE_ARGS) >/dev/null
+	@cmake --build build
+
+demo: setup-build  ## build, then normalise the activations of a real model and show how exact and how fast
+	@$(CONFIGURE) $(CMAKE_ARGS) >/dev/null
+	@cmake --build build --target evenorm_cli minilm_demo
+	@tools/demo.sh
+
+test: setup-test  ## build, then every stage with its time: unit tests, contracts, command line, lint, mutants
+	@$(STAGES) build unit contracts cli lint mutants
+
+test-all: setup-test  ## the same, with the slow tests, sanitizers, and evenorm installed and as a subproject
+	@$(STAGES) build unit contracts cli slow package sanitize lint mutants
+
+unit contracts cli: setup-test  ## build, then one stage of the tests
+	@$(STAGES) build $@
+
+lint: setup-test  ## clang-format, clang-tidy, the shared library's exported names (after a build)
+	@$(STAGES) build lint
+
+format: setup-test  ## format all sources in place
+	@tools/lint --fix
+
+mutants: setup-test  ## apply the mutations one by one (or those in NAMES) and expect red
+	@tools/mutants $(NAMES)
+
+bench: setup-build  ## fetch oneDNN into .bench/, then measure beside it; ARGS goes to the program
+	@tools/setup_bench.sh $(BENCH_SETUP)
+	@$(CONFIGURE) -DEVENORM_BUILD_BENCH=ON -DEVENORM_ONEDNN_DIR="$(CURDIR)/.bench/onednn" $(CMAKE_ARGS) >/dev/null
+	@cmake --build build --target evenorm_bench
+	@build/evenorm_bench $(ARGS)
+
+setup-build:
+	@tools/setup.sh build
+
+setup-test:
+	@tools/setup.sh test
+
+clean:  ## remove build/
+	@cmake -E rm -rf build
+
+help:  ## this list
+	@sed -n 's/^\([a-z -]*\):[^#]*##  *\(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-22s %s\n", $$1, $$2 }'

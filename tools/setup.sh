@@ -1,0 +1,69 @@
+#!/bin/sh
+# Installs the Debian packages that a task needs and that are missing. Does nothing, at once, when none is.
+# Usage: tools/setup.sh [build] [test]      build: library, command line, demo; test: that and tests, lint
+# Status: 0 all there; 2 something is missing and this user may not install it (the command to run is printed).
+set -eu
+
+# package | what shows that it is there: a command, or a header under an include directory
+build_needs='
+g++              c++
+cmake            cmake
+ninja-build      ninja
+libhwy-dev       hwy/highway.h
+libpthreadpool-dev pthreadpool.h
+libcli11-dev     CLI/CLI.hpp
+libfmt-dev       fmt/format.h
+nlohmann-json3-dev nlohmann/json.hpp
+libgtest-dev     gtest/gtest.h
+libgmock-dev     gmock/gmock.h
+'
+test_needs='
+python3          python3
+binutils         nm
+clang-format-14  clang-format-14
+clang-tidy-14    clang-tidy-14
+'
+
+needs=
+[ $# -gt 0 ] || set -- build test
+for group in "$@"; do
+  case $group in
+    build) needs="$needs$build_needs" ;;
+    test) needs="$needs$build_needs$test_needs" ;;
+    *) echo "tools/setup.sh: unknown group '$group' (build, test)" >&2; exit 1 ;;
+  esac
+done
+
+present() {
+  case $1 in
+    */* | *.h)
+      for dir in /usr/include /usr/local/include /usr/include/*-linux-gnu; do
+        [ -e "$dir/$1" ] && return 0
+      done
+      return 1 ;;
+    *) command -v "$1" >/dev/null 2>&1 ;;
+  esac
+}
+
+missing=$(echo "$needs" | while read -r package sign; do
+  [ -z "$package" ] || present "$sign" || printf ' %s' "$package"
+done)
+[ -n "$missing" ] || exit 0
+
+# The list holds package names only: it is meant to be split.
+# shellcheck disable=SC2086
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+  echo "Missing:$missing. As root, run:" >&2
+  echo "apt-get install --yes --no-install-recommends$missing"
+  exit 2
+fi
+
+echo "Installing:$missing"
+export DEBIAN_FRONTEND=noninteractive
+install() { apt-get install --yes --no-install-recommends --quiet -o=Dpkg::Use-Pty=0 $missing >"$log" 2>&1; }
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# A machine whose package lists are fresh needs no update; one that has none, or stale ones, does.
+if ! install; then
+  apt-get update --quiet >"$log" 2>&1 && install || { cat "$log" >&2; exit 1; }
+fi
