@@ -1,0 +1,210 @@
+// evenorm: layer norm and RMS norm on the CPU. The C++ API.
+//
+//   y = xhat * weight + bias,  xhat = (x - mean) / sqrt(var + eps)     layer norm
+//   y = xhat * weight + bias,  xhat = x / sqrt(mean(x^2) + eps)        RMS norm
+//
+// Shapes are in elements, strides too. Wrong arguments throw evenorm::Error before anything is written.
+// What accuracy and which bits are promised: docs/numerics.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "evenorm/version.hpp"
+
+#if defined(EVENORM_STATIC)
+#define EVENORM_API
+#else
+#define EVENORM_API __attribute__((visibility("default")))
+#endif
+
+namespace evenorm {
+
+// The one exception type: wrong arguments. what() names the argument, what it has and what it should have.
+class EVENORM_API Error : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
+
+// Storage of one bfloat16 (8 exponent bits, 7 fraction bits) and one IEEE binary16; bits only, no arithmetic.
+struct bfloat16 {
+  std::uint16_t bits;
+};
+struct float16 {
+  std::uint16_t bits;
+};
+
+enum class DType : std::uint8_t { f64, f32, bf16, f16 };
+
+EVENORM_API std::string_view name(DType dtype) noexcept;
+EVENORM_API std::size_t size_of(DType dtype) noexcept;  // bytes of one element
+
+namespace detail {
+template <class T>
+struct DTypeOf;
+template <>
+struct DTypeOf<double> : std::integral_constant<DType, DType::f64> {};
+template <>
+struct DTypeOf<float> : std::integral_constant<DType, DType::f32> {};
+template <>
+struct DTypeOf<bfloat16> : std::integral_constant<DType, DType::bf16> {};
+template <>
+struct DTypeOf<float16> : std::integral_constant<DType, DType::f16> {};
+}  // namespace detail
+
+template <class T>
+inline constexpr DType dtype_of = detail::DTypeOf<std::remove_cv_t<T>>::value;
+
+// A tensor in the caller's memory. Shape and strides are borrowed for the time of the call that takes the view.
+// strides: one per axis, in elements; empty means C-contiguous. data == nullptr means "absent" where that is allowed.
+// Types of parameters and statistics are free of those of x and y (statistics: f64 or f32).
+struct ConstTensor {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  std::span<const std::int64_t> shape{};
+  std::span<const std::int64_t> strides{};
+};
+
+struct Tensor {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  std::span<const std::int64_t> shape{};
+  std::span<const std::int64_t> strides{};
+};
+
+enum class Kind : std::uint8_t { layer, rms };
+
+// How work is shared out. parallel_for calls task(argument, i) once for each i in [0, tasks), in any order, on any
+// threads, and returns when all have returned. task does not throw. threads: how many can run at once, at least 1.
+struct Executor {
+  std::size_t threads = 1;
+  void* context = nullptr;
+  void (*parallel_for)(void* context, std::size_t tasks, void (*task)(void* argument, std::size_t i) noexcept,
+                       void* argument) = nullptr;
+};
+
+// The library's own pool, started at the first parallel use; `threads` tasks at most run at once; 0 means one per
+// processor of this process. In a child of fork() the work is done serially; the bits are the same by contract.
+EVENORM_API Executor pool_executor(std::size_t threads);
+
+// One forward pass. Over the trailing axes named by normalized_shape:
+//   x, y          shape (..., *normalized_shape), any two of the four types; y may be x (same address, type, strides)
+//   weight, bias  shape normalized_shape, contiguous; absent: 1 and 0. zero_centered: 1 + weight takes weight's place
+//   mean, rstd    shape of x's leading axes, contiguous, f64 or f32; written where present (RMS norm has no mean)
+//   eps           finite and >= 0
+// Arithmetic is f64 where any of x, y, weight, bias is, f32 otherwise; statistics are always accumulated wider.
+struct Forward {
+  Kind kind = Kind::layer;
+  ConstTensor x{};
+  Tensor y{};
+  std::span<const std::int64_t> normalized_shape{};
+  ConstTensor weight{};
+  ConstTensor bias{};
+  Tensor mean{};
+  Tensor rstd{};
+  double eps = 1e-5;
+  bool zero_centered = false;
+};
+
+// The addresses of one run of a plan; which of them are null must be as in the Forward that the plan was made from.
+struct Buffers {
+  const void* x = nullptr;
+  void* y = nullptr;
+  const void* weight = nullptr;
+  const void* bias = nullptr;
+  void* mean = nullptr;
+  void* rstd = nullptr;
+};
+
+// A validated forward pass: checked once, run as often as wanted, from several threads at once if their outputs differ.
+class EVENORM_API Plan {
+ public:
+  explicit Plan(const Forward& forward);  // throws Error
+  Plan(const Plan&);
+  Plan& operator=(const Plan&);
+  Plan(Plan&&) noexcept;
+  Plan& operator=(Plan&&) noexcept;
+  ~Plan();
+
+  void run() const;  // the addresses given at construction
+  void run(const Executor& executor) const;
+  void run(const Buffers& buffers) const;  // throws Error where buffers overlap
+  void run(const Buffers& buffers, const Executor& executor) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Validate and run once, without allocating; on the calling thread, or shared out over `executor`. Throws Error.
+EVENORM_API void run(const Forward& forward);
+EVENORM_API void run(const Forward& forward, const Executor& executor);
+
+// The plain form: x and y hold x.size() / cols contiguous rows of `cols` elements; weight and bias are empty or of
+// `cols` elements; mean and rstd are empty or one f64 per row. y may be x itself.
+template <class T>
+struct RowOptions {
+  std::span<const T> weight{};
+  std::span<const T> bias{};
+  double eps = 1e-5;
+  bool zero_centered = false;
+  std::span<double> mean{};
+  std::span<double> rstd{};
+  const Executor* executor = nullptr;
+};
+
+namespace detail {
+
+struct RowSpans {
+  Kind kind;
+  DType dtype;
+  const void* x;
+  std::size_t x_size;
+  void* y;
+  std::size_t y_size;
+  std::size_t cols;
+  std::span<const std::byte> weight, bias;  // in bytes
+  double eps;
+  bool zero_centered;
+  std::span<double> mean, rstd;
+  const Executor* executor;
+};
+EVENORM_API void run_rows(const RowSpans& rows);
+
+template <class T>
+void run_rows(Kind kind, std::span<const T> x, std::span<T> y, std::size_t cols, const RowOptions<T>& options) {
+  run_rows({kind, dtype_of<T>, x.data(), x.size(), y.data(), y.size(), cols, std::as_bytes(options.weight),
+            std::as_bytes(options.bias), options.eps, options.zero_centered, options.mean, options.rstd,
+            options.executor});
+}
+
+}  // namespace detail
+
+// T: double, float, evenorm::bfloat16 or evenorm::float16.
+template <class T>
+void layer_norm(std::span<const T> x, std::span<T> y, std::size_t cols,
+                const std::type_identity_t<RowOptions<T>>& options = {}) {
+  detail::run_rows<T>(Kind::layer, x, y, cols, options);
+}
+template <class T>
+void rms_norm(std::span<const T> x, std::span<T> y, std::size_t cols,
+              const std::type_identity_t<RowOptions<T>>& options = {}) {
+  detail::run_rows<T>(Kind::rms, x, y, cols, options);
+}
+
+// SIMD targets by name, best first: "avx3" (AVX-512), "avx2", "sse4", "neon", "portable".
+// The environment variable EVENORM_TARGET forces one; an unknown or unsupported name is an Error at first use.
+EVENORM_API std::vector<std::string> compiled_targets();
+EVENORM_API std::vector<std::string> supported_targets();  // those that this CPU can run
+EVENORM_API std::string target();                          // the one in use
+EVENORM_API std::string_view version() noexcept;           // "major.minor.patch"
+EVENORM_API int numerics_revision() noexcept;              // 0 while bits may still change between versions
+
+}  // namespace evenorm

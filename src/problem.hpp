@@ -1,0 +1,55 @@
+// One normalisation, described without templates: what every front end fills in, validate() checks and kernels run.
+// Plain data; owns nothing. Pointers are the caller's.
+#pragma once
+
+#include <cstddef>
+
+#include "evenorm/evenorm.hpp"
+
+namespace evenorm::internal {
+
+// Rows of `cols` elements. Element (r, c) lies at data + r * row_stride + c * size_of(dtype); row_stride is in bytes.
+template <class Pointer>
+struct Rows {
+  Pointer data = nullptr;
+  DType dtype = DType::f32;
+  std::ptrdiff_t row_stride = 0;
+};
+
+// One value per column (gamma, beta) or per row (mean, rstd), contiguous; absent where data is null.
+template <class Pointer>
+struct Vector {
+  Pointer data = nullptr;
+  DType dtype = DType::f32;
+};
+
+struct Problem {
+  Kind kind = Kind::layer;
+  std::size_t rows = 0;
+  std::size_t cols = 0;
+  Rows<const void*> x;
+  Rows<void*> y;
+  Vector<const void*> gamma;
+  Vector<const void*> beta;
+  Vector<void*> mean;
+  Vector<void*> rstd;
+  double eps = 1e-5;
+  bool zero_centered = false;
+  // Set by run_problem for what would not stay in the caches: write y past them, fetch x ahead. Neither affects a bit.
+  bool stream_y = false;
+  bool fetch_x = false;
+};
+
+inline constexpr std::size_t kDTypeCount = 4;
+constexpr std::size_t index_of(DType dtype) { return static_cast<std::size_t>(dtype); }
+constexpr std::size_t bytes_of(DType dtype) { return dtype == DType::f64 ? 8 : dtype == DType::f32 ? 4 : 2; }
+
+// The type of the element-wise arithmetic, f32 or f64: f64 where x, y, gamma or beta is.
+inline DType arithmetic_type(const Problem& p) {
+  const bool wide = p.x.dtype == DType::f64 || p.y.dtype == DType::f64 ||
+                    (p.gamma.data != nullptr && p.gamma.dtype == DType::f64) ||
+                    (p.beta.data != nullptr && p.beta.dtype == DType::f64);
+  return wide ? DType::f64 : DType::f32;
+}
+
+}  // namespace evenorm::internal
