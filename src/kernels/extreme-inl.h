@@ -1,0 +1,103 @@
+// Rows outside the safe range: scaled by a power of two, block by block, through the same reductions and the same map;
+// and rows that hold a NaN or an infinity. T is always the arithmetic's type here.
+// Included once per target.
+#if defined(EVENORM_KERNELS_EXTREME_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef EVENORM_KERNELS_EXTREME_INL_H_
+#undef EVENORM_KERNELS_EXTREME_INL_H_
+#else
+#define EVENORM_KERNELS_EXTREME_INL_H_
+#endif
+
+#include "kernels/apply-inl.h"
+#include "kernels/stages-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace evenorm::internal::HWY_NAMESPACE {
+
+template <class A, class Norm>
+class ExtremeRow {
+ public:
+  // scratch: kBlock elements each, for x and for y.
+  ExtremeRow(const Problem& p, A* x_scratch, A* y_scratch, Parameter<A, 1>& gamma, Parameter<A, 0>& beta)
+      : p_(p), blocks_(BlocksOf(p.cols)), source_(p, x_scratch), sink_(p, y_scratch), gamma_(gamma), beta_(beta) {}
+
+  void Run(size_t row) {
+    const A largest = LargestMagnitude(row);
+    if (!(largest <= std::numeric_limits<A>::max())) {
+      FillNan(row);
+    } else if (largest == A{0}) {
+      const double rstd = p_.eps > 0 ? 1 / std::sqrt(p_.eps) : 0;
+      Map(row, {{0, 0, rstd, false}, 0, rstd});
+    } else {
+      RunScaled(row, largest);
+    }
+  }
+
+ private:
+  void RunScaled(size_t row, A largest) {
+    constexpr int kMostNegative = 2 - std::numeric_limits<A>::max_exponent;
+    const int exponent = HWY_MAX(std::ilogb(largest), kMostNegative);
+    source_.SetScale(static_cast<A>(std::ldexp(1.0, -exponent)));
+    JoinTree<Norm, A> tree;
+    for (size_t block = 0; block < blocks_; ++block) {
+      const size_t n = BlockCols(p_.cols, block);
+      const A* x = source_.Block(row, block * kBlock, n);
+      tree.Push(BlockMomentsOf<Norm, A>(SumBlock<Norm, A>(x, n), x, n));
+    }
+    Map(row, FinishScaled<A>(tree.Finish(), exponent, p_.eps));
+  }
+
+  void Map(size_t row, const ScaledRow& scaled) {
+    StoreStatistic(p_.mean, row, scaled.mean);
+    StoreStatistic(p_.rstd, row, scaled.rstd);
+    const auto map = MapScalarsOf<A>(scaled.scalars);
+    for (size_t block = 0; block < blocks_; ++block) {
+      const size_t first = block * kBlock, n = BlockCols(p_.cols, block);
+      const A* x = source_.Block(row, first, n);
+      const A* gamma = gamma_.Block(first, n);
+      const A* beta = beta_.Block(first, n);
+      A* y = sink_.Block(row, first);
+      MapWhole(false, map, x, gamma, beta, n, y);
+      CanonicalizeNans(y, n);
+      sink_.Done(row, first, n);
+    }
+  }
+
+  // Infinity where an element is not finite.
+  A LargestMagnitude(size_t row) {
+    A largest = 0;
+    for (size_t block = 0; block < blocks_; ++block) {
+      const size_t n = BlockCols(p_.cols, block);
+      const A* x = source_.Block(row, block * kBlock, n);
+      for (size_t i = 0; i < n; ++i) {
+        const A magnitude = std::fabs(x[i]);
+        if (!(magnitude <= std::numeric_limits<A>::max())) return std::numeric_limits<A>::infinity();
+        largest = HWY_MAX(largest, magnitude);
+      }
+    }
+    return largest;
+  }
+
+  void FillNan(size_t row) {
+    StoreStatistic(p_.mean, row, std::numeric_limits<double>::quiet_NaN());
+    StoreStatistic(p_.rstd, row, std::numeric_limits<double>::quiet_NaN());
+    for (size_t block = 0; block < blocks_; ++block) {
+      const size_t first = block * kBlock, n = BlockCols(p_.cols, block);
+      A* y = sink_.Block(row, first);
+      for (size_t i = 0; i < n; ++i) y[i] = std::numeric_limits<A>::quiet_NaN();
+      sink_.Done(row, first, n);
+    }
+  }
+
+  const Problem& p_;
+  size_t blocks_;
+  Source<A> source_;
+  Sink<A> sink_;
+  Parameter<A, 1>& gamma_;
+  Parameter<A, 0>& beta_;
+};
+
+}  // namespace evenorm::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -1,0 +1,256 @@
+// The row function of the forward pass: source -> moments -> map -> sink, over a range of rows.
+// Rows go in groups. While a group is mapped, the next one is summed, by steps of a few columns in turn: loads and
+// stores stay in flight together, and chains of additions hide behind the map. That order affects no bit.
+// Included once per target.
+#if defined(EVENORM_KERNELS_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef EVENORM_KERNELS_FORWARD_INL_H_
+#undef EVENORM_KERNELS_FORWARD_INL_H_
+#else
+#define EVENORM_KERNELS_FORWARD_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+
+#include "kernels/extreme-inl.h"
+#include "kernels/fp_environment.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace evenorm::internal::HWY_NAMESPACE {
+
+// Columns mapped, then columns summed, and how far ahead of the sums x is fetched: docs/measured.md.
+inline constexpr size_t kStep = 128;
+inline constexpr size_t kFetchAhead = 6144;   // bytes
+inline constexpr size_t kGroupBytes = 24576;  // of x, for rows whose statistics are finished together
+static_assert(kBlock % kStep == 0 && kStep % kMapStep == 0 && kStep % kLanes == 0);
+
+template <class T, class Norm>
+class ForwardRows {
+ public:
+  using A = Arithmetic<T>;
+
+  explicit ForwardRows(const Problem& p)
+      : p_(p),
+        sum_source_(p, scratch_[0]),
+        map_source_(p, scratch_[1]),
+        sink_(p, scratch_[2]),
+        gamma_(p.gamma, p.zero_centered, p.cols),
+        beta_(p.beta, false, p.cols),
+        finite_parameters_(gamma_.IsFinite() && beta_.IsFinite()),
+        stream_(p.stream_y && finite_parameters_ && !sink_.IsStaged()),
+        fetch_(p.fetch_x && !sum_source_.IsStaged()) {}
+
+  HWY_INLINE void Run(size_t first, size_t count) {
+    if (p_.cols <= kBlock) {
+      RunShortRows(first, count);
+    } else {
+      RunLongRows(first, count);
+    }
+    if (stream_) hwy::FlushStream();
+  }
+
+  HWY_INLINE void MapBlocks(size_t row, const RowScalars& scalars, size_t first, size_t count) {
+    const auto map = MapScalarsOf<A>(scalars);
+    for (size_t block = first; block < first + count; ++block) Map(BlockOf(row, block), map);
+    if (stream_) hwy::FlushStream();
+  }
+
+ private:
+  using Statistics = GroupStatistics<A>;
+
+  // One block of one row, ready for the map.
+  struct MapBlock {
+    size_t row, first, n;
+    const T* x;
+    const A* gamma;
+    const A* beta;
+    T* y;
+  };
+
+  HWY_INLINE MapBlock BlockOf(size_t row, size_t block) {
+    const size_t first = block * kBlock, n = BlockCols(p_.cols, block);
+    return BlockOf(row, first, n, gamma_.Block(first, n), beta_.Block(first, n));
+  }
+  HWY_INLINE MapBlock BlockOf(size_t row, size_t first, size_t n, const A* gamma, const A* beta) {
+    return {row, first, n, map_source_.Block(row, first, n), gamma, beta, sink_.Block(row, first)};
+  }
+
+  // Rows of one block, in groups. While a group is mapped, the next but one is summed; the next one's statistics are
+  // finished in between, when their sums have left the store buffer and their divisions can hide behind the map.
+  HWY_INLINE void RunShortRows(size_t first, size_t count) {
+    const size_t at_once = HWY_MAX(size_t{2}, HWY_MIN(kMaxGroup, kGroupBytes / (p_.cols * sizeof(T))));
+    const size_t end = first + count;
+    const auto rows_from = [=](size_t row) { return row < end ? HWY_MIN(at_once, end - row) : 0; };
+    const A* gamma = gamma_.Block(0, p_.cols);
+    const A* beta = beta_.Block(0, p_.cols);
+    Statistics groups[3];
+    SumShortRows(groups[0], first, 0, rows_from(first));
+    FinishShortRows(groups[0], first, rows_from(first));
+    SumShortRows(groups[1], first + at_once, 0, rows_from(first + at_once));
+    for (size_t row = first, turn = 0; row < end; row += at_once, ++turn) {
+      const Statistics& g = groups[turn % 3];
+      Statistics& next = groups[(turn + 1) % 3];
+      Statistics& later = groups[(turn + 2) % 3];
+      const size_t rows = rows_from(row), later_row = row + 2 * at_once, later_rows = rows_from(later_row);
+      FinishShortRows(next, row + at_once, rows_from(row + at_once));
+      const bool fuse = p_.cols > kStep && !g.AnyExtreme(rows);
+      const size_t fused = fuse ? later_rows : 0;
+      for (size_t i = 0; i < fused; ++i) {
+        const MapBlock b = BlockOf(row + i, 0, p_.cols, gamma, beta);
+        size_t mapped = 0;
+        const T* later_x = sum_source_.Block(later_row + i, 0, p_.cols);
+        later.SetSums(i, MapAndSum<false>(b, g.Map(i), later_x, mapped));
+        Map(b, g.Map(i), mapped);
+      }
+      SumShortRows(later, later_row, fused, later_rows);
+      for (size_t i = fused; i < rows; ++i) {
+        if (HWY_UNLIKELY(g.IsExtreme(i))) {
+          RunExtreme(row + i);
+        } else {
+          Map(BlockOf(row + i, 0, p_.cols, gamma, beta), g.Map(i));
+        }
+      }
+    }
+  }
+
+  HWY_INLINE void SumShortRows(Statistics& g, size_t first_row, size_t from, size_t to) {
+    for (size_t i = from; i < to; ++i) {
+      const T* x = sum_source_.Block(first_row + i, 0, p_.cols);
+      if (fetch_) Fetch(x, p_.cols);
+      g.SetSums(i, SumBlock<Norm, A>(x, p_.cols));
+    }
+  }
+
+  HWY_INLINE void FinishShortRows(Statistics& g, size_t first_row, size_t rows) {
+    if (rows == 0) return;
+    if (HWY_UNLIKELY(g.template MomentsFromGroupSums<Norm>(rows, p_.cols))) LookAgain(g, first_row, rows);
+    Finish(g, first_row, rows);
+  }
+
+  HWY_NOINLINE void LookAgain(Statistics& g, size_t first_row, size_t rows) {
+    const DScalar d;
+    for (size_t i = 0; i < rows; ++i) {
+      if (!g.NeedsSecondLook(i)) continue;
+      const RowScalars row = g.Row(i);
+      const auto k = Wide<A, DScalar>::From(d, hn::Set(d, row.mean_hi), hn::Set(d, row.mean_lo));
+      g.Set(i, MomentsAbout<A>(sum_source_.Block(first_row + i, 0, p_.cols), p_.cols, k));
+    }
+  }
+
+  // Rows of several blocks, one at a time.
+  HWY_INLINE void RunLongRows(size_t first, size_t count) {
+    const size_t blocks = BlocksOf(p_.cols);
+    Statistics groups[2];
+    JoinTree<Norm, A> tree;
+    for (size_t block = 0; count != 0 && block < blocks; ++block) SumLongBlock(tree, first, block);
+    if (count != 0) FinishLongRow(groups[0], tree, first);
+    for (size_t turn = 0; turn < count; ++turn) {
+      const Statistics& g = groups[turn % 2];
+      const size_t row = first + turn;
+      const bool has_next = turn + 1 < count, extreme = g.IsExtreme(0);
+      for (size_t block = 0; block < blocks; ++block) {
+        const MapBlock b = BlockOf(row, block);
+        size_t mapped = 0;
+        if (has_next) {
+          const T* next_x = sum_source_.Block(row + 1, b.first, b.n);
+          const auto sums = extreme ? SumBlock<Norm, A>(next_x, b.n) : MapAndSum<true>(b, g.Map(0), next_x, mapped);
+          tree.Push(BlockMomentsOf<Norm, A>(sums, next_x, b.n));
+          if (block + 1 == blocks) FinishLongRow(groups[(turn + 1) % 2], tree, row + 1);
+        }
+        if (!extreme) Map(b, g.Map(0), mapped);
+      }
+      if (HWY_UNLIKELY(extreme)) RunExtreme(row);
+    }
+  }
+
+  HWY_INLINE void SumLongBlock(JoinTree<Norm, A>& tree, size_t row, size_t block) {
+    const size_t n = BlockCols(p_.cols, block);
+    const T* x = sum_source_.Block(row, block * kBlock, n);
+    tree.Push(BlockMomentsOf<Norm, A>(SumBlock<Norm, A>(x, n), x, n));
+  }
+
+  HWY_INLINE void FinishLongRow(Statistics& g, JoinTree<Norm, A>& tree, size_t row) {
+    g.Set(0, tree.Finish());
+    tree.Clear();
+    Finish(g, row, 1);
+  }
+
+  HWY_INLINE void Finish(Statistics& g, size_t first_row, size_t rows) {
+    g.Finish(rows, p_.cols, p_.eps);
+    if (p_.mean.data == nullptr && p_.rstd.data == nullptr) return;
+    for (size_t i = 0; i < rows; ++i) {
+      StoreStatistic(p_.mean, first_row + i, g.Mean(i));
+      StoreStatistic(p_.rstd, first_row + i, g.Rstd(i));
+    }
+  }
+
+  HWY_INLINE bool CanStream(const T* y) const {
+    return stream_ && reinterpret_cast<uintptr_t>(y) % sizeof(hn::Vec<DF32>) == 0;
+  }
+
+  // Maps b from column `from` on, a multiple of kStep.
+  HWY_INLINE void Map(const MapBlock& b, const MapScalars<A>& map, size_t from = 0) {
+    MapWhole(CanStream(b.y), map, b.x + from, b.gamma + from, b.beta + from, b.n - from, b.y + from);
+    if (HWY_UNLIKELY(!finite_parameters_)) CanonicalizeNans(b.y, b.n);
+    sink_.Done(b.row, b.first, b.n);
+  }
+
+  // Sums as many columns of next_x as b has, and maps b but for what makes no whole step, in turn: the caller maps the
+  // rest with Map(). kLeaveStep: leaves at least one column, for a map that hides the finishing of these sums.
+  template <bool kLeaveStep>
+  HWY_INLINE BlockSums<A> MapAndSum(const MapBlock& b, const MapScalars<A>& map, const T* next_x, size_t& mapped) {
+    const AboutZero<Norm, A> about_zero;
+    const bool stream = CanStream(b.y);
+    mapped = (kLeaveStep ? b.n - 1 : b.n) / kStep * kStep;
+    LaneSums<A, T> sums;
+    sums.Clear();
+    for (size_t c = 0; c < mapped; c += kStep) {
+      if (stream) {
+        MapColumns<true>(map, b.x, b.gamma, b.beta, c, c + kStep, b.y);
+      } else {
+        MapColumns<false>(map, b.x, b.gamma, b.beta, c, c + kStep, b.y);
+      }
+      if (fetch_) Fetch(next_x + c, kStep);
+      sums.Add(next_x, c, c + kStep, about_zero);
+    }
+    if (fetch_) Fetch(next_x + mapped, b.n - mapped);
+    sums.Add(next_x, mapped, b.n / kLanes * kLanes, about_zero);
+    sums.AddTail(next_x, b.n, about_zero);
+    return sums.Join();
+  }
+
+  // What lies kFetchAhead behind n columns of x; past the end of the tensor it fetches nothing and does no harm.
+  HWY_INLINE void Fetch(const T* x, size_t n) const {
+    const auto ahead = reinterpret_cast<uintptr_t>(x) + kFetchAhead;
+    for (size_t line = 0; line < n * sizeof(T); line += 64) hwy::Prefetch(reinterpret_cast<const T*>(ahead + line));
+  }
+
+  HWY_NOINLINE void RunExtreme(size_t row) {
+    ExtremeRow<A, Norm>(p_, scratch_[1], scratch_[2], gamma_, beta_).Run(row);
+  }
+
+  const Problem& p_;
+  HWY_ALIGN A scratch_[3][kBlock];
+  Source<T> sum_source_, map_source_;
+  Sink<T> sink_;
+  Parameter<A, 1> gamma_;
+  Parameter<A, 0> beta_;
+  bool finite_parameters_;
+  bool stream_;
+  bool fetch_;
+};
+
+template <class T, class Norm>
+HWY_NOINLINE void RunRows(const Problem& p, size_t first, size_t count) {
+  ForwardRows<T, Norm>(p).Run(first, count);
+}
+
+template <class T>
+HWY_ATTR void Forward(const Problem& p, size_t first, size_t count) noexcept {
+  const FpEnvironment environment;
+  p.kind == Kind::layer ? RunRows<T, LayerNorm>(p, first, count) : RunRows<T, RmsNorm>(p, first, count);
+}
+
+}  // namespace evenorm::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -1,0 +1,73 @@
+// The forward pass of one long row in parts, for sharing its blocks out: moments of runs of blocks, their join, the
+// map. Included once per target.
+#if defined(EVENORM_KERNELS_LONG_ROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef EVENORM_KERNELS_LONG_ROW_INL_H_
+#undef EVENORM_KERNELS_LONG_ROW_INL_H_
+#else
+#define EVENORM_KERNELS_LONG_ROW_INL_H_
+#endif
+
+#include "kernels/forward-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace evenorm::internal::HWY_NAMESPACE {
+
+template <class T, class Norm>
+HWY_NOINLINE void MomentsOfBlocks(const Problem& p, size_t row, size_t first, size_t count, Moments* moments) {
+  using A = Arithmetic<T>;
+  HWY_ALIGN A scratch[kBlock];
+  Source<T> source(p, scratch);
+  JoinTree<Norm, A> tree;
+  for (size_t block = first; block < first + count; ++block) {
+    const size_t n = BlockCols(p.cols, block);
+    const T* x = source.Block(row, block * kBlock, n);
+    tree.Push(BlockMomentsOf<Norm, A>(SumBlock<Norm, A>(x, n), x, n));
+  }
+  StoreMoments(tree.Finish(), moments);
+}
+
+template <class T>
+HWY_ATTR void BlockMoments(const Problem& p, size_t row, size_t first, size_t count, Moments* moments) noexcept {
+  const FpEnvironment environment;
+  p.kind == Kind::layer ? MomentsOfBlocks<T, LayerNorm>(p, row, first, count, moments)
+                        : MomentsOfBlocks<T, RmsNorm>(p, row, first, count, moments);
+}
+
+template <class T, class Norm>
+HWY_NOINLINE RowScalars JoinParts(const Problem& p, size_t row, const Moments* parts, size_t count) {
+  using A = Arithmetic<T>;
+  JoinTree<Norm, A> tree;
+  for (size_t i = 0; i < count; ++i) tree.Push(LoadMoments<A>(parts[i]));
+  GroupStatistics<A> group;
+  group.Set(0, tree.Finish());
+  group.Finish(1, p.cols, p.eps);
+  const RowScalars scalars = group.Row(0);
+  if (!scalars.extreme) {
+    StoreStatistic(p.mean, row, scalars.mean_hi);
+    StoreStatistic(p.rstd, row, scalars.rstd);
+  }
+  return scalars;
+}
+
+template <class T>
+HWY_ATTR void FinishRow(const Problem& p, size_t row, const Moments* parts, size_t count, RowScalars* out) noexcept {
+  const FpEnvironment environment;
+  *out = p.kind == Kind::layer ? JoinParts<T, LayerNorm>(p, row, parts, count)
+                               : JoinParts<T, RmsNorm>(p, row, parts, count);
+}
+
+template <class T>
+HWY_NOINLINE void MapRange(const Problem& p, size_t row, const RowScalars& scalars, size_t first, size_t count) {
+  ForwardRows<T, LayerNorm>(p).MapBlocks(row, scalars, first, count);  // the map is the same for both norms
+}
+
+template <class T>
+HWY_ATTR void MapBlocks(const Problem& p, size_t row, const RowScalars& scalars, size_t first, size_t count) noexcept {
+  const FpEnvironment environment;
+  MapRange<T>(p, row, scalars, first, count);
+}
+
+}  // namespace evenorm::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

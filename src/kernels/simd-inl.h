@@ -1,0 +1,243 @@
+// What Highway leaves open, settled so that every target gives the same bits: fused multiply-add, and loads and
+// stores of the four storage types. Knows nothing of rows.
+// Included once per target.
+#if defined(EVENORM_KERNELS_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef EVENORM_KERNELS_SIMD_INL_H_
+#undef EVENORM_KERNELS_SIMD_INL_H_
+#else
+#define EVENORM_KERNELS_SIMD_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cmath>
+#include <type_traits>
+
+#include "evenorm/evenorm.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace evenorm::internal::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF64 = hn::ScalableTag<double>;
+using DF32 = hn::ScalableTag<float>;
+
+// The arithmetic of a storage type.
+template <class T>
+using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+// a * b + c, rounded once, on every target.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Fma(D d, V a, V b, V c) {
+#if HWY_NATIVE_FMA
+  (void)d;
+  return hn::MulAdd(a, b, c);
+#else
+  using T = hn::TFromD<D>;
+  HWY_ALIGN T as[hn::MaxLanes(d)];
+  HWY_ALIGN T bs[hn::MaxLanes(d)];
+  HWY_ALIGN T cs[hn::MaxLanes(d)];
+  hn::Store(a, d, as);
+  hn::Store(b, d, bs);
+  hn::Store(c, d, cs);
+  for (size_t i = 0; i < hn::Lanes(d); ++i) cs[i] = std::fma(as[i], bs[i], cs[i]);
+  return hn::Load(d, cs);
+#endif
+}
+
+// F16C and AArch64 convert binary16 exactly and round to nearest even whatever the flush modes; Highway's emulation
+// for the other targets truncates and knows no infinities, so they take the integer path below.
+inline constexpr bool kHardwareF16 = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON;
+
+template <class DU32>
+HWY_INLINE hn::Vec<hn::RebindToFloat<DU32>> F32FromF16Bits(DU32 du, hn::Vec<DU32> half) {
+  const hn::RebindToFloat<DU32> df;
+  const auto magnitude = hn::ShiftLeft<13>(hn::And(half, hn::Set(du, 0x7FFFu)));
+  const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(du, 0x8000u)));
+  // Rebiasing by a multiplication makes binary16's subnormals normal, exactly.
+  const auto scaled = hn::BitCast(du, hn::Mul(hn::BitCast(df, magnitude), hn::Set(df, 0x1p112f)));
+  const auto special = hn::Or(magnitude, hn::Set(du, 0x7F800000u));
+  const hn::RebindToSigned<DU32> di;
+  const auto is_special =
+      hn::RebindMask(du, hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, static_cast<int32_t>(0x0F7FFFFF))));
+  return hn::BitCast(df, hn::Or(hn::IfThenElse(is_special, special, scaled), sign));
+}
+
+// To nearest even; NaN becomes 0x7E00.
+template <class DU32>
+HWY_INLINE hn::Vec<DU32> F16BitsFromF32(DU32 du, hn::Vec<hn::RebindToFloat<DU32>> v) {
+  const hn::RebindToFloat<DU32> df;
+  const hn::RebindToSigned<DU32> di;
+  const auto bits = hn::BitCast(du, v);
+  const auto magnitude = hn::And(bits, hn::Set(du, 0x7FFFFFFFu));
+  const auto sign = hn::ShiftRight<16>(hn::And(bits, hn::Set(du, 0x80000000u)));
+  const auto greater = [&](hn::Vec<DU32> a, uint32_t b) {
+    return hn::RebindMask(du, hn::Gt(hn::BitCast(di, a), hn::Set(di, static_cast<int32_t>(b))));
+  };
+  const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
+  const auto rounded = hn::Add(hn::Add(magnitude, hn::Set(du, 0xFFFu)), odd);
+  const auto normal = hn::ShiftRight<13>(hn::Sub(rounded, hn::Set(du, 112u << 23)));
+  // Adding 0.5 puts binary16's subnormal quantum at the last place of an f32.
+  const auto shifted = hn::Add(hn::BitCast(df, magnitude), hn::Set(df, 0.5f));
+  const auto subnormal = hn::Sub(hn::BitCast(du, shifted), hn::Set(du, 0x3F000000u));
+  auto result = hn::IfThenElse(greater(magnitude, 0x387FFFFFu), normal, subnormal);
+  result = hn::IfThenElse(greater(magnitude, 0x477FEFFFu), hn::Set(du, 0x7C00u), result);
+  result = hn::Or(result, sign);
+  return hn::IfThenElse(greater(magnitude, 0x7F800000u), hn::Set(du, 0x7E00u), result);
+}
+
+// To nearest even; the low half is left over. A NaN must be the canonical one, 0x7FC00000: another could round to
+// infinity.
+template <class DU32>
+HWY_INLINE hn::Vec<DU32> BF16InHighHalf(DU32 du, hn::Vec<hn::RebindToFloat<DU32>> v) {
+  const auto bits = hn::BitCast(du, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  return hn::Add(hn::Add(bits, hn::Set(du, 0x7FFFu)), odd);
+}
+
+// Lanes(df) elements at p, exactly, as f32.
+template <class DF>
+HWY_INLINE hn::Vec<DF> LoadF32(DF df, const float* p) {
+  return hn::LoadU(df, p);
+}
+template <class DF>
+HWY_INLINE hn::Vec<DF> LoadF32(DF df, const bfloat16* p) {
+  const hn::RebindToUnsigned<DF> du;
+  const hn::Rebind<uint16_t, DF> du16;
+  const auto bits = hn::LoadU(du16, reinterpret_cast<const uint16_t*>(p));
+  return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
+}
+template <class DF>
+HWY_INLINE hn::Vec<DF> LoadF32(DF df, const float16* p) {
+  if constexpr (kHardwareF16) {
+    const hn::Rebind<hwy::float16_t, DF> df16;
+    return hn::PromoteTo(df, hn::LoadU(df16, reinterpret_cast<const hwy::float16_t*>(p)));
+  } else {
+    const hn::RebindToUnsigned<DF> du;
+    const hn::Rebind<uint16_t, DF> du16;
+    return F32FromF16Bits(du, hn::PromoteTo(du, hn::LoadU(du16, reinterpret_cast<const uint16_t*>(p))));
+  }
+}
+
+// The low halves of Lanes(du) 32-bit words to p.
+template <class DU32>
+HWY_INLINE void StoreLow16(hn::Vec<DU32> bits, DU32 du, uint16_t* p) {
+  const hn::RebindToSigned<DU32> di;
+  const hn::Rebind<uint16_t, DU32> du16;
+  (void)du;
+  hn::StoreU(hn::DemoteTo(du16, hn::BitCast(di, bits)), du16, p);
+}
+
+// Lanes(df) elements to p, rounded once.
+template <class DF>
+HWY_INLINE void StoreF32(hn::Vec<DF> v, DF df, float* p) {
+  hn::StoreU(v, df, p);
+}
+template <class DF>
+HWY_INLINE void StoreF32(hn::Vec<DF> v, DF, bfloat16* p) {
+  const hn::RebindToUnsigned<DF> du;
+  StoreLow16(hn::ShiftRight<16>(BF16InHighHalf(du, v)), du, reinterpret_cast<uint16_t*>(p));
+}
+template <class DF>
+HWY_INLINE void StoreF32(hn::Vec<DF> v, DF, float16* p) {
+  if constexpr (kHardwareF16) {
+    const hn::Rebind<hwy::float16_t, DF> df16;
+    hn::StoreU(hn::DemoteTo(df16, v), df16, reinterpret_cast<hwy::float16_t*>(p));
+  } else {
+    const hn::RebindToUnsigned<DF> du;
+    StoreLow16(F16BitsFromF32(du, v), du, reinterpret_cast<uint16_t*>(p));
+  }
+}
+
+// Rounded once; beyond f32's range to infinity, where Highway's portable target clamps.
+template <class DF, class D64 = hn::Rebind<double, DF>>
+HWY_INLINE hn::Vec<DF> NarrowToF32(DF df, hn::Vec<D64> v) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(df, static_cast<float>(hn::GetLane(v)));
+#else
+  return hn::DemoteTo(df, v);
+#endif
+}
+
+// Lanes(d) elements at p, exactly, as f64.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadF64(D d, const double* p) {
+  return hn::LoadU(d, p);
+}
+template <class D, class T>
+HWY_INLINE hn::Vec<D> LoadF64(D d, const T* p) {
+  return hn::PromoteTo(d, LoadF32(hn::Rebind<float, D>(), p));
+}
+
+// Of 2 * Lanes(d) elements at p those with an even (odd) number, exactly, as f64.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadEvenF64(D d, const bfloat16* p) {
+  const hn::Rebind<float, D> df;
+  const hn::RebindToUnsigned<decltype(df)> du;
+  const auto words = hn::LoadU(du, reinterpret_cast<const uint32_t*>(p));
+  return hn::PromoteTo(d, hn::BitCast(df, hn::ShiftLeft<16>(words)));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> LoadOddF64(D d, const bfloat16* p) {
+  const hn::Rebind<float, D> df;
+  const hn::RebindToUnsigned<decltype(df)> du;
+  const auto words = hn::LoadU(du, reinterpret_cast<const uint32_t*>(p));
+  return hn::PromoteTo(d, hn::BitCast(df, hn::And(words, hn::Set(du, 0xFFFF0000u))));
+}
+
+// The same, in the arithmetic of the storage type.
+template <class D, class T>
+HWY_INLINE hn::Vec<D> LoadArithmetic(D d, const T* p) {
+  if constexpr (std::is_same_v<T, double>) {
+    return hn::LoadU(d, p);
+  } else {
+    return LoadF32(d, p);
+  }
+}
+template <class D, class T>
+HWY_INLINE void StoreArithmetic(hn::Vec<D> v, D d, T* p) {
+  if constexpr (std::is_same_v<T, double>) {
+    hn::StoreU(v, d, p);
+  } else {
+    StoreF32(v, d, p);
+  }
+}
+
+template <bool kStream, class V, class D>
+HWY_INLINE void StoreWhole(V v, D d, hn::TFromD<D>* p) {
+  if constexpr (kStream) {
+    hn::Stream(v, d, p);
+  } else {
+    hn::StoreU(v, d, p);
+  }
+}
+
+// Two vectors to consecutive places. kStream: past the caches; p is then aligned to a whole vector.
+template <bool kStream, class D, class T, class V = hn::Vec<D>>
+HWY_INLINE void StorePair(V a, V b, D d, T* p) {
+  if constexpr (sizeof(T) == sizeof(hn::TFromD<D>)) {
+    StoreWhole<kStream>(a, d, p);
+    StoreWhole<kStream>(b, d, p + hn::Lanes(d));
+  } else {
+#if HWY_TARGET == HWY_SCALAR
+    StoreF32(a, d, p);
+    StoreF32(b, d, p + 1);
+#else
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      const hn::RebindToUnsigned<D> du;
+      const hn::Repartition<uint16_t, D> du16;
+      const auto low = hn::BitCast(du16, BF16InHighHalf(du, a)), high = hn::BitCast(du16, BF16InHighHalf(du, b));
+      StoreWhole<kStream>(hn::ConcatOdd(du16, high, low), du16, reinterpret_cast<uint16_t*>(p));
+    } else {
+      StoreF32(a, d, p);
+      StoreF32(b, d, p + hn::Lanes(d));
+    }
+#endif
+  }
+}
+
+}  // namespace evenorm::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -1,0 +1,192 @@
+// From a row's moments to what the map needs: variance, rstd, and whether the row is within the safe range.
+// Included once per target.
+#if defined(EVENORM_KERNELS_STATISTICS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef EVENORM_KERNELS_STATISTICS_INL_H_
+#undef EVENORM_KERNELS_STATISTICS_INL_H_
+#else
+#define EVENORM_KERNELS_STATISTICS_INL_H_
+#endif
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/moments-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace evenorm::internal::HWY_NAMESPACE {
+
+inline size_t BlocksOf(size_t cols) { return (cols + kBlock - 1) / kBlock; }
+inline size_t BlockCols(size_t cols, size_t block) { return HWY_MIN(kBlock, cols - block * kBlock); }
+
+inline void StoreStatistic(const Vector<void*>& to, size_t row, double value) {
+  if (to.data == nullptr) return;
+  if (value != value) value = std::numeric_limits<double>::quiet_NaN();
+  if (to.dtype == DType::f64) {
+    static_cast<double*>(to.data)[row] = value;
+  } else {
+    static_cast<float*>(to.data)[row] = static_cast<float>(value);
+  }
+}
+
+inline constexpr size_t kMaxGroup = 8;  // rows whose statistics are finished together
+
+// 1 / sqrt(var + eps), and 0 where that is 1 / 0.
+template <class D, class W>
+HWY_INLINE hn::Vec<D> RstdOf(D d, W var, hn::Vec<D> eps) {
+  const W shifted = Add(d, var, W::From(d, eps, hn::Zero(d)));
+  return hn::IfThenElse(hn::Gt(shifted.hi, hn::Zero(d)), ReciprocalSqrt(d, shifted), hn::Zero(d));
+}
+
+// A row's scalars in the arithmetic's type: what the map multiplies and subtracts.
+template <class A>
+struct MapScalars {
+  A mean_hi, mean_lo, rstd;
+};
+
+// mean_hi + mean_lo and rstd, rounded to the arithmetic's type; mean_lo to what mean_hi leaves.
+template <class A, class D, class V = hn::Vec<D>>
+HWY_INLINE void StoreMapScalars(D d, V mean_hi, V mean_lo, V rstd, A* hi, A* lo, A* scale) {
+  if constexpr (std::is_same_v<A, double>) {
+    hn::StoreU(mean_hi, d, hi);
+    hn::StoreU(mean_lo, d, lo);
+    hn::StoreU(rstd, d, scale);
+  } else {
+    const hn::Rebind<float, D> df;
+    const auto rounded = NarrowToF32(df, mean_hi);
+    hn::StoreU(rounded, df, hi);
+    hn::StoreU(NarrowToF32(df, hn::Sub(mean_hi, hn::PromoteTo(d, rounded))), df, lo);
+    // A constant row's rstd may be out of f32's range where eps is tiny; its x - mean is 0.
+    const auto largest = hn::Set(d, static_cast<double>(std::numeric_limits<float>::max()));
+    hn::StoreU(NarrowToF32(df, hn::Min(rstd, largest)), df, scale);
+  }
+}
+
+template <class A>
+HWY_INLINE MapScalars<A> MapScalarsOf(const RowScalars& row) {
+  const DScalar d;
+  MapScalars<A> map;
+  StoreMapScalars<A>(d, hn::Set(d, row.mean_hi), hn::Set(d, row.mean_lo), hn::Set(d, row.rstd), &map.mean_hi,
+                     &map.mean_lo, &map.rstd);
+  return map;
+}
+
+// Up to kMaxGroup rows side by side: their moments, and what becomes of them.
+template <class A>
+class GroupStatistics {
+ public:
+  HWY_INLINE void Set(size_t row, const WideMoments<A>& m) { Put(row, m.mean, m.m2); }
+  // A row of one block: MomentsFromGroupSums() makes moments of all rows' sums.
+  HWY_INLINE void SetSums(size_t row, const BlockSums<A>& sums) { Put(row, sums.s, sums.q); }
+
+  // Rows of one block of `cols` columns. True where a row needs the second look; NeedsSecondLook() tells which.
+  template <class Norm>
+  HWY_INLINE bool MomentsFromGroupSums(size_t rows, size_t cols) {
+    if constexpr (!Norm::kCentred) return false;
+    const D d;
+    bool any = false;
+    for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
+      const auto q = W::From(d, hn::Load(d, m2_hi_ + i), hn::Load(d, m2_lo_ + i));
+      const auto sums = WideSums<W>{W::From(d, hn::Load(d, mean_hi_ + i), hn::Load(d, mean_lo_ + i)), q};
+      const auto moments = MomentsFromSums(d, sums, cols);
+      Store(i, moments.mean, moments.m2);
+      const auto second_look = SecondLook<A>(d, moments.m2, q);
+      hn::Store(hn::IfThenElseZero(second_look, hn::Set(d, 1.0)), d, flag_ + i);
+      any = any || !hn::AllFalse(d, second_look);
+    }
+    return any;
+  }
+  HWY_INLINE bool NeedsSecondLook(size_t row) const { return flag_[row] != 0; }
+
+  // rstd and the map's scalars of `rows` rows of `cols` columns.
+  HWY_INLINE void Finish(size_t rows, size_t cols, double eps) {
+    const D d;
+    const auto count = hn::Set(d, static_cast<double>(cols));
+    for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
+      const auto mean = hn::Load(d, mean_hi_ + i), mean_lo = hn::Load(d, mean_lo_ + i);
+      const auto m2 = W::From(d, hn::Load(d, m2_hi_ + i), hn::Load(d, m2_lo_ + i));
+      const auto var = Divide(d, m2, count);
+      const auto rstd = RstdOf(d, var, hn::Set(d, eps));
+      hn::Store(rstd, d, rstd_ + i);
+      StoreMapScalars<A>(d, mean, mean_lo, rstd, map_mean_hi_ + i, map_mean_lo_ + i, map_rstd_ + i);
+      const auto mean_square = hn::Add(hn::Mul(mean, mean), var.hi);
+      hn::Store(hn::IfThenZeroElse(InRange(mean_square), hn::Set(d, 1.0)), d, flag_ + i);
+    }
+  }
+
+  HWY_INLINE bool IsExtreme(size_t row) const { return flag_[row] != 0; }
+  HWY_INLINE bool AnyExtreme(size_t rows) const {
+    double any = 0;
+    for (size_t i = 0; i < rows; ++i) any += flag_[i];
+    return any != 0;
+  }
+  HWY_INLINE MapScalars<A> Map(size_t row) const { return {map_mean_hi_[row], map_mean_lo_[row], map_rstd_[row]}; }
+  double Mean(size_t row) const { return mean_hi_[row]; }
+  double Rstd(size_t row) const { return rstd_[row]; }
+  RowScalars Row(size_t row) const { return {mean_hi_[row], mean_lo_[row], rstd_[row], IsExtreme(row)}; }
+
+ private:
+  using D = hn::CappedTag<double, kMaxGroup>;
+  using W = Wide<A, D>;
+
+  HWY_INLINE void Put(size_t row, Wide<A, DScalar> a, Wide<A, DScalar> b) {
+    const DScalar d;
+    mean_hi_[row] = hn::GetLane(a.hi);
+    mean_lo_[row] = hn::GetLane(a.Low(d));
+    m2_hi_[row] = hn::GetLane(b.hi);
+    m2_lo_[row] = hn::GetLane(b.Low(d));
+  }
+  HWY_INLINE void Store(size_t i, W mean, W m2) {
+    const D d;
+    hn::Store(mean.hi, d, mean_hi_ + i);
+    hn::Store(mean.Low(d), d, mean_lo_ + i);
+    hn::Store(m2.hi, d, m2_hi_ + i);
+    hn::Store(m2.Low(d), d, m2_lo_ + i);
+  }
+
+  static HWY_INLINE auto InRange(hn::Vec<D> mean_square) {
+    const D d;
+    constexpr bool kWide = std::is_same_v<A, double>;
+    constexpr SafeRange kSafe = kWide ? kSafeF64 : kSafeF32;
+    auto in_range = hn::And(hn::Ge(mean_square, hn::Set(d, kSafe.low)), hn::Le(mean_square, hn::Set(d, kSafe.high)));
+    // Squares of f32 do not underflow in f64: a mean square of 0 is a row of zeros, and needs no scaling.
+    if constexpr (!kWide) in_range = hn::Or(in_range, hn::Eq(mean_square, hn::Zero(d)));
+    return in_range;
+  }
+
+  // Unused rows of a group are computed too, and must be numbers.
+  HWY_ALIGN double mean_hi_[kMaxGroup] = {}, mean_lo_[kMaxGroup] = {};
+  HWY_ALIGN double m2_hi_[kMaxGroup] = {}, m2_lo_[kMaxGroup] = {};
+  HWY_ALIGN double rstd_[kMaxGroup], flag_[kMaxGroup];
+  HWY_ALIGN A map_mean_hi_[kMaxGroup], map_mean_lo_[kMaxGroup], map_rstd_[kMaxGroup];
+};
+
+// A row whose mean square is out of range, handled as x * 2^-exponent.
+struct ScaledRow {
+  RowScalars scalars;  // of the scaled row
+  double mean, rstd;   // of the row itself
+};
+
+template <class A>
+HWY_INLINE ScaledRow FinishScaled(const WideMoments<A>& scaled, int exponent, double eps) {
+  const DScalar d;
+  const auto var = Divide(d, scaled.m2, scaled.count);
+  const double scaled_eps = std::ldexp(eps, -2 * exponent);
+  ScaledRow row{};
+  if (scaled_eps > std::numeric_limits<double>::max()) {
+    row.rstd = 1 / std::sqrt(eps);  // var is below eps by hundreds of binary places
+    row.scalars.rstd = std::ldexp(row.rstd, exponent);
+  } else {
+    row.scalars.rstd = hn::GetLane(RstdOf(d, var, hn::Set(d, scaled_eps)));
+    const bool constant = hn::GetLane(var.hi) == 0;
+    row.rstd = !constant ? std::ldexp(row.scalars.rstd, -exponent) : eps > 0 ? 1 / std::sqrt(eps) : 0;
+  }
+  row.scalars.mean_hi = hn::GetLane(scaled.mean.hi);
+  row.scalars.mean_lo = hn::GetLane(scaled.mean.Low(d));
+  row.mean = std::ldexp(row.scalars.mean_hi, exponent);
+  return row;
+}
+
+}  // namespace evenorm::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard
