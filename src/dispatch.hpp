@@ -1,0 +1,28 @@
+// The SIMD targets: which are compiled in, which this CPU supports, which is in use, and their row functions.
+// Knows nothing of tensors, threads or validation.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "kernels/row_functions.hpp"
+
+namespace evenorm::internal {
+
+// Best first.
+enum class Target : unsigned char { avx3, avx2, sse4, neon, portable };
+
+std::string_view name(Target target) noexcept;
+std::span<const Target> compiled_targets() noexcept;  // best first; the last is always `portable`
+bool is_supported(Target target) noexcept;            // compiled in, and this CPU can run it
+std::optional<Target> target_named(std::string_view name) noexcept;
+
+// The target in use: that of EVENORM_TARGET, else the best supported one; decided at the first call.
+// Throws Error where EVENORM_TARGET names an unknown or unsupported target.
+Target active_target();
+
+// The row functions of a supported target.
+const RowFunctions& row_functions(Target target) noexcept;
+
+}  // namespace evenorm::internal

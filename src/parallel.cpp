@@ -1,0 +1,89 @@
+// The default executor: one pthreadpool per number of threads asked for, made at its first use and never taken down,
+// since a thread may still be inside it when the process ends.
+#include "parallel.hpp"
+
+#include <pthread.h>
+#include <pthreadpool.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+namespace evenorm::internal {
+namespace {
+
+std::atomic<bool> in_forked_child{false};
+[[maybe_unused]] const int kForkHandler =
+    pthread_atfork(nullptr, nullptr, [] { in_forked_child.store(true, std::memory_order_relaxed); });
+
+constexpr std::size_t kMaxThreads = 256;
+
+std::size_t processors() noexcept {
+  static const std::size_t count = std::max(1u, std::thread::hardware_concurrency());
+  return count;
+}
+
+thread_local bool inside_pool = false;
+
+pthreadpool_t pool_of(std::size_t threads) noexcept {
+  static std::array<std::atomic<pthreadpool_t>, kMaxThreads + 1> pools{};
+  static std::mutex making;
+  pthreadpool_t pool = pools[threads].load(std::memory_order_acquire);
+  if (pool != nullptr) return pool;
+  const std::lock_guard lock(making);
+  pool = pools[threads].load(std::memory_order_relaxed);
+  if (pool == nullptr) {
+    pool = pthreadpool_create(threads);
+    pools[threads].store(pool, std::memory_order_release);
+  }
+  return pool;
+}
+
+struct Job {
+  void (*task)(void*, std::size_t) noexcept;
+  void* argument;
+  std::size_t tasks;
+  std::atomic<std::size_t> next{0};
+
+  void work() noexcept {
+    inside_pool = true;
+    for (std::size_t i = next.fetch_add(1); i < tasks; i = next.fetch_add(1)) task(argument, i);
+    inside_pool = false;
+  }
+};
+
+void run_in_pool(void* context, std::size_t tasks, void (*task)(void*, std::size_t) noexcept, void* argument) {
+  // Threads beyond the processors would only wait for one another; the shares stay those of the number asked for.
+  const std::size_t threads = std::min({reinterpret_cast<std::size_t>(context), tasks, processors()});
+  Job job{task, argument, tasks};
+  const bool nested = inside_pool;
+  const pthreadpool_t pool = threads <= 1 || nested ? nullptr : pool_of(threads);
+  if (pool == nullptr) {
+    job.work();
+    inside_pool = nested;
+    return;
+  }
+  pthreadpool_parallelize_1d(
+      pool, [](void* shared, std::size_t) { static_cast<Job*>(shared)->work(); }, &job, threads, 0);
+}
+
+}  // namespace
+
+std::size_t usable_threads(const Executor& executor) noexcept {
+  if (executor.parallel_for == nullptr || in_forked_child.load(std::memory_order_relaxed)) return 1;
+  return executor.threads;
+}
+
+}  // namespace evenorm::internal
+
+namespace evenorm {
+
+Executor pool_executor(std::size_t threads) {
+  if (threads == 0) threads = internal::processors();
+  threads = std::min(threads, internal::kMaxThreads);
+  return {threads, reinterpret_cast<void*>(threads), &internal::run_in_pool};
+}
+
+}  // namespace evenorm

@@ -1,0 +1,17 @@
+// Running a validated problem: sharing rows, or blocks of long rows, over an executor.
+#pragma once
+
+#include "dispatch.hpp"
+#include "evenorm/evenorm.hpp"
+#include "problem.hpp"
+
+namespace evenorm::internal {
+
+// Runs a validated problem with the row functions given. Does not throw, allocate or print.
+void run_problem(const Problem& problem, const RowFunctions& functions, const Executor& executor) noexcept;
+
+// Validates and runs `forward` on one target, whatever EVENORM_TARGET says: for tests and `evenorm check`.
+// The target must be supported. Throws Error as evenorm::run does.
+void run_on(Target target, const Forward& forward, const Executor& executor = {});
+
+}  // namespace evenorm::internal
