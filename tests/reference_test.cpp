@@ -1,0 +1,206 @@
+// The reference against numbers known otherwise: worked examples, the C++ conversions, closed forms.
+#include "reference.hpp"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "contracts/inputs.hpp"
+
+namespace evenorm::reference {
+namespace {
+
+using contracts::Random;
+
+double decoded(DType dtype, std::uint64_t bits) { return static_cast<double>(widen(dtype, &bits, 1)[0]); }
+
+std::uint64_t bits_of(double v) { return std::bit_cast<std::uint64_t>(v); }
+std::uint64_t bits_of(float v) { return std::bit_cast<std::uint32_t>(v); }
+
+TEST(Reference_Decoding, AllBf16AreTheUpperHalvesOfF32) {
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    const auto expected = static_cast<double>(std::bit_cast<float>(bits << 16));
+    const double value = decoded(DType::bf16, bits);
+    if (expected != expected) {
+      EXPECT_TRUE(value != value) << bits;
+    } else {
+      EXPECT_EQ(bits_of(value), bits_of(expected)) << bits;
+    }
+  }
+}
+
+TEST(Reference_Decoding, AllF16AreTheirFractionsTimesPowersOfTwo) {
+  for (std::uint32_t bits = 0; bits < 32768; ++bits) {
+    const int exponent = static_cast<int>(bits >> 10);
+    const int fraction = static_cast<int>(bits & 1023);
+    const double value = decoded(DType::f16, bits), negative = decoded(DType::f16, bits | 32768);
+    if (exponent == 31) {
+      EXPECT_EQ(std::isinf(value), fraction == 0) << bits;
+      EXPECT_EQ(std::isnan(value), fraction != 0) << bits;
+      continue;
+    }
+    const double expected = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+    EXPECT_EQ(value, expected) << bits;
+    EXPECT_EQ(bits_of(negative), bits_of(-expected)) << bits;
+  }
+}
+
+TEST(Reference_Decoding, F32AndF64AreExact) {
+  Random random(1);
+  for (int i = 0; i < 100000; ++i) {
+    const std::uint64_t bits = random.next();
+    const auto wide = std::bit_cast<double>(bits);
+    if (wide == wide) {
+      EXPECT_EQ(bits_of(decoded(DType::f64, bits)), bits);
+    }
+    const auto narrow = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+    if (narrow == narrow) {
+      EXPECT_EQ(bits_of(decoded(DType::f32, bits & 0xFFFFFFFF)), bits_of(static_cast<double>(narrow)));
+    }
+  }
+  EXPECT_EQ(decoded(DType::f32, 1), 0x1p-149);
+  EXPECT_EQ(decoded(DType::f64, 1), 0x1p-1074);
+}
+
+TEST(Reference_Rounding, StoredValuesRoundToThemselves) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (std::uint64_t bits = 0; bits < 65536; ++bits) {
+      const Real value = widen(dtype, &bits, 1)[0];
+      if (value == value) {
+        EXPECT_EQ(round_to(dtype, value), bits) << name(dtype);
+      }
+    }
+  }
+}
+
+// Between two neighbours a and b: below the middle to a, above it to b, and in the middle to the even one.
+TEST(Reference_Rounding, AroundEveryMiddleOfTwoNeighbours) {
+  constexpr auto kTiny = static_cast<Real>(0x1p-60);
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const std::uint64_t infinity = dtype == DType::bf16 ? 0x7F80 : 0x7C00;
+    for (std::uint64_t a = 0; a + 1 < infinity; ++a) {
+      const std::uint64_t b = a + 1;
+      const Real low = widen(dtype, &a, 1)[0], high = widen(dtype, &b, 1)[0];
+      const Real middle = (low + high) / 2, little = (high - low) * kTiny;
+      EXPECT_EQ(round_to(dtype, middle - little), a);
+      EXPECT_EQ(round_to(dtype, middle), a % 2 == 0 ? a : b);
+      EXPECT_EQ(round_to(dtype, middle + little), b);
+      EXPECT_EQ(round_to(dtype, -middle - little), b | 0x8000);
+    }
+  }
+}
+
+TEST(Reference_Rounding, OverflowsFromHalfAStepPastTheLargest) {
+  EXPECT_EQ(round_to(DType::f16, 65519.99), 0x7BFFu);
+  EXPECT_EQ(round_to(DType::f16, 65520), 0x7C00u);
+  EXPECT_EQ(round_to(DType::f16, -65520), 0xFC00u);
+  EXPECT_EQ(round_to(DType::bf16, 0x1.FEFFFFp127), 0x7F7Fu);
+  EXPECT_EQ(round_to(DType::bf16, 0x1.FFp127), 0x7F80u);
+  EXPECT_EQ(round_to(DType::f32, 0x1.FFFFFEFFFFp127), 0x7F7FFFFFu);
+  EXPECT_EQ(round_to(DType::f32, 0x1.FFFFFFp127), 0x7F800000u);
+  const Real largest = std::numeric_limits<double>::max();
+  const Real half_step = 0x1p970;
+  EXPECT_EQ(round_to(DType::f64, largest + half_step * static_cast<Real>(0.99)), 0x7FEFFFFFFFFFFFFFu);
+  EXPECT_EQ(round_to(DType::f64, largest + half_step), 0x7FF0000000000000u);
+}
+
+TEST(Reference_Rounding, F32AsTheCompilerDoes) {
+  Random random(2);
+  for (int i = 0; i < 1000000; ++i) {
+    // All f64 whose exponents reach from below f32's subnormals to past its largest number.
+    const std::uint64_t exponent = 1023 - 155 + random.below(290);
+    const auto value = std::bit_cast<double>((random.next() & 0x800FFFFFFFFFFFFF) | (exponent << 52));
+    EXPECT_EQ(round_to(DType::f32, value), bits_of(static_cast<float>(value))) << value;
+  }
+}
+
+TEST(Reference_Rounding, F64SubnormalsAndSpecials) {
+  const Real quantum = 0x1p-1074;
+  EXPECT_EQ(round_to(DType::f64, quantum / 2), 0u);
+  EXPECT_EQ(round_to(DType::f64, quantum * static_cast<Real>(0.5000001)), 1u);
+  EXPECT_EQ(round_to(DType::f64, quantum * static_cast<Real>(1.5)), 2u);
+  EXPECT_EQ(round_to(DType::f64, quantum * static_cast<Real>(2.5)), 2u);
+  EXPECT_EQ(round_to(DType::f64, -quantum / 4), 0x8000000000000000u);
+  EXPECT_EQ(round_to(DType::f64, static_cast<Real>(-0.0)), 0x8000000000000000u);
+  const Real nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(round_to(DType::f64, -nan), 0x7FF8000000000000u);
+  EXPECT_EQ(round_to(DType::f32, -nan), 0x7FC00000u);
+  EXPECT_EQ(round_to(DType::bf16, nan), 0x7FC0u);
+  EXPECT_EQ(round_to(DType::f16, nan), 0x7E00u);
+}
+
+std::vector<Real> wide(std::initializer_list<double> values) { return {values.begin(), values.end()}; }
+
+TEST(Reference_LayerNorm, WorkedVector) {
+  const auto x = wide({4, 2, 8}), gamma = wide({1.5, 1, 0.5}), beta = wide({0.5, 0, -0.5});
+  const Moments m = moments(Kind::layer, x);
+  EXPECT_NEAR(static_cast<double>(m.mean), 14.0 / 3, 1e-15);
+  EXPECT_NEAR(static_cast<double>(m.var), 56.0 / 9, 1e-15);
+  const auto y = apply(x, m, rstd(m, 1e-5), {gamma, beta, false});
+  EXPECT_NEAR(static_cast<double>(y[0]), 0.0991, 5e-5);
+  EXPECT_NEAR(static_cast<double>(y[1]), -1.0690, 5e-5);
+  EXPECT_NEAR(static_cast<double>(y[2]), 0.1682, 5e-5);
+}
+
+TEST(Reference_LayerNorm, IsExactFarPastF64) {
+  // mean 1e30, deviations -1, 0, 1: lost in f64, kept here.
+  const Real far = 1e30;
+  const std::vector<Real> x = {far - 1, far, far + 1};
+  const Moments m = moments(Kind::layer, x);
+  EXPECT_TRUE(m.mean == far);
+  EXPECT_NEAR(static_cast<double>(m.var), 2.0 / 3, 1e-15);
+  EXPECT_NEAR(static_cast<double>(largest_xhat(x, m, rstd(m, 0))), std::sqrt(1.5), 1e-15);
+}
+
+TEST(Reference_LayerNorm, RstdToTwiceThePrecisionOfF64) {
+  const Real r = rstd({0, 2}, 0);
+  const Real residual = 2 * r * r - 1;
+  EXPECT_LT(std::fabs(static_cast<double>(residual)), 1e-33);
+}
+
+TEST(Reference_LayerNorm, ConstantRowIsBetaAndZeroVarianceHasZeroRstd) {
+  const auto x = wide({0.1, 0.1, 0.1}), beta = wide({1, 2, 3});
+  const Moments m = moments(Kind::layer, x);
+  EXPECT_TRUE(m.var == 0);
+  EXPECT_TRUE(rstd(m, 0) == 0);
+  EXPECT_TRUE(rstd(m, 0.25) == 2);
+  EXPECT_TRUE(apply(x, m, rstd(m, 1e-5), {{}, beta, false}) == beta);
+  EXPECT_TRUE(apply(x, m, rstd(m, 0), {{}, beta, false}) == beta);
+}
+
+TEST(Reference_RmsNorm, HasNoMean) {
+  const auto x = wide({3, 4}), gamma = wide({1, -0.5});
+  const Moments m = moments(Kind::rms, x);
+  EXPECT_TRUE(m.mean == 0);
+  EXPECT_EQ(static_cast<double>(m.var), 12.5);
+  const auto y = apply(x, m, rstd(m, 0), {gamma, {}, true});
+  EXPECT_NEAR(static_cast<double>(y[0]), 2 * 3 / std::sqrt(12.5), 1e-15);
+  EXPECT_NEAR(static_cast<double>(y[1]), 0.5 * 4 / std::sqrt(12.5), 1e-15);
+}
+
+TEST(Reference_LayerNorm, NotANumberAnywhereIsAllOfTheRow) {
+  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    for (const Kind kind : {Kind::layer, Kind::rms}) {
+      const auto x = wide({1, bad, 2});
+      const Moments m = moments(kind, x);
+      EXPECT_TRUE(m.mean != m.mean && m.var != m.var);
+      for (const Real y : apply(x, m, rstd(m, 1e-5), {})) EXPECT_TRUE(y != y);
+    }
+  }
+}
+
+TEST(Reference_LayerNorm, SquaresBeyondF64) {
+  const auto x = wide({-1e300, 1e300});
+  const Moments m = moments(Kind::layer, x);
+  EXPECT_NEAR(static_cast<double>(apply(x, m, rstd(m, 1e-5), {})[1]), 1, 1e-15);
+  const auto tiny = wide({-0x1p-1074, 0x1p-1074});
+  const Moments small = moments(Kind::layer, tiny);
+  EXPECT_NEAR(static_cast<double>(apply(tiny, small, rstd(small, 0), {})[0]), -1, 1e-15);
+}
+
+}  // namespace
+}  // namespace evenorm::reference
