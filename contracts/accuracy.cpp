@@ -1,0 +1,156 @@
+// How errors are measured against the reference.
+#include "contracts/accuracy.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace evenorm::contracts {
+namespace {
+
+using reference::Real;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::uint64_t bits_at(const Array& values, std::size_t i) {
+  std::uint64_t bits = 0;
+  const std::size_t bytes = size_of(values.dtype());
+  std::memcpy(&bits, values.data() + i * bytes, bytes);
+  return bits;
+}
+
+double decode(DType dtype, std::uint64_t bits) { return static_cast<double>(reference::widen(dtype, &bits, 1)[0]); }
+
+// f64 and f32 at once; the 16-bit types by table, since they come by the million.
+double value_of(DType dtype, std::uint64_t bits) {
+  if (dtype == DType::f64) return std::bit_cast<double>(bits);
+  if (dtype == DType::f32) return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+  static const auto make_table = [](DType type) {
+    std::vector<double> values(65536);
+    for (std::uint64_t i = 0; i < values.size(); ++i) values[i] = decode(type, i);
+    return values;
+  };
+  static const std::vector<double> bf16 = make_table(DType::bf16), f16 = make_table(DType::f16);
+  return (dtype == DType::bf16 ? bf16 : f16)[bits];
+}
+
+std::uint64_t sign_bit(DType dtype) { return std::uint64_t{1} << (8 * size_of(dtype) - 1); }
+
+// The numbers that round to y in its type: those from `low` to `high`. (Which way a tie goes is left open.)
+struct Interval {
+  double low, high;
+};
+
+Interval numbers_rounding_to(DType dtype, std::uint64_t bits) {
+  const std::uint64_t magnitude_bits = bits & ~sign_bit(dtype);
+  const double magnitude = value_of(dtype, magnitude_bits);
+  double nearer = 0, farther = kInfinity;
+  if (std::isinf(magnitude)) {
+    const double largest = largest_finite(dtype);
+    nearer = dtype == DType::f64 ? largest : largest + (largest - value_of(dtype, magnitude_bits - 2)) / 2;
+  } else {
+    const double above = value_of(dtype, magnitude_bits + 1);
+    if (magnitude_bits == 0) {
+      return {-above / 2, above / 2};
+    }
+    const double below = value_of(dtype, magnitude_bits - 1);
+    nearer = magnitude - (magnitude - below) / 2;
+    farther = magnitude + (std::isinf(above) ? magnitude - below : above - magnitude) / 2;
+  }
+  return bits == magnitude_bits ? Interval{nearer, farther} : Interval{-farther, -nearer};
+}
+
+double distance(Pair exact, Interval interval) {
+  const double below = (interval.low - exact.hi) - exact.lo;
+  const double above = (exact.hi - interval.high) + exact.lo;
+  return std::max({0.0, below, above});
+}
+
+}  // namespace
+
+double unit_roundoff(DType arithmetic) { return arithmetic == DType::f64 ? 0x1p-53 : 0x1p-24; }
+
+double mean_limit(DType arithmetic, std::size_t cols) {
+  if (arithmetic == DType::f64) return 1;
+  constexpr std::size_t kInBlock = internal::kBlock / internal::kLanes + 8;  // a lane's chain, the join of lanes, /n
+  const std::size_t blocks = (cols + internal::kBlock - 1) / internal::kBlock;
+  return static_cast<double>(kInBlock + 4 * static_cast<std::size_t>(std::bit_width(blocks - 1)));
+}
+
+Pair to_pair(Real value) {
+  const auto hi = static_cast<double>(value);
+  if (!(std::fabs(hi) <= std::numeric_limits<double>::max())) return {hi, 0};
+  return {hi, static_cast<double>(value - static_cast<Real>(hi))};
+}
+
+double error_in_u(std::uint64_t y_bits, Pair exact, const OutputBound& bound) {
+  const double y = value_of(bound.output, y_bits);
+  if (y != y || exact.hi != exact.hi) return kInfinity;
+  if (std::isinf(exact.hi)) return y == exact.hi ? 0 : kInfinity;
+  const bool rounded_after = bound.output != bound.arithmetic || std::isinf(y);
+  const double apart =
+      rounded_after ? distance(exact, numbers_rounding_to(bound.output, y_bits)) : std::fabs((y - exact.hi) - exact.lo);
+  const double excess = apart - (bound.scale + 1) * smallest_subnormal(bound.arithmetic);
+  if (excess <= 0) return 0;
+  return excess / unit_roundoff(bound.arithmetic) / (bound.scale * bound.largest_xhat + bound.shift);
+}
+
+double relative_error_in_u(double value, Real exact, double u) {
+  const Pair pair = to_pair(exact);
+  if (std::isinf(pair.hi) || pair.hi == 0) return value == pair.hi ? 0 : kInfinity;
+  const double apart = std::fabs((value - pair.hi) - pair.lo) - smallest_subnormal(DType::f64);
+  return apart <= 0 ? 0 : apart / std::fabs(pair.hi) / u;
+}
+
+void Errors::include(const Errors& other) {
+  // A NaN must not get lost.
+  const auto worse = [](double a, double b) { return a >= b || a != a ? a : b; };
+  output = worse(output, other.output);
+  rstd = worse(rstd, other.rstd);
+  mean = worse(mean, other.mean);
+}
+
+bool Errors::within_limits() const { return output <= kOutputLimit && rstd <= kRstdLimit && mean <= 1; }
+
+Expected::Expected(const Operation& op, const Array& x, const Array& weight, const Array& bias) : op_(op) {
+  const std::vector<Real> wide_x = reference::widen(op.x, x.data(), op.cols);
+  const std::vector<Real> gamma = reference::widen(weight.dtype(), weight.data(), op.weight ? op.cols : 0);
+  const std::vector<Real> beta = reference::widen(bias.dtype(), bias.data(), op.bias ? op.cols : 0);
+  const reference::Parameters parameters{gamma, beta, op.zero_centered};
+  const reference::Moments moments = reference::moments(op.kind, wide_x);
+  mean_ = moments.mean;
+  rstd_ = reference::rstd(moments, op.eps);
+  largest_xhat_ = static_cast<double>(reference::largest_xhat(wide_x, moments, rstd_));
+  const std::vector<Real> y = reference::apply(wide_x, moments, rstd_, parameters);
+  y_.resize(op.cols);
+  largest_x_ = 0;
+  for (std::size_t i = 0; i < op.cols; ++i) {
+    y_[i] = to_pair(y[i]);
+    largest_x_ = std::max(largest_x_, std::fabs(static_cast<double>(wide_x[i])));
+    if (op.weight) scale_.push_back(std::fabs(static_cast<double>(reference::scale_at(parameters, i))));
+    if (op.bias) shift_.push_back(std::fabs(static_cast<double>(reference::shift_at(parameters, i))));
+  }
+}
+
+Errors Expected::errors_of(const Array& y, std::size_t first, double mean, double rstd) const {
+  const DType arithmetic = op_.arithmetic();
+  Errors errors;
+  OutputBound bound{arithmetic, y.dtype(), 1, largest_xhat_, 0};
+  for (std::size_t i = 0; i < op_.cols; ++i) {
+    if (op_.weight) bound.scale = scale_[i];
+    if (op_.bias) bound.shift = shift_[i];
+    errors.include({error_in_u(bits_at(y, first + i), y_[i], bound), 0, 0});
+  }
+  errors.rstd = relative_error_in_u(rstd, rstd_, unit_roundoff(arithmetic));
+  if (op_.kind == Kind::layer) {
+    const Pair exact = to_pair(mean_);
+    const double apart = std::fabs((mean - exact.hi) - exact.lo) - smallest_subnormal(DType::f64);
+    const double allowed = mean_limit(arithmetic, op_.cols) * 0x1p-53 * largest_x_;
+    errors.mean = apart <= 0 ? 0 : apart / allowed;
+  }
+  return errors;
+}
+
+}  // namespace evenorm::contracts

@@ -1,0 +1,101 @@
+// The accuracy contract of docs/numerics.md: how errors are measured, what is allowed, and the table of what a machine
+// reaches on adversarial rows, for tests and for `evenorm check`.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "contracts/harness.hpp"
+#include "reference.hpp"
+
+namespace evenorm::contracts {
+
+inline constexpr double kOutputLimit = 4;  // u (|gamma_i| max_j |xhat_j| + |beta_i|)
+inline constexpr double kRstdLimit = 2;    // u rstd
+
+// u: half the distance from 1 to the next number of the arithmetic's type, f64 or f32.
+double unit_roundoff(DType arithmetic);
+
+// How far the mean that is handed out may be off, in 2^-53 max|x|: in f32 arithmetic one unit for each f64 addition
+// that an element can go through, in f64 arithmetic the last rounding.
+double mean_limit(DType arithmetic, std::size_t cols);
+
+// A real number as the sum of two f64, to about 2^-106 of it.
+struct Pair {
+  double hi, lo;
+};
+Pair to_pair(reference::Real value);
+
+// What bounds the error of one output: u, what it multiplies, and the quantum that is allowed among subnormals.
+struct OutputBound {
+  DType arithmetic, output;
+  double scale;         // |gamma_i|, |1 + gamma_i| where zero-centred
+  double largest_xhat;  // max_j |xhat_j|
+  double shift;         // |beta_i|
+};
+
+// THE definition of an output's error, in u (|gamma_i| max_j |xhat_j| + |beta_i|): the least distance between y* and a
+// number that rounds to y in the output's type. Where that is the arithmetic's type there is no rounding after it, and
+// it is |y - y*|. Among subnormals (|gamma_i| + 1) times the arithmetic's smallest number is taken off.
+// y: the bits of the output. Not finite where y is a NaN, or an infinity while y* is in range.
+double error_in_u(std::uint64_t y_bits, Pair exact, const OutputBound& bound);
+
+// |value - exact| / |exact| in u of `u`; an infinity is right where `exact` is out of f64's range.
+double relative_error_in_u(double value, reference::Real exact, double u);
+
+struct Errors {
+  double output = 0;  // in u (...), to be at most kOutputLimit
+  double rstd = 0;    // in u, to be at most kRstdLimit
+  double mean = 0;    // as a share of mean_limit(), to be at most 1
+
+  void include(const Errors& other);
+  bool within_limits() const;  // false for a NaN
+};
+
+// One row in the reference's eyes; made once, compared with every target.
+class Expected {
+ public:
+  Expected(const Operation& op, const Array& x, const Array& weight, const Array& bias);
+
+  // `y`: op.cols elements from `first` on, of op.y's type or of f32 where that is smaller and is to be rounded from it;
+  // mean is ignored for RMS norm.
+  Errors errors_of(const Array& y, std::size_t first, double mean, double rstd) const;
+
+ private:
+  Operation op_;
+  std::vector<Pair> y_;
+  std::vector<double> scale_, shift_;  // magnitudes; empty: 1 and 0
+  double largest_xhat_, largest_x_;
+  reference::Real mean_, rstd_;
+};
+
+struct ReportRow {
+  DType type;
+  std::size_t cols;
+  std::string input;
+  Errors worst;        // over both kinds, with and without parameters, all targets; for bf16 and f16 also with f32
+                       // output, which shows the error before the one rounding in full
+  std::string target;  // the one with the worst output
+  bool pass;
+};
+
+struct Report {
+  std::vector<ReportRow> rows;
+  bool pass = true;
+};
+
+struct AccuracyOptions {
+  bool quick = false;                       // fewer inputs on long rows
+  std::vector<std::size_t> cols{};          // empty: 1, 2, 31, 768, 4096, 65536, 2^20
+  std::vector<DType> types{};               // empty: all
+  std::vector<internal::Target> targets{};  // empty: all that run here
+  std::size_t threads = 1;
+  std::function<void(const ReportRow&)> progress{};  // called as rows are done, one at a time, in no fixed order
+};
+
+// Every input of every type and length; rows in the order type, cols, input.
+Report run_accuracy(const AccuracyOptions& options);
+
+}  // namespace evenorm::contracts
