@@ -1,0 +1,178 @@
+// `evenorm check`: runs the contracts on this machine's targets and prints what they reached. What is measured and what
+// is allowed is contracts/'s; this file only shows it.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "commands.hpp"
+#include "contracts/accuracy.hpp"
+#include "contracts/digests.hpp"
+#include "evenorm/evenorm.hpp"
+#include "text.hpp"
+
+namespace evenorm::cli {
+namespace {
+
+struct CheckOptions {
+  bool json = false;
+  bool quick = false;
+  std::string threads = "0";
+};
+
+struct Findings {
+  contracts::Report accuracy;
+  contracts::DigestTable digests;
+  double seconds = 0;
+
+  bool pass() const { return accuracy.pass && digests.pass; }
+};
+
+constexpr const char* kExamples = R"(Examples:
+  evenorm check             every adversarial input, every length, every target of this machine
+  evenorm check --quick     fewer inputs on long rows, fewer cases of equal bits
+  evenorm check --json      one line of JSON: each row with its errors, each case with its digest
+
+Exit status: 0 all contracts are kept, 1 one is broken.)";
+
+// A count of the rows done, on a terminal only.
+auto progress_line() {
+  const bool shown = isatty(STDERR_FILENO) == 1;
+  return [shown, done = std::size_t{0}](const contracts::ReportRow& row) mutable {
+    ++done;
+    if (shown) fmt::print(stderr, "\r{:5} rows, {} {} {:<24}\r", done, name(row.type), row.cols, row.input);
+  };
+}
+
+Findings find(const CheckOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  contracts::AccuracyOptions accuracy;
+  accuracy.quick = options.quick;
+  accuracy.threads = parse_threads(options.threads);
+  if (accuracy.threads == 0) accuracy.threads = pool_executor(0).threads;
+  accuracy.progress = progress_line();
+  contracts::DigestOptions digests;
+  digests.quick = options.quick;
+  Findings findings{contracts::run_accuracy(accuracy), contracts::run_digests(digests), 0};
+  findings.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return findings;
+}
+
+std::string cols_text(std::size_t cols) { return cols == std::size_t{1} << 20 ? "2^20" : std::to_string(cols); }
+
+std::string cell(const contracts::ReportRow& row) {
+  const double error = row.worst.output;
+  const std::string number = error < 1000 ? fmt::format("{:.2f}", error) : fmt::format("{:.1e}", error);
+  return row.pass ? number : number + "!";
+}
+
+// One type: an input a line, a length a column; "-" where an input is not run at that length, "!" where it broke.
+std::string accuracy_table(DType type, const std::vector<contracts::ReportRow>& all) {
+  std::vector<std::size_t> lengths;
+  std::vector<std::string> inputs;
+  for (const auto& row : all) {
+    if (row.type != type) continue;
+    if (std::find(lengths.begin(), lengths.end(), row.cols) == lengths.end()) lengths.push_back(row.cols);
+    if (std::find(inputs.begin(), inputs.end(), row.input) == inputs.end()) inputs.push_back(row.input);
+  }
+  std::string text = fmt::format("\n{:<24}", name(type));
+  for (const std::size_t cols : lengths) text += fmt::format("{:>9}", cols_text(cols));
+  for (const std::string& input : inputs) {
+    text += fmt::format("\n  {:<22}", input);
+    for (const std::size_t cols : lengths) {
+      const auto found = std::find_if(all.begin(), all.end(), [&](const contracts::ReportRow& row) {
+        return row.type == type && row.cols == cols && row.input == input;
+      });
+      text += fmt::format("{:>9}", found == all.end() ? "-" : cell(*found));
+    }
+  }
+  return text + "\n";
+}
+
+std::string accuracy_text(const contracts::Report& report) {
+  std::string text = fmt::format(
+      "Accuracy: the largest error of an output in u (|gamma| max|xhat| + |beta|), at most {} allowed; over layer and\n"
+      "RMS norm, with and without parameters, and all targets.\n",
+      contracts::kOutputLimit);
+  contracts::Errors worst;
+  for (const DType type : contracts::kAllTypes) text += accuracy_table(type, report.rows);
+  for (const auto& row : report.rows) worst.include(row.worst);
+  text +=
+      fmt::format("\nlargest of all: output {:.2f} u of {}, rstd {:.2f} u of {}, mean {:.0f} % of what is allowed\n",
+                  worst.output, contracts::kOutputLimit, worst.rstd, contracts::kRstdLimit, worst.mean * 100);
+  for (const auto& row : report.rows) {
+    if (row.pass) continue;
+    text += fmt::format("BROKEN: {} x {}, {}, on {}: output {:.2f} u, rstd {:.2f} u, mean {:.0f} %\n", name(row.type),
+                        row.cols, row.input, row.target, row.worst.output, row.worst.rstd, row.worst.mean * 100);
+  }
+  return text;
+}
+
+std::string digests_text(const contracts::DigestTable& table) {
+  std::string text =
+      fmt::format("\nSame bits: {} cases on every target, each in {} ways:\n", table.rows.size(), table.ways.size());
+  for (const std::string& way : table.ways) text += fmt::format("  {}\n", way);
+  for (const auto& row : table.rows) {
+    if (row.differing.empty()) continue;
+    text += fmt::format("BROKEN: {}: {}\n", row.name, fmt::join(row.differing, "; "));
+  }
+  return text + (table.pass ? "all bits are the same\n" : "");
+}
+
+nlohmann::ordered_json to_json(const Findings& findings) {
+  auto accuracy = nlohmann::ordered_json::array();
+  for (const auto& row : findings.accuracy.rows) {
+    accuracy.push_back({{"type", name(row.type)},
+                        {"cols", row.cols},
+                        {"input", row.input},
+                        {"output", row.worst.output},
+                        {"rstd", row.worst.rstd},
+                        {"mean", row.worst.mean},
+                        {"target", row.target},
+                        {"pass", row.pass}});
+  }
+  auto cases = nlohmann::ordered_json::array();
+  for (const auto& row : findings.digests.rows) {
+    cases.push_back({{"name", row.name}, {"digest", contracts::digest_text(row.digest)}, {"differing", row.differing}});
+  }
+  return {
+      {"version", version()},
+      {"numerics_revision", numerics_revision()},
+      {"targets", supported_targets()},
+      {"limits", {{"output", contracts::kOutputLimit}, {"rstd", contracts::kRstdLimit}, {"mean", 1}}},
+      {"accuracy", std::move(accuracy)},
+      {"same_bits", {{"ways", findings.digests.ways}, {"cases", std::move(cases)}, {"pass", findings.digests.pass}}},
+      {"seconds", findings.seconds},
+      {"pass", findings.pass()}};
+}
+
+int check(const CheckOptions& options) {
+  target();  // a wrong EVENORM_TARGET is told before anything is run
+  const Findings findings = find(options);
+  if (options.json) {
+    print(to_json(findings).dump() + "\n");
+  } else {
+    print(fmt::format("evenorm {} on {}\n\n", version(), fmt::join(supported_targets(), " ")) +
+          accuracy_text(findings.accuracy) + digests_text(findings.digests) +
+          fmt::format("\ncheck {} in {}\n", findings.pass() ? "passed" : "FAILED", time_text(findings.seconds)));
+  }
+  return findings.pass() ? kDone : kCheckFailed;
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, int& status) {
+  const auto options = std::make_shared<CheckOptions>();
+  CLI::App* command = app.add_subcommand("check", "Measure the contracts, accuracy and same bits, on this machine");
+  command->add_flag("--json", options->json, "One line of JSON");
+  command->add_flag("--quick", options->quick, "Fewer inputs on long rows, fewer cases of equal bits");
+  command->add_option("--threads", options->threads, "Threads; 0: one per processor (0)")->type_name("N");
+  command->footer(kExamples);
+  command->callback([options, &status] { status = check(*options); });
+}
+
+}  // namespace evenorm::cli

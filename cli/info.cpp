@@ -1,0 +1,51 @@
+// `evenorm info`: what this program is and what it runs on.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "commands.hpp"
+#include "evenorm/evenorm.hpp"
+#include "text.hpp"
+
+namespace evenorm::cli {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  evenorm info
+  evenorm info --json
+  EVENORM_TARGET=avx2 evenorm info      the target that every command would run on, if forced)";
+
+void info(bool json) {
+  const std::vector<std::string> compiled = compiled_targets();
+  const std::vector<std::string> supported = supported_targets();
+  const std::string chosen = target();
+  const std::size_t threads = pool_executor(0).threads;
+  if (json) {
+    const nlohmann::ordered_json document{{"version", version()}, {"numerics_revision", numerics_revision()},
+                                          {"targets", supported}, {"compiled_targets", compiled},
+                                          {"target", chosen},     {"threads", threads}};
+    print(document.dump() + "\n");
+    return;
+  }
+  const char* forced = std::getenv("EVENORM_TARGET");
+  print(fmt::format("version             {}\n", version()) +
+        fmt::format("numerics revision   {}\n", numerics_revision()) +
+        fmt::format("targets compiled    {}\n", fmt::join(compiled, " ")) +
+        fmt::format("targets supported   {}\n", fmt::join(supported, " ")) +
+        fmt::format("target in use       {}{}\n", chosen, forced != nullptr ? " (EVENORM_TARGET)" : "") +
+        fmt::format("threads             {} with --threads 0, 1 unless told\n", threads));
+}
+
+}  // namespace
+
+void add_info(CLI::App& app) {
+  const auto json = std::make_shared<bool>(false);
+  CLI::App* command = app.add_subcommand("info", "Version, SIMD targets and threads");
+  command->add_flag("--json", *json, "One line of JSON");
+  command->footer(kExamples);
+  command->callback([json] { info(*json); });
+}
+
+}  // namespace evenorm::cli

@@ -1,0 +1,68 @@
+// The program behind main: the parser of the command line, and how refusals become one line and an exit status.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <new>
+#include <vector>
+
+#include "commands.hpp"
+#include "evenorm/evenorm.hpp"
+#include "text.hpp"
+
+namespace evenorm::cli {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  evenorm apply x.npy -o y.npy --weight w.npy --bias b.npy
+  evenorm check --quick
+  evenorm info --json
+  evenorm apply --help
+
+Exit status: 0 done, 1 a check failed, 2 wrong use or bad input. The environment variable EVENORM_TARGET forces one of
+the SIMD targets that `evenorm info` lists; the results are the same on all of them.)";
+
+// One line, whatever is in a file's name.
+int refuse(std::string_view why) {
+  fmt::print(stderr, "evenorm: {}\n", printable(why));
+  return kRefused;
+}
+
+int parse_and_run(std::span<const std::string> arguments) {
+  int status = kDone;
+  CLI::App app("Layer norm and RMS norm, exact and with the same bits everywhere", "evenorm");
+  app.set_version_flag("--version", fmt::format("evenorm {}", version()));
+  app.require_subcommand(0, 1);  // with 1 at least, a misspelt one would be told as a missing one
+  app.footer(kExamples);
+  add_apply(app);
+  add_check(app, status);
+  add_info(app);
+  try {
+    // CLI11 takes them last first.
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+    if (app.get_subcommands().empty()) return refuse("no subcommand is given (see evenorm --help)");
+  } catch (const CLI::CallForHelp&) {
+    print(app.help());
+  } catch (const CLI::CallForVersion&) {
+    print(app.version() + "\n");
+  } catch (const CLI::ParseError& error) {
+    const auto used = app.get_subcommands();
+    const std::string command = used.empty() ? "evenorm" : "evenorm " + used.front()->get_name();
+    return refuse(fmt::format("{} (see {} --help)", error.what(), command));
+  }
+  return status;
+}
+
+}  // namespace
+
+int run(std::span<const std::string> arguments) noexcept {
+  try {
+    return parse_and_run(arguments);
+  } catch (const std::bad_alloc&) {
+    return refuse("out of memory");
+  } catch (const std::exception& error) {  // Failure and evenorm::Error; from others, too, a line is all one gets
+    return refuse(error.what());
+  }
+}
+
+}  // namespace evenorm::cli

@@ -1,0 +1,79 @@
+// See text.hpp.
+#include "text.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <system_error>
+
+namespace evenorm::cli {
+namespace {
+
+template <class T>
+std::optional<T> parse_number(std::string_view text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || stop != end) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::string shape_text(std::span<const std::int64_t> shape) { return fmt::format("({})", fmt::join(shape, ", ")); }
+
+std::string with_commas(std::uint64_t value) {
+  std::string text = std::to_string(value);
+  for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, 1, ',');
+  return text;
+}
+
+std::string time_text(double seconds) {
+  if (seconds >= 1) return fmt::format("{:.2f} s", seconds);
+  if (seconds >= 1e-3) return fmt::format("{:.2f} ms", seconds * 1e3);
+  return fmt::format("{:.1f} us", seconds * 1e6);
+}
+
+std::string printable(std::string_view text, std::size_t limit) {
+  std::string line(text.substr(0, limit));
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  if (text.size() > limit) line += "...";
+  return line;
+}
+
+std::optional<double> parse_double(std::string_view text) { return parse_number<double>(text); }
+
+std::optional<std::int64_t> parse_integer(std::string_view text) { return parse_number<std::int64_t>(text); }
+
+std::optional<std::vector<std::int64_t>> parse_sizes(std::string_view text) {
+  std::vector<std::int64_t> sizes;
+  for (;;) {
+    const std::size_t comma = text.find(',');
+    const auto size = parse_integer(text.substr(0, comma));
+    if (!size) return std::nullopt;
+    sizes.push_back(*size);
+    if (comma == std::string_view::npos) return sizes;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+std::size_t parse_threads(const std::string& text) {
+  constexpr std::int64_t kMost = 1024;
+  const auto threads = parse_integer(text);
+  if (threads && *threads >= 0 && *threads <= kMost) return static_cast<std::size_t>(*threads);
+  throw Failure(fmt::format("--threads is '{}', but should be 1 to {}, or 0 for one per processor", text, kMost));
+}
+
+void print(std::string_view text) {
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw Failure(fmt::format("standard output: {}", std::generic_category().message(errno)));
+  }
+}
+
+}  // namespace evenorm::cli

@@ -1,0 +1,40 @@
+// Numbers and names as people read and write them: on error lines, in tables, on the command line.
+// Knows nothing of files or of what is normalised.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace evenorm::cli {
+
+// What ends a run with status 2. what() names the argument or file, what it has and what it should have.
+class Failure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+std::string shape_text(std::span<const std::int64_t> shape);  // "(4, 64, 384)", "(3)", "()"
+std::string with_commas(std::uint64_t value);                 // "98,304"
+std::string time_text(double seconds);                        // "12.3 us"
+
+// On one line whatever it holds: control characters become '?', and what exceeds `limit` bytes becomes "...".
+std::string printable(std::string_view text, std::size_t limit = 4096);
+
+// The whole of `text` as a value; empty where it is not one. Sizes: integers with commas between, "3,8".
+std::optional<double> parse_double(std::string_view text);
+std::optional<std::int64_t> parse_integer(std::string_view text);
+std::optional<std::vector<std::int64_t>> parse_sizes(std::string_view text);
+
+// What --threads was given; 0 is one per processor. Throws Failure.
+std::size_t parse_threads(const std::string& text);
+
+// Writes to standard output at once. Throws Failure where it is full or closed.
+void print(std::string_view text);
+
+}  // namespace evenorm::cli
