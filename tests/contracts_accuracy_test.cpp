@@ -1,0 +1,153 @@
+// The accuracy contract on every target: every adversarial row, every type, from 1 column to 2^20.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "contracts/accuracy.hpp"
+#include "support/names.hpp"
+
+namespace evenorm::contracts {
+namespace {
+
+using Parameters = std::tuple<DType, std::size_t>;
+
+class Contract_Accuracy : public ::testing::TestWithParam<Parameters> {};
+
+std::string text_of(const ReportRow& row) {
+  return std::string(name(row.type)) + " " + std::to_string(row.cols) + " " + row.input + " on " + row.target +
+         ": output " + std::to_string(row.worst.output) + " u, rstd " + std::to_string(row.worst.rstd) + " u, mean " +
+         std::to_string(row.worst.mean);
+}
+
+void expect_within_limits(const AccuracyOptions& options) {
+  const Report report = run_accuracy(options);
+  EXPECT_GE(report.rows.size(), 5u);
+  for (const ReportRow& row : report.rows) EXPECT_TRUE(row.pass) << text_of(row);
+  for (const ReportRow& row : report.rows) EXPECT_FALSE(row.target.empty());
+}
+
+TEST_P(Contract_Accuracy, AdversarialRowsAreWithinTheBound) {
+  AccuracyOptions options;
+  options.types = {std::get<0>(GetParam())};
+  options.cols = {std::get<1>(GetParam())};
+  options.quick = true;
+  expect_within_limits(options);
+}
+
+std::string test_name(const ::testing::TestParamInfo<Parameters>& info) {
+  return evenorm::testing::word(std::get<0>(info.param)) + "_Cols" + std::to_string(std::get<1>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Contract_Accuracy,
+                         ::testing::Combine(::testing::ValuesIn(kAllTypes),
+                                            ::testing::Values(1, 2, 3, 15, 31, 64, 768, 1000, 1025, 4096, 65536,
+                                                              std::size_t{1} << 20)),
+                         test_name);
+
+TEST(Contract_Accuracy, EveryRowOfTheTable_Slow) {
+  if (std::getenv("EVENORM_SLOW") == nullptr) GTEST_SKIP() << "set EVENORM_SLOW=1";
+  AccuracyOptions options;
+  options.threads = 2;
+  expect_within_limits(options);
+}
+
+// Outliers in every column near the start, where a lane's chain of additions is longest after it.
+TEST(Contract_Accuracy, LoneOutlierInAnyEarlyColumn) {
+  for (const std::size_t cols : {257, 1024, 3000}) {
+    Operation op = same_type(Kind::layer, DType::f32, cols, false);
+    for (std::size_t column = 0; column < 72; ++column) {
+      Array x = make_input("normal", DType::f32, cols, column + 7);
+      x.set(column, column % 2 == 0 ? 1e6 : -4096);
+      const Expected expected(op, x, {}, {});
+      for (const internal::Target target : runnable_targets()) {
+        const Outcome outcome = run_operation(on_target(target), op, x, {}, {});
+        const Errors errors = expected.errors_of(outcome.y, 0, outcome.mean[0], outcome.rstd[0]);
+        EXPECT_TRUE(errors.within_limits()) << op.name() << " column " << column << " on " << internal::name(target)
+                                            << ": " << errors.output << ", " << errors.rstd << ", " << errors.mean;
+      }
+    }
+  }
+}
+
+// eps far above, near and far below the variance, zero-centred weights, and mixtures of types.
+TEST(Contract_Accuracy, AnyEpsAnyMixture) {
+  std::vector<Operation> operations;
+  for (const Kind kind : kBothKinds) {
+    for (const double eps : {0.0, 1e-300, 1e-12, 1e-5, 1.0, 1e10, 1e300}) {
+      for (const DType type : kAllTypes) {
+        operations.push_back({kind, type, type, type, type, false, eps, 300});
+        operations.push_back({kind, type, type, type, {}, true, eps, 300});
+        operations.push_back({kind, type, type, DType::f32, DType::f32, false, eps, 1500});
+      }
+      operations.push_back({kind, DType::bf16, DType::f32, DType::f32, {}, false, eps, 300});
+      operations.push_back({kind, DType::f32, DType::f16, DType::bf16, DType::f16, true, eps, 300});
+      operations.push_back({kind, DType::f64, DType::bf16, DType::f16, {}, false, eps, 300});
+      operations.push_back({kind, DType::f32, DType::f32, {}, DType::f64, false, eps, 300});
+    }
+  }
+  for (const Operation& op : operations) {
+    const Array weight = op.weight ? make_weight(*op.weight, op.cols) : Array();
+    const Array bias = op.bias ? make_bias(*op.bias, op.cols) : Array();
+    for (const std::string_view input : input_names(op.x, op.cols)) {
+      if (input.starts_with("outlier") && input != "outlier_10000_at_5") continue;
+      const Array x = make_input(input, op.x, op.cols, 5);
+      const Expected expected(op, x, weight, bias);
+      for (const internal::Target target : runnable_targets()) {
+        const Outcome outcome = run_operation(on_target(target), op, x, weight, bias);
+        const double mean = outcome.mean.empty() ? 0 : outcome.mean[0];
+        const Errors errors = expected.errors_of(outcome.y, 0, mean, outcome.rstd[0]);
+        EXPECT_TRUE(errors.within_limits())
+            << op.name() << " eps " << op.eps << " " << input << " on " << internal::name(target) << ": "
+            << errors.output << ", " << errors.rstd << ", " << errors.mean;
+      }
+    }
+  }
+}
+
+std::uint64_t bits_of(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+// The measure itself: what it must see, and what it must forgive.
+TEST(Contract_ErrorMeasure, CountsUnitsOfRoundoff) {
+  const OutputBound f32{DType::f32, DType::f32, 1, 1, 0};
+  EXPECT_EQ(error_in_u(bits_of(1.0f), {1.0, 0}, f32), 0);
+  EXPECT_NEAR(error_in_u(bits_of(1.0f + 0x1p-23f), {1.0, 0}, f32), 2, 1e-9);
+  EXPECT_NEAR(error_in_u(bits_of(1.0f), {1.0, 0x1p-24}, f32), 1, 1e-9);
+  EXPECT_NEAR(error_in_u(bits_of(1.0f + 0x1p-21f), {1.0, 0}, {DType::f32, DType::f32, 2, 1.5, 1}), 2, 1e-9);
+  EXPECT_GT(error_in_u(bits_of(std::numeric_limits<float>::quiet_NaN()), {1.0, 0}, f32), 1e300);
+  EXPECT_GT(error_in_u(bits_of(std::numeric_limits<float>::infinity()), {1.0, 0}, f32), 1e30);
+  EXPECT_EQ(error_in_u(bits_of(std::numeric_limits<float>::infinity()), {1e39, 0}, f32), 0);
+  EXPECT_EQ(error_in_u(bits_of(0x1p-149f), {0, 0}, f32), 0);
+  EXPECT_GT(error_in_u(bits_of(0x1p-140f), {0, 0}, {DType::f32, DType::f32, 1, 0, 0}), 1e300);
+}
+
+TEST(Contract_ErrorMeasure, ForgivesTheOneRoundingToTheOutputAndNoMore) {
+  const OutputBound bf16{DType::f32, DType::bf16, 1, 1, 0};
+  const std::uint64_t one = 0x3F80, above = 0x3F81;
+  EXPECT_EQ(error_in_u(one, {1.0 + 0x1p-8, 0}, bf16), 0);  // the midpoint may go either way
+  EXPECT_EQ(error_in_u(above, {1.0 + 0x1p-8, 0}, bf16), 0);
+  EXPECT_NEAR(error_in_u(one, {1.0 + 0x1p-8, 0x1p-22}, bf16), 4, 1e-9);  // 4 u past it
+  EXPECT_NEAR(error_in_u(above, {1.0 + 0x1p-8, -0x1p-22}, bf16), 4, 1e-9);
+  EXPECT_NEAR(error_in_u(one, {1.0 - 0x1p-9, -0x1p-24}, bf16), 1, 1e-9);  // below a power of two the step is half
+  const OutputBound f16{DType::f32, DType::f16, 1, 1, 0};
+  EXPECT_EQ(error_in_u(0x7C00, {65520, 0}, f16), 0);
+  EXPECT_NEAR(error_in_u(0x7C00, {65520, -0x1p-24}, f16), 1, 1e-9);
+  EXPECT_EQ(error_in_u(0x8000, {0x1p-25, 0}, f16), 0);
+}
+
+TEST(Contract_ErrorMeasure, KeepsNotANumber) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  Errors errors;
+  errors.include({nan, 0, 0});
+  errors.include({1, 0, 0});
+  EXPECT_FALSE(errors.within_limits());
+  EXPECT_FALSE(relative_error_in_u(nan, 1, 1) <= kRstdLimit);
+}
+
+}  // namespace
+}  // namespace evenorm::contracts

@@ -1,0 +1,143 @@
+// Equal bits: every case of the digest table in every way on every target, and equal to tests/vectors/digests.json.
+// EVENORM_UPDATE_DIGESTS=1 build/evenorm_tests --gtest_filter='Contract_Digests.*' writes that file anew.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "contracts/digests.hpp"
+#include "contracts/fp_mode.hpp"
+#include "support/names.hpp"
+
+namespace evenorm::contracts {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string file_name() { return EVENORM_SOURCE_DIR "/tests/vectors/digests.json"; }
+
+bool is_updating() { return std::getenv("EVENORM_UPDATE_DIGESTS") != nullptr; }
+
+const Json& expected_digests() {
+  static const Json file = [] {
+    std::ifstream stream(file_name());
+    return stream ? Json::parse(stream) : Json::object();
+  }();
+  return file;
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += "\n  " + line;
+  return text;
+}
+
+using Group = std::tuple<Kind, DType>;
+
+class Contract_SameBits : public ::testing::TestWithParam<Group> {};
+
+TEST_P(Contract_SameBits, InEveryWayOnEveryTarget) {
+  const auto [kind, dtype] = GetParam();
+  std::size_t cases = 0;
+  for (const Operation& op : digest_cases()) {
+    if (op.kind != kind || op.x != dtype) continue;
+    ++cases;
+    const DigestRow row = run_digest_case(op, runnable_targets());
+    EXPECT_TRUE(row.differing.empty()) << row.name << " has other bits by" << joined(row.differing);
+    if (is_updating()) continue;
+    const std::string expected = expected_digests()["digests"].value(row.name, "none");
+    EXPECT_EQ(digest_text(row.digest), expected) << row.name << " has other bits than " << file_name();
+  }
+  EXPECT_GT(cases, 20u);
+}
+
+std::string test_name(const ::testing::TestParamInfo<Group>& info) {
+  return evenorm::testing::word(std::get<0>(info.param)) + "_" + evenorm::testing::word(std::get<1>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Contract_SameBits,
+                         ::testing::Combine(::testing::ValuesIn(kBothKinds), ::testing::ValuesIn(kAllTypes)),
+                         test_name);
+
+TEST(Contract_Digests, FileHoldsEveryCaseOfThisRevision) {
+  if (is_updating()) {
+    Json digests = Json::object();
+    for (const Operation& op : digest_cases()) {
+      const CaseData data = make_case_data(op);
+      const Outcome outcome = run_operation(on_target(runnable_targets()[0]), op, data.x, data.weight, data.bias);
+      digests[op.name()] = digest_text(join_digests(row_digests(op, outcome)));
+    }
+    std::ofstream(file_name()) << Json{{"numerics_revision", numerics_revision()}, {"digests", digests}}.dump(1)
+                               << '\n';
+  }
+  std::ifstream stream(file_name());
+  ASSERT_TRUE(stream) << file_name();
+  const Json file = Json::parse(stream);
+  EXPECT_EQ(file["numerics_revision"], numerics_revision());
+  EXPECT_EQ(file["digests"].size(), digest_cases().size());
+  for (const Operation& op : digest_cases()) EXPECT_TRUE(file["digests"].contains(op.name())) << op.name();
+}
+
+// Two cases of the table alone, which take a moment: for tools/mutants.
+TEST(Contract_SameBits, TwoCasesInEveryWayOnEveryTarget) {
+  for (const std::size_t cols : {65, 2049}) {  // whose f64 sums show in which order they were taken
+    const DigestRow row = run_digest_case(same_type(Kind::layer, DType::f32, cols), runnable_targets());
+    EXPECT_TRUE(row.differing.empty()) << row.name << " has other bits by" << joined(row.differing);
+  }
+}
+
+// A full batch of 4096 rows whose every row must be as it is alone.
+TEST(Contract_SameBits, BatchOf4096) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Operation op = same_type(Kind::layer, dtype, 769);
+    const Array weight = make_weight(dtype, op.cols), bias = make_bias(dtype, op.cols);
+    Array x(dtype, std::size_t{0});
+    for (std::uint64_t r = 0; r < 4096; ++r) {
+      x.append(make_input(r % 9 == 4 ? "mean_1e4" : r % 11 == 7 ? "constant_0.1" : "normal", dtype, op.cols, r));
+    }
+    const Runner run = on_target(runnable_targets()[0]);
+    const auto serial = row_digests(op, run_operation(run, op, x, weight, bias));
+    EXPECT_EQ(serial, row_digests(op, run_operation(run, op, x, weight, bias, {}, pool_executor(2))));
+    for (const std::uint64_t r : {0, 1, 4, 7, 2047, 2048, 4094, 4095}) {
+      const Array row = make_input(r % 9 == 4    ? "mean_1e4"
+                                   : r % 11 == 7 ? "constant_0.1"
+                                                 : "normal",
+                                   dtype, op.cols, r);
+      EXPECT_EQ(row_digests(op, run_operation(run, op, row, weight, bias))[0], serial[r]) << "row " << r;
+    }
+  }
+}
+
+TEST(Contract_Digests, SeeEveryBit) {
+  Digest a, b, c;
+  const unsigned char bytes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, last[] = {1, 2, 3, 4, 5, 6, 7, 8, 137};
+  a.add(bytes, sizeof bytes);
+  b.add(last, sizeof last);
+  c.add(bytes, 8);
+  EXPECT_NE(a.value(), b.value());
+  EXPECT_NE(a.value(), c.value());
+  EXPECT_EQ(digest_text(0x0123456789ABCDEF), "0123456789abcdef");
+}
+
+#if defined(__x86_64__) || defined(__aarch64__)
+// Or the test with the caller's modes would test nothing.
+TEST(Contract_Digests, ModesTakeEffect) {
+  volatile double third = 3, tiny = 0x1p-1074;
+  const double nearest = 1 / third;
+  {
+    const FpModeScope scope(FpMode::upward);
+    EXPECT_GT(1 / third, nearest);
+  }
+  {
+    const FpModeScope scope(FpMode::flush_to_zero);
+    EXPECT_EQ(tiny * 1, 0);
+    EXPECT_TRUE(scope.is_as_set());
+  }
+  EXPECT_EQ(1 / third, nearest);
+  EXPECT_EQ(tiny * 1, 0x1p-1074);
+}
+#endif
+
+}  // namespace
+}  // namespace evenorm::contracts

@@ -1,0 +1,213 @@
+// The kernels' conversions on every target: every 16-bit input, and every kind of rounding on the way out.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "contracts/fp_mode.hpp"
+#include "contracts/harness.hpp"
+#include "reference.hpp"
+#include "support/names.hpp"
+
+namespace evenorm {
+namespace {
+
+using contracts::kAllTypes;
+using contracts::Random;
+using contracts::runnable_targets;
+using internal::index_of;
+using internal::Target;
+
+using Bytes = std::vector<std::byte>;
+
+internal::ConvertFunction* converter(Target target, DType from, DType to) {
+  return internal::row_functions(target).convert[index_of(from)][index_of(to)];
+}
+
+template <class Word>
+Bytes bytes_of(const std::vector<Word>& words) {
+  Bytes bytes(words.size() * sizeof(Word));
+  std::memcpy(bytes.data(), words.data(), bytes.size());
+  return bytes;
+}
+
+Bytes converted(Target target, DType from, const Bytes& values, DType to) {
+  const std::size_t n = values.size() / size_of(from);
+  Bytes result(n * size_of(to));
+  converter(target, from, to)(values.data(), result.data(), n);
+  return result;
+}
+
+// Where a NaN may come in (the row functions make them canonical first), only that it stays one.
+bool is_same(DType dtype, const std::byte* value, std::uint64_t expected) {
+  const std::size_t size = size_of(dtype);
+  if (std::memcmp(value, &expected, size) == 0) return true;
+  const auto is_nan = [&](const void* v) {
+    const auto wide = reference::widen(dtype, v, 1)[0];
+    return wide != wide;
+  };
+  return is_nan(value) && is_nan(&expected);
+}
+
+void expect_as_reference(DType from, const Bytes& values, DType to) {
+  const std::size_t n = values.size() / size_of(from);
+  const auto wide = reference::widen(from, values.data(), n);
+  for (const Target target : runnable_targets()) {
+    const Bytes result = converted(target, from, values, to);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < n && wrong < 5; ++i) {
+      const std::uint64_t expected = reference::round_to(to, wide[i]);
+      if (is_same(to, result.data() + i * size_of(to), expected)) continue;
+      ++wrong;
+      ADD_FAILURE() << name(from) << " to " << name(to) << " on " << internal::name(target) << ": "
+                    << static_cast<double>(wide[i]) << " should be " << std::hex << expected;
+    }
+  }
+}
+
+std::vector<std::uint16_t> all_words() {
+  std::vector<std::uint16_t> words(65536);
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = static_cast<std::uint16_t>(i);
+  return words;
+}
+
+TEST(Convert_Widening, All16BitNumbers) {
+  const Bytes values = bytes_of(all_words());
+  for (const DType from : {DType::bf16, DType::f16}) {
+    expect_as_reference(from, values, DType::f32);
+    expect_as_reference(from, values, DType::f64);
+  }
+}
+
+TEST(Convert_Widening, F32ToF64) {
+  std::vector<std::uint32_t> words;
+  Random random(1);
+  for (std::uint32_t exponent = 0; exponent < 256; ++exponent) {
+    for (const std::uint32_t fraction : {0u, 1u, 0x3FFFFFu, 0x400000u, 0x7FFFFFu}) {
+      words.push_back((exponent << 23) | fraction);
+      words.push_back(words.back() | 0x80000000u);
+    }
+  }
+  for (int i = 0; i < 10000; ++i) words.push_back(static_cast<std::uint32_t>(random.next()));
+  expect_as_reference(DType::f32, bytes_of(words), DType::f64);
+}
+
+// Fractions on both sides of every place where a rounding to fewer bits turns.
+template <class Word>
+std::vector<Word> boundary_fractions(int fraction_bits, int kept_bits) {
+  const Word half = Word{1} << (fraction_bits - kept_bits - 1);
+  const Word mask = (Word{1} << fraction_bits) - 1;
+  std::vector<Word> fractions;
+  for (const Word kept : {Word{0}, Word{1}, Word{2}, Word{3}, (Word{1} << kept_bits) - 2, (Word{1} << kept_bits) - 1}) {
+    const Word base = kept * 2 * half;
+    for (const Word rest : {Word{0}, Word{1}, half - 1, half, half + 1, 2 * half - 1}) {
+      fractions.push_back((base + rest) & mask);
+    }
+  }
+  // Of subnormal results fewer bits stay: a lone bit at each place, and its neighbours.
+  for (int place = 0; place < fraction_bits; ++place) {
+    const Word bit = Word{1} << place;
+    for (const Word f : {bit, bit - 1, bit + 1, mask - bit, mask - bit + 1, mask & ~(bit - 1)}) {
+      fractions.push_back(f & mask);
+    }
+  }
+  return fractions;
+}
+
+template <class Word>
+std::vector<Word> boundary_words(int exponent_bits, int kept_bits) {
+  const int fraction_bits = 8 * static_cast<int>(sizeof(Word)) - 1 - exponent_bits;
+  const std::vector<Word> fractions = boundary_fractions<Word>(fraction_bits, kept_bits);
+  std::vector<Word> words;
+  for (Word exponent = 0; exponent >> exponent_bits == 0; ++exponent) {
+    for (const Word fraction : fractions) {
+      const Word word = (exponent << fraction_bits) | fraction;
+      // NaNs: only canonical ones reach a narrowing.
+      const bool special = exponent == (Word{1} << exponent_bits) - 1;
+      const Word bits = special && fraction != 0 ? (exponent << fraction_bits) | Word{1} << (fraction_bits - 1) : word;
+      words.push_back(bits);
+      if (bits == word) words.push_back(word | Word{1} << (8 * sizeof(Word) - 1));
+    }
+  }
+  return words;
+}
+
+TEST(Convert_Narrowing, F32AtEveryExponentAndBoundary) {
+  expect_as_reference(DType::f32, bytes_of(boundary_words<std::uint32_t>(8, 7)), DType::bf16);
+  expect_as_reference(DType::f32, bytes_of(boundary_words<std::uint32_t>(8, 10)), DType::f16);
+}
+
+TEST(Convert_Narrowing, F64AtEveryExponentAndBoundary) {
+  expect_as_reference(DType::f64, bytes_of(boundary_words<std::uint64_t>(11, 23)), DType::f32);
+  expect_as_reference(DType::f64, bytes_of(boundary_words<std::uint64_t>(11, 7)), DType::bf16);
+  expect_as_reference(DType::f64, bytes_of(boundary_words<std::uint64_t>(11, 10)), DType::f16);
+}
+
+// f64 that lie just off the middle of two 16-bit numbers, by less than f32 can hold: rounding twice goes wrong here.
+TEST(Convert_Narrowing, F64IsRoundedOnceOnly) {
+  for (const DType to : {DType::bf16, DType::f16}) {
+    std::vector<double> values;
+    for (std::uint16_t a = 0; a < (to == DType::bf16 ? 0x7F7F : 0x7BFF); ++a) {
+      const auto b = static_cast<std::uint16_t>(a + 1);
+      const auto low = static_cast<double>(reference::widen(to, &a, 1)[0]);
+      const auto high = static_cast<double>(reference::widen(to, &b, 1)[0]);
+      const double middle = (low + high) / 2;
+      for (const double off : {-0x1p-40, 0.0, 0x1p-40}) values.push_back(middle + off * (high - low));
+    }
+    expect_as_reference(DType::f64, bytes_of(values), to);
+  }
+}
+
+TEST(Convert_Narrowing, RandomNumbers) {
+  Random random(3);
+  std::vector<std::uint32_t> narrow(std::size_t{1} << 22);
+  for (std::uint32_t& word : narrow) {
+    word = static_cast<std::uint32_t>(random.next());
+    if ((word & 0x7F800000u) == 0x7F800000u) word &= 0xBFFFFFFFu;
+  }
+  expect_as_reference(DType::f32, bytes_of(narrow), DType::bf16);
+  // For f16 all exponents but those within its range are of one kind.
+  for (std::uint32_t& word : narrow) {
+    word = (word & 0x807FFFFFu) | static_cast<std::uint32_t>(127 - 27 + random.below(46)) << 23;
+  }
+  expect_as_reference(DType::f32, bytes_of(narrow), DType::f16);
+}
+
+// Counts that leave every length of tail, in memory that ends there.
+TEST(Convert_Blocks, EveryCountWritesThatMany) {
+  for (const Target target : runnable_targets()) {
+    for (const DType from : kAllTypes) {
+      for (const DType to : kAllTypes) {
+        if (converter(target, from, to) == nullptr) continue;
+        for (std::size_t n = 0; n < 70; ++n) {
+          const contracts::Array x = contracts::make_input("normal", from, 70);
+          contracts::Array y(to, 71);
+          std::memset(y.data(), 0x5A, y.bytes().size());
+          converter(target, from, to)(x.data(), y.data(), n);
+          const auto wide = reference::widen(from, x.data(), 70);
+          for (std::size_t i = 0; i < 71; ++i) {
+            const std::uint64_t expected = i < n ? reference::round_to(to, wide[i]) : 0x5A5A5A5A5A5A5A5A;
+            ASSERT_EQ(std::memcmp(y.data() + i * size_of(to), &expected, size_of(to)), 0)
+                << name(from) << " to " << name(to) << ", " << n << " elements, at " << i << " on "
+                << internal::name(target);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Convert_Blocks, AllPairsThatRowFunctionsNeedAreThere) {
+  for (const Target target : runnable_targets()) {
+    for (const DType other : kAllTypes) {
+      for (const DType arithmetic : {DType::f64, DType::f32}) {
+        EXPECT_NE(converter(target, other, arithmetic), nullptr) << name(other);
+        EXPECT_NE(converter(target, arithmetic, other), nullptr) << name(other);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evenorm

@@ -1,0 +1,284 @@
+// The .npy header's parser, malformed headers line by line, and reading and writing through files.
+#include "cli/npy.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "cli/text.hpp"
+#include "support/guarded.hpp"
+#include "support/program.hpp"
+
+namespace evenorm::cli {
+namespace {
+
+using testing::bytes_of;
+using testing::Guard;
+using testing::GuardedMemory;
+using testing::npy_bytes;
+using testing::npy_bytes_of;
+using testing::TemporaryFolder;
+using testing::write_file;
+
+using Shape = std::vector<std::int64_t>;
+
+// From memory that ends with the file's start, so that an over-read ends the test.
+NpyParse parse(const std::string& file) {
+  const std::span whole = std::as_bytes(std::span(file));
+  const GuardedMemory memory(whole.first(std::min(whole.size(), kMaxNpyHeaderBytes)), Guard::after);
+  return parse_npy_header({memory.data(), memory.size()}, file.size());
+}
+
+std::string header(const std::string& descr, const std::string& order, const std::string& shape) {
+  return "{'descr': " + descr + ", 'fortran_order': " + order + ", 'shape': " + shape + ", }\n";
+}
+
+TEST(Npy_Header, ReadsEveryVersionAndType) {
+  const std::string data(48, 'x');
+  for (const char major : {'\1', '\2', '\3'}) {
+    for (const auto& [descr, dtype, shape] : {std::tuple{"'<f2'", DType::f16, "(4, 6)"},
+                                              {"'<f4'", DType::f32, "(4, 3)"},
+                                              {"'<f8'", DType::f64, "(2, 3)"}}) {
+      const NpyParse result = parse(npy_bytes(header(descr, "False", shape), data, major));
+      EXPECT_EQ(result.error, "");
+      EXPECT_EQ(result.header.dtype, dtype);
+      EXPECT_EQ(shape_text(result.header.shape), shape);
+      EXPECT_EQ(result.header.data_bytes, 48U);
+    }
+  }
+}
+
+TEST(Npy_Header, ReadsAnyOrderQuotesAndSpaces) {
+  for (const char* text : {"{'shape': (3,), 'fortran_order': False, 'descr': '<f4'}",
+                           "{\"descr\":\"<f4\",\"fortran_order\":False,\"shape\":(3,)}",
+                           "  { 'descr' : '<f4' ,\n 'shape' : ( 3 , ) , 'fortran_order' : False , }   \n"}) {
+    const NpyParse result = parse(npy_bytes(text, std::string(12, 'x')));
+    EXPECT_EQ(result.error, "") << text;
+    EXPECT_EQ(result.header.shape, Shape{3});
+  }
+}
+
+TEST(Npy_Header, ReadsShapesOfNoAxisAndNoElement) {
+  EXPECT_EQ(parse(npy_bytes_of("<f4", "()", "abcd")).header.shape, Shape{});
+  EXPECT_EQ(parse(npy_bytes_of("<f4", "()", "abcd")).header.data_bytes, 4U);
+  const NpyParse none = parse(npy_bytes_of("<f4", "(4611686018427387904, 0, 4611686018427387904)", ""));
+  EXPECT_EQ(none.error, "");
+  EXPECT_EQ(none.header.data_bytes, 0U);
+}
+
+TEST(Npy_Header, ReadsWhatItWrites) {
+  for (const Shape& shape : {Shape{}, Shape{7}, Shape{0, 3}, Shape{4, 64, 384}, Shape(kMaxNpyAxes, 1)}) {
+    std::string text = npy_header_text(DType::f64, shape);
+    EXPECT_EQ(text.size() % 64, 0U);
+    std::size_t bytes = 8;
+    for (const std::int64_t size : shape) bytes *= static_cast<std::size_t>(size);
+    const NpyParse result = parse(text + std::string(bytes, 'x'));
+    EXPECT_EQ(result.error, "");
+    EXPECT_EQ(result.header.shape, shape);
+    EXPECT_EQ(result.header.data_offset, text.size());
+  }
+}
+
+TEST(Npy_Header, WritesNumpysBytes) {
+  EXPECT_EQ(npy_header_text(DType::f32, Shape{4, 64, 384}),
+            testing::read_file(EVENORM_SOURCE_DIR "/examples/minilm/hidden.npy").substr(0, 128));
+  EXPECT_EQ(npy_header_text(DType::f32, Shape{384}),
+            testing::read_file(EVENORM_SOURCE_DIR "/examples/minilm/bias.npy").substr(0, 128));
+}
+
+TEST(Npy_Header, EveryTruncationIsRefused) {
+  const std::string file = npy_bytes_of("<f4", "(2, 3)", std::string(24, 'x'));
+  for (std::size_t size = 0; size < file.size(); ++size) EXPECT_NE(parse(file.substr(0, size)).error, "") << size;
+}
+
+// One byte of a good file changed at a time: refused, or good and in agreement with the file's size.
+TEST(Npy_Header, NoChangedByteEscapesTheSizeCheck) {
+  const std::string file = npy_bytes_of("<f4", "(2, 3)", std::string(24, 'x'));
+  for (std::size_t at = 0; at + 24 < file.size(); ++at) {
+    for (int value = 0; value < 256; ++value) {
+      std::string changed = file;
+      changed[at] = static_cast<char>(value);
+      const NpyParse result = parse(changed);
+      if (!result.error.empty()) continue;
+      EXPECT_EQ(result.header.data_offset + result.header.data_bytes, file.size()) << at << ' ' << value;
+    }
+  }
+}
+
+struct Malformed {
+  const char* name;
+  std::string file;
+  std::string error;
+};
+
+std::ostream& operator<<(std::ostream& stream, const Malformed& malformed) { return stream << malformed.name; }
+
+class Npy_Malformed : public ::testing::TestWithParam<Malformed> {};
+
+TEST_P(Npy_Malformed, IsRefusedInOneLine) {
+  const NpyParse result = parse(GetParam().file);
+  EXPECT_EQ(result.error, GetParam().error);
+  EXPECT_EQ(result.error.find('\n'), std::string::npos);
+}
+
+std::string with(const std::string& text) { return npy_bytes(text, std::string(12, 'x')); }
+
+std::string ones(std::size_t axes) {
+  std::string text;
+  for (std::size_t i = 0; i < axes; ++i) text += "1, ";
+  return text;
+}
+
+std::string long_header() { return header("'<f4'", "False", "(3,)") + std::string(70000, ' '); }
+
+std::vector<Malformed> malformed_files() {
+  return {
+      {"Empty", "", "is empty, but should be a .npy file"},
+      {"NotNpy", "PK\x03\x04 not an array", "is not a .npy file: it does not begin with \\x93NUMPY"},
+      {"MagicAlone", "\x93NUMPY", "has 6 bytes, too few for a .npy header"},
+      {"Version0", npy_bytes(header("'<f4'", "False", "(3,)"), std::string(12, 'x'), 0),
+       "has .npy version 0.0, but should have 1.0, 2.0 or 3.0"},
+      {"Version4", npy_bytes(header("'<f4'", "False", "(3,)"), std::string(12, 'x'), 4),
+       "has .npy version 4.0, but should have 1.0, 2.0 or 3.0"},
+      {"Version1_1", npy_bytes(header("'<f4'", "False", "(3,)"), std::string(12, 'x'), 1, 1),
+       "has .npy version 1.1, but should have 1.0, 2.0 or 3.0"},
+      {"LengthMissing", std::string("\x93NUMPY\x02\x00\x10\x00", 10), "has 10 bytes, too few for a .npy header"},
+      {"LengthPastTheEnd", std::string("\x93NUMPY\x01\x00\xff\x00{}", 12),
+       "has 2 bytes after byte 10, but says that its header has 255 there"},
+      {"LengthOf4GiB", std::string("\x93NUMPY\x02\x00\xff\xff\xff\xff{}", 14),
+       "has 2 bytes after byte 12, but says that its header has 4,294,967,295 there"},
+      {"LongHeader", npy_bytes(long_header(), std::string(12, 'x'), 2),
+       "has a header of 70,058 bytes, but should have at most 65,524"},
+      {"EmptyHeader", with(""), "has its end at byte 0 of its header's text, but should have '{'"},
+      {"EmptyDictionary", with("{}"), "has no 'descr' in its header"},
+      {"NotADictionary", with("[1, 2]"), "has '[1, 2]' at byte 0 of its header's text, but should have '{'"},
+      {"NoDescr", with("{'fortran_order': False, 'shape': (3,)}"), "has no 'descr' in its header"},
+      {"NoOrder", with("{'descr': '<f4', 'shape': (3,)}"), "has no 'fortran_order' in its header"},
+      {"NoShape", with("{'descr': '<f4', 'fortran_order': False}"), "has no 'shape' in its header"},
+      {"TwoShapes", with("{'shape': (3,), 'shape': (3,)}"), "has 'shape' twice in its header"},
+      {"UnknownKey", with("{'descr': '<f4', 'order': 'C'}"),
+       "has the key 'order' in its header, where only 'descr', 'fortran_order' and 'shape' can be"},
+      {"KeyWithoutQuotes", with("{descr: '<f4'}"),
+       "has 'descr: '<f4'}' at byte 1 of its header's text, but should have a string in quotes"},
+      {"NoColon", with("{'descr' '<f4'}"), "has ''<f4'}' at byte 9 of its header's text, but should have ':'"},
+      {"NoComma", with("{'descr': '<f4' 'shape': (3,)}"),
+       "has ''shape': (3,)}' at byte 16 of its header's text, but should have ',' or '}'"},
+      {"OpenString", with("{'descr': '<f4, }"), "has a string without an end in its header"},
+      {"EscapedCharacter", with("{'descr': '\\x3cf4', }"), "has an escaped character in its header"},
+      {"OpenDictionary", with("{'descr': '<f4',"),
+       "has its end at byte 16 of its header's text, but should have a string in quotes"},
+      {"TextAfterDictionary", with("{'descr': '<f4', 'fortran_order': False, 'shape': (3,)} import os"),
+       "has 'import os' at byte 56 of its header's text, but should have nothing after the dictionary"},
+      {"ControlCharacters", with("{\n\x1b[31m\r'"),
+       "has '?[31m?'' at byte 2 of its header's text, but should have a string in quotes"},
+      {"NulInHeader", with(std::string("{'descr'\0: '<f4'}", 17)),
+       "has '?: '<f4'}' at byte 8 of its header's text, but should have ':'"},
+      {"BigEndian", with(header("'>f4'", "False", "(3,)")), "has the big-endian type '>f4', but should have '<f4'"},
+      {"NativeEndian", with(header("'=f4'", "False", "(3,)")),
+       "has type '=f4', but should have '<f2', '<f4' or '<f8' (f16, f32, f64)"},
+      {"Integers", with(header("'<i4'", "False", "(3,)")),
+       "has type '<i4', but should have '<f2', '<f4' or '<f8' (f16, f32, f64)"},
+      {"Complex", with(header("'<c8'", "False", "(3,)")),
+       "has type '<c8', but should have '<f2', '<f4' or '<f8' (f16, f32, f64)"},
+      {"LongDouble", with(header("'<f16'", "False", "(3,)")),
+       "has type '<f16', but should have '<f2', '<f4' or '<f8' (f16, f32, f64)"},
+      {"Objects", with(header("'|O'", "False", "(3,)")),
+       "has type '|O', but should have '<f2', '<f4' or '<f8' (f16, f32, f64)"},
+      {"Bf16", with(header("'<V2'", "False", "(6,)")),
+       "has type '<V2', but should have '<f2', '<f4' or '<f8' (f16, f32, f64)"},
+      {"Structured", with(header("[('a', '<f4')]", "False", "(3,)")),
+       "has a structured type, but should have '<f2', '<f4' or '<f8' (f16, f32, f64)"},
+      {"DescrIsANumber", with(header("4", "False", "(3,)")),
+       "has '4, 'fortran_orde' at byte 10 of its header's text, but should have a string in quotes"},
+      {"FortranOrder", with(header("'<f4'", "True", "(3, 1)")),
+       "has its elements in Fortran order, but should have them in C order"},
+      {"OrderIsANumber", with(header("'<f4'", "0", "(3,)")),
+       "has '0, 'shape': (3,)' at byte 34 of its header's text, but should have True or False for 'fortran_order'"},
+      {"ShapeIsANumber", with(header("'<f4'", "False", "3")),
+       "has '3, }?' at byte 50 of its header's text, but should have '(' of 'shape'"},
+      {"ShapeInBrackets", with(header("'<f4'", "False", "[3]")),
+       "has '[3], }?' at byte 50 of its header's text, but should have '(' of 'shape'"},
+      {"ShapeWithoutComma", with(header("'<f4'", "False", "(3)")),
+       "has '), }?' at byte 52 of its header's text, but should have ','"},
+      {"ShapeOfACommaAlone", with(header("'<f4'", "False", "(,)")),
+       "has ',), }?' at byte 51 of its header's text, but should have a size (digits)"},
+      {"OpenShape", with("{'shape': (3, "),
+       "has its end at byte 14 of its header's text, but should have a size (digits)"},
+      {"NegativeSize", with(header("'<f4'", "False", "(-3,)")),
+       "has '-3,), }?' at byte 51 of its header's text, but should have a size (digits)"},
+      {"LeadingZero", with(header("'<f4'", "False", "(03,)")),
+       "has '03,), }?' at byte 51 of its header's text, but should have a size without leading zeros"},
+      {"FractionalSize", with(header("'<f4'", "False", "(3.0,)")),
+       "has '.0,), }?' at byte 52 of its header's text, but should have ','"},
+      {"SizeOfTwoPower63", with(header("'<f4'", "False", "(9223372036854775808,)")),
+       "has a size of 9223372036854775808 in its shape, above 2^63 - 1"},
+      {"SizeOfManyDigits", with(header("'<f4'", "False", "(" + std::string(1000, '9') + ",)")),
+       "has a size of 999999999999999999999999... in its shape, above 2^63 - 1"},
+      {"NestedShape", with(header("'<f4'", "False", "((3,),)")),
+       "has '(3,),), }?' at byte 51 of its header's text, but should have a size (digits)"},
+      {"TooManyAxes", with(header("'<f4'", "False", "(" + ones(65) + ")")), "has more than 64 axes in its shape"},
+      {"TwoPower62Elements", with(header("'<f4'", "False", "(4611686018427387904,)")),
+       "has shape (4611686018427387904) of f32, which takes 2^63 bytes or more"},
+      {"ProductOverflows", with(header("'<f4'", "False", "(4294967296, 4294967296)")),
+       "has shape (4294967296, 4294967296) of f32, which takes 2^63 bytes or more"},
+      {"FewerBytesThanItsShape", with(header("'<f4'", "False", "(4,)")),
+       "has 12 bytes of data, but should have 16 for its shape (4) of f32"},
+      {"FarFewerBytesThanItsShape", with(header("'<f8'", "False", "(1000000, 1000000)")),
+       "has 12 bytes of data, but should have 8,000,000,000,000 for its shape (1000000, 1000000) of f64"},
+      {"MoreBytesThanItsShape", with(header("'<f4'", "False", "(2,)")),
+       "has 12 bytes of data, but should have 8 for its shape (2) of f32"},
+      {"ElementsMissing", npy_bytes(header("'<f4'", "False", "(3,)"), ""),
+       "has 0 bytes of data, but should have 12 for its shape (3) of f32"},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, Npy_Malformed, ::testing::ValuesIn(malformed_files()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(Npy_File, ReadsAndWrites) {
+  const TemporaryFolder folder;
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+  const std::string file = npy_bytes_of("<f4", "(2, 3)", bytes_of(values));
+  write_file(folder / "x.npy", file);
+  const Array array = read_npy(folder / "x.npy");
+  EXPECT_EQ(array.shape(), (Shape{2, 3}));
+  EXPECT_TRUE(std::ranges::equal(array.as<float>(), values));
+  Outputs outputs;
+  const auto y = outputs.add("-o", folder / "y.npy");
+  outputs.open();
+  write_npy(outputs, y, array);
+  outputs.commit();
+  EXPECT_EQ(testing::read_file(folder / "y.npy"), file);
+}
+
+TEST(Npy_File, OneThatShrinksMeanwhileIsAnError) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "x.npy";
+  write_file(path, npy_bytes_of("<f4", "(2, 3)", std::string(24, 'x')));
+  const NpyFile file(path);
+  Array array = file.allocate();
+  std::filesystem::resize_file(path, 140);
+  try {
+    file.read(array);
+    FAIL() << "read";
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.what(), path + " shrank while it was read: it ends at byte 140, but had 152 bytes");
+  }
+}
+
+TEST(Npy_File, OutputsThatAreNotCommittedLeaveNothing) {
+  const TemporaryFolder folder;
+  write_file(folder / "y.npy", "old");
+  {
+    Outputs outputs;
+    const auto y = outputs.add("-o", folder / "y.npy");
+    outputs.open();
+    outputs.write(y, std::as_bytes(std::span("new", 3)));
+    EXPECT_EQ(folder.names().size(), 2U);
+  }
+  EXPECT_EQ(folder.names(), std::vector<std::string>{"y.npy"});
+  EXPECT_EQ(testing::read_file(folder / "y.npy"), "old");
+}
+
+}  // namespace
+}  // namespace evenorm::cli

@@ -1,0 +1,19 @@
+// The simplest .npy files, written and read without the command line's own code.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "contracts/inputs.hpp"
+
+namespace evenorm::testing {
+
+// f64, f32 or f16, C order, format 1.0.
+void write_npy(const std::filesystem::path& file, const contracts::Array& values,
+               const std::vector<std::int64_t>& shape);
+
+// The elements, of the type that the header names. Throws std::runtime_error.
+contracts::Array read_npy(const std::filesystem::path& file);
+
+}  // namespace evenorm::testing

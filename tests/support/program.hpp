@@ -1,0 +1,70 @@
+// The command line as its users run it: a process, its status, what it wrote, what it took; and folders and .npy files
+// for it. Knows nothing of the library.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace evenorm::testing {
+
+// A folder that goes with its owner.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  std::string operator/(std::string_view name) const { return (path_ / name).string(); }
+  std::vector<std::string> names() const;  // of all that is in it, hidden files too; sorted
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string read_file(const std::string& path);
+void write_file(const std::string& path, std::string_view bytes);
+
+// A .npy file of any version around any header text.
+std::string npy_bytes(std::string_view header, std::string_view data, char major = 1, char minor = 0);
+// A good one: descr as in the header, shape as in Python, e.g. "(2, 3)".
+std::string npy_bytes_of(std::string_view descr, std::string_view shape, std::string_view data);
+
+// The bytes of numbers, in this machine's order.
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+// The elements of a .npy file that the command line wrote; they start at byte 128 or a multiple of 64.
+template <class T>
+std::vector<T> elements_of(const std::string& npy);
+
+struct ProgramRun {
+  int status = -1;  // exit status; -1 where a signal ended it
+  int signal = 0;
+  std::string out, err;
+  long max_rss_kib = 0;
+  double seconds = 0;
+
+  bool one_line() const;  // err is one line that begins with "evenorm: "
+};
+
+struct ProgramSetting {
+  std::vector<std::string> environment{};      // "NAME=value", added to this process's
+  std::function<void()> before_exec{};         // runs in the child; only what is safe after fork
+  std::function<void(pid_t)> while_running{};  // runs in the parent
+  std::string out_path{};                      // standard output goes there, not into ProgramRun::out
+};
+
+// Runs build/evenorm.
+ProgramRun run_evenorm(const std::vector<std::string>& arguments, const ProgramSetting& setting = {});
+
+}  // namespace evenorm::testing
