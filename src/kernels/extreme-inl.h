@@ -39,11 +39,7 @@ class ExtremeRow {
     const int exponent = HWY_MAX(std::ilogb(largest), kMostNegative);
     source_.SetScale(static_cast<A>(std::ldexp(1.0, -exponent)));
     JoinTree<Norm, A> tree;
-    for (size_t block = 0; block < blocks_; ++block) {
-      const size_t n = BlockCols(p_.cols, block);
-      const A* x = source_.Block(row, block * kBlock, n);
-      tree.Push(BlockMomentsOf<Norm, A>(SumBlock<Norm, A>(x, n), x, n));
-    }
+    SumBlocks(tree, source_, row, p_.cols, 0, blocks_);
     Map(row, FinishScaled<A>(tree.Finish(), exponent, p_.eps));
   }
 

@@ -141,8 +141,9 @@ class ForwardRows {
     const size_t blocks = BlocksOf(p_.cols);
     Statistics groups[2];
     JoinTree<Norm, A> tree;
-    for (size_t block = 0; count != 0 && block < blocks; ++block) SumLongBlock(tree, first, block);
-    if (count != 0) FinishLongRow(groups[0], tree, first);
+    if (count == 0) return;
+    SumBlocks(tree, sum_source_, first, p_.cols, 0, blocks);
+    FinishLongRow(groups[0], tree, first);
     for (size_t turn = 0; turn < count; ++turn) {
       const Statistics& g = groups[turn % 2];
       const size_t row = first + turn;
@@ -160,12 +161,6 @@ class ForwardRows {
       }
       if (HWY_UNLIKELY(extreme)) RunExtreme(row);
     }
-  }
-
-  HWY_INLINE void SumLongBlock(JoinTree<Norm, A>& tree, size_t row, size_t block) {
-    const size_t n = BlockCols(p_.cols, block);
-    const T* x = sum_source_.Block(row, block * kBlock, n);
-    tree.Push(BlockMomentsOf<Norm, A>(SumBlock<Norm, A>(x, n), x, n));
   }
 
   HWY_INLINE void FinishLongRow(Statistics& g, JoinTree<Norm, A>& tree, size_t row) {

@@ -18,11 +18,7 @@ HWY_NOINLINE void MomentsOfBlocks(const Problem& p, size_t row, size_t first, si
   HWY_ALIGN A scratch[kBlock];
   Source<T> source(p, scratch);
   JoinTree<Norm, A> tree;
-  for (size_t block = first; block < first + count; ++block) {
-    const size_t n = BlockCols(p.cols, block);
-    const T* x = source.Block(row, block * kBlock, n);
-    tree.Push(BlockMomentsOf<Norm, A>(SumBlock<Norm, A>(x, n), x, n));
-  }
+  SumBlocks(tree, source, row, p.cols, first, count);
   StoreMoments(tree.Finish(), moments);
 }
 

@@ -171,6 +171,22 @@ HWY_INLINE Wide<A, DF64> Broadcast(Wide<A, DScalar> a) {
   return Wide<A, DF64>::From(d, hn::Set(d, hn::GetLane(a.hi)), hn::Set(d, hn::GetLane(a.Low(d1))));
 }
 
+// The lanes of one block of n columns, n <= kBlock, summed and joined.
+template <class A, class T, class Accumulate>
+HWY_INLINE BlockSums<A> SumBlockWith(const T* x, size_t n, const Accumulate& accumulate) {
+  LaneSums<A, T> sums;
+  sums.Clear();
+  sums.Add(x, 0, n / kLanes * kLanes, accumulate);
+  sums.AddTail(x, n, accumulate);
+  return sums.Join();
+}
+
+// Sums of x and x^2.
+template <class Norm, class A, class T>
+HWY_INLINE BlockSums<A> SumBlock(const T* x, size_t n) {
+  return SumBlockWith<A>(x, n, AboutZero<Norm, A>());
+}
+
 // Sums of x - k and (x - k)^2.
 template <class A, class T>
 HWY_NOINLINE BlockSums<A> SumBlockAbout(const T* x, size_t n, Wide<A, DScalar> k) {
@@ -180,11 +196,7 @@ HWY_NOINLINE BlockSums<A> SumBlockAbout(const T* x, size_t n, Wide<A, DScalar> k
     const auto rest = hn::Set(d, static_cast<double>(n - c));
     AccumulateAbout(d, wide_k, hn::Lt(LaneSums<A, T>::Lanes(vector), rest), v, s, q);
   };
-  LaneSums<A, T> sums;
-  sums.Clear();
-  sums.Add(x, 0, n / kLanes * kLanes, about_k);
-  sums.AddTail(x, n, about_k);
-  return sums.Join();
+  return SumBlockWith<A>(x, n, about_k);
 }
 
 // Mean and M2 from sums over n columns: M2 = Q - S^2 / n.
@@ -224,16 +236,6 @@ HWY_INLINE WideMoments<A> BlockMomentsOf(const BlockSums<A>& sums, const T* x, s
     }
     return {count, moments.mean, moments.m2};
   }
-}
-
-template <class Norm, class A, class T>
-HWY_INLINE BlockSums<A> SumBlock(const T* x, size_t n) {
-  const AboutZero<Norm, A> about_zero;
-  LaneSums<A, T> sums;
-  sums.Clear();
-  sums.Add(x, 0, n / kLanes * kLanes, about_zero);
-  sums.AddTail(x, n, about_zero);
-  return sums.Join();
 }
 
 // Chan, Golub and LeVeque's update: a's columns lie left of b's.
@@ -276,6 +278,20 @@ class JoinTree {
   size_t parts_ = 0;
   size_t depth_ = 0;
 };
+
+inline size_t BlocksOf(size_t cols) { return (cols + kBlock - 1) / kBlock; }
+inline size_t BlockCols(size_t cols, size_t block) { return HWY_MIN(kBlock, cols - block * kBlock); }
+
+// Sums blocks [first, first + count) of a row of `cols` columns and joins them to the tree.
+template <class Norm, class A, class Source>
+HWY_INLINE void SumBlocks(JoinTree<Norm, A>& tree, Source& source, size_t row, size_t cols, size_t first,
+                          size_t count) {
+  for (size_t block = first; block < first + count; ++block) {
+    const size_t n = BlockCols(cols, block);
+    const auto* x = source.Block(row, block * kBlock, n);
+    tree.Push(BlockMomentsOf<Norm, A>(SumBlock<Norm, A>(x, n), x, n));
+  }
+}
 
 }  // namespace evenorm::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

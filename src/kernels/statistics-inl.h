@@ -15,9 +15,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-inline size_t BlocksOf(size_t cols) { return (cols + kBlock - 1) / kBlock; }
-inline size_t BlockCols(size_t cols, size_t block) { return HWY_MIN(kBlock, cols - block * kBlock); }
-
 inline void StoreStatistic(const Vector<void*>& to, size_t row, double value) {
   if (to.data == nullptr) return;
   if (value != value) value = std::numeric_limits<double>::quiet_NaN();
