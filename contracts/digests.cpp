@@ -34,6 +34,33 @@ void add_thread_ways(const Operation& op, std::size_t rows, std::vector<Way>& wa
   ways.push_back({"tasks in reverse order, alone", {}, reversed_executor(3), 1, {}});
 }
 
+// Rows whose elements lie apart are gathered, many of them at once where there are many.
+void add_gathered_ways(const Operation& op, std::size_t rows, std::vector<Way>& ways) {
+  const std::size_t many = std::clamp(std::size_t{1} << 15, rows * op.cols, 100 * op.cols) / op.cols;
+  Layout apart, first, reversed, mixed;
+  apart.x_order = apart.y_order = Order::columns_apart;
+  apart.vectors_apart = true;
+  first.x_order = first.y_order = Order::columns_first;
+  reversed.x_order = Order::reversed;
+  mixed.x_order = Order::columns_first;
+  mixed.x_offset = mixed.x_gap = 3;
+  ways.push_back({"columns apart", apart, {}, rows, {}});
+  ways.push_back({"columns apart, 7 threads, alone", apart, pool_executor(7), 1, {}});
+  ways.push_back({"columns first", first, {}, many, {}});
+  ways.push_back({"columns first, 2 threads", first, pool_executor(2), many, {}});
+  ways.push_back({"columns first to rows first", mixed, {}, many, {}});
+  std::swap(mixed.x_order, mixed.y_order);
+  std::swap(mixed.x_gap, mixed.y_gap);
+  ways.push_back({"rows first to columns first", mixed, {}, many, {}});
+  ways.push_back({"x reversed", reversed, {}, rows, {}});
+  reversed.x_order = Order::rows_first;
+  reversed.y_order = Order::reversed;
+  ways.push_back({"y reversed", reversed, {}, rows, {}});
+  if (op.x != op.y) return;
+  first.in_place = true;
+  ways.push_back({"columns first, in place", first, {}, many, {}});
+}
+
 std::vector<Way> ways_of(const Operation& op, std::size_t rows) {
   Layout misaligned;
   misaligned.x_offset = 1;
@@ -56,6 +83,7 @@ std::vector<Way> ways_of(const Operation& op, std::size_t rows) {
     ways.push_back({"in place", in_place, {}, rows, {}});
     ways.push_back({"in place, misaligned and strided", all, {}, rows, {}});
   }
+  add_gathered_ways(op, rows, ways);
   add_thread_ways(op, rows, ways);
   for (const FpMode mode : unusual_fp_modes()) ways.push_back({name(mode), {}, {}, rows, mode});
   return ways;

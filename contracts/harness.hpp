@@ -31,11 +31,21 @@ struct Operation {
 // All types equal.
 Operation same_type(Kind kind, DType dtype, std::size_t cols, bool parameters = true);
 
-// Where things lie: elements past a 64-byte boundary, and elements between the end of a row and the next one.
+// How the elements of a matrix follow each other.
+enum class Order {
+  rows_first,     // each row dense
+  columns_apart,  // each row with a gap after every element
+  columns_first,  // each column dense
+  reversed,       // rows dense, last row first, last element first
+};
+
+// Where things lie: elements past a 64-byte boundary, and elements between the end of a row (column) and the next one.
 struct Layout {
   std::size_t x_offset = 0, y_offset = 0, weight_offset = 0, bias_offset = 0;
   std::size_t x_gap = 0, y_gap = 0;
   bool in_place = false;  // y is x's memory; x and y have one type
+  Order x_order = Order::rows_first, y_order = Order::rows_first;
+  bool vectors_apart = false;  // gaps between the elements of weight, bias, mean and rstd
   DType statistics = DType::f64;
 };
 

@@ -5,30 +5,32 @@
 #include <cstddef>
 
 #include "evenorm/evenorm.hpp"
+#include "layout.hpp"
 
 namespace evenorm::internal {
 
-// Rows of `cols` elements. Element (r, c) lies at data + r * row_stride + c * size_of(dtype); row_stride is in bytes.
+// Element (r, c) lies rows.offset(r) + cols.offset(c) bytes from data.
 template <class Pointer>
-struct Rows {
+struct Matrix {
   Pointer data = nullptr;
   DType dtype = DType::f32;
-  std::ptrdiff_t row_stride = 0;
+  Axes rows, cols;
 };
 
-// One value per column (gamma, beta) or per row (mean, rstd), contiguous; absent where data is null.
+// One value per column (gamma, beta) or per row (mean, rstd); absent where data is null.
 template <class Pointer>
 struct Vector {
   Pointer data = nullptr;
   DType dtype = DType::f32;
+  Axes axes;
 };
 
 struct Problem {
   Kind kind = Kind::layer;
   std::size_t rows = 0;
   std::size_t cols = 0;
-  Rows<const void*> x;
-  Rows<void*> y;
+  Matrix<const void*> x;
+  Matrix<void*> y;
   Vector<const void*> gamma;
   Vector<const void*> beta;
   Vector<void*> mean;
@@ -50,6 +52,12 @@ inline DType arithmetic_type(const Problem& p) {
                     (p.gamma.data != nullptr && p.gamma.dtype == DType::f64) ||
                     (p.beta.data != nullptr && p.beta.dtype == DType::f64);
   return wide ? DType::f64 : DType::f32;
+}
+
+// Do the elements of each row lie side by side? Where not, rows are gathered into scratch.
+template <class Pointer>
+bool has_dense_rows(const Matrix<Pointer>& m) {
+  return m.cols.is_dense(bytes_of(m.dtype));
 }
 
 }  // namespace evenorm::internal

@@ -15,7 +15,8 @@ constexpr std::size_t kTaskElements = 32768;     // below this, handing a task o
 constexpr std::size_t kTasksPerThread = 4;       // so that a slow thread holds nobody up
 constexpr std::size_t kStreamBytes = 8u << 20u;  // of y, above which it is written past the caches
 constexpr std::size_t kFetchBytes = 4u << 20u;   // of x, above which it is fetched ahead
-constexpr std::size_t kMaxParts = 512;           // of a long row: bounds the memory for their moments
+constexpr std::size_t kTileRows = 32;   // neighbours that one thread gathers: whole cache lines of 16 bits each
+constexpr std::size_t kMaxParts = 512;  // of a long row: bounds the memory for their moments
 
 void choose_cache_use(Problem& p) {
   const std::size_t elements = p.rows * p.cols;
@@ -54,10 +55,13 @@ void run_problem(const Problem& problem, const RowFunctions& functions, const Ex
   } else if (p.rows < threads * 2 && p.cols >= 2 * kTaskElements) {
     for (std::size_t row = 0; row < p.rows; ++row) run_row_by_parts(p, functions, executor, row);
   } else {
-    const std::size_t shares = std::min(tasks, p.rows);
+    const bool tiled = !has_dense_rows(p.x) || !has_dense_rows(p.y);
+    const std::size_t unit = tiled ? kTileRows : 1, units = (p.rows + unit - 1) / unit;
+    const std::size_t shares = std::min(tasks, units);
     parallel_for(executor, shares, [&](std::size_t i) {
-      const std::size_t first = p.rows / shares * i + std::min(i, p.rows % shares);
-      functions.forward[type](p, first, p.rows / shares + (i < p.rows % shares ? 1 : 0));
+      const auto start = [&](std::size_t share) { return units / shares * share + std::min(share, units % shares); };
+      const std::size_t first = start(i) * unit, end = std::min(start(i + 1) * unit, p.rows);
+      functions.forward[type](p, first, end - first);
     });
   }
 }

@@ -1,6 +1,7 @@
-// Shapes, strides, types and eps. How buffers overlap: overlap.cpp.
+// Shapes, axes, strides, types and eps. How buffers overlap: overlap.cpp.
 #include "validate.hpp"
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -50,76 +51,153 @@ void check_dtype(std::string_view argument, DType dtype, bool statistic = false)
   }
 }
 
-// Strides in elements of a C-contiguous tensor equal those given, axes of size 1 aside.
-bool is_contiguous(Shape shape, Shape strides) {
-  if (strides.empty()) return true;
-  std::int64_t expected = 1;
-  for (std::size_t i = shape.size(); i-- > 0;) {
-    if (shape[i] != 1 && strides[i] != expected) return false;
-    expected *= shape[i];
-  }
-  return true;
-}
+constexpr std::size_t kMaxRank = 64;  // NumPy's and PyTorch's
 
-// Rows of contiguous elements at one distance: the distance, in elements.
-std::int64_t row_stride(std::string_view argument, Shape shape, Shape strides, std::size_t leading, std::size_t cols) {
-  if (strides.empty()) return static_cast<std::int64_t>(cols);
-  if (strides.size() != shape.size()) {
-    fail(argument, "has strides " + text_of(strides) + ", but shape " + text_of(shape));
-  }
-  const auto refuse = [&] {
-    fail(argument, "has strides " + text_of(strides) + " for shape " + text_of(shape) +
-                       ", but rows should be contiguous and at one distance");
-  };
-  if (!is_contiguous(shape.subspan(leading), strides.subspan(leading))) refuse();
-  bool found = false;
-  std::int64_t stride = static_cast<std::int64_t>(cols), expected = 0;
-  for (std::size_t i = leading; i-- > 0;) {
-    if (shape[i] == 1) continue;
-    if (!found) {
-      stride = strides[i];
-      found = true;
-    } else if (strides[i] != expected) {
-      refuse();
-    }
-    if (__builtin_mul_overflow(strides[i], shape[i], &expected)) refuse();
-  }
-  return stride;
-}
+// Some of a tensor's axes, by number, in its order.
+struct AxisList {
+  std::array<std::uint8_t, kMaxRank> number{};
+  std::size_t count = 0;
 
-template <class Pointer, class View>
-Rows<Pointer> rows_of(std::string_view argument, const View& view, std::size_t leading, std::size_t rows,
-                      std::size_t cols) {
-  Rows<Pointer> result{view.data, view.dtype, 0};
-  const std::int64_t stride = row_stride(argument, view.shape, view.strides, leading, cols);
-  std::int64_t bytes = 0, extent = 0;
-  if (__builtin_mul_overflow(stride, static_cast<std::int64_t>(bytes_of(view.dtype)), &bytes) ||
-      __builtin_mul_overflow(bytes, static_cast<std::int64_t>(rows), &extent)) {
-    fail(argument, "has strides " + text_of(view.strides) + ", which are more than memory can hold");
-  }
-  result.row_stride = bytes;
-  return result;
-}
+  void add(std::size_t axis) { number[count++] = static_cast<std::uint8_t>(axis); }
+};
 
-template <class Pointer, class View>
-Vector<Pointer> vector_of(std::string_view argument, const View& view, Shape expected, std::string_view expected_name) {
-  if (view.data == nullptr) return {};
-  if (!equal(view.shape, expected)) {
-    fail(argument,
-         "has shape " + text_of(view.shape) + ", but " + std::string(expected_name) + " " + text_of(expected));
-  }
-  if (!is_contiguous(view.shape, view.strides)) {
-    fail(argument, "has strides " + text_of(view.strides) + ", but it should be contiguous");
-  }
-  return {view.data, view.dtype};
-}
+// x's axes: those normalised together, and those that number the rows.
+struct AxisSplit {
+  AxisList normalized, outer;
+};
 
-void check_normalized_shape(Shape shape, Shape normalized) {
-  if (normalized.empty()) throw Error("normalized_shape is (), but it should name at least one axis");
+AxisSplit trailing_axes(Shape shape, Shape normalized) {
   const bool fits = normalized.size() <= shape.size();
   if (!fits || !equal(shape.last(normalized.size()), normalized)) {
     throw Error("x has shape " + text_of(shape) + ", but it should end in normalized_shape " + text_of(normalized));
   }
+  AxisSplit split;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    (i < shape.size() - normalized.size() ? split.outer : split.normalized).add(i);
+  }
+  return split;
+}
+
+AxisSplit named_axes(Shape shape, Shape axes) {
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  std::array<bool, kMaxRank> is_normalized{};
+  for (const std::int64_t axis : axes) {
+    if (axis < -rank || axis >= rank) {
+      throw Error("axes is " + text_of(axes) + ", but x has " + std::to_string(rank) + (rank == 1 ? " axis" : " axes"));
+    }
+    bool& named = is_normalized[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)];
+    if (named) throw Error("axes is " + text_of(axes) + ", which names an axis twice");
+    named = true;
+  }
+  AxisSplit split;
+  for (std::size_t i = 0; i < shape.size(); ++i) (is_normalized[i] ? split.normalized : split.outer).add(i);
+  return split;
+}
+
+AxisSplit split_axes(const Forward& f) {
+  const Shape shape = f.x.shape;
+  if (shape.size() > kMaxRank) {
+    fail("x",
+         "has " + std::to_string(shape.size()) + " axes, but at most " + std::to_string(kMaxRank) + " are supported");
+  }
+  if (f.axes.empty()) {
+    if (f.normalized_shape.empty()) throw Error("normalized_shape is (), but it or axes should name at least one axis");
+    return trailing_axes(shape, f.normalized_shape);
+  }
+  if (!f.normalized_shape.empty()) throw Error("axes and normalized_shape are given, but only one of them should be");
+  return named_axes(shape, f.axes);
+}
+
+// Strides of C order, in elements.
+using Strides = std::array<std::int64_t, kMaxRank>;
+Strides contiguous_strides(Shape shape) {
+  Strides strides{};
+  std::int64_t stride = 1;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= shape[i];
+  }
+  return strides;
+}
+
+// A view's strides in elements, given or of C order. They stay within what an address can be.
+Shape strides_of(std::string_view argument, const ConstTensor& view, Strides& room) {
+  if (view.strides.empty()) {
+    room = contiguous_strides(view.shape);
+    return Shape(room.data(), view.shape.size());
+  }
+  if (view.strides.size() != view.shape.size()) {
+    fail(argument, "has strides " + text_of(view.strides) + ", but shape " + text_of(view.shape));
+  }
+  std::int64_t extent = 0;
+  for (std::size_t i = 0; i < view.shape.size(); ++i) {
+    const std::int64_t stride = view.strides[i];
+    std::int64_t length = 0;
+    if (stride == std::numeric_limits<std::int64_t>::min() ||
+        __builtin_mul_overflow(stride < 0 ? -stride : stride, view.shape[i], &length) ||
+        __builtin_mul_overflow(length, static_cast<std::int64_t>(bytes_of(view.dtype)), &length) ||
+        __builtin_add_overflow(extent, length, &extent)) {
+      fail(argument, "has strides " + text_of(view.strides) + ", which are more than memory can hold");
+    }
+  }
+  return view.strides;
+}
+
+Axes layout_of(std::string_view argument, const ConstTensor& view, Shape strides, const AxisList& list) {
+  const auto bytes = static_cast<std::int64_t>(bytes_of(view.dtype));
+  Axes axes;
+  for (std::size_t i = 0; i < list.count; ++i) {
+    const std::size_t axis = list.number[i];
+    if (!axes.append({static_cast<std::size_t>(view.shape[axis]), strides[axis] * bytes})) {
+      fail(argument, "has strides " + text_of(view.strides) + " for shape " + text_of(view.shape) +
+                         ", more axes of more than one element than memory can hold");
+    }
+  }
+  return axes;
+}
+
+ConstTensor as_const(const ConstTensor& view) { return view; }
+ConstTensor as_const(const Tensor& view) { return {view.data, view.dtype, view.shape, view.strides}; }
+
+template <class Pointer, class View>
+Matrix<Pointer> matrix_of(std::string_view argument, const View& view, const AxisSplit& split) {
+  Strides room;
+  const Shape strides = strides_of(argument, as_const(view), room);
+  return {view.data, view.dtype, layout_of(argument, as_const(view), strides, split.outer),
+          layout_of(argument, as_const(view), strides, split.normalized)};
+}
+
+// A tensor over some of x's axes; `expected_name` is what has their sizes.
+template <class Pointer, class View>
+Vector<Pointer> vector_of(std::string_view argument, const View& view, Shape x_shape, const AxisList& list,
+                          std::string_view expected_name) {
+  if (view.data == nullptr) return {};
+  std::array<std::int64_t, kMaxRank> sizes;
+  AxisList all;
+  for (std::size_t i = 0; i < list.count; ++i) {
+    sizes[i] = x_shape[list.number[i]];
+    all.add(i);
+  }
+  const Shape expected(sizes.data(), list.count);
+  if (!equal(view.shape, expected)) {
+    fail(argument,
+         "has shape " + text_of(view.shape) + ", but " + std::string(expected_name) + " " + text_of(expected));
+  }
+  Strides room;
+  const Shape strides = strides_of(argument, as_const(view), room);
+  return {view.data, view.dtype, layout_of(argument, as_const(view), strides, all)};
+}
+
+std::size_t count_cols(const Forward& f, const AxisList& normalized) {
+  std::array<std::int64_t, kMaxRank> sizes;
+  for (std::size_t i = 0; i < normalized.count; ++i) sizes[i] = f.x.shape[normalized.number[i]];
+  const Shape shape(sizes.data(), normalized.count);
+  const std::size_t cols = count_elements("normalized_shape", shape, DType::f64);
+  if (cols == 0) {
+    throw Error((f.axes.empty() ? "normalized_shape is " : "axes have shape ") + text_of(shape) +
+                ", but it should have at least one element");
+  }
+  return cols;
 }
 
 void check_eps(double eps) {
@@ -134,27 +212,23 @@ void check_eps(double eps) {
 Problem validate(const Forward& f) {
   check_dtype("x", f.x.dtype);
   check_dtype("y", f.y.dtype);
-  check_normalized_shape(f.x.shape, f.normalized_shape);
+  const AxisSplit split = split_axes(f);
   if (!equal(f.y.shape, f.x.shape)) {
     throw Error("y has shape " + text_of(f.y.shape) + ", but x has " + text_of(f.x.shape));
   }
-  const std::size_t leading = f.x.shape.size() - f.normalized_shape.size();
-  const Shape outer = f.x.shape.first(leading);
 
   Problem p;
   p.kind = f.kind;
-  p.cols = count_elements("normalized_shape", f.normalized_shape, DType::f64);
-  if (p.cols == 0) {
-    throw Error("normalized_shape is " + text_of(f.normalized_shape) + ", but it should have at least one element");
-  }
+  p.cols = count_cols(f, split.normalized);
   p.rows = count_elements("x", f.x.shape, DType::f64) / p.cols;
-  p.x = rows_of<const void*>("x", f.x, leading, p.rows, p.cols);
-  p.y = rows_of<void*>("y", f.y, leading, p.rows, p.cols);
+  p.x = matrix_of<const void*>("x", f.x, split);
+  p.y = matrix_of<void*>("y", f.y, split);
 
   if (f.weight.data != nullptr) check_dtype("weight", f.weight.dtype);
   if (f.bias.data != nullptr) check_dtype("bias", f.bias.dtype);
-  p.gamma = vector_of<const void*>("weight", f.weight, f.normalized_shape, "normalized_shape is");
-  p.beta = vector_of<const void*>("bias", f.bias, f.normalized_shape, "normalized_shape is");
+  const char* parameters = f.axes.empty() ? "normalized_shape is" : "the axes normalised have shape";
+  p.gamma = vector_of<const void*>("weight", f.weight, f.x.shape, split.normalized, parameters);
+  p.beta = vector_of<const void*>("bias", f.bias, f.x.shape, split.normalized, parameters);
   if (f.zero_centered && f.weight.data == nullptr) {
     throw Error("weight is absent, but zero_centered needs one");
   }
@@ -163,8 +237,8 @@ Problem validate(const Forward& f) {
   if (f.kind == Kind::rms && f.mean.data != nullptr) throw Error("mean is given, but RMS norm has none");
   if (f.mean.data != nullptr) check_dtype("mean", f.mean.dtype, true);
   if (f.rstd.data != nullptr) check_dtype("rstd", f.rstd.dtype, true);
-  p.mean = vector_of<void*>("mean", f.mean, outer, "x has rows of shape");
-  p.rstd = vector_of<void*>("rstd", f.rstd, outer, "x has rows of shape");
+  p.mean = vector_of<void*>("mean", f.mean, f.x.shape, split.outer, "x has rows of shape");
+  p.rstd = vector_of<void*>("rstd", f.rstd, f.x.shape, split.outer, "x has rows of shape");
 
   check_eps(f.eps);
   p.eps = f.eps;

@@ -169,15 +169,28 @@ TEST(Forward_Arguments, UnknownTypes) {
   EXPECT_THAT(call.error(), HasSubstr("bias has dtype 4"));
 }
 
-TEST(Forward_Arguments, StridesThatAreNotRows) {
+TEST(Forward_Arguments, StridesOfAnotherNumber) {
   Call call;
-  call.x_strides = {24, 1, 3};  // the normalised axes the other way round
-  EXPECT_THAT(call.error(), HasSubstr("x has strides (24, 1, 3)"));
   call.x_strides = {24, 8};
-  EXPECT_THAT(call.error(), HasSubstr("x has strides (24, 8)"));
+  EXPECT_EQ(call.error(), "x has strides (24, 8), but shape (2, 3, 8)");
   call.x_strides = {};
-  call.weight_strides = {16, 1};
-  EXPECT_THAT(call.error(), HasSubstr("weight has strides (16, 1)"));
+  call.weight_strides = {16, 1, 1};
+  EXPECT_EQ(call.error(), "weight has strides (16, 1, 1), but shape (3, 8)");
+}
+
+TEST(Forward_Arguments, Axes) {
+  const auto error_with = [](Shape axes, bool keep_shape = false) {
+    Call call;
+    if (!keep_shape) call.normalized = {};
+    call.forward.axes = axes;
+    return call.error();
+  };
+  EXPECT_EQ(error_with({1, 2}, true), "axes and normalized_shape are given, but only one of them should be");
+  EXPECT_EQ(error_with({}), "normalized_shape is (), but it or axes should name at least one axis");
+  EXPECT_EQ(error_with({3}), "axes is (3), but x has 3 axes");
+  EXPECT_EQ(error_with({-4, 1}), "axes is (-4, 1), but x has 3 axes");
+  EXPECT_EQ(error_with({1, -2}), "axes is (1, -2), which names an axis twice");
+  EXPECT_EQ(error_with({0, 2}), "weight has shape (3, 8), but the axes normalised have shape (2, 8)");
 }
 
 TEST(Forward_Arguments, StridesOfAxesOfOneElementDoNotMatter) {
@@ -254,8 +267,8 @@ TEST(Forward_Overlap, OtherInterleavingsAreRefused) {
 TEST(Forward_Overlap, RowsOfXMayRepeatButNotThoseOfY) {
   EXPECT_EQ(overlap_error(50, {0, 1}, {8, 1}), "no error");
   EXPECT_EQ(overlap_error(50, {3, 1}, {8, 1}), "no error");
-  EXPECT_EQ(overlap_error(50, {8, 1}, {0, 1}), "y has rows that overlap one another");
-  EXPECT_EQ(overlap_error(50, {8, 1}, {7, 1}), "y has rows that overlap one another");
+  EXPECT_EQ(overlap_error(50, {8, 1}, {0, 1}), "y may overlap itself");
+  EXPECT_EQ(overlap_error(50, {8, 1}, {7, 1}), "y may overlap itself");
   EXPECT_EQ(overlap_error(70, {8, 1}, {-8, 1}), "no error");
 }
 

@@ -94,17 +94,24 @@ struct Executor {
 // processor of this process. In a child of fork() the work is done serially; the bits are the same by contract.
 EVENORM_API Executor pool_executor(std::size_t threads);
 
-// One forward pass. Over the trailing axes named by normalized_shape:
-//   x, y          shape (..., *normalized_shape), any two of the four types; y may be x (same address, type, strides)
-//   weight, bias  shape normalized_shape, contiguous; absent: 1 and 0. zero_centered: 1 + weight takes weight's place
-//   mean, rstd    shape of x's leading axes, contiguous, f64 or f32; written where present (RMS norm has no mean)
+// One forward pass. The normalised axes are told in one of two ways:
+//   normalized_shape  the sizes of the trailing axes that are normalised together, or
+//   axes              the numbers of any axes of x, in any order; negative ones count from the end
+// A row is what lies along the normalised axes, in x's order of axes, at one place of the other axes.
+//   x, y          of one shape, any two of the four types; y may be x (same address, type, strides)
+//   weight, bias  of the normalised axes' shape; absent: 1 and 0. zero_centered: 1 + weight takes weight's place
+//   mean, rstd    of the other axes' shape, f64 or f32; written where present (RMS norm has no mean)
 //   eps           finite and >= 0
+// Strides are free: zero and negative ones too for inputs; the elements of an output lie apart, and, sorted by stride,
+// each axis steps over all that is inside it. Outputs that may overlap anything else are refused; slices interleaved
+// with equal strides are decided exactly.
 // Arithmetic is f64 where any of x, y, weight, bias is, f32 otherwise; statistics are always accumulated wider.
 struct Forward {
   Kind kind = Kind::layer;
   ConstTensor x{};
   Tensor y{};
   std::span<const std::int64_t> normalized_shape{};
+  std::span<const std::int64_t> axes{};
   ConstTensor weight{};
   ConstTensor bias{};
   Tensor mean{};

@@ -17,9 +17,9 @@ namespace evenorm::internal::HWY_NAMESPACE {
 template <class A, class Norm>
 class ExtremeRow {
  public:
-  // scratch: kBlock elements each, for x and for y.
-  ExtremeRow(const Problem& p, A* x_scratch, A* y_scratch, Parameter<A, 1>& gamma, Parameter<A, 0>& beta)
-      : p_(p), blocks_(BlocksOf(p.cols)), source_(p, x_scratch), sink_(p, y_scratch), gamma_(gamma), beta_(beta) {}
+  ExtremeRow(const Problem& p, const Source<A>& source, const Sink<A>& sink, Parameter<A, 1>& gamma,
+             Parameter<A, 0>& beta)
+      : p_(p), blocks_(BlocksOf(p.cols)), source_(source), sink_(sink), gamma_(gamma), beta_(beta) {}
 
   void Run(size_t row) {
     const A largest = LargestMagnitude(row);
@@ -52,7 +52,7 @@ class ExtremeRow {
       const A* x = source_.Block(row, first, n);
       const A* gamma = gamma_.Block(first, n);
       const A* beta = beta_.Block(first, n);
-      A* y = sink_.Block(row, first);
+      A* y = sink_.Block(row, first, n);
       MapWhole(false, map, x, gamma, beta, n, y);
       CanonicalizeNans(y, n);
       sink_.Done(row, first, n);
@@ -79,7 +79,7 @@ class ExtremeRow {
     StoreStatistic(p_.rstd, row, std::numeric_limits<double>::quiet_NaN());
     for (size_t block = 0; block < blocks_; ++block) {
       const size_t first = block * kBlock, n = BlockCols(p_.cols, block);
-      A* y = sink_.Block(row, first);
+      A* y = sink_.Block(row, first, n);
       for (size_t i = 0; i < n; ++i) y[i] = std::numeric_limits<A>::quiet_NaN();
       sink_.Done(row, first, n);
     }

@@ -28,22 +28,36 @@ class ForwardRows {
  public:
   using A = Arithmetic<T>;
 
-  explicit ForwardRows(const Problem& p)
+  ForwardRows(const Problem& p, Scratch& scratch)
       : p_(p),
-        sum_source_(p, scratch_[0]),
-        map_source_(p, scratch_[1]),
-        sink_(p, scratch_[2]),
-        gamma_(p.gamma, p.zero_centered, p.cols),
-        beta_(p.beta, false, p.cols),
+        x_scratch_(scratch.take<A>(kBlock)),
+        y_scratch_(scratch.take<A>(kBlock)),
+        sum_scratch_(p.x.dtype == dtype_of<T> ? nullptr : scratch.take<A>(kBlock)),
+        raw_(Gamma::NeedsRaw(p.gamma) || Beta::NeedsRaw(p.beta) ? scratch.take<A>(kBlock) : nullptr),
+        gamma_(p.gamma, p.zero_centered, p.cols, ColumnsToKeep(), scratch, raw_),
+        beta_(p.beta, false, p.cols, ColumnsToKeep(), scratch, raw_),
+        tiles_(p, scratch, IsShort() ? p.rows : kMaxGroup, IsShort() ? 0 : sizeof(JoinTree<Norm, A>)),
+        trees_(IsShort() ? nullptr : scratch.take<JoinTree<Norm, A>>(tiles_.Rows())),
+        sum_source_(p, tiles_.X(), sum_scratch_),
+        map_source_(p, tiles_.X(), x_scratch_),
+        sink_(p, tiles_.Y(), y_scratch_),
         finite_parameters_(gamma_.IsFinite() && beta_.IsFinite()),
         stream_(p.stream_y && finite_parameters_ && !sink_.IsStaged()),
         fetch_(p.fetch_x && !sum_source_.IsStaged()) {}
 
   HWY_INLINE void Run(size_t first, size_t count) {
-    if (p_.cols <= kBlock) {
-      RunShortRows(first, count);
-    } else {
-      RunLongRows(first, count);
+    const size_t at_once = tiles_.Rows() == 0 ? count : tiles_.Rows();
+    for (size_t row = first; row < first + count; row += at_once) {
+      const size_t rows = HWY_MIN(at_once, first + count - row);
+      if (IsShort()) {
+        LoadTiles(row, rows, 0, p_.cols);
+        RunShortRows(row, rows);
+        tiles_.StoreY();
+      } else if (tiles_.Rows() == 0) {
+        RunLongRows(row, rows);
+      } else {
+        RunLongTiles(row, rows);
+      }
     }
     if (stream_) hwy::FlushStream();
   }
@@ -56,6 +70,16 @@ class ForwardRows {
 
  private:
   using Statistics = GroupStatistics<A>;
+  using Gamma = Parameter<A, 1>;
+  using Beta = Parameter<A, 0>;
+
+  bool IsShort() const { return p_.cols <= kBlock; }
+
+  // Of gamma and beta, where they are converted: the scratch is for them, unless tiles need it.
+  size_t ColumnsToKeep() const {
+    const bool tiled = !has_dense_rows(p_.x) || !has_dense_rows(p_.y);
+    return std::is_same_v<A, double> || tiled ? kBlock : 4 * kBlock;
+  }
 
   // One block of one row, ready for the map.
   struct MapBlock {
@@ -71,7 +95,7 @@ class ForwardRows {
     return BlockOf(row, first, n, gamma_.Block(first, n), beta_.Block(first, n));
   }
   HWY_INLINE MapBlock BlockOf(size_t row, size_t first, size_t n, const A* gamma, const A* beta) {
-    return {row, first, n, map_source_.Block(row, first, n), gamma, beta, sink_.Block(row, first)};
+    return {row, first, n, map_source_.Block(row, first, n), gamma, beta, sink_.Block(row, first, n)};
   }
 
   // Rows of one block, in groups. While a group is mapped, the next but one is summed; the next one's statistics are
@@ -163,6 +187,39 @@ class ForwardRows {
     }
   }
 
+  void LoadTiles(size_t row, size_t rows, size_t col, size_t cols) {
+    tiles_.LoadX(row, rows, col, cols);
+    tiles_.HoldY(row, rows, col, cols);
+  }
+
+  // Rows of several blocks that are gathered, or scattered: block by block of several rows at once, twice.
+  HWY_NOINLINE void RunLongTiles(size_t first, size_t count) {
+    const size_t blocks = BlocksOf(p_.cols);
+    Statistics group;
+    for (size_t i = 0; i < count; ++i) trees_[i].Clear();
+    for (size_t block = 0; block < blocks; ++block) {
+      const size_t col = block * kBlock, n = BlockCols(p_.cols, block);
+      tiles_.LoadX(first, count, col, n);
+      for (size_t i = 0; i < count; ++i) SumBlocks(trees_[i], sum_source_, first + i, p_.cols, block, 1);
+    }
+    for (size_t i = 0; i < count; ++i) group.Set(i, trees_[i].Finish());
+    Finish(group, first, count);
+    for (size_t block = 0; block < blocks; ++block) {
+      const size_t col = block * kBlock, n = BlockCols(p_.cols, block);
+      LoadTiles(first, count, col, n);
+      const A* gamma = gamma_.Block(col, n);
+      const A* beta = beta_.Block(col, n);
+      for (size_t i = 0; i < count; ++i) {
+        if (!group.IsExtreme(i)) Map(BlockOf(first + i, col, n, gamma, beta), group.Map(i));
+      }
+      tiles_.StoreY();
+    }
+    tiles_.Release();
+    for (size_t i = 0; i < count; ++i) {
+      if (HWY_UNLIKELY(group.IsExtreme(i))) RunExtreme(first + i);
+    }
+  }
+
   HWY_INLINE void FinishLongRow(Statistics& g, JoinTree<Norm, A>& tree, size_t row) {
     g.Set(0, tree.Finish());
     tree.Clear();
@@ -220,15 +277,22 @@ class ForwardRows {
   }
 
   HWY_NOINLINE void RunExtreme(size_t row) {
-    ExtremeRow<A, Norm>(p_, scratch_[1], scratch_[2], gamma_, beta_).Run(row);
+    const Source<A> source(p_, tiles_.X(), x_scratch_);
+    const Sink<A> sink(p_, tiles_.Y(), y_scratch_);
+    ExtremeRow<A, Norm>(p_, source, sink, gamma_, beta_).Run(row);
   }
 
   const Problem& p_;
-  HWY_ALIGN A scratch_[3][kBlock];
+  A* x_scratch_;
+  A* y_scratch_;
+  A* sum_scratch_;
+  void* raw_;
+  Gamma gamma_;
+  Beta beta_;
+  Tiles tiles_;
+  JoinTree<Norm, A>* trees_;
   Source<T> sum_source_, map_source_;
   Sink<T> sink_;
-  Parameter<A, 1> gamma_;
-  Parameter<A, 0> beta_;
   bool finite_parameters_;
   bool stream_;
   bool fetch_;
@@ -236,7 +300,8 @@ class ForwardRows {
 
 template <class T, class Norm>
 HWY_NOINLINE void RunRows(const Problem& p, size_t first, size_t count) {
-  ForwardRows<T, Norm>(p).Run(first, count);
+  Scratch scratch;
+  ForwardRows<T, Norm>(p, scratch).Run(first, count);
 }
 
 template <class T>

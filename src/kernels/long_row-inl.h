@@ -15,8 +15,10 @@ namespace evenorm::internal::HWY_NAMESPACE {
 template <class T, class Norm>
 HWY_NOINLINE void MomentsOfBlocks(const Problem& p, size_t row, size_t first, size_t count, Moments* moments) {
   using A = Arithmetic<T>;
-  HWY_ALIGN A scratch[kBlock];
-  Source<T> source(p, scratch);
+  Scratch scratch;
+  A* converted = scratch.take<A>(kBlock);
+  Tiles tiles(p, scratch, 1, 0);
+  Source<T> source(p, tiles.X(), converted);
   JoinTree<Norm, A> tree;
   SumBlocks(tree, source, row, p.cols, first, count);
   StoreMoments(tree.Finish(), moments);
@@ -54,7 +56,8 @@ HWY_ATTR void FinishRow(const Problem& p, size_t row, const Moments* parts, size
 
 template <class T>
 HWY_NOINLINE void MapRange(const Problem& p, size_t row, const RowScalars& scalars, size_t first, size_t count) {
-  ForwardRows<T, LayerNorm>(p).MapBlocks(row, scalars, first, count);  // the map is the same for both norms
+  Scratch scratch;
+  ForwardRows<T, LayerNorm>(p, scratch).MapBlocks(row, scalars, first, count);  // the map is the same for both norms
 }
 
 template <class T>

@@ -274,7 +274,7 @@ class JoinTree {
   }
 
  private:
-  Moments nodes_[56];  // 2^55 blocks: more than an address space of elements
+  Moments nodes_[40];  // 2^39 blocks: more elements than an address space holds
   size_t parts_ = 0;
   size_t depth_ = 0;
 };

@@ -1,5 +1,6 @@
 // The ends of a row function: where a row's blocks come from, the parameters' blocks, and where results go.
-// Blocks that already lie in memory as the row function's type are used in place; others pass through scratch in L1.
+// Blocks that already lie in memory as the row function's type are used in place; others pass through scratch in L1:
+// gathered where their elements lie apart, converted where they have another type.
 // Included once per target.
 #if defined(EVENORM_KERNELS_STAGES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef EVENORM_KERNELS_STAGES_INL_H_
@@ -12,6 +13,8 @@
 
 #include "kernels/convert-inl.h"
 #include "kernels/row_functions.hpp"
+#include "kernels/scratch.hpp"
+#include "kernels/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
@@ -43,20 +46,21 @@ ConvertFunction* ConverterFrom(DType to) {
   }
 }
 
+// Of a matrix whose rows are dense.
 template <class Pointer>
-HWY_INLINE const char* At(const Rows<Pointer>& rows, size_t row, size_t col) {
-  return static_cast<const char*>(rows.data) + static_cast<std::ptrdiff_t>(row) * rows.row_stride +
-         static_cast<std::ptrdiff_t>(col * bytes_of(rows.dtype));
+HWY_INLINE const char* At(const Matrix<Pointer>& m, size_t row, size_t col) {
+  return static_cast<const char*>(m.data) + m.rows.offset(row) + static_cast<std::ptrdiff_t>(col * bytes_of(m.dtype));
 }
 
 // x by blocks, as T; once SetScale() was called (T is then the arithmetic's type), each element multiplied by it.
 template <class T>
 class Source {
  public:
-  // scratch: kBlock elements, used only where blocks are converted or scaled.
-  Source(const Problem& p, Arithmetic<T>* scratch) : x_(p.x), scratch_(scratch) {
-    if constexpr (kCanStage) convert_ = p.x.dtype == dtype_of<T> ? nullptr : ConverterTo<T>(p.x.dtype);
-    staged_ = convert_ != nullptr;
+  // tile: where x is gathered; null where its rows are dense. scratch: kBlock elements, used only where blocks are
+  // converted or scaled.
+  Source(const Problem& p, Tile<const void*>* tile, Arithmetic<T>* scratch) : x_(p.x), tile_(tile), scratch_(scratch) {
+    if constexpr (kCanConvert) convert_ = p.x.dtype == dtype_of<T> ? nullptr : ConverterTo<T>(p.x.dtype);
+    staged_ = convert_ != nullptr || tile_ != nullptr;
   }
 
   bool IsStaged() const { return staged_; }
@@ -66,27 +70,32 @@ class Source {
   }
 
   HWY_INLINE const T* Block(size_t row, size_t first, size_t n) {
-    const char* from = At(x_, row, first);
-    if constexpr (kCanStage) {
-      if (HWY_UNLIKELY(staged_)) return Staged(from, n);
+    if (HWY_UNLIKELY(staged_)) return Staged(row, first, n);
+    return reinterpret_cast<const T*>(At(x_, row, first));
+  }
+
+ private:
+  HWY_NOINLINE const T* Staged(size_t row, size_t first, size_t n) {
+    const char* from = tile_ != nullptr ? tile_->Load(row, first, n) : At(x_, row, first);
+    if constexpr (kCanConvert) {
+      if (convert_ != nullptr) {
+        convert_(from, scratch_, n);
+      } else if (scale_ != 1) {
+        std::memcpy(scratch_, from, n * sizeof(T));
+      } else {
+        return reinterpret_cast<const T*>(from);
+      }
+      if (scale_ == 1) return scratch_;
+      for (size_t i = 0; i < n; ++i) scratch_[i] *= scale_;
+      return scratch_;
     }
     return reinterpret_cast<const T*>(from);
   }
 
- private:
-  HWY_NOINLINE const T* Staged(const char* from, size_t n) {
-    if (convert_ != nullptr) {
-      convert_(from, scratch_, n);
-    } else {
-      std::memcpy(scratch_, from, n * sizeof(T));
-    }
-    for (size_t i = 0; i < n; ++i) scratch_[i] *= scale_;
-    return scratch_;
-  }
+  static constexpr bool kCanConvert = std::is_same_v<T, Arithmetic<T>>;
 
-  static constexpr bool kCanStage = std::is_same_v<T, Arithmetic<T>>;
-
-  Rows<const void*> x_;
+  const Matrix<const void*>& x_;
+  Tile<const void*>* tile_;
   ConvertFunction* convert_ = nullptr;
   bool staged_;
   Arithmetic<T> scale_ = 1;
@@ -97,28 +106,41 @@ class Source {
 template <class T>
 class Sink {
  public:
-  // scratch: kBlock elements, used only where blocks are converted.
-  Sink(const Problem& p, Arithmetic<T>* scratch) : y_(p.y), scratch_(scratch) {
-    if constexpr (std::is_same_v<T, Arithmetic<T>>)
-      convert_ = p.y.dtype == dtype_of<T> ? nullptr : ConverterFrom<T>(p.y.dtype);
+  // tile: from where y is scattered; null where its rows are dense. scratch: kBlock elements, used only where blocks
+  // are converted.
+  Sink(const Problem& p, Tile<void*>* tile, Arithmetic<T>* scratch) : y_(p.y), tile_(tile), scratch_(scratch) {
+    if constexpr (kCanConvert) convert_ = p.y.dtype == dtype_of<T> ? nullptr : ConverterFrom<T>(p.y.dtype);
+    staged_ = convert_ != nullptr || tile_ != nullptr;
   }
 
-  bool IsStaged() const { return convert_ != nullptr; }
-  HWY_INLINE T* Block(size_t row, size_t first) {
-    if constexpr (std::is_same_v<T, Arithmetic<T>>) {
-      if (HWY_UNLIKELY(IsStaged())) return scratch_;
-    }
-    return To(row, first);
+  bool IsStaged() const { return staged_; }
+  HWY_INLINE T* Block(size_t row, size_t first, size_t n) {
+    if (HWY_UNLIKELY(staged_)) return Staged(row, first, n);
+    return reinterpret_cast<T*>(To(row, first));
   }
   HWY_INLINE void Done(size_t row, size_t first, size_t n) {
-    if (HWY_UNLIKELY(IsStaged())) convert_(scratch_, To(row, first), n);
+    if (HWY_UNLIKELY(staged_)) Deliver(row, first, n);
   }
 
  private:
-  HWY_INLINE T* To(size_t row, size_t first) { return reinterpret_cast<T*>(const_cast<char*>(At(y_, row, first))); }
+  HWY_NOINLINE T* Staged(size_t row, size_t first, size_t n) {
+    if constexpr (kCanConvert) {
+      if (convert_ != nullptr) return scratch_;
+    }
+    return reinterpret_cast<T*>(tile_->Reserve(row, first, n));
+  }
+  HWY_NOINLINE void Deliver(size_t row, size_t first, size_t n) {
+    if (convert_ != nullptr) convert_(scratch_, tile_ != nullptr ? tile_->Reserve(row, first, n) : To(row, first), n);
+    if (tile_ != nullptr) tile_->Deliver();
+  }
+  HWY_INLINE char* To(size_t row, size_t first) { return const_cast<char*>(At(y_, row, first)); }
 
-  Rows<void*> y_;
+  static constexpr bool kCanConvert = std::is_same_v<T, Arithmetic<T>>;
+
+  const Matrix<void*>& y_;
+  Tile<void*>* tile_;
   ConvertFunction* convert_ = nullptr;
+  bool staged_;
   Arithmetic<T>* scratch_;
 };
 
@@ -129,40 +151,59 @@ inline constexpr auto kConstantBlock = [] {
   return block;
 }();
 
-// gamma or beta by blocks, in the arithmetic's type. Converted once where all of it fits, else at each use.
+// gamma or beta by blocks, in the arithmetic's type. Gathered and converted once where `keep` columns are enough, else
+// at each use.
 template <class A, int kNeutral>
 class Parameter {
  public:
-  static constexpr size_t kCapacity = std::is_same_v<A, double> ? kBlock : 4 * kBlock;
-
-  Parameter(const Vector<const void*>& v, bool plus_one, size_t cols)
-      : data_(static_cast<const char*>(v.data)), dtype_(v.dtype), plus_one_(plus_one) {
-    convert_ = v.data == nullptr || (v.dtype == dtype_of<A> && !plus_one) ? nullptr : ConverterTo<A>(v.dtype);
-    fits_ = convert_ != nullptr && cols <= kCapacity;
-    if (fits_) Fill(0, cols);
+  // raw: kBlock elements of v's type, for what is both gathered and converted.
+  Parameter(const Vector<const void*>& v, bool plus_one, size_t cols, size_t keep, Scratch& scratch, void* raw)
+      : v_(v), plus_one_(plus_one), raw_(raw) {
+    const bool dense = v.axes.is_dense(bytes_of(v.dtype));
+    if (v.data != nullptr && !(dense && v.dtype == dtype_of<A> && !plus_one)) {
+      convert_ = dense || v.dtype != dtype_of<A> ? ConverterTo<A>(v.dtype) : nullptr;
+      gather_ = !dense;
+      fits_ = cols <= keep;
+      values_ = scratch.take<A>(fits_ ? cols : kBlock);
+      for (size_t first = 0; fits_ && first < cols; first += kBlock) {
+        Fill(first, HWY_MIN(kBlock, cols - first), values_ + first);
+      }
+    }
     finite_ = CheckFinite(cols);
+  }
+
+  // Does v have to be both gathered and converted?
+  static bool NeedsRaw(const Vector<const void*>& v) {
+    return v.data != nullptr && v.dtype != dtype_of<A> && !v.axes.is_dense(bytes_of(v.dtype));
   }
 
   bool IsFinite() const { return finite_; }
 
   HWY_INLINE const A* Block(size_t first, size_t n) {
-    if (data_ == nullptr) return kConstantBlock<A, kNeutral>.data();
-    if (convert_ == nullptr) return reinterpret_cast<const A*>(data_) + first;
+    if (v_.data == nullptr) return kConstantBlock<A, kNeutral>.data();
+    if (values_ == nullptr) return static_cast<const A*>(v_.data) + first;
     if (fits_) return values_ + first;
-    Fill(first, n);
+    Fill(first, n, values_);
     return values_;
   }
 
  private:
-  HWY_NOINLINE void Fill(size_t first, size_t n) {
-    convert_(data_ + first * bytes_of(dtype_), values_, n);
+  // At most kBlock values.
+  HWY_NOINLINE void Fill(size_t first, size_t n, A* to) {
+    const void* from = static_cast<const char*>(v_.data) + first * bytes_of(v_.dtype);
+    if (gather_) {
+      void* gathered = convert_ != nullptr ? raw_ : to;
+      GatherVector(v_, first, n, gathered);
+      from = gathered;
+    }
+    if (convert_ != nullptr) convert_(from, to, n);
     if (!plus_one_) return;
-    for (size_t i = 0; i < n; ++i) values_[i] += A{1};
+    for (size_t i = 0; i < n; ++i) to[i] += A{1};
   }
 
   // 0 * v sums to 0 where every v is finite, to NaN otherwise.
   HWY_NOINLINE bool CheckFinite(size_t cols) {
-    if (data_ == nullptr) return true;
+    if (v_.data == nullptr) return true;
     const hn::ScalableTag<A> d;
     constexpr size_t kN = hn::MaxLanes(d);
     for (size_t first = 0; first < cols; first += kBlock) {
@@ -178,13 +219,14 @@ class Parameter {
     return true;
   }
 
-  const char* data_;
-  DType dtype_;
+  const Vector<const void*>& v_;
   bool plus_one_;
-  bool fits_;
+  bool gather_ = false;
+  bool fits_ = false;
   bool finite_;
-  ConvertFunction* convert_;
-  HWY_ALIGN A values_[kCapacity];
+  ConvertFunction* convert_ = nullptr;
+  A* values_ = nullptr;
+  void* raw_;
 };
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

@@ -18,10 +18,11 @@ namespace evenorm::internal::HWY_NAMESPACE {
 inline void StoreStatistic(const Vector<void*>& to, size_t row, double value) {
   if (to.data == nullptr) return;
   if (value != value) value = std::numeric_limits<double>::quiet_NaN();
+  char* place = static_cast<char*>(to.data) + to.axes.offset(row);
   if (to.dtype == DType::f64) {
-    static_cast<double*>(to.data)[row] = value;
+    *reinterpret_cast<double*>(place) = value;
   } else {
-    static_cast<float*>(to.data)[row] = static_cast<float>(value);
+    *reinterpret_cast<float*>(place) = static_cast<float>(value);
   }
 }
 

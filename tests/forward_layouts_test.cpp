@@ -1,0 +1,350 @@
+// Any layout: rows, columns and parameters whose elements lie anywhere give the bits that dense ones give, and nothing
+// else is written. Which overlaps of such layouts pass.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "contracts/digests.hpp"
+#include "run.hpp"
+#include "support/names.hpp"
+
+namespace evenorm {
+namespace {
+
+using contracts::Array;
+using contracts::kAllTypes;
+using contracts::Random;
+using contracts::runnable_targets;
+using Shape = std::vector<std::int64_t>;
+
+std::size_t product(const Shape& shape) {
+  return static_cast<std::size_t>(std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()));
+}
+
+// A tensor whose axes lie in memory in a random order, some of them with gaps or backwards.
+struct Tensors {
+  DType dtype;
+  Shape shape, strides;
+  std::vector<std::byte> memory;
+  std::ptrdiff_t start = 0;  // bytes from the memory's start to element (0, ..., 0)
+
+  Tensors(DType type, Shape sizes, Random& random) : dtype(type), shape(std::move(sizes)), strides(shape.size()) {
+    Shape order(shape.size());
+    std::iota(order.begin(), order.end(), 0);
+    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+    std::int64_t step = random.below(3) == 0 ? 2 : 1;
+    for (const std::int64_t axis : order) {
+      const auto i = static_cast<std::size_t>(axis);
+      const bool backwards = random.below(4) == 0;
+      strides[i] = backwards ? -step : step;
+      if (backwards) start += (shape[i] - 1) * step * static_cast<std::int64_t>(size_of(dtype));
+      step *= shape[i] + static_cast<std::int64_t>(random.below(4) == 0 ? random.below(3) : 0);
+    }
+    memory.assign(static_cast<std::size_t>(step) * size_of(dtype), std::byte{0xA5});
+  }
+
+  // visit(where, number in C order) for each element.
+  template <class Visit>
+  void each(const Visit& visit) {
+    for (std::size_t i = 0; i < product(shape); ++i) {
+      std::int64_t steps = 0;
+      auto rest = static_cast<std::int64_t>(i);
+      for (std::size_t axis = shape.size(); axis-- > 0; rest /= shape[axis])
+        steps += rest % shape[axis] * strides[axis];
+      visit(memory.data() + start + steps * static_cast<std::int64_t>(size_of(dtype)), i);
+    }
+  }
+  void put(const std::byte* values) {
+    each([&](std::byte* place, std::size_t i) { std::memcpy(place, values + i * size_of(dtype), size_of(dtype)); });
+  }
+  std::vector<std::byte> get() {
+    std::vector<std::byte> values(product(shape) * size_of(dtype));
+    each([&](std::byte* place, std::size_t i) {
+      std::memcpy(values.data() + i * size_of(dtype), place, size_of(dtype));
+    });
+    return values;
+  }
+  bool only_elements_were_written() {
+    Tensors blank = *this;
+    blank.each([&](std::byte* place, std::size_t) { std::memset(place, 0xA5, size_of(dtype)); });
+    return std::all_of(blank.memory.begin(), blank.memory.end(), [](std::byte b) { return b == std::byte{0xA5}; });
+  }
+  Tensor view() { return {memory.data() + start, dtype, shape, strides}; }
+  ConstTensor const_view() { return {memory.data() + start, dtype, shape, strides}; }
+};
+
+// The axes normalised, their sizes, and those of the others.
+struct Split {
+  Shape axes, normalized, outer;
+};
+
+Split random_split(const Shape& shape, Random& random) {
+  Split split;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    const bool last_chance = i + 1 == shape.size() && split.axes.empty();
+    if (last_chance || random.below(2) == 0) {
+      const auto axis = static_cast<std::int64_t>(i);
+      split.axes.insert(random.below(2) == 0 ? split.axes.begin() : split.axes.end(),
+                        random.below(2) == 0 ? axis : axis - static_cast<std::int64_t>(shape.size()));
+      split.normalized.push_back(shape[i]);
+    } else {
+      split.outer.push_back(shape[i]);
+    }
+  }
+  return split;
+}
+
+// Where element (row, column) of the normalised form stands in C order of the tensor.
+std::vector<std::size_t> places(const Shape& shape, const Split& split) {
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  std::vector<bool> normalized(shape.size());
+  for (const std::int64_t axis : split.axes) normalized[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)] = true;
+  const std::size_t cols = product(split.normalized);
+  std::vector<std::size_t> result(product(shape));
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    std::size_t row = 0, col = 0, rest = i;
+    std::size_t row_weight = 1, col_weight = 1;
+    for (std::size_t axis = shape.size(); axis-- > 0;) {
+      const auto size = static_cast<std::size_t>(shape[axis]);
+      std::size_t& index = normalized[axis] ? col : row;
+      std::size_t& weight = normalized[axis] ? col_weight : row_weight;
+      index += rest % size * weight;
+      weight *= size;
+      rest /= size;
+    }
+    result[row * cols + col] = i;
+  }
+  return result;
+}
+
+std::vector<std::byte> permuted(const std::vector<std::byte>& from, std::size_t bytes,
+                                const std::vector<std::size_t>& order, bool back) {
+  std::vector<std::byte> to(from.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::size_t source = back ? i : order[i], target = back ? order[i] : i;
+    std::memcpy(to.data() + target * bytes, from.data() + source * bytes, bytes);
+  }
+  return to;
+}
+
+std::vector<std::byte> bytes_of(const Array& array) { return {array.bytes().begin(), array.bytes().end()}; }
+
+// One random operation over one random layout, against the same rows, dense.
+void try_layout(std::uint64_t seed, const Shape& shape, internal::Target target) {
+  Random random(seed);
+  const DType x_type = kAllTypes[random.below(4)];
+  const DType y_type = random.below(2) == 0 ? x_type : kAllTypes[random.below(4)];
+  const Split split = random_split(shape, random);
+  const std::size_t cols = product(split.normalized), rows = product(shape) / cols;
+  contracts::Operation op = contracts::same_type(random.below(3) == 0 ? Kind::rms : Kind::layer, x_type, cols, false);
+  op.y = y_type;
+  if (random.below(3) != 0) op.weight = kAllTypes[random.below(4)];
+  if (random.below(3) != 0) op.bias = kAllTypes[random.below(4)];
+  op.zero_centered = op.weight && random.below(4) == 0;
+
+  Array values(x_type, std::size_t{0});
+  for (std::size_t r = 0; r < rows; ++r) {
+    constexpr std::string_view kInputs[] = {"normal", "mean_1e4", "constant_0.1", "subnormal", "std_1e30", "nan"};
+    const std::vector<std::string_view> names = contracts::input_names(x_type, cols);
+    std::string_view name = kInputs[random.below(12) < 8 ? 0 : random.below(std::size(kInputs))];
+    if (std::find(names.begin(), names.end(), name) == names.end()) name = "normal";
+    values.append(contracts::make_input(name, x_type, cols, seed + r));
+  }
+  const Array weight = op.weight ? contracts::make_weight(*op.weight, cols) : Array();
+  const Array bias = op.bias ? contracts::make_bias(*op.bias, cols) : Array();
+  const contracts::Outcome dense = run_operation(contracts::on_target(target), op, values, weight, bias);
+
+  const std::vector<std::size_t> order = places(shape, split);
+  Tensors x(x_type, shape, random), y(y_type, shape, random);
+  const bool in_place = x_type == y_type && random.below(3) == 0;
+  Tensors gamma(op.weight.value_or(DType::f32), split.normalized, random);
+  Tensors beta(op.bias.value_or(DType::f32), split.normalized, random);
+  Tensors mean(DType::f64, split.outer, random), rstd(DType::f64, split.outer, random);
+  x.put(permuted(bytes_of(values), size_of(x_type), order, true).data());
+  if (op.weight) gamma.put(weight.data());
+  if (op.bias) beta.put(bias.data());
+  const std::vector<std::byte> x_before = x.memory;
+  Tensors& result = in_place ? x : y;
+
+  Forward forward;
+  forward.kind = op.kind;
+  forward.x = x.const_view();
+  forward.y = result.view();
+  forward.axes = split.axes;
+  if (op.weight) forward.weight = gamma.const_view();
+  if (op.bias) forward.bias = beta.const_view();
+  if (op.kind == Kind::layer) forward.mean = mean.view();
+  forward.rstd = rstd.view();
+  forward.eps = op.eps;
+  forward.zero_centered = op.zero_centered;
+  internal::run_on(target, forward, random.below(3) == 0 ? pool_executor(3) : Executor{});
+
+  const std::string where = "seed " + std::to_string(seed) + ", " + op.name() + " on " +
+                            std::string(internal::name(target)) + (in_place ? ", in place" : "");
+  EXPECT_TRUE(permuted(result.get(), size_of(y_type), order, false) == bytes_of(dense.y)) << where;
+  EXPECT_TRUE(result.only_elements_were_written() && rstd.only_elements_were_written()) << where;
+  EXPECT_TRUE(in_place || x.memory == x_before) << where;
+  const auto statistic_bits = [](const std::vector<double>& statistics) {
+    const auto* first = reinterpret_cast<const std::byte*>(statistics.data());
+    return std::vector<std::byte>(first, first + statistics.size() * sizeof(double));
+  };
+  EXPECT_TRUE(rstd.get() == statistic_bits(dense.rstd)) << where;
+  if (op.kind == Kind::layer) {
+    EXPECT_TRUE(mean.get() == statistic_bits(dense.mean)) << where;
+  }
+}
+
+TEST(Forward_Layouts, AnyOrderOfAxesGivesTheBitsOfDenseRows) {
+  std::uint64_t seed = 1;
+  for (const internal::Target target : runnable_targets()) {
+    for (int round = 0; round < 150; ++round, ++seed) {
+      Random random(seed * 7919);
+      Shape shape(1 + random.below(5));
+      for (std::int64_t& size : shape) size = 1 + static_cast<std::int64_t>(random.below(9));
+      try_layout(seed, shape, target);
+    }
+  }
+}
+
+// Rows of more than one block, and more rows than a tile.
+TEST(Forward_Layouts, LongRowsAndManyGiveTheBitsOfDenseRows) {
+  std::uint64_t seed = 10000;
+  for (const internal::Target target : runnable_targets()) {
+    for (const Shape& shape : {Shape{70, 3, 40}, Shape{3, 1500}, Shape{2, 41, 60}, Shape{2100, 19}, Shape{40, 1024},
+                               Shape{300, 130}, Shape{5, 33, 33}, Shape{2, 3, 2, 3, 2, 100}}) {
+      for (int round = 0; round < 4; ++round) try_layout(seed++, shape, target);
+    }
+  }
+}
+
+TEST(Forward_Layouts, RandomLayouts_Slow) {
+  for (std::uint64_t seed = 20000; seed < 26000; ++seed) {
+    Random random(seed);
+    Shape shape(1 + random.below(4));
+    for (std::int64_t& size : shape)
+      size = 1 + static_cast<std::int64_t>(random.below(random.below(3) == 0 ? 120 : 12));
+    if (product(shape) > 300000) continue;
+    try_layout(seed, shape, runnable_targets()[seed % runnable_targets().size()]);
+  }
+}
+
+// A row that is read from one element again and again, and a weight that is one number.
+TEST(Forward_Layouts, InputsMayHaveStridesOfZero) {
+  const std::vector<float> x = {4, 2, 8}, weight = {3}, bias = {1.5F, 2.5F, 3.5F};
+  std::vector<float> repeated, y(12), expected(12);
+  for (int i = 0; i < 4; ++i) repeated.insert(repeated.end(), x.begin(), x.end());
+  const Shape shape = {4, 3}, cols = {3}, x_strides = {0, 1}, zero = {0}, axes = {1};
+  layer_norm<float>(repeated, expected, 3, {.weight = std::vector<float>(3, 3.0F), .bias = bias});
+  Forward forward;
+  forward.x = {x.data(), DType::f32, shape, x_strides};
+  forward.y = {y.data(), DType::f32, shape, {}};
+  forward.axes = axes;
+  forward.weight = {weight.data(), DType::f32, cols, zero};
+  forward.bias = {bias.data(), DType::f32, cols, {}};
+  run(forward);
+  EXPECT_EQ(y, expected);
+
+  const Shape along = {1, 0};  // each row one number, three times: a constant row
+  forward.x = {repeated.data(), DType::f32, shape, along};
+  run(forward);
+  for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], bias[i % 3]) << i;
+}
+
+TEST(Forward_Layouts, EveryAxisNormalisedIsOneRow) {
+  const std::vector<double> x = {1, 2, 3, 4, 5, 6};
+  std::vector<double> y(6), expected(6), rstd(1);
+  layer_norm<double>(x, expected, 6);
+  const Shape shape = {2, 3}, axes = {-1, 0};
+  Forward forward;
+  forward.x = {x.data(), DType::f64, shape, {}};
+  forward.y = {y.data(), DType::f64, shape, {}};
+  forward.axes = axes;
+  forward.rstd = {rstd.data(), DType::f64, {}, {}};
+  run(forward);
+  EXPECT_EQ(y, expected);
+  EXPECT_NEAR(rstd[0], 1 / std::sqrt(17.5 / 6 + 1e-5), 1e-15);
+}
+
+// --- overlaps: against every pair of elements
+// -------------------------------------------------------------------------
+
+// Do the elements of two views of one memory share a byte?
+bool share_memory(const Shape& shape, const Shape& a, std::int64_t a_start, const Shape& b, std::int64_t b_start) {
+  std::vector<bool> taken(4000);
+  const auto visit = [&](const Shape& strides, std::int64_t start, const auto& element) {
+    for (std::size_t i = 0; i < product(shape); ++i) {
+      std::int64_t place = start + 1000;
+      auto rest = static_cast<std::int64_t>(i);
+      for (std::size_t axis = shape.size(); axis-- > 0; rest /= shape[axis])
+        place += rest % shape[axis] * strides[axis];
+      element(static_cast<std::size_t>(place));
+    }
+  };
+  bool shared = false;
+  visit(a, a_start, [&](std::size_t place) { taken[place] = true; });
+  visit(b, b_start, [&](std::size_t place) { shared = shared || taken[place]; });
+  return shared;
+}
+
+TEST(Forward_Layouts, InterleavedSlicesWithEqualStridesAreDecidedExactly) {
+  const std::pair<Shape, Shape> views[] = {
+      {{2, 3, 4}, {60, 12, 2}}, {{2, 3, 4}, {60, 12, -2}}, {{4, 3, 2}, {2, 12, 60}}, {{3, 2}, {7, 3}},
+      {{2, 2, 2}, {31, 11, 3}}, {{2, 3, 4}, {100, 20, 4}}, {{5, 2}, {-9, 4}},
+  };
+  std::vector<float> memory(4000);
+  int refused = 0, passed = 0;
+  for (const auto& [shape, strides] : views) {
+    const Shape axes = {-1};
+    for (std::int64_t distance = -120; distance <= 120; ++distance) {
+      if (distance == 0) continue;  // in place
+      Forward forward;
+      forward.x = {memory.data() + 1000, DType::f32, shape, strides};
+      forward.y = {memory.data() + 1000 + distance, DType::f32, shape, strides};
+      forward.axes = axes;
+      bool pass = true;
+      try {
+        run(forward);
+      } catch (const Error& error) {
+        EXPECT_STREQ(error.what(), "y may overlap x");
+        pass = false;
+      }
+      EXPECT_EQ(pass, !share_memory(shape, strides, 0, strides, distance)) << distance << " apart";
+      (pass ? passed : refused) += 1;
+    }
+  }
+  EXPECT_GT(passed, 100);
+  EXPECT_GT(refused, 100);
+}
+
+TEST(Forward_Layouts, OutputsThatMeetThemselvesAreRefused) {
+  std::vector<float> x(64), y(64);
+  const Shape shape = {3, 4}, axes = {-1};
+  const auto passes = [&](const Shape& strides) {
+    Forward forward;
+    forward.x = {x.data(), DType::f32, shape, {}};
+    forward.y = {y.data() + 20, DType::f32, shape, strides};
+    forward.axes = axes;
+    try {
+      run(forward);
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "y may overlap itself");
+      return false;
+    }
+    return true;
+  };
+  EXPECT_TRUE(passes({4, 1}));
+  EXPECT_TRUE(passes({1, 3}));
+  EXPECT_TRUE(passes({-4, -1}));
+  EXPECT_TRUE(passes({9, 2}));
+  EXPECT_FALSE(passes({3, 1}));
+  EXPECT_FALSE(passes({1, 2}));
+  EXPECT_FALSE(passes({4, 0}));
+  EXPECT_FALSE(passes({0, 1}));
+  EXPECT_FALSE(passes({-3, 1}));
+}
+
+}  // namespace
+}  // namespace evenorm
