@@ -1,6 +1,7 @@
 // Which buffers may share memory: y may be x itself; otherwise outputs touch nothing else, themselves included.
 // Disjoint ranges of bytes pass; slices interleaved with equal strides are decided exactly; the rest is refused.
 #include <array>
+#include <cstdlib>
 #include <string>
 
 #include "validate.hpp"
@@ -8,39 +9,59 @@
 namespace evenorm::internal {
 namespace {
 
-// The bytes of a tensor: runs of `length` bytes, stepping over axes of positive strides, the widest first. What lies in
-// one run, in whatever order, has no axis here.
+// A tensor's bytes, from the first to past the last, and how they are spread over that range.
 struct Region {
   std::string_view name;
-  bool present = false;
-  std::intptr_t begin = 0;
-  std::intptr_t length = 0;
+  bool present;
+  std::intptr_t begin, end;
+  DType dtype;
+  const Axes* axes[2];
+};
+
+template <class Pointer>
+Region make_region(std::string_view name, Pointer data, DType dtype, const Axes& first, const Axes& second) {
+  const auto address = reinterpret_cast<std::intptr_t>(data);
+  Region region{name,  data != nullptr,  address, address + static_cast<std::intptr_t>(bytes_of(dtype)),
+                dtype, {&first, &second}};
+  for (const Axes* axes : region.axes) {
+    for (std::size_t i = 0; i < axes->count(); ++i) {
+      const Axis& axis = (*axes)[i];
+      const std::ptrdiff_t last = static_cast<std::ptrdiff_t>(axis.size - 1) * axis.stride;
+      (last < 0 ? region.begin : region.end) += last;
+    }
+  }
+  return region;
+}
+
+template <class Pointer>
+Region region_of(std::string_view name, const Matrix<Pointer>& m) {
+  return make_region(name, m.data, m.dtype, m.rows, m.cols);
+}
+
+template <class Pointer>
+Region region_of(std::string_view name, const Vector<Pointer>& v) {
+  static const Axes kNone;
+  return make_region(name, v.data, v.dtype, v.axes, kNone);
+}
+
+// The same bytes as runs of `length` bytes, stepping over axes of positive strides, the widest first. What lies in one
+// run, in whatever order, has no axis here.
+struct Runs {
+  std::intptr_t length;
   std::array<Axis, 2 * Axes::kCapacity> axes;
   std::size_t count = 0;
 
-  void add(const Axes& from) {
-    for (std::size_t i = 0; i < from.count(); ++i) {
-      Axis axis = from[i];
-      if (axis.stride < 0) {
-        begin += axis.stride * static_cast<std::ptrdiff_t>(axis.size - 1);
-        axis.stride = -axis.stride;
-      }
-      axes[count++] = axis;
+  explicit Runs(const Region& region) : length(static_cast<std::intptr_t>(bytes_of(region.dtype))) {
+    for (const Axes* from : region.axes) {
+      for (std::size_t i = 0; i < from->count(); ++i) insert({(*from)[i].size, std::abs((*from)[i].stride)});
     }
-  }
-
-  void sort_and_merge() {
-    const auto wider = [](const Axis& a, const Axis& b) {
-      return a.stride != b.stride ? a.stride > b.stride : a.size > b.size;
-    };
-    std::sort(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(count), wider);
     for (; count != 0 && axes[count - 1].stride == length; --count) {
       length *= static_cast<std::ptrdiff_t>(axes[count - 1].size);
     }
   }
 
-  // From the first byte past the last, of what the axes from `first` on span.
-  std::intptr_t extent(std::size_t first = 0) const {
+  // The bytes that the axes from `first` on span.
+  std::intptr_t extent(std::size_t first) const {
     std::intptr_t bytes = length;
     for (std::size_t i = first; i < count; ++i) bytes += static_cast<std::ptrdiff_t>(axes[i].size - 1) * axes[i].stride;
     return bytes;
@@ -54,45 +75,28 @@ struct Region {
     return true;
   }
 
-  bool has_axes_of(const Region& other) const {
+  bool has_axes_of(const Runs& other) const {
     return count == other.count &&
            std::equal(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(count), other.axes.begin());
   }
+
+ private:
+  void insert(Axis axis) {
+    std::size_t place = count++;
+    const auto is_wider = [&](const Axis& other) {
+      return axis.stride != other.stride ? axis.stride > other.stride : axis.size > other.size;
+    };
+    for (; place != 0 && is_wider(axes[place - 1]); --place) axes[place] = axes[place - 1];
+    axes[place] = axis;
+  }
 };
 
-template <class Pointer>
-Region start_region(std::string_view name, Pointer data, DType dtype) {
-  Region region;
-  region.name = name;
-  region.present = data != nullptr;
-  region.begin = reinterpret_cast<std::intptr_t>(data);
-  region.length = static_cast<std::intptr_t>(bytes_of(dtype));
-  return region;
-}
-
-template <class Pointer>
-Region region_of(std::string_view name, const Matrix<Pointer>& m) {
-  Region region = start_region(name, m.data, m.dtype);
-  region.add(m.rows);
-  region.add(m.cols);
-  region.sort_and_merge();
-  return region;
-}
-
-template <class Pointer>
-Region region_of(std::string_view name, const Vector<Pointer>& v) {
-  Region region = start_region(name, v.data, v.dtype);
-  region.add(v.axes);
-  region.sort_and_merge();
-  return region;
-}
-
-// Do runs of two regions with the same, nested axes meet? The runs of b lie at a's, `distance` bytes on: they meet
+// Do runs with the same, nested axes meet? Those of b lie at a's, `distance` bytes on: they meet
 // where some whole numbers m_i of strides, |m_i| < size_i, come nearer to that distance than the runs are long.
 // Nested axes leave two or three numbers to try for each, and rarely more than one for the next.
 class InterleavedSearch {
  public:
-  InterleavedSearch(const Region& a, const Region& b) : a_(a), b_(b) {}
+  InterleavedSearch(const Runs& a, const Runs& b) : a_(a), b_(b) {}
 
   // True as well where the search was given up.
   bool meets(std::intptr_t distance, std::size_t axis = 0) {
@@ -113,15 +117,16 @@ class InterleavedSearch {
  private:
   static constexpr int kMaxSteps = 4096;
 
-  const Region& a_;
-  const Region& b_;
+  const Runs& a_;
+  const Runs& b_;
   int steps_ = 0;
 };
 
 bool may_meet(const Region& a, const Region& b) {
-  if (a.begin + a.extent() <= b.begin || b.begin + b.extent() <= a.begin) return false;
-  if (a.count == 0 || !a.has_axes_of(b) || !a.is_nested() || !b.is_nested()) return true;
-  return InterleavedSearch(a, b).meets(b.begin - a.begin);
+  if (a.end <= b.begin || b.end <= a.begin) return false;
+  const Runs a_runs(a), b_runs(b);
+  if (a_runs.count == 0 || !a_runs.has_axes_of(b_runs) || !a_runs.is_nested() || !b_runs.is_nested()) return true;
+  return InterleavedSearch(a_runs, b_runs).meets(b.begin - a.begin);
 }
 
 void check_apart(const Region& output, const Region& other) {
@@ -130,7 +135,7 @@ void check_apart(const Region& output, const Region& other) {
 }
 
 void check_apart_in_itself(const Region& output) {
-  if (output.present && !output.is_nested()) throw Error(std::string(output.name) + " may overlap itself");
+  if (output.present && !Runs(output).is_nested()) throw Error(std::string(output.name) + " may overlap itself");
 }
 
 void check_present(std::string_view name, const void* data) {

@@ -55,7 +55,7 @@ constexpr std::size_t kMaxRank = 64;  // NumPy's and PyTorch's
 
 // Some of a tensor's axes, by number, in its order.
 struct AxisList {
-  std::array<std::uint8_t, kMaxRank> number{};
+  std::array<std::uint8_t, kMaxRank> number;
   std::size_t count = 0;
 
   void add(std::size_t axis) { number[count++] = static_cast<std::uint8_t>(axis); }
@@ -108,24 +108,21 @@ AxisSplit split_axes(const Forward& f) {
   return named_axes(shape, f.axes);
 }
 
-// Strides of C order, in elements.
 using Strides = std::array<std::int64_t, kMaxRank>;
-Strides contiguous_strides(Shape shape) {
-  Strides strides{};
+
+// Those of C order, in elements.
+Shape contiguous_strides(Shape shape, Strides& room) {
   std::int64_t stride = 1;
   for (std::size_t i = shape.size(); i-- > 0;) {
-    strides[i] = stride;
+    room[i] = stride;
     stride *= shape[i];
   }
-  return strides;
+  return {room.data(), shape.size()};
 }
 
 // A view's strides in elements, given or of C order. They stay within what an address can be.
 Shape strides_of(std::string_view argument, const ConstTensor& view, Strides& room) {
-  if (view.strides.empty()) {
-    room = contiguous_strides(view.shape);
-    return Shape(room.data(), view.shape.size());
-  }
+  if (view.strides.empty()) return contiguous_strides(view.shape, room);
   if (view.strides.size() != view.shape.size()) {
     fail(argument, "has strides " + text_of(view.strides) + ", but shape " + text_of(view.shape));
   }

@@ -38,7 +38,8 @@ class ExtremeRow {
     constexpr int kMostNegative = 2 - std::numeric_limits<A>::max_exponent;
     const int exponent = HWY_MAX(std::ilogb(largest), kMostNegative);
     source_.SetScale(static_cast<A>(std::ldexp(1.0, -exponent)));
-    JoinTree<Norm, A> tree;
+    Moments nodes[JoinTree<Norm, A>::kMaxNodes];
+    JoinTree<Norm, A> tree(nodes);
     SumBlocks(tree, source_, row, p_.cols, 0, blocks_);
     Map(row, FinishScaled<A>(tree.Finish(), exponent, p_.eps));
   }

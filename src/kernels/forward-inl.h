@@ -33,33 +33,34 @@ class ForwardRows {
         x_scratch_(scratch.take<A>(kBlock)),
         y_scratch_(scratch.take<A>(kBlock)),
         sum_scratch_(p.x.dtype == dtype_of<T> ? nullptr : scratch.take<A>(kBlock)),
-        raw_(Gamma::NeedsRaw(p.gamma) || Beta::NeedsRaw(p.beta) ? scratch.take<A>(kBlock) : nullptr),
+        raw_(Gamma::NeedsRaw(p.gamma) || Beta::NeedsRaw(p.beta) ? scratch.take<float>(kBlock) : nullptr),
         gamma_(p.gamma, p.zero_centered, p.cols, ColumnsToKeep(), scratch, raw_),
         beta_(p.beta, false, p.cols, ColumnsToKeep(), scratch, raw_),
-        tiles_(p, scratch, IsShort() ? p.rows : kMaxGroup, IsShort() ? 0 : sizeof(JoinTree<Norm, A>)),
-        trees_(IsShort() ? nullptr : scratch.take<JoinTree<Norm, A>>(tiles_.Rows())),
+        tiles_(p, scratch, sizeof(LaneSums<A, T>) + Nodes() * sizeof(Moments)),
+        piece_sums_(tiles_.HoldWholeRows() ? nullptr : scratch.take<LaneSums<A, T>>(tiles_.Rows())),
+        piece_nodes_(tiles_.HoldWholeRows() ? nullptr : scratch.take<Moments>(tiles_.Rows() * Nodes())),
         sum_source_(p, tiles_.X(), sum_scratch_),
         map_source_(p, tiles_.X(), x_scratch_),
         sink_(p, tiles_.Y(), y_scratch_),
         finite_parameters_(gamma_.IsFinite() && beta_.IsFinite()),
         stream_(p.stream_y && finite_parameters_ && !sink_.IsStaged()),
-        fetch_(p.fetch_x && !sum_source_.IsStaged()) {}
+        fetch_(tiles_.Fetches() || (p.fetch_x && !sum_source_.IsStaged())) {}
 
   HWY_INLINE void Run(size_t first, size_t count) {
     const size_t at_once = tiles_.Rows() == 0 ? count : tiles_.Rows();
     for (size_t row = first; row < first + count; row += at_once) {
       const size_t rows = HWY_MIN(at_once, first + count - row);
-      if (IsShort()) {
-        LoadTiles(row, rows, 0, p_.cols);
-        RunShortRows(row, rows);
-        tiles_.StoreY();
-      } else if (tiles_.Rows() == 0) {
-        RunLongRows(row, rows);
-      } else {
-        RunLongTiles(row, rows);
+      if (!tiles_.HoldWholeRows()) {
+        RunPieces(row, rows);
+        continue;
       }
+      tiles_.LoadX(row, rows, 0, p_.cols);
+      tiles_.HoldY(row, rows, 0, p_.cols);
+      tiles_.WillLoadX(row + rows, rows, 0, p_.cols);
+      p_.cols <= kBlock ? RunShortRows(row, rows) : RunLongRows(row, rows);
+      tiles_.StoreY();
     }
-    if (stream_) hwy::FlushStream();
+    if (p_.stream_y) hwy::FlushStream();
   }
 
   HWY_INLINE void MapBlocks(size_t row, const RowScalars& scalars, size_t first, size_t count) {
@@ -73,7 +74,7 @@ class ForwardRows {
   using Gamma = Parameter<A, 1>;
   using Beta = Parameter<A, 0>;
 
-  bool IsShort() const { return p_.cols <= kBlock; }
+  size_t Nodes() const { return JoinTree<Norm, A>::NodesFor(BlocksOf(p_.cols)); }  // of a row's tree
 
   // Of gamma and beta, where they are converted: the scratch is for them, unless tiles need it.
   size_t ColumnsToKeep() const {
@@ -164,7 +165,8 @@ class ForwardRows {
   HWY_INLINE void RunLongRows(size_t first, size_t count) {
     const size_t blocks = BlocksOf(p_.cols);
     Statistics groups[2];
-    JoinTree<Norm, A> tree;
+    Moments nodes[JoinTree<Norm, A>::kMaxNodes];
+    JoinTree<Norm, A> tree(nodes);
     if (count == 0) return;
     SumBlocks(tree, sum_source_, first, p_.cols, 0, blocks);
     FinishLongRow(groups[0], tree, first);
@@ -178,7 +180,7 @@ class ForwardRows {
         if (has_next) {
           const T* next_x = sum_source_.Block(row + 1, b.first, b.n);
           const auto sums = extreme ? SumBlock<Norm, A>(next_x, b.n) : MapAndSum<true>(b, g.Map(0), next_x, mapped);
-          tree.Push(BlockMomentsOf<Norm, A>(sums, next_x, b.n));
+          tree.Push(BlockMomentsOf<Norm, A>(sums, b.n, [=] { return next_x; }));
           if (block + 1 == blocks) FinishLongRow(groups[(turn + 1) % 2], tree, row + 1);
         }
         if (!extreme) Map(b, g.Map(0), mapped);
@@ -187,36 +189,59 @@ class ForwardRows {
     }
   }
 
-  void LoadTiles(size_t row, size_t rows, size_t col, size_t cols) {
-    tiles_.LoadX(row, rows, col, cols);
-    tiles_.HoldY(row, rows, col, cols);
+  // Rows of which a tile holds a piece of a block: summed piece by piece, several rows at once, then mapped likewise.
+  HWY_NOINLINE void RunPieces(size_t first, size_t count) {
+    Statistics groups[Tiles::kMaxRows / kMaxGroup];
+    SumPieces(groups, first, count);
+    for (size_t i = 0; i < count; i += kMaxGroup) {
+      Finish(groups[i / kMaxGroup], first + i, HWY_MIN(kMaxGroup, count - i));
+    }
+    MapPieces(groups, first, count);
+    tiles_.Release();
+    for (size_t i = 0; i < count; ++i) {
+      if (HWY_UNLIKELY(groups[i / kMaxGroup].IsExtreme(i % kMaxGroup))) RunExtreme(first + i);
+    }
   }
 
-  // Rows of several blocks that are gathered, or scattered: block by block of several rows at once, twice.
-  HWY_NOINLINE void RunLongTiles(size_t first, size_t count) {
-    const size_t blocks = BlocksOf(p_.cols);
-    Statistics group;
-    for (size_t i = 0; i < count; ++i) trees_[i].Clear();
-    for (size_t block = 0; block < blocks; ++block) {
-      const size_t col = block * kBlock, n = BlockCols(p_.cols, block);
-      tiles_.LoadX(first, count, col, n);
-      for (size_t i = 0; i < count; ++i) SumBlocks(trees_[i], sum_source_, first + i, p_.cols, block, 1);
+  HWY_INLINE void SumPieces(Statistics* groups, size_t first, size_t count) {
+    const AboutZero<Norm, A> about_zero;
+    JoinTree<Norm, A> trees[Tiles::kMaxRows];
+    for (size_t i = 0; i < count; ++i) trees[i] = JoinTree<Norm, A>(piece_nodes_ + i * Nodes());
+    for (size_t block = 0; block < p_.cols; block += kBlock) {
+      const size_t end = HWY_MIN(block + kBlock, p_.cols);
+      for (size_t i = 0; i < count; ++i) piece_sums_[i].Clear();
+      for (size_t col = block; col < end; col += tiles_.Cols()) {
+        const size_t n = HWY_MIN(tiles_.Cols(), end - col);
+        tiles_.LoadX(first, count, col, n);
+        for (size_t i = 0; i < count; ++i) {
+          const T* x = sum_source_.Block(first + i, col, n);
+          piece_sums_[i].Add(x, 0, n / kLanes * kLanes, about_zero);
+          piece_sums_[i].AddTail(x, n, about_zero);
+        }
+      }
+      for (size_t i = 0; i < count; ++i) {
+        const auto whole_block = [&]() HWY_ATTR {
+          tiles_.Release();
+          return sum_source_.Block(first + i, block, end - block);
+        };
+        trees[i].Push(BlockMomentsOf<Norm, A>(piece_sums_[i].Join(), end - block, whole_block));
+      }
     }
-    for (size_t i = 0; i < count; ++i) group.Set(i, trees_[i].Finish());
-    Finish(group, first, count);
-    for (size_t block = 0; block < blocks; ++block) {
-      const size_t col = block * kBlock, n = BlockCols(p_.cols, block);
-      LoadTiles(first, count, col, n);
+    for (size_t i = 0; i < count; ++i) groups[i / kMaxGroup].Set(i % kMaxGroup, trees[i].Finish());
+  }
+
+  HWY_INLINE void MapPieces(const Statistics* groups, size_t first, size_t count) {
+    for (size_t col = 0; col < p_.cols; col += tiles_.Cols()) {
+      const size_t n = HWY_MIN(tiles_.Cols(), p_.cols - col);
+      tiles_.LoadX(first, count, col, n);
+      tiles_.HoldY(first, count, col, n);
       const A* gamma = gamma_.Block(col, n);
       const A* beta = beta_.Block(col, n);
       for (size_t i = 0; i < count; ++i) {
-        if (!group.IsExtreme(i)) Map(BlockOf(first + i, col, n, gamma, beta), group.Map(i));
+        const Statistics& g = groups[i / kMaxGroup];
+        if (!g.IsExtreme(i % kMaxGroup)) Map(BlockOf(first + i, col, n, gamma, beta), g.Map(i % kMaxGroup));
       }
       tiles_.StoreY();
-    }
-    tiles_.Release();
-    for (size_t i = 0; i < count; ++i) {
-      if (HWY_UNLIKELY(group.IsExtreme(i))) RunExtreme(first + i);
     }
   }
 
@@ -271,7 +296,8 @@ class ForwardRows {
   }
 
   // What lies kFetchAhead behind n columns of x; past the end of the tensor it fetches nothing and does no harm.
-  HWY_INLINE void Fetch(const T* x, size_t n) const {
+  HWY_INLINE void Fetch(const T* x, size_t n) {
+    if (tiles_.Fetches()) return tiles_.FetchLines(n * sizeof(T) / 64);
     const auto ahead = reinterpret_cast<uintptr_t>(x) + kFetchAhead;
     for (size_t line = 0; line < n * sizeof(T); line += 64) hwy::Prefetch(reinterpret_cast<const T*>(ahead + line));
   }
@@ -290,7 +316,8 @@ class ForwardRows {
   Gamma gamma_;
   Beta beta_;
   Tiles tiles_;
-  JoinTree<Norm, A>* trees_;
+  LaneSums<A, T>* piece_sums_;
+  Moments* piece_nodes_;
   Source<T> sum_source_, map_source_;
   Sink<T> sink_;
   bool finite_parameters_;

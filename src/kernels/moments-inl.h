@@ -8,6 +8,7 @@
 #define EVENORM_KERNELS_MOMENTS_INL_H_
 #endif
 
+#include <bit>
 #include <cstring>
 
 #include "kernels/row_functions.hpp"
@@ -222,9 +223,10 @@ HWY_NOINLINE WideMoments<A> MomentsAbout(const T* x, size_t n, Wide<A, DScalar> 
           negative ? Wide<A, DScalar>::Zero(d) : about_k.m2};
 }
 
-// The moments of one block of n columns, n <= kBlock, from its sums about 0.
-template <class Norm, class A, class T>
-HWY_INLINE WideMoments<A> BlockMomentsOf(const BlockSums<A>& sums, const T* x, size_t n) {
+// The moments of one block of n columns, n <= kBlock, from its sums about 0. get_x() gives the block, should a second
+// look be needed.
+template <class Norm, class A, class GetX>
+HWY_INLINE WideMoments<A> BlockMomentsOf(const BlockSums<A>& sums, size_t n, const GetX& get_x) {
   const DScalar d;
   const auto count = hn::Set(d, static_cast<double>(n));
   if constexpr (!Norm::kCentred) {
@@ -232,7 +234,7 @@ HWY_INLINE WideMoments<A> BlockMomentsOf(const BlockSums<A>& sums, const T* x, s
   } else {
     const auto moments = MomentsFromSums(d, sums, n);
     if (HWY_UNLIKELY(!hn::AllFalse(d, SecondLook<A>(d, moments.m2, sums.q)))) {
-      return MomentsAbout<A>(x, n, moments.mean);
+      return MomentsAbout<A>(get_x(), n, moments.mean);
     }
     return {count, moments.mean, moments.m2};
   }
@@ -259,6 +261,14 @@ HWY_INLINE WideMoments<A> Join(const WideMoments<A>& a, const WideMoments<A>& b)
 template <class Norm, class A>
 class JoinTree {
  public:
+  // For any number of blocks: 2^39 of them are more elements than an address space holds.
+  static constexpr size_t kMaxNodes = 40;
+  // For so many parts.
+  static size_t NodesFor(size_t parts) { return static_cast<size_t>(std::bit_width(parts)); }
+
+  JoinTree() = default;
+  explicit JoinTree(Moments* nodes) : nodes_(nodes) {}
+
   void Clear() { parts_ = depth_ = 0; }
 
   HWY_INLINE void Push(WideMoments<A> part) {
@@ -274,7 +284,7 @@ class JoinTree {
   }
 
  private:
-  Moments nodes_[40];  // 2^39 blocks: more elements than an address space holds
+  Moments* nodes_ = nullptr;
   size_t parts_ = 0;
   size_t depth_ = 0;
 };
@@ -289,7 +299,7 @@ HWY_INLINE void SumBlocks(JoinTree<Norm, A>& tree, Source& source, size_t row, s
   for (size_t block = first; block < first + count; ++block) {
     const size_t n = BlockCols(cols, block);
     const auto* x = source.Block(row, block * kBlock, n);
-    tree.Push(BlockMomentsOf<Norm, A>(SumBlock<Norm, A>(x, n), x, n));
+    tree.Push(BlockMomentsOf<Norm, A>(SumBlock<Norm, A>(x, n), n, [=] { return x; }));
   }
 }
 

@@ -14,7 +14,7 @@
 #include "kernels/convert-inl.h"
 #include "kernels/row_functions.hpp"
 #include "kernels/scratch.hpp"
-#include "kernels/tile-inl.h"
+#include "kernels/tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
@@ -61,17 +61,20 @@ class Source {
   Source(const Problem& p, Tile<const void*>* tile, Arithmetic<T>* scratch) : x_(p.x), tile_(tile), scratch_(scratch) {
     if constexpr (kCanConvert) convert_ = p.x.dtype == dtype_of<T> ? nullptr : ConverterTo<T>(p.x.dtype);
     staged_ = convert_ != nullptr || tile_ != nullptr;
+    in_tile_ = convert_ == nullptr && tile_ != nullptr;
   }
 
   bool IsStaged() const { return staged_; }
   void SetScale(Arithmetic<T> scale) {
     scale_ = scale;
     staged_ = true;
+    in_tile_ = false;
   }
 
   HWY_INLINE const T* Block(size_t row, size_t first, size_t n) {
-    if (HWY_UNLIKELY(staged_)) return Staged(row, first, n);
-    return reinterpret_cast<const T*>(At(x_, row, first));
+    if (HWY_LIKELY(!staged_)) return reinterpret_cast<const T*>(At(x_, row, first));
+    if (in_tile_ && tile_->IsHeld()) return reinterpret_cast<const T*>(tile_->At(row, first));
+    return Staged(row, first, n);
   }
 
  private:
@@ -97,7 +100,8 @@ class Source {
   const Matrix<const void*>& x_;
   Tile<const void*>* tile_;
   ConvertFunction* convert_ = nullptr;
-  bool staged_;
+  bool staged_;   // are blocks elsewhere than in x?
+  bool in_tile_;  // and in the tile just as they should be?
   Arithmetic<T> scale_ = 1;
   Arithmetic<T>* scratch_;
 };
@@ -111,15 +115,17 @@ class Sink {
   Sink(const Problem& p, Tile<void*>* tile, Arithmetic<T>* scratch) : y_(p.y), tile_(tile), scratch_(scratch) {
     if constexpr (kCanConvert) convert_ = p.y.dtype == dtype_of<T> ? nullptr : ConverterFrom<T>(p.y.dtype);
     staged_ = convert_ != nullptr || tile_ != nullptr;
+    in_tile_ = convert_ == nullptr && tile_ != nullptr;
   }
 
   bool IsStaged() const { return staged_; }
   HWY_INLINE T* Block(size_t row, size_t first, size_t n) {
-    if (HWY_UNLIKELY(staged_)) return Staged(row, first, n);
-    return reinterpret_cast<T*>(To(row, first));
+    if (HWY_LIKELY(!staged_)) return reinterpret_cast<T*>(To(row, first));
+    if (in_tile_ && tile_->IsHeld()) return reinterpret_cast<T*>(tile_->At(row, first));
+    return Staged(row, first, n);
   }
   HWY_INLINE void Done(size_t row, size_t first, size_t n) {
-    if (HWY_UNLIKELY(staged_)) Deliver(row, first, n);
+    if (HWY_UNLIKELY(staged_) && !(in_tile_ && tile_->IsHeld())) Deliver(row, first, n);
   }
 
  private:
@@ -140,7 +146,8 @@ class Sink {
   const Matrix<void*>& y_;
   Tile<void*>* tile_;
   ConvertFunction* convert_ = nullptr;
-  bool staged_;
+  bool staged_;   // are blocks elsewhere than in y?
+  bool in_tile_;  // and in the tile just as they should be?
   Arithmetic<T>* scratch_;
 };
 
@@ -201,20 +208,28 @@ class Parameter {
     for (size_t i = 0; i < n; ++i) to[i] += A{1};
   }
 
-  // 0 * v sums to 0 where every v is finite, to NaN otherwise.
+  // 0 * v sums to 0 where every v is finite, to NaN otherwise. Four sums, since each is a chain.
+  static HWY_INLINE A SumOfZeros(const A* values, size_t n) {
+    const hn::ScalableTag<A> d;
+    constexpr size_t kN = hn::MaxLanes(d), kSums = 4;
+    hn::Vec<decltype(d)> sums[kSums];
+    for (auto& sum : sums) sum = hn::Zero(d);
+    size_t i = 0;
+    for (; i + kSums * kN <= n; i += kSums * kN) {
+      for (size_t s = 0; s < kSums; ++s) {
+        sums[s] = hn::MulAdd(hn::LoadU(d, values + i + s * kN), hn::Zero(d), sums[s]);
+      }
+    }
+    A rest = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]))));
+    for (; i < n; ++i) rest += values[i] * A{0};
+    return rest;
+  }
+
   HWY_NOINLINE bool CheckFinite(size_t cols) {
     if (v_.data == nullptr) return true;
-    const hn::ScalableTag<A> d;
-    constexpr size_t kN = hn::MaxLanes(d);
     for (size_t first = 0; first < cols; first += kBlock) {
       const size_t n = HWY_MIN(kBlock, cols - first);
-      const A* values = Block(first, n);
-      auto sum = hn::Zero(d);
-      size_t i = 0;
-      for (; i + kN <= n; i += kN) sum = hn::Add(sum, hn::Mul(hn::LoadU(d, values + i), hn::Zero(d)));
-      A rest = hn::GetLane(hn::SumOfLanes(d, sum));
-      for (; i < n; ++i) rest += values[i] * A{0};
-      if (rest != A{0}) return false;
+      if (SumOfZeros(Block(first, n), n) != A{0}) return false;
     }
     return true;
   }

@@ -8,13 +8,11 @@
 #define EVENORM_KERNELS_TILE_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstring>
-#include <limits>
 
-#include "kernels/row_functions.hpp"
-#include "kernels/scratch.hpp"
 #include "problem.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -49,17 +47,45 @@ HWY_INLINE void MoveElements(const Plane& p, size_t first_row, size_t first_col,
 
 #if HWY_TARGET != HWY_SCALAR
 
-// kN x kN elements. Rounds of interleaving the first half of the vectors with the second transpose them.
-template <class U>
-HWY_INLINE void TransposeSquare(const char* from, std::ptrdiff_t from_stride, char* to, std::ptrdiff_t to_stride) {
-  const hn::Full128<U> d;
+// The 128-bit blocks of a vector, `stride` bytes apart in memory.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadBlocks(D d, const char* from, std::ptrdiff_t stride) {
+  if constexpr (sizeof(hn::Vec<D>) == 16) {
+    return hn::LoadU(d, reinterpret_cast<const hn::TFromD<D>*>(from));
+  } else {
+    const hn::Half<D> half;
+    constexpr std::ptrdiff_t kBlocks = sizeof(hn::Vec<D>) / 32;
+    return hn::Combine(d, LoadBlocks(half, from + kBlocks * stride, stride), LoadBlocks(half, from, stride));
+  }
+}
+template <class D>
+HWY_INLINE void StoreBlocks(D d, hn::Vec<D> v, char* to, std::ptrdiff_t stride) {
+  if constexpr (sizeof(hn::Vec<D>) == 16) {
+    hn::StoreU(v, d, reinterpret_cast<hn::TFromD<D>*>(to));
+  } else {
+    const hn::Half<D> half;
+    constexpr std::ptrdiff_t kBlocks = sizeof(hn::Vec<D>) / 32;
+    StoreBlocks(half, hn::LowerHalf(half, v), to, stride);
+    StoreBlocks(half, hn::UpperHalf(half, v), to + kBlocks * stride, stride);
+  }
+}
+
+// As many rows as a vector has lanes, by as many columns as a block has: squares, one in each block. Rounds of
+// interleaving the first half of the vectors with the second transpose them.
+template <Move kMove, bool kStream, class D>
+HWY_INLINE void MoveSquares(D d, char* tensor, std::ptrdiff_t col_stride, char* tile, std::ptrdiff_t tile_stride) {
+  using U = hn::TFromD<D>;
   constexpr size_t kN = 16 / sizeof(U);
-  hn::Vec<decltype(d)> v[kN];
+  const auto column = [&](size_t i) {
+    return reinterpret_cast<U*>(tensor + static_cast<std::ptrdiff_t>(i) * col_stride);
+  };
+  const auto row = [&](size_t i) { return tile + static_cast<std::ptrdiff_t>(i) * tile_stride; };
+  hn::Vec<D> v[kN];
   for (size_t i = 0; i < kN; ++i) {
-    v[i] = hn::LoadU(d, reinterpret_cast<const U*>(from + static_cast<std::ptrdiff_t>(i) * from_stride));
+    v[i] = kMove == Move::gather ? hn::LoadU(d, column(i)) : LoadBlocks(d, row(i), kN * tile_stride);
   }
   for (size_t round = 1; round < kN; round *= 2) {
-    hn::Vec<decltype(d)> w[kN];
+    hn::Vec<D> w[kN];
     for (size_t i = 0; i < kN / 2; ++i) {
       w[2 * i] = hn::InterleaveLower(d, v[i], v[i + kN / 2]);
       w[2 * i + 1] = hn::InterleaveUpper(d, v[i], v[i + kN / 2]);
@@ -67,25 +93,31 @@ HWY_INLINE void TransposeSquare(const char* from, std::ptrdiff_t from_stride, ch
     for (size_t i = 0; i < kN; ++i) v[i] = w[i];
   }
   for (size_t i = 0; i < kN; ++i) {
-    hn::StoreU(v[i], d, reinterpret_cast<U*>(to + static_cast<std::ptrdiff_t>(i) * to_stride));
+    if constexpr (kMove == Move::gather) {
+      StoreBlocks(d, v[i], row(i), kN * tile_stride);
+    } else {
+      kStream ? hn::Stream(v[i], d, column(i)) : hn::StoreU(v[i], d, column(i));
+    }
   }
 }
 
 // A plane whose rows lie side by side: squares, then what they leave at the right and at the bottom.
-template <Move kMove, class U>
+template <Move kMove, bool kStream, class U>
 HWY_INLINE void MoveTransposed(const Plane& p, char* tile, size_t tile_stride) {
-  constexpr size_t kN = 16 / sizeof(U);
+  const hn::ScalableTag<U> d;
+  const hn::Full128<U> d128;
+  constexpr size_t kN = 16 / sizeof(U), kLanesD = hn::MaxLanes(d);
   const size_t rows = p.rows / kN * kN, cols = p.cols / kN * kN;
   const auto stride = static_cast<std::ptrdiff_t>(tile_stride);
   for (size_t c = 0; c < cols; c += kN) {
     char* tensor = p.data + static_cast<std::ptrdiff_t>(c) * p.col_stride;
-    for (size_t r = 0; r < rows; r += kN) {
-      char* square = tile + r * tile_stride + c * sizeof(U);
-      if constexpr (kMove == Move::gather) {
-        TransposeSquare<U>(tensor + r * sizeof(U), p.col_stride, square, stride);
-      } else {
-        TransposeSquare<U>(square, stride, tensor + r * sizeof(U), p.col_stride);
-      }
+    char* squares = tile + c * sizeof(U);
+    size_t r = 0;
+    for (; r + kLanesD <= rows; r += kLanesD) {
+      MoveSquares<kMove, kStream>(d, tensor + r * sizeof(U), p.col_stride, squares + r * tile_stride, stride);
+    }
+    for (; r < rows; r += kN) {
+      MoveSquares<kMove, kStream>(d128, tensor + r * sizeof(U), p.col_stride, squares + r * tile_stride, stride);
     }
   }
   MoveElements<kMove, U>({p.data, p.row_stride, p.col_stride, rows, p.cols}, 0, cols, tile, tile_stride);
@@ -94,7 +126,7 @@ HWY_INLINE void MoveTransposed(const Plane& p, char* tile, size_t tile_stride) {
 
 #else
 
-template <Move kMove, class U>
+template <Move kMove, bool kStream, class U>
 HWY_INLINE void MoveTransposed(const Plane& p, char* tile, size_t tile_stride) {
   MoveElements<kMove, U>(p, 0, 0, tile, tile_stride);
 }
@@ -110,13 +142,19 @@ HWY_INLINE void MoveDense(const Plane& p, size_t bytes, char* tile, size_t tile_
   }
 }
 
+// `stream`: past the caches, where whole lines are written.
 template <Move kMove, class U>
-HWY_NOINLINE void MovePlane(const Plane& p, char* tile, size_t tile_stride) {
+HWY_NOINLINE void MovePlane(const Plane& p, bool stream, char* tile, size_t tile_stride) {
   constexpr auto kBytes = static_cast<std::ptrdiff_t>(sizeof(U));
   if (p.col_stride == kBytes) {
     MoveDense<kMove>(p, sizeof(U), tile, tile_stride);
   } else if (p.row_stride == kBytes) {
-    MoveTransposed<kMove, U>(p, tile, tile_stride);
+    const auto places = reinterpret_cast<uintptr_t>(p.data) | static_cast<uintptr_t>(p.col_stride) | p.rows * sizeof(U);
+    if (kMove == Move::scatter && stream && places % 64 == 0) {
+      MoveTransposed<kMove, true, U>(p, tile, tile_stride);
+    } else {
+      MoveTransposed<kMove, false, U>(p, tile, tile_stride);
+    }
   } else {
     MoveElements<kMove, U>(p, 0, 0, tile, tile_stride);
   }
@@ -125,7 +163,7 @@ HWY_NOINLINE void MovePlane(const Plane& p, char* tile, size_t tile_stride) {
 // Rows [row, row + rows) and columns [col, col + cols) of a tensor, plane by plane.
 template <Move kMove>
 HWY_NOINLINE void MoveTile(char* data, DType dtype, const Axes& row_axes, const Axes& col_axes, size_t row, size_t rows,
-                           size_t col, size_t cols, char* tile, size_t tile_stride) {
+                           size_t col, size_t cols, bool stream, char* tile, size_t tile_stride) {
   const size_t bytes = bytes_of(dtype);
   const auto move = bytes == 8   ? &MovePlane<kMove, uint64_t>
                     : bytes == 4 ? &MovePlane<kMove, uint32_t>
@@ -140,7 +178,7 @@ HWY_NOINLINE void MoveTile(char* data, DType dtype, const Axes& row_axes, const 
     for (size_t c = 0, c_run; c < cols; c += c_run) {
       c_run = run(col_axes, col + c, cols - c);
       move({row_data + col_axes.offset(col + c), row_axes.inner().stride, col_axes.inner().stride, r_run, c_run},
-           tile + r * tile_stride + c * bytes, tile_stride);
+           stream, tile + r * tile_stride + c * bytes, tile_stride);
     }
   }
 }
@@ -148,7 +186,7 @@ HWY_NOINLINE void MoveTile(char* data, DType dtype, const Axes& row_axes, const 
 // One row's worth, from a vector.
 HWY_INLINE void GatherVector(const Vector<const void*>& v, size_t first, size_t n, void* to) {
   char* data = const_cast<char*>(static_cast<const char*>(v.data));
-  MoveTile<Move::gather>(data, v.dtype, Axes(), v.axes, 0, 1, first, n, static_cast<char*>(to), 0);
+  MoveTile<Move::gather>(data, v.dtype, Axes(), v.axes, 0, 1, first, n, false, static_cast<char*>(to), 0);
 }
 
 // Scratch for parts of a matrix: block by block of one row, as they are asked for, or, while held, several rows of a
@@ -156,7 +194,9 @@ HWY_INLINE void GatherVector(const Vector<const void*>& v, size_t first, size_t 
 template <class Pointer>
 class Tile {
  public:
-  Tile(const Matrix<Pointer>& m, char* memory, size_t row_bytes) : m_(m), memory_(memory), row_bytes_(row_bytes) {}
+  Tile() = default;
+  Tile(const Matrix<Pointer>& m, bool stream, char* memory, size_t row_bytes)
+      : m_(&m), stream_(stream), memory_(memory), row_bytes_(row_bytes) {}
 
   // While held, the calls below concern the held part alone.
   void Hold(size_t row, size_t rows, size_t col, size_t cols) {
@@ -167,6 +207,12 @@ class Tile {
   void Gather() const { MoveAll<Move::gather>(); }
   void Scatter() const { MoveAll<Move::scatter>(); }
 
+  bool IsHeld() const { return held_; }
+  // The place of an element of the part that is covered.
+  HWY_INLINE char* At(size_t row, size_t col) const {
+    return memory_ + (row - row_) * row_bytes_ + (col - col_) * bytes_of(m_->dtype);
+  }
+
   // n elements of a row, gathered.
   const char* Load(size_t row, size_t col, size_t n) {
     char* memory = Reserve(row, col, n);
@@ -176,7 +222,7 @@ class Tile {
   // Room for n elements of a row, which Deliver() scatters unless they are held.
   char* Reserve(size_t row, size_t col, size_t n) {
     if (!held_) Cover(row, 1, col, n);
-    return memory_ + (row - row_) * row_bytes_ + (col - col_) * bytes_of(m_.dtype);
+    return At(row, col);
   }
   void Deliver() const {
     if (!held_) Scatter();
@@ -191,78 +237,16 @@ class Tile {
   }
   template <Move kMove>
   void MoveAll() const {
-    char* data = const_cast<char*>(static_cast<const char*>(m_.data));
-    MoveTile<kMove>(data, m_.dtype, m_.rows, m_.cols, row_, rows_, col_, cols_, memory_, row_bytes_);
+    char* data = const_cast<char*>(static_cast<const char*>(m_->data));
+    MoveTile<kMove>(data, m_->dtype, m_->rows, m_->cols, row_, rows_, col_, cols_, stream_, memory_, row_bytes_);
   }
 
-  const Matrix<Pointer>& m_;
-  char* memory_;
-  size_t row_bytes_;
+  const Matrix<Pointer>* m_ = nullptr;
+  bool stream_ = false;
+  char* memory_ = nullptr;
+  size_t row_bytes_ = 0;
   size_t row_ = 0, rows_ = 0, col_ = 0, cols_ = 0;
   bool held_ = false;
-};
-
-// The tiles of those of x and y whose rows are not dense, of up to kBlock columns. Elements of one size share one:
-// results take the place of what they were made from.
-class Tiles {
- public:
-  // At most `most_rows` rows, and no more than the scratch has room for beside `beside_row` bytes for each.
-  Tiles(const Problem& p, Scratch& scratch, size_t most_rows, size_t beside_row)
-      : gathers_x_(!has_dense_rows(p.x)),
-        scatters_y_(!has_dense_rows(p.y)),
-        shared_(gathers_x_ && scatters_y_ && bytes_of(p.x.dtype) == bytes_of(p.y.dtype)),
-        x_bytes_(gathers_x_ ? RowBytes(p, p.x.dtype) : 0),
-        y_bytes_(scatters_y_ ? RowBytes(p, p.y.dtype) : 0),
-        rows_(Fitting(p, scratch.left(), most_rows, beside_row)),
-        x_memory_(scratch.take<char>(rows_ * x_bytes_)),
-        y_memory_(shared_ ? x_memory_ : scratch.take<char>(rows_ * y_bytes_)),
-        x_(p.x, x_memory_, x_bytes_),
-        y_(p.y, y_memory_, y_bytes_) {}
-  Tiles(const Tiles&) = delete;
-  Tiles& operator=(const Tiles&) = delete;
-
-  size_t Rows() const { return rows_; }  // 0 where both tensors have dense rows
-  Tile<const void*>* X() { return gathers_x_ ? &x_ : nullptr; }
-  Tile<void*>* Y() { return scatters_y_ ? &y_ : nullptr; }
-
-  void LoadX(size_t row, size_t rows, size_t col, size_t cols) {
-    if (!gathers_x_) return;
-    x_.Hold(row, rows, col, cols);
-    x_.Gather();
-  }
-  void HoldY(size_t row, size_t rows, size_t col, size_t cols) { y_.Hold(row, rows, col, cols); }
-  void StoreY() {
-    if (scatters_y_) y_.Scatter();
-  }
-  void Release() {
-    x_.Release();
-    y_.Release();
-  }
-
- private:
-  // Whole cache lines, and not a power of two apart, which would put all rows in the same few places of a cache.
-  static size_t RowBytes(const Problem& p, DType dtype) {
-    const size_t bytes = HWY_MIN(p.cols, kBlock) * bytes_of(dtype);
-    if (bytes < 64) return (bytes + 15) / 16 * 16;
-    return (bytes + 63) / 64 * 64 + (bytes % 1024 == 0 ? 64 : 0);
-  }
-
-  // Where many rows fit, a number of them that is whole cache lines of one column.
-  size_t Fitting(const Problem& p, size_t left, size_t most, size_t beside_row) const {
-    const size_t row = x_bytes_ + (shared_ ? 0 : y_bytes_);
-    if (row == 0) return 0;
-    const size_t line = 64 / HWY_MIN(bytes_of(p.x.dtype), bytes_of(p.y.dtype));
-    const size_t rows = HWY_MIN(most, (left - 3 * 64) / (row + beside_row));
-    return rows < line ? HWY_MAX(rows, size_t{1}) : rows / line * line;
-  }
-
-  bool gathers_x_, scatters_y_, shared_;
-  size_t x_bytes_, y_bytes_;
-  size_t rows_;
-  char* x_memory_;
-  char* y_memory_;
-  Tile<const void*> x_;
-  Tile<void*> y_;
 };
 
 }  // namespace evenorm::internal::HWY_NAMESPACE
