@@ -1,0 +1,208 @@
+/* evenorm: layer norm and RMS norm on the CPU. The C API: evenorm.hpp's, as C11.
+ *
+ *   y = xhat * weight + bias,  xhat = (x - mean) / sqrt(var + eps)     layer norm
+ *   y = xhat * weight + bias,  xhat = x / sqrt(mean(x^2) + eps)        RMS norm
+ *
+ * Shapes are in elements, strides too. Wrong arguments are refused before anything is written.
+ * What accuracy and which bits are promised: docs/numerics.md. The bits are those of the C++ API.
+ */
+#ifndef EVENORM_EVENORM_H_
+#define EVENORM_EVENORM_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "evenorm/version.hpp" /* macros alone: EVENORM_VERSION_MAJOR, ... */
+
+#if defined(EVENORM_STATIC)
+#define EVENORM_API
+#else
+#define EVENORM_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- for all functions -----------------------------------------------------------------------------------------------
+ * Threads: every function may be called from any thread at any time; two runs at once must not write to the same
+ * memory. Exceptions: none leaves this API. Strings returned live as long as the library and are not freed, but for
+ * evenorm_last_error()'s. Nothing is allocated while a norm runs.
+ */
+
+/* What a function that can fail returns. */
+typedef int32_t evenorm_status;
+enum {
+  EVENORM_OK = 0,
+  EVENORM_INVALID_ARGUMENT = 1, /* evenorm_last_error() names the argument, what it has and what it should have */
+  EVENORM_OUT_OF_MEMORY = 2,
+  EVENORM_INTERNAL = 3 /* a defect of evenorm */
+};
+
+/* The text of the last failure on the calling thread, "" before the first one; a success leaves it as it is. One line
+ * of at most 1,023 bytes; valid until the next failure on this thread, or its end. Never NULL. */
+EVENORM_API const char* evenorm_last_error(void);
+
+/* Types of elements. bf16: 8 exponent and 7 fraction bits; f16: IEEE binary16. */
+typedef int32_t evenorm_dtype;
+enum { EVENORM_F64 = 0, EVENORM_F32 = 1, EVENORM_BF16 = 2, EVENORM_F16 = 3 };
+
+EVENORM_API const char* evenorm_dtype_name(evenorm_dtype dtype); /* "f64", ...; NULL where there is no such type */
+EVENORM_API size_t evenorm_dtype_size(evenorm_dtype dtype);      /* bytes of one element; 0 likewise */
+
+typedef int32_t evenorm_kind;
+enum { EVENORM_LAYER = 0, EVENORM_RMS = 1 };
+
+/* Axes of a tensor at most. */
+#define EVENORM_MAX_RANK 64
+
+/* A tensor in the caller's memory; shape and strides are borrowed for the time of the call.
+ * data     the element with all indices 0; NULL means "absent" where that is allowed
+ * shape    `rank` sizes; may be NULL where rank is 0
+ * strides  `rank` strides, in elements (not in bytes); NULL means C-contiguous
+ * These two structures never grow, so that others can contain them. */
+typedef struct evenorm_const_tensor {
+  const void* data;
+  evenorm_dtype dtype;
+  int32_t rank;
+  const int64_t* shape;
+  const int64_t* strides;
+} evenorm_const_tensor;
+
+typedef struct evenorm_tensor {
+  void* data;
+  evenorm_dtype dtype;
+  int32_t rank;
+  const int64_t* shape;
+  const int64_t* strides;
+} evenorm_tensor;
+
+/* The structures below grow at their end from version to version. struct_size is the caller's sizeof: fields beyond it
+ * have their defaults. A size that this version does not know, larger or too small, is an invalid argument. */
+
+/* How work is shared out. parallel_for calls task(argument, i) once for each i in [0, tasks), in any order, on any
+ * threads, and returns when all have returned; it must not throw or unwind. threads: how many can run at once.
+ * With parallel_for NULL, or threads 0 or 1, work is done on the calling thread. */
+typedef struct evenorm_executor {
+  size_t struct_size;
+  size_t threads;
+  void* context;
+  void (*parallel_for)(void* context, size_t tasks, void (*task)(void* argument, size_t i), void* argument);
+} evenorm_executor;
+
+/* Fills in *out, whose struct_size the caller has set, with the library's own pool: started at the first parallel use,
+ * kept to the end of the process; `threads` tasks at most run at once; 0 means one per processor of this process. In a
+ * child of fork() the work is done serially; the bits are the same by contract. *out may be copied and needs no
+ * release.
+ */
+EVENORM_API evenorm_status evenorm_pool_executor(size_t threads, evenorm_executor* out);
+
+/* One forward pass over some axes of x, its rows being the elements along them.
+ *   x, y          equal shapes, any two of the four types; y may be x (same address, type, strides), else apart from it
+ *   normalized_shape   the sizes of x's trailing axes to normalise over, `normalized_shape_count` of them
+ *   axes          or any axes of x by index, `axes_count` of them, in any order; negative ones count from the end.
+ *                 Exactly one of normalized_shape and axes is given; the other has count 0
+ *   weight, bias  the shape of the normalised axes, in x's order; absent: 1 and 0; one type each, free of those of x, y
+ *   mean, rstd    the shape of x's other axes, f64 or f32; written where present (RMS norm has no mean)
+ *   zero_centered not 0: 1 + weight takes weight's place
+ *   eps           finite and >= 0
+ * Outputs (y, mean, rstd) must not overlap one another or an input, y = x aside.
+ * Arithmetic is f64 where any of x, y, weight, bias is, f32 otherwise; statistics are always accumulated wider. */
+typedef struct evenorm_forward {
+  size_t struct_size;
+  evenorm_kind kind;
+  int32_t zero_centered;
+  double eps;
+  evenorm_const_tensor x;
+  evenorm_tensor y;
+  const int64_t* normalized_shape;
+  size_t normalized_shape_count;
+  const int64_t* axes;
+  size_t axes_count;
+  evenorm_const_tensor weight;
+  evenorm_const_tensor bias;
+  evenorm_tensor mean;
+  evenorm_tensor rstd;
+} evenorm_forward;
+
+/* Sets the first struct_size bytes of *forward: struct_size, layer norm, eps 1e-5, all else absent. */
+EVENORM_API evenorm_status evenorm_forward_init(evenorm_forward* forward, size_t struct_size);
+
+/* evenorm_forward forward = evenorm_forward_defaults(); */
+static inline evenorm_forward evenorm_forward_defaults(void) {
+  evenorm_forward forward;
+  forward.struct_size = sizeof forward; /* refused later on by a library that does not know this size */
+  (void)evenorm_forward_init(&forward, sizeof forward);
+  return forward;
+}
+
+/* Validates and runs once; over `executor`, or on the calling thread where that is NULL. */
+EVENORM_API evenorm_status evenorm_run(const evenorm_forward* forward, const evenorm_executor* executor);
+
+/* --- a plan: validated once, run as often as wanted ----------------------------------------------------------------*/
+
+typedef struct evenorm_plan evenorm_plan;
+
+/* The addresses of one run of a plan; which of them are NULL must be as in the forward pass that it was made from. */
+typedef struct evenorm_buffers {
+  size_t struct_size;
+  const void* x;
+  void* y;
+  const void* weight;
+  const void* bias;
+  void* mean;
+  void* rstd;
+} evenorm_buffers;
+
+/* *out is a new plan, which the caller destroys, or NULL where this fails. It keeps nothing of *forward but the
+ * addresses of the data, which may be NULL for x and y if every run brings its own buffers. */
+EVENORM_API evenorm_status evenorm_plan_create(const evenorm_forward* forward, evenorm_plan** out);
+/* At the addresses given at creation, or at those of *buffers; executor as for evenorm_run. One plan may run on several
+ * threads at once. */
+EVENORM_API evenorm_status evenorm_plan_run(const evenorm_plan* plan, const evenorm_executor* executor);
+EVENORM_API evenorm_status evenorm_plan_run_with(const evenorm_plan* plan, const evenorm_buffers* buffers,
+                                                 const evenorm_executor* executor);
+EVENORM_API void evenorm_plan_destroy(evenorm_plan* plan); /* NULL: nothing */
+
+/* --- the plain form --------------------------------------------------------------------------------------------------
+ * `rows` contiguous rows of `cols` elements, one after the other, on the calling thread. weight and bias have `cols`
+ * elements of the same type, or are NULL. y may be x. bf16 and f16 are held in uint16_t, by their bits.
+ */
+EVENORM_API evenorm_status evenorm_layer_norm_f64(const double* x, double* y, size_t rows, size_t cols,
+                                                  const double* weight, const double* bias, double eps);
+EVENORM_API evenorm_status evenorm_layer_norm_f32(const float* x, float* y, size_t rows, size_t cols,
+                                                  const float* weight, const float* bias, double eps);
+EVENORM_API evenorm_status evenorm_layer_norm_bf16(const uint16_t* x, uint16_t* y, size_t rows, size_t cols,
+                                                   const uint16_t* weight, const uint16_t* bias, double eps);
+EVENORM_API evenorm_status evenorm_layer_norm_f16(const uint16_t* x, uint16_t* y, size_t rows, size_t cols,
+                                                  const uint16_t* weight, const uint16_t* bias, double eps);
+EVENORM_API evenorm_status evenorm_rms_norm_f64(const double* x, double* y, size_t rows, size_t cols,
+                                                const double* weight, double eps);
+EVENORM_API evenorm_status evenorm_rms_norm_f32(const float* x, float* y, size_t rows, size_t cols, const float* weight,
+                                                double eps);
+EVENORM_API evenorm_status evenorm_rms_norm_bf16(const uint16_t* x, uint16_t* y, size_t rows, size_t cols,
+                                                 const uint16_t* weight, double eps);
+EVENORM_API evenorm_status evenorm_rms_norm_f16(const uint16_t* x, uint16_t* y, size_t rows, size_t cols,
+                                                const uint16_t* weight, double eps);
+
+/* --- what this library is --------------------------------------------------------------------------------------------
+ * SIMD targets by name, best first: "avx3" (AVX-512), "avx2", "sse4", "neon", "portable".
+ * The environment variable EVENORM_TARGET forces one; an unknown or unsupported name is an invalid argument at first
+ * use.
+ */
+EVENORM_API const char* const* evenorm_compiled_targets(void);  /* ends with NULL */
+EVENORM_API const char* const* evenorm_supported_targets(void); /* those that this CPU can run; ends with NULL */
+EVENORM_API evenorm_status evenorm_target(const char** out);    /* the one in use; NULL where this fails */
+
+/* The library's, which may be later than this header's EVENORM_VERSION_NUMBER. */
+EVENORM_API const char* evenorm_version(void);       /* "major.minor.patch" */
+EVENORM_API uint32_t evenorm_version_number(void);   /* 10000 major + 100 minor + patch */
+EVENORM_API int32_t evenorm_numerics_revision(void); /* 0 while bits may still change between versions */
+
+#define EVENORM_VERSION_NUMBER (10000 * EVENORM_VERSION_MAJOR + 100 * EVENORM_VERSION_MINOR + EVENORM_VERSION_PATCH)
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* EVENORM_EVENORM_H_ */

@@ -1,0 +1,299 @@
+// The C API: turns its structures into evenorm.hpp's and exceptions into statuses. What is right or wrong about a norm
+// is decided behind evenorm::run and evenorm::Plan alone; here only what C++'s types rule out is refused.
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "c_struct.hpp"
+#include "dispatch.hpp"
+#include "evenorm/evenorm.h"
+#include "evenorm/evenorm.hpp"
+
+// NOLINTNEXTLINE(readability-identifier-naming): C's name
+struct evenorm_plan {
+  evenorm::Plan plan;
+};
+
+namespace evenorm {
+namespace {
+
+using Sizes = std::span<const std::int64_t>;
+
+static_assert(EVENORM_F64 == static_cast<int>(DType::f64) && EVENORM_F32 == static_cast<int>(DType::f32) &&
+              EVENORM_BF16 == static_cast<int>(DType::bf16) && EVENORM_F16 == static_cast<int>(DType::f16));
+static_assert(EVENORM_LAYER == static_cast<int>(Kind::layer) && EVENORM_RMS == static_cast<int>(Kind::rms));
+
+// --- statuses --------------------------------------------------------------------------------------------------------
+
+thread_local char last_error[1024];  // not a std::string: telling that memory is out must not need memory
+
+evenorm_status fail(evenorm_status status, const char* text) noexcept {
+  std::snprintf(last_error, sizeof last_error, "%s", text);
+  return status;
+}
+
+template <class Body>
+evenorm_status status_of(const Body& body) noexcept {
+  try {
+    body();
+    return EVENORM_OK;
+  } catch (const Error& error) {
+    return fail(EVENORM_INVALID_ARGUMENT, error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(EVENORM_OUT_OF_MEMORY, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(EVENORM_INTERNAL, error.what());
+  } catch (...) {
+    return fail(EVENORM_INTERNAL, "unknown exception");
+  }
+}
+
+void check_pointer(const char* argument, const void* pointer) {
+  if (pointer == nullptr) throw Error(std::string(argument) + " is null");
+}
+
+// --- structures ------------------------------------------------------------------------------------------------------
+
+constexpr bool is_dtype(evenorm_dtype dtype) { return dtype >= EVENORM_F64 && dtype <= EVENORM_F16; }
+
+DType dtype_of_value(std::string_view argument, evenorm_dtype dtype) {
+  if (is_dtype(dtype)) return static_cast<DType>(dtype);
+  throw Error(std::string(argument) + " has dtype " + std::to_string(dtype) + ", which is none of f64, f32, bf16, f16");
+}
+
+Kind kind_of_value(evenorm_kind kind) {
+  if (kind == EVENORM_LAYER || kind == EVENORM_RMS) return static_cast<Kind>(kind);
+  throw Error("kind is " + std::to_string(kind) + ", which is none of layer, rms");
+}
+
+// `count` sizes; the last two arguments complete the names of the pointer and the count.
+template <class Count>
+Sizes sizes_of(std::string_view argument, const std::int64_t* sizes, Count count, const char* sizes_name,
+               const char* count_name) {
+  const auto refuse = [&](const char* what, const std::string& why) {
+    throw Error(std::string(argument) + what + why);
+  };
+  if (count < Count{0} || count > Count{EVENORM_MAX_RANK}) {
+    refuse(count_name, " is " + std::to_string(count) + ", but it should be 0 to " + std::to_string(EVENORM_MAX_RANK));
+  }
+  if (sizes == nullptr && count != Count{0}) {
+    refuse(sizes_name, " is null, but " + std::string(argument) + count_name + " is " + std::to_string(count));
+  }
+  return {sizes, static_cast<std::size_t>(count)};
+}
+
+// evenorm::Tensor or evenorm::ConstTensor.
+template <class View, class Given>
+View view_of(std::string_view argument, const Given& given) {
+  const DType dtype = dtype_of_value(argument, given.dtype);
+  const Sizes shape = sizes_of(argument, given.shape, given.rank, ".shape", ".rank");
+  return {given.data, dtype, shape, given.strides == nullptr ? Sizes{} : Sizes{given.strides, shape.size()}};
+}
+
+template <class View, class Given>
+View optional_view_of(std::string_view argument, const Given& given) {
+  return given.data == nullptr ? View{} : view_of<View>(argument, given);
+}
+
+// Where each structure ended in the version that introduced it.
+constexpr std::size_t kFirstForward = offsetof(evenorm_forward, rstd) + sizeof(evenorm_tensor);
+constexpr std::size_t kFirstBuffers = offsetof(evenorm_buffers, rstd) + sizeof(void*);
+constexpr std::size_t kFirstExecutor =
+    offsetof(evenorm_executor, parallel_for) + sizeof(evenorm_executor::parallel_for);
+
+evenorm_forward default_forward() {
+  evenorm_forward forward{};
+  forward.eps = Forward{}.eps;
+  return forward;
+}
+
+Forward forward_of(const evenorm_forward* given) {
+  const evenorm_forward f = internal::completed("forward", given, kFirstForward, default_forward());
+  Forward forward;
+  forward.kind = kind_of_value(f.kind);
+  forward.x = view_of<ConstTensor>("x", f.x);
+  forward.y = view_of<Tensor>("y", f.y);
+  forward.normalized_shape = sizes_of("normalized_shape", f.normalized_shape, f.normalized_shape_count, "", "_count");
+  if (f.axes_count != 0) throw Error("axes are given, but this version takes normalized_shape alone");
+  forward.weight = optional_view_of<ConstTensor>("weight", f.weight);
+  forward.bias = optional_view_of<ConstTensor>("bias", f.bias);
+  forward.mean = optional_view_of<Tensor>("mean", f.mean);
+  forward.rstd = optional_view_of<Tensor>("rstd", f.rstd);
+  forward.eps = f.eps;
+  forward.zero_centered = f.zero_centered != 0;
+  return forward;
+}
+
+Buffers buffers_of(const evenorm_buffers* given) {
+  const evenorm_buffers b = internal::completed("buffers", given, kFirstBuffers, {});
+  return {b.x, b.y, b.weight, b.bias, b.mean, b.rstd};
+}
+
+// --- executors -------------------------------------------------------------------------------------------------------
+// A task of C++ is noexcept by type and one of C is not, so each side's callback is handed to the other in a wrapper.
+
+// The caller's executor; `e` outlives the run.
+Executor executor_of(const evenorm_executor& e) {
+  if (e.parallel_for == nullptr) return {};
+  const auto parallel_for = [](void* context, std::size_t tasks, void (*task)(void*, std::size_t) noexcept,
+                               void* argument) {
+    const auto& executor = *static_cast<const evenorm_executor*>(context);
+    executor.parallel_for(executor.context, tasks, task, argument);
+  };
+  return {e.threads, const_cast<evenorm_executor*>(&e), parallel_for};
+}
+
+evenorm_executor completed_executor(const evenorm_executor* given) {
+  return given == nullptr ? evenorm_executor{} : internal::completed("executor", given, kFirstExecutor, {});
+}
+
+void run_in_pool(void* context, std::size_t tasks, void (*task)(void*, std::size_t), void* argument) {
+  struct Call {
+    void (*task)(void*, std::size_t);
+    void* argument;
+  } call{task, argument};
+  const Executor pool = pool_executor(reinterpret_cast<std::size_t>(context));
+  pool.parallel_for(
+      pool.context, tasks,
+      [](void* wrapped, std::size_t i) noexcept {
+        const Call& wanted = *static_cast<const Call*>(wrapped);
+        wanted.task(wanted.argument, i);
+      },
+      &call);
+}
+
+// --- rows and targets ------------------------------------------------------------------------------------------------
+
+// Storage: what C holds an element in.
+template <DType dtype, class Storage>
+evenorm_status run_plain_rows(Kind kind, const Storage* x, Storage* y, std::size_t rows, std::size_t cols,
+                              const Storage* weight, const Storage* bias, double eps) noexcept {
+  return status_of([&] {
+    std::int64_t bytes = 0;
+    if (__builtin_mul_overflow(rows, cols, &bytes) ||
+        __builtin_mul_overflow(bytes, std::int64_t{sizeof(Storage)}, &bytes)) {
+      throw Error("rows is " + std::to_string(rows) + " and cols is " + std::to_string(cols) +
+                  ", which is more than memory can hold");
+    }
+    const auto vector = [&](const Storage* data) {
+      return data == nullptr ? std::span<const std::byte>{} : std::as_bytes(std::span{data, cols});
+    };
+    detail::run_rows(
+        {kind, dtype, x, rows * cols, y, rows * cols, cols, vector(weight), vector(bias), eps, false, {}, {}, nullptr});
+  });
+}
+
+using Names = std::array<const char*, 8>;
+
+template <class Keep>
+Names names_of(const Keep& keep) noexcept {
+  Names names{};  // the rest stays null
+  std::size_t count = 0;
+  for (const internal::Target target : internal::compiled_targets()) {
+    if (keep(target)) names[count++] = internal::name(target).data();  // literals: they end with a zero
+  }
+  return names;
+}
+
+}  // namespace
+}  // namespace evenorm
+
+using evenorm::DType;
+using evenorm::Kind;
+
+const char* evenorm_last_error(void) { return evenorm::last_error; }
+
+const char* evenorm_dtype_name(evenorm_dtype dtype) {
+  return evenorm::is_dtype(dtype) ? evenorm::name(static_cast<DType>(dtype)).data() : nullptr;
+}
+size_t evenorm_dtype_size(evenorm_dtype dtype) {
+  return evenorm::is_dtype(dtype) ? evenorm::size_of(static_cast<DType>(dtype)) : 0;
+}
+
+evenorm_status evenorm_pool_executor(size_t threads, evenorm_executor* out) {
+  return evenorm::status_of([&] {
+    evenorm_executor executor = evenorm::internal::completed("out", out, evenorm::kFirstExecutor, {});
+    executor.threads = evenorm::pool_executor(threads).threads;
+    executor.context = reinterpret_cast<void*>(executor.threads);
+    executor.parallel_for = &evenorm::run_in_pool;
+    std::memcpy(out, &executor, executor.struct_size);
+  });
+}
+
+evenorm_status evenorm_forward_init(evenorm_forward* forward, size_t struct_size) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("forward", forward);
+    evenorm::internal::check_struct_size<evenorm_forward>("forward", struct_size, evenorm::kFirstForward);
+    evenorm_forward defaults = evenorm::default_forward();
+    defaults.struct_size = struct_size;
+    std::memcpy(forward, &defaults, struct_size);
+  });
+}
+
+evenorm_status evenorm_run(const evenorm_forward* forward, const evenorm_executor* executor) {
+  return evenorm::status_of([&] {
+    const evenorm_executor shared = evenorm::completed_executor(executor);
+    evenorm::run(evenorm::forward_of(forward), evenorm::executor_of(shared));
+  });
+}
+
+evenorm_status evenorm_plan_create(const evenorm_forward* forward, evenorm_plan** out) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("out", out);
+    *out = nullptr;
+    *out = new evenorm_plan{evenorm::Plan(evenorm::forward_of(forward))};
+  });
+}
+evenorm_status evenorm_plan_run(const evenorm_plan* plan, const evenorm_executor* executor) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("plan", plan);
+    const evenorm_executor shared = evenorm::completed_executor(executor);
+    plan->plan.run(evenorm::executor_of(shared));
+  });
+}
+evenorm_status evenorm_plan_run_with(const evenorm_plan* plan, const evenorm_buffers* buffers,
+                                     const evenorm_executor* executor) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("plan", plan);
+    const evenorm_executor shared = evenorm::completed_executor(executor);
+    plan->plan.run(evenorm::buffers_of(buffers), evenorm::executor_of(shared));
+  });
+}
+void evenorm_plan_destroy(evenorm_plan* plan) { delete plan; }
+
+// NOLINTBEGIN(bugprone-macro-parentheses): a type's name takes none
+#define EVENORM_PLAIN_FORMS(suffix, Storage)                                                                   \
+  evenorm_status evenorm_layer_norm_##suffix(const Storage* x, Storage* y, size_t rows, size_t cols,           \
+                                             const Storage* weight, const Storage* bias, double eps) {         \
+    return evenorm::run_plain_rows<DType::suffix>(Kind::layer, x, y, rows, cols, weight, bias, eps);           \
+  }                                                                                                            \
+  evenorm_status evenorm_rms_norm_##suffix(const Storage* x, Storage* y, size_t rows, size_t cols,             \
+                                           const Storage* weight, double eps) {                                \
+    return evenorm::run_plain_rows<DType::suffix, Storage>(Kind::rms, x, y, rows, cols, weight, nullptr, eps); \
+  }
+EVENORM_PLAIN_FORMS(f64, double)
+EVENORM_PLAIN_FORMS(f32, float)
+EVENORM_PLAIN_FORMS(bf16, uint16_t)
+EVENORM_PLAIN_FORMS(f16, uint16_t)
+// NOLINTEND(bugprone-macro-parentheses)
+
+const char* const* evenorm_compiled_targets(void) {
+  static const evenorm::Names names = evenorm::names_of([](evenorm::internal::Target) { return true; });
+  return names.data();
+}
+const char* const* evenorm_supported_targets(void) {
+  static const evenorm::Names names = evenorm::names_of(evenorm::internal::is_supported);
+  return names.data();
+}
+evenorm_status evenorm_target(const char** out) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("out", out);
+    *out = nullptr;
+    *out = evenorm::internal::name(evenorm::internal::active_target()).data();
+  });
+}
+
+const char* evenorm_version(void) { return evenorm::version().data(); }
+uint32_t evenorm_version_number(void) { return EVENORM_VERSION_NUMBER; }
+int32_t evenorm_numerics_revision(void) { return evenorm::numerics_revision(); }
