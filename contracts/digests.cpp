@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "contracts/fp_mode.hpp"
+#include "contracts/through_c.hpp"
 
 namespace evenorm::contracts {
 namespace {
@@ -18,6 +19,7 @@ struct Way {
   Executor executor{};
   std::size_t rows = 0;
   FpMode mode = FpMode::plain;
+  bool in_c = false;  // through the C API, which has the target in use alone
 };
 
 constexpr std::size_t kBatch = 4096;
@@ -32,6 +34,7 @@ void add_thread_ways(const Operation& op, std::size_t rows, std::vector<Way>& wa
   ways.push_back({"2 threads, alone", {}, pool_executor(2), 1, {}});
   ways.push_back({"7 threads, alone", {}, pool_executor(7), 1, {}});
   ways.push_back({"tasks in reverse order, alone", {}, reversed_executor(3), 1, {}});
+  ways.push_back({"through C, 7 threads", {}, pool_executor(7), threaded, {}, true});
 }
 
 // Rows whose elements lie apart are gathered, many of them at once where there are many.
@@ -85,6 +88,7 @@ std::vector<Way> ways_of(const Operation& op, std::size_t rows) {
   }
   add_gathered_ways(op, rows, ways);
   add_thread_ways(op, rows, ways);
+  ways.push_back({"through C", misaligned, {}, rows, {}, true});
   for (const FpMode mode : unusual_fp_modes()) ways.push_back({name(mode), {}, {}, rows, mode});
   return ways;
 }
@@ -111,7 +115,7 @@ std::vector<std::uint64_t> digests_by(const Way& way, internal::Target target, c
   bool clean = true;
   const Runner run = [&](const Forward& forward, const Executor& executor) {
     const FpModeScope scope(way.mode);
-    on_target(target)(forward, executor);
+    way.in_c ? through_c()(forward, executor) : on_target(target)(forward, executor);
     clean = clean && scope.is_as_set();
   };
   std::vector<std::uint64_t> digests;
@@ -238,6 +242,7 @@ DigestRow run_digest_case(const Operation& op, const std::vector<internal::Targe
   DigestRow row{op.name(), join_digests(first), {}};
   for (const internal::Target target : targets) {
     for (const Way& way : ways) {
+      if (way.in_c && target != internal::active_target()) continue;
       if (all_equal(digests_by(way, target, op, data), first)) continue;
       row.differing.push_back(std::string(internal::name(target)) + ", " + way.name);
     }
