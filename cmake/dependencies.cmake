@@ -1,0 +1,113 @@
+# What evenorm is built on: found on this system, or fetched.
+#   evenorm_find_or_fetch(hwy)   afterwards hwy's imported target exists, or configuring has failed
+#   evenorm_libraries            the library's own dependencies among the targets
+#   evenorm_fetched_libraries    those of them that were fetched: their objects become part of evenorm, so that what is
+#                                installed needs none of them
+include_guard()
+include(FetchContent)
+if(POLICY CMP0135)
+  cmake_policy(SET CMP0135 NEW)  # unpacked files are as new as their unpacking
+endif()
+
+set(EVENORM_FETCH_DEPENDENCIES AUTO CACHE STRING
+  "Libraries to fetch from their releases: AUTO those that this system lacks, ON all, OFF none")
+set_property(CACHE EVENORM_FETCH_DEPENDENCIES PROPERTY STRINGS AUTO ON OFF)
+
+# package: version at least | its target | Debian's package | archive | its hash
+# The versions are Debian 12's, with which evenorm is tested; pthreadpool and FXdiv have no releases, only commits.
+set(github https://github.com)
+set(dependency_hwy 1.0.3 hwy::hwy libhwy-dev
+  ${github}/google/highway/archive/refs/tags/1.0.3.tar.gz
+  SHA256=566fc77315878473d9a6bd815f7de78c73734acdcb745c3dde8579560ac5440e)
+set(dependency_Pthreadpool "" Pthreadpool::pthreadpool libpthreadpool-dev
+  ${github}/Maratyszcza/pthreadpool/archive/560c60d342a76076f0557a3946924c6478470044.tar.gz
+  SHA512=d23e764e9a02f34210b3b9c5a66dae3b9e8211de6f78ec9b2672c19c48f364f4edb268ab77b1adf2802a3c35c6857deba81e48a658caa1a587fe8f3493a07f59)
+set(dependency_fmt 9.1 fmt::fmt libfmt-dev
+  ${github}/fmtlib/fmt/archive/refs/tags/9.1.0.tar.gz
+  SHA256=5dea48d1fcddc3ec571ce2058e13910a0d4a6bab4cc09a809d8b1dd1c88ae6f2)
+set(dependency_nlohmann_json 3.11 nlohmann_json::nlohmann_json nlohmann-json3-dev
+  ${github}/nlohmann/json/archive/refs/tags/v3.11.2.tar.gz
+  SHA256=d69f9deb6a75e2580465c6c4c5111b89c4dc2fa94e3a85fcd2ffcd9a143d9273)
+set(dependency_CLI11 2.1 CLI11::CLI11 libcli11-dev
+  ${github}/CLIUtils/CLI11/archive/refs/tags/v2.1.2.tar.gz
+  SHA256=26291377e892ba0e5b4972cdfd4a2ab3bf53af8dac1f4ea8fe0d1376b625c8cb)
+set(dependency_GTest 1.12 GTest::gmock libgtest-dev
+  ${github}/google/googletest/archive/refs/tags/release-1.12.1.tar.gz
+  SHA256=81964fe578e9bd7c94dfdb09c8e4d6e6759e19967e397dbea48d1c10e45d0df2)
+set(fxdiv_url ${github}/Maratyszcza/FXdiv/archive/b408327ac2a15ec3e43352421954f5b1967701d1.zip)
+set(fxdiv_hash SHA256=ab7dfb08829bee33dca38405d647868fb214ac685e379ec7ef2bebcd234cd44d)
+
+set(evenorm_libraries hwy::hwy Pthreadpool::pthreadpool)
+set(evenorm_fetched_libraries)
+
+# Fetches and configures one project, known to FetchContent by its repository's name (FETCHCONTENT_SOURCE_DIR_HIGHWAY):
+# static, position-independent, without its tests; nothing of it is installed.
+function(evenorm_fetch url hash)
+  string(REGEX REPLACE "^${github}/[^/]*/([^/]*)/.*" "\\1" name ${url})
+  foreach(policy CMP0077 CMP0126)  # the variables below count, whichever CMake the project was written for
+    set(CMAKE_POLICY_DEFAULT_${policy} NEW)
+  endforeach()
+  set(BUILD_SHARED_LIBS OFF)
+  set(BUILD_TESTING OFF)
+  set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+  set(HWY_ENABLE_CONTRIB OFF)
+  set(HWY_ENABLE_EXAMPLES OFF)
+  set(HWY_ENABLE_INSTALL OFF)
+  set(HWY_ENABLE_TESTS OFF)
+  set(INSTALL_GTEST OFF)
+  set(JSON_BuildTests OFF)
+  FetchContent_Declare(${name} URL ${url} URL_HASH ${hash})
+  FetchContent_MakeAvailable(${name})
+  FetchContent_GetProperties(${name} SOURCE_DIR directory)
+  set_property(DIRECTORY "${directory}" PROPERTY EXCLUDE_FROM_ALL ON)  # of `all` and of `install`
+endfunction()
+
+# Its headers are others' code, as those of a system library are: they are not searched for warnings.
+function(evenorm_as_system target)
+  get_target_property(directories ${target} INTERFACE_INCLUDE_DIRECTORIES)
+  if(directories)
+    set_target_properties(${target} PROPERTIES INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${directories}")
+  endif()
+endfunction()
+
+# Makes `plain` known as `target`, where a project has the first alone.
+function(evenorm_alias target plain)
+  if(TARGET ${plain} AND NOT TARGET ${target})
+    add_library(${target} ALIAS ${plain})
+  endif()
+endfunction()
+
+function(evenorm_find_or_fetch package)
+  list(POP_FRONT dependency_${package} version target debian url hash)
+  string(REGEX REPLACE ".*::" "" plain ${target})
+  evenorm_alias(${target} ${plain})
+  if(TARGET ${target})
+    return()  # a project around this one brought it along
+  endif()
+  if(NOT EVENORM_FETCH_DEPENDENCIES STREQUAL "ON")
+    find_package(${package} ${version} QUIET)
+    if(TARGET ${target})
+      return()
+    endif()
+    if(NOT EVENORM_FETCH_DEPENDENCIES)
+      message(FATAL_ERROR "${package} ${version} was not found, and EVENORM_FETCH_DEPENDENCIES is OFF. "
+                          "On Debian: apt-get install ${debian}")
+    endif()
+  endif()
+
+  message(STATUS "Fetching ${package} from ${url}")
+  if(plain STREQUAL "pthreadpool")
+    evenorm_fetch(${fxdiv_url} ${fxdiv_hash})  # else pthreadpool downloads it itself, unchecked
+    FetchContent_GetProperties(fxdiv SOURCE_DIR FXDIV_SOURCE_DIR)
+  endif()
+  evenorm_fetch(${url} ${hash})
+  evenorm_alias(${target} ${plain})
+  foreach(made ${plain} gtest pthreadpool_interface)
+    if(TARGET ${made})
+      evenorm_as_system(${made})
+    endif()
+  endforeach()
+  if(target IN_LIST evenorm_libraries)
+    set(evenorm_fetched_libraries ${evenorm_fetched_libraries} ${target} PARENT_SCOPE)
+  endif()
+endfunction()

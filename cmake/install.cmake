@@ -1,0 +1,60 @@
+# What `cmake --install` puts in place: the library, its headers, and what find_package(evenorm) and `pkg-config evenorm`
+# need. All paths are relative to the files themselves, so an installed tree may be moved.
+include(CMakePackageConfigHelpers)
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/evenorm")
+
+install(TARGETS evenorm EXPORT evenorm_targets)
+install(DIRECTORY include/evenorm DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+if(TARGET evenorm_cli)
+  install(TARGETS evenorm_cli)
+endif()
+foreach(fetched highway pthreadpool fxdiv)  # which are inside the library then, as their licences want it told
+  FetchContent_GetProperties(${fetched} SOURCE_DIR directory)
+  if(directory)
+    install(FILES "${directory}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME LICENSE.${fetched})
+  endif()
+endforeach()
+
+# A static library's user links what it was built with, unless that was fetched: then the library holds it.
+set(system_libraries ${evenorm_libraries})
+list(REMOVE_ITEM system_libraries ${evenorm_fetched_libraries})
+if(EVENORM_BUILD_SHARED)
+  set(system_libraries)
+endif()
+
+# --- find_package(evenorm) -------------------------------------------------------------------------------------------
+set(EVENORM_FIND_DEPENDENCIES)
+foreach(library IN LISTS system_libraries)
+  string(REGEX REPLACE "::.*" "" package ${library})
+  list(APPEND EVENORM_FIND_DEPENDENCIES ${package})
+endforeach()
+install(EXPORT evenorm_targets NAMESPACE evenorm:: FILE evenormTargets.cmake DESTINATION "${package_dir}")
+configure_package_config_file(cmake/evenormConfig.cmake.in evenormConfig.cmake INSTALL_DESTINATION "${package_dir}")
+write_basic_package_version_file(evenormConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/evenormConfig.cmake" "${PROJECT_BINARY_DIR}/evenormConfigVersion.cmake"
+              cmake/FindPthreadpool.cmake DESTINATION "${package_dir}")
+
+# --- pkg-config evenorm ----------------------------------------------------------------------------------------------
+file(RELATIVE_PATH EVENORM_PC_PREFIX "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
+string(REGEX REPLACE "/$" "" EVENORM_PC_PREFIX "${EVENORM_PC_PREFIX}")
+cmake_path(APPEND EVENORM_PC_LIBDIR "\${prefix}" "${CMAKE_INSTALL_LIBDIR}")  # an absolute directory stays as it is
+cmake_path(APPEND EVENORM_PC_INCLUDEDIR "\${prefix}" "${CMAKE_INSTALL_INCLUDEDIR}")
+set(EVENORM_PC_CFLAGS)
+set(EVENORM_PC_REQUIRES_PRIVATE)
+set(EVENORM_PC_LIBS_PRIVATE)
+if(NOT EVENORM_BUILD_SHARED)
+  set(EVENORM_PC_CFLAGS " -DEVENORM_STATIC")
+  if(hwy::hwy IN_LIST system_libraries)
+    set(EVENORM_PC_REQUIRES_PRIVATE "libhwy >= 1.0.3")
+  endif()
+  if(Pthreadpool::pthreadpool IN_LIST system_libraries)
+    set(EVENORM_PC_LIBS_PRIVATE "-lpthreadpool ")
+  endif()
+  string(APPEND EVENORM_PC_LIBS_PRIVATE "-pthread")
+  foreach(library IN LISTS evenorm_runtime)  # for those who link with a C compiler
+    string(APPEND EVENORM_PC_LIBS_PRIVATE " -l${library}")
+  endforeach()
+endif()
+configure_file(cmake/evenorm.pc.in evenorm.pc @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/evenorm.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
