@@ -8,7 +8,7 @@ BENCH_SETUP ?= --no-torch
 CONFIGURE := cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DEVENORM_WERROR=$(WERROR)
 STAGES := tools/stages $(if $(filter ON 1 on,$(WERROR)),--werror)
 
-.PHONY: all setup-build setup-test demo test test-all unit contracts cli lint format mutants bench clean help
+.PHONY: all setup-build setup-test demo test test-all unit contracts cli package lint format mutants bench clean help
 .NOTPARALLEL:
 
 all: setup-build  ## build everything: build/evenorm, build/libevenorm.so, build/evenorm_tests
@@ -20,14 +20,17 @@ demo: setup-build  ## build, then normalise the activations of a real model and 
 	@cmake --build build --target evenorm_cli minilm_demo
 	@tools/demo.sh
 
-test: setup-test  ## build, then every stage with its time: unit tests, contracts, command line, lint, mutants
-	@$(STAGES) build unit contracts cli lint mutants
+test: setup-test  ## build, then every stage with its time: unit tests, contracts, command line, package, lint, mutants
+	@$(STAGES) build unit contracts cli package lint mutants
 
-test-all: setup-test  ## the same, with the slow tests, sanitizers, and evenorm installed and as a subproject
+test-all: setup-test  ## the same, with the slow tests and sanitizers
 	@$(STAGES) build unit contracts cli slow package sanitize lint mutants
 
 unit contracts cli: setup-test  ## build, then one stage of the tests
 	@$(STAGES) build $@
+
+package: setup-test  ## evenorm installed and as a subproject, shared and static, used from C++ and C
+	@$(STAGES) package
 
 lint: setup-test  ## clang-format, clang-tidy, the shared library's exported names (after a build)
 	@$(STAGES) build lint

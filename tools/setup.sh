@@ -7,6 +7,7 @@ set -eu
 # package | what shows that it is there: a command, or a header under an include directory
 build_needs='
 g++              c++
+gcc              cc
 cmake            cmake
 ninja-build      ninja
 libhwy-dev       hwy/highway.h
@@ -20,6 +21,7 @@ libgmock-dev     gmock/gmock.h
 test_needs='
 python3          python3
 binutils         nm
+pkgconf          pkg-config
 clang-format-14  clang-format-14
 clang-tidy-14    clang-tidy-14
 '
