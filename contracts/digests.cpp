@@ -49,6 +49,7 @@ void add_gathered_ways(const Operation& op, std::size_t rows, std::vector<Way>& 
   mixed.x_offset = mixed.x_gap = 3;
   ways.push_back({"columns apart", apart, {}, rows, {}});
   ways.push_back({"columns apart, 7 threads, alone", apart, pool_executor(7), 1, {}});
+  ways.push_back({"columns apart, through C", apart, {}, rows, {}, true});
   ways.push_back({"columns first", first, {}, many, {}});
   ways.push_back({"columns first, 2 threads", first, pool_executor(2), many, {}});
   ways.push_back({"columns first to rows first", mixed, {}, many, {}});

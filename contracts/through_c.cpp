@@ -21,6 +21,8 @@ evenorm_forward c_forward(const Forward& forward) {
   result.y = c_view<evenorm_tensor>(forward.y);
   result.normalized_shape = forward.normalized_shape.data();
   result.normalized_shape_count = forward.normalized_shape.size();
+  result.axes = forward.axes.data();
+  result.axes_count = forward.axes.size();
   result.weight = c_view<evenorm_const_tensor>(forward.weight);
   result.bias = c_view<evenorm_const_tensor>(forward.bias);
   result.mean = c_view<evenorm_tensor>(forward.mean);

@@ -115,7 +115,7 @@ Forward forward_of(const evenorm_forward* given) {
   forward.x = view_of<ConstTensor>("x", f.x);
   forward.y = view_of<Tensor>("y", f.y);
   forward.normalized_shape = sizes_of("normalized_shape", f.normalized_shape, f.normalized_shape_count, "", "_count");
-  if (f.axes_count != 0) throw Error("axes are given, but this version takes normalized_shape alone");
+  forward.axes = sizes_of("axes", f.axes, f.axes_count, "", "_count");
   forward.weight = optional_view_of<ConstTensor>("weight", f.weight);
   forward.bias = optional_view_of<ConstTensor>("bias", f.bias);
   forward.mean = optional_view_of<Tensor>("mean", f.mean);

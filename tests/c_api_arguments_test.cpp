@@ -96,6 +96,23 @@ TEST(CApi_Arguments, RanksAndNullShapes) {
   EXPECT_THAT(call.error(), HasSubstr("normalized_shape_count is 18446744073709551615, but it should be 0 to 64"));
 }
 
+TEST(CApi_Arguments, Axes) {
+  Call call;
+  const std::int64_t axes[] = {1, 2};
+  call.forward.axes = axes;
+  call.forward.axes_count = 2;
+  EXPECT_THAT(call.error(), HasSubstr("axes"));  // and normalized_shape, too
+  call.forward.normalized_shape_count = 0;
+  EXPECT_EQ(evenorm_run(&call.forward, nullptr), EVENORM_OK) << last_error();
+  const std::int64_t beyond[] = {1, 3};
+  call.forward.axes = beyond;
+  EXPECT_THAT(call.error(), HasSubstr("axes"));
+  call.forward.axes = nullptr;
+  EXPECT_EQ(call.error(), "axes is null, but axes_count is 2");
+  call.forward.axes_count = 65;
+  EXPECT_EQ(call.error(), "axes_count is 65, but it should be 0 to 64");
+}
+
 TEST(CApi_Arguments, NullStructures) {
   evenorm_plan* plan = nullptr;
   EXPECT_EQ(evenorm_run(nullptr, nullptr), EVENORM_INVALID_ARGUMENT);

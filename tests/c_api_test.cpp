@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "c_api_c11.h"
 #include "contracts/digests.hpp"
@@ -48,6 +49,29 @@ TEST_P(CApi_Types, SameBitsAsCpp) {
       EXPECT_TRUE(actual.kept_inside);
     }
   }
+}
+
+// Over the first and the last axis of x, which lies in memory with its axes the other way round.
+TEST(CApi_Axes, SameBitsAsCpp) {
+  const std::int64_t shape[] = {5, 3, 7}, strides[] = {1, 5, 15}, inner[] = {5, 7}, outer[] = {3}, axes[] = {-1, 0};
+  std::vector<float> x(105), weight(35), expected(105), actual(105);
+  std::vector<double> rstd(3);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * i % 37) - 11;
+  for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(i % 9) / 4;
+  Forward forward;
+  forward.x = {x.data(), DType::f32, shape, strides};
+  forward.y = {expected.data(), DType::f32, shape};
+  forward.axes = axes;
+  forward.weight = {weight.data(), DType::f32, inner};
+  forward.rstd = {rstd.data(), DType::f64, outer};
+  run(forward);
+  const std::vector<double> expected_rstd = std::exchange(rstd, {0, 0, 0});
+  forward.rstd.data = rstd.data();
+  forward.y.data = actual.data();
+  contracts::through_c()(forward, {});
+  EXPECT_EQ(actual, expected);
+  EXPECT_EQ(rstd, expected_rstd);
+  EXPECT_NE(rstd[0], 0);
 }
 
 // What the plain form of a type makes of raw storage.

@@ -97,16 +97,17 @@ typedef struct evenorm_executor {
  */
 EVENORM_API evenorm_status evenorm_pool_executor(size_t threads, evenorm_executor* out);
 
-/* One forward pass over some axes of x, its rows being the elements along them.
- *   x, y          equal shapes, any two of the four types; y may be x (same address, type, strides), else apart from it
- *   normalized_shape   the sizes of x's trailing axes to normalise over, `normalized_shape_count` of them
- *   axes          or any axes of x by index, `axes_count` of them, in any order; negative ones count from the end.
- *                 Exactly one of normalized_shape and axes is given; the other has count 0
- *   weight, bias  the shape of the normalised axes, in x's order; absent: 1 and 0; one type each, free of those of x, y
- *   mean, rstd    the shape of x's other axes, f64 or f32; written where present (RMS norm has no mean)
- *   zero_centered not 0: 1 + weight takes weight's place
+/* One forward pass. The normalised axes are told in one of two ways, the other one having count 0:
+ *   normalized_shape  the sizes of the trailing axes that are normalised together, normalized_shape_count of them, or
+ *   axes              the numbers of any axes of x, axes_count of them, in any order; negative ones count from the end
+ * A row is what lies along the normalised axes, in x's order of axes, at one place of the other axes.
+ *   x, y          of one shape, any two of the four types; y may be x (same address, type, strides)
+ *   weight, bias  of the normalised axes' shape; absent: 1 and 0. zero_centered not 0: 1 + weight takes weight's place
+ *   mean, rstd    of the other axes' shape, f64 or f32; written where present (RMS norm has no mean)
  *   eps           finite and >= 0
- * Outputs (y, mean, rstd) must not overlap one another or an input, y = x aside.
+ * Strides are free: zero and negative ones too for inputs; the elements of an output lie apart, and, sorted by stride,
+ * each axis steps over all that is inside it. Outputs that may overlap anything else are refused; slices interleaved
+ * with equal strides are decided exactly.
  * Arithmetic is f64 where any of x, y, weight, bias is, f32 otherwise; statistics are always accumulated wider. */
 typedef struct evenorm_forward {
   size_t struct_size;
