@@ -15,6 +15,7 @@ inline constexpr int kRefused = 2;  // wrong use, bad input, a file that cannot 
 void add_apply(CLI::App& app);
 void add_check(CLI::App& app, int& status);
 void add_info(CLI::App& app);
+void add_explain(CLI::App& app);
 
 // The program: parses, runs, reports. Returns the exit status. Never throws.
 int run(std::span<const std::string> arguments) noexcept;

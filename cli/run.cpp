@@ -36,6 +36,7 @@ int parse_and_run(std::span<const std::string> arguments) {
   app.footer(kExamples);
   add_apply(app);
   add_check(app, status);
+  add_explain(app);
   add_info(app);
   try {
     // CLI11 takes them last first.

@@ -1,0 +1,17 @@
+// What is special about an input or a row, in sentences: batches that are mixed, constant rows, eps that dominates.
+// Knows nothing of the steps' formulas.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "explain.hpp"
+#include "explain_numbers.hpp"
+
+namespace evenorm::cli {
+
+std::vector<std::string> warnings(const ExplainInput& input);  // what is probably not meant
+std::vector<std::string> notes(const ExplainInput& input);     // on all rows
+std::vector<std::string> row_notes(const ExplainInput& input, const ExplainedRow& row, const ExactSteps& exact);
+
+}  // namespace evenorm::cli

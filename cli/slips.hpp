@@ -1,0 +1,30 @@
+// The slips that explanations of layer norm make: each as it is written, what it gives, what is right, and how the
+// wrong number comes about. Every number but those quoted from the texts is computed when this is called.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace evenorm::cli {
+
+// label: formula = values
+struct Figure {
+  std::string label;
+  std::string formula;
+  std::vector<double> values;
+};
+
+struct Slip {
+  std::string name;  // short, for JSON
+  std::string title;
+  std::string written;  // as it stands in a text
+  std::vector<Figure> wrong, right;
+  std::string how;
+};
+
+std::vector<Slip> find_slips();
+
+std::string slips_text(const std::vector<Slip>& slips);
+std::string slips_json(const std::vector<Slip>& slips);  // one line
+
+}  // namespace evenorm::cli

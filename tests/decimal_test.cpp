@@ -1,0 +1,92 @@
+// Numbers as people write them: rounding by hand, digits, brackets, sums that are cut short.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cli/decimal.hpp"
+#include "cli/tensor_text.hpp"
+#include "cli/wrapped.hpp"
+
+namespace evenorm::cli {
+namespace {
+
+Notation notation(std::vector<double> values, int decimals = 4) { return {values, decimals}; }
+
+TEST(Decimal, HalvesAreRoundedAwayFromZeroAsByHand) {
+  EXPECT_EQ(round_by_hand(0.145, 2), 0.15);  // 0.14499999999999999 in binary
+  EXPECT_EQ(round_by_hand(-0.405, 2), -0.41);
+  EXPECT_EQ(round_by_hand(2.5, 0), 3);
+  EXPECT_EQ(round_by_hand(0.1449, 2), 0.14);
+  EXPECT_EQ(round_by_hand(1e30, 2), 1e30);
+  EXPECT_EQ(round_by_hand(INFINITY, 2), INFINITY);
+  EXPECT_TRUE(std::isnan(round_by_hand(NAN, 2)));
+}
+
+TEST(Decimal, ShortestTextHasNoExponentForEps) {
+  EXPECT_EQ(shortest_text(1e-5), "0.00001");
+  EXPECT_EQ(shortest_text(1e-6), "0.000001");
+  EXPECT_EQ(shortest_text(1e-12), "1e-12");
+  EXPECT_EQ(shortest_text(2.5), "2.5");
+  EXPECT_EQ(shortest_text(-NAN), "nan");
+}
+
+TEST(Decimal, PlacesFollowTheLargestNumber) {
+  EXPECT_EQ(notation({1.0 / 3}).aligned(1.0 / 3), "0.3333");
+  EXPECT_EQ(notation({0.02 / 3}).aligned(0.02 / 3), "0.006667");
+  EXPECT_EQ(notation({4, 2, 8}).aligned(2), "2.0000");
+  EXPECT_EQ(notation({4, 2, 8}).brief(2), "2");
+  EXPECT_EQ(notation({1e-9}).brief(1.0 / 3e9), "3.3333e-10");
+  EXPECT_EQ(notation({1e30}).brief(1e30), "1e+30");
+  EXPECT_EQ(notation({1.0, -1e-9}).aligned(-1e-9), "0.0000");
+  EXPECT_EQ(notation({0.30000000000000004}).brief(0.30000000000000004), "0.3");
+  EXPECT_EQ(notation({1.0}).brief(0.30000001192092896), "0.3000");  // f32's 0.3 is not 0.3
+}
+
+TEST(Decimal, NegativeOperandsStandInBrackets) {
+  const Notation n = notation({1});
+  EXPECT_EQ(n.operand(-0.5), "(-0.5)");
+  EXPECT_EQ(n.operand(0.5), "0.5");
+  EXPECT_EQ(n.added(-0.5), " - 0.5");
+  EXPECT_EQ(n.added(0.5), " + 0.5");
+}
+
+TEST(Decimal, LongSumsShowTheirEnds) {
+  const auto piece = [](std::size_t i) { return (i == 0 ? "" : " + ") + std::to_string(i); };
+  EXPECT_EQ(sum_text(3, piece, 20), "0 + 1 + 2");
+  EXPECT_EQ(sum_text(1000, piece, 40), "0 + 1 + 2 + 3 + ... + 999");
+  EXPECT_EQ(sum_text(1000, piece, 18), "0 + 1 + ... + 999");
+}
+
+TEST(TensorText, ColumnsAreAlignedAndAxesNested) {
+  const std::vector<double> values{1, -2, 3, 4, 5, 6, 7, 80};
+  const std::vector<std::int64_t> shape{2, 2, 2};
+  EXPECT_EQ(tensor_text(values, shape, notation(values, 1), 2, 100),
+            "  [[[ 1.0 -2.0]\n"
+            "    [ 3.0  4.0]]\n"
+            "   [[ 5.0  6.0]\n"
+            "    [ 7.0 80.0]]]\n");
+}
+
+TEST(TensorText, LongAxesShowTheirEndsWithinTheWidth) {
+  std::vector<double> values(20 * 500);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i);
+  const std::string text = tensor_text(values, std::vector<std::int64_t>{20, 500}, notation(values), 4, 60);
+  EXPECT_THAT(text, ::testing::HasSubstr("\n     ...\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("9999.0000]]\n"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 7);
+  for (std::size_t start = 0; start < text.size();) {
+    const std::size_t end = text.find('\n', start);
+    EXPECT_LE(end - start, 60U);
+    start = end + 1;
+  }
+}
+
+TEST(Wrapped, WordsAndEquationsStayWithinTheWidth) {
+  EXPECT_EQ(wrapped("one two three four", "- ", 11), "- one two\n  three\n  four\n");
+  EXPECT_EQ(equation("a", {"b + c", "d"}, 2, 20), "  a = b + c = d\n");
+  EXPECT_EQ(equation("a", {"b + c", "d"}, 2, 14), "  a = b + c\n    = d\n");
+}
+
+}  // namespace
+}  // namespace evenorm::cli
