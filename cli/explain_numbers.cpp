@@ -18,6 +18,7 @@ std::vector<Real> reals(const contracts::Array& values) {
 
 std::vector<double> doubles(const std::vector<Real>& values) {
   std::vector<double> result;
+  result.reserve(values.size());
   for (const Real v : values) result.push_back(static_cast<double>(v));
   return result;
 }

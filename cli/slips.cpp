@@ -41,6 +41,7 @@ std::string number(double value) { return Notation({&value, 1}, kDecimals).brief
 std::string list(const Row& values) {
   const Notation notation(values, kDecimals);
   std::vector<std::string> texts;
+  texts.reserve(values.size());
   for (const double v : values) texts.push_back(notation.brief(v));
   return fmt::format("[{}]", fmt::join(texts, ", "));
 }
@@ -198,44 +199,43 @@ double own_variance(const std::vector<float>& x) {
   return 1 / (rstd * rstd) - kEps;
 }
 
-// base + c, c being the largest number up to `most` for which the difference comes out below 0.
-std::vector<float> negative_variance_near(const std::vector<float>& base, float most) {
-  std::vector<float> x;
-  for (float c = most; c > 0; --c) {
-    x = base;
-    for (float& v : x) v += c;
-    if (naive_variance(x) < 0) break;
-  }
+std::vector<float> shifted(std::vector<float> x, float shift) {
+  for (float& v : x) v += shift;
   return x;
 }
 
+// The same row four times with its mean further and further from 0, then one more where the result is below 0.
+std::vector<std::vector<float>> shifted_rows() {
+  const std::vector<float> x{4, 2, 8};
+  const double std = std::sqrt(own_variance(x)), mean = 14.0 / 3;
+  std::vector<std::vector<float>> rows{x};
+  float shift = 0;
+  for (const int ratio : {100, 1000, 10000}) {
+    shift = static_cast<float>(std::round(ratio * std - mean));
+    rows.push_back(shifted(x, shift));
+  }
+  while (shift > 0 && naive_variance(shifted(x, shift)) >= 0) --shift;
+  rows.push_back(shifted(x, shift));
+  return rows;
+}
+
 Slip cancellation() {
-  const std::vector<float> base{4, 2, 8};
-  const double std = std::sqrt(own_variance(base));
   Slip slip{"cancellation",
             "The variance as a difference of two large numbers",
             "var = E[x^2] - E[x]^2, computed in f32",
             {},
             {},
-            ""};
-  for (const int ratio : {1, 100, 1000, 10000}) {
-    std::vector<float> x = base;
-    const auto shift = static_cast<float>(ratio == 1 ? 0 : std::round(ratio * std));
-    for (float& v : x) v += shift;
-    const std::string row = fmt::format("var of [{}]", fmt::join(x, ", "));
-    const std::string ratio_text = ratio == 1 ? "" : fmt::format(", mean/std about {}", ratio);
-    slip.wrong.push_back({row + ratio_text, "", {naive_variance(x)}});
-    slip.right.push_back({row + ratio_text, "", {own_variance(x)}});
+            "In real numbers the formula is right, and adding the same to every x changes nothing. But floating point "
+            "keeps a fixed number of digits, about 7 in f32: x^2 grows with the mean and uses them up, and the "
+            "difference of two nearly equal numbers has only their last, wrong digits. At mean/std = 10000 none is "
+            "left; the result can even be negative, and its root not a number. Taking the mean off first loses "
+            "nothing."};
+  for (const std::vector<float>& x : shifted_rows()) {
+    const double var = own_variance(x), mean = std::accumulate(x.begin(), x.end(), 0.0) / 3;
+    const std::string row = fmt::format("var of [{}], mean/std {:.0f}", fmt::join(x, ", "), mean / std::sqrt(var));
+    slip.wrong.push_back({row, "", {naive_variance(x)}});
+    slip.right.push_back({row, "", {var}});
   }
-  std::vector<float> x = negative_variance_near(base, static_cast<float>(std::round(10000 * std)));
-  slip.wrong.push_back({fmt::format("var of [{}], near by", fmt::join(x, ", ")), "", {naive_variance(x)}});
-  slip.right.push_back({fmt::format("var of [{}], near by", fmt::join(x, ", ")), "", {own_variance(x)}});
-  slip.how =
-      "In real numbers the formula is right, and adding the same to every x changes nothing. But floating point keeps "
-      "a fixed number of digits, about 7 in f32: x^2 grows with the mean and uses them up, and the difference of two "
-      "nearly equal numbers has only their last, wrong digits. At mean/std = 10000 none is left; the result can even "
-      "be "
-      "negative, and its root not a number. Taking the mean off first loses nothing.";
   return slip;
 }
 

@@ -15,6 +15,7 @@ constexpr int kDecimals = 4;
 std::string values_text(const std::vector<double>& values) {
   const Notation notation(values, kDecimals);
   std::vector<std::string> texts;
+  texts.reserve(values.size());
   for (const double v : values) texts.push_back(notation.brief(v));
   return texts.size() == 1 ? texts[0] : fmt::format("[{}]", fmt::join(texts, ", "));
 }

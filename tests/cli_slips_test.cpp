@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "cli/decimal.hpp"
 #include "support/program.hpp"
 
 namespace evenorm {
@@ -128,10 +130,38 @@ TEST(CliSlips, TextHasTheNumbersOfTheJson) {
   const std::string text = run_evenorm({"explain", "--slips"}).out;
   for (const char* line :
        {"0.2 + 0.1 + 0.3 / 3 = 0.4\n", "(0.2 + 0.1 + 0.3) / 3 = 0.2\n", "std: sqrt(0.006667) = 0.08165\n",
-        "sigma that gives y as written: 2.63\n", "mean/std about 10000: 0\n",
+        "sigma that gives y as written: 2.63\n", "mean/std 10000: 0\n",
         "every step to 2 decimals: [0.095, -1.07, 0.17]\n", "= nan\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
+}
+
+// docs/slips.md cannot drift from what is computed.
+TEST(CliSlips, PageInTheDocumentsHasTheseNumbers) {
+  const std::string page = read_file(EVENORM_SOURCE_DIR "/docs/slips.md");
+  const auto shown = [](const json& figure_values) {
+    std::string text;
+    const auto numbers = figure_values.get<std::vector<double>>();
+    const cli::Notation notation(numbers, 4);
+    for (const double v : numbers) text += (text.empty() ? "" : ", ") + notation.brief(v == 0 ? 0 : v);
+    return text;
+  };
+  const auto expect = [&](std::string_view name, const char* side, std::string_view label) {
+    const std::string text = shown(values(slip(name)[side], label));
+    EXPECT_THAT(page, HasSubstr(text)) << name << ": " << label;
+  };
+  for (const char* label : {"mean", "xhat[1]"}) expect("brackets", "wrong", label);
+  for (const char* label : {"std", "sigma"}) expect("digits", "right", label);
+  for (const char* label : {"xhat", "variance"}) expect("root-of-sigma", "wrong", label);
+  for (const char* label : {"y, as written", "sigma that gives"}) expect("wrong-sum", "wrong", label);
+  for (const char* label : {"var", "sigma", "y, as every", "y, every step"}) expect("wrong-sum", "right", label);
+  for (const json& figure : slip("cancellation")["wrong"]) EXPECT_THAT(page, HasSubstr("| " + shown(figure["values"])));
+  for (const json& figure : slip("batch")["wrong"]) {
+    std::string text = page;
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    EXPECT_THAT(text, HasSubstr("[" + shown(figure["values"]) + "]"));
+  }
+  for (const char* label : {"xhat, as", "variance"}) expect("unbiased", "wrong", label);
 }
 
 }  // namespace
