@@ -16,6 +16,8 @@ void add_apply(CLI::App& app);
 void add_check(CLI::App& app, int& status);
 void add_info(CLI::App& app);
 void add_explain(CLI::App& app);
+void add_completion(CLI::App& app);
+void add_manual(CLI::App& app);
 
 // The program: parses, runs, reports. Returns the exit status. Never throws.
 int run(std::span<const std::string> arguments) noexcept;

@@ -15,12 +15,15 @@ namespace {
 
 constexpr const char* kExamples = R"(Examples:
   evenorm apply x.npy -o y.npy --weight w.npy --bias b.npy
+  evenorm explain "4 2 8" --weight "1.5 1 0.5" --bias "0.5 0 -0.5"
   evenorm check --quick
   evenorm info --json
   evenorm apply --help
 
-Exit status: 0 done, 1 a check failed, 2 wrong use or bad input. The environment variable EVENORM_TARGET forces one of
-the SIMD targets that `evenorm info` lists; the results are the same on all of them.)";
+Exit status: 0 done, 1 a check failed, 2 wrong use or bad input.
+
+Environment: EVENORM_TARGET forces one of the SIMD targets that `evenorm info` lists; the results are the same on all
+of them.)";
 
 // One line, whatever is in a file's name.
 int refuse(std::string_view why) {
@@ -38,6 +41,8 @@ int parse_and_run(std::span<const std::string> arguments) {
   add_check(app, status);
   add_explain(app);
   add_info(app);
+  add_completion(app);
+  add_manual(app);
   try {
     // CLI11 takes them last first.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));

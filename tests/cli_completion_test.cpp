@@ -1,0 +1,202 @@
+// `evenorm completion` and the manual page: what shells make of them, and that nothing of the program is left out.
+// What there is comes from --help here, not from the code that the scripts are made by.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "support/program.hpp"
+
+namespace evenorm {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
+using testing::run_evenorm;
+using testing::TemporaryFolder;
+using testing::write_file;
+
+struct ShellRun {
+  int status = -1;
+  std::string out;  // both streams
+};
+
+ShellRun shell(const std::string& command) {
+  ShellRun run;
+  FILE* pipe = popen(("exec 2>&1; " + command).c_str(), "r");
+  if (pipe == nullptr) throw std::runtime_error("popen failed");
+  char buffer[4096];
+  for (std::size_t n = 0; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) run.out.append(buffer, n);
+  run.status = WEXITSTATUS(pclose(pipe));
+  return run;
+}
+
+bool installed(const std::string& program) { return shell("command -v " + program).status == 0; }
+
+std::string output(const std::vector<std::string>& arguments) {
+  const auto run = run_evenorm(arguments);
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  return run.out;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// The first words of the lines under "Subcommands:".
+std::vector<std::string> commands() {
+  std::vector<std::string> names;
+  bool listed = false;
+  for (const std::string& line : lines_of(output({"--help"}))) {
+    if (listed && line.starts_with("  ")) names.push_back(line.substr(2, line.find(' ', 2) - 2));
+    if (listed && line.empty()) break;
+    listed = listed || line == "Subcommands:";
+  }
+  return names;
+}
+
+// "-o", "--output", ... of a command.
+std::vector<std::string> options(const std::string& command) {
+  std::vector<std::string> names;
+  for (const std::string& line : lines_of(output({command, "--help"}))) {
+    if (!line.starts_with("  -")) continue;
+    std::string words = line.substr(2, line.find(' ', 2) - 2);
+    for (std::size_t start = 0; start < words.size();) {
+      const std::size_t end = std::min(words.find(',', start), words.size());
+      names.push_back(words.substr(start, end - start));
+      start = end + 1;
+    }
+  }
+  return names;
+}
+
+// What bash offers for the last of `words`, in a folder with the files named.
+std::vector<std::string> completed(const std::vector<std::string>& words, const std::vector<std::string>& files = {}) {
+  const TemporaryFolder folder, place;
+  write_file(folder / "script", output({"completion", "bash"}));
+  for (const std::string& file : files) write_file(place / file, "");
+  std::string list;
+  for (const std::string& word : words) list += "'" + word + "' ";
+  write_file(folder / "driver", "source '" + (folder / "script") + "'\ncd '" + (place / "") +
+                                    "'\nCOMP_WORDS=(evenorm " + list + ")\nCOMP_CWORD=" + std::to_string(words.size()) +
+                                    "\n_evenorm\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n");
+  const ShellRun run = shell("bash --norc '" + (folder / "driver") + "'");
+  EXPECT_EQ(run.status, 0) << run.out;
+  auto offered = lines_of(run.out);
+  std::sort(offered.begin(), offered.end());
+  return offered;
+}
+
+TEST(CliCompletion_Bash, CommandsAndOptionsAreOffered) {
+  EXPECT_THAT(completed({""}), ::testing::UnorderedElementsAreArray(commands()));
+  EXPECT_THAT(completed({"ex"}), ElementsAre("explain"));
+  EXPECT_THAT(completed({"--v"}), ElementsAre("--version"));
+  for (const std::string& command : commands()) {
+    EXPECT_THAT(completed({command, "-"}), ::testing::UnorderedElementsAreArray(options(command))) << command;
+  }
+  EXPECT_THAT(completed({"explain", "4 2 8", "--zero"}), ElementsAre("--zero-centered"));
+}
+
+TEST(CliCompletion_Bash, ValuesAreOffered) {
+  EXPECT_THAT(completed({"explain", "--dtype", ""}), ElementsAre("bf16", "f16", "f32", "f64"));
+  EXPECT_THAT(completed({"explain", "--dtype", "f"}), ElementsAre("f16", "f32", "f64"));
+  EXPECT_THAT(completed({"explain", "--dtype", "=", "b"}), ElementsAre("bf16"));
+  EXPECT_THAT(completed({"explain", "--dtype", "="}), ElementsAre("bf16", "f16", "f32", "f64"));
+  EXPECT_THAT(completed({"completion", ""}), ElementsAre("bash", "fish", "zsh"));
+  EXPECT_THAT(completed({"explain", "--eps", ""}, {"file"}), ElementsAre(""));
+}
+
+TEST(CliCompletion_Bash, FilesAreOfferedWhereTheyAreTaken) {
+  const std::vector<std::string> files{"x 1.npy", "x2.npy", "other"};
+  EXPECT_THAT(completed({"apply", "x"}, files), ElementsAre("x 1.npy", "x2.npy"));
+  EXPECT_THAT(completed({"apply", "x2.npy", "-o", ""}, files), ElementsAre("other", "x 1.npy", "x2.npy"));
+  EXPECT_THAT(completed({"explain", "--weight", "o"}, files), ElementsAre("other"));
+  EXPECT_THAT(completed({"explain", "--weight", "=", "o"}, files), ElementsAre("other"));
+  EXPECT_THAT(completed({"info", ""}, files), ElementsAre(""));
+}
+
+TEST(CliCompletion, OtherShellsReadTheirScripts) {
+  const TemporaryFolder folder;
+  for (const char* name : {"zsh", "fish"}) {
+    write_file(folder / name, output({"completion", name}));
+    if (!installed(name)) continue;
+    const ShellRun run = shell(std::string(name) + " -n '" + (folder / name) + "'");
+    EXPECT_EQ(run.status, 0) << name;
+    EXPECT_EQ(run.out, "") << name;
+  }
+}
+
+TEST(CliCompletion, EveryOptionIsInEveryScriptAndTheManual) {
+  const std::string zsh = output({"completion", "zsh"}), fish = output({"completion", "fish"});
+  std::string manual = output({"manual"});
+  for (std::size_t at = 0; (at = manual.find("\\-", at)) != std::string::npos;) manual.erase(at, 1);
+  ASSERT_THAT(commands(), IsSupersetOf({"apply", "check", "explain", "info", "completion"}));
+  for (const std::string& command : commands()) {
+    EXPECT_THAT(zsh, HasSubstr("        " + command + ")\n")) << command;
+    const std::size_t start = manual.find(".SS \"evenorm " + command + "\"");
+    ASSERT_NE(start, std::string::npos) << command;
+    const std::string part = manual.substr(start, manual.find("\n.SS", start) - start);
+    ASSERT_THAT(options(command), Contains("--help"));
+    for (const std::string& option : options(command)) {
+      EXPECT_THAT(part, HasSubstr("\\fB" + option + "\\fR")) << command;
+      EXPECT_THAT(zsh, HasSubstr(")" + option + "["));
+      const std::string flag = option.starts_with("--") ? " -l " + option.substr(2) : " -s " + option.substr(1);
+      EXPECT_THAT(fish, HasSubstr(flag + " "));
+    }
+  }
+}
+
+TEST(CliCompletion, WrongUseIsRefused) {
+  for (const auto& arguments : {std::vector<std::string>{"completion"}, {"completion", "tcsh"}}) {
+    const auto run = run_evenorm(arguments);
+    EXPECT_EQ(run.status, 2);
+    EXPECT_EQ(run.out, "");
+    EXPECT_TRUE(run.one_line()) << run.err;
+  }
+  EXPECT_THAT(run_evenorm({"completion", "tcsh"}).err, HasSubstr("tcsh not in {bash,zsh,fish}"));
+}
+
+TEST(CliManual, IsAPageOfItsSectionsAndHidden) {
+  const std::string manual = output({"manual"});
+  EXPECT_TRUE(manual.starts_with(".TH EVENORM 1 "));
+  for (const char* section : {".SH NAME\n", ".SH SYNOPSIS\n", ".SH OPTIONS\n", ".SH COMMANDS\n", ".SH \"EXAMPLES\"\n",
+                              ".SH \"EXIT STATUS\"\n", ".SH \"ENVIRONMENT\"\n"}) {
+    EXPECT_THAT(manual, HasSubstr(section));
+  }
+  EXPECT_THAT(commands(), Not(Contains("manual")));
+}
+
+TEST(CliManual, FormatsWithoutWarnings) {
+  if (!installed("groff")) GTEST_SKIP() << "groff is not installed";
+  const TemporaryFolder folder;
+  write_file(folder / "evenorm.1", output({"manual"}));
+  const ShellRun warnings = shell("groff -man -Tutf8 -ww '" + (folder / "evenorm.1") + "' > /dev/null");
+  EXPECT_EQ(warnings.status, 0);
+  EXPECT_EQ(warnings.out, "");
+  const ShellRun page = shell("groff -man -Tascii -P-c -P-b -P-u '" + (folder / "evenorm.1") + "'");
+  EXPECT_THAT(page.out, HasSubstr("evenorm explain \"4 2 8\" --weight \"1.5 1 0.5\" --bias \"0.5 0 -0.5\"\n"));
+  EXPECT_THAT(page.out, HasSubstr("source <(evenorm completion bash)"));
+}
+
+// The files that are installed are what the program prints.
+TEST(CliManual, BuildWritesThePageAndTheScripts) {
+  const std::string share = std::string(EVENORM_BINARY).substr(0, std::string(EVENORM_BINARY).rfind('/')) + "/share/";
+  if (!std::ifstream(share + "man/evenorm.1")) GTEST_SKIP() << "build/share has not been made";
+  EXPECT_EQ(testing::read_file(share + "man/evenorm.1"), output({"manual"}));
+  EXPECT_EQ(testing::read_file(share + "bash-completion/evenorm"), output({"completion", "bash"}));
+  EXPECT_EQ(testing::read_file(share + "zsh/_evenorm"), output({"completion", "zsh"}));
+  EXPECT_EQ(testing::read_file(share + "fish/evenorm.fish"), output({"completion", "fish"}));
+}
+
+}  // namespace
+}  // namespace evenorm
