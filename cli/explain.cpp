@@ -2,6 +2,8 @@
 // Only the options are here: explain_input.cpp reads, explain_steps.cpp and slips.cpp compute, *_text.cpp print.
 #include "explain.hpp"
 
+#include <fmt/format.h>
+
 #include <memory>
 
 #include "commands.hpp"
@@ -29,8 +31,8 @@ constexpr const char* kExamples = R"(Examples:
   evenorm explain --slips                                seven slips that explanations make, with numbers
 
 Numbers stand between spaces, commas or both, and brackets make axes. What ends in .npy or has a / in it is a file.
-Put numbers that begin with "-." in brackets. --json has every element with all digits; NaN and infinities are the
-strings "NaN", "Infinity" and "-Infinity" there.)";
+Put numbers that begin with "-." or "-inf" in brackets. --json has every element with all digits; NaN and infinities
+are the strings "NaN", "Infinity" and "-Infinity" there.)";
 
 void explain_or_refuse(const Options& options) {
   if (options.slips) {
@@ -50,7 +52,7 @@ void add_explain(CLI::App& app) {
   ExplainOptions& input = options->input;
   CLI::App* command = app.add_subcommand("explain", "Layer norm or RMS norm step by step, on your own numbers");
   const CLI::Validator given([](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, "");
-  std::vector<CLI::Option*> not_for_slips;
+  std::vector<const CLI::Option*> not_for_slips;
   const auto add = [&](const char* flags, std::string& value, const char* type, const char* description) {
     CLI::Option* option = command->add_option(flags, value, description)->type_name(type)->check(given);
     not_for_slips.push_back(option);
@@ -74,11 +76,16 @@ void add_explain(CLI::App& app) {
   add("--batch-axis", input.batch_axis, "AXIS", "Which axis is the batch: warns where its samples are mixed");
   add("--round", input.round, "N", "Beside it, what rounding each step to N decimals gives");
   add("--decimals", input.decimals, "N", "Decimals that are shown (4)");
-  CLI::Option* slips = command->add_flag("--slips", options->slips, "Slips that explanations make, and what is right");
-  for (CLI::Option* option : not_for_slips) slips->excludes(option);
+  command->add_flag("--slips", options->slips, "Slips that explanations make, and what is right; alone or with --json");
   command->add_flag("--json", options->json, "One line of JSON");
   command->footer(kExamples);
-  command->callback([options] { explain_or_refuse(*options); });
+  command->callback([options, not_for_slips] {
+    for (const CLI::Option* option : not_for_slips) {
+      if (!options->slips || option->count() == 0) continue;
+      throw Failure(fmt::format("--slips shows examples of its own and takes no {}", option->get_name()));
+    }
+    explain_or_refuse(*options);
+  });
 }
 
 }  // namespace evenorm::cli

@@ -218,6 +218,11 @@ TEST(CliExplain, ExactStepsAndRoundedResultDifferByTheType) {
   EXPECT_THAT(text_of({"4 2 8", "--dtype", "bf16"}), HasSubstr("[-0.2676 -1.0703  1.3359]\n"));
 }
 
+TEST(CliExplain, NegativeNumbersMayComeFirst) {
+  EXPECT_EQ(json_of({"-1 2 3"})["rows"][0]["x"], json({-1, 2, 3}));
+  EXPECT_EQ(json_of({"[-.5 1]", "--weight", "-.5 1", "--bias", "-1 -1"})["bias"], json({-1, -1}));
+}
+
 TEST(CliExplain, BatchAxisIsJudged) {
   const std::string mixed = text_of({"[[1 2] [3 5]]", "--axes", "0", "--batch-axis", "0"});
   EXPECT_THAT(mixed, HasSubstr("WARNING: Axis 0, the batch, is among the normalised axis 0"));
@@ -303,7 +308,8 @@ TEST(CliExplain, WrongUseIsOneLineThatSaysWhere) {
       {{"4 2 8", "--decimals", "16"}, "--decimals is '16', but should be a number from 0 to 15"},
       {{"4 2 8", "--round", "-1"}, "--round is '-1', but should be a number from 0 to 15"},
       {{"4 2 8", "--zero-centered"}, "weight is absent, but zero_centered needs one"},
-      {{"--slips", "4 2 8"}, "excludes"},
+      {{"--slips", "4 2 8"}, "--slips shows examples of its own and takes no X"},
+      {{"--rms", "--slips"}, "--slips shows examples of its own and takes no --rms"},
   };
   for (const auto& [arguments, message] : cases) {
     std::vector<std::string> all{"explain"};
