@@ -178,6 +178,8 @@ TEST(CliExplain, ResultIsThatOfApply) {
       const double exact = 1 / step(row, "sigma")["exact"].get<double>();
       EXPECT_NEAR(exact / rstd[r], 1, 2 * 0x1p-24);  // the contract
       EXPECT_EQ(row["steps"].size(), rms ? 5U : 7U);
+      const double check = row["check"][rms ? "mean_square" : "var"].get<double>();  // before scale and shift
+      EXPECT_NEAR(check, row["check"]["expected"].get<double>(), 1e-6);
     }
   }
 }
