@@ -128,10 +128,9 @@ TEST(CliSlips, Unbiased) {
 
 TEST(CliSlips, TextHasTheNumbersOfTheJson) {
   const std::string text = run_evenorm({"explain", "--slips"}).out;
-  for (const char* line :
-       {"0.2 + 0.1 + 0.3 / 3 = 0.4\n", "(0.2 + 0.1 + 0.3) / 3 = 0.2\n", "std: sqrt(0.006667) = 0.08165\n",
-        "sigma that gives y as written: 2.63\n", "mean/std 10000: 0\n",
-        "every step to 2 decimals: [0.095, -1.07, 0.17]\n", "= nan\n"}) {
+  for (const char* line : {"0.2 + 0.1 + 0.3 / 3 = 0.4\n", "(0.2 + 0.1 + 0.3) / 3 = 0.2\n",
+                           "std: sqrt(0.006667) = 0.08165\n", "sigma that gives y as written: 2.63\n",
+                           "mean/std 10000: 0\n", "every step to 2 decimals: [0.095, -1.07, 0.17]\n", "= nan\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }
