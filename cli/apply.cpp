@@ -1,12 +1,18 @@
-// `evenorm apply`: normalises a .npy file. The computation is one Forward; everything else here is about files.
+// `evenorm apply`: normalises a .npy file. What its options mean; the work is normalize.hpp's.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "commands.hpp"
 #include "evenorm/evenorm.hpp"
+#include "layout.hpp"
+#include "normalize.hpp"
 #include "npy.hpp"
+#include "parameters.hpp"
+#include "progress.hpp"
 #include "text.hpp"
 
 namespace evenorm::cli {
@@ -14,69 +20,36 @@ namespace {
 
 // As on the command line: empty where not given.
 struct ApplyOptions {
-  std::string x, y, weight, bias, mean, rstd;
-  std::string normalized_shape;
+  std::string x, y, mean, rstd, dtype;
+  ParameterPaths parameters;
+  std::string axes, normalized_shape;
   std::string eps = "1e-5";
   std::string threads = "1";
   bool rms = false;
   bool zero_centered = false;
+  bool json = false;
+  bool quiet = false;
 };
 
 constexpr const char* kExamples = R"(Examples:
   evenorm apply x.npy -o y.npy                                     over the last axis
   evenorm apply x.npy -o y.npy --weight w.npy --bias b.npy         over the axes of the weight
   evenorm apply x.npy -o y.npy --normalized-shape 3,8 --eps 1e-12
+  evenorm apply x.npy -o y.npy --axes 1 --weight w.npy             over the channels of (batch, channels, ...)
+  evenorm apply x.npy -o y.npy --axes -2,-1                        over the last two axes
+  evenorm apply x.npy -o y.npy --params model.safetensors --name encoder.layer.0.output.LayerNorm --eps 1e-12
+  evenorm apply x.npy -o y.npy --params norm.safetensors           of the one norm that is in it
   evenorm apply x.npy -o y.npy --mean mean.npy --rstd rstd.npy     the statistics too, as f64
+  evenorm apply x.npy -o y.npy --dtype bf16 --json                 rounded to bf16; what was done, as a line of JSON
   evenorm apply x.npy -o x.npy --rms --weight w.npy --threads 0    RMS norm, in place, on every processor
+  zcat x.npy.gz | evenorm apply - -o - | gzip > y.npy.gz           from and to pipes
 
-Files are little-endian C-order .npy of f16, f32 or f64; the output has the type of the input. An output file is
-replaced at the end, all at once, or not at all.)";
-
-// A file that is read, and its place in memory.
-struct Source {
-  std::optional<NpyFile> file;
-  Array array;
-
-  void open(const std::string& path) {
-    if (path.empty()) return;
-    file.emplace(path);
-    array = file->allocate();
-  }
-  void read() {
-    if (file) file->read(array);
-  }
-};
-
-// One f64 per row that is written, where a path is given.
-struct Statistic {
-  std::size_t output = 0;
-  Array array;
-
-  void write(Outputs& outputs) const {
-    if (array.present()) write_npy(outputs, output, array);
-  }
-};
-
-struct Files {
-  Source x, weight, bias;
-  Outputs outputs;
-  std::size_t y = 0;
-  Statistic mean, rstd;
-};
-
-std::vector<std::int64_t> normalized_shape(const ApplyOptions& options, const Files& files) {
-  if (!options.normalized_shape.empty()) {
-    const auto sizes = parse_sizes(options.normalized_shape);
-    if (sizes) return *sizes;
-    throw Failure(fmt::format("--normalized-shape is '{}', but should be sizes with commas between, e.g. 3,8",
-                              options.normalized_shape));
-  }
-  if (files.weight.file) return files.weight.array.shape();
-  if (files.bias.file) return files.bias.array.shape();
-  const auto& shape = files.x.array.shape();
-  if (shape.empty()) throw Failure(fmt::format("{} has shape (), but should have an axis to normalise", options.x));
-  return {shape.back()};
-}
+Files are .npy of f16, f32, f64 or bf16 ('<V2', as ml_dtypes writes it), of either byte order, in C or Fortran order.
+Outputs are little-endian and in the order of the input; mean and rstd have the shape of the axes that are not
+normalised. What is larger than memory passes in pieces. An output file is replaced at the end, all at once, or not at
+all; a pipe or device is written as it comes. Through a pipe, rows that do not lie together (Fortran order, axes other
+than the last) are held in memory, up to 1 GiB. In the FILE of --params a norm's weight is NAME.weight, .gamma, .scale
+or .gain and its bias NAME.bias, .beta or .shift.)";
 
 double parse_eps(const std::string& text) {
   const auto eps = parse_double(text);
@@ -84,71 +57,119 @@ double parse_eps(const std::string& text) {
   return *eps;
 }
 
-// Room for one f64 per row; what is wrong with the shapes is told by Plan.
-Array statistics(const std::vector<std::int64_t>& x_shape, std::size_t normalized_axes) {
-  const std::size_t axes = x_shape.size() - std::min(x_shape.size(), normalized_axes);
-  std::vector<std::int64_t> shape(x_shape.begin(), x_shape.begin() + static_cast<std::ptrdiff_t>(axes));
-  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
-  std::size_t bytes = empty ? 0 : sizeof(double);
-  for (const std::int64_t size : shape) {
-    if (!empty && __builtin_mul_overflow(bytes, static_cast<std::size_t>(size), &bytes)) {
-      throw Failure(fmt::format("mean and rstd would have shape {}, which is too large", shape_text(shape)));
-    }
+DType parse_dtype(const std::string& text) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    if (text == name(dtype)) return dtype;
   }
-  return {DType::f64, std::move(shape), bytes};
+  throw Failure(fmt::format("--dtype is '{}', but should be f64, f32, bf16 or f16", text));
 }
 
-void compute(const Plan& plan, std::size_t threads) {
-  if (threads == 1) {
-    plan.run();
-  } else {
-    plan.run(pool_executor(threads));
+void name_outputs(const ApplyOptions& options, Outputs& outputs, Normalization& what) {
+  what.y = outputs.add("-o", options.y);
+  if (!options.mean.empty()) what.mean = outputs.add("--mean", options.mean);
+  if (!options.rstd.empty()) what.rstd = outputs.add("--rstd", options.rstd);
+  if (options.json && outputs.has_standard_output()) {
+    throw Failure("--json goes to standard output, but an output is there already");
   }
 }
 
-void name_outputs(const ApplyOptions& options, Files& files) {
-  files.y = files.outputs.add("-o", options.y);
-  if (!options.mean.empty()) files.mean.output = files.outputs.add("--mean", options.mean);
-  if (!options.rstd.empty()) files.rstd.output = files.outputs.add("--rstd", options.rstd);
+AxesChoice axes_choice(const ApplyOptions& options, const Parameters& parameters) {
+  AxesChoice choice{options.axes, options.normalized_shape, {}};
+  const Array& parameter = parameters.weight().present() ? parameters.weight() : parameters.bias();
+  if (parameter.present()) choice.parameter_shape = parameter.shape();
+  return choice;
 }
 
-Plan plan_for(const ApplyOptions& options, double eps, Files& files) {
-  const std::vector<std::int64_t> shape = normalized_shape(options, files);
-  const auto& x_shape = files.x.array.shape();
-  if (!options.mean.empty()) files.mean.array = statistics(x_shape, shape.size());
-  if (!options.rstd.empty()) files.rstd.array = statistics(x_shape, shape.size());
-  // The result takes x's place: half the memory, and the same bits by contract.
-  return Plan({.kind = options.rms ? Kind::rms : Kind::layer,
-               .x = std::as_const(files.x.array).view(),
-               .y = files.x.array.view(),
-               .normalized_shape = shape,
-               .weight = std::as_const(files.weight.array).view(),
-               .bias = std::as_const(files.bias.array).view(),
-               .mean = files.mean.array.view(),
-               .rstd = files.rstd.array.view(),
-               .eps = eps,
-               .zero_centered = options.zero_centered});
+nlohmann::ordered_json report(const ApplyOptions& options, const NpyFile& x, const Parameters& parameters,
+                              const Normalization& what, const Pieces& pieces, double seconds) {
+  nlohmann::ordered_json outputs{{"y", options.y}};
+  if (what.mean) outputs["mean"] = options.mean;
+  if (what.rstd) outputs["rstd"] = options.rstd;
+  nlohmann::ordered_json document{{"input", options.x},
+                                  {"shape", x.shape()},
+                                  {"dtype", name(x.dtype())},
+                                  {"order", x.fortran_order() ? "Fortran" : "C"},
+                                  {"axes", what.axes},
+                                  {"normalized_shape", sizes_at(x.shape(), what.axes)},
+                                  {"rows", pieces.rows()},
+                                  {"kind", what.kind == Kind::rms ? "rms" : "layer"},
+                                  {"eps", what.eps},
+                                  {"zero_centered", what.zero_centered},
+                                  {"weight", parameters.weight().present()},
+                                  {"bias", parameters.bias().present()}};
+  if (!parameters.name().empty()) document["name"] = parameters.name();
+  document.update({{"output_dtype", name(what.y_dtype)},
+                   {"target", target()},
+                   {"threads", what.threads == 1 ? 1 : pool_executor(what.threads).threads},
+                   {"pieces", pieces.count()},
+                   {"seconds", seconds},
+                   {"outputs", std::move(outputs)}});
+  return document;
+}
+
+// A name that is no UTF-8 is shown as well as can be.
+void print_line(const nlohmann::ordered_json& document) {
+  print(document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 // All that can be wrong is told before anything large is read and before anything is written.
 void apply(const ApplyOptions& options) {
-  const double eps = parse_eps(options.eps);
-  const std::size_t threads = parse_threads(options.threads);
-  Files files;
-  name_outputs(options, files);
-  files.x.open(options.x);
-  files.weight.open(options.weight);
-  files.bias.open(options.bias);
-  const Plan plan = plan_for(options, eps, files);
-  files.outputs.open();
-  files.x.read();
-  files.weight.read();
-  files.bias.read();
-  compute(plan, threads);
-  write_npy(files.outputs, files.y, files.x.array);
-  files.mean.write(files.outputs);
-  files.rstd.write(files.outputs);
-  files.outputs.commit();
+  const auto start = std::chrono::steady_clock::now();
+  Normalization what;
+  what.eps = parse_eps(options.eps);
+  what.threads = parse_threads(options.threads);
+  what.kind = options.rms ? Kind::rms : Kind::layer;
+  what.zero_centered = options.zero_centered;
+  if (!options.dtype.empty()) what.y_dtype = parse_dtype(options.dtype);
+  target();  // a wrong EVENORM_TARGET
+
+  Outputs outputs;
+  name_outputs(options, outputs, what);
+  NpyFile x(options.x, Dash::standard_input);
+  Parameters parameters(options.parameters);
+  if (options.y == "-" && x.file().is_standard_output()) throw Failure("X and standard output are the same file");
+  if (options.dtype.empty()) what.y_dtype = x.dtype();
+  what.axes = normalized_axes(x.file().path(), x.shape(), axes_choice(options, parameters));
+  what.weight = &parameters.weight();
+  what.bias = &parameters.bias();
+  Normalizer normalizer(x, outputs, what);
+
+  outputs.open();
+  parameters.read();
+  {
+    Progress progress(normalizer.total_bytes(), !options.quiet);
+    normalizer.run([&](std::uint64_t bytes) { progress.advance(bytes); });
+  }
+  outputs.commit();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (options.json) print_line(report(options, x, parameters, what, normalizer.pieces(), seconds));
+}
+
+void add_options(CLI::App& command, ApplyOptions& options) {
+  // An empty value is refused: "" means "not given" above.
+  const CLI::Validator given([](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, "");
+  const auto add = [&](const char* flags, std::string& value, const char* type, const char* description) {
+    return command.add_option(flags, value, description)->type_name(type)->check(given);
+  };
+  add("X", options.x, "FILE", "The input, a .npy file; - is standard input")->required();
+  add("-o,--output", options.y, "FILE", "The result; may be the input; - is standard output")->required();
+  add("--axes", options.axes, "AXES",
+      "The axes that are normalised together, e.g. 1 or -2,-1, from the end if negative");
+  add("--normalized-shape", options.normalized_shape, "SIZES",
+      "The trailing axes that are, by size, e.g. 3,8; else those of the weight or bias, or the last axis");
+  add("--weight", options.parameters.weight, "FILE", "gamma, .npy of the normalised axes' shape (1)");
+  add("--bias", options.parameters.bias, "FILE", "beta, .npy of the normalised axes' shape (0)");
+  add("--params", options.parameters.params, "FILE", "Weight and bias from a .safetensors file");
+  add("--name", options.parameters.name, "NAME", "Which norm in that file");
+  add("--eps", options.eps, "E", "Added to the variance, inside the square root (1e-5)");
+  command.add_flag("--rms", options.rms, "RMS norm: no mean is taken off");
+  command.add_flag("--zero-centered", options.zero_centered, "1 + weight takes the place of the weight");
+  add("--dtype", options.dtype, "TYPE", "Type of the result: f64, f32, bf16 or f16 (the input's)");
+  add("--mean", options.mean, "FILE", "Where to write each row's mean");
+  add("--rstd", options.rstd, "FILE", "Where to write each row's 1 / sqrt(var + eps)");
+  add("--threads", options.threads, "N", "Threads; 0: one per processor (1)");
+  command.add_flag("--json", options.json, "Say what was done in one line of JSON");
+  command.add_flag("--quiet", options.quiet, "No progress on the terminal");
 }
 
 }  // namespace
@@ -156,23 +177,7 @@ void apply(const ApplyOptions& options) {
 void add_apply(CLI::App& app) {
   const auto options = std::make_shared<ApplyOptions>();
   CLI::App* command = app.add_subcommand("apply", "Layer norm or RMS norm of a .npy file");
-  // An empty value is refused: "" means "not given" above.
-  const CLI::Validator given([](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, "");
-  const auto add = [&](const char* flags, std::string& value, const char* type, const char* description) {
-    return command->add_option(flags, value, description)->type_name(type)->check(given);
-  };
-  add("X", options->x, "FILE", "The input, a .npy file")->required();
-  add("-o,--output", options->y, "FILE", "The result; may be the input")->required();
-  add("--normalized-shape", options->normalized_shape, "SIZES",
-      "The trailing axes that are normalised together, e.g. 3,8; else those of the weight or bias, or the last axis");
-  add("--weight", options->weight, "FILE", "gamma, of the normalised shape (1)");
-  add("--bias", options->bias, "FILE", "beta, of the normalised shape (0)");
-  add("--eps", options->eps, "E", "Added to the variance, inside the square root (1e-5)");
-  command->add_flag("--rms", options->rms, "RMS norm: no mean is taken off");
-  command->add_flag("--zero-centered", options->zero_centered, "1 + weight takes the place of the weight");
-  add("--mean", options->mean, "FILE", "Where to write each row's mean");
-  add("--rstd", options->rstd, "FILE", "Where to write each row's 1 / sqrt(var + eps)");
-  add("--threads", options->threads, "N", "Threads; 0: one per processor (1)");
+  add_options(*command, *options);
   command->footer(kExamples);
   command->callback([options] { apply(*options); });
 }

@@ -29,8 +29,18 @@ namespace fs = std::filesystem;
   throw Failure(fmt::format("{} {}", path, what));
 }
 
-void refuse_dash(const std::string& path) {
-  if (path == "-") fail("-", "is not a file (/dev/stdout is, for an output)");
+constexpr const char* kStandardInput = "standard input";
+constexpr const char* kStandardOutput = "standard output";
+constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // Linux reads and writes at most 2 GiB at a time
+
+// Device files are many things at once without harm.
+bool same_file(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino && !S_ISCHR(a.st_mode);
+}
+
+bool is_standard_output_file(const struct stat& status) {
+  struct stat output {};
+  return fstat(STDOUT_FILENO, &output) == 0 && same_file(status, output);
 }
 
 // Absolute, symbolic links followed; the file itself need not exist, its folder must.
@@ -59,30 +69,81 @@ Descriptor::~Descriptor() {
 
 int Descriptor::release() noexcept { return std::exchange(fd_, -1); }
 
-InputFile::InputFile(std::string path) : path_(std::move(path)) {
-  refuse_dash(path_);
+InputFile::InputFile(std::string path, Dash dash) : path_(std::move(path)) {
+  if (path_ != "-") {
+    open_regular();
+  } else if (dash == Dash::standard_input) {
+    open_standard_input();
+  } else {
+    fail(path_, "is not a file (only X can be standard input)");
+  }
+}
+
+void InputFile::open_regular() {
   // Without O_NONBLOCK a FIFO would make open() wait before it can be refused.
   descriptor_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
   if (descriptor_.get() < 0 || fstat(descriptor_.get(), &status) != 0) fail(path_, "cannot be read", errno);
-  if (S_ISDIR(status.st_mode)) fail(path_, "is a directory, but should be a .npy file");
-  if (!S_ISREG(status.st_mode)) fail(path_, "is a device or pipe, but should be a regular file");
+  if (S_ISDIR(status.st_mode)) fail(path_, "is a directory, but should be a file");
+  if (!S_ISREG(status.st_mode)) fail(path_, "is a device or pipe, but should be a regular file (X can be -)");
   size_ = static_cast<std::uint64_t>(status.st_size);
 }
 
-void InputFile::read(std::uint64_t offset, std::span<std::byte> bytes) const {
-  constexpr std::size_t kPiece = std::size_t{1} << 30;  // Linux reads at most 2 GiB at a time
-  while (!bytes.empty()) {
-    const ssize_t got =
-        pread(descriptor_.get(), bytes.data(), std::min(bytes.size(), kPiece), static_cast<off_t>(offset));
+void InputFile::open_standard_input() {
+  path_ = kStandardInput;
+  descriptor_ = Descriptor(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  struct stat status {};
+  if (descriptor_.get() < 0 || fstat(descriptor_.get(), &status) != 0) fail(path_, "cannot be read", errno);
+  if (S_ISDIR(status.st_mode)) fail(path_, "is a directory, but should be a file");
+  if (isatty(descriptor_.get()) == 1) fail(path_, "is a terminal, but should be a file or pipe");
+  const off_t start = lseek(descriptor_.get(), 0, SEEK_CUR);
+  sequential_ = !S_ISREG(status.st_mode) || start < 0;
+  if (sequential_) return;
+  start_ = static_cast<std::uint64_t>(start);
+  const auto end = static_cast<std::uint64_t>(status.st_size);
+  size_ = end - std::min(start_, end);
+}
+
+bool InputFile::is_standard_output() const {
+  struct stat status {};
+  return fstat(descriptor_.get(), &status) == 0 && is_standard_output_file(status);
+}
+
+std::size_t InputFile::read_up_to(std::uint64_t offset, std::span<std::byte> bytes) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const std::size_t wanted = std::min(bytes.size() - done, kMostAtOnce);
+    std::byte* to = bytes.data() + done;
+    const ssize_t got = sequential_ ? ::read(descriptor_.get(), to, wanted)
+                                    : pread(descriptor_.get(), to, wanted, static_cast<off_t>(start_ + offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(path_, "cannot be read", errno);
-    if (got == 0) {
-      fail(path_, fmt::format("shrank while it was read: it ends at byte {}, but had {} bytes", with_commas(offset),
-                              with_commas(size_)));
-    }
-    bytes = bytes.subspan(static_cast<std::size_t>(got));
-    offset += static_cast<std::uint64_t>(got);
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  position_ += done;
+  return done;
+}
+
+void InputFile::read(std::uint64_t offset, std::span<std::byte> bytes) {
+  const std::size_t got = read_up_to(offset, bytes);
+  if (got == bytes.size()) return;
+  if (sequential_) {
+    fail(path_, fmt::format("ends at byte {}, but should have {} bytes", with_commas(offset + got),
+                            with_commas(size_.value_or(offset + bytes.size()))));
+  }
+  fail(path_, fmt::format("shrank while it was read: it ends at byte {}, but had {} bytes", with_commas(offset + got),
+                          with_commas(*size_)));
+}
+
+void InputFile::expect_size(std::uint64_t size) {
+  if (sequential_) size_ = size;
+}
+
+void InputFile::expect_end() {
+  std::byte more{};
+  if (sequential_ && read_up_to(position_, {&more, 1}) != 0) {
+    fail(path_, fmt::format("has more than the {} bytes that its header tells of", with_commas(*size_)));
   }
 }
 
@@ -96,23 +157,10 @@ Outputs::~Outputs() {
 }
 
 std::size_t Outputs::add(std::string argument, const std::string& path) {
-  refuse_dash(path);
-  struct stat status {};
-  const bool exists = stat(path.c_str(), &status) == 0;
-  if (!exists && errno != ENOENT) fail(path, "cannot be written", errno);
-  Output output;
+  Output output = path == "-" ? standard_output() : file(path);
   output.argument = std::move(argument);
-  output.path = path;
-  output.target = resolve(path);
-  if (exists && S_ISDIR(status.st_mode)) fail(path, "is a directory, but should be a file to write");
-  output.direct = exists && !S_ISREG(status.st_mode);
-  if (exists && !output.direct) {
-    if (access(path.c_str(), W_OK) != 0) fail(path, "cannot be written", errno);
-    output.mode = status.st_mode & 0777U;
-  }
   for (const Output& other : outputs_) {
-    // A character device such as /dev/null takes several outputs without harm.
-    if (other.target != output.target || (exists && S_ISCHR(status.st_mode))) continue;
+    if (output.target.empty() || other.target != output.target) continue;
     throw Failure(
         fmt::format("{} is {}, but should be another file than that of {}", output.argument, path, other.argument));
   }
@@ -120,19 +168,57 @@ std::size_t Outputs::add(std::string argument, const std::string& path) {
   return outputs_.size() - 1;
 }
 
+// Every output that standard output is has this for its target, so that two of them meet.
+Outputs::Output Outputs::standard_output() {
+  Output output;
+  output.path = kStandardOutput;
+  output.direct = output.sequential = true;
+  struct stat status {};
+  if (fstat(STDOUT_FILENO, &status) != 0) fail(output.path, "cannot be written", errno);
+  output.target = "-";
+  return output;
+}
+
+Outputs::Output Outputs::file(const std::string& path) {
+  struct stat status {};
+  const bool exists = stat(path.c_str(), &status) == 0;
+  if (!exists && errno != ENOENT) fail(path, "cannot be written", errno);
+  Output output;
+  output.path = path;
+  output.target = resolve(path);
+  if (!exists) return output;
+  if (S_ISDIR(status.st_mode)) fail(path, "is a directory, but should be a file to write");
+  output.direct = !S_ISREG(status.st_mode);
+  output.sequential = S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode);
+  if (output.direct && is_standard_output_file(status)) output.target = "-";
+  if (S_ISCHR(status.st_mode)) output.target.clear();  // takes several outputs without harm
+  if (output.direct) return output;
+  if (access(path.c_str(), W_OK) != 0) fail(path, "cannot be written", errno);
+  output.mode = status.st_mode & 0777U;
+  return output;
+}
+
+bool Outputs::has_standard_output() const {
+  return std::any_of(outputs_.begin(), outputs_.end(), [](const Output& output) { return output.target == "-"; });
+}
+
 void Outputs::open() {
   for (Output& output : outputs_) {
-    if (!output.direct) {
+    if (output.direct) {
+      open_direct(output);
+    } else {
       open_temporary(output);
-      continue;
     }
-    output.descriptor = Descriptor(::open(output.target.c_str(), O_WRONLY | O_CLOEXEC));
-    // Through /dev/stdout a pipe's target is a name that only /proc can open.
-    if (output.descriptor.get() < 0 && errno == ENOENT) {
-      output.descriptor = Descriptor(::open(output.path.c_str(), O_WRONLY | O_CLOEXEC));
-    }
-    if (output.descriptor.get() < 0) fail(output.path, "cannot be written", errno);
   }
+}
+
+void Outputs::open_direct(Output& output) {
+  // By its name a pipe that /dev/stdout stands for cannot be opened, but by that of the link.
+  const int fd = output.target == "-" ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
+                                      : ::open(output.path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) fail(output.path, "cannot be written", errno);
+  output.descriptor = Descriptor(fd);
+  if (isatty(fd) == 1) fail(output.path, "is a terminal, but should be a file or pipe");
 }
 
 void Outputs::open_temporary(Output& output) {
@@ -153,14 +239,16 @@ void Outputs::open_temporary(Output& output) {
   fail(output.path, "cannot be written beside its place", EEXIST);
 }
 
-void Outputs::write(std::size_t output, std::span<const std::byte> bytes) {
-  constexpr std::size_t kPiece = std::size_t{1} << 30;
+void Outputs::write(std::size_t output, std::uint64_t offset, std::span<const std::byte> bytes) {
   const Output& out = outputs_[output];
   while (!bytes.empty()) {
-    const ssize_t put = ::write(out.descriptor.get(), bytes.data(), std::min(bytes.size(), kPiece));
+    const std::size_t wanted = std::min(bytes.size(), kMostAtOnce);
+    const ssize_t put = out.sequential ? ::write(out.descriptor.get(), bytes.data(), wanted)
+                                       : pwrite(out.descriptor.get(), bytes.data(), wanted, static_cast<off_t>(offset));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) fail(out.path, "cannot be written", errno);
     bytes = bytes.subspan(static_cast<std::size_t>(put));
+    offset += static_cast<std::uint64_t>(put);
   }
 }
 

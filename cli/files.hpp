@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,25 +27,44 @@ class Descriptor {
   int fd_;
 };
 
-// A regular file, open for reading. All throw Failure, which names the file.
+// Whether the path "-" means standard input, or is refused.
+enum class Dash { refused, standard_input };
+
+// A regular file, open for reading at any place; or standard input, which is read once and in order where it is a pipe.
+// All throw Failure, which names the file.
 class InputFile {
  public:
-  explicit InputFile(std::string path);
+  explicit InputFile(std::string path, Dash dash = Dash::refused);
 
-  const std::string& path() const noexcept { return path_; }
-  std::uint64_t size() const noexcept { return size_; }  // when it was opened
+  const std::string& path() const noexcept { return path_; }  // as people are told it
+  bool sequential() const noexcept { return sequential_; }
+  std::optional<std::uint64_t> size() const noexcept { return size_; }  // when it was opened; a pipe's is not known
+  bool is_standard_output() const;                                      // the same file
 
-  // Fills `bytes` from `offset` on; a file that ends before has shrunk since it was opened.
-  void read(std::uint64_t offset, std::span<std::byte> bytes) const;
+  // Fills `bytes` from `offset` on; a file that ends before has shrunk since it was opened. Of a pipe, `offset` is
+  // where the last read ended.
+  void read(std::uint64_t offset, std::span<std::byte> bytes);
+  std::size_t read_up_to(std::uint64_t offset, std::span<std::byte> bytes);  // fewer only where the file ends
+
+  // Of a pipe: what it should hold, once that is known; and that it holds no more.
+  void expect_size(std::uint64_t size);
+  void expect_end();
 
  private:
+  void open_standard_input();
+  void open_regular();
+
   std::string path_;
   Descriptor descriptor_;
-  std::uint64_t size_ = 0;
+  bool sequential_ = false;
+  std::uint64_t start_ = 0;     // of a file that comes as standard input: where that stands
+  std::uint64_t position_ = 0;  // of a pipe: the bytes read
+  std::optional<std::uint64_t> size_;
 };
 
 // The outputs of one run: all of them replace their targets, or none does. A target that is not a regular file
-// (/dev/null, a FIFO) is written directly. All throw Failure, which names the file.
+// (/dev/null, a FIFO) is written directly, and so is standard output, named "-"; a terminal is refused.
+// All throw Failure, which names the file.
 class Outputs {
  public:
   Outputs() = default;
@@ -54,8 +74,12 @@ class Outputs {
 
   // Names an output, `argument` being the option that did. Two of them cannot be the same file.
   std::size_t add(std::string argument, const std::string& path);
-  void open();  // once, after all are named; the existing targets stay as they are
-  void write(std::size_t output, std::span<const std::byte> bytes);
+  const std::string& path(std::size_t output) const { return outputs_[output].path; }
+  bool sequential(std::size_t output) const { return outputs_[output].sequential; }  // can only be written in order
+  bool has_standard_output() const;  // one of them is what standard output is
+  void open();                       // once, after all are named; the existing targets stay as they are
+  // In order, `offset` is where the last write to the output ended.
+  void write(std::size_t output, std::uint64_t offset, std::span<const std::byte> bytes);
   void commit();
 
  private:
@@ -65,10 +89,14 @@ class Outputs {
     std::string target;     // absolute, symbolic links followed
     std::string temporary;  // empty where the target is written directly, and once it is renamed
     bool direct = false;
+    bool sequential = false;
     unsigned mode = 0666;
     Descriptor descriptor;
   };
 
+  static Output standard_output();
+  static Output file(const std::string& path);
+  static void open_direct(Output& output);
   static void open_temporary(Output& output);
   void close_all();
 

@@ -50,14 +50,20 @@ class Array {
 // An open .npy file whose header has been read and agrees with the file's size. Throws Failure, which names the file.
 class NpyFile {
  public:
-  explicit NpyFile(const std::string& path);
+  explicit NpyFile(const std::string& path, Dash dash = Dash::refused);
 
+  InputFile& file() noexcept { return file_; }
   DType dtype() const noexcept { return header_.dtype; }
+  bool fortran_order() const noexcept { return header_.fortran_order; }
   const std::vector<std::int64_t>& shape() const noexcept { return header_.shape; }
 
-  // In two steps, so that arguments can be checked before anything large is read.
+  // All elements, in C order and this machine's byte order. In two steps, so that arguments can be checked before
+  // anything large is read.
   Array allocate() const;
-  void read(Array& array) const;
+  void read(Array& array);
+
+  // Elements from number `first` on, as they lie in the file, in this machine's byte order.
+  void read_elements(std::int64_t first, std::span<std::byte> elements);
 
  private:
   InputFile file_;

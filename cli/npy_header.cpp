@@ -18,6 +18,7 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::string_view kGoodTypes = "'<f2', '<f4', '<f8' or '<V2' (f16, f32, f64, bf16)";
 
 struct Fields {
   std::optional<std::string_view> descr;
@@ -70,7 +71,7 @@ class Parser {
   }
 
   bool parse_descr(std::string_view& descr) {
-    if (peek() == '[') return refuse("has a structured type, but should have '<f2', '<f4' or '<f8' (f16, f32, f64)");
+    if (peek() == '[') return refuse(fmt::format("has a structured type, but should have {}", kGoodTypes));
     return parse_string(descr);
   }
 
@@ -162,23 +163,31 @@ struct TextPlace {
   std::string error;
 };
 
-TextPlace locate_text(std::span<const std::byte> start, std::uint64_t file_size) {
-  const auto byte = [&](std::size_t i) { return static_cast<std::size_t>(start[i]); };
+std::size_t byte_at(std::span<const std::byte> start, std::size_t i) { return static_cast<std::size_t>(start[i]); }
+
+// The length that a header says it has, wherever that lies; start holds it.
+std::size_t text_size(std::span<const std::byte> start) {
+  const std::size_t size = byte_at(start, 8) | byte_at(start, 9) << 8;
+  return byte_at(start, 6) == 1 ? size : size | byte_at(start, 10) << 16 | byte_at(start, 11) << 24;
+}
+
+TextPlace locate_text(std::span<const std::byte> start, std::optional<std::uint64_t> file_size) {
   const std::string_view text(reinterpret_cast<const char*>(start.data()), start.size());
   if (start.empty()) return {.error = "is empty, but should be a .npy file"};
   if (!text.starts_with(kMagic)) return {.error = "is not a .npy file: it does not begin with \\x93NUMPY"};
   constexpr std::string_view kShort = "has {} bytes, too few for a .npy header";
   if (start.size() < 10) return {.error = fmt::format(kShort, start.size())};
-  const std::size_t major = byte(6);
-  if (major < 1 || major > 3 || byte(7) != 0) {
-    return {.error = fmt::format("has .npy version {}.{}, but should have 1.0, 2.0 or 3.0", major, byte(7))};
+  const std::size_t major = byte_at(start, 6);
+  if (major < 1 || major > 3 || byte_at(start, 7) != 0) {
+    return {.error = fmt::format("has .npy version {}.{}, but should have 1.0, 2.0 or 3.0", major, byte_at(start, 7))};
   }
-  TextPlace place{.offset = major == 1 ? 10U : 12U, .size = byte(8) | byte(9) << 8, .error = {}};
+  TextPlace place;
+  place.offset = major == 1 ? 10U : 12U;
   if (start.size() < place.offset) return {.error = fmt::format(kShort, start.size())};
-  if (major > 1) place.size |= byte(10) << 16 | byte(11) << 24;
-  if (place.size > file_size - place.offset) {
+  place.size = text_size(start);
+  if (file_size && place.size > *file_size - place.offset) {
     place.error = fmt::format("has {} bytes after byte {}, but says that its header has {} there",
-                              with_commas(file_size - place.offset), place.offset, with_commas(place.size));
+                              with_commas(*file_size - place.offset), place.offset, with_commas(place.size));
   } else if (place.size > start.size() - place.offset) {
     place.error = fmt::format("has a header of {} bytes, but should have at most {}", with_commas(place.size),
                               with_commas(kMaxNpyHeaderBytes - place.offset));
@@ -186,17 +195,24 @@ TextPlace locate_text(std::span<const std::byte> start, std::uint64_t file_size)
   return place;
 }
 
-std::string read_descr(std::string_view descr, DType& dtype) {
-  constexpr std::array kTypes{std::pair{"f2"sv, DType::f16}, std::pair{"f4"sv, DType::f32},
-                              std::pair{"f8"sv, DType::f64}};
-  for (const auto& [name, type] : kTypes) {
-    if (descr.size() != 3 || descr.substr(1) != name) continue;
-    if (descr[0] == '>') return fmt::format("has the big-endian type '{}', but should have '<{}'", descr, name);
-    if (descr[0] != '<') continue;
-    dtype = type;
+std::string read_descr(std::string_view descr, NpyHeader& header) {
+  struct Known {
+    std::string_view descr;
+    DType dtype;
+    bool big_endian;
+  };
+  // NumPy gives a void type no byte order of its own; ml_dtypes writes bf16 in the machine's.
+  constexpr std::array kTypes{Known{"<f2", DType::f16, false},  Known{"<f4", DType::f32, false},
+                              Known{"<f8", DType::f64, false},  Known{">f2", DType::f16, true},
+                              Known{">f4", DType::f32, true},   Known{">f8", DType::f64, true},
+                              Known{"<V2", DType::bf16, false}, Known{"|V2", DType::bf16, false}};
+  for (const Known& known : kTypes) {
+    if (descr != known.descr) continue;
+    header.dtype = known.dtype;
+    header.big_endian = known.big_endian;
     return {};
   }
-  return fmt::format("has type '{}', but should have '<f2', '<f4' or '<f8' (f16, f32, f64)", printable(descr, 32));
+  return fmt::format("has type '{}', but should have {}", printable(descr, 32), kGoodTypes);
 }
 
 // Sets data_bytes. A product that passes 2^63 on its way to a size of 0 is 0 all the same.
@@ -215,7 +231,13 @@ std::string measure(NpyHeader& header) {
 
 }  // namespace
 
-NpyParse parse_npy_header(std::span<const std::byte> start, std::uint64_t file_size) {
+std::size_t npy_header_bytes(std::span<const std::byte> start) {
+  if (start.size() < kNpyStartBytes) return start.size();
+  const std::size_t offset = byte_at(start, 6) == 1 ? 10 : 12;
+  return std::clamp(offset + text_size(start), start.size(), kMaxNpyHeaderBytes);
+}
+
+NpyParse parse_npy_header(std::span<const std::byte> start, std::optional<std::uint64_t> file_size) {
   NpyParse result;
   NpyHeader& header = result.header;
   const auto refuse = [&](std::string why) {
@@ -229,23 +251,25 @@ NpyParse parse_npy_header(std::span<const std::byte> start, std::uint64_t file_s
   Parser parser({reinterpret_cast<const char*>(start.data()) + place.offset, place.size});
   Fields fields;
   if (!parser.parse(fields)) return refuse(parser.error());
-  if (std::string why = read_descr(*fields.descr, header.dtype); !why.empty()) return refuse(std::move(why));
-  if (*fields.fortran_order) return refuse("has its elements in Fortran order, but should have them in C order");
+  if (std::string why = read_descr(*fields.descr, header); !why.empty()) return refuse(std::move(why));
+  header.fortran_order = *fields.fortran_order;
   header.shape = std::move(*fields.shape);
   if (std::string why = measure(header); !why.empty()) return refuse(std::move(why));
-  if (const std::uint64_t has = file_size - header.data_offset; has != header.data_bytes) {
-    return refuse(fmt::format("has {} bytes of data, but should have {} for its shape {} of {}", with_commas(has),
-                              with_commas(header.data_bytes), shape_text(header.shape), name(header.dtype)));
+  if (file_size && *file_size - header.data_offset != header.data_bytes) {
+    return refuse(fmt::format("has {} bytes of data, but should have {} for its shape {} of {}",
+                              with_commas(*file_size - header.data_offset), with_commas(header.data_bytes),
+                              shape_text(header.shape), name(header.dtype)));
   }
   return result;
 }
 
-std::string npy_header_text(DType dtype, std::span<const std::int64_t> shape) {
+std::string npy_header_text(DType dtype, std::span<const std::int64_t> shape, bool fortran_order) {
   std::string sizes = shape_text(shape);
   if (shape.size() == 1) sizes.insert(sizes.size() - 1, ",");
   // bf16 as ml_dtypes writes it.
   const std::string descr = dtype == DType::bf16 ? "<V2" : fmt::format("<f{}", size_of(dtype));
-  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}", descr, sizes);
+  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': {}, 'shape': {}, }}", descr,
+                                 fortran_order ? "True" : "False", sizes);
   constexpr std::size_t kStart = 10;
   text.append(63 - (kStart + text.size()) % 64, ' ');
   text += '\n';

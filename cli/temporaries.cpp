@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstring>
 #include <initializer_list>
+#include <string_view>
 
 #include "text.hpp"
 
@@ -23,6 +24,7 @@ struct Slot {
 };
 constexpr std::size_t kSlots = 8;
 std::array<Slot, kSlots> slots;
+std::atomic<bool> line_open{false};
 std::atomic<int> deferrals{0};
 std::atomic<int> pending{0};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
@@ -31,6 +33,7 @@ void remove_all_and_die(int signal) {
   for (const Slot& slot : slots) {
     if (slot.used) unlink(slot.path.data());
   }
+  if (line_open) clear_terminal_line();
   // The default action, so that the shell sees the signal; blocked until the handler returns.
   std::signal(signal, SIG_DFL);
   raise(signal);
@@ -68,6 +71,14 @@ void forget_temporary(const std::string& path) noexcept {
   for (Slot& slot : slots) {
     if (slot.used && path == slot.path.data()) slot.used = false;
   }
+}
+
+void terminal_line_is_open(bool open) noexcept { line_open = open; }
+
+// Safe in a signal handler.
+void clear_terminal_line() noexcept {
+  constexpr std::string_view kClear = "\r\x1b[K";
+  [[maybe_unused]] const ssize_t put = write(STDERR_FILENO, kClear.data(), kClear.size());
 }
 
 void set_up_signals() noexcept {

@@ -1,5 +1,5 @@
-// The temporary files of this process that must not outlive it: SIGINT, SIGTERM and SIGHUP remove them and then end
-// the process as they would have. Knows nothing of what the files are for.
+// What must not outlive this process: temporary files, and an unfinished line on the terminal. SIGINT, SIGTERM and
+// SIGHUP remove them and then end the process as they would have. Knows nothing of what they are for.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,10 @@ class SignalsDeferred {
 // Both are called while signals are deferred. Throws Failure where the path is too long or there are too many.
 void remember_temporary(const std::string& path);
 void forget_temporary(const std::string& path) noexcept;
+
+// While a line on the terminal at standard error is open, those signals clear it.
+void terminal_line_is_open(bool open) noexcept;
+void clear_terminal_line() noexcept;
 
 // Sets the handlers (a signal that is ignored stays so) and makes writes to closed pipes and past the file size limit
 // return errors instead of ending the process. Called once, by main.

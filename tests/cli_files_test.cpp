@@ -87,14 +87,12 @@ TEST_F(CliFiles, WrongPathsAreNamed) {
   expect_refused(from(folder / "none.npy"), (folder / "none.npy") + ": cannot be read: No such file or directory");
   expect_refused(from("/"), "/ is a directory");
   expect_refused(from("/dev/zero"), "/dev/zero is a device or pipe, but should be a regular file");
-  expect_refused(from("-"), "- is not a file");
   ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
   expect_refused(from(folder / "fifo"), "fifo is a device or pipe");
   expect_refused(apply({"--weight", folder / "none.npy"}), "none.npy: cannot be read");
   const auto to = [&](const std::string& y) { return std::vector<std::string>{"apply", folder / "x.npy", "-o", y}; };
   expect_refused(to(folder / "no/folder/y.npy"), "y.npy: cannot be written: No such file or directory");
   expect_refused(to("/tmp"), "/tmp is a directory");
-  expect_refused(to("-"), "- is not a file");
   expect_refused(to(folder / "x.npy/y.npy"), "x.npy/y.npy: cannot be written: Not a directory");
   expect_refused(to(folder / std::string(300, 'y')), "cannot be written: File name too long");
 }
@@ -124,11 +122,9 @@ TEST_F(CliFiles, MalformedInputsAreRefusedQuicklyInLittleMemory) {
       {npy_bytes_of("<f4", "(99999999999999999999,)", bits), "above 2^63 - 1"},
       {npy_bytes_of("<i4", "(2, 3)", bits), "has type '<i4'"},
       {npy_bytes_of("|O", "(2, 3)", bits), "has type '|O'"},
-      {npy_bytes_of(">f4", "(2, 3)", bits), "has the big-endian type"},
       {npy_bytes_of("<f4", "()", "abcd"), "has shape (), but should have an axis to normalise"},
       {npy_bytes_of("<f4", "(2, 0)", ""), "normalized_shape is (0), but it should have at least one element"},
       {npy_bytes_of("<f4", "(4611686018427387904, 4611686018427387904, 0, 8)", ""), ""},
-      {npy_bytes("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }", bits), "Fortran order"},
       {npy_bytes(std::string(80000, '{'), bits, 2), "has a header of 80,000 bytes"},
       {npy_bytes("{", bits, 9), "has .npy version 9.0"},
       {std::string("\x93NUMPY\x02\x00\xff\xff\xff\xff{}", 14), "says that its header has 4,294,967,295"},

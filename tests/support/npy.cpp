@@ -10,7 +10,10 @@ namespace evenorm::testing {
 
 void write_npy(const std::filesystem::path& file, const contracts::Array& values,
                const std::vector<std::int64_t>& shape) {
-  const char* descr = values.dtype() == DType::f64 ? "<f8" : values.dtype() == DType::f32 ? "<f4" : "<f2";
+  const char* descr = values.dtype() == DType::f64   ? "<f8"
+                      : values.dtype() == DType::f32 ? "<f4"
+                      : values.dtype() == DType::f16 ? "<f2"
+                                                     : "<V2";
   std::string header = "{'descr': '" + std::string(descr) + "', 'fortran_order': False, 'shape': (";
   for (const std::int64_t size : shape) header += std::to_string(size) + ", ";
   header += "), }";
@@ -32,7 +35,7 @@ contracts::Array read_npy(const std::filesystem::path& file) {
       10 + static_cast<unsigned char>(bytes[8]) + 256 * std::size_t{static_cast<unsigned char>(bytes[9])};
   const std::string header = bytes.substr(10, start - 10);
   const auto has = [&](const char* descr) { return header.find(descr) != std::string::npos; };
-  const DType dtype = has("'<f8'") ? DType::f64 : has("'<f4'") ? DType::f32 : DType::f16;
+  const DType dtype = has("'<f8'") ? DType::f64 : has("'<f4'") ? DType::f32 : has("'<V2'") ? DType::bf16 : DType::f16;
   if (dtype == DType::f16 && !has("'<f2'")) throw std::runtime_error(file.string() + " has another type: " + header);
   contracts::Array values(dtype, (bytes.size() - start) / size_of(dtype));
   std::memcpy(values.data(), bytes.data() + start, values.bytes().size());

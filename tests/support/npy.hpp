@@ -9,7 +9,7 @@
 
 namespace evenorm::testing {
 
-// f64, f32 or f16, C order, format 1.0.
+// Any type (bf16 as '<V2'), C order, format 1.0.
 void write_npy(const std::filesystem::path& file, const contracts::Array& values,
                const std::vector<std::int64_t>& shape);
 

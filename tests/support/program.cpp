@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 void redirect(int descriptor, const std::string& path) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT, 0666);
+  const int file = open(path.c_str(), descriptor == STDIN_FILENO ? O_RDONLY : O_WRONLY | O_CREAT, 0666);
   if (file < 0 || dup2(file, descriptor) < 0) _exit(126);
 }
 
@@ -95,7 +95,8 @@ bool ProgramRun::one_line() const {
 
 ProgramRun run_evenorm(const std::vector<std::string>& arguments, const ProgramSetting& setting) {
   const TemporaryFolder folder;
-  const std::string out = setting.out_path.empty() ? folder / "out" : setting.out_path, err = folder / "err";
+  const std::string out = setting.out_path.empty() ? folder / "out" : setting.out_path;
+  const std::string err = setting.err_path.empty() ? folder / "err" : setting.err_path;
   std::vector<std::string> words{EVENORM_BINARY};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> environment;
@@ -106,6 +107,7 @@ ProgramRun run_evenorm(const std::vector<std::string>& arguments, const ProgramS
   const auto start = std::chrono::steady_clock::now();
   const pid_t child = fork();
   if (child == 0) {
+    if (!setting.in_path.empty()) redirect(STDIN_FILENO, setting.in_path);
     redirect(STDOUT_FILENO, out);
     redirect(STDERR_FILENO, err);
     if (setting.before_exec) setting.before_exec();
@@ -123,7 +125,7 @@ ProgramRun run_evenorm(const std::vector<std::string>& arguments, const ProgramS
   if (WIFSIGNALED(status)) run.signal = WTERMSIG(status);
   run.max_rss_kib = usage.ru_maxrss;
   if (setting.out_path.empty()) run.out = read_file(out);
-  run.err = read_file(err);
+  if (setting.err_path.empty()) run.err = read_file(err);
   return run;
 }
 

@@ -61,7 +61,9 @@ struct ProgramSetting {
   std::vector<std::string> environment{};      // "NAME=value", added to this process's
   std::function<void()> before_exec{};         // runs in the child; only what is safe after fork
   std::function<void(pid_t)> while_running{};  // runs in the parent
+  std::string in_path{};                       // standard input comes from there
   std::string out_path{};                      // standard output goes there, not into ProgramRun::out
+  std::string err_path{};                      // and standard error there, not into ProgramRun::err
 };
 
 // Runs build/evenorm.

@@ -1,0 +1,152 @@
+// See normalize.hpp.
+#include "normalize.hpp"
+
+#include <fmt/format.h>
+
+#include "text.hpp"
+
+namespace evenorm::cli {
+namespace {
+
+std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
+
+// Room for the elements of a piece. What they are is told by views.
+Array room(DType dtype, std::int64_t elements) {
+  return {dtype, {elements}, static_cast<std::size_t>(elements * bytes_of(dtype))};
+}
+
+}  // namespace
+
+Normalizer::Normalizer(NpyFile& x, Outputs& outputs, const Normalization& what)
+    : x_(x),
+      outputs_(outputs),
+      what_(what),
+      extents_(extents_of(x.shape(), what.axes, x.fortran_order())),
+      in_order_(x.file().sequential() || outputs.sequential(what.y)),
+      pieces_(extents_.in_file, limits()),
+      normalized_shape_(sizes_at(x.shape(), what.axes)) {
+  check_held();
+  const Piece largest = pieces_.largest();
+  x_piece_ = room(x.dtype(), largest.elements);
+  if (what.y_dtype != x.dtype()) y_piece_ = room(what.y_dtype, largest.elements);
+  if (what.mean) mean_piece_ = room(DType::f64, largest.rows);
+  if (what.rstd) rstd_piece_ = room(DType::f64, largest.rows);
+  const Plan checked(forward_of(largest));
+}
+
+std::int64_t Normalizer::element_bytes() const {
+  const bool in_place = what_.y_dtype == x_.dtype();
+  return bytes_of(x_.dtype()) + (in_place ? 0 : bytes_of(what_.y_dtype));
+}
+
+std::uint64_t Normalizer::total_bytes() const {
+  return pieces_.elements() * static_cast<std::uint64_t>(bytes_of(x_.dtype()) + bytes_of(what_.y_dtype));
+}
+
+PieceLimits Normalizer::limits() const {
+  const MemoryLimits& bytes = what_.limits;
+  const std::int64_t element = element_bytes();
+  return {.wanted = bytes.wanted / element,
+          .run = bytes.run / element,
+          .most = bytes.most / element,
+          .in_order = in_order_};
+}
+
+void Normalizer::check_held() const {
+  const Piece largest = pieces_.largest();
+  if (!in_order_ || largest.rows <= 1 || largest.elements <= what_.limits.held / element_bytes()) return;
+  const bool input = x_.file().sequential();
+  throw Failure(fmt::format(
+      "{} is a pipe, and its rows do not lie together: {} elements would be held in memory at "
+      "once, more than {} bytes; it should be a file",
+      input ? x_.file().path() : outputs_.path(what_.y), with_commas(static_cast<std::uint64_t>(largest.elements)),
+      with_commas(static_cast<std::uint64_t>(what_.limits.held))));
+}
+
+// Rows in the file's order, the elements of a row in the order of x's axes, as the bits ask for.
+Forward Normalizer::forward_of(const Piece& piece) {
+  const std::vector<std::int64_t> strides = dense_strides(piece.sizes);
+  shape_.clear();
+  strides_.clear();
+  for (std::size_t i = 0; i < piece.sizes.size(); ++i) {
+    if (!extents_.in_file[i].rows) continue;
+    shape_.push_back(piece.sizes[i]);
+    strides_.push_back(strides[i]);
+  }
+  statistics_shape_ = shape_;
+  for (const std::size_t i : extents_.normalized) {
+    shape_.push_back(piece.sizes[i]);
+    strides_.push_back(strides[i]);
+  }
+  Array& y = y_piece_.present() ? y_piece_ : x_piece_;
+  const auto statistic = [&](Array& array) {
+    return array.present() ? Tensor{array.bytes().data(), DType::f64, statistics_shape_, {}} : Tensor{};
+  };
+  return {.kind = what_.kind,
+          .x = {x_piece_.bytes().data(), x_piece_.dtype(), shape_, strides_},
+          .y = {y.bytes().data(), y.dtype(), shape_, strides_},
+          .normalized_shape = normalized_shape_,
+          .weight = what_.weight->view(),
+          .bias = what_.bias->view(),
+          .mean = statistic(mean_piece_),
+          .rstd = statistic(rstd_piece_),
+          .eps = what_.eps,
+          .zero_centered = what_.zero_centered};
+}
+
+void Normalizer::run(const std::function<void(std::uint64_t)>& advance) {
+  write_headers();
+  const std::uint64_t element = total_bytes() / std::max<std::uint64_t>(pieces_.elements(), 1);
+  for (std::int64_t i = 0; i < pieces_.count(); ++i) {
+    const Piece piece = pieces_[i];
+    read(piece);
+    if (what_.threads == 1) {
+      evenorm::run(forward_of(piece));
+    } else {
+      evenorm::run(forward_of(piece), pool_executor(what_.threads));
+    }
+    write(piece);
+    advance(static_cast<std::uint64_t>(piece.elements) * element);
+  }
+  x_.file().expect_end();
+}
+
+void Normalizer::read(const Piece& piece) {
+  const auto run_bytes = static_cast<std::size_t>(piece.run * bytes_of(x_.dtype()));
+  std::span<std::byte> to = x_piece_.bytes();
+  pieces_.for_each_run(piece, [&](std::int64_t first) {
+    x_.read_elements(first, to.first(run_bytes));
+    to = to.subspan(run_bytes);
+  });
+}
+
+void Normalizer::write(const Piece& piece) {
+  const Array& y = y_piece_.present() ? y_piece_ : x_piece_;
+  const auto element = static_cast<std::uint64_t>(bytes_of(y.dtype()));
+  const auto run_bytes = static_cast<std::size_t>(piece.run) * element;
+  std::span<const std::byte> from = y.bytes();
+  pieces_.for_each_run(piece, [&](std::int64_t first) {
+    outputs_.write(what_.y, y_start_ + static_cast<std::uint64_t>(first) * element, from.first(run_bytes));
+    from = from.subspan(run_bytes);
+  });
+  for (const auto& [output, array] : {std::pair{what_.mean, &mean_piece_}, std::pair{what_.rstd, &rstd_piece_}}) {
+    if (!output) continue;
+    outputs_.write(*output, statistics_start_ + static_cast<std::uint64_t>(piece.first_row) * sizeof(double),
+                   array->bytes().first(static_cast<std::size_t>(piece.rows) * sizeof(double)));
+  }
+}
+
+// The statistics lie in their files as the rows of x do in its own.
+void Normalizer::write_headers() {
+  const Shape rows_shape = sizes_elsewhere(x_.shape(), what_.axes);
+  const std::string y = npy_header_text(what_.y_dtype, x_.shape(), x_.fortran_order());
+  const std::string statistics = npy_header_text(DType::f64, rows_shape, x_.fortran_order() && rows_shape.size() > 1);
+  outputs_.write(what_.y, 0, std::as_bytes(std::span(y)));
+  for (const auto& output : {what_.mean, what_.rstd}) {
+    if (output) outputs_.write(*output, 0, std::as_bytes(std::span(statistics)));
+  }
+  y_start_ = y.size();
+  statistics_start_ = statistics.size();
+}
+
+}  // namespace evenorm::cli

@@ -1,0 +1,229 @@
+// The same bytes whatever the pieces: every choice of axes, both orders of elements, every pair of types.
+#include "cli/normalize.hpp"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+
+#include "support/program.hpp"
+
+namespace evenorm::cli {
+namespace {
+
+using testing::npy_bytes;
+using testing::read_file;
+using testing::TemporaryFolder;
+using testing::write_file;
+
+using Axes = std::vector<std::size_t>;
+
+constexpr std::array kTypes{DType::f64, DType::f32, DType::bf16, DType::f16};
+
+struct Case {
+  Shape shape;
+  Axes axes;
+  bool fortran_order;
+  DType x, y;
+};
+
+std::size_t elements_of(const Shape& shape) {
+  std::size_t elements = 1;
+  for (const std::int64_t size : shape) elements *= static_cast<std::size_t>(size);
+  return elements;
+}
+
+std::string python_shape(const Shape& shape) {
+  std::string text = "(";
+  for (const std::int64_t size : shape) text += std::to_string(size) + ", ";
+  return text + ")";
+}
+
+// Element i, in C order, of any type: numbers that are exact in all of them.
+std::string element_bytes(DType dtype, std::size_t i) {
+  const float value = static_cast<float>((i * 2654435761U >> 7) % 61) - 25;
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if (dtype == DType::f64) return testing::bytes_of<double>({value});
+  if (dtype == DType::f32) return testing::bytes_of<float>({value});
+  if (dtype == DType::bf16) return testing::bytes_of<std::uint16_t>({static_cast<std::uint16_t>(bits >> 16)});
+  const std::uint32_t magnitude = value == 0 ? 0 : (bits >> 13 & 0x3ffff) - (112U << 10);
+  return testing::bytes_of<std::uint16_t>({static_cast<std::uint16_t>((bits >> 16 & 0x8000) | magnitude)});
+}
+
+// Where the elements of the file lie in C order.
+std::vector<std::size_t> c_order_of(const Shape& shape, bool fortran_order) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < elements_of(shape); ++i) {
+    std::size_t rest = i, at = 0;
+    if (!fortran_order) {
+      at = i;
+    } else {
+      std::vector<std::size_t> index;
+      for (const std::int64_t size : shape) {
+        index.push_back(rest % static_cast<std::size_t>(size));
+        rest /= static_cast<std::size_t>(size);
+      }
+      for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+        at = at * static_cast<std::size_t>(shape[axis]) + index[axis];
+      }
+    }
+    order.push_back(at);
+  }
+  return order;
+}
+
+std::string file_of(const Shape& shape, DType dtype, bool fortran_order, bool big_endian = false) {
+  const std::string descr = dtype == DType::bf16 ? "<V2" : (big_endian ? ">f" : "<f") + std::to_string(size_of(dtype));
+  std::string data;
+  for (const std::size_t i : c_order_of(shape, fortran_order)) {
+    std::string element = element_bytes(dtype, i);
+    if (big_endian) std::reverse(element.begin(), element.end());
+    data += element;
+  }
+  return npy_bytes("{'descr': '" + descr + "', 'fortran_order': " + (fortran_order ? "True" : "False") +
+                       ", 'shape': " + python_shape(shape) + "}",
+                   data);
+}
+
+struct Results {
+  std::string y, mean, rstd;
+  std::int64_t pieces = 0;
+  bool operator==(const Results& other) const { return y == other.y && mean == other.mean && rstd == other.rstd; }
+};
+
+Results normalize(const TemporaryFolder& folder, const Case& c, const MemoryLimits& limits, std::size_t threads = 1) {
+  NpyFile x(folder / "x.npy");
+  Outputs outputs;
+  Normalization what{.axes = c.axes, .y_dtype = c.y, .threads = threads, .limits = limits};
+  const Array weight = read_npy(folder / "w.npy"), bias;
+  what.weight = &weight;
+  what.bias = &bias;
+  what.y = outputs.add("-o", folder / "y.npy");
+  what.mean = outputs.add("--mean", folder / "mean.npy");
+  what.rstd = outputs.add("--rstd", folder / "rstd.npy");
+  Normalizer normalizer(x, outputs, what);
+  outputs.open();
+  std::uint64_t done = 0;
+  normalizer.run([&](std::uint64_t bytes) { done += bytes; });
+  outputs.commit();
+  EXPECT_EQ(done, normalizer.total_bytes());
+  return {read_file(folder / "y.npy"), read_file(folder / "mean.npy"), read_file(folder / "rstd.npy"),
+          normalizer.pieces().count()};
+}
+
+std::string data_of(const std::string& npy) {
+  return npy.substr(10 + static_cast<unsigned char>(npy[8]) + 256U * static_cast<unsigned char>(npy[9]));
+}
+
+// The same from the library, row by row, each gathered here: y, mean and rstd in the file's order.
+Results expected_of(const Case& c) {
+  const Shape row_shape = sizes_at(c.shape, c.axes), rows_shape = sizes_elsewhere(c.shape, c.axes);
+  const std::size_t cols = elements_of(row_shape), rows = elements_of(rows_shape);
+  std::vector<std::vector<std::size_t>> elements(rows);  // of each row, in C order
+  for (std::size_t i = 0; i < elements_of(c.shape); ++i) {
+    std::size_t rest = i, row = 0, stride = 1;
+    for (std::size_t axis = c.shape.size(); axis-- > 0;) {
+      const auto size = static_cast<std::size_t>(c.shape[axis]);
+      if (std::find(c.axes.begin(), c.axes.end(), axis) == c.axes.end()) {
+        row += rest % size * stride;
+        stride *= size;
+      }
+      rest /= size;
+    }
+    elements[row].push_back(i);
+  }
+  const std::size_t y_bytes = size_of(c.y);
+  std::string y(elements_of(c.shape) * y_bytes, '\0'), weight;
+  std::vector<double> mean(rows), rstd(rows);
+  for (std::size_t i = 0; i < cols; ++i) weight += element_bytes(DType::f32, i);
+  const Shape one_row{static_cast<std::int64_t>(cols)};
+  for (std::size_t r = 0; r < rows; ++r) {
+    std::string in, out(cols * y_bytes, '\0');
+    for (const std::size_t i : elements[r]) in += element_bytes(c.x, i);
+    run({.x = {in.data(), c.x, one_row, {}},
+         .y = {out.data(), c.y, one_row, {}},
+         .normalized_shape = one_row,
+         .weight = {weight.data(), DType::f32, one_row, {}},
+         .mean = {&mean[r], DType::f64, {}, {}},
+         .rstd = {&rstd[r], DType::f64, {}, {}}});
+    for (std::size_t i = 0; i < cols; ++i) y.replace(elements[r][i] * y_bytes, y_bytes, out, i * y_bytes, y_bytes);
+  }
+  Results results;
+  for (const std::size_t i : c_order_of(c.shape, c.fortran_order)) results.y.append(y, i * y_bytes, y_bytes);
+  for (const std::size_t r : c_order_of(rows_shape, c.fortran_order)) {
+    results.mean += testing::bytes_of<double>({mean[r]});
+    results.rstd += testing::bytes_of<double>({rstd[r]});
+  }
+  return results;
+}
+
+void expect_same_bytes(const Case& c) {
+  SCOPED_TRACE(python_shape(c.shape) + " over " + ::testing::PrintToString(c.axes) +
+               (c.fortran_order ? " Fortran " : " C ") + std::string(name(c.x)) + " to " + std::string(name(c.y)));
+  const TemporaryFolder folder;
+  write_file(folder / "x.npy", file_of(c.shape, c.x, c.fortran_order));
+  write_file(folder / "w.npy", file_of(sizes_at(c.shape, c.axes), DType::f32, false));
+  const Results whole = normalize(folder, c, {});
+  EXPECT_EQ(whole.pieces, 1);
+  const Results expected = expected_of(c);
+  EXPECT_EQ(data_of(whole.y), expected.y);
+  EXPECT_EQ(data_of(whole.mean), expected.mean);
+  EXPECT_EQ(data_of(whole.rstd), expected.rstd);
+  const std::string order = std::string("'fortran_order': ") + (c.fortran_order ? "True" : "False");
+  EXPECT_NE(whole.y.find(order), std::string::npos);
+  const auto rows = static_cast<std::int64_t>(elements_of(sizes_elsewhere(c.shape, c.axes)));
+  for (const MemoryLimits& limits : {MemoryLimits{1, 1, 1}, {64, 16, 256}, {200, 1, 1000}}) {
+    const Results pieces = normalize(folder, c, limits);
+    EXPECT_TRUE(pieces == whole) << limits.wanted;
+    EXPECT_TRUE(limits.wanted > 1 || pieces.pieces == rows) << pieces.pieces;
+  }
+  EXPECT_TRUE(normalize(folder, c, {200, 1, 1000}, 2) == whole);
+}
+
+std::vector<Axes> all_choices(std::size_t axes) {
+  std::vector<Axes> choices;
+  for (unsigned bits = 1; bits < 1U << axes; ++bits) {
+    Axes& choice = choices.emplace_back();
+    for (std::size_t axis = 0; axis < axes; ++axis) {
+      if ((bits >> axis & 1) != 0) choice.push_back(axis);
+    }
+  }
+  return choices;
+}
+
+TEST(Normalize_Pieces, SameBytesOverAnyAxesInAnyOrder) {
+  for (const Axes& axes : all_choices(3)) {
+    for (const bool fortran_order : {false, true}) {
+      expect_same_bytes({{3, 4, 5}, axes, fortran_order, DType::f32, DType::f32});
+    }
+  }
+  expect_same_bytes({{2, 3, 4, 5}, {1, 3}, true, DType::f32, DType::f32});
+  expect_same_bytes({{2, 3, 4, 5}, {0, 2}, false, DType::f32, DType::f32});
+}
+
+TEST(Normalize_Pieces, SameBytesOfAnyTypes) {
+  for (const DType x : kTypes) {
+    for (const DType y : kTypes) {
+      expect_same_bytes({{5, 33}, {1}, false, x, y});
+      expect_same_bytes({{3, 7, 6}, {1}, true, x, y});
+    }
+  }
+}
+
+TEST(Normalize_Pieces, BigEndianGivesTheBytesOfLittleEndian) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::f16}) {
+    const TemporaryFolder folder;
+    const Case c{{3, 7, 6}, {1}, true, dtype, dtype};
+    write_file(folder / "w.npy", file_of({7}, DType::f64, false));
+    write_file(folder / "x.npy", file_of(c.shape, dtype, true));
+    const Results little = normalize(folder, c, {});
+    write_file(folder / "x.npy", file_of(c.shape, dtype, true, true));
+    write_file(folder / "w.npy", file_of({7}, DType::f64, false, true));
+    EXPECT_TRUE(normalize(folder, c, {}) == little);
+    EXPECT_TRUE(normalize(folder, c, {1, 1, 1}) == little);
+    EXPECT_NE(little.y.find("'descr': '<f"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace evenorm::cli
