@@ -46,7 +46,7 @@ std::vector<std::string> norms_of(const SafetensorsFile& file) {
     const std::size_t dot = entry.name.rfind('.');
     const std::string_view whole = entry.name;
     const std::string_view part = dot == std::string::npos ? whole : whole.substr(dot + 1);
-    if (std::find(kWeights.begin(), kWeights.end(), part) == kWeights.end()) continue;
+    if (!entry.dtype || std::find(kWeights.begin(), kWeights.end(), part) == kWeights.end()) continue;
     const std::string_view norm = whole.substr(0, dot == std::string::npos ? 0 : dot);
     bool bias_fits = false, bias_differs = false;
     for (const std::string_view bias : kBiases) {

@@ -229,10 +229,14 @@ std::string check_size(SafetensorsEntry& entry) {
   for (const std::int64_t size : entry.shape) {
     overflow = overflow || (!empty && __builtin_mul_overflow(bits, static_cast<std::uint64_t>(size), &bits));
   }
-  if (!overflow && bits % 8 == 0 && bits / 8 == entry.end - entry.begin) return {};
+  if (!overflow && bits % 8 != 0) {
+    return fmt::format("has {} bits for tensor {}, but should have whole bytes", with_commas(bits),
+                       in_quotes(entry.name));
+  }
+  if (!overflow && bits / 8 == entry.end - entry.begin) return {};
   return fmt::format("has {} bytes for tensor {}, but should have {} for its shape {} of {}",
                      with_commas(entry.end - entry.begin), in_quotes(entry.name),
-                     overflow ? "2^61 or more" : with_commas((bits + 7) / 8), printable(shape_text(entry.shape), 200),
+                     overflow ? "2^61 or more" : with_commas(bits / 8), printable(shape_text(entry.shape), 200),
                      entry.type);
 }
 

@@ -57,6 +57,13 @@ struct ProgramRun {
   bool one_line() const;  // err is one line that begins with "evenorm: "
 };
 
+// What sanitizers cost in time and memory, about.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr int kSanitizersCost = 5;
+#else
+inline constexpr int kSanitizersCost = 1;
+#endif
+
 struct ProgramSetting {
   std::vector<std::string> environment{};      // "NAME=value", added to this process's
   std::function<void()> before_exec{};         // runs in the child; only what is safe after fork

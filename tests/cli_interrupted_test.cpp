@@ -1,0 +1,221 @@
+// `evenorm apply` that is ended, starved or cheated in the middle: what was there before is there still. And the line
+// that shows how far it is.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "support/program.hpp"
+
+namespace evenorm {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::npy_bytes;
+using testing::npy_bytes_of;
+using testing::ProgramRun;
+using testing::ProgramSetting;
+using testing::read_file;
+using testing::run_evenorm;
+using testing::TemporaryFolder;
+using testing::write_file;
+
+constexpr std::size_t kPiece = std::size_t{16} << 20;  // bytes that are read at once (cli/normalize.hpp)
+constexpr int kPieces = 4;
+
+void sleep_ms(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+
+class CliInterrupted : public ::testing::Test {
+ protected:
+  CliInterrupted() {
+    write_file(folder / "y.npy", "old");
+    EXPECT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
+    EXPECT_EQ(stat((folder / "y.npy").c_str(), &before), 0);
+  }
+
+  void expect_untouched() const {
+    struct stat after {};
+    ASSERT_EQ(stat((folder / "y.npy").c_str(), &after), 0);
+    EXPECT_EQ(after.st_ino, before.st_ino);
+    EXPECT_EQ(after.st_mtim.tv_nsec, before.st_mtim.tv_nsec);
+    EXPECT_EQ(read_file(folder / "y.npy"), "old");
+  }
+
+  // Some pieces of a tensor of kPieces, into the pipe; returns with the pipe open.
+  int feed(int pieces, int pause_ms) const {
+    const int fd = open((folder / "in").c_str(), O_WRONLY);
+    const std::string header = npy_bytes_of("<f4", "(" + std::to_string(kPieces * kPiece / 4096) + ", 1024)", "");
+    EXPECT_EQ(write(fd, header.data(), header.size()), static_cast<ssize_t>(header.size()));
+    for (int i = 0; i < pieces; ++i) {
+      if (i > 0) sleep_ms(pause_ms);
+      const std::string zeros(kPiece, '\0');
+      EXPECT_EQ(write(fd, zeros.data(), zeros.size()), static_cast<ssize_t>(zeros.size()));
+    }
+    return fd;
+  }
+
+  void wait_for_temporary(const std::vector<std::string>& names) const {
+    for (int i = 0; i < 1000 && folder.names().size() == names.size(); ++i) sleep_ms(5);
+    EXPECT_EQ(folder.names().size(), names.size() + 1);
+  }
+
+  TemporaryFolder folder;
+  struct stat before {};
+};
+
+// A terminal for standard error.
+class Terminal {
+ public:
+  Terminal() : master_(posix_openpt(O_RDWR | O_NOCTTY)) {
+    if (master_ < 0 || grantpt(master_) != 0 || unlockpt(master_) != 0) throw std::runtime_error("no terminal");
+    name_ = ptsname(master_);
+    slave_ = open(name_.c_str(), O_RDWR | O_NOCTTY);  // else what was written goes when the last writer does
+    fcntl(master_, F_SETFL, O_NONBLOCK);
+  }
+  ~Terminal() {
+    close(slave_);
+    close(master_);
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  const std::string& name() const { return name_; }
+
+  std::string shown() const {
+    std::string text(1 << 16, '\0');
+    const ssize_t got = read(master_, text.data(), text.size());
+    text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    return text;
+  }
+
+ private:
+  int master_, slave_ = -1;
+  std::string name_;
+};
+
+TEST_F(CliInterrupted, BySignalsBetweenPieces) {
+  const auto names = folder.names();
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGKILL}) {
+    ProgramSetting interrupted{.in_path = folder / "in"};
+    interrupted.while_running = [&](pid_t child) {
+      const int fd = feed(2, 0);
+      wait_for_temporary(names);
+      kill(child, signal);
+      close(fd);
+    };
+    const ProgramRun run = run_evenorm({"apply", "-", "-o", folder / "y.npy"}, interrupted);
+    EXPECT_EQ(run.signal, signal);
+    EXPECT_EQ(run.err, "");
+    expect_untouched();
+    EXPECT_EQ(folder.names().size(), names.size() + (signal == SIGKILL ? 1 : 0));
+  }
+}
+
+TEST_F(CliInterrupted, ByAnInputThatShrinksBetweenPieces) {
+  const std::string header = npy_bytes_of("<f4", "(" + std::to_string(kPieces * kPiece / 4096) + ", 1024)", "");
+  write_file(folder / "x.npy", header);
+  fs::resize_file(folder / "x.npy", header.size() + kPieces * kPiece);
+  ASSERT_EQ(mkfifo((folder / "mean").c_str(), 0600), 0);
+  ProgramSetting shrinking;
+  const auto names = folder.names();
+  shrinking.while_running = [&](pid_t) {
+    // With its temporary file the run has seen the size of x; it reads x once the pipe for the mean is open.
+    wait_for_temporary(names);
+    fs::resize_file(folder / "x.npy", header.size() + kPiece + 4096);
+    const int fd = open((folder / "mean").c_str(), O_RDONLY);
+    char bytes[1 << 16];
+    while (read(fd, bytes, sizeof bytes) > 0) continue;
+    close(fd);
+  };
+  const ProgramRun run =
+      run_evenorm({"apply", folder / "x.npy", "-o", folder / "y.npy", "--mean", folder / "mean"}, shrinking);
+  EXPECT_EQ(run.status, 2);
+  EXPECT_TRUE(run.one_line());
+  EXPECT_THAT(run.err,
+              HasSubstr("x.npy shrank while it was read: it ends at byte 16,781,440, but had 67,108,992 bytes"));
+  expect_untouched();
+  EXPECT_EQ(folder.names(), names);
+}
+
+// A file system of 1 MiB, where this process may mount one.
+TEST_F(CliInterrupted, ByAFullDisk) {
+  const std::string disk = folder / "disk";
+  fs::create_directory(disk);
+  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=1m") != 0) {
+    GTEST_SKIP() << "no file system can be mounted here; CliFiles.AFileSizeLimitIsOneLine is the nearest";
+  }
+  write_file(disk + "/y.npy", "old");
+  for (const char* order : {"False", "True"}) {
+    write_file(folder / "x.npy",
+               npy_bytes(std::string("{'descr': '<f4', 'fortran_order': ") + order + ", 'shape': (1024, 1024)}",
+                         std::string(4 << 20, '\0')));
+    const ProgramRun run = run_evenorm({"apply", folder / "x.npy", "-o", disk + "/y.npy"});
+    EXPECT_EQ(run.status, 2);
+    EXPECT_TRUE(run.one_line());
+    EXPECT_THAT(run.err, HasSubstr("y.npy: cannot be written: No space left on device"));
+    EXPECT_EQ(read_file(disk + "/y.npy"), "old");
+    EXPECT_EQ(std::distance(fs::directory_iterator(disk), {}), 1);
+  }
+  EXPECT_EQ(umount2(disk.c_str(), MNT_DETACH), 0);
+}
+
+TEST_F(CliInterrupted, ProgressIsShownOnATerminalAndGone) {
+  const Terminal terminal;
+  ProgramSetting slow{.in_path = folder / "in", .err_path = terminal.name()};
+  slow.while_running = [&](pid_t) { close(feed(kPieces, 300)); };
+  EXPECT_EQ(run_evenorm({"apply", "-", "-o", "/dev/null"}, slow).status, 0);
+  const std::string shown = terminal.shown();
+  EXPECT_THAT(shown, HasSubstr("[###############.....]  75 %  "));
+  EXPECT_THAT(shown, HasSubstr(" GB/s  "));
+  EXPECT_THAT(shown, HasSubstr(" s left"));
+  EXPECT_THAT(shown, EndsWith("\r\x1b[K"));
+  EXPECT_THAT(shown, Not(HasSubstr("\n")));
+}
+
+TEST_F(CliInterrupted, NoProgressOfShortWorkNorWhenQuietNorInAPipe) {
+  const Terminal terminal;
+  ProgramSetting setting{.in_path = folder / "in", .err_path = terminal.name()};
+  setting.while_running = [&](pid_t) { close(feed(kPieces, 0)); };
+  EXPECT_EQ(run_evenorm({"apply", "-", "-o", "/dev/null"}, setting).status, 0);
+  EXPECT_EQ(terminal.shown(), "");
+  setting.while_running = [&](pid_t) { close(feed(kPieces, 300)); };
+  EXPECT_EQ(run_evenorm({"apply", "-", "-o", "/dev/null", "--quiet"}, setting).status, 0);
+  EXPECT_EQ(terminal.shown(), "");
+  setting.err_path.clear();
+  EXPECT_EQ(run_evenorm({"apply", "-", "-o", "/dev/null"}, setting).err, "");
+}
+
+TEST_F(CliInterrupted, TheProgressLineIsGoneAfterASignalAndAfterAnError) {
+  const auto names = folder.names();
+  const Terminal terminal;
+  ProgramSetting setting{.in_path = folder / "in", .err_path = terminal.name()};
+  setting.while_running = [&](pid_t child) {
+    const int fd = feed(3, 300);
+    sleep_ms(100);
+    kill(child, SIGINT);
+    close(fd);
+  };
+  EXPECT_EQ(run_evenorm({"apply", "-", "-o", folder / "y.npy"}, setting).signal, SIGINT);
+  const std::string shown = terminal.shown();
+  EXPECT_THAT(shown, HasSubstr(" %  "));
+  EXPECT_THAT(shown, EndsWith("\r\x1b[K"));
+  setting.while_running = [&](pid_t) { close(feed(3, 300)); };
+  EXPECT_EQ(run_evenorm({"apply", "-", "-o", folder / "y.npy"}, setting).status, 2);
+  EXPECT_THAT(terminal.shown(), HasSubstr("\r\x1b[Kevenorm: standard input ends at byte 50,331,776"));
+  expect_untouched();
+  EXPECT_EQ(folder.names(), names);
+}
+
+}  // namespace
+}  // namespace evenorm

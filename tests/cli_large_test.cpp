@@ -1,0 +1,87 @@
+// Tensors that are larger than the memory they are given: sparse files of zeros in, nothing kept of what comes out.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "support/program.hpp"
+
+namespace evenorm {
+namespace {
+
+using testing::kSanitizersCost;
+using testing::npy_bytes;
+using testing::ProgramRun;
+using testing::run_evenorm;
+using testing::TemporaryFolder;
+using testing::write_file;
+
+struct Layout {
+  const char* name;
+  const char* fortran_order;
+  const char* inner_shape;  // with the sizes of one outer index, 3 KiB times 64 of f32
+  const char* axes;
+  bool pipe;
+};
+
+std::ostream& operator<<(std::ostream& stream, const Layout& layout) { return stream << layout.name; }
+
+class CliLarge : public ::testing::TestWithParam<Layout> {
+ protected:
+  // `bytes` of zeros and some, in less than an eighth of them.
+  void pass(std::size_t bytes) {
+    const Layout& layout = GetParam();
+    const TemporaryFolder folder;
+    const std::size_t outer = bytes / (768 * 64 * 4) + 1;
+    const std::string shape = "(" + std::to_string(outer) + ", " + layout.inner_shape + ")";
+    const std::string header = npy_bytes(
+        std::string("{'descr': '<f4', 'fortran_order': ") + layout.fortran_order + ", 'shape': " + shape + "}", "");
+    write_file(folder / "x.npy", header);
+    std::filesystem::resize_file(folder / "x.npy", header.size() + outer * 768 * 64 * 4);
+    const std::vector<std::string> arguments{"apply",  layout.pipe ? "-" : folder / "x.npy",
+                                             "-o",     "/dev/null",
+                                             "--axes", layout.axes,
+                                             "--mean", folder / "mean.npy",
+                                             "--json"};
+    // A pipe: what cat reads of the file.
+    ProgramRun run;
+    if (layout.pipe) {
+      const std::string fifo = folder / "pipe";
+      ASSERT_EQ(std::system(("mkfifo " + fifo + " && (cat " + (folder / "x.npy") + " > " + fifo + " &)").c_str()), 0);
+      run = run_evenorm(arguments, {.in_path = fifo});
+    } else {
+      run = run_evenorm(arguments);
+    }
+    ASSERT_EQ(run.status, 0) << run.err;
+    const auto report = nlohmann::json::parse(run.out);
+    EXPECT_EQ(std::filesystem::file_size(folder / "mean.npy"), 128 + 8 * report["rows"].get<std::size_t>());
+    EXPECT_GT(report["pieces"].get<int>(), 8);
+    EXPECT_LT(static_cast<std::size_t>(run.max_rss_kib) * 1024, bytes / 8 * kSanitizersCost);
+    RecordProperty("max_rss_kib", static_cast<int>(run.max_rss_kib));
+  }
+};
+
+TEST_P(CliLarge, HalfAGibibyteInAnEighthOfIt) { pass(std::size_t{512} << 20); }
+
+TEST_P(CliLarge, EightGibibytesInOne_Slow) { pass(std::size_t{8} << 30); }
+
+INSTANTIATE_TEST_SUITE_P(Layouts, CliLarge,
+                         ::testing::Values(Layout{"Rows", "False", "64, 768", "-1", false},
+                                           Layout{"RowsFromAPipe", "False", "64, 768", "-1", true},
+                                           Layout{"FortranOrder", "True", "64, 768", "-1", false},
+                                           Layout{"Channels", "False", "768, 64", "1", false}),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+// Larger than a piece, one outer index at a time: through parts of an image.
+TEST(CliLarge, OneLargeImageOverItsChannels) {
+  const TemporaryFolder folder;
+  const std::string header = npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 64, 2097152)}", "");
+  write_file(folder / "x.npy", header);
+  std::filesystem::resize_file(folder / "x.npy", header.size() + (std::size_t{512} << 20));
+  const ProgramRun run = run_evenorm({"apply", folder / "x.npy", "-o", "/dev/null", "--axes", "1"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_LT(run.max_rss_kib, 64 * 1024 * kSanitizersCost);
+}
+
+}  // namespace
+}  // namespace evenorm

@@ -1,0 +1,170 @@
+// `evenorm apply --params`: weight and bias by name from .safetensors files, of every spelling and type.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "evenorm/evenorm.hpp"
+#include "support/program.hpp"
+#include "support/safetensors.hpp"
+
+namespace evenorm {
+namespace {
+
+using testing::bytes_of;
+using testing::elements_of;
+using ::testing::HasSubstr;
+using testing::npy_bytes_of;
+using testing::ProgramRun;
+using testing::read_file;
+using testing::run_evenorm;
+using testing::safetensors_bytes;
+using testing::safetensors_entry;
+using testing::TemporaryFolder;
+using testing::write_file;
+
+const std::vector<float> kX = {4, 2, 8, -1, 0.5F, 7}, kWeight = {1.5F, 1, 0.5F}, kBias = {0.5F, 0, -0.5F};
+
+class CliParams : public ::testing::Test {
+ protected:
+  CliParams() { write_file(folder / "x.npy", npy_bytes_of("<f4", "(2, 3)", bytes_of(kX))); }
+
+  ProgramRun apply(std::vector<std::string> options = {}) const {
+    std::vector<std::string> arguments{"apply", folder / "x.npy", "-o", folder / "y.npy", "--params", folder / "p"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return run_evenorm(arguments);
+  }
+
+  void expect_result(const std::vector<float>& expected, const std::vector<std::string>& options = {}) const {
+    const ProgramRun run = apply(options);
+    ASSERT_EQ(run.status, 0) << run.err;
+    EXPECT_EQ(run.out + run.err, "");
+    EXPECT_EQ(elements_of<float>(read_file(folder / "y.npy")), expected);
+  }
+
+  void expect_refused(const std::vector<std::string>& options, const std::string& error) const {
+    const ProgramRun run = apply(options);
+    EXPECT_EQ(run.status, 2);
+    EXPECT_TRUE(run.one_line()) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(error));
+  }
+
+  static std::vector<float> expected(bool weight, bool bias) {
+    std::vector<float> y(kX.size());
+    RowOptions<float> options;
+    if (weight) options.weight = kWeight;
+    if (bias) options.bias = kBias;
+    layer_norm<float>(kX, y, 3, options);
+    return y;
+  }
+
+  TemporaryFolder folder;
+};
+
+struct Entry {
+  std::string name, dtype, data;
+};
+
+// 1.5, 1, 0.5 and 0.5, 0, -0.5 are exact in every type.
+std::string weight_in(const std::string& dtype) {
+  if (dtype == "F64") return bytes_of<double>({1.5, 1, 0.5});
+  if (dtype == "F32") return bytes_of(kWeight);
+  if (dtype == "BF16") return bytes_of<std::uint16_t>({0x3fc0, 0x3f80, 0x3f00});
+  return bytes_of<std::uint16_t>({0x3e00, 0x3c00, 0x3800});
+}
+std::string bias_in(const std::string& dtype) {
+  if (dtype == "F64") return bytes_of<double>({0.5, 0, -0.5});
+  if (dtype == "F32") return bytes_of(kBias);
+  if (dtype == "BF16") return bytes_of<std::uint16_t>({0x3f00, 0, 0xbf00});
+  return bytes_of<std::uint16_t>({0x3800, 0, 0xb800});
+}
+
+std::string file_of(const std::vector<Entry>& entries, const std::string& shape = "3") {
+  std::string header = "{\"__metadata__\":{\"format\":\"pt\"}", data;
+  for (const Entry& entry : entries) {
+    const std::size_t begin = data.size();
+    data += entry.data;
+    header += "," + safetensors_entry(entry.name, entry.dtype, shape, begin, data.size());
+  }
+  return safetensors_bytes(header + "}", data);
+}
+
+TEST_F(CliParams, EverySpellingAndType) {
+  for (const auto& [weight, bias] :
+       {std::pair{"weight", "bias"}, {"gamma", "beta"}, {"scale", "shift"}, {"gain", "bias"}}) {
+    for (const char* dtype : {"F16", "BF16", "F32"}) {
+      write_file(folder / "p", file_of({{"other.weight", dtype, bias_in(dtype)},
+                                        {std::string("layer.1.") + bias, dtype, bias_in(dtype)},
+                                        {std::string("layer.1.") + weight, dtype, weight_in(dtype)}}));
+      expect_result(expected(true, true), {"--name", "layer.1"});
+    }
+  }
+}
+
+TEST_F(CliParams, F64GivesTheBitsOfF64) {
+  write_file(folder / "p", file_of({{"n.bias", "F64", bias_in("F64")}, {"n.weight", "F64", weight_in("F64")}}));
+  write_file(folder / "w.npy", npy_bytes_of("<f8", "(3,)", weight_in("F64")));
+  write_file(folder / "b.npy", npy_bytes_of("<f8", "(3,)", bias_in("F64")));
+  ASSERT_EQ(run_evenorm({"apply", folder / "x.npy", "-o", folder / "z.npy", "--weight", folder / "w.npy", "--bias",
+                         folder / "b.npy"})
+                .status,
+            0);
+  expect_result(elements_of<float>(read_file(folder / "z.npy")), {"--name", "n"});
+}
+
+TEST_F(CliParams, TheOnlyNormNeedsNoName) {
+  // A linear layer has a weight and a bias too, of different shapes; integers are no parameters.
+  const std::string header = "{" + safetensors_entry("linear.weight", "F32", "3,3", 0, 36) + "," +
+                             safetensors_entry("linear.bias", "F32", "3", 36, 48) + "," +
+                             safetensors_entry("norm.weight", "F32", "3", 48, 60) + "," +
+                             safetensors_entry("norm.bias", "F32", "3", 60, 72) + "," +
+                             safetensors_entry("steps.weight", "I32", "1", 72, 76) + "}";
+  write_file(folder / "p",
+             safetensors_bytes(header, std::string(48, 'x') + bytes_of(kWeight) + bytes_of(kBias) + "step"));
+  expect_result(expected(true, true));
+  write_file(folder / "p", file_of({{"bias", "F32", bytes_of(kBias)}, {"weight", "F32", bytes_of(kWeight)}}));
+  expect_result(expected(true, true));
+  write_file(folder / "p", file_of({{"n.gamma", "F32", bytes_of(kWeight)}}));
+  expect_result(expected(true, false));
+}
+
+TEST_F(CliParams, OneOfThePairMayBeAbsent) {
+  write_file(folder / "p", file_of({{"a.weight", "F32", bytes_of(kWeight)}, {"b.bias", "F32", bytes_of(kBias)}}));
+  expect_result(expected(true, false), {"--name", "a"});
+  expect_result(expected(false, true), {"--name", "b"});
+}
+
+TEST_F(CliParams, SeveralAxesAreThoseOfTheWeight) {
+  const std::vector<float> weight = {1, 2, 3, 4, 5, 6};
+  write_file(folder / "p",
+             file_of({{"n.weight", "F32", bytes_of(weight)}, {"n.bias", "F32", bytes_of(weight)}}, "2,3"));
+  std::vector<float> y(6);
+  layer_norm<float>(kX, y, 6, {.weight = weight, .bias = weight});
+  expect_result(y);
+}
+
+TEST_F(CliParams, NearNamesAndCountsAreTold) {
+  std::vector<Entry> entries;
+  for (int i = 0; i < 24; ++i) {
+    entries.push_back({"encoder.layer." + std::to_string(i) + ".output.LayerNorm.weight", "F32", bytes_of(kWeight)});
+  }
+  write_file(folder / "p", file_of(entries));
+  expect_refused({}, "has 24 norms, so --name should say which: encoder.layer.0.output.LayerNorm, ");
+  expect_refused({}, " and 18 more");
+  expect_refused({"--name", "encoder.layer.17.output.LayerNrom"},
+                 "near it, of 24 norms: encoder.layer.17.output.LayerNorm, ");
+  expect_refused({"--name", "layer.9.output.LayerNorm"}, "near it, of 24 norms: encoder.layer.9.output.LayerNorm, ");
+  expect_refused({"--name", "encoder.layer.3.output.LayerNorm.weight"}, "norms: encoder.layer.3.output.LayerNorm, ");
+}
+
+TEST_F(CliParams, TwoSpellingsOfOneNormAreRefused) {
+  write_file(folder / "p", file_of({{"n.gamma", "F32", bytes_of(kWeight)}, {"n.weight", "F32", bytes_of(kWeight)}}));
+  expect_refused({"--name", "n"}, "has both n.weight and n.gamma, but a norm should have one of them");
+}
+
+TEST_F(CliParams, ShapesAreChecked) {
+  write_file(folder / "p", file_of({{"n.weight", "F32", bytes_of<float>({1, 2})}}, "2"));
+  expect_refused({}, "x has shape (2, 3), but it should end in normalized_shape (2)");
+  expect_refused({"--normalized-shape", "3"}, "weight has shape (2), but");
+}
+
+}  // namespace
+}  // namespace evenorm

@@ -1,0 +1,174 @@
+// `evenorm apply` from standard input and to standard output: the bytes are those of files, and what cannot be is told.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "support/program.hpp"
+
+namespace evenorm {
+namespace {
+
+using testing::bytes_of;
+using ::testing::HasSubstr;
+using testing::npy_bytes;
+using testing::npy_bytes_of;
+using testing::ProgramRun;
+using testing::ProgramSetting;
+using testing::read_file;
+using testing::run_evenorm;
+using testing::TemporaryFolder;
+using testing::write_file;
+
+class CliPipes : public ::testing::Test {
+ protected:
+  CliPipes() : x(64 * 1024 * 6) {
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>((i * 2654435761U >> 11) % 1024) - 400;
+    c_order = npy_bytes_of("<f4", "(64, 1024, 6)", bytes_of(x));
+    fortran_order = npy_bytes("{'descr': '<f4', 'fortran_order': True, 'shape': (64, 1024, 6)}", bytes_of(x));
+    write_file(folder / "x.npy", c_order);
+    write_file(folder / "y.npy", "old");
+    EXPECT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
+    EXPECT_EQ(mkfifo((folder / "out").c_str(), 0600), 0);
+  }
+
+  // What comes out of one pipe while `input` goes into another, in two halves.
+  std::string through_pipes(const std::string& input, std::vector<std::string> options) const {
+    std::thread writer([&] {
+      const int fd = open((folder / "in").c_str(), O_WRONLY);
+      EXPECT_EQ(write(fd, input.data(), 7), 7);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      EXPECT_EQ(write(fd, input.data() + 7, input.size() - 7), static_cast<ssize_t>(input.size() - 7));
+      close(fd);
+    });
+    std::string received;
+    std::thread reader([&] { received = read_file(folder / "out"); });
+    options.insert(options.begin(), {"apply", "-", "-o", "-"});
+    const ProgramRun run = run_evenorm(options, {.in_path = folder / "in", .out_path = folder / "out"});
+    writer.join();
+    reader.join();
+    EXPECT_EQ(run.status, 0) << run.err;
+    EXPECT_EQ(run.err, "");
+    return received;
+  }
+
+  std::string through_files(const std::string& input, std::vector<std::string> options) const {
+    write_file(folder / "file.npy", input);
+    options.insert(options.begin(), {"apply", folder / "file.npy", "-o", folder / "result.npy"});
+    EXPECT_EQ(run_evenorm(options).status, 0);
+    return read_file(folder / "result.npy");
+  }
+
+  void expect_refused(const std::vector<std::string>& arguments, const std::string& error,
+                      const ProgramSetting& setting) const {
+    const ProgramRun run = run_evenorm(arguments, setting);
+    EXPECT_EQ(run.status, 2) << run.signal;
+    EXPECT_TRUE(run.one_line()) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(error));
+    EXPECT_EQ(read_file(folder / "y.npy"), "old");
+  }
+
+  TemporaryFolder folder;
+  std::vector<float> x;
+  std::string c_order, fortran_order;
+};
+
+TEST_F(CliPipes, GiveTheBytesOfFiles) {
+  for (const std::vector<std::string>& options :
+       {std::vector<std::string>{}, {"--axes", "1"}, {"--axes", "0,2", "--dtype", "f64"}, {"--dtype", "bf16"}}) {
+    EXPECT_EQ(through_pipes(c_order, options), through_files(c_order, options));
+    EXPECT_EQ(through_pipes(fortran_order, options), through_files(fortran_order, options));
+  }
+}
+
+TEST_F(CliPipes, FilesBehindStandardInputAndOutputAreReadFromWhereTheyStand) {
+  const std::string y = through_files(c_order, {});
+  ProgramRun run = run_evenorm({"apply", "-", "-o", "-"}, {.in_path = folder / "x.npy"});
+  EXPECT_EQ(run.out, y);
+  EXPECT_EQ(run.err, "");
+  write_file(folder / "later", "before" + c_order);
+  ProgramSetting setting{.in_path = folder / "later"};
+  setting.before_exec = [] { lseek(STDIN_FILENO, 6, SEEK_SET); };
+  run = run_evenorm({"apply", "-", "-o", "-"}, setting);
+  EXPECT_EQ(run.out, y);
+}
+
+TEST_F(CliPipes, StatisticsCanBeTheOutput) {
+  const ProgramRun run =
+      run_evenorm({"apply", folder / "x.npy", "-o", "/dev/null", "--mean", "-"}, {.in_path = "/dev/null"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  (void)through_files(c_order, {"--mean", folder / "mean.npy"});
+  EXPECT_EQ(run.out, read_file(folder / "mean.npy"));
+}
+
+TEST_F(CliPipes, InputThatEndsEarlyOrLateIsAnError) {
+  const auto refused = [&](const std::string& input, const std::string& error) {
+    std::thread writer([&] { write_file(folder / "in", input); });
+    // As without sanitizers, memory that cannot be had is for the program to tell.
+    expect_refused({"apply", "-", "-o", folder / "y.npy"}, error,
+                   {.environment = {"ASAN_OPTIONS=allocator_may_return_null=1"}, .in_path = folder / "in"});
+    writer.join();
+  };
+  refused(c_order.substr(0, c_order.size() - 5),
+          "standard input ends at byte 1,572,987, but should have 1,572,992 bytes");
+  refused(c_order + "more", "standard input has more than the 1,572,992 bytes that its header tells of");
+  refused("", "standard input is empty, but should be a .npy file");
+  refused(c_order.substr(0, 11), "standard input has 1 bytes after byte 10");
+  refused(c_order.substr(0, 50), "standard input has 40 bytes after byte 10, but says that its header has 118 there");
+  refused(npy_bytes_of("<f4", "(4611686018427387904,)", ""), "which takes 2^63 bytes or more");
+  refused(npy_bytes_of("<f4", "(576460752303423488,)", ""), "bytes of memory cannot be had");
+  refused(npy_bytes_of("<f4", "(64, 1000000000, 2)", ""), "standard input ends at byte 128");
+}
+
+TEST_F(CliPipes, WhatWouldHaveToBeHeldIsLimited) {
+  const std::string header = npy_bytes_of("<f4", "(1000, 1000000)", "");
+  std::thread writer([&] { write_file(folder / "in", header); });
+  expect_refused({"apply", "-", "-o", folder / "y.npy", "--axes", "0"},
+                 "standard input is a pipe, and its rows do not lie together: 1,000,000,000 elements would be held",
+                 {.in_path = folder / "in"});
+  writer.join();
+}
+
+TEST_F(CliPipes, AClosedOutputIsOneLine) {
+  std::thread reader([&] {
+    const int fd = open((folder / "out").c_str(), O_RDONLY);
+    char byte = 0;
+    EXPECT_EQ(read(fd, &byte, 1), 1);
+    close(fd);
+  });
+  expect_refused({"apply", folder / "x.npy", "-o", "-"}, "standard output: cannot be written: Broken pipe",
+                 {.out_path = folder / "out"});
+  reader.join();
+  ProgramSetting closed;
+  closed.before_exec = [] { close(STDOUT_FILENO); };
+  expect_refused({"apply", folder / "x.npy", "-o", "-"}, "standard output: cannot be written: Bad file", closed);
+  closed.before_exec = [] { close(STDIN_FILENO); };
+  expect_refused({"apply", "-", "-o", folder / "y.npy"}, "standard input: cannot be read: Bad file", closed);
+  expect_refused({"apply", folder / "x.npy", "-o", "-"}, "standard output: cannot be written: No space",
+                 {.out_path = "/dev/full"});
+}
+
+TEST_F(CliPipes, AnInputIsNotOverwrittenWhileItIsRead) {
+  expect_refused({"apply", folder / "x.npy", "-o", "-"}, "X and standard output are the same file",
+                 {.out_path = folder / "x.npy"});
+  EXPECT_EQ(read_file(folder / "x.npy"), c_order);
+}
+
+TEST_F(CliPipes, TerminalsAreRefused) {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_GE(terminal, 0);
+  ASSERT_EQ(grantpt(terminal) + unlockpt(terminal), 0);
+  const std::string name = ptsname(terminal);
+  expect_refused({"apply", folder / "x.npy", "-o", "-"}, "standard output is a terminal", {.out_path = name});
+  expect_refused({"apply", folder / "x.npy", "-o", name}, "is a terminal, but should be a file or pipe", {});
+  expect_refused({"apply", "-", "-o", folder / "y.npy"}, "standard input is a terminal", {.in_path = name});
+  close(terminal);
+}
+
+}  // namespace
+}  // namespace evenorm

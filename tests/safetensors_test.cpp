@@ -1,0 +1,222 @@
+// The .safetensors header's parser, malformed headers line by line, and reading through files.
+#include "cli/safetensors.hpp"
+
+#include <gtest/gtest.h>
+
+#include "cli/text.hpp"
+#include "support/guarded.hpp"
+#include "support/program.hpp"
+#include "support/safetensors.hpp"
+
+namespace evenorm::cli {
+namespace {
+
+using testing::bytes_of;
+using testing::Guard;
+using testing::GuardedMemory;
+using testing::safetensors_bytes;
+using testing::safetensors_entry;
+using testing::TemporaryFolder;
+using testing::write_file;
+
+using Shape = std::vector<std::int64_t>;
+
+// From memory that ends with what the header's start asks for, so that an over-read ends the test.
+SafetensorsParse parse(const std::string& file) {
+  const std::span whole = std::as_bytes(std::span(file));
+  const std::size_t bytes =
+      safetensors_header_bytes(whole.first(std::min(whole.size(), kSafetensorsStartBytes)), file.size());
+  const GuardedMemory memory(whole.first(bytes), Guard::after);
+  return parse_safetensors_header({memory.data(), memory.size()}, file.size());
+}
+
+const std::string kTwo =
+    "{" + safetensors_entry("n.weight", "F32", "2", 0, 8) + "," + safetensors_entry("n.bias", "F32", "2", 8, 16) + "}";
+const std::string kData(16, 'x');
+
+TEST(Safetensors_Header, ReadsEntriesByNameWithTheirPlaces) {
+  const SafetensorsParse result = parse(safetensors_bytes(kTwo + "   ", kData));
+  ASSERT_EQ(result.error, "");
+  ASSERT_EQ(result.entries.size(), 2U);
+  EXPECT_EQ(result.entries[0].name, "n.bias");
+  EXPECT_EQ(result.entries[1].name, "n.weight");
+  EXPECT_EQ(result.entries[1].dtype, DType::f32);
+  EXPECT_EQ(result.entries[1].shape, Shape{2});
+  EXPECT_EQ(result.entries[1].begin, 8 + kTwo.size() + 3);
+  EXPECT_EQ(result.entries[0].end, 8 + kTwo.size() + 3 + 16);
+}
+
+TEST(Safetensors_Header, ReadsAnyOrderMetadataAndEmptyTensors) {
+  const std::string header = "{" + safetensors_entry("b", "I64", "1,1", 4, 12) + R"(,"__metadata__":{"format":"pt"},)" +
+                             safetensors_entry("none", "BF16", "0,4611686018427387904,8", 4, 4) + "," +
+                             safetensors_entry("a", "F16", "2", 0, 4) + "," +
+                             safetensors_entry("\\u00e9", "F4", "6", 12, 15) + "}";
+  const SafetensorsParse result = parse(safetensors_bytes(header, std::string(15, 'x')));
+  ASSERT_EQ(result.error, "");
+  ASSERT_EQ(result.entries.size(), 4U);
+  EXPECT_EQ(result.entries[0].dtype, DType::f16);
+  EXPECT_EQ(result.entries[1].dtype, std::nullopt);
+  EXPECT_EQ(result.entries[2].dtype, DType::bf16);
+  EXPECT_EQ(result.entries[3].name, "\xc3\xa9");
+  EXPECT_EQ(parse(safetensors_bytes("{}", "")).error, "");
+}
+
+TEST(Safetensors_Header, EveryTruncationIsRefused) {
+  const std::string file = safetensors_bytes(kTwo, kData);
+  for (std::size_t size = 0; size < file.size(); ++size) EXPECT_NE(parse(file.substr(0, size)).error, "") << size;
+}
+
+// One byte of a good file changed at a time: refused, or tensors that fill the file.
+TEST(Safetensors_Header, NoChangedByteEscapesTheChecks) {
+  const std::string file = safetensors_bytes(kTwo, kData);
+  for (std::size_t at = 0; at + 16 < file.size(); ++at) {
+    for (int value = 0; value < 256; ++value) {
+      std::string changed = file;
+      changed[at] = static_cast<char>(value);
+      const SafetensorsParse result = parse(changed);
+      EXPECT_EQ(result.error.find('\n'), std::string::npos);
+      if (!result.error.empty()) continue;
+      std::uint64_t bytes = 0;
+      for (const SafetensorsEntry& entry : result.entries) bytes += entry.end - entry.begin;
+      EXPECT_EQ(bytes, 16U) << at << ' ' << value;
+    }
+  }
+}
+
+struct Malformed {
+  const char* name;
+  std::string file;
+  std::string error;
+};
+
+std::ostream& operator<<(std::ostream& stream, const Malformed& malformed) { return stream << malformed.name; }
+
+class Safetensors_Malformed : public ::testing::TestWithParam<Malformed> {};
+
+TEST_P(Safetensors_Malformed, IsRefusedInOneLine) {
+  EXPECT_EQ(parse(GetParam().file).error, GetParam().error);
+  EXPECT_EQ(GetParam().error.find('\n'), std::string::npos);
+}
+
+// One tensor `a` of two f32 with this in place of what is right.
+std::string with(const std::string& fields) { return safetensors_bytes("{\"a\":" + fields + "}", std::string(8, 'x')); }
+std::string of(const std::string& dtype, const std::string& shape, std::uint64_t begin, std::uint64_t end) {
+  return safetensors_bytes("{" + safetensors_entry("a", dtype, shape, begin, end) + "}", std::string(8, 'x'));
+}
+std::string pair_of(std::uint64_t begin, std::uint64_t end, const std::string& second = "b") {
+  return safetensors_bytes(
+      "{" + safetensors_entry("a", "F32", "2", 0, 8) + "," + safetensors_entry(second, "F32", "2", begin, end) + "}",
+      kData);
+}
+
+std::vector<Malformed> malformed_files() {
+  const std::string huge = "9223372036854775807", beyond = "18446744073709551616";
+  return {
+      {"Empty", "", "is empty, but should be a .safetensors file"},
+      {"Short", "abc", "has 3 bytes, too few for a .safetensors header"},
+      {"LengthAlone", safetensors_bytes("", "", 0), "has a header that does not begin with '{'"},
+      {"LengthPastTheEnd", safetensors_bytes("{}", "", 3),
+       "is not a .safetensors file: it has 2 bytes after byte 8, but says that its header has 3"},
+      {"LengthOfTwoPower60", safetensors_bytes("{}", "", std::uint64_t{1} << 60),
+       "is not a .safetensors file: it has 2 bytes after byte 8, but says that its header has "
+       "1,152,921,504,606,846,976"},
+      {"NotAnObject", safetensors_bytes("[]", ""), "has a header that does not begin with '{'"},
+      {"SpaceFirst", safetensors_bytes(" {}", ""), "has a header that does not begin with '{'"},
+      {"NotJson", safetensors_bytes("{'a'}", ""), "has a header that is not JSON in UTF-8 at byte 2 of it"},
+      {"OpenObject", safetensors_bytes("{", ""), "has a header that is not JSON in UTF-8 at byte 2 of it"},
+      {"TextAfterIt", safetensors_bytes("{} x", ""), "has a header that is not JSON in UTF-8 at byte 4 of it"},
+      {"BadUtf8", safetensors_bytes("{\"\xff\":1}", ""), "has a header that is not JSON in UTF-8 at byte 3 of it"},
+      {"Nul", safetensors_bytes(std::string("{\0}", 3), ""), "has a header that is not JSON in UTF-8 at byte 2 of it"},
+      {"DeepJson", with(std::string(1000000, '[')),
+       "has an array for its value of tensor 'a', but should have an object"},
+      {"DeepMetadata", safetensors_bytes(R"({"__metadata__":{"a":{"a":{"a":1}}}})", ""),
+       "has an object in '__metadata__', but should have strings by name"},
+      {"MetadataOfNumbers", safetensors_bytes(R"({"__metadata__":{"a":1}})", ""),
+       "has 1 in '__metadata__', but should have strings by name"},
+      {"MetadataNull", safetensors_bytes(R"({"__metadata__":null})", ""),
+       "has null in '__metadata__', but should have strings by name"},
+      {"MetadataTwice", safetensors_bytes(R"({"__metadata__":{},"__metadata__":{}})", ""),
+       "has '__metadata__' twice in its header"},
+      {"TensorIsANumber", with("4"), "has 4 for its value of tensor 'a', but should have an object"},
+      {"TensorIsEmpty", with("{}"), "has not all of 'dtype', 'shape' and 'data_offsets' for tensor 'a'"},
+      {"NoOffsets", with(R"({"dtype":"F32","shape":[2]})"),
+       "has not all of 'dtype', 'shape' and 'data_offsets' for tensor 'a'"},
+      {"UnknownKey", with(R"({"type":"F32"})"),
+       "has the key 'type' for tensor 'a', where only 'dtype', 'shape' and 'data_offsets' can be"},
+      {"FieldTwice", with(R"({"dtype":"F32","dtype":"F32"})"), "has 'dtype' twice for tensor 'a'"},
+      {"DtypeIsANumber", with(R"({"dtype":32})"), "has 32 for 'dtype' of tensor 'a', but should have a string"},
+      {"UnknownDtype", of("F31", "2", 0, 8), "has type 'F31' for tensor 'a', which is none of the format's"},
+      {"ShapeIsANumber", with(R"({"shape":2})"),
+       "has 2 for 'shape' of tensor 'a', but should have sizes below 2^63 in brackets"},
+      {"NegativeSize", of("F32", "-2", 0, 8),
+       "has -2 for 'shape' of tensor 'a', but should have sizes below 2^63 in brackets"},
+      {"FractionalSize", of("F32", "2.0", 0, 8),
+       "has 2.0 for 'shape' of tensor 'a', but should have sizes below 2^63 in brackets"},
+      {"SizeOfTwoPower64", of("F32", beyond, 0, 8),
+       "has " + beyond + " for 'shape' of tensor 'a', but should have sizes below 2^63 in brackets"},
+      {"NestedShape", of("F32", "[2]", 0, 8),
+       "has an array for 'shape' of tensor 'a', but should have sizes below 2^63 in brackets"},
+      {"SizeIsAString", of("F32", "\"2\"", 0, 8),
+       "has \"2\" for 'shape' of tensor 'a', but should have sizes below 2^63 in brackets"},
+      {"OneOffset", with(R"({"data_offsets":[0]})"), "has 1 of the two 'data_offsets' of tensor 'a'"},
+      {"ThreeOffsets", with(R"({"data_offsets":[0,8,9]})"),
+       "has 9 for 'data_offsets' of tensor 'a', but should have two offsets in brackets"},
+      {"NegativeOffset", with(R"({"data_offsets":[-1,8]})"),
+       "has -1 for 'data_offsets' of tensor 'a', but should have two offsets in brackets"},
+      {"OffsetsReversed", of("F32", "2", 8, 0),
+       "has data_offsets [8, 0] for tensor 'a', but should have them in order and up to 8"},
+      {"OffsetsPastTheEnd", of("F32", "3", 0, 12),
+       "has data_offsets [0, 12] for tensor 'a', but should have them in order and up to 8"},
+      {"FewerBytesThanItsShape", of("F64", "2", 0, 8),
+       "has 8 bytes for tensor 'a', but should have 16 for its shape (2) of F64"},
+      {"MoreBytesThanItsShape", of("F16", "2", 0, 8),
+       "has 8 bytes for tensor 'a', but should have 4 for its shape (2) of F16"},
+      {"ProductOverflows", of("F32", "4611686018427387904,4", 0, 8),
+       "has 8 bytes for tensor 'a', but should have 2^61 or more for its shape (4611686018427387904, 4) of F32"},
+      {"ProductWraps", of("F32", huge + "," + huge + ",2", 0, 8),
+       "has 8 bytes for tensor 'a', but should have 2^61 or more for its shape (" + huge + ", " + huge + ", 2) of F32"},
+      {"HalfABit", of("F4", "15", 0, 8), "has 60 bits for tensor 'a', but should have whole bytes"},
+      {"Overlap", pair_of(4, 12), "has tensor 'b' at offset 4, but should have it at 8, where the one before ends"},
+      {"SamePlace", pair_of(0, 8), "has tensor 'b' at offset 0, but should have it at 8, where the one before ends"},
+      {"Hole", pair_of(9, 17), "has data_offsets [9, 17] for tensor 'b', but should have them in order and up to 16"},
+      {"HoleInside", pair_of(12, 16),
+       "has tensor 'b' at offset 12, but should have it at 8, where the one before ends"},
+      {"HoleBefore", of("F32", "1", 4, 8),
+       "has tensor 'a' at offset 4, but should have it at 0, where the one before ends"},
+      {"BytesAfterTheLast", of("F32", "1", 0, 4), "has 8 bytes of data, but should have 4, where its last tensor ends"},
+      {"NameTwice", pair_of(8, 16, "a"), "has tensor 'a' twice"},
+      {"NameTwiceEscaped", pair_of(8, 16, "\\u0061"), "has tensor 'a' twice"},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, Safetensors_Malformed, ::testing::ValuesIn(malformed_files()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(Safetensors_Header, LongOnesAreRefusedUnread) {
+  const std::string file = safetensors_bytes("{}" + std::string(kMaxSafetensorsHeaderBytes, ' '), "");
+  EXPECT_EQ(safetensors_header_bytes(std::as_bytes(std::span(file)).first(kSafetensorsStartBytes), file.size()), 9U);
+  EXPECT_EQ(parse(file).error, "has a header of 16,777,218 bytes, but should have at most 16,777,216");
+}
+
+TEST(Safetensors_File, ReadsTensors) {
+  const TemporaryFolder folder;
+  write_file(folder / "a.safetensors", safetensors_bytes(kTwo, bytes_of<float>({1, 2, 3, 4})));
+  SafetensorsFile file(folder / "a.safetensors");
+  const SafetensorsEntry* entry = file.find("n.bias");
+  ASSERT_NE(entry, nullptr);
+  Array bias = file.allocate(*entry);
+  file.read(*entry, bias);
+  EXPECT_TRUE(std::ranges::equal(bias.as<float>(), std::vector<float>{3, 4}));
+  EXPECT_EQ(file.find("n.biaz"), nullptr);
+  EXPECT_EQ(file.find("n.wei"), nullptr);
+}
+
+TEST(Safetensors_File, IntegersAreNotComputedWith) {
+  const TemporaryFolder folder;
+  write_file(folder / "a.safetensors", of("I32", "2", 0, 8));
+  const SafetensorsFile file(folder / "a.safetensors");
+  EXPECT_THROW((void)file.allocate(*file.find("a")), Failure);
+}
+
+}  // namespace
+}  // namespace evenorm::cli
