@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,7 @@ using nlohmann::json;
 using testing::bytes_of;
 using testing::elements_of;
 using ::testing::HasSubstr;
+using testing::npy_bytes;
 using testing::npy_bytes_of;
 using testing::ProgramRun;
 using testing::read_file;
@@ -212,6 +214,84 @@ TEST(CliApply_Types, ParametersAreFreeOfTheInputs) {
   expect_done(run_evenorm(
       {"apply", folder / "x.npy", "-o", folder / "y.npy", "--weight", folder / "w.npy", "--bias", folder / "b.npy"}));
   expect_close(elements_of<float>(read_file(folder / "y.npy")), {0.0991F, -1.0690F, 0.1682F}, 0.5e-4);
+}
+
+TEST(CliApply_Types, TheOutputsCanBeAnother) {
+  const TemporaryFolder folder;
+  const std::vector<float> x = {4, 2, 8};
+  write_f32(folder / "x.npy", "(3,)", x);
+  const auto apply = [&](const std::string& dtype) {
+    expect_done(run_evenorm({"apply", folder / "x.npy", "-o", folder / "y.npy", "--dtype", dtype}));
+    return read_file(folder / "y.npy");
+  };
+  const std::int64_t shape[] = {3};
+  std::vector<double> y64(3);
+  run({.x = {x.data(), DType::f32, shape, {}}, .y = {y64.data(), DType::f64, shape, {}}, .normalized_shape = shape});
+  EXPECT_EQ(apply("f64"), npy_bytes_of("<f8", "(3,)", bytes_of(y64)));
+  EXPECT_EQ(apply("f32"), npy_bytes_of("<f4", "(3,)", bytes_of(elements_of<float>(apply("f32")))));
+  EXPECT_EQ(apply("bf16"), npy_bytes_of("<V2", "(3,)", bytes_of<std::uint16_t>({0xbe89, 0xbf89, 0x3fab})));
+  EXPECT_EQ(apply("f16"), npy_bytes_of("<f2", "(3,)", bytes_of<std::uint16_t>({0xb447, 0xbc47, 0x3d58})));
+}
+
+// (batch, channels, points): the channels of each point, and what --axes can look like.
+TEST(CliApply_Axes, AreAnyOfThem) {
+  const TemporaryFolder folder;
+  const std::vector<float> x = {4, 40, 2, 20, 8, 80, 1, 7, 1, 8, 1, 9}, weight = {1.5F, 1, 0.5F};
+  write_f32(folder / "x.npy", "(2, 3, 2)", x);
+  write_f32(folder / "w.npy", "(3,)", weight);
+  std::vector<float> expected(x.size());
+  for (const std::size_t first : {0, 1, 6, 7}) {
+    const std::vector<float> row = {x[first], x[first + 2], x[first + 4]};
+    std::vector<float> y(3);
+    layer_norm<float>(row, y, 3, {.weight = weight});
+    for (std::size_t i = 0; i < 3; ++i) expected[first + 2 * i] = y[i];
+  }
+  for (const std::vector<std::string>& axes :
+       {std::vector<std::string>{"--axes", "1"}, {"--axes", "-2"}, {"--axes=-2"}, {"--axes=1"}}) {
+    std::vector<std::string> arguments{"apply",    folder / "x.npy", "-o",     folder / "y.npy",
+                                       "--weight", folder / "w.npy", "--mean", folder / "mean.npy"};
+    arguments.insert(arguments.end(), axes.begin(), axes.end());
+    expect_done(run_evenorm(arguments));
+    EXPECT_EQ(elements_of<float>(read_file(folder / "y.npy")), expected);
+    EXPECT_THAT(read_file(folder / "mean.npy"), HasSubstr("'shape': (2, 2), }"));
+  }
+  std::vector<float> last_two(x.size());
+  layer_norm<float>(x, last_two, 6);
+  for (const char* axes : {"1,2", "-2,-1", "-1,1"}) {
+    expect_done(run_evenorm({"apply", folder / "x.npy", "-o", folder / "y.npy", "--axes", axes}));
+    EXPECT_EQ(elements_of<float>(read_file(folder / "y.npy")), last_two);
+  }
+}
+
+TEST(CliApply_Json, TellsWhatWasDone) {
+  const TemporaryFolder folder;
+  write_file(folder / "x.npy",
+             npy_bytes("{'descr': '>f4', 'fortran_order': True, 'shape': (2, 3, 4)}", std::string(96, '\0')));
+  const ProgramRun run = run_evenorm({"apply", folder / "x.npy", "-o", folder / "y.npy", "--axes", "1,-1", "--rms",
+                                      "--eps", "0.25", "--dtype", "f64", "--rstd", "/dev/null", "--json"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 1);
+  json report = json::parse(run.out);
+  EXPECT_GT(report["seconds"].get<double>(), 0);
+  report.erase("seconds");
+  const json expected = {{"input", folder / "x.npy"},
+                         {"shape", {2, 3, 4}},
+                         {"dtype", "f32"},
+                         {"order", "Fortran"},
+                         {"axes", {1, 2}},
+                         {"normalized_shape", {3, 4}},
+                         {"rows", 2},
+                         {"kind", "rms"},
+                         {"eps", 0.25},
+                         {"zero_centered", false},
+                         {"weight", false},
+                         {"bias", false},
+                         {"output_dtype", "f64"},
+                         {"target", target()},
+                         {"threads", 1},
+                         {"pieces", 1},
+                         {"outputs", {{"y", folder / "y.npy"}, {"rstd", "/dev/null"}}}};
+  EXPECT_EQ(report, expected);
 }
 
 TEST(CliApply_Shapes, ZeroRowsAndOneColumn) {

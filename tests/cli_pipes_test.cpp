@@ -86,6 +86,14 @@ TEST_F(CliPipes, GiveTheBytesOfFiles) {
   }
 }
 
+// More than the piece that is read at once (cli/normalize.hpp), of rows that lie apart.
+TEST_F(CliPipes, HoldWhatDoesNotLieTogether) {
+  std::string data;
+  for (int i = 0; i < 16; ++i) data += bytes_of(x);
+  const std::string large = npy_bytes("{'descr': '<f4', 'fortran_order': True, 'shape': (65536, 96)}", data);
+  EXPECT_TRUE(through_pipes(large, {}) == through_files(large, {}));
+}
+
 TEST_F(CliPipes, FilesBehindStandardInputAndOutputAreReadFromWhereTheyStand) {
   const std::string y = through_files(c_order, {});
   ProgramRun run = run_evenorm({"apply", "-", "-o", "-"}, {.in_path = folder / "x.npy"});

@@ -91,14 +91,15 @@ struct Results {
   bool operator==(const Results& other) const { return y == other.y && mean == other.mean && rstd == other.rstd; }
 };
 
-Results normalize(const TemporaryFolder& folder, const Case& c, const MemoryLimits& limits, std::size_t threads = 1) {
+Results normalize(const TemporaryFolder& folder, const Case& c, const MemoryLimits& limits, std::size_t threads = 1,
+                  const std::string& y = "y.npy") {
   NpyFile x(folder / "x.npy");
   Outputs outputs;
   Normalization what{.axes = c.axes, .y_dtype = c.y, .threads = threads, .limits = limits};
   const Array weight = read_npy(folder / "w.npy"), bias;
   what.weight = &weight;
   what.bias = &bias;
-  what.y = outputs.add("-o", folder / "y.npy");
+  what.y = outputs.add("-o", folder / y);
   what.mean = outputs.add("--mean", folder / "mean.npy");
   what.rstd = outputs.add("--rstd", folder / "rstd.npy");
   Normalizer normalizer(x, outputs, what);
@@ -107,7 +108,7 @@ Results normalize(const TemporaryFolder& folder, const Case& c, const MemoryLimi
   normalizer.run([&](std::uint64_t bytes) { done += bytes; });
   outputs.commit();
   EXPECT_EQ(done, normalizer.total_bytes());
-  return {read_file(folder / "y.npy"), read_file(folder / "mean.npy"), read_file(folder / "rstd.npy"),
+  return {read_file(folder / y), read_file(folder / "mean.npy"), read_file(folder / "rstd.npy"),
           normalizer.pieces().count()};
 }
 
@@ -207,6 +208,17 @@ TEST(Normalize_Pieces, SameBytesOfAnyTypes) {
       expect_same_bytes({{5, 33}, {1}, false, x, y});
       expect_same_bytes({{3, 7, 6}, {1}, true, x, y});
     }
+  }
+}
+
+TEST(Normalize_Pieces, TheResultCanReplaceTheInput) {
+  for (const bool fortran_order : {false, true}) {
+    const TemporaryFolder folder;
+    const Case c{{6, 5, 4}, {1}, fortran_order, DType::f32, DType::f64};
+    write_file(folder / "x.npy", file_of(c.shape, c.x, fortran_order));
+    write_file(folder / "w.npy", file_of({5}, DType::f32, false));
+    const Results apart = normalize(folder, c, {1, 1, 1});
+    EXPECT_TRUE(normalize(folder, c, {1, 1, 1}, 1, "x.npy") == apart);
   }
 }
 
