@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,6 +37,16 @@ constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // Linux reads and wr
 // Device files are many things at once without harm.
 bool same_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino && !S_ISCHR(a.st_mode);
+}
+
+// Whether a read or write that failed is to be tried again: after a signal, or once a pipe that does not block is
+// ready.
+bool try_again(int descriptor, short event) {
+  if (errno == EINTR) return true;
+  if (errno != EAGAIN) return false;
+  pollfd pipe{descriptor, event, 0};
+  poll(&pipe, 1, -1);
+  return true;
 }
 
 bool is_standard_output_file(const struct stat& status) {
@@ -116,7 +127,7 @@ std::size_t InputFile::read_up_to(std::uint64_t offset, std::span<std::byte> byt
     std::byte* to = bytes.data() + done;
     const ssize_t got = sequential_ ? ::read(descriptor_.get(), to, wanted)
                                     : pread(descriptor_.get(), to, wanted, static_cast<off_t>(start_ + offset + done));
-    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && try_again(descriptor_.get(), POLLIN)) continue;
     if (got < 0) fail(path_, "cannot be read", errno);
     if (got == 0) break;
     done += static_cast<std::size_t>(got);
@@ -245,7 +256,7 @@ void Outputs::write(std::size_t output, std::uint64_t offset, std::span<const st
     const std::size_t wanted = std::min(bytes.size(), kMostAtOnce);
     const ssize_t put = out.sequential ? ::write(out.descriptor.get(), bytes.data(), wanted)
                                        : pwrite(out.descriptor.get(), bytes.data(), wanted, static_cast<off_t>(offset));
-    if (put < 0 && errno == EINTR) continue;
+    if (put < 0 && try_again(out.descriptor.get(), POLLOUT)) continue;
     if (put < 0) fail(out.path, "cannot be written", errno);
     bytes = bytes.subspan(static_cast<std::size_t>(put));
     offset += static_cast<std::uint64_t>(put);

@@ -32,7 +32,10 @@ Extents extents_of(std::span<const std::int64_t> shape, std::span<const std::siz
 
 std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> sizes) {
   std::vector<std::int64_t> strides(sizes.size(), 1);
-  for (std::size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * sizes[i];
+  for (std::size_t i = sizes.size(); i-- > 1;) {
+    // Only where there are no elements can it be out of range, and then it does not matter.
+    if (__builtin_mul_overflow(strides[i], sizes[i], &strides[i - 1])) strides[i - 1] = 1;
+  }
   return strides;
 }
 

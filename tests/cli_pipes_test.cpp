@@ -38,7 +38,7 @@ class CliPipes : public ::testing::Test {
   }
 
   // What comes out of one pipe while `input` goes into another, in two halves.
-  std::string through_pipes(const std::string& input, std::vector<std::string> options) const {
+  std::string through_pipes(const std::string& input, std::vector<std::string> options, bool blocking = true) const {
     std::thread writer([&] {
       const int fd = open((folder / "in").c_str(), O_WRONLY);
       EXPECT_EQ(write(fd, input.data(), 7), 7);
@@ -49,7 +49,13 @@ class CliPipes : public ::testing::Test {
     std::string received;
     std::thread reader([&] { received = read_file(folder / "out"); });
     options.insert(options.begin(), {"apply", "-", "-o", "-"});
-    const ProgramRun run = run_evenorm(options, {.in_path = folder / "in", .out_path = folder / "out"});
+    ProgramSetting setting{.in_path = folder / "in", .out_path = folder / "out"};
+    setting.before_exec = [blocking] {
+      if (blocking) return;
+      fcntl(STDIN_FILENO, F_SETFL, O_RDONLY | O_NONBLOCK);
+      fcntl(STDOUT_FILENO, F_SETFL, O_WRONLY | O_NONBLOCK);
+    };
+    const ProgramRun run = run_evenorm(options, setting);
     writer.join();
     reader.join();
     EXPECT_EQ(run.status, 0) << run.err;
@@ -84,6 +90,10 @@ TEST_F(CliPipes, GiveTheBytesOfFiles) {
     EXPECT_EQ(through_pipes(c_order, options), through_files(c_order, options));
     EXPECT_EQ(through_pipes(fortran_order, options), through_files(fortran_order, options));
   }
+}
+
+TEST_F(CliPipes, CanBeThoseThatDoNotBlock) {
+  EXPECT_TRUE(through_pipes(c_order, {}, false) == through_files(c_order, {}));
 }
 
 // More than the piece that is read at once (cli/normalize.hpp), of rows that lie apart.
