@@ -85,7 +85,8 @@ TEST_P(Contract_CommandLine, GivesTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Contract_CommandLine, ::testing::Values(DType::f64, DType::f32, DType::bf16, DType::f16),
+INSTANTIATE_TEST_SUITE_P(Types, Contract_CommandLine,
+                         ::testing::Values(DType::f64, DType::f32, DType::bf16, DType::f16),
                          [](const auto& test) { return evenorm::testing::word(test.param); });
 
 TEST(Contract_CommandLine, UnknownTargetsAreRefused) {
