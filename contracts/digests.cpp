@@ -236,6 +236,18 @@ std::uint64_t join_digests(const std::vector<std::uint64_t>& rows) {
   return digest.value();
 }
 
+std::vector<std::pair<std::string, std::uint64_t>> digests_by_way(const Operation& op, internal::Target target) {
+  const CaseData data = make_case_data(op);
+  std::vector<std::pair<std::string, std::uint64_t>> table;
+  for (const Way& way : ways_of(op, data.rows)) {
+    std::vector<std::uint64_t> rows = digests_by(way, target, op, data);
+    const bool repeats = all_equal(rows, {rows.begin(), rows.begin() + std::min(rows.size(), data.rows)});
+    rows.resize(std::min(rows.size(), data.rows));
+    table.emplace_back(way.name, repeats ? join_digests(rows) : 0);
+  }
+  return table;
+}
+
 DigestRow run_digest_case(const Operation& op, const std::vector<internal::Target>& targets) {
   const CaseData data = make_case_data(op);
   const std::vector<Way> ways = ways_of(op, data.rows);

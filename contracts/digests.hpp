@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "contracts/harness.hpp"
@@ -57,6 +58,10 @@ struct DigestOptions {
   bool quick = false;                       // every ninth case
   std::vector<internal::Target> targets{};  // empty: all that run here
 };
+
+// The digest that each way of running a case gives on one target, with the way's name: all of them should be one.
+// 0 where rows differ among themselves, or where a way wrote elsewhere or left another mode behind.
+std::vector<std::pair<std::string, std::uint64_t>> digests_by_way(const Operation& op, internal::Target target);
 
 // One case in every way on every target given.
 DigestRow run_digest_case(const Operation& op, const std::vector<internal::Target>& targets);

@@ -1,0 +1,123 @@
+// One table of digests: the same rows through every layout of the C++ API, through C and through the command line.
+// build/evenorm_tests --gtest_filter='Contract_OneTable.*' prints it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "contracts/digests.hpp"
+#include "support/npy.hpp"
+#include "support/program.hpp"
+
+#if defined(EVENORM_BINARY)
+namespace evenorm::contracts {
+namespace {
+
+using evenorm::testing::ProgramRun;
+using evenorm::testing::ProgramSetting;
+using evenorm::testing::run_evenorm;
+using evenorm::testing::TemporaryFolder;
+using Table = std::vector<std::pair<std::string, std::uint64_t>>;
+
+std::string elements_as(const Array& values, std::size_t rows, std::size_t cols, bool columns_first, bool big_endian) {
+  const std::size_t bytes = size_of(values.dtype());
+  std::string text(values.bytes().size(), '\0');
+  for (std::size_t r = 0; r < rows; ++r) {
+    for (std::size_t c = 0; c < cols; ++c) {
+      const auto* from = reinterpret_cast<const char*>(values.data()) + (r * cols + c) * bytes;
+      char* to = text.data() + (columns_first ? c * rows + r : r * cols + c) * bytes;
+      big_endian ? std::reverse_copy(from, from + bytes, to) : std::copy_n(from, bytes, to);
+    }
+  }
+  return text;
+}
+
+Array rows_of(const Array& values, std::size_t rows, std::size_t cols, bool columns_first) {
+  if (!columns_first) return values;
+  Array result(values.dtype(), values.size());
+  const std::string text = elements_as(values, cols, rows, true, false);
+  std::copy_n(reinterpret_cast<const std::byte*>(text.data()), text.size(), result.data());
+  return result;
+}
+
+std::vector<double> doubles(const Array& values) {
+  std::vector<double> result(values.size());
+  std::copy_n(values.data(), values.bytes().size(), reinterpret_cast<std::byte*>(result.data()));
+  return result;
+}
+
+// How a file of the rows is written, and how the command line is asked.
+struct FileWay {
+  std::string name;
+  std::string descr, shape;  // of the header
+  bool columns_first = false, big_endian = false;
+  std::vector<std::string> more{};
+  bool piped = false;
+};
+
+std::uint64_t digest_of_file(const FileWay& way, const Operation& op, const CaseData& data) {
+  const TemporaryFolder folder;
+  const auto size = [](std::size_t n) { return std::vector<std::int64_t>{static_cast<std::int64_t>(n)}; };
+  const std::string header = "{'descr': '" + way.descr +
+                             "', 'fortran_order': " + (way.columns_first && way.more.empty() ? "True" : "False") +
+                             ", 'shape': " + way.shape + ", }";
+  evenorm::testing::write_file(
+      folder / "x.npy",
+      evenorm::testing::npy_bytes(header, elements_as(data.x, data.rows, op.cols, way.columns_first, way.big_endian)));
+  evenorm::testing::write_npy(folder / "w.npy", data.weight, size(op.cols));
+  evenorm::testing::write_npy(folder / "b.npy", data.bias, size(op.cols));
+  std::vector<std::string> arguments = {"apply",    way.piped ? "-" : folder / "x.npy",
+                                        "-o",       way.piped ? "-" : folder / "y.npy",
+                                        "--weight", folder / "w.npy",
+                                        "--bias",   folder / "b.npy",
+                                        "--mean",   folder / "mean.npy",
+                                        "--rstd",   folder / "rstd.npy"};
+  arguments.insert(arguments.end(), way.more.begin(), way.more.end());
+  ProgramSetting setting;
+  if (way.piped) {
+    setting.in_path = folder / "x.npy";
+    setting.out_path = folder / "y.npy";
+  }
+  const ProgramRun run = run_evenorm(arguments, setting);
+  EXPECT_EQ(run.status, 0) << way.name << ": " << run.err;
+  if (run.status != 0) return 0;
+  // A Fortran file's elements are read as they lie: columns first, too.
+  const Array y = rows_of(evenorm::testing::read_npy(folder / "y.npy"), data.rows, op.cols, way.columns_first);
+  return join_digests(row_digests(op, {y, doubles(evenorm::testing::read_npy(folder / "mean.npy")),
+                                       doubles(evenorm::testing::read_npy(folder / "rstd.npy")), true}));
+}
+
+Table digests_by_file(const Operation& op) {
+  const CaseData data = make_case_data(op);
+  const std::string rows = std::to_string(data.rows), cols = std::to_string(op.cols);
+  const std::string rows_first = "(" + rows + ", " + cols + ")", columns_first = "(" + cols + ", " + rows + ")";
+  Table table;
+  for (const FileWay& way : {FileWay{"evenorm apply", "<f4", rows_first},
+                             FileWay{"evenorm apply --threads 2", "<f4", rows_first, false, false, {"--threads", "2"}},
+                             FileWay{"evenorm apply --axes 0", "<f4", columns_first, true, false, {"--axes", "0"}},
+                             FileWay{"evenorm apply, Fortran order", "<f4", rows_first, true},
+                             FileWay{"evenorm apply, big endian", ">f4", rows_first, false, true},
+                             FileWay{"evenorm apply - -o -", "<f4", rows_first, false, false, {}, true}}) {
+    table.emplace_back(way.name, digest_of_file(way, op, data));
+  }
+  return table;
+}
+
+TEST(Contract_OneTable, EveryLayoutInCppInCAndOnTheCommandLine) {
+  for (const std::size_t cols : {33, 768, 1025}) {
+    const Operation op = same_type(Kind::layer, DType::f32, cols);
+    Table table = digests_by_way(op, internal::active_target());
+    const Table files = digests_by_file(op);
+    table.insert(table.end(), files.begin(), files.end());
+    std::printf("%s on %s\n", op.name().c_str(), std::string(internal::name(internal::active_target())).c_str());
+    for (const auto& [way, digest] : table) {
+      std::printf("  %-36s %s\n", way.c_str(), digest_text(digest).c_str());
+      EXPECT_EQ(digest_text(digest), digest_text(table[0].second)) << op.name() << ", " << way;
+    }
+    EXPECT_GT(table.size(), 30u);
+  }
+}
+
+}  // namespace
+}  // namespace evenorm::contracts
+#endif
