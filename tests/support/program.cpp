@@ -110,6 +110,10 @@ ProgramRun run_evenorm(const std::vector<std::string>& arguments, const ProgramS
     if (!setting.in_path.empty()) redirect(STDIN_FILENO, setting.in_path);
     redirect(STDOUT_FILENO, out);
     redirect(STDERR_FILENO, err);
+    if (setting.memory != 0 && kSanitizersCost == 1) {
+      const rlimit limit{setting.memory, setting.memory};
+      setrlimit(RLIMIT_DATA, &limit);
+    }
     if (setting.before_exec) setting.before_exec();
     execve(argv[0], argv.data(), envp.data());
     _exit(127);

@@ -57,7 +57,7 @@ struct ProgramRun {
   bool one_line() const;  // err is one line that begins with "evenorm: "
 };
 
-// What sanitizers cost in time and memory, about.
+// What sanitizers cost in time, about.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr int kSanitizersCost = 5;
 #else
@@ -68,9 +68,12 @@ struct ProgramSetting {
   std::vector<std::string> environment{};      // "NAME=value", added to this process's
   std::function<void()> before_exec{};         // runs in the child; only what is safe after fork
   std::function<void(pid_t)> while_running{};  // runs in the parent
-  std::string in_path{};                       // standard input comes from there
-  std::string out_path{};                      // standard output goes there, not into ProgramRun::out
-  std::string err_path{};                      // and standard error there, not into ProgramRun::err
+  // Bytes that it may allocate, 0 for any number. (max_rss_kib counts the test program in, from before the exec.)
+  // Sanitizers reserve far more than they use, so with them there is no limit.
+  std::size_t memory = 0;
+  std::string in_path{};   // standard input comes from there
+  std::string out_path{};  // standard output goes there, not into ProgramRun::out
+  std::string err_path{};  // and standard error there, not into ProgramRun::err
 };
 
 // Runs build/evenorm.
