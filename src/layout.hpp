@@ -24,13 +24,13 @@ class Axes {
   static constexpr std::size_t kCapacity = 48;
 
   Axes() noexcept { axes_[0] = {1, 0}; }
-  Axes(const Axes& other) noexcept { *this = other; }
-  Axes& operator=(const Axes& other) noexcept {  // what is not used is not copied: run() does this for every call
-    count_ = other.count_;
-    axes_[0] = other.axes_[0];
-    for (std::size_t i = 1; i < count_; ++i) axes_[i] = other.axes_[i];
+  // What is not used is not copied: run() copies some for every call.
+  Axes(const Axes& other) noexcept { copy(other); }
+  Axes& operator=(const Axes& other) noexcept {
+    if (this != &other) copy(other);
     return *this;
   }
+  ~Axes() = default;
 
   // Adds an axis inside those there are. False where there is no room for it.
   bool append(Axis axis) noexcept {
@@ -71,6 +71,12 @@ class Axes {
   }
 
  private:
+  void copy(const Axes& other) noexcept {
+    count_ = other.count_;
+    axes_[0] = other.axes_[0];
+    for (std::size_t i = 1; i < count_; ++i) axes_[i] = other.axes_[i];
+  }
+
   std::size_t count_ = 0;
   Axis axes_[kCapacity];
 };

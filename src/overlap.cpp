@@ -40,8 +40,8 @@ Region region_of(std::string_view name, const Matrix<Pointer>& m) {
 
 template <class Pointer>
 Region region_of(std::string_view name, const Vector<Pointer>& v) {
-  static const Axes kNone;
-  return make_region(name, v.data, v.dtype, v.axes, kNone);
+  static const Axes none;
+  return make_region(name, v.data, v.dtype, v.axes, none);
 }
 
 // The same bytes as runs of `length` bytes, stepping over axes of positive strides, the widest first. What lies in one

@@ -151,8 +151,9 @@ class Sink {
   Arithmetic<T>* scratch_;
 };
 
+// Hidden, or GCC would export it from whatever has a static evenorm inside.
 template <class A, int kValue>
-inline constexpr auto kConstantBlock = [] {
+[[gnu::visibility("hidden")]] inline constexpr auto kConstantBlock = [] {
   std::array<A, kBlock> block{};
   block.fill(A{kValue});
   return block;

@@ -217,8 +217,9 @@ HWY_INLINE auto JoinLanes(D d, W<D> a) {
   if constexpr (hn::MaxLanes(d) > 1) {
     const hn::Half<D> half;
     return JoinLanes(half, Add(half, Lower(half, a), Upper(half, a)));
-  } else {
-    return a;
+  } else {  // D may have another name where Highway keeps more in its tags
+    using One = hn::CappedTag<double, 1>;
+    return W<One>::From(One(), a.hi, a.Low(d));
   }
 #else
   (void)d;
