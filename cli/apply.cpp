@@ -74,9 +74,12 @@ void name_outputs(const ApplyOptions& options, Outputs& outputs, Normalization& 
 }
 
 AxesChoice axes_choice(const ApplyOptions& options, const Parameters& parameters) {
-  AxesChoice choice{options.axes, options.normalized_shape, {}};
+  AxesChoice choice{options.axes, options.normalized_shape};
   const Array& parameter = parameters.weight().present() ? parameters.weight() : parameters.bias();
-  if (parameter.present()) choice.parameter_shape = parameter.shape();
+  if (parameter.present()) {
+    choice.parameter_shape = parameter.shape();
+    choice.parameter = parameters.weight().present() ? "weight" : "bias";
+  }
   return choice;
 }
 

@@ -28,6 +28,7 @@ constexpr const char* kExamples = R"(Examples:
   evenorm explain "[[1, 2], [3, 5]]" --axes 0            over the first axis
   evenorm explain "4 2 8" --rms
   evenorm explain hidden.npy --rows 0,17 --weight w.npy --bias b.npy
+  evenorm explain hidden.npy --params model.safetensors --name encoder.layer.0.output.LayerNorm --eps 1e-12
   evenorm explain --slips                                seven slips that explanations make, with numbers
 
 Numbers stand between spaces, commas or both, and brackets make axes. What ends in .npy or has a / in it is a file.
@@ -64,6 +65,8 @@ void add_explain(CLI::App& app) {
   add("X", input.x, "NUMBERS|FILE", "The input: numbers, or a .npy file");
   add("--weight", input.weight, "NUMBERS|FILE", "gamma, of the normalised shape (1)");
   add("--bias", input.bias, "NUMBERS|FILE", "beta, of the normalised shape (0)");
+  add("--params", input.params, "FILE", "Weight and bias from a .safetensors file");
+  add("--name", input.name, "NAME", "Which norm in that file");
   CLI::Option* shape = add("--normalized-shape", input.normalized_shape, "SIZES",
                            "The trailing axes that are normalised together; else the weight's or bias's, or the last");
   add("--axes", input.axes, "AXES", "The normalised axes by their places, e.g. 1,2 or -1")->excludes(shape);

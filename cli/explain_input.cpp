@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "npy.hpp"
+#include "layout.hpp"
 #include "numbers.hpp"
 #include "reference.hpp"
 #include "text.hpp"
@@ -17,21 +17,88 @@ namespace {
 constexpr std::size_t kRowsUnlessTold = 2;
 constexpr std::int64_t kMostDecimals = 15;
 
-// A tensor as it was given.
-struct Given {
-  Array array;
-  bool typed = false;  // numbers on the command line, held as f64
-};
-
 bool names_a_file(const std::string& text) { return text.ends_with(".npy") || text.find('/') != std::string::npos; }
 
-Given read_tensor(const char* argument, const std::string& text) {
-  if (names_a_file(text)) return {read_npy(text), false};
+Array typed_numbers(const char* argument, const std::string& text) {
   const Numbers numbers = parse_numbers(argument, text);
   Array array(DType::f64, numbers.shape, numbers.values.size() * sizeof(double));
   std::copy(numbers.values.begin(), numbers.values.end(), reinterpret_cast<double*>(array.bytes().data()));
-  return {std::move(array), true};
+  return array;
 }
+
+// The input as it was given: numbers on the command line, held as f64, or a file, of which only rows are read.
+class GivenInput {
+ public:
+  explicit GivenInput(const std::string& text) {
+    if (names_a_file(text)) {
+      file_.emplace(text);
+    } else {
+      typed_ = typed_numbers("x", text);
+    }
+  }
+
+  bool typed() const { return !file_; }
+  DType dtype() const { return file_ ? file_->dtype() : typed_.dtype(); }
+  const Shape& shape() const { return file_ ? file_->shape() : typed_.shape(); }
+
+  // How many elements each axis steps over.
+  std::vector<std::size_t> strides() const {
+    std::vector<std::size_t> strides(shape().size(), 1);
+    const bool fortran = file_ && file_->fortran_order();
+    for (std::size_t i = 1; i < strides.size(); ++i) {
+      const std::size_t axis = fortran ? i : strides.size() - 1 - i, inner = fortran ? axis - 1 : axis + 1;
+      strides[axis] = strides[inner] * static_cast<std::size_t>(shape()[inner]);
+    }
+    return strides;
+  }
+
+  // The elements at `start` + places, run by run.
+  Array read(std::size_t start, const std::vector<std::size_t>& places) {
+    const std::size_t bytes = size_of(dtype());
+    Array row(dtype(), {static_cast<std::int64_t>(places.size())}, places.size() * bytes);
+    for (std::size_t first = 0, end = 0; first < places.size(); first = end) {
+      for (end = first + 1; end < places.size() && places[end] == places[end - 1] + 1;) ++end;
+      const std::span<std::byte> to = row.bytes().subspan(first * bytes, (end - first) * bytes);
+      if (file_) {
+        file_->read_elements(static_cast<std::int64_t>(start + places[first]), to);
+      } else {
+        std::copy_n(typed_.bytes().data() + (start + places[first]) * bytes, to.size(), to.data());
+      }
+    }
+    return row;
+  }
+
+ private:
+  std::optional<NpyFile> file_;
+  Array typed_;
+};
+
+// gamma and beta as they were given, each by numbers or from a file.
+class GivenParameters {
+ public:
+  explicit GivenParameters(const ExplainOptions& options) : files_(paths(options)) {
+    files_.read();
+    if (is_typed(options.weight)) typed_weight_ = typed_numbers("weight", options.weight);
+    if (is_typed(options.bias)) typed_bias_ = typed_numbers("bias", options.bias);
+  }
+
+  const Array& weight() const { return typed_weight_.present() ? typed_weight_ : files_.weight(); }
+  const Array& bias() const { return typed_bias_.present() ? typed_bias_ : files_.bias(); }
+  bool has_typed(const Array& parameter) const { return &parameter == &typed_weight_ || &parameter == &typed_bias_; }
+
+ private:
+  static bool is_typed(const std::string& text) { return !text.empty() && !names_a_file(text); }
+  static ParameterPaths paths(const ExplainOptions& options) {
+    const bool any_typed = is_typed(options.weight) || is_typed(options.bias);
+    if (any_typed && !options.params.empty())
+      throw Failure("--params has weight and bias, so neither can be given too");
+    return {is_typed(options.weight) ? "" : options.weight, is_typed(options.bias) ? "" : options.bias, options.params,
+            options.name};
+  }
+
+  Parameters files_;
+  Array typed_weight_, typed_bias_;
+};
 
 std::int64_t integer(const char* option, const std::string& text, std::int64_t least, std::int64_t most) {
   const auto value = parse_integer(text);
@@ -39,11 +106,12 @@ std::int64_t integer(const char* option, const std::string& text, std::int64_t l
   throw Failure(fmt::format("{} is '{}', but should be a number from {} to {}", option, text, least, most));
 }
 
-// An axis by its place, negative ones counted from the end.
-std::size_t axis_of(const char* option, std::int64_t axis, const Shape& shape) {
+std::size_t batch_axis(const std::string& text, const Shape& shape) {
+  const auto axis = parse_integer(text);
   const auto axes = static_cast<std::int64_t>(shape.size());
-  if (axis >= -axes && axis < axes) return static_cast<std::size_t>(axis < 0 ? axis + axes : axis);
-  throw Failure(fmt::format("{} has {}, but x has shape {}: its axes are 0 to {}, or -{} to -1", option, axis,
+  if (!axis) throw Failure(fmt::format("--batch-axis is '{}', but should be one axis, e.g. 0", text));
+  if (*axis >= -axes && *axis < axes) return static_cast<std::size_t>(*axis < 0 ? *axis + axes : *axis);
+  throw Failure(fmt::format("--batch-axis has {}, but x has shape {}: its axes are 0 to {}, or -{} to -1", *axis,
                             shape_text(shape), axes - 1, axes));
 }
 
@@ -53,59 +121,29 @@ std::vector<std::int64_t> sizes(const char* option, const std::string& text, con
   throw Failure(fmt::format("{} is '{}', but should be numbers with commas between, e.g. {}", option, text, like));
 }
 
-// The shape of a parameter, where it says what is normalised.
-Shape shape_of(const char* parameter, const Array& array, const Shape& x) {
-  const Shape& shape = array.shape();
-  if (shape.size() <= x.size() && std::equal(shape.rbegin(), shape.rend(), x.rbegin())) return shape;
-  throw Failure(fmt::format("{} has shape {}, but x has shape {}, which should end in it", parameter, shape_text(shape),
-                            shape_text(x)));
-}
-
-Shape normalized_shape(const ExplainOptions& options, const Shape& x, const Array& weight, const Array& bias) {
-  if (!options.normalized_shape.empty()) return sizes("--normalized-shape", options.normalized_shape, "3,8");
-  if (!options.axes.empty()) return {};
-  if (weight.present()) return shape_of("weight", weight, x);
-  if (bias.present()) return shape_of("bias", bias, x);
-  return {x.back()};
+void set_axes(const ExplainOptions& options, const GivenParameters& parameters, ExplainInput& input) {
+  const Array& parameter = parameters.weight().present() ? parameters.weight() : parameters.bias();
+  AxesChoice choice{options.axes, options.normalized_shape};
+  if (parameter.present()) {
+    choice.parameter_shape = parameter.shape();
+    choice.parameter = parameters.weight().present() ? "weight" : "bias";
+  }
+  input.axes = normalized_axes("x", input.x_shape, choice);
+  input.normalized_shape = sizes_at(input.x_shape, input.axes);
+  input.leading_shape = sizes_elsewhere(input.x_shape, input.axes);
 }
 
 // Has everything checked by the one place that does; nothing is run.
-void check(const ExplainInput& input, const Array& x, const Array& weight, const Array& bias, const Shape& axes) {
-  auto* place = const_cast<std::byte*>(x.bytes().data());  // Plan looks at addresses only
+void check(const ExplainInput& input, const GivenInput& x, const GivenParameters& parameters) {
+  const Shape axes(input.axes.begin(), input.axes.end());
   (void)Plan({.kind = input.kind,
-              .x = x.view(),
-              .y = {place, x.dtype(), input.x_shape, {}},
-              .normalized_shape = input.normalized_shape,
+              .x = {nullptr, x.dtype(), input.x_shape, {}},
+              .y = {nullptr, x.dtype(), input.x_shape, {}},
               .axes = axes,
-              .weight = weight.view(),
-              .bias = bias.view(),
+              .weight = parameters.weight().view(),
+              .bias = parameters.bias().view(),
               .eps = input.eps,
               .zero_centered = input.zero_centered});
-}
-
-// Splits x's axes into those normalised together and those that number the rows, once Plan has accepted them.
-void split_axes(const Shape& named, ExplainInput& input) {
-  const std::size_t trailing = input.x_shape.size() - input.normalized_shape.size();
-  std::vector<bool> normalized(input.x_shape.size());
-  for (const std::int64_t axis : named) normalized[axis_of("--axes", axis, input.x_shape)] = true;
-  for (std::size_t axis = 0; axis < normalized.size(); ++axis) {
-    if (normalized[axis] || (named.empty() && axis >= trailing)) {
-      input.axes.push_back(axis);
-      if (!named.empty()) input.normalized_shape.push_back(input.x_shape[axis]);
-    } else {
-      input.leading_shape.push_back(input.x_shape[axis]);
-    }
-  }
-}
-
-void set_axes(const ExplainOptions& options, ExplainInput& input, const Array& x, const Array& weight,
-              const Array& bias) {
-  input.x_shape = x.shape();
-  if (input.x_shape.empty()) throw Failure("x has shape (), but should have an axis to normalise");
-  const Shape axes = options.axes.empty() ? Shape{} : sizes("--axes", options.axes, "1,2");
-  input.normalized_shape = normalized_shape(options, input.x_shape, weight, bias);
-  check(input, x, weight, bias, axes);
-  split_axes(axes, input);
 }
 
 std::size_t product(const Shape& shape) {
@@ -131,44 +169,40 @@ std::vector<std::size_t> chosen_rows(const std::string& text, std::size_t total)
   return rows;
 }
 
-// Where the elements of one row are, or where rows begin: every index along `axes`, in C order.
-std::vector<std::size_t> offsets(const Shape& shape, const std::vector<std::size_t>& axes) {
-  std::vector<std::size_t> strides(shape.size(), 1);
-  for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * static_cast<std::size_t>(shape[i]);
+// How far each element of a row is from its first.
+std::vector<std::size_t> places_in_row(const Shape& shape, const std::vector<std::size_t>& axes,
+                                       const std::vector<std::size_t>& strides) {
   std::vector<std::size_t> all{0};
   for (const std::size_t axis : axes) {
     std::vector<std::size_t> next;
-    for (const std::size_t offset : all) {
-      for (std::size_t i = 0; i < static_cast<std::size_t>(shape[axis]); ++i)
-        next.push_back(offset + i * strides[axis]);
+    for (const std::size_t place : all) {
+      for (std::size_t i = 0; i < static_cast<std::size_t>(shape[axis]); ++i) next.push_back(place + i * strides[axis]);
     }
     all = std::move(next);
   }
   return all;
 }
 
-// The offset of a row along the axes that are not normalised.
-std::size_t row_offset(std::size_t row, const Shape& shape, const std::vector<std::size_t>& axes) {
-  std::size_t offset = 0, stride = 1;
+// Where a row begins.
+std::size_t row_start(std::size_t row, const Shape& shape, const std::vector<std::size_t>& axes,
+                      const std::vector<std::size_t>& strides) {
+  std::size_t start = 0;
   for (std::size_t axis = shape.size(); axis-- > 0;) {
+    if (std::find(axes.begin(), axes.end(), axis) != axes.end()) continue;
     const auto size = static_cast<std::size_t>(shape[axis]);
-    if (std::find(axes.begin(), axes.end(), axis) == axes.end()) {
-      offset += row % size * stride;
-      row /= size;
-    }
-    stride *= size;
+    start += row % size * strides[axis];
+    row /= size;
   }
-  return offset;
+  return start;
 }
 
-// Elements of a tensor in another type, each rounded once.
-contracts::Array converted(const char* argument, const Given& given, const std::vector<std::size_t>& places,
-                           std::size_t start, DType dtype, std::optional<double>& inexact) {
-  contracts::Array result(dtype, places.size());
-  const DType from = given.array.dtype();
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    const std::byte* element = given.array.bytes().data() + (start + places[i]) * size_of(from);
-    const reference::Real value = reference::widen(from, element, 1)[0];
+// Elements in another type, each rounded once.
+contracts::Array converted(const char* argument, const Array& given, bool typed, DType dtype,
+                           std::optional<double>& inexact) {
+  contracts::Array result(dtype, given.elements());
+  const std::vector<reference::Real> values = reference::widen(given.dtype(), given.bytes().data(), given.elements());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const reference::Real value = values[i];
     reference::store(dtype, result.data(), i, value);
     const reference::Real held = reference::widen(dtype, result.data() + i * size_of(dtype), 1)[0];
     if (held == value || value != value) continue;
@@ -176,7 +210,7 @@ contracts::Array converted(const char* argument, const Given& given, const std::
       throw Failure(fmt::format("{} has {}, which is beyond {} (--dtype chooses another type)", argument,
                                 static_cast<double>(value), name(dtype)));
     }
-    if (given.typed && !inexact) inexact = static_cast<double>(value);
+    if (typed && !inexact) inexact = static_cast<double>(value);
   }
   return result;
 }
@@ -188,13 +222,11 @@ DType parse_dtype(const std::string& text, DType otherwise) {
   return otherwise;
 }
 
-contracts::Array parameter(const char* argument, const ExplainOptions& options, const Given& given,
+contracts::Array parameter(const char* argument, const ExplainOptions& options, const Array& given, bool typed,
                            ExplainInput& input) {
-  if (!given.array.present()) return {};
-  const DType own = given.typed ? input.dtype : given.array.dtype();
-  std::vector<std::size_t> places(given.array.elements());
-  for (std::size_t i = 0; i < places.size(); ++i) places[i] = i;
-  return converted(argument, given, places, 0, parse_dtype(options.dtype, own), input.inexact);
+  if (!given.present()) return {};
+  const DType own = typed ? input.dtype : given.dtype();
+  return converted(argument, given, typed, parse_dtype(options.dtype, own), input.inexact);
 }
 
 void set_numbers(const ExplainOptions& options, ExplainInput& input) {
@@ -212,26 +244,25 @@ ExplainInput read_explain_input(const ExplainOptions& options) {
   input.kind = options.rms ? Kind::rms : Kind::layer;
   input.zero_centered = options.zero_centered;
   set_numbers(options, input);
-  const Given x = read_tensor("x", options.x);
-  const Given weight = options.weight.empty() ? Given{} : read_tensor("weight", options.weight);
-  const Given bias = options.bias.empty() ? Given{} : read_tensor("bias", options.bias);
-  input.dtype = parse_dtype(options.dtype, x.typed ? DType::f32 : x.array.dtype());
-  set_axes(options, input, x.array, weight.array, bias.array);
-  if (!options.batch_axis.empty()) {
-    const auto axis = parse_integer(options.batch_axis);
-    if (!axis) throw Failure(fmt::format("--batch-axis is '{}', but should be one axis, e.g. 0", options.batch_axis));
-    input.batch_axis = axis_of("--batch-axis", *axis, input.x_shape);
-  }
+  GivenInput x(options.x);
+  const GivenParameters parameters(options);
+  input.dtype = parse_dtype(options.dtype, x.typed() ? DType::f32 : x.dtype());
+  input.x_shape = x.shape();
+  set_axes(options, parameters, input);
+  check(input, x, parameters);
+  if (!options.batch_axis.empty()) input.batch_axis = batch_axis(options.batch_axis, input.x_shape);
   input.cols = product(input.normalized_shape);
   input.rows_total = product(input.leading_shape);
   input.rows = chosen_rows(options.rows, input.rows_total);
-  const std::vector<std::size_t> places = offsets(input.x_shape, input.axes);
+  const std::vector<std::size_t> strides = x.strides(), places = places_in_row(input.x_shape, input.axes, strides);
   for (const std::size_t row : input.rows) {
-    const std::size_t start = row_offset(row, input.x_shape, input.axes);
-    input.x.push_back(converted("x", x, places, start, input.dtype, input.inexact));
+    const Array elements = x.read(row_start(row, input.x_shape, input.axes, strides), places);
+    input.x.push_back(converted("x", elements, x.typed(), input.dtype, input.inexact));
   }
-  input.weight = parameter("weight", options, weight, input);
-  input.bias = parameter("bias", options, bias, input);
+  const Array& weight = parameters.weight();
+  const Array& bias = parameters.bias();
+  input.weight = parameter("weight", options, weight, parameters.has_typed(weight), input);
+  input.bias = parameter("bias", options, bias, parameters.has_typed(bias), input);
   return input;
 }
 

@@ -8,12 +8,13 @@
 
 #include "contracts/inputs.hpp"
 #include "explain.hpp"
+#include "parameters.hpp"
 
 namespace evenorm::cli {
 
 // As on the command line: empty where not given.
 struct ExplainOptions {
-  std::string x, weight, bias;
+  std::string x, weight, bias, params, name;
   std::string axes, normalized_shape, rows, batch_axis;
   std::string eps = "1e-5";
   std::string dtype;

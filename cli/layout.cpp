@@ -20,8 +20,7 @@ std::vector<std::size_t> axes_by_index(const std::string& x, std::span<const std
   std::vector<std::size_t> axes;
   for (const std::int64_t axis : *given) {
     if (axis < -count || axis >= count) {
-      throw Failure(
-          fmt::format("--axes names axis {}, but {} has {} axes, shape {}", axis, x, count, shape_text(shape)));
+      throw Failure(fmt::format("--axes names axis {}, but {} has shape {}", axis, x, shape_text(shape)));
     }
     const auto index = static_cast<std::size_t>(axis < 0 ? axis + count : axis);
     if (std::find(axes.begin(), axes.end(), index) != axes.end()) {
@@ -33,11 +32,13 @@ std::vector<std::size_t> axes_by_index(const std::string& x, std::span<const std
   return axes;
 }
 
-std::vector<std::size_t> trailing_axes(std::span<const std::int64_t> shape, std::span<const std::int64_t> sizes) {
+// source: what says these sizes, e.g. "weight has shape".
+std::vector<std::size_t> trailing_axes(const std::string& x, std::span<const std::int64_t> shape,
+                                       std::span<const std::int64_t> sizes, std::string_view source) {
   const bool fits = !sizes.empty() && sizes.size() <= shape.size();
   if (!fits || !std::ranges::equal(shape.last(sizes.size()), sizes)) {
-    throw Failure(
-        fmt::format("x has shape {}, but it should end in normalized_shape {}", shape_text(shape), shape_text(sizes)));
+    throw Failure(fmt::format("{} {}, but {} has shape {}, which should end in it", source, shape_text(sizes), x,
+                              shape_text(shape)));
   }
   std::vector<std::size_t> axes(sizes.size());
   std::iota(axes.begin(), axes.end(), shape.size() - sizes.size());
@@ -51,11 +52,11 @@ std::vector<std::size_t> choose(const std::string& x, std::span<const std::int64
   if (!choice.axes.empty()) return axes_by_index(x, shape, choice.axes);
   if (!choice.normalized_shape.empty()) {
     const auto sizes = parse_sizes(choice.normalized_shape);
-    if (sizes) return trailing_axes(shape, *sizes);
+    if (sizes) return trailing_axes(x, shape, *sizes, "--normalized-shape is");
     throw Failure(fmt::format("--normalized-shape is '{}', but should be sizes with commas between, e.g. 3,8",
                               choice.normalized_shape));
   }
-  if (choice.parameter_shape) return trailing_axes(shape, *choice.parameter_shape);
+  if (choice.parameter_shape) return trailing_axes(x, shape, *choice.parameter_shape, choice.parameter + " has shape");
   if (shape.empty()) throw Failure(fmt::format("{} has shape (), but should have an axis to normalise", x));
   return {shape.size() - 1};
 }

@@ -15,9 +15,10 @@ using Shape = std::vector<std::int64_t>;
 
 // What says which axes they are; the first that is given counts, and without any it is the last axis.
 struct AxesChoice {
-  std::string axes;                      // --axes: indices, those from the end negative
-  std::string normalized_shape;          // --normalized-shape: sizes of the trailing axes
-  std::optional<Shape> parameter_shape;  // of the weight, else of the bias: trailing axes too
+  std::string axes;                        // --axes: indices, those from the end negative
+  std::string normalized_shape;            // --normalized-shape: sizes of the trailing axes
+  std::optional<Shape> parameter_shape{};  // of the weight, else of the bias: trailing axes too
+  std::string parameter{};                 // which of them
 };
 
 // Ascending, at least one. Throws Failure, which begins with an option or with `x`, the input's name.

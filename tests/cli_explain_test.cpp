@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "evenorm/evenorm.hpp"
 #include "support/program.hpp"
+#include "support/safetensors.hpp"
 
 namespace evenorm {
 namespace {
@@ -18,10 +20,14 @@ using testing::bytes_of;
 using testing::elements_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::npy_bytes;
 using testing::npy_bytes_of;
 using testing::ProgramRun;
+using testing::ProgramSetting;
 using testing::read_file;
 using testing::run_evenorm;
+using testing::safetensors_bytes;
+using testing::safetensors_entry;
 using testing::TemporaryFolder;
 using testing::write_file;
 
@@ -195,6 +201,43 @@ TEST(CliExplain, AxesTakeAnyPlaceInTheShape) {
   EXPECT_EQ(middle["rows"][0]["x"], json({6, 9}));
 }
 
+// Rows of a file are read as they lie in it, and nothing else of it.
+TEST(CliExplain, RowsOfAFileInAnyOrder) {
+  const TemporaryFolder folder;
+  const std::vector<double> columns_first = {1, 5, 2, 6, 3, 7, 4, 9};
+  write_file(folder / "f.npy",
+             npy_bytes("{'descr': '<f8', 'fortran_order': True, 'shape': (2, 4), }", bytes_of(columns_first)));
+  EXPECT_EQ(json_of({folder / "f.npy", "--rows", "1"})["rows"][0]["x"], json({5, 6, 7, 9}));
+  EXPECT_EQ(json_of({folder / "f.npy", "--rows", "2", "--axes", "0"})["rows"][0]["x"], json({3, 7}));
+  std::string swapped = bytes_of(columns_first);
+  for (std::size_t i = 0; i < swapped.size(); i += 8) std::reverse(&swapped[i], &swapped[i] + 8);
+  write_file(folder / "b.npy", npy_bytes("{'descr': '>f8', 'fortran_order': False, 'shape': (4, 2), }", swapped));
+  EXPECT_EQ(json_of({folder / "b.npy", "--rows", "3"})["rows"][0]["x"], json({4, 9}));
+}
+
+TEST(CliExplain, LargeFilesAreNotReadWhole) {
+  const TemporaryFolder folder;
+  const std::string header = npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (2097152, 1024), }", "");
+  write_file(folder / "x.npy", header);
+  std::filesystem::resize_file(folder / "x.npy", header.size() + (std::uintmax_t{8} << 30U));
+  ProgramSetting setting;
+  setting.memory = std::size_t{64} << 20U;
+  const ProgramRun run = run_evenorm({"explain", folder / "x.npy", "--rows", "2097151", "--json"}, setting);
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(json::parse(run.out)["rows"][0]["row"], 2097151);
+}
+
+TEST(CliExplain, ParametersOfAModel) {
+  const TemporaryFolder folder;
+  const std::vector<float> weight = {1.5F, 1, 0.5F}, bias = {0.5F, 0, -0.5F};
+  const std::string header = "{" + safetensors_entry("a.norm.weight", "F32", "3", 0, 12) + "," +
+                             safetensors_entry("a.norm.bias", "F32", "3", 12, 24) + "}";
+  write_file(folder / "m.safetensors", safetensors_bytes(header, bytes_of(weight) + bytes_of(bias)));
+  const json named = json_of({"4 2 8", "--params", folder / "m.safetensors", "--name", "a.norm"});
+  const json typed = json_of({"4 2 8", "--weight", "1.5 1 0.5", "--bias", "0.5 0 -0.5"});
+  EXPECT_EQ(named["rows"], typed["rows"]);
+}
+
 TEST(CliExplain, RmsTakesNoMeanOff) {
   const json row = json_of({"4 2 8", "--rms"})["rows"][0];
   EXPECT_EQ(step(row, "mean_square")["exact"], 28);
@@ -296,10 +339,11 @@ TEST(CliExplain, WrongUseIsOneLineThatSaysWhere) {
       {{"no/such.npy"}, "no/such.npy: cannot be read"},
       {{"1e39"}, "x has 1e+39, which is beyond f32 (--dtype chooses another type)"},
       {{"4 2 8", "--weight", "1 2"}, "weight has shape (2), but x has shape (3), which should end in it"},
-      {{"4 2 8", "--bias", "1 2", "--normalized-shape", "3"}, "bias has shape (2), but normalized_shape is (3)"},
-      {{"4 2 8", "--normalized-shape", "x"}, "--normalized-shape is 'x', but should be numbers with commas"},
-      {{"4 2 8", "--axes", "1"}, "axes is (1), but x has 1 axis"},
-      {{"[4 2 8] [1 2 3]", "--axes", "1,-1"}, "axes is (1, -1), which names an axis twice"},
+      {{"4 2 8", "--bias", "1 2", "--normalized-shape", "3"},
+       "bias has shape (2), but the axes normalised have shape (3)"},
+      {{"4 2 8", "--normalized-shape", "x"}, "--normalized-shape is 'x', but should be sizes with commas"},
+      {{"4 2 8", "--axes", "1"}, "--axes names axis 1, but x has shape (3)"},
+      {{"[4 2 8] [1 2 3]", "--axes", "1,-1"}, "--axes is '1,-1', but should name axis 1 once"},
       {{"4 2 8", "--axes", "0", "--normalized-shape", "3"}, "excludes"},
       {{"4 2 8", "--rows", "1"}, "--rows has 1, but the rows of x are 0 to 0"},
       {{"4 2 8", "--rows", "0;1"}, "--rows is '0;1', but should be numbers with commas between"},

@@ -68,7 +68,7 @@ TEST_F(CliFiles, WrongArgumentsAreNamed) {
   expect_refused(apply({"--normalized-shape", "3,x"}), "--normalized-shape is '3,x', but should be sizes");
   expect_refused(apply({"--normalized-shape", ""}), "--normalized-shape");
   expect_refused(apply({"--weight", ""}), "--weight");
-  expect_refused(apply({"--normalized-shape", "8"}), "x has shape (2, 3), but it should end in normalized_shape (8)");
+  expect_refused(apply({"--normalized-shape", "8"}), "has shape (2, 3), which should end in it");
   expect_refused(apply({"--weight", folder / "w5.npy", "--normalized-shape", "2,3"}),
                  "weight has shape (5), but normalized_shape is (2, 3)");
   expect_refused(apply({"--bias", folder / "w5.npy", "--normalized-shape", "3"}),

@@ -162,7 +162,7 @@ TEST_F(CliParams, TwoSpellingsOfOneNormAreRefused) {
 
 TEST_F(CliParams, ShapesAreChecked) {
   write_file(folder / "p", file_of({{"n.weight", "F32", bytes_of<float>({1, 2})}}, "2"));
-  expect_refused({}, "x has shape (2, 3), but it should end in normalized_shape (2)");
+  expect_refused({}, "has shape (2, 3), which should end in it");
   expect_refused({"--normalized-shape", "3"}, "weight has shape (2), but");
 }
 

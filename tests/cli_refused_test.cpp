@@ -227,7 +227,7 @@ std::vector<Wrong> wrong_options() {
       {"AxesEmpty", none, with({"--axes", ""}), "--axes"},
       {"AxesAndShape", none, with({"--axes", "1", "--normalized-shape", "3"}), "only one of them can be"},
       {"WeightOfOtherAxes", none, with({"--axes", "0", "--weight", "W3"}), "weight has shape (3), but"},
-      {"ShapeTooLong", none, with({"--normalized-shape", "1,2,3"}), "should end in normalized_shape (1, 2, 3)"},
+      {"ShapeTooLong", none, with({"--normalized-shape", "1,2,3"}), "--normalized-shape is (1, 2, 3), but"},
       {"UnknownDtype", none, with({"--dtype", "f8"}), "--dtype is 'f8', but should be f64, f32, bf16 or f16"},
       {"ParamsAndWeight", none, with({"--params", "MODEL", "--weight", "W3"}),
        "--params is given with --weight or --bias"},
