@@ -8,21 +8,21 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <functional>
-#include <random>
 #include <thread>
 
 #include "evenorm/evenorm.hpp"
+#include "layout_bench.hpp"
 #include "onednn_rival.hpp"
 #include "reference.hpp"
+#include "timing.hpp"
 
 namespace {
 
-using evenorm::bench::OneDnnForward;
+using namespace evenorm::bench;
 
 struct Size {
   std::size_t rows, cols;
@@ -34,19 +34,9 @@ struct Options {
   std::size_t threads = 1;
   double seconds = 1.0;  // of measuring for each point
   bool bf16 = false;
+  bool layouts = false;
   std::vector<std::string> only;
 };
-
-double seconds_of(const std::function<void()>& work, std::size_t repeats) {
-  const auto start = std::chrono::steady_clock::now();
-  for (std::size_t i = 0; i < repeats; ++i) work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / static_cast<double>(repeats);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // Past the caches, 16 bytes at a time, as a norm that streams its output would write them.
 void streaming_copy(const std::byte* from, std::byte* to, std::size_t bytes) {
@@ -59,58 +49,6 @@ void streaming_copy(const std::byte* from, std::byte* to, std::size_t bytes) {
 #else
   std::memcpy(to, from, bytes);
 #endif
-}
-
-struct Rival {
-  std::string name;
-  std::function<void()> work;
-  std::vector<double> times{};
-};
-
-// Round by round, each rival in turn, in an order that moves on by one each round.
-void measure(std::vector<Rival>& rivals, double seconds) {
-  for (auto& rival : rivals) rival.work();
-  double slowest = 0;
-  for (auto& rival : rivals) slowest = std::max(slowest, seconds_of(rival.work, 1));
-  const auto repeats = static_cast<std::size_t>(std::max(1.0, 2e-4 / slowest));
-  const double round = slowest * static_cast<double>(repeats * rivals.size());
-  const auto rounds = static_cast<std::size_t>(std::clamp(seconds / round, 7.0, 2000.0));
-  for (std::size_t r = 0; r < rounds; ++r) {
-    for (std::size_t i = 0; i < rivals.size(); ++i) {
-      Rival& rival = rivals[(r + i) % rivals.size()];
-      rival.times.push_back(seconds_of(rival.work, repeats));
-    }
-  }
-}
-
-double median_ratio(const Rival& over, const Rival& under) {
-  std::vector<double> ratios;
-  for (std::size_t i = 0; i < over.times.size(); ++i) ratios.push_back(over.times[i] / under.times[i]);
-  return median(ratios);
-}
-
-// Aligned to 64 bytes, as the rivals' own allocators do.
-struct Buffer {
-  explicit Buffer(std::size_t bytes) : data(new (std::align_val_t{64}) std::byte[bytes]) {
-    std::memset(data, 0, bytes);
-  }
-  ~Buffer() { ::operator delete[](data, std::align_val_t{64}); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  std::byte* data;
-};
-
-void fill_normal(Buffer& x, std::size_t count, bool bf16) {
-  std::mt19937_64 generator(1);
-  std::normal_distribution<float> normal;
-  for (std::size_t i = 0; i < count; ++i) {
-    const float value = normal(generator);
-    if (bf16) {
-      std::memcpy(x.data + 2 * i, reinterpret_cast<const std::byte*>(&value) + 2, 2);
-    } else {
-      std::memcpy(x.data + 4 * i, &value, 4);
-    }
-  }
 }
 
 // The largest error of one row of y in u (|gamma| max|xhat| + |beta|), u of the type.
@@ -205,7 +143,13 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", options.seconds, "of measuring for each point");
   app.add_flag("--bf16", options.bf16, "bfloat16 instead of float32");
   app.add_option("--only", options.only, "sizes, as in 512x768");
+  app.add_flag("--layouts", options.layouts, "channels-first tensors against the trailing axis instead, in float32");
   CLI11_PARSE(app, argc, argv);
+  if (options.layouts) {
+    fmt::print("{}; target {}; {} thread(s); f32\n", processor(), evenorm::target(), options.threads);
+    run_layouts(options.threads, options.seconds);
+    return 0;
+  }
   OneDnnForward::set_threads(options.threads);
   fmt::print("{}; target {}; {} thread(s); {}; oneDNN {}\n", processor(), evenorm::target(), options.threads,
              options.bf16 ? "bf16" : "f32", OneDnnForward::version());

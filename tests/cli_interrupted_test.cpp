@@ -11,7 +11,9 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <thread>
+#include <utility>
 
 #include "support/program.hpp"
 
@@ -92,16 +94,28 @@ class Terminal {
 
   const std::string& name() const { return name_; }
 
-  std::string shown() const {
-    std::string text(1 << 16, '\0');
-    const ssize_t got = read(master_, text.data(), text.size());
-    text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
-    return text;
+  // Since the last call.
+  std::string shown() {
+    look();
+    return std::exchange(shown_, {});
+  }
+  void wait_until_shown(std::string_view text) {
+    for (int i = 0; i < 2000 && shown_.find(text) == std::string::npos; ++i) {
+      sleep_ms(5);
+      look();
+    }
   }
 
  private:
+  void look() {
+    std::string text(1 << 16, '\0');
+    const ssize_t got = read(master_, text.data(), text.size());
+    if (got > 0) shown_.append(text, 0, static_cast<std::size_t>(got));
+  }
+
   int master_, slave_ = -1;
   std::string name_;
+  std::string shown_;
 };
 
 TEST_F(CliInterrupted, BySignalsBetweenPieces) {
@@ -171,7 +185,7 @@ TEST_F(CliInterrupted, ByAFullDisk) {
 }
 
 TEST_F(CliInterrupted, ProgressIsShownOnATerminalAndGone) {
-  const Terminal terminal;
+  Terminal terminal;
   ProgramSetting slow{.in_path = folder / "in", .err_path = terminal.name()};
   slow.while_running = [&](pid_t) { close(feed(kPieces, 300)); };
   EXPECT_EQ(run_evenorm({"apply", "-", "-o", "/dev/null"}, slow).status, 0);
@@ -184,10 +198,10 @@ TEST_F(CliInterrupted, ProgressIsShownOnATerminalAndGone) {
 }
 
 TEST_F(CliInterrupted, NoProgressOfShortWorkNorWhenQuietNorInAPipe) {
-  const Terminal terminal;
+  Terminal terminal;
   ProgramSetting setting{.in_path = folder / "in", .err_path = terminal.name()};
-  setting.while_running = [&](pid_t) { close(feed(kPieces, 0)); };
-  EXPECT_EQ(run_evenorm({"apply", "-", "-o", "/dev/null"}, setting).status, 0);
+  write_file(folder / "short", npy_bytes_of("<f4", "(4, 4)", std::string(64, '\0')));
+  EXPECT_EQ(run_evenorm({"apply", folder / "short", "-o", "/dev/null"}, {.err_path = terminal.name()}).status, 0);
   EXPECT_EQ(terminal.shown(), "");
   setting.while_running = [&](pid_t) { close(feed(kPieces, 300)); };
   EXPECT_EQ(run_evenorm({"apply", "-", "-o", "/dev/null", "--quiet"}, setting).status, 0);
@@ -198,11 +212,11 @@ TEST_F(CliInterrupted, NoProgressOfShortWorkNorWhenQuietNorInAPipe) {
 
 TEST_F(CliInterrupted, TheProgressLineIsGoneAfterASignalAndAfterAnError) {
   const auto names = folder.names();
-  const Terminal terminal;
+  Terminal terminal;
   ProgramSetting setting{.in_path = folder / "in", .err_path = terminal.name()};
   setting.while_running = [&](pid_t child) {
     const int fd = feed(3, 300);
-    sleep_ms(100);
+    terminal.wait_until_shown(" %  ");
     kill(child, SIGINT);
     close(fd);
   };
@@ -210,7 +224,11 @@ TEST_F(CliInterrupted, TheProgressLineIsGoneAfterASignalAndAfterAnError) {
   const std::string shown = terminal.shown();
   EXPECT_THAT(shown, HasSubstr(" %  "));
   EXPECT_THAT(shown, EndsWith("\r\x1b[K"));
-  setting.while_running = [&](pid_t) { close(feed(3, 300)); };
+  setting.while_running = [&](pid_t) {
+    const int fd = feed(3, 300);
+    terminal.wait_until_shown(" %  ");
+    close(fd);
+  };
   EXPECT_EQ(run_evenorm({"apply", "-", "-o", folder / "y.npy"}, setting).status, 2);
   EXPECT_THAT(terminal.shown(), HasSubstr("\r\x1b[Kevenorm: standard input ends at byte 50,331,776"));
   expect_untouched();
