@@ -184,8 +184,11 @@ TEST_F(CliPipes, TerminalsAreRefused) {
   ASSERT_GE(terminal, 0);
   ASSERT_EQ(grantpt(terminal) + unlockpt(terminal), 0);
   const std::string name = ptsname(terminal);
-  expect_refused({"apply", folder / "x.npy", "-o", "-"}, "standard output is a terminal", {.out_path = name});
-  expect_refused({"apply", folder / "x.npy", "-o", name}, "is a terminal, but should be a file or pipe", {});
+  const auto soon = [] { alarm(5); };  // a terminal that nobody reads takes no more than a little
+  expect_refused({"apply", folder / "x.npy", "-o", "-"}, "standard output is a terminal",
+                 {.before_exec = soon, .out_path = name});
+  expect_refused({"apply", folder / "x.npy", "-o", name}, "is a terminal, but should be a file or pipe",
+                 {.before_exec = soon});
   expect_refused({"apply", "-", "-o", folder / "y.npy"}, "standard input is a terminal", {.in_path = name});
   close(terminal);
 }
