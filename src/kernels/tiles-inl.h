@@ -78,7 +78,7 @@ class Tiles {
   }
 
  private:
-  static constexpr size_t kRounding = 3 * 64;  // what pieces of scratch are rounded up by
+  static constexpr size_t kRounding = size_t{3} * 64;  // what pieces of scratch are rounded up by
 
   // What of a column is fetched next, and how many columns there are from it on.
   struct Ahead {
