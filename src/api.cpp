@@ -34,9 +34,10 @@ struct Plan::State {
 
 Plan::Plan(const Forward& forward)
     : state_(new State{internal::validate(forward), &internal::row_functions(internal::active_target())}) {}
-Plan::Plan(const Plan& other) : state_(new State(*other.state_)) {}
+// A plan that was moved from has no state, and so have its copies.
+Plan::Plan(const Plan& other) : state_(other.state_ == nullptr ? nullptr : new State(*other.state_)) {}
 Plan& Plan::operator=(const Plan& other) {
-  *state_ = *other.state_;
+  if (this != &other) *this = Plan(other);
   return *this;
 }
 Plan::Plan(Plan&&) noexcept = default;
@@ -83,14 +84,15 @@ void detail::run_rows(const RowSpans& rows) {
   const std::size_t bytes = size_of(rows.dtype);
   const auto weight = size(rows.weight.size() / bytes), bias = size(rows.bias.size() / bytes);
   const auto mean = size(rows.mean.size()), rstd = size(rows.rstd.size());
+  const auto given = [](const auto& span) { return span.empty() ? nullptr : span.data(); };  // empty: absent
   run({.kind = rows.kind,
        .x = {rows.x, rows.dtype, shape},
        .y = {rows.y, rows.dtype, shape},
        .normalized_shape = normalized,
-       .weight = {rows.weight.data(), rows.dtype, weight},
-       .bias = {rows.bias.data(), rows.dtype, bias},
-       .mean = {rows.mean.data(), DType::f64, mean},
-       .rstd = {rows.rstd.data(), DType::f64, rstd},
+       .weight = {given(rows.weight), rows.dtype, weight},
+       .bias = {given(rows.bias), rows.dtype, bias},
+       .mean = {given(rows.mean), DType::f64, mean},
+       .rstd = {given(rows.rstd), DType::f64, rstd},
        .eps = rows.eps,
        .zero_centered = rows.zero_centered},
       rows.executor == nullptr ? Executor{} : *rows.executor);

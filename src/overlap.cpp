@@ -44,18 +44,18 @@ Region region_of(std::string_view name, const Vector<Pointer>& v) {
   return make_region(name, v.data, v.dtype, v.axes, none);
 }
 
-// The same bytes as runs of `length` bytes, stepping over axes of positive strides, the widest first. What lies in one
-// run, in whatever order, has no axis here.
+// The same bytes as runs of `length` bytes, stepping over axes of positive strides, the widest first. Merged: what lies
+// in one run, in whatever order, has no axis here. Else the runs are elements.
 struct Runs {
   std::intptr_t length;
   std::array<Axis, 2 * Axes::kCapacity> axes;
   std::size_t count = 0;
 
-  explicit Runs(const Region& region) : length(static_cast<std::intptr_t>(bytes_of(region.dtype))) {
+  Runs(const Region& region, bool merged) : length(static_cast<std::intptr_t>(bytes_of(region.dtype))) {
     for (const Axes* from : region.axes) {
       for (std::size_t i = 0; i < from->count(); ++i) insert({(*from)[i].size, std::abs((*from)[i].stride)});
     }
-    for (; count != 0 && axes[count - 1].stride == length; --count) {
+    for (; merged && count != 0 && axes[count - 1].stride == length; --count) {
       length *= static_cast<std::ptrdiff_t>(axes[count - 1].size);
     }
   }
@@ -124,9 +124,12 @@ class InterleavedSearch {
 
 bool may_meet(const Region& a, const Region& b) {
   if (a.end <= b.begin || b.end <= a.begin) return false;
-  const Runs a_runs(a), b_runs(b);
-  if (a_runs.count == 0 || !a_runs.has_axes_of(b_runs) || !a_runs.is_nested() || !b_runs.is_nested()) return true;
-  return InterleavedSearch(a_runs, b_runs).meets(b.begin - a.begin);
+  for (const bool merged : {true, false}) {
+    const Runs a_runs(a, merged), b_runs(b, merged);
+    if (a_runs.count == 0 || !a_runs.has_axes_of(b_runs) || !a_runs.is_nested() || !b_runs.is_nested()) continue;
+    return InterleavedSearch(a_runs, b_runs).meets(b.begin - a.begin);
+  }
+  return true;
 }
 
 void check_apart(const Region& output, const Region& other) {
@@ -135,7 +138,7 @@ void check_apart(const Region& output, const Region& other) {
 }
 
 void check_apart_in_itself(const Region& output) {
-  if (output.present && !Runs(output).is_nested()) throw Error(std::string(output.name) + " may overlap itself");
+  if (output.present && !Runs(output, true).is_nested()) throw Error(std::string(output.name) + " may overlap itself");
 }
 
 void check_present(std::string_view name, const void* data) {

@@ -1,6 +1,7 @@
 // Shapes, axes, strides, types and eps. How buffers overlap: overlap.cpp.
 #include "validate.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -110,15 +111,17 @@ AxisSplit split_axes(const Forward& f) {
 
 using Strides = std::array<std::int64_t, kMaxRank>;
 
-// Those of C order, in elements.
+// Those of C order, in elements. Without elements the product of the sizes may be out of range, and does not matter.
 Shape contiguous_strides(Shape shape, Strides& room) {
   std::int64_t stride = 1;
   for (std::size_t i = shape.size(); i-- > 0;) {
     room[i] = stride;
-    stride *= shape[i];
+    if (__builtin_mul_overflow(stride, shape[i], &stride)) stride = 0;
   }
   return {room.data(), shape.size()};
 }
+
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;  // so that an address and an extent have a sum
 
 // A view's strides in elements, given or of C order. They stay within what an address can be.
 Shape strides_of(std::string_view argument, const ConstTensor& view, Strides& room) {
@@ -133,14 +136,18 @@ Shape strides_of(std::string_view argument, const ConstTensor& view, Strides& ro
     if (stride == std::numeric_limits<std::int64_t>::min() ||
         __builtin_mul_overflow(stride < 0 ? -stride : stride, view.shape[i], &length) ||
         __builtin_mul_overflow(length, static_cast<std::int64_t>(bytes_of(view.dtype)), &length) ||
-        __builtin_add_overflow(extent, length, &extent)) {
+        __builtin_add_overflow(extent, length, &extent) || extent > kMostBytes) {
       fail(argument, "has strides " + text_of(view.strides) + ", which are more than memory can hold");
     }
   }
   return view.strides;
 }
 
+bool has_no_elements(Shape shape) { return std::find(shape.begin(), shape.end(), 0) != shape.end(); }
+
+// What has no elements has no layout.
 Axes layout_of(std::string_view argument, const ConstTensor& view, Shape strides, const AxisList& list) {
+  if (has_no_elements(view.shape)) return {};
   const auto bytes = static_cast<std::int64_t>(bytes_of(view.dtype));
   Axes axes;
   for (std::size_t i = 0; i < list.count; ++i) {

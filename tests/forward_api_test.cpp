@@ -286,5 +286,31 @@ TEST(Forward_Targets, NamesAgree) {
   for (const std::string& name : compiled) EXPECT_TRUE(internal::target_named(name).has_value()) << name;
 }
 
+// An empty span is "absent", whatever its address.
+TEST(Forward_Api, EmptySpansWithAnAddressAreAbsent) {
+  std::vector<float> x = {4, 2, 8}, y(3), expected(3), empty;
+  std::vector<double> no_statistics;
+  empty.reserve(8);
+  no_statistics.reserve(8);
+  layer_norm<float>(x, expected, 3);
+  layer_norm<float>(x, y, 3, {.weight = empty, .bias = empty, .mean = no_statistics, .rstd = no_statistics});
+  EXPECT_EQ(y, expected);
+  EXPECT_NO_THROW(rms_norm<float>(x, y, 3, {.mean = no_statistics}));
+}
+
+TEST(Forward_Plan, CopiesOfWhatWasMovedFrom) {
+  const std::vector<float> x = {4, 2, 8};
+  std::vector<float> y(3), expected(3);
+  layer_norm<float>(x, expected, 3);
+  const std::vector<std::int64_t> shape = {1, 3}, normalized = {3};
+  Plan plan({.x = {x.data(), DType::f32, shape}, .y = {y.data(), DType::f32, shape}, .normalized_shape = normalized});
+  Plan other = std::move(plan);
+  Plan copy_of_nothing(plan);  // NOLINT(bugprone-use-after-move): allowed, and has no state
+  plan = other;
+  copy_of_nothing = other;
+  copy_of_nothing.run();
+  EXPECT_EQ(y, expected);
+}
+
 }  // namespace
 }  // namespace evenorm

@@ -253,6 +253,36 @@ TEST(Forward_Layouts, InputsMayHaveStridesOfZero) {
   for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], bias[i % 3]) << i;
 }
 
+TEST(Forward_Layouts, TensorsWithoutElementsHaveAnyStrides) {
+  const std::int64_t huge = std::int64_t{1} << 40;
+  const Shape shape = {0, huge, huge}, axes = {2}, outer = {0, huge};
+  Forward forward;
+  forward.x = {nullptr, DType::f32, shape, {}};
+  forward.y = {nullptr, DType::f32, shape, {}};
+  forward.axes = axes;
+  EXPECT_NO_THROW(run(forward));
+  Shape many(60, 2), strides(60);
+  many[0] = 0;
+  for (std::size_t i = 0; i < strides.size(); ++i) strides[i] = i % 2 == 0 ? 3 : 1;
+  forward.x = {nullptr, DType::f32, many, strides};
+  forward.y = {nullptr, DType::f32, many, strides};
+  const Shape last = {-1};
+  forward.axes = last;
+  EXPECT_NO_THROW(run(forward));
+}
+
+TEST(Forward_Layouts, EqualBytesOfStridesOfOtherTypesAreDecidedExactly) {
+  alignas(8) std::byte memory[256] = {};
+  const Shape shape = {2, 2}, x_strides = {1, 4}, y_strides = {2, 8}, axes = {1};  // 8 and 32 bytes, both
+  Forward forward;
+  forward.x = {memory + 64, DType::f64, shape, x_strides};
+  forward.axes = axes;
+  forward.y = {memory + 80, DType::f32, shape, y_strides};  // between the columns of x
+  EXPECT_NO_THROW(run(forward));
+  forward.y = {memory + 72, DType::f32, shape, y_strides};
+  EXPECT_THROW(run(forward), Error);
+}
+
 TEST(Forward_Layouts, EveryAxisNormalisedIsOneRow) {
   const std::vector<double> x = {1, 2, 3, 4, 5, 6};
   std::vector<double> y(6), expected(6), rstd(1);

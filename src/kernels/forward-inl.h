@@ -31,7 +31,7 @@ class ForwardRows {
   ForwardRows(const Problem& p, Scratch& scratch)
       : p_(p),
         x_scratch_(scratch.take<A>(kBlock)),
-        y_scratch_(scratch.take<A>(kBlock)),
+        y_scratch_(p.y.dtype == dtype_of<A> ? nullptr : scratch.take<A>(kBlock)),
         sum_scratch_(p.x.dtype == dtype_of<T> ? nullptr : scratch.take<A>(kBlock)),
         raw_(Gamma::NeedsRaw(p.gamma) || Beta::NeedsRaw(p.beta) ? scratch.take<float>(kBlock) : nullptr),
         gamma_(p.gamma, p.zero_centered, p.cols, ColumnsToKeep(), scratch, raw_),

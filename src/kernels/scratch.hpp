@@ -1,12 +1,13 @@
 // The memory that one worker needs beside its registers: on its stack, handed out piece by piece, never given back.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 
 namespace evenorm::internal {
 
-// With what else a row function keeps on the stack, below the 64 KiB that are promised.
-inline constexpr std::size_t kScratchBytes = 60 * 1024;
+// With what else a row function keeps on the stack, less than 10 KiB, below the 64 KiB that are promised.
+inline constexpr std::size_t kScratchBytes = std::size_t{54} * 1024;
 
 class Scratch {
  public:
@@ -19,6 +20,7 @@ class Scratch {
   T* take(std::size_t n) {
     void* piece = bytes_ + used_;
     used_ += (n * sizeof(T) + kLine - 1) / kLine * kLine;
+    assert(used_ <= kScratchBytes);
     return static_cast<T*>(piece);
   }
   std::size_t left() const { return kScratchBytes - used_; }

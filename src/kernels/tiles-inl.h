@@ -18,7 +18,7 @@ namespace evenorm::internal::HWY_NAMESPACE {
 // were made from.
 class Tiles {
  public:
-  static constexpr size_t kMaxRows = 32;  // where a tile is less than whole rows
+  static constexpr size_t kMaxRows = 32;  // where a tile is less than whole rows: a line of 16-bit elements
 
   // Takes scratch for whole rows, or else for pieces of a block, leaving `beside_row` bytes for each row.
   Tiles(const Problem& p, Scratch& scratch, size_t beside_row)
@@ -29,8 +29,8 @@ class Tiles {
         fetches_(p.fetch_x && gathers_x_ && p.x.cols.count() == 1 && HasRowsSideBySide(p.x)) {
     if (!gathers_x_ && !scatters_y_) return;
     Divide(scratch.left() - kRounding, beside_row);
-    char* x_memory = scratch.take<char>(gathers_x_ ? MemoryOf(p.x.dtype, x_bytes_) : 0);
-    char* y_memory = shared_ ? x_memory : scratch.take<char>(scatters_y_ ? MemoryOf(p.y.dtype, y_bytes_) : 0);
+    char* x_memory = scratch.take<char>(XMemory());
+    char* y_memory = shared_ ? x_memory : scratch.take<char>(YMemory());
     x_ = Tile<const void*>(p.x, false, x_memory, x_bytes_);
     y_ = Tile<void*>(p.y, p.stream_y, y_memory, y_bytes_);
   }
@@ -78,7 +78,7 @@ class Tiles {
   }
 
  private:
-  static constexpr size_t kRounding = size_t{3} * 64;  // what pieces of scratch are rounded up by
+  static constexpr size_t kRounding = size_t{4} * 64;  // what pieces of scratch are rounded up by
 
   // What of a column is fetched next, and how many columns there are from it on.
   struct Ahead {
@@ -93,34 +93,41 @@ class Tiles {
     return m.rows.inner().stride == static_cast<std::ptrdiff_t>(bytes_of(m.dtype));
   }
 
-  // Where rows lie side by side, a tile has whole cache lines of a column: rows are halved, and no line is read twice
-  // for what one reading gives.
+  // Where rows lie side by side, a tile has whole cache lines of a column, if need be of fewer columns: of half lines,
+  // every line would be read twice.
   void Divide(size_t bytes, size_t beside_row) {
     const size_t line = 64 / HWY_MIN(bytes_of(problem_.x.dtype), bytes_of(problem_.y.dtype));
     const bool side_by_side = HasRowsSideBySide(problem_.x) || HasRowsSideBySide(problem_.y);
-    cols_ = problem_.cols;
+    SetCols(problem_.cols);
     rows_ = bytes / RowBytes();
     if (rows_ > line) rows_ = rows_ / line * line;
-    if (rows_ >= (side_by_side ? line : 1)) return;
-    for (rows_ = kMaxRows; rows_ != 0; rows_ /= 2) {
-      if (rows_ > line) continue;
-      for (cols_ = kBlock; cols_ != 0; cols_ -= kPiece) {
-        if (rows_ * (RowBytes() + beside_row) <= bytes) return;
+    if (rows_ >= (side_by_side ? line : 1) && Memory() <= bytes) return;
+    for (rows_ = line; rows_ != 0; rows_ /= 2) {
+      for (size_t cols = kBlock; cols != 0; cols -= kPiece) {
+        SetCols(cols);
+        if (Memory() + rows_ * beside_row <= bytes) return;
       }
     }
+    rows_ = 1;  // which always fits: what is taken before leaves more than a block of each tensor
+    SetCols(kPiece);
   }
 
-  size_t RowBytes() {
+  void SetCols(size_t cols) {
+    cols_ = cols;
     x_bytes_ = gathers_x_ ? Apart(cols_ * bytes_of(problem_.x.dtype)) : 0;
     y_bytes_ = scatters_y_ ? Apart(cols_ * bytes_of(problem_.y.dtype)) : 0;
-    return shared_ ? x_bytes_ : x_bytes_ + y_bytes_;
   }
+  size_t RowBytes() const { return shared_ ? x_bytes_ : x_bytes_ + y_bytes_; }
   // Whole cache lines, and not a power of two apart, which would put all rows in the same few places of a cache.
   static size_t Apart(size_t bytes) {
     if (bytes < 64) return (bytes + 15) / 16 * 16;
     return (bytes + 63) / 64 * 64 + (bytes % 1024 == 0 ? 64 : 0);
   }
-  // Room for a block of one row, too.
+
+  // Of the tiles, with room for a block of one row, too.
+  size_t Memory() const { return XMemory() + (shared_ ? 0 : YMemory()); }
+  size_t XMemory() const { return gathers_x_ ? MemoryOf(problem_.x.dtype, x_bytes_) : 0; }
+  size_t YMemory() const { return scatters_y_ ? MemoryOf(problem_.y.dtype, y_bytes_) : 0; }
   size_t MemoryOf(DType dtype, size_t row_bytes) const {
     return HWY_MAX(rows_ * row_bytes, HWY_MIN(problem_.cols, kBlock) * bytes_of(dtype));
   }
