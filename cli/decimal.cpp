@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 namespace evenorm::cli {
 namespace {
@@ -28,13 +29,16 @@ double round_by_hand(double value, int decimals) {
   return std::copysign(std::floor(scaled + 0.5 + kTie) / scale, value);
 }
 
+// std::stod throws for what is beyond the range, and for subnormal numbers.
+double value_of(const std::string& text) { return std::strtod(text.c_str(), nullptr); }
+
 std::string shortest_text(double value) {
   if (std::isnan(value)) return "nan";
   std::string text = fmt::format("{}", value);
   if (text.find('e') == std::string::npos || std::abs(value) > 1 || std::abs(value) < 1e-6) return text;
   for (int decimals = 1;; ++decimals) {
     text = fmt::format("{:.{}f}", value, decimals);
-    if (std::stod(text) == value) return text;
+    if (value_of(text) == value) return text;
   }
 }
 
@@ -60,7 +64,7 @@ std::string Notation::brief(double value) const {
   for (int decimals = 0; decimals < decimals_; ++decimals) {
     const std::string text =
         scientific_ ? fmt::format("{:.{}e}", value, decimals) : fmt::format("{:.{}f}", value, decimals);
-    if (std::abs(std::stod(text) - value) <= kSame * std::abs(value)) return without_minus_zero(text);
+    if (std::abs(value_of(text) - value) <= kSame * std::abs(value)) return without_minus_zero(text);
   }
   return aligned(value);
 }

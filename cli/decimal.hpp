@@ -11,6 +11,9 @@ namespace evenorm::cli {
 // To `decimals` places as taught at school, halves away from zero; 0.145 is a half although binary puts it beside one.
 double round_by_hand(double value, int decimals);
 
+// What a decimal text says, the nearest f64: infinity or 0 where it is beyond the range.
+double value_of(const std::string& text);
+
 // Shortest text that reads back as this double; without an exponent down to 0.000001.
 std::string shortest_text(double value);
 

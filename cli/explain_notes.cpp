@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "decimal.hpp"
 #include "text.hpp"
@@ -14,6 +15,7 @@ namespace evenorm::cli {
 namespace {
 
 constexpr double kEpsMatters = 0.01;  // of the result's variance is missing: eps shows in the second digit
+constexpr double kSmallestNormal = std::numeric_limits<double>::min();
 
 std::string axes_text(const std::vector<std::size_t>& axes) {
   return fmt::format("{} {}", axes.size() == 1 ? "axis" : "axes", fmt::join(axes, ", "));
@@ -83,27 +85,41 @@ std::string constant_row(const ExplainInput& input, bool one_column) {
       outcome, eps);
 }
 
-std::string degenerate(const ExplainInput& input, const ExplainedRow& row, const ExactSteps& exact) {
-  if (input.kind == Kind::layer && exact.var == 0) return constant_row(input, row.x.size() == 1);
-  if (exact.var == 0) return "All numbers of this row are 0, and so are the normalised values, whatever eps.";
+// Nothing is left of such a row. Told by its numbers: their squares may be too small for f64.
+bool constant(const ExplainInput& input, const ExplainedRow& row) {
+  const double same = input.kind == Kind::layer ? row.x.front() : 0;
+  return std::isfinite(same) && std::all_of(row.x.begin(), row.x.end(), [same](double v) { return v == same; });
+}
+
+std::string degenerate(const ExplainInput& input, const ExplainedRow& row) {
+  if (constant(input, row)) {
+    if (input.kind == Kind::layer) return constant_row(input, row.x.size() == 1);
+    return "All numbers of this row are 0, and so are the normalised values, whatever eps.";
+  }
   if (input.kind == Kind::rms && row.x.size() == 1) {
-    return "A row of one number divided by its own size: +1 or -1, nearly, whatever it was.";
+    return "A row of one number divided by its own size: +1 or -1, but for eps, whatever it was.";
   }
   return "";
 }
 
-std::string eps_note(const ExplainInput& input, const ExactSteps& exact) {
-  if (!(exact.var > 0) || exact.mean_square > 1 - kEpsMatters) return "";
+// To three digits, those below f64's normal numbers without.
+std::string magnitude(double value) {
+  return value < kSmallestNormal ? "less than 2.3e-308" : fmt::format("{:.3g}", value);
+}
+
+std::string eps_note(const ExplainInput& input, const ExplainedRow& row, const ExactSteps& exact) {
+  if (constant(input, row) || !(exact.mean_square <= 1 - kEpsMatters)) return "";
   const char* what = input.kind == Kind::layer ? "variance" : "mean square";
-  const std::string numbers = fmt::format("eps = {} against a {} of {:.3g}", shortest_text(input.eps), what, exact.var);
+  const std::string numbers =
+      fmt::format("eps = {} against a {} of {}", shortest_text(input.eps), what, magnitude(exact.var));
   if (exact.var > input.eps) {
     return fmt::format("eps is felt here ({}): the normalised values have {} {:.3g}, not 1.", numbers, what,
                        exact.mean_square);
   }
   return fmt::format(
       "eps dominates here ({}): differences as small as this row's count as noise and are not blown up to "
-      "{} 1; it becomes {:.3g}.",
-      numbers, what, exact.mean_square);
+      "{} 1; it becomes {}.",
+      numbers, what, magnitude(exact.mean_square));
 }
 
 std::string hand_note(const ExplainInput& input, const ExplainedRow& row) {
@@ -114,7 +130,12 @@ std::string hand_note(const ExplainInput& input, const ExplainedRow& row) {
                      *input.round);
 }
 
-std::string overflow_note(const ExplainInput& input, const ExplainedRow& row, const ExactSteps& exact) {
+// Where a number leaves the range of the type that shows it.
+std::string range_note(const ExplainInput& input, const ExplainedRow& row, const ExactSteps& exact) {
+  if (exact.var < kSmallestNormal && !constant(input, row)) {
+    return "The squares are below f64's range and shown as 0 or with few digits. They were computed with a wider "
+           "range; the rest is right.";
+  }
   if (std::isinf(exact.var)) {
     return "The squares are beyond f64 and shown as inf. They were computed with a wider range; the rest is right.";
   }
@@ -154,9 +175,9 @@ std::vector<std::string> row_notes(const ExplainInput& input, const ExplainedRow
     if (!note.empty()) all.push_back(std::move(note));
   };
   add(not_finite(row));
-  add(degenerate(input, row, exact));
-  add(eps_note(input, exact));
-  add(overflow_note(input, row, exact));
+  add(degenerate(input, row));
+  add(eps_note(input, row, exact));
+  add(range_note(input, row, exact));
   add(hand_note(input, row));
   return all;
 }

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "decimal.hpp"
+
 namespace evenorm::cli {
 namespace {
 
@@ -46,10 +48,10 @@ double inverse(Real rstd) { return rstd == 0 ? 0 : static_cast<double>(1 / rstd)
 double decimal_of(DType dtype, const Real& value) {
   const auto wide = static_cast<double>(value);
   if (dtype == DType::f64 || !std::isfinite(wide)) return wide;
-  if (dtype == DType::f32) return std::stod(fmt::format("{}", static_cast<float>(wide)));
+  if (dtype == DType::f32) return value_of(fmt::format("{}", static_cast<float>(wide)));
   const std::uint64_t bits = reference::round_to(dtype, value);
   for (int digits = 1; digits < std::numeric_limits<double>::max_digits10; ++digits) {
-    const double decimal = std::stod(fmt::format("{:.{}e}", wide, digits - 1));
+    const double decimal = value_of(fmt::format("{:.{}e}", wide, digits - 1));
     if (reference::round_to(dtype, static_cast<Real>(decimal)) == bits) return decimal;
   }
   return wide;

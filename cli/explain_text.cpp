@@ -122,7 +122,7 @@ std::string result_text(const Explanation& e, const ExplainedRow& row, std::size
 std::string below_one(double value, int decimals) {
   const double missing = std::abs(1 - value);
   const int needed = missing > 0 ? static_cast<int>(std::ceil(-std::log10(missing))) + 1 : 0;
-  return fmt::format("{:.{}f}", value, std::clamp(needed, decimals, 12));
+  return fmt::format("{:.{}f}", value, std::clamp(needed, decimals, std::max(decimals, 12)));
 }
 
 std::string check_text(const Explanation& e, const ExplainedRow& row) {
@@ -136,12 +136,14 @@ std::string check_text(const Explanation& e, const ExplainedRow& row) {
     text += fmt::format("    mean      {:<16} should be 0, but for the rounding of {}\n",
                         Notation({&mean, 1}, e.decimals).brief(mean), name(e.dtype));
   }
+  const std::string expected = below_one(row.check.expected, e.decimals);
   text += fmt::format("    {:<10}{:<16} should be {} / ({} + eps) = {}\n", layer ? "variance" : "mean sq.",
-                      below_one(row.check.var, e.decimals), square, square, below_one(row.check.expected, e.decimals));
-  if (row.check.expected == 0 || e.eps == 0) return text;
+                      below_one(row.check.var, e.decimals), square, square, expected);
+  if (row.check.expected == 0 || value_of(expected) >= 1) return text;
   return text +
-         wrapped(fmt::format("That is a little under 1 because eps is added before the root is taken: sigma is a "
-                             "little larger than the {}. What differs from it is the rounding of {}.",
+         wrapped(fmt::format("That is {0}under 1 because eps is added before the root is taken: sigma is {0}larger "
+                             "than the {1}. What differs from it is the rounding of {2}.",
+                             row.check.expected > 0.99 ? "a little " : "",
                              layer ? "standard deviation" : "root mean square", name(e.dtype)),
                  "    ");
 }

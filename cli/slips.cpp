@@ -105,7 +105,7 @@ Slip digits() {
   return {"digits",
           "A standard deviation with two digits exchanged",
           fmt::format("the standard deviation of {} is {}", list(kTwoTenths), printed),
-          {{"std, as written", "", {std::stod(printed)}}},
+          {{"std, as written", "", {value_of(printed)}}},
           {{"std", fmt::format("sqrt({})", number(right.var)), {right.std}},
            {"sigma, with eps", fmt::format("sqrt({} + {})", number(right.var), shortest_text(kEps)), {right.sigma}}},
           fmt::format("No formula gives it: divided by 2 instead of 3 it would be {}, the mean distance is {}, eps "

@@ -31,6 +31,16 @@ TEST(Decimal, ShortestTextHasNoExponentForEps) {
   EXPECT_EQ(shortest_text(-NAN), "nan");
 }
 
+// std::stod throws for these.
+TEST(Decimal, TheEndsOfTheRangeAreNumbersToo) {
+  EXPECT_EQ(value_of("1e-310"), 1e-310);
+  EXPECT_EQ(value_of("2e+308"), INFINITY);
+  EXPECT_EQ(value_of("1e-400"), 0);
+  EXPECT_EQ(shortest_text(1e-310), "1e-310");
+  EXPECT_EQ(notation({1.79769e308}).brief(1.79769e308), "1.7977e+308");
+  EXPECT_EQ(notation({1e-310}).brief(1e-310), "1e-310");
+}
+
 TEST(Decimal, PlacesFollowTheLargestNumber) {
   EXPECT_EQ(notation({1.0 / 3}).aligned(1.0 / 3), "0.3333");
   EXPECT_EQ(notation({0.02 / 3}).aligned(0.02 / 3), "0.006667");
