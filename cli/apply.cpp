@@ -51,12 +51,6 @@ all; a pipe or device is written as it comes. Through a pipe, rows that do not l
 than the last) are held in memory, up to 1 GiB. In the FILE of --params a norm's weight is NAME.weight, .gamma, .scale
 or .gain and its bias NAME.bias, .beta or .shift.)";
 
-double parse_eps(const std::string& text) {
-  const auto eps = parse_double(text);
-  if (!eps) throw Failure(fmt::format("--eps is '{}', but should be a finite number >= 0", text));
-  return *eps;
-}
-
 DType parse_dtype(const std::string& text) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
     if (text == name(dtype)) return dtype;

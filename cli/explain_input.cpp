@@ -230,9 +230,7 @@ contracts::Array parameter(const char* argument, const ExplainOptions& options, 
 }
 
 void set_numbers(const ExplainOptions& options, ExplainInput& input) {
-  const auto eps = parse_double(options.eps);
-  if (!eps) throw Failure(fmt::format("--eps is '{}', but should be a finite number >= 0", options.eps));
-  input.eps = *eps;
+  input.eps = parse_eps(options.eps);
   input.decimals = static_cast<int>(integer("--decimals", options.decimals, 0, kMostDecimals));
   if (!options.round.empty()) input.round = static_cast<int>(integer("--round", options.round, 0, kMostDecimals));
 }

@@ -25,15 +25,14 @@ std::string described(const Shape& shape) {
   return "has shape " + shape_text(shape);
 }
 
-// Texts that were copied have U+2212 for a minus, and some write a plus; from_chars knows neither.
+// Texts that were copied have U+2212 for a minus; from_chars does not know it.
 std::string plain_number(std::string_view word) {
   constexpr std::string_view kMinus = "\xe2\x88\x92";
   std::string plain(word);
   for (std::size_t at = plain.find(kMinus); at != std::string::npos; at = plain.find(kMinus, at + 1)) {
     plain.replace(at, kMinus.size(), "-");
   }
-  if (plain.size() > 1 && plain[0] == '+' && plain[1] != '-') plain.erase(0, 1);
-  return plain;
+  return std::string(without_plus(plain));
 }
 
 class Parser {

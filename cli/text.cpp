@@ -10,18 +10,6 @@
 #include <system_error>
 
 namespace evenorm::cli {
-namespace {
-
-template <class T>
-std::optional<T> parse_number(std::string_view text) {
-  T value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc{} || stop != end) return std::nullopt;
-  return value;
-}
-
-}  // namespace
 
 std::string shape_text(std::span<const std::int64_t> shape) { return fmt::format("({})", fmt::join(shape, ", ")); }
 
@@ -46,9 +34,13 @@ std::string printable(std::string_view text, std::size_t limit) {
   return line;
 }
 
-std::optional<double> parse_double(std::string_view text) { return parse_number<double>(text); }
-
-std::optional<std::int64_t> parse_integer(std::string_view text) { return parse_number<std::int64_t>(text); }
+std::optional<std::int64_t> parse_integer(std::string_view text) {
+  std::int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || stop != end) return std::nullopt;
+  return value;
+}
 
 std::optional<std::vector<std::int64_t>> parse_sizes(std::string_view text) {
   std::vector<std::int64_t> sizes;
@@ -60,6 +52,23 @@ std::optional<std::vector<std::int64_t>> parse_sizes(std::string_view text) {
     if (comma == std::string_view::npos) return sizes;
     text.remove_prefix(comma + 1);
   }
+}
+
+std::string_view without_plus(std::string_view number) {
+  const bool plus = number.size() > 1 && number[0] == '+' && number[1] != '-';
+  return number.substr(plus ? 1 : 0);
+}
+
+double parse_eps(const std::string& text) {
+  const std::string_view number = without_plus(text);
+  double eps = 0;
+  const char* end = number.data() + number.size();
+  const auto [stop, error] = std::from_chars(number.data(), end, eps);
+  if (stop == end && error == std::errc::result_out_of_range) {
+    throw Failure(fmt::format("--eps is '{}', which is out of the range of f64", text));
+  }
+  if (stop == end && error == std::errc{}) return eps;
+  throw Failure(fmt::format("--eps is '{}', but should be a finite number >= 0", text));
 }
 
 std::size_t parse_threads(const std::string& text) {

@@ -27,9 +27,14 @@ std::string time_text(double seconds);                        // "12.3 us"
 std::string printable(std::string_view text, std::size_t limit = 4096);
 
 // The whole of `text` as a value; empty where it is not one. Sizes: integers with commas between, "3,8".
-std::optional<double> parse_double(std::string_view text);
 std::optional<std::int64_t> parse_integer(std::string_view text);
 std::optional<std::vector<std::int64_t>> parse_sizes(std::string_view text);
+
+// Without a plus before a number, which std::from_chars does not know.
+std::string_view without_plus(std::string_view number);
+
+// What --eps was given: any f64, NaN and infinities too. Throws Failure.
+double parse_eps(const std::string& text);
 
 // What --threads was given; 0 is one per processor. Throws Failure.
 std::size_t parse_threads(const std::string& text);

@@ -268,7 +268,7 @@ TEST(CliApply_Json, TellsWhatWasDone) {
   write_file(folder / "x.npy",
              npy_bytes("{'descr': '>f4', 'fortran_order': True, 'shape': (2, 3, 4)}", std::string(96, '\0')));
   const ProgramRun run = run_evenorm({"apply", folder / "x.npy", "-o", folder / "y.npy", "--axes", "1,-1", "--rms",
-                                      "--eps", "0.25", "--dtype", "f64", "--rstd", "/dev/null", "--json"});
+                                      "--eps", "+0.25", "--dtype", "f64", "--rstd", "/dev/null", "--json"});
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 1);
   json report = json::parse(run.out);
