@@ -124,7 +124,8 @@ void apply(const ApplyOptions& options) {
   name_outputs(options, outputs, what);
   NpyFile x(options.x, Dash::standard_input);
   Parameters parameters(options.parameters);
-  if (options.y == "-" && x.file().is_standard_output()) throw Failure("X and standard output are the same file");
+  outputs.expect_apart(x.file(), "X", "-o");
+  parameters.expect_apart(outputs);
   if (options.dtype.empty()) what.y_dtype = x.dtype();
   what.axes = normalized_axes(x.file().path(), x.shape(), axes_choice(options, parameters));
   what.weight = &parameters.weight();

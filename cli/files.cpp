@@ -54,15 +54,34 @@ bool is_standard_output_file(const struct stat& status) {
   return fstat(STDOUT_FILENO, &output) == 0 && same_file(status, output);
 }
 
-// Absolute, symbolic links followed; the file itself need not exist, its folder must.
-std::string resolve(const std::string& path) {
+// This process's descriptors as files. Their links are not paths to follow, they stand for what is open.
+fs::path descriptors() {
   std::error_code error;
-  fs::path whole = fs::canonical(path, error);
-  if (!error) return whole.string();
-  const fs::path given(path);
-  const fs::path folder = fs::canonical(given.has_parent_path() ? given.parent_path() : fs::path("."), error);
-  if (error || !given.has_filename()) fail(path, "cannot be written", error ? error.value() : EISDIR);
-  return (folder / given.filename()).string();
+  return fs::canonical("/proc/self/fd", error);
+}
+
+// Absolute, symbolic links followed; the file itself need not exist, its folder must.
+fs::path resolve(const std::string& path) {
+  constexpr int kMostLinks = 40;  // Linux follows as many
+  const fs::path open_files = descriptors();
+  fs::path at(path);
+  for (int links = 0; links < kMostLinks; ++links) {
+    std::error_code error;
+    const fs::path folder = fs::canonical(at.has_parent_path() ? at.parent_path() : fs::path("."), error);
+    if (error) fail(path, "cannot be written", error.value());
+    fs::path place = folder / at.filename();
+    const fs::path link = fs::read_symlink(place, error);
+    if (error || folder == open_files) return place;
+    at = folder / link;
+  }
+  fail(path, "cannot be written", ELOOP);
+}
+
+// A regular file that one of the descriptors is, by its own name, under which it can be replaced.
+fs::path own_name(const fs::path& place) {
+  std::error_code error;
+  fs::path name = fs::canonical(place, error);
+  return error ? place : name;
 }
 
 }  // namespace
@@ -115,9 +134,9 @@ void InputFile::open_standard_input() {
   size_ = end - std::min(start_, end);
 }
 
-bool InputFile::is_standard_output() const {
+bool InputFile::is(const struct stat& other) const {
   struct stat status {};
-  return fstat(descriptor_.get(), &status) == 0 && is_standard_output_file(status);
+  return fstat(descriptor_.get(), &status) == 0 && same_file(status, other);
 }
 
 std::size_t InputFile::read_up_to(std::uint64_t offset, std::span<std::byte> bytes) {
@@ -171,7 +190,8 @@ std::size_t Outputs::add(std::string argument, const std::string& path) {
   Output output = path == "-" ? standard_output() : file(path);
   output.argument = std::move(argument);
   for (const Output& other : outputs_) {
-    if (output.target.empty() || other.target != output.target) continue;
+    const bool same = !output.target.empty() && other.target == output.target;
+    if (!same && !(output.on_standard_output && other.on_standard_output)) continue;
     throw Failure(
         fmt::format("{} is {}, but should be another file than that of {}", output.argument, path, other.argument));
   }
@@ -183,9 +203,10 @@ std::size_t Outputs::add(std::string argument, const std::string& path) {
 Outputs::Output Outputs::standard_output() {
   Output output;
   output.path = kStandardOutput;
-  output.direct = output.sequential = true;
+  output.direct = output.sequential = output.on_standard_output = true;
   struct stat status {};
   if (fstat(STDOUT_FILENO, &status) != 0) fail(output.path, "cannot be written", errno);
+  output.existing = status;
   output.target = "-";
   return output;
 }
@@ -194,23 +215,36 @@ Outputs::Output Outputs::file(const std::string& path) {
   struct stat status {};
   const bool exists = stat(path.c_str(), &status) == 0;
   if (!exists && errno != ENOENT) fail(path, "cannot be written", errno);
+  const fs::path place = resolve(path);
+  // Opened anew or replaced, a regular file that standard output goes to would lose what is in it.
+  if (place == descriptors() / std::to_string(STDOUT_FILENO)) return standard_output();
   Output output;
   output.path = path;
-  output.target = resolve(path);
+  output.target = own_name(place).string();
   if (!exists) return output;
+  output.existing = status;
+  output.on_standard_output = is_standard_output_file(status);
   if (S_ISDIR(status.st_mode)) fail(path, "is a directory, but should be a file to write");
   output.direct = !S_ISREG(status.st_mode);
   output.sequential = S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode);
-  if (output.direct && is_standard_output_file(status)) output.target = "-";
+  if (output.direct && output.on_standard_output) output.target = "-";
   if (S_ISCHR(status.st_mode)) output.target.clear();  // takes several outputs without harm
   if (output.direct) return output;
   if (access(path.c_str(), W_OK) != 0) fail(path, "cannot be written", errno);
-  output.mode = status.st_mode & 0777U;
   return output;
 }
 
 bool Outputs::has_standard_output() const {
-  return std::any_of(outputs_.begin(), outputs_.end(), [](const Output& output) { return output.target == "-"; });
+  return std::any_of(outputs_.begin(), outputs_.end(), [](const Output& output) { return output.on_standard_output; });
+}
+
+void Outputs::expect_apart(const InputFile& input, std::string_view what, std::string_view replaceable) const {
+  for (const Output& output : outputs_) {
+    if (!output.existing || !input.is(*output.existing)) continue;
+    if (output.direct) throw Failure(fmt::format("{} and {} are the same file", what, output.path));
+    if (output.argument == replaceable) continue;
+    throw Failure(fmt::format("{} is {}, but should be another file than {}", output.argument, output.path, what));
+  }
 }
 
 void Outputs::open() {
@@ -224,7 +258,7 @@ void Outputs::open() {
 }
 
 void Outputs::open_direct(Output& output) {
-  // By its name a pipe that /dev/stdout stands for cannot be opened, but by that of the link.
+  // Another open file would begin at its own place, and a pipe without a name cannot be opened at all.
   const int fd = output.target == "-" ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
                                       : ::open(output.path.c_str(), O_WRONLY | O_CLOEXEC);
   if (fd < 0) fail(output.path, "cannot be written", errno);
@@ -244,7 +278,7 @@ void Outputs::open_temporary(Output& output) {
     output.descriptor = Descriptor(fd);
     output.temporary = path;
     remember_temporary(path);
-    if (output.mode != 0666) fchmod(fd, output.mode);  // an existing target keeps its permissions
+    if (output.existing) fchmod(fd, output.existing->st_mode & 0777U);  // it keeps its permissions
     return;
   }
   fail(output.path, "cannot be written beside its place", EEXIST);

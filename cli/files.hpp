@@ -2,6 +2,8 @@
 // outputs into temporary files beside their targets, renamed at the end. Knows nothing of what the bytes mean.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -39,7 +41,7 @@ class InputFile {
   const std::string& path() const noexcept { return path_; }  // as people are told it
   bool sequential() const noexcept { return sequential_; }
   std::optional<std::uint64_t> size() const noexcept { return size_; }  // when it was opened; a pipe's is not known
-  bool is_standard_output() const;                                      // the same file
+  bool is(const struct stat& other) const;                              // the same file
 
   // Fills `bytes` from `offset` on; a file that ends before has shrunk since it was opened. Of a pipe, `offset` is
   // where the last read ended.
@@ -63,7 +65,7 @@ class InputFile {
 };
 
 // The outputs of one run: all of them replace their targets, or none does. A target that is not a regular file
-// (/dev/null, a FIFO) is written directly, and so is standard output, named "-"; a terminal is refused.
+// (/dev/null, a FIFO) is written directly, and so is standard output, named "-" or /dev/stdout; a terminal is refused.
 // All throw Failure, which names the file.
 class Outputs {
  public:
@@ -77,7 +79,9 @@ class Outputs {
   const std::string& path(std::size_t output) const { return outputs_[output].path; }
   bool sequential(std::size_t output) const { return outputs_[output].sequential; }  // can only be written in order
   bool has_standard_output() const;  // one of them is what standard output is
-  void open();                       // once, after all are named; the existing targets stay as they are
+  // Throws where an output is this input. One that is replaced at the end may be, if it is `replaceable`'s.
+  void expect_apart(const InputFile& input, std::string_view what, std::string_view replaceable = {}) const;
+  void open();  // once, after all are named; the existing targets stay as they are
   // In order, `offset` is where the last write to the output ended.
   void write(std::size_t output, std::uint64_t offset, std::span<const std::byte> bytes);
   void commit();
@@ -86,11 +90,12 @@ class Outputs {
   struct Output {
     std::string argument;
     std::string path;       // as the user gave it
-    std::string target;     // absolute, symbolic links followed
+    std::string target;     // absolute, symbolic links followed; "-" where standard output is written
     std::string temporary;  // empty where the target is written directly, and once it is renamed
     bool direct = false;
     bool sequential = false;
-    unsigned mode = 0666;
+    bool on_standard_output = false;        // the file that it is, written by whichever name
+    std::optional<struct stat> existing{};  // as it was when it was named
     Descriptor descriptor;
   };
 

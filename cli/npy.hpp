@@ -53,6 +53,7 @@ class NpyFile {
   explicit NpyFile(const std::string& path, Dash dash = Dash::refused);
 
   InputFile& file() noexcept { return file_; }
+  const InputFile& file() const noexcept { return file_; }
   DType dtype() const noexcept { return header_.dtype; }
   bool fortran_order() const noexcept { return header_.fortran_order; }
   const std::vector<std::int64_t>& shape() const noexcept { return header_.shape; }

@@ -128,6 +128,12 @@ void Parameters::find(const ParameterPaths& paths) {
   }
 }
 
+void Parameters::expect_apart(const Outputs& outputs) const {
+  if (weight_.npy) outputs.expect_apart(weight_.npy->file(), "the weight");
+  if (bias_.npy) outputs.expect_apart(bias_.npy->file(), "the bias");
+  if (model_) outputs.expect_apart(model_->file(), "that of --params");
+}
+
 void Parameters::read() {
   read(weight_);
   read(bias_);

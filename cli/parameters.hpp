@@ -20,6 +20,7 @@ struct ParameterPaths {
 class Parameters {
  public:
   explicit Parameters(const ParameterPaths& paths);  // opens the files
+  void expect_apart(const Outputs& outputs) const;   // throws Failure where an output is one of the files
   void read();
 
   // Each may be absent; before read() they hold nothing yet.

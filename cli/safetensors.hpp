@@ -44,6 +44,7 @@ class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
 
+  const InputFile& file() const noexcept { return file_; }
   const std::string& path() const noexcept { return file_.path(); }
   const std::vector<SafetensorsEntry>& entries() const noexcept { return entries_; }
   const SafetensorsEntry* find(std::string_view name) const;  // null where there is none

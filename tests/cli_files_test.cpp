@@ -160,6 +160,24 @@ TEST_F(CliFiles, DevicesAndPipesAreWrittenDirectly) {
   EXPECT_TRUE(fs::is_fifo(folder / "fifo"));
 }
 
+// Whatever its name, what standard output goes to is written where that stands.
+TEST_F(CliFiles, StandardOutputByNameIsNotReplaced) {
+  ASSERT_EQ(run_evenorm({"apply", folder / "x.npy", "-o", folder / "expected.npy"}).status, 0);
+  ProgramSetting appended{.out_path = folder / "y.npy"};
+  appended.before_exec = [] { fcntl(STDOUT_FILENO, F_SETFL, O_APPEND); };
+  for (const char* name : {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}) {
+    write_file(folder / "y.npy", "old");
+    const ProgramRun run = run_evenorm({"apply", folder / "x.npy", "-o", name}, appended);
+    EXPECT_EQ(run.status, 0) << run.err;
+    EXPECT_EQ(read_file(folder / "y.npy"), "old" + read_file(folder / "expected.npy")) << name;
+  }
+  write_file(folder / "y.npy", "old");
+  for (const std::string& name : {std::string("/dev/stdout"), folder / "y.npy"}) {
+    expect_refused({"apply", folder / "x.npy", "-o", name, "--json"}, "--json goes to standard output", appended);
+    expect_refused({"apply", folder / "x.npy", "-o", "-", "--mean", name}, "--mean is " + name, appended);
+  }
+}
+
 TEST_F(CliFiles, AFullDiskIsOneLine) {
   expect_refused({"apply", folder / "x.npy", "-o", "/dev/full"},
                  "/dev/full: cannot be written: No space left on device");
@@ -214,6 +232,34 @@ TEST_F(CliFiles, SignalsRemoveTheTemporaryFile) {
     EXPECT_EQ(folder.names(), names);
     EXPECT_EQ(read_file(folder / "y.npy"), "old");
   }
+}
+
+TEST_F(CliFiles, DanglingLinksAreFollowed) {
+  fs::create_symlink("later.npy", folder / "second");
+  fs::create_symlink(folder / "second", folder / "first");
+  ASSERT_EQ(run_evenorm({"apply", folder / "x.npy", "-o", folder / "first"}).status, 0);
+  EXPECT_TRUE(fs::is_symlink(folder / "first"));
+  EXPECT_TRUE(fs::is_symlink(folder / "second"));
+  EXPECT_THAT(read_file(folder / "later.npy"), HasSubstr("NUMPY"));
+  fs::create_symlink("no/such", folder / "nowhere");
+  expect_refused({"apply", folder / "x.npy", "-o", folder / "nowhere"}, "nowhere: cannot be written: No such file");
+  fs::create_symlink("loop", folder / "loop");
+  expect_refused({"apply", folder / "x.npy", "-o", folder / "loop"}, "loop: cannot be written: Too many levels");
+  const std::string nowhere = folder / "later.npy";
+  fs::remove(nowhere);
+  expect_refused(apply({"--mean", folder / "first", "--rstd", nowhere}), "should be another file than that of --mean");
+}
+
+TEST_F(CliFiles, PermissionsStayWhateverTheUmask) {
+  ProgramSetting strict;
+  strict.before_exec = [] { umask(077); };
+  for (const auto permissions : {fs::perms(0666), fs::perms(0640)}) {
+    fs::permissions(folder / "y.npy", permissions);
+    ASSERT_EQ(run_evenorm(apply(), strict).status, 0);
+    EXPECT_EQ(fs::status(folder / "y.npy").permissions(), permissions);
+  }
+  ASSERT_EQ(run_evenorm({"apply", folder / "x.npy", "-o", folder / "new.npy"}, strict).status, 0);
+  EXPECT_EQ(fs::status(folder / "new.npy").permissions(), fs::perms(0600));
 }
 
 TEST_F(CliFiles, LinksAndPermissionsOfTheTargetStay) {

@@ -176,6 +176,8 @@ TEST_F(CliPipes, AClosedOutputIsOneLine) {
 TEST_F(CliPipes, AnInputIsNotOverwrittenWhileItIsRead) {
   expect_refused({"apply", folder / "x.npy", "-o", "-"}, "X and standard output are the same file",
                  {.out_path = folder / "x.npy"});
+  expect_refused({"apply", folder / "x.npy", "-o", "/dev/stdout"}, "X and standard output are the same file",
+                 {.out_path = folder / "x.npy"});
   EXPECT_EQ(read_file(folder / "x.npy"), c_order);
 }
 
