@@ -218,6 +218,27 @@ TEST_P(Forward_Edge, ParametersThatAreNotFiniteGiveCanonicalNans) {
   }
 }
 
+// Also where each part of a long row looks at its own columns of the parameters alone.
+TEST_P(Forward_Edge, ParametersThatAreNotFiniteInOnePartOfALongRow) {
+  const DType dtype = GetParam();
+  const std::size_t cols = 200001;
+  const Operation op = contracts::same_type(Kind::layer, dtype, cols);
+  Array weight = contracts::make_weight(dtype, cols), bias = contracts::make_bias(dtype, cols);
+  const Array x = contracts::make_input("normal", dtype, cols);
+  for (const std::size_t column : {std::size_t{0}, std::size_t{32768}, std::size_t{131071}, cols - 1}) {
+    set_bits(weight, column, odd_nan(dtype));
+  }
+  set_bits(bias, 70000, odd_nan(dtype));
+  for (const internal::Target target : runnable_targets()) {
+    const contracts::Runner runner = contracts::on_target(target);
+    const Outcome serial = run_operation(runner, op, x, weight, bias);
+    const Outcome shared = run_operation(runner, op, x, weight, bias, {}, contracts::reversed_executor(3));
+    EXPECT_TRUE(std::equal(serial.y.bytes().begin(), serial.y.bytes().end(), shared.y.bytes().begin()));
+    EXPECT_EQ(bits_at(shared.y, cols - 1), canonical_nan(dtype)) << where(op, target);
+    EXPECT_EQ(bits_at(shared.y, 70000), canonical_nan(dtype)) << where(op, target);
+  }
+}
+
 // infinity * 0 (a constant row), and infinity - infinity.
 TEST_P(Forward_Edge, UndefinedProductsAndSumsAreTheCanonicalNan) {
   const DType dtype = GetParam();

@@ -28,14 +28,15 @@ class ForwardRows {
  public:
   using A = Arithmetic<T>;
 
-  ForwardRows(const Problem& p, Scratch& scratch)
+  // used: the columns that are mapped.
+  ForwardRows(const Problem& p, Scratch& scratch, ColumnRange used)
       : p_(p),
         x_scratch_(scratch.take<A>(kBlock)),
         y_scratch_(p.y.dtype == dtype_of<A> ? nullptr : scratch.take<A>(kBlock)),
         sum_scratch_(p.x.dtype == dtype_of<T> ? nullptr : scratch.take<A>(kBlock)),
         raw_(Gamma::NeedsRaw(p.gamma) || Beta::NeedsRaw(p.beta) ? scratch.take<float>(kBlock) : nullptr),
-        gamma_(p.gamma, p.zero_centered, p.cols, ColumnsToKeep(), scratch, raw_),
-        beta_(p.beta, false, p.cols, ColumnsToKeep(), scratch, raw_),
+        gamma_(p.gamma, p.zero_centered, p.cols, used, ColumnsToKeep(), scratch, raw_),
+        beta_(p.beta, false, p.cols, used, ColumnsToKeep(), scratch, raw_),
         tiles_(p, scratch, sizeof(LaneSums<A, T>) + Nodes() * sizeof(Moments)),
         piece_sums_(tiles_.HoldWholeRows() ? nullptr : scratch.take<LaneSums<A, T>>(tiles_.Rows())),
         piece_nodes_(tiles_.HoldWholeRows() ? nullptr : scratch.take<Moments>(tiles_.Rows() * Nodes())),
@@ -328,7 +329,7 @@ class ForwardRows {
 template <class T, class Norm>
 HWY_NOINLINE void RunRows(const Problem& p, size_t first, size_t count) {
   Scratch scratch;
-  ForwardRows<T, Norm>(p, scratch).Run(first, count);
+  ForwardRows<T, Norm>(p, scratch, {0, p.cols}).Run(first, count);
 }
 
 template <class T>

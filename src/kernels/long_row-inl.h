@@ -59,7 +59,8 @@ HWY_ATTR void FinishRow(const Problem& p, size_t row, const Moments* parts, size
 template <class T>
 HWY_NOINLINE void MapRange(const Problem& p, size_t row, const RowScalars& scalars, size_t first, size_t count) {
   Scratch scratch;
-  ForwardRows<T, LayerNorm>(p, scratch).MapBlocks(row, scalars, first, count);  // the map is the same for both norms
+  const ColumnRange used{first * kBlock, HWY_MIN((first + count) * kBlock, p.cols)};
+  ForwardRows<T, LayerNorm>(p, scratch, used).MapBlocks(row, scalars, first, count);  // the map is the same for both
 }
 
 template <class T>

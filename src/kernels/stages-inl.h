@@ -159,13 +159,20 @@ template <class A, int kValue>
   return block;
 }();
 
+// Columns [first, end) of a row, from the start of a block.
+struct ColumnRange {
+  size_t first, end;
+};
+
 // gamma or beta by blocks, in the arithmetic's type. Gathered and converted once where `keep` columns are enough, else
 // at each use.
 template <class A, int kNeutral>
 class Parameter {
  public:
-  // raw: kBlock elements of v's type, for what is both gathered and converted.
-  Parameter(const Vector<const void*>& v, bool plus_one, size_t cols, size_t keep, Scratch& scratch, void* raw)
+  // used: the columns that Block() will be called for. raw: kBlock elements of v's type, for what is both gathered and
+  // converted.
+  Parameter(const Vector<const void*>& v, bool plus_one, size_t cols, ColumnRange used, size_t keep, Scratch& scratch,
+            void* raw)
       : v_(v), plus_one_(plus_one), raw_(raw) {
     const bool dense = v.axes.is_dense(bytes_of(v.dtype));
     if (v.data != nullptr && !(dense && v.dtype == dtype_of<A> && !plus_one)) {
@@ -177,7 +184,7 @@ class Parameter {
         Fill(first, HWY_MIN(kBlock, cols - first), values_ + first);
       }
     }
-    finite_ = CheckFinite(cols);
+    finite_ = CheckFinite(used);
   }
 
   // Does v have to be both gathered and converted?
@@ -185,7 +192,7 @@ class Parameter {
     return v.data != nullptr && v.dtype != dtype_of<A> && !v.axes.is_dense(bytes_of(v.dtype));
   }
 
-  bool IsFinite() const { return finite_; }
+  bool IsFinite() const { return finite_; }  // in the columns used
 
   HWY_INLINE const A* Block(size_t first, size_t n) {
     if (v_.data == nullptr) return kConstantBlock<A, kNeutral>.data();
@@ -226,10 +233,10 @@ class Parameter {
     return rest;
   }
 
-  HWY_NOINLINE bool CheckFinite(size_t cols) {
+  HWY_NOINLINE bool CheckFinite(ColumnRange used) {
     if (v_.data == nullptr) return true;
-    for (size_t first = 0; first < cols; first += kBlock) {
-      const size_t n = HWY_MIN(kBlock, cols - first);
+    for (size_t first = used.first; first < used.end; first += kBlock) {
+      const size_t n = HWY_MIN(kBlock, used.end - first);
       if (SumOfZeros(Block(first, n), n) != A{0}) return false;
     }
     return true;
