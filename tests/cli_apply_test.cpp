@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "evenorm/evenorm.hpp"
+#include "support/places.hpp"
 #include "support/program.hpp"
 
 namespace evenorm {
@@ -17,6 +18,7 @@ using nlohmann::json;
 using testing::bytes_of;
 using testing::elements_of;
 using ::testing::HasSubstr;
+using testing::in_sources;
 using testing::npy_bytes;
 using testing::npy_bytes_of;
 using testing::ProgramRun;
@@ -26,7 +28,7 @@ using testing::TemporaryFolder;
 using testing::write_file;
 
 json worked(const std::string& name) {
-  return json::parse(read_file(EVENORM_SOURCE_DIR "/tests/vectors/worked/" + name + ".json"));
+  return json::parse(read_file(in_sources("tests/vectors/worked/" + name + ".json")));
 }
 
 // The numbers of a nested list, and its shape as Python writes it.

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "support/places.hpp"
 #include "support/program.hpp"
 
 namespace evenorm {
@@ -190,7 +191,7 @@ TEST(CliManual, FormatsWithoutWarnings) {
 
 // The files that are installed are what the program prints.
 TEST(CliManual, BuildWritesThePageAndTheScripts) {
-  const std::string share = std::string(EVENORM_BINARY).substr(0, std::string(EVENORM_BINARY).rfind('/')) + "/share/";
+  const std::string share = testing::program().substr(0, testing::program().rfind('/')) + "/share/";
   if (!std::ifstream(share + "man/evenorm.1")) GTEST_SKIP() << "build/share has not been made";
   EXPECT_EQ(testing::read_file(share + "man/evenorm.1"), output({"manual"}));
   EXPECT_EQ(testing::read_file(share + "bash-completion/evenorm"), output({"completion", "bash"}));

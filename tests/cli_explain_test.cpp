@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "evenorm/evenorm.hpp"
+#include "support/places.hpp"
 #include "support/program.hpp"
 #include "support/safetensors.hpp"
 
@@ -19,6 +20,7 @@ using nlohmann::json;
 using testing::bytes_of;
 using testing::elements_of;
 using ::testing::HasSubstr;
+using testing::in_sources;
 using ::testing::Not;
 using testing::npy_bytes;
 using testing::npy_bytes_of;
@@ -32,7 +34,7 @@ using testing::TemporaryFolder;
 using testing::write_file;
 
 json worked(const std::string& name) {
-  return json::parse(read_file(EVENORM_SOURCE_DIR "/tests/vectors/worked/" + name + ".json"));
+  return json::parse(read_file(in_sources("tests/vectors/worked/" + name + ".json")));
 }
 
 std::string text_of(const std::vector<std::string>& arguments) {
@@ -96,7 +98,7 @@ TEST(CliExplain_Worked, ScaleAndShiftByHand) {
 // All of the page, as a reader sees it. To change it on purpose: run the command and look at every line.
 TEST(CliExplain_Worked, ScaleAndShiftByHandReadsAsRecorded) {
   EXPECT_EQ(text_of({"4 2 8", "--weight", "1.5 1 0.5", "--bias", "0.5 0 -0.5", "--round", "2"}),
-            read_file(EVENORM_SOURCE_DIR "/tests/vectors/explain/scale_and_shift_by_hand.txt"));
+            read_file(in_sources("tests/vectors/explain/scale_and_shift_by_hand.txt")));
 }
 
 TEST(CliExplain_Worked, TwoWordsOneSentence) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/decimal.hpp"
+#include "support/places.hpp"
 #include "support/program.hpp"
 
 namespace evenorm {
@@ -14,6 +15,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using testing::in_sources;
 using testing::read_file;
 using testing::run_evenorm;
 
@@ -84,7 +86,7 @@ TEST(CliSlips, RootOfSigma) {
 
 TEST(CliSlips, WrongSum) {
   const json printed =
-      json::parse(read_file(EVENORM_SOURCE_DIR "/tests/vectors/worked/scale_and_shift_by_hand.json"))["printed"];
+      json::parse(read_file(in_sources("tests/vectors/worked/scale_and_shift_by_hand.json")))["printed"];
   const json s = slip("wrong-sum");
   EXPECT_EQ(values(s["wrong"], "y, as written"), printed["y_with_the_slip"]);
   expect_near(values(s["wrong"], "y with sigma = 2.62"), {0.11, -1.02, 0.135}, 1e-12);
@@ -137,7 +139,7 @@ TEST(CliSlips, TextHasTheNumbersOfTheJson) {
 
 // docs/slips.md cannot drift from what is computed.
 TEST(CliSlips, PageInTheDocumentsHasTheseNumbers) {
-  const std::string page = read_file(EVENORM_SOURCE_DIR "/docs/slips.md");
+  const std::string page = read_file(in_sources("docs/slips.md"));
   const auto shown = [](const json& figure_values) {
     std::string text;
     const auto numbers = figure_values.get<std::vector<double>>();

@@ -9,13 +9,14 @@
 #include "contracts/digests.hpp"
 #include "contracts/fp_mode.hpp"
 #include "support/names.hpp"
+#include "support/places.hpp"
 
 namespace evenorm::contracts {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string file_name() { return EVENORM_SOURCE_DIR "/tests/vectors/digests.json"; }
+std::string file_name() { return evenorm::testing::in_sources("tests/vectors/digests.json"); }
 
 bool is_updating() { return std::getenv("EVENORM_UPDATE_DIGESTS") != nullptr; }
 

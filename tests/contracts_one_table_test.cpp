@@ -9,10 +9,10 @@
 #include "support/npy.hpp"
 #include "support/program.hpp"
 
-#if defined(EVENORM_BINARY)
 namespace evenorm::contracts {
 namespace {
 
+using evenorm::testing::doubles_of;
 using evenorm::testing::ProgramRun;
 using evenorm::testing::ProgramSetting;
 using evenorm::testing::run_evenorm;
@@ -37,12 +37,6 @@ Array rows_of(const Array& values, std::size_t rows, std::size_t cols, bool colu
   Array result(values.dtype(), values.size());
   const std::string text = elements_as(values, cols, rows, true, false);
   std::copy_n(reinterpret_cast<const std::byte*>(text.data()), text.size(), result.data());
-  return result;
-}
-
-std::vector<double> doubles(const Array& values) {
-  std::vector<double> result(values.size());
-  std::copy_n(values.data(), values.bytes().size(), reinterpret_cast<std::byte*>(result.data()));
   return result;
 }
 
@@ -83,8 +77,8 @@ std::uint64_t digest_of_file(const FileWay& way, const Operation& op, const Case
   if (run.status != 0) return 0;
   // A Fortran file's elements are read as they lie: columns first, too.
   const Array y = rows_of(evenorm::testing::read_npy(folder / "y.npy"), data.rows, op.cols, way.columns_first);
-  return join_digests(row_digests(op, {y, doubles(evenorm::testing::read_npy(folder / "mean.npy")),
-                                       doubles(evenorm::testing::read_npy(folder / "rstd.npy")), true}));
+  return join_digests(row_digests(op, {y, doubles_of(evenorm::testing::read_npy(folder / "mean.npy")),
+                                       doubles_of(evenorm::testing::read_npy(folder / "rstd.npy")), true}));
 }
 
 Table digests_by_file(const Operation& op) {
@@ -120,4 +114,3 @@ TEST(Contract_OneTable, EveryLayoutInCppInCAndOnTheCommandLine) {
 
 }  // namespace
 }  // namespace evenorm::contracts
-#endif

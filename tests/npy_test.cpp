@@ -7,6 +7,7 @@
 
 #include "cli/text.hpp"
 #include "support/guarded.hpp"
+#include "support/places.hpp"
 #include "support/program.hpp"
 
 namespace evenorm::cli {
@@ -91,9 +92,9 @@ TEST(Npy_Header, ReadsWhatItWrites) {
 
 TEST(Npy_Header, WritesNumpysBytes) {
   EXPECT_EQ(npy_header_text(DType::f32, Shape{4, 64, 384}),
-            testing::read_file(EVENORM_SOURCE_DIR "/examples/minilm/hidden.npy").substr(0, 128));
+            testing::read_file(testing::in_sources("examples/minilm/hidden.npy")).substr(0, 128));
   EXPECT_EQ(npy_header_text(DType::f32, Shape{384}),
-            testing::read_file(EVENORM_SOURCE_DIR "/examples/minilm/bias.npy").substr(0, 128));
+            testing::read_file(testing::in_sources("examples/minilm/bias.npy")).substr(0, 128));
 }
 
 // Of a pipe, whose size is not known: from as many bytes as the header's start asks for.

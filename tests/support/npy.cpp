@@ -1,5 +1,6 @@
 #include "support/npy.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -40,6 +41,13 @@ contracts::Array read_npy(const std::filesystem::path& file) {
   contracts::Array values(dtype, (bytes.size() - start) / size_of(dtype));
   std::memcpy(values.data(), bytes.data() + start, values.bytes().size());
   return values;
+}
+
+std::vector<double> doubles_of(const contracts::Array& values) {
+  if (values.dtype() != DType::f64) throw std::runtime_error("elements that are not f64");
+  std::vector<double> result(values.size());
+  std::copy_n(values.data(), values.bytes().size(), reinterpret_cast<std::byte*>(result.data()));
+  return result;
 }
 
 }  // namespace evenorm::testing

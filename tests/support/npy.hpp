@@ -16,4 +16,7 @@ void write_npy(const std::filesystem::path& file, const contracts::Array& values
 // The elements, of the type that the header names. Throws std::runtime_error.
 contracts::Array read_npy(const std::filesystem::path& file);
 
+// The elements of an f64 array. Throws std::runtime_error for another type.
+std::vector<double> doubles_of(const contracts::Array& values);
+
 }  // namespace evenorm::testing

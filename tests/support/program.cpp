@@ -14,6 +14,8 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "support/places.hpp"
+
 namespace evenorm::testing {
 namespace {
 
@@ -97,7 +99,7 @@ ProgramRun run_evenorm(const std::vector<std::string>& arguments, const ProgramS
   const TemporaryFolder folder;
   const std::string out = setting.out_path.empty() ? folder / "out" : setting.out_path;
   const std::string err = setting.err_path.empty() ? folder / "err" : setting.err_path;
-  std::vector<std::string> words{EVENORM_BINARY};
+  std::vector<std::string> words{program()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);

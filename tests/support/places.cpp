@@ -1,0 +1,10 @@
+// The paths that CMake gives.
+#include "support/places.hpp"
+
+namespace evenorm::testing {
+
+std::string in_sources(std::string_view path) { return EVENORM_SOURCE_DIR "/" + std::string(path); }
+
+std::string program() { return EVENORM_BINARY; }
+
+}  // namespace evenorm::testing
