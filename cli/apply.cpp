@@ -52,9 +52,7 @@ than the last) are held in memory, up to 1 GiB. In the FILE of --params a norm's
 or .gain and its bias NAME.bias, .beta or .shift.)";
 
 DType parse_dtype(const std::string& text) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
-    if (text == name(dtype)) return dtype;
-  }
+  if (const auto dtype = dtype_named(text)) return *dtype;
   throw Failure(fmt::format("--dtype is '{}', but should be f64, f32, bf16 or f16", text));
 }
 
@@ -65,16 +63,6 @@ void name_outputs(const ApplyOptions& options, Outputs& outputs, Normalization& 
   if (options.json && outputs.has_standard_output()) {
     throw Failure("--json goes to standard output, but an output is there already");
   }
-}
-
-AxesChoice axes_choice(const ApplyOptions& options, const Parameters& parameters) {
-  AxesChoice choice{options.axes, options.normalized_shape};
-  const Array& parameter = parameters.weight().present() ? parameters.weight() : parameters.bias();
-  if (parameter.present()) {
-    choice.parameter_shape = parameter.shape();
-    choice.parameter = parameters.weight().present() ? "weight" : "bias";
-  }
-  return choice;
 }
 
 nlohmann::ordered_json report(const ApplyOptions& options, const NpyFile& x, const Parameters& parameters,
@@ -127,7 +115,9 @@ void apply(const ApplyOptions& options) {
   outputs.expect_apart(x.file(), "X", "-o");
   parameters.expect_apart(outputs);
   if (options.dtype.empty()) what.y_dtype = x.dtype();
-  what.axes = normalized_axes(x.file().path(), x.shape(), axes_choice(options, parameters));
+  what.axes =
+      normalized_axes(x.file().path(), x.shape(),
+                      axes_choice(options.axes, options.normalized_shape, parameters.weight(), parameters.bias()));
   what.weight = &parameters.weight();
   what.bias = &parameters.bias();
   Normalizer normalizer(x, outputs, what);
@@ -144,8 +134,7 @@ void apply(const ApplyOptions& options) {
 }
 
 void add_options(CLI::App& command, ApplyOptions& options) {
-  // An empty value is refused: "" means "not given" above.
-  const CLI::Validator given([](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, "");
+  const CLI::Validator given = not_empty();
   const auto add = [&](const char* flags, std::string& value, const char* type, const char* description) {
     return command.add_option(flags, value, description)->type_name(type)->check(given);
   };

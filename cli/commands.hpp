@@ -19,6 +19,9 @@ void add_explain(CLI::App& app);
 void add_completion(CLI::App& app);
 void add_manual(CLI::App& app);
 
+// Refuses an empty value: subcommands take "" for an option that was not given.
+CLI::Validator not_empty();
+
 // The program: parses, runs, reports. Returns the exit status. Never throws.
 int run(std::span<const std::string> arguments) noexcept;
 

@@ -8,6 +8,7 @@
 
 #include "layout.hpp"
 #include "numbers.hpp"
+#include "pieces.hpp"
 #include "reference.hpp"
 #include "text.hpp"
 
@@ -43,12 +44,12 @@ class GivenInput {
 
   // How many elements each axis steps over.
   std::vector<std::size_t> strides() const {
-    std::vector<std::size_t> strides(shape().size(), 1);
     const bool fortran = file_ && file_->fortran_order();
-    for (std::size_t i = 1; i < strides.size(); ++i) {
-      const std::size_t axis = fortran ? i : strides.size() - 1 - i, inner = fortran ? axis - 1 : axis + 1;
-      strides[axis] = strides[inner] * static_cast<std::size_t>(shape()[inner]);
-    }
+    Shape sizes = shape();
+    if (fortran) std::reverse(sizes.begin(), sizes.end());
+    const std::vector<std::int64_t> dense = dense_strides(sizes);
+    std::vector<std::size_t> strides(dense.begin(), dense.end());
+    if (fortran) std::reverse(strides.begin(), strides.end());
     return strides;
   }
 
@@ -122,13 +123,8 @@ std::vector<std::int64_t> sizes(const char* option, const std::string& text, con
 }
 
 void set_axes(const ExplainOptions& options, const GivenParameters& parameters, ExplainInput& input) {
-  const Array& parameter = parameters.weight().present() ? parameters.weight() : parameters.bias();
-  AxesChoice choice{options.axes, options.normalized_shape};
-  if (parameter.present()) {
-    choice.parameter_shape = parameter.shape();
-    choice.parameter = parameters.weight().present() ? "weight" : "bias";
-  }
-  input.axes = normalized_axes("x", input.x_shape, choice);
+  input.axes = normalized_axes(
+      "x", input.x_shape, axes_choice(options.axes, options.normalized_shape, parameters.weight(), parameters.bias()));
   input.normalized_shape = sizes_at(input.x_shape, input.axes);
   input.leading_shape = sizes_elsewhere(input.x_shape, input.axes);
 }
@@ -215,18 +211,11 @@ contracts::Array converted(const char* argument, const Array& given, bool typed,
   return result;
 }
 
-DType parse_dtype(const std::string& text, DType otherwise) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
-    if (name(dtype) == text) return dtype;
-  }
-  return otherwise;
-}
-
 contracts::Array parameter(const char* argument, const ExplainOptions& options, const Array& given, bool typed,
                            ExplainInput& input) {
   if (!given.present()) return {};
   const DType own = typed ? input.dtype : given.dtype();
-  return converted(argument, given, typed, parse_dtype(options.dtype, own), input.inexact);
+  return converted(argument, given, typed, dtype_named(options.dtype).value_or(own), input.inexact);
 }
 
 void set_numbers(const ExplainOptions& options, ExplainInput& input) {
@@ -244,7 +233,7 @@ ExplainInput read_explain_input(const ExplainOptions& options) {
   set_numbers(options, input);
   GivenInput x(options.x);
   const GivenParameters parameters(options);
-  input.dtype = parse_dtype(options.dtype, x.typed() ? DType::f32 : x.dtype());
+  input.dtype = dtype_named(options.dtype).value_or(x.typed() ? DType::f32 : x.dtype());
   input.x_shape = x.shape();
   set_axes(options, parameters, input);
   check(input, x, parameters);

@@ -144,4 +144,15 @@ void Parameters::read(Parameter& parameter) {
   if (parameter.entry != nullptr) model_->read(*parameter.entry, parameter.array);
 }
 
+AxesChoice axes_choice(const std::string& axes, const std::string& normalized_shape, const Array& weight,
+                       const Array& bias) {
+  AxesChoice choice{axes, normalized_shape};
+  const Array& parameter = weight.present() ? weight : bias;
+  if (parameter.present()) {
+    choice.parameter_shape = parameter.shape();
+    choice.parameter = weight.present() ? "weight" : "bias";
+  }
+  return choice;
+}
+
 }  // namespace evenorm::cli

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "layout.hpp"
 #include "npy.hpp"
 #include "safetensors.hpp"
 
@@ -43,5 +44,9 @@ class Parameters {
   std::string name_;
   Parameter weight_, bias_;
 };
+
+// Which axes are normalised, from what --axes and --normalized-shape were given and the parameters.
+AxesChoice axes_choice(const std::string& axes, const std::string& normalized_shape, const Array& weight,
+                       const Array& bias);
 
 }  // namespace evenorm::cli

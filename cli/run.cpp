@@ -61,6 +61,10 @@ int parse_and_run(std::span<const std::string> arguments) {
 
 }  // namespace
 
+CLI::Validator not_empty() {
+  return {[](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, ""};
+}
+
 int run(std::span<const std::string> arguments) noexcept {
   try {
     return parse_and_run(arguments);

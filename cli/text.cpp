@@ -54,6 +54,13 @@ std::optional<std::vector<std::int64_t>> parse_sizes(std::string_view text) {
   }
 }
 
+std::optional<DType> dtype_named(std::string_view text) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    if (text == name(dtype)) return dtype;
+  }
+  return std::nullopt;
+}
+
 std::string_view without_plus(std::string_view number) {
   const bool plus = number.size() > 1 && number[0] == '+' && number[1] != '-';
   return number.substr(plus ? 1 : 0);

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "evenorm/evenorm.hpp"
+
 namespace evenorm::cli {
 
 // What ends a run with status 2. what() names the argument or file, what it has and what it should have.
@@ -29,6 +31,9 @@ std::string printable(std::string_view text, std::size_t limit = 4096);
 // The whole of `text` as a value; empty where it is not one. Sizes: integers with commas between, "3,8".
 std::optional<std::int64_t> parse_integer(std::string_view text);
 std::optional<std::vector<std::int64_t>> parse_sizes(std::string_view text);
+
+// f64, f32, bf16 or f16; empty for any other name.
+std::optional<DType> dtype_named(std::string_view text);
 
 // Without a plus before a number, which std::from_chars does not know.
 std::string_view without_plus(std::string_view number);

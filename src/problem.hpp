@@ -60,4 +60,7 @@ bool has_dense_rows(const Matrix<Pointer>& m) {
   return m.cols.is_dense(bytes_of(m.dtype));
 }
 
+// Is a row gathered from x, or scattered to y, in pieces that do not lie side by side?
+inline bool needs_tiles(const Problem& p) { return !has_dense_rows(p.x) || !has_dense_rows(p.y); }
+
 }  // namespace evenorm::internal

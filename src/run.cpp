@@ -55,7 +55,7 @@ void run_problem(const Problem& problem, const RowFunctions& functions, const Ex
   } else if (p.rows < threads * 2 && p.cols >= 2 * kTaskElements) {
     for (std::size_t row = 0; row < p.rows; ++row) run_row_by_parts(p, functions, executor, row);
   } else {
-    const bool tiled = !has_dense_rows(p.x) || !has_dense_rows(p.y);
+    const bool tiled = needs_tiles(p);
     const std::size_t unit = tiled ? kTileRows : 1, units = (p.rows + unit - 1) / unit;
     const std::size_t shares = std::min(tasks, units);
     parallel_for(executor, shares, [&](std::size_t i) {

@@ -109,10 +109,10 @@ AxisSplit split_axes(const Forward& f) {
   return named_axes(shape, f.axes);
 }
 
-using Strides = std::array<std::int64_t, kMaxRank>;
+using PerAxis = std::array<std::int64_t, kMaxRank>;
 
 // Those of C order, in elements. Without elements the product of the sizes may be out of range, and does not matter.
-Shape contiguous_strides(Shape shape, Strides& room) {
+Shape contiguous_strides(Shape shape, PerAxis& room) {
   std::int64_t stride = 1;
   for (std::size_t i = shape.size(); i-- > 0;) {
     room[i] = stride;
@@ -124,7 +124,7 @@ Shape contiguous_strides(Shape shape, Strides& room) {
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;  // so that an address and an extent have a sum
 
 // A view's strides in elements, given or of C order. They stay within what an address can be.
-Shape strides_of(std::string_view argument, const ConstTensor& view, Strides& room) {
+Shape strides_of(std::string_view argument, const ConstTensor& view, PerAxis& room) {
   if (view.strides.empty()) return contiguous_strides(view.shape, room);
   if (view.strides.size() != view.shape.size()) {
     fail(argument, "has strides " + text_of(view.strides) + ", but shape " + text_of(view.shape));
@@ -165,10 +165,16 @@ ConstTensor as_const(const Tensor& view) { return {view.data, view.dtype, view.s
 
 template <class Pointer, class View>
 Matrix<Pointer> matrix_of(std::string_view argument, const View& view, const AxisSplit& split) {
-  Strides room;
+  PerAxis room;
   const Shape strides = strides_of(argument, as_const(view), room);
   return {view.data, view.dtype, layout_of(argument, as_const(view), strides, split.outer),
           layout_of(argument, as_const(view), strides, split.normalized)};
+}
+
+// The sizes of some axes; they lie in `room`.
+Shape sizes_at(Shape shape, const AxisList& list, PerAxis& room) {
+  for (std::size_t i = 0; i < list.count; ++i) room[i] = shape[list.number[i]];
+  return {room.data(), list.count};
 }
 
 // A tensor over some of x's axes; `expected_name` is what has their sizes.
@@ -176,26 +182,22 @@ template <class Pointer, class View>
 Vector<Pointer> vector_of(std::string_view argument, const View& view, Shape x_shape, const AxisList& list,
                           std::string_view expected_name) {
   if (view.data == nullptr) return {};
-  std::array<std::int64_t, kMaxRank> sizes;
-  AxisList all;
-  for (std::size_t i = 0; i < list.count; ++i) {
-    sizes[i] = x_shape[list.number[i]];
-    all.add(i);
-  }
-  const Shape expected(sizes.data(), list.count);
+  PerAxis expected_room;
+  const Shape expected = sizes_at(x_shape, list, expected_room);
   if (!equal(view.shape, expected)) {
     fail(argument,
          "has shape " + text_of(view.shape) + ", but " + std::string(expected_name) + " " + text_of(expected));
   }
-  Strides room;
+  PerAxis room;
   const Shape strides = strides_of(argument, as_const(view), room);
+  AxisList all;
+  for (std::size_t i = 0; i < list.count; ++i) all.add(i);
   return {view.data, view.dtype, layout_of(argument, as_const(view), strides, all)};
 }
 
 std::size_t count_cols(const Forward& f, const AxisList& normalized) {
-  std::array<std::int64_t, kMaxRank> sizes;
-  for (std::size_t i = 0; i < normalized.count; ++i) sizes[i] = f.x.shape[normalized.number[i]];
-  const Shape shape(sizes.data(), normalized.count);
+  PerAxis room;
+  const Shape shape = sizes_at(f.x.shape, normalized, room);
   const std::size_t cols = count_elements("normalized_shape", shape, DType::f64);
   if (cols == 0) {
     throw Error((f.axes.empty() ? "normalized_shape is " : "axes have shape ") + text_of(shape) +

@@ -79,7 +79,7 @@ class ForwardRows {
 
   // Of gamma and beta, where they are converted: the scratch is for them, unless tiles need it.
   size_t ColumnsToKeep() const {
-    const bool tiled = !has_dense_rows(p_.x) || !has_dense_rows(p_.y);
+    const bool tiled = needs_tiles(p_);
     return std::is_same_v<A, double> || tiled ? kBlock : 4 * kBlock;
   }
 
