@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that a task needs and that are missing. Does nothing, at once, when none is.
-# Usage: tools/setup.sh [build] [test]      build: library, command line, demo; test: that and tests, lint
+# Usage: tools/setup.sh [build] [test] [aarch64]
+# build: library, command line, demo; test: that and tests, lint; aarch64: the compiler for it, QEMU (tools/aarch64)
 # Status: 0 all there; 2 something is missing and this user may not install it (the command to run is printed).
 set -eu
 
@@ -25,6 +26,10 @@ pkgconf          pkg-config
 clang-format-14  clang-format-14
 clang-tidy-14    clang-tidy-14
 '
+aarch64_needs='
+g++-aarch64-linux-gnu aarch64-linux-gnu-g++
+qemu-user-static qemu-aarch64-static
+'
 
 needs=
 [ $# -gt 0 ] || set -- build test
@@ -32,7 +37,8 @@ for group in "$@"; do
   case $group in
     build) needs="$needs$build_needs" ;;
     test) needs="$needs$build_needs$test_needs" ;;
-    *) echo "tools/setup.sh: unknown group '$group' (build, test)" >&2; exit 1 ;;
+    aarch64) needs="$needs$aarch64_needs" ;;
+    *) echo "tools/setup.sh: unknown group '$group' (build, test, aarch64)" >&2; exit 1 ;;
   esac
 done
 
