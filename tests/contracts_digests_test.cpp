@@ -28,6 +28,11 @@ const Json& expected_digests() {
   return file;
 }
 
+std::string digest_on(internal::Target target, const Operation& op, const CaseData& data) {
+  const Outcome outcome = run_operation(on_target(target), op, data.x, data.weight, data.bias);
+  return digest_text(join_digests(row_digests(op, outcome)));
+}
+
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += "\n  " + line;
@@ -65,9 +70,7 @@ TEST(Contract_Digests, FileHoldsEveryCaseOfThisRevision) {
   if (is_updating()) {
     Json digests = Json::object();
     for (const Operation& op : digest_cases()) {
-      const CaseData data = make_case_data(op);
-      const Outcome outcome = run_operation(on_target(runnable_targets()[0]), op, data.x, data.weight, data.bias);
-      digests[op.name()] = digest_text(join_digests(row_digests(op, outcome)));
+      digests[op.name()] = digest_on(runnable_targets()[0], op, make_case_data(op));
     }
     std::ofstream(file_name()) << Json{{"numerics_revision", numerics_revision()}, {"digests", digests}}.dump(1)
                                << '\n';
@@ -78,6 +81,17 @@ TEST(Contract_Digests, FileHoldsEveryCaseOfThisRevision) {
   EXPECT_EQ(file["numerics_revision"], numerics_revision());
   EXPECT_EQ(file["digests"].size(), digest_cases().size());
   for (const Operation& op : digest_cases()) EXPECT_TRUE(file["digests"].contains(op.name())) << op.name();
+}
+
+// The whole table in one way alone, which is quick where everything is slow: under an emulator.
+TEST(Contract_Digests, EveryCaseOnEveryTargetIsThatOfTheFile) {
+  for (const Operation& op : digest_cases()) {
+    const CaseData data = make_case_data(op);
+    const std::string expected = expected_digests()["digests"].value(op.name(), "none");
+    for (const internal::Target target : runnable_targets()) {
+      EXPECT_EQ(digest_on(target, op, data), expected) << op.name() << " on " << internal::name(target);
+    }
+  }
 }
 
 // Two cases of the table alone, which take a moment: for tools/mutants.

@@ -5,6 +5,8 @@ namespace evenorm::testing {
 
 std::string in_sources(std::string_view path) { return EVENORM_SOURCE_DIR "/" + std::string(path); }
 
+#if defined(EVENORM_BINARY)  // not in a build without the command line
 std::string program() { return EVENORM_BINARY; }
+#endif
 
 }  // namespace evenorm::testing
