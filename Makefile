@@ -8,7 +8,8 @@ BENCH_SETUP ?= --no-torch
 CONFIGURE := cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DEVENORM_WERROR=$(WERROR)
 STAGES := tools/stages $(if $(filter ON 1 on,$(WERROR)),--werror)
 
-.PHONY: all setup-build setup-test demo test test-all unit contracts cli package lint format mutants bench clean help
+.PHONY: all setup-build setup-test demo test test-all unit contracts cli aarch64 package lint format mutants bench
+.PHONY: clean help
 .NOTPARALLEL:
 
 all: setup-build  ## build everything: build/evenorm, build/libevenorm.so, build/evenorm_tests
@@ -21,13 +22,16 @@ demo: setup-build  ## build, then normalise the activations of a real model and 
 	@tools/demo.sh
 
 test: setup-test  ## build, then every stage with its time: unit tests, contracts, command line, package, lint, mutants
-	@$(STAGES) build unit contracts cli package lint mutants
+	@$(STAGES) build unit contracts cli aarch64 package lint mutants
 
 test-all: setup-test  ## the same, with the slow tests and sanitizers
-	@$(STAGES) build unit contracts cli slow package sanitize lint mutants
+	@$(STAGES) build unit contracts cli slow aarch64-all package sanitize lint mutants
 
 unit contracts cli: setup-test  ## build, then one stage of the tests
 	@$(STAGES) build $@
+
+aarch64: setup-test  ## the library cross-compiled for AArch64, its tests run under QEMU (skipped where it cannot be)
+	@$(STAGES) aarch64
 
 package: setup-test  ## evenorm installed and as a subproject, shared and static, used from C++ and C
 	@$(STAGES) package
