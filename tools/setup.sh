@@ -22,6 +22,7 @@ libgmock-dev     gmock/gmock.h
 test_needs='
 python3          python3
 binutils         nm
+ccache           ccache
 pkgconf          pkg-config
 clang-format-14  clang-format-14
 clang-tidy-14    clang-tidy-14
