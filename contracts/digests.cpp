@@ -186,7 +186,7 @@ std::vector<Operation> digest_cases() {
   for (const Kind kind : kBothKinds) {
     for (const DType dtype : kAllTypes) {
       for (const std::size_t cols : kCols) cases.push_back(same_type(kind, dtype, cols));
-      for (const std::size_t cols : {17, 768, 1025}) cases.push_back(same_type(kind, dtype, cols, false));
+      for (const std::size_t cols : {17U, 768U, 1025U}) cases.push_back(same_type(kind, dtype, cols, false));
       Operation op = same_type(kind, dtype, 33);
       op.zero_centered = true;
       cases.push_back(op);
@@ -195,7 +195,7 @@ std::vector<Operation> digest_cases() {
       cases.push_back(op);
     }
     for (const Mixture& m : kMixtures) {
-      for (const std::size_t cols : {33, 1025, 5000}) {
+      for (const std::size_t cols : {33U, 1025U, 5000U}) {
         cases.push_back({kind, m.x, m.y, m.weight, m.bias, m.zero_centered, 1e-5, cols});
       }
     }
@@ -241,7 +241,8 @@ std::vector<std::pair<std::string, std::uint64_t>> digests_by_way(const Operatio
   std::vector<std::pair<std::string, std::uint64_t>> table;
   for (const Way& way : ways_of(op, data.rows)) {
     std::vector<std::uint64_t> rows = digests_by(way, target, op, data);
-    const bool repeats = all_equal(rows, {rows.begin(), rows.begin() + std::min(rows.size(), data.rows)});
+    const auto first = static_cast<std::ptrdiff_t>(std::min(rows.size(), data.rows));
+    const bool repeats = all_equal(rows, {rows.begin(), rows.begin() + first});
     rows.resize(std::min(rows.size(), data.rows));
     table.emplace_back(way.name, repeats ? join_digests(rows) : 0);
   }
