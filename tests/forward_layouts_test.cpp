@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include "contracts/digests.hpp"
+#include "contracts/scattered.hpp"
 #include "run.hpp"
 #include "support/names.hpp"
 
@@ -16,119 +16,11 @@ namespace {
 
 using contracts::Array;
 using contracts::kAllTypes;
+using contracts::product;
 using contracts::Random;
 using contracts::runnable_targets;
-using Shape = std::vector<std::int64_t>;
-
-std::size_t product(const Shape& shape) {
-  return static_cast<std::size_t>(std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()));
-}
-
-// A tensor whose axes lie in memory in a random order, some of them with gaps or backwards.
-struct Tensors {
-  DType dtype;
-  Shape shape, strides;
-  std::vector<std::byte> memory;
-  std::ptrdiff_t start = 0;  // bytes from the memory's start to element (0, ..., 0)
-
-  Tensors(DType type, Shape sizes, Random& random) : dtype(type), shape(std::move(sizes)), strides(shape.size()) {
-    Shape order(shape.size());
-    std::iota(order.begin(), order.end(), 0);
-    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-    std::int64_t step = random.below(3) == 0 ? 2 : 1;
-    for (const std::int64_t axis : order) {
-      const auto i = static_cast<std::size_t>(axis);
-      const bool backwards = random.below(4) == 0;
-      strides[i] = backwards ? -step : step;
-      if (backwards) start += (shape[i] - 1) * step * static_cast<std::int64_t>(size_of(dtype));
-      step *= shape[i] + static_cast<std::int64_t>(random.below(4) == 0 ? random.below(3) : 0);
-    }
-    memory.assign(static_cast<std::size_t>(step) * size_of(dtype), std::byte{0xA5});
-  }
-
-  // visit(where, number in C order) for each element.
-  template <class Visit>
-  void each(const Visit& visit) {
-    for (std::size_t i = 0; i < product(shape); ++i) {
-      std::int64_t steps = 0;
-      auto rest = static_cast<std::int64_t>(i);
-      for (std::size_t axis = shape.size(); axis-- > 0; rest /= shape[axis])
-        steps += rest % shape[axis] * strides[axis];
-      visit(memory.data() + start + steps * static_cast<std::int64_t>(size_of(dtype)), i);
-    }
-  }
-  void put(const std::byte* values) {
-    each([&](std::byte* place, std::size_t i) { std::memcpy(place, values + i * size_of(dtype), size_of(dtype)); });
-  }
-  std::vector<std::byte> get() {
-    std::vector<std::byte> values(product(shape) * size_of(dtype));
-    each([&](std::byte* place, std::size_t i) {
-      std::memcpy(values.data() + i * size_of(dtype), place, size_of(dtype));
-    });
-    return values;
-  }
-  bool only_elements_were_written() {
-    Tensors blank = *this;
-    blank.each([&](std::byte* place, std::size_t) { std::memset(place, 0xA5, size_of(dtype)); });
-    return std::all_of(blank.memory.begin(), blank.memory.end(), [](std::byte b) { return b == std::byte{0xA5}; });
-  }
-  Tensor view() { return {memory.data() + start, dtype, shape, strides}; }
-  ConstTensor const_view() { return {memory.data() + start, dtype, shape, strides}; }
-};
-
-// The axes normalised, their sizes, and those of the others.
-struct Split {
-  Shape axes, normalized, outer;
-};
-
-Split random_split(const Shape& shape, Random& random) {
-  Split split;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    const bool last_chance = i + 1 == shape.size() && split.axes.empty();
-    if (last_chance || random.below(2) == 0) {
-      const auto axis = static_cast<std::int64_t>(i);
-      split.axes.insert(random.below(2) == 0 ? split.axes.begin() : split.axes.end(),
-                        random.below(2) == 0 ? axis : axis - static_cast<std::int64_t>(shape.size()));
-      split.normalized.push_back(shape[i]);
-    } else {
-      split.outer.push_back(shape[i]);
-    }
-  }
-  return split;
-}
-
-// Where element (row, column) of the normalised form stands in C order of the tensor.
-std::vector<std::size_t> places(const Shape& shape, const Split& split) {
-  const auto rank = static_cast<std::int64_t>(shape.size());
-  std::vector<bool> normalized(shape.size());
-  for (const std::int64_t axis : split.axes) normalized[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)] = true;
-  const std::size_t cols = product(split.normalized);
-  std::vector<std::size_t> result(product(shape));
-  for (std::size_t i = 0; i < result.size(); ++i) {
-    std::size_t row = 0, col = 0, rest = i;
-    std::size_t row_weight = 1, col_weight = 1;
-    for (std::size_t axis = shape.size(); axis-- > 0;) {
-      const auto size = static_cast<std::size_t>(shape[axis]);
-      std::size_t& index = normalized[axis] ? col : row;
-      std::size_t& weight = normalized[axis] ? col_weight : row_weight;
-      index += rest % size * weight;
-      weight *= size;
-      rest /= size;
-    }
-    result[row * cols + col] = i;
-  }
-  return result;
-}
-
-std::vector<std::byte> permuted(const std::vector<std::byte>& from, std::size_t bytes,
-                                const std::vector<std::size_t>& order, bool back) {
-  std::vector<std::byte> to(from.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const std::size_t source = back ? i : order[i], target = back ? order[i] : i;
-    std::memcpy(to.data() + target * bytes, from.data() + source * bytes, bytes);
-  }
-  return to;
-}
+using contracts::Scattered;
+using contracts::Shape;
 
 std::vector<std::byte> bytes_of(const Array& array) { return {array.bytes().begin(), array.bytes().end()}; }
 
@@ -137,7 +29,8 @@ void try_layout(std::uint64_t seed, const Shape& shape, internal::Target target)
   Random random(seed);
   const DType x_type = kAllTypes[random.below(4)];
   const DType y_type = random.below(2) == 0 ? x_type : kAllTypes[random.below(4)];
-  const Split split = random_split(shape, random);
+  const contracts::Choose choose = [&](std::size_t n) { return random.below(n); };
+  const contracts::AxisChoice split = contracts::choose_axes(shape, choose);
   const std::size_t cols = product(split.normalized), rows = product(shape) / cols;
   contracts::Operation op = contracts::same_type(random.below(3) == 0 ? Kind::rms : Kind::layer, x_type, cols, false);
   op.y = y_type;
@@ -157,17 +50,17 @@ void try_layout(std::uint64_t seed, const Shape& shape, internal::Target target)
   const Array bias = op.bias ? contracts::make_bias(*op.bias, cols) : Array();
   const contracts::Outcome dense = run_operation(contracts::on_target(target), op, values, weight, bias);
 
-  const std::vector<std::size_t> order = places(shape, split);
-  Tensors x(x_type, shape, random), y(y_type, shape, random);
+  const std::vector<std::size_t> order = contracts::places_of_rows(shape, split.axes);
+  Scattered x(x_type, shape, choose), y(y_type, shape, choose);
   const bool in_place = x_type == y_type && random.below(3) == 0;
-  Tensors gamma(op.weight.value_or(DType::f32), split.normalized, random);
-  Tensors beta(op.bias.value_or(DType::f32), split.normalized, random);
-  Tensors mean(DType::f64, split.outer, random), rstd(DType::f64, split.outer, random);
-  x.put(permuted(bytes_of(values), size_of(x_type), order, true).data());
+  Scattered gamma(op.weight.value_or(DType::f32), split.normalized, choose);
+  Scattered beta(op.bias.value_or(DType::f32), split.normalized, choose);
+  Scattered mean(DType::f64, split.outer, choose), rstd(DType::f64, split.outer, choose);
+  x.put(contracts::permuted(bytes_of(values), size_of(x_type), order, true).data());
   if (op.weight) gamma.put(weight.data());
   if (op.bias) beta.put(bias.data());
   const std::vector<std::byte> x_before = x.memory;
-  Tensors& result = in_place ? x : y;
+  Scattered& result = in_place ? x : y;
 
   Forward forward;
   forward.kind = op.kind;
@@ -184,7 +77,7 @@ void try_layout(std::uint64_t seed, const Shape& shape, internal::Target target)
 
   const std::string where = "seed " + std::to_string(seed) + ", " + op.name() + " on " +
                             std::string(internal::name(target)) + (in_place ? ", in place" : "");
-  EXPECT_TRUE(permuted(result.get(), size_of(y_type), order, false) == bytes_of(dense.y)) << where;
+  EXPECT_TRUE(contracts::permuted(result.get(), size_of(y_type), order, false) == bytes_of(dense.y)) << where;
   EXPECT_TRUE(result.only_elements_were_written() && rstd.only_elements_were_written()) << where;
   EXPECT_TRUE(in_place || x.memory == x_before) << where;
   const auto statistic_bits = [](const std::vector<double>& statistics) {
