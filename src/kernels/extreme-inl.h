@@ -27,7 +27,7 @@ class ExtremeRow {
       FillNan(row);
     } else if (largest == A{0}) {
       const double rstd = p_.eps > 0 ? 1 / std::sqrt(p_.eps) : 0;
-      Map(row, {{0, 0, rstd, false}, 0, rstd});
+      Map(row, {0, {0, 0, rstd, false}, 0, rstd});
     } else {
       RunScaled(row, largest);
     }
@@ -41,7 +41,9 @@ class ExtremeRow {
     Moments nodes[JoinTree<Norm, A>::kMaxNodes];
     JoinTree<Norm, A> tree(nodes);
     SumBlocks(tree, source_, row, p_.cols, 0, blocks_);
-    Map(row, FinishScaled<A>(tree.Finish(), exponent, p_.eps));
+    const ScaledRow scaled = FinishScaled<A>(tree.Finish(), exponent, p_.eps);
+    source_.SetScale(static_cast<A>(std::ldexp(1.0, -scaled.map_exponent)));
+    Map(row, scaled);
   }
 
   void Map(size_t row, const ScaledRow& scaled) {

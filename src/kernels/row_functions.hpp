@@ -25,6 +25,8 @@ struct SafeRange {
 };
 inline constexpr SafeRange kSafeF32{0x1p-120, 0x1p200};
 inline constexpr SafeRange kSafeF64{0x1p-800, 0x1p960};
+// Above it every row of f32 arithmetic is scaled: rstd would be subnormal there, with digits lost.
+inline constexpr double kLargestEpsF32 = 0x1p251;
 
 // Count, mean and sum of squares about the mean of some columns of one row; hi + lo where lo is used (f64 arithmetic).
 // RMS norm: mean is 0 and m2 the plain sum of squares.

@@ -107,7 +107,7 @@ class GroupStatistics {
       hn::Store(rstd, d, rstd_ + i);
       StoreMapScalars<A>(d, mean, mean_lo, rstd, map_mean_hi_ + i, map_mean_lo_ + i, map_rstd_ + i);
       const auto mean_square = hn::Add(hn::Mul(mean, mean), var.hi);
-      hn::Store(hn::IfThenZeroElse(InRange(mean_square), hn::Set(d, 1.0)), d, flag_ + i);
+      hn::Store(hn::IfThenZeroElse(InRange(mean_square, eps), hn::Set(d, 1.0)), d, flag_ + i);
     }
   }
 
@@ -141,11 +141,12 @@ class GroupStatistics {
     hn::Store(m2.Low(d), d, m2_lo_ + i);
   }
 
-  static HWY_INLINE auto InRange(hn::Vec<D> mean_square) {
+  static HWY_INLINE auto InRange(hn::Vec<D> mean_square, double eps) {
     const D d;
     constexpr bool kWide = std::is_same_v<A, double>;
     constexpr SafeRange kSafe = kWide ? kSafeF64 : kSafeF32;
-    auto in_range = hn::And(hn::Ge(mean_square, hn::Set(d, kSafe.low)), hn::Le(mean_square, hn::Set(d, kSafe.high)));
+    const double high = !kWide && eps > kLargestEpsF32 ? 0 : kSafe.high;
+    auto in_range = hn::And(hn::Ge(mean_square, hn::Set(d, kSafe.low)), hn::Le(mean_square, hn::Set(d, high)));
     // Squares of f32 do not underflow in f64: a mean square of 0 is a row of zeros, and needs no scaling.
     if constexpr (!kWide) in_range = hn::Or(in_range, hn::Eq(mean_square, hn::Zero(d)));
     return in_range;
@@ -160,27 +161,28 @@ class GroupStatistics {
 
 // A row whose mean square is out of range, handled as x * 2^-exponent.
 struct ScaledRow {
-  RowScalars scalars;  // of the scaled row
+  int map_exponent;    // the map's exponent
+  RowScalars scalars;  // of the row scaled by it
   double mean, rstd;   // of the row itself
 };
 
+// A subnormal rstd would lose digits that x, up to 4 in magnitude, shows: the map takes it 2^16 times larger, x smaller.
 template <class A>
 HWY_INLINE ScaledRow FinishScaled(const WideMoments<A>& scaled, int exponent, double eps) {
   const DScalar d;
   const auto var = Divide(d, scaled.m2, scaled.count);
   const double scaled_eps = std::ldexp(eps, -2 * exponent);
+  const bool eps_alone = scaled_eps > std::numeric_limits<double>::max();  // var is below it by hundreds of places
+  const double scaled_rstd = eps_alone ? 0 : hn::GetLane(RstdOf(d, var, hn::Set(d, scaled_eps)));
+  const bool constant = hn::GetLane(var.hi) == 0;
   ScaledRow row{};
-  if (scaled_eps > std::numeric_limits<double>::max()) {
-    row.rstd = 1 / std::sqrt(eps);  // var is below eps by hundreds of binary places
-    row.scalars.rstd = std::ldexp(row.rstd, exponent);
-  } else {
-    row.scalars.rstd = hn::GetLane(RstdOf(d, var, hn::Set(d, scaled_eps)));
-    const bool constant = hn::GetLane(var.hi) == 0;
-    row.rstd = !constant ? std::ldexp(row.scalars.rstd, -exponent) : eps > 0 ? 1 / std::sqrt(eps) : 0;
-  }
-  row.scalars.mean_hi = hn::GetLane(scaled.mean.hi);
-  row.scalars.mean_lo = hn::GetLane(scaled.mean.Low(d));
-  row.mean = std::ldexp(row.scalars.mean_hi, exponent);
+  row.rstd = !constant && !eps_alone ? std::ldexp(scaled_rstd, -exponent) : eps > 0 ? 1 / std::sqrt(eps) : 0;
+  row.mean = std::ldexp(hn::GetLane(scaled.mean.hi), exponent);
+  const int shift = std::ldexp(row.rstd, exponent) < static_cast<double>(std::numeric_limits<A>::min()) ? 16 : 0;
+  row.map_exponent = exponent + shift;
+  row.scalars.rstd = eps_alone ? std::ldexp(row.rstd, row.map_exponent) : std::ldexp(scaled_rstd, shift);
+  row.scalars.mean_hi = std::ldexp(hn::GetLane(scaled.mean.hi), -shift);
+  row.scalars.mean_lo = std::ldexp(hn::GetLane(scaled.mean.Low(d)), -shift);
   return row;
 }
 
