@@ -1,0 +1,276 @@
+// One norm that the bytes choose: its types, options, numbers and layout. Every target gives the same bits for dense
+// rows, those bits are within the contract of the reference, and the layout chosen gives them again, on every target,
+// however the work is shared out and whatever mode the caller has set, with nothing else written.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "contracts/accuracy.hpp"
+#include "contracts/fp_mode.hpp"
+#include "contracts/scattered.hpp"
+#include "contracts/through_c.hpp"
+#include "fuzz/support.hpp"
+#include "run.hpp"
+#include "validate.hpp"
+
+namespace evenorm::fuzz {
+namespace {
+
+using contracts::Array;
+using contracts::kAllTypes;
+using contracts::Operation;
+using contracts::Outcome;
+using contracts::Scattered;
+using contracts::Shape;
+using internal::Target;
+
+Shape choose_shape(Choices& choices) {
+  constexpr std::int64_t kEdges[] = {15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 130, 255, 257, 1023, 1024, 1025, 2049};
+  std::size_t room = choices.one_in(64) ? 70000 : choices.one_in(8) ? 6000 : 1200;
+  Shape shape(1 + choices.below(5));
+  for (std::int64_t& size : shape) {
+    size =
+        choices.one_in(3) ? kEdges[choices.below(std::size(kEdges))] : 1 + static_cast<std::int64_t>(choices.below(9));
+    size = std::min(size, static_cast<std::int64_t>(room));
+    room /= static_cast<std::size_t>(size);
+  }
+  if (room > 9 && choices.one_in(4))
+    shape[choices.below(shape.size())] *= 1 + static_cast<std::int64_t>(choices.below(room));
+  return shape;
+}
+
+double choose_eps(Choices& choices) {
+  constexpr double kUsual[] = {1e-5, 1e-12, 0, 1e-6, 1, 1e-300, 0x1p-1074, 1e300};
+  const std::size_t which = choices.below(std::size(kUsual) + 2);
+  if (which < std::size(kUsual)) return kUsual[which];
+  const double any = std::fabs(std::bit_cast<double>(choices.word()));
+  return std::isfinite(any) ? any : 1e-5;
+}
+
+Operation choose_operation(Choices& choices, std::size_t cols) {
+  Operation op;
+  op.kind = choices.one_in(3) ? Kind::rms : Kind::layer;
+  op.x = kAllTypes[choices.below(4)];
+  op.y = choices.one_in(2) ? kAllTypes[choices.below(4)] : op.x;
+  if (!choices.one_in(3)) op.weight = choices.one_in(2) ? kAllTypes[choices.below(4)] : op.x;
+  if (!choices.one_in(3)) op.bias = choices.one_in(2) ? kAllTypes[choices.below(4)] : op.x;
+  op.zero_centered = op.weight && choices.one_in(4);
+  op.eps = choose_eps(choices);
+  op.cols = cols;
+  return op;
+}
+
+// Any bits, or those of the input itself.
+void choose_bits(Choices& choices, std::byte* to, std::size_t bytes) {
+  contracts::Random random(choices.word());
+  const bool own = choices.one_in(2);
+  for (std::size_t i = 0; i < bytes; ++i) to[i] = std::byte(own ? choices.below(256) : random.next() & 255);
+}
+
+// An adversarial row, some elements of which may be others.
+Array choose_row(Choices& choices, DType dtype, std::size_t cols) {
+  const auto names = contracts::input_names(dtype, cols);
+  const std::size_t which = choices.below(names.size() + 4);
+  Array row(dtype, cols);
+  if (which >= names.size()) {
+    choose_bits(choices, row.data(), row.bytes().size());
+  } else {
+    row = contracts::make_input(names[which], dtype, cols, choices.below(256));
+  }
+  const std::size_t others = choices.one_in(4) ? choices.below(4) : 0, bytes = size_of(dtype);
+  for (std::size_t i = 0; i < others; ++i) choose_bits(choices, row.data() + choices.below(cols) * bytes, bytes);
+  return row;
+}
+
+Array choose_parameter(Choices& choices, std::optional<DType> dtype, std::size_t cols, bool weight) {
+  if (!dtype) return {};
+  if (choices.one_in(3)) return choose_row(choices, *dtype, cols);
+  return weight ? contracts::make_weight(*dtype, cols) : contracts::make_bias(*dtype, cols);
+}
+
+std::vector<std::byte> bytes_of(const Array& array) { return {array.bytes().begin(), array.bytes().end()}; }
+
+bool all_finite(const Array& array, std::size_t first, std::size_t count) {
+  const std::size_t bytes = size_of(array.dtype());
+  const auto values = reference::widen(array.dtype(), array.data() + first * bytes, count);
+  return std::all_of(values.begin(), values.end(), [](reference::Real v) { return v - v == 0; });
+}
+
+// A NaN is the canonical one.
+bool is_canonical(const Array& array, std::size_t i, bool must_be_nan) {
+  const std::size_t bytes = size_of(array.dtype());
+  const reference::Real value = reference::widen(array.dtype(), array.data() + i * bytes, 1)[0];
+  if (value == value) return !must_be_nan;
+  const std::uint64_t canonical = reference::round_to(array.dtype(), value);
+  return std::memcmp(array.data() + i * bytes, &canonical, bytes) == 0;
+}
+
+bool is_canonical(double value, bool must_be_nan) {
+  return value == value ? !must_be_nan : std::bit_cast<std::uint64_t>(value) == 0x7FF8000000000000;
+}
+
+bool equal_bits(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
+}
+
+// The rows as they come, their tensors, and what they give.
+struct Case {
+  Operation op;
+  Shape shape;
+  contracts::AxisChoice axes;
+  std::vector<std::size_t> order;  // of the tensor's elements, by rows
+  Array x, weight, bias;           // x: by rows
+};
+
+void expect_within_contract(const Case& c, const Outcome& outcome) {
+  const bool parameters = all_finite(c.weight, 0, c.weight.size()) && all_finite(c.bias, 0, c.bias.size());
+  const std::size_t cols = c.op.cols, row_bytes = cols * size_of(c.op.x);
+  for (std::size_t r = 0; r < outcome.rstd.size(); ++r) {
+    const bool finite = all_finite(c.x, r * cols, cols);
+    expect(is_canonical(outcome.rstd[r], !finite), "rstd of a row that is not finite is NaN, and only that");
+    expect(outcome.mean.empty() || is_canonical(outcome.mean[r], !finite), "so is mean");
+    for (std::size_t i = 0; i < cols; ++i) expect(is_canonical(outcome.y, r * cols + i, !finite), "so is y");
+    if (!finite || !parameters) continue;
+    Array row(c.op.x, cols);
+    std::memcpy(row.data(), c.x.data() + r * row_bytes, row_bytes);
+    const double mean = outcome.mean.empty() ? 0 : outcome.mean[r];
+    const auto errors =
+        contracts::Expected(c.op, row, c.weight, c.bias).errors_of(outcome.y, r * cols, mean, outcome.rstd[r]);
+    if (errors.within_limits()) continue;
+    throw Violation(c.op.name() + ", eps " + std::to_string(c.op.eps) + ", row " + std::to_string(r) +
+                    ": errors of output " + std::to_string(errors.output) + " u, rstd " + std::to_string(errors.rstd) +
+                    " u, mean " + std::to_string(errors.mean) + " of what is allowed");
+  }
+}
+
+// Rows cut anywhere, and long rows in parts of `part` blocks, as run.cpp does only with much more to share out.
+void run_in_pieces(Target target, const Forward& forward, std::size_t piece, std::size_t part) {
+  internal::Problem p = internal::validate(forward);
+  internal::validate_buffers(p);
+  p.fetch_x = piece % 2 == 0;
+  p.stream_y = piece % 3 == 0 && p.x.data != p.y.data;
+  const internal::RowFunctions& functions = internal::row_functions(target);
+  const std::size_t type = internal::index_of(internal::row_type(p));
+  const std::size_t blocks = (p.cols + internal::kBlock - 1) / internal::kBlock, parts = (blocks + part - 1) / part;
+  for (std::size_t row = 0; row < p.rows; row += piece) {
+    if (blocks == 1 || piece != 1) {
+      functions.forward[type](p, row, std::min(piece, p.rows - row));
+      continue;
+    }
+    const auto count = [&](std::size_t i) { return std::min(part, blocks - i * part); };
+    std::vector<internal::Moments> moments(parts);
+    for (std::size_t i = parts; i-- > 0;) functions.block_moments[type](p, row, i * part, count(i), &moments[i]);
+    internal::RowScalars scalars;
+    functions.finish_row[type](p, row, moments.data(), parts, &scalars);
+    if (scalars.extreme) {
+      functions.forward[type](p, row, 1);
+      continue;
+    }
+    for (std::size_t i = parts; i-- > 0;) functions.map_blocks[type](p, row, scalars, i * part, count(i));
+  }
+}
+
+enum class Way : unsigned char { serial, reversed, pieces, c };
+
+void run_in_a_way(Way way, Target target, const Forward& forward, std::size_t amount) {
+  if (way == Way::pieces) return run_in_pieces(target, forward, 1 + amount % 8, std::size_t{1} << amount % 3);
+  if (way == Way::reversed) return internal::run_on(target, forward, contracts::reversed_executor(2 + amount % 7));
+  if (way == Way::c && target == internal::active_target()) return contracts::through_c()(forward, {});
+  internal::run_on(target, forward);
+}
+
+// The layout, and how it is run.
+struct Setting {
+  Scattered x, y, gamma, beta, mean, rstd;
+  bool in_place;
+  Way way;
+  std::size_t amount;
+  contracts::FpMode mode;
+};
+
+void expect_same_bits(const Case& c, Setting s, const Outcome& dense, Target target) {
+  Scattered& y = s.in_place ? s.x : s.y;
+  const std::vector<std::byte> x_before = s.x.memory;
+  Forward forward;
+  forward.kind = c.op.kind;
+  forward.x = s.x.const_view();
+  forward.y = y.view();
+  forward.axes = c.axes.axes;
+  if (c.op.weight) forward.weight = s.gamma.const_view();
+  if (c.op.bias) forward.bias = s.beta.const_view();
+  if (c.op.kind == Kind::layer) forward.mean = s.mean.view();
+  forward.rstd = s.rstd.view();
+  forward.eps = c.op.eps;
+  forward.zero_centered = c.op.zero_centered;
+  {
+    const contracts::FpModeScope scope(s.mode);
+    run_in_a_way(s.way, target, forward, s.amount);
+    expect(scope.is_as_set(), "the caller's mode stays");
+  }
+  expect(contracts::permuted(y.get(), size_of(c.op.y), c.order, false) == bytes_of(dense.y),
+         "any layout has the same bits");
+  expect(s.rstd.get() == statistic_bytes(s.rstd.dtype, dense.rstd), "rstd has the same bits");
+  expect(c.op.kind == Kind::rms || s.mean.get() == statistic_bytes(s.mean.dtype, dense.mean), "mean has the same bits");
+  expect(y.only_elements_were_written() && s.rstd.only_elements_were_written() && s.mean.only_elements_were_written(),
+         "only elements are written");
+  expect(s.in_place || s.x.memory == x_before, "x stays as it was");
+}
+
+// A parameter's tensor holds what its memory can where elements meet: that is what counts.
+Scattered place_parameter(Array& values, const Shape& shape, const contracts::Choose& choose) {
+  Scattered tensor(values.dtype(), values.empty() ? Shape{} : shape, choose, Scattered::Elements::may_meet);
+  if (values.empty()) return tensor;
+  tensor.put(values.data());
+  values = array_of(values.dtype(), tensor.get());
+  return tensor;
+}
+
+}  // namespace
+
+void forward(Input input) {
+  Choices choices(input);
+  const contracts::Choose choose = [&](std::size_t n) { return choices.below(n); };
+  Case c;
+  c.shape = choose_shape(choices);
+  c.axes = contracts::choose_axes(c.shape, choose);
+  c.op = choose_operation(choices, contracts::product(c.axes.normalized));
+  c.order = contracts::places_of_rows(c.shape, c.axes.axes);
+  c.weight = choose_parameter(choices, c.op.weight, c.op.cols, true);
+  c.bias = choose_parameter(choices, c.op.bias, c.op.cols, false);
+  c.x = Array(c.op.x, std::size_t{0});
+  while (c.x.size() < c.order.size()) c.x.append(choose_row(choices, c.op.x, c.op.cols));
+
+  const bool in_place = c.op.x == c.op.y && choices.one_in(3);
+  const DType statistics = choices.one_in(2) ? DType::f32 : DType::f64;
+  const auto elements = in_place || choices.one_in(2) ? Scattered::Elements::apart : Scattered::Elements::may_meet;
+  Scattered x(c.op.x, c.shape, choose, elements);
+  x.put(contracts::permuted(bytes_of(c.x), size_of(c.op.x), c.order, true).data());
+  c.x = array_of(c.op.x, contracts::permuted(x.get(), size_of(c.op.x), c.order, false));
+  Scattered gamma = place_parameter(c.weight, c.axes.normalized, choose);
+  Scattered beta = place_parameter(c.bias, c.axes.normalized, choose);
+  const Setting setting{std::move(x),
+                        Scattered(c.op.y, c.shape, choose),
+                        std::move(gamma),
+                        std::move(beta),
+                        Scattered(statistics, c.axes.outer, choose),
+                        Scattered(statistics, c.axes.outer, choose),
+                        in_place,
+                        Way(choices.below(4)),
+                        choices.below(256),
+                        contracts::FpMode(choices.below(5))};
+
+  const std::vector<Target> targets = contracts::runnable_targets();
+  const Outcome dense = run_operation(contracts::on_target(targets[0]), c.op, c.x, c.weight, c.bias);
+  expect(dense.kept_inside, "dense rows are written, and nothing else");
+  expect_within_contract(c, dense);
+  for (const Target target : targets) {
+    const Outcome other = run_operation(contracts::on_target(target), c.op, c.x, c.weight, c.bias);
+    expect(other.kept_inside && std::ranges::equal(other.y.bytes(), dense.y.bytes()) &&
+               equal_bits(other.mean, dense.mean) && equal_bits(other.rstd, dense.rstd),
+           "every target has the same bits");
+    expect_same_bits(c, setting, dense, target);
+  }
+}
+
+}  // namespace evenorm::fuzz
