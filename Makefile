@@ -8,8 +8,8 @@ BENCH_SETUP ?= --no-torch
 CONFIGURE := cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DEVENORM_WERROR=$(WERROR)
 STAGES := tools/stages $(if $(filter ON 1 on,$(WERROR)),--werror)
 
-.PHONY: all setup-build setup-test demo test test-all unit contracts cli aarch64 package lint format mutants bench
-.PHONY: clean help
+.PHONY: all setup-build setup-test demo test test-all unit contracts cli sanitize aarch64 fuzz package lint
+.PHONY: format mutants bench clean help
 .NOTPARALLEL:
 
 all: setup-build  ## build everything: build/evenorm, build/libevenorm.so, build/evenorm_tests
@@ -21,11 +21,11 @@ demo: setup-build  ## build, then normalise the activations of a real model and 
 	@cmake --build build --target evenorm_cli minilm_demo
 	@tools/demo.sh
 
-test: setup-test  ## build, then every stage with its time: unit tests, contracts, command line, package, lint, mutants
-	@$(STAGES) build unit contracts cli aarch64 package lint mutants
+test: setup-test  ## build, then every stage with its time: tests, here and on AArch64, package, sanitizers, fuzzers, lint, mutants
+	@$(STAGES) build unit contracts cli package lint aarch64 sanitize fuzz mutants
 
-test-all: setup-test  ## the same, with the slow tests and sanitizers
-	@$(STAGES) build unit contracts cli slow aarch64-all package sanitize lint mutants
+test-all: setup-test  ## the same and more: the slow tests, all tests on AArch64, five minutes of each fuzzer
+	@$(STAGES) build unit contracts cli slow package lint aarch64-all sanitize fuzz-long mutants
 
 unit contracts cli: setup-test  ## build, then one stage of the tests
 	@$(STAGES) build $@
@@ -33,11 +33,17 @@ unit contracts cli: setup-test  ## build, then one stage of the tests
 aarch64: setup-test  ## the library cross-compiled for AArch64, its tests run under QEMU (skipped where it cannot be)
 	@$(STAGES) aarch64
 
+sanitize: setup-test  ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@$(STAGES) $@
+
 package: setup-test  ## evenorm installed and as a subproject, shared and static, used from C++ and C
 	@$(STAGES) package
 
 lint: setup-test  ## clang-format, clang-tidy, the shared library's exported names (after a build)
 	@$(STAGES) build lint
+
+fuzz: setup-test  ## every fuzzer for SECONDS (60), under sanitizers
+	@tools/fuzz --seconds $(or $(SECONDS),60) $(NAMES)
 
 format: setup-test  ## format all sources in place
 	@tools/lint --fix

@@ -5,7 +5,7 @@
 # Status: 0 all there; 2 something is missing and this user may not install it (the command to run is printed).
 set -eu
 
-# package | what shows that it is there: a command, or a header under an include directory
+# package | what shows that it is there: a command, a header under an include directory, or a file
 build_needs='
 g++              c++
 gcc              cc
@@ -24,6 +24,8 @@ python3          python3
 binutils         nm
 ccache           ccache
 pkgconf          pkg-config
+clang-14         clang++-14
+libclang-rt-14-dev /usr/lib/llvm-14/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a
 clang-format-14  clang-format-14
 clang-tidy-14    clang-tidy-14
 '
@@ -45,6 +47,12 @@ done
 
 present() {
   case $1 in
+    /*)  # a file; a pattern is meant to be expanded
+      # shellcheck disable=SC2086
+      for file in $1; do
+        [ -e "$file" ] && return 0
+      done
+      return 1 ;;
     */* | *.h)
       for dir in /usr/include /usr/local/include /usr/include/*-linux-gnu; do
         [ -e "$dir/$1" ] && return 0
