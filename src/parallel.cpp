@@ -59,7 +59,8 @@ void run_in_pool(void* context, std::size_t tasks, void (*task)(void*, std::size
   const std::size_t threads = std::min({reinterpret_cast<std::size_t>(context), tasks, processors()});
   Job job{task, argument, tasks};
   const bool nested = inside_pool;
-  const pthreadpool_t pool = threads <= 1 || nested ? nullptr : pool_of(threads);
+  const bool alone = threads <= 1 || nested || in_forked_child.load(std::memory_order_relaxed);
+  const pthreadpool_t pool = alone ? nullptr : pool_of(threads);
   if (pool == nullptr) {
     job.work();
     inside_pool = nested;
