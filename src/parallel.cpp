@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <mutex>
 #include <thread>
 
@@ -25,8 +26,44 @@ std::size_t processors() noexcept {
   return count;
 }
 
+// A thread made while one lives takes no signals but those that it causes itself (and a profiler's): those to the
+// process are the caller's.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() noexcept {
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGPROF}) sigdelset(&blocked, own);
+    pthread_sigmask(SIG_SETMASK, &blocked, &saved_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &saved_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t saved_;
+};
+
+// pthreadpool waits for ever for a worker that could not be started, so it is tried beforehand, with as many at once.
+bool can_start(std::size_t threads) noexcept {
+  std::array<pthread_t, kMaxThreads> started;
+  std::size_t count = 0;
+  std::mutex gate;
+  {
+    const std::lock_guard closed(gate);
+    const auto pass = [](void* closed_gate) -> void* {
+      const std::lock_guard open(*static_cast<std::mutex*>(closed_gate));
+      return nullptr;
+    };
+    while (count < threads && pthread_create(&started[count], nullptr, pass, &gate) == 0) ++count;
+  }
+  for (std::size_t i = 0; i < count; ++i) pthread_join(started[i], nullptr);
+  return count == threads;
+}
+
 thread_local bool inside_pool = false;
 
+// Null where there cannot be one.
 pthreadpool_t pool_of(std::size_t threads) noexcept {
   static std::array<std::atomic<pthreadpool_t>, kMaxThreads + 1> pools{};
   static std::mutex making;
@@ -34,7 +71,8 @@ pthreadpool_t pool_of(std::size_t threads) noexcept {
   if (pool != nullptr) return pool;
   const std::lock_guard lock(making);
   pool = pools[threads].load(std::memory_order_relaxed);
-  if (pool == nullptr) {
+  const SignalsBlocked blocked;
+  if (pool == nullptr && can_start(threads - 1)) {  // the caller is one of them
     pool = pthreadpool_create(threads);
     pools[threads].store(pool, std::memory_order_release);
   }

@@ -82,7 +82,8 @@ struct Tensor {
 enum class Kind : std::uint8_t { layer, rms };
 
 // How work is shared out. parallel_for calls task(argument, i) once for each i in [0, tasks), in any order, on any
-// threads, and returns when all have returned. task does not throw. threads: how many can run at once, at least 1.
+// threads, and returns when all have returned. task does not throw, and parallel_for must not: what it throws ends the
+// program (std::terminate). threads: how many can run at once, at least 1.
 struct Executor {
   std::size_t threads = 1;
   void* context = nullptr;
@@ -91,7 +92,8 @@ struct Executor {
 };
 
 // The library's own pool, started at the first parallel use; `threads` tasks at most run at once; 0 means one per
-// processor of this process. In a child of fork() the work is done serially; the bits are the same by contract.
+// processor of this process. In a child of fork(), and where no threads can be started, the work is done serially; the
+// bits are the same by contract. The pool's threads leave the process's signals to the caller's.
 EVENORM_API Executor pool_executor(std::size_t threads);
 
 // One forward pass. The normalised axes are told in one of two ways:

@@ -1,0 +1,193 @@
+// Executors that do all that they may: tasks late, on other threads, in any order, all at once. And the pool's threads.
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <latch>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+
+#include "contracts/through_c.hpp"
+#include "support/program.hpp"
+#include "support/work.hpp"
+
+namespace evenorm {
+namespace {
+
+using testing::all_work;
+using testing::through_cpp;
+using testing::Work;
+
+using OneTask = std::function<void(std::size_t)>;
+using Way = std::function<void(std::size_t tasks, const OneTask& task)>;
+
+// An executor that runs its tasks in the way given and counts its calls.
+struct Peculiar {
+  const char* name;
+  Way way;
+  mutable std::size_t calls = 0;
+
+  Executor executor(std::size_t threads) const {
+    return {threads, const_cast<Peculiar*>(this),
+            [](void* context, std::size_t tasks, void (*task)(void*, std::size_t) noexcept, void* argument) {
+              const auto& self = *static_cast<const Peculiar*>(context);
+              ++self.calls;
+              self.way(tasks, [=](std::size_t i) { task(argument, i); });
+            }};
+  }
+};
+
+void late_on_another_thread(std::size_t tasks, const OneTask& task) {
+  std::thread([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    for (std::size_t i = 0; i < tasks; ++i) task(i);
+  }).join();
+}
+
+void each_on_its_own_thread_one_by_one(std::size_t tasks, const OneTask& task) {
+  for (std::size_t i = tasks; i-- > 0;) std::thread([&, i] { task(i); }).join();
+}
+
+// Nobody begins before all are there.
+void all_at_once(std::size_t tasks, const OneTask& task) {
+  std::latch gate(static_cast<std::ptrdiff_t>(tasks));
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < tasks; ++i) {
+    threads.emplace_back([&, i] {
+      gate.arrive_and_wait();
+      task(i);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+Way on_threads(std::size_t count) {
+  return [count](std::size_t tasks, const OneTask& task) {
+    all_at_once(count, [&](std::size_t thread) {
+      for (std::size_t i = thread; i < tasks; i += count) task(i);
+    });
+  };
+}
+
+Way shuffled(std::uint64_t seed) {
+  return [seed](std::size_t tasks, const OneTask& task) {
+    contracts::Random random(seed);
+    std::vector<std::size_t> order(tasks);
+    std::iota(order.begin(), order.end(), 0);
+    for (std::size_t i = tasks; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+    for (const std::size_t i : order) task(i);
+  };
+}
+
+TEST(Stress_Executor, WhatTheyMayDoChangesNoBit) {
+  const Peculiar executors[] = {{"late", late_on_another_thread}, {"one by one", each_on_its_own_thread_one_by_one},
+                                {"all at once", all_at_once},     {"on 16 threads", on_threads(16)},
+                                {"shuffled", shuffled(1)},        {"shuffled otherwise", shuffled(2)}};
+  const std::vector<Work> all = all_work();
+  for (const Peculiar& peculiar : executors) {
+    for (const std::size_t threads : {2, 3, 7}) {
+      for (const Work& work : all) {
+        EXPECT_TRUE(work.comes_out(through_cpp(), peculiar.executor(threads)))
+            << peculiar.name << ", " << threads << " threads: " << work.op.name();
+        EXPECT_TRUE(work.comes_out(contracts::through_c(), peculiar.executor(threads)))
+            << peculiar.name << ", " << threads << " threads, in C: " << work.op.name();
+      }
+    }
+    EXPECT_GE(peculiar.calls, 3 * 2 * (all.size() - 1)) << peculiar.name;  // all but the small one are shared out
+  }
+}
+
+// One inside another: a task that runs a norm on the pool that it is on.
+TEST(Stress_Executor, APoolIsUsedFromItsOwnTasks) {
+  const std::vector<Work> all = all_work();
+  std::vector<int> right(all.size());
+  const OneTask task = [&](std::size_t i) { right[i] = all[i].comes_out(through_cpp(), pool_executor(2)) ? 1 : 0; };
+  const Executor pool = pool_executor(2);
+  pool.parallel_for(
+      pool.context, all.size(),
+      [](void* argument, std::size_t i) noexcept { (*static_cast<const OneTask*>(argument))(i); },
+      const_cast<OneTask*>(&task));
+  EXPECT_EQ(right, std::vector<int>(all.size(), 1));
+}
+
+// As evenorm.hpp says: nobody could say which part of y has been written.
+TEST(Stress_Executor, OneThatThrowsEndsTheProgram) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const Peculiar throwing{"throwing",
+                          [](std::size_t, const OneTask&) { throw std::runtime_error("no threads today"); }};
+  EXPECT_EXIT(
+      {
+        const Work work = all_work()[0];
+        try {
+          work.comes_out(through_cpp(), throwing.executor(2));
+        } catch (const std::exception&) {
+          std::_Exit(3);
+        }
+      },
+      ::testing::KilledBySignal(SIGABRT), "no threads today");
+}
+
+// Tasks that wait for each other are on as many threads; those that are not the caller's leave signals to it. Else a
+// handler could run while its program's own thread is inside what that defers signals for.
+TEST(Stress_Executor, ThePoolsThreadsTakeNoSignals) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one processor: the pool has no thread of its own";
+  struct Seen {
+    std::latch both{2};
+    std::array<std::thread::id, 2> threads;
+    std::array<sigset_t, 2> blocked;
+  } seen;
+  const Executor pool = pool_executor(2);
+  pool.parallel_for(
+      pool.context, 2,
+      [](void* argument, std::size_t i) noexcept {
+        auto* at = static_cast<Seen*>(argument);
+        at->both.arrive_and_wait();
+        at->threads[i] = std::this_thread::get_id();
+        pthread_sigmask(SIG_SETMASK, nullptr, &at->blocked[i]);
+      },
+      &seen);
+  ASSERT_NE(seen.threads[0], seen.threads[1]);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const bool own = seen.threads[i] == std::this_thread::get_id();
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGALRM, SIGCHLD, SIGUSR1}) {
+      EXPECT_EQ(sigismember(&seen.blocked[i], signal), own ? 0 : 1) << strsignal(signal);
+    }
+    for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGPROF}) {  // of the thread itself
+      EXPECT_EQ(sigismember(&seen.blocked[i], signal), 0) << strsignal(signal);
+    }
+  }
+}
+
+// 0 where a norm on the pool is right although no thread can be started, for want of memory for its stack.
+int run_without_threads() {
+  alarm(20);  // a hang ends as a signal
+  std::vector<float> x(1 << 20), expected(x.size()), y(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * i % 1021);
+  layer_norm<float>(x, expected, 1024);
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t bytes = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{1} << 20U);
+  const rlimit limit{bytes, bytes};
+  setrlimit(RLIMIT_AS, &limit);
+  const Executor pool = pool_executor(2);
+  layer_norm<float>(x, y, 1024, {.executor = &pool});
+  return y == expected ? 0 : 1;
+}
+
+TEST(Stress_Executor, ThreadsThatCannotBeStartedAreDoneWithout) {
+  if (testing::kSanitized) GTEST_SKIP() << "sanitizers reserve more address space than this test leaves";
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // a new process, whose pool has not been started
+  EXPECT_EXIT(std::_Exit(run_without_threads()), ::testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace evenorm
