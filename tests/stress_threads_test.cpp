@@ -1,0 +1,131 @@
+// Eight threads at once, each with work of its own or all with one plan, on shared pools and off them, through C++ and
+// C, under any floating-point modes: the bits are those of one thread alone, and errors stay with their threads.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <latch>
+#include <thread>
+
+#include "contracts/fp_mode.hpp"
+#include "contracts/through_c.hpp"
+#include "support/c_call.hpp"
+#include "support/work.hpp"
+
+namespace evenorm {
+namespace {
+
+using contracts::FpMode;
+using contracts::FpModeScope;
+using testing::all_work;
+using testing::through_cpp;
+using testing::Work;
+
+constexpr std::size_t kThreads = 8;
+
+// body(i) on kThreads threads that begin together.
+void on_threads(const std::function<void(std::size_t)>& body) {
+  std::latch gate(kThreads);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      gate.arrive_and_wait();
+      body(i);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Serially, on one pool that others use as well, on another pool.
+Executor executor_of(std::size_t i) { return i % 4 == 0 ? Executor{} : pool_executor(i % 4 == 3 ? 0 : 2); }
+
+FpMode mode_of(std::size_t i) {
+  const auto modes = contracts::unusual_fp_modes();
+  return i % 2 == 0 ? FpMode::plain : modes[i / 2 % modes.size()];
+}
+
+TEST(Stress_Threads, EachWithWorkOfItsOwn) {
+  const std::vector<Work> all = all_work();
+  std::array<std::atomic<int>, kThreads> wrong{}, modes_lost{};
+  on_threads([&](std::size_t i) {
+    const FpModeScope mode(mode_of(i));
+    for (std::size_t round = 0; round < 2 * all.size(); ++round) {
+      const Work& work = all[(i + round) % all.size()];
+      const bool in_c = (i + round) % 3 == 0;
+      wrong[i] += work.comes_out(in_c ? contracts::through_c() : through_cpp(), executor_of(i + round / 2)) ? 0 : 1;
+      modes_lost[i] += mode.is_as_set() ? 0 : 1;
+    }
+  });
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    EXPECT_EQ(wrong[i], 0) << "thread " << i;
+    EXPECT_EQ(modes_lost[i], 0) << "thread " << i;
+  }
+}
+
+// One plan, made in C++ and in C, run by all threads on buffers of their own.
+void share_a_plan(std::int64_t rows, std::int64_t cols) {
+  const auto size = static_cast<std::size_t>(rows * cols);
+  const std::array shape{rows, cols};
+  const std::span<const std::int64_t> outer(&shape[0], 1), normalized(&shape[1], 1);
+  std::vector<float> x(size), expected(size), weight(static_cast<std::size_t>(cols), 0.75f);
+  for (std::size_t i = 0; i < size; ++i) x[i] = static_cast<float>(i * i % 1021) - 300;
+  std::vector<double> expected_rstd(static_cast<std::size_t>(rows));
+  const Forward forward{.x = {x.data(), DType::f32, shape},
+                        .y = {expected.data(), DType::f32, shape},
+                        .normalized_shape = normalized,
+                        .weight = {weight.data(), DType::f32, normalized},
+                        .rstd = {expected_rstd.data(), DType::f64, outer}};
+  const Plan plan(forward);
+  plan.run();
+  const evenorm_forward described = contracts::c_forward(forward);
+  evenorm_plan* c_plan = nullptr;
+  ASSERT_EQ(evenorm_plan_create(&described, &c_plan), EVENORM_OK);
+
+  std::array<std::atomic<int>, kThreads> wrong{};
+  on_threads([&](std::size_t i) {
+    const FpModeScope mode(mode_of(i));
+    const Executor executor = executor_of(i);
+    const evenorm_executor c_executor = contracts::c_executor(executor);
+    std::vector<float> y(size);
+    std::vector<double> rstd(expected_rstd.size());
+    for (int round = 0; round < 4; ++round) {
+      y.assign(size, 0);
+      rstd.assign(rstd.size(), 0);
+      const evenorm_buffers b{sizeof b, x.data(), y.data(), weight.data(), nullptr, nullptr, rstd.data()};
+      if (i < kThreads / 2) {
+        plan.run({b.x, b.y, b.weight, b.bias, b.mean, b.rstd}, executor);
+      } else if (evenorm_plan_run_with(c_plan, &b, &c_executor) != EVENORM_OK) {
+        ++wrong[i];
+      }
+      wrong[i] += y == expected && rstd == expected_rstd ? 0 : 1;
+    }
+  });
+  evenorm_plan_destroy(c_plan);
+  for (std::size_t i = 0; i < kThreads; ++i) EXPECT_EQ(wrong[i], 0) << "thread " << i << ", " << cols << " columns";
+}
+
+TEST(Stress_Threads, OnePlanForAll) {
+  share_a_plan(257, 768);
+  share_a_plan(1, 200003);
+}
+
+// Each thread makes errors of its own kind and reads them while the others make theirs.
+TEST(Stress_Threads, ErrorsStayWithTheirThreads) {
+  std::array<std::atomic<int>, kThreads> wrong{};
+  on_threads([&](std::size_t i) {
+    testing::Call call;
+    call.forward.eps = -1.0 - static_cast<double>(i);
+    const std::string expected = "eps is -" + std::to_string(i + 1) + ", but it should be finite and at least 0";
+    for (int round = 0; round < 500; ++round) {
+      if (evenorm_run(&call.forward, nullptr) != EVENORM_INVALID_ARGUMENT) ++wrong[i];
+      std::this_thread::yield();
+      if (testing::last_error() != expected) ++wrong[i];
+    }
+  });
+  for (std::size_t i = 0; i < kThreads; ++i) EXPECT_EQ(wrong[i], 0) << "thread " << i;
+}
+
+}  // namespace
+}  // namespace evenorm
