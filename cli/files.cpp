@@ -271,13 +271,13 @@ void Outputs::open_temporary(Output& output) {
   const SignalsDeferred deferred;
   for (unsigned i = 0; i < 1000; ++i) {
     // Short, so that it fits wherever the target's name does. Taken names are those of killed runs or of this one.
-    const std::string path = (folder / fmt::format(".evenorm-{}-{}.tmp", getpid(), i)).string();
+    std::string path = (folder / fmt::format(".evenorm-{}-{}.tmp", getpid(), i)).string();
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0 && errno == EEXIST) continue;
     if (fd < 0) fail(output.path, "cannot be written beside its place", errno);
     output.descriptor = Descriptor(fd);
-    output.temporary = path;
-    remember_temporary(path);
+    output.temporary = std::move(path);  // a copy could fail, and nobody would remove the file
+    remember_temporary(output.temporary);
     if (output.existing) fchmod(fd, output.existing->st_mode & 0777U);  // it keeps its permissions
     return;
   }

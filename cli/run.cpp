@@ -37,6 +37,9 @@ int parse_and_run(std::span<const std::string> arguments) {
   app.set_version_flag("--version", fmt::format("evenorm {}", version()));
   app.require_subcommand(0, 1);  // with 1 at least, a misspelt one would be told as a missing one
   app.footer(kExamples);
+  app.parse_complete_callback([&] {
+    if (app.get_subcommands().empty()) throw Failure("no subcommand is given (see evenorm --help)");
+  });
   add_apply(app);
   add_check(app, status);
   add_explain(app);
@@ -46,7 +49,6 @@ int parse_and_run(std::span<const std::string> arguments) {
   try {
     // CLI11 takes them last first.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
-    if (app.get_subcommands().empty()) return refuse("no subcommand is given (see evenorm --help)");
   } catch (const CLI::CallForHelp&) {
     print(app.help());
   } catch (const CLI::CallForVersion&) {

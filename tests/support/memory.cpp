@@ -2,25 +2,62 @@
 #include "support/memory.hpp"
 
 #include <cstdlib>
+#include <limits>
 #include <new>
 
 namespace {
 
+constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
+
 thread_local bool is_out = false;
+thread_local bool stays_out = false;  // once one has failed
+thread_local bool has_failed_once = false;
+thread_local std::size_t until_failure = kNever;
+thread_local evenorm::testing::Allocations counts{0, 0};
+
+bool fails_now() {
+  if (is_out) return true;
+  if (until_failure == kNever) return false;
+  if (until_failure > 0) {
+    --until_failure;
+    return false;
+  }
+  has_failed_once = true;
+  if (!stays_out) until_failure = kNever;
+  return true;
+}
+
+void release(void* memory) noexcept {
+  if (memory != nullptr) --counts.live;
+  std::free(memory);
+}
 
 }  // namespace
 
 void* operator new(std::size_t size) {
-  void* memory = is_out ? nullptr : std::malloc(size == 0 ? 1 : size);
+  void* memory = fails_now() ? nullptr : std::malloc(size == 0 ? 1 : size);
   if (memory == nullptr) throw std::bad_alloc();
+  ++counts.made;
+  ++counts.live;
   return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t) noexcept { release(memory); }
 
 namespace evenorm::testing {
 
 OutOfMemory::OutOfMemory() { is_out = true; }
 OutOfMemory::~OutOfMemory() { is_out = false; }
+
+FailingAllocation::FailingAllocation(std::size_t number, Failing failing) {
+  has_failed_once = false;
+  stays_out = failing == Failing::one_and_all_after;
+  until_failure = number;
+}
+FailingAllocation::~FailingAllocation() { until_failure = kNever; }
+
+bool FailingAllocation::has_failed() { return has_failed_once; }
+
+Allocations allocations() { return counts; }
 
 }  // namespace evenorm::testing

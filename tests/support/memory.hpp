@@ -1,5 +1,7 @@
-// Lets memory run out for the calling thread.
+// Lets memory run out for the calling thread, and counts what it has.
 #pragma once
+
+#include <cstddef>
 
 namespace evenorm::testing {
 
@@ -11,5 +13,24 @@ class OutOfMemory {
   OutOfMemory(const OutOfMemory&) = delete;
   OutOfMemory& operator=(const OutOfMemory&) = delete;
 };
+
+enum class Failing { one, one_and_all_after };
+
+// While one lives, one allocation of this thread fails, the `number`th from 0 on, or all from that one on.
+class FailingAllocation {
+ public:
+  FailingAllocation(std::size_t number, Failing failing);
+  ~FailingAllocation();
+  FailingAllocation(const FailingAllocation&) = delete;
+  FailingAllocation& operator=(const FailingAllocation&) = delete;
+
+  static bool has_failed();
+};
+
+// Of this thread: calls of operator new so far, and how many of them have not been deleted (by this thread).
+struct Allocations {
+  long made, live;
+};
+Allocations allocations();
 
 }  // namespace evenorm::testing

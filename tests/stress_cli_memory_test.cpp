@@ -1,0 +1,161 @@
+// The command line with memory that runs out at each allocation in turn: one line and status 2, or, where it did
+// without, all that was asked for; never half of it, nothing left behind. In this process, so that it can be told when.
+// Without --json: nlohmann-json's destructors allocate, and end the program where they cannot.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "cli/commands.hpp"
+#include "support/memory.hpp"
+#include "support/program.hpp"
+
+namespace evenorm {
+namespace {
+
+using testing::Failing;
+using testing::FailingAllocation;
+using testing::npy_bytes_of;
+using testing::read_file;
+using testing::TemporaryFolder;
+using testing::write_file;
+
+using Words = std::vector<std::string>;
+
+// Standard output and standard error go to files while one lives.
+class Captured {
+ public:
+  explicit Captured(const TemporaryFolder& folder) {
+    std::fflush(nullptr);
+    for (std::size_t i = 0; i < 2; ++i) {
+      saved_[i] = fcntl(kStreams[i], F_DUPFD_CLOEXEC, 10);
+      const int file = open((folder / kNames[i]).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+      dup2(file, kStreams[i]);
+      close(file);
+    }
+  }
+  ~Captured() {
+    std::fflush(nullptr);
+    for (std::size_t i = 0; i < 2; ++i) {
+      dup2(saved_[i], kStreams[i]);
+      close(saved_[i]);
+    }
+  }
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
+
+  static constexpr const char* kNames[] = {"out", "err"};
+
+ private:
+  static constexpr int kStreams[] = {STDOUT_FILENO, STDERR_FILENO};
+  std::array<int, 2> saved_{};
+};
+
+class CliStress_Memory : public ::testing::Test {
+ protected:
+  CliStress_Memory() {
+    std::vector<float> x(12);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * i % 7);
+    write_file(folder / "x.npy", npy_bytes_of("<f4", "(3, 4)", testing::bytes_of(x)));
+    write_file(folder / "w.npy", npy_bytes_of("<f4", "(4,)", testing::bytes_of(std::vector<float>{1, 2, 3, 4})));
+    write_old();
+  }
+
+  void write_old() const {
+    for (const char* name : kOutputs) write_file(folder / name, "old");
+  }
+  std::array<std::string, 3> outputs() const {
+    return {read_file(folder / kOutputs[0]), read_file(folder / kOutputs[1]), read_file(folder / kOutputs[2])};
+  }
+
+  struct Result {
+    int status = -1;
+    std::array<std::string, 3> files;
+    std::string out, err;
+  };
+  Result finish(int status) const {
+    Result result{status, outputs(), read_file(logs / "out"), read_file(logs / "err")};
+    // Times differ from run to run.
+    if (const std::size_t at = result.out.find("\"seconds\":"); at != std::string::npos) {
+      result.out.erase(at, result.out.find(',', at) - at);
+    }
+    return result;
+  }
+  Result run_whole(const Words& words) const {
+    write_old();
+    int status = -1;
+    {
+      const Captured captured(logs);
+      status = cli::run(words);
+    }
+    return finish(status);
+  }
+
+  // The n-th allocation fails. Whether it came to that.
+  bool run_failing(const Words& words, std::size_t n, Failing failing, const Result& expected, const Words& names) {
+    const long live = testing::allocations().live;
+    int status = -1;
+    bool failed = false;
+    {
+      const Captured captured(logs);
+      const FailingAllocation scope(n, failing);
+      status = cli::run(words);
+      failed = FailingAllocation::has_failed();
+    }
+    EXPECT_EQ(testing::allocations().live, live) << "allocation " << n;
+    const Result result = finish(status);
+    if (result.status == cli::kDone) {
+      survived += failed ? 1 : 0;
+      EXPECT_EQ(result.files, expected.files) << "allocation " << n;
+      EXPECT_EQ(result.out, expected.out) << "allocation " << n;
+      write_old();
+    } else {
+      EXPECT_TRUE(failed);
+      EXPECT_EQ(result.status, cli::kRefused) << "allocation " << n;
+      EXPECT_EQ(result.err, "evenorm: out of memory\n") << "allocation " << n;
+      EXPECT_EQ(result.files, (std::array<std::string, 3>{"old", "old", "old"})) << "allocation " << n;
+    }
+    EXPECT_EQ(folder.names(), names) << "allocation " << n;
+    return failed;
+  }
+
+  // `step`: tries every so many-th allocation of the first ones, which only build the parser and are much the same.
+  void fail_each(const Words& words, Failing failing, std::size_t step) {
+    run_whole(words);  // what is made once is made
+    const long before = testing::allocations().made;
+    const Result expected = run_whole(words);
+    const auto made = static_cast<std::size_t>(testing::allocations().made - before);
+    ASSERT_EQ(expected.status, cli::kDone) << expected.err;
+    write_old();
+    const Words names = folder.names();
+    std::size_t failures = 0;
+    for (std::size_t n = 0; !HasFailure(); n += n < made * 3 / 4 ? step : 1) {
+      if (!run_failing(words, n, failing, expected, names)) break;
+      ++failures;
+    }
+    EXPECT_GE(failures, 100u);
+    RecordProperty("failures", static_cast<int>(failures));
+    RecordProperty("survived", survived);
+  }
+
+  static constexpr const char* kOutputs[] = {"y.npy", "mean.npy", "rstd.npy"};
+  TemporaryFolder folder, logs;
+  int survived = 0;
+};
+
+TEST_F(CliStress_Memory, ApplyLeavesWhatWasThere) {
+  const Words words{"apply",  folder / "x.npy",    "-o",     folder / "y.npy",   "--weight", folder / "w.npy",
+                    "--mean", folder / "mean.npy", "--rstd", folder / "rstd.npy"};
+  fail_each(words, Failing::one, 7);
+  fail_each(words, Failing::one_and_all_after, 7);
+}
+
+TEST_F(CliStress_Memory, ExplainIsRefusedInOneLine) {
+  fail_each({"explain", "4 2 8", "--weight", "1.5 1 0.5"}, Failing::one, 7);
+}
+
+TEST_F(CliStress_Memory, InfoIsRefusedInOneLine) { fail_each({"info"}, Failing::one, 7); }
+
+}  // namespace
+}  // namespace evenorm
