@@ -1,0 +1,179 @@
+// Memory that runs out at each allocation in turn: what evenorm.hpp and evenorm.h say of it, nothing lost, nothing
+// half done. And a norm that runs allocates nothing.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <new>
+
+#include "contracts/through_c.hpp"
+#include "support/c_call.hpp"
+#include "support/memory.hpp"
+
+namespace evenorm {
+namespace {
+
+using testing::allocations;
+using testing::Call;
+using testing::Failing;
+using testing::FailingAllocation;
+using testing::last_error;
+
+// Runs `body` with its first allocation failing, its second one, ... until none fails any more. body returns whether
+// it said that memory is out. Returns how many were let fail.
+std::size_t fail_each(const std::function<bool()>& body) {
+  std::size_t failures = 0;
+  for (const Failing failing : {Failing::one, Failing::one_and_all_after}) {
+    bool failed = true;
+    for (std::size_t n = 0; failed; ++n) {
+      const long live = allocations().live;
+      bool told = false;
+      {
+        const FailingAllocation scope(n, failing);
+        told = body();
+        failed = FailingAllocation::has_failed();
+      }
+      EXPECT_EQ(told, failed) << "allocation " << n;
+      EXPECT_EQ(allocations().live, live) << "allocation " << n;
+      failures += failed ? 1 : 0;
+      if (n == 100000) return 0;
+    }
+  }
+  return failures;
+}
+
+// For what throws, or returns anything.
+template <class Body>
+std::function<bool()> throws_bad_alloc(Body body) {
+  return [body] {
+    try {
+      body();
+      return false;
+    } catch (const std::bad_alloc&) {
+      return true;
+    }
+  };
+}
+
+struct Norm {
+  std::vector<float> x = std::vector<float>(24, 2.0f), y = x;
+  std::vector<std::int64_t> shape = {3, 8}, normalized = {8};
+  Forward forward{
+      .x = {x.data(), DType::f32, shape}, .y = {y.data(), DType::f32, shape}, .normalized_shape = normalized};
+};
+
+TEST(Stress_Memory, PlansAndQuestionsThrowBadAlloc) {
+  const Norm norm;
+  const Plan plan(norm.forward);
+  EXPECT_GE(fail_each(throws_bad_alloc([&] { const Plan made(norm.forward); })), 2u);
+  EXPECT_GE(fail_each(throws_bad_alloc([&] { const Plan copy(plan); })), 2u);
+  EXPECT_GE(fail_each(throws_bad_alloc([&] {
+              Plan made(norm.forward);
+              made = plan;
+              made.run();
+            })),
+            4u);
+  EXPECT_GE(fail_each(throws_bad_alloc([] { compiled_targets(); })), 2u);
+  EXPECT_GE(fail_each(throws_bad_alloc([] { supported_targets(); })), 2u);
+}
+
+// A plan that could not be assigned to is what it was.
+TEST(Stress_Memory, APlanSurvivesAnAssignmentThatFails) {
+  Norm norm, other;
+  other.x[3] = 11;
+  Plan plan(norm.forward);
+  const Plan another(other.forward);
+  {
+    const testing::OutOfMemory scope;
+    try {
+      plan = another;
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  norm.y.assign(norm.y.size(), 7.0f);
+  plan.run();
+  EXPECT_EQ(norm.y, std::vector<float>(norm.y.size(), 0.0f));
+}
+
+// Telling what is wrong takes memory; that it is out is told instead, before anything is written.
+TEST(Stress_Memory, ErrorsThrowBadAllocInstead) {
+  Norm norm;
+  const std::vector<std::int64_t> wrong = {5};
+  norm.forward.weight = {norm.x.data(), DType::f32, wrong};
+  const auto refused = [&](auto call) {
+    return throws_bad_alloc([=] {
+      try {
+        call();
+      } catch (const Error&) {
+      }
+    });
+  };
+  EXPECT_GE(fail_each(refused([&] { run(norm.forward); })), 8u);
+  EXPECT_GE(fail_each(refused([&] { const Plan plan(norm.forward); })), 8u);
+  EXPECT_GE(fail_each(refused([&] { layer_norm<float>(norm.x, norm.y, 7); })), 2u);
+  EXPECT_EQ(norm.y, std::vector<float>(24, 2.0f));
+}
+
+TEST(Stress_Memory, TheCApiReturnsAStatus) {
+  Call call;
+  const auto is_out = [](evenorm_status status) {
+    return status == EVENORM_OUT_OF_MEMORY && last_error() == "out of memory";
+  };
+  EXPECT_GE(fail_each([&] {
+              auto* plan = reinterpret_cast<evenorm_plan*>(&call);
+              const bool told = is_out(evenorm_plan_create(&call.forward, &plan));
+              if (told && plan != nullptr) return false;
+              evenorm_plan_destroy(plan);
+              return told;
+            }),
+            4u);
+  call.forward.eps = -1;
+  const std::vector<float> before = call.memory;
+  EXPECT_GE(fail_each([&] { return is_out(evenorm_run(&call.forward, nullptr)); }), 2u);
+  EXPECT_EQ(call.memory, before);
+  EXPECT_GE(fail_each([&] { return is_out(evenorm_run(nullptr, nullptr)); }), 2u);
+  EXPECT_GE(fail_each([&] { return is_out(evenorm_plan_run(nullptr, nullptr)); }), 2u);
+  EXPECT_GE(fail_each([&] { return is_out(evenorm_plan_run_with(nullptr, nullptr, nullptr)); }), 2u);
+  EXPECT_GE(fail_each([&] { return is_out(evenorm_pool_executor(1, nullptr)); }), 2u);
+  EXPECT_GE(fail_each([&] { return is_out(evenorm_forward_init(nullptr, 8)); }), 2u);
+  EXPECT_GE(fail_each([&] { return is_out(evenorm_target(nullptr)); }), 2u);
+  float x = 0;
+  EXPECT_GE(fail_each([&] { return is_out(evenorm_layer_norm_f32(&x, &x, 1, 0, nullptr, nullptr, 1e-5)); }), 2u);
+}
+
+// Every layout and mixture of types, statistics and parameters; in C++ and C, by plan and without.
+TEST(Stress_Memory, ARunAllocatesNothing) {
+  Call call;
+  const std::int64_t shape[] = {40, 30, 20}, strides[] = {1, 40, 1200}, axes[] = {1}, cols[] = {30};
+  std::vector<double> x(24000, 3.0);
+  std::vector<std::uint16_t> y(24000), weight(30, 0x3F80);
+  const Forward strided{.x = {x.data(), DType::f64, shape, strides},
+                        .y = {y.data(), DType::bf16, shape},
+                        .axes = axes,
+                        .weight = {weight.data(), DType::bf16, cols}};
+  std::vector<float> dense(1 << 20, 1.5f);
+  const Executor reversed = contracts::reversed_executor(4), pool = pool_executor(2);
+  layer_norm<float>(dense, dense, 1024, {.executor = &pool});  // starts it
+  const Plan plan(strided);
+  evenorm_plan* c_plan = nullptr;
+  ASSERT_EQ(evenorm_plan_create(&call.forward, &c_plan), EVENORM_OK);
+  const auto last = [&] { return evenorm_plan_run(c_plan, nullptr) == EVENORM_OK; };
+
+  const long before = allocations().made;
+  run(strided);
+  run(strided, reversed);
+  plan.run();
+  plan.run({.x = x.data(), .y = y.data(), .weight = weight.data()}, reversed);
+  for (const Executor* executor : {static_cast<const Executor*>(nullptr), &reversed, &pool}) {
+    layer_norm<float>(dense, dense, 1024, {.executor = executor});
+    rms_norm<float>(dense, dense, std::size_t{1} << 20U, {.executor = executor});
+  }
+  const bool ran = evenorm_run(&call.forward, nullptr) == EVENORM_OK && last() &&
+                   evenorm_layer_norm_f32(dense.data(), dense.data(), 1024, 1024, nullptr, nullptr, 0) == EVENORM_OK;
+  const long after = allocations().made;
+  EXPECT_TRUE(ran);
+  EXPECT_EQ(after, before);
+  evenorm_plan_destroy(c_plan);
+}
+
+}  // namespace
+}  // namespace evenorm
