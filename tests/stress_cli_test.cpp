@@ -1,0 +1,211 @@
+// `evenorm apply` at the mercy of others: signals at any moment, stopped and continued, calls cut short, several runs
+// with one target. Each output is whole, the old one or the new.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "cli/commands.hpp"
+#include "contracts/inputs.hpp"
+#include "support/child.hpp"
+#include "support/program.hpp"
+
+namespace evenorm {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::npy_bytes_of;
+using testing::ProgramRun;
+using testing::ProgramSetting;
+using testing::read_file;
+using testing::run_evenorm;
+using testing::TemporaryFolder;
+using testing::write_file;
+
+constexpr std::size_t kCols = 1024, kRows = 2048;
+
+void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+class CliStress : public ::testing::Test {
+ protected:
+  CliStress() {
+    write_input("x.npy", 7);
+    write_old();
+  }
+
+  void write_input(const char* name, std::size_t period) const {
+    std::vector<float> x(kRows * kCols);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % period);
+    write_file(folder / name, npy_bytes_of("<f4", "(2048, 1024)", testing::bytes_of(x)));
+  }
+  void write_old() const {
+    write_file(folder / "y.npy", "old");
+    write_file(folder / "mean.npy", "old");
+  }
+  std::vector<std::string> arguments() const {
+    return {"apply", folder / "x.npy", "-o", folder / "y.npy", "--mean", folder / "mean.npy", "--threads", "2"};
+  }
+  // What apply makes of an input.
+  std::string result_of(const char* name) const {
+    EXPECT_EQ(run_evenorm({"apply", folder / name, "-o", folder / "result"}).status, 0);
+    std::string result = read_file(folder / "result");
+    fs::remove(folder / "result");
+    return result;
+  }
+  void remove_temporaries() const {
+    for (const std::string& name : folder.names()) {
+      if (name.starts_with(".evenorm-")) fs::remove(folder / name);
+    }
+  }
+
+  TemporaryFolder folder;
+};
+
+TEST_F(CliStress, SignalsAtAnyMoment) {
+  const ProgramRun whole = run_evenorm(arguments());
+  ASSERT_EQ(whole.status, 0);
+  const std::string y = read_file(folder / "y.npy"), mean = read_file(folder / "mean.npy");
+  for (const char* name : {"out", "err"}) write_file(folder / name, "");  // there, however early a signal comes
+  const auto names = folder.names();
+  contracts::Random random(1);
+  int interrupted = 0;
+  for (int i = 0; i < 40; ++i) {
+    const int signal = std::array{SIGINT, SIGTERM, SIGHUP, SIGKILL}[static_cast<std::size_t>(i) % 4];
+    write_old();
+    ProgramSetting setting{.out_path = folder / "out", .err_path = folder / "err"};
+    setting.while_running = [&](pid_t child) {
+      sleep_for(random.uniform() * whole.seconds);
+      kill(child, signal);
+    };
+    const ProgramRun run = run_evenorm(arguments(), setting);
+    EXPECT_TRUE(run.signal == signal || run.status == 0) << run.signal << ", " << run.status;
+    EXPECT_EQ(read_file(folder / "err"), "");
+    const std::string y_now = read_file(folder / "y.npy"), mean_now = read_file(folder / "mean.npy");
+    EXPECT_TRUE(y_now == "old" || y_now == y) << strsignal(signal);
+    EXPECT_TRUE(mean_now == "old" || mean_now == mean) << strsignal(signal);
+    EXPECT_TRUE(run.status != 0 || y_now == y);
+    if (signal == SIGKILL) {
+      remove_temporaries();
+    } else {
+      EXPECT_EQ(y_now == y, mean_now == mean) << "one was replaced, the other was not: " << strsignal(signal);
+    }
+    EXPECT_EQ(folder.names(), names) << strsignal(signal);
+    interrupted += run.signal == 0 ? 0 : 1;
+  }
+  EXPECT_GE(interrupted, 5);
+}
+
+TEST_F(CliStress, StoppedAndContinued) {
+  const std::string x = read_file(folder / "x.npy"), expected = result_of("x.npy");
+  ASSERT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
+  ProgramSetting setting{.in_path = folder / "in"};
+  setting.while_running = [&](pid_t child) {
+    const int fd = open((folder / "in").c_str(), O_WRONLY);
+    fcntl(fd, F_SETFL, O_NONBLOCK);  // while it is stopped, it does not read
+    for (std::size_t at = 0, calls = 0; at < x.size(); ++calls) {
+      if (calls % 8 == 1) kill(child, SIGSTOP);
+      const ssize_t put = write(fd, x.data() + at, std::min(x.size() - at, std::size_t{1} << 18U));
+      if (calls % 8 == 1) sleep_for(0.002);
+      if (calls % 8 == 1) kill(child, SIGCONT);
+      if (put > 0) at += static_cast<std::size_t>(put);
+      if (put < 0) sleep_for(0.0005);
+    }
+    close(fd);
+  };
+  const ProgramRun run = run_evenorm({"apply", "-", "-o", folder / "y.npy"}, setting);
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(read_file(folder / "y.npy"), expected);
+}
+
+std::atomic<int> alarms{0};
+
+// The program's own loops, in a child whose reads and writes a timer cuts short, from a pipe that fills slowly into one
+// that is emptied slowly.
+int apply_under_alarms(int in, int out) {
+  struct sigaction action {};
+  action.sa_handler = [](int) { ++alarms; };  // without SA_RESTART
+  sigaction(SIGALRM, &action, nullptr);
+  dup2(in, STDIN_FILENO);
+  dup2(out, STDOUT_FILENO);
+  const itimerval every{{0, 1000}, {0, 1000}};
+  setitimer(ITIMER_REAL, &every, nullptr);
+  const int status = cli::run(std::vector<std::string>{"apply", "-", "-o", "-"});
+  return status != 0 ? status : alarms < 20 ? 100 : 0;
+}
+
+TEST_F(CliStress, CallsThatSignalsCutShortAreMadeAgain) {
+  const std::string x = read_file(folder / "x.npy"), expected = result_of("x.npy");
+  int in[2], out[2];
+  ASSERT_EQ(pipe2(in, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(out, O_CLOEXEC), 0);
+  std::string got;
+  std::thread writer([&] {
+    for (std::size_t at = 0; at < x.size();) {
+      const ssize_t put = write(in[1], x.data() + at, std::min(x.size() - at, x.size() / 20));
+      if (put < 0) break;
+      at += static_cast<std::size_t>(put);
+      sleep_for(0.003);
+    }
+    close(in[1]);
+  });
+  std::thread reader([&] {
+    std::string bytes(expected.size() / 20, '\0');
+    for (ssize_t n = 1; n > 0;) {
+      sleep_for(0.0005);
+      n = read(out[0], bytes.data(), bytes.size());
+      if (n > 0) got.append(bytes, 0, static_cast<std::size_t>(n));
+    }
+  });
+  const std::string outcome = testing::outcome_of_child([&] {
+    close(in[1]);
+    close(out[0]);
+    return apply_under_alarms(in[0], out[1]);
+  });
+  close(in[0]);
+  close(out[1]);
+  writer.join();
+  reader.join();
+  close(out[0]);
+  EXPECT_EQ(outcome, "");
+  EXPECT_TRUE(got == expected);
+}
+
+// Whoever looks meanwhile sees one of the whole files.
+TEST_F(CliStress, SeveralRunsWithOneTarget) {
+  write_input("other.npy", 11);
+  const std::string first = result_of("x.npy"), second = result_of("other.npy");
+  ASSERT_NE(first, second);
+  const auto names = folder.names();
+  std::atomic<bool> stop{false};
+  std::atomic<int> torn{0}, looks{0};
+  std::thread looking([&] {
+    for (; !stop; ++looks) {
+      const std::string seen = read_file(folder / "y.npy");
+      torn += seen == "old" || seen == first || seen == second ? 0 : 1;
+    }
+  });
+  const auto apply_often = [&](const char* name) {
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(run_evenorm({"apply", folder / name, "-o", folder / "y.npy"}).status, 0);
+  };
+  std::thread other([&] { apply_often("other.npy"); });
+  apply_often("x.npy");
+  other.join();
+  stop = true;
+  looking.join();
+  EXPECT_EQ(torn, 0);
+  EXPECT_GT(looks, 0);
+  EXPECT_EQ(folder.names(), names);
+}
+
+}  // namespace
+}  // namespace evenorm
