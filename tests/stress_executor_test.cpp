@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <ctime>
 #include <fstream>
 #include <functional>
 #include <latch>
@@ -169,7 +170,13 @@ TEST(Stress_Executor, ThePoolsThreadsTakeNoSignals) {
 
 // 0 where a norm on the pool is right although no thread can be started, for want of memory for its stack.
 int run_without_threads() {
-  alarm(20);  // a hang ends as a signal
+  sigevent end{};  // of a hang: alarm()'s signal may be blocked
+  end.sigev_notify = SIGEV_SIGNAL;
+  end.sigev_signo = SIGKILL;
+  timer_t timer{};
+  const itimerspec in_20_seconds{{}, {20, 0}};
+  if (timer_create(CLOCK_MONOTONIC, &end, &timer) != 0 || timer_settime(timer, 0, &in_20_seconds, nullptr) != 0)
+    return 2;
   std::vector<float> x(1 << 20), expected(x.size()), y(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * i % 1021);
   layer_norm<float>(x, expected, 1024);
