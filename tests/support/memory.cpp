@@ -5,6 +5,8 @@
 #include <limits>
 #include <new>
 
+#include "support/program.hpp"
+
 namespace {
 
 constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
@@ -15,7 +17,7 @@ thread_local bool has_failed_once = false;
 thread_local std::size_t until_failure = kNever;
 thread_local evenorm::testing::Allocations counts{0, 0};
 
-bool fails_now() {
+[[maybe_unused]] bool fails_now() {
   if (is_out) return true;
   if (until_failure == kNever) return false;
   if (until_failure > 0) {
@@ -27,13 +29,14 @@ bool fails_now() {
   return true;
 }
 
-void release(void* memory) noexcept {
+[[maybe_unused]] void release(void* memory) noexcept {
   if (memory != nullptr) --counts.live;
   std::free(memory);
 }
 
 }  // namespace
 
+#if !EVENORM_HAS_FEATURE(thread_sanitizer)  // clang links its own: no tests of memory there
 void* operator new(std::size_t size) {
   void* memory = fails_now() ? nullptr : std::malloc(size == 0 ? 1 : size);
   if (memory == nullptr) throw std::bad_alloc();
@@ -43,6 +46,7 @@ void* operator new(std::size_t size) {
 }
 void operator delete(void* memory) noexcept { release(memory); }
 void operator delete(void* memory, std::size_t) noexcept { release(memory); }
+#endif
 
 namespace evenorm::testing {
 
