@@ -8,7 +8,7 @@ BENCH_SETUP ?= --no-torch
 CONFIGURE := cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DEVENORM_WERROR=$(WERROR)
 STAGES := tools/stages $(if $(filter ON 1 on,$(WERROR)),--werror)
 
-.PHONY: all setup-build setup-test demo test test-all unit contracts cli sanitize aarch64 fuzz package lint
+.PHONY: all setup-build setup-test setup-test-all demo test test-all unit contracts cli aarch64 sanitize thread fuzz package lint
 .PHONY: format mutants bench clean help
 .NOTPARALLEL:
 
@@ -21,19 +21,16 @@ demo: setup-build  ## build, then normalise the activations of a real model and 
 	@cmake --build build --target evenorm_cli minilm_demo
 	@tools/demo.sh
 
-test: setup-test  ## build, then every stage with its time: tests, here and on AArch64, package, sanitizers, fuzzers, lint, mutants
-	@$(STAGES) build unit contracts cli package lint aarch64 sanitize fuzz mutants
+test: setup-test  ## build, then every stage with its time: tests (on AArch64 too), sanitizers, fuzzers, lint, mutants
+	@$(STAGES) build unit contracts cli package lint aarch64 sanitize thread fuzz mutants
 
-test-all: setup-test  ## the same and more: the slow tests, all tests on AArch64, five minutes of each fuzzer
-	@$(STAGES) build unit contracts cli slow package lint aarch64-all sanitize fuzz-long mutants
+test-all: setup-test setup-test-all  ## the same and more: slow tests, all on AArch64, valgrind, 5 minutes of each fuzzer
+	@$(STAGES) build unit contracts cli slow package lint aarch64-all sanitize thread valgrind fuzz-long mutants
 
 unit contracts cli: setup-test  ## build, then one stage of the tests
 	@$(STAGES) build $@
 
-aarch64: setup-test  ## the library cross-compiled for AArch64, its tests run under QEMU (skipped where it cannot be)
-	@$(STAGES) aarch64
-
-sanitize: setup-test  ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+aarch64 sanitize thread: setup-test  ## the tests under QEMU; under AddressSanitizer and UBSan; under ThreadSanitizer
 	@$(STAGES) $@
 
 package: setup-test  ## evenorm installed and as a subproject, shared and static, used from C++ and C
@@ -62,6 +59,9 @@ setup-build:
 
 setup-test:
 	@tools/setup.sh test
+
+setup-test-all:
+	@tools/setup.sh test-all
 
 clean:  ## remove build/
 	@cmake -E rm -rf build

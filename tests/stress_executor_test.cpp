@@ -18,7 +18,6 @@
 #include <thread>
 
 #include "contracts/through_c.hpp"
-#include "support/program.hpp"
 #include "support/work.hpp"
 
 namespace evenorm {

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the Debian packages that a task needs and that are missing. Does nothing, at once, when none is.
-# Usage: tools/setup.sh [build] [test] [aarch64]
-# build: library, command line, demo; test: that and tests, lint; aarch64: the compiler for it, QEMU (tools/aarch64)
+# Usage: tools/setup.sh [build] [test] [test-all] [aarch64]
+# build: library, command line, demo; test: that and tests, sanitizers, lint; test-all: what else `make test-all` needs;
+# aarch64: the compiler for it, QEMU (tools/aarch64)
 # Status: 0 all there; 2 something is missing and this user may not install it (the command to run is printed).
 set -eu
 
@@ -33,6 +34,9 @@ aarch64_needs='
 g++-aarch64-linux-gnu aarch64-linux-gnu-g++
 qemu-user-static qemu-aarch64-static
 '
+test_all_needs='
+valgrind         valgrind
+'
 
 needs=
 [ $# -gt 0 ] || set -- build test
@@ -40,8 +44,9 @@ for group in "$@"; do
   case $group in
     build) needs="$needs$build_needs" ;;
     test) needs="$needs$build_needs$test_needs" ;;
+    test-all) needs="$needs$test_all_needs" ;;
     aarch64) needs="$needs$aarch64_needs" ;;
-    *) echo "tools/setup.sh: unknown group '$group' (build, test, aarch64)" >&2; exit 1 ;;
+    *) echo "tools/setup.sh: unknown group '$group' (build, test, test-all, aarch64)" >&2; exit 1 ;;
   esac
 done
 
