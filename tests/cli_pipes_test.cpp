@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "support/program.hpp"
+#include "support/sanitized.hpp"
 
 namespace evenorm {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "support/program.hpp"
 #include "support/safetensors.hpp"
+#include "support/sanitized.hpp"
 
 namespace evenorm {
 namespace {

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "contracts/through_c.hpp"
+#include "support/sanitized.hpp"
 #include "support/work.hpp"
 
 namespace evenorm {

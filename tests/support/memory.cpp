@@ -5,7 +5,7 @@
 #include <limits>
 #include <new>
 
-#include "support/program.hpp"
+#include "support/sanitized.hpp"
 
 namespace {
 

@@ -15,6 +15,7 @@
 #include <stdexcept>
 
 #include "support/places.hpp"
+#include "support/sanitized.hpp"
 
 namespace evenorm::testing {
 namespace {

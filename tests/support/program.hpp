@@ -57,19 +57,6 @@ struct ProgramRun {
   bool one_line() const;  // err is one line that begins with "evenorm: "
 };
 
-#if defined(__has_feature)  // clang
-#define EVENORM_HAS_FEATURE(name) __has_feature(name)
-#else
-#define EVENORM_HAS_FEATURE(name) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || EVENORM_HAS_FEATURE(address_sanitizer) || \
-    EVENORM_HAS_FEATURE(thread_sanitizer)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
-inline constexpr int kSanitizersCost = kSanitized ? 5 : 1;  // in time, about
-
 struct ProgramSetting {
   std::vector<std::string> environment{};      // "NAME=value", added to this process's
   std::function<void()> before_exec{};         // runs in the child; only what is safe after fork
