@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "evenorm/evenorm.h"
@@ -19,7 +20,17 @@ struct Call {
   std::int64_t shape[3] = {2, 3, 8}, rows = 2;
   evenorm_forward forward = evenorm_forward_defaults();
 
-  Call() {
+  Call() { describe(); }
+  // Takes a new one's place: that one's shape is gone afterwards.
+  Call& operator=(Call&& other) noexcept {
+    memory = std::move(other.memory);
+    statistics = std::move(other.statistics);
+    describe();
+    return *this;
+  }
+
+  void describe() {
+    forward = evenorm_forward_defaults();
     for (std::size_t i = 0; i < 48; ++i) memory[i] = static_cast<float>(i * i % 31);
     forward.x = {memory.data(), EVENORM_F32, 3, shape, nullptr};
     forward.y = {memory.data() + 64, EVENORM_F32, 3, shape, nullptr};
