@@ -51,6 +51,9 @@ void add_gathered_ways(const Operation& op, std::size_t rows, std::vector<Way>& 
   ways.push_back({"columns apart, 7 threads, alone", apart, pool_executor(7), 1, {}});
   ways.push_back({"columns apart, through C", apart, {}, rows, {}, true});
   ways.push_back({"columns first", first, {}, many, {}});
+  first.odd_addresses = true;
+  ways.push_back({"columns first, at odd addresses", first, {}, many, {}});
+  first.odd_addresses = false;
   ways.push_back({"columns first, 2 threads", first, pool_executor(2), many, {}});
   ways.push_back({"columns first to rows first", mixed, {}, many, {}});
   std::swap(mixed.x_order, mixed.y_order);
@@ -74,12 +77,15 @@ std::vector<Way> ways_of(const Operation& op, std::size_t rows) {
   Layout strided;
   strided.x_gap = 3;
   strided.y_gap = 6;
+  Layout odd;
+  odd.odd_addresses = true;
   Layout all = misaligned;
   all.x_gap = 5;
   std::vector<Way> ways = {{"aligned", {}, {}, rows, {}},
                            {"alone", {}, {}, 1, {}},
                            {"batch", {}, {}, std::clamp(kBatchElements / op.cols, rows, kBatch), {}},
                            {"misaligned", misaligned, {}, rows, {}},
+                           {"at odd addresses", odd, {}, rows, {}},
                            {"strided", strided, {}, rows, {}}};
   if (op.x == op.y) {
     Layout in_place;

@@ -17,7 +17,7 @@ constexpr std::byte kUntouched{0xA5};
 // Rows in a block of memory whose every other byte has a known value.
 class Field {
  public:
-  Field(DType dtype, std::size_t rows, std::size_t cols, std::size_t offset, std::size_t gap,
+  Field(DType dtype, std::size_t rows, std::size_t cols, std::size_t offset, std::size_t gap, bool odd,
         Order order = Order::rows_first)
       : element_(size_of(dtype)), rows_(rows), cols_(cols), order_(order) {
     const bool columns_first = order == Order::columns_first;
@@ -25,7 +25,7 @@ class Field {
     const std::size_t pitch = (columns_first ? rows : step * cols) + gap, lines = columns_first ? cols : rows;
     memory_.assign(2 * kMargin + kAlignment + (offset + lines * pitch) * element_, kUntouched);
     const auto address = reinterpret_cast<std::uintptr_t>(memory_.data() + kMargin);
-    start_ = kMargin + (kAlignment - address % kAlignment) % kAlignment + offset * element_;
+    start_ = kMargin + (kAlignment - address % kAlignment) % kAlignment + offset * element_ + (odd ? 1 : 0);
     row_step_ = columns_first ? 1 : static_cast<std::ptrdiff_t>(pitch);
     col_step_ = static_cast<std::ptrdiff_t>(columns_first ? pitch : step);
     if (order == Order::reversed && rows * cols != 0) {
@@ -77,9 +77,9 @@ class Field {
 
 // One statistic per row, in the type asked for, `step` elements apart.
 struct Statistic {
-  Statistic(DType dtype, std::size_t rows, std::int64_t step)
+  Statistic(DType dtype, std::size_t rows, std::int64_t step, bool odd)
       : type(dtype),
-        field(dtype, rows, 1, 0, static_cast<std::size_t>(step - 1)),
+        field(dtype, rows, 1, 0, static_cast<std::size_t>(step - 1), odd),
         shape{std::int64_t(rows)},
         strides{step} {}
   Tensor view() { return {field.data(), type, shape, strides}; }
@@ -132,10 +132,11 @@ Outcome run_operation(const Runner& run, const Operation& op, const Array& x, co
   const std::size_t rows = x.size() / op.cols;
   const std::size_t vector_gap = layout.vectors_apart ? 2 : 0;
   const std::array<std::int64_t, 1> vector_stride{layout.vectors_apart ? 3 : 1};
-  Field source(op.x, rows, op.cols, layout.x_offset, layout.x_gap, layout.x_order);
-  Field result(op.y, rows, op.cols, layout.y_offset, layout.y_gap, layout.y_order);
-  Field gamma(op.weight.value_or(DType::f32), op.weight ? op.cols : 0, 1, layout.weight_offset, vector_gap);
-  Field beta(op.bias.value_or(DType::f32), op.bias ? op.cols : 0, 1, layout.bias_offset, vector_gap);
+  const bool odd = layout.odd_addresses;
+  Field source(op.x, rows, op.cols, layout.x_offset, layout.x_gap, odd, layout.x_order);
+  Field result(op.y, rows, op.cols, layout.y_offset, layout.y_gap, odd, layout.y_order);
+  Field gamma(op.weight.value_or(DType::f32), op.weight ? op.cols : 0, 1, layout.weight_offset, vector_gap, odd);
+  Field beta(op.bias.value_or(DType::f32), op.bias ? op.cols : 0, 1, layout.bias_offset, vector_gap, odd);
   source.put(x.data());
   gamma.put(weight.data());
   beta.put(bias.data());
@@ -145,7 +146,7 @@ Outcome run_operation(const Runner& run, const Operation& op, const Array& x, co
   const std::array shape{static_cast<std::int64_t>(rows), static_cast<std::int64_t>(op.cols)};
   const std::array x_strides = source.strides(), y_strides = y.strides();
   const std::span<const std::int64_t> normalized(&shape[1], 1);
-  Statistic mean(layout.statistics, rows, vector_stride[0]), rstd(layout.statistics, rows, vector_stride[0]);
+  Statistic mean(layout.statistics, rows, vector_stride[0], odd), rstd(layout.statistics, rows, vector_stride[0], odd);
   Forward forward;
   forward.kind = op.kind;
   forward.x = {source.data(), op.x, shape, x_strides};

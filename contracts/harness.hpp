@@ -45,6 +45,7 @@ struct Layout {
   std::size_t x_gap = 0, y_gap = 0;
   bool in_place = false;  // y is x's memory; x and y have one type
   Order x_order = Order::rows_first, y_order = Order::rows_first;
+  bool odd_addresses = false;  // of all tensors: no element begins at a multiple of its size
   bool vectors_apart = false;  // gaps between the elements of weight, bias, mean and rstd
   DType statistics = DType::f64;
 };

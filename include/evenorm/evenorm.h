@@ -57,7 +57,8 @@ enum { EVENORM_LAYER = 0, EVENORM_RMS = 1 };
 #define EVENORM_MAX_RANK 64
 
 /* A tensor in the caller's memory; shape and strides are borrowed for the time of the call.
- * data     the element with all indices 0; NULL means "absent" where that is allowed
+ * data     the element with all indices 0, at any address, a multiple of its size or not; NULL means "absent" where
+ *          that is allowed
  * shape    `rank` sizes; may be NULL where rank is 0
  * strides  `rank` strides, in elements (not in bytes); NULL means C-contiguous
  * These two structures never grow, so that others can contain them. */

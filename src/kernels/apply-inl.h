@@ -104,8 +104,9 @@ HWY_INLINE bool IsNan(T v) {
 // Payloads and signs of NaNs differ between targets.
 template <class T>
 HWY_NOINLINE void CanonicalizeNans(T* y, size_t n) {
+  const T canonical = CanonicalNan<T>();
   for (size_t i = 0; i < n; ++i) {
-    if (IsNan(y[i])) y[i] = CanonicalNan<T>();
+    if (IsNan(LoadOne(y + i))) StoreOne(canonical, y + i);
   }
 }
 

@@ -69,7 +69,7 @@ class ExtremeRow {
       const size_t n = BlockCols(p_.cols, block);
       const A* x = source_.Block(row, block * kBlock, n);
       for (size_t i = 0; i < n; ++i) {
-        const A magnitude = std::fabs(x[i]);
+        const A magnitude = std::fabs(LoadOne(x + i));
         if (!(magnitude <= std::numeric_limits<A>::max())) return std::numeric_limits<A>::infinity();
         largest = HWY_MAX(largest, magnitude);
       }
@@ -83,7 +83,7 @@ class ExtremeRow {
     for (size_t block = 0; block < blocks_; ++block) {
       const size_t first = block * kBlock, n = BlockCols(p_.cols, block);
       A* y = sink_.Block(row, first, n);
-      for (size_t i = 0; i < n; ++i) y[i] = std::numeric_limits<A>::quiet_NaN();
+      for (size_t i = 0; i < n; ++i) StoreOne(std::numeric_limits<A>::quiet_NaN(), y + i);
       sink_.Done(row, first, n);
     }
   }

@@ -11,6 +11,7 @@
 #include <hwy/highway.h>
 
 #include <cmath>
+#include <cstring>
 #include <type_traits>
 
 #include "evenorm/evenorm.hpp"
@@ -26,6 +27,18 @@ using DF32 = hn::ScalableTag<float>;
 // The arithmetic of a storage type.
 template <class T>
 using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+// One element at any address: callers' elements need not be at a multiple of their size.
+template <class T>
+HWY_INLINE T LoadOne(const T* place) {
+  T value;
+  std::memcpy(&value, static_cast<const void*>(place), sizeof value);
+  return value;
+}
+template <class T>
+HWY_INLINE void StoreOne(T value, void* place) {
+  std::memcpy(place, &value, sizeof value);
+}
 
 // a * b + c, rounded once, on every target.
 template <class D, class V = hn::Vec<D>>

@@ -229,7 +229,7 @@ class Parameter {
       }
     }
     A rest = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]))));
-    for (; i < n; ++i) rest += values[i] * A{0};
+    for (; i < n; ++i) rest += LoadOne(values + i) * A{0};
     return rest;
   }
 

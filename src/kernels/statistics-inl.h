@@ -20,9 +20,9 @@ inline void StoreStatistic(const Vector<void*>& to, size_t row, double value) {
   if (value != value) value = std::numeric_limits<double>::quiet_NaN();
   char* place = static_cast<char*>(to.data) + to.axes.offset(row);
   if (to.dtype == DType::f64) {
-    *reinterpret_cast<double*>(place) = value;
+    StoreOne(value, place);
   } else {
-    *reinterpret_cast<float*>(place) = static_cast<float>(value);
+    StoreOne(static_cast<float>(value), place);
   }
 }
 
@@ -166,7 +166,8 @@ struct ScaledRow {
   double mean, rstd;   // of the row itself
 };
 
-// A subnormal rstd would lose digits that x, up to 4 in magnitude, shows: the map takes it 2^16 times larger, x smaller.
+// A subnormal rstd would lose digits that x, up to 4 in magnitude, shows: the map takes it 2^16 times larger, x
+// smaller.
 template <class A>
 HWY_INLINE ScaledRow FinishScaled(const WideMoments<A>& scaled, int exponent, double eps) {
   const DScalar d;
