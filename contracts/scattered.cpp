@@ -45,7 +45,8 @@ Scattered::Scattered(DType type, Shape sizes, const Choose& choose, Elements ele
     (backwards ? first : last) += (shape[i] - 1) * strides[i];
     step *= shape[i] + static_cast<std::int64_t>(choose(4) == 0 ? choose(3) : 0);
   }
-  start = (before - first) * bytes;
+  const bool odd = before % 3 == 2;
+  start = (before - first) * bytes + (odd ? 1 : 0);
   memory.assign(static_cast<std::size_t>(start + (last + 1) * bytes), kUntouched);
 }
 

@@ -21,7 +21,7 @@ using Choose = std::function<std::size_t(std::size_t n)>;
 std::vector<std::ptrdiff_t> element_offsets(const Shape& shape, const Shape& strides, std::size_t element);
 
 // A tensor whose axes lie in memory in any order, some of them with gaps or backwards. Its memory ends with its last
-// element, and begins with its first one or a few elements before that.
+// element, and begins with its first one or a few elements before that; some lie at odd addresses.
 struct Scattered {
   enum class Elements { apart, may_meet };  // may_meet: some strides are 0, or too short for what is inside
 
