@@ -11,7 +11,7 @@
 #include "kernels/row_functions.hpp"
 #include "run.hpp"
 #include "support/names.hpp"
-#include "support/program.hpp"
+#include "support/sanitized.hpp"
 #include "validate.hpp"
 
 namespace evenorm {
@@ -91,7 +91,7 @@ std::size_t stack_used_by(const std::function<void()>& call) {
 }
 
 TEST(Forward_Scratch, AWorkerTakesAtMost64KiB) {
-  if (testing::kSanitizersCost != 1) GTEST_SKIP() << "sanitizers put more between the objects on a stack";
+  if (testing::kSanitized) GTEST_SKIP() << "sanitizers put more between the objects on a stack";
   constexpr std::size_t kRows = 40;
   const std::size_t nothing = stack_used_by([] {});
   for (const internal::Target target : runnable_targets()) {
