@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -21,6 +22,8 @@ namespace evenorm::testing {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr unsigned kMostSeconds = 300;  // SIGALRM ends what hangs
 
 void redirect(int descriptor, const std::string& path) {
   const int file = open(path.c_str(), descriptor == STDIN_FILENO ? O_RDONLY : O_WRONLY | O_CREAT, 0666);
@@ -110,6 +113,9 @@ ProgramRun run_evenorm(const std::vector<std::string>& arguments, const ProgramS
   const auto start = std::chrono::steady_clock::now();
   const pid_t child = fork();
   if (child == 0) {
+    // Tests that run in the background, or under nohup, ignore some signals; what they start would, too.
+    for (const int signal : {SIGINT, SIGQUIT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
+    alarm(kMostSeconds);
     if (!setting.in_path.empty()) redirect(STDIN_FILENO, setting.in_path);
     redirect(STDOUT_FILENO, out);
     redirect(STDERR_FILENO, err);
