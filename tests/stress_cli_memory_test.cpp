@@ -135,7 +135,7 @@ class CliStress_Memory : public ::testing::Test {
       ++failures;
     }
     EXPECT_GE(failures, 100u);
-    RecordProperty("failures", static_cast<int>(failures));
+    RecordProperty("failed_allocations", static_cast<int>(failures));
     RecordProperty("survived", survived);
   }
 
