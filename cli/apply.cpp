@@ -93,8 +93,8 @@ nlohmann::ordered_json report(const ApplyOptions& options, const NpyFile& x, con
 }
 
 // A name that is no UTF-8 is shown as well as can be.
-void print_line(const nlohmann::ordered_json& document) {
-  print(document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+std::string line_of(const nlohmann::ordered_json& document) {
+  return document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 // All that can be wrong is told before anything large is read and before anything is written.
@@ -128,9 +128,11 @@ void apply(const ApplyOptions& options) {
     Progress progress(normalizer.total_bytes(), !options.quiet);
     normalizer.run([&](std::uint64_t bytes) { progress.advance(bytes); });
   }
-  outputs.commit();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (options.json) print_line(report(options, x, parameters, what, normalizer.pieces(), seconds));
+  std::string said;  // made before the outputs take their places: a lack of memory would be told too late
+  if (options.json) said = line_of(report(options, x, parameters, what, normalizer.pieces(), seconds));
+  outputs.commit();
+  if (options.json) print(said);
 }
 
 void add_options(CLI::App& command, ApplyOptions& options) {
