@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "contracts/accuracy.hpp"
 
@@ -34,6 +35,30 @@ TEST(Contract_HugeEps, KeepsTheBoundOnEveryTarget) {
                 << errors.output << " u, rstd " << errors.rstd << " u, mean " << errors.mean;
           }
         }
+      }
+    }
+  }
+}
+
+// An rstd between two subnormal numbers, of a row whose one large element is 4 from its mean: rounded there, it would
+// be off by half of the smallest number, xhat by twice that.
+TEST(Contract_HugeEps, KeepsTheBoundBetweenTwoSubnormalRstd) {
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    const double smallest = smallest_normal(dtype), quantum = smallest_subnormal(dtype);
+    const double magnitude = 2 * smallest - quantum;
+    for (const double steps : {1.51, 3.49, 200.5}) {  // of a row scaled by 1 / smallest: rstd in quanta
+      Operation op = same_type(Kind::layer, dtype, 63);
+      op.bias.reset();
+      op.eps = std::pow(smallest / quantum / steps, 2);
+      std::vector<double> values(63, -magnitude);
+      values[17] = magnitude;
+      const Array x(dtype, values), weight(dtype, std::vector<double>(63, 1e15));
+      const Expected expected(op, x, weight, {});
+      for (const internal::Target target : runnable_targets()) {
+        const Outcome outcome = run_operation(on_target(target), op, x, weight, {});
+        const Errors errors = expected.errors_of(outcome.y, 0, outcome.mean[0], outcome.rstd[0]);
+        EXPECT_TRUE(errors.within_limits()) << op.name() << ", " << steps << " on " << internal::name(target) << ": "
+                                            << errors.output << " u, rstd " << errors.rstd << " u";
       }
     }
   }
