@@ -62,6 +62,16 @@ class CliStress : public ::testing::Test {
     fs::remove(folder / "result");
     return result;
   }
+  // The first run may be slow: by its time signals would come when others are over.
+  double seconds_of_a_quick_run() const {
+    double least = run_evenorm(arguments()).seconds;
+    for (int i = 0; i < 3; ++i) {
+      const ProgramRun run = run_evenorm(arguments());
+      EXPECT_EQ(run.status, 0) << run.err;
+      least = std::min(least, run.seconds);
+    }
+    return least;
+  }
   void remove_temporaries() const {
     for (const std::string& name : folder.names()) {
       if (name.starts_with(".evenorm-")) fs::remove(folder / name);
@@ -72,8 +82,7 @@ class CliStress : public ::testing::Test {
 };
 
 TEST_F(CliStress, SignalsAtAnyMoment) {
-  const ProgramRun whole = run_evenorm(arguments());
-  ASSERT_EQ(whole.status, 0);
+  const double seconds = seconds_of_a_quick_run();
   const std::string y = read_file(folder / "y.npy"), mean = read_file(folder / "mean.npy");
   for (const char* name : {"out", "err"}) write_file(folder / name, "");  // there, however early a signal comes
   const auto names = folder.names();
@@ -84,7 +93,7 @@ TEST_F(CliStress, SignalsAtAnyMoment) {
     write_old();
     ProgramSetting setting{.out_path = folder / "out", .err_path = folder / "err"};
     setting.while_running = [&](pid_t child) {
-      sleep_for(random.uniform() * whole.seconds);
+      sleep_for(random.uniform() * seconds);
       kill(child, signal);
     };
     const ProgramRun run = run_evenorm(arguments(), setting);
@@ -154,7 +163,7 @@ TEST_F(CliStress, CallsThatSignalsCutShortAreMadeAgain) {
       const ssize_t put = write(in[1], x.data() + at, std::min(x.size() - at, x.size() / 20));
       if (put < 0) break;
       at += static_cast<std::size_t>(put);
-      sleep_for(0.003);
+      sleep_for(0.01);  // ten times as long in all as the alarms need that are asked for
     }
     close(in[1]);
   });
