@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "support/program.hpp"
+#include "support/sanitized.hpp"
 
 namespace evenorm {
 namespace {
@@ -20,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::bytes_of;
 using ::testing::HasSubstr;
+using testing::kSanitizersCost;
 using testing::npy_bytes;
 using testing::npy_bytes_of;
 using testing::ProgramRun;
@@ -139,7 +141,7 @@ TEST_F(CliFiles, MalformedInputsAreRefusedQuicklyInLittleMemory) {
     EXPECT_EQ(run.status, 2) << what << " signal " << run.signal;
     EXPECT_TRUE(run.one_line()) << run.err;
     EXPECT_THAT(run.err, HasSubstr(what));
-    EXPECT_LT(run.seconds, 1) << what;
+    EXPECT_LT(run.cpu_seconds, 1 * kSanitizersCost) << what;
     EXPECT_LT(run.max_rss_kib, 256 * 1024) << what;
     EXPECT_EQ(read_file(folder / "y.npy"), "old");
   }

@@ -137,6 +137,9 @@ ProgramRun run_evenorm(const std::vector<std::string>& arguments, const ProgramS
   if (WIFEXITED(status)) run.status = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) run.signal = WTERMSIG(status);
   run.max_rss_kib = usage.ru_maxrss;
+  for (const timeval& t : {usage.ru_utime, usage.ru_stime}) {
+    run.cpu_seconds += static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  }
   if (setting.out_path.empty()) run.out = read_file(out);
   if (setting.err_path.empty()) run.err = read_file(err);
   return run;

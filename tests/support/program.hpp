@@ -52,7 +52,7 @@ struct ProgramRun {
   int signal = 0;
   std::string out, err;
   long max_rss_kib = 0;
-  double seconds = 0;
+  double seconds = 0, cpu_seconds = 0;  // the latter are its own, however busy the machine is
 
   bool one_line() const;  // err is one line that begins with "evenorm: "
 };
