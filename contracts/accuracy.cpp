@@ -14,13 +14,6 @@ using reference::Real;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-std::uint64_t bits_at(const Array& values, std::size_t i) {
-  std::uint64_t bits = 0;
-  const std::size_t bytes = size_of(values.dtype());
-  std::memcpy(&bits, values.data() + i * bytes, bytes);
-  return bits;
-}
-
 double decode(DType dtype, std::uint64_t bits) { return static_cast<double>(reference::widen(dtype, &bits, 1)[0]); }
 
 // f64 and f32 at once; the 16-bit types by table, since they come by the million.
@@ -85,16 +78,28 @@ Pair to_pair(Real value) {
   return {hi, static_cast<double>(value - static_cast<Real>(hi))};
 }
 
-double error_in_u(std::uint64_t y_bits, Pair exact, const OutputBound& bound) {
-  const double y = value_of(bound.output, y_bits);
-  if (y != y || exact.hi != exact.hi) return kInfinity;
-  if (std::isinf(exact.hi)) return y == exact.hi ? 0 : kInfinity;
-  const bool rounded_after = bound.output != bound.arithmetic || std::isinf(y);
-  const double apart =
-      rounded_after ? distance(exact, numbers_rounding_to(bound.output, y_bits)) : std::fabs((y - exact.hi) - exact.lo);
-  const double excess = apart - (bound.scale + 1) * smallest_subnormal(bound.arithmetic);
+std::uint64_t bits_at(const Array& values, std::size_t i) {
+  std::uint64_t bits = 0;
+  const std::size_t bytes = size_of(values.dtype());
+  std::memcpy(&bits, values.data() + i * bytes, bytes);
+  return bits;
+}
+
+double error_in_u(std::uint64_t bits, Pair exact, const ResultBound& bound) {
+  const double value = value_of(bound.output, bits);
+  if (value != value || exact.hi != exact.hi) return kInfinity;
+  if (std::isinf(exact.hi)) return value == exact.hi ? 0 : kInfinity;
+  const bool rounded_after = bound.output != bound.arithmetic || std::isinf(value);
+  const double apart = rounded_after ? distance(exact, numbers_rounding_to(bound.output, bits))
+                                     : std::fabs((value - exact.hi) - exact.lo);
+  const double excess = apart - bound.quanta * smallest_subnormal(bound.arithmetic);
   if (excess <= 0) return 0;
-  return excess / unit_roundoff(bound.arithmetic) / (bound.scale * bound.largest_xhat + bound.shift);
+  return excess / unit_roundoff(bound.arithmetic) / bound.terms;
+}
+
+double error_in_u(std::uint64_t y_bits, Pair exact, const OutputBound& bound) {
+  const double terms = bound.scale * bound.largest_xhat + bound.shift;
+  return error_in_u(y_bits, exact, ResultBound{bound.arithmetic, bound.output, terms, bound.scale + 1});
 }
 
 double relative_error_in_u(double value, Real exact, double u) {

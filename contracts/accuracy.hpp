@@ -42,6 +42,15 @@ struct OutputBound {
 // y: the bits of the output. Not finite where y is a NaN, or an infinity while y* is in range.
 double error_in_u(std::uint64_t y_bits, Pair exact, const OutputBound& bound);
 
+// The same for any result: in u `terms`, after `quanta` of the arithmetic's smallest numbers are taken off.
+struct ResultBound {
+  DType arithmetic, output;
+  double terms, quanta;
+};
+double error_in_u(std::uint64_t bits, Pair exact, const ResultBound& bound);
+
+std::uint64_t bits_at(const Array& values, std::size_t i);
+
 // |value - exact| / |exact| in u of `u`; an infinity is right where `exact` is out of f64's range.
 double relative_error_in_u(double value, reference::Real exact, double u);
 

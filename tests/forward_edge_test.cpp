@@ -29,12 +29,6 @@ Outcome run(internal::Target target, const Operation& op, const Array& x, const 
   return contracts::run_operation(contracts::on_target(target), op, x, weight, bias);
 }
 
-std::uint64_t bits_at(const Array& values, std::size_t i) {
-  std::uint64_t bits = 0;
-  const std::size_t size = size_of(values.dtype());
-  std::memcpy(&bits, values.data() + i * size, size);
-  return bits;
-}
 void set_bits(Array& values, std::size_t i, std::uint64_t bits) {
   const std::size_t size = size_of(values.dtype());
   std::memcpy(values.data() + i * size, &bits, size);

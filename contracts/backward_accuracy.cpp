@@ -1,0 +1,110 @@
+// How errors of gradients are measured against the reference.
+#include "contracts/backward_accuracy.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace evenorm::contracts {
+namespace {
+
+using reference::Real;
+
+double magnitude(Real a) { return std::fabs(static_cast<double>(a)); }
+
+// A NaN must not get lost.
+double worse(double a, double b) { return a >= b || a != a ? a : b; }
+
+// Of one row: h_i = |xhat_i| + u max|x| rstd, what an error of xhat_i is measured in. The second part is what the last
+// place of the mean is worth, which reaches every xhat alike, however small; RMS norm and a constant row have none.
+std::vector<double> xhat_terms(const Operation& op, std::span<const Real> x, const reference::Moments& m, Real rstd) {
+  double largest_x = 0;
+  for (const Real v : x) largest_x = std::max(largest_x, magnitude(v));
+  const bool has_mean = op.kind == Kind::layer && m.var != 0;
+  const double of_mean = has_mean ? unit_roundoff(op.arithmetic()) * largest_x * static_cast<double>(rstd) : 0;
+  std::vector<double> h;
+  for (const Real v : reference::apply(x, m, rstd, {})) h.push_back(magnitude(v) + of_mean);
+  return h;
+}
+
+// mean|g|, 0 for RMS norm, and mean(|g| h).
+struct MeanMagnitudes {
+  double g, gh;
+};
+
+MeanMagnitudes mean_magnitudes(Kind kind, const std::vector<Real>& g, const std::vector<double>& h) {
+  double of_g = 0, of_gh = 0;
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    if (kind == Kind::layer) of_g += magnitude(g[i]);
+    of_gh += magnitude(g[i]) * h[i];
+  }
+  const auto cols = static_cast<double>(g.size());
+  return {of_g / cols, of_gh / cols};
+}
+
+}  // namespace
+
+void GradientErrors::include(const GradientErrors& other) {
+  dx = worse(dx, other.dx);
+  dgamma = worse(dgamma, other.dgamma);
+  dbeta = worse(dbeta, other.dbeta);
+}
+
+bool GradientErrors::within_limits() const { return dx <= kDxLimit && dgamma <= kDgammaLimit && dbeta <= kDbetaLimit; }
+
+ExpectedGradients::ExpectedGradients(const Operation& op, const Array& x, const Array& dy, const Array& weight)
+    : op_(op) {
+  const std::vector<Real> wide_x = reference::widen(op.x, x.data(), x.size());
+  const std::vector<Real> wide_dy = reference::widen(op.y, dy.data(), dy.size());
+  const std::vector<Real> gamma = reference::widen(weight.dtype(), weight.data(), op.weight ? op.cols : 0);
+  const std::vector<double> none(op.cols);
+  dgamma_ = {{}, none, std::vector<double>(op.cols, 1)};
+  dbeta_ = dgamma_;
+  reference::ParameterGradients sums(op.cols);
+  for (std::size_t first = 0; first < x.size(); first += op.cols) {
+    add_row(std::span(wide_x).subspan(first, op.cols), std::span(wide_dy).subspan(first, op.cols),
+            {gamma, {}, op.zero_centered}, sums);
+  }
+  for (std::size_t i = 0; i < op.cols; ++i) {
+    dgamma_.exact.push_back(to_pair(sums.dgamma()[i]));
+    dbeta_.exact.push_back(to_pair(sums.dbeta()[i]));
+    if (dgamma_.terms[i] == 0) dgamma_.quanta[i] = 0;
+  }
+}
+
+void ExpectedGradients::add_row(std::span<const Real> x, std::span<const Real> dy,
+                                const reference::Parameters& parameters, reference::ParameterGradients& sums) {
+  const reference::Moments m = reference::moments(op_.kind, x);
+  const Real rstd = reference::rstd(m, op_.eps);
+  const std::vector<double> h = xhat_terms(op_, x, m, rstd);
+  const std::vector<Real> dx = reference::dx_of_row(op_.kind, x, dy, m, rstd, parameters);
+  const std::vector<Real> xhat = reference::apply(x, m, rstd, {});
+  const std::vector<Real> g = reference::gradient_sums(op_.kind, xhat, dy, parameters).g;
+  const MeanMagnitudes means = mean_magnitudes(op_.kind, g, h);
+  const double r = static_cast<double>(rstd);
+  const bool no_gradient = rstd == 0 || (op_.kind == Kind::layer && op_.cols == 1);
+  for (std::size_t i = 0; i < op_.cols; ++i) {
+    const double of_dy = magnitude(dy[i]);
+    dx_.exact.push_back(to_pair(dx[i]));
+    dx_.terms.push_back(no_gradient ? 0 : r * (magnitude(g[i]) + means.g + h[i] * means.gh));
+    dx_.quanta.push_back(no_gradient ? 0 : 2 + r + h[i] * std::min(0x1p32, 1 / r) + (1 + r) * r * means.gh);
+    dgamma_.terms[i] += of_dy * h[i];
+    dgamma_.quanta[i] += 1 + of_dy * (1 + r);
+    dbeta_.terms[i] += of_dy;
+  }
+  sums.add_row(x, dy, m, rstd);
+}
+
+double ExpectedGradients::error_of(const Array& values, const Bounded& expected) const {
+  double worst = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const ResultBound bound{op_.arithmetic(), values.dtype(), expected.terms[i], expected.quanta[i]};
+    worst = worse(worst, error_in_u(bits_at(values, i), expected.exact[i], bound));
+  }
+  return worst;
+}
+
+GradientErrors ExpectedGradients::errors_of(const Array& dx, const Array& dgamma, const Array& dbeta) const {
+  return {error_of(dx, dx_), error_of(dgamma, dgamma_), error_of(dbeta, dbeta_)};
+}
+
+}  // namespace evenorm::contracts

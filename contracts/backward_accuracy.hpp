@@ -1,0 +1,53 @@
+// The accuracy of gradients, as docs/numerics.md bounds it: how errors of dx, dgamma and dbeta are measured.
+// Knows nothing of how gradients are computed.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "contracts/accuracy.hpp"
+#include "reference_backward.hpp"
+
+namespace evenorm::contracts {
+
+// Per row, h_i = |xhat_i| + e, e = u max|x| rstd; e = 0 for RMS norm and constant rows.
+inline constexpr double kDxLimit = 4;               // u rstd (|g_i| + mean|g| + h_i mean(|g| h))
+inline constexpr double kDgammaLimit = 4;           // u sum over rows of |dy_i| h_i
+inline constexpr double kDbetaLimit = 1 + 0x1p-10;  // u sum over rows of |dy_i|
+
+struct GradientErrors {
+  double dx = 0;  // each in the units of its limit
+  double dgamma = 0;
+  double dbeta = 0;
+
+  void include(const GradientErrors& other);
+  bool within_limits() const;  // false for a NaN
+};
+
+// All rows of a backward pass in the reference's eyes; made once, compared with every target.
+class ExpectedGradients {
+ public:
+  // Of op, y is dy's type, and bias means nothing. x and dy: whole rows of op.cols finite elements. weight: as op says.
+  ExpectedGradients(const Operation& op, const Array& x, const Array& dy, const Array& weight);
+
+  // dx: as many elements as x; dgamma, dbeta: op.cols. Of the arithmetic's type, or of a smaller one that they were
+  // rounded to once. An empty array counts as absent.
+  GradientErrors errors_of(const Array& dx, const Array& dgamma, const Array& dbeta) const;
+
+ private:
+  // Real results, each with what its error is measured in, u left out.
+  struct Bounded {
+    std::vector<Pair> exact;
+    std::vector<double> terms;   // the bound's magnitude
+    std::vector<double> quanta;  // how many of the arithmetic's smallest numbers are allowed besides
+  };
+  void add_row(std::span<const reference::Real> x, std::span<const reference::Real> dy,
+               const reference::Parameters& parameters, reference::ParameterGradients& sums);
+  double error_of(const Array& values, const Bounded& expected) const;
+
+  Operation op_;
+  Bounded dx_, dgamma_, dbeta_;
+};
+
+}  // namespace evenorm::contracts

@@ -1,0 +1,256 @@
+// The bound on gradients and its measure: what must pass (a model of the arithmetic that docs/numerics.md proposes),
+// and what must not.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "contracts/backward_accuracy.hpp"
+#include "reference_backward.hpp"
+
+namespace evenorm::contracts {
+namespace {
+
+using reference::Real;
+
+// A backward pass in f32: x, dy and gamma.
+struct Pass {
+  Operation op;
+  Array x, dy, weight;
+
+  std::size_t rows() const { return x.size() / op.cols; }
+  ExpectedGradients expected() const { return {op, x, dy, weight}; }
+};
+
+struct Gradients {
+  std::vector<float> dx;
+  std::vector<double> dgamma, dbeta;
+
+  static Array rounded(const std::vector<double>& values) { return {DType::f32, values}; }
+  GradientErrors errors(const ExpectedGradients& expected) const {
+    return expected.errors_of(rounded({dx.begin(), dx.end()}), rounded(dgamma), rounded(dbeta));
+  }
+};
+
+std::vector<float> floats(const Array& values) {
+  std::vector<float> narrow;
+  for (const Real v : reference::widen(values.dtype(), values.data(), values.size())) {
+    narrow.push_back(static_cast<float>(v));
+  }
+  return narrow;
+}
+
+Pass make_pass(Kind kind, std::string_view input, std::string_view gradient, std::size_t cols, std::size_t rows,
+               double eps, std::uint64_t seed = 1) {
+  Pass pass{same_type(kind, DType::f32, cols), Array(DType::f32, 0), Array(DType::f32, 0), {}};
+  pass.op.bias.reset();
+  pass.op.eps = eps;
+  for (std::size_t row = 0; row < rows; ++row) {
+    pass.x.append(make_input(input, DType::f32, cols, 100 * seed + row));
+    pass.dy.append(make_input(gradient, DType::f32, cols, 100 * seed + 50 + row));
+  }
+  pass.weight = make_weight(DType::f32, cols, seed);
+  return pass;
+}
+
+struct Statistics {
+  double mean, rstd;
+};
+
+Statistics statistics_of(Kind kind, const float* x, std::size_t n, double eps) {
+  double sum = 0, squares = 0;
+  if (kind == Kind::layer) sum = std::accumulate(x, x + n, 0.0);
+  const double mean = sum / static_cast<double>(n);
+  for (std::size_t i = 0; i < n; ++i) squares += (x[i] - mean) * (x[i] - mean);
+  const double shifted = squares / static_cast<double>(n) + eps;
+  return {mean, shifted == 0 ? 0 : 1 / std::sqrt(shifted)};
+}
+
+// What section 7 of docs/numerics.md proposes for f32, up to the order of the f64 sums.
+Gradients proposed(const Pass& pass) {
+  const std::vector<float> x = floats(pass.x), dy = floats(pass.dy), gamma = floats(pass.weight);
+  const std::size_t n = pass.op.cols;
+  Gradients out{std::vector<float>(x.size()), std::vector<double>(n), std::vector<double>(n)};
+  const bool centred = pass.op.kind == Kind::layer;
+  for (std::size_t first = 0; first < x.size(); first += n) {
+    const Statistics s = statistics_of(pass.op.kind, &x[first], n, pass.op.eps);
+    double sum_g = 0, sum_gd = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      const double g = double{dy[first + i]} * gamma[i];
+      sum_g += g;
+      sum_gd += g * (x[first + i] - s.mean);
+    }
+    const auto cols = static_cast<double>(n);
+    const bool none = centred && n == 1;
+    const auto mean_hi = static_cast<float>(s.mean), mean_lo = static_cast<float>(s.mean - mean_hi);
+    const auto rstd = static_cast<float>(s.rstd), map_rstd = none ? 0 : rstd;
+    const auto k1 = static_cast<float>(centred && !none ? sum_g / cols * s.rstd : 0);
+    const auto k2 = static_cast<float>(none ? 0 : sum_gd / cols * s.rstd * (s.rstd * s.rstd));
+    for (std::size_t i = 0; i < n; ++i) {
+      const float t = (x[first + i] - mean_hi) - mean_lo, d = dy[first + i];
+      out.dx[first + i] = std::fma(d * gamma[i], map_rstd, std::fma(-t, k2, -k1));
+      out.dgamma[i] += d * (x[first + i] - s.mean) * s.rstd;
+      out.dbeta[i] += d;
+    }
+  }
+  return out;
+}
+
+// As one writes it down at first: sums about 0 in one look, all in type T, the mean one number of type T.
+template <class T>
+Gradients naive(const Pass& pass) {
+  const std::vector<float> x = floats(pass.x), dy = floats(pass.dy), gamma = floats(pass.weight);
+  const std::size_t n = pass.op.cols;
+  const auto cols = static_cast<T>(n);
+  std::vector<T> dgamma(n), dbeta(n);
+  Gradients out{std::vector<float>(x.size()), {}, {}};
+  for (std::size_t first = 0; first < x.size(); first += n) {
+    T sum = 0, squares = 0, sum_g = 0, sum_gx = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      const T v = x[first + i], g = T{dy[first + i]} * gamma[i];
+      sum += v;
+      squares += v * v;
+      sum_g += g;
+      sum_gx += g * v;
+    }
+    const T mean = sum / cols, var = squares / cols - mean * mean;
+    const T rstd = 1 / std::sqrt(std::max(var, T{0}) + static_cast<T>(pass.op.eps));
+    const T mean_g = sum_g / cols, mean_g_xhat = (sum_gx - mean * sum_g) / cols * rstd;
+    for (std::size_t i = 0; i < n; ++i) {
+      const T xhat = (x[first + i] - mean) * rstd, d = dy[first + i];
+      out.dx[first + i] = static_cast<float>((d * gamma[i] - mean_g - xhat * mean_g_xhat) * rstd);
+      dgamma[i] += d * xhat;
+      dbeta[i] += d;
+    }
+  }
+  out.dgamma.assign(dgamma.begin(), dgamma.end());
+  out.dbeta.assign(dbeta.begin(), dbeta.end());
+  return out;
+}
+
+std::string text_of(const GradientErrors& e) {
+  return "dx " + std::to_string(e.dx) + " u, dgamma " + std::to_string(e.dgamma) + " u, dbeta " +
+         std::to_string(e.dbeta) + " u";
+}
+
+// Rows whose rstd is so far from 1 are scaled, which the model leaves out.
+bool is_scaled(const Pass& pass) {
+  const std::vector<float> x = floats(pass.x);
+  for (std::size_t first = 0; first < x.size(); first += pass.op.cols) {
+    const double rstd = statistics_of(pass.op.kind, &x[first], pass.op.cols, pass.op.eps).rstd;
+    if (rstd != 0 && !(rstd >= 0x1p-32 && rstd <= 0x1p32)) return true;
+  }
+  return false;
+}
+
+TEST(Contract_GradientBound, AModelOfTheProposedArithmeticStaysWithin) {
+  GradientErrors worst;
+  std::size_t passes = 0;
+  for (const Kind kind : kBothKinds) {
+    for (const std::size_t cols : {1, 2, 3, 31, 768, 3000}) {
+      for (const std::string_view input : input_names(DType::f32, cols)) {
+        for (const std::string_view gradient : {"normal", "mean_1e2", "outlier_1e6_first", "outlier_4096_at_5"}) {
+          if (gradient != "normal" && cols < 31) continue;
+          const Pass pass = make_pass(kind, input, gradient, cols, 3, passes % 2 == 0 ? 1e-5 : 0);
+          if (is_scaled(pass)) continue;
+          const GradientErrors errors = proposed(pass).errors(pass.expected());
+          EXPECT_TRUE(errors.within_limits()) << pass.op.name() << " " << input << " " << gradient << text_of(errors);
+          worst.include(errors);
+          ++passes;
+        }
+      }
+    }
+  }
+  EXPECT_GT(passes, 500u);
+  RecordProperty("worst", text_of(worst));
+}
+
+TEST(Contract_GradientBound, DbetaIsRoundedOnce) {
+  Pass pass = make_pass(Kind::layer, "normal", "mean_1e2", 8, 1000, 1e-5);
+  EXPECT_LE(proposed(pass).errors(pass.expected()).dbeta, kDbetaLimit);
+  EXPECT_GT(naive<float>(pass).errors(pass.expected()).dbeta, kDbetaLimit);
+}
+
+TEST(Contract_GradientBound, SeesNaivePasses) {
+  const Pass far = make_pass(Kind::layer, "mean_1e6", "normal", 768, 4, 1e-5);
+  EXPECT_TRUE(proposed(far).errors(far.expected()).within_limits());
+  const GradientErrors in_f32 = naive<float>(far).errors(far.expected());
+  EXPECT_GT(in_f32.dx, 1e4) << text_of(in_f32);
+  EXPECT_GT(in_f32.dgamma, 1e4) << text_of(in_f32);
+  // Even in f64: E[x^2] - mean^2 keeps 13 of 53 bits there.
+  const GradientErrors in_f64 = naive<double>(far).errors(far.expected());
+  EXPECT_GT(in_f64.dx, kDxLimit) << text_of(in_f64);
+  EXPECT_GT(in_f64.dgamma, kDgammaLimit) << text_of(in_f64);
+  const Pass near = make_pass(Kind::layer, "normal", "normal", 768, 4, 1e-5);
+  EXPECT_TRUE(naive<double>(near).errors(near.expected()).within_limits());
+}
+
+// One row without gamma or eps; the results are given.
+GradientErrors errors_of(Kind kind, std::vector<double> x, std::vector<double> dy, std::vector<double> dx,
+                         std::vector<double> dgamma, std::vector<double> dbeta, DType outputs = DType::f32) {
+  Operation op = same_type(kind, DType::f32, x.size(), false);
+  op.eps = 0;
+  const ExpectedGradients expected(op, {DType::f32, x}, {DType::f32, dy}, {});
+  return expected.errors_of({outputs, dx}, {outputs, dgamma}, {outputs, dbeta});
+}
+
+constexpr double kU = 0x1p-24;
+
+// xhat = (1, 1) and c2 = 0, so dx = dgamma = dbeta = dy; the terms are 2 for dx, 1 for the others.
+GradientErrors of_rms(double dx, double dgamma, double dbeta) {
+  return errors_of(Kind::rms, {1, 1}, {1, -1}, {dx, -1}, {dgamma, -1}, {dbeta, -1});
+}
+
+TEST(Contract_GradientMeasure, CountsUnitsOfRoundoff) {
+  EXPECT_TRUE(of_rms(1, 1, 1).within_limits());
+  const GradientErrors apart = of_rms(1 + 6 * kU, 1 + 4 * kU, 1 + 2 * kU);
+  EXPECT_NEAR(apart.dx, 3, 1e-9);
+  EXPECT_NEAR(apart.dgamma, 4, 1e-9);
+  EXPECT_NEAR(apart.dbeta, 2, 1e-9);
+  EXPECT_TRUE(of_rms(1 + 8 * kU, 1 + 4 * kU, 1).within_limits());
+  EXPECT_FALSE(of_rms(1 + 10 * kU, 1, 1).within_limits());
+  EXPECT_FALSE(of_rms(1, 1 + 6 * kU, 1).within_limits());
+  EXPECT_FALSE(of_rms(1, 1, 1 + 2 * kU).within_limits());
+}
+
+// xhat = (1, -1), g = (1, 0), c1 = c2 = 1/2: dx is 0 by cancelling, of terms that are 2 and 1.
+TEST(Contract_GradientMeasure, IsOfTheTermsWhereTheyCancel) {
+  const auto of_layer = [](double first, double second) {
+    return errors_of(Kind::layer, {1, -1}, {1, 0}, {first, second}, {1, 0}, {1, 0}).dx;
+  };
+  EXPECT_EQ(of_layer(0, 0), 0);
+  EXPECT_NEAR(of_layer(8 * kU, 0), 4, 1e-5);
+  EXPECT_NEAR(of_layer(0, -5 * kU), 5, 1e-5);
+}
+
+TEST(Contract_GradientMeasure, DemandsZeroWhereTheBoundIsZero) {
+  const auto of_constant = [](double dx, double dgamma) {
+    return errors_of(Kind::layer, {3, 3}, {1, 2}, {dx, 0}, {dgamma, 0}, {1, 2});
+  };
+  EXPECT_TRUE(of_constant(0, 0).within_limits());
+  EXPECT_FALSE(of_constant(0x1p-149, 0).within_limits());
+  EXPECT_FALSE(of_constant(0, 0x1p-149).within_limits());
+  EXPECT_FALSE(errors_of(Kind::layer, {3}, {1}, {0x1p-149}, {0}, {1}).within_limits());
+}
+
+TEST(Contract_GradientMeasure, ForgivesTheOneRoundingToASmallerType) {
+  const auto to_bf16 = [](double dbeta) {
+    return errors_of(Kind::rms, {1}, {1 + 0x1p-8}, {0}, {1}, {dbeta}, DType::bf16);
+  };
+  EXPECT_EQ(to_bf16(1).dbeta, 0);
+  EXPECT_EQ(to_bf16(1 + 0x1p-7).dbeta, 0);
+  EXPECT_GT(to_bf16(1 - 0x1p-8).dbeta, kDbetaLimit);
+}
+
+TEST(Contract_GradientMeasure, KeepsNotANumber) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(of_rms(nan, 1, 1).within_limits());
+  GradientErrors errors{0, nan, 0};
+  errors.include({1, 1, 1});
+  EXPECT_FALSE(errors.within_limits());
+}
+
+}  // namespace
+}  // namespace evenorm::contracts
