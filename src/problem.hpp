@@ -1,5 +1,5 @@
-// One normalisation, described without templates: what every front end fills in, validate() checks and kernels run.
-// Plain data; owns nothing. Pointers are the caller's.
+// One normalisation, or its gradients, described without templates: what every front end fills in, validate() checks
+// and kernels run. Plain data; owns nothing. Pointers are the caller's.
 #pragma once
 
 #include <cstddef>
@@ -42,6 +42,23 @@ struct Problem {
   bool fetch_x = false;
 };
 
+// One backward pass. Absent outputs and parameters have null data; at least one output is there.
+struct GradientProblem {
+  Kind kind = Kind::layer;
+  std::size_t rows = 0;
+  std::size_t cols = 0;
+  Matrix<const void*> x, dy;
+  Matrix<void*> dx;
+  Vector<const void*> gamma;
+  Vector<const void*> mean, rstd;
+  Vector<void*> dgamma, dbeta;
+  double eps = 1e-5;
+  bool zero_centered = false;
+  bool accumulate = false;
+  // Set by run_problem, as in Problem.
+  bool stream_dx = false;
+};
+
 inline constexpr std::size_t kDTypeCount = 4;
 constexpr std::size_t index_of(DType dtype) { return static_cast<std::size_t>(dtype); }
 constexpr std::size_t bytes_of(DType dtype) { return dtype == DType::f64 ? 8 : dtype == DType::f32 ? 4 : 2; }
@@ -51,6 +68,13 @@ inline DType arithmetic_type(const Problem& p) {
   const bool wide = p.x.dtype == DType::f64 || p.y.dtype == DType::f64 ||
                     (p.gamma.data != nullptr && p.gamma.dtype == DType::f64) ||
                     (p.beta.data != nullptr && p.beta.dtype == DType::f64);
+  return wide ? DType::f64 : DType::f32;
+}
+
+inline DType arithmetic_type(const GradientProblem& p) {
+  const bool wide = p.x.dtype == DType::f64 || p.dy.dtype == DType::f64 ||
+                    (p.dx.data != nullptr && p.dx.dtype == DType::f64) ||
+                    (p.gamma.data != nullptr && p.gamma.dtype == DType::f64);
   return wide ? DType::f64 : DType::f32;
 }
 

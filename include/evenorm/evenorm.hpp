@@ -1,7 +1,10 @@
-// evenorm: layer norm and RMS norm on the CPU. The C++ API.
+// evenorm: layer norm and RMS norm on the CPU, and their gradients. The C++ API.
 //
 //   y = xhat * weight + bias,  xhat = (x - mean) / sqrt(var + eps)     layer norm
 //   y = xhat * weight + bias,  xhat = x / sqrt(mean(x^2) + eps)        RMS norm
+//
+//   dx = (g - mean(g) - xhat mean(g xhat)) / sqrt(var + eps),  g = dy * weight     RMS norm: without mean(g)
+//   dweight = sum over rows of dy * xhat,  dbias = sum over rows of dy
 //
 // Shapes are in elements, strides too. Wrong arguments throw evenorm::Error before anything is written.
 // What accuracy and which bits are promised: docs/numerics.md.
@@ -157,6 +160,45 @@ class EVENORM_API Plan {
 EVENORM_API void run(const Forward& forward);
 EVENORM_API void run(const Forward& forward, const Executor& executor);
 
+// One backward pass: from dy, the gradient of y, to the gradients of x, weight and bias, any of them (at least one).
+// The normalised axes are told as in Forward.
+//   x, dy          of one shape, each of any type
+//   dx             of x's shape; may be dy or x (same address, type, strides)
+//   weight         of the normalised axes' shape; absent: 1. zero_centered: 1 + weight takes weight's place
+//   mean, rstd     f64, of the other axes' shape: what the forward pass wrote for these x and eps, or absent and found
+//                  anew, with the same bits. Both for layer norm, rstd alone for RMS norm. Not looked at in f64
+//                  arithmetic
+//   dweight, dbias of the normalised axes' shape, each of any type, rounded once from sums that are kept wider.
+//                  accumulate: added to what they hold
+// Strides and overlap: as in Forward. Arithmetic is f64 where any of x, dy, dx, weight is, f32 otherwise.
+struct Backward {
+  Kind kind = Kind::layer;
+  ConstTensor x{};
+  ConstTensor dy{};
+  std::span<const std::int64_t> normalized_shape{};
+  std::span<const std::int64_t> axes{};
+  ConstTensor weight{};
+  ConstTensor mean{};
+  ConstTensor rstd{};
+  Tensor dx{};
+  Tensor dweight{};
+  Tensor dbias{};
+  double eps = 1e-5;
+  bool zero_centered = false;
+  bool accumulate = false;
+};
+
+// The bytes of scratch that run() wants: a function of shapes and types alone, at most max(256 KiB, 1/8 of x's
+// elements); 0 where neither dweight nor dbias is asked for. Throws Error as run() does, but for what concerns buffers.
+EVENORM_API std::size_t scratch_bytes(const Backward& backward);
+
+// Validate and run once, on the calling thread or shared out over `executor`. scratch: at least scratch_bytes(), at any
+// address, apart from all tensors; its contents are of no use afterwards. Without it, it is allocated
+// (std::bad_alloc). Throws Error.
+EVENORM_API void run(const Backward& backward);
+EVENORM_API void run(const Backward& backward, const Executor& executor);
+EVENORM_API void run(const Backward& backward, std::span<std::byte> scratch, const Executor& executor);
+
 // The plain form: x and y hold x.size() / cols contiguous rows of `cols` elements; weight and bias are empty or of
 // `cols` elements; mean and rstd are empty or one f64 per row. y may be x itself.
 template <class T>
@@ -207,6 +249,61 @@ template <class T>
 void rms_norm(std::span<const T> x, std::span<T> y, std::size_t cols,
               const std::type_identity_t<RowOptions<T>>& options = {}) {
   detail::run_rows<T>(Kind::rms, x, y, cols, options);
+}
+
+// The plain form of the backward pass: dy, x and dx hold x.size() / cols contiguous rows of `cols` elements; dx,
+// dweight and dbias may be empty, but not all; weight, dweight and dbias are empty or of `cols` elements; mean and rstd
+// are empty or one f64 per row, as the forward pass wrote them. dx may be dy or x itself.
+template <class T>
+struct GradientOptions {
+  std::span<const T> weight{};
+  std::span<T> dweight{};
+  std::span<T> dbias{};
+  double eps = 1e-5;
+  bool zero_centered = false;
+  bool accumulate = false;
+  std::span<const double> mean{};
+  std::span<const double> rstd{};
+  const Executor* executor = nullptr;
+};
+
+namespace detail {
+
+struct GradientSpans {
+  Kind kind;
+  DType dtype;
+  std::span<const std::byte> dy, x;
+  std::span<std::byte> dx;
+  std::size_t cols;
+  std::span<const std::byte> weight;
+  std::span<std::byte> dweight, dbias;
+  double eps;
+  bool zero_centered, accumulate;
+  std::span<const double> mean, rstd;
+  const Executor* executor;
+};
+EVENORM_API void run_gradients(const GradientSpans& rows);
+
+template <class T>
+void run_gradients(Kind kind, std::span<const T> dy, std::span<const T> x, std::span<T> dx, std::size_t cols,
+                   const GradientOptions<T>& options) {
+  run_gradients({kind, dtype_of<T>, std::as_bytes(dy), std::as_bytes(x), std::as_writable_bytes(dx), cols,
+                 std::as_bytes(options.weight), std::as_writable_bytes(options.dweight),
+                 std::as_writable_bytes(options.dbias), options.eps, options.zero_centered, options.accumulate,
+                 options.mean, options.rstd, options.executor});
+}
+
+}  // namespace detail
+
+template <class T>
+void layer_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<T> dx, std::size_t cols,
+                         const std::type_identity_t<GradientOptions<T>>& options = {}) {
+  detail::run_gradients<T>(Kind::layer, dy, x, dx, cols, options);
+}
+template <class T>
+void rms_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<T> dx, std::size_t cols,
+                       const std::type_identity_t<GradientOptions<T>>& options = {}) {
+  detail::run_gradients<T>(Kind::rms, dy, x, dx, cols, options);
 }
 
 // SIMD targets by name, best first: "avx3" (AVX-512), "avx2", "sse4", "neon", "portable".
