@@ -1,0 +1,85 @@
+// What every description of work is made of: shapes, which axes are normalised, strides, types, and the messages of
+// what is wrong with them. Throws Error. Knows nothing of what the tensors are for, or of how buffers lie.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "evenorm/evenorm.hpp"
+#include "problem.hpp"
+
+namespace evenorm::internal {
+
+using Shape = std::span<const std::int64_t>;
+
+// "weight has shape (5), ...": the argument, then `what`.
+[[noreturn]] void fail(std::string_view argument, const std::string& what);
+
+void check_dtype(std::string_view argument, DType dtype);
+void check_shape_is_of_x(std::string_view argument, Shape shape, Shape x_shape);
+void check_eps(double eps);
+
+constexpr std::size_t kMaxRank = 64;  // NumPy's and PyTorch's
+
+// Some of a tensor's axes, by number, in its order.
+struct AxisList {
+  std::array<std::uint8_t, kMaxRank> number;
+  std::size_t count = 0;
+
+  void add(std::size_t axis) { number[count++] = static_cast<std::uint8_t>(axis); }
+};
+
+// x's axes: those normalised together, and those that number the rows.
+struct AxisSplit {
+  AxisList normalized, outer;
+  bool by_number = false;  // told by axes, not by normalized_shape
+};
+
+AxisSplit split_axes(Shape x_shape, Shape normalized_shape, Shape axes);
+
+// The number of elements of a row: at least 1.
+std::size_t count_cols(Shape x_shape, const AxisSplit& split);
+// Fails where the bytes of x, whatever its type, do not fit in ptrdiff_t.
+std::size_t count_rows(Shape x_shape, std::size_t cols);
+
+// Where the elements of a tensor of x's shape lie, and of one over some of x's axes; `expected_name` is what has the
+// sizes of those.
+struct MatrixAxes {
+  Axes rows, cols;
+};
+MatrixAxes matrix_axes(std::string_view argument, const ConstTensor& view, const AxisSplit& split);
+Axes vector_axes(std::string_view argument, const ConstTensor& view, Shape x_shape, const AxisList& list,
+                 std::string_view expected_name);
+
+inline ConstTensor as_const(const ConstTensor& view) { return view; }
+inline ConstTensor as_const(const Tensor& view) { return {view.data, view.dtype, view.shape, view.strides}; }
+
+template <class View>
+Matrix<decltype(View::data)> matrix_of(std::string_view argument, const View& view, const AxisSplit& split) {
+  const MatrixAxes axes = matrix_axes(argument, as_const(view), split);
+  return {view.data, view.dtype, axes.rows, axes.cols};
+}
+
+// gamma, beta and their gradients: over the normalised axes.
+template <class View>
+Vector<decltype(View::data)> parameter_of(std::string_view argument, const View& view, Shape x_shape,
+                                          const AxisSplit& split) {
+  if (view.data == nullptr) return {};
+  return {view.data, view.dtype,
+          vector_axes(argument, as_const(view), x_shape, split.normalized,
+                      split.by_number ? "the axes normalised have shape" : "normalized_shape is")};
+}
+
+// mean and rstd: over the other axes.
+template <class View>
+Vector<decltype(View::data)> statistic_of(std::string_view argument, const View& view, Shape x_shape,
+                                          const AxisSplit& split) {
+  if (view.data == nullptr) return {};
+  return {view.data, view.dtype, vector_axes(argument, as_const(view), x_shape, split.outer, "x has rows of shape")};
+}
+
+}  // namespace evenorm::internal
