@@ -1,4 +1,4 @@
-// The C++ API: describes the work, validates it and runs it.
+// The C++ API: describes the work, validates it and runs it. Its plain form: plain_form.cpp.
 #include <array>
 #include <utility>
 
@@ -68,34 +68,6 @@ void Plan::run(const Buffers& buffers, const Executor& executor) const {
   replace("rstd", p.rstd.data, buffers.rstd);
   internal::validate_buffers(p);
   internal::run_problem(p, *state_->functions, executor);
-}
-
-void detail::run_rows(const RowSpans& rows) {
-  if (rows.cols == 0) throw Error("cols is 0, but it should be at least 1");
-  if (rows.x_size % rows.cols != 0) {
-    throw Error("x has " + std::to_string(rows.x_size) + " elements, but cols is " + std::to_string(rows.cols));
-  }
-  if (rows.y_size != rows.x_size) {
-    throw Error("y has " + std::to_string(rows.y_size) + " elements, but x has " + std::to_string(rows.x_size));
-  }
-  const auto size = [](std::size_t elements) { return std::array{static_cast<std::int64_t>(elements)}; };
-  const std::array shape{static_cast<std::int64_t>(rows.x_size / rows.cols), static_cast<std::int64_t>(rows.cols)};
-  const std::span<const std::int64_t> normalized(&shape[1], 1);
-  const std::size_t bytes = size_of(rows.dtype);
-  const auto weight = size(rows.weight.size() / bytes), bias = size(rows.bias.size() / bytes);
-  const auto mean = size(rows.mean.size()), rstd = size(rows.rstd.size());
-  const auto given = [](const auto& span) { return span.empty() ? nullptr : span.data(); };  // empty: absent
-  run({.kind = rows.kind,
-       .x = {rows.x, rows.dtype, shape},
-       .y = {rows.y, rows.dtype, shape},
-       .normalized_shape = normalized,
-       .weight = {given(rows.weight), rows.dtype, weight},
-       .bias = {given(rows.bias), rows.dtype, bias},
-       .mean = {given(rows.mean), DType::f64, mean},
-       .rstd = {given(rows.rstd), DType::f64, rstd},
-       .eps = rows.eps,
-       .zero_centered = rows.zero_centered},
-      rows.executor == nullptr ? Executor{} : *rows.executor);
 }
 
 namespace {

@@ -1,0 +1,59 @@
+// The C++ API's plain form: contiguous rows in spans, told to run() as tensors. Sizes are checked here, all else there.
+#include <array>
+#include <string>
+
+#include "evenorm/evenorm.hpp"
+
+namespace evenorm {
+namespace {
+
+void check_rows(std::size_t x_size, std::size_t cols) {
+  if (cols == 0) throw Error("cols is 0, but it should be at least 1");
+  if (x_size % cols != 0) {
+    throw Error("x has " + std::to_string(x_size) + " elements, but cols is " + std::to_string(cols));
+  }
+}
+
+void check_size_is_of_x(const char* argument, std::size_t size, std::size_t x_size) {
+  if (size == x_size) return;
+  throw Error(std::string(argument) + " has " + std::to_string(size) + " elements, but x has " +
+              std::to_string(x_size));
+}
+
+std::array<std::int64_t, 2> shape_of(std::size_t x_size, std::size_t cols) {
+  return {static_cast<std::int64_t>(x_size / cols), static_cast<std::int64_t>(cols)};
+}
+
+std::array<std::int64_t, 1> shape_of(std::size_t elements) { return {static_cast<std::int64_t>(elements)}; }
+
+// Null, which is absent, where the span is empty, whatever its address.
+template <class T>
+T* given(std::span<T> span) {
+  return span.empty() ? nullptr : span.data();
+}
+
+Executor executor_of(const Executor* executor) { return executor == nullptr ? Executor{} : *executor; }
+
+}  // namespace
+
+void detail::run_rows(const RowSpans& rows) {
+  check_rows(rows.x_size, rows.cols);
+  check_size_is_of_x("y", rows.y_size, rows.x_size);
+  const auto shape = shape_of(rows.x_size, rows.cols);
+  const std::size_t bytes = size_of(rows.dtype);
+  const auto weight = shape_of(rows.weight.size() / bytes), bias = shape_of(rows.bias.size() / bytes);
+  const auto mean = shape_of(rows.mean.size()), rstd = shape_of(rows.rstd.size());
+  run(Forward{.kind = rows.kind,
+              .x = {rows.x, rows.dtype, shape},
+              .y = {rows.y, rows.dtype, shape},
+              .normalized_shape = std::span(shape).last(1),
+              .weight = {given(rows.weight), rows.dtype, weight},
+              .bias = {given(rows.bias), rows.dtype, bias},
+              .mean = {given(rows.mean), DType::f64, mean},
+              .rstd = {given(rows.rstd), DType::f64, rstd},
+              .eps = rows.eps,
+              .zero_centered = rows.zero_centered},
+      executor_of(rows.executor));
+}
+
+}  // namespace evenorm
