@@ -1,4 +1,5 @@
-// Which buffers may share memory: y may be x itself; otherwise outputs touch nothing else, themselves included.
+// Which buffers may share memory: y may be x itself, dx may be dy or x itself; otherwise outputs touch nothing else,
+// themselves included.
 // Disjoint ranges of bytes pass; slices interleaved with equal strides are decided exactly; the rest is refused.
 #include <array>
 #include <cstdlib>
@@ -17,6 +18,11 @@ struct Region {
   DType dtype;
   const Axes* axes[2];
 };
+
+const Axes& no_axes() {
+  static const Axes none;
+  return none;
+}
 
 template <class Pointer>
 Region make_region(std::string_view name, Pointer data, DType dtype, const Axes& first, const Axes& second) {
@@ -40,8 +46,13 @@ Region region_of(std::string_view name, const Matrix<Pointer>& m) {
 
 template <class Pointer>
 Region region_of(std::string_view name, const Vector<Pointer>& v) {
-  static const Axes none;
-  return make_region(name, v.data, v.dtype, v.axes, none);
+  return make_region(name, v.data, v.dtype, v.axes, no_axes());
+}
+
+Region region_of(std::string_view name, std::span<const std::byte> bytes) {
+  Region region = make_region(name, bytes.data(), DType::f32, no_axes(), no_axes());
+  region.end = region.begin + static_cast<std::intptr_t>(bytes.size());
+  return region;
 }
 
 // The same bytes as runs of `length` bytes, stepping over axes of positive strides, the widest first. Merged: what lies
@@ -145,9 +156,10 @@ void check_present(std::string_view name, const void* data) {
   if (data == nullptr) throw Error(std::string(name) + " is null");
 }
 
-bool is_in_place(const Problem& p) {
-  return p.x.data == p.y.data && bytes_of(p.x.dtype) == bytes_of(p.y.dtype) && p.x.rows == p.y.rows &&
-         p.x.cols == p.y.cols;
+// Does each element lie exactly where the other's does?
+bool is_in_place(const Region& a, const Region& b) {
+  return a.begin == b.begin && bytes_of(a.dtype) == bytes_of(b.dtype) && *a.axes[0] == *b.axes[0] &&
+         *a.axes[1] == *b.axes[1];
 }
 
 }  // namespace
@@ -161,7 +173,7 @@ void validate_buffers(const Problem& p) {
   const Region mean = region_of("mean", p.mean), rstd = region_of("rstd", p.rstd);
   for (const Region* output : {&y, &mean, &rstd}) check_apart_in_itself(*output);
 
-  if (!is_in_place(p)) check_apart(y, x);
+  if (!is_in_place(y, x)) check_apart(y, x);
   check_apart(y, gamma);
   check_apart(y, beta);
   check_apart(mean, y);
@@ -170,6 +182,37 @@ void validate_buffers(const Problem& p) {
   for (const Region* statistic : {&mean, &rstd}) {
     for (const Region* input : {&x, &gamma, &beta}) check_apart(*statistic, *input);
   }
+}
+
+void validate_buffers(const GradientProblem& p, std::span<const std::byte> scratch) {
+  // Without rows, dweight and dbias are written all the same.
+  const auto if_rows = [&](Region region) {
+    region.present = region.present && p.rows != 0;
+    return region;
+  };
+  if (p.rows != 0) {
+    check_present("x", p.x.data);
+    check_present("dy", p.dy.data);
+  }
+  const Region x = if_rows(region_of("x", p.x)), dy = if_rows(region_of("dy", p.dy));
+  const Region dx = if_rows(region_of("dx", p.dx)), gamma = region_of("weight", p.gamma);
+  const Region mean = if_rows(region_of("mean", p.mean)), rstd = if_rows(region_of("rstd", p.rstd));
+  const Region dgamma = region_of("dweight", p.dgamma), dbeta = region_of("dbias", p.dbeta);
+  for (const Region* output : {&dx, &dgamma, &dbeta}) check_apart_in_itself(*output);
+
+  for (const Region* source : {&x, &dy}) {
+    if (!is_in_place(dx, *source)) check_apart(dx, *source);
+  }
+  for (const Region* input : {&gamma, &mean, &rstd}) check_apart(dx, *input);
+  for (const Region* gradient : {&dgamma, &dbeta}) {
+    for (const Region* other : {&x, &dy, &gamma, &mean, &rstd, &dx}) check_apart(*gradient, *other);
+  }
+  check_apart(dgamma, dbeta);
+
+  if (scratch.empty()) return;
+  check_present("scratch", scratch.data());
+  const Region workspace = region_of("scratch", scratch);
+  for (const Region* tensor : {&x, &dy, &gamma, &mean, &rstd, &dx, &dgamma, &dbeta}) check_apart(workspace, *tensor);
 }
 
 }  // namespace evenorm::internal

@@ -42,7 +42,7 @@ struct Problem {
   bool fetch_x = false;
 };
 
-// One backward pass. Absent outputs and parameters have null data; at least one output is there.
+// One backward pass. Absent outputs and parameters have null data; where there are rows, at least one output is there.
 struct GradientProblem {
   Kind kind = Kind::layer;
   std::size_t rows = 0;
