@@ -1,0 +1,103 @@
+// A backward pass that is right in every respect, for tests to spoil.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "evenorm/evenorm.hpp"
+
+namespace evenorm::testing {
+
+inline std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// Over (2, 3, 8) by the last two axes.
+struct BackwardCall {
+  using Shape = std::vector<std::int64_t>;
+
+  // Where each tensor begins in memory, in floats. Between any two there is room for the largest.
+  static constexpr std::ptrdiff_t kX = 64, kDy = 192, kDx = 320, kWeight = 448, kDweight = 576, kDbias = 704,
+                                  kMean = 832, kRstd = 960, kFloats = 1088;
+
+  Shape shape{2, 3, 8}, dy_shape{2, 3, 8}, dx_shape{2, 3, 8}, normalized{3, 8}, axes;
+  Shape weight_shape{3, 8}, dweight_shape{3, 8}, dbias_shape{3, 8}, mean_shape{2}, rstd_shape{2};
+  Shape x_strides, dy_strides, dx_strides, weight_strides, dweight_strides, dbias_strides, mean_strides;
+  std::vector<float> memory = std::vector<float>(kFloats);
+  std::vector<std::byte> scratch = std::vector<std::byte>(1 << 20, std::byte{85});
+  Backward backward;
+
+  BackwardCall() {
+    for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<float>(i * i % 31);
+    const double mean[2] = {15, 14}, rstd[2] = {0.125, 0.25};
+    std::memcpy(at(kMean), mean, sizeof mean);
+    std::memcpy(at(kRstd), rstd, sizeof rstd);
+    backward.x.data = at(kX);
+    backward.dy.data = at(kDy);
+    backward.dx.data = at(kDx);
+    backward.weight.data = at(kWeight);
+    backward.dweight.data = at(kDweight);
+    backward.dbias.data = at(kDbias);
+    backward.mean = {at(kMean), DType::f64, {}, {}};
+    backward.rstd = {at(kRstd), DType::f64, {}, {}};
+  }
+
+  float* at(std::ptrdiff_t index) { return memory.data() + index; }
+
+  const Backward& complete() {
+    const auto describe = [](auto& tensor, const Shape& its_shape, const Shape& its_strides) {
+      tensor.shape = its_shape;
+      tensor.strides = its_strides;
+    };
+    describe(backward.x, shape, x_strides);
+    describe(backward.dy, dy_shape, dy_strides);
+    describe(backward.dx, dx_shape, dx_strides);
+    describe(backward.weight, weight_shape, weight_strides);
+    describe(backward.dweight, dweight_shape, dweight_strides);
+    describe(backward.dbias, dbias_shape, dbias_strides);
+    describe(backward.mean, mean_shape, mean_strides);
+    describe(backward.rstd, rstd_shape, {});
+    backward.normalized_shape = normalized;
+    backward.axes = axes;
+    return backward;
+  }
+
+  // The message, the same from every overload; and nothing may have been written.
+  std::string error() {
+    const std::vector<float> before = memory;
+    const std::vector<std::byte> scratch_before = scratch;
+    const std::string message = error_of([&] { run(complete()); });
+    EXPECT_EQ(error_of([&] { run(complete(), pool_executor(2)); }), message);
+    EXPECT_EQ(error_of([&] { run(complete(), scratch, Executor{}); }), message);
+    EXPECT_EQ(std::memcmp(before.data(), memory.data(), before.size() * sizeof(float)), 0) << message;
+    EXPECT_EQ(scratch, scratch_before) << message;
+    return message;
+  }
+
+  // Those that do not depend on buffers are scratch_bytes()'s messages too.
+  std::string error_without_buffers() {
+    const std::string message = error();
+    EXPECT_EQ(error_of([&] { scratch_bytes(complete()); }), message);
+    return message;
+  }
+
+  // Does it run, and write?
+  bool passes() {
+    const std::vector<float> before = memory;
+    const std::string message = error_of([&] { run(complete()); });
+    if (message != "no error") ADD_FAILURE() << message;
+    return message == "no error" && std::memcmp(before.data(), memory.data(), before.size() * sizeof(float)) != 0;
+  }
+};
+
+}  // namespace evenorm::testing
