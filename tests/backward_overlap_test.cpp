@@ -57,8 +57,8 @@ TEST(Backward_Overlap, DxMayBeDyOrX) {
 
 TEST(Backward_Overlap, DxThatIsNotQuiteDyOrX) {
   const Place other{kElsewhere};
-  for (const Place& dx : {Place{100, {8, 1}, DType::bf16}, Place{100, {16, 1}}, Place{101}, Place{108}, Place{84},
-                          Place{123}, Place{77}, Place{100, {1, 3}}}) {
+  for (const Place& dx : {Place{100, {8, 1}, DType::bf16}, Place{100, {16, 2}, DType::bf16}, Place{100, {16, 1}},
+                          Place{101}, Place{108}, Place{84}, Place{123}, Place{77}, Place{100, {1, 3}}}) {
     EXPECT_EQ(overlap_error(dx, {100}, other), "dx may overlap dy") << dx.place;
     EXPECT_EQ(overlap_error(dx, other, {100}), "dx may overlap x") << dx.place;
   }
