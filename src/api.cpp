@@ -6,6 +6,7 @@
 #include "evenorm/evenorm.hpp"
 #include "problem.hpp"
 #include "run.hpp"
+#include "run_backward.hpp"
 #include "validate.hpp"
 
 #define EVENORM_STRINGIFY_(x) #x
@@ -69,6 +70,23 @@ void Plan::run(const Buffers& buffers, const Executor& executor) const {
   internal::validate_buffers(p);
   internal::run_problem(p, *state_->functions, executor);
 }
+
+std::size_t scratch_bytes(const Backward& backward) { return internal::scratch_bytes(internal::validate(backward)); }
+
+void run(const Backward& backward, std::span<std::byte> scratch, const Executor& executor) {
+  const internal::GradientProblem problem = internal::validate(backward);
+  const std::size_t needed = internal::scratch_bytes(problem);
+  if (scratch.size() < needed) {
+    throw Error("scratch has " + std::to_string(scratch.size()) + " bytes, but this problem needs " +
+                std::to_string(needed));
+  }
+  internal::validate_buffers(problem, scratch);
+  internal::run_problem(problem, internal::row_functions(internal::active_target()), scratch.data(), executor);
+}
+void run(const Backward& backward, const Executor& executor) {
+  internal::run_on(internal::active_target(), backward, executor);
+}
+void run(const Backward& backward) { run(backward, Executor{}); }
 
 namespace {
 

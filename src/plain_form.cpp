@@ -56,4 +56,29 @@ void detail::run_rows(const RowSpans& rows) {
       executor_of(rows.executor));
 }
 
+void detail::run_gradients(const GradientSpans& rows) {
+  const std::size_t bytes = size_of(rows.dtype), x_size = rows.x.size() / bytes;
+  check_rows(x_size, rows.cols);
+  check_size_is_of_x("dy", rows.dy.size() / bytes, x_size);
+  if (!rows.dx.empty()) check_size_is_of_x("dx", rows.dx.size() / bytes, x_size);
+  const auto shape = shape_of(x_size, rows.cols);
+  const auto weight = shape_of(rows.weight.size() / bytes);
+  const auto dweight = shape_of(rows.dweight.size() / bytes), dbias = shape_of(rows.dbias.size() / bytes);
+  const auto mean = shape_of(rows.mean.size()), rstd = shape_of(rows.rstd.size());
+  run(Backward{.kind = rows.kind,
+               .x = {rows.x.data(), rows.dtype, shape},
+               .dy = {rows.dy.data(), rows.dtype, shape},
+               .normalized_shape = std::span(shape).last(1),
+               .weight = {given(rows.weight), rows.dtype, weight},
+               .mean = {given(rows.mean), DType::f64, mean},
+               .rstd = {given(rows.rstd), DType::f64, rstd},
+               .dx = {given(rows.dx), rows.dtype, shape},
+               .dweight = {given(rows.dweight), rows.dtype, dweight},
+               .dbias = {given(rows.dbias), rows.dtype, dbias},
+               .eps = rows.eps,
+               .zero_centered = rows.zero_centered,
+               .accumulate = rows.accumulate},
+      executor_of(rows.executor));
+}
+
 }  // namespace evenorm

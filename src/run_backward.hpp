@@ -1,0 +1,22 @@
+// Running a validated backward pass: sharing rows, and the sums over them, over an executor.
+#pragma once
+
+#include <cstddef>
+
+#include "dispatch.hpp"
+#include "evenorm/evenorm.hpp"
+#include "problem.hpp"
+
+namespace evenorm::internal {
+
+// Bytes of scratch that run_problem wants; 0 where it wants none.
+std::size_t scratch_bytes(const GradientProblem& problem) noexcept;
+
+// Runs a validated problem. scratch: scratch_bytes(problem) at any address. Does not throw, allocate or print.
+void run_problem(const GradientProblem& problem, const RowFunctions& functions, std::byte* scratch,
+                 const Executor& executor) noexcept;
+
+// Validates and runs on one target, for tests. Allocates the scratch. Throws Error.
+void run_on(Target target, const Backward& backward, const Executor& executor = {});
+
+}  // namespace evenorm::internal
