@@ -14,6 +14,34 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
+// The largest magnitude of a row; infinity where an element is not finite.
+template <class A>
+HWY_INLINE A LargestMagnitude(Source<A>& source, size_t row, size_t cols) {
+  A largest = 0;
+  for (size_t block = 0; block < BlocksOf(cols); ++block) {
+    const size_t n = BlockCols(cols, block);
+    const A* x = source.Block(row, block * kBlock, n);
+    for (size_t i = 0; i < n; ++i) {
+      const A magnitude = std::fabs(LoadOne(x + i));
+      if (!(magnitude <= std::numeric_limits<A>::max())) return std::numeric_limits<A>::infinity();
+      largest = HWY_MAX(largest, magnitude);
+    }
+  }
+  return largest;
+}
+
+// A finite row that is not all zeros, scaled so that its largest magnitude is about 1. Leaves the source scaled so.
+template <class A, class Norm>
+HWY_INLINE ScaledRow SumScaled(Source<A>& source, size_t row, size_t cols, A largest, double eps) {
+  constexpr int kMostNegative = 2 - std::numeric_limits<A>::max_exponent;
+  const int exponent = HWY_MAX(std::ilogb(largest), kMostNegative);
+  source.SetScale(static_cast<A>(std::ldexp(1.0, -exponent)));
+  Moments nodes[MomentTree<Norm, A>::kMaxNodes];
+  MomentTree<Norm, A> tree(nodes);
+  SumBlocks(tree, source, row, cols, 0, BlocksOf(cols));
+  return FinishScaled<A>(tree.Finish(), exponent, eps);
+}
+
 template <class A, class Norm>
 class ExtremeRow {
  public:
@@ -22,12 +50,12 @@ class ExtremeRow {
       : p_(p), blocks_(BlocksOf(p.cols)), source_(source), sink_(sink), gamma_(gamma), beta_(beta) {}
 
   void Run(size_t row) {
-    const A largest = LargestMagnitude(row);
+    const A largest = LargestMagnitude(source_, row, p_.cols);
     if (!(largest <= std::numeric_limits<A>::max())) {
       FillNan(row);
     } else if (largest == A{0}) {
       const double rstd = p_.eps > 0 ? 1 / std::sqrt(p_.eps) : 0;
-      Map(row, {0, {0, 0, rstd, false}, 0, rstd});
+      Map(row, {0, {0, 0, rstd, false}, 0, rstd, true});
     } else {
       RunScaled(row, largest);
     }
@@ -35,13 +63,7 @@ class ExtremeRow {
 
  private:
   void RunScaled(size_t row, A largest) {
-    constexpr int kMostNegative = 2 - std::numeric_limits<A>::max_exponent;
-    const int exponent = HWY_MAX(std::ilogb(largest), kMostNegative);
-    source_.SetScale(static_cast<A>(std::ldexp(1.0, -exponent)));
-    Moments nodes[JoinTree<Norm, A>::kMaxNodes];
-    JoinTree<Norm, A> tree(nodes);
-    SumBlocks(tree, source_, row, p_.cols, 0, blocks_);
-    const ScaledRow scaled = FinishScaled<A>(tree.Finish(), exponent, p_.eps);
+    const ScaledRow scaled = SumScaled<A, Norm>(source_, row, p_.cols, largest, p_.eps);
     source_.SetScale(static_cast<A>(std::ldexp(1.0, -scaled.map_exponent)));
     Map(row, scaled);
   }
@@ -60,21 +82,6 @@ class ExtremeRow {
       CanonicalizeNans(y, n);
       sink_.Done(row, first, n);
     }
-  }
-
-  // Infinity where an element is not finite.
-  A LargestMagnitude(size_t row) {
-    A largest = 0;
-    for (size_t block = 0; block < blocks_; ++block) {
-      const size_t n = BlockCols(p_.cols, block);
-      const A* x = source_.Block(row, block * kBlock, n);
-      for (size_t i = 0; i < n; ++i) {
-        const A magnitude = std::fabs(LoadOne(x + i));
-        if (!(magnitude <= std::numeric_limits<A>::max())) return std::numeric_limits<A>::infinity();
-        largest = HWY_MAX(largest, magnitude);
-      }
-    }
-    return largest;
   }
 
   void FillNan(size_t row) {

@@ -40,9 +40,9 @@ class ForwardRows {
         tiles_(p, scratch, sizeof(LaneSums<A, T>) + Nodes() * sizeof(Moments)),
         piece_sums_(tiles_.HoldWholeRows() ? nullptr : scratch.take<LaneSums<A, T>>(tiles_.Rows())),
         piece_nodes_(tiles_.HoldWholeRows() ? nullptr : scratch.take<Moments>(tiles_.Rows() * Nodes())),
-        sum_source_(p, tiles_.X(), sum_scratch_),
-        map_source_(p, tiles_.X(), x_scratch_),
-        sink_(p, tiles_.Y(), y_scratch_),
+        sum_source_(p.x, tiles_.X(), sum_scratch_),
+        map_source_(p.x, tiles_.X(), x_scratch_),
+        sink_(p.y, tiles_.Y(), y_scratch_),
         finite_parameters_(gamma_.IsFinite() && beta_.IsFinite()),
         stream_(p.stream_y && finite_parameters_ && !sink_.IsStaged()),
         fetch_(tiles_.Fetches() || (p.fetch_x && !sum_source_.IsStaged())) {}
@@ -75,7 +75,7 @@ class ForwardRows {
   using Gamma = Parameter<A, 1>;
   using Beta = Parameter<A, 0>;
 
-  size_t Nodes() const { return JoinTree<Norm, A>::NodesFor(BlocksOf(p_.cols)); }  // of a row's tree
+  size_t Nodes() const { return MomentTree<Norm, A>::NodesFor(BlocksOf(p_.cols)); }  // of a row's tree
 
   // Of gamma and beta, where they are converted: the scratch is for them, unless tiles need it.
   size_t ColumnsToKeep() const {
@@ -166,8 +166,8 @@ class ForwardRows {
   HWY_INLINE void RunLongRows(size_t first, size_t count) {
     const size_t blocks = BlocksOf(p_.cols);
     Statistics groups[2];
-    Moments nodes[JoinTree<Norm, A>::kMaxNodes];
-    JoinTree<Norm, A> tree(nodes);
+    Moments nodes[MomentTree<Norm, A>::kMaxNodes];
+    MomentTree<Norm, A> tree(nodes);
     if (count == 0) return;
     SumBlocks(tree, sum_source_, first, p_.cols, 0, blocks);
     FinishLongRow(groups[0], tree, first);
@@ -206,8 +206,8 @@ class ForwardRows {
 
   HWY_INLINE void SumPieces(Statistics* groups, size_t first, size_t count) {
     const AboutZero<Norm, A> about_zero;
-    JoinTree<Norm, A> trees[Tiles::kMaxRows];
-    for (size_t i = 0; i < count; ++i) trees[i] = JoinTree<Norm, A>(piece_nodes_ + i * Nodes());
+    MomentTree<Norm, A> trees[Tiles::kMaxRows];
+    for (size_t i = 0; i < count; ++i) trees[i] = MomentTree<Norm, A>(piece_nodes_ + i * Nodes());
     for (size_t block = 0; block < p_.cols; block += kBlock) {
       const size_t end = HWY_MIN(block + kBlock, p_.cols);
       for (size_t i = 0; i < count; ++i) piece_sums_[i].Clear();
@@ -246,7 +246,7 @@ class ForwardRows {
     }
   }
 
-  HWY_INLINE void FinishLongRow(Statistics& g, JoinTree<Norm, A>& tree, size_t row) {
+  HWY_INLINE void FinishLongRow(Statistics& g, MomentTree<Norm, A>& tree, size_t row) {
     g.Set(0, tree.Finish());
     tree.Clear();
     Finish(g, row, 1);
@@ -304,8 +304,8 @@ class ForwardRows {
   }
 
   HWY_NOINLINE void RunExtreme(size_t row) {
-    const Source<A> source(p_, tiles_.X(), x_scratch_);
-    const Sink<A> sink(p_, tiles_.Y(), y_scratch_);
+    const Source<A> source(p_.x, tiles_.X(), x_scratch_);
+    const Sink<A> sink(p_.y, tiles_.Y(), y_scratch_);
     ExtremeRow<A, Norm>(p_, source, sink, gamma_, beta_).Run(row);
   }
 

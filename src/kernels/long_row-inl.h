@@ -18,9 +18,9 @@ HWY_NOINLINE void MomentsOfBlocks(const Problem& p, size_t row, size_t first, si
   Scratch scratch;
   A* converted = scratch.take<A>(kBlock);
   Tiles tiles(p, scratch, 0);
-  Source<T> source(p, tiles.X(), converted);
-  Moments nodes[JoinTree<Norm, A>::kMaxNodes];
-  JoinTree<Norm, A> tree(nodes);
+  Source<T> source(p.x, tiles.X(), converted);
+  Moments nodes[MomentTree<Norm, A>::kMaxNodes];
+  MomentTree<Norm, A> tree(nodes);
   SumBlocks(tree, source, row, p.cols, first, count);
   StoreMoments(tree.Finish(), moments);
 }
@@ -35,8 +35,8 @@ HWY_ATTR void BlockMoments(const Problem& p, size_t row, size_t first, size_t co
 template <class T, class Norm>
 HWY_NOINLINE RowScalars JoinParts(const Problem& p, size_t row, const Moments* parts, size_t count) {
   using A = Arithmetic<T>;
-  Moments nodes[JoinTree<Norm, A>::kMaxNodes];
-  JoinTree<Norm, A> tree(nodes);
+  Moments nodes[MomentTree<Norm, A>::kMaxNodes];
+  MomentTree<Norm, A> tree(nodes);
   for (size_t i = 0; i < count; ++i) tree.Push(LoadMoments<A>(parts[i]));
   GroupStatistics<A> group;
   group.Set(0, tree.Finish());

@@ -68,6 +68,22 @@ HWY_INLINE WideMoments<A> LoadMoments(const Moments& from) {
 template <class T>
 inline constexpr bool kEvenThenOdd = std::is_same_v<T, bfloat16>;
 
+// A block's lanes, in vectors, to one number. kSplit: the even lanes first, then the odd ones.
+template <class A, bool kSplit>
+HWY_INLINE Wide<A, DScalar> JoinLaneVectors(const Wide<A, DF64>* lanes) {
+  const DF64 d;
+  constexpr size_t kHalf = kLanes / hn::MaxLanes(d) / 2;
+  Wide<A, DF64> pairs[kHalf];
+  for (size_t v = 0; v < kHalf; ++v) {
+    pairs[v] = kSplit ? internal::HWY_NAMESPACE::Add(d, lanes[v], lanes[v + kHalf])
+                      : AddNeighbours(d, lanes[2 * v], lanes[2 * v + 1]);
+  }
+  for (size_t half = kHalf / 2; half != 0; half /= 2) {
+    for (size_t v = 0; v < half; ++v) pairs[v] = internal::HWY_NAMESPACE::Add(d, pairs[v], pairs[v + half]);
+  }
+  return JoinLanes(d, pairs[0]);
+}
+
 // The lanes' sums of a block, taken in steps from left to right.
 template <class A, class T>
 class LaneSums {
@@ -111,7 +127,9 @@ class LaneSums {
   }
 
   // Lanes 2p and 2p + 1 make pair p; pairs p and p + 4 are joined, then p and p + 2, then p and p + 1.
-  HWY_INLINE BlockSums<A> Join() const { return {JoinOf(s_), JoinOf(q_)}; }
+  HWY_INLINE BlockSums<A> Join() const {
+    return {JoinLaneVectors<A, kEvenThenOdd<T>>(s_), JoinLaneVectors<A, kEvenThenOdd<T>>(q_)};
+  }
 
   // The lanes of vector v of a chunk, as numbers from 0 on.
   static HWY_INLINE hn::Vec<DF64> Lanes(size_t v) {
@@ -137,19 +155,6 @@ class LaneSums {
     } else {
       return LoadF64(d, chunk + v * kN);
     }
-  }
-
-  static HWY_INLINE Wide<A, DScalar> JoinOf(const W* lanes) {
-    const DF64 d;
-    W pairs[kHalf];
-    for (size_t v = 0; v < kHalf; ++v) {
-      pairs[v] = kEvenThenOdd<T> ? internal::HWY_NAMESPACE::Add(d, lanes[v], lanes[v + kHalf])
-                                 : AddNeighbours(d, lanes[2 * v], lanes[2 * v + 1]);
-    }
-    for (size_t half = kHalf / 2; half != 0; half /= 2) {
-      for (size_t v = 0; v < half; ++v) pairs[v] = internal::HWY_NAMESPACE::Add(d, pairs[v], pairs[v + half]);
-    }
-    return JoinLanes(d, pairs[0]);
   }
 
   W s_[kVectors], q_[kVectors];
@@ -257,44 +262,63 @@ HWY_INLINE WideMoments<A> Join(const WideMoments<A>& a, const WideMoments<A>& b)
 }
 
 // Joins equal-sized parts, pushed from left to right, in a binary tree whose every left subtree is full (the last part
-// may be smaller). Holds one node per level.
-template <class Norm, class A>
+// may be smaller). Rule: type Part, its Join(left, right), and Load() and Store() of what waits, one node per level.
+template <class Rule>
 class JoinTree {
  public:
+  using Part = typename Rule::Part;
+
   // For any number of blocks: 2^39 of them are more elements than an address space holds.
   static constexpr size_t kMaxNodes = 40;
   // For so many parts.
   static size_t NodesFor(size_t parts) { return static_cast<size_t>(std::bit_width(parts)); }
 
   JoinTree() = default;
-  explicit JoinTree(Moments* nodes) : nodes_(nodes) {}
+  template <class... RuleArguments>
+  explicit JoinTree(RuleArguments... arguments) : rule_{arguments...} {}
 
   void Clear() { parts_ = depth_ = 0; }
+  size_t Depth() const { return depth_; }  // the nodes in use
 
-  HWY_INLINE void Push(WideMoments<A> part) {
+  HWY_INLINE void Push(Part part) {
     ++parts_;
-    for (size_t full = parts_; full % 2 == 0; full /= 2) part = Join<Norm>(LoadMoments<A>(nodes_[--depth_]), part);
-    StoreMoments(part, &nodes_[depth_++]);
+    for (size_t full = parts_; full % 2 == 0; full /= 2) part = rule_.Join(rule_.Load(--depth_), part);
+    rule_.Store(part, depth_++);
   }
 
-  HWY_INLINE WideMoments<A> Finish() {
-    auto joined = LoadMoments<A>(nodes_[--depth_]);
-    while (depth_ != 0) joined = Join<Norm>(LoadMoments<A>(nodes_[--depth_]), joined);
+  HWY_INLINE Part Finish() {
+    Part joined = rule_.Load(--depth_);
+    while (depth_ != 0 && depth_ <= kMaxNodes) joined = rule_.Join(rule_.Load(--depth_), joined);
     return joined;
   }
 
  private:
-  Moments* nodes_ = nullptr;
+  Rule rule_{};
   size_t parts_ = 0;
   size_t depth_ = 0;
 };
+
+template <class Norm, class A>
+struct JoinMoments {
+  using Part = WideMoments<A>;
+
+  HWY_INLINE Part Join(const Part& left, const Part& right) const {
+    return internal::HWY_NAMESPACE::Join<Norm>(left, right);
+  }
+  HWY_INLINE Part Load(size_t node) const { return LoadMoments<A>(nodes[node]); }
+  HWY_INLINE void Store(const Part& part, size_t node) const { StoreMoments(part, &nodes[node]); }
+
+  Moments* nodes = nullptr;
+};
+template <class Norm, class A>
+using MomentTree = JoinTree<JoinMoments<Norm, A>>;
 
 inline size_t BlocksOf(size_t cols) { return (cols + kBlock - 1) / kBlock; }
 inline size_t BlockCols(size_t cols, size_t block) { return HWY_MIN(kBlock, cols - block * kBlock); }
 
 // Sums blocks [first, first + count) of a row of `cols` columns and joins them to the tree.
 template <class Norm, class A, class Source>
-HWY_INLINE void SumBlocks(JoinTree<Norm, A>& tree, Source& source, size_t row, size_t cols, size_t first,
+HWY_INLINE void SumBlocks(MomentTree<Norm, A>& tree, Source& source, size_t row, size_t cols, size_t first,
                           size_t count) {
   for (size_t block = first; block < first + count; ++block) {
     const size_t n = BlockCols(cols, block);

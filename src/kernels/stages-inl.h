@@ -58,8 +58,9 @@ class Source {
  public:
   // tile: where x is gathered; null where its rows are dense. scratch: kBlock elements, used only where blocks are
   // converted or scaled.
-  Source(const Problem& p, Tile<const void*>* tile, Arithmetic<T>* scratch) : x_(p.x), tile_(tile), scratch_(scratch) {
-    if constexpr (kCanConvert) convert_ = p.x.dtype == dtype_of<T> ? nullptr : ConverterTo<T>(p.x.dtype);
+  Source(const Matrix<const void*>& x, Tile<const void*>* tile, Arithmetic<T>* scratch)
+      : x_(x), tile_(tile), scratch_(scratch) {
+    if constexpr (kCanConvert) convert_ = x.dtype == dtype_of<T> ? nullptr : ConverterTo<T>(x.dtype);
     staged_ = convert_ != nullptr || tile_ != nullptr;
     in_tile_ = convert_ == nullptr && tile_ != nullptr;
   }
@@ -112,8 +113,8 @@ class Sink {
  public:
   // tile: from where y is scattered; null where its rows are dense. scratch: kBlock elements, used only where blocks
   // are converted.
-  Sink(const Problem& p, Tile<void*>* tile, Arithmetic<T>* scratch) : y_(p.y), tile_(tile), scratch_(scratch) {
-    if constexpr (kCanConvert) convert_ = p.y.dtype == dtype_of<T> ? nullptr : ConverterFrom<T>(p.y.dtype);
+  Sink(const Matrix<void*>& y, Tile<void*>* tile, Arithmetic<T>* scratch) : y_(y), tile_(tile), scratch_(scratch) {
+    if constexpr (kCanConvert) convert_ = y.dtype == dtype_of<T> ? nullptr : ConverterFrom<T>(y.dtype);
     staged_ = convert_ != nullptr || tile_ != nullptr;
     in_tile_ = convert_ == nullptr && tile_ != nullptr;
   }

@@ -118,6 +118,17 @@ class GroupStatistics {
     return any != 0;
   }
   HWY_INLINE MapScalars<A> Map(size_t row) const { return {map_mean_hi_[row], map_mean_lo_[row], map_rstd_[row]}; }
+  // In f64 arithmetic: what rstd leaves of 1 / sqrt(var + eps).
+  HWY_INLINE double RstdLow(size_t row, size_t cols, double eps) const {
+    if constexpr (!std::is_same_v<A, double>) return 0;
+    const DScalar d;
+    const Paired<DScalar> m2{hn::Set(d, m2_hi_[row]), hn::Set(d, m2_lo_[row])};
+    const auto var = Divide(d, m2, hn::Set(d, static_cast<double>(cols)));
+    const auto r = hn::Set(d, rstd_[row]);
+    const auto residual = NewtonResidual(d, Add(d, var, Paired<DScalar>{hn::Set(d, eps), hn::Zero(d)}), r);
+    return hn::GetLane(hn::Mul(hn::Mul(r, hn::Set(d, 0.5)), residual));
+  }
+  bool IsFinite(size_t row) const { return std::isfinite(mean_hi_[row]) && std::isfinite(m2_hi_[row]); }
   double Mean(size_t row) const { return mean_hi_[row]; }
   double Rstd(size_t row) const { return rstd_[row]; }
   RowScalars Row(size_t row) const { return {mean_hi_[row], mean_lo_[row], rstd_[row], IsExtreme(row)}; }
@@ -164,6 +175,7 @@ struct ScaledRow {
   int map_exponent;    // the map's exponent
   RowScalars scalars;  // of the row scaled by it
   double mean, rstd;   // of the row itself
+  bool constant;       // its variance is 0
 };
 
 // A subnormal rstd would lose digits that x, up to 4 in magnitude, shows: the map takes it 2^16 times larger, x
@@ -177,6 +189,7 @@ HWY_INLINE ScaledRow FinishScaled(const WideMoments<A>& scaled, int exponent, do
   const double scaled_rstd = eps_alone ? 0 : hn::GetLane(RstdOf(d, var, hn::Set(d, scaled_eps)));
   const bool constant = hn::GetLane(var.hi) == 0;
   ScaledRow row{};
+  row.constant = constant;
   row.rstd = !constant && !eps_alone ? std::ldexp(scaled_rstd, -exponent) : eps > 0 ? 1 / std::sqrt(eps) : 0;
   row.mean = std::ldexp(hn::GetLane(scaled.mean.hi), exponent);
   const int shift = std::ldexp(row.rstd, exponent) < static_cast<double>(std::numeric_limits<A>::min()) ? 16 : 0;

@@ -109,16 +109,20 @@ template <class D>
 HWY_INLINE hn::Vec<D> ReciprocalSqrt(D d, Plain<D> a) {
   return hn::Div(hn::Set(d, 1.0), hn::Sqrt(a.hi));
 }
-template <class D>
-HWY_INLINE hn::Vec<D> ReciprocalSqrt(D d, Paired<D> a) {
-  const auto r = hn::Div(hn::Set(d, 1.0), hn::Sqrt(a.hi));
-  // One step of Newton's on the residual 1 - a r^2, itself taken to twice the precision.
+// Twice what 1 / sqrt(a) is more than r, in units of r: Newton's residual 1 - a r^2, itself taken to twice the
+// precision. 0 far from 1, where r^2 would leave the range in which its product is exact.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V NewtonResidual(D d, Paired<D> a, V r) {
   const auto square = TwoProduct(d, r, r);
   auto residual = Fma(d, hn::Neg(a.hi), square.hi, hn::Set(d, 1.0));
   residual = hn::Sub(residual, hn::Add(hn::Mul(a.hi, square.lo), hn::Mul(a.lo, square.hi)));
-  // Far from 1, r^2 would leave the range in which its product is exact.
   const auto in_range = hn::And(hn::Ge(a.hi, hn::Set(d, 0x1p-900)), hn::Le(a.hi, hn::Set(d, 0x1p900)));
-  return Fma(d, hn::Mul(r, hn::Set(d, 0.5)), hn::IfThenElseZero(in_range, residual), r);
+  return hn::IfThenElseZero(in_range, residual);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> ReciprocalSqrt(D d, Paired<D> a) {
+  const auto r = hn::Div(hn::Set(d, 1.0), hn::Sqrt(a.hi));
+  return Fma(d, hn::Mul(r, hn::Set(d, 0.5)), NewtonResidual(d, a, r), r);
 }
 
 // Element by element into lane sums: s += x, q += x^2. The low parts collect every rounding error.
@@ -141,6 +145,45 @@ HWY_INLINE void AccumulateSquare(D d, Paired<D>& q, V x) {
   const auto square = TwoProduct(d, x, x);
   const auto sum = TwoSum(d, q.hi, square.hi);
   q = {sum.hi, hn::Add(q.lo, hn::Add(sum.lo, square.lo))};
+}
+
+// x - k; products with an f64; and s += a b. One f64 operation each in f32 arithmetic, where only the sum is fused.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE Plain<D> Difference(D, V x, Plain<D> k) {
+  return {hn::Sub(x, k.hi)};
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE Paired<D> Difference(D d, V x, Paired<D> k) {
+  const auto exact = TwoSum(d, x, hn::Neg(k.hi));
+  return TwoSum(d, exact.hi, hn::Sub(exact.lo, k.lo));
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE Plain<D> Times(D, Plain<D> a, V b) {
+  return {hn::Mul(a.hi, b)};
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE Paired<D> Times(D d, Paired<D> a, V b) {
+  const auto product = TwoProduct(d, a.hi, b);
+  return FastTwoSum(d, product.hi, hn::Add(product.lo, hn::Mul(a.lo, b)));
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void AccumulateProduct(D d, Plain<D>& s, Plain<D> a, V b) {
+  s.hi = Fma(d, a.hi, b, s.hi);
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void AccumulateProduct(D d, Paired<D>& s, Paired<D> a, V b) {
+  const auto product = TwoProduct(d, a.hi, b);
+  const auto sum = TwoSum(d, s.hi, product.hi);
+  s = {sum.hi, hn::Add(s.lo, hn::Add(sum.lo, hn::Add(product.lo, hn::Mul(a.lo, b))))};
+}
+// The same for an a and b that are exact f32 in f32 arithmetic: then the product is exact, fused or not.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void AccumulateExactProduct(D, Plain<D>& s, V a, V b) {
+  s.hi = hn::MulAdd(a, b, s.hi);
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void AccumulateExactProduct(D d, Paired<D>& s, V a, V b) {
+  AccumulateProduct(d, s, Paired<D>{a, hn::Zero(d)}, b);
 }
 
 // The second look: s += (x - k), q += (x - k)^2. `keep` masks the columns that exist.
