@@ -42,7 +42,8 @@ struct OutputBound {
 // y: the bits of the output. Not finite where y is a NaN, or an infinity while y* is in range.
 double error_in_u(std::uint64_t y_bits, Pair exact, const OutputBound& bound);
 
-// The same for any result: in u `terms`, after `quanta` of the arithmetic's smallest numbers are taken off.
+// The same for any result: in u `terms`, after `quanta` of the arithmetic's smallest numbers are taken off. 0 where the
+// terms are out of f64's range.
 struct ResultBound {
   DType arithmetic, output;
   double terms, quanta;

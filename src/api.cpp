@@ -81,7 +81,7 @@ void run(const Backward& backward, std::span<std::byte> scratch, const Executor&
                 std::to_string(needed));
   }
   internal::validate_buffers(problem, scratch);
-  internal::run_problem(problem, internal::row_functions(internal::active_target()), scratch.data(), executor);
+  internal::run_problem(problem, internal::active_target(), scratch.data(), executor);
 }
 void run(const Backward& backward, const Executor& executor) {
   internal::run_on(internal::active_target(), backward, executor);

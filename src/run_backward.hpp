@@ -1,4 +1,4 @@
-// Running a validated backward pass: sharing rows, and the sums over them, over an executor.
+// Running a validated backward pass: sharing row blocks, or columns of long rows, over an executor.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@ namespace evenorm::internal {
 // Bytes of scratch that run_problem wants; 0 where it wants none.
 std::size_t scratch_bytes(const GradientProblem& problem) noexcept;
 
-// Runs a validated problem. scratch: scratch_bytes(problem) at any address. Does not throw, allocate or print.
-void run_problem(const GradientProblem& problem, const RowFunctions& functions, std::byte* scratch,
-                 const Executor& executor) noexcept;
+// Runs a validated problem on a supported target. scratch: scratch_bytes(problem) at any address. Does not throw,
+// allocate or print.
+void run_problem(const GradientProblem& problem, Target target, std::byte* scratch, const Executor& executor) noexcept;
 
 // Validates and runs on one target, for tests. Allocates the scratch. Throws Error.
 void run_on(Target target, const Backward& backward, const Executor& executor = {});

@@ -1,0 +1,355 @@
+// The row function of the backward pass: statistics -> sums -> map, a few rows at a time, over runs of row blocks; and
+// the same in two steps, for few long rows. Included once per target.
+#if defined(EVENORM_KERNELS_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef EVENORM_KERNELS_BACKWARD_INL_H_
+#undef EVENORM_KERNELS_BACKWARD_INL_H_
+#else
+#define EVENORM_KERNELS_BACKWARD_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+
+#include "kernels/extreme-inl.h"
+#include "kernels/fp_environment.hpp"
+#include "kernels/gradient_columns-inl.h"
+#include "kernels/gradient_scaled-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace evenorm::internal::HWY_NAMESPACE {
+
+// Columns that are looked at, or mapped, at once: of kRowsAtOnce rows they stay in L1. No bit depends on it.
+template <class A>
+inline constexpr size_t kPiece = std::is_same_v<A, double> ? 128 : 512;
+static_assert(kBlock % kPiece<float> == 0 && kBlock % kPiece<double> == 0);
+
+// One of the rows that are looked at together: blocks of x or dy, with scratch of their own where they need it.
+template <class A>
+class RowSource {
+ public:
+  RowSource(const Matrix<const void*>& m, Scratch& scratch, size_t most, bool scaled = false)
+      : tile_(m, false, has_dense_rows(m) ? nullptr : scratch.take<char>(most * bytes_of(m.dtype)), 0),
+        source_(m, has_dense_rows(m) ? nullptr : &tile_,
+                m.dtype == dtype_of<A> && !scaled ? nullptr : scratch.take<A>(most)) {}
+  RowSource(const RowSource&) = delete;
+  RowSource& operator=(const RowSource&) = delete;
+
+  Source<A>& Get() { return source_; }
+
+ private:
+  Tile<const void*> tile_;
+  Source<A> source_;
+};
+
+template <class A, class Norm>
+class BackwardRows {
+ public:
+  static constexpr bool kWide = std::is_same_v<A, double>;
+
+  // used: the columns whose gamma is looked at.
+  BackwardRows(const GradientProblem& p, Scratch& scratch, ColumnRange used)
+      : p_(p),
+        wants_dx_(p.dx.data != nullptr),
+        in_place_(wants_dx_ && (p.dx.data == p.x.data || p.dx.data == p.dy.data)),
+        nodes_(scratch.take<Moments>(MomentTree<Norm, A>::NodesFor(BlocksOf(p.cols)))),
+        sum_nodes_(scratch.take<GradientNode>(kRowsAtOnce * SumNodes())),
+        whole_row_(p.x, scratch, kBlock, kWide),
+        x_{{p.x, scratch, kPiece<A>}, {p.x, scratch, kPiece<A>}, {p.x, scratch, kPiece<A>}, {p.x, scratch, kPiece<A>}},
+        dy_{{p.dy, scratch, kPiece<A>},
+            {p.dy, scratch, kPiece<A>},
+            {p.dy, scratch, kPiece<A>},
+            {p.dy, scratch, kPiece<A>}},
+        raw_(Gamma::NeedsRaw(p.gamma) ? scratch.take<float>(kBlock) : nullptr),
+        gamma_(p.gamma, p.zero_centered, p.cols, used, kBlock, scratch, raw_),
+        dx_tile_(p.dx, false, has_dense_rows(p.dx) ? nullptr : scratch.take<char>(kPiece<A> * bytes_of(p.dx.dtype)), 0),
+        sink_(p.dx, has_dense_rows(p.dx) ? nullptr : &dx_tile_,
+              p.dx.dtype == dtype_of<A> ? nullptr : scratch.take<A>(kPiece<A>)),
+        aside_(in_place_ ? scratch.take<A>(kPiece<A>) : nullptr),
+        stream_(p.stream_dx && !in_place_ && !sink_.IsStaged()) {
+    if constexpr (kWide) FindLargestGamma(used);
+  }
+
+  // dx of the rows, and their sums to `sums`, which are cleared first, unless there are none.
+  HWY_INLINE void Run(size_t first, size_t count, const ColumnSums& sums) {
+    if (sums.values != nullptr) std::fill_n(sums.values, sums.stride * column_numbers(p_), 0.0);
+    for (size_t row = first, n; row < first + count; row += n) {
+      n = HWY_MIN(kRowsAtOnce, first + count - row);
+      GradientScalars scalars[kRowsAtOnce];
+      Look(row, n, sums, scalars);
+      if (wants_dx_) Map(row, n, scalars, 0, p_.cols);
+    }
+    if (stream_) hwy::FlushStream();
+  }
+
+  // The scalars of at most kRowsAtOnce rows; and their sums over all columns to `sums`, unless there are none.
+  HWY_INLINE void Look(size_t first, size_t count, const ColumnSums& sums, GradientScalars* scalars) {
+    FindStatistics(first, count, scalars);
+    for (size_t i = 0, n; i < count; i += n) {
+      n = RunLength(scalars + i, count - i);
+      if (HWY_UNLIKELY(scalars[i].scaled)) {
+        LookAtScaled(first + i, &scalars[i]);
+        if (sums.values != nullptr) AddScaledToColumns(first + i, scalars[i], 0, p_.cols, sums);
+      } else if (n == kRowsAtOnce) {
+        sums.values != nullptr ? LookAt<kRowsAtOnce, true>(first + i, scalars + i, sums)
+                               : LookAt<kRowsAtOnce, false>(first + i, scalars + i, sums);
+      } else {
+        sums.values != nullptr ? LookAt<1, true>(first + i, scalars + i, sums)
+                               : LookAt<1, false>(first + i, scalars + i, sums);
+      }
+    }
+  }
+
+  // Columns [first_col, first_col + cols), no more than a piece of one block, of all rows, whose scalars are known.
+  HWY_INLINE void RunStrip(const GradientScalars* scalars, size_t first_col, size_t cols, const ColumnSums& sums) {
+    std::fill_n(sums.values, sums.stride * column_numbers(p_), 0.0);
+    for (size_t row = 0, n; row < p_.rows; row += n) {
+      n = RunLength(scalars + row, HWY_MIN(kRowsAtOnce, p_.rows - row));
+      if (HWY_UNLIKELY(scalars[row].scaled)) {
+        AddScaledToColumns(row, scalars[row], first_col, cols, sums);
+      } else if (n == kRowsAtOnce) {
+        AddToColumns<kRowsAtOnce>(row, scalars + row, first_col, cols, sums);
+      } else {
+        AddToColumns<1>(row, scalars + row, first_col, cols, sums);
+      }
+      if (wants_dx_) Map(row, n, scalars + row, first_col, cols);
+    }
+    if (stream_) hwy::FlushStream();
+  }
+
+ private:
+  using Gamma = Parameter<A, 1>;
+
+  size_t SumNodes() const { return GradientTree<A>::NodesFor(BlocksOf(p_.cols)); }
+
+  // As many rows as are done alike, and at once: all of kRowsAtOnce, or one.
+  static HWY_INLINE size_t RunLength(const GradientScalars* scalars, size_t count) {
+    if (count < kRowsAtOnce) return 1;
+    for (size_t i = 0; i < kRowsAtOnce; ++i) {
+      if (scalars[i].scaled) return 1;
+    }
+    return kRowsAtOnce;
+  }
+
+  // mean, rstd, and whether the row is scaled, and how.
+  HWY_INLINE void FindStatistics(size_t first, size_t count, GradientScalars* scalars) {
+    if (!kWide && p_.rstd.data != nullptr) {
+      for (size_t i = 0; i < count; ++i) {
+        scalars[i] = {};
+        if (Norm::kCentred) scalars[i].mean_hi = LoadStatistic(p_.mean, first + i);
+        scalars[i].rstd = LoadStatistic(p_.rstd, first + i);
+      }
+      return;
+    }
+    GroupStatistics<A> group;
+    for (size_t i = 0; i < count; ++i) {
+      MomentTree<Norm, A> tree(nodes_);
+      SumBlocks(tree, whole_row_.Get(), first + i, p_.cols, 0, BlocksOf(p_.cols));
+      group.Set(i, tree.Finish());
+    }
+    group.Finish(count, p_.cols, p_.eps);
+    for (size_t i = 0; i < count; ++i) {
+      const RowScalars row = group.Row(i);
+      scalars[i] = {};
+      scalars[i].mean_hi = row.mean_hi;
+      scalars[i].mean_lo = row.mean_lo;
+      scalars[i].rstd = row.rstd;
+      scalars[i].rstd_lo = group.RstdLow(i, p_.cols, p_.eps);
+      if constexpr (kWide) {
+        if (NeedsScaling(first + i, row)) Scale(first + i, row, &scalars[i]);
+      } else if (HWY_UNLIKELY(row.extreme) && !group.IsFinite(i)) {
+        scalars[i].mean_hi = scalars[i].rstd = std::numeric_limits<double>::quiet_NaN();
+      }
+    }
+  }
+
+  static double LoadStatistic(const Vector<const void*>& from, size_t row) {
+    return LoadOne(reinterpret_cast<const double*>(static_cast<const char*>(from.data) + from.axes.offset(row)));
+  }
+
+  HWY_NOINLINE void FindLargestGamma(ColumnRange used) {
+    for (size_t first = used.first; first < used.end; first += kBlock) {
+      const size_t n = HWY_MIN(kBlock, used.end - first);
+      const A* gamma = gamma_.Block(first, n);
+      for (size_t i = 0; i < n; ++i) {
+        const double magnitude = std::fabs(static_cast<double>(LoadOne(gamma + i)));
+        if (!(magnitude <= largest_gamma_)) largest_gamma_ = magnitude;
+      }
+    }
+  }
+
+  HWY_NOINLINE double LargestDy(size_t row) {
+    double largest = 0;
+    for (size_t first = 0; first < p_.cols; first += kPiece<A>) {
+      const size_t n = HWY_MIN(kPiece<A>, p_.cols - first);
+      const A* dy = dy_[0].Get().Block(row, first, n);
+      for (size_t i = 0; i < n; ++i) {
+        const double magnitude = std::fabs(static_cast<double>(LoadOne(dy + i)));
+        if (!(magnitude <= largest)) largest = magnitude;
+      }
+    }
+    return largest;
+  }
+
+  HWY_INLINE bool NeedsScaling(size_t row, const RowScalars& s) {
+    return s.extreme || IsOutside(s.rstd) || !(largest_gamma_ <= kLargestGammaF64) || IsOutside(LargestDy(row));
+  }
+  static bool IsOutside(double v) { return v != 0 && !(v >= 1 / kLargestF64 && v <= kLargestF64); }
+
+  HWY_NOINLINE void Scale(size_t row, const RowScalars& statistics, GradientScalars* s) {
+    s->scaled = true;
+    // Not without need: a product that is subnormal before it is scaled back has lost digits.
+    s->dy_exponent = IsOutside(LargestDy(row)) ? ScaleExponent(LargestDy(row)) : 0;
+    s->gamma_exponent = largest_gamma_ <= kLargestGammaF64 ? 0 : ScaleExponent(largest_gamma_);
+    s->dx_exponent = s->dy_exponent + s->gamma_exponent;
+    if (statistics.extreme) ScaleX(row, s);
+  }
+
+  HWY_NOINLINE void ScaleX(size_t row, GradientScalars* s) {
+    Source<A> source = whole_row_.Get();
+    const A largest = LargestMagnitude(source, row, p_.cols);
+    s->mean_hi = s->mean_lo = s->rstd_lo = 0;
+    if (!(largest <= std::numeric_limits<A>::max())) {
+      s->mean_hi = s->rstd = std::numeric_limits<double>::quiet_NaN();
+    } else if (largest == A{0}) {
+      s->rstd = p_.eps > 0 ? 1 / std::sqrt(p_.eps) : 0;
+    } else {
+      const ScaledRow scaled = SumScaled<A, Norm>(source, row, p_.cols, largest, p_.eps);
+      // Where eps is far above the variance, rstd must not become subnormal.
+      const bool has_exponent = scaled.rstd > 0 && std::isfinite(scaled.rstd);
+      const int least = has_exponent ? -300 - std::ilogb(scaled.rstd) : scaled.map_exponent;
+      s->x_exponent = HWY_MAX(scaled.map_exponent, least);
+      const int shift = scaled.map_exponent - s->x_exponent;
+      s->mean_hi = std::ldexp(scaled.scalars.mean_hi, shift);
+      s->mean_lo = std::ldexp(scaled.scalars.mean_lo, shift);
+      // A constant row's x - mean is 0, and its scaled rstd may be out of range.
+      s->rstd = scaled.constant ? scaled.rstd
+                : shift != 0    ? std::ldexp(scaled.rstd, s->x_exponent)
+                                : scaled.scalars.rstd;
+      if (!scaled.constant) s->dx_exponent -= s->x_exponent;
+    }
+  }
+
+  template <size_t kRows>
+  HWY_INLINE void FillRows(size_t first, const GradientScalars* s, size_t col, size_t n, GradientRow<A>* rows) {
+    for (size_t r = 0; r < kRows; ++r) {
+      rows[r] = {x_[r].Get().Block(first + r, col, n), dy_[r].Get().Block(first + r, col, n), s[r].mean_hi,
+                 s[r].mean_lo, s[r].rstd};
+    }
+  }
+
+  template <size_t kRows, bool kColumns>
+  HWY_INLINE void LookAt(size_t first, GradientScalars* scalars, const ColumnSums& sums) {
+    GradientTree<A> trees[kRows];
+    for (size_t r = 0; r < kRows; ++r) trees[r] = GradientTree<A>(sum_nodes_ + r * SumNodes());
+    for (size_t block = 0; block < p_.cols; block += kBlock) {
+      const size_t end = HWY_MIN(block + kBlock, p_.cols);
+      GradientLanes<A> lanes[kRows];
+      for (size_t r = 0; r < kRows; ++r) lanes[r].Clear();
+      for (size_t col = block; col < end; col += kPiece<A>) {
+        const size_t n = HWY_MIN(kPiece<A>, end - col);
+        GradientRow<A> rows[kRows];
+        FillRows<kRows>(first, scalars, col, n, rows);
+        LookAtRows<A, Norm, kRows, kColumns>(rows, gamma_.Block(col, n), n, lanes, PlacesAt<kColumns>(sums, col));
+      }
+      for (size_t r = 0; r < kRows; ++r) trees[r].Push(lanes[r].Join());
+    }
+    for (size_t r = 0; r < kRows; ++r) SetMeans<A, Norm>(trees[r].Finish(), p_.cols, &scalars[r]);
+  }
+
+  template <bool kColumns>
+  static HWY_INLINE ColumnPlaces<A> PlacesAt(const ColumnSums& sums, size_t col) {
+    if constexpr (kColumns) return ColumnPlaces<A>(sums, col);
+    return {};
+  }
+
+  // The columns' part alone; what it finds of the rows' sums is known already.
+  template <size_t kRows>
+  HWY_INLINE void AddToColumns(size_t first, const GradientScalars* scalars, size_t col, size_t n,
+                               const ColumnSums& sums) {
+    GradientLanes<A> unused[kRows];
+    for (size_t r = 0; r < kRows; ++r) unused[r].Clear();
+    GradientRow<A> rows[kRows];
+    FillRows<kRows>(first, scalars, col, n, rows);
+    LookAtRows<A, Norm, kRows, true>(rows, gamma_.Block(col, n), n, unused, ColumnPlaces<A>(sums, col));
+  }
+
+  HWY_NOINLINE void LookAtScaled(size_t row, GradientScalars* s) {
+    if constexpr (kWide) {
+      const DScalar d;
+      BlockSums<A> sums{Paired<DScalar>::Zero(d), Paired<DScalar>::Zero(d)};
+      for (size_t col = 0; col < p_.cols; col += kPiece<A>) {
+        const size_t n = HWY_MIN(kPiece<A>, p_.cols - col);
+        ScaledGradient(*s).Sum(x_[0].Get().Block(row, col, n), dy_[0].Get().Block(row, col, n), gamma_.Block(col, n), n,
+                               &sums.s, &sums.q);
+      }
+      SetMeans<A, Norm>(sums, p_.cols, s);
+    }
+  }
+
+  HWY_NOINLINE void AddScaledToColumns(size_t row, const GradientScalars& s, size_t first_col, size_t cols,
+                                       const ColumnSums& sums) {
+    if constexpr (kWide) {
+      for (size_t col = first_col; col < first_col + cols; col += kPiece<A>) {
+        const size_t n = HWY_MIN(kPiece<A>, first_col + cols - col);
+        ScaledGradient(s).AddToColumns(x_[0].Get().Block(row, col, n), dy_[0].Get().Block(row, col, n), n,
+                                       ColumnPlaces<A>(sums, col));
+      }
+    }
+  }
+
+  HWY_INLINE void Map(size_t first, size_t count, const GradientScalars* scalars, size_t first_col, size_t cols) {
+    for (size_t i = 0; i < count; ++i) {
+      const auto map = GradientMapOf<A, Norm>(scalars[i], p_.cols);
+      for (size_t col = first_col; col < first_col + cols; col += kPiece<A>) {
+        MapPiece(first + i, scalars[i], map, col, HWY_MIN(kPiece<A>, first_col + cols - col));
+      }
+    }
+  }
+
+  HWY_INLINE void MapPiece(size_t row, const GradientScalars& scalars, const GradientMapScalars<A>& map, size_t col,
+                           size_t n) {
+    const A* x = x_[0].Get().Block(row, col, n);
+    const A* dy = dy_[0].Get().Block(row, col, n);
+    const A* gamma = gamma_.Block(col, n);
+    A* place = sink_.Block(row, col, n);
+    A* dx = in_place_ ? aside_ : place;
+    if constexpr (kWide) {
+      if (HWY_UNLIKELY(map.by == MapBy::scaling)) {
+        const bool zero = scalars.rstd == 0 || (Norm::kCentred && p_.cols == 1);
+        ScaledGradient(scalars).Map(zero, x, dy, gamma, n, dx);
+      } else {
+        MapGradient<false>(map, x, dy, gamma, n, dx);
+      }
+    } else {
+      const bool by_f64 = map.by == MapBy::wider;
+      const bool finite = !by_f64 && (CanStream(dx) ? MapGradient<true>(map, x, dy, gamma, n, dx)
+                                                    : MapGradient<false>(map, x, dy, gamma, n, dx));
+      if (HWY_UNLIKELY(!finite)) MapWider(scalars, by_f64, x, dy, gamma, n, dx);
+    }
+    if (in_place_) std::memcpy(static_cast<void*>(place), dx, n * sizeof(A));
+    sink_.Done(row, col, n);
+  }
+
+  HWY_INLINE bool CanStream(const A* dx) const {
+    return stream_ && reinterpret_cast<uintptr_t>(dx) % sizeof(hn::Vec<DF32>) == 0;
+  }
+
+  const GradientProblem& p_;
+  bool wants_dx_;
+  bool in_place_;
+  Moments* nodes_;
+  GradientNode* sum_nodes_;
+  RowSource<A> whole_row_;  // by blocks
+  RowSource<A> x_[kRowsAtOnce], dy_[kRowsAtOnce];
+  void* raw_;
+  Gamma gamma_;
+  Tile<void*> dx_tile_;
+  Sink<A> sink_;
+  A* aside_;  // where dx is made if it takes the place of what it is made from
+  bool stream_;
+  double largest_gamma_ = 0;
+};
+
+}  // namespace evenorm::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -1,0 +1,119 @@
+// The map of the backward pass: dx = fma(dy gamma, rstd, fma(-t, k2, -k1)) with t = (x - mean_hi) - mean_lo,
+// k1 = c1 rstd and k2 = c2 rstd^2, for some columns of one row; and the same by wider steps where f32 cannot hold
+// these. Included once per target.
+#if defined(EVENORM_KERNELS_GRADIENT_MAP_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef EVENORM_KERNELS_GRADIENT_MAP_INL_H_
+#undef EVENORM_KERNELS_GRADIENT_MAP_INL_H_
+#else
+#define EVENORM_KERNELS_GRADIENT_MAP_INL_H_
+#endif
+
+#include "kernels/apply-inl.h"
+#include "kernels/gradient_functions.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace evenorm::internal::HWY_NAMESPACE {
+
+// How the elements of a row's dx are made.
+enum class MapBy { arithmetic, wider, scaling };
+
+// A row's scalars in the arithmetic's type.
+template <class A>
+struct GradientMapScalars {
+  A mean_hi, mean_lo, rstd, k2, minus_k1;
+  MapBy by;
+};
+
+template <class A, class Norm>
+HWY_INLINE GradientMapScalars<A> GradientMapOf(const GradientScalars& s, size_t cols) {
+  const DScalar d;
+  using W = Wide<A, DScalar>;
+  GradientMapScalars<A> map{};
+  const bool finite = std::isfinite(s.c1_hi) && std::isfinite(s.c2_hi);
+  const bool zero = s.rstd == 0 || (Norm::kCentred && cols == 1);
+  const bool in_range = s.rstd >= kLeastMapRstd && s.rstd <= kLargestMapRstd;
+  map.by = s.scaled                                                        ? MapBy::scaling
+           : std::is_same_v<A, float> && (!finite || (!zero && !in_range)) ? MapBy::wider
+                                                                           : MapBy::arithmetic;
+  if (finite && zero) return map;
+  const auto rstd = W::From(d, hn::Set(d, s.rstd), hn::Set(d, s.rstd_lo));
+  const auto c1 = W::From(d, hn::Set(d, s.c1_hi), hn::Set(d, s.c1_lo));
+  const auto c2 = W::From(d, hn::Set(d, s.c2_hi), hn::Set(d, s.c2_lo));
+  const A k1 = static_cast<A>(hn::GetLane(Multiply(d, c1, rstd).hi));
+  map.k2 = static_cast<A>(hn::GetLane(Multiply(d, Multiply(d, c2, rstd), rstd).hi));
+  map.minus_k1 = -k1;
+  map.rstd = static_cast<A>(s.rstd);
+  map.mean_hi = static_cast<A>(s.mean_hi);
+  map.mean_lo = static_cast<A>(std::is_same_v<A, double> ? s.mean_lo : s.mean_hi - static_cast<double>(map.mean_hi));
+  return map;
+}
+
+template <class D, class V = hn::Vec<D>>
+struct GradientMapVectors {
+  V mean_hi, mean_lo, rstd, k2, minus_k1;
+
+  template <class A>
+  HWY_INLINE GradientMapVectors(D d, const GradientMapScalars<A>& s)
+      : mean_hi(hn::Set(d, s.mean_hi)),
+        mean_lo(hn::Set(d, s.mean_lo)),
+        rstd(hn::Set(d, s.rstd)),
+        k2(hn::Set(d, s.k2)),
+        minus_k1(hn::Set(d, s.minus_k1)) {}
+
+  // finite: stays 0 while dx is finite, else becomes NaN.
+  HWY_INLINE V operator()(D d, V x, V dy, V gamma, V& finite) const {
+    const V t = hn::Sub(hn::Sub(x, mean_hi), mean_lo);
+    const V dx = Fma(d, hn::Mul(dy, gamma), rstd, Fma(d, hn::Neg(t), k2, minus_k1));
+    finite = hn::MulAdd(dx, hn::Zero(d), finite);
+    return dx;
+  }
+};
+
+// n columns; true where all of dx is finite. kStream: past the caches; dx is then aligned to a whole vector.
+template <bool kStream, class A>
+HWY_INLINE bool MapGradient(const GradientMapScalars<A>& scalars, const A* x, const A* dy, const A* gamma, size_t n,
+                            A* dx) {
+  const hn::ScalableTag<A> d;
+  constexpr size_t kN = hn::MaxLanes(d);
+  const GradientMapVectors<hn::ScalableTag<A>> map(d, scalars);
+  auto even = hn::Zero(d), odd = hn::Zero(d);
+  size_t i = 0;
+#pragma GCC unroll 1
+  for (; i + 2 * kN <= n; i += 2 * kN) {
+    const size_t j = i + kN;
+    const auto a = map(d, hn::LoadU(d, x + i), hn::LoadU(d, dy + i), hn::LoadU(d, gamma + i), even);
+    const auto b = map(d, hn::LoadU(d, x + j), hn::LoadU(d, dy + j), hn::LoadU(d, gamma + j), odd);
+    StorePair<kStream>(a, b, d, dx + i);
+  }
+  for (; i < n; i += kN) {
+    const size_t rest = HWY_MIN(kN, n - i);
+    A x_tail[kN] = {}, dy_tail[kN] = {}, gamma_tail[kN] = {}, dx_tail[kN];
+    std::memcpy(x_tail, x + i, rest * sizeof(A));
+    std::memcpy(dy_tail, dy + i, rest * sizeof(A));
+    std::memcpy(gamma_tail, gamma + i, rest * sizeof(A));
+    auto unused = hn::Zero(d);
+    hn::StoreU(map(d, hn::LoadU(d, x_tail), hn::LoadU(d, dy_tail), hn::LoadU(d, gamma_tail), unused), d, dx_tail);
+    for (size_t k = 0; k < rest; ++k) even = hn::Add(even, hn::Set(d, dx_tail[k] * A{0}));
+    std::memcpy(dx + i, dx_tail, rest * sizeof(A));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd))) == A{0};
+}
+
+// In f64, for f32 arithmetic: all n elements, or those that are not finite.
+HWY_NOINLINE inline void MapWider(const GradientScalars& s, bool all, const float* x, const float* dy,
+                                  const float* gamma, size_t n, float* dx) {
+  const bool finite = std::isfinite(s.c1_hi) && std::isfinite(s.c2_hi);
+  const double c1 = finite ? s.c1_hi : std::numeric_limits<double>::quiet_NaN();
+  for (size_t i = 0; i < n; ++i) {
+    if (!all && std::isfinite(LoadOne(dx + i))) continue;
+    const double g = static_cast<double>(LoadOne(dy + i)) * static_cast<double>(LoadOne(gamma + i));
+    const double xhat = (static_cast<double>(LoadOne(x + i)) - s.mean_hi) * s.rstd;
+    const double value = ((g - c1) - xhat * s.c2_hi) * s.rstd;
+    StoreOne(value != value ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(value), dx + i);
+  }
+}
+
+}  // namespace evenorm::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard
