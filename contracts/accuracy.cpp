@@ -95,11 +95,11 @@ double error_in_u(std::uint64_t bits, Pair exact, const ResultBound& bound) {
                                      : std::fabs((value - exact.hi) - exact.lo);
   const double excess = apart - bound.quanta * smallest_subnormal(bound.arithmetic);
   if (excess <= 0) return 0;
-  return excess / unit_roundoff(bound.arithmetic) / bound.terms;
+  return static_cast<double>(static_cast<long double>(excess) / unit_roundoff(bound.arithmetic) / bound.terms);
 }
 
 double error_in_u(std::uint64_t y_bits, Pair exact, const OutputBound& bound) {
-  const double terms = bound.scale * bound.largest_xhat + bound.shift;
+  const long double terms = static_cast<long double>(bound.scale) * bound.largest_xhat + bound.shift;
   return error_in_u(y_bits, exact, ResultBound{bound.arithmetic, bound.output, terms, bound.scale + 1});
 }
 

@@ -43,10 +43,11 @@ struct OutputBound {
 double error_in_u(std::uint64_t y_bits, Pair exact, const OutputBound& bound);
 
 // The same for any result: in u `terms`, after `quanta` of the arithmetic's smallest numbers are taken off. 0 where the
-// terms are out of f64's range.
+// terms are infinite.
 struct ResultBound {
   DType arithmetic, output;
-  double terms, quanta;
+  long double terms;  // which may be out of f64's range where results are not
+  double quanta;
 };
 double error_in_u(std::uint64_t bits, Pair exact, const ResultBound& bound);
 
