@@ -55,8 +55,10 @@ struct GradientProblem {
   double eps = 1e-5;
   bool zero_centered = false;
   bool accumulate = false;
-  // Set by run_problem, as in Problem.
+  // Set by run_problem for what would not stay in the caches: write dx past them, fetch x and dy ahead. Neither affects
+  // a bit.
   bool stream_dx = false;
+  bool fetch = false;
 };
 
 inline constexpr std::size_t kDTypeCount = 4;

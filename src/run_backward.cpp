@@ -16,7 +16,8 @@ namespace {
 constexpr std::size_t kTaskElements = 16384;     // below this, handing a task over costs more than it saves
 constexpr std::size_t kTasksPerThread = 4;       // so that a slow thread holds nobody up
 constexpr std::size_t kStreamBytes = 8u << 20u;  // of dx, above which it is written past the caches
-constexpr std::size_t kMostSums = 128u << 10u;   // bytes of one row block's sums, where there is but one
+constexpr std::size_t kFetchBytes = 4u << 20u;   // of x, above which it is fetched ahead, and dy as well
+constexpr std::size_t kMostSums = 128u << 10u;   // bytes of one row block's sums, where x is small
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kStripCols = 4096;  // columns of a task of the second step, at least
 
@@ -25,7 +26,10 @@ bool sums_over_rows(const GradientProblem& p) { return p.dgamma.data != nullptr 
 std::size_t sums_bytes(const GradientProblem& p) { return column_numbers(p) * p.cols * sizeof(double); }
 
 // Would the sums of all columns be more than one keeps?
-bool has_long_rows(const GradientProblem& p) { return row_blocks(p) == 1 && sums_bytes(p) > kMostSums; }
+bool has_long_rows(const GradientProblem& p) {
+  const std::size_t x_bytes = p.rows * p.cols * bytes_of(p.x.dtype);
+  return row_blocks(p) == 1 && sums_bytes(p) + kLine > std::max(kMostSums, x_bytes / 8);
+}
 
 // What scratch holds, at a multiple of a cache line.
 template <class T>
@@ -90,6 +94,7 @@ std::size_t scratch_bytes(const GradientProblem& p) noexcept {
 void run_problem(const GradientProblem& problem, Target target, std::byte* scratch, const Executor& executor) noexcept {
   GradientProblem p = problem;
   p.stream_dx = p.dx.data != nullptr && p.rows * p.cols * bytes_of(p.dx.dtype) >= kStreamBytes;
+  p.fetch = p.rows * p.cols * bytes_of(p.x.dtype) >= kFetchBytes;
   const GradientFunctions& functions = gradient_functions(target, arithmetic_type(p));
   if (!sums_over_rows(p)) {
     share_out(executor, p.rows, tasks_of(p, executor),

@@ -64,7 +64,8 @@ class BackwardRows {
         sink_(p.dx, has_dense_rows(p.dx) ? nullptr : &dx_tile_,
               p.dx.dtype == dtype_of<A> ? nullptr : scratch.take<A>(kPiece<A>)),
         aside_(in_place_ ? scratch.take<A>(kPiece<A>) : nullptr),
-        stream_(p.stream_dx && !in_place_ && !sink_.IsStaged()) {
+        stream_(p.stream_dx && !in_place_ && !sink_.IsStaged()),
+        ahead_(p.fetch && !x_[0].Get().IsStaged() && !dy_[0].Get().IsStaged() ? kRowsAtOnce * p.cols : 0) {
     if constexpr (kWide) FindLargestGamma(used);
   }
 
@@ -231,13 +232,26 @@ class BackwardRows {
   template <size_t kRows>
   HWY_INLINE void FillRows(size_t first, const GradientScalars* s, size_t col, size_t n, GradientRow<A>* rows) {
     for (size_t r = 0; r < kRows; ++r) {
-      rows[r] = {x_[r].Get().Block(first + r, col, n), dy_[r].Get().Block(first + r, col, n), s[r].mean_hi,
-                 s[r].mean_lo, s[r].rstd};
+      rows[r] = {x_[r].Get().Block(first + r, col, n),
+                 dy_[r].Get().Block(first + r, col, n),
+                 s[r].mean_hi,
+                 s[r].mean_lo,
+                 s[r].rstd,
+                 ahead_};
     }
   }
 
   template <size_t kRows, bool kColumns>
   HWY_INLINE void LookAt(size_t first, GradientScalars* scalars, const ColumnSums& sums) {
+    if (p_.cols <= kPiece<A>) {  // one block, and no more than a piece: no tree
+      GradientLanes<A> lanes[kRows];
+      for (size_t r = 0; r < kRows; ++r) lanes[r].Clear();
+      GradientRow<A> rows[kRows];
+      FillRows<kRows>(first, scalars, 0, p_.cols, rows);
+      LookAtRows<A, Norm, kRows, kColumns>(rows, gamma_.Block(0, p_.cols), p_.cols, lanes, PlacesAt<kColumns>(sums, 0));
+      for (size_t r = 0; r < kRows; ++r) SetMeans<A, Norm>(lanes[r].Join(), p_.cols, &scalars[r]);
+      return;
+    }
     GradientTree<A> trees[kRows];
     for (size_t r = 0; r < kRows; ++r) trees[r] = GradientTree<A>(sum_nodes_ + r * SumNodes());
     for (size_t block = 0; block < p_.cols; block += kBlock) {
@@ -346,6 +360,7 @@ class BackwardRows {
   Sink<A> sink_;
   A* aside_;  // where dx is made if it takes the place of what it is made from
   bool stream_;
+  size_t ahead_;
   double largest_gamma_ = 0;
 };
 

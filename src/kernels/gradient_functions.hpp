@@ -12,11 +12,11 @@
 namespace evenorm::internal {
 
 // The blocks of rows by which sums over rows are cut: how many, by the problem's size alone, and where one begins.
-// Their sums stay below 1/8 of x: 16 bytes a column in f32 arithmetic, 32 in f64 arithmetic.
+// Their sums, 16 bytes a column in f32 arithmetic and 32 in f64 arithmetic, stay below 1/8 of x.
 inline constexpr std::size_t kMaxRowBlocks = 256;
 inline std::size_t row_blocks(const GradientProblem& p) {
-  const bool narrow_x = bytes_of(p.x.dtype) == 2 && arithmetic_type(p) == DType::f64;
-  return std::clamp(p.rows / (narrow_x ? 128 : 64), std::size_t{1}, kMaxRowBlocks);
+  const bool narrow = bytes_of(p.x.dtype) == 2, wide = arithmetic_type(p) == DType::f64;
+  return std::clamp(p.rows / (!narrow ? 64 : wide ? 256 : 128), std::size_t{1}, kMaxRowBlocks);
 }
 inline std::size_t row_block_start(std::size_t rows, std::size_t blocks, std::size_t block) {
   return rows / blocks * block + rows % blocks * block / blocks;

@@ -96,7 +96,7 @@ HWY_INLINE bool MapGradient(const GradientMapScalars<A>& scalars, const A* x, co
     for (size_t k = 0; k < rest; ++k) even = hn::Add(even, hn::Set(d, dx_tail[k] * A{0}));
     std::memcpy(dx + i, dx_tail, rest * sizeof(A));
   }
-  return hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd))) == A{0};
+  return hn::AllTrue(d, hn::Eq(hn::Add(even, odd), hn::Zero(d)));
 }
 
 // In f64, for f32 arithmetic: all n elements, or those that are not finite.

@@ -7,6 +7,8 @@
 #define EVENORM_KERNELS_GRADIENT_SUMS_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
+
 #include "kernels/gradient_functions.hpp"
 #include "kernels/statistics-inl.h"
 
@@ -22,6 +24,7 @@ struct GradientRow {
   const A* x;
   const A* dy;
   double mean_hi, mean_lo, rstd;
+  size_t ahead = 0;  // elements from here to what is fetched meanwhile; 0: nothing
 };
 
 // A row's sums over a block, in virtual lanes: g and g (x - mean).
@@ -87,6 +90,7 @@ class GradientLook {
       }
 #pragma GCC unroll 1
       for (size_t c = v0 * kN; c < n; c += kLanes) {
+        if (v0 == 0 && rows[0].ahead != 0) Fetch(rows, c);
         for (size_t v = 0; v < kAtOnce; ++v) Add(rows, gamma, c + v * kN, columns, v, g, gd);
       }
       for (size_t r = 0; r < kRows; ++r) {
@@ -102,6 +106,13 @@ class GradientLook {
   using W = Wide<A, DF64>;
   static constexpr size_t kN = GradientLanes<A>::kN, kVectors = GradientLanes<A>::kVectors;
   static constexpr size_t kAtOnce = HWY_TARGET == HWY_AVX3 && !std::is_same_v<A, double> ? 2 : 1;
+
+  static HWY_INLINE void Fetch(const GradientRow<A>* rows, size_t c) {
+    for (size_t r = 0; r < kRows; ++r) {
+      hwy::Prefetch(rows[r].x + c + rows[0].ahead);
+      hwy::Prefetch(rows[r].dy + c + rows[0].ahead);
+    }
+  }
 
   // Columns [c, c + kN) of all rows.
   static HWY_INLINE void Add(const GradientRow<A>* rows, const A* gamma, size_t c, const ColumnPlaces<A>& columns,
@@ -202,14 +213,23 @@ struct JoinGradients {
 template <class A>
 using GradientTree = JoinTree<JoinGradients<A>>;
 
-// c1 = mean(g) and c2 = mean(g xhat) from a row's sums; both 0 where dx is: rstd = 0, or layer norm's one column.
+// A mean from a sum over n elements: in f32 arithmetic times 1 / n, rounded, which costs less than a division per row.
+HWY_INLINE Plain<DScalar> MeanOf(Plain<DScalar> sum, size_t n) {
+  const DScalar d;
+  return Times(d, sum, hn::Set(d, 1.0 / static_cast<double>(n)));
+}
+HWY_INLINE Paired<DScalar> MeanOf(Paired<DScalar> sum, size_t n) {
+  const DScalar d;
+  return Divide(d, sum, hn::Set(d, static_cast<double>(n)));
+}
+
+// c1 = mean(g) and c2 = mean(g xhat) from a row's sums.
 template <class A, class Norm>
 HWY_INLINE void SetMeans(const BlockSums<A>& sums, size_t cols, GradientScalars* s) {
   const DScalar d;
   using W = Wide<A, DScalar>;
-  const auto count = hn::Set(d, static_cast<double>(cols));
-  const W c1 = Norm::kCentred ? Divide(d, sums.s, count) : W::Zero(d);
-  const W c2 = Multiply(d, Divide(d, sums.q, count), W::From(d, hn::Set(d, s->rstd), hn::Set(d, s->rstd_lo)));
+  const W c1 = Norm::kCentred ? MeanOf(sums.s, cols) : W::Zero(d);
+  const W c2 = Multiply(d, MeanOf(sums.q, cols), W::From(d, hn::Set(d, s->rstd), hn::Set(d, s->rstd_lo)));
   s->c1_hi = hn::GetLane(c1.hi);
   s->c1_lo = hn::GetLane(c1.Low(d));
   s->c2_hi = hn::GetLane(c2.hi);
