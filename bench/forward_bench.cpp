@@ -14,6 +14,7 @@
 #include <functional>
 #include <thread>
 
+#include "backward_bench.hpp"
 #include "evenorm/evenorm.hpp"
 #include "layout_bench.hpp"
 #include "onednn_rival.hpp"
@@ -35,6 +36,7 @@ struct Options {
   double seconds = 1.0;  // of measuring for each point
   bool bf16 = false;
   bool layouts = false;
+  bool backward = false;
   std::vector<std::string> only;
 };
 
@@ -138,12 +140,13 @@ std::string processor() {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Times evenorm's forward pass against oneDNN and plain copies.");
+  CLI::App app("Times evenorm's passes against oneDNN and plain copies.");
   app.add_option("--threads", options.threads, "threads of each");
   app.add_option("--seconds", options.seconds, "of measuring for each point");
   app.add_flag("--bf16", options.bf16, "bfloat16 instead of float32");
   app.add_option("--only", options.only, "sizes, as in 512x768");
   app.add_flag("--layouts", options.layouts, "channels-first tensors against the trailing axis instead, in float32");
+  app.add_flag("--backward", options.backward, "dx, dweight and dbias, statistics given, in float32");
   CLI11_PARSE(app, argc, argv);
   if (options.layouts) {
     fmt::print("{}; target {}; {} thread(s); f32\n", processor(), evenorm::target(), options.threads);
@@ -153,10 +156,16 @@ int main(int argc, char** argv) {
   OneDnnForward::set_threads(options.threads);
   fmt::print("{}; target {}; {} thread(s); {}; oneDNN {}\n", processor(), evenorm::target(), options.threads,
              options.bf16 ? "bf16" : "f32", OneDnnForward::version());
-  fmt::print("{:>6} x {:<6} {:>10} {:>8} {:>10} {:>10} {:>9} {:>10}\n", "rows", "cols", "evenorm us", "GB/s", "copy us",
-             "oneDNN us", "ratio", "of copy");
+  const auto run_one = [&](const Size& size) {
+    options.backward ? run_backward_point(size.rows, size.cols, options.threads, options.seconds)
+                     : run_point(size, options);
+  };
+  if (options.backward) print_backward_header();
+  if (!options.backward)
+    fmt::print("{:>6} x {:<6} {:>10} {:>8} {:>10} {:>10} {:>9} {:>10}\n", "rows", "cols", "evenorm us", "GB/s",
+               "copy us", "oneDNN us", "ratio", "of copy");
   if (options.only.empty()) {
-    for (const Size& size : kGrid) run_point(size, options);
+    for (const Size& size : kGrid) run_one(size);
   }
   for (const std::string& text : options.only) {
     char* end = nullptr;
@@ -166,6 +175,6 @@ int main(int argc, char** argv) {
       fmt::print(stderr, "--only is '{}', but it should be as in 512x768\n", text);
       return 2;
     }
-    run_point({rows, cols}, options);
+    run_one({rows, cols});
   }
 }

@@ -44,6 +44,47 @@ void OneDnnForward::run() {
   state_->stream.wait();
 }
 
+struct OneDnnBackward::State {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  dnnl::layer_normalization_backward primitive;
+  std::unordered_map<int, dnnl::memory> arguments;
+};
+
+OneDnnBackward::OneDnnBackward(std::size_t rows, std::size_t cols, const Buffers& buffers) {
+  using dnnl::memory;
+  auto state = std::make_unique<State>();
+  const memory::dims shape{static_cast<memory::dim>(rows), static_cast<memory::dim>(cols)};
+  const memory::desc data(shape, memory::data_type::f32, memory::format_tag::ab);
+  const memory::desc parameter({shape[1]}, memory::data_type::f32, memory::format_tag::a);
+  const memory::desc statistic({shape[0]}, memory::data_type::f32, memory::format_tag::a);
+  const auto flags = dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
+  try {
+    const dnnl::layer_normalization_forward::primitive_desc forward(state->engine, dnnl::prop_kind::forward_training,
+                                                                    data, data, statistic, 1e-5f, flags);
+    const dnnl::layer_normalization_backward::primitive_desc description(state->engine, dnnl::prop_kind::backward, data,
+                                                                         data, data, statistic, 1e-5f, flags, forward);
+    state->primitive = dnnl::layer_normalization_backward(description);
+  } catch (const dnnl::error&) {
+    return;
+  }
+  state->arguments = {{DNNL_ARG_SRC, memory(data, state->engine, buffers.x)},
+                      {DNNL_ARG_DIFF_DST, memory(data, state->engine, buffers.dy)},
+                      {DNNL_ARG_DIFF_SRC, memory(data, state->engine, buffers.dx)},
+                      {DNNL_ARG_MEAN, memory(statistic, state->engine, buffers.mean)},
+                      {DNNL_ARG_VARIANCE, memory(statistic, state->engine, buffers.var)},
+                      {DNNL_ARG_SCALE, memory(parameter, state->engine, buffers.gamma)},
+                      {DNNL_ARG_SHIFT, memory(parameter, state->engine, buffers.gamma)},
+                      {DNNL_ARG_DIFF_SCALE, memory(parameter, state->engine, buffers.dgamma)},
+                      {DNNL_ARG_DIFF_SHIFT, memory(parameter, state->engine, buffers.dbeta)}};
+  state_ = std::move(state);
+}
+
+void OneDnnBackward::run() {
+  state_->primitive.execute(state_->stream, state_->arguments);
+  state_->stream.wait();
+}
+
 std::string OneDnnForward::version() {
   const dnnl_version_t* version = dnnl_version();
   return std::to_string(version->major) + "." + std::to_string(version->minor) + "." + std::to_string(version->patch);
@@ -63,8 +104,13 @@ void OneDnnForward::run() {}
 std::string OneDnnForward::version() { return "not found"; }
 void OneDnnForward::set_threads(std::size_t) {}
 
+struct OneDnnBackward::State {};
+OneDnnBackward::OneDnnBackward(std::size_t, std::size_t, const Buffers&) {}
+void OneDnnBackward::run() {}
+
 #endif
 
 OneDnnForward::~OneDnnForward() = default;
+OneDnnBackward::~OneDnnBackward() = default;
 
 }  // namespace evenorm::bench

@@ -25,4 +25,24 @@ class OneDnnForward {
   std::unique_ptr<State> state_;
 };
 
+// Its gradients, statistics given.
+class OneDnnBackward {
+ public:
+  // x, dy, dx: rows x cols of f32; gamma, dgamma, dbeta: cols of f32; mean, var: rows of f32. Made here, once.
+  struct Buffers {
+    void *x, *dy, *dx, *gamma, *dgamma, *dbeta, *mean, *var;
+  };
+  OneDnnBackward(std::size_t rows, std::size_t cols, const Buffers& buffers);
+  ~OneDnnBackward();
+  OneDnnBackward(const OneDnnBackward&) = delete;
+  OneDnnBackward& operator=(const OneDnnBackward&) = delete;
+
+  bool available() const { return state_ != nullptr; }
+  void run();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 }  // namespace evenorm::bench
