@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "contracts/field.hpp"
 #include "contracts/inputs.hpp"
 #include "dispatch.hpp"
 #include "evenorm/evenorm.hpp"
@@ -30,14 +31,6 @@ struct Operation {
 
 // All types equal.
 Operation same_type(Kind kind, DType dtype, std::size_t cols, bool parameters = true);
-
-// How the elements of a matrix follow each other.
-enum class Order {
-  rows_first,     // each row dense
-  columns_apart,  // each row with a gap after every element
-  columns_first,  // each column dense
-  reversed,       // rows dense, last row first, last element first
-};
 
 // Where things lie: elements past a 64-byte boundary, and elements between the end of a row (column) and the next one.
 struct Layout {
