@@ -2,42 +2,42 @@
 #include "contracts/backward_accuracy.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 namespace evenorm::contracts {
 namespace {
 
 using reference::Real;
 
-double magnitude(Real a) { return std::fabs(static_cast<double>(a)); }
+// In binary128, as are the bounds until they are whole: on the way they may leave f64's range.
+Real magnitude(Real a) { return a < 0 ? -a : a; }
 
 // A NaN must not get lost.
 double worse(double a, double b) { return a >= b || a != a ? a : b; }
 
 // Of one row: h_i = |xhat_i| + u max|x| rstd, what an error of xhat_i is measured in. The second part is what the last
 // place of the mean is worth, which reaches every xhat alike, however small; RMS norm and a constant row have none.
-std::vector<double> xhat_terms(const Operation& op, std::span<const Real> x, const reference::Moments& m, Real rstd) {
-  double largest_x = 0;
+std::vector<Real> xhat_terms(const Operation& op, std::span<const Real> x, const reference::Moments& m, Real rstd) {
+  Real largest_x = 0;
   for (const Real v : x) largest_x = std::max(largest_x, magnitude(v));
   const bool has_mean = op.kind == Kind::layer && m.var != 0;
-  const double of_mean = has_mean ? unit_roundoff(op.arithmetic()) * largest_x * static_cast<double>(rstd) : 0;
-  std::vector<double> h;
+  const Real of_mean = has_mean ? unit_roundoff(op.arithmetic()) * largest_x * rstd : Real{0};
+  std::vector<Real> h;
   for (const Real v : reference::apply(x, m, rstd, {})) h.push_back(magnitude(v) + of_mean);
   return h;
 }
 
 // mean|g|, 0 for RMS norm, and mean(|g| h).
 struct MeanMagnitudes {
-  double g, gh;
+  Real g, gh;
 };
 
-MeanMagnitudes mean_magnitudes(Kind kind, const std::vector<Real>& g, const std::vector<double>& h) {
-  double of_g = 0, of_gh = 0;
+MeanMagnitudes mean_magnitudes(Kind kind, const std::vector<Real>& g, const std::vector<Real>& h) {
+  Real of_g = 0, of_gh = 0;
   for (std::size_t i = 0; i < g.size(); ++i) {
     if (kind == Kind::layer) of_g += magnitude(g[i]);
     of_gh += magnitude(g[i]) * h[i];
   }
-  const auto cols = static_cast<double>(g.size());
+  const auto cols = static_cast<Real>(g.size());
   return {of_g / cols, of_gh / cols};
 }
 
@@ -75,21 +75,22 @@ void ExpectedGradients::add_row(std::span<const Real> x, std::span<const Real> d
                                 const reference::Parameters& parameters, reference::ParameterGradients& sums) {
   const reference::Moments m = reference::moments(op_.kind, x);
   const Real rstd = reference::rstd(m, op_.eps);
-  const std::vector<double> h = xhat_terms(op_, x, m, rstd);
+  const std::vector<Real> h = xhat_terms(op_, x, m, rstd);
   const std::vector<Real> dx = reference::dx_of_row(op_.kind, x, dy, m, rstd, parameters);
   const std::vector<Real> xhat = reference::apply(x, m, rstd, {});
   const std::vector<Real> g = reference::gradient_sums(op_.kind, xhat, dy, parameters).g;
   const MeanMagnitudes means = mean_magnitudes(op_.kind, g, h);
-  const double r = static_cast<double>(rstd);
   const bool no_gradient = rstd == 0 || (op_.kind == Kind::layer && op_.cols == 1);
   for (std::size_t i = 0; i < op_.cols; ++i) {
-    const double of_dy = magnitude(dy[i]);
+    const Real of_dy = magnitude(dy[i]);
+    const Real terms = rstd * (magnitude(g[i]) + means.g + h[i] * means.gh);
+    const Real quanta = 2 + rstd + h[i] * std::min(Real{0x1p32}, 1 / rstd) + (1 + rstd) * rstd * means.gh;
     dx_.exact.push_back(to_pair(dx[i]));
-    dx_.terms.push_back(no_gradient ? 0 : r * (magnitude(g[i]) + means.g + h[i] * means.gh));
-    dx_.quanta.push_back(no_gradient ? 0 : 2 + r + h[i] * std::min(0x1p32, 1 / r) + (1 + r) * r * means.gh);
-    dgamma_.terms[i] += of_dy * h[i];
-    dgamma_.quanta[i] += 1 + of_dy * (1 + r);
-    dbeta_.terms[i] += of_dy;
+    dx_.terms.push_back(no_gradient ? 0 : static_cast<double>(terms));
+    dx_.quanta.push_back(no_gradient ? 0 : static_cast<double>(quanta));
+    dgamma_.terms[i] += static_cast<double>(of_dy * h[i]);
+    dgamma_.quanta[i] += static_cast<double>(1 + of_dy * (1 + rstd));
+    dbeta_.terms[i] += static_cast<double>(of_dy);
   }
   sums.add_row(x, dy, m, rstd);
 }
