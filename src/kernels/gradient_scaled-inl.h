@@ -42,31 +42,57 @@ class ScaledGradient {
     const DScalar d;
     for (size_t i = 0; i < n; ++i) {
       const W xhat = Times(d, Centred(LoadOne(x + i)), hn::Set(d, s_.rstd));
-      const W term = Times(d, xhat, hn::Set(d, std::ldexp(LoadOne(dy + i), -s_.dy_exponent)));
-      Accumulate(to.dgamma + i, to.low, std::ldexp(hn::GetLane(term.hi), s_.dy_exponent),
-                 std::ldexp(hn::GetLane(term.lo), s_.dy_exponent));
+      int exponent = 0;  // of this dy alone: next to a huge one, it would be subnormal
+      const W term = Times(d, xhat, hn::Set(d, std::frexp(LoadOne(dy + i), &exponent)));
+      Accumulate(to.dgamma + i, to.low, std::ldexp(hn::GetLane(term.hi), exponent),
+                 std::ldexp(hn::GetLane(term.lo), exponent));
       Accumulate(to.dbeta + i, to.low, LoadOne(dy + i), 0);
     }
   }
 
-  // dx of n elements; `zero`: it is 0 by definition.
+  // dx of n elements; `zero`: it is 0 by definition. Terms keep exponents of their own until they are added: beside a
+  // huge dy, a g_i or xhat_i c2 that is all of dx_i would else be subnormal.
   void Map(bool zero, const double* x, const double* dy, const double* gamma, size_t n, double* dx) const {
     const DScalar d;
-    const W c1{hn::Set(d, s_.c1_hi), hn::Set(d, s_.c1_lo)}, c2{hn::Set(d, s_.c2_hi), hn::Set(d, s_.c2_lo)};
     const bool finite = std::isfinite(s_.c1_hi) && std::isfinite(s_.c2_hi);
-    int exponent = 0;  // of rstd, put back at the end: in between nothing shall be subnormal that need not be
-    const auto significand = hn::Set(d, std::frexp(s_.rstd, &exponent)), rstd = hn::Set(d, s_.rstd);
+    const int of_means = s_.dy_exponent + s_.gamma_exponent;
+    const Term c1 = Normalised({hn::Set(d, s_.c1_hi), hn::Set(d, s_.c1_lo)}, of_means);
+    const Term c2 = Normalised({hn::Set(d, s_.c2_hi), hn::Set(d, s_.c2_lo)}, of_means);
+    int of_rstd = 0;
+    const auto rstd = hn::Set(d, std::frexp(s_.rstd, &of_rstd));
     for (size_t i = 0; i < n; ++i) {
-      const W xhat = Times(d, Centred(LoadOne(x + i)), rstd);
-      const W along = Add(d, c1, Multiply(d, xhat, c2));
-      const W rest = Times(d, Add(d, G(LoadOne(dy + i), LoadOne(gamma + i)), Negate(d, along)), significand);
-      const double value = std::ldexp(hn::GetLane(rest.hi), exponent + s_.dx_exponent);
+      int of_dy = 0, of_gamma = 0;
+      const auto significand = hn::Set(d, std::frexp(LoadOne(dy + i), &of_dy));
+      const W product = TwoProduct(d, significand, hn::Set(d, std::frexp(LoadOne(gamma + i), &of_gamma)));
+      const Term g = Normalised(product, of_dy + of_gamma), t = Normalised(Centred(LoadOne(x + i)), of_rstd);
+      const Term along = Normalised(Multiply(d, Times(d, t.value, rstd), c2.value), t.exponent + c2.exponent);
+      const int largest = HWY_MAX(g.exponent, HWY_MAX(c1.exponent, along.exponent));
+      const W means = Add(d, c1.Below(largest), along.Below(largest));
+      const W rest = Times(d, Add(d, g.Below(largest), Negate(d, means)), rstd);
+      const double value = std::ldexp(hn::GetLane(rest.hi), largest + of_rstd + s_.dx_exponent - of_means);
       const bool number = finite && value == value;
       StoreOne(!number ? std::numeric_limits<double>::quiet_NaN() : zero ? 0 : value, dx + i);
     }
   }
 
  private:
+  // value 2^exponent; 0 has an exponent below all others.
+  struct Term {
+    W value;
+    int exponent;
+    W Below(int largest) const { return Shifted(value, exponent - largest); }
+  };
+  static W Shifted(const W& w, int by) {
+    const DScalar d;
+    return {hn::Set(d, std::ldexp(hn::GetLane(w.hi), by)), hn::Set(d, std::ldexp(hn::GetLane(w.lo), by))};
+  }
+  static Term Normalised(const W& w, int exponent) {
+    const double hi = hn::GetLane(w.hi);
+    if (hi == 0) return {w, -100000};
+    const int own = ScaleExponent(std::fabs(hi));
+    return {Shifted(w, -own), exponent + own};
+  }
+
   W G(double dy, double gamma) const {
     const DScalar d;
     return TwoProduct(d, hn::Set(d, std::ldexp(dy, -s_.dy_exponent)),

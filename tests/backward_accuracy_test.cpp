@@ -1,0 +1,198 @@
+// Gradients stay within the bound of docs/numerics.md: one target against the reference in binary128, the others bit
+// for bit with it.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "contracts/backward_accuracy.hpp"
+#include "support/gradient_rows.hpp"
+#include "support/names.hpp"
+
+namespace evenorm::contracts {
+namespace {
+
+using evenorm::testing::inputs_of;
+using evenorm::testing::Names;
+
+constexpr std::size_t kRows = 5;
+
+std::string text_of(const Names& names) {
+  std::string text;
+  for (const std::string_view name : names) text += " " + std::string(name);
+  return text;
+}
+
+// What the bound is about: f64 arithmetic where dx is f64, too.
+Operation measured(const BackwardOperation& op) {
+  Operation forward = op.forward;
+  if (op.dx == DType::f64) forward.bias = DType::f64;
+  return forward;
+}
+
+GradientErrors expect_within_limits(const BackwardOperation& op, const BackwardInputs& inputs,
+                                    const std::string& what) {
+  const BackwardOutcome first = run_backward(gradients_on_target(runnable_targets()[0]), op, inputs);
+  const GradientErrors errors = ExpectedGradients(measured(op), inputs.x, inputs.dy, inputs.weight)
+                                    .errors_of(first.dx, first.dgamma, first.dbeta);
+  EXPECT_TRUE(errors.within_limits()) << op.name() << ", " << what << ": dx " << errors.dx << ", dgamma "
+                                      << errors.dgamma << ", dbeta " << errors.dbeta;
+  for (const internal::Target target : runnable_targets()) {
+    const BackwardOutcome outcome = run_backward(gradients_on_target(target), op, inputs);
+    EXPECT_TRUE(outcome.has_the_bits_of(first)) << op.name() << ", " << what << " on " << internal::name(target);
+  }
+  return errors;
+}
+
+void expect_rows_within_limits(const BackwardOperation& op, const Names& x, const Names& dy, std::uint64_t seed) {
+  expect_within_limits(op, inputs_of(op, x, dy, kRows, seed), "x" + text_of(x) + ", dy" + text_of(dy));
+}
+
+Names gradients_of(DType dtype, std::size_t cols) {
+  Names held;
+  const std::vector<std::string_view> known = input_names(dtype, cols);
+  for (const std::string_view name :
+       {"normal", "mean_1e2", "outlier_10000_first", "outlier_1e6_first", "subnormal", "huge", "std_1e300"}) {
+    if (std::ranges::find(known, name) != known.end()) held.push_back(name);
+  }
+  return held;
+}
+
+// All inputs, kRows of them at once, each run with one gradient of those that the type of dy can hold, or with all.
+void try_inputs(const BackwardOperation& op, bool with_all_gradients, std::uint64_t seed) {
+  const Names inputs = input_names(op.forward.x, op.forward.cols);
+  const Names gradients = gradients_of(op.forward.y, op.forward.cols);
+  std::size_t turn = op.forward.cols + seed;
+  for (std::size_t first = 0; first < inputs.size(); first += kRows) {
+    const Names some(inputs.begin() + static_cast<std::ptrdiff_t>(first),
+                     inputs.begin() + static_cast<std::ptrdiff_t>(std::min(inputs.size(), first + kRows)));
+    for (std::size_t i = 0; i < (with_all_gradients ? gradients.size() : 1); ++i) {
+      expect_rows_within_limits(op, some, {gradients[turn++ % gradients.size()]}, seed);
+    }
+  }
+}
+
+using Parameters = std::tuple<DType, Kind, std::size_t>;
+
+class Contract_GradientsAccuracy : public ::testing::TestWithParam<Parameters> {};
+
+TEST_P(Contract_GradientsAccuracy, AdversarialRowsAreWithinTheBound) {
+  const auto [dtype, kind, cols] = GetParam();
+  BackwardOperation op = same_type_backward(kind, dtype, cols);
+  try_inputs(op, cols < 100, 1);
+  // Five rows of one input: sums over rows have no other rows' terms to hide behind.
+  for (const std::string_view input : {"mean_1e6", "std_1e-18", "one_ulp_0.1"}) {
+    const Names known = input_names(dtype, cols);
+    if (std::ranges::find(known, input) == known.end()) continue;
+    expect_rows_within_limits(op, {input}, {"normal"}, 2);
+  }
+}
+
+std::string test_name(const ::testing::TestParamInfo<Parameters>& info) {
+  return evenorm::testing::word(std::get<0>(info.param)) + "_" + evenorm::testing::word(std::get<1>(info.param)) +
+         "_Cols" + std::to_string(std::get<2>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Contract_GradientsAccuracy,
+                         ::testing::Combine(::testing::ValuesIn(kAllTypes), ::testing::ValuesIn(kBothKinds),
+                                            ::testing::Values(1, 2, 31, 768, 1025, 3000)),
+                         test_name);
+
+// x, dy and weight, and what is asked for.
+std::vector<BackwardOperation> mixtures(Kind kind, std::size_t cols) {
+  using enum DType;
+  const auto forward = [&](DType x, DType dy, std::optional<DType> weight, bool zero_centered = false) {
+    return Operation{kind, x, dy, weight, {}, zero_centered, 1e-5, cols};
+  };
+  return {{forward(bf16, bf16, f32), bf16, f32, f32},    {forward(bf16, bf16, bf16, true), f32, f64, bf16},
+          {forward(f16, f32, f16), f16, f16, f32},       {forward(f32, f32, f32, true), f32, f32, f32},
+          {forward(f32, f32, f32), f16, bf16, f64},      {forward(f32, f64, f32), f32, f32, f64},
+          {forward(f64, f64, f64, true), f64, f64, f64}, {forward(bf16, f16, f64), bf16, f64, f16},
+          {forward(f32, f32, {}), f64, f64, f32},        {forward(f32, f32, {}), f32, {}, f32}};
+}
+
+TEST(Contract_GradientsAccuracy, AnyMixtureOfTypes) {
+  for (const Kind kind : kBothKinds) {
+    for (const std::size_t cols : {2, 33, 300}) {
+      for (const BackwardOperation& op : mixtures(kind, cols)) try_inputs(op, false, 3);
+    }
+  }
+}
+
+// eps from 0, by which constant rows have no gradient, to far above the variance.
+TEST(Contract_GradientsAccuracy, AnyEps) {
+  for (const Kind kind : kBothKinds) {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      for (const double eps : {0.0, 0x1p-1074, 1e-300, 1e-30, 1.0, 1e30, 1e300}) {
+        BackwardOperation op = same_type_backward(kind, dtype, 40);
+        op.forward.eps = eps;
+        try_inputs(op, false, 4);
+      }
+    }
+  }
+}
+
+// Many rows, in row blocks of which some have one row more than others.
+TEST(Contract_GradientsAccuracy, SumsOverManyRows) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    for (const std::size_t rows : {127, 1000, 5003}) {
+      BackwardOperation op = same_type_backward(Kind::layer, dtype, 18);
+      op.dgamma = op.dbeta = DType::f64;
+      const BackwardInputs inputs = inputs_of(op, {"normal", "mean_300"}, {"normal", "mean_1e2"}, rows);
+      expect_within_limits(op, inputs, std::to_string(rows) + " rows");
+    }
+  }
+}
+
+// For tools/mutants: a moment's work, in which nothing hides.
+TEST(Contract_GradientsAccuracy, RowsFarFromZero) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    expect_rows_within_limits(same_type_backward(Kind::layer, dtype, 65), {"mean_1e6"}, {"normal"}, 5);
+    expect_rows_within_limits(same_type_backward(Kind::layer, dtype, 65), {"normal"}, {"mean_1e2"}, 6);
+  }
+}
+TEST(Contract_GradientsAccuracy, GradientsOfAnySize) {
+  for (const Kind kind : kBothKinds) {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      for (const std::string_view gradient : gradients_of(dtype, 65)) {
+        for (const std::string_view input : {"normal", "std_1e30", "std_1e-30", "huge", "subnormal"}) {
+          expect_rows_within_limits(same_type_backward(kind, dtype, 65), {input}, {gradient}, 7);
+        }
+      }
+    }
+  }
+}
+
+// One dy of a row far above the others, whose columns have bounds that know nothing of it.
+TEST(Contract_GradientsAccuracy, SmallGradientsBesideHugeOnes) {
+  for (const Kind kind : kBothKinds) {
+    for (const auto& [dtype, huge] : {std::pair{DType::f32, 1e38}, {DType::f64, 1e305}}) {
+      const BackwardOperation op = same_type_backward(kind, dtype, 40);
+      for (const std::string_view input : {"normal", "std_1e-18", "subnormal"}) {
+        BackwardInputs inputs = inputs_of(op, {input}, {"normal", "std_1e-18"}, kRows);
+        for (std::size_t r = 0; r < kRows; ++r) {
+          inputs.dy.set(r * 40 + 17, huge);
+          inputs.x.set(r * 40 + 5, 0);
+        }
+        expect_within_limits(op, inputs, "x " + std::string(input) + ", one dy huge");
+      }
+    }
+  }
+}
+
+TEST(Contract_GradientsAccuracy, EveryInputWithEveryGradient_Slow) {
+  if (std::getenv("EVENORM_SLOW") == nullptr) GTEST_SKIP() << "set EVENORM_SLOW=1";
+  for (const DType dtype : kAllTypes) {
+    for (const Kind kind : kBothKinds) {
+      for (const std::size_t cols : {1, 2, 3, 31, 64, 768, 1025, 3000, 20000}) {
+        for (const std::string_view input : input_names(dtype, cols)) {
+          for (const std::string_view gradient : gradients_of(dtype, cols)) {
+            expect_rows_within_limits(same_type_backward(kind, dtype, cols), {input}, {gradient}, 8);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evenorm::contracts
