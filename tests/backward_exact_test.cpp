@@ -1,0 +1,288 @@
+// Gradients that are known without a reference: exact sums, zeros, what is not finite, nothing at all.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "reference.hpp"
+#include "support/gradient_rows.hpp"
+#include "support/names.hpp"
+
+namespace evenorm::contracts {
+namespace {
+
+using evenorm::testing::inputs_of;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::vector<double> numbers(const Array& array) {
+  std::vector<double> values;
+  for (const reference::Real v : reference::widen(array.dtype(), array.data(), array.size())) {
+    values.push_back(static_cast<double>(v));
+  }
+  return values;
+}
+
+Array filled(DType dtype, std::size_t size, double value) { return {dtype, std::vector<double>(size, value)}; }
+
+bool all_bits_zero(const Array& array) {
+  return std::ranges::all_of(array.bytes(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+// All targets' outcomes; the check's messages name the target.
+template <class Check>
+void on_every_target(const BackwardOperation& op, const BackwardInputs& inputs, const Check& check) {
+  for (const internal::Target target : runnable_targets()) {
+    SCOPED_TRACE(op.name() + " on " + std::string(internal::name(target)));
+    const BackwardOutcome outcome = run_backward(gradients_on_target(target), op, inputs);
+    EXPECT_TRUE(outcome.kept_inside);
+    check(outcome);
+  }
+}
+
+TEST(Contract_GradientsExact, OneColumnHasNoGradientButBeta) {
+  for (const DType dtype : kAllTypes) {
+    const BackwardOperation op = same_type_backward(Kind::layer, dtype, 1);
+    const BackwardInputs inputs = inputs_of(op, {"normal", "huge"}, {"normal"}, 9);
+    on_every_target(op, inputs, [](const BackwardOutcome& outcome) {
+      EXPECT_TRUE(all_bits_zero(outcome.dx));
+      EXPECT_TRUE(all_bits_zero(outcome.dgamma));
+      EXPECT_FALSE(all_bits_zero(outcome.dbeta));
+    });
+  }
+}
+
+TEST(Contract_GradientsExact, ConstantRowsGiveGammaNone) {
+  for (const DType dtype : kAllTypes) {
+    for (const std::size_t cols : {2, 31, 1500}) {
+      BackwardOperation op = same_type_backward(Kind::layer, dtype, cols);
+      for (const double eps : {1e-5, 0.0}) {
+        op.forward.eps = eps;
+        const BackwardInputs inputs =
+            inputs_of(op, {"constant_0.1", "constant_max", "constant_subnormal", "zeros"}, {"normal"}, 7);
+        on_every_target(op, inputs, [&](const BackwardOutcome& outcome) {
+          for (const double v : numbers(outcome.dgamma)) EXPECT_EQ(v, 0);
+          EXPECT_EQ(all_bits_zero(outcome.dx), eps == 0);
+        });
+      }
+    }
+  }
+}
+
+TEST(Contract_GradientsExact, RowsOfNoVarianceAndNoEpsHaveNoGradient) {
+  for (const DType dtype : kAllTypes) {
+    BackwardOperation op = same_type_backward(Kind::rms, dtype, 40);
+    op.forward.eps = 0;
+    on_every_target(op, inputs_of(op, {"zeros"}, {"normal", "huge"}, 6), [](const BackwardOutcome& outcome) {
+      for (const double v : numbers(outcome.dx)) EXPECT_EQ(v, 0);
+      for (const double v : numbers(outcome.dgamma)) EXPECT_EQ(v, 0);
+    });
+  }
+}
+
+// Rows of dy = 1 are counted, from 16 bits too; in 16 bits the count is rounded once.
+TEST(Contract_GradientsExact, RowsAreCounted) {
+  for (const DType dtype : kAllTypes) {
+    for (const DType sum : kAllTypes) {
+      for (const std::size_t rows : {4096, 4099, 257}) {
+        BackwardOperation op = same_type_backward(Kind::layer, dtype, 3);
+        op.dbeta = sum;
+        BackwardInputs inputs = inputs_of(op, {"normal"}, {"normal"}, rows);
+        inputs.dy = filled(dtype, 3 * rows, 1);
+        const std::vector<double> nearest = numbers(filled(sum, 3, static_cast<double>(rows)));
+        on_every_target(op, inputs,
+                        [&](const BackwardOutcome& outcome) { EXPECT_EQ(numbers(outcome.dbeta), nearest); });
+      }
+    }
+  }
+}
+
+TEST(Contract_GradientsExact, NothingOfNothingIsPlusZero) {
+  for (const Kind kind : kBothKinds) {
+    for (const DType dtype : kAllTypes) {
+      const BackwardOperation op = same_type_backward(kind, dtype, 33);
+      BackwardInputs inputs = inputs_of(op, {"normal", "mean_1e4", "subnormal"}, {"zeros"}, 130);
+      inputs.weight = filled(dtype, 33, 2);
+      on_every_target(op, inputs, [](const BackwardOutcome& outcome) {
+        EXPECT_TRUE(all_bits_zero(outcome.dx) && all_bits_zero(outcome.dgamma) && all_bits_zero(outcome.dbeta));
+      });
+    }
+  }
+}
+
+std::uint64_t canonical_nan(DType dtype) {
+  const std::uint64_t bits[] = {0x7FF8000000000000, 0x7FC00000, 0x7FC0, 0x7E00};
+  return bits[static_cast<std::size_t>(dtype)];
+}
+
+std::uint64_t bits_of(const Array& array, std::size_t i) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, array.data() + i * size_of(array.dtype()), size_of(array.dtype()));
+  return bits;
+}
+
+// The canonical NaN where is_nan(i), numbers elsewhere.
+template <class IsNan>
+void expect_nan_where(const char* what, const Array& array, const IsNan& is_nan) {
+  std::size_t wrong = 0;
+  const std::vector<double> values = numbers(array);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const bool right = is_nan(i) ? bits_of(array, i) == canonical_nan(array.dtype()) : std::isfinite(values[i]);
+    if (!right && wrong++ == 0) ADD_FAILURE() << what << "[" << i << "] = " << values[i];
+  }
+}
+
+struct NotFinite {
+  std::size_t rows, cols, row, col;
+  DType dtype;
+  Kind kind;
+};
+
+void try_not_finite(const NotFinite& at, double value) {
+  const BackwardOperation op = same_type_backward(at.kind, at.dtype, at.cols);
+  const BackwardInputs plain = inputs_of(op, {"normal", "mean_1e2"}, {"normal"}, at.rows);
+  const std::size_t cols = at.cols, place = at.row * cols + at.col;
+  const auto in_row = [&](std::size_t i) { return i / cols == at.row; };
+  const auto in_col = [&](std::size_t i) { return i == at.col; };
+  const auto all = [](std::size_t) { return true; };
+  const auto none = [](std::size_t) { return false; };
+
+  BackwardInputs inputs = plain;
+  inputs.x.set(place, value);
+  on_every_target(op, inputs, [&](const BackwardOutcome& outcome) {
+    expect_nan_where("of x: dx", outcome.dx, in_row);
+    expect_nan_where("of x: dgamma", outcome.dgamma, all);
+    expect_nan_where("of x: dbeta", outcome.dbeta, none);
+  });
+  inputs = plain;
+  inputs.dy.set(place, value);
+  on_every_target(op, inputs, [&](const BackwardOutcome& outcome) {
+    expect_nan_where("of dy: dx", outcome.dx, in_row);
+    expect_nan_where("of dy: dgamma", outcome.dgamma, in_col);
+    expect_nan_where("of dy: dbeta", outcome.dbeta, in_col);
+  });
+  inputs = plain;
+  inputs.weight.set(at.col, value);
+  on_every_target(op, inputs, [&](const BackwardOutcome& outcome) {
+    expect_nan_where("of gamma: dx", outcome.dx, all);
+    expect_nan_where("of gamma: dgamma", outcome.dgamma, none);
+    expect_nan_where("of gamma: dbeta", outcome.dbeta, none);
+  });
+}
+
+TEST(Contract_GradientsExact, WhatIsNotFiniteComesOutWhereItShould) {
+  for (const Kind kind : kBothKinds) {
+    for (const DType dtype : kAllTypes) {
+      for (const double value : {kNan, -kNan, kInfinity, -kInfinity}) {
+        try_not_finite({6, 35, 2, 0, dtype, kind}, value);
+        try_not_finite({6, 35, 5, 34, dtype, kind}, value);
+        try_not_finite({131, 20, 129, 16, dtype, kind}, value);
+      }
+      try_not_finite({2, 9000, 1, 4097, dtype, kind}, kInfinity);
+    }
+  }
+}
+
+// 0 times what is not finite counts, and so do constant rows and single columns.
+TEST(Contract_GradientsExact, ZerosHideNothingThatIsNotFinite) {
+  for (const DType dtype : kAllTypes) {
+    const BackwardOperation op = same_type_backward(Kind::layer, dtype, 4);
+    BackwardInputs inputs = inputs_of(op, {"constant_0.1"}, {"zeros"}, 3);
+    inputs.weight.set(2, 0);
+    inputs.dy.set(1 * 4 + 2, kInfinity);
+    on_every_target(op, inputs, [](const BackwardOutcome& outcome) {
+      expect_nan_where("dx", outcome.dx, [](std::size_t i) { return i / 4 == 1; });
+      expect_nan_where("dgamma", outcome.dgamma, [](std::size_t i) { return i == 2; });
+      expect_nan_where("dbeta", outcome.dbeta, [](std::size_t i) { return i == 2; });
+    });
+    const BackwardOperation one = same_type_backward(Kind::layer, dtype, 1);
+    inputs = inputs_of(one, {"normal"}, {"zeros"}, 3);
+    inputs.x.set(1, kInfinity);
+    on_every_target(one, inputs, [](const BackwardOutcome& outcome) {
+      expect_nan_where("dx", outcome.dx, [](std::size_t i) { return i == 1; });
+      expect_nan_where("dgamma", outcome.dgamma, [](std::size_t) { return true; });
+      expect_nan_where("dbeta", outcome.dbeta, [](std::size_t) { return false; });
+    });
+  }
+}
+
+// g beyond f32's range where dx is not.
+TEST(Contract_GradientsExact, FiniteWhereOnlyTheWayIsNot) {
+  const BackwardOperation op = same_type_backward(Kind::rms, DType::f32, 40);
+  BackwardInputs inputs = inputs_of(op, {"std_1e19"}, {"normal"}, 5);
+  inputs.dy = filled(DType::f32, 200, 0x1p100);
+  inputs.weight = filled(DType::f32, 40, 0x1p60);
+  on_every_target(op, inputs, [](const BackwardOutcome& outcome) {
+    std::size_t different_from_zero = 0;
+    for (const double v : numbers(outcome.dx)) {
+      EXPECT_TRUE(std::isfinite(v));
+      different_from_zero += v != 0 ? 1 : 0;
+    }
+    EXPECT_GT(different_from_zero, 190u);
+  });
+}
+
+TEST(Contract_GradientsExact, NoRowsWriteZeroOrLeaveWhatIsThere) {
+  for (const DType dtype : kAllTypes) {
+    BackwardOperation op = same_type_backward(Kind::layer, dtype, 5);
+    BackwardInputs inputs = inputs_of(op, {"normal"}, {"normal"}, 0);
+    inputs.dgamma = inputs.dbeta = filled(dtype, 5, 3);
+    on_every_target(op, inputs, [](const BackwardOutcome& outcome) {
+      EXPECT_TRUE(all_bits_zero(outcome.dgamma) && all_bits_zero(outcome.dbeta));
+    });
+    op.accumulate = true;
+    on_every_target(op, inputs, [&](const BackwardOutcome& outcome) {
+      EXPECT_TRUE(std::ranges::equal(outcome.dgamma.bytes(), inputs.dgamma.bytes()));
+      EXPECT_TRUE(std::ranges::equal(outcome.dbeta.bytes(), inputs.dbeta.bytes()));
+    });
+  }
+}
+
+// What is held is added before the one rounding, not after.
+TEST(Contract_GradientsExact, AccumulateAdds) {
+  for (const DType dtype : kAllTypes) {
+    for (const std::size_t cols : {3, 20000}) {  // by row blocks, and by strips
+      BackwardOperation op = same_type_backward(Kind::layer, dtype, cols);
+      const std::size_t rows = cols == 3 ? 300 : 5;
+      BackwardInputs inputs = inputs_of(op, {"normal"}, {"normal"}, rows);
+      inputs.dy = filled(dtype, rows * cols, 1);
+      op.dgamma = op.dbeta = DType::f64;
+      const BackwardOutcome alone = run_backward(gradients_on_target(runnable_targets()[0]), op, inputs);
+      const double held = 4096;
+      op.dbeta = dtype;
+      op.accumulate = true;
+      inputs.dgamma = filled(DType::f64, cols, held);
+      inputs.dbeta = filled(dtype, cols, held);
+      const auto sum = static_cast<double>(rows) + held;
+      on_every_target(op, inputs, [&](const BackwardOutcome& outcome) {
+        EXPECT_EQ(numbers(outcome.dbeta), numbers(filled(dtype, cols, sum)));
+        const std::vector<double> dgamma = numbers(outcome.dgamma), before = numbers(alone.dgamma);
+        for (std::size_t i = 0; i < cols; ++i) EXPECT_NEAR(dgamma[i], held + before[i], 0x1p-40) << i;
+      });
+    }
+  }
+}
+
+// Those given are taken, not looked behind: 0 and 1 leave x as it is.
+TEST(Contract_GradientsExact, StatisticsGivenAreTaken) {
+  BackwardOperation op = same_type_backward(Kind::layer, DType::f32, 33);
+  op.dgamma = DType::f64;
+  BackwardInputs inputs = inputs_of(op, {"mean_1e2"}, {"normal"}, 1);
+  inputs.mean = {0};
+  inputs.rstd = {1};
+  const std::vector<double> x = numbers(inputs.x), dy = numbers(inputs.dy);
+  on_every_target(op, inputs, [&](const BackwardOutcome& outcome) {
+    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(numbers(outcome.dgamma)[i], x[i] * dy[i]) << i;
+  });
+  const BackwardOperation wide = same_type_backward(Kind::layer, DType::f64, 33);
+  inputs = inputs_of(wide, {"mean_1e2"}, {"normal"}, 1);
+  const BackwardOutcome found = run_backward(gradients_on_target(runnable_targets()[0]), wide, inputs);
+  inputs.mean = {0};
+  inputs.rstd = {1};
+  on_every_target(wide, inputs, [&](const BackwardOutcome& outcome) { EXPECT_TRUE(outcome.has_the_bits_of(found)); });
+}
+
+}  // namespace
+}  // namespace evenorm::contracts
