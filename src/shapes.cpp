@@ -9,15 +9,6 @@
 namespace evenorm::internal {
 namespace {
 
-std::string text_of(Shape shape) {
-  std::string text = "(";
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (i != 0) text += ", ";
-    text += std::to_string(shape[i]);
-  }
-  return text + ")";
-}
-
 bool equal(Shape a, Shape b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
 
 // The number of elements; their bytes fit in ptrdiff_t, whatever the type.
@@ -123,6 +114,15 @@ Shape sizes_at(Shape shape, const AxisList& list, PerAxis& room) {
 }
 
 }  // namespace
+
+std::string text_of(Shape shape) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (i != 0) text += ", ";
+    text += std::to_string(shape[i]);
+  }
+  return text + ")";
+}
 
 void fail(std::string_view argument, const std::string& what) { throw Error(std::string(argument) + " " + what); }
 

@@ -1,0 +1,127 @@
+// A module's parameters by name: what they are called, what load() takes and what it refuses.
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "evenorm/modules.hpp"
+#include "support/backward_call.hpp"
+#include "support/tensors.hpp"
+
+namespace evenorm {
+namespace {
+
+using testing::Array;
+using testing::Bytes;
+using testing::bytes_of;
+using testing::const_view;
+using testing::error_of;
+using testing::normals;
+using testing::set;
+using testing::Shape;
+
+const Shape kShape{3, 8};
+constexpr std::size_t kCols = 24;
+
+std::vector<std::string> names_of(const auto& named) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : named) names.push_back(name);
+  return names;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(Modules_Parameters, AreNamedAsPyTorchDoes) {
+  LayerNorm layer(3);
+  EXPECT_EQ(names_of(layer.parameters()), (Names{"weight", "bias"}));
+  EXPECT_EQ(names_of(std::as_const(layer).parameters("encoder.norm.")),
+            (Names{"encoder.norm.weight", "encoder.norm.bias"}));
+  EXPECT_EQ(names_of(LayerNorm(3, {.bias = false}).parameters()), Names{"weight"});
+  EXPECT_EQ(names_of(RMSNorm(3).parameters("n.")), Names{"n.weight"});
+  EXPECT_EQ(names_of(LayerNorm(3, {.elementwise_affine = false}).parameters()), Names{});
+  EXPECT_EQ(layer.parameters()[0].tensor.data, layer.weight().data);
+  EXPECT_EQ(std::as_const(layer).parameters()[1].tensor.data, layer.bias().data);
+}
+
+class Modules_Load : public ::testing::Test {
+ protected:
+  Modules_Load() {
+    set(module.weight_grad(), 3);
+    state = {
+        {"n.weight", const_view(weight, kShape)}, {"other.running_mean", {}}, {"n.bias", const_view(bias, kShape)}};
+  }
+
+  // Refused, and nothing was written.
+  std::string error() {
+    const Bytes weight_before = bytes_of(module.weight()), bias_before = bytes_of(module.bias());
+    const std::string message = error_of([&] { module.load(state, "n."); });
+    EXPECT_EQ(bytes_of(module.weight()), weight_before) << message;
+    EXPECT_EQ(bytes_of(module.bias()), bias_before) << message;
+    return message;
+  }
+
+  Array weight = normals(DType::f32, kCols, 1), bias = normals(DType::f32, kCols, 2);
+  LayerNorm module{kShape};
+  std::vector<NamedConstTensor> state;
+};
+
+TEST_F(Modules_Load, SetsParametersAlone) {
+  const void* before = module.weight().data;
+  const Bytes gradient = bytes_of(module.weight_grad());
+  module.load(state, "n.");
+  EXPECT_EQ(module.weight().data, before);
+  EXPECT_EQ(bytes_of(module.weight()), bytes_of(weight));
+  EXPECT_EQ(bytes_of(module.bias()), bytes_of(bias));
+  EXPECT_EQ(bytes_of(module.weight_grad()), gradient);
+}
+
+TEST_F(Modules_Load, AnyStridesAndTheModulesOwnMemory) {
+  const Shape strides{1, 3};  // of C order over (8, 3), transposed
+  state[0].tensor.strides = strides;
+  module.load(state, "n.");
+  const auto* from = reinterpret_cast<const float*>(weight.data());
+  const auto* to = static_cast<const float*>(module.weight().data);
+  for (std::size_t i = 0; i < 3; ++i) {
+    for (std::size_t j = 0; j < 8; ++j) EXPECT_EQ(to[i * 8 + j], from[j * 3 + i]);
+  }
+  const Bytes weight_before = bytes_of(module.weight()), bias_before = bytes_of(module.bias());
+  const LayerNorm& fixed = module;
+  module.load(std::vector<NamedConstTensor>{{"weight", fixed.bias()}, {"bias", fixed.weight()}});
+  EXPECT_EQ(bytes_of(module.weight()), bias_before);
+  EXPECT_EQ(bytes_of(module.bias()), weight_before);
+}
+
+TEST_F(Modules_Load, RefusesWhatDoesNotFit) {
+  const std::vector<NamedConstTensor> good = state;
+  const Shape wrong{8, 3};
+  state[2].tensor.shape = wrong;
+  EXPECT_EQ(error(), "n.bias has shape (8, 3), but should have (3, 8)");
+  state = good;
+  state[2].tensor.dtype = DType::f64;
+  EXPECT_EQ(error(), "n.bias has dtype f64, but should have f32");
+  state = good;
+  state[2].tensor.dtype = static_cast<DType>(4);
+  EXPECT_EQ(error(), "n.bias has dtype 4, which is none of f64, f32, bf16, f16");
+  state = good;
+  state[2].tensor.data = nullptr;
+  EXPECT_EQ(error(), "n.bias is null");
+  state = good;
+  state.pop_back();
+  EXPECT_EQ(error(), "n.bias is missing, but should be there with shape (3, 8) and dtype f32");
+  state = good;
+  state.push_back(state[0]);
+  EXPECT_EQ(error(), "n.weight is there twice");
+  state = good;
+  state.push_back({"n.running_mean", const_view(bias, kShape)});
+  EXPECT_EQ(error(), "n.running_mean is unexpected: the module has n.weight and n.bias");
+}
+
+TEST_F(Modules_Load, RefusesWhatTheModuleHasNot) {
+  LayerNorm without_bias(kShape, {.bias = false}), bare(kShape, {.elementwise_affine = false});
+  EXPECT_EQ(error_of([&] { without_bias.load(state, "n."); }), "n.bias is unexpected: the module has n.weight");
+  EXPECT_EQ(error_of([&] { bare.load(state, "n."); }), "n.weight is unexpected: the module has no parameters");
+  EXPECT_EQ(error_of([&] { bare.load(state, "m."); }), "no error");
+  EXPECT_EQ(error_of([&] { module.load(state); }), "n.weight is unexpected: the module has weight and bias");
+}
+
+}  // namespace
+}  // namespace evenorm

@@ -1,0 +1,286 @@
+// LayerNorm and RMSNorm as modules: what they hold at first, that they compute what run() does, what they refuse.
+// Parameters by name: modules_load_test.cpp.
+#include "evenorm/modules.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "contracts/harness.hpp"
+#include "support/backward_call.hpp"
+#include "support/names.hpp"
+#include "support/tensors.hpp"
+
+namespace evenorm {
+namespace {
+
+using contracts::kAllTypes;
+using testing::Array;
+using testing::Bytes;
+using testing::bytes_of;
+using testing::const_view;
+using testing::count;
+using testing::error_of;
+using testing::filled;
+using testing::normals;
+using testing::set;
+using testing::Shape;
+using testing::view;
+using testing::word;
+
+const Shape kShape{3, 8}, kInput{4, 3, 8}, kRows{4};
+constexpr std::size_t kCols = 24, kElements = 96;
+
+// Both kinds, with what they compute described once more.
+struct Case {
+  Kind kind;
+  DType dtype;
+  bool affine = true, bias = true;
+
+  template <class Test>
+  void run(const Test& test) const {
+    if (kind == Kind::layer) {
+      test(LayerNorm(kShape, {.eps = 0x1p-10, .elementwise_affine = affine, .bias = bias, .dtype = dtype}));
+    } else {
+      test(RMSNorm(kShape, {.eps = 0x1p-10, .elementwise_affine = affine, .dtype = dtype}));
+    }
+  }
+  bool has_bias() const { return affine && bias && kind == Kind::layer; }
+};
+
+class Modules_All : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Modules_All, BeginWithOnesAndZerosAndNoGradients) {
+  const Case& c = GetParam();
+  c.run([&](auto module) {
+    const DType grad = c.dtype == DType::f64 ? DType::f64 : DType::f32;
+    EXPECT_EQ(module.kind(), c.kind);
+    EXPECT_EQ(module.eps(), 0x1p-10);
+    EXPECT_EQ(module.dtype(), c.dtype);
+    EXPECT_EQ(module.grad_dtype(), grad);
+    EXPECT_TRUE(std::ranges::equal(module.normalized_shape(), kShape));
+    EXPECT_EQ(module.num_parameters(), (c.affine ? kCols : 0U) + (c.has_bias() ? kCols : 0U));
+    EXPECT_EQ(bytes_of(module.weight()), c.affine ? filled(c.dtype, kCols, 1) : Bytes{});
+    EXPECT_EQ(bytes_of(module.bias()), c.has_bias() ? filled(c.dtype, kCols, 0) : Bytes{});
+    EXPECT_EQ(bytes_of(module.weight_grad()), c.affine ? filled(grad, kCols, 0) : Bytes{});
+    EXPECT_EQ(bytes_of(module.bias_grad()), c.has_bias() ? filled(grad, kCols, 0) : Bytes{});
+    for (const Tensor& tensor : {module.weight(), module.bias()}) EXPECT_EQ(tensor.dtype, c.dtype);
+    for (const Tensor& tensor : {module.weight_grad(), module.bias_grad()}) EXPECT_EQ(tensor.dtype, grad);
+    const NormModule& fixed = module;
+    EXPECT_EQ(fixed.weight().data, module.weight().data);
+    EXPECT_EQ(fixed.bias().data, module.bias().data);
+    EXPECT_EQ(fixed.weight_grad().data, module.weight_grad().data);
+    EXPECT_EQ(fixed.bias_grad().data, module.bias_grad().data);
+  });
+}
+
+// What forward() writes: y, then the statistics.
+struct Written {
+  Array y, mean{DType::f64, 4}, rstd{DType::f64, 4};
+
+  explicit Written(DType dtype) : y(dtype, kElements) {}
+  Tensor mean_of(Kind kind) { return kind == Kind::layer ? view(mean, kRows) : Tensor{}; }
+  std::vector<Bytes> bytes() const { return {bytes_of(y), bytes_of(mean), bytes_of(rstd)}; }
+};
+
+TEST_P(Modules_All, ForwardIsRun) {
+  const Case& c = GetParam();
+  const Array x = normals(c.dtype, kElements, 1);
+  c.run([&](auto module) {
+    set(module.weight(), 2);
+    set(module.bias(), 3);
+    Written expected(c.dtype), got(c.dtype), pooled(c.dtype), without(c.dtype);
+    const NormModule& fixed = module;
+    run({.kind = c.kind,
+         .x = const_view(x, kInput),
+         .y = view(expected.y, kInput),
+         .normalized_shape = kShape,
+         .weight = fixed.weight(),
+         .bias = fixed.bias(),
+         .mean = expected.mean_of(c.kind),
+         .rstd = view(expected.rstd, kRows),
+         .eps = 0x1p-10});
+    fixed.forward(const_view(x, kInput), view(got.y, kInput), got.mean_of(c.kind), view(got.rstd, kRows));
+    fixed.forward(const_view(x, kInput), view(pooled.y, kInput), pooled.mean_of(c.kind), view(pooled.rstd, kRows),
+                  pool_executor(2));
+    fixed.forward(const_view(x, kInput), view(without.y, kInput), pool_executor(2));
+    EXPECT_EQ(got.bytes(), expected.bytes());
+    EXPECT_EQ(pooled.bytes(), expected.bytes());
+    EXPECT_EQ(bytes_of(without.y), bytes_of(expected.y));
+    EXPECT_NE(bytes_of(expected.y), bytes_of(x));
+  });
+}
+
+// Twice, with another dy: the gradients are sums. With the forward pass's statistics the second time.
+TEST_P(Modules_All, BackwardIsRunAndAdds) {
+  const Case& c = GetParam();
+  const Array x = normals(c.dtype, kElements, 1),
+              dys[] = {normals(c.dtype, kElements, 4), normals(c.dtype, kElements, 5)};
+  c.run([&](auto module) {
+    set(module.weight(), 2);
+    Written forward(c.dtype);
+    module.forward(const_view(x, kInput), view(forward.y, kInput), forward.mean_of(c.kind), view(forward.rstd, kRows));
+    const ConstTensor mean = c.kind == Kind::layer ? const_view(forward.mean, kRows) : ConstTensor{};
+    const ConstTensor rstd = const_view(forward.rstd, kRows);
+    Array dweight(module.grad_dtype(), kCols), dbias(module.grad_dtype(), kCols);
+    Array dx(c.dtype, kElements), expected_dx(c.dtype, kElements);
+    for (int pass = 0; pass < 2; ++pass) {
+      run({.kind = c.kind,
+           .x = const_view(x, kInput),
+           .dy = const_view(dys[pass], kInput),
+           .normalized_shape = kShape,
+           .weight = std::as_const(module).weight(),
+           .dx = view(expected_dx, kInput),
+           .dweight = c.affine ? view(dweight, kShape) : Tensor{},
+           .dbias = c.has_bias() ? view(dbias, kShape) : Tensor{},
+           .eps = 0x1p-10,
+           .accumulate = true});
+      if (pass == 0) {
+        module.backward(const_view(dys[pass], kInput), const_view(x, kInput), view(dx, kInput), pool_executor(2));
+      } else {
+        module.backward(const_view(dys[pass], kInput), const_view(x, kInput), view(dx, kInput), mean, rstd);
+      }
+      EXPECT_EQ(bytes_of(dx), bytes_of(expected_dx));
+      EXPECT_EQ(bytes_of(module.weight_grad()), c.affine ? bytes_of(dweight) : Bytes{}) << pass;
+      EXPECT_EQ(bytes_of(module.bias_grad()), c.has_bias() ? bytes_of(dbias) : Bytes{}) << pass;
+    }
+    EXPECT_EQ(bytes_of(module.weight_grad()) == filled(module.grad_dtype(), kCols, 0), false);
+    module.zero_grad();
+    EXPECT_EQ(bytes_of(module.weight_grad()), c.affine ? filled(module.grad_dtype(), kCols, 0) : Bytes{});
+    EXPECT_EQ(bytes_of(module.bias_grad()), c.has_bias() ? filled(module.grad_dtype(), kCols, 0) : Bytes{});
+  });
+}
+
+TEST_P(Modules_All, CopiesAreIndependentAndMovesKeepViews) {
+  const Case& c = GetParam();
+  const Array x = normals(c.dtype, kElements, 1);
+  c.run([&](auto module) {
+    set(module.weight(), 2);
+    set(module.bias(), 3);
+    set(module.weight_grad(), 4);
+    set(module.bias_grad(), 5);
+    const auto everything = [](const auto& m) {
+      return std::vector{bytes_of(m.weight()), bytes_of(m.bias()), bytes_of(m.weight_grad()), bytes_of(m.bias_grad())};
+    };
+    const auto before = everything(module);
+    auto copy = module;
+    auto assigned = decltype(module)(7);
+    assigned = module;
+    EXPECT_EQ(everything(copy), before);
+    EXPECT_EQ(everything(assigned), before);
+    EXPECT_TRUE(std::ranges::equal(assigned.normalized_shape(), kShape));
+    for (const Tensor& tensor : {copy.weight(), copy.bias(), copy.weight_grad(), copy.bias_grad()}) set(tensor, 6);
+    EXPECT_EQ(everything(module), before);
+    EXPECT_EQ(everything(assigned), before);
+    EXPECT_EQ(everything(copy) == before, !c.affine);
+
+    const Tensor weight = module.weight();
+    auto moved = std::move(module);
+    EXPECT_EQ(moved.weight().data, weight.data);
+    EXPECT_EQ(moved.weight().shape.data(), weight.shape.data());
+    EXPECT_EQ(everything(moved), before);
+    module = copy;  // NOLINT(bugprone-use-after-move): allowed
+    EXPECT_EQ(everything(module), everything(copy));
+  });
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const DType dtype : kAllTypes) {
+    cases.push_back({Kind::layer, dtype});
+    cases.push_back({Kind::rms, dtype});
+  }
+  cases.push_back({Kind::layer, DType::f32, true, false});
+  cases.push_back({Kind::layer, DType::f32, false});
+  cases.push_back({Kind::rms, DType::f32, false});
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(, Modules_All, ::testing::ValuesIn(all_cases()), [](const auto& test) {
+  const Case& c = test.param;
+  return word(c.kind) + word(c.dtype) + (c.affine ? c.bias ? "" : "WithoutBias" : "WithoutParameters");
+});
+
+TEST(Modules_Defaults, ArePyTorchs) {
+  const LayerNorm layer(5);
+  EXPECT_EQ(layer.eps(), 1e-5);
+  EXPECT_EQ(layer.dtype(), DType::f32);
+  EXPECT_EQ(layer.num_parameters(), 10U);
+  EXPECT_TRUE(std::ranges::equal(layer.normalized_shape(), Shape{5}));
+  const RMSNorm rms({2, 5});
+  EXPECT_EQ(rms.eps(), std::numeric_limits<float>::epsilon());
+  EXPECT_EQ(rms.dtype(), DType::f32);
+  EXPECT_EQ(rms.num_parameters(), 10U);
+  EXPECT_TRUE(std::ranges::equal(rms.normalized_shape(), Shape{2, 5}));
+}
+
+TEST(Modules_Gradients, AloneWithoutDx) {
+  const Array x = normals(DType::f32, kElements, 1), dy = normals(DType::f32, kElements, 2);
+  Array dx(DType::f32, kElements);
+  LayerNorm with(kShape), without(kShape);
+  with.backward(const_view(dy, kInput), const_view(x, kInput), view(dx, kInput));
+  without.backward(const_view(dy, kInput), const_view(x, kInput), {});
+  EXPECT_EQ(bytes_of(without.weight_grad()), bytes_of(with.weight_grad()));
+  EXPECT_EQ(bytes_of(without.bias_grad()), bytes_of(with.bias_grad()));
+}
+
+TEST(Modules_Refused, Construction) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(error_of([] { LayerNorm(Shape{}); }), "normalized_shape is (), but it should have at least one axis");
+  EXPECT_EQ(error_of([] { RMSNorm(0); }), "normalized_shape is (0), but it should have at least one element");
+  EXPECT_EQ(error_of([] { LayerNorm({4, -3}); }), "normalized_shape has shape (4, -3), but sizes should be at least 0");
+  EXPECT_EQ(error_of([] {
+              LayerNorm({std::int64_t{1} << 40, std::int64_t{1} << 40});
+            }),
+            "normalized_shape has shape (1099511627776, 1099511627776), which is more than memory can hold");
+  EXPECT_EQ(error_of([] { LayerNorm(Shape(65, 1)); }), "normalized_shape has 65 axes, but at most 64 are supported");
+  EXPECT_EQ(error_of([] { RMSNorm(3, {.eps = -1}); }), "eps is -1, but it should be finite and at least 0");
+  EXPECT_EQ(error_of([&] { LayerNorm(3, {.eps = nan}); }), "eps is nan, but it should be finite and at least 0");
+  EXPECT_EQ(error_of([] { LayerNorm(3, {.dtype = static_cast<DType>(9)}); }),
+            "the module has dtype 9, which is none of f64, f32, bf16, f16");
+}
+
+// Of forward() and backward(), which write nothing then.
+std::string error_of_shape(const Shape& shape, const Shape& normalized_shape) {
+  LayerNorm module(normalized_shape);
+  const Array x = normals(DType::f32, count(shape), 1);
+  Array y(DType::f32, count(shape));
+  const Bytes before = bytes_of(y), gradient = bytes_of(module.weight_grad());
+  const std::string forward = error_of([&] { module.forward(const_view(x, shape), view(y, shape)); });
+  EXPECT_EQ(error_of([&] { module.backward(const_view(x, shape), const_view(x, shape), view(y, shape)); }), forward);
+  EXPECT_EQ(bytes_of(y), before);
+  EXPECT_EQ(bytes_of(module.weight_grad()), gradient);
+  return forward;
+}
+
+TEST(Modules_Refused, ShapesOfXByTheAxesThatDisagree) {
+  EXPECT_EQ(error_of_shape({4, 8, 768}, {8, 512}),
+            "x has shape (4, 8, 768), but normalized_shape is (8, 512): axis 2 has 768, not 512");
+  EXPECT_EQ(error_of_shape({4, 7, 768}, {8, 512}),
+            "x has shape (4, 7, 768), but normalized_shape is (8, 512): axis 1 has 7, not 8; axis 2 has 768, not 512");
+  EXPECT_EQ(error_of_shape({7, 512}, {8, 512}),
+            "x has shape (7, 512), but normalized_shape is (8, 512): axis 0 has 7, not 8");
+  EXPECT_EQ(error_of_shape({512}, {8, 512}),
+            "x has shape (512), but normalized_shape is (8, 512): it has 1 axis, fewer than 2");
+  EXPECT_EQ(error_of_shape({}, {512}), "x has shape (), but normalized_shape is (512): it has 0 axes, fewer than 1");
+  EXPECT_EQ(error_of_shape({0, 512}, {512}), "no error");
+}
+
+TEST(Modules_Refused, WhatRunRefuses) {
+  const Array x = normals(DType::f32, kElements, 1);
+  Array y(DType::f32, kElements), mean(DType::f64, 4);
+  RMSNorm rms(kShape, {.elementwise_affine = false});
+  EXPECT_EQ(error_of([&] {
+              rms.forward(const_view(x, kInput), view(y, {4, 24}));
+            }),
+            "y has shape (4, 24), but x has (4, 3, 8)");
+  EXPECT_EQ(error_of([&] { rms.forward(const_view(x, kInput), view(y, kInput), view(mean, kRows)); }),
+            "mean is given, but RMS norm has none");
+  EXPECT_EQ(error_of([&] { rms.backward(const_view(x, kInput), const_view(x, kInput), {}); }),
+            "dx, dweight and dbias are null, but at least one should be given");
+}
+
+}  // namespace
+}  // namespace evenorm
