@@ -7,6 +7,9 @@ std::string in_sources(std::string_view path) { return EVENORM_SOURCE_DIR "/" + 
 
 #if defined(EVENORM_BINARY)  // not in a build without the command line
 std::string program() { return EVENORM_BINARY; }
+std::string example(std::string_view name) {
+  return program().replace(program().rfind('/') + 1, std::string::npos, name);
+}
 #endif
 
 }  // namespace evenorm::testing

@@ -9,5 +9,6 @@ namespace evenorm::testing {
 
 std::string in_sources(std::string_view path);  // path from the root of the sources
 std::string program();                          // build/evenorm
+std::string example(std::string_view name);     // build/NAME
 
 }  // namespace evenorm::testing

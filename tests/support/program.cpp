@@ -103,7 +103,7 @@ ProgramRun run_evenorm(const std::vector<std::string>& arguments, const ProgramS
   const TemporaryFolder folder;
   const std::string out = setting.out_path.empty() ? folder / "out" : setting.out_path;
   const std::string err = setting.err_path.empty() ? folder / "err" : setting.err_path;
-  std::vector<std::string> words{program()};
+  std::vector<std::string> words{setting.program.empty() ? program() : setting.program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);

@@ -67,9 +67,10 @@ struct ProgramSetting {
   std::string in_path{};   // standard input comes from there
   std::string out_path{};  // standard output goes there, not into ProgramRun::out
   std::string err_path{};  // and standard error there, not into ProgramRun::err
+  std::string program{};   // empty: build/evenorm
 };
 
-// Runs build/evenorm.
+// Runs build/evenorm, or what the setting names.
 ProgramRun run_evenorm(const std::vector<std::string>& arguments, const ProgramSetting& setting = {});
 
 }  // namespace evenorm::testing
