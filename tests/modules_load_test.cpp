@@ -1,4 +1,5 @@
-// A module's parameters by name: what they are called, what load() takes and what it refuses.
+// A module's parameters by name: what they are called, what load() takes and what it refuses. In files:
+// module_files_test.cpp.
 #include <gtest/gtest.h>
 
 #include <utility>

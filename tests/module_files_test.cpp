@@ -1,0 +1,189 @@
+// Modules to .safetensors files and back, and the files' bytes: those that the format's own library (0.8.0) writes.
+#include "cli/module_files.hpp"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "cli/safetensors.hpp"
+#include "cli/safetensors_writer.hpp"
+#include "cli/text.hpp"
+#include "contracts/harness.hpp"
+#include "support/names.hpp"
+#include "support/program.hpp"
+#include "support/safetensors.hpp"
+#include "support/tensors.hpp"
+
+namespace evenorm::cli {
+namespace {
+
+using namespace std::string_literals;
+
+using testing::bytes_of;
+using testing::normals;
+using testing::read_file;
+using testing::safetensors_bytes;
+using testing::safetensors_entry;
+using testing::set;
+using testing::TemporaryFolder;
+using testing::word;
+using testing::write_file;
+
+using Shape = std::vector<std::int64_t>;
+using Names = std::vector<std::string>;
+
+std::string failure_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
+  return "no failure";
+}
+
+class Safetensors_Writer : public ::testing::Test {
+ protected:
+  std::string written(std::vector<NamedConstTensor> tensors) const {
+    Outputs outputs;
+    const std::size_t output = outputs.add("test", folder / "a");
+    outputs.open();
+    write_safetensors(outputs, output, std::move(tensors));
+    outputs.commit();
+    return read_file(folder / "a");
+  }
+
+  TemporaryFolder folder;
+};
+
+const Shape kNone, kOne{1}, kEmpty{0, 3};
+
+TEST_F(Safetensors_Writer, BytesAreTheFormatsOwn) {
+  EXPECT_EQ(written({{"b", {"ab", DType::f16, kOne, {}}},
+                     {"d", {"cd", DType::bf16, kOne, {}}},
+                     {"a", {"efgh", DType::f32, kNone, {}}},
+                     {"\xc3\xa9\"\\\n\x01\x7f/", {"", DType::f64, kEmpty, {}}},
+                     {"c", {"ijklmnop", DType::f64, kOne, {}}}}),
+            " \x01\0\0\0\0\0\0"s
+            R"({"c":{"dtype":"F64","shape":[1],"data_offsets":[0,8]},)"
+            "\"\xc3\xa9"
+            R"(\"\\\n\u0001)"
+            "\x7f/"
+            R"(":{"dtype":"F64","shape":[0,3],"data_offsets":[8,8]},)"
+            R"("a":{"dtype":"F32","shape":[],"data_offsets":[8,12]},)"
+            R"("d":{"dtype":"BF16","shape":[1],"data_offsets":[12,14]},)"
+            R"("b":{"dtype":"F16","shape":[1],"data_offsets":[14,16]}})"
+            "ijklmnopefghcdab"s);
+  EXPECT_EQ(written({}), "\x08\0\0\0\0\0\0\0{}      "s);
+}
+
+TEST_F(Safetensors_Writer, RefusesNamesAndStridesThatItCannotWrite) {
+  const ConstTensor tensor{"abcd", DType::f32, kOne, {}};
+  EXPECT_EQ(failure_of([&] { written({{"a", tensor}, {"a", tensor}}); }), "tensor 'a' is there twice");
+  EXPECT_EQ(failure_of([&] {
+              written({{"a", tensor}, {"a", {"ab", DType::f16, kOne, {}}}});
+            }),
+            "tensor 'a' is there twice");
+  EXPECT_EQ(failure_of([&] {
+              written({{"__metadata__", tensor}});
+            }),
+            "'__metadata__' is a tensor's name, but the format has other use for it");
+  EXPECT_EQ(failure_of([&] { written({{"a\xff", tensor}}); }), "'a\xff' is a tensor's name, but it should be UTF-8");
+  EXPECT_EQ(failure_of([&] {
+              written({{"a", {"abcd", DType::f32, kOne, kOne}}});
+            }),
+            "tensor 'a' has strides, but should be contiguous");
+  EXPECT_EQ(failure_of([&] {
+              written({{std::string(kMaxSafetensorsHeaderBytes, 'a'), tensor}});
+            }),
+            "1 tensors need a header of 16,777,272 bytes, but it should have at most 16,777,216");
+  EXPECT_EQ(folder.names(), Names{});
+}
+
+const Shape kShape{2, 3};
+
+class Modules_Files : public ::testing::TestWithParam<DType> {
+ protected:
+  TemporaryFolder folder;
+};
+
+TEST_P(Modules_Files, HoldParametersBitForBit) {
+  for (const std::string prefix : {"", "encoder.layer.0.norm."}) {
+    LayerNorm module(kShape, {.dtype = GetParam()}), read(kShape, {.dtype = GetParam()});
+    set(module.weight(), 1);
+    set(module.bias(), 2);
+    save_module(module, folder / "m", prefix);
+    const SafetensorsFile file(folder / "m");
+    ASSERT_EQ(file.entries().size(), 2U);
+    EXPECT_EQ(file.entries()[0].name, prefix + "bias");
+    EXPECT_EQ(file.entries()[1].name, prefix + "weight");
+    EXPECT_EQ(file.entries()[1].shape, kShape);
+    EXPECT_EQ(file.entries()[1].dtype, GetParam());
+    load_module(read, folder / "m", prefix);
+    EXPECT_EQ(bytes_of(read.weight()), bytes_of(module.weight()));
+    EXPECT_EQ(bytes_of(read.bias()), bytes_of(module.bias()));
+    EXPECT_NE(bytes_of(read.weight()), bytes_of(read.bias()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, Modules_Files, ::testing::ValuesIn(contracts::kAllTypes),
+                         [](const auto& test) { return word(test.param); });
+
+class Modules_Loading : public ::testing::Test {
+ protected:
+  Modules_Loading() { set(module.weight(), 1); }
+
+  // Of a file that has these tensors of zeros, after its path; and the module is as it was.
+  std::string failure(const std::vector<std::string>& entries, std::size_t data, std::string_view prefix = "n.") {
+    std::string header = "{";
+    for (const std::string& entry : entries) header += (header.size() > 1 ? "," : "") + entry;
+    write_file(folder / "m", safetensors_bytes(header + "}", std::string(data, '\0')));
+    const auto weight = bytes_of(module.weight()), bias = bytes_of(module.bias());
+    const std::string message = failure_of([&] { load_module(module, folder / "m", prefix); });
+    if (message == "no failure") return message;
+    EXPECT_EQ(bytes_of(module.weight()), weight);
+    EXPECT_EQ(bytes_of(module.bias()), bias);
+    EXPECT_EQ(message.find(folder / "m"), 0U) << message;
+    return message.substr(std::min(message.size(), (folder / "m").size()));
+  }
+
+  TemporaryFolder folder;
+  LayerNorm module{kShape};
+};
+
+TEST_F(Modules_Loading, RefusesWhatDoesNotFitByItsKey) {
+  const std::string weight = safetensors_entry("n.weight", "F32", "2,3", 0, 24);
+  EXPECT_EQ(failure({weight}, 24), ": n.bias is missing, but should be there with shape (2, 3) and dtype f32");
+  EXPECT_EQ(failure({}, 0), ": n.weight is missing, but should be there with shape (2, 3) and dtype f32");
+  EXPECT_EQ(failure({weight, safetensors_entry("n.bias", "F32", "6", 24, 48)}, 48),
+            ": n.bias has shape (6), but should have (2, 3)");
+  EXPECT_EQ(failure({weight, safetensors_entry("n.bias", "F16", "2,3", 24, 36)}, 36),
+            ": n.bias has dtype f16, but should have f32");
+  EXPECT_EQ(failure({weight, safetensors_entry("n.bias", "I32", "2,3", 24, 48)}, 48),
+            " has tensor 'n.bias' of type I32, but should have F16, BF16, F32 or F64");
+  EXPECT_EQ(failure({weight, safetensors_entry("n.bais", "F32", "2,3", 24, 48)}, 48),
+            ": n.bais is unexpected: the module has n.weight and n.bias");
+  EXPECT_EQ(failure({weight, safetensors_entry("n.count", "I64", "", 24, 32)}, 32),
+            ": n.count is unexpected: the module has n.weight and n.bias");
+}
+
+TEST_F(Modules_Loading, TakesItsOwnOutOfAWholeModel) {
+  EXPECT_EQ(failure({safetensors_entry("n.weight", "F32", "2,3", 0, 24), safetensors_entry("m.x", "I8", "1", 24, 25),
+                     safetensors_entry("n.bias", "F32", "2,3", 25, 49)},
+                    49),
+            "no failure");
+  EXPECT_EQ(bytes_of(module.weight()), bytes_of(module.bias()));
+}
+
+TEST_F(Modules_Loading, AFileThatCannotBeWrittenStaysAsItWas) {
+  save_module(module, folder / "m");
+  const std::string before = read_file(folder / "m");
+  EXPECT_EQ(failure_of([&] { save_module(module, folder / "m", "\xff"); }),
+            "'\xff"
+            "bias' is a tensor's name, but it should be UTF-8");
+  EXPECT_EQ(read_file(folder / "m"), before);
+  EXPECT_EQ(folder.names(), Names{"m"});
+  EXPECT_NE(failure_of([&] { save_module(module, folder / "none/m"); }), "no failure");
+}
+
+}  // namespace
+}  // namespace evenorm::cli
