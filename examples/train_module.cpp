@@ -1,6 +1,7 @@
 // Training with evenorm's modules: a fresh LayerNorm learns a real model's gamma and beta from the model's inputs and
-// outputs alone. Usage: train_module INPUT WEIGHT BIAS EXPECTED, all .npy of f32; WEIGHT and BIAS are what should come
-// out. Exit status: 0 once they are found to kTolerance, 1 if they are not, 2 wrong use or bad input.
+// outputs alone. Usage: train_module INPUT WEIGHT BIAS EXPECTED [OUTPUT], .npy of f32; WEIGHT and BIAS are what should
+// be found, OUTPUT a .safetensors file for what was.
+// Exit status: 0 once they are found to kTolerance, 1 if they are not, 2 wrong use or bad input.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "cli/module_files.hpp"
 #include "cli/npy.hpp"
 #include "cli/text.hpp"
 #include "evenorm/modules.hpp"
@@ -43,14 +45,16 @@ struct Curvature {
 };
 
 Curvature measure_curvature(std::span<const float> xhat, std::size_t cols) {
-  const auto rows = static_cast<double>(xhat.size() / cols);
+  const std::size_t rows = xhat.size() / cols;
   Curvature curvature;
   for (std::size_t i = 0; i < cols; ++i) {
     double mean = 0, square = 0;
     for (std::size_t at = i; at < xhat.size(); at += cols) {
-      mean += static_cast<double>(xhat[at]) / rows;
-      square += static_cast<double>(xhat[at]) * static_cast<double>(xhat[at]) / rows;
+      mean += static_cast<double>(xhat[at]);
+      square += static_cast<double>(xhat[at]) * static_cast<double>(xhat[at]);
     }
+    mean /= static_cast<double>(rows);
+    square /= static_cast<double>(rows);
     const double middle = (square + 1) / 2, radius = std::hypot((square - 1) / 2, mean);
     curvature.most = std::max(curvature.most, middle + radius);
     curvature.least = std::min(curvature.least, middle - radius);
@@ -112,9 +116,9 @@ double distance(std::span<const float> a, std::span<const float> b) {
   return largest;
 }
 
-int train(const Data& data) {
+// Whether the module came to be the model's.
+bool train(evenorm::LayerNorm& module, const Data& data) {
   const std::size_t cols = data.weight.elements(), rows = data.x.elements() / cols;
-  evenorm::LayerNorm module(data.weight.shape(), {.eps = kEps});
   const evenorm::ConstTensor x = data.x.view();
   std::vector<float> y(data.x.elements()), dy(y.size());
   const evenorm::Tensor y_view{y.data(), x.dtype, x.shape, {}};
@@ -133,14 +137,14 @@ int train(const Data& data) {
     fmt::print("{:>6}  {:>12.5e}  {:>18.2e}  {:>17.2e}\n", step, loss, gamma, beta);
     if (found) {
       fmt::print("\nfound the model's gamma and beta to {} in {} steps\n", kTolerance, step);
-      return 0;
+      return true;
     }
     module.zero_grad();
     module.backward(dy_view, x, {});
     descent.update();
   }
   fmt::print("\nNOT FOUND to {} in {} steps\n", kTolerance, kMostSteps);
-  return 1;
+  return false;
 }
 
 Data read_data(std::span<char*> paths) {
@@ -155,12 +159,20 @@ Data read_data(std::span<char*> paths) {
   return data;
 }
 
+int run(std::span<char*> paths) {
+  const Data data = read_data(paths);
+  evenorm::LayerNorm module(data.weight.shape(), {.eps = kEps});
+  if (!train(module, data)) return 1;
+  if (paths.size() == 5) evenorm::cli::save_module(module, paths[4]);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    if (argc != 5) throw Failure("usage: train_module INPUT WEIGHT BIAS EXPECTED");
-    return train(read_data(std::span(argv, 5).subspan(1)));
+    if (argc != 5 && argc != 6) throw Failure("usage: train_module INPUT WEIGHT BIAS EXPECTED [OUTPUT]");
+    return run(std::span(argv, static_cast<std::size_t>(argc)).subspan(1));
   } catch (const std::exception& error) {
     fmt::print(stderr, "train_module: {}\n", evenorm::cli::printable(error.what()));
     return 2;
