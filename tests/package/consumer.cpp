@@ -1,10 +1,29 @@
 // The worked vector through an installed evenorm: that its headers, library and package file suffice.
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "evenorm/evenorm.hpp"
+#include "evenorm/modules.hpp"
+
+// Every function of a module that a shared library should export.
+bool modules_work(const std::vector<float>& x) {
+  const std::int64_t shape[] = {3};
+  std::vector<float> y(3), dx(3);
+  evenorm::LayerNorm layer(3);
+  const evenorm::RMSNorm rms({3}, {.eps = 0});
+  evenorm::LayerNorm other = layer;
+  other.load(std::as_const(layer).parameters());
+  other.forward({x.data(), evenorm::DType::f32, shape, {}}, {y.data(), evenorm::DType::f32, shape, {}});
+  other.backward({y.data(), evenorm::DType::f32, shape, {}}, {x.data(), evenorm::DType::f32, shape, {}},
+                 {dx.data(), evenorm::DType::f32, shape, {}});
+  const float gradient = *static_cast<const float*>(other.bias_grad().data);
+  other.zero_grad();
+  layer = std::move(other);
+  return gradient == y[0] && layer.num_parameters() == 6 && rms.eps() == 0 && rms.bias().data == nullptr;
+}
 
 int main() {
   const std::vector<float> x = {4, 2, 8}, weight = {1.5f, 1, 0.5f}, bias = {0.5f, 0, -0.5f};
@@ -22,5 +41,5 @@ int main() {
   } catch (const evenorm::Error& error) {
     std::printf("%s\n", error.what());
   }
-  return status;
+  return modules_work(x) ? status : 1;
 }
