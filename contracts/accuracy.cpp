@@ -94,7 +94,9 @@ double error_in_u(std::uint64_t y_bits, Pair exact, const OutputBound& bound) {
       rounded_after ? distance(exact, numbers_rounding_to(bound.output, y_bits)) : std::fabs((y - exact.hi) - exact.lo);
   const double excess = apart - (bound.scale + 1) * smallest_subnormal(bound.arithmetic);
   if (excess <= 0) return 0;
-  return excess / unit_roundoff(bound.arithmetic) / (bound.scale * bound.largest_xhat + bound.shift);
+  const long double terms =
+      static_cast<long double>(bound.scale) * bound.largest_xhat + bound.shift;  // beyond f64, too
+  return static_cast<double>(static_cast<long double>(excess) / unit_roundoff(bound.arithmetic) / terms);
 }
 
 double relative_error_in_u(double value, Real exact, double u) {

@@ -1,6 +1,7 @@
 // The accuracy contract on every target: every adversarial row, every type, from 1 column to 2^20.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -119,6 +120,9 @@ TEST(Contract_ErrorMeasure, CountsUnitsOfRoundoff) {
   EXPECT_NEAR(error_in_u(bits_of(1.0f + 0x1p-23f), {1.0, 0}, f32), 2, 1e-9);
   EXPECT_NEAR(error_in_u(bits_of(1.0f), {1.0, 0x1p-24}, f32), 1, 1e-9);
   EXPECT_NEAR(error_in_u(bits_of(1.0f + 0x1p-21f), {1.0, 0}, {DType::f32, DType::f32, 2, 1.5, 1}), 2, 1e-9);
+  // The bound is out of range, the result and its error are not.
+  const OutputBound huge{DType::f64, DType::f64, 0x1p1023, 4, 0};
+  EXPECT_NEAR(error_in_u(std::bit_cast<std::uint64_t>(0x1p1023), {0x1p1022, 0}, huge), 0x1p50, 1);
   EXPECT_GT(error_in_u(bits_of(std::numeric_limits<float>::quiet_NaN()), {1.0, 0}, f32), 1e300);
   EXPECT_GT(error_in_u(bits_of(std::numeric_limits<float>::infinity()), {1.0, 0}, f32), 1e30);
   EXPECT_EQ(error_in_u(bits_of(std::numeric_limits<float>::infinity()), {1e39, 0}, f32), 0);
