@@ -134,6 +134,12 @@ void expect_nan_where(const char* what, const Array& array, const IsNan& is_nan)
   }
 }
 
+// A NaN with its sign, which no conversion need keep.
+void put(Array& array, std::size_t i, double value) {
+  array.set(i, value);
+  if (std::isnan(value) && std::signbit(value)) array.data()[(i + 1) * size_of(array.dtype()) - 1] |= std::byte{0x80};
+}
+
 struct NotFinite {
   std::size_t rows, cols, row, col;
   DType dtype;
@@ -150,21 +156,21 @@ void try_not_finite(const NotFinite& at, double value) {
   const auto none = [](std::size_t) { return false; };
 
   BackwardInputs inputs = plain;
-  inputs.x.set(place, value);
+  put(inputs.x, place, value);
   on_every_target(op, inputs, [&](const BackwardOutcome& outcome) {
     expect_nan_where("of x: dx", outcome.dx, in_row);
     expect_nan_where("of x: dgamma", outcome.dgamma, all);
     expect_nan_where("of x: dbeta", outcome.dbeta, none);
   });
   inputs = plain;
-  inputs.dy.set(place, value);
+  put(inputs.dy, place, value);
   on_every_target(op, inputs, [&](const BackwardOutcome& outcome) {
     expect_nan_where("of dy: dx", outcome.dx, in_row);
     expect_nan_where("of dy: dgamma", outcome.dgamma, in_col);
     expect_nan_where("of dy: dbeta", outcome.dbeta, in_col);
   });
   inputs = plain;
-  inputs.weight.set(at.col, value);
+  put(inputs.weight, at.col, value);
   on_every_target(op, inputs, [&](const BackwardOutcome& outcome) {
     expect_nan_where("of gamma: dx", outcome.dx, all);
     expect_nan_where("of gamma: dgamma", outcome.dgamma, none);

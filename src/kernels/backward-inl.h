@@ -172,7 +172,7 @@ class BackwardRows {
       const A* gamma = gamma_.Block(first, n);
       for (size_t i = 0; i < n; ++i) {
         const double magnitude = std::fabs(static_cast<double>(LoadOne(gamma + i)));
-        if (!(magnitude <= largest_gamma_)) largest_gamma_ = magnitude;
+        if (magnitude > largest_gamma_ || magnitude != magnitude) largest_gamma_ = magnitude;  // a NaN stays
       }
     }
   }
@@ -184,7 +184,7 @@ class BackwardRows {
       const A* dy = dy_[0].Get().Block(row, first, n);
       for (size_t i = 0; i < n; ++i) {
         const double magnitude = std::fabs(static_cast<double>(LoadOne(dy + i)));
-        if (!(magnitude <= largest)) largest = magnitude;
+        if (magnitude > largest || magnitude != magnitude) largest = magnitude;  // a NaN stays
       }
     }
     return largest;
