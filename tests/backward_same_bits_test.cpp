@@ -71,6 +71,12 @@ class Ways {
   std::vector<double> mean_, rstd_;
 };
 
+// In f64, dgamma and dbeta show in which order they were summed; a last rounding to f32 would hide it.
+BackwardOperation with_wide_sums(BackwardOperation op) {
+  op.dgamma = op.dbeta = DType::f64;
+  return op;
+}
+
 struct NamedExecutor {
   const char* name;
   Executor executor;
@@ -146,7 +152,7 @@ class Contract_GradientsSameBits : public ::testing::TestWithParam<std::tuple<DT
 TEST_P(Contract_GradientsSameBits, InEveryWayOnEveryTarget) {
   const auto [dtype, size] = GetParam();
   for (const Kind kind : kBothKinds) {
-    Ways ways(same_type_backward(kind, dtype, size.cols), size);
+    Ways ways(with_wide_sums(same_type_backward(kind, dtype, size.cols)), size);
     try_everything(ways);
   }
 }
@@ -202,8 +208,16 @@ TEST(Contract_GradientsSameBits, WhateverTheCallersModes) {
 
 // A moment's work, for tools/mutants.
 TEST(Contract_GradientsSameBits, OneCaseOnEveryTarget) {
-  Ways ways(same_type_backward(Kind::layer, DType::f32, 65), {200, 65}, {"normal"}, {"normal"});
+  Ways ways(with_wide_sums(same_type_backward(Kind::layer, DType::f32, 65)), {200, 65}, {"normal"}, {"normal"});
   try_threads(ways);
+}
+
+// 29 row blocks for 3 tasks: no run is a third of them.
+TEST(Contract_GradientsSameBits, RunsOfRowBlocksAreSubtrees) {
+  Ways ways(with_wide_sums(same_type_backward(Kind::rms, DType::f32, 33)), {1900, 33}, {"normal"}, {"normal"});
+  for (const std::size_t threads : {2, 3, 64}) {
+    ways.try_way(runnable_targets()[0], {}, reversed_executor(threads), false, std::to_string(threads) + " threads");
+  }
 }
 
 }  // namespace
