@@ -11,12 +11,14 @@
 
 namespace evenorm::internal {
 
-// The blocks of rows by which sums over rows are cut: how many, by the problem's size alone, and where one begins.
-// Their sums, 16 bytes a column in f32 arithmetic and 32 in f64 arithmetic, stay below 1/8 of x.
+// Sums over rows are kept in so many f64 for each column, and cut by blocks of rows: how many, by the problem's size
+// alone, and where one begins. Their sums, 16 bytes a column in f32 arithmetic and 32 in f64 arithmetic, stay below 1/8
+// of x.
 inline constexpr std::size_t kMaxRowBlocks = 256;
+inline std::size_t column_numbers(const GradientProblem& p) { return arithmetic_type(p) == DType::f64 ? 4 : 2; }
 inline std::size_t row_blocks(const GradientProblem& p) {
-  const bool narrow = bytes_of(p.x.dtype) == 2, wide = arithmetic_type(p) == DType::f64;
-  return std::clamp(p.rows / (!narrow ? 64 : wide ? 256 : 128), std::size_t{1}, kMaxRowBlocks);
+  const std::size_t least = 128 * column_numbers(p) / bytes_of(p.x.dtype);  // rows of a block
+  return std::clamp(p.rows / least, std::size_t{1}, kMaxRowBlocks);
 }
 inline std::size_t row_block_start(std::size_t rows, std::size_t blocks, std::size_t block) {
   return rows / blocks * block + rows % blocks * block / blocks;
@@ -47,7 +49,6 @@ struct ColumnSums {
   std::size_t first = 0;
   std::size_t stride = 0;
 };
-inline std::size_t column_numbers(const GradientProblem& p) { return arithmetic_type(p) == DType::f64 ? 4 : 2; }
 
 struct GradientFunctions {
   // dx of rows [first, first + count), where nothing is summed over rows.
