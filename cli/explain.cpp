@@ -9,6 +9,7 @@
 #include "commands.hpp"
 #include "explain_input.hpp"
 #include "explain_steps.hpp"
+#include "options.hpp"
 #include "slips.hpp"
 #include "text.hpp"
 
@@ -52,10 +53,9 @@ void add_explain(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   ExplainOptions& input = options->input;
   CLI::App* command = app.add_subcommand("explain", "Layer norm or RMS norm step by step, on your own numbers");
-  const CLI::Validator given = not_empty();
   std::vector<const CLI::Option*> not_for_slips;
   const auto add = [&](const char* flags, std::string& value, const char* type, const char* description) {
-    CLI::Option* option = command->add_option(flags, value, description)->type_name(type)->check(given);
+    CLI::Option* option = add_value(*command, flags, value, type, description);
     not_for_slips.push_back(option);
     return option;
   };

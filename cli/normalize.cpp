@@ -21,10 +21,10 @@ Normalizer::Normalizer(NpyFile& x, Outputs& outputs, const Normalization& what)
     : x_(x),
       outputs_(outputs),
       what_(what),
-      extents_(extents_of(x.shape(), what.axes, x.fortran_order())),
+      extents_(extents_of(x.shape(), what.norm.axes, x.fortran_order())),
       in_order_(x.file().sequential() || outputs.sequential(what.y)),
       pieces_(extents_.in_file, limits()),
-      normalized_shape_(sizes_at(x.shape(), what.axes)) {
+      normalized_shape_(sizes_at(x.shape(), what.norm.axes)) {
   check_held();
   const Piece largest = pieces_.largest();
   x_piece_ = room(x.dtype(), largest.elements);
@@ -82,16 +82,16 @@ Forward Normalizer::forward_of(const Piece& piece) {
   const auto statistic = [&](Array& array) {
     return array.present() ? Tensor{array.bytes().data(), DType::f64, statistics_shape_, {}} : Tensor{};
   };
-  return {.kind = what_.kind,
+  return {.kind = what_.norm.kind,
           .x = {x_piece_.bytes().data(), x_piece_.dtype(), shape_, strides_},
           .y = {y.bytes().data(), y.dtype(), shape_, strides_},
           .normalized_shape = normalized_shape_,
-          .weight = what_.weight->view(),
-          .bias = what_.bias->view(),
+          .weight = what_.norm.weight->view(),
+          .bias = what_.norm.bias->view(),
           .mean = statistic(mean_piece_),
           .rstd = statistic(rstd_piece_),
-          .eps = what_.eps,
-          .zero_centered = what_.zero_centered};
+          .eps = what_.norm.eps,
+          .zero_centered = what_.norm.zero_centered};
 }
 
 void Normalizer::run(const std::function<void(std::uint64_t)>& advance) {
@@ -100,11 +100,7 @@ void Normalizer::run(const std::function<void(std::uint64_t)>& advance) {
   for (std::int64_t i = 0; i < pieces_.count(); ++i) {
     const Piece piece = pieces_[i];
     read(piece);
-    if (what_.threads == 1) {
-      evenorm::run(forward_of(piece));
-    } else {
-      evenorm::run(forward_of(piece), pool_executor(what_.threads));
-    }
+    evenorm::run(forward_of(piece), pool_executor(what_.norm.threads));
     write(piece);
     advance(static_cast<std::uint64_t>(piece.elements) * element);
   }
@@ -138,7 +134,7 @@ void Normalizer::write(const Piece& piece) {
 
 // The statistics lie in their files as the rows of x do in its own.
 void Normalizer::write_headers() {
-  const Shape rows_shape = sizes_elsewhere(x_.shape(), what_.axes);
+  const Shape rows_shape = sizes_elsewhere(x_.shape(), what_.norm.axes);
   const std::string y = npy_header_text(what_.y_dtype, x_.shape(), x_.fortran_order());
   const std::string statistics = npy_header_text(DType::f64, rows_shape, x_.fortran_order() && rows_shape.size() > 1);
   outputs_.write(what_.y, 0, std::as_bytes(std::span(y)));

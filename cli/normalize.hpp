@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "layout.hpp"
+#include "norm.hpp"
 #include "npy.hpp"
 #include "pieces.hpp"
 
@@ -21,16 +22,10 @@ struct MemoryLimits {
   std::int64_t held = std::int64_t{1} << 30;     // where a pipe asks for larger pieces, unless one row is larger
 };
 
-// What is to be done. x, weight, bias and outputs are borrowed; outputs are named, not open yet.
+// What is to be done. x and outputs are borrowed; outputs are named, not open yet.
 struct Normalization {
-  Kind kind = Kind::layer;
-  std::vector<std::size_t> axes{};  // the normalised ones, ascending
-  const Array* weight = nullptr;
-  const Array* bias = nullptr;
-  double eps = 1e-5;
-  bool zero_centered = false;
+  Norm norm{};
   DType y_dtype = DType::f32;
-  std::size_t threads = 1;
   std::size_t y = 0;  // outputs, by number
   std::optional<std::size_t> mean{}, rstd{};
   MemoryLimits limits{};

@@ -61,6 +61,11 @@ std::optional<DType> dtype_named(std::string_view text) {
   return std::nullopt;
 }
 
+DType parse_dtype(std::string_view option, const std::string& text) {
+  if (const auto dtype = dtype_named(text)) return *dtype;
+  throw Failure(fmt::format("{} is '{}', but should be f64, f32, bf16 or f16", option, text));
+}
+
 std::string_view without_plus(std::string_view number) {
   const bool plus = number.size() > 1 && number[0] == '+' && number[1] != '-';
   return number.substr(plus ? 1 : 0);

@@ -35,6 +35,9 @@ std::optional<std::vector<std::int64_t>> parse_sizes(std::string_view text);
 // f64, f32, bf16 or f16; empty for any other name.
 std::optional<DType> dtype_named(std::string_view text);
 
+// What `option` was given as a type. Throws Failure.
+DType parse_dtype(std::string_view option, const std::string& text);
+
 // Without a plus before a number, which std::from_chars does not know.
 std::string_view without_plus(std::string_view number);
 

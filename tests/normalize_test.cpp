@@ -95,10 +95,10 @@ Results normalize(const TemporaryFolder& folder, const Case& c, const MemoryLimi
                   const std::string& y = "y.npy") {
   NpyFile x(folder / "x.npy");
   Outputs outputs;
-  Normalization what{.axes = c.axes, .y_dtype = c.y, .threads = threads, .limits = limits};
+  Normalization what{.norm = {.axes = c.axes, .threads = threads}, .y_dtype = c.y, .limits = limits};
   const Array weight = read_npy(folder / "w.npy"), bias;
-  what.weight = &weight;
-  what.bias = &bias;
+  what.norm.weight = &weight;
+  what.norm.bias = &bias;
   what.y = outputs.add("-o", folder / y);
   what.mean = outputs.add("--mean", folder / "mean.npy");
   what.rstd = outputs.add("--rstd", folder / "rstd.npy");
