@@ -14,6 +14,7 @@ inline constexpr int kRefused = 2;  // wrong use, bad input, a file that cannot 
 
 void add_apply(CLI::App& app);
 void add_check(CLI::App& app, int& status);
+void add_grad(CLI::App& app);
 void add_info(CLI::App& app);
 void add_explain(CLI::App& app);
 void add_completion(CLI::App& app);

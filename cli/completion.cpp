@@ -139,10 +139,11 @@ std::string zsh_value(const OptionDescription& option) {
 
 std::vector<std::string> zsh_specifications(const CommandDescription& command) {
   std::vector<std::string> all;
+  int place = 0;
   for (const OptionDescription& option : command.options) {
     const std::string value = option.takes_value() ? zsh_value(option) : "";
     if (option.names.empty()) {
-      all.push_back(single_quoted("1" + value));
+      all.push_back(single_quoted(std::to_string(++place) + value));
       continue;
     }
     for (const std::string& name : option.names) {

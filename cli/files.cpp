@@ -105,7 +105,7 @@ InputFile::InputFile(std::string path, Dash dash) : path_(std::move(path)) {
   } else if (dash == Dash::standard_input) {
     open_standard_input();
   } else {
-    fail(path_, "is not a file (only X can be standard input)");
+    fail(path_, "is not a file (only input tensors can be standard input)");
   }
 }
 

@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kExamples = R"(Examples:
   evenorm apply x.npy -o y.npy --weight w.npy --bias b.npy
+  evenorm grad x.npy dy.npy -o dx.npy --weight w.npy --dweight dw.npy --dbias db.npy
   evenorm explain "4 2 8" --weight "1.5 1 0.5" --bias "0.5 0 -0.5"
   evenorm check --quick
   evenorm info --json
@@ -43,6 +44,7 @@ int parse_and_run(std::span<const std::string> arguments) {
   add_apply(app);
   add_check(app, status);
   add_explain(app);
+  add_grad(app);
   add_info(app);
   add_completion(app);
   add_manual(app);

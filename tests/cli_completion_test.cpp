@@ -121,6 +121,8 @@ TEST(CliCompletion_Bash, FilesAreOfferedWhereTheyAreTaken) {
   const std::vector<std::string> files{"x 1.npy", "x2.npy", "other"};
   EXPECT_THAT(completed({"apply", "x"}, files), ElementsAre("x 1.npy", "x2.npy"));
   EXPECT_THAT(completed({"apply", "x2.npy", "-o", ""}, files), ElementsAre("other", "x 1.npy", "x2.npy"));
+  EXPECT_THAT(completed({"grad", "x2.npy", "x"}, files), ElementsAre("x 1.npy", "x2.npy"));
+  EXPECT_THAT(completed({"grad", "x2.npy", "x2.npy", "--dbias", "o"}, files), ElementsAre("other"));
   EXPECT_THAT(completed({"explain", "--weight", "o"}, files), ElementsAre("other"));
   EXPECT_THAT(completed({"explain", "--weight", "=", "o"}, files), ElementsAre("other"));
   EXPECT_THAT(completed({"info", ""}, files), ElementsAre(""));
@@ -141,7 +143,7 @@ TEST(CliCompletion, EveryOptionIsInEveryScriptAndTheManual) {
   const std::string zsh = output({"completion", "zsh"}), fish = output({"completion", "fish"});
   std::string manual = output({"manual"});
   for (std::size_t at = 0; (at = manual.find("\\-", at)) != std::string::npos;) manual.erase(at, 1);
-  ASSERT_THAT(commands(), IsSupersetOf({"apply", "check", "explain", "info", "completion"}));
+  ASSERT_THAT(commands(), IsSupersetOf({"apply", "grad", "check", "explain", "info", "completion"}));
   for (const std::string& command : commands()) {
     EXPECT_THAT(zsh, HasSubstr("        " + command + ")\n")) << command;
     const std::size_t start = manual.find(".SS \"evenorm " + command + "\"");
@@ -155,6 +157,14 @@ TEST(CliCompletion, EveryOptionIsInEveryScriptAndTheManual) {
       EXPECT_THAT(fish, HasSubstr(flag + " "));
     }
   }
+}
+
+TEST(CliCompletion_Zsh, ArgumentsHavePlacesOfTheirOwn) {
+  const std::string zsh = output({"completion", "zsh"});
+  const std::size_t start = zsh.find("        grad)\n");
+  const std::string part = zsh.substr(start, zsh.find(";;", start) - start);
+  EXPECT_THAT(part, HasSubstr("'1:FILE:_files'"));
+  EXPECT_THAT(part, HasSubstr("'2:FILE:_files'"));
 }
 
 TEST(CliCompletion, WrongUseIsRefused) {

@@ -247,7 +247,7 @@ std::vector<Wrong> wrong_options() {
        "of 2 norms: b.norm, a.norm"},
       {"NameOfIntegers", none, with({"--params", "MODEL", "--name", "ids"}), "has tensor 'ids.weight' of type I64"},
       {"ParamsMissing", none, with({"--params", "NONE"}), "cannot be read: No such file"},
-      {"WeightFromStandardInput", none, with({"--weight", "-"}), "only X can be standard input"},
+      {"WeightFromStandardInput", none, with({"--weight", "-"}), "only input tensors can be standard input"},
       {"TwoStandardOutputs", none, {"apply", "X", "-o", "-", "--mean", "-"}, "--mean is -, but should be another file"},
       {"JsonAndStandardOutput", none, {"apply", "X", "-o", "-", "--json"}, "--json goes to standard output"},
       {"JsonAndStatistics", none, with({"--json", "--rstd", "-"}), "--json goes to standard output"},

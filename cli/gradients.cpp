@@ -1,0 +1,130 @@
+// See gradients.hpp.
+#include "gradients.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "pieces.hpp"
+
+namespace evenorm::cli {
+namespace {
+
+constexpr std::size_t kPiece = std::size_t{16} << 20;  // bytes read or written between two looks at the progress
+
+// Those of a file's elements as they lie in it.
+Shape strides_in_file(const NpyFile& file) {
+  Shape sizes = file.shape();
+  if (!file.fortran_order()) return dense_strides(sizes);
+  std::reverse(sizes.begin(), sizes.end());
+  Shape strides = dense_strides(sizes);
+  std::reverse(strides.begin(), strides.end());
+  return strides;
+}
+
+std::uint64_t product(const Shape& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{1}, [](std::uint64_t count, std::int64_t size) {
+    return count * static_cast<std::uint64_t>(size);
+  });
+}
+
+Array room(DType dtype, const Shape& shape) { return {dtype, shape, product(shape) * size_of(dtype)}; }
+
+// visit(first byte, bytes) piece by piece.
+template <class Byte, class Visit>
+void in_pieces(std::span<Byte> bytes, const Visit& visit) {
+  for (std::size_t first = 0; first < bytes.size(); first += kPiece) {
+    visit(first, bytes.subspan(first, std::min(kPiece, bytes.size() - first)));
+  }
+}
+
+Array read_as_it_lies(NpyFile& file, const std::function<void(std::uint64_t)>& advance) {
+  Array array = file.allocate();
+  in_pieces(array.bytes(), [&](std::size_t first, std::span<std::byte> piece) {
+    file.read_elements(static_cast<std::int64_t>(first / size_of(file.dtype())), piece);
+    advance(piece.size());
+  });
+  file.file().expect_end();
+  return array;
+}
+
+}  // namespace
+
+Gradients::Gradients(NpyFile& x, NpyFile& dy, Outputs& outputs, const GradientWork& what)
+    : x_(x),
+      dy_(dy),
+      outputs_(outputs),
+      what_(what),
+      normalized_shape_(sizes_at(x.shape(), what.norm.axes)),
+      axes_(what.norm.axes.begin(), what.norm.axes.end()),
+      x_strides_(strides_in_file(x)),
+      dy_strides_(strides_in_file(dy)),
+      rows_(product(sizes_elsewhere(x.shape(), what.norm.axes))) {
+  std::byte place{};  // tells that an output is asked for; nothing is written there
+  Backward checked = backward();
+  checked.weight = what.norm.weight->view();
+  if (what.dx) checked.dx.data = &place;
+  if (what.dweight) checked.dweight.data = &place;
+  if (what.dbias) checked.dbias.data = &place;
+  (void)scratch_bytes(checked);
+}
+
+std::uint64_t Gradients::total_bytes() const {
+  const std::size_t dx = what_.dx ? size_of(what_.dx_dtype) : 0;
+  return product(x_.shape()) * (size_of(x_.dtype()) + size_of(dy_.dtype()) + dx);
+}
+
+// Without addresses.
+Backward Gradients::backward() const {
+  return {.kind = what_.norm.kind,
+          .x = {nullptr, x_.dtype(), x_.shape(), x_strides_},
+          .dy = {nullptr, dy_.dtype(), dy_.shape(), dy_strides_},
+          .axes = axes_,
+          .dx = {nullptr, what_.dx_dtype, x_.shape(), x_strides_},
+          .dweight = {nullptr, what_.parameter_dtype, normalized_shape_, {}},
+          .dbias = {nullptr, what_.parameter_dtype, normalized_shape_, {}},
+          .eps = what_.norm.eps,
+          .zero_centered = what_.norm.zero_centered};
+}
+
+void Gradients::run(const Advance& advance) {
+  Array x = read_as_it_lies(x_, advance);
+  const Array dy = read_as_it_lies(dy_, advance);
+  Array dx, dweight, dbias;
+  if (what_.dx && !dx_takes_place_of_x()) dx = room(what_.dx_dtype, x_.shape());
+  if (what_.dweight) dweight = room(what_.parameter_dtype, normalized_shape_);
+  if (what_.dbias) dbias = room(what_.parameter_dtype, normalized_shape_);
+  Array& dx_place = dx_takes_place_of_x() ? x : dx;
+
+  Backward whole = backward();
+  whole.x.data = x.bytes().data();
+  whole.dy.data = dy.bytes().data();
+  whole.weight = what_.norm.weight->view();
+  if (what_.dx) whole.dx.data = dx_place.bytes().data();
+  whole.dweight.data = dweight.bytes().data();
+  whole.dbias.data = dbias.bytes().data();
+  const std::size_t scratch_size = scratch_bytes(whole);
+  Array scratch(DType::f64, {}, scratch_size);
+  evenorm::run(whole, scratch.bytes(), pool_executor(what_.norm.threads));
+
+  if (what_.dx) write_dx(dx_place, advance);
+  if (what_.dweight) write_npy(outputs_, *what_.dweight, dweight);
+  if (what_.dbias) write_npy(outputs_, *what_.dbias, dbias);
+}
+
+// In x's order of elements.
+void Gradients::write_dx(const Array& dx, const Advance& advance) {
+  const std::string header = npy_header_text(what_.dx_dtype, x_.shape(), x_.fortran_order());
+  outputs_.write(*what_.dx, 0, std::as_bytes(std::span(header)));
+  in_pieces(dx.bytes(), [&](std::size_t first, std::span<const std::byte> piece) {
+    outputs_.write(*what_.dx, header.size() + first, piece);
+    advance(piece.size());
+  });
+}
+
+DType parameter_gradient_dtype(const NpyFile& x, const NpyFile& dy, DType dx, const Norm& norm) {
+  const bool wide = x.dtype() == DType::f64 || dy.dtype() == DType::f64 || dx == DType::f64 ||
+                    (norm.weight->present() && norm.weight->dtype() == DType::f64);
+  return wide ? DType::f64 : DType::f32;
+}
+
+}  // namespace evenorm::cli

@@ -1,0 +1,343 @@
+// `evenorm grad` as its users run it: the bits of the library whatever the files' types, orders and ways.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "contracts/inputs.hpp"
+#include "evenorm/evenorm.hpp"
+#include "support/program.hpp"
+#include "support/safetensors.hpp"
+
+namespace evenorm {
+namespace {
+
+using nlohmann::json;
+using testing::bytes_of;
+using testing::elements_of;
+using ::testing::HasSubstr;
+using testing::npy_bytes;
+using testing::npy_bytes_of;
+using testing::ProgramRun;
+using testing::read_file;
+using testing::run_evenorm;
+using testing::safetensors_bytes;
+using testing::safetensors_entry;
+using testing::TemporaryFolder;
+using testing::write_file;
+
+using Words = std::vector<std::string>;
+using Floats = std::vector<float>;
+
+Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+void expect_done(const ProgramRun& run) {
+  EXPECT_EQ(run.status, 0);
+  EXPECT_EQ(run.out + run.err, "");
+}
+
+Floats some(std::size_t n, std::size_t seed) {
+  contracts::Random random(seed);
+  Floats values(n);
+  for (float& v : values) v = static_cast<float>(random.normal());
+  return values;
+}
+
+// Element [i, j] of (rows, cols) at [i + j rows].
+Floats in_fortran_order(const Floats& values, std::size_t rows) {
+  const std::size_t cols = values.size() / rows;
+  Floats result(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) result[i / cols + i % cols * rows] = values[i];
+  return result;
+}
+
+std::string header_of(const std::string& npy) { return npy.substr(0, npy.find('\n')); }
+
+struct Gradients {
+  Floats dx, dweight, dbias;
+  bool operator==(const Gradients&) const = default;
+};
+
+class CliGrad : public ::testing::Test {
+ protected:
+  static constexpr std::size_t kRows = 300, kCols = 129;  // several row blocks
+
+  CliGrad() : x(some(kRows * kCols, 1)), dy(some(kRows * kCols, 2)), weight(some(kCols, 3)) {
+    write_file(folder / "x.npy", npy_bytes_of("<f4", "(300, 129)", bytes_of(x)));
+    write_file(folder / "dy.npy", npy_bytes_of("<f4", "(300, 129)", bytes_of(dy)));
+    write_file(folder / "w.npy", npy_bytes_of("<f4", "(129,)", bytes_of(weight)));
+  }
+
+  Words three() const {
+    return {"-o", folder / "dx.npy", "--dweight", folder / "dw.npy", "--dbias", folder / "db.npy"};
+  }
+  Words grad() const { return {"grad", folder / "x.npy", folder / "dy.npy"}; }
+
+  Gradients written() const {
+    return {elements_of<float>(read_file(folder / "dx.npy")), elements_of<float>(read_file(folder / "dw.npy")),
+            elements_of<float>(read_file(folder / "db.npy"))};
+  }
+
+  Gradients program(const Words& options, const testing::ProgramSetting& setting = {}) const {
+    expect_done(run_evenorm(grad() + three() + options, setting));
+    return written();
+  }
+
+  template <class Backward>
+  Gradients library(const Backward& backward, GradientOptions<float> options) const {
+    Gradients all{Floats(x.size()), Floats(kCols), Floats(kCols)};
+    options.dweight = all.dweight;
+    options.dbias = all.dbias;
+    backward(dy, x, all.dx, options);
+    return all;
+  }
+
+  Gradients of_layer_norm(const GradientOptions<float>& options = {}) const {
+    return library([](const auto& dys, const auto& xs, auto& dxs,
+                      const auto& o) { layer_norm_backward<float>(dys, xs, dxs, kCols, o); },
+                   options);
+  }
+
+  TemporaryFolder folder;
+  Floats x, dy, weight;
+};
+
+TEST_F(CliGrad, GivesTheLibrarysBits) {
+  EXPECT_TRUE(program({}) == of_layer_norm());
+  EXPECT_TRUE(program({"--weight", folder / "w.npy", "--eps", "1e-12"}) ==
+              of_layer_norm({.weight = weight, .eps = 1e-12}));
+  EXPECT_EQ(header_of(read_file(folder / "dx.npy")), header_of(read_file(folder / "x.npy")));
+  EXPECT_THAT(read_file(folder / "dw.npy"), HasSubstr("{'descr': '<f4', 'fortran_order': False, 'shape': (129,), }"));
+}
+
+TEST_F(CliGrad, GivesTheLibrarysBitsOfRmsNorm) {
+  const auto backward = [](const auto& dys, const auto& xs, auto& dxs, const auto& o) {
+    rms_norm_backward<float>(dys, xs, dxs, kCols, o);
+  };
+  EXPECT_TRUE(program({"--rms", "--zero-centered", "--weight", folder / "w.npy"}) ==
+              library(backward, {.weight = weight, .zero_centered = true}));
+}
+
+TEST_F(CliGrad, ThreadsAndTargetsDoNotChangeBits) {
+  const Gradients expected = of_layer_norm({.weight = weight});
+  for (const char* threads : {"0", "2", "7"}) {
+    EXPECT_TRUE(program({"--weight", folder / "w.npy", "--threads", threads}) == expected) << threads;
+  }
+  for (const std::string& target : supported_targets()) {
+    EXPECT_TRUE(program({"--weight", folder / "w.npy"}, {.environment = {"EVENORM_TARGET=" + target}}) == expected)
+        << target;
+  }
+}
+
+TEST_F(CliGrad, AnyOfTheOutputsAlone) {
+  const Gradients expected = of_layer_norm();
+  expect_done(run_evenorm(grad() + Words{"-o", folder / "dx.npy"}));
+  EXPECT_TRUE(elements_of<float>(read_file(folder / "dx.npy")) == expected.dx);
+  EXPECT_EQ(folder.names(), (Words{"dx.npy", "dy.npy", "w.npy", "x.npy"}));
+  expect_done(run_evenorm(grad() + Words{"--dbias", folder / "db.npy"}));
+  EXPECT_EQ(elements_of<float>(read_file(folder / "db.npy")), expected.dbias);
+  expect_done(run_evenorm(grad() + Words{"--dweight", folder / "dw.npy"}));
+  EXPECT_EQ(elements_of<float>(read_file(folder / "dw.npy")), expected.dweight);
+}
+
+TEST_F(CliGrad, TheResultCanReplaceEitherInput) {
+  const Gradients expected = of_layer_norm();
+  const std::string x_file = read_file(folder / "x.npy");
+  expect_done(run_evenorm(grad() + Words{"-o", folder / "x.npy"}));
+  EXPECT_TRUE(elements_of<float>(read_file(folder / "x.npy")) == expected.dx);
+  write_file(folder / "x.npy", x_file);
+  expect_done(run_evenorm(grad() + Words{"-o", folder / "dy.npy"}));
+  EXPECT_TRUE(elements_of<float>(read_file(folder / "dy.npy")) == expected.dx);
+  EXPECT_EQ(read_file(folder / "x.npy"), x_file);
+}
+
+TEST_F(CliGrad, OneFileCanBeBoth) {
+  std::vector<float> dx(x.size());
+  layer_norm_backward<float>(x, x, dx, kCols);
+  expect_done(run_evenorm({"grad", folder / "x.npy", folder / "x.npy", "-o", folder / "dx.npy"}));
+  EXPECT_TRUE(elements_of<float>(read_file(folder / "dx.npy")) == dx);
+}
+
+// x and dy each in its own order and byte order; dx is in that of x.
+TEST_F(CliGrad, OrdersOfTheFilesDoNotChangeBits) {
+  const Gradients expected = of_layer_norm({.weight = weight});
+  const auto fortran = [](const Floats& values) {
+    return npy_bytes("{'descr': '<f4', 'fortran_order': True, 'shape': (300, 129), }",
+                     bytes_of(in_fortran_order(values, kRows)));
+  };
+  write_file(folder / "dy.npy", fortran(dy));
+  EXPECT_TRUE(program({"--weight", folder / "w.npy"}) == expected);
+  write_file(folder / "x.npy", fortran(x));
+  Gradients both = program({"--weight", folder / "w.npy"});
+  EXPECT_THAT(read_file(folder / "dx.npy"), HasSubstr("'fortran_order': True, 'shape': (300, 129), }"));
+  EXPECT_TRUE(both.dx == in_fortran_order(expected.dx, kRows));
+  EXPECT_EQ(both.dweight, expected.dweight);
+  EXPECT_EQ(both.dbias, expected.dbias);
+  std::string swapped = bytes_of(dy);
+  for (std::size_t i = 0; i < swapped.size(); i += 4) std::reverse(&swapped[i], &swapped[i] + 4);
+  write_file(folder / "dy.npy", npy_bytes_of(">f4", "(300, 129)", swapped));
+  both = program({"--weight", folder / "w.npy"});
+  EXPECT_TRUE(both.dx == in_fortran_order(expected.dx, kRows));
+  EXPECT_EQ(both.dweight, expected.dweight);
+}
+
+// The columns of (129, 300), and what --axes can look like.
+TEST_F(CliGrad, AxesAreAnyOfThem) {
+  const Gradients expected = of_layer_norm({.weight = weight});
+  write_file(folder / "x.npy", npy_bytes_of("<f4", "(129, 300)", bytes_of(in_fortran_order(x, kRows))));
+  write_file(folder / "dy.npy", npy_bytes_of("<f4", "(129, 300)", bytes_of(in_fortran_order(dy, kRows))));
+  for (const Words& axes : {Words{"--axes", "0"}, {"--axes", "-2"}}) {
+    const Gradients columns = program(Words{"--weight", folder / "w.npy"} + axes);
+    EXPECT_TRUE(columns.dx == in_fortran_order(expected.dx, kRows));
+    EXPECT_EQ(columns.dweight, expected.dweight);
+    EXPECT_EQ(columns.dbias, expected.dbias);
+  }
+}
+
+TEST_F(CliGrad, TheWeightNamesTheNormalisedAxes) {
+  for (const char* name : {"x.npy", "dy.npy"}) {
+    write_file(folder / name, npy_bytes_of("<f4", "(300, 3, 43)", bytes_of(*name == 'x' ? x : dy)));
+  }
+  write_file(folder / "w.npy", npy_bytes_of("<f4", "(3, 43)", bytes_of(weight)));
+  EXPECT_TRUE(program({"--weight", folder / "w.npy"}) == of_layer_norm({.weight = weight}));
+  EXPECT_THAT(read_file(folder / "dw.npy"), HasSubstr("'shape': (3, 43), }"));
+  EXPECT_TRUE(program({"--normalized-shape", "3,43"}) == of_layer_norm());
+}
+
+TEST_F(CliGrad, TheWeightCanComeFromAModel) {
+  const std::string header = "{" + safetensors_entry("a.norm.weight", "F32", "129", 0, 516) + "," +
+                             safetensors_entry("a.norm.bias", "F32", "129", 516, 1032) + "}";
+  write_file(folder / "m", safetensors_bytes(header, bytes_of(weight) + bytes_of(weight)));
+  EXPECT_TRUE(program({"--params", folder / "m", "--name", "a.norm"}) == of_layer_norm({.weight = weight}));
+}
+
+TEST_F(CliGrad, TypesAreThoseOfTheInputsUnlessTold) {
+  const auto descrs = [&](const Words& options) {
+    expect_done(run_evenorm(grad() + three() + options));
+    std::string all;
+    for (const char* name : {"dx.npy", "dw.npy", "db.npy"}) {
+      const std::string npy = read_file(folder / name);
+      all += npy.substr(npy.find("'<") + 2, 2) + " ";
+    }
+    return all;
+  };
+  EXPECT_EQ(descrs({}), "f4 f4 f4 ");
+  EXPECT_EQ(descrs({"--dtype", "bf16"}), "V2 f4 f4 ");
+  EXPECT_EQ(descrs({"--dtype", "f64"}), "f8 f8 f8 ");
+  EXPECT_EQ(descrs({"--param-dtype", "f16"}), "f4 f2 f2 ");
+  EXPECT_EQ(descrs({"--dtype", "f16", "--param-dtype", "f64"}), "f2 f8 f8 ");
+  write_file(folder / "w.npy", npy_bytes_of("<f8", "(129,)", bytes_of(std::vector<double>(kCols, 0.5))));
+  EXPECT_EQ(descrs({"--weight", folder / "w.npy"}), "f4 f8 f8 ");
+  write_file(folder / "dy.npy", npy_bytes_of("<f8", "(300, 129)", bytes_of(std::vector<double>(dy.begin(), dy.end()))));
+  EXPECT_EQ(descrs({}), "f4 f8 f8 ");
+  for (const char* name : {"x.npy", "dy.npy"}) {
+    write_file(folder / name, npy_bytes_of("<V2", "(300, 129)", std::string(2 * kRows * kCols, '\0')));
+  }
+  EXPECT_EQ(descrs({}), "V2 f4 f4 ");
+}
+
+TEST_F(CliGrad, EveryTypeOfTheGradientIsRoundedOnce) {
+  const std::int64_t shape[] = {300, 129}, cols[] = {129};
+  std::vector<double> dx(x.size()), dweight(kCols);
+  run(Backward{.x = {x.data(), DType::f32, shape, {}},
+               .dy = {dy.data(), DType::f32, shape, {}},
+               .normalized_shape = cols,
+               .dx = {dx.data(), DType::f64, shape, {}},
+               .dweight = {dweight.data(), DType::f64, cols, {}}});
+  expect_done(run_evenorm(grad() + three() + Words{"--dtype", "f64"}));
+  EXPECT_TRUE(elements_of<double>(read_file(folder / "dx.npy")) == dx);
+  EXPECT_EQ(elements_of<double>(read_file(folder / "dw.npy")), dweight);
+}
+
+TEST_F(CliGrad, PipesGiveTheBytesOfFiles) {
+  ASSERT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
+  ASSERT_EQ(mkfifo((folder / "out").c_str(), 0600), 0);
+  expect_done(run_evenorm(grad() + three()));
+  for (const bool x_piped : {true, false}) {
+    std::thread writer([&] { write_file(folder / "in", read_file(folder / (x_piped ? "x.npy" : "dy.npy"))); });
+    std::string received;
+    std::thread reader([&] { received = read_file(folder / "out"); });
+    const Words inputs{x_piped ? "-" : folder / "x.npy", x_piped ? folder / "dy.npy" : "-"};
+    const ProgramRun run = run_evenorm(Words{"grad"} + inputs + Words{"-o", "-", "--dbias", folder / "b.npy"},
+                                       {.in_path = folder / "in", .out_path = folder / "out"});
+    writer.join();
+    reader.join();
+    EXPECT_EQ(run.status, 0) << run.err;
+    EXPECT_TRUE(received == read_file(folder / "dx.npy"));
+    EXPECT_EQ(read_file(folder / "b.npy"), read_file(folder / "db.npy"));
+  }
+}
+
+// dx takes the place of x: a third tensor would not fit. Larger than what is read at once.
+TEST(CliGrad_Memory, IsThatOfTheInputs) {
+  const TemporaryFolder folder;
+  constexpr std::size_t kCols = 1024, kTensor = std::size_t{40} << 20;
+  const Floats x = some(kTensor / sizeof(float), 4);
+  const std::string npy = npy_bytes_of("<f4", "(10240, 1024)", bytes_of(x));
+  write_file(folder / "x.npy", npy);
+  expect_done(
+      run_evenorm({"grad", folder / "x.npy", folder / "x.npy", "-o", folder / "dx.npy", "--dweight", folder / "dw.npy"},
+                  {.memory = 2 * kTensor + kTensor / 8 + (std::size_t{16} << 20)}));
+  Floats dx(x.size()), dweight(kCols);
+  layer_norm_backward<float>(x, x, dx, kCols, {.dweight = dweight});
+  EXPECT_TRUE(elements_of<float>(read_file(folder / "dx.npy")) == dx);
+  EXPECT_EQ(elements_of<float>(read_file(folder / "dw.npy")), dweight);
+}
+
+TEST_F(CliGrad, JsonTellsWhatWasDone) {
+  const ProgramRun run =
+      run_evenorm(grad() + Words{"--dweight", folder / "dw.npy", "--rms", "--eps", "0.25", "--weight", folder / "w.npy",
+                                 "--param-dtype", "f64", "-o", "/dev/null", "--json"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 1);
+  json report = json::parse(run.out);
+  EXPECT_GT(report["seconds"].get<double>(), 0);
+  report.erase("seconds");
+  const json expected = {{"input", folder / "x.npy"},
+                         {"shape", {300, 129}},
+                         {"dtype", "f32"},
+                         {"order", "C"},
+                         {"axes", {1}},
+                         {"normalized_shape", {129}},
+                         {"rows", 300},
+                         {"kind", "rms"},
+                         {"eps", 0.25},
+                         {"zero_centered", false},
+                         {"weight", true},
+                         {"dy", folder / "dy.npy"},
+                         {"dy_dtype", "f32"},
+                         {"output_dtype", "f32"},
+                         {"param_dtype", "f64"},
+                         {"target", target()},
+                         {"threads", 1},
+                         {"outputs", {{"dx", "/dev/null"}, {"dweight", folder / "dw.npy"}}}};
+  EXPECT_EQ(report, expected);
+}
+
+TEST(CliGrad_Shapes, ZeroRowsAndOneColumn) {
+  const TemporaryFolder folder;
+  const auto grad = [&](const std::string& shape, const Floats& values) {
+    write_file(folder / "x.npy", npy_bytes_of("<f4", shape, bytes_of(values)));
+    expect_done(run_evenorm({"grad", folder / "x.npy", folder / "x.npy", "-o", folder / "dx.npy", "--dweight",
+                             folder / "dw.npy", "--dbias", folder / "db.npy"}));
+  };
+  grad("(0, 3)", {});
+  EXPECT_EQ(read_file(folder / "dx.npy"), npy_bytes_of("<f4", "(0, 3)", ""));
+  EXPECT_EQ(read_file(folder / "dw.npy"), npy_bytes_of("<f4", "(3,)", std::string(12, '\0')));
+  EXPECT_EQ(read_file(folder / "db.npy"), npy_bytes_of("<f4", "(3,)", std::string(12, '\0')));
+  grad("(2, 1)", {7, -3});
+  EXPECT_EQ(elements_of<float>(read_file(folder / "dx.npy")), (Floats{0, 0}));
+  EXPECT_EQ(elements_of<float>(read_file(folder / "dw.npy")), (Floats{0}));
+  EXPECT_EQ(elements_of<float>(read_file(folder / "db.npy")), (Floats{4}));
+}
+
+}  // namespace
+}  // namespace evenorm
