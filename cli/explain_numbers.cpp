@@ -3,46 +3,16 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "decimal.hpp"
+#include "real_row.hpp"
 
 namespace evenorm::cli {
 namespace {
 
 using reference::Real;
-
-std::vector<Real> reals(const contracts::Array& values) {
-  return reference::widen(values.dtype(), values.data(), values.size());
-}
-
-std::vector<double> doubles(const std::vector<Real>& values) {
-  std::vector<double> result;
-  result.reserve(values.size());
-  for (const Real v : values) result.push_back(static_cast<double>(v));
-  return result;
-}
-
-// One row with its parameters, in binary128.
-struct RealRow {
-  RealRow(const ExplainInput& input, const contracts::Array& values)
-      : x(reals(values)), gamma(reals(input.weight)), beta(reals(input.bias)) {
-    moments = reference::moments(input.kind, x);
-    rstd = reference::rstd(moments, input.eps);
-    parameters = {gamma, beta, input.zero_centered};
-  }
-  RealRow(const RealRow&) = delete;
-  RealRow& operator=(const RealRow&) = delete;
-
-  std::vector<Real> x, gamma, beta;
-  reference::Moments moments;
-  Real rstd;
-  reference::Parameters parameters;
-};
-
-double inverse(Real rstd) { return rstd == 0 ? 0 : static_cast<double>(1 / rstd); }
 
 // Shortest decimal that rounds to `value` in `dtype`.
 double decimal_of(DType dtype, const Real& value) {
@@ -106,7 +76,7 @@ ExactSteps exact_steps(const ExplainInput& input, const contracts::Array& values
   steps.sigma = inverse(row.rstd);
   steps.deviation = doubles(deviation);
   steps.xhat = doubles(xhat);
-  steps.y = doubles(reference::apply(row.x, row.moments, row.rstd, row.parameters));
+  steps.y = doubles(row.y());
   steps.mean_square = static_cast<double>(row.moments.var * row.rstd * row.rstd);
   return steps;
 }
@@ -126,19 +96,6 @@ HandInput hand_input(const ExplainInput& input, const contracts::Array& x) {
     for (double& gamma : hand.gamma) gamma += 1;
   }
   return hand;
-}
-
-double largest_difference(const ExplainInput& input, const contracts::Array& x, const std::vector<double>& own) {
-  const RealRow row(input, x);
-  const std::vector<Real> exact = reference::apply(row.x, row.moments, row.rstd, row.parameters);
-  double largest = 0;
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    if (static_cast<Real>(own[i]) == exact[i] || (std::isnan(own[i]) && exact[i] != exact[i])) continue;
-    const auto difference = static_cast<double>(static_cast<Real>(own[i]) - exact[i]);
-    if (std::isnan(difference)) return difference;
-    largest = std::max(largest, std::abs(difference));
-  }
-  return largest;
 }
 
 }  // namespace evenorm::cli

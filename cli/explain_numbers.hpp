@@ -2,7 +2,6 @@
 // Knows nothing of words and formulas.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "by_hand.hpp"
@@ -31,8 +30,5 @@ std::vector<double> widened(const contracts::Array& values);
 ExactSteps exact_steps(const ExplainInput& input, const contracts::Array& x);
 OwnResults own_results(const ExplainInput& input, const contracts::Array& x);
 HandInput hand_input(const ExplainInput& input, const contracts::Array& x);
-
-// The largest difference of `own` y from the exact one; NaN where either is and the other is not.
-double largest_difference(const ExplainInput& input, const contracts::Array& x, const std::vector<double>& own);
 
 }  // namespace evenorm::cli

@@ -10,22 +10,12 @@
 #include "decimal.hpp"
 #include "explain_notes.hpp"
 #include "explain_numbers.hpp"
+#include "real_row.hpp"
+#include "step_list.hpp"
 #include "text.hpp"
 
 namespace evenorm::cli {
 namespace {
-
-constexpr std::size_t kFormulaRoom = 76;  // characters of one sum
-constexpr std::size_t kMostElements = 4;  // shown one by one; of longer rows the first two and the last
-
-Shape index_of(std::size_t flat, const Shape& shape) {
-  Shape index(shape.size());
-  for (std::size_t axis = shape.size(); axis-- > 0;) {
-    index[axis] = static_cast<std::int64_t>(flat % static_cast<std::size_t>(shape[axis]));
-    flat /= static_cast<std::size_t>(shape[axis]);
-  }
-  return index;
-}
 
 // The steps of one row: every method adds one.
 class StepWriter {
@@ -34,10 +24,11 @@ class StepWriter {
       : input_(input),
         exact_(exact_steps(input, x)),
         hand_(hand_input(input, x)),
+        steps_(input.normalized_shape, hand_.x.size(), input.decimals, input.round.has_value()),
         x_(hand_.x, input.decimals),
         deviation_(exact_.deviation, input.decimals),
         xhat_(exact_.xhat, input.decimals),
-        sigma_text_(brief(exact_.sigma)) {
+        sigma_text_(steps_.brief(exact_.sigma)) {
     if (input.round) by_hand_ = calculate_by_hand(hand_, *input.round);
   }
 
@@ -50,55 +41,26 @@ class StepWriter {
     roots();
     normalised();
     result();
-    return std::move(steps_);
+    return steps_.take();
   }
 
  private:
   bool layer() const { return input_.kind == Kind::layer; }
   std::size_t n() const { return hand_.x.size(); }
-  std::string brief(double value) const { return Notation({&value, 1}, input_.decimals).brief(value); }
-  std::string operand(double value) const { return Notation({&value, 1}, input_.decimals).operand(value); }
-
-  Step& add(const char* name, std::string title, Formula rule, double exact, double by_hand) {
-    steps_.push_back({name, std::move(title), {}, std::move(rule), {}, {exact}, {}});
-    if (input_.round) steps_.back().by_hand = {by_hand};
-    return steps_.back();
-  }
-
-  Step& add(const char* name, std::string title, Formula rule, const std::vector<double>& exact,
-            const std::vector<double>& by_hand) {
-    steps_.push_back({name, std::move(title), input_.normalized_shape, std::move(rule), {}, exact, {}});
-    if (input_.round) steps_.back().by_hand = by_hand;
-    return steps_.back();
-  }
-
-  // "xhat[0, 2]" of a row of two axes.
-  std::string element(const char* name, std::size_t i) const {
-    return fmt::format("{}[{}]", name, fmt::join(index_of(i, input_.normalized_shape), ", "));
-  }
-
-  // One formula for each element that is shown.
-  template <class F>
-  void elements(Step& step, const F& formula) const {
-    for (std::size_t i = 0; i < n(); ++i) {
-      if (n() <= kMostElements || i < 2 || i + 1 == n()) step.formulas.push_back(formula(i));
-    }
-  }
-
   void mean() {
-    Step& step = add("mean", "Mean: the sum of the row's numbers, divided by how many they are",
-                     {"mean", {fmt::format("(sum of x) / {}", n())}}, exact_.mean, by_hand_.mean);
+    Step& step = steps_.add("mean", "Mean: the sum of the row's numbers, divided by how many they are",
+                            {"mean", {fmt::format("(sum of x) / {}", n())}}, exact_.mean, by_hand_.mean);
     const auto piece = [this](std::size_t i) { return i == 0 ? x_.brief(hand_.x[i]) : x_.added(hand_.x[i]); };
     step.formulas.push_back(
-        {"mean", {fmt::format("({}) / {}", sum_text(n(), piece, kFormulaRoom), n()), brief(exact_.mean)}});
+        {"mean", {fmt::format("({}) / {}", sum_text(n(), piece, kFormulaRoom), n()), steps_.brief(exact_.mean)}});
   }
 
   void deviation() {
-    Step& step = add("deviation", "Deviation: how far each number is from the mean", {"deviation", {"x - mean"}},
-                     exact_.deviation, by_hand_.deviation);
-    elements(step, [this](std::size_t i) -> Formula {
-      return {element("deviation", i),
-              {x_.brief(hand_.x[i]) + " - " + operand(exact_.mean), deviation_.brief(exact_.deviation[i])}};
+    Step& step = steps_.add("deviation", "Deviation: how far each number is from the mean", {"deviation", {"x - mean"}},
+                            exact_.deviation, by_hand_.deviation);
+    steps_.elements(step, [this](std::size_t i) -> Formula {
+      return {steps_.element("deviation", i),
+              {x_.brief(hand_.x[i]) + " - " + steps_.operand(exact_.mean), deviation_.brief(exact_.deviation[i])}};
     });
   }
 
@@ -108,9 +70,9 @@ class StepWriter {
                                             "by {0} - 1: the \"biased\" variance)",
                                             n())
                                       : "Mean square: the sum of the numbers' squares, divided by how many they are";
-    Step& step = add(layer() ? "var" : "mean_square", title,
-                     {square_name(), {fmt::format("(sum of {}^2) / {}", layer() ? "deviation" : "x", n())}}, exact_.var,
-                     by_hand_.var);
+    Step& step = steps_.add(layer() ? "var" : "mean_square", title,
+                            {square_name(), {fmt::format("(sum of {}^2) / {}", layer() ? "deviation" : "x", n())}},
+                            exact_.var, by_hand_.var);
     const std::vector<double>& base = layer() ? exact_.deviation : hand_.x;
     const Notation& notation = layer() ? deviation_ : x_;
     const auto squared = [&](std::size_t i) {
@@ -123,7 +85,7 @@ class StepWriter {
     step.formulas.push_back({square_name(),
                              {fmt::format("({}) / {}", sum_text(n(), squared, kFormulaRoom), n()),
                               fmt::format("({}) / {}", sum_text(n(), summed, kFormulaRoom), n()),
-                              fmt::format("{} / {}", brief(exact_.squares), n()), brief(exact_.var)}});
+                              fmt::format("{} / {}", steps_.brief(exact_.squares), n()), steps_.brief(exact_.var)}});
   }
 
   const char* square_name() const { return layer() ? "var" : "mean_square"; }
@@ -131,34 +93,27 @@ class StepWriter {
   void roots() {
     const std::string square = square_name(), eps = shortest_text(input_.eps);
     const char* what = layer() ? "std" : "rms";
-    Step& plain = add(what,
-                      layer() ? "Standard deviation: the square root of the variance"
-                              : "Root mean square: the square root of the mean square",
-                      {what, {fmt::format("sqrt({})", square)}}, exact_.std, by_hand_.std);
-    plain.formulas.push_back({what, {fmt::format("sqrt({})", brief(exact_.var)), brief(exact_.std)}});
-    Step& sigma = add("sigma", "The same with eps, a small number that keeps us from dividing by 0: sigma",
-                      {"sigma", {fmt::format("sqrt({} + eps)", square)}}, exact_.sigma, by_hand_.sigma);
-    sigma.formulas.push_back({"sigma", {fmt::format("sqrt({} + {})", brief(exact_.var), eps), sigma_text_}});
+    Step& plain = steps_.add(what,
+                             layer() ? "Standard deviation: the square root of the variance"
+                                     : "Root mean square: the square root of the mean square",
+                             {what, {fmt::format("sqrt({})", square)}}, exact_.std, by_hand_.std);
+    plain.formulas.push_back({what, {fmt::format("sqrt({})", steps_.brief(exact_.var)), steps_.brief(exact_.std)}});
+    Step& sigma = steps_.add("sigma", "The same with eps, a small number that keeps us from dividing by 0: sigma",
+                             {"sigma", {fmt::format("sqrt({} + eps)", square)}}, exact_.sigma, by_hand_.sigma);
+    sigma.formulas.push_back({"sigma", {fmt::format("sqrt({} + {})", steps_.brief(exact_.var), eps), sigma_text_}});
   }
 
   void normalised() {
     const Formula rule{"xhat", layer() ? std::vector<std::string>{"(x - mean) / sqrt(var + eps)", "deviation / sigma"}
                                        : std::vector<std::string>{"x / sqrt(mean_square + eps)", "x / sigma"}};
-    Step& step = add("xhat",
-                     layer() ? "Normalised values: each deviation divided by sigma"
-                             : "Normalised values: each number divided by sigma",
-                     rule, exact_.xhat, by_hand_.xhat);
-    elements(step, [this](std::size_t i) -> Formula {
+    Step& step = steps_.add("xhat",
+                            layer() ? "Normalised values: each deviation divided by sigma"
+                                    : "Normalised values: each number divided by sigma",
+                            rule, exact_.xhat, by_hand_.xhat);
+    steps_.elements(step, [this](std::size_t i) -> Formula {
       const std::string above = layer() ? deviation_.operand(exact_.deviation[i]) : x_.operand(hand_.x[i]);
-      return {element("xhat", i), {above + " / " + sigma_text_, xhat_.brief(exact_.xhat[i])}};
+      return {steps_.element("xhat", i), {above + " / " + sigma_text_, xhat_.brief(exact_.xhat[i])}};
     });
-  }
-
-  // gamma as it multiplies: where it is zero-centred, 1 + what is given.
-  std::string factor(const Notation& gamma, std::size_t i) const {
-    if (!input_.zero_centered || input_.weight.empty()) return gamma.operand(hand_.gamma[i]);
-    const double given = decimals_of(input_.weight)[i];
-    return fmt::format("(1{})", Notation({&given, 1}, input_.decimals).added(given));
   }
 
   void result() {
@@ -166,12 +121,12 @@ class StepWriter {
     const Notation gamma(hand_.gamma, input_.decimals), beta(hand_.beta, input_.decimals), y(exact_.y, input_.decimals);
     const bool beta_shown = shifted || layer();
     const std::string name = scaled && input_.zero_centered ? "(1 + gamma)" : "gamma";
-    Step& step = add("y", beta_shown ? "Scale and shift: times gamma, plus beta" : "Scale: times gamma",
-                     {"y", {name + (beta_shown ? " * xhat + beta" : " * xhat")}}, exact_.y, by_hand_.y);
-    elements(step, [&](std::size_t i) -> Formula {
-      const std::string sum =
-          factor(gamma, i) + " * " + xhat_.operand(exact_.xhat[i]) + (beta_shown ? beta.added(hand_.beta[i]) : "");
-      return {element("y", i), {sum, y.brief(exact_.y[i])}};
+    Step& step = steps_.add("y", beta_shown ? "Scale and shift: times gamma, plus beta" : "Scale: times gamma",
+                            {"y", {name + (beta_shown ? " * xhat + beta" : " * xhat")}}, exact_.y, by_hand_.y);
+    steps_.elements(step, [&](std::size_t i) -> Formula {
+      const std::string sum = factor_text(input_, hand_, gamma, i) + " * " + xhat_.operand(exact_.xhat[i]) +
+                              (beta_shown ? beta.added(hand_.beta[i]) : "");
+      return {steps_.element("y", i), {sum, y.brief(exact_.y[i])}};
     });
   }
 
@@ -179,9 +134,9 @@ class StepWriter {
   ExactSteps exact_;
   HandInput hand_;
   HandSteps by_hand_;
+  StepList steps_;
   Notation x_, deviation_, xhat_;
   std::string sigma_text_;
-  std::vector<Step> steps_;
 };
 
 ExplainedRow explained(const ExplainInput& input, std::size_t i) {
@@ -195,7 +150,7 @@ ExplainedRow explained(const ExplainInput& input, std::size_t i) {
   row.y = own.y;
   row.mean = own.mean;
   row.rstd = own.rstd;
-  row.largest_difference = largest_difference(input, x, own.y);
+  row.largest_difference = largest_difference(RealRow(input, x).y(), own.y);
   const auto n = static_cast<double>(x.size());
   for (const double v : own.xhat) row.check.mean += v / n;
   const double about = input.kind == Kind::layer ? row.check.mean : 0;
@@ -207,6 +162,12 @@ ExplainedRow explained(const ExplainInput& input, std::size_t i) {
 }
 
 }  // namespace
+
+std::string factor_text(const ExplainInput& input, const HandInput& hand, const Notation& gamma, std::size_t i) {
+  if (!input.zero_centered || input.weight.empty()) return gamma.operand(hand.gamma[i]);
+  const double given = decimals_of(input.weight)[i];
+  return fmt::format("(1{})", Notation({&given, 1}, input.decimals).added(given));
+}
 
 Explanation explain(const ExplainInput& input) {
   Explanation result{.kind = input.kind,

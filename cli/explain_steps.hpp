@@ -2,10 +2,17 @@
 // them, and the formulas with the numbers put in. Knows nothing of how they are printed.
 #pragma once
 
+#include <string>
+
+#include "by_hand.hpp"
+#include "decimal.hpp"
 #include "explain.hpp"
 #include "explain_input.hpp"
 
 namespace evenorm::cli {
+
+// gamma as it multiplies column i, for a formula: where it is zero-centred, 1 + what is given.
+std::string factor_text(const ExplainInput& input, const HandInput& hand, const Notation& gamma, std::size_t i);
 
 Explanation explain(const ExplainInput& input);
 
