@@ -45,4 +45,24 @@ void continue_from_sigma(const HandInput& input, int decimals, HandSteps& steps)
   }
 }
 
+HandGradients gradients_by_hand(const HandInput& input, const std::vector<double>& dy, const HandSteps& steps,
+                                int decimals) {
+  const auto n = static_cast<double>(dy.size());
+  HandGradients hand;
+  double sum = 0, products = 0;
+  for (std::size_t i = 0; i < dy.size(); ++i) {
+    hand.g.push_back(round_by_hand(dy[i] * input.gamma[i], decimals));
+    sum += hand.g[i];
+    products += hand.g[i] * steps.xhat[i];
+    hand.dgamma.push_back(round_by_hand(dy[i] * steps.xhat[i], kFarBehind));
+  }
+  if (input.kind == Kind::layer) hand.mean_g = round_by_hand(sum / n, decimals);
+  hand.mean_g_xhat = round_by_hand(products / n, decimals);
+  for (std::size_t i = 0; i < dy.size(); ++i) {
+    const double dx = (hand.g[i] - hand.mean_g - steps.xhat[i] * hand.mean_g_xhat) / steps.sigma;
+    hand.dx.push_back(round_by_hand(dx, kFarBehind));
+  }
+  return hand;
+}
+
 }  // namespace evenorm::cli

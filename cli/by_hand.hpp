@@ -28,4 +28,13 @@ void continue_from_variance(const HandInput& input, int decimals, HandSteps& ste
 // The same from a sigma on.
 void continue_from_sigma(const HandInput& input, int decimals, HandSteps& steps);
 
+// The backward pass from rounded steps. g and the means are rounded, dx and dgamma are left as they come out of them.
+struct HandGradients {
+  double mean_g = 0, mean_g_xhat = 0;  // RMS norm does not ask for the first
+  std::vector<double> g, dx, dgamma;
+};
+
+HandGradients gradients_by_hand(const HandInput& input, const std::vector<double>& dy, const HandSteps& steps,
+                                int decimals);
+
 }  // namespace evenorm::cli

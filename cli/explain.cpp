@@ -28,9 +28,10 @@ constexpr const char* kExamples = R"(Examples:
   evenorm explain "[[[0.2 0.1 0.3]] [[0.5 0.1 0.1]]]" --normalized-shape 1,3 --batch-axis 1
   evenorm explain "[[1, 2], [3, 5]]" --axes 0            over the first axis
   evenorm explain "4 2 8" --rms
+  evenorm explain "4 2 8" --grad "1 0 -1" --weight "1.5 1 0.5"   the backward pass
   evenorm explain hidden.npy --rows 0,17 --weight w.npy --bias b.npy
   evenorm explain hidden.npy --params model.safetensors --name encoder.layer.0.output.LayerNorm --eps 1e-12
-  evenorm explain --slips                                seven slips that explanations make, with numbers
+  evenorm explain --slips                                slips that explanations make, with numbers
 
 Numbers stand between spaces, commas or both, and brackets make axes. What ends in .npy or has a / in it is a file.
 Put numbers that begin with "-." or "-inf" in brackets. --json has every element with all digits; NaN and infinities
@@ -44,7 +45,9 @@ void explain_or_refuse(const Options& options) {
   }
   if (options.input.x.empty()) throw Failure("X is not given: numbers, e.g. \"4 2 8\", or a .npy file");
   const Explanation explanation = explain(read_explain_input(options.input));
-  print(options.json ? explanation_json(explanation) : explanation_text(explanation));
+  print(options.json                ? explanation_json(explanation)
+        : explanation.gradient_sums ? gradient_text(explanation)
+                                    : explanation_text(explanation));
 }
 
 }  // namespace
@@ -63,6 +66,7 @@ void add_explain(CLI::App& app) {
     not_for_slips.push_back(command->add_flag(flags, value, description));
   };
   add("X", input.x, "NUMBERS|FILE", "The input: numbers, or a .npy file");
+  add("--grad", input.grad, "NUMBERS|FILE", "The backward pass instead, from dy, the gradient of y, of x's shape");
   add("--weight", input.weight, "NUMBERS|FILE", "gamma, of the normalised shape (1)");
   add("--bias", input.bias, "NUMBERS|FILE", "beta, of the normalised shape (0)");
   add("--params", input.params, "FILE", "Weight and bias from a .safetensors file");

@@ -30,11 +30,11 @@ Array typed_numbers(const char* argument, const std::string& text) {
 // The input as it was given: numbers on the command line, held as f64, or a file, of which only rows are read.
 class GivenInput {
  public:
-  explicit GivenInput(const std::string& text) {
+  GivenInput(const char* argument, const std::string& text) {
     if (names_a_file(text)) {
       file_.emplace(text);
     } else {
-      typed_ = typed_numbers("x", text);
+      typed_ = typed_numbers(argument, text);
     }
   }
 
@@ -211,6 +211,26 @@ contracts::Array converted(const char* argument, const Array& given, bool typed,
   return result;
 }
 
+// The rows chosen, in the type wanted.
+std::vector<contracts::Array> read_rows(const char* argument, GivenInput& from, DType dtype, ExplainInput& input) {
+  const std::vector<std::size_t> strides = from.strides();
+  const std::vector<std::size_t> places = places_in_row(input.x_shape, input.axes, strides);
+  std::vector<contracts::Array> rows;
+  for (const std::size_t row : input.rows) {
+    const Array elements = from.read(row_start(row, input.x_shape, input.axes, strides), places);
+    rows.push_back(converted(argument, elements, from.typed(), dtype, input.inexact));
+  }
+  return rows;
+}
+
+std::optional<GivenInput> given_gradient(const std::string& text, const Shape& x_shape) {
+  if (text.empty()) return std::nullopt;
+  GivenInput dy("dy", text);
+  if (dy.shape() == x_shape) return dy;
+  throw Failure(
+      fmt::format("dy has shape {}, but should have that of x, {}", shape_text(dy.shape()), shape_text(x_shape)));
+}
+
 contracts::Array parameter(const char* argument, const ExplainOptions& options, const Array& given, bool typed,
                            ExplainInput& input) {
   if (!given.present()) return {};
@@ -231,20 +251,21 @@ ExplainInput read_explain_input(const ExplainOptions& options) {
   input.kind = options.rms ? Kind::rms : Kind::layer;
   input.zero_centered = options.zero_centered;
   set_numbers(options, input);
-  GivenInput x(options.x);
+  GivenInput x("x", options.x);
   const GivenParameters parameters(options);
   input.dtype = dtype_named(options.dtype).value_or(x.typed() ? DType::f32 : x.dtype());
   input.x_shape = x.shape();
+  std::optional<GivenInput> dy = given_gradient(options.grad, input.x_shape);
   set_axes(options, parameters, input);
   check(input, x, parameters);
   if (!options.batch_axis.empty()) input.batch_axis = batch_axis(options.batch_axis, input.x_shape);
   input.cols = product(input.normalized_shape);
   input.rows_total = product(input.leading_shape);
   input.rows = chosen_rows(options.rows, input.rows_total);
-  const std::vector<std::size_t> strides = x.strides(), places = places_in_row(input.x_shape, input.axes, strides);
-  for (const std::size_t row : input.rows) {
-    const Array elements = x.read(row_start(row, input.x_shape, input.axes, strides), places);
-    input.x.push_back(converted("x", elements, x.typed(), input.dtype, input.inexact));
+  input.x = read_rows("x", x, input.dtype, input);
+  if (dy) {
+    const DType own = dy->typed() ? input.dtype : dy->dtype();
+    input.dy = read_rows("dy", *dy, dtype_named(options.dtype).value_or(own), input);
   }
   const Array& weight = parameters.weight();
   const Array& bias = parameters.bias();

@@ -14,7 +14,7 @@ namespace evenorm::cli {
 
 // As on the command line: empty where not given.
 struct ExplainOptions {
-  std::string x, weight, bias, params, name;
+  std::string x, grad, weight, bias, params, name;
   std::string axes, normalized_shape, rows, batch_axis;
   std::string eps = "1e-5";
   std::string dtype;
@@ -35,10 +35,11 @@ struct ExplainInput {
   Shape x_shape, leading_shape, normalized_shape;
   std::vector<std::size_t> axes;
   std::size_t rows_total = 0, cols = 0;
-  std::vector<std::size_t> rows;    // those to explain
-  std::vector<contracts::Array> x;  // one for each of them, contiguous
-  contracts::Array weight, bias;    // empty where absent
-  std::optional<double> inexact;    // a number as typed that the type does not hold exactly
+  std::vector<std::size_t> rows;     // those to explain
+  std::vector<contracts::Array> x;   // one for each of them, contiguous
+  std::vector<contracts::Array> dy;  // likewise; empty where no gradient was given
+  contracts::Array weight, bias;     // empty where absent
+  std::optional<double> inexact;     // a number as typed that the type does not hold exactly
 };
 
 // Throws Failure or evenorm::Error, which name the argument.

@@ -52,21 +52,27 @@ std::string mixing_warning(const ExplainInput& input) {
          fmt::format(" Over {} (--axes {}) every sample is on its own.", axes_text(other), fmt::join(other, ","));
 }
 
-// The first few places of what is not a finite number.
-std::string not_finite(const ExplainedRow& row) {
+// The first few places of what is not a finite number; empty where all are.
+std::string not_finite(const std::vector<double>& values) {
   constexpr std::size_t kMost = 3;
   std::vector<std::string> places;
   std::size_t count = 0;
-  for (std::size_t i = 0; i < row.x.size(); ++i) {
-    if (std::isfinite(row.x[i])) continue;
-    if (++count <= kMost) places.push_back(fmt::format("{} (number {})", shortest_text(row.x[i]), i + 1));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    if (++count <= kMost) places.push_back(fmt::format("{} (number {})", shortest_text(values[i]), i + 1));
   }
   if (count == 0) return "";
+  return fmt::format("{}{}, which {} not finite", fmt::join(places, ", "),
+                     count > kMost ? fmt::format(" and {} more", count - kMost) : "", count == 1 ? "is" : "are");
+}
+
+std::string not_finite_row(const ExplainedRow& row) {
+  const std::string what = not_finite(row.x);
+  if (what.empty()) return "";
   return fmt::format(
-      "This row holds {}{}, which {} not finite. A mean over it is not a number, so the whole row of the "
-      "result is NaN; other rows do not notice.",
-      fmt::join(places, ", "), count > kMost ? fmt::format(" and {} more", count - kMost) : "",
-      count == 1 ? "is" : "are");
+      "This row holds {}. A mean over it is not a number, so the whole row of the result is NaN; other rows do not "
+      "notice.",
+      what);
 }
 
 // Layer norm of a row without differences.
@@ -130,6 +136,25 @@ std::string hand_note(const ExplainInput& input, const ExplainedRow& row) {
                      *input.round);
 }
 
+// Where xhat is 0 in every place.
+std::string gradient_of_constant(const ExplainInput& input, const ExplainedRow& row) {
+  if (!constant(input, row)) return "";
+  if (input.eps == 0) return "Without eps there is no derivative here: y jumps. dx is 0 by definition.";
+  if (input.kind == Kind::layer && row.x.size() == 1) {
+    return "A row of one number gives beta whatever it is, so dx and dgamma are exactly 0.";
+  }
+  return fmt::format(
+      "Every xhat is 0, so nothing is added to dgamma, and dx is {} divided by sqrt(eps): the smaller eps, the larger "
+      "dx.",
+      input.kind == Kind::layer ? "g - mean(g)" : "g");
+}
+
+std::string not_finite_gradient(const RowGradient& gradient) {
+  const std::string what = not_finite(gradient.dy);
+  if (what.empty()) return "";
+  return fmt::format("dy holds {}: dx of the whole row is NaN, dgamma and dbeta only in such places.", what);
+}
+
 // Where a number leaves the range of the type that shows it.
 std::string range_note(const ExplainInput& input, const ExplainedRow& row, const ExactSteps& exact) {
   if (exact.var < kSmallestNormal && !constant(input, row)) {
@@ -169,12 +194,24 @@ std::vector<std::string> notes(const ExplainInput& input) {
   return all;
 }
 
+std::vector<std::string> gradient_notes(const ExplainInput& input, const ExplainedRow& row,
+                                        const RowGradient& gradient) {
+  std::vector<std::string> all;
+  if (!not_finite(row.x).empty()) {
+    all.emplace_back("dgamma, a sum over rows, is NaN in every place because of this row; dbeta does not look at x.");
+  }
+  for (std::string note : {not_finite_gradient(gradient), gradient_of_constant(input, row)}) {
+    if (!note.empty()) all.push_back(std::move(note));
+  }
+  return all;
+}
+
 std::vector<std::string> row_notes(const ExplainInput& input, const ExplainedRow& row, const ExactSteps& exact) {
   std::vector<std::string> all;
   const auto add = [&all](std::string note) {
     if (!note.empty()) all.push_back(std::move(note));
   };
-  add(not_finite(row));
+  add(not_finite_row(row));
   add(degenerate(input, row));
   add(eps_note(input, row, exact));
   add(range_note(input, row, exact));

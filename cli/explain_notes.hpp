@@ -13,5 +13,7 @@ namespace evenorm::cli {
 std::vector<std::string> warnings(const ExplainInput& input);  // what is probably not meant
 std::vector<std::string> notes(const ExplainInput& input);     // on all rows
 std::vector<std::string> row_notes(const ExplainInput& input, const ExplainedRow& row, const ExactSteps& exact);
+std::vector<std::string> gradient_notes(const ExplainInput& input, const ExplainedRow& row,
+                                        const RowGradient& gradient);
 
 }  // namespace evenorm::cli

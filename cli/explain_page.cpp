@@ -62,6 +62,11 @@ std::string shape_line(std::string_view symbol, const Shape& shape, std::string_
   return fmt::format("  {:<12}shape {:<16}{}\n", symbol, shape_text(shape), meaning);
 }
 
+std::string input_line(const Explanation& e) {
+  const std::string rows = e.rows_total == 1 ? "one row" : counted(e.rows_total, "row", "rows");
+  return shape_line("x", e.x_shape, fmt::format("the input: {}, in {}", rows, name(e.dtype)));
+}
+
 std::string gamma_lines(const Explanation& e) {
   return parameter_lines(e, "gamma", e.gamma, e.zero_centered ? "the scale (weight) less 1" : "the scale (weight)",
                          "1 everywhere, as before training");

@@ -20,6 +20,7 @@ std::string row_words(const Explanation& e);
 
 // Of the table of shapes.
 std::string shape_line(std::string_view symbol, const Shape& shape, std::string_view meaning);
+std::string input_line(const Explanation& e);
 std::string gamma_lines(const Explanation& e);
 std::string beta_lines(const Explanation& e);
 std::string eps_line(const Explanation& e);

@@ -8,8 +8,10 @@
 #include <cmath>
 
 #include "decimal.hpp"
+#include "explain_gradient.hpp"
 #include "explain_notes.hpp"
 #include "explain_numbers.hpp"
+#include "gradient_numbers.hpp"
 #include "real_row.hpp"
 #include "step_list.hpp"
 #include "text.hpp"
@@ -158,6 +160,7 @@ ExplainedRow explained(const ExplainInput& input, std::size_t i) {
   const ExactSteps exact = exact_steps(input, x);
   row.check.expected = exact.mean_square;
   row.notes = row_notes(input, row, exact);
+  if (!input.dy.empty()) row.gradient = explain_gradient(input, i, row);
   return row;
 }
 
@@ -184,9 +187,11 @@ Explanation explain(const ExplainInput& input) {
                      .gamma = {!input.weight.empty(), widened(input.weight)},
                      .beta = {!input.bias.empty(), widened(input.bias)},
                      .rows = {},
+                     .gradient_sums = {},
                      .warnings = warnings(input),
                      .notes = notes(input)};
   for (std::size_t i = 0; i < input.rows.size(); ++i) result.rows.push_back(explained(input, i));
+  if (!input.dy.empty()) result.gradient_sums = gradient_sums(input);
   return result;
 }
 

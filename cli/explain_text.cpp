@@ -25,9 +25,7 @@ std::string introduction(const Explanation& e) {
 
 std::string shapes(const Explanation& e) {
   const bool layer = e.kind == Kind::layer;
-  const std::string rows =
-      e.rows_total == 1 ? "the input: one row" : "the input: " + counted(e.rows_total, "row", "rows");
-  std::string text = shape_line("x", e.x_shape, rows + fmt::format(", in {}", name(e.dtype)));
+  std::string text = input_line(e);
   const std::vector<const char*> statistics =
       layer ? std::vector{"mean", "var", "std", "sigma"} : std::vector{"mean_square", "rms", "sigma"};
   for (const char* symbol : statistics) text += shape_line(symbol, e.leading_shape, "one number for each row");

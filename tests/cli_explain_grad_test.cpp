@@ -1,0 +1,312 @@
+// `evenorm explain --grad`: the backward pass at its known digits, evenorm's own bits, dx by trying it out, and what is
+// said in words.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "contracts/inputs.hpp"
+#include "support/places.hpp"
+#include "support/program.hpp"
+
+namespace evenorm {
+namespace {
+
+using nlohmann::json;
+using testing::bytes_of;
+using testing::elements_of;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::in_sources;
+using ::testing::Not;
+using testing::npy_bytes;
+using testing::npy_bytes_of;
+using testing::ProgramRun;
+using testing::read_file;
+using testing::run_evenorm;
+using testing::TemporaryFolder;
+using testing::write_file;
+
+using Words = std::vector<std::string>;
+
+Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+std::string text_of(const Words& arguments) {
+  const ProgramRun run = run_evenorm(Words{"explain"} + arguments);
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  return run.out;
+}
+
+json json_of(const Words& arguments) {
+  const std::string text = text_of(arguments + Words{"--json"});
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
+  return json::parse(text);
+}
+
+json gradient_of(const Words& arguments) { return json_of(arguments)["rows"][0]["gradient"]; }
+
+const json& step(const json& gradient, std::string_view name) {
+  for (const json& candidate : gradient["steps"]) {
+    if (candidate["name"] == name) return candidate;
+  }
+  throw std::runtime_error("no step " + std::string(name));
+}
+
+void expect_near(const json& have, const std::vector<double>& want, double tolerance) {
+  ASSERT_EQ(have.size(), want.size());
+  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(have[i].get<double>(), want[i], tolerance) << i;
+}
+
+std::vector<float> some(std::size_t n, std::size_t seed) {
+  contracts::Random random(seed);
+  std::vector<float> values(n);
+  for (float& v : values) v = static_cast<float>(random.normal());
+  return values;
+}
+
+const Words kWorked{"4 2 8", "--grad", "1 0 -1", "--weight", "1.5 1 0.5", "--bias", "0.5 0 -0.5"};
+
+TEST(CliExplainGrad_Worked, TheVectorByHand) {
+  const json gradient = gradient_of(kWorked);
+  const double sigma = std::sqrt(56.0 / 9 + 1e-5);
+  const std::vector<double> xhat{-2 / (3 * sigma), -8 / (3 * sigma), 10 / (3 * sigma)}, g{1.5, 0, -0.5};
+  const double mean_g = 1.0 / 3, mean_g_xhat = (1.5 * xhat[0] - 0.5 * xhat[2]) / 3;
+  expect_near(step(gradient, "g")["exact"], g, 1e-15);
+  EXPECT_NEAR(step(gradient, "mean_g")["exact"].get<double>(), mean_g, 1e-15);
+  EXPECT_NEAR(step(gradient, "mean_g_xhat")["exact"].get<double>(), mean_g_xhat, 1e-15);
+  std::vector<double> dx;
+  for (std::size_t i = 0; i < 3; ++i) dx.push_back((g[i] - mean_g - xhat[i] * mean_g_xhat) / sigma);
+  expect_near(step(gradient, "dx")["exact"], dx, 1e-15);
+  expect_near(step(gradient, "dgamma")["exact"], {xhat[0], 0, -xhat[2]}, 1e-15);
+  EXPECT_EQ(step(gradient, "dbeta")["exact"], json({1, 0, -1}));
+  expect_near(gradient["dx"], {0.4295, -0.2864, -0.1432}, 0.5e-4);
+  EXPECT_EQ(step(gradient, "dx")["formulas"][1], "dx[1] = (0 - 0.3333 - (-1.0690) * (-0.3563)) / 2.4944 = -0.2864");
+  EXPECT_EQ(step(gradient, "mean_g_xhat")["rule"], "mean(g * xhat) = (sum of g * xhat) / 3");
+}
+
+TEST(CliExplainGrad_Worked, PageIsTheOneThatIsKept) {
+  EXPECT_EQ(text_of(kWorked + Words{"--round", "2"}),
+            read_file(in_sources("tests/vectors/explain/gradient_by_hand.txt")));
+}
+
+TEST(CliExplainGrad_Worked, RmsNormTakesNoMeanOff) {
+  const json gradient = gradient_of(kWorked + Words{"--rms"});
+  const double sigma = std::sqrt(28 + 1e-5);
+  const std::vector<double> xhat{4 / sigma, 2 / sigma, 8 / sigma};
+  const double mean_g_xhat = (1.5 * xhat[0] - 0.5 * xhat[2]) / 3;
+  expect_near(
+      step(gradient, "dx")["exact"],
+      {(1.5 - xhat[0] * mean_g_xhat) / sigma, -xhat[1] * mean_g_xhat / sigma, (-0.5 - xhat[2] * mean_g_xhat) / sigma},
+      1e-15);
+  EXPECT_EQ(gradient["steps"].size(), 5U);
+  EXPECT_FALSE(gradient["check"].contains("sum"));
+  const std::string text = text_of(kWorked + Words{"--rms"});
+  EXPECT_THAT(text, HasSubstr("dx = (g - xhat * mean(g * xhat)) / sigma\n"));
+  EXPECT_THAT(text, HasSubstr("multiplying all x"));
+  EXPECT_THAT(text, Not(HasSubstr("mean(g) =")));
+}
+
+// What is shown is what `evenorm grad` writes, bit for bit: rows one by one, and the sums over all of them.
+TEST(CliExplainGrad, ResultsAreThoseOfGrad) {
+  const TemporaryFolder folder;
+  const std::vector<float> x = some(300, 1), dy = some(300, 2), weight = some(50, 3);
+  write_file(folder / "x.npy", npy_bytes_of("<f4", "(2, 3, 50)", bytes_of(x)));
+  write_file(folder / "dy.npy", npy_bytes_of("<f4", "(2, 3, 50)", bytes_of(dy)));
+  write_file(folder / "w.npy", npy_bytes_of("<f4", "(50,)", bytes_of(weight)));
+  for (const bool rms : {false, true}) {
+    Words options{"--weight", folder / "w.npy", "--zero-centered"};
+    if (rms) options.emplace_back("--rms");
+    ASSERT_EQ(run_evenorm(Words{"grad", folder / "x.npy", folder / "dy.npy", "-o", folder / "dx.npy", "--dweight",
+                                folder / "dw.npy", "--dbias", folder / "db.npy"} +
+                          options)
+                  .status,
+              0);
+    const auto dx = elements_of<float>(read_file(folder / "dx.npy"));
+    const json document = json_of(Words{folder / "x.npy", "--grad", folder / "dy.npy", "--rows", "all"} + options);
+    ASSERT_EQ(document["rows"].size(), 6U);
+    for (std::size_t r = 0; r < 6; ++r) {
+      const json& gradient = document["rows"][r]["gradient"];
+      EXPECT_EQ(gradient["dx"].get<std::vector<float>>(), std::vector<float>(&dx[r * 50], &dx[r * 50] + 50)) << r;
+      EXPECT_LT(gradient["largest_difference"].get<double>(), 1e-5);
+      EXPECT_GT(gradient["largest_difference"].get<double>(), 0);
+    }
+    const json& sums = document["gradient_sums"];
+    EXPECT_EQ(sums["rows"], 6);
+    EXPECT_EQ(sums["dgamma"].get<std::vector<float>>(), elements_of<float>(read_file(folder / "dw.npy")));
+    EXPECT_EQ(sums["dbeta"].get<std::vector<float>>(), elements_of<float>(read_file(folder / "db.npy")));
+    for (std::size_t c = 0; c < 50; ++c) {
+      double dgamma = 0;
+      for (const json& row : document["rows"]) {
+        dgamma += step(row["gradient"], "dgamma")["exact"][c].get<double>();
+      }
+      EXPECT_NEAR(sums["exact_dgamma"][c].get<double>(), dgamma, 1e-14);
+    }
+  }
+}
+
+// The formula agrees with the slope that is found by moving x; the slips do not.
+TEST(CliExplainGrad, TryingItOutAgrees) {
+  const std::vector<Words> cases = {kWorked,
+                                    kWorked + Words{"--rms"},
+                                    kWorked + Words{"--zero-centered"},
+                                    kWorked + Words{"--eps", "1"},
+                                    {"0.001 0.002 0.004 0.003", "--grad", "1 2 3 -4"},
+                                    {"1e6 1000001 1000003", "--grad", "1 -2 4", "--dtype", "f64"},
+                                    {"[1e-20 2e-20 5e-20]", "--grad", "1 2 4", "--rms", "--eps", "0"},
+                                    {"3 3 3", "--grad", "1 0 2"}};
+  for (const Words& arguments : cases) {
+    const json gradient = gradient_of(arguments), &trial = gradient["trial"];
+    const auto i = trial["index"][0].get<std::size_t>();
+    const double dx = trial["dx"].get<double>(), step_size = trial["step"].get<double>();
+    EXPECT_EQ(dx, step(gradient, "dx")["exact"][i].get<double>());
+    for (const json& each : step(gradient, "dx")["exact"]) EXPECT_LE(std::abs(each.get<double>()), std::abs(dx));
+    EXPECT_NEAR(trial["quotient"].get<double>() / dx, 1, 1e-6) << arguments[0];
+    const double slope = (trial["above"].get<double>() - trial["below"].get<double>()) / (2 * step_size);
+    EXPECT_NEAR(slope / dx, 1, 1e-6) << arguments[0];
+    EXPECT_GE(gradient["wrong"].size(), 1U);
+    for (const json& wrong : gradient["wrong"]) {
+      EXPECT_NE(wrong["dx"], step(gradient, "dx")["exact"]) << wrong["name"];
+    }
+  }
+}
+
+TEST(CliExplainGrad, SlipsLeaveOutWhatTheySay) {
+  const json gradient = gradient_of(kWorked);
+  ASSERT_EQ(gradient["wrong"].size(), 3U);
+  const double sigma = std::sqrt(56.0 / 9 + 1e-5);
+  expect_near(gradient["wrong"][0]["dx"], {1.5 / sigma, 0, -0.5 / sigma}, 1e-15);
+  expect_near(gradient["wrong"][1]["dx"], {(1.5 - 1 / 3.0) / sigma, -1 / 3.0 / sigma, (-0.5 - 1 / 3.0) / sigma}, 1e-15);
+  const double mean_g_xhat = step(gradient, "mean_g_xhat")["exact"].get<double>();
+  EXPECT_NEAR(gradient["wrong"][2]["dx"][0].get<double>(),
+              (1.5 - 1 / 3.0 + 2 / (3 * sigma) * mean_g_xhat * 3 / 2) / sigma, 1e-15);
+  EXPECT_EQ(gradient_of(kWorked + Words{"--rms"})["wrong"][1]["name"], "mean-taken-off");
+  // In a constant row only one of them can go wrong; without a derivative none is shown.
+  EXPECT_EQ(gradient_of({"3 3 3", "--grad", "1 0 2"})["wrong"].size(), 1U);
+  EXPECT_EQ(gradient_of({"3 3 3", "--grad", "1 0 2", "--eps", "0"})["wrong"].size(), 0U);
+}
+
+TEST(CliExplainGrad, ChecksAreOfEvenormsOwnRow) {
+  const json check = gradient_of({"0.01 0.02 0.04 0.03", "--grad", "1 2 3 -2"})["check"];
+  EXPECT_NEAR(check["sum"].get<double>(), 0, 1e-3);
+  // eps / sigma^3 * sum of g xhat
+  const double sigma = std::sqrt(1.25e-4 + 1e-5);
+  const double sum_g_xhat = (-0.015 - 2 * 0.005 + 3 * 0.015 - 2 * 0.005) / sigma;
+  EXPECT_NEAR(check["expected"].get<double>() / (1e-5 / std::pow(sigma, 3) * sum_g_xhat), 1, 1e-6);
+  EXPECT_NEAR(check["along_xhat"].get<double>(), check["expected"].get<double>(), 1e-3);
+}
+
+TEST(CliExplainGrad, RoundedByHand) {
+  const json gradient = gradient_of(kWorked + Words{"--round", "2"});
+  EXPECT_EQ(step(gradient, "g")["rounded"], json({1.5, 0, -0.5}));
+  EXPECT_EQ(step(gradient, "mean_g")["rounded"], 0.33);
+  // xhat rounded is -0.27, -1.07, 1.34: (1.5 * (-0.27) - 0.5 * 1.34) / 3 = -0.358
+  EXPECT_EQ(step(gradient, "mean_g_xhat")["rounded"], -0.36);
+  expect_near(step(gradient, "dx")["rounded"],
+              {(1.5 - 0.33 - 0.27 * 0.36) / 2.49, (0 - 0.33 - 1.07 * 0.36) / 2.49, (-0.5 - 0.33 + 1.34 * 0.36) / 2.49},
+              1e-12);
+  expect_near(step(gradient, "dgamma")["rounded"], {-0.27, 0, -1.34}, 1e-12);
+  EXPECT_EQ(step(gradient, "dbeta")["rounded"], json({1, 0, -1}));
+}
+
+TEST(CliExplainGrad, ForwardStepsStayAsTheyAre) {
+  json with = json_of({"4 2 8", "--grad", "1 0 -1"}), without = json_of({"4 2 8"});
+  EXPECT_TRUE(with["rows"][0].contains("gradient"));
+  EXPECT_TRUE(with.contains("gradient_sums"));
+  with["rows"][0].erase("gradient");
+  with.erase("gradient_sums");
+  EXPECT_EQ(with, without);
+}
+
+TEST(CliExplainGrad, RowsAndOrdersOfFiles) {
+  const TemporaryFolder folder;
+  const std::vector<double> x{1, 2, 3, 5, 8, 4}, dy{1, 2, 3, 4, 5, 6}, columns_first{1, 4, 2, 5, 3, 6};
+  write_file(folder / "x.npy", npy_bytes_of("<f8", "(2, 3)", bytes_of(x)));
+  write_file(folder / "dy.npy",
+             npy_bytes("{'descr': '<f8', 'fortran_order': True, 'shape': (2, 3), }", bytes_of(columns_first)));
+  const json document = json_of({folder / "x.npy", "--grad", folder / "dy.npy", "--rows", "1"});
+  EXPECT_EQ(document["rows"][0]["gradient"]["dy"], json({4, 5, 6}));
+  EXPECT_EQ(document["gradient_sums"]["dbeta"], json({4, 5, 6}));
+  const json mixed = json_of({folder / "x.npy", "--grad", "[1 2 3][4 5 6]", "--axes", "0", "--rows", "2,0"});
+  EXPECT_EQ(mixed["rows"][0]["gradient"]["dy"], json({3, 6}));
+  EXPECT_EQ(mixed["rows"][1]["gradient"]["dy"], json({1, 4}));
+  EXPECT_EQ(mixed["gradient_sums"]["dbeta"], json({4, 10}));
+  const std::string text = text_of({"[1 2 4][3 1 1][0 1 5]", "--grad", "[1 2 3][4 5 6][1 1 1]"});
+  EXPECT_THAT(text, HasSubstr("Shown: 2 rows of 3"));
+  EXPECT_THAT(text, HasSubstr("The 2 rows that are shown, together\n"));
+  EXPECT_THAT(text, HasSubstr("dbeta = sum over rows of dy; shape (3)\n    [5.0000 7.0000 9.0000]\n"));
+  EXPECT_THAT(text_of({"[1 2 4][3 1 1]", "--grad", "[1 2 3][4 5 6]"}), HasSubstr("All 2 rows together\n"));
+}
+
+TEST(CliExplainGrad, LargeFilesAreNotReadWhole) {
+  const TemporaryFolder folder;
+  const std::string header = npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (2097152, 1024), }", "");
+  write_file(folder / "x.npy", header);
+  std::filesystem::resize_file(folder / "x.npy", header.size() + (std::uintmax_t{8} << 30U));
+  const ProgramRun run =
+      run_evenorm({"explain", folder / "x.npy", "--grad", folder / "x.npy", "--rows", "2097151", "--json"},
+                  {.memory = std::size_t{64} << 20U});
+  EXPECT_EQ(run.status, 0) << run.err;
+}
+
+TEST(CliExplainGrad, SpecialRowsAreTold) {
+  const auto note = [](const Words& arguments) {
+    const json notes = gradient_of(arguments)["notes"];
+    return notes.empty() ? std::string() : notes[0].get<std::string>();
+  };
+  EXPECT_EQ(note(kWorked), "");
+  EXPECT_THAT(note({"3 3 3", "--grad", "1 0 1"}), HasSubstr("dx is g - mean(g) divided by sqrt(eps)"));
+  EXPECT_THAT(note({"0 0 0", "--grad", "1 0 1", "--rms"}), HasSubstr("dx is g divided by sqrt(eps)"));
+  EXPECT_THAT(note({"3 3 3", "--grad", "1 0 1", "--eps", "0"}), HasSubstr("Without eps there is no derivative here"));
+  EXPECT_THAT(note({"7", "--grad", "2"}), HasSubstr("A row of one number gives beta whatever it is"));
+  EXPECT_THAT(note({"1 2 4", "--grad", "1 nan 3"}), HasSubstr("dy holds nan (number 2), which is not finite"));
+  EXPECT_THAT(note({"1 nan 4", "--grad", "1 2 3"}), HasSubstr("is NaN in every place because of this row"));
+  const json nan = gradient_of({"1 2 4", "--grad", "1 nan 3"});
+  EXPECT_EQ(nan["dx"], json({"NaN", "NaN", "NaN"}));
+  EXPECT_EQ(nan["dgamma"][1], "NaN");
+  EXPECT_TRUE(nan["dgamma"][0].is_number());
+  EXPECT_EQ(nan["trial"], nullptr);
+  EXPECT_THAT(text_of({"1 2 4", "--grad", "1 inf 3"}), Not(HasSubstr("Trying it out")));
+}
+
+TEST(CliExplainGrad, LongRowsAreAbbreviatedAndPagesNarrow) {
+  const TemporaryFolder folder;
+  write_file(folder / "x.npy", npy_bytes_of("<f4", "(7, 768)", bytes_of(some(7 * 768, 5))));
+  for (const Words& options :
+       {Words{"--round", "3"}, {"--axes", "0,1", "--decimals", "8"}, {"--rms", "--decimals", "0"}}) {
+    const std::string text = text_of(Words{folder / "x.npy", "--grad", folder / "x.npy"} + options);
+    EXPECT_EQ(text.find(" \n"), std::string::npos) << options[0];
+    EXPECT_THAT(text, HasSubstr(" + ... "));
+    for (std::size_t start = 0, end = 0; (end = text.find('\n', start)) != std::string::npos; start = end + 1) {
+      EXPECT_LE(end - start, 100U) << text.substr(start, end - start);
+    }
+  }
+}
+
+TEST(CliExplainGrad, WrongUseIsOneLineThatSaysWhere) {
+  const std::vector<std::pair<Words, const char*>> cases = {
+      {{"4 2 8", "--grad", "1 0"}, "dy has shape (2), but should have that of x, (3)"},
+      {{"[4 2 8] [1 2 3]", "--grad", "1 0 2"}, "dy has shape (3), but should have that of x, (2, 3)"},
+      {{"4 2 8", "--grad", "1 0 x"}, "dy, character 5: 'x' is not a number"},
+      {{"4 2 8", "--grad", ""}, "--grad: is empty"},
+      {{"4 2 8", "--grad", "no/such.npy"}, "no/such.npy: cannot be read"},
+      {{"4 2 8", "--grad", "1 1e39 0"}, "dy has 1e+39, which is beyond f32"},
+      {{"--slips", "--grad", "1 2 3"}, "--slips shows examples of its own and takes no --grad"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    const ProgramRun run = run_evenorm(Words{"explain"} + arguments);
+    EXPECT_EQ(run.status, 2) << message;
+    EXPECT_EQ(run.out, "") << message;
+    EXPECT_TRUE(run.one_line()) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(message));
+  }
+}
+
+}  // namespace
+}  // namespace evenorm
