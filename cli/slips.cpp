@@ -10,41 +10,15 @@
 #include "by_hand.hpp"
 #include "decimal.hpp"
 #include "evenorm/evenorm.hpp"
+#include "slips_numbers.hpp"
 
 namespace evenorm::cli {
 namespace {
 
-using Row = std::vector<double>;
+using Row = SlipRow;
 
-constexpr double kEps = 1e-5;
-constexpr int kDecimals = 4;
+constexpr double kEps = kSlipEps;
 const Row kTwoTenths{0.2, 0.1, 0.3};  // the row that most of the texts take
-
-struct Normed {
-  Row y;
-  double mean = 0, var = 0, std = 0, sigma = 0;  // of the first row
-};
-
-Normed normed(const Row& x, std::size_t cols, const Row& gamma = {}, const Row& beta = {}) {
-  Normed result{Row(x.size())};
-  Row mean(x.size() / cols), rstd(x.size() / cols);
-  layer_norm<double>(x, result.y, cols, {.weight = gamma, .bias = beta, .eps = kEps, .mean = mean, .rstd = rstd});
-  result.mean = mean[0];
-  result.sigma = 1 / rstd[0];
-  result.var = result.sigma * result.sigma - kEps;
-  result.std = std::sqrt(result.var);
-  return result;
-}
-
-std::string number(double value) { return Notation({&value, 1}, kDecimals).brief(value); }
-
-std::string list(const Row& values) {
-  const Notation notation(values, kDecimals);
-  std::vector<std::string> texts;
-  texts.reserve(values.size());
-  for (const double v : values) texts.push_back(notation.brief(v));
-  return fmt::format("[{}]", fmt::join(texts, ", "));
-}
 
 double variance_of(const Row& values) {
   const auto n = static_cast<double>(values.size());
@@ -63,14 +37,16 @@ Slip brackets() {
           fmt::format("mean = {} / 3, and xhat = x - mean / sd", sum),
           {{"mean, as written", fmt::format("{} / 3", sum), {x[0] + x[1] + x[2] / 3}},
            {"xhat[1], as written",
-            fmt::format("{} - {} / {}", x[1], number(right.mean), number(right.sigma)),
+            fmt::format("{} - {} / {}", x[1], slip_number(right.mean), slip_number(right.sigma)),
             {x[1] - right.mean / right.sigma}}},
           {{"mean", fmt::format("({}) / 3", sum), {right.mean}},
-           {"xhat[1]", fmt::format("({} - {}) / {}", x[1], number(right.mean), number(right.sigma)), {right.y[1]}}},
+           {"xhat[1]",
+            fmt::format("({} - {}) / {}", x[1], slip_number(right.mean), slip_number(right.sigma)),
+            {right.y[1]}}},
           fmt::format("A fraction that was printed with a long bar is copied onto one line. There / comes before + and "
                       "-, so only the last number is divided: {} / 3 = {}. The results beside such formulas are mostly "
                       "the right ones, found with the brackets.",
-                      x[2], number(x[2] / 3))};
+                      x[2], slip_number(x[2] / 3))};
 }
 
 // Which digits, with two neighbours exchanged, read `target`; empty where none of the texts do.
@@ -102,15 +78,16 @@ Slip digits() {
                          "But the right number cut after five decimals is {}, and with two neighbouring digits "
                          "exchanged that reads {}: most likely a slip of the pen.",
                          from, printed);
-  return {"digits",
-          "A standard deviation with two digits exchanged",
-          fmt::format("the standard deviation of {} is {}", list(kTwoTenths), printed),
-          {{"std, as written", "", {value_of(printed)}}},
-          {{"std", fmt::format("sqrt({})", number(right.var)), {right.std}},
-           {"sigma, with eps", fmt::format("sqrt({} + {})", number(right.var), shortest_text(kEps)), {right.sigma}}},
-          fmt::format("No formula gives it: divided by 2 instead of 3 it would be {}, the mean distance is {}, eps "
-                      "outside of the root gives {}. {}",
-                      number(std::sqrt(sample)), number(absolute), number(right.std + kEps), found)};
+  return {
+      "digits",
+      "A standard deviation with two digits exchanged",
+      fmt::format("the standard deviation of {} is {}", slip_list(kTwoTenths), printed),
+      {{"std, as written", "", {value_of(printed)}}},
+      {{"std", fmt::format("sqrt({})", slip_number(right.var)), {right.std}},
+       {"sigma, with eps", fmt::format("sqrt({} + {})", slip_number(right.var), shortest_text(kEps)), {right.sigma}}},
+      fmt::format("No formula gives it: divided by 2 instead of 3 it would be {}, the mean distance is {}, eps "
+                  "outside of the root gives {}. {}",
+                  slip_number(std::sqrt(sample)), slip_number(absolute), slip_number(right.std + kEps), found)};
 }
 
 Slip root_of_sigma() {
@@ -120,9 +97,10 @@ Slip root_of_sigma() {
   return {"root-of-sigma",
           "The root taken twice",
           "xhat = (x - mean) / sqrt(sigma)",
-          {{"xhat, as written", fmt::format("(x - {}) / sqrt({})", number(right.mean), number(right.sigma)), wrong},
+          {{"xhat, as written", fmt::format("(x - {}) / sqrt({})", slip_number(right.mean), slip_number(right.sigma)),
+            wrong},
            {"variance of that", "", {variance_of(wrong)}}},
-          {{"xhat", fmt::format("(x - {}) / {}", number(right.mean), number(right.sigma)), right.y},
+          {{"xhat", fmt::format("(x - {}) / {}", slip_number(right.mean), slip_number(right.sigma)), right.y},
            {"variance of that", "", {variance_of(right.y)}}},
           "sigma is the standard deviation, so it is a root already: sigma = sqrt(var + eps). With sigma^2 for the "
           "variance the formula has sqrt(sigma^2 + eps); where the square is lost in copying, the root is taken "
@@ -155,29 +133,30 @@ Slip wrong_sum() {
   for (const double d : rounded.deviation) squares.push_back(d * d);
   const double sum = std::accumulate(squares.begin(), squares.end(), 0.0);
   const std::string squares_sum =
-      fmt::format("({} + {} + {}) / 3", number(squares[0]), number(squares[1]), number(squares[2]));
+      fmt::format("({} + {} + {}) / 3", slip_number(squares[0]), slip_number(squares[1]), slip_number(squares[2]));
   return {"wrong-sum",
           "A sum that is 2 too large, and \"numerical stability\"",
           fmt::format("for x = {}: var = {} = {}, hence y = {}; that a library gives another y is put down to "
                       "\"numerical stability\"",
-                      list(input.x), squares_sum, printed_var, list(printed_y)),
+                      slip_list(input.x), squares_sum, printed_var, slip_list(printed_y)),
           {{"var, as written", "", {printed_var}},
            {"y, as written", "", printed_y},
            {"sigma from that var", fmt::format("sqrt({})", printed_var), {std::sqrt(printed_var)}},
-           {fmt::format("y with sigma = {}, to 2 decimals", number(slipped.sigma)), "", slipped.y},
+           {fmt::format("y with sigma = {}, to 2 decimals", slip_number(slipped.sigma)), "", slipped.y},
            {"sigma that gives y as written", "", sigmas_that_give(input, rounded, printed_y)}},
           {{"var", squares_sum, {sum / 3}},
-           {"sigma", fmt::format("sqrt({} + {})", number(right.var), shortest_text(kEps)), {right.sigma}},
+           {"sigma", fmt::format("sqrt({} + {})", slip_number(right.var), shortest_text(kEps)), {right.sigma}},
            {"y, as every library gives it", "", right.y},
            {"y, every step to 2 decimals", "", rounded.y}},
           fmt::format("{} times 3 is {}, but the squares add up to {}: the sum is {} too large. The root of {} is {}, "
                       "so {} to two decimals, and that gives y[0] = {}; the {} that is printed takes a second slip. "
                       "Neither has to do with stability: a library's result is simply the answer, and rounding every "
                       "step to two decimals moves y[0] by {} where the slips move it by {}.",
-                      printed_var, number(3 * printed_var), number(sum),
-                      number(std::round(100 * (3 * printed_var - sum)) / 100), printed_var,
-                      number(std::sqrt(printed_var)), number(slipped.sigma), number(slipped.y[0]), number(printed_y[0]),
-                      number(std::abs(rounded.y[0] - right.y[0])), number(std::abs(printed_y[0] - right.y[0])))};
+                      printed_var, slip_number(3 * printed_var), slip_number(sum),
+                      slip_number(std::round(100 * (3 * printed_var - sum)) / 100), printed_var,
+                      slip_number(std::sqrt(printed_var)), slip_number(slipped.sigma), slip_number(slipped.y[0]),
+                      slip_number(printed_y[0]), slip_number(std::abs(rounded.y[0] - right.y[0])),
+                      slip_number(std::abs(printed_y[0] - right.y[0])))};
 }
 
 // var = E[x^2] - E[x]^2, every operation in f32.
@@ -250,8 +229,8 @@ Slip batch() {
     const Normed result = normed(joined(second), cols);
     return Row(result.y.begin(), result.y.begin() + 3);
   };
-  const std::string before = fmt::format("xhat of {} beside {}", list(sample), list(other));
-  const std::string after = fmt::format("xhat of {} beside {}", list(sample), list(changed));
+  const std::string before = fmt::format("xhat of {} beside {}", slip_list(sample), slip_list(other));
+  const std::string after = fmt::format("xhat of {} beside {}", slip_list(sample), slip_list(changed));
   return {"batch",
           "Samples of a batch mixed",
           "for x of shape (sequence, batch, embedding): normalise over the last two axes; the result is independent of "
@@ -274,12 +253,12 @@ Slip unbiased() {
   return {"unbiased",
           "The variance divided by D - 1",
           "var = (sum of (x - mean)^2) / (D - 1), the \"unbiased\" one of statistics",
-          {{"var, as written", fmt::format("{} / (3 - 1)", number(2 * var)), {var}},
-           {"xhat, as written", fmt::format("(x - {}) / {}", number(right.mean), number(sigma)), wrong},
+          {{"var, as written", fmt::format("{} / (3 - 1)", slip_number(2 * var)), {var}},
+           {"xhat, as written", fmt::format("(x - {}) / {}", slip_number(right.mean), slip_number(sigma)), wrong},
            {"variance of that", "", {variance_of(wrong)}},
            {"xhat of a row of one number", "0 / sqrt(0 / 0 + eps)", {none / std::sqrt(none / none + kEps)}}},
-          {{"var", fmt::format("{} / 3", number(3 * right.var)), {right.var}},
-           {"xhat", fmt::format("(x - {}) / {}", number(right.mean), number(right.sigma)), right.y},
+          {{"var", fmt::format("{} / 3", slip_number(3 * right.var)), {right.var}},
+           {"xhat", fmt::format("(x - {}) / {}", slip_number(right.mean), slip_number(right.sigma)), right.y},
            {"variance of that", "", {variance_of(right.y)}},
            {"xhat of a row of one number", "", normed({x[0]}, 1).y}},
           "Dividing by D - 1 estimates the variance of a larger population from a sample. A row is all there is: layer "
@@ -290,7 +269,9 @@ Slip unbiased() {
 }  // namespace
 
 std::vector<Slip> find_slips() {
-  return {brackets(), digits(), root_of_sigma(), wrong_sum(), cancellation(), batch(), unbiased()};
+  std::vector<Slip> slips{brackets(), digits(), root_of_sigma(), wrong_sum(), cancellation(), batch(), unbiased()};
+  for (Slip& slip : find_backward_slips()) slips.push_back(std::move(slip));
+  return slips;
 }
 
 }  // namespace evenorm::cli

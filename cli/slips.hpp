@@ -20,9 +20,11 @@ struct Slip {
   std::string written;  // as it stands in a text
   std::vector<Figure> wrong, right;
   std::string how;
+  bool quoted = true;  // it stands in some text; else it is easily made
 };
 
-std::vector<Slip> find_slips();
+std::vector<Slip> find_slips();           // all, those of the forward pass first
+std::vector<Slip> find_backward_slips();  // those of the backward pass
 
 std::string slips_text(const std::vector<Slip>& slips);
 std::string slips_json(const std::vector<Slip>& slips);  // one line

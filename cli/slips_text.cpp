@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "decimal.hpp"
 #include "json_numbers.hpp"
 #include "slips.hpp"
@@ -44,11 +46,13 @@ nlohmann::ordered_json figures_json(const std::vector<Figure>& figures) {
 }  // namespace
 
 std::string slips_text(const std::vector<Slip>& slips) {
+  const auto quoted = std::count_if(slips.begin(), slips.end(), [](const Slip& slip) { return slip.quoted; });
   std::string text = wrapped(
       fmt::format(
-          "{} slips that explanations of layer norm make. Each stands in some text that teaches it; every number "
-          "that is not quoted from there is computed now. eps is 0.00001.",
-          slips.size()),
+          "{} slips that explanations of layer norm make. The first {} stand in texts that teach it, the others are "
+          "easily made where its backward pass is derived or programmed. Every number that is not quoted from such a "
+          "text is computed now. eps is 0.00001.",
+          slips.size(), quoted),
       "");
   std::size_t number = 0;
   for (const Slip& slip : slips) {

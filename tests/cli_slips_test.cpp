@@ -47,7 +47,7 @@ void expect_near(const json& have, const std::vector<double>& want, double toler
 
 constexpr double kLast4 = 0.5e-4, kLast5 = 0.5e-5;
 
-TEST(CliSlips, AllSevenAreThereInOrder) {
+TEST(CliSlips, AllAreThereInOrder) {
   std::vector<std::string> names;
   for (const json& each : slips()) {
     names.push_back(each["name"]);
@@ -57,7 +57,8 @@ TEST(CliSlips, AllSevenAreThereInOrder) {
     EXPECT_FALSE(each["right"].empty());
   }
   EXPECT_THAT(names, ::testing::ElementsAre("brackets", "digits", "root-of-sigma", "wrong-sum", "cancellation", "batch",
-                                            "unbiased"));
+                                            "unbiased", "constants", "constant-sigma", "unbiased-backward",
+                                            "dgamma-along-the-row"));
 }
 
 TEST(CliSlips, Brackets) {
@@ -128,11 +129,39 @@ TEST(CliSlips, Unbiased) {
   EXPECT_EQ(values(s["right"], "xhat of a row of one"), json::array({0}));
 }
 
+// dx of the backward slips, what trying it out gives, and which check finds them.
+TEST(CliSlips, BackwardOnesAreNotWhatTryingItOutGives) {
+  const double sigma = std::sqrt(56.0 / 9 + 1e-5);
+  expect_near(values(slip("constants")["wrong"], "dx"), {1.5 / sigma, 0, -0.5 / sigma}, 1e-12);
+  expect_near(values(slip("constants")["wrong"], "sum"), {1 / sigma}, 1e-12);
+  expect_near(values(slip("constant-sigma")["wrong"], "dx"), {3.5 / 3 / sigma, -1 / 3.0 / sigma, -2.5 / 3 / sigma},
+              1e-12);
+  for (const char* name : {"constant-sigma", "unbiased-backward"}) {
+    EXPECT_EQ(values(slip(name)["wrong"], "sum"), json::array({0})) << name;
+  }
+  for (const char* name : {"constants", "constant-sigma", "unbiased-backward"}) {
+    const json s = slip(name), right = values(s["right"], "dx");
+    expect_near(right, {0.4295, -0.2864, -0.1432}, kLast4);
+    expect_near(values(s["right"], "dx by trying"), right.get<std::vector<double>>(), 1e-6);
+    EXPECT_GT(std::abs(values(s["wrong"], "dx")[0].get<double>() - right[0].get<double>()), 0.01);
+  }
+}
+
+TEST(CliSlips, DgammaAlongTheRow) {
+  const json s = slip("dgamma-along-the-row");
+  const double first = std::sqrt(56.0 / 9 + 1e-5), second = std::sqrt(0.02 / 3 + 1e-5);
+  expect_near(values(s["wrong"], "dgamma"), {-4 / first, -0.1 / second}, 1e-9);
+  expect_near(values(s["right"], "dgamma"), {-2 / (3 * first), -0.2 / second, -10 / (3 * first) + 0.1 / second}, 1e-9);
+  EXPECT_EQ(values(s["right"], "dbeta"), json({1, 2, 0}));
+}
+
 TEST(CliSlips, TextHasTheNumbersOfTheJson) {
   const std::string text = run_evenorm({"explain", "--slips"}).out;
-  for (const char* line : {"0.2 + 0.1 + 0.3 / 3 = 0.4\n", "(0.2 + 0.1 + 0.3) / 3 = 0.2\n",
-                           "std: sqrt(0.006667) = 0.08165\n", "sigma that gives y as written: 2.63\n",
-                           "mean/std 10000: 0\n", "every step to 2 decimals: [0.095, -1.07, 0.17]\n", "= nan\n"}) {
+  for (const char* line :
+       {"0.2 + 0.1 + 0.3 / 3 = 0.4\n", "(0.2 + 0.1 + 0.3) / 3 = 0.2\n", "std: sqrt(0.006667) = 0.08165\n",
+        "sigma that gives y as written: 2.63\n", "mean/std 10000: 0\n",
+        "every step to 2 decimals: [0.095, -1.07, 0.17]\n", "= nan\n", "11 slips that", "The first 7 stand in texts",
+        "\n8. Mean and sigma taken for constants\n", "dgamma, as written: [-1.6036, -1.2238]\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }
@@ -164,6 +193,11 @@ TEST(CliSlips, PageInTheDocumentsHasTheseNumbers) {
     EXPECT_THAT(text, HasSubstr("[" + shown(figure["values"]) + "]"));
   }
   for (const char* label : {"xhat, as", "variance"}) expect("unbiased", "wrong", label);
+  for (const char* name : {"constants", "constant-sigma", "unbiased-backward"}) expect(name, "wrong", "dx");
+  expect("constants", "wrong", "sum");
+  expect("constants", "right", "dx");
+  expect("dgamma-along-the-row", "wrong", "dgamma");
+  for (const char* label : {"dgamma", "dbeta"}) expect("dgamma-along-the-row", "right", label);
 }
 
 }  // namespace
