@@ -227,8 +227,8 @@ std::optional<GivenInput> given_gradient(const std::string& text, const Shape& x
   if (text.empty()) return std::nullopt;
   GivenInput dy("dy", text);
   if (dy.shape() == x_shape) return dy;
-  throw Failure(
-      fmt::format("dy has shape {}, but should have that of x, {}", shape_text(dy.shape()), shape_text(x_shape)));
+  throw Failure(fmt::format("dy (--grad) has shape {}, but should have that of x, {}", shape_text(dy.shape()),
+                            shape_text(x_shape)));
 }
 
 contracts::Array parameter(const char* argument, const ExplainOptions& options, const Array& given, bool typed,

@@ -291,8 +291,8 @@ TEST(CliExplainGrad, LongRowsAreAbbreviatedAndPagesNarrow) {
 
 TEST(CliExplainGrad, WrongUseIsOneLineThatSaysWhere) {
   const std::vector<std::pair<Words, const char*>> cases = {
-      {{"4 2 8", "--grad", "1 0"}, "dy has shape (2), but should have that of x, (3)"},
-      {{"[4 2 8] [1 2 3]", "--grad", "1 0 2"}, "dy has shape (3), but should have that of x, (2, 3)"},
+      {{"4 2 8", "--grad", "1 0"}, "dy (--grad) has shape (2), but should have that of x, (3)"},
+      {{"[4 2 8] [1 2 3]", "--grad", "1 0 2"}, "dy (--grad) has shape (3), but should have that of x, (2, 3)"},
       {{"4 2 8", "--grad", "1 0 x"}, "dy, character 5: 'x' is not a number"},
       {{"4 2 8", "--grad", ""}, "--grad: is empty"},
       {{"4 2 8", "--grad", "no/such.npy"}, "no/such.npy: cannot be read"},
