@@ -85,10 +85,9 @@ nlohmann::ordered_json report(const GradOptions& options, const NpyFile& x, cons
 // All that can be wrong is told before anything large is read and before anything is written.
 void grad(const GradOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  const Norm norm = norm_of(options.norm);
   Outputs outputs;
   GradientWork what = name_outputs(options, outputs);
-  what.norm = norm;
+  what.norm = norm_of(options.norm);
   if (options.x == "-" && options.dy == "-") throw Failure("X and DY are both standard input, but only one can be");
   NpyFile x(options.x, Dash::standard_input), dy(options.dy, Dash::standard_input);
   Parameters parameters(options.norm.parameters);

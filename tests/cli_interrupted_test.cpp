@@ -197,6 +197,20 @@ TEST_F(CliInterrupted, ProgressIsShownOnATerminalAndGone) {
   EXPECT_THAT(shown, Not(HasSubstr("\n")));
 }
 
+// x is read at once, dy as it comes.
+TEST_F(CliInterrupted, ProgressOfGradIsShownOnATerminalAndGone) {
+  const std::string header = npy_bytes_of("<f4", "(" + std::to_string(kPieces * kPiece / 4096) + ", 1024)", "");
+  write_file(folder / "x.npy", header);
+  fs::resize_file(folder / "x.npy", header.size() + kPieces * kPiece);
+  Terminal terminal;
+  ProgramSetting slow{.in_path = folder / "in", .err_path = terminal.name()};
+  slow.while_running = [&](pid_t) { close(feed(kPieces, 300)); };
+  EXPECT_EQ(run_evenorm({"grad", folder / "x.npy", "-", "-o", "/dev/null"}, slow).status, 0);
+  const std::string shown = terminal.shown();
+  EXPECT_THAT(shown, HasSubstr("[#############.......]  67 %  "));  // both are read, dx is to be written
+  EXPECT_THAT(shown, EndsWith("\r\x1b[K"));
+}
+
 TEST_F(CliInterrupted, NoProgressOfShortWorkNorWhenQuietNorInAPipe) {
   Terminal terminal;
   ProgramSetting setting{.in_path = folder / "in", .err_path = terminal.name()};
