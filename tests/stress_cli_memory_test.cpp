@@ -151,7 +151,27 @@ TEST_F(CliStress_Memory, ApplyLeavesWhatWasThere) {
   fail_each(words, Failing::one_and_all_after, 7);
 }
 
+// dx where y is otherwise, and so on: in another type than x, so that it has memory of its own.
+TEST_F(CliStress_Memory, GradLeavesWhatWasThere) {
+  const Words words{"grad",
+                    folder / "x.npy",
+                    folder / "x.npy",
+                    "-o",
+                    folder / "y.npy",
+                    "--weight",
+                    folder / "w.npy",
+                    "--dweight",
+                    folder / "mean.npy",
+                    "--dbias",
+                    folder / "rstd.npy",
+                    "--dtype",
+                    "bf16"};
+  fail_each(words, Failing::one, 7);
+  fail_each(words, Failing::one_and_all_after, 7);
+}
+
 TEST_F(CliStress_Memory, ExplainIsRefusedInOneLine) {
+  fail_each({"explain", "4 2 8", "--grad", "1 0 -1"}, Failing::one, 11);
   fail_each({"explain", "4 2 8", "--weight", "1.5 1 0.5"}, Failing::one, 7);
 }
 
