@@ -109,7 +109,8 @@ std::optional<Trial> try_out(const ExplainInput& input, const contracts::Array& 
   const auto smaller = [](double a, double b) { return std::abs(a) < std::abs(b); };
   Trial trial;
   trial.element = static_cast<std::size_t>(std::max_element(dx.begin(), dx.end(), smaller) - dx.begin());
-  trial.x = decimals_of(x)[trial.element];
+  // As people write it where that is the same to the digits of L, which the decimals of 16 bits are not.
+  trial.x = (x.dtype() == DType::f32 ? decimals_of(x) : widened(x))[trial.element];
   trial.step = value_of(fmt::format("1e{}", std::lround(std::log10(sigma * kPart))));
   const Real step = trial.step;
   const Real above = loss(input, real, trial.element, step), below = loss(input, real, trial.element, -step);

@@ -177,6 +177,12 @@ TEST(CliExplainGrad, TryingItOutAgrees) {
   }
 }
 
+// What L is taken at can be taken again.
+TEST(CliExplainGrad, TryingItOutTellsTheXThatIsHeld) {
+  EXPECT_EQ(gradient_of({"1.3 0 0", "--grad", "1 0 0"})["trial"]["x"], 1.3);
+  EXPECT_EQ(gradient_of({"1.3 0 0", "--grad", "1 0 0", "--dtype", "bf16"})["trial"]["x"], 1.296875);
+}
+
 TEST(CliExplainGrad, SlipsLeaveOutWhatTheySay) {
   const json gradient = gradient_of(kWorked);
   ASSERT_EQ(gradient["wrong"].size(), 3U);
