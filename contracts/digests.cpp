@@ -270,16 +270,23 @@ DigestRow run_digest_case(const Operation& op, const std::vector<internal::Targe
   return row;
 }
 
-DigestTable run_digests(const DigestOptions& options) {
-  const std::vector<internal::Target> targets = options.targets.empty() ? runnable_targets() : options.targets;
-  const std::vector<Operation> cases = digest_cases();
-  DigestTable table;
-  for (const Way& way : ways_of(cases[0], 1)) table.ways.push_back(way.name);
-  for (std::size_t i = 0; i < cases.size(); i += options.quick ? 9 : 1) {
-    table.rows.push_back(run_digest_case(cases[i], targets));
+DigestTable collect_digests(std::vector<std::string> ways, std::size_t cases, const DigestOptions& options,
+                            const std::function<DigestRow(std::size_t)>& run_case) {
+  DigestTable table{{}, std::move(ways), true};
+  for (std::size_t i = 0; i < cases; i += options.quick ? 9 : 1) {
+    table.rows.push_back(run_case(i));
     table.pass = table.pass && table.rows.back().differing.empty();
   }
   return table;
+}
+
+DigestTable run_digests(const DigestOptions& options) {
+  const std::vector<internal::Target> targets = options.targets.empty() ? runnable_targets() : options.targets;
+  const std::vector<Operation> cases = digest_cases();
+  std::vector<std::string> ways;
+  for (const Way& way : ways_of(cases[0], 1)) ways.push_back(way.name);
+  return collect_digests(std::move(ways), cases.size(), options,
+                         [&](std::size_t i) { return run_digest_case(cases[i], targets); });
 }
 
 }  // namespace evenorm::contracts
