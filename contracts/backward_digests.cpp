@@ -2,7 +2,6 @@
 #include "contracts/backward_digests.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "contracts/fp_mode.hpp"
 #include "contracts/through_c.hpp"
@@ -60,12 +59,12 @@ std::vector<Way> ways_of(const BackwardOperation& op) {
                            {"64 tasks in reverse order", {}, reversed_executor(64)}};
   const std::vector<Way> layouts = layouts_of(op);
   ways.insert(ways.end(), layouts.begin(), layouts.end());
-  if (op.dx) {
-    ways.push_back({"dx alone", {}, {}, true, Asked::dx});
-    ways.push_back({"dx alone, row by row", {}, {}, false, Asked::dx, true});
+  ways.push_back({"dx alone", {}, {}, true, Asked::dx});
+  ways.push_back({"dx alone, row by row", {}, {}, false, Asked::dx, true});
+  if (op.measured().arithmetic() == op.forward.arithmetic()) {  // or dx's type settles it
+    ways.push_back({"dgamma alone, 7 threads", {}, pool_executor(7), false, Asked::dgamma});
+    ways.push_back({"dbeta alone", {}, {}, false, Asked::dbeta});
   }
-  if (op.dgamma) ways.push_back({"dgamma alone, 7 threads", {}, pool_executor(7), false, Asked::dgamma});
-  if (op.dbeta) ways.push_back({"dbeta alone", {}, {}, false, Asked::dbeta});
   for (const FpMode mode : unusual_fp_modes()) {
     ways.push_back({name(mode), {}, {}, false, Asked::all, false, mode});
   }
@@ -81,12 +80,6 @@ BackwardOperation asking_for(Asked asked, BackwardOperation op) {
   if (asked != Asked::dgamma) op.dgamma.reset();
   if (asked != Asked::dbeta) op.dbeta.reset();
   return op;
-}
-
-Array row_of(const Array& values, std::size_t row, std::size_t cols) {
-  Array one(values.dtype(), cols);
-  std::memcpy(one.data(), values.data() + row * one.bytes().size(), one.bytes().size());
-  return one;
 }
 
 // A case, its rows and their statistics.
@@ -115,9 +108,9 @@ BackwardOutcome outcome_by(const Way& way, internal::Target target, const Prepar
     clean = clean && whole.kept_inside;
   } else {
     whole.dx = Array(*op.dx, std::size_t{0});
+    const std::size_t cols = op.forward.cols;
     for (std::size_t r = 0; r < p.c.rows; ++r) {
-      const BackwardInputs row{row_of(inputs.x, r, op.forward.cols), row_of(inputs.dy, r, op.forward.cols),
-                               inputs.weight};
+      const BackwardInputs row{inputs.x.part(r * cols, cols), inputs.dy.part(r * cols, cols), inputs.weight};
       const BackwardOutcome one = run_backward(run, op, row);
       clean = clean && one.kept_inside;
       whole.dx.append(one.dx);

@@ -8,6 +8,7 @@
 
 namespace evenorm::contracts {
 
+// All gradients are asked for.
 struct GradientCase {
   BackwardOperation op;
   std::size_t rows;

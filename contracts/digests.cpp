@@ -110,12 +110,6 @@ Array repeated(const Operation& op, const CaseData& data, std::size_t rows) {
   return x;
 }
 
-Array row_of(const Operation& op, const CaseData& data, std::size_t row) {
-  Array x(op.x, op.cols);
-  std::memcpy(x.data(), data.x.data() + row * x.bytes().size(), x.bytes().size());
-  return x;
-}
-
 // The digests of all rows that a way computes; empty where it wrote elsewhere or left another mode behind.
 std::vector<std::uint64_t> digests_by(const Way& way, internal::Target target, const Operation& op,
                                       const CaseData& data) {
@@ -133,7 +127,7 @@ std::vector<std::uint64_t> digests_by(const Way& way, internal::Target target, c
     digests.insert(digests.end(), rows.begin(), rows.end());
   };
   if (way.rows == 1) {
-    for (std::size_t r = 0; r < data.rows; ++r) add(row_of(op, data, r));
+    for (std::size_t r = 0; r < data.rows; ++r) add(data.x.part(r * op.cols, op.cols));
   } else {
     add(repeated(op, data, way.rows));
   }

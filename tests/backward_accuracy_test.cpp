@@ -22,17 +22,10 @@ std::string text_of(const Names& names) {
   return text;
 }
 
-// What the bound is about: f64 arithmetic where dx is f64, too.
-Operation measured(const BackwardOperation& op) {
-  Operation forward = op.forward;
-  if (op.dx == DType::f64) forward.bias = DType::f64;
-  return forward;
-}
-
 GradientErrors expect_within_limits(const BackwardOperation& op, const BackwardInputs& inputs,
                                     const std::string& what) {
   const BackwardOutcome first = run_backward(gradients_on_target(runnable_targets()[0]), op, inputs);
-  const GradientErrors errors = ExpectedGradients(measured(op), inputs.x, inputs.dy, inputs.weight)
+  const GradientErrors errors = ExpectedGradients(op.measured(), inputs.x, inputs.dy, inputs.weight)
                                     .errors_of(first.dx, first.dgamma, first.dbeta);
   EXPECT_TRUE(errors.within_limits()) << op.name() << ", " << what << ": dx " << errors.dx << ", dgamma "
                                       << errors.dgamma << ", dbeta " << errors.dbeta;
