@@ -222,22 +222,18 @@ evenorm_status run_plain_gradients(Kind kind, const Storage* dy, const Storage* 
                                    double eps) noexcept {
   return status_of([&] {
     const std::size_t size = count_elements(rows, cols, sizeof(Storage));
-    const auto result = [](Storage* data, std::size_t n) { return std::as_writable_bytes(optional_span(data, n)); };
-    detail::run_gradients({kind,
-                           dtype,
-                           std::as_bytes(std::span{dy, size}),
-                           std::as_bytes(std::span{x, size}),
-                           result(dx, size),
-                           cols,
-                           std::as_bytes(optional_span(weight, cols)),
-                           result(dweight, cols),
-                           result(dbias, cols),
-                           eps,
-                           false,
-                           false,
-                           {},
-                           {},
-                           nullptr});
+    detail::GradientSpans spans{};
+    spans.kind = kind;
+    spans.dtype = dtype;
+    spans.dy = std::as_bytes(std::span{dy, size});
+    spans.x = std::as_bytes(std::span{x, size});
+    spans.dx = std::as_writable_bytes(optional_span(dx, size));
+    spans.cols = cols;
+    spans.weight = std::as_bytes(optional_span(weight, cols));
+    spans.dweight = std::as_writable_bytes(optional_span(dweight, cols));
+    spans.dbias = std::as_writable_bytes(optional_span(dbias, cols));
+    spans.eps = eps;
+    detail::run_gradients(spans);
   });
 }
 
