@@ -103,6 +103,21 @@ std::vector<BackwardOperation> mixtures(Kind kind, std::size_t cols) {
           {forward(f32, f32, {}), f64, f64, f32},        {forward(f32, f32, {}), f32, {}, f32}};
 }
 
+// In a row that is scaled by its largest element, x = 2^-40 would be subnormal, and a huge dy brings that into dgamma.
+TEST(Contract_GradientsAccuracy, SmallElementsBesideAHugeOne) {
+  for (const Kind kind : kBothKinds) {
+    const BackwardOperation op = same_type_backward(kind, DType::f64, 64);
+    BackwardInputs inputs{make_input("normal", DType::f64, 64), make_input("normal", DType::f64, 64),
+                          make_weight(DType::f64, 64)};
+    for (std::size_t i = 0; i < 64; ++i) {
+      const double varied = 1 + static_cast<double>(i) / 97;
+      inputs.x.set(i, i == 5 ? 0x1p1020 : varied * 0x1p-40);
+      inputs.dy.set(i, i % 3 == 0 ? 0 : varied * (i == 5 ? 0x1p1010 : 0x1p900));
+    }
+    expect_within_limits(op, inputs, "x 2^-40 beside 2^1020");
+  }
+}
+
 TEST(Contract_GradientsAccuracy, AnyMixtureOfTypes) {
   for (const Kind kind : kBothKinds) {
     for (const std::size_t cols : {2, 33, 300}) {

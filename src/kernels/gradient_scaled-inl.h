@@ -37,13 +37,18 @@ class ScaledGradient {
     }
   }
 
-  // Adds n elements to the sums over rows.
+  // Adds n elements to the sums over rows. Factors keep exponents of their own until they are multiplied: beside a huge
+  // x or dy, one would else be subnormal.
   void AddToColumns(const double* x, const double* dy, size_t n, const ColumnPlaces<double>& to) const {
     const DScalar d;
+    int of_rstd = 0;
+    const auto rstd = hn::Set(d, std::frexp(s_.rstd, &of_rstd));
     for (size_t i = 0; i < n; ++i) {
-      const W xhat = Times(d, Centred(LoadOne(x + i)), hn::Set(d, s_.rstd));
-      int exponent = 0;  // of this dy alone: next to a huge one, it would be subnormal
-      const W term = Times(d, xhat, hn::Set(d, std::frexp(LoadOne(dy + i), &exponent)));
+      int of_dy = 0;
+      const auto significand = hn::Set(d, std::frexp(LoadOne(dy + i), &of_dy));
+      const Term t = CentredTerm(LoadOne(x + i));
+      const W term = Times(d, Times(d, t.value, rstd), significand);
+      const int exponent = t.exponent + of_rstd + of_dy;
       Accumulate(to.dgamma + i, to.low, std::ldexp(hn::GetLane(term.hi), exponent),
                  std::ldexp(hn::GetLane(term.lo), exponent));
       Accumulate(to.dbeta + i, to.low, LoadOne(dy + i), 0);
@@ -64,8 +69,8 @@ class ScaledGradient {
       int of_dy = 0, of_gamma = 0;
       const auto significand = hn::Set(d, std::frexp(LoadOne(dy + i), &of_dy));
       const W product = TwoProduct(d, significand, hn::Set(d, std::frexp(LoadOne(gamma + i), &of_gamma)));
-      const Term g = Normalised(product, of_dy + of_gamma), t = Normalised(Centred(LoadOne(x + i)), of_rstd);
-      const Term along = Normalised(Multiply(d, Times(d, t.value, rstd), c2.value), t.exponent + c2.exponent);
+      const Term g = Normalised(product, of_dy + of_gamma), t = CentredTerm(LoadOne(x + i));
+      const Term along = Normalised(Multiply(d, Times(d, t.value, rstd), c2.value), t.exponent + of_rstd + c2.exponent);
       const int largest = HWY_MAX(g.exponent, HWY_MAX(c1.exponent, along.exponent));
       const W means = Add(d, c1.Below(largest), along.Below(largest));
       const W rest = Times(d, Add(d, g.Below(largest), Negate(d, means)), rstd);
@@ -101,6 +106,12 @@ class ScaledGradient {
   W Centred(double x) const {
     const DScalar d;
     return Difference(d, hn::Set(d, std::ldexp(x, -s_.x_exponent)), W{hn::Set(d, s_.mean_hi), hn::Set(d, s_.mean_lo)});
+  }
+  // The same as a Term; without a mean x is not scaled, which loses digits beside a huge one.
+  Term CentredTerm(double x) const {
+    if (s_.mean_hi != 0 || s_.mean_lo != 0) return Normalised(Centred(x), 0);
+    const DScalar d;
+    return Normalised({hn::Set(d, x), hn::Zero(d)}, -s_.x_exponent);
   }
   static void Accumulate(double* sum, size_t low, double hi, double lo) {
     const DScalar d;
