@@ -118,6 +118,22 @@ TEST(Contract_GradientsAccuracy, SmallElementsBesideAHugeOne) {
   }
 }
 
+// The largest g has neither the largest dy nor the largest gamma: scaled by these, it would be subnormal.
+TEST(Contract_GradientsAccuracy, LargestProductsOfSmallFactors) {
+  for (const Kind kind : kBothKinds) {
+    const BackwardOperation op = same_type_backward(kind, DType::f64, 33);
+    BackwardInputs inputs{make_input("normal", DType::f64, 33), make_input("normal", DType::f64, 33),
+                          make_weight(DType::f64, 33)};
+    for (std::size_t i = 0; i < 33; ++i) {
+      const double varied = 1 + static_cast<double>(i) / 97;
+      inputs.dy.set(i, varied * (i == 7 ? 0x1p400 : 0x1p-640));
+      inputs.weight.set(i, varied * (i == 7 ? 0x1p-700 : i == 9 ? 0x1p800 : 0x1p790));
+      if (i == 9) inputs.dy.set(i, 0x1p-960);
+    }
+    expect_within_limits(op, inputs, "dy 2^-640 beside 2^400, gamma 2^790 beside 2^-700");
+  }
+}
+
 TEST(Contract_GradientsAccuracy, AnyMixtureOfTypes) {
   for (const Kind kind : kBothKinds) {
     for (const std::size_t cols : {2, 33, 300}) {
