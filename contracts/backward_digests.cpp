@@ -226,6 +226,7 @@ std::vector<std::pair<std::string, std::uint64_t>> gradient_digests_by_way(const
   const std::vector<Way> ways = ways_of(c.op);
   const BackwardOutcome first = outcome_by(ways[0], target, prepared);
   std::vector<std::pair<std::string, std::uint64_t>> table;
+  table.reserve(ways.size());
   for (const Way& way : ways) table.emplace_back(way.name, digest_by(way, target, prepared, first));
   return table;
 }
