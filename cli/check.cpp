@@ -11,6 +11,7 @@
 
 #include "commands.hpp"
 #include "contracts/accuracy.hpp"
+#include "contracts/backward_digests.hpp"
 #include "contracts/digests.hpp"
 #include "evenorm/evenorm.hpp"
 #include "text.hpp"
@@ -26,10 +27,10 @@ struct CheckOptions {
 
 struct Findings {
   contracts::Report accuracy;
-  contracts::DigestTable digests;
+  contracts::DigestTable digests, gradients;
   double seconds = 0;
 
-  bool pass() const { return accuracy.pass && digests.pass; }
+  bool pass() const { return accuracy.pass && digests.pass && gradients.pass; }
 };
 
 constexpr const char* kExamples = R"(Examples:
@@ -57,7 +58,8 @@ Findings find(const CheckOptions& options) {
   accuracy.progress = progress_line();
   contracts::DigestOptions digests;
   digests.quick = options.quick;
-  Findings findings{contracts::run_accuracy(accuracy), contracts::run_digests(digests), 0};
+  Findings findings{contracts::run_accuracy(accuracy), contracts::run_digests(digests),
+                    contracts::run_gradient_digests(digests), 0};
   findings.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return findings;
 }
@@ -112,15 +114,23 @@ std::string accuracy_text(const contracts::Report& report) {
   return text;
 }
 
-std::string digests_text(const contracts::DigestTable& table) {
-  std::string text =
-      fmt::format("\nSame bits: {} cases on every target, each in {} ways:\n", table.rows.size(), table.ways.size());
+std::string digests_text(std::string_view what, const contracts::DigestTable& table) {
+  std::string text = fmt::format("\nSame bits{}: {} cases on every target, each in {} ways:\n", what, table.rows.size(),
+                                 table.ways.size());
   for (const std::string& way : table.ways) text += fmt::format("  {}\n", way);
   for (const auto& row : table.rows) {
     if (row.differing.empty()) continue;
     text += fmt::format("BROKEN: {}: {}\n", row.name, fmt::join(row.differing, "; "));
   }
   return text + (table.pass ? "all bits are the same\n" : "");
+}
+
+nlohmann::ordered_json to_json(const contracts::DigestTable& table) {
+  auto cases = nlohmann::ordered_json::array();
+  for (const auto& row : table.rows) {
+    cases.push_back({{"name", row.name}, {"digest", contracts::digest_text(row.digest)}, {"differing", row.differing}});
+  }
+  return {{"ways", table.ways}, {"cases", std::move(cases)}, {"pass", table.pass}};
 }
 
 nlohmann::ordered_json to_json(const Findings& findings) {
@@ -135,19 +145,15 @@ nlohmann::ordered_json to_json(const Findings& findings) {
                         {"target", row.target},
                         {"pass", row.pass}});
   }
-  auto cases = nlohmann::ordered_json::array();
-  for (const auto& row : findings.digests.rows) {
-    cases.push_back({{"name", row.name}, {"digest", contracts::digest_text(row.digest)}, {"differing", row.differing}});
-  }
-  return {
-      {"version", version()},
-      {"numerics_revision", numerics_revision()},
-      {"targets", supported_targets()},
-      {"limits", {{"output", contracts::kOutputLimit}, {"rstd", contracts::kRstdLimit}, {"mean", 1}}},
-      {"accuracy", std::move(accuracy)},
-      {"same_bits", {{"ways", findings.digests.ways}, {"cases", std::move(cases)}, {"pass", findings.digests.pass}}},
-      {"seconds", findings.seconds},
-      {"pass", findings.pass()}};
+  return {{"version", version()},
+          {"numerics_revision", numerics_revision()},
+          {"targets", supported_targets()},
+          {"limits", {{"output", contracts::kOutputLimit}, {"rstd", contracts::kRstdLimit}, {"mean", 1}}},
+          {"accuracy", std::move(accuracy)},
+          {"same_bits", to_json(findings.digests)},
+          {"same_bits_of_gradients", to_json(findings.gradients)},
+          {"seconds", findings.seconds},
+          {"pass", findings.pass()}};
 }
 
 int check(const CheckOptions& options) {
@@ -157,7 +163,8 @@ int check(const CheckOptions& options) {
     print(to_json(findings).dump() + "\n");
   } else {
     print(fmt::format("evenorm {} on {}\n\n", version(), fmt::join(supported_targets(), " ")) +
-          accuracy_text(findings.accuracy) + digests_text(findings.digests) +
+          accuracy_text(findings.accuracy) + digests_text("", findings.digests) +
+          digests_text(" of gradients", findings.gradients) +
           fmt::format("\ncheck {} in {}\n", findings.pass() ? "passed" : "FAILED", time_text(findings.seconds)));
   }
   return findings.pass() ? kDone : kCheckFailed;

@@ -44,7 +44,7 @@ class ExpectedGradients {
   };
   void add_row(std::span<const reference::Real> x, std::span<const reference::Real> dy,
                const reference::Parameters& parameters, reference::ParameterGradients& sums);
-  double error_of(const Array& values, const Bounded& expected) const;
+  double error_of(const Array& values, const Bounded& expected, double limit) const;
 
   Operation op_;
   Bounded dx_, dgamma_, dbeta_;

@@ -106,6 +106,12 @@ class Matrices {
 
 }  // namespace
 
+Operation BackwardOperation::measured() const {
+  Operation op = forward;
+  if (dx == DType::f64) op.bias = DType::f64;
+  return op;
+}
+
 std::string BackwardOperation::name() const {
   std::string text = forward.name();
   const auto add = [&](const char* gradient, std::optional<DType> type) {

@@ -19,6 +19,8 @@ struct BackwardOperation {
   std::optional<DType> dx{}, dgamma{}, dbeta{};
   bool accumulate = false;
 
+  // What the bound is about: f64 arithmetic where dx is f64, too.
+  Operation measured() const;
   std::string name() const;  // e.g. "layer f32 weight=f32 768, dx=f32 dgamma=f32 dbeta=f32"
 };
 

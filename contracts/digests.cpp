@@ -110,12 +110,6 @@ Array repeated(const Operation& op, const CaseData& data, std::size_t rows) {
   return x;
 }
 
-Array row_of(const Operation& op, const CaseData& data, std::size_t row) {
-  Array x(op.x, op.cols);
-  std::memcpy(x.data(), data.x.data() + row * x.bytes().size(), x.bytes().size());
-  return x;
-}
-
 // The digests of all rows that a way computes; empty where it wrote elsewhere or left another mode behind.
 std::vector<std::uint64_t> digests_by(const Way& way, internal::Target target, const Operation& op,
                                       const CaseData& data) {
@@ -133,7 +127,7 @@ std::vector<std::uint64_t> digests_by(const Way& way, internal::Target target, c
     digests.insert(digests.end(), rows.begin(), rows.end());
   };
   if (way.rows == 1) {
-    for (std::size_t r = 0; r < data.rows; ++r) add(row_of(op, data, r));
+    for (std::size_t r = 0; r < data.rows; ++r) add(data.x.part(r * op.cols, op.cols));
   } else {
     add(repeated(op, data, way.rows));
   }
@@ -270,16 +264,23 @@ DigestRow run_digest_case(const Operation& op, const std::vector<internal::Targe
   return row;
 }
 
-DigestTable run_digests(const DigestOptions& options) {
-  const std::vector<internal::Target> targets = options.targets.empty() ? runnable_targets() : options.targets;
-  const std::vector<Operation> cases = digest_cases();
-  DigestTable table;
-  for (const Way& way : ways_of(cases[0], 1)) table.ways.push_back(way.name);
-  for (std::size_t i = 0; i < cases.size(); i += options.quick ? 9 : 1) {
-    table.rows.push_back(run_digest_case(cases[i], targets));
+DigestTable collect_digests(std::vector<std::string> ways, std::size_t cases, const DigestOptions& options,
+                            const std::function<DigestRow(std::size_t)>& run_case) {
+  DigestTable table{{}, std::move(ways), true};
+  for (std::size_t i = 0; i < cases; i += options.quick ? 9 : 1) {
+    table.rows.push_back(run_case(i));
     table.pass = table.pass && table.rows.back().differing.empty();
   }
   return table;
+}
+
+DigestTable run_digests(const DigestOptions& options) {
+  const std::vector<internal::Target> targets = options.targets.empty() ? runnable_targets() : options.targets;
+  const std::vector<Operation> cases = digest_cases();
+  std::vector<std::string> ways;
+  for (const Way& way : ways_of(cases[0], 1)) ways.push_back(way.name);
+  return collect_digests(std::move(ways), cases.size(), options,
+                         [&](std::size_t i) { return run_digest_case(cases[i], targets); });
 }
 
 }  // namespace evenorm::contracts

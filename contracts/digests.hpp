@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,5 +68,9 @@ std::vector<std::pair<std::string, std::uint64_t>> digests_by_way(const Operatio
 DigestRow run_digest_case(const Operation& op, const std::vector<internal::Target>& targets);
 
 DigestTable run_digests(const DigestOptions& options);
+
+// The table of any cases, by number; options say how many of them.
+DigestTable collect_digests(std::vector<std::string> ways, std::size_t cases, const DigestOptions& options,
+                            const std::function<DigestRow(std::size_t)>& run_case);
 
 }  // namespace evenorm::contracts

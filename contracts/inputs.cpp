@@ -244,6 +244,13 @@ void Array::append(const Array& other) {
   bytes_.insert(bytes_.end(), other.bytes_.begin(), other.bytes_.end());
 }
 
+Array Array::part(std::size_t first, std::size_t count) const {
+  Array result(dtype_, count);
+  std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(first * size_of(dtype_)), count * size_of(dtype_),
+              result.bytes_.begin());
+  return result;
+}
+
 double largest_finite(DType dtype) { return limits_of(dtype).largest; }
 double smallest_normal(DType dtype) { return limits_of(dtype).smallest_normal; }
 double smallest_subnormal(DType dtype) { return limits_of(dtype).smallest_subnormal; }

@@ -43,6 +43,7 @@ class Array {
   std::span<const std::byte> bytes() const { return bytes_; }
   void set(std::size_t i, double value);
   void append(const Array& other);  // of the same type
+  Array part(std::size_t first, std::size_t count) const;
 
  private:
   DType dtype_ = DType::f32;

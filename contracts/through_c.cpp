@@ -10,23 +10,41 @@ CView c_view(const View& view) {
           view.shape.data(), view.strides.empty() ? nullptr : view.strides.data()};
 }
 
+// What both passes have.
+template <class CPass, class Pass>
+CPass c_pass(CPass result, const Pass& pass) {
+  result.kind = static_cast<evenorm_kind>(pass.kind);
+  result.zero_centered = pass.zero_centered ? 1 : 0;
+  result.eps = pass.eps;
+  result.x = c_view<evenorm_const_tensor>(pass.x);
+  result.normalized_shape = pass.normalized_shape.data();
+  result.normalized_shape_count = pass.normalized_shape.size();
+  result.axes = pass.axes.data();
+  result.axes_count = pass.axes.size();
+  result.weight = c_view<evenorm_const_tensor>(pass.weight);
+  return result;
+}
+
 }  // namespace
 
 evenorm_forward c_forward(const Forward& forward) {
-  evenorm_forward result = evenorm_forward_defaults();
-  result.kind = static_cast<evenorm_kind>(forward.kind);
-  result.zero_centered = forward.zero_centered ? 1 : 0;
-  result.eps = forward.eps;
-  result.x = c_view<evenorm_const_tensor>(forward.x);
+  evenorm_forward result = c_pass(evenorm_forward_defaults(), forward);
   result.y = c_view<evenorm_tensor>(forward.y);
-  result.normalized_shape = forward.normalized_shape.data();
-  result.normalized_shape_count = forward.normalized_shape.size();
-  result.axes = forward.axes.data();
-  result.axes_count = forward.axes.size();
-  result.weight = c_view<evenorm_const_tensor>(forward.weight);
   result.bias = c_view<evenorm_const_tensor>(forward.bias);
   result.mean = c_view<evenorm_tensor>(forward.mean);
   result.rstd = c_view<evenorm_tensor>(forward.rstd);
+  return result;
+}
+
+evenorm_backward c_backward(const Backward& backward) {
+  evenorm_backward result = c_pass(evenorm_backward_defaults(), backward);
+  result.accumulate = backward.accumulate ? 1 : 0;
+  result.dy = c_view<evenorm_const_tensor>(backward.dy);
+  result.mean = c_view<evenorm_const_tensor>(backward.mean);
+  result.rstd = c_view<evenorm_const_tensor>(backward.rstd);
+  result.dx = c_view<evenorm_tensor>(backward.dx);
+  result.dweight = c_view<evenorm_tensor>(backward.dweight);
+  result.dbias = c_view<evenorm_tensor>(backward.dbias);
   return result;
 }
 
@@ -60,6 +78,17 @@ Runner through_c() {
     const evenorm_forward described = c_forward(forward);
     const evenorm_executor shared = c_executor(executor);
     check_status(evenorm_run(&described, &shared));
+  };
+}
+
+BackwardRunner gradients_through_c() {
+  return [](const Backward& backward, const Executor& executor) {
+    const evenorm_backward described = c_backward(backward);
+    const evenorm_executor shared = c_executor(executor);
+    std::size_t bytes = 0;
+    check_status(evenorm_backward_scratch_bytes(&described, &bytes));
+    std::vector<std::byte> scratch(bytes);
+    check_status(evenorm_run_backward(&described, scratch.data(), bytes, &shared));
   };
 }
 

@@ -24,17 +24,24 @@ inline void expect(bool holds, std::string_view promise) {
 // What a refusal says: something, on one line.
 void expect_one_line(std::string_view message);
 
-void npy(Input input);          // a .npy file
-void safetensors(Input input);  // a .safetensors file
-void numbers(Input input);      // a tensor, axes, sizes or a number, as typed on the command line
-void forward(Input input);      // choices: one norm, in many ways on every target
-void arguments(Input input);    // choices: a description that may be wrong, in memory that is shared
+void npy(Input input);                 // a .npy file
+void safetensors(Input input);         // a .safetensors file
+void numbers(Input input);             // a tensor, axes, sizes or a number, as typed on the command line
+void forward(Input input);             // choices: one norm, in many ways on every target
+void backward(Input input);            // choices: the gradients of one, likewise
+void arguments(Input input);           // choices: a description that may be wrong, in memory that is shared
+void backward_arguments(Input input);  // choices: one of a backward pass, likewise
 
 struct NamedTarget {
   std::string_view name;
   void (*run)(Input);
 };
-inline constexpr NamedTarget kTargets[] = {
-    {"npy", npy}, {"safetensors", safetensors}, {"numbers", numbers}, {"forward", forward}, {"arguments", arguments}};
+inline constexpr NamedTarget kTargets[] = {{"npy", npy},
+                                           {"safetensors", safetensors},
+                                           {"numbers", numbers},
+                                           {"forward", forward},
+                                           {"backward", backward},
+                                           {"arguments", arguments},
+                                           {"backward_arguments", backward_arguments}};
 
 }  // namespace evenorm::fuzz

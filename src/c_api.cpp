@@ -98,31 +98,57 @@ View optional_view_of(std::string_view argument, const Given& given) {
 
 // Where each structure ended in the version that introduced it.
 constexpr std::size_t kFirstForward = offsetof(evenorm_forward, rstd) + sizeof(evenorm_tensor);
+constexpr std::size_t kFirstBackward = offsetof(evenorm_backward, dbias) + sizeof(evenorm_tensor);
 constexpr std::size_t kFirstBuffers = offsetof(evenorm_buffers, rstd) + sizeof(void*);
 constexpr std::size_t kFirstExecutor =
     offsetof(evenorm_executor, parallel_for) + sizeof(evenorm_executor::parallel_for);
 
-evenorm_forward default_forward() {
-  evenorm_forward forward{};
-  forward.eps = Forward{}.eps;
-  return forward;
+// evenorm_forward or evenorm_backward.
+template <class Pass, class Given>
+Given default_pass() {
+  Given given{};
+  given.eps = Pass{}.eps;
+  return given;
+}
+
+// What both passes have.
+template <class Pass, class Given>
+Pass pass_of(const Given& given) {
+  Pass pass;
+  pass.kind = kind_of_value(given.kind);
+  pass.x = view_of<ConstTensor>("x", given.x);
+  pass.normalized_shape =
+      sizes_of("normalized_shape", given.normalized_shape, given.normalized_shape_count, "", "_count");
+  pass.axes = sizes_of("axes", given.axes, given.axes_count, "", "_count");
+  pass.weight = optional_view_of<ConstTensor>("weight", given.weight);
+  pass.eps = given.eps;
+  pass.zero_centered = given.zero_centered != 0;
+  return pass;
 }
 
 Forward forward_of(const evenorm_forward* given) {
-  const evenorm_forward f = internal::completed("forward", given, kFirstForward, default_forward());
-  Forward forward;
-  forward.kind = kind_of_value(f.kind);
-  forward.x = view_of<ConstTensor>("x", f.x);
+  const evenorm_forward f =
+      internal::completed("forward", given, kFirstForward, default_pass<Forward, evenorm_forward>());
+  auto forward = pass_of<Forward>(f);
   forward.y = view_of<Tensor>("y", f.y);
-  forward.normalized_shape = sizes_of("normalized_shape", f.normalized_shape, f.normalized_shape_count, "", "_count");
-  forward.axes = sizes_of("axes", f.axes, f.axes_count, "", "_count");
-  forward.weight = optional_view_of<ConstTensor>("weight", f.weight);
   forward.bias = optional_view_of<ConstTensor>("bias", f.bias);
   forward.mean = optional_view_of<Tensor>("mean", f.mean);
   forward.rstd = optional_view_of<Tensor>("rstd", f.rstd);
-  forward.eps = f.eps;
-  forward.zero_centered = f.zero_centered != 0;
   return forward;
+}
+
+Backward backward_of(const evenorm_backward* given) {
+  const evenorm_backward b =
+      internal::completed("backward", given, kFirstBackward, default_pass<Backward, evenorm_backward>());
+  auto backward = pass_of<Backward>(b);
+  backward.dy = view_of<ConstTensor>("dy", b.dy);
+  backward.mean = optional_view_of<ConstTensor>("mean", b.mean);
+  backward.rstd = optional_view_of<ConstTensor>("rstd", b.rstd);
+  backward.dx = optional_view_of<Tensor>("dx", b.dx);
+  backward.dweight = optional_view_of<Tensor>("dweight", b.dweight);
+  backward.dbias = optional_view_of<Tensor>("dbias", b.dbias);
+  backward.accumulate = b.accumulate != 0;
+  return backward;
 }
 
 Buffers buffers_of(const evenorm_buffers* given) {
@@ -165,22 +191,49 @@ void run_in_pool(void* context, std::size_t tasks, void (*task)(void*, std::size
 
 // --- rows and targets ------------------------------------------------------------------------------------------------
 
-// Storage: what C holds an element in.
+std::size_t count_elements(std::size_t rows, std::size_t cols, std::size_t element_bytes) {
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(rows, cols, &bytes) || __builtin_mul_overflow(bytes, element_bytes, &bytes)) {
+    throw Error("rows is " + std::to_string(rows) + " and cols is " + std::to_string(cols) +
+                ", which is more than memory can hold");
+  }
+  return rows * cols;
+}
+
+// Empty, which is absent, where it is null. Storage: what C holds an element in.
+template <class Storage>
+std::span<Storage> optional_span(Storage* data, std::size_t size) {
+  return data == nullptr ? std::span<Storage>{} : std::span{data, size};
+}
+
 template <DType dtype, class Storage>
 evenorm_status run_plain_rows(Kind kind, const Storage* x, Storage* y, std::size_t rows, std::size_t cols,
                               const Storage* weight, const Storage* bias, double eps) noexcept {
   return status_of([&] {
-    std::int64_t bytes = 0;
-    if (__builtin_mul_overflow(rows, cols, &bytes) ||
-        __builtin_mul_overflow(bytes, std::int64_t{sizeof(Storage)}, &bytes)) {
-      throw Error("rows is " + std::to_string(rows) + " and cols is " + std::to_string(cols) +
-                  ", which is more than memory can hold");
-    }
-    const auto vector = [&](const Storage* data) {
-      return data == nullptr ? std::span<const std::byte>{} : std::as_bytes(std::span{data, cols});
-    };
-    detail::run_rows(
-        {kind, dtype, x, rows * cols, y, rows * cols, cols, vector(weight), vector(bias), eps, false, {}, {}, nullptr});
+    const std::size_t size = count_elements(rows, cols, sizeof(Storage));
+    const auto vector = [&](const Storage* data) { return std::as_bytes(optional_span(data, cols)); };
+    detail::run_rows({kind, dtype, x, size, y, size, cols, vector(weight), vector(bias), eps, false, {}, {}, nullptr});
+  });
+}
+
+template <DType dtype, class Storage>
+evenorm_status run_plain_gradients(Kind kind, const Storage* dy, const Storage* x, Storage* dx, std::size_t rows,
+                                   std::size_t cols, const Storage* weight, Storage* dweight, Storage* dbias,
+                                   double eps) noexcept {
+  return status_of([&] {
+    const std::size_t size = count_elements(rows, cols, sizeof(Storage));
+    detail::GradientSpans spans{};
+    spans.kind = kind;
+    spans.dtype = dtype;
+    spans.dy = std::as_bytes(std::span{dy, size});
+    spans.x = std::as_bytes(std::span{x, size});
+    spans.dx = std::as_writable_bytes(optional_span(dx, size));
+    spans.cols = cols;
+    spans.weight = std::as_bytes(optional_span(weight, cols));
+    spans.dweight = std::as_writable_bytes(optional_span(dweight, cols));
+    spans.dbias = std::as_writable_bytes(optional_span(dbias, cols));
+    spans.eps = eps;
+    detail::run_gradients(spans);
   });
 }
 
@@ -223,11 +276,8 @@ evenorm_status evenorm_pool_executor(size_t threads, evenorm_executor* out) {
 
 evenorm_status evenorm_forward_init(evenorm_forward* forward, size_t struct_size) {
   return evenorm::status_of([&] {
-    evenorm::check_pointer("forward", forward);
-    evenorm::internal::check_struct_size<evenorm_forward>("forward", struct_size, evenorm::kFirstForward);
-    evenorm_forward defaults = evenorm::default_forward();
-    defaults.struct_size = struct_size;
-    std::memcpy(forward, &defaults, struct_size);
+    evenorm::internal::initialise("forward", forward, struct_size, evenorm::kFirstForward,
+                                  evenorm::default_pass<evenorm::Forward, evenorm_forward>());
   });
 }
 
@@ -262,15 +312,56 @@ evenorm_status evenorm_plan_run_with(const evenorm_plan* plan, const evenorm_buf
 }
 void evenorm_plan_destroy(evenorm_plan* plan) { delete plan; }
 
+evenorm_status evenorm_backward_init(evenorm_backward* backward, size_t struct_size) {
+  return evenorm::status_of([&] {
+    evenorm::internal::initialise("backward", backward, struct_size, evenorm::kFirstBackward,
+                                  evenorm::default_pass<evenorm::Backward, evenorm_backward>());
+  });
+}
+evenorm_status evenorm_backward_scratch_bytes(const evenorm_backward* backward, size_t* out) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("out", out);
+    *out = 0;
+    *out = evenorm::scratch_bytes(evenorm::backward_of(backward));
+  });
+}
+evenorm_status evenorm_run_backward(const evenorm_backward* backward, void* scratch, size_t scratch_size,
+                                    const evenorm_executor* executor) {
+  return evenorm::status_of([&] {
+    const evenorm_executor shared = evenorm::completed_executor(executor);
+    const evenorm::Backward described = evenorm::backward_of(backward);
+    if (scratch != nullptr) {
+      const std::span bytes(static_cast<std::byte*>(scratch), scratch_size);
+      evenorm::run(described, bytes, evenorm::executor_of(shared));
+    } else if (scratch_size == 0) {
+      evenorm::run(described, evenorm::executor_of(shared));
+    } else {
+      throw evenorm::Error("scratch is null, but scratch_size is " + std::to_string(scratch_size));
+    }
+  });
+}
+
 // NOLINTBEGIN(bugprone-macro-parentheses): a type's name takes none
-#define EVENORM_PLAIN_FORMS(suffix, Storage)                                                                   \
-  evenorm_status evenorm_layer_norm_##suffix(const Storage* x, Storage* y, size_t rows, size_t cols,           \
-                                             const Storage* weight, const Storage* bias, double eps) {         \
-    return evenorm::run_plain_rows<DType::suffix>(Kind::layer, x, y, rows, cols, weight, bias, eps);           \
-  }                                                                                                            \
-  evenorm_status evenorm_rms_norm_##suffix(const Storage* x, Storage* y, size_t rows, size_t cols,             \
-                                           const Storage* weight, double eps) {                                \
-    return evenorm::run_plain_rows<DType::suffix, Storage>(Kind::rms, x, y, rows, cols, weight, nullptr, eps); \
+#define EVENORM_PLAIN_FORMS(suffix, Storage)                                                                         \
+  evenorm_status evenorm_layer_norm_##suffix(const Storage* x, Storage* y, size_t rows, size_t cols,                 \
+                                             const Storage* weight, const Storage* bias, double eps) {               \
+    return evenorm::run_plain_rows<DType::suffix>(Kind::layer, x, y, rows, cols, weight, bias, eps);                 \
+  }                                                                                                                  \
+  evenorm_status evenorm_rms_norm_##suffix(const Storage* x, Storage* y, size_t rows, size_t cols,                   \
+                                           const Storage* weight, double eps) {                                      \
+    return evenorm::run_plain_rows<DType::suffix, Storage>(Kind::rms, x, y, rows, cols, weight, nullptr, eps);       \
+  }                                                                                                                  \
+  evenorm_status evenorm_layer_norm_backward_##suffix(const Storage* dy, const Storage* x, Storage* dx, size_t rows, \
+                                                      size_t cols, const Storage* weight, Storage* dweight,          \
+                                                      Storage* dbias, double eps) {                                  \
+    return evenorm::run_plain_gradients<DType::suffix>(Kind::layer, dy, x, dx, rows, cols, weight, dweight, dbias,   \
+                                                       eps);                                                         \
+  }                                                                                                                  \
+  evenorm_status evenorm_rms_norm_backward_##suffix(const Storage* dy, const Storage* x, Storage* dx, size_t rows,   \
+                                                    size_t cols, const Storage* weight, Storage* dweight,            \
+                                                    double eps) {                                                    \
+    return evenorm::run_plain_gradients<DType::suffix, Storage>(Kind::rms, dy, x, dx, rows, cols, weight, dweight,   \
+                                                                nullptr, eps);                                       \
   }
 EVENORM_PLAIN_FORMS(f64, double)
 EVENORM_PLAIN_FORMS(f32, float)

@@ -29,4 +29,13 @@ T completed(std::string_view argument, const T* given, std::size_t first_size, c
   return result;
 }
 
+// Sets the first struct_size bytes of *out to `defaults`, and its struct_size.
+template <class T>
+void initialise(std::string_view argument, T* out, std::size_t struct_size, std::size_t first_size, T defaults) {
+  if (out == nullptr) throw Error(std::string(argument) + " is null");
+  check_struct_size<T>(argument, struct_size, first_size);
+  defaults.struct_size = struct_size;
+  std::memcpy(out, &defaults, struct_size);
+}
+
 }  // namespace evenorm::internal

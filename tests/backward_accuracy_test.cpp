@@ -22,17 +22,10 @@ std::string text_of(const Names& names) {
   return text;
 }
 
-// What the bound is about: f64 arithmetic where dx is f64, too.
-Operation measured(const BackwardOperation& op) {
-  Operation forward = op.forward;
-  if (op.dx == DType::f64) forward.bias = DType::f64;
-  return forward;
-}
-
 GradientErrors expect_within_limits(const BackwardOperation& op, const BackwardInputs& inputs,
                                     const std::string& what) {
   const BackwardOutcome first = run_backward(gradients_on_target(runnable_targets()[0]), op, inputs);
-  const GradientErrors errors = ExpectedGradients(measured(op), inputs.x, inputs.dy, inputs.weight)
+  const GradientErrors errors = ExpectedGradients(op.measured(), inputs.x, inputs.dy, inputs.weight)
                                     .errors_of(first.dx, first.dgamma, first.dbeta);
   EXPECT_TRUE(errors.within_limits()) << op.name() << ", " << what << ": dx " << errors.dx << ", dgamma "
                                       << errors.dgamma << ", dbeta " << errors.dbeta;
@@ -108,6 +101,37 @@ std::vector<BackwardOperation> mixtures(Kind kind, std::size_t cols) {
           {forward(f32, f32, f32), f16, bf16, f64},      {forward(f32, f64, f32), f32, f32, f64},
           {forward(f64, f64, f64, true), f64, f64, f64}, {forward(bf16, f16, f64), bf16, f64, f16},
           {forward(f32, f32, {}), f64, f64, f32},        {forward(f32, f32, {}), f32, {}, f32}};
+}
+
+// In a row that is scaled by its largest element, x = 2^-40 would be subnormal, and a huge dy brings that into dgamma.
+TEST(Contract_GradientsAccuracy, SmallElementsBesideAHugeOne) {
+  for (const Kind kind : kBothKinds) {
+    const BackwardOperation op = same_type_backward(kind, DType::f64, 64);
+    BackwardInputs inputs{make_input("normal", DType::f64, 64), make_input("normal", DType::f64, 64),
+                          make_weight(DType::f64, 64)};
+    for (std::size_t i = 0; i < 64; ++i) {
+      const double varied = 1 + static_cast<double>(i) / 97;
+      inputs.x.set(i, i == 5 ? 0x1p1020 : varied * 0x1p-40);
+      inputs.dy.set(i, i % 3 == 0 ? 0 : varied * (i == 5 ? 0x1p1010 : 0x1p900));
+    }
+    expect_within_limits(op, inputs, "x 2^-40 beside 2^1020");
+  }
+}
+
+// The largest g has neither the largest dy nor the largest gamma: scaled by these, it would be subnormal.
+TEST(Contract_GradientsAccuracy, LargestProductsOfSmallFactors) {
+  for (const Kind kind : kBothKinds) {
+    const BackwardOperation op = same_type_backward(kind, DType::f64, 33);
+    BackwardInputs inputs{make_input("normal", DType::f64, 33), make_input("normal", DType::f64, 33),
+                          make_weight(DType::f64, 33)};
+    for (std::size_t i = 0; i < 33; ++i) {
+      const double varied = 1 + static_cast<double>(i) / 97;
+      inputs.dy.set(i, varied * (i == 7 ? 0x1p400 : 0x1p-640));
+      inputs.weight.set(i, varied * (i == 7 ? 0x1p-700 : i == 9 ? 0x1p800 : 0x1p790));
+      if (i == 9) inputs.dy.set(i, 0x1p-960);
+    }
+    expect_within_limits(op, inputs, "dy 2^-640 beside 2^400, gamma 2^790 beside 2^-700");
+  }
 }
 
 TEST(Contract_GradientsAccuracy, AnyMixtureOfTypes) {

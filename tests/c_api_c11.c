@@ -106,6 +106,41 @@ const char* evenorm_c11_plain_forms(void) {
   return NULL;
 }
 
+/* dx and dweight of the worked vector, for dy = (1, -1, 2), computed with 50 digits. */
+static int are_worked_gradients(const float* dx, const float* dweight) {
+  return fabsf(dx[0] - 0.47247920f) < 1e-6f && fabsf(dx[1] + 0.31498667f) < 1e-6f &&
+         fabsf(dx[2] + 0.15749253f) < 1e-6f && fabsf(dweight[0] + 0.26726103f) < 1e-6f &&
+         fabsf(dweight[1] - 1.06904411f) < 1e-6f && fabsf(dweight[2] - 2.67261027f) < 1e-6f;
+}
+
+const char* evenorm_c11_gradients(void) {
+  const float dy[] = {1, -1, 2};
+  float dx[3] = {0}, dweight[3] = {0}, dbias[3] = {0};
+  size_t bytes = 0;
+  evenorm_backward backward = evenorm_backward_defaults();
+  EXPECT(backward.struct_size == sizeof backward && backward.eps == 1e-5 && backward.kind == EVENORM_LAYER);
+  backward.x = (evenorm_const_tensor){kX, EVENORM_F32, 2, kShape, NULL};
+  backward.dy = (evenorm_const_tensor){dy, EVENORM_F32, 2, kShape, NULL};
+  backward.normalized_shape = &kShape[1];
+  backward.normalized_shape_count = 1;
+  backward.weight = (evenorm_const_tensor){kWeight, EVENORM_F32, 1, &kShape[1], NULL};
+  backward.dx = (evenorm_tensor){dx, EVENORM_F32, 2, kShape, NULL};
+  backward.dweight = (evenorm_tensor){dweight, EVENORM_F32, 1, &kShape[1], NULL};
+  EXPECT(evenorm_backward_scratch_bytes(&backward, &bytes) == EVENORM_OK && bytes > 0);
+  void* scratch = malloc(bytes);
+  if (scratch == NULL) return NULL;
+  const evenorm_status ran = evenorm_run_backward(&backward, scratch, bytes, NULL);
+  free(scratch);
+  EXPECT(ran == EVENORM_OK);
+  EXPECT(are_worked_gradients(dx, dweight));
+  memset(dx, 0, sizeof dx);
+  EXPECT(evenorm_layer_norm_backward_f32(dy, kX, dx, 1, 3, kWeight, dweight, dbias, 1e-5) == EVENORM_OK);
+  EXPECT(are_worked_gradients(dx, dweight) && memcmp(dbias, dy, sizeof dy) == 0);
+  EXPECT(evenorm_rms_norm_backward_f32(dy, kX, NULL, 1, 3, NULL, dweight, 0) == EVENORM_OK);
+  EXPECT(fabsf(dweight[0] - 0.75592895f) < 1e-6f && fabsf(dweight[2] - 3.02371578f) < 1e-6f);
+  return NULL;
+}
+
 const char* evenorm_c11_errors(void) {
   float y[3] = {0};
   evenorm_forward forward = worked_forward(y);

@@ -271,7 +271,7 @@ TEST(CApi_Library, UnknownTargetIsAStatus) {
 
 TEST(CApi_C11, Works) {
   for (const auto check : {evenorm_c11_forward, evenorm_c11_plan, evenorm_c11_executor, evenorm_c11_plain_forms,
-                           evenorm_c11_errors, evenorm_c11_library}) {
+                           evenorm_c11_gradients, evenorm_c11_errors, evenorm_c11_library}) {
     EXPECT_STREQ(check(), nullptr);
   }
 }

@@ -82,7 +82,11 @@ TEST(CliCheck_Slow, QuickPassesAndItsJsonHoldsEveryRow) {
     EXPECT_LE(row["output"].get<double>(), 4) << row;
   }
   EXPECT_GT(report["same_bits"]["cases"].size(), 30U);
-  for (const json& row : report["same_bits"]["cases"]) EXPECT_EQ(row["differing"], json::array()) << row;
+  EXPECT_GT(report["same_bits_of_gradients"]["cases"].size(), 15U);
+  for (const char* table : {"same_bits", "same_bits_of_gradients"}) {
+    EXPECT_EQ(report[table]["pass"], true);
+    for (const json& row : report[table]["cases"]) EXPECT_EQ(row["differing"], json::array()) << row;
+  }
 }
 
 }  // namespace

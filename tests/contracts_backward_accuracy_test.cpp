@@ -244,6 +244,21 @@ TEST(Contract_GradientMeasure, ForgivesTheOneRoundingToASmallerType) {
   EXPECT_GT(to_bf16(1 - 0x1p-8).dbeta, kDbetaLimit);
 }
 
+// xhat = (1, 1) again, in f64 arithmetic: dgamma is the largest number there is, and 4 u of it leave the range.
+TEST(Contract_GradientMeasure, ForgivesOnlyWhatTheBoundTakesOutOfRange) {
+  const double largest = std::numeric_limits<double>::max(), nan = std::numeric_limits<double>::quiet_NaN();
+  const auto dgamma_error = [&](double dy, double dgamma) {
+    Operation op = same_type(Kind::rms, DType::f64, 2, false);
+    op.eps = 0;
+    const auto array = [](double a, double b) { return Array(DType::f64, std::vector<double>{a, b}); };
+    return ExpectedGradients(op, array(1, 1), array(dy, 0), {}).errors_of({}, array(dgamma, 0), {}).dgamma;
+  };
+  EXPECT_EQ(dgamma_error(largest, largest), 0);
+  EXPECT_EQ(dgamma_error(largest, nan), 0);
+  EXPECT_GT(dgamma_error(largest * (1 - 0x1p-49), nan), kDgammaLimit);
+  EXPECT_GT(dgamma_error(largest / 2, largest), kDgammaLimit);
+}
+
 TEST(Contract_GradientMeasure, KeepsNotANumber) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_FALSE(of_rms(nan, 1, 1).within_limits());

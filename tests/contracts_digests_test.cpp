@@ -1,4 +1,4 @@
-// Equal bits: every case of the digest table in every way on every target, and equal to tests/vectors/digests.json.
+// Equal bits: every case of the digest tables in every way on every target, and equal to tests/vectors/digests.json.
 // EVENORM_UPDATE_DIGESTS=1 build/evenorm_tests --gtest_filter='Contract_Digests.*' writes that file anew.
 #include <gtest/gtest.h>
 
@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "contracts/backward_digests.hpp"
 #include "contracts/digests.hpp"
 #include "contracts/fp_mode.hpp"
 #include "support/names.hpp"
@@ -33,10 +34,22 @@ std::string digest_on(internal::Target target, const Operation& op, const CaseDa
   return digest_text(join_digests(row_digests(op, outcome)));
 }
 
+std::string digest_on(internal::Target target, const GradientCase& c, const BackwardInputs& inputs) {
+  return digest_text(gradients_digest(run_backward(gradients_on_target(target), c.op, inputs)));
+}
+
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += "\n  " + line;
   return text;
+}
+
+// A row of a table: no way has other bits than the others, nor than the file says under `table`.
+void expect_as_in_file(const char* table, const DigestRow& row) {
+  EXPECT_TRUE(row.differing.empty()) << row.name << " has other bits by" << joined(row.differing);
+  if (is_updating()) return;
+  const std::string expected = expected_digests()[table].value(row.name, "none");
+  EXPECT_EQ(digest_text(row.digest), expected) << row.name << " has other bits than " << file_name();
 }
 
 using Group = std::tuple<Kind, DType>;
@@ -49,13 +62,20 @@ TEST_P(Contract_SameBits, InEveryWayOnEveryTarget) {
   for (const Operation& op : digest_cases()) {
     if (op.kind != kind || op.x != dtype) continue;
     ++cases;
-    const DigestRow row = run_digest_case(op, runnable_targets());
-    EXPECT_TRUE(row.differing.empty()) << row.name << " has other bits by" << joined(row.differing);
-    if (is_updating()) continue;
-    const std::string expected = expected_digests()["digests"].value(row.name, "none");
-    EXPECT_EQ(digest_text(row.digest), expected) << row.name << " has other bits than " << file_name();
+    expect_as_in_file("digests", run_digest_case(op, runnable_targets()));
   }
   EXPECT_GT(cases, 20u);
+}
+
+TEST_P(Contract_SameBits, OfGradientsInEveryWayOnEveryTarget) {
+  const auto [kind, dtype] = GetParam();
+  std::size_t cases = 0;
+  for (const GradientCase& c : gradient_cases()) {
+    if (c.op.forward.kind != kind || c.op.forward.x != dtype) continue;
+    ++cases;
+    expect_as_in_file("gradients", run_gradient_case(c, runnable_targets()));
+  }
+  EXPECT_GT(cases, 15u);
 }
 
 std::string test_name(const ::testing::TestParamInfo<Group>& info) {
@@ -66,21 +86,25 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Contract_SameBits,
                          ::testing::Combine(::testing::ValuesIn(kBothKinds), ::testing::ValuesIn(kAllTypes)),
                          test_name);
 
+void write_file() {
+  const internal::Target target = runnable_targets()[0];
+  Json digests = Json::object(), gradients = Json::object();
+  for (const Operation& op : digest_cases()) digests[op.name()] = digest_on(target, op, make_case_data(op));
+  for (const GradientCase& c : gradient_cases()) gradients[c.name()] = digest_on(target, c, make_gradient_inputs(c));
+  const Json file{{"numerics_revision", numerics_revision()}, {"digests", digests}, {"gradients", gradients}};
+  std::ofstream(file_name()) << file.dump(1) << '\n';
+}
+
 TEST(Contract_Digests, FileHoldsEveryCaseOfThisRevision) {
-  if (is_updating()) {
-    Json digests = Json::object();
-    for (const Operation& op : digest_cases()) {
-      digests[op.name()] = digest_on(runnable_targets()[0], op, make_case_data(op));
-    }
-    std::ofstream(file_name()) << Json{{"numerics_revision", numerics_revision()}, {"digests", digests}}.dump(1)
-                               << '\n';
-  }
+  if (is_updating()) write_file();
   std::ifstream stream(file_name());
   ASSERT_TRUE(stream) << file_name();
   const Json file = Json::parse(stream);
   EXPECT_EQ(file["numerics_revision"], numerics_revision());
   EXPECT_EQ(file["digests"].size(), digest_cases().size());
   for (const Operation& op : digest_cases()) EXPECT_TRUE(file["digests"].contains(op.name())) << op.name();
+  EXPECT_EQ(file["gradients"].size(), gradient_cases().size());
+  for (const GradientCase& c : gradient_cases()) EXPECT_TRUE(file["gradients"].contains(c.name())) << c.name();
 }
 
 // The whole table in one way alone, which is quick where everything is slow: under an emulator.
@@ -94,10 +118,29 @@ TEST(Contract_Digests, EveryCaseOnEveryTargetIsThatOfTheFile) {
   }
 }
 
+TEST(Contract_Digests, GradientsOnEveryTargetAreThoseOfTheFile) {
+  for (const GradientCase& c : gradient_cases()) {
+    const BackwardInputs inputs = make_gradient_inputs(c);
+    const std::string expected = expected_digests()["gradients"].value(c.name(), "none");
+    for (const internal::Target target : runnable_targets()) {
+      EXPECT_EQ(digest_on(target, c, inputs), expected) << c.name() << " on " << internal::name(target);
+    }
+  }
+}
+
 // Two cases of the table alone, which take a moment: for tools/mutants.
 TEST(Contract_SameBits, TwoCasesInEveryWayOnEveryTarget) {
   for (const std::size_t cols : {65, 2049}) {  // whose f64 sums show in which order they were taken
     const DigestRow row = run_digest_case(same_type(Kind::layer, DType::f32, cols), runnable_targets());
+    EXPECT_TRUE(row.differing.empty()) << row.name << " has other bits by" << joined(row.differing);
+  }
+}
+
+TEST(Contract_SameBits, TwoCasesOfGradientsInEveryWayOnEveryTarget) {
+  for (const auto& [rows, cols] : {std::pair<std::size_t, std::size_t>{600, 65}, {3, 9000}}) {  // 9 row blocks; strips
+    BackwardOperation op = same_type_backward(Kind::layer, DType::f32, cols);
+    op.dgamma = op.dbeta = DType::f64;
+    const DigestRow row = run_gradient_case({op, rows}, runnable_targets());
     EXPECT_TRUE(row.differing.empty()) << row.name << " has other bits by" << joined(row.differing);
   }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "contracts/backward_digests.hpp"
 #include "contracts/digests.hpp"
 #include "support/npy.hpp"
 #include "support/program.hpp"
@@ -97,18 +98,31 @@ Table digests_by_file(const Operation& op) {
   return table;
 }
 
+void expect_one_digest(const std::string& name, const Table& table) {
+  std::printf("%s on %s\n", name.c_str(), std::string(internal::name(internal::active_target())).c_str());
+  for (const auto& [way, digest] : table) {
+    std::printf("  %-40s %s\n", way.c_str(), digest_text(digest).c_str());
+    EXPECT_EQ(digest_text(digest), digest_text(table[0].second)) << name << ", " << way;
+  }
+}
+
 TEST(Contract_OneTable, EveryLayoutInCppInCAndOnTheCommandLine) {
   for (const std::size_t cols : {33, 768, 1025}) {
     const Operation op = same_type(Kind::layer, DType::f32, cols);
     Table table = digests_by_way(op, internal::active_target());
     const Table files = digests_by_file(op);
     table.insert(table.end(), files.begin(), files.end());
-    std::printf("%s on %s\n", op.name().c_str(), std::string(internal::name(internal::active_target())).c_str());
-    for (const auto& [way, digest] : table) {
-      std::printf("  %-36s %s\n", way.c_str(), digest_text(digest).c_str());
-      EXPECT_EQ(digest_text(digest), digest_text(table[0].second)) << op.name() << ", " << way;
-    }
+    expect_one_digest(op.name(), table);
     EXPECT_GT(table.size(), 30u);
+  }
+}
+
+TEST(Contract_OneTable, GradientsInEveryLayoutInCppAndInC) {
+  for (const std::size_t cols : {33, 768, 10000}) {
+    const GradientCase c{same_type_backward(Kind::layer, DType::f32, cols), cols < 1000 ? std::size_t{200} : 3};
+    const Table table = gradient_digests_by_way(c, internal::active_target());
+    expect_one_digest(c.name(), table);
+    EXPECT_GT(table.size(), 25u);
   }
 }
 

@@ -168,31 +168,36 @@ TEST_P(Reference_Backward, IsLinearInDy) {
   }
 }
 
-// The loss is linear in gamma and beta, so one difference of any length is its derivative.
+// The loss is linear in gamma (or what is added to 1 in its place) and beta, so one difference of any length is its
+// derivative.
 TEST_P(Reference_Backward, ParametersAreTheDerivativesOfTheLossOverAllRows) {
   const auto [kind, cols] = GetParam();
-  std::vector<Row> rows;
-  ParameterGradients sums(cols);
-  for (std::uint64_t seed = 0; seed < 3; ++seed) {
-    Row row = make_row(kind, "normal", cols, 1e-5);
-    row.x = wide(make_input("normal", DType::f32, cols, 20 + seed));
-    row.dy = wide(make_input("normal", DType::f32, cols, 30 + seed));
-    sums.add_row(row.x, row.dy, row.m(), row.r());
-    rows.push_back(row);
-  }
-  const double allowed = static_cast<double>(64 * static_cast<Real>(cols) * kEpsilon) * 100;
-  for (std::size_t i = 0; i < std::min<std::size_t>(cols, 9); ++i) {
-    Real of_gamma = 0, of_beta = 0;
-    for (const Row& row : rows) {
-      Row raised = row;
-      raised.gamma[i] += 1;
-      of_gamma += raised.loss() - row.loss();
-      std::vector<Real> beta(cols);
-      beta[i] = 1;
-      of_beta += sum_of_products(row.dy, apply(row.x, row.m(), row.r(), {row.gamma, beta, false})) - row.loss();
+  for (const bool zero_centered : {false, true}) {
+    std::vector<Row> rows;
+    ParameterGradients sums(cols);
+    for (std::uint64_t seed = 0; seed < 3; ++seed) {
+      Row row = make_row(kind, "normal", cols, 1e-5);
+      row.zero_centered = zero_centered;
+      row.x = wide(make_input("normal", DType::f32, cols, 20 + seed));
+      row.dy = wide(make_input("normal", DType::f32, cols, 30 + seed));
+      sums.add_row(row.x, row.dy, row.m(), row.r());
+      rows.push_back(row);
     }
-    EXPECT_LE(static_cast<double>(magnitude(sums.dgamma()[i] - of_gamma)), allowed);
-    EXPECT_LE(static_cast<double>(magnitude(sums.dbeta()[i] - of_beta)), allowed);
+    const double allowed = static_cast<double>(64 * static_cast<Real>(cols) * kEpsilon) * 100;
+    for (std::size_t i = 0; i < std::min<std::size_t>(cols, 9); ++i) {
+      Real of_gamma = 0, of_beta = 0;
+      for (const Row& row : rows) {
+        Row raised = row;
+        raised.gamma[i] += 1;
+        of_gamma += raised.loss() - row.loss();
+        std::vector<Real> beta(cols);
+        beta[i] = 1;
+        const Parameters with_beta{row.gamma, beta, zero_centered};
+        of_beta += sum_of_products(row.dy, apply(row.x, row.m(), row.r(), with_beta)) - row.loss();
+      }
+      EXPECT_LE(static_cast<double>(magnitude(sums.dgamma()[i] - of_gamma)), allowed);
+      EXPECT_LE(static_cast<double>(magnitude(sums.dbeta()[i] - of_beta)), allowed);
+    }
   }
 }
 

@@ -1,7 +1,10 @@
-/* evenorm: layer norm and RMS norm on the CPU. The C API: evenorm.hpp's, as C11.
+/* evenorm: layer norm and RMS norm on the CPU, and their gradients. The C API: evenorm.hpp's, as C11.
  *
  *   y = xhat * weight + bias,  xhat = (x - mean) / sqrt(var + eps)     layer norm
  *   y = xhat * weight + bias,  xhat = x / sqrt(mean(x^2) + eps)        RMS norm
+ *
+ *   dx = (g - mean(g) - xhat mean(g xhat)) / sqrt(var + eps),  g = dy * weight     RMS norm: without mean(g)
+ *   dweight = sum over rows of dy * xhat,  dbias = sum over rows of dy
  *
  * Shapes are in elements, strides too. Wrong arguments are refused before anything is written.
  * What accuracy and which bits are promised: docs/numerics.md. The bits are those of the C++ API.
@@ -27,7 +30,8 @@ extern "C" {
 /* --- for all functions -----------------------------------------------------------------------------------------------
  * Threads: every function may be called from any thread at any time; two runs at once must not write to the same
  * memory. Exceptions: none leaves this API. Strings returned live as long as the library and are not freed, but for
- * evenorm_last_error()'s. Nothing is allocated while a norm runs.
+ * evenorm_last_error()'s. Nothing is allocated while a norm runs, but for the scratch of
+ * gradients where the caller brings none.
  */
 
 /* What a function that can fail returns. */
@@ -166,6 +170,61 @@ EVENORM_API evenorm_status evenorm_plan_run_with(const evenorm_plan* plan, const
                                                  const evenorm_executor* executor);
 EVENORM_API void evenorm_plan_destroy(evenorm_plan* plan); /* NULL: nothing */
 
+/* --- gradients -----------------------------------------------------------------------------------------------------*/
+
+/* One backward pass: from dy, the gradient of y, to the gradients of x, weight and bias, any of them (at least one).
+ * The normalised axes are told as in evenorm_forward.
+ *   x, dy          of one shape, each of any type
+ *   dx             of x's shape; may be dy or x (same address, type, strides)
+ *   weight         of the normalised axes' shape; absent: 1. zero_centered not 0: 1 + weight takes weight's place
+ *   mean, rstd     f64, of the other axes' shape: what the forward pass wrote for these x and eps, or absent and found
+ *                  anew, with the same bits. Both for layer norm, rstd alone for RMS norm. Not looked at in f64
+ *                  arithmetic
+ *   dweight, dbias of the normalised axes' shape, each of any type, rounded once from sums that are kept wider.
+ *                  accumulate not 0: added to what they hold
+ * Strides and overlap: as in evenorm_forward. Arithmetic is f64 where any of x, dy, dx, weight is, f32 otherwise. */
+typedef struct evenorm_backward {
+  size_t struct_size;
+  evenorm_kind kind;
+  int32_t zero_centered;
+  int32_t accumulate;
+  double eps;
+  evenorm_const_tensor x;
+  evenorm_const_tensor dy;
+  const int64_t* normalized_shape;
+  size_t normalized_shape_count;
+  const int64_t* axes;
+  size_t axes_count;
+  evenorm_const_tensor weight;
+  evenorm_const_tensor mean;
+  evenorm_const_tensor rstd;
+  evenorm_tensor dx;
+  evenorm_tensor dweight;
+  evenorm_tensor dbias;
+} evenorm_backward;
+
+/* Sets the first struct_size bytes of *backward: struct_size, layer norm, eps 1e-5, all else absent. */
+EVENORM_API evenorm_status evenorm_backward_init(evenorm_backward* backward, size_t struct_size);
+
+/* evenorm_backward backward = evenorm_backward_defaults(); */
+static inline evenorm_backward evenorm_backward_defaults(void) {
+  evenorm_backward backward;
+  backward.struct_size = sizeof backward; /* refused later on by a library that does not know this size */
+  (void)evenorm_backward_init(&backward, sizeof backward);
+  return backward;
+}
+
+/* *out is the bytes of scratch that this pass wants: a function of shapes and types alone, at most
+ * max(256 KiB, 1/8 of x's elements); 0 where neither dweight nor dbias is asked for, and where this fails. Refuses what
+ * evenorm_run_backward does, but for what concerns buffers. */
+EVENORM_API evenorm_status evenorm_backward_scratch_bytes(const evenorm_backward* backward, size_t* out);
+
+/* Validates and runs once; over `executor`, or on the calling thread where that is NULL. scratch: scratch_size bytes,
+ * at least those that evenorm_backward_scratch_bytes tells, at any address, apart from all tensors; their contents are
+ * of no use afterwards. NULL, with scratch_size 0: it is allocated (EVENORM_OUT_OF_MEMORY). */
+EVENORM_API evenorm_status evenorm_run_backward(const evenorm_backward* backward, void* scratch, size_t scratch_size,
+                                                const evenorm_executor* executor);
+
 /* --- the plain form --------------------------------------------------------------------------------------------------
  * `rows` contiguous rows of `cols` elements, one after the other, on the calling thread. weight and bias have `cols`
  * elements of the same type, or are NULL. y may be x. bf16 and f16 are held in uint16_t, by their bits.
@@ -186,6 +245,32 @@ EVENORM_API evenorm_status evenorm_rms_norm_bf16(const uint16_t* x, uint16_t* y,
                                                  const uint16_t* weight, double eps);
 EVENORM_API evenorm_status evenorm_rms_norm_f16(const uint16_t* x, uint16_t* y, size_t rows, size_t cols,
                                                 const uint16_t* weight, double eps);
+
+/* Gradients of the same rows. dx, dweight and dbias may each be NULL, but not all; dx may be dy or x. The scratch is
+ * allocated. */
+EVENORM_API evenorm_status evenorm_layer_norm_backward_f64(const double* dy, const double* x, double* dx, size_t rows,
+                                                           size_t cols, const double* weight, double* dweight,
+                                                           double* dbias, double eps);
+EVENORM_API evenorm_status evenorm_layer_norm_backward_f32(const float* dy, const float* x, float* dx, size_t rows,
+                                                           size_t cols, const float* weight, float* dweight,
+                                                           float* dbias, double eps);
+EVENORM_API evenorm_status evenorm_layer_norm_backward_bf16(const uint16_t* dy, const uint16_t* x, uint16_t* dx,
+                                                            size_t rows, size_t cols, const uint16_t* weight,
+                                                            uint16_t* dweight, uint16_t* dbias, double eps);
+EVENORM_API evenorm_status evenorm_layer_norm_backward_f16(const uint16_t* dy, const uint16_t* x, uint16_t* dx,
+                                                           size_t rows, size_t cols, const uint16_t* weight,
+                                                           uint16_t* dweight, uint16_t* dbias, double eps);
+EVENORM_API evenorm_status evenorm_rms_norm_backward_f64(const double* dy, const double* x, double* dx, size_t rows,
+                                                         size_t cols, const double* weight, double* dweight,
+                                                         double eps);
+EVENORM_API evenorm_status evenorm_rms_norm_backward_f32(const float* dy, const float* x, float* dx, size_t rows,
+                                                         size_t cols, const float* weight, float* dweight, double eps);
+EVENORM_API evenorm_status evenorm_rms_norm_backward_bf16(const uint16_t* dy, const uint16_t* x, uint16_t* dx,
+                                                          size_t rows, size_t cols, const uint16_t* weight,
+                                                          uint16_t* dweight, double eps);
+EVENORM_API evenorm_status evenorm_rms_norm_backward_f16(const uint16_t* dy, const uint16_t* x, uint16_t* dx,
+                                                         size_t rows, size_t cols, const uint16_t* weight,
+                                                         uint16_t* dweight, double eps);
 
 /* --- what this library is --------------------------------------------------------------------------------------------
  * SIMD targets by name, best first: "avx3" (AVX-512), "avx2", "sse4", "neon", "portable".

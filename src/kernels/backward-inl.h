@@ -155,7 +155,8 @@ class BackwardRows {
       scalars[i].rstd = row.rstd;
       scalars[i].rstd_lo = group.RstdLow(i, p_.cols, p_.eps);
       if constexpr (kWide) {
-        if (NeedsScaling(first + i, row)) Scale(first + i, row, &scalars[i]);
+        scalars[i].scaled = NeedsScaling(first + i, row);
+        if (row.extreme) ScaleX(first + i, &scalars[i]);
       } else if (HWY_UNLIKELY(row.extreme) && !group.IsFinite(i)) {
         scalars[i].mean_hi = scalars[i].rstd = std::numeric_limits<double>::quiet_NaN();
       }
@@ -195,15 +196,6 @@ class BackwardRows {
   }
   static bool IsOutside(double v) { return v != 0 && !(v >= 1 / kLargestF64 && v <= kLargestF64); }
 
-  HWY_NOINLINE void Scale(size_t row, const RowScalars& statistics, GradientScalars* s) {
-    s->scaled = true;
-    // Not without need: a product that is subnormal before it is scaled back has lost digits.
-    s->dy_exponent = IsOutside(LargestDy(row)) ? ScaleExponent(LargestDy(row)) : 0;
-    s->gamma_exponent = largest_gamma_ <= kLargestGammaF64 ? 0 : ScaleExponent(largest_gamma_);
-    s->dx_exponent = s->dy_exponent + s->gamma_exponent;
-    if (statistics.extreme) ScaleX(row, s);
-  }
-
   HWY_NOINLINE void ScaleX(size_t row, GradientScalars* s) {
     Source<A> source = whole_row_.Get();
     const A largest = LargestMagnitude(source, row, p_.cols);
@@ -225,7 +217,7 @@ class BackwardRows {
       s->rstd = scaled.constant ? scaled.rstd
                 : shift != 0    ? std::ldexp(scaled.rstd, s->x_exponent)
                                 : scaled.scalars.rstd;
-      if (!scaled.constant) s->dx_exponent -= s->x_exponent;
+      if (!scaled.constant) s->dx_exponent = -s->x_exponent;
     }
   }
 
@@ -290,12 +282,23 @@ class BackwardRows {
     if constexpr (kWide) {
       const DScalar d;
       BlockSums<A> sums{Paired<DScalar>::Zero(d), Paired<DScalar>::Zero(d)};
-      for (size_t col = 0; col < p_.cols; col += kPiece<A>) {
-        const size_t n = HWY_MIN(kPiece<A>, p_.cols - col);
-        ScaledGradient(*s).Sum(x_[0].Get().Block(row, col, n), dy_[0].Get().Block(row, col, n), gamma_.Block(col, n), n,
-                               &sums.s, &sums.q);
-      }
+      const ScaledGradient gradient(*s);  // sees the exponents once they are there
+      s->c1_exponent = s->c2_exponent = kExponentOfZero;
+      ForPieces(row, [&](const A* x, const A* dy, const A* gamma, size_t n) {
+        gradient.FindExponents(x, dy, gamma, n, &s->c1_exponent, &s->c2_exponent);
+      });
+      ForPieces(row, [&](const A* x, const A* dy, const A* gamma, size_t n) {
+        gradient.Sum(x, dy, gamma, n, &sums.s, &sums.q);
+      });
       SetMeans<A, Norm>(sums, p_.cols, s);
+    }
+  }
+
+  template <class Work>
+  void ForPieces(size_t row, const Work& work) {
+    for (size_t col = 0; col < p_.cols; col += kPiece<A>) {
+      const size_t n = HWY_MIN(kPiece<A>, p_.cols - col);
+      work(x_[0].Get().Block(row, col, n), dy_[0].Get().Block(row, col, n), gamma_.Block(col, n), n);
     }
   }
 

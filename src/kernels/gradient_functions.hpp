@@ -30,14 +30,14 @@ inline constexpr double kLeastMapRstd = 0x1p-32, kLargestMapRstd = 0x1p32;
 // by powers of two, and all rows where some |gamma| is above 2^100.
 inline constexpr double kLargestF64 = 0x1p300, kLargestGammaF64 = 0x1p100;
 
-// What dx of a row is made of, all of them of x 2^-x_exponent and of g 2^-(dy_exponent + gamma_exponent); hi + lo where
-// lo is used (f64 arithmetic). c1 = mean(g), c2 = mean(g xhat). The exponents are 0 unless the row is scaled.
+// What dx of a row is made of, all of them of x 2^-x_exponent; hi + lo where lo is used (f64 arithmetic).
+// c1 2^c1_exponent = mean(g), c2 2^c2_exponent = mean(g xhat). The exponents are 0 unless the row is scaled.
 struct GradientScalars {
   double mean_hi, mean_lo;
   double rstd, rstd_lo;
   double c1_hi, c1_lo;
   double c2_hi, c2_lo;
-  int x_exponent, dy_exponent, gamma_exponent;
+  int x_exponent, c1_exponent, c2_exponent;
   int dx_exponent;  // dx is what comes of these, times 2^dx_exponent
   bool scaled;
 };

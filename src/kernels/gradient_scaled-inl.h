@@ -20,6 +20,9 @@ inline int ScaleExponent(double largest) {
   return std::ilogb(largest);
 }
 
+// Below all others, even twice.
+inline constexpr int kExponentOfZero = -100000;
+
 // One row, given its scalars.
 class ScaledGradient {
  public:
@@ -27,23 +30,38 @@ class ScaledGradient {
 
   explicit ScaledGradient(const GradientScalars& s) : s_(s) {}
 
-  // Adds n elements to a row's sums of g and g (x - mean).
-  void Sum(const double* x, const double* dy, const double* gamma, size_t n, W* g, W* gd) const {
-    const DScalar d;
+  // The largest exponents of g and of g (x - mean) in n elements, where they are above what is there.
+  void FindExponents(const double* x, const double* dy, const double* gamma, size_t n, int* g, int* gd) const {
     for (size_t i = 0; i < n; ++i) {
-      const W of_xhat = G(LoadOne(dy + i), LoadOne(gamma + i));
-      *g = Add(d, *g, of_xhat);
-      *gd = Add(d, *gd, Multiply(d, of_xhat, Centred(LoadOne(x + i))));
+      const Term of_xhat = GTerm(LoadOne(dy + i), LoadOne(gamma + i));
+      *g = HWY_MAX(*g, of_xhat.exponent);
+      *gd = HWY_MAX(*gd, Product(of_xhat, CentredTerm(LoadOne(x + i))).exponent);
     }
   }
 
-  // Adds n elements to the sums over rows.
-  void AddToColumns(const double* x, const double* dy, size_t n, const ColumnPlaces<double>& to) const {
+  // Adds n elements to a row's sums of g 2^-c1_exponent and g (x - mean) 2^-c2_exponent. dy and gamma are not scaled
+  // each by its largest: where one is huge the other may be tiny, and the products that matter be subnormal.
+  void Sum(const double* x, const double* dy, const double* gamma, size_t n, W* g, W* gd) const {
     const DScalar d;
     for (size_t i = 0; i < n; ++i) {
-      const W xhat = Times(d, Centred(LoadOne(x + i)), hn::Set(d, s_.rstd));
-      int exponent = 0;  // of this dy alone: next to a huge one, it would be subnormal
-      const W term = Times(d, xhat, hn::Set(d, std::frexp(LoadOne(dy + i), &exponent)));
+      const Term of_xhat = GTerm(LoadOne(dy + i), LoadOne(gamma + i));
+      *g = Add(d, *g, of_xhat.Below(s_.c1_exponent));
+      *gd = Add(d, *gd, Product(of_xhat, CentredTerm(LoadOne(x + i))).Below(s_.c2_exponent));
+    }
+  }
+
+  // Adds n elements to the sums over rows. Factors keep exponents of their own until they are multiplied: beside a huge
+  // x or dy, one would else be subnormal.
+  void AddToColumns(const double* x, const double* dy, size_t n, const ColumnPlaces<double>& to) const {
+    const DScalar d;
+    int of_rstd = 0;
+    const auto rstd = hn::Set(d, std::frexp(s_.rstd, &of_rstd));
+    for (size_t i = 0; i < n; ++i) {
+      int of_dy = 0;
+      const auto significand = hn::Set(d, std::frexp(LoadOne(dy + i), &of_dy));
+      const Term t = CentredTerm(LoadOne(x + i));
+      const W term = Times(d, Times(d, t.value, rstd), significand);
+      const int exponent = t.exponent + of_rstd + of_dy;
       Accumulate(to.dgamma + i, to.low, std::ldexp(hn::GetLane(term.hi), exponent),
                  std::ldexp(hn::GetLane(term.lo), exponent));
       Accumulate(to.dbeta + i, to.low, LoadOne(dy + i), 0);
@@ -55,21 +73,17 @@ class ScaledGradient {
   void Map(bool zero, const double* x, const double* dy, const double* gamma, size_t n, double* dx) const {
     const DScalar d;
     const bool finite = std::isfinite(s_.c1_hi) && std::isfinite(s_.c2_hi);
-    const int of_means = s_.dy_exponent + s_.gamma_exponent;
-    const Term c1 = Normalised({hn::Set(d, s_.c1_hi), hn::Set(d, s_.c1_lo)}, of_means);
-    const Term c2 = Normalised({hn::Set(d, s_.c2_hi), hn::Set(d, s_.c2_lo)}, of_means);
+    const Term c1 = Normalised({hn::Set(d, s_.c1_hi), hn::Set(d, s_.c1_lo)}, s_.c1_exponent);
+    const Term c2 = Normalised({hn::Set(d, s_.c2_hi), hn::Set(d, s_.c2_lo)}, s_.c2_exponent);
     int of_rstd = 0;
     const auto rstd = hn::Set(d, std::frexp(s_.rstd, &of_rstd));
     for (size_t i = 0; i < n; ++i) {
-      int of_dy = 0, of_gamma = 0;
-      const auto significand = hn::Set(d, std::frexp(LoadOne(dy + i), &of_dy));
-      const W product = TwoProduct(d, significand, hn::Set(d, std::frexp(LoadOne(gamma + i), &of_gamma)));
-      const Term g = Normalised(product, of_dy + of_gamma), t = Normalised(Centred(LoadOne(x + i)), of_rstd);
-      const Term along = Normalised(Multiply(d, Times(d, t.value, rstd), c2.value), t.exponent + c2.exponent);
+      const Term g = GTerm(LoadOne(dy + i), LoadOne(gamma + i)), t = CentredTerm(LoadOne(x + i));
+      const Term along = Normalised(Multiply(d, Times(d, t.value, rstd), c2.value), t.exponent + of_rstd + c2.exponent);
       const int largest = HWY_MAX(g.exponent, HWY_MAX(c1.exponent, along.exponent));
       const W means = Add(d, c1.Below(largest), along.Below(largest));
       const W rest = Times(d, Add(d, g.Below(largest), Negate(d, means)), rstd);
-      const double value = std::ldexp(hn::GetLane(rest.hi), largest + of_rstd + s_.dx_exponent - of_means);
+      const double value = std::ldexp(hn::GetLane(rest.hi), largest + of_rstd + s_.dx_exponent);
       const bool number = finite && value == value;
       StoreOne(!number ? std::numeric_limits<double>::quiet_NaN() : zero ? 0 : value, dx + i);
     }
@@ -88,19 +102,30 @@ class ScaledGradient {
   }
   static Term Normalised(const W& w, int exponent) {
     const double hi = hn::GetLane(w.hi);
-    if (hi == 0) return {w, -100000};
+    if (hi == 0) return {w, kExponentOfZero};
     const int own = ScaleExponent(std::fabs(hi));
     return {Shifted(w, -own), exponent + own};
   }
 
-  W G(double dy, double gamma) const {
+  static Term GTerm(double dy, double gamma) {
     const DScalar d;
-    return TwoProduct(d, hn::Set(d, std::ldexp(dy, -s_.dy_exponent)),
-                      hn::Set(d, std::ldexp(gamma, -s_.gamma_exponent)));
+    int of_dy = 0, of_gamma = 0;
+    const auto dy_part = hn::Set(d, std::frexp(dy, &of_dy)), gamma_part = hn::Set(d, std::frexp(gamma, &of_gamma));
+    return Normalised(TwoProduct(d, dy_part, gamma_part), of_dy + of_gamma);
+  }
+  static Term Product(const Term& a, const Term& b) {
+    const DScalar d;
+    return Normalised(Multiply(d, a.value, b.value), a.exponent + b.exponent);
   }
   W Centred(double x) const {
     const DScalar d;
     return Difference(d, hn::Set(d, std::ldexp(x, -s_.x_exponent)), W{hn::Set(d, s_.mean_hi), hn::Set(d, s_.mean_lo)});
+  }
+  // The same as a Term; without a mean x is not scaled, which loses digits beside a huge one.
+  Term CentredTerm(double x) const {
+    if (s_.mean_hi != 0 || s_.mean_lo != 0) return Normalised(Centred(x), 0);
+    const DScalar d;
+    return Normalised({hn::Set(d, x), hn::Zero(d)}, -s_.x_exponent);
   }
   static void Accumulate(double* sum, size_t low, double hi, double lo) {
     const DScalar d;

@@ -13,6 +13,9 @@ int main(void) {
     printf("%.4f\n", y[i]);
     wrong |= !(difference < 1e-4f && difference > -1e-4f);
   }
+  float dx[3], dweight[3], dbias[3];
+  wrong |= evenorm_layer_norm_backward_f32(x, x, dx, 1, 3, weight, dweight, dbias, 1e-5) != EVENORM_OK;
+  wrong |= memcmp(dbias, x, sizeof x) != 0;
   wrong |= evenorm_layer_norm_f32(x, y, 1, 0, weight, bias, 1e-5) != EVENORM_INVALID_ARGUMENT;
   wrong |= strcmp(evenorm_last_error(), "cols is 0, but it should be at least 1") != 0;
   wrong |= evenorm_version_number() != EVENORM_VERSION_NUMBER;

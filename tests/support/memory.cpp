@@ -46,6 +46,10 @@ void* operator new(std::size_t size) {
 }
 void operator delete(void* memory) noexcept { release(memory); }
 void operator delete(void* memory, std::size_t) noexcept { release(memory); }
+// AddressSanitizer's own arrays would not come from the above.
+void* operator new[](std::size_t size) { return operator new(size); }
+void operator delete[](void* memory) noexcept { release(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { release(memory); }
 #endif
 
 namespace evenorm::testing {

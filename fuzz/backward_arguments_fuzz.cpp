@@ -1,0 +1,198 @@
+// A description of a backward pass that the bytes choose, right or wrong, all of its tensors, and sometimes its
+// scratch, being parts of one small memory. What is refused throws Error, says why on one line and writes nothing.
+// Which overlaps pass is compared with looking at every pair of bytes; what passes gives the same bits as rows of their
+// own, and writes nothing else.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "contracts/backward_harness.hpp"
+#include "fuzz/views.hpp"
+#include "run_backward.hpp"
+#include "validate.hpp"
+
+namespace evenorm::fuzz {
+namespace {
+
+using contracts::BackwardInputs;
+using contracts::BackwardOperation;
+using contracts::BackwardOutcome;
+
+struct Description {
+  View x, dy, dx, weight, mean, rstd, dweight, dbias;
+  Kind kind = Kind::layer;
+  Axes axes;
+  double eps = 1e-5;
+  bool zero_centered = false, accumulate = false;
+
+  Views views() const { return {&x, &dy, &dx, &weight, &mean, &rstd, &dweight, &dbias}; }
+
+  Backward in(Memory& memory) const {
+    Backward b;
+    b.kind = kind;
+    b.x = x.const_in(memory);
+    b.dy = dy.const_in(memory);
+    b.axes = axes.axes;
+    b.normalized_shape = axes.normalized_shape;
+    b.weight = weight.const_in(memory);
+    b.mean = mean.const_in(memory);
+    b.rstd = rstd.const_in(memory);
+    b.dx = dx.in(memory);
+    b.dweight = dweight.in(memory);
+    b.dbias = dbias.in(memory);
+    b.eps = eps;
+    b.zero_centered = zero_centered;
+    b.accumulate = accumulate;
+    return b;
+  }
+};
+
+Description choose_description(Choices& choices) {
+  Description d;
+  d.kind = choices.one_in(3) ? Kind::rms : Kind::layer;
+  d.axes = choose_axes(choices);
+  const contracts::AxisChoice& split = d.axes.split;
+  d.x = choose_view(choices, "x", d.axes.shape);
+  d.dy = choose_view(choices, "dy", d.axes.shape);
+  if (!choices.one_in(4)) d.dx = choose_view(choices, "dx", d.axes.shape);
+  const std::size_t alike = choices.below(6);  // dx in place of x or dy, or interleaved with one
+  if (d.dx.present && alike <= 3) {
+    const View& source = alike % 2 == 0 ? d.x : d.dy;
+    d.dx.dtype = source.dtype;
+    d.dx.strides = source.strides;
+    d.dx.begin = alike <= 1 ? source.begin : d.dx.begin / d.dx.element() * d.dx.element();
+  }
+  if (choices.one_in(2)) d.weight = choose_view(choices, "weight", split.normalized);
+  if (choices.one_in(2)) d.dweight = choose_view(choices, "dweight", split.normalized);
+  if (choices.one_in(2)) d.dbias = choose_view(choices, "dbias", split.normalized);
+  const bool statistics = choices.one_in(2), odd = choices.one_in(12);
+  if (statistics && (d.kind == Kind::layer) != odd) d.mean = choose_view(choices, "mean", split.outer);
+  if (statistics) d.rstd = choose_view(choices, "rstd", split.outer);
+  for (View* statistic : {&d.mean, &d.rstd}) {
+    if (!choices.one_in(20)) statistic->dtype = DType::f64;
+    statistic->begin = statistic->begin / 8 * 8;
+  }
+  d.zero_centered = choices.one_in(4) && (d.weight.present || choices.one_in(8));
+  d.accumulate = choices.one_in(3);
+  if (choices.one_in(4)) d.eps = std::bit_cast<double>(choices.word());
+  if (choices.one_in(60)) d.x.present = false;
+  if (choices.one_in(60)) d.dy.present = false;
+  return d;
+}
+
+std::vector<double> statistic_of(const View& view, const Memory& memory) {
+  if (!view.present) return {};
+  const Memory bytes = view.elements(memory);
+  std::vector<double> values(bytes.size() / sizeof(double));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+std::optional<DType> type_of(const View& view) { return view.present ? std::optional(view.dtype) : std::nullopt; }
+
+// The memory as it should be afterwards, from rows of their own; without rows, dweight and dbias are written as well.
+Memory expected_memory(const Description& d, const Memory& before) {
+  const std::vector<std::size_t> order = contracts::places_of_rows(d.x.shape, d.axes.numbers());
+  const auto rows_of = [&](const View& view) {
+    return order.empty()
+               ? contracts::Array(view.dtype, std::size_t{0})
+               : array_of(view.dtype, contracts::permuted(view.elements(before), view.element(), order, false));
+  };
+  BackwardOperation op{
+      {d.kind, d.x.dtype, d.dy.dtype, type_of(d.weight), {}, d.zero_centered, d.eps, d.axes.cols(d.x.shape)},
+      type_of(d.dx),
+      type_of(d.dweight),
+      type_of(d.dbias),
+      d.accumulate};
+  BackwardInputs inputs{rows_of(d.x), rows_of(d.dy), d.weight.array(before)};
+  if (!order.empty()) {
+    inputs.mean = statistic_of(d.mean, before);
+    inputs.rstd = statistic_of(d.rstd, before);
+  }
+  inputs.dgamma = d.dweight.array(before);
+  inputs.dbeta = d.dbias.array(before);
+  const BackwardOutcome outcome = run_backward(contracts::gradients_on_target(internal::active_target()), op, inputs);
+  Memory after = before;
+  const auto bytes_of = [](const contracts::Array& array) {
+    return Memory(array.bytes().begin(), array.bytes().end());
+  };
+  if (d.dx.present && !order.empty()) {
+    d.dx.put(contracts::permuted(bytes_of(outcome.dx), d.dx.element(), order, true), after);
+  }
+  if (d.dweight.present) d.dweight.put(bytes_of(outcome.dgamma), after);
+  if (d.dbias.present) d.dbias.put(bytes_of(outcome.dbeta), after);
+  return after;
+}
+
+void expect_refused(const Description& d, const std::string& why, Memory& memory, const Memory& before) {
+  expect_one_line(why);
+  expect_reason(d.views(), why);
+  const Backward backward = d.in(memory);
+  Memory scratch(std::size_t{1} << 16);
+  expect(refusal([&] { run(backward); }) == why && refusal([&] { run(backward, scratch, {}); }) == why,
+         "what is refused is refused by every way in");
+  const auto without_buffers = refusal([&] { scratch_bytes(backward); });
+  expect(!without_buffers || without_buffers == why, "scratch_bytes() refuses for the same reason");
+  expect(memory == before, "nothing is written before the checks have passed");
+}
+
+// In scratch that is part of the memory: refused, or apart from all.
+void try_scratch_in_memory(const Description& d, const Views& touched, const View& scratch, std::size_t bytes,
+                           Memory& memory, const Memory& before) {
+  const std::span place = std::span(memory).subspan(scratch.begin, bytes);
+  const auto why = refusal([&] { run(d.in(memory), place, {}); });
+  if (why) {
+    Views all = touched;
+    all.push_back(&scratch);
+    expect_one_line(*why);
+    expect(why->starts_with("scratch may overlap "), "only where the scratch lies can be wrong");
+    expect_reason(all, *why);
+    expect(memory == before, "nothing is written before the checks have passed");
+    return;
+  }
+  for (const View* view : touched) expect(!share_bytes(*view, scratch), "scratch that passes shares no byte");
+  Memory expected = expected_memory(d, before);
+  for (const std::size_t byte : scratch.bytes()) expected[byte] = memory[byte];
+  expect(memory == expected, "the elements are those of rows of their own, the rest but the scratch stays");
+}
+
+}  // namespace
+
+void backward_arguments(Input input) {
+  Choices choices(input);
+  const Description d = choose_description(choices);
+  Memory memory = random_memory(choices.word());
+  const Memory before = memory;
+  const Backward backward = d.in(memory);
+
+  const auto why = refusal([&] { internal::validate_buffers(internal::validate(backward), {}); });
+  if (why) return expect_refused(d, *why, memory, before);
+  Views touched;  // tensors without elements lie nowhere
+  for (const View* view : d.views()) {
+    if (view->present && contracts::product(view->shape) != 0) touched.push_back(view);
+  }
+  if (!std::ranges::all_of(touched, &View::in_memory)) return;  // no such memory: it cannot be run
+  Views outputs;
+  std::ranges::copy_if(touched, std::back_inserter(outputs),
+                       [&](const View* v) { return v == &d.dx || v == &d.dweight || v == &d.dbias; });
+  expect_apart(outputs, touched, [&](const View& output, const View& other) {
+    return &output == &d.dx && (&other == &d.x || &other == &d.dy) && same_places(output, other);
+  });
+
+  const std::size_t bytes = scratch_bytes(backward);
+  expect((bytes != 0) == (d.dweight.present || d.dbias.present), "scratch is for sums over rows");
+  if (bytes != 0 && choices.one_in(4)) {
+    Memory less(bytes - 1);
+    expect(refusal([&] { run(backward, less, {}); }).has_value(), "too little scratch is refused");
+    expect(memory == before, "nothing is written before the checks have passed");
+  }
+  if (bytes != 0 && bytes <= kBytes / 2 && choices.one_in(2)) {
+    const View scratch{
+        "scratch", true, DType::bf16, {static_cast<std::int64_t>(bytes / 2)}, {}, choices.below(kBytes - bytes)};
+    return try_scratch_in_memory(d, touched, scratch, bytes, memory, before);
+  }
+  expect(!refusal([&] { run(backward); }), "what passes runs");
+  expect(memory == expected_memory(d, before), "the elements are those of rows of their own, the rest stays");
+}
+
+}  // namespace evenorm::fuzz
