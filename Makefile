@@ -25,7 +25,7 @@ test: setup-test  ## build, then every stage with its time: tests (on AArch64 to
 	@$(STAGES) build unit contracts cli package lint aarch64 sanitize thread fuzz mutants
 
 test-all: setup-test setup-test-all  ## the same and more: slow tests, all on AArch64, valgrind, 5 minutes of each fuzzer
-	@$(STAGES) build unit contracts cli slow package lint aarch64-all sanitize-all thread valgrind fuzz-long mutants
+	@$(STAGES) build unit contracts cli slow package lint aarch64-all sanitize-all thread valgrind fuzz-long mutants-all
 
 unit contracts cli: setup-test  ## build, then one stage of the tests
 	@$(STAGES) build $@
