@@ -189,9 +189,10 @@ TEST(Contract_GradientBound, SeesNaivePasses) {
 
 // One row without gamma or eps; the results are given.
 GradientErrors errors_of(Kind kind, std::vector<double> x, std::vector<double> dy, std::vector<double> dx,
-                         std::vector<double> dgamma, std::vector<double> dbeta, DType outputs = DType::f32) {
+                         std::vector<double> dgamma, std::vector<double> dbeta, DType outputs = DType::f32,
+                         double eps = 0) {
   Operation op = same_type(kind, DType::f32, x.size(), false);
-  op.eps = 0;
+  op.eps = eps;
   const ExpectedGradients expected(op, {DType::f32, x}, {DType::f32, dy}, {});
   return expected.errors_of({outputs, dx}, {outputs, dgamma}, {outputs, dbeta});
 }
@@ -233,6 +234,9 @@ TEST(Contract_GradientMeasure, DemandsZeroWhereTheBoundIsZero) {
   EXPECT_FALSE(of_constant(0x1p-149, 0).within_limits());
   EXPECT_FALSE(of_constant(0, 0x1p-149).within_limits());
   EXPECT_FALSE(errors_of(Kind::layer, {3}, {1}, {0x1p-149}, {0}, {1}).within_limits());
+  // With eps, so that rstd is not 0.
+  EXPECT_FALSE(errors_of(Kind::layer, {3, 3}, {1, 1}, {0, 0}, {0x1p-149, 0}, {1, 1}, DType::f32, 1e-5).within_limits());
+  EXPECT_FALSE(errors_of(Kind::layer, {3}, {1}, {0x1p-149}, {0}, {1}, DType::f32, 1e-5).within_limits());
 }
 
 TEST(Contract_GradientMeasure, ForgivesTheOneRoundingToASmallerType) {
