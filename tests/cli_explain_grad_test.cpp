@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "contracts/inputs.hpp"
+#include "support/explained.hpp"
 #include "support/places.hpp"
 #include "support/program.hpp"
 
@@ -18,6 +19,12 @@ namespace {
 using nlohmann::json;
 using testing::bytes_of;
 using testing::elements_of;
+using testing::expect_wrong_use;
+using testing::json_of;
+using testing::step;
+using testing::text_of;
+using testing::Words;
+using testing::operator+;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::in_sources;
@@ -30,34 +37,7 @@ using testing::run_evenorm;
 using testing::TemporaryFolder;
 using testing::write_file;
 
-using Words = std::vector<std::string>;
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-std::string text_of(const Words& arguments) {
-  const ProgramRun run = run_evenorm(Words{"explain"} + arguments);
-  EXPECT_EQ(run.status, 0) << run.err;
-  EXPECT_EQ(run.err, "");
-  return run.out;
-}
-
-json json_of(const Words& arguments) {
-  const std::string text = text_of(arguments + Words{"--json"});
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
-  return json::parse(text);
-}
-
 json gradient_of(const Words& arguments) { return json_of(arguments)["rows"][0]["gradient"]; }
-
-const json& step(const json& gradient, std::string_view name) {
-  for (const json& candidate : gradient["steps"]) {
-    if (candidate["name"] == name) return candidate;
-  }
-  throw std::runtime_error("no step " + std::string(name));
-}
 
 void expect_near(const json& have, const std::vector<double>& want, double tolerance) {
   ASSERT_EQ(have.size(), want.size());
@@ -305,13 +285,7 @@ TEST(CliExplainGrad, WrongUseIsOneLineThatSaysWhere) {
       {{"4 2 8", "--grad", "1 1e39 0"}, "dy has 1e+39, which is beyond f32"},
       {{"--slips", "--grad", "1 2 3"}, "--slips shows examples of its own and takes no --grad"},
   };
-  for (const auto& [arguments, message] : cases) {
-    const ProgramRun run = run_evenorm(Words{"explain"} + arguments);
-    EXPECT_EQ(run.status, 2) << message;
-    EXPECT_EQ(run.out, "") << message;
-    EXPECT_TRUE(run.one_line()) << run.err;
-    EXPECT_THAT(run.err, HasSubstr(message));
-  }
+  for (const auto& [arguments, message] : cases) expect_wrong_use(arguments, message);
 }
 
 }  // namespace

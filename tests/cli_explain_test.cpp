@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "evenorm/evenorm.hpp"
+#include "support/explained.hpp"
 #include "support/places.hpp"
 #include "support/program.hpp"
 #include "support/safetensors.hpp"
@@ -19,8 +20,10 @@ namespace {
 using nlohmann::json;
 using testing::bytes_of;
 using testing::elements_of;
+using testing::expect_wrong_use;
 using ::testing::HasSubstr;
 using testing::in_sources;
+using testing::json_of;
 using ::testing::Not;
 using testing::npy_bytes;
 using testing::npy_bytes_of;
@@ -30,34 +33,13 @@ using testing::read_file;
 using testing::run_evenorm;
 using testing::safetensors_bytes;
 using testing::safetensors_entry;
+using testing::step;
 using testing::TemporaryFolder;
+using testing::text_of;
 using testing::write_file;
 
 json worked(const std::string& name) {
   return json::parse(read_file(in_sources("tests/vectors/worked/" + name + ".json")));
-}
-
-std::string text_of(const std::vector<std::string>& arguments) {
-  std::vector<std::string> all{"explain"};
-  all.insert(all.end(), arguments.begin(), arguments.end());
-  const ProgramRun run = run_evenorm(all);
-  EXPECT_EQ(run.status, 0) << run.err;
-  EXPECT_EQ(run.err, "");
-  return run.out;
-}
-
-json json_of(std::vector<std::string> arguments) {
-  arguments.emplace_back("--json");
-  const std::string text = text_of(arguments);
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
-  return json::parse(text);
-}
-
-const json& step(const json& row, std::string_view name) {
-  for (const json& candidate : row["steps"]) {
-    if (candidate["name"] == name) return candidate;
-  }
-  throw std::runtime_error("no step " + std::string(name));
 }
 
 std::vector<double> numbers(const json& nested) {
@@ -363,15 +345,7 @@ TEST(CliExplain, WrongUseIsOneLineThatSaysWhere) {
       {{"--slips", "4 2 8"}, "--slips shows examples of its own and takes no X"},
       {{"--rms", "--slips"}, "--slips shows examples of its own and takes no --rms"},
   };
-  for (const auto& [arguments, message] : cases) {
-    std::vector<std::string> all{"explain"};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    const ProgramRun run = run_evenorm(all);
-    EXPECT_EQ(run.status, 2) << message;
-    EXPECT_EQ(run.out, "") << message;
-    EXPECT_TRUE(run.one_line()) << run.err;
-    EXPECT_THAT(run.err, HasSubstr(message));
-  }
+  for (const auto& [arguments, message] : cases) expect_wrong_use(arguments, message);
 }
 
 TEST(CliExplain, EmptyFilesAreRefused) {

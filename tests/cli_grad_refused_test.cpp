@@ -25,14 +25,9 @@ using testing::ProgramSetting;
 using testing::read_file;
 using testing::run_evenorm;
 using testing::TemporaryFolder;
+using testing::Words;
 using testing::write_file;
-
-using Words = std::vector<std::string>;
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
+using testing::operator+;
 
 class CliGradRefused : public ::testing::Test {
  protected:

@@ -29,15 +29,11 @@ using testing::run_evenorm;
 using testing::safetensors_bytes;
 using testing::safetensors_entry;
 using testing::TemporaryFolder;
+using testing::Words;
 using testing::write_file;
+using testing::operator+;
 
-using Words = std::vector<std::string>;
 using Floats = std::vector<float>;
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 void expect_done(const ProgramRun& run) {
   EXPECT_EQ(run.status, 0);

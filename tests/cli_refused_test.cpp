@@ -25,9 +25,8 @@ using testing::run_evenorm;
 using testing::safetensors_bytes;
 using testing::safetensors_entry;
 using testing::TemporaryFolder;
+using testing::Words;
 using testing::write_file;
-
-using Words = std::vector<std::string>;
 
 struct Wrong {
   const char* name;

@@ -99,7 +99,7 @@ bool ProgramRun::one_line() const {
   return err.starts_with("evenorm: ") && std::count(err.begin(), err.end(), '\n') == 1 && err.back() == '\n';
 }
 
-ProgramRun run_evenorm(const std::vector<std::string>& arguments, const ProgramSetting& setting) {
+ProgramRun run_evenorm(const Words& arguments, const ProgramSetting& setting) {
   const TemporaryFolder folder;
   const std::string out = setting.out_path.empty() ? folder / "out" : setting.out_path;
   const std::string err = setting.err_path.empty() ? folder / "err" : setting.err_path;

@@ -47,6 +47,13 @@ std::string bytes_of(const std::vector<T>& values) {
 template <class T>
 std::vector<T> elements_of(const std::string& npy);
 
+// Of a command line.
+using Words = std::vector<std::string>;
+inline Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
 struct ProgramRun {
   int status = -1;  // exit status; -1 where a signal ended it
   int signal = 0;
@@ -71,6 +78,6 @@ struct ProgramSetting {
 };
 
 // Runs build/evenorm, or what the setting names.
-ProgramRun run_evenorm(const std::vector<std::string>& arguments, const ProgramSetting& setting = {});
+ProgramRun run_evenorm(const Words& arguments, const ProgramSetting& setting = {});
 
 }  // namespace evenorm::testing
