@@ -163,7 +163,8 @@ GradientCheck check_of(const std::vector<double>& own_dx, const ExactGradients& 
 
 RowGradient explain_gradient(const ExplainInput& input, std::size_t i, const ExplainedRow& row) {
   const contracts::Array &x = input.x[i], &dy = input.dy[i];
-  const ExactGradients exact = exact_gradients(input, x, dy);
+  const RealGradient real(input, x, dy);
+  const ExactGradients exact = exact_gradients(real);
   const OwnGradients own = own_gradients(input, x, dy);
   RowGradient gradient;
   gradient.dy = widened(dy);
@@ -171,9 +172,9 @@ RowGradient explain_gradient(const ExplainInput& input, std::size_t i, const Exp
   gradient.dx = own.dx;
   gradient.dgamma = own.dgamma;
   gradient.dbeta = own.dbeta;
-  gradient.largest_difference = largest_difference(input, x, dy, own.dx);
+  gradient.largest_difference = largest_difference(real.dx, own.dx);
   gradient.check = check_of(own.dx, exact);
-  gradient.trial = try_out(input, x, dy);
+  gradient.trial = try_out(input, x, real);
   if (gradient.trial) {
     gradient.wrongs = that_differ(wrong_gradients({input.kind, exact.g, exact.xhat, exact.sigma}), exact.dx);
   }

@@ -142,12 +142,6 @@ void check(const ExplainInput& input, const GivenInput& x, const GivenParameters
               .zero_centered = input.zero_centered});
 }
 
-std::size_t product(const Shape& shape) {
-  std::size_t count = 1;
-  for (const std::int64_t size : shape) count *= static_cast<std::size_t>(size);
-  return count;
-}
-
 std::vector<std::size_t> chosen_rows(const std::string& text, std::size_t total) {
   if (total == 0) throw Failure("x has no rows to explain: one of its leading axes has size 0");
   std::vector<std::size_t> rows;

@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "decimal.hpp"
-#include "real_row.hpp"
 
 namespace evenorm::cli {
 namespace {
@@ -57,8 +56,7 @@ std::vector<double> decimals_of(const contracts::Array& values) {
 
 std::vector<double> widened(const contracts::Array& values) { return doubles(reals(values)); }
 
-ExactSteps exact_steps(const ExplainInput& input, const contracts::Array& values) {
-  const RealRow row(input, values);
+ExactSteps exact_steps(const RealRow& row) {
   ExactSteps steps;
   Real sum = 0, squares = 0;
   std::vector<Real> deviation, xhat;

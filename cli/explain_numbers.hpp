@@ -6,7 +6,7 @@
 
 #include "by_hand.hpp"
 #include "explain_input.hpp"
-#include "reference.hpp"
+#include "real_row.hpp"
 
 namespace evenorm::cli {
 
@@ -27,7 +27,7 @@ std::vector<double> decimals_of(const contracts::Array& values);
 
 std::vector<double> widened(const contracts::Array& values);
 
-ExactSteps exact_steps(const ExplainInput& input, const contracts::Array& x);
+ExactSteps exact_steps(const RealRow& row);
 OwnResults own_results(const ExplainInput& input, const contracts::Array& x);
 HandInput hand_input(const ExplainInput& input, const contracts::Array& x);
 

@@ -22,9 +22,9 @@ namespace {
 // The steps of one row: every method adds one.
 class StepWriter {
  public:
-  StepWriter(const ExplainInput& input, const contracts::Array& x)
+  StepWriter(const ExplainInput& input, const contracts::Array& x, const ExactSteps& exact)
       : input_(input),
-        exact_(exact_steps(input, x)),
+        exact_(exact),
         hand_(hand_input(input, x)),
         steps_(input.normalized_shape, hand_.x.size(), input.decimals, input.round.has_value()),
         x_(hand_.x, input.decimals),
@@ -133,7 +133,7 @@ class StepWriter {
   }
 
   const ExplainInput& input_;
-  ExactSteps exact_;
+  const ExactSteps& exact_;
   HandInput hand_;
   HandSteps by_hand_;
   StepList steps_;
@@ -143,21 +143,22 @@ class StepWriter {
 
 ExplainedRow explained(const ExplainInput& input, std::size_t i) {
   const contracts::Array& x = input.x[i];
+  const RealRow real(input, x);
+  const ExactSteps exact = exact_steps(real);
   ExplainedRow row;
   row.row = input.rows[i];
   row.index = index_of(row.row, input.leading_shape);
   row.x = widened(x);
-  row.steps = StepWriter(input, x).write();
+  row.steps = StepWriter(input, x, exact).write();
   const OwnResults own = own_results(input, x);
   row.y = own.y;
   row.mean = own.mean;
   row.rstd = own.rstd;
-  row.largest_difference = largest_difference(RealRow(input, x).y(), own.y);
+  row.largest_difference = largest_difference(real.y(), own.y);
   const auto n = static_cast<double>(x.size());
   for (const double v : own.xhat) row.check.mean += v / n;
   const double about = input.kind == Kind::layer ? row.check.mean : 0;
   for (const double v : own.xhat) row.check.var += (v - about) * (v - about) / n;
-  const ExactSteps exact = exact_steps(input, x);
   row.check.expected = exact.mean_square;
   row.notes = row_notes(input, row, exact);
   if (!input.dy.empty()) row.gradient = explain_gradient(input, i, row);

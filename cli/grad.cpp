@@ -55,8 +55,10 @@ GradientWork name_outputs(const GradOptions& options, Outputs& outputs) {
 
 void set_dtypes(const GradOptions& options, const NpyFile& x, const NpyFile& dy, GradientWork& what) {
   what.dx_dtype = options.dtype.empty() ? x.dtype() : parse_dtype("--dtype", options.dtype);
-  what.parameter_dtype = options.parameter_dtype.empty() ? parameter_gradient_dtype(x, dy, what.dx_dtype, what.norm)
-                                                         : parse_dtype("--param-dtype", options.parameter_dtype);
+  const DType weight = what.norm.weight->present() ? what.norm.weight->dtype() : DType::f32;
+  what.parameter_dtype = options.parameter_dtype.empty()
+                             ? parameter_gradient_dtype({x.dtype(), dy.dtype(), what.dx_dtype, weight})
+                             : parse_dtype("--param-dtype", options.parameter_dtype);
 }
 
 void expect_one_shape(const NpyFile& x, const NpyFile& dy) {

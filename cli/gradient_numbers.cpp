@@ -8,31 +8,12 @@
 
 #include "decimal.hpp"
 #include "explain_numbers.hpp"
-#include "real_row.hpp"
-#include "reference_backward.hpp"
+#include "gradients.hpp"
 
 namespace evenorm::cli {
 namespace {
 
 using reference::Real;
-
-// One row with dy and what follows from it, in binary128.
-struct RealGradient {
-  RealGradient(const ExplainInput& input, const contracts::Array& x, const contracts::Array& dy_values)
-      : row(input, x), dy(reals(dy_values)), xhat(reference::apply(row.x, row.moments, row.rstd, {})) {
-    sums = reference::gradient_sums(input.kind, xhat, dy, row.parameters);
-    dx = reference::dx_of_row(input.kind, row.x, dy, row.moments, row.rstd, row.parameters);
-  }
-
-  RealRow row;
-  std::vector<Real> dy, xhat, dx;
-  reference::GradientSums sums;
-};
-
-bool any_f64(const ExplainInput& input, const contracts::Array& dy) {
-  return input.dtype == DType::f64 || dy.dtype() == DType::f64 ||
-         (!input.weight.empty() && input.weight.dtype() == DType::f64);
-}
 
 // sum of dy y, with x[element] moved by `by`.
 Real loss(const ExplainInput& input, const RealGradient& g, std::size_t element, Real by) {
@@ -47,14 +28,19 @@ Real loss(const ExplainInput& input, const RealGradient& g, std::size_t element,
 
 }  // namespace
 
-ExactGradients exact_gradients(const ExplainInput& input, const contracts::Array& x, const contracts::Array& dy) {
-  const RealGradient real(input, x, dy);
-  reference::ParameterGradients of_row(x.size());
+RealGradient::RealGradient(const ExplainInput& input, const contracts::Array& x, const contracts::Array& dy_values)
+    : row(input, x), dy(reals(dy_values)), xhat(reference::apply(row.x, row.moments, row.rstd, {})) {
+  sums = reference::gradient_sums(input.kind, xhat, dy, row.parameters);
+  dx = reference::dx_of_row(input.kind, row.x, dy, row.moments, row.rstd, row.parameters);
+}
+
+ExactGradients exact_gradients(const RealGradient& real) {
+  reference::ParameterGradients of_row(real.dx.size());
   of_row.add_row(real.row.x, real.dy, real.row.moments, real.row.rstd);
   ExactGradients exact;
   Real sum_g = 0, sum_g_xhat = 0, along_xhat = 0;
   std::vector<Real> products;
-  for (std::size_t i = 0; i < x.size(); ++i) {
+  for (std::size_t i = 0; i < real.dx.size(); ++i) {
     products.push_back(real.sums.g[i] * real.xhat[i]);
     sum_g += real.sums.g[i];
     sum_g_xhat += products[i];
@@ -76,7 +62,8 @@ ExactGradients exact_gradients(const ExplainInput& input, const contracts::Array
 }
 
 OwnGradients own_gradients(const ExplainInput& input, const contracts::Array& x, const contracts::Array& dy) {
-  const DType sums = any_f64(input, dy) ? DType::f64 : DType::f32;
+  const DType weight = input.weight.empty() ? DType::f32 : input.weight.dtype();
+  const DType sums = parameter_gradient_dtype({x.dtype(), dy.dtype(), weight});
   contracts::Array dx(x.dtype(), x.size()), dgamma(sums, input.cols), dbeta(sums, input.cols);
   const auto cols = static_cast<std::int64_t>(input.cols);
   const Shape shape{static_cast<std::int64_t>(x.size()) / cols, cols}, row{cols};
@@ -94,14 +81,8 @@ OwnGradients own_gradients(const ExplainInput& input, const contracts::Array& x,
   return {widened(dx), widened(dgamma), widened(dbeta)};
 }
 
-double largest_difference(const ExplainInput& input, const contracts::Array& x, const contracts::Array& dy,
-                          const std::vector<double>& own_dx) {
-  return largest_difference(RealGradient(input, x, dy).dx, own_dx);
-}
-
-std::optional<Trial> try_out(const ExplainInput& input, const contracts::Array& x, const contracts::Array& dy) {
+std::optional<Trial> try_out(const ExplainInput& input, const contracts::Array& x, const RealGradient& real) {
   constexpr double kPart = 1e-4;  // of sigma: L is nearly straight over it, and ten digits of L show its slope
-  const RealGradient real(input, x, dy);
   const std::vector<double> dx = doubles(real.dx);
   const double sigma = inverse(real.row.rstd);
   const auto finite = [](double v) { return std::isfinite(v); };

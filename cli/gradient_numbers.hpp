@@ -6,8 +6,19 @@
 #include <vector>
 
 #include "explain_input.hpp"
+#include "real_row.hpp"
+#include "reference_backward.hpp"
 
 namespace evenorm::cli {
+
+// One row with dy and what follows from them, in binary128.
+struct RealGradient {
+  RealGradient(const ExplainInput& input, const contracts::Array& x, const contracts::Array& dy_values);
+
+  RealRow row;
+  std::vector<reference::Real> dy, xhat, dx;
+  reference::GradientSums sums;
+};
 
 // Exact but for one rounding to f64 each.
 struct ExactGradients {
@@ -18,7 +29,7 @@ struct ExactGradients {
   std::vector<double> xhat, g, g_xhat, dx, dgamma, dbeta;
 };
 
-ExactGradients exact_gradients(const ExplainInput& input, const contracts::Array& x, const contracts::Array& dy);
+ExactGradients exact_gradients(const RealGradient& real);
 
 struct OwnGradients {
   std::vector<double> dx, dgamma, dbeta;
@@ -27,12 +38,8 @@ struct OwnGradients {
 // Of rows one after the other in x and dy; dx in x's type, dgamma and dbeta as `evenorm grad` writes them.
 OwnGradients own_gradients(const ExplainInput& input, const contracts::Array& x, const contracts::Array& dy);
 
-// The largest difference of evenorm's own dx from the exact one; NaN where either is and the other is not.
-double largest_difference(const ExplainInput& input, const contracts::Array& x, const contracts::Array& dy,
-                          const std::vector<double>& own_dx);
-
 // At the element of the largest dx. None where a number is not finite, or sigma is 0.
-std::optional<Trial> try_out(const ExplainInput& input, const contracts::Array& x, const contracts::Array& dy);
+std::optional<Trial> try_out(const ExplainInput& input, const contracts::Array& x, const RealGradient& real);
 
 // Over all rows of the input that are shown.
 GradientSums gradient_sums(const ExplainInput& input);

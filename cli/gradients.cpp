@@ -2,7 +2,6 @@
 #include "gradients.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include "pieces.hpp"
 
@@ -19,12 +18,6 @@ Shape strides_in_file(const NpyFile& file) {
   Shape strides = dense_strides(sizes);
   std::reverse(strides.begin(), strides.end());
   return strides;
-}
-
-std::uint64_t product(const Shape& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{1}, [](std::uint64_t count, std::int64_t size) {
-    return count * static_cast<std::uint64_t>(size);
-  });
 }
 
 Array room(DType dtype, const Shape& shape) { return {dtype, shape, product(shape) * size_of(dtype)}; }
@@ -121,10 +114,8 @@ void Gradients::write_dx(const Array& dx, const Advance& advance) {
   });
 }
 
-DType parameter_gradient_dtype(const NpyFile& x, const NpyFile& dy, DType dx, const Norm& norm) {
-  const bool wide = x.dtype() == DType::f64 || dy.dtype() == DType::f64 || dx == DType::f64 ||
-                    (norm.weight->present() && norm.weight->dtype() == DType::f64);
-  return wide ? DType::f64 : DType::f32;
+DType parameter_gradient_dtype(std::initializer_list<DType> types) {
+  return std::find(types.begin(), types.end(), DType::f64) != types.end() ? DType::f64 : DType::f32;
 }
 
 }  // namespace evenorm::cli

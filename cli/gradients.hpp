@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 
 #include "layout.hpp"
@@ -48,7 +49,8 @@ class Gradients {
   const std::uint64_t rows_;
 };
 
-// The type of arithmetic, which keeps all that the sums are worth: f64 where x, dy, dx or the weight is, f32 otherwise.
-DType parameter_gradient_dtype(const NpyFile& x, const NpyFile& dy, DType dx, const Norm& norm);
+// The type of arithmetic, which keeps all that the sums are worth, from the types of x, dy, dx and the weight: f64
+// where one of them is, f32 otherwise.
+DType parameter_gradient_dtype(std::initializer_list<DType> types);
 
 }  // namespace evenorm::cli

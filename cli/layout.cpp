@@ -87,4 +87,10 @@ Shape sizes_elsewhere(std::span<const std::int64_t> shape, std::span<const std::
   return sizes;
 }
 
+std::size_t product(std::span<const std::int64_t> sizes) {
+  std::size_t count = 1;
+  for (const std::int64_t size : sizes) count *= static_cast<std::size_t>(size);
+  return count;
+}
+
 }  // namespace evenorm::cli

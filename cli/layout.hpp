@@ -28,4 +28,7 @@ std::vector<std::size_t> normalized_axes(const std::string& x, std::span<const s
 Shape sizes_at(std::span<const std::int64_t> shape, std::span<const std::size_t> axes);
 Shape sizes_elsewhere(std::span<const std::int64_t> shape, std::span<const std::size_t> axes);
 
+// How many elements a tensor of these sizes has.
+std::size_t product(std::span<const std::int64_t> sizes);
+
 }  // namespace evenorm::cli
