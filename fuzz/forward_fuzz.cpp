@@ -86,7 +86,7 @@ void run_in_pieces(Target target, const Forward& forward, std::size_t piece, std
       continue;
     }
     const auto count = [&](std::size_t i) { return std::min(part, blocks - i * part); };
-    std::vector<internal::Moments> moments(parts);
+    std::vector<internal::MomentNode> moments(parts);
     for (std::size_t i = parts; i-- > 0;) functions.block_moments[type](p, row, i * part, count(i), &moments[i]);
     internal::RowScalars scalars;
     functions.finish_row[type](p, row, moments.data(), parts, &scalars);

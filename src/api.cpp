@@ -17,7 +17,7 @@ namespace evenorm {
 using internal::Problem;
 
 std::string_view name(DType dtype) noexcept {
-  constexpr std::array<std::string_view, internal::kDTypeCount> kNames = {"f64", "f32", "bf16", "f16"};
+  constexpr std::array<std::string_view, internal::kDTypeCount + 1> kNames = {"f64", "f32", "bf16", "f16", "i8"};
   return kNames[internal::index_of(dtype)];
 }
 
@@ -27,6 +27,17 @@ void run(const Forward& forward, const Executor& executor) {
   internal::run_on(internal::active_target(), forward, executor);
 }
 void run(const Forward& forward) { run(forward, Executor{}); }
+
+std::size_t parts_of(std::size_t cols) noexcept { return (cols + internal::kBlock - 1) / internal::kBlock; }
+
+void run(const RowMoments& rows, std::span<Moments> parts, const Executor& executor) {
+  internal::run_on(internal::active_target(), rows, parts, executor);
+}
+void run(const RowMoments& rows, std::span<Moments> parts) { run(rows, parts, Executor{}); }
+
+Moments join(Kind kind, std::span<const Moments> parts, bool wide) {
+  return internal::join_on(internal::active_target(), kind, parts, wide);
+}
 
 struct Plan::State {
   Problem problem;
@@ -67,6 +78,13 @@ void Plan::run(const Buffers& buffers, const Executor& executor) const {
   replace("bias", p.beta.data, buffers.bias);
   replace("mean", p.mean.data, buffers.mean);
   replace("rstd", p.rstd.data, buffers.rstd);
+  replace("residual", p.residual.data, buffers.residual);
+  replace("sum", p.sum.data, buffers.sum);
+  replace("weight2", p.gamma2.data, buffers.weight2);
+  replace("bias2", p.beta2.data, buffers.bias2);
+  replace("y2", p.y2.data, buffers.y2);
+  replace("scale", p.scale.data, buffers.scale);
+  replace("moments", p.moments, buffers.moments);
   internal::validate_buffers(p);
   internal::run_problem(p, *state_->functions, executor);
 }

@@ -1,6 +1,6 @@
-// Which buffers may share memory: y may be x itself, dx may be dy or x itself; otherwise outputs touch nothing else,
-// themselves included.
-// Disjoint ranges of bytes pass; slices interleaved with equal strides are decided exactly; the rest is refused.
+// Which buffers may share memory: y and the sum may be x or the residual itself, dx may be dy, x or dsum itself;
+// otherwise outputs touch nothing else, themselves included. Disjoint ranges of bytes pass; slices interleaved with
+// equal strides are decided exactly; the rest is refused.
 #include <array>
 #include <cstdlib>
 #include <string>
@@ -162,26 +162,78 @@ bool is_in_place(const Region& a, const Region& b) {
          *a.axes[1] == *b.axes[1];
 }
 
+// The outputs of a forward pass, one after the other: each is apart in itself, from all inputs and from those before.
+class Outputs {
+ public:
+  template <class Tensor>
+  void add_source(std::string_view name, const Tensor& tensor) {
+    if (tensor.data != nullptr) sources_.add(region_of(name, tensor));
+  }
+  template <class Tensor>
+  void add_input(std::string_view name, const Tensor& tensor) {
+    if (tensor.data != nullptr) add_input(region_of(name, tensor));
+  }
+  void add_input(const Region& region) { inputs_.add(region); }
+
+  // may_be_in_place: it may be a source itself.
+  template <class Tensor>
+  void check(std::string_view name, const Tensor& tensor, bool may_be_in_place) {
+    if (tensor.data == nullptr) return;
+    const Region output = region_of(name, tensor);
+    check_apart_in_itself(output);
+    for (const Region& source : sources_) {
+      if (!(may_be_in_place && is_in_place(output, source))) check_apart(output, source);
+    }
+    for (const Region& input : inputs_) check_apart(output, input);
+    for (const Region& other : done_) check_apart(output, other);
+    done_.add(output);
+  }
+
+ private:
+  struct Regions {
+    std::array<Region, 6> regions;
+    std::size_t count = 0;
+
+    void add(const Region& region) { regions[count++] = region; }
+    const Region* begin() const { return regions.data(); }
+    const Region* end() const { return regions.data() + count; }
+  };
+
+  Regions sources_, inputs_, done_;
+};
+
 }  // namespace
 
 void validate_buffers(const Problem& p) {
   if (p.rows == 0) return;
   check_present("x", p.x.data);
   check_present("y", p.y.data);
-  const Region x = region_of("x", p.x), y = region_of("y", p.y);
-  const Region gamma = region_of("weight", p.gamma), beta = region_of("bias", p.beta);
-  const Region mean = region_of("mean", p.mean), rstd = region_of("rstd", p.rstd);
-  for (const Region* output : {&y, &mean, &rstd}) check_apart_in_itself(*output);
+  Outputs outputs;
+  outputs.add_source("x", p.x);
+  outputs.add_source("residual", p.residual);
+  outputs.add_input("weight", p.gamma);
+  outputs.add_input("bias", p.beta);
+  outputs.add_input("weight2", p.gamma2);
+  outputs.add_input("bias2", p.beta2);
+  if (p.moments != nullptr) outputs.add_input(region_of("moments", std::as_bytes(std::span(p.moments, p.rows))));
+  outputs.check("y", p.y, true);  // it and the sum are written where x and the residual have been read
+  outputs.check("sum", p.sum, true);
+  outputs.check("y2", p.y2, false);
+  outputs.check("rstd", p.rstd, false);
+  outputs.check("mean", p.mean, false);
+  outputs.check("scale", p.scale, false);
+}
 
-  if (!is_in_place(y, x)) check_apart(y, x);
-  check_apart(y, gamma);
-  check_apart(y, beta);
-  check_apart(mean, y);
-  check_apart(rstd, y);
-  check_apart(mean, rstd);
-  for (const Region* statistic : {&mean, &rstd}) {
-    for (const Region* input : {&x, &gamma, &beta}) check_apart(*statistic, *input);
+void validate_buffers(const Problem& p, std::span<const Moments> parts) {
+  const std::size_t needed = p.rows * parts_of(p.cols);
+  if (parts.size() != needed) {
+    throw Error("parts has " + std::to_string(parts.size()) + " elements, but x has " + std::to_string(needed) +
+                " parts");
   }
+  if (needed == 0) return;
+  check_present("x", p.x.data);
+  check_present("parts", parts.data());
+  check_apart(region_of("parts", std::as_bytes(parts)), region_of("x", p.x));
 }
 
 void validate_buffers(const GradientProblem& p, std::span<const std::byte> scratch) {
@@ -195,24 +247,27 @@ void validate_buffers(const GradientProblem& p, std::span<const std::byte> scrat
     check_present("dy", p.dy.data);
   }
   const Region x = if_rows(region_of("x", p.x)), dy = if_rows(region_of("dy", p.dy));
+  const Region dsum = if_rows(region_of("dsum", p.dsum));
   const Region dx = if_rows(region_of("dx", p.dx)), gamma = region_of("weight", p.gamma);
   const Region mean = if_rows(region_of("mean", p.mean)), rstd = if_rows(region_of("rstd", p.rstd));
   const Region dgamma = region_of("dweight", p.dgamma), dbeta = region_of("dbias", p.dbeta);
   for (const Region* output : {&dx, &dgamma, &dbeta}) check_apart_in_itself(*output);
 
-  for (const Region* source : {&x, &dy}) {
+  for (const Region* source : {&x, &dy, &dsum}) {
     if (!is_in_place(dx, *source)) check_apart(dx, *source);
   }
   for (const Region* input : {&gamma, &mean, &rstd}) check_apart(dx, *input);
   for (const Region* gradient : {&dgamma, &dbeta}) {
-    for (const Region* other : {&x, &dy, &gamma, &mean, &rstd, &dx}) check_apart(*gradient, *other);
+    for (const Region* other : {&x, &dy, &dsum, &gamma, &mean, &rstd, &dx}) check_apart(*gradient, *other);
   }
   check_apart(dgamma, dbeta);
 
   if (scratch.empty()) return;
   check_present("scratch", scratch.data());
   const Region workspace = region_of("scratch", scratch);
-  for (const Region* tensor : {&x, &dy, &gamma, &mean, &rstd, &dx, &dgamma, &dbeta}) check_apart(workspace, *tensor);
+  for (const Region* tensor : {&x, &dy, &dsum, &gamma, &mean, &rstd, &dx, &dgamma, &dbeta}) {
+    check_apart(workspace, *tensor);
+  }
 }
 
 }  // namespace evenorm::internal

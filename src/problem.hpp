@@ -37,8 +37,18 @@ struct Problem {
   Vector<void*> rstd;
   double eps = 1e-5;
   bool zero_centered = false;
-  // Set by run_problem for what would not stay in the caches: write y past them, fetch x ahead. Neither affects a bit.
-  bool stream_y = false;
+  // The fused forms.
+  Matrix<const void*> residual;
+  double residual_scale = 1;
+  Matrix<void*> sum;
+  Vector<const void*> gamma2, beta2;
+  Matrix<void*> y2;
+  Vector<void*> scale;
+  float given_scale = 0;
+  const Moments* moments = nullptr;
+  // Set by run_problem for what would not stay in the caches: write outputs past them, fetch x ahead. Neither affects a
+  // bit.
+  bool stream_y = false, stream_sum = false;
   bool fetch_x = false;
 };
 
@@ -48,6 +58,7 @@ struct GradientProblem {
   std::size_t rows = 0;
   std::size_t cols = 0;
   Matrix<const void*> x, dy;
+  Matrix<const void*> dsum;
   Matrix<void*> dx;
   Vector<const void*> gamma;
   Vector<const void*> mean, rstd;
@@ -61,22 +72,35 @@ struct GradientProblem {
   bool fetch = false;
 };
 
-inline constexpr std::size_t kDTypeCount = 4;
+inline constexpr std::size_t kDTypeCount = 4;  // of those with arithmetic
 constexpr std::size_t index_of(DType dtype) { return static_cast<std::size_t>(dtype); }
-constexpr std::size_t bytes_of(DType dtype) { return dtype == DType::f64 ? 8 : dtype == DType::f32 ? 4 : 2; }
+constexpr std::size_t bytes_of(DType dtype) {
+  return dtype == DType::f64 ? 8 : dtype == DType::f32 ? 4 : dtype == DType::i8 ? 1 : 2;
+}
+
+template <class Tensor>
+bool is_f64(const Tensor& t) {
+  return t.data != nullptr && t.dtype == DType::f64;
+}
 
 // The type of the element-wise arithmetic, f32 or f64: f64 where x, y, gamma or beta is.
 inline DType arithmetic_type(const Problem& p) {
-  const bool wide = p.x.dtype == DType::f64 || p.y.dtype == DType::f64 ||
-                    (p.gamma.data != nullptr && p.gamma.dtype == DType::f64) ||
-                    (p.beta.data != nullptr && p.beta.dtype == DType::f64);
+  const bool wide = p.x.dtype == DType::f64 || p.y.dtype == DType::f64 || is_f64(p.gamma) || is_f64(p.beta);
   return wide ? DType::f64 : DType::f32;
+}
+// Of the second y: its own, since each has the bits that it has alone.
+inline DType arithmetic_type_of_second(const Problem& p) {
+  const bool wide = p.x.dtype == DType::f64 || p.y2.dtype == DType::f64 || is_f64(p.gamma2) || is_f64(p.beta2);
+  return wide ? DType::f64 : DType::f32;
+}
+// Of the sum of x and the residual.
+inline DType arithmetic_type_of_sum(const Problem& p) {
+  return p.x.dtype == DType::f64 || is_f64(p.residual) ? DType::f64 : DType::f32;
 }
 
 inline DType arithmetic_type(const GradientProblem& p) {
-  const bool wide = p.x.dtype == DType::f64 || p.dy.dtype == DType::f64 ||
-                    (p.dx.data != nullptr && p.dx.dtype == DType::f64) ||
-                    (p.gamma.data != nullptr && p.gamma.dtype == DType::f64);
+  const bool wide =
+      p.x.dtype == DType::f64 || p.dy.dtype == DType::f64 || is_f64(p.dx) || is_f64(p.gamma) || is_f64(p.dsum);
   return wide ? DType::f64 : DType::f32;
 }
 
@@ -84,6 +108,17 @@ inline DType arithmetic_type(const GradientProblem& p) {
 template <class Pointer>
 bool has_dense_rows(const Matrix<Pointer>& m) {
   return m.cols.is_dense(bytes_of(m.dtype));
+}
+
+// Where the rows are dense.
+template <class Pointer>
+inline const char* place_in_row(const Matrix<Pointer>& m, std::size_t row, std::size_t col) {
+  return static_cast<const char*>(m.data) + m.rows.offset(row) + static_cast<std::ptrdiff_t>(col * bytes_of(m.dtype));
+}
+
+// Is there more to it than x, its statistics and a y of a type with arithmetic?
+inline bool is_fused(const Problem& p) {
+  return p.residual.data != nullptr || p.y2.data != nullptr || p.moments != nullptr || p.y.dtype == DType::i8;
 }
 
 // Is a row gathered from x, or scattered to y, in pieces that do not lie side by side?

@@ -127,9 +127,9 @@ std::string text_of(Shape shape) {
 void fail(std::string_view argument, const std::string& what) { throw Error(std::string(argument) + " " + what); }
 
 void check_dtype(std::string_view argument, DType dtype) {
-  if (index_of(dtype) >= kDTypeCount) {
-    fail(argument, "has dtype " + std::to_string(index_of(dtype)) + ", which is none of f64, f32, bf16, f16");
-  }
+  if (index_of(dtype) < kDTypeCount) return;
+  const std::string text = dtype == DType::i8 ? "i8" : std::to_string(index_of(dtype));
+  fail(argument, "has dtype " + text + ", which is none of f64, f32, bf16, f16");
 }
 
 void check_shape_is_of_x(std::string_view argument, Shape shape, Shape x_shape) {

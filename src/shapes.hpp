@@ -21,7 +21,7 @@ std::string text_of(Shape shape);  // "(4, 8)"
 // "weight has shape (5), ...": the argument, then `what`.
 [[noreturn]] void fail(std::string_view argument, const std::string& what);
 
-void check_dtype(std::string_view argument, DType dtype);
+void check_dtype(std::string_view argument, DType dtype);  // one of those with arithmetic
 void check_shape_is_of_x(std::string_view argument, Shape shape, Shape x_shape);
 void check_eps(double eps);
 

@@ -1,4 +1,5 @@
-// What a forward pass should have. Shapes, axes and strides themselves: shapes.cpp. How buffers overlap: overlap.cpp.
+// What a forward pass should have; its fused forms: validate_fused.cpp. Shapes, axes and strides themselves:
+// shapes.cpp. How buffers overlap: overlap.cpp.
 #include "validate.hpp"
 
 #include <string>
@@ -19,7 +20,7 @@ void check_statistic_dtype(std::string_view argument, DType dtype) {
 
 Problem validate(const Forward& f) {
   check_dtype("x", f.x.dtype);
-  check_dtype("y", f.y.dtype);
+  if (f.y.dtype != DType::i8) check_dtype("y", f.y.dtype);
   const AxisSplit split = split_axes(f.x.shape, f.normalized_shape, f.axes);
   check_shape_is_of_x("y", f.y.shape, f.x.shape);
 
@@ -47,6 +48,19 @@ Problem validate(const Forward& f) {
 
   check_eps(f.eps);
   p.eps = f.eps;
+  add_fused(f, split, p);
+  return p;
+}
+
+Problem validate(const RowMoments& m) {
+  check_dtype("x", m.x.dtype);
+  const AxisSplit split = split_axes(m.x.shape, m.normalized_shape, m.axes);
+  Problem p;
+  p.kind = m.kind;
+  p.cols = count_cols(m.x.shape, split);
+  p.rows = count_rows(m.x.shape, p.cols);
+  p.x = matrix_of("x", m.x, split);
+  p.y.dtype = m.wide ? DType::f64 : m.x.dtype;  // there is none, but its type makes the arithmetic
   return p;
 }
 

@@ -12,9 +12,17 @@ namespace evenorm::internal {
 // Checks everything but how buffers lie to each other.
 Problem validate(const Forward& forward);
 GradientProblem validate(const Backward& backward);
+Problem validate(const RowMoments& rows);  // without y
 
-// Checks that every address is there, and that no output overlaps anything but y its own x.
+// A part of the first: the fused forms, from f to p, which has all else.
+struct AxisSplit;
+void add_fused(const Forward& f, const AxisSplit& split, Problem& p);
+
+// Checks that every address is there, and that no output overlaps anything, but for what is done in place: y x, or
+// the residual; the sum likewise.
 void validate_buffers(const Problem& problem);
+// That there is one of `parts` for each part of x, apart from x.
+void validate_buffers(const Problem& problem, std::span<const Moments> parts);
 // The same for dx, which may be dy or x; and that scratch, where there is some, overlaps nothing.
 void validate_buffers(const GradientProblem& problem, std::span<const std::byte> scratch);
 

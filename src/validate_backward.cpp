@@ -28,6 +28,7 @@ void check_dtypes(const Backward& b) {
   check_dtype("x", b.x.dtype);
   check_dtype("dy", b.dy.dtype);
   if (b.dx.data != nullptr) check_dtype("dx", b.dx.dtype);
+  if (b.dsum.data != nullptr) check_dtype("dsum", b.dsum.dtype);
   if (b.weight.data != nullptr) check_dtype("weight", b.weight.dtype);
   if (b.dweight.data != nullptr) check_dtype("dweight", b.dweight.dtype);
   if (b.dbias.data != nullptr) check_dtype("dbias", b.dbias.dtype);
@@ -53,6 +54,11 @@ GradientProblem validate(const Backward& b) {
   p.x = matrix_of("x", b.x, split);
   p.dy = matrix_of("dy", b.dy, split);
   if (b.dx.data != nullptr) p.dx = matrix_of("dx", b.dx, split);
+  if (b.dsum.data != nullptr) {
+    if (b.dx.data == nullptr) fail("dsum", "is given, but dx is absent");
+    check_shape_is_of_x("dsum", b.dsum.shape, shape);
+    p.dsum = matrix_of("dsum", b.dsum, split);
+  }
 
   p.gamma = parameter_of("weight", b.weight, shape, split);
   p.dgamma = parameter_of("dweight", b.dweight, shape, split);

@@ -165,8 +165,8 @@ TEST(Forward_Arguments, UnknownTypes) {
   call.forward.x.dtype = static_cast<DType>(9);
   EXPECT_THAT(call.error(), HasSubstr("x has dtype 9"));
   call = Call();
-  call.forward.bias.dtype = static_cast<DType>(4);
-  EXPECT_THAT(call.error(), HasSubstr("bias has dtype 4"));
+  call.forward.bias.dtype = static_cast<DType>(5);
+  EXPECT_THAT(call.error(), HasSubstr("bias has dtype 5"));
 }
 
 TEST(Forward_Arguments, StridesOfAnotherNumber) {

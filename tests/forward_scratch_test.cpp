@@ -1,17 +1,14 @@
 // The memory that a worker takes: every mixture of types and layouts fits into it, and it is no more than is promised.
 #include <gtest/gtest.h>
-#include <pthread.h>
 
-#include <algorithm>
 #include <cstring>
-#include <functional>
-#include <memory>
 
 #include "contracts/harness.hpp"
 #include "kernels/row_functions.hpp"
 #include "run.hpp"
 #include "support/names.hpp"
 #include "support/sanitized.hpp"
+#include "support/stack.hpp"
 #include "validate.hpp"
 
 namespace evenorm {
@@ -20,6 +17,7 @@ namespace {
 using contracts::Array;
 using contracts::kAllTypes;
 using contracts::runnable_targets;
+using testing::stack_used_by;
 using Shape = std::vector<std::int64_t>;
 
 // What takes the most scratch: x and y strided and of other types than the arithmetic, parameters gathered and
@@ -67,27 +65,6 @@ TEST(Forward_Scratch, ScratchHoldsTheJoinTreesOfLongRows_Slow) {
                                        std::pair{DType::bf16, DType::f64}, std::pair{DType::f64, DType::f32}}) {
     try_most_scratch(x_type, y_type, (std::int64_t{1} << 23) - 1, runnable_targets()[0]);
   }
-}
-
-// How much stack a call takes: on a thread whose stack is known, from its deepest byte that was written.
-std::size_t stack_used_by(const std::function<void()>& call) {
-  constexpr std::size_t kStack = std::size_t{1} << 20;
-  const auto stack = std::make_unique<std::byte[]>(kStack);
-  std::fill_n(stack.get(), kStack, std::byte{0xA5});
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  EXPECT_EQ(pthread_attr_setstack(&attributes, stack.get(), kStack), 0);
-  pthread_t thread{};
-  const auto start = [](void* argument) -> void* {
-    (*static_cast<const std::function<void()>*>(argument))();
-    return nullptr;
-  };
-  EXPECT_EQ(pthread_create(&thread, &attributes, start, const_cast<std::function<void()>*>(&call)), 0);
-  pthread_join(thread, nullptr);
-  pthread_attr_destroy(&attributes);
-  std::size_t untouched = 0;
-  while (untouched < kStack && stack[untouched] == std::byte{0xA5}) ++untouched;
-  return kStack - untouched;
 }
 
 TEST(Forward_Scratch, AWorkerTakesAtMost64KiB) {

@@ -100,8 +100,8 @@ TEST_F(Modules_Load, RefusesWhatDoesNotFit) {
   state[2].tensor.dtype = DType::f64;
   EXPECT_EQ(error(), "n.bias has dtype f64, but should have f32");
   state = good;
-  state[2].tensor.dtype = static_cast<DType>(4);
-  EXPECT_EQ(error(), "n.bias has dtype 4, which is none of f64, f32, bf16, f16");
+  state[2].tensor.dtype = static_cast<DType>(5);
+  EXPECT_EQ(error(), "n.bias has dtype 5, which is none of f64, f32, bf16, f16");
   state = good;
   state[2].tensor.data = nullptr;
   EXPECT_EQ(error(), "n.bias is null");

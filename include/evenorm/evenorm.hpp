@@ -44,7 +44,7 @@ struct float16 {
   std::uint16_t bits;
 };
 
-enum class DType : std::uint8_t { f64, f32, bf16, f16 };
+enum class DType : std::uint8_t { f64, f32, bf16, f16, i8 };  // i8: of quantised outputs alone
 
 EVENORM_API std::string_view name(DType dtype) noexcept;
 EVENORM_API std::size_t size_of(DType dtype) noexcept;  // bytes of one element
@@ -60,6 +60,8 @@ template <>
 struct DTypeOf<bfloat16> : std::integral_constant<DType, DType::bf16> {};
 template <>
 struct DTypeOf<float16> : std::integral_constant<DType, DType::f16> {};
+template <>
+struct DTypeOf<std::int8_t> : std::integral_constant<DType, DType::i8> {};
 }  // namespace detail
 
 template <class T>
@@ -100,6 +102,16 @@ struct Executor {
 // bits are the same by contract. The pool's threads leave the process's signals to the caller's.
 EVENORM_API Executor pool_executor(std::size_t threads);
 
+// Count, mean and sum of squares about the mean of some columns of one row, each of the latter two the sum of two
+// numbers (the low one 0 but in f64 arithmetic): of x * 2^-exponent, where exponent is 0 unless x is f64 and its
+// squares are out of range. RMS norm: mean is 0 and m2 the plain sum of squares. Not finite where a column is not.
+struct Moments {
+  double count = 0;
+  double mean_hi = 0, mean_lo = 0;
+  double m2_hi = 0, m2_lo = 0;
+  std::int64_t exponent = 0;
+};
+
 // One forward pass. The normalised axes are told in one of two ways:
 //   normalized_shape  the sizes of the trailing axes that are normalised together, or
 //   axes              the numbers of any axes of x, in any order; negative ones count from the end
@@ -112,6 +124,20 @@ EVENORM_API Executor pool_executor(std::size_t threads);
 // each axis steps over all that is inside it. Outputs that may overlap anything else are refused; slices interleaved
 // with equal strides are decided exactly.
 // Arithmetic is f64 where any of x, y, weight, bias is, f32 otherwise; statistics are always accumulated wider.
+//
+// What may be done in the same pass, each with the bits of the steps one by one:
+//   residual      of x's shape, any type: s = fma(residual_scale, residual, x), rounded to x's type (the arithmetic is
+//                 f64 where x or residual is), is normalised in x's place; residual_scale is finite in that arithmetic
+//   sum           of x's shape and type: s is written to it; may be x or residual (same address, type, strides). y may
+//                 then be either too, but not both
+//   y2            of y's shape: x normalised with weight2 and bias2 instead, in one look at x; touches nothing else
+//   y of type i8  quantised: y, before any rounding, times 127 / m, to the nearest integer (even), with m the largest
+//                 magnitude of its row; m / 127 is written to scale, f32, of the other axes' shape. A row of zeros has
+//                 scale 0, one that is not finite scale NaN, and both have y = 0. Or, with given_scale > 0, the same
+//                 for all rows: y times 1 / given_scale, to the nearest integer, no more than 127 in magnitude, NaN to
+//                 0. Not together with y2. All factors and scales are f32
+//   moments       one per row, in the order of the rows: taken as they are, and x is not looked at for them
+// With residual or y of type i8 the elements of each row lie side by side in all tensors of x's shape.
 struct Forward {
   Kind kind = Kind::layer;
   ConstTensor x{};
@@ -124,6 +150,15 @@ struct Forward {
   Tensor rstd{};
   double eps = 1e-5;
   bool zero_centered = false;
+  ConstTensor residual{};
+  double residual_scale = 1;
+  Tensor sum{};
+  ConstTensor weight2{};
+  ConstTensor bias2{};
+  Tensor y2{};
+  Tensor scale{};
+  double given_scale = 0;  // 0: scale is found row by row
+  std::span<const Moments> moments{};
 };
 
 // The addresses of one run of a plan; which of them are null must be as in the Forward that the plan was made from.
@@ -134,6 +169,13 @@ struct Buffers {
   const void* bias = nullptr;
   void* mean = nullptr;
   void* rstd = nullptr;
+  const void* residual = nullptr;
+  void* sum = nullptr;
+  const void* weight2 = nullptr;
+  const void* bias2 = nullptr;
+  void* y2 = nullptr;
+  void* scale = nullptr;
+  const Moments* moments = nullptr;
 };
 
 // A validated forward pass: checked once, run as often as wanted, from several threads at once if their outputs differ.
@@ -160,6 +202,31 @@ class EVENORM_API Plan {
 EVENORM_API void run(const Forward& forward);
 EVENORM_API void run(const Forward& forward, const Executor& executor);
 
+// The moments of rows in parts: the first half of a norm whose normalised axis is split over processes. The second half
+// is a Forward with `moments`. Axes and strides as in Forward. The arithmetic is f64 where
+// x is; `wide`: also where another tensor of the second half makes it so.
+struct RowMoments {
+  Kind kind = Kind::layer;
+  ConstTensor x{};
+  std::span<const std::int64_t> normalized_shape{};
+  std::span<const std::int64_t> axes{};
+  bool wide = false;
+};
+
+// How many parts a row of so many columns has: one for each 1024, the last may be smaller.
+EVENORM_API std::size_t parts_of(std::size_t cols) noexcept;
+
+// Writes the moments of each row's parts, rows * parts_of(cols) in all, row by row, from left to right. Throws Error.
+EVENORM_API void run(const RowMoments& rows, std::span<Moments> parts);
+EVENORM_API void run(const RowMoments& rows, std::span<Moments> parts, const Executor& executor);
+
+// Joins the moments of parts of one row, from left to right: parts of equal size (the last may be smaller) in a binary
+// tree whose every left subtree is full. All parts of a row, in whatever processes they were found, give the bits that
+// Forward finds itself, if each process has a multiple of 1024 columns, but the last; so do subtrees of 2^k parts from
+// a multiple of 2^k on, joined one after the other. Other cuts give statistics within the same bounds. wide: as in
+// RowMoments, or where x is f64. Throws Error where there are no parts.
+EVENORM_API Moments join(Kind kind, std::span<const Moments> parts, bool wide);
+
 // One backward pass: from dy, the gradient of y, to the gradients of x, weight and bias, any of them (at least one).
 // The normalised axes are told as in Forward.
 //   x, dy          of one shape, each of any type
@@ -170,7 +237,9 @@ EVENORM_API void run(const Forward& forward, const Executor& executor);
 //                  arithmetic
 //   dweight, dbias of the normalised axes' shape, each of any type, rounded once from sums that are kept wider.
 //                  accumulate: added to what they hold
-// Strides and overlap: as in Forward. Arithmetic is f64 where any of x, dy, dx, weight is, f32 otherwise.
+//   dsum           of x's shape, any type: the gradient of a sum that x is (Forward's sum, with residual), is added to
+//                  dx before dx is rounded; dx, times residual_scale, is then the gradient of the residual as well
+// Strides and overlap: as in Forward. Arithmetic is f64 where any of x, dy, dx, weight, dsum is, f32 otherwise.
 struct Backward {
   Kind kind = Kind::layer;
   ConstTensor x{};
@@ -186,6 +255,7 @@ struct Backward {
   double eps = 1e-5;
   bool zero_centered = false;
   bool accumulate = false;
+  ConstTensor dsum{};
 };
 
 // The bytes of scratch that run() wants: a function of shapes and types alone, at most max(256 KiB, 1/8 of x's

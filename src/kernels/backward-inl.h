@@ -49,8 +49,8 @@ class BackwardRows {
   BackwardRows(const GradientProblem& p, Scratch& scratch, ColumnRange used)
       : p_(p),
         wants_dx_(p.dx.data != nullptr),
-        in_place_(wants_dx_ && (p.dx.data == p.x.data || p.dx.data == p.dy.data)),
-        nodes_(scratch.take<Moments>(MomentTree<Norm, A>::NodesFor(BlocksOf(p.cols)))),
+        in_place_(wants_dx_ && (p.dx.data == p.x.data || p.dx.data == p.dy.data || p.dx.data == p.dsum.data)),
+        nodes_(scratch.take<MomentNode>(MomentTree<Norm, A>::NodesFor(BlocksOf(p.cols)))),
         sum_nodes_(scratch.take<GradientNode>(kRowsAtOnce * SumNodes())),
         whole_row_(p.x, scratch, kBlock, kWide),
         x_{{p.x, scratch, kPiece<A>}, {p.x, scratch, kPiece<A>}, {p.x, scratch, kPiece<A>}, {p.x, scratch, kPiece<A>}},
@@ -63,7 +63,7 @@ class BackwardRows {
         dx_tile_(p.dx, false, has_dense_rows(p.dx) ? nullptr : scratch.take<char>(kPiece<A> * bytes_of(p.dx.dtype)), 0),
         sink_(p.dx, has_dense_rows(p.dx) ? nullptr : &dx_tile_,
               p.dx.dtype == dtype_of<A> ? nullptr : scratch.take<A>(kPiece<A>)),
-        aside_(in_place_ ? scratch.take<A>(kPiece<A>) : nullptr),
+        aside_(in_place_ || p.dsum.data != nullptr ? scratch.take<A>(kPiece<A>) : nullptr),
         stream_(p.stream_dx && !in_place_ && !sink_.IsStaged()),
         ahead_(p.fetch && !x_[0].Get().IsStaged() && !dy_[0].Get().IsStaged() ? kRowsAtOnce * p.cols : 0) {
     if constexpr (kWide) FindLargestGamma(used);
@@ -146,7 +146,7 @@ class BackwardRows {
       SumBlocks(tree, whole_row_.Get(), first + i, p_.cols, 0, BlocksOf(p_.cols));
       group.Set(i, tree.Finish());
     }
-    group.Finish(count, p_.cols, p_.eps);
+    group.Finish(count, static_cast<double>(p_.cols), p_.eps);
     for (size_t i = 0; i < count; ++i) {
       const RowScalars row = group.Row(i);
       scalars[i] = {};
@@ -205,7 +205,8 @@ class BackwardRows {
     } else if (largest == A{0}) {
       s->rstd = p_.eps > 0 ? 1 / std::sqrt(p_.eps) : 0;
     } else {
-      const ScaledRow scaled = SumScaled<A, Norm>(source, row, p_.cols, largest, p_.eps);
+      MomentNode nodes[MomentTree<Norm, A>::kMaxNodes];
+      const ScaledRow scaled = SumScaled<A, Norm>(source, row, p_.cols, largest, p_.eps, nodes);
       // Where eps is far above the variance, rstd must not become subnormal.
       const bool has_exponent = scaled.rstd > 0 && std::isfinite(scaled.rstd);
       const int least = has_exponent ? -300 - std::ilogb(scaled.rstd) : scaled.map_exponent;
@@ -328,7 +329,7 @@ class BackwardRows {
     const A* dy = dy_[0].Get().Block(row, col, n);
     const A* gamma = gamma_.Block(col, n);
     A* place = sink_.Block(row, col, n);
-    A* dx = in_place_ ? aside_ : place;
+    A* dx = aside_ != nullptr ? aside_ : place;
     if constexpr (kWide) {
       if (HWY_UNLIKELY(map.by == MapBy::scaling)) {
         const bool zero = scalars.rstd == 0 || (Norm::kCentred && p_.cols == 1);
@@ -338,12 +339,37 @@ class BackwardRows {
       }
     } else {
       const bool by_f64 = map.by == MapBy::wider;
-      const bool finite = !by_f64 && (CanStream(dx) ? MapGradient<true>(map, x, dy, gamma, n, dx)
-                                                    : MapGradient<false>(map, x, dy, gamma, n, dx));
+      const bool finite = !by_f64 && (dx == place && CanStream(dx) ? MapGradient<true>(map, x, dy, gamma, n, dx)
+                                                                   : MapGradient<false>(map, x, dy, gamma, n, dx));
       if (HWY_UNLIKELY(!finite)) MapWider(scalars, by_f64, x, dy, gamma, n, dx);
     }
-    if (in_place_) std::memcpy(static_cast<void*>(place), dx, n * sizeof(A));
+    if (p_.dsum.data != nullptr) {
+      AddSum(row, col, n, place);
+    } else if (dx != place) {
+      std::memcpy(static_cast<void*>(place), dx, n * sizeof(A));
+    }
     sink_.Done(row, col, n);
+  }
+
+  // What is aside and the gradient of the sum, to `place`.
+  HWY_INLINE void AddSum(size_t row, size_t col, size_t n, A* place) {
+    if (p_.dsum.dtype == dtype_of<A> && has_dense_rows(p_.dsum)) {
+      const auto* dsum = reinterpret_cast<const A*>(place_in_row(p_.dsum, row, col));
+      CanStream(place) ? AddScaled<true>(A{1}, aside_, dsum, n, place) : AddScaled(A{1}, aside_, dsum, n, place);
+    } else {
+      AddPieces(row, col, n, place);
+    }
+  }
+  HWY_NOINLINE void AddPieces(size_t row, size_t col, size_t n, A* place) {
+    constexpr size_t kAtOnce = 64;
+    char gathered[kAtOnce * sizeof(double)];
+    A converted[kAtOnce];
+    Tile<const void*> tile(p_.dsum, false, gathered, 0);
+    Source<A> source(p_.dsum, has_dense_rows(p_.dsum) ? nullptr : &tile, converted);
+    for (size_t i = 0, count; i < n; i += count) {
+      count = HWY_MIN(kAtOnce, n - i);
+      AddScaled(A{1}, aside_ + i, source.Block(row, col + i, count), count, place + i);
+    }
   }
 
   HWY_INLINE bool CanStream(const A* dx) const {
@@ -353,7 +379,7 @@ class BackwardRows {
   const GradientProblem& p_;
   bool wants_dx_;
   bool in_place_;
-  Moments* nodes_;
+  MomentNode* nodes_;
   GradientNode* sum_nodes_;
   RowSource<A> whole_row_;  // by blocks
   RowSource<A> x_[kRowsAtOnce], dy_[kRowsAtOnce];

@@ -11,6 +11,7 @@
 #include <bit>
 #include <cstring>
 
+#include "kernels/row_functions.hpp"
 #include "kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -61,6 +62,33 @@ HWY_ATTR void Convert(const void* from_bytes, void* to_bytes, size_t n) noexcept
   std::memcpy(from_tail, from + i, (n - i) * sizeof(From));
   ConvertVector(from_tail, to_tail);
   std::memcpy(to + i, to_tail, (n - i) * sizeof(To));
+}
+
+template <class T>
+ConvertFunction* ConverterTo(DType from) {
+  switch (from) {
+    case DType::f64:
+      return std::is_same_v<T, double> ? &Convert<double, double> : nullptr;
+    case DType::f32:
+      return &Convert<float, T>;
+    case DType::bf16:
+      return &Convert<bfloat16, T>;
+    default:
+      return &Convert<float16, T>;
+  }
+}
+template <class T>
+ConvertFunction* ConverterFrom(DType to) {
+  switch (to) {
+    case DType::f64:
+      return std::is_same_v<T, double> ? &Convert<double, double> : nullptr;
+    case DType::f32:
+      return &Convert<T, float>;
+    case DType::bf16:
+      return &Convert<T, bfloat16>;
+    default:
+      return &Convert<T, float16>;
+  }
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

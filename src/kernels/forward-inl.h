@@ -11,8 +11,11 @@
 
 #include <hwy/cache_control.h>
 
+#include <optional>
+
 #include "kernels/extreme-inl.h"
 #include "kernels/fp_environment.hpp"
+#include "kernels/fusion-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
@@ -21,6 +24,7 @@ namespace evenorm::internal::HWY_NAMESPACE {
 inline constexpr size_t kStep = 128;
 inline constexpr size_t kFetchAhead = 6144;   // bytes
 inline constexpr size_t kGroupBytes = 24576;  // of x, for rows whose statistics are finished together
+inline constexpr size_t kGroups = 3;          // of rows under way: summed, finished, mapped
 static_assert(kBlock % kStep == 0 && kStep % kMapStep == 0 && kStep % kLanes == 0);
 
 template <class T, class Norm>
@@ -32,23 +36,28 @@ class ForwardRows {
   ForwardRows(const Problem& p, Scratch& scratch, ColumnRange used)
       : p_(p),
         x_scratch_(scratch.take<A>(kBlock)),
-        y_scratch_(p.y.dtype == dtype_of<A> ? nullptr : scratch.take<A>(kBlock)),
-        sum_scratch_(p.x.dtype == dtype_of<T> ? nullptr : scratch.take<A>(kBlock)),
-        raw_(Gamma::NeedsRaw(p.gamma) || Beta::NeedsRaw(p.beta) ? scratch.take<float>(kBlock) : nullptr),
+        y_scratch_(p.y.dtype == dtype_of<A> || p.y.dtype == DType::i8 ? nullptr : scratch.take<A>(kBlock)),
+        sum_scratch_(p.x.dtype == dtype_of<T> && p.residual.data == nullptr ? nullptr : scratch.take<A>(kBlock)),
+        raw_(NeedsRaw(p) ? scratch.take<float>(kBlock) : nullptr),
         gamma_(p.gamma, p.zero_centered, p.cols, used, ColumnsToKeep(), scratch, raw_),
         beta_(p.beta, false, p.cols, used, ColumnsToKeep(), scratch, raw_),
-        tiles_(p, scratch, sizeof(LaneSums<A, T>) + Nodes() * sizeof(Moments)),
+        nodes_(scratch.take<MomentNode>(Nodes())),
+        tiles_(p, scratch, sizeof(LaneSums<A, T>) + Nodes() * sizeof(MomentNode)),
         piece_sums_(tiles_.HoldWholeRows() ? nullptr : scratch.take<LaneSums<A, T>>(tiles_.Rows())),
-        piece_nodes_(tiles_.HoldWholeRows() ? nullptr : scratch.take<Moments>(tiles_.Rows() * Nodes())),
+        piece_nodes_(tiles_.HoldWholeRows() ? nullptr : scratch.take<MomentNode>(tiles_.Rows() * Nodes())),
         sum_source_(p.x, tiles_.X(), sum_scratch_),
         map_source_(p.x, tiles_.X(), x_scratch_),
         sink_(p.y, tiles_.Y(), y_scratch_),
-        finite_parameters_(gamma_.IsFinite() && beta_.IsFinite()),
-        stream_(p.stream_y && finite_parameters_ && !sink_.IsStaged()),
-        fetch_(tiles_.Fetches() || (p.fetch_x && !sum_source_.IsStaged())) {}
+        rows_at_once_(HWY_MAX(size_t{2}, HWY_MIN(kMaxGroup, kGroupBytes / (HWY_MAX(p.cols, size_t{1}) * sizeof(T))))),
+        only_numbers_(gamma_.IsFinite() && beta_.IsFinite()),
+        stream_(p.stream_y && only_numbers_ && !sink_.IsStaged()),
+        fetch_(tiles_.Fetches() || (p.fetch_x && !sum_source_.IsStaged())) {
+    if (HWY_UNLIKELY(is_fused(p))) Fuse(scratch, used);
+  }
 
   HWY_INLINE void Run(size_t first, size_t count) {
     const size_t at_once = tiles_.Rows() == 0 ? count : tiles_.Rows();
+    Statistics groups[kGroups];
     for (size_t row = first; row < first + count; row += at_once) {
       const size_t rows = HWY_MIN(at_once, first + count - row);
       if (!tiles_.HoldWholeRows()) {
@@ -58,16 +67,20 @@ class ForwardRows {
       tiles_.LoadX(row, rows, 0, p_.cols);
       tiles_.HoldY(row, rows, 0, p_.cols);
       tiles_.WillLoadX(row + rows, rows, 0, p_.cols);
-      p_.cols <= kBlock ? RunShortRows(row, rows) : RunLongRows(row, rows);
+      if (HWY_UNLIKELY(p_.moments != nullptr)) {
+        RunGiven(row, rows);
+      } else {
+        p_.cols <= kBlock ? RunShortRows(groups, row, rows) : RunLongRows(groups, row, rows);
+      }
       tiles_.StoreY();
     }
-    if (p_.stream_y) hwy::FlushStream();
+    if (p_.stream_y || p_.stream_sum) hwy::FlushStream();
   }
 
   HWY_INLINE void MapBlocks(size_t row, const RowScalars& scalars, size_t first, size_t count) {
     const auto map = MapScalarsOf<A>(scalars);
     for (size_t block = first; block < first + count; ++block) Map(BlockOf(row, block), map);
-    if (stream_) hwy::FlushStream();
+    if (stream_ || p_.stream_sum) hwy::FlushStream();
   }
 
  private:
@@ -75,12 +88,16 @@ class ForwardRows {
   using Gamma = Parameter<A, 1>;
   using Beta = Parameter<A, 0>;
 
+  static bool NeedsRaw(const Problem& p) {
+    return Gamma::NeedsRaw(p.gamma) || Beta::NeedsRaw(p.beta) || Gamma::NeedsRaw(p.gamma2) || Beta::NeedsRaw(p.beta2);
+  }
+
   size_t Nodes() const { return MomentTree<Norm, A>::NodesFor(BlocksOf(p_.cols)); }  // of a row's tree
 
   // Of gamma and beta, where they are converted: the scratch is for them, unless tiles need it.
   size_t ColumnsToKeep() const {
     const bool tiled = needs_tiles(p_);
-    return std::is_same_v<A, double> || tiled ? kBlock : 4 * kBlock;
+    return std::is_same_v<A, double> || tiled ? kBlock : p_.y2.data != nullptr ? 2 * kBlock : 4 * kBlock;
   }
 
   // One block of one row, ready for the map.
@@ -97,25 +114,40 @@ class ForwardRows {
     return BlockOf(row, first, n, gamma_.Block(first, n), beta_.Block(first, n));
   }
   HWY_INLINE MapBlock BlockOf(size_t row, size_t first, size_t n, const A* gamma, const A* beta) {
-    return {row, first, n, map_source_.Block(row, first, n), gamma, beta, sink_.Block(row, first, n)};
+    const MapBlock b{row, first, n, map_source_.Block(row, first, n), gamma, beta, sink_.Block(row, first, n)};
+    if (HWY_UNLIKELY(writes_beside_)) fusion_->Begin(row, first, n, !sink_.IsMeasuring());
+    return b;
+  }
+
+  // What a fused pass has more.
+  HWY_NOINLINE void Fuse(Scratch& scratch, ColumnRange used) {
+    const bool is_short = p_.cols <= kBlock;
+    fusion_.emplace(p_, used, ColumnsToKeep(), is_short ? kGroups * rows_at_once_ : 2, is_short ? 2 * kGroups : 2,
+                    scratch, raw_);
+    if (is_short && fusion_->RowsInRing() != 0) rows_at_once_ = fusion_->RowsInRing() / kGroups;
+    fusion_->SetSources(p_.fetch_x ? kFetchAhead : 0, sum_source_, map_source_);
+    fusion_->SetSink(sink_);
+    writes_beside_ = fusion_->WritesBeside();
+    only_numbers_ = only_numbers_ && fusion_->IsFinite() && p_.moments == nullptr;
+    stream_ = stream_ && only_numbers_ && !sink_.IsStaged() && !fusion_->ReadsY();
+    fetch_ = fetch_ && !sum_source_.IsStaged();
   }
 
   // Rows of one block, in groups. While a group is mapped, the next but one is summed; the next one's statistics are
   // finished in between, when their sums have left the store buffer and their divisions can hide behind the map.
-  HWY_INLINE void RunShortRows(size_t first, size_t count) {
-    const size_t at_once = HWY_MAX(size_t{2}, HWY_MIN(kMaxGroup, kGroupBytes / (p_.cols * sizeof(T))));
+  HWY_INLINE void RunShortRows(Statistics* groups, size_t first, size_t count) {
+    const size_t at_once = rows_at_once_;
     const size_t end = first + count;
     const auto rows_from = [=](size_t row) { return row < end ? HWY_MIN(at_once, end - row) : 0; };
     const A* gamma = gamma_.Block(0, p_.cols);
     const A* beta = beta_.Block(0, p_.cols);
-    Statistics groups[3];
     SumShortRows(groups[0], first, 0, rows_from(first));
     FinishShortRows(groups[0], first, rows_from(first));
     SumShortRows(groups[1], first + at_once, 0, rows_from(first + at_once));
     for (size_t row = first, turn = 0; row < end; row += at_once, ++turn) {
-      const Statistics& g = groups[turn % 3];
-      Statistics& next = groups[(turn + 1) % 3];
-      Statistics& later = groups[(turn + 2) % 3];
+      const Statistics& g = groups[turn % kGroups];
+      Statistics& next = groups[(turn + 1) % kGroups];
+      Statistics& later = groups[(turn + 2) % kGroups];
       const size_t rows = rows_from(row), later_row = row + 2 * at_once, later_rows = rows_from(later_row);
       FinishShortRows(next, row + at_once, rows_from(row + at_once));
       const bool fuse = p_.cols > kStep && !g.AnyExtreme(rows);
@@ -123,8 +155,8 @@ class ForwardRows {
       for (size_t i = 0; i < fused; ++i) {
         const MapBlock b = BlockOf(row + i, 0, p_.cols, gamma, beta);
         size_t mapped = 0;
-        const T* later_x = sum_source_.Block(later_row + i, 0, p_.cols);
-        later.SetSums(i, MapAndSum<false>(b, g.Map(i), later_x, mapped));
+        const T* later_x = sum_source_.Begin(later_row + i, 0, p_.cols);
+        later.SetSums(i, MapAndSum<false>(b, g.Map(i), later_row + i, later_x, mapped));
         Map(b, g.Map(i), mapped);
       }
       SumShortRows(later, later_row, fused, later_rows);
@@ -139,8 +171,10 @@ class ForwardRows {
   }
 
   HWY_INLINE void SumShortRows(Statistics& g, size_t first_row, size_t from, size_t to) {
+    const bool made = from < to && sum_source_.MakeRows(first_row + from, to - from, p_.cols);
     for (size_t i = from; i < to; ++i) {
-      const T* x = sum_source_.Block(first_row + i, 0, p_.cols);
+      const size_t row = first_row + i;
+      const T* x = made ? sum_source_.Begin(row, 0, p_.cols) : sum_source_.Block(row, 0, p_.cols);
       if (fetch_) Fetch(x, p_.cols);
       g.SetSums(i, SumBlock<Norm, A>(x, p_.cols));
     }
@@ -158,40 +192,78 @@ class ForwardRows {
       if (!g.NeedsSecondLook(i)) continue;
       const RowScalars row = g.Row(i);
       const auto k = Wide<A, DScalar>::From(d, hn::Set(d, row.mean_hi), hn::Set(d, row.mean_lo));
-      g.Set(i, MomentsAbout<A>(sum_source_.Block(first_row + i, 0, p_.cols), p_.cols, k));
+      g.Set(i, MomentsAbout<A>(map_source_.Block(first_row + i, 0, p_.cols), p_.cols, k));
     }
   }
 
   // Rows of several blocks, one at a time.
-  HWY_INLINE void RunLongRows(size_t first, size_t count) {
+  HWY_INLINE void RunLongRows(Statistics* groups, size_t first, size_t count) {
     const size_t blocks = BlocksOf(p_.cols);
-    Statistics groups[2];
-    Moments nodes[MomentTree<Norm, A>::kMaxNodes];
-    MomentTree<Norm, A> tree(nodes);
+    MomentTree<Norm, A> tree(nodes_);
     if (count == 0) return;
-    SumBlocks(tree, sum_source_, first, p_.cols, 0, blocks);
-    FinishLongRow(groups[0], tree, first);
+    SumLongRow(groups[0], tree, first);
     for (size_t turn = 0; turn < count; ++turn) {
       const Statistics& g = groups[turn % 2];
+      Statistics& next = groups[(turn + 1) % 2];
       const size_t row = first + turn;
-      const bool has_next = turn + 1 < count, extreme = g.IsExtreme(0);
+      const bool has_next = turn + 1 < count;
+      if (HWY_UNLIKELY(g.IsExtreme(0))) {
+        if (has_next) SumLongRow(next, tree, row + 1);
+        RunExtreme(row);
+        continue;
+      }
       for (size_t block = 0; block < blocks; ++block) {
         const MapBlock b = BlockOf(row, block);
         size_t mapped = 0;
         if (has_next) {
-          const T* next_x = sum_source_.Block(row + 1, b.first, b.n);
-          const auto sums = extreme ? SumBlock<Norm, A>(next_x, b.n) : MapAndSum<true>(b, g.Map(0), next_x, mapped);
+          const T* next_x = sum_source_.Begin(row + 1, b.first, b.n);
+          const auto sums = MapAndSum<true>(b, g.Map(0), row + 1, next_x, mapped);
           tree.Push(BlockMomentsOf<Norm, A>(sums, b.n, [=] { return next_x; }));
-          if (block + 1 == blocks) FinishLongRow(groups[(turn + 1) % 2], tree, row + 1);
+          if (block + 1 == blocks) FinishLongRow(next, tree, row + 1);
         }
-        if (!extreme) Map(b, g.Map(0), mapped);
+        Map(b, g.Map(0), mapped);
       }
-      if (HWY_UNLIKELY(extreme)) RunExtreme(row);
+      if (HWY_UNLIKELY(sink_.WantsAgain())) MapRow(row, g.Map(0));
     }
+  }
+
+  HWY_NOINLINE void SumLongRow(Statistics& g, MomentTree<Norm, A>& tree, size_t row) {
+    SumBlocks(tree, sum_source_, row, p_.cols, 0, BlocksOf(p_.cols));
+    FinishLongRow(g, tree, row);
+  }
+
+  HWY_INLINE void MapRow(size_t row, const MapScalars<A>& map) {
+    for (size_t block = 0; block < BlocksOf(p_.cols); ++block) Map(BlockOf(row, block), map);
+  }
+
+  // Rows whose moments are given.
+  HWY_NOINLINE void RunGiven(size_t first, size_t count) {
+    Statistics group;
+    for (size_t row = first; row < first + count; ++row) {
+      GiveStatistics(group, row);
+      if (group.IsExtreme(0)) {
+        RunExtreme(row);
+      } else {
+        MapRow(row, group.Map(0));
+        if (sink_.WantsAgain()) MapRow(row, group.Map(0));
+      }
+    }
+  }
+
+  HWY_INLINE void GiveStatistics(Statistics& group, size_t row) {
+    const Moments& moments = p_.moments[row];
+    group.Set(0, LoadMoments<A>(moments));
+    group.Finish(1, moments.count, p_.eps);
+    if (moments.exponent != 0) group.SetExtreme(0);
+    StoreStatistics(group, row, 1);
   }
 
   // Rows of which a tile holds a piece of a block: summed piece by piece, several rows at once, then mapped likewise.
   HWY_NOINLINE void RunPieces(size_t first, size_t count) {
+    if (p_.moments != nullptr) {
+      tiles_.Release();
+      return RunGiven(first, count);
+    }
     Statistics groups[Tiles::kMaxRows / kMaxGroup];
     SumPieces(groups, first, count);
     for (size_t i = 0; i < count; i += kMaxGroup) {
@@ -253,7 +325,10 @@ class ForwardRows {
   }
 
   HWY_INLINE void Finish(Statistics& g, size_t first_row, size_t rows) {
-    g.Finish(rows, p_.cols, p_.eps);
+    g.Finish(rows, static_cast<double>(p_.cols), p_.eps);
+    StoreStatistics(g, first_row, rows);
+  }
+  HWY_INLINE void StoreStatistics(const Statistics& g, size_t first_row, size_t rows) {
     if (p_.mean.data == nullptr && p_.rstd.data == nullptr) return;
     for (size_t i = 0; i < rows; ++i) {
       StoreStatistic(p_.mean, first_row + i, g.Mean(i));
@@ -265,48 +340,57 @@ class ForwardRows {
     return stream_ && reinterpret_cast<uintptr_t>(y) % sizeof(hn::Vec<DF32>) == 0;
   }
 
-  // Maps b from column `from` on, a multiple of kStep.
+  // Maps b from column `from` on, a multiple of kStep, its last columns among them.
   HWY_INLINE void Map(const MapBlock& b, const MapScalars<A>& map, size_t from = 0) {
+    if (HWY_UNLIKELY(writes_beside_)) {
+      fusion_->Write(b.row, b.first, from, b.n - from, b.x + from, map);
+      fusion_->End(b.row, b.first, b.n);
+    }
     MapWhole(CanStream(b.y), map, b.x + from, b.gamma + from, b.beta + from, b.n - from, b.y + from);
-    if (HWY_UNLIKELY(!finite_parameters_)) CanonicalizeNans(b.y, b.n);
+    if (HWY_UNLIKELY(!only_numbers_)) CanonicalizeNans(b.y, b.n);
     sink_.Done(b.row, b.first, b.n);
   }
 
   // Sums as many columns of next_x as b has, and maps b but for what makes no whole step, in turn: the caller maps the
   // rest with Map(). kLeaveStep: leaves at least one column, for a map that hides the finishing of these sums.
   template <bool kLeaveStep>
-  HWY_INLINE BlockSums<A> MapAndSum(const MapBlock& b, const MapScalars<A>& map, const T* next_x, size_t& mapped) {
+  HWY_INLINE BlockSums<A> MapAndSum(const MapBlock& b, const MapScalars<A>& map, size_t next, const T* next_x,
+                                    size_t& mapped) {
     const AboutZero<Norm, A> about_zero;
     const bool stream = CanStream(b.y);
     mapped = (kLeaveStep ? b.n - 1 : b.n) / kStep * kStep;
     LaneSums<A, T> sums;
     sums.Clear();
     for (size_t c = 0; c < mapped; c += kStep) {
+      if (HWY_UNLIKELY(writes_beside_)) fusion_->Write(b.row, b.first, c, kStep, b.x + c, map);
       if (stream) {
         MapColumns<true>(map, b.x, b.gamma, b.beta, c, c + kStep, b.y);
       } else {
         MapColumns<false>(map, b.x, b.gamma, b.beta, c, c + kStep, b.y);
       }
       if (fetch_) Fetch(next_x + c, kStep);
+      sum_source_.Make(next, b.first + c, kStep, next_x + c);
       sums.Add(next_x, c, c + kStep, about_zero);
     }
     if (fetch_) Fetch(next_x + mapped, b.n - mapped);
+    sum_source_.Make(next, b.first + mapped, b.n - mapped, next_x + mapped);
     sums.Add(next_x, mapped, b.n / kLanes * kLanes, about_zero);
     sums.AddTail(next_x, b.n, about_zero);
     return sums.Join();
   }
 
-  // What lies kFetchAhead behind n columns of x; past the end of the tensor it fetches nothing and does no harm.
+  // What lies kFetchAhead behind n columns of x.
   HWY_INLINE void Fetch(const T* x, size_t n) {
     if (tiles_.Fetches()) return tiles_.FetchLines(n * sizeof(T) / 64);
-    const auto ahead = reinterpret_cast<uintptr_t>(x) + kFetchAhead;
-    for (size_t line = 0; line < n * sizeof(T); line += 64) hwy::Prefetch(reinterpret_cast<const T*>(ahead + line));
+    FetchBehind(x, n * sizeof(T), kFetchAhead);
   }
 
   HWY_NOINLINE void RunExtreme(size_t row) {
-    const Source<A> source(p_.x, tiles_.X(), x_scratch_);
-    const Sink<A> sink(p_.y, tiles_.Y(), y_scratch_);
-    ExtremeRow<A, Norm>(p_, source, sink, gamma_, beta_).Run(row);
+    const bool fused = fusion_.has_value();
+    Source<A> source = fused ? fusion_->RowsToMap(tiles_.X(), x_scratch_) : Source<A>(p_.x, tiles_.X(), x_scratch_);
+    NormOutput<A> output{gamma_, beta_, Sink<A>(p_.y, tiles_.Y(), y_scratch_)};
+    fused ? fusion_->template RunExtreme<Norm>(row, source, output, sum_scratch_, nodes_)
+          : ExtremeRow<A, Norm>(p_, source, output, nodes_).Run(row);
   }
 
   const Problem& p_;
@@ -316,12 +400,16 @@ class ForwardRows {
   void* raw_;
   Gamma gamma_;
   Beta beta_;
+  MomentNode* nodes_;  // of the tree of a row of several blocks, or of one that is scaled
   Tiles tiles_;
   LaneSums<A, T>* piece_sums_;
-  Moments* piece_nodes_;
+  MomentNode* piece_nodes_;
   Source<T> sum_source_, map_source_;
   Sink<T> sink_;
-  bool finite_parameters_;
+  std::optional<Fusion<T>> fusion_;
+  size_t rows_at_once_;         // of a group of short rows
+  bool writes_beside_ = false;  // more than y
+  bool only_numbers_;           // is no NaN among the parameters, or to be feared of given moments?
   bool stream_;
   bool fetch_;
 };

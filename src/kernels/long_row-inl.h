@@ -13,34 +13,36 @@ HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
 template <class T, class Norm>
-HWY_NOINLINE void MomentsOfBlocks(const Problem& p, size_t row, size_t first, size_t count, Moments* moments) {
+HWY_NOINLINE void MomentsOfBlocks(const Problem& p, size_t row, size_t first, size_t count, MomentNode* moments) {
   using A = Arithmetic<T>;
   Scratch scratch;
   A* converted = scratch.take<A>(kBlock);
   Tiles tiles(p, scratch, 0);
   Source<T> source(p.x, tiles.X(), converted);
-  Moments nodes[MomentTree<Norm, A>::kMaxNodes];
+  const Residual<T> residual(p);
+  if (residual.IsPresent()) source.AddResidual(residual, 0);
+  MomentNode nodes[MomentTree<Norm, A>::kMaxNodes];
   MomentTree<Norm, A> tree(nodes);
   SumBlocks(tree, source, row, p.cols, first, count);
   StoreMoments(tree.Finish(), moments);
 }
 
 template <class T>
-HWY_ATTR void BlockMoments(const Problem& p, size_t row, size_t first, size_t count, Moments* moments) noexcept {
+HWY_ATTR void BlockMoments(const Problem& p, size_t row, size_t first, size_t count, MomentNode* moments) noexcept {
   const FpEnvironment environment;
   p.kind == Kind::layer ? MomentsOfBlocks<T, LayerNorm>(p, row, first, count, moments)
                         : MomentsOfBlocks<T, RmsNorm>(p, row, first, count, moments);
 }
 
 template <class T, class Norm>
-HWY_NOINLINE RowScalars JoinParts(const Problem& p, size_t row, const Moments* parts, size_t count) {
+HWY_NOINLINE RowScalars JoinRow(const Problem& p, size_t row, const MomentNode* parts, size_t count) {
   using A = Arithmetic<T>;
-  Moments nodes[MomentTree<Norm, A>::kMaxNodes];
+  MomentNode nodes[MomentTree<Norm, A>::kMaxNodes];
   MomentTree<Norm, A> tree(nodes);
   for (size_t i = 0; i < count; ++i) tree.Push(LoadMoments<A>(parts[i]));
   GroupStatistics<A> group;
   group.Set(0, tree.Finish());
-  group.Finish(1, p.cols, p.eps);
+  group.Finish(1, static_cast<double>(p.cols), p.eps);
   const RowScalars scalars = group.Row(0);
   if (!scalars.extreme) {
     StoreStatistic(p.mean, row, scalars.mean_hi);
@@ -50,10 +52,10 @@ HWY_NOINLINE RowScalars JoinParts(const Problem& p, size_t row, const Moments* p
 }
 
 template <class T>
-HWY_ATTR void FinishRow(const Problem& p, size_t row, const Moments* parts, size_t count, RowScalars* out) noexcept {
+HWY_ATTR void FinishRow(const Problem& p, size_t row, const MomentNode* parts, size_t count, RowScalars* out) noexcept {
   const FpEnvironment environment;
-  *out = p.kind == Kind::layer ? JoinParts<T, LayerNorm>(p, row, parts, count)
-                               : JoinParts<T, RmsNorm>(p, row, parts, count);
+  *out =
+      p.kind == Kind::layer ? JoinRow<T, LayerNorm>(p, row, parts, count) : JoinRow<T, RmsNorm>(p, row, parts, count);
 }
 
 template <class T>

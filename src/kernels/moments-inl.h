@@ -39,15 +39,15 @@ struct MeanAndM2 {
   W mean, m2;
 };
 
-// Moments in registers; `Moments` is their form in memory.
+// Moments in registers; MomentNode and Moments are their forms in memory.
 template <class A>
 struct WideMoments {
   hn::Vec<DScalar> count;
   Wide<A, DScalar> mean, m2;
 };
 
-template <class A>
-HWY_INLINE void StoreMoments(const WideMoments<A>& m, Moments* to) {
+template <class A, class Stored>
+HWY_INLINE void StoreMoments(const WideMoments<A>& m, Stored* to) {
   const DScalar d;
   to->count = hn::GetLane(m.count);
   to->mean_hi = hn::GetLane(m.mean.hi);
@@ -55,8 +55,8 @@ HWY_INLINE void StoreMoments(const WideMoments<A>& m, Moments* to) {
   to->m2_hi = hn::GetLane(m.m2.hi);
   to->m2_lo = hn::GetLane(m.m2.Low(d));
 }
-template <class A>
-HWY_INLINE WideMoments<A> LoadMoments(const Moments& from) {
+template <class A, class Stored>
+HWY_INLINE WideMoments<A> LoadMoments(const Stored& from) {
   const DScalar d;
   using W = Wide<A, DScalar>;
   return {hn::Set(d, from.count), W::From(d, hn::Set(d, from.mean_hi), hn::Set(d, from.mean_lo)),
@@ -308,7 +308,7 @@ struct JoinMoments {
   HWY_INLINE Part Load(size_t node) const { return LoadMoments<A>(nodes[node]); }
   HWY_INLINE void Store(const Part& part, size_t node) const { StoreMoments(part, &nodes[node]); }
 
-  Moments* nodes = nullptr;
+  MomentNode* nodes = nullptr;
 };
 template <class Norm, class A>
 using MomentTree = JoinTree<JoinMoments<Norm, A>>;

@@ -7,6 +7,7 @@
 
 #include "dispatch.hpp"
 #include "kernels/long_row-inl.h"
+#include "kernels/parts-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
@@ -17,6 +18,8 @@ const RowFunctions kRowFunctions = {
     .block_moments = {&BlockMoments<double>, &BlockMoments<float>, &BlockMoments<bfloat16>, &BlockMoments<float16>},
     .finish_row = {&FinishRow<double>, &FinishRow<float>, &FinishRow<bfloat16>, &FinishRow<float16>},
     .map_blocks = {&MapBlocks<double>, &MapBlocks<float>, &MapBlocks<bfloat16>, &MapBlocks<float16>},
+    .parts = {&Parts<double>, &Parts<float>, &Parts<bfloat16>, &Parts<float16>},
+    .join_parts = {&JoinParts<double>, &JoinParts<float>},
     .convert = {{{ConverterTo<double>(DType::f64), ConverterFrom<double>(DType::f32),
                   ConverterFrom<double>(DType::bf16), ConverterFrom<double>(DType::f16)},
                  {ConverterTo<double>(DType::f32), ConverterTo<float>(DType::f32), ConverterFrom<float>(DType::bf16),

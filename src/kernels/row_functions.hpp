@@ -28,9 +28,8 @@ inline constexpr SafeRange kSafeF64{0x1p-800, 0x1p960};
 // Above it every row of f32 arithmetic is scaled: rstd would be subnormal there, with digits lost.
 inline constexpr double kLargestEpsF32 = 0x1p251;
 
-// Count, mean and sum of squares about the mean of some columns of one row; hi + lo where lo is used (f64 arithmetic).
-// RMS norm: mean is 0 and m2 the plain sum of squares.
-struct Moments {
+// The moments of a node of a row's tree: Moments without an exponent.
+struct MomentNode {
   double count;
   double mean_hi, mean_lo;
   double m2_hi, m2_lo;
@@ -51,9 +50,15 @@ struct RowFunctions {
   // Rows [first, first + count) of the problem, x to y.
   using Forward = void(const Problem&, std::size_t first, std::size_t count) noexcept;
   // Blocks [first, first + count) of one row; 2^k blocks from a multiple of 2^k on are a subtree of the join.
-  using BlockMoments = void(const Problem&, std::size_t row, std::size_t first, std::size_t count, Moments*) noexcept;
+  using BlockMoments = void(const Problem&, std::size_t row, std::size_t first, std::size_t count,
+                            MomentNode*) noexcept;
+  // The moments of parts, which are blocks, of all rows, numbered row by row: parts [first, first + count), from
+  // moments[first] on. Not finite where an element is not; rows of f64 scaled where they need it.
+  using Parts = void(const Problem&, std::size_t first, std::size_t count, Moments* moments) noexcept;
+  // Joins parts from left to right.
+  using JoinParts = Moments(Kind kind, const Moments* parts, std::size_t count) noexcept;
   // Joins the moments of equal subtrees (the last may be smaller), finishes the row and stores its statistics.
-  using FinishRow = void(const Problem&, std::size_t row, const Moments*, std::size_t count, RowScalars*) noexcept;
+  using FinishRow = void(const Problem&, std::size_t row, const MomentNode*, std::size_t count, RowScalars*) noexcept;
   // Maps blocks [first, first + count) of one row.
   using MapBlocks = void(const Problem&, std::size_t row, const RowScalars&, std::size_t first,
                          std::size_t count) noexcept;
@@ -62,6 +67,8 @@ struct RowFunctions {
   std::array<BlockMoments*, kDTypeCount> block_moments;  // likewise
   std::array<FinishRow*, kDTypeCount> finish_row;        // likewise
   std::array<MapBlocks*, kDTypeCount> map_blocks;        // likewise
+  std::array<Parts*, kDTypeCount> parts;                 // likewise
+  std::array<JoinParts*, 2> join_parts;                  // by the type of the arithmetic
 
   std::array<std::array<ConvertFunction*, kDTypeCount>, kDTypeCount> convert;  // [from][to]; to or from is f32 or f64
 };
@@ -70,7 +77,8 @@ struct RowFunctions {
 // else that of the arithmetic, with x and y converted block by block.
 inline DType row_type(const Problem& p) {
   const DType arithmetic = arithmetic_type(p);
-  return p.x.dtype == p.y.dtype && (p.x.dtype == DType::f64) == (arithmetic == DType::f64) ? p.x.dtype : arithmetic;
+  const bool agree = p.x.dtype == p.y.dtype && (p.y2.data == nullptr || p.x.dtype == p.y2.dtype);
+  return agree && (p.x.dtype == DType::f64) == (arithmetic == DType::f64) ? p.x.dtype : arithmetic;
 }
 
 }  // namespace evenorm::internal

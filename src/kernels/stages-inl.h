@@ -1,6 +1,6 @@
 // The ends of a row function: where a row's blocks come from, the parameters' blocks, and where results go.
 // Blocks that already lie in memory as the row function's type are used in place; others pass through scratch in L1:
-// gathered where their elements lie apart, converted where they have another type.
+// gathered where their elements lie apart, converted where they have another type, sums and what is quantised.
 // Included once per target.
 #if defined(EVENORM_KERNELS_STAGES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef EVENORM_KERNELS_STAGES_INL_H_
@@ -11,7 +11,8 @@
 
 #include <array>
 
-#include "kernels/convert-inl.h"
+#include "kernels/quantize-inl.h"
+#include "kernels/residual-inl.h"
 #include "kernels/row_functions.hpp"
 #include "kernels/scratch.hpp"
 #include "kernels/tiles-inl.h"
@@ -19,47 +20,19 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-template <class T>
-ConvertFunction* ConverterTo(DType from) {
-  switch (from) {
-    case DType::f64:
-      return std::is_same_v<T, double> ? &Convert<double, double> : nullptr;
-    case DType::f32:
-      return &Convert<float, T>;
-    case DType::bf16:
-      return &Convert<bfloat16, T>;
-    default:
-      return &Convert<float16, T>;
-  }
-}
-template <class T>
-ConvertFunction* ConverterFrom(DType to) {
-  switch (to) {
-    case DType::f64:
-      return std::is_same_v<T, double> ? &Convert<double, double> : nullptr;
-    case DType::f32:
-      return &Convert<T, float>;
-    case DType::bf16:
-      return &Convert<T, bfloat16>;
-    default:
-      return &Convert<T, float16>;
-  }
-}
-
-// Of a matrix whose rows are dense.
-template <class Pointer>
-HWY_INLINE const char* At(const Matrix<Pointer>& m, size_t row, size_t col) {
-  return static_cast<const char*>(m.data) + m.rows.offset(row) + static_cast<std::ptrdiff_t>(col * bytes_of(m.dtype));
-}
-
 // x by blocks, as T; once SetScale() was called (T is then the arithmetic's type), each element multiplied by it.
 template <class T>
 class Source {
  public:
   // tile: where x is gathered; null where its rows are dense. scratch: kBlock elements, used only where blocks are
-  // converted or scaled.
-  Source(const Matrix<const void*>& x, Tile<const void*>* tile, Arithmetic<T>* scratch)
-      : x_(x), tile_(tile), scratch_(scratch) {
+  // converted, scaled or sums.
+  template <class Pointer>
+  Source(const Matrix<Pointer>& x, Tile<const void*>* tile, Arithmetic<T>* scratch)
+      : data_(static_cast<const char*>(x.data)),
+        rows_(&x.rows),
+        bytes_(bytes_of(x.dtype)),
+        tile_(tile),
+        scratch_(scratch) {
     if constexpr (kCanConvert) convert_ = x.dtype == dtype_of<T> ? nullptr : ConverterTo<T>(x.dtype);
     staged_ = convert_ != nullptr || tile_ != nullptr;
     in_tile_ = convert_ == nullptr && tile_ != nullptr;
@@ -72,15 +45,62 @@ class Source {
     in_tile_ = false;
   }
 
+  // Blocks are those of the sum from now on; x has dense rows. ahead: how many bytes further its terms are fetched, or
+  // 0. held: where they are to stay; null: in scratch.
+  void AddResidual(const Residual<T>& residual, size_t ahead, const HeldSums<T>* held = nullptr) {
+    residual_ = &residual;
+    rows_in_one_ = held != nullptr && residual.HasRowsInOne();
+    ahead_ = ahead;
+    ReadHeld(held);
+  }
+  // Blocks are those of a sum that another source made.
+  void ReadHeld(const HeldSums<T>* held) {
+    held_ = held;
+    staged_ = true;
+    in_tile_ = false;
+  }
+
   HWY_INLINE const T* Block(size_t row, size_t first, size_t n) {
-    if (HWY_LIKELY(!staged_)) return reinterpret_cast<const T*>(At(x_, row, first));
+    if (HWY_LIKELY(!staged_)) return reinterpret_cast<const T*>(data_ + rows_->offset(row)) + first;
     if (in_tile_ && tile_->IsHeld()) return reinterpret_cast<const T*>(tile_->At(row, first));
     return Staged(row, first, n);
   }
 
+  // Block() step by step, where that pays: Begin(), and Make() of all columns from left to right.
+  HWY_INLINE const T* Begin(size_t row, size_t first, size_t n) {
+    return HWY_LIKELY(residual_ == nullptr) ? Block(row, first, n) : Made(row, first);
+  }
+  // All of these rows of `cols` columns at once, if they lie so: Begin() tells where each is, then.
+  HWY_INLINE bool MakeRows(size_t row, size_t rows, size_t cols) {
+    if (HWY_LIKELY(!rows_in_one_)) return false;
+    return MakeRun(row, rows, cols);
+  }
+  HWY_INLINE void Make(size_t row, size_t first, size_t n, const T* to) {
+    if (HWY_UNLIKELY(residual_ != nullptr)) AddTo(row, first, n, const_cast<T*>(to));
+  }
+
  private:
+  T* Made(size_t row, size_t first) {
+    return held_ != nullptr ? held_->Block(row, first) : reinterpret_cast<T*>(scratch_);
+  }
+  HWY_INLINE void AddTo(size_t row, size_t first, size_t n, T* to) {
+    residual_->Add(row, first, n, to);
+    if (ahead_ != 0) residual_->Fetch(row, first, n, ahead_);
+  }
+  HWY_NOINLINE bool MakeRun(size_t row, size_t rows, size_t cols) {
+    if (!held_->HasRowsInOne(row, rows, cols)) return false;
+    AddTo(row, 0, rows * cols, held_->Block(row, 0));
+    return true;
+  }
   HWY_NOINLINE const T* Staged(size_t row, size_t first, size_t n) {
-    const char* from = tile_ != nullptr ? tile_->Load(row, first, n) : At(x_, row, first);
+    if (residual_ != nullptr || held_ != nullptr) {
+      T* sum = Made(row, first);
+      if (residual_ == nullptr) return sum;
+      AddTo(row, first, n, sum);
+      if constexpr (kCanConvert) Multiply(n);
+      return sum;
+    }
+    const char* from = tile_ != nullptr ? tile_->Load(row, first, n) : data_ + rows_->offset(row) + first * bytes_;
     if constexpr (kCanConvert) {
       if (convert_ != nullptr) {
         convert_(from, scratch_, n);
@@ -89,20 +109,29 @@ class Source {
       } else {
         return reinterpret_cast<const T*>(from);
       }
-      if (scale_ == 1) return scratch_;
-      for (size_t i = 0; i < n; ++i) scratch_[i] *= scale_;
+      Multiply(n);
       return scratch_;
     }
     return reinterpret_cast<const T*>(from);
   }
+  void Multiply(size_t n) {
+    if (scale_ == 1) return;
+    for (size_t i = 0; i < n; ++i) scratch_[i] *= scale_;
+  }
 
   static constexpr bool kCanConvert = std::is_same_v<T, Arithmetic<T>>;
 
-  const Matrix<const void*>& x_;
+  const char* data_;
+  const Axes* rows_;
+  size_t bytes_;
   Tile<const void*>* tile_;
   ConvertFunction* convert_ = nullptr;
   bool staged_;   // are blocks elsewhere than in x?
   bool in_tile_;  // and in the tile just as they should be?
+  const Residual<T>* residual_ = nullptr;
+  const HeldSums<T>* held_ = nullptr;
+  bool rows_in_one_ = false;  // are rows held, and may they be made at once?
+  size_t ahead_ = 0;
   Arithmetic<T> scale_ = 1;
   Arithmetic<T>* scratch_;
 };
@@ -114,12 +143,23 @@ class Sink {
   // tile: from where y is scattered; null where its rows are dense. scratch: kBlock elements, used only where blocks
   // are converted.
   Sink(const Matrix<void*>& y, Tile<void*>* tile, Arithmetic<T>* scratch) : y_(y), tile_(tile), scratch_(scratch) {
-    if constexpr (kCanConvert) convert_ = y.dtype == dtype_of<T> ? nullptr : ConverterFrom<T>(y.dtype);
+    if constexpr (kCanConvert) {
+      convert_ = y.dtype == dtype_of<T> || y.dtype == DType::i8 ? nullptr : ConverterFrom<T>(y.dtype);
+    }
     staged_ = convert_ != nullptr || tile_ != nullptr;
     in_tile_ = convert_ == nullptr && tile_ != nullptr;
   }
 
   bool IsStaged() const { return staged_; }
+  // Blocks go to y by way of `quantizer`, which is on.
+  void SetQuantizer(Quantizer<Arithmetic<T>>* quantizer) {
+    quantizer_ = quantizer;
+    staged_ = true;
+  }
+  // After the last block of a row: do all of them have to be written again?
+  bool WantsAgain() const { return quantizer_ != nullptr && quantizer_->WantsAgain(); }
+  bool IsMeasuring() const { return quantizer_ != nullptr && quantizer_->IsMeasuring(); }  // before that
+
   HWY_INLINE T* Block(size_t row, size_t first, size_t n) {
     if (HWY_LIKELY(!staged_)) return reinterpret_cast<T*>(To(row, first));
     if (in_tile_ && tile_->IsHeld()) return reinterpret_cast<T*>(tile_->At(row, first));
@@ -132,15 +172,17 @@ class Sink {
  private:
   HWY_NOINLINE T* Staged(size_t row, size_t first, size_t n) {
     if constexpr (kCanConvert) {
+      if (quantizer_ != nullptr) return quantizer_->Block(first);
       if (convert_ != nullptr) return scratch_;
     }
     return reinterpret_cast<T*>(tile_->Reserve(row, first, n));
   }
   HWY_NOINLINE void Deliver(size_t row, size_t first, size_t n) {
+    if (quantizer_ != nullptr) return quantizer_->Done(row, first, n);
     if (convert_ != nullptr) convert_(scratch_, tile_ != nullptr ? tile_->Reserve(row, first, n) : To(row, first), n);
     if (tile_ != nullptr) tile_->Deliver();
   }
-  HWY_INLINE char* To(size_t row, size_t first) { return const_cast<char*>(At(y_, row, first)); }
+  HWY_INLINE char* To(size_t row, size_t first) { return const_cast<char*>(place_in_row(y_, row, first)); }
 
   static constexpr bool kCanConvert = std::is_same_v<T, Arithmetic<T>>;
 
@@ -149,6 +191,7 @@ class Sink {
   ConvertFunction* convert_ = nullptr;
   bool staged_;   // are blocks elsewhere than in y?
   bool in_tile_;  // and in the tile just as they should be?
+  Quantizer<Arithmetic<T>>* quantizer_ = nullptr;
   Arithmetic<T>* scratch_;
 };
 

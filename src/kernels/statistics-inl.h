@@ -95,10 +95,10 @@ class GroupStatistics {
   }
   HWY_INLINE bool NeedsSecondLook(size_t row) const { return flag_[row] != 0; }
 
-  // rstd and the map's scalars of `rows` rows of `cols` columns.
-  HWY_INLINE void Finish(size_t rows, size_t cols, double eps) {
+  // rstd and the map's scalars of `rows` rows of so many columns.
+  HWY_INLINE void Finish(size_t rows, double columns, double eps) {
     const D d;
-    const auto count = hn::Set(d, static_cast<double>(cols));
+    const auto count = hn::Set(d, columns);
     for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
       const auto mean = hn::Load(d, mean_hi_ + i), mean_lo = hn::Load(d, mean_lo_ + i);
       const auto m2 = W::From(d, hn::Load(d, m2_hi_ + i), hn::Load(d, m2_lo_ + i));
@@ -112,6 +112,7 @@ class GroupStatistics {
   }
 
   HWY_INLINE bool IsExtreme(size_t row) const { return flag_[row] != 0; }
+  void SetExtreme(size_t row) { flag_[row] = 1; }
   HWY_INLINE bool AnyExtreme(size_t rows) const {
     double any = 0;
     for (size_t i = 0; i < rows; ++i) any += flag_[i];

@@ -78,7 +78,8 @@ class Tiles {
   }
 
  private:
-  static constexpr size_t kRounding = size_t{4} * 64;  // what pieces of scratch are rounded up by
+  static constexpr size_t kRounding = size_t{4} * 64;       // what pieces of scratch are rounded up by
+  static constexpr size_t kWholeRounding = size_t{2} * 64;  // of whole rows: two pieces
 
   // What of a column is fetched next, and how many columns there are from it on.
   struct Ahead {
@@ -99,9 +100,10 @@ class Tiles {
     const size_t line = 64 / HWY_MIN(bytes_of(problem_.x.dtype), bytes_of(problem_.y.dtype));
     const bool side_by_side = HasRowsSideBySide(problem_.x) || HasRowsSideBySide(problem_.y);
     SetCols(problem_.cols);
-    rows_ = bytes / RowBytes();
+    const size_t for_whole = bytes + kRounding - kWholeRounding;
+    rows_ = for_whole / RowBytes();
     if (rows_ > line) rows_ = rows_ / line * line;
-    if (rows_ >= (side_by_side ? line : 1) && Memory() <= bytes) return;
+    if (rows_ >= (side_by_side ? line : 1) && Memory() <= for_whole) return;
     for (rows_ = line; rows_ != 0; rows_ /= 2) {
       for (size_t cols = kBlock; cols != 0; cols -= kPiece) {
         SetCols(cols);
