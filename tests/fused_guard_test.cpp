@@ -1,0 +1,153 @@
+// The fused forms read and write nothing outside their tensors, and write no input: forbidden pages on either side of
+// each.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <list>
+
+#include "support/fused.hpp"
+#include "support/guarded.hpp"
+#include "support/names.hpp"
+#include "support/shards.hpp"
+
+namespace evenorm::testing {
+namespace {
+
+using contracts::Array;
+using contracts::kAllTypes;
+using contracts::runnable_targets;
+
+// Guarded copies of inputs, which are not to be written, and room for outputs.
+class GuardedTensors {
+ public:
+  explicit GuardedTensors(Guard guard) : guard_(guard) {}
+
+  std::byte* input(const Array& contents) {
+    GuardedMemory& memory = all_.emplace_back(contents.bytes(), guard_);
+    memory.forbid_writing();
+    return memory.data();
+  }
+  std::byte* output(DType type, std::size_t size) { return all_.emplace_back(size * size_of(type), guard_).data(); }
+
+ private:
+  Guard guard_;
+  std::list<GuardedMemory> all_;
+};
+
+void run_guarded(internal::Target target, const FusedOperation& op, const FusedInputs& inputs, Guard guard,
+                 const Executor& executor = {}) {
+  const contracts::Operation& norm = op.norm;
+  const std::size_t size = inputs.x.size(), rows = size / norm.cols;
+  const std::array shape{static_cast<std::int64_t>(rows), static_cast<std::int64_t>(norm.cols)};
+  const std::span<const std::int64_t> outer(shape.data(), 1), normalized(&shape[1], 1);
+  GuardedTensors tensors(guard);
+  Forward forward;
+  forward.kind = norm.kind;
+  forward.normalized_shape = normalized;
+  forward.zero_centered = norm.zero_centered;
+  forward.x = {tensors.input(inputs.x), norm.x, shape};
+  forward.y = {tensors.output(norm.y, size), norm.y, shape};
+  forward.rstd = {tensors.output(DType::f64, rows), DType::f64, outer};
+  const auto parameter = [&](std::optional<DType> type, const Array& values) {
+    return type ? ConstTensor{tensors.input(values), *type, normalized} : ConstTensor{};
+  };
+  forward.weight = parameter(norm.weight, inputs.weight);
+  forward.bias = parameter(norm.bias, inputs.bias);
+  forward.weight2 = parameter(op.weight2, inputs.weight2);
+  forward.bias2 = parameter(op.bias2, inputs.bias2);
+  if (op.residual) forward.residual = {tensors.input(inputs.residual), *op.residual, shape};
+  if (op.residual) forward.sum = {tensors.output(norm.x, size), norm.x, shape};
+  if (op.y2) forward.y2 = {tensors.output(*op.y2, size), *op.y2, shape};
+  if (norm.y == DType::i8) forward.scale = {tensors.output(DType::f32, rows), DType::f32, outer};
+  contracts::on_target(target)(forward, executor);
+
+  const FusedOutcome plain = run_fused(contracts::on_target(target), op, inputs);
+  const auto same = [](const Array& expected, const void* data) {
+    return data == nullptr ||
+           std::equal(expected.bytes().begin(), expected.bytes().end(), static_cast<const std::byte*>(data));
+  };
+  EXPECT_TRUE(same(plain.y, forward.y.data) && same(plain.sum, forward.sum.data) && same(plain.y2, forward.y2.data) &&
+              same(plain.scale, forward.scale.data))
+      << op.name() << " on " << internal::name(target);
+}
+
+// Plain rows, scaled ones and such as are not finite, at the first and the last place in turn.
+void run_guarded(const FusedOperation& op, std::size_t rows, const Executor& executor = {}) {
+  for (const std::size_t first : {0, 2, 5}) {
+    const FusedInputs inputs = fused_inputs(op, rows, first);
+    for (const internal::Target target : runnable_targets()) {
+      for (const Guard guard : {Guard::after, Guard::before}) run_guarded(target, op, inputs, guard, executor);
+    }
+  }
+}
+
+class Fused_GuardPages : public ::testing::TestWithParam<DType> {};
+
+constexpr std::size_t kCols[] = {1, 3, 7, 9, 15, 17, 31, 33, 47, 65, 129, 255, 1000, 1023, 1025, 2049};
+
+TEST_P(Fused_GuardPages, ResidualSumAndSecondY) {
+  for (const std::size_t cols : kCols) {
+    FusedOperation op{contracts::same_type(Kind::layer, GetParam(), cols)};
+    op.residual = GetParam();
+    if (cols % 4 != 3) op.y2 = op.weight2 = op.bias2 = GetParam();
+    run_guarded(op, cols < 100 ? 7 : 3);
+  }
+}
+
+TEST_P(Fused_GuardPages, Int8) {
+  for (const std::size_t cols : {1, 3, 7, 9, 17, 33, 65, 129, 1023, 1025, 3001, 14101}) {
+    FusedOperation op{contracts::same_type(Kind::layer, GetParam(), cols)};
+    op.norm.y = DType::i8;
+    if (cols % 4 == 1) op.residual = GetParam();
+    run_guarded(op, cols < 100 ? 7 : cols < 10000 ? 3 : 1);
+  }
+}
+
+TEST_P(Fused_GuardPages, ConvertedTensors) {
+  for (const std::size_t cols : {3, 17, 33, 65, 129, 1025}) {
+    for (const DType other : kAllTypes) {
+      if (other == GetParam()) continue;
+      FusedOperation op{contracts::Operation{Kind::layer, GetParam(), other, other, GetParam(), true, 1e-5, cols}};
+      op.residual = other;
+      op.y2 = GetParam();
+      op.weight2 = op.bias2 = other;
+      run_guarded(op, 3);
+    }
+  }
+}
+
+TEST_P(Fused_GuardPages, LongRowsInParts) {
+  FusedOperation op{contracts::same_type(Kind::layer, GetParam(), 65536 + 7)};
+  op.residual = op.y2 = GetParam();
+  const FusedInputs inputs = normal_inputs(op, 2);
+  for (const internal::Target target : runnable_targets()) {
+    for (const Guard guard : {Guard::after, Guard::before}) run_guarded(target, op, inputs, guard, pool_executor(2));
+  }
+}
+
+TEST_P(Fused_GuardPages, MomentsOfRows) {
+  for (const std::size_t cols : {1, 7, 17, 33, 1023, 1025, 3001}) {
+    const FusedOperation op{contracts::same_type(Kind::layer, GetParam(), cols)};
+    for (const std::size_t first : {0, 2, 5}) {
+      const Array x = fused_inputs(op, 3, first).x;
+      const std::array<std::int64_t, 2> shape{3, static_cast<std::int64_t>(cols)};
+      for (const internal::Target target : runnable_targets()) {
+        for (const Guard guard : {Guard::after, Guard::before}) {
+          GuardedTensors tensors(guard);
+          const std::size_t count = 3 * parts_of(cols);
+          auto* const parts = reinterpret_cast<Moments*>(tensors.output(DType::f64, 6 * count));
+          const RowMoments rows{Kind::layer, {tensors.input(x), GetParam(), shape}, {&shape[1], 1}};
+          internal::run_on(target, rows, {parts, count});
+          EXPECT_TRUE(same_bits({parts, parts + count}, parts_on(target, Kind::layer, x, cols, false)));
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Fused_GuardPages, ::testing::ValuesIn(kAllTypes),
+                         [](const auto& test) { return word(test.param); });
+
+}  // namespace
+}  // namespace evenorm::testing

@@ -1,0 +1,208 @@
+// y of type i8: the integers and the scales that plain loops make of the y that would have been written.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "support/fused.hpp"
+#include "support/names.hpp"
+
+namespace evenorm::testing {
+namespace {
+
+using contracts::Array;
+using contracts::kAllTypes;
+using contracts::kBothKinds;
+using contracts::runnable_targets;
+
+FusedOperation quantising(Kind kind, DType x, std::size_t cols, bool parameters, double given_scale = 0) {
+  FusedOperation op{contracts::same_type(kind, x, cols, parameters)};
+  op.norm.y = DType::i8;
+  op.given_scale = given_scale;
+  return op;
+}
+
+class Contract_FusedInt8 : public ::testing::TestWithParam<DType> {};
+
+// Rows that scratch holds, and longer ones: 5000 to 14000, by type and by what else takes scratch.
+TEST_P(Contract_FusedInt8, IsTheNormAndThenQuantised) {
+  std::size_t turn = 0;
+  for (const Kind kind : kBothKinds) {
+    for (const bool residual : {false, true}) {
+      for (const std::size_t cols : {1, 15, 16, 17, 64, 127, 768, 1023, 1024, 1025, 3000, 7000, 12000, 14000}) {
+        FusedOperation op = quantising(kind, GetParam(), cols, turn % 2 == 0, turn % 3 == 2 ? 0.03 : 0);
+        op.norm.zero_centered = op.norm.weight && turn % 5 == 0;
+        if (residual) op.residual = GetParam();
+        expect_fused_is_composed(op, fused_inputs(op, cols > 2000 ? 3 : 17, turn * 3));
+        ++turn;
+      }
+    }
+  }
+}
+
+TEST_P(Contract_FusedInt8, InEveryWay) {
+  for (const double given_scale : {0.0, 0.02}) {
+    for (const std::size_t cols : {33, 200, 1300}) {
+      FusedOperation op = quantising(Kind::layer, GetParam(), cols, true, given_scale);
+      if (cols != 200) op.residual = GetParam();
+      expect_fused_is_composed(op, fused_inputs(op, 36), ways_of(op).size());
+    }
+  }
+}
+
+// A row longer than scratch is looked at twice: x and the residual have to be as they were.
+TEST_P(Contract_FusedInt8, LongRowsInPlace) {
+  FusedOperation op = quantising(Kind::layer, GetParam(), 14100, true);
+  op.residual = GetParam();
+  const FusedInputs inputs = fused_inputs(op, 17);
+  for (const Place place : {Place::of_x, Place::of_residual}) {
+    expect_fused_is_composed(op, inputs, FusedWay{"in place", {.sum = place}, {}});
+  }
+}
+
+TEST_P(Contract_FusedInt8, SharedOutOverThreads) {
+  for (const double given_scale : {0.0, 0.05}) {
+    for (const auto& [rows, cols] : {std::pair<std::size_t, std::size_t>{300, 300}, {2, 70001}}) {
+      FusedOperation op = quantising(Kind::layer, GetParam(), cols, true, given_scale);
+      op.residual = GetParam();
+      const FusedInputs inputs = cols < 70000 ? fused_inputs(op, rows) : normal_inputs(op, rows);
+      expect_fused_is_composed(op, inputs, FusedWay{"7 threads", {}, pool_executor(7)});
+      expect_fused_is_composed(op, inputs,
+                               FusedWay{"64 tasks", {.sum = Place::of_x}, contracts::reversed_executor(64)});
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Contract_FusedInt8, ::testing::ValuesIn(kAllTypes),
+                         [](const auto& test) { return word(test.param); });
+
+// In f64 arithmetic what is quantised is f64.
+TEST(Contract_FusedInt8, MixturesOfTypes) {
+  using enum DType;
+  const contracts::Operation norms[] = {{Kind::layer, f32, i8, f64, {}, false, 1e-5, 0},
+                                        {Kind::rms, bf16, i8, f32, f64, false, 1e-5, 0},
+                                        {Kind::layer, f16, i8, f32, bf16, true, 1e-5, 0},
+                                        {Kind::layer, f64, i8, bf16, f16, false, 1e-5, 0}};
+  for (contracts::Operation norm : norms) {
+    for (const std::size_t cols : {17, 129, 1100, 9000}) {
+      norm.cols = cols;
+      for (const std::optional<DType> residual : {std::optional<DType>(), std::optional(f32), std::optional(f64)}) {
+        FusedOperation op{norm};
+        op.residual = residual;
+        op.given_scale = cols == 129 ? 0.02 : 0;
+        expect_fused_is_composed(op, fused_inputs(op, cols > 1000 ? 3 : 17, cols), 2);
+      }
+    }
+  }
+}
+
+// --- numbers by hand ------------------------------------------------------------------------------------------------
+
+// RMS norm of +1 and -1 by turns, with eps = 0, is those themselves: y = +-weight.
+struct Weights {
+  FusedOperation op;
+  FusedInputs inputs;
+
+  Weights(DType type, const std::vector<double>& weight, double given_scale)
+      : op(quantising(Kind::rms, type, weight.size(), false, given_scale)) {
+    op.norm.weight = type;
+    op.norm.eps = 0;
+    inputs.x = contracts::make_input("alternating", type, weight.size());
+    inputs.weight = Array(type, weight);
+  }
+
+  std::vector<int> run_on(internal::Target target, float* scale = nullptr) const {
+    const FusedOutcome outcome = run_fused(contracts::on_target(target), op, inputs);
+    std::vector<int> integers(outcome.y.size());
+    for (std::size_t i = 0; i < integers.size(); ++i) {
+      integers[i] = static_cast<std::int8_t>(outcome.y.data()[i]);
+    }
+    if (scale != nullptr) std::memcpy(scale, outcome.scale.data(), sizeof *scale);
+    return integers;
+  }
+};
+
+using Integers = std::vector<int>;
+
+TEST(Contract_FusedInt8, NearestTiesToEvenAndClamped) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
+  for (const DType type : {DType::f32, DType::f64}) {
+    const Weights ties(type, {0.5, 0.5, 1.5, 1.5, 2.5, 2.5, 126.5, 126.5, 0.49, 2.51}, 1);
+    const Weights beyond(type, {127.4, 127.5, 1e30, 1e30, kInfinity, kInfinity, kNan, kNan, -0.0, 128}, 1);
+    const Weights halves(type, {0.125, 0.375, 0.625, 31.75}, 0.25);
+    for (const internal::Target target : runnable_targets()) {
+      EXPECT_EQ(ties.run_on(target), (Integers{0, 0, 2, -2, 2, -2, 126, -126, 0, -3})) << internal::name(target);
+      EXPECT_EQ(beyond.run_on(target), (Integers{127, -127, 127, -127, 127, -127, 0, 0, 0, -127}))
+          << internal::name(target);
+      EXPECT_EQ(halves.run_on(target), (Integers{0, -2, 2, -127})) << internal::name(target);
+    }
+  }
+}
+
+// 16 columns and more, so that vectors and what they leave both see the largest.
+TEST(Contract_FusedInt8, TheLargestOfTheRowIs127) {
+  for (const DType type : {DType::f32, DType::f64}) {
+    for (const std::size_t cols : {3, 40, 1100, 14100}) {
+      for (const std::size_t place : {std::size_t{0}, cols / 2, cols - 1}) {
+        std::vector<double> weight(cols, 1.5);
+        weight[place] = 254;  // factor 1/2, scale 2
+        const Weights weights(type, weight, 0);
+        for (const internal::Target target : runnable_targets()) {
+          float scale = 0;
+          const Integers integers = weights.run_on(target, &scale);
+          EXPECT_EQ(scale, 2) << internal::name(target);
+          for (std::size_t i = 0; i < cols; ++i) {
+            const int sign = i % 2 == 0 ? 1 : -1;
+            ASSERT_EQ(integers[i], sign * (i == place ? 127 : 1))
+                << i << " of " << cols << " on " << internal::name(target);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Contract_FusedInt8, RowsOfZerosAndOfWhatIsNotFinite) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
+  for (const DType type : {DType::f32, DType::f64}) {
+    for (const std::size_t cols : {5, 14100}) {
+      std::vector<double> with_nan(cols, 1), with_infinity(cols, 1);
+      with_nan[cols - 2] = kNan;
+      with_infinity[1] = kInfinity;
+      for (const internal::Target target : runnable_targets()) {
+        float scale = 1;
+        EXPECT_EQ(Weights(type, std::vector<double>(cols), 0).run_on(target, &scale), Integers(cols));
+        EXPECT_EQ(scale, 0);
+        EXPECT_EQ(Weights(type, with_nan, 0).run_on(target, &scale), Integers(cols));
+        EXPECT_TRUE(std::isnan(scale));
+        EXPECT_EQ(Weights(type, with_infinity, 0).run_on(target, &scale), Integers(cols));
+        EXPECT_TRUE(std::isnan(scale));
+      }
+    }
+  }
+}
+
+// 127 / m is infinite below 2^-121; m / 127 is subnormal; in f64 m may be out of f32's range on either side.
+TEST(Contract_FusedInt8, RowsAtTheEndsOfTheRange) {
+  for (const double magnitude : {0x1p-119, 0x1p-122, 0x1p-149, 0x1p127, 0x1.FFFFFEp127}) {
+    const Weights weights(DType::f32, {magnitude, magnitude, magnitude / 2, 0}, 0);
+    expect_fused_is_composed(weights.op, weights.inputs);
+  }
+  for (const double magnitude : {1e-300, 0x1p-151, 0x1p-150, 1e-40, 1e38, 0x1p128, 1e300}) {
+    const Weights weights(DType::f64, {magnitude, magnitude, magnitude / 2, 0}, 0);
+    expect_fused_is_composed(weights.op, weights.inputs);
+  }
+  for (const double given : {0x1p-126, static_cast<double>(std::numeric_limits<float>::max())}) {
+    for (const DType type : {DType::f32, DType::f64}) {
+      const Weights weights(type, {given, given * 0.75, given * 0.25, given * 0.5, 0x1p-130, 0}, given);
+      expect_fused_is_composed(weights.op, weights.inputs);
+      for (const internal::Target target : runnable_targets()) {
+        EXPECT_EQ(weights.run_on(target)[0], 1) << given << " on " << internal::name(target);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evenorm::testing

@@ -1,0 +1,123 @@
+// Two outputs from one look at x: each has the bits that it has alone.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "support/fused.hpp"
+#include "support/names.hpp"
+
+namespace evenorm::testing {
+namespace {
+
+using contracts::kAllTypes;
+using contracts::kBothKinds;
+
+FusedOperation with_second(const contracts::Operation& norm, DType y2, std::optional<DType> weight2,
+                           std::optional<DType> bias2) {
+  FusedOperation op{norm};
+  op.y2 = y2;
+  op.weight2 = weight2;
+  op.bias2 = bias2;
+  return op;
+}
+
+class Contract_FusedSecond : public ::testing::TestWithParam<DType> {};
+
+TEST_P(Contract_FusedSecond, HasTheBitsOfARunOfItsOwn) {
+  std::size_t turn = 0;
+  for (const Kind kind : kBothKinds) {
+    for (const bool residual : {false, true}) {
+      for (const std::size_t cols : {1, 15, 16, 17, 64, 127, 768, 1023, 1024, 1025, 2045, 3000, 12000}) {
+        FusedOperation op = with_second(contracts::same_type(kind, GetParam(), cols, turn % 2 == 0), GetParam(),
+                                        GetParam(), GetParam());
+        if (turn % 4 == 3) op.bias2.reset();
+        op.norm.zero_centered = op.norm.weight && turn % 3 == 0;
+        if (residual) op.residual = GetParam();
+        expect_fused_is_composed(op, fused_inputs(op, cols > 2000 ? 2 : 17, turn * 5));
+        ++turn;
+      }
+    }
+  }
+}
+
+TEST_P(Contract_FusedSecond, InEveryWay) {
+  for (const bool residual : {false, true}) {
+    for (const std::size_t cols : {33, 200, 1300}) {
+      FusedOperation op =
+          with_second(contracts::same_type(Kind::layer, GetParam(), cols), GetParam(), GetParam(), GetParam());
+      if (residual) op.residual = GetParam();
+      expect_fused_is_composed(op, fused_inputs(op, 36), ways_of(op).size());
+    }
+  }
+}
+
+TEST_P(Contract_FusedSecond, SharedOutOverThreads) {
+  for (const auto& [rows, cols] : {std::pair<std::size_t, std::size_t>{300, 300}, {2, 70001}}) {
+    const FusedOperation op =
+        with_second(contracts::same_type(Kind::layer, GetParam(), cols), GetParam(), GetParam(), GetParam());
+    const FusedInputs inputs = cols < 70000 ? fused_inputs(op, rows) : normal_inputs(op, rows);
+    expect_fused_is_composed(op, inputs, FusedWay{"7 threads", {}, pool_executor(7)});
+    expect_fused_is_composed(op, inputs, FusedWay{"64 tasks", {.y = Place::of_x}, contracts::reversed_executor(64)});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Contract_FusedSecond, ::testing::ValuesIn(kAllTypes),
+                         [](const auto& test) { return word(test.param); });
+
+// Where the two arithmetics differ, each has its own; y2 of a type of its own.
+TEST(Contract_FusedSecond, MixturesOfTypes) {
+  using enum DType;
+  struct Second {
+    DType y2;
+    std::optional<DType> weight2, bias2;
+  };
+  const Second seconds[] = {{f32, f32, f32}, {bf16, f64, {}}, {f64, f32, f32}, {f16, bf16, f16}, {f32, {}, f64}};
+  const contracts::Operation norms[] = {{Kind::layer, bf16, f32, f32, f32, false, 1e-5, 0},
+                                        {Kind::rms, f32, bf16, f64, {}, false, 1e-5, 0},
+                                        {Kind::layer, f16, f16, f32, {}, true, 1e-5, 0},
+                                        {Kind::layer, f64, f32, bf16, f64, false, 1e-5, 0},
+                                        {Kind::rms, bf16, f64, {}, f16, false, 1e-5, 0}};
+  for (contracts::Operation norm : norms) {
+    for (const Second& second : seconds) {
+      if (norm.zero_centered && !second.weight2) continue;
+      for (const std::size_t cols : {17, 129, 1100}) {
+        norm.cols = cols;
+        FusedOperation op = with_second(norm, second.y2, second.weight2, second.bias2);
+        if (cols == 129) op.residual = f32;
+        expect_fused_is_composed(op, fused_inputs(op, cols > 1000 ? 5 : 17, cols), 3);
+      }
+    }
+  }
+}
+
+// All four parameters converted and gathered, with all else that takes scratch, up to as many columns as are kept.
+TEST(Contract_FusedSecond, ParametersThatFillTheScratch) {
+  using enum DType;
+  for (const std::size_t cols : {2000, 2048, 2049}) {
+    FusedOperation op = with_second({Kind::layer, bf16, f16, f16, bf16, true, 1e-5, cols}, bf16, f16, bf16);
+    op.residual = f16;
+    expect_fused_is_composed(op, fused_inputs(op, 4), FusedWay{"vectors apart", {.vectors_apart = true}, {}});
+  }
+}
+
+TEST(Contract_FusedSecond, OutputsPastTheCaches) {
+  const FusedOperation op =
+      with_second(contracts::same_type(Kind::layer, DType::f32, 1040), DType::f32, DType::f32, DType::f32);
+  const FusedInputs inputs = normal_inputs(op, 2100);
+  expect_fused_is_composed(op, inputs, FusedWay{"2 threads", {}, pool_executor(2)});
+  expect_fused_is_composed(op, inputs, FusedWay{"y at x", {.y = Place::of_x}, {}});
+}
+
+// A NaN among one pair of parameters does not reach the other output.
+TEST(Contract_FusedSecond, NansInOnePairOfParameters) {
+  const FusedOperation op =
+      with_second(contracts::same_type(Kind::layer, DType::f32, 200), DType::f32, DType::f32, DType::f32);
+  for (const bool of_second : {false, true}) {
+    FusedInputs inputs = fused_inputs(op, 17);
+    (of_second ? inputs.weight2 : inputs.bias).set(150, -std::numeric_limits<double>::quiet_NaN());
+    expect_fused_is_composed(op, inputs);
+  }
+}
+
+}  // namespace
+}  // namespace evenorm::testing
