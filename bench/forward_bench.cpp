@@ -16,6 +16,7 @@
 
 #include "backward_bench.hpp"
 #include "evenorm/evenorm.hpp"
+#include "fused_bench.hpp"
 #include "layout_bench.hpp"
 #include "onednn_rival.hpp"
 #include "reference.hpp"
@@ -37,6 +38,7 @@ struct Options {
   bool bf16 = false;
   bool layouts = false;
   bool backward = false;
+  bool fused = false;
   std::vector<std::string> only;
 };
 
@@ -147,6 +149,7 @@ int main(int argc, char** argv) {
   app.add_option("--only", options.only, "sizes, as in 512x768");
   app.add_flag("--layouts", options.layouts, "channels-first tensors against the trailing axis instead, in float32");
   app.add_flag("--backward", options.backward, "dx, dweight and dbias, statistics given, in float32");
+  app.add_flag("--fused", options.fused, "residual add, two norms and i8 output against their steps, in float32");
   CLI11_PARSE(app, argc, argv);
   if (options.layouts) {
     fmt::print("{}; target {}; {} thread(s); f32\n", processor(), evenorm::target(), options.threads);
@@ -157,11 +160,13 @@ int main(int argc, char** argv) {
   fmt::print("{}; target {}; {} thread(s); {}; oneDNN {}\n", processor(), evenorm::target(), options.threads,
              options.bf16 ? "bf16" : "f32", OneDnnForward::version());
   const auto run_one = [&](const Size& size) {
-    options.backward ? run_backward_point(size.rows, size.cols, options.threads, options.seconds)
-                     : run_point(size, options);
+    if (options.backward) return run_backward_point(size.rows, size.cols, options.threads, options.seconds);
+    if (options.fused) return run_fused_point(size.rows, size.cols, options.threads, options.seconds);
+    run_point(size, options);
   };
   if (options.backward) print_backward_header();
-  if (!options.backward)
+  if (options.fused) print_fused_header();
+  if (!options.backward && !options.fused)
     fmt::print("{:>6} x {:<6} {:>10} {:>8} {:>10} {:>10} {:>9} {:>10}\n", "rows", "cols", "evenorm us", "GB/s",
                "copy us", "oneDNN us", "ratio", "of copy");
   if (options.only.empty()) {
