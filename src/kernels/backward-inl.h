@@ -65,6 +65,7 @@ class BackwardRows {
               p.dx.dtype == dtype_of<A> ? nullptr : scratch.take<A>(kPiece<A>)),
         aside_(in_place_ || p.dsum.data != nullptr ? scratch.take<A>(kPiece<A>) : nullptr),
         stream_(p.stream_dx && !in_place_ && !sink_.IsStaged()),
+        direct_(!x_[0].Get().IsStaged() && !dy_[0].Get().IsStaged() && !sink_.IsStaged() && aside_ == nullptr),
         ahead_(p.fetch && !x_[0].Get().IsStaged() && !dy_[0].Get().IsStaged() ? kRowsAtOnce * p.cols : 0) {
     if constexpr (kWide) FindLargestGamma(used);
   }
@@ -74,6 +75,12 @@ class BackwardRows {
     if (sums.values != nullptr) std::fill_n(sums.values, sums.stride * column_numbers(p_), 0.0);
     for (size_t row = first, n; row < first + count; row += n) {
       n = HWY_MIN(kRowsAtOnce, first + count - row);
+      if constexpr (!kWide) {
+        if (n == kRowsAtOnce && direct_ && wants_dx_ && p_.cols > 1 && p_.cols <= kPiece<A>) {
+          sums.values != nullptr ? RunTogether<true>(row, sums) : RunTogether<false>(row, sums);
+          continue;
+        }
+      }
       GradientScalars scalars[kRowsAtOnce];
       Look(row, n, sums, scalars);
       if (wants_dx_) Map(row, n, scalars, 0, p_.cols);
@@ -120,6 +127,34 @@ class BackwardRows {
   using Gamma = Parameter<A, 1>;
 
   size_t SumNodes() const { return GradientTree<A>::NodesFor(BlocksOf(p_.cols)); }
+
+  // kRowsAtOnce short rows, their scalars side by side; should one of them need wider steps, one by one.
+  template <bool kColumns>
+  HWY_INLINE void RunTogether(size_t first, const ColumnSums& sums) {
+    GradientScalars scalars[kRowsAtOnce];
+    FindStatistics(first, kRowsAtOnce, scalars);
+    GradientRow<A> rows[kRowsAtOnce];
+    FillRows<kRowsAtOnce>(first, scalars, 0, p_.cols, rows);
+    GradientLanes<A> lanes[kRowsAtOnce];
+    for (auto& row : lanes) row.Clear();
+    const A* gamma = gamma_.Block(0, p_.cols);
+    LookAtRows<A, Norm, kRowsAtOnce, kColumns>(rows, gamma, p_.cols, lanes, PlacesAt<kColumns>(sums, 0));
+    BlockSums<A> joined[kRowsAtOnce];
+    for (size_t r = 0; r < kRowsAtOnce; ++r) joined[r] = lanes[r].Join();
+
+    GradientGroup group;
+    if (HWY_LIKELY(group.template Set<Norm>(rows, joined, p_.cols))) {
+      GradientWatch<A> watch;
+      for (size_t r = 0; r < kRowsAtOnce; ++r) {
+        A* dx = sink_.Block(first + r, 0, p_.cols);
+        CanStream(dx) ? MapGradient<true>(group.Map(r), rows[r].x, rows[r].dy, gamma, p_.cols, dx, watch)
+                      : MapGradient<false>(group.Map(r), rows[r].x, rows[r].dy, gamma, p_.cols, dx, watch);
+      }
+      if (HWY_LIKELY(watch.AllFinite())) return;
+    }
+    for (size_t r = 0; r < kRowsAtOnce; ++r) SetMeans<A, Norm>(joined[r], p_.cols, &scalars[r]);
+    Map(first, kRowsAtOnce, scalars, 0, p_.cols);
+  }
 
   // As many rows as are done alike, and at once: all of kRowsAtOnce, or one.
   static HWY_INLINE size_t RunLength(const GradientScalars* scalars, size_t count) {
@@ -330,18 +365,21 @@ class BackwardRows {
     const A* gamma = gamma_.Block(col, n);
     A* place = sink_.Block(row, col, n);
     A* dx = aside_ != nullptr ? aside_ : place;
+    GradientWatch<A> watch;
     if constexpr (kWide) {
       if (HWY_UNLIKELY(map.by == MapBy::scaling)) {
         const bool zero = scalars.rstd == 0 || (Norm::kCentred && p_.cols == 1);
         ScaledGradient(scalars).Map(zero, x, dy, gamma, n, dx);
       } else {
-        MapGradient<false>(map, x, dy, gamma, n, dx);
+        MapGradient<false>(map, x, dy, gamma, n, dx, watch);
       }
     } else {
       const bool by_f64 = map.by == MapBy::wider;
-      const bool finite = !by_f64 && (dx == place && CanStream(dx) ? MapGradient<true>(map, x, dy, gamma, n, dx)
-                                                                   : MapGradient<false>(map, x, dy, gamma, n, dx));
-      if (HWY_UNLIKELY(!finite)) MapWider(scalars, by_f64, x, dy, gamma, n, dx);
+      if (!by_f64) {
+        dx == place&& CanStream(dx) ? MapGradient<true>(map, x, dy, gamma, n, dx, watch)
+                                    : MapGradient<false>(map, x, dy, gamma, n, dx, watch);
+      }
+      if (HWY_UNLIKELY(by_f64 || !watch.AllFinite())) MapWider(scalars, by_f64, x, dy, gamma, n, dx);
     }
     if (p_.dsum.data != nullptr) {
       AddSum(row, col, n, place);
@@ -389,6 +427,7 @@ class BackwardRows {
   Sink<A> sink_;
   A* aside_;  // where dx is made if it takes the place of what it is made from
   bool stream_;
+  bool direct_;  // are x, dy and dx of the arithmetic's type, their rows dense, and dx elsewhere?
   size_t ahead_;
   double largest_gamma_ = 0;
 };

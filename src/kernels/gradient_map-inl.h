@@ -10,6 +10,7 @@
 
 #include "kernels/apply-inl.h"
 #include "kernels/gradient_functions.hpp"
+#include "kernels/gradient_sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
@@ -69,14 +70,28 @@ struct GradientMapVectors {
   }
 };
 
-// n columns; true where all of dx is finite. kStream: past the caches; dx is then aligned to a whole vector.
+// Is all of dx finite that was mapped so far?
+template <class A>
+struct GradientWatch {
+  using D = hn::ScalableTag<A>;
+
+  HWY_INLINE GradientWatch() : even(hn::Zero(D())), odd(hn::Zero(D())) {}
+  HWY_INLINE bool AllFinite() const {
+    const D d;
+    return hn::AllTrue(d, hn::Eq(hn::Add(even, odd), hn::Zero(d)));
+  }
+
+  hn::Vec<D> even, odd;  // 0, or NaN
+};
+
+// n columns. kStream: past the caches; dx is then aligned to a whole vector.
 template <bool kStream, class A>
-HWY_INLINE bool MapGradient(const GradientMapScalars<A>& scalars, const A* x, const A* dy, const A* gamma, size_t n,
-                            A* dx) {
+HWY_INLINE void MapGradient(const GradientMapScalars<A>& scalars, const A* x, const A* dy, const A* gamma, size_t n,
+                            A* dx, GradientWatch<A>& watch) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d);
   const GradientMapVectors<hn::ScalableTag<A>> map(d, scalars);
-  auto even = hn::Zero(d), odd = hn::Zero(d);
+  auto even = watch.even, odd = watch.odd;
   size_t i = 0;
 #pragma GCC unroll 1
   for (; i + 2 * kN <= n; i += 2 * kN) {
@@ -96,8 +111,65 @@ HWY_INLINE bool MapGradient(const GradientMapScalars<A>& scalars, const A* x, co
     for (size_t k = 0; k < rest; ++k) even = hn::Add(even, hn::Set(d, dx_tail[k] * A{0}));
     std::memcpy(dx + i, dx_tail, rest * sizeof(A));
   }
-  return hn::AllTrue(d, hn::Eq(hn::Add(even, odd), hn::Zero(d)));
+  watch.even = even;
+  watch.odd = odd;
 }
+
+// The scalars of kRowsAtOnce rows of f32 arithmetic, side by side: what SetMeans() and GradientMapOf() find of each.
+class GradientGroup {
+ public:
+  // From the statistics in `rows` and the rows' sums. False, and nothing of use here, where one of them needs more than
+  // f32 to be mapped.
+  template <class Norm>
+  HWY_INLINE bool Set(const GradientRow<float>* rows, const BlockSums<float>* sums, size_t cols) {
+    const D d;
+    HWY_ALIGN double mean[kRowsAtOnce], rstd[kRowsAtOnce], g[kRowsAtOnce], gd[kRowsAtOnce];
+    for (size_t r = 0; r < kRowsAtOnce; ++r) {
+      mean[r] = rows[r].mean_hi;
+      rstd[r] = rows[r].rstd;
+      g[r] = hn::GetLane(sums[r].s.hi);
+      gd[r] = hn::GetLane(sums[r].q.hi);
+    }
+    bool simple = true;
+    for (size_t r = 0; r < kRowsAtOnce; r += hn::MaxLanes(d)) {
+      simple = SetSome<Norm>(hn::Load(d, mean + r), hn::Load(d, rstd + r), hn::Load(d, g + r), hn::Load(d, gd + r),
+                             cols, r) &&
+               simple;
+    }
+    return simple;
+  }
+
+  HWY_INLINE GradientMapScalars<float> Map(size_t r) const {
+    return {mean_hi_[r], mean_lo_[r], rstd_[r], k2_[r], minus_k1_[r], MapBy::arithmetic};
+  }
+
+ private:
+  using D = hn::CappedTag<double, kRowsAtOnce>;
+  using V = hn::Vec<D>;
+
+  template <class Norm>
+  HWY_INLINE bool SetSome(V mean, V rstd, V g, V gd, size_t cols, size_t r) {
+    const D d;
+    const hn::Rebind<float, D> df;
+    const V part = hn::Set(d, 1.0 / static_cast<double>(cols)), largest = hn::Set(d, kLargestFinite);
+    const V c1 = Norm::kCentred ? hn::Mul(g, part) : hn::Zero(d);
+    const V c2 = hn::Mul(hn::Mul(gd, part), rstd);
+    const auto mean_hi = hn::DemoteTo(df, mean);
+    hn::Store(mean_hi, df, mean_hi_ + r);
+    hn::Store(hn::DemoteTo(df, hn::Sub(mean, hn::PromoteTo(d, mean_hi))), df, mean_lo_ + r);
+    hn::Store(hn::DemoteTo(df, rstd), df, rstd_ + r);
+    hn::Store(hn::DemoteTo(df, hn::Mul(hn::Mul(c2, rstd), rstd)), df, k2_ + r);
+    hn::Store(hn::Neg(hn::DemoteTo(df, hn::Mul(c1, rstd))), df, minus_k1_ + r);
+    const auto in_range = hn::And(hn::Ge(rstd, hn::Set(d, kLeastMapRstd)), hn::Le(rstd, hn::Set(d, kLargestMapRstd)));
+    const auto finite = hn::And(hn::Le(hn::Abs(c1), largest), hn::Le(hn::Abs(c2), largest));
+    return hn::AllTrue(d, hn::And(in_range, finite));
+  }
+
+  static constexpr double kLargestFinite = std::numeric_limits<double>::max();
+
+  HWY_ALIGN float mean_hi_[kRowsAtOnce], mean_lo_[kRowsAtOnce], rstd_[kRowsAtOnce], k2_[kRowsAtOnce];
+  HWY_ALIGN float minus_k1_[kRowsAtOnce];
+};
 
 // In f64, for f32 arithmetic: all n elements, or those that are not finite.
 HWY_NOINLINE inline void MapWider(const GradientScalars& s, bool all, const float* x, const float* dy,
