@@ -124,6 +124,12 @@ std::string text_of(Shape shape) {
   return text + ")";
 }
 
+std::string text_of(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
 void fail(std::string_view argument, const std::string& what) { throw Error(std::string(argument) + " " + what); }
 
 void check_dtype(std::string_view argument, DType dtype) {
@@ -138,9 +144,7 @@ void check_shape_is_of_x(std::string_view argument, Shape shape, Shape x_shape) 
 
 void check_eps(double eps) {
   if (std::isfinite(eps) && eps >= 0) return;
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", eps);
-  throw Error("eps is " + std::string(text) + ", but it should be finite and at least 0");
+  throw Error("eps is " + text_of(eps) + ", but it should be finite and at least 0");
 }
 
 AxisSplit split_axes(Shape x_shape, Shape normalized_shape, Shape axes) {

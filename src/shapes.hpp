@@ -16,7 +16,8 @@ namespace evenorm::internal {
 
 using Shape = std::span<const std::int64_t>;
 
-std::string text_of(Shape shape);  // "(4, 8)"
+std::string text_of(Shape shape);   // "(4, 8)"
+std::string text_of(double value);  // "1e-05"
 
 // "weight has shape (5), ...": the argument, then `what`.
 [[noreturn]] void fail(std::string_view argument, const std::string& what);

@@ -1,6 +1,5 @@
 // What the fused forms of a forward pass should have: residual and sum, a second y, quantised y, moments.
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <string>
 
@@ -9,12 +8,6 @@
 
 namespace evenorm::internal {
 namespace {
-
-std::string number_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
-}
 
 void check_absent(std::string_view argument, const void* data, const char* needed) {
   if (data != nullptr) fail(argument, "is given, but " + std::string(needed));
@@ -30,8 +23,7 @@ void check_dense_rows(std::string_view argument, const View& view, const Axes& c
 void add_residual(const Forward& f, const AxisSplit& split, Problem& p) {
   if (f.residual.data == nullptr) {
     check_absent("sum", f.sum.data, "residual is absent");
-    if (f.residual_scale != 1)
-      fail("residual_scale", "is " + number_text(f.residual_scale) + ", but residual is absent");
+    if (f.residual_scale != 1) fail("residual_scale", "is " + text_of(f.residual_scale) + ", but residual is absent");
     return;
   }
   check_dtype("residual", f.residual.dtype);
@@ -42,7 +34,7 @@ void add_residual(const Forward& f, const AxisSplit& split, Problem& p) {
   const double rounded = wide ? f.residual_scale : static_cast<double>(static_cast<float>(f.residual_scale));
   if (!std::isfinite(rounded)) {
     fail("residual_scale",
-         "is " + number_text(f.residual_scale) + ", but it should be finite in " + (wide ? "f64" : "f32"));
+         "is " + text_of(f.residual_scale) + ", but it should be finite in " + (wide ? "f64" : "f32"));
   }
   constexpr const char* kBecause = "where residual is given";
   check_dense_rows("x", f.x, p.x.cols, kBecause);
@@ -78,7 +70,7 @@ void add_second(const Forward& f, const AxisSplit& split, Problem& p) {
 void add_quantisation(const Forward& f, const AxisSplit& split, Problem& p) {
   if (f.y.dtype != DType::i8) {
     check_absent("scale", f.scale.data, "y is not i8");
-    if (f.given_scale != 0) fail("given_scale", "is " + number_text(f.given_scale) + ", but y is not i8");
+    if (f.given_scale != 0) fail("given_scale", "is " + text_of(f.given_scale) + ", but y is not i8");
     return;
   }
   check_absent("y2", f.y2.data, "y is i8");
@@ -89,7 +81,7 @@ void add_quantisation(const Forward& f, const AxisSplit& split, Problem& p) {
     check_absent("scale", f.scale.data, "given_scale is as well");
     // Below it 1 / given_scale would be out of range.
     if (!(p.given_scale >= std::numeric_limits<float>::min() && p.given_scale <= std::numeric_limits<float>::max())) {
-      fail("given_scale", "is " + number_text(f.given_scale) + ", but it should be a normal f32 above 0");
+      fail("given_scale", "is " + text_of(f.given_scale) + ", but it should be a normal f32 above 0");
     }
     return;
   }

@@ -4,25 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <functional>
 #include <limits>
 
 #include "contracts/harness.hpp"
+#include "support/refusal.hpp"
 
 namespace evenorm {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
+using testing::error_of;
 using ::testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 // A norm over (2, 3, 8) by the last two axes, right in every respect; each test spoils one thing.
 struct Call {

@@ -263,8 +263,8 @@ TEST(Fused_Arguments, AsManyMomentsAsRows) {
 
 std::string row_moments_error(const RowMoments& rows, std::span<Moments> parts) {
   const std::vector<Moments> before(parts.data(), parts.data() + (parts.data() == nullptr ? 0 : parts.size()));
-  const std::string message = Call::error_of([&] { run(rows, parts); });
-  EXPECT_EQ(Call::error_of([&] { run(rows, parts, pool_executor(2)); }), message);
+  const std::string message = error_of([&] { run(rows, parts); });
+  EXPECT_EQ(error_of([&] { run(rows, parts, pool_executor(2)); }), message);
   const bool same = before.empty() || std::memcmp(before.data(), parts.data(), before.size() * sizeof(Moments)) == 0;
   EXPECT_TRUE(same || message == "no error") << message;
   return message;
@@ -305,9 +305,8 @@ TEST(Fused_Arguments, RowMomentsWithoutRows) {
 
 TEST(Fused_Arguments, Join) {
   const Moments one{3, 1, 0, 2, 0, 0};
-  EXPECT_EQ(Call::error_of([&] { join(Kind::layer, {}, false); }),
-            "parts is empty, but it should have at least one element");
-  EXPECT_EQ(Call::error_of([&] { join(static_cast<Kind>(7), {&one, 1}, false); }), "kind is none of layer and rms");
+  EXPECT_EQ(error_of([&] { join(Kind::layer, {}, false); }), "parts is empty, but it should have at least one element");
+  EXPECT_EQ(error_of([&] { join(static_cast<Kind>(7), {&one, 1}, false); }), "kind is none of layer and rms");
   EXPECT_EQ(join(Kind::layer, {&one, 1}, true).count, 3);
 }
 
@@ -324,12 +323,12 @@ template <class Pointer>
 void expect_present_as_planned(Call& call, Pointer Buffers::*member, const std::string& name, Pointer other) {
   const Plan plan(call.complete());
   Buffers buffers = buffers_of(call);
-  EXPECT_EQ(Call::error_of([&] { plan.run(buffers); }), "no error");
+  EXPECT_EQ(error_of([&] { plan.run(buffers); }), "no error");
   const std::vector<float> before = call.memory;
   const bool planned = buffers.*member != nullptr;
   buffers.*member = planned ? nullptr : other;
   const std::string message = name + (planned ? " is null, but the plan has one" : " is given, but the plan has none");
-  EXPECT_EQ(Call::error_of([&] { plan.run(buffers); }), message);
+  EXPECT_EQ(error_of([&] { plan.run(buffers); }), message);
   EXPECT_EQ(std::memcmp(before.data(), call.memory.data(), before.size() * sizeof(float)), 0) << name;
 }
 

@@ -34,7 +34,7 @@ void expect_apart(Call (*make)(), Tensor Forward::*tensor, const Extent& output,
   const auto error_at = [&](std::ptrdiff_t place) {
     Call call = make();
     (call.forward.*tensor).data = call.at(place);
-    return Call::error_of([&] { run(call.complete()); });
+    return error_of([&] { run(call.complete()); });
   };
   const std::ptrdiff_t before = other.begin - output.size, after = other.begin + other.size;
   EXPECT_EQ(error_at(before), "no error");
@@ -169,9 +169,9 @@ TEST(Fused_Overlap, InterleavedRowsPass) {
   forward.y2 = view(24);
   forward.residual = {residual.data(), DType::f32, shape, {}};
   forward.normalized_shape = normalized;
-  EXPECT_EQ(Call::error_of([&] { run(forward); }), "no error");
+  EXPECT_EQ(error_of([&] { run(forward); }), "no error");
   forward.y2 = view(23);
-  EXPECT_EQ(Call::error_of([&] { run(forward); }), "y2 may overlap sum");
+  EXPECT_EQ(error_of([&] { run(forward); }), "y2 may overlap sum");
 }
 
 TEST(Fused_Overlap, OfAPlansBuffers) {
@@ -181,12 +181,12 @@ TEST(Fused_Overlap, OfAPlansBuffers) {
   Buffers buffers{f.x.data,        f.y.data,   f.weight.data,  f.bias.data,  f.mean.data, f.rstd.data,
                   f.residual.data, f.sum.data, f.weight2.data, f.bias2.data, f.y2.data};
   buffers.sum = call.at(Call::kX);
-  EXPECT_EQ(Call::error_of([&] { plan.run(buffers); }), "no error");
+  EXPECT_EQ(error_of([&] { plan.run(buffers); }), "no error");
   buffers.sum = call.at(Call::kX + 1);
-  EXPECT_EQ(Call::error_of([&] { plan.run(buffers); }), "sum may overlap x");
+  EXPECT_EQ(error_of([&] { plan.run(buffers); }), "sum may overlap x");
   buffers.sum = call.at(Call::kSum);
   buffers.y2 = call.at(Call::kSum + 1);
-  EXPECT_EQ(Call::error_of([&] { plan.run(buffers); }), "y2 may overlap sum");
+  EXPECT_EQ(error_of([&] { plan.run(buffers); }), "y2 may overlap sum");
 }
 
 TEST(Fused_Overlap, WithoutRowsNothingMeets) {
@@ -195,7 +195,7 @@ TEST(Fused_Overlap, WithoutRowsNothingMeets) {
   call.forward.mean = call.forward.rstd = {};
   call.forward.moments = {};
   call.forward.y2.data = call.forward.sum.data = call.at(Call::kX + 1);
-  EXPECT_EQ(Call::error_of([&] { run(call.complete()); }), "no error");
+  EXPECT_EQ(error_of([&] { run(call.complete()); }), "no error");
 }
 
 }  // namespace

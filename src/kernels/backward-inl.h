@@ -134,13 +134,9 @@ class BackwardRows {
     GradientScalars scalars[kRowsAtOnce];
     FindStatistics(first, kRowsAtOnce, scalars);
     GradientRow<A> rows[kRowsAtOnce];
-    FillRows<kRowsAtOnce>(first, scalars, 0, p_.cols, rows);
-    GradientLanes<A> lanes[kRowsAtOnce];
-    for (auto& row : lanes) row.Clear();
-    const A* gamma = gamma_.Block(0, p_.cols);
-    LookAtRows<A, Norm, kRowsAtOnce, kColumns>(rows, gamma, p_.cols, lanes, PlacesAt<kColumns>(sums, 0));
     BlockSums<A> joined[kRowsAtOnce];
-    for (size_t r = 0; r < kRowsAtOnce; ++r) joined[r] = lanes[r].Join();
+    const A* gamma = gamma_.Block(0, p_.cols);
+    LookAtPiece<kRowsAtOnce, kColumns>(first, scalars, gamma, sums, rows, joined);
 
     GradientGroup group;
     if (HWY_LIKELY(group.template Set<Norm>(rows, joined, p_.cols))) {
@@ -269,15 +265,24 @@ class BackwardRows {
     }
   }
 
+  // Rows of one block that is no more than a piece: no tree.
+  template <size_t kRows, bool kColumns>
+  HWY_INLINE void LookAtPiece(size_t first, const GradientScalars* scalars, const A* gamma, const ColumnSums& sums,
+                              GradientRow<A>* rows, BlockSums<A>* joined) {
+    GradientLanes<A> lanes[kRows];
+    for (size_t r = 0; r < kRows; ++r) lanes[r].Clear();
+    FillRows<kRows>(first, scalars, 0, p_.cols, rows);
+    LookAtRows<A, Norm, kRows, kColumns>(rows, gamma, p_.cols, lanes, PlacesAt<kColumns>(sums, 0));
+    for (size_t r = 0; r < kRows; ++r) joined[r] = lanes[r].Join();
+  }
+
   template <size_t kRows, bool kColumns>
   HWY_INLINE void LookAt(size_t first, GradientScalars* scalars, const ColumnSums& sums) {
-    if (p_.cols <= kPiece<A>) {  // one block, and no more than a piece: no tree
-      GradientLanes<A> lanes[kRows];
-      for (size_t r = 0; r < kRows; ++r) lanes[r].Clear();
+    if (p_.cols <= kPiece<A>) {
       GradientRow<A> rows[kRows];
-      FillRows<kRows>(first, scalars, 0, p_.cols, rows);
-      LookAtRows<A, Norm, kRows, kColumns>(rows, gamma_.Block(0, p_.cols), p_.cols, lanes, PlacesAt<kColumns>(sums, 0));
-      for (size_t r = 0; r < kRows; ++r) SetMeans<A, Norm>(lanes[r].Join(), p_.cols, &scalars[r]);
+      BlockSums<A> joined[kRows];
+      LookAtPiece<kRows, kColumns>(first, scalars, gamma_.Block(0, p_.cols), sums, rows, joined);
+      for (size_t r = 0; r < kRows; ++r) SetMeans<A, Norm>(joined[r], p_.cols, &scalars[r]);
       return;
     }
     GradientTree<A> trees[kRows];
@@ -376,8 +381,9 @@ class BackwardRows {
     } else {
       const bool by_f64 = map.by == MapBy::wider;
       if (!by_f64) {
-        dx == place&& CanStream(dx) ? MapGradient<true>(map, x, dy, gamma, n, dx, watch)
-                                    : MapGradient<false>(map, x, dy, gamma, n, dx, watch);
+        const bool stream = dx == place && CanStream(dx);
+        stream ? MapGradient<true>(map, x, dy, gamma, n, dx, watch)
+               : MapGradient<false>(map, x, dy, gamma, n, dx, watch);
       }
       if (HWY_UNLIKELY(by_f64 || !watch.AllFinite())) MapWider(scalars, by_f64, x, dy, gamma, n, dx);
     }
@@ -410,9 +416,7 @@ class BackwardRows {
     }
   }
 
-  HWY_INLINE bool CanStream(const A* dx) const {
-    return stream_ && reinterpret_cast<uintptr_t>(dx) % sizeof(hn::Vec<DF32>) == 0;
-  }
+  HWY_INLINE bool CanStream(const A* dx) const { return stream_ && IsAlignedToVector(dx); }
 
   const GradientProblem& p_;
   bool wants_dx_;

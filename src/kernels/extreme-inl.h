@@ -32,12 +32,15 @@ HWY_INLINE auto LargestMagnitude(Source& source, size_t row, size_t cols) {
   return largest;
 }
 
+// The least exponent that is taken out: 2^-exponent is in range.
+template <class A>
+inline constexpr int kLeastExponent = 2 - std::numeric_limits<A>::max_exponent;
+
 // A finite row that is not all zeros, scaled so that its largest magnitude is about 1, summed to the tree. Returns the
 // exponent taken out, and leaves the source scaled so.
 template <class A, class Tree, class Source>
 HWY_INLINE int SumScaledBlocks(Tree& tree, Source& source, size_t row, size_t cols, A largest) {
-  constexpr int kMostNegative = 2 - std::numeric_limits<A>::max_exponent;
-  const int exponent = HWY_MAX(std::ilogb(largest), kMostNegative);
+  const int exponent = HWY_MAX(std::ilogb(largest), kLeastExponent<A>);
   source.SetScale(static_cast<A>(std::ldexp(1.0, -exponent)));
   SumBlocks(tree, source, row, cols, 0, BlocksOf(cols));
   return exponent;
@@ -54,8 +57,7 @@ HWY_INLINE ScaledRow SumScaled(Source<A>& source, size_t row, size_t cols, A lar
 // The same of a row whose moments are given.
 template <class A>
 HWY_INLINE ScaledRow FinishGiven(const Moments& given, double eps) {
-  constexpr int kMostNegative = 2 - std::numeric_limits<A>::max_exponent;
-  const int exponent = HWY_MAX(common_exponent(&given, 1) + exponent_of(given), kMostNegative);
+  const int exponent = HWY_MAX(common_exponent(&given, 1) + exponent_of(given), kLeastExponent<A>);
   return FinishScaled<A>(LoadMoments<A>(rescaled(given, exponent)), exponent, eps);
 }
 

@@ -336,9 +336,7 @@ class ForwardRows {
     }
   }
 
-  HWY_INLINE bool CanStream(const T* y) const {
-    return stream_ && reinterpret_cast<uintptr_t>(y) % sizeof(hn::Vec<DF32>) == 0;
-  }
+  HWY_INLINE bool CanStream(const T* y) const { return stream_ && IsAlignedToVector(y); }
 
   // Maps b from column `from` on, a multiple of kStep, its last columns among them.
   HWY_INLINE void Map(const MapBlock& b, const MapScalars<A>& map, size_t from = 0) {

@@ -66,7 +66,7 @@ class Fusion {
     if (writes_sum_) residual_.StoreSum(row, first + from, n, p_.stream_sum, x);
     if (!has_second_) return;
     T* y = y2_block_ + from;
-    const bool stream = stream2_ && reinterpret_cast<uintptr_t>(y) % sizeof(hn::Vec<DF32>) == 0;
+    const bool stream = stream2_ && IsAlignedToVector(y);
     MapWhole(stream, map, x, gamma2_block_ + from, beta2_block_ + from, n, y);
   }
   HWY_NOINLINE void End(size_t row, size_t first, size_t n) {

@@ -251,6 +251,11 @@ HWY_INLINE void StorePair(V a, V b, D d, T* p) {
   }
 }
 
+// Can whole vectors be stored past the caches here?
+HWY_INLINE bool IsAlignedToVector(const void* place) {
+  return reinterpret_cast<uintptr_t>(place) % sizeof(hn::Vec<DF32>) == 0;
+}
+
 // Fetches what lies `ahead` bytes behind `bytes` bytes, all at once: spread among loads of the same lines such fetches
 // gained nothing (docs/measured.md). Past the end of a tensor it fetches nothing and does no harm.
 HWY_INLINE void FetchBehind(const void* place, size_t bytes, size_t ahead) {

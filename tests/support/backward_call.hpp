@@ -5,22 +5,13 @@
 
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "evenorm/evenorm.hpp"
+#include "support/refusal.hpp"
 
 namespace evenorm::testing {
-
-inline std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 // Over (2, 3, 8) by the last two axes.
 struct BackwardCall {
@@ -55,10 +46,6 @@ struct BackwardCall {
   float* at(std::ptrdiff_t index) { return memory.data() + index; }
 
   const Backward& complete() {
-    const auto describe = [](auto& tensor, const Shape& its_shape, const Shape& its_strides) {
-      tensor.shape = its_shape;
-      tensor.strides = its_strides;
-    };
     describe(backward.x, shape, x_strides);
     describe(backward.dy, dy_shape, dy_strides);
     describe(backward.dx, dx_shape, dx_strides);

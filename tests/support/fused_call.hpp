@@ -5,11 +5,11 @@
 
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "evenorm/evenorm.hpp"
+#include "support/refusal.hpp"
 
 namespace evenorm::testing {
 
@@ -62,10 +62,6 @@ struct FusedCall {
   float* at(std::ptrdiff_t index) { return memory.data() + index; }
 
   const Forward& complete() {
-    const auto describe = [](auto& tensor, const Shape& its_shape, const Shape& its_strides) {
-      tensor.shape = its_shape;
-      tensor.strides = its_strides;
-    };
     describe(forward.x, shape, x_strides);
     describe(forward.y, y_shape, y_strides);
     describe(forward.residual, residual_shape, residual_strides);
@@ -80,15 +76,6 @@ struct FusedCall {
     describe(forward.scale, scale_shape, scale_strides);
     forward.normalized_shape = normalized;
     return forward;
-  }
-
-  static std::string error_of(const std::function<void()>& call) {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
   }
 
   // The message, the same from every overload and from a plan; and nothing may have been written.
