@@ -38,6 +38,17 @@ T* aligned(std::byte* scratch) {
   return reinterpret_cast<T*>((address + kLine - 1) / kLine * kLine);
 }
 
+// The type of the row functions: that of x, dy and dx where all are of one 16-bit type, their rows are dense and dx is
+// apart; else the arithmetic's, to which blocks of others are converted.
+DType gradient_type(const GradientProblem& p) {
+  const DType type = p.x.dtype, arithmetic = arithmetic_type(p);
+  const bool has_dx = p.dx.data != nullptr;
+  const bool of_one_type = p.dy.dtype == type && (!has_dx || p.dx.dtype == type) && p.dsum.data == nullptr;
+  const bool apart = p.dx.data != p.x.data && p.dx.data != p.dy.data;
+  const bool dense = has_dense_rows(p.x) && has_dense_rows(p.dy) && (!has_dx || has_dense_rows(p.dx));
+  return arithmetic == DType::f32 && of_one_type && apart && dense ? type : arithmetic;
+}
+
 std::size_t tasks_of(const GradientProblem& p, const Executor& executor) {
   const std::size_t threads = usable_threads(executor);
   return threads <= 1 ? 1
@@ -95,7 +106,7 @@ void run_problem(const GradientProblem& problem, Target target, std::byte* scrat
   GradientProblem p = problem;
   p.stream_dx = p.dx.data != nullptr && p.rows * p.cols * bytes_of(p.dx.dtype) >= kStreamBytes;
   p.fetch = p.rows * p.cols * bytes_of(p.x.dtype) >= kFetchBytes;
-  const GradientFunctions& functions = gradient_functions(target, arithmetic_type(p));
+  const GradientFunctions& functions = gradient_functions(target, gradient_type(p));
   if (!sums_over_rows(p)) {
     share_out(executor, p.rows, tasks_of(p, executor),
               [&](std::size_t first, std::size_t count) { functions.rows(p, first, count); });

@@ -184,10 +184,13 @@ TEST(Contract_GradientsSameBits, MixturesOfTypes) {
 
 // Outputs above 8 MiB are written past the caches.
 TEST(Contract_GradientsSameBits, OutputsPastTheCaches) {
-  Ways ways(same_type_backward(Kind::layer, DType::f32, 1031), {2100, 1031}, {"normal"}, {"normal"});
-  for (const internal::Target target : runnable_targets()) {
-    ways.try_way(target, {.dx = {.offset = 1}}, pool_executor(2), false, "2 threads");
-    ways.try_way(target, {.in_place = InPlace::of_dy}, {}, false, "in place of dy");
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Size size = {8400 / size_of(dtype), 1031};
+    Ways ways(same_type_backward(Kind::layer, dtype, size.cols), size, {"normal"}, {"normal"});
+    for (const internal::Target target : runnable_targets()) {
+      ways.try_way(target, {.dx = {.offset = 1}}, pool_executor(2), false, "2 threads");
+      ways.try_way(target, {.in_place = InPlace::of_dy}, {}, false, "in place of dy");
+    }
   }
 }
 

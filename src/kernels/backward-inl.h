@@ -23,25 +23,30 @@ inline constexpr size_t kPiece = std::is_same_v<A, double> ? 128 : 512;
 static_assert(kBlock % kPiece<float> == 0 && kBlock % kPiece<double> == 0);
 
 // One of the rows that are looked at together: blocks of x or dy, with scratch of their own where they need it.
-template <class A>
+template <class T>
 class RowSource {
+  using A = Arithmetic<T>;
+
  public:
   RowSource(const Matrix<const void*>& m, Scratch& scratch, size_t most, bool scaled = false)
       : tile_(m, false, has_dense_rows(m) ? nullptr : scratch.take<char>(most * bytes_of(m.dtype)), 0),
         source_(m, has_dense_rows(m) ? nullptr : &tile_,
-                m.dtype == dtype_of<A> && !scaled ? nullptr : scratch.take<A>(most)) {}
+                m.dtype == dtype_of<T> && !scaled ? nullptr : scratch.take<A>(most)) {}
   RowSource(const RowSource&) = delete;
   RowSource& operator=(const RowSource&) = delete;
 
-  Source<A>& Get() { return source_; }
+  Source<T>& Get() { return source_; }
 
  private:
   Tile<const void*> tile_;
-  Source<A> source_;
+  Source<T> source_;
 };
 
-template <class A, class Norm>
+// T: the arithmetic's type, or a 16-bit one: x, dy and dx are then of it and dense, dx apart, and there is no dsum.
+template <class T, class Norm>
 class BackwardRows {
+  using A = Arithmetic<T>;
+
  public:
   static constexpr bool kWide = std::is_same_v<A, double>;
 
@@ -62,8 +67,8 @@ class BackwardRows {
         gamma_(p.gamma, p.zero_centered, p.cols, used, kBlock, scratch, raw_),
         dx_tile_(p.dx, false, has_dense_rows(p.dx) ? nullptr : scratch.take<char>(kPiece<A> * bytes_of(p.dx.dtype)), 0),
         sink_(p.dx, has_dense_rows(p.dx) ? nullptr : &dx_tile_,
-              p.dx.dtype == dtype_of<A> ? nullptr : scratch.take<A>(kPiece<A>)),
-        aside_(in_place_ || p.dsum.data != nullptr ? scratch.take<A>(kPiece<A>) : nullptr),
+              p.dx.dtype == dtype_of<T> ? nullptr : scratch.take<A>(kPiece<A>)),
+        aside_(in_place_ || p.dsum.data != nullptr ? scratch.take<T>(kPiece<A>) : nullptr),
         stream_(p.stream_dx && !in_place_ && !sink_.IsStaged()),
         direct_(!x_[0].Get().IsStaged() && !dy_[0].Get().IsStaged() && !sink_.IsStaged() && aside_ == nullptr),
         ahead_(p.fetch && !x_[0].Get().IsStaged() && !dy_[0].Get().IsStaged() ? kRowsAtOnce * p.cols : 0) {
@@ -133,7 +138,7 @@ class BackwardRows {
   HWY_INLINE void RunTogether(size_t first, const ColumnSums& sums) {
     GradientScalars scalars[kRowsAtOnce];
     FindStatistics(first, kRowsAtOnce, scalars);
-    GradientRow<A> rows[kRowsAtOnce];
+    GradientRow<T> rows[kRowsAtOnce];
     BlockSums<A> joined[kRowsAtOnce];
     const A* gamma = gamma_.Block(0, p_.cols);
     LookAtPiece<kRowsAtOnce, kColumns>(first, scalars, gamma, sums, rows, joined);
@@ -142,7 +147,7 @@ class BackwardRows {
     if (HWY_LIKELY(group.template Set<Norm>(rows, joined, p_.cols))) {
       GradientWatch<A> watch;
       for (size_t r = 0; r < kRowsAtOnce; ++r) {
-        A* dx = sink_.Block(first + r, 0, p_.cols);
+        T* dx = sink_.Block(first + r, 0, p_.cols);
         CanStream(dx) ? MapGradient<true>(group.Map(r), rows[r].x, rows[r].dy, gamma, p_.cols, dx, watch)
                       : MapGradient<false>(group.Map(r), rows[r].x, rows[r].dy, gamma, p_.cols, dx, watch);
       }
@@ -254,7 +259,7 @@ class BackwardRows {
   }
 
   template <size_t kRows>
-  HWY_INLINE void FillRows(size_t first, const GradientScalars* s, size_t col, size_t n, GradientRow<A>* rows) {
+  HWY_INLINE void FillRows(size_t first, const GradientScalars* s, size_t col, size_t n, GradientRow<T>* rows) {
     for (size_t r = 0; r < kRows; ++r) {
       rows[r] = {x_[r].Get().Block(first + r, col, n),
                  dy_[r].Get().Block(first + r, col, n),
@@ -268,18 +273,18 @@ class BackwardRows {
   // Rows of one block that is no more than a piece: no tree.
   template <size_t kRows, bool kColumns>
   HWY_INLINE void LookAtPiece(size_t first, const GradientScalars* scalars, const A* gamma, const ColumnSums& sums,
-                              GradientRow<A>* rows, BlockSums<A>* joined) {
+                              GradientRow<T>* rows, BlockSums<A>* joined) {
     GradientLanes<A> lanes[kRows];
     for (size_t r = 0; r < kRows; ++r) lanes[r].Clear();
     FillRows<kRows>(first, scalars, 0, p_.cols, rows);
-    LookAtRows<A, Norm, kRows, kColumns>(rows, gamma, p_.cols, lanes, PlacesAt<kColumns>(sums, 0));
+    LookAtRows<T, Norm, kRows, kColumns>(rows, gamma, p_.cols, lanes, PlacesAt<kColumns>(sums, 0));
     for (size_t r = 0; r < kRows; ++r) joined[r] = lanes[r].Join();
   }
 
   template <size_t kRows, bool kColumns>
   HWY_INLINE void LookAt(size_t first, GradientScalars* scalars, const ColumnSums& sums) {
     if (p_.cols <= kPiece<A>) {
-      GradientRow<A> rows[kRows];
+      GradientRow<T> rows[kRows];
       BlockSums<A> joined[kRows];
       LookAtPiece<kRows, kColumns>(first, scalars, gamma_.Block(0, p_.cols), sums, rows, joined);
       for (size_t r = 0; r < kRows; ++r) SetMeans<A, Norm>(joined[r], p_.cols, &scalars[r]);
@@ -293,9 +298,9 @@ class BackwardRows {
       for (size_t r = 0; r < kRows; ++r) lanes[r].Clear();
       for (size_t col = block; col < end; col += kPiece<A>) {
         const size_t n = HWY_MIN(kPiece<A>, end - col);
-        GradientRow<A> rows[kRows];
+        GradientRow<T> rows[kRows];
         FillRows<kRows>(first, scalars, col, n, rows);
-        LookAtRows<A, Norm, kRows, kColumns>(rows, gamma_.Block(col, n), n, lanes, PlacesAt<kColumns>(sums, col));
+        LookAtRows<T, Norm, kRows, kColumns>(rows, gamma_.Block(col, n), n, lanes, PlacesAt<kColumns>(sums, col));
       }
       for (size_t r = 0; r < kRows; ++r) trees[r].Push(lanes[r].Join());
     }
@@ -314,9 +319,9 @@ class BackwardRows {
                                const ColumnSums& sums) {
     GradientLanes<A> unused[kRows];
     for (size_t r = 0; r < kRows; ++r) unused[r].Clear();
-    GradientRow<A> rows[kRows];
+    GradientRow<T> rows[kRows];
     FillRows<kRows>(first, scalars, col, n, rows);
-    LookAtRows<A, Norm, kRows, true>(rows, gamma_.Block(col, n), n, unused, ColumnPlaces<A>(sums, col));
+    LookAtRows<T, Norm, kRows, true>(rows, gamma_.Block(col, n), n, unused, ColumnPlaces<A>(sums, col));
   }
 
   HWY_NOINLINE void LookAtScaled(size_t row, GradientScalars* s) {
@@ -365,11 +370,11 @@ class BackwardRows {
 
   HWY_INLINE void MapPiece(size_t row, const GradientScalars& scalars, const GradientMapScalars<A>& map, size_t col,
                            size_t n) {
-    const A* x = x_[0].Get().Block(row, col, n);
-    const A* dy = dy_[0].Get().Block(row, col, n);
+    const T* x = x_[0].Get().Block(row, col, n);
+    const T* dy = dy_[0].Get().Block(row, col, n);
     const A* gamma = gamma_.Block(col, n);
-    A* place = sink_.Block(row, col, n);
-    A* dx = aside_ != nullptr ? aside_ : place;
+    T* place = sink_.Block(row, col, n);
+    T* dx = aside_ != nullptr ? aside_ : place;
     GradientWatch<A> watch;
     if constexpr (kWide) {
       if (HWY_UNLIKELY(map.by == MapBy::scaling)) {
@@ -385,8 +390,18 @@ class BackwardRows {
         stream ? MapGradient<true>(map, x, dy, gamma, n, dx, watch)
                : MapGradient<false>(map, x, dy, gamma, n, dx, watch);
       }
-      if (HWY_UNLIKELY(by_f64 || !watch.AllFinite())) MapWider(scalars, by_f64, x, dy, gamma, n, dx);
+      if (HWY_UNLIKELY(by_f64 || !watch.AllFinite())) {
+        if constexpr (std::is_same_v<T, A>) {
+          MapWider(scalars, by_f64, x, dy, gamma, n, dx);
+        } else {
+          MapStaged(scalars, map, x, dy, gamma, n, dx);
+        }
+      }
     }
+    if constexpr (std::is_same_v<T, A>) Deliver(row, col, n, dx, place);  // else it is where it should be
+  }
+
+  HWY_INLINE void Deliver(size_t row, size_t col, size_t n, const A* dx, A* place) {
     if (p_.dsum.data != nullptr) {
       AddSum(row, col, n, place);
     } else if (dx != place) {
@@ -416,20 +431,20 @@ class BackwardRows {
     }
   }
 
-  HWY_INLINE bool CanStream(const A* dx) const { return stream_ && IsAlignedToVector(dx); }
+  HWY_INLINE bool CanStream(const T* dx) const { return stream_ && IsAlignedToVector(dx); }
 
   const GradientProblem& p_;
   bool wants_dx_;
   bool in_place_;
   MomentNode* nodes_;
   GradientNode* sum_nodes_;
-  RowSource<A> whole_row_;  // by blocks
-  RowSource<A> x_[kRowsAtOnce], dy_[kRowsAtOnce];
+  RowSource<T> whole_row_;  // by blocks
+  RowSource<T> x_[kRowsAtOnce], dy_[kRowsAtOnce];
   void* raw_;
   Gamma gamma_;
   Tile<void*> dx_tile_;
-  Sink<A> sink_;
-  A* aside_;  // where dx is made if it takes the place of what it is made from
+  Sink<T> sink_;
+  T* aside_;  // where dx is made if it takes the place of what it is made from
   bool stream_;
   bool direct_;  // are x, dy and dx of the arithmetic's type, their rows dense, and dx elsewhere?
   size_t ahead_;

@@ -64,6 +64,24 @@ HWY_ATTR void Convert(const void* from_bytes, void* to_bytes, size_t n) noexcept
   std::memcpy(to + i, to_tail, (n - i) * sizeof(To));
 }
 
+// n elements of a storage type to those of its arithmetic, and back, rounded once.
+template <class T>
+HWY_INLINE void Widen(const T* from, Arithmetic<T>* to, size_t n) {
+  if constexpr (std::is_same_v<T, Arithmetic<T>>) {
+    std::memcpy(to, from, n * sizeof(T));
+  } else {
+    Convert<T, Arithmetic<T>>(from, to, n);
+  }
+}
+template <class T>
+HWY_INLINE void Narrow(const Arithmetic<T>* from, T* to, size_t n) {
+  if constexpr (std::is_same_v<T, Arithmetic<T>>) {
+    std::memcpy(static_cast<void*>(to), from, n * sizeof(T));
+  } else {
+    Convert<Arithmetic<T>, T>(from, to, n);
+  }
+}
+
 template <class T>
 ConvertFunction* ConverterTo(DType from) {
   switch (from) {

@@ -73,7 +73,12 @@ struct GradientFunctions {
   Strip* strip;
 };
 
-// Of a supported target, by arithmetic: f32 or f64.
-const GradientFunctions& gradient_functions(Target target, DType arithmetic) noexcept;
+// Of a supported target, by storage type: f32 and f64; bf16 and f16, for x, dy and dx that are all of it.
+const GradientFunctions& wide_gradient_functions(Target target, DType type) noexcept;
+const GradientFunctions& narrow_gradient_functions(Target target, DType type) noexcept;
+inline const GradientFunctions& gradient_functions(Target target, DType type) noexcept {
+  const bool narrow = type == DType::bf16 || type == DType::f16;
+  return narrow ? narrow_gradient_functions(target, type) : wide_gradient_functions(target, type);
+}
 
 }  // namespace evenorm::internal

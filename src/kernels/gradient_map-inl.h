@@ -84,10 +84,11 @@ struct GradientWatch {
   hn::Vec<D> even, odd;  // 0, or NaN
 };
 
-// n columns. kStream: past the caches; dx is then aligned to a whole vector.
-template <bool kStream, class A>
-HWY_INLINE void MapGradient(const GradientMapScalars<A>& scalars, const A* x, const A* dy, const A* gamma, size_t n,
-                            A* dx, GradientWatch<A>& watch) {
+// n columns. kStream: past the caches; dx is then aligned to a whole vector. What is not finite may be wrong in dx of a
+// 16-bit type.
+template <bool kStream, class T, class A = Arithmetic<T>>
+HWY_INLINE void MapGradient(const GradientMapScalars<A>& scalars, const T* x, const T* dy, const A* gamma, size_t n,
+                            T* dx, GradientWatch<A>& watch) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d);
   const GradientMapVectors<hn::ScalableTag<A>> map(d, scalars);
@@ -96,20 +97,20 @@ HWY_INLINE void MapGradient(const GradientMapScalars<A>& scalars, const A* x, co
 #pragma GCC unroll 1
   for (; i + 2 * kN <= n; i += 2 * kN) {
     const size_t j = i + kN;
-    const auto a = map(d, hn::LoadU(d, x + i), hn::LoadU(d, dy + i), hn::LoadU(d, gamma + i), even);
-    const auto b = map(d, hn::LoadU(d, x + j), hn::LoadU(d, dy + j), hn::LoadU(d, gamma + j), odd);
+    const auto a = map(d, LoadArithmetic(d, x + i), LoadArithmetic(d, dy + i), hn::LoadU(d, gamma + i), even);
+    const auto b = map(d, LoadArithmetic(d, x + j), LoadArithmetic(d, dy + j), hn::LoadU(d, gamma + j), odd);
     StorePair<kStream>(a, b, d, dx + i);
   }
   for (; i < n; i += kN) {
     const size_t rest = HWY_MIN(kN, n - i);
     A x_tail[kN] = {}, dy_tail[kN] = {}, gamma_tail[kN] = {}, dx_tail[kN];
-    std::memcpy(x_tail, x + i, rest * sizeof(A));
-    std::memcpy(dy_tail, dy + i, rest * sizeof(A));
+    Widen(x + i, x_tail, rest);
+    Widen(dy + i, dy_tail, rest);
     std::memcpy(gamma_tail, gamma + i, rest * sizeof(A));
     auto unused = hn::Zero(d);
     hn::StoreU(map(d, hn::LoadU(d, x_tail), hn::LoadU(d, dy_tail), hn::LoadU(d, gamma_tail), unused), d, dx_tail);
     for (size_t k = 0; k < rest; ++k) even = hn::Add(even, hn::Set(d, dx_tail[k] * A{0}));
-    std::memcpy(dx + i, dx_tail, rest * sizeof(A));
+    Narrow(dx_tail, dx + i, rest);
   }
   watch.even = even;
   watch.odd = odd;
@@ -120,8 +121,8 @@ class GradientGroup {
  public:
   // From the statistics in `rows` and the rows' sums. False, and nothing of use here, where one of them needs more than
   // f32 to be mapped.
-  template <class Norm>
-  HWY_INLINE bool Set(const GradientRow<float>* rows, const BlockSums<float>* sums, size_t cols) {
+  template <class Norm, class T>
+  HWY_INLINE bool Set(const GradientRow<T>* rows, const BlockSums<float>* sums, size_t cols) {
     const D d;
     HWY_ALIGN double mean[kRowsAtOnce], rstd[kRowsAtOnce], g[kRowsAtOnce], gd[kRowsAtOnce];
     for (size_t r = 0; r < kRowsAtOnce; ++r) {
@@ -182,6 +183,24 @@ HWY_NOINLINE inline void MapWider(const GradientScalars& s, bool all, const floa
     const double xhat = (static_cast<double>(LoadOne(x + i)) - s.mean_hi) * s.rstd;
     const double value = ((g - c1) - xhat * s.c2_hi) * s.rstd;
     StoreOne(value != value ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(value), dx + i);
+  }
+}
+
+// The same of a 16-bit type, by way of f32: what MapGradient() left not finite, or all.
+template <class T>
+HWY_NOINLINE void MapStaged(const GradientScalars& s, const GradientMapScalars<float>& map, const T* x, const T* dy,
+                            const float* gamma, size_t n, T* dx) {
+  constexpr size_t kAtOnce = 64;
+  float wide_x[kAtOnce], wide_dy[kAtOnce], wide_dx[kAtOnce];
+  GradientWatch<float> unused;
+  for (size_t i = 0, count; i < n; i += count) {
+    count = HWY_MIN(kAtOnce, n - i);
+    Widen(x + i, wide_x, count);
+    Widen(dy + i, wide_dy, count);
+    const bool by_f64 = map.by == MapBy::wider;
+    if (!by_f64) MapGradient<false>(map, wide_x, wide_dy, gamma + i, count, wide_dx, unused);
+    MapWider(s, by_f64, wide_x, wide_dy, gamma + i, count, wide_dx);
+    Narrow(wide_dx, dx + i, count);
   }
 }
 

@@ -18,11 +18,11 @@ namespace evenorm::internal::HWY_NAMESPACE {
 // Rows that are looked at together: their sums stay in registers, and the columns' sums are loaded once for all.
 inline constexpr size_t kRowsAtOnce = 4;
 
-// Some columns of one row, and its statistics.
-template <class A>
+// Some columns of one row, of storage type T, and its statistics.
+template <class T>
 struct GradientRow {
-  const A* x;
-  const A* dy;
+  const T* x;
+  const T* dy;
   double mean_hi, mean_lo, rstd;
   size_t ahead = 0;  // elements from here to what is fetched meanwhile; 0: nothing
 };
@@ -75,10 +75,12 @@ struct ColumnPlaces {
 };
 
 // n columns of kRows rows, n a multiple of kLanes, to `lanes`, one for each row, and (kColumns) to `columns`.
-template <class A, class Norm, size_t kRows, bool kColumns>
+template <class T, class Norm, size_t kRows, bool kColumns>
 class GradientLook {
+  using A = Arithmetic<T>;
+
  public:
-  static HWY_INLINE void Run(const GradientRow<A>* rows, const A* gamma, size_t n, GradientLanes<A>* lanes,
+  static HWY_INLINE void Run(const GradientRow<T>* rows, const A* gamma, size_t n, GradientLanes<A>* lanes,
                              ColumnPlaces<A> columns) {
     for (size_t v0 = 0; v0 < kVectors; v0 += kAtOnce) {
       W g[kRows][kAtOnce], gd[kRows][kAtOnce];
@@ -107,7 +109,7 @@ class GradientLook {
   static constexpr size_t kN = GradientLanes<A>::kN, kVectors = GradientLanes<A>::kVectors;
   static constexpr size_t kAtOnce = HWY_TARGET == HWY_AVX3 && !std::is_same_v<A, double> ? 2 : 1;
 
-  static HWY_INLINE void Fetch(const GradientRow<A>* rows, size_t c) {
+  static HWY_INLINE void Fetch(const GradientRow<T>* rows, size_t c) {
     for (size_t r = 0; r < kRows; ++r) {
       hwy::Prefetch(rows[r].x + c + rows[0].ahead);
       hwy::Prefetch(rows[r].dy + c + rows[0].ahead);
@@ -115,7 +117,7 @@ class GradientLook {
   }
 
   // Columns [c, c + kN) of all rows.
-  static HWY_INLINE void Add(const GradientRow<A>* rows, const A* gamma, size_t c, const ColumnPlaces<A>& columns,
+  static HWY_INLINE void Add(const GradientRow<T>* rows, const A* gamma, size_t c, const ColumnPlaces<A>& columns,
                              size_t v, W (&g)[kRows][kAtOnce], W (&gd)[kRows][kAtOnce]) {
     const DF64 d;
     const auto scale = LoadF64(d, gamma + c);
@@ -144,16 +146,16 @@ class GradientLook {
 };
 
 // The columns that do not fill the lanes, fewer than kLanes: what does not exist has dy = 0 and x = mean_hi.
-template <class A, class Norm, size_t kRows, bool kColumns>
-HWY_NOINLINE void LookAtTail(const GradientRow<A>* rows, const A* gamma, size_t n, GradientLanes<A>* lanes,
+template <class T, class Norm, size_t kRows, bool kColumns, class A = Arithmetic<T>>
+HWY_NOINLINE void LookAtTail(const GradientRow<T>* rows, const A* gamma, size_t n, GradientLanes<A>* lanes,
                              ColumnPlaces<A> columns) {
   HWY_ALIGN A x[kRows][kLanes], dy[kRows][kLanes] = {}, scale[kLanes] = {};
   HWY_ALIGN double sums[4][kLanes] = {};
   GradientRow<A> tail[kRows];
   for (size_t r = 0; r < kRows; ++r) {
     for (A& value : x[r]) value = static_cast<A>(rows[r].mean_hi);
-    std::memcpy(x[r], rows[r].x, n * sizeof(A));
-    std::memcpy(dy[r], rows[r].dy, n * sizeof(A));
+    Widen(rows[r].x, x[r], n);
+    Widen(rows[r].dy, dy[r], n);
     tail[r] = {x[r], dy[r], rows[r].mean_hi, rows[r].mean_lo, rows[r].rstd};
   }
   std::memcpy(scale, gamma, n * sizeof(A));
@@ -165,13 +167,13 @@ HWY_NOINLINE void LookAtTail(const GradientRow<A>* rows, const A* gamma, size_t 
 }
 
 // n columns of kRows rows.
-template <class A, class Norm, size_t kRows, bool kColumns>
-HWY_INLINE void LookAtRows(const GradientRow<A>* rows, const A* gamma, size_t n, GradientLanes<A>* lanes,
+template <class T, class Norm, size_t kRows, bool kColumns, class A = Arithmetic<T>>
+HWY_INLINE void LookAtRows(const GradientRow<T>* rows, const A* gamma, size_t n, GradientLanes<A>* lanes,
                            ColumnPlaces<A> columns) {
   const size_t whole = n / kLanes * kLanes;
-  GradientLook<A, Norm, kRows, kColumns>::Run(rows, gamma, whole, lanes, columns);
+  GradientLook<T, Norm, kRows, kColumns>::Run(rows, gamma, whole, lanes, columns);
   if (whole == n) return;
-  GradientRow<A> rest[kRows];
+  GradientRow<T> rest[kRows];
   for (size_t r = 0; r < kRows; ++r) {
     rest[r] = rows[r];
     rest[r].x += whole;
@@ -181,7 +183,7 @@ HWY_INLINE void LookAtRows(const GradientRow<A>* rows, const A* gamma, size_t n,
     columns.dgamma += whole;
     columns.dbeta += whole;
   }
-  LookAtTail<A, Norm, kRows, kColumns>(rest, gamma + whole, n - whole, lanes, columns);
+  LookAtTail<T, Norm, kRows, kColumns>(rest, gamma + whole, n - whole, lanes, columns);
 }
 
 // Sums over the blocks of a row, in the tree of their moments.
