@@ -9,7 +9,7 @@ CONFIGURE := cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DEVENORM_W
 STAGES := tools/stages $(if $(filter ON 1 on,$(WERROR)),--werror)
 
 .PHONY: all setup-build setup-test setup-test-all demo test test-all unit contracts cli aarch64 sanitize thread fuzz package lint
-.PHONY: format mutants bench clean help
+.PHONY: setup-python python wheel format mutants bench clean help
 .NOTPARALLEL:
 
 all: setup-build  ## build everything: build/evenorm, build/libevenorm.so, build/evenorm_tests
@@ -42,6 +42,12 @@ lint: setup-test  ## clang-format, clang-tidy, the shared library's exported nam
 fuzz: setup-test  ## every fuzzer for SECONDS (60), under sanitizers
 	@tools/fuzz --seconds $(or $(SECONDS),60) $(NAMES)
 
+python: setup-python  ## .venv/ with the Python package, PyTorch, the test tools, and the command `evenorm`
+	@tools/python
+
+wheel: setup-python  ## dist/evenorm-*.whl
+	@tools/python wheel
+
 format: setup-test  ## format all sources in place
 	@tools/lint --fix
 
@@ -54,6 +60,9 @@ bench: setup-build  ## fetch oneDNN into .bench/, then measure beside it; ARGS g
 	@cmake --build build --target evenorm_bench
 	@build/evenorm_bench $(ARGS)
 
+setup-python:
+	@tools/setup.sh python
+
 setup-build:
 	@tools/setup.sh build
 
@@ -63,8 +72,8 @@ setup-test:
 setup-test-all:
 	@tools/setup.sh test-all
 
-clean:  ## remove build/
-	@cmake -E rm -rf build
+clean:  ## remove build/ and the Python package's build trees
+	@cmake -E rm -rf build build-*
 
 help:  ## this list
 	@sed -n 's/^\([a-z -]*\):[^#]*##  *\(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-22s %s\n", $$1, $$2 }'

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the Debian packages that a task needs and that are missing. Does nothing, at once, when none is.
-# Usage: tools/setup.sh [build] [test] [test-all] [aarch64]
+# Usage: tools/setup.sh [build] [test] [test-all] [python] [aarch64]
 # build: library, command line, demo; test: that and tests, sanitizers, lint; test-all: what else `make test-all` needs;
+# python: what `make python` needs, beside what pip installs
 # aarch64: the compiler for it, QEMU (tools/aarch64)
 # Status: 0 all there; 2 something is missing and this user may not install it (the command to run is printed).
 set -eu
@@ -30,6 +31,12 @@ libclang-rt-14-dev /usr/lib/llvm-14/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a
 clang-format-14  clang-format-14
 clang-tidy-14    clang-tidy-14
 '
+python_needs='
+python3          python3
+python3-dev      /usr/include/python3*/Python.h
+python3-venv     /usr/lib/python3*/ensurepip/__init__.py
+ccache           ccache
+'
 aarch64_needs='
 g++-aarch64-linux-gnu aarch64-linux-gnu-g++
 qemu-user-static qemu-aarch64-static
@@ -45,8 +52,9 @@ for group in "$@"; do
     build) needs="$needs$build_needs" ;;
     test) needs="$needs$build_needs$test_needs" ;;
     test-all) needs="$needs$test_all_needs" ;;
+    python) needs="$needs$build_needs$python_needs" ;;
     aarch64) needs="$needs$aarch64_needs" ;;
-    *) echo "tools/setup.sh: unknown group '$group' (build, test, test-all, aarch64)" >&2; exit 1 ;;
+    *) echo "tools/setup.sh: unknown group '$group' (build, test, test-all, python, aarch64)" >&2; exit 1 ;;
   esac
 done
 
