@@ -1,10 +1,44 @@
-"""Layer norm and RMS norm on the CPU: exact, fast, the same bits everywhere. This is the NumPy side.
+"""Layer norm and RMS norm on the CPU: exact, fast, the same bits everywhere. These are the NumPy functions.
 
-PyTorch's is `evenorm.torch`, which is imported by itself.
+PyTorch's modules and functions are `evenorm.torch`, which is to be imported by itself.
 """
 
 from evenorm._core import numerics_revision, target, targets, version
+from evenorm._fused import (
+    add_layer_norm,
+    add_rms_norm,
+    layer_norm_int8,
+    layer_norm_pair,
+    rms_norm_int8,
+    rms_norm_pair,
+)
+from evenorm._norms import (
+    get_num_threads,
+    layer_norm,
+    layer_norm_backward,
+    rms_norm,
+    rms_norm_backward,
+    set_num_threads,
+)
 
 __version__ = version()
 
-__all__ = ["__version__", "numerics_revision", "target", "targets", "version"]
+__all__ = [
+    "__version__",
+    "add_layer_norm",
+    "add_rms_norm",
+    "get_num_threads",
+    "layer_norm",
+    "layer_norm_backward",
+    "layer_norm_int8",
+    "layer_norm_pair",
+    "numerics_revision",
+    "rms_norm",
+    "rms_norm_backward",
+    "rms_norm_int8",
+    "rms_norm_pair",
+    "set_num_threads",
+    "target",
+    "targets",
+    "version",
+]

@@ -1,13 +1,39 @@
-// evenorm._core: the module's contents.
+// evenorm._core: the module's contents. Only evenorm/_norms.py and evenorm/__init__.py use it.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
-#include "evenorm/evenorm.hpp"
+#include "norms.hpp"
+#include "view.hpp"
+#include "work.hpp"
+
+namespace {
+
+// Whatever it is, None too: what is wrong with it is told by name.
+auto any(const char* name) { return nanobind::arg(name).none(); }
+
+}  // namespace
 
 NB_MODULE(_core, m) {
-  nanobind::set_leak_warnings(false);
+  using namespace evenorm::python;
+  using nanobind::literals::operator""_a;
+  nb::set_leak_warnings(false);
+  import_numpy();
+  m.attr("__doc__") = "The library behind evenorm's NumPy functions; call those.";
+  m.def("norm", &norm, "rms"_a, any("x"), any("normalized_shape"), any("weight"), any("bias"), any("eps"), any("axis"),
+        any("zero_centered"), any("out"), any("return_stats"));
+  m.def("add_norm", &add_norm, "rms"_a, any("x"), any("residual"), any("normalized_shape"), any("weight"), any("bias"),
+        any("eps"), any("axis"), any("residual_scale"), any("zero_centered"), any("out"));
+  m.def("norm_pair", &norm_pair, "rms"_a, any("x"), any("normalized_shape"), any("weight"), any("bias"), any("weight2"),
+        any("bias2"), any("eps"), any("axis"), any("zero_centered"), any("out"));
+  m.def("norm_int8", &norm_int8, "rms"_a, any("x"), any("normalized_shape"), any("weight"), any("bias"), any("eps"),
+        any("axis"), any("scale"), any("zero_centered"), any("out"));
+  m.def("norm_backward", &norm_backward, "rms"_a, any("dy"), any("x"), any("normalized_shape"), any("weight"),
+        any("eps"), any("axis"), any("mean"), any("rstd"), any("dsum"), any("zero_centered"), any("param_dtype"),
+        any("out"));
+  m.def("set_num_threads", &set_threads);
+  m.def("get_num_threads", &threads);
   m.def("targets", &evenorm::supported_targets);
   m.def("target", &evenorm::target);
   m.def("version", &evenorm::version);

@@ -1,0 +1,226 @@
+"""The fused NumPy functions: what stands around a norm, in the same pass, with the bits of the steps one by one."""
+
+from typing import SupportsFloat
+
+from evenorm import _core
+from evenorm._norms import Array, Axes, NewArray, Result
+
+
+def add_layer_norm(
+    x: Array,
+    residual: Array,
+    normalized_shape: Axes = None,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: SupportsFloat = 1e-5,
+    *,
+    axis: Axes = None,
+    residual_scale: SupportsFloat = 1.0,
+    zero_centered: bool = False,
+    out: tuple[Array | None, Array | None] | None = None,
+) -> tuple[Result, Result]:
+    """Layer norm of sum = x + residual_scale * residual (one rounding, to x's type), and that sum.
+
+    Args:
+        x, normalized_shape, weight, bias, eps, axis, zero_centered: as in `layer_norm`.
+        residual: of x's shape, any of the four types.
+        residual_scale: finite.
+        out: (y, sum), where they go; None, or either of them None: new arrays. y or sum may be x or residual.
+        The elements of each row lie side by side in all of them, as those of trailing axes of C-contiguous arrays do.
+
+    Returns:
+        (y, sum), both of x's shape and type unless `out` says otherwise.
+
+    Raises:
+        TypeError, ValueError: as `layer_norm`; ValueError also where rows do not lie side by side.
+
+    >>> import numpy as np
+    >>> x, residual = np.float32([[1, 2], [3, 5]]), np.float32([[3, 0], [1, 1]])
+    >>> y, total = add_layer_norm(x, residual, 2, eps=0)
+    >>> print(y.tolist(), total.tolist())
+    [[1.0, -1.0], [-1.0, 1.0]] [[4.0, 2.0], [4.0, 6.0]]
+    """
+    result: tuple[Result, Result] = _core.add_norm(
+        False, x, residual, normalized_shape, weight, bias, eps, axis, residual_scale, zero_centered, out
+    )
+    return result
+
+
+def add_rms_norm(
+    x: Array,
+    residual: Array,
+    normalized_shape: Axes = None,
+    weight: Array | None = None,
+    eps: SupportsFloat | None = None,
+    *,
+    bias: Array | None = None,
+    axis: Axes = None,
+    residual_scale: SupportsFloat = 1.0,
+    zero_centered: bool = False,
+    out: tuple[Array | None, Array | None] | None = None,
+) -> tuple[Result, Result]:
+    """RMS norm of sum = x + residual_scale * residual (one rounding, to x's type), and that sum.
+
+    Args:
+        x, residual, residual_scale, out: as in `add_layer_norm`.
+        normalized_shape, weight, eps, bias, axis, zero_centered: as in `rms_norm`.
+
+    Returns:
+        (y, sum), as in `add_layer_norm`.
+
+    Raises:
+        TypeError, ValueError: as `add_layer_norm`.
+
+    >>> import numpy as np
+    >>> y, total = add_rms_norm(np.float64([[1, 3]]), np.float64([[2, 1]]), axis=1, eps=0)
+    >>> print(y.round(4), total)
+    [[0.8485 1.1314]] [[3. 4.]]
+    """
+    result: tuple[Result, Result] = _core.add_norm(
+        True, x, residual, normalized_shape, weight, bias, eps, axis, residual_scale, zero_centered, out
+    )
+    return result
+
+
+def layer_norm_pair(
+    x: Array,
+    normalized_shape: Axes = None,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    weight2: Array | None = None,
+    bias2: Array | None = None,
+    eps: SupportsFloat = 1e-5,
+    *,
+    axis: Axes = None,
+    zero_centered: bool = False,
+    out: tuple[Array | None, Array | None] | None = None,
+) -> tuple[Result, Result]:
+    """Two layer norms of one x, with weight and bias and with weight2 and bias2, for one reading of x.
+
+    Args:
+        x, normalized_shape, weight, bias, eps, axis, zero_centered: as in `layer_norm`.
+        weight2, bias2: as weight and bias.
+        out: (y, y2), where they go; None, or either of them None: new arrays. y may be x.
+
+    Returns:
+        (y, y2): the bits of two calls of `layer_norm`.
+
+    Raises:
+        TypeError, ValueError: as `layer_norm`.
+
+    >>> import numpy as np
+    >>> y, y2 = layer_norm_pair(np.float32([[1, 3]]), 2, weight2=[2, 2], eps=0)
+    >>> print(y.tolist(), y2.tolist())
+    [[-1.0, 1.0]] [[-2.0, 2.0]]
+    """
+    result: tuple[Result, Result] = _core.norm_pair(
+        False, x, normalized_shape, weight, bias, weight2, bias2, eps, axis, zero_centered, out
+    )
+    return result
+
+
+def rms_norm_pair(
+    x: Array,
+    normalized_shape: Axes = None,
+    weight: Array | None = None,
+    weight2: Array | None = None,
+    eps: SupportsFloat | None = None,
+    *,
+    axis: Axes = None,
+    zero_centered: bool = False,
+    out: tuple[Array | None, Array | None] | None = None,
+) -> tuple[Result, Result]:
+    """Two RMS norms of one x, with weight and with weight2, for one reading of x.
+
+    Args:
+        x, normalized_shape, weight, eps, axis, zero_centered: as in `rms_norm`.
+        weight2, out: as in `layer_norm_pair`.
+
+    Returns:
+        (y, y2): the bits of two calls of `rms_norm`.
+
+    Raises:
+        TypeError, ValueError: as `layer_norm`.
+
+    >>> import numpy as np
+    >>> y, y2 = rms_norm_pair(np.float64([[3, 3]]), 2, weight2=[2, 4], eps=0)
+    >>> print(y.tolist(), y2.tolist())
+    [[1.0, 1.0]] [[2.0, 4.0]]
+    """
+    result: tuple[Result, Result] = _core.norm_pair(
+        True, x, normalized_shape, weight, None, weight2, None, eps, axis, zero_centered, out
+    )
+    return result
+
+
+def layer_norm_int8(
+    x: Array,
+    normalized_shape: Axes = None,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: SupportsFloat = 1e-5,
+    *,
+    axis: Axes = None,
+    scale: SupportsFloat | None = None,
+    zero_centered: bool = False,
+    out: Array | None = None,
+) -> tuple[Result, NewArray]:
+    """Layer norm quantised to int8: q = round(y / scale), y before any rounding, so that y is about q * scale.
+
+    Args:
+        x, normalized_shape, weight, bias, eps, axis, zero_centered: as in `layer_norm`. The elements of each row of x
+            lie side by side, as those of trailing axes of a C-contiguous array do.
+        scale: one for all rows, above 0: what is out of range becomes -127 or 127. None: each row's own, its largest
+            |y| / 127; 0 for a row of zeros, NaN for one that is not finite, whose q are 0.
+        out: where q goes: int8, of x's shape.
+
+    Returns:
+        (q, scale): q int8 of x's shape, scale float32 of the other axes' shape (or the one given).
+
+    Raises:
+        TypeError, ValueError: as `layer_norm`; ValueError also where rows do not lie side by side.
+
+    >>> import numpy as np
+    >>> q, scale = layer_norm_int8(np.float32([[4, 2, 8], [1, 1, 1]]), 3, np.float32([1.5, 1, 0.5]))
+    >>> print(q.tolist(), scale.round(6))
+    [[-48, -127, 79], [0, 0, 0]] [0.008418 0.      ]
+    """
+    result: tuple[Result, NewArray] = _core.norm_int8(
+        False, x, normalized_shape, weight, bias, eps, axis, scale, zero_centered, out
+    )
+    return result
+
+
+def rms_norm_int8(
+    x: Array,
+    normalized_shape: Axes = None,
+    weight: Array | None = None,
+    eps: SupportsFloat | None = None,
+    *,
+    bias: Array | None = None,
+    axis: Axes = None,
+    scale: SupportsFloat | None = None,
+    zero_centered: bool = False,
+    out: Array | None = None,
+) -> tuple[Result, NewArray]:
+    """RMS norm quantised to int8: q = round(y / scale), y before any rounding, so that y is about q * scale.
+
+    Args:
+        x, normalized_shape, weight, eps, bias, axis, zero_centered: as in `rms_norm`.
+        scale, out: as in `layer_norm_int8`, and so is where rows may lie.
+
+    Returns:
+        (q, scale), as in `layer_norm_int8`.
+
+    Raises:
+        TypeError, ValueError: as `layer_norm_int8`.
+
+    >>> import numpy as np
+    >>> q, scale = rms_norm_int8(np.float32([[3, 4, -300]]), 3, scale=0.01)
+    >>> print(q.tolist(), scale)
+    [[2, 2, -127]] 0.01
+    """
+    result: tuple[Result, NewArray] = _core.norm_int8(
+        True, x, normalized_shape, weight, bias, eps, axis, scale, zero_centered, out
+    )
+    return result

@@ -1,0 +1,64 @@
+// The backward operation: gradients of x, weight and bias.
+#include <array>
+
+#include "norms.hpp"
+#include "work.hpp"
+
+namespace evenorm::python {
+namespace {
+
+// That of sums over rows: float64 where anything is, else float32, whatever 16 bits the rest has.
+DType type_of_sums(const View& x, const View& dy, const View& weight) {
+  const bool wide =
+      x.dtype() == DType::f64 || dy.dtype() == DType::f64 || (weight.present() && weight.dtype() == DType::f64);
+  return wide ? DType::f64 : DType::f32;
+}
+
+}  // namespace
+
+nb::object norm_backward(bool rms, nb::handle dy_object, nb::handle x_object, nb::handle normalized_shape,
+                         nb::handle weight_object, nb::handle eps, nb::handle axis, nb::handle mean_object,
+                         nb::handle rstd_object, nb::handle dsum_object, nb::handle zero_centered,
+                         nb::handle param_dtype, nb::handle out) {
+  const Split split(normalized_shape, axis);
+  View dy, x, weight, mean, rstd, dsum;
+  load_required(dy, dy_object, "dy");
+  load_required(x, x_object, "x");
+  weight.load(weight_object, "weight", arithmetic_of(x));
+  mean.load(mean_object, "mean");
+  rstd.load(rstd_object, "rstd");
+  dsum.load(dsum_object, "dsum", arithmetic_of(x));
+
+  std::array<nb::object, 3> outputs;
+  unpack(out, rms ? "(dx, dweight), where either may be None" : "(dx, dweight, dbias), where any may be None",
+         std::span(outputs).first(rms ? 2 : 3));
+  const DType dtype = param_dtype.is_none() ? type_of_sums(x, dy, weight) : dtype_named_by(param_dtype, "param_dtype");
+  const Integers inner = split.inner(x.shape());
+  View dx, dweight, dbias;
+  load_or_allocate(dx, outputs[0], "dx", x.shape(), x.dtype(), &x);
+  load_or_allocate(dweight, outputs[1], "dweight", inner.span(), dtype);
+  if (!rms) load_or_allocate(dbias, outputs[2], "dbias", inner.span(), dtype);
+
+  Backward backward{.kind = rms ? Kind::rms : Kind::layer,
+                    .x = x.input(),
+                    .dy = dy.input(),
+                    .normalized_shape = split.normalized_shape(),
+                    .axes = split.axes(),
+                    .eps = eps_of(eps, x.dtype()),
+                    .zero_centered = truth_of(zero_centered)};
+  if (weight.present()) backward.weight = weight.input();
+  if (mean.present()) backward.mean = mean.input();
+  if (rstd.present()) backward.rstd = rstd.input();
+  if (dsum.present()) backward.dsum = dsum.input();
+  backward.dx = dx.output();
+  backward.dweight = dweight.output();
+  if (!rms) backward.dbias = dbias.output();
+  for (const auto& [view, name] : {std::pair(&dx, "dx"), std::pair(&dweight, "dweight"), std::pair(&dbias, "dbias")}) {
+    if (view->present()) check_floating(*view, name);
+  }
+  run(backward, x.size());
+  if (rms) return nb::make_tuple(dx.result(), dweight.result());
+  return nb::make_tuple(dx.result(), dweight.result(), dbias.result());
+}
+
+}  // namespace evenorm::python

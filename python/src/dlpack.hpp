@@ -1,0 +1,41 @@
+// DLPack's structures, as its specification lays them out, versions 0 and 1. Only what reading CPU tensors needs.
+#pragma once
+
+#include <cstdint>
+
+namespace evenorm::python::dlpack {
+
+enum : std::int32_t { kCpu = 1, kCudaHost = 3 };
+enum : std::uint8_t { kInt = 0, kFloat = 2, kBfloat = 4 };
+constexpr std::uint64_t kReadOnly = 1;
+
+struct Tensor {
+  void* data;
+  std::int32_t device_type;
+  std::int32_t device_id;
+  std::int32_t ndim;
+  std::uint8_t code;
+  std::uint8_t bits;
+  std::uint16_t lanes;
+  std::int64_t* shape;
+  std::int64_t* strides;  // in elements; null: C-contiguous
+  std::uint64_t byte_offset;
+};
+
+// In a capsule named "dltensor".
+struct Managed {
+  Tensor tensor;
+  void* context;
+  void (*deleter)(Managed*);
+};
+
+// In a capsule named "dltensor_versioned".
+struct ManagedVersioned {
+  std::uint32_t major, minor;
+  void* context;
+  void (*deleter)(ManagedVersioned*);
+  std::uint64_t flags;
+  Tensor tensor;
+};
+
+}  // namespace evenorm::python::dlpack

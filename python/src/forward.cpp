@@ -1,0 +1,115 @@
+// The forward operations: views of the arguments, new arrays for what is not given, one run.
+#include <array>
+
+#include "norms.hpp"
+#include "work.hpp"
+
+namespace evenorm::python {
+namespace {
+
+// What every forward operation takes.
+struct Common {
+  View x, weight, bias;
+  Split split;
+  Forward forward;
+
+  Common(bool rms, nb::handle x_object, nb::handle normalized_shape, nb::handle weight_object, nb::handle bias_object,
+         nb::handle eps, nb::handle axis, nb::handle zero_centered)
+      : split(normalized_shape, axis) {
+    load_required(x, x_object, "x");
+    weight.load(weight_object, "weight", arithmetic_of(x));
+    bias.load(bias_object, "bias", arithmetic_of(x));
+    forward.kind = rms ? Kind::rms : Kind::layer;
+    forward.x = x.input();
+    forward.normalized_shape = split.normalized_shape();
+    forward.axes = split.axes();
+    if (weight.present()) forward.weight = weight.input();
+    if (bias.present()) forward.bias = bias.input();
+    forward.eps = eps_of(eps, x.dtype());
+    forward.zero_centered = truth_of(zero_centered);
+  }
+
+  // An output of x's shape: the caller's, or a new array of x's type.
+  Tensor output(View& view, nb::handle object, const char* name) {
+    load_or_allocate(view, object, name, x.shape(), x.dtype(), &x);
+    check_floating(view, name);
+    return view.output();
+  }
+};
+
+}  // namespace
+
+nb::object norm(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias, nb::handle eps,
+                nb::handle axis, nb::handle zero_centered, nb::handle out, nb::handle return_stats) {
+  Common c(rms, x, normalized_shape, weight, bias, eps, axis, zero_centered);
+  View y, mean, rstd;
+  c.forward.y = c.output(y, out, "out");
+  const bool stats = truth_of(return_stats);
+  if (stats) {
+    const Integers outer = c.split.outer(c.x.shape());
+    rstd.allocate(outer.span(), DType::f64);
+    c.forward.rstd = rstd.output();
+    if (!rms) {
+      mean.allocate(outer.span(), DType::f64);
+      c.forward.mean = mean.output();
+    }
+  }
+  run(c.forward, c.x.size(), true);
+  if (!stats) return y.result();
+  return rms ? nb::make_tuple(y.result(), rstd.result()) : nb::make_tuple(y.result(), mean.result(), rstd.result());
+}
+
+nb::object add_norm(bool rms, nb::handle x, nb::handle residual, nb::handle normalized_shape, nb::handle weight,
+                    nb::handle bias, nb::handle eps, nb::handle axis, nb::handle residual_scale,
+                    nb::handle zero_centered, nb::handle out) {
+  Common c(rms, x, normalized_shape, weight, bias, eps, axis, zero_centered);
+  View r, y, sum;
+  std::array<nb::object, 2> outputs;
+  unpack(out, "(y, sum), where either may be None", outputs);
+  load_required(r, residual, "residual");
+  c.forward.residual = r.input();
+  c.forward.residual_scale = number_of(residual_scale, "residual_scale");
+  c.forward.y = c.output(y, outputs[0], "y");
+  c.forward.sum = c.output(sum, outputs[1], "sum");
+  run(c.forward, c.x.size(), false);
+  return nb::make_tuple(y.result(), sum.result());
+}
+
+nb::object norm_pair(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias,
+                     nb::handle weight2, nb::handle bias2, nb::handle eps, nb::handle axis, nb::handle zero_centered,
+                     nb::handle out) {
+  Common c(rms, x, normalized_shape, weight, bias, eps, axis, zero_centered);
+  View w2, b2, y, y2;
+  std::array<nb::object, 2> outputs;
+  unpack(out, "(y, y2), where either may be None", outputs);
+  w2.load(weight2, "weight2", arithmetic_of(c.x));
+  b2.load(bias2, "bias2", arithmetic_of(c.x));
+  if (w2.present()) c.forward.weight2 = w2.input();
+  if (b2.present()) c.forward.bias2 = b2.input();
+  c.forward.y = c.output(y, outputs[0], "y");
+  c.forward.y2 = c.output(y2, outputs[1], "y2");
+  run(c.forward, c.x.size(), false);
+  return nb::make_tuple(y.result(), y2.result());
+}
+
+nb::object norm_int8(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias,
+                     nb::handle eps, nb::handle axis, nb::handle scale, nb::handle zero_centered, nb::handle out) {
+  Common c(rms, x, normalized_shape, weight, bias, eps, axis, zero_centered);
+  View q, scales;
+  load_or_allocate(q, out, "out", c.x.shape(), DType::i8, &c.x);
+  if (q.dtype() != DType::i8) fail_type("out has dtype " + std::string(name(q.dtype())) + ", but it should have int8");
+  c.forward.y = q.output();
+  if (scale.is_none()) {
+    scales.allocate(c.split.outer(c.x.shape()).span(), DType::f32);
+    c.forward.scale = scales.output();
+  } else {
+    c.forward.given_scale = number_of(scale, "scale");
+    if (!(c.forward.given_scale > 0)) fail_value("scale is not above 0");
+    scales.allocate({}, DType::f32);
+    *static_cast<float*>(scales.output().data) = static_cast<float>(c.forward.given_scale);
+  }
+  run(c.forward, c.x.size(), true);
+  return nb::make_tuple(q.result(), scales.result());
+}
+
+}  // namespace evenorm::python

@@ -1,0 +1,163 @@
+// Views of what is no NumPy array: DLPack and the buffer protocol; and what the layouts of all lenders have in common.
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include "dlpack.hpp"
+#include "view.hpp"
+#include "words.hpp"
+
+namespace evenorm::python {
+namespace {
+
+// An address to give for no elements, where the lender has none: the library takes a null pointer for absent.
+double nothing;
+
+// The capsule: of version 1 where the lender knows it, for that tells what is read-only.
+nb::object dlpack_capsule(nb::handle object) {
+  const nb::object method = object.attr("__dlpack__");
+  try {
+    return method(nb::arg("max_version") = nb::make_tuple(1, 0));
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_TypeError)) throw;
+  }
+  return method();
+}
+
+bool find_dtype(const dlpack::Tensor& tensor, DType& dtype) {
+  const bool is_float = tensor.code == dlpack::kFloat;
+  if (tensor.lanes != 1) return false;
+  if (is_float && tensor.bits == 64) {
+    dtype = DType::f64;
+  } else if (is_float && tensor.bits == 32) {
+    dtype = DType::f32;
+  } else if (is_float && tensor.bits == 16) {
+    dtype = DType::f16;
+  } else if (tensor.code == dlpack::kBfloat && tensor.bits == 16) {
+    dtype = DType::bf16;
+  } else {
+    dtype = DType::i8;
+    return tensor.code == dlpack::kInt && tensor.bits == 8;
+  }
+  return true;
+}
+
+std::string text_of(const dlpack::Tensor& tensor) {
+  constexpr std::string_view kKinds[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
+  const std::string kind(tensor.code < std::size(kKinds) ? kKinds[tensor.code] : "unknown");
+  return kind + std::to_string(tensor.bits) + (tensor.lanes == 1 ? "" : "x" + std::to_string(tensor.lanes));
+}
+
+bool find_dtype(std::string_view format, DType& dtype) {
+  if (!format.empty() && std::string_view("@=<").find(format[0]) != std::string_view::npos) format.remove_prefix(1);
+  if (format == "d") {
+    dtype = DType::f64;
+  } else if (format == "f") {
+    dtype = DType::f32;
+  } else if (format == "e") {
+    dtype = DType::f16;
+  } else {
+    dtype = DType::i8;
+    return format == "b";
+  }
+  return true;
+}
+
+}  // namespace
+
+void View::set_rank(const char* name, std::size_t rank) {
+  if (rank > kMaxRank) {
+    fail_value(std::string(name) + " has " + std::to_string(rank) + " axes, but at most 64 are supported");
+  }
+  rank_ = rank;
+}
+
+void View::set_layout(const char* name, std::size_t rank, const std::int64_t* shape, const std::int64_t* byte_strides) {
+  set_rank(name, rank);
+  contiguous_ = false;
+  const auto size = static_cast<std::int64_t>(size_of(dtype_));
+  for (std::size_t i = 0; i < rank; ++i) {
+    shape_[i] = shape[i];
+    strides_[i] = byte_strides[i] / size;
+    if (byte_strides[i] % size != 0 && shape[i] > 1) {
+      fail_value(std::string(name) + " has a stride of " + std::to_string(byte_strides[i]) +
+                 " bytes, but strides should be multiples of the " + std::to_string(size) +
+                 " bytes of an element; pass a copy");
+    }
+  }
+}
+
+void View::load_dlpack(nb::handle object, const char* name, bool as_output) {
+  nb::object capsule = dlpack_capsule(object);
+  const dlpack::Tensor* tensor = nullptr;
+  bool read_only = false;
+  // Never marked as used, so the capsule itself gives the tensor back when it goes.
+  if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
+    auto* managed = static_cast<dlpack::ManagedVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+    if (managed->major != 1) fail_type(std::string(name) + " has DLPack of version " + std::to_string(managed->major));
+    read_only = (managed->flags & dlpack::kReadOnly) != 0;
+    tensor = &managed->tensor;
+  } else if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
+    tensor = &static_cast<dlpack::Managed*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"))->tensor;
+  } else {
+    fail_kind(name, object);
+  }
+  if (tensor->device_type != dlpack::kCpu && tensor->device_type != dlpack::kCudaHost) {
+    fail_type(std::string(name) + " is on another device (DLPack's type " + std::to_string(tensor->device_type) +
+              "), but it should be in the CPU's memory");
+  }
+  if (!find_dtype(*tensor, dtype_) || (dtype_ == DType::i8 && !as_output)) fail_dtype(name, text_of(*tensor));
+  if (as_output && read_only) fail_value(std::string(name) + " is read-only");
+  set_rank(name, static_cast<std::size_t>(tensor->ndim));
+  std::copy_n(tensor->shape, rank_, shape_);
+  contiguous_ = tensor->strides == nullptr;
+  if (!contiguous_) std::copy_n(tensor->strides, rank_, strides_);
+  data_ = static_cast<char*>(tensor->data) + tensor->byte_offset;
+  owner_ = std::move(capsule);
+}
+
+void View::load_buffer(nb::handle object, const char* name, bool as_output) {
+  buffer_ = new Py_buffer;
+  if (PyObject_GetBuffer(object.ptr(), buffer_, PyBUF_RECORDS_RO) != 0) {
+    delete buffer_;
+    buffer_ = nullptr;
+    throw nb::python_error();
+  }
+  const char* format = buffer_->format == nullptr ? "B" : buffer_->format;
+  if (!find_dtype(format, dtype_) || (dtype_ == DType::i8 && !as_output)) {
+    fail_dtype(name, "'" + std::string(format) + "'");
+  }
+  if (as_output && buffer_->readonly != 0) fail_value(std::string(name) + " is read-only");
+  set_layout(name, static_cast<std::size_t>(buffer_->ndim), buffer_->shape, buffer_->strides);
+  data_ = buffer_->buf;
+}
+
+bool View::load_lent(nb::handle object, const char* name, bool as_output) {
+  if (nb::hasattr(object, "__dlpack__")) {
+    load_dlpack(object, name, as_output);
+  } else if (PyObject_CheckBuffer(object.ptr())) {
+    load_buffer(object, name, as_output);
+  } else {
+    return false;
+  }
+  if (data_ == nullptr) {
+    if (size() != 0) fail_value(std::string(name) + " has no memory");
+    data_ = &nothing;
+  }
+  return true;
+}
+
+std::size_t View::size() const {
+  std::size_t product = 1;
+  for (const std::int64_t n : shape()) product *= static_cast<std::size_t>(n);
+  return product;
+}
+
+void View::release() {
+  if (buffer_ == nullptr) return;
+  PyBuffer_Release(buffer_);
+  delete buffer_;
+}
+
+}  // namespace evenorm::python

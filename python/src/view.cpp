@@ -1,0 +1,180 @@
+// Views of NumPy's arrays, and new ones: the one file that knows NumPy's C API. Other lenders: lenders.cpp.
+#include "view.hpp"
+
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#define NPY_TARGET_VERSION NPY_1_25_API_VERSION
+#include <numpy/arrayobject.h>
+
+#include <algorithm>
+#include <string>
+
+#include "words.hpp"
+
+namespace evenorm::python {
+namespace {
+
+static_assert(sizeof(npy_intp) == sizeof(std::int64_t));
+
+PyArrayObject* as_array(nb::handle object) { return reinterpret_cast<PyArrayObject*>(object.ptr()); }
+
+// bfloat16 is no type of NumPy's own: ml_dtypes registers it when it is imported. Its number is fixed from then on.
+int bf16_number = -1;
+
+bool is_bf16(PyArray_Descr* descr) {
+  if (descr->type_num == bf16_number) return true;
+  if (bf16_number >= 0 || descr->type_num < NPY_USERDEF) return false;
+  const nb::object name = nb::handle(reinterpret_cast<PyObject*>(descr->typeobj)).attr("__name__");
+  if (!nb::isinstance<nb::str>(name) || nb::cast<std::string>(name) != "bfloat16") return false;
+  bf16_number = descr->type_num;
+  return true;
+}
+
+bool find_dtype(PyArray_Descr* descr, DType& dtype) {
+  switch (descr->type_num) {
+    case NPY_DOUBLE:
+      dtype = DType::f64;
+      return true;
+    case NPY_FLOAT:
+      dtype = DType::f32;
+      return true;
+    case NPY_HALF:
+      dtype = DType::f16;
+      return true;
+    case NPY_BYTE:
+      dtype = DType::i8;
+      return true;
+    default:
+      dtype = DType::bf16;
+      return is_bf16(descr);
+  }
+}
+
+std::string text_of(PyArray_Descr* descr) {
+  return nb::cast<std::string>(nb::str(nb::handle(reinterpret_cast<PyObject*>(descr))));
+}
+
+// A new reference.
+PyArray_Descr* descr_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return PyArray_DescrFromType(NPY_DOUBLE);
+    case DType::f32:
+      return PyArray_DescrFromType(NPY_FLOAT);
+    case DType::f16:
+      return PyArray_DescrFromType(NPY_HALF);
+    case DType::i8:
+      return PyArray_DescrFromType(NPY_BYTE);
+    case DType::bf16:
+      break;
+  }
+  if (bf16_number < 0) {
+    PyArray_Descr* descr = nullptr;
+    nb::object type;
+    try {
+      type = nb::module_::import_("ml_dtypes").attr("bfloat16");
+    } catch (nb::python_error&) {
+      fail_type("a result of type bfloat16 needs the package ml_dtypes; or pass out");
+    }
+    if (PyArray_DescrConverter(type.ptr(), &descr) == 0) throw nb::python_error();
+    bf16_number = descr->type_num;
+    return descr;
+  }
+  return PyArray_DescrFromType(bf16_number);
+}
+
+nb::object convert_sequence(nb::handle object, const char* name, DType weak) {
+  const bool weakly = PyList_Check(object.ptr()) || PyTuple_Check(object.ptr()) || PyLong_Check(object.ptr()) ||
+                      PyFloat_Check(object.ptr());
+  if (PyUnicode_Check(object.ptr()) || PyDict_Check(object.ptr())) fail_kind(name, object);
+  PyObject* array = PyArray_FromAny(object.ptr(), weakly ? descr_of(weak) : nullptr, 0, 0, 0, nullptr);
+  if (array == nullptr) throw nb::python_error();
+  nb::object result = nb::steal(array);
+  if (PyArray_DESCR(as_array(result))->type_num == NPY_OBJECT) fail_kind(name, object);
+  return result;
+}
+
+bool is_masked(nb::handle array) {
+  return !PyArray_CheckExact(array.ptr()) && nb::hasattr(array, "mask") && nb::hasattr(array, "fill_value");
+}
+
+}  // namespace
+
+void View::load_numpy(nb::object array, const char* name, bool as_output) {
+  PyArrayObject* a = as_array(array);
+  PyArray_Descr* descr = PyArray_DESCR(a);
+  if (!find_dtype(descr, dtype_) || (dtype_ == DType::i8 && !as_output)) fail_dtype(name, text_of(descr));
+  if (PyArray_ISBYTESWAPPED(a)) {
+    fail_type(std::string(name) + " has dtype " + text_of(descr) + ", which is not in native byte order; convert it: " +
+              name + ".astype(" + name + ".dtype.newbyteorder('='))");
+  }
+  if (is_masked(array)) fail_type(std::string(name) + " is a masked array; fill it first: " + name + ".filled(...)");
+  if (as_output && !PyArray_ISWRITEABLE(a)) fail_value(std::string(name) + " is read-only");
+  const auto rank = static_cast<std::size_t>(PyArray_NDIM(a));
+  if (PyArray_IS_C_CONTIGUOUS(a)) {
+    set_rank(name, rank);
+    std::copy_n(PyArray_DIMS(a), rank, shape_);
+    contiguous_ = true;
+  } else {
+    set_layout(name, rank, PyArray_DIMS(a), PyArray_STRIDES(a));
+  }
+  data_ = PyArray_DATA(a);
+  is_numpy_ = true;
+  owner_ = std::move(array);
+}
+
+void View::load(nb::handle object, const char* name, DType weak) {
+  if (object.is_none()) return;
+  if (PyArray_Check(object.ptr())) {
+    load_numpy(nb::borrow(object), name, false);
+  } else if (!load_lent(object, name, false)) {
+    load_numpy(convert_sequence(object, name, weak), name, false);
+  }
+}
+
+void View::load_output(nb::handle object, const char* name) {
+  given_ = object;
+  if (PyArray_Check(object.ptr())) {
+    load_numpy(nb::borrow(object), name, true);
+  } else if (!load_lent(object, name, true)) {
+    fail_type(std::string(name) + " is " + kind_of(object) + ", but it should be an array that can be written");
+  }
+}
+
+void View::allocate(std::span<const std::int64_t> shape, DType dtype, const View* like) {
+  PyArray_Descr* descr = descr_of(dtype);
+  PyObject* array;
+  if (like != nullptr && like->is_numpy_ && !like->contiguous_) {
+    array = PyArray_NewLikeArray(as_array(like->owner_), NPY_KEEPORDER, descr, 0);
+  } else {
+    npy_intp dims[kMaxRank];
+    std::copy(shape.begin(), shape.end(), dims);
+    array =
+        PyArray_NewFromDescr(&PyArray_Type, descr, static_cast<int>(shape.size()), dims, nullptr, nullptr, 0, nullptr);
+  }
+  if (array == nullptr) throw nb::python_error();
+  load_numpy(nb::steal(array), "out", true);
+}
+
+nb::object View::result() const {
+  if (given_.is_valid()) return nb::borrow(given_);
+  if (rank_ != 0) return owner_;
+  nb::object array = owner_;
+  return nb::steal(PyArray_Return(as_array(array.release())));
+}
+
+DType dtype_named_by(nb::handle object, const char* name) {
+  PyArray_Descr* descr = nullptr;
+  if (PyArray_DescrConverter(object.ptr(), &descr) == 0) throw nb::python_error();
+  const nb::object owner = nb::steal(reinterpret_cast<PyObject*>(descr));
+  DType dtype = DType::f32;
+  if (!find_dtype(descr, dtype) || dtype == DType::i8) {
+    fail_type(std::string(name) + " is " + text_of(descr) + ", but it should be float64, float32, float16 or bfloat16");
+  }
+  return dtype;
+}
+
+void import_numpy() {
+  if (_import_array() < 0) throw nb::python_error();
+}
+
+}  // namespace evenorm::python

@@ -1,0 +1,157 @@
+// What all norms have in common: which axes, which eps, how work is run.
+#include "work.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <optional>
+#include <string_view>
+
+namespace evenorm::python {
+namespace {
+
+std::atomic<std::size_t> thread_count{1};
+
+// Below, giving up the GIL and taking it again costs more than others gain by it.
+constexpr std::size_t kWithGil = 2048;
+
+std::int64_t integer_of(nb::handle object, const char* name) {
+  const nb::object index = nb::steal(PyNumber_Index(object.ptr()));
+  if (!index.is_valid()) {
+    PyErr_Clear();
+    fail_type(std::string(name) + " has " + kind_of(object) +
+              ", but it should be an integer or a sequence of integers");
+  }
+  const long long value = PyLong_AsLongLong(index.ptr());
+  if (value == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
+  return value;
+}
+
+Integers integers_of(nb::handle object, const char* name) {
+  Integers result;
+  if (PyLong_Check(object.ptr()) || PyIndex_Check(object.ptr())) {
+    result.add(integer_of(object, name));
+    return result;
+  }
+  const nb::object sequence = nb::steal(PySequence_Tuple(object.ptr()));
+  if (!sequence.is_valid()) {
+    PyErr_Clear();
+    fail_type(std::string(name) + " is " + kind_of(object) + ", but it should be an integer or a sequence of integers");
+  }
+  const auto count = static_cast<std::size_t>(PyTuple_Size(sequence.ptr()));
+  if (count > kMaxRank) {
+    fail_value(std::string(name) + " has " + std::to_string(count) + " numbers, but at most 64 axes are supported");
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    result.add(integer_of(PyTuple_GetItem(sequence.ptr(), static_cast<Py_ssize_t>(i)), name));
+  }
+  return result;
+}
+
+void replace(std::string& text, std::string_view from, std::string_view to) {
+  if (const std::size_t at = text.find(from); at != std::string::npos) text.replace(at, from.size(), to);
+}
+
+std::string in_python_words(std::string text, bool one_output) {
+  if (one_output && text.starts_with("y ")) text.replace(0, 1, "out");
+  if (text.starts_with("axes is")) text.replace(0, 4, "axis");
+  if (text.starts_with("given_scale")) text.replace(0, 11, "scale");
+  replace(text, "it or axes should", "it or axis should");
+  return text;
+}
+
+template <class Work>
+void run_work(const Work& work, std::size_t elements, bool one_output) {
+  try {
+    const std::size_t count = threads();
+    const Executor executor = count == 1 ? Executor{} : pool_executor(count);
+    std::optional<nb::gil_scoped_release> released;
+    if (elements > kWithGil) released.emplace();
+    evenorm::run(work, executor);
+  } catch (const Error& error) {
+    fail_value(in_python_words(error.what(), one_output));
+  }
+}
+
+}  // namespace
+
+Split::Split(nb::handle normalized_shape, nb::handle axis) : by_axis_(!axis.is_none()) {
+  if (normalized_shape.is_none() != by_axis_) {
+    fail_type(by_axis_ ? "normalized_shape and axis are given, but only one of them should be"
+                       : "normalized_shape or axis is missing: one of them should be given");
+  }
+  told_ = by_axis_ ? integers_of(axis, "axis") : integers_of(normalized_shape, "normalized_shape");
+}
+
+Integers Split::sizes(std::span<const std::int64_t> shape, bool normalized) const {
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  const std::int64_t first = rank - static_cast<std::int64_t>(told_.count);
+  Integers result;
+  for (std::int64_t i = 0; i < rank; ++i) {
+    const auto told = told_.span();
+    const bool is_normalized =
+        by_axis_ ? std::any_of(told.begin(), told.end(), [&](std::int64_t a) { return a == i || a + rank == i; })
+                 : i >= first;
+    if (is_normalized == normalized) result.add(shape[static_cast<std::size_t>(i)]);
+  }
+  return result;
+}
+
+double number_of(nb::handle object, const char* name) {
+  const double value = PyFloat_AsDouble(object.ptr());
+  if (value == -1 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    fail_type(std::string(name) + " is " + kind_of(object) + ", but it should be a number");
+  }
+  return value;
+}
+
+bool truth_of(nb::handle object) {
+  const int truth = PyObject_IsTrue(object.ptr());
+  if (truth < 0) throw nb::python_error();
+  return truth != 0;
+}
+
+double eps_of(nb::handle object, DType x) {
+  if (!object.is_none()) return number_of(object, "eps");
+  return x == DType::f64 ? std::numeric_limits<double>::epsilon()
+                         : static_cast<double>(std::numeric_limits<float>::epsilon());
+}
+
+void load_required(View& view, nb::handle object, const char* name) {
+  if (object.is_none()) fail_kind(name, object);
+  view.load(object, name);
+}
+
+void load_or_allocate(View& view, nb::handle object, const char* name, std::span<const std::int64_t> shape, DType dtype,
+                      const View* like) {
+  object.is_none() ? view.allocate(shape, dtype, like) : view.load_output(object, name);
+}
+
+void check_floating(const View& view, const char* name) {
+  if (view.dtype() == DType::i8) fail_dtype(name, "int8");
+}
+
+void unpack(nb::handle object, const char* what, std::span<nb::object> outputs) {
+  for (nb::object& output : outputs) output = nb::none();
+  if (object.is_none()) return;
+  if (!PyTuple_Check(object.ptr()) || PyTuple_Size(object.ptr()) != static_cast<Py_ssize_t>(outputs.size())) {
+    fail_type("out is " + kind_of(object) + ", but it should be a tuple " + what);
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    outputs[i] = nb::borrow(PyTuple_GetItem(object.ptr(), static_cast<Py_ssize_t>(i)));
+  }
+}
+
+void set_threads(nb::handle count) {
+  const std::int64_t value = integer_of(count, "n");
+  if (value < 0) fail_value("n is " + std::to_string(value) + ", but it should be at least 0");
+  thread_count.store(pool_executor(static_cast<std::size_t>(value)).threads, std::memory_order_relaxed);
+}
+
+std::size_t threads() { return thread_count.load(std::memory_order_relaxed); }
+
+void run(const Forward& forward, std::size_t elements, bool one_output) { run_work(forward, elements, one_output); }
+void run(const Backward& backward, std::size_t elements) { run_work(backward, elements, false); }
+
+}  // namespace evenorm::python
