@@ -111,6 +111,7 @@ def layer_norm_backward(
     rstd: Array | None = None,
     dsum: Array | None = None,
     zero_centered: bool = False,
+    accumulate: bool = False,
     param_dtype: DTypeLike | None = None,
     out: tuple[Array | None, Array | None, Array | None] | None = None,
 ) -> tuple[Result, Result, Result]:
@@ -121,6 +122,7 @@ def layer_norm_backward(
         x, normalized_shape, weight, eps, axis, zero_centered: what `layer_norm` was given.
         mean, rstd: what it returned with return_stats, float64; without them they are found again, with the same bits.
         dsum: of x's shape: the gradient that reaches x, as the sum of `add_layer_norm`, from elsewhere; is added to dx.
+        accumulate: add to the dweight and dbias of `out`, which are needed then.
         param_dtype: the type of dweight and dbias; None: float64 where anything is, else float32.
         out: (dx, dweight, dbias), where they go; None, or any of them None: new arrays. dx may be dy or x.
 
@@ -139,7 +141,7 @@ def layer_norm_backward(
     [ 0.4295 -0.2864 -0.1432] [-0.2673  0.     -1.3363] [ 3.  1. -1.]
     """
     result: tuple[Result, Result, Result] = _core.norm_backward(
-        False, dy, x, normalized_shape, weight, eps, axis, mean, rstd, dsum, zero_centered, param_dtype, out
+        False, dy, x, normalized_shape, weight, eps, axis, mean, rstd, dsum, zero_centered, accumulate, param_dtype, out
     )
     return result
 
@@ -155,14 +157,15 @@ def rms_norm_backward(
     rstd: Array | None = None,
     dsum: Array | None = None,
     zero_centered: bool = False,
+    accumulate: bool = False,
     param_dtype: DTypeLike | None = None,
     out: tuple[Array | None, Array | None] | None = None,
 ) -> tuple[Result, Result]:
     """The gradients of `rms_norm`: from dy, that of y, to those of x and weight (a bias's is dy's sum over rows).
 
     Args:
-        dy, x, normalized_shape, weight, eps, axis, rstd, dsum, zero_centered, param_dtype: as in `layer_norm_backward`,
-            and as `rms_norm` was given them.
+        dy, x, normalized_shape, weight, eps, axis, rstd, dsum, zero_centered, accumulate, param_dtype: as in
+            `layer_norm_backward`, and as `rms_norm` was given them.
         out: (dx, dweight), where they go; None, or either of them None: new arrays. dx may be dy or x.
 
     Returns:
@@ -177,7 +180,7 @@ def rms_norm_backward(
     [ 0.181019 -0.135765] [0.848528 0.      ]
     """
     result: tuple[Result, Result] = _core.norm_backward(
-        True, dy, x, normalized_shape, weight, eps, axis, None, rstd, dsum, zero_centered, param_dtype, out
+        True, dy, x, normalized_shape, weight, eps, axis, None, rstd, dsum, zero_centered, accumulate, param_dtype, out
     )
     return result
 

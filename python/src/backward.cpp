@@ -19,7 +19,7 @@ DType type_of_sums(const View& x, const View& dy, const View& weight) {
 nb::object norm_backward(bool rms, nb::handle dy_object, nb::handle x_object, nb::handle normalized_shape,
                          nb::handle weight_object, nb::handle eps, nb::handle axis, nb::handle mean_object,
                          nb::handle rstd_object, nb::handle dsum_object, nb::handle zero_centered,
-                         nb::handle param_dtype, nb::handle out) {
+                         nb::handle accumulate, nb::handle param_dtype, nb::handle out) {
   const Split split(normalized_shape, axis);
   View dy, x, weight, mean, rstd, dsum;
   load_required(dy, dy_object, "dy");
@@ -33,6 +33,10 @@ nb::object norm_backward(bool rms, nb::handle dy_object, nb::handle x_object, nb
   unpack(out, rms ? "(dx, dweight), where either may be None" : "(dx, dweight, dbias), where any may be None",
          std::span(outputs).first(rms ? 2 : 3));
   const DType dtype = param_dtype.is_none() ? type_of_sums(x, dy, weight) : dtype_named_by(param_dtype, "param_dtype");
+  const bool adds = truth_of(accumulate);
+  if (adds && (outputs[1].is_none() || (!rms && outputs[2].is_none()))) {
+    fail_value("accumulate is given, but out has no dweight and dbias to add to");
+  }
   const Integers inner = split.inner(x.shape());
   View dx, dweight, dbias;
   load_or_allocate(dx, outputs[0], "dx", x.shape(), x.dtype(), &x);
@@ -45,7 +49,8 @@ nb::object norm_backward(bool rms, nb::handle dy_object, nb::handle x_object, nb
                     .normalized_shape = split.normalized_shape(),
                     .axes = split.axes(),
                     .eps = eps_of(eps, x.dtype()),
-                    .zero_centered = truth_of(zero_centered)};
+                    .zero_centered = truth_of(zero_centered),
+                    .accumulate = adds};
   if (weight.present()) backward.weight = weight.input();
   if (mean.present()) backward.mean = mean.input();
   if (rstd.present()) backward.rstd = rstd.input();

@@ -30,8 +30,8 @@ NB_MODULE(_core, m) {
   m.def("norm_int8", &norm_int8, "rms"_a, any("x"), any("normalized_shape"), any("weight"), any("bias"), any("eps"),
         any("axis"), any("scale"), any("zero_centered"), any("out"));
   m.def("norm_backward", &norm_backward, "rms"_a, any("dy"), any("x"), any("normalized_shape"), any("weight"),
-        any("eps"), any("axis"), any("mean"), any("rstd"), any("dsum"), any("zero_centered"), any("param_dtype"),
-        any("out"));
+        any("eps"), any("axis"), any("mean"), any("rstd"), any("dsum"), any("zero_centered"), any("accumulate"),
+        any("param_dtype"), any("out"));
   m.def("set_num_threads", &set_threads);
   m.def("get_num_threads", &threads);
   m.def("targets", &evenorm::supported_targets);

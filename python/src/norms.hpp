@@ -19,6 +19,6 @@ nb::object norm_int8(bool rms, nb::handle x, nb::handle normalized_shape, nb::ha
                      nb::handle eps, nb::handle axis, nb::handle scale, nb::handle zero_centered, nb::handle out);
 nb::object norm_backward(bool rms, nb::handle dy, nb::handle x, nb::handle normalized_shape, nb::handle weight,
                          nb::handle eps, nb::handle axis, nb::handle mean, nb::handle rstd, nb::handle dsum,
-                         nb::handle zero_centered, nb::handle param_dtype, nb::handle out);
+                         nb::handle zero_centered, nb::handle accumulate, nb::handle param_dtype, nb::handle out);
 
 }  // namespace evenorm::python
