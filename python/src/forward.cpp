@@ -97,14 +97,15 @@ nb::object norm_int8(bool rms, nb::handle x, nb::handle normalized_shape, nb::ha
   Common c(rms, x, normalized_shape, weight, bias, eps, axis, zero_centered);
   View q, scales;
   load_or_allocate(q, out, "out", c.x.shape(), DType::i8, &c.x);
-  if (q.dtype() != DType::i8) fail_type("out has dtype " + std::string(name(q.dtype())) + ", but it should have int8");
+  if (q.dtype() != DType::i8)
+    fail_type("out has dtype " + std::string(numpy_name(q.dtype())) + ", but it should have int8");
   c.forward.y = q.output();
   if (scale.is_none()) {
     scales.allocate(c.split.outer(c.x.shape()).span(), DType::f32);
     c.forward.scale = scales.output();
   } else {
     c.forward.given_scale = number_of(scale, "scale");
-    if (!(c.forward.given_scale > 0)) fail_value("scale is not above 0");
+    if (c.forward.given_scale == 0) fail_value("scale is 0, but it should be a normal f32 above 0");
     scales.allocate({}, DType::f32);
     *static_cast<float*>(scales.output().data) = static_cast<float>(c.forward.given_scale);
   }

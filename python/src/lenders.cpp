@@ -129,7 +129,14 @@ void View::load_buffer(nb::handle object, const char* name, bool as_output) {
     fail_dtype(name, "'" + std::string(format) + "'");
   }
   if (as_output && buffer_->readonly != 0) fail_value(std::string(name) + " is read-only");
-  set_layout(name, static_cast<std::size_t>(buffer_->ndim), buffer_->shape, buffer_->strides);
+  const auto rank = static_cast<std::size_t>(buffer_->ndim);
+  if (buffer_->strides != nullptr) {
+    set_layout(name, rank, buffer_->shape, buffer_->strides);
+  } else {  // ctypes tells none
+    set_rank(name, rank);
+    std::copy_n(buffer_->shape, rank, shape_);
+    contiguous_ = true;
+  }
   data_ = buffer_->buf;
 }
 
@@ -152,6 +159,13 @@ std::size_t View::size() const {
   std::size_t product = 1;
   for (const std::int64_t n : shape()) product *= static_cast<std::size_t>(n);
   return product;
+}
+
+bool View::has_order() const {
+  for (std::size_t i = 0; i < strides().size(); ++i) {
+    if (strides_[i] == 0 && shape_[i] > 1) return false;
+  }
+  return !contiguous_;
 }
 
 void View::release() {

@@ -143,7 +143,7 @@ void View::load_output(nb::handle object, const char* name) {
 void View::allocate(std::span<const std::int64_t> shape, DType dtype, const View* like) {
   PyArray_Descr* descr = descr_of(dtype);
   PyObject* array;
-  if (like != nullptr && like->is_numpy_ && !like->contiguous_) {
+  if (like != nullptr && like->is_numpy_ && like->has_order()) {
     array = PyArray_NewLikeArray(as_array(like->owner_), NPY_KEEPORDER, descr, 0);
   } else {
     npy_intp dims[kMaxRank];

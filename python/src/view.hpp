@@ -53,6 +53,7 @@ class View {
   void load_numpy(nb::object array, const char* name, bool as_output);
   void load_dlpack(nb::handle object, const char* name, bool as_output);
   void load_buffer(nb::handle object, const char* name, bool as_output);
+  bool has_order() const;  // one of its own: neither C's, nor repeated elements', which say nothing
   bool load_lent(nb::handle object, const char* name, bool as_output);
   // Shape and strides in bytes as the lender has them.
   void set_layout(const char* name, std::size_t rank, const std::int64_t* shape, const std::int64_t* byte_strides);

@@ -4,7 +4,11 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include <cstddef>
 #include <string>
+#include <string_view>
+
+#include "evenorm/evenorm.hpp"
 
 namespace evenorm::python {
 
@@ -14,6 +18,11 @@ namespace evenorm::python {
 // "a str", "None"
 inline std::string kind_of(nanobind::handle object) {
   return object.is_none() ? "None" : "of type " + nanobind::cast<std::string>(object.type().attr("__name__"));
+}
+
+inline std::string_view numpy_name(DType dtype) {
+  constexpr std::string_view kNames[] = {"float64", "float32", "bfloat16", "float16", "int8"};
+  return kNames[static_cast<std::size_t>(dtype)];
 }
 
 [[noreturn]] inline void fail_kind(const char* name, nanobind::handle object) {

@@ -15,12 +15,13 @@ std::atomic<std::size_t> thread_count{1};
 // Below, giving up the GIL and taking it again costs more than others gain by it.
 constexpr std::size_t kWithGil = 2048;
 
-std::int64_t integer_of(nb::handle object, const char* name) {
+constexpr const char* kIntegers = ", but it should be an integer or a sequence of integers";
+
+std::int64_t integer_of(nb::handle object, const char* name, const char* expected) {
   const nb::object index = nb::steal(PyNumber_Index(object.ptr()));
   if (!index.is_valid()) {
     PyErr_Clear();
-    fail_type(std::string(name) + " has " + kind_of(object) +
-              ", but it should be an integer or a sequence of integers");
+    fail_type(std::string(name) + " is " + kind_of(object) + expected);
   }
   const long long value = PyLong_AsLongLong(index.ptr());
   if (value == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
@@ -30,20 +31,20 @@ std::int64_t integer_of(nb::handle object, const char* name) {
 Integers integers_of(nb::handle object, const char* name) {
   Integers result;
   if (PyLong_Check(object.ptr()) || PyIndex_Check(object.ptr())) {
-    result.add(integer_of(object, name));
+    result.add(integer_of(object, name, kIntegers));
     return result;
   }
   const nb::object sequence = nb::steal(PySequence_Tuple(object.ptr()));
   if (!sequence.is_valid()) {
     PyErr_Clear();
-    fail_type(std::string(name) + " is " + kind_of(object) + ", but it should be an integer or a sequence of integers");
+    fail_type(std::string(name) + " is " + kind_of(object) + kIntegers);
   }
   const auto count = static_cast<std::size_t>(PyTuple_Size(sequence.ptr()));
   if (count > kMaxRank) {
     fail_value(std::string(name) + " has " + std::to_string(count) + " numbers, but at most 64 axes are supported");
   }
   for (std::size_t i = 0; i < count; ++i) {
-    result.add(integer_of(PyTuple_GetItem(sequence.ptr(), static_cast<Py_ssize_t>(i)), name));
+    result.add(integer_of(PyTuple_GetItem(sequence.ptr(), static_cast<Py_ssize_t>(i)), name, kIntegers));
   }
   return result;
 }
@@ -144,7 +145,7 @@ void unpack(nb::handle object, const char* what, std::span<nb::object> outputs) 
 }
 
 void set_threads(nb::handle count) {
-  const std::int64_t value = integer_of(count, "n");
+  const std::int64_t value = integer_of(count, "n", ", but it should be an integer");
   if (value < 0) fail_value("n is " + std::to_string(value) + ", but it should be at least 0");
   thread_count.store(pool_executor(static_cast<std::size_t>(value)).threads, std::memory_order_relaxed);
 }

@@ -1,0 +1,116 @@
+"""The package as it is installed: what is in it, its documentation and types, and that it needs no PyTorch."""
+
+import doctest
+import importlib
+import importlib.metadata
+import inspect
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import evenorm
+
+PACKAGE = pathlib.Path(evenorm.__file__).parent
+PROGRAM = pathlib.Path(sys.executable).parent / "evenorm"
+NUMPY_FUNCTIONS = [getattr(evenorm, name) for name in evenorm.__all__
+                   if inspect.getmodule(getattr(evenorm, name)) is not None and "norm" in name
+                   and inspect.isfunction(getattr(evenorm, name))]  # fmt: skip
+
+
+def test_version():
+    assert importlib.metadata.version("evenorm") == evenorm.__version__
+
+
+@pytest.mark.parametrize("module", ["evenorm._norms", "evenorm._fused"])
+def test_examples_of_the_documentation(module):
+    result = doctest.testmod(importlib.import_module(module))
+    assert result.attempted > 15 and result.failed == 0
+
+
+@pytest.mark.parametrize("function", NUMPY_FUNCTIONS, ids=lambda function: function.__name__)
+def test_each_function_is_documented(function):
+    text = inspect.getdoc(function)
+    for part in ["Args:", "Returns:", "Raises:", ">>> "]:
+        assert part in text, part
+    told = text[text.index("Args:") : text.index("Returns:")]
+    assert [name for name in inspect.signature(function).parameters if name not in told] == []
+
+
+def test_every_function_was_looked_at():
+    assert len(NUMPY_FUNCTIONS) == 10
+
+
+def test_without_torch_and_ml_dtypes():
+    code = """
+        import sys
+        class Absent:
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[0] in ("torch", "ml_dtypes"):
+                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        sys.meta_path.insert(0, Absent())
+        import evenorm, numpy as np
+        y = evenorm.layer_norm(np.float32([[1, 3]]), 2, eps=0)
+        assert y.tolist() == [[-1, 1]] and "torch" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", inspect.cleandoc(code)], check=True)
+
+
+def test_a_bfloat16_result_needs_ml_dtypes():
+    code = """
+        import sys
+        sys.modules["ml_dtypes"] = None
+        import evenorm, torch
+        x = torch.ones(2, 4, dtype=torch.bfloat16)
+        try:
+            evenorm.layer_norm(x, 4)
+        except TypeError as error:
+            assert str(error) == "a result of type bfloat16 needs the package ml_dtypes; or pass out", error
+        else:
+            raise AssertionError("not refused")
+        assert (evenorm.layer_norm(x, 4, out=x) == 0).all()
+    """
+    pytest.importorskip("torch")
+    subprocess.run([sys.executable, "-c", inspect.cleandoc(code)], check=True)
+
+
+def test_command():
+    done = subprocess.run([PROGRAM, "info"], check=True, capture_output=True, text=True)
+    assert f"version             {evenorm.__version__}" in done.stdout
+    assert f"target in use       {evenorm.target()}" in done.stdout
+    assert subprocess.run([PROGRAM, "no-such-thing"], capture_output=True).returncode == 2
+
+
+def test_forced_target():
+    code = "import evenorm; print(evenorm.target())"
+    for name, status in [("portable", 0), ("bogus", 1)]:
+        done = subprocess.run([sys.executable, "-c", code], env={"EVENORM_TARGET": name}, capture_output=True, text=True)
+        assert done.returncode == status and name in done.stdout + done.stderr
+
+
+def test_types(tmp_path):
+    user = tmp_path / "user.py"
+    user.write_text(
+        inspect.cleandoc(
+            """
+            import numpy as np
+            import evenorm
+
+            x = np.ones((2, 3), np.float32)
+            evenorm.layer_norm(x, 3, eps=1e-5, out=x)
+            y, mean, rstd = evenorm.layer_norm(x, axis=(0, -1), return_stats=True)
+            dx, dweight, dbias = evenorm.layer_norm_backward(x, x, (3,), param_dtype=np.float64)
+            evenorm.rms_norm(x, axis="last")  # wrong
+            evenorm.set_num_threads("2")  # wrong
+            threads: str = evenorm.get_num_threads()  # wrong
+            """
+        )
+    )
+    command = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={tmp_path}", "--no-error-summary"]
+    checked = subprocess.run([*command, user], capture_output=True, text=True, cwd=tmp_path)
+    lines = [line.split(":")[1] for line in checked.stdout.splitlines() if ": error:" in line]
+    assert lines == ["8", "9", "10"], checked.stdout + checked.stderr
+    package = [PACKAGE / name for name in ("__init__.py", "_norms.py", "_fused.py", "_command.py", "_core.pyi")]
+    checked = subprocess.run([*command, *package], capture_output=True, text=True, cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
