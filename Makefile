@@ -22,10 +22,10 @@ demo: setup-build  ## build, then normalise the activations of a real model and 
 	@tools/demo.sh
 
 test: setup-test  ## build, then every stage with its time: tests (on AArch64 too), sanitizers, fuzzers, lint, mutants
-	@$(STAGES) build unit contracts cli package lint aarch64 sanitize thread fuzz mutants
+	@$(STAGES) build unit contracts cli package python lint aarch64 sanitize thread fuzz mutants
 
 test-all: setup-test setup-test-all  ## the same and more: slow tests, all on AArch64, valgrind, 5 minutes of each fuzzer
-	@$(STAGES) build unit contracts cli slow package lint aarch64-all sanitize-all thread valgrind fuzz-long mutants-all
+	@$(STAGES) build unit contracts cli slow package python-all lint aarch64-all sanitize-all thread valgrind fuzz-long mutants-all
 
 unit contracts cli: setup-test  ## build, then one stage of the tests
 	@$(STAGES) build $@

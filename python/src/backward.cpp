@@ -16,10 +16,10 @@ DType type_of_sums(const View& x, const View& dy, const View& weight) {
 
 }  // namespace
 
-nb::object norm_backward(bool rms, nb::handle dy_object, nb::handle x_object, nb::handle normalized_shape,
-                         nb::handle weight_object, nb::handle eps, nb::handle axis, nb::handle mean_object,
-                         nb::handle rstd_object, nb::handle dsum_object, nb::handle zero_centered,
-                         nb::handle accumulate, nb::handle param_dtype, nb::handle out) {
+nb::any norm_backward(bool rms, nb::handle dy_object, nb::handle x_object, nb::handle normalized_shape,
+                      nb::handle weight_object, nb::handle eps, nb::handle axis, nb::handle mean_object,
+                      nb::handle rstd_object, nb::handle dsum_object, nb::handle zero_centered, nb::handle accumulate,
+                      nb::handle param_dtype, nb::handle out) {
   const Split split(normalized_shape, axis);
   View dy, x, weight, mean, rstd, dsum;
   load_required(dy, dy_object, "dy");
@@ -62,8 +62,8 @@ nb::object norm_backward(bool rms, nb::handle dy_object, nb::handle x_object, nb
     if (view->present()) check_floating(*view, name);
   }
   run(backward, x.size());
-  if (rms) return nb::make_tuple(dx.result(), dweight.result());
-  return nb::make_tuple(dx.result(), dweight.result(), dbias.result());
+  if (rms) return tuple_of(dx.result(), dweight.result());
+  return tuple_of(dx.result(), dweight.result(), dbias.result());
 }
 
 }  // namespace evenorm::python

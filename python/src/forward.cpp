@@ -39,8 +39,8 @@ struct Common {
 
 }  // namespace
 
-nb::object norm(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias, nb::handle eps,
-                nb::handle axis, nb::handle zero_centered, nb::handle out, nb::handle return_stats) {
+nb::any norm(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias, nb::handle eps,
+             nb::handle axis, nb::handle zero_centered, nb::handle out, nb::handle return_stats) {
   Common c(rms, x, normalized_shape, weight, bias, eps, axis, zero_centered);
   View y, mean, rstd;
   c.forward.y = c.output(y, out, "out");
@@ -55,13 +55,14 @@ nb::object norm(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle 
     }
   }
   run(c.forward, c.x.size(), true);
-  if (!stats) return y.result();
-  return rms ? nb::make_tuple(y.result(), rstd.result()) : nb::make_tuple(y.result(), mean.result(), rstd.result());
+  if (!stats) return as_any(y.result());
+  if (rms) return tuple_of(y.result(), rstd.result());
+  return tuple_of(y.result(), mean.result(), rstd.result());
 }
 
-nb::object add_norm(bool rms, nb::handle x, nb::handle residual, nb::handle normalized_shape, nb::handle weight,
-                    nb::handle bias, nb::handle eps, nb::handle axis, nb::handle residual_scale,
-                    nb::handle zero_centered, nb::handle out) {
+nb::any add_norm(bool rms, nb::handle x, nb::handle residual, nb::handle normalized_shape, nb::handle weight,
+                 nb::handle bias, nb::handle eps, nb::handle axis, nb::handle residual_scale, nb::handle zero_centered,
+                 nb::handle out) {
   Common c(rms, x, normalized_shape, weight, bias, eps, axis, zero_centered);
   View r, y, sum;
   std::array<nb::object, 2> outputs;
@@ -72,12 +73,12 @@ nb::object add_norm(bool rms, nb::handle x, nb::handle residual, nb::handle norm
   c.forward.y = c.output(y, outputs[0], "y");
   c.forward.sum = c.output(sum, outputs[1], "sum");
   run(c.forward, c.x.size(), false);
-  return nb::make_tuple(y.result(), sum.result());
+  return tuple_of(y.result(), sum.result());
 }
 
-nb::object norm_pair(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias,
-                     nb::handle weight2, nb::handle bias2, nb::handle eps, nb::handle axis, nb::handle zero_centered,
-                     nb::handle out) {
+nb::any norm_pair(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias,
+                  nb::handle weight2, nb::handle bias2, nb::handle eps, nb::handle axis, nb::handle zero_centered,
+                  nb::handle out) {
   Common c(rms, x, normalized_shape, weight, bias, eps, axis, zero_centered);
   View w2, b2, y, y2;
   std::array<nb::object, 2> outputs;
@@ -89,11 +90,11 @@ nb::object norm_pair(bool rms, nb::handle x, nb::handle normalized_shape, nb::ha
   c.forward.y = c.output(y, outputs[0], "y");
   c.forward.y2 = c.output(y2, outputs[1], "y2");
   run(c.forward, c.x.size(), false);
-  return nb::make_tuple(y.result(), y2.result());
+  return tuple_of(y.result(), y2.result());
 }
 
-nb::object norm_int8(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias,
-                     nb::handle eps, nb::handle axis, nb::handle scale, nb::handle zero_centered, nb::handle out) {
+nb::any norm_int8(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias,
+                  nb::handle eps, nb::handle axis, nb::handle scale, nb::handle zero_centered, nb::handle out) {
   Common c(rms, x, normalized_shape, weight, bias, eps, axis, zero_centered);
   View q, scales;
   load_or_allocate(q, out, "out", c.x.shape(), DType::i8, &c.x);
@@ -110,7 +111,7 @@ nb::object norm_int8(bool rms, nb::handle x, nb::handle normalized_shape, nb::ha
     *static_cast<float*>(scales.output().data) = static_cast<float>(c.forward.given_scale);
   }
   run(c.forward, c.x.size(), true);
-  return nb::make_tuple(q.result(), scales.result());
+  return tuple_of(q.result(), scales.result());
 }
 
 }  // namespace evenorm::python

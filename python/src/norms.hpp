@@ -7,18 +7,18 @@ namespace evenorm::python {
 
 namespace nb = nanobind;
 
-nb::object norm(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias, nb::handle eps,
-                nb::handle axis, nb::handle zero_centered, nb::handle out, nb::handle return_stats);
-nb::object add_norm(bool rms, nb::handle x, nb::handle residual, nb::handle normalized_shape, nb::handle weight,
-                    nb::handle bias, nb::handle eps, nb::handle axis, nb::handle residual_scale,
-                    nb::handle zero_centered, nb::handle out);
-nb::object norm_pair(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias,
-                     nb::handle weight2, nb::handle bias2, nb::handle eps, nb::handle axis, nb::handle zero_centered,
-                     nb::handle out);
-nb::object norm_int8(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias,
-                     nb::handle eps, nb::handle axis, nb::handle scale, nb::handle zero_centered, nb::handle out);
-nb::object norm_backward(bool rms, nb::handle dy, nb::handle x, nb::handle normalized_shape, nb::handle weight,
-                         nb::handle eps, nb::handle axis, nb::handle mean, nb::handle rstd, nb::handle dsum,
-                         nb::handle zero_centered, nb::handle accumulate, nb::handle param_dtype, nb::handle out);
+nb::any norm(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias, nb::handle eps,
+             nb::handle axis, nb::handle zero_centered, nb::handle out, nb::handle return_stats);
+nb::any add_norm(bool rms, nb::handle x, nb::handle residual, nb::handle normalized_shape, nb::handle weight,
+                 nb::handle bias, nb::handle eps, nb::handle axis, nb::handle residual_scale, nb::handle zero_centered,
+                 nb::handle out);
+nb::any norm_pair(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias,
+                  nb::handle weight2, nb::handle bias2, nb::handle eps, nb::handle axis, nb::handle zero_centered,
+                  nb::handle out);
+nb::any norm_int8(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias,
+                  nb::handle eps, nb::handle axis, nb::handle scale, nb::handle zero_centered, nb::handle out);
+nb::any norm_backward(bool rms, nb::handle dy, nb::handle x, nb::handle normalized_shape, nb::handle weight,
+                      nb::handle eps, nb::handle axis, nb::handle mean, nb::handle rstd, nb::handle dsum,
+                      nb::handle zero_centered, nb::handle accumulate, nb::handle param_dtype, nb::handle out);
 
 }  // namespace evenorm::python

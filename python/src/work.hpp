@@ -50,6 +50,13 @@ void check_floating(const View& view, const char* name);
 // The entries of a tuple of `count` outputs; all None where it is None.
 void unpack(nb::handle object, const char* what, std::span<nb::object> outputs);
 
+// Results, to type checkers of whatever type it takes.
+inline nb::any as_any(nb::object object) { return nb::steal<nb::any>(object.release()); }
+template <class... Objects>
+nb::any tuple_of(const Objects&... objects) {
+  return as_any(nb::make_tuple(objects...));
+}
+
 void set_threads(nb::handle count);
 std::size_t threads();
 

@@ -74,7 +74,9 @@ def test_x_that_is_no_array(x):
 
 def test_byte_order():
     for dtype in (">f4", ">f8", ">f2"):
-        with pytest.raises(TypeError, match=f"^x has dtype {dtype}, which is not in native byte order; convert it: x.astype"):
+        with pytest.raises(
+            TypeError, match=f"^x has dtype {dtype}, which is not in native byte order; convert it: x.astype"
+        ):
             evenorm.layer_norm(X.astype(dtype), 4)
     x = X.astype(">f4")
     assert np.array_equal(evenorm.layer_norm(x.astype(x.dtype.newbyteorder("=")), 4), evenorm.layer_norm(X, 4))

@@ -5,10 +5,10 @@ import pathlib
 import re
 
 import numpy as np
-import numpy_inputs as inputs
 import pytest
 
 import evenorm
+import numpy_inputs as inputs
 
 TABLE = json.loads((pathlib.Path(__file__).parents[2] / "tests" / "vectors" / "digests.json").read_text())
 FORWARD = re.compile(r"(layer|rms) (\w+?)(?:->(\w+))?(?: weight=(\w+)(\+1)?)?(?: bias=(\w+))? (\d+)")
@@ -48,7 +48,9 @@ def test_forward(group):
 
 def gradients_digest(case):
     rows, case = case.split(" x ")
-    kind, x_kind, dy_kind, weight, plus_one, _, cols, dx, dweight, dbias, accumulated = GRADIENT.fullmatch(case).groups()
+    kind, x_kind, dy_kind, weight, plus_one, _, cols, dx, dweight, dbias, accumulated = GRADIENT.fullmatch(
+        case
+    ).groups()
     rows, cols = int(rows), int(cols)
     x, dy = inputs.gradient_rows(x_kind, dy_kind or x_kind, rows, cols)
     out = (

@@ -1,11 +1,11 @@
 """The fused forms give the bits of their steps one by one."""
 
 import numpy as np
-import numpy_inputs as inputs
 import pytest
 from test_numpy_layouts import DTYPES, same_bits, tensor
 
 import evenorm
+import numpy_inputs as inputs
 
 KINDS = [(evenorm.layer_norm, evenorm.add_layer_norm, evenorm.layer_norm_pair, evenorm.layer_norm_int8),
          (evenorm.rms_norm, evenorm.add_rms_norm, evenorm.rms_norm_pair, evenorm.rms_norm_int8)]  # fmt: skip

@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import numpy as np
-import numpy_inputs as inputs
 import pytest
 
 import evenorm
+import numpy_inputs as inputs
 
 DTYPES = ["f64", "f32", "bf16", "f16"]
 PROGRAM = pathlib.Path(sys.executable).parent / "evenorm"

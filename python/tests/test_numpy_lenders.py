@@ -7,11 +7,11 @@ import sys
 
 import ml_dtypes
 import numpy as np
-import numpy_inputs as inputs
 import pytest
 from test_numpy_layouts import same_bits, tensor
 
 import evenorm
+import numpy_inputs as inputs
 
 
 class OnlyDlpack:
@@ -63,7 +63,9 @@ def test_dlpack_read_only():
 
 
 def test_dlpack_wrong_types():
-    with pytest.raises(TypeError, match="^x has dtype int64, but it should have float64, float32, float16 or bfloat16$"):
+    with pytest.raises(
+        TypeError, match="^x has dtype int64, but it should have float64, float32, float16 or bfloat16$"
+    ):
         evenorm.layer_norm(OnlyDlpack(np.arange(6).reshape(2, 3)), 3)
     with pytest.raises(TypeError, match="^weight has dtype complex64, but"):
         evenorm.layer_norm(tensor("f32", 2, 3), 3, OnlyDlpack(np.ones(3, np.complex64)))
@@ -71,7 +73,12 @@ def test_dlpack_wrong_types():
 
 def test_torch():
     torch = pytest.importorskip("torch")
-    for dtype, kind in [(torch.float64, "f64"), (torch.float32, "f32"), (torch.float16, "f16"), (torch.bfloat16, "bf16")]:
+    for dtype, kind in [
+        (torch.float64, "f64"),
+        (torch.float32, "f32"),
+        (torch.float16, "f16"),
+        (torch.bfloat16, "bf16"),
+    ]:
         x = tensor(kind, 4, 5, 6)
         held = torch.from_numpy(x.view(f"i{x.itemsize}")).view(dtype)
         for lent, axis in [(held, 2), (held, (0, 1)), (held.transpose(0, 2), 0)]:

@@ -9,11 +9,11 @@ import threading
 import time
 
 import numpy as np
-import numpy_inputs as inputs
 import pytest
 from test_numpy_layouts import same_bits, tensor
 
 import evenorm
+import numpy_inputs as inputs
 
 
 @pytest.fixture(params=[1, 2])

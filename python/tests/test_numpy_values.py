@@ -4,11 +4,11 @@ import itertools
 
 import ml_dtypes
 import numpy as np
-import numpy_inputs as inputs
 import pytest
-from numpy_reference import ONE, ZERO, Row, exact, rounding, unit, worst
 
 import evenorm
+import numpy_inputs as inputs
+from numpy_reference import ONE, ZERO, Row, exact, rounding, unit, worst
 
 BF16 = ml_dtypes.bfloat16
 NAMES = ["normal", "mean_1e4", "mean_1e6", "outlier_10000_at_5", "std_1e30", "std_1e-30", "std_1e-300", "subnormal",

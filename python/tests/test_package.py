@@ -85,7 +85,9 @@ def test_command():
 def test_forced_target():
     code = "import evenorm; print(evenorm.target())"
     for name, status in [("portable", 0), ("bogus", 1)]:
-        done = subprocess.run([sys.executable, "-c", code], env={"EVENORM_TARGET": name}, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={"EVENORM_TARGET": name}, capture_output=True, text=True
+        )
         assert done.returncode == status and name in done.stdout + done.stderr
 
 

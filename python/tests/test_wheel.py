@@ -1,0 +1,130 @@
+"""A wheel of a clean tree, built with PyTorch at hand and without, in an environment that has nothing else."""
+
+import importlib.util
+import inspect
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+SYSTEM = re.compile(r"(linux-vdso|/lib.*/ld-linux.*|ld-linux.*|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s))\.so.*")
+SOME_NORM = """
+    import sys
+    import numpy as np, evenorm
+    y = evenorm.layer_norm(np.float32([[4, 2, 8], [1, 1, 1]]), 3, [1.5, 1, 0.5], [0.5, 0, -0.5])
+    assert np.abs(y - [[0.0991, -1.0690, 0.1682], [0.5, 0, -0.5]]).max() < 1e-4
+    assert evenorm.__file__.startswith(sys.prefix)
+    evenorm.set_num_threads(2)
+    x = np.ones((4000, 768), np.float32)
+    assert (evenorm.layer_norm(x, 768) == 0).all()
+"""
+SOME_TORCH = """
+    import torch, evenorm.torch
+    x = torch.randn(5, 8)
+    assert torch.allclose(evenorm.torch.LayerNorm(8)(x), torch.nn.LayerNorm(8)(x), atol=1e-6)
+"""
+
+
+def run(*command, path=None, cwd=None):
+    environment = dict(os.environ) if path is None else {"PATH": str(path)}
+    done = subprocess.run([str(part) for part in command], env=environment, cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def environment(folder, *packages):
+    venv.create(folder, with_pip=True)
+    if packages:
+        run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", *packages)
+    return folder / "bin"
+
+
+def clean_tree(folder):
+    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes((ROOT / name).read_bytes())
+            (folder / name).chmod((ROOT / name).stat().st_mode)
+    return folder
+
+
+def build(tree, folder, python):
+    os.environ.update(CCACHE_BASEDIR=str(tree), CC="cc", CXX="c++")
+    run(python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", folder, tree)
+    (wheel,) = folder.glob("evenorm-*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module", params=["with PyTorch", "without PyTorch"])
+def wheel(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    python = sys.executable
+    if request.param == "without PyTorch":
+        python = environment(folder / "builder", "scikit-build-core", "nanobind", "numpy") / "python"
+    return build(clean_tree(folder / "tree"), folder / "dist", python)
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """The programs of an environment with the wheel and NumPy; no compiler is on PATH."""
+    folder = tmp_path_factory.mktemp("user")
+    programs = environment(folder)
+    run(programs / "python", "-m", "pip", "install", "--quiet", wheel, path=programs)
+    return programs
+
+
+def installed_package(programs):
+    (package,) = programs.parent.glob("lib/python3*/site-packages/evenorm")
+    return package
+
+
+@pytest.mark.slow
+def test_what_is_in_it(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    for name in ["__init__.py", "py.typed", "_core.pyi", "bin/evenorm", "lib/libevenorm.so"]:
+        assert f"evenorm/{name}" in names
+    assert [name for name in names if not name.startswith(("evenorm/", "evenorm-"))] == []
+
+
+@pytest.mark.slow
+def test_it_works(installed):
+    assert "Usage: evenorm" in run(installed / "evenorm", "--help", path=installed)
+    run(installed / "python", "-c", inspect.cleandoc(SOME_NORM), path=installed)
+
+
+@pytest.mark.slow
+def test_it_works_beside_pytorch(installed):
+    torch = importlib.util.find_spec("torch")
+    if torch is None:
+        pytest.skip("PyTorch is not installed")
+    site = installed_package(installed).parent
+    (site / "others.pth").write_text(f"{pathlib.Path(torch.origin).parents[1]}\n")
+    code = inspect.cleandoc(SOME_NORM)
+    if (site / "evenorm" / "torch").is_dir():
+        code += "\n" + inspect.cleandoc(SOME_TORCH)
+    try:
+        run(installed / "python", "-c", code, path=installed)
+    finally:
+        (site / "others.pth").unlink()
+
+
+@pytest.mark.slow
+def test_libraries_are_its_own_or_the_system_s(installed):
+    package = installed_package(installed)
+    natives = [package / "bin" / "evenorm", *package.glob("_core*.so"), *(package / "lib").iterdir()]
+    assert len(natives) >= 5
+    for native in natives:
+        for line in run("ldd", native).splitlines():
+            name, _, place = line.strip().partition(" => ")
+            assert "not found" not in line, line
+            if not SYSTEM.match(name):
+                assert place.startswith(f"{package}/") or str(package) in str(
+                    pathlib.Path(place.split(" (")[0]).resolve()
+                )
