@@ -12,7 +12,6 @@ import pytest
 
 import evenorm
 
-PACKAGE = pathlib.Path(evenorm.__file__).parent
 PROGRAM = pathlib.Path(sys.executable).parent / "evenorm"
 NUMPY_FUNCTIONS = [getattr(evenorm, name) for name in evenorm.__all__
                    if inspect.getmodule(getattr(evenorm, name)) is not None and "norm" in name
@@ -113,6 +112,7 @@ def test_types(tmp_path):
     checked = subprocess.run([*command, user], capture_output=True, text=True, cwd=tmp_path)
     lines = [line.split(":")[1] for line in checked.stdout.splitlines() if ": error:" in line]
     assert lines == ["8", "9", "10"], checked.stdout + checked.stderr
-    package = [PACKAGE / name for name in ("__init__.py", "_norms.py", "_fused.py", "_command.py", "_core.pyi")]
-    checked = subprocess.run([*command, *package], capture_output=True, text=True, cwd=tmp_path)
+    modules = ["evenorm", "evenorm._norms", "evenorm._fused", "evenorm._command", "evenorm._core"]
+    options = [part for module in modules for part in ("-m", module)]
+    checked = subprocess.run([*command, *options], capture_output=True, text=True, cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout + checked.stderr
