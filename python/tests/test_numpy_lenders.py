@@ -4,6 +4,7 @@ import array
 import ctypes
 import gc
 import sys
+from typing import ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -60,6 +61,54 @@ def test_dlpack_read_only():
     assert same_bits(y, evenorm.layer_norm(x, 3))
     with pytest.raises(ValueError, match="^out is read-only$"):
         evenorm.layer_norm(y, 3, out=OnlyDlpack(x))
+
+
+class Tensor(ctypes.Structure):
+    """DLPack's DLManagedTensor, of version 0."""
+
+    _fields_: ClassVar = [
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    ]
+
+
+class ByHand:
+    """Lends an array as no common lender does: an offset in bytes, no strides, another device."""
+
+    def __init__(self, lent, offset=0, device=1, lanes=1):
+        self.lent, self.shape = lent, (ctypes.c_int64 * lent.ndim)(*lent.shape)
+        bits = 8 * lent.itemsize
+        self.tensor = Tensor(
+            lent.ctypes.data - offset, (device, 0), lent.ndim, 2, bits, lanes, self.shape, None, offset
+        )
+
+    def __dlpack__(self):
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return make(ctypes.addressof(self.tensor), b"dltensor", None)
+
+
+def test_dlpack_of_uncommon_lenders():
+    x = tensor("f32", 6, 33)
+    right = evenorm.layer_norm(x, 33)
+    assert same_bits(evenorm.layer_norm(ByHand(x), 33), right)
+    assert same_bits(evenorm.layer_norm(ByHand(x, offset=12), 33), right)
+    assert same_bits(evenorm.layer_norm(ByHand(x, device=3), 33), right)
+    with pytest.raises(
+        TypeError, match=r"^x is on another device \(DLPack's type 2\), but it should be in the CPU's memory$"
+    ):
+        evenorm.layer_norm(ByHand(x, device=2), 33)
+    with pytest.raises(TypeError, match="^x has dtype float32x4, but"):
+        evenorm.layer_norm(ByHand(x, lanes=4), 33)
 
 
 def test_dlpack_wrong_types():

@@ -72,6 +72,24 @@ def test_other_threads_run_meanwhile():
     assert counted >= 5, f"{counted} ticks in {passed:.3f} s"
 
 
+def test_a_large_call_uses_threads():
+    code = """
+        import os
+        import evenorm, numpy as np
+        def count():
+            return len(os.listdir("/proc/self/task"))
+        x, before = np.ones((4000, 768), np.float32), count()
+        evenorm.layer_norm(x, 768)
+        assert count() == before
+        evenorm.set_num_threads(3)
+        evenorm.layer_norm(x[:1], 768)
+        assert count() == before
+        evenorm.layer_norm(x, 768)
+        assert count() > before
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
 def in_child(work):
     """What work() returns in a forked child."""
     reading, writing = os.pipe()

@@ -1,10 +1,11 @@
-"""A wheel of a clean tree, built with PyTorch at hand and without, in an environment that has nothing else."""
+"""Wheels in an environment that has nothing else: of a clean tree, with PyTorch at hand; of an sdist, without."""
 
 import importlib.util
 import inspect
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -62,13 +63,23 @@ def build(tree, folder, python):
     return wheel
 
 
+def from_sdist(tree, folder, python):
+    code = f"import scikit_build_core.build as backend; backend.build_sdist({str(folder)!r})"
+    run(python, "-c", code, cwd=tree)
+    (archive,) = folder.glob("*.tar.gz")
+    shutil.unpack_archive(archive, folder, filter="data")
+    return folder / archive.name.removesuffix(".tar.gz")
+
+
 @pytest.fixture(scope="module", params=["with PyTorch", "without PyTorch"])
 def wheel(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     python = sys.executable
+    tree = clean_tree(folder / "tree")
     if request.param == "without PyTorch":
         python = environment(folder / "builder", "scikit-build-core", "nanobind", "numpy") / "python"
-    return build(clean_tree(folder / "tree"), folder / "dist", python)
+        tree = from_sdist(tree, folder / "sdist", python)
+    return build(tree, folder / "dist", python)
 
 
 @pytest.fixture(scope="module")
