@@ -101,6 +101,10 @@ def test_what_is_in_it(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     for name in ["__init__.py", "py.typed", "_core.pyi", "bin/evenorm", "lib/libevenorm.so"]:
         assert f"evenorm/{name}" in names
+    licensed = [name for name in names if name.startswith("evenorm/licenses/LICENSE.")]
+    assert len(licensed) >= len(
+        [name for name in names if name.startswith("evenorm/lib/") and "evenorm.so" not in name]
+    )
     assert [name for name in names if not name.startswith(("evenorm/", "evenorm-"))] == []
 
 
