@@ -3,7 +3,6 @@
 PyTorch's modules and functions are `evenorm.torch`, which is to be imported by itself.
 """
 
-from evenorm._core import numerics_revision, target, targets, version
 from evenorm._fused import (
     add_layer_norm,
     add_rms_norm,
@@ -12,6 +11,7 @@ from evenorm._fused import (
     rms_norm_int8,
     rms_norm_pair,
 )
+from evenorm._info import numerics_revision, target, targets, version
 from evenorm._norms import (
     get_num_threads,
     layer_norm,

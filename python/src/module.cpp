@@ -1,4 +1,4 @@
-// evenorm._core: the module's contents. Only evenorm/_norms.py and evenorm/__init__.py use it.
+// evenorm._core: the module's contents. The Python files in evenorm/ alone use it.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>

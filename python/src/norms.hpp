@@ -1,4 +1,4 @@
-// The operations of evenorm._core. What their arguments mean is told in evenorm/_norms.py, which alone calls them.
+// The operations of evenorm._core. What their arguments mean is told in evenorm/_norms.py and _fused.py, which alone call them.
 #pragma once
 
 #include <nanobind/nanobind.h>

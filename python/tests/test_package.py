@@ -22,10 +22,12 @@ def test_version():
     assert importlib.metadata.version("evenorm") == evenorm.__version__
 
 
-@pytest.mark.parametrize("module", ["evenorm._norms", "evenorm._fused"])
+@pytest.mark.parametrize("module", ["evenorm._norms", "evenorm._fused", "evenorm._info"])
 def test_examples_of_the_documentation(module):
     result = doctest.testmod(importlib.import_module(module))
-    assert result.attempted > 15 and result.failed == 0
+    functions = [f for f in vars(importlib.import_module(module)).values() if inspect.isfunction(f)]
+    assert all(">>> " in inspect.getdoc(function) for function in functions)
+    assert result.attempted >= len(functions) and result.failed == 0
 
 
 @pytest.mark.parametrize("function", NUMPY_FUNCTIONS, ids=lambda function: function.__name__)
@@ -112,7 +114,7 @@ def test_types(tmp_path):
     checked = subprocess.run([*command, user], capture_output=True, text=True, cwd=tmp_path)
     lines = [line.split(":")[1] for line in checked.stdout.splitlines() if ": error:" in line]
     assert lines == ["8", "9", "10"], checked.stdout + checked.stderr
-    modules = ["evenorm", "evenorm._norms", "evenorm._fused", "evenorm._command", "evenorm._core"]
+    modules = ["evenorm", "evenorm._norms", "evenorm._fused", "evenorm._info", "evenorm._command", "evenorm._core"]
     options = [part for module in modules for part in ("-m", module)]
     checked = subprocess.run([*command, *options], capture_output=True, text=True, cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout + checked.stderr
