@@ -5,8 +5,8 @@
 
 namespace evenorm::python::dlpack {
 
-enum : std::int32_t { kCpu = 1, kCudaHost = 3 };
-enum : std::uint8_t { kInt = 0, kFloat = 2, kBfloat = 4 };
+constexpr std::int32_t kCpu = 1, kCudaHost = 3;
+constexpr std::uint8_t kInt = 0, kFloat = 2, kBfloat = 4;
 constexpr std::uint64_t kReadOnly = 1;
 
 struct Tensor {

@@ -1,4 +1,5 @@
-// The operations of evenorm._core. What their arguments mean is told in evenorm/_norms.py and _fused.py, which alone call them.
+// The operations of evenorm._core. What their arguments mean is told where they are called: evenorm/_norms.py and
+// _fused.py.
 #pragma once
 
 #include <nanobind/nanobind.h>
