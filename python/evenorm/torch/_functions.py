@@ -1,0 +1,218 @@
+"""Layer norm and RMS norm of PyTorch's tensors: which calls are evenorm's, and which PyTorch's own function answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeGuard
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._C import _functorch as functorch
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from ._operators import extension, operators
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+_NORM_DEVICES = ("cpu", "meta")
+
+
+def _is_not_taken(*arguments: object) -> Any:
+    return NotImplemented
+
+
+# The eager way in, without the interpreter: it takes plain tensors alone, and answers NotImplemented to all else.
+_eager_layer_norm = extension.layer_norm if extension else _is_not_taken
+_eager_rms_norm = extension.rms_norm if extension else _is_not_taken
+_eager_add_layer_norm = extension.add_layer_norm if extension else _is_not_taken
+_eager_add_rms_norm = extension.add_rms_norm if extension else _is_not_taken
+
+
+def _is_supported(t: object) -> TypeGuard[Tensor]:
+    return (
+        isinstance(t, Tensor)
+        and t.device.type in _NORM_DEVICES
+        and t.layout == torch.strided
+        and t.dtype in _DTYPES
+        and not t.is_nested
+        and not is_traceable_wrapper_subclass(t)  # DTensor and the like have rules for PyTorch's operators alone
+    )
+
+
+def _has_derivatives() -> bool:
+    """Registered in Python, the operators have no forward mode and no functional derivatives: PyTorch's own have."""
+    if extension is not None or is_compiling():
+        return True
+    levels = functorch.get_interpreter_stack() or []
+    return forward_ad._current_level < 0 and all(level.key() == functorch.TransformType.Vmap for level in levels)
+
+
+def _is_norm(x: object, normalized_shape: object, eps: object, *parameters: object) -> bool:
+    """Does evenorm take it? The same question as in the extension, for whatever is not a plain tensor."""
+    if not isinstance(normalized_shape, Sequence) or not isinstance(eps, (float, int)):
+        return False
+    if not _is_supported(x) or not _has_derivatives():
+        return False
+    axes = len(normalized_shape)
+    shape = tuple(normalized_shape)
+    if not 0 < axes <= x.dim() or tuple(x.shape[-axes:]) != shape or any(size == 0 for size in shape):
+        return False
+    fits = all(p is None or (_is_supported(p) and p.device == x.device and p.shape == shape) for p in parameters)
+    return fits and 0 <= eps < math.inf
+
+
+def _has_parameter_types(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
+    """PyTorch's layer norm has parameters of x's type, or of float32 beside 16-bit types; both of one."""
+    dtypes = {p.dtype for p in (weight, bias) if p is not None}
+    return not dtypes or (
+        len(dtypes) == 1 and (x.dtype in dtypes or (torch.float32 in dtypes and x.element_size() == 2))
+    )
+
+
+def _default_eps(x: Tensor) -> float:
+    return torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
+
+
+def _can_add(x: Tensor, residual: Tensor) -> bool:
+    return _is_supported(residual) and residual.shape == x.shape and residual.device == x.device
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Layer norm over the trailing axes: torch.nn.functional.layer_norm, exact and faster on CPUs.
+
+    Args:
+        input: any shape that ends in `normalized_shape`; float32, float64, bfloat16 or float16; any strides.
+        normalized_shape: the sizes of the axes that are normalised together.
+        weight, bias: of shape `normalized_shape`; of input's type, or float32 beside a 16-bit one. None: 1 and 0.
+        eps: is added to the (biased) variance.
+
+    Returns:
+        A contiguous tensor of input's shape and type. Every row has the same bits in any batch, for any number of
+        threads, eager, compiled or exported.
+
+    What PyTorch's own function takes and evenorm does not (other devices, complex numbers, eps < 0, tensor subclasses
+    with rules of their own) is answered by PyTorch's own function, and so are its errors.
+
+    >>> layer_norm(torch.tensor([[4.0, 2.0, 8.0]]), (3,))
+    tensor([[-0.2673, -1.0690,  1.3363]])
+    """
+    if not is_compiling():
+        y = _eager_layer_norm(input, normalized_shape, weight, bias, eps)
+        if y is not NotImplemented:
+            return y  # type: ignore[no-any-return]
+    if _is_norm(input, normalized_shape, eps, weight, bias) and _has_parameter_types(input, weight, bias):
+        return operators.layer_norm(input, normalized_shape, weight, bias, eps)  # type: ignore[no-any-return]
+    return F.layer_norm(input, normalized_shape, weight, bias, eps)
+
+
+def rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """RMS norm over the trailing axes: torch.nn.functional.rms_norm in one pass, exact.
+
+    Args:
+        input: any shape that ends in `normalized_shape`; float32, float64, bfloat16 or float16; any strides.
+        normalized_shape: the sizes of the axes that are normalised together.
+        weight: of shape `normalized_shape`, of any of these types. None: 1.
+        eps: is added to the mean of squares. None: float32's machine epsilon, float64's for float64.
+
+    Returns:
+        A tensor of input's shape and type, rounded once.
+
+    >>> rms_norm(torch.tensor([[3.0, 4.0]]), (2,), eps=0.0)
+    tensor([[0.8485, 1.1314]])
+    """
+    if not is_compiling():
+        y = _eager_rms_norm(input, normalized_shape, weight, eps)
+        if y is not NotImplemented:
+            return y  # type: ignore[no-any-return]
+    if _is_norm(input, normalized_shape, 0.0 if eps is None else eps, weight):
+        eps = _default_eps(input) if eps is None else eps
+        return operators.rms_norm(input, normalized_shape, weight, eps)  # type: ignore[no-any-return]
+    return F.rms_norm(input, normalized_shape, weight, eps)
+
+
+def _sum(input: Tensor, residual: Tensor, residual_scale: float) -> Tensor:
+    return (input + residual_scale * residual).to(input.dtype)
+
+
+def add_layer_norm(
+    input: Tensor,
+    residual: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    residual_scale: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """The sum s = input + residual_scale * residual and layer norm of it, in one pass, forward and backward.
+
+    Args:
+        residual: of input's shape, of any of the types that `layer_norm` takes.
+        residual_scale: finite.
+        The others: as in `layer_norm`.
+
+    Returns:
+        (layer_norm(s), s), both contiguous, of input's shape and type; s is rounded to its type before it is normalised.
+
+    >>> y, s = add_layer_norm(torch.tensor([4.0, 2.0, 8.0]), torch.tensor([0.0, 2.0, -4.0]), (3,))
+    >>> s
+    tensor([4., 4., 4.])
+    >>> y
+    tensor([0., 0., 0.])
+    """
+    if not is_compiling():
+        both = _eager_add_layer_norm(input, residual, normalized_shape, weight, bias, eps, residual_scale)
+        if both is not NotImplemented:
+            return both  # type: ignore[no-any-return]
+    if (
+        _is_norm(input, normalized_shape, eps, weight, bias)
+        and _has_parameter_types(input, weight, bias)
+        and _can_add(input, residual)
+    ):
+        return operators.add_layer_norm(  # type: ignore[no-any-return]
+            input, residual, normalized_shape, weight, bias, eps, residual_scale
+        )
+    s = _sum(input, residual, residual_scale)
+    return layer_norm(s, normalized_shape, weight, bias, eps), s
+
+
+def add_rms_norm(
+    input: Tensor,
+    residual: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+    residual_scale: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """The sum s = input + residual_scale * residual and RMS norm of it, in one pass; see `add_layer_norm`, `rms_norm`.
+
+    >>> y, s = add_rms_norm(torch.tensor([1.0, 5.0]), torch.tensor([2.0, -1.0]), (2,), eps=0.0)
+    >>> s
+    tensor([3., 4.])
+    >>> y
+    tensor([0.8485, 1.1314])
+    """
+    if not is_compiling():
+        both = _eager_add_rms_norm(input, residual, normalized_shape, weight, eps, residual_scale)
+        if both is not NotImplemented:
+            return both  # type: ignore[no-any-return]
+    if _is_norm(input, normalized_shape, 0.0 if eps is None else eps, weight) and _can_add(input, residual):
+        eps = _default_eps(input) if eps is None else eps
+        return operators.add_rms_norm(  # type: ignore[no-any-return]
+            input, residual, normalized_shape, weight, eps, residual_scale
+        )
+    s = _sum(input, residual, residual_scale)
+    return rms_norm(s, normalized_shape, weight, eps), s

@@ -1,0 +1,49 @@
+"""torch.nn.LayerNorm and torch.nn.RMSNorm with evenorm inside: what they are otherwise, constructor, attributes,
+state_dict and repr, they inherit."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ._functions import layer_norm, rms_norm
+
+
+class LayerNorm(torch.nn.LayerNorm):
+    """A torch.nn.LayerNorm whose forward and backward passes are evenorm's.
+
+    Args:
+        normalized_shape (int or sequence of int): the sizes of the trailing axes that are normalised together.
+        eps (float): is added to the variance.
+        elementwise_affine (bool): has a weight, and a bias.
+        bias (bool): False: a weight alone.
+        device, dtype: of the parameters.
+
+    Shapes: (*, normalized_shape) to the same. Checkpoints of torch.nn.LayerNorm are checkpoints of this, both ways.
+
+    >>> norm = LayerNorm(3)
+    >>> norm
+    LayerNorm((3,), eps=1e-05, elementwise_affine=True, bias=True)
+    >>> norm(torch.tensor([[4.0, 2.0, 8.0]]))
+    tensor([[-0.2673, -1.0690,  1.3363]], grad_fn=<EvenormLayerNormBackward>)
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(torch.nn.RMSNorm):
+    """A torch.nn.RMSNorm whose forward and backward passes are evenorm's, in one pass each.
+
+    Args:
+        normalized_shape (int or sequence of int): the sizes of the trailing axes that are normalised together.
+        eps (float or None): is added to the mean of squares. None: float32's machine epsilon, float64's for float64.
+        elementwise_affine (bool): has a weight.
+        device, dtype: of the weight.
+
+    >>> RMSNorm(2, eps=0.0)(torch.tensor([[3.0, 4.0]]))
+    tensor([[0.8485, 1.1314]], grad_fn=<EvenormRmsNormBackward>)
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.normalized_shape, self.weight, self.eps)

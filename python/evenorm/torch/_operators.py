@@ -1,0 +1,116 @@
+"""The operators `torch.ops.evenorm.*`: where they come from, and what PyTorch wants to know of them beside that.
+
+They are registered in C++ (`_extension`), or, where that was built for another PyTorch, in Python (`_fallback`). Fake
+tensors, the meta device and vmap are served here for both. Knows nothing of modules.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.resources
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._prims_common import suggest_memory_format
+
+Sizes = Sequence[int]
+
+
+def _minor(version: str) -> tuple[str, ...]:
+    return tuple(version.split("+")[0].split(".")[:2])
+
+
+def _load_extension() -> tuple[Any, str]:
+    """The extension or None, and why it is not there."""
+    wanted = os.environ.get("EVENORM_TORCH_OPERATORS", "")
+    if wanted not in ("", "c++", "python"):
+        raise ImportError(f"EVENORM_TORCH_OPERATORS is {wanted!r}, but it should be 'c++' or 'python'")
+    if wanted == "python":
+        return None, "EVENORM_TORCH_OPERATORS asks for Python"
+    built_for = importlib.resources.files(__package__) / "built_for"
+    if not built_for.is_file():
+        return None, "this build of evenorm has no extension for PyTorch"
+    version = built_for.read_text().strip()
+    if _minor(version) != _minor(torch.__version__):
+        return None, f"the extension was built for PyTorch {version}, but this is PyTorch {torch.__version__}"
+    try:
+        return importlib.import_module("._extension", __package__), ""
+    except ImportError as error:
+        return None, f"the extension could not be loaded: {error}"
+
+
+extension, why_not = _load_extension()
+if extension is None:
+    importlib.import_module("._fallback", __package__)
+
+operators = torch.ops.evenorm
+
+
+# --- fake tensors and the meta device: shapes and types alone
+
+
+def _check_norm(x: torch.Tensor, normalized_shape: Sizes) -> None:
+    first = x.dim() - len(normalized_shape)
+    if not normalized_shape or first < 0 or list(x.shape[first:]) != list(normalized_shape):
+        raise ValueError(
+            f"x has shape ({', '.join(map(str, x.shape))}), but its trailing axes should be normalized_shape "
+            f"({', '.join(map(str, normalized_shape))})"
+        )
+
+
+def _contiguous_like(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@torch.library.register_fake("evenorm::layer_norm")
+def _(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    _check_norm(x, normalized_shape)
+    return _contiguous_like(x)
+
+
+@torch.library.register_fake("evenorm::rms_norm")
+def _(x, normalized_shape, weight=None, eps=1e-5):
+    _check_norm(x, normalized_shape)
+    return torch.empty_like(x, memory_format=suggest_memory_format(x))
+
+
+@torch.library.register_fake("evenorm::add_layer_norm")
+def _(x, residual, normalized_shape, weight=None, bias=None, eps=1e-5, residual_scale=1.0):
+    _check_norm(x, normalized_shape)
+    return _contiguous_like(x), _contiguous_like(x)
+
+
+@torch.library.register_fake("evenorm::add_rms_norm")
+def _(x, residual, normalized_shape, weight=None, eps=1e-5, residual_scale=1.0):
+    _check_norm(x, normalized_shape)
+    return _contiguous_like(x), _contiguous_like(x)
+
+
+def _fake_gradients(x, normalized_shape, dtypes, output_mask):
+    shapes = [x.shape, normalized_shape, normalized_shape]
+    return tuple(
+        x.new_empty(shape if wanted else (0,), dtype=dtype if wanted else x.dtype)
+        for shape, dtype, wanted in zip(shapes, dtypes, output_mask, strict=False)
+    )
+
+
+@torch.library.register_fake("evenorm::layer_norm_backward")
+def _(dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum=None):
+    weight_dtype = x.dtype if weight is None else weight.dtype
+    return _fake_gradients(x, normalized_shape, (x.dtype, weight_dtype, bias_dtype or x.dtype), output_mask)
+
+
+@torch.library.register_fake("evenorm::rms_norm_backward")
+def _(dy, x, normalized_shape, weight, eps, output_mask, dsum=None):
+    return _fake_gradients(x, normalized_shape, (x.dtype, x.dtype if weight is None else weight.dtype), output_mask)
+
+
+def info() -> dict[str, str]:
+    """Which operators are in use: `operators` is "C++" or "Python" (correct, but slower), `reason` says why the latter.
+
+    >>> sorted(info())
+    ['operators', 'reason', 'torch']
+    """
+    return {"operators": "C++" if extension else "Python", "reason": why_not, "torch": torch.__version__}

@@ -1,0 +1,62 @@
+"""torch.vmap of the operators. A sample's bits are those that it has alone.
+
+A batch of rows is one call: a row knows nothing of its neighbours. Parameters of one's own for each sample, and sums
+over the rows of each sample, are a call for each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ._operators import operators
+
+
+def _moved(t: Any, dim: int | None, info: Any) -> Any:
+    """`t` with its batch axis first; expanded where it has none."""
+    if not isinstance(t, torch.Tensor):
+        return t
+    return t.unsqueeze(0).expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
+
+
+def _at_once(op: Any, info: Any, in_dims: Any, args: Any, batched: tuple[int, ...]) -> Any:
+    """One call; `batched` are the places of those arguments that have rows."""
+    moved = [_moved(arg, in_dims[i], info) if i in batched else arg for i, arg in enumerate(args)]
+    return op(*moved)
+
+
+def _one_by_one(op: Any, info: Any, in_dims: Any, args: Any) -> Any:
+    def sample(i: int) -> Any:
+        return op(*(arg if dim is None else arg.select(dim, i) for arg, dim in zip(args, in_dims, strict=True)))
+
+    results = [sample(i) for i in range(info.batch_size)]
+    if isinstance(results[0], torch.Tensor):
+        return torch.stack(results)
+    return tuple(torch.stack(parts) for parts in zip(*results, strict=True))
+
+
+def _register(name: str, rows: tuple[int, ...], parameters: tuple[int, ...], mask: int | None = None) -> None:
+    """rows, parameters, mask: the places of the arguments of x's shape, of weight's, and of the backward's mask."""
+    op = getattr(operators, name).default
+
+    def rule(info: Any, in_dims: Any, *args: Any) -> Any:
+        dims = [dim if isinstance(arg, torch.Tensor) else None for arg, dim in zip(args, in_dims, strict=True)]
+        sums_rows = mask is not None and any(args[mask][1:])
+        if sums_rows or any(i < len(args) and dims[i] is not None for i in parameters):
+            result = _one_by_one(op, info, dims, args)
+        else:
+            result = _at_once(op, info, dims, args, rows)
+            if mask is not None:  # what was not asked for has no elements, but one axis more
+                result = tuple(r if r.numel() else r.new_empty(info.batch_size, 0) for r in result)
+        return result, 0 if isinstance(result, torch.Tensor) else (0,) * len(result)
+
+    torch.library.register_vmap(op, rule)
+
+
+_register("layer_norm", rows=(0,), parameters=(2, 3))
+_register("rms_norm", rows=(0,), parameters=(2,))
+_register("add_layer_norm", rows=(0, 1), parameters=(3, 4))
+_register("add_rms_norm", rows=(0, 1), parameters=(3,))
+_register("layer_norm_backward", rows=(0, 1, 7), parameters=(3,), mask=6)
+_register("rms_norm_backward", rows=(0, 1, 6), parameters=(3,), mask=5)

@@ -1,0 +1,364 @@
+// The operators' derivatives: what is saved, which gradients are asked for, forward mode. Of the forward operators x
+// and weight are saved (the sum, where there is one), and statistics are found anew. Written as nodes of the graph, as
+// PyTorch's own operators are: torch::autograd::Function costs more and refuses functional transforms.
+#include <torch/csrc/autograd/FunctionsManual.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
+#include <torch/csrc/autograd/forward_grad.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/dynamo/compiled_autograd.h>
+#include <torch/library.h>
+
+#include <string>
+#include <vector>
+
+#include "formulas.hpp"
+#include "operators.hpp"
+
+namespace evenorm::torch_binding {
+namespace {
+
+namespace ad = torch::autograd;
+
+using ad::generated::details::toNonOptFwGrad;  // a tangent, or an undefined tensor
+using ad::generated::details::toNonOptPrimal;
+
+OptionalTensor or_absent(const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; }
+
+template <class... Tensors>
+bool has_tangent(const Tensors&... tensors) {
+  return (ad::isFwGradDefined(tensors) || ...);
+}
+
+void set_tangent(const Tensor& out, const Tensor& tangent) {
+  if (out.defined() && tangent.defined()) out._set_fw_grad(tangent, /*level=*/0, /*is_inplace_op=*/false);
+}
+
+// The backward operator of one kind; what output_mask leaves out is undefined.
+Gradients run_backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
+                       std::optional<at::ScalarType> bias_dtype, double eps, std::array<bool, 3> mask,
+                       const OptionalTensor& dsum) {
+  Gradients result;
+  if (kind == Kind::layer) {
+    auto [dx, dweight, dbias] = layer_norm_backward_operator().call(dy, x, shape, weight, bias_dtype, eps, mask, dsum);
+    result = {dx, dweight, dbias};
+  } else {
+    auto [dx, dweight] = rms_norm_backward_operator().call(dy, x, shape, weight, eps, {mask[0], mask[1]}, dsum);
+    result = {dx, dweight, {}};
+  }
+  if (!mask[0]) result.dx = Tensor();
+  if (!mask[1]) result.dweight = Tensor();
+  if (!mask[2]) result.dbias = Tensor();
+  return result;
+}
+
+// What both nodes hold, and what compiled autograd wants to know of it.
+struct NormNode : ad::TraceableFunction {
+  using ad::TraceableFunction::TraceableFunction;
+
+  Kind kind = Kind::layer;
+  std::vector<SymInt> shape;
+  double eps = 0;
+  ad::SavedVariable x, weight;
+  bool x_is_output = false;
+
+  Norm norm() const { return {kind, shape.size(), eps}; }
+
+  void release_variables() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    x.reset_data();
+    weight.reset_data();
+  }
+
+ protected:
+  void collect(ad::CompiledNodeArgs& args) const {
+    args.collect(static_cast<std::uint8_t>(kind));
+    args.collect(shape);
+    args.collect(eps);
+    args.collect(x, x_is_output);
+    args.collect(weight, false);
+  }
+  void before(ad::SwapSavedVariables& saved) {
+    saved.before(shape);
+    saved.before(x);
+    saved.before(weight);
+  }
+  void after(ad::SwapSavedVariables& saved) {
+    saved.after(shape);
+    saved.after(x);
+    saved.after(weight);
+  }
+};
+
+// Of the forward operators. Edges: x, residual where there is one, weight, bias. Inputs: dy, and dsum.
+struct NormBackward final : NormNode {
+  using NormNode::NormNode;
+
+  bool has_residual = false;
+  std::optional<at::ScalarType> residual_dtype, bias_dtype;
+  double residual_scale = 1;
+
+  // For dx; and where its type, which is dweight's, is not x's.
+  void save_weight(const OptionalTensor& w, const Tensor& normalised, bool wants_dx) {
+    const bool of_another_type = w.has_value() && w->defined() && w->scalar_type() != normalised.scalar_type();
+    if (wants_dx || of_another_type) weight = ad::SavedVariable(w, /*is_output=*/false);
+  }
+
+  std::string name() const override {
+    return std::string("Evenorm") + (has_residual ? "Add" : "") + (kind == Kind::layer ? "LayerNorm" : "RmsNorm") +
+           "Backward";
+  }
+
+  ad::variable_list apply(ad::variable_list&& grads) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ad::variable_list result(num_outputs());
+    const std::size_t first = has_residual ? 2 : 1;
+    const bool wants_residual = has_residual && task_should_compute_output(1);
+    const std::array<bool, 3> mask = {task_should_compute_output(0) || wants_residual,
+                                      task_should_compute_output(first), task_should_compute_output(first + 1)};
+    const Tensor& dy = grads[0];
+    const Tensor dsum = has_residual ? grads[1] : Tensor();
+    Tensor dx = dsum;
+    if (dy.defined()) {
+      const Tensor saved_x = x.unpack(x_is_output ? getptr() : nullptr);
+      const Gradients gradients =
+          run_backward(kind, dy, saved_x, shape, or_absent(weight.unpack()), bias_dtype, eps, mask, or_absent(dsum));
+      dx = gradients.dx;
+      result[first] = gradients.dweight;
+      result[first + 1] = gradients.dbias;
+    }
+    if (task_should_compute_output(0)) result[0] = dx;
+    if (wants_residual && dx.defined()) {
+      result[1] = (residual_scale == 1 ? dx : dx * residual_scale).to(*residual_dtype);
+    }
+    return result;
+  }
+
+  void compiled_args(ad::CompiledNodeArgs& args) const override {
+    collect(args);
+    args.collect(has_residual);
+    args.collect(residual_dtype);
+    args.collect(bias_dtype);
+    args.collect(residual_scale);
+  }
+  ad::variable_list apply_with_saved(const ad::variable_list& grads, ad::SwapSavedVariables& saved) override {
+    before(saved);
+    ad::variable_list result = apply(ad::variable_list(grads));
+    after(saved);
+    return result;
+  }
+};
+
+// Of the backward operators. Edges: dy, x, weight, dsum. Inputs: the gradients of dx, dweight, dbias.
+struct NormBackwardBackward final : NormNode {
+  using NormNode::NormNode;
+
+  ad::SavedVariable dy;
+  std::optional<at::ScalarType> dsum_dtype;
+
+  std::string name() const override {
+    return std::string("Evenorm") + (kind == Kind::layer ? "LayerNorm" : "RmsNorm") + "BackwardBackward";
+  }
+  void release_variables() override {
+    NormNode::release_variables();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    dy.reset_data();
+  }
+
+  ad::variable_list apply(ad::variable_list&& grads) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const Gradients of = {grads[0], grads[1], grads.size() > 2 ? grads[2] : Tensor()};
+    const SecondGradients second = double_backward(norm(), dy.unpack(), x.unpack(), weight.unpack(), of);
+    ad::variable_list result(num_outputs());
+    if (task_should_compute_output(0)) result[0] = second.dy;
+    if (task_should_compute_output(1)) result[1] = second.x;
+    if (task_should_compute_output(2)) result[2] = second.weight;
+    if (task_should_compute_output(3) && of.dx.defined()) result[3] = of.dx.to(*dsum_dtype);
+    return result;
+  }
+
+  void compiled_args(ad::CompiledNodeArgs& args) const override {
+    collect(args);
+    args.collect(dy, false);
+    args.collect(dsum_dtype);
+  }
+  ad::variable_list apply_with_saved(const ad::variable_list& grads, ad::SwapSavedVariables& saved) override {
+    before(saved);
+    saved.before(dy);
+    ad::variable_list result = apply(ad::variable_list(grads));
+    saved.after(dy);
+    after(saved);
+    return result;
+  }
+};
+
+// A node of type N where something that it leads to wants a gradient, else null.
+template <class N, class... Tensors>
+c10::intrusive_ptr<N> node_towards(Kind kind, SymIntArrayRef shape, double eps, const Tensors&... tensors) {
+  if (!ad::compute_requires_grad(tensors...)) return {};
+  auto node = c10::make_intrusive<N>(ad::collect_next_edges(tensors...));
+  node->kind = kind;
+  node->shape = shape.vec();
+  node->eps = eps;
+  return node;
+}
+
+std::optional<at::ScalarType> dtype_of(const OptionalTensor& t) {
+  return t.has_value() && t->defined() ? std::optional(t->scalar_type()) : std::nullopt;
+}
+
+c10::DispatchKeySet below_autograd(c10::DispatchKeySet keys) { return keys & c10::after_autograd_keyset; }
+
+// Call: from no arguments to y, the operator below autograd.
+template <class Call>
+Tensor forward(Kind kind, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
+               const OptionalTensor& bias, double eps, const Call& call) {
+  auto node = node_towards<NormBackward>(kind, shape, eps, x, weight, bias);
+  if (node) {
+    node->x = ad::SavedVariable(x, /*is_output=*/false);
+    node->save_weight(weight, x, node->should_compute_output(0));
+    node->bias_dtype = dtype_of(bias);
+  }
+  const Tensor y = call();
+  if (node) ad::set_history(y, node);
+  if (has_tangent(x, weight, bias)) {
+    const Norm norm = {kind, shape.size(), eps};
+    set_tangent(y, forward_tangent(norm, toNonOptPrimal(x), toNonOptPrimal(weight), toNonOptFwGrad(x),
+                                   toNonOptFwGrad(weight), toNonOptFwGrad(bias)));
+  }
+  return y;
+}
+
+// s = x + scale * residual, and its tangent.
+template <class Call>
+TwoTensors add_forward(Kind kind, const Tensor& x, const Tensor& residual, SymIntArrayRef shape,
+                       const OptionalTensor& weight, const OptionalTensor& bias, double eps, double residual_scale,
+                       const Call& call) {
+  auto node = node_towards<NormBackward>(kind, shape, eps, x, residual, weight, bias);
+  auto [y, sum] = call();
+  if (node) {
+    node->has_residual = true;
+    node->residual_dtype = residual.scalar_type();
+    node->residual_scale = residual_scale;
+    node->bias_dtype = dtype_of(bias);
+    ad::set_history(y, node);
+    ad::set_history(sum, node);
+    node->save_weight(weight, x, node->should_compute_output(0) || node->should_compute_output(1));
+  }
+  if (has_tangent(x, residual, weight, bias)) {
+    const Tensor of_x = toNonOptFwGrad(x), of_residual = toNonOptFwGrad(residual);
+    Tensor of_sum = of_x;
+    if (of_residual.defined()) {
+      const Tensor scaled = (of_residual * residual_scale).to(x.scalar_type());
+      of_sum = of_x.defined() ? of_x + scaled : scaled;
+    }
+    const Norm norm = {kind, shape.size(), eps};
+    // Composed anew, so that derivatives of the tangent reach x and residual.
+    const Tensor primal = toNonOptPrimal(x).to(at::kDouble) + residual_scale * toNonOptPrimal(residual);
+    set_tangent(y, forward_tangent(norm, primal.to(x.scalar_type()), toNonOptPrimal(weight), of_sum,
+                                   toNonOptFwGrad(weight), toNonOptFwGrad(bias)));
+    set_tangent(sum, of_sum);
+  }
+  if (node) {  // with its tangent
+    node->x_is_output = true;
+    node->x = ad::SavedVariable(sum, /*is_output=*/true);
+  }
+  return {std::move(y), std::move(sum)};
+}
+
+// Call: from no arguments to the three gradients, the operator below autograd.
+template <class Call>
+Gradients backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
+                   double eps, std::array<bool, 3> mask, const OptionalTensor& dsum, const Call& call) {
+  auto node = node_towards<NormBackwardBackward>(kind, shape, eps, dy, x, weight, dsum);
+  if (node) {
+    node->dy = ad::SavedVariable(dy, /*is_output=*/false);
+    node->x = ad::SavedVariable(x, /*is_output=*/false);
+    node->weight = ad::SavedVariable(weight, /*is_output=*/false);
+    node->dsum_dtype = dtype_of(dsum);
+  }
+  Gradients result = call();
+  if (node) {
+    // The empty ones that were not asked for stay outside of the graph.
+    ad::set_history(mask[0] ? result.dx : Tensor(), node);
+    ad::set_history(mask[1] ? result.dweight : Tensor(), node);
+    if (kind == Kind::layer) ad::set_history(mask[2] ? result.dbias : Tensor(), node);
+  }
+  if (has_tangent(dy, x, weight, dsum)) {
+    const Norm norm = {kind, shape.size(), eps};
+    Gradients composed = composed_backward(norm, dy, x, weight.value_or(Tensor()));
+    if (dsum.has_value() && dsum->defined()) composed.dx = composed.dx + dsum->to(composed.dx.scalar_type());
+    if (mask[0]) set_tangent(result.dx, toNonOptFwGrad(composed.dx));
+    if (mask[1]) set_tangent(result.dweight, toNonOptFwGrad(composed.dweight));
+    if (mask[2]) set_tangent(result.dbias, toNonOptFwGrad(composed.dbias.to(result.dbias.scalar_type())));
+  }
+  return result;
+}
+
+// --- the schemas' functions ------------------------------------------------------------------------------------------
+
+Tensor layer_norm(c10::DispatchKeySet keys, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
+                  const OptionalTensor& bias, double eps) {
+  return forward(Kind::layer, x, shape, weight, bias, eps, [&] {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    return layer_norm_operator().redispatch(below_autograd(keys), x, shape, weight, bias, eps);
+  });
+}
+Tensor rms_norm(c10::DispatchKeySet keys, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
+                double eps) {
+  return forward(Kind::rms, x, shape, weight, std::nullopt, eps, [&] {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    return rms_norm_operator().redispatch(below_autograd(keys), x, shape, weight, eps);
+  });
+}
+TwoTensors add_layer_norm(c10::DispatchKeySet keys, const Tensor& x, const Tensor& residual, SymIntArrayRef shape,
+                          const OptionalTensor& weight, const OptionalTensor& bias, double eps, double residual_scale) {
+  return add_forward(Kind::layer, x, residual, shape, weight, bias, eps, residual_scale, [&] {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    return add_layer_norm_operator().redispatch(below_autograd(keys), x, residual, shape, weight, bias, eps,
+                                                residual_scale);
+  });
+}
+TwoTensors add_rms_norm(c10::DispatchKeySet keys, const Tensor& x, const Tensor& residual, SymIntArrayRef shape,
+                        const OptionalTensor& weight, double eps, double residual_scale) {
+  return add_forward(Kind::rms, x, residual, shape, weight, std::nullopt, eps, residual_scale, [&] {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    return add_rms_norm_operator().redispatch(below_autograd(keys), x, residual, shape, weight, eps, residual_scale);
+  });
+}
+ThreeTensors layer_norm_backward(c10::DispatchKeySet keys, const Tensor& dy, const Tensor& x, SymIntArrayRef shape,
+                                 const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
+                                 std::array<bool, 3> mask, const OptionalTensor& dsum) {
+  const Gradients result = backward(Kind::layer, dy, x, shape, weight, eps, mask, dsum, [&]() -> Gradients {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    auto [dx, dweight, dbias] = layer_norm_backward_operator().redispatch(below_autograd(keys), dy, x, shape, weight,
+                                                                          bias_dtype, eps, mask, dsum);
+    return {dx, dweight, dbias};
+  });
+  return {result.dx, result.dweight, result.dbias};
+}
+TwoTensors rms_norm_backward(c10::DispatchKeySet keys, const Tensor& dy, const Tensor& x, SymIntArrayRef shape,
+                             const OptionalTensor& weight, double eps, std::array<bool, 2> mask,
+                             const OptionalTensor& dsum) {
+  const std::array<bool, 3> all = {mask[0], mask[1], false};
+  const Gradients result = backward(Kind::rms, dy, x, shape, weight, eps, all, dsum, [&]() -> Gradients {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    auto [dx, dweight] =
+        rms_norm_backward_operator().redispatch(below_autograd(keys), dy, x, shape, weight, eps, mask, dsum);
+    return {dx, dweight, {}};
+  });
+  return {result.dx, result.dweight};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(evenorm, Autograd, m) {
+  m.impl("layer_norm", layer_norm);
+  m.impl("rms_norm", rms_norm);
+  m.impl("add_layer_norm", add_layer_norm);
+  m.impl("add_rms_norm", add_rms_norm);
+  m.impl("layer_norm_backward", layer_norm_backward);
+  m.impl("rms_norm_backward", rms_norm_backward);
+}
+
+}  // namespace evenorm::torch_binding

@@ -1,0 +1,91 @@
+// See formulas.hpp. Names as in docs/math.md: g = dy * weight, xhat, rstd; P projects as the backward pass does.
+#include "formulas.hpp"
+
+#include <ATen/ATen.h>
+
+#include <numeric>
+#include <vector>
+
+namespace evenorm::torch_binding {
+namespace {
+
+using at::Tensor;
+
+Tensor wide(const Tensor& t) { return t.defined() ? t.to(at::kDouble) : t; }
+Tensor narrow(const Tensor& t, const Tensor& like) { return t.defined() ? t.to(like.scalar_type()) : t; }
+
+// a + b where either may be undefined, which stands for 0.
+Tensor plus(const Tensor& a, const Tensor& b) { return !a.defined() ? b : !b.defined() ? a : a + b; }
+
+// One input's normalised rows, and what is done to whole rows of them.
+class Rows {
+ public:
+  Rows(const Norm& norm, const Tensor& x)
+      : kind_(norm.kind), axes_(norm.axes), leading_(static_cast<std::size_t>(x.dim()) - norm.axes) {
+    std::iota(axes_.begin(), axes_.end(), static_cast<std::int64_t>(leading_.size()));
+    std::iota(leading_.begin(), leading_.end(), 0);
+    const Tensor centred_x = centred(wide(x));
+    rstd = (mean(centred_x * centred_x) + norm.eps).rsqrt();
+    // A row that has no spread, and no eps, has xhat = 0 and rstd = 0 by definition.
+    rstd = at::where(rstd.isinf(), at::zeros({}, rstd.options()), rstd);
+    xhat = centred_x * rstd;
+  }
+
+  Tensor mean(const Tensor& t) const { return axes_.empty() ? t : t.mean(axes_, /*keepdim=*/true); }
+  Tensor centred(const Tensor& t) const { return kind_ == Kind::layer ? t - mean(t) : t; }
+  Tensor over_rows(const Tensor& t) const { return leading_.empty() ? t : t.sum(leading_); }
+  // From a change of x to that of xhat, and from the gradient of xhat to that of x: the matrix is symmetric.
+  Tensor project(const Tensor& t) const { return rstd * (centred(t) - xhat * mean(t * xhat)); }
+
+  Tensor rstd, xhat;
+
+ private:
+  Kind kind_;
+  std::vector<std::int64_t> axes_, leading_;
+};
+
+Tensor weighted(const Tensor& t, const Tensor& weight) { return weight.defined() ? t * wide(weight) : t; }
+
+}  // namespace
+
+Tensor forward_tangent(const Norm& norm, const Tensor& x, const Tensor& weight, const Tensor& x_tangent,
+                       const Tensor& weight_tangent, const Tensor& bias_tangent) {
+  const Rows rows(norm, x);
+  Tensor tangent;
+  if (x_tangent.defined()) tangent = weighted(rows.project(wide(x_tangent)), weight);
+  if (weight_tangent.defined()) tangent = plus(tangent, rows.xhat * wide(weight_tangent));
+  if (bias_tangent.defined()) tangent = plus(tangent, wide(bias_tangent).expand_as(rows.xhat));
+  return narrow(tangent, x);
+}
+
+Gradients composed_backward(const Norm& norm, const Tensor& dy, const Tensor& x, const Tensor& weight) {
+  const Rows rows(norm, x);
+  const Tensor wide_dy = wide(dy);
+  return {narrow(rows.project(weighted(wide_dy, weight)), x),
+          narrow(rows.over_rows(wide_dy * rows.xhat), weight.defined() ? weight : x), rows.over_rows(wide_dy)};
+}
+
+SecondGradients double_backward(const Norm& norm, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                                const Gradients& of) {
+  const Rows rows(norm, x);
+  const Tensor wide_dy = wide(dy), a = wide(of.dx), b = wide(of.dweight), c = wide(of.dbias);
+  Tensor of_dy, of_xhat, of_x, of_weight;
+  if (a.defined()) {
+    const Tensor g = weighted(wide_dy, weight), projected = rows.project(a);
+    of_dy = weighted(projected, weight);
+    if (weight.defined()) of_weight = rows.over_rows(wide_dy * projected);
+    // dx = rstd (g - mean(g) - xhat mean(g xhat)): what <a, dx> changes by as xhat, then as rstd changes.
+    const Tensor along = rows.mean(g * rows.xhat);
+    of_xhat = -rows.rstd * (a * along + g * rows.mean(a * rows.xhat));
+    of_x = -rows.rstd * rows.rstd * rows.xhat * rows.mean(a * (rows.centred(g) - rows.xhat * along));
+  }
+  if (b.defined()) {
+    of_dy = plus(of_dy, rows.xhat * b);
+    of_xhat = plus(of_xhat, wide_dy * b);
+  }
+  if (c.defined()) of_dy = plus(of_dy, c.expand_as(wide_dy));
+  if (of_xhat.defined()) of_x = plus(of_x, rows.project(of_xhat));
+  return {narrow(of_dy, dy), narrow(of_x, x), weight.defined() ? narrow(of_weight, weight) : of_weight};
+}
+
+}  // namespace evenorm::torch_binding

@@ -1,0 +1,192 @@
+// The operators on the CPU: describes PyTorch's tensors to the core and allocates the results. The core validates;
+// its refusals become PyTorch's errors. Knows nothing of derivatives.
+#include <ATen/EmptyTensor.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include "operators.hpp"
+
+namespace evenorm::torch_binding {
+namespace {
+
+DType dtype_of_tensor(const char* argument, const Tensor& t) {
+  switch (t.scalar_type()) {
+    case at::kDouble:
+      return DType::f64;
+    case at::kFloat:
+      return DType::f32;
+    case at::kBFloat16:
+      return DType::bf16;
+    case at::kHalf:
+      return DType::f16;
+    default:
+      TORCH_CHECK_TYPE(false, argument, " has dtype ", t.scalar_type(), ", but it should be float64, float32, bfloat16",
+                       " or float16");
+  }
+}
+
+void check_is_dense(const char* argument, const Tensor& t) {
+  TORCH_CHECK(t.layout() == at::kStrided, argument, " has layout ", t.layout(), ", but it should be strided");
+}
+
+ConstTensor view_of(const char* argument, const Tensor& t) {
+  check_is_dense(argument, t);
+  // A tensor of no elements has no address, which would mean an absent one.
+  static constexpr char kNothing = 0;
+  const void* data = t.numel() == 0 ? &kNothing : t.const_data_ptr();
+  return {data, dtype_of_tensor(argument, t), t.sizes(), t.strides()};
+}
+ConstTensor view_of(const char* argument, const OptionalTensor& t) {
+  return t.has_value() && t->defined() ? view_of(argument, *t) : ConstTensor{};
+}
+evenorm::Tensor result_view(const at::Tensor& t) {
+  static char nothing = 0;
+  return {t.numel() == 0 ? &nothing : t.mutable_data_ptr(), dtype_of_tensor("a result", t), t.sizes(), t.strides()};
+}
+
+// PyTorch's own threads.
+Executor executor() {
+  const auto parallel_for = [](void*, std::size_t tasks, void (*task)(void*, std::size_t) noexcept, void* argument) {
+    at::parallel_for(0, static_cast<std::int64_t>(tasks), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) task(argument, static_cast<std::size_t>(i));
+    });
+  };
+  const int threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  return {static_cast<std::size_t>(threads), nullptr, parallel_for};
+}
+
+template <class Work>
+void run_checked(const Work& work) {
+  try {
+    run(work, executor());
+  } catch (const Error& error) {
+    TORCH_CHECK(false, error.what());
+  }
+}
+
+at::Tensor contiguous_like(const at::Tensor& t, at::ScalarType dtype) {
+  return at::Tensor(at::detail::empty_cpu(t.sizes(), dtype, /*pin_memory=*/false, std::nullopt));
+}
+at::Tensor nothing_like(const at::Tensor& t) {
+  return at::Tensor(at::detail::empty_cpu({0}, t.scalar_type(), /*pin_memory=*/false, std::nullopt));
+}
+
+// As PyTorch's: contiguous, but RMS norm's of a tensor with its channels last has them last, too.
+at::Tensor result_like(Kind kind, const at::Tensor& x) {
+  const at::MemoryFormat format = kind == Kind::layer ? at::MemoryFormat::Contiguous : x.suggest_memory_format();
+  return at::Tensor(at::detail::empty_cpu(x.sizes(), x.scalar_type(), /*pin_memory=*/false, format));
+}
+
+at::Tensor forward(Kind kind, const at::Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
+                   const OptionalTensor& bias, double eps) {
+  Forward work{.kind = kind};
+  work.x = view_of("x", x);
+  work.normalized_shape = C10_AS_INTARRAYREF_SLOW(normalized_shape);
+  work.weight = view_of("weight", weight);
+  work.bias = view_of("bias", bias);
+  work.eps = eps;
+  at::Tensor y = result_like(kind, x);
+  work.y = result_view(y);
+  run_checked(work);
+  return y;
+}
+
+// The core wants the rows of x and residual dense; other layouts are copied.
+at::Tensor with_dense_rows(const at::Tensor& t, std::size_t axes) {
+  std::int64_t step = 1;
+  for (std::size_t i = 0; i < axes && t.dim() > static_cast<std::int64_t>(i); ++i) {
+    const std::int64_t axis = t.dim() - 1 - static_cast<std::int64_t>(i);
+    if (t.size(axis) != 1 && t.stride(axis) != step) return t.contiguous();
+    step *= t.size(axis);
+  }
+  return t;
+}
+
+TwoTensors add_forward(Kind kind, const at::Tensor& x, const at::Tensor& residual, SymIntArrayRef normalized_shape,
+                       const OptionalTensor& weight, const OptionalTensor& bias, double eps, double residual_scale) {
+  const at::Tensor dense_x = with_dense_rows(x, normalized_shape.size());
+  const at::Tensor dense_residual = with_dense_rows(residual, normalized_shape.size());
+  Forward work{.kind = kind};
+  work.x = view_of("x", dense_x);
+  work.residual = view_of("residual", dense_residual);
+  work.residual_scale = residual_scale;
+  work.normalized_shape = C10_AS_INTARRAYREF_SLOW(normalized_shape);
+  work.weight = view_of("weight", weight);
+  work.bias = view_of("bias", bias);
+  work.eps = eps;
+  at::Tensor y = contiguous_like(x, x.scalar_type());
+  at::Tensor sum = contiguous_like(x, x.scalar_type());
+  work.y = result_view(y);
+  work.sum = result_view(sum);
+  run_checked(work);
+  return {std::move(y), std::move(sum)};
+}
+
+ThreeTensors backward(Kind kind, const at::Tensor& dy, const at::Tensor& x, SymIntArrayRef normalized_shape,
+                      const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
+                      std::array<bool, 3> output_mask, const OptionalTensor& dsum) {
+  Backward work{.kind = kind};
+  work.x = view_of("x", x);
+  work.dy = view_of("dy", dy);
+  work.dsum = view_of("dsum", dsum);
+  const at::IntArrayRef shape = C10_AS_INTARRAYREF_SLOW(normalized_shape);
+  work.normalized_shape = shape;
+  work.weight = view_of("weight", weight);
+  work.eps = eps;
+  const auto parameter = [&](bool wanted, at::ScalarType dtype, evenorm::Tensor& out) {
+    if (!wanted) return nothing_like(x);
+    at::Tensor result(at::detail::empty_cpu(shape, dtype, /*pin_memory=*/false, std::nullopt));
+    out = result_view(result);
+    return result;
+  };
+  at::Tensor dx = output_mask[0] ? contiguous_like(x, x.scalar_type()) : nothing_like(x);
+  if (output_mask[0]) work.dx = result_view(dx);
+  const bool has_weight = weight.has_value() && weight->defined();
+  at::Tensor dweight = parameter(output_mask[1], has_weight ? weight->scalar_type() : x.scalar_type(), work.dweight);
+  at::Tensor dbias = parameter(output_mask[2], bias_dtype.value_or(x.scalar_type()), work.dbias);
+  if (output_mask[0] || output_mask[1] || output_mask[2]) run_checked(work);
+  return {std::move(dx), std::move(dweight), std::move(dbias)};
+}
+
+// --- the schemas' functions ------------------------------------------------------------------------------------------
+
+at::Tensor layer_norm(const at::Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
+                      const OptionalTensor& bias, double eps) {
+  return forward(Kind::layer, x, normalized_shape, weight, bias, eps);
+}
+at::Tensor rms_norm(const at::Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight, double eps) {
+  return forward(Kind::rms, x, normalized_shape, weight, std::nullopt, eps);
+}
+TwoTensors add_layer_norm(const at::Tensor& x, const at::Tensor& residual, SymIntArrayRef normalized_shape,
+                          const OptionalTensor& weight, const OptionalTensor& bias, double eps, double residual_scale) {
+  return add_forward(Kind::layer, x, residual, normalized_shape, weight, bias, eps, residual_scale);
+}
+TwoTensors add_rms_norm(const at::Tensor& x, const at::Tensor& residual, SymIntArrayRef normalized_shape,
+                        const OptionalTensor& weight, double eps, double residual_scale) {
+  return add_forward(Kind::rms, x, residual, normalized_shape, weight, std::nullopt, eps, residual_scale);
+}
+ThreeTensors layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, SymIntArrayRef normalized_shape,
+                                 const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
+                                 std::array<bool, 3> output_mask, const OptionalTensor& dsum) {
+  return backward(Kind::layer, dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum);
+}
+TwoTensors rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, SymIntArrayRef normalized_shape,
+                             const OptionalTensor& weight, double eps, std::array<bool, 2> output_mask,
+                             const OptionalTensor& dsum) {
+  auto [dx, dweight, unused] = backward(Kind::rms, dy, x, normalized_shape, weight, std::nullopt, eps,
+                                        {output_mask[0], output_mask[1], false}, dsum);
+  return {std::move(dx), std::move(dweight)};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(evenorm, CPU, m) {
+  m.impl("layer_norm", layer_norm);
+  m.impl("rms_norm", rms_norm);
+  m.impl("add_layer_norm", add_layer_norm);
+  m.impl("add_rms_norm", add_rms_norm);
+  m.impl("layer_norm_backward", layer_norm_backward);
+  m.impl("rms_norm_backward", rms_norm_backward);
+}
+
+}  // namespace evenorm::torch_binding

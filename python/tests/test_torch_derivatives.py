@@ -1,0 +1,217 @@
+"""Derivatives of evenorm.torch's functions: against differences, against formulas, in every mode of autograd."""
+
+import pytest
+import torch
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch_cases import DTYPES, EXTENSION, NAMES, case, outputs
+
+import evenorm.torch
+
+forward_mode = pytest.mark.skipif(not EXTENSION, reason="forward mode is PyTorch's own without the extension")
+SHAPES = [((3, 4), 1), ((2, 3, 4), 2), ((5,), 1), ((3, 1), 1), ((2, 3, 4), 3)]
+
+
+@pytest.mark.parametrize("shape, axes", SHAPES)
+@pytest.mark.parametrize("name", NAMES)
+def test_gradcheck(name, shape, axes):
+    c = case(name, torch.float64, shape, axes)
+    modes = dict(check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True) if EXTENSION else {}
+    assert torch.autograd.gradcheck(c.function, c.tensors, **modes)
+
+
+@pytest.mark.parametrize("shape, axes", SHAPES)
+@pytest.mark.parametrize("name", NAMES)
+def test_gradgradcheck(name, shape, axes):
+    c = case(name, torch.float64, shape, axes)
+    modes = dict(check_fwd_over_rev=True, check_rev_over_rev=True) if EXTENSION else {}
+    assert torch.autograd.gradgradcheck(c.function, c.tensors, **modes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_third_derivatives(name):
+    c = case(name, torch.float64)
+
+    def second(*tensors):
+        y = sum((out**3).sum() for out in outputs(c.function(*tensors)))
+        first = torch.autograd.grad(y, tensors, create_graph=True)
+        return torch.autograd.grad(sum((g**2).sum() for g in first), tensors, create_graph=True)
+
+    assert torch.autograd.gradcheck(second, c.tensors)
+
+
+def relative_error(found, exact):
+    return (found.double() - exact).abs().max().item() / exact.abs().max().item()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_are_those_of_the_formula(name, dtype):
+    c = case(name, dtype, (70, 33))
+    wide = [t.detach().double().requires_grad_() for t in c.tensors]
+    seeds = [torch.randn(70, 33, dtype=torch.float64).to(dtype) for _ in outputs(c.function(*c.tensors))]
+    found = torch.autograd.grad(outputs(c.function(*c.tensors)), c.tensors, seeds)
+    exact = torch.autograd.grad(outputs(c.formula(*wide)), wide, [s.double() for s in seeds])
+    # The sum of a 16-bit x is rounded to it before it is normalised, which the formula on float64 does not do.
+    factor = 40 if "add" in name else 2
+    for f, e in zip(found, exact, strict=True):
+        assert f.dtype == dtype
+        assert relative_error(f, e) <= factor * max(torch.finfo(dtype).eps, 1e-15)
+
+
+@pytest.mark.parametrize("rows", [4096, 4099])  # the latter is no 16-bit number
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_many_rows_of_ones_give_an_exact_bias_gradient(dtype, rows):
+    x = torch.randn(rows, 64, dtype=dtype)
+    norm = evenorm.torch.LayerNorm(64)  # float32 parameters
+    norm(x).backward(torch.ones(rows, 64, dtype=dtype))
+    assert norm.bias.grad.dtype == torch.float32
+    assert torch.equal(norm.bias.grad, torch.full((64,), float(rows)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_gradients_of_few(dtype):
+    """Each subset of what wants a gradient has the bits that it has among all, beside float32 parameters, too."""
+    x, w, b = (torch.randn(9, 20).to(dtype), torch.randn(20), torch.randn(20))
+    dy = torch.randn(9, 20).to(dtype)
+
+    def gradients(wanted):
+        leaves = [t.clone().requires_grad_(on) for t, on in zip((x, w, b), wanted, strict=True)]
+        evenorm.torch.layer_norm(leaves[0], (20,), leaves[1], leaves[2]).backward(dy)
+        return [t.grad for t in leaves]
+
+    every = gradients((True, True, True))
+    for i in range(1, 7):
+        wanted = [bool(i & 1 << k) for k in range(3)]
+        for found, exact, on in zip(gradients(wanted), every, wanted, strict=True):
+            assert (found is not None) == on and (not on or torch.equal(found, exact))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_one_output_of_two(which):
+    c = case("add_layer", torch.float64, (6, 5))
+    wide = [t.detach().requires_grad_() for t in c.tensors]
+    found = torch.autograd.grad(c.function(*c.tensors)[which].sin().sum(), c.tensors, allow_unused=True)
+    exact = torch.autograd.grad(c.formula(*wide)[which].sin().sum(), wide, allow_unused=True)
+    for f, e in zip(found, exact, strict=True):
+        assert (f is None or f.abs().max() == 0) if e is None else torch.allclose(f, e)
+
+
+def test_residual_of_another_type():
+    x, r = torch.randn(4, 8, dtype=torch.bfloat16).requires_grad_(), torch.randn(4, 8).requires_grad_()
+    y, s = evenorm.torch.add_layer_norm(x, r, (8,))
+    assert y.dtype == s.dtype == torch.bfloat16
+    (y.float().square().sum() + s.float().sum()).backward()
+    assert x.grad.dtype == torch.bfloat16 and r.grad.dtype == torch.float32
+    assert torch.equal(x.grad.float(), r.grad)
+
+
+def test_backward_twice_needs_the_graph_kept():
+    x = torch.randn(3, 4, requires_grad=True)
+    y = evenorm.torch.layer_norm(x, (4,))
+    y.backward(torch.ones_like(y), retain_graph=True)
+    y.backward(torch.ones_like(y))
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        y.backward(torch.ones_like(y))
+
+
+def test_what_was_saved_and_changed_is_refused():
+    x = torch.randn(3, 4, requires_grad=True)
+    a = x * 1
+    y = evenorm.torch.layer_norm(a, (4,))
+    a.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_the_bias_may_change_meanwhile():
+    norm = evenorm.torch.LayerNorm(4)
+    y = norm(torch.randn(3, 4))
+    with torch.no_grad():
+        norm.bias.add_(1)
+    y.sum().backward()
+    assert torch.equal(norm.bias.grad, torch.full((4,), 3.0))
+
+
+def test_saved_tensor_hooks_see_x_alone_and_the_weight():
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(tuple(t.shape)) or t, lambda t: t):
+        y = evenorm.torch.LayerNorm(6)(torch.randn(5, 6, requires_grad=True))
+    y.sum().backward()
+    assert sorted(packed) == [(5, 6), (6,)]
+
+
+def test_checkpoint():
+    norm = evenorm.torch.LayerNorm(6)
+    x = torch.randn(5, 6, requires_grad=True)
+    dy = torch.randn(5, 6)
+    norm(x).backward(dy)
+    plain, x.grad = x.grad, None
+    torch.utils.checkpoint.checkpoint(norm, x, use_reentrant=False).backward(dy)
+    assert torch.equal(x.grad, plain)
+
+
+# --- functional transforms
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_functional_transforms_agree_with_the_formula(name):
+    c = case(name, torch.float64, (3, 4))
+    tensors = tuple(t.detach() for t in c.tensors)
+
+    def scalar(f):
+        return lambda *args: sum((out**3).sum() for out in outputs(f(*args)))
+
+    for transform in (grad, jacrev, jacfwd, hessian):
+        f, g = transform(scalar(c.function)), transform(scalar(c.formula))
+        assert torch.allclose(f(*tensors), g(*tensors)), transform
+    tangents = tuple(torch.randn_like(t) for t in tensors)
+    for found, exact in zip(jvp(c.function, tensors, tangents), jvp(c.formula, tensors, tangents), strict=True):
+        for f, e in zip(outputs(found), outputs(exact), strict=True):
+            assert torch.allclose(f, e)
+    result, pull = vjp(c.function, *tensors)
+    exact_result, exact_pull = vjp(c.formula, *tensors)
+    seeds = tuple(torch.randn_like(out) for out in outputs(result))
+    seed = seeds if isinstance(result, tuple) else seeds[0]
+    for f, e in zip(pull(seed), exact_pull(seed), strict=True):
+        assert torch.allclose(f, e)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_vmap_gives_each_sample_its_own_bits(name):
+    c = case(name, torch.float32, (3, 40))
+    tensors = [t.detach() for t in c.tensors]
+    for batched in range(1, 2 ** len(tensors)):
+        dims = [1 if batched >> i & 1 else None for i in range(len(tensors))]
+        stacks = [
+            torch.stack([t, t * 2, t + 1], dim=1) if d is not None else t for t, d in zip(tensors, dims, strict=True)
+        ]
+        found = vmap(c.function, in_dims=tuple(dims))(*stacks)
+        for i in range(3):
+            one = c.function(*(s if d is None else s.select(1, i) for s, d in zip(stacks, dims, strict=True)))
+            for f, e in zip(outputs(found), outputs(one), strict=True):
+                assert torch.equal(f[i], e)
+
+
+def test_gradients_of_each_sample():
+    norm = evenorm.torch.LayerNorm(8)
+    x, target = torch.randn(5, 3, 8), torch.randn(5, 3, 8)
+    parameters = {name: p.detach() for name, p in norm.named_parameters()}
+
+    def loss(parameters, x, target):
+        return (functional_call(norm, parameters, (x,)) - target).square().sum()
+
+    found = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, x, target)
+    for i in range(5):
+        one = grad(loss)(parameters, x[i], target[i])
+        for name in parameters:
+            assert torch.allclose(found[name][i], one[name], rtol=1e-6, atol=1e-6)
+
+
+def test_batched_jacobian_by_autograd():
+    x = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    f = lambda x: evenorm.torch.layer_norm(x, (3,))  # noqa: E731
+    one = torch.autograd.functional.jacobian(f, x)
+    assert torch.equal(torch.autograd.functional.jacobian(f, x, vectorize=True), one)
+    if EXTENSION:
+        fast = torch.autograd.functional.jacobian(f, x, vectorize=True, strategy="forward-mode")
+        assert torch.allclose(fast, one)

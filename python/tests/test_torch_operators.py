@@ -1,0 +1,291 @@
+"""The operators as PyTorch sees them: schemas, fake tensors, compilers, export, modes; the same bits everywhere."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch_cases import DTYPES, EXTENSION, NAMES, assert_same_bits, bits, case, outputs
+
+import evenorm.torch
+
+OPS = torch.ops.evenorm
+
+
+def operator_calls(dtype=torch.float32):
+    x, r, dy = (torch.randn(3, 4, 6, dtype=torch.float64).to(dtype) for _ in range(3))
+    w, b = torch.randn(4, 6).to(dtype), torch.randn(4, 6).to(dtype)
+    all_three, some = [True] * 3, [False, True, False]
+    return {
+        "layer_norm": [(x, [4, 6], w, b, 1e-3), (x, [6], None, None, 1e-3), (x.mT, [6, 4], w.mT, b.mT, 1e-3)],
+        "rms_norm": [(x, [4, 6], w, 1e-3), (x, [6], None, 1e-3), (x.mT, [6, 4], w.mT, 1e-3)],
+        "add_layer_norm": [(x, r, [4, 6], w, b, 1e-3, 0.5), (x.mT, r.mT, [4], None, None, 1e-3, 1.0)],
+        "add_rms_norm": [(x, r, [4, 6], w, 1e-3, 0.5), (x.mT, r.mT, [4], None, 1e-3, 1.0)],
+        "layer_norm_backward": [
+            (dy, x, [4, 6], w, dtype, 1e-3, all_three), (dy, x, [6], None, None, 1e-3, some),
+            (dy, x, [4, 6], w, torch.float32, 1e-3, all_three, r),
+        ],
+        "rms_norm_backward": [(dy, x, [4, 6], w, 1e-3, [True] * 2), (dy, x, [6], None, 1e-3, [True, False], r)],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", operator_calls())
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_opcheck(name, dtype):
+    for arguments in operator_calls(dtype)[name]:
+        leaves = tuple(a.detach().clone().requires_grad_() if isinstance(a, torch.Tensor) else a for a in arguments)
+        tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+        torch.library.opcheck(getattr(OPS, name).default, leaves, test_utils=tests)
+        torch.library.opcheck(getattr(OPS, name).default, arguments)
+
+
+@pytest.mark.parametrize("name", operator_calls())
+def test_shapes_and_strides_of_fake_and_meta_tensors(name):
+    for arguments in operator_calls()[name]:
+        real = outputs(getattr(OPS, name)(*arguments))
+        meta = outputs(getattr(OPS, name)(*(a.to("meta") if isinstance(a, torch.Tensor) else a for a in arguments)))
+        with FakeTensorMode() as mode:
+            lent = (mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in arguments)
+            fake = outputs(getattr(OPS, name)(*lent))
+        for r, m, f in zip(real, meta, fake, strict=True):
+            for other in (m, f):
+                assert (r.shape, r.dtype, r.stride()) == (other.shape, other.dtype, other.stride())
+
+
+def test_the_schemas_are_the_same_either_way():
+    from evenorm.torch import _operators
+
+    source = "evenorm/torch/_fallback.py"
+    fallback = (_operators.importlib.resources.files("evenorm.torch") / "_fallback.py").read_text()
+    for name in operator_calls():
+        schema = str(getattr(OPS, name).default._schema)
+        compact = "".join(fallback.split()).replace('""', "")
+        short = schema.removeprefix("evenorm::").replace("1.0000000000000001e-05", "1e-5")
+        short = short.replace("residual_scale=1.", "residual_scale=1.0")
+        assert "".join(short.split()) in compact, f"{source} has another schema of {name}: {short}"
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("name", NAMES)
+def test_compiled_has_the_bits_of_eager(name, backend, dtype):
+    if backend == "inductor" and (dtype != torch.float32 or "plain" in name):
+        pytest.skip("compiling takes seconds: one type of it")
+    torch._dynamo.reset()
+    c = case(name, dtype, (5, 40))
+    compiled = torch.compile(c.function, fullgraph=True, backend=backend, dynamic=False)
+    seeds = [torch.randn(5, 40, dtype=torch.float64).to(dtype) for _ in outputs(c.function(*c.tensors))]
+    eager, found = c.function(*c.tensors), compiled(*c.tensors)
+    assert_same_bits(eager, found)
+    assert_same_bits(
+        torch.autograd.grad(outputs(eager), c.tensors, seeds), torch.autograd.grad(outputs(found), c.tensors, seeds)
+    )
+
+
+def test_compiled_for_any_shape():
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    norm = evenorm.torch.LayerNorm(24)
+    compiled = torch.compile(norm, fullgraph=True, backend="aot_eager", dynamic=True)
+    for rows in (1, 2, 7, 1000):
+        x = torch.randn(rows, 24, requires_grad=True)
+        assert_same_bits(norm(x), compiled(x))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3
+
+
+def test_compiled_autograd():
+    if not EXTENSION:
+        pytest.skip("of the extension's nodes")
+    torch._dynamo.reset()
+    x = torch.randn(4, 24, requires_grad=True)
+    r = torch.randn(4, 24, requires_grad=True)
+    norm = evenorm.torch.RMSNorm(24)
+
+    def loss():
+        y, s = evenorm.torch.add_layer_norm(norm(x), r, (24,), residual_scale=0.5)
+        return (y * s).sum()
+
+    plain = torch.autograd.grad(loss(), (x, r, norm.weight))
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager", fullgraph=True)):
+        loss().backward()
+    for found, exact in zip((x.grad, r.grad, norm.weight.grad), plain, strict=True):
+        assert torch.equal(found, exact)
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = evenorm.torch.LayerNorm(16), evenorm.torch.RMSNorm(16)
+        self.linear = torch.nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.second(x + self.linear(self.first(x)))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_exported_has_the_bits_of_eager(strict):
+    block = Block().eval()
+    x = torch.randn(3, 16)
+    rows = torch.export.Dim("rows", min=2)
+    program = torch.export.export(block, (x,), dynamic_shapes={"x": {0: rows}}, strict=strict)
+    targets = [str(node.target) for node in program.graph.nodes]
+    assert "evenorm.layer_norm.default" in targets and "evenorm.rms_norm.default" in targets
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    loaded = torch.export.load(file).module()
+    for count in (3, 2, 100):
+        x = torch.randn(count, 16)
+        assert_same_bits(block(x), loaded(x))
+
+
+def test_traced():
+    block = Block().eval()
+    x = torch.randn(3, 16)
+    with torch.no_grad():
+        assert_same_bits(block(x), torch.jit.trace(block, x)(x))
+
+
+def test_symbolically_traced():
+    block, x = Block(), torch.randn(3, 16)
+
+    class Tracer(torch.fx.Tracer):
+        def is_leaf_module(self, module, name):
+            return isinstance(module, torch.nn.LayerNorm | torch.nn.RMSNorm) or super().is_leaf_module(module, name)
+
+    graph = Tracer().trace(block)
+    assert_same_bits(block(x), torch.fx.GraphModule(block, graph)(x))
+
+
+def test_autocast_leaves_it_alone():
+    x = torch.randn(3, 16)
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype):
+            for ours, theirs in ((evenorm.torch.LayerNorm(16), torch.nn.LayerNorm(16)),
+                                 (evenorm.torch.RMSNorm(16), torch.nn.RMSNorm(16))):  # fmt: skip
+                for lent in (x, x.to(dtype)):
+                    assert ours(lent).dtype == theirs(lent).dtype == lent.dtype
+
+
+def test_modes():
+    x = torch.randn(3, 16)
+    norm = evenorm.torch.LayerNorm(16)
+    plain = norm(x)
+    assert_same_bits(plain, norm(x))
+    with torch.inference_mode():
+        assert norm(x).is_inference()
+        assert_same_bits(plain, norm(x))
+    with torch.device("cpu"):  # a torch function mode
+        assert_same_bits(plain, norm(x))
+    seen = []
+
+    class Spy(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    with Spy():
+        norm(x).sum().backward()
+    assert "evenorm.layer_norm.default" in seen and "evenorm.layer_norm_backward.default" in seen
+    with torch.device("meta"):
+        assert evenorm.torch.LayerNorm(16)(torch.randn(3, 16)).device.type == "meta"
+
+
+class Logged(torch.Tensor):
+    """A subclass with a rule of its own for PyTorch's function."""
+
+    calls: list = []  # noqa: RUF012
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        cls.calls.append(getattr(function, "__name__", str(function)))
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+def test_subclasses():
+    x = torch.randn(3, 16)
+    y = evenorm.torch.LayerNorm(16)(x.as_subclass(Logged))
+    assert isinstance(y, Logged) and Logged.calls
+    assert_same_bits(evenorm.torch.layer_norm(x, (16,)), y.as_subclass(torch.Tensor))
+    parameters = (torch.ones(16), torch.zeros(16))
+    nested = torch.nested.nested_tensor([torch.randn(2, 16), torch.randn(3, 16)], layout=torch.strided)
+    for part, one in zip(evenorm.torch.layer_norm(nested, (16,), *parameters).unbind(), nested.unbind(), strict=True):
+        torch.testing.assert_close(part, torch.nn.functional.layer_norm(one, (16,)))
+
+
+def test_distributed_tensors_keep_their_rules():
+    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+        x = torch.randn(4, 16)
+        shards = distribute_tensor(x, mesh, [Shard(0)])
+        y = evenorm.torch.layer_norm(shards, (16,))
+        assert y.placements == shards.placements
+        torch.testing.assert_close(y.to_local(), torch.nn.functional.layer_norm(shards.to_local(), (16,)))
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("ours, theirs", [(evenorm.torch.LayerNorm, torch.nn.LayerNorm),
+                                          (evenorm.torch.RMSNorm, torch.nn.RMSNorm)])  # fmt: skip
+def test_modules_are_pytorchs(ours, theirs):
+    options = [dict(), dict(eps=1e-3), dict(elementwise_affine=False), dict(dtype=torch.bfloat16), dict(device="meta")]
+    options += [dict(bias=False)] if ours is evenorm.torch.LayerNorm else []
+    for shape in (16, (16,), [3, 16], torch.Size((2, 3))):
+        for option in options:
+            a, b = ours(shape, **option), theirs(shape, **option)
+            assert isinstance(a, theirs) and repr(a) == repr(b)
+            assert a.state_dict().keys() == b.state_dict().keys()
+            assert a.__constants__ == b.__constants__ and a.normalized_shape == b.normalized_shape
+            if option.get("device") != "meta":
+                b.load_state_dict(a.state_dict(), strict=True)
+                a.load_state_dict(b.state_dict(), strict=True)
+    module = ours(16)
+    torch.nn.init.normal_(module.weight)
+    x = torch.randn(3, 16)
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert type(other) is ours
+        assert_same_bits(module(x), other(x))
+    for bad in ("16", 16.5):
+        with pytest.raises(TypeError) as expected:
+            theirs(bad)
+        with pytest.raises(TypeError) as found:
+            ours(bad)
+        assert str(found.value) == str(expected.value)
+
+
+def test_hooks_and_keywords():
+    norm = evenorm.torch.LayerNorm(4)
+    seen = []
+    norm.register_forward_pre_hook(lambda m, args: seen.append("pre"))
+    norm.register_forward_hook(lambda m, args, out: seen.append("post"))
+    norm.register_full_backward_hook(lambda m, gi, go: seen.append("backward"))
+    norm(input=torch.randn(2, 4, requires_grad=True)).sum().backward()
+    assert seen == ["pre", "post", "backward"]
+    evenorm.torch.RMSNorm(4)(x=torch.randn(2, 4))
+
+
+def test_info():
+    info = evenorm.torch.info()
+    assert info["torch"] == torch.__version__
+    assert (info["operators"], bool(info["reason"])) in (("C++", False), ("Python", True))
+
+
+def test_bits_are_those_of_numpy():
+    import numpy as np
+
+    x, w, b = torch.randn(70, 100), torch.randn(100), torch.randn(100)
+    y = evenorm.torch.layer_norm(x, (100,), w, b)
+    assert bits(y) == evenorm.layer_norm(x.numpy(), 100, w.numpy(), b.numpy()).tobytes()
+    leaf = x.clone().requires_grad_()
+    dy = torch.randn(70, 100)
+    evenorm.torch.layer_norm(leaf, (100,), w, b).backward(dy)
+    assert (
+        bits(leaf.grad) == np.asarray(evenorm.layer_norm_backward(dy.numpy(), x.numpy(), 100, w.numpy())[0]).tobytes()
+    )

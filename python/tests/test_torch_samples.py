@@ -1,0 +1,186 @@
+"""PyTorch's own samples of its norms, for every type that they name, through evenorm.torch; and its refusals."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing._internal.common_methods_invocations import op_db
+from torch_cases import DTYPES, outputs
+
+import evenorm.torch
+
+OURS = {"nn.functional.layer_norm": evenorm.torch.layer_norm, "nn.functional.rms_norm": evenorm.torch.rms_norm}
+OPS = {op.name: op for op in op_db if op.name in OURS}
+
+
+def points():
+    for name, op in OPS.items():
+        for dtype in sorted(op.supported_dtypes("cpu"), key=str):
+            yield pytest.param(name, dtype, id=f"{name.rsplit('.', 1)[1]}-{dtype}")
+
+
+def test_there_are_samples_of_both():
+    assert set(OPS) == set(OURS)
+    assert all(set(DTYPES) <= op.supported_dtypes("cpu") for op in OPS.values())
+
+
+def tolerance(dtype):
+    return {torch.float64: 1e-12, torch.float32: 2e-6, torch.complex64: 2e-6, torch.complex128: 1e-12}.get(dtype, 1e-2)
+
+
+@pytest.mark.parametrize("name, dtype", list(points()))
+def test_samples(name, dtype):
+    op, ours = OPS[name], OURS[name]
+    count = 0
+    for sample in op.sample_inputs("cpu", dtype, requires_grad=dtype in op.supported_backward_dtypes("cpu")):
+        count += 1
+        theirs = op.op(sample.input, *sample.args, **sample.kwargs)
+        found = ours(sample.input, *sample.args, **sample.kwargs)
+        assert found.dtype == theirs.dtype and found.shape == theirs.shape
+        assert found.stride() == theirs.stride() or not found.numel()
+        assert found.requires_grad == theirs.requires_grad
+        torch.testing.assert_close(found, theirs, rtol=tolerance(dtype), atol=tolerance(dtype))
+        leaves = [t for t in (sample.input, *sample.args, *sample.kwargs.values())
+                  if isinstance(t, torch.Tensor) and t.requires_grad]  # fmt: skip
+        if not leaves:
+            continue
+        seed = torch.randn_like(theirs)
+        for f, t in zip(torch.autograd.grad(found, leaves, seed), torch.autograd.grad(theirs, leaves, seed),
+                        strict=True):  # fmt: skip
+            assert f.dtype == t.dtype
+            torch.testing.assert_close(f, t, rtol=20 * tolerance(dtype), atol=20 * tolerance(dtype))
+    assert count
+
+
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.error_inputs_func])
+def test_refused_samples(name):
+    for sample in OPS[name].error_inputs("cpu"):
+        with pytest.raises(sample.error_type, match=sample.error_regex):
+            OURS[name](sample.sample_input.input, *sample.sample_input.args, **sample.sample_input.kwargs)
+
+
+x = torch.randn(3, 5)
+REFUSED = {
+    "another trailing shape": lambda f: f(x, (4,)),
+    "more axes than x": lambda f: f(x, (2, 3, 5)),
+    "no axes": lambda f: f(x, ()),
+    "a weight of another shape": lambda f: f(x, (5,), torch.ones(4)),
+    "a weight of more axes": lambda f: f(x, (5,), torch.ones(1, 5)),
+    "whole numbers": lambda f: f(x.long(), (5,)),
+    "an array": lambda f: f(x.numpy(), (5,)),
+    "a weight that is a list": lambda f: f(x, (5,), [1.0] * 5),
+    "a shape that is a number": lambda f: f(x, 5),
+    "a weight elsewhere": lambda f: f(x, (5,), torch.ones(5, device="meta")),
+    "eps that is a word": lambda f: f(x, (5,), eps="small"),
+}
+LAYER_ALONE = {
+    "eps that is none": lambda f: f(x, (5,), eps=None),
+    "a bias of another shape": lambda f: f(x, (5,), torch.ones(5), torch.ones(4)),
+    "a weight of another type": lambda f: f(x, (5,), torch.ones(5, dtype=torch.bfloat16), torch.ones(5)),
+    "parameters of another type": lambda f: f(x.double(), (5,), torch.ones(5), torch.ones(5)),
+    "parameters of two types": lambda f: f(x.bfloat16(), (5,), torch.ones(5), torch.ones(5).bfloat16()),
+}
+
+
+@pytest.mark.parametrize("why", [*REFUSED, *LAYER_ALONE])
+def test_layer_norm_refuses_as_pytorch_does(why):
+    call = {**REFUSED, **LAYER_ALONE}[why]
+    with pytest.raises(Exception) as theirs:
+        call(F.layer_norm)
+    with pytest.raises(theirs.type) as ours:
+        call(evenorm.torch.layer_norm)
+    assert str(ours.value) == str(theirs.value)
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_rms_norm_refuses_as_pytorch_does(why):
+    call = REFUSED[why]
+    with pytest.raises(Exception) as theirs:
+        call(F.rms_norm)
+    with pytest.raises(theirs.type) as ours:
+        call(evenorm.torch.rms_norm)
+    assert str(ours.value) == str(theirs.value)
+
+
+ACCEPTED = {
+    "eps below 0": lambda f: f(x, (5,), eps=-0.01),
+    "eps that is not a number": lambda f: f(x, (5,), eps=float("nan")),
+    "infinite eps": lambda f: f(x, (5,), eps=float("inf")),
+    "whole eps": lambda f: f(x, (5,), eps=1),
+    "a list for the shape": lambda f: f(x, [5]),
+    "a torch.Size": lambda f: f(x, x.shape),
+    "no columns": lambda f: f(torch.ones(3, 0), (0,)),
+    "no rows": lambda f: f(torch.ones(0, 3), (3,), torch.ones(3)),
+    "one axis": lambda f: f(x[0], (5,)),
+    "a parameter": lambda f: f(torch.nn.Parameter(x), (5,)),
+    "a negated view": lambda f: f(torch.conj(x + 1j * x).imag, (5,)),
+}
+
+
+@pytest.mark.parametrize("function", OURS)
+@pytest.mark.parametrize("why", ACCEPTED)
+def test_what_pytorch_takes_is_taken(why, function):
+    theirs = ACCEPTED[why](OPS[function].op)
+    torch.testing.assert_close(ACCEPTED[why](OURS[function]), theirs, equal_nan=True)
+
+
+@pytest.mark.parametrize("x_dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("weight_dtype", DTYPES, ids=str)
+def test_mixtures_of_types(x_dtype, weight_dtype):
+    """Those that PyTorch takes are taken, its result's type is the result's, and the others are refused."""
+    x, weight = torch.randn(4, 6).to(x_dtype), torch.randn(6).to(weight_dtype)
+    for name, ours in OURS.items():
+        theirs = OPS[name].op
+        for arguments in ((weight,), (None, weight), (weight, weight)) if "layer" in name else ((weight,),):
+            try:
+                expected = theirs(x, (6,), *arguments)
+            except RuntimeError:
+                with pytest.raises(RuntimeError):
+                    ours(x, (6,), *arguments)
+            else:
+                torch.testing.assert_close(ours(x, (6,), *arguments), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_default_eps_of_rms_norm(dtype):
+    x = (torch.randn(3, 8) * 1e-4).to(dtype)
+    eps = torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps
+    for function in (evenorm.torch.rms_norm, torch.compile(evenorm.torch.rms_norm, backend="eager")):
+        assert torch.equal(function(x, (8,)), evenorm.torch.rms_norm(x, (8,), eps=eps))
+    torch.testing.assert_close(evenorm.torch.rms_norm(x, (8,)), F.rms_norm(x, (8,)))
+
+
+LAYOUTS = {
+    "channels last": lambda: torch.randn(2, 6, 4, 5).to(memory_format=torch.channels_last),
+    "transposed": lambda: torch.randn(5, 4, 6, 2).permute(3, 2, 1, 0),
+    "every second": lambda: torch.randn(4, 12, 4, 10)[::2, ::2, :, ::2],
+    "expanded": lambda: torch.randn(4, 1).expand(2, 6, 4, 5),
+}
+
+
+@pytest.mark.parametrize("axes", [1, 2, 4])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("function", OURS)
+def test_layouts(function, layout, axes):
+    x = LAYOUTS[layout]()
+    shape = x.shape[-axes:]
+    found, plain = OURS[function](x, shape), OURS[function](x.contiguous(), shape)
+    assert torch.equal(found, plain)
+    assert found.stride() == OPS[function].op(x, shape).stride()
+    seed = torch.randn_like(x)
+    leaf = x.detach().requires_grad_()
+    dense = x.detach().contiguous().requires_grad_()
+    OURS[function](leaf, shape).backward(seed)
+    OURS[function](dense, shape).backward(seed.contiguous())
+    assert torch.equal(leaf.grad, dense.grad)
+    for sum_layout in (x, x.contiguous()):
+        for f, e in zip(evenorm.torch.add_rms_norm(sum_layout, x, shape),
+                        evenorm.torch.add_rms_norm(x.contiguous(), x.contiguous(), shape), strict=True):  # fmt: skip
+            assert torch.equal(f, e)
+
+
+def test_numbers_out_of_range():
+    """Where squares overflow or cancel, PyTorch's norm is wrong; the formula in float64 is not."""
+    for scale, shift in ((1e30, 0), (1e-30, 0), (1, 1e6)):
+        x = torch.randn(4, 96) * scale + shift
+        exact = F.layer_norm(x.double(), (96,), eps=0)
+        assert (outputs(evenorm.torch.layer_norm(x, (96,), eps=0))[0] - exact).abs().max() < 4 * 2**-24 * 10
