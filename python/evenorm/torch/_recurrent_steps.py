@@ -1,0 +1,117 @@
+"""One step of each normalised recurrent layer, and steps in a row over sequences of different lengths.
+
+Knows tensors and their names only: options, arguments and PackedSequence are _recurrent_base.py's. Sequences are packed
+as PyTorch packs them: the rows of step 0, then those of step 1, ..., longest sequence first, so each step's rows are
+the first of the batch.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ._functions import layer_norm
+
+Tensors = tuple[Tensor, ...]
+Step = Callable[[Tensors, Tensors], Tensors]  # (this step's projected input, state) -> state; state[0] is the output
+
+
+class Weights(NamedTuple):
+    """The parameters of one layer in one direction, under the names they have in the modules."""
+
+    weight_ih: Tensor
+    weight_hh: Tensor
+    gain_ih: Tensor
+    gain_hh: Tensor
+    bias_ih: Tensor | None
+    bias_hh: Tensor | None
+    gain_c: Tensor | None = None
+    bias_c: Tensor | None = None
+    weight_hr: Tensor | None = None
+
+    @classmethod
+    def of(cls, module: nn.Module, suffix: str = "") -> "Weights":
+        """The module's parameters whose names end in suffix."""
+        named: dict[str, Any] = {name: getattr(module, name + suffix, None) for name in cls._fields}
+        return cls(**named)
+
+
+def lstm_input(x: Tensor, w: Weights, eps: float) -> Tensors:
+    """LN(W_ih x), of any number of rows: what does not wait for the state."""
+    return (_norm(F.linear(x, w.weight_ih), w.gain_ih, w.bias_ih, eps),)
+
+
+def lstm_step(rows: Tensors, state: Tensors, w: Weights, eps: float) -> Tensors:
+    """(h, c) after one step, from lstm_input's rows and (h, c) before it."""
+    assert w.gain_c is not None
+    h, c = state
+    i, f, g, o = (rows[0] + _norm(F.linear(h, w.weight_hh), w.gain_hh, w.bias_hh, eps)).chunk(4, -1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    h = torch.sigmoid(o) * torch.tanh(_norm(c, w.gain_c, w.bias_c, eps))
+    return (h if w.weight_hr is None else F.linear(h, w.weight_hr)), c
+
+
+def gru_input(x: Tensor, w: Weights, eps: float) -> Tensors:
+    """LN of W_ih x, over the two gates together and over the candidate, of any number of rows."""
+    return _norm_in_parts(F.linear(x, w.weight_ih), w.gain_ih, w.bias_ih, eps)
+
+
+def gru_step(rows: Tensors, state: Tensors, w: Weights, eps: float) -> Tensors:
+    """(h,) after one step, from gru_input's rows and (h,) before it."""
+    (h,) = state
+    gates, candidate = _norm_in_parts(F.linear(h, w.weight_hh), w.gain_hh, w.bias_hh, eps)
+    r, z = torch.sigmoid(rows[0] + gates).chunk(2, -1)
+    n = torch.tanh(rows[1] + r * candidate)
+    return (n + z * (h - n),)
+
+
+def _norm(x: Tensor, gain: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    return layer_norm(x, (x.shape[-1],), gain, bias, eps)
+
+
+def _norm_in_parts(x: Tensor, gain: Tensor, bias: Tensor | None, eps: float) -> Tensors:
+    sizes = [2 * x.shape[-1] // 3, x.shape[-1] // 3]
+    biases: Iterable[Tensor | None] = (None, None) if bias is None else torch.split(bias, sizes)
+    parts = zip(torch.split(x, sizes, -1), torch.split(gain, sizes), biases, strict=True)
+    return tuple(_norm(part, part_gain, part_bias, eps) for part, part_gain, part_bias in parts)
+
+
+def scan(step: Step, inputs: Tensors, state: Tensors, sizes: Sequence[int], reverse: bool) -> tuple[Tensor, Tensors]:
+    """All steps of one layer in one direction.
+
+    inputs: packed rows, sum(sizes) of each; state: of sizes[0] sequences each; sizes: rows of each step, never growing.
+    Returns the packed outputs and each sequence's last state: after its own last step, or, in reverse, after its first.
+    """
+    steps = list(zip(*(torch.split(rows, list(sizes)) for rows in inputs), strict=True))
+    return _backwards(step, steps, state, sizes) if reverse else _forwards(step, steps, state, sizes)
+
+
+def _forwards(step: Step, steps: list[Tensors], state: Tensors, sizes: Sequence[int]) -> tuple[Tensor, Tensors]:
+    outputs: list[Tensor] = []
+    ended: list[Tensors] = []  # the shortest sequences first: rows from the end of the batch
+    running = sizes[0]
+    for rows, size in zip(steps, sizes, strict=True):
+        if size < running:
+            ended.append(tuple(part[size:] for part in state))
+            state = tuple(part[:size] for part in state)
+            running = size
+        state = step(rows, state)
+        outputs.append(state[0])
+    if ended:
+        state = tuple(torch.cat(parts) for parts in zip(state, *reversed(ended), strict=True))
+    return torch.cat(outputs), state
+
+
+def _backwards(step: Step, steps: list[Tensors], first: Tensors, sizes: Sequence[int]) -> tuple[Tensor, Tensors]:
+    outputs: list[Tensor] = []
+    running = sizes[-1]
+    state = tuple(part[:running] for part in first)
+    for rows, size in zip(reversed(steps), reversed(sizes), strict=True):
+        if size > running:
+            state = tuple(torch.cat((now, part[running:size])) for now, part in zip(state, first, strict=True))
+            running = size
+        state = step(rows, state)
+        outputs.append(state[0])
+    return torch.cat(outputs[::-1]), state
