@@ -1,0 +1,247 @@
+"""convert(): a model's norms become evenorm's, in place, and the report of what was done and what was not.
+
+A module is swapped by giving the object another class, never by building a second module: parameters, buffers, hooks,
+attributes, the training flag and every reference to it, shared ones and those that no registry knows, stay by
+themselves. Whether a module that is not torch.nn's own is a norm is settled elsewhere: _look_alikes.py, _trial.py.
+"""
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from . import _look_alikes, _trial
+from ._modules import LayerNorm, RMSNorm
+
+OWN: dict[type[nn.Module], type[nn.Module]] = {nn.LayerNorm: LayerNorm, nn.RMSNorm: RMSNorm}
+EVERY_MODULES = frozenset(vars(nn.Module()))  # attributes
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A module that was swapped: its name in the model, its old class, and what it computes now."""
+
+    name: str
+    old: str
+    new: str
+
+    def _line(self) -> tuple[str, str]:
+        return self.name, f"{self.old} -> {self.new}"
+
+
+@dataclass(frozen=True)
+class Left:
+    """A module that is, or looks like, a norm and was not swapped: its name, its class, and the reason."""
+
+    name: str
+    old: str
+    reason: str
+
+    def _line(self) -> tuple[str, str]:
+        return self.name, f"{self.old}: {self.reason}"
+
+
+@dataclass(frozen=True, repr=False)
+class Conversion:
+    """What convert() did. Its repr is a table, in which modules whose names differ in numbers alone share a line."""
+
+    model: nn.Module
+    replaced: tuple[Replaced, ...]
+    left: tuple[Left, ...]
+    warnings: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        lines = [f"evenorm.torch.convert: {len(self.replaced)} replaced, {len(self.left)} left"]
+        lines += _table("replaced", self.replaced) + _table("left", self.left)
+        return "\n".join([*lines, *(f"  warning   {text}" for text in self.warnings)])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError("this is convert()'s report; the model was converted in place, and is also its attribute model")
+
+
+def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
+    """Swap a model's norms for evenorm's, in place; return what was replaced, what was left, and why.
+
+    Every module that is exactly torch.nn.LayerNorm or torch.nn.RMSNorm becomes evenorm.torch.LayerNorm or RMSNorm, a
+    subclass of it, by a change of its class: it remains the same object, with the same Parameters, buffers, hooks and
+    attributes, so optimizers, state_dicts and modules in several places need nothing. Parametrized ones
+    (torch.nn.utils.parametrize) are swapped under their parametrizations.
+
+    Norms that are not torch.nn's (subclasses; Hugging Face's RMS norms; hand-written ones with weight and bias, scale
+    and shift, gamma and beta or gain and bias) are swapped only if old and new agree: values and gradients, in f64 and
+    in their own type, on random rows near and far from 0, large and so small that eps is seen, with random parameters,
+    in training and in evaluation. A swapped one's class is a subclass of its own: where x has a type for which the two
+    did not agree, another device than the CPU, or another last axis, its own forward still runs. Attributes other than
+    its tensors and eps count as they are now.
+
+    Args:
+        model: any module, a norm itself included.
+        look_alikes: False leaves all that is not exactly torch.nn's.
+
+    Returns:
+        A Conversion: model (the same object), replaced, left, warnings; its repr is a table.
+
+    Raises:
+        TypeError: model is not a torch.nn.Module, or look_alikes not a bool.
+
+    Warns:
+        UserWarning: a torch.nn.TransformerEncoderLayer was converted that PyTorch's inference fast path may run, which
+        computes the norms itself.
+
+    Example:
+        >>> import torch, evenorm.torch
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8))
+        >>> evenorm.torch.convert(model)
+        evenorm.torch.convert: 1 replaced, 0 left
+          replaced  1  torch.nn.LayerNorm -> evenorm.torch.LayerNorm
+        >>> isinstance(model[1], torch.nn.LayerNorm)
+        True
+    """
+    if isinstance(model, type):
+        raise TypeError(f"model is the class {model.__name__}, but must be a torch.nn.Module: an instance of it")
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is a {type(model).__name__}, but must be a torch.nn.Module")
+    if not isinstance(look_alikes, bool):
+        raise TypeError(f"look_alikes is a {type(look_alikes).__name__}, but must be a bool")
+    trials = _Trials()
+    replaced, left = [], []
+    for name, module in model.named_modules():
+        old = _class_name(module)
+        result = _swap(module, trials if look_alikes else None)
+        if isinstance(result, type):
+            module.__class__ = result
+            replaced.append(Replaced(name, old, _new_name(result)))
+        elif result is not None:
+            left.append(Left(name, old, result))
+    notes = tuple(_bypassed(model, {one.name for one in replaced}))
+    for note in notes:
+        warnings.warn(note, UserWarning, stacklevel=2)
+    return Conversion(model, tuple(replaced), tuple(left), notes)
+
+
+def _swap(module: nn.Module, trials: "_Trials | None") -> type[nn.Module] | str | None:
+    """The class that the module should have; or why it keeps its own; or None for what is no norm."""
+    cls = type(module)
+    if isinstance(module, LayerNorm | RMSNorm) or _look_alikes.is_stand_in(module):
+        return "already evenorm's"
+    if isinstance(module, torch.jit.ScriptModule):
+        names = {own.__name__ for own in OWN}
+        return "compiled by TorchScript" if getattr(module, "original_name", "") in names else None
+    base = parametrize.type_before_parametrizations(module)
+    if base not in OWN:
+        return trials.swap(module) if trials else _excluded(module)
+    if "forward" in vars(module):
+        return "its forward was replaced on the object itself"
+    return OWN[base] if base is cls else _parametrized(cls, OWN[base])
+
+
+def _excluded(module: nn.Module) -> str | None:
+    return "not exactly torch.nn's, and look_alikes is False" if _look_alikes.candidate(module) else None
+
+
+def _parametrized(cls: type[nn.Module], base: type[nn.Module]) -> type[nn.Module]:
+    """PyTorch gives each parametrized module a class of its own, with properties for its tensors, and returns to that
+    class's base when the last one is removed: so the same class, on another base."""
+    body = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__", "__doc__")}
+    return type(cls.__name__, (base,), body)
+
+
+class _Trials:
+    """Trials of modules that are not torch.nn's; those of one class, shape and attributes are tried once."""
+
+    def __init__(self) -> None:
+        self._settled: dict[Any, _look_alikes.Recipe | str] = {}
+
+    def swap(self, module: nn.Module) -> type[nn.Module] | str | None:
+        found = _look_alikes.candidate(module)
+        if found is None or isinstance(found, str):
+            return found
+        if "forward" in vars(module) or type(module).__call__ is not nn.Module.__call__:
+            return "its forward or __call__ is not that of its class"
+        key = self._key(module)
+        if key not in self._settled:
+            self._settled[key] = _trial.settle(module, found)
+        recipe = self._settled[key]
+        return recipe if isinstance(recipe, str) else _look_alikes.stand_in(type(module), recipe)
+
+    @staticmethod
+    def _key(module: nn.Module) -> Any:
+        tensors = [
+            (name, tuple(value.shape), value.dtype)
+            for own in (module._parameters, module._buffers)
+            for name, value in own.items()
+            if value is not None
+        ]
+        plain = {
+            name: value if isinstance(value, int | float | str | tuple | torch.dtype | None) else id(value)
+            for name, value in vars(module).items()
+            if name not in EVERY_MODULES
+        }
+        return type(module), tuple(tensors), repr(sorted(plain.items(), key=lambda item: item[0]))
+
+
+def _bypassed(model: nn.Module, replaced: set[str]) -> Iterable[str]:
+    """A warning where PyTorch may run whole encoder layers without calling the norms in them."""
+    layers = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.TransformerEncoderLayer)
+        and replaced & {f"{name}.{norm}".lstrip(".") for norm in ("norm1", "norm2")}
+        and _has_fast_path(module)
+    ]
+    if layers and torch.backends.mha.get_fastpath_enabled():
+        which = ", ".join(line for line, _ in _grouped((name, "") for name in layers))
+        yield (
+            f"{which}: in evaluation without gradients, torch.nn.TransformerEncoderLayer computes its norms itself in "
+            "one fused operator, and evenorm's are not called; torch.backends.mha.set_fastpath_enabled(False) calls "
+            "them"
+        )
+
+
+def _has_fast_path(layer: nn.TransformerEncoderLayer) -> bool:
+    """Whether some input would take it: of the layer's conditions, those that no later call can change."""
+    attention = layer.self_attn
+    return (
+        type(layer).forward is nn.TransformerEncoderLayer.forward
+        and attention.batch_first
+        and attention.in_proj_bias is not None
+        and attention._qkv_same_embed_dim
+        and attention.num_heads % 2 == 0
+        and bool(layer.activation_relu_or_gelu)
+        and layer.norm1.eps == layer.norm2.eps
+    )
+
+
+def _class_name(module: nn.Module) -> str:
+    cls = type(module)
+    return f"torch.nn.{cls.__name__}" if cls in OWN else cls.__name__
+
+
+def _new_name(cls: type[nn.Module]) -> str:
+    recipe = getattr(cls, "evenorm_recipe", None)
+    base = next(own for own in (LayerNorm, RMSNorm) if issubclass(cls, own)) if recipe is None else None
+    return f"evenorm.torch.{base.__name__}" if base else f"evenorm.torch.{recipe}"
+
+
+def _table(heading: str, entries: tuple[Replaced, ...] | tuple[Left, ...]) -> list[str]:
+    rows = _grouped(entry._line() for entry in entries)
+    width = max((len(name) for name, _ in rows), default=0)
+    return [f"  {heading:<8}  {name:<{width}}  {text}" for name, text in rows]
+
+
+def _grouped(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """One line for those with the same text whose names differ in numbers alone, which are then *."""
+    groups: dict[tuple[str, str], list[list[str]]] = {}
+    for name, text in lines:
+        parts = name.split(".")
+        pattern = ".".join("*" if part.isdecimal() else part for part in parts)
+        groups.setdefault((pattern, text), []).append(parts)
+    shown = []
+    for (_, text), names in groups.items():
+        common = ".".join(same[0] if len(set(same)) == 1 else "*" for same in zip(*names, strict=True))
+        shown.append((f"{common or '(the model)'}{f' ({len(names)})' if len(names) > 1 else ''}", text))
+    return shown

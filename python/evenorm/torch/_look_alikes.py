@@ -1,0 +1,175 @@
+"""Norms that are not torch.nn's own: what they may be, and the class that stands in for theirs.
+
+Knows the names that hand-written norms give their tensors, nothing about models; whether a module computes what it
+seems to is settled by _trial.py alone. A module stays the same object: its class becomes a subclass of its own, so
+isinstance, hooks, parameters and state_dict keys are what they were, and its own forward is there for all that was
+not tried.
+"""
+
+import copyreg
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from ._functions import layer_norm, rms_norm
+
+WEIGHTS = ("weight", "scale", "gamma", "gain", "g", "w", "a_2", "alpha")
+BIASES = ("bias", "shift", "beta", "offset", "b", "b_2")
+MOST_COLS = 2**20  # of rows that are worth the memory of a trial
+
+Types = tuple[torch.dtype, torch.dtype | None]  # of x and of the weight
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A norm, and which attributes of a module it takes its tensors and eps from."""
+
+    kind: Literal["layer", "rms"]
+    weight: str | None
+    bias: str | None
+    argument: str  # forward's
+    eps: float | None
+    eps_name: str | None = None  # read at each call: a module whose eps is set anew follows
+    zero_centred: bool = False  # the norm's weight is 1 + the module's
+    types: frozenset[Types] = frozenset()  # for which old and new agreed
+
+    def __str__(self) -> str:
+        name = "layer_norm" if self.kind == "layer" else "rms_norm"
+        weight = "" if self.weight is None else f", {'1 + ' if self.zero_centred else ''}{self.weight}"
+        bias = "" if self.bias is None else f", {self.bias}"
+        return f"{name}(x{weight}{bias}, eps={self.eps if self.eps_name is None else self.eps_name})"
+
+    def tensors(self, module: nn.Module) -> tuple[Tensor | None, Tensor | None]:
+        """The module's weight and bias."""
+        weight = None if self.weight is None else getattr(module, self.weight)
+        return weight, None if self.bias is None else getattr(module, self.bias)
+
+    def shape(self, module: nn.Module) -> tuple[int, ...] | None:
+        """The shape of one row, where the module says it."""
+        weight = self.tensors(module)[0]
+        if weight is not None:
+            return tuple(weight.shape)
+        said = getattr(module, "normalized_shape", None)
+        return (said,) if isinstance(said, int) else None if said is None else tuple(said)
+
+    def compute(self, module: nn.Module, x: Tensor) -> Tensor:
+        """The norm of x over its last axes, by evenorm."""
+        weight, bias = self.tensors(module)
+        eps = self.eps if self.eps_name is None else getattr(module, self.eps_name)
+        shape = self.shape(module) or tuple(x.shape[-1:])
+        if weight is not None and self.zero_centred:
+            # 1 + a bf16 or f16 weight rounded to its own type would lose most of the weight's digits.
+            wide = torch.promote_types(weight.dtype, torch.float32)
+            weight, bias = weight.to(wide) + 1, None if bias is None else bias.to(wide)
+        if self.kind == "rms":
+            return rms_norm(x, shape, weight, eps)
+        assert eps is not None  # layer norm has no default by x's type
+        return layer_norm(x, shape, weight, bias, eps)
+
+    def fits(self, module: nn.Module, x: object) -> bool:
+        """Whether old and new are known to agree on tensors such as x."""
+        if not isinstance(x, Tensor) or x.device.type != "cpu" or x.dim() == 0:
+            return False
+        weight = self.tensors(module)[0]
+        if (x.dtype, None if weight is None else weight.dtype) not in self.types:
+            return False
+        shape = self.shape(module)
+        return shape is None or tuple(x.shape[-len(shape) :]) == shape
+
+
+_made: dict[tuple[type[nn.Module], Recipe], type[nn.Module]] = {}
+
+
+def stand_in(cls: type[nn.Module], recipe: Recipe) -> type[nn.Module]:
+    """The subclass of cls that computes recipe where it fits, and what cls computes elsewhere; one for each pair."""
+    if (cls, recipe) not in _made:
+        _made.setdefault((cls, recipe), _make(cls, recipe))
+    return _made[cls, recipe]
+
+
+def _make(cls: type[nn.Module], recipe: Recipe) -> type[nn.Module]:
+    old_forward: Callable[..., Any] = cls.forward
+
+    @functools.wraps(old_forward)
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        x = args[0] if len(args) == 1 and not kwargs else kwargs.get(recipe.argument) if len(kwargs) == 1 else None
+        if (args and kwargs) or not recipe.fits(self, x):
+            return old_forward(self, *args, **kwargs)
+        assert isinstance(x, Tensor)
+        return recipe.compute(self, x)
+
+    def reduce(self: nn.Module, protocol: Any) -> Any:
+        # The class has no name to be pickled by: it is made again from cls and recipe.
+        how = cls.__reduce_ex__(self, protocol)
+        if isinstance(how, str):
+            return how
+        function, arguments, *rest = how
+        if function is not copyreg.__newobj__:  # type: ignore[attr-defined]
+            return (function, arguments, *rest)
+        return (restore, (cls, recipe), *rest)
+
+    body = {"forward": forward, "__reduce_ex__": reduce, "__module__": cls.__module__, "evenorm_recipe": recipe}
+    return type(f"Evenorm{cls.__name__}", (cls,), body)
+
+
+def restore(cls: type[nn.Module], recipe: Recipe) -> nn.Module:
+    """An empty module of the class that stands in for cls; what unpickles it fills it."""
+    made = stand_in(cls, recipe)
+    return made.__new__(made)
+
+
+def is_stand_in(module: nn.Module) -> bool:
+    """Whether the module's class came from stand_in()."""
+    return hasattr(type(module), "evenorm_recipe")
+
+
+def candidate(module: nn.Module) -> Recipe | str | None:
+    """What the module may be, to be tried: a recipe without kind and eps settled; or why it cannot be, although it is
+    called a norm; or None for what does not even look like one."""
+    cls = type(module)
+    called_norm = "norm" in cls.__name__.lower() or isinstance(module, nn.LayerNorm | nn.RMSNorm)
+    if called_norm and parametrize.is_parametrized(module):
+        return "parametrized, and not exactly torch.nn's"
+    if _is_torch_own(cls) or next(module.children(), None) is not None:
+        return None
+    own = {**module._parameters, **module._buffers}
+    tensors = {name: value for name, value in own.items() if value is not None}
+    weight = _only(WEIGHTS, tensors)
+    bias = _only(BIASES, tensors)
+    if len(tensors) != (weight is not None) + (bias is not None) or (bias is not None and weight is None):
+        return (
+            f"its tensors ({', '.join(tensors)}) are not weight and bias of a layer or RMS norm"
+            if called_norm
+            else None
+        )
+    if weight is None:
+        return _with_argument(cls, None, None) if called_norm else None
+    shape = tensors[weight].shape
+    if len(shape) != 1 and not called_norm:
+        return None
+    if not 2 <= shape.numel() <= MOST_COLS or (bias is not None and tensors[bias].shape != shape):
+        return f"its weight and bias are not of one shape of 2 to {MOST_COLS} elements" if called_norm else None
+    return _with_argument(cls, weight, bias)
+
+
+def _is_torch_own(cls: type) -> bool:
+    return cls.__module__.startswith("torch.nn.") and not issubclass(cls, nn.LayerNorm | nn.RMSNorm)
+
+
+def _only(names: tuple[str, ...], tensors: dict[str, Tensor]) -> str | None:
+    found = [name for name in names if name in tensors]
+    return found[0] if len(found) == 1 else None
+
+
+def _with_argument(cls: type[nn.Module], weight: str | None, bias: str | None) -> Recipe | str:
+    arguments = list(inspect.signature(cls.forward).parameters.values())[1:]
+    names = [argument.name for argument in arguments]
+    if len(arguments) != 1 or arguments[0].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
+        return f"its forward takes ({', '.join(names)}), not one tensor alone"
+    return Recipe("layer", weight, bias, names[0], None)
