@@ -50,7 +50,7 @@ def load(**settings: Any) -> tuple[Any, nn.Module]:
     return tokenizer, AutoModel.from_pretrained(path, local_files_only=True, **settings).eval()
 
 
-def converted(model: nn.Module) -> tuple[nn.Module, evenorm.torch.Conversion]:
+def converted(model: nn.Module) -> tuple[nn.Module, Any]:
     """A copy of the model with evenorm's norms, and convert()'s report."""
     model = copy.deepcopy(model)
     return model, evenorm.torch.convert(model)

@@ -16,6 +16,11 @@ C = look_alikes.C
 randomised = look_alikes.randomised
 
 
+def named(cases):
+    cases = [pytest.param(make, said, id=type(make()).__name__) for make, said in cases.items()]
+    return pytest.mark.parametrize(("make", "said"), cases)
+
+
 def values_and_gradients(module, x):
     x = x.clone().requires_grad_()
     y = module(x)
@@ -23,13 +28,13 @@ def values_and_gradients(module, x):
     return y, torch.autograd.grad((y * weight).sum(), [x, *module.parameters()])
 
 
-@pytest.mark.parametrize(("make", "formula"), look_alikes.NORMS.items(), ids=lambda value: str(value)[:30])
-def test_norms_under_other_names_are_swapped(make, formula):
+@named(look_alikes.NORMS)
+def test_norms_under_other_names_are_swapped(make, said):
     plain, module = randomised(make()), randomised(make())
     cls, parameters, buffers = type(module), list(module.parameters()), list(module.buffers())
     before = copy.deepcopy(module.state_dict())
     report = et.convert(module)
-    assert [one.new for one in report.replaced] == [f"evenorm.torch.{formula}"], report
+    assert [one.new for one in report.replaced] == [f"evenorm.torch.{said}"], report
     assert isinstance(module, cls) and type(module).__name__ == f"Evenorm{cls.__name__}"
     assert [id(t) for t in (*module.parameters(), *module.buffers())] == [id(t) for t in (*parameters, *buffers)]
     for key, value in before.items():
@@ -43,14 +48,12 @@ def test_norms_under_other_names_are_swapped(make, formula):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("make", "reason"), look_alikes.OTHERS.items(), ids=lambda value: getattr(value, "__name__", "")
-)
-def test_others_are_left(make, reason):
+@named(look_alikes.OTHERS)
+def test_others_are_left(make, said):
     module = make()
     report = et.convert(module)
     assert type(module) is make and report.replaced == ()
-    assert len(report.left) == 1 and reason in report.left[0].reason, report
+    assert len(report.left) == 1 and said in report.left[0].reason, report
 
 
 def test_look_alikes_are_evenorm_s(monkeypatch):
