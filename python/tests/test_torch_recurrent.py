@@ -270,6 +270,16 @@ def test_half_types_and_autocast(kind):
 
 
 @both
+def test_meta_device(kind):
+    module = KINDS[kind](X, H, bidirectional=True, device="meta")
+    x = torch.randn(4, 3, X, device="meta")
+    for given in (x, pack_padded_sequence(x, [4, 2, 1])):
+        output, end = module(given)
+        assert (output if given is x else output.data).device.type == "meta"
+        assert all(part.shape == (2, 3, H) for part in parts_of(end))
+
+
+@both
 def test_no_batch_and_no_steps(kind):
     module = KINDS[kind](X, H)
     assert module(torch.randn(4, 0, X))[0].shape == (4, 0, H)

@@ -114,7 +114,8 @@ class LayerNormRNN(nn.RNNBase):
     def _check(self, rows: Tensor, columns: int, state: Tensors | None, batch: int) -> None:
         dtype = self.weight_ih_l0.dtype
         kind = type(self).__name__
-        autocast = torch.is_autocast_enabled(rows.device.type)
+        device = rows.device.type
+        autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         if rows.dtype != dtype and not autocast:
             raise ValueError(f"{kind}: Expected input to be of the weights' type {dtype}, got {rows.dtype} instead")
         if columns != self.input_size:
