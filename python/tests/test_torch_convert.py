@@ -243,6 +243,22 @@ def test_compiled_before_is_compiled_anew():
     assert torch.equal(torch.compile(model, backend="eager", fullgraph=True)(x), model(x))
 
 
+def test_exported_and_traced():
+    model = nn.Sequential(nn.LayerNorm(C), look_alikes.NarrowRMSNorm(), look_alikes.NoWeightNorm())
+    et.convert(model)
+    x = torch.randn(3, C)
+    expected = model(x)
+    batch = torch.export.Dim("batch")
+    exported = torch.export.export(model, (x,), dynamic_shapes=({0: batch},))
+    assert sum("evenorm" in str(node.target) for node in exported.graph.nodes) == 3
+    assert torch.equal(exported.module()(x), expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        traced = torch.jit.trace(model, (x,))
+    assert str(traced.inlined_graph).count("evenorm::") == 3
+    assert torch.equal(traced(x), expected)
+
+
 # --- TransformerEncoderLayer
 
 

@@ -247,13 +247,16 @@ def test_copies_and_state_dict(kind, packed):
 
 
 @both
-def test_compiled_and_exported(kind):
+def test_compiled_exported_and_traced(kind):
     module = made(kind, X, H, num_layers=2, bidirectional=True, dtype=torch.float32)
     x = torch.randn(4, 3, X)
     expected = module(x)[0]
     torch._dynamo.reset()
     assert torch.equal(torch.compile(module, backend="eager", fullgraph=True)(x)[0], expected)
     assert torch.equal(torch.export.export(module, (x,)).module()(x)[0], expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert torch.equal(torch.jit.trace(module, (x,))(x)[0], expected)
 
 
 @both

@@ -54,7 +54,7 @@ class Recipe:
         """The shape of one row, where the module says it."""
         weight = self.tensors(module)[0]
         if weight is not None:
-            return tuple(weight.shape)
+            return tuple(map(int, weight.shape))  # torch.jit.trace makes them tensors
         said = getattr(module, "normalized_shape", None)
         return (said,) if isinstance(said, int) else None if said is None else tuple(said)
 
@@ -62,7 +62,7 @@ class Recipe:
         """The norm of x over its last axes, by evenorm."""
         weight, bias = self.tensors(module)
         eps = self.eps if self.eps_name is None else getattr(module, self.eps_name)
-        shape = self.shape(module) or tuple(x.shape[-1:])
+        shape = self.shape(module) or (int(x.shape[-1]),)
         if weight is not None and self.zero_centred:
             # 1 + a bf16 or f16 weight rounded to its own type would lose most of the weight's digits.
             wide = torch.promote_types(weight.dtype, torch.float32)

@@ -68,7 +68,7 @@ def gru_step(rows: Tensors, state: Tensors, w: Weights, eps: float) -> Tensors:
 
 
 def _norm(x: Tensor, gain: Tensor, bias: Tensor | None, eps: float) -> Tensor:
-    return layer_norm(x, (x.shape[-1],), gain, bias, eps)
+    return layer_norm(x, (int(x.shape[-1]),), gain, bias, eps)
 
 
 def _norm_in_parts(x: Tensor, gain: Tensor, bias: Tensor | None, eps: float) -> Tensors:
