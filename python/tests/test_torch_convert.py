@@ -10,10 +10,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import evenorm.torch as et
 import torch_look_alikes as look_alikes
 from torch import nn
 from torch.nn.utils import parametrize
+
+import evenorm.torch as et
 
 EXACT = [(nn.LayerNorm, et.LayerNorm), (nn.RMSNorm, et.RMSNorm)]
 C = look_alikes.C

@@ -8,9 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import evenorm.torch as et
 import torch_look_alikes as look_alikes
 from torch import nn
+
+import evenorm.torch as et
 
 C = look_alikes.C
 randomised = look_alikes.randomised

@@ -8,10 +8,11 @@ import warnings
 import pytest
 
 torch = pytest.importorskip("torch")
-import evenorm.torch as et
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
 from torch_recurrent_loop import loop
+
+import evenorm.torch as et
 
 X, H = 5, 7
 KINDS = {"lstm": et.LayerNormLSTM, "gru": et.LayerNormGRU}

@@ -1,13 +1,29 @@
 """evenorm for PyTorch: modules, functions, `convert`, and normalised recurrent layers.
 
-    import evenorm.torch
-    norm = evenorm.torch.LayerNorm(768)          # instead of torch.nn.LayerNorm(768)
-    evenorm.torch.convert(model)                 # or: swap every norm of a model
+import evenorm.torch
+norm = evenorm.torch.LayerNorm(768)          # instead of torch.nn.LayerNorm(768)
+evenorm.torch.convert(model)                 # or: swap every norm of a model
 """
 
 from . import _vmap as _vmap
+from ._convert import Conversion, convert
 from ._functions import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from ._modules import LayerNorm, RMSNorm
 from ._operators import info
+from ._recurrent import LayerNormGRU, LayerNormGRUCell, LayerNormLSTM, LayerNormLSTMCell
 
-__all__ = ["LayerNorm", "RMSNorm", "add_layer_norm", "add_rms_norm", "info", "layer_norm", "rms_norm"]
+__all__ = [
+    "Conversion",
+    "LayerNorm",
+    "LayerNormGRU",
+    "LayerNormGRUCell",
+    "LayerNormLSTM",
+    "LayerNormLSTMCell",
+    "RMSNorm",
+    "add_layer_norm",
+    "add_rms_norm",
+    "convert",
+    "info",
+    "layer_norm",
+    "rms_norm",
+]
