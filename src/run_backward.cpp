@@ -1,5 +1,6 @@
-// Shares a backward pass out: row blocks where something is summed over rows, rows where not; and, where rows are few
-// and long, first rows, then columns. What the blocks are depends on the problem alone, so none of it affects a bit.
+// Shares a backward pass out: row blocks where something is summed over rows, rows where not; and, where there is but
+// one row block, first rows, then columns. What the blocks are depends on the problem alone, so none of it affects a
+// bit.
 #include "run_backward.hpp"
 
 #include <algorithm>
@@ -19,11 +20,14 @@ constexpr std::size_t kStreamBytes = 8u << 20u;  // of dx, above which it is wri
 constexpr std::size_t kFetchBytes = 4u << 20u;   // of x, above which it is fetched ahead, and dy as well
 constexpr std::size_t kMostSums = 128u << 10u;   // bytes of one row block's sums, where x is small
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kStripCols = 4096;  // columns of a task of the second step, at least
+constexpr std::size_t kStripCols = 512;     // columns of the second step that stay together, a part of a block
+constexpr std::size_t kTwoStepCols = 1024;  // of rows below this a second look costs what threads gain
 
 bool sums_over_rows(const GradientProblem& p) { return p.dgamma.data != nullptr || p.dbeta.data != nullptr; }
 
 std::size_t sums_bytes(const GradientProblem& p) { return column_numbers(p) * p.cols * sizeof(double); }
+
+std::size_t scalars_bytes(const GradientProblem& p) { return p.rows * sizeof(GradientScalars); }
 
 // Would the sums of all columns be more than one keeps?
 bool has_long_rows(const GradientProblem& p) {
@@ -55,6 +59,11 @@ std::size_t tasks_of(const GradientProblem& p, const Executor& executor) {
                       : std::max(std::size_t{1}, std::min(p.rows * p.cols / kTaskElements, threads * kTasksPerThread));
 }
 
+// One row block is one thread's, unless rows and columns are looked at by turns.
+bool pays_in_two_steps(const GradientProblem& p, const Executor& executor) {
+  return row_blocks(p) == 1 && p.cols >= kTwoStepCols && tasks_of(p, executor) > 1 && scalars_bytes(p) <= sums_bytes(p);
+}
+
 // share(first, count) for `shares` even shares of `units`.
 template <class Share>
 void share_out(const Executor& executor, std::size_t units, std::size_t shares, const Share& share) {
@@ -82,8 +91,8 @@ void run_blocks(const GradientProblem& p, const GradientFunctions& functions, do
   functions.finish(p, slots, runs, run * slot);
 }
 
-void run_long_rows(const GradientProblem& p, const GradientFunctions& functions, GradientScalars* scalars,
-                   const Executor& executor) {
+void run_in_two_steps(const GradientProblem& p, const GradientFunctions& functions, GradientScalars* scalars,
+                      const Executor& executor) {
   const std::size_t tasks = tasks_of(p, executor);
   share_out(executor, p.rows, tasks,
             [&](std::size_t first, std::size_t count) { functions.look(p, first, count, scalars); });
@@ -98,8 +107,7 @@ void run_long_rows(const GradientProblem& p, const GradientFunctions& functions,
 
 std::size_t scratch_bytes(const GradientProblem& p) noexcept {
   if (!sums_over_rows(p)) return 0;
-  const std::size_t scalars = p.rows * sizeof(GradientScalars);
-  return (has_long_rows(p) ? scalars : row_blocks(p) * sums_bytes(p)) + kLine;
+  return (has_long_rows(p) ? scalars_bytes(p) : row_blocks(p) * sums_bytes(p)) + kLine;
 }
 
 void run_problem(const GradientProblem& problem, Target target, std::byte* scratch, const Executor& executor) noexcept {
@@ -110,8 +118,8 @@ void run_problem(const GradientProblem& problem, Target target, std::byte* scrat
   if (!sums_over_rows(p)) {
     share_out(executor, p.rows, tasks_of(p, executor),
               [&](std::size_t first, std::size_t count) { functions.rows(p, first, count); });
-  } else if (has_long_rows(p)) {
-    run_long_rows(p, functions, aligned<GradientScalars>(scratch), executor);
+  } else if (has_long_rows(p) || pays_in_two_steps(p, executor)) {
+    run_in_two_steps(p, functions, aligned<GradientScalars>(scratch), executor);
   } else {
     run_blocks(p, functions, aligned<double>(scratch), executor);
   }
