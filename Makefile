@@ -5,20 +5,21 @@ WERROR ?= OFF
 CMAKE_ARGS ?=
 BENCH_SETUP ?= --no-torch
 
-CONFIGURE := cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DEVENORM_WERROR=$(WERROR)
+CACHED := tools/compiler_cache.py
+CONFIGURE := $(CACHED) cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DEVENORM_WERROR=$(WERROR)
 STAGES := tools/stages $(if $(filter ON 1 on,$(WERROR)),--werror)
 
 .PHONY: all setup-build setup-test setup-test-all demo test test-all unit contracts cli aarch64 sanitize thread fuzz package lint
-.PHONY: setup-python python wheel format mutants bench clean help
+.PHONY: setup-python python wheel bench-torch format mutants bench clean help
 .NOTPARALLEL:
 
 all: setup-build  ## build everything: build/evenorm, build/libevenorm.so, build/evenorm_tests
 	@$(CONFIGURE) $(CMAKE_ARGS) >/dev/null
-	@cmake --build build
+	@$(CACHED) cmake --build build
 
 demo: setup-build  ## build, then normalise the activations of a real model and show how exact and how fast
 	@$(CONFIGURE) $(CMAKE_ARGS) >/dev/null
-	@cmake --build build --target evenorm_cli minilm_demo
+	@$(CACHED) cmake --build build --target evenorm_cli minilm_demo
 	@tools/demo.sh
 
 test: setup-test  ## build, then every stage with its time: tests (on AArch64 too), sanitizers, fuzzers, lint, mutants
@@ -57,11 +58,14 @@ mutants: setup-test  ## apply the mutations one by one (or those in NAMES) and e
 bench: setup-build  ## fetch oneDNN into .bench/, then measure beside it; ARGS goes to the program
 	@tools/setup_bench.sh $(BENCH_SETUP)
 	@$(CONFIGURE) -DEVENORM_BUILD_BENCH=ON -DEVENORM_ONEDNN_DIR="$(CURDIR)/.bench/onednn" $(CMAKE_ARGS) >/dev/null
-	@cmake --build build --target evenorm_bench
+	@$(CACHED) cmake --build build --target evenorm_bench
 	@build/evenorm_bench $(ARGS)
 
 setup-python:
 	@tools/setup.sh python
+
+bench-torch: python  ## measure evenorm.torch's norms beside torch.nn's; ARGS goes to the program
+	@.venv/bin/python python/bench/torch_norms.py $(ARGS)
 
 setup-build:
 	@tools/setup.sh build

@@ -13,6 +13,8 @@ g++              c++
 gcc              cc
 cmake            cmake
 ninja-build      ninja
+python3          python3
+ccache           ccache
 libhwy-dev       hwy/highway.h
 libpthreadpool-dev pthreadpool.h
 libcli11-dev     CLI/CLI.hpp
@@ -22,9 +24,7 @@ libgtest-dev     gtest/gtest.h
 libgmock-dev     gmock/gmock.h
 '
 test_needs='
-python3          python3
 binutils         nm
-ccache           ccache
 pkgconf          pkg-config
 clang-14         clang++-14
 libclang-rt-14-dev /usr/lib/llvm-14/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a
@@ -35,7 +35,6 @@ python_needs='
 python3          python3
 python3-dev      /usr/include/python3*/Python.h
 python3-venv     /usr/lib/python3*/ensurepip/__init__.py
-ccache           ccache
 '
 aarch64_needs='
 g++-aarch64-linux-gnu aarch64-linux-gnu-g++
