@@ -67,7 +67,7 @@ def from_sdist(tree, folder, python):
     code = f"import scikit_build_core.build as backend; backend.build_sdist({str(folder)!r})"
     run(python, "-c", code, cwd=tree)
     (archive,) = folder.glob("*.tar.gz")
-    shutil.unpack_archive(archive, folder, filter="data")
+    shutil.unpack_archive(archive, folder)
     return folder / archive.name.removesuffix(".tar.gz")
 
 
