@@ -76,7 +76,7 @@ def compilations():
             yield name, "inductor", torch.float32
 
 
-@pytest.mark.parametrize("name, backend, dtype", list(compilations()), ids=lambda value: str(value))
+@pytest.mark.parametrize("name, backend, dtype", list(compilations()), ids=str)
 def test_compiled_has_the_bits_of_eager(name, backend, dtype):
     torch._dynamo.reset()
     c = case(name, dtype, (5, 40))
