@@ -57,22 +57,23 @@ def test_eight_threads_at_once(inputs):
 def test_a_call_lets_other_threads_run():
     """While one thread is in a long norm, another goes on: the interpreter's lock is released."""
     x = torch.randn(64, 1 << 20)
-    ticks, done = [0], threading.Event()
+    ticks, done = [], threading.Event()
 
     def tick():
         while not done.is_set():
-            ticks[0] += 1
+            ticks.append(time.perf_counter())
             time.sleep(0.0002)
 
     other = threading.Thread(target=tick)
     other.start()
-    before = ticks[0]
+    start = time.perf_counter()
     y = evenorm.torch.layer_norm(x, x.shape[1:])  # kept: PyTorch gives the lock up while it frees a tensor
-    counted = ticks[0] - before
+    end = time.perf_counter()
     done.set()
     other.join()
     assert y.shape == x.shape
-    assert counted >= 5  # one that had to wait for the lock would have counted once or twice
+    quarter = (end - start) / 4  # at either end the interpreter itself may change threads
+    assert any(start + quarter < t < end - quarter for t in ticks)
 
 
 def test_after_fork(inputs):
