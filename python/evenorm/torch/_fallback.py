@@ -15,6 +15,8 @@ from torch._prims_common import suggest_memory_format
 
 import evenorm
 
+from ._results import contiguous_like, gradients
+
 _library = torch.library.Library("evenorm", "DEF")
 
 _SCHEMAS = (
@@ -37,16 +39,12 @@ _operators = torch.ops.evenorm
 # --- on the CPU
 
 
-def _contiguous_like(x: Tensor) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
-
-
 def _lent(*tensors: Tensor | None) -> list[Tensor | None]:
     return [None if t is None else t.detach() for t in tensors]
 
 
 def _layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    y = _contiguous_like(x)
+    y = contiguous_like(x)
     x, weight, bias = _lent(x, weight, bias)
     evenorm.layer_norm(x, normalized_shape, weight, bias, eps, out=y)
     return y
@@ -60,44 +58,33 @@ def _rms_norm(x, normalized_shape, weight=None, eps=1e-5):
 
 
 def _add_layer_norm(x, residual, normalized_shape, weight=None, bias=None, eps=1e-5, residual_scale=1.0):
-    out = (_contiguous_like(x), _contiguous_like(x))
+    out = (contiguous_like(x), contiguous_like(x))
     x, residual, weight, bias = _lent(x.contiguous(), residual.contiguous(), weight, bias)
     evenorm.add_layer_norm(x, residual, normalized_shape, weight, bias, eps, residual_scale=residual_scale, out=out)
     return out
 
 
 def _add_rms_norm(x, residual, normalized_shape, weight=None, eps=1e-5, residual_scale=1.0):
-    out = (_contiguous_like(x), _contiguous_like(x))
+    out = (contiguous_like(x), contiguous_like(x))
     x, residual, weight = _lent(x.contiguous(), residual.contiguous(), weight)
     evenorm.add_rms_norm(x, residual, normalized_shape, weight, eps, residual_scale=residual_scale, out=out)
     return out
 
 
-def _gradients(x: Tensor, shape: Sequence[int], dtypes: Sequence[torch.dtype], mask: Sequence[bool]) -> list[Tensor]:
-    shapes = [x.shape, torch.Size(shape), torch.Size(shape)]
-    wanted = zip(shapes, dtypes, mask, strict=False)
-    return [torch.empty(s, dtype=t) if asked else x.new_empty(0) for s, t, asked in wanted]
-
-
-def _parameter_dtype(x: Tensor, weight: Tensor | None) -> torch.dtype:
-    return x.dtype if weight is None else weight.dtype
-
-
 def _layer_norm_backward(dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum=None):
-    dtypes = (x.dtype, _parameter_dtype(x, weight), bias_dtype or x.dtype)
-    results = _gradients(x, normalized_shape, dtypes, output_mask)
+    results = gradients(x, normalized_shape, weight, bias_dtype, output_mask)
     out: Any = tuple(r if wanted else None for r, wanted in zip(results, output_mask, strict=True))
     dy, x, weight, dsum = _lent(dy, x, weight, dsum)
     evenorm.layer_norm_backward(dy, x, normalized_shape, weight, eps, dsum=dsum, out=out)
-    return tuple(results)
+    return results
 
 
 def _rms_norm_backward(dy, x, normalized_shape, weight, eps, output_mask, dsum=None):
-    results = _gradients(x, normalized_shape, (x.dtype, _parameter_dtype(x, weight)), output_mask)
+    results = gradients(x, normalized_shape, weight, None, output_mask)
     out: Any = tuple(r if wanted else None for r, wanted in zip(results, output_mask, strict=True))
     dy, x, weight, dsum = _lent(dy, x, weight, dsum)
     evenorm.rms_norm_backward(dy, x, normalized_shape, weight, eps, dsum=dsum, out=out)
-    return tuple(results)
+    return results
 
 
 for _name, _function in {

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch._prims_common import suggest_memory_format
 
+from ._results import contiguous_like, gradients
+
 Sizes = Sequence[int]
 
 
@@ -60,14 +62,10 @@ def _check_norm(x: torch.Tensor, normalized_shape: Sizes) -> None:
         )
 
 
-def _contiguous_like(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
-
-
 @torch.library.register_fake("evenorm::layer_norm")
 def _(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     _check_norm(x, normalized_shape)
-    return _contiguous_like(x)
+    return contiguous_like(x)
 
 
 @torch.library.register_fake("evenorm::rms_norm")
@@ -79,32 +77,23 @@ def _(x, normalized_shape, weight=None, eps=1e-5):
 @torch.library.register_fake("evenorm::add_layer_norm")
 def _(x, residual, normalized_shape, weight=None, bias=None, eps=1e-5, residual_scale=1.0):
     _check_norm(x, normalized_shape)
-    return _contiguous_like(x), _contiguous_like(x)
+    return contiguous_like(x), contiguous_like(x)
 
 
 @torch.library.register_fake("evenorm::add_rms_norm")
 def _(x, residual, normalized_shape, weight=None, eps=1e-5, residual_scale=1.0):
     _check_norm(x, normalized_shape)
-    return _contiguous_like(x), _contiguous_like(x)
-
-
-def _fake_gradients(x, normalized_shape, dtypes, output_mask):
-    shapes = [x.shape, normalized_shape, normalized_shape]
-    return tuple(
-        x.new_empty(shape if wanted else (0,), dtype=dtype if wanted else x.dtype)
-        for shape, dtype, wanted in zip(shapes, dtypes, output_mask, strict=False)
-    )
+    return contiguous_like(x), contiguous_like(x)
 
 
 @torch.library.register_fake("evenorm::layer_norm_backward")
 def _(dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum=None):
-    weight_dtype = x.dtype if weight is None else weight.dtype
-    return _fake_gradients(x, normalized_shape, (x.dtype, weight_dtype, bias_dtype or x.dtype), output_mask)
+    return gradients(x, normalized_shape, weight, bias_dtype, output_mask)
 
 
 @torch.library.register_fake("evenorm::rms_norm_backward")
 def _(dy, x, normalized_shape, weight, eps, output_mask, dsum=None):
-    return _fake_gradients(x, normalized_shape, (x.dtype, x.dtype if weight is None else weight.dtype), output_mask)
+    return gradients(x, normalized_shape, weight, None, output_mask)
 
 
 def info() -> dict[str, str]:

@@ -60,7 +60,6 @@ struct NormNode : ad::TraceableFunction {
   std::vector<SymInt> shape;
   double eps = 0;
   ad::SavedVariable x, weight;
-  bool x_is_output = false;
 
   Norm norm() const { return {kind, shape.size(), eps}; }
 
@@ -71,7 +70,7 @@ struct NormNode : ad::TraceableFunction {
   }
 
  protected:
-  void collect(ad::CompiledNodeArgs& args) const {
+  void collect(ad::CompiledNodeArgs& args, bool x_is_output) const {
     args.collect(static_cast<std::uint8_t>(kind));
     args.collect(shape);
     args.collect(eps);
@@ -90,7 +89,8 @@ struct NormNode : ad::TraceableFunction {
   }
 };
 
-// Of the forward operators. Edges: x, residual where there is one, weight, bias. Inputs: dy, and dsum.
+// Of the forward operators; with a residual x is the sum, an output. Edges: x, residual where there is one, weight,
+// bias. Inputs: dy, and dsum.
 struct NormBackward final : NormNode {
   using NormNode::NormNode;
 
@@ -120,7 +120,7 @@ struct NormBackward final : NormNode {
     const Tensor dsum = has_residual ? grads[1] : Tensor();
     Tensor dx = dsum;
     if (dy.defined()) {
-      const Tensor saved_x = x.unpack(x_is_output ? getptr() : nullptr);
+      const Tensor saved_x = x.unpack(has_residual ? getptr() : nullptr);
       const Gradients gradients =
           run_backward(kind, dy, saved_x, shape, or_absent(weight.unpack()), bias_dtype, eps, mask, or_absent(dsum));
       dx = gradients.dx;
@@ -135,7 +135,7 @@ struct NormBackward final : NormNode {
   }
 
   void compiled_args(ad::CompiledNodeArgs& args) const override {
-    collect(args);
+    collect(args, has_residual);
     args.collect(has_residual);
     args.collect(residual_dtype);
     args.collect(bias_dtype);
@@ -178,7 +178,7 @@ struct NormBackwardBackward final : NormNode {
   }
 
   void compiled_args(ad::CompiledNodeArgs& args) const override {
-    collect(args);
+    collect(args, false);
     args.collect(dy, false);
     args.collect(dsum_dtype);
   }
@@ -260,7 +260,6 @@ TwoTensors add_forward(Kind kind, const Tensor& x, const Tensor& residual, SymIn
     set_tangent(sum, of_sum);
   }
   if (node) {  // with its tangent
-    node->x_is_output = true;
     node->x = ad::SavedVariable(sum, /*is_output=*/true);
   }
   return {std::move(y), std::move(sum)};

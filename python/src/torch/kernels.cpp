@@ -64,27 +64,32 @@ void run_checked(const Work& work) {
   }
 }
 
-at::Tensor contiguous_like(const at::Tensor& t, at::ScalarType dtype) {
-  return at::Tensor(at::detail::empty_cpu(t.sizes(), dtype, /*pin_memory=*/false, std::nullopt));
-}
-at::Tensor nothing_like(const at::Tensor& t) {
-  return at::Tensor(at::detail::empty_cpu({0}, t.scalar_type(), /*pin_memory=*/false, std::nullopt));
+at::Tensor new_tensor(at::IntArrayRef sizes, at::ScalarType dtype,
+                      at::MemoryFormat format = at::MemoryFormat::Contiguous) {
+  return at::Tensor(at::detail::empty_cpu(sizes, dtype, /*pin_memory=*/false, format));
 }
 
 // As PyTorch's: contiguous, but RMS norm's of a tensor with its channels last has them last, too.
 at::Tensor result_like(Kind kind, const at::Tensor& x) {
   const at::MemoryFormat format = kind == Kind::layer ? at::MemoryFormat::Contiguous : x.suggest_memory_format();
-  return at::Tensor(at::detail::empty_cpu(x.sizes(), x.scalar_type(), /*pin_memory=*/false, format));
+  return new_tensor(x.sizes(), x.scalar_type(), format);
 }
 
-at::Tensor forward(Kind kind, const at::Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
-                   const OptionalTensor& bias, double eps) {
+// What all forward passes have. It borrows the arguments' shapes.
+Forward described(Kind kind, const at::Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
+                  const OptionalTensor& bias, double eps) {
   Forward work{.kind = kind};
   work.x = view_of("x", x);
   work.normalized_shape = C10_AS_INTARRAYREF_SLOW(normalized_shape);
   work.weight = view_of("weight", weight);
   work.bias = view_of("bias", bias);
   work.eps = eps;
+  return work;
+}
+
+at::Tensor forward(Kind kind, const at::Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
+                   const OptionalTensor& bias, double eps) {
+  Forward work = described(kind, x, normalized_shape, weight, bias, eps);
   at::Tensor y = result_like(kind, x);
   work.y = result_view(y);
   run_checked(work);
@@ -106,16 +111,11 @@ TwoTensors add_forward(Kind kind, const at::Tensor& x, const at::Tensor& residua
                        const OptionalTensor& weight, const OptionalTensor& bias, double eps, double residual_scale) {
   const at::Tensor dense_x = with_dense_rows(x, normalized_shape.size());
   const at::Tensor dense_residual = with_dense_rows(residual, normalized_shape.size());
-  Forward work{.kind = kind};
-  work.x = view_of("x", dense_x);
+  Forward work = described(kind, dense_x, normalized_shape, weight, bias, eps);
   work.residual = view_of("residual", dense_residual);
   work.residual_scale = residual_scale;
-  work.normalized_shape = C10_AS_INTARRAYREF_SLOW(normalized_shape);
-  work.weight = view_of("weight", weight);
-  work.bias = view_of("bias", bias);
-  work.eps = eps;
-  at::Tensor y = contiguous_like(x, x.scalar_type());
-  at::Tensor sum = contiguous_like(x, x.scalar_type());
+  at::Tensor y = new_tensor(x.sizes(), x.scalar_type());
+  at::Tensor sum = new_tensor(x.sizes(), x.scalar_type());
   work.y = result_view(y);
   work.sum = result_view(sum);
   run_checked(work);
@@ -133,17 +133,17 @@ ThreeTensors backward(Kind kind, const at::Tensor& dy, const at::Tensor& x, SymI
   work.normalized_shape = shape;
   work.weight = view_of("weight", weight);
   work.eps = eps;
-  const auto parameter = [&](bool wanted, at::ScalarType dtype, evenorm::Tensor& out) {
-    if (!wanted) return nothing_like(x);
-    at::Tensor result(at::detail::empty_cpu(shape, dtype, /*pin_memory=*/false, std::nullopt));
+  const auto gradient = [&](bool wanted, at::IntArrayRef sizes, at::ScalarType dtype, evenorm::Tensor& out) {
+    if (!wanted) return new_tensor({0}, x.scalar_type());
+    at::Tensor result = new_tensor(sizes, dtype);
     out = result_view(result);
     return result;
   };
-  at::Tensor dx = output_mask[0] ? contiguous_like(x, x.scalar_type()) : nothing_like(x);
-  if (output_mask[0]) work.dx = result_view(dx);
+  at::Tensor dx = gradient(output_mask[0], x.sizes(), x.scalar_type(), work.dx);
   const bool has_weight = weight.has_value() && weight->defined();
-  at::Tensor dweight = parameter(output_mask[1], has_weight ? weight->scalar_type() : x.scalar_type(), work.dweight);
-  at::Tensor dbias = parameter(output_mask[2], bias_dtype.value_or(x.scalar_type()), work.dbias);
+  at::Tensor dweight =
+      gradient(output_mask[1], shape, has_weight ? weight->scalar_type() : x.scalar_type(), work.dweight);
+  at::Tensor dbias = gradient(output_mask[2], shape, bias_dtype.value_or(x.scalar_type()), work.dbias);
   if (output_mask[0] || output_mask[1] || output_mask[2]) run_checked(work);
   return {std::move(dx), std::move(dweight), std::move(dbias)};
 }
