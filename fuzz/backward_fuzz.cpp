@@ -11,6 +11,7 @@
 #include "fuzz/norms.hpp"
 #include "kernels/gradient_functions.hpp"
 #include "run_backward.hpp"
+#include "scratch_plan.hpp"
 #include "validate.hpp"
 
 namespace evenorm::fuzz {
@@ -179,7 +180,7 @@ void run_in_pieces(Target target, const Backward& backward, std::size_t amount) 
   internal::validate_buffers(p, {});
   p.fetch = amount % 2 == 0;
   p.stream_dx = amount % 3 == 0 && p.dx.data != nullptr;
-  const internal::GradientFunctions& functions = internal::gradient_functions(target, internal::arithmetic_type(p));
+  const internal::GradientFunctions& functions = internal::gradient_functions(target, internal::gradient_type(p));
   const std::size_t piece = 1 + amount % 8, blocks = internal::row_blocks(p);
   const auto cut = [](std::size_t units, std::size_t most, const auto& work) {
     for (std::size_t first = (units - 1) / most * most;; first -= most) {  // backwards
@@ -206,7 +207,7 @@ void run_in_pieces(Target target, const Backward& backward, std::size_t amount) 
 // In scratch of just the size wanted, some bytes into its memory, which a sanitizer guards at the end.
 void run_in_scratch(Target target, const Backward& backward, const Executor& executor, std::size_t amount) {
   constexpr std::byte kUntouched{0x5A};
-  const GradientProblem p = internal::validate(backward);
+  GradientProblem p = internal::validate(backward);
   const std::size_t bytes = internal::scratch_bytes(p), before = amount, after = amount % 2 == 0 ? 0 : 64;
   std::vector<std::byte> memory(before + bytes + after, kUntouched);
   const std::span scratch = std::span(memory).subspan(before, bytes);

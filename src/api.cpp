@@ -56,14 +56,20 @@ Plan::Plan(Plan&&) noexcept = default;
 Plan& Plan::operator=(Plan&&) noexcept = default;
 Plan::~Plan() = default;
 
+const Plan::State& Plan::state() const {
+  if (state_ == nullptr) throw Error("the plan was moved from, so it has nothing to run");
+  return *state_;
+}
+
 void Plan::run() const { run(Executor{}); }
 void Plan::run(const Executor& executor) const {
-  internal::validate_buffers(state_->problem);
-  internal::run_problem(state_->problem, *state_->functions, executor);
+  Problem p = state().problem;
+  internal::validate_buffers(p);
+  internal::run_problem(p, *state_->functions, executor);
 }
 void Plan::run(const Buffers& buffers) const { run(buffers, Executor{}); }
 void Plan::run(const Buffers& buffers, const Executor& executor) const {
-  Problem p = state_->problem;
+  Problem p = state().problem;
   const auto replace = [](const char* argument, auto& planned, auto given) {
     if ((planned == nullptr) == (given == nullptr)) {
       planned = given;
@@ -92,7 +98,7 @@ void Plan::run(const Buffers& buffers, const Executor& executor) const {
 std::size_t scratch_bytes(const Backward& backward) { return internal::scratch_bytes(internal::validate(backward)); }
 
 void run(const Backward& backward, std::span<std::byte> scratch, const Executor& executor) {
-  const internal::GradientProblem problem = internal::validate(backward);
+  internal::GradientProblem problem = internal::validate(backward);
   const std::size_t needed = internal::scratch_bytes(problem);
   if (scratch.size() < needed) {
     throw Error("scratch has " + std::to_string(scratch.size()) + " bytes, but this problem needs " +

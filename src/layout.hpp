@@ -3,8 +3,9 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
+#include <memory>
+#include <utility>
 
 namespace evenorm::internal {
 
@@ -17,68 +18,89 @@ struct Axis {
 };
 
 // Some axes of a tensor, outermost first. Axes of one element are left out, neighbours that step as one are one axis:
-// so whatever lies in memory as one run is one axis here.
+// so whatever lies in memory as one run is one axis here. More axes than kInline are kept on the heap: descriptions of
+// a pass lie on stacks of a few KiB, and hardly any tensor has so many that step unevenly.
 class Axes {
  public:
   // An output has 2^axes elements at least, at different addresses: more axes than this no address space can hold.
   static constexpr std::size_t kCapacity = 48;
+  static constexpr std::size_t kInline = 6;
 
-  Axes() noexcept { axes_[0] = {1, 0}; }
+  Axes() noexcept { near_[0] = {1, 0}; }
   // What is not used is not copied: run() copies some for every call.
-  Axes(const Axes& other) noexcept { copy(other); }
-  Axes& operator=(const Axes& other) noexcept {
+  Axes(const Axes& other) { copy(other); }
+  Axes(Axes&& other) noexcept : far_(std::move(other.far_)) { copy_near(other); }
+  Axes& operator=(const Axes& other) {
     if (this != &other) copy(other);
+    return *this;
+  }
+  Axes& operator=(Axes&& other) noexcept {
+    far_ = std::move(other.far_);
+    copy_near(other);
     return *this;
   }
   ~Axes() = default;
 
-  // Adds an axis inside those there are. False where there is no room for it.
-  bool append(Axis axis) noexcept {
+  // Adds an axis inside those there are. False where there is no room for it. Throws std::bad_alloc.
+  bool append(Axis axis) {
     if (axis.size == 1) return true;
-    Axis& last = axes_[count_ == 0 ? 0 : count_ - 1];
-    if (count_ != 0 && last.stride == static_cast<std::ptrdiff_t>(axis.size) * axis.stride) {
-      last = {last.size * axis.size, axis.stride};
+    if (count_ != 0 && inner().stride == static_cast<std::ptrdiff_t>(axis.size) * axis.stride) {
+      at(count_ - 1) = {inner().size * axis.size, axis.stride};
       return true;
     }
     if (count_ == kCapacity) return false;
-    axes_[count_++] = axis;
+    if (count_ == kInline) far_ = std::make_unique<Axis[]>(kCapacity - kInline);
+    at(count_++) = axis;
     return true;
   }
 
   std::size_t count() const noexcept { return count_; }
-  const Axis& operator[](std::size_t i) const noexcept { return axes_[i]; }
+  const Axis& operator[](std::size_t i) const noexcept { return i < kInline ? near_[i] : far_[i - kInline]; }
   // The innermost axis; of one element where there is none.
-  const Axis& inner() const noexcept { return axes_[count_ == 0 ? 0 : count_ - 1]; }
+  const Axis& inner() const noexcept { return (*this)[count_ == 0 ? 0 : count_ - 1]; }
 
   // Are the elements, of `bytes` each, side by side?
   bool is_dense(std::size_t bytes) const noexcept {
-    return count_ == 0 || (count_ == 1 && axes_[0].stride == static_cast<std::ptrdiff_t>(bytes));
+    return count_ == 0 || (count_ == 1 && near_[0].stride == static_cast<std::ptrdiff_t>(bytes));
   }
 
   // From the first element to element `index` in C order, in bytes.
   std::ptrdiff_t offset(std::size_t index) const noexcept {
     std::ptrdiff_t bytes = 0;
     for (std::size_t i = count_; i > 1; --i) {
-      const Axis& axis = axes_[i - 1];
+      const Axis& axis = (*this)[i - 1];
       bytes += static_cast<std::ptrdiff_t>(index % axis.size) * axis.stride;
       index /= axis.size;
     }
-    return bytes + static_cast<std::ptrdiff_t>(index) * axes_[0].stride;
+    return bytes + static_cast<std::ptrdiff_t>(index) * near_[0].stride;
   }
 
   bool operator==(const Axes& other) const noexcept {
-    return count_ == other.count_ && std::equal(&axes_[0], &axes_[0] + count_, &other.axes_[0]);
+    if (count_ != other.count_) return false;
+    for (std::size_t i = 0; i < count_; ++i) {
+      if ((*this)[i] != other[i]) return false;
+    }
+    return true;
   }
 
  private:
-  void copy(const Axes& other) noexcept {
+  Axis& at(std::size_t i) noexcept { return i < kInline ? near_[i] : far_[i - kInline]; }
+  void copy_near(const Axes& other) noexcept {
     count_ = other.count_;
-    axes_[0] = other.axes_[0];
-    for (std::size_t i = 1; i < count_; ++i) axes_[i] = other.axes_[i];
+    near_[0] = other.near_[0];
+    for (std::size_t i = 1; i < std::min(count_, kInline); ++i) near_[i] = other.near_[i];
+  }
+  void copy(const Axes& other) {
+    if (other.count_ > kInline) {
+      if (far_ == nullptr) far_ = std::make_unique<Axis[]>(kCapacity - kInline);
+      std::copy_n(other.far_.get(), other.count_ - kInline, far_.get());
+    }
+    copy_near(other);
   }
 
   std::size_t count_ = 0;
-  Axis axes_[kCapacity];
+  Axis near_[kInline];
+  std::unique_ptr<Axis[]> far_;  // those after the first kInline
 };
 
 }  // namespace evenorm::internal

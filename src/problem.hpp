@@ -104,6 +104,11 @@ inline DType arithmetic_type(const GradientProblem& p) {
   return wide ? DType::f64 : DType::f32;
 }
 
+// Does dx take the place of what it is made from?
+inline bool is_in_place(const GradientProblem& p) {
+  return p.dx.data != nullptr && (p.dx.data == p.x.data || p.dx.data == p.dy.data || p.dx.data == p.dsum.data);
+}
+
 // Do the elements of each row lie side by side? Where not, rows are gathered into scratch.
 template <class Pointer>
 bool has_dense_rows(const Matrix<Pointer>& m) {

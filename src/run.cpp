@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 
+#include "looks.hpp"
 #include "parallel.hpp"
 #include "validate.hpp"
 
@@ -34,57 +35,48 @@ void choose_cache_use(Problem& p) {
   p.fetch_x = elements * bytes_of(p.x.dtype) >= kFetchBytes;
 }
 
-// A long row: moments of equal subtrees of blocks at once, their join, then the map by the same parts.
+// How a long row is cut: into equal subtrees of its blocks, the last one smaller.
+struct RowParts {
+  std::size_t blocks, part, count;
+
+  explicit RowParts(std::size_t cols)
+      : blocks((cols + kBlock - 1) / kBlock),
+        part(std::bit_ceil(std::max(kTaskElements / kBlock, (blocks + kMaxParts - 1) / kMaxParts))),
+        count((blocks + part - 1) / part) {}
+  std::size_t length(std::size_t i) const { return std::min(part, blocks - i * part); }
+};
+
+// Moments of all parts at once, and their join. Not inlined: its array is gone from the stack when the row is mapped.
+[[gnu::noinline]] RowScalars join_row_by_parts(const Problem& p, const RowFunctions& functions,
+                                               const Executor& executor, std::size_t row, const RowParts& parts) {
+  const std::size_t type = index_of(row_type(p));
+  std::array<MomentNode, kMaxParts> moments;
+  parallel_for(executor, parts.count, [&](std::size_t i) {
+    functions.block_moments[type](p, row, i * parts.part, parts.length(i), &moments[i]);
+  });
+  RowScalars scalars;
+  functions.finish_row[type](p, row, moments.data(), parts.count, &scalars);
+  return scalars;
+}
+
 void run_row_by_parts(const Problem& p, const RowFunctions& functions, const Executor& executor, std::size_t row) {
   const std::size_t type = index_of(row_type(p));
-  const std::size_t blocks = (p.cols + kBlock - 1) / kBlock;
-  const std::size_t part = std::bit_ceil(std::max(kTaskElements / kBlock, (blocks + kMaxParts - 1) / kMaxParts));
-  const std::size_t parts = (blocks + part - 1) / part;
-  const auto count = [&](std::size_t i) { return std::min(part, blocks - i * part); };
-
-  std::array<MomentNode, kMaxParts> moments;
-  parallel_for(executor, parts,
-               [&](std::size_t i) { functions.block_moments[type](p, row, i * part, count(i), &moments[i]); });
-  RowScalars scalars;
-  functions.finish_row[type](p, row, moments.data(), parts, &scalars);
+  const RowParts parts(p.cols);
+  const RowScalars scalars = join_row_by_parts(p, functions, executor, row, parts);
   if (scalars.extreme) return functions.forward[type](p, row, 1);
-  parallel_for(executor, parts,
-               [&](std::size_t i) { functions.map_blocks[type](p, row, scalars, i * part, count(i)); });
-}
-
-// Is gamma or beta used where it lies, in f64 arithmetic?
-bool needs_no_scratch(const Vector<const void*>& v) {
-  return v.data == nullptr || (v.dtype == DType::f64 && v.axes.is_dense(sizeof(double)));
-}
-
-// Both y in one look at x: of one arithmetic, and where scratch has room for what both need.
-bool fits_in_one_look(const Problem& p) {
-  if (arithmetic_type(p) != arithmetic_type_of_second(p) || needs_tiles(p) || !has_dense_rows(p.y2)) return false;
-  if (arithmetic_type(p) == DType::f32) return true;
-  return !p.zero_centered && needs_no_scratch(p.gamma) && needs_no_scratch(p.beta) && needs_no_scratch(p.gamma2) &&
-         needs_no_scratch(p.beta2);
-}
-
-// The second y as the only one.
-Problem second_of(const Problem& p) {
-  Problem second = p;
-  second.y = p.y2;
-  second.gamma = p.gamma2;
-  second.beta = p.beta2;
-  second.y2 = second.sum = {};
-  second.gamma2 = second.beta2 = {};
-  second.mean = second.rstd = {};
-  return second;
+  parallel_for(executor, parts.count,
+               [&](std::size_t i) { functions.map_blocks[type](p, row, scalars, i * parts.part, parts.length(i)); });
 }
 
 }  // namespace
 
-void run_problem(const Problem& problem, const RowFunctions& functions, const Executor& executor) noexcept {
-  Problem p = problem;
-  if (p.y2.data != nullptr && !fits_in_one_look(p)) {  // y and the sum may be written over x: they come last
-    run_problem(second_of(p), functions, executor);
-    p.y2 = {};
-    p.gamma2 = p.beta2 = {};
+void run_problem(Problem& p, const RowFunctions& functions, const Executor& executor) noexcept {
+  if (p.y2.data != nullptr && !fits_in_one_look(p)) {
+    for (const Output which : {Output::second, Output::first}) {  // y and the sum may be written over x: they come last
+      const OneOutput alone(p, which);
+      run_problem(p, functions, executor);
+    }
+    return;
   }
   choose_cache_use(p);
   const std::size_t type = index_of(row_type(p));
@@ -107,7 +99,7 @@ void run_problem(const Problem& problem, const RowFunctions& functions, const Ex
 }
 
 void run_on(Target target, const Forward& forward, const Executor& executor) {
-  const Problem problem = validate(forward);
+  Problem problem = validate(forward);
   validate_buffers(problem);
   run_problem(problem, row_functions(target), executor);
 }

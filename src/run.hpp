@@ -9,8 +9,9 @@
 
 namespace evenorm::internal {
 
-// Runs a validated problem with the row functions given. Does not throw, allocate or print.
-void run_problem(const Problem& problem, const RowFunctions& functions, const Executor& executor) noexcept;
+// Runs a validated problem with the row functions given. Does not throw, allocate or print. What is set in the problem
+// is how this run goes (cache use, which y): it is no more to be run again.
+void run_problem(Problem& problem, const RowFunctions& functions, const Executor& executor) noexcept;
 
 // Validates and runs `forward` on one target, whatever EVENORM_TARGET says: for tests and `evenorm check`.
 // The target must be supported. Throws Error as evenorm::run does.

@@ -9,6 +9,7 @@
 
 #include "kernels/gradient_functions.hpp"
 #include "parallel.hpp"
+#include "scratch_plan.hpp"
 #include "validate.hpp"
 
 namespace evenorm::internal {
@@ -40,17 +41,6 @@ template <class T>
 T* aligned(std::byte* scratch) {
   const auto address = reinterpret_cast<std::uintptr_t>(scratch);
   return reinterpret_cast<T*>((address + kLine - 1) / kLine * kLine);
-}
-
-// The type of the row functions: that of x, dy and dx where all are of one 16-bit type, their rows are dense and dx is
-// apart; else the arithmetic's, to which blocks of others are converted.
-DType gradient_type(const GradientProblem& p) {
-  const DType type = p.x.dtype, arithmetic = arithmetic_type(p);
-  const bool has_dx = p.dx.data != nullptr;
-  const bool of_one_type = p.dy.dtype == type && (!has_dx || p.dx.dtype == type) && p.dsum.data == nullptr;
-  const bool apart = p.dx.data != p.x.data && p.dx.data != p.dy.data;
-  const bool dense = has_dense_rows(p.x) && has_dense_rows(p.dy) && (!has_dx || has_dense_rows(p.dx));
-  return arithmetic == DType::f32 && of_one_type && apart && dense ? type : arithmetic;
 }
 
 std::size_t tasks_of(const GradientProblem& p, const Executor& executor) {
@@ -110,8 +100,7 @@ std::size_t scratch_bytes(const GradientProblem& p) noexcept {
   return (has_long_rows(p) ? scalars_bytes(p) : row_blocks(p) * sums_bytes(p)) + kLine;
 }
 
-void run_problem(const GradientProblem& problem, Target target, std::byte* scratch, const Executor& executor) noexcept {
-  GradientProblem p = problem;
+void run_problem(GradientProblem& p, Target target, std::byte* scratch, const Executor& executor) noexcept {
   p.stream_dx = p.dx.data != nullptr && p.rows * p.cols * bytes_of(p.dx.dtype) >= kStreamBytes;
   p.fetch = p.rows * p.cols * bytes_of(p.x.dtype) >= kFetchBytes;
   const GradientFunctions& functions = gradient_functions(target, gradient_type(p));
@@ -126,7 +115,7 @@ void run_problem(const GradientProblem& problem, Target target, std::byte* scrat
 }
 
 void run_on(Target target, const Backward& backward, const Executor& executor) {
-  const GradientProblem problem = validate(backward);
+  GradientProblem problem = validate(backward);
   validate_buffers(problem, {});
   const auto scratch = std::make_unique_for_overwrite<std::byte[]>(scratch_bytes(problem));
   run_problem(problem, target, scratch.get(), executor);

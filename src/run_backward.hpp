@@ -13,8 +13,8 @@ namespace evenorm::internal {
 std::size_t scratch_bytes(const GradientProblem& problem) noexcept;
 
 // Runs a validated problem on a supported target. scratch: scratch_bytes(problem) at any address. Does not throw,
-// allocate or print.
-void run_problem(const GradientProblem& problem, Target target, std::byte* scratch, const Executor& executor) noexcept;
+// allocate or print. Sets in the problem how this run uses the caches.
+void run_problem(GradientProblem& problem, Target target, std::byte* scratch, const Executor& executor) noexcept;
 
 // Validates and runs on one target, for tests. Allocates the scratch. Throws Error.
 void run_on(Target target, const Backward& backward, const Executor& executor = {});

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <limits>
 
+#include "scratch_plan.hpp"
+
 namespace evenorm::internal {
 namespace {
 
@@ -167,6 +169,10 @@ std::size_t count_cols(Shape x_shape, const AxisSplit& split) {
   if (cols == 0) {
     throw Error((split.by_number ? "axes have shape " : "normalized_shape is ") + text_of(shape) +
                 ", but it should have at least one element");
+  }
+  if (cols > kMaxCols) {
+    throw Error((split.by_number ? "axes have shape " : "normalized_shape is ") + text_of(shape) +
+                ", but at most 2^48 elements can be normalised together");
   }
   return cols;
 }

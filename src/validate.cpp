@@ -4,6 +4,9 @@
 
 #include <string>
 
+#include "kernels/fp_environment.hpp"
+#include "looks.hpp"
+#include "scratch_plan.hpp"
 #include "shapes.hpp"
 
 namespace evenorm::internal {
@@ -19,6 +22,7 @@ void check_statistic_dtype(std::string_view argument, DType dtype) {
 }  // namespace
 
 Problem validate(const Forward& f) {
+  const FpEnvironment environment;  // scales are rounded here
   check_dtype("x", f.x.dtype);
   if (f.y.dtype != DType::i8) check_dtype("y", f.y.dtype);
   const AxisSplit split = split_axes(f.x.shape, f.normalized_shape, f.axes);
@@ -49,10 +53,12 @@ Problem validate(const Forward& f) {
   check_eps(f.eps);
   p.eps = f.eps;
   add_fused(f, split, p);
+  if (!looks_fit_scratch(p)) throw Error(kTooLarge);
   return p;
 }
 
 Problem validate(const RowMoments& m) {
+  const FpEnvironment environment;
   check_dtype("x", m.x.dtype);
   const AxisSplit split = split_axes(m.x.shape, m.normalized_shape, m.axes);
   Problem p;

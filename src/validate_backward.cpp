@@ -1,6 +1,8 @@
 // What a backward pass should have. Shapes, axes and strides themselves: shapes.cpp. How buffers overlap: overlap.cpp.
 #include <string>
 
+#include "kernels/fp_environment.hpp"
+#include "scratch_plan.hpp"
 #include "shapes.hpp"
 #include "validate.hpp"
 
@@ -37,6 +39,7 @@ void check_dtypes(const Backward& b) {
 }  // namespace
 
 GradientProblem validate(const Backward& b) {
+  const FpEnvironment environment;
   check_dtypes(b);
   const Shape shape = b.x.shape;
   const AxisSplit split = split_axes(shape, b.normalized_shape, b.axes);
@@ -73,6 +76,7 @@ GradientProblem validate(const Backward& b) {
 
   check_eps(b.eps);
   p.eps = b.eps;
+  if (!fits_scratch(p)) throw Error(kTooLarge);
   return p;
 }
 

@@ -107,5 +107,31 @@ TEST(Contract_GradientsScratch, NothingBesideItIsWritten) {
   }
 }
 
+// Rows whose tree has 14 levels, of 16-bit types, strided, dx in place of dy: what takes the most of a worker's
+// scratch.
+TEST(Contract_GradientsScratch, HoldsTheTreesOfLongStridedRows) {
+  constexpr std::int64_t kCols = 8388608;
+  const std::int64_t shape[] = {1, kCols}, strides[] = {2 * kCols, 2}, columns[] = {kCols}, zero[] = {0};
+  const Array x = make_input("normal", DType::bf16, 2 * kCols, 1), dy = make_input("normal", DType::bf16, 2 * kCols, 2);
+  const Array weight(DType::bf16, std::vector<double>{0.75});
+  const auto gradients_of = [&](bool apart) {
+    Array dx(DType::bf16, 2 * kCols), dweight(DType::f32, kCols);
+    std::copy(dy.bytes().begin(), dy.bytes().end(), dx.data());
+    Backward backward;
+    backward.x = {x.data(), DType::bf16, shape, strides};
+    backward.dy = {apart ? dy.data() : dx.data(), DType::bf16, shape, strides};
+    backward.weight = {weight.data(), DType::bf16, columns, zero};
+    backward.normalized_shape = columns;
+    backward.dx = {dx.data(), DType::bf16, shape, strides};
+    backward.dweight = {dweight.data(), DType::f32, columns, {}};
+    run(backward);
+    return std::pair(dx, dweight);
+  };
+  const auto [dx, dweight] = gradients_of(false);
+  const auto [expected_dx, expected_dweight] = gradients_of(true);
+  EXPECT_TRUE(std::ranges::equal(dx.bytes(), expected_dx.bytes()));
+  EXPECT_TRUE(std::ranges::equal(dweight.bytes(), expected_dweight.bytes()));
+}
+
 }  // namespace
 }  // namespace evenorm::contracts

@@ -188,6 +188,7 @@ class EVENORM_API Plan {
   Plan& operator=(Plan&&) noexcept;
   ~Plan();
 
+  // All throw Error where the plan was moved from.
   void run() const;  // the addresses given at construction
   void run(const Executor& executor) const;
   void run(const Buffers& buffers) const;  // throws Error where buffers overlap
@@ -195,10 +196,12 @@ class EVENORM_API Plan {
 
  private:
   struct State;
+  const State& state() const;
   std::unique_ptr<State> state_;
 };
 
-// Validate and run once, without allocating; on the calling thread, or shared out over `executor`. Throws Error.
+// Validate and run once; on the calling thread, or shared out over `executor`. Allocates nothing, unless a tensor has
+// more than 6 axes that cannot be merged with a neighbour. Throws Error.
 EVENORM_API void run(const Forward& forward);
 EVENORM_API void run(const Forward& forward, const Executor& executor);
 

@@ -17,9 +17,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// Columns that are looked at, or mapped, at once: of kRowsAtOnce rows they stay in L1. No bit depends on it.
 template <class A>
-inline constexpr size_t kPiece = std::is_same_v<A, double> ? 128 : 512;
+inline constexpr size_t kPiece = gradient_piece(dtype_of<A>);
 static_assert(kBlock % kPiece<float> == 0 && kBlock % kPiece<double> == 0);
 
 // One of the rows that are looked at together: blocks of x or dy, with scratch of their own where they need it.
@@ -28,10 +27,9 @@ class RowSource {
   using A = Arithmetic<T>;
 
  public:
-  RowSource(const Matrix<const void*>& m, Scratch& scratch, size_t most, bool scaled = false)
-      : tile_(m, false, has_dense_rows(m) ? nullptr : scratch.take<char>(most * bytes_of(m.dtype)), 0),
-        source_(m, has_dense_rows(m) ? nullptr : &tile_,
-                m.dtype == dtype_of<T> && !scaled ? nullptr : scratch.take<A>(most)) {}
+  RowSource(const Matrix<const void*>& m, const RowPlan& plan, Scratch& scratch)
+      : tile_(m, false, scratch.at<char>(plan.tile), 0),
+        source_(m, plan.tile.bytes == 0 ? nullptr : &tile_, scratch.at<A>(plan.converted)) {}
   RowSource(const RowSource&) = delete;
   RowSource& operator=(const RowSource&) = delete;
 
@@ -51,28 +49,25 @@ class BackwardRows {
   static constexpr bool kWide = std::is_same_v<A, double>;
 
   // used: the columns whose gamma is looked at.
-  BackwardRows(const GradientProblem& p, Scratch& scratch, ColumnRange used)
+  BackwardRows(const GradientProblem& p, const GradientScratch& plan, Scratch& scratch, ColumnRange used)
       : p_(p),
         wants_dx_(p.dx.data != nullptr),
-        in_place_(wants_dx_ && (p.dx.data == p.x.data || p.dx.data == p.dy.data || p.dx.data == p.dsum.data)),
-        nodes_(scratch.take<MomentNode>(MomentTree<Norm, A>::NodesFor(BlocksOf(p.cols)))),
-        sum_nodes_(scratch.take<GradientNode>(kRowsAtOnce * SumNodes())),
-        whole_row_(p.x, scratch, kBlock, kWide),
-        x_{{p.x, scratch, kPiece<A>}, {p.x, scratch, kPiece<A>}, {p.x, scratch, kPiece<A>}, {p.x, scratch, kPiece<A>}},
-        dy_{{p.dy, scratch, kPiece<A>},
-            {p.dy, scratch, kPiece<A>},
-            {p.dy, scratch, kPiece<A>},
-            {p.dy, scratch, kPiece<A>}},
-        raw_(Gamma::NeedsRaw(p.gamma) ? scratch.take<float>(kBlock) : nullptr),
-        gamma_(p.gamma, p.zero_centered, p.cols, used, kBlock, scratch, raw_),
-        dx_tile_(p.dx, false, has_dense_rows(p.dx) ? nullptr : scratch.take<char>(kPiece<A> * bytes_of(p.dx.dtype)), 0),
-        sink_(p.dx, has_dense_rows(p.dx) ? nullptr : &dx_tile_,
-              p.dx.dtype == dtype_of<T> ? nullptr : scratch.take<A>(kPiece<A>)),
-        aside_(in_place_ || p.dsum.data != nullptr ? scratch.take<T>(kPiece<A>) : nullptr),
-        stream_(p.stream_dx && !in_place_ && !sink_.IsStaged()),
+        moment_nodes_(scratch.at<MomentNode>(plan.nodes)),
+        sum_nodes_(scratch.at<GradientNode>(plan.nodes)),
+        whole_row_(p.x, plan.whole_row, scratch),
+        x_{{p.x, plan.x[0], scratch}, {p.x, plan.x[1], scratch}, {p.x, plan.x[2], scratch}, {p.x, plan.x[3], scratch}},
+        dy_{{p.dy, plan.dy[0], scratch},
+            {p.dy, plan.dy[1], scratch},
+            {p.dy, plan.dy[2], scratch},
+            {p.dy, plan.dy[3], scratch}},
+        gamma_(p.gamma, p.zero_centered, p.cols, used, plan.gamma, scratch, scratch.at<void>(plan.raw)),
+        dx_tile_(p.dx, false, scratch.at<char>(plan.dx.tile), 0),
+        sink_(p.dx, plan.dx.tile.bytes == 0 ? nullptr : &dx_tile_, scratch.at<A>(plan.dx.converted)),
+        aside_(scratch.at<T>(plan.aside)),
+        stream_(p.stream_dx && !sink_.IsStaged() && !is_in_place(p)),
         direct_(!x_[0].Get().IsStaged() && !dy_[0].Get().IsStaged() && !sink_.IsStaged() && aside_ == nullptr),
         ahead_(p.fetch && !x_[0].Get().IsStaged() && !dy_[0].Get().IsStaged() ? kRowsAtOnce * p.cols : 0) {
-    if constexpr (kWide) FindLargestGamma(used);
+    if constexpr (kWide) FindGammaRange(used);
   }
 
   // dx of the rows, and their sums to `sums`, which are cleared first, unless there are none.
@@ -99,7 +94,7 @@ class BackwardRows {
     for (size_t i = 0, n; i < count; i += n) {
       n = RunLength(scalars + i, count - i);
       if (HWY_UNLIKELY(scalars[i].scaled)) {
-        LookAtScaled(first + i, &scalars[i]);
+        SumScaledGradients(first + i, &scalars[i]);
         if (sums.values != nullptr) AddScaledToColumns(first + i, scalars[i], 0, p_.cols, sums);
       } else if (n == kRowsAtOnce) {
         sums.values != nullptr ? LookAt<kRowsAtOnce, true>(first + i, scalars + i, sums)
@@ -130,8 +125,6 @@ class BackwardRows {
 
  private:
   using Gamma = Parameter<A, 1>;
-
-  size_t SumNodes() const { return GradientTree<A>::NodesFor(BlocksOf(p_.cols)); }
 
   // kRowsAtOnce short rows, their scalars side by side; should one of them need wider steps, one by one.
   template <bool kColumns>
@@ -178,8 +171,8 @@ class BackwardRows {
     }
     GroupStatistics<A> group;
     for (size_t i = 0; i < count; ++i) {
-      MomentTree<Norm, A> tree(nodes_);
-      SumBlocks(tree, whole_row_.Get(), first + i, p_.cols, 0, BlocksOf(p_.cols));
+      MomentTree<Norm, A> tree(moment_nodes_);
+      SumBlocks(tree, whole_row_.Get(), first + i, p_.cols, 0, blocks_of(p_.cols));
       group.Set(i, tree.Finish());
     }
     group.Finish(count, static_cast<double>(p_.cols), p_.eps);
@@ -203,34 +196,35 @@ class BackwardRows {
     return LoadOne(reinterpret_cast<const double*>(static_cast<const char*>(from.data) + from.axes.offset(row)));
   }
 
-  HWY_NOINLINE void FindLargestGamma(ColumnRange used) {
+  HWY_NOINLINE void FindGammaRange(ColumnRange used) {
+    MagnitudeRange range;
     for (size_t first = used.first; first < used.end; first += kBlock) {
       const size_t n = HWY_MIN(kBlock, used.end - first);
-      const A* gamma = gamma_.Block(first, n);
-      for (size_t i = 0; i < n; ++i) {
-        const double magnitude = std::fabs(static_cast<double>(LoadOne(gamma + i)));
-        if (magnitude > largest_gamma_ || magnitude != magnitude) largest_gamma_ = magnitude;  // a NaN stays
-      }
+      range.Include(gamma_.Block(first, n), n);
     }
+    has_plain_gamma_ = range.IsWithin(1 / kLargestGammaF64, kLargestGammaF64);
   }
 
-  HWY_NOINLINE double LargestDy(size_t row) {
-    double largest = 0;
-    for (size_t first = 0; first < p_.cols; first += kPiece<A>) {
-      const size_t n = HWY_MIN(kPiece<A>, p_.cols - first);
-      const A* dy = dy_[0].Get().Block(row, first, n);
-      for (size_t i = 0; i < n; ++i) {
-        const double magnitude = std::fabs(static_cast<double>(LoadOne(dy + i)));
-        if (magnitude > largest || magnitude != magnitude) largest = magnitude;  // a NaN stays
-      }
-    }
-    return largest;
+  HWY_NOINLINE bool HasPlainElements(size_t row) {
+    MagnitudeRange of_x, of_dy;
+    ForPieces(row, [&](const A* x, const A* dy, const A*, size_t n) HWY_ATTR {
+      of_x.Include(x, n);
+      of_dy.Include(dy, n);
+    });
+    return of_x.IsWithin(kLeastXF64, std::numeric_limits<double>::max()) &&
+           of_dy.IsWithin(1 / kLargestF64, kLargestF64);
   }
 
   HWY_INLINE bool NeedsScaling(size_t row, const RowScalars& s) {
-    return s.extreme || IsOutside(s.rstd) || !(largest_gamma_ <= kLargestGammaF64) || IsOutside(LargestDy(row));
+    const bool plain_rstd = s.rstd == 0 || (s.rstd >= 1 / kLargestF64 && s.rstd <= kLargestF64);
+    return s.extreme || !plain_rstd || !has_plain_gamma_ || !HasPlainElements(row);
   }
-  static bool IsOutside(double v) { return v != 0 && !(v >= 1 / kLargestF64 && v <= kLargestF64); }
+
+  static void SetRstd(const Rstd& rstd, int exponent, GradientScalars* s) {
+    s->rstd = rstd.hi;
+    s->rstd_lo = rstd.lo;
+    s->rstd_exponent = exponent;
+  }
 
   HWY_NOINLINE void ScaleX(size_t row, GradientScalars* s) {
     Source<A> source = whole_row_.Get();
@@ -239,22 +233,14 @@ class BackwardRows {
     if (!(largest <= std::numeric_limits<A>::max())) {
       s->mean_hi = s->rstd = std::numeric_limits<double>::quiet_NaN();
     } else if (largest == A{0}) {
-      s->rstd = p_.eps > 0 ? 1 / std::sqrt(p_.eps) : 0;
+      SetRstd(RstdOfConstant<A>(p_.eps), 0, s);
     } else {
-      MomentNode nodes[MomentTree<Norm, A>::kMaxNodes];
-      const ScaledRow scaled = SumScaled<A, Norm>(source, row, p_.cols, largest, p_.eps, nodes);
-      // Where eps is far above the variance, rstd must not become subnormal.
-      const bool has_exponent = scaled.rstd > 0 && std::isfinite(scaled.rstd);
-      const int least = has_exponent ? -300 - std::ilogb(scaled.rstd) : scaled.map_exponent;
-      s->x_exponent = HWY_MAX(scaled.map_exponent, least);
-      const int shift = scaled.map_exponent - s->x_exponent;
-      s->mean_hi = std::ldexp(scaled.scalars.mean_hi, shift);
-      s->mean_lo = std::ldexp(scaled.scalars.mean_lo, shift);
-      // A constant row's x - mean is 0, and its scaled rstd may be out of range.
-      s->rstd = scaled.constant ? scaled.rstd
-                : shift != 0    ? std::ldexp(scaled.rstd, s->x_exponent)
-                                : scaled.scalars.rstd;
-      if (!scaled.constant) s->dx_exponent = -s->x_exponent;
+      const ScaledRow scaled = SumScaled<A, Norm>(source, row, p_.cols, largest, p_.eps, moment_nodes_);
+      s->x_exponent = scaled.map_exponent;
+      s->mean_hi = scaled.scalars.mean_hi;
+      s->mean_lo = scaled.scalars.mean_lo;
+      scaled.by_eps ? SetRstd(scaled.rstd, 0, s)
+                    : SetRstd({scaled.scalars.rstd, scaled.rstd_lo}, -scaled.map_exponent, s);
     }
   }
 
@@ -287,11 +273,12 @@ class BackwardRows {
       GradientRow<T> rows[kRows];
       BlockSums<A> joined[kRows];
       LookAtPiece<kRows, kColumns>(first, scalars, gamma_.Block(0, p_.cols), sums, rows, joined);
-      for (size_t r = 0; r < kRows; ++r) SetMeans<A, Norm>(joined[r], p_.cols, &scalars[r]);
+      for (size_t r = 0; r < kRows; ++r) FinishLook(first + r, joined[r], &scalars[r]);
       return;
     }
     GradientTree<A> trees[kRows];
-    for (size_t r = 0; r < kRows; ++r) trees[r] = GradientTree<A>(sum_nodes_ + r * SumNodes());
+    const size_t nodes = nodes_for(blocks_of(p_.cols));
+    for (size_t r = 0; r < kRows; ++r) trees[r] = GradientTree<A>(sum_nodes_ + r * nodes);
     for (size_t block = 0; block < p_.cols; block += kBlock) {
       const size_t end = HWY_MIN(block + kBlock, p_.cols);
       GradientLanes<A> lanes[kRows];
@@ -304,7 +291,14 @@ class BackwardRows {
       }
       for (size_t r = 0; r < kRows; ++r) trees[r].Push(lanes[r].Join());
     }
-    for (size_t r = 0; r < kRows; ++r) SetMeans<A, Norm>(trees[r].Finish(), p_.cols, &scalars[r]);
+    for (size_t r = 0; r < kRows; ++r) FinishLook(first + r, trees[r].Finish(), &scalars[r]);
+  }
+
+  HWY_INLINE void FinishLook(size_t row, const BlockSums<A>& sums, GradientScalars* s) {
+    SetMeans<A, Norm>(sums, p_.cols, s);
+    if constexpr (kWide) {
+      if (HWY_UNLIKELY(LosesK2(sums, *s))) SumScaledGradients(row, s);
+    }
   }
 
   template <bool kColumns>
@@ -324,8 +318,9 @@ class BackwardRows {
     LookAtRows<T, Norm, kRows, true>(rows, gamma_.Block(col, n), n, unused, ColumnPlaces<A>(sums, col));
   }
 
-  HWY_NOINLINE void LookAtScaled(size_t row, GradientScalars* s) {
+  HWY_NOINLINE void SumScaledGradients(size_t row, GradientScalars* s) {
     if constexpr (kWide) {
+      s->scaled_map = true;
       const DScalar d;
       BlockSums<A> sums{Paired<DScalar>::Zero(d), Paired<DScalar>::Zero(d)};
       const ScaledGradient gradient(*s);  // sees the exponents once they are there
@@ -337,6 +332,7 @@ class BackwardRows {
         gradient.Sum(x, dy, gamma, n, &sums.s, &sums.q);
       });
       SetMeans<A, Norm>(sums, p_.cols, s);
+      s->c2_exponent += s->rstd_exponent;
     }
   }
 
@@ -435,12 +431,10 @@ class BackwardRows {
 
   const GradientProblem& p_;
   bool wants_dx_;
-  bool in_place_;
-  MomentNode* nodes_;
+  MomentNode* moment_nodes_;
   GradientNode* sum_nodes_;
   RowSource<T> whole_row_;  // by blocks
   RowSource<T> x_[kRowsAtOnce], dy_[kRowsAtOnce];
-  void* raw_;
   Gamma gamma_;
   Tile<void*> dx_tile_;
   Sink<T> sink_;
@@ -448,7 +442,7 @@ class BackwardRows {
   bool stream_;
   bool direct_;  // are x, dy and dx of the arithmetic's type, their rows dense, and dx elsewhere?
   size_t ahead_;
-  double largest_gamma_ = 0;
+  bool has_plain_gamma_ = true;  // in f64 arithmetic: is no digit lost in products of it?
 };
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

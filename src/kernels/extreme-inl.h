@@ -20,7 +20,7 @@ template <class Source>
 HWY_INLINE auto LargestMagnitude(Source& source, size_t row, size_t cols) {
   using A = std::remove_cv_t<std::remove_pointer_t<decltype(source.Block(row, 0, 0))>>;
   A largest = 0;
-  for (size_t block = 0; block < BlocksOf(cols); ++block) {
+  for (size_t block = 0; block < blocks_of(cols); ++block) {
     const size_t n = BlockCols(cols, block);
     const A* x = source.Block(row, block * kBlock, n);
     for (size_t i = 0; i < n; ++i) {
@@ -42,7 +42,7 @@ template <class A, class Tree, class Source>
 HWY_INLINE int SumScaledBlocks(Tree& tree, Source& source, size_t row, size_t cols, A largest) {
   const int exponent = HWY_MAX(std::ilogb(largest), kLeastExponent<A>);
   source.SetScale(static_cast<A>(std::ldexp(1.0, -exponent)));
-  SumBlocks(tree, source, row, cols, 0, BlocksOf(cols));
+  SumBlocks(tree, source, row, cols, 0, blocks_of(cols));
   return exponent;
 }
 
@@ -74,7 +74,7 @@ class ExtremeRow {
  public:
   // nodes: as of SumScaled().
   ExtremeRow(const Problem& p, Source<A>& source, NormOutput<A>& output, MomentNode* nodes)
-      : p_(p), blocks_(BlocksOf(p.cols)), source_(source), output_(output), nodes_(nodes) {}
+      : p_(p), blocks_(blocks_of(p.cols)), source_(source), output_(output), nodes_(nodes) {}
 
   void AddSecond(NormOutput<A>* second) { second_ = second; }
   // unscaled: the same rows as source, in scratch of their own.
@@ -107,8 +107,8 @@ class ExtremeRow {
   }
 
   void RunZeros(size_t row) {
-    const double rstd = p_.eps > 0 ? 1 / std::sqrt(p_.eps) : 0;
-    Map(row, {0, {0, 0, rstd, false}, 0, rstd, true});
+    const Rstd rstd = RstdOfConstant<A>(p_.eps);
+    Map(row, {0, {0, 0, rstd.hi, false}, 0, rstd, rstd.lo, true});
   }
 
   void RunScaled(size_t row, const ScaledRow& scaled) {
@@ -118,7 +118,7 @@ class ExtremeRow {
 
   void Map(size_t row, const ScaledRow& scaled) {
     StoreStatistic(p_.mean, row, scaled.mean);
-    StoreStatistic(p_.rstd, row, scaled.rstd);
+    StoreStatistic(p_.rstd, row, scaled.rstd.hi);
     const auto map = MapScalarsOf<A>(scaled.scalars);
     Write(row, [&](size_t first, size_t n, NormOutput<A>& output, A* y) {
       const A* x = source_.Block(row, first, n);

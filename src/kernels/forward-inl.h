@@ -22,9 +22,7 @@ namespace evenorm::internal::HWY_NAMESPACE {
 
 // Columns mapped, then columns summed, and how far ahead of the sums x is fetched: docs/measured.md.
 inline constexpr size_t kStep = 128;
-inline constexpr size_t kFetchAhead = 6144;   // bytes
-inline constexpr size_t kGroupBytes = 24576;  // of x, for rows whose statistics are finished together
-inline constexpr size_t kGroups = 3;          // of rows under way: summed, finished, mapped
+inline constexpr size_t kFetchAhead = 6144;  // bytes
 static_assert(kBlock % kStep == 0 && kStep % kMapStep == 0 && kStep % kLanes == 0);
 
 template <class T, class Norm>
@@ -35,20 +33,20 @@ class ForwardRows {
   // used: the columns that are mapped.
   ForwardRows(const Problem& p, Scratch& scratch, ColumnRange used)
       : p_(p),
-        x_scratch_(scratch.take<A>(kBlock)),
-        y_scratch_(p.y.dtype == dtype_of<A> || p.y.dtype == DType::i8 ? nullptr : scratch.take<A>(kBlock)),
-        sum_scratch_(p.x.dtype == dtype_of<T> && p.residual.data == nullptr ? nullptr : scratch.take<A>(kBlock)),
-        raw_(NeedsRaw(p) ? scratch.take<float>(kBlock) : nullptr),
-        gamma_(p.gamma, p.zero_centered, p.cols, used, ColumnsToKeep(), scratch, raw_),
-        beta_(p.beta, false, p.cols, used, ColumnsToKeep(), scratch, raw_),
-        nodes_(scratch.take<MomentNode>(Nodes())),
-        tiles_(p, scratch, sizeof(LaneSums<A, T>) + Nodes() * sizeof(MomentNode)),
-        piece_sums_(tiles_.HoldWholeRows() ? nullptr : scratch.take<LaneSums<A, T>>(tiles_.Rows())),
-        piece_nodes_(tiles_.HoldWholeRows() ? nullptr : scratch.take<MomentNode>(tiles_.Rows() * Nodes())),
+        plan_(forward_scratch(p, used.first == 0 && used.end == p.cols)),
+        x_scratch_(scratch.at<A>(plan_.x)),
+        y_scratch_(scratch.at<A>(plan_.y)),
+        sum_scratch_(scratch.at<A>(plan_.sum)),
+        raw_(scratch.at<void>(plan_.raw)),
+        gamma_(p.gamma, p.zero_centered, p.cols, used, plan_.gamma, scratch, raw_),
+        beta_(p.beta, false, p.cols, used, plan_.beta, scratch, raw_),
+        nodes_(scratch.at<MomentNode>(plan_.nodes)),
+        tiles_(p, plan_.tile, scratch),
+        piece_sums_(scratch.at<LaneSums<A, T>>(plan_.lane_sums)),
+        piece_nodes_(scratch.at<MomentNode>(plan_.row_nodes)),
         sum_source_(p.x, tiles_.X(), sum_scratch_),
         map_source_(p.x, tiles_.X(), x_scratch_),
         sink_(p.y, tiles_.Y(), y_scratch_),
-        rows_at_once_(HWY_MAX(size_t{2}, HWY_MIN(kMaxGroup, kGroupBytes / (HWY_MAX(p.cols, size_t{1}) * sizeof(T))))),
         only_numbers_(gamma_.IsFinite() && beta_.IsFinite()),
         stream_(p.stream_y && only_numbers_ && !sink_.IsStaged()),
         fetch_(tiles_.Fetches() || (p.fetch_x && !sum_source_.IsStaged())) {
@@ -88,17 +86,8 @@ class ForwardRows {
   using Gamma = Parameter<A, 1>;
   using Beta = Parameter<A, 0>;
 
-  static bool NeedsRaw(const Problem& p) {
-    return Gamma::NeedsRaw(p.gamma) || Beta::NeedsRaw(p.beta) || Gamma::NeedsRaw(p.gamma2) || Beta::NeedsRaw(p.beta2);
-  }
-
-  size_t Nodes() const { return MomentTree<Norm, A>::NodesFor(BlocksOf(p_.cols)); }  // of a row's tree
-
-  // Of gamma and beta, where they are converted: the scratch is for them, unless tiles need it.
-  size_t ColumnsToKeep() const {
-    const bool tiled = needs_tiles(p_);
-    return std::is_same_v<A, double> || tiled ? kBlock : p_.y2.data != nullptr ? 2 * kBlock : 4 * kBlock;
-  }
+  // As is planned.
+  static_assert(sizeof(LaneSums<A, T>) == 2 * kLanes * (std::is_same_v<A, double> ? 2 : 1) * sizeof(double));
 
   // One block of one row, ready for the map.
   struct MapBlock {
@@ -121,10 +110,7 @@ class ForwardRows {
 
   // What a fused pass has more.
   HWY_NOINLINE void Fuse(Scratch& scratch, ColumnRange used) {
-    const bool is_short = p_.cols <= kBlock;
-    fusion_.emplace(p_, used, ColumnsToKeep(), is_short ? kGroups * rows_at_once_ : 2, is_short ? 2 * kGroups : 2,
-                    scratch, raw_);
-    if (is_short && fusion_->RowsInRing() != 0) rows_at_once_ = fusion_->RowsInRing() / kGroups;
+    fusion_.emplace(p_, used, plan_, scratch, raw_);
     fusion_->SetSources(p_.fetch_x ? kFetchAhead : 0, sum_source_, map_source_);
     fusion_->SetSink(sink_);
     writes_beside_ = fusion_->WritesBeside();
@@ -136,7 +122,7 @@ class ForwardRows {
   // Rows of one block, in groups. While a group is mapped, the next but one is summed; the next one's statistics are
   // finished in between, when their sums have left the store buffer and their divisions can hide behind the map.
   HWY_INLINE void RunShortRows(Statistics* groups, size_t first, size_t count) {
-    const size_t at_once = rows_at_once_;
+    const size_t at_once = plan_.group;
     const size_t end = first + count;
     const auto rows_from = [=](size_t row) { return row < end ? HWY_MIN(at_once, end - row) : 0; };
     const A* gamma = gamma_.Block(0, p_.cols);
@@ -198,7 +184,7 @@ class ForwardRows {
 
   // Rows of several blocks, one at a time.
   HWY_INLINE void RunLongRows(Statistics* groups, size_t first, size_t count) {
-    const size_t blocks = BlocksOf(p_.cols);
+    const size_t blocks = blocks_of(p_.cols);
     MomentTree<Norm, A> tree(nodes_);
     if (count == 0) return;
     SumLongRow(groups[0], tree, first);
@@ -228,12 +214,12 @@ class ForwardRows {
   }
 
   HWY_NOINLINE void SumLongRow(Statistics& g, MomentTree<Norm, A>& tree, size_t row) {
-    SumBlocks(tree, sum_source_, row, p_.cols, 0, BlocksOf(p_.cols));
+    SumBlocks(tree, sum_source_, row, p_.cols, 0, blocks_of(p_.cols));
     FinishLongRow(g, tree, row);
   }
 
   HWY_INLINE void MapRow(size_t row, const MapScalars<A>& map) {
-    for (size_t block = 0; block < BlocksOf(p_.cols); ++block) Map(BlockOf(row, block), map);
+    for (size_t block = 0; block < blocks_of(p_.cols); ++block) Map(BlockOf(row, block), map);
   }
 
   // Rows whose moments are given.
@@ -264,7 +250,7 @@ class ForwardRows {
       tiles_.Release();
       return RunGiven(first, count);
     }
-    Statistics groups[Tiles::kMaxRows / kMaxGroup];
+    Statistics groups[kMaxTileRows / kMaxGroup];
     SumPieces(groups, first, count);
     for (size_t i = 0; i < count; i += kMaxGroup) {
       Finish(groups[i / kMaxGroup], first + i, HWY_MIN(kMaxGroup, count - i));
@@ -278,8 +264,9 @@ class ForwardRows {
 
   HWY_INLINE void SumPieces(Statistics* groups, size_t first, size_t count) {
     const AboutZero<Norm, A> about_zero;
-    MomentTree<Norm, A> trees[Tiles::kMaxRows];
-    for (size_t i = 0; i < count; ++i) trees[i] = MomentTree<Norm, A>(piece_nodes_ + i * Nodes());
+    MomentTree<Norm, A> trees[kMaxTileRows];
+    const size_t nodes = nodes_for(blocks_of(p_.cols));
+    for (size_t i = 0; i < count; ++i) trees[i] = MomentTree<Norm, A>(piece_nodes_ + i * nodes);
     for (size_t block = 0; block < p_.cols; block += kBlock) {
       const size_t end = HWY_MIN(block + kBlock, p_.cols);
       for (size_t i = 0; i < count; ++i) piece_sums_[i].Clear();
@@ -392,6 +379,7 @@ class ForwardRows {
   }
 
   const Problem& p_;
+  const ForwardScratch plan_;
   A* x_scratch_;
   A* y_scratch_;
   A* sum_scratch_;
@@ -405,7 +393,6 @@ class ForwardRows {
   Source<T> sum_source_, map_source_;
   Sink<T> sink_;
   std::optional<Fusion<T>> fusion_;
-  size_t rows_at_once_;         // of a group of short rows
   bool writes_beside_ = false;  // more than y
   bool only_numbers_;           // is no NaN among the parameters, or to be feared of given moments?
   bool stream_;

@@ -17,15 +17,15 @@ class Fusion {
  public:
   using A = Arithmetic<T>;
 
-  // used, keep, raw: as of Parameter. most, least: as of HeldSums.
-  Fusion(const Problem& p, ColumnRange used, size_t keep, size_t most, size_t least, Scratch& scratch, void* raw)
+  // used, raw: as of Parameter.
+  Fusion(const Problem& p, ColumnRange used, const ForwardScratch& plan, Scratch& scratch, void* raw)
       : p_(p),
-        y2_scratch_(p.y2.data != nullptr && p.y2.dtype != dtype_of<A> ? scratch.take<A>(kBlock) : nullptr),
-        gamma2_(p.gamma2, p.zero_centered, p.cols, used, keep, scratch, raw),
-        beta2_(p.beta2, false, p.cols, used, keep, scratch, raw),
+        y2_scratch_(scratch.at<A>(plan.y2)),
+        gamma2_(p.gamma2, p.zero_centered, p.cols, used, plan.gamma2, scratch, raw),
+        beta2_(p.beta2, false, p.cols, used, plan.beta2, scratch, raw),
         residual_(p),
-        held_(CanHold(p, used) ? HeldSums<T>(p, most, least, RoomToQuantise(p), scratch) : HeldSums<T>()),
-        quantizer_(p, scratch),
+        held_(p, plan, scratch),
+        quantizer_(p, plan, scratch),
         sink2_(p.y2, nullptr, y2_scratch_),
         has_second_(p.y2.data != nullptr),
         stream2_(p.stream_y && gamma2_.IsFinite() && beta2_.IsFinite() && !sink2_.IsStaged()) {}
@@ -41,7 +41,6 @@ class Fusion {
     if (quantizer_.IsOn()) sink.SetQuantizer(&quantizer_);
   }
 
-  size_t RowsInRing() const { return held_.RowsInRing(); }
   // Is more than y written of a block?
   bool WritesBeside() const { return has_second_ || StoresSums(); }
   bool IsFinite() const { return gamma2_.IsFinite() && beta2_.IsFinite(); }
@@ -93,13 +92,6 @@ class Fusion {
   }
 
  private:
-  // Not where the map of a row is another call's, nor where nothing is reduced.
-  static bool CanHold(const Problem& p, ColumnRange used) {
-    const bool all = used.first == 0 && used.end == p.cols;
-    return p.residual.data != nullptr && p.moments == nullptr && all;
-  }
-  static size_t RoomToQuantise(const Problem& p) { return p.y.dtype == DType::i8 ? kBlock * sizeof(A) : 0; }
-
   // The sum is where it belongs already, or not.
   bool StoresSums() const { return residual_.IsPresent() && !held_.AreInTensor(); }
 

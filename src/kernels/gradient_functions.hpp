@@ -26,20 +26,29 @@ inline std::size_t row_block_start(std::size_t rows, std::size_t blocks, std::si
 
 // A row's rstd in f32 arithmetic for which dx is computed in f32; outside, and where that is not finite, in f64.
 inline constexpr double kLeastMapRstd = 0x1p-32, kLargestMapRstd = 0x1p32;
-// In f64 arithmetic: rows with rstd outside [1/2^300, 2^300], or with a largest |dy| outside that is not 0, are scaled
-// by powers of two, and all rows where some |gamma| is above 2^100.
-inline constexpr double kLargestF64 = 0x1p300, kLargestGammaF64 = 0x1p100;
+// In f64 arithmetic: rows with rstd outside [1/2^300, 2^300], or with a |dy| outside that is not 0, or with an |x|
+// below 2^-500 that is not 0, are scaled by powers of two, and all rows where some |gamma| is outside [1/2^100, 2^100]
+// and not 0: what is left, and products of it, keep all their digits. Of the others, rows whose c2 or k2 = c2 rstd^2 is
+// below 2^-960 are mapped so.
+inline constexpr double kLargestF64 = 0x1p300, kLargestGammaF64 = 0x1p100, kLeastXF64 = 0x1p-500;
+inline constexpr double kLeastK2F64 = 0x1p-960;
 
-// What dx of a row is made of, all of them of x 2^-x_exponent; hi + lo where lo is used (f64 arithmetic).
-// c1 2^c1_exponent = mean(g), c2 2^c2_exponent = mean(g xhat). The exponents are 0 unless the row is scaled.
+// What dx of a row is made of; hi + lo where lo is used (f64 arithmetic). mean is that of x 2^-x_exponent,
+// rstd 2^rstd_exponent that of the row itself, c1 2^c1_exponent = mean(g), c2 2^c2_exponent = mean(g xhat). The
+// exponents are 0 unless the row is scaled.
 struct GradientScalars {
   double mean_hi, mean_lo;
   double rstd, rstd_lo;
   double c1_hi, c1_lo;
   double c2_hi, c2_lo;
-  int x_exponent, c1_exponent, c2_exponent;
-  int dx_exponent;  // dx is what comes of these, times 2^dx_exponent
-  bool scaled;
+  int x_exponent, rstd_exponent, c1_exponent, c2_exponent;
+  bool scaled;      // are the row's sums taken with exponents of their own?
+  bool scaled_map;  // and is dx mapped so? Where the sums are, and where k2 is tiny
+};
+
+// Sums over blocks of a row: of g and of g (x - mean).
+struct GradientNode {
+  double g_hi, g_lo, gd_hi, gd_lo;
 };
 
 // Sums over rows, from column `first` on: dgamma and dbeta, then, in f64 arithmetic, the low parts of both, each in a

@@ -25,28 +25,67 @@ struct GradientMapScalars {
   MapBy by;
 };
 
+// The same of kMany rows, side by side.
+template <class A, size_t kMany>
+struct GradientMapArrays {
+  HWY_ALIGN A mean_hi[kMany], mean_lo[kMany], rstd[kMany], k2[kMany], minus_k1[kMany];
+};
+
+// A wide number rounded to the arithmetic's type.
+template <class D>
+HWY_INLINE void StoreRounded(Plain<D> w, D, float* to) {
+  const hn::Rebind<float, D> df;
+  hn::StoreU(NarrowToF32(df, w.hi), df, to);
+}
+template <class D>
+HWY_INLINE void StoreRounded(Paired<D> w, D d, double* to) {
+  hn::StoreU(w.hi, d, to);
+}
+
+// The scalars of as many rows as D has lanes, to element `at` on. Returns the rows that the arithmetic's type can hold
+// so: not where a mean is not finite; in f32 arithmetic not where rstd is far from 1, nor where k2 is subnormal, whose
+// lost digits a large x - mean would show. (What is too large leaves a dx that is not finite.)
+template <class D, class W, class A, size_t kMany, class V = hn::Vec<D>>
+HWY_INLINE hn::Mask<D> StoreGradientMap(D d, V mean_hi, V mean_lo, W rstd, const GradientMeans<W>& means, size_t at,
+                                        GradientMapArrays<A, kMany>& to) {
+  const W k2 = Multiply(d, Multiply(d, means.c2, rstd), rstd);
+  StoreMapScalars<A>(d, mean_hi, mean_lo, rstd.hi, to.mean_hi + at, to.mean_lo + at, to.rstd + at);
+  StoreRounded(k2, d, to.k2 + at);
+  StoreRounded(Negate(d, Multiply(d, means.c1, rstd)), d, to.minus_k1 + at);
+  const auto largest = hn::Set(d, std::numeric_limits<double>::max());
+  const auto finite = hn::And(hn::Le(hn::Abs(means.c1.hi), largest), hn::Le(hn::Abs(means.c2.hi), largest));
+  if constexpr (std::is_same_v<A, double>) {
+    return finite;
+  } else {
+    const auto near_1 =
+        hn::And(hn::Ge(rstd.hi, hn::Set(d, kLeastMapRstd)), hn::Le(rstd.hi, hn::Set(d, kLargestMapRstd)));
+    const auto least = hn::Set(d, static_cast<double>(std::numeric_limits<float>::min()));
+    const auto holds_k2 = hn::Or(hn::Ge(hn::Abs(k2.hi), least), hn::Eq(means.c2.hi, hn::Zero(d)));
+    return hn::And(finite, hn::And(near_1, holds_k2));
+  }
+}
+
 template <class A, class Norm>
 HWY_INLINE GradientMapScalars<A> GradientMapOf(const GradientScalars& s, size_t cols) {
   const DScalar d;
   using W = Wide<A, DScalar>;
-  GradientMapScalars<A> map{};
-  const bool finite = std::isfinite(s.c1_hi) && std::isfinite(s.c2_hi);
   const bool zero = s.rstd == 0 || (Norm::kCentred && cols == 1);
-  const bool in_range = s.rstd >= kLeastMapRstd && s.rstd <= kLargestMapRstd;
-  map.by = s.scaled                                                        ? MapBy::scaling
-           : std::is_same_v<A, float> && (!finite || (!zero && !in_range)) ? MapBy::wider
-                                                                           : MapBy::arithmetic;
-  if (finite && zero) return map;
-  const auto rstd = W::From(d, hn::Set(d, s.rstd), hn::Set(d, s.rstd_lo));
-  const auto c1 = W::From(d, hn::Set(d, s.c1_hi), hn::Set(d, s.c1_lo));
-  const auto c2 = W::From(d, hn::Set(d, s.c2_hi), hn::Set(d, s.c2_lo));
-  const A k1 = static_cast<A>(hn::GetLane(Multiply(d, c1, rstd).hi));
-  map.k2 = static_cast<A>(hn::GetLane(Multiply(d, Multiply(d, c2, rstd), rstd).hi));
-  map.minus_k1 = -k1;
-  map.rstd = static_cast<A>(s.rstd);
-  map.mean_hi = static_cast<A>(s.mean_hi);
-  map.mean_lo = static_cast<A>(std::is_same_v<A, double> ? s.mean_lo : s.mean_hi - static_cast<double>(map.mean_hi));
-  return map;
+  if (zero && std::isfinite(s.c1_hi) && std::isfinite(s.c2_hi) && !s.scaled_map) return {};
+  const auto wide = [&](double hi, double lo) HWY_ATTR { return W::From(d, hn::Set(d, hi), hn::Set(d, lo)); };
+  GradientMapArrays<A, 1> map;
+  const auto holds = StoreGradientMap(d, hn::Set(d, s.mean_hi), hn::Set(d, s.mean_lo), wide(s.rstd, s.rstd_lo),
+                                      GradientMeans<W>{wide(s.c1_hi, s.c1_lo), wide(s.c2_hi, s.c2_lo)}, 0, map);
+  const MapBy by = s.scaled_map                                         ? MapBy::scaling
+                   : std::is_same_v<A, float> && hn::AllFalse(d, holds) ? MapBy::wider
+                                                                        : MapBy::arithmetic;
+  return {map.mean_hi[0], map.mean_lo[0], map.rstd[0], map.k2[0], map.minus_k1[0], by};
+}
+
+// In f64 arithmetic: would digits of k2 be lost below the range? Then dx is mapped by scaling.
+HWY_INLINE bool LosesK2(const BlockSums<double>& sums, const GradientScalars& s) {
+  const double c2 = std::fabs(s.c2_hi);
+  const bool holds = c2 >= kLeastK2F64 && c2 * s.rstd * s.rstd >= kLeastK2F64;
+  return hn::GetLane(sums.q.hi) != 0 && !holds;
 }
 
 template <class D, class V = hn::Vec<D>>
@@ -116,7 +155,7 @@ HWY_INLINE void MapGradient(const GradientMapScalars<A>& scalars, const T* x, co
   watch.odd = odd;
 }
 
-// The scalars of kRowsAtOnce rows of f32 arithmetic, side by side: what SetMeans() and GradientMapOf() find of each.
+// The scalars of kRowsAtOnce rows of f32 arithmetic, side by side.
 class GradientGroup {
  public:
   // From the statistics in `rows` and the rows' sums. False, and nothing of use here, where one of them needs more than
@@ -133,43 +172,24 @@ class GradientGroup {
     }
     bool simple = true;
     for (size_t r = 0; r < kRowsAtOnce; r += hn::MaxLanes(d)) {
-      simple = SetSome<Norm>(hn::Load(d, mean + r), hn::Load(d, rstd + r), hn::Load(d, g + r), hn::Load(d, gd + r),
-                             cols, r) &&
-               simple;
+      using W = Plain<D>;
+      const W scale{hn::Load(d, rstd + r)};
+      const WideSums<W> of_rows{{hn::Load(d, g + r)}, {hn::Load(d, gd + r)}};
+      const auto means = GradientMeansOf<Norm>(d, of_rows, scale, cols);
+      const auto holds = StoreGradientMap(d, hn::Load(d, mean + r), hn::Zero(d), scale, means, r, map_);
+      simple = simple && hn::AllTrue(d, holds);
     }
     return simple;
   }
 
   HWY_INLINE GradientMapScalars<float> Map(size_t r) const {
-    return {mean_hi_[r], mean_lo_[r], rstd_[r], k2_[r], minus_k1_[r], MapBy::arithmetic};
+    return {map_.mean_hi[r], map_.mean_lo[r], map_.rstd[r], map_.k2[r], map_.minus_k1[r], MapBy::arithmetic};
   }
 
  private:
   using D = hn::CappedTag<double, kRowsAtOnce>;
-  using V = hn::Vec<D>;
 
-  template <class Norm>
-  HWY_INLINE bool SetSome(V mean, V rstd, V g, V gd, size_t cols, size_t r) {
-    const D d;
-    const hn::Rebind<float, D> df;
-    const V part = hn::Set(d, 1.0 / static_cast<double>(cols)), largest = hn::Set(d, kLargestFinite);
-    const V c1 = Norm::kCentred ? hn::Mul(g, part) : hn::Zero(d);
-    const V c2 = hn::Mul(hn::Mul(gd, part), rstd);
-    const auto mean_hi = hn::DemoteTo(df, mean);
-    hn::Store(mean_hi, df, mean_hi_ + r);
-    hn::Store(hn::DemoteTo(df, hn::Sub(mean, hn::PromoteTo(d, mean_hi))), df, mean_lo_ + r);
-    hn::Store(hn::DemoteTo(df, rstd), df, rstd_ + r);
-    hn::Store(hn::DemoteTo(df, hn::Mul(hn::Mul(c2, rstd), rstd)), df, k2_ + r);
-    hn::Store(hn::Neg(hn::DemoteTo(df, hn::Mul(c1, rstd))), df, minus_k1_ + r);
-    const auto in_range = hn::And(hn::Ge(rstd, hn::Set(d, kLeastMapRstd)), hn::Le(rstd, hn::Set(d, kLargestMapRstd)));
-    const auto finite = hn::And(hn::Le(hn::Abs(c1), largest), hn::Le(hn::Abs(c2), largest));
-    return hn::AllTrue(d, hn::And(in_range, finite));
-  }
-
-  static constexpr double kLargestFinite = std::numeric_limits<double>::max();
-
-  HWY_ALIGN float mean_hi_[kRowsAtOnce], mean_lo_[kRowsAtOnce], rstd_[kRowsAtOnce], k2_[kRowsAtOnce];
-  HWY_ALIGN float minus_k1_[kRowsAtOnce];
+  GradientMapArrays<float, kRowsAtOnce> map_;
 };
 
 // In f64, for f32 arithmetic: all n elements, or those that are not finite.

@@ -11,12 +11,10 @@
 
 #include "kernels/gradient_functions.hpp"
 #include "kernels/statistics-inl.h"
+#include "scratch_plan.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
-
-// Rows that are looked at together: their sums stay in registers, and the columns' sums are loaded once for all.
-inline constexpr size_t kRowsAtOnce = 4;
 
 // Some columns of one row, of storage type T, and its statistics.
 template <class T>
@@ -186,10 +184,7 @@ HWY_INLINE void LookAtRows(const GradientRow<T>* rows, const A* gamma, size_t n,
   LookAtTail<T, Norm, kRows, kColumns>(rest, gamma + whole, n - whole, lanes, columns);
 }
 
-// Sums over the blocks of a row, in the tree of their moments.
-struct GradientNode {
-  double g_hi, g_lo, gd_hi, gd_lo;
-};
+// Sums over the blocks of a row are joined in the tree of their moments.
 template <class A>
 struct JoinGradients {
   using Part = BlockSums<A>;
@@ -216,26 +211,34 @@ template <class A>
 using GradientTree = JoinTree<JoinGradients<A>>;
 
 // A mean from a sum over n elements: in f32 arithmetic times 1 / n, rounded, which costs less than a division per row.
-HWY_INLINE Plain<DScalar> MeanOf(Plain<DScalar> sum, size_t n) {
-  const DScalar d;
+template <class D>
+HWY_INLINE Plain<D> MeanOf(D d, Plain<D> sum, size_t n) {
   return Times(d, sum, hn::Set(d, 1.0 / static_cast<double>(n)));
 }
-HWY_INLINE Paired<DScalar> MeanOf(Paired<DScalar> sum, size_t n) {
-  const DScalar d;
+template <class D>
+HWY_INLINE Paired<D> MeanOf(D d, Paired<D> sum, size_t n) {
   return Divide(d, sum, hn::Set(d, static_cast<double>(n)));
 }
 
-// c1 = mean(g) and c2 = mean(g xhat) from a row's sums.
+// c1 = mean(g) and c2 = mean(g xhat) from sums of rows, side by side.
+template <class W>
+struct GradientMeans {
+  W c1, c2;
+};
+template <class Norm, class D, class W>
+HWY_INLINE GradientMeans<W> GradientMeansOf(D d, const WideSums<W>& sums, W rstd, size_t cols) {
+  return {Norm::kCentred ? MeanOf(d, sums.s, cols) : W::Zero(d), Multiply(d, MeanOf(d, sums.q, cols), rstd)};
+}
+// The same of one row.
 template <class A, class Norm>
 HWY_INLINE void SetMeans(const BlockSums<A>& sums, size_t cols, GradientScalars* s) {
   const DScalar d;
-  using W = Wide<A, DScalar>;
-  const W c1 = Norm::kCentred ? MeanOf(sums.s, cols) : W::Zero(d);
-  const W c2 = Multiply(d, MeanOf(sums.q, cols), W::From(d, hn::Set(d, s->rstd), hn::Set(d, s->rstd_lo)));
-  s->c1_hi = hn::GetLane(c1.hi);
-  s->c1_lo = hn::GetLane(c1.Low(d));
-  s->c2_hi = hn::GetLane(c2.hi);
-  s->c2_lo = hn::GetLane(c2.Low(d));
+  const auto rstd = Wide<A, DScalar>::From(d, hn::Set(d, s->rstd), hn::Set(d, s->rstd_lo));
+  const auto means = GradientMeansOf<Norm>(d, sums, rstd, cols);
+  s->c1_hi = hn::GetLane(means.c1.hi);
+  s->c1_lo = hn::GetLane(means.c1.Low(d));
+  s->c2_hi = hn::GetLane(means.c2.hi);
+  s->c2_lo = hn::GetLane(means.c2.Low(d));
 }
 
 // Sums over rows of runs of row blocks, in the tree of a row's blocks; the left one takes the right one up.

@@ -14,7 +14,7 @@ namespace evenorm::internal::HWY_NAMESPACE {
 template <class T, class Norm>
 HWY_NOINLINE void RunRows(const GradientProblem& p, size_t first, size_t count) {
   Scratch scratch;
-  BackwardRows<T, Norm>(p, scratch, {0, p.cols}).Run(first, count, {});
+  BackwardRows<T, Norm>(p, gradient_scratch(p), scratch, {0, p.cols}).Run(first, count, {});
 }
 template <class T>
 HWY_ATTR void Rows(const GradientProblem& p, size_t first, size_t count) noexcept {
@@ -25,9 +25,9 @@ HWY_ATTR void Rows(const GradientProblem& p, size_t first, size_t count) noexcep
 template <class T, class Norm>
 HWY_NOINLINE void RunBlocks(const GradientProblem& p, size_t first, size_t count, double* slots) {
   Scratch scratch;
-  BackwardRows<T, Norm> rows(p, scratch, {0, p.cols});
+  BackwardRows<T, Norm> rows(p, gradient_scratch(p), scratch, {0, p.cols});
   const size_t blocks = row_blocks(p), slot = column_numbers(p) * p.cols;
-  double* nodes[ColumnTree<Arithmetic<T>>::kMaxNodes];
+  double* nodes[kMaxNodes];
   ColumnTree<Arithmetic<T>> tree(nodes, 2 * p.cols);
   for (size_t block = first; block < first + count; ++block) {
     const size_t row = row_block_start(p.rows, blocks, block), end = row_block_start(p.rows, blocks, block + 1);
@@ -47,7 +47,7 @@ HWY_ATTR void Blocks(const GradientProblem& p, size_t first, size_t count, doubl
 template <class A>
 HWY_ATTR void Finish(const GradientProblem& p, double* sums, size_t runs, size_t distance) noexcept {
   const FpEnvironment environment;
-  double* nodes[ColumnTree<A>::kMaxNodes];
+  double* nodes[kMaxNodes];
   ColumnTree<A> tree(nodes, 2 * p.cols);
   for (size_t i = 0; i < runs; ++i) tree.Push(sums + i * distance);
   FinishColumns<A>(p, {tree.Finish(), 0, p.cols}, p.cols);
@@ -56,7 +56,7 @@ HWY_ATTR void Finish(const GradientProblem& p, double* sums, size_t runs, size_t
 template <class T, class Norm>
 HWY_NOINLINE void LookAtRowRange(const GradientProblem& p, size_t first, size_t count, GradientScalars* scalars) {
   Scratch scratch;
-  BackwardRows<T, Norm> rows(p, scratch, {0, p.cols});
+  BackwardRows<T, Norm> rows(p, gradient_scratch(p), scratch, {0, p.cols});
   for (size_t row = first, n; row < first + count; row += n) {
     n = HWY_MIN(kRowsAtOnce, first + count - row);
     rows.Look(row, n, {}, scalars + row);
@@ -72,8 +72,9 @@ HWY_ATTR void Look(const GradientProblem& p, size_t first, size_t count, Gradien
 template <class T, class Norm>
 HWY_NOINLINE void RunStrips(const GradientProblem& p, const GradientScalars* scalars, size_t first, size_t count) {
   Scratch scratch;
-  double* values = scratch.take<double>(kPiece<Arithmetic<T>> * column_numbers(p));
-  BackwardRows<T, Norm> rows(p, scratch, {first, first + count});
+  const GradientScratch plan = gradient_scratch(p);
+  auto* values = scratch.at<double>(plan.strip_sums);
+  BackwardRows<T, Norm> rows(p, plan, scratch, {first, first + count});
   for (size_t col = first, n; col < first + count; col += n) {
     n = HWY_MIN(kPiece<Arithmetic<T>>, first + count - col);
     const ColumnSums sums{values, col, kPiece<Arithmetic<T>>};

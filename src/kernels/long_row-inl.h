@@ -15,13 +15,12 @@ namespace evenorm::internal::HWY_NAMESPACE {
 template <class T, class Norm>
 HWY_NOINLINE void MomentsOfBlocks(const Problem& p, size_t row, size_t first, size_t count, MomentNode* moments) {
   using A = Arithmetic<T>;
-  Scratch scratch;
-  A* converted = scratch.take<A>(kBlock);
-  Tiles tiles(p, scratch, 0);
-  Source<T> source(p.x, tiles.X(), converted);
+  BlockScratchMemory scratch;
+  BlockSource<T> block_source(p, scratch);
+  Source<T>& source = block_source.Get();
   const Residual<T> residual(p);
   if (residual.IsPresent()) source.AddResidual(residual, 0);
-  MomentNode nodes[MomentTree<Norm, A>::kMaxNodes];
+  MomentNode nodes[kMaxNodes];
   MomentTree<Norm, A> tree(nodes);
   SumBlocks(tree, source, row, p.cols, first, count);
   StoreMoments(tree.Finish(), moments);
@@ -37,7 +36,7 @@ HWY_ATTR void BlockMoments(const Problem& p, size_t row, size_t first, size_t co
 template <class T, class Norm>
 HWY_NOINLINE RowScalars JoinRow(const Problem& p, size_t row, const MomentNode* parts, size_t count) {
   using A = Arithmetic<T>;
-  MomentNode nodes[MomentTree<Norm, A>::kMaxNodes];
+  MomentNode nodes[kMaxNodes];
   MomentTree<Norm, A> tree(nodes);
   for (size_t i = 0; i < count; ++i) tree.Push(LoadMoments<A>(parts[i]));
   GroupStatistics<A> group;

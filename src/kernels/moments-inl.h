@@ -8,11 +8,11 @@
 #define EVENORM_KERNELS_MOMENTS_INL_H_
 #endif
 
-#include <bit>
 #include <cstring>
 
 #include "kernels/row_functions.hpp"
 #include "kernels/wide-inl.h"
+#include "scratch_plan.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
@@ -268,11 +268,6 @@ class JoinTree {
  public:
   using Part = typename Rule::Part;
 
-  // For any number of blocks: 2^39 of them are more elements than an address space holds.
-  static constexpr size_t kMaxNodes = 40;
-  // For so many parts.
-  static size_t NodesFor(size_t parts) { return static_cast<size_t>(std::bit_width(parts)); }
-
   JoinTree() = default;
   template <class... RuleArguments>
   explicit JoinTree(RuleArguments... arguments) : rule_{arguments...} {}
@@ -313,7 +308,6 @@ struct JoinMoments {
 template <class Norm, class A>
 using MomentTree = JoinTree<JoinMoments<Norm, A>>;
 
-inline size_t BlocksOf(size_t cols) { return (cols + kBlock - 1) / kBlock; }
 inline size_t BlockCols(size_t cols, size_t block) { return HWY_MIN(kBlock, cols - block * kBlock); }
 
 // Sums blocks [first, first + count) of a row of `cols` columns and joins them to the tree.

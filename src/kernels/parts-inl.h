@@ -52,11 +52,10 @@ HWY_INLINE Moments WithoutInfinities(Moments m) {
 template <class T, class Norm>
 HWY_NOINLINE void PartsOfRows(const Problem& p, size_t first, size_t count, Moments* moments) {
   using A = Arithmetic<T>;
-  Scratch scratch;
-  A* converted = scratch.take<A>(kBlock);
-  Tiles tiles(p, scratch, 0);
-  Source<T> source(p.x, tiles.X(), converted);
-  const size_t blocks = BlocksOf(p.cols);
+  BlockScratchMemory scratch;
+  BlockSource<T> block_source(p, scratch);
+  Source<T>& source = block_source.Get();
+  const size_t blocks = blocks_of(p.cols);
   for (size_t i = first; i < first + count; ++i) {
     const size_t row = i / blocks, block = i % blocks, n = BlockCols(p.cols, block);
     const T* x = source.Block(row, block * kBlock, n);
@@ -79,7 +78,7 @@ HWY_ATTR void Parts(const Problem& p, size_t first, size_t count, Moments* momen
 
 template <class A, class Norm>
 HWY_NOINLINE Moments JoinOf(const Moments* parts, size_t count) {
-  MomentNode nodes[MomentTree<Norm, A>::kMaxNodes];
+  MomentNode nodes[kMaxNodes];
   MomentTree<Norm, A> tree(nodes);
   const int exponent = common_exponent(parts, count);
   for (size_t i = 0; i < count; ++i) tree.Push(LoadMoments<A>(rescaled(parts[i], exponent)));

@@ -93,14 +93,8 @@ HWY_INLINE void QuantizeSpan(const A* values, size_t n, float factor, int8_t* to
 template <class A>
 class Quantizer {
  public:
-  // Takes what scratch has left, as far as it is of use; at least a block.
-  Quantizer(const Problem& p, Scratch& scratch) : p_(p) {
-    if (p.y.dtype != DType::i8) return;
-    const size_t room = scratch.left() / sizeof(A) / kBlock * kBlock;
-    const size_t cols = (p.cols + kBlock - 1) / kBlock * kBlock;
-    holds_row_ = p.given_scale == 0 && cols <= room;
-    values_ = scratch.take<A>(holds_row_ ? cols : kBlock);
-  }
+  Quantizer(const Problem& p, const ForwardScratch& plan, Scratch& scratch)
+      : p_(p), values_(scratch.at<A>(plan.values)), holds_row_(plan.holds_row) {}
 
   bool IsOn() const { return values_ != nullptr; }
   A* Block(size_t first) const { return holds_row_ ? values_ + first : values_; }
@@ -132,13 +126,14 @@ class Quantizer {
     const auto most = static_cast<float>(m);
     const bool finite = most <= std::numeric_limits<float>::max();
     const float scale = finite ? most / static_cast<float>(kLargestInt8) : std::numeric_limits<float>::quiet_NaN();
-    factor_ = finite && most != 0 ? static_cast<float>(kLargestInt8) / most : 0;
+    constexpr float kLargest = std::numeric_limits<float>::max();  // of rows that are all but 0
+    factor_ = finite && most != 0 ? std::min(static_cast<float>(kLargestInt8) / most, kLargest) : 0;
     StoreOne(scale, static_cast<char*>(p_.scale.data) + p_.scale.axes.offset(row));
   }
   void Store(const A* values, size_t n, int8_t* to) const {
     if (HWY_LIKELY(factor_ >= kLeastFactor && factor_ <= kMostFactor)) {
       QuantizeSpan<false>(values, n, factor_, to);
-    } else {  // zeros, what is not finite, and what is so small that 127 / m is not
+    } else {  // zeros, what is not finite, and what is very large or small
       QuantizeSpan<true>(values, n, factor_, to);
     }
   }
@@ -147,8 +142,8 @@ class Quantizer {
   static constexpr float kLeastFactor = 0x1p-100f, kMostFactor = 0x1p100f;
 
   const Problem& p_;
-  A* values_ = nullptr;
-  bool holds_row_ = false;
+  A* values_;
+  bool holds_row_;
   bool again_ = false;
   A largest_ = 0;
   float factor_ = 0;

@@ -154,24 +154,14 @@ template <class T>
 class HeldSums {
  public:
   HeldSums() = default;
-  // Of so many rows at once in a ring, at most and at least. leave: bytes of scratch that others need.
-  HeldSums(const Problem& p, size_t most, size_t least, size_t leave, Scratch& scratch) {
-    const bool has_sum = p.sum.data != nullptr;
-    const Matrix<void*>& tensor = has_sum ? p.sum : p.y;
-    const bool fits = tensor.dtype == dtype_of<T>, streams = has_sum ? p.stream_sum : p.stream_y;
-    stride_ = (p.cols + kLine - 1) / kLine * kLine;
-    const size_t room = scratch.left() > leave ? (scratch.left() - leave) / (stride_ * sizeof(T)) : 0;
-    // Shorter rows gain nothing by it: docs/measured.md.
-    const bool ring = (streams && p.cols * sizeof(T) >= kLeastStreamed) || !fits;
-    if (room >= least && ring) {
-      rows_ = HWY_MIN(room, most);
-      ring_ = scratch.take<T>(rows_ * stride_);
-    } else if (fits) {
-      tensor_ = &tensor;
-    }
-  }
+  HeldSums(const Problem& p, const ForwardScratch& plan, Scratch& scratch)
+      : tensor_(!plan.sums_in_tensor    ? nullptr
+                : p.sum.data != nullptr ? &p.sum
+                                        : &p.y),
+        ring_(scratch.at<T>(plan.ring)),
+        rows_(plan.ring_rows),
+        stride_(plan.ring_bytes / sizeof(T)) {}
 
-  size_t RowsInRing() const { return rows_; }  // 0: there is none
   // Is there one run of rows from `row` on, in place, as the terms are that follow each other at once?
   bool HasRowsInOne(size_t row, size_t rows, size_t cols) const {
     if (ring_ != nullptr) return stride_ == cols && row % rows_ + rows <= rows_;
@@ -186,9 +176,6 @@ class HeldSums {
   }
 
  private:
-  static constexpr size_t kLine = 64 / sizeof(T);
-  static constexpr size_t kLeastStreamed = 256;  // bytes of a row
-
   const Matrix<void*>* tensor_ = nullptr;
   T* ring_ = nullptr;
   size_t rows_ = 0, stride_ = 0;

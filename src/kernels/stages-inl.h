@@ -136,6 +136,25 @@ class Source {
   Arithmetic<T>* scratch_;
 };
 
+// x by whole blocks, with scratch for one.
+template <class T>
+class BlockSource {
+ public:
+  BlockSource(const Problem& p, BlockScratchMemory& scratch) : BlockSource(p, block_scratch(p), scratch) {}
+  BlockSource(const BlockSource&) = delete;
+  BlockSource& operator=(const BlockSource&) = delete;
+
+  Source<T>& Get() { return source_; }
+
+ private:
+  BlockSource(const Problem& p, const BlockScratch& plan, BlockScratchMemory& scratch)
+      : tile_(p.x, false, scratch.at<char>(plan.tile), 0),
+        source_(p.x, plan.tile.bytes == 0 ? nullptr : &tile_, scratch.at<Arithmetic<T>>(plan.converted)) {}
+
+  Tile<const void*> tile_;
+  Source<T> source_;
+};
+
 // y by blocks: Block() tells where to write n elements, Done() sees to it that they get to y.
 template <class T>
 class Sink {
@@ -208,32 +227,22 @@ struct ColumnRange {
   size_t first, end;
 };
 
-// gamma or beta by blocks, in the arithmetic's type. Gathered and converted once where `keep` columns are enough, else
-// at each use.
+// gamma or beta by blocks, in the arithmetic's type: gathered and converted, once or at each use, as is planned.
 template <class A, int kNeutral>
 class Parameter {
  public:
-  // used: the columns that Block() will be called for. raw: kBlock elements of v's type, for what is both gathered and
-  // converted.
-  Parameter(const Vector<const void*>& v, bool plus_one, size_t cols, ColumnRange used, size_t keep, Scratch& scratch,
-            void* raw)
-      : v_(v), plus_one_(plus_one), raw_(raw) {
-    const bool dense = v.axes.is_dense(bytes_of(v.dtype));
-    if (v.data != nullptr && !(dense && v.dtype == dtype_of<A> && !plus_one)) {
+  // used: the columns that Block() will be called for. raw: kRawColumns elements of v's type, for what is both gathered
+  // and converted.
+  Parameter(const Vector<const void*>& v, bool plus_one, size_t cols, ColumnRange used, const ParameterPlan& plan,
+            Scratch& scratch, void* raw)
+      : v_(v), plus_one_(plus_one), whole_(plan.whole), values_(scratch.at<A>(plan.values)), raw_(raw) {
+    if (values_ != nullptr) {
+      const bool dense = v.axes.is_dense(bytes_of(v.dtype));
       convert_ = dense || v.dtype != dtype_of<A> ? ConverterTo<A>(v.dtype) : nullptr;
       gather_ = !dense;
-      fits_ = cols <= keep;
-      values_ = scratch.take<A>(fits_ ? cols : kBlock);
-      for (size_t first = 0; fits_ && first < cols; first += kBlock) {
-        Fill(first, HWY_MIN(kBlock, cols - first), values_ + first);
-      }
+      if (whole_) Fill(0, cols, values_);
     }
     finite_ = CheckFinite(used);
-  }
-
-  // Does v have to be both gathered and converted?
-  static bool NeedsRaw(const Vector<const void*>& v) {
-    return v.data != nullptr && v.dtype != dtype_of<A> && !v.axes.is_dense(bytes_of(v.dtype));
   }
 
   bool IsFinite() const { return finite_; }  // in the columns used
@@ -241,21 +250,24 @@ class Parameter {
   HWY_INLINE const A* Block(size_t first, size_t n) {
     if (v_.data == nullptr) return kConstantBlock<A, kNeutral>.data();
     if (values_ == nullptr) return static_cast<const A*>(v_.data) + first;
-    if (fits_) return values_ + first;
+    if (whole_) return values_ + first;
     Fill(first, n, values_);
     return values_;
   }
 
  private:
-  // At most kBlock values.
   HWY_NOINLINE void Fill(size_t first, size_t n, A* to) {
-    const void* from = static_cast<const char*>(v_.data) + first * bytes_of(v_.dtype);
-    if (gather_) {
-      void* gathered = convert_ != nullptr ? raw_ : to;
-      GatherVector(v_, first, n, gathered);
-      from = gathered;
+    if (!gather_) {
+      convert_(static_cast<const char*>(v_.data) + first * bytes_of(v_.dtype), to, n);
+    } else if (convert_ == nullptr) {
+      GatherVector(v_, first, n, to);
+    } else {
+      for (size_t i = 0; i < n; i += kRawColumns) {
+        const size_t count = HWY_MIN(kRawColumns, n - i);
+        GatherVector(v_, first + i, count, raw_);
+        convert_(raw_, to + i, count);
+      }
     }
-    if (convert_ != nullptr) convert_(from, to, n);
     if (!plus_one_) return;
     for (size_t i = 0; i < n; ++i) to[i] += A{1};
   }
@@ -288,11 +300,11 @@ class Parameter {
 
   const Vector<const void*>& v_;
   bool plus_one_;
+  bool whole_;
   bool gather_ = false;
-  bool fits_ = false;
   bool finite_;
   ConvertFunction* convert_ = nullptr;
-  A* values_ = nullptr;
+  A* values_;
   void* raw_;
 };
 

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "kernels/moments-inl.h"
+#include "scratch_plan.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
@@ -26,13 +27,38 @@ inline void StoreStatistic(const Vector<void*>& to, size_t row, double value) {
   }
 }
 
-inline constexpr size_t kMaxGroup = 8;  // rows whose statistics are finished together
-
 // 1 / sqrt(var + eps), and 0 where that is 1 / 0.
 template <class D, class W>
 HWY_INLINE hn::Vec<D> RstdOf(D d, W var, hn::Vec<D> eps) {
   const W shifted = Add(d, var, W::From(d, eps, hn::Zero(d)));
   return hn::IfThenElse(hn::Gt(shifted.hi, hn::Zero(d)), ReciprocalSqrt(d, shifted), hn::Zero(d));
+}
+
+// What r = RstdOf(d, var, eps) leaves of 1 / sqrt(var + eps), in f64 arithmetic.
+template <class D>
+HWY_INLINE hn::Vec<D> RstdLowOf(D d, Paired<D> var, hn::Vec<D> eps, hn::Vec<D> r) {
+  const auto residual = NewtonResidual(d, Add(d, var, Paired<D>{eps, hn::Zero(d)}), r);
+  return hn::Mul(hn::Mul(r, hn::Set(d, 0.5)), residual);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> RstdLowOf(D d, Plain<D>, hn::Vec<D>, hn::Vec<D>) {
+  return hn::Zero(d);
+}
+
+// 1 / sqrt(var + eps) of one row, lo where the arithmetic is f64.
+struct Rstd {
+  double hi, lo;
+};
+template <class W>
+HWY_INLINE Rstd RstdOfRow(W var, double eps) {
+  const DScalar d;
+  const auto r = RstdOf(d, var, hn::Set(d, eps));
+  return {hn::GetLane(r), hn::GetLane(RstdLowOf(d, var, hn::Set(d, eps), r))};
+}
+// Of a row without variance.
+template <class A>
+HWY_INLINE Rstd RstdOfConstant(double eps) {
+  return RstdOfRow(Wide<A, DScalar>::Zero(DScalar()), eps);
 }
 
 // A row's scalars in the arithmetic's type: what the map multiplies and subtracts.
@@ -121,13 +147,10 @@ class GroupStatistics {
   HWY_INLINE MapScalars<A> Map(size_t row) const { return {map_mean_hi_[row], map_mean_lo_[row], map_rstd_[row]}; }
   // In f64 arithmetic: what rstd leaves of 1 / sqrt(var + eps).
   HWY_INLINE double RstdLow(size_t row, size_t cols, double eps) const {
-    if constexpr (!std::is_same_v<A, double>) return 0;
     const DScalar d;
-    const Paired<DScalar> m2{hn::Set(d, m2_hi_[row]), hn::Set(d, m2_lo_[row])};
+    const auto m2 = Wide<A, DScalar>::From(d, hn::Set(d, m2_hi_[row]), hn::Set(d, m2_lo_[row]));
     const auto var = Divide(d, m2, hn::Set(d, static_cast<double>(cols)));
-    const auto r = hn::Set(d, rstd_[row]);
-    const auto residual = NewtonResidual(d, Add(d, var, Paired<DScalar>{hn::Set(d, eps), hn::Zero(d)}), r);
-    return hn::GetLane(hn::Mul(hn::Mul(r, hn::Set(d, 0.5)), residual));
+    return hn::GetLane(RstdLowOf(d, var, hn::Set(d, eps), hn::Set(d, rstd_[row])));
   }
   bool IsFinite(size_t row) const { return std::isfinite(mean_hi_[row]) && std::isfinite(m2_hi_[row]); }
   double Mean(size_t row) const { return mean_hi_[row]; }
@@ -175,8 +198,10 @@ class GroupStatistics {
 struct ScaledRow {
   int map_exponent;    // the map's exponent
   RowScalars scalars;  // of the row scaled by it
-  double mean, rstd;   // of the row itself
-  bool constant;       // its variance is 0
+  double mean;         // of the row itself
+  Rstd rstd;           // likewise
+  double rstd_lo;      // of scalars.rstd
+  bool by_eps;         // rstd is 1 / sqrt(eps): the variance is 0, or far below eps
 };
 
 // A subnormal rstd would lose digits that x, up to 4 in magnitude, shows: the map takes it 2^16 times larger, x
@@ -187,15 +212,16 @@ HWY_INLINE ScaledRow FinishScaled(const WideMoments<A>& scaled, int exponent, do
   const auto var = Divide(d, scaled.m2, scaled.count);
   const double scaled_eps = std::ldexp(eps, -2 * exponent);
   const bool eps_alone = scaled_eps > std::numeric_limits<double>::max();  // var is below it by hundreds of places
-  const double scaled_rstd = eps_alone ? 0 : hn::GetLane(RstdOf(d, var, hn::Set(d, scaled_eps)));
-  const bool constant = hn::GetLane(var.hi) == 0;
+  const Rstd scaled_rstd = eps_alone ? Rstd{0, 0} : RstdOfRow(var, scaled_eps);
   ScaledRow row{};
-  row.constant = constant;
-  row.rstd = !constant && !eps_alone ? std::ldexp(scaled_rstd, -exponent) : eps > 0 ? 1 / std::sqrt(eps) : 0;
+  row.by_eps = hn::GetLane(var.hi) == 0 || eps_alone;
+  row.rstd = row.by_eps ? RstdOfConstant<A>(eps)
+                        : Rstd{std::ldexp(scaled_rstd.hi, -exponent), std::ldexp(scaled_rstd.lo, -exponent)};
   row.mean = std::ldexp(hn::GetLane(scaled.mean.hi), exponent);
-  const int shift = std::ldexp(row.rstd, exponent) < static_cast<double>(std::numeric_limits<A>::min()) ? 16 : 0;
+  const int shift = std::ldexp(row.rstd.hi, exponent) < static_cast<double>(std::numeric_limits<A>::min()) ? 16 : 0;
   row.map_exponent = exponent + shift;
-  row.scalars.rstd = eps_alone ? std::ldexp(row.rstd, row.map_exponent) : std::ldexp(scaled_rstd, shift);
+  row.scalars.rstd = eps_alone ? std::ldexp(row.rstd.hi, row.map_exponent) : std::ldexp(scaled_rstd.hi, shift);
+  row.rstd_lo = eps_alone ? std::ldexp(row.rstd.lo, row.map_exponent) : std::ldexp(scaled_rstd.lo, shift);
   row.scalars.mean_hi = std::ldexp(hn::GetLane(scaled.mean.hi), -shift);
   row.scalars.mean_lo = std::ldexp(hn::GetLane(scaled.mean.Low(d)), -shift);
   return row;

@@ -110,14 +110,12 @@ HWY_INLINE hn::Vec<D> ReciprocalSqrt(D d, Plain<D> a) {
   return hn::Div(hn::Set(d, 1.0), hn::Sqrt(a.hi));
 }
 // Twice what 1 / sqrt(a) is more than r, in units of r: Newton's residual 1 - a r^2, itself taken to twice the
-// precision. 0 far from 1, where r^2 would leave the range in which its product is exact.
+// precision. By way of a r, the root, whose products are exact for every a.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V NewtonResidual(D d, Paired<D> a, V r) {
-  const auto square = TwoProduct(d, r, r);
-  auto residual = Fma(d, hn::Neg(a.hi), square.hi, hn::Set(d, 1.0));
-  residual = hn::Sub(residual, hn::Add(hn::Mul(a.hi, square.lo), hn::Mul(a.lo, square.hi)));
-  const auto in_range = hn::And(hn::Ge(a.hi, hn::Set(d, 0x1p-900)), hn::Le(a.hi, hn::Set(d, 0x1p900)));
-  return hn::IfThenElseZero(in_range, residual);
+  const auto root = TwoProduct(d, a.hi, r);
+  const auto low = hn::Add(hn::Mul(root.lo, r), hn::Mul(hn::Mul(a.lo, r), r));
+  return hn::Sub(Fma(d, hn::Neg(root.hi), r, hn::Set(d, 1.0)), low);
 }
 template <class D>
 HWY_INLINE hn::Vec<D> ReciprocalSqrt(D d, Paired<D> a) {

@@ -1,0 +1,115 @@
+// What a worker's scratch holds during a pass: every piece, its place and its size, as a function of the problem alone.
+// The kernels take what is planned here and nothing else; validation refuses a problem whose plan is too large.
+// Plain C++; knows nothing of SIMD. No bit depends on any of it.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/gradient_functions.hpp"
+#include "kernels/row_functions.hpp"
+#include "problem.hpp"
+
+namespace evenorm::internal {
+
+// With what else a pass keeps on the stack of a worker or of the calling thread, below the 64 KiB that are promised.
+// On x86 16 gathered rows of 768 columns of f32 just fit.
+inline constexpr std::size_t kScratchBytes = std::size_t{836} * 64;
+
+// Nodes of a row's tree that wait to be joined: one for each level. The most that any row has, and how many columns
+// that allows for: validation refuses more, of which no address space holds the results.
+inline constexpr std::size_t kMaxNodes = 40;
+inline constexpr std::size_t kMaxCols = std::size_t{1} << 48U;
+constexpr std::size_t nodes_for(std::size_t parts) { return static_cast<std::size_t>(std::bit_width(parts)); }
+constexpr std::size_t blocks_of(std::size_t cols) { return (cols + kBlock - 1) / kBlock; }
+static_assert(nodes_for(blocks_of(kMaxCols)) <= kMaxNodes);
+
+inline constexpr std::size_t kMaxGroup = 8;         // short rows whose statistics are finished together
+inline constexpr std::size_t kGroupBytes = 24576;   // of x, for such a group
+inline constexpr std::size_t kGroups = 3;           // of rows under way: summed, finished, mapped
+inline constexpr std::size_t kRawColumns = 256;     // of a parameter that are gathered before they are converted
+inline constexpr std::size_t kMaxTileRows = 32;     // where a tile is less than whole rows: a line of 16-bit elements
+inline constexpr std::size_t kTileStep = 128;       // columns by which such tiles differ
+inline constexpr std::size_t kLeastStreamed = 256;  // bytes of a row from which on a ring of sums pays
+inline constexpr std::size_t kRowsAtOnce = 4;       // rows of a backward pass that are looked at together
+
+// Columns of a backward pass that are looked at, or mapped, at once: of kRowsAtOnce rows they stay in L1.
+constexpr std::size_t gradient_piece(DType arithmetic) { return arithmetic == DType::f64 ? 128 : 512; }
+
+// Bytes [offset, offset + bytes) of scratch, from a cache line on; absent where there are none.
+struct Piece {
+  std::uint32_t offset = 0, bytes = 0;
+};
+
+// gamma or beta in the arithmetic's type; no piece where it is used where it lies.
+struct ParameterPlan {
+  Piece values;
+  bool whole = false;  // all columns, converted once; else a block at each use
+};
+
+// The tensors whose rows are not dense, gathered: rows by columns, `..._bytes` from one row to the next. One piece for
+// both where elements have one size: results take the place of what they were made from.
+struct TilePlan {
+  std::size_t rows = 0, cols = 0;  // 0 rows: both tensors have dense rows
+  std::size_t x_bytes = 0, y_bytes = 0;
+  Piece x, y;
+};
+
+struct ForwardScratch {
+  Piece x, y, sum;  // a block of each in the arithmetic's type, of no more columns than there are
+  Piece raw;        // kRawColumns of a parameter
+  ParameterPlan gamma, beta;
+  Piece nodes;  // of the tree of a row of several blocks, or of one that is scaled
+  TilePlan tile;
+  Piece lane_sums, row_nodes;  // of each row of a tile that holds pieces of rows
+  std::size_t group = 0;       // short rows that go together
+  // The fused forms.
+  Piece y2;
+  ParameterPlan gamma2, beta2;
+  Piece ring;                                 // sums of rows on their way from their reduction to their map
+  std::size_t ring_rows = 0, ring_bytes = 0;  // how many, and from one to the next
+  bool sums_in_tensor = false;                // such sums wait where the sum or y goes
+  Piece values;                               // an i8 y before it is rounded
+  bool holds_row = false;                     // all of a row; else a block
+  std::size_t bytes = 0;                      // of all pieces
+};
+// all_columns: the pass reduces rows and maps all of their columns; else a part of one row is mapped.
+ForwardScratch forward_scratch(const Problem& p, bool all_columns) noexcept;
+
+// Of blocks of one row, for its moments alone.
+struct BlockScratch {
+  Piece converted, tile;
+  std::size_t bytes = 0;
+};
+BlockScratch block_scratch(const Problem& p) noexcept;
+inline constexpr std::size_t kBlockScratchBytes = 2 * kBlock * sizeof(double);
+
+// One row's blocks, or pieces of them. What is converted is gathered before for a moment only: all such tiles are one
+// piece.
+struct RowPlan {
+  Piece tile, converted;
+};
+struct GradientScratch {
+  Piece nodes;        // of the rows' trees: of moments, then of sums
+  RowPlan whole_row;  // x by blocks
+  RowPlan x[kRowsAtOnce], dy[kRowsAtOnce];
+  Piece raw;
+  ParameterPlan gamma;
+  RowPlan dx;
+  Piece aside;       // dx, where it takes the place of what it is made from
+  Piece strip_sums;  // over rows, of the columns of a piece
+  std::size_t bytes = 0;
+};
+GradientScratch gradient_scratch(const GradientProblem& p) noexcept;
+
+// The type of a backward pass's row functions: that of x, dy and dx where all are of one 16-bit type, their rows are
+// dense and dx is apart; else the arithmetic's, to which blocks of others are converted.
+DType gradient_type(const GradientProblem& p) noexcept;
+
+// Is there scratch for all that a run of the problem can plan, whatever it finds of the caches?
+bool fits_scratch(const Problem& one_look) noexcept;
+bool fits_scratch(const GradientProblem& p) noexcept;
+inline constexpr const char* kTooLarge = "the columns, types and layouts need more scratch than a worker has";
+
+}  // namespace evenorm::internal

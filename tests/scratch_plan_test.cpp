@@ -1,0 +1,305 @@
+// The scratch that passes plan, by arithmetic alone: every combination of types, layouts, fusions and outputs, up to
+// 2^40 columns, stays within the budget, in pieces that lie apart and hold what goes through them.
+#include "scratch_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "contracts/harness.hpp"
+#include "looks.hpp"
+#include "support/gradient_rows.hpp"
+#include "validate.hpp"
+
+namespace evenorm::internal {
+namespace {
+
+using contracts::kAllTypes;
+using contracts::kBothKinds;
+
+// Never looked at: where tensors are said to be, each its own.
+char places[16];
+
+const std::vector<std::int64_t> kCols = {1,
+                                         2,
+                                         15,
+                                         128,
+                                         129,
+                                         700,
+                                         768,
+                                         1023,
+                                         1024,
+                                         1025,
+                                         2048,
+                                         4095,
+                                         4097,
+                                         5000,
+                                         14100,
+                                         1 << 17,
+                                         8387584,
+                                         8387585,
+                                         8388608,
+                                         std::int64_t{1} << 30,
+                                         (std::int64_t{1} << 40) - 1,
+                                         std::int64_t{1} << 40};
+
+// Pieces of one plan: apart from each other, within its bytes.
+class Pieces {
+ public:
+  explicit Pieces(std::size_t bytes) : bytes_(bytes) {}
+
+  void add(const Piece& piece, std::size_t least) {
+    EXPECT_GE(piece.bytes, least);
+    EXPECT_EQ(piece.offset % 64, 0u);
+    if (piece.bytes != 0) all_.push_back(piece);
+  }
+  void add(const ParameterPlan& plan, std::size_t cols, std::size_t element) {
+    add(plan.values, plan.values.bytes == 0 ? 0 : (plan.whole ? cols : kBlock) * element);
+  }
+  // `dtype`: of the tensor; `cols` of a row at once. What passes on to be converted shares one tile with others.
+  void add(const RowPlan& plan, bool dense, DType dtype, DType arithmetic, std::size_t cols) {
+    const bool passes = plan.tile.bytes != 0 && plan.converted.bytes != 0;
+    EXPECT_EQ(plan.tile.bytes == 0, dense);
+    EXPECT_TRUE(dense || plan.tile.bytes >= cols * bytes_of(dtype));
+    if (!passes) add(plan.tile, 0);
+    if (passes && std::exchange(passing_, true) == false) add(plan.tile, 0);
+    add(plan.converted, plan.converted.bytes == 0 ? 0 : cols * bytes_of(arithmetic));
+  }
+  void expect_apart() {
+    std::sort(all_.begin(), all_.end(), [](const Piece& a, const Piece& b) { return a.offset < b.offset; });
+    std::size_t end = 0;
+    for (const Piece& piece : all_) {
+      EXPECT_GE(piece.offset, end);
+      end = std::size_t{piece.offset} + piece.bytes;
+    }
+    EXPECT_LE(end, bytes_);
+  }
+
+ private:
+  std::size_t bytes_;
+  bool passing_ = false;
+  std::vector<Piece> all_;
+};
+
+void expect_in_budget(const Problem& p, bool all_columns) {
+  const ForwardScratch s = forward_scratch(p, all_columns);
+  const std::size_t element = bytes_of(arithmetic_type(p)), nodes = nodes_for(blocks_of(p.cols)) * sizeof(MomentNode);
+  ASSERT_LE(s.bytes, kScratchBytes);
+  Pieces pieces(s.bytes);
+  const std::size_t block_cols = std::min(p.cols, kBlock);
+  for (const Piece& block : {s.x, s.y, s.sum, s.y2}) pieces.add(block, block.bytes == 0 ? 0 : block_cols * element);
+  pieces.add(s.raw, 0);
+  pieces.add(s.gamma, p.cols, element);
+  pieces.add(s.beta, p.cols, element);
+  pieces.add(s.gamma2, p.cols, element);
+  pieces.add(s.beta2, p.cols, element);
+  pieces.add(s.nodes, nodes);
+  const auto tile_bytes = [&](bool dense, DType dtype, std::size_t row) {
+    return dense ? 0 : std::max(block_cols * bytes_of(dtype), s.tile.rows * row);
+  };
+  pieces.add(s.tile.x, tile_bytes(has_dense_rows(p.x), p.x.dtype, s.tile.x_bytes));
+  if (s.tile.y.offset != s.tile.x.offset) {
+    pieces.add(s.tile.y, tile_bytes(has_dense_rows(p.y), p.y.dtype, s.tile.y_bytes));
+  }
+  const bool by_pieces = s.tile.rows != 0 && s.tile.cols != p.cols;
+  if (by_pieces) {
+    EXPECT_LE(s.tile.rows, kMaxTileRows);
+    EXPECT_TRUE(s.tile.cols % kTileStep == 0 && s.tile.cols <= kBlock && s.tile.cols != 0) << s.tile.cols;
+    pieces.add(s.row_nodes, s.tile.rows * nodes);
+    pieces.add(s.lane_sums, s.tile.rows * 2 * kLanes * sizeof(double) * element / 4);
+  }
+  EXPECT_TRUE(s.group >= 2 && s.group <= kMaxGroup);
+  pieces.add(s.ring, s.ring_rows * s.ring_bytes);
+  EXPECT_TRUE(s.ring_rows == 0 || s.ring_bytes >= p.cols * bytes_of(row_type(p)));
+  if (p.y.dtype == DType::i8) pieces.add(s.values, (s.holds_row ? p.cols : kBlock) * element);
+  pieces.expect_apart();
+}
+
+// One look, whatever is found of the caches.
+void expect_look_in_budget(Problem& p) {
+  ASSERT_LE(block_scratch(p).bytes, kBlockScratchBytes);
+  for (const bool stream : {false, true}) {
+    p.stream_y = p.stream_sum = stream;
+    for (const bool all_columns : {false, true}) expect_in_budget(p, all_columns);
+  }
+}
+
+// A forward pass over 3 rows of `cols` columns, described without memory.
+struct Description {
+  std::int64_t shape[2], apart[2];  // strides of columns apart
+  std::span<const std::int64_t> cols{shape + 1, 1};
+  std::int64_t zero[1] = {0};
+  Forward forward;
+
+  explicit Description(std::int64_t n) : shape{3, n}, apart{1, 3} { forward.normalized_shape = cols; }
+  Description(const Description&) = delete;
+  Description& operator=(const Description&) = delete;
+
+  std::span<const std::int64_t> strides(bool dense) const {
+    return dense ? std::span<const std::int64_t>() : std::span<const std::int64_t>(apart);
+  }
+  ConstTensor parameter(int place, std::optional<DType> dtype, bool gathered) const {
+    if (!dtype) return {};
+    return {places + place, *dtype, cols,
+            gathered ? std::span<const std::int64_t>(zero) : std::span<const std::int64_t>()};
+  }
+
+  // Validates, and looks at each look.
+  void expect_in_budget(const std::string& where) const {
+    SCOPED_TRACE(where + ", " + std::to_string(shape[1]) + " columns");
+    Problem p;
+    ASSERT_NO_THROW(p = validate(forward));
+    if (p.y2.data == nullptr || fits_in_one_look(p)) return expect_look_in_budget(p);
+    for (const Output which : {Output::first, Output::second}) {
+      const OneOutput alone(p, which);
+      expect_look_in_budget(p);
+    }
+  }
+};
+
+struct Parameters {
+  std::optional<DType> weight, bias;
+  bool gathered, zero_centered;
+};
+std::vector<Parameters> all_parameters() {
+  std::vector<Parameters> all = {{{}, {}, false, false}};
+  for (const DType weight : kAllTypes) {
+    for (const bool gathered : {false, true}) {
+      all.push_back({weight, {}, gathered, true});
+      all.push_back({weight, weight == DType::f32 ? DType::bf16 : DType::f32, gathered, false});
+    }
+  }
+  all.push_back({DType::f16, DType::f16, true, true});
+  return all;
+}
+
+std::string text(std::optional<DType> dtype) { return dtype ? std::string(name(*dtype)) : "none"; }
+
+TEST(Scratch_Plan, PlainPassesStayWithinTheBudget) {
+  for (const std::int64_t cols : kCols) {
+    for (const DType x : kAllTypes) {
+      for (const DType y : kAllTypes) {
+        for (const Parameters& parameters : all_parameters()) {
+          for (const int layout : {0, 1, 2, 3}) {
+            Description d(cols);
+            d.forward.x = {places, x, d.shape, d.strides((layout & 1) == 0)};
+            d.forward.y = {places + 1, y, d.shape, d.strides((layout & 2) == 0)};
+            d.forward.weight = d.parameter(2, parameters.weight, parameters.gathered);
+            d.forward.bias = d.parameter(3, parameters.bias, parameters.gathered);
+            d.forward.zero_centered = parameters.zero_centered;
+            d.expect_in_budget(text(x) + " to " + text(y) + ", weight " + text(parameters.weight));
+            if (HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Scratch_Plan, FusedPassesStayWithinTheBudget) {
+  const std::optional<DType> none;
+  for (const std::int64_t cols : kCols) {
+    for (const DType x : kAllTypes) {
+      for (const DType y : {DType::f64, DType::f32, DType::bf16, DType::i8}) {
+        for (const auto residual :
+             {none, std::optional(DType::f64), std::optional(DType::f32), std::optional(DType::f16)}) {
+          for (const Parameters& parameters : all_parameters()) {
+            for (const auto y2 : {none, std::optional(DType::f64), std::optional(DType::f16)}) {
+              if (y == DType::i8 && y2) continue;
+              Description d(cols);
+              d.forward.x = {places, x, d.shape, {}};
+              d.forward.y = {places + 1, y, d.shape, {}};
+              d.forward.weight = d.parameter(2, parameters.weight, parameters.gathered);
+              d.forward.bias = d.parameter(3, parameters.bias, parameters.gathered);
+              d.forward.zero_centered = parameters.zero_centered;
+              if (residual) {
+                d.forward.residual = {places + 4, *residual, d.shape, {}};
+                d.forward.sum = {places + 5, x, d.shape, {}};
+              }
+              if (y2) {
+                d.forward.y2 = {places + 6, *y2, d.shape, {}};
+                d.forward.weight2 = d.parameter(7, parameters.weight, parameters.gathered);
+                d.forward.bias2 = d.parameter(8, parameters.bias, parameters.gathered);
+              }
+              if (y == DType::i8) d.forward.scale = {places + 9, DType::f32, std::span(d.shape, 1), {}};
+              d.expect_in_budget(text(x) + " to " + text(y) + " and " + text(y2) + ", residual " + text(residual) +
+                                 ", weight " + text(parameters.weight));
+              if (HasFatalFailure()) return;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+void expect_in_budget(const GradientProblem& p) {
+  const GradientScratch s = gradient_scratch(p);
+  ASSERT_LE(s.bytes, kScratchBytes);
+  ASSERT_TRUE(fits_scratch(p));
+  const std::size_t nodes = nodes_for(blocks_of(p.cols));
+  Pieces pieces(s.bytes);
+  pieces.add(s.nodes, std::max(nodes * sizeof(MomentNode), kRowsAtOnce * nodes * sizeof(GradientNode)));
+  const DType arithmetic = arithmetic_type(p);
+  const std::size_t piece = gradient_piece(arithmetic);
+  const bool dense_x = has_dense_rows(p.x), dense_dy = has_dense_rows(p.dy);
+  pieces.add(s.whole_row, dense_x, p.x.dtype, arithmetic, kBlock);
+  for (const RowPlan& x : s.x) pieces.add(x, dense_x, p.x.dtype, arithmetic, piece);
+  for (const RowPlan& dy : s.dy) pieces.add(dy, dense_dy, p.dy.dtype, arithmetic, piece);
+  pieces.add(s.raw, 0);
+  pieces.add(s.gamma, p.cols, bytes_of(arithmetic));
+  pieces.add(s.dx, has_dense_rows(p.dx), p.dx.dtype, arithmetic, piece);
+  pieces.add(s.aside, 0);
+  pieces.add(s.strip_sums, piece * column_numbers(p) * sizeof(double));
+  pieces.expect_apart();
+}
+
+TEST(Scratch_Plan, GradientsStayWithinTheBudget) {
+  for (const std::int64_t cols : kCols) {
+    for (const DType x : kAllTypes) {
+      for (const DType dy : kAllTypes) {
+        for (const DType dx : kAllTypes) {
+          for (const Parameters& parameters : all_parameters()) {
+            if (parameters.bias) continue;
+            for (const int way : {0, 1, 2, 3, 4, 5}) {  // dense or apart; and dx elsewhere, over dy, beside dsum
+              Description d(cols);
+              const auto strides = d.strides(way % 2 == 0);
+              Backward backward;
+              backward.normalized_shape = d.cols;
+              backward.x = {places, x, d.shape, strides};
+              backward.dy = {places + 1, dy, d.shape, strides};
+              backward.dx = {places + (way / 2 == 1 ? 1 : 2), dx, d.shape, strides};
+              if (way / 2 == 2) backward.dsum = {places + 3, dx, d.shape, strides};
+              backward.weight = d.parameter(4, parameters.weight, parameters.gathered);
+              backward.zero_centered = parameters.zero_centered;
+              backward.dweight = {places + 5, DType::f32, d.cols, {}};
+              SCOPED_TRACE(text(x) + " " + text(dy) + " " + text(dx) + ", weight " + text(parameters.weight) +
+                           ", way " + std::to_string(way) + ", " + std::to_string(cols) + " columns");
+              expect_in_budget(validate(backward));
+              if (HasFatalFailure()) return;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Scratch_Plan, RowsOfMoreColumnsThanAnyHasAreRefused) {
+  Description d(std::int64_t{1} << 49);
+  d.shape[0] = 1;
+  d.forward.x = {places, DType::bf16, d.shape, {}};
+  d.forward.y = {places + 1, DType::bf16, d.shape, {}};
+  try {
+    validate(d.forward);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "normalized_shape is (562949953421312), but at most 2^48 elements can be normalised together");
+  }
+}
+
+}  // namespace
+}  // namespace evenorm::internal
