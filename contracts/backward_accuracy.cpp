@@ -87,7 +87,7 @@ void ExpectedGradients::add_row(std::span<const Real> x, std::span<const Real> d
   for (std::size_t i = 0; i < op_.cols; ++i) {
     const Real of_dy = magnitude(dy[i]);
     const Real terms = rstd * (magnitude(g[i]) + means.g + h[i] * means.gh);
-    const Real quanta = 2 + rstd + h[i] * std::min(Real{0x1p32}, 1 / rstd) + (1 + rstd) * rstd * means.gh;
+    const Real quanta = 2 + rstd + h[i] + (1 + rstd) * rstd * means.gh;
     dx_.exact.push_back(to_pair(dx[i]));
     dx_.terms.push_back(no_gradient ? 0 : static_cast<double>(terms));
     dx_.quanta.push_back(no_gradient ? 0 : static_cast<double>(quanta));
