@@ -59,8 +59,7 @@ ExpectedGradients::ExpectedGradients(const Operation& op, const Array& x, const 
   const std::vector<Real> wide_x = reference::widen(op.x, x.data(), x.size());
   const std::vector<Real> wide_dy = reference::widen(op.y, dy.data(), dy.size());
   const std::vector<Real> gamma = reference::widen(weight.dtype(), weight.data(), op.weight ? op.cols : 0);
-  const std::vector<double> none(op.cols);
-  dgamma_ = {{}, none, std::vector<double>(op.cols, 1)};
+  dgamma_ = {{}, std::vector<long double>(op.cols), std::vector<double>(op.cols, 1)};
   dbeta_ = dgamma_;
   reference::ParameterGradients sums(op.cols);
   for (std::size_t first = 0; first < x.size(); first += op.cols) {
@@ -89,11 +88,11 @@ void ExpectedGradients::add_row(std::span<const Real> x, std::span<const Real> d
     const Real terms = rstd * (magnitude(g[i]) + means.g + h[i] * means.gh);
     const Real quanta = 2 + rstd + h[i] + (1 + rstd) * rstd * means.gh;
     dx_.exact.push_back(to_pair(dx[i]));
-    dx_.terms.push_back(no_gradient ? 0 : static_cast<double>(terms));
+    dx_.terms.push_back(no_gradient ? 0 : static_cast<long double>(terms));
     dx_.quanta.push_back(no_gradient ? 0 : static_cast<double>(quanta));
-    dgamma_.terms[i] += static_cast<double>(of_dy * h[i]);
+    dgamma_.terms[i] += static_cast<long double>(of_dy * h[i]);
     dgamma_.quanta[i] += static_cast<double>(1 + of_dy * (1 + rstd));
-    dbeta_.terms[i] += static_cast<double>(of_dy);
+    dbeta_.terms[i] += static_cast<long double>(of_dy);
   }
   sums.add_row(x, dy, m, rstd);
 }

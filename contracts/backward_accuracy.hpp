@@ -39,8 +39,8 @@ class ExpectedGradients {
   // Real results, each with what its error is measured in, u left out.
   struct Bounded {
     std::vector<Pair> exact;
-    std::vector<double> terms;   // the bound's magnitude
-    std::vector<double> quanta;  // how many of the arithmetic's smallest numbers are allowed besides
+    std::vector<long double> terms;  // the bound's magnitude: below f64's range it is not 0
+    std::vector<double> quanta;      // how many of the arithmetic's smallest numbers are allowed besides
   };
   void add_row(std::span<const reference::Real> x, std::span<const reference::Real> dy,
                const reference::Parameters& parameters, reference::ParameterGradients& sums);
