@@ -263,6 +263,20 @@ TEST(Contract_GradientMeasure, ForgivesOnlyWhatTheBoundTakesOutOfRange) {
   EXPECT_GT(dgamma_error(largest / 2, largest), kDgammaLimit);
 }
 
+// Not 0, so the smallest number is allowed.
+TEST(Contract_GradientMeasure, TermsBelowTheRangeAreNotZero) {
+  const auto dgamma_error = [](double x, double dgamma) {
+    Operation op = same_type(Kind::rms, DType::f64, 2, false);
+    op.eps = 0;
+    const auto array = [](double a, double b) { return Array(DType::f64, std::vector<double>{a, b}); };
+    return ExpectedGradients(op, array(1, x), array(0, 0x1p-1074), {}).errors_of({}, array(0, dgamma), {}).dgamma;
+  };
+  EXPECT_EQ(dgamma_error(0x1p-40, 0), 0);
+  EXPECT_EQ(dgamma_error(0x1p-40, 0x1p-1074), 0);
+  EXPECT_GT(dgamma_error(0x1p-40, 0x1p-1070), kDgammaLimit);
+  EXPECT_GT(dgamma_error(0, 0x1p-1074), kDgammaLimit);
+}
+
 TEST(Contract_GradientMeasure, KeepsNotANumber) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_FALSE(of_rms(nan, 1, 1).within_limits());

@@ -1,0 +1,186 @@
+// The forward pass at every magnitude, plain and fused: x, residual, gamma, beta and eps go through the exponents of
+// their types, each by itself. Rows of one magnitude and of several, alone and together, on every target: the bounds of
+// docs/numerics.md, the bits of the steps one by one, and equal bits.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "support/magnitudes.hpp"
+#include "support/names.hpp"
+
+namespace evenorm::testing {
+namespace {
+
+using contracts::kAllTypes;
+using contracts::Random;
+using contracts::runnable_targets;
+
+enum class Form { plain, two, residual, int8, given_int8, moments, residual_int8 };
+constexpr Form kForms[] = {Form::plain,      Form::two,     Form::residual,     Form::int8,
+                           Form::given_int8, Form::moments, Form::residual_int8};
+
+// Of gamma and beta.
+std::vector<int> factors_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return {-1072, -1000, -301, -30, 0, 99, 600, 1022};
+    case DType::f16:
+      return {-23, -14, 0, 13};
+    default:
+      return {-131, -125, -119, -30, 0, 31, 100, 126};
+  }
+}
+int usual_step(DType dtype) { return dtype == DType::f64 ? 64 : 8; }
+
+int choose(Random& random, const std::vector<int>& exponents) { return exponents[random.below(exponents.size())]; }
+
+double choose_eps(Random& random, int x) {
+  constexpr double kUsual[] = {0, 0, 1e-5, 0x1p-1074, 1e-300, 0x1p251, 0x1.1p251, 1e300};
+  const std::size_t which = random.below(std::size(kUsual) + 2);
+  if (which < std::size(kUsual)) return kUsual[which];
+  return std::ldexp(1 + random.uniform(), std::clamp(2 * x + (which % 2 == 0 ? 0 : 40), -1070, 1020));
+}
+
+FusedMagnitude plain_pass(Random& random, DType dtype, std::size_t cols) {
+  FusedMagnitude pass{
+      FusedOperation{contracts::same_type(random.next() % 2 == 0 ? Kind::layer : Kind::rms, dtype, cols)}, {}};
+  contracts::Operation& norm = pass.op.norm;
+  const std::vector<int> factors = factors_of(dtype);
+  pass.gamma = choose(random, factors);
+  pass.beta = choose(random, factors);
+  if (random.below(3) == 0) norm.bias.reset();
+  if (random.below(4) == 0) norm.weight.reset();
+  norm.zero_centered = norm.weight && random.below(5) == 0;
+  if (random.below(4) == 0) norm.y = norm.arithmetic();
+  return pass;
+}
+
+void add_form(FusedMagnitude& pass, Form form, Random& random) {
+  FusedOperation& op = pass.op;
+  const DType dtype = op.norm.x;
+  const std::vector<int> factors = factors_of(dtype);
+  if (form == Form::residual || form == Form::residual_int8) {
+    op.residual = dtype;
+    pass.residual = static_cast<int>(random.below(9)) * 8 - 40;
+    op.sum = random.below(4) != 0;
+    constexpr double kScales[] = {1, -1, 0.1, 0x1p-60, -0x1.8p60, 0x1p-126};
+    op.residual_scale = kScales[random.below(std::size(kScales))];
+  }
+  if (form == Form::two) {
+    op.y2 = op.weight2 = op.bias2 = dtype;
+    pass.gamma2 = choose(random, factors);
+    pass.beta2 = choose(random, factors);
+  }
+  if (form == Form::int8 || form == Form::given_int8 || form == Form::residual_int8) op.norm.y = DType::i8;
+  if (form == Form::given_int8)
+    op.given_scale = std::ldexp(1 + random.uniform(), static_cast<int>(random.below(252)) - 126);
+  pass.gives_moments = form == Form::moments;
+}
+
+FusedMagnitude choose_pass(std::uint64_t turn, DType dtype, Form form, std::size_t cols) {
+  Random random(turn * 0x9E3779B97F4A7C15);
+  constexpr std::size_t kRows[] = {1, 3, 4, 5, 8, 9};
+  FusedMagnitude pass = plain_pass(random, dtype, cols);
+  add_form(pass, form, random);
+  pass.seed = turn;
+  pass.x.resize(kRows[random.below(std::size(kRows))]);
+  return pass;
+}
+
+std::size_t usual_cols(std::size_t turn) {
+  constexpr std::size_t kCols[] = {2, 5, 16, 1, 5, 64, 2};
+  return kCols[turn % std::size(kCols)];
+}
+
+// Each exponent of x `times` in each form; rows of one magnitude, and as many passes of several.
+void sweep(DType dtype, int step, std::size_t times, std::size_t (*cols)(std::size_t), Findings& findings) {
+  std::vector<int> xs = exponents_by(dtype, step);
+  std::size_t turn = 0;
+  for (const Form form : kForms) {
+    for (const int x : xs) {
+      for (std::size_t i = 0; i < times; ++i, ++turn) {
+        FusedMagnitude pass = choose_pass(turn, dtype, form, cols(turn));
+        Random random(turn);
+        std::fill(pass.x.begin(), pass.x.end(), x);
+        pass.op.norm.eps = choose_eps(random, x);
+        try_forward(pass, findings);
+        for (int& exponent : pass.x) exponent = choose(random, xs);
+        try_forward(pass, findings);
+      }
+    }
+  }
+}
+
+class Contract_MagnitudesForward : public ::testing::TestWithParam<DType> {};
+
+TEST_P(Contract_MagnitudesForward, ShortRows) {
+  Findings findings;
+  sweep(GetParam(), usual_step(GetParam()), 3, usual_cols, findings);
+}
+
+TEST_P(Contract_MagnitudesForward, RowsOfTwoBlocks) {
+  Findings findings;
+  sweep(
+      GetParam(), 6 * usual_step(GetParam()), 1, [](std::size_t) { return std::size_t{1030}; }, findings);
+}
+
+TEST_P(Contract_MagnitudesForward, ShortRows_Slow) {
+  if (std::getenv("EVENORM_SLOW") == nullptr) GTEST_SKIP() << "set EVENORM_SLOW=1";
+  Findings findings;
+  sweep(GetParam(), usual_step(GetParam()) / 8, 20, usual_cols, findings);
+}
+
+// Rows by the thousand, shared out over threads.
+TEST_P(Contract_MagnitudesForward, ForAnyThreads) {
+  constexpr std::size_t kRows = 2200, kCols = 32;
+  const std::vector<int> xs = exponents_by(GetParam(), usual_step(GetParam()));
+  for (const Form form : kForms) {
+    FusedMagnitude pass = choose_pass(5, GetParam(), form, kCols);
+    for (std::size_t r = 0; r < kRows; ++r) pass.x.push_back(xs[r / 8 * 7 % xs.size()]);
+    const FusedInputs inputs = pass.inputs();
+    const FusedOutcome expected = run_fused(contracts::on_target(runnable_targets()[0]), pass.op, inputs);
+    for (const internal::Target target : runnable_targets()) {
+      for (const Executor& executor : {Executor{}, pool_executor(2)}) {
+        EXPECT_EQ(run_fused(contracts::on_target(target), pass.op, inputs, {}, executor).difference_to(expected), "")
+            << pass.op.name() << " on " << internal::name(target) << ", " << executor.threads << " threads";
+      }
+    }
+  }
+}
+
+// Without eps, x of another power of two has the same y, and statistics of that power, whether it is scaled or not.
+TEST_P(Contract_MagnitudesForward, PowersOfTwoChangeNoBit) {
+  const DType dtype = GetParam();
+  Findings findings;
+  for (const Kind kind : contracts::kBothKinds) {
+    for (const std::size_t cols : {2, 3, 17, 64, 1030}) {
+      contracts::Operation op = contracts::same_type(kind, dtype, cols);
+      op.eps = 0;
+      const contracts::Array weight = factors_of_magnitude(dtype, cols, 0, 1),
+                             bias = factors_of_magnitude(dtype, cols, 0, 2);
+      const auto outcome_of = [&](internal::Target target, int exponent) {
+        contracts::Array x(dtype, std::size_t{0});
+        for (std::uint64_t row = 0; row < 4; ++row) x.append(row_of_magnitude(dtype, cols, exponent, 4 * row));
+        return run_operation(contracts::on_target(target), op, x, weight, bias);
+      };
+      const contracts::Outcome usual = outcome_of(runnable_targets()[0], 0);
+      // Where no digit of x is lost to the range.
+      const auto [least, largest] = exponents_of(dtype);
+      for (const int exponent : exponents_by(dtype, usual_step(dtype))) {
+        if (exponent < least + (dtype == DType::f64 ? 120 : dtype == DType::f16 ? 20 : 60) || exponent > largest - 3)
+          continue;
+        const internal::Target target =
+            runnable_targets()[static_cast<std::size_t>(exponent - least) % runnable_targets().size()];
+        const contracts::Outcome outcome = outcome_of(target, exponent);
+        findings.expect(std::ranges::equal(outcome.y.bytes(), usual.y.bytes()),
+                        op.name() + ", x 2^" + std::to_string(exponent) + " on " + std::string(internal::name(target)));
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Contract_MagnitudesForward, ::testing::ValuesIn(kAllTypes),
+                         [](const auto& test) { return word(test.param); });
+
+}  // namespace
+}  // namespace evenorm::testing

@@ -1,0 +1,156 @@
+// Gradients at every magnitude: x, dy, gamma and eps go through the exponents of their types, each by itself, and dx
+// from the end of its range to its subnormal numbers. Rows of one magnitude and of several, alone and together, on
+// every target: the bounds of docs/numerics.md, and equal bits.
+#include <cmath>
+#include <cstdlib>
+
+#include "support/magnitudes.hpp"
+#include "support/names.hpp"
+
+namespace evenorm::testing {
+namespace {
+
+using contracts::BackwardOperation;
+using contracts::kAllTypes;
+using contracts::kBothKinds;
+using contracts::Random;
+using contracts::runnable_targets;
+
+// Of gamma, and of dx.
+std::vector<int> gammas_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return {-1070, -664, -301, 0, 99, 101, 600, 1020};
+    case DType::f16:
+      return {-23, -14, 0, 14};
+    default:
+      return {-130, -89, -30, 0, 31, 64, 124};
+  }
+}
+std::vector<int> results_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return {-1071, -1022, -900, -300, 0, 300, 900, 1021};
+    case DType::f16:
+      return {-22, -14, -5, 0, 8, 14};
+    default:
+      return {-146, -126, -119, -60, 0, 60, 106, 125};
+  }
+}
+int usual_step(DType dtype) { return dtype == DType::f64 ? 64 : 8; }
+
+// No variance to speak of, as much as there is, or all.
+double choose_eps(Random& random, int x) {
+  constexpr double kUsual[] = {0, 0, 0, 1e-5, 0x1p-1074, 1e-300, 1e300};
+  const std::size_t which = random.below(std::size(kUsual) + 2);
+  if (which < std::size(kUsual)) return kUsual[which];
+  return std::ldexp(1 + random.uniform(), std::clamp(2 * x + (which % 2 == 0 ? 0 : 40), -1070, 1020));
+}
+
+// The types of dy and of the gradients: those of x, or of the arithmetic.
+BackwardOperation choose_operation(Random& random, DType dtype, std::size_t cols) {
+  BackwardOperation op = contracts::same_type_backward(random.next() % 2 == 0 ? Kind::layer : Kind::rms, dtype, cols);
+  const DType arithmetic = op.forward.arithmetic();
+  if (random.below(3) == 0) op.dx = op.dgamma = op.dbeta = arithmetic;
+  if (random.below(4) == 0) op.forward.y = arithmetic;
+  op.forward.zero_centered = random.below(8) == 0;
+  return op;
+}
+
+MagnitudePass choose_pass(std::uint64_t turn, DType dtype, int gamma, std::size_t cols) {
+  Random random(turn * 0x9E3779B97F4A7C15);
+  constexpr std::size_t kRows[] = {1, 3, 4, 4, 5, 8, 8, 9};
+  MagnitudePass pass{choose_operation(random, dtype, cols), {}, gamma, turn};
+  if (gamma == 0 && random.next() % 2 == 0) {
+    pass.op.forward.weight.reset();
+    pass.op.forward.zero_centered = false;
+  }
+  pass.rows.resize(kRows[random.below(std::size(kRows))]);
+  return pass;
+}
+
+// Rows of one magnitude, then of several.
+void try_one_magnitude(MagnitudePass pass, const RowMagnitude& row, Findings& findings) {
+  Random random(pass.seed);
+  std::fill(pass.rows.begin(), pass.rows.end(), row);
+  pass.op.forward.eps = choose_eps(random, row.x);
+  try_gradients(pass, findings);
+}
+void try_mixed_magnitudes(MagnitudePass pass, const std::vector<int>& xs, const std::vector<int>& results,
+                          Findings& findings) {
+  Random random(pass.seed);
+  for (RowMagnitude& row : pass.rows) row = {xs[random.below(xs.size())], results[random.below(results.size())]};
+  pass.op.forward.eps = choose_eps(random, pass.rows[0].x);
+  try_gradients(pass, findings);
+}
+
+std::size_t usual_cols(std::size_t turn) {
+  constexpr std::size_t kCols[] = {2, 5, 16, 1, 5, 64, 2};
+  return kCols[turn % std::size(kCols)];
+}
+
+// every: one of so many of the combinations.
+void sweep(DType dtype, int step, std::size_t every, std::size_t (*cols)(std::size_t), Findings& findings) {
+  const std::vector<int> xs = exponents_by(dtype, step), results = results_of(dtype);
+  std::size_t combination = 0, turn = 0;
+  for (const int gamma : gammas_of(dtype)) {
+    for (const int x : xs) {
+      for (const int result : results) {
+        if (combination++ % every != 0) continue;
+        try_one_magnitude(choose_pass(turn, dtype, gamma, cols(turn)), {x, result}, findings);
+        if (turn % 4 == 0) {
+          try_mixed_magnitudes(choose_pass(turn + 1000000, dtype, gamma, cols(turn)), xs, results, findings);
+        }
+        ++turn;
+      }
+    }
+  }
+}
+
+class Contract_Magnitudes : public ::testing::TestWithParam<DType> {};
+
+TEST_P(Contract_Magnitudes, GradientsOfShortRows) {
+  Findings findings;
+  sweep(GetParam(), usual_step(GetParam()), GetParam() == DType::f64 ? 2 : 1, usual_cols, findings);
+}
+
+TEST_P(Contract_Magnitudes, GradientsOfRowsOfTwoBlocks) {
+  Findings findings;
+  const auto cols = [](std::size_t) { return std::size_t{1030}; };
+  sweep(GetParam(), usual_step(GetParam()), GetParam() == DType::f16 ? 31 : 197, cols, findings);
+}
+
+TEST_P(Contract_Magnitudes, GradientsOfShortRows_Slow) {
+  if (std::getenv("EVENORM_SLOW") == nullptr) GTEST_SKIP() << "set EVENORM_SLOW=1";
+  Findings findings;
+  sweep(GetParam(), usual_step(GetParam()) / 8, 1, usual_cols, findings);
+}
+
+// Rows by the thousand, shared out over threads: those of one magnitude in runs, and by turns.
+TEST_P(Contract_Magnitudes, GradientsForAnyThreads) {
+  constexpr std::size_t kRows = 2200, kCols = 16;
+  const std::vector<int> xs = exponents_by(GetParam(), usual_step(GetParam())), results = results_of(GetParam());
+  for (const std::size_t run : {1, 8}) {
+    MagnitudePass pass{contracts::same_type_backward(Kind::layer, GetParam(), kCols), {}, 0, run};
+    pass.op.forward.eps = 0;
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const std::size_t magnitude = r / run * 7;
+      pass.rows.push_back({xs[magnitude % xs.size()], results[magnitude / xs.size() % results.size()]});
+    }
+    const contracts::BackwardInputs inputs = pass.inputs();
+    const auto expected = run_backward(contracts::gradients_on_target(runnable_targets()[0]), pass.op, inputs);
+    for (const internal::Target target : runnable_targets()) {
+      for (const Executor& executor : {Executor{}, pool_executor(2)}) {
+        EXPECT_TRUE(run_backward(contracts::gradients_on_target(target), pass.op, inputs, {}, executor)
+                        .has_the_bits_of(expected))
+            << internal::name(target) << ", runs of " << run << ", " << executor.threads << " threads";
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Contract_Magnitudes, ::testing::ValuesIn(kAllTypes),
+                         [](const auto& test) { return word(test.param); });
+
+}  // namespace
+}  // namespace evenorm::testing

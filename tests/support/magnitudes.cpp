@@ -1,0 +1,403 @@
+// See magnitudes.hpp.
+#include "support/magnitudes.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+
+#include "reference.hpp"
+#include "support/shards.hpp"
+
+namespace evenorm::testing {
+namespace {
+
+using contracts::Array;
+using contracts::Random;
+using reference::Real;
+
+// 2^exponent times values, none of them beyond the type.
+Array scaled(DType dtype, const std::vector<double>& values, int exponent) {
+  const double largest = contracts::largest_finite(dtype);
+  Array array(dtype, values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    array.set(i, std::clamp(std::ldexp(values[i], exponent), -largest, largest));
+  }
+  return array;
+}
+
+bool same_bytes(const Array& a, const Array& b) {
+  return a.dtype() == b.dtype() && std::ranges::equal(a.bytes(), b.bytes());
+}
+
+std::string hexadecimal(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%a", value);
+  return text;
+}
+
+std::string on(internal::Target target) { return " on " + std::string(internal::name(target)); }
+
+}  // namespace
+
+Exponents exponents_of(DType dtype) {
+  return {std::ilogb(contracts::smallest_subnormal(dtype)), std::ilogb(contracts::largest_finite(dtype))};
+}
+
+std::vector<int> exponents_by(DType dtype, int step) {
+  const auto [least, largest] = exponents_of(dtype);
+  std::vector<int> all;
+  for (int e = -step * 200; e <= largest; e += step) {
+    if (e >= least) all.push_back(e);
+  }
+  // rstd 2^32, 2^300; squares that leave f64, or where section 4 of docs/numerics.md scales; subnormals.
+  for (const int e : {0, 31, 33, 63, 65, 100, 126, 299, 301, 449, 451, 479, 481, 511, 1021}) {
+    for (const int signed_e : {e, -e}) {
+      if (signed_e > least && signed_e < largest) all.push_back(signed_e);
+    }
+  }
+  all.push_back(least + 1);
+  all.push_back(largest - 1);
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
+Array row_of_magnitude(DType dtype, std::size_t cols, int exponent, std::uint64_t seed) {
+  Random random(seed * 977 + cols);
+  std::vector<double> values(cols);
+  for (double& v : values) v = random.normal();
+  if (seed % 4 == 1) {
+    for (double& v : values) v = 0.75 + v / 8;
+  }
+  if (seed % 4 == 3) values[random.below(cols)] *= 0x1p12;
+  return scaled(dtype, values, exponent);
+}
+
+Array factors_of_magnitude(DType dtype, std::size_t cols, int exponent, std::uint64_t seed) {
+  Random random(seed * 1009 + cols);
+  std::vector<double> values(cols);
+  for (double& v : values) v = (1 + random.uniform()) * (random.next() % 4 == 0 ? -1 : 1);
+  return scaled(dtype, values, exponent);
+}
+
+void Findings::expect(bool holds, const std::string& what) {
+  constexpr std::size_t kTold = 12;
+  ++tried_;
+  if (holds) return;
+  if (++count_ <= kTold) text_ += what + "\n";
+}
+
+bool is_within_limits(const contracts::GradientErrors& errors) { return errors.within_limits(); }
+bool is_within_limits(const contracts::Errors& errors) { return errors.within_limits(); }
+
+// --- gradients ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+using contracts::BackwardInputs;
+using contracts::BackwardLayout;
+using contracts::BackwardOperation;
+using contracts::BackwardOutcome;
+using contracts::BackwardRunner;
+using contracts::gradients_on_target;
+using contracts::InPlace;
+
+// dy of one row: normal, or with a share along xhat.
+Array dy_of(const MagnitudePass& pass, const Array& x, std::size_t row) {
+  const contracts::Operation& op = pass.op.forward;
+  const std::vector<Real> wide = reference::widen(op.x, x.data(), x.size());
+  const reference::Moments moments = reference::moments(op.kind, wide);
+  const Real rstd = reference::rstd(moments, op.eps);
+  const std::vector<Real> xhat = reference::apply(wide, moments, rstd, {});
+  const int of_rstd = rstd == 0 ? 0 : std::ilogb(static_cast<double>(rstd));
+  const auto [least, largest] = exponents_of(op.y);
+  const int exponent = std::clamp(pass.rows[row].result - (op.weight ? pass.gamma : 0) - of_rstd, least, largest);
+  Random random(pass.seed * 31 + row);
+  const double share = row % 2 == 0 ? 0 : 0.9;
+  std::vector<double> values;
+  for (const Real v : xhat) values.push_back(random.normal() + share * static_cast<double>(v));
+  return scaled(op.y, values, exponent);
+}
+
+// One row of the pass alone.
+BackwardInputs row_alone(const BackwardInputs& all, std::size_t row, std::size_t cols) {
+  return {all.x.part(row * cols, cols), all.dy.part(row * cols, cols), all.weight};
+}
+
+// fl(dx + dsum) in dx's type, which is the arithmetic's.
+Array plus(const Array& dx, const Array& dsum) {
+  const auto left = reference::widen(dx.dtype(), dx.data(), dx.size());
+  const auto right = reference::widen(dsum.dtype(), dsum.data(), dsum.size());
+  Array sum(dx.dtype(), dx.size());
+  for (std::size_t i = 0; i < sum.size(); ++i) reference::store(sum.dtype(), sum.data(), i, left[i] + right[i]);
+  return sum;
+}
+
+class GradientTrial {
+ public:
+  GradientTrial(const MagnitudePass& pass, Findings& findings)
+      : op_(pass.op), seed_(pass.seed), inputs_(pass.inputs()), what_(pass.name()), findings_(findings) {
+    expected_ = run_backward(gradients_on_target(first_), op_, inputs_);
+  }
+
+  void within_limits() {
+    const contracts::GradientErrors errors =
+        contracts::ExpectedGradients(op_.measured(), inputs_.x, inputs_.dy, inputs_.weight)
+            .errors_of(expected_.dx, expected_.dgamma, expected_.dbeta);
+    findings_.expect(is_within_limits(errors), what_ + ": dx " + std::to_string(errors.dx) + " u, dgamma " +
+                                                   std::to_string(errors.dgamma) + " u, dbeta " +
+                                                   std::to_string(errors.dbeta) + " u");
+  }
+
+  void alone(internal::Target target) {
+    const std::size_t cols = op_.forward.cols, rows = inputs_.x.size() / cols;
+    BackwardOperation op = op_;
+    if (seed_ % 2 == 0) op.dgamma = op.dbeta = {};
+    for (std::size_t r = 0; r < rows; ++r) {
+      const BackwardOutcome one = run_backward(gradients_on_target(target), op, row_alone(inputs_, r, cols));
+      findings_.expect(same_bytes(one.dx, expected_.dx.part(r * cols, cols)) && one.kept_inside,
+                       what_ + ", row " + std::to_string(r) + " alone" + on(target));
+    }
+  }
+
+  void together(internal::Target target) {
+    same_bits(run_backward(gradients_on_target(target), op_, inputs_), "together" + on(target));
+    const BackwardLayout in_place{.in_place = in_place_of()};
+    BackwardInputs inputs = inputs_;
+    if (seed_ % 3 != 0) contracts::add_statistics(target, op_.forward, inputs);
+    same_bits(run_backward(gradients_on_target(target), op_, inputs, in_place, pool_executor(2)),
+              "together, in a way" + on(target));
+  }
+
+  void with_dsum(internal::Target target) {
+    const DType arithmetic = op_.measured().arithmetic();
+    if (op_.dx != arithmetic) return;
+    const Array dsum = dsum_like(expected_.dx);
+    const BackwardRunner adding = [&](Backward backward, const Executor& executor) {
+      backward.dsum = {dsum.data(), arithmetic, backward.x.shape, {}};
+      gradients_on_target(target)(backward, executor);
+    };
+    BackwardOutcome sum = expected_;
+    sum.dx = plus(expected_.dx, dsum);
+    findings_.expect(run_backward(adding, op_, inputs_).has_the_bits_of(sum), what_ + ", with dsum" + on(target));
+  }
+
+ private:
+  InPlace in_place_of() const {
+    if (op_.dx == op_.forward.x && seed_ % 5 < 2) return InPlace::of_x;
+    if (op_.dx == op_.forward.y && seed_ % 5 < 4) return InPlace::of_dy;
+    return InPlace::none;
+  }
+  void same_bits(const BackwardOutcome& outcome, const std::string& way) {
+    findings_.expect(outcome.has_the_bits_of(expected_) && outcome.kept_inside, what_ + ", " + way);
+  }
+  // Of dx's magnitude, or of another; finite.
+  Array dsum_like(const Array& dx) const {
+    Random random(seed_);
+    std::vector<double> values;
+    for (const Real v : reference::widen(dx.dtype(), dx.data(), dx.size())) {
+      const double factor = random.normal() * (seed_ % 3 == 0 ? 0x1p-30 : 1);
+      const auto value = static_cast<double>(v);
+      values.push_back(std::isfinite(value) ? factor * value : 1);
+    }
+    return scaled(dx.dtype(), values, 0);
+  }
+
+  const internal::Target first_ = contracts::runnable_targets()[0];
+  const BackwardOperation& op_;
+  std::uint64_t seed_;
+  BackwardInputs inputs_;
+  std::string what_;
+  Findings& findings_;
+  BackwardOutcome expected_;
+};
+
+}  // namespace
+
+BackwardInputs MagnitudePass::inputs() const {
+  const contracts::Operation& forward = op.forward;
+  BackwardInputs inputs{Array(forward.x, std::size_t{0}), Array(forward.y, std::size_t{0})};
+  if (forward.weight) inputs.weight = factors_of_magnitude(*forward.weight, forward.cols, gamma, seed);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const Array x = row_of_magnitude(forward.x, forward.cols, rows[r].x, seed + r);
+    inputs.x.append(x);
+    inputs.dy.append(dy_of(*this, x, r));
+  }
+  return inputs;
+}
+
+std::string MagnitudePass::name() const {
+  std::string text = op.name() + ", eps " + hexadecimal(op.forward.eps) + ", gamma 2^" + std::to_string(gamma) +
+                     ", seed " + std::to_string(seed) + ", rows of x and dx";
+  for (const RowMagnitude& row : rows) text += " 2^" + std::to_string(row.x) + ":2^" + std::to_string(row.result);
+  return text;
+}
+
+void try_gradients(const MagnitudePass& pass, Findings& findings) {
+  GradientTrial trial(pass, findings);
+  trial.within_limits();
+  const std::vector<internal::Target> targets = contracts::runnable_targets();
+  for (const internal::Target target : targets) {
+    trial.alone(target);
+    trial.together(target);
+  }
+  trial.with_dsum(targets[pass.seed % targets.size()]);
+}
+
+// --- forward --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+using contracts::on_target;
+
+// What a row is normed as: the sum of it and the residual, where there is one.
+Array normed(const FusedMagnitude& pass, const FusedInputs& inputs) {
+  return pass.op.residual ? sum_of(pass.op, inputs.x, inputs.residual) : inputs.x;
+}
+
+FusedInputs row_alone(const FusedMagnitude& pass, const FusedInputs& all, std::size_t row) {
+  const std::size_t cols = pass.op.norm.cols;
+  FusedInputs one = all;
+  one.x = all.x.part(row * cols, cols);
+  if (pass.op.residual) one.residual = all.residual.part(row * cols, cols);
+  if (!all.moments.empty()) one.moments = {all.moments[row]};
+  return one;
+}
+
+FusedOutcome row_of(const FusedOutcome& all, std::size_t row, std::size_t cols) {
+  const auto part = [&](const Array& values, std::size_t n) {
+    return values.empty() ? Array() : values.part(row * n, n);
+  };
+  FusedOutcome one;
+  one.y = part(all.y, cols);
+  one.y2 = part(all.y2, cols);
+  one.sum = part(all.sum, cols);
+  one.scale = part(all.scale, 1);
+  if (!all.mean.empty()) one.mean = {all.mean[row]};
+  one.rstd = {all.rstd[row]};
+  return one;
+}
+
+bool is_finite(const Array& row) {
+  return std::ranges::all_of(reference::widen(row.dtype(), row.data(), row.size()), [](Real v) { return v - v == 0; });
+}
+
+class ForwardTrial {
+ public:
+  ForwardTrial(const FusedMagnitude& pass, Findings& findings)
+      : pass_(pass), op_(pass.op), inputs_(pass.inputs()), what_(pass.name()), findings_(findings) {
+    const internal::Target first = contracts::runnable_targets()[0];
+    rows_ = normed(pass_, inputs_);
+    if (pass_.gives_moments) {
+      inputs_.moments = joined_moments(first, op_, rows_, {op_.norm.cols});
+      expected_ = run_fused(on_target(first), op_, inputs_);
+    } else {
+      expected_ = one_by_one(first, op_, inputs_);
+    }
+  }
+
+  void within_limits() {
+    if (op_.norm.y == DType::i8) return;
+    const std::size_t cols = op_.norm.cols;
+    contracts::Operation second = op_.norm;
+    if (op_.y2) {
+      second.y = *op_.y2;
+      second.weight = op_.weight2;
+      second.bias = op_.bias2;
+    }
+    for (std::size_t r = 0; r < expected_.rstd.size(); ++r) {
+      const Array row = rows_.part(r * cols, cols);
+      if (!is_finite(row)) continue;
+      const double mean = expected_.mean.empty() ? 0 : expected_.mean[r];
+      const auto expect = [&](const contracts::Operation& op, const Array& weight, const Array& bias, const Array& y,
+                              const char* name) {
+        const contracts::Errors errors =
+            contracts::Expected(op, row, weight, bias).errors_of(y, r * cols, mean, expected_.rstd[r]);
+        findings_.expect(is_within_limits(errors), what_ + ", row " + std::to_string(r) + ": " + name + " " +
+                                                       std::to_string(errors.output) + " u, rstd " +
+                                                       std::to_string(errors.rstd) + " u, mean " +
+                                                       std::to_string(errors.mean) + " of what is allowed");
+      };
+      expect(op_.norm, inputs_.weight, inputs_.bias, expected_.y, "y");
+      if (op_.y2) expect(second, inputs_.weight2, inputs_.bias2, expected_.y2, "y2");
+    }
+  }
+
+  void alone(internal::Target target) {
+    for (std::size_t r = 0; r < expected_.rstd.size(); ++r) {
+      const FusedOutcome one = run_fused(on_target(target), op_, row_alone(pass_, inputs_, r));
+      expect_equal(one, row_of(expected_, r, op_.norm.cols), "row " + std::to_string(r) + " alone" + on(target));
+    }
+  }
+
+  void together(internal::Target target) {
+    const std::vector<FusedWay> ways = ways_of(op_);
+    const FusedWay& way = ways[pass_.seed % ways.size()];
+    expect_equal(run_fused(on_target(target), op_, inputs_), expected_, "together" + on(target));
+    expect_equal(run_fused(on_target(target), op_, inputs_, way.layout, way.executor), expected_,
+                 "together, " + way.name + on(target));
+    if (pass_.gives_moments) {
+      findings_.expect(same_bits(joined_moments(target, op_, rows_, {op_.norm.cols}), inputs_.moments),
+                       what_ + ", moments" + on(target));
+    }
+  }
+
+ private:
+  void expect_equal(const FusedOutcome& outcome, const FusedOutcome& expected, const std::string& way) {
+    const std::string difference = outcome.difference_to(expected);
+    findings_.expect(difference.empty() && outcome.kept_inside, what_ + ", " + way + ": " + difference);
+  }
+
+  const FusedMagnitude& pass_;
+  const FusedOperation& op_;
+  FusedInputs inputs_;
+  std::string what_;
+  Findings& findings_;
+  Array rows_;
+  FusedOutcome expected_;
+};
+
+}  // namespace
+
+FusedInputs FusedMagnitude::inputs() const {
+  const std::size_t cols = op.norm.cols;
+  FusedInputs inputs{Array(op.norm.x, std::size_t{0}), {}, {}, {}, {}, {}};
+  const auto factors = [&](std::optional<DType> type, int exponent, std::uint64_t more) {
+    return type ? factors_of_magnitude(*type, cols, exponent, seed + more) : Array();
+  };
+  inputs.weight = factors(op.norm.weight, gamma, 0);
+  inputs.bias = factors(op.norm.bias, beta, 1);
+  inputs.weight2 = factors(op.weight2, gamma2, 2);
+  inputs.bias2 = factors(op.bias2, beta2, 3);
+  if (op.residual) inputs.residual = Array(*op.residual, std::size_t{0});
+  for (std::size_t r = 0; r < x.size(); ++r) {
+    inputs.x.append(row_of_magnitude(op.norm.x, cols, x[r], seed + r));
+    if (!op.residual) continue;
+    const auto [least, largest] = exponents_of(*op.residual);
+    const int of_scale = op.residual_scale == 0 ? 0 : std::ilogb(op.residual_scale);
+    const int exponent = std::clamp(x[r] + residual - of_scale, least, largest - 4);
+    inputs.residual.append(row_of_magnitude(*op.residual, cols, exponent, seed + r + 100));
+  }
+  return inputs;
+}
+
+std::string FusedMagnitude::name() const {
+  const auto two = [](const char* what, int exponent) { return what + std::to_string(exponent); };
+  std::string text = op.name() + ", eps " + hexadecimal(op.norm.eps) + two(", gamma 2^", gamma) +
+                     two(", beta 2^", beta) + two(", gamma2 2^", gamma2) + two(", beta2 2^", beta2) +
+                     two(", residual above x by 2^", residual) + ", seed " + std::to_string(seed) + ", rows of x";
+  for (const int exponent : x) text += " 2^" + std::to_string(exponent);
+  return gives_moments ? text + ", moments given" : text;
+}
+
+void try_forward(const FusedMagnitude& pass, Findings& findings) {
+  ForwardTrial trial(pass, findings);
+  trial.within_limits();
+  for (const internal::Target target : contracts::runnable_targets()) {
+    trial.alone(target);
+    trial.together(target);
+  }
+}
+
+}  // namespace evenorm::testing
