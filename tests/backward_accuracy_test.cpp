@@ -203,6 +203,42 @@ TEST(Contract_GradientsAccuracy, SmallGradientsBesideHugeOnes) {
   }
 }
 
+// c2 rstd^2 is beyond f32's range where dx is not: one target may not clamp what the others let become infinite.
+TEST(Contract_GradientsAccuracy, FactorsBeyondF32InRowsDoneTogether) {
+  for (const Kind kind : kBothKinds) {
+    BackwardOperation op = same_type_backward(kind, DType::f32, 64);
+    op.forward.eps = 0;
+    Random random(1);
+    BackwardInputs inputs{Array(DType::f32, std::size_t{512}), Array(DType::f32, std::size_t{512}),
+                          Array(DType::f32, std::vector<double>(64, 1))};
+    for (std::size_t i = 0; i < 512; ++i) {
+      const double x = random.normal();
+      inputs.x.set(i, x * 0x1p-31);
+      inputs.dy.set(i, (random.normal() + 0.9 * x) * 0x1p75);
+    }
+    expect_within_limits(op, inputs, "x 2^-31, dy 2^75");
+  }
+}
+
+// What is subnormal on the way is multiplied by x - mean, or by rstd, later.
+TEST(Contract_GradientsAccuracy, TinyGammas) {
+  struct Case {
+    DType dtype;
+    double x, gamma, first_dx;
+  };
+  for (const Case& c : {Case{DType::f64, 1e70, 1e-200, 7.43736e-271}, Case{DType::f32, 1e9, 2e-27, 1.48747e-36}}) {
+    BackwardOperation op = same_type_backward(Kind::layer, c.dtype, 4);
+    op.forward.eps = 0;
+    const BackwardInputs inputs{Array(c.dtype, std::vector<double>{1 * c.x, 2 * c.x, 3 * c.x, 5 * c.x}),
+                                Array(c.dtype, std::vector<double>{1, -1, 0.5, 2}),
+                                Array(c.dtype, std::vector<double>(4, c.gamma))};
+    expect_within_limits(op, inputs, c.dtype == DType::f64 ? "gamma 1e-200" : "gamma 2e-27");
+    const BackwardOutcome outcome = run_backward(gradients_on_target(runnable_targets()[0]), op, inputs);
+    const auto dx = static_cast<double>(reference::widen(c.dtype, outcome.dx.data(), 1)[0]);
+    EXPECT_NEAR(dx / c.first_dx, 1, 1e-4);
+  }
+}
+
 TEST(Contract_GradientsAccuracy, EveryInputWithEveryGradient_Slow) {
   if (std::getenv("EVENORM_SLOW") == nullptr) GTEST_SKIP() << "set EVENORM_SLOW=1";
   for (const DType dtype : kAllTypes) {

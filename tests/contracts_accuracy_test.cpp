@@ -72,6 +72,21 @@ TEST(Contract_Accuracy, LoneOutlierInAnyEarlyColumn) {
   }
 }
 
+// Of rows that are not scaled, those of the largest variance.
+TEST(Contract_Accuracy, VariancesAbove2To900) {
+  Operation op = same_type(Kind::layer, DType::f64, 3);
+  op.bias.reset();
+  op.eps = 0;
+  const Array x(DType::f64, std::vector<double>{0x1.9c1270c5980b8p+451, 0x1.e9d1b4b547b6p+455, 0x1.d6f7afb70891p+455});
+  const Array weight(DType::f64, std::vector<double>{0x1.8a72690c0b93ap+0, 0x1.fcc112922de86p+0, 0x1.7b021514e0e5ep+0});
+  const Expected expected(op, x, weight, {});
+  for (const internal::Target target : runnable_targets()) {
+    const Outcome outcome = run_operation(on_target(target), op, x, weight, {});
+    const Errors errors = expected.errors_of(outcome.y, 0, outcome.mean[0], outcome.rstd[0]);
+    EXPECT_TRUE(errors.within_limits()) << internal::name(target) << ": " << errors.output << ", " << errors.rstd;
+  }
+}
+
 // eps far above, near and far below the variance, zero-centred weights, and mixtures of types.
 TEST(Contract_Accuracy, AnyEpsAnyMixture) {
   std::vector<Operation> operations;

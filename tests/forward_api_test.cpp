@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "contracts/harness.hpp"
+#include "support/child.hpp"
+#include "support/refusal.hpp"
 
 namespace evenorm {
 namespace {
@@ -296,6 +298,25 @@ TEST(Forward_Api, EmptySpansWithAnAddressAreAbsent) {
   layer_norm<float>(x, y, 3, {.weight = empty, .bias = empty, .mean = no_statistics, .rstd = no_statistics});
   EXPECT_EQ(y, expected);
   EXPECT_NO_THROW(rms_norm<float>(x, y, 3, {.mean = no_statistics}));
+}
+
+// In a child, which may crash.
+TEST(Forward_Plan, WhatWasMovedFromIsRefused) {
+  const std::vector<float> x = {4, 2, 8};
+  std::vector<float> y(3);
+  const std::vector<std::int64_t> shape = {1, 3}, normalized = {3};
+  Plan plan({.x = {x.data(), DType::f32, shape}, .y = {y.data(), DType::f32, shape}, .normalized_shape = normalized});
+  const Plan other = std::move(plan);
+  const Plan copy(plan);  // NOLINT(bugprone-use-after-move): allowed, and has no state
+  const auto refuses = [](const std::function<void()>& call) {
+    return testing::outcome_of_child([&] { return testing::error_of(call) == "no error" ? 1 : 0; });
+  };
+  for (const Plan* empty : {static_cast<const Plan*>(&plan), &copy}) {
+    EXPECT_EQ(refuses([&] { empty->run(); }), "");
+    EXPECT_EQ(refuses([&] { empty->run(pool_executor(2)); }), "");
+    EXPECT_EQ(refuses([&] { empty->run(Buffers{.x = x.data(), .y = y.data()}); }), "");
+    EXPECT_EQ(refuses([&] { empty->run(Buffers{.x = x.data(), .y = y.data()}, pool_executor(2)); }), "");
+  }
 }
 
 TEST(Forward_Plan, CopiesOfWhatWasMovedFrom) {

@@ -1,10 +1,12 @@
 // y of type i8: the integers and the scales that plain loops make of the y that would have been written.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "contracts/fp_mode.hpp"
 #include "support/fused.hpp"
 #include "support/names.hpp"
 
@@ -183,7 +185,7 @@ TEST(Contract_FusedInt8, RowsOfZerosAndOfWhatIsNotFinite) {
   }
 }
 
-// 127 / m is infinite below 2^-121; m / 127 is subnormal; in f64 m may be out of f32's range on either side.
+// 127 / m is no f32 below 2^-121; m / 127 is subnormal; in f64 m may be out of f32's range on either side.
 TEST(Contract_FusedInt8, RowsAtTheEndsOfTheRange) {
   for (const double magnitude : {0x1p-119, 0x1p-122, 0x1p-149, 0x1p127, 0x1.FFFFFEp127}) {
     const Weights weights(DType::f32, {magnitude, magnitude, magnitude / 2, 0}, 0);
@@ -200,6 +202,41 @@ TEST(Contract_FusedInt8, RowsAtTheEndsOfTheRange) {
       for (const internal::Target target : runnable_targets()) {
         EXPECT_EQ(weights.run_on(target)[0], 1) << given << " on " << internal::name(target);
       }
+    }
+  }
+}
+
+// 127 / m is no f32 there, and the largest f32 takes its place: 2^-122 times it is 64.
+TEST(Contract_FusedInt8, RowsBelowTheRangeOfTheFactor) {
+  for (const DType type : {DType::f32, DType::f64}) {
+    const Weights weights(type, {0x1p-122, 0x1p-122, 0x1p-123, 0x1p-126, 0x1p-140, 0x1p-149}, 0);
+    const Weights smallest(type, {0x1p-149, 0x1p-149, 0}, 0);
+    for (const internal::Target target : runnable_targets()) {
+      float scale = 0;
+      EXPECT_EQ(weights.run_on(target, &scale), (Integers{64, -64, 32, -4, 0, 0})) << internal::name(target);
+      EXPECT_EQ(scale, 0x1p-122f / 127);
+      EXPECT_EQ(smallest.run_on(target, &scale), (Integers{0, 0, 0})) << internal::name(target);
+      EXPECT_EQ(scale, 0);
+    }
+  }
+}
+
+// 0.1 as f32 is above 0.1, and 1 / it is 10: halves, whose ties a scale rounded another way would break.
+TEST(Contract_FusedInt8, TheGivenScaleIsRoundedToNearestInEveryMode) {
+  FusedOperation op = quantising(Kind::layer, DType::f32, 4, true, 0.1);
+  FusedInputs inputs;
+  inputs.x = Array(DType::f32, std::vector<double>{1, 2, 3, 5});
+  inputs.weight = Array(DType::f32, std::vector<double>(4, 0));
+  inputs.bias = Array(DType::f32, std::vector<double>{0.05, 0.15, 0.25, 0.35});
+  const std::vector<std::byte> expected = {std::byte{0}, std::byte{2}, std::byte{2}, std::byte{4}};
+  for (const internal::Target target : runnable_targets()) {
+    for (const contracts::FpMode mode : contracts::unusual_fp_modes()) {
+      const contracts::Runner in_mode = [&](const Forward& forward, const Executor& executor) {
+        const contracts::FpModeScope scope(mode);
+        contracts::on_target(target)(forward, executor);
+      };
+      EXPECT_TRUE(std::ranges::equal(run_fused(in_mode, op, inputs).y.bytes(), expected))
+          << contracts::name(mode) << " on " << internal::name(target);
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -53,7 +54,7 @@ Array quantised_rows(const std::vector<double>& y, std::size_t cols, double give
     }
     const auto m = static_cast<float>(largest);
     const bool finite = std::isfinite(m);
-    float factor = finite && m != 0 ? 127.0f / m : 0;
+    float factor = finite && m != 0 ? std::min(127.0f / m, std::numeric_limits<float>::max()) : 0;
     if (given_scale != 0) factor = 1.0f / static_cast<float>(given_scale);
     scale.set(first / cols, static_cast<double>(finite ? m / 127.0f : std::numeric_limits<float>::quiet_NaN()));
     for (std::size_t i = first; i < first + cols; ++i) {
