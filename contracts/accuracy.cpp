@@ -73,8 +73,14 @@ double mean_limit(DType arithmetic, std::size_t cols) {
 }
 
 Pair to_pair(Real value) {
+  constexpr double kLargest = std::numeric_limits<double>::max();
   const auto hi = static_cast<double>(value);
-  if (!(std::fabs(hi) <= std::numeric_limits<double>::max())) return {hi, 0};
+  if (std::isinf(hi)) {
+    const double end = std::copysign(kLargest, hi);
+    const auto beyond = static_cast<double>(value - static_cast<Real>(end));
+    return std::isinf(beyond) ? Pair{hi, 0} : Pair{end, beyond};
+  }
+  if (hi != hi) return {hi, 0};
   return {hi, static_cast<double>(value - static_cast<Real>(hi))};
 }
 
@@ -104,8 +110,9 @@ double error_in_u(std::uint64_t y_bits, Pair exact, const OutputBound& bound) {
 }
 
 double relative_error_in_u(double value, Real exact, double u) {
+  const auto rounded = static_cast<double>(exact);
+  if (std::isinf(rounded) || rounded == 0) return value == rounded ? 0 : kInfinity;
   const Pair pair = to_pair(exact);
-  if (std::isinf(pair.hi) || pair.hi == 0) return value == pair.hi ? 0 : kInfinity;
   const double apart = std::fabs((value - pair.hi) - pair.lo) - smallest_subnormal(DType::f64);
   return apart <= 0 ? 0 : apart / std::fabs(pair.hi) / u;
 }

@@ -22,7 +22,7 @@ double unit_roundoff(DType arithmetic);
 // that an element can go through, in f64 arithmetic the last rounding.
 double mean_limit(DType arithmetic, std::size_t cols);
 
-// A real number as the sum of two f64, to about 2^-106 of it.
+// A real number as the sum of two f64, to about 2^-106 of it: past the end of f64's range, too, up to twice as far.
 struct Pair {
   double hi, lo;
 };

@@ -145,6 +145,22 @@ TEST(Contract_ErrorMeasure, CountsUnitsOfRoundoff) {
   EXPECT_GT(error_in_u(bits_of(0x1p-140f), {0, 0}, {DType::f32, DType::f32, 1, 0, 0}), 1e300);
 }
 
+// y* just past the largest f64: a result at the end of the range is as near as any.
+TEST(Contract_ErrorMeasure, CountsUnitsPastTheEndOfTheRange) {
+  const double largest = std::numeric_limits<double>::max();
+  const reference::Real end = static_cast<reference::Real>(0x1p1023) * 2;
+  const auto error = [&](double y, reference::Real exact) {
+    return error_in_u(std::bit_cast<std::uint64_t>(y), to_pair(exact), {DType::f64, DType::f64, 0x1p1023, 2, 0});
+  };
+  EXPECT_EQ(error(largest, end), 1);
+  EXPECT_EQ(error(-largest, -end), 1);
+  EXPECT_EQ(error(largest, end + static_cast<reference::Real>(0x1p974)), 9);
+  EXPECT_EQ(error(std::numeric_limits<double>::infinity(), end), 0);
+  EXPECT_GT(error(std::numeric_limits<double>::infinity(), end * (1 - 0x1p-40)), 1e3);
+  EXPECT_GT(error(largest, -end), 1e15);
+  EXPECT_GT(error(largest, 3 * end), 1e300);
+}
+
 TEST(Contract_ErrorMeasure, ForgivesTheOneRoundingToTheOutputAndNoMore) {
   const OutputBound bf16{DType::f32, DType::bf16, 1, 1, 0};
   const std::uint64_t one = 0x3F80, above = 0x3F81;
