@@ -60,6 +60,7 @@ BackwardOperation choose_operation(Choices& choices, std::size_t cols) {
 }
 
 Case choose_case(Choices& choices) {
+  const Magnitudes magnitudes = choose_magnitudes(choices);
   Case c;
   c.shape = choose_shape(choices);
   c.axes = contracts::choose_axes(c.shape, [&](std::size_t n) { return choices.below(n); });
@@ -75,6 +76,9 @@ Case choose_case(Choices& choices) {
     c.inputs.x.append(choose_row(choices, forward.x, forward.cols));
     c.inputs.dy.append(choose_row(choices, forward.y, forward.cols));
   }
+  scale_rows(c.inputs.x, forward.cols, magnitudes.x, magnitudes.by_turns);
+  scale_rows(c.inputs.dy, forward.cols, magnitudes.dy, magnitudes.by_turns);
+  scale(c.inputs.weight, magnitudes.gamma);
   return c;
 }
 

@@ -148,6 +148,7 @@ void expect_same_bits(const Case& c, Setting s, const Outcome& dense, Target tar
 
 void forward(Input input) {
   Choices choices(input);
+  const Magnitudes magnitudes = choose_magnitudes(choices);
   const contracts::Choose choose = [&](std::size_t n) { return choices.below(n); };
   Case c;
   c.shape = choose_shape(choices);
@@ -158,6 +159,9 @@ void forward(Input input) {
   c.bias = choose_parameter(choices, c.op.bias, c.op.cols, false);
   c.x = Array(c.op.x, std::size_t{0});
   while (c.x.size() < c.order.size()) c.x.append(choose_row(choices, c.op.x, c.op.cols));
+  scale_rows(c.x, c.op.cols, magnitudes.x, magnitudes.by_turns);
+  scale(c.weight, magnitudes.gamma);
+  scale(c.bias, magnitudes.beta);
 
   const bool in_place = c.op.x == c.op.y && choices.one_in(3);
   const DType statistics = choices.one_in(2) ? DType::f32 : DType::f64;

@@ -60,6 +60,32 @@ Array choose_row(Choices& choices, DType dtype, std::size_t cols) {
   return row;
 }
 
+Magnitudes choose_magnitudes(Choices& choices) {
+  if (choices.last() % 4 != 3) return {};
+  const auto share = [&] { return static_cast<std::int8_t>(choices.last()) / 128.0; };
+  Magnitudes m;
+  m.x = share();
+  m.dy = share();
+  m.gamma = share();
+  m.beta = share();
+  m.by_turns = choices.last() % 2 == 1;
+  return m;
+}
+
+void scale_rows(Array& rows, std::size_t cols, double share, bool by_turns) {
+  if (share == 0 || rows.empty()) return;
+  const double largest = contracts::largest_finite(rows.dtype());
+  const int exponents = std::ilogb(largest) - std::ilogb(contracts::smallest_subnormal(rows.dtype()));
+  const auto exponent = static_cast<int>(share * exponents);
+  const auto values = reference::widen(rows.dtype(), rows.data(), rows.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!(values[i] - values[i] == 0)) continue;
+    const bool inverse = by_turns && i / cols % 2 == 1;
+    const double scaled = std::ldexp(static_cast<double>(values[i]), inverse ? -exponent : exponent);
+    rows.set(i, std::clamp(scaled, -largest, largest));
+  }
+}
+
 Array choose_parameter(Choices& choices, std::optional<DType> dtype, std::size_t cols, bool weight) {
   if (!dtype) return {};
   if (choices.one_in(3)) return choose_row(choices, *dtype, cols);

@@ -14,6 +14,16 @@ double choose_eps(Choices& choices);
 
 // An adversarial row, some elements of which may be others.
 contracts::Array choose_row(Choices& choices, DType dtype, std::size_t cols);
+// Powers of two that tensors are multiplied by, as shares of their types' exponents, from -1 to 1; mostly 0.
+struct Magnitudes {
+  double x = 0, dy = 0, gamma = 0, beta = 0;
+  bool by_turns = false;  // every other row by the inverse
+};
+Magnitudes choose_magnitudes(Choices& choices);
+// Rows of `cols`. What is finite stays so.
+void scale_rows(contracts::Array& rows, std::size_t cols, double share, bool by_turns);
+inline void scale(contracts::Array& parameter, double share) { scale_rows(parameter, parameter.size(), share, false); }
+
 contracts::Array choose_parameter(Choices& choices, std::optional<DType> dtype, std::size_t cols, bool weight);
 
 // A parameter's tensor holds what its memory can where elements meet: that is what counts.

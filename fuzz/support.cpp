@@ -23,6 +23,13 @@ std::size_t Choices::below(std::size_t n) { return static_cast<std::size_t>(take
 
 std::uint64_t Choices::word() { return take(8); }
 
+std::uint8_t Choices::last() {
+  if (rest_.empty()) return 0;
+  const std::uint8_t byte = rest_.back();
+  rest_ = rest_.first(rest_.size() - 1);
+  return byte;
+}
+
 std::uint64_t Choices::take(std::size_t bytes) {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < bytes && !rest_.empty(); ++i) {

@@ -10,13 +10,15 @@
 
 namespace evenorm::fuzz {
 
-// Takes choices off an input; past its end all of them are 0.
+// Takes choices off an input; past its end all of them are 0. Off its back go those that came later than the corpora:
+// what is before them means what it did.
 class Choices {
  public:
   explicit Choices(Input input) : rest_(input) {}
 
   std::size_t below(std::size_t n);  // n >= 1; one byte where n <= 256, else four
   std::uint64_t word();              // eight bytes
+  std::uint8_t last();               // one byte, off the back
   bool one_in(std::size_t n) { return below(n) == n - 1; }
   bool ended() const { return rest_.empty(); }
 
