@@ -239,6 +239,31 @@ TEST(Contract_GradientsAccuracy, TinyGammas) {
   }
 }
 
+// One row of f64 without eps, unless there is one.
+void expect_row_within_limits(Kind kind, const std::vector<double>& x, const std::vector<double>& dy,
+                              const std::vector<double>& gamma, double eps, const std::string& what) {
+  BackwardOperation op = same_type_backward(kind, DType::f64, x.size());
+  op.forward.eps = eps;
+  expect_within_limits(op, {Array(DType::f64, x), Array(DType::f64, dy), Array(DType::f64, gamma)}, what);
+}
+
+// dy (x - mean), or that times gamma, is no f64, while rstd makes up for it.
+TEST(Contract_GradientsAccuracy, ProductsBelowTheRange) {
+  expect_row_within_limits(Kind::layer, {0x1p-254, 0, 0x1.8p-254}, {1, 0x1.9p-900, 0x1p-800}, {1, 1, 1}, 0,
+                           "dy (x - mean) is subnormal");
+  expect_row_within_limits(Kind::rms, {0x1.8p-706, 0x1p-254}, {0x1p-149, 0x1p-149}, {0x1p-455, 0}, 0,
+                           "dy x gamma is subnormal");
+}
+
+// rstd comes into a term three times there: its error, too.
+TEST(Contract_GradientsAccuracy, ScaledRowsWhoseRstdIsFarFromOne) {
+  expect_row_within_limits(Kind::rms, {0x1.b03bc49da0c0dp-651, 0x1.f12b62cb7de0bp-653}, {-0x1.652e8077855ep+762, 0},
+                           {0x1.69e9a2p-63, 0}, 0x1.6ec065adf2646p+28, "eps far above x^2");
+  expect_row_within_limits(Kind::rms, {-0x1p+463, -0x1.0000000002p+463, -0x1.fcp+462},
+                           {-0x1.d74a1fa3a1c36p+1023, 0x1p+1023, 0x1p+1023},
+                           {0x1p-601, -0x1.c5e5e6276d628p-640, 0x1.f2784802e0cep-618}, 0, "x^2 above 2^900");
+}
+
 TEST(Contract_GradientsAccuracy, EveryInputWithEveryGradient_Slow) {
   if (std::getenv("EVENORM_SLOW") == nullptr) GTEST_SKIP() << "set EVENORM_SLOW=1";
   for (const DType dtype : kAllTypes) {

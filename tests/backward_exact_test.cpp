@@ -71,6 +71,21 @@ TEST(Contract_GradientsExact, ConstantRowsGiveGammaNone) {
   }
 }
 
+// x far below the root of eps, which rstd is then made of: the scale that rstd needs may not take the mean away.
+TEST(Contract_GradientsExact, ConstantRowsBesideAHugeEpsGiveGammaNone) {
+  for (const std::size_t cols : {1, 3}) {
+    for (const double x : {0x1p-989, 0x1p-600, 0x1p-1074, 0x1p300}) {
+      BackwardOperation op = same_type_backward(Kind::layer, DType::f64, cols);
+      op.forward.eps = 0x1p793;
+      const BackwardInputs inputs{filled(DType::f64, cols, x), filled(DType::f64, cols, 0x1p559),
+                                  filled(DType::f64, cols, 1)};
+      on_every_target(op, inputs, [&](const BackwardOutcome& outcome) {
+        for (const double v : numbers(outcome.dgamma)) EXPECT_EQ(v, 0) << x;
+      });
+    }
+  }
+}
+
 TEST(Contract_GradientsExact, RowsOfNoVarianceAndNoEpsHaveNoGradient) {
   for (const DType dtype : kAllTypes) {
     BackwardOperation op = same_type_backward(Kind::rms, dtype, 40);

@@ -72,19 +72,30 @@ TEST(Contract_Accuracy, LoneOutlierInAnyEarlyColumn) {
   }
 }
 
-// Of rows that are not scaled, those of the largest variance.
-TEST(Contract_Accuracy, VariancesAbove2To900) {
-  Operation op = same_type(Kind::layer, DType::f64, 3);
+// Layer norm of one row of f64.
+void expect_row_within_limits(const std::vector<double>& values, const std::vector<double>& gamma, double eps) {
+  Operation op = same_type(Kind::layer, DType::f64, values.size());
   op.bias.reset();
-  op.eps = 0;
-  const Array x(DType::f64, std::vector<double>{0x1.9c1270c5980b8p+451, 0x1.e9d1b4b547b6p+455, 0x1.d6f7afb70891p+455});
-  const Array weight(DType::f64, std::vector<double>{0x1.8a72690c0b93ap+0, 0x1.fcc112922de86p+0, 0x1.7b021514e0e5ep+0});
+  op.eps = eps;
+  const Array x(DType::f64, values), weight(DType::f64, gamma);
   const Expected expected(op, x, weight, {});
   for (const internal::Target target : runnable_targets()) {
     const Outcome outcome = run_operation(on_target(target), op, x, weight, {});
     const Errors errors = expected.errors_of(outcome.y, 0, outcome.mean[0], outcome.rstd[0]);
     EXPECT_TRUE(errors.within_limits()) << internal::name(target) << ": " << errors.output << ", " << errors.rstd;
   }
+}
+
+// Of rows that are not scaled, those of the largest variance.
+TEST(Contract_Accuracy, VariancesAbove2To900) {
+  expect_row_within_limits({0x1.9c1270c5980b8p+451, 0x1.e9d1b4b547b6p+455, 0x1.d6f7afb70891p+455},
+                           {0x1.8a72690c0b93ap+0, 0x1.fcc112922de86p+0, 0x1.7b021514e0e5ep+0}, 0);
+}
+// Scaled for its small x, such a row has an eps out of range.
+TEST(Contract_Accuracy, EpsFarAboveScaledRows) {
+  expect_row_within_limits({0x1.5fbf135e3f2e7p-454, 0x1.029c1702c5f12p-452, 0x1.52c0d28d2800cp-452},
+                           {0x1.3e3d9338221f8p+600, 0x1.1226cadda177cp+600, 0x1.ec5cc726e7e36p+600},
+                           0x1.c05feda25b435p+157);
 }
 
 // eps far above, near and far below the variance, zero-centred weights, and mixtures of types.

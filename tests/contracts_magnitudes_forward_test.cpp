@@ -148,37 +148,6 @@ TEST_P(Contract_MagnitudesForward, ForAnyThreads) {
   }
 }
 
-// Without eps, x of another power of two has the same y, and statistics of that power, whether it is scaled or not.
-TEST_P(Contract_MagnitudesForward, PowersOfTwoChangeNoBit) {
-  const DType dtype = GetParam();
-  Findings findings;
-  for (const Kind kind : contracts::kBothKinds) {
-    for (const std::size_t cols : {2, 3, 17, 64, 1030}) {
-      contracts::Operation op = contracts::same_type(kind, dtype, cols);
-      op.eps = 0;
-      const contracts::Array weight = factors_of_magnitude(dtype, cols, 0, 1),
-                             bias = factors_of_magnitude(dtype, cols, 0, 2);
-      const auto outcome_of = [&](internal::Target target, int exponent) {
-        contracts::Array x(dtype, std::size_t{0});
-        for (std::uint64_t row = 0; row < 4; ++row) x.append(row_of_magnitude(dtype, cols, exponent, 4 * row));
-        return run_operation(contracts::on_target(target), op, x, weight, bias);
-      };
-      const contracts::Outcome usual = outcome_of(runnable_targets()[0], 0);
-      // Where no digit of x is lost to the range.
-      const auto [least, largest] = exponents_of(dtype);
-      for (const int exponent : exponents_by(dtype, usual_step(dtype))) {
-        if (exponent < least + (dtype == DType::f64 ? 120 : dtype == DType::f16 ? 20 : 60) || exponent > largest - 3)
-          continue;
-        const internal::Target target =
-            runnable_targets()[static_cast<std::size_t>(exponent - least) % runnable_targets().size()];
-        const contracts::Outcome outcome = outcome_of(target, exponent);
-        findings.expect(std::ranges::equal(outcome.y.bytes(), usual.y.bytes()),
-                        op.name() + ", x 2^" + std::to_string(exponent) + " on " + std::string(internal::name(target)));
-      }
-    }
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Types, Contract_MagnitudesForward, ::testing::ValuesIn(kAllTypes),
                          [](const auto& test) { return word(test.param); });
 

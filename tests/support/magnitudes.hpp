@@ -55,6 +55,9 @@ class Findings {
   std::string text_;
 };
 
+std::string hexadecimal(double value);
+std::string on(internal::Target target);  // " on avx2"
+
 // The limits of docs/numerics.md, in one place.
 bool is_within_limits(const contracts::GradientErrors& errors);
 bool is_within_limits(const contracts::Errors& errors);
