@@ -263,6 +263,17 @@ TEST(Contract_GradientMeasure, ForgivesOnlyWhatTheBoundTakesOutOfRange) {
   EXPECT_GT(dgamma_error(largest / 2, largest), kDgammaLimit);
 }
 
+// f32's quanta, not those of what x - mean multiplies: k2 is subnormal here, dx is not.
+TEST(Contract_GradientMeasure, ForgivesNoSubnormalFactors) {
+  const auto dx_error = [](double first) {
+    return errors_of(Kind::layer, {1e9, 2e9, 3e9, 5e9}, {2e-27, -2e-27, 1e-27, 4e-27},
+                     {first, -1.7772387e-36, -3.0908498e-37, 5.9885216e-37}, {0, 0, 0, 0}, {0, 0, 0, 0})
+        .dx;
+  };
+  EXPECT_LE(dx_error(1.4874715e-36), kDxLimit);
+  EXPECT_GT(dx_error(5.1e-37), 1e6);
+}
+
 // Not 0, so the smallest number is allowed.
 TEST(Contract_GradientMeasure, TermsBelowTheRangeAreNotZero) {
   const auto dgamma_error = [](double x, double dgamma) {

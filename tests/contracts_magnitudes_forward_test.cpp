@@ -121,7 +121,7 @@ TEST_P(Contract_MagnitudesForward, ShortRows) {
 TEST_P(Contract_MagnitudesForward, RowsOfTwoBlocks) {
   Findings findings;
   sweep(
-      GetParam(), 6 * usual_step(GetParam()), 1, [](std::size_t) { return std::size_t{1030}; }, findings);
+      GetParam(), 16 * usual_step(GetParam()), 1, [](std::size_t) { return std::size_t{1030}; }, findings);
 }
 
 TEST_P(Contract_MagnitudesForward, ShortRows_Slow) {

@@ -111,7 +111,7 @@ class Contract_Magnitudes : public ::testing::TestWithParam<DType> {};
 
 TEST_P(Contract_Magnitudes, GradientsOfShortRows) {
   Findings findings;
-  sweep(GetParam(), usual_step(GetParam()), GetParam() == DType::f64 ? 2 : 1, usual_cols, findings);
+  sweep(GetParam(), usual_step(GetParam()), GetParam() == DType::f64 ? 3 : 2, usual_cols, findings);
 }
 
 TEST_P(Contract_Magnitudes, GradientsOfRowsOfTwoBlocks) {
