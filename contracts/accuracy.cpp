@@ -55,6 +55,12 @@ Interval numbers_rounding_to(DType dtype, std::uint64_t bits) {
   return bits == magnitude_bits ? Interval{nearer, farther} : Interval{-farther, -nearer};
 }
 
+// Of the tree that joins a row's blocks.
+std::size_t levels_of_tree(std::size_t cols) {
+  const std::size_t blocks = (cols + internal::kBlock - 1) / internal::kBlock;
+  return static_cast<std::size_t>(std::bit_width(blocks - 1));
+}
+
 double distance(Pair exact, Interval interval) {
   const double below = (interval.low - exact.hi) - exact.lo;
   const double above = (exact.hi - interval.high) + exact.lo;
@@ -63,13 +69,23 @@ double distance(Pair exact, Interval interval) {
 
 }  // namespace
 
+double output_limit(const Operation& op) {
+  // Layer norm: two subtractions, rstd, the product with it, the fma. RMS norm has no subtractions.
+  const int roundings = (op.kind == Kind::layer ? 5 : 3) + (op.weight && op.zero_centered ? 1 : 0);
+  return roundings + kOfStatistics;
+}
+
+double mean_share(const Operation& op) {
+  if (op.kind == Kind::rms || op.arithmetic() == DType::f64) return 0;
+  return static_cast<double>(3 + levels_of_tree(op.cols)) * 0x1p-53;
+}
+
 double unit_roundoff(DType arithmetic) { return arithmetic == DType::f64 ? 0x1p-53 : 0x1p-24; }
 
 double mean_limit(DType arithmetic, std::size_t cols) {
   if (arithmetic == DType::f64) return 1;
   constexpr std::size_t kInBlock = internal::kBlock / internal::kLanes + 8;  // a lane's chain, the join of lanes, /n
-  const std::size_t blocks = (cols + internal::kBlock - 1) / internal::kBlock;
-  return static_cast<double>(kInBlock + 4 * static_cast<std::size_t>(std::bit_width(blocks - 1)));
+  return static_cast<double>(kInBlock + 4 * levels_of_tree(cols));
 }
 
 Pair to_pair(Real value) {
@@ -91,6 +107,8 @@ std::uint64_t bits_at(const Array& values, std::size_t i) {
   return bits;
 }
 
+double value_at(const Array& values, std::size_t i) { return value_of(values.dtype(), bits_at(values, i)); }
+
 double error_in_u(std::uint64_t bits, Pair exact, const ResultBound& bound) {
   if (std::isinf(bound.terms)) return 0;  // out of range is allowed, and which way is not measured
   const double value = value_of(bound.output, bits);
@@ -99,14 +117,14 @@ double error_in_u(std::uint64_t bits, Pair exact, const ResultBound& bound) {
   const bool rounded_after = bound.output != bound.arithmetic || std::isinf(value);
   const double apart = rounded_after ? distance(exact, numbers_rounding_to(bound.output, bits))
                                      : std::fabs((value - exact.hi) - exact.lo);
-  const double excess = apart - bound.quanta * smallest_subnormal(bound.arithmetic);
+  const double excess = apart - bound.quanta * smallest_subnormal(bound.arithmetic) - bound.besides;
   if (excess <= 0) return 0;
   return static_cast<double>(static_cast<long double>(excess) / unit_roundoff(bound.arithmetic) / bound.terms);
 }
 
 double error_in_u(std::uint64_t y_bits, Pair exact, const OutputBound& bound) {
   const long double terms = static_cast<long double>(bound.scale) * bound.largest_xhat + bound.shift;
-  return error_in_u(y_bits, exact, ResultBound{bound.arithmetic, bound.output, terms, bound.scale + 1});
+  return error_in_u(y_bits, exact, ResultBound{bound.arithmetic, bound.output, terms, bound.scale + 1, bound.besides});
 }
 
 double relative_error_in_u(double value, Real exact, double u) {
@@ -125,7 +143,9 @@ void Errors::include(const Errors& other) {
   mean = worse(mean, other.mean);
 }
 
-bool Errors::within_limits() const { return output <= kOutputLimit && rstd <= kRstdLimit && mean <= 1; }
+bool Errors::within_limits(const Operation& op) const {
+  return output <= output_limit(op) && rstd <= kRstdLimit && mean <= 1;
+}
 
 Expected::Expected(const Operation& op, const Array& x, const Array& weight, const Array& bias) : op_(op) {
   const std::vector<Real> wide_x = reference::widen(op.x, x.data(), op.cols);
@@ -136,6 +156,8 @@ Expected::Expected(const Operation& op, const Array& x, const Array& weight, con
   mean_ = moments.mean;
   rstd_ = reference::rstd(moments, op.eps);
   largest_xhat_ = static_cast<double>(reference::largest_xhat(wide_x, moments, rstd_));
+  const double offset = std::fabs(static_cast<double>(mean_ * rstd_));  // of the row's mean, in units of its xhat
+  besides_ = moments.var == 0 ? 0 : mean_share(op) * offset;
   const std::vector<Real> y = reference::apply(wide_x, moments, rstd_, parameters);
   y_.resize(op.cols);
   largest_x_ = 0;
@@ -153,6 +175,7 @@ Errors Expected::errors_of(const Array& y, std::size_t first, double mean, doubl
   OutputBound bound{arithmetic, y.dtype(), 1, largest_xhat_, 0};
   for (std::size_t i = 0; i < op_.cols; ++i) {
     if (op_.weight) bound.scale = scale_[i];
+    bound.besides = besides_ * bound.scale;
     if (op_.bias) bound.shift = shift_[i];
     errors.include({error_in_u(bits_at(y, first + i), y_[i], bound), 0, 0});
   }

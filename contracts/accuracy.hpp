@@ -12,8 +12,17 @@
 
 namespace evenorm::contracts {
 
-inline constexpr double kOutputLimit = 4;  // u (|gamma_i| max_j |xhat_j| + |beta_i|)
-inline constexpr double kRstdLimit = 2;    // u rstd
+// What is proved of a result beside its roundings: the errors of the statistics, in u of its own bound.
+inline constexpr double kOfStatistics = 0x1p-5;
+
+// Of y, in u (|gamma_i| max_j |xhat_j| + |beta_i|): one for each rounding. Besides, mean_share() is allowed.
+double output_limit(const Operation& op);
+
+// What the mean's last places in f64 are worth in y: this times |mean| rstd |gamma_i|, in rows that are not constant.
+// Nothing in f64 arithmetic, whose mean is a double-double.
+double mean_share(const Operation& op);
+
+inline constexpr double kRstdLimit = 2;  // u rstd
 
 // u: half the distance from 1 to the next number of the arithmetic's type, f64 or f32.
 double unit_roundoff(DType arithmetic);
@@ -34,35 +43,38 @@ struct OutputBound {
   double scale;         // |gamma_i|, |1 + gamma_i| where zero-centred
   double largest_xhat;  // max_j |xhat_j|
   double shift;         // |beta_i|
+  double besides = 0;   // an absolute error that is allowed on top
 };
 
 // THE definition of an output's error, in u (|gamma_i| max_j |xhat_j| + |beta_i|): the least distance between y* and a
 // number that rounds to y in the output's type. Where that is the arithmetic's type there is no rounding after it, and
-// it is |y - y*|. Among subnormals (|gamma_i| + 1) times the arithmetic's smallest number is taken off.
-// y: the bits of the output. Not finite where y is a NaN, or an infinity while y* is in range.
+// it is |y - y*|. Among subnormals (|gamma_i| + 1) times the arithmetic's smallest number is taken off, and what is
+// allowed besides. y: the bits of the output. Not finite where y is a NaN, or an infinity while y* is in range.
 double error_in_u(std::uint64_t y_bits, Pair exact, const OutputBound& bound);
 
-// The same for any result: in u `terms`, after `quanta` of the arithmetic's smallest numbers are taken off. 0 where the
-// terms are infinite.
+// The same for any result: in u `terms`, after `quanta` of the arithmetic's smallest numbers and `besides` are taken
+// off. 0 where the terms are infinite.
 struct ResultBound {
   DType arithmetic, output;
   long double terms;  // which may be out of f64's range where results are not
   double quanta;
+  double besides = 0;
 };
 double error_in_u(std::uint64_t bits, Pair exact, const ResultBound& bound);
 
 std::uint64_t bits_at(const Array& values, std::size_t i);
+double value_at(const Array& values, std::size_t i);
 
 // |value - exact| / |exact| in u of `u`; an infinity is right where `exact` is out of f64's range.
 double relative_error_in_u(double value, reference::Real exact, double u);
 
 struct Errors {
-  double output = 0;  // in u (...), to be at most kOutputLimit
+  double output = 0;  // in u (...), to be at most output_limit()
   double rstd = 0;    // in u, to be at most kRstdLimit
   double mean = 0;    // as a share of mean_limit(), to be at most 1
 
   void include(const Errors& other);
-  bool within_limits() const;  // false for a NaN
+  bool within_limits(const Operation& op) const;  // false for a NaN
 };
 
 // One row in the reference's eyes; made once, compared with every target.
@@ -77,8 +89,8 @@ class Expected {
  private:
   Operation op_;
   std::vector<Pair> y_;
-  std::vector<double> scale_, shift_;  // magnitudes; empty: 1 and 0
-  double largest_xhat_, largest_x_;
+  std::vector<double> scale_, shift_;          // magnitudes; empty: 1 and 0
+  double largest_xhat_, largest_x_, besides_;  // the last: for gamma = 1
   reference::Real mean_, rstd_;
 };
 
@@ -86,8 +98,10 @@ struct ReportRow {
   DType type;
   std::size_t cols;
   std::string input;
-  Errors worst;        // over both kinds, with and without parameters, all targets; for bf16 and f16 also with f32
-                       // output, which shows the error before the one rounding in full
+  Kind kind;
+  Errors worst;        // with and without parameters, over all targets; for bf16 and f16 also with f32 output, which
+                       // shows the error before the one rounding in full
+  double limit;        // of worst.output
   std::string target;  // the one with the worst output
   bool pass;
 };
@@ -106,7 +120,7 @@ struct AccuracyOptions {
   std::function<void(const ReportRow&)> progress{};  // called as rows are done, one at a time, in no fixed order
 };
 
-// Every input of every type and length; rows in the order type, cols, input.
+// Every input of every type and length by both kinds; rows in the order type, cols, input, kind.
 Report run_accuracy(const AccuracyOptions& options);
 
 }  // namespace evenorm::contracts

@@ -19,13 +19,15 @@ double worse(double a, double b) { return a >= b || a != a ? a : b; }
 
 // Of one row: h_i = |xhat_i| + u max|x| rstd, what an error of xhat_i is measured in. The second part is what the last
 // place of the mean is worth, which reaches every xhat alike, however small; RMS norm and a constant row have none.
-std::vector<Real> xhat_terms(const Operation& op, std::span<const Real> x, const reference::Moments& m, Real rstd) {
+std::vector<Real> xhat_terms(const Operation& op, std::span<const Real> x, std::span<const Real> xhat,
+                             const reference::Moments& m, Real rstd) {
   Real largest_x = 0;
   for (const Real v : x) largest_x = std::max(largest_x, magnitude(v));
   const bool has_mean = op.kind == Kind::layer && m.var != 0;
   const Real of_mean = has_mean ? unit_roundoff(op.arithmetic()) * largest_x * rstd : Real{0};
   std::vector<Real> h;
-  for (const Real v : reference::apply(x, m, rstd, {})) h.push_back(magnitude(v) + of_mean);
+  h.reserve(xhat.size());
+  for (const Real v : xhat) h.push_back(magnitude(v) + of_mean);
   return h;
 }
 
@@ -46,13 +48,22 @@ MeanMagnitudes mean_magnitudes(Kind kind, const std::vector<Real>& g, const std:
 
 }  // namespace
 
+GradientLimits gradient_limits(const Operation& op) {
+  // Of the terms of dx, that of xhat_i takes the most: k2 and both fmas, and in layer norm both subtractions.
+  const int roundings = (op.kind == Kind::layer ? 5 : 3) + (op.weight && op.zero_centered ? 1 : 0);
+  return {roundings + kOfStatistics, 4, 1 + 0x1p-10};
+}
+
 void GradientErrors::include(const GradientErrors& other) {
   dx = worse(dx, other.dx);
   dgamma = worse(dgamma, other.dgamma);
   dbeta = worse(dbeta, other.dbeta);
 }
 
-bool GradientErrors::within_limits() const { return dx <= kDxLimit && dgamma <= kDgammaLimit && dbeta <= kDbetaLimit; }
+bool GradientErrors::within_limits(const Operation& op) const {
+  const GradientLimits limits = gradient_limits(op);
+  return dx <= limits.dx && dgamma <= limits.dgamma && dbeta <= limits.dbeta;
+}
 
 ExpectedGradients::ExpectedGradients(const Operation& op, const Array& x, const Array& dy, const Array& weight)
     : op_(op) {
@@ -77,10 +88,11 @@ void ExpectedGradients::add_row(std::span<const Real> x, std::span<const Real> d
                                 const reference::Parameters& parameters, reference::ParameterGradients& sums) {
   const reference::Moments m = reference::moments(op_.kind, x);
   const Real rstd = reference::rstd(m, op_.eps);
-  const std::vector<Real> h = xhat_terms(op_, x, m, rstd);
-  const std::vector<Real> dx = reference::dx_of_row(op_.kind, x, dy, m, rstd, parameters);
   const std::vector<Real> xhat = reference::apply(x, m, rstd, {});
-  const std::vector<Real> g = reference::gradient_sums(op_.kind, xhat, dy, parameters).g;
+  const std::vector<Real> h = xhat_terms(op_, x, xhat, m, rstd);
+  const reference::GradientSums of_row = reference::gradient_sums(op_.kind, xhat, dy, parameters);
+  const std::vector<Real> dx = reference::dx_of_sums(of_row, xhat, rstd);
+  const std::vector<Real>& g = of_row.g;
   const MeanMagnitudes means = mean_magnitudes(op_.kind, g, h);
   const bool no_gradient = rstd == 0 || (op_.kind == Kind::layer && op_.cols == 1);
   for (std::size_t i = 0; i < op_.cols; ++i) {
@@ -111,7 +123,9 @@ double ExpectedGradients::error_of(const Array& values, const Bounded& expected,
 }
 
 GradientErrors ExpectedGradients::errors_of(const Array& dx, const Array& dgamma, const Array& dbeta) const {
-  return {error_of(dx, dx_, kDxLimit), error_of(dgamma, dgamma_, kDgammaLimit), error_of(dbeta, dbeta_, kDbetaLimit)};
+  const GradientLimits limits = gradient_limits(op_);
+  return {error_of(dx, dx_, limits.dx), error_of(dgamma, dgamma_, limits.dgamma),
+          error_of(dbeta, dbeta_, limits.dbeta)};
 }
 
 }  // namespace evenorm::contracts

@@ -11,18 +11,21 @@
 
 namespace evenorm::contracts {
 
-// Per row, h_i = |xhat_i| + e, e = u max|x| rstd; e = 0 for RMS norm and constant rows.
-inline constexpr double kDxLimit = 4;               // u rstd (|g_i| + mean|g| + h_i mean(|g| h))
-inline constexpr double kDgammaLimit = 4;           // u sum over rows of |dy_i| h_i
-inline constexpr double kDbetaLimit = 1 + 0x1p-10;  // u sum over rows of |dy_i|
+// What is proved. Per row, h_i = |xhat_i| + e, e = u max|x| rstd; e = 0 for RMS norm and constant rows.
+struct GradientLimits {
+  double dx;      // u rstd (|g_i| + mean|g| + h_i mean(|g| h))
+  double dgamma;  // u sum over rows of |dy_i| h_i
+  double dbeta;   // u sum over rows of |dy_i|
+};
+GradientLimits gradient_limits(const Operation& op);
 
 struct GradientErrors {
-  double dx = 0;  // each in the units of its limit
+  double dx = 0;  // each in the units of its limit, gradient_limits()
   double dgamma = 0;
   double dbeta = 0;
 
   void include(const GradientErrors& other);
-  bool within_limits() const;  // false for a NaN
+  bool within_limits(const Operation& op) const;  // false for a NaN
 };
 
 // All rows of a backward pass in the reference's eyes; made once, compared with every target.

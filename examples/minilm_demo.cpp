@@ -21,7 +21,7 @@ using evenorm::cli::Array;
 using evenorm::cli::Failure;
 
 constexpr double kEps = 1e-12;  // the model's
-constexpr double kContract = 4;
+constexpr double kContract = 5;
 constexpr double kU = 0x1p-24;
 
 struct Model {

@@ -155,7 +155,7 @@ void expect_within_bound(const Case& c, const BackwardOutcome& dense) {
   expect_nan_where_due(finite, dense);
   contracts::GradientErrors errors = errors_of_rows(c, finite, dense);
   if (!c.op.accumulate) errors.include(errors_of_columns(c, finite, dense));
-  if (errors.within_limits()) return;
+  if (errors.within_limits(c.op.measured())) return;
   throw Violation(std::to_string(c.rows()) + " x " + c.op.name() + ", eps " + std::to_string(c.op.forward.eps) +
                   ": errors of dx " + std::to_string(errors.dx) + " u, dgamma " + std::to_string(errors.dgamma) +
                   " u, dbeta " + std::to_string(errors.dbeta) + " u");

@@ -64,7 +64,7 @@ void expect_within_contract(const Case& c, const Outcome& outcome) {
     const double mean = outcome.mean.empty() ? 0 : outcome.mean[r];
     const auto errors =
         contracts::Expected(c.op, row, c.weight, c.bias).errors_of(outcome.y, r * cols, mean, outcome.rstd[r]);
-    if (errors.within_limits()) continue;
+    if (errors.within_limits(c.op)) continue;
     throw Violation(c.op.name() + ", eps " + std::to_string(c.op.eps) + ", row " + std::to_string(r) +
                     ": errors of output " + std::to_string(errors.output) + " u, rstd " + std::to_string(errors.rstd) +
                     " u, mean " + std::to_string(errors.mean) + " of what is allowed");

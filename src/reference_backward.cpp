@@ -23,15 +23,18 @@ GradientSums gradient_sums(Kind kind, std::span<const Real> xhat, std::span<cons
   return sums;
 }
 
-std::vector<Real> dx_of_row(Kind kind, std::span<const Real> x, std::span<const Real> dy, const Moments& m, Real rstd,
-                            const Parameters& p) {
-  const std::vector<Real> xhat = apply(x, m, rstd, {});
-  const GradientSums sums = gradient_sums(kind, xhat, dy, p);
-  std::vector<Real> dx(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) {
+std::vector<Real> dx_of_sums(const GradientSums& sums, std::span<const Real> xhat, Real rstd) {
+  std::vector<Real> dx(xhat.size());
+  for (std::size_t i = 0; i < xhat.size(); ++i) {
     dx[i] = (sums.g[i] - sums.mean_g - xhat[i] * sums.mean_g_xhat) * rstd;
   }
   return dx;
+}
+
+std::vector<Real> dx_of_row(Kind kind, std::span<const Real> x, std::span<const Real> dy, const Moments& m, Real rstd,
+                            const Parameters& p) {
+  const std::vector<Real> xhat = apply(x, m, rstd, {});
+  return dx_of_sums(gradient_sums(kind, xhat, dy, p), xhat, rstd);
 }
 
 void ParameterGradients::add_row(std::span<const Real> x, std::span<const Real> dy, const Moments& m, Real rstd) {

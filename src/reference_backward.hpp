@@ -17,8 +17,11 @@ struct GradientSums {
 };
 GradientSums gradient_sums(Kind kind, std::span<const Real> xhat, std::span<const Real> dy, const Parameters& p);
 
-// dx_i = (g_i - mean(g) - xhat_i mean(g xhat)) rstd; 0 where rstd is 0. All NaN where anything in the row's x or dy, or
-// in gamma, is not finite. m and rstd: those of x.
+// dx_i = (g_i - mean(g) - xhat_i mean(g xhat)) rstd, of what gradient_sums() gives for the row's xhat.
+std::vector<Real> dx_of_sums(const GradientSums& sums, std::span<const Real> xhat, Real rstd);
+
+// The same from x, with m and rstd those of x; 0 where rstd is 0. All NaN where anything in the row's x or dy, or
+// in gamma, is not finite.
 std::vector<Real> dx_of_row(Kind kind, std::span<const Real> x, std::span<const Real> dy, const Moments& m, Real rstd,
                             const Parameters& p);
 

@@ -27,7 +27,7 @@ GradientErrors expect_within_limits(const BackwardOperation& op, const BackwardI
   const BackwardOutcome first = run_backward(gradients_on_target(runnable_targets()[0]), op, inputs);
   const GradientErrors errors = ExpectedGradients(op.measured(), inputs.x, inputs.dy, inputs.weight)
                                     .errors_of(first.dx, first.dgamma, first.dbeta);
-  EXPECT_TRUE(errors.within_limits()) << op.name() << ", " << what << ": dx " << errors.dx << ", dgamma "
+  EXPECT_TRUE(errors.within_limits(op.measured())) << op.name() << ", " << what << ": dx " << errors.dx << ", dgamma "
                                       << errors.dgamma << ", dbeta " << errors.dbeta;
   for (const internal::Target target : runnable_targets()) {
     const BackwardOutcome outcome = run_backward(gradients_on_target(target), op, inputs);

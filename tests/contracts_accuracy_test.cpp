@@ -18,8 +18,8 @@ class Contract_Accuracy : public ::testing::TestWithParam<Parameters> {};
 
 std::string text_of(const ReportRow& row) {
   return std::string(name(row.type)) + " " + std::to_string(row.cols) + " " + row.input + " on " + row.target +
-         ": output " + std::to_string(row.worst.output) + " u, rstd " + std::to_string(row.worst.rstd) + " u, mean " +
-         std::to_string(row.worst.mean);
+         ": output " + std::to_string(row.worst.output) + " u of " + std::to_string(row.limit) + ", rstd " +
+         std::to_string(row.worst.rstd) + " u, mean " + std::to_string(row.worst.mean);
 }
 
 void expect_within_limits(const AccuracyOptions& options) {
@@ -65,8 +65,8 @@ TEST(Contract_Accuracy, LoneOutlierInAnyEarlyColumn) {
       for (const internal::Target target : runnable_targets()) {
         const Outcome outcome = run_operation(on_target(target), op, x, {}, {});
         const Errors errors = expected.errors_of(outcome.y, 0, outcome.mean[0], outcome.rstd[0]);
-        EXPECT_TRUE(errors.within_limits()) << op.name() << " column " << column << " on " << internal::name(target)
-                                            << ": " << errors.output << ", " << errors.rstd << ", " << errors.mean;
+        EXPECT_TRUE(errors.within_limits(op)) << op.name() << " column " << column << " on " << internal::name(target)
+                                              << ": " << errors.output << ", " << errors.rstd << ", " << errors.mean;
       }
     }
   }
@@ -125,7 +125,7 @@ TEST(Contract_Accuracy, AnyEpsAnyMixture) {
         const Outcome outcome = run_operation(on_target(target), op, x, weight, bias);
         const double mean = outcome.mean.empty() ? 0 : outcome.mean[0];
         const Errors errors = expected.errors_of(outcome.y, 0, mean, outcome.rstd[0]);
-        EXPECT_TRUE(errors.within_limits())
+        EXPECT_TRUE(errors.within_limits(op))
             << op.name() << " eps " << op.eps << " " << input << " on " << internal::name(target) << ": "
             << errors.output << ", " << errors.rstd << ", " << errors.mean;
       }
@@ -139,13 +139,44 @@ std::uint64_t bits_of(float value) {
   return bits;
 }
 
+TEST(Contract_Limits, CountRoundings) {
+  Operation op = same_type(Kind::layer, DType::f32, 8);
+  EXPECT_EQ(output_limit(op), 5 + 0x1p-5);
+  op.zero_centered = true;
+  EXPECT_EQ(output_limit(op), 6 + 0x1p-5);
+  op.kind = Kind::rms;
+  EXPECT_EQ(output_limit(op), 4 + 0x1p-5);
+  op.weight.reset();  // nothing to add 1 to
+  EXPECT_EQ(output_limit(op), 3 + 0x1p-5);
+}
+
+// y = gamma: of x = 3 and 1, the mean is 2 and xhat 1. Off by as much as the mean's last places may cost.
+TEST(Contract_Limits, TheMeansLastPlacesAreAllowedBesides) {
+  const auto error = [](double gamma, double y) {
+    Operation op = same_type(Kind::layer, DType::f32, 2);
+    op.eps = 0;
+    const auto pair = [](double a, double b) { return Array(DType::f32, std::vector<double>{a, b}); };
+    const Expected expected(op, pair(3, 1), pair(gamma, gamma), pair(0, 0));
+    return expected.errors_of(pair(y, -gamma), 0, 2, 1).output;
+  };
+  EXPECT_EQ(error(0.75, 0.75), 0);
+  EXPECT_NEAR(error(0.75, 0.75 + 0x1p-24), 1 / 0.75 - 3 * 2 * 0x1p-29, 1e-12);
+  for (const auto& [cols, levels] : {std::pair{1024, 0}, {1025, 1}, {2049, 2}, {1 << 20, 10}}) {
+    Operation op = same_type(Kind::layer, DType::f32, static_cast<std::size_t>(cols));
+    EXPECT_EQ(mean_share(op), (3 + levels) * 0x1p-53) << cols;
+    op.kind = Kind::rms;
+    EXPECT_EQ(mean_share(op), 0);
+  }
+  EXPECT_EQ(mean_share(same_type(Kind::layer, DType::f64, 4096)), 0);
+}
+
 // The measure itself: what it must see, and what it must forgive.
 TEST(Contract_ErrorMeasure, CountsUnitsOfRoundoff) {
   const OutputBound f32{DType::f32, DType::f32, 1, 1, 0};
   EXPECT_EQ(error_in_u(bits_of(1.0f), {1.0, 0}, f32), 0);
   EXPECT_NEAR(error_in_u(bits_of(1.0f + 0x1p-23f), {1.0, 0}, f32), 2, 1e-9);
   EXPECT_NEAR(error_in_u(bits_of(1.0f), {1.0, 0x1p-24}, f32), 1, 1e-9);
-  EXPECT_NEAR(error_in_u(bits_of(1.0f + 0x1p-21f), {1.0, 0}, {DType::f32, DType::f32, 2, 1.5, 1}), 2, 1e-9);
+  EXPECT_NEAR(error_in_u(bits_of(1.0f + 0x1p-21f), {1.0, 0}, OutputBound{DType::f32, DType::f32, 2, 1.5, 1}), 2, 1e-9);
   // The bound is out of range, the result and its error are not.
   const OutputBound huge{DType::f64, DType::f64, 0x1p1023, 4, 0};
   EXPECT_NEAR(error_in_u(std::bit_cast<std::uint64_t>(0x1p1023), {0x1p1022, 0}, huge), 0x1p50, 1);
@@ -153,7 +184,7 @@ TEST(Contract_ErrorMeasure, CountsUnitsOfRoundoff) {
   EXPECT_GT(error_in_u(bits_of(std::numeric_limits<float>::infinity()), {1.0, 0}, f32), 1e30);
   EXPECT_EQ(error_in_u(bits_of(std::numeric_limits<float>::infinity()), {1e39, 0}, f32), 0);
   EXPECT_EQ(error_in_u(bits_of(0x1p-149f), {0, 0}, f32), 0);
-  EXPECT_GT(error_in_u(bits_of(0x1p-140f), {0, 0}, {DType::f32, DType::f32, 1, 0, 0}), 1e300);
+  EXPECT_GT(error_in_u(bits_of(0x1p-140f), {0, 0}, OutputBound{DType::f32, DType::f32, 1, 0, 0}), 1e300);
 }
 
 // y* just past the largest f64: a result at the end of the range is as near as any.
@@ -188,10 +219,11 @@ TEST(Contract_ErrorMeasure, ForgivesTheOneRoundingToTheOutputAndNoMore) {
 
 TEST(Contract_ErrorMeasure, KeepsNotANumber) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Operation op;
   Errors errors;
   errors.include({nan, 0, 0});
   errors.include({1, 0, 0});
-  EXPECT_FALSE(errors.within_limits());
+  EXPECT_FALSE(errors.within_limits(op));
   EXPECT_FALSE(relative_error_in_u(nan, 1, 1) <= kRstdLimit);
 }
 

@@ -156,7 +156,8 @@ TEST(Contract_GradientBound, AModelOfTheProposedArithmeticStaysWithin) {
           const Pass pass = make_pass(kind, input, gradient, cols, 3, passes % 2 == 0 ? 1e-5 : 0);
           if (is_scaled(pass)) continue;
           const GradientErrors errors = proposed(pass).errors(pass.expected());
-          EXPECT_TRUE(errors.within_limits()) << pass.op.name() << " " << input << " " << gradient << text_of(errors);
+          EXPECT_TRUE(errors.within_limits(pass.op))
+              << pass.op.name() << " " << input << " " << gradient << text_of(errors);
           worst.include(errors);
           ++passes;
         }
@@ -169,22 +170,23 @@ TEST(Contract_GradientBound, AModelOfTheProposedArithmeticStaysWithin) {
 
 TEST(Contract_GradientBound, DbetaIsRoundedOnce) {
   Pass pass = make_pass(Kind::layer, "normal", "mean_1e2", 8, 1000, 1e-5);
-  EXPECT_LE(proposed(pass).errors(pass.expected()).dbeta, kDbetaLimit);
-  EXPECT_GT(naive<float>(pass).errors(pass.expected()).dbeta, kDbetaLimit);
+  const double limit = gradient_limits(pass.op).dbeta;
+  EXPECT_LE(proposed(pass).errors(pass.expected()).dbeta, limit);
+  EXPECT_GT(naive<float>(pass).errors(pass.expected()).dbeta, limit);
 }
 
 TEST(Contract_GradientBound, SeesNaivePasses) {
   const Pass far = make_pass(Kind::layer, "mean_1e6", "normal", 768, 4, 1e-5);
-  EXPECT_TRUE(proposed(far).errors(far.expected()).within_limits());
+  EXPECT_TRUE(proposed(far).errors(far.expected()).within_limits(far.op));
   const GradientErrors in_f32 = naive<float>(far).errors(far.expected());
   EXPECT_GT(in_f32.dx, 1e4) << text_of(in_f32);
   EXPECT_GT(in_f32.dgamma, 1e4) << text_of(in_f32);
   // Even in f64: E[x^2] - mean^2 keeps 13 of 53 bits there.
   const GradientErrors in_f64 = naive<double>(far).errors(far.expected());
-  EXPECT_GT(in_f64.dx, kDxLimit) << text_of(in_f64);
-  EXPECT_GT(in_f64.dgamma, kDgammaLimit) << text_of(in_f64);
+  EXPECT_GT(in_f64.dx, gradient_limits(far.op).dx) << text_of(in_f64);
+  EXPECT_GT(in_f64.dgamma, gradient_limits(far.op).dgamma) << text_of(in_f64);
   const Pass near = make_pass(Kind::layer, "normal", "normal", 768, 4, 1e-5);
-  EXPECT_TRUE(naive<double>(near).errors(near.expected()).within_limits());
+  EXPECT_TRUE(naive<double>(near).errors(near.expected()).within_limits(near.op));
 }
 
 // One row without gamma or eps; the results are given.
@@ -199,21 +201,31 @@ GradientErrors errors_of(Kind kind, std::vector<double> x, std::vector<double> d
 
 constexpr double kU = 0x1p-24;
 
+// A row's worth of f32 without gamma.
+Operation plain(Kind kind) { return same_type(kind, DType::f32, 2, false); }
+
+bool within_limits(const GradientErrors& errors, Kind kind) { return errors.within_limits(plain(kind)); }
+
 // xhat = (1, 1) and c2 = 0, so dx = dgamma = dbeta = dy; the terms are 2 for dx, 1 for the others.
 GradientErrors of_rms(double dx, double dgamma, double dbeta) {
   return errors_of(Kind::rms, {1, 1}, {1, -1}, {dx, -1}, {dgamma, -1}, {dbeta, -1});
 }
 
 TEST(Contract_GradientMeasure, CountsUnitsOfRoundoff) {
-  EXPECT_TRUE(of_rms(1, 1, 1).within_limits());
+  EXPECT_TRUE(within_limits(of_rms(1, 1, 1), Kind::rms));
   const GradientErrors apart = of_rms(1 + 6 * kU, 1 + 4 * kU, 1 + 2 * kU);
   EXPECT_NEAR(apart.dx, 3, 1e-9);
   EXPECT_NEAR(apart.dgamma, 4, 1e-9);
   EXPECT_NEAR(apart.dbeta, 2, 1e-9);
-  EXPECT_TRUE(of_rms(1 + 8 * kU, 1 + 4 * kU, 1).within_limits());
-  EXPECT_FALSE(of_rms(1 + 10 * kU, 1, 1).within_limits());
-  EXPECT_FALSE(of_rms(1, 1 + 6 * kU, 1).within_limits());
-  EXPECT_FALSE(of_rms(1, 1, 1 + 2 * kU).within_limits());
+  EXPECT_TRUE(within_limits(of_rms(1 + 6 * kU, 1 + 4 * kU, 1), Kind::rms));
+  EXPECT_FALSE(within_limits(of_rms(1 + 8 * kU, 1, 1), Kind::rms));
+  EXPECT_FALSE(within_limits(of_rms(1, 1 + 6 * kU, 1), Kind::rms));
+  EXPECT_FALSE(within_limits(of_rms(1, 1, 1 + 2 * kU), Kind::rms));
+  // Layer norm takes the mean out, and a zero-centred gamma is rounded.
+  Operation op = same_type(Kind::layer, DType::f32, 2);
+  EXPECT_EQ(gradient_limits(op).dx, 5 + 0x1p-5);
+  op.zero_centered = true;
+  EXPECT_EQ(gradient_limits(op).dx, 6 + 0x1p-5);
 }
 
 // xhat = (1, -1), g = (1, 0), c1 = c2 = 1/2: dx is 0 by cancelling, of terms that are 2 and 1.
@@ -230,13 +242,14 @@ TEST(Contract_GradientMeasure, DemandsZeroWhereTheBoundIsZero) {
   const auto of_constant = [](double dx, double dgamma) {
     return errors_of(Kind::layer, {3, 3}, {1, 2}, {dx, 0}, {dgamma, 0}, {1, 2});
   };
-  EXPECT_TRUE(of_constant(0, 0).within_limits());
-  EXPECT_FALSE(of_constant(0x1p-149, 0).within_limits());
-  EXPECT_FALSE(of_constant(0, 0x1p-149).within_limits());
-  EXPECT_FALSE(errors_of(Kind::layer, {3}, {1}, {0x1p-149}, {0}, {1}).within_limits());
+  const auto passes = [](const GradientErrors& errors) { return within_limits(errors, Kind::layer); };
+  EXPECT_TRUE(passes(of_constant(0, 0)));
+  EXPECT_FALSE(passes(of_constant(0x1p-149, 0)));
+  EXPECT_FALSE(passes(of_constant(0, 0x1p-149)));
+  EXPECT_FALSE(passes(errors_of(Kind::layer, {3}, {1}, {0x1p-149}, {0}, {1})));
   // With eps, so that rstd is not 0.
-  EXPECT_FALSE(errors_of(Kind::layer, {3, 3}, {1, 1}, {0, 0}, {0x1p-149, 0}, {1, 1}, DType::f32, 1e-5).within_limits());
-  EXPECT_FALSE(errors_of(Kind::layer, {3}, {1}, {0x1p-149}, {0}, {1}, DType::f32, 1e-5).within_limits());
+  EXPECT_FALSE(passes(errors_of(Kind::layer, {3, 3}, {1, 1}, {0, 0}, {0x1p-149, 0}, {1, 1}, DType::f32, 1e-5)));
+  EXPECT_FALSE(passes(errors_of(Kind::layer, {3}, {1}, {0x1p-149}, {0}, {1}, DType::f32, 1e-5)));
 }
 
 TEST(Contract_GradientMeasure, ForgivesTheOneRoundingToASmallerType) {
@@ -245,7 +258,7 @@ TEST(Contract_GradientMeasure, ForgivesTheOneRoundingToASmallerType) {
   };
   EXPECT_EQ(to_bf16(1).dbeta, 0);
   EXPECT_EQ(to_bf16(1 + 0x1p-7).dbeta, 0);
-  EXPECT_GT(to_bf16(1 - 0x1p-8).dbeta, kDbetaLimit);
+  EXPECT_GT(to_bf16(1 - 0x1p-8).dbeta, gradient_limits(plain(Kind::rms)).dbeta);
 }
 
 // xhat = (1, 1) again, in f64 arithmetic: dgamma is the largest number there is, and 4 u of it leave the range.
@@ -259,8 +272,9 @@ TEST(Contract_GradientMeasure, ForgivesOnlyWhatTheBoundTakesOutOfRange) {
   };
   EXPECT_EQ(dgamma_error(largest, largest), 0);
   EXPECT_EQ(dgamma_error(largest, nan), 0);
-  EXPECT_GT(dgamma_error(largest * (1 - 0x1p-49), nan), kDgammaLimit);
-  EXPECT_GT(dgamma_error(largest / 2, largest), kDgammaLimit);
+  const double limit = gradient_limits(plain(Kind::rms)).dgamma;
+  EXPECT_GT(dgamma_error(largest * (1 - 0x1p-49), nan), limit);
+  EXPECT_GT(dgamma_error(largest / 2, largest), limit);
 }
 
 // f32's quanta, not those of what x - mean multiplies: k2 is subnormal here, dx is not.
@@ -290,10 +304,10 @@ TEST(Contract_GradientMeasure, TermsBelowTheRangeAreNotZero) {
 
 TEST(Contract_GradientMeasure, KeepsNotANumber) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_FALSE(of_rms(nan, 1, 1).within_limits());
+  EXPECT_FALSE(within_limits(of_rms(nan, 1, 1), Kind::rms));
   GradientErrors errors{0, nan, 0};
   errors.include({1, 1, 1});
-  EXPECT_FALSE(errors.within_limits());
+  EXPECT_FALSE(within_limits(errors, Kind::layer));
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ TEST(Contract_HugeEps, KeepsTheBoundOnEveryTarget) {
           for (const internal::Target target : runnable_targets()) {
             const Outcome outcome = run_operation(on_target(target), op, x, weight, bias);
             const Errors errors = expected.errors_of(outcome.y, 0, outcome.mean[0], outcome.rstd[0]);
-            EXPECT_TRUE(errors.within_limits())
+            EXPECT_TRUE(errors.within_limits(op))
                 << op.name() << ", eps " << eps << ", " << input << " on " << internal::name(target) << ": "
                 << errors.output << " u, rstd " << errors.rstd << " u, mean " << errors.mean;
           }
@@ -57,7 +57,7 @@ TEST(Contract_HugeEps, KeepsTheBoundBetweenTwoSubnormalRstd) {
       for (const internal::Target target : runnable_targets()) {
         const Outcome outcome = run_operation(on_target(target), op, x, weight, {});
         const Errors errors = expected.errors_of(outcome.y, 0, outcome.mean[0], outcome.rstd[0]);
-        EXPECT_TRUE(errors.within_limits()) << op.name() << ", " << steps << " on " << internal::name(target) << ": "
+        EXPECT_TRUE(errors.within_limits(op)) << op.name() << ", " << steps << " on " << internal::name(target) << ": "
                                             << errors.output << " u, rstd " << errors.rstd << " u";
       }
     }

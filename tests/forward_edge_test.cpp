@@ -33,10 +33,6 @@ void set_bits(Array& values, std::size_t i, std::uint64_t bits) {
   const std::size_t size = size_of(values.dtype());
   std::memcpy(values.data() + i * size, &bits, size);
 }
-double value_at(const Array& values, std::size_t i) {
-  const std::uint64_t bits = bits_at(values, i);
-  return static_cast<double>(reference::widen(values.dtype(), &bits, 1)[0]);
-}
 
 Array constant(DType dtype, std::size_t n, double value) {
   const std::vector<double> values(n, value);

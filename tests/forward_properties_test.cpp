@@ -118,7 +118,7 @@ TEST_P(Forward_Properties, ShiftedRowsStayWithinTheBoundOfTheSameResult) {
       for (const internal::Target target : runnable_targets()) {
         const Outcome outcome = run(target, op, shifted, weight, bias);
         const auto errors = expected.errors_of(outcome.y, 0, outcome.mean[0] - shift, outcome.rstd[0]);
-        EXPECT_LE(errors.output, contracts::kOutputLimit) << where(op, target) << " shifted by " << shift;
+        EXPECT_LE(errors.output, contracts::output_limit(op)) << where(op, target) << " shifted by " << shift;
         EXPECT_LE(errors.rstd, contracts::kRstdLimit) << where(op, target) << " shifted by " << shift;
       }
     }

@@ -75,7 +75,7 @@ struct Case {
     for (std::size_t r = 0; r < expected.size(); ++r) {
       const double mean = outcome.mean.empty() ? 0 : outcome.mean[r];
       const auto errors = expected[r].errors_of(outcome.y, r * op.cols, mean, outcome.rstd[r]);
-      EXPECT_TRUE(errors.within_limits())
+      EXPECT_TRUE(errors.within_limits(op))
           << op.name() << " row " << r << " " << how << " on " << internal::name(target) << ": " << errors.output
           << " u, rstd " << errors.rstd << " u, mean " << errors.mean;
     }

@@ -111,7 +111,7 @@ void expect_within_bounds(const FusedOperation& op, const FusedInputs& inputs, c
     const FusedOutcome outcome = normalised_in_shards(target, op, inputs, sizes, moments);
     const contracts::Errors errors =
         expected.errors_of(outcome.y, 0, outcome.mean.empty() ? 0 : outcome.mean[0], outcome.rstd[0]);
-    EXPECT_TRUE(errors.within_limits() && outcome.kept_inside)
+    EXPECT_TRUE(errors.within_limits(op.norm) && outcome.kept_inside)
         << what << ", " << op.name() << " on " << internal::name(target) << ": y " << errors.output << ", rstd "
         << errors.rstd << ", mean " << errors.mean;
   }

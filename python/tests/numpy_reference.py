@@ -35,11 +35,17 @@ def rounding(y, dtype):
     return max(abs(y) * TWO ** -(FRACTION_BITS[dtype.name] + 1), quantum(dtype) / 2)
 
 
+def limit(rms, zero_centered=False):
+    """What is proved of y and dx, in u of their bounds: one for each rounding, and the errors of the statistics."""
+    return (3 if rms else 5) + (1 if zero_centered else 0) + TWO**-5
+
+
 class Row:
     """xhat of one row, and what its bounds are made of."""
 
     def __init__(self, x, eps, rms):
         n = Decimal(len(x))
+        self.rms = rms
         self.mean = ZERO if rms else sum(x) / n
         deviations = [v - self.mean for v in x]
         self.variance = sum(d * d for d in deviations) / n
@@ -52,10 +58,11 @@ class Row:
     def y(self, weight, bias):
         return [v * w + b for v, w, b in zip(self.xhat, weight, bias, strict=True)]
 
-    def y_bound(self, u, weight, bias):
-        """4 u (|weight| max|xhat| + |bias|), and the quantum that is allowed among subnormal numbers."""
+    def y_bound(self, u, weight, bias, zero_centered=False):
+        """limit() u (|weight| max|xhat| + |bias|), and the quantum that is allowed among subnormal numbers."""
         eta = TWO**-149 if u == TWO**-24 else TWO**-1074
-        return [4 * u * (abs(w) * self.largest_xhat + abs(b)) + eta * (abs(w) + 1)
+        allowed = limit(self.rms, zero_centered) * u
+        return [allowed * (abs(w) * self.largest_xhat + abs(b)) + eta * (abs(w) + 1)
                 for w, b in zip(weight, bias, strict=True)]  # fmt: skip
 
     def h(self, u, rms):
@@ -73,7 +80,7 @@ class Row:
         h = self.h(u, rms)
         mean_g = ZERO if rms else sum(abs(a) for a in g) / n
         mean_gh = sum(abs(a) * b for a, b in zip(g, h, strict=True)) / n
-        return [4 * u * self.rstd * (abs(a) + mean_g + b * mean_gh) for a, b in zip(g, h, strict=True)]
+        return [limit(rms) * u * self.rstd * (abs(a) + mean_g + b * mean_gh) for a, b in zip(g, h, strict=True)]
 
 
 def worst(actual, expected, allowed):

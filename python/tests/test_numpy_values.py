@@ -30,7 +30,7 @@ def check_rows(y, x, weight, bias, eps, rms, zero_centered=False):
     narrowed = y.dtype.itemsize * 8 < (64 if u < 1e-10 else 32)
     for one_x, one_y in zip(x, y, strict=True):
         row = Row(exact(one_x), eps, rms)
-        expected, allowed = row.y(w, b), row.y_bound(u, w, b)
+        expected, allowed = row.y(w, b), row.y_bound(u, w, b, zero_centered)
         if narrowed:
             allowed = [a + rounding(abs(e) + a, y.dtype) for a, e in zip(allowed, expected, strict=True)]
         assert worst(one_y, expected, allowed) <= 1
