@@ -1,0 +1,335 @@
+// Families of short rows, and how they are changed.
+#include "contracts/climb_rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+#include "contracts/accuracy.hpp"
+
+namespace evenorm::contracts {
+namespace {
+
+int fraction_bits(DType dtype) {
+  return dtype == DType::f64 ? 52 : dtype == DType::f32 ? 23 : dtype == DType::bf16 ? 7 : 10;
+}
+
+// Exponents that a type's numbers may be given, of either sign.
+int reach(DType dtype) { return dtype == DType::f64 ? 1000 : dtype == DType::f16 ? 12 : 120; }
+
+double power_of_two(int exponent) { return std::ldexp(1.0, exponent); }
+int exponent_within(int span, Random& random) {
+  return static_cast<int>(random.below(2 * static_cast<std::size_t>(span) + 1)) - span;
+}
+double sign(Random& random) { return random.next() % 2 == 0 ? 1 : -1; }
+
+// Some elements of an array, one after the other. What is put there stays finite.
+class Part {
+ public:
+  Part(Array& values, std::size_t first, std::size_t size) : values_(values), first_(first), size_(size) {}
+
+  std::size_t size() const { return size_; }
+  DType dtype() const { return values_.dtype(); }
+  double get(std::size_t i) const { return value_at(values_, first_ + i); }
+
+  void put(std::size_t i, double value) {
+    const double largest = largest_finite(dtype());
+    if (value == value) values_.set(first_ + i, std::clamp(value, -largest, largest));
+  }
+  // To the number so many places further from 0, or nearer to it, on the same side.
+  void step(std::size_t i, std::int64_t places) {
+    const std::size_t bytes = size_of(dtype());
+    const std::uint64_t bits = bits_at(values_, first_ + i), sign_bit = std::uint64_t{1} << (8 * bytes - 1);
+    const Array largest(dtype(), std::vector<double>{largest_finite(dtype())});
+    const auto magnitude = static_cast<std::int64_t>(bits & ~sign_bit);
+    const std::int64_t moved =
+        std::clamp(magnitude + places, std::int64_t{0}, static_cast<std::int64_t>(bits_at(largest, 0)));
+    const std::uint64_t result = static_cast<std::uint64_t>(moved) | (bits & sign_bit);
+    std::memcpy(values_.data() + (first_ + i) * bytes, &result, bytes);
+  }
+
+ private:
+  Array& values_;
+  std::size_t first_, size_;
+};
+
+// --- families
+
+using Family = void (*)(Part, Random&);
+
+void fill(Part part, double value) {
+  for (std::size_t i = 0; i < part.size(); ++i) part.put(i, value);
+}
+
+void zeros(Part part, Random&) { fill(part, 0); }
+void ones(Part part, Random&) { fill(part, 1); }
+void constant(Part part, Random& random) { fill(part, random.normal()); }
+void constant_of_any_magnitude(Part part, Random& random) {
+  fill(part, sign(random) * (1 + random.uniform()) * power_of_two(exponent_within(reach(part.dtype()), random)));
+}
+
+void normal(Part part, Random& random) {
+  for (std::size_t i = 0; i < part.size(); ++i) part.put(i, random.normal());
+}
+void near_one(Part part, Random& random) {
+  for (std::size_t i = 0; i < part.size(); ++i) part.put(i, 1 + 0.25 * random.normal());
+}
+
+// Where 1 + gamma is rounded, and where it cancels.
+void small(Part part, Random& random) {
+  const double scale = power_of_two(-static_cast<int>(random.below(24)));
+  for (std::size_t i = 0; i < part.size(); ++i) part.put(i, scale * random.normal());
+}
+void near_minus_one(Part part, Random& random) {
+  const double scale = power_of_two(-static_cast<int>(random.below(24)));
+  for (std::size_t i = 0; i < part.size(); ++i) part.put(i, -1 + scale * random.normal());
+}
+
+void ulps_apart(Part part, Random& random) {
+  constant(part, random);
+  for (std::size_t i = 0; i < part.size(); ++i) part.step(i, static_cast<std::int64_t>(random.below(4)));
+}
+void constant_but_one(Part part, Random& random) {
+  constant(part, random);
+  part.step(random.below(part.size()), random.next() % 2 == 0 ? 1 : -1);
+}
+
+// Numbers just above a power of two, where u is most of them, beside small ones.
+void above_powers_of_two(Part part, Random& random) {
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    if (random.next() % 2 == 0) {
+      part.put(i, sign(random) * power_of_two(static_cast<int>(random.below(3))));
+      part.step(i, static_cast<std::int64_t>(random.below(256)));
+    } else {
+      part.put(i, random.normal() * power_of_two(-static_cast<int>(random.below(20))));
+    }
+  }
+}
+
+void far_from_zero(Part part, Random& random) {
+  const double mean = sign(random) * (1 + random.uniform()) * power_of_two(static_cast<int>(random.below(24)));
+  for (std::size_t i = 0; i < part.size(); ++i) part.put(i, mean + random.normal());
+}
+
+void outlier(Part part, Random& random) {
+  normal(part, random);
+  part.put(random.below(part.size()), sign(random) * power_of_two(static_cast<int>(random.below(24))));
+}
+
+// All of the variance in two elements, so that xhat is far above its mean there.
+void two_outliers(Part part, Random& random) {
+  small(part, random);
+  const double scale = 1 + random.uniform();
+  part.put(random.below(part.size()), scale);
+  part.put(random.below(part.size()), -scale);
+}
+
+void any_magnitude(Part part, Random& random) {
+  const double scale = power_of_two(exponent_within(reach(part.dtype()), random));
+  for (std::size_t i = 0; i < part.size(); ++i) part.put(i, scale * random.normal());
+}
+
+void own_magnitudes(Part part, Random& random) {
+  const int span = random.next() % 2 == 0 ? 8 : reach(part.dtype());
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    part.put(i, random.normal() * power_of_two(exponent_within(span, random)));
+  }
+}
+
+void subnormals(Part part, Random& random) {
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    part.put(i, sign(random) * static_cast<double>(random.below(64)) * smallest_subnormal(part.dtype()));
+  }
+}
+
+void one_alone(Part part, Random& random) {
+  zeros(part, random);
+  part.put(random.below(part.size()), random.normal());
+}
+
+constexpr Family kOfX[] = {
+    normal,       normal,        above_powers_of_two, above_powers_of_two, ulps_apart, constant_but_one, outlier,
+    two_outliers, far_from_zero, any_magnitude,       own_magnitudes,      subnormals, constant};
+constexpr Family kOfGamma[] = {ones,           ones,          near_one,       near_one,
+                               near_one,       small,         near_minus_one, constant_of_any_magnitude,
+                               own_magnitudes, any_magnitude, zeros,          above_powers_of_two};
+constexpr Family kOfBeta[] = {zeros, zeros, zeros, small, normal, any_magnitude};
+constexpr Family kOfDy[] = {normal,         normal,    constant,      constant,   any_magnitude,
+                            own_magnitudes, one_alone, far_from_zero, ulps_apart, above_powers_of_two};
+
+template <std::size_t kFamilies>
+void draw(const Family (&families)[kFamilies], Part part, Random& random) {
+  families[random.below(kFamilies)](part, random);
+}
+
+std::size_t draw_cols(Random& random) {
+  const std::size_t which = random.below(20);
+  if (which == 0) return 1;
+  if (which <= 2) return 2 + random.below(16);
+  return 2 + std::min({random.below(8), random.below(8), random.below(8)});
+}
+
+// A variance's worth, or anything.
+double draw_eps(const Array& x, Random& random) {
+  double largest = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) largest = std::max(largest, std::fabs(value_at(x, i)));
+  switch (random.below(8)) {
+    case 0:
+    case 1:
+      return 0;
+    case 2:
+    case 3:
+      return 1e-5;
+    case 4:
+      return (1 + random.uniform()) * power_of_two(exponent_within(1020, random));
+    case 5:
+      return (1 + random.uniform()) * power_of_two(exponent_within(250, random));
+    default: {
+      const double tuned = largest * largest * random.uniform() * power_of_two(exponent_within(12, random));
+      return std::isfinite(tuned) ? tuned : 0;
+    }
+  }
+}
+
+// A gradient along xhat leaves nothing of itself in dx.
+void along(const Array& x, std::size_t first, Part dy, Random& random) {
+  double mean = 0, largest = 0;
+  for (std::size_t i = 0; i < dy.size(); ++i) mean += value_at(x, first + i) / static_cast<double>(dy.size());
+  for (std::size_t i = 0; i < dy.size(); ++i) largest = std::max(largest, std::fabs(value_at(x, first + i) - mean));
+  const double scale = largest > 0 ? random.normal() / largest : 0;
+  for (std::size_t i = 0; i < dy.size(); ++i) dy.put(i, (value_at(x, first + i) - mean) * scale);
+}
+
+// --- changes
+
+void change_element(Part part, Random& random) {
+  const std::size_t i = random.below(part.size());
+  const double value = part.get(i);
+  switch (random.below(10)) {
+    case 0:
+      return part.put(i, -value);
+    case 1:
+      return part.put(i, value * power_of_two(exponent_within(4, random)));
+    case 2:
+      return part.put(i, part.get(random.below(part.size())));
+    case 3:
+      return part.put(i, value * (1 + 0.5 * random.normal()));
+    case 4: {  // to a power of two near it
+      int exponent = 0;
+      std::frexp(value, &exponent);
+      part.put(i, std::copysign(power_of_two(exponent - static_cast<int>(random.below(2))), value));
+      return part.step(i, static_cast<std::int64_t>(random.below(64)));
+    }
+    default: {
+      const std::size_t places =
+          1 + random.below(std::size_t{1} << random.below(static_cast<std::size_t>(fraction_bits(part.dtype()))));
+      return part.step(i, (random.next() % 2 == 0 ? 1 : -1) * static_cast<std::int64_t>(places));
+    }
+  }
+}
+
+void change_all(Part part, Random& random) {
+  const double factor = 1 + random.normal() * power_of_two(-static_cast<int>(random.below(20)));
+  const double shift = random.next() % 4 == 0 ? random.normal() * part.get(random.below(part.size())) : 0;
+  for (std::size_t i = 0; i < part.size(); ++i) part.put(i, part.get(i) * factor + shift);
+}
+
+void change_eps(ShortRows& rows, Random& random) {
+  double eps = rows.eps;
+  switch (random.below(4)) {
+    case 0:
+      eps = draw_eps(rows.x, random);
+      break;
+    case 1:
+      eps *= power_of_two(exponent_within(4, random));
+      break;
+    default:
+      eps *= 1 + random.normal() * power_of_two(-static_cast<int>(random.below(40)));
+  }
+  if (eps >= 0 && std::isfinite(eps)) rows.eps = eps;
+}
+
+void change_array(Array& values, Random& random) {
+  const Part all(values, 0, values.size());
+  if (random.below(12) == 0) return change_all(all, random);
+  change_element(all, random);
+}
+
+}  // namespace
+
+std::string hexadecimal(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%a", value);
+  return text;
+}
+
+std::vector<std::string> hexadecimals(const Array& values) {
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < values.size(); ++i) texts.push_back(hexadecimal(value_at(values, i)));
+  return texts;
+}
+
+std::string ShortRows::text() const {
+  std::string text = std::to_string(cols) + " columns, eps " + hexadecimal(eps);
+  const auto add = [&](const char* name, const Array& values) {
+    if (values.empty()) return;
+    text += std::string(", ") + name + " {";
+    std::size_t i = 0;
+    for (const std::string& number : hexadecimals(values)) text += (i++ == 0 ? "" : ", ") + number;
+    text += "}";
+  };
+  add("x", x);
+  add("weight", weight);
+  add("bias", bias);
+  add("dy", dy);
+  return text;
+}
+
+ShortRows draw_rows(const Operation& op, Result result, Random& random) {
+  ShortRows rows;
+  rows.cols = draw_cols(random);
+  const bool sums_rows = result == Result::dgamma || result == Result::dbeta;
+  const std::size_t count = sums_rows ? 1 + random.below(8) : 1;
+  rows.x = Array(op.x, count * rows.cols);
+  if (is_gradient(result)) rows.dy = Array(op.y, rows.x.size());
+  for (std::size_t first = 0; first < rows.x.size(); first += rows.cols) {
+    draw(kOfX, {rows.x, first, rows.cols}, random);
+    if (!is_gradient(result)) continue;
+    const Part dy(rows.dy, first, rows.cols);
+    if (random.below(6) == 0) {
+      along(rows.x, first, dy, random);
+    } else {
+      draw(kOfDy, dy, random);
+    }
+  }
+  if (op.weight) {
+    rows.weight = Array(*op.weight, rows.cols);
+    draw(kOfGamma, {rows.weight, 0, rows.cols}, random);
+  }
+  if (op.bias && !is_gradient(result)) {
+    rows.bias = Array(*op.bias, rows.cols);
+    draw(kOfBeta, {rows.bias, 0, rows.cols}, random);
+  }
+  rows.eps = draw_eps(rows.x, random);
+  return rows;
+}
+
+void change(ShortRows& rows, Random& random) {
+  for (std::size_t changes = 1 + random.below(3); changes > 0; --changes) {
+    const std::size_t which = random.below(10);
+    if (which == 0) {
+      change_eps(rows, random);
+    } else if (which <= 2 && !rows.weight.empty()) {
+      change_array(rows.weight, random);
+    } else if (which == 3 && !rows.bias.empty()) {
+      change_array(rows.bias, random);
+    } else if (which >= 7 && !rows.dy.empty()) {
+      change_array(rows.dy, random);
+    } else {
+      change_array(rows.x, random);
+    }
+  }
+}
+
+}  // namespace evenorm::contracts
