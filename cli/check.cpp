@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "check_climb.hpp"
 #include "commands.hpp"
 #include "contracts/accuracy.hpp"
 #include "contracts/backward_digests.hpp"
@@ -23,34 +24,62 @@ struct CheckOptions {
   bool json = false;
   bool quick = false;
   std::string threads = "0";
+  std::string climb{};
 };
 
 struct Findings {
   contracts::Report accuracy;
+  ClimbFindings climbing;
   contracts::DigestTable digests, gradients;
   double seconds = 0;
 
-  bool pass() const { return accuracy.pass && digests.pass && gradients.pass; }
+  bool pass() const { return accuracy.pass && climbing.pass() && digests.pass && gradients.pass; }
 };
 
 constexpr const char* kExamples = R"(Examples:
-  evenorm check             every adversarial input, every length, every target of this machine
-  evenorm check --quick     fewer inputs on long rows, fewer cases of equal bits
-  evenorm check --json      one line of JSON: each row with its errors, each case with its digest
+  evenorm check                   every adversarial input, every length, every target of this machine
+  evenorm check --quick           fewer inputs on long rows, fewer steps of climbing, fewer cases of equal bits
+  evenorm check --climb 2000000   go on for some minutes, by a fixed seed, after rows whose errors are large
+  evenorm check --json            one line of JSON: each row with its errors, each case with its digest
 
 Exit status: 0 all contracts are kept, 1 one is broken.)";
 
+constexpr std::size_t kClimbSteps = 50'000, kQuickClimbSteps = 10'000;
+
+bool progress_is_shown() { return isatty(STDERR_FILENO) == 1; }
+
 // A count of the rows done, on a terminal only.
 auto progress_line() {
-  const bool shown = isatty(STDERR_FILENO) == 1;
-  return [shown, done = std::size_t{0}](const contracts::ReportRow& row) mutable {
+  return [shown = progress_is_shown(), done = std::size_t{0}](const contracts::ReportRow& row) mutable {
     ++done;
     if (shown) fmt::print(stderr, "\r{:5} rows, {} {} {:<24}\r", done, name(row.type), row.cols, row.input);
   };
 }
 
+// What --climb was given; by itself, what suits the rest.
+std::size_t climb_steps(const CheckOptions& options) {
+  if (options.climb.empty()) return options.quick ? kQuickClimbSteps : kClimbSteps;
+  const std::optional<std::int64_t> steps = parse_integer(options.climb);
+  if (!steps || *steps < 0) {
+    throw Failure(fmt::format("--climb is '{}', but should be a number of steps, 0 or more", printable(options.climb)));
+  }
+  return static_cast<std::size_t>(*steps);
+}
+
+ClimbFindings find_peaks(std::size_t steps, std::size_t threads) {
+  if (steps == 0) return {};
+  contracts::ClimbsOptions climbs{steps, threads, {}};
+  if (progress_is_shown()) {
+    climbs.progress = [done = std::size_t{0}](const contracts::Peak& peak) mutable {
+      fmt::print(stderr, "\r{:5} climbs, {:<40}\r", ++done, peak.route.name());
+    };
+  }
+  return {steps, contracts::run_climbs(climbs)};
+}
+
 Findings find(const CheckOptions& options) {
   const auto start = std::chrono::steady_clock::now();
+  const std::size_t steps = climb_steps(options);
   contracts::AccuracyOptions accuracy;
   accuracy.quick = options.quick;
   accuracy.threads = parse_threads(options.threads);
@@ -58,8 +87,8 @@ Findings find(const CheckOptions& options) {
   accuracy.progress = progress_line();
   contracts::DigestOptions digests;
   digests.quick = options.quick;
-  Findings findings{contracts::run_accuracy(accuracy), contracts::run_digests(digests),
-                    contracts::run_gradient_digests(digests), 0};
+  Findings findings{contracts::run_accuracy(accuracy), find_peaks(steps, accuracy.threads),
+                    contracts::run_digests(digests), contracts::run_gradient_digests(digests), 0};
   findings.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return findings;
 }
@@ -114,11 +143,9 @@ std::string accuracy_text(const contracts::Report& report) {
   const double layer = worst.output, rms = worst_of_rms.output;
   worst.include(worst_of_rms);
   text += fmt::format(
-      "\nlargest of all: layer norm {:.2f} u of {:.2f}, RMS norm {:.2f} u of {:.2f}, rstd {:.2f} u of {}, mean {:.0f} "
-      "% of\n"
-      "what is allowed\n",
-      layer, output_limit(Kind::layer), rms, output_limit(Kind::rms), worst.rstd, contracts::kRstdLimit,
-      worst.mean * 100);
+      "\nlargest of all: layer norm {:.2f} u of {:.2f}, RMS norm {:.2f} u of {:.2f}, rstd {:.2f} u of {}, mean {:.2f} "
+      "of 1\n",
+      layer, output_limit(Kind::layer), rms, output_limit(Kind::rms), worst.rstd, contracts::kRstdLimit, worst.mean);
   for (const auto& row : report.rows) {
     if (row.pass) continue;
     text += fmt::format("BROKEN: {} {} x {}, {}, on {}: output {:.2f} u, rstd {:.2f} u, mean {:.0f} %\n",
@@ -166,6 +193,7 @@ nlohmann::ordered_json to_json(const Findings& findings) {
           {"targets", supported_targets()},
           {"limits", {{"rstd", contracts::kRstdLimit}, {"mean", 1}}},
           {"accuracy", std::move(accuracy)},
+          {"climbing", climb_json(findings.climbing)},
           {"same_bits", to_json(findings.digests)},
           {"same_bits_of_gradients", to_json(findings.gradients)},
           {"seconds", findings.seconds},
@@ -179,7 +207,7 @@ int check(const CheckOptions& options) {
     print(to_json(findings).dump() + "\n");
   } else {
     print(fmt::format("evenorm {} on {}\n\n", version(), fmt::join(supported_targets(), " ")) +
-          accuracy_text(findings.accuracy) + digests_text("", findings.digests) +
+          accuracy_text(findings.accuracy) + climb_text(findings.climbing) + digests_text("", findings.digests) +
           digests_text(" of gradients", findings.gradients) +
           fmt::format("\ncheck {} in {}\n", findings.pass() ? "passed" : "FAILED", time_text(findings.seconds)));
   }
@@ -192,8 +220,12 @@ void add_check(CLI::App& app, int& status) {
   const auto options = std::make_shared<CheckOptions>();
   CLI::App* command = app.add_subcommand("check", "Measure the contracts, accuracy and same bits, on this machine");
   command->add_flag("--json", options->json, "One line of JSON");
-  command->add_flag("--quick", options->quick, "Fewer inputs on long rows, fewer cases of equal bits");
+  command->add_flag("--quick", options->quick, "Fewer inputs on long rows, steps of climbing and cases of equal bits");
   command->add_option("--threads", options->threads, "Threads; 0: one per processor (0)")->type_name("N");
+  command
+      ->add_option("--climb", options->climb,
+                   "Steps of each climb after rows with large errors; 0: none (50000; with --quick 10000)")
+      ->type_name("STEPS");
   command->footer(kExamples);
   command->callback([options, &status] { status = check(*options); });
 }

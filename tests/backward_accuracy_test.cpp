@@ -28,7 +28,7 @@ GradientErrors expect_within_limits(const BackwardOperation& op, const BackwardI
   const GradientErrors errors = ExpectedGradients(op.measured(), inputs.x, inputs.dy, inputs.weight)
                                     .errors_of(first.dx, first.dgamma, first.dbeta);
   EXPECT_TRUE(errors.within_limits(op.measured())) << op.name() << ", " << what << ": dx " << errors.dx << ", dgamma "
-                                      << errors.dgamma << ", dbeta " << errors.dbeta;
+                                                   << errors.dgamma << ", dbeta " << errors.dbeta;
   for (const internal::Target target : runnable_targets()) {
     const BackwardOutcome outcome = run_backward(gradients_on_target(target), op, inputs);
     EXPECT_TRUE(outcome.has_the_bits_of(first)) << op.name() << ", " << what << " on " << internal::name(target);

@@ -58,7 +58,7 @@ TEST(Contract_HugeEps, KeepsTheBoundBetweenTwoSubnormalRstd) {
         const Outcome outcome = run_operation(on_target(target), op, x, weight, {});
         const Errors errors = expected.errors_of(outcome.y, 0, outcome.mean[0], outcome.rstd[0]);
         EXPECT_TRUE(errors.within_limits(op)) << op.name() << ", " << steps << " on " << internal::name(target) << ": "
-                                            << errors.output << " u, rstd " << errors.rstd << " u";
+                                              << errors.output << " u, rstd " << errors.rstd << " u";
       }
     }
   }
