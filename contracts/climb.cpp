@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
+#include <bit>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -86,6 +86,8 @@ class Call {
   const ShortRows& rows_;
   std::array<std::int64_t, 2> shape_;
 };
+
+bool same_bits(double a, double b) { return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b); }
 
 Written run(const Route& route, const ShortRows& rows, internal::Target target) {
   const Call call(route.op, rows);
@@ -244,8 +246,7 @@ std::vector<std::string> differing_targets(const Route& route, const ShortRows& 
   for (const internal::Target target : targets) {
     const Written other = run(route, rows, target);
     const bool same = std::ranges::equal(first.result.bytes(), other.result.bytes()) &&
-                      std::memcmp(&first.mean, &other.mean, sizeof first.mean) == 0 &&
-                      std::memcmp(&first.rstd, &other.rstd, sizeof first.rstd) == 0;
+                      same_bits(first.mean, other.mean) && same_bits(first.rstd, other.rstd);
     if (!same) differing.emplace_back(internal::name(target));
   }
   return differing;
