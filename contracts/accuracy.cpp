@@ -75,9 +75,9 @@ double output_limit(const Operation& op) {
   return roundings + kOfStatistics;
 }
 
-double mean_share(const Operation& op) {
+double mean_share(const Operation& op, double largest_xhat) {
   if (op.kind == Kind::rms || op.arithmetic() == DType::f64) return 0;
-  return static_cast<double>(3 + levels_of_tree(op.cols)) * 0x1p-53;
+  return (3 + static_cast<double>(levels_of_tree(op.cols)) * (1 + largest_xhat)) * 0x1p-53;
 }
 
 double unit_roundoff(DType arithmetic) { return arithmetic == DType::f64 ? 0x1p-53 : 0x1p-24; }
@@ -157,7 +157,7 @@ Expected::Expected(const Operation& op, const Array& x, const Array& weight, con
   rstd_ = reference::rstd(moments, op.eps);
   largest_xhat_ = static_cast<double>(reference::largest_xhat(wide_x, moments, rstd_));
   const double offset = std::fabs(static_cast<double>(mean_ * rstd_));  // of the row's mean, in units of its xhat
-  besides_ = moments.var == 0 ? 0 : mean_share(op) * offset;
+  besides_ = moments.var == 0 ? 0 : mean_share(op, largest_xhat_) * offset;
   const std::vector<Real> y = reference::apply(wide_x, moments, rstd_, parameters);
   y_.resize(op.cols);
   largest_x_ = 0;

@@ -18,9 +18,9 @@ inline constexpr double kOfStatistics = 0x1p-5;
 // Of y, in u (|gamma_i| max_j |xhat_j| + |beta_i|): one for each rounding. Besides, mean_share() is allowed.
 double output_limit(const Operation& op);
 
-// What the mean's last places in f64 are worth in y: this times |mean| rstd |gamma_i|, in rows that are not constant.
-// Nothing in f64 arithmetic, whose mean is a double-double.
-double mean_share(const Operation& op);
+// What the mean's last places in f64 are worth in y, by way of rstd too: this times |mean| rstd |gamma_i|, in rows that
+// are not constant. Nothing in f64 arithmetic, whose mean is a double-double.
+double mean_share(const Operation& op, double largest_xhat);
 
 inline constexpr double kRstdLimit = 2;  // u rstd
 

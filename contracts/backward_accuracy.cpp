@@ -98,12 +98,11 @@ void ExpectedGradients::add_row(std::span<const Real> x, std::span<const Real> d
   for (std::size_t i = 0; i < op_.cols; ++i) {
     const Real of_dy = magnitude(dy[i]);
     const Real terms = rstd * (magnitude(g[i]) + means.g + h[i] * means.gh);
-    const Real quanta = 2 + rstd + h[i] + (1 + rstd) * rstd * means.gh;
+    const Real quanta = 2 + rstd + (1 + rstd) * rstd * means.gh;
     dx_.exact.push_back(to_pair(dx[i]));
     dx_.terms.push_back(no_gradient ? 0 : static_cast<long double>(terms));
     dx_.quanta.push_back(no_gradient ? 0 : static_cast<double>(quanta));
     dgamma_.terms[i] += static_cast<long double>(of_dy * h[i]);
-    dgamma_.quanta[i] += static_cast<double>(1 + of_dy * (1 + rstd));
     dbeta_.terms[i] += static_cast<long double>(of_dy);
   }
   sums.add_row(x, dy, m, rstd);

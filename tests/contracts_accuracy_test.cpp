@@ -163,11 +163,11 @@ TEST(Contract_Limits, TheMeansLastPlacesAreAllowedBesides) {
   EXPECT_NEAR(error(0.75, 0.75 + 0x1p-24), 1 / 0.75 - 3 * 2 * 0x1p-29, 1e-12);
   for (const auto& [cols, levels] : {std::pair{1024, 0}, {1025, 1}, {2049, 2}, {1 << 20, 10}}) {
     Operation op = same_type(Kind::layer, DType::f32, static_cast<std::size_t>(cols));
-    EXPECT_EQ(mean_share(op), (3 + levels) * 0x1p-53) << cols;
+    EXPECT_EQ(mean_share(op, 2), (3 + 3 * levels) * 0x1p-53) << cols;
     op.kind = Kind::rms;
-    EXPECT_EQ(mean_share(op), 0);
+    EXPECT_EQ(mean_share(op, 2), 0);
   }
-  EXPECT_EQ(mean_share(same_type(Kind::layer, DType::f64, 4096)), 0);
+  EXPECT_EQ(mean_share(same_type(Kind::layer, DType::f64, 4096), 2), 0);
 }
 
 // The measure itself: what it must see, and what it must forgive.

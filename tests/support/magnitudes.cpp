@@ -86,9 +86,6 @@ void Findings::expect(bool holds, const std::string& what) {
   if (++count_ <= kTold) text_ += what + "\n";
 }
 
-bool is_within_limits(const contracts::GradientErrors& errors) { return errors.within_limits(); }
-bool is_within_limits(const contracts::Errors& errors) { return errors.within_limits(); }
-
 // --- gradients ------------------------------------------------------------------------------------------------------
 
 namespace {
@@ -143,9 +140,9 @@ class GradientTrial {
     const contracts::GradientErrors errors =
         contracts::ExpectedGradients(op_.measured(), inputs_.x, inputs_.dy, inputs_.weight)
             .errors_of(expected_.dx, expected_.dgamma, expected_.dbeta);
-    findings_.expect(is_within_limits(errors), what_ + ": dx " + std::to_string(errors.dx) + " u, dgamma " +
-                                                   std::to_string(errors.dgamma) + " u, dbeta " +
-                                                   std::to_string(errors.dbeta) + " u");
+    findings_.expect(errors.within_limits(op_.measured()), what_ + ": dx " + std::to_string(errors.dx) + " u, dgamma " +
+                                                               std::to_string(errors.dgamma) + " u, dbeta " +
+                                                               std::to_string(errors.dbeta) + " u");
   }
 
   void alone(internal::Target target) {

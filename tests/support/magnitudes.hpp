@@ -58,10 +58,6 @@ class Findings {
 std::string hexadecimal(double value);
 std::string on(internal::Target target);  // " on avx2"
 
-// The limits of docs/numerics.md, in one place.
-bool is_within_limits(const contracts::GradientErrors& errors);
-bool is_within_limits(const contracts::Errors& errors);
-
 // All that is promised of the pass's gradients; with statistics given, in place and with dsum by turns.
 void try_gradients(const MagnitudePass& pass, Findings& findings);
 

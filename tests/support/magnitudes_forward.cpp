@@ -77,7 +77,7 @@ class ForwardTrial {
                               const char* name) {
         const contracts::Errors errors =
             contracts::Expected(op, row, weight, bias).errors_of(y, r * cols, mean, expected_.rstd[r]);
-        findings_.expect(is_within_limits(errors), what_ + ", row " + std::to_string(r) + ": " + name + " " +
+        findings_.expect(errors.within_limits(op), what_ + ", row " + std::to_string(r) + ": " + name + " " +
                                                        std::to_string(errors.output) + " u, rstd " +
                                                        std::to_string(errors.rstd) + " u, mean " +
                                                        std::to_string(errors.mean) + " of what is allowed");
