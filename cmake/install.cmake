@@ -51,7 +51,7 @@ if(NOT EVENORM_BUILD_SHARED)
   if(Pthreadpool::pthreadpool IN_LIST system_libraries)
     set(EVENORM_PC_LIBS_PRIVATE "-lpthreadpool ")
   endif()
-  string(APPEND EVENORM_PC_LIBS_PRIVATE "-pthread")
+  string(APPEND EVENORM_PC_LIBS_PRIVATE "-pthread -Wl,-z,nodelete")
   foreach(library IN LISTS evenorm_runtime)  # for those who link with a C compiler
     string(APPEND EVENORM_PC_LIBS_PRIVATE " -l${library}")
   endforeach()

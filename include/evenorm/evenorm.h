@@ -98,7 +98,8 @@ typedef struct evenorm_executor {
 /* Fills in *out, whose struct_size the caller has set, with the library's own pool: started at the first parallel use,
  * kept to the end of the process; `threads` tasks at most run at once; 0 means one per processor of this process. In a
  * child of fork(), and where no threads can be started, the work is done serially; the bits are the same by contract.
- * The pool's threads leave the process's signals to the caller's. *out may be copied and needs no release.
+ * The pool's threads leave the process's signals to the caller's. *out may be copied and needs no release. For their
+ * sake the library stays in memory where it is unloaded (dlclose).
  */
 EVENORM_API evenorm_status evenorm_pool_executor(size_t threads, evenorm_executor* out);
 

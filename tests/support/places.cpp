@@ -12,4 +12,9 @@ std::string example(std::string_view name) {
 }
 #endif
 
+#if defined(EVENORM_PLUGIN)  // nor under sanitizers
+std::string plugin() { return EVENORM_PLUGIN; }
+std::string unloading_host() { return EVENORM_UNLOAD; }
+#endif
+
 }  // namespace evenorm::testing

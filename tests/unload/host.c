@@ -1,0 +1,39 @@
+/* Loads a library, has it work on its threads, and unloads it, 100 times. It is linked with nothing that the library
+ * needs, so that nothing but the library itself keeps its code where it is. Prints how many threads there are then. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <time.h>
+
+static int threads(void) {
+  DIR* const tasks = opendir("/proc/self/task");
+  if (tasks == NULL) return -1;
+  int count = 0;
+  for (const struct dirent* task = readdir(tasks); task != NULL; task = readdir(tasks)) count += task->d_name[0] != '.';
+  closedir(tasks);
+  return count;
+}
+
+static int use_once(const char* path) {
+  void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) {
+    fprintf(stderr, "%s\n", dlerror());
+    return 3;
+  }
+  int (*use)(void) = NULL;
+  *(void**)&use = dlsym(library, "use_evenorm");
+  const int status = use == NULL ? 4 : use();
+  return dlclose(library) != 0 ? 5 : status;
+}
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 6;
+  for (int i = 0; i < 100; ++i) {
+    const int status = use_once(argv[1]);
+    if (status != 0) return status;
+    /* Now and then long enough for the threads to fall asleep, where the next round or none would wake them. */
+    if (i % 10 == 0) nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+  }
+  printf("%d threads\n", threads());
+  return 0;
+}
