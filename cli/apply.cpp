@@ -11,6 +11,7 @@
 #include "options.hpp"
 #include "parameters.hpp"
 #include "progress.hpp"
+#include "streams.hpp"
 #include "text.hpp"
 
 namespace evenorm::cli {
@@ -87,10 +88,11 @@ void apply(const ApplyOptions& options) {
     normalizer.run([&](std::uint64_t bytes) { progress.advance(bytes); });
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  std::string said;  // made before the outputs take their places: a lack of memory would be told too late
+  std::string said;  // made and written before the outputs take their places: later it would be told too late
   if (options.norm.json) said = line_of(report(options, x, parameters, what, normalizer.pieces(), seconds));
+  outputs.finish();
+  if (options.norm.json) print_report(said);
   outputs.commit();
-  if (options.norm.json) print(said);
 }
 
 void add_options(CLI::App& command, ApplyOptions& options) {

@@ -15,6 +15,7 @@
 #include "contracts/backward_digests.hpp"
 #include "contracts/digests.hpp"
 #include "evenorm/evenorm.hpp"
+#include "streams.hpp"
 #include "text.hpp"
 
 namespace evenorm::cli {
@@ -52,7 +53,7 @@ bool progress_is_shown() { return isatty(STDERR_FILENO) == 1; }
 auto progress_line() {
   return [shown = progress_is_shown(), done = std::size_t{0}](const contracts::ReportRow& row) mutable {
     ++done;
-    if (shown) fmt::print(stderr, "\r{:5} rows, {} {} {:<24}\r", done, name(row.type), row.cols, row.input);
+    if (shown) tell(fmt::format("\r{:5} rows, {} {} {:<24}\r", done, name(row.type), row.cols, row.input));
   };
 }
 

@@ -8,6 +8,7 @@
 
 #include "commands.hpp"
 #include "describe.hpp"
+#include "streams.hpp"
 #include "text.hpp"
 
 namespace evenorm::cli {

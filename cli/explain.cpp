@@ -11,6 +11,7 @@
 #include "explain_steps.hpp"
 #include "options.hpp"
 #include "slips.hpp"
+#include "streams.hpp"
 #include "text.hpp"
 
 namespace evenorm::cli {

@@ -32,21 +32,10 @@ namespace fs = std::filesystem;
 
 constexpr const char* kStandardInput = "standard input";
 constexpr const char* kStandardOutput = "standard output";
-constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // Linux reads and writes at most 2 GiB at a time
 
 // Device files are many things at once without harm.
 bool same_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino && !S_ISCHR(a.st_mode);
-}
-
-// Whether a read or write that failed is to be tried again: after a signal, or once a pipe that does not block is
-// ready.
-bool try_again(int descriptor, short event) {
-  if (errno == EINTR) return true;
-  if (errno != EAGAIN) return false;
-  pollfd pipe{descriptor, event, 0};
-  poll(&pipe, 1, -1);
-  return true;
 }
 
 bool is_standard_output_file(const struct stat& status) {
@@ -85,19 +74,6 @@ fs::path own_name(const fs::path& place) {
 }
 
 }  // namespace
-
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  if (this != &other) {
-    Descriptor old(std::exchange(fd_, other.release()));
-  }
-  return *this;
-}
-
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) close(fd_);
-}
-
-int Descriptor::release() noexcept { return std::exchange(fd_, -1); }
 
 InputFile::InputFile(std::string path, Dash dash) : path_(std::move(path)) {
   if (path_ != "-") {
@@ -206,6 +182,7 @@ Outputs::Output Outputs::standard_output() {
   output.direct = output.sequential = output.on_standard_output = true;
   struct stat status {};
   if (fstat(STDOUT_FILENO, &status) != 0) fail(output.path, "cannot be written", errno);
+  if ((fcntl(STDOUT_FILENO, F_GETFL) & O_ACCMODE) == O_RDONLY) fail(output.path, "cannot be written", EBADF);
   output.existing = status;
   output.target = "-";
   return output;
@@ -286,26 +263,21 @@ void Outputs::open_temporary(Output& output) {
 
 void Outputs::write(std::size_t output, std::uint64_t offset, std::span<const std::byte> bytes) {
   const Output& out = outputs_[output];
-  while (!bytes.empty()) {
-    const std::size_t wanted = std::min(bytes.size(), kMostAtOnce);
-    const ssize_t put = out.sequential ? ::write(out.descriptor.get(), bytes.data(), wanted)
-                                       : pwrite(out.descriptor.get(), bytes.data(), wanted, static_cast<off_t>(offset));
-    if (put < 0 && try_again(out.descriptor.get(), POLLOUT)) continue;
-    if (put < 0) fail(out.path, "cannot be written", errno);
-    bytes = bytes.subspan(static_cast<std::size_t>(put));
-    offset += static_cast<std::uint64_t>(put);
+  const auto place = out.sequential ? std::nullopt : std::optional(offset);
+  if (const int error = write_all(out.descriptor.get(), bytes, place); error != 0) {
+    fail(out.path, "cannot be written", error);
   }
 }
 
-void Outputs::close_all() {
+void Outputs::finish() {
   for (Output& output : outputs_) {
-    // Some file systems report a full disk only here.
-    if (close(output.descriptor.release()) != 0 && errno != EINTR) fail(output.path, "cannot be written", errno);
+    const int fd = output.descriptor.release();
+    if (fd >= 0 && close(fd) != 0 && errno != EINTR) fail(output.path, "cannot be written", errno);
   }
 }
 
 void Outputs::commit() {
-  close_all();
+  finish();
   const SignalsDeferred deferred;
   for (Output& output : outputs_) {
     if (output.direct) continue;

@@ -12,22 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "descriptors.hpp"
+
 namespace evenorm::cli {
-
-// Owns an open file descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) noexcept : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  ~Descriptor();
-
-  int get() const noexcept { return fd_; }
-  int release() noexcept;
-
- private:
-  int fd_;
-};
 
 // Whether the path "-" means standard input, or is refused.
 enum class Dash { refused, standard_input };
@@ -84,6 +71,8 @@ class Outputs {
   void open();  // once, after all are named; the existing targets stay as they are
   // In order, `offset` is where the last write to the output ended.
   void write(std::size_t output, std::uint64_t offset, std::span<const std::byte> bytes);
+  // All is written. Called before commit() by who must know: some file systems tell only here that they are full.
+  void finish();
   void commit();
 
  private:
@@ -103,7 +92,6 @@ class Outputs {
   static Output file(const std::string& path);
   static void open_direct(Output& output);
   static void open_temporary(Output& output);
-  void close_all();
 
   std::vector<Output> outputs_;
 };

@@ -9,6 +9,7 @@
 #include "gradients.hpp"
 #include "options.hpp"
 #include "progress.hpp"
+#include "streams.hpp"
 #include "text.hpp"
 
 namespace evenorm::cli {
@@ -108,10 +109,11 @@ void grad(const GradOptions& options) {
     gradients.run([&](std::uint64_t bytes) { progress.advance(bytes); });
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  std::string said;  // made before the outputs take their places: a lack of memory would be told too late
+  std::string said;  // made and written before the outputs take their places: later it would be told too late
   if (options.norm.json) said = line_of(report(options, x, dy, parameters, what, gradients.rows(), seconds));
+  outputs.finish();
+  if (options.norm.json) print_report(said);
   outputs.commit();
-  if (options.norm.json) print(said);
 }
 
 void add_options(CLI::App& command, GradOptions& options) {

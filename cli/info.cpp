@@ -7,6 +7,7 @@
 
 #include "commands.hpp"
 #include "evenorm/evenorm.hpp"
+#include "streams.hpp"
 #include "text.hpp"
 
 namespace evenorm::cli {

@@ -6,6 +6,7 @@
 #include "commands.hpp"
 #include "describe.hpp"
 #include "evenorm/evenorm.hpp"
+#include "streams.hpp"
 #include "text.hpp"
 
 namespace evenorm::cli {

@@ -80,7 +80,7 @@ nlohmann::ordered_json run_report(const Norm& norm) {
 }
 
 std::string line_of(const nlohmann::ordered_json& document) {
-  return document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return document.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace evenorm::cli

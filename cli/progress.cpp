@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <string>
 
+#include "streams.hpp"
 #include "temporaries.hpp"
 
 namespace evenorm::cli {
@@ -37,9 +37,8 @@ void Progress::show(double seconds) {
   bar.resize(kBar, '.');
   terminal_line_is_open(true);
   line_ = true;
-  fmt::print(stderr, "\r[{}] {:3.0f} %  {:.2f} GB/s  {:.0f} s left   ", bar, part * 100,
-             static_cast<double>(done_) / seconds * 1e-9, seconds / part * (1 - part));
-  std::fflush(stderr);
+  tell(fmt::format("\r[{}] {:3.0f} %  {:.2f} GB/s  {:.0f} s left   ", bar, part * 100,
+                   static_cast<double>(done_) / seconds * 1e-9, seconds / part * (1 - part)));
 }
 
 }  // namespace evenorm::cli

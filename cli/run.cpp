@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <new>
 #include <vector>
 
 #include "commands.hpp"
 #include "evenorm/evenorm.hpp"
+#include "streams.hpp"
 #include "text.hpp"
 
 namespace evenorm::cli {
@@ -26,9 +26,13 @@ Exit status: 0 done, 1 a check failed, 2 wrong use or bad input.
 Environment: EVENORM_TARGET forces one of the SIMD targets that `evenorm info` lists; the results are the same on all
 of them.)";
 
-// One line, whatever is in a file's name.
-int refuse(std::string_view why) {
-  fmt::print(stderr, "evenorm: {}\n", printable(why));
+// One line, whatever is in a file's name; the status says it, too, where nobody can be told.
+int refuse(std::string_view why) noexcept {
+  try {
+    tell(fmt::format("evenorm: {}\n", printable(why)));
+  } catch (const std::bad_alloc&) {
+    tell("evenorm: out of memory\n");
+  }
   return kRefused;
 }
 
@@ -74,6 +78,9 @@ int run(std::span<const std::string> arguments) noexcept {
     return parse_and_run(arguments);
   } catch (const std::bad_alloc&) {
     return refuse("out of memory");
+  } catch (const ReaderGone&) {
+    end_by_closed_pipe();
+    return kRefused;
   } catch (const std::exception& error) {  // Failure and evenorm::Error; from others, too, a line is all one gets
     return refuse(error.what());
   }

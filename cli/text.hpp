@@ -25,7 +25,8 @@ std::string shape_text(std::span<const std::int64_t> shape);  // "(4, 64, 384)",
 std::string with_commas(std::uint64_t value);                 // "98,304"
 std::string time_text(double seconds);                        // "12.3 us"
 
-// On one line whatever it holds: control characters become '?', and what exceeds `limit` bytes becomes "...".
+// On one line of UTF-8 whatever it holds: control characters and bytes that are no character become '?', and what
+// exceeds `limit` bytes becomes "...".
 std::string printable(std::string_view text, std::size_t limit = 4096);
 
 // The whole of `text` as a value; empty where it is not one. Sizes: integers with commas between, "3,8".
@@ -46,8 +47,5 @@ double parse_eps(const std::string& text);
 
 // What --threads was given; 0 is one per processor. Throws Failure.
 std::size_t parse_threads(const std::string& text);
-
-// Writes to standard output at once. Throws Failure where it is full or closed.
-void print(std::string_view text);
 
 }  // namespace evenorm::cli
