@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -22,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail(const std::string& path, std::string_view what, int error) {
-  throw Failure(fmt::format("{}: {}: {}", path, what, std::generic_category().message(error)));
+[[noreturn]] void fail(const std::string& path, std::string_view what, int error, std::string_view more = "") {
+  throw Failure(fmt::format("{}: {}: {}{}", path, what, std::generic_category().message(error), more));
 }
 
 [[noreturn]] void fail(const std::string& path, std::string_view what) {
@@ -155,10 +154,15 @@ void InputFile::expect_end() {
 
 Outputs::~Outputs() {
   const SignalsDeferred deferred;
-  for (const Output& output : outputs_) {
+  remove_temporaries();
+}
+
+void Outputs::remove_temporaries() noexcept {
+  for (Output& output : outputs_) {
     if (output.temporary.empty()) continue;
-    unlink(output.temporary.c_str());
+    if (!output.lost) unlink(output.temporary.c_str());
     forget_temporary(output.temporary);
+    output.temporary.clear();
   }
 }
 
@@ -249,13 +253,15 @@ void Outputs::open_temporary(Output& output) {
   for (unsigned i = 0; i < 1000; ++i) {
     // Short, so that it fits wherever the target's name does. Taken names are those of killed runs or of this one.
     std::string path = (folder / fmt::format(".evenorm-{}-{}.tmp", getpid(), i)).string();
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    output.spare = (folder / fmt::format(".evenorm-{}-{}.old", getpid(), i)).string();
+    const mode_t mode = output.existing ? 0600 : 0666;  // until it has the permissions of what it replaces
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd < 0 && errno == EEXIST) continue;
     if (fd < 0) fail(output.path, "cannot be written beside its place", errno);
     output.descriptor = Descriptor(fd);
     output.temporary = std::move(path);  // a copy could fail, and nobody would remove the file
     remember_temporary(output.temporary);
-    if (output.existing) fchmod(fd, output.existing->st_mode & 0777U);  // it keeps its permissions
+    if (output.existing) take_after(fd, *output.existing);
     return;
   }
   fail(output.path, "cannot be written beside its place", EEXIST);
@@ -279,14 +285,36 @@ void Outputs::finish() {
 void Outputs::commit() {
   finish();
   const SignalsDeferred deferred;
+  Output* refused = nullptr;
+  if (const int error = replace_all(refused); error != 0) fail_to_replace(*refused, error);
+  remove_temporaries();
+}
+
+// 0, or what errno was; then those before the one refused are taken back.
+int Outputs::replace_all(Output*& refused) noexcept {
+  const auto last =
+      std::find_if(outputs_.rbegin(), outputs_.rend(), [](const Output& output) { return !output.direct; });
   for (Output& output : outputs_) {
     if (output.direct) continue;
-    if (std::rename(output.temporary.c_str(), output.target.c_str()) != 0) {
-      fail(output.path, "cannot be replaced", errno);
+    const int error = &output == &*last ? replace_for_good(output.temporary, output.target)
+                                        : replace(output.temporary, output.target, output.spare, output.replaced);
+    if (error == 0) continue;
+    refused = &output;
+    for (Output* done = outputs_.data(); done != refused; ++done) {
+      done->lost = !done->direct && take_back(done->temporary, done->target, done->spare, done->replaced) != 0;
     }
-    forget_temporary(output.temporary);
-    output.temporary.clear();
+    return error;
   }
+  return 0;
+}
+
+void Outputs::fail_to_replace(const Output& refused, int error) const {
+  std::string lost;
+  for (const Output& output : outputs_) {
+    if (!output.lost) continue;
+    lost += fmt::format("; {} is replaced, and what it was is {}", output.path, output.temporary);
+  }
+  fail(refused.path, "cannot be replaced", error, lost);
 }
 
 }  // namespace evenorm::cli

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "descriptors.hpp"
+#include "replace.hpp"
 
 namespace evenorm::cli {
 
@@ -73,14 +74,17 @@ class Outputs {
   void write(std::size_t output, std::uint64_t offset, std::span<const std::byte> bytes);
   // All is written. Called before commit() by who must know: some file systems tell only here that they are full.
   void finish();
-  void commit();
+  void commit();  // all outputs take their places; where one is refused, the others' old files come back
 
  private:
   struct Output {
     std::string argument;
     std::string path;       // as the user gave it
     std::string target;     // absolute, symbolic links followed; "-" where standard output is written
-    std::string temporary;  // empty where the target is written directly, and once it is renamed
+    std::string temporary;  // empty where the target is written directly; once replaced, the name of the old file
+    std::string spare;      // a third name for their exchange
+    Replaced replaced = Replaced::nothing;
+    bool lost = false;  // replaced for good though another was refused
     bool direct = false;
     bool sequential = false;
     bool on_standard_output = false;        // the file that it is, written by whichever name
@@ -92,6 +96,9 @@ class Outputs {
   static Output file(const std::string& path);
   static void open_direct(Output& output);
   static void open_temporary(Output& output);
+  int replace_all(Output*& refused) noexcept;
+  [[noreturn]] void fail_to_replace(const Output& refused, int error) const;
+  void remove_temporaries() noexcept;
 
   std::vector<Output> outputs_;
 };
