@@ -5,10 +5,12 @@
 
 #include "commands.hpp"
 #include "descriptors.hpp"
+#include "stack.hpp"
 #include "temporaries.hpp"
 
 int main(int argc, char** argv) {
   evenorm::cli::keep_standard_streams();
   evenorm::cli::set_up_signals();
-  return evenorm::cli::run(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+  const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  return evenorm::cli::with_enough_stack([&] { return evenorm::cli::run(arguments); });
 }
