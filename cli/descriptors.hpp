@@ -34,7 +34,7 @@ bool try_again(int descriptor, short event) noexcept;
 int write_all(int descriptor, std::span<const std::byte> bytes, std::optional<std::uint64_t> offset = {}) noexcept;
 
 // Standard streams that are closed are opened so that they can be neither read nor written: what is opened later would
-// take their numbers, and messages would go into it. Called once, by main.
+// take their numbers, and be read or written in their place. Called once, by main.
 void keep_standard_streams() noexcept;
 
 }  // namespace evenorm::cli

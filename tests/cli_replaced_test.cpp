@@ -98,28 +98,36 @@ TEST_P(CliReplaced, AllOfThem) {
   for (const char* name : {"dx.npy", "dw.npy", "db.npy"}) EXPECT_THAT(read_file(folder / name), HasSubstr("NUMPY"));
 }
 
-// The last one's place is taken by a folder meanwhile.
+// The place of one is taken by a folder meanwhile: of the last, of one that was not there, of the first.
 TEST_P(CliReplaced, NoneWhereOneIsRefused) {
-  write_file(folder / "dx.npy", "old");
-  write_file(folder / "db.npy", "old");
-  struct stat before {
-  }, after{};
-  ASSERT_EQ(stat((folder / "dx.npy").c_str(), &before), 0);
-  const ProgramSetting refused = setting_with(
-      [&] {
-        fs::remove(folder / "db.npy");
-        fs::create_directories(folder / "db.npy/in it");
-      },
-      3);
-  const ProgramRun run = run_evenorm(grad("-", {"dx.npy", "dw.npy", "db.npy"}), refused);
-  EXPECT_EQ(run.status, 2) << run.signal;
-  EXPECT_TRUE(run.one_line());
-  EXPECT_THAT(run.err, HasSubstr("db.npy: cannot be replaced: Is a directory\n"));
-  EXPECT_EQ(read_file(folder / "dx.npy"), "old");
-  ASSERT_EQ(stat((folder / "dx.npy").c_str(), &after), 0);
-  EXPECT_EQ(after.st_ino, before.st_ino);
-  EXPECT_THAT(folder.names(), ::testing::ElementsAre("db.npy", "dx.npy", "in", "x.npy"));
-  EXPECT_TRUE(fs::exists(folder / "db.npy/in it"));
+  for (const char* name : {"db.npy", "dw.npy", "dx.npy"}) {
+    const std::string refused = name;
+    write_file(folder / "dx.npy", "old");
+    write_file(folder / "db.npy", "old");
+    struct stat before {
+    }, after{};
+    ASSERT_EQ(stat((folder / "dx.npy").c_str(), &before), 0);
+    const ProgramSetting setting = setting_with(
+        [&] {
+          fs::remove(folder / refused);
+          fs::create_directories((folder / refused) + "/in it");
+        },
+        3);
+    const ProgramRun run = run_evenorm(grad("-", {"dx.npy", "dw.npy", "db.npy"}), setting);
+    EXPECT_EQ(run.status, 2) << run.signal;
+    EXPECT_TRUE(run.one_line());
+    EXPECT_THAT(run.err, HasSubstr(refused + ": cannot be replaced: Is a directory\n"));
+    EXPECT_TRUE(fs::exists((folder / refused) + "/in it"));
+    if (refused != "dx.npy") {
+      EXPECT_EQ(read_file(folder / "dx.npy"), "old");
+      ASSERT_EQ(stat((folder / "dx.npy").c_str(), &after), 0);
+      EXPECT_EQ(after.st_ino, before.st_ino);
+    }
+    fs::remove_all(folder / refused);
+    if (refused != "dw.npy") write_file(folder / refused, "old");
+    EXPECT_THAT(folder.names(), ::testing::ElementsAre("db.npy", "dx.npy", "in", "x.npy"));
+    EXPECT_EQ(read_file(folder / "db.npy"), "old");
+  }
 }
 
 // Another's file in a folder like /tmp may be written, but not replaced.

@@ -108,6 +108,14 @@ TEST_F(CliStreams, NoMessageGoesIntoAnOutput) {
   EXPECT_EQ(received(npy, {"--json"}, STDOUT_FILENO, 2), y);
 }
 
+TEST_F(CliStreams, NoFileIsTakenForStandardInput) {
+  const ProgramRun run =
+      run_evenorm({"grad", folder / "x.npy", "-", "-o", folder / "y.npy"}, with_spoilt(Stream::closed, STDIN_FILENO));
+  EXPECT_EQ(run.status, 2);
+  EXPECT_EQ(run.err, "evenorm: standard input: cannot be read: Bad file descriptor\n");
+  expect_untouched();
+}
+
 TEST_F(CliStreams, JsonThatCannotBeWrittenLeavesTheOutputs) {
   for (const Stream how : kBadStreams) {
     for (const Words& words : {apply() + Words{"--json"}, grad() + Words{"--json"}}) {
