@@ -215,3 +215,31 @@ def test_batched_jacobian_by_autograd():
     if EXTENSION:
         fast = torch.autograd.functional.jacobian(f, x, vectorize=True, strategy="forward-mode")
         assert torch.allclose(fast, one)
+
+
+@pytest.mark.parametrize("shape", [(3, 0, 6), (0, 2, 6), (0, 6)], ids=str)
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_vmap_over_nothing(name, shape):
+    """Samples without rows, no samples, weights of no samples: what PyTorch's own function answers."""
+    x, weights, weight = torch.randn(shape), torch.randn(shape[0], 6), torch.randn(6)
+
+    def answers(norm):
+        def loss(x, weight):
+            return norm(x, (6,), weight).square().sum()
+
+        yield vmap(lambda x: norm(x, (6,), weight))(x)
+        yield vmap(lambda x, w: norm(x, (6,), w))(x, weights)
+        yield vmap(lambda w: norm(torch.ones(2, 6), (6,), w))(weights)
+        yield vmap(grad(loss), in_dims=(0, None))(x, weight)
+        yield vmap(grad(loss, argnums=1), in_dims=(0, None))(x, weight)
+        yield from vmap(grad(loss, argnums=(0, 1)))(x, weights)
+        yield jacrev(lambda x: norm(x, (6,), weight))(x)
+        yield grad(lambda w: vmap(lambda x, w: norm(x, (6,), w))(x, w).sum())(weights)
+        leaf = weights.clone().requires_grad_()
+        vmap(lambda w: norm(torch.ones(2, 6), (6,), w))(leaf).sum().backward()
+        yield leaf.grad
+
+    ours, theirs = (list(answers(getattr(module, name))) for module in (evenorm.torch, torch.nn.functional))
+    for found, exact in zip(ours, theirs, strict=True):
+        assert found.shape == exact.shape and found.dtype == exact.dtype
+        assert torch.allclose(found, exact, atol=1e-5)

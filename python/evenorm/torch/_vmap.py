@@ -30,6 +30,12 @@ def _one_by_one(op: Any, info: Any, in_dims: Any, args: Any) -> Any:
     def sample(i: int) -> Any:
         return op(*(arg if dim is None else arg.select(dim, i) for arg, dim in zip(args, in_dims, strict=True)))
 
+    if info.batch_size == 0:  # a sample of zeros tells the shapes; as a sum over nothing it keeps to the graph
+        zeros = [arg if dim is None else arg.sum(dim) for arg, dim in zip(args, in_dims, strict=True)]
+        result = op(*zeros)
+        if isinstance(result, torch.Tensor):
+            return result.expand(0, *result.shape)
+        return tuple(part.expand(0, *part.shape) for part in result)
     results = [sample(i) for i in range(info.batch_size)]
     if isinstance(results[0], torch.Tensor):
         return torch.stack(results)
@@ -48,7 +54,10 @@ def _register(name: str, rows: tuple[int, ...], parameters: tuple[int, ...], mas
         else:
             result = _at_once(op, info, dims, args, rows)
             if mask is not None:  # what was not asked for has no elements, but one axis more
-                result = tuple(r if r.numel() else r.new_empty(info.batch_size, 0) for r in result)
+                result = tuple(
+                    r if wanted else r.new_empty(info.batch_size, 0)
+                    for r, wanted in zip(result, args[mask], strict=True)
+                )
         return result, 0 if isinstance(result, torch.Tensor) else (0,) * len(result)
 
     torch.library.register_vmap(op, rule)
