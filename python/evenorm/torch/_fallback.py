@@ -103,10 +103,10 @@ for _name, _function in {
 
 def _differentiate(ctx: Any, dy: Tensor | None, dsum: Tensor | None, places: dict[str, int]) -> dict[str, Any]:
     """The gradients by name: x, weight and bias, from those of y and of the sum."""
-    x, weight = ctx.saved_tensors
-    needs = {name: any(ctx.needs_input_grad[place : place + 1]) for name, place in places.items()}
     if dy is None:
         return {"x": dsum}
+    x, weight = ctx.saved_tensors
+    needs = {name: any(ctx.needs_input_grad[place : place + 1]) for name, place in places.items()}
     wants_x = needs["x"] or needs.get("residual", False)
     if "bias" in places:
         mask = [wants_x, needs["weight"], needs["bias"]]
@@ -131,6 +131,8 @@ def _register_forward(name: str, *places: str) -> None:
         ctx.shape, ctx.eps, ctx.scale = given["normalized_shape"], given["eps"], given["residual_scale"]
         ctx.bias_dtype = None if given["bias"] is None else given["bias"].dtype
         ctx.residual_dtype = given["residual"].dtype if "residual" in place else None
+        if "residual" in place and not any(ctx.needs_input_grad[:2]):
+            ctx.mark_non_differentiable(output[1])  # of x and residual alone
 
     def backward(ctx: Any, dy: Tensor | None, dsum: Tensor | None = None) -> tuple[Any, ...]:
         found = _differentiate(ctx, dy, dsum, tensors)

@@ -95,6 +95,7 @@ struct NormBackward final : NormNode {
   using NormNode::NormNode;
 
   bool has_residual = false;
+  bool saves_output = false;  // x is the sum, and the sum an output that has a gradient
   std::optional<at::ScalarType> residual_dtype, bias_dtype;
   double residual_scale = 1;
 
@@ -120,7 +121,7 @@ struct NormBackward final : NormNode {
     const Tensor dsum = has_residual ? grads[1] : Tensor();
     Tensor dx = dsum;
     if (dy.defined()) {
-      const Tensor saved_x = x.unpack(has_residual ? getptr() : nullptr);
+      const Tensor saved_x = x.unpack(saves_output ? getptr() : nullptr);
       const Gradients gradients =
           run_backward(kind, dy, saved_x, shape, or_absent(weight.unpack()), bias_dtype, eps, mask, or_absent(dsum));
       dx = gradients.dx;
@@ -135,7 +136,7 @@ struct NormBackward final : NormNode {
   }
 
   void compiled_args(ad::CompiledNodeArgs& args) const override {
-    collect(args, has_residual);
+    collect(args, saves_output);
     args.collect(has_residual);
     args.collect(residual_dtype);
     args.collect(bias_dtype);
@@ -241,9 +242,10 @@ TwoTensors add_forward(Kind kind, const Tensor& x, const Tensor& residual, SymIn
     node->residual_dtype = residual.scalar_type();
     node->residual_scale = residual_scale;
     node->bias_dtype = dtype_of(bias);
+    node->saves_output = node->should_compute_output(0) || node->should_compute_output(1);
     ad::set_history(y, node);
-    ad::set_history(sum, node);
-    node->save_weight(weight, x, node->should_compute_output(0) || node->should_compute_output(1));
+    ad::set_history(node->saves_output ? sum : Tensor(), node);  // of x and residual alone
+    node->save_weight(weight, x, node->saves_output);
   }
   if (has_tangent(x, residual, weight, bias)) {
     const Tensor of_x = toNonOptFwGrad(x), of_residual = toNonOptFwGrad(residual);
@@ -260,7 +262,7 @@ TwoTensors add_forward(Kind kind, const Tensor& x, const Tensor& residual, SymIn
     set_tangent(sum, of_sum);
   }
   if (node) {  // with its tangent
-    node->x = ad::SavedVariable(sum, /*is_output=*/true);
+    node->x = ad::SavedVariable(sum, /*is_output=*/node->saves_output);
   }
   return {std::move(y), std::move(sum)};
 }

@@ -128,7 +128,7 @@ ThreeTensors backward(Kind kind, const at::Tensor& dy, const at::Tensor& x, SymI
   Backward work{.kind = kind};
   work.x = view_of("x", x);
   work.dy = view_of("dy", dy);
-  work.dsum = view_of("dsum", dsum);
+  if (output_mask[0]) work.dsum = view_of("dsum", dsum);  // it is for dx alone
   const at::IntArrayRef shape = C10_AS_INTARRAYREF_SLOW(normalized_shape);
   work.normalized_shape = shape;
   work.weight = view_of("weight", weight);

@@ -1,0 +1,108 @@
+"""Every subset of wanted gradients, with rows and without: the operators in C++ answer as those in Python, and each
+subset has the bits that it has among all."""
+
+import functools
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch_cases import EXTENSION, bits, outputs
+from torch_subsets import WAYS, functions
+from torch_subsets import answers as computed_answers
+
+HERE = pathlib.Path(__file__).parent
+answers = functools.cache(computed_answers)
+
+
+@pytest.fixture(scope="module")
+def of_python(tmp_path_factory):
+    """All answers of the operators in Python, from a process of their own."""
+    file = tmp_path_factory.mktemp("subsets") / "answers.pt"
+    environment = {**os.environ, "EVENORM_TORCH_OPERATORS": "python"}
+    command = [sys.executable, str(HERE / "torch_subsets.py"), str(file)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return torch.load(file, weights_only=True)
+
+
+def plain(value):
+    """What can be compared, of tensors in tuples."""
+    if isinstance(value, tuple):
+        return tuple(plain(part) for part in value)
+    return (value.dtype, value.shape, bits(value)) if isinstance(value, torch.Tensor) else value
+
+
+def is_zero(t):
+    return t is None or not t.any()
+
+
+@pytest.mark.skipif(not EXTENSION, reason="there is nothing to compare with")
+@pytest.mark.parametrize("way", WAYS)
+def test_both_registrations_answer_alike(way, of_python):
+    found, expected = answers(way), of_python[way]
+    assert found.keys() == expected.keys() and len(found) > 500
+    for key, value in found.items():
+        assert plain(outputs(value)) == plain(outputs(expected[key])), key
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "compiled"])
+def test_each_subset_has_the_bits_that_it_has_among_all(way):
+    found = answers(way)
+    compared = 0
+    for key, value in found.items():
+        if key[0] not in functions() or len(key) == 4:
+            continue
+        name, rows, dtype, needed, given, wanted = key
+        kinds = functions()[name][1]
+        every = tuple(range(len(kinds)))
+        exact = found[name, rows, dtype, every, given, every]
+        for place, gradient in zip(wanted, value, strict=True):
+            same = is_zero(gradient) and is_zero(exact[place])
+            assert same or plain(gradient) == plain(exact[place]), (key, kinds[place])
+            compared += 1
+    assert compared > 500
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_sum_wants_a_gradient_where_x_or_the_residual_does(way):
+    for key, value in answers(way).items():
+        if key[0].startswith("add") and len(key) == 4:
+            needed = key[3]
+            assert value[1] == (bool(needed), 0 in needed or 1 in needed), key
+
+
+def test_a_frozen_embedding_under_trainable_norms():
+    """What no dx is wanted of: loss.backward(), and the gradient of a weight alone."""
+    import evenorm.torch
+
+    embedded, residual = torch.randn(2, 5, 8), torch.randn(5, 8)
+    norm, linear = evenorm.torch.LayerNorm(8), torch.nn.Linear(8, 8)
+    for x in embedded[0], embedded[0].clone().requires_grad_():
+        y, s = evenorm.torch.add_layer_norm(x, residual, (8,), norm.weight, norm.bias)
+        loss = (linear(y) + s).square().sum()
+        (of_weight,) = torch.autograd.grad(loss, norm.weight, retain_graph=True)
+        loss.backward(inputs=[norm.bias])
+        s = s.detach()
+        exact_y = torch.nn.functional.layer_norm(s, (8,), norm.weight, norm.bias)
+        exact = torch.autograd.grad((linear(exact_y) + s).square().sum(), (norm.weight, norm.bias))
+        torch.testing.assert_close((of_weight, norm.bias.grad), exact, rtol=1e-4, atol=1e-4)
+        norm.bias.grad = None
+
+
+@pytest.mark.skipif(not EXTENSION, reason="of the extension's nodes")
+@pytest.mark.parametrize("needed", [(2,), (0, 2), (1,)], ids=str)
+def test_compiled_autograd_of_few(needed):
+    torch._dynamo.reset()
+    function, kinds = functions()["add_layer"]
+    leaves = [torch.randn(6) if kind in "wb" else torch.randn(5, 6) for kind in kinds]
+    for i in needed:
+        leaves[i].requires_grad_()
+    y, s = function(*leaves)
+    plain = torch.autograd.grad(y.square().sum() + (y * s).sum(), [leaves[i] for i in needed], retain_graph=True)
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager", fullgraph=True)):
+        (y.square().sum() + (y * s).sum()).backward()
+    for i, exact in zip(needed, plain, strict=True):
+        assert torch.equal(leaves[i].grad, exact)
