@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from evenorm import _core
 
 Array: TypeAlias = Any
-Axes: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
+Axes: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | np.ndarray[Any, np.dtype[np.integer[Any]]] | None
 Result: TypeAlias = Any  # of the type of `out` where that is given, else a new array
 NewArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -35,7 +35,7 @@ def layer_norm(
         x: float64, float32, float16 or bfloat16 (ml_dtypes), of any shape and strides.
         normalized_shape: the sizes of the trailing axes to normalise together, one or several.
         weight, bias: of the normalised axes' shape, each of any of the four types; None: 1 and 0.
-        eps: finite and at least 0.
+        eps: a number, finite and at least 0.
         axis: instead of normalized_shape, the numbers of any axes, one or several; negative ones count from the end.
         zero_centered: 1 + weight takes the weight's place.
         out: where y goes: of x's shape and any of the four types; may be x itself.
@@ -48,7 +48,7 @@ def layer_norm(
         batch, layout and number of threads.
 
     Raises:
-        TypeError: a type that is none of the four, arguments of the wrong kind.
+        TypeError: a type that is none of the four, a sequence of anything but numbers, arguments of the wrong kind.
         ValueError: shapes that do not fit, an axis that x has not, an eps below 0, an output that may overlap an input.
 
     >>> import numpy as np

@@ -48,7 +48,7 @@ nb::any norm_backward(bool rms, nb::handle dy_object, nb::handle x_object, nb::h
                     .dy = dy.input(),
                     .normalized_shape = split.normalized_shape(),
                     .axes = split.axes(),
-                    .eps = eps_of(eps, x.dtype()),
+                    .eps = eps_of(eps, rms, x.dtype()),
                     .zero_centered = truth_of(zero_centered),
                     .accumulate = adds};
   if (weight.present()) backward.weight = weight.input();

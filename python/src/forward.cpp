@@ -25,7 +25,7 @@ struct Common {
     forward.axes = split.axes();
     if (weight.present()) forward.weight = weight.input();
     if (bias.present()) forward.bias = bias.input();
-    forward.eps = eps_of(eps, x.dtype());
+    forward.eps = eps_of(eps, rms, x.dtype());
     forward.zero_centered = truth_of(zero_centered);
   }
 

@@ -25,6 +25,21 @@ nb::object dlpack_capsule(nb::handle object) {
   return method();
 }
 
+// PyTorch's tensors may be views that negate or conjugate, of which DLPack knows nothing: their values in memory of
+// their own. An output has no such memory to be written to; what conjugates is complex, and so refused by its type.
+nb::object resolved(nb::handle object, const char* name, bool as_output) {
+  nb::object result = nb::borrow(object);
+  if (nb::hasattr(result, "resolve_conj")) result = result.attr("resolve_conj")();
+  if (nb::hasattr(result, "resolve_neg") && nb::hasattr(result, "is_neg") && nb::cast<bool>(result.attr("is_neg")())) {
+    if (as_output) {
+      fail_value(std::string(name) + " has its negative bit set, but it should be written as it is; pass " + name +
+                 ".resolve_neg()");
+    }
+    result = result.attr("resolve_neg")();
+  }
+  return result;
+}
+
 bool find_dtype(const dlpack::Tensor& tensor, DType& dtype) {
   const bool is_float = tensor.code == dlpack::kFloat;
   if (tensor.lanes != 1) return false;
@@ -89,7 +104,7 @@ void View::set_layout(const char* name, std::size_t rank, const std::int64_t* sh
 }
 
 void View::load_dlpack(nb::handle object, const char* name, bool as_output) {
-  nb::object capsule = dlpack_capsule(object);
+  nb::object capsule = dlpack_capsule(resolved(object, name, as_output));
   const dlpack::Tensor* tensor = nullptr;
   bool read_only = false;
   // Never marked as used, so the capsule itself gives the tensor back when it goes.

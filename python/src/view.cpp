@@ -82,32 +82,92 @@ PyArray_Descr* descr_of(DType dtype) {
   return PyArray_DescrFromType(bf16_number);
 }
 
+bool is_masked(nb::handle array) {
+  return !PyArray_CheckExact(array.ptr()) && nb::hasattr(array, "mask") && nb::hasattr(array, "filled");
+}
+
+// Refuses an array of another type than the library's, whether it is lent or one of a sequence's elements.
+DType checked_dtype(nb::handle array, const char* name, bool as_output) {
+  PyArray_Descr* descr = PyArray_DESCR(as_array(array));
+  DType dtype = DType::f32;
+  if (!find_dtype(descr, dtype) || (dtype == DType::i8 && !as_output)) fail_dtype(name, text_of(descr));
+  if (PyArray_ISBYTESWAPPED(as_array(array))) {
+    fail_type(std::string(name) + " has dtype " + text_of(descr) + ", which is not in native byte order; convert it: " +
+              name + ".astype(" + name + ".dtype.newbyteorder('='))");
+  }
+  if (is_masked(array)) fail_type(std::string(name) + " is a masked array; fill it first: " + name + ".filled(...)");
+  return dtype;
+}
+
+bool knows_arrays(nb::handle object) {
+  return nb::hasattr(object, "__array__") || nb::hasattr(object, "__array_interface__") ||
+         nb::hasattr(object, "__array_struct__");
+}
+
+nb::object array_of(nb::handle object, const char* name, PyArray_Descr* descr) {
+  PyObject* array = PyArray_FromAny(object.ptr(), descr, 0, 0, 0, nullptr);
+  if (array != nullptr) return nb::steal(array);
+  const nb::python_error error;
+  if (!error.matches(PyExc_ValueError) && !error.matches(PyExc_OverflowError)) throw nb::python_error(error);
+  fail_value(std::string(name) + " is no array of numbers: " + nb::cast<std::string>(nb::str(error.value())));
+}
+
+// NumPy makes numbers of more than numbers: of strings of digits, dates and None, and of masked and complex arrays
+// without a word of what it drops. So what a sequence holds is looked at first.
+void check_elements(nb::handle sequence, const char* name, std::size_t axes = 1);
+
+void check_scalar(nb::handle object, const char* name) {
+  PyArray_Descr* descr = PyArray_DescrFromScalar(object.ptr());
+  const nb::object held = nb::steal(reinterpret_cast<PyObject*>(descr));
+  if (!held.is_valid()) throw nb::python_error();
+  DType dtype;
+  if (!PyTypeNum_ISINTEGER(descr->type_num) && !find_dtype(descr, dtype)) {
+    fail_dtype(("a number in " + std::string(name)).c_str(), text_of(descr));
+  }
+}
+
+void check_element(nb::handle object, const char* name, std::size_t axes) {
+  if (PyFloat_CheckExact(object.ptr()) || PyLong_CheckExact(object.ptr())) return;
+  const std::string part = "an array in " + std::string(name);
+  if (PyArray_IsScalar(object.ptr(), Generic)) {
+    check_scalar(object, name);
+  } else if (PyArray_Check(object.ptr())) {
+    checked_dtype(object, part.c_str(), false);
+  } else if (View().load_lent(object, part.c_str(), false)) {
+    return;  // of a type that is taken
+  } else if (knows_arrays(object)) {
+    checked_dtype(array_of(object, part.c_str(), nullptr), part.c_str(), false);
+  } else if (PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr())) {
+    check_elements(object, name, axes + 1);
+  } else if (PyNumber_Check(object.ptr()) == 0 || PyComplex_Check(object.ptr())) {
+    fail_type(std::string(name) + " holds " + (object.is_none() ? "None" : "an element " + kind_of(object)) +
+              ", but it should hold numbers");
+  }
+}
+
+void check_elements(nb::handle sequence, const char* name, std::size_t axes) {
+  if (axes > kMaxRank) fail_value(std::string(name) + " is nested deeper than the 64 axes that are supported");
+  const nb::object elements = nb::steal(PySequence_Tuple(sequence.ptr()));
+  if (!elements.is_valid()) throw nb::python_error();
+  const Py_ssize_t count = PyTuple_Size(elements.ptr());
+  for (Py_ssize_t i = 0; i < count; ++i) check_element(PyTuple_GetItem(elements.ptr(), i), name, axes);
+}
+
 nb::object convert_sequence(nb::handle object, const char* name, DType weak) {
   const bool weakly = PyList_Check(object.ptr()) || PyTuple_Check(object.ptr()) || PyLong_Check(object.ptr()) ||
                       PyFloat_Check(object.ptr());
   if (PyUnicode_Check(object.ptr()) || PyDict_Check(object.ptr())) fail_kind(name, object);
-  PyObject* array = PyArray_FromAny(object.ptr(), weakly ? descr_of(weak) : nullptr, 0, 0, 0, nullptr);
-  if (array == nullptr) throw nb::python_error();
-  nb::object result = nb::steal(array);
+  if (PySequence_Check(object.ptr()) && !knows_arrays(object)) check_elements(object, name);
+  nb::object result = array_of(object, name, weakly ? descr_of(weak) : nullptr);
   if (PyArray_DESCR(as_array(result))->type_num == NPY_OBJECT) fail_kind(name, object);
   return result;
-}
-
-bool is_masked(nb::handle array) {
-  return !PyArray_CheckExact(array.ptr()) && nb::hasattr(array, "mask") && nb::hasattr(array, "fill_value");
 }
 
 }  // namespace
 
 void View::load_numpy(nb::object array, const char* name, bool as_output) {
   PyArrayObject* a = as_array(array);
-  PyArray_Descr* descr = PyArray_DESCR(a);
-  if (!find_dtype(descr, dtype_) || (dtype_ == DType::i8 && !as_output)) fail_dtype(name, text_of(descr));
-  if (PyArray_ISBYTESWAPPED(a)) {
-    fail_type(std::string(name) + " has dtype " + text_of(descr) + ", which is not in native byte order; convert it: " +
-              name + ".astype(" + name + ".dtype.newbyteorder('='))");
-  }
-  if (is_masked(array)) fail_type(std::string(name) + " is a masked array; fill it first: " + name + ".filled(...)");
+  dtype_ = checked_dtype(array, name, as_output);
   if (as_output && !PyArray_ISWRITEABLE(a)) fail_value(std::string(name) + " is read-only");
   const auto rank = static_cast<std::size_t>(PyArray_NDIM(a));
   if (PyArray_IS_C_CONTIGUOUS(a)) {

@@ -38,6 +38,8 @@ class View {
   void load_output(nb::handle object, const char* name);
   // An output of our own: a new NumPy array, its axes in memory in the order of `like`'s where that is one of NumPy's.
   void allocate(std::span<const std::int64_t> shape, DType dtype, const View* like = nullptr);
+  // What has DLPack or the buffer protocol; of anything else false.
+  bool load_lent(nb::handle object, const char* name, bool as_output);
 
   bool present() const { return data_ != nullptr; }
   DType dtype() const { return dtype_; }
@@ -54,7 +56,6 @@ class View {
   void load_dlpack(nb::handle object, const char* name, bool as_output);
   void load_buffer(nb::handle object, const char* name, bool as_output);
   bool has_order() const;  // one of its own: neither C's, nor repeated elements', which say nothing
-  bool load_lent(nb::handle object, const char* name, bool as_output);
   // Shape and strides in bytes as the lender has them.
   void set_layout(const char* name, std::size_t rank, const std::int64_t* shape, const std::int64_t* byte_strides);
   void set_rank(const char* name, std::size_t rank);

@@ -23,18 +23,35 @@ std::int64_t integer_of(nb::handle object, const char* name, const char* expecte
     PyErr_Clear();
     fail_type(std::string(name) + " is " + kind_of(object) + expected);
   }
-  const long long value = PyLong_AsLongLong(index.ptr());
-  if (value == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+  if (overflow != 0) {
+    fail_value(std::string(name) + " has an integer of more than 64 bits, but it should be within -2**63 .. 2**63 - 1");
+  }
   return value;
+}
+
+bool is_integer(nb::handle object) {
+  if (PyLong_Check(object.ptr())) return true;
+  if (!PyIndex_Check(object.ptr())) return false;
+  const nb::object index = nb::steal(PyNumber_Index(object.ptr()));
+  PyErr_Clear();  // an array of one axis has the method, too
+  return index.is_valid();
+}
+
+// What has elements in an order, and may be of integers. Bytes are, but nobody means theirs.
+bool is_sequence(nb::handle object) {
+  return PySequence_Check(object.ptr()) != 0 && !PyUnicode_Check(object.ptr()) && !PyBytes_Check(object.ptr()) &&
+         !PyByteArray_Check(object.ptr()) && !PyMemoryView_Check(object.ptr());
 }
 
 Integers integers_of(nb::handle object, const char* name) {
   Integers result;
-  if (PyLong_Check(object.ptr()) || PyIndex_Check(object.ptr())) {
+  if (is_integer(object)) {
     result.add(integer_of(object, name, kIntegers));
     return result;
   }
-  const nb::object sequence = nb::steal(PySequence_Tuple(object.ptr()));
+  const nb::object sequence = nb::steal(is_sequence(object) ? PySequence_Tuple(object.ptr()) : nullptr);
   if (!sequence.is_valid()) {
     PyErr_Clear();
     fail_type(std::string(name) + " is " + kind_of(object) + kIntegers);
@@ -91,7 +108,7 @@ Integers Split::sizes(std::span<const std::int64_t> shape, bool normalized) cons
   for (std::int64_t i = 0; i < rank; ++i) {
     const auto told = told_.span();
     const bool is_normalized =
-        by_axis_ ? std::any_of(told.begin(), told.end(), [&](std::int64_t a) { return a == i || a + rank == i; })
+        by_axis_ ? std::any_of(told.begin(), told.end(), [&](std::int64_t a) { return a == i || a == i - rank; })
                  : i >= first;
     if (is_normalized == normalized) result.add(shape[static_cast<std::size_t>(i)]);
   }
@@ -101,7 +118,9 @@ Integers Split::sizes(std::span<const std::int64_t> shape, bool normalized) cons
 double number_of(nb::handle object, const char* name) {
   const double value = PyFloat_AsDouble(object.ptr());
   if (value == -1 && PyErr_Occurred() != nullptr) {
+    const bool is_large = PyErr_ExceptionMatches(PyExc_OverflowError) != 0;
     PyErr_Clear();
+    if (is_large) fail_value(std::string(name) + " is beyond what float64 holds, but it should be finite");
     fail_type(std::string(name) + " is " + kind_of(object) + ", but it should be a number");
   }
   return value;
@@ -113,8 +132,8 @@ bool truth_of(nb::handle object) {
   return truth != 0;
 }
 
-double eps_of(nb::handle object, DType x) {
-  if (!object.is_none()) return number_of(object, "eps");
+double eps_of(nb::handle object, bool rms, DType x) {
+  if (!object.is_none() || !rms) return number_of(object, "eps");
   return x == DType::f64 ? std::numeric_limits<double>::epsilon()
                          : static_cast<double>(std::numeric_limits<float>::epsilon());
 }

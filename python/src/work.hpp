@@ -35,8 +35,8 @@ class Split {
 
 double number_of(nb::handle object, const char* name);
 bool truth_of(nb::handle object);
-// None: float32's epsilon, float64's for x of float64, as PyTorch's rms_norm has it.
-double eps_of(nb::handle object, DType x);
+// None is RMS norm's alone: float32's epsilon, float64's for x of float64, as PyTorch's rms_norm has it.
+double eps_of(nb::handle object, bool rms, DType x);
 
 // A parameter that is a list of numbers has the type of the arithmetic.
 inline DType arithmetic_of(const View& x) { return x.dtype() == DType::f64 ? DType::f64 : DType::f32; }

@@ -1,5 +1,7 @@
 """What is refused, with which exception, in which words; and that nothing is written then."""
 
+import array
+import collections
 import re
 
 import numpy as np
@@ -23,6 +25,27 @@ VALUE_ERRORS = [
     (dict(normalized_shape=4, bias=np.ones((4, 1))), "bias has shape (4, 1), but normalized_shape is (4)"),
     (dict(normalized_shape=4, eps=-1e-5), "eps is -1e-05, but it should be finite and at least 0"),
     (dict(normalized_shape=4, eps=float("nan")), "eps is nan, but it should be finite and at least 0"),
+    (dict(axis=2**63), "axis has an integer of more than 64 bits, but it should be within -2**63 .. 2**63 - 1"),
+    (
+        dict(axis=(0, -(2**63) - 1)),
+        "axis has an integer of more than 64 bits, but it should be within -2**63 .. 2**63 - 1",
+    ),
+    (dict(axis=2**63 - 1, return_stats=True), "axis is (9223372036854775807), but x has 3 axes"),
+    (dict(axis=-(2**63), return_stats=True), "axis is (-9223372036854775808), but x has 3 axes"),
+    (
+        dict(normalized_shape=2**70),
+        "normalized_shape has an integer of more than 64 bits, but it should be within -2**63 .. 2**63 - 1",
+    ),
+    (
+        dict(normalized_shape=[2, 10**5000]),
+        "normalized_shape has an integer of more than 64 bits, but it should be within -2**63 .. 2**63 - 1",
+    ),
+    (
+        dict(normalized_shape=2**63 - 1),
+        "x has shape (2, 3, 4), but it should end in normalized_shape (9223372036854775807)",
+    ),
+    (dict(normalized_shape=4, eps=2**2000), "eps is beyond what float64 holds, but it should be finite"),
+    (dict(normalized_shape=4, eps=-(10**5000)), "eps is beyond what float64 holds, but it should be finite"),
     (dict(normalized_shape=4, zero_centered=True), "weight is absent, but zero_centered needs one"),
     (dict(normalized_shape=4, out=np.ones((3, 4), np.float32)), "out has shape (3, 4), but x has (2, 3, 4)"),
     (dict(normalized_shape=4, out=np.broadcast_to(X[0], X.shape)), "out is read-only"),
@@ -33,7 +56,20 @@ TYPE_ERRORS = [
     (dict(normalized_shape=4.0), "normalized_shape is of type float, but it should be an integer or a sequence of integers"),
     (dict(axis="last"), "axis is of type str, but it should be an integer or a sequence of integers"),
     (dict(axis=(0, 1.5)), "axis is of type float, but it should be an integer or a sequence of integers"),
+    (dict(normalized_shape=b"8"), "normalized_shape is of type bytes, but it should be an integer or a sequence of integers"),
+    (dict(normalized_shape=bytearray(b"4")), "normalized_shape is of type bytearray, but it should be an integer or a sequence of integers"),
+    (dict(axis=memoryview(b"\0")), "axis is of type memoryview, but it should be an integer or a sequence of integers"),
+    (dict(normalized_shape={4}), "normalized_shape is of type set, but it should be an integer or a sequence of integers"),
+    (dict(axis=frozenset([0])), "axis is of type frozenset, but it should be an integer or a sequence of integers"),
+    (dict(axis={0: 1}), "axis is of type dict, but it should be an integer or a sequence of integers"),
+    (dict(axis={0: 1}.keys()), "axis is of type dict_keys, but it should be an integer or a sequence of integers"),
+    (dict(axis=iter([0])), "axis is of type list_iterator, but it should be an integer or a sequence of integers"),
+    (dict(normalized_shape=np.array([4.0])), "normalized_shape is of type float64, but it should be an integer or a sequence of integers"),
+    (dict(normalized_shape=np.array([[4]])), "normalized_shape is of type ndarray, but it should be an integer or a sequence of integers"),
+    (dict(axis=(0, "1")), "axis is of type str, but it should be an integer or a sequence of integers"),
     (dict(normalized_shape=4, eps="1e-5"), "eps is of type str, but it should be a number"),
+    (dict(normalized_shape=4, eps=None), "eps is None, but it should be a number"),
+    (dict(normalized_shape=4, eps=1j), "eps is of type complex, but it should be a number"),
     (dict(normalized_shape=4, weight=np.ones(4, int)), f"weight has dtype int64, but it should have {FLOATS}"),
     (dict(normalized_shape=4, bias=np.ones(4, bool)), f"bias has dtype bool, but it should have {FLOATS}"),
     (dict(normalized_shape=4, weight="ones"),
@@ -70,6 +106,33 @@ def test_x_of_other_types(dtype):
 def test_x_that_is_no_array(x):
     with pytest.raises(TypeError, match="^x is .*, but it should be an array"):
         evenorm.layer_norm(x, 4)
+
+
+def test_shapes_in_sequences_of_any_kind():
+    right = evenorm.layer_norm(X, (3, 4))
+    kinds = [list, np.array, np.int8, collections.deque, lambda sizes: array.array("q", sizes)]
+    kinds += [lambda sizes: [np.int64(size) for size in sizes], lambda sizes: np.array(sizes, np.uint8)[::1]]
+    for kind in kinds:
+        assert np.array_equal(evenorm.layer_norm(X, kind((3, 4))), right)
+        assert np.array_equal(evenorm.layer_norm(X, axis=kind((1, 2))), right)
+    right = evenorm.layer_norm(X, 4)
+    for four in (np.array([4]), np.array(4), np.int16(4), (4,), range(4, 5)):
+        assert np.array_equal(evenorm.layer_norm(X, four), right)
+
+
+def test_eps_none_is_rms_norms_alone():
+    assert np.array_equal(evenorm.rms_norm(X, 4, eps=None), evenorm.rms_norm(X, 4, eps=2.0**-23))
+    evenorm.add_rms_norm(X, X, 4, eps=None), evenorm.rms_norm_backward(X, X, 4, eps=None)
+    calls = [
+        lambda: evenorm.layer_norm(X, 4, eps=None),
+        lambda: evenorm.layer_norm_backward(X, X, 4, eps=None),
+        lambda: evenorm.add_layer_norm(X, X, 4, eps=None),
+        lambda: evenorm.layer_norm_pair(X, 4, eps=None),
+        lambda: evenorm.layer_norm_int8(X, 4, eps=None),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="^eps is None, but it should be a number$"):
+            call()
 
 
 def test_byte_order():
@@ -138,6 +201,9 @@ def test_fused():
          "residual is None, but it should be an array (of NumPy, or with DLPack or the buffer protocol) or a sequence of numbers"),
         (TypeError, evenorm.add_layer_norm, dict(residual=X, out=X.copy()),
          "out is of type ndarray, but it should be a tuple (y, sum), where either may be None"),
+        (ValueError, evenorm.add_layer_norm, dict(residual=X, residual_scale=10**400),
+         "residual_scale is beyond what float64 holds, but it should be finite"),
+        (ValueError, evenorm.layer_norm_int8, dict(scale=-(10**400)), "scale is beyond what float64 holds, but it should be finite"),
         (ValueError, evenorm.layer_norm_int8, dict(scale=0), "scale is 0, but it should be a normal f32 above 0"),
         (ValueError, evenorm.layer_norm_int8, dict(scale=1e-40), "scale is 1e-40, but it should be a normal f32 above 0"),
         (TypeError, evenorm.layer_norm_int8, dict(out=np.empty_like(X)), "out has dtype float32, but it should have int8"),
@@ -152,6 +218,8 @@ def test_fused():
 def test_threads():
     with pytest.raises(ValueError, match="^n is -1, but it should be at least 0$"):
         evenorm.set_num_threads(-1)
+    with pytest.raises(ValueError, match="^n has an integer of more than 64 bits"):
+        evenorm.set_num_threads(2**70)
     with pytest.raises(TypeError, match="^n is of type str, but it should be an integer$"):
         evenorm.set_num_threads("2")
     assert evenorm.get_num_threads() == 1

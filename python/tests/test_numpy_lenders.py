@@ -142,6 +142,35 @@ def test_torch():
         evenorm.layer_norm(torch.ones(2, 3, requires_grad=True), 3)
 
 
+def test_torch_views_that_negate():
+    """z.conj().imag is a view of z whose memory holds the opposite."""
+    torch = pytest.importorskip("torch")
+    z = torch.randn(4, 6, 2, dtype=torch.float64)
+    for dtype in (torch.complex128, torch.complex64):
+        negated = torch.view_as_complex(z).to(dtype).conj().imag
+        plain = negated.resolve_neg().numpy()
+        assert negated.is_neg() and not np.array_equal(plain, 0 * plain)
+        weight, dy = negated[0], torch.view_as_complex(z.flip(0)).to(dtype).conj().imag
+        assert weight.is_neg() and dy.is_neg()
+        right = evenorm.layer_norm(plain, 6, plain[0])
+        assert same_bits(evenorm.layer_norm(negated, 6, weight), right)
+        exact = evenorm.layer_norm_backward(plain[::-1], plain, 6, plain[0])
+        for found, gradient in zip(evenorm.layer_norm_backward(dy, negated, 6, weight), exact, strict=True):
+            assert same_bits(found, gradient)
+        before = negated.clone()
+        with pytest.raises(
+            ValueError,
+            match=r"^out has its negative bit set, but it should be written as it is; pass out.resolve_neg\(\)$",
+        ):
+            evenorm.layer_norm(negated, 6, out=negated)
+        assert torch.equal(negated, before)
+    for conjugated in (torch.view_as_complex(z).conj(), torch.view_as_complex(z)):
+        with pytest.raises(TypeError, match="^x has dtype complex128, but it should have float64"):
+            evenorm.layer_norm(conjugated, 6)
+        with pytest.raises(TypeError, match="^out has dtype complex128, but it should have float64"):
+            evenorm.layer_norm(plain, 6, out=conjugated)
+
+
 @pytest.mark.parametrize("code,dtype", [("d", "f64"), ("f", "f32")])
 def test_buffers(code, dtype):
     x = tensor(dtype, 33)
