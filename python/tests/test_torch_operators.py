@@ -6,7 +6,9 @@ import pickle
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_cases import DTYPES, EXTENSION, NAMES, assert_same_bits, bits, case, outputs
 
@@ -218,6 +220,83 @@ def test_subclasses():
     nested = torch.nested.nested_tensor([torch.randn(2, 16), torch.randn(3, 16)], layout=torch.strided)
     for part, one in zip(evenorm.torch.layer_norm(nested, (16,), *parameters).unbind(), nested.unbind(), strict=True):
         torch.testing.assert_close(part, torch.nn.functional.layer_norm(one, (16,)))
+
+
+class Wrapped(torch.Tensor):
+    """A tensor around another, with rules for some of PyTorch's operators, and none for flattening it."""
+
+    known = ("native_layer_norm.default", "add.Tensor", "mul.Tensor", "detach.default")
+    known += ("pow.Tensor_Scalar", "mean.dim", "add.Scalar", "add_.Scalar", "rsqrt.default")  # PyTorch's rms_norm
+
+    @staticmethod
+    def __new__(cls, held):
+        return torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype, strides=held.stride())
+
+    def __init__(self, held):
+        self.held = held
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if str(function).removeprefix("aten.") not in cls.known:
+            return NotImplemented
+        plain = torch.utils._pytree.tree_map_only(cls, lambda t: t.held, (args, kwargs or {}))
+        return torch.utils._pytree.tree_map_only(torch.Tensor, cls, function(*plain[0], **plain[1]))
+
+
+class Known(torch.Tensor):
+    """A subclass with rules for PyTorch's functions alone."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        known = (F.layer_norm, F.rms_norm, torch.Tensor.add, torch.Tensor.mul, torch.Tensor.__rmul__)
+        if function not in known and "__get__" not in str(function) and function is not torch.Tensor.dim:
+            return NotImplemented
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("kind", [Wrapped, lambda t: t.as_subclass(Known)], ids=["Wrapped", "Known"])
+@pytest.mark.parametrize("places", [(0,), (0, 1), (1,)], ids=str)
+def test_subclasses_that_know_pytorchs_functions_alone(kind, places):
+    x, weight, bias = torch.randn(3, 16), torch.randn(16), torch.randn(16)
+
+    def lent(*tensors):
+        return [kind(t) if i in places else t for i, t in enumerate(tensors)]
+
+    with torch.no_grad():
+        calls = [
+            (evenorm.torch.layer_norm, F.layer_norm, (*lent(x, weight), bias)),
+            (evenorm.torch.rms_norm, F.rms_norm, (*lent(x, weight), 1e-5)),
+        ]
+        for ours, theirs, (t, *rest) in calls:
+            y, exact = ours(t, (16,), *rest), theirs(t, (16,), *rest)
+            assert type(y) is type(exact) is not torch.Tensor
+            with torch._C.DisableTorchFunctionSubclass():
+                assert_same_bits(getattr(y, "held", y), getattr(exact, "held", exact))
+
+
+def test_a_residual_that_knows_pytorchs_functions_alone():
+    x, residual = torch.randn(3, 16), torch.randn(3, 16)
+    with torch.no_grad():
+        for function in (evenorm.torch.add_layer_norm, evenorm.torch.add_rms_norm):
+            y, s = function(x, Wrapped(residual), (16,), residual_scale=0.5)
+            assert type(y) is type(s) is Wrapped
+            assert_same_bits(s.held, x + 0.5 * residual)
+            torch.testing.assert_close(y.held, function(x, residual, (16,), residual_scale=0.5)[0])
+
+
+def test_functional_and_fake_tensors_keep_evenorms(monkeypatch):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def norm(x):
+        return evenorm.torch.layer_norm(x, (16,)) + 1
+
+    for mode in ("real", "fake", "symbolic"):
+        for function in (norm, torch.func.functionalize(norm)):
+            graph = make_fx(function, tracing_mode=mode)(torch.randn(3, 16)).graph
+            assert "evenorm.layer_norm.default" in [str(node.target) for node in graph.nodes], mode
+    monkeypatch.setattr(F, "layer_norm", None)  # not called
+    with FakeTensorMode() as fakes, FunctionalTensorMode():
+        assert norm(FunctionalTensor.to_functional(fakes.from_tensor(torch.ones(3, 16)))).shape == (3, 16)
 
 
 def test_distributed_tensors_keep_their_rules():

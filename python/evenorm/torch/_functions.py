@@ -10,8 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._C import _functorch as functorch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
+from torch.overrides import has_torch_function
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ._operators import extension, operators
@@ -31,6 +34,15 @@ _eager_add_layer_norm = extension.add_layer_norm if extension else _is_not_taken
 _eager_add_rms_norm = extension.add_rms_norm if extension else _is_not_taken
 
 
+def _has_rules(t: Tensor) -> bool:
+    """Is it of a class with rules for PyTorch's operators, as DTensor is? Compilers know only those that flatten."""
+    if is_traceable_wrapper_subclass(t):
+        return True
+    if is_compiling() or type(t).__torch_dispatch__ is Tensor.__torch_dispatch__:
+        return False
+    return not isinstance(t, (FakeTensor, FunctionalTensor))
+
+
 def _is_supported(t: object) -> TypeGuard[Tensor]:
     return (
         isinstance(t, Tensor)
@@ -38,7 +50,7 @@ def _is_supported(t: object) -> TypeGuard[Tensor]:
         and t.layout == torch.strided
         and t.dtype in _DTYPES
         and not t.is_nested
-        and not is_traceable_wrapper_subclass(t)  # DTensor and the like have rules for PyTorch's operators alone
+        and not _has_rules(t)
     )
 
 
@@ -80,6 +92,16 @@ def _can_add(x: Tensor, residual: Tensor) -> bool:
     return _is_supported(residual) and residual.shape == x.shape and residual.device == x.device
 
 
+def _call(operator: Any, *arguments: Any) -> Any:
+    """The operator's answer; NotImplemented where a class's __torch_function__ refuses what is not PyTorch's."""
+    if is_compiling() or not has_torch_function(arguments):
+        return operator(*arguments)
+    try:
+        return operator(*arguments)
+    except TypeError:
+        return NotImplemented
+
+
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -110,7 +132,9 @@ def layer_norm(
         if y is not NotImplemented:
             return y  # type: ignore[no-any-return]
     if _is_norm(input, normalized_shape, eps, weight, bias) and _has_parameter_types(input, weight, bias):
-        return operators.layer_norm(input, normalized_shape, weight, bias, eps)  # type: ignore[no-any-return]
+        y = _call(operators.layer_norm, input, normalized_shape, weight, bias, eps)
+        if y is not NotImplemented:
+            return y  # type: ignore[no-any-return]
     return F.layer_norm(input, normalized_shape, weight, bias, eps)
 
 
@@ -139,8 +163,9 @@ def rms_norm(
         if y is not NotImplemented:
             return y  # type: ignore[no-any-return]
     if _is_norm(input, normalized_shape, 0.0 if eps is None else eps, weight):
-        eps = _default_eps(input) if eps is None else eps
-        return operators.rms_norm(input, normalized_shape, weight, eps)  # type: ignore[no-any-return]
+        y = _call(operators.rms_norm, input, normalized_shape, weight, _default_eps(input) if eps is None else eps)
+        if y is not NotImplemented:
+            return y  # type: ignore[no-any-return]
     return F.rms_norm(input, normalized_shape, weight, eps)
 
 
@@ -182,9 +207,9 @@ def add_layer_norm(
         and _has_parameter_types(input, weight, bias)
         and _can_add(input, residual)
     ):
-        return operators.add_layer_norm(  # type: ignore[no-any-return]
-            input, residual, normalized_shape, weight, bias, eps, residual_scale
-        )
+        both = _call(operators.add_layer_norm, input, residual, normalized_shape, weight, bias, eps, residual_scale)
+        if both is not NotImplemented:
+            return both  # type: ignore[no-any-return]
     s = _sum(input, residual, residual_scale)
     return layer_norm(s, normalized_shape, weight, bias, eps), s
 
@@ -210,9 +235,9 @@ def add_rms_norm(
         if both is not NotImplemented:
             return both  # type: ignore[no-any-return]
     if _is_norm(input, normalized_shape, 0.0 if eps is None else eps, weight) and _can_add(input, residual):
-        eps = _default_eps(input) if eps is None else eps
-        return operators.add_rms_norm(  # type: ignore[no-any-return]
-            input, residual, normalized_shape, weight, eps, residual_scale
-        )
+        eps_or_default = _default_eps(input) if eps is None else eps
+        both = _call(operators.add_rms_norm, input, residual, normalized_shape, weight, eps_or_default, residual_scale)
+        if both is not NotImplemented:
+            return both  # type: ignore[no-any-return]
     s = _sum(input, residual, residual_scale)
     return rms_norm(s, normalized_shape, weight, eps), s

@@ -22,6 +22,10 @@ def _checked_eps(eps: float) -> float:
     return float(eps)
 
 
+def _is_autocast(device: str) -> bool:
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
 def _reset_norms(module: nn.Module) -> None:
     for name, parameter in module.named_parameters():
         if name.startswith("gain"):
@@ -93,10 +97,20 @@ class LayerNormRNN(nn.RNNBase):
             raise RuntimeError(f"{kind}: Expected sequence length to be larger than 0")
         self._check(input, input.shape[-1], state, batch)
         rows, state = self._run_layers(input.flatten(0, 1), state, [batch] * steps)
+        rows, state = self._in_type_of_autocast(rows, state)
         output = rows.reshape(steps, batch, rows.shape[-1])
         if not batched:
             return output.squeeze(1), tuple(part.squeeze(1) for part in state)
         return (output.transpose(0, 1) if self.batch_first else output), state
+
+    def _in_type_of_autocast(self, rows: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
+        """torch.nn.LSTM answers in autocast's own type, but where it has no fused kernel: packed sequences, projections
+        and GRUs have the type of the state."""
+        device = rows.device.type
+        if self.mode != "LSTM" or self.proj_size or rows.dtype == torch.float64 or not _is_autocast(device):
+            return rows, state
+        dtype = torch.get_autocast_dtype(device)
+        return rows.to(dtype), tuple(part.to(dtype) for part in state)
 
     def _run_packed(self, input: PackedSequence, state: Tensors | None) -> tuple[PackedSequence, Tensors]:
         rows, batch_sizes, to_sorted, from_sorted = input
@@ -114,8 +128,7 @@ class LayerNormRNN(nn.RNNBase):
     def _check(self, rows: Tensor, columns: int, state: Tensors | None, batch: int) -> None:
         dtype = self.weight_ih_l0.dtype
         kind = type(self).__name__
-        device = rows.device.type
-        autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        autocast = _is_autocast(rows.device.type)
         if rows.dtype != dtype and not autocast:
             raise ValueError(f"{kind}: Expected input to be of the weights' type {dtype}, got {rows.dtype} instead")
         if columns != self.input_size:

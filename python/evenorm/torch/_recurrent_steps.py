@@ -68,6 +68,8 @@ def gru_step(rows: Tensors, state: Tensors, w: Weights, eps: float) -> Tensors:
 
 
 def _norm(x: Tensor, gain: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    if gain.element_size() < x.element_size():  # under autocast: 16-bit parameters, but a float32 state
+        gain, bias = gain.to(x.dtype), None if bias is None else bias.to(x.dtype)
     return layer_norm(x, (int(x.shape[-1]),), gain, bias, eps)
 
 
