@@ -88,6 +88,8 @@ def test_pandas_like_elements():
     for wrong in (np.ones(3, complex), MASKED):
         with pytest.raises(TypeError, match="^an array in x "):
             evenorm.layer_norm([Lent(wrong)], 3)
+        with pytest.raises(TypeError, match="^x (is a masked array|has dtype complex128)"):
+            evenorm.layer_norm(Lent(wrong), 3)
 
 
 def test_torch_elements():

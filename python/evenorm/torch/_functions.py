@@ -59,7 +59,8 @@ def _has_derivatives() -> bool:
     if extension is not None or is_compiling():
         return True
     levels = functorch.get_interpreter_stack() or []
-    return forward_ad._current_level < 0 and all(level.key() == functorch.TransformType.Vmap for level in levels)
+    without = (functorch.TransformType.Vmap, functorch.TransformType.Functionalize)
+    return forward_ad._current_level < 0 and all(level.key() in without for level in levels)
 
 
 def _is_norm(x: object, normalized_shape: object, eps: object, *parameters: object) -> bool:

@@ -1,0 +1,57 @@
+"""The types of LayerNormLSTM's and LayerNormGRU's results under autocast, against torch.nn's."""
+
+import warnings
+
+import pytest
+import torch
+from test_torch_recurrent import CELLS, KINDS, TORCH, H, X, both, parts_of
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+
+def results(module, x, state):
+    output, end = module(x, state)
+    return [output.data if isinstance(output, nn.utils.rnn.PackedSequence) else output, *parts_of(end)]
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch.nn.LSTM has another kernel then")
+@pytest.mark.parametrize(
+    "kind, options",
+    [(kind, options) for kind in KINDS for options in ({}, {"num_layers": 2, "bidirectional": True})]
+    + [("lstm", {"proj_size": 3})],
+    ids=str,
+)
+@pytest.mark.parametrize("layout", ["batch", "no batch", "packed"])
+def test_types_under_autocast_are_torch_nn_s(kind, options, layout):
+    half, wide = torch.bfloat16, torch.float32
+    layers = 4 if "num_layers" in options else 1
+    sizes = [options.get("proj_size", H), H][: 2 if kind == "lstm" else 1]
+    types = [half, wide] if torch.ops.mkldnn._is_mkldnn_bf16_supported() else [wide]
+    for of_weights in (wide, half):
+        ours, theirs = (cls(X, H, **options, dtype=of_weights) for cls in (KINDS[kind], TORCH[KINDS[kind]]))
+        for of_x in types:
+            x = torch.randn(4, X, dtype=of_x) if layout == "no batch" else torch.randn(4, 3, X, dtype=of_x)
+            x = pack_padded_sequence(x, [4, 2, 1]) if layout == "packed" else x
+            for of_state in (None, wide, half):
+                shape = (layers,) if layout == "no batch" else (layers, 3)
+                state = None if of_state is None else [torch.zeros(*shape, size, dtype=of_state) for size in sizes]
+                state = tuple(state) if state and kind == "lstm" else state and state[0]
+                with torch.autocast("cpu", half), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # projections have no fast kernel
+                    found, expected = results(ours, x, state), results(theirs, x, state)
+                assert [t.dtype for t in found] == [t.dtype for t in expected], (of_weights, of_x, of_state)
+                assert [t.shape for t in found] == [t.shape for t in expected]
+    wide = KINDS[kind](X, H, dtype=torch.float64)
+    with torch.autocast("cpu", half):
+        assert {t.dtype for t in results(wide, torch.randn(4, 3, X, dtype=torch.float64), None)} == {torch.float64}
+
+
+@both
+def test_cells_under_autocast(kind):
+    """Parameters of 16 bits beside a float32 state, which torch.nn's cells take, too."""
+    for dtype in (torch.float32, torch.bfloat16):
+        ours, theirs = (cls(X, H, dtype=dtype) for cls in (CELLS[kind], TORCH[CELLS[kind]]))
+        for of_x in (torch.float32, torch.bfloat16):
+            with torch.autocast("cpu", torch.bfloat16):
+                found, expected = (parts_of(cell(torch.randn(3, X, dtype=of_x))) for cell in (ours, theirs))
+            assert [t.dtype for t in found] == [t.dtype for t in expected]
