@@ -120,7 +120,7 @@ void check_scalar(nb::handle object, const char* name) {
   PyArray_Descr* descr = PyArray_DescrFromScalar(object.ptr());
   const nb::object held = nb::steal(reinterpret_cast<PyObject*>(descr));
   if (!held.is_valid()) throw nb::python_error();
-  DType dtype;
+  DType dtype = DType::f32;
   if (!PyTypeNum_ISINTEGER(descr->type_num) && !find_dtype(descr, dtype)) {
     fail_dtype(("a number in " + std::string(name)).c_str(), text_of(descr));
   }
