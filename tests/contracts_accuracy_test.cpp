@@ -82,7 +82,7 @@ void expect_row_within_limits(const std::vector<double>& values, const std::vect
   for (const internal::Target target : runnable_targets()) {
     const Outcome outcome = run_operation(on_target(target), op, x, weight, {});
     const Errors errors = expected.errors_of(outcome.y, 0, outcome.mean[0], outcome.rstd[0]);
-    EXPECT_TRUE(errors.within_limits()) << internal::name(target) << ": " << errors.output << ", " << errors.rstd;
+    EXPECT_TRUE(errors.within_limits(op)) << internal::name(target) << ": " << errors.output << ", " << errors.rstd;
   }
 }
 
@@ -192,7 +192,8 @@ TEST(Contract_ErrorMeasure, CountsUnitsPastTheEndOfTheRange) {
   const double largest = std::numeric_limits<double>::max();
   const reference::Real end = static_cast<reference::Real>(0x1p1023) * 2;
   const auto error = [&](double y, reference::Real exact) {
-    return error_in_u(std::bit_cast<std::uint64_t>(y), to_pair(exact), {DType::f64, DType::f64, 0x1p1023, 2, 0});
+    return error_in_u(std::bit_cast<std::uint64_t>(y), to_pair(exact),
+                      OutputBound{DType::f64, DType::f64, 0x1p1023, 2, 0});
   };
   EXPECT_EQ(error(largest, end), 1);
   EXPECT_EQ(error(-largest, -end), 1);

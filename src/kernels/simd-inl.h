@@ -41,13 +41,10 @@ HWY_INLINE void StoreOne(T value, void* place) {
   std::memcpy(place, &value, sizeof value);
 }
 
-// a * b + c, rounded once, on every target.
+#if !HWY_NATIVE_FMA
+// Element by element. Out of line: its code is in hundreds of places.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V Fma(D d, V a, V b, V c) {
-#if HWY_NATIVE_FMA
-  (void)d;
-  return hn::MulAdd(a, b, c);
-#else
+HWY_NOINLINE V FmaByElements(D d, V a, V b, V c) {
   using T = hn::TFromD<D>;
   HWY_ALIGN T as[hn::MaxLanes(d)];
   HWY_ALIGN T bs[hn::MaxLanes(d)];
@@ -57,6 +54,17 @@ HWY_INLINE V Fma(D d, V a, V b, V c) {
   hn::Store(c, d, cs);
   for (size_t i = 0; i < hn::Lanes(d); ++i) cs[i] = std::fma(as[i], bs[i], cs[i]);
   return hn::Load(d, cs);
+}
+#endif
+
+// a * b + c, rounded once, on every target.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Fma(D d, V a, V b, V c) {
+#if HWY_NATIVE_FMA
+  (void)d;
+  return hn::MulAdd(a, b, c);
+#else
+  return FmaByElements(d, a, b, c);
 #endif
 }
 
