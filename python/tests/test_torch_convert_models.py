@@ -34,9 +34,10 @@ SWAPPED = {
     "convnext.ConvNextLayerNorm": LAYER,
     "olmo.OlmoLayerNorm": "layer_norm(x, eps=1e-05)",
 }
+CHANNELS_FIRST = ("vitdet.VitDetLayerNorm", "eomt.EomtLayerNorm2d", "squeezebert.SqueezeBertLayerNorm")
 LEFT = {
     "qwen3_next.Qwen3NextRMSNormGated": "its forward takes (hidden_states, gate), not one tensor alone",
-    "vitdet.VitDetLayerNorm": "it raised RuntimeError when tried",  # over the channels of images
+    "poolformer.PoolFormerGroupNorm": "of 2-D x, but not of 4-D x",  # over channels, height and width together
     "mobilebert.NoNorm": "on random input it differs",
     "detr.DetrFrozenBatchNorm2d": "its tensors (weight, bias, running_mean, running_var) are not weight and bias",
 }
@@ -67,6 +68,22 @@ def test_swapped(path, formula):
     # Half input with float32 weights: of the type that the module itself gives.
     x = torch.randn(2, 9, C).bfloat16()
     assert norm.float()(x).dtype == plain.float()(x).dtype
+
+
+@pytest.mark.parametrize("path", CHANNELS_FIRST)
+def test_channels_first(path):
+    torch.manual_seed(1)
+    norm = made(path)
+    plain = copy.deepcopy(norm)
+    report = et.convert(norm)
+    assert [one.new for one in report.replaced] == ["evenorm.torch.layer_norm(x, weight, bias, eps=eps, axes=(1,))"]
+    for shape in ((2, C, 5), (2, C, 5, 7), (2, C, 5, C)):
+        x = torch.randn(shape)
+        try:
+            expected = plain(x)
+        except RuntimeError:
+            continue
+        torch.testing.assert_close(norm(x), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("path", "reason"), LEFT.items())

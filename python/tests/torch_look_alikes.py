@@ -211,17 +211,6 @@ class TwoOutputs(NarrowRMSNorm):
         return super().forward(x), x
 
 
-class ChannelsFirstNorm(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight, self.bias, self.eps = ones(), zeros(), 1e-6
-
-    def forward(self, x):
-        mean = x.mean(1, keepdim=True)
-        var = (x - mean).square().mean(1, keepdim=True)
-        return self.weight[:, None, None] * (x - mean) / torch.sqrt(var + self.eps) + self.bias[:, None, None]
-
-
 class ScaleNorm(nn.Module):
     """One gain for all: on rows of one element it would be an RMS norm."""
 
@@ -282,7 +271,6 @@ OTHERS = {
     Clipped: "on random input it differs",
     HalfInside: "on random input it differs",
     TwoOutputs: "its forward returns tuple, not a tensor",
-    ChannelsFirstNorm: "it raised RuntimeError when tried",
     ScaleNorm: "not of one shape of 2 to 1048576 elements",
     LayerScale: "on random input it differs",
     FilmNorm: "its tensors (scale, shift, temperature) are not weight and bias",

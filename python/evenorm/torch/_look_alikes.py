@@ -3,13 +3,13 @@
 Knows the names that hand-written norms give their tensors, nothing about models; whether a module computes what it
 seems to is settled by _trial.py alone. A module stays the same object: its class becomes a subclass of its own, so
 isinstance, hooks, parameters and state_dict keys are what they were, and its own forward is there for all that was
-not tried.
+not tried: other types, devices, numbers of axes, sizes.
 """
 
 import copyreg
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from ._functions import layer_norm, rms_norm
 WEIGHTS = ("weight", "scale", "gamma", "gain", "g", "w", "a_2", "alpha")
 BIASES = ("bias", "shift", "beta", "offset", "b", "b_2")
 MOST_COLS = 2**20  # of rows that are worth the memory of a trial
+LAST, FIRST = -1, 1  # where a row lies: along the last axes, or along the first after the batch's
 
 Types = tuple[torch.dtype, torch.dtype | None]  # of x and of the weight
 
@@ -38,12 +39,24 @@ class Recipe:
     eps_name: str | None = None  # read at each call: a module whose eps is set anew follows
     zero_centred: bool = False  # the norm's weight is 1 + the module's
     types: frozenset[Types] = frozenset()  # for which old and new agreed
+    axes: tuple[tuple[int, int], ...] = ()  # the numbers of x's axes for which they did, each with LAST or FIRST
+    ordered: frozenset[int] = frozenset()  # those for which the module's y lies in memory in x's order
+    square: bool = True  # they did where other axes are as long as the row, too
+    unlike: tuple[int, ...] = ()  # the numbers of axes for which the module computes something else
 
     def __str__(self) -> str:
         name = "layer_norm" if self.kind == "layer" else "rms_norm"
         weight = "" if self.weight is None else f", {'1 + ' if self.zero_centred else ''}{self.weight}"
         bias = "" if self.bias is None else f", {self.bias}"
-        return f"{name}(x{weight}{bias}, eps={self.eps if self.eps_name is None else self.eps_name})"
+        eps = self.eps if self.eps_name is None else self.eps_name
+        return f"{name}(x{weight}{bias}, eps={eps}{self._axes_said()}){_of_axes(', not of', self.unlike)}"
+
+    def _axes_said(self) -> str:
+        first = [count for count, axis in self.axes if axis == FIRST]
+        if not first:
+            return ""
+        mixed = any(count > 2 and axis == LAST for count, axis in self.axes)
+        return f", axes=(1,){_of_axes(' of', first) if mixed else ''}"
 
     def tensors(self, module: nn.Module) -> tuple[Tensor | None, Tensor | None]:
         """The module's weight and bias."""
@@ -58,10 +71,13 @@ class Recipe:
         said = getattr(module, "normalized_shape", None)
         return (said,) if isinstance(said, int) else None if said is None else tuple(said)
 
-    def compute(self, module: nn.Module, x: Tensor) -> Tensor:
+    def eps_of(self, module: nn.Module) -> Any:
+        return self.eps if self.eps_name is None else getattr(module, self.eps_name)
+
+    def norm(self, module: nn.Module, x: Tensor) -> Tensor:
         """The norm of x over its last axes, by evenorm."""
         weight, bias = self.tensors(module)
-        eps = self.eps if self.eps_name is None else getattr(module, self.eps_name)
+        eps = self.eps_of(module)
         shape = self.shape(module) or (int(x.shape[-1]),)
         if weight is not None and self.zero_centred:
             # 1 + a bf16 or f16 weight rounded to its own type would lose most of the weight's digits.
@@ -72,15 +88,42 @@ class Recipe:
         assert eps is not None  # layer norm has no default by x's type
         return layer_norm(x, shape, weight, bias, eps)
 
-    def fits(self, module: nn.Module, x: object) -> bool:
-        """Whether old and new are known to agree on tensors such as x."""
-        if not isinstance(x, Tensor) or x.device.type != "cpu" or x.dim() == 0:
-            return False
+    def compute(self, module: nn.Module, x: Tensor, axis: int) -> Tensor:
+        """What the module's forward gives, by evenorm, where axis() says that it does."""
+        y = self.norm(module, x) if axis == LAST else self.norm(module, x.movedim(FIRST, -1)).movedim(-1, FIRST)
+        return _in_order_of(x, y) if x.dim() in self.ordered else y
+
+    def axis(self, module: nn.Module, x: object) -> int | None:
+        """Where x's rows lie; None where old and new are not known to agree on tensors such as x."""
+        if not isinstance(x, Tensor) or x.device.type != "cpu":
+            return None
         weight = self.tensors(module)[0]
         if (x.dtype, None if weight is None else weight.dtype) not in self.types:
-            return False
+            return None
+        count = x.dim()
+        axis = next((axis for known, axis in self.axes if known == count), None)
         shape = self.shape(module)
-        return shape is None or tuple(x.shape[-len(shape) :]) == shape
+        if axis is None or shape is None:
+            return axis
+        if tuple(x.shape[-len(shape) :] if axis == LAST else x.shape[1:2]) != shape:
+            return None
+        if not self.square and sum(size == shape[0] for size in x.shape) > 1:
+            return None
+        return axis
+
+
+def _of_axes(of: str, counts: Sequence[int]) -> str:
+    return f"{of} {', '.join(f'{count}-D' for count in counts)} x" if counts else ""
+
+
+def _in_order_of(x: Tensor, y: Tensor) -> Tensor:
+    """y, with its axes in memory in the order of x's, as PyTorch's operations on single elements leave them."""
+    if x.is_contiguous():
+        return y.contiguous()
+    if x.stride() == y.stride():
+        return y
+    order = sorted(range(x.dim()), key=x.stride, reverse=True)
+    return y.permute(order).contiguous().permute([order.index(axis) for axis in range(x.dim())])
 
 
 _made: dict[tuple[type[nn.Module], Recipe], type[nn.Module]] = {}
@@ -99,10 +142,11 @@ def _make(cls: type[nn.Module], recipe: Recipe) -> type[nn.Module]:
     @functools.wraps(old_forward)
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         x = args[0] if len(args) == 1 and not kwargs else kwargs.get(recipe.argument) if len(kwargs) == 1 else None
-        if (args and kwargs) or not recipe.fits(self, x):
+        axis = None if args and kwargs else recipe.axis(self, x)
+        if axis is None:
             return old_forward(self, *args, **kwargs)
         assert isinstance(x, Tensor)
-        return recipe.compute(self, x)
+        return recipe.compute(self, x, axis)
 
     def reduce(self: nn.Module, protocol: Any) -> Any:
         # The class has no name to be pickled by: it is made again from cls and recipe.
@@ -114,7 +158,12 @@ def _make(cls: type[nn.Module], recipe: Recipe) -> type[nn.Module]:
             return (function, arguments, *rest)
         return (restore, (cls, recipe), *rest)
 
-    body = {"forward": forward, "__reduce_ex__": reduce, "__module__": cls.__module__, "evenorm_recipe": recipe}
+    body = {
+        "forward": forward,
+        "__reduce_ex__": reduce,
+        "__module__": cls.__module__,
+        "evenorm_recipe": recipe,
+    }
     return type(f"Evenorm{cls.__name__}", (cls,), body)
 
 

@@ -1,20 +1,20 @@
 """Whether a module computes a norm: its own forward beside evenorm's, on random rows with random parameters.
 
-Names and classes prove nothing: zero-centred, gated, unbiased and low-precision variants share them. Knows modules and
-recipes only; changes neither the module nor PyTorch's random state.
+Names and classes prove nothing: zero-centred, gated, unbiased and low-precision variants share them, and a forward may
+do otherwise for other numbers and sizes of axes. Knows modules and recipes only; changes neither the module nor a random
+state.
 """
 
 import math
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from ._look_alikes import BIASES, WEIGHTS, Recipe, Types
-
-Pass = tuple[nn.Module, Tensor, Tensor]  # a module, its x and its y
+from . import _probe
+from ._look_alikes import LAST, Recipe, Types
+from ._probe import Prober, Seen, StateChanged
 
 EPS = (1e-5, 1e-6, 1e-12, 1e-8, None, 0.0, 1e-3)
 HALVES = (torch.bfloat16, torch.float16)
@@ -24,17 +24,7 @@ TYPES: tuple[Types, ...] = (
     *((half, half) for half in HALVES),
     *((half, torch.float32) for half in HALVES),
 )
-FREE_COLS = (5, 64)  # tried where no parameter says how long a row is
-
-# Each row is scale * (mean + normal): one of every size at which some eps above is seen, or a clamp in its place; far
-# from zero, where layer norm and RMS norm, and exact and careless sums, part.
-ROWS = torch.tensor(
-    [
-        *((1, 0), (1, 0), (1, 3), (1, 100), (1, -40), (1e3, 0), (1e4, 0), (0.3, 0)),
-        *((3e-2, 0), (1e-2, 0), (3e-3, 0), (1e-3, 1), (1e-4, 0), (3e-6, 0), (0, 0)),
-    ],
-    dtype=torch.float64,
-)
+BOTH = (True, False)  # training and evaluation
 
 
 @dataclass(frozen=True)
@@ -50,24 +40,186 @@ class Outcome:
         return self.ratio <= 1 and not self.error
 
 
+AGREED = Outcome(0, 0)
+Place = tuple[int, int]  # the number of x's axes, and where its rows lie
+
+
 def settle(module: nn.Module, recipe: Recipe) -> Recipe | str:
-    """The recipe that the module computes, with the types for which it does; or why there is none."""
-    with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng(devices=[]))
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
-        stack.enter_context(torch.autocast("cpu", enabled=False))
-        single = (torch.float32, None if recipe.weight is None else torch.float32)
+    """The recipe that the module computes, with the types and axes for which it does; or why there is none."""
+    with _probe.surroundings():
+        trial = _Trial(module, recipe)
+        try:
+            return trial.settle()
+        except StateChanged as changed:
+            return f"its forward changes its state ({changed})"
+        finally:
+            trial.prober.memory.restore()
+
+
+class _Trial:
+    def __init__(self, module: nn.Module, recipe: Recipe) -> None:
+        self.module, self.recipe = module, recipe
+        shape = recipe.shape(module)
+        self.shapes = [(cols,) for cols in _probe.FREE_COLS] if shape is None else [shape]
+        self.prober = Prober(module, len(self.shapes[0]))
+        self.single: Types = (torch.float32, None if recipe.weight is None else torch.float32)
+
+    def settle(self) -> Recipe | str:
+        found = self._first()
+        if isinstance(found, str):
+            return found
+        recipe, place = found
+        for reason in (self._limits(recipe, place, self.single), self._types(recipe, place)):
+            if isinstance(reason, str):
+                return reason
+        recipe = replace(recipe, types=self._agreed_types)
+        return self._with_axes(recipe)
+
+    # --- which norm
+
+    def _places(self) -> list[Place]:
+        """Those with many rows; those most likely to be meant come first."""
+        counts = _probe.counts(self.shapes[0])
+        order = sorted(counts[1:], key=lambda count: (abs(count - counts[0] - 2), -count))
+        return [(count, axis) for count in order for axis in _probe.places(count, self.shapes[0])]
+
+    def _first(self) -> tuple[Recipe, Place] | str:
+        """The norm that the module computes in float32, at some place."""
+        seen: dict[Place, list[Seen]] = {}
+        errors = []
+        for place in self._places():
+            views = self._plain(place, self.single, BOTH)
+            if isinstance(views, str):
+                errors.append(views)
+            else:
+                seen[place] = views
         outcomes = []
-        for one in _recipes(module, recipe):
-            outcome = _compare(module, one, single)
-            if outcome.agreed:
-                return _with_types(module, one)
-            outcomes.append((outcome, one))
-            if outcome.error:
-                return outcome.error
-    best, nearest = min(outcomes, key=lambda pair: pair[0].ratio)
-    return f"on random input it differs by {best.difference:.2g} from the nearest norm, {nearest}"
+        for recipe in _recipes(self.module, self.recipe):
+            for place, views in seen.items():
+                outcome = _worst(recipe, views)
+                if outcome.agreed:
+                    return recipe, place
+                if outcome.error and outcome.ratio < math.inf:
+                    return outcome.error
+                outcomes.append((outcome, recipe))
+        if not outcomes:
+            return errors[0]
+        best, nearest = min(outcomes, key=lambda pair: pair[0].ratio)
+        return best.error or f"on random input it differs by {best.difference:.2g} from the nearest norm, {nearest}"
+
+    def _plain(self, place: Place, types: Types, modes: tuple[bool, ...]) -> list[Seen] | str:
+        inputs = [rows for shape in self.shapes for rows in _probe.plain(place[0], shape)]
+        return self._see(inputs, place, types, modes)
+
+    def _see(self, inputs: list[Tensor], place: Place, types: Types, modes: tuple[bool, ...]) -> list[Seen] | str:
+        views = []
+        for rows in inputs:
+            for training in modes:
+                one = self.prober.see(rows, place[1], types, training)
+                if isinstance(one, str):
+                    return one
+                views.append(one)
+        return views
+
+    def _values(
+        self, recipe: Recipe, inputs: list[Tensor], place: Place, types: Types, modes: tuple[bool, ...] = (False,)
+    ) -> Outcome:
+        views = self._see(inputs, place, types, modes)
+        if isinstance(views, str):
+            return Outcome(math.inf, math.inf, views)
+        return _worst(recipe, views, gradients=False)
+
+    # --- how large x may be, and of which types
+
+    def _limits(self, recipe: Recipe, place: Place, types: Types) -> str | None:
+        """Why not, on rows that are large or not finite: a clamp or nan_to_num inside."""
+        for shape in self.shapes:
+            large = self._values(recipe, [_probe.large(place[0], shape, types[0])], place, types, BOTH)
+            if not large.agreed:
+                return large.error or f"on large input it differs by {large.difference:.2g} from {recipe}"
+            broken = self._see([_probe.not_finite(place[0], shape)], place, types, BOTH)
+            if isinstance(broken, str):
+                return broken
+            if not all(_is_as_broken(recipe, one, len(shape)) for one in broken):
+                return f"on rows that are not finite it differs from {recipe}"
+        return None
+
+    def _types(self, recipe: Recipe, place: Place) -> str | None:
+        weight = recipe.tensors(self.module)[0]
+        own = weight.dtype if weight is not None else None
+        reasons: dict[Types, str] = {}
+        for types in TYPES:
+            if weight is None and types[1] is not types[0]:
+                continue
+            pair = (types[0], None if weight is None else types[1])
+            reasons[pair] = self._type(recipe, place, pair)
+        self._agreed_types = frozenset(pair for pair, reason in reasons.items() if not reason)
+        mine = (own or torch.float32, own)
+        if mine in self._agreed_types:
+            return None
+        return f"it is {recipe} in float32, but not in {str(mine[0])[6:]}: {reasons.get(mine, 'not tried')}"
+
+    def _type(self, recipe: Recipe, place: Place, types: Types) -> str:
+        views = self._plain(place, types, BOTH)
+        if isinstance(views, str):
+            return views
+        outcome = _worst(recipe, views)
+        if not outcome.agreed:
+            return outcome.error or f"by {outcome.difference:.2g}"
+        return self._limits(recipe, place, types) or ""
+
+    # --- for which axes
+
+    def _with_axes(self, recipe: Recipe) -> Recipe | str:
+        axes, unlike, ordered, square = [], [], [], True
+        for count in _probe.counts(self.shapes[0]):
+            axis, ran = self._axis(recipe, count)
+            if axis is None:
+                unlike += [(count, ran)] if ran else []
+                continue
+            axes.append((count, axis))
+            ordered += [count] if self._is_ordered((count, axis)) else []
+            square &= all(_probe.square(count, shape) is not None for shape in self.shapes)
+        if not axes:
+            return f"it is {recipe}, but not for all sizes of x's axes"
+        if axes[-1][0] < len(self.shapes[0]) + 2 and unlike:
+            some = ", ".join(f"{count}-D" for count, _ in axes)
+            return f"it is {recipe} of {some} x, but not of {unlike[-1][0]}-D x"
+        # What a forward over the first axis makes of others, by broadcasting, is nothing that is meant.
+        meant = all(axis == LAST for _, axis in axes)
+        told = tuple(count for count, ran in unlike if meant or ran == "same shape")
+        return replace(recipe, axes=tuple(axes), ordered=frozenset(ordered), square=square, unlike=told)
+
+    def _axis(self, recipe: Recipe, count: int) -> tuple[int | None, str]:
+        """Where the rows of an x of so many axes lie; if nowhere, whether the module takes such x."""
+        ran, agreed = "", []
+        for axis in _probe.places(count, self.shapes[0]):
+            views = self._plain((count, axis), self.single, BOTH)
+            if isinstance(views, str):
+                continue
+            ran = "same shape" if all(one.y.shape == one.x.shape for one in views) else ran or "another shape"
+            agreed += [axis] if _worst(recipe, views).agreed else []
+        alone = len(agreed) == 1 and self._is_confirmed(recipe, (count, agreed[0]))
+        return (agreed[0] if alone else None), ran
+
+    def _is_confirmed(self, recipe: Recipe, place: Place) -> bool:
+        """Whatever the sizes of the other axes, and in every type."""
+        for shape in self.shapes:
+            square = _probe.square(place[0], shape) or []
+            modes = BOTH if all(one.numel() <= _probe.MOST_ELEMENTS for one in square) else (False,)
+            sizes = self._values(recipe, [*_probe.of_one(place[0], shape), *square], place, self.single, modes)
+            if not sizes.agreed:
+                return False
+        plain = [rows for shape in self.shapes for rows in _probe.plain(place[0], shape)]
+        return all(self._values(recipe, plain, place, types).agreed for types in recipe.types)
+
+    def _is_ordered(self, place: Place) -> bool:
+        """Whether y lies in memory as x does, where that is not in the order of its axes."""
+        rows = _probe.plain(place[0], self.shapes[0])[0]
+        if rows.dim() < 2:
+            return False
+        one = self.prober.see(rows, place[1], self.single, training=False, turned=True)
+        return isinstance(one, Seen) and one.y.stride() == one.x.stride()
 
 
 def _recipes(module: nn.Module, recipe: Recipe) -> Iterator[Recipe]:
@@ -85,119 +237,77 @@ def _recipes(module: nn.Module, recipe: Recipe) -> Iterator[Recipe]:
                 yield replace(recipe, kind=kind, eps=eps, eps_name=name, zero_centred=zero_centred)
 
 
-def _with_types(module: nn.Module, recipe: Recipe) -> Recipe | str:
-    weight = recipe.tensors(module)[0]
-    own = weight.dtype if weight is not None else None
-    outcomes = {}
-    for x_type, weight_type in TYPES:
-        if weight is None and weight_type is not x_type:
-            continue
-        pair = (x_type, None if weight is None else weight_type)
-        outcomes[pair] = _compare(module, recipe, pair)
-    agreed = frozenset(pair for pair, outcome in outcomes.items() if outcome.agreed)
-    mine = (own or torch.float32, own)
-    if mine not in agreed:
-        how = outcomes[mine].error or f"by {outcomes[mine].difference:.2g}" if mine in outcomes else "not tried"
-        return f"it is {recipe} in float32, but not in {str(mine[0])[6:]}: {how}"
-    return replace(recipe, types=agreed)
+# --- old and new
 
 
-def _compare(module: nn.Module, recipe: Recipe, types: Types) -> Outcome:
-    """The worst of training and evaluation, and of each length of rows where none is given."""
-    shape = recipe.shape(module)
-    shapes = [(cols,) for cols in FREE_COLS] if shape is None else [shape]
-    worst = Outcome(0, 0)
-    for shape in shapes:
-        for training in (True, False):
-            try:
-                outcome = _compare_once(module, recipe, types, shape, training)
-            except Exception as error:  # whatever a stranger's forward raises
-                return Outcome(math.inf, math.inf, f"it raised {type(error).__name__} when tried: {error}"[:200])
-            if outcome.error or not outcome.ratio <= worst.ratio:
-                worst = outcome
-            if not worst.agreed:
-                return worst
+def _worst(recipe: Recipe, views: list[Seen], gradients: bool = True) -> Outcome:
+    worst = AGREED
+    for one in views:
+        outcome = _compare(recipe, one, gradients)
+        if outcome.error or not outcome.ratio <= worst.ratio:
+            worst = outcome
+        if not worst.agreed:
+            break
     return worst
 
 
-def _compare_once(module: nn.Module, recipe: Recipe, types: Types, shape: tuple[int, ...], training: bool) -> Outcome:
-    generator = torch.Generator().manual_seed(7)
-    rows = _rows(shape, generator).to(types[0])
-    old, new = (_probe(module, types[1], torch.Generator().manual_seed(8), training) for _ in range(2))
-    x_old, x_new = (rows.clone().requires_grad_() for _ in range(2))
-    y_old, y_new = type(module).forward(old, x_old), recipe.compute(new, x_new)
-    if not isinstance(y_old, Tensor):
-        return Outcome(math.inf, math.inf, f"its forward returns {type(y_old).__name__}, not a tensor")
-    if y_old.shape != y_new.shape or y_old.dtype != y_new.dtype:
-        mine, ours = (f"{tuple(y.shape)} {str(y.dtype)[6:]}" for y in (y_old, y_new))
+def _compare(recipe: Recipe, seen: Seen, gradients: bool) -> Outcome:
+    if seen.y.shape != seen.x.shape or seen.y.dtype != seen.x.dtype:
+        mine, ours = (f"{tuple(t.shape)} {str(t.dtype)[6:]}" for t in (seen.y, seen.x))
         return Outcome(math.inf, math.inf, f"its output is {mine} where the norm's is {ours}")
-    value, slope = _allowed(recipe, new, rows, shape)
-    outcome = _outcome(y_old, y_new, value)
-    if not outcome.agreed:
-        return outcome
-    # Rows of small numbers have gradients as large, which f16 cannot hold.
-    dy = torch.randn(y_old.shape, generator=generator, dtype=torch.float64) * _row_max(rows, shape).clamp(max=1)
-    gradients = _gradients(recipe, (old, x_old, y_old), (new, x_new, y_new), dy.to(y_old.dtype), slope)
-    return outcome if gradients.agreed else gradients
+    shape = tuple(recipe.shape(seen.probe) or seen.rows.shape[-1:])
+    # Of many rows, some: they are the same again and again.
+    old, rows = (t.reshape(-1, *shape) for t in (seen.y_rows.detach(), seen.rows))
+    if len(rows) > 1024:
+        some = torch.arange(64) * (len(rows) // 64) + torch.arange(64)
+        old, rows = old[some], rows[some]
+    new = recipe.norm(seen.probe, rows.detach())
+    value, *_ = _allowed(recipe, seen.probe, rows, shape)
+    outcome = _outcome(old, new, value)
+    return _gradients(recipe, seen, shape) if gradients and outcome.agreed else outcome
 
 
-def _gradients(recipe: Recipe, old: Pass, new: Pass, dy: Tensor, slope: Tensor) -> Outcome:
-    """How far the gradients of x and of the parameters are apart."""
-    if not old[2].requires_grad:
-        return Outcome(math.inf, math.inf, "its output has no gradient")
-    names = [name for name in (recipe.weight, recipe.bias) if name in old[0]._parameters]
-    (dx_old, *rest_old), (dx_new, *rest_new) = (
-        torch.autograd.grad(y, [x, *(getattr(module, name) for name in names)], dy, allow_unused=True)
-        for module, x, y in (old, new)
-    )
-    shape = tuple(recipe.shape(old[0]) or dy.shape[-1:])
-    worst = _outcome(dx_old, dx_new, slope * _row_max(dx_new, shape))
+def _gradients(recipe: Recipe, seen: Seen, shape: tuple[int, ...]) -> Outcome:
+    """How far the gradients of x and of the parameters are apart, where values agree."""
+    if not seen.y.requires_grad:
+        return Outcome(1, 0, "its output has no gradient")
+    dx_old, *rest_old = seen.gradients
+    probe, x = seen.probe, seen.rows.detach().clone().requires_grad_()
+    dx_new, *rest_new = torch.autograd.grad(recipe.norm(probe, x), [x, *seen.parameters.values()], seen.dy)
+    _, slope, steep = _allowed(recipe, probe, x, shape)
+    worst = _outcome(dx_old, dx_new, slope * _row_max(steep * seen.dy, shape))
     # PyTorch's own layer norm adds up the rows of a bf16 weight's gradient in bf16: 5 % off over these 15, where the
     # formula is not.
-    summed = torch.tensor(0.25) if dy.dtype in HALVES else slope.amax()
+    summed = torch.tensor(0.25) if seen.dy.dtype in HALVES else slope.amax()
     for g_old, g_new in zip(rest_old, rest_new, strict=True):
         bound = summed * g_new.detach().double().abs().amax()
         worst = max(worst, _outcome(g_old, g_new, bound), key=lambda one: one.ratio)
-    return worst if worst.agreed else replace(worst, error=f"its values are those of {recipe}, its gradients are not")
+    if worst.agreed:
+        return worst
+    return Outcome(2, worst.difference, f"its values are those of {recipe}, its gradients are not")
 
 
-def _rows(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    count = len(ROWS)
-    x = torch.randn((count, *shape), generator=generator, dtype=torch.float64)
-    scale, mean = ROWS.reshape(count, 2, *(1 for _ in shape)).unbind(1)
-    return (scale * (mean + x)).reshape(3, count // 3, *shape)
+def _is_as_broken(recipe: Recipe, seen: Seen, axes: int) -> bool:
+    """Rows that are not finite give rows that are not, in old and new; the others are as ever. (A row of evenorm's is
+    then NaN as a whole.)"""
+    shape = seen.rows.shape[seen.rows.dim() - axes :]
+    old, rows = (t.detach().reshape(-1, *shape) for t in (seen.y_rows, seen.rows))
+    sound, clean = (t.flatten(1).isfinite().all(1) for t in (rows, old))
+    value, *_ = _allowed(recipe, seen.probe, rows[sound], tuple(shape))
+    same = _outcome(old[sound], recipe.norm(seen.probe, rows[sound]).detach(), value)
+    return same.agreed and bool(torch.equal(sound, clean))
 
 
-def _probe(module: nn.Module, dtype: torch.dtype | None, generator: torch.Generator, training: bool) -> nn.Module:
-    """A module of the same class and attributes with random tensors, without hooks; the module's own are not touched.
-    Its weight is neither about 0 nor about 1, so that w, 1 + w and none at all are told apart."""
-
-    def random(name: str, old: Tensor | None) -> Tensor | None:
-        if old is None or dtype is None:
-            return None
-        value = torch.randn(old.shape, generator=generator, dtype=torch.float64) * 0.25
-        return (value + 0.5 if name in WEIGHTS else value - 0.5 if name in BIASES else value).to(dtype)
-
-    made = object.__new__(type(module))
-    parameters = {name: random(name, old) for name, old in module._parameters.items()}
-    own = {
-        "_parameters": {name: None if new is None else nn.Parameter(new) for name, new in parameters.items()},
-        "_buffers": {name: random(name, old) for name, old in module._buffers.items()},
-        "training": training,
-    }
-    made.__dict__ = {**vars(module), **own}
-    return made
-
-
-def _allowed(recipe: Recipe, module: nn.Module, x: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """By how much two honest computations of the norm may differ: of each value, and of gradients beside the largest.
+def _allowed(recipe: Recipe, module: nn.Module, x: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """By how much two honest computations of the norm may differ: of each value, and of gradients beside the largest
+    term of a row's, which is the third result times dy's element.
 
     Both may sum in f32, where a mean far from 0 costs a row its condition, max|x| / std; and in half types each of a
     few steps may round: 16 u of f32 and 4 u of the type for values, twice that for gradients.
     """
     axes = tuple(range(-len(shape), 0))
     wide = x.detach().double()
-    eps = recipe.eps if recipe.eps_name is None else getattr(module, recipe.eps_name)
+    eps = recipe.eps_of(module)
     eps = torch.finfo(torch.float64 if x.dtype is torch.float64 else torch.float32).eps if eps is None else eps
     mean = wide.mean(axes, keepdim=True) if recipe.kind == "layer" else torch.zeros(())
     rstd = ((wide - mean).square().mean(axes, keepdim=True) + eps).rsqrt()
@@ -210,7 +320,7 @@ def _allowed(recipe: Recipe, module: nn.Module, x: Tensor, shape: tuple[int, ...
     value = 16 * single * condition * (gamma * xhat.amax(axes, keepdim=True) + beta) + 4 * half * (gamma * xhat + beta)
     if x.dtype is torch.float16:
         value = value + torch.finfo(x.dtype).smallest_normal * 2 * half
-    return value, 32 * single * condition + 8 * half
+    return value, 32 * single * condition + 8 * half, gamma * rstd
 
 
 def _row_max(gradient: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -1,0 +1,240 @@
+"""A module's own forward, run on rows of every kind without touching the module: what went in, what came out.
+
+Rows lie along the last axes of what is compared; a forward over the first axis after the batch's gets, and gives, the
+same rows turned. Knows nothing of which norm it may be.
+"""
+
+import math
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ._look_alikes import BIASES, FIRST, LAST, WEIGHTS, Types
+from ._state import Memory
+
+FREE_COLS = (5, 64)  # tried where no parameter says how long a row is
+MOST_SQUARE = 2**24  # elements of an x with two axes as long as a row; it is tried up to rows of 4096
+MOST_ELEMENTS = 2**12  # of an x all of whose axes are as long as a row
+
+# Each row is scale * (mean + normal): one of every size at which some eps is seen, or a clamp in its place; far from
+# zero, where layer norm and RMS norm, and exact and careless sums, part.
+ROWS = torch.tensor(
+    [
+        *((1, 0), (1, 0), (1, 3), (1, 100), (1, -40), (1e3, 0), (1e4, 0), (0.3, 0)),
+        *((3e-2, 0), (1e-2, 0), (3e-3, 0), (1e-3, 1), (1e-4, 0), (3e-6, 0), (0, 0)),
+    ],
+    dtype=torch.float64,
+)
+# Where honest formulas in float32 still square and sum; their gradients need not.
+LARGE_ROWS = torch.tensor([(1e5, 0), (1e8, 0), (1e12, 0), (1e15, 0), (1, 0)], dtype=torch.float64)
+FEW_ROWS = ((1, 3), (1e3, 0), (3e-2, 0))  # where x is a single row
+
+
+class StateChanged(Exception):
+    """A forward changed what is not its output; its argument is the name of that."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A forward's input and output, as rows, and its gradients."""
+
+    probe: nn.Module
+    rows: Tensor
+    x: Tensor  # as the forward got it, and needs its gradient
+    y: Tensor  # as it gave it
+    axis: int
+    row_axes: int
+
+    @property
+    def y_rows(self) -> Tensor:
+        return self.y if self.axis == LAST else self.y.movedim(FIRST, -1)
+
+    @cached_property
+    def dy(self) -> Tensor:
+        """Rows of small numbers have gradients as large, which f16 cannot hold."""
+        random = torch.randn(self.rows.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+        shape = self.rows.shape[self.rows.dim() - self.row_axes :]
+        axes = tuple(range(-len(shape), 0))
+        return (random * self.rows.double().abs().amax(axes, keepdim=True).clamp(max=1)).to(self.y.dtype)
+
+    @cached_property
+    def parameters(self) -> dict[str, Tensor]:
+        return {name: value for name, value in self.probe._parameters.items() if value is not None}
+
+    @cached_property
+    def gradients(self) -> tuple[Tensor | None, ...]:
+        """Of the rows and of each parameter."""
+        inputs = [self.x, *self.parameters.values()]
+        dx, *rest = torch.autograd.grad(self.y_rows, inputs, self.dy, allow_unused=True)
+        return dx if self.axis == LAST or dx is None else dx.movedim(FIRST, -1), *rest
+
+
+class Prober:
+    """Runs the forward of a module's class on probes of it."""
+
+    def __init__(self, module: nn.Module, row_axes: int) -> None:
+        self.module, self.row_axes = module, row_axes
+        self.memory = Memory.of_shared(module)
+
+    def see(self, rows: Tensor, axis: int, types: Types, training: bool, turned: bool = False) -> Seen | str:
+        """What forward makes of the rows; or why that is nothing to be compared."""
+        probe = _probe(self.module, types[1], torch.Generator().manual_seed(8), training)
+        rows = rows.to(types[0])
+        x = rows if axis == LAST else rows.movedim(-1, FIRST)
+        x = (x.mT if turned else x).clone(memory_format=torch.contiguous_format)
+        x = (x.mT if turned else x).requires_grad_()
+        y, error = self._forward(probe, x)
+        if error is not None:
+            return self._without_values() or f"it raised {type(error).__name__} when tried: {error}"[:200]
+        return Seen(probe, rows, x, y, axis, self.row_axes) if isinstance(y, Tensor) else _returns(y)
+
+    def _forward(self, probe: nn.Module, x: Tensor) -> tuple[Any, Exception | None]:
+        own = Memory.of_probe(probe, x)
+        y, error = None, None
+        try:
+            y = type(self.module).forward(probe, x)
+        except Exception as raised:  # whatever a stranger's forward raises
+            error = raised
+        changed = own.changed() or self.memory.changed()
+        if changed is not None:
+            raise StateChanged(changed)
+        return y, error
+
+    def _without_values(self) -> str | None:
+        """A tensor that a probe cannot fill, since no registry has it."""
+        for name, value in vars(self.module).items():
+            if isinstance(value, Tensor) and (value.is_meta or type(value).__name__ == "FakeTensor"):
+                return (
+                    f"its attribute {name} is a tensor without values (on the meta device, or fake): convert it once "
+                    "it has them"
+                )
+        return None
+
+
+def _returns(y: object) -> str:
+    return f"its forward returns {type(y).__name__}, not a tensor"
+
+
+@contextmanager
+def surroundings() -> Iterator[None]:
+    """Gradients on the CPU, whatever the caller's modes are; random states as they were, afterwards."""
+    numpy: Any = sys.modules.get("numpy")
+    states = random.getstate(), None if numpy is None else numpy.random.get_state()
+    with ExitStack() as stack:
+        stack.enter_context(_disable_current_modes())  # fake tensors have no values to compare
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(torch.autocast("cpu", enabled=False))
+        stack.callback(random.setstate, states[0])
+        if numpy is not None:
+            stack.callback(numpy.random.set_state, states[1])
+        yield
+
+
+# --- inputs
+
+
+def counts(shape: Sequence[int]) -> range:
+    """The numbers of axes of x that are tried."""
+    return range(len(shape), max(4, len(shape) + 1) + 1)
+
+
+def places(count: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """Where rows may lie in x: over two axes, the last and the first after the batch's are the same."""
+    return (LAST, FIRST) if len(shape) == 1 and count > 2 else (LAST,)
+
+
+def plain(count: int, shape: tuple[int, ...]) -> list[Tensor]:
+    """Rows in leading axes of different sizes, none as long as a row."""
+    if count == len(shape):
+        return [rows(torch.tensor([row], dtype=torch.float64), (), shape) for row in FEW_ROWS]
+    return [rows(ROWS, _sizes(count, shape), shape)]
+
+
+def _sizes(count: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    leading = count - len(shape)
+    sizes = [size for size in {1: (15, 16), 2: (3, 5, 7), 3: (2, 3, 5, 7)}[leading] if size not in shape]
+    return tuple(sizes[:leading])
+
+
+def of_one(count: int, shape: tuple[int, ...]) -> list[Tensor]:
+    """A row in leading axes of size 1."""
+    leading = count - len(shape)
+    return [rows(ROWS[2:3], (1,) * leading, shape)] if leading else []
+
+
+def square(count: int, shape: tuple[int, ...]) -> list[Tensor] | None:
+    """Rows in leading axes as long as a row: all of them, or one by one; None where that would be too large."""
+    leading, size = count - len(shape), shape[0]
+    if leading == 0:
+        return []
+    if size**leading * math.prod(shape) <= MOST_ELEMENTS:
+        return [rows(ROWS, (size,) * leading, shape)]
+    if size * math.prod(shape) > MOST_SQUARE:
+        return None
+    sizes = ([size if i == at else 1 for i in range(leading)] for at in range(leading))
+    return [rows(ROWS[:8], tuple(one), shape) for one in sizes]
+
+
+def large(count: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    most = min(0.9 * torch.finfo(dtype).max, 1e30)
+    return rows(LARGE_ROWS, _sizes(count, shape), shape).clamp(-most, most)
+
+
+def not_finite(count: int, shape: tuple[int, ...]) -> Tensor:
+    """Finite rows, and among them one with a NaN, one with each infinity, and one of infinities."""
+    x = rows(ROWS[:1], _sizes(count, shape), shape)
+    flat = x.view(-1, math.prod(shape))
+    for row, value in enumerate((math.nan, math.inf, -math.inf)):
+        flat[row, 1] = value
+    flat[3] = math.inf
+    return x
+
+
+def rows(kinds: Tensor, leading: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
+    """Random rows, of each kind in turn; where there are many, the same again."""
+    generator = torch.Generator().manual_seed(7)
+    count = math.prod(leading)
+    different = min(count, 64)
+    x = torch.randn((different, *shape), generator=generator, dtype=torch.float64)
+    kinds = kinds[torch.arange(different) % len(kinds)]
+    scale, mean = kinds.reshape(different, 2, *(1 for _ in shape)).unbind(1)
+    x = scale * (mean + x)
+    if count > different:
+        x = x.float()[torch.arange(count) % different]
+    return x.reshape(*leading, *shape)
+
+
+# --- the module
+
+
+def _probe(module: nn.Module, dtype: torch.dtype | None, generator: torch.Generator, training: bool) -> nn.Module:
+    """A module of the same class and attributes with random tensors, without hooks; the module's own are not touched.
+    Its weight is neither about 0 nor about 1, so that w, 1 + w and none at all are told apart."""
+
+    def random_like(name: str, old: Tensor | None) -> Tensor | None:
+        if old is None or dtype is None:
+            return None
+        value = torch.randn([int(size) for size in old.shape], generator=generator, dtype=torch.float64) * 0.25
+        return (value + 0.5 if name in WEIGHTS else value - 0.5 if name in BIASES else value).to(dtype)
+
+    made = object.__new__(type(module))
+    parameters = {name: random_like(name, old) for name, old in module._parameters.items()}
+    own = {
+        "_parameters": {name: None if new is None else nn.Parameter(new) for name, new in parameters.items()},
+        "_buffers": {name: random_like(name, old) for name, old in module._buffers.items()},
+        "training": training,
+    }
+    made.__dict__ = {**vars(module), **own}
+    return made

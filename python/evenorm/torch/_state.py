@@ -1,0 +1,227 @@
+"""What a forward can change beside its module's own tensors: found, compared, and put back.
+
+That is: whatever can be reached from the module's attributes, its classes, and the closures, defaults and globals of
+their functions. Files, standard output and what extension types hide cannot be seen.
+"""
+
+import collections
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+MOST_RECORDS = 2000  # a module that can reach more is not walked to the end
+MOST_ELEMENTS = 2**18  # of a tensor whose values are kept; of larger ones the version is
+STRANGERS = frozenset({"torch", "numpy", *sys.stdlib_module_names} - {"__main__"})  # packages that are not walked
+
+
+@dataclass
+class Record:
+    """Something mutable: what it was called, how it is read and written, and what it was."""
+
+    label: str  # one that is empty or ends in a point is completed by the key that changed
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    saved: Any
+
+    def changed(self) -> str | None:
+        now = self.read()
+        if _same(self.saved, now):
+            return None
+        if isinstance(now, dict) and (not self.label or self.label.endswith(".")):
+            keys = [*self.saved, *now]
+            return self.label + str(next(key for key in keys if not _same_entry(key, self.saved, now)))
+        return self.label
+
+
+class Memory:
+    """The state that can be reached from a module, as it was when this was made."""
+
+    def __init__(self) -> None:
+        self._records: list[Record] = []
+        self._seen: dict[int, Any] = {}  # kept alive, so that an id is one object's
+
+    @classmethod
+    def of_shared(cls, module: nn.Module) -> "Memory":
+        """What a probe shares with the module it was made of."""
+        memory = cls()
+        own = vars(nn.Module()).keys()
+        for name, value in vars(module).items():
+            if name not in own:
+                memory._walk(name, value)
+            elif isinstance(value, dict | set):
+                memory._walk_container(name, value, deep=False)
+        for base in type(module).__mro__:
+            memory._walk(base.__name__, base)
+        return memory
+
+    @classmethod
+    def of_probe(cls, probe: nn.Module, x: torch.Tensor) -> "Memory":
+        """What a probe has to itself: the names of its attributes, its tensors, and x."""
+        memory = cls()
+        memory._walk("x", x)
+        for own in (vars(probe), probe._parameters, probe._buffers):
+            memory._walk_container("", own, deep=False)
+        for name, tensor in (*probe._parameters.items(), *probe._buffers.items()):
+            memory._walk(name, tensor)
+        return memory
+
+    def changed(self) -> str | None:
+        """The name of something that is not as it was."""
+        return next((name for name in (record.changed() for record in self._records) if name is not None), None)
+
+    def restore(self) -> None:
+        for record in self._records:
+            if record.changed() is not None:
+                record.write(record.saved)
+
+    def _record(self, label: str, read: Callable[[], Any], write: Callable[[Any], object]) -> None:
+        self._records.append(Record(label, read, write, read()))
+
+    def _walk(self, label: str, value: Any) -> None:
+        if id(value) in self._seen or len(self._records) >= MOST_RECORDS:
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, torch.Tensor):
+            self._walk_tensor(label, value)
+        elif isinstance(value, torch.Generator):
+            self._record(label, value.get_state, value.set_state)
+        elif isinstance(value, list | dict | set | collections.deque | bytearray):
+            self._walk_container(label, value)
+        elif isinstance(value, tuple | frozenset):
+            self._walk_all(label, value)
+        elif isinstance(value, staticmethod | classmethod | types.MethodType):
+            self._walk(label, value.__func__)
+            self._walk(label, getattr(value, "__self__", None))
+        elif isinstance(value, property):
+            self._walk_all(label, (value.fget, value.fset))
+        elif isinstance(value, functools.partial):
+            self._walk_all(label, (value.func, value.args, value.keywords))
+        elif isinstance(value, types.FunctionType):
+            self._walk_function(value)
+        elif isinstance(value, type):
+            self._walk_class(value)
+        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType) and not _is_strange(type(value)):
+            self._walk_container(label, vars(value))
+
+    def _walk_all(self, label: str, values: Any) -> None:
+        for value in values:
+            self._walk(label, value)
+
+    def _walk_container(self, label: str, value: Any, deep: bool = True) -> None:
+        kind: Any = next(kind for kind in (dict, set, bytearray, list) if isinstance(value, kind) or kind is list)
+
+        def write(saved: Any) -> None:
+            value.clear()
+            (value.extend if kind in (list, bytearray) else value.update)(saved)
+
+        self._record(label, lambda: kind(value), write)
+        if deep and kind is not bytearray:
+            self._walk_all(label, list(value.values() if kind is dict else value))
+
+    def _walk_tensor(self, label: str, value: torch.Tensor) -> None:
+        tensor = value.detach()
+        if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized or type(tensor) is not torch.Tensor:
+            return
+
+        def write(saved: Any) -> None:
+            if isinstance(saved, torch.Tensor):
+                tensor.copy_(saved)
+
+        if tensor.numel() <= MOST_ELEMENTS:
+            self._record(label, tensor.clone, write)
+        elif not tensor.is_inference():
+            self._record(label, lambda: value._version, write)
+
+    def _walk_function(self, function: types.FunctionType) -> None:
+        if _is_strange(function):
+            return
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        for name, cell in cells:
+            if name != "__class__" and _is_full(cell):
+                self._record(name, functools.partial(_content, cell), functools.partial(_fill, cell))
+                self._walk(name, cell.cell_contents)
+        space = function.__globals__
+        for name in _names(function.__code__):
+            if name in space and not isinstance(space[name], types.ModuleType):
+                self._record(name, functools.partial(_entry, space, name), functools.partial(_enter, space, name))
+                self._walk(name, space[name])
+        self._walk_all(function.__name__, (function.__defaults__, function.__kwdefaults__))
+
+    def _walk_class(self, cls: type) -> None:
+        if _is_strange(cls):
+            return
+
+        def write(saved: dict[str, Any]) -> None:
+            for name in set(vars(cls)) - set(saved):
+                delattr(cls, name)
+            for name, value in saved.items():
+                if vars(cls).get(name) is not value:
+                    setattr(cls, name, value)
+
+        self._record(f"{cls.__name__}.", lambda: dict(vars(cls)), write)
+        for name, value in list(vars(cls).items()):
+            self._walk(f"{cls.__name__}.{name}", value)
+
+
+def _is_strange(value: Any) -> bool:
+    return (getattr(value, "__module__", None) or "builtins").split(".")[0] in STRANGERS
+
+
+def _is_full(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _content(cell: types.CellType) -> list[Any]:
+    return [cell.cell_contents]
+
+
+def _entry(space: dict[str, Any], name: str) -> list[Any]:
+    return [space.get(name)]
+
+
+def _enter(space: dict[str, Any], name: str, saved: list[Any]) -> None:
+    space[name] = saved[0]
+
+
+def _fill(cell: types.CellType, saved: list[Any]) -> None:
+    cell.cell_contents = saved[0]
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """The globals, and attributes, that a function and those inside it name."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def _same(old: Any, new: Any) -> bool:
+    if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
+        alike = old.shape == new.shape and old.dtype == new.dtype
+        return alike and bool(torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (old, new))))
+    if isinstance(old, dict) and isinstance(new, dict):
+        return list(old) == list(new) and all(_same_entry(key, old, new) for key in old)
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(_same_value(*pair) for pair in zip(old, new, strict=True))
+    if isinstance(old, set) and isinstance(new, set):
+        return {id(one) for one in old} == {id(one) for one in new}
+    return bool(old == new)
+
+
+def _same_entry(key: Any, old: dict[Any, Any], new: dict[Any, Any]) -> bool:
+    return key in old and key in new and _same_value(old[key], new[key])
+
+
+def _same_value(old: Any, new: Any) -> bool:
+    atoms = int | float | str | bytes | torch.Size | torch.dtype | torch.device | types.MethodType
+    return old is new or (type(old) is type(new) and isinstance(old, atoms) and old == new)
