@@ -5,6 +5,7 @@ norm = evenorm.torch.LayerNorm(768)          # instead of torch.nn.LayerNorm(768
 evenorm.torch.convert(model)                 # or: swap every norm of a model
 """
 
+from . import _exporters as _exporters
 from . import _vmap as _vmap
 from ._convert import Conversion, convert
 from ._functions import add_layer_norm, add_rms_norm, layer_norm, rms_norm

@@ -110,9 +110,12 @@ def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
         raise TypeError(f"look_alikes is a {type(look_alikes).__name__}, but must be a bool")
     trials = _Trials()
     replaced, left = [], []
+    observed = {part for module in model.modules() if _is_observed(module) for part in module.modules()}
     for name, module in model.named_modules():
         old = _class_name(module)
         result = _swap(module, trials if look_alikes else None)
+        if module in observed and isinstance(result, type):
+            result = "prepared for static quantization, which will put PyTorch's quantized norm in its place"
         if isinstance(result, type):
             module.__class__ = result
             replaced.append(Replaced(name, old, _new_name(result)))
@@ -138,6 +141,11 @@ def _swap(module: nn.Module, trials: "_Trials | None") -> type[nn.Module] | str 
     if "forward" in vars(module):
         return "its forward was replaced on the object itself"
     return OWN[base] if base is cls else _parametrized(cls, OWN[base])
+
+
+def _is_observed(module: nn.Module) -> bool:
+    """Whether it came from torch.ao.quantization's prepare_fx, whose convert_fx goes by the exact class."""
+    return isinstance(module, torch.fx.GraphModule) and "_observed_graph_module_attrs" in module.meta
 
 
 def _excluded(module: nn.Module) -> str | None:

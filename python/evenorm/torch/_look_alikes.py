@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from ._functions import layer_norm, rms_norm
+from ._modules import no_torchscript
 
 WEIGHTS = ("weight", "scale", "gamma", "gain", "g", "w", "a_2", "alpha")
 BIASES = ("bias", "shift", "beta", "offset", "b", "b_2")
@@ -161,6 +162,7 @@ def _make(cls: type[nn.Module], recipe: Recipe) -> type[nn.Module]:
     body = {
         "forward": forward,
         "__reduce_ex__": reduce,
+        "__prepare_scriptable__": no_torchscript,
         "__module__": cls.__module__,
         "evenorm_recipe": recipe,
     }
@@ -182,6 +184,8 @@ def candidate(module: nn.Module) -> Recipe | str | None:
     """What the module may be, to be tried: a recipe without kind and eps settled; or why it cannot be, although it is
     called a norm; or None for what does not even look like one."""
     cls = type(module)
+    if cls.__module__.startswith("torch.ao.nn.quantized.") and isinstance(module, nn.LayerNorm):
+        return "PyTorch's quantized norm"
     called_norm = "norm" in cls.__name__.lower() or isinstance(module, nn.LayerNorm | nn.RMSNorm)
     if called_norm and parametrize.is_parametrized(module):
         return "parametrized, and not exactly torch.nn's"

@@ -3,10 +3,21 @@ state_dict and repr, they inherit."""
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import torch
 from torch import Tensor
 
 from ._functions import layer_norm, rms_norm
+
+
+def no_torchscript(module: torch.nn.Module) -> NoReturn:
+    """What torch.jit.script calls before it compiles a module (__prepare_scriptable__): it would stop at types that
+    TorchScript does not know, in words that help nobody."""
+    raise TypeError(
+        f"torch.jit.script cannot compile evenorm's norms ({type(module).__name__.removeprefix('Evenorm')}): use "
+        "torch.compile, torch.export or torch.jit.trace, or script the model before it is converted"
+    )
 
 
 class LayerNorm(torch.nn.LayerNorm):
@@ -28,6 +39,8 @@ class LayerNorm(torch.nn.LayerNorm):
     tensor([[-0.2673, -1.0690,  1.3363]], grad_fn=<EvenormLayerNormBackward>)
     """
 
+    __prepare_scriptable__ = no_torchscript
+
     def forward(self, input: Tensor) -> Tensor:
         return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
@@ -44,6 +57,8 @@ class RMSNorm(torch.nn.RMSNorm):
     >>> RMSNorm(2, eps=0.0)(torch.tensor([[3.0, 4.0]]))
     tensor([[0.8485, 1.1314]], grad_fn=<EvenormRmsNormBackward>)
     """
+
+    __prepare_scriptable__ = no_torchscript
 
     def forward(self, x: Tensor) -> Tensor:
         return rms_norm(x, self.normalized_shape, self.weight, self.eps)
