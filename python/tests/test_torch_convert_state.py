@@ -203,6 +203,15 @@ def test_state_that_only_rests_is_no_reason():
     assert et.convert(Resting()).replaced
 
 
+def test_attributes_of_any_depth():
+    module = Listing()
+    for _ in range(5000):
+        module.shapes = [module.shapes]
+    report = et.convert(module)
+    assert type(module) is Listing and report.left[0].reason == "its forward changes its state (shapes)"
+    assert len(module.shapes) == 1
+
+
 def test_random_states_are_not_moved():
     class Rolling(Norm):
         def forward(self, x):

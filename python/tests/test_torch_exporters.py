@@ -90,6 +90,18 @@ def test_onnx_of_the_fused_residual(kind):
     torch.testing.assert_close(torch.tensor(y), model(x), rtol=1e-4, atol=1e-4)
 
 
+def test_onnx_of_mixed_types():
+    """Half input beside float32 weights: ONNX's operators have one type."""
+    model = nn.Sequential(et.LayerNorm(C), et.RMSNorm(C))
+    x = torch.randn(5, C).half()
+    program = exported(model, x, opset_version=23)
+    assert model(x).dtype == torch.float16
+    assert program.model_proto.graph.output[0].type.tensor_type.elem_type == 10  # FLOAT16
+    reference = pytest.importorskip("onnx.reference").ReferenceEvaluator(program.model_proto)
+    (y,) = reference.run(None, {program.model_proto.graph.input[0].name: x.numpy()})
+    torch.testing.assert_close(torch.tensor(y), model(x), rtol=1e-2, atol=1e-2)
+
+
 def test_onnx_of_dynamic_shapes_and_of_an_exported_program():
     model = nn.Sequential(nn.LayerNorm(C), nn.RMSNorm(C))
     et.convert(model)

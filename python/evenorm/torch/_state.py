@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 MOST_RECORDS = 2000  # a module that can reach more is not walked to the end
-MOST_ELEMENTS = 2**18  # of a tensor whose values are kept; of larger ones the version is
-STRANGERS = frozenset({"torch", "numpy", *sys.stdlib_module_names} - {"__main__"})  # packages that are not walked
+MOST_ELEMENTS = 2**20  # of all tensors whose values are kept; of others their version is
+STRANGERS = frozenset({"torch", "numpy", *sys.stdlib_module_names})  # packages that are not walked
 
 
 @dataclass
@@ -44,7 +44,9 @@ class Memory:
 
     def __init__(self) -> None:
         self._records: list[Record] = []
+        self._pending: collections.deque[tuple[str, Any]] = collections.deque()
         self._seen: dict[int, Any] = {}  # kept alive, so that an id is one object's
+        self._elements = 0
 
     @classmethod
     def of_shared(cls, module: nn.Module) -> "Memory":
@@ -58,7 +60,7 @@ class Memory:
                 memory._walk_container(name, value, deep=False)
         for base in type(module).__mro__:
             memory._walk(base.__name__, base)
-        return memory
+        return memory._complete()
 
     @classmethod
     def of_probe(cls, probe: nn.Module, x: torch.Tensor) -> "Memory":
@@ -69,7 +71,7 @@ class Memory:
             memory._walk_container("", own, deep=False)
         for name, tensor in (*probe._parameters.items(), *probe._buffers.items()):
             memory._walk(name, tensor)
-        return memory
+        return memory._complete()
 
     def changed(self) -> str | None:
         """The name of something that is not as it was."""
@@ -84,9 +86,16 @@ class Memory:
         self._records.append(Record(label, read, write, read()))
 
     def _walk(self, label: str, value: Any) -> None:
-        if id(value) in self._seen or len(self._records) >= MOST_RECORDS:
-            return
-        self._seen[id(value)] = value
+        if id(value) not in self._seen:
+            self._seen[id(value)] = value
+            self._pending.append((label, value))
+
+    def _complete(self) -> "Memory":
+        while self._pending and len(self._records) < MOST_RECORDS:
+            self._visit(*self._pending.popleft())
+        return self
+
+    def _visit(self, label: str, value: Any) -> None:
         if isinstance(value, torch.Tensor):
             self._walk_tensor(label, value)
         elif isinstance(value, torch.Generator):
@@ -133,7 +142,8 @@ class Memory:
             if isinstance(saved, torch.Tensor):
                 tensor.copy_(saved)
 
-        if tensor.numel() <= MOST_ELEMENTS:
+        if self._elements + tensor.numel() <= MOST_ELEMENTS:
+            self._elements += tensor.numel()
             self._record(label, tensor.clone, write)
         elif not tensor.is_inference():
             self._record(label, lambda: value._version, write)

@@ -69,11 +69,8 @@ class _Trial:
         if isinstance(found, str):
             return found
         recipe, place = found
-        for reason in (self._limits(recipe, place, self.single), self._types(recipe, place)):
-            if isinstance(reason, str):
-                return reason
-        recipe = replace(recipe, types=self._agreed_types)
-        return self._with_axes(recipe)
+        types = self._limits(recipe, place, self.single) or self._types(recipe, place)
+        return types if isinstance(types, str) else self._with_axes(replace(recipe, types=types))
 
     # --- which norm
 
@@ -131,20 +128,20 @@ class _Trial:
 
     # --- how large x may be, and of which types
 
-    def _limits(self, recipe: Recipe, place: Place, types: Types) -> str | None:
+    def _limits(self, recipe: Recipe, place: Place, types: Types, modes: tuple[bool, ...] = BOTH) -> str | None:
         """Why not, on rows that are large or not finite: a clamp or nan_to_num inside."""
         for shape in self.shapes:
-            large = self._values(recipe, [_probe.large(place[0], shape, types[0])], place, types, BOTH)
+            large = self._values(recipe, [_probe.large(place[0], shape, types[0])], place, types, modes)
             if not large.agreed:
                 return large.error or f"on large input it differs by {large.difference:.2g} from {recipe}"
-            broken = self._see([_probe.not_finite(place[0], shape)], place, types, BOTH)
+            broken = self._see([_probe.not_finite(place[0], shape)], place, types, modes)
             if isinstance(broken, str):
                 return broken
             if not all(_is_as_broken(recipe, one, len(shape)) for one in broken):
                 return f"on rows that are not finite it differs from {recipe}"
         return None
 
-    def _types(self, recipe: Recipe, place: Place) -> str | None:
+    def _types(self, recipe: Recipe, place: Place) -> frozenset[Types] | str:
         weight = recipe.tensors(self.module)[0]
         own = weight.dtype if weight is not None else None
         reasons: dict[Types, str] = {}
@@ -153,10 +150,10 @@ class _Trial:
                 continue
             pair = (types[0], None if weight is None else types[1])
             reasons[pair] = self._type(recipe, place, pair)
-        self._agreed_types = frozenset(pair for pair, reason in reasons.items() if not reason)
+        agreed = frozenset(pair for pair, reason in reasons.items() if not reason)
         mine = (own or torch.float32, own)
-        if mine in self._agreed_types:
-            return None
+        if mine in agreed:
+            return agreed
         return f"it is {recipe} in float32, but not in {str(mine[0])[6:]}: {reasons.get(mine, 'not tried')}"
 
     def _type(self, recipe: Recipe, place: Place, types: Types) -> str:
@@ -166,7 +163,7 @@ class _Trial:
         outcome = _worst(recipe, views)
         if not outcome.agreed:
             return outcome.error or f"by {outcome.difference:.2g}"
-        return self._limits(recipe, place, types) or ""
+        return self._limits(recipe, place, types, (False,)) or ""
 
     # --- for which axes
 
@@ -259,23 +256,25 @@ def _compare(recipe: Recipe, seen: Seen, gradients: bool) -> Outcome:
     # Of many rows, some: they are the same again and again.
     old, rows = (t.reshape(-1, *shape) for t in (seen.y_rows.detach(), seen.rows))
     if len(rows) > 1024:
-        some = torch.arange(64) * (len(rows) // 64) + torch.arange(64)
+        some = torch.linspace(0, len(rows) - 1, 64).long()
         old, rows = old[some], rows[some]
     new = recipe.norm(seen.probe, rows.detach())
-    value, *_ = _allowed(recipe, seen.probe, rows, shape)
+    value, *slopes = _allowed(recipe, seen.probe, rows, shape)
     outcome = _outcome(old, new, value)
-    return _gradients(recipe, seen, shape) if gradients and outcome.agreed else outcome
+    return _gradients(recipe, seen, shape, slopes) if gradients and outcome.agreed else outcome
 
 
-def _gradients(recipe: Recipe, seen: Seen, shape: tuple[int, ...]) -> Outcome:
+def _gradients(recipe: Recipe, seen: Seen, shape: tuple[int, ...], slopes: list[Tensor]) -> Outcome:
     """How far the gradients of x and of the parameters are apart, where values agree."""
     if not seen.y.requires_grad:
         return Outcome(1, 0, "its output has no gradient")
     dx_old, *rest_old = seen.gradients
     probe, x = seen.probe, seen.rows.detach().clone().requires_grad_()
     dx_new, *rest_new = torch.autograd.grad(recipe.norm(probe, x), [x, *seen.parameters.values()], seen.dy)
-    _, slope, steep = _allowed(recipe, probe, x, shape)
-    worst = _outcome(dx_old, dx_new, slope * _row_max(steep * seen.dy, shape))
+    slope, steep = slopes
+    dx_old = None if dx_old is None else dx_old.reshape(-1, *shape)
+    terms = _row_max(steep * seen.dy.reshape(-1, *shape), shape)
+    worst = _outcome(dx_old, dx_new.reshape(-1, *shape), slope * terms)
     # PyTorch's own layer norm adds up the rows of a bf16 weight's gradient in bf16: 5 % off over these 15, where the
     # formula is not.
     summed = torch.tensor(0.25) if seen.dy.dtype in HALVES else slope.amax()
