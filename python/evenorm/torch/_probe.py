@@ -84,14 +84,17 @@ class Prober:
         self.module, self.row_axes = module, row_axes
         self.memory = Memory.of_shared(module)
 
-    def see(self, rows: Tensor, axis: int, types: Types, training: bool, turned: bool = False) -> Seen | str:
+    def see(
+        self, rows: Tensor, axis: int, types: Types, training: bool, gradients: bool = False, turned: bool = False
+    ) -> Seen | str:
         """What forward makes of the rows; or why that is nothing to be compared."""
         probe = _probe(self.module, types[1], torch.Generator().manual_seed(8), training)
         rows = rows.to(types[0])
         x = rows if axis == LAST else rows.movedim(-1, FIRST)
         x = (x.mT if turned else x).clone(memory_format=torch.contiguous_format)
-        x = (x.mT if turned else x).requires_grad_()
-        y, error = self._forward(probe, x)
+        x = (x.mT if turned else x).requires_grad_(gradients)
+        with torch.set_grad_enabled(gradients):
+            y, error = self._forward(probe, x)
         if error is not None:
             return self._without_values() or f"it raised {type(error).__name__} when tried: {error}"[:200]
         return Seen(probe, rows, x, y, axis, self.row_axes) if isinstance(y, Tensor) else _returns(y)

@@ -106,13 +106,15 @@ class _Trial:
 
     def _plain(self, place: Place, types: Types, modes: tuple[bool, ...]) -> list[Seen] | str:
         inputs = [rows for shape in self.shapes for rows in _probe.plain(place[0], shape)]
-        return self._see(inputs, place, types, modes)
+        return self._see(inputs, place, types, modes, gradients=True)
 
-    def _see(self, inputs: list[Tensor], place: Place, types: Types, modes: tuple[bool, ...]) -> list[Seen] | str:
+    def _see(
+        self, inputs: list[Tensor], place: Place, types: Types, modes: tuple[bool, ...], gradients: bool = False
+    ) -> list[Seen] | str:
         views = []
         for rows in inputs:
             for training in modes:
-                one = self.prober.see(rows, place[1], types, training)
+                one = self.prober.see(rows, place[1], types, training, gradients)
                 if isinstance(one, str):
                     return one
                 views.append(one)
@@ -129,7 +131,7 @@ class _Trial:
     # --- how large x may be, and of which types
 
     def _limits(self, recipe: Recipe, place: Place, types: Types, modes: tuple[bool, ...] = BOTH) -> str | None:
-        """Why not, on rows that are large or not finite: a clamp or nan_to_num inside."""
+        """Why not, without gradients, on rows that are large or not finite: a clamp or nan_to_num inside."""
         for shape in self.shapes:
             large = self._values(recipe, [_probe.large(place[0], shape, types[0])], place, types, modes)
             if not large.agreed:
@@ -178,7 +180,7 @@ class _Trial:
             ordered += [count] if self._is_ordered((count, axis)) else []
             square &= all(_probe.square(count, shape) is not None for shape in self.shapes)
         if not axes:
-            return f"it is {recipe}, but not for all sizes of x's axes"
+            return f"it is {recipe}, but not for axes of all sizes"
         if axes[-1][0] < len(self.shapes[0]) + 2 and unlike:
             some = ", ".join(f"{count}-D" for count, _ in axes)
             return f"it is {recipe} of {some} x, but not of {unlike[-1][0]}-D x"
@@ -200,7 +202,7 @@ class _Trial:
         return (agreed[0] if alone else None), ran
 
     def _is_confirmed(self, recipe: Recipe, place: Place) -> bool:
-        """Whatever the sizes of the other axes, and in every type."""
+        """Whatever the sizes of the other axes, in every type, and without gradients."""
         for shape in self.shapes:
             square = _probe.square(place[0], shape) or []
             modes = BOTH if all(one.numel() <= _probe.MOST_ELEMENTS for one in square) else (False,)
