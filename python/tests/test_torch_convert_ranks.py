@@ -116,6 +116,28 @@ class OtherEpsNorm(Base):
         return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, 0.1 if x.dim() == 4 else self.eps)
 
 
+class ChannelwiseNorm(Base):
+    """Of sequences of samples, with parameters that broadcast."""
+
+    def __init__(self, cols=C):
+        super().__init__()
+        self.weight, self.bias = look_alikes.ones(1, cols, 1), look_alikes.zeros(1, cols, 1)
+
+    def forward(self, x):
+        mean = x.mean(1, keepdim=True)
+        var = (x - mean).pow(2).mean(1, keepdim=True)
+        return self.weight * (x - mean) / torch.sqrt(var + self.eps) + self.bias
+
+
+class BroadcastLastNorm(Base):
+    def __init__(self, cols=C):
+        super().__init__()
+        self.weight, self.bias = look_alikes.ones(1, 1, cols), look_alikes.zeros(1, 1, cols)
+
+    def forward(self, x):
+        return F.layer_norm(x, x.shape[-1:], None, None, self.eps) * self.weight + self.bias
+
+
 class NoWeightsFirstNorm(nn.Module):
     def forward(self, x):
         return x * torch.rsqrt(x.pow(2).mean(1, keepdim=True) + 1e-6)
@@ -133,6 +155,8 @@ MODULES = {
     SqueezingNorm: OWN["layer"] + "), not of 3-D x",
     VectorsOnlyNorm: OWN["layer"] + "), not of 1-D x",
     OtherEpsNorm: OWN["layer"] + "), not of 4-D x",
+    ChannelwiseNorm: OWN["layer"] + ", axes=(1,))",
+    BroadcastLastNorm: OWN["layer"] + "), not of 1-D, 2-D x",
     NoWeightsFirstNorm: "rms_norm(x, eps=1e-06, axes=(1,))",
 }
 CASES = pytest.mark.parametrize(("make", "said"), [pytest.param(*one, id=one[0].__name__) for one in MODULES.items()])

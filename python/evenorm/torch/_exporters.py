@@ -1,7 +1,7 @@
 """What PyTorch's ONNX exporters and quantizers want to know of evenorm's operators and modules.
 
-ONNX has norms of its own, so its exporters are given PyTorch's. torch.compile and torch.export ask for none of this but
-where they look for the shape of a result: strides must be those of the operators.
+ONNX has norms of its own, so its exporters are given PyTorch's. torch.compile and torch.export leave the operators as
+they are; with dynamic shapes they ask here for the shape and strides of results, which must be those of the operators.
 """
 
 from __future__ import annotations

@@ -66,20 +66,31 @@ class Recipe:
 
     def shape(self, module: nn.Module) -> tuple[int, ...] | None:
         """The shape of one row, where the module says it."""
-        weight = self.tensors(module)[0]
-        if weight is not None:
-            return tuple(map(int, weight.shape))  # torch.jit.trace makes them tensors
-        said = getattr(module, "normalized_shape", None)
-        return (said,) if isinstance(said, int) else None if said is None else tuple(said)
+        if self.weight is None:
+            said = getattr(module, "normalized_shape", None)
+            return (said,) if isinstance(said, int) else None if said is None else tuple(said)
+        sizes = getattr(module, self.weight).shape
+        if len(sizes) > 1:
+            long = tuple(size for size in sizes if size != 1)
+            sizes = long if len(long) == 1 else sizes  # (C, 1, 1) broadcasts over the rows of images
+        return tuple([int(size) for size in sizes])  # torch.jit.trace makes them tensors
+
+    def row(self, module: nn.Module) -> tuple[Tensor | None, Tensor | None, tuple[int, ...] | None]:
+        """The module's weight and bias, in the shape of one row, and that shape."""
+        weight, bias = self.tensors(module)
+        shape = self.shape(module)
+        if weight is not None and shape is not None and weight.dim() != len(shape):
+            weight, bias = weight.reshape(shape), None if bias is None else bias.reshape(shape)
+        return weight, bias, shape
 
     def eps_of(self, module: nn.Module) -> Any:
         return self.eps if self.eps_name is None else getattr(module, self.eps_name)
 
     def norm(self, module: nn.Module, x: Tensor) -> Tensor:
         """The norm of x over its last axes, by evenorm."""
-        weight, bias = self.tensors(module)
+        weight, bias, shape = self.row(module)
+        shape = shape or (int(x.shape[-1]),)
         eps = self.eps_of(module)
-        shape = self.shape(module) or (int(x.shape[-1]),)
         if weight is not None and self.zero_centred:
             # 1 + a bf16 or f16 weight rounded to its own type would lose most of the weight's digits.
             wide = torch.promote_types(weight.dtype, torch.float32)
@@ -98,19 +109,22 @@ class Recipe:
         """Where x's rows lie; None where old and new are not known to agree on tensors such as x."""
         if not isinstance(x, Tensor) or x.device.type != "cpu":
             return None
-        weight = self.tensors(module)[0]
+        weight = None if self.weight is None else getattr(module, self.weight)
         if (x.dtype, None if weight is None else weight.dtype) not in self.types:
             return None
-        count = x.dim()
-        axis = next((axis for known, axis in self.axes if known == count), None)
-        shape = self.shape(module)
+        axis = self._axis_of.get(x.dim())
+        shape = None if axis is None else self.shape(module)
         if axis is None or shape is None:
             return axis
-        if tuple(x.shape[-len(shape) :] if axis == LAST else x.shape[1:2]) != shape:
+        if (x.shape[-len(shape) :] if axis == LAST else x.shape[1:2]) != shape:
             return None
         if not self.square and sum(size == shape[0] for size in x.shape) > 1:
             return None
         return axis
+
+    @functools.cached_property
+    def _axis_of(self) -> dict[int, int]:
+        return dict(self.axes)
 
 
 def _of_axes(of: str, counts: Sequence[int]) -> str:

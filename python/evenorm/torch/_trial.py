@@ -313,7 +313,7 @@ def _allowed(recipe: Recipe, module: nn.Module, x: Tensor, shape: tuple[int, ...
     mean = wide.mean(axes, keepdim=True) if recipe.kind == "layer" else torch.zeros(())
     rstd = ((wide - mean).square().mean(axes, keepdim=True) + eps).rsqrt()
     condition = 1 + wide.abs().amax(axes, keepdim=True) * rstd if recipe.kind == "layer" else torch.ones(())
-    weight, bias = (None if t is None else t.detach().double() for t in recipe.tensors(module))
+    weight, bias = (None if t is None else t.detach().double() for t in recipe.row(module)[:2])
     gamma = torch.ones(()) if weight is None else (weight + recipe.zero_centred).abs()
     beta = torch.zeros(()) if bias is None else bias.abs()
     xhat = ((wide - mean) * rstd).abs()
