@@ -10,7 +10,7 @@ import copyreg
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -44,6 +44,11 @@ class Recipe:
     ordered: frozenset[int] = frozenset()  # those for which the module's y lies in memory in x's order
     square: bool = True  # they did where other axes are as long as the row, too
     unlike: tuple[int, ...] = ()  # the numbers of axes for which the module computes something else
+    _axis_of: dict[int, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Not cached when first asked for: torch.compile would see it change, and compile twice.
+        object.__setattr__(self, "_axis_of", dict(self.axes))
 
     def __str__(self) -> str:
         name = "layer_norm" if self.kind == "layer" else "rms_norm"
@@ -112,7 +117,7 @@ class Recipe:
         weight = None if self.weight is None else getattr(module, self.weight)
         if (x.dtype, None if weight is None else weight.dtype) not in self.types:
             return None
-        axis = self._axis_of.get(x.dim())
+        axis: int | None = self._axis_of.get(x.dim())
         shape = None if axis is None else self.shape(module)
         if axis is None or shape is None:
             return axis
@@ -121,10 +126,6 @@ class Recipe:
         if not self.square and sum(size == shape[0] for size in x.shape) > 1:
             return None
         return axis
-
-    @functools.cached_property
-    def _axis_of(self) -> dict[int, int]:
-        return dict(self.axes)
 
 
 def _of_axes(of: str, counts: Sequence[int]) -> str:
