@@ -103,6 +103,7 @@ void ExpectedGradients::add_row(std::span<const Real> x, std::span<const Real> d
     dx_.terms.push_back(no_gradient ? 0 : static_cast<long double>(terms));
     dx_.quanta.push_back(no_gradient ? 0 : static_cast<double>(quanta));
     dgamma_.terms[i] += static_cast<long double>(of_dy * h[i]);
+    if (op_.arithmetic() == DType::f64) dgamma_.quanta[i] += 1;  // f32's products are sums in f64
     dbeta_.terms[i] += static_cast<long double>(of_dy);
   }
   sums.add_row(x, dy, m, rstd);

@@ -12,6 +12,8 @@ constexpr std::size_t rounded(std::size_t bytes, std::size_t unit) { return (byt
 // Hands out scratch from its start. What is taken beyond its end is counted, too: the plan's total tells.
 class Taker {
  public:
+  explicit Taker(std::size_t bytes) : bytes_(bytes) {}
+
   Piece take(std::size_t bytes) {
     if (bytes == 0) return {};
     const Piece piece{static_cast<std::uint32_t>(used_), static_cast<std::uint32_t>(rounded(bytes, kLine))};
@@ -20,9 +22,10 @@ class Taker {
   }
   Piece take_if(bool wanted, std::size_t bytes) { return wanted ? take(bytes) : Piece{}; }
   std::size_t used() const { return used_; }
-  std::size_t left() const { return used_ < kScratchBytes ? kScratchBytes - used_ : 0; }
+  std::size_t left() const { return used_ < bytes_ ? bytes_ - used_ : 0; }
 
  private:
+  std::size_t bytes_;
   std::size_t used_ = 0;
 };
 
@@ -171,7 +174,7 @@ ForwardScratch forward_scratch(const Problem& p, bool all_columns) noexcept {
   const std::size_t block = std::min(p.cols, kBlock) * bytes_of(arithmetic), keep = columns_to_keep(p);
   const std::size_t nodes = nodes_for(blocks_of(p.cols)) * sizeof(MomentNode);
   const std::size_t lane_sums = 2 * kLanes * (arithmetic == DType::f64 ? 2 : 1) * sizeof(double);
-  Taker taker;
+  Taker taker(forward_scratch_bytes(arithmetic));
   ForwardScratch s;
   s.x = taker.take(block);
   s.y = taker.take_if(p.y.dtype != arithmetic && p.y.dtype != DType::i8, block);
@@ -194,7 +197,7 @@ ForwardScratch forward_scratch(const Problem& p, bool all_columns) noexcept {
 }
 
 BlockScratch block_scratch(const Problem& p) noexcept {
-  Taker taker;
+  Taker taker(kBlockScratchBytes);
   BlockScratch s;
   s.converted = taker.take(kBlock * bytes_of(arithmetic_type(p)));
   s.tile = taker.take_if(!has_dense_rows(p.x), kBlock * bytes_of(p.x.dtype));
@@ -216,7 +219,7 @@ GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   const bool is_wide = arithmetic == DType::f64;
   const std::size_t piece = gradient_piece(arithmetic), levels = nodes_for(blocks_of(p.cols));
   const std::size_t piece_bytes = piece * bytes_of(arithmetic);
-  Taker taker;
+  Taker taker(kGradientScratchBytes);
   GradientScratch s;
   // Moments are done with when sums begin.
   s.nodes = taker.take(std::max(levels * sizeof(MomentNode), kRowsAtOnce * levels * sizeof(GradientNode)));
@@ -241,11 +244,11 @@ GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
 }
 
 bool fits_scratch(const Problem& one_look) noexcept {
-  return block_scratch(one_look).bytes <= kBlockScratchBytes &&
-         forward_scratch(one_look, true).bytes <= kScratchBytes &&
-         forward_scratch(one_look, false).bytes <= kScratchBytes;
+  const std::size_t bytes = forward_scratch_bytes(arithmetic_type(one_look));
+  return block_scratch(one_look).bytes <= kBlockScratchBytes && forward_scratch(one_look, true).bytes <= bytes &&
+         forward_scratch(one_look, false).bytes <= bytes;
 }
 
-bool fits_scratch(const GradientProblem& p) noexcept { return gradient_scratch(p).bytes <= kScratchBytes; }
+bool fits_scratch(const GradientProblem& p) noexcept { return gradient_scratch(p).bytes <= kGradientScratchBytes; }
 
 }  // namespace evenorm::internal

@@ -13,9 +13,12 @@
 
 namespace evenorm::internal {
 
-// With what else a pass keeps on the stack of a worker or of the calling thread, below the 64 KiB that are promised.
-// On x86 16 gathered rows of 768 columns of f32 just fit.
-inline constexpr std::size_t kScratchBytes = std::size_t{836} * 64;
+// With what else a pass keeps on the stack of a worker or of the calling thread, below the 64 KiB that are promised: of
+// a forward pass by its arithmetic, of a backward pass. On x86 16 gathered rows of 768 columns of f32 just fit.
+constexpr std::size_t forward_scratch_bytes(DType arithmetic) {
+  return std::size_t{arithmetic == DType::f64 ? 804U : 836U} * 64;
+}
+inline constexpr std::size_t kGradientScratchBytes = std::size_t{720} * 64;
 
 // Nodes of a row's tree that wait to be joined: one for each level. The most that any row has, and how many columns
 // that allows for: validation refuses more, of which no address space holds the results.

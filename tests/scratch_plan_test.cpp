@@ -86,7 +86,7 @@ class Pieces {
 void expect_in_budget(const Problem& p, bool all_columns) {
   const ForwardScratch s = forward_scratch(p, all_columns);
   const std::size_t element = bytes_of(arithmetic_type(p)), nodes = nodes_for(blocks_of(p.cols)) * sizeof(MomentNode);
-  ASSERT_LE(s.bytes, kScratchBytes);
+  ASSERT_LE(s.bytes, forward_scratch_bytes(arithmetic_type(p)));
   Pieces pieces(s.bytes);
   const std::size_t block_cols = std::min(p.cols, kBlock);
   for (const Piece& block : {s.x, s.y, s.sum, s.y2}) pieces.add(block, block.bytes == 0 ? 0 : block_cols * element);
@@ -237,7 +237,7 @@ TEST(Scratch_Plan, FusedPassesStayWithinTheBudget) {
 
 void expect_in_budget(const GradientProblem& p) {
   const GradientScratch s = gradient_scratch(p);
-  ASSERT_LE(s.bytes, kScratchBytes);
+  ASSERT_LE(s.bytes, kGradientScratchBytes);
   ASSERT_TRUE(fits_scratch(p));
   const std::size_t nodes = nodes_for(blocks_of(p.cols));
   Pieces pieces(s.bytes);

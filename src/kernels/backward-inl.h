@@ -27,7 +27,7 @@ class RowSource {
   using A = Arithmetic<T>;
 
  public:
-  RowSource(const Matrix<const void*>& m, const RowPlan& plan, Scratch& scratch)
+  RowSource(const Matrix<const void*>& m, const RowPlan& plan, const Scratch& scratch)
       : tile_(m, false, scratch.at<char>(plan.tile), 0),
         source_(m, plan.tile.bytes == 0 ? nullptr : &tile_, scratch.at<A>(plan.converted)) {}
   RowSource(const RowSource&) = delete;
@@ -49,7 +49,7 @@ class BackwardRows {
   static constexpr bool kWide = std::is_same_v<A, double>;
 
   // used: the columns whose gamma is looked at.
-  BackwardRows(const GradientProblem& p, const GradientScratch& plan, Scratch& scratch, ColumnRange used)
+  BackwardRows(const GradientProblem& p, const GradientScratch& plan, const Scratch& scratch, ColumnRange used)
       : p_(p),
         wants_dx_(p.dx.data != nullptr),
         moment_nodes_(scratch.at<MomentNode>(plan.nodes)),

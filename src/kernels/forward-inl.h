@@ -31,7 +31,7 @@ class ForwardRows {
   using A = Arithmetic<T>;
 
   // used: the columns that are mapped.
-  ForwardRows(const Problem& p, Scratch& scratch, ColumnRange used)
+  ForwardRows(const Problem& p, const Scratch& scratch, ColumnRange used)
       : p_(p),
         plan_(forward_scratch(p, used.first == 0 && used.end == p.cols)),
         x_scratch_(scratch.at<A>(plan_.x)),
@@ -55,11 +55,12 @@ class ForwardRows {
 
   HWY_INLINE void Run(size_t first, size_t count) {
     const size_t at_once = tiles_.Rows() == 0 ? count : tiles_.Rows();
-    Statistics groups[kGroups];
+    // Of short rows under way, or of the rows of a tile that holds pieces of them.
+    Statistics groups[HWY_MAX(kGroups, kMaxTileRows / kMaxGroup)];
     for (size_t row = first; row < first + count; row += at_once) {
       const size_t rows = HWY_MIN(at_once, first + count - row);
       if (!tiles_.HoldWholeRows()) {
-        RunPieces(row, rows);
+        RunPieces(groups, row, rows);
         continue;
       }
       tiles_.LoadX(row, rows, 0, p_.cols);
@@ -109,7 +110,7 @@ class ForwardRows {
   }
 
   // What a fused pass has more.
-  HWY_NOINLINE void Fuse(Scratch& scratch, ColumnRange used) {
+  HWY_NOINLINE void Fuse(const Scratch& scratch, ColumnRange used) {
     fusion_.emplace(p_, used, plan_, scratch, raw_);
     fusion_->SetSources(p_.fetch_x ? kFetchAhead : 0, sum_source_, map_source_);
     fusion_->SetSink(sink_);
@@ -245,12 +246,11 @@ class ForwardRows {
   }
 
   // Rows of which a tile holds a piece of a block: summed piece by piece, several rows at once, then mapped likewise.
-  HWY_NOINLINE void RunPieces(size_t first, size_t count) {
+  HWY_NOINLINE void RunPieces(Statistics* groups, size_t first, size_t count) {
     if (p_.moments != nullptr) {
       tiles_.Release();
       return RunGiven(first, count);
     }
-    Statistics groups[kMaxTileRows / kMaxGroup];
     SumPieces(groups, first, count);
     for (size_t i = 0; i < count; i += kMaxGroup) {
       Finish(groups[i / kMaxGroup], first + i, HWY_MIN(kMaxGroup, count - i));
@@ -399,9 +399,12 @@ class ForwardRows {
   bool fetch_;
 };
 
+template <class T>
+inline constexpr size_t kForwardScratchBytes = forward_scratch_bytes(dtype_of<Arithmetic<T>>);
+
 template <class T, class Norm>
 HWY_NOINLINE void RunRows(const Problem& p, size_t first, size_t count) {
-  Scratch scratch;
+  ScratchMemory<kForwardScratchBytes<T>> scratch;
   ForwardRows<T, Norm>(p, scratch, {0, p.cols}).Run(first, count);
 }
 

@@ -18,7 +18,7 @@ class Fusion {
   using A = Arithmetic<T>;
 
   // used, raw: as of Parameter.
-  Fusion(const Problem& p, ColumnRange used, const ForwardScratch& plan, Scratch& scratch, void* raw)
+  Fusion(const Problem& p, ColumnRange used, const ForwardScratch& plan, const Scratch& scratch, void* raw)
       : p_(p),
         y2_scratch_(scratch.at<A>(plan.y2)),
         gamma2_(p.gamma2, p.zero_centered, p.cols, used, plan.gamma2, scratch, raw),

@@ -13,7 +13,7 @@ namespace evenorm::internal::HWY_NAMESPACE {
 
 template <class T, class Norm>
 HWY_NOINLINE void RunRows(const GradientProblem& p, size_t first, size_t count) {
-  Scratch scratch;
+  ScratchMemory<kGradientScratchBytes> scratch;
   BackwardRows<T, Norm>(p, gradient_scratch(p), scratch, {0, p.cols}).Run(first, count, {});
 }
 template <class T>
@@ -24,7 +24,7 @@ HWY_ATTR void Rows(const GradientProblem& p, size_t first, size_t count) noexcep
 
 template <class T, class Norm>
 HWY_NOINLINE void RunBlocks(const GradientProblem& p, size_t first, size_t count, double* slots) {
-  Scratch scratch;
+  ScratchMemory<kGradientScratchBytes> scratch;
   BackwardRows<T, Norm> rows(p, gradient_scratch(p), scratch, {0, p.cols});
   const size_t blocks = row_blocks(p), slot = column_numbers(p) * p.cols;
   double* nodes[kMaxNodes];
@@ -55,7 +55,7 @@ HWY_ATTR void Finish(const GradientProblem& p, double* sums, size_t runs, size_t
 
 template <class T, class Norm>
 HWY_NOINLINE void LookAtRowRange(const GradientProblem& p, size_t first, size_t count, GradientScalars* scalars) {
-  Scratch scratch;
+  ScratchMemory<kGradientScratchBytes> scratch;
   BackwardRows<T, Norm> rows(p, gradient_scratch(p), scratch, {0, p.cols});
   for (size_t row = first, n; row < first + count; row += n) {
     n = HWY_MIN(kRowsAtOnce, first + count - row);
@@ -71,7 +71,7 @@ HWY_ATTR void Look(const GradientProblem& p, size_t first, size_t count, Gradien
 
 template <class T, class Norm>
 HWY_NOINLINE void RunStrips(const GradientProblem& p, const GradientScalars* scalars, size_t first, size_t count) {
-  Scratch scratch;
+  ScratchMemory<kGradientScratchBytes> scratch;
   const GradientScratch plan = gradient_scratch(p);
   auto* values = scratch.at<double>(plan.strip_sums);
   BackwardRows<T, Norm> rows(p, plan, scratch, {first, first + count});

@@ -15,7 +15,7 @@ namespace evenorm::internal::HWY_NAMESPACE {
 template <class T, class Norm>
 HWY_NOINLINE void MomentsOfBlocks(const Problem& p, size_t row, size_t first, size_t count, MomentNode* moments) {
   using A = Arithmetic<T>;
-  BlockScratchMemory scratch;
+  ScratchMemory<kBlockScratchBytes> scratch;
   BlockSource<T> block_source(p, scratch);
   Source<T>& source = block_source.Get();
   const Residual<T> residual(p);
@@ -59,7 +59,7 @@ HWY_ATTR void FinishRow(const Problem& p, size_t row, const MomentNode* parts, s
 
 template <class T>
 HWY_NOINLINE void MapRange(const Problem& p, size_t row, const RowScalars& scalars, size_t first, size_t count) {
-  Scratch scratch;
+  ScratchMemory<kForwardScratchBytes<T>> scratch;
   const ColumnRange used{first * kBlock, HWY_MIN((first + count) * kBlock, p.cols)};
   ForwardRows<T, LayerNorm>(p, scratch, used).MapBlocks(row, scalars, first, count);  // the map is the same for both
 }

@@ -52,7 +52,7 @@ HWY_INLINE Moments WithoutInfinities(Moments m) {
 template <class T, class Norm>
 HWY_NOINLINE void PartsOfRows(const Problem& p, size_t first, size_t count, Moments* moments) {
   using A = Arithmetic<T>;
-  BlockScratchMemory scratch;
+  ScratchMemory<kBlockScratchBytes> scratch;
   BlockSource<T> block_source(p, scratch);
   Source<T>& source = block_source.Get();
   const size_t blocks = blocks_of(p.cols);

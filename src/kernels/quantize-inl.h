@@ -93,7 +93,7 @@ HWY_INLINE void QuantizeSpan(const A* values, size_t n, float factor, int8_t* to
 template <class A>
 class Quantizer {
  public:
-  Quantizer(const Problem& p, const ForwardScratch& plan, Scratch& scratch)
+  Quantizer(const Problem& p, const ForwardScratch& plan, const Scratch& scratch)
       : p_(p), values_(scratch.at<A>(plan.values)), holds_row_(plan.holds_row) {}
 
   bool IsOn() const { return values_ != nullptr; }

@@ -95,7 +95,7 @@ class Residual {
   }
 
  private:
-  static constexpr size_t kPiece = 64;  // elements: no scratch is needed for them
+  static constexpr size_t kPiece = 32;  // elements: no scratch is needed for them
   static constexpr size_t kVectorBytes = sizeof(hn::Vec<hn::ScalableTag<uint8_t>>);
 
   HWY_NOINLINE void AddConverted(const T* x, const char* r, size_t n, T* to) const {
@@ -120,7 +120,7 @@ class Residual {
       x_converter(x + i * bytes_of(p_.x.dtype), xs, count);
       r_converter(r + i * bytes_of(p_.residual.dtype), rs, count);
       AddScaled(static_cast<B>(p_.residual_scale), xs, rs, count, xs);
-      std::byte rounded[kPiece * sizeof(double)];
+      std::byte rounded[kPiece * sizeof(B)];  // x is of no wider type
       round(xs, p_.x.dtype == dtype_of<T> ? static_cast<void*>(to + i) : rounded, count);
       if constexpr (std::is_same_v<T, A>) {
         if (p_.x.dtype != dtype_of<T>) ConverterTo<A>(p_.x.dtype)(rounded, to + i, count);
@@ -154,7 +154,7 @@ template <class T>
 class HeldSums {
  public:
   HeldSums() = default;
-  HeldSums(const Problem& p, const ForwardScratch& plan, Scratch& scratch)
+  HeldSums(const Problem& p, const ForwardScratch& plan, const Scratch& scratch)
       : tensor_(!plan.sums_in_tensor    ? nullptr
                 : p.sum.data != nullptr ? &p.sum
                                         : &p.y),

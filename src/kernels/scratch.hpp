@@ -8,24 +8,30 @@
 
 namespace evenorm::internal {
 
-template <std::size_t kBytes>
-class ScratchOf {
+class Scratch {
  public:
-  ScratchOf() = default;
-  ScratchOf(const ScratchOf&) = delete;
-  ScratchOf& operator=(const ScratchOf&) = delete;
-
   // Not initialised, aligned to a cache line; null where the piece is absent.
   template <class T>
-  T* at(const Piece& piece) {
+  T* at(const Piece& piece) const {
     return piece.bytes == 0 ? nullptr : static_cast<T*>(static_cast<void*>(bytes_ + piece.offset));
   }
 
+ protected:
+  explicit Scratch(std::byte* bytes) : bytes_(bytes) {}
+
  private:
-  alignas(64) std::byte bytes_[kBytes];
+  std::byte* bytes_;
 };
 
-using Scratch = ScratchOf<kScratchBytes>;
-using BlockScratchMemory = ScratchOf<kBlockScratchBytes>;
+template <std::size_t kBytes>
+class ScratchMemory : public Scratch {
+ public:
+  ScratchMemory() : Scratch(memory_) {}
+  ScratchMemory(const ScratchMemory&) = delete;
+  ScratchMemory& operator=(const ScratchMemory&) = delete;
+
+ private:
+  alignas(64) std::byte memory_[kBytes];
+};
 
 }  // namespace evenorm::internal

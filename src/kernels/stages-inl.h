@@ -140,14 +140,14 @@ class Source {
 template <class T>
 class BlockSource {
  public:
-  BlockSource(const Problem& p, BlockScratchMemory& scratch) : BlockSource(p, block_scratch(p), scratch) {}
+  BlockSource(const Problem& p, const Scratch& scratch) : BlockSource(p, block_scratch(p), scratch) {}
   BlockSource(const BlockSource&) = delete;
   BlockSource& operator=(const BlockSource&) = delete;
 
   Source<T>& Get() { return source_; }
 
  private:
-  BlockSource(const Problem& p, const BlockScratch& plan, BlockScratchMemory& scratch)
+  BlockSource(const Problem& p, const BlockScratch& plan, const Scratch& scratch)
       : tile_(p.x, false, scratch.at<char>(plan.tile), 0),
         source_(p.x, plan.tile.bytes == 0 ? nullptr : &tile_, scratch.at<Arithmetic<T>>(plan.converted)) {}
 
@@ -234,7 +234,7 @@ class Parameter {
   // used: the columns that Block() will be called for. raw: kRawColumns elements of v's type, for what is both gathered
   // and converted.
   Parameter(const Vector<const void*>& v, bool plus_one, size_t cols, ColumnRange used, const ParameterPlan& plan,
-            Scratch& scratch, void* raw)
+            const Scratch& scratch, void* raw)
       : v_(v), plus_one_(plus_one), whole_(plan.whole), values_(scratch.at<A>(plan.values)), raw_(raw) {
     if (values_ != nullptr) {
       const bool dense = v.axes.is_dense(bytes_of(v.dtype));

@@ -17,7 +17,7 @@ namespace evenorm::internal::HWY_NAMESPACE {
 // Those of x and y whose rows are not dense.
 class Tiles {
  public:
-  Tiles(const Problem& p, const TilePlan& plan, Scratch& scratch)
+  Tiles(const Problem& p, const TilePlan& plan, const Scratch& scratch)
       : problem_(p),
         plan_(plan),
         gathers_x_(plan.x_bytes != 0),
