@@ -243,10 +243,9 @@ GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   return s;
 }
 
+// Other plans of the same look, of a part of a row or past the caches, leave pieces out, or take what is left over.
 bool fits_scratch(const Problem& one_look) noexcept {
-  const std::size_t bytes = forward_scratch_bytes(arithmetic_type(one_look));
-  return block_scratch(one_look).bytes <= kBlockScratchBytes && forward_scratch(one_look, true).bytes <= bytes &&
-         forward_scratch(one_look, false).bytes <= bytes;
+  return forward_scratch(one_look, true).bytes <= forward_scratch_bytes(arithmetic_type(one_look));
 }
 
 bool fits_scratch(const GradientProblem& p) noexcept { return gradient_scratch(p).bytes <= kGradientScratchBytes; }
