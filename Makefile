@@ -9,7 +9,8 @@ CACHED := tools/compiler_cache.py
 CONFIGURE := $(CACHED) cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DEVENORM_WERROR=$(WERROR)
 STAGES := tools/stages $(if $(filter ON 1 on,$(WERROR)),--werror)
 
-.PHONY: all setup-build setup-test setup-test-all demo test test-all unit contracts cli aarch64 sanitize thread fuzz package lint
+.PHONY: all setup-build setup-test setup-check setup-test-all demo test check test-all unit contracts cli whole aarch64
+.PHONY: sanitize thread fuzz package lint
 .PHONY: setup-python python wheel bench-torch format mutants bench clean help
 .NOTPARALLEL:
 
@@ -22,25 +23,25 @@ demo: setup-build  ## build, then normalise the activations of a real model and 
 	@$(CACHED) cmake --build build --target evenorm_cli minilm_demo
 	@tools/demo.sh
 
-test: setup-test  ## build, then every stage with its time: tests (on AArch64 too), sanitizers, fuzzers, lint, mutants
-	@$(STAGES) build unit contracts cli package python lint aarch64 sanitize thread fuzz mutants
+test: setup-test  ## what every change passes: build, unit tests, contracts, command line, format; NumPy where .venv/ is
+	@$(STAGES) test
 
-test-all: setup-test setup-test-all  ## the same and more: slow tests, all on AArch64, valgrind, 5 minutes of each fuzzer
-	@$(STAGES) build unit contracts cli slow package python-all lint aarch64-all sanitize-all thread valgrind fuzz-long mutants-all
+check: setup-check  ## after `make test`: whole contracts, PyTorch, packages, lint, sanitizers, fuzzers, mutations, AArch64
+	@$(STAGES) check
+
+test-all: setup-test-all  ## after `make check`, hours: all on AArch64, all mutations, valgrind, long sweeps; AGAIN=1: anew
+	@$(STAGES) $(if $(AGAIN),,--resume) test-all
 
 unit contracts cli: setup-test  ## build, then one stage of the tests
-	@$(STAGES) build $@
+	@$(STAGES) --verbose build $@
 
-aarch64 sanitize thread: setup-test  ## the tests under QEMU; under AddressSanitizer and UBSan; under ThreadSanitizer
-	@$(STAGES) $@
+whole lint: setup-check  ## build, then the rest of the contracts; clang-format, clang-tidy, exported names
+	@$(STAGES) --verbose build $@
 
-package: setup-test  ## evenorm installed and as a subproject, shared and static, used from C++ and C
-	@$(STAGES) package
+package aarch64 sanitize thread: setup-check  ## one stage of `make check`, in build trees of its own
+	@$(STAGES) --verbose $@
 
-lint: setup-test  ## clang-format, clang-tidy, the shared library's exported names (after a build)
-	@$(STAGES) build lint
-
-fuzz: setup-test  ## every fuzzer for SECONDS (60), under sanitizers
+fuzz: setup-check  ## every fuzzer for SECONDS (60), under sanitizers
 	@tools/fuzz --seconds $(or $(SECONDS),60) $(NAMES)
 
 python: setup-python  ## .venv/ with the Python package, PyTorch, the test tools, and the command `evenorm`
@@ -52,7 +53,7 @@ wheel: setup-python  ## dist/evenorm-*.whl
 format: setup-test  ## format all sources in place
 	@tools/lint --fix
 
-mutants: setup-test  ## apply the mutations one by one (or those in NAMES) and expect red
+mutants: setup-check  ## apply the mutations one by one (or those in NAMES) and expect red
 	@tools/mutants $(NAMES)
 
 bench: setup-build  ## fetch oneDNN into .bench/, then measure beside it; ARGS goes to the program
@@ -73,6 +74,9 @@ setup-build:
 setup-test:
 	@tools/setup.sh test
 
+setup-check:
+	@tools/setup.sh check
+
 setup-test-all:
 	@tools/setup.sh test-all
 
@@ -80,4 +84,4 @@ clean:  ## remove build/ and the Python package's build trees
 	@cmake -E rm -rf build build-*
 
 help:  ## this list
-	@sed -n 's/^\([a-z -]*\):[^#]*##  *\(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-22s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9 -]*\):[^#]*##  *\(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-32s %s\n", $$1, $$2 }'

@@ -160,7 +160,7 @@ TEST_P(Contract_GradientsSameBits, InEveryWayOnEveryTarget) {
 std::string test_name(const ::testing::TestParamInfo<std::tuple<DType, Size>>& info) {
   const Size size = std::get<1>(info.param);
   return evenorm::testing::word(std::get<0>(info.param)) + "_" + std::to_string(size.rows) + "x" +
-         std::to_string(size.cols);
+         std::to_string(size.cols) + (size.rows * size.cols > 65536 ? "_Whole" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Contract_GradientsSameBits,

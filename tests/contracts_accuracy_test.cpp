@@ -38,7 +38,9 @@ TEST_P(Contract_Accuracy, AdversarialRowsAreWithinTheBound) {
 }
 
 std::string test_name(const ::testing::TestParamInfo<Parameters>& info) {
-  return evenorm::testing::word(std::get<0>(info.param)) + "_Cols" + std::to_string(std::get<1>(info.param));
+  const std::size_t cols = std::get<1>(info.param);
+  return evenorm::testing::word(std::get<0>(info.param)) + "_Cols" + std::to_string(cols) +
+         (cols > 4096 ? "_Whole" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Contract_Accuracy,

@@ -56,7 +56,7 @@ using Group = std::tuple<Kind, DType>;
 
 class Contract_SameBits : public ::testing::TestWithParam<Group> {};
 
-TEST_P(Contract_SameBits, InEveryWayOnEveryTarget) {
+TEST_P(Contract_SameBits, InEveryWayOnEveryTarget_Whole) {
   const auto [kind, dtype] = GetParam();
   std::size_t cases = 0;
   for (const Operation& op : digest_cases()) {
@@ -67,7 +67,7 @@ TEST_P(Contract_SameBits, InEveryWayOnEveryTarget) {
   EXPECT_GT(cases, 20u);
 }
 
-TEST_P(Contract_SameBits, OfGradientsInEveryWayOnEveryTarget) {
+TEST_P(Contract_SameBits, OfGradientsInEveryWayOnEveryTarget_Whole) {
   const auto [kind, dtype] = GetParam();
   std::size_t cases = 0;
   for (const GradientCase& c : gradient_cases()) {
@@ -76,6 +76,26 @@ TEST_P(Contract_SameBits, OfGradientsInEveryWayOnEveryTarget) {
     expect_as_in_file("gradients", run_gradient_case(c, runnable_targets()));
   }
   EXPECT_GT(cases, 15u);
+}
+
+// Of two block lengths, and of many rows: what is quick enough to be tried always.
+TEST_P(Contract_SameBits, TwoOfTheTable) {
+  const auto [kind, dtype] = GetParam();
+  for (const std::size_t cols : {65, 2049}) {
+    expect_as_in_file("digests", run_digest_case(same_type(kind, dtype, cols), runnable_targets()));
+  }
+}
+
+TEST_P(Contract_SameBits, TwoGradientsOfTheTable) {
+  const auto [kind, dtype] = GetParam();
+  std::size_t cases = 0;
+  for (const GradientCase& c : gradient_cases()) {
+    const bool is_short = c.op.forward.cols == 65 && c.rows == 1000, is_long = c.op.forward.cols == 2049;
+    if (c.op.forward.kind != kind || c.op.forward.x != dtype || !(is_short || is_long)) continue;
+    ++cases;
+    expect_as_in_file("gradients", run_gradient_case(c, runnable_targets()));
+  }
+  EXPECT_EQ(cases, 2u);
 }
 
 std::string test_name(const ::testing::TestParamInfo<Group>& info) {

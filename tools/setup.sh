@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs the Debian packages that a task needs and that are missing. Does nothing, at once, when none is.
-# Usage: tools/setup.sh [build] [test] [test-all] [python] [aarch64]
-# build: library, command line, demo; test: that and tests, sanitizers, lint; test-all: what else `make test-all` needs;
-# python: what `make python` needs, beside what pip installs
+# Usage: tools/setup.sh [build] [test] [check] [test-all] [python] [aarch64]
+# build: library, command line, demo; test: that and `make test`; check: that and sanitizers, lint, packages;
+# test-all: what else `make test-all` needs; python: what `make python` needs, beside what pip installs
 # aarch64: the compiler for it, QEMU (tools/aarch64)
 # Status: 0 all there; 2 something is missing and this user may not install it (the command to run is printed).
 set -eu
@@ -24,11 +24,13 @@ libgtest-dev     gtest/gtest.h
 libgmock-dev     gmock/gmock.h
 '
 test_needs='
+clang-format-14  clang-format-14
+'
+check_needs='
 binutils         nm
 pkgconf          pkg-config
 clang-14         clang++-14
 libclang-rt-14-dev /usr/lib/llvm-14/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a
-clang-format-14  clang-format-14
 clang-tidy-14    clang-tidy-14
 '
 python_needs='
@@ -50,10 +52,11 @@ for group in "$@"; do
   case $group in
     build) needs="$needs$build_needs" ;;
     test) needs="$needs$build_needs$test_needs" ;;
-    test-all) needs="$needs$test_all_needs" ;;
+    check) needs="$needs$build_needs$test_needs$check_needs" ;;
+    test-all) needs="$needs$build_needs$test_needs$check_needs$test_all_needs" ;;
     python) needs="$needs$build_needs$python_needs" ;;
     aarch64) needs="$needs$aarch64_needs" ;;
-    *) echo "tools/setup.sh: unknown group '$group' (build, test, test-all, python, aarch64)" >&2; exit 1 ;;
+    *) echo "tools/setup.sh: unknown group '$group' (build, test, check, test-all, python, aarch64)" >&2; exit 1 ;;
   esac
 done
 
