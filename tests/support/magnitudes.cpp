@@ -105,7 +105,7 @@ Array dy_of(const MagnitudePass& pass, const Array& x, std::size_t row) {
   const reference::Moments moments = reference::moments(op.kind, wide);
   const Real rstd = reference::rstd(moments, op.eps);
   const std::vector<Real> xhat = reference::apply(wide, moments, rstd, {});
-  const int of_rstd = rstd == 0 ? 0 : std::ilogb(static_cast<double>(rstd));
+  const int of_rstd = rstd == 0 ? 0 : std::ilogb(static_cast<double>(std::min(rstd, Real{0x1p1023})));
   const auto [least, largest] = exponents_of(op.y);
   const int exponent = std::clamp(pass.rows[row].result - (op.weight ? pass.gamma : 0) - of_rstd, least, largest);
   Random random(pass.seed * 31 + row);
