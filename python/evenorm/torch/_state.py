@@ -1,14 +1,17 @@
 """What a forward can change beside its module's own tensors: found, compared, and put back.
 
-That is: whatever can be reached from the module's attributes, its classes, and the closures, defaults and globals of
-their functions. Files, standard output and what extension types hide cannot be seen.
+That is: whatever can be reached from the module's attributes, its classes, and the closures, defaults, attributes and
+globals of their functions, those of other modules that they name included. Files, standard output and what extension
+types hide cannot be seen.
 """
 
+import argparse
 import collections
 import functools
+import queue
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +21,8 @@ from torch import nn
 MOST_RECORDS = 2000  # a module that can reach more is not walked to the end
 MOST_ELEMENTS = 2**20  # of all tensors whose values are kept; of others their version is
 STRANGERS = frozenset({"torch", "numpy", *sys.stdlib_module_names})  # packages that are not walked
+# but for these, which are there to hold what others put in
+HOLDERS = (types.SimpleNamespace, argparse.Namespace, collections.UserList, collections.UserDict, queue.Queue)
 
 
 @dataclass
@@ -115,8 +120,8 @@ class Memory:
             self._walk_function(value)
         elif isinstance(value, type):
             self._walk_class(value)
-        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType) and not _is_strange(type(value)):
-            self._walk_container(label, vars(value))
+        elif not isinstance(value, types.ModuleType) and (isinstance(value, HOLDERS) or not _is_strange(type(value))):
+            self._walk_object(label, value)
 
     def _walk_all(self, label: str, values: Any) -> None:
         for value in values:
@@ -132,6 +137,14 @@ class Memory:
         self._record(label, lambda: kind(value), write)
         if deep and kind is not bytearray:
             self._walk_all(label, list(value.values() if kind is dict else value))
+
+    def _walk_object(self, label: str, value: Any) -> None:
+        if hasattr(value, "__dict__"):
+            self._walk_container(label, vars(value))
+        for slot in _slots(type(value)):
+            read = functools.partial(_slot, value, slot)
+            self._record(label, read, functools.partial(_set_slot, value, slot))
+            self._walk_all(label, read())
 
     def _walk_tensor(self, label: str, value: torch.Tensor) -> None:
         tensor = value.detach()
@@ -156,12 +169,28 @@ class Memory:
             if name != "__class__" and _is_full(cell):
                 self._record(name, functools.partial(_content, cell), functools.partial(_fill, cell))
                 self._walk(name, cell.cell_contents)
-        space = function.__globals__
-        for name in _names(function.__code__):
-            if name in space and not isinstance(space[name], types.ModuleType):
-                self._record(name, functools.partial(_entry, space, name), functools.partial(_enter, space, name))
-                self._walk(name, space[name])
+        names = dict.fromkeys(_names(function.__code__))
+        self._walk_names(function.__globals__, names)
         self._walk_all(function.__name__, (function.__defaults__, function.__kwdefaults__))
+        self._walk_container(f"{function.__name__}.", vars(function))
+
+    def _walk_names(self, space: dict[str, Any], names: Iterable[str]) -> None:
+        """The globals that are named, and those of modules that are."""
+        spaces = {id(space): space}
+        pending = [space]
+        while pending:
+            space = pending.pop()
+            for name in names:
+                value = space.get(name)
+                if not isinstance(value, types.ModuleType):
+                    if name in space:
+                        self._record(
+                            name, functools.partial(_entry, space, name), functools.partial(_enter, space, name)
+                        )
+                        self._walk(name, value)
+                elif id(vars(value)) not in spaces and value.__name__.split(".")[0] not in STRANGERS:
+                    spaces[id(vars(value))] = vars(value)
+                    pending.append(vars(value))
 
     def _walk_class(self, cls: type) -> None:
         if _is_strange(cls):
@@ -189,6 +218,28 @@ def _is_full(cell: types.CellType) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _slots(cls: type) -> Iterator[types.MemberDescriptorType]:
+    """Where objects of a class with __slots__ keep what they hold."""
+    for base in cls.__mro__:
+        if not _is_strange(base):
+            yield from (value for value in vars(base).values() if isinstance(value, types.MemberDescriptorType))
+
+
+def _slot(holder: object, slot: types.MemberDescriptorType) -> list[Any]:
+    """Its content; an empty one has none."""
+    try:
+        return [slot.__get__(holder)]
+    except AttributeError:
+        return []
+
+
+def _set_slot(holder: object, slot: types.MemberDescriptorType, saved: list[Any]) -> None:
+    if saved:
+        slot.__set__(holder, saved[0])
+    elif _slot(holder, slot):
+        slot.__delete__(holder)
 
 
 def _content(cell: types.CellType) -> list[Any]:
