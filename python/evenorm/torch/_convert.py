@@ -117,7 +117,7 @@ def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
         if module in observed and isinstance(result, type):
             result = "prepared for static quantization, which will put PyTorch's quantized norm in its place"
         if isinstance(result, type):
-            module.__class__ = result
+            object.__setattr__(module, "__class__", result)  # whatever the module's own __setattr__ refuses
             replaced.append(Replaced(name, old, _new_name(result)))
         elif result is not None:
             left.append(Left(name, old, result))
@@ -175,7 +175,12 @@ class _Trials:
         if key not in self._settled:
             self._settled[key] = _trial.settle(module, found)
         recipe = self._settled[key]
-        return recipe if isinstance(recipe, str) else _look_alikes.stand_in(type(module), recipe)
+        if isinstance(recipe, str):
+            return recipe
+        try:
+            return _look_alikes.stand_in(type(module), recipe)
+        except Exception as error:  # a metaclass, or __init_subclass__, of a stranger's
+            return f"its class cannot have a subclass: {type(error).__name__}: {error}"[:200]
 
     @staticmethod
     def _key(module: nn.Module) -> Any:

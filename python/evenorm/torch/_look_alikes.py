@@ -9,12 +9,15 @@ not tried: other types, devices, numbers of axes, sizes.
 import copyreg
 import functools
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from ._functions import layer_norm, rms_norm
@@ -114,8 +117,10 @@ class Recipe:
         """Where x's rows lie; None where old and new are not known to agree on tensors such as x."""
         if not isinstance(x, Tensor) or x.device.type != "cpu":
             return None
-        weight = None if self.weight is None else getattr(module, self.weight)
+        weight, bias = self.tensors(module)
         if (x.dtype, None if weight is None else weight.dtype) not in self.types:
+            return None
+        if bias is not None and weight is not None and bias.dtype is not weight.dtype:
             return None
         axis: int | None = self._axis_of.get(x.dim())
         shape = None if axis is None else self.shape(module)
@@ -208,6 +213,8 @@ def candidate(module: nn.Module) -> Recipe | str | None:
         return None
     own = {**module._parameters, **module._buffers}
     tensors = {name: value for name, value in own.items() if value is not None}
+    if any(is_lazy(value) for value in tensors.values()):
+        return "its parameters have no shape yet: convert it after its first call" if called_norm else None
     weight = _only(WEIGHTS, tensors)
     bias = _only(BIASES, tensors)
     if len(tensors) != (weight is not None) + (bias is not None) or (bias is not None and weight is None):
@@ -217,13 +224,26 @@ def candidate(module: nn.Module) -> Recipe | str | None:
             else None
         )
     if weight is None:
-        return _with_argument(cls, None, None) if called_norm else None
+        return _without_weight(module) if called_norm else None
     shape = tensors[weight].shape
     if len(shape) != 1 and not called_norm:
         return None
     if not 2 <= shape.numel() <= MOST_COLS or (bias is not None and tensors[bias].shape != shape):
         return f"its weight and bias are not of one shape of 2 to {MOST_COLS} elements" if called_norm else None
+    if bias is not None and tensors[bias].dtype != tensors[weight].dtype:
+        return "its weight and bias are not of one type" if called_norm else None
     return _with_argument(cls, weight, bias)
+
+
+def _without_weight(module: nn.Module) -> Recipe | str:
+    said = getattr(module, "normalized_shape", None)
+    if said is not None:
+        sizes = (said,) if not isinstance(said, tuple | list) else said
+        if not sizes or any(isinstance(size, bool) or not isinstance(size, Integral) or size < 1 for size in sizes):
+            return f"its normalized_shape is {said!r}, but should be sizes"
+        if not 2 <= math.prod(sizes) <= MOST_COLS:
+            return f"its normalized_shape is {said!r}, but it should have 2 to {MOST_COLS} elements"
+    return _with_argument(type(module), None, None)
 
 
 def _is_torch_own(cls: type) -> bool:
@@ -236,7 +256,10 @@ def _only(names: tuple[str, ...], tensors: dict[str, Tensor]) -> str | None:
 
 
 def _with_argument(cls: type[nn.Module], weight: str | None, bias: str | None) -> Recipe | str:
-    arguments = list(inspect.signature(cls.forward).parameters.values())[1:]
+    try:
+        arguments = list(inspect.signature(cls.forward).parameters.values())[1:]
+    except ValueError:
+        return "its forward is not written in Python"
     names = [argument.name for argument in arguments]
     if len(arguments) != 1 or arguments[0].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
         return f"its forward takes ({', '.join(names)}), not one tensor alone"

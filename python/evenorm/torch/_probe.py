@@ -224,13 +224,18 @@ def rows(kinds: Tensor, leading: tuple[int, ...], shape: tuple[int, ...]) -> Ten
 
 def _probe(module: nn.Module, dtype: torch.dtype | None, generator: torch.Generator, training: bool) -> nn.Module:
     """A module of the same class and attributes with random tensors, without hooks; the module's own are not touched.
-    Its weight is neither about 0 nor about 1, so that w, 1 + w and none at all are told apart."""
+    Its weight and bias are of both signs and of sizes from 1/4 to 16, so that w, 1 + w, |w|, a clamped one and none at
+    all are told apart."""
 
     def random_like(name: str, old: Tensor | None) -> Tensor | None:
         if old is None or dtype is None:
             return None
         value = torch.randn([int(size) for size in old.shape], generator=generator, dtype=torch.float64) * 0.25
-        return (value + 0.5 if name in WEIGHTS else value - 0.5 if name in BIASES else value).to(dtype)
+        if name in WEIGHTS or name in BIASES:
+            at = torch.arange(value.numel()).reshape(value.shape)
+            sign, size = 1 - 2 * (at % 2), torch.tensor((0.5, 16.0, 12.0, 0.5), dtype=torch.float64)[at % 4]
+            value = sign * size * (1 + value.clamp(-0.5, 0.5))
+        return value.to(dtype)
 
     made = object.__new__(type(module))
     parameters = {name: random_like(name, old) for name, old in module._parameters.items()}

@@ -69,7 +69,7 @@ class _Trial:
         if isinstance(found, str):
             return found
         recipe, place = found
-        types = self._limits(recipe, place, self.single) or self._types(recipe, place)
+        types = self._limits(recipe, place, self.single) or self._around(recipe, place) or self._types(recipe, place)
         return types if isinstance(types, str) else self._with_axes(replace(recipe, types=types))
 
     # --- which norm
@@ -141,6 +141,22 @@ class _Trial:
                 return broken
             if not all(_is_as_broken(recipe, one, len(shape)) for one in broken):
                 return f"on rows that are not finite it differs from {recipe}"
+        return None
+
+    def _around(self, recipe: Recipe, place: Place) -> str | None:
+        """Why not, where x is the same and something else is not: how it lies in memory, and PyTorch's modes."""
+        rows = _probe.plain(place[0], self.shapes[-1])[0]
+        turned = self.prober.see(rows, place[1], self.single, training=False, turned=True)
+        if isinstance(turned, Seen) and not _worst(recipe, [turned], gradients=False).agreed:  # x.view() may refuse it
+            return "it computes something else where x is not contiguous"
+        for mode, said in (
+            (torch.autocast("cpu", torch.bfloat16), "autocast"),
+            (torch.inference_mode(), "inference mode"),
+        ):
+            with mode:
+                agreed = self._values(recipe, [rows], place, self.single).agreed
+            if not agreed:
+                return f"it computes something else under {said}"
         return None
 
     def _types(self, recipe: Recipe, place: Place) -> frozenset[Types] | str:
@@ -258,7 +274,7 @@ def _compare(recipe: Recipe, seen: Seen, gradients: bool) -> Outcome:
     # Of many rows, some: they are the same again and again.
     old, rows = (t.reshape(-1, *shape) for t in (seen.y_rows.detach(), seen.rows))
     if len(rows) > 1024:
-        some = torch.linspace(0, len(rows) - 1, 64).long()
+        some = torch.arange(64) * (len(rows) - 1) // 63
         old, rows = old[some], rows[some]
     new = recipe.norm(seen.probe, rows.detach())
     value, *slopes = _allowed(recipe, seen.probe, rows, shape)
