@@ -2,6 +2,9 @@
 
 # ruff: noqa: E402  (what needs PyTorch is imported when it is known to be there)
 import copy
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -136,6 +139,23 @@ def test_compiled_strides_are_those_of_the_operators(norm, dynamic):
     x = torch.randn(5, C, 3).mT
     assert torch.equal(compiled(x), module(x) * 2)
     assert compiled(x).stride() == module(x).stride()
+
+
+COMPILED_IN_CI = """
+import torch
+import evenorm.torch as et
+x = torch.randn(5, 96, 3).mT
+norms = [et.LayerNorm(96), et.RMSNorm(96), lambda x: et.add_layer_norm(x, x, (96,)), lambda x: et.add_rms_norm(x, x, (96,))]
+for norm in norms:
+    y, expected = torch.compile(norm, fullgraph=True)(x), norm(x)
+    assert all(map(torch.equal, *((y, expected) if isinstance(y, tuple) else ([y], [expected]))))
+"""
+
+
+def test_compiled_where_the_environment_says_ci():
+    """PyTorch's own checks then run: of operators with a decomposition, too, which the exporter needs."""
+    environment = {**os.environ, "CI": "true"}
+    subprocess.run([sys.executable, "-c", COMPILED_IN_CI], env=environment, timeout=600, check=True)
 
 
 @EACH

@@ -6,6 +6,7 @@ they are; with dynamic shapes they ask here for the shape and strides of results
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -96,6 +97,17 @@ def _register_quantized() -> None:
     MAPPINGS[LayerNorm] = MAPPINGS[nn.LayerNorm]
 
 
-for _register in (_register_symbols, _register_quantized):
+def _register_fallbacks() -> None:
+    """Inductor leaves operators that it does not know as they are; where the environment says CI it refuses those that
+    have a decomposition, unless it was told so. It is large, and loaded here only then."""
+    from torch._inductor.lowering import make_fallback, tag_to_layout_constraint
+    from torch._library.utils import get_layout_constraint_tag
+
+    for operator in (operators.layer_norm, operators.rms_norm, operators.add_layer_norm, operators.add_rms_norm):
+        constraint = tag_to_layout_constraint(get_layout_constraint_tag(operator.default, with_default=True))
+        make_fallback(operator.default, layout_constraint=constraint, warn=False)
+
+
+for _register in (_register_symbols, _register_quantized, *([_register_fallbacks] if os.environ.get("CI") else [])):
     with suppress(ImportError):
         _register()
