@@ -55,12 +55,6 @@ Interval numbers_rounding_to(DType dtype, std::uint64_t bits) {
   return bits == magnitude_bits ? Interval{nearer, farther} : Interval{-farther, -nearer};
 }
 
-// Of the tree that joins a row's blocks.
-std::size_t levels_of_tree(std::size_t cols) {
-  const std::size_t blocks = (cols + internal::kBlock - 1) / internal::kBlock;
-  return static_cast<std::size_t>(std::bit_width(blocks - 1));
-}
-
 double distance(Pair exact, Interval interval) {
   const double below = (interval.low - exact.hi) - exact.lo;
   const double above = (exact.hi - interval.high) + exact.lo;
@@ -69,6 +63,11 @@ double distance(Pair exact, Interval interval) {
 
 }  // namespace
 
+std::size_t levels_of_tree(std::size_t cols) {
+  const std::size_t blocks = (cols + internal::kBlock - 1) / internal::kBlock;
+  return static_cast<std::size_t>(std::bit_width(blocks - 1));
+}
+
 double output_limit(const Operation& op) {
   // Layer norm: two subtractions, rstd, the product with it, the fma. RMS norm has no subtractions.
   const int roundings = (op.kind == Kind::layer ? 5 : 3) + (op.weight && op.zero_centered ? 1 : 0);
@@ -76,8 +75,9 @@ double output_limit(const Operation& op) {
 }
 
 double mean_share(const Operation& op, double largest_xhat) {
-  if (op.kind == Kind::rms || op.arithmetic() == DType::f64) return 0;
-  return (3 + static_cast<double>(levels_of_tree(op.cols)) * (1 + largest_xhat)) * 0x1p-53;
+  if (op.kind == Kind::rms) return 0;
+  const double of_joins = static_cast<double>(levels_of_tree(op.cols)) * (1 + largest_xhat);
+  return op.arithmetic() == DType::f64 ? (8 + 10 * of_joins) * 0x1p-106 : (3 + of_joins) * 0x1p-53;
 }
 
 double unit_roundoff(DType arithmetic) { return arithmetic == DType::f64 ? 0x1p-53 : 0x1p-24; }

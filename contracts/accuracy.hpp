@@ -18,14 +18,17 @@ inline constexpr double kOfStatistics = 0x1p-5;
 // Of y, in u (|gamma_i| max_j |xhat_j| + |beta_i|): one for each rounding. Besides, mean_share() is allowed.
 double output_limit(const Operation& op);
 
-// What the mean's last places in f64 are worth in y, by way of rstd too: this times |mean| rstd |gamma_i|, in rows that
-// are not constant. Nothing in f64 arithmetic, whose mean is a double-double.
+// What the last places of the wide mean are worth in y, by way of rstd too: this times |mean| rstd |gamma_i|, in rows
+// that are not constant.
 double mean_share(const Operation& op, double largest_xhat);
 
 inline constexpr double kRstdLimit = 2;  // u rstd
 
 // u: half the distance from 1 to the next number of the arithmetic's type, f64 or f32.
 double unit_roundoff(DType arithmetic);
+
+// Of the tree that joins the blocks of a row.
+std::size_t levels_of_tree(std::size_t cols);
 
 // How far the mean that is handed out may be off, in 2^-53 max|x|: in f32 arithmetic one unit for each f64 addition
 // that an element can go through, in f64 arithmetic the last rounding.

@@ -17,14 +17,17 @@ Real magnitude(Real a) { return a < 0 ? -a : a; }
 // A NaN must not get lost.
 double worse(double a, double b) { return a >= b || a != a ? a : b; }
 
-// Of one row: h_i = |xhat_i| + u max|x| rstd, what an error of xhat_i is measured in. The second part is what the last
-// place of the mean is worth, which reaches every xhat alike, however small; RMS norm and a constant row have none.
+// Of one row: h_i = |xhat_i| + e, what an error of xhat_i is measured in. e is what the last places of the mean are
+// worth, which reaches every xhat alike, however small; RMS norm and a constant row have none. In f64 arithmetic the
+// joins of the row's tree are among them; in f32 their f64 is far below u.
 std::vector<Real> xhat_terms(const Operation& op, std::span<const Real> x, std::span<const Real> xhat,
                              const reference::Moments& m, Real rstd) {
   Real largest_x = 0;
   for (const Real v : x) largest_x = std::max(largest_x, magnitude(v));
   const bool has_mean = op.kind == Kind::layer && m.var != 0;
-  const Real of_mean = has_mean ? unit_roundoff(op.arithmetic()) * largest_x * rstd : Real{0};
+  const bool wide = op.arithmetic() == DType::f64;
+  const double places = wide ? 3 * (1 + static_cast<double>(levels_of_tree(op.cols))) : 1;
+  const Real of_mean = has_mean ? places * unit_roundoff(op.arithmetic()) * largest_x * rstd : Real{0};
   std::vector<Real> h;
   h.reserve(xhat.size());
   for (const Real v : xhat) h.push_back(magnitude(v) + of_mean);

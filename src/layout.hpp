@@ -24,7 +24,7 @@ class Axes {
  public:
   // An output has 2^axes elements at least, at different addresses: more axes than this no address space can hold.
   static constexpr std::size_t kCapacity = 48;
-  static constexpr std::size_t kInline = 5;
+  static constexpr std::size_t kInline = 4;
 
   Axes() noexcept { near_[0] = {1, 0}; }
   // What is not used is not copied: run() copies some for every call.

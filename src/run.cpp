@@ -68,16 +68,7 @@ void run_row_by_parts(const Problem& p, const RowFunctions& functions, const Exe
                [&](std::size_t i) { functions.map_blocks[type](p, row, scalars, i * parts.part, parts.length(i)); });
 }
 
-}  // namespace
-
-void run_problem(Problem& p, const RowFunctions& functions, const Executor& executor) noexcept {
-  if (p.y2.data != nullptr && !fits_in_one_look(p)) {
-    for (const Output which : {Output::second, Output::first}) {  // y and the sum may be written over x: they come last
-      const OneOutput alone(p, which);
-      run_problem(p, functions, executor);
-    }
-    return;
-  }
+void run_look(Problem& p, const RowFunctions& functions, const Executor& executor) noexcept {
   choose_cache_use(p);
   const std::size_t type = index_of(row_type(p));
   const std::size_t threads = usable_threads(executor);
@@ -95,6 +86,16 @@ void run_problem(Problem& p, const RowFunctions& functions, const Executor& exec
       const std::size_t end = std::min(share_start(units, shares, i + 1) * unit, p.rows);
       functions.forward[type](p, first, end - first);
     });
+  }
+}
+
+}  // namespace
+
+void run_problem(Problem& p, const RowFunctions& functions, const Executor& executor) noexcept {
+  if (p.y2.data == nullptr || fits_in_one_look(p)) return run_look(p, functions, executor);
+  for (const Output which : {Output::second, Output::first}) {  // y and the sum may be written over x: they come last
+    const OneOutput alone(p, which);
+    run_look(p, functions, executor);
   }
 }
 

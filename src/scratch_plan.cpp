@@ -64,8 +64,8 @@ class TileDivision {
   }
 
  private:
-  static constexpr std::size_t kRounding = 4 * kLine;       // what pieces are rounded up by
-  static constexpr std::size_t kWholeRounding = 2 * kLine;  // of whole rows: two pieces
+  static constexpr std::size_t kRounding = 4 * kLine;   // what pieces are rounded up by
+  static constexpr std::size_t kWholeRounding = kLine;  // of whole rows: one of two pieces, rows being whole lines
 
   // Where rows lie side by side, a tile has whole cache lines of a column, if need be of fewer columns: of half lines,
   // every line would be read twice.
@@ -188,7 +188,8 @@ ForwardScratch forward_scratch(const Problem& p, bool all_columns) noexcept {
   s.tile = TileDivision(p, lane_sums + nodes).take_from(taker);
   const bool by_pieces = s.tile.rows != 0 && s.tile.cols != p.cols;
   s.lane_sums = taker.take_if(by_pieces, s.tile.rows * lane_sums);
-  s.row_nodes = taker.take_if(by_pieces, s.tile.rows * nodes);
+  // One row's tree is done with when that of a scaled row begins.
+  s.row_nodes = by_pieces && s.tile.rows == 1 ? s.nodes : taker.take_if(by_pieces, s.tile.rows * nodes);
   const std::size_t row_bytes = std::max(p.cols, std::size_t{1}) * bytes_of(row);
   s.group = std::clamp(kGroupBytes / row_bytes, std::size_t{2}, kMaxGroup);
   if (is_fused(p)) plan_fused(taker, p, all_columns, s);
@@ -216,7 +217,6 @@ DType gradient_type(const GradientProblem& p) noexcept {
 
 GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   const DType row = gradient_type(p), arithmetic = arithmetic_type(p);
-  const bool is_wide = arithmetic == DType::f64;
   const std::size_t piece = gradient_piece(arithmetic), levels = nodes_for(blocks_of(p.cols));
   const std::size_t piece_bytes = piece * bytes_of(arithmetic);
   Taker taker(kGradientScratchBytes);
@@ -225,11 +225,11 @@ GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   s.nodes = taker.take(std::max(levels * sizeof(MomentNode), kRowsAtOnce * levels * sizeof(GradientNode)));
   const bool dense_x = has_dense_rows(p.x), dense_dy = has_dense_rows(p.dy), converts_x = p.x.dtype != row;
   const bool dense_dx = p.dx.data == nullptr || has_dense_rows(p.dx);
-  // Of a tile that passes: whole blocks of x, which are scaled in f64 arithmetic; else pieces of a narrower type.
-  const std::size_t of_block = !dense_x && (converts_x || is_wide) ? kBlock * bytes_of(p.x.dtype) : 0;
+  // Of a tile that passes: whole blocks of x, or pieces of a narrower type.
+  const std::size_t of_block = dense_x ? 0 : kBlock * bytes_of(p.x.dtype);
   const std::size_t of_piece = dense_dy && dense_dx ? 0 : piece_bytes / 2;
   const Piece passing = taker.take(std::max(of_block, of_piece));
-  s.whole_row = plan_row(taker, dense_x, converts_x || is_wide, p.x.dtype, arithmetic, kBlock, passing);
+  s.whole_row = plan_row(taker, dense_x, true, p.x.dtype, arithmetic, kBlock, passing);  // it may be scaled
   for (RowPlan& x : s.x) x = plan_row(taker, dense_x, converts_x, p.x.dtype, arithmetic, piece, passing);
   for (RowPlan& dy : s.dy) dy = plan_row(taker, dense_dy, p.dy.dtype != row, p.dy.dtype, arithmetic, piece, passing);
   s.raw = taker.take_if(needs_raw(p.gamma, arithmetic), kRawColumns * sizeof(float));

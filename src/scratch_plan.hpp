@@ -16,7 +16,7 @@ namespace evenorm::internal {
 // With what else a pass keeps on the stack of a worker or of the calling thread, below the 64 KiB that are promised: of
 // a forward pass by its arithmetic, of a backward pass. On x86 16 gathered rows of 768 columns of f32 just fit.
 constexpr std::size_t forward_scratch_bytes(DType arithmetic) {
-  return std::size_t{arithmetic == DType::f64 ? 804U : 836U} * 64;
+  return std::size_t{arithmetic == DType::f64 ? 796U : 833U} * 64;
 }
 inline constexpr std::size_t kGradientScratchBytes = std::size_t{720} * 64;
 

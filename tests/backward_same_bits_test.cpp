@@ -223,5 +223,21 @@ TEST(Contract_GradientsSameBits, RunsOfRowBlocksAreSubtrees) {
   }
 }
 
+// A row that the forward pass scales, which takes its least element's digits, and whose others cancel.
+TEST(Contract_GradientsSameBits, StatisticsGivenOfAScaledRow) {
+  BackwardOperation op = same_type_backward(Kind::layer, DType::f32, 3);
+  op.forward.weight.reset();
+  op.forward.eps = 0;
+  BackwardInputs inputs;
+  inputs.x = Array(DType::f32, std::vector<double>{0x1p127, -0x1p127, 0x1.8p-148});
+  inputs.dy = Array(DType::f32, std::vector<double>{0, 0, 0x1p127});
+  for (const internal::Target target : runnable_targets()) {
+    inputs.mean = inputs.rstd = {};
+    const BackwardOutcome found = run_backward(gradients_on_target(target), op, inputs);
+    add_statistics(target, op.forward, inputs);
+    EXPECT_TRUE(run_backward(gradients_on_target(target), op, inputs).has_the_bits_of(found)) << internal::name(target);
+  }
+}
+
 }  // namespace
 }  // namespace evenorm::contracts

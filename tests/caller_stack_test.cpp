@@ -106,6 +106,32 @@ TEST_P(CallerStack, GradientsTakeAtMost64KiB) {
   }
 }
 
+// Rows that are done anew, gathered, for two outputs: the longest way that a row can take.
+TEST_P(CallerStack, ExtremeRowsOfTwoOutputsTakeAtMost64KiB) {
+  for (const std::int64_t cols : {700, 1509, 4169}) {
+    const std::vector<std::int64_t> shape = {4, cols}, strides = {1, 4}, parameter = {cols}, rows = {4};
+    const auto elements = static_cast<std::size_t>(4 * cols);
+    const Array x(GetParam(), elements), weight(DType::f16, static_cast<std::size_t>(cols));
+    std::vector<double> mean(4), rstd(4);
+    for (const DType y_type : kAllTypes) {
+      Array y(y_type, elements), y2(DType::f16, elements);
+      Forward forward;
+      forward.x = {x.data(), GetParam(), shape, strides};
+      forward.y = {y.data(), y_type, shape, strides};
+      forward.y2 = {y2.data(), DType::f16, shape, strides};
+      forward.weight = forward.bias = forward.weight2 = forward.bias2 = {weight.data(), DType::f16, parameter, {}};
+      forward.mean = {mean.data(), DType::f64, rows, {}};
+      forward.rstd = {rstd.data(), DType::f64, rows, {}};
+      forward.normalized_shape = parameter;
+      for (const internal::Target target : runnable_targets()) {
+        expect_promise_kept(std::to_string(cols) + " columns to " + std::string(name(y_type)) + " on " +
+                                std::string(internal::name(target)),
+                            [&] { run_on(target, forward); });
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, CallerStack, ::testing::ValuesIn(kAllTypes),
                          [](const auto& test) { return std::string(name(test.param)); });
 

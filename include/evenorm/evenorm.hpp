@@ -201,7 +201,7 @@ class EVENORM_API Plan {
 };
 
 // Validate and run once; on the calling thread, or shared out over `executor`. Allocates nothing, unless a tensor has
-// more than 5 axes that cannot be merged with a neighbour. Throws Error.
+// more than 4 axes that cannot be merged with a neighbour. Throws Error.
 EVENORM_API void run(const Forward& forward);
 EVENORM_API void run(const Forward& forward, const Executor& executor);
 

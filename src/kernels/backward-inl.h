@@ -28,14 +28,22 @@ class RowSource {
 
  public:
   RowSource(const Matrix<const void*>& m, const RowPlan& plan, const Scratch& scratch)
-      : tile_(m, false, scratch.at<char>(plan.tile), 0),
-        source_(m, plan.tile.bytes == 0 ? nullptr : &tile_, scratch.at<A>(plan.converted)) {}
+      : matrix_(m),
+        is_tiled_(plan.tile.bytes != 0),
+        scratch_(scratch.at<A>(plan.converted)),
+        tile_(m, false, scratch.at<char>(plan.tile), 0),
+        source_(m, is_tiled_ ? &tile_ : nullptr, scratch_) {}
   RowSource(const RowSource&) = delete;
   RowSource& operator=(const RowSource&) = delete;
 
   Source<T>& Get() { return source_; }
+  // The same in the arithmetic's type, to be scaled; converted scratch is planned.
+  Source<A> Wide() { return Source<A>(matrix_, is_tiled_ ? &tile_ : nullptr, scratch_); }
 
  private:
+  const Matrix<const void*>& matrix_;
+  bool is_tiled_;
+  A* scratch_;
   Tile<const void*> tile_;
   Source<T> source_;
 };
@@ -185,10 +193,8 @@ class BackwardRows {
       scalars[i].rstd_lo = group.RstdLow(i, p_.cols, p_.eps);
       if constexpr (kWide) {
         scalars[i].scaled = NeedsScaling(first + i, row);
-        if (row.extreme) ScaleX(first + i, &scalars[i]);
-      } else if (HWY_UNLIKELY(row.extreme) && !group.IsFinite(i)) {
-        scalars[i].mean_hi = scalars[i].rstd = std::numeric_limits<double>::quiet_NaN();
       }
+      if (HWY_UNLIKELY(row.extreme)) ScaleX(first + i, &scalars[i]);
     }
   }
 
@@ -226,8 +232,9 @@ class BackwardRows {
     s->rstd_exponent = exponent;
   }
 
+  // The statistics of a row outside the safe range, as the forward pass finds them; in f64 arithmetic, scaled.
   HWY_NOINLINE void ScaleX(size_t row, GradientScalars* s) {
-    Source<A> source = whole_row_.Get();
+    Source<A> source = whole_row_.Wide();
     const A largest = LargestMagnitude(source, row, p_.cols);
     s->mean_hi = s->mean_lo = s->rstd_lo = 0;
     if (!(largest <= std::numeric_limits<A>::max())) {
@@ -236,6 +243,10 @@ class BackwardRows {
       SetRstd(RstdOfConstant<A>(p_.eps), 0, s);
     } else {
       const ScaledRow scaled = SumScaled<A, Norm>(source, row, p_.cols, largest, p_.eps, moment_nodes_);
+      if constexpr (!kWide) {  // f32's factors stay in f64's range
+        s->mean_hi = scaled.mean;
+        return SetRstd(scaled.rstd, 0, s);
+      }
       s->x_exponent = scaled.map_exponent;
       s->mean_hi = scaled.scalars.mean_hi;
       s->mean_lo = scaled.scalars.mean_lo;
