@@ -7,22 +7,15 @@
 
 #include "looks.hpp"
 #include "parallel.hpp"
+#include "sharing.hpp"
 #include "validate.hpp"
 
 namespace evenorm::internal {
 namespace {
 
-constexpr std::size_t kTaskElements = 32768;     // below this, handing a task over costs more than it saves
-constexpr std::size_t kTasksPerThread = 4;       // so that a slow thread holds nobody up
-constexpr std::size_t kStreamBytes = 8u << 20u;  // of y, above which it is written past the caches
-constexpr std::size_t kFetchBytes = 4u << 20u;   // of x, above which it is fetched ahead
-constexpr std::size_t kTileRows = 32;   // neighbours that one thread gathers: whole cache lines of 16 bits each
-constexpr std::size_t kMaxParts = 512;  // of a long row: bounds the memory for their moments
-
-// Where share i of `shares` even ones of `units` begins.
-std::size_t share_start(std::size_t units, std::size_t shares, std::size_t i) {
-  return units / shares * i + std::min(i, units % shares);
-}
+constexpr std::size_t kTaskElements = 32768;  // below this, handing a task over costs more than it saves
+constexpr std::size_t kTileRows = 32;         // neighbours that one thread gathers: whole cache lines of 16 bits each
+constexpr std::size_t kMaxParts = 512;        // of a long row: bounds the memory for their moments
 
 void choose_cache_use(Problem& p) {
   const std::size_t elements = p.rows * p.cols;

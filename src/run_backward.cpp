@@ -10,16 +10,14 @@
 #include "kernels/gradient_functions.hpp"
 #include "parallel.hpp"
 #include "scratch_plan.hpp"
+#include "sharing.hpp"
 #include "validate.hpp"
 
 namespace evenorm::internal {
 namespace {
 
-constexpr std::size_t kTaskElements = 16384;     // below this, handing a task over costs more than it saves
-constexpr std::size_t kTasksPerThread = 4;       // so that a slow thread holds nobody up
-constexpr std::size_t kStreamBytes = 8u << 20u;  // of dx, above which it is written past the caches
-constexpr std::size_t kFetchBytes = 4u << 20u;   // of x, above which it is fetched ahead, and dy as well
-constexpr std::size_t kMostSums = 128u << 10u;   // bytes of one row block's sums, where x is small
+constexpr std::size_t kTaskElements = 16384;    // below this, handing a task over costs more than it saves
+constexpr std::size_t kMostSums = 128u << 10u;  // bytes of one row block's sums, where x is small
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kStripCols = 512;     // columns of the second step that stay together, a part of a block
 constexpr std::size_t kTwoStepCols = 1024;  // of rows below this a second look costs what threads gain
@@ -61,8 +59,8 @@ void share_out(const Executor& executor, std::size_t units, std::size_t shares, 
   shares = std::min(shares, units);
   if (shares <= 1) return share(std::size_t{0}, units);
   parallel_for(executor, shares, [&](std::size_t i) {
-    const std::size_t first = row_block_start(units, shares, i);
-    share(first, row_block_start(units, shares, i + 1) - first);
+    const std::size_t first = share_start(units, shares, i);
+    share(first, share_start(units, shares, i + 1) - first);
   });
 }
 

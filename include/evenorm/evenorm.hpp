@@ -157,7 +157,7 @@ struct Forward {
   ConstTensor bias2{};
   Tensor y2{};
   Tensor scale{};
-  double given_scale = 0;  // 0: scale is found row by row
+  double given_scale = 0;  // 0: scale is found row by row; else a normal f32
   std::span<const Moments> moments{};
 };
 
