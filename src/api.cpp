@@ -7,6 +7,7 @@
 #include "problem.hpp"
 #include "run.hpp"
 #include "run_backward.hpp"
+#include "scratch_plan.hpp"
 #include "validate.hpp"
 
 #define EVENORM_STRINGIFY_(x) #x
@@ -28,7 +29,7 @@ void run(const Forward& forward, const Executor& executor) {
 }
 void run(const Forward& forward) { run(forward, Executor{}); }
 
-std::size_t parts_of(std::size_t cols) noexcept { return (cols + internal::kBlock - 1) / internal::kBlock; }
+std::size_t parts_of(std::size_t cols) noexcept { return internal::blocks_of(cols); }
 
 void run(const RowMoments& rows, std::span<Moments> parts, const Executor& executor) {
   internal::run_on(internal::active_target(), rows, parts, executor);

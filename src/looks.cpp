@@ -12,7 +12,8 @@ bool fits_in_one_look(const Problem& p) noexcept {
 }
 
 bool looks_fit_scratch(Problem& p) noexcept {
-  if (p.y2.data == nullptr || fits_in_one_look(p)) return fits_scratch(p);
+  if (p.y2.data == nullptr) return fits_scratch(p);
+  if (fits_in_one_look(p)) return true;
   const auto fits_alone = [&](Output which) {
     const OneOutput alone(p, which);
     return fits_scratch(p);

@@ -7,6 +7,7 @@
 
 #include "looks.hpp"
 #include "parallel.hpp"
+#include "scratch_plan.hpp"
 #include "sharing.hpp"
 #include "validate.hpp"
 
@@ -33,7 +34,7 @@ struct RowParts {
   std::size_t blocks, part, count;
 
   explicit RowParts(std::size_t cols)
-      : blocks((cols + kBlock - 1) / kBlock),
+      : blocks(blocks_of(cols)),
         part(std::bit_ceil(std::max(kTaskElements / kBlock, (blocks + kMaxParts - 1) / kMaxParts))),
         count((blocks + part - 1) / part) {}
   std::size_t length(std::size_t i) const { return std::min(part, blocks - i * part); }
