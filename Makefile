@@ -50,7 +50,7 @@ python: setup-python  ## .venv/ with the Python package, PyTorch, the test tools
 wheel: setup-python  ## dist/evenorm-*.whl
 	@tools/python wheel
 
-format: setup-test  ## format all sources in place
+format: setup-test  ## format all sources, and the table of mutations, in place
 	@tools/lint --fix
 
 mutants: setup-check  ## apply the mutations one by one (or those in NAMES) and expect red
