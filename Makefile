@@ -3,7 +3,7 @@
 
 WERROR ?= OFF
 CMAKE_ARGS ?=
-BENCH_SETUP ?= --no-torch
+BENCH_SETUP ?= --onednn
 
 CACHED := tools/compiler_cache.py
 CONFIGURE := $(CACHED) cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DEVENORM_WERROR=$(WERROR)
@@ -56,8 +56,8 @@ format: setup-test  ## format all sources, and the table of mutations, in place
 mutants: setup-check  ## apply the mutations one by one (or those in NAMES) and expect red
 	@tools/mutants $(NAMES)
 
-bench: setup-build  ## fetch oneDNN into .bench/, then measure beside it; ARGS goes to the program
-	@tools/setup_bench.sh $(BENCH_SETUP)
+bench: setup-build setup-python  ## fetch oneDNN into .bench/, then measure beside it; ARGS goes to the program
+	@tools/bench_peers $(BENCH_SETUP)
 	@$(CONFIGURE) -DEVENORM_BUILD_BENCH=ON -DEVENORM_ONEDNN_DIR="$(CURDIR)/.bench/onednn" $(CMAKE_ARGS) >/dev/null
 	@$(CACHED) cmake --build build --target evenorm_bench
 	@build/evenorm_bench $(ARGS)
