@@ -1,0 +1,61 @@
+"""The ratios below which a developer wants to be told: bench/floors.json, one list for each processor family.
+
+A floor is nine tenths of what was measured when it was set (--set-floors), so that noise does not cross it.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import table
+
+FILE = pathlib.Path(__file__).with_name("floors.json")
+MARGIN = 0.9
+KEPT = ("copy", "onednn", "torch")
+
+
+def key(entry: dict) -> str:
+    data = "" if entry["data"] == "normal" else f" {entry['data']}"
+    return (
+        f"{entry['form']} {entry['kind']} {entry['dtype']} {entry['size']}{data} {entry['threads']} {entry['target']}"
+    )
+
+
+def family(results: dict) -> str:
+    return results["machine"]["name"]
+
+
+def read() -> dict:
+    return json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+
+
+def write(results: dict) -> int:
+    floors = read()
+    mine = floors.setdefault(family(results), {})
+    for entry in results["points"]:
+        ratios = {name: table.ratio(entry, name) for name in KEPT}
+        mine[key(entry)] = {name: round(MARGIN * ratio[1], 2) for name, ratio in ratios.items() if ratio}
+    lines = [
+        f"  {json.dumps(name)}: {{\n" + ",\n".join(f"    {json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(values.items())) + "\n  }"
+        for name, values in sorted(floors.items())
+    ]  # fmt: skip
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    print(f"{len(results['points'])} floors of {family(results)} are in {FILE.name}")
+    return 0
+
+
+def check(results: dict) -> int:
+    mine = read().get(family(results))
+    if mine is None:
+        print(f"bench/floors.json has none for {family(results)}: --set-floors writes them")
+        return 0
+    below = 0
+    for entry in results["points"]:
+        for name, floor in mine.get(key(entry), {}).items():
+            ratio = table.ratio(entry, name)
+            if ratio and ratio[1] < floor:
+                below += 1
+                print(f"below its floor: {key(entry)}: {ratio[1]:.2f} of {name}, but it should be at least {floor:.2f}")
+    print(f"{len(results['points'])} points, {below} ratios below their floors")
+    return 1 if below else 0

@@ -1,0 +1,207 @@
+"""The libraries that are measured, each as something that can be called again and again on buffers of its own.
+
+Native ones are shared objects with rival.h's functions, ONNX Runtime is called through Python with bound buffers (some
+microseconds a call are the interpreter's), and the forms that begin with "torch-" call both libraries' modules from
+Python, as their users do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+from points import Point
+from problem import EPS, STORED, Inputs, Outputs, Problem, told
+
+CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+COPIES = ("memcpy", "streaming", "plain")
+
+
+class Rival:
+    """`work` is what the clock runs: a C function and its argument."""
+
+    def __init__(self, name: str, function: int, context: int | None, outputs: Outputs | None):
+        self.name, self.function, self.context, self.outputs = name, function, context, outputs
+
+    def fetch(self) -> None:
+        """Puts the results of the last call into `outputs`, where they are not there already."""
+
+    def close(self) -> None:
+        """Gives back what the library has made."""
+
+
+class Native(Rival):
+    def __init__(self, name: str, library: ctypes.CDLL, handle: int, outputs: Outputs | None):
+        super().__init__(name, ctypes.cast(library.bench_run, ctypes.c_void_p).value, handle, outputs)
+        self.library = library
+
+    def fetch(self) -> None:
+        self.library.bench_fetch(self.context)
+
+    def close(self) -> None:
+        self.library.bench_free(self.context)
+
+
+class Python(Rival):
+    def __init__(self, name: str, call: Callable[[], object], outputs: Outputs | None, fetch=None):
+        self.callback = CALL(lambda _: (call(), None)[1])
+        super().__init__(name, ctypes.cast(self.callback, ctypes.c_void_p).value, None, outputs)
+        self.fetched = fetch
+
+    def fetch(self) -> None:
+        if self.fetched:
+            self.fetched()
+
+
+class Library:
+    """One shared object."""
+
+    def __init__(self, path: pathlib.Path):
+        self.functions = ctypes.CDLL(str(path))
+        self.functions.bench_version.restype = ctypes.c_char_p
+        for name in ("bench_make", "bench_make_copy"):
+            if hasattr(self.functions, name):
+                getattr(self.functions, name).restype = ctypes.c_void_p
+        for name in ("bench_run", "bench_fetch", "bench_free"):
+            if hasattr(self.functions, name):
+                getattr(self.functions, name).argtypes = [ctypes.c_void_p]
+                getattr(self.functions, name).restype = None
+        self.version = self.functions.bench_version().decode()
+
+    def make(self, name: str, inputs: Inputs) -> Native | None:
+        outputs = Outputs(inputs.point, inputs.parameters)
+        handle = self.functions.bench_make(ctypes.byref(told(inputs, outputs)))
+        return Native(name, self.functions, handle, outputs) if handle else None
+
+    def copies(self, inputs: Inputs) -> list[Native]:
+        """The ceilings: each kind of copy of the bytes that the pass has to move."""
+        if inputs.point.form == "torch-both":  # two passes
+            return []
+        outputs = Outputs(inputs.point, inputs.parameters)
+        problem: Problem = told(inputs, outputs)
+        handles = {which: self.functions.bench_make_copy(ctypes.byref(problem), which.encode()) for which in COPIES}
+        return [Native(f"copy:{which}", self.functions, handle, outputs) for which, handle in handles.items() if handle]
+
+
+def onnx_model(point: Point) -> bytes | None:
+    """One node; None where ONNX Runtime has none for this."""
+    from onnx import TensorProto, helper
+
+    types = {"f32": TensorProto.FLOAT, "f64": TensorProto.DOUBLE, "f16": TensorProto.FLOAT16}
+    if (
+        point.form not in ("forward", "residual")
+        or point.dtype not in types
+        or (point.kind, point.form) == ("rms", "residual")
+    ):
+        return None
+    dtype, shape = types[point.dtype], [point.rows, point.cols]
+    names, domain, outputs = ["x", "weight", "bias"], "", ["y"]
+    if point.form == "residual":
+        operator, names, domain = "SkipLayerNormalization", ["x", "residual", "weight", "bias"], "com.microsoft"
+        outputs = ["y", "", "", "sum"]
+    elif point.kind == "rms":
+        operator, names = "RMSNormalization", ["x", "weight"]
+    else:
+        operator = "LayerNormalization"
+    axis = {} if point.form == "residual" else {"axis": -1}
+    node = helper.make_node(operator, names, outputs, domain=domain, epsilon=EPS, **axis)
+    values = {name: helper.make_tensor_value_info(name, dtype, [point.cols] if name in ("weight", "bias") else shape)
+              for name in (*names, *outputs) if name}  # fmt: skip
+    graph = helper.make_graph([node], "norm", [values[n] for n in names], [values[n] for n in outputs if n])
+    opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+def onnxruntime(inputs: Inputs) -> Python | None:
+    import onnxruntime as ort
+
+    point = inputs.point
+    model = onnx_model(point)
+    if model is None:
+        return None
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = inputs.threads, 1, 4
+    try:
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exceptions have no common class but this one
+        if "NOT_IMPLEMENTED" in str(error) or "NotImplemented" in type(error).__name__:
+            return None
+        raise
+    outputs, stored = Outputs(point, inputs.parameters), STORED[point.dtype]
+    binding = session.io_binding()
+    kept = {}
+    for node in session.get_inputs():
+        values = getattr(inputs, node.name)
+        if node.name in ("weight", "bias"):  # one type for all
+            values = values.astype(stored)
+        shape = (point.cols,) if node.name in ("weight", "bias") else (point.rows, point.cols)
+        kept[node.name] = values
+        binding.bind_input(node.name, "cpu", 0, stored, shape, values.ctypes.data)
+    for node in session.get_outputs():
+        binding.bind_output(
+            node.name, "cpu", 0, stored, (point.rows, point.cols), getattr(outputs, node.name).ctypes.data
+        )
+    rival = Python("onnxruntime", lambda: session.run_with_iobinding(binding), outputs)
+    rival.kept = (session, binding, kept)
+    return rival
+
+
+def torch_tensor(values: np.ndarray, dtype: str):
+    import torch
+
+    tensor = torch.from_numpy(values.view(np.int16) if dtype == "bf16" else values)
+    return tensor.view(torch.bfloat16) if dtype == "bf16" else tensor
+
+
+def through_torch(inputs: Inputs) -> list[Python]:
+    """torch.nn's module and evenorm.torch's, called from Python: a forward pass, or that and a backward pass."""
+    import torch
+
+    import evenorm.torch
+
+    point, backward = inputs.point, inputs.point.form == "torch-both"
+    torch.set_num_threads(inputs.threads)
+    name = "LayerNorm" if point.kind == "layer" else "RMSNorm"
+    dy = torch_tensor(inputs.dy, point.dtype).reshape(point.rows, point.cols) if backward else None
+    rivals = []
+    for library, namespace in (("evenorm", evenorm.torch), ("torch", torch.nn)):
+        x = torch_tensor(inputs.x, point.dtype).reshape(point.rows, point.cols).requires_grad_(backward)
+        module = getattr(namespace, name)(point.cols, eps=EPS, dtype=x.dtype)
+        with torch.no_grad():
+            module.weight.copy_(torch_tensor(inputs.weight, inputs.parameters))
+            if point.kind == "layer":
+                module.bias.copy_(torch_tensor(inputs.bias, inputs.parameters))
+        rivals.append(torch_rival(library, module, x, dy, Outputs(point, inputs.parameters)))
+    return rivals
+
+
+def torch_rival(name: str, module, x, dy, outputs: Outputs) -> Python:
+    import torch
+
+    results = {}
+
+    def forward():
+        with torch.no_grad():
+            results["y"] = module(x)
+
+    def both():
+        for tensor in (x, module.weight, module.bias):
+            tensor.grad = None
+        results["y"] = module(x)
+        results["y"].backward(dy)
+
+    def fetch():
+        found = {"y": results["y"]}
+        if dy is not None:
+            found = {"dx": x.grad, "dweight": module.weight.grad, "dbias": module.bias.grad}
+        for field, tensor in found.items():
+            array = getattr(outputs, field)
+            flat = tensor.detach().contiguous().flatten()
+            if array.dtype == np.uint16:
+                array[:] = flat.view(torch.int16).numpy().view(np.uint16)
+            else:
+                array[:] = flat.to(torch.float32).numpy() if array.dtype == np.float32 else flat.numpy()
+
+    return Python(name, forward if dy is None else both, outputs, fetch)

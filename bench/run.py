@@ -1,0 +1,235 @@
+"""Measures evenorm beside oneDNN, PyTorch, ONNX Runtime and plain copies; all results are checked first.
+
+Rivals take turns in one process, round by round, on buffers of their own; one process for each number of threads and
+each SIMD target. A ratio is the rival's time over evenorm's (above 1: evenorm is faster), the median of the rounds'
+ratios; "of copy" is the time of the best copy of the same bytes over evenorm's. With one thread the processor's time
+counts, with more the clock's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import against
+import floors
+import machine
+import table
+from points import DATA, DTYPES, FORMS, Point, all_points, chosen, quick_points
+from problem import KINDS, ROOT
+
+BUILT = ROOT / "build" / "bench"
+EXAMPLES = """examples:
+  make bench                                          everything, about an hour; tables, JSON and plots in build/bench/results
+  make bench ARGS="--forms forward --dtypes f32 --threads 1 --targets native"
+  make bench ARGS="--sizes 4096x768 --runs 3"
+  make bench ARGS="--against HEAD~1"                  two builds of evenorm in one process
+  make bench-quick                                    three minutes; status 1 where a ratio is below bench/floors.json"""
+# PyTorch allocates its results at each call: an allocator that gives memory back would cost more than the norm.
+ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 40),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "MALLOC_TOP_PAD_": str(1 << 28),
+}
+TARGETS = {
+    "native": {},
+    "avx2": {"EVENORM_TARGET": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
+}
+
+
+def size(text: str) -> tuple[int, int]:
+    rows, cols = (int(part) for part in text.split("x"))
+    return rows, cols
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--forms", nargs="+", choices=FORMS)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS)
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES)
+    parser.add_argument("--data", nargs="+", choices=DATA)
+    parser.add_argument("--sizes", nargs="+", type=size, metavar="ROWSxCOLS", help="instead of the grid")
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument(
+        "--targets", nargs="+", choices=TARGETS, default=list(TARGETS), help="avx2: every rival held to it"
+    )
+    parser.add_argument("--rivals", nargs="+", metavar="NAME", help="onednn, torch, onnxruntime; all that are there")
+    parser.add_argument("--seconds", type=float, help="of measuring for each point")
+    parser.add_argument("--runs", type=int, default=1, help="of everything, each in processes of its own")
+    parser.add_argument("--against", metavar="REF", help="another commit of evenorm, and no other rival")
+    parser.add_argument("--quick", action="store_true", help="few points, and the floors in bench/floors.json")
+    parser.add_argument("--set-floors", action="store_true", help="with --quick: write the floors instead")
+    parser.add_argument(
+        "--output", type=pathlib.Path, default=BUILT / "results", help="folder for results.json, tables, plots"
+    )
+    parser.add_argument("--json", action="store_true", help="the results on standard output, instead of the table")
+    return parser.parse_args()
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    threads: int
+    target: str
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, **ALLOCATOR, **TARGETS[self.target], "OMP_NUM_THREADS": str(self.threads)}
+
+
+def libraries(arguments) -> dict[str, str]:
+    """{name: path}, evenorm first."""
+    if arguments.against:
+        return {"evenorm": str(against.build(ROOT)), "against": str(against.build_of(arguments.against))}
+    found = {name: BUILT / f"rival_{name}.so" for name in ("evenorm", "onednn", "torch")}
+    wanted = {"evenorm", *(arguments.rivals or found)}
+    return {name: str(path) for name, path in found.items() if name in wanted and path.exists()}
+
+
+def has_onnxruntime(arguments) -> bool:
+    if arguments.against or (arguments.rivals and "onnxruntime" not in arguments.rivals):
+        return False
+    import importlib.util
+
+    return all(importlib.util.find_spec(name) for name in ("onnxruntime", "onnx"))
+
+
+class Progress:
+    """One line on a terminal; nothing in a pipe."""
+
+    def __init__(self, count: int):
+        self.count, self.done, self.start, self.shown = count, 0, time.monotonic(), sys.stderr.isatty()
+
+    def show(self, what: object) -> None:
+        if self.shown:
+            passed = time.monotonic() - self.start
+            left = passed / self.done * (self.count - self.done) if self.done else 0
+            print(
+                f"\r\x1b[K{self.done}/{self.count}  {what}  {left / 60:.0f} min left",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def clear(self) -> None:
+        if self.shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+class Bench:
+    def __init__(self, arguments):
+        self.arguments = arguments
+        self.libraries = libraries(arguments)
+        self.onnxruntime = has_onnxruntime(arguments)
+        self.seconds = arguments.seconds or (0.25 if arguments.quick else 0.4)
+        self.settings = [Setting(threads, target) for threads in arguments.threads for target in arguments.targets]
+        self.results = {"machine": machine.describe(), "settings": vars_of(arguments), "versions": {}, "points": []}
+        self.progress = Progress(arguments.runs * sum(len(self.points(setting)) for setting in self.settings))
+
+    def points(self, setting: Setting) -> list[Point]:
+        points = chosen(quick_points(setting.threads) if self.arguments.quick else all_points(), self.arguments)
+        if self.arguments.against:
+            points = [point for point in points if not point.form.startswith("torch-")]
+        return points
+
+    def run(self) -> None:
+        for _ in range(self.arguments.runs):
+            for setting in self.settings:
+                self.run_setting(setting)
+
+    def run_setting(self, setting: Setting) -> None:
+        points = self.points(setting)
+        told = {
+            "threads": setting.threads, "seconds": self.seconds, "host": str(BUILT / "libevenorm_bench_host.so"),
+            "copies": str(BUILT / "rival_copies.so"), "libraries": self.libraries, "onnxruntime": self.onnxruntime,
+            "points": [dataclasses.asdict(point) for point in points],
+        }  # fmt: skip
+        command = [sys.executable, str(pathlib.Path(__file__).with_name("worker.py"))]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=setting.environment()
+        ) as worker:
+            try:
+                worker.stdin.write(json.dumps(told) + "\n")
+                worker.stdin.close()
+                self.progress.show(points[0] if points else "")
+                for line in worker.stdout:
+                    self.take(json.loads(line), setting)
+            except KeyboardInterrupt:
+                worker.kill()
+                raise
+        if worker.returncode:
+            sys.exit(f"the measuring process ended with status {worker.returncode}")
+
+    def take(self, answer: dict, setting: Setting) -> None:
+        if "versions" in answer:
+            self.results["versions"].update(answer["versions"])
+            return
+        if "wrong" in answer:
+            self.progress.clear()
+            print(f"wrong results, nothing more is measured: {answer['wrong']}", file=sys.stderr)
+            return
+        point = Point(**answer.pop("point"))
+        entry = self.entry(point, setting)
+        entry["runs"].append(answer)
+        self.progress.done += 1
+        self.progress.show(point)
+        if not self.arguments.json and self.arguments.runs == 1:
+            self.progress.clear()
+            print(table.line(entry), flush=True)
+
+    def entry(self, point: Point, setting: Setting) -> dict:
+        """Where a point's runs are kept."""
+        described = {
+            **dataclasses.asdict(point), "size": point.size, "bytes": point.traffic, "threads": setting.threads,
+            "target": setting.target, "forced": setting.target != "native",
+        }  # fmt: skip
+        for entry in self.results["points"]:
+            if all(entry[name] == value for name, value in described.items()):
+                return entry
+        self.results["points"].append({**described, "runs": []})
+        return self.results["points"][-1]
+
+
+def vars_of(arguments) -> dict:
+    return {name: str(value) if isinstance(value, pathlib.Path) else value for name, value in vars(arguments).items()}
+
+
+def write(results: dict, folder: pathlib.Path) -> None:
+    """Whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / "results.json.part"
+    unfinished.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    unfinished.replace(folder / "results.json")
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    bench = Bench(arguments)
+    if not arguments.json:
+        print(machine.title(bench.results["machine"]))
+        print(table.header())
+    with contextlib.suppress(KeyboardInterrupt):  # what was measured until then is kept
+        bench.run()
+    bench.progress.clear()
+    if arguments.json:
+        print(json.dumps(bench.results))
+    elif arguments.runs > 1:
+        for entry in bench.results["points"]:
+            print(table.line(entry))
+    if arguments.against:
+        return 0
+    if arguments.quick:
+        return floors.write(bench.results) if arguments.set_floors else floors.check(bench.results)
+    write(bench.results, arguments.output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""Whether a rival's results are right: a few rows against NumPy in a wider type, gradients of parameters whole.
+
+A rival whose results are wrong is neither slow nor fast: the run stops. evenorm is held to its contract
+(docs/numerics.md); the others to what sums in their arithmetic leave, which grows with the distance from zero.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from problem import EPS, UNIT, Inputs, Outputs, widen
+
+
+class Wrong(Exception):
+    """What is wrong, and with whom."""
+
+
+OURS, THEIRS = 6.0, 32.0  # units in the last place of each result's own scale
+
+
+def statistics(x: np.ndarray, kind: str):
+    mean = x.mean() if kind == "layer" else x.dtype.type(0)
+    return mean, 1 / np.sqrt(np.square(x - mean).mean() + EPS)
+
+
+def apart(what: str, got: np.ndarray, exact: np.ndarray, scale, unit: float, limit: float) -> None:
+    """`scale`: the magnitude that an error of one unit is measured against."""
+    error = np.abs(got - exact) / (unit * scale)
+    worst = float(error.max()) if np.isfinite(error).all() else float("inf")
+    if not worst <= limit:
+        raise Wrong(f"{what} is {worst:.1f} u off, but it should be within {limit:.0f}")
+
+
+def limit_of(ours: bool, x: np.ndarray, rstd) -> float:
+    """Other libraries keep their statistics in float32: what they lose grows with mean / std."""
+    return OURS if ours else THEIRS * (1 + float(abs(x.mean()) * rstd)) * max(1.0, len(x) / 4096)
+
+
+def check_y(inputs: Inputs, outputs: Outputs, ours: bool) -> None:
+    point = inputs.point
+    gamma = widen(inputs.weight, inputs.parameters)
+    beta = np.zeros(1) if inputs.bias is None else widen(inputs.bias, inputs.parameters)
+    for index in (0, point.rows // 2, point.rows - 1):
+        x = widen(inputs.row(inputs.x, index), point.dtype)
+        if point.form == "residual":
+            exact = x + widen(inputs.row(inputs.residual, index), point.dtype)
+            x = widen(inputs.row(outputs.sum, index), point.dtype)
+            apart(f"row {index} of the sum", x, exact, np.abs(exact) + 1e-30, UNIT[point.dtype], 1)
+        mean, rstd = statistics(x, point.kind)
+        xhat = (x - mean) * rstd
+        exact = xhat * gamma + beta
+        scale = np.abs(gamma) * np.abs(xhat).max() + np.abs(beta)
+        if point.form == "int8":
+            exact, scale = exact * (127 / np.abs(exact).max()), 1.0
+            apart(f"row {index} of y", inputs.row(outputs.y, index).astype(np.float64), exact, scale, 1.0, 0.51)
+            continue
+        got = widen(inputs.row(outputs.y, index), point.dtype)
+        apart(f"row {index} of y", got, exact, scale, UNIT[point.dtype], limit_of(ours, x, rstd))
+
+
+def check_dx(inputs: Inputs, outputs: Outputs, ours: bool) -> None:
+    point = inputs.point
+    gamma = widen(inputs.weight, inputs.parameters)
+    for index in (0, point.rows // 2, point.rows - 1):
+        x, dy = (widen(inputs.row(values, index), point.dtype) for values in (inputs.x, inputs.dy))
+        mean, rstd = statistics(x, point.kind)
+        xhat, g = (x - mean) * rstd, dy * gamma
+        k1, k2 = (g.mean() if point.kind == "layer" else 0), (g * xhat).mean()
+        scale = rstd * (np.abs(g) + abs(k1) + np.abs(xhat) * np.abs(g * xhat).mean())
+        got, unit = widen(inputs.row(outputs.dx, index), point.dtype), UNIT[point.dtype]
+        apart(f"row {index} of dx", got, rstd * (g - k1 - xhat * k2), scale, unit, limit_of(ours, x, rstd))
+
+
+def check_parameters(inputs: Inputs, outputs: Outputs, ours: bool) -> None:
+    """dweight and dbias: all rows count."""
+    point = inputs.point
+    mean, rstd = inputs.statistics() if inputs.mean is None else (inputs.mean, inputs.rstd)
+    sums = np.zeros((4, point.cols))
+    for begin in range(0, point.rows, 256):
+        part = slice(begin * point.cols, (begin + 256) * point.cols)
+        x, dy = (
+            widen(values[part], point.dtype).astype(np.float64).reshape(-1, point.cols)
+            for values in (inputs.x, inputs.dy)
+        )
+        terms = dy * (x - mean[begin : begin + 256, None]) * rstd[begin : begin + 256, None]
+        for i, values in enumerate((terms, np.abs(terms), dy, np.abs(dy))):
+            sums[i] += values.sum(axis=0)
+    # What is summed in float32, one row after the other, may lose a unit a row; float64's own sums here are as exact.
+    limit = max(OURS + 2, 16.0 if point.dtype == "f64" else 0) if ours else THEIRS + point.rows
+    unit = UNIT[inputs.parameters] if ours else max(UNIT[inputs.parameters], UNIT["f32"])
+    if inputs.parameters == "f64":
+        limit += point.rows
+    for name, total, magnitudes in (("dweight", sums[0], sums[1]), ("dbias", sums[2], sums[3])):
+        got = getattr(outputs, name)
+        if got is not None:
+            apart(name, widen(got, inputs.parameters), total, magnitudes + 1e-30, unit, limit)
+
+
+def verify(name: str, inputs: Inputs, outputs: Outputs) -> None:
+    """Raises Wrong."""
+    ours = name in ("evenorm", "against")
+    try:
+        if inputs.point.gradients:
+            check_dx(inputs, outputs, ours)
+            check_parameters(inputs, outputs, ours)
+        else:
+            check_y(inputs, outputs, ours)
+    except Wrong as wrong:
+        raise Wrong(f"{name}, {inputs.point}: {wrong}") from None
