@@ -13,6 +13,7 @@ inline constexpr int kCheckFailed = 1;
 inline constexpr int kRefused = 2;  // wrong use, bad input, a file that cannot be read or written
 
 void add_apply(CLI::App& app);
+void add_bench(CLI::App& app, int& status);
 void add_check(CLI::App& app, int& status);
 void add_grad(CLI::App& app);
 void add_info(CLI::App& app);

@@ -18,8 +18,6 @@ namespace {
 constexpr std::size_t kRowsUnlessTold = 2;
 constexpr std::int64_t kMostDecimals = 15;
 
-bool names_a_file(const std::string& text) { return text.ends_with(".npy") || text.find('/') != std::string::npos; }
-
 Array typed_numbers(const char* argument, const std::string& text) {
   const Numbers numbers = parse_numbers(argument, text);
   Array array(DType::f64, numbers.shape, numbers.values.size() * sizeof(double));

@@ -11,8 +11,8 @@
 
 namespace evenorm::cli {
 
-Progress::Progress(std::uint64_t total, bool wanted)
-    : shown_(wanted && total > 0 && isatty(STDERR_FILENO) == 1), total_(total) {}
+Progress::Progress(std::uint64_t total, bool wanted, Speed speed)
+    : shown_(wanted && total > 0 && isatty(STDERR_FILENO) == 1), total_(total), speed_(speed) {}
 
 Progress::~Progress() {
   if (!line_) return;
@@ -20,8 +20,8 @@ Progress::~Progress() {
   terminal_line_is_open(false);
 }
 
-void Progress::advance(std::uint64_t bytes) {
-  done_ += bytes;
+void Progress::advance(std::uint64_t units) {
+  done_ += units;
   if (!shown_) return;
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   if (seconds < next_) return;
@@ -37,8 +37,9 @@ void Progress::show(double seconds) {
   bar.resize(kBar, '.');
   terminal_line_is_open(true);
   line_ = true;
-  tell(fmt::format("\r[{}] {:3.0f} %  {:.2f} GB/s  {:.0f} s left   ", bar, part * 100,
-                   static_cast<double>(done_) / seconds * 1e-9, seconds / part * (1 - part)));
+  const bool fast = speed_ == Speed::shown;
+  const std::string speed = fast ? fmt::format("  {:.2f} GB/s", static_cast<double>(done_) / seconds * 1e-9) : "";
+  tell(fmt::format("\r[{}] {:3.0f} %{}  {:.0f} s left   ", bar, part * 100, speed, seconds / part * (1 - part)));
 }
 
 }  // namespace evenorm::cli

@@ -18,6 +18,7 @@ constexpr const char* kExamples = R"(Examples:
   evenorm grad x.npy dy.npy -o dx.npy --weight w.npy --dweight dw.npy --dbias db.npy
   evenorm explain "4 2 8" --weight "1.5 1 0.5" --bias "0.5 0 -0.5"
   evenorm check --quick
+  evenorm bench 4096x768 --dtype bf16
   evenorm info --json
   evenorm apply --help
 
@@ -46,6 +47,7 @@ int parse_and_run(std::span<const std::string> arguments) {
     if (app.get_subcommands().empty()) throw Failure("no subcommand is given (see evenorm --help)");
   });
   add_apply(app);
+  add_bench(app, status);
   add_check(app, status);
   add_explain(app);
   add_grad(app);

@@ -71,6 +71,8 @@ std::string printable(std::string_view text, std::size_t limit) {
   return line;
 }
 
+bool names_a_file(std::string_view text) { return text.ends_with(".npy") || text.find('/') != std::string_view::npos; }
+
 std::optional<std::int64_t> parse_integer(std::string_view text) {
   std::int64_t value = 0;
   const char* end = text.data() + text.size();

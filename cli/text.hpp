@@ -29,6 +29,9 @@ std::string time_text(double seconds);                        // "12.3 us"
 // exceeds `limit` bytes becomes "...".
 std::string printable(std::string_view text, std::size_t limit = 4096);
 
+// Whether an argument that may be something else, too, names a file: where it ends in .npy or has a slash.
+bool names_a_file(std::string_view text);
+
 // The whole of `text` as a value; empty where it is not one. Sizes: integers with commas between, "3,8".
 std::optional<std::int64_t> parse_integer(std::string_view text);
 std::optional<std::vector<std::int64_t>> parse_sizes(std::string_view text);

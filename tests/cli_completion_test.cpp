@@ -143,7 +143,7 @@ TEST(CliCompletion, EveryOptionIsInEveryScriptAndTheManual) {
   const std::string zsh = output({"completion", "zsh"}), fish = output({"completion", "fish"});
   std::string manual = output({"manual"});
   for (std::size_t at = 0; (at = manual.find("\\-", at)) != std::string::npos;) manual.erase(at, 1);
-  ASSERT_THAT(commands(), IsSupersetOf({"apply", "grad", "check", "explain", "info", "completion"}));
+  ASSERT_THAT(commands(), IsSupersetOf({"apply", "bench", "grad", "check", "explain", "info", "completion"}));
   for (const std::string& command : commands()) {
     EXPECT_THAT(zsh, HasSubstr("        " + command + ")\n")) << command;
     const std::size_t start = manual.find(".SS \"evenorm " + command + "\"");

@@ -42,7 +42,7 @@ TEST(CliInfo, TargetIsForcedByTheEnvironment) {
 }
 
 TEST(CliInfo, UnknownTargetsAreRefused) {
-  for (const char* command : {"info", "check"}) {
+  for (const char* command : {"info", "check", "bench"}) {
     const ProgramRun run = run_evenorm({command}, {.environment = {"EVENORM_TARGET=bogus"}});
     EXPECT_EQ(run.status, 2);
     EXPECT_EQ(run.out, "");
@@ -52,7 +52,7 @@ TEST(CliInfo, UnknownTargetsAreRefused) {
 }
 
 TEST(CliHelp, EverySubcommandHasExamples) {
-  const std::vector<std::vector<std::string>> commands = {{}, {"apply"}, {"check"}, {"info"}};
+  const std::vector<std::vector<std::string>> commands = {{}, {"apply"}, {"bench"}, {"check"}, {"info"}};
   for (auto command : commands) {
     command.push_back("--help");
     const ProgramRun run = run_evenorm(command);

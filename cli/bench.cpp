@@ -1,0 +1,324 @@
+// `evenorm bench`: how long one pass takes here, beside the best copy of the same bytes. What its options mean and what
+// it prints; the pass is bench_pass.hpp's, whether it is right bench_check.hpp's, the timing bench/'s.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "bench/copies.hpp"
+#include "bench/measure.hpp"
+#include "bench_check.hpp"
+#include "bench_pass.hpp"
+#include "commands.hpp"
+#include "evenorm/evenorm.hpp"
+#include "machine.hpp"
+#include "options.hpp"
+#include "progress.hpp"
+#include "streams.hpp"
+#include "text.hpp"
+
+namespace evenorm::cli {
+namespace {
+
+// As on the command line: empty where not given.
+struct BenchOptions {
+  std::string x = "4096x768", axes, dtype;
+  std::string threads = "1", seconds = "1";
+  bool rms = false, grad = false, residual = false, int8 = false, json = false;
+};
+
+constexpr const char* kExamples = R"(Examples:
+  evenorm bench                                       layer norm of 4096x768, f32, on one thread
+  evenorm bench 512x768 --dtype bf16 --threads 0      rows x columns, on every processor
+  evenorm bench 8x384x56x56 --axes 1                  over the channels of (batch, channels, height, width)
+  evenorm bench 4096x4096 --rms --residual            RMS norm of x + residual, both results written
+  evenorm bench 4096x768 --grad                       dx, dweight and dbias, the statistics given
+  evenorm bench x.npy --int8 --seconds 5 --json       your own numbers, quantised; one line of JSON
+  EVENORM_TARGET=avx2 evenorm bench                   on another SIMD target
+
+The pass and copies of the same bytes (memcpy, streaming stores, plain vectors: whatever this machine does best, on as
+many threads) are timed in turn, round by round, each with warm caches of its own. Shown are the median of the rounds and
+the quartiles, and of the rounds' ratios: the best copy's time over evenorm's, 1 being as fast as memory allows. The
+result is compared with the reference first.
+
+Exit status: 0 measured, 1 the result is wrong, 2 wrong use or bad input.)";
+
+// --- what is asked for -----------------------------------------------------------------------------------------------
+
+double parse_seconds(const std::string& text) {
+  constexpr double kMost = 3600;
+  double seconds = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, seconds);
+  if (error == std::errc{} && stop == end && seconds > 0 && seconds <= kMost) return seconds;
+  throw Failure(fmt::format("--seconds is '{}', but should be a number above 0, at most {}", text, kMost));
+}
+
+// "4096x768"
+Shape parse_shape(const std::string& text) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 56;  // elements, so that bytes of several tensors can be counted
+  const auto refuse = [&] {
+    throw Failure(
+        fmt::format("X is '{}', but should be sizes of 1 or more, e.g. 4096x768 or 8x384x56x56, or a .npy file", text));
+  };
+  Shape shape;
+  std::int64_t elements = 1;
+  std::string_view rest = text;
+  for (std::size_t cross = 0; cross != std::string_view::npos;) {
+    cross = rest.find('x');
+    const auto size = parse_integer(rest.substr(0, cross));
+    if (!size || *size < 1) refuse();
+    if (*size > kMost / elements) throw Failure(fmt::format("X is '{}', which has more than 2^56 elements", text));
+    elements *= *size;
+    shape.push_back(*size);
+    if (cross != std::string_view::npos) rest.remove_prefix(cross + 1);
+  }
+  return shape;
+}
+
+BenchForm form_of(const BenchOptions& options) {
+  const std::pair<const char*, bool> forms[] = {
+      {"--grad", options.grad}, {"--residual", options.residual}, {"--int8", options.int8}};
+  std::vector<const char*> given;
+  for (const auto& [option, is_given] : forms) {
+    if (is_given) given.push_back(option);
+  }
+  if (given.size() > 1) {
+    throw Failure(fmt::format("{} and {} are both given, but only one of them can be", given[0], given[1]));
+  }
+  if (given.empty()) return BenchForm::forward;
+  return options.grad ? BenchForm::backward : options.residual ? BenchForm::residual : BenchForm::int8;
+}
+
+BenchProblem problem_of(const BenchOptions& options, const std::optional<NpyFile>& file) {
+  if (file && !options.dtype.empty()) {
+    throw Failure(fmt::format("--dtype is given, but {} has a type of its own, {}", options.x, name(file->dtype())));
+  }
+  BenchProblem problem{.form = form_of(options), .kind = options.rms ? Kind::rms : Kind::layer};
+  problem.dtype = file ? file->dtype() : dtype_named(options.dtype).value_or(DType::f32);
+  problem.shape = file ? file->shape() : parse_shape(options.x);
+  problem.axes = normalized_axes(options.x, problem.shape, {.axes = options.axes, .normalized_shape = ""});
+  if (product(problem.shape) == 0) {
+    throw Failure(fmt::format("{} has shape {}, but should have elements", options.x, shape_text(problem.shape)));
+  }
+  return problem;
+}
+
+// Before any of it is taken: a system may give what it has not, and end programs later.
+void expect_memory(const BenchOptions& options, const BenchProblem& problem) {
+  const std::optional<std::uint64_t> available = available_memory();
+  if (!available || problem.held_bytes() <= *available) return;
+  throw Failure(fmt::format("X is '{}', which takes {} bytes of memory, but {} are available", options.x,
+                            with_commas(problem.held_bytes()), with_commas(*available)));
+}
+
+// --- timing ----------------------------------------------------------------------------------------------------------
+
+struct Timing {
+  std::string_view which;
+  bench::Times times;
+
+  bench::Quartiles wall() const { return bench::quartiles(times.wall); }
+};
+
+struct Measurement {
+  Timing evenorm;
+  std::vector<Timing> copies;
+  std::size_t best = 0;  // of the copies
+  double seconds = 0;
+  std::size_t bytes = 0;  // that each reads and writes
+
+  const Timing& copy() const { return copies[best]; }
+  bench::Quartiles ratio() const { return bench::quartiles(bench::ratios(copy().times.wall, evenorm.times.wall)); }
+  double gb_per_s(const Timing& timing) const { return static_cast<double>(bytes) * 1e-9 / timing.wall().median; }
+};
+
+Measurement measure(BenchPass& pass, const bench::Traffic& traffic, const Executor& executor, double seconds) {
+  constexpr std::uint64_t kParts = 1000;
+  const std::vector<bench::CopyKind> kinds = bench::copy_kinds(traffic);
+  std::vector<bench::Copy> copies;
+  copies.reserve(kinds.size());
+  for (const bench::CopyKind kind : kinds) copies.emplace_back(kind, traffic, executor);
+  auto run_pass = [&] { pass.run(); };
+  std::vector<bench::Work> works{bench::work_of(run_pass)};
+  for (bench::Copy& copy : copies) {
+    works.push_back({[](void* context) { static_cast<bench::Copy*>(context)->run(); }, &copy});
+  }
+  Progress progress(kParts, true, Speed::hidden);
+  std::uint64_t shown = 0;
+  bench::Rounds rounds{.seconds = seconds};
+  rounds.progress = [&](double part) {
+    const auto now = static_cast<std::uint64_t>(part * kParts);
+    progress.advance(now - shown);
+    shown = now;
+  };
+  const double start = bench::kSystemClocks.wall();
+  std::vector<bench::Times> times = bench::measure(works, rounds);
+  Measurement result{
+      {"evenorm", std::move(times[0])}, {}, 0, bench::kSystemClocks.wall() - start, traffic.total_bytes()};
+  for (std::size_t i = 0; i < kinds.size(); ++i) result.copies.push_back({name(kinds[i]), std::move(times[i + 1])});
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    if (result.copies[i].wall().median < result.copy().wall().median) result.best = i;
+  }
+  return result;
+}
+
+// --- what is told ----------------------------------------------------------------------------------------------------
+
+nlohmann::ordered_json microseconds(const std::vector<double>& times) {
+  const auto [low, median, high] = bench::quartiles(times);
+  return {low * 1e6, median * 1e6, high * 1e6};
+}
+
+nlohmann::ordered_json problem_json(const BenchOptions& options, const BenchProblem& problem, const Executor& executor,
+                                    const BenchVerdict& verdict) {
+  return {{"version", version()},         {"cpu", processor_name()},
+          {"target", target()},           {"threads", executor.threads},
+          {"form", name(problem.form)},   {"kind", problem.kind == Kind::rms ? "rms" : "layer"},
+          {"dtype", name(problem.dtype)}, {"x", options.x},
+          {"shape", problem.shape},       {"axes", problem.axes},
+          {"rows", problem.rows()},       {"cols", problem.cols()},
+          {"checked_rows", verdict.rows}, {"largest_error", verdict.worst},
+          {"pass", verdict.right()}};
+}
+
+nlohmann::ordered_json times_json(const Measurement& m, std::size_t rows) {
+  const auto [low, median, high] = m.ratio();
+  auto copies = nlohmann::ordered_json::object();
+  for (const Timing& copy : m.copies) copies[std::string(copy.which)] = microseconds(copy.times.wall);
+  return {{"bytes", m.bytes},
+          {"rounds", m.evenorm.times.wall.size()},
+          {"seconds", m.seconds},
+          {"wall_us", microseconds(m.evenorm.times.wall)},
+          {"cpu_us", microseconds(m.evenorm.times.cpu)},
+          {"ns_per_row", m.evenorm.wall().median * 1e9 / static_cast<double>(rows)},
+          {"gb_per_s", m.gb_per_s(m.evenorm)},
+          {"copy",
+           {{"which", m.copy().which},
+            {"wall_us", microseconds(m.copy().times.wall)},
+            {"cpu_us", microseconds(m.copy().times.cpu)},
+            {"gb_per_s", m.gb_per_s(m.copy())}}},
+          {"copies", std::move(copies)},
+          {"ratio", {low, median, high}}};
+}
+
+std::string title(const BenchProblem& problem) {
+  const char* norm = problem.kind == Kind::rms ? "RMS norm" : "layer norm";
+  switch (problem.form) {
+    case BenchForm::backward:
+      return fmt::format("gradients of {}", norm);
+    case BenchForm::residual:
+      return fmt::format("residual add and {}", norm);
+    case BenchForm::int8:
+      return fmt::format("{}, quantised to i8,", norm);
+    default:
+      return norm;
+  }
+}
+
+// Four digits, so that a spread can be seen: "4.412 us", "339.7 us"
+std::string fine_time(double seconds) {
+  constexpr std::pair<double, const char*> kUnits[] = {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {1e-9, "ns"}};
+  const auto* unit = std::find_if(kUnits, std::end(kUnits) - 1, [&](const auto& u) { return seconds >= u.first; });
+  const double value = seconds / unit->first;
+  return fmt::format("{:.{}f} {}", value, value < 10 ? 3 : value < 100 ? 2 : 1, unit->second);
+}
+
+// "1 row", "4,096 rows"
+std::string counted(std::size_t count, std::string_view what) {
+  return fmt::format("{} {}{}", with_commas(count), what, count == 1 ? "" : "s");
+}
+
+std::string problem_text(const BenchProblem& problem, const Executor& executor) {
+  const std::string cpu = processor_name();
+  return fmt::format("{} of {} {} over ax{} {}: {} of {}\n", title(problem), shape_text(problem.shape),
+                     name(problem.dtype), problem.axes.size() == 1 ? "is" : "es", fmt::join(problem.axes, ", "),
+                     counted(problem.rows(), "row"), with_commas(problem.cols())) +
+         fmt::format("evenorm {} on {}, {}{}{}\n\n", version(), target(), counted(executor.threads, "thread"),
+                     cpu.empty() ? "" : "; ", cpu);
+}
+
+std::string line_of_times(std::string_view who, const Measurement& m, const Timing& timing, const std::string& more) {
+  const auto [low, median, high] = timing.wall();
+  return fmt::format("  {:<16}{:>12}   {:<26}{:>8.1f}   {}\n", who, fine_time(median),
+                     fine_time(low) + " .. " + fine_time(high), m.gb_per_s(timing), more);
+}
+
+std::string times_text(const Measurement& m, const BenchProblem& problem, const BenchVerdict& verdict) {
+  const auto [low, median, high] = m.ratio();
+  std::vector<std::string_view> kinds;
+  for (const Timing& copy : m.copies) kinds.push_back(copy.which);
+  const std::string a_row = fine_time(m.evenorm.wall().median / static_cast<double>(problem.rows()));
+  return fmt::format("  {:<16}{:>12}   {:<26}{:>8}\n", "", "median", "quartiles", "GB/s") +
+         line_of_times("evenorm", m, m.evenorm, a_row + " a row") +
+         line_of_times(m.copy().which == "memcpy" ? "memcpy" : fmt::format("{} copy", m.copy().which), m, m.copy(),
+                       fmt::format("the best of {}", fmt::join(kinds, ", "))) +
+         fmt::format("  {:<16}{:>12.2f}   {:<26}{:>8}   {}\n\n", "ratio", median,
+                     fmt::format("{:.2f} .. {:.2f}", low, high), "", "the copy's time / evenorm's") +
+         fmt::format("{} bytes read and written; {} in {}; {} checked: {:.0f} % of the error allowed\n",
+                     with_commas(m.bytes), counted(m.evenorm.times.wall.size(), "round"), time_text(m.seconds),
+                     counted(verdict.rows, "row"), verdict.worst * 100);
+}
+
+std::string wrong_text(const BenchVerdict& verdict) {
+  return fmt::format("WRONG: {} is {:.3g} times as far off as it may be; nothing was timed\n", verdict.of,
+                     verdict.worst);
+}
+
+int run_bench(const BenchOptions& options) {
+  target();  // a wrong EVENORM_TARGET is told first
+  const Executor executor = pool_executor(parse_threads(options.threads));
+  const double seconds = parse_seconds(options.seconds);
+  std::optional<NpyFile> file;
+  if (names_a_file(options.x)) file.emplace(options.x);
+  const BenchProblem problem = problem_of(options, file);
+  expect_memory(options, problem);
+  Array x;
+  if (file) {
+    x = file->allocate();
+    file->read(x);
+  }
+  BenchTensors tensors = make_tensors(problem, std::move(x));
+  BenchPass pass(problem, tensors, executor);
+  pass.run();
+  const BenchVerdict verdict = check_pass(problem, tensors);
+  nlohmann::ordered_json document = problem_json(options, problem, executor, verdict);
+  if (!verdict.right()) {
+    document["wrong"] = verdict.of;
+    print(options.json ? line_of(document) : problem_text(problem, executor) + wrong_text(verdict));
+    return kCheckFailed;
+  }
+  const Measurement measurement = measure(pass, traffic_of(problem, tensors), executor, seconds);
+  document.update(times_json(measurement, problem.rows()));
+  print(options.json ? line_of(document) : problem_text(problem, executor) + times_text(measurement, problem, verdict));
+  return kDone;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& status) {
+  const auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = app.add_subcommand("bench", "How fast a norm is here, beside the best copy of the same bytes");
+  const auto add = [&](const char* flags, std::string& value, const char* type, const char* description) {
+    return add_value(*command, flags, value, type, description);
+  };
+  add("X", options->x, "SIZES|FILE", "Sizes, e.g. 4096x768, or a .npy file with your own numbers (4096x768)");
+  add("--axes", options->axes, "AXES", "The axes that are normalised together, e.g. 1 or -2,-1 (the last)");
+  add("--dtype", options->dtype, "TYPE", "Type of x, the result and the weight (f32; a file's own)")
+      ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));
+  command->add_flag("--rms", options->rms, "RMS norm: no mean is taken off");
+  command->add_flag("--grad", options->grad, "The backward pass: dx, dweight and dbias, the statistics given");
+  command->add_flag("--residual", options->residual, "x + residual is normalised, and written as well");
+  command->add_flag("--int8", options->int8, "The result quantised to i8, with a scale for each row");
+  add("--threads", options->threads, "N", "Threads; 0: one per processor (1)");
+  add("--seconds", options->seconds, "S", "How long to measure; seven rounds at least (1)");
+  command->add_flag("--json", options->json, "One line of JSON; times in microseconds, as quartiles");
+  command->footer(kExamples);
+  command->callback([options, &status] { status = run_bench(*options); });
+}
+
+}  // namespace evenorm::cli

@@ -1,0 +1,214 @@
+// `evenorm bench`: what it says and refuses, and whether it notices a wrong result.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "cli/bench_check.hpp"
+#include "cli/bench_pass.hpp"
+#include "support/program.hpp"
+
+namespace evenorm {
+namespace {
+
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using testing::operator+;
+using testing::ProgramRun;
+using testing::run_evenorm;
+using testing::TemporaryFolder;
+using testing::Words;
+
+// --- whether a result is right ---------------------------------------------------------------------------------------
+
+constexpr cli::BenchForm kForms[] = {cli::BenchForm::forward, cli::BenchForm::backward, cli::BenchForm::residual,
+                                     cli::BenchForm::int8};
+
+// A pass that was run once.
+struct Done {
+  explicit Done(const cli::BenchProblem& of) : problem(of), tensors(make_tensors(of, {})) {
+    cli::BenchPass(problem, tensors, pool_executor(1)).run();
+  }
+  cli::BenchVerdict check() const { return check_pass(problem, tensors); }
+  std::vector<cli::Array*> outputs() {
+    return {&tensors.y, &tensors.sum, &tensors.scale, &tensors.dx, &tensors.dweight, &tensors.dbias};
+  }
+
+  cli::BenchProblem problem;
+  cli::BenchTensors tensors;
+};
+
+TEST(CliBenchCheck, RightResultsPass) {
+  for (const cli::BenchForm form : kForms) {
+    for (const Kind kind : {Kind::layer, Kind::rms}) {
+      for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+        const cli::BenchVerdict verdict = Done({form, kind, dtype, {6, 33}, {1}}).check();
+        EXPECT_TRUE(verdict.right()) << name(form) << ' ' << name(dtype) << ": " << verdict.of << ' ' << verdict.worst;
+        EXPECT_EQ(verdict.rows, 3U);
+      }
+    }
+  }
+  for (const auto& axes : {std::vector<std::size_t>{1}, {0, 2}, {2, 3}}) {
+    EXPECT_TRUE(Done({cli::BenchForm::forward, Kind::layer, DType::f32, {2, 5, 3, 4}, axes}).check().right());
+    EXPECT_TRUE(Done({cli::BenchForm::backward, Kind::layer, DType::bf16, {2, 5, 3, 4}, axes}).check().right());
+  }
+}
+
+TEST(CliBenchCheck, AWrongElementOfAnyOutputIsNoticed) {
+  for (const cli::BenchForm form : kForms) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const std::size_t count = Done({form, Kind::layer, dtype, {6, 33}, {1}}).outputs().size();
+      for (std::size_t i = 0; i < count; ++i) {
+        for (const bool last : {false, true}) {
+          Done done({form, Kind::layer, dtype, {6, 33}, {1}});
+          cli::Array& output = *done.outputs()[i];
+          if (!output.present()) continue;
+          const std::size_t element = last ? output.elements() - 1 : 0, bytes = size_of(output.dtype());
+          output.bytes()[(element + 1) * bytes - 1] ^= std::byte{0x40};  // of the exponent, or half of an i8's range
+          EXPECT_FALSE(done.check().right()) << name(form) << ' ' << name(dtype) << ' ' << i << ' ' << last;
+        }
+      }
+    }
+  }
+}
+
+TEST(CliBenchCheck, AnIntegerThatIsNotTheNearestIsNoticed) {
+  Done done({cli::BenchForm::int8, Kind::layer, DType::f32, {1, 64}, {1}});
+  auto* integers = reinterpret_cast<std::int8_t*>(done.tensors.y.bytes().data());
+  std::size_t noticed = 0;
+  for (std::size_t i = 0; i < 64; ++i) {
+    const std::int8_t right = integers[i];
+    integers[i] = static_cast<std::int8_t>(right > 0 ? right - 1 : right + 1);
+    noticed += done.check().right() ? 0 : 1;
+    integers[i] = right;
+  }
+  EXPECT_EQ(noticed, 64U);
+}
+
+TEST(CliBenchCheck, RowsThatAreNotFiniteAreNotLookedAt) {
+  cli::Array x(DType::f32, {3, 4}, 48);
+  const float values[] = {1, 2, 3, 4, 1, INFINITY, 3, 4, 5, 6, 8, NAN};
+  std::memcpy(x.bytes().data(), values, sizeof values);
+  const cli::BenchProblem problem{cli::BenchForm::forward, Kind::layer, DType::f32, {3, 4}, {1}};
+  cli::BenchTensors tensors = make_tensors(problem, std::move(x));
+  cli::BenchPass(problem, tensors, {}).run();
+  EXPECT_TRUE(check_pass(problem, tensors).right());
+  EXPECT_EQ(check_pass(problem, tensors).rows, 1U);
+}
+
+// --- the command -----------------------------------------------------------------------------------------------------
+
+json bench_json(const Words& words, const testing::ProgramSetting& setting = {}) {
+  const ProgramRun run = run_evenorm(Words{"bench", "--json", "--seconds", "1e-3"} + words, setting);
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  return json::parse(run.out);
+}
+
+void expect_quartiles(const json& three) {
+  ASSERT_EQ(three.size(), 3U);
+  EXPECT_GT(three[0], 0.0);
+  EXPECT_LE(three[0], three[1]);
+  EXPECT_LE(three[1], three[2]);
+}
+
+TEST(CliBench, JsonHoldsTimesOfThePassAndOfTheBestCopy) {
+  const json told = bench_json({"24x65", "--threads", "2"});
+  EXPECT_EQ(told["version"], version());
+  EXPECT_EQ(told["target"], target());
+  EXPECT_EQ(told["threads"], 2);
+  EXPECT_EQ(told["form"], "forward");
+  EXPECT_EQ(told["kind"], "layer");
+  EXPECT_EQ(told["dtype"], "f32");
+  EXPECT_EQ(told["shape"], (json{24, 65}));
+  EXPECT_EQ(told["axes"], json::array({1}));
+  EXPECT_EQ(told["rows"], 24);
+  EXPECT_EQ(told["cols"], 65);
+  EXPECT_EQ(told["checked_rows"], 3);
+  EXPECT_EQ(told["pass"], true);
+  EXPECT_GT(told["largest_error"], 0.0);
+  EXPECT_LE(told["largest_error"], 1.0);
+  EXPECT_GE(told["rounds"], 7);
+  for (const char* times : {"wall_us", "cpu_us", "ratio"}) expect_quartiles(told[times]);
+  const double wall = told["wall_us"][1], bytes = 2 * 24 * 65 * 4;
+  EXPECT_NEAR(told["ns_per_row"], wall * 1e3 / 24, 1e-9 * wall);
+  EXPECT_NEAR(told["gb_per_s"], bytes * 1e-3 / wall, 1e-9 * bytes);
+  std::vector<std::string> kinds;
+  for (const auto& [kind, times] : told["copies"].items()) {
+    kinds.push_back(kind);
+    EXPECT_GE(times[1], told["copy"]["wall_us"][1]) << kind;
+  }
+  EXPECT_THAT(kinds, ::testing::UnorderedElementsAre("memcpy", "streaming", "plain"));
+  EXPECT_THAT(kinds, Contains(told["copy"]["which"].get<std::string>()));
+}
+
+TEST(CliBench, EveryFormHasItsTraffic) {
+  const std::size_t n = 8 * 40;
+  EXPECT_EQ(bench_json({"8x40", "--dtype", "bf16", "--rms"})["bytes"], 2 * n * 2);
+  EXPECT_EQ(bench_json({"8x40", "--dtype", "f64", "--grad"})["bytes"], 3 * n * 8);
+  EXPECT_EQ(bench_json({"8x40", "--residual"})["bytes"], 4 * n * 4);
+  EXPECT_EQ(bench_json({"8x40", "--dtype", "f16", "--int8"})["bytes"], n * 2 + n);
+}
+
+TEST(CliBench, AnyAxesAndAFilesOwnNumbers) {
+  const json first = bench_json({"2x5x3x4", "--axes", "1"});
+  EXPECT_EQ(first["rows"], 24);
+  EXPECT_EQ(first["cols"], 5);
+  const TemporaryFolder folder;
+  const std::vector<double> x{4, 2, 8, 1, 1, 1};
+  testing::write_file(folder / "x.npy", testing::npy_bytes_of("<f8", "(2, 3)", testing::bytes_of(x)));
+  const json own = bench_json({folder / "x.npy"}, {.environment = {"EVENORM_TARGET=portable"}});
+  EXPECT_EQ(own["dtype"], "f64");
+  EXPECT_EQ(own["shape"], (json{2, 3}));
+  EXPECT_EQ(own["checked_rows"], 2);
+  EXPECT_EQ(own["target"], "portable");
+}
+
+TEST(CliBench, TextSaysWhatWasMeasured) {
+  const ProgramRun run = run_evenorm({"bench", "1000x8", "--grad", "--seconds", "1e-3"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("gradients of layer norm of (1000, 8) f32 over axis 1: 1,000 rows of 8\n"));
+  EXPECT_THAT(run.out, HasSubstr("on " + target() + ", 1 thread"));
+  for (const char* part : {"median", "quartiles", "GB/s", "\n  evenorm ", " a row\n", "the best of streaming, plain\n",
+                           "\n  ratio ", "96,000 bytes read and written", "3 rows checked"}) {
+    EXPECT_THAT(run.out, HasSubstr(part));
+  }
+}
+
+TEST(CliBench, WrongUseIsRefused) {
+  const TemporaryFolder folder;
+  testing::write_file(folder / "x.npy", testing::npy_bytes_of("<f4", "(2, 3)", std::string(24, '\0')));
+  testing::write_file(folder / "none.npy", testing::npy_bytes_of("<f4", "(0, 3)", ""));
+  const std::pair<Words, std::string> cases[] = {
+      {{"12by3"}, "X is '12by3', but should be sizes"},
+      {{"0x3"}, "X is '0x3', but should be sizes"},
+      {{"4x"}, "X is '4x', but should be sizes"},
+      {{"4x-1"}, "X is '4x-1', but should be sizes"},
+      {{"9999999999x9999999999"}, "X is '9999999999x9999999999', which has more than 2^56 elements"},
+      {{"4000000x1000000", "--grad"}, "X is '4000000x1000000', which takes 48,000,000,000,000 bytes of memory, but "},
+      {{folder / "no.npy"}, "no.npy"},
+      {{folder / "none.npy"}, "none.npy has shape (0, 3), but should have elements"},
+      {{folder / "x.npy", "--dtype", "f32"}, "--dtype is given, but"},
+      {{"--axes", "2"}, "--axes names axis 2, but 4096x768 has shape (4096, 768)"},
+      {{"--dtype", "f7"}, "--dtype: f7 not in {"},
+      {{"--seconds", "0"}, "--seconds is '0', but should be a number above 0, at most 3600"},
+      {{"--seconds", "nan"}, "--seconds is 'nan', but"},
+      {{"--seconds", "1s"}, "--seconds is '1s', but"},
+      {{"--threads", "-1"}, "--threads is '-1', but"},
+      {{"--grad", "--int8"}, "--grad and --int8 are both given, but only one of them can be"},
+      {{"8x4", "--int8", "--axes", "0"}, "the elements of a row should lie side by side"},
+  };
+  for (const auto& [words, why] : cases) {
+    const ProgramRun run = run_evenorm(Words{"bench"} + words);
+    EXPECT_EQ(run.status, 2) << why;
+    EXPECT_EQ(run.out, "") << why;
+    EXPECT_TRUE(run.one_line()) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(why));
+  }
+}
+
+}  // namespace
+}  // namespace evenorm
