@@ -3,15 +3,15 @@
 
 WERROR ?= OFF
 CMAKE_ARGS ?=
-BENCH_SETUP ?= --onednn
 
 CACHED := tools/compiler_cache.py
 CONFIGURE := $(CACHED) cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DEVENORM_WERROR=$(WERROR)
+BENCH := tools/bench
 STAGES := tools/stages $(if $(filter ON 1 on,$(WERROR)),--werror)
 
 .PHONY: all setup-build setup-test setup-check setup-test-all demo test check test-all unit contracts cli whole aarch64
 .PHONY: sanitize thread fuzz package lint
-.PHONY: setup-python python wheel bench-torch format mutants bench clean help
+.PHONY: setup-python python wheel format mutants bench bench-quick clean help
 .NOTPARALLEL:
 
 all: setup-build  ## build everything: build/evenorm, build/libevenorm.so, build/evenorm_tests
@@ -56,17 +56,14 @@ format: setup-test  ## format all sources, and the table of mutations, in place
 mutants: setup-check  ## apply the mutations one by one (or those in NAMES) and expect red
 	@tools/mutants $(NAMES)
 
-bench: setup-build setup-python  ## fetch oneDNN into .bench/, then measure beside it; ARGS goes to the program
-	@tools/bench_peers $(BENCH_SETUP)
-	@$(CONFIGURE) -DEVENORM_BUILD_BENCH=ON -DEVENORM_ONEDNN_DIR="$(CURDIR)/.bench/onednn" $(CMAKE_ARGS) >/dev/null
-	@$(CACHED) cmake --build build --target evenorm_bench
-	@build/evenorm_bench $(ARGS)
+bench: python  ## measure evenorm beside its rivals, all that there is; ARGS goes to bench/run.py (--help)
+	@$(BENCH) $(ARGS)
+
+bench-quick: python  ## the points that matter, in three minutes; status 1 where one is below bench/floors.json
+	@$(BENCH) --quick $(ARGS)
 
 setup-python:
 	@tools/setup.sh python
-
-bench-torch: python  ## measure evenorm.torch's norms beside torch.nn's; ARGS goes to the program
-	@.venv/bin/python python/bench/torch_norms.py $(ARGS)
 
 setup-build:
 	@tools/setup.sh build
