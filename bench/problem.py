@@ -9,7 +9,7 @@ import numpy as np
 from points import Point
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-EPS = 1e-5
+EPS = float(np.float32(1e-5))  # what all libraries take: some have it in float32
 STORED = {"f64": np.float64, "f32": np.float32, "bf16": np.uint16, "f16": np.float16, "i8": np.int8}
 UNIT = {"f64": 2.0**-53, "f32": 2.0**-24, "bf16": 2.0**-8, "f16": 2.0**-11}
 PASSES = {

@@ -86,7 +86,8 @@ def check_parameters(inputs: Inputs, outputs: Outputs, ours: bool) -> None:
             sums[i] += values.sum(axis=0)
     # What is summed in float32, one row after the other, may lose a unit a row; float64's own sums here are as exact.
     limit = max(OURS + 2, 16.0 if point.dtype == "f64" else 0) if ours else THEIRS + point.rows
-    unit = UNIT[inputs.parameters] if ours else max(UNIT[inputs.parameters], UNIT["f32"])
+    # Some keep them in x's own type.
+    unit = UNIT[inputs.parameters] if ours else max(UNIT[inputs.parameters], UNIT["f32"], UNIT[point.dtype])
     if inputs.parameters == "f64":
         limit += point.rows
     for name, total, magnitudes in (("dweight", sums[0], sums[1]), ("dbias", sums[2], sums[3])):
