@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import pathlib
 
-import table
+import outcomes
 
 FILE = pathlib.Path(__file__).with_name("floors.json")
 MARGIN = 0.9
@@ -34,7 +34,7 @@ def write(results: dict) -> int:
     floors = read()
     mine = floors.setdefault(family(results), {})
     for entry in results["points"]:
-        ratios = {name: table.ratio(entry, name) for name in KEPT}
+        ratios = {name: outcomes.ratio(entry, name) for name in KEPT}
         mine[key(entry)] = {name: round(MARGIN * ratio[1], 2) for name, ratio in ratios.items() if ratio}
     lines = [
         f"  {json.dumps(name)}: {{\n" + ",\n".join(f"    {json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(values.items())) + "\n  }"
@@ -53,7 +53,7 @@ def check(results: dict) -> int:
     below = 0
     for entry in results["points"]:
         for name, floor in mine.get(key(entry), {}).items():
-            ratio = table.ratio(entry, name)
+            ratio = outcomes.ratio(entry, name)
             if ratio and ratio[1] < floor:
                 below += 1
                 print(f"below its floor: {key(entry)}: {ratio[1]:.2f} of {name}, but it should be at least {floor:.2f}")

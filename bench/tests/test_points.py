@@ -64,12 +64,6 @@ def test_a_line():
     assert "64x768" in text and "1.25" in text and "0.50" in text
 
 
-def test_spread_over_runs():
-    point = entry(1.0)
-    point["runs"] = [entry(ratio)["runs"][0] for ratio in (1.1, 1.3, 1.2)]
-    assert table.ratio(point, "onednn") == (1.1, 1.2, 1.3)
-
-
 def test_names_of_cores():
     assert core_name("AuthenticAMD", 26, 2) == "Zen 5"
     assert core_name("AuthenticAMD", 25, 0x11) == "Zen 4"

@@ -1,0 +1,142 @@
+"""Results as results.json holds them, what is computed of them, and what their parts are called; no form of output.
+
+A ratio is a rival's time over evenorm's: above 1, evenorm is faster.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+import statistics
+
+RIVALS = ("onednn", "torch", "onnxruntime", "zentorch", "against")
+LIBRARIES = {
+    "evenorm": "evenorm", "copy": "best copy", "onednn": "oneDNN", "torch": "PyTorch", "onnxruntime": "ONNX Runtime",
+    "zentorch": "zentorch", "against": "the other commit",
+}  # fmt: skip
+PASSES = {
+    "forward": "forward", "backward": "gradients, statistics given", "backward-anew": "gradients, statistics found anew",
+    "residual": "residual, sum and norm", "int8": "forward to int8", "channels-first": "channels first",
+    "torch-forward": "through PyTorch, forward", "torch-both": "through PyTorch, forward and gradients",
+}  # fmt: skip
+KINDS = {"layer": "", "rms": "RMS norm"}
+DATA = {
+    "normal": "", "far3": "mean 3 standard deviations", "far1e6": "mean 1e6 standard deviations",
+    "activations": "a model's activations",
+}  # fmt: skip
+TARGETS = {"native": "the machine's target", "avx2": "all held to AVX2"}
+
+
+def counted(entry: dict) -> str:
+    """The clock that counts: the processor's with one thread."""
+    return "cpu_us" if entry["threads"] == 1 else "wall_us"
+
+
+def clock(entry: dict) -> str:
+    return "processor time" if counted(entry) == "cpu_us" else "wall time"
+
+
+def threads(entry: dict) -> str:
+    return "1 thread" if entry["threads"] == 1 else f"{entry['threads']} threads"
+
+
+def measured(entry: dict, rival: str) -> bool:
+    return all(rival in run["rivals"] for run in entry["runs"])
+
+
+def microseconds(entry: dict, rival: str = "evenorm") -> float:
+    return statistics.median(run["rivals"][rival][counted(entry)] for run in entry["runs"])
+
+
+def bandwidth(entry: dict, rival: str = "evenorm") -> float:
+    """GB/s, of what the pass has to read and write."""
+    return 1e-3 * entry["bytes"] / microseconds(entry, rival)
+
+
+def nanoseconds_per_element(entry: dict) -> float:
+    return 1e3 * microseconds(entry) / (entry["rows"] * entry["cols"])
+
+
+def ratio(entry: dict, rival: str) -> tuple[float, float, float] | None:
+    """Over the runs: the lowest, the median and the highest of their medians; of one run, its quartiles."""
+    if any(rival not in run["ratios"] for run in entry["runs"]):
+        return None
+    if len(entry["runs"]) == 1:
+        return tuple(entry["runs"][0]["ratios"][rival])
+    medians = sorted(run["ratios"][rival][1] for run in entry["runs"])
+    return medians[0], statistics.median(medians), medians[-1]
+
+
+def told_apart(ratios: tuple[float, float, float]) -> bool:
+    """Whether it is known which of the two is the faster."""
+    return not ratios[0] <= 1 <= ratios[2]
+
+
+def spread(runs: int) -> str:
+    return f"the least and the greatest of {runs} runs' medians" if runs > 1 else "quartiles of one run's rounds"
+
+
+def geometric_mean(values: list[float]) -> float:
+    return math.exp(statistics.fmean(math.log(value) for value in values))
+
+
+def shape(entry: dict) -> tuple[int, ...]:
+    """What a size is written of: rows and columns, or images, channels and pixels."""
+    if entry["pixels"]:
+        return entry["rows"] // entry["pixels"], entry["cols"], entry["pixels"]
+    return entry["rows"], entry["cols"]
+
+
+def size(entry: dict) -> str:
+    return " x ".join(str(part) for part in shape(entry))
+
+
+def described(entry: dict, *names: str) -> str:
+    """Some of a point's fields in words, without those that go without saying."""
+    words = {"form": PASSES, "kind": KINDS, "data": DATA, "target": TARGETS}
+    told = (words[name].get(entry[name], entry[name]) if name in words else entry[name] for name in names)
+    return ", ".join(part for part in told if part)
+
+
+def in_order(names: set[str]) -> list[str]:
+    """As RIVALS has them; those that it does not have come last."""
+    return sorted(names, key=lambda name: (RIVALS.index(name) if name in RIVALS else len(RIVALS), name))
+
+
+class Results:
+    """A run's results; points that were not measured are left out."""
+
+    def __init__(self, document: dict):
+        self.machine: dict = document["machine"]
+        self.versions: dict[str, str] = document.get("versions", {})
+        self.points: list[dict] = [entry for entry in document["points"] if entry["runs"]]
+
+    def chosen(self, **fields) -> list[dict]:
+        return [entry for entry in self.points if all(entry[name] == value for name, value in fields.items())]
+
+    def groups(self, *names: str, among: list[dict] | None = None) -> list[list[dict]]:
+        """Points that have these fields in common, in the order of the first of each."""
+        found: dict[tuple, list[dict]] = {}
+        for entry in self.points if among is None else among:
+            found.setdefault(tuple(entry[name] for name in names), []).append(entry)
+        return list(found.values())
+
+    @staticmethod
+    def rivals(entries: list[dict]) -> list[str]:
+        """Those that at least one of the points has; neither evenorm nor the copy."""
+        names = {name for entry in entries for name in entry["runs"][0]["ratios"] if ratio(entry, name)}
+        return in_order(names - {"copy"})
+
+    @property
+    def processor(self) -> str:
+        return f"{self.machine['cpu']} ({self.machine['name']})"
+
+    @staticmethod
+    def runs(entries: list[dict]) -> int:
+        """Where points differ, the least."""
+        return min(len(entry["runs"]) for entry in entries)
+
+
+def load(path: pathlib.Path) -> Results:
+    return Results(json.loads(path.read_text(encoding="utf-8")))

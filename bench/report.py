@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""The results as Markdown: a table for each form, type, number of threads and target, and a short one of all.
+
+usage: bench/report.py results.json [--summary]
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+
+import machine
+from outcomes import (
+    LIBRARIES,
+    Results,
+    bandwidth,
+    clock,
+    described,
+    geometric_mean,
+    load,
+    microseconds,
+    ratio,
+    shape,
+    size,
+    spread,
+    threads,
+    told_apart,
+)  # fmt: skip
+
+NORMAL = {"target": "native", "data": "normal"}
+
+
+def markdown(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def time(us: float) -> str:
+    """Three digits, or all of the whole number."""
+    return f"{us:,.0f}" if us >= 100 else f"{us:#.3g}"
+
+
+def told(ratios: tuple[float, float, float] | None) -> str:
+    if ratios is None:
+        return ""
+    text = "{1:.2f} ({0:.2f} .. {2:.2f})".format(*ratios)
+    return text if told_apart(ratios) else f"*{text}*"
+
+
+def row(entry: dict, rivals: list[str]) -> list[str]:
+    copy = ratio(entry, "copy")
+    return [
+        size(entry), time(microseconds(entry)), f"{bandwidth(entry):.1f}", f"{copy[1]:.2f}" if copy else "",
+        *(told(ratio(entry, rival)) for rival in rivals),
+    ]  # fmt: skip
+
+
+def one_table(entries: list[dict]) -> str:
+    first, rivals = entries[0], Results.rivals(entries)
+    rows = "images x channels x pixels" if first["pixels"] else "rows x columns"
+    heads = [rows, "evenorm us", "GB/s", "of the best copy", *(LIBRARIES.get(name, name) for name in rivals)]
+    heading = f"{described(first, 'form', 'kind', 'dtype', 'data')}, {threads(first)}, {described(first, 'target')}"
+    return f"### {heading}: {clock(first)}\n\n" + markdown(heads, [row(entry, rivals) for entry in entries])
+
+
+def table(results: Results) -> str:
+    groups = results.groups("form", "kind", "dtype", "data", "threads", "target")
+    return "\n".join(one_table(sorted(group, key=lambda entry: (entry["bytes"], shape(entry)))) for group in groups)
+
+
+def cell(entries: list[dict], rival: str) -> str:
+    """1.43 (0.75: 65536 x 32)"""
+    ratios = [(found[1], size(entry)) for entry in entries if (found := ratio(entry, rival))]
+    if not ratios:
+        return ""
+    least, where = min(ratios)
+    mean = geometric_mean([middle for middle, _ in ratios])
+    return f"{mean:.2f} ({least:.2f}: {where})" if len(ratios) > 1 else f"{mean:.2f}"
+
+
+def summary(results: Results) -> str:
+    """Geometric means of the ratios over sizes, and the least of them with its size; the machine's target, normal data."""
+    entries = results.chosen(**NORMAL)
+    rivals = ["copy", *Results.rivals(entries)]
+    rows = [
+        [described(group[0], "form", "kind"), group[0]["dtype"], str(group[0]["threads"])]
+        + [cell(group, rival) for rival in rivals]
+        for group in results.groups("form", "kind", "dtype", "threads", among=entries)
+    ]
+    return markdown(["pass", "type", "threads", *(LIBRARIES.get(name, name) for name in rivals)], rows)
+
+
+def resolved(results: Results) -> str:
+    ratios = [ratio(entry, rival) for entry in results.points for rival in Results.rivals([entry])]
+    ratios = [found for found in ratios if found]
+    unknown = sum(not told_apart(found) for found in ratios)
+    return f"{unknown} of {len(ratios)} ratios could not be told apart from 1 in this run"
+
+
+def document(results: Results, pictures: list | None = None, folder: str = "plots") -> str:
+    """All of it. Pictures (plots.draw) are linked, with their captions."""
+    if not results.points:
+        return "# Measured\n\nNothing was measured.\n"
+    versions = ", ".join(results.versions.values())
+    parts = [
+        "# Measured\n",
+        f"{machine.title(results.machine)}." + (f"\n{versions}." if versions else "") + "\n",
+        "Ratios are a library's time over evenorm's, medians (above 1: evenorm is faster), and in brackets "
+        f"{spread(Results.runs(results.points))}. In italics: not told apart from 1; {resolved(results)}. GB/s count what a "
+        "pass has to read and write; of the best copy: the time of the best copy of as many bytes over evenorm's.\n",
+        "## Summary\n\nGeometric means over the sizes, and the least with its size; the machine's target, normal data.\n",
+        summary(results),
+        "## Tables\n",
+        table(results),
+    ]
+    if pictures:
+        parts.append("## Plots\n")
+        parts += [f"![{picture.caption}]({folder}/{picture.name}.svg)\n" for picture in pictures]
+    return "\n".join(parts)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=pathlib.Path)
+    parser.add_argument("--summary", action="store_true", help="the short table alone")
+    arguments = parser.parse_args()
+    results = load(arguments.results)
+    print(summary(results) if arguments.summary else document(results), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
