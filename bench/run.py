@@ -21,6 +21,8 @@ import time
 import against
 import floors
 import machine
+import outcomes
+import report
 import table
 from points import DATA, DTYPES, FORMS, Point, all_points, chosen, quick_points
 from problem import KINDS, ROOT
@@ -201,12 +203,33 @@ def vars_of(arguments) -> dict:
     return {name: str(value) if isinstance(value, pathlib.Path) else value for name, value in vars(arguments).items()}
 
 
-def write(results: dict, folder: pathlib.Path) -> None:
+def write_text(text: str, file: pathlib.Path) -> None:
     """Whole or not at all."""
+    unfinished = file.with_name(file.name + ".part")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(file)
+
+
+def draw(results: outcomes.Results, folder: pathlib.Path) -> list:
+    """No pictures where matplotlib is not."""
+    try:
+        import plots
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        print("no plots: matplotlib is not installed", file=sys.stderr)
+        return []
+    return plots.draw(results, folder)
+
+
+def write(document: dict, folder: pathlib.Path) -> None:
+    """results.json before what is made of it."""
     folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / "results.json.part"
-    unfinished.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    unfinished.replace(folder / "results.json")
+    write_text(json.dumps(document, indent=1) + "\n", folder / "results.json")
+    results = outcomes.Results(document)
+    pictures = draw(results, folder / "plots")
+    write_text(report.document(results, pictures, "plots"), folder / "report.md")
+    print(f"{len(pictures)} plots, tables and results.json: {folder / 'report.md'}", file=sys.stderr)
 
 
 def main() -> int:

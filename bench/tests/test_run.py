@@ -1,0 +1,39 @@
+"""What run.py leaves behind."""
+
+import json
+import sys
+
+import pytest
+import run
+
+
+def linked(report):
+    return [line.split("](")[1].removesuffix(")") for line in report.splitlines() if line.startswith("![")]
+
+
+def few(document):
+    return document | {"points": [point for point in document["points"] if len(point["runs"]) == 1]}
+
+
+def test_results_tables_and_plots(document, tmp_path):
+    pytest.importorskip("matplotlib")
+    run.write(few(document), tmp_path / "results")
+    assert json.loads((tmp_path / "results" / "results.json").read_text()) == few(document)
+    report = (tmp_path / "results" / "report.md").read_text()
+    assert "## Summary" in report and "### forward, RMS norm, f32" in report
+    assert len(linked(report)) == 4
+    assert all((tmp_path / "results" / name).exists() for name in linked(report))
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_without_matplotlib(document, tmp_path, monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "plots", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    run.write(few(document), tmp_path)
+    assert "no plots: matplotlib is not installed" in capsys.readouterr().err
+    assert not linked((tmp_path / "report.md").read_text())
+
+
+def test_nothing_measured(document, tmp_path):
+    run.write(document | {"points": []}, tmp_path)
+    assert "Nothing was measured" in (tmp_path / "report.md").read_text()
