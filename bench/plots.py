@@ -44,6 +44,7 @@ from outcomes import (
 WIDTH = 9.0  # inches: README's
 LEAST_SIZES = 3  # for a line or a map
 LEAST_BARS = 6  # there is room for as many
+LEAST_COSTS = 4.0  # from the lightest to the darkest
 JOINED = (512, 4096)  # columns: other rows are another matter, and are not joined by the lines
 # Of Okabe and Ito's colours, told apart by the colour-blind too; marks differ as well.
 COLOURS = {
@@ -195,6 +196,12 @@ def shades() -> LinearSegmentedColormap:
     return LinearSegmentedColormap.from_list("cost", [blues(0.15 + 0.8 * i / 32) for i in range(33)])
 
 
+def cost_limits(costs: list[float]) -> tuple[float, float]:
+    """A factor of LEAST_COSTS at least: costs that hardly differ look alike."""
+    room = max(1.0, math.sqrt(LEAST_COSTS * min(costs) / max(costs)))
+    return min(costs) / room, max(costs) * room
+
+
 def draw_cost(axes, entries: list[dict], norm: LogNorm) -> None:
     rows, cols = (sorted({entry[name] for entry in entries}) for name in ("rows", "cols"))
     colours = shades()
@@ -215,8 +222,7 @@ def draw_cost(axes, entries: list[dict], norm: LogNorm) -> None:
 
 def cost_figure(results: Results, groups: list[list[dict]]) -> Figure:
     entries = [entry for group in groups for entry in group]
-    costs = [nanoseconds_per_element(entry) for entry in entries]
-    norm = LogNorm(min(costs) / 1.01, max(costs) * 1.01)
+    norm = LogNorm(*cost_limits([nanoseconds_per_element(entry) for entry in entries]))
     tallest = max(len({entry["rows"] for entry in group}) for group in groups)
     figure, axes = panels(len(groups), 1.1 + 0.28 * tallest, footer(results, entries))
     for panel, group in zip(axes, groups, strict=True):

@@ -80,6 +80,11 @@ def test_cost(results):
     assert len(axes.patches) == len(axes.texts) == 5
 
 
+def test_costs_that_hardly_differ_look_alike():
+    assert plots.cost_limits([1.0, 1.0]) == pytest.approx((0.5, 2.0))
+    assert plots.cost_limits([1.0, 100.0, 10.0]) == (1.0, 100.0)
+
+
 def test_bars_from_1(results):
     axes = drawn(results, "speedup-forward-rms-f32-1t").axes[0]
     (bar,) = axes.patches
