@@ -32,9 +32,9 @@ def build(tree: pathlib.Path) -> pathlib.Path:
     run("cmake", "--build", folder, "--target", "evenorm_internal", tree=tree)
     rival = folder / "rival_against.so"
     run(
-        "c++", "-std=c++20", "-O3", "-fPIC", "-shared", f"-I{tree}/include", f"-I{ROOT}/bench",
+        "c++", "-std=c++20", "-O3", "-fPIC", "-shared", f"-I{tree}/include", f"-I{ROOT}",
         ROOT / "bench" / "rivals" / "evenorm.cpp", folder / "libevenorm_internal.a", "-lhwy", "-lpthreadpool", "-pthread",
-        "-Wl,-Bsymbolic", "-Wl,--exclude-libs,ALL", "-o", rival, tree=tree,
+        f"-Wl,--version-script={ROOT}/bench/rivals/exports.map", "-Wl,-z,nodelete", "-o", rival, tree=tree,
     )  # fmt: skip
     return rival
 

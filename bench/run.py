@@ -129,6 +129,7 @@ class Bench:
     def __init__(self, arguments):
         self.arguments = arguments
         self.libraries = libraries(arguments)
+        self.columns = ("against",) if arguments.against else table.COLUMNS
         self.onnxruntime = has_onnxruntime(arguments)
         self.seconds = arguments.seconds or (0.25 if arguments.quick else 0.4)
         self.settings = [Setting(threads, target) for threads in arguments.threads for target in arguments.targets]
@@ -184,7 +185,7 @@ class Bench:
         self.progress.show(point)
         if not self.arguments.json and self.arguments.runs == 1:
             self.progress.clear()
-            print(table.line(entry), flush=True)
+            print(table.line(entry, self.columns), flush=True)
 
     def entry(self, point: Point, setting: Setting) -> dict:
         """Where a point's runs are kept."""
@@ -237,7 +238,7 @@ def main() -> int:
     bench = Bench(arguments)
     if not arguments.json:
         print(machine.title(bench.results["machine"]))
-        print(table.header())
+        print(table.header(bench.columns))
     with contextlib.suppress(KeyboardInterrupt):  # what was measured until then is kept
         bench.run()
     bench.progress.clear()
@@ -245,7 +246,7 @@ def main() -> int:
         print(json.dumps(bench.results))
     elif arguments.runs > 1:
         for entry in bench.results["points"]:
-            print(table.line(entry))
+            print(table.line(entry, bench.columns))
     if arguments.against:
         return 0
     if arguments.quick:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from outcomes import RIVALS, bandwidth, microseconds, ratio
 
 
-def header() -> str:
-    rivals = "".join(f"{name:>16}" for name in RIVALS[:3])
+COLUMNS = RIVALS[:3]
+
+
+def header(names=COLUMNS) -> str:
+    rivals = "".join(f"{name:>16}" for name in names)
     return f"{'form':15}{'kind':6}{'type':5}{'thr':>4} {'target':7}{'size':>14}{'evenorm us':>12}{'GB/s':>8}{'of copy':>9}{rivals}"
 
 
@@ -18,11 +21,10 @@ def told(ratios: tuple[float, float, float] | None) -> str:
     return f"{middle:9.2f} +-{(high - low) / 2:.2f}"
 
 
-def line(entry: dict) -> str:
+def line(entry: dict, names=COLUMNS) -> str:
     copy = ratio(entry, "copy")
     size = entry["size"] + ("" if entry["data"] == "normal" else f" {entry['data']}")
-    shown = [name for name in RIVALS if name in RIVALS[:3] or ratio(entry, name)]
-    rivals = "".join(f"{told(ratio(entry, name)):>16}" for name in shown)
+    rivals = "".join(f"{told(ratio(entry, name)):>16}" for name in names)
     of_copy = f"{copy[1]:9.2f}" if copy else f"{'-':>9}"
     differ = "  other bits" if any(run.get("same_bits") is False for run in entry["runs"]) else ""
     return (
