@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from outcomes import RIVALS, bandwidth, microseconds, ratio
 
-
 COLUMNS = RIVALS[:3]
 
 
