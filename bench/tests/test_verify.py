@@ -95,3 +95,11 @@ def test_a_result_that_is_no_number():
     outputs.y[0] = np.nan
     with pytest.raises(Wrong):
         verify("onednn", inputs, outputs)
+
+
+@pytest.mark.parametrize("name", ["dweight", "dbias"])
+def test_sums_over_rows_are_looked_at(name):
+    inputs, outputs = solved(point_of("backward"))
+    getattr(outputs, name)[7] *= 1.001
+    with pytest.raises(Wrong, match=name):
+        verify("onednn", inputs, outputs)
