@@ -3,7 +3,7 @@
 Inductor fuses PyTorch's norm with its element-wise neighbours; evenorm's is an operator that it calls. Rivals take turns;
 a row shows medians and the median of the paired ratios (PyTorch's time over evenorm's: above 1 evenorm is faster).
 
-    .venv/bin/python python/bench/compiled_models.py --threads 1
+    .venv/bin/python bench/compiled_models.py --threads 1
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import copy
 import statistics
 import time
 
+import allocator
 import torch
 from torch import nn
 
@@ -55,6 +56,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
+    allocator.restart_with_it()
     torch.set_num_threads(arguments.threads)
     print(f"{'model':8}{'rows x width':>14}{'pass':>9}{'torch us':>12}{'evenorm us':>12}{'ratio':>8}")
     for name, rows, width in (("chain", 64, 768), ("chain", 4096, 768), ("block", 64, 256), ("block", 512, 384)):

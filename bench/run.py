@@ -19,6 +19,7 @@ import sys
 import time
 
 import against
+import allocator
 import floors
 import machine
 import outcomes
@@ -34,12 +35,6 @@ EXAMPLES = """examples:
   make bench ARGS="--sizes 4096x768 --runs 3"
   make bench ARGS="--against HEAD~1"                  two builds of evenorm in one process
   make bench-quick                                    three minutes; status 1 where a ratio is below bench/floors.json"""
-# PyTorch allocates its results at each call: an allocator that gives memory back would cost more than the norm.
-ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 40),
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-    "MALLOC_TOP_PAD_": str(1 << 28),
-}
 TARGETS = {
     "native": {},
     "avx2": {"EVENORM_TARGET": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
@@ -83,7 +78,7 @@ class Setting:
     target: str
 
     def environment(self) -> dict[str, str]:
-        return {**os.environ, **ALLOCATOR, **TARGETS[self.target], "OMP_NUM_THREADS": str(self.threads)}
+        return {**os.environ, **allocator.KEEPS_MEMORY, **TARGETS[self.target], "OMP_NUM_THREADS": str(self.threads)}
 
 
 def libraries(arguments) -> dict[str, str]:

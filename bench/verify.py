@@ -74,7 +74,7 @@ def check_parameters(inputs: Inputs, outputs: Outputs, ours: bool) -> None:
     """dweight and dbias: all rows count."""
     point = inputs.point
     mean, rstd = inputs.statistics() if inputs.mean is None else (inputs.mean, inputs.rstd)
-    sums = np.zeros((4, point.cols))
+    sums = np.zeros((5, point.cols))
     for begin in range(0, point.rows, 256):
         part = slice(begin * point.cols, (begin + 256) * point.cols)
         x, dy = (
@@ -82,7 +82,9 @@ def check_parameters(inputs: Inputs, outputs: Outputs, ours: bool) -> None:
             for values in (inputs.x, inputs.dy)
         )
         terms = dy * (x - mean[begin : begin + 256, None]) * rstd[begin : begin + 256, None]
-        for i, values in enumerate((terms, np.abs(terms), dy, np.abs(dy))):
+        # What x and a mean that is rounded to x's type can be off by.
+        rounded = np.abs(dy) * (1 + np.abs(mean * rstd)[begin : begin + 256, None])
+        for i, values in enumerate((terms, np.abs(terms), dy, np.abs(dy), rounded)):
             sums[i] += values.sum(axis=0)
     # What is summed in float32, one row after the other, may lose a unit a row; float64's own sums here are as exact.
     limit = max(OURS + 2, 16.0 if point.dtype == "f64" else 0) if ours else THEIRS + point.rows
@@ -90,7 +92,10 @@ def check_parameters(inputs: Inputs, outputs: Outputs, ours: bool) -> None:
     unit = UNIT[inputs.parameters] if ours else max(UNIT[inputs.parameters], UNIT["f32"], UNIT[point.dtype])
     if inputs.parameters == "f64":
         limit += point.rows
-    for name, total, magnitudes in (("dweight", sums[0], sums[1]), ("dbias", sums[2], sums[3])):
+    for name, total, magnitudes in (
+        ("dweight", sums[0], sums[1] if ours else sums[1] + sums[4]),
+        ("dbias", sums[2], sums[3]),
+    ):
         got = getattr(outputs, name)
         if got is not None:
             apart(name, widen(got, inputs.parameters), total, magnitudes + 1e-30, unit, limit)
