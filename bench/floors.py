@@ -45,10 +45,11 @@ def write(results: dict) -> int:
     return 0
 
 
-def check(results: dict) -> int:
+def check(results: dict, file=None) -> int:
+    """Says what is below its floor, to `file`; 1 where anything is."""
     mine = read().get(family(results))
     if mine is None:
-        print(f"bench/floors.json has none for {family(results)}: --set-floors writes them")
+        print(f"bench/floors.json has none for {family(results)}: --set-floors writes them", file=file)
         return 0
     below = 0
     for entry in results["points"]:
@@ -56,6 +57,9 @@ def check(results: dict) -> int:
             ratio = outcomes.ratio(entry, name)
             if ratio and ratio[1] < floor:
                 below += 1
-                print(f"below its floor: {key(entry)}: {ratio[1]:.2f} of {name}, but it should be at least {floor:.2f}")
-    print(f"{len(results['points'])} points, {below} ratios below their floors")
+                print(
+                    f"below its floor: {key(entry)}: {ratio[1]:.2f} of {name}, but it should be at least {floor:.2f}",
+                    file=file,
+                )
+    print(f"{len(results['points'])} points, {below} ratios below their floors", file=file)
     return 1 if below else 0

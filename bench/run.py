@@ -14,6 +14,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -228,8 +229,13 @@ def write(document: dict, folder: pathlib.Path) -> None:
     print(f"{len(pictures)} plots, tables and results.json: {folder / 'report.md'}", file=sys.stderr)
 
 
+def interrupt(*_) -> None:
+    raise KeyboardInterrupt
+
+
 def main() -> int:
     arguments = parse_arguments()
+    signal.signal(signal.SIGTERM, interrupt)  # the measuring process ends with this one
     bench = Bench(arguments)
     if not arguments.json:
         print(machine.title(bench.results["machine"]))
@@ -245,7 +251,11 @@ def main() -> int:
     if arguments.against:
         return 0
     if arguments.quick:
-        return floors.write(bench.results) if arguments.set_floors else floors.check(bench.results)
+        return (
+            floors.write(bench.results)
+            if arguments.set_floors
+            else floors.check(bench.results, sys.stderr if arguments.json else None)
+        )
     write(bench.results, arguments.output)
     return 0
 

@@ -40,7 +40,7 @@ class Clock:
         self.measure = ctypes.CDLL(str(host)).bench_measure
         self.measure.restype = ctypes.c_int
         # Other libraries' threads go on waiting for work for some milliseconds, on the processors of the next one.
-        self.rounds = Rounds(seconds, 7, MOST, 2e-4, 0.01 if threads > 1 else 0.0)
+        self.rounds = Rounds(seconds, 7, MOST, 2e-4, 0.03 if threads > 1 else 0.0)
 
     def times(self, rivals: list[Rival]) -> tuple[np.ndarray, np.ndarray]:
         """Seconds a call, wall and processor: one row for each rival, one column for each round."""
