@@ -39,7 +39,7 @@ def entry(ratio):
            "ratios": {"copy": [0.5, 0.5, 0.5], "onednn": [ratio, ratio, ratio]}}  # fmt: skip
     point = Point("forward", "layer", "f32", 64, 768)
     return {"form": point.form, "kind": point.kind, "dtype": point.dtype, "size": point.size, "data": point.data, "threads": 1,
-            "target": "native", "bytes": point.traffic, "runs": [run]}  # fmt: skip
+            "rows": point.rows, "target": "native", "bytes": point.traffic, "runs": [run]}  # fmt: skip
 
 
 def results(ratio):
@@ -57,6 +57,12 @@ def test_floors(tmp_path, monkeypatch, capsys):
     assert floors.check(results(1.81)) == 0
     assert floors.check(results(1.79)) == 1
     assert "1.79 of onednn, but it should be at least 1.80" in capsys.readouterr().out
+
+
+def test_what_is_noisy_has_lower_floors():
+    quiet = entry(1.0)
+    assert floors.margin(quiet) == floors.MARGIN
+    assert floors.margin({**quiet, "rows": 1}) == floors.margin({**quiet, "bytes": 64 << 20}) == floors.NOISY_MARGIN
 
 
 def test_a_line():
