@@ -70,16 +70,14 @@ class Library:
                 getattr(self.functions, name).restype = None
         self.version = self.functions.bench_version().decode()
 
-    def make(self, name: str, inputs: Inputs) -> Native | None:
-        outputs = Outputs(inputs.point, inputs.parameters)
+    def make(self, name: str, inputs: Inputs, outputs: Outputs) -> Native | None:
         handle = self.functions.bench_make(ctypes.byref(told(inputs, outputs)))
         return Native(name, self.functions, handle, outputs) if handle else None
 
-    def copies(self, inputs: Inputs) -> list[Native]:
+    def copies(self, inputs: Inputs, outputs: Outputs) -> list[Native]:
         """The ceilings: each kind of copy of the bytes that the pass has to move."""
         if inputs.point.form == "torch-both":  # two passes
             return []
-        outputs = Outputs(inputs.point, inputs.parameters)
         problem: Problem = told(inputs, outputs)
         handles = {which: self.functions.bench_make_copy(ctypes.byref(problem), which.encode()) for which in COPIES}
         return [Native(f"copy:{which}", self.functions, handle, outputs) for which, handle in handles.items() if handle]
@@ -114,7 +112,7 @@ def onnx_model(point: Point) -> bytes | None:
     return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
 
 
-def onnxruntime(inputs: Inputs) -> Python | None:
+def onnxruntime(inputs: Inputs, outputs: Outputs) -> Python | None:
     import onnxruntime as ort
 
     point = inputs.point
@@ -129,7 +127,7 @@ def onnxruntime(inputs: Inputs) -> Python | None:
         if "NOT_IMPLEMENTED" in str(error) or "NotImplemented" in type(error).__name__:
             return None
         raise
-    outputs, stored = Outputs(point, inputs.parameters), STORED[point.dtype]
+    stored = STORED[point.dtype]
     binding = session.io_binding()
     kept = {}
     for node in session.get_inputs():
@@ -155,7 +153,7 @@ def torch_tensor(values: np.ndarray, dtype: str):
     return tensor.view(torch.bfloat16) if dtype == "bf16" else tensor
 
 
-def through_torch(inputs: Inputs) -> list[Python]:
+def through_torch(inputs: Inputs, outputs: Outputs) -> list[Python]:
     """torch.nn's module and evenorm.torch's, called from Python: a forward pass, or that and a backward pass."""
     import torch
 
@@ -173,7 +171,7 @@ def through_torch(inputs: Inputs) -> list[Python]:
             module.weight.copy_(torch_tensor(inputs.weight, inputs.parameters))
             if point.kind == "layer":
                 module.bias.copy_(torch_tensor(inputs.bias, inputs.parameters))
-        rivals.append(torch_rival(library, module, x, dy, Outputs(point, inputs.parameters)))
+        rivals.append(torch_rival(library, module, x, dy, outputs))
     return rivals
 
 

@@ -23,6 +23,7 @@ void* bench_make(const struct bench_problem* problem) {
 }
 void bench_run(void* made) {
   const struct bench_problem* p = (const struct bench_problem*)made;
+  if (WRONG == 2) return;
   const float *x = (const float*)p->x, *gamma = (const float*)p->weight, *beta = (const float*)p->bias;
   for (long r = 0; r < p->rows; ++r) {
     double mean = 0, squares = 0;
@@ -73,3 +74,10 @@ def test_a_wrong_rival_stops_the_run(tmp_path):
     status, lines = answers({"evenorm": evenorm, "other": rival(tmp_path, 1)})
     assert status == 1 and len(lines) == 2
     assert lines[1]["wrong"].startswith("other, forward layer f32 16x96: row 0 of y is")
+
+
+@pytest.mark.skipif(not (BUILT / "rival_evenorm.so").exists(), reason="the benchmarks are not built")
+def test_a_rival_that_writes_nothing_has_no_results_of_another(tmp_path):
+    status, lines = answers({"evenorm": str(BUILT / "rival_evenorm.so"), "other": rival(tmp_path, 2)})
+    assert status == 1
+    assert lines[1]["wrong"].startswith("other, forward layer f32 16x96: row 0 of y is inf u off")
