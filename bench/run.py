@@ -47,6 +47,11 @@ def size(text: str) -> tuple[int, int]:
     return rows, cols
 
 
+def machine_targets() -> list[str]:
+    """AVX2 beside the machine's own, where that is more."""
+    return list(TARGETS) if "avx512f" in machine.cpuinfo().get("flags", "").split() else ["native"]
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -58,7 +63,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", nargs="+", type=size, metavar="ROWSxCOLS", help="instead of the grid")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument(
-        "--targets", nargs="+", choices=TARGETS, default=list(TARGETS), help="avx2: every rival held to it"
+        "--targets", nargs="+", choices=TARGETS, default=machine_targets(), help="avx2: every rival held to it"
     )
     parser.add_argument("--rivals", nargs="+", metavar="NAME", help="onednn, torch, onnxruntime; all that are there")
     parser.add_argument("--seconds", type=float, help="of measuring for each point")
@@ -97,6 +102,11 @@ def has_onnxruntime(arguments) -> bool:
     import importlib.util
 
     return all(importlib.util.find_spec(name) for name in ("onnxruntime", "onnx"))
+
+
+def held_to(target: str, libraries: dict[str, str]) -> dict[str, str]:
+    """Those that can be held to a target: zentorch's norms are AVX-512's."""
+    return {name: path for name, path in libraries.items() if target == "native" or name != "zentorch"}
 
 
 class Progress:
@@ -147,7 +157,7 @@ class Bench:
         points = self.points(setting)
         told = {
             "threads": setting.threads, "seconds": self.seconds, "host": str(BUILT / "libevenorm_bench_host.so"),
-            "copies": str(BUILT / "rival_copies.so"), "libraries": self.libraries, "onnxruntime": self.onnxruntime,
+            "copies": str(BUILT / "rival_copies.so"), "libraries": held_to(setting.target, self.libraries), "onnxruntime": self.onnxruntime,
             "points": [dataclasses.asdict(point) for point in points],
         }  # fmt: skip
         command = [sys.executable, str(pathlib.Path(__file__).with_name("worker.py"))]
