@@ -1,4 +1,4 @@
-"""The libraries that are measured, each as something that can be called again and again on buffers of its own.
+"""The libraries that are measured, each as something that can be called again and again.
 
 Native ones are shared objects with rival.h's functions, ONNX Runtime is called through Python with bound buffers (some
 microseconds a call are the interpreter's), and the forms that begin with "torch-" call both libraries' modules from

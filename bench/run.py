@@ -1,6 +1,6 @@
 """Measures evenorm beside oneDNN, PyTorch, ONNX Runtime and plain copies; all results are checked first.
 
-Rivals take turns in one process, round by round, on buffers of their own; one process for each number of threads and
+Rivals take turns in one process, round by round, on the same buffers; one process for each number of threads and
 each SIMD target. A ratio is the rival's time over evenorm's (above 1: evenorm is faster), the median of the rounds'
 ratios; "of copy" is the time of the best copy of the same bytes over evenorm's. With one thread the processor's time
 counts, with more the clock's.
@@ -31,7 +31,7 @@ from problem import KINDS, ROOT
 
 BUILT = ROOT / "build" / "bench"
 EXAMPLES = """examples:
-  make bench                                          everything, about an hour; tables, JSON and plots in build/bench/results
+  make bench                                          everything, a quarter of an hour; tables, JSON and plots in build/bench/results
   make bench ARGS="--forms forward --dtypes f32 --threads 1 --targets native"
   make bench ARGS="--sizes 4096x768 --runs 3"
   make bench ARGS="--against HEAD~1"                  two builds of evenorm in one process
@@ -56,12 +56,12 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--forms", nargs="+", choices=FORMS)
-    parser.add_argument("--kinds", nargs="+", choices=KINDS)
-    parser.add_argument("--dtypes", nargs="+", choices=DTYPES)
-    parser.add_argument("--data", nargs="+", choices=DATA)
+    parser.add_argument("--forms", nargs="+", choices=FORMS, metavar="FORM", help=", ".join(FORMS))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, metavar="TYPE", help=", ".join(DTYPES))
+    parser.add_argument("--data", nargs="+", choices=DATA, metavar="DATA", help=", ".join(DATA))
     parser.add_argument("--sizes", nargs="+", type=size, metavar="ROWSxCOLS", help="instead of the grid")
-    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], metavar="N")
     parser.add_argument(
         "--targets", nargs="+", choices=TARGETS, default=machine_targets(), help="avx2: every rival held to it"
     )
