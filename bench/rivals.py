@@ -12,7 +12,6 @@ import pathlib
 from collections.abc import Callable
 
 import numpy as np
-from points import Point
 from problem import EPS, STORED, Inputs, Outputs, Problem, told
 
 CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -83,32 +82,33 @@ class Library:
         return [Native(f"copy:{which}", self.functions, handle, outputs) for which, handle in handles.items() if handle]
 
 
-def onnx_model(point: Point) -> bytes | None:
-    """One node; None where ONNX Runtime has none for this."""
-    from onnx import TensorProto, helper
+def onnx_model(inputs: Inputs) -> bytes | None:
+    """One node, its parameters constants, as a model's are; None where ONNX Runtime has none for this."""
+    from onnx import TensorProto, helper, numpy_helper
 
+    point = inputs.point
     types = {"f32": TensorProto.FLOAT, "f64": TensorProto.DOUBLE, "f16": TensorProto.FLOAT16}
-    if (
-        point.form not in ("forward", "residual")
-        or point.dtype not in types
-        or (point.kind, point.form) == ("rms", "residual")
-    ):
+    if point.form not in ("forward", "residual") or point.dtype not in types:
         return None
     dtype, shape = types[point.dtype], [point.rows, point.cols]
-    names, domain, outputs = ["x", "weight", "bias"], "", ["y"]
-    if point.form == "residual":
-        operator, names, domain = "SkipLayerNormalization", ["x", "residual", "weight", "bias"], "com.microsoft"
-        outputs = ["y", "", "", "sum"]
-    elif point.kind == "rms":
-        operator, names = "RMSNormalization", ["x", "weight"]
+    names = ["x", "weight"] if point.kind == "rms" else ["x", "weight", "bias"]
+    operator = "RMSNormalization" if point.kind == "rms" else "LayerNormalization"
+    if point.form == "residual":  # its SkipLayerNormalization takes several times as long: docs/measured.md
+        nodes = [helper.make_node("Add", ["x", "residual"], ["sum"])]
+        nodes.append(helper.make_node(operator, ["sum", *names[1:]], ["y"], epsilon=EPS, axis=-1))
+        names, outputs = [*names, "residual"], ["y", "sum"]
     else:
-        operator = "LayerNormalization"
-    axis = {} if point.form == "residual" else {"axis": -1}
-    node = helper.make_node(operator, names, outputs, domain=domain, epsilon=EPS, **axis)
-    values = {name: helper.make_tensor_value_info(name, dtype, [point.cols] if name in ("weight", "bias") else shape)
-              for name in (*names, *outputs) if name}  # fmt: skip
-    graph = helper.make_graph([node], "norm", [values[n] for n in names], [values[n] for n in outputs if n])
-    opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
+        nodes, outputs = [helper.make_node(operator, names, ["y"], epsilon=EPS, axis=-1)], ["y"]
+    parameters = [name for name in names if name in ("weight", "bias")]
+    constants = [
+        numpy_helper.from_array(getattr(inputs, name).astype(STORED[point.dtype]), name) for name in parameters
+    ]
+    taken, given = (
+        [helper.make_tensor_value_info(name, dtype, shape) for name in tensors if name not in parameters]
+        for tensors in (names, outputs)
+    )
+    graph = helper.make_graph(nodes, "norm", taken, given, constants)
+    opsets = [helper.make_opsetid("", 23)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
 
 
@@ -116,11 +116,12 @@ def onnxruntime(inputs: Inputs, outputs: Outputs) -> Python | None:
     import onnxruntime as ort
 
     point = inputs.point
-    model = onnx_model(point)
+    model = onnx_model(inputs)
     if model is None:
         return None
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = inputs.threads, 1, 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC  # leaves two nodes two
     try:
         session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions have no common class but this one
@@ -129,20 +130,13 @@ def onnxruntime(inputs: Inputs, outputs: Outputs) -> Python | None:
         raise
     stored = STORED[point.dtype]
     binding = session.io_binding()
-    kept = {}
+    shape = (point.rows, point.cols)
     for node in session.get_inputs():
-        values = getattr(inputs, node.name)
-        if node.name in ("weight", "bias"):  # one type for all
-            values = values.astype(stored)
-        shape = (point.cols,) if node.name in ("weight", "bias") else (point.rows, point.cols)
-        kept[node.name] = values
-        binding.bind_input(node.name, "cpu", 0, stored, shape, values.ctypes.data)
+        binding.bind_input(node.name, "cpu", 0, stored, shape, getattr(inputs, node.name).ctypes.data)
     for node in session.get_outputs():
-        binding.bind_output(
-            node.name, "cpu", 0, stored, (point.rows, point.cols), getattr(outputs, node.name).ctypes.data
-        )
+        binding.bind_output(node.name, "cpu", 0, stored, shape, getattr(outputs, node.name).ctypes.data)
     rival = Python("onnxruntime", lambda: session.run_with_iobinding(binding), outputs)
-    rival.kept = (session, binding, kept)
+    rival.kept = (session, binding)
     return rival
 
 
