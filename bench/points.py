@@ -133,4 +133,4 @@ def chosen(points: list[Point], arguments) -> list[Point]:
         dataclasses.replace(point, rows=rows, cols=cols)
         for point in kept if point.form != "channels-first" for rows, cols in arguments.sizes
     ]  # fmt: skip
-    return list(dict.fromkeys(own))
+    return [point for point in dict.fromkeys(own) if point.data != "activations" or point.cols == ACTIVATIONS[0][1]]

@@ -50,6 +50,7 @@ def solved(point, off=0.0):
     y = xhat * gamma + (0 if inputs.bias is None else widen(inputs.bias, inputs.parameters))
     if point.form == "int8":
         largest = np.abs(y).max(axis=1, keepdims=True)
+        outputs.scale[:] = largest.ravel() / 127
         put(inputs, outputs.y, (np.rint(y * 127 / largest) + (off > 0)).clip(-127, 127))
         return inputs, outputs
     scale = np.abs(gamma) * np.abs(xhat).max(axis=1, keepdims=True)
@@ -103,3 +104,32 @@ def test_sums_over_rows_are_looked_at(name):
     getattr(outputs, name)[7] *= 1.001
     with pytest.raises(Wrong, match=name):
         verify("onednn", inputs, outputs)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("data", ["normal", "far3", "far1e6"])
+def test_results_of_nothing_and_a_tenth_too_large_are_noticed_everywhere(dtype, data):
+    if (dtype, data) == ("bf16", "far1e6"):
+        pytest.skip("all of a row is one number there")
+    for spoil in (lambda y: y * 0, lambda y: y * 1.1, lambda y: y + 0.5):
+        inputs, outputs = solved(point_of("forward", dtype=dtype, data=data))
+        outputs.y[:] = narrow(spoil(widen(outputs.y, dtype)), dtype)
+        with pytest.raises(Wrong):
+            verify("onednn", inputs, outputs)
+
+
+@pytest.mark.parametrize("name", ["dweight", "dbias"])
+@pytest.mark.parametrize("factor", [0.0, -1.0, 0.5])
+def test_sums_of_16_bit_gradients_are_looked_at(name, factor):
+    inputs, outputs = solved(point_of("backward", dtype="bf16"))
+    getattr(outputs, name)[:] *= factor
+    for rival in ("onednn", "torch"):
+        with pytest.raises(Wrong, match=name):
+            verify(rival, inputs, outputs)
+
+
+def test_scales_of_integers_are_looked_at():
+    inputs, outputs = solved(point_of("int8"))
+    outputs.scale[0] = np.nan
+    with pytest.raises(Wrong, match="scale"):
+        verify("evenorm", inputs, outputs)
