@@ -9,7 +9,6 @@ counts, with more the clock's.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import os
@@ -26,10 +25,11 @@ import machine
 import outcomes
 import report
 import table
-from points import DATA, DTYPES, FORMS, Point, all_points, chosen, quick_points
+from points import DATA, DTYPES, FORMS, LARGEST, Point, all_points, chosen, quick_points
 from problem import KINDS, ROOT
 
 BUILT = ROOT / "build" / "bench"
+RIVALS = ("onednn", "torch", "onnxruntime", "zentorch")
 EXAMPLES = """examples:
   make bench                                          everything, a quarter of an hour; tables, JSON and plots in build/bench/results
   make bench ARGS="--forms forward --dtypes f32 --threads 1 --targets native"
@@ -42,8 +42,20 @@ TARGETS = {
 }
 
 
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} should be at least 1")
+    return number
+
+
 def size(text: str) -> tuple[int, int]:
-    rows, cols = (int(part) for part in text.split("x"))
+    try:
+        rows, cols = (int(part) for part in text.split("x"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} should be as in 512x768") from None
+    if rows < 1 or cols < 1 or rows * cols * 8 > LARGEST:
+        raise argparse.ArgumentTypeError(f"{text} should have from 1 to {LARGEST // 8} elements")
     return rows, cols
 
 
@@ -61,13 +73,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, metavar="TYPE", help=", ".join(DTYPES))
     parser.add_argument("--data", nargs="+", choices=DATA, metavar="DATA", help=", ".join(DATA))
     parser.add_argument("--sizes", nargs="+", type=size, metavar="ROWSxCOLS", help="instead of the grid")
-    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], metavar="N")
+    parser.add_argument("--threads", nargs="+", type=positive, default=[1, 2], metavar="N")
     parser.add_argument(
         "--targets", nargs="+", choices=TARGETS, default=machine_targets(), help="avx2: every rival held to it"
     )
-    parser.add_argument("--rivals", nargs="+", metavar="NAME", help="onednn, torch, onnxruntime; all that are there")
+    parser.add_argument(
+        "--rivals", nargs="+", choices=RIVALS, metavar="NAME", help=f"{', '.join(RIVALS)}; all that are there"
+    )
     parser.add_argument("--seconds", type=float, help="of measuring for each point")
-    parser.add_argument("--runs", type=int, default=1, help="of everything, each in processes of its own")
+    parser.add_argument("--runs", type=positive, default=1, help="of everything, each in processes of its own")
     parser.add_argument("--against", metavar="REF", help="another commit of evenorm, and no other rival")
     parser.add_argument("--quick", action="store_true", help="few points, and the floors in bench/floors.json")
     parser.add_argument("--set-floors", action="store_true", help="with --quick: write the floors instead")
@@ -107,6 +121,10 @@ def has_onnxruntime(arguments) -> bool:
 def held_to(target: str, libraries: dict[str, str]) -> dict[str, str]:
     """Those that can be held to a target: zentorch's norms are AVX-512's."""
     return {name: path for name, path in libraries.items() if target == "native" or name != "zentorch"}
+
+
+class MeasuringEnded(Exception):
+    """A measuring process found wrong results, or died."""
 
 
 class Progress:
@@ -174,7 +192,7 @@ class Bench:
                 worker.kill()
                 raise
         if worker.returncode:
-            sys.exit(f"the measuring process ended with status {worker.returncode}")
+            raise MeasuringEnded(f"the measuring process ended with status {worker.returncode}")
 
     def take(self, answer: dict, setting: Setting) -> None:
         if "versions" in answer:
@@ -250,24 +268,31 @@ def main() -> int:
     if not arguments.json:
         print(machine.title(bench.results["machine"]))
         print(table.header(bench.columns))
-    with contextlib.suppress(KeyboardInterrupt):  # what was measured until then is kept
+    status = 0
+    try:
         bench.run()
+    except KeyboardInterrupt:
+        status = 130
+    except MeasuringEnded as ended:
+        print(ended, file=sys.stderr)
+        status = 1
+    bench.results["complete"] = status == 0
     bench.progress.clear()
     if arguments.json:
         print(json.dumps(bench.results))
     elif arguments.runs > 1:
         for entry in bench.results["points"]:
             print(table.line(entry, bench.columns))
-    if arguments.against:
-        return 0
+    if arguments.against or (arguments.quick and status):
+        return status
     if arguments.quick:
         return (
             floors.write(bench.results)
             if arguments.set_floors
             else floors.check(bench.results, sys.stderr if arguments.json else None)
         )
-    write(bench.results, arguments.output)
-    return 0
+    write(bench.results, arguments.output)  # what was measured until then
+    return status
 
 
 if __name__ == "__main__":
