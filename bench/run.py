@@ -29,7 +29,7 @@ from points import DATA, DTYPES, FORMS, LARGEST, Point, all_points, chosen, quic
 from problem import KINDS, ROOT
 
 BUILT = ROOT / "build" / "bench"
-RIVALS = ("onednn", "torch", "onnxruntime", "zentorch")
+RIVALS = tuple(name for name in outcomes.RIVALS if name != "against")
 EXAMPLES = """examples:
   make bench                                          everything, a quarter of an hour; tables, JSON and plots in build/bench/results
   make bench ARGS="--forms forward --dtypes f32 --threads 1 --targets native"
@@ -105,7 +105,7 @@ def libraries(arguments) -> dict[str, str]:
     """{name: path}, evenorm first."""
     if arguments.against:
         return {"evenorm": str(against.build(ROOT)), "against": str(against.build_of(arguments.against))}
-    found = {name: BUILT / f"rival_{name}.so" for name in ("evenorm", "onednn", "torch")}
+    found = {name: BUILT / f"rival_{name}.so" for name in ("evenorm", *RIVALS)}
     wanted = {"evenorm", *(arguments.rivals or found)}
     return {name: str(path) for name, path in found.items() if name in wanted and path.exists()}
 
