@@ -19,21 +19,24 @@ COPIES = ("memcpy", "streaming", "plain")
 
 
 class Rival:
-    """`work` is what the clock runs: a C function and its argument."""
+    """What the clock runs: a C function and its argument."""
 
-    def __init__(self, name: str, function: int, context: int | None, outputs: Outputs | None):
-        self.name, self.function, self.context, self.outputs = name, function, context, outputs
+    def __init__(self, name: str, function: int, context: int | None):
+        self.name, self.function, self.context = name, function, context
+
+    def call(self) -> None:
+        CALL(self.function)(self.context)
 
     def fetch(self) -> None:
-        """Puts the results of the last call into `outputs`, where they are not there already."""
+        """Puts the results of the last call where the outputs are, unless they are there already."""
 
     def close(self) -> None:
         """Gives back what the library has made."""
 
 
 class Native(Rival):
-    def __init__(self, name: str, library: ctypes.CDLL, handle: int, outputs: Outputs | None):
-        super().__init__(name, ctypes.cast(library.bench_run, ctypes.c_void_p).value, handle, outputs)
+    def __init__(self, name: str, library: ctypes.CDLL, handle: int):
+        super().__init__(name, ctypes.cast(library.bench_run, ctypes.c_void_p).value, handle)
         self.library = library
 
     def fetch(self) -> None:
@@ -44,9 +47,9 @@ class Native(Rival):
 
 
 class Python(Rival):
-    def __init__(self, name: str, call: Callable[[], object], outputs: Outputs | None, fetch=None):
+    def __init__(self, name: str, call: Callable[[], object], fetch=None):
         self.callback = CALL(lambda _: (call(), None)[1])
-        super().__init__(name, ctypes.cast(self.callback, ctypes.c_void_p).value, None, outputs)
+        super().__init__(name, ctypes.cast(self.callback, ctypes.c_void_p).value, None)
         self.fetched = fetch
 
     def fetch(self) -> None:
@@ -71,7 +74,7 @@ class Library:
 
     def make(self, name: str, inputs: Inputs, outputs: Outputs) -> Native | None:
         handle = self.functions.bench_make(ctypes.byref(told(inputs, outputs)))
-        return Native(name, self.functions, handle, outputs) if handle else None
+        return Native(name, self.functions, handle) if handle else None
 
     def copies(self, inputs: Inputs, outputs: Outputs) -> list[Native]:
         """The ceilings: each kind of copy of the bytes that the pass has to move."""
@@ -79,7 +82,7 @@ class Library:
             return []
         problem: Problem = told(inputs, outputs)
         handles = {which: self.functions.bench_make_copy(ctypes.byref(problem), which.encode()) for which in COPIES}
-        return [Native(f"copy:{which}", self.functions, handle, outputs) for which, handle in handles.items() if handle]
+        return [Native(f"copy:{which}", self.functions, handle) for which, handle in handles.items() if handle]
 
 
 def onnx_model(inputs: Inputs) -> bytes | None:
@@ -135,7 +138,7 @@ def onnxruntime(inputs: Inputs, outputs: Outputs) -> Python | None:
         binding.bind_input(node.name, "cpu", 0, stored, shape, getattr(inputs, node.name).ctypes.data)
     for node in session.get_outputs():
         binding.bind_output(node.name, "cpu", 0, stored, shape, getattr(outputs, node.name).ctypes.data)
-    rival = Python("onnxruntime", lambda: session.run_with_iobinding(binding), outputs)
+    rival = Python("onnxruntime", lambda: session.run_with_iobinding(binding))
     rival.kept = (session, binding)
     return rival
 
@@ -196,4 +199,4 @@ def torch_rival(name: str, module, x, dy, outputs: Outputs) -> Python:
             else:
                 array[:] = flat.to(torch.float32).numpy() if array.dtype == np.float32 else flat.numpy()
 
-    return Python(name, forward if dy is None else both, outputs, fetch)
+    return Python(name, forward if dy is None else both, fetch)

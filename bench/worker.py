@@ -81,7 +81,7 @@ class Worker:
         digests = {}
         for rival in rivals:
             outputs.spoil()
-            call(rival)
+            rival.call()
             rival.fetch()
             verify(rival.name, inputs, outputs)
             if "against" in self.libraries:
@@ -114,10 +114,6 @@ class Worker:
         for rival in rivals:
             rival.close()
         return result
-
-
-def call(rival: Rival) -> None:
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(rival.function)(rival.context)
 
 
 def best_copy(rivals: list[Rival], times: np.ndarray) -> int | None:
