@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import pathlib
+from typing import NamedTuple
 
 import numpy as np
 from points import Point
@@ -79,6 +81,16 @@ def data_of(point: Point) -> np.ndarray:
     return normal(point.elements, 1) + {"normal": 0.0, "far3": 3.0, "far1e6": 1e6}[point.data]
 
 
+class Sums(NamedTuple):
+    """Over rows, of each column; of_...: of the terms' magnitudes."""
+
+    dweight: np.ndarray
+    of_dweight: np.ndarray
+    dbias: np.ndarray
+    of_dbias: np.ndarray
+    rounded: np.ndarray  # what x and a mean that is rounded to x's type can be off by in dweight
+
+
 class Inputs:
     """What all rivals read. x and its like are stored flat: rows of columns, or images of channels of pixels."""
 
@@ -102,6 +114,24 @@ class Inputs:
             mean[begin : begin + 256] = centre
             rstd[begin : begin + 256] = 1 / np.sqrt(np.square(wide - centre[:, None]).mean(axis=1) + EPS)
         return mean, rstd
+
+    @functools.cached_property
+    def sums_over_rows(self) -> Sums:
+        """What dweight and dbias should be; once for all rivals, as every element of the point is read for it."""
+        point = self.point
+        mean, rstd = self.statistics() if self.mean is None else (self.mean, self.rstd)
+        sums = np.zeros((5, point.cols))
+        for begin in range(0, point.rows, 256):
+            part = slice(begin * point.cols, (begin + 256) * point.cols)
+            x, dy = (
+                widen(values[part], point.dtype).astype(np.float64).reshape(-1, point.cols)
+                for values in (self.x, self.dy)
+            )
+            terms = dy * (x - mean[begin : begin + 256, None]) * rstd[begin : begin + 256, None]
+            rounded = np.abs(dy) * (1 + np.abs(mean * rstd)[begin : begin + 256, None])
+            for i, values in enumerate((terms, np.abs(terms), dy, np.abs(dy), rounded)):
+                sums[i] += values.sum(axis=0)
+        return Sums(*sums)
 
     def row(self, values: np.ndarray, index: int) -> np.ndarray:
         """One row of a tensor of x's shape."""
@@ -132,7 +162,10 @@ class Outputs:
             array.view(np.uint8)[:] = 0xFF
 
     def digest(self) -> bytes:
-        return hashlib.blake2b(b"".join(array.tobytes() for array in self.arrays().values())).digest()
+        digest = hashlib.blake2b()
+        for array in self.arrays().values():
+            digest.update(array.view(np.uint8))
+        return digest.digest()
 
 
 def told(inputs: Inputs, outputs: Outputs) -> Problem:

@@ -101,19 +101,7 @@ def check_dx(inputs: Inputs, outputs: Outputs, ours: bool) -> None:
 def check_parameters(inputs: Inputs, outputs: Outputs, ours: bool, keeps_sums_narrow: bool) -> None:
     """dweight and dbias: all rows count."""
     point = inputs.point
-    mean, rstd = inputs.statistics() if inputs.mean is None else (inputs.mean, inputs.rstd)
-    sums = np.zeros((5, point.cols))
-    for begin in range(0, point.rows, 256):
-        part = slice(begin * point.cols, (begin + 256) * point.cols)
-        x, dy = (
-            widen(values[part], point.dtype).astype(np.float64).reshape(-1, point.cols)
-            for values in (inputs.x, inputs.dy)
-        )
-        terms = dy * (x - mean[begin : begin + 256, None]) * rstd[begin : begin + 256, None]
-        # What x and a mean that is rounded to x's type can be off by.
-        rounded = np.abs(dy) * (1 + np.abs(mean * rstd)[begin : begin + 256, None])
-        for i, values in enumerate((terms, np.abs(terms), dy, np.abs(dy), rounded)):
-            sums[i] += values.sum(axis=0)
+    sums = inputs.sums_over_rows
     stored, unit = UNIT[inputs.parameters], UNIT["f32"]
     if ours:
         unit, limit = stored, OURS + 2 + (point.rows if inputs.parameters == "f64" else 0)
@@ -122,8 +110,8 @@ def check_parameters(inputs: Inputs, outputs: Outputs, ours: bool, keeps_sums_na
     else:  # what is summed in float32, one row after the other, may lose a unit a row
         limit = FLOAT32_UNITS + point.rows + STORED_UNITS * max(1.0, stored / unit)
     for name, total, magnitudes in (
-        ("dweight", sums[0], sums[1] if ours else sums[1] + sums[4]),
-        ("dbias", sums[2], sums[3]),
+        ("dweight", sums.dweight, sums.of_dweight if ours else sums.of_dweight + sums.rounded),
+        ("dbias", sums.dbias, sums.of_dbias),
     ):
         got = getattr(outputs, name)
         if got is not None:
