@@ -18,10 +18,8 @@ KEPT = ("copy", "onednn", "torch")
 
 
 def key(entry: dict) -> str:
-    data = "" if entry["data"] == "normal" else f" {entry['data']}"
-    return (
-        f"{entry['form']} {entry['kind']} {entry['dtype']} {entry['size']}{data} {entry['threads']} {entry['target']}"
-    )
+    size = outcomes.size_and_data(entry)
+    return f"{entry['form']} {entry['kind']} {entry['dtype']} {size} {entry['threads']} {entry['target']}"
 
 
 def margin(entry: dict) -> float:

@@ -92,6 +92,11 @@ def size(entry: dict) -> str:
     return " x ".join(str(part) for part in shape(entry))
 
 
+def size_and_data(entry: dict) -> str:
+    """As the driver writes a size; the usual data go without saying."""
+    return entry["size"] + ("" if entry["data"] == "normal" else f" {entry['data']}")
+
+
 def described(entry: dict, *names: str) -> str:
     """Some of a point's fields in words, without those that go without saying."""
     words = {"form": PASSES, "kind": KINDS, "data": DATA, "target": TARGETS}

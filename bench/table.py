@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outcomes import RIVALS, bandwidth, microseconds, ratio
+from outcomes import RIVALS, bandwidth, microseconds, ratio, size_and_data
 
 COLUMNS = RIVALS[:3]
 
@@ -22,11 +22,10 @@ def told(ratios: tuple[float, float, float] | None) -> str:
 
 def line(entry: dict, names=COLUMNS) -> str:
     copy = ratio(entry, "copy")
-    size = entry["size"] + ("" if entry["data"] == "normal" else f" {entry['data']}")
     rivals = "".join(f"{told(ratio(entry, name)):>16}" for name in names)
     of_copy = f"{copy[1]:9.2f}" if copy else f"{'-':>9}"
     differ = "  other bits" if any(run.get("same_bits") is False for run in entry["runs"]) else ""
     return (
-        f"{entry['form']:15}{entry['kind']:6}{entry['dtype']:5}{entry['threads']:>4} {entry['target']:7}{size:>14}"
+        f"{entry['form']:15}{entry['kind']:6}{entry['dtype']:5}{entry['threads']:>4} {entry['target']:7}{size_and_data(entry):>14}"
         f"{microseconds(entry):12.2f}{bandwidth(entry):8.1f}{of_copy}{rivals}{differ}"
     )
