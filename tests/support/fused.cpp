@@ -85,8 +85,8 @@ class Call {
         beta_(parameter(op.norm.bias)),
         gamma2_(parameter(op.weight2)),
         beta2_(parameter(op.bias2)),
-        mean_(statistic(DType::f64)),
-        rstd_(statistic(DType::f64)),
+        mean_(vector(DType::f64, layout.statistics && op.norm.kind == Kind::layer ? rows_ : 0)),
+        rstd_(vector(DType::f64, layout.statistics ? rows_ : 0)),
         scale_(statistic(DType::f32)) {
     x_.put(inputs.x.data());
     residual_.put(inputs.residual.data());
@@ -106,7 +106,7 @@ class Call {
     if (has_sum()) outcome.sum = contents(place_of(layout_.sum, sum_), op_.norm.x);
     if (op_.y2) outcome.y2 = contents(y2_, *op_.y2);
     if (has_scale()) outcome.scale = contents(scale_, DType::f32, 1);
-    if (op_.norm.kind == Kind::layer) outcome.mean = statistics(mean_);
+    outcome.mean = statistics(mean_);
     outcome.rstd = statistics(rstd_);
     const bool x_written = layout_.y == Place::of_x || (has_sum() && layout_.sum == Place::of_x);
     const bool residual_written = layout_.y == Place::of_residual || (has_sum() && layout_.sum == Place::of_residual);
@@ -152,8 +152,10 @@ class Call {
     forward_.normalized_shape = normalized;
     if (norm.weight) forward_.weight = {gamma_.data(), *norm.weight, normalized, vector_stride_};
     if (norm.bias) forward_.bias = {beta_.data(), *norm.bias, normalized, vector_stride_};
-    if (norm.kind == Kind::layer) forward_.mean = {mean_.data(), DType::f64, outer, vector_stride_};
-    forward_.rstd = {rstd_.data(), DType::f64, outer, vector_stride_};
+    if (layout_.statistics) {
+      if (norm.kind == Kind::layer) forward_.mean = {mean_.data(), DType::f64, outer, vector_stride_};
+      forward_.rstd = {rstd_.data(), DType::f64, outer, vector_stride_};
+    }
     forward_.eps = norm.eps;
     forward_.zero_centered = norm.zero_centered;
     if (op_.residual) forward_.residual = {residual_.data(), *op_.residual, shape_, residual_strides_};
@@ -172,7 +174,10 @@ class Call {
     field.get(array.data());
     return array;
   }
-  std::vector<double> statistics(Field& field) const { return values_of(contents(field, DType::f64, 1)); }
+  std::vector<double> statistics(Field& field) const {
+    if (!layout_.statistics || (&field == &mean_ && op_.norm.kind == Kind::rms)) return {};
+    return values_of(contents(field, DType::f64, 1));
+  }
 
   const FusedOperation& op_;
   FusedLayout layout_;
@@ -222,6 +227,13 @@ std::string FusedOutcome::difference_to(const FusedOutcome& other) const {
   add("mean", mean, other.mean);
   add("rstd", rstd, other.rstd);
   return text;
+}
+
+FusedOutcome FusedOutcome::without_statistics() const {
+  FusedOutcome outcome = *this;
+  outcome.mean.clear();
+  outcome.rstd.clear();
+  return outcome;
 }
 
 Array sum_of(const FusedOperation& op, const Array& x, const Array& residual) {

@@ -29,6 +29,7 @@ struct FusedInputs {
 
 // Rows of every way that a row can be done, by turns from number `first` on: far means, constants, zeros, subnormal and
 // huge ones, sums that cancel or overflow, NaN and infinity in either.
+inline constexpr std::size_t kRowKindCount = 17;  // the first kind is normal
 FusedInputs fused_inputs(const FusedOperation& op, std::size_t rows, std::size_t first = 0);
 FusedInputs normal_inputs(const FusedOperation& op, std::size_t rows);
 
@@ -42,6 +43,7 @@ struct FusedLayout {
   bool odd_addresses = false;
   bool vectors_apart = false;
   contracts::Order y2_order = contracts::Order::rows_first;
+  bool statistics = true;  // are mean and rstd wanted?
 };
 
 struct FusedOutcome {
@@ -50,7 +52,11 @@ struct FusedOutcome {
   bool kept_inside = true;  // nothing else was written
 
   std::string difference_to(const FusedOutcome& other) const;  // what has other bits; empty: nothing
+  FusedOutcome without_statistics() const;
 };
+
+// What a call with this layout gives of the outcome.
+FusedOutcome asked_for(const FusedOutcome& outcome, const FusedLayout& layout);
 
 FusedOutcome run_fused(const contracts::Runner& run, const FusedOperation& op, const FusedInputs& inputs,
                        const FusedLayout& layout = {}, const Executor& executor = {});
