@@ -238,13 +238,6 @@ std::vector<CopyKind> copy_kinds(const Traffic& traffic) {
   return kinds;
 }
 
-Target widest_target() noexcept {
-  for (const Target target : internal::compiled_targets()) {
-    if (internal::is_supported(target)) return target;
-  }
-  return Target::portable;
-}
-
 Copy::Copy(CopyKind kind, const Traffic& traffic, const Executor& executor, Target target)
     : loop_(loop_of(kind, traffic, target)), executor_(executor) {
   const std::size_t count =

@@ -36,10 +36,8 @@ std::string_view name(CopyKind kind) noexcept;
 // kCopyBlock.
 std::vector<CopyKind> copy_kinds(const Traffic& traffic);
 
-// The best one that this CPU can run, whatever EVENORM_TARGET says: a ceiling is the machine's.
-internal::Target widest_target() noexcept;
-
-// A copy made ready, to be run again and again. What it writes, bit for bit:
+// A copy made ready, to be run again and again; on the best target, whatever EVENORM_TARGET says: a ceiling is the
+// machine's. What it writes, bit for bit:
 //   one to one   to[0] = from[0]                    two to two   to[0] = from[0], to[1] = from[1]
 //   two to one   to[0] = from[0] xor from[1]
 //   folded       the exclusive or of `fold` runs of from[0] for each block of to[0]; the last block may be smaller
@@ -47,7 +45,7 @@ internal::Target widest_target() noexcept;
 class Copy {
  public:
   Copy(CopyKind kind, const Traffic& traffic, const Executor& executor = {},
-       internal::Target target = widest_target());  // kind: one of copy_kinds(traffic)
+       internal::Target target = internal::best_target());  // kind: one of copy_kinds(traffic)
 
   void run() const noexcept;
   std::size_t shares() const noexcept { return shares_.size(); }

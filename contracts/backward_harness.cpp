@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "run_backward.hpp"
+#include "schedule.hpp"
 
 namespace evenorm::contracts {
 namespace {

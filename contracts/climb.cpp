@@ -9,8 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "run.hpp"
-#include "run_backward.hpp"
+#include "schedule.hpp"
 
 namespace evenorm::contracts {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "contracts/field.hpp"
-#include "run.hpp"
+#include "schedule.hpp"
 
 namespace evenorm::contracts {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "contracts/harness.hpp"
 #include "fuzz/views.hpp"
-#include "run.hpp"
+#include "schedule.hpp"
 #include "validate.hpp"
 
 namespace evenorm::fuzz {

@@ -8,7 +8,7 @@
 
 #include "contracts/backward_harness.hpp"
 #include "fuzz/views.hpp"
-#include "run_backward.hpp"
+#include "schedule.hpp"
 #include "validate.hpp"
 
 namespace evenorm::fuzz {

@@ -9,8 +9,8 @@
 #include "contracts/fp_mode.hpp"
 #include "contracts/through_c.hpp"
 #include "fuzz/norms.hpp"
-#include "kernels/gradient_functions.hpp"
-#include "run_backward.hpp"
+#include "rows/rows.hpp"
+#include "schedule.hpp"
 #include "scratch_plan.hpp"
 #include "validate.hpp"
 
@@ -178,13 +178,13 @@ struct Setting {
   Scattered& result() { return in_place == InPlace::of_x ? x : in_place == InPlace::of_dy ? dy : dx; }
 };
 
-// Work cut anywhere, as run_backward.cpp does only with much more to share out.
+// Work cut anywhere, as schedule.cpp does only with much more to share out.
 void run_in_pieces(Target target, const Backward& backward, std::size_t amount) {
   GradientProblem p = internal::validate(backward);
   internal::validate_buffers(p, {});
   p.fetch = amount % 2 == 0;
   p.stream_dx = amount % 3 == 0 && p.dx.data != nullptr;
-  const internal::GradientFunctions& functions = internal::gradient_functions(target, internal::gradient_type(p));
+  const internal::Kernels& kernels = internal::kernels_of(target);
   const std::size_t piece = 1 + amount % 8, blocks = internal::row_blocks(p);
   const auto cut = [](std::size_t units, std::size_t most, const auto& work) {
     for (std::size_t first = (units - 1) / most * most;; first -= most) {  // backwards
@@ -193,19 +193,24 @@ void run_in_pieces(Target target, const Backward& backward, std::size_t amount) 
     }
   };
   if (p.dgamma.data == nullptr && p.dbeta.data == nullptr) {
-    return cut(p.rows, piece, [&](std::size_t first, std::size_t count) { functions.rows(p, first, count); });
+    return cut(p.rows, piece,
+               [&](std::size_t first, std::size_t count) { internal::run_backward(kernels, p, first, count); });
   }
   if (blocks == 1 && amount % 5 != 0) {
     std::vector<internal::GradientScalars> scalars(p.rows);
-    cut(p.rows, piece, [&](std::size_t first, std::size_t count) { functions.look(p, first, count, scalars.data()); });
-    return cut(p.cols, internal::kBlock * (1 + amount % 3),
-               [&](std::size_t first, std::size_t count) { functions.strip(p, scalars.data(), first, count); });
+    cut(p.rows, piece, [&](std::size_t first, std::size_t count) {
+      internal::look_at_rows(kernels, p, first, count, scalars.data());
+    });
+    return cut(p.cols, internal::kBlock * (1 + amount % 3), [&](std::size_t first, std::size_t count) {
+      internal::run_columns(kernels, p, scalars.data(), first, count);
+    });
   }
   const std::size_t run = std::size_t{1} << amount % 4, slot = internal::column_numbers(p) * p.cols;
   std::vector<double> slots(blocks * slot);
-  cut(blocks, run,
-      [&](std::size_t first, std::size_t count) { functions.blocks(p, first, count, slots.data() + first * slot); });
-  functions.finish(p, slots.data(), (blocks + run - 1) / run, run * slot);
+  cut(blocks, run, [&](std::size_t first, std::size_t count) {
+    internal::run_row_blocks(kernels, p, first, count, slots.data() + first * slot);
+  });
+  internal::finish_row_blocks(kernels, p, slots.data(), (blocks + run - 1) / run, run * slot);
 }
 
 // In scratch of just the size wanted, some bytes into its memory, which a sanitizer guards at the end.
@@ -216,7 +221,7 @@ void run_in_scratch(Target target, const Backward& backward, const Executor& exe
   std::vector<std::byte> memory(before + bytes + after, kUntouched);
   const std::span scratch = std::span(memory).subspan(before, bytes);
   internal::validate_buffers(p, scratch);
-  internal::run_problem(p, target, scratch.data(), executor);
+  internal::run_problem(p, internal::kernels_of(target), scratch.data(), executor);
   const auto untouched = [&](std::byte b) { return b == kUntouched; };
   expect(std::ranges::all_of(std::span(memory).first(before), untouched) &&
              std::ranges::all_of(std::span(memory).last(after), untouched),

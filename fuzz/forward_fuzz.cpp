@@ -10,7 +10,8 @@
 #include "contracts/through_c.hpp"
 #include "fuzz/norms.hpp"
 #include "fuzz/support.hpp"
-#include "run.hpp"
+#include "rows/rows.hpp"
+#include "schedule.hpp"
 #include "validate.hpp"
 
 namespace evenorm::fuzz {
@@ -71,30 +72,32 @@ void expect_within_contract(const Case& c, const Outcome& outcome) {
   }
 }
 
-// Rows cut anywhere, and long rows in parts of `part` blocks, as run.cpp does only with much more to share out.
+// Rows cut anywhere, and long rows in parts of `part` blocks, as schedule.cpp does only with much more to share out.
 void run_in_pieces(Target target, const Forward& forward, std::size_t piece, std::size_t part) {
   internal::Problem p = internal::validate(forward);
   internal::validate_buffers(p);
   p.fetch_x = piece % 2 == 0;
   p.stream_y = piece % 3 == 0 && p.x.data != p.y.data;
-  const internal::RowFunctions& functions = internal::row_functions(target);
-  const std::size_t type = internal::index_of(internal::row_type(p));
+  const internal::Kernels& kernels = internal::kernels_of(target);
   const std::size_t blocks = (p.cols + internal::kBlock - 1) / internal::kBlock, parts = (blocks + part - 1) / part;
   for (std::size_t row = 0; row < p.rows; row += piece) {
     if (blocks == 1 || piece != 1) {
-      functions.forward[type](p, row, std::min(piece, p.rows - row));
+      internal::run_forward(kernels, p, row, std::min(piece, p.rows - row));
       continue;
     }
     const auto count = [&](std::size_t i) { return std::min(part, blocks - i * part); };
     std::vector<internal::MomentNode> moments(parts);
-    for (std::size_t i = parts; i-- > 0;) functions.block_moments[type](p, row, i * part, count(i), &moments[i]);
-    internal::RowScalars scalars;
-    functions.finish_row[type](p, row, moments.data(), parts, &scalars);
+    for (std::size_t i = parts; i-- > 0;) {
+      moments[i] = internal::block_moments(kernels, p, row, i * part, count(i));
+    }
+    const internal::RowScalars scalars = internal::finish_row(p, row, moments.data(), parts);
     if (scalars.extreme) {
-      functions.forward[type](p, row, 1);
+      internal::run_forward(kernels, p, row, 1);
       continue;
     }
-    for (std::size_t i = parts; i-- > 0;) functions.map_blocks[type](p, row, scalars, i * part, count(i));
+    for (std::size_t i = parts; i-- > 0;) {
+      internal::map_blocks(kernels, p, row, scalars, i * part, count(i));
+    }
   }
 }
 

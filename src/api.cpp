@@ -5,8 +5,7 @@
 #include "dispatch.hpp"
 #include "evenorm/evenorm.hpp"
 #include "problem.hpp"
-#include "run.hpp"
-#include "run_backward.hpp"
+#include "schedule.hpp"
 #include "scratch_plan.hpp"
 #include "validate.hpp"
 
@@ -42,11 +41,11 @@ Moments join(Kind kind, std::span<const Moments> parts, bool wide) {
 
 struct Plan::State {
   Problem problem;
-  const internal::RowFunctions* functions;
+  const internal::Kernels* kernels;
 };
 
 Plan::Plan(const Forward& forward)
-    : state_(new State{internal::validate(forward), &internal::row_functions(internal::active_target())}) {}
+    : state_(new State{internal::validate(forward), &internal::kernels_of(internal::active_target())}) {}
 // A plan that was moved from has no state, and so have its copies.
 Plan::Plan(const Plan& other) : state_(other.state_ == nullptr ? nullptr : new State(*other.state_)) {}
 Plan& Plan::operator=(const Plan& other) {
@@ -66,7 +65,7 @@ void Plan::run() const { run(Executor{}); }
 void Plan::run(const Executor& executor) const {
   Problem p = state().problem;
   internal::validate_buffers(p);
-  internal::run_problem(p, *state_->functions, executor);
+  internal::run_problem(p, *state_->kernels, executor);
 }
 void Plan::run(const Buffers& buffers) const { run(buffers, Executor{}); }
 void Plan::run(const Buffers& buffers, const Executor& executor) const {
@@ -93,7 +92,7 @@ void Plan::run(const Buffers& buffers, const Executor& executor) const {
   replace("scale", p.scale.data, buffers.scale);
   replace("moments", p.moments, buffers.moments);
   internal::validate_buffers(p);
-  internal::run_problem(p, *state_->functions, executor);
+  internal::run_problem(p, *state_->kernels, executor);
 }
 
 std::size_t scratch_bytes(const Backward& backward) { return internal::scratch_bytes(internal::validate(backward)); }
@@ -106,7 +105,7 @@ void run(const Backward& backward, std::span<std::byte> scratch, const Executor&
                 std::to_string(needed));
   }
   internal::validate_buffers(problem, scratch);
-  internal::run_problem(problem, internal::active_target(), scratch.data(), executor);
+  internal::run_problem(problem, internal::kernels_of(internal::active_target()), scratch.data(), executor);
 }
 void run(const Backward& backward, const Executor& executor) {
   internal::run_on(internal::active_target(), backward, executor);

@@ -10,23 +10,32 @@
 #include "evenorm/evenorm.hpp"
 
 namespace evenorm::internal {
+
+// Of src/targets/.
+extern const Kernels kKernelsAvx3, kKernelsAvx2, kKernelsSse4, kKernelsNeon, kKernelsPortable;
+
 namespace {
 
 struct Entry {
   Target target;
   std::string_view name;
   std::int64_t highway_bit;
+  const Kernels* kernels;  // null where they are not compiled in
 };
+
+#define EVENORM_KERNELS(target, kernels) ((HWY_TARGETS & (target)) != 0 ? &(kernels) : nullptr)
 
 // Best first.
 constexpr Entry kLadder[] = {
 #if HWY_ARCH_X86
-    {Target::avx3, "avx3", HWY_AVX3},           {Target::avx2, "avx2", HWY_AVX2}, {Target::sse4, "sse4", HWY_SSE4},
+    {Target::avx3, "avx3", HWY_AVX3, EVENORM_KERNELS(HWY_AVX3, kKernelsAvx3)},
+    {Target::avx2, "avx2", HWY_AVX2, EVENORM_KERNELS(HWY_AVX2, kKernelsAvx2)},
+    {Target::sse4, "sse4", HWY_SSE4, EVENORM_KERNELS(HWY_SSE4, kKernelsSse4)},
 #endif
 #if HWY_ARCH_ARM
-    {Target::neon, "neon", HWY_NEON},
+    {Target::neon, "neon", HWY_NEON, EVENORM_KERNELS(HWY_NEON, kKernelsNeon)},
 #endif
-    {Target::portable, "portable", HWY_SCALAR},
+    {Target::portable, "portable", HWY_SCALAR, &kKernelsPortable},
 };
 
 constexpr auto kCompiled = [] {
@@ -62,10 +71,7 @@ Target choose_target() {
     if (target && is_supported(*target)) return *target;
     throw Error("EVENORM_TARGET is '" + std::string(forced) + "', but this machine supports " + supported_names());
   }
-  for (Target target : compiled_targets()) {
-    if (is_supported(target)) return target;
-  }
-  return Target::portable;
+  return best_target();
 }
 
 }  // namespace
@@ -82,11 +88,23 @@ bool is_supported(Target target) noexcept {
   return false;
 }
 
+Target best_target() noexcept {
+  for (Target target : compiled_targets()) {
+    if (is_supported(target)) return target;
+  }
+  return Target::portable;
+}
+
 std::optional<Target> target_named(std::string_view name) noexcept {
   for (const Entry& entry : kLadder) {
     if (entry.name == name) return entry.target;
   }
   return std::nullopt;
+}
+
+const Kernels& kernels_of(Target target) noexcept {
+  const Kernels* kernels = entry_of(target).kernels;
+  return kernels == nullptr ? kKernelsPortable : *kernels;
 }
 
 Target active_target() {

@@ -1,4 +1,4 @@
-// The SIMD targets: which are compiled in, which this CPU supports, which is in use, and their row functions.
+// The SIMD targets: which are compiled in, which this CPU supports, which is in use, and their kernels.
 // Knows nothing of tensors, threads or validation.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "kernels/row_functions.hpp"
+#include "kernels/kernels.hpp"
 
 namespace evenorm::internal {
 
@@ -18,11 +18,13 @@ std::span<const Target> compiled_targets() noexcept;  // best first; the last is
 bool is_supported(Target target) noexcept;            // compiled in, and this CPU can run it
 std::optional<Target> target_named(std::string_view name) noexcept;
 
+Target best_target() noexcept;  // the first that is supported
+
 // The target in use: that of EVENORM_TARGET, else the best supported one; decided at the first call.
 // Throws Error where EVENORM_TARGET names an unknown or unsupported target.
 Target active_target();
 
-// The row functions of a supported target.
-const RowFunctions& row_functions(Target target) noexcept;
+// The kernels of a supported target.
+const Kernels& kernels_of(Target target) noexcept;
 
 }  // namespace evenorm::internal

@@ -103,4 +103,9 @@ class Axes {
   std::unique_ptr<Axis[]> far_;  // those after the first kInline
 };
 
+// How many of the next n indices step evenly along the innermost axis.
+inline std::size_t even_run(const Axes& axes, std::size_t index, std::size_t n) {
+  return axes.count() <= 1 ? n : std::min(n, axes.inner().size - index % axes.inner().size);
+}
+
 }  // namespace evenorm::internal

@@ -1,3 +1,4 @@
+// A second y alone is the first: its tensor and parameters change places while a OneOutput lives.
 #include "looks.hpp"
 
 #include <utility>

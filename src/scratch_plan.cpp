@@ -1,6 +1,9 @@
+// Scratch is handed out in the order of what needs it most: tiles take what is left, rings of sums what those leave.
 #include "scratch_plan.hpp"
 
 #include <algorithm>
+
+#include "rows/rows.hpp"
 
 namespace evenorm::internal {
 namespace {
@@ -131,7 +134,7 @@ void plan_sums(Taker& taker, const Problem& p, ForwardScratch& s) {
   const DType row = row_type(p);
   const bool has_sum = p.sum.data != nullptr, is_short = p.cols <= kBlock;
   const bool fits = (has_sum ? p.sum : p.y).dtype == row, streams = has_sum ? p.stream_sum : p.stream_y;
-  const std::size_t most = is_short ? kGroups * s.group : 2, least = is_short ? 2 * kGroups : 2;
+  const std::size_t most = is_short ? kGroups * s.group : s.rows_ahead + 1, least = is_short ? 2 * kGroups : 2;
   const std::size_t leave = p.y.dtype == DType::i8 ? kBlock * bytes_of(arithmetic_type(p)) : 0;  // for the integers
   const std::size_t row_bytes = rounded(p.cols * bytes_of(row), kLine);
   const std::size_t room = taker.left() > leave ? (taker.left() - leave) / row_bytes : 0;
@@ -141,7 +144,11 @@ void plan_sums(Taker& taker, const Problem& p, ForwardScratch& s) {
     s.ring_rows = std::min(room, most);
     s.ring_bytes = row_bytes;
     s.ring = taker.take(s.ring_rows * row_bytes);
-    if (is_short) s.group = s.ring_rows / kGroups;
+    if (is_short) {
+      s.group = s.ring_rows / kGroups;
+    } else {
+      s.rows_ahead = s.ring_rows - 1;
+    }
   } else {
     s.sums_in_tensor = fits;
   }
@@ -156,8 +163,12 @@ void plan_fused(Taker& taker, const Problem& p, bool all_columns, ForwardScratch
   if (p.residual.data != nullptr && p.moments == nullptr && all_columns) plan_sums(taker, p, s);
   if (p.y.dtype == DType::i8) {
     const std::size_t cols = rounded(p.cols, kBlock), room = taker.left() / bytes / kBlock * kBlock;
+    const bool is_short = p.cols <= kBlock;
     s.holds_row = p.given_scale == 0 && cols <= room;
-    s.values = taker.take((s.holds_row ? cols : kBlock) * bytes);
+    const std::size_t at_once = std::clamp(room, kBlock, kValueBytes / bytes);
+    s.values = taker.take((is_short ? at_once : s.holds_row ? cols : kBlock) * bytes);
+    s.value_bytes = rounded(p.cols * bytes, kLine);
+    s.value_rows = is_short ? std::min(s.values.bytes / s.value_bytes, kMaxGroup) : 1;
   }
 }
 
@@ -192,6 +203,7 @@ ForwardScratch forward_scratch(const Problem& p, bool all_columns) noexcept {
   s.row_nodes = by_pieces && s.tile.rows == 1 ? s.nodes : taker.take_if(by_pieces, s.tile.rows * nodes);
   const std::size_t row_bytes = std::max(p.cols, std::size_t{1}) * bytes_of(row);
   s.group = std::clamp(kGroupBytes / row_bytes, std::size_t{2}, kMaxGroup);
+  s.rows_ahead = p.cols <= kFarAheadCols ? 2 : 1;
   if (is_fused(p)) plan_fused(taker, p, all_columns, s);
   s.bytes = taker.used();
   return s;
@@ -217,7 +229,8 @@ DType gradient_type(const GradientProblem& p) noexcept {
 
 GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   const DType row = gradient_type(p), arithmetic = arithmetic_type(p);
-  const std::size_t piece = gradient_piece(arithmetic), levels = nodes_for(blocks_of(p.cols));
+  const std::size_t piece = arithmetic == DType::f64 ? kGradientPiece<double> : kGradientPiece<float>;
+  const std::size_t levels = nodes_for(blocks_of(p.cols));
   const std::size_t piece_bytes = piece * bytes_of(arithmetic);
   Taker taker(kGradientScratchBytes);
   GradientScratch s;

@@ -1,5 +1,5 @@
 // What a worker's scratch holds during a pass: every piece, its place and its size, as a function of the problem alone.
-// The kernels take what is planned here and nothing else; validation refuses a problem whose plan is too large.
+// The drivers take what is planned here and nothing else; validation refuses a problem whose plan is too large.
 // Plain C++; knows nothing of SIMD. No bit depends on any of it.
 #pragma once
 
@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/gradient_functions.hpp"
-#include "kernels/row_functions.hpp"
 #include "problem.hpp"
+#include "rows/numbers.hpp"
+#include "tuning.hpp"
 
 namespace evenorm::internal {
 
@@ -25,20 +25,7 @@ inline constexpr std::size_t kGradientScratchBytes = std::size_t{720} * 64;
 inline constexpr std::size_t kMaxNodes = 40;
 inline constexpr std::size_t kMaxCols = std::size_t{1} << 48U;
 constexpr std::size_t nodes_for(std::size_t parts) { return static_cast<std::size_t>(std::bit_width(parts)); }
-constexpr std::size_t blocks_of(std::size_t cols) { return (cols + kBlock - 1) / kBlock; }
 static_assert(nodes_for(blocks_of(kMaxCols)) <= kMaxNodes);
-
-inline constexpr std::size_t kMaxGroup = 8;         // short rows whose statistics are finished together
-inline constexpr std::size_t kGroupBytes = 24576;   // of x, for such a group
-inline constexpr std::size_t kGroups = 3;           // of rows under way: summed, finished, mapped
-inline constexpr std::size_t kRawColumns = 256;     // of a parameter that are gathered before they are converted
-inline constexpr std::size_t kMaxTileRows = 32;     // where a tile is less than whole rows: a line of 16-bit elements
-inline constexpr std::size_t kTileStep = 128;       // columns by which such tiles differ
-inline constexpr std::size_t kLeastStreamed = 256;  // bytes of a row from which on a ring of sums pays
-inline constexpr std::size_t kRowsAtOnce = 4;       // rows of a backward pass that are looked at together
-
-// Columns of a backward pass that are looked at, or mapped, at once: of kRowsAtOnce rows they stay in L1.
-constexpr std::size_t gradient_piece(DType arithmetic) { return arithmetic == DType::f64 ? 128 : 512; }
 
 // Bytes [offset, offset + bytes) of scratch, from a cache line on; absent where there are none.
 struct Piece {
@@ -67,15 +54,17 @@ struct ForwardScratch {
   TilePlan tile;
   Piece lane_sums, row_nodes;  // of each row of a tile that holds pieces of rows
   std::size_t group = 0;       // short rows that go together
+  std::size_t rows_ahead = 0;  // of rows of several blocks: how far their sums are before their map
   // The fused forms.
   Piece y2;
   ParameterPlan gamma2, beta2;
-  Piece ring;                                 // sums of rows on their way from their reduction to their map
-  std::size_t ring_rows = 0, ring_bytes = 0;  // how many, and from one to the next
-  bool sums_in_tensor = false;                // such sums wait where the sum or y goes
-  Piece values;                               // an i8 y before it is rounded
-  bool holds_row = false;                     // all of a row; else a block
-  std::size_t bytes = 0;                      // of all pieces
+  Piece ring;                                   // sums of rows on their way from their reduction to their map
+  std::size_t ring_rows = 0, ring_bytes = 0;    // how many, and from one to the next
+  bool sums_in_tensor = false;                  // such sums wait where the sum or y goes
+  Piece values;                                 // an i8 y before it is rounded
+  std::size_t value_rows = 0, value_bytes = 0;  // how many rows at once, and from one to the next
+  bool holds_row = false;                       // all of a row; else a block
+  std::size_t bytes = 0;                        // of all pieces
 };
 // all_columns: the pass reduces rows and maps all of their columns; else a part of one row is mapped.
 ForwardScratch forward_scratch(const Problem& p, bool all_columns) noexcept;
@@ -106,7 +95,7 @@ struct GradientScratch {
 };
 GradientScratch gradient_scratch(const GradientProblem& p) noexcept;
 
-// The type of a backward pass's row functions: that of x, dy and dx where all are of one 16-bit type, their rows are
+// The type of a backward pass's kernels: that of x, dy and dx where all are of one 16-bit type, their rows are
 // dense and dx is apart; else the arithmetic's, to which blocks of others are converted.
 DType gradient_type(const GradientProblem& p) noexcept;
 

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "kernels/fp_environment.hpp"
 #include "looks.hpp"
+#include "rows/fp_environment.hpp"
 #include "scratch_plan.hpp"
 #include "shapes.hpp"
 

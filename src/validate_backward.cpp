@@ -1,7 +1,7 @@
 // What a backward pass should have. Shapes, axes and strides themselves: shapes.cpp. How buffers overlap: overlap.cpp.
 #include <string>
 
-#include "kernels/fp_environment.hpp"
+#include "rows/fp_environment.hpp"
 #include "scratch_plan.hpp"
 #include "shapes.hpp"
 #include "validate.hpp"

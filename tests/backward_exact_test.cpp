@@ -97,6 +97,21 @@ TEST(Contract_GradientsExact, RowsOfNoVarianceAndNoEpsHaveNoGradient) {
   }
 }
 
+// rstd is 2^133 there, beyond f32, and dx is not.
+TEST(Contract_GradientsExact, RowsOfNoVarianceBesideATinyEps) {
+  for (const Kind kind : kBothKinds) {
+    BackwardOperation op = same_type_backward(kind, DType::f32, 40);
+    op.forward.eps = 0x1p-266;
+    BackwardInputs inputs = inputs_of(op, {"zeros"}, {"normal"}, 9);
+    inputs.weight = filled(DType::f32, 40, 1);
+    for (std::size_t i = 0; i < 9 * 40; ++i) inputs.dy.set(i, i % 2 == 0 ? 0x1p-60 : -0x1p-60);
+    on_every_target(op, inputs, [](const BackwardOutcome& outcome) {
+      const std::vector<double> dx = numbers(outcome.dx);
+      for (std::size_t i = 0; i < dx.size(); ++i) EXPECT_EQ(dx[i], i % 2 == 0 ? 0x1p73 : -0x1p73);
+    });
+  }
+}
+
 // Rows of dy = 1 are counted, from 16 bits too; in 16 bits the count is rounded once.
 TEST(Contract_GradientsExact, RowsAreCounted) {
   for (const DType dtype : kAllTypes) {
@@ -255,6 +270,22 @@ TEST(Contract_GradientsExact, FiniteWhereOnlyTheWayIsNot) {
       different_from_zero += v != 0 ? 1 : 0;
     }
     EXPECT_GT(different_from_zero, 190u);
+  });
+}
+
+// Whether a row of f64 is scaled is told by its largest numbers, which a NaN among them may not replace.
+TEST(Contract_GradientsExact, ANanHidesNoHugeNumberBeforeIt) {
+  const std::size_t cols = 64, nan_at = 32;  // at the same place of a vector
+  const BackwardOperation op = same_type_backward(Kind::rms, DType::f64, cols);
+  BackwardInputs inputs = inputs_of(op, {"normal"}, {"normal"}, 1);
+  inputs.x = filled(DType::f64, cols, 0x1p40);
+  inputs.dy = filled(DType::f64, cols, 1);
+  inputs.dy.set(0, 0x1p1000);
+  inputs.dy.set(nan_at, kNan);
+  on_every_target(op, inputs, [](const BackwardOutcome& outcome) {
+    const std::vector<double> dgamma = numbers(outcome.dgamma);
+    EXPECT_NEAR(dgamma[0] / 0x1p1000, 1, 1e-9);
+    for (std::size_t i = 1; i < cols; ++i) EXPECT_EQ(std::isnan(dgamma[i]), i == nan_at);
   });
 }
 

@@ -5,7 +5,7 @@
 
 #include "contracts/backward_harness.hpp"
 #include "reference.hpp"
-#include "run_backward.hpp"
+#include "schedule.hpp"
 #include "support/backward_call.hpp"
 #include "support/tensors.hpp"
 

@@ -2,8 +2,7 @@
 // a worker of its own.
 #include <gtest/gtest.h>
 
-#include "run.hpp"
-#include "run_backward.hpp"
+#include "schedule.hpp"
 #include "support/fused.hpp"
 #include "support/gradient_rows.hpp"
 #include "support/sanitized.hpp"

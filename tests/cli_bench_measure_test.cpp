@@ -223,7 +223,7 @@ TEST(CliCopies, EveryKindCopiesOnEveryTarget) {
 
 TEST(CliCopies, SharedOutOverThreads) {
   for (const Way& way : kWays) {
-    for (const std::size_t threads : {2, 3}) expect_copied(way, 800'009, 0, threads, bench::widest_target());
+    for (const std::size_t threads : {2, 3}) expect_copied(way, 800'009, 0, threads, internal::best_target());
   }
 }
 

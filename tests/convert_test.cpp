@@ -21,8 +21,8 @@ using internal::Target;
 
 using Bytes = std::vector<std::byte>;
 
-internal::ConvertFunction* converter(Target target, DType from, DType to) {
-  return internal::row_functions(target).convert[index_of(from)][index_of(to)];
+internal::Convert* converter(Target target, DType from, DType to) {
+  return internal::kernels_of(target).convert[index_of(from)][index_of(to)];
 }
 
 template <class Word>
@@ -39,7 +39,7 @@ Bytes converted(Target target, DType from, const Bytes& values, DType to) {
   return result;
 }
 
-// Where a NaN may come in (the row functions make them canonical first), only that it stays one.
+// Where a NaN may come in (the drivers make them canonical first), only that it stays one.
 bool is_same(DType dtype, const std::byte* value, std::uint64_t expected) {
   const std::size_t size = size_of(dtype);
   if (std::memcmp(value, &expected, size) == 0) return true;
@@ -198,7 +198,7 @@ TEST(Convert_Blocks, EveryCountWritesThatMany) {
   }
 }
 
-TEST(Convert_Blocks, AllPairsThatRowFunctionsNeedAreThere) {
+TEST(Convert_Blocks, AllPairsThatPassesNeedAreThere) {
   for (const Target target : runnable_targets()) {
     for (const DType other : kAllTypes) {
       for (const DType arithmetic : {DType::f64, DType::f32}) {

@@ -8,7 +8,7 @@
 
 #include "contracts/digests.hpp"
 #include "contracts/scattered.hpp"
-#include "run.hpp"
+#include "schedule.hpp"
 #include "support/names.hpp"
 
 namespace evenorm {

@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "contracts/harness.hpp"
-#include "kernels/row_functions.hpp"
-#include "run.hpp"
+#include "rows/rows.hpp"
+#include "schedule.hpp"
 #include "support/names.hpp"
 #include "support/sanitized.hpp"
 #include "support/stack.hpp"
@@ -72,7 +72,7 @@ TEST(Forward_Scratch, AWorkerTakesAtMost64KiB) {
   constexpr std::size_t kRows = 40;
   const std::size_t nothing = stack_used_by([] {});
   for (const internal::Target target : runnable_targets()) {
-    const internal::RowFunctions& functions = internal::row_functions(target);
+    const internal::Kernels& kernels = internal::kernels_of(target);
     for (const DType dtype : kAllTypes) {
       for (const std::int64_t cols : {3, 384, 5000}) {
         const Array x = contracts::make_input("mean_1e4", dtype, kRows * static_cast<std::size_t>(cols));
@@ -85,8 +85,7 @@ TEST(Forward_Scratch, AWorkerTakesAtMost64KiB) {
         forward.axes = axes;
         if (dtype == DType::f64) forward.weight = {weight.data(), DType::f64, parameter, {}};
         const internal::Problem problem = internal::validate(forward);
-        const auto type = internal::index_of(internal::row_type(problem));
-        const std::size_t used = stack_used_by([&] { functions.forward[type](problem, 0, kRows); }) - nothing;
+        const std::size_t used = stack_used_by([&] { internal::run_forward(kernels, problem, 0, kRows); }) - nothing;
         EXPECT_LE(used, 65536u) << name(dtype) << ", " << cols << " columns on " << internal::name(target);
         EXPECT_GT(used, 4096u);
       }

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "contracts/accuracy.hpp"
-#include "run.hpp"
+#include "schedule.hpp"
 #include "support/fused.hpp"
 #include "support/names.hpp"
 

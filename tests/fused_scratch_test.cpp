@@ -2,8 +2,8 @@
 // it fits into the worker's scratch, builds with assertions see in the same runs.
 #include <gtest/gtest.h>
 
-#include "kernels/row_functions.hpp"
-#include "run.hpp"
+#include "rows/rows.hpp"
+#include "schedule.hpp"
 #include "support/fused.hpp"
 #include "support/sanitized.hpp"
 #include "support/shards.hpp"
@@ -20,9 +20,9 @@ using contracts::runnable_targets;
 
 constexpr std::size_t kPromised = 65536;
 
-// What all its row functions take, on `target`, of one call over all rows.
+// What all that a schedule calls takes, on `target`, of one call over all rows.
 void expect_promise_kept(internal::Target target, const FusedOperation& op, const FusedInputs& inputs) {
-  const internal::RowFunctions& functions = internal::row_functions(target);
+  const internal::Kernels& kernels = internal::kernels_of(target);
   const std::string where = op.name() + " on " + std::string(internal::name(target));
   static const std::size_t nothing = stack_used_by([] {});
   const auto expect_kept = [&](const char* what, const std::function<void()>& call) {
@@ -32,14 +32,13 @@ void expect_promise_kept(internal::Target target, const FusedOperation& op, cons
   };
   const contracts::Runner measure = [&](const Forward& forward, const Executor&) {
     const internal::Problem p = internal::validate(forward);
-    const auto type = internal::index_of(internal::row_type(p));
-    expect_kept("forward", [&] { functions.forward[type](p, 0, p.rows); });
+    expect_kept("forward", [&] { internal::run_forward(kernels, p, 0, p.rows); });
     if (p.cols <= internal::kBlock || p.scale.data != nullptr || p.moments != nullptr) return;
     internal::MomentNode moments{};
     internal::RowScalars scalars{0, 0, 1, false};
     const std::size_t blocks = parts_of(p.cols);
-    expect_kept("block_moments", [&] { functions.block_moments[type](p, 0, 0, blocks, &moments); });
-    expect_kept("map_blocks", [&] { functions.map_blocks[type](p, 0, scalars, 0, blocks); });
+    expect_kept("block_moments", [&] { moments = internal::block_moments(kernels, p, 0, 0, blocks); });
+    expect_kept("map_blocks", [&] { internal::map_blocks(kernels, p, 0, scalars, 0, blocks); });
   };
   run_fused(measure, op, inputs, {.vectors_apart = !is_wide(op) || !op.y2});  // else y2 has a look of its own
 }
@@ -101,10 +100,10 @@ TEST_P(Fused_Scratch, PartsAndTheirJoin) {
         for (const bool wide : {false, true}) {
           const internal::Problem p =
               internal::validate(RowMoments{kind, {x.data(), GetParam(), shape, {}}, {}, axes, wide});
-          const internal::RowFunctions& functions = internal::row_functions(target);
+          const internal::Kernels& kernels = internal::kernels_of(target);
           std::vector<Moments> parts(40 * parts_of(cols));
-          const auto run_parts = functions.parts[internal::index_of(internal::row_type(p))];
-          const std::size_t used = stack_used_by([&] { run_parts(p, 0, parts.size(), parts.data()); }) - nothing;
+          const std::size_t used =
+              stack_used_by([&] { internal::parts_of_rows(kernels, p, 0, parts.size(), parts.data()); }) - nothing;
           EXPECT_LE(used, kPromised) << name(GetParam()) << " " << cols << " on " << internal::name(target);
           EXPECT_GT(used, 4096u);
           EXPECT_LE(stack_used_by([&] { internal::join_on(target, kind, parts, wide); }) - nothing, kPromised);

@@ -1,6 +1,7 @@
 // The scratch that passes plan, by arithmetic alone: every combination of types, layouts, fusions and outputs, up to
 // 2^40 columns, stays within the budget, in pieces that lie apart and hold what goes through them.
 #include "scratch_plan.hpp"
+#include "rows/rows.hpp"
 
 #include <gtest/gtest.h>
 
@@ -243,7 +244,7 @@ void expect_in_budget(const GradientProblem& p) {
   Pieces pieces(s.bytes);
   pieces.add(s.nodes, std::max(nodes * sizeof(MomentNode), kRowsAtOnce * nodes * sizeof(GradientNode)));
   const DType arithmetic = arithmetic_type(p);
-  const std::size_t piece = gradient_piece(arithmetic);
+  const std::size_t piece = (arithmetic == DType::f64 ? kGradientPiece<double> : kGradientPiece<float>);
   const bool dense_x = has_dense_rows(p.x), dense_dy = has_dense_rows(p.dy);
   pieces.add(s.whole_row, dense_x, p.x.dtype, arithmetic, kBlock);
   for (const RowPlan& x : s.x) pieces.add(x, dense_x, p.x.dtype, arithmetic, piece);

@@ -66,7 +66,8 @@ extern "C" {
 __attribute__((visibility("default"))) void* bench_make_copy(const bench_problem* problem, const char* which);
 
 const char* bench_version() {
-  static const std::string version = "copies of " + std::string(evenorm::internal::name(widest_target()));
+  static const std::string version =
+      "copies of " + std::string(evenorm::internal::name(evenorm::internal::best_target()));
   return version.c_str();
 }
 

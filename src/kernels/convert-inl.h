@@ -1,17 +1,12 @@
 // Block conversions between a storage type and the type of the arithmetic: n elements, contiguous.
 // Widening is exact; narrowing rounds once, to nearest even, from f64 to the 16-bit types too.
 // Included once per target.
-#if defined(EVENORM_KERNELS_CONVERT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef EVENORM_KERNELS_CONVERT_INL_H_
-#undef EVENORM_KERNELS_CONVERT_INL_H_
-#else
-#define EVENORM_KERNELS_CONVERT_INL_H_
-#endif
+#pragma once
 
 #include <bit>
 #include <cstring>
 
-#include "kernels/row_functions.hpp"
+#include "kernels/kernels.hpp"
 #include "kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -50,7 +45,7 @@ HWY_INLINE void ConvertVector(const From* from, To* to) {
 }
 
 template <class From, class To>
-HWY_ATTR void Convert(const void* from_bytes, void* to_bytes, size_t n) noexcept {
+void ConvertElements(const void* from_bytes, void* to_bytes, size_t n) {
   const auto* from = static_cast<const From*>(from_bytes);
   auto* to = static_cast<To*>(to_bytes);
   constexpr size_t kN = hn::MaxLanes(DF32());
@@ -70,7 +65,7 @@ HWY_INLINE void Widen(const T* from, Arithmetic<T>* to, size_t n) {
   if constexpr (std::is_same_v<T, Arithmetic<T>>) {
     std::memcpy(to, from, n * sizeof(T));
   } else {
-    Convert<T, Arithmetic<T>>(from, to, n);
+    ConvertElements<T, Arithmetic<T>>(from, to, n);
   }
 }
 template <class T>
@@ -78,38 +73,9 @@ HWY_INLINE void Narrow(const Arithmetic<T>* from, T* to, size_t n) {
   if constexpr (std::is_same_v<T, Arithmetic<T>>) {
     std::memcpy(static_cast<void*>(to), from, n * sizeof(T));
   } else {
-    Convert<Arithmetic<T>, T>(from, to, n);
-  }
-}
-
-template <class T>
-ConvertFunction* ConverterTo(DType from) {
-  switch (from) {
-    case DType::f64:
-      return std::is_same_v<T, double> ? &Convert<double, double> : nullptr;
-    case DType::f32:
-      return &Convert<float, T>;
-    case DType::bf16:
-      return &Convert<bfloat16, T>;
-    default:
-      return &Convert<float16, T>;
-  }
-}
-template <class T>
-ConvertFunction* ConverterFrom(DType to) {
-  switch (to) {
-    case DType::f64:
-      return std::is_same_v<T, double> ? &Convert<double, double> : nullptr;
-    case DType::f32:
-      return &Convert<T, float>;
-    case DType::bf16:
-      return &Convert<T, bfloat16>;
-    default:
-      return &Convert<T, float16>;
+    ConvertElements<Arithmetic<T>, T>(from, to, n);
   }
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // include guard

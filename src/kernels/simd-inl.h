@@ -1,12 +1,7 @@
 // What Highway leaves open, settled so that every target gives the same bits: fused multiply-add, and loads and
 // stores of the four storage types. Knows nothing of rows.
 // Included once per target.
-#if defined(EVENORM_KERNELS_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef EVENORM_KERNELS_SIMD_INL_H_
-#undef EVENORM_KERNELS_SIMD_INL_H_
-#else
-#define EVENORM_KERNELS_SIMD_INL_H_
-#endif
+#pragma once
 
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
@@ -15,31 +10,23 @@
 #include <cstring>
 #include <type_traits>
 
-#include "evenorm/evenorm.hpp"
+#include "kernels/kernels.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Of loops that several kernels are made of: inlined where it makes them faster. Elsewhere the library would be a third
+// larger for nothing.
+#if HWY_NATIVE_FMA
+#define EVENORM_INLINE_LOOP HWY_INLINE
+#else
+#define EVENORM_INLINE_LOOP HWY_NOINLINE
+#endif
+
 using DF64 = hn::ScalableTag<double>;
 using DF32 = hn::ScalableTag<float>;
-
-// The arithmetic of a storage type.
-template <class T>
-using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
-
-// One element at any address: callers' elements need not be at a multiple of their size.
-template <class T>
-HWY_INLINE T LoadOne(const T* place) {
-  T value;
-  std::memcpy(&value, static_cast<const void*>(place), sizeof value);
-  return value;
-}
-template <class T>
-HWY_INLINE void StoreOne(T value, void* place) {
-  std::memcpy(place, &value, sizeof value);
-}
 
 #if !HWY_NATIVE_FMA
 // Element by element. Out of line: its code is in hundreds of places.
@@ -273,5 +260,3 @@ HWY_INLINE void FetchBehind(const void* place, size_t bytes, size_t ahead) {
 
 }  // namespace evenorm::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // include guard

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "run.hpp"
+#include "schedule.hpp"
 #include "support/fused.hpp"
 
 namespace evenorm::testing {

@@ -1,0 +1,325 @@
+// The kernels' interface: plain arguments, a table of functions for each SIMD target. kernels.inc lists them.
+// A kernel works on a block of at most kBlock columns, or on a group of short rows; which comes when is for src/rows/.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "spec.hpp"
+#include "tuning.hpp"
+
+namespace evenorm::internal {
+
+// The arithmetic of a storage type.
+template <class T>
+using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+// One element at any address: callers' elements need not be at a multiple of their size.
+template <class T>
+T load_one(const T* place) {
+  T value;
+  std::memcpy(&value, static_cast<const void*>(place), sizeof value);
+  return value;
+}
+template <class T>
+void store_one(T value, void* place) {
+  std::memcpy(place, &value, sizeof value);
+}
+
+// A wide number: lo is 0 but in f64 arithmetic.
+struct WideNumber {
+  double hi, lo;
+};
+// Sums of a block's columns: of x and x^2, or of x - k and (x - k)^2; or of g and g (x - mean).
+struct BlockSums {
+  WideNumber s, q;
+};
+
+// A row's scalars in the arithmetic's type: what the map multiplies and subtracts.
+template <class A>
+struct MapScalars {
+  A mean_hi, mean_lo, rstd;
+};
+template <class A>
+struct MapScalarsOfRows {
+  MapScalars<A> of(std::size_t row) const { return {mean_hi[row], mean_lo[row], rstd[row]}; }
+
+  alignas(64) A mean_hi[kMaxGroup], mean_lo[kMaxGroup], rstd[kMaxGroup];
+};
+
+// Up to kMaxGroup rows side by side: their sums (s and q in the places of mean and m2), then their moments, then what
+// becomes of them. Unused rows are computed too: clear_from() makes them such that ask for nothing.
+template <class A>
+struct RowGroup {
+  void clear_from(std::size_t row) {
+    for (std::size_t i = row; i < kMaxGroup; ++i) {
+      mean_hi[i] = mean_lo[i] = m2_lo[i] = 0;
+      m2_hi[i] = 1;
+    }
+  }
+  void set(std::size_t row, const WideNumber& a, const WideNumber& b) {
+    mean_hi[row] = a.hi;
+    mean_lo[row] = a.lo;
+    m2_hi[row] = b.hi;
+    m2_lo[row] = b.lo;
+  }
+  bool any_flag(std::size_t rows) const {
+    double any = 0;
+    for (std::size_t i = 0; i < rows; ++i) any += flag[i];
+    return any != 0;
+  }
+
+  alignas(64) double mean_hi[kMaxGroup], mean_lo[kMaxGroup];
+  alignas(64) double m2_hi[kMaxGroup], m2_lo[kMaxGroup];
+  alignas(64) double rstd[kMaxGroup], flag[kMaxGroup];  // flag: wants a second look; once finished: is extreme
+  MapScalarsOfRows<A> map;
+};
+
+// Rows that begin `step` bytes apart; of one row, step is of no use.
+template <class T>
+struct EvenRows {
+  T* at(std::size_t row) const {
+    return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(first) + row * static_cast<std::uintptr_t>(step));
+  }
+
+  T* first = nullptr;
+  std::ptrdiff_t step = 0;
+};
+
+// Rows to be mapped: each of n columns, with the scalars of `scalars` from `first` on. copy: where x goes besides,
+// first null: nowhere; of each column before y, which may lie where x does.
+template <class T>
+struct MapRows {
+  EvenRows<const T> x;
+  EvenRows<T> y;
+  std::size_t rows, n;
+  const Arithmetic<T>* gamma;
+  const Arithmetic<T>* beta;
+  const MapScalarsOfRows<Arithmetic<T>>* scalars;
+  std::size_t first;
+  bool stream;  // y past the caches, where it is aligned so
+  EvenRows<T> copy = {};
+  bool stream_copy = false;  // the same of the copy
+};
+
+// What rows of a sum are made of: fma(scale, r, x), rounded to T. r.first null: they are there already.
+template <class T>
+struct TermRows {
+  EvenRows<const T> x, r;
+  Arithmetic<T> scale = 0;
+};
+
+// Rows to be summed, to `group` from row `first` on. ahead: how many bytes behind a column x is fetched meanwhile, or
+// its terms; 0: not. terms: of x, which is made of them first, where it lies.
+template <class T>
+struct SumRows {
+  EvenRows<const T> x;
+  std::size_t rows, n;
+  RowGroup<Arithmetic<T>>* group;
+  std::size_t first;
+  std::size_t ahead = 0;
+  TermRows<T> terms = {};
+};
+
+// Short rows in groups that lie evenly. In turn t group t is mapped, t + 1 finished, t + 2 summed; group t is in
+// groups[t mod kGroups].
+template <class T>
+struct ShortRows {
+  EvenRows<const T> x;
+  EvenRows<T> y;
+  std::size_t count, group, n;  // rows in all, and in a group
+  const Arithmetic<T>* gamma;
+  const Arithmetic<T>* beta;
+  RowGroup<Arithmetic<T>>* groups;
+  double eps;
+  std::size_t ahead;  // as of SumRows
+  TermRows<T> terms;
+  bool stream;  // as of MapRows
+};
+
+// What a driver does between the steps of map_and_sum: before columns [first, first + n) are summed, or mapped.
+struct StepHooks {
+  using Hook = void(void* context, std::size_t first, std::size_t n);
+
+  void* context = nullptr;
+  Hook* before_sum = nullptr;
+  Hook* before_map = nullptr;
+};
+
+// Converts n elements; exact when widening, rounded once to nearest even when narrowing.
+using Convert = void(const void* from, void* to, std::size_t n);
+
+// A rectangle of a tensor, over which both rows and columns step evenly.
+struct Plane {
+  char* data;
+  std::ptrdiff_t row_stride, col_stride;  // bytes
+  std::size_t rows, cols;
+};
+enum class Move { gather, scatter };  // from the tensor to the tile; from the tile to the tensor
+
+// Some columns of one row, and its statistics.
+template <class T>
+struct GradientRow {
+  const T* x;
+  const T* dy;
+  double mean_hi, mean_lo, rstd;
+  std::size_t ahead = 0;  // elements from here to what is fetched meanwhile; 0: nothing
+};
+
+// A row's sums over a block, in virtual lanes: of g and of g (x - mean); low parts in f64 arithmetic.
+struct alignas(64) GradientLanes {
+  double g_hi[kLanes], g_lo[kLanes], gd_hi[kLanes], gd_lo[kLanes];
+};
+
+// Sums over rows: dgamma and dbeta of consecutive columns, and how far behind each of them its low part is. Null where
+// the columns are not summed.
+struct ColumnPlaces {
+  double* dgamma = nullptr;
+  double* dbeta = nullptr;
+  std::size_t low = 0;
+};
+
+// n columns of one row, or of kRowsAtOnce.
+template <class T>
+struct GradientLook {
+  const GradientRow<T>* rows;
+  std::size_t count;
+  const Arithmetic<T>* gamma;
+  std::size_t n;
+  ColumnPlaces columns;
+  GradientLanes* lanes;  // of each row, between the pieces of a block
+  bool first, last;      // piece of a block: are lanes empty; are they joined to `sums`?
+  BlockSums* sums;
+};
+
+// What dx is made of, in the arithmetic's type.
+template <class A>
+struct GradientMapScalars {
+  A mean_hi, mean_lo, rstd, k2, minus_k1;
+};
+template <class A>
+struct GradientMapScalarsOfRows {
+  GradientMapScalars<A> of(std::size_t row) const {
+    return {mean_hi[row], mean_lo[row], rstd[row], k2[row], minus_k1[row]};
+  }
+
+  alignas(64) A mean_hi[kRowsAtOnce], mean_lo[kRowsAtOnce], rstd[kRowsAtOnce], k2[kRowsAtOnce], minus_k1[kRowsAtOnce];
+};
+
+// Rows of numbers to become integers of 8 bits: number * factor of the row. any: numbers of any size, and NaN to 0;
+// else the products are known to round to at most 127 in magnitude.
+template <class A>
+struct QuantisedRows {
+  EvenRows<const A> values;
+  EvenRows<std::int8_t> to;
+  std::size_t rows, n;
+  const float* factors;
+  const bool* any;
+};
+
+// The statistics of kRowsAtOnce rows of f32 arithmetic, and their sums: of g, then of g (x - mean).
+struct GradientGroup {
+  alignas(64) double mean[kRowsAtOnce], rstd[kRowsAtOnce], sums[2 * kRowsAtOnce];
+};
+
+// Rows of n columns whose dx is made with the scalars of `scalars`, from its first on.
+template <class T>
+struct GradientMapRows {
+  const GradientRow<T>* rows;
+  std::size_t count, n;
+  const Arithmetic<T>* gamma;
+  const GradientMapScalarsOfRows<Arithmetic<T>>* scalars;
+  T* const* dx;
+  bool stream;  // dx past the caches, where it is aligned so
+};
+
+// Groups of kRowsAtOnce short rows of f32 arithmetic: their sums, the scalars of their maps, dx.
+template <class T>
+struct GradientShortRows {
+  EvenRows<const T> x, dy;
+  EvenRows<T> dx;
+  std::size_t count, n;  // count: a multiple of kRowsAtOnce
+  const double* mean;
+  const double* rstd;
+  const Arithmetic<T>* gamma;
+  ColumnPlaces columns;
+  std::size_t ahead;  // as of GradientRow
+  bool stream;
+};
+
+// The range of the magnitudes of some elements, but for zeros.
+struct MagnitudeRange {
+  bool is_within(double low, double high) const { return finite && least >= low && largest <= high; }
+
+  double least = std::numeric_limits<double>::infinity(), largest = 0;
+  bool finite = true;
+};
+
+// By kind: layer, RMS.
+template <class Function>
+using ByKind = std::array<Function*, 2>;
+
+template <class T>
+struct StorageKernels {
+  using A = Arithmetic<T>;
+#define EVENORM_BY_STORAGE(name, kernel, ...) std::add_pointer_t<__VA_ARGS__> name;
+#define EVENORM_BY_STORAGE_AND_KIND(name, kernel, ...) ByKind<__VA_ARGS__> name;
+#define EVENORM_BY_ARITHMETIC(name, ...)
+#include "kernels/kernels.inc"
+};
+
+template <class A>
+struct ArithmeticKernels {
+#define EVENORM_BY_STORAGE(name, ...)
+#define EVENORM_BY_STORAGE_AND_KIND(name, ...)
+#define EVENORM_BY_ARITHMETIC(name, kernel, ...) std::add_pointer_t<__VA_ARGS__> name;
+#include "kernels/kernels.inc"
+};
+
+using Transpose = std::size_t(const Plane&, Move, bool stream, char* tile, std::size_t tile_stride);
+using FinishGradients = bool(const GradientGroup&, std::size_t cols, bool centred, GradientMapScalarsOfRows<float>&);
+using IncludeMagnitudes = void(const double* values, std::size_t n, MagnitudeRange* range);
+using StreamCopy = void(const void* from, void* to, std::size_t bytes);
+
+// All of a target's.
+struct Kernels {
+  template <class T>
+  const StorageKernels<T>& of() const {
+    if constexpr (std::is_same_v<T, double>) {
+      return f64;
+    } else if constexpr (std::is_same_v<T, float>) {
+      return f32;
+    } else if constexpr (std::is_same_v<T, bfloat16>) {
+      return bf16;
+    } else {
+      return f16;
+    }
+  }
+  template <class A>
+  const ArithmeticKernels<A>& in() const {
+    if constexpr (std::is_same_v<A, double>) {
+      return in_f64;
+    } else {
+      return in_f32;
+    }
+  }
+
+  StorageKernels<double> f64;
+  StorageKernels<float> f32;
+  StorageKernels<bfloat16> bf16;
+  StorageKernels<float16> f16;
+  ArithmeticKernels<double> in_f64;
+  ArithmeticKernels<float> in_f32;
+  std::array<std::array<Convert*, kDTypeCount>, kDTypeCount> convert;  // [from][to]; to or from is f32 or f64
+  std::array<Transpose*, 3> transpose;                                 // of elements of 2, 4 and 8 bytes
+  FinishGradients* finish_gradients;
+  IncludeMagnitudes* include_magnitudes;
+  StreamCopy* stream_copy;  // `to` is aligned to kStreamAlignment
+};
+inline constexpr std::size_t kStreamAlignment = 64;  // of the widest vector
+
+}  // namespace evenorm::internal

@@ -1,0 +1,334 @@
+// The order of rows and the sums; their statistics: backward_statistics.cpp, dx: backward_map.cpp.
+#include "rows/backward.hpp"
+
+#include <algorithm>
+
+#include "rows/stream.hpp"
+
+namespace evenorm::internal {
+
+template <class T>
+BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, const GradientScratch& plan,
+                              const Scratch& scratch, ColumnRange used)
+    : kernels_(kernels),
+      p_(p),
+      wants_dx_(p.dx.data != nullptr),
+      moment_nodes_(scratch.at<MomentNode>(plan.nodes)),
+      sum_nodes_(scratch.at<GradientNode>(plan.nodes)),
+      whole_row_(kernels, p.x, plan.whole_row, scratch),
+      x_{{kernels, p.x, plan.x[0], scratch},
+         {kernels, p.x, plan.x[1], scratch},
+         {kernels, p.x, plan.x[2], scratch},
+         {kernels, p.x, plan.x[3], scratch}},
+      dy_{{kernels, p.dy, plan.dy[0], scratch},
+          {kernels, p.dy, plan.dy[1], scratch},
+          {kernels, p.dy, plan.dy[2], scratch},
+          {kernels, p.dy, plan.dy[3], scratch}},
+      gamma_(kernels, p.gamma, p.zero_centered, p.cols, used, plan.gamma, scratch, scratch.at<void>(plan.raw)),
+      dx_tile_(kernels, p.dx, false, scratch.at<char>(plan.dx.tile), 0),
+      sink_(kernels, p.dx, plan.dx.tile.bytes == 0 ? nullptr : &dx_tile_, scratch.at<A>(plan.dx.converted)),
+      aside_(scratch.at<T>(plan.aside)),
+      stream_(p.stream_dx && !sink_.is_staged() && !is_in_place(p)),
+      direct_(!x_[0].get().is_staged() && !dy_[0].get().is_staged() && !sink_.is_staged() && aside_ == nullptr),
+      ahead_(p.fetch && !x_[0].get().is_staged() && !dy_[0].get().is_staged() ? kRowsAtOnce * p.cols : 0) {
+  if constexpr (kWide) find_gamma_range(used);
+}
+
+template <class T>
+void BackwardRows<T>::run(std::size_t first, std::size_t count, const ColumnSums& sums) {
+  if (sums.values != nullptr) std::fill_n(sums.values, sums.stride * column_numbers(p_), 0.0);
+  const bool together = !kWide && direct_ && wants_dx_ && p_.cols > 1;
+  for (std::size_t row = first, n; row < first + count; row += n) {
+    const std::size_t left = first + count - row;
+    n = std::min(kRowsAtOnce, left);
+    if (!together || n < kRowsAtOnce) {
+      run_rows(row, n, sums);
+    } else if (p_.cols > kBlock) {
+      run_together(row, sums);
+    } else {
+      n = std::min(p_.rstd.data != nullptr ? kMaxShortRows : kMaxGroup, left) / kRowsAtOnce * kRowsAtOnce;
+      run_short_rows(row, n, sums);
+    }
+  }
+  if (stream_) flush_stream();
+}
+
+// At most kRowsAtOnce, in every case.
+template <class T>
+void BackwardRows<T>::run_rows(std::size_t first, std::size_t count, const ColumnSums& sums) {
+  GradientScalars scalars[kRowsAtOnce];
+  look(first, count, sums, scalars);
+  if (wants_dx_) map(first, count, scalars, 0, p_.cols);
+}
+
+// Whole groups of short rows.
+template <class T>
+void BackwardRows<T>::run_short_rows(std::size_t first, std::size_t count, const ColumnSums& sums) {
+  double mean[kMaxShortRows], rstd[kMaxShortRows];
+  if (!find_short_statistics(first, count, mean, rstd)) {
+    for (std::size_t i = 0; i < count; i += kRowsAtOnce) run_rows(first + i, kRowsAtOnce, sums);
+    return;
+  }
+  for (std::size_t i = 0, n; i < count; i += n) {
+    const std::size_t row = first + i, left = count - i;
+    const std::size_t even =
+        std::min({x_[0].get().even_rows(row, left), dy_[0].get().even_rows(row, left), sink_.even_rows(row, left)});
+    n = std::max(even / kRowsAtOnce, std::size_t{1}) * kRowsAtOnce;
+    even < kRowsAtOnce ? run_rows(row, n, sums) : run_even_rows(row, n, mean + i, rstd + i, sums);
+  }
+}
+
+// Of groups that need wider steps, one by one.
+template <class T>
+void BackwardRows<T>::run_even_rows(std::size_t first, std::size_t count, const double* mean, const double* rstd,
+                                    const ColumnSums& sums) {
+  const auto run = kernels_.of<T>().gradient_short_rows[index_of(p_.kind)];
+  BlockSums joined[kRowsAtOnce];
+  for (std::size_t done = 0;;) {
+    const std::size_t row = first + done;
+    done += run({{x_[0].get().block(row, 0, p_.cols), x_[0].get().step()},
+                 {dy_[0].get().block(row, 0, p_.cols), dy_[0].get().step()},
+                 {sink_.block(row, 0, p_.cols), sink_.step()},
+                 count - done,
+                 p_.cols,
+                 mean + done,
+                 rstd + done,
+                 gamma_.block(0, p_.cols),
+                 places_at<A>(sums, 0),
+                 ahead_,
+                 stream_},
+                joined);
+    if (done >= count) return;
+    GradientScalars scalars[kRowsAtOnce] = {};
+    for (std::size_t r = 0; r < kRowsAtOnce; ++r) {
+      scalars[r].mean_hi = mean[done + r];
+      scalars[r].rstd = rstd[done + r];
+      finish_look(first + done + r, joined[r], &scalars[r]);
+    }
+    map(first + done, kRowsAtOnce, scalars, 0, p_.cols);
+    done += kRowsAtOnce;
+    if (done >= count) return;
+  }
+}
+
+template <class T>
+void BackwardRows<T>::look(std::size_t first, std::size_t count, const ColumnSums& sums, GradientScalars* scalars) {
+  find_statistics(first, count, scalars);
+  for (std::size_t i = 0, n; i < count; i += n) {
+    n = run_length(scalars + i, count - i);
+    if (scalars[i].scaled) {
+      sum_scaled_gradients(first + i, &scalars[i]);
+      if (sums.values != nullptr) add_scaled_to_columns(first + i, scalars[i], 0, p_.cols, sums);
+    } else {
+      BlockSums joined[kRowsAtOnce];
+      look_at(first + i, n, scalars + i, sums, joined);
+      for (std::size_t r = 0; r < n; ++r) finish_look(first + i + r, joined[r], &scalars[i + r]);
+    }
+  }
+}
+
+template <class T>
+void BackwardRows<T>::run_strip(const GradientScalars* scalars, std::size_t first_col, std::size_t cols,
+                                const ColumnSums& sums) {
+  std::fill_n(sums.values, sums.stride * column_numbers(p_), 0.0);
+  for (std::size_t row = 0, n; row < p_.rows; row += n) {
+    n = run_length(scalars + row, std::min(kRowsAtOnce, p_.rows - row));
+    if (scalars[row].scaled) {
+      add_scaled_to_columns(row, scalars[row], first_col, cols, sums);
+    } else {
+      add_to_columns(row, n, scalars + row, first_col, cols, sums);
+    }
+    if (wants_dx_) map(row, n, scalars + row, first_col, cols);
+  }
+  if (stream_) flush_stream();
+}
+
+// kRowsAtOnce longer rows, their scalars side by side; should one of them need wider steps, one by one.
+template <class T>
+void BackwardRows<T>::run_together(std::size_t first, const ColumnSums& sums) {
+  GradientScalars scalars[kRowsAtOnce];
+  find_statistics(first, kRowsAtOnce, scalars);
+  BlockSums joined[kRowsAtOnce];
+  look_at(first, kRowsAtOnce, scalars, sums, joined);
+  if (map_together(first, scalars, joined)) return;
+  for (std::size_t r = 0; r < kRowsAtOnce; ++r) finish_look(first + r, joined[r], &scalars[r]);
+  map(first, kRowsAtOnce, scalars, 0, p_.cols);
+}
+
+// False where that cannot be done so: nothing of dx is of use, then.
+template <class T>
+bool BackwardRows<T>::map_together(std::size_t first, const GradientScalars* statistics, const BlockSums* sums) {
+  if constexpr (kWide) {
+    (void)first, (void)statistics, (void)sums;
+    return false;
+  } else {
+    GradientGroup group;
+    for (std::size_t r = 0; r < kRowsAtOnce; ++r) {
+      group.mean[r] = statistics[r].mean_hi;
+      group.rstd[r] = statistics[r].rstd;
+      group.sums[r] = sums[r].s.hi;
+      group.sums[kRowsAtOnce + r] = sums[r].q.hi;
+    }
+    GradientMapScalarsOfRows<float> scalars;
+    if (!kernels_.finish_gradients(group, p_.cols, is_centred(), scalars)) return false;
+    bool finite = true;
+    for (std::size_t col = 0, n; col < p_.cols; col += n) {
+      n = std::min(kPiece, p_.cols - col);
+      GradientRow<T> rows[kRowsAtOnce];
+      T* dx[kRowsAtOnce];
+      fill_rows(first, kRowsAtOnce, statistics, col, n, rows);
+      for (std::size_t r = 0; r < kRowsAtOnce; ++r) dx[r] = sink_.block(first + r, col, n);
+      finite &= kernels_.of<T>().gradient_map({rows, kRowsAtOnce, n, gamma_.block(col, n), &scalars, dx, stream_});
+    }
+    return finite;
+  }
+}
+
+// As many rows as are done alike, and at once: all of kRowsAtOnce, or one.
+template <class T>
+std::size_t BackwardRows<T>::run_length(const GradientScalars* scalars, std::size_t count) {
+  if (count < kRowsAtOnce) return 1;
+  for (std::size_t i = 0; i < kRowsAtOnce; ++i) {
+    if (scalars[i].scaled) return 1;
+  }
+  return kRowsAtOnce;
+}
+
+template <class T>
+void BackwardRows<T>::fill_rows(std::size_t first, std::size_t count, const GradientScalars* s, std::size_t col,
+                                std::size_t n, GradientRow<T>* rows) {
+  for (std::size_t r = 0; r < count; ++r) {
+    rows[r] = {x_[r].get().block(first + r, col, n),
+               dy_[r].get().block(first + r, col, n),
+               s[r].mean_hi,
+               s[r].mean_lo,
+               s[r].rstd,
+               ahead_};
+  }
+}
+
+// The sums of one row's blocks are joined in the tree of their moments.
+template <class A>
+struct JoinGradients {
+  using Part = BlockSums;
+
+  static WideNumber add(const WideNumber& a, const WideNumber& b) {
+    using namespace plain;
+    return to_memory(Add(kOne, from_memory<A>(a), from_memory<A>(b)));
+  }
+  Part join(const Part& left, const Part& right) const { return {add(left.s, right.s), add(left.q, right.q)}; }
+  Part load(std::size_t node) const {
+    const GradientNode& n = nodes[node];
+    return {{n.g_hi, n.g_lo}, {n.gd_hi, n.gd_lo}};
+  }
+  void store(const Part& part, std::size_t node) const { nodes[node] = {part.s.hi, part.s.lo, part.q.hi, part.q.lo}; }
+
+  GradientNode* nodes = nullptr;
+};
+
+// Sums of `count` rows over all columns.
+template <class T>
+void BackwardRows<T>::look_at(std::size_t first, std::size_t count, const GradientScalars* scalars,
+                              const ColumnSums& sums, BlockSums* joined) {
+  if (p_.cols <= kBlock) return look_at_block(first, count, scalars, 0, p_.cols, sums, joined);
+  JoinTree<JoinGradients<A>> trees[kRowsAtOnce];
+  const std::size_t nodes = nodes_for(blocks_of(p_.cols));
+  for (std::size_t r = 0; r < count; ++r) trees[r] = JoinTree<JoinGradients<A>>({sum_nodes_ + r * nodes});
+  for (std::size_t block = 0; block < p_.cols; block += kBlock) {
+    look_at_block(first, count, scalars, block, std::min(kBlock, p_.cols - block), sums, joined);
+    for (std::size_t r = 0; r < count; ++r) trees[r].push(joined[r]);
+  }
+  for (std::size_t r = 0; r < count; ++r) joined[r] = trees[r].finish();
+}
+
+// Piece by piece.
+template <class T>
+void BackwardRows<T>::look_at_block(std::size_t first, std::size_t count, const GradientScalars* scalars,
+                                    std::size_t first_col, std::size_t cols, const ColumnSums& sums,
+                                    BlockSums* joined) {
+  const auto look = kernels_.of<T>().gradient_look[index_of(p_.kind)];
+  GradientRow<T> rows[kRowsAtOnce];
+  GradientLanes lanes[kRowsAtOnce];
+  for (std::size_t done = 0, n; done < cols; done += n) {
+    n = std::min(kPiece, cols - done);
+    const std::size_t col = first_col + done;
+    fill_rows(first, count, scalars, col, n, rows);
+    look({rows, count, gamma_.block(col, n), n, places_at<A>(sums, col), lanes, done == 0, done + n == cols, joined});
+  }
+}
+
+// The columns' part alone; what it finds of the rows' sums is known already.
+template <class T>
+void BackwardRows<T>::add_to_columns(std::size_t first, std::size_t count, const GradientScalars* scalars,
+                                     std::size_t col, std::size_t n, const ColumnSums& sums) {
+  BlockSums unused[kRowsAtOnce];
+  GradientRow<T> rows[kRowsAtOnce];
+  fill_rows(first, count, scalars, col, n, rows);
+  kernels_.of<T>().gradient_look[index_of(p_.kind)](
+      {rows, count, gamma_.block(col, n), n, places_at<A>(sums, col), nullptr, true, true, unused});
+}
+
+// A wide look at the means c1 and c2 of one row.
+template <class T>
+void BackwardRows<T>::finish_look(std::size_t row, const BlockSums& sums, GradientScalars* s) {
+  using namespace plain;
+  using W = Number<A>;
+  const WideSums<W> wide{from_memory<A>(sums.s), from_memory<A>(sums.q)};
+  const auto means = GradientMeansOf(kOne, is_centred(), wide, W::From(kOne, s->rstd, s->rstd_lo), p_.cols);
+  s->c1_hi = means.c1.hi;
+  s->c1_lo = means.c1.Low(kOne);
+  s->c2_hi = means.c2.hi;
+  s->c2_lo = means.c2.Low(kOne);
+  if constexpr (kWide) {
+    // Would digits of k2 be lost below the range? Then dx is mapped by scaling.
+    const double c2 = std::fabs(s->c2_hi);
+    const bool holds = c2 >= kLeastK2F64 && c2 * s->rstd * s->rstd >= kLeastK2F64;
+    if (sums.q.hi != 0 && !holds && !s->scaled_map) sum_scaled_gradients(row, s);
+  }
+}
+
+template <class T>
+[[gnu::noinline]] void BackwardRows<T>::sum_scaled_gradients(std::size_t row, GradientScalars* s) {
+  if constexpr (kWide) {
+    s->scaled_map = true;
+    ScaledGradient::W g{0, 0}, gd{0, 0};
+    const ScaledGradient gradient(*s);  // sees the exponents once they are there
+    s->c1_exponent = s->c2_exponent = kExponentOfZero;
+    for_pieces(row, [&](const A* x, const A* dy, const A* gamma, std::size_t n) {
+      gradient.find_exponents(x, dy, gamma, n, &s->c1_exponent, &s->c2_exponent);
+    });
+    for_pieces(row,
+               [&](const A* x, const A* dy, const A* gamma, std::size_t n) { gradient.sum(x, dy, gamma, n, &g, &gd); });
+    finish_look(row, {plain::to_memory(g), plain::to_memory(gd)}, s);
+    s->c2_exponent += s->rstd_exponent;
+  }
+}
+
+template <class T>
+template <class Work>
+void BackwardRows<T>::for_pieces(std::size_t row, const Work& work) {
+  for (std::size_t col = 0; col < p_.cols; col += kPiece) {
+    const std::size_t n = std::min(kPiece, p_.cols - col);
+    work(x_[0].get().block(row, col, n), dy_[0].get().block(row, col, n), gamma_.block(col, n), n);
+  }
+}
+
+template <class T>
+[[gnu::noinline]] void BackwardRows<T>::add_scaled_to_columns(std::size_t row, const GradientScalars& s,
+                                                              std::size_t first_col, std::size_t cols,
+                                                              const ColumnSums& sums) {
+  if constexpr (kWide) {
+    for (std::size_t col = first_col; col < first_col + cols; col += kPiece) {
+      const std::size_t n = std::min(kPiece, first_col + cols - col);
+      ScaledGradient(s).add_to_columns(x_[0].get().block(row, col, n), dy_[0].get().block(row, col, n), n,
+                                       places_at<A>(sums, col));
+    }
+  }
+}
+
+template class BackwardRows<double>;
+template class BackwardRows<float>;
+template class BackwardRows<bfloat16>;
+template class BackwardRows<float16>;
+
+}  // namespace evenorm::internal

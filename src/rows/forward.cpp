@@ -1,0 +1,317 @@
+// Rows of one block, in groups; and what all share: maps and their arguments. All other rows: forward_long.cpp.
+#include "rows/forward.hpp"
+
+#include "rows/stream.hpp"
+
+namespace evenorm::internal {
+
+template <class T>
+ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const Scratch& scratch, ColumnRange used)
+    : kernels_(kernels),
+      of_type_(kernels.of<T>()),
+      p_(p),
+      plan_(forward_scratch(p, used.first == 0 && used.end == p.cols)),
+      x_scratch_(scratch.at<A>(plan_.x)),
+      y_scratch_(scratch.at<A>(plan_.y)),
+      sum_scratch_(scratch.at<A>(plan_.sum)),
+      raw_(scratch.at<void>(plan_.raw)),
+      gamma_(kernels, p.gamma, p.zero_centered, p.cols, used, plan_.gamma, scratch, raw_),
+      beta_(kernels, p.beta, false, p.cols, used, plan_.beta, scratch, raw_),
+      nodes_(scratch.at<MomentNode>(plan_.nodes)),
+      tiles_(kernels, p, plan_.tile, scratch),
+      piece_sums_(scratch.at<double>(plan_.lane_sums)),
+      piece_nodes_(scratch.at<MomentNode>(plan_.row_nodes)),
+      sum_source_(kernels, p.x, tiles_.x(), sum_scratch_),
+      map_source_(kernels, p.x, tiles_.x(), x_scratch_),
+      sink_(kernels, p.y, tiles_.y(), y_scratch_),
+      only_numbers_(gamma_.is_finite() && beta_.is_finite()),
+      stream_(p.stream_y && only_numbers_ && !sink_.is_staged()),
+      fetch_(tiles_.fetches() || (p.fetch_x && !sum_source_.is_staged())) {
+  if (is_fused(p)) fuse(scratch, used);
+}
+
+// What a fused pass has more.
+template <class T>
+[[gnu::noinline]] void ForwardRows<T>::fuse(const Scratch& scratch, ColumnRange used) {
+  fusion_.emplace(kernels_, p_, used, plan_, scratch, raw_);
+  fusion_->set_sources(p_.fetch_x ? kFetchAhead : 0, sum_source_, map_source_);
+  fusion_->set_sink(sink_);
+  writes_beside_ = fusion_->writes_beside();
+  copies_sum_ = fusion_->copies_sum();
+  only_numbers_ = only_numbers_ && fusion_->is_finite() && p_.moments == nullptr;
+  stream_ = stream_ && only_numbers_ && !sink_.is_staged() && !fusion_->reads_y();
+  fetch_ = fetch_ && !sum_source_.is_staged();
+}
+
+template <class T>
+void ForwardRows<T>::run(std::size_t first, std::size_t count) {
+  const std::size_t tile_rows = tiles_.rows() == 0 ? count : tiles_.rows();
+  for (std::size_t row = first; row < first + count; row += tile_rows) {
+    const std::size_t rows = std::min(tile_rows, first + count - row);
+    if (!tiles_.hold_whole_rows()) {
+      run_pieces(row, rows);
+      continue;
+    }
+    tiles_.load_x({row, rows, 0, p_.cols});
+    tiles_.hold_y({row, rows, 0, p_.cols});
+    tiles_.will_load_x({row + rows, rows, 0, p_.cols});
+    if (p_.moments != nullptr) {
+      run_given(row, rows);
+    } else {
+      p_.cols <= kBlock ? run_short_rows(row, rows) : run_long_rows(row, rows);
+    }
+    tiles_.store_y();
+  }
+  if (p_.stream_y || p_.stream_sum) flush_stream();
+}
+
+template <class T>
+void ForwardRows<T>::map_blocks(std::size_t row, const RowScalars& scalars, std::size_t first, std::size_t count) {
+  const auto map_scalars = map_scalars_of<A>(scalars);
+  for (std::size_t block = first; block < first + count; ++block) {
+    map(block_of_row(row, block, map_scalars));
+  }
+  if (stream_ || p_.stream_sum) flush_stream();
+}
+
+// How many rows kernels may take at once: those that have places of their own.
+template <class T>
+std::size_t ForwardRows<T>::summed_at_once(std::size_t row, std::size_t rows) const {
+  return tiles_.fetches() ? 1 : sum_source_.even_rows(row, rows);
+}
+template <class T>
+std::size_t ForwardRows<T>::mapped_at_once(std::size_t row, std::size_t rows) const {
+  if (writes_beside_) return 1;
+  const std::size_t even = copies_sum_ ? even_run(p_.sum.rows, row, rows) : rows;
+  return std::min(map_source_.even_rows(row, even), sink_.even_rows(row, even));
+}
+
+// Rows of one block, in groups: in each turn one is mapped, the next one finished, the next but one summed.
+template <class T>
+void ForwardRows<T>::run_short_rows(std::size_t first, std::size_t count) {
+  const std::size_t group = plan_.group, end = first + count;
+  const auto rows_at = [=](std::size_t row) { return row < end ? std::min(group, end - row) : 0; };
+  sum_short_rows(groups_[0], first, 0, rows_at(first));
+  finish_short_rows(groups_[0], first, rows_at(first));
+  sum_short_rows(groups_[1], first + group, 0, rows_at(first + group));
+  const std::optional<ShortRows<T>> even = even_short_rows(first, count);
+  for (std::size_t row = first; row < end;) {
+    const std::size_t turn = (row - first) / group, next_row = row + group, later_row = next_row + group;
+    const Group& g = groups_[turn % kGroups];
+    if (even.has_value() && !g.any_flag(rows_at(row))) {
+      row = first + run_turns(*even, first, turn) * group;
+      continue;
+    }
+    finish_short_rows(groups_[(turn + 1) % kGroups], next_row, rows_at(next_row));
+    map_short_rows(g, row, rows_at(row), groups_[(turn + 2) % kGroups], later_row, rows_at(later_row));
+    row = next_row;
+  }
+}
+
+// Has a kernel all that a block wants? Then nothing passes through scratch, or is written beside y.
+template <class T>
+bool ForwardRows<T>::in_place() const {
+  return only_numbers_ && !writes_beside_ && !tiles_.fetches() && !sum_source_.passes() && !map_source_.passes() &&
+         !sink_.passes();
+}
+
+// Rows that one kernel can take, turn by turn.
+template <class T>
+std::optional<ShortRows<T>> ForwardRows<T>::even_short_rows(std::size_t first, std::size_t count) {
+  const bool even = in_place() && !copies_sum_ && sum_source_.even_rows(first, count) == count &&
+                    sink_.even_rows(first, count) == count;
+  if (!even) return std::nullopt;
+  return ShortRows<T>{{sum_source_.begin(first, 0, p_.cols), sum_source_.step()},
+                      {sink_.block(first, 0, p_.cols), sink_.step()},
+                      count,
+                      plan_.group,
+                      p_.cols,
+                      gamma_.block(0, p_.cols),
+                      beta_.block(0, p_.cols),
+                      groups_,
+                      p_.eps,
+                      ahead(),
+                      sum_source_.terms(first, 0),
+                      stream_};
+}
+
+// From `turn` on, until a group has a row that is extreme. Returns the turn that is next.
+template <class T>
+std::size_t ForwardRows<T>::run_turns(const ShortRows<T>& rows, std::size_t first, std::size_t turn) {
+  const bool has_statistics = p_.mean.data != nullptr || p_.rstd.data != nullptr;
+  bool wants_look = false;
+  turn = of_type_.short_turns[index_of(p_.kind)](rows, turn, has_statistics ? 1 : rows.count, &wants_look);
+  const std::size_t row = turn * rows.group;
+  if (row >= rows.count) return turn;
+  Group& next = groups_[turn % kGroups];
+  const std::size_t next_rows = std::min(rows.group, rows.count - row);
+  if (wants_look) look_again<T>(kernels_, next, next_rows, p_.cols, p_.eps, rows_from(first + row));
+  store_statistics(next, first + row, next_rows);
+  return turn;
+}
+
+template <class T>
+void ForwardRows<T>::map_short_rows(const Group& g, std::size_t row, std::size_t rows, Group& later,
+                                    std::size_t later_row, std::size_t later_rows) {
+  const A* gamma = gamma_.block(0, p_.cols);
+  const A* beta = beta_.block(0, p_.cols);
+  const bool extreme = g.any_flag(rows);
+  const std::size_t fused = p_.cols > kStep && !extreme ? later_rows : 0;
+  for (std::size_t i = 0, n; i < fused; i += n) {
+    n = std::min(summed_at_once(later_row + i, fused - i), mapped_at_once(row + i, fused - i));
+    const Blocks b = blocks_of_rows(row + i, n, 0, p_.cols, gamma, beta, g.map, i);
+    const T* x = sum_source_.begin(later_row + i, 0, p_.cols);
+    const TermRows<T> terms = sum_source_.terms(later_row + i, 0);
+    map(b, map_and_sum(b, {later_row + i, 0, {{x, sum_source_.step()}, n, p_.cols, &later, i, ahead(), terms}}));
+  }
+  sum_short_rows(later, later_row, fused, later_rows);
+  for (std::size_t i = fused, n; i < rows; i += n) {
+    n = extreme ? 1 : mapped_at_once(row + i, rows - i);
+    if (extreme && g.flag[i] != 0) {
+      run_extreme(row + i);
+    } else {
+      map(blocks_of_rows(row + i, n, 0, p_.cols, gamma, beta, g.map, i));
+    }
+  }
+}
+
+template <class T>
+void ForwardRows<T>::sum_short_rows(Group& g, std::size_t first_row, std::size_t from, std::size_t to) {
+  const bool made = from < to && sum_source_.make_rows(first_row + from, to - from, p_.cols);
+  const auto sum_rows = of_type_.sum_rows[index_of(p_.kind)];
+  for (std::size_t i = from, n; i < to; i += n) {
+    const std::size_t row = first_row + i;
+    n = summed_at_once(row, to - i);
+    const bool begin = made || sum_source_.has_terms();
+    const T* x = begin ? sum_source_.begin(row, 0, p_.cols) : sum_source_.block(row, 0, p_.cols);
+    if (fetch_ && tiles_.fetches()) tiles_.fetch_lines(p_.cols * sizeof(T) / 64);
+    sum_rows({{x, sum_source_.step()}, n, p_.cols, &g, i, ahead(), sum_source_.terms(row, 0)});
+  }
+}
+
+template <class T>
+void ForwardRows<T>::finish_short_rows(Group& g, std::size_t first_row, std::size_t rows) {
+  if (rows == 0) return;
+  const auto row = rows_from(first_row);
+  if (rows == 1) {
+    finish_one(g, moments_of<T>(kernels_, is_centred(), sums_of(g, 0), p_.cols, [&] { return row(0); }), p_.eps);
+  } else {
+    finish_group<T>(kernels_, g, rows, p_.cols, p_.eps, is_centred(), row);
+  }
+  store_statistics(g, first_row, rows);
+}
+
+template <class T>
+void ForwardRows<T>::store_statistics(const Group& g, std::size_t first_row, std::size_t rows) {
+  if (p_.mean.data == nullptr && p_.rstd.data == nullptr) return;
+  for (std::size_t i = 0; i < rows; ++i) {
+    store_statistic(p_.mean, first_row + i, g.mean_hi[i]);
+    store_statistic(p_.rstd, first_row + i, g.rstd[i]);
+  }
+}
+
+template <class T>
+typename ForwardRows<T>::Blocks ForwardRows<T>::block_of_row(std::size_t row, std::size_t block,
+                                                             const MapScalarsOfRows<A>& scalars) {
+  const std::size_t first = block * kBlock, n = block_cols(p_.cols, block);
+  const A* gamma = gamma_.block(first, n);
+  return blocks_of_rows(row, 1, first, n, gamma, beta_.block(first, n), scalars, 0);
+}
+// Kernels get the arguments where they are made: a copy of what was stored in smaller parts waits until that is in the
+// cache.
+template <class T>
+typename ForwardRows<T>::Blocks ForwardRows<T>::blocks_of_rows(std::size_t row, std::size_t rows, std::size_t first,
+                                                               std::size_t n, const A* gamma, const A* beta,
+                                                               const MapScalarsOfRows<A>& scalars, std::size_t at) {
+  const T* x = map_source_.block(row, first, n);
+  T* y = sink_.block(row, first, n);
+  if (writes_beside_) fusion_->begin(row, first, n, !sink_.is_measuring());
+  T* copy = copies_sum_ ? reinterpret_cast<T*>(const_cast<char*>(place_in_row(p_.sum, row, first))) : nullptr;
+  return {row,
+          first,
+          {{x, map_source_.step()},
+           {y, sink_.step()},
+           rows,
+           n,
+           gamma,
+           beta,
+           &scalars,
+           at,
+           stream_,
+           {copy, copies_sum_ ? p_.sum.rows.inner().stride : 0},
+           p_.stream_sum}};
+}
+
+// Maps b from column `from` on, a multiple of kStep, its last columns among them.
+template <class T>
+void ForwardRows<T>::map(const Blocks& b, std::size_t from) {
+  const MapRows<T>& m = b.map;
+  if (writes_beside_) {
+    fusion_->write(b.row, b.first, from, m.n - from, m.x.first + from, *m.scalars, m.first);
+    fusion_->end(b.row, b.first, m.n);
+  }
+  if (from == 0) {
+    of_type_.map_rows(m);
+  } else if (from < m.n) {
+    const T* x = m.x.first + from;
+    T* y = m.y.first + from;
+    of_type_.map_rows({{x, 0},
+                       {y, 0},
+                       1,
+                       m.n - from,
+                       m.gamma + from,
+                       m.beta + from,
+                       m.scalars,
+                       m.first,
+                       m.stream,
+                       {m.copy.first == nullptr ? nullptr : m.copy.first + from, 0},
+                       m.stream_copy});
+  }
+  if (!only_numbers_) {
+    for (std::size_t i = 0; i < m.rows; ++i) canonicalise_nans(m.y.at(i), m.n);
+  }
+  sink_.done(b.row, m.rows, b.first, m.n);
+}
+
+// Sums the next rows under b's map; returns from where on b is left to be mapped.
+template <class T>
+std::size_t ForwardRows<T>::map_and_sum(const Blocks& b, const Next& next) {
+  struct Context {
+    ForwardRows* self;
+    const Blocks* b;
+    const Next* next;
+  } context{this, &b, &next};
+  StepHooks hooks{&context, nullptr, nullptr};
+  if (sum_source_.is_made() || (fetch_ && tiles_.fetches())) {
+    hooks.before_sum = [](void* pointer, std::size_t first, std::size_t n) {
+      const auto& c = *static_cast<const Context*>(pointer);
+      if (c.self->fetch_ && c.self->tiles_.fetches()) c.self->tiles_.fetch_lines(n * sizeof(T) / 64);
+      if (c.self->sum_source_.is_made()) {
+        c.self->sum_source_.make(c.next->row, c.next->first + first, n, c.next->sum.x.first + first);
+      }
+    };
+  }
+  if (writes_beside_) {
+    hooks.before_map = [](void* pointer, std::size_t first, std::size_t n) {
+      const auto& c = *static_cast<const Context*>(pointer);
+      const MapRows<T>& m = c.b->map;
+      c.self->fusion_->write(c.b->row, c.b->first, first, n, m.x.first + first, *m.scalars, m.first);
+    };
+  }
+  return of_type_.map_and_sum[index_of(p_.kind)](b.map, next.sum, hooks);
+}
+
+template <class T>
+[[gnu::noinline]] void ForwardRows<T>::run_extreme(std::size_t row) {
+  NormOutput<A> output{gamma_, beta_, Sink<A>(kernels_, p_.y, tiles_.y(), y_scratch_)};
+  if (fusion_.has_value()) return fusion_->run_extreme(row, tiles_.x(), x_scratch_, output, sum_scratch_, nodes_);
+  Source<A> source(kernels_, p_.x, tiles_.x(), x_scratch_);
+  ExtremeRow<A>(kernels_, p_, source, output, nodes_).run(row);
+}
+
+template class ForwardRows<double>;
+template class ForwardRows<float>;
+template class ForwardRows<bfloat16>;
+template class ForwardRows<float16>;
+
+}  // namespace evenorm::internal

@@ -1,0 +1,119 @@
+// The forward pass over a range of rows: source -> sums -> statistics -> map -> sink. Rows go in groups. While a group
+// is mapped, the next but one is summed; the next one's statistics are finished in between, when their sums have left
+// the store buffer and their divisions can hide behind the map. That order affects no bit. Owns which block comes when,
+// and the arguments of kernels; knows nothing of threads, and of no fused form but that there is one.
+#pragma once
+
+#include <optional>
+
+#include "rows/fusion.hpp"
+#include "rows/tile_pair.hpp"
+
+namespace evenorm::internal {
+
+template <class T>
+class ForwardRows {
+ public:
+  using A = Arithmetic<T>;
+
+  // used: the columns that are mapped.
+  ForwardRows(const Kernels& kernels, const Problem& p, const Scratch& scratch, ColumnRange used);
+
+  void run(std::size_t first, std::size_t count);
+  void map_blocks(std::size_t row, const RowScalars& scalars, std::size_t first, std::size_t count);
+
+ private:
+  using Group = RowGroup<A>;
+
+  // Blocks of up to kMaxGroup rows, ready for the map.
+  struct Blocks {
+    std::size_t row, first;
+    MapRows<T> map;
+  };
+  // Blocks of as many rows and columns that are to be summed.
+  struct Next {
+    std::size_t row, first;
+    SumRows<T> sum;
+  };
+  // Of a long row: its sums, which `at` of the row's group has; not yet joined to the tree.
+  struct SummedBlock {
+    Group* group = nullptr;
+    std::size_t at, row, first, n;
+    const T* x;
+  };
+
+  void fuse(const Scratch& scratch, ColumnRange used);
+  std::size_t summed_at_once(std::size_t row, std::size_t rows) const;
+  std::size_t mapped_at_once(std::size_t row, std::size_t rows) const;
+
+  void run_short_rows(std::size_t first, std::size_t count);
+  std::optional<ShortRows<T>> even_short_rows(std::size_t first, std::size_t count);
+  std::size_t run_turns(const ShortRows<T>& rows, std::size_t first, std::size_t turn);
+  void sum_short_rows(Group& g, std::size_t first_row, std::size_t from, std::size_t to);
+  void finish_short_rows(Group& g, std::size_t first_row, std::size_t rows);
+  void map_short_rows(const Group& g, std::size_t row, std::size_t rows, Group& later, std::size_t later_row,
+                      std::size_t later_rows);
+
+  void run_long_rows(std::size_t first, std::size_t count);
+  void sum_long_row(Group& g, MomentTree<A>& tree, std::size_t row);
+  void finish_long_row(Group& g, MomentTree<A>& tree, std::size_t row);
+  void map_long_row(const Group& g, std::size_t row, Group& later, std::size_t later_row, MomentTree<A>& tree);
+  void map_long_row_in_place(const Group& g, std::size_t row, Group& later, std::size_t later_row, MomentTree<A>& tree,
+                             SummedBlock& summed);
+  void settle(MomentTree<A>& tree, SummedBlock& summed);
+  void map_row(std::size_t row, const Group& g);
+
+  void run_given(std::size_t first, std::size_t count);
+  void give_statistics(Group& group, std::size_t row);
+
+  void run_pieces(std::size_t first, std::size_t count);
+  void sum_pieces(std::size_t first, std::size_t count);
+  void map_pieces(std::size_t first, std::size_t count);
+
+  void store_statistics(const Group& g, std::size_t first_row, std::size_t rows);
+  void run_extreme(std::size_t row);
+  bool in_place() const;
+
+  Blocks block_of_row(std::size_t row, std::size_t block, const MapScalarsOfRows<A>& scalars);
+  Blocks blocks_of_rows(std::size_t row, std::size_t rows, std::size_t first, std::size_t n, const A* gamma,
+                        const A* beta, const MapScalarsOfRows<A>& scalars, std::size_t at);
+  void map(const Blocks& b, std::size_t from = 0);
+  std::size_t map_and_sum(const Blocks& b, const Next& next);
+
+  // Row `first` + i for a second look.
+  auto rows_from(std::size_t first) {
+    return [this, first](std::size_t i) { return map_source_.block(first + i, 0, p_.cols); };
+  }
+  bool is_centred() const { return p_.kind == Kind::layer; }
+  std::size_t ahead() const {
+    if (sum_source_.has_terms()) return sum_source_.ahead();
+    return fetch_ && !tiles_.fetches() ? kFetchAhead : 0;
+  }
+
+  const Kernels& kernels_;
+  const StorageKernels<T>& of_type_;
+  const Problem& p_;
+  const ForwardScratch plan_;
+  A* x_scratch_;
+  A* y_scratch_;
+  A* sum_scratch_;
+  void* raw_;
+  Parameter<A, 1> gamma_;
+  Parameter<A, 0> beta_;
+  MomentNode* nodes_;  // of the tree of a row of several blocks, or of one that is scaled
+  TilePair tiles_;
+  double* piece_sums_;
+  MomentNode* piece_nodes_;
+  Source<T> sum_source_, map_source_;
+  Sink<T> sink_;
+  std::optional<Fusion<T>> fusion_;
+  bool writes_beside_ = false;  // more than the map does
+  bool copies_sum_ = false;     // the map does, to the sum
+  bool only_numbers_;           // is no NaN among the parameters, or to be feared of given moments?
+  bool stream_;
+  bool fetch_;
+  // Of short rows under way, or of the rows of a tile that holds pieces of them.
+  Group groups_[std::max(kGroups, kMaxTileRows / kMaxGroup)];
+};
+
+}  // namespace evenorm::internal

@@ -1,0 +1,209 @@
+// Rows of several blocks; rows whose moments are given; rows of which a tile holds pieces. Their maps: forward.cpp.
+#include "rows/forward.hpp"
+
+namespace evenorm::internal {
+
+// Rows of several blocks, one at a time. While one is mapped another is summed, rows_ahead behind it: if not the next
+// one, there is a whole row to finish its statistics behind.
+template <class T>
+void ForwardRows<T>::run_long_rows(std::size_t first, std::size_t count) {
+  const std::size_t ahead = plan_.rows_ahead;
+  MomentTree<A> tree({nodes_, is_centred()});
+  const bool in_place = this->in_place();
+  SummedBlock summed;
+  for (std::size_t i = 0; i < std::min(ahead, count); ++i) sum_long_row(groups_[i], tree, first + i);
+  for (std::size_t turn = 0; turn < count; ++turn) {
+    const Group& g = groups_[turn % (ahead + 1)];
+    Group& later = groups_[(turn + ahead) % (ahead + 1)];
+    const std::size_t row = first + turn, later_row = row + ahead;
+    const bool has_later = turn + ahead < count;
+    if (ahead == 1 || g.flag[0] != 0 || !has_later) settle(tree, summed);
+    if (g.flag[0] != 0) {
+      if (has_later) sum_long_row(later, tree, later_row);
+      run_extreme(row);
+    } else if (has_later) {
+      in_place ? map_long_row_in_place(g, row, later, later_row, tree, summed)
+               : map_long_row(g, row, later, later_row, tree);
+    } else {
+      map_row(row, g);
+    }
+    if (g.flag[0] == 0 && sink_.wants_again()) map_row(row, g);
+  }
+}
+
+// Block by block; and under it the sums of a later row.
+template <class T>
+void ForwardRows<T>::map_long_row(const Group& g, std::size_t row, Group& later, std::size_t later_row,
+                                  MomentTree<A>& tree) {
+  for (std::size_t block = 0; block < internal::blocks_of(p_.cols); ++block) {
+    const std::size_t first = block * kBlock, n = block_cols(p_.cols, block);
+    const Blocks b = block_of_row(row, block, g.map);
+    const T* x = sum_source_.begin(later_row, first, n);
+    const TermRows<T> terms = sum_source_.terms(later_row, first);
+    const std::size_t mapped = map_and_sum(b, {later_row, first, {{x, 0}, 1, n, &later, 0, ahead(), terms}});
+    tree.push(moments_of<T>(kernels_, is_centred(), sums_of(later, 0), n, [=] { return x; }));
+    map(b, mapped);
+  }
+  finish_long_row(later, tree, later_row);
+}
+
+// The same where a kernel's arguments are all that a block wants. A block's sums are settled under the next one, where
+// they are there already, and nothing waits for them.
+template <class T>
+void ForwardRows<T>::map_long_row_in_place(const Group& g, std::size_t row, Group& later, std::size_t later_row,
+                                           MomentTree<A>& tree, SummedBlock& summed) {
+  const auto kernel = of_type_.map_and_sum[index_of(p_.kind)];
+  const StepHooks no_hooks;
+  Blocks b = blocks_of_rows(row, 1, 0, kBlock, nullptr, nullptr, g.map, 0);
+  const T* later_x = sum_source_.begin(later_row, 0, kBlock);
+  SumRows<T> sum{{later_x, 0}, 1, kBlock, &later, 0, ahead(), sum_source_.terms(later_row, 0)};
+  for (std::size_t first = 0; first < p_.cols; first += kBlock) {
+    const std::size_t n = std::min(kBlock, p_.cols - first);
+    b.map.n = sum.n = n;
+    b.map.gamma = gamma_.block(first, n);
+    b.map.beta = beta_.block(first, n);
+    kernel(b.map, sum, no_hooks);
+    settle(tree, summed);
+    summed = {&later, sum.first, later_row, first, n, sum.x.first};
+    b.map.x.first += kBlock;
+    b.map.y.first += kBlock;
+    if (copies_sum_) b.map.copy.first += kBlock;
+    sum.x.first += kBlock;
+    if (sum.terms.r.first != nullptr) {
+      sum.terms.x.first += kBlock;
+      sum.terms.r.first += kBlock;
+    }
+    sum.first ^= 1;
+  }
+}
+
+template <class T>
+void ForwardRows<T>::settle(MomentTree<A>& tree, SummedBlock& summed) {
+  if (summed.group == nullptr) return;
+  Group& g = *summed.group;
+  tree.push(moments_of<T>(kernels_, is_centred(), sums_of(g, summed.at), summed.n, [&] { return summed.x; }));
+  if (summed.first + summed.n == p_.cols) finish_long_row(g, tree, summed.row);
+  summed.group = nullptr;
+}
+
+template <class T>
+[[gnu::noinline]] void ForwardRows<T>::sum_long_row(Group& g, MomentTree<A>& tree, std::size_t row) {
+  sum_blocks<T>(kernels_, p_.kind, tree, sum_source_, row, p_.cols, 0, internal::blocks_of(p_.cols));
+  finish_long_row(g, tree, row);
+}
+
+template <class T>
+void ForwardRows<T>::finish_long_row(Group& g, MomentTree<A>& tree, std::size_t row) {
+  finish_one(g, tree.finish(), p_.eps);
+  tree.clear();
+  store_statistics(g, row, 1);
+}
+
+template <class T>
+void ForwardRows<T>::map_row(std::size_t row, const Group& g) {
+  for (std::size_t block = 0; block < internal::blocks_of(p_.cols); ++block) {
+    map(block_of_row(row, block, g.map));
+  }
+}
+
+// Rows whose moments are given.
+template <class T>
+[[gnu::noinline]] void ForwardRows<T>::run_given(std::size_t first, std::size_t count) {
+  Group& group = groups_[0];
+  for (std::size_t row = first; row < first + count; ++row) {
+    give_statistics(group, row);
+    if (group.flag[0] != 0) {
+      run_extreme(row);
+    } else {
+      map_row(row, group);
+      if (sink_.wants_again()) map_row(row, group);
+    }
+  }
+}
+
+template <class T>
+void ForwardRows<T>::give_statistics(Group& group, std::size_t row) {
+  const Moments& moments = p_.moments[row];
+  finish_one(group, node_of<A>(moments), p_.eps);
+  if (moments.exponent != 0) group.flag[0] = 1;
+  store_statistics(group, row, 1);
+}
+
+// Rows of which a tile holds a piece of a block: summed piece by piece, several rows at once, then mapped likewise.
+template <class T>
+[[gnu::noinline]] void ForwardRows<T>::run_pieces(std::size_t first, std::size_t count) {
+  if (p_.moments != nullptr) {
+    tiles_.release();
+    return run_given(first, count);
+  }
+  sum_pieces(first, count);
+  for (std::size_t i = 0; i < count; i += kMaxGroup) {
+    const std::size_t rows = std::min(kMaxGroup, count - i);
+    groups_[i / kMaxGroup].clear_from(rows);
+    kernels_.in<A>().finish(groups_[i / kMaxGroup], rows, static_cast<double>(p_.cols), p_.eps);
+    store_statistics(groups_[i / kMaxGroup], first + i, rows);
+  }
+  map_pieces(first, count);
+  tiles_.release();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (groups_[i / kMaxGroup].flag[i % kMaxGroup] != 0) run_extreme(first + i);
+  }
+}
+
+template <class T>
+void ForwardRows<T>::sum_pieces(std::size_t first, std::size_t count) {
+  constexpr std::size_t kSums = 2 * kLanes * (std::is_same_v<A, double> ? 2 : 1);  // as is planned
+  const auto sum_piece = of_type_.sum_piece[index_of(p_.kind)];
+  MomentTree<A> trees[kMaxTileRows];
+  const std::size_t nodes = nodes_for(internal::blocks_of(p_.cols));
+  for (std::size_t i = 0; i < count; ++i) trees[i] = MomentTree<A>({piece_nodes_ + i * nodes, is_centred()});
+  for (std::size_t block = 0; block < p_.cols; block += kBlock) {
+    const std::size_t end = std::min(block + kBlock, p_.cols);
+    std::fill_n(piece_sums_, count * kSums, 0.0);
+    for (std::size_t col = block; col < end; col += tiles_.cols()) {
+      const std::size_t n = std::min(tiles_.cols(), end - col);
+      tiles_.load_x({first, count, col, n});
+      for (std::size_t i = 0; i < count; ++i) {
+        sum_piece(sum_source_.block(first + i, col, n), n, piece_sums_ + i * kSums);
+      }
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto whole_block = [&] {
+        tiles_.release();
+        return sum_source_.block(first + i, block, end - block);
+      };
+      const BlockSums sums = of_type_.join_piece_sums(piece_sums_ + i * kSums);
+      trees[i].push(moments_of<T>(kernels_, is_centred(), sums, end - block, whole_block));
+    }
+  }
+  for (std::size_t i = 0; i < count; ++i) set_moments(groups_[i / kMaxGroup], i % kMaxGroup, trees[i].finish());
+}
+
+template <class T>
+void ForwardRows<T>::map_pieces(std::size_t first, std::size_t count) {
+  for (std::size_t col = 0; col < p_.cols; col += tiles_.cols()) {
+    const std::size_t n = std::min(tiles_.cols(), p_.cols - col);
+    tiles_.load_x({first, count, col, n});
+    tiles_.hold_y({first, count, col, n});
+    const A* gamma = gamma_.block(col, n);
+    const A* beta = beta_.block(col, n);
+    for (std::size_t i = 0; i < count; ++i) {
+      const Group& g = groups_[i / kMaxGroup];
+      const std::size_t at = i % kMaxGroup;
+      if (g.flag[at] == 0) map(blocks_of_rows(first + i, 1, col, n, gamma, beta, g.map, at));
+    }
+    tiles_.store_y();
+  }
+}
+
+#define EVENORM_INSTANTIATE(T)                                           \
+  template void ForwardRows<T>::run_long_rows(std::size_t, std::size_t); \
+  template void ForwardRows<T>::run_given(std::size_t, std::size_t);     \
+  template void ForwardRows<T>::run_pieces(std::size_t, std::size_t);
+EVENORM_INSTANTIATE(double)
+EVENORM_INSTANTIATE(float)
+EVENORM_INSTANTIATE(bfloat16)
+EVENORM_INSTANTIATE(float16)
+#undef EVENORM_INSTANTIATE
+
+}  // namespace evenorm::internal

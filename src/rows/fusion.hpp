@@ -1,0 +1,113 @@
+// What a fused pass has beside a plain one: the residual and its sum, a second y, the integers of an i8 y. Built for
+// fused passes alone. Knows nothing of groups or of the order of blocks: it is told what is mapped.
+#pragma once
+
+#include "rows/scaled.hpp"
+
+namespace evenorm::internal {
+
+template <class T>
+class Fusion {
+ public:
+  using A = Arithmetic<T>;
+
+  // used, raw: as of Parameter.
+  Fusion(const Kernels& kernels, const Problem& p, ColumnRange used, const ForwardScratch& plan, const Scratch& scratch,
+         void* raw)
+      : kernels_(kernels),
+        p_(p),
+        y2_scratch_(scratch.at<A>(plan.y2)),
+        gamma2_(kernels, p.gamma2, p.zero_centered, p.cols, used, plan.gamma2, scratch, raw),
+        beta2_(kernels, p.beta2, false, p.cols, used, plan.beta2, scratch, raw),
+        residual_(kernels, p),
+        held_(p, plan, scratch),
+        quantiser_(kernels, p, plan, scratch),
+        sink2_(kernels, p.y2, nullptr, y2_scratch_),
+        has_second_(p.y2.data != nullptr),
+        stream2_(p.stream_y && gamma2_.is_finite() && beta2_.is_finite() && !sink2_.is_staged()) {}
+  Fusion(const Fusion&) = delete;
+  Fusion& operator=(const Fusion&) = delete;
+
+  void set_sources(std::size_t ahead, Source<T>& for_sums, Source<T>& for_map) {
+    if (!residual_.is_present()) return;
+    for_sums.add_residual(residual_, ahead, held_.are_held() ? &held_ : nullptr);
+    held_.are_held() ? for_map.read_held(&held_) : for_map.add_residual(residual_, 0);
+  }
+  void set_sink(Sink<T>& sink) {
+    if (quantiser_.is_on()) sink.set_quantiser(&quantiser_);
+  }
+
+  // Is more than y written of a block, by the map itself, or beside it?
+  bool copies_sum() const {
+    return stores_sums() && p_.sum.data != nullptr && p_.sum.dtype == dtype_of<T> && !quantiser_.is_on();
+  }
+  bool writes_beside() const { return has_second_ || (stores_sums() && !copies_sum()); }
+  bool is_finite() const { return gamma2_.is_finite() && beta2_.is_finite(); }
+  // Does the map find its x in y?
+  bool reads_y() const { return held_.are_in_tensor() && p_.sum.data == nullptr; }
+
+  // A block is mapped: begin(), write() of all its columns, each before y's, which may lie where x does, and end().
+  // last: is it mapped for the last time?
+  void begin(std::size_t row, std::size_t first, std::size_t n, bool last) {
+    writes_sum_ = last && stores_sums() && !copies_sum();
+    if (!has_second_) return;
+    gamma2_block_ = gamma2_.block(first, n);
+    beta2_block_ = beta2_.block(first, n);
+    y2_block_ = sink2_.block(row, first, n);
+  }
+  // n columns from column `from` of the block, where x points to.
+  void write(std::size_t row, std::size_t first, std::size_t from, std::size_t n, const T* x,
+             const MapScalarsOfRows<A>& scalars, std::size_t at) {
+    if (writes_sum_) residual_.store_sum(row, first + from, n, p_.stream_sum, x);
+    if (!has_second_) return;
+    T* y = y2_block_ + from;
+    kernels_.of<T>().map_rows(
+        {{x, 0}, {y, 0}, 1, n, gamma2_block_ + from, beta2_block_ + from, &scalars, at, stream2_});
+  }
+  void end(std::size_t row, std::size_t first, std::size_t n) {
+    if (!has_second_) return;
+    if (!is_finite() || p_.moments != nullptr) canonicalise_nans(y2_block_, n);
+    sink2_.done(row, 1, first, n);
+  }
+
+  // tile, scratch: as of Source, of the rows that the map reads. unscaled: room for a block, where there is a residual.
+  [[gnu::noinline]] void run_extreme(std::size_t row, Tile<const void*>* tile, A* scratch, NormOutput<A>& output,
+                                     A* unscaled, MomentNode* nodes) {
+    Source<A> source = held_.are_in_tensor() ? Source<A>(kernels_, held_.tensor(), nullptr, scratch)
+                                             : Source<A>(kernels_, p_.x, tile, scratch);
+    const Residual<A> residual(kernels_, p_);
+    Source<A> sums(kernels_, p_.x, nullptr, unscaled);
+    if (stores_sums()) {
+      source.add_residual(residual, 0);
+      sums.add_residual(residual, 0);
+    }
+    if constexpr (std::is_same_v<T, A>) set_sink(output.sink);
+    NormOutput<A> second{gamma2_, beta2_, Sink<A>(kernels_, p_.y2, nullptr, y2_scratch_)};
+    ExtremeRow<A> extreme(kernels_, p_, source, output, nodes);
+    if (has_second_) extreme.add_second(&second);
+    if (stores_sums()) extreme.add_sum(&residual, &sums);
+    extreme.run(row);
+  }
+
+ private:
+  // The sum is where it belongs already, or not.
+  bool stores_sums() const { return residual_.is_present() && !held_.are_in_tensor(); }
+
+  const Kernels& kernels_;
+  const Problem& p_;
+  A* y2_scratch_;
+  Parameter<A, 1> gamma2_;
+  Parameter<A, 0> beta2_;
+  Residual<T> residual_;
+  HeldSums<T> held_;
+  Quantiser<A> quantiser_;
+  Sink<T> sink2_;
+  bool has_second_, stream2_;
+  bool writes_sum_ = false;
+  // Of the block that is mapped.
+  const A* gamma2_block_ = nullptr;
+  const A* beta2_block_ = nullptr;
+  T* y2_block_ = nullptr;
+};
+
+}  // namespace evenorm::internal

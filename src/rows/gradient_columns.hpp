@@ -1,0 +1,41 @@
+// Sums over rows: their tree, and what becomes of them: dgamma and dbeta.
+#pragma once
+
+#include "rows/join.hpp"
+#include "rows/numbers.hpp"
+
+namespace evenorm::internal {
+
+// Places of column `col` in sums.
+template <class A>
+ColumnPlaces places_at(const ColumnSums& sums, std::size_t col) {
+  if (sums.values == nullptr) return {};
+  double* dgamma = sums.values + (col - sums.first);
+  return {dgamma, dgamma + sums.stride, std::is_same_v<A, double> ? 2 * sums.stride : 0};
+}
+
+// Runs of row blocks, in the tree of a row's blocks; the left one takes the right one up.
+template <class A>
+struct JoinColumns {
+  using Part = double*;
+
+  Part join(Part left, Part right) const {
+    kernels->in<A>().add_columns(left, right, count);
+    return left;
+  }
+  Part load(std::size_t node) const { return nodes[node]; }
+  void store(Part part, std::size_t node) const { nodes[node] = part; }
+
+  const Kernels* kernels = nullptr;
+  double** nodes = nullptr;
+  std::size_t count = 0;  // of dgamma and dbeta together, without their low parts
+};
+template <class A>
+using ColumnTree = JoinTree<JoinColumns<A>>;
+
+// `count` columns from sums.first on, rounded once; a sum that is not finite is a NaN. What the elements hold is added
+// if it is asked for.
+template <class A>
+void finish_columns(const Kernels& kernels, const GradientProblem& p, const ColumnSums& sums, std::size_t count);
+
+}  // namespace evenorm::internal

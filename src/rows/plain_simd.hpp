@@ -1,0 +1,80 @@
+// Plain numbers in the place of vectors: what the formulas of kernels/*.inc call hn::, for one f64. Each function does
+// to its number what Highway's does to each lane, rounding for rounding.
+#pragma once
+
+#include <hwy/base.h>  // HWY_INLINE
+
+#include <cmath>
+#include <cstring>
+
+namespace evenorm::internal::plain {
+namespace hn {
+
+struct F64 {};
+struct F32 {};
+
+template <class D>
+struct VecOf;
+template <>
+struct VecOf<F64> {
+  using type = double;
+};
+template <>
+struct VecOf<F32> {
+  using type = float;
+};
+template <class D>
+using Vec = typename VecOf<D>::type;
+template <class, class>
+struct RebindOf;
+template <>
+struct RebindOf<float, F64> {
+  using type = F32;
+};
+template <class T, class D>
+using Rebind = typename RebindOf<T, D>::type;
+
+template <class D>
+constexpr Vec<D> Set(D, Vec<D> v) {
+  return v;
+}
+template <class D>
+constexpr Vec<D> Zero(D) {
+  return 0;
+}
+constexpr double GetLane(double v) { return v; }
+constexpr double Add(double a, double b) { return a + b; }
+constexpr double Sub(double a, double b) { return a - b; }
+constexpr double Mul(double a, double b) { return a * b; }
+constexpr double Div(double a, double b) { return a / b; }
+constexpr double Neg(double a) { return -a; }
+inline double Sqrt(double a) { return std::sqrt(a); }
+inline double Abs(double a) { return std::fabs(a); }
+inline double MulAdd(double a, double b, double c) { return std::fma(a, b, c); }
+constexpr double Min(double a, double b) { return a < b ? a : b; }
+
+constexpr bool Lt(double a, double b) { return a < b; }
+constexpr bool Le(double a, double b) { return a <= b; }
+constexpr bool Gt(double a, double b) { return a > b; }
+constexpr bool Ge(double a, double b) { return a >= b; }
+constexpr bool Eq(double a, double b) { return a == b; }
+constexpr bool And(bool a, bool b) { return a && b; }
+constexpr bool Or(bool a, bool b) { return a || b; }
+constexpr double IfThenElse(bool m, double a, double b) { return m ? a : b; }
+constexpr double IfThenElseZero(bool m, double a) { return m ? a : 0; }
+
+template <class D>
+double PromoteTo(D, float v) {
+  return static_cast<double>(v);
+}
+template <class V, class D, class T>
+void StoreU(V v, D, T* to) {
+  std::memcpy(static_cast<void*>(to), &v, sizeof v);
+}
+
+}  // namespace hn
+
+inline double Fma(hn::F64, double a, double b, double c) { return std::fma(a, b, c); }
+inline float NarrowToF32(hn::F32, double v) { return static_cast<float>(v); }
+
+}  // namespace evenorm::internal::plain

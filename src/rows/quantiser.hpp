@@ -1,0 +1,91 @@
+// y of type i8: the mapped row in scratch, its largest magnitude, and the integers. Knows nothing of norms.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/kernels.hpp"
+#include "layout.hpp"
+#include "problem.hpp"
+#include "scratch.hpp"
+
+namespace evenorm::internal {
+
+// The sink of an i8 y: block() tells where blocks are to be mapped to, done() takes them: of several short rows, or of
+// one. A row that scratch holds is written when its last block is there; a longer one is mapped twice, as wants_again()
+// says after its last block: its largest magnitude comes first.
+template <class A>
+class Quantiser {
+ public:
+  Quantiser(const Kernels& kernels, const Problem& p, const ForwardScratch& plan, const Scratch& scratch)
+      : kernels_(kernels.in<A>()),
+        p_(p),
+        values_(scratch.at<A>(plan.values)),
+        holds_row_(plan.holds_row),
+        rows_(plan.value_rows),
+        step_(static_cast<std::ptrdiff_t>(plan.value_bytes)) {}
+
+  bool is_on() const { return values_ != nullptr; }
+  A* block(std::size_t first) const { return holds_row_ ? values_ + first : values_; }
+  // How many of n rows from `row` on go together; how far apart they are mapped to, in bytes.
+  std::size_t even_rows(std::size_t row, std::size_t n) const { return even_run(p_.y.rows, row, std::min(n, rows_)); }
+  std::ptrdiff_t step() const { return step_; }
+
+  [[gnu::noinline]] void done(std::size_t row, std::size_t rows, std::size_t first, std::size_t n) {
+    const bool is_last = first + n == p_.cols;
+    if (p_.given_scale != 0) {
+      std::fill_n(factors_, rows, 1 / p_.given_scale);
+      std::fill_n(any_, rows, true);
+      return store(block(first), row, rows, first, n);
+    }
+    if (again_) {
+      store(values_, row, rows, first, n);
+      again_ = !is_last;
+      return;
+    }
+    if (first == 0) std::fill_n(largest_, rows, A{0});
+    kernels_.largest_finite({block(first), step_}, rows, n, largest_);
+    if (!is_last) return;
+    for (std::size_t i = 0; i < rows; ++i) set_largest(row + i, i);
+    again_ = !holds_row_;
+    if (holds_row_) store(values_, row, rows, 0, p_.cols);
+  }
+  bool wants_again() const { return again_; }
+  bool is_measuring() const { return is_on() && !holds_row_ && p_.given_scale == 0 && !again_; }
+
+ private:
+  // Of row i of those that go together, from the largest magnitude of row `row`, or NaN.
+  void set_largest(std::size_t row, std::size_t i) {
+    const auto most = static_cast<float>(largest_[i]);
+    const bool finite = most <= std::numeric_limits<float>::max();
+    const float scale = finite ? most / static_cast<float>(kLargestInt8) : std::numeric_limits<float>::quiet_NaN();
+    constexpr float kLargest = std::numeric_limits<float>::max();  // of rows that are all but 0
+    const float factor = finite && most != 0 ? std::min(static_cast<float>(kLargestInt8) / most, kLargest) : 0;
+    // Else zeros, what is not finite, and what is very large or small.
+    const bool plain = factor >= kLeastFactor && factor <= kMostFactor;
+    factors_[i] = factor;
+    any_[i] = !plain;
+    store_one(scale, static_cast<char*>(p_.scale.data) + p_.scale.axes.offset(row));
+  }
+  void store(const A* values, std::size_t row, std::size_t rows, std::size_t col, std::size_t n) const {
+    std::int8_t* to = static_cast<std::int8_t*>(p_.y.data) + p_.y.rows.offset(row) + static_cast<std::ptrdiff_t>(col);
+    kernels_.quantise({{values, step_}, {to, p_.y.rows.inner().stride}, rows, n, factors_, any_});
+  }
+
+  // Within them no digit of a product is lost to the range.
+  static constexpr float kLeastFactor = 0x1p-100f, kMostFactor = 0x1p100f;
+
+  const ArithmeticKernels<A>& kernels_;
+  const Problem& p_;
+  A* values_;
+  bool holds_row_;
+  std::size_t rows_;
+  std::ptrdiff_t step_;
+  bool again_ = false;
+  // Of the rows under way.
+  A largest_[kMaxGroup] = {};
+  float factors_[kMaxGroup] = {};
+  bool any_[kMaxGroup] = {};
+};
+
+}  // namespace evenorm::internal

@@ -1,0 +1,167 @@
+// The residual: s = fma(scale, residual, x), rounded to x's type, block by block; and the sum where s is wanted.
+// Knows nothing of norms.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/kernels.hpp"
+#include "layout.hpp"
+#include "problem.hpp"
+#include "scratch.hpp"
+
+namespace evenorm::internal {
+
+// Inlined, or GCC takes it for a function without effects and drops its calls.
+[[gnu::always_inline]] inline void fetch_behind(const void* place, std::size_t bytes, std::size_t ahead) {
+  const char* from = static_cast<const char*>(place) + ahead;
+  for (std::size_t line = 0; line < bytes; line += 64) __builtin_prefetch(from + line);
+}
+
+// The sum by blocks, as T. Rows of x, the residual and the sum are dense.
+template <class T>
+class Residual {
+ public:
+  using A = Arithmetic<T>;
+
+  Residual(const Kernels& kernels, const Problem& p)
+      : kernels_(kernels),
+        p_(p),
+        wide_(arithmetic_type_of_sum(p) == DType::f64),
+        direct_(p.x.dtype == dtype_of<T> && wide_ == std::is_same_v<A, double>),
+        same_(direct_ && p.residual.dtype == dtype_of<T>) {}
+
+  bool is_present() const { return p_.residual.data != nullptr; }
+  // Can a kernel that sums rows make them? And what of, from here on; and how many of n rows lie evenly.
+  bool is_same() const { return same_; }
+  TermRows<T> terms(std::size_t row, std::size_t first) const {
+    return {{reinterpret_cast<const T*>(place_in_row(p_.x, row, first)), p_.x.rows.inner().stride},
+            {reinterpret_cast<const T*>(place_in_row(p_.residual, row, first)), p_.residual.rows.inner().stride},
+            static_cast<A>(p_.residual_scale)};
+  }
+  std::size_t even_rows(std::size_t row, std::size_t n) const {
+    return even_run(p_.residual.rows, row, even_run(p_.x.rows, row, n));
+  }
+  // Do the rows of both terms follow each other at once?
+  bool has_rows_in_one() const {
+    return p_.residual.rows.is_dense(p_.cols * bytes_of(p_.residual.dtype)) &&
+           p_.x.rows.is_dense(p_.cols * bytes_of(p_.x.dtype));
+  }
+
+  // n elements to `to`: of one row, or of several that has_rows_in_one().
+  void add(std::size_t row, std::size_t first, std::size_t n, T* to) const {
+    const char* x = place_in_row(p_.x, row, first);
+    const char* r = place_in_row(p_.residual, row, first);
+    if (same_) {
+      kernels_.of<T>().add(static_cast<A>(p_.residual_scale), reinterpret_cast<const T*>(x),
+                           reinterpret_cast<const T*>(r), n, to, false);
+    } else if (direct_) {
+      add_converted(reinterpret_cast<const T*>(x), r, n, to);
+    } else {
+      wide_ ? add_pieces<double>(x, r, n, to) : add_pieces<float>(x, r, n, to);
+    }
+  }
+
+  // What lies `ahead` bytes behind n terms, to the caches.
+  [[gnu::always_inline]] void fetch(std::size_t row, std::size_t first, std::size_t n, std::size_t ahead) const {
+    fetch_behind(place_in_row(p_.x, row, first), n * bytes_of(p_.x.dtype), ahead);
+    fetch_behind(place_in_row(p_.residual, row, first), n * bytes_of(p_.residual.dtype), ahead);
+  }
+
+  // n elements of s, which add() made, to the sum. stream: past the caches, if it lies so.
+  void store_sum(std::size_t row, std::size_t first, std::size_t n, bool stream, const T* s) const {
+    if (p_.sum.data == nullptr) return;
+    char* to = const_cast<char*>(place_in_row(p_.sum, row, first));
+    if (p_.sum.dtype != dtype_of<T>) return narrow(s, n, to);
+    if (stream && reinterpret_cast<std::uintptr_t>(to) % kStreamAlignment == 0) {
+      return kernels_.stream_copy(s, to, n * sizeof(T));
+    }
+    std::memcpy(to, s, n * sizeof(T));
+  }
+
+ private:
+  static constexpr std::size_t kPiece = 32;  // elements: no scratch is needed for them
+
+  Convert* converter(DType from, DType to) const { return kernels_.convert[index_of(from)][index_of(to)]; }
+
+  [[gnu::noinline]] void add_converted(const T* x, const char* r, std::size_t n, T* to) const {
+    Convert* convert = converter(p_.residual.dtype, dtype_of<A>);
+    const auto scale = static_cast<A>(p_.residual_scale);
+    for (std::size_t i = 0, count; i < n; i += count) {
+      count = std::min(kPiece, n - i);
+      A piece[kPiece];
+      convert(r + i * bytes_of(p_.residual.dtype), piece, count);
+      kernels_.of<T>().add_wide(scale, x + i, piece, count, to + i);
+    }
+  }
+
+  // x, the residual or T are of different types: B is the arithmetic of the sum.
+  template <class B>
+  [[gnu::noinline]] void add_pieces(const char* x, const char* r, std::size_t n, T* to) const {
+    Convert* convert_x = converter(p_.x.dtype, dtype_of<B>);
+    Convert* convert_r = converter(p_.residual.dtype, dtype_of<B>);
+    Convert* round = converter(dtype_of<B>, p_.x.dtype);
+    for (std::size_t i = 0, count; i < n; i += count) {
+      count = std::min(kPiece, n - i);
+      B xs[kPiece], rs[kPiece];
+      convert_x(x + i * bytes_of(p_.x.dtype), xs, count);
+      convert_r(r + i * bytes_of(p_.residual.dtype), rs, count);
+      kernels_.of<B>().add(static_cast<B>(p_.residual_scale), xs, rs, count, xs, false);
+      std::byte rounded[kPiece * sizeof(B)];  // x is of no wider type
+      round(xs, p_.x.dtype == dtype_of<T> ? static_cast<void*>(to + i) : rounded, count);
+      if constexpr (std::is_same_v<T, A>) {
+        if (p_.x.dtype != dtype_of<T>) converter(p_.x.dtype, dtype_of<A>)(rounded, to + i, count);
+      }
+    }
+  }
+
+  [[gnu::noinline]] void narrow(const T* s, std::size_t n, char* to) const {
+    if constexpr (std::is_same_v<T, A>) converter(dtype_of<A>, p_.sum.dtype)(s, to, n);
+  }
+
+  const Kernels& kernels_;
+  const Problem& p_;
+  bool wide_;    // is the sum's arithmetic f64?
+  bool direct_;  // is it A, and x of T?
+  bool same_;    // and the residual, too?
+};
+
+// The sums of the rows between their reduction and their map, as T: in the tensor that they or y go to; in a ring of
+// rows in scratch, where that tensor is to be written past the caches; or nowhere, and the map adds anew.
+template <class T>
+class HeldSums {
+ public:
+  HeldSums(const Problem& p, const ForwardScratch& plan, const Scratch& scratch)
+      : tensor_(!plan.sums_in_tensor    ? nullptr
+                : p.sum.data != nullptr ? &p.sum
+                                        : &p.y),
+        ring_(scratch.at<T>(plan.ring)),
+        rows_(plan.ring_rows),
+        stride_(plan.ring_bytes / sizeof(T)) {}
+
+  // Is there one run of rows from `row` on, in place, as the terms are that follow each other at once?
+  bool has_rows_in_one(std::size_t row, std::size_t rows, std::size_t cols) const {
+    if (ring_ != nullptr) return stride_ == cols && row % rows_ + rows <= rows_;
+    return tensor_->rows.is_dense(cols * sizeof(T));
+  }
+  bool are_held() const { return ring_ != nullptr || are_in_tensor(); }
+  bool are_in_tensor() const { return tensor_ != nullptr; }
+  const Matrix<void*>& tensor() const { return *tensor_; }
+  // How many of n rows lie evenly; and how far apart, in bytes.
+  std::size_t even_rows(std::size_t row, std::size_t n) const {
+    return ring_ != nullptr ? std::min(n, rows_ - row % rows_) : even_run(tensor_->rows, row, n);
+  }
+  std::ptrdiff_t step() const {
+    return ring_ != nullptr ? static_cast<std::ptrdiff_t>(stride_ * sizeof(T)) : tensor_->rows.inner().stride;
+  }
+  T* block(std::size_t row, std::size_t first) const {
+    if (ring_ != nullptr) return ring_ + row % rows_ * stride_ + first;
+    return reinterpret_cast<T*>(const_cast<char*>(place_in_row(*tensor_, row, first)));
+  }
+
+ private:
+  const Matrix<void*>* tensor_ = nullptr;
+  T* ring_ = nullptr;
+  std::size_t rows_ = 0, stride_ = 0;
+};
+
+}  // namespace evenorm::internal

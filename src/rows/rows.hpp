@@ -1,0 +1,60 @@
+// What a schedule shares out: the passes over some rows, or over parts of one. Each sets the thread's floating-point
+// environment, finds the type and has scratch; which kernels work on which block is for forward.hpp and backward.hpp.
+// Compiled once, for whatever target the kernels are of. Does not throw or allocate; knows nothing of threads.
+#pragma once
+
+#include "kernels/kernels.hpp"
+#include "problem.hpp"
+#include "rows/numbers.hpp"
+
+namespace evenorm::internal {
+
+// The type whose kernels a problem runs: that of x and y where they agree and need no f64 arithmetic, else that of the
+// arithmetic, with x and y converted block by block.
+inline DType row_type(const Problem& p) {
+  const DType arithmetic = arithmetic_type(p);
+  const bool agree = p.x.dtype == p.y.dtype && (p.y2.data == nullptr || p.x.dtype == p.y2.dtype);
+  return agree && (p.x.dtype == DType::f64) == (arithmetic == DType::f64) ? p.x.dtype : arithmetic;
+}
+
+// Rows [first, first + count) of the problem, x to y.
+void run_forward(const Kernels& kernels, const Problem& p, std::size_t first, std::size_t count) noexcept;
+
+// One long row in parts. The moments of its blocks [first, first + count), joined: 2^k blocks from a multiple of 2^k on
+// are a subtree of the join.
+MomentNode block_moments(const Kernels& kernels, const Problem& p, std::size_t row, std::size_t first,
+                         std::size_t count) noexcept;
+// Joins the moments of equal subtrees (the last may be smaller), finishes the row and stores its statistics.
+RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts, std::size_t count) noexcept;
+// Maps blocks [first, first + count).
+void map_blocks(const Kernels& kernels, const Problem& p, std::size_t row, const RowScalars& scalars, std::size_t first,
+                std::size_t count) noexcept;
+
+// The moments of parts, which are blocks, of all rows, numbered row by row: parts [first, first + count), from
+// moments[first] on. Not finite where an element is not; rows of f64 scaled where they need it.
+void parts_of_rows(const Kernels& kernels, const Problem& p, std::size_t first, std::size_t count,
+                   Moments* moments) noexcept;
+// Joins parts from left to right.
+Moments join_parts(Kind kind, bool wide, const Moments* parts, std::size_t count) noexcept;
+
+// dx of rows [first, first + count), where nothing is summed over rows.
+void run_backward(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count) noexcept;
+
+// Row blocks [first, first + count): dx, where it is asked for, and their sums over all columns, joined, to the first
+// of `slots`, each column_numbers() * cols long; there must be as many slots as row blocks. 2^k blocks from a multiple
+// of 2^k on are a subtree of the join.
+void run_row_blocks(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count,
+                    double* slots) noexcept;
+// Joins such runs of row blocks, all but the last of one length, that begin `distance` numbers apart; then writes
+// dgamma and dbeta.
+void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t runs,
+                       std::size_t distance) noexcept;
+
+// The same in two steps, for few long rows, where there is but one row block: the scalars of some rows, one element of
+// `scalars` for each row of the problem; then all gradients of columns [first, first + count).
+void look_at_rows(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count,
+                  GradientScalars* scalars) noexcept;
+void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientScalars* scalars, std::size_t first,
+                 std::size_t count) noexcept;
+
+}  // namespace evenorm::internal

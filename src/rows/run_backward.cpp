@@ -1,0 +1,103 @@
+// The backward half of rows.hpp: rows, row blocks and their tree, or two steps, by BackwardRows with scratch.
+#include "rows/backward.hpp"
+#include "rows/fp_environment.hpp"
+#include "rows/rows.hpp"
+#include "rows/types.hpp"
+
+namespace evenorm::internal {
+namespace {
+
+template <class T>
+[[gnu::noinline]] void run_rows(const Kernels& kernels, const GradientProblem& p, std::size_t first,
+                                std::size_t count) {
+  ScratchMemory<kGradientScratchBytes> scratch;
+  BackwardRows<T>(kernels, p, gradient_scratch(p), scratch, {0, p.cols}).run(first, count, {});
+}
+
+template <class T>
+[[gnu::noinline]] void run_blocks(const Kernels& kernels, const GradientProblem& p, std::size_t first,
+                                  std::size_t count, double* slots) {
+  ScratchMemory<kGradientScratchBytes> scratch;
+  BackwardRows<T> rows(kernels, p, gradient_scratch(p), scratch, {0, p.cols});
+  const std::size_t blocks = row_blocks(p), slot = column_numbers(p) * p.cols;
+  double* nodes[kMaxNodes];
+  ColumnTree<Arithmetic<T>> tree({&kernels, nodes, 2 * p.cols});
+  for (std::size_t block = first; block < first + count; ++block) {
+    const std::size_t row = share_start(p.rows, blocks, block), end = share_start(p.rows, blocks, block + 1);
+    double* sums = slots + tree.depth() * slot;
+    rows.run(row, end - row, {sums, 0, p.cols});
+    tree.push(sums);
+  }
+  tree.finish();
+}
+
+template <class A>
+void finish_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t runs,
+                   std::size_t distance) {
+  double* nodes[kMaxNodes];
+  ColumnTree<A> tree({&kernels, nodes, 2 * p.cols});
+  tree.push(sums);
+  for (std::size_t i = 1; i < runs; ++i) tree.push(sums + i * distance);
+  finish_columns<A>(kernels, p, {tree.finish(), 0, p.cols}, p.cols);
+}
+
+template <class T>
+[[gnu::noinline]] void look_at_range(const Kernels& kernels, const GradientProblem& p, std::size_t first,
+                                     std::size_t count, GradientScalars* scalars) {
+  ScratchMemory<kGradientScratchBytes> scratch;
+  BackwardRows<T> rows(kernels, p, gradient_scratch(p), scratch, {0, p.cols});
+  for (std::size_t row = first, n; row < first + count; row += n) {
+    n = std::min(kRowsAtOnce, first + count - row);
+    rows.look(row, n, {}, scalars + row);
+  }
+}
+
+template <class T>
+[[gnu::noinline]] void run_strips(const Kernels& kernels, const GradientProblem& p, const GradientScalars* scalars,
+                                  std::size_t first, std::size_t count) {
+  using A = Arithmetic<T>;
+  ScratchMemory<kGradientScratchBytes> scratch;
+  const GradientScratch plan = gradient_scratch(p);
+  auto* values = scratch.at<double>(plan.strip_sums);
+  BackwardRows<T> rows(kernels, p, plan, scratch, {first, first + count});
+  for (std::size_t col = first, n; col < first + count; col += n) {
+    n = std::min(kGradientPiece<A>, first + count - col);
+    const ColumnSums sums{values, col, kGradientPiece<A>};
+    rows.run_strip(scalars, col, n, sums);
+    finish_columns<A>(kernels, p, sums, n);
+  }
+}
+
+}  // namespace
+
+void run_backward(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count) noexcept {
+  const FpEnvironment environment;
+  with_type(gradient_type(p), [&]<class T>() { run_rows<T>(kernels, p, first, count); });
+}
+
+void run_row_blocks(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count,
+                    double* slots) noexcept {
+  const FpEnvironment environment;
+  with_type(gradient_type(p), [&]<class T>() { run_blocks<T>(kernels, p, first, count, slots); });
+}
+
+void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t runs,
+                       std::size_t distance) noexcept {
+  const FpEnvironment environment;
+  arithmetic_type(p) == DType::f64 ? finish_blocks<double>(kernels, p, sums, runs, distance)
+                                   : finish_blocks<float>(kernels, p, sums, runs, distance);
+}
+
+void look_at_rows(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count,
+                  GradientScalars* scalars) noexcept {
+  const FpEnvironment environment;
+  with_type(gradient_type(p), [&]<class T>() { look_at_range<T>(kernels, p, first, count, scalars); });
+}
+
+void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientScalars* scalars, std::size_t first,
+                 std::size_t count) noexcept {
+  const FpEnvironment environment;
+  with_type(gradient_type(p), [&]<class T>() { run_strips<T>(kernels, p, scalars, first, count); });
+}
+
+}  // namespace evenorm::internal

@@ -1,0 +1,81 @@
+// The forward half of rows.hpp: rows, and one long row in parts, by ForwardRows with scratch.
+#include "rows/rows.hpp"
+
+#include "rows/forward.hpp"
+#include "rows/fp_environment.hpp"
+#include "rows/types.hpp"
+
+namespace evenorm::internal {
+namespace {
+
+template <class T>
+inline constexpr std::size_t kForwardScratchBytes = forward_scratch_bytes(dtype_of<Arithmetic<T>>);
+
+template <class T>
+[[gnu::noinline]] void run_rows(const Kernels& kernels, const Problem& p, std::size_t first, std::size_t count) {
+  ScratchMemory<kForwardScratchBytes<T>> scratch;
+  ForwardRows<T>(kernels, p, scratch, {0, p.cols}).run(first, count);
+}
+
+template <class T>
+[[gnu::noinline]] MomentNode moments_of_blocks(const Kernels& kernels, const Problem& p, std::size_t row,
+                                               std::size_t first, std::size_t count) {
+  ScratchMemory<kBlockScratchBytes> scratch;
+  BlockSource<T> block_source(kernels, p, scratch);
+  const Residual<T> residual(kernels, p);
+  if (residual.is_present()) block_source.get().add_residual(residual, 0);
+  MomentNode nodes[kMaxNodes];
+  MomentTree<Arithmetic<T>> tree({nodes, p.kind == Kind::layer});
+  sum_blocks<T>(kernels, p.kind, tree, block_source.get(), row, p.cols, first, count);
+  return tree.finish();
+}
+
+template <class A>
+[[gnu::noinline]] RowScalars join_row(const Problem& p, const MomentNode* parts, std::size_t count) {
+  MomentNode nodes[kMaxNodes];
+  MomentTree<A> tree({nodes, p.kind == Kind::layer});
+  for (std::size_t i = 0; i < count; ++i) tree.push(parts[i]);
+  RowGroup<A> group;
+  finish_one(group, tree.finish(), p.eps);
+  return scalars_of(group, 0);
+}
+
+template <class T>
+[[gnu::noinline]] void map_range(const Kernels& kernels, const Problem& p, std::size_t row, const RowScalars& scalars,
+                                 std::size_t first, std::size_t count) {
+  ScratchMemory<kForwardScratchBytes<T>> scratch;
+  const ColumnRange used{first * kBlock, std::min((first + count) * kBlock, p.cols)};
+  ForwardRows<T>(kernels, p, scratch, used).map_blocks(row, scalars, first, count);
+}
+
+}  // namespace
+
+void run_forward(const Kernels& kernels, const Problem& p, std::size_t first, std::size_t count) noexcept {
+  const FpEnvironment environment;
+  with_type(row_type(p), [&]<class T>() { run_rows<T>(kernels, p, first, count); });
+}
+
+MomentNode block_moments(const Kernels& kernels, const Problem& p, std::size_t row, std::size_t first,
+                         std::size_t count) noexcept {
+  const FpEnvironment environment;
+  return with_type(row_type(p), [&]<class T>() { return moments_of_blocks<T>(kernels, p, row, first, count); });
+}
+
+RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts, std::size_t count) noexcept {
+  const FpEnvironment environment;
+  const RowScalars scalars =
+      arithmetic_type(p) == DType::f64 ? join_row<double>(p, parts, count) : join_row<float>(p, parts, count);
+  if (!scalars.extreme) {
+    store_statistic(p.mean, row, scalars.mean_hi);
+    store_statistic(p.rstd, row, scalars.rstd);
+  }
+  return scalars;
+}
+
+void map_blocks(const Kernels& kernels, const Problem& p, std::size_t row, const RowScalars& scalars, std::size_t first,
+                std::size_t count) noexcept {
+  const FpEnvironment environment;
+  with_type(row_type(p), [&]<class T>() { map_range<T>(kernels, p, row, scalars, first, count); });
+}
+
+}  // namespace evenorm::internal

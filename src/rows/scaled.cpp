@@ -1,0 +1,117 @@
+// The statistics of a scaled row, and ExtremeRow: what such rows are, and how they are written.
+#include "rows/scaled.hpp"
+
+namespace evenorm::internal {
+
+// A subnormal rstd would lose digits that x, up to 4 in magnitude, shows: the map takes it 2^16 times larger, x
+// smaller.
+template <class A>
+ScaledRow finish_scaled(const MomentNode& scaled, int exponent, double eps) {
+  using namespace plain;
+  const auto var = Divide(kOne, Number<A>::From(kOne, scaled.m2_hi, scaled.m2_lo), scaled.count);
+  const double scaled_eps = std::ldexp(eps, -2 * exponent);
+  const bool eps_alone = scaled_eps > std::numeric_limits<double>::max();  // var is below it by hundreds of places
+  const WideNumber scaled_rstd = eps_alone ? WideNumber{0, 0} : rstd_of<A>(var, scaled_eps);
+  ScaledRow row{};
+  row.by_eps = var.hi == 0 || eps_alone;
+  row.rstd = row.by_eps ? rstd_of_constant<A>(eps)
+                        : WideNumber{std::ldexp(scaled_rstd.hi, -exponent), std::ldexp(scaled_rstd.lo, -exponent)};
+  row.mean = std::ldexp(scaled.mean_hi, exponent);
+  const int shift = std::ldexp(row.rstd.hi, exponent) < static_cast<double>(std::numeric_limits<A>::min()) ? 16 : 0;
+  row.map_exponent = exponent + shift;
+  row.scalars.rstd = eps_alone ? std::ldexp(row.rstd.hi, row.map_exponent) : std::ldexp(scaled_rstd.hi, shift);
+  row.rstd_lo = eps_alone ? std::ldexp(row.rstd.lo, row.map_exponent) : std::ldexp(scaled_rstd.lo, shift);
+  row.scalars.mean_hi = std::ldexp(scaled.mean_hi, -shift);
+  row.scalars.mean_lo = std::ldexp(scaled.mean_lo, -shift);
+  return row;
+}
+template ScaledRow finish_scaled<double>(const MomentNode&, int, double);
+template ScaledRow finish_scaled<float>(const MomentNode&, int, double);
+
+template <class A>
+void ExtremeRow<A>::run(std::size_t row) {
+  if (p_.moments != nullptr) return run_given(row, p_.moments[row]);
+  const A largest = largest_magnitude<A>(source_, row, p_.cols);
+  if (!(largest <= std::numeric_limits<A>::max())) {
+    fill_nan(row);
+  } else if (largest == A{0}) {
+    run_zeros(row);
+  } else {
+    run_scaled(row, sum_scaled<A>(kernels_, p_.kind, source_, row, p_.cols, largest, p_.eps, nodes_));
+  }
+}
+
+template <class A>
+void ExtremeRow<A>::run_given(std::size_t row, const Moments& moments) {
+  if (!is_finite(moments)) {
+    fill_nan(row);
+  } else if (is_zero(moments)) {
+    run_zeros(row);
+  } else {
+    const int exponent = std::max(common_exponent(&moments, 1) + exponent_of(moments), kLeastExponent<A>);
+    run_scaled(row, finish_scaled<A>(node_of<A>(rescaled(moments, exponent)), exponent, p_.eps));
+  }
+}
+
+template <class A>
+void ExtremeRow<A>::run_zeros(std::size_t row) {
+  const WideNumber rstd = rstd_of_constant<A>(p_.eps);
+  map(row, {0, {0, 0, rstd.hi, false}, 0, rstd, rstd.lo, true});
+}
+
+template <class A>
+void ExtremeRow<A>::run_scaled(std::size_t row, const ScaledRow& scaled) {
+  source_.set_scale(static_cast<A>(std::ldexp(1.0, -scaled.map_exponent)));
+  map(row, scaled);
+}
+
+template <class A>
+void ExtremeRow<A>::map(std::size_t row, const ScaledRow& scaled) {
+  store_statistic(p_.mean, row, scaled.mean);
+  store_statistic(p_.rstd, row, scaled.rstd.hi);
+  const auto scalars = map_scalars_of<A>(scaled.scalars);
+  write(row, [&](std::size_t first, std::size_t n, NormOutput<A>& output, A* y) {
+    const A* x = source_.block(row, first, n);
+    const A* gamma = output.gamma.block(first, n);
+    kernels_.of<A>().map_rows({{x, 0}, {y, 0}, 1, n, gamma, output.beta.block(first, n), &scalars, 0, false});
+    canonicalise_nans(y, n);
+  });
+}
+
+template <class A>
+void ExtremeRow<A>::fill_nan(std::size_t row) {
+  constexpr A kNan = std::numeric_limits<A>::quiet_NaN();
+  store_statistic(p_.mean, row, std::numeric_limits<double>::quiet_NaN());
+  store_statistic(p_.rstd, row, std::numeric_limits<double>::quiet_NaN());
+  write(row, [&](std::size_t, std::size_t n, NormOutput<A>&, A* y) {
+    for (std::size_t i = 0; i < n; ++i) store_one(kNan, y + i);
+  });
+}
+
+template <class A>
+template <class Fill>
+void ExtremeRow<A>::write(std::size_t row, const Fill& fill) {
+  do {
+    for (std::size_t block = 0; block < blocks_; ++block) {
+      const std::size_t first = block * kBlock, n = block_cols(p_.cols, block);
+      // Asked before done(), which of a row's last block says that all is measured.
+      const bool stores_sum = residual_ != nullptr && !output_.sink.is_measuring();
+      const A* sum = stores_sum ? unscaled_->block(row, first, n) : nullptr;
+      if (second_ != nullptr) fill_block(row, first, n, fill, *second_);
+      fill_block(row, first, n, fill, output_);
+      if (stores_sum) residual_->store_sum(row, first, n, false, sum);
+    }
+  } while (output_.sink.wants_again());
+}
+template <class A>
+template <class Fill>
+void ExtremeRow<A>::fill_block(std::size_t row, std::size_t first, std::size_t n, const Fill& fill,
+                               NormOutput<A>& output) {
+  fill(first, n, output, output.sink.block(row, first, n));
+  output.sink.done(row, 1, first, n);
+}
+
+template class ExtremeRow<double>;
+template class ExtremeRow<float>;
+
+}  // namespace evenorm::internal

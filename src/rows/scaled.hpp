@@ -1,0 +1,118 @@
+// Rows outside the safe range (spec.hpp): scaled by a power of two, block by block, through the same sums and the same
+// map; and rows that hold a NaN or an infinity. Its first half, the statistics, is the backward pass's as well. Knows
+// nothing of the order of rows.
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "moments.hpp"
+#include "rows/parameter.hpp"
+#include "rows/sink.hpp"
+#include "rows/statistics.hpp"
+
+namespace evenorm::internal {
+
+// A row whose mean square is out of range, handled as x * 2^-exponent.
+struct ScaledRow {
+  int map_exponent;    // the map's exponent
+  RowScalars scalars;  // of the row scaled by it
+  double mean;         // of the row itself
+  WideNumber rstd;     // likewise
+  double rstd_lo;      // of scalars.rstd
+  bool by_eps;         // rstd is 1 / sqrt(eps): the variance is 0, or far below eps
+};
+
+// The largest magnitude of a row; infinity where an element is not finite.
+template <class A, class BlockSource>
+A largest_magnitude(BlockSource& source, std::size_t row, std::size_t cols) {
+  A largest = 0;
+  for (std::size_t block = 0; block < blocks_of(cols); ++block) {
+    const std::size_t n = block_cols(cols, block);
+    const A* x = source.block(row, block * kBlock, n);
+    for (std::size_t i = 0; i < n; ++i) {
+      const A magnitude = std::fabs(load_one(x + i));
+      if (!(magnitude <= std::numeric_limits<A>::max())) return std::numeric_limits<A>::infinity();
+      largest = std::max(largest, magnitude);
+    }
+  }
+  return largest;
+}
+
+// The least exponent that is taken out: 2^-exponent is in range.
+template <class A>
+inline constexpr int kLeastExponent = 2 - std::numeric_limits<A>::max_exponent;
+
+// A finite row that is not all zeros, scaled so that its largest magnitude is about 1, summed to the tree. Returns the
+// exponent taken out, and leaves the source scaled so.
+template <class A, class BlockSource>
+int sum_scaled_blocks(const Kernels& kernels, Kind kind, MomentTree<A>& tree, BlockSource& source, std::size_t row,
+                      std::size_t cols, A largest) {
+  const int exponent = std::max(std::ilogb(largest), kLeastExponent<A>);
+  source.set_scale(static_cast<A>(std::ldexp(1.0, -exponent)));
+  sum_blocks<A>(kernels, kind, tree, source, row, cols, 0, blocks_of(cols));
+  return exponent;
+}
+
+// From the moments of a row scaled by 2^-exponent.
+template <class A>
+ScaledRow finish_scaled(const MomentNode& scaled, int exponent, double eps);
+
+// nodes: room for those of the row's tree.
+template <class A>
+ScaledRow sum_scaled(const Kernels& kernels, Kind kind, Source<A>& source, std::size_t row, std::size_t cols, A largest,
+                     double eps, MomentNode* nodes) {
+  MomentTree<A> tree({nodes, kind == Kind::layer});
+  const int exponent = sum_scaled_blocks<A>(kernels, kind, tree, source, row, cols, largest);
+  return finish_scaled<A>(tree.finish(), exponent, eps);
+}
+
+// One y with its parameters.
+template <class A>
+struct NormOutput {
+  Parameter<A, 1>& gamma;
+  Parameter<A, 0>& beta;
+  Sink<A> sink;
+};
+
+template <class A>
+class ExtremeRow {
+ public:
+  // nodes: as of sum_scaled().
+  ExtremeRow(const Kernels& kernels, const Problem& p, Source<A>& source, NormOutput<A>& output, MomentNode* nodes)
+      : kernels_(kernels), p_(p), blocks_(blocks_of(p.cols)), source_(source), output_(output), nodes_(nodes) {}
+
+  void add_second(NormOutput<A>* second) { second_ = second; }
+  // unscaled: the same rows as source, in scratch of their own.
+  void add_sum(const Residual<A>* residual, Source<A>* unscaled) {
+    residual_ = residual;
+    unscaled_ = unscaled;
+  }
+
+  void run(std::size_t row);
+
+ private:
+  void run_given(std::size_t row, const Moments& moments);
+  void run_zeros(std::size_t row);
+  void run_scaled(std::size_t row, const ScaledRow& scaled);
+  void map(std::size_t row, const ScaledRow& scaled);
+  void fill_nan(std::size_t row);
+
+  // Block by block, and in each y last: it may be x or the residual, as the sum may.
+  template <class Fill>
+  void write(std::size_t row, const Fill& fill);
+  template <class Fill>
+  static void fill_block(std::size_t row, std::size_t first, std::size_t n, const Fill& fill, NormOutput<A>& output);
+
+  const Kernels& kernels_;
+  const Problem& p_;
+  std::size_t blocks_;
+  Source<A>& source_;
+  NormOutput<A>& output_;
+  MomentNode* nodes_;
+  NormOutput<A>* second_ = nullptr;
+  const Residual<A>* residual_ = nullptr;
+  Source<A>* unscaled_ = nullptr;
+};
+
+}  // namespace evenorm::internal

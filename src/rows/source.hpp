@@ -1,0 +1,169 @@
+// Where a row's blocks come from. Blocks that already lie in memory as the pass's type are used in place; others pass
+// through scratch in L1: gathered where their elements lie apart, converted where they have another type, sums. Knows
+// nothing of what becomes of them.
+#pragma once
+
+#include "rows/residual.hpp"
+#include "rows/tile.hpp"
+
+namespace evenorm::internal {
+
+// x by blocks, as T; once set_scale() was called (T is then the arithmetic's type), each element multiplied by it.
+template <class T>
+class Source {
+ public:
+  using A = Arithmetic<T>;
+
+  // tile: where x is gathered; null where its rows are dense. scratch: kBlock elements, used only where blocks are
+  // converted, scaled or sums.
+  template <class Pointer>
+  Source(const Kernels& kernels, const Matrix<Pointer>& x, Tile<const void*>* tile, A* scratch)
+      : data_(static_cast<const char*>(x.data)),
+        rows_(&x.rows),
+        bytes_(bytes_of(x.dtype)),
+        tile_(tile),
+        scratch_(scratch) {
+    if constexpr (kCanConvert) {
+      convert_ = x.dtype == dtype_of<T> ? nullptr : kernels.convert[index_of(x.dtype)][index_of(dtype_of<T>)];
+    }
+    staged_ = convert_ != nullptr || tile_ != nullptr;
+    in_tile_ = convert_ == nullptr && tile_ != nullptr;
+  }
+
+  bool is_staged() const { return staged_; }
+  // Do blocks pass through scratch that holds but one?
+  bool passes() const {
+    if (held_ != nullptr) return residual_ != nullptr && !has_terms();
+    return staged_ && !(in_tile_ && tile_->is_held());
+  }
+  // How many of n rows have blocks of their own at once, evenly apart; and how far, in bytes.
+  std::size_t even_rows(std::size_t row, std::size_t n) const {
+    if (passes()) return 1;
+    if (held_ != nullptr) return held_->even_rows(row, residual_ != nullptr ? residual_->even_rows(row, n) : n);
+    return in_tile_ ? n : even_run(*rows_, row, n);
+  }
+  std::ptrdiff_t step() const {
+    if (held_ != nullptr) return held_->step();
+    return in_tile_ ? tile_->step() : rows_->inner().stride;
+  }
+  // Are blocks sums that a kernel makes of terms() from begin() on? ahead(): as of SumRows.
+  bool has_terms() const { return residual_ != nullptr && residual_->is_same(); }
+  TermRows<T> terms(std::size_t row, std::size_t first) const {
+    return has_terms() ? residual_->terms(row, first) : TermRows<T>{};
+  }
+  std::size_t ahead() const { return ahead_; }
+  void set_scale(A scale) {
+    scale_ = scale;
+    staged_ = true;
+    in_tile_ = false;
+  }
+
+  // Blocks are those of the sum from now on; x has dense rows. ahead: how many bytes further its terms are fetched, or
+  // 0. held: where they are to stay; null: in scratch.
+  void add_residual(const Residual<T>& residual, std::size_t ahead, const HeldSums<T>* held = nullptr) {
+    residual_ = &residual;
+    rows_in_one_ = held != nullptr && !residual.is_same() && residual.has_rows_in_one();
+    ahead_ = ahead;
+    read_held(held);
+  }
+  // Blocks are those of a sum that another source made.
+  void read_held(const HeldSums<T>* held) {
+    held_ = held;
+    staged_ = true;
+    in_tile_ = false;
+  }
+
+  const T* block(std::size_t row, std::size_t first, std::size_t n) {
+    if (!staged_) return reinterpret_cast<const T*>(data_ + rows_->offset(row)) + first;
+    if (in_tile_ && tile_->is_held()) return reinterpret_cast<const T*>(tile_->at(row, first));
+    return staged(row, first, n);
+  }
+
+  // block() step by step, where that pays: begin(), and make() of all columns from left to right.
+  bool is_made() const { return residual_ != nullptr && !has_terms(); }
+  const T* begin(std::size_t row, std::size_t first, std::size_t n) {
+    return residual_ == nullptr ? block(row, first, n) : made(row, first);
+  }
+  void make(std::size_t row, std::size_t first, std::size_t n, const T* to) {
+    add_to(row, first, n, const_cast<T*>(to));
+  }
+  // All of these rows of `cols` columns at once, if they lie so: begin() tells where each is, then.
+  bool make_rows(std::size_t row, std::size_t rows, std::size_t cols) {
+    if (!rows_in_one_ || !held_->has_rows_in_one(row, rows, cols)) return false;
+    add_to(row, 0, rows * cols, held_->block(row, 0));
+    return true;
+  }
+
+ private:
+  T* made(std::size_t row, std::size_t first) {
+    return held_ != nullptr ? held_->block(row, first) : reinterpret_cast<T*>(scratch_);
+  }
+  void add_to(std::size_t row, std::size_t first, std::size_t n, T* to) {
+    residual_->add(row, first, n, to);
+    if (ahead_ != 0) residual_->fetch(row, first, n, ahead_);
+  }
+  [[gnu::noinline]] const T* staged(std::size_t row, std::size_t first, std::size_t n) {
+    if (residual_ != nullptr || held_ != nullptr) {
+      T* sum = made(row, first);
+      if (residual_ == nullptr) return sum;
+      add_to(row, first, n, sum);
+      if constexpr (kCanConvert) multiply(n);
+      return sum;
+    }
+    const char* from = tile_ != nullptr ? tile_->load(row, first, n) : data_ + rows_->offset(row) + first * bytes_;
+    if constexpr (kCanConvert) {
+      if (convert_ != nullptr) {
+        convert_(from, scratch_, n);
+      } else if (scale_ != 1) {
+        std::memcpy(scratch_, from, n * sizeof(T));
+      } else {
+        return reinterpret_cast<const T*>(from);
+      }
+      multiply(n);
+      return scratch_;
+    }
+    return reinterpret_cast<const T*>(from);
+  }
+  void multiply(std::size_t n) {
+    if (scale_ == 1) return;
+    for (std::size_t i = 0; i < n; ++i) scratch_[i] *= scale_;
+  }
+
+  static constexpr bool kCanConvert = std::is_same_v<T, A>;
+
+  const char* data_;
+  const Axes* rows_;
+  std::size_t bytes_;
+  Tile<const void*>* tile_;
+  Convert* convert_ = nullptr;
+  bool staged_;   // are blocks elsewhere than in x?
+  bool in_tile_;  // and in the tile just as they should be?
+  const Residual<T>* residual_ = nullptr;
+  const HeldSums<T>* held_ = nullptr;
+  bool rows_in_one_ = false;  // are rows held, and may they be made at once?
+  std::size_t ahead_ = 0;
+  A scale_ = 1;
+  A* scratch_;
+};
+
+// x by whole blocks, with scratch for one.
+template <class T>
+class BlockSource {
+ public:
+  BlockSource(const Kernels& kernels, const Problem& p, const Scratch& scratch)
+      : BlockSource(kernels, p, block_scratch(p), scratch) {}
+  BlockSource(const BlockSource&) = delete;
+  BlockSource& operator=(const BlockSource&) = delete;
+
+  Source<T>& get() { return source_; }
+
+ private:
+  BlockSource(const Kernels& kernels, const Problem& p, const BlockScratch& plan, const Scratch& scratch)
+      : tile_(kernels, p.x, false, scratch.at<char>(plan.tile), 0),
+        source_(kernels, p.x, plan.tile.bytes == 0 ? nullptr : &tile_, scratch.at<Arithmetic<T>>(plan.converted)) {}
+
+  Tile<const void*> tile_;
+  Source<T> source_;
+};
+
+}  // namespace evenorm::internal

@@ -1,0 +1,138 @@
+// From sums to a finished row, for rows one by one: blocks' moments, the tree that joins them, 1 / sqrt(var + eps).
+// docs/numerics.md specifies every operation; groups of short rows are finished by kernels, with the same formulas.
+#pragma once
+
+#include "rows/join.hpp"
+#include "rows/numbers.hpp"
+#include "rows/source.hpp"
+#include "rows/wide.hpp"
+
+namespace evenorm::internal {
+
+inline void store_statistic(const Vector<void*>& to, std::size_t row, double value) {
+  if (to.data == nullptr) return;
+  if (value != value) value = std::numeric_limits<double>::quiet_NaN();
+  char* place = static_cast<char*>(to.data) + to.axes.offset(row);
+  if (to.dtype == DType::f64) {
+    store_one(value, place);
+  } else {
+    store_one(static_cast<float>(value), place);
+  }
+}
+
+template <class A>
+BlockSums sums_of(const RowGroup<A>& g, std::size_t row) {
+  return {{g.mean_hi[row], g.mean_lo[row]}, {g.m2_hi[row], g.m2_lo[row]}};
+}
+template <class A>
+RowScalars scalars_of(const RowGroup<A>& g, std::size_t row) {
+  return {g.mean_hi[row], g.mean_lo[row], g.rstd[row], g.flag[row] != 0};
+}
+template <class A>
+void set_moments(RowGroup<A>& g, std::size_t row, const MomentNode& m) {
+  g.set(row, {m.mean_hi, m.mean_lo}, {m.m2_hi, m.m2_lo});
+}
+
+// One row whose moments were made just now: of those, kernels' vectors would wait until they are in the cache.
+template <class A>
+void finish_one(RowGroup<A>& g, const MomentNode& m, double eps) {
+  using namespace plain;
+  using W = Number<A>;
+  g.set(0, {m.mean_hi, m.mean_lo}, {m.m2_hi, m.m2_lo});
+  const W mean = W::From(kOne, m.mean_hi, m.mean_lo), m2 = W::From(kOne, m.m2_hi, m.m2_lo);
+  g.flag[0] = FinishMoments<A>(kOne, mean, m2, m.count, eps, g, 0);
+}
+
+// Given moments, of which f32 arithmetic has no low parts.
+template <class A>
+MomentNode node_of(const Moments& m) {
+  constexpr bool kWide = std::is_same_v<A, double>;
+  return {m.count, m.mean_hi, kWide ? m.mean_lo : 0, m.m2_hi, kWide ? m.m2_lo : 0};
+}
+
+// A block of n columns again, about k, the mean that its sums about 0 gave.
+template <class T>
+[[gnu::noinline]] MomentNode moments_about(const Kernels& kernels, const T* x, std::size_t n, const WideNumber& k) {
+  using namespace plain;
+  using A = Arithmetic<T>;
+  using W = Number<A>;
+  const BlockSums sums = kernels.of<T>().sum_about(x, n, k);
+  const auto about_k = MomentsFromSums(kOne, WideSums<W>{from_memory<A>(sums.s), from_memory<A>(sums.q)}, n);
+  const WideNumber mean = to_memory(Add(kOne, from_memory<A>(k), about_k.mean));
+  const WideNumber m2 = about_k.m2.hi < 0 ? WideNumber{0, 0} : to_memory(about_k.m2);
+  return {static_cast<double>(n), mean.hi, mean.lo, m2.hi, m2.lo};
+}
+
+// Rows of a group that kernels could not finish, since some want a second look: of those, get_x(i) gives row i.
+template <class T, class GetX>
+[[gnu::noinline]] void look_again(const Kernels& kernels, RowGroup<Arithmetic<T>>& g, std::size_t rows, std::size_t n,
+                                  double eps, const GetX& get_x) {
+  for (std::size_t i = 0; i < rows; ++i) {
+    if (g.flag[i] != 0) set_moments(g, i, moments_about<T>(kernels, get_x(i), n, {g.mean_hi[i], g.mean_lo[i]}));
+  }
+  kernels.in<Arithmetic<T>>().finish(g, rows, static_cast<double>(n), eps);
+}
+// From the sums of rows of one block to all that the map needs.
+template <class T, class GetX>
+void finish_group(const Kernels& kernels, RowGroup<Arithmetic<T>>& g, std::size_t rows, std::size_t n, double eps,
+                  bool centred, const GetX& get_x) {
+  g.clear_from(rows);
+  if (kernels.in<Arithmetic<T>>().finish_sums(g, rows, n, eps, centred)) look_again<T>(kernels, g, rows, n, eps, get_x);
+}
+
+// The moments of one block of n columns, n <= kBlock, from its sums about 0. get_x() gives the block, should a second
+// look be needed.
+template <class T, class GetX>
+MomentNode moments_of(const Kernels& kernels, bool centred, const BlockSums& sums, std::size_t n, const GetX& get_x) {
+  using namespace plain;
+  using A = Arithmetic<T>;
+  using W = Number<A>;
+  const auto count = static_cast<double>(n);
+  if (!centred) return {count, 0, 0, sums.q.hi, sums.q.lo};
+  const W q = from_memory<A>(sums.q);
+  const auto moments = MomentsFromSums(kOne, WideSums<W>{from_memory<A>(sums.s), q}, n);
+  const WideNumber mean = to_memory(moments.mean), m2 = to_memory(moments.m2);
+  if (SecondLook<A>(kOne, moments.m2, q)) return moments_about<T>(kernels, get_x(), n, mean);
+  return {count, mean.hi, mean.lo, m2.hi, m2.lo};
+}
+
+// Of one block in memory.
+template <class T>
+MomentNode moments_of_block(const Kernels& kernels, Kind kind, const T* x, std::size_t n) {
+  RowGroup<Arithmetic<T>> group;
+  kernels.of<T>().sum_rows[index_of(kind)]({{x, 0}, 1, n, &group, 0, 0});
+  return moments_of<T>(kernels, kind == Kind::layer, sums_of(group, 0), n, [=] { return x; });
+}
+
+// Sums blocks [first, first + count) of a row of `cols` columns and joins them to the tree.
+template <class T, class BlockSource>
+void sum_blocks(const Kernels& kernels, Kind kind, MomentTree<Arithmetic<T>>& tree, BlockSource& source,
+                std::size_t row, std::size_t cols, std::size_t first, std::size_t count) {
+  for (std::size_t block = first; block < first + count; ++block) {
+    const std::size_t n = block_cols(cols, block);
+    tree.push(moments_of_block<T>(kernels, kind, source.block(row, block * kBlock, n), n));
+  }
+}
+
+// 1 / sqrt(var + eps) of one row, lo where the arithmetic is f64.
+template <class A>
+WideNumber rstd_of(const plain::Number<A>& var, double eps) {
+  using namespace plain;
+  const double r = RstdOf(kOne, var, eps);
+  return {r, RstdLowOf(kOne, var, eps, r)};
+}
+// Of a row without variance.
+template <class A>
+WideNumber rstd_of_constant(double eps) {
+  return rstd_of<A>(plain::Number<A>::Zero(plain::kOne), eps);
+}
+
+// A row's scalars for the map, as row 0 of what map_rows takes.
+template <class A>
+MapScalarsOfRows<A> map_scalars_of(const RowScalars& row) {
+  MapScalarsOfRows<A> map;
+  plain::StoreMapScalars<A>(plain::kOne, row.mean_hi, row.mean_lo, row.rstd, map.mean_hi, map.mean_lo, map.rstd);
+  return map;
+}
+
+}  // namespace evenorm::internal

@@ -1,0 +1,73 @@
+// Moves by what lies side by side in memory: columns, rows (kernels transpose), or nothing.
+#include "rows/tile.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace evenorm::internal {
+namespace {
+
+// The elements from (first_row, first_col) on, one by one.
+template <class U>
+void move_elements(const Plane& p, Move move, std::size_t first_row, std::size_t first_col, char* tile,
+                   std::size_t tile_stride) {
+  for (std::size_t r = first_row; r < p.rows; ++r) {
+    char* tensor_row = p.data + static_cast<std::ptrdiff_t>(r) * p.row_stride;
+    char* tile_row = tile + r * tile_stride;
+    for (std::size_t c = first_col; c < p.cols; ++c) {
+      char* element = tensor_row + static_cast<std::ptrdiff_t>(c) * p.col_stride;
+      char* copy = tile_row + c * sizeof(U);
+      move == Move::gather ? std::memcpy(copy, element, sizeof(U)) : std::memcpy(element, copy, sizeof(U));
+    }
+  }
+}
+
+void move_dense(const Plane& p, Move move, std::size_t bytes, char* tile, std::size_t tile_stride) {
+  for (std::size_t r = 0; r < p.rows; ++r) {
+    char* tensor = p.data + static_cast<std::ptrdiff_t>(r) * p.row_stride;
+    char* row = tile + r * tile_stride;
+    move == Move::gather ? std::memcpy(row, tensor, p.cols * bytes) : std::memcpy(tensor, row, p.cols * bytes);
+  }
+}
+
+template <class U>
+void move_plane(Transpose* transpose, const Plane& p, Move move, bool stream, char* tile, std::size_t tile_stride) {
+  constexpr auto kBytes = static_cast<std::ptrdiff_t>(sizeof(U));
+  if (p.col_stride == kBytes) return move_dense(p, move, sizeof(U), tile, tile_stride);
+  if (p.row_stride != kBytes) return move_elements<U>(p, move, 0, 0, tile, tile_stride);
+  const std::size_t side = transpose(p, move, stream, tile, tile_stride);
+  const std::size_t rows = side == 0 ? 0 : p.rows / side * side, cols = side == 0 ? 0 : p.cols / side * side;
+  Plane above = p;
+  above.rows = rows;
+  move_elements<U>(above, move, 0, cols, tile, tile_stride);
+  move_elements<U>(p, move, rows, 0, tile, tile_stride);
+}
+
+}  // namespace
+
+void move_tile(const Kernels& kernels, Move move, char* data, DType dtype, const Axes& row_axes, const Axes& col_axes,
+               const Part& part, bool stream, char* tile, std::size_t tile_stride) {
+  const std::size_t bytes = bytes_of(dtype);
+  const auto move_one = bytes == 8   ? &move_plane<std::uint64_t>
+                        : bytes == 4 ? &move_plane<std::uint32_t>
+                                     : &move_plane<std::uint16_t>;
+  Transpose* transpose = kernels.transpose[static_cast<std::size_t>(std::countr_zero(bytes)) - 1];
+  for (std::size_t r = 0, r_run; r < part.rows; r += r_run) {
+    r_run = even_run(row_axes, part.row + r, part.rows - r);
+    char* row_data = data + row_axes.offset(part.row + r);
+    for (std::size_t c = 0, c_run; c < part.cols; c += c_run) {
+      c_run = even_run(col_axes, part.col + c, part.cols - c);
+      char* start = row_data + col_axes.offset(part.col + c);
+      move_one(transpose, {start, row_axes.inner().stride, col_axes.inner().stride, r_run, c_run}, move, stream,
+               tile + r * tile_stride + c * bytes, tile_stride);
+    }
+  }
+}
+
+void gather_vector(const Kernels& kernels, const Vector<const void*>& v, std::size_t first, std::size_t n, void* to) {
+  char* data = const_cast<char*>(static_cast<const char*>(v.data));
+  move_tile(kernels, Move::gather, data, v.dtype, Axes(), v.axes, {0, 1, first, n}, false, static_cast<char*>(to), 0);
+}
+
+}  // namespace evenorm::internal

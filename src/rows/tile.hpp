@@ -1,0 +1,80 @@
+// Tiles: some columns of some rows of a tensor of any layout, as rows of contiguous elements in scratch. Elements are
+// moved as they are, whatever their type. Where rows, not columns, lie side by side in memory, a tile is a
+// transposition.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/kernels.hpp"
+#include "problem.hpp"
+
+namespace evenorm::internal {
+
+// Rows [row, row + rows) and columns [col, col + cols).
+struct Part {
+  std::size_t row = 0, rows = 0, col = 0, cols = 0;
+};
+
+// A part of a tensor, plane by plane. stream: past the caches, where whole lines are written.
+void move_tile(const Kernels& kernels, Move move, char* data, DType dtype, const Axes& row_axes, const Axes& col_axes,
+               const Part& part, bool stream, char* tile, std::size_t tile_stride);
+
+// Elements [first, first + n) of a vector.
+void gather_vector(const Kernels& kernels, const Vector<const void*>& v, std::size_t first, std::size_t n, void* to);
+
+// Scratch for parts of a matrix: block by block of one row, as they are asked for, or, while held, several rows of a
+// block at once.
+template <class Pointer>
+class Tile {
+ public:
+  Tile() = default;
+  Tile(const Kernels& kernels, const Matrix<Pointer>& m, bool stream, char* memory, std::size_t row_bytes)
+      : kernels_(&kernels), m_(&m), stream_(stream), memory_(memory), row_bytes_(row_bytes) {}
+
+  // While held, the calls below concern the held part alone.
+  void hold(const Part& part) {
+    part_ = part;
+    held_ = true;
+  }
+  void release() { held_ = false; }
+  void gather() const { move_all(Move::gather); }
+  void scatter() const { move_all(Move::scatter); }
+
+  bool is_held() const { return held_; }
+  std::ptrdiff_t step() const { return static_cast<std::ptrdiff_t>(row_bytes_); }  // from a row to the next
+  // The place of an element of the part that is covered.
+  char* at(std::size_t row, std::size_t col) const {
+    return memory_ + (row - part_.row) * row_bytes_ + (col - part_.col) * bytes_of(m_->dtype);
+  }
+
+  // n elements of a row, gathered.
+  const char* load(std::size_t row, std::size_t col, std::size_t n) {
+    char* memory = reserve(row, col, n);
+    if (!held_) gather();
+    return memory;
+  }
+  // Room for n elements of a row, which deliver() scatters unless they are held.
+  char* reserve(std::size_t row, std::size_t col, std::size_t n) {
+    if (!held_) part_ = {row, 1, col, n};
+    return at(row, col);
+  }
+  void deliver() const {
+    if (!held_) scatter();
+  }
+
+ private:
+  void move_all(Move move) const {
+    char* data = const_cast<char*>(static_cast<const char*>(m_->data));
+    move_tile(*kernels_, move, data, m_->dtype, m_->rows, m_->cols, part_, stream_, memory_, row_bytes_);
+  }
+
+  const Kernels* kernels_ = nullptr;
+  const Matrix<Pointer>* m_ = nullptr;
+  bool stream_ = false;
+  char* memory_ = nullptr;
+  std::size_t row_bytes_ = 0;
+  Part part_;
+  bool held_ = false;
+};
+
+}  // namespace evenorm::internal

@@ -1,0 +1,85 @@
+// The tiles that a forward pass works on, as they are planned: rows and columns of x and y that are in scratch at once;
+// and what is fetched meanwhile. How one is moved: tile.hpp.
+#pragma once
+
+#include "rows/tile.hpp"
+#include "scratch.hpp"
+
+namespace evenorm::internal {
+
+// Those of x and y whose rows are not dense.
+class TilePair {
+ public:
+  TilePair(const Kernels& kernels, const Problem& p, const TilePlan& plan, const Scratch& scratch)
+      : problem_(p),
+        plan_(plan),
+        gathers_x_(plan.x_bytes != 0),
+        scatters_y_(plan.y_bytes != 0),
+        fetches_(p.fetch_x && gathers_x_ && p.x.cols.count() == 1 &&
+                 p.x.rows.inner().stride == static_cast<std::ptrdiff_t>(bytes_of(p.x.dtype))) {
+    if (gathers_x_) x_ = Tile<const void*>(kernels, p.x, false, scratch.at<char>(plan.x), plan.x_bytes);
+    if (scatters_y_) y_ = Tile<void*>(kernels, p.y, p.stream_y, scratch.at<char>(plan.y), plan.y_bytes);
+  }
+  TilePair(const TilePair&) = delete;
+  TilePair& operator=(const TilePair&) = delete;
+
+  std::size_t rows() const { return plan_.rows; }  // 0 where both tensors have dense rows
+  // All of them, or a multiple of kTileStep that is no more than a block.
+  std::size_t cols() const { return plan_.cols; }
+  bool hold_whole_rows() const { return plan_.rows == 0 || plan_.cols == problem_.cols; }
+  Tile<const void*>* x() { return gathers_x_ ? &x_ : nullptr; }
+  Tile<void*>* y() { return scatters_y_ ? &y_ : nullptr; }
+
+  void load_x(const Part& part) {
+    if (!gathers_x_) return;
+    x_.hold(part);
+    x_.gather();
+  }
+  void hold_y(const Part& part) { y_.hold(part); }
+  void store_y() {
+    if (scatters_y_) y_.scatter();
+  }
+  void release() {
+    x_.release();
+    y_.release();
+  }
+
+  // What load_x() will be called for next: fetch_lines() fetches it line by line.
+  void will_load_x(const Part& part) {
+    ahead_ = {};
+    if (!fetches_ || part.row >= problem_.rows) return;
+    const Matrix<const void*>& x = problem_.x;
+    const char* start = static_cast<const char*>(x.data) + x.rows.offset(part.row) + x.cols.offset(part.col);
+    ahead_ = {start, start, start + part.rows * bytes_of(x.dtype), part.cols};
+  }
+  bool fetches() const { return fetches_; }
+  void fetch_lines(std::size_t n) {
+    for (; n != 0 && ahead_.cols != 0; --n) {
+      __builtin_prefetch(ahead_.next);
+      ahead_.next += 64;
+      if (ahead_.next >= ahead_.end) {
+        const std::ptrdiff_t stride = problem_.x.cols.inner().stride;
+        ahead_ = {ahead_.start + stride, ahead_.start + stride, ahead_.end + stride, ahead_.cols - 1};
+      }
+    }
+  }
+
+ private:
+  // What of a column is fetched next, and how many columns there are from it on.
+  struct Ahead {
+    const char* start = nullptr;
+    const char* next = nullptr;
+    const char* end = nullptr;
+    std::size_t cols = 0;
+  };
+
+  const Problem& problem_;
+  const TilePlan& plan_;
+  bool gathers_x_, scatters_y_;
+  bool fetches_;  // columns of x lie side by side, far from each other
+  Ahead ahead_;
+  Tile<const void*> x_;
+  Tile<void*> y_;
+};
+
+}  // namespace evenorm::internal

@@ -1,0 +1,35 @@
+// Running a validated problem: sharing rows, blocks of long rows, row blocks or columns over an executor. What the
+// parts are affects no bit, or depends on the problem alone. What is done to them: rows/rows.hpp. Knows nothing of
+// elements.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "dispatch.hpp"
+#include "evenorm/evenorm.hpp"
+#include "problem.hpp"
+
+namespace evenorm::internal {
+
+// Runs a validated problem with the kernels given. Does not throw, allocate or print. What is set in the problem is how
+// this run goes (cache use, which y): it is no more to be run again.
+void run_problem(Problem& problem, const Kernels& kernels, const Executor& executor) noexcept;
+
+// Bytes of scratch that run_problem wants; 0 where it wants none.
+std::size_t scratch_bytes(const GradientProblem& problem) noexcept;
+
+// The same of a backward pass. scratch: scratch_bytes(problem) at any address.
+void run_problem(GradientProblem& problem, const Kernels& kernels, std::byte* scratch,
+                 const Executor& executor) noexcept;
+
+// Validates and runs `forward` on one target, whatever EVENORM_TARGET says: for tests and `evenorm check`.
+// The target must be supported. Throws Error as evenorm::run does.
+void run_on(Target target, const Forward& forward, const Executor& executor = {});
+
+// The same of a backward pass (allocates the scratch), of evenorm::run(RowMoments) and of evenorm::join.
+void run_on(Target target, const Backward& backward, const Executor& executor = {});
+void run_on(Target target, const RowMoments& rows, std::span<Moments> parts, const Executor& executor = {});
+Moments join_on(Target target, Kind kind, std::span<const Moments> parts, bool wide);
+
+}  // namespace evenorm::internal

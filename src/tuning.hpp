@@ -1,0 +1,60 @@
+// What fixes no bit: groups, steps, prefetching, thresholds. Beside each its figure, of AMD EPYC, Zen 5, avx3, f32, one
+// thread; docs/measured.md has the runs. "Not measured apart": chosen, and only ever measured along with all else.
+#pragma once
+
+#include <cstddef>
+
+namespace evenorm::internal {
+
+// --- the forward pass
+
+// Short rows whose statistics are finished together. 65536 x 32: at 1.23 of oneDNN's speed, one by one at 0.78.
+inline constexpr std::size_t kMaxGroup = 8;
+// Bytes of x for such a group, half of L1. Not measured apart.
+inline constexpr std::size_t kGroupBytes = 24576;
+// Groups of rows under way: summed, finished, mapped. 65536 x 32: 524 us, finished right after the sums 678.
+inline constexpr std::size_t kGroups = 3;
+// Columns of rows of several blocks of which the next but one is summed under a map; of longer ones the next one. 64 x
+// 2048: 246 to 252 ns a row, 247 to 259 one row ahead.
+inline constexpr std::size_t kFarAheadCols = 16384;
+// Columns mapped, then columns summed, in turn. 8192 x 2048: 64 or 128 2.8 ms, 512 or 1024 4.4 to 4.7, whole rows 3.15.
+inline constexpr std::size_t kStep = 128;
+// Bytes from the sums to where x is fetched. 2048 x 4096: 3.2 ms without, 1.9 so; 3072 has half of that gain, 512 none.
+inline constexpr std::size_t kFetchAhead = 6144;
+
+// Bytes of short rows that are quantised together. 60 x 768: 112 ns a row, 8192 120, one by one 127.
+inline constexpr std::size_t kValueBytes = 16384;
+
+// --- both passes
+
+// Columns of a parameter that are gathered before they are converted: 1 KiB. Not measured apart.
+inline constexpr std::size_t kRawColumns = 256;
+// Rows of a tile of less than whole rows: a cache line of 16-bit elements. (8, 2048, 14, 14) over axis 1: 2.3 ms, half
+// lines 3.0. Whole rows of x: 16 in place of 32, so within L1, are no faster.
+inline constexpr std::size_t kMaxTileRows = 32;
+// Columns by which such tiles differ. Not measured apart.
+inline constexpr std::size_t kTileStep = 128;
+// Bytes of a row from which on a ring of sums pays, where they are written past the caches. 4096 x 768: 970 us with a
+// ring, 1,275 without; 65536 x 32, 128 bytes: 1,590 and 1,217.
+inline constexpr std::size_t kLeastStreamed = 256;
+// Bytes of an output above which it is written past the caches: 25 % at 12 MiB (4096 x 768), -5 % at 3. No dx gains.
+inline constexpr std::size_t kStreamBytes = 8u << 20u;
+// Bytes of x above which it is fetched ahead, and dy as well: 10 to 20 % of a backward pass; below, up to -10 %.
+inline constexpr std::size_t kFetchBytes = 4u << 20u;
+
+// --- the backward pass
+
+// Rows that are looked at together. 65536 x 32, ns an element: 4 0.70, 8 0.74, 32 1.05.
+inline constexpr std::size_t kRowsAtOnce = 4;
+// Short rows whose statistics are given, a call. Not measured apart.
+inline constexpr std::size_t kMaxShortRows = 32;
+// Columns that are looked at, or mapped, at once: of kRowsAtOnce rows they stay in L1. Not measured apart.
+template <class A>
+inline constexpr std::size_t kGradientPiece = sizeof(A) == 8 ? 128 : 512;
+
+// --- threads
+
+// So that a slow thread holds nobody up. Not measured apart.
+inline constexpr std::size_t kTasksPerThread = 4;
+
+}  // namespace evenorm::internal
