@@ -71,7 +71,7 @@ void ForwardRows<T>::map_blocks(std::size_t row, const RowScalars& scalars, std:
   for (std::size_t block = first; block < first + count; ++block) {
     map(block_of_row(row, block, map_scalars));
   }
-  if (stream_ || p_.stream_sum) flush_stream();
+  if (p_.stream_y || p_.stream_sum) flush_stream();
 }
 
 // How many rows kernels may take at once: those that have places of their own.
