@@ -4,15 +4,15 @@
 #include <chrono>
 #include <memory>
 
-#include "commands.hpp"
+#include "cli/commands.hpp"
+#include "cli/common/options.hpp"
+#include "cli/common/parameters.hpp"
+#include "cli/common/progress.hpp"
+#include "cli/common/streams.hpp"
+#include "cli/common/text.hpp"
+#include "cli/files/npy.hpp"
+#include "cli/normalize.hpp"
 #include "evenorm/evenorm.hpp"
-#include "normalize.hpp"
-#include "npy.hpp"
-#include "options.hpp"
-#include "parameters.hpp"
-#include "progress.hpp"
-#include "streams.hpp"
-#include "text.hpp"
 
 namespace evenorm::cli {
 namespace {

@@ -11,15 +11,15 @@
 
 #include "bench/copies.hpp"
 #include "bench/measure.hpp"
-#include "bench_check.hpp"
-#include "bench_pass.hpp"
-#include "commands.hpp"
+#include "cli/bench_check.hpp"
+#include "cli/bench_pass.hpp"
+#include "cli/commands.hpp"
+#include "cli/common/machine.hpp"
+#include "cli/common/options.hpp"
+#include "cli/common/progress.hpp"
+#include "cli/common/streams.hpp"
+#include "cli/common/text.hpp"
 #include "evenorm/evenorm.hpp"
-#include "machine.hpp"
-#include "options.hpp"
-#include "progress.hpp"
-#include "streams.hpp"
-#include "text.hpp"
 
 namespace evenorm::cli {
 namespace {

@@ -1,5 +1,5 @@
 // See bench_check.hpp.
-#include "bench_check.hpp"
+#include "cli/bench_check.hpp"
 
 #include <fmt/format.h>
 
@@ -8,9 +8,9 @@
 #include <cstring>
 #include <set>
 
+#include "cli/files/pieces.hpp"
 #include "contracts/accuracy.hpp"
 #include "contracts/backward_accuracy.hpp"
-#include "pieces.hpp"
 #include "reference.hpp"
 
 namespace evenorm::cli {

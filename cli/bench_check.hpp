@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string>
 
-#include "bench_pass.hpp"
+#include "cli/bench_pass.hpp"
 
 namespace evenorm::cli {
 

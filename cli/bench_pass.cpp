@@ -1,11 +1,11 @@
 // See bench_pass.hpp.
-#include "bench_pass.hpp"
+#include "cli/bench_pass.hpp"
 
 #include <algorithm>
 #include <cstring>
 
+#include "cli/gradients.hpp"
 #include "contracts/inputs.hpp"
-#include "gradients.hpp"
 
 namespace evenorm::cli {
 namespace {

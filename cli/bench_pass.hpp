@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "bench/copies.hpp"
+#include "cli/common/layout.hpp"
+#include "cli/files/npy.hpp"
 #include "evenorm/evenorm.hpp"
-#include "layout.hpp"
-#include "npy.hpp"
 
 namespace evenorm::cli {
 

@@ -9,14 +9,14 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "check_climb.hpp"
-#include "commands.hpp"
+#include "cli/check_climb.hpp"
+#include "cli/commands.hpp"
+#include "cli/common/streams.hpp"
+#include "cli/common/text.hpp"
 #include "contracts/accuracy.hpp"
 #include "contracts/backward_digests.hpp"
 #include "contracts/digests.hpp"
 #include "evenorm/evenorm.hpp"
-#include "streams.hpp"
-#include "text.hpp"
 
 namespace evenorm::cli {
 namespace {

@@ -1,5 +1,5 @@
 // The table of peaks, and the rows of those that are too high.
-#include "check_climb.hpp"
+#include "cli/check_climb.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 
-#include "text.hpp"
+#include "cli/common/text.hpp"
 
 namespace evenorm::cli {
 namespace {

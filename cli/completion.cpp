@@ -6,10 +6,10 @@
 #include <map>
 #include <memory>
 
-#include "commands.hpp"
-#include "describe.hpp"
-#include "streams.hpp"
-#include "text.hpp"
+#include "cli/commands.hpp"
+#include "cli/common/describe.hpp"
+#include "cli/common/streams.hpp"
+#include "cli/common/text.hpp"
 
 namespace evenorm::cli {
 namespace {

@@ -4,13 +4,13 @@
 #include <chrono>
 #include <memory>
 
-#include "commands.hpp"
+#include "cli/commands.hpp"
+#include "cli/common/options.hpp"
+#include "cli/common/progress.hpp"
+#include "cli/common/streams.hpp"
+#include "cli/common/text.hpp"
+#include "cli/gradients.hpp"
 #include "evenorm/evenorm.hpp"
-#include "gradients.hpp"
-#include "options.hpp"
-#include "progress.hpp"
-#include "streams.hpp"
-#include "text.hpp"
 
 namespace evenorm::cli {
 namespace {

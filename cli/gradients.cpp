@@ -1,9 +1,9 @@
 // See gradients.hpp.
-#include "gradients.hpp"
+#include "cli/gradients.hpp"
 
 #include <algorithm>
 
-#include "pieces.hpp"
+#include "cli/files/pieces.hpp"
 
 namespace evenorm::cli {
 namespace {

@@ -7,9 +7,9 @@
 #include <initializer_list>
 #include <optional>
 
-#include "layout.hpp"
-#include "norm.hpp"
-#include "npy.hpp"
+#include "cli/common/layout.hpp"
+#include "cli/common/norm.hpp"
+#include "cli/files/npy.hpp"
 
 namespace evenorm::cli {
 

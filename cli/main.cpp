@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "commands.hpp"
-#include "descriptors.hpp"
-#include "stack.hpp"
-#include "temporaries.hpp"
+#include "cli/commands.hpp"
+#include "cli/common/stack.hpp"
+#include "cli/files/descriptors.hpp"
+#include "cli/files/temporaries.hpp"
 
 int main(int argc, char** argv) {
   evenorm::cli::keep_standard_streams();

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "commands.hpp"
-#include "describe.hpp"
+#include "cli/commands.hpp"
+#include "cli/common/describe.hpp"
+#include "cli/common/streams.hpp"
+#include "cli/common/text.hpp"
 #include "evenorm/evenorm.hpp"
-#include "streams.hpp"
-#include "text.hpp"
 
 namespace evenorm::cli {
 namespace {

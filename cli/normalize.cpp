@@ -1,9 +1,9 @@
 // See normalize.hpp.
-#include "normalize.hpp"
+#include "cli/normalize.hpp"
 
 #include <fmt/format.h>
 
-#include "text.hpp"
+#include "cli/common/text.hpp"
 
 namespace evenorm::cli {
 namespace {

@@ -7,10 +7,10 @@
 #include <optional>
 #include <vector>
 
-#include "layout.hpp"
-#include "norm.hpp"
-#include "npy.hpp"
-#include "pieces.hpp"
+#include "cli/common/layout.hpp"
+#include "cli/common/norm.hpp"
+#include "cli/files/npy.hpp"
+#include "cli/files/pieces.hpp"
 
 namespace evenorm::cli {
 

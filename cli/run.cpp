@@ -5,10 +5,10 @@
 #include <new>
 #include <vector>
 
-#include "commands.hpp"
+#include "cli/commands.hpp"
+#include "cli/common/streams.hpp"
+#include "cli/common/text.hpp"
 #include "evenorm/evenorm.hpp"
-#include "streams.hpp"
-#include "text.hpp"
 
 namespace evenorm::cli {
 namespace {

@@ -9,8 +9,8 @@
 #include <cstdio>
 #include <span>
 
-#include "cli/npy.hpp"
-#include "cli/text.hpp"
+#include "cli/common/text.hpp"
+#include "cli/files/npy.hpp"
 #include "evenorm/evenorm.hpp"
 #include "reference.hpp"
 

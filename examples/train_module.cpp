@@ -10,9 +10,9 @@
 #include <span>
 #include <vector>
 
-#include "cli/module_files.hpp"
-#include "cli/npy.hpp"
-#include "cli/text.hpp"
+#include "cli/common/text.hpp"
+#include "cli/files/module_files.hpp"
+#include "cli/files/npy.hpp"
 #include "evenorm/modules.hpp"
 
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cli/npy.hpp"
-#include "cli/text.hpp"
+#include "cli/common/text.hpp"
+#include "cli/files/npy.hpp"
 #include "fuzz/support.hpp"
 
 namespace evenorm::fuzz {

@@ -8,9 +8,9 @@
 #include <functional>
 #include <numeric>
 
-#include "cli/layout.hpp"
-#include "cli/numbers.hpp"
-#include "cli/text.hpp"
+#include "cli/common/layout.hpp"
+#include "cli/common/numbers.hpp"
+#include "cli/common/text.hpp"
 #include "fuzz/support.hpp"
 
 namespace evenorm::fuzz {

@@ -4,8 +4,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "cli/safetensors.hpp"
-#include "cli/text.hpp"
+#include "cli/common/text.hpp"
+#include "cli/files/safetensors.hpp"
 #include "fuzz/support.hpp"
 
 namespace evenorm::fuzz {

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "cli/text.hpp"
+#include "cli/common/text.hpp"
 #include "support/program.hpp"
 
 namespace evenorm {

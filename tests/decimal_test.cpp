@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "cli/decimal.hpp"
-#include "cli/tensor_text.hpp"
-#include "cli/wrapped.hpp"
+#include "cli/common/decimal.hpp"
+#include "cli/common/tensor_text.hpp"
+#include "cli/common/wrapped.hpp"
 
 namespace evenorm::cli {
 namespace {

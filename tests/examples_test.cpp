@@ -4,8 +4,8 @@
 #include <span>
 #include <utility>
 
-#include "cli/module_files.hpp"
-#include "cli/npy.hpp"
+#include "cli/files/module_files.hpp"
+#include "cli/files/npy.hpp"
 #include "support/places.hpp"
 #include "support/program.hpp"
 

@@ -1,13 +1,13 @@
 // Modules to .safetensors files and back, and the files' bytes: those that the format's own library (0.8.0) writes.
-#include "cli/module_files.hpp"
+#include "cli/files/module_files.hpp"
 
 #include <gtest/gtest.h>
 
 #include <utility>
 
-#include "cli/safetensors.hpp"
-#include "cli/safetensors_writer.hpp"
-#include "cli/text.hpp"
+#include "cli/common/text.hpp"
+#include "cli/files/safetensors.hpp"
+#include "cli/files/safetensors_writer.hpp"
 #include "contracts/harness.hpp"
 #include "support/names.hpp"
 #include "support/program.hpp"

@@ -1,11 +1,11 @@
 // The .npy header's parser, malformed headers line by line, and reading and writing through files.
-#include "cli/npy.hpp"
+#include "cli/files/npy.hpp"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "cli/text.hpp"
+#include "cli/common/text.hpp"
 #include "support/guarded.hpp"
 #include "support/places.hpp"
 #include "support/program.hpp"

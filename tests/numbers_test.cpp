@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "cli/numbers.hpp"
-#include "cli/text.hpp"
+#include "cli/common/numbers.hpp"
+#include "cli/common/text.hpp"
 
 namespace evenorm::cli {
 namespace {

@@ -1,6 +1,6 @@
 // Every cut of small tensors: each element once, rows whole and in order, pieces as small and runs as long as they can
 // be.
-#include "cli/pieces.hpp"
+#include "cli/files/pieces.hpp"
 
 #include <gtest/gtest.h>
 

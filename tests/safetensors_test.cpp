@@ -1,9 +1,9 @@
 // The .safetensors header's parser, malformed headers line by line, and reading through files.
-#include "cli/safetensors.hpp"
+#include "cli/files/safetensors.hpp"
 
 #include <gtest/gtest.h>
 
-#include "cli/text.hpp"
+#include "cli/common/text.hpp"
 #include "support/guarded.hpp"
 #include "support/program.hpp"
 #include "support/safetensors.hpp"

@@ -1,0 +1,45 @@
+// See describe.hpp.
+#include "cli/common/describe.hpp"
+
+namespace evenorm::cli {
+namespace {
+
+// "TYPE:{a,b}", as CLI11 puts a set of values behind the type's name.
+void split_type(const std::string& text, OptionDescription& option) {
+  option.type = text.substr(0, text.find(':'));
+  const std::size_t open = text.find('{'), close = text.find('}');
+  if (open == std::string::npos || close == std::string::npos) return;
+  for (std::size_t start = open + 1; start < close;) {
+    const std::size_t end = std::min(text.find(',', start), close);
+    option.values.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+}
+
+OptionDescription describe_option(const CLI::Option& given) {
+  OptionDescription option;
+  for (const std::string& name : given.get_snames()) option.names.push_back("-" + name);
+  for (const std::string& name : given.get_lnames()) option.names.push_back("--" + name);
+  if (given.get_positional()) option.positional = given.get_name(true);
+  if (given.get_type_size() != 0) split_type(given.get_type_name(), option);
+  option.description = given.get_description();
+  option.required = given.get_required();
+  return option;
+}
+
+CommandDescription describe_command(const CLI::App& app) {
+  CommandDescription command{app.get_name(), app.get_description(), app.get_footer(), {}};
+  for (const CLI::Option* option : app.get_options()) command.options.push_back(describe_option(*option));
+  return command;
+}
+
+}  // namespace
+
+ProgramDescription describe(const CLI::App& app) {
+  ProgramDescription program{describe_command(app), {}};
+  const auto shown = [](const CLI::App* command) { return !command->get_group().empty(); };
+  for (const CLI::App* command : app.get_subcommands(shown)) program.commands.push_back(describe_command(*command));
+  return program;
+}
+
+}  // namespace evenorm::cli

@@ -1,0 +1,86 @@
+// See options.hpp.
+#include "cli/common/options.hpp"
+
+#include "cli/commands.hpp"
+#include "cli/common/layout.hpp"
+#include "cli/common/text.hpp"
+
+namespace evenorm::cli {
+
+CLI::Option* add_value(CLI::App& command, const char* flags, std::string& value, const char* type,
+                       const char* description) {
+  return command.add_option(flags, value, description)->type_name(type)->check(not_empty());
+}
+
+void add_norm_options(CLI::App& command, NormOptions& options, TakesBias bias) {
+  const bool biased = bias == TakesBias::yes;
+  add_value(command, "--axes", options.axes, "AXES",
+            "The axes that are normalised together, e.g. 1 or -2,-1, from the end if negative");
+  add_value(command, "--normalized-shape", options.normalized_shape, "SIZES",
+            biased ? "The trailing axes that are, by size, e.g. 3,8; else those of the weight or bias, or the last axis"
+                   : "The trailing axes that are, by size, e.g. 3,8; else those of the weight, or the last axis");
+  add_value(command, "--weight", options.parameters.weight, "FILE", "gamma, .npy of the normalised axes' shape (1)");
+  if (biased) {
+    add_value(command, "--bias", options.parameters.bias, "FILE", "beta, .npy of the normalised axes' shape (0)");
+  }
+  add_value(command, "--params", options.parameters.params, "FILE",
+            biased ? "Weight and bias from a .safetensors file" : "The weight from a .safetensors file");
+  add_value(command, "--name", options.parameters.name, "NAME", "Which norm in that file");
+  add_value(command, "--eps", options.eps, "E", "Added to the variance, inside the square root (1e-5)");
+  command.add_flag("--rms", options.rms, "RMS norm: no mean is taken off");
+  command.add_flag("--zero-centered", options.zero_centered, "1 + weight takes the place of the weight");
+}
+
+void add_run_options(CLI::App& command, NormOptions& options) {
+  add_value(command, "--threads", options.threads, "N", "Threads; 0: one per processor (1)");
+  command.add_flag("--json", options.json, "Say what was done in one line of JSON");
+  command.add_flag("--quiet", options.quiet, "No progress on the terminal");
+}
+
+Norm norm_of(const NormOptions& options) {
+  Norm norm;
+  norm.eps = parse_eps(options.eps);
+  norm.threads = parse_threads(options.threads);
+  norm.kind = options.rms ? Kind::rms : Kind::layer;
+  norm.zero_centered = options.zero_centered;
+  target();  // a wrong EVENORM_TARGET
+  return norm;
+}
+
+void set_axes_and_parameters(const NormOptions& options, const NpyFile& x, const Parameters& parameters, Norm& norm) {
+  norm.axes =
+      normalized_axes(x.file().path(), x.shape(),
+                      axes_choice(options.axes, options.normalized_shape, parameters.weight(), parameters.bias()));
+  norm.weight = &parameters.weight();
+  norm.bias = &parameters.bias();
+}
+
+void expect_room_for_json(const NormOptions& options, const Outputs& outputs) {
+  if (options.json && outputs.has_standard_output()) {
+    throw Failure("--json goes to standard output, but an output is there already");
+  }
+}
+
+nlohmann::ordered_json norm_report(const std::string& path, const NpyFile& x, const Norm& norm, std::uint64_t rows) {
+  return {{"input", path},
+          {"shape", x.shape()},
+          {"dtype", name(x.dtype())},
+          {"order", x.fortran_order() ? "Fortran" : "C"},
+          {"axes", norm.axes},
+          {"normalized_shape", sizes_at(x.shape(), norm.axes)},
+          {"rows", rows},
+          {"kind", norm.kind == Kind::rms ? "rms" : "layer"},
+          {"eps", norm.eps},
+          {"zero_centered", norm.zero_centered},
+          {"weight", norm.weight->present()}};
+}
+
+nlohmann::ordered_json run_report(const Norm& norm) {
+  return {{"target", target()}, {"threads", pool_executor(norm.threads).threads}};
+}
+
+std::string line_of(const nlohmann::ordered_json& document) {
+  return document.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace evenorm::cli

@@ -1,0 +1,48 @@
+// What `evenorm explain` was given, checked: numbers or files, which rows, which axes, in which type.
+// Knows nothing of the steps that are shown.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/common/parameters.hpp"
+#include "cli/explain/explain.hpp"
+#include "contracts/inputs.hpp"
+
+namespace evenorm::cli {
+
+// As on the command line: empty where not given.
+struct ExplainOptions {
+  std::string x, grad, weight, bias, params, name;
+  std::string axes, normalized_shape, rows, batch_axis;
+  std::string eps = "1e-5";
+  std::string dtype;
+  std::string decimals = "4";
+  std::string round;
+  bool rms = false;
+  bool zero_centered = false;
+};
+
+struct ExplainInput {
+  Kind kind = Kind::layer;
+  DType dtype = DType::f32;
+  double eps = 0;
+  bool zero_centered = false;
+  int decimals = 4;
+  std::optional<int> round;
+  std::optional<std::size_t> batch_axis;
+  Shape x_shape, leading_shape, normalized_shape;
+  std::vector<std::size_t> axes;
+  std::size_t rows_total = 0, cols = 0;
+  std::vector<std::size_t> rows;     // those to explain
+  std::vector<contracts::Array> x;   // one for each of them, contiguous
+  std::vector<contracts::Array> dy;  // likewise; empty where no gradient was given
+  contracts::Array weight, bias;     // empty where absent
+  std::optional<double> inexact;     // a number as typed that the type does not hold exactly
+};
+
+// Throws Failure or evenorm::Error, which name the argument.
+ExplainInput read_explain_input(const ExplainOptions& options);
+
+}  // namespace evenorm::cli
