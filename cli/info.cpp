@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "caches.hpp"
 #include "cli/commands.hpp"
 #include "cli/common/streams.hpp"
 #include "cli/common/text.hpp"
@@ -23,10 +24,18 @@ void info(bool json) {
   const std::vector<std::string> supported = supported_targets();
   const std::string chosen = target();
   const std::size_t threads = pool_executor(0).threads;
+  const internal::Caches& caches = internal::caches();
+  constexpr std::size_t kKiB = 1024;
   if (json) {
-    const nlohmann::ordered_json document{{"version", version()}, {"numerics_revision", numerics_revision()},
-                                          {"targets", supported}, {"compiled_targets", compiled},
-                                          {"target", chosen},     {"threads", threads}};
+    const nlohmann::ordered_json document{{"version", version()},
+                                          {"numerics_revision", numerics_revision()},
+                                          {"targets", supported},
+                                          {"compiled_targets", compiled},
+                                          {"target", chosen},
+                                          {"threads", threads},
+                                          {"cache_bytes", {{"second", caches.second}, {"last", caches.last}}},
+                                          {"streamed_from", internal::streamed_from(caches)},
+                                          {"fetched_from", internal::fetched_from(caches)}};
     print(document.dump() + "\n");
     return;
   }
@@ -36,7 +45,9 @@ void info(bool json) {
         fmt::format("targets compiled    {}\n", fmt::join(compiled, " ")) +
         fmt::format("targets supported   {}\n", fmt::join(supported, " ")) +
         fmt::format("target in use       {}{}\n", chosen, forced != nullptr ? " (EVENORM_TARGET)" : "") +
-        fmt::format("threads             {} with --threads 0, 1 unless told\n", threads));
+        fmt::format("threads             {} with --threads 0, 1 unless told\n", threads) +
+        fmt::format("caches              {} KiB a core, {} KiB the last; results from {} KiB on go past them\n",
+                    caches.second / kKiB, caches.last / kKiB, internal::streamed_from(caches) / kKiB));
 }
 
 }  // namespace

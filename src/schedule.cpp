@@ -6,6 +6,7 @@
 #include <bit>
 #include <memory>
 
+#include "caches.hpp"
 #include "looks.hpp"
 #include "parallel.hpp"
 #include "rows/rows.hpp"
@@ -42,11 +43,11 @@ void choose_cache_use(Problem& p) {
   const std::size_t elements = p.rows * p.cols;
   const auto streams = [&](const Matrix<void*>& to) {
     const bool in_place = to.data == p.x.data || to.data == p.residual.data;
-    return !in_place && elements * bytes_of(to.dtype) >= kStreamBytes;
+    return !in_place && elements * bytes_of(to.dtype) >= streamed_from(caches());
   };
   p.stream_y = streams(p.y);
   p.stream_sum = streams(p.sum);
-  p.fetch_x = elements * bytes_of(p.x.dtype) >= kFetchBytes;
+  p.fetch_x = elements * bytes_of(p.x.dtype) >= fetched_from(caches());
 }
 
 // How a long row is cut: into equal subtrees of its blocks, the last one smaller.
@@ -173,8 +174,8 @@ std::size_t scratch_bytes(const GradientProblem& p) noexcept {
 }
 
 void run_problem(GradientProblem& p, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept {
-  p.stream_dx = p.dx.data != nullptr && p.rows * p.cols * bytes_of(p.dx.dtype) >= kStreamBytes;
-  p.fetch = p.rows * p.cols * bytes_of(p.x.dtype) >= kFetchBytes;
+  p.stream_dx = p.dx.data != nullptr && p.rows * p.cols * bytes_of(p.dx.dtype) >= streamed_from(caches());
+  p.fetch = p.rows * p.cols * bytes_of(p.x.dtype) >= fetched_from(caches());
   if (!sums_over_rows(p)) {
     share_out(executor, p.rows, tasks_of(p, executor),
               [&](std::size_t first, std::size_t count) { run_backward(kernels, p, first, count); });

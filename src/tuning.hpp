@@ -37,10 +37,12 @@ inline constexpr std::size_t kTileStep = 128;
 // Bytes of a row from which on a ring of sums pays, where they are written past the caches. 4096 x 768: 970 us with a
 // ring, 1,275 without; 65536 x 32, 128 bytes: 1,590 and 1,217.
 inline constexpr std::size_t kLeastStreamed = 256;
-// Bytes of an output above which it is written past the caches: 25 % at 12 MiB (4096 x 768), -5 % at 3. No dx gains.
-inline constexpr std::size_t kStreamBytes = 8u << 20u;
-// Bytes of x above which it is fetched ahead, and dy as well: 10 to 20 % of a backward pass; below, up to -10 %.
-inline constexpr std::size_t kFetchBytes = 4u << 20u;
+// Bytes of an output from which on it is written past the caches, at most, and as a share of the last cache: with 32
+// MiB 25 % at 12 MiB (4096 x 768), -5 % at 3. No dx gains.
+inline constexpr std::size_t kStreamBytes = 8u << 20u, kLastToStream = 4;
+// Bytes of x from which on it is fetched ahead, and dy as well, at most, and in second caches: with 1 MiB 10 to 20 % of
+// a backward pass; below, up to -10 %.
+inline constexpr std::size_t kFetchBytes = 4u << 20u, kSecondToFetch = 4;
 
 // --- the backward pass
 

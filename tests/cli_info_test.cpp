@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "caches.hpp"
 #include "evenorm/evenorm.hpp"
 #include "support/program.hpp"
 
@@ -25,6 +26,8 @@ TEST(CliInfo, JsonHoldsWhatTheLibrarySays) {
   EXPECT_EQ(info["compiled_targets"], compiled_targets());
   EXPECT_EQ(info["target"], target());
   EXPECT_EQ(info["threads"], pool_executor(0).threads);
+  EXPECT_EQ(info["cache_bytes"]["last"], internal::caches().last);
+  EXPECT_EQ(info["streamed_from"], internal::streamed_from(internal::caches()));
 }
 
 TEST(CliInfo, TextNamesEveryTarget) {
