@@ -100,7 +100,8 @@ struct Parameter {
   std::vector<double> values;
 };
 
-struct Explanation {
+// Which norm of what, and how it is to be shown.
+struct ExplainedNorm {
   Kind kind = Kind::layer;
   DType dtype = DType::f32;
   double eps = 0;
@@ -110,6 +111,9 @@ struct Explanation {
   Shape x_shape, leading_shape, normalized_shape;
   std::vector<std::size_t> axes;  // normalised
   std::size_t rows_total = 0;
+};
+
+struct Explanation : ExplainedNorm {
   Parameter gamma, beta;
   std::vector<ExplainedRow> rows;
   std::optional<GradientSums> gradient_sums;  // where dy was given

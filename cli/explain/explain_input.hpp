@@ -24,17 +24,9 @@ struct ExplainOptions {
   bool zero_centered = false;
 };
 
-struct ExplainInput {
-  Kind kind = Kind::layer;
-  DType dtype = DType::f32;
-  double eps = 0;
-  bool zero_centered = false;
-  int decimals = 4;
-  std::optional<int> round;
+struct ExplainInput : ExplainedNorm {
   std::optional<std::size_t> batch_axis;
-  Shape x_shape, leading_shape, normalized_shape;
-  std::vector<std::size_t> axes;
-  std::size_t rows_total = 0, cols = 0;
+  std::size_t cols = 0;
   std::vector<std::size_t> rows;     // those to explain
   std::vector<contracts::Array> x;   // one for each of them, contiguous
   std::vector<contracts::Array> dy;  // likewise; empty where no gradient was given

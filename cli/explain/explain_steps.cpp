@@ -174,23 +174,12 @@ std::string factor_text(const ExplainInput& input, const HandInput& hand, const 
 }
 
 Explanation explain(const ExplainInput& input) {
-  Explanation result{.kind = input.kind,
-                     .dtype = input.dtype,
-                     .eps = input.eps,
-                     .zero_centered = input.zero_centered,
-                     .decimals = input.decimals,
-                     .round = input.round,
-                     .x_shape = input.x_shape,
-                     .leading_shape = input.leading_shape,
-                     .normalized_shape = input.normalized_shape,
-                     .axes = input.axes,
-                     .rows_total = input.rows_total,
-                     .gamma = {!input.weight.empty(), widened(input.weight)},
-                     .beta = {!input.bias.empty(), widened(input.bias)},
-                     .rows = {},
-                     .gradient_sums = {},
-                     .warnings = warnings(input),
-                     .notes = notes(input)};
+  Explanation result;
+  static_cast<ExplainedNorm&>(result) = input;
+  result.gamma = {!input.weight.empty(), widened(input.weight)};
+  result.beta = {!input.bias.empty(), widened(input.bias)};
+  result.warnings = warnings(input);
+  result.notes = notes(input);
   for (std::size_t i = 0; i < input.rows.size(); ++i) result.rows.push_back(explained(input, i));
   if (!input.dy.empty()) result.gradient_sums = gradient_sums(input);
   return result;
