@@ -69,8 +69,8 @@ std::size_t levels_of_tree(std::size_t cols) {
 }
 
 double output_limit(const Operation& op) {
-  // Layer norm: two subtractions, rstd, the product with it, the fma. RMS norm has no subtractions.
-  const int roundings = (op.kind == Kind::layer ? 5 : 3) + (op.weight && op.zero_centered ? 1 : 0);
+  // rstd and two fused operations; in layer norm x - centre or the offset.
+  const int roundings = (op.kind == Kind::layer ? 4 : 3) + (op.weight && op.zero_centered ? 1 : 0);
   return roundings + kOfStatistics;
 }
 

@@ -39,13 +39,31 @@ Moments join(Kind kind, std::span<const Moments> parts, bool wide) {
   return internal::join_on(internal::active_target(), kind, parts, wide);
 }
 
+namespace {
+
+bool have_fit_buffers(const Problem& p) {
+  try {
+    internal::validate_buffers(p);
+    return true;
+  } catch (const Error&) {  // run() says so, unless it is given others
+    return false;
+  }
+}
+
+}  // namespace
+
 struct Plan::State {
+  explicit State(const Forward& forward)
+      : problem(internal::validate(forward)),
+        kernels(&internal::kernels_of(internal::active_target())),
+        buffers_fit(have_fit_buffers(problem)) {}
+
   Problem problem;
   const internal::Kernels* kernels;
+  bool buffers_fit;
 };
 
-Plan::Plan(const Forward& forward)
-    : state_(new State{internal::validate(forward), &internal::kernels_of(internal::active_target())}) {}
+Plan::Plan(const Forward& forward) : state_(new State(forward)) {}
 // A plan that was moved from has no state, and so have its copies.
 Plan::Plan(const Plan& other) : state_(other.state_ == nullptr ? nullptr : new State(*other.state_)) {}
 Plan& Plan::operator=(const Plan& other) {
@@ -64,7 +82,7 @@ const Plan::State& Plan::state() const {
 void Plan::run() const { run(Executor{}); }
 void Plan::run(const Executor& executor) const {
   Problem p = state().problem;
-  internal::validate_buffers(p);
+  if (!state_->buffers_fit) internal::validate_buffers(p);
   internal::run_problem(p, *state_->kernels, executor);
 }
 void Plan::run(const Buffers& buffers) const { run(buffers, Executor{}); }

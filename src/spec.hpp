@@ -32,6 +32,9 @@ inline constexpr SafeRange kSafeF64{0x1p-800, 0x1p960};
 // Above it every row of f32 arithmetic is scaled: rstd would be subnormal there, with digits lost.
 inline constexpr double kLargestEpsF32 = 0x1p251;
 
+// Rows with mean^2 up to this share of var are mapped without taking the mean from x. docs/numerics.md has the error.
+inline constexpr double kNearZero = 0.8125;
+
 inline constexpr double kLargestInt8 = 127;  // of quantised y
 
 // Sums over rows are kept in so many f64 for each column, and cut by blocks of rows: how many, by the problem's size

@@ -153,9 +153,9 @@ std::uint64_t bits_of(float value) {
 
 TEST(Contract_Limits, CountRoundings) {
   Operation op = same_type(Kind::layer, DType::f32, 8);
-  EXPECT_EQ(output_limit(op), 5 + 0x1p-5);
+  EXPECT_EQ(output_limit(op), 4 + 0x1p-5);
   op.zero_centered = true;
-  EXPECT_EQ(output_limit(op), 6 + 0x1p-5);
+  EXPECT_EQ(output_limit(op), 5 + 0x1p-5);
   op.kind = Kind::rms;
   EXPECT_EQ(output_limit(op), 4 + 0x1p-5);
   op.weight.reset();  // nothing to add 1 to

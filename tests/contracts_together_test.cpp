@@ -2,6 +2,8 @@
 // across groups, with statistics and without, plain and fused, on every target.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "support/fused.hpp"
 #include "support/names.hpp"
 
@@ -82,6 +84,40 @@ TEST_P(Contract_Together, RowsHaveTheBitsOfEachAlone) {
       for (const std::size_t cols : kLong) {
         expect_alone_and_together_alike(operation(form, kind, GetParam(), cols, batch), 43, batch);
         ++batch;
+      }
+    }
+  }
+}
+
+// Of so many magnitudes that each order of additions gives another sum, in 16-bit types too, whose sums are exact else.
+Array row_of_many_magnitudes(DType dtype, std::size_t cols, contracts::Random& random) {
+  const int places = dtype == DType::f16 ? 13 : 45;
+  Array row(dtype, cols);
+  for (std::size_t i = 0; i < cols; ++i) {
+    const int exponent = static_cast<int>(random.uniform() * (2 * places)) - places;
+    row.set(i, std::ldexp(random.uniform() < 0.5 ? -1 - random.uniform() : 1 + random.uniform(), exponent));
+  }
+  return row;
+}
+
+TEST_P(Contract_Together, SumsOfManyMagnitudesAreJoinedAlike) {
+  contracts::Random random(41);
+  const contracts::Runner best = contracts::on_target(contracts::runnable_targets()[0]);
+  for (const Kind kind : {Kind::layer, Kind::rms}) {
+    for (const std::size_t cols : {16, 32, 45, 128, 300, 768}) {
+      const FusedOperation op{contracts::same_type(kind, GetParam(), cols)};
+      FusedInputs inputs = fused_inputs(op, 1);
+      FusedOutcome alone;
+      inputs.x = Array(GetParam(), std::size_t{0});
+      for (std::size_t r = 0; r < 43; ++r) {
+        FusedInputs row = inputs;
+        row.x = row_of_many_magnitudes(GetParam(), cols, random);
+        append(alone, run_fused(best, op, row));
+        inputs.x.append(row.x);
+      }
+      for (const internal::Target target : contracts::runnable_targets()) {
+        const FusedOutcome together = run_fused(contracts::on_target(target), op, inputs);
+        EXPECT_EQ(together.difference_to(alone), "") << op.name() << " on " << name(target);
       }
     }
   }

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <thread>
@@ -228,6 +229,23 @@ TEST(Forward_Executor, ManyRowsAndLongRowsAreSharedOut) {
     EXPECT_GE(counter.tasks, 4u) << rows << " x " << cols;
     EXPECT_EQ(floats(outcome.y), data.expected);
     EXPECT_EQ(outcome.rstd, data.rstd);
+  }
+}
+
+// Rows near zero and far from it are mapped in different ways.
+TEST(Forward_Executor, ALongRowFarFromZeroIsSharedOutToTheSameBits) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const contracts::Operation op = contracts::same_type(Kind::layer, dtype, 300000);
+    for (const char* input : {"normal", "mean_1e4"}) {
+      const Array x = contracts::make_input(input, dtype, op.cols, 5);
+      const Array weight = contracts::make_weight(dtype, op.cols), bias = contracts::make_bias(dtype, op.cols);
+      const contracts::Runner runner = contracts::on_target(internal::active_target());
+      Counter counter;
+      const Outcome alone = contracts::run_operation(runner, op, x, weight, bias);
+      const Outcome shared = contracts::run_operation(runner, op, x, weight, bias, {}, counting_executor(counter, 4));
+      EXPECT_GE(counter.tasks, 4u);
+      EXPECT_TRUE(std::ranges::equal(shared.y.bytes(), alone.y.bytes())) << op.name() << ", " << input;
+    }
   }
 }
 

@@ -189,6 +189,20 @@ TEST(Fused_Overlap, OfAPlansBuffers) {
   EXPECT_EQ(error_of([&] { plan.run(buffers); }), "y2 may overlap sum");
 }
 
+TEST(Fused_Overlap, APlanOfBuffersThatMeetRunsOnOthers) {
+  Call call;
+  const Forward good = call.complete();
+  Forward meeting = good;
+  meeting.y2.data = call.at(Call::kSum + 1);
+  const Plan plan(meeting);
+  EXPECT_EQ(error_of([&] { plan.run(); }), "y2 may overlap sum");
+  EXPECT_EQ(error_of([&] {
+              plan.run({good.x.data, good.y.data, good.weight.data, good.bias.data, good.mean.data, good.rstd.data,
+                        good.residual.data, good.sum.data, good.weight2.data, good.bias2.data, good.y2.data});
+            }),
+            "no error");
+}
+
 TEST(Fused_Overlap, WithoutRowsNothingMeets) {
   Call call = full_call();
   call.shape = call.y_shape = call.residual_shape = call.sum_shape = call.y2_shape = {0, 3, 8};

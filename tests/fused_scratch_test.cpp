@@ -35,7 +35,7 @@ void expect_promise_kept(internal::Target target, const FusedOperation& op, cons
     expect_kept("forward", [&] { internal::run_forward(kernels, p, 0, p.rows); });
     if (p.cols <= internal::kBlock || p.scale.data != nullptr || p.moments != nullptr) return;
     internal::MomentNode moments{};
-    internal::RowScalars scalars{0, 0, 1, false};
+    internal::RowScalars scalars{0, 0, 1, true, false};
     const std::size_t blocks = parts_of(p.cols);
     expect_kept("block_moments", [&] { moments = internal::block_moments(kernels, p, 0, 0, blocks); });
     expect_kept("map_blocks", [&] { internal::map_blocks(kernels, p, 0, scalars, 0, blocks); });

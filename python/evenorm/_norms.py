@@ -43,7 +43,7 @@ def layer_norm(
 
     Returns:
         y, or (y, mean, rstd). y is `out`, or a new array of x's shape and type. Within
-        5 u (|weight| max|xhat| + |bias|) of real arithmetic (6 u where zero_centered; rms_norm: 3 u and 4 u), with
+        4 u (|weight| max|xhat| + |bias|) of real arithmetic (5 u where zero_centered; rms_norm: 3 u and 4 u), with
         u = 2**-24 (2**-53 where anything is float64): docs/numerics.md. Of the same bits whatever the
         batch, layout and number of threads.
 

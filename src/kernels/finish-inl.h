@@ -10,55 +10,69 @@ namespace evenorm::internal::HWY_NAMESPACE {
 using DGroup = hn::CappedTag<double, kMaxGroup>;
 
 template <class A>
+HWY_INLINE Wide<A, DGroup> MeansOf(const RowGroup<A>& g, size_t i) {
+  const DGroup d;
+  return Wide<A, DGroup>::From(d, hn::Load(d, g.mean_hi + i), hn::Load(d, g.mean_lo + i));
+}
+template <class A>
+HWY_INLINE Wide<A, DGroup> M2sOf(const RowGroup<A>& g, size_t i) {
+  const DGroup d;
+  return Wide<A, DGroup>::From(d, hn::Load(d, g.m2_hi + i), hn::Load(d, g.m2_lo + i));
+}
+
+template <class A>
 void FinishRows(RowGroup<A>& g, size_t rows, double columns, double eps) {
   const DGroup d;
-  using W = Wide<A, DGroup>;
   for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
-    const auto mean = W::From(d, hn::Load(d, g.mean_hi + i), hn::Load(d, g.mean_lo + i));
-    const auto m2 = W::From(d, hn::Load(d, g.m2_hi + i), hn::Load(d, g.m2_lo + i));
-    hn::Store(FinishMoments<A>(d, mean, m2, hn::Set(d, columns), eps, g, i), d, g.flag + i);
+    hn::Store(FinishMoments<A>(d, MeansOf(g, i), M2sOf(g, i), columns, eps, g, i), d, g.flag + i);
   }
 }
 
-// Has a group rows that want a second look, or, once finished, extreme ones?
-struct GroupFlags {
-  bool look, extreme;
-};
-
+// A group is finished in two steps: other work between them hides what the first one's root and quotients take.
+// From sums to moments and rstd. Returns whether there are rows that want a second look, which are flagged; then there
+// is no second step.
 template <class A>
-EVENORM_INLINE_LOOP GroupFlags FinishGroup(RowGroup<A>& g, size_t rows, size_t cols, double eps, bool centred) {
+EVENORM_INLINE_LOOP bool FinishStatistics(RowGroup<A>& g, size_t rows, size_t cols, double eps, bool centred) {
   const DGroup d;
-  using W = Wide<A, DGroup>;
-  const auto count = hn::Set(d, static_cast<double>(cols));
-  GroupFlags flags{false, false};
-  HWY_ALIGN double extreme[kMaxGroup];
+  const auto count = static_cast<double>(cols);
+  bool look = false;
   for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
-    const auto q = W::From(d, hn::Load(d, g.m2_hi + i), hn::Load(d, g.m2_lo + i));
-    auto mean = W::From(d, hn::Load(d, g.mean_hi + i), hn::Load(d, g.mean_lo + i)), m2 = q;
+    auto m2 = M2sOf(g, i);
     if (centred) {
-      const auto moments = MomentsFromSums(d, WideSums<W>{mean, q}, cols);
-      mean = moments.mean;
+      const auto q = m2;
+      const auto moments = MomentsFromSums(d, WideSums<decltype(m2)>{MeansOf(g, i), q}, count);
       m2 = moments.m2;
-      hn::Store(mean.hi, d, g.mean_hi + i);
-      hn::Store(mean.Low(d), d, g.mean_lo + i);
+      hn::Store(moments.mean.hi, d, g.mean_hi + i);
+      hn::Store(moments.mean.Low(d), d, g.mean_lo + i);
       hn::Store(m2.hi, d, g.m2_hi + i);
       hn::Store(m2.Low(d), d, g.m2_lo + i);
       const auto second_look = SecondLook<A>(d, m2, q);
       hn::Store(hn::IfThenElseZero(second_look, hn::Set(d, 1.0)), d, g.flag + i);
-      flags.look = flags.look || !hn::AllFalse(d, second_look);
+      look = look || !hn::AllFalse(d, second_look);
     }
-    const auto is_extreme = FinishMoments<A>(d, mean, m2, count, eps, g, i);
-    hn::Store(is_extreme, d, extreme + i);
-    flags.extreme = flags.extreme || !hn::AllTrue(d, hn::Eq(is_extreme, hn::Zero(d)));
+    hn::Store(RstdOf(d, MeanOf(d, m2, count), hn::Set(d, eps)), d, g.rstd + i);
   }
-  if (HWY_UNLIKELY(flags.look)) return flags;
-  for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) hn::Store(hn::Load(d, extreme + i), d, g.flag + i);
-  return flags;
+  return look;
+}
+// To the map's scalars. Returns whether there are extreme rows, which are flagged.
+template <class A>
+EVENORM_INLINE_LOOP bool FinishMaps(RowGroup<A>& g, size_t rows, size_t cols, double eps) {
+  const DGroup d;
+  const auto count = static_cast<double>(cols);
+  bool any = false;
+  for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
+    const auto extreme = FinishScalars(d, MeansOf(g, i), M2sOf(g, i), hn::Load(d, g.rstd + i), count, eps, g, i);
+    hn::Store(extreme, d, g.flag + i);
+    any = any || !hn::AllTrue(d, hn::Eq(extreme, hn::Zero(d)));
+  }
+  return any;
 }
 
 template <class A>
 bool FinishSums(RowGroup<A>& g, size_t rows, size_t cols, double eps, bool centred) {
-  return FinishGroup(g, rows, cols, eps, centred).look;
+  const bool look = FinishStatistics(g, rows, cols, eps, centred);
+  if (!look) FinishMaps(g, rows, cols, eps);
+  return look;
 }
 
 // 0 * v sums to 0 where every v is finite, to NaN otherwise. Four sums, since each is a chain.

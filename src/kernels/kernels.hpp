@@ -39,16 +39,16 @@ struct BlockSums {
   WideNumber s, q;
 };
 
-// A row's scalars in the arithmetic's type: what the map multiplies and subtracts.
+// A row's scalars in the arithmetic's type: xhat = fma(x - centre, rstd, offset). centre: 0 in a row near zero.
 template <class A>
 struct MapScalars {
-  A mean_hi, mean_lo, rstd;
+  A centre, offset, rstd;
 };
 template <class A>
 struct MapScalarsOfRows {
-  MapScalars<A> of(std::size_t row) const { return {mean_hi[row], mean_lo[row], rstd[row]}; }
+  MapScalars<A> of(std::size_t row) const { return {centre[row], offset[row], rstd[row]}; }
 
-  alignas(64) A mean_hi[kMaxGroup], mean_lo[kMaxGroup], rstd[kMaxGroup];
+  alignas(64) A centre[kMaxGroup], offset[kMaxGroup], rstd[kMaxGroup];
 };
 
 // Up to kMaxGroup rows side by side: their sums (s and q in the places of mean and m2), then their moments, then what
@@ -283,7 +283,6 @@ struct ArithmeticKernels {
 using Transpose = std::size_t(const Plane&, Move, bool stream, char* tile, std::size_t tile_stride);
 using FinishGradients = bool(const GradientGroup&, std::size_t cols, bool centred, GradientMapScalarsOfRows<float>&);
 using IncludeMagnitudes = void(const double* values, std::size_t n, MagnitudeRange* range);
-using StreamCopy = void(const void* from, void* to, std::size_t bytes);
 
 // All of a target's.
 struct Kernels {
@@ -318,8 +317,6 @@ struct Kernels {
   std::array<Transpose*, 3> transpose;                                 // of elements of 2, 4 and 8 bytes
   FinishGradients* finish_gradients;
   IncludeMagnitudes* include_magnitudes;
-  StreamCopy* stream_copy;  // `to` is aligned to kStreamAlignment
 };
-inline constexpr std::size_t kStreamAlignment = 64;  // of the widest vector
 
 }  // namespace evenorm::internal

@@ -1,4 +1,4 @@
-// The map of the forward pass, y = fma(((x - mean_hi) - mean_lo) * rstd, gamma, beta), alone and over the sums of other
+// The map of the forward pass, y = fma(fma(x - centre, rstd, offset), gamma, beta), alone and over the sums of other
 // rows: there by steps of a few columns in turn, so that loads and stores stay in flight together, and chains of
 // additions hide behind the map. That order affects no bit. Included once per target.
 #pragma once
@@ -10,16 +10,23 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-template <class D, class V = hn::Vec<D>>
+// kCentred: is there a centre to be taken from x? Taking 0 changes no bit.
+template <bool kCentred, class D, class V = hn::Vec<D>>
 struct MapVectors {
-  V mean_hi, mean_lo, rstd;
+  V centre, offset, rstd;
 
   template <class A>
   HWY_INLINE MapVectors(D d, const MapScalars<A>& s)
-      : mean_hi(hn::Set(d, s.mean_hi)), mean_lo(hn::Set(d, s.mean_lo)), rstd(hn::Set(d, s.rstd)) {}
+      : centre(hn::Set(d, s.centre)), offset(hn::Set(d, s.offset)), rstd(hn::Set(d, s.rstd)) {}
 
   HWY_INLINE V operator()(D d, V x, V gamma, V beta) const {
-    return Fma(d, hn::Mul(hn::Sub(hn::Sub(x, mean_hi), mean_lo), rstd), gamma, beta);
+    return Fma(d, Fma(d, kCentred ? hn::Sub(x, centre) : x, rstd, offset), gamma, beta);
+  }
+  // As many columns as a pair has. kStream: past the caches; y is then aligned to a whole vector.
+  template <bool kStream, class T>
+  HWY_INLINE void MapPair(D d, const T* x, const PairOf<V>& gamma, const PairOf<V>& beta, T* y) const {
+    const auto from = LoadPair(d, x);
+    StorePair<kStream>((*this)(d, from.a, gamma.a, beta.a), (*this)(d, from.b, gamma.b, beta.b), d, y);
   }
 };
 
@@ -27,17 +34,29 @@ struct MapVectors {
 // whole vector.
 inline constexpr size_t kMapStep = 2 * hn::MaxLanes(DF32());
 
-template <bool kStream, class A, class T>
-HWY_INLINE void MapColumns(const MapScalars<A>& scalars, const T* x, const A* gamma, const A* beta, size_t from,
-                           size_t to, T* y) {
+template <bool kCentred, bool kStream, class A, class T>
+HWY_INLINE void MapColumnsSo(const MapScalars<A>& scalars, const T* x, const A* gamma, const A* beta, size_t from,
+                             size_t to, T* y) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d);
-  const MapVectors<hn::ScalableTag<A>> map(d, scalars);
+  const MapVectors<kCentred, hn::ScalableTag<A>> map(d, scalars);
 #pragma GCC unroll 1
   for (size_t i = from; i < to; i += 2 * kN) {
-    const auto a = map(d, LoadArithmetic(d, x + i), hn::LoadU(d, gamma + i), hn::LoadU(d, beta + i));
-    const auto b = map(d, LoadArithmetic(d, x + i + kN), hn::LoadU(d, gamma + i + kN), hn::LoadU(d, beta + i + kN));
-    StorePair<kStream>(a, b, d, y + i);
+    map.template MapPair<kStream>(d, x + i, LoadPair(d, gamma + i), LoadPair(d, beta + i), y + i);
+  }
+}
+
+// Without a centre in a loop of its own, where that is faster.
+template <class A, class T>
+HWY_INLINE void MapColumns(bool stream, const MapScalars<A>& scalars, const T* x, const A* gamma, const A* beta,
+                           size_t from, size_t to, T* y) {
+  const bool centred = !HWY_NATIVE_FMA || scalars.centre != 0;
+  if (centred) {
+    stream ? MapColumnsSo<true, true>(scalars, x, gamma, beta, from, to, y)
+           : MapColumnsSo<true, false>(scalars, x, gamma, beta, from, to, y);
+  } else {
+    stream ? MapColumnsSo<false, true>(scalars, x, gamma, beta, from, to, y)
+           : MapColumnsSo<false, false>(scalars, x, gamma, beta, from, to, y);
   }
 }
 
@@ -46,7 +65,7 @@ template <class A, class T>
 HWY_INLINE void MapTail(const MapScalars<A>& scalars, const T* x, const A* gamma, const A* beta, size_t n, T* y) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d);
-  const MapVectors<hn::ScalableTag<A>> map(d, scalars);
+  const MapVectors<true, hn::ScalableTag<A>> map(d, scalars);
   size_t i = n / kMapStep * kMapStep;
   for (; i + kN <= n; i += kN) {
     StoreArithmetic(map(d, LoadArithmetic(d, x + i), hn::LoadU(d, gamma + i), hn::LoadU(d, beta + i)), d, y + i);
@@ -66,12 +85,7 @@ HWY_INLINE void MapTail(const MapScalars<A>& scalars, const T* x, const A* gamma
 template <class A, class T>
 HWY_INLINE void MapWhole(bool stream, const MapScalars<A>& scalars, const T* x, const A* gamma, const A* beta, size_t n,
                          T* y) {
-  const size_t whole = n / kMapStep * kMapStep;
-  if (stream) {
-    MapColumns<true>(scalars, x, gamma, beta, 0, whole, y);
-  } else {
-    MapColumns<false>(scalars, x, gamma, beta, 0, whole, y);
-  }
+  MapColumns(stream, scalars, x, gamma, beta, 0, n / kMapStep * kMapStep, y);
   MapTail(scalars, x, gamma, beta, n, y);
 }
 
@@ -98,50 +112,116 @@ void MapRowsOf(const MapRows<T>& map) {
   for (size_t i = 0; i < map.rows; ++i) MapRow(map, i, 0);
 }
 
-// Row i of `map` and row i of `next`, of as many columns.
+// Are there registers for a row's sums and a map at once?
+template <class T>
+inline constexpr bool kMapsBesideSums = HWY_NATIVE_FMA&& std::is_same_v<Arithmetic<T>, float>&& hn::MaxLanes(DF64()) >=
+                                        4;
+
+// n columns of a row mapped, as many of another one summed, by turns of a few columns; n is a multiple of kStep. ahead:
+// as of SumRows.
+template <bool kCentredMap, bool kCentred, class T>
+HWY_INLINE void MapBesideSums(const MapScalars<float>& scalars, const T* x, const float* gamma, const float* beta,
+                              size_t n, T* y, const T* next_x, size_t ahead, LaneSums<float, T>& sums) {
+  const DF32 d;
+  constexpr size_t kN = hn::MaxLanes(d);
+  const MapVectors<kCentredMap, DF32> map(d, scalars);
+  const auto fetch = [&](size_t c) HWY_ATTR {
+    if (ahead != 0) FetchBehind(next_x + c, kStep * sizeof(T), ahead);
+  };
+  sums.AddBeside(next_x, n, AboutZero<kCentred, float>(), fetch, [&](size_t c) HWY_ATTR {
+    for (size_t i = 0; i < kBesideStep; i += 2 * kN) {
+      const size_t at = c + i;
+      map.template MapPair<false>(d, x + at, LoadPair(d, gamma + at), LoadPair(d, beta + at), y + at);
+    }
+  });
+}
+
+// Row i of `map` and row i of `next`, of as many columns, which are prepared meanwhile, by steps: the first `mapped`
+// columns are mapped.
 template <class T, bool kCentred>
-EVENORM_INLINE_LOOP void MapAndSumRow(const MapRows<T>& map, const SumRows<T>& next, const StepHooks& hooks, size_t i,
-                                      size_t mapped) {
-  using A = Arithmetic<T>;
-  const AboutZero<kCentred, A> about_zero;
-  const MapScalars<A> scalars = map.scalars->of(map.first + i);
-  const T* x = map.x.at(i);
-  const T* next_x = next.x.at(i);
-  T* y = map.y.at(i);
-  const size_t n = next.n;
-  const bool stream = map.stream && IsAlignedToVector(y);
+HWY_INLINE void MapAndSumInSteps(const MapRows<T>& map, const SumRows<T>& next, const StepHooks& hooks, size_t i,
+                                 size_t mapped, bool stream, LaneSums<Arithmetic<T>, T>& sums) {
   const auto prepare = [&](size_t from, size_t count) HWY_ATTR {
     PrepareColumns(next, i, from, count);
     if (HWY_UNLIKELY(hooks.before_sum != nullptr)) hooks.before_sum(hooks.context, from, count);
   };
-  LaneSums<A, T> sums;
-  sums.Clear();
+  const MapScalars<Arithmetic<T>> scalars = map.scalars->of(map.first + i);
   for (size_t c = 0; c < mapped; c += kStep) {
     if (HWY_UNLIKELY(hooks.before_map != nullptr)) hooks.before_map(hooks.context, c, kStep);
     if (HWY_UNLIKELY(map.copy.first != nullptr)) CopyColumns(map, i, c, kStep);
-    if (stream) {
-      MapColumns<true>(scalars, x, map.gamma, map.beta, c, c + kStep, y);
-    } else {
-      MapColumns<false>(scalars, x, map.gamma, map.beta, c, c + kStep, y);
-    }
+    MapColumns(stream, scalars, map.x.at(i), map.gamma, map.beta, c, c + kStep, map.y.at(i));
     prepare(c, kStep);
-    sums.Add(next_x, c, c + kStep, about_zero);
+    sums.Add(next.x.at(i), c, c + kStep, AboutZero<kCentred, Arithmetic<T>>());
   }
-  prepare(mapped, n - mapped);
-  sums.Add(next_x, mapped, n / kLanes * kLanes, about_zero);
-  sums.AddTail(next_x, n, about_zero);
-  const BlockSums joined = sums.Join();
-  next.group->set(next.first + i, joined.s, joined.q);
+  prepare(mapped, next.n - mapped);
+}
+
+template <class T, bool kCentred>
+HWY_INLINE LaneSums<Arithmetic<T>, T> MapAndSumRow(const MapRows<T>& map, const SumRows<T>& next,
+                                                   const StepHooks& hooks, size_t i, size_t mapped) {
+  using A = Arithmetic<T>;
+  const AboutZero<kCentred, A> about_zero;
+  const T* next_x = next.x.at(i);
+  T* y = map.y.at(i);
+  const bool stream = map.stream && IsAlignedToVector(y);
+  LaneSums<A, T> sums;
+  sums.Clear();
+  if constexpr (kMapsBesideSums<T>) {
+    const bool plain =
+        !stream && hooks.before_map == nullptr && hooks.before_sum == nullptr && map.copy.first == nullptr;
+    if (plain) {
+      const bool made = next.terms.r.first != nullptr;
+      if (made) PrepareColumns(next, i, 0, next.n);
+      const size_t ahead = made ? 0 : next.ahead;
+      const MapScalars<A> scalars = map.scalars->of(map.first + i);
+      const T* x = map.x.at(i);
+      scalars.centre != 0
+          ? MapBesideSums<true, kCentred>(scalars, x, map.gamma, map.beta, mapped, y, next_x, ahead, sums)
+          : MapBesideSums<false, kCentred>(scalars, x, map.gamma, map.beta, mapped, y, next_x, ahead, sums);
+      if (!made) PrepareColumns(next, i, mapped, next.n - mapped);
+    } else {
+      MapAndSumInSteps<T, kCentred>(map, next, hooks, i, mapped, stream, sums);
+    }
+  } else {
+    MapAndSumInSteps<T, kCentred>(map, next, hooks, i, mapped, stream, sums);
+  }
+  sums.Add(next_x, mapped, next.n / kLanes * kLanes, about_zero);
+  sums.AddTail(next_x, next.n, about_zero);
+  return sums;
+}
+
+// The same of `rows` rows, and all else of them that is to be mapped; where hooks are to see that, not beyond `mapped`.
+template <class T, bool kCentred>
+HWY_NOINLINE void MapAndSumRows(const MapRows<T>& map, const SumRows<T>& next, const StepHooks& hooks, size_t rows,
+                                size_t mapped) {
+  using A = Arithmetic<T>;
+  const auto rest = [&](size_t i) HWY_ATTR {
+    if (hooks.before_map == nullptr && mapped != map.n) MapRow(map, i, mapped);
+  };
+  size_t i = 0;
+  if constexpr (std::is_same_v<A, float>) {
+    constexpr size_t kN = hn::MaxLanes(DF64());
+    LanesOfRows<T, kCentred> lanes;
+    for (; i + kN <= rows; i += kN) {
+      for (size_t r = 0; r < kN; ++r) {
+        lanes.Set(r, MapAndSumRow<T, kCentred>(map, next, hooks, i + r, mapped));
+        rest(i + r);
+      }
+      lanes.Join(kN, *next.group, next.first + i);
+    }
+  }
+  for (; i < rows; ++i) {
+    const BlockSums sums = MapAndSumRow<T, kCentred>(map, next, hooks, i, mapped).Join();
+    next.group->set(next.first + i, sums.s, sums.q);
+    rest(i);
+  }
 }
 
 template <class T, bool kCentred>
 size_t MapAndSum(const MapRows<T>& map, const SumRows<T>& next, const StepHooks& hooks) {
-  static_assert(kBlock % kStep == 0 && kStep % kMapStep == 0 && kStep % kLanes == 0);
+  static_assert(kBlock % kStep == 0 && kStep % kMapStep == 0 && kStep % kLanes == 0 && kStep % kBesideStep == 0);
   const size_t mapped = map.n / kStep * kStep;
-  for (size_t i = 0; i < map.rows; ++i) {
-    MapAndSumRow<T, kCentred>(map, next, hooks, i, mapped);
-    if (hooks.before_map == nullptr) MapRow(map, i, mapped);
-  }
+  MapAndSumRows<T, kCentred>(map, next, hooks, map.rows, mapped);
   return hooks.before_map != nullptr ? mapped : map.n;
 }
 

@@ -8,15 +8,67 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// Maps and sums as many rows side by side as both groups have, the rest by themselves.
-template <class T, bool kCentred>
-HWY_INLINE void MapAndSumGroups(const MapRows<T>& map, const SumRows<T>& next) {
-  const size_t mapped = map.n / kStep * kStep, both = map.n > kStep ? HWY_MIN(map.rows, next.rows) : 0;
-  for (size_t i = 0; i < both; ++i) {
-    MapAndSumRow<T, kCentred>(map, next, {}, i, mapped);
-    MapRow(map, i, mapped);
+// A group of rows so narrow that gamma and beta would be most of what is read: by columns, then by rows. (All that the
+// loops read is copied first: y might be where it lies, for all that the compiler knows.)
+template <bool kCentred, bool kStream, class A, class T>
+HWY_NOINLINE void MapNarrowRowsSo(const MapRows<T>& map) {
+  const hn::ScalableTag<A> d;
+  constexpr size_t kN = hn::MaxLanes(d);
+  const size_t rows = map.rows, whole = map.n / kMapStep * kMapStep;
+  const A *gamma = map.gamma, *beta = map.beta;
+  const auto x_step = static_cast<uintptr_t>(map.x.step), y_step = static_cast<uintptr_t>(map.y.step);
+  const MapScalarsOfRows<A>& scalars = *map.scalars;
+  const A *centre = scalars.centre + map.first, *offset = scalars.offset + map.first, *rstd = scalars.rstd + map.first;
+  for (size_t i = 0; i < whole; i += 2 * kN) {
+    const auto gammas = LoadPair(d, gamma + i), betas = LoadPair(d, beta + i);
+    auto x = reinterpret_cast<uintptr_t>(map.x.first + i), y = reinterpret_cast<uintptr_t>(map.y.first + i);
+#pragma GCC unroll 2
+    for (size_t row = 0; row < rows; ++row, x += x_step, y += y_step) {
+      const MapVectors<kCentred, decltype(d)> vectors(d, MapScalars<A>{centre[row], offset[row], rstd[row]});
+      vectors.template MapPair<kStream>(d, reinterpret_cast<const T*>(x), gammas, betas, reinterpret_cast<T*>(y));
+    }
   }
-  SumRowsFrom<T, kCentred>(next, both);
+  if (map.n % kMapStep == 0) return;
+  for (size_t row = 0; row < rows; ++row) {
+    MapTail(scalars.of(map.first + row), map.x.at(row), gamma, beta, map.n, map.y.at(row));
+  }
+}
+// map.first is 0.
+template <class T>
+HWY_INLINE void MapNarrowRows(const MapRows<T>& map) {
+  using A = Arithmetic<T>;
+  const hn::Rebind<A, DGroup> d;
+  const A* centres = map.scalars->centre;
+  bool centred = !HWY_NATIVE_FMA;
+  size_t checked = 0;
+  for (; checked + hn::MaxLanes(d) <= map.rows; checked += hn::MaxLanes(d)) {
+    centred = centred || !hn::AllTrue(d, hn::Eq(hn::Load(d, centres + checked), hn::Zero(d)));
+  }
+  for (; checked < map.rows; ++checked) centred = centred || centres[checked] != 0;
+  // Past the caches by whole lines, or row by row: lines that several rows leave half written are slow.
+  constexpr bool kWholeLines = 2 * hn::MaxLanes(hn::ScalableTag<A>()) * sizeof(T) >= 64;
+  if (map.stream && !kWholeLines) {
+    for (size_t row = 0; row < map.rows; ++row) MapRow(map, row, 0);
+    return;
+  }
+  bool stream = kWholeLines && map.stream && map.n % kMapStep == 0;
+  for (size_t row = 0; stream && row < map.rows; ++row) stream = IsAlignedToVector(map.y.at(row));
+  if (kWholeLines && stream) {
+    centred ? MapNarrowRowsSo<true, kWholeLines, A>(map) : MapNarrowRowsSo<false, kWholeLines, A>(map);
+  } else {
+    centred ? MapNarrowRowsSo<true, false, A>(map) : MapNarrowRowsSo<false, false, A>(map);
+  }
+}
+
+// Sums one group, maps another, and calls between() meanwhile: as many rows as both have side by side, the rest by
+// themselves; narrow ones first these, then those.
+template <class T, bool kCentred, class Between>
+HWY_INLINE void MapAndSumGroups(const MapRows<T>& map, const SumRows<T>& next, const Between& between) {
+  const size_t mapped = map.n / kStep * kStep, both = map.n > kStep ? HWY_MIN(map.rows, next.rows) : 0;
+  if (both != 0) MapAndSumRows<T, kCentred>(map, next, {}, both, mapped);
+  if (both != next.rows) SumRowsFrom<T, kCentred>(next, both);
+  between();
+  if (map.n <= kStep) return MapNarrowRows(map);
   for (size_t i = both; i < map.rows; ++i) MapRow(map, i, 0);
 }
 
@@ -26,13 +78,13 @@ size_t TurnsOfShortRows(const ShortRows<T>& rows, size_t turn, size_t most, bool
   const auto rows_of = [&](size_t t)
                            HWY_ATTR { return t * group < rows.count ? HWY_MIN(group, rows.count - t * group) : 0; };
   const auto group_of = [&](size_t t) HWY_ATTR { return rows.groups + t % kGroups; };
-  GroupFlags flags{false, false};
-  for (; most != 0 && !flags.look && !flags.extreme && rows_of(turn) != 0; --most, ++turn) {
+  bool look = false, extreme = false;
+  for (; most != 0 && !look && !extreme && rows_of(turn) != 0; --most, ++turn) {
     auto& next = *group_of(turn + 1);
     const size_t next_rows = rows_of(turn + 1), later_row = (turn + 2) * group, later_rows = rows_of(turn + 2);
     if (next_rows != 0) {
       if (next_rows < kMaxGroup) next.clear_from(next_rows);
-      flags = FinishGroup(next, next_rows, rows.n, rows.eps, kCentred);
+      look = FinishStatistics(next, next_rows, rows.n, rows.eps, kCentred);
     }
     const EvenRows<const T> x{rows.x.at(turn * group), rows.x.step};
     const EvenRows<T> y{rows.y.at(turn * group), rows.y.step};
@@ -43,9 +95,12 @@ size_t TurnsOfShortRows(const ShortRows<T>& rows, size_t turn, size_t most, bool
                                   {terms.r.first == nullptr ? nullptr : terms.r.at(later_row), terms.r.step},
                                   terms.scale};
     const EvenRows<const T> later_x{rows.x.at(later_row), rows.x.step};
-    MapAndSumGroups<T, kCentred>(map, {later_x, later_rows, rows.n, group_of(turn + 2), 0, rows.ahead, later_terms});
+    const SumRows<T> later{later_x, later_rows, rows.n, group_of(turn + 2), 0, rows.ahead, later_terms};
+    MapAndSumGroups<T, kCentred>(map, later, [&]() HWY_ATTR {
+      if (next_rows != 0 && !look) extreme = FinishMaps(next, next_rows, rows.n, rows.eps);
+    });
   }
-  *wants_look = flags.look;
+  *wants_look = look;
   return turn;
 }
 

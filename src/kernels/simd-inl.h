@@ -101,8 +101,13 @@ HWY_INLINE hn::Vec<DU32> F16BitsFromF32(DU32 du, hn::Vec<hn::RebindToFloat<DU32>
 template <class DU32>
 HWY_INLINE hn::Vec<DU32> BF16InHighHalf(DU32 du, hn::Vec<hn::RebindToFloat<DU32>> v) {
   const auto bits = hn::BitCast(du, v);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  return hn::Add(hn::Add(bits, hn::Set(du, 0x7FFFu)), odd);
+  const auto rounded = hn::Add(bits, hn::Set(du, 0x7FFFu));
+#if HWY_TARGET == HWY_AVX2  // shifts have half as many ports as comparisons
+  const auto last = hn::Set(du, 0x10000u);
+  return hn::Sub(rounded, hn::VecFromMask(du, hn::Eq(hn::And(bits, last), last)));
+#else
+  return hn::Add(rounded, hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u)));
+#endif
 }
 
 // Lanes(df) elements at p, exactly, as f32.
@@ -244,6 +249,16 @@ HWY_INLINE void StorePair(V a, V b, D d, T* p) {
     }
 #endif
   }
+}
+
+// Two vectors of consecutive elements, in the arithmetic of their type.
+template <class V>
+struct PairOf {
+  V a, b;
+};
+template <class D, class T>
+HWY_INLINE PairOf<hn::Vec<D>> LoadPair(D d, const T* p) {
+  return {LoadArithmetic(d, p), LoadArithmetic(d, p + hn::Lanes(d))};
 }
 
 // Can whole vectors be stored past the caches here?

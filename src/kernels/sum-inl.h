@@ -40,32 +40,82 @@ HWY_INLINE Wide<A, DF64> JoinLaneVectors(const Wide<A, DF64>* lanes) {
   return pairs[0];
 }
 
+#if HWY_TARGET != HWY_SCALAR
+using V64 = hn::Vec<DF64>;
+
+// a's upper half added to its lower one, and b's.
+HWY_INLINE V64 AddHalves(V64 a, V64 b) {
+  const DF64 d;
+  return hn::Add(hn::ConcatLowerLower(d, b, a), hn::ConcatUpperUpper(d, b, a));
+}
+// Neighbours of 128 bits of a added, and of b: those of a in the even places.
+HWY_INLINE V64 AddBlocks(V64 a, V64 b) {
+  return hn::Add(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(b), a), hn::OddEvenBlocks(b, hn::SwapAdjacentBlocks(a)));
+}
+// Neighbours of 64 bits.
+HWY_INLINE V64 AddLanes(V64 a, V64 b) {
+  const DF64 d;
+  return hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+}
+#endif
+
 // The lanes of as many vectors as each has lanes, joined to one each, as JoinLanes() does: sum i is lane i of the
 // result.
 HWY_INLINE hn::Vec<DF64> JoinLanesOfAll(const hn::Vec<DF64>* v) {
-  const DF64 d;
 #if HWY_TARGET == HWY_SCALAR
-  (void)d;
   return v[0];
 #else
-  using V = hn::Vec<DF64>;
-  const auto halves = [d](V a, V b)
-                          HWY_ATTR { return hn::Add(hn::ConcatLowerLower(d, b, a), hn::ConcatUpperUpper(d, b, a)); };
-  const auto neighbours = [d](V a, V b)
-                              HWY_ATTR { return hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)); };
-  if constexpr (hn::MaxLanes(d) == 8) {
-    // Of 128-bit blocks: those that are even, then those that are odd.
-    const auto blocks = [](V a, V b) HWY_ATTR {
-      return hn::Add(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(b), a), hn::OddEvenBlocks(b, hn::SwapAdjacentBlocks(a)));
-    };
-    return neighbours(blocks(halves(v[0], v[4]), halves(v[2], v[6])), blocks(halves(v[1], v[5]), halves(v[3], v[7])));
-  } else if constexpr (hn::MaxLanes(d) == 4) {
-    return neighbours(halves(v[0], v[2]), halves(v[1], v[3]));
+  if constexpr (hn::MaxLanes(DF64()) == 8) {
+    return AddLanes(AddBlocks(AddHalves(v[0], v[4]), AddHalves(v[2], v[6])),
+                    AddBlocks(AddHalves(v[1], v[5]), AddHalves(v[3], v[7])));
+  } else if constexpr (hn::MaxLanes(DF64()) == 4) {
+    return AddLanes(AddHalves(v[0], v[2]), AddHalves(v[1], v[3]));
   } else {
-    return neighbours(v[0], v[1]);
+    return AddLanes(v[0], v[1]);
   }
 #endif
 }
+
+// As many rows as a vector has lanes: of the lanes of each, which lie at `lanes` and kLaneSums numbers on, the sum, in
+// the tree of LaneSums.
+inline constexpr size_t kLaneSums = 2 * kLanes;
+template <bool kEvenThenOdd>
+HWY_INLINE hn::Vec<DF64> JoinLanesOfRows(const double* HWY_RESTRICT lanes) {
+  const DF64 d;
+  constexpr size_t kN = hn::MaxLanes(d), kVectors = kLanes / kN;
+  const auto lane = [&](size_t row, size_t v) HWY_ATTR { return hn::Load(d, lanes + row * kLaneSums + v * kN); };
+  hn::Vec<DF64> v[kN];
+  if constexpr (kEvenThenOdd || kN == 1) {  // a row's pairs lie side by side
+    for (size_t row = 0; row < kN; ++row) {
+      Plain<DF64> of_row[kVectors];
+      for (size_t i = 0; i < kVectors; ++i) of_row[i] = {lane(row, i)};
+      v[row] = JoinLaneVectors<float, kEvenThenOdd>(of_row).hi;
+    }
+    return JoinLanesOfAll(v);
+  } else {  // those of two rows
+#if HWY_TARGET != HWY_SCALAR
+    constexpr size_t kHalf = kVectors / 2;
+    for (size_t two = 0; two < kN / 2; ++two) {
+      V64 pairs[kVectors];
+      for (size_t i = 0; i < kVectors; ++i) pairs[i] = AddLanes(lane(2 * two, i), lane(2 * two + 1, i));
+      for (size_t half = kHalf; half != 0; half /= 2) {
+        for (size_t i = 0; i < half; ++i) pairs[i] = hn::Add(pairs[i], pairs[i + half]);
+      }
+      v[two] = pairs[0];
+    }
+    if constexpr (kN == 8) {
+      return AddBlocks(AddHalves(v[0], v[2]), AddHalves(v[1], v[3]));
+    } else if constexpr (kN == 4) {
+      return AddHalves(v[0], v[1]);
+    } else {
+      return v[0];
+    }
+#endif
+  }
+}
+
+// Columns that LaneSums::AddBeside() sums at once.
+inline constexpr size_t kBesideStep = HWY_MAX(kLanes, 2 * hn::MaxLanes(DF32()));
 
 // The lanes' sums of a block, taken in steps from left to right.
 template <class A, class T>
@@ -99,6 +149,32 @@ class LaneSums {
     }
   }
 
+  // Columns [0, n), a multiple of kStep, in f32 arithmetic. Before each kStep of them before(c), after each kBesideStep
+  // beside(c), which does as many columns of something else from column c on. The sums stay in registers all the while.
+  template <class Accumulate, class Before, class Beside>
+  HWY_INLINE void AddBeside(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate, const Before& before,
+                            const Beside& beside) {
+    W s[kVectors], q[kVectors];
+    for (size_t v = 0; v < kVectors; ++v) {
+      s[v] = s_[v];
+      q[v] = q_[v];
+    }
+    for (size_t step = 0; step < n; step += kStep) {
+      before(step);
+#pragma GCC unroll 1
+      for (size_t c = step; c < step + kStep; c += kBesideStep) {
+        for (size_t i = 0; i < kBesideStep; i += kLanes) {
+          for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(x + c + i, v), c + i, v, s[v], q[v]);
+        }
+        beside(c);
+      }
+    }
+    for (size_t v = 0; v < kVectors; ++v) {
+      s_[v] = s[v];
+      q_[v] = q[v];
+    }
+  }
+
   // The columns of an n-column block that do not fill the lanes; those that do not exist count as +0.
   template <class Accumulate>
   HWY_INLINE void AddTail(const T* x, size_t n, const Accumulate& accumulate) {
@@ -115,6 +191,15 @@ class LaneSums {
   HWY_INLINE BlockSums Join() const {
     const DF64 d;
     return {ToMemory<A>(JoinLanes(d, JoinedS())), ToMemory<A>(JoinLanes(d, JoinedQ()))};
+  }
+
+  // Unjoined, for JoinLanesOfRows(); in f32 arithmetic.
+  HWY_INLINE void StoreLanes(double* HWY_RESTRICT to) const {
+    const DF64 d;
+    for (size_t v = 0; v < kVectors; ++v) {
+      hn::Store(s_[v].hi, d, to + v * kN);
+      hn::Store(q_[v].hi, d, to + kLanes + v * kN);
+    }
   }
 
   // The lanes of vector v of a chunk, as numbers from 0 on.
@@ -156,14 +241,14 @@ struct AboutZero {
   }
 };
 
-// The lanes of one block of n columns, n <= kBlock, summed and joined.
+// Of one block of n columns, n <= kBlock.
 template <class A, class T, class Accumulate>
-HWY_INLINE BlockSums SumBlockWith(const T* x, size_t n, const Accumulate& accumulate) {
+HWY_INLINE LaneSums<A, T> SumsOfBlock(const T* x, size_t n, const Accumulate& accumulate) {
   LaneSums<A, T> sums;
   sums.Clear();
   sums.Add(x, 0, n / kLanes * kLanes, accumulate);
   sums.AddTail(x, n, accumulate);
-  return sums.Join();
+  return sums;
 }
 
 // Makes columns [from, from + n) of row i of its terms. Not inlined: it would take registers from sums and maps.
@@ -188,40 +273,51 @@ HWY_INLINE void PrepareColumns(const SumRows<T>& rows, size_t i, size_t from, si
   }
 }
 
-// As many rows as a vector has lanes, from row i on: their joins side by side, in f32 arithmetic.
+// The lanes of a group's rows, until all are there: so many joins side by side cost less than one after the other. In
+// f32 arithmetic.
 template <class T, bool kCentred>
-HWY_INLINE void SumRowsTogether(const SumRows<T>& rows, size_t i) {
-  const DF64 d;
-  constexpr size_t kN = hn::MaxLanes(d);
-  hn::Vec<DF64> s[kN], q[kN];
-  for (size_t r = 0; r < kN; ++r) {
-    const T* x = rows.x.at(i + r);
-    PrepareColumns(rows, i + r, 0, rows.n);
-    LaneSums<float, T> sums;
-    sums.Clear();
-    sums.Add(x, 0, rows.n / kLanes * kLanes, AboutZero<kCentred, float>());
-    sums.AddTail(x, rows.n, AboutZero<kCentred, float>());
-    s[r] = sums.JoinedS().hi;
-    q[r] = sums.JoinedQ().hi;
+class LanesOfRows {
+ public:
+  HWY_INLINE void Set(size_t row, const LaneSums<float, T>& sums) { sums.StoreLanes(lanes_ + row * kLaneSums); }
+
+  // Of rows [0, rows), to `group` from row `first` on; where rows do not fill a vector, to rows behind them as well.
+  HWY_INLINE void Join(size_t rows, RowGroup<float>& group, size_t first) const {
+    const DF64 d;
+    for (size_t r = 0; r < rows; r += hn::MaxLanes(d)) {
+      const double* lanes = lanes_ + r * kLaneSums;
+      const size_t at = first + r;
+      hn::StoreU(kCentred ? JoinLanesOfRows<kEvenThenOdd<T>>(lanes) : hn::Zero(d), d, group.mean_hi + at);
+      hn::StoreU(JoinLanesOfRows<kEvenThenOdd<T>>(lanes + kLanes), d, group.m2_hi + at);
+      hn::StoreU(hn::Zero(d), d, group.mean_lo + at);
+      hn::StoreU(hn::Zero(d), d, group.m2_lo + at);
+    }
   }
-  const size_t at = rows.first + i;
-  hn::StoreU(JoinLanesOfAll(s), d, rows.group->mean_hi + at);
-  hn::StoreU(JoinLanesOfAll(q), d, rows.group->m2_hi + at);
-  hn::StoreU(hn::Zero(d), d, rows.group->mean_lo + at);
-  hn::StoreU(hn::Zero(d), d, rows.group->m2_lo + at);
+
+ private:
+  HWY_ALIGN double lanes_[kMaxGroup * kLaneSums];
+};
+
+// Of one row, prepared and summed.
+template <class A, class T, bool kCentred>
+HWY_INLINE LaneSums<A, T> SumsOfRow(const SumRows<T>& rows, size_t i) {
+  PrepareColumns(rows, i, 0, rows.n);
+  return SumsOfBlock<A>(rows.x.at(i), rows.n, AboutZero<kCentred, A>());
 }
 
 // From row i on.
 template <class T, bool kCentred>
-EVENORM_INLINE_LOOP void SumRowsFrom(const SumRows<T>& rows, size_t i) {
+HWY_NOINLINE void SumRowsFrom(const SumRows<T>& rows, size_t i) {
   using A = Arithmetic<T>;
   if constexpr (std::is_same_v<A, float>) {
-    for (; i + hn::MaxLanes(DF64()) <= rows.rows; i += hn::MaxLanes(DF64())) SumRowsTogether<T, kCentred>(rows, i);
+    constexpr size_t kN = hn::MaxLanes(DF64());
+    LanesOfRows<T, kCentred> lanes;
+    for (; i + kN <= rows.rows; i += kN) {
+      for (size_t r = 0; r < kN; ++r) lanes.Set(r, SumsOfRow<A, T, kCentred>(rows, i + r));
+      lanes.Join(kN, *rows.group, rows.first + i);
+    }
   }
   for (; i < rows.rows; ++i) {
-    const T* x = rows.x.at(i);
-    PrepareColumns(rows, i, 0, rows.n);
-    const BlockSums sums = SumBlockWith<A>(x, rows.n, AboutZero<kCentred, A>());
+    const BlockSums sums = SumsOfRow<A, T, kCentred>(rows, i).Join();
     rows.group->set(rows.first + i, sums.s, sums.q);
   }
 }
@@ -254,7 +350,7 @@ BlockSums SumAbout(const T* x, size_t n, const WideNumber& k) {
     const auto rest = hn::Set(d, static_cast<double>(n - c));
     AccumulateAbout(d, wide_k, hn::Lt(LaneSums<A, T>::Lanes(vector), rest), v, s, q);
   };
-  return SumBlockWith<A>(x, n, about_k);
+  return SumsOfBlock<A>(x, n, about_k).Join();
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

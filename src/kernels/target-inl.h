@@ -66,7 +66,6 @@ constinit const Kernels EVENORM_TABLE = [] {
       .transpose = {&MoveTransposed<uint16_t>, &MoveTransposed<uint32_t>, &MoveTransposed<uint64_t>},
       .finish_gradients = &FinishGradientGroup,
       .include_magnitudes = &IncludeMagnitudesOf,
-      .stream_copy = &StreamCopyBytes,
   };
 }();
 

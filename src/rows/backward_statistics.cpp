@@ -46,7 +46,7 @@ void BackwardRows<T>::find_statistics(std::size_t first, std::size_t count, Grad
     scalars[i].mean_hi = row.mean_hi;
     scalars[i].mean_lo = row.mean_lo;
     scalars[i].rstd = row.rstd;
-    scalars[i].rstd_lo = RstdLowOf(kOne, Divide(kOne, m2, static_cast<double>(p_.cols)), p_.eps, row.rstd);
+    scalars[i].rstd_lo = RstdLowOf(kOne, MeanOf(kOne, m2, static_cast<double>(p_.cols)), p_.eps, row.rstd);
     if constexpr (kWide) scalars[i].scaled = needs_scaling(first + i, row);
     if (row.extreme) scale_x(first + i, &scalars[i]);
   }

@@ -226,7 +226,8 @@ typename ForwardRows<T>::Blocks ForwardRows<T>::blocks_of_rows(std::size_t row, 
   const T* x = map_source_.block(row, first, n);
   T* y = sink_.block(row, first, n);
   if (writes_beside_) fusion_->begin(row, first, n, !sink_.is_measuring());
-  T* copy = copies_sum_ ? reinterpret_cast<T*>(const_cast<char*>(place_in_row(p_.sum, row, first))) : nullptr;
+  const bool copies = copies_sum_ && !sink_.is_measuring();
+  T* copy = copies ? reinterpret_cast<T*>(const_cast<char*>(place_in_row(p_.sum, row, first))) : nullptr;
   return {row,
           first,
           {{x, map_source_.step()},
@@ -238,7 +239,7 @@ typename ForwardRows<T>::Blocks ForwardRows<T>::blocks_of_rows(std::size_t row, 
            &scalars,
            at,
            stream_,
-           {copy, copies_sum_ ? p_.sum.rows.inner().stride : 0},
+           {copy, copies ? p_.sum.rows.inner().stride : 0},
            p_.stream_sum}};
 }
 

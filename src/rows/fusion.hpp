@@ -38,9 +38,7 @@ class Fusion {
   }
 
   // Is more than y written of a block, by the map itself, or beside it?
-  bool copies_sum() const {
-    return stores_sums() && p_.sum.data != nullptr && p_.sum.dtype == dtype_of<T> && !quantiser_.is_on();
-  }
+  bool copies_sum() const { return stores_sums() && p_.sum.data != nullptr && p_.sum.dtype == dtype_of<T>; }
   bool writes_beside() const { return has_second_ || (stores_sums() && !copies_sum()); }
   bool is_finite() const { return gamma2_.is_finite() && beta2_.is_finite(); }
   // Does the map find its x in y?
@@ -58,7 +56,7 @@ class Fusion {
   // n columns from column `from` of the block, where x points to.
   void write(std::size_t row, std::size_t first, std::size_t from, std::size_t n, const T* x,
              const MapScalarsOfRows<A>& scalars, std::size_t at) {
-    if (writes_sum_) residual_.store_sum(row, first + from, n, p_.stream_sum, x);
+    if (writes_sum_) residual_.store_sum(row, first + from, n, x);
     if (!has_second_) return;
     T* y = y2_block_ + from;
     kernels_.of<T>().map_rows(

@@ -14,11 +14,12 @@ struct MomentNode {
   double m2_hi, m2_lo;
 };
 
-// What the map needs of a row. `extreme`: the row must go through the scaled path instead.
+// What the map needs of a row. near_zero: as IsNearZero() of statistics.inc has it. extreme: the row must go through
+// the scaled path instead.
 struct RowScalars {
   double mean_hi, mean_lo;
   double rstd;
-  bool extreme;
+  bool near_zero, extreme;
 };
 
 // What dx of a row is made of; hi + lo where lo is used (f64 arithmetic). mean is that of x 2^-x_exponent,

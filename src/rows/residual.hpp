@@ -67,15 +67,11 @@ class Residual {
     fetch_behind(place_in_row(p_.residual, row, first), n * bytes_of(p_.residual.dtype), ahead);
   }
 
-  // n elements of s, which add() made, to the sum. stream: past the caches, if it lies so.
-  void store_sum(std::size_t row, std::size_t first, std::size_t n, bool stream, const T* s) const {
+  // n elements of s, which add() made, to the sum.
+  void store_sum(std::size_t row, std::size_t first, std::size_t n, const T* s) const {
     if (p_.sum.data == nullptr) return;
     char* to = const_cast<char*>(place_in_row(p_.sum, row, first));
-    if (p_.sum.dtype != dtype_of<T>) return narrow(s, n, to);
-    if (stream && reinterpret_cast<std::uintptr_t>(to) % kStreamAlignment == 0) {
-      return kernels_.stream_copy(s, to, n * sizeof(T));
-    }
-    std::memcpy(to, s, n * sizeof(T));
+    p_.sum.dtype == dtype_of<T> ? static_cast<void>(std::memcpy(to, s, n * sizeof(T))) : narrow(s, n, to);
   }
 
  private:

@@ -8,7 +8,7 @@ namespace evenorm::internal {
 template <class A>
 ScaledRow finish_scaled(const MomentNode& scaled, int exponent, double eps) {
   using namespace plain;
-  const auto var = Divide(kOne, Number<A>::From(kOne, scaled.m2_hi, scaled.m2_lo), scaled.count);
+  const auto var = MeanOf(kOne, Number<A>::From(kOne, scaled.m2_hi, scaled.m2_lo), scaled.count);
   const double scaled_eps = std::ldexp(eps, -2 * exponent);
   const bool eps_alone = scaled_eps > std::numeric_limits<double>::max();  // var is below it by hundreds of places
   const WideNumber scaled_rstd = eps_alone ? WideNumber{0, 0} : rstd_of<A>(var, scaled_eps);
@@ -23,6 +23,7 @@ ScaledRow finish_scaled(const MomentNode& scaled, int exponent, double eps) {
   row.rstd_lo = eps_alone ? std::ldexp(row.rstd.lo, row.map_exponent) : std::ldexp(scaled_rstd.lo, shift);
   row.scalars.mean_hi = std::ldexp(scaled.mean_hi, -shift);
   row.scalars.mean_lo = std::ldexp(scaled.mean_lo, -shift);
+  row.scalars.near_zero = IsNearZero(kOne, scaled.mean_hi, var.hi);
   return row;
 }
 template ScaledRow finish_scaled<double>(const MomentNode&, int, double);
@@ -56,7 +57,7 @@ void ExtremeRow<A>::run_given(std::size_t row, const Moments& moments) {
 template <class A>
 void ExtremeRow<A>::run_zeros(std::size_t row) {
   const WideNumber rstd = rstd_of_constant<A>(p_.eps);
-  map(row, {0, {0, 0, rstd.hi, false}, 0, rstd, rstd.lo, true});
+  map(row, {0, {0, 0, rstd.hi, true, false}, 0, rstd, rstd.lo, true});
 }
 
 template <class A>
@@ -99,7 +100,7 @@ void ExtremeRow<A>::write(std::size_t row, const Fill& fill) {
       const A* sum = stores_sum ? unscaled_->block(row, first, n) : nullptr;
       if (second_ != nullptr) fill_block(row, first, n, fill, *second_);
       fill_block(row, first, n, fill, output_);
-      if (stores_sum) residual_->store_sum(row, first, n, false, sum);
+      if (stores_sum) residual_->store_sum(row, first, n, sum);
     }
   } while (output_.sink.wants_again());
 }

@@ -26,7 +26,7 @@ BlockSums sums_of(const RowGroup<A>& g, std::size_t row) {
 }
 template <class A>
 RowScalars scalars_of(const RowGroup<A>& g, std::size_t row) {
-  return {g.mean_hi[row], g.mean_lo[row], g.rstd[row], g.flag[row] != 0};
+  return {g.mean_hi[row], g.mean_lo[row], g.rstd[row], g.map.centre[row] == 0, g.flag[row] != 0};
 }
 template <class A>
 void set_moments(RowGroup<A>& g, std::size_t row, const MomentNode& m) {
@@ -57,10 +57,11 @@ template <class T>
   using A = Arithmetic<T>;
   using W = Number<A>;
   const BlockSums sums = kernels.of<T>().sum_about(x, n, k);
-  const auto about_k = MomentsFromSums(kOne, WideSums<W>{from_memory<A>(sums.s), from_memory<A>(sums.q)}, n);
+  const auto count = static_cast<double>(n);
+  const auto about_k = MomentsFromSumsAbout(kOne, WideSums<W>{from_memory<A>(sums.s), from_memory<A>(sums.q)}, count);
   const WideNumber mean = to_memory(Add(kOne, from_memory<A>(k), about_k.mean));
   const WideNumber m2 = about_k.m2.hi < 0 ? WideNumber{0, 0} : to_memory(about_k.m2);
-  return {static_cast<double>(n), mean.hi, mean.lo, m2.hi, m2.lo};
+  return {count, mean.hi, mean.lo, m2.hi, m2.lo};
 }
 
 // Rows of a group that kernels could not finish, since some want a second look: of those, get_x(i) gives row i.
@@ -90,7 +91,7 @@ MomentNode moments_of(const Kernels& kernels, bool centred, const BlockSums& sum
   const auto count = static_cast<double>(n);
   if (!centred) return {count, 0, 0, sums.q.hi, sums.q.lo};
   const W q = from_memory<A>(sums.q);
-  const auto moments = MomentsFromSums(kOne, WideSums<W>{from_memory<A>(sums.s), q}, n);
+  const auto moments = MomentsFromSums(kOne, WideSums<W>{from_memory<A>(sums.s), q}, count);
   const WideNumber mean = to_memory(moments.mean), m2 = to_memory(moments.m2);
   if (SecondLook<A>(kOne, moments.m2, q)) return moments_about<T>(kernels, get_x(), n, mean);
   return {count, mean.hi, mean.lo, m2.hi, m2.lo};
@@ -131,7 +132,8 @@ WideNumber rstd_of_constant(double eps) {
 template <class A>
 MapScalarsOfRows<A> map_scalars_of(const RowScalars& row) {
   MapScalarsOfRows<A> map;
-  plain::StoreMapScalars<A>(plain::kOne, row.mean_hi, row.mean_lo, row.rstd, map.mean_hi, map.mean_lo, map.rstd);
+  plain::StoreMapScalars<A>(plain::kOne, row.mean_hi, row.mean_lo, row.rstd, row.near_zero, map.centre, map.offset,
+                            map.rstd);
   return map;
 }
 
