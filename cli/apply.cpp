@@ -23,7 +23,7 @@ struct ApplyOptions {
   NormOptions norm;
 };
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kApplyExamples = R"(Examples:
   evenorm apply x.npy -o y.npy                                     over the last axis
   evenorm apply x.npy -o y.npy --weight w.npy --bias b.npy         over the axes of the weight
   evenorm apply x.npy -o y.npy --normalized-shape 3,8 --eps 1e-12
@@ -114,7 +114,7 @@ void add_apply(CLI::App& app) {
   const auto options = std::make_shared<ApplyOptions>();
   CLI::App* command = app.add_subcommand("apply", "Layer norm or RMS norm of a .npy file");
   add_options(*command, *options);
-  command->footer(kExamples);
+  command->footer(kApplyExamples);
   command->callback([options] { apply(*options); });
 }
 

@@ -31,7 +31,7 @@ struct BenchOptions {
   bool rms = false, grad = false, residual = false, int8 = false, json = false;
 };
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kBenchExamples = R"(Examples:
   evenorm bench                                       layer norm of 4096x768, f32, on one thread
   evenorm bench 512x768 --dtype bf16 --threads 0      rows x columns, on every processor
   evenorm bench 8x384x56x56 --axes 1                  over the channels of (batch, channels, height, width)
@@ -317,7 +317,7 @@ void add_bench(CLI::App& app, int& status) {
   add("--threads", options->threads, "N", "Threads; 0: one per processor (1)");
   add("--seconds", options->seconds, "S", "How long to measure; seven rounds at least (1)");
   command->add_flag("--json", options->json, "One line of JSON; times in microseconds, as quartiles");
-  command->footer(kExamples);
+  command->footer(kBenchExamples);
   command->callback([options, &status] { status = run_bench(*options); });
 }
 

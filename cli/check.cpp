@@ -37,7 +37,7 @@ struct Findings {
   bool pass() const { return accuracy.pass && climbing.pass() && digests.pass && gradients.pass; }
 };
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kCheckExamples = R"(Examples:
   evenorm check                   every adversarial input, every length, every target of this machine
   evenorm check --quick           fewer inputs on long rows, fewer steps of climbing, fewer cases of equal bits
   evenorm check --climb 2000000   go on for some minutes, by a fixed seed, after rows whose errors are large
@@ -227,7 +227,7 @@ void add_check(CLI::App& app, int& status) {
       ->add_option("--climb", options->climb,
                    "Steps of each climb after rows with large errors; 0: none (50000; with --quick 10000)")
       ->type_name("STEPS");
-  command->footer(kExamples);
+  command->footer(kCheckExamples);
   command->callback([options, &status] { status = check(*options); });
 }
 

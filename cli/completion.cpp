@@ -14,7 +14,7 @@
 namespace evenorm::cli {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kCompletionExamples = R"(Examples:
   evenorm completion bash > ~/.local/share/bash-completion/completions/evenorm
   evenorm completion zsh > ~/.zfunc/_evenorm         with fpath+=~/.zfunc before compinit
   evenorm completion fish > ~/.config/fish/completions/evenorm.fish
@@ -219,7 +219,7 @@ void add_completion(CLI::App& app) {
       ->required()
       ->type_name("NAME")
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  command->footer(kExamples);
+  command->footer(kCompletionExamples);
   command->callback([shell, &app] {
     const ProgramDescription program = describe(app);
     print(*shell == "bash" ? bash_script(program) : *shell == "zsh" ? zsh_script(program) : fish_script(program));

@@ -21,7 +21,7 @@ struct GradOptions {
   NormOptions norm;
 };
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kGradExamples = R"(Examples:
   evenorm grad x.npy dy.npy -o dx.npy                                          over the last axis
   evenorm grad x.npy dy.npy -o dx.npy --weight w.npy --dweight dw.npy --dbias db.npy
   evenorm grad x.npy dy.npy --dbias db.npy --dweight dw.npy --param-dtype f64  the sums alone, as f64
@@ -138,7 +138,7 @@ void add_grad(CLI::App& app) {
   const auto options = std::make_shared<GradOptions>();
   CLI::App* command = app.add_subcommand("grad", "The gradients of layer norm or RMS norm, of .npy files");
   add_options(*command, *options);
-  command->footer(kExamples);
+  command->footer(kGradExamples);
   command->callback([options] { grad(*options); });
 }
 

@@ -14,7 +14,7 @@
 namespace evenorm::cli {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kInfoExamples = R"(Examples:
   evenorm info
   evenorm info --json
   EVENORM_TARGET=avx2 evenorm info      the target that every command would run on, if forced)";
@@ -56,7 +56,7 @@ void add_info(CLI::App& app) {
   const auto json = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand("info", "Version, SIMD targets and threads");
   command->add_flag("--json", *json, "One line of JSON");
-  command->footer(kExamples);
+  command->footer(kInfoExamples);
   command->callback([json] { info(*json); });
 }
 

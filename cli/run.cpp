@@ -13,7 +13,7 @@
 namespace evenorm::cli {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kRunExamples = R"(Examples:
   evenorm apply x.npy -o y.npy --weight w.npy --bias b.npy
   evenorm grad x.npy dy.npy -o dx.npy --weight w.npy --dweight dw.npy --dbias db.npy
   evenorm explain "4 2 8" --weight "1.5 1 0.5" --bias "0.5 0 -0.5"
@@ -42,7 +42,7 @@ int parse_and_run(std::span<const std::string> arguments) {
   CLI::App app("Layer norm and RMS norm, exact and with the same bits everywhere", "evenorm");
   app.set_version_flag("--version", fmt::format("evenorm {}", version()));
   app.require_subcommand(0, 1);  // with 1 at least, a misspelt one would be told as a missing one
-  app.footer(kExamples);
+  app.footer(kRunExamples);
   app.parse_complete_callback([&] {
     if (app.get_subcommands().empty()) throw Failure("no subcommand is given (see evenorm --help)");
   });

@@ -9,8 +9,8 @@
 namespace evenorm::cli {
 namespace {
 
-constexpr std::size_t kMostLines = 8;  // of one outer axis; beyond it, its first and last kEnds items
-constexpr std::size_t kEnds = 3;
+constexpr std::size_t kMostLines = 8;  // of one outer axis; beyond it, its first and last kShownAtEnds items
+constexpr std::size_t kShownAtEnds = 3;
 
 struct Layout {
   std::span<const double> values;
@@ -34,7 +34,7 @@ struct Layout {
   }
 
   std::vector<std::size_t> shown_columns(std::size_t n) const {
-    return shown(n, columns, std::clamp<std::size_t>((std::max<std::size_t>(columns, 1) - 1) / 2, 1, kEnds));
+    return shown(n, columns, std::clamp<std::size_t>((std::max<std::size_t>(columns, 1) - 1) / 2, 1, kShownAtEnds));
   }
 
   std::string line(std::size_t offset, std::size_t n) const {
@@ -53,7 +53,7 @@ struct Layout {
     std::size_t below = 1;
     for (const std::int64_t size : shape.subspan(depth + 1)) below *= static_cast<std::size_t>(size);
     std::string text;
-    for (const std::size_t i : shown(n, kMostLines, kEnds)) {
+    for (const std::size_t i : shown(n, kMostLines, kShownAtEnds)) {
       if (!text.empty()) text += "\n" + std::string(indent + depth + 1, ' ');
       text += i == n ? "..." : block(depth + 1, offset + i * below);
     }

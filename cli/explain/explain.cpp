@@ -23,7 +23,7 @@ struct Options {
   bool slips = false;
 };
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kExplainExamples = R"(Examples:
   evenorm explain "4 2 8" --weight "1.5 1 0.5" --bias "0.5 0 -0.5"
   evenorm explain "4 2 8" --round 2                      beside it, each step rounded as by hand
   evenorm explain "[[[0.2 0.1 0.3]] [[0.5 0.1 0.1]]]" --normalized-shape 1,3 --batch-axis 1
@@ -86,7 +86,7 @@ void add_explain(CLI::App& app) {
   add("--decimals", input.decimals, "N", "Decimals that are shown (4)");
   command->add_flag("--slips", options->slips, "Slips that explanations make, and what is right; alone or with --json");
   command->add_flag("--json", options->json, "One line of JSON");
-  command->footer(kExamples);
+  command->footer(kExplainExamples);
   command->callback([options, not_for_slips] {
     for (const CLI::Option* option : not_for_slips) {
       if (!options->slips || option->count() == 0) continue;
