@@ -22,6 +22,7 @@ def environment(sources):
     if ccache:
         result.setdefault("CCACHE_DIR", str(ROOT / "build" / "ccache"))
         result.update(CCACHE_BASEDIR=str(sources), CCACHE_NOHASHDIR="1", CCACHE_IGNOREOPTIONS="-Werror",
+                      CCACHE_SLOPPINESS="pch_defines,time_macros",  # what it needs to know precompiled headers
                       CMAKE_C_COMPILER_LAUNCHER=ccache, CMAKE_CXX_COMPILER_LAUNCHER=ccache)
     return result
 
