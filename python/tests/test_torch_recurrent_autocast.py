@@ -14,6 +14,16 @@ def results(module, x, state):
     return [output.data if isinstance(output, nn.utils.rnn.PackedSequence) else output, *parts_of(end)]
 
 
+def results_of_torch(module, x, state):
+    """Skips where PyTorch says that it takes bfloat16 and oneDNN has no kernel for it on this CPU."""
+    try:
+        return results(module, x, state)
+    except RuntimeError as error:
+        if "could not create a primitive" not in str(error):
+            raise
+        pytest.skip(f"torch.nn's own module fails on this CPU: {str(error).splitlines()[0]}")
+
+
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch.nn.LSTM has another kernel then")
 @pytest.mark.parametrize(
     "kind, options",
@@ -38,7 +48,7 @@ def test_types_under_autocast_are_torch_nn_s(kind, options, layout):
                 state = tuple(state) if state and kind == "lstm" else state and state[0]
                 with torch.autocast("cpu", half), warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # projections have no fast kernel
-                    found, expected = results(ours, x, state), results(theirs, x, state)
+                    found, expected = results(ours, x, state), results_of_torch(theirs, x, state)
                 assert [t.dtype for t in found] == [t.dtype for t in expected], (of_weights, of_x, of_state)
                 assert [t.shape for t in found] == [t.shape for t in expected]
     wide = KINDS[kind](X, H, dtype=torch.float64)
