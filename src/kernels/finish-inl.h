@@ -9,38 +9,35 @@ namespace evenorm::internal::HWY_NAMESPACE {
 
 using DGroup = hn::CappedTag<double, kMaxGroup>;
 
-template <class A>
-HWY_INLINE Wide<A, DGroup> MeansOf(const RowGroup<A>& g, size_t i) {
-  const DGroup d;
-  return Wide<A, DGroup>::From(d, hn::Load(d, g.mean_hi + i), hn::Load(d, g.mean_lo + i));
+template <class A, class D>
+HWY_INLINE Wide<A, D> MeansOf(D d, const RowGroup<A>& g, size_t i) {
+  return Wide<A, D>::From(d, hn::Load(d, g.mean_hi + i), hn::Load(d, g.mean_lo + i));
 }
-template <class A>
-HWY_INLINE Wide<A, DGroup> M2sOf(const RowGroup<A>& g, size_t i) {
-  const DGroup d;
-  return Wide<A, DGroup>::From(d, hn::Load(d, g.m2_hi + i), hn::Load(d, g.m2_lo + i));
+template <class A, class D>
+HWY_INLINE Wide<A, D> M2sOf(D d, const RowGroup<A>& g, size_t i) {
+  return Wide<A, D>::From(d, hn::Load(d, g.m2_hi + i), hn::Load(d, g.m2_lo + i));
 }
 
 template <class A>
 void FinishRows(RowGroup<A>& g, size_t rows, double columns, double eps) {
   const DGroup d;
   for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
-    hn::Store(FinishMoments<A>(d, MeansOf(g, i), M2sOf(g, i), columns, eps, g, i), d, g.flag + i);
+    hn::Store(FinishMoments<A>(d, MeansOf(d, g, i), M2sOf(d, g, i), columns, eps, g, i), d, g.flag + i);
   }
 }
 
 // A group is finished in two steps: other work between them hides what the first one's root and quotients take.
 // From sums to moments and rstd. Returns whether there are rows that want a second look, which are flagged; then there
-// is no second step.
-template <class A>
-EVENORM_INLINE_LOOP bool FinishStatistics(RowGroup<A>& g, size_t rows, size_t cols, double eps, bool centred) {
-  const DGroup d;
-  const auto count = static_cast<double>(cols);
+// is no second step. D: of as many rows at once; it affects no bit.
+template <class D = DGroup, class A>
+EVENORM_INLINE_LOOP bool FinishStatistics(RowGroup<A>& g, size_t rows, const Count& count, double eps, bool centred) {
+  const D d;
   bool look = false;
   for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
-    auto m2 = M2sOf(g, i);
+    auto m2 = M2sOf(d, g, i);
     if (centred) {
       const auto q = m2;
-      const auto moments = MomentsFromSums(d, WideSums<decltype(m2)>{MeansOf(g, i), q}, count);
+      const auto moments = MomentsFromSums(d, WideSums<decltype(m2)>{MeansOf(d, g, i), q}, count);
       m2 = moments.m2;
       hn::Store(moments.mean.hi, d, g.mean_hi + i);
       hn::Store(moments.mean.Low(d), d, g.mean_lo + i);
@@ -55,13 +52,12 @@ EVENORM_INLINE_LOOP bool FinishStatistics(RowGroup<A>& g, size_t rows, size_t co
   return look;
 }
 // To the map's scalars. Returns whether there are extreme rows, which are flagged.
-template <class A>
-EVENORM_INLINE_LOOP bool FinishMaps(RowGroup<A>& g, size_t rows, size_t cols, double eps) {
-  const DGroup d;
-  const auto count = static_cast<double>(cols);
+template <class D = DGroup, class A>
+EVENORM_INLINE_LOOP bool FinishMaps(RowGroup<A>& g, size_t rows, const Count& count, double eps) {
+  const D d;
   bool any = false;
   for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
-    const auto extreme = FinishScalars(d, MeansOf(g, i), M2sOf(g, i), hn::Load(d, g.rstd + i), count, eps, g, i);
+    const auto extreme = FinishScalars(d, MeansOf(d, g, i), M2sOf(d, g, i), hn::Load(d, g.rstd + i), count, eps, g, i);
     hn::Store(extreme, d, g.flag + i);
     any = any || !hn::AllTrue(d, hn::Eq(extreme, hn::Zero(d)));
   }
@@ -70,8 +66,9 @@ EVENORM_INLINE_LOOP bool FinishMaps(RowGroup<A>& g, size_t rows, size_t cols, do
 
 template <class A>
 bool FinishSums(RowGroup<A>& g, size_t rows, size_t cols, double eps, bool centred) {
-  const bool look = FinishStatistics(g, rows, cols, eps, centred);
-  if (!look) FinishMaps(g, rows, cols, eps);
+  const Count count = static_cast<double>(cols);
+  const bool look = FinishStatistics(g, rows, count, eps, centred);
+  if (!look) FinishMaps(g, rows, count, eps);
   return look;
 }
 

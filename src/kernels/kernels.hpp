@@ -39,6 +39,14 @@ struct BlockSums {
   WideNumber s, q;
 };
 
+// A number of columns, and what MeanOf() multiplies by.
+struct Count {
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  constexpr Count(double columns) : n(columns), inverse(1.0 / columns) {}
+
+  double n, inverse;
+};
+
 // A row's scalars in the arithmetic's type: xhat = fma(x - centre, rstd, offset). centre: 0 in a row near zero.
 template <class A>
 struct MapScalars {
@@ -139,6 +147,10 @@ struct ShortRows {
   std::size_t ahead;  // as of SumRows
   TermRows<T> terms;
   bool stream;  // as of MapRows
+  bool few;     // 2 to kFewRows in a group, with kStep columns or more, of f32 arithmetic, no terms, not to stream
+  // Called when group t is finished, but where it ends the turns; null: not wanted.
+  void* context;
+  void (*finished)(void* context, std::size_t t);
 };
 
 // What a driver does between the steps of map_and_sum: before columns [first, first + n) are summed, or mapped.
@@ -315,6 +327,7 @@ struct Kernels {
   ArithmeticKernels<float> in_f32;
   std::array<std::array<Convert*, kDTypeCount>, kDTypeCount> convert;  // [from][to]; to or from is f32 or f64
   std::array<Transpose*, 3> transpose;                                 // of elements of 2, 4 and 8 bytes
+  bool maps_beside_sums;  // f32 arithmetic: are sums and map of rows one loop?
   FinishGradients* finish_gradients;
   IncludeMagnitudes* include_magnitudes;
 };

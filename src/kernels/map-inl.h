@@ -117,18 +117,15 @@ template <class T>
 inline constexpr bool kMapsBesideSums = HWY_NATIVE_FMA&& std::is_same_v<Arithmetic<T>, float>&& hn::MaxLanes(DF64()) >=
                                         4;
 
-// n columns of a row mapped, as many of another one summed, by turns of a few columns; n is a multiple of kStep. ahead:
-// as of SumRows.
-template <bool kCentredMap, bool kCentred, class T>
+// n columns of a row mapped, as many of another one summed, by turns of a few columns, before(c) before each kStep of
+// them; n is a multiple of kStep.
+template <bool kCentredMap, bool kCentred, class T, class Before>
 HWY_INLINE void MapBesideSums(const MapScalars<float>& scalars, const T* x, const float* gamma, const float* beta,
-                              size_t n, T* y, const T* next_x, size_t ahead, LaneSums<float, T>& sums) {
+                              size_t n, T* y, const T* next_x, const Before& before, LaneSums<float, T>& sums) {
   const DF32 d;
   constexpr size_t kN = hn::MaxLanes(d);
   const MapVectors<kCentredMap, DF32> map(d, scalars);
-  const auto fetch = [&](size_t c) HWY_ATTR {
-    if (ahead != 0) FetchBehind(next_x + c, kStep * sizeof(T), ahead);
-  };
-  sums.AddBeside(next_x, n, AboutZero<kCentred, float>(), fetch, [&](size_t c) HWY_ATTR {
+  sums.AddBeside(next_x, n, AboutZero<kCentred, float>(), before, [&](size_t c) HWY_ATTR {
     for (size_t i = 0; i < kBesideStep; i += 2 * kN) {
       const size_t at = c + i;
       map.template MapPair<false>(d, x + at, LoadPair(d, gamma + at), LoadPair(d, beta + at), y + at);
@@ -175,9 +172,12 @@ HWY_INLINE LaneSums<Arithmetic<T>, T> MapAndSumRow(const MapRows<T>& map, const 
       const size_t ahead = made ? 0 : next.ahead;
       const MapScalars<A> scalars = map.scalars->of(map.first + i);
       const T* x = map.x.at(i);
+      const auto fetch = [&](size_t c) HWY_ATTR {
+        if (ahead != 0) FetchBehind(next_x + c, kStep * sizeof(T), ahead);
+      };
       scalars.centre != 0
-          ? MapBesideSums<true, kCentred>(scalars, x, map.gamma, map.beta, mapped, y, next_x, ahead, sums)
-          : MapBesideSums<false, kCentred>(scalars, x, map.gamma, map.beta, mapped, y, next_x, ahead, sums);
+          ? MapBesideSums<true, kCentred>(scalars, x, map.gamma, map.beta, mapped, y, next_x, fetch, sums)
+          : MapBesideSums<false, kCentred>(scalars, x, map.gamma, map.beta, mapped, y, next_x, fetch, sums);
       if (!made) PrepareColumns(next, i, mapped, next.n - mapped);
     } else {
       MapAndSumInSteps<T, kCentred>(map, next, hooks, i, mapped, stream, sums);

@@ -72,19 +72,67 @@ HWY_INLINE void MapAndSumGroups(const MapRows<T>& map, const SumRows<T>& next, c
   for (size_t i = both; i < map.rows; ++i) MapRow(map, i, 0);
 }
 
+// The turns of whole groups of a few rows that have two others behind them, in f32 arithmetic: each row is mapped and
+// another one summed in one loop, and the group between theirs is finished meanwhile, so that all three are in L1.
+// Returns the turn that is next; flags say whether its group wants a second look or has an extreme row, which ends it.
 template <class T, bool kCentred>
-size_t TurnsOfShortRows(const ShortRows<T>& rows, size_t turn, size_t most, bool* wants_look) {
+HWY_NOINLINE size_t TurnsOfFewRows(const ShortRows<T>& rows, size_t turn, bool* look, bool* extreme) {
+  using D = hn::CappedTag<double, kFewRows>;
+  const size_t n = rows.n, mapped = n / kStep * kStep, group = rows.group;
+  const Count columns = static_cast<double>(n);
+  for (size_t g = 0; g < kGroups; ++g) rows.groups[g].clear_from(group);
+  for (; (turn + 3) * group <= rows.count && !*look && !*extreme; ++turn) {
+    auto &next = rows.groups[(turn + 1) % kGroups], &later = rows.groups[(turn + 2) % kGroups];
+    const auto& scalars_of_rows = rows.groups[turn % kGroups].map;
+    for (size_t r = 0; r < group; ++r) {
+      const T *x = rows.x.at(turn * group + r), *later_x = rows.x.at((turn + 2) * group + r);
+      T* y = rows.y.at(turn * group + r);
+      const auto before = [&](size_t c) HWY_ATTR {
+        if (rows.ahead != 0) FetchBehind(later_x + c, kStep * sizeof(T), rows.ahead);
+        if (c != 0) return;
+        if (r == 0) {
+          *look = FinishStatistics<D>(next, group, columns, rows.eps, kCentred);
+        } else if (r == 1 && !*look) {
+          *extreme = FinishMaps<D>(next, group, columns, rows.eps);
+        }
+      };
+      LaneSums<float, T> sums;
+      sums.Clear();
+      const MapScalars<float> scalars = scalars_of_rows.of(r);
+      scalars.centre != 0
+          ? MapBesideSums<true, kCentred>(scalars, x, rows.gamma, rows.beta, mapped, y, later_x, before, sums)
+          : MapBesideSums<false, kCentred>(scalars, x, rows.gamma, rows.beta, mapped, y, later_x, before, sums);
+      if (mapped != n) {
+        const AboutZero<kCentred, float> about_zero;
+        sums.Add(later_x, mapped, n / kLanes * kLanes, about_zero);
+        sums.AddTail(later_x, n, about_zero);
+        MapWhole(false, scalars, x + mapped, rows.gamma + mapped, rows.beta + mapped, n - mapped, y + mapped);
+      }
+      const BlockSums joined = sums.Join();
+      later.set(r, joined.s, joined.q);
+    }
+    if (rows.finished != nullptr && !*look && !*extreme) rows.finished(rows.context, turn + 1);
+  }
+  return turn;
+}
+
+template <class T, bool kCentred>
+size_t TurnsOfShortRows(const ShortRows<T>& rows, size_t turn, bool* wants_look) {
   const size_t group = rows.group;
+  const Count columns = static_cast<double>(rows.n);
   const auto rows_of = [&](size_t t)
                            HWY_ATTR { return t * group < rows.count ? HWY_MIN(group, rows.count - t * group) : 0; };
   const auto group_of = [&](size_t t) HWY_ATTR { return rows.groups + t % kGroups; };
   bool look = false, extreme = false;
-  for (; most != 0 && !look && !extreme && rows_of(turn) != 0; --most, ++turn) {
+  if constexpr (kMapsBesideSums<T>) {
+    if (rows.few) turn = TurnsOfFewRows<T, kCentred>(rows, turn, &look, &extreme);
+  }
+  for (; !look && !extreme && rows_of(turn) != 0; ++turn) {
     auto& next = *group_of(turn + 1);
     const size_t next_rows = rows_of(turn + 1), later_row = (turn + 2) * group, later_rows = rows_of(turn + 2);
     if (next_rows != 0) {
       if (next_rows < kMaxGroup) next.clear_from(next_rows);
-      look = FinishStatistics(next, next_rows, rows.n, rows.eps, kCentred);
+      look = FinishStatistics(next, next_rows, columns, rows.eps, kCentred);
     }
     const EvenRows<const T> x{rows.x.at(turn * group), rows.x.step};
     const EvenRows<T> y{rows.y.at(turn * group), rows.y.step};
@@ -97,8 +145,9 @@ size_t TurnsOfShortRows(const ShortRows<T>& rows, size_t turn, size_t most, bool
     const EvenRows<const T> later_x{rows.x.at(later_row), rows.x.step};
     const SumRows<T> later{later_x, later_rows, rows.n, group_of(turn + 2), 0, rows.ahead, later_terms};
     MapAndSumGroups<T, kCentred>(map, later, [&]() HWY_ATTR {
-      if (next_rows != 0 && !look) extreme = FinishMaps(next, next_rows, rows.n, rows.eps);
+      if (next_rows != 0 && !look) extreme = FinishMaps(next, next_rows, columns, rows.eps);
     });
+    if (rows.finished != nullptr && next_rows != 0 && !look && !extreme) rows.finished(rows.context, turn + 1);
   }
   *wants_look = look;
   return turn;

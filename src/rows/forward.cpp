@@ -89,12 +89,24 @@ std::size_t ForwardRows<T>::mapped_at_once(std::size_t row, std::size_t rows) co
 // Rows of one block, in groups: in each turn one is mapped, the next one finished, the next but one summed.
 template <class T>
 void ForwardRows<T>::run_short_rows(std::size_t first, std::size_t count) {
-  const std::size_t group = plan_.group, end = first + count;
+  std::optional<ShortRows<T>> even = even_short_rows(first, count);
+  const std::size_t group = even.has_value() ? even->group : plan_.group, end = first + count;
   const auto rows_at = [=](std::size_t row) { return row < end ? std::min(group, end - row) : 0; };
   sum_short_rows(groups_[0], first, 0, rows_at(first));
   finish_short_rows(groups_[0], first, rows_at(first));
   sum_short_rows(groups_[1], first + group, 0, rows_at(first + group));
-  const std::optional<ShortRows<T>> even = even_short_rows(first, count);
+  struct Context {
+    ForwardRows* self;
+    std::size_t first, group, count;
+  } context{this, first, group, count};
+  if (even.has_value() && (p_.mean.data != nullptr || p_.rstd.data != nullptr)) {
+    even->context = &context;
+    even->finished = [](void* pointer, std::size_t turn) {
+      const auto& c = *static_cast<const Context*>(pointer);
+      const std::size_t at = turn * c.group;
+      c.self->store_statistics(c.self->groups_[turn % kGroups], c.first + at, std::min(c.group, c.count - at));
+    };
+  }
   for (std::size_t row = first; row < end;) {
     const std::size_t turn = (row - first) / group, next_row = row + group, later_row = next_row + group;
     const Group& g = groups_[turn % kGroups];
@@ -121,10 +133,12 @@ std::optional<ShortRows<T>> ForwardRows<T>::even_short_rows(std::size_t first, s
   const bool even = in_place() && !copies_sum_ && sum_source_.even_rows(first, count) == count &&
                     sink_.even_rows(first, count) == count;
   if (!even) return std::nullopt;
+  const bool few =
+      std::is_same_v<A, float> && kernels_.maps_beside_sums && p_.cols > kStep && !stream_ && !sum_source_.has_terms();
   return ShortRows<T>{{sum_source_.begin(first, 0, p_.cols), sum_source_.step()},
                       {sink_.block(first, 0, p_.cols), sink_.step()},
                       count,
-                      plan_.group,
+                      few ? std::clamp<std::size_t>(kFewRowsBytes / (p_.cols * sizeof(T)), 2, kFewRows) : plan_.group,
                       p_.cols,
                       gamma_.block(0, p_.cols),
                       beta_.block(0, p_.cols),
@@ -132,15 +146,17 @@ std::optional<ShortRows<T>> ForwardRows<T>::even_short_rows(std::size_t first, s
                       p_.eps,
                       ahead(),
                       sum_source_.terms(first, 0),
-                      stream_};
+                      stream_,
+                      few,
+                      nullptr,
+                      nullptr};
 }
 
 // From `turn` on, until a group has a row that is extreme. Returns the turn that is next.
 template <class T>
 std::size_t ForwardRows<T>::run_turns(const ShortRows<T>& rows, std::size_t first, std::size_t turn) {
-  const bool has_statistics = p_.mean.data != nullptr || p_.rstd.data != nullptr;
   bool wants_look = false;
-  turn = of_type_.short_turns[index_of(p_.kind)](rows, turn, has_statistics ? 1 : rows.count, &wants_look);
+  turn = of_type_.short_turns[index_of(p_.kind)](rows, turn, &wants_look);
   const std::size_t row = turn * rows.group;
   if (row >= rows.count) return turn;
   Group& next = groups_[turn % kGroups];
