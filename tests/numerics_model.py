@@ -241,10 +241,9 @@ class Single:
 
 def tree(lanes):
     """Item 3: lanes (16,) to one wide number."""
-    a = lanes[0::2] + lanes[1::2]
-    for half in (4, 2, 1):
-        a = a[:half] + a[half:]
-    return a[0]
+    for half in (8, 4, 2, 1):
+        lanes = lanes[:half] + lanes[half:]
+    return lanes[0]
 
 
 def second_look(x, k, arithmetic):

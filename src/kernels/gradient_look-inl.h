@@ -50,9 +50,7 @@ struct VectorLanes {
     }
   }
   HWY_INLINE BlockSums Join() const {
-    const DF64 d;
-    return {ToMemory<A>(JoinLanes(d, JoinLaneVectors<A, false>(g))),
-            ToMemory<A>(JoinLanes(d, JoinLaneVectors<A, false>(gd)))};
+    return {JoinFolded(FoldLanes<A, false>(g)), JoinFolded(FoldLanes<A, false>(gd))};
   }
 
   W g[kVectors], gd[kVectors];
@@ -184,10 +182,11 @@ HWY_INLINE void JoinTogether(const VectorLanes<float>* lanes, double* sums) {
   const DF64 d;
   hn::Vec<DF64> vectors[2 * kRowsAtOnce];
   for (size_t r = 0; r < kRowsAtOnce; ++r) {
-    vectors[r] = JoinLaneVectors<float, false>(lanes[r].g).hi;
-    vectors[kRowsAtOnce + r] = JoinLaneVectors<float, false>(lanes[r].gd).hi;
+    vectors[r] = FoldedToOne(FoldLanes<float, false>(lanes[r].g));
+    vectors[kRowsAtOnce + r] = FoldedToOne(FoldLanes<float, false>(lanes[r].gd));
   }
-  for (size_t i = 0; i < 2 * kRowsAtOnce; i += hn::MaxLanes(d)) hn::Store(JoinLanesOfAll(vectors + i), d, sums + i);
+  for (size_t i = 0; i < 2 * kRowsAtOnce; i += hn::MaxLanes(d))
+    hn::Store(JoinFoldedRows<false>(vectors + i), d, sums + i);
 }
 HWY_INLINE void JoinTogether(const VectorLanes<float>* lanes, BlockSums* sums) {
   HWY_ALIGN double joined[2 * kRowsAtOnce];

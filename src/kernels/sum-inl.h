@@ -20,98 +20,104 @@ HWY_INLINE WideNumber ToMemory(const LaneSum<A>& w) {
 }
 
 // Element c of a block belongs to lane c mod kLanes. bfloat16 is split by words into even and odd elements, which costs
-// less than widening in order; the other types keep lanes in order. Joining neighbours first makes both the same tree.
+// less than widening in order; the other types keep lanes in order. Joining lanes far apart first, and neighbours last,
+// makes both the same tree, and needs no shuffles until a row's lanes are one vector, or one of even and one of odd
+// ones.
 template <class T>
 inline constexpr bool kEvenThenOdd = std::is_same_v<T, bfloat16>;
 
-// A block's lanes, in vectors, to one vector. kSplit: the even lanes first, then the odd ones.
+// What is left of lanes when they are added as far as whole vectors go: one vector, or one of even and one of odd
+// lanes.
 template <class A, bool kSplit>
-HWY_INLINE Wide<A, DF64> JoinLaneVectors(const Wide<A, DF64>* lanes) {
+struct FoldedLanes {
+  static constexpr size_t kParts = kSplit ? 2 : 1;
+
+  Wide<A, DF64> parts[kParts];
+};
+
+// A block's lanes: lanes l and l + 8 are added, then l and l + 4, l and l + 2, l and l + 1, here and in what follows.
+// kSplit: they are the even ones first, then the odd ones.
+template <class A, bool kSplit>
+HWY_INLINE FoldedLanes<A, kSplit> FoldLanes(const Wide<A, DF64>* lanes) {
   const DF64 d;
-  constexpr size_t kHalf = kLanes / hn::MaxLanes(d) / 2;
-  Wide<A, DF64> pairs[kHalf];
-  for (size_t v = 0; v < kHalf; ++v) {
-    pairs[v] = kSplit ? internal::HWY_NAMESPACE::Add(d, lanes[v], lanes[v + kHalf])
-                      : AddNeighbours(d, lanes[2 * v], lanes[2 * v + 1]);
+  using Folded = FoldedLanes<A, kSplit>;
+  constexpr size_t kEach = kLanes / hn::MaxLanes(d) / Folded::kParts;
+  Folded folded;
+  for (size_t part = 0; part < Folded::kParts; ++part) {
+    Wide<A, DF64> v[kEach];
+    for (size_t i = 0; i < kEach; ++i) v[i] = lanes[part * kEach + i];
+    for (size_t half = kEach / 2; half != 0; half /= 2) {
+      for (size_t i = 0; i < half; ++i) v[i] = internal::HWY_NAMESPACE::Add(d, v[i], v[i + half]);
+    }
+    folded.parts[part] = v[0];
   }
-  for (size_t half = kHalf / 2; half != 0; half /= 2) {
-    for (size_t v = 0; v < half; ++v) pairs[v] = internal::HWY_NAMESPACE::Add(d, pairs[v], pairs[v + half]);
-  }
-  return pairs[0];
+  return folded;
+}
+
+// Those of one sum, to one number.
+template <class A, bool kSplit>
+HWY_INLINE WideNumber JoinFolded(const FoldedLanes<A, kSplit>& folded) {
+  const DF64 d;
+  auto sum = JoinLanes(d, folded.parts[0]);
+  if constexpr (kSplit) sum = internal::HWY_NAMESPACE::Add(DScalar(), sum, JoinLanes(d, folded.parts[1]));
+  return ToMemory<A>(sum);
 }
 
 #if HWY_TARGET != HWY_SCALAR
 using V64 = hn::Vec<DF64>;
 
+// Each takes one shuffle, of what the one has in the other's place: numbers may be added either way round.
 // a's upper half added to its lower one, and b's.
 HWY_INLINE V64 AddHalves(V64 a, V64 b) {
   const DF64 d;
-  return hn::Add(hn::ConcatLowerLower(d, b, a), hn::ConcatUpperUpper(d, b, a));
+  return hn::Add(hn::ConcatUpperLower(d, b, a), hn::ConcatLowerUpper(d, b, a));
 }
 // Neighbours of 128 bits of a added, and of b: those of a in the even places.
 HWY_INLINE V64 AddBlocks(V64 a, V64 b) {
-  return hn::Add(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(b), a), hn::OddEvenBlocks(b, hn::SwapAdjacentBlocks(a)));
+  return hn::Add(hn::OddEvenBlocks(b, a), hn::SwapAdjacentBlocks(hn::OddEvenBlocks(a, b)));
 }
 // Neighbours of 64 bits.
 HWY_INLINE V64 AddLanes(V64 a, V64 b) {
   const DF64 d;
-  return hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+  return hn::Add(hn::OddEven(b, a), hn::Reverse2(d, hn::OddEven(a, b)));
 }
 #endif
 
-// The lanes of as many vectors as each has lanes, joined to one each, as JoinLanes() does: sum i is lane i of the
-// result.
-HWY_INLINE hn::Vec<DF64> JoinLanesOfAll(const hn::Vec<DF64>* v) {
+// To one vector. kSplit: even lanes in its lower half, odd ones in the upper.
+template <bool kSplit>
+HWY_INLINE hn::Vec<DF64> FoldedToOne(const FoldedLanes<float, kSplit>& folded) {
+  constexpr size_t kLast = FoldedLanes<float, kSplit>::kParts - 1;
+#if HWY_TARGET == HWY_SCALAR
+  return kSplit ? hn::Add(folded.parts[0].hi, folded.parts[kLast].hi) : folded.parts[0].hi;
+#else
+  return kSplit ? AddHalves(folded.parts[0].hi, folded.parts[kLast].hi) : folded.parts[0].hi;
+#endif
+}
+
+// As many such as each has lanes, to one number each: that of v[i] is lane i of the result.
+template <bool kSplit>
+HWY_INLINE hn::Vec<DF64> JoinFoldedRows(const hn::Vec<DF64>* v) {
 #if HWY_TARGET == HWY_SCALAR
   return v[0];
 #else
   if constexpr (hn::MaxLanes(DF64()) == 8) {
-    return AddLanes(AddBlocks(AddHalves(v[0], v[4]), AddHalves(v[2], v[6])),
-                    AddBlocks(AddHalves(v[1], v[5]), AddHalves(v[3], v[7])));
+    if constexpr (kSplit) {
+      return AddHalves(AddLanes(AddBlocks(v[0], v[2]), AddBlocks(v[1], v[3])),
+                       AddLanes(AddBlocks(v[4], v[6]), AddBlocks(v[5], v[7])));
+    } else {
+      return AddLanes(AddBlocks(AddHalves(v[0], v[4]), AddHalves(v[2], v[6])),
+                      AddBlocks(AddHalves(v[1], v[5]), AddHalves(v[3], v[7])));
+    }
   } else if constexpr (hn::MaxLanes(DF64()) == 4) {
-    return AddLanes(AddHalves(v[0], v[2]), AddHalves(v[1], v[3]));
+    if constexpr (kSplit) {
+      return AddHalves(AddLanes(v[0], v[1]), AddLanes(v[2], v[3]));
+    } else {
+      return AddLanes(AddHalves(v[0], v[2]), AddHalves(v[1], v[3]));
+    }
   } else {
     return AddLanes(v[0], v[1]);
   }
 #endif
-}
-
-// As many rows as a vector has lanes: of the lanes of each, which lie at `lanes` and kLaneSums numbers on, the sum, in
-// the tree of LaneSums.
-inline constexpr size_t kLaneSums = 2 * kLanes;
-template <bool kEvenThenOdd>
-HWY_INLINE hn::Vec<DF64> JoinLanesOfRows(const double* HWY_RESTRICT lanes) {
-  const DF64 d;
-  constexpr size_t kN = hn::MaxLanes(d), kVectors = kLanes / kN;
-  const auto lane = [&](size_t row, size_t v) HWY_ATTR { return hn::Load(d, lanes + row * kLaneSums + v * kN); };
-  hn::Vec<DF64> v[kN];
-  if constexpr (kEvenThenOdd || kN == 1) {  // a row's pairs lie side by side
-    for (size_t row = 0; row < kN; ++row) {
-      Plain<DF64> of_row[kVectors];
-      for (size_t i = 0; i < kVectors; ++i) of_row[i] = {lane(row, i)};
-      v[row] = JoinLaneVectors<float, kEvenThenOdd>(of_row).hi;
-    }
-    return JoinLanesOfAll(v);
-  } else {  // those of two rows
-#if HWY_TARGET != HWY_SCALAR
-    constexpr size_t kHalf = kVectors / 2;
-    for (size_t two = 0; two < kN / 2; ++two) {
-      V64 pairs[kVectors];
-      for (size_t i = 0; i < kVectors; ++i) pairs[i] = AddLanes(lane(2 * two, i), lane(2 * two + 1, i));
-      for (size_t half = kHalf; half != 0; half /= 2) {
-        for (size_t i = 0; i < half; ++i) pairs[i] = hn::Add(pairs[i], pairs[i + half]);
-      }
-      v[two] = pairs[0];
-    }
-    if constexpr (kN == 8) {
-      return AddBlocks(AddHalves(v[0], v[2]), AddHalves(v[1], v[3]));
-    } else if constexpr (kN == 4) {
-      return AddHalves(v[0], v[1]);
-    } else {
-      return v[0];
-    }
-#endif
-  }
 }
 
 // Columns that LaneSums::AddBeside() sums at once.
@@ -185,22 +191,10 @@ class LaneSums {
     for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(tail, v), whole, v, s_[v], q_[v]);
   }
 
-  // Lanes 2p and 2p + 1 make pair p; pairs p and p + 4 are joined, then p and p + 2, then p and p + 1.
-  HWY_INLINE W JoinedS() const { return JoinLaneVectors<A, kEvenThenOdd<T>>(s_); }
-  HWY_INLINE W JoinedQ() const { return JoinLaneVectors<A, kEvenThenOdd<T>>(q_); }
-  HWY_INLINE BlockSums Join() const {
-    const DF64 d;
-    return {ToMemory<A>(JoinLanes(d, JoinedS())), ToMemory<A>(JoinLanes(d, JoinedQ()))};
-  }
-
-  // Unjoined, for JoinLanesOfRows(); in f32 arithmetic.
-  HWY_INLINE void StoreLanes(double* HWY_RESTRICT to) const {
-    const DF64 d;
-    for (size_t v = 0; v < kVectors; ++v) {
-      hn::Store(s_[v].hi, d, to + v * kN);
-      hn::Store(q_[v].hi, d, to + kLanes + v * kN);
-    }
-  }
+  using Folded = FoldedLanes<A, kEvenThenOdd<T>>;
+  HWY_INLINE Folded FoldedS() const { return FoldLanes<A, kEvenThenOdd<T>>(s_); }
+  HWY_INLINE Folded FoldedQ() const { return FoldLanes<A, kEvenThenOdd<T>>(q_); }
+  HWY_INLINE BlockSums Join() const { return {JoinFolded(FoldedS()), JoinFolded(FoldedQ())}; }
 
   // The lanes of vector v of a chunk, as numbers from 0 on.
   static HWY_INLINE hn::Vec<DF64> Lanes(size_t v) {
@@ -273,28 +267,39 @@ HWY_INLINE void PrepareColumns(const SumRows<T>& rows, size_t i, size_t from, si
   }
 }
 
-// The lanes of a group's rows, until all are there: so many joins side by side cost less than one after the other. In
-// f32 arithmetic.
+// The folded lanes of a group's rows, until all are there: so many joins side by side cost less than one after the
+// other. In f32 arithmetic.
 template <class T, bool kCentred>
 class LanesOfRows {
  public:
-  HWY_INLINE void Set(size_t row, const LaneSums<float, T>& sums) { sums.StoreLanes(lanes_ + row * kLaneSums); }
+  HWY_INLINE void Set(size_t row, const LaneSums<float, T>& sums) {
+    const DF64 d;
+    if constexpr (kCentred) hn::Store(FoldedToOne(sums.FoldedS()), d, s_ + row * kN);
+    hn::Store(FoldedToOne(sums.FoldedQ()), d, q_ + row * kN);
+  }
 
   // Of rows [0, rows), to `group` from row `first` on; where rows do not fill a vector, to rows behind them as well.
   HWY_INLINE void Join(size_t rows, RowGroup<float>& group, size_t first) const {
     const DF64 d;
-    for (size_t r = 0; r < rows; r += hn::MaxLanes(d)) {
-      const double* lanes = lanes_ + r * kLaneSums;
+    for (size_t r = 0; r < rows; r += kN) {
       const size_t at = first + r;
-      hn::StoreU(kCentred ? JoinLanesOfRows<kEvenThenOdd<T>>(lanes) : hn::Zero(d), d, group.mean_hi + at);
-      hn::StoreU(JoinLanesOfRows<kEvenThenOdd<T>>(lanes + kLanes), d, group.m2_hi + at);
+      hn::StoreU(kCentred ? JoinFrom(s_ + r * kN) : hn::Zero(d), d, group.mean_hi + at);
+      hn::StoreU(JoinFrom(q_ + r * kN), d, group.m2_hi + at);
       hn::StoreU(hn::Zero(d), d, group.mean_lo + at);
       hn::StoreU(hn::Zero(d), d, group.m2_lo + at);
     }
   }
 
  private:
-  HWY_ALIGN double lanes_[kMaxGroup * kLaneSums];
+  static constexpr size_t kN = hn::MaxLanes(DF64());
+
+  static HWY_INLINE hn::Vec<DF64> JoinFrom(const double* lanes) {
+    hn::Vec<DF64> v[kN];
+    for (size_t r = 0; r < kN; ++r) v[r] = hn::Load(DF64(), lanes + r * kN);
+    return JoinFoldedRows<kEvenThenOdd<T>>(v);
+  }
+
+  alignas(64) double s_[kMaxGroup * kN], q_[kMaxGroup * kN];
 };
 
 // Of one row, prepared and summed.

@@ -28,34 +28,6 @@ HWY_INLINE Paired<D> Upper(D d, Paired<hn::Twice<D>> a) {
 }
 #endif
 
-// Sums of lanes 2p and 2p + 1, over a's lanes and then b's.
-template <class D>
-HWY_INLINE hn::Vec<D> Even(D d, hn::Vec<D> a, hn::Vec<D> b) {
-#if HWY_TARGET == HWY_SCALAR
-  (void)d, (void)b;
-  return a;
-#else
-  return hn::ConcatEven(d, b, a);
-#endif
-}
-template <class D>
-HWY_INLINE hn::Vec<D> Odd(D d, hn::Vec<D> a, hn::Vec<D> b) {
-#if HWY_TARGET == HWY_SCALAR
-  (void)d, (void)a;
-  return b;
-#else
-  return hn::ConcatOdd(d, b, a);
-#endif
-}
-template <class D>
-HWY_INLINE Plain<D> AddNeighbours(D d, Plain<D> a, Plain<D> b) {
-  return Add(d, Plain<D>{Even(d, a.hi, b.hi)}, Plain<D>{Odd(d, a.hi, b.hi)});
-}
-template <class D>
-HWY_INLINE Paired<D> AddNeighbours(D d, Paired<D> a, Paired<D> b) {
-  return Add(d, Paired<D>{Even(d, a.hi, b.hi), Even(d, a.lo, b.lo)}, Paired<D>{Odd(d, a.hi, b.hi), Odd(d, a.lo, b.lo)});
-}
-
 // Joins lanes l and l + N/2, then l and l + N/4, ... of one vector, to one lane.
 template <template <class> class W, class D>
 HWY_INLINE auto JoinLanes(D d, W<D> a) {
