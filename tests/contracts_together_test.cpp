@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
 
 #include "support/fused.hpp"
 #include "support/names.hpp"
@@ -121,6 +124,66 @@ TEST_P(Contract_Together, SumsOfManyMagnitudesAreJoinedAlike) {
       }
     }
   }
+}
+
+// Widths that have loops of their own, alone in their groups for many turns and beside rows that end those.
+TEST_P(Contract_Together, NarrowRowsHaveTheBitsOfEachAlone) {
+  std::size_t batch = 0;
+  for (const Kind kind : {Kind::layer, Kind::rms}) {
+    for (const std::size_t cols : {32, 64, 96, 128}) {
+      for (const std::size_t rows : {24, 131}) {
+        expect_alone_and_together_alike(operation(Form::plain, kind, GetParam(), cols, batch), rows, batch);
+        ++batch;
+      }
+    }
+  }
+}
+
+struct Free {
+  void operator()(char* memory) const { std::free(memory); }
+};
+using Pages = std::unique_ptr<char, Free>;
+constexpr std::size_t kPage = 4096;
+
+Pages pages(std::size_t bytes) {
+  return Pages(static_cast<char*>(std::aligned_alloc(kPage, bytes / kPage * kPage + 2 * kPage)));
+}
+
+// Results above 8 MiB are written past the caches, if they lie so that whole vectors can be: a multiple of the rows'
+// own bytes from a page's begin, or `off` bytes from there.
+void expect_past_the_caches_alike(DType dtype, Kind kind, std::size_t cols, std::size_t off) {
+  constexpr std::size_t kPeriod = 43;
+  const FusedOperation op{contracts::same_type(kind, dtype, cols)};
+  FusedInputs few = row_of(op, 0, cols);
+  for (std::size_t r = 1; r < kPeriod; ++r) few.x.append(row_of(op, r, cols).x);
+  const std::size_t period = kPeriod * cols * size_of(dtype), periods = (std::size_t{9} << 20U) / period + 1;
+  const auto rows = static_cast<std::int64_t>(periods * kPeriod);
+  const Pages x = pages(periods * period), y = pages(periods * period + off);
+  for (std::size_t i = 0; i < periods; ++i) std::memcpy(x.get() + i * period, few.x.data(), period);
+  const std::int64_t shape[] = {rows, static_cast<std::int64_t>(cols)};
+  Forward forward;
+  forward.kind = kind;
+  forward.x = {x.get(), dtype, shape};
+  forward.y = {y.get() + off, dtype, shape};
+  forward.normalized_shape = std::span(&shape[1], 1);
+  forward.weight = {few.weight.data(), dtype, forward.normalized_shape};
+  forward.bias = {few.bias.data(), dtype, forward.normalized_shape};
+  const FusedOutcome expected = run_fused(contracts::on_target(contracts::runnable_targets()[0]), op, few);
+  for (const internal::Target target : contracts::runnable_targets()) {
+    std::memset(y.get() + off, 0, periods * period);
+    contracts::on_target(target)(forward, {});
+    for (std::size_t i = 0; i < periods; ++i) {
+      ASSERT_EQ(std::memcmp(y.get() + off + i * period, expected.y.data(), period), 0)
+          << op.name() << " on " << name(target) << ", rows from " << i * kPeriod << ", " << off << " bytes off";
+    }
+  }
+}
+
+TEST_P(Contract_Together, PastTheCachesToo) {
+  for (const std::size_t cols : {32, 64, 96, 128, 300, 2048}) {
+    expect_past_the_caches_alike(GetParam(), cols == 64 ? Kind::rms : Kind::layer, cols, 0);
+  }
+  expect_past_the_caches_alike(GetParam(), Kind::layer, 128, 8);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Contract_Together, ::testing::ValuesIn(contracts::kAllTypes),

@@ -117,20 +117,29 @@ template <class T>
 inline constexpr bool kMapsBesideSums = HWY_NATIVE_FMA&& std::is_same_v<Arithmetic<T>, float>&& hn::MaxLanes(DF64()) >=
                                         4;
 
-// n columns of a row mapped, as many of another one summed, by turns of a few columns, before(c) before each kStep of
-// them; n is a multiple of kStep.
-template <bool kCentredMap, bool kCentred, class T, class Before>
+// n columns of a row mapped, as many of another one summed, by turns of a few columns; kColumns, before: as of
+// LaneSums::AddBeside(). kStream: past the caches; y is then aligned to a whole vector.
+template <bool kCentredMap, bool kCentred, bool kStream, size_t kColumns, class T, class Before>
 HWY_INLINE void MapBesideSums(const MapScalars<float>& scalars, const T* x, const float* gamma, const float* beta,
                               size_t n, T* y, const T* next_x, const Before& before, LaneSums<float, T>& sums) {
   const DF32 d;
   constexpr size_t kN = hn::MaxLanes(d);
   const MapVectors<kCentredMap, DF32> map(d, scalars);
-  sums.AddBeside(next_x, n, AboutZero<kCentred, float>(), before, [&](size_t c) HWY_ATTR {
+  sums.template AddBeside<kColumns>(next_x, n, AboutZero<kCentred, float>(), before, [&](size_t c) HWY_ATTR {
     for (size_t i = 0; i < kBesideStep; i += 2 * kN) {
       const size_t at = c + i;
-      map.template MapPair<false>(d, x + at, LoadPair(d, gamma + at), LoadPair(d, beta + at), y + at);
+      map.template MapPair<kStream>(d, x + at, LoadPair(d, gamma + at), LoadPair(d, beta + at), y + at);
     }
   });
+}
+// By steps, with a centre or without.
+template <bool kCentred, class T, class Before>
+HWY_INLINE void MapStepsBesideSums(const MapScalars<float>& scalars, const T* x, const float* gamma, const float* beta,
+                                   size_t n, T* y, const T* next_x, const Before& before, LaneSums<float, T>& sums) {
+  constexpr size_t kSteps = LaneSums<float, T>::kSteps;
+  scalars.centre != 0
+      ? MapBesideSums<true, kCentred, false, kSteps>(scalars, x, gamma, beta, n, y, next_x, before, sums)
+      : MapBesideSums<false, kCentred, false, kSteps>(scalars, x, gamma, beta, n, y, next_x, before, sums);
 }
 
 // Row i of `map` and row i of `next`, of as many columns, which are prepared meanwhile, by steps: the first `mapped`
@@ -175,9 +184,7 @@ HWY_INLINE LaneSums<Arithmetic<T>, T> MapAndSumRow(const MapRows<T>& map, const 
       const auto fetch = [&](size_t c) HWY_ATTR {
         if (ahead != 0) FetchBehind(next_x + c, kStep * sizeof(T), ahead);
       };
-      scalars.centre != 0
-          ? MapBesideSums<true, kCentred>(scalars, x, map.gamma, map.beta, mapped, y, next_x, fetch, sums)
-          : MapBesideSums<false, kCentred>(scalars, x, map.gamma, map.beta, mapped, y, next_x, fetch, sums);
+      MapStepsBesideSums<kCentred>(scalars, x, map.gamma, map.beta, mapped, y, next_x, fetch, sums);
       if (!made) PrepareColumns(next, i, mapped, next.n - mapped);
     } else {
       MapAndSumInSteps<T, kCentred>(map, next, hooks, i, mapped, stream, sums);

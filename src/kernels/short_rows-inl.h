@@ -4,6 +4,7 @@
 
 #include "kernels/finish-inl.h"
 #include "kernels/map-inl.h"
+#include "kernels/narrow_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
@@ -99,9 +100,7 @@ HWY_NOINLINE size_t TurnsOfFewRows(const ShortRows<T>& rows, size_t turn, bool* 
       LaneSums<float, T> sums;
       sums.Clear();
       const MapScalars<float> scalars = scalars_of_rows.of(r);
-      scalars.centre != 0
-          ? MapBesideSums<true, kCentred>(scalars, x, rows.gamma, rows.beta, mapped, y, later_x, before, sums)
-          : MapBesideSums<false, kCentred>(scalars, x, rows.gamma, rows.beta, mapped, y, later_x, before, sums);
+      MapStepsBesideSums<kCentred>(scalars, x, rows.gamma, rows.beta, mapped, y, later_x, before, sums);
       if (mapped != n) {
         const AboutZero<kCentred, float> about_zero;
         sums.Add(later_x, mapped, n / kLanes * kLanes, about_zero);
@@ -126,6 +125,11 @@ size_t TurnsOfShortRows(const ShortRows<T>& rows, size_t turn, bool* wants_look)
   bool look = false, extreme = false;
   if constexpr (kMapsBesideSums<T>) {
     if (rows.few) turn = TurnsOfFewRows<T, kCentred>(rows, turn, &look, &extreme);
+  }
+  if constexpr (kHasNarrowTurns<T>) {
+    if (takes_narrow_turns<T>(rows.n) && group == kMaxGroup && rows.terms.r.first == nullptr) {
+      turn = NarrowTurns<T, kCentred>(rows).Run(turn, &look, &extreme);
+    }
   }
   for (; !look && !extreme && rows_of(turn) != 0; ++turn) {
     auto& next = *group_of(turn + 1);

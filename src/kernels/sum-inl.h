@@ -155,9 +155,11 @@ class LaneSums {
     }
   }
 
-  // Columns [0, n), a multiple of kStep, in f32 arithmetic. Before each kStep of them before(c), after each kBesideStep
-  // beside(c), which does as many columns of something else from column c on. The sums stay in registers all the while.
-  template <class Accumulate, class Before, class Beside>
+  // Columns [0, n) in f32 arithmetic; after each kBesideStep of them beside(c), which does as many columns of something
+  // else from column c on. The sums stay in registers all the while. kColumns: kSteps, with n a multiple of kStep and
+  // before(c) before each of these; else n, or 0 for any multiple of kBesideStep, and before is of no use.
+  static constexpr size_t kSteps = ~size_t{0};
+  template <size_t kColumns, class Accumulate, class Before, class Beside>
   HWY_INLINE void AddBeside(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate, const Before& before,
                             const Beside& beside) {
     W s[kVectors], q[kVectors];
@@ -165,15 +167,24 @@ class LaneSums {
       s[v] = s_[v];
       q[v] = q_[v];
     }
-    for (size_t step = 0; step < n; step += kStep) {
-      before(step);
-#pragma GCC unroll 1
-      for (size_t c = step; c < step + kStep; c += kBesideStep) {
-        for (size_t i = 0; i < kBesideStep; i += kLanes) {
-          for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(x + c + i, v), c + i, v, s[v], q[v]);
-        }
-        beside(c);
+    const auto add = [&](size_t c) HWY_ATTR {
+      for (size_t i = 0; i < kBesideStep; i += kLanes) {
+        for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(x + c + i, v), c + i, v, s[v], q[v]);
       }
+      beside(c);
+    };
+    if constexpr (kColumns == kSteps) {
+      for (size_t step = 0; step < n; step += kStep) {
+        before(step);
+#pragma GCC unroll 1
+        for (size_t c = step; c < step + kStep; c += kBesideStep) add(c);
+      }
+    } else if constexpr (kColumns != 0) {
+#pragma GCC unroll 8
+      for (size_t c = 0; c < kColumns; c += kBesideStep) add(c);
+    } else {
+#pragma GCC unroll 1
+      for (size_t c = 0; c < n; c += kBesideStep) add(c);
     }
     for (size_t v = 0; v < kVectors; ++v) {
       s_[v] = s[v];

@@ -1,0 +1,133 @@
+// Groups of rows of at most kStep columns of f32 arithmetic, turn by turn. The columns of a row of 32 take 20
+// instructions: so what else a row takes has to be few. Included once per target.
+#pragma once
+
+#include "kernels/finish-inl.h"
+#include "kernels/map-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace evenorm::internal::HWY_NAMESPACE {
+
+// Types and columns for which that is faster: those of loops that are unrolled whole, and with wide vectors any of f32.
+template <class T>
+inline constexpr bool kHasNarrowTurns = kMapsBesideSums<T> && (HWY_TARGET == HWY_AVX3 || std::is_same_v<T, float>);
+template <class T>
+inline constexpr bool kAnyColumns = HWY_TARGET == HWY_AVX3&& std::is_same_v<T, float>;
+constexpr bool is_unrolled(size_t columns) {
+  return (columns == 32 || columns == 64 || columns == 128) && columns <= 4 * kBesideStep;
+}
+template <class T>
+constexpr bool takes_narrow_turns(size_t columns) {
+  return is_unrolled(columns) || (kAnyColumns<T> && columns >= kBesideStep && columns <= kStep);
+}
+
+// The second step of a group's end in code of its own, as the first: no registers are free for them among rows.
+template <bool kCentred>
+HWY_NOINLINE bool FinishNarrowStatistics(RowGroup<float>& group, const Count& columns, double eps) {
+  return FinishStatistics(group, kMaxGroup, columns, eps, kCentred);
+}
+HWY_NOINLINE bool FinishNarrowMaps(RowGroup<float>& group, const Count& columns, double eps) {
+  return FinishMaps(group, kMaxGroup, columns, eps);
+}
+
+// What is left of rows of n columns from column `from` on: the one's sums, the other one's map.
+template <bool kCentred, class T>
+HWY_NOINLINE void SumAndMapRest(const T* next_x, LaneSums<float, T>& sums, const MapScalars<float>& scalars, const T* x,
+                                const float* gamma, const float* beta, size_t from, size_t n, T* y) {
+  const AboutZero<kCentred, float> about_zero;
+  sums.Add(next_x, from, n / kLanes * kLanes, about_zero);
+  sums.AddTail(next_x, n, about_zero);
+  MapWhole(false, scalars, x + from, gamma + from, beta + from, n - from, y + from);
+}
+
+// Turns of groups of kMaxGroup rows that have two others behind them: each row is mapped and another one summed in one
+// loop. The sums' lanes are joined in the next turn, and their group finished between its rows: nothing waits for that.
+template <class T, bool kCentred>
+class NarrowTurns {
+ public:
+  HWY_INLINE explicit NarrowTurns(const ShortRows<T>& rows) : rows_(rows), columns_(static_cast<double>(rows.n)) {}
+
+  // Returns the turn that is next; flags say whether its group wants a second look or has an extreme row, which ends
+  // it.
+  HWY_INLINE size_t Run(size_t turn, bool* look, bool* extreme) {
+    bool pending = false;
+    for (; (turn + 3) * kMaxGroup <= rows_.count && !look_ && !extreme_; ++turn) {
+      if (pending) lanes_.Join(kMaxGroup, group(turn + 1), 0);
+      pending = true;
+      HasCentres(group(turn).map) ? TurnSo<true>(turn) : TurnSo<false>(turn);
+      if (rows_.finished != nullptr && !look_ && !extreme_) rows_.finished(rows_.context, turn + 1);
+    }
+    if (pending) lanes_.Join(kMaxGroup, group(turn + 1), 0);
+    *look = look_;
+    *extreme = extreme_;
+    return turn;
+  }
+
+ private:
+  RowGroup<float>& group(size_t turn) const { return rows_.groups[turn % kGroups]; }
+
+  static HWY_INLINE bool HasCentres(const MapScalarsOfRows<float>& scalars) {
+    const hn::Rebind<float, DGroup> d;
+    bool any = false;
+    for (size_t i = 0; i < kMaxGroup; i += hn::MaxLanes(d)) {
+      any = any || !hn::AllTrue(d, hn::Eq(hn::Load(d, scalars.centre + i), hn::Zero(d)));
+    }
+    return any;
+  }
+
+  template <bool kCentredMap>
+  HWY_INLINE void TurnSo(size_t turn) {
+    // Past the caches by whole lines alone; others half written are slow.
+    if constexpr (sizeof(PairOf<hn::Vec<DF32>>) / sizeof(float) * sizeof(T) >= 64 && !std::is_same_v<T, float16>) {
+      const auto lines = reinterpret_cast<uintptr_t>(rows_.y.first) | static_cast<uintptr_t>(rows_.y.step);
+      if (rows_.stream && lines % 64 == 0) return TurnOf<kCentredMap, true>(turn);
+    }
+    TurnOf<kCentredMap, false>(turn);
+  }
+  template <bool kCentredMap, bool kStream>
+  HWY_INLINE void TurnOf(size_t turn) {
+    if (rows_.n == 32) return Turn<kCentredMap, kStream, 32>(turn);
+    if (rows_.n == 64) return Turn<kCentredMap, kStream, 64>(turn);
+    if constexpr (is_unrolled(128)) {
+      if (rows_.n == 128) return Turn<kCentredMap, kStream, 128>(turn);
+    }
+    if constexpr (kAnyColumns<T>) Turn<true, kStream, 0>(turn);  // taking 0 changes no bit
+  }
+
+  // kColumns: n, or 0 where that is any.
+  template <bool kCentredMap, bool kStream, size_t kColumns>
+  HWY_NOINLINE void Turn(size_t turn) {
+    const size_t n = kColumns != 0 ? kColumns : rows_.n, beside = n / kBesideStep * kBesideStep, ahead = rows_.ahead;
+    const float *gamma = rows_.gamma, *beta = rows_.beta;
+    const MapScalarsOfRows<float>& scalars_of_rows = group(turn).map;
+    const auto x_step = static_cast<uintptr_t>(rows_.x.step), y_step = static_cast<uintptr_t>(rows_.y.step);
+    auto x_at = reinterpret_cast<uintptr_t>(rows_.x.at(turn * kMaxGroup));
+    auto y_at = reinterpret_cast<uintptr_t>(rows_.y.at(turn * kMaxGroup));
+    auto later_at = reinterpret_cast<uintptr_t>(rows_.x.at((turn + 2) * kMaxGroup));
+    for (size_t row = 0; row < kMaxGroup; ++row, x_at += x_step, y_at += y_step, later_at += x_step) {
+      const T *x = reinterpret_cast<const T*>(x_at), *later_x = reinterpret_cast<const T*>(later_at);
+      T* y = reinterpret_cast<T*>(y_at);
+      if (ahead != 0) FetchBehind(later_x, n * sizeof(T), ahead);
+      LaneSums<float, T> sums;
+      sums.Clear();
+      const MapScalars<float> scalars = scalars_of_rows.of(row);
+      const auto nothing = [](size_t) {};
+      MapBesideSums<kCentredMap, kCentred, kStream, kColumns>(scalars, x, gamma, beta, beside, y, later_x, nothing,
+                                                              sums);
+      if (kColumns == 0 && beside != n) {
+        SumAndMapRest<kCentred>(later_x, sums, scalars, x, gamma, beta, beside, n, y);
+      }
+      lanes_.Set(row, sums);
+      if (row == 1) look_ = FinishNarrowStatistics<kCentred>(group(turn + 1), columns_, rows_.eps);
+      if (row == 4 && !look_) extreme_ = FinishNarrowMaps(group(turn + 1), columns_, rows_.eps);
+    }
+  }
+
+  LanesOfRows<T, kCentred> lanes_;
+  const ShortRows<T>& rows_;
+  const Count columns_;
+  bool look_ = false, extreme_ = false;
+};
+
+}  // namespace evenorm::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
