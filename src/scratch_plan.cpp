@@ -195,13 +195,15 @@ ForwardScratch forward_scratch(const Problem& p, bool all_columns) noexcept {
   s.raw = taker.take_if(raw, kRawColumns * sizeof(float));
   s.gamma = plan_parameter(taker, p.gamma, p.zero_centered, arithmetic, p.cols, keep);
   s.beta = plan_parameter(taker, p.beta, false, arithmetic, p.cols, keep);
-  s.nodes = taker.take(nodes);
+  const std::size_t row_bytes = std::max(p.cols, std::size_t{1}) * bytes_of(row);
+  const bool plain = !is_fused(p) && p.moments == nullptr && has_dense_rows(p.x) && has_dense_rows(p.y);
+  if (plain && p.cols > kBlock) s.rows_together = std::clamp(kLongRowsBytes / row_bytes, std::size_t{1}, kLongRows);
+  s.nodes = taker.take(s.rows_together * nodes);
   s.tile = TileDivision(p, lane_sums + nodes).take_from(taker);
   const bool by_pieces = s.tile.rows != 0 && s.tile.cols != p.cols;
   s.lane_sums = taker.take_if(by_pieces, s.tile.rows * lane_sums);
   // One row's tree is done with when that of a scaled row begins.
   s.row_nodes = by_pieces && s.tile.rows == 1 ? s.nodes : taker.take_if(by_pieces, s.tile.rows * nodes);
-  const std::size_t row_bytes = std::max(p.cols, std::size_t{1}) * bytes_of(row);
   s.group = std::clamp(kGroupBytes / row_bytes, std::size_t{2}, kMaxGroup);
   s.rows_ahead = p.cols <= kFarAheadCols ? 2 : 1;
   if (is_fused(p)) plan_fused(taker, p, all_columns, s);

@@ -50,11 +50,12 @@ struct ForwardScratch {
   Piece x, y, sum;  // a block of each in the arithmetic's type, of no more columns than there are
   Piece raw;        // kRawColumns of a parameter
   ParameterPlan gamma, beta;
-  Piece nodes;  // of the tree of a row of several blocks, or of one that is scaled
+  Piece nodes;  // of the trees of rows of several blocks, or of one row that is scaled
   TilePlan tile;
-  Piece lane_sums, row_nodes;  // of each row of a tile that holds pieces of rows
-  std::size_t group = 0;       // short rows that go together
-  std::size_t rows_ahead = 0;  // of rows of several blocks: how far their sums are before their map
+  Piece lane_sums, row_nodes;     // of each row of a tile that holds pieces of rows
+  std::size_t group = 0;          // short rows that go together
+  std::size_t rows_together = 1;  // rows of several blocks that go together in the caches
+  std::size_t rows_ahead = 0;     // of those that go alone: how far their sums are before their map
   // The fused forms.
   Piece y2;
   ParameterPlan gamma2, beta2;

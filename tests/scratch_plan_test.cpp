@@ -96,7 +96,8 @@ void expect_in_budget(const Problem& p, bool all_columns) {
   pieces.add(s.beta, p.cols, element);
   pieces.add(s.gamma2, p.cols, element);
   pieces.add(s.beta2, p.cols, element);
-  pieces.add(s.nodes, nodes);
+  EXPECT_TRUE(s.rows_together >= 1 && s.rows_together <= kLongRows);
+  pieces.add(s.nodes, s.rows_together * nodes);
   const auto tile_bytes = [&](bool dense, DType dtype, std::size_t row) {
     return dense ? 0 : std::max(block_cols * bytes_of(dtype), s.tile.rows * row);
   };

@@ -104,7 +104,7 @@ void ForwardRows<T>::run_short_rows(std::size_t first, std::size_t count) {
     even->finished = [](void* pointer, std::size_t turn) {
       const auto& c = *static_cast<const Context*>(pointer);
       const std::size_t at = turn * c.group;
-      c.self->store_statistics(c.self->groups_[turn % kGroups], c.first + at, std::min(c.group, c.count - at));
+      c.self->store_statistics(c.self->groups_[turn % kGroups], 0, c.first + at, std::min(c.group, c.count - at));
     };
   }
   for (std::size_t row = first; row < end;) {
@@ -162,7 +162,7 @@ std::size_t ForwardRows<T>::run_turns(const ShortRows<T>& rows, std::size_t firs
   Group& next = groups_[turn % kGroups];
   const std::size_t next_rows = std::min(rows.group, rows.count - row);
   if (wants_look) look_again<T>(kernels_, next, next_rows, p_.cols, p_.eps, rows_from(first + row));
-  store_statistics(next, first + row, next_rows);
+  store_statistics(next, 0, first + row, next_rows);
   return turn;
 }
 
@@ -210,28 +210,28 @@ void ForwardRows<T>::finish_short_rows(Group& g, std::size_t first_row, std::siz
   if (rows == 0) return;
   const auto row = rows_from(first_row);
   if (rows == 1) {
-    finish_one(g, moments_of<T>(kernels_, is_centred(), sums_of(g, 0), p_.cols, [&] { return row(0); }), p_.eps);
+    finish_one(g, 0, moments_of<T>(kernels_, is_centred(), sums_of(g, 0), p_.cols, [&] { return row(0); }), p_.eps);
   } else {
     finish_group<T>(kernels_, g, rows, p_.cols, p_.eps, is_centred(), row);
   }
-  store_statistics(g, first_row, rows);
+  store_statistics(g, 0, first_row, rows);
 }
 
 template <class T>
-void ForwardRows<T>::store_statistics(const Group& g, std::size_t first_row, std::size_t rows) {
+void ForwardRows<T>::store_statistics(const Group& g, std::size_t at, std::size_t first_row, std::size_t rows) {
   if (p_.mean.data == nullptr && p_.rstd.data == nullptr) return;
   for (std::size_t i = 0; i < rows; ++i) {
-    store_statistic(p_.mean, first_row + i, g.mean_hi[i]);
-    store_statistic(p_.rstd, first_row + i, g.rstd[i]);
+    store_statistic(p_.mean, first_row + i, g.mean_hi[at + i]);
+    store_statistic(p_.rstd, first_row + i, g.rstd[at + i]);
   }
 }
 
 template <class T>
 typename ForwardRows<T>::Blocks ForwardRows<T>::block_of_row(std::size_t row, std::size_t block,
-                                                             const MapScalarsOfRows<A>& scalars) {
+                                                             const MapScalarsOfRows<A>& scalars, std::size_t at) {
   const std::size_t first = block * kBlock, n = block_cols(p_.cols, block);
   const A* gamma = gamma_.block(first, n);
-  return blocks_of_rows(row, 1, first, n, gamma, beta_.block(first, n), scalars, 0);
+  return blocks_of_rows(row, 1, first, n, gamma, beta_.block(first, n), scalars, at);
 }
 // Kernels get the arguments where they are made: a copy of what was stored in smaller parts waits until that is in the
 // cache.

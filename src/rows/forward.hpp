@@ -35,11 +35,11 @@ class ForwardRows {
     std::size_t row, first;
     SumRows<T> sum;
   };
-  // Of a long row: its sums, which `at` of the row's group has; not yet joined to the tree.
+  // Of long rows: their sums, which the rows' group has from `at` on; not yet joined to the rows' trees.
   struct SummedBlock {
     Group* group = nullptr;
-    std::size_t at, row, first, n;
-    const T* x;
+    std::size_t at, row, rows, first, n;
+    EvenRows<const T> x;
   };
 
   void fuse(const Scratch& scratch, ColumnRange used);
@@ -55,13 +55,14 @@ class ForwardRows {
                       std::size_t later_rows);
 
   void run_long_rows(std::size_t first, std::size_t count);
-  void sum_long_row(Group& g, MomentTree<A>& tree, std::size_t row);
-  void finish_long_row(Group& g, MomentTree<A>& tree, std::size_t row);
+  std::size_t rows_together(std::size_t first, std::size_t count) const;
+  void sum_long_rows(Group& g, MomentTree<A>* trees, std::size_t row, std::size_t rows);
+  void finish_long_row(Group& g, std::size_t at, MomentTree<A>& tree, std::size_t row);
   void map_long_row(const Group& g, std::size_t row, Group& later, std::size_t later_row, MomentTree<A>& tree);
-  void map_long_row_in_place(const Group& g, std::size_t row, Group& later, std::size_t later_row, MomentTree<A>& tree,
-                             SummedBlock& summed);
-  void settle(MomentTree<A>& tree, SummedBlock& summed);
-  void map_row(std::size_t row, const Group& g);
+  void map_long_rows_in_place(const Group& g, std::size_t row, std::size_t rows, Group& later, std::size_t later_row,
+                              MomentTree<A>* trees, SummedBlock& summed);
+  void settle(MomentTree<A>* trees, SummedBlock& summed);
+  void map_row(std::size_t row, const Group& g, std::size_t at);
 
   void run_given(std::size_t first, std::size_t count);
   void give_statistics(Group& group, std::size_t row);
@@ -70,11 +71,11 @@ class ForwardRows {
   void sum_pieces(std::size_t first, std::size_t count);
   void map_pieces(std::size_t first, std::size_t count);
 
-  void store_statistics(const Group& g, std::size_t first_row, std::size_t rows);
+  void store_statistics(const Group& g, std::size_t at, std::size_t first_row, std::size_t rows);
   void run_extreme(std::size_t row);
   bool in_place() const;
 
-  Blocks block_of_row(std::size_t row, std::size_t block, const MapScalarsOfRows<A>& scalars);
+  Blocks block_of_row(std::size_t row, std::size_t block, const MapScalarsOfRows<A>& scalars, std::size_t at = 0);
   Blocks blocks_of_rows(std::size_t row, std::size_t rows, std::size_t first, std::size_t n, const A* gamma,
                         const A* beta, const MapScalarsOfRows<A>& scalars, std::size_t at);
   void map(const Blocks& b, std::size_t from = 0);
@@ -100,7 +101,7 @@ class ForwardRows {
   void* raw_;
   Parameter<A, 1> gamma_;
   Parameter<A, 0> beta_;
-  MomentNode* nodes_;  // of the tree of a row of several blocks, or of one that is scaled
+  MomentNode* nodes_;  // of the trees of rows of several blocks, or of one that is scaled
   TilePair tiles_;
   double* piece_sums_;
   MomentNode* piece_nodes_;

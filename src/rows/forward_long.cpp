@@ -3,32 +3,52 @@
 
 namespace evenorm::internal {
 
-// Rows of several blocks, one at a time. While one is mapped another is summed, rows_ahead behind it: if not the next
-// one, there is a whole row to finish its statistics behind.
+// Rows of several blocks, some together. While they are mapped others are summed, `ahead` groups behind them: if not
+// the next ones, there are whole rows to finish their statistics behind.
 template <class T>
 void ForwardRows<T>::run_long_rows(std::size_t first, std::size_t count) {
-  const std::size_t ahead = plan_.rows_ahead;
-  MomentTree<A> tree({nodes_, is_centred()});
+  const std::size_t together = rows_together(first, count), ahead = together == 1 ? plan_.rows_ahead : 1;
+  const std::size_t nodes = nodes_for(internal::blocks_of(p_.cols));
+  const auto rows_of = [=](std::size_t turn) {
+    return turn * together < count ? std::min(together, count - turn * together) : 0;
+  };
+  MomentTree<A> trees[kLongRows];
+  for (std::size_t i = 0; i < together; ++i) trees[i] = MomentTree<A>({nodes_ + i * nodes, is_centred()});
   const bool in_place = this->in_place();
   SummedBlock summed;
-  for (std::size_t i = 0; i < std::min(ahead, count); ++i) sum_long_row(groups_[i], tree, first + i);
-  for (std::size_t turn = 0; turn < count; ++turn) {
+  for (std::size_t i = 0; i < ahead; ++i) sum_long_rows(groups_[i], trees, first + i * together, rows_of(i));
+  for (std::size_t turn = 0; rows_of(turn) != 0; ++turn) {
     const Group& g = groups_[turn % (ahead + 1)];
     Group& later = groups_[(turn + ahead) % (ahead + 1)];
-    const std::size_t row = first + turn, later_row = row + ahead;
-    const bool has_later = turn + ahead < count;
-    if (ahead == 1 || g.flag[0] != 0 || !has_later) settle(tree, summed);
-    if (g.flag[0] != 0) {
-      if (has_later) sum_long_row(later, tree, later_row);
-      run_extreme(row);
-    } else if (has_later) {
-      in_place ? map_long_row_in_place(g, row, later, later_row, tree, summed)
-               : map_long_row(g, row, later, later_row, tree);
+    const std::size_t row = first + turn * together, later_row = row + ahead * together;
+    const std::size_t rows = rows_of(turn), later_rows = rows_of(turn + ahead);
+    if (ahead == 1 || g.any_flag(rows) || later_rows == 0) settle(trees, summed);  // which may finish g
+    const bool extreme = g.any_flag(rows);
+    if (!extreme && later_rows == rows) {
+      in_place ? map_long_rows_in_place(g, row, rows, later, later_row, trees, summed)
+               : map_long_row(g, row, later, later_row, trees[0]);
+      if (sink_.wants_again()) map_row(row, g, 0);
     } else {
-      map_row(row, g);
+      sum_long_rows(later, trees, later_row, later_rows);
+      for (std::size_t i = 0; i < rows; ++i) {
+        if (g.flag[i] != 0) {
+          run_extreme(row + i);
+        } else {
+          map_row(row + i, g, i);
+          if (sink_.wants_again()) map_row(row + i, g, i);
+        }
+      }
     }
-    if (g.flag[0] == 0 && sink_.wants_again()) map_row(row, g);
   }
+}
+
+// In the caches, block by block: gamma and beta of a block then serve several rows from L1, which has no room for all
+// of them.
+template <class T>
+std::size_t ForwardRows<T>::rows_together(std::size_t first, std::size_t count) const {
+  const bool even = in_place() && !stream_ && !copies_sum_ && !sum_source_.has_terms() &&
+                    sum_source_.even_rows(first, count) == count && sink_.even_rows(first, count) == count;
+  return even ? plan_.rows_together : 1;
 }
 
 // Block by block; and under it the sums of a later row.
@@ -44,27 +64,31 @@ void ForwardRows<T>::map_long_row(const Group& g, std::size_t row, Group& later,
     tree.push(moments_of<T>(kernels_, is_centred(), sums_of(later, 0), n, [=] { return x; }));
     map(b, mapped);
   }
-  finish_long_row(later, tree, later_row);
+  finish_long_row(later, 0, tree, later_row);
 }
 
 // The same where a kernel's arguments are all that a block wants. A block's sums are settled under the next one, where
 // they are there already, and nothing waits for them.
 template <class T>
-void ForwardRows<T>::map_long_row_in_place(const Group& g, std::size_t row, Group& later, std::size_t later_row,
-                                           MomentTree<A>& tree, SummedBlock& summed) {
+void ForwardRows<T>::map_long_rows_in_place(const Group& g, std::size_t row, std::size_t rows, Group& later,
+                                            std::size_t later_row, MomentTree<A>* trees, SummedBlock& summed) {
   const auto kernel = of_type_.map_and_sum[index_of(p_.kind)];
   const StepHooks no_hooks;
-  Blocks b = blocks_of_rows(row, 1, 0, kBlock, nullptr, nullptr, g.map, 0);
+  Blocks b = blocks_of_rows(row, rows, 0, kBlock, nullptr, nullptr, g.map, 0);
   const T* later_x = sum_source_.begin(later_row, 0, kBlock);
-  SumRows<T> sum{{later_x, 0}, 1, kBlock, &later, 0, ahead(), sum_source_.terms(later_row, 0)};
+  SumRows<T> sum{{later_x, sum_source_.step()}, rows, kBlock, &later, 0};
+  if (rows == 1) {
+    sum.ahead = ahead();
+    sum.terms = sum_source_.terms(later_row, 0);
+  }
   for (std::size_t first = 0; first < p_.cols; first += kBlock) {
     const std::size_t n = std::min(kBlock, p_.cols - first);
     b.map.n = sum.n = n;
     b.map.gamma = gamma_.block(first, n);
     b.map.beta = beta_.block(first, n);
     kernel(b.map, sum, no_hooks);
-    settle(tree, summed);
-    summed = {&later, sum.first, later_row, first, n, sum.x.first};
+    settle(trees, summed);
+    summed = {&later, sum.first, later_row, rows, first, n, sum.x};
     b.map.x.first += kBlock;
     b.map.y.first += kBlock;
     if (copies_sum_) b.map.copy.first += kBlock;
@@ -73,36 +97,44 @@ void ForwardRows<T>::map_long_row_in_place(const Group& g, std::size_t row, Grou
       sum.terms.x.first += kBlock;
       sum.terms.r.first += kBlock;
     }
-    sum.first ^= 1;
+    sum.first ^= kLongRows;
   }
 }
 
 template <class T>
-void ForwardRows<T>::settle(MomentTree<A>& tree, SummedBlock& summed) {
+void ForwardRows<T>::settle(MomentTree<A>* trees, SummedBlock& summed) {
   if (summed.group == nullptr) return;
   Group& g = *summed.group;
-  tree.push(moments_of<T>(kernels_, is_centred(), sums_of(g, summed.at), summed.n, [&] { return summed.x; }));
-  if (summed.first + summed.n == p_.cols) finish_long_row(g, tree, summed.row);
+  for (std::size_t i = 0; i < summed.rows; ++i) {
+    trees[i].push(
+        moments_of<T>(kernels_, is_centred(), sums_of(g, summed.at + i), summed.n, [&] { return summed.x.at(i); }));
+  }
+  for (std::size_t i = 0; summed.first + summed.n == p_.cols && i < summed.rows; ++i) {
+    finish_long_row(g, i, trees[i], summed.row + i);
+  }
   summed.group = nullptr;
 }
 
 template <class T>
-[[gnu::noinline]] void ForwardRows<T>::sum_long_row(Group& g, MomentTree<A>& tree, std::size_t row) {
-  sum_blocks<T>(kernels_, p_.kind, tree, sum_source_, row, p_.cols, 0, internal::blocks_of(p_.cols));
-  finish_long_row(g, tree, row);
+[[gnu::noinline]] void ForwardRows<T>::sum_long_rows(Group& g, MomentTree<A>* trees, std::size_t row,
+                                                     std::size_t rows) {
+  for (std::size_t i = 0; i < rows; ++i) {
+    sum_blocks<T>(kernels_, p_.kind, trees[i], sum_source_, row + i, p_.cols, 0, internal::blocks_of(p_.cols));
+    finish_long_row(g, i, trees[i], row + i);
+  }
 }
 
 template <class T>
-void ForwardRows<T>::finish_long_row(Group& g, MomentTree<A>& tree, std::size_t row) {
-  finish_one(g, tree.finish(), p_.eps);
+void ForwardRows<T>::finish_long_row(Group& g, std::size_t at, MomentTree<A>& tree, std::size_t row) {
+  finish_one(g, at, tree.finish(), p_.eps);
   tree.clear();
-  store_statistics(g, row, 1);
+  store_statistics(g, at, row, 1);
 }
 
 template <class T>
-void ForwardRows<T>::map_row(std::size_t row, const Group& g) {
+void ForwardRows<T>::map_row(std::size_t row, const Group& g, std::size_t at) {
   for (std::size_t block = 0; block < internal::blocks_of(p_.cols); ++block) {
-    map(block_of_row(row, block, g.map));
+    map(block_of_row(row, block, g.map, at));
   }
 }
 
@@ -115,8 +147,8 @@ template <class T>
     if (group.flag[0] != 0) {
       run_extreme(row);
     } else {
-      map_row(row, group);
-      if (sink_.wants_again()) map_row(row, group);
+      map_row(row, group, 0);
+      if (sink_.wants_again()) map_row(row, group, 0);
     }
   }
 }
@@ -124,9 +156,9 @@ template <class T>
 template <class T>
 void ForwardRows<T>::give_statistics(Group& group, std::size_t row) {
   const Moments& moments = p_.moments[row];
-  finish_one(group, node_of<A>(moments), p_.eps);
+  finish_one(group, 0, node_of<A>(moments), p_.eps);
   if (moments.exponent != 0) group.flag[0] = 1;
-  store_statistics(group, row, 1);
+  store_statistics(group, 0, row, 1);
 }
 
 // Rows of which a tile holds a piece of a block: summed piece by piece, several rows at once, then mapped likewise.
@@ -141,7 +173,7 @@ template <class T>
     const std::size_t rows = std::min(kMaxGroup, count - i);
     groups_[i / kMaxGroup].clear_from(rows);
     kernels_.in<A>().finish(groups_[i / kMaxGroup], rows, static_cast<double>(p_.cols), p_.eps);
-    store_statistics(groups_[i / kMaxGroup], first + i, rows);
+    store_statistics(groups_[i / kMaxGroup], 0, first + i, rows);
   }
   map_pieces(first, count);
   tiles_.release();

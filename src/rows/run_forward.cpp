@@ -36,7 +36,7 @@ template <class A>
   MomentTree<A> tree({nodes, p.kind == Kind::layer});
   for (std::size_t i = 0; i < count; ++i) tree.push(parts[i]);
   RowGroup<A> group;
-  finish_one(group, tree.finish(), p.eps);
+  finish_one(group, 0, tree.finish(), p.eps);
   return scalars_of(group, 0);
 }
 

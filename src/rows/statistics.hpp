@@ -33,14 +33,14 @@ void set_moments(RowGroup<A>& g, std::size_t row, const MomentNode& m) {
   g.set(row, {m.mean_hi, m.mean_lo}, {m.m2_hi, m.m2_lo});
 }
 
-// One row whose moments were made just now: of those, kernels' vectors would wait until they are in the cache.
+// A group's row whose moments were made just now: of those, kernels' vectors would wait until they are in the cache.
 template <class A>
-void finish_one(RowGroup<A>& g, const MomentNode& m, double eps) {
+void finish_one(RowGroup<A>& g, std::size_t row, const MomentNode& m, double eps) {
   using namespace plain;
   using W = Number<A>;
-  g.set(0, {m.mean_hi, m.mean_lo}, {m.m2_hi, m.m2_lo});
+  g.set(row, {m.mean_hi, m.mean_lo}, {m.m2_hi, m.m2_lo});
   const W mean = W::From(kOne, m.mean_hi, m.mean_lo), m2 = W::From(kOne, m.m2_hi, m.m2_lo);
-  g.flag[0] = FinishMoments<A>(kOne, mean, m2, m.count, eps, g, 0);
+  g.flag[row] = FinishMoments<A>(kOne, mean, m2, m.count, eps, g, row);
 }
 
 // Given moments, of which f32 arithmetic has no low parts.
