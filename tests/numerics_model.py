@@ -146,14 +146,15 @@ class Double:
     def sums(x):
         """Item 2: x (steps, 16), f64 or a pair of such (item 5's d), to the lanes' sums s and q, pairs of (16,)."""
         x = x if isinstance(x, Pair) else Pair(x, np.zeros_like(x))
-        p, pe = two_product(x.hi, x.hi)
         twice = (x.hi + x.hi) * x.lo
         s_hi, s_lo, q_hi, q_lo = np.zeros((4, LANES))
-        for i in range(len(p)):
+        for i in range(len(twice)):
             s_hi, e = two_sum(s_hi, x.hi[i])
             s_lo = (s_lo + e) + x.lo[i]
-            q_hi, e = two_sum(q_hi, p[i])
-            q_lo = (q_lo + (e + pe[i])) + twice[i]
+            h = fma64(x.hi[i], x.hi[i], q_hi)
+            a = h - q_hi
+            e = (q_hi - (h - a)) + fma64(x.hi[i], x.hi[i], -a)
+            q_hi, q_lo = h, (q_lo + e) + twice[i]
         return Pair(s_hi, s_lo), Pair(q_hi, q_lo)
 
     @staticmethod

@@ -75,6 +75,8 @@ void StoreU(V v, D, T* to) {
 }  // namespace hn
 
 inline double Fma(hn::F64, double a, double b, double c) { return std::fma(a, b, c); }
+inline double AddByFma(hn::F64, double a, double b) { return a + b; }
+inline double SubtractByFma(hn::F64, double a, double b) { return a - b; }
 inline float NarrowToF32(hn::F32, double v) { return static_cast<float>(v); }
 
 }  // namespace evenorm::internal::plain
