@@ -7,7 +7,8 @@ namespace evenorm::internal {
 // the next ones, there are whole rows to finish their statistics behind.
 template <class T>
 void ForwardRows<T>::run_long_rows(std::size_t first, std::size_t count) {
-  const std::size_t together = rows_together(first, count), ahead = together == 1 ? plan_.rows_ahead : 1;
+  const std::size_t together = rows_together(first, count),
+                    ahead = together == 1 && count > 2 * kLongTurns ? plan_.rows_ahead : 1;
   const std::size_t nodes = nodes_for(internal::blocks_of(p_.cols));
   const auto rows_of = [=](std::size_t turn) {
     return turn * together < count ? std::min(together, count - turn * together) : 0;
@@ -43,12 +44,12 @@ void ForwardRows<T>::run_long_rows(std::size_t first, std::size_t count) {
 }
 
 // In the caches, block by block: gamma and beta of a block then serve several rows from L1, which has no room for all
-// of them.
+// of them. Fewer where the first ones, whose sums no map hides, would be too many of all.
 template <class T>
 std::size_t ForwardRows<T>::rows_together(std::size_t first, std::size_t count) const {
   const bool even = in_place() && !stream_ && !copies_sum_ && !sum_source_.has_terms() &&
                     sum_source_.even_rows(first, count) == count && sink_.even_rows(first, count) == count;
-  return even ? plan_.rows_together : 1;
+  return even ? std::clamp(count / kLongTurns, std::size_t{1}, plan_.rows_together) : 1;
 }
 
 // Block by block; and under it the sums of a later row.
