@@ -7,8 +7,8 @@ namespace evenorm::internal {
 // the next ones, there are whole rows to finish their statistics behind.
 template <class T>
 void ForwardRows<T>::run_long_rows(std::size_t first, std::size_t count) {
-  const std::size_t together = rows_together(first, count),
-                    ahead = together == 1 && count > 2 * kLongTurns ? plan_.rows_ahead : 1;
+  const std::size_t together = rows_together(first, count);
+  const std::size_t ahead = together == 1 && count > 2 * kLongTurns ? plan_.rows_ahead : 1;
   const std::size_t nodes = nodes_for(internal::blocks_of(p_.cols));
   const auto rows_of = [=](std::size_t turn) {
     return turn * together < count ? std::min(together, count - turn * together) : 0;
