@@ -136,7 +136,7 @@ void plan_sums(Taker& taker, const Problem& p, ForwardScratch& s) {
   const bool fits = (has_sum ? p.sum : p.y).dtype == row, streams = has_sum ? p.stream_sum : p.stream_y;
   const std::size_t most = is_short ? kGroups * s.group : s.rows_ahead + 1, least = is_short ? 2 * kGroups : 2;
   const std::size_t leave = p.y.dtype == DType::i8 ? kBlock * bytes_of(arithmetic_type(p)) : 0;  // for the integers
-  const std::size_t row_bytes = rounded(p.cols * bytes_of(row), kLine);
+  const std::size_t row_bytes = std::max(rounded(p.cols * bytes_of(row), kLine), kLine);
   const std::size_t room = taker.left() > leave ? (taker.left() - leave) / row_bytes : 0;
   // Shorter rows gain nothing by it: docs/measured.md.
   const bool wants_ring = (streams && p.cols * bytes_of(row) >= kLeastStreamed) || !fits;

@@ -21,12 +21,13 @@ constexpr bool takes_narrow_turns(size_t columns) {
   return is_unrolled(columns) || (kAnyColumns<T> && columns >= kBesideStep && columns <= kStep);
 }
 
-// The second step of a group's end in code of its own, as the first: no registers are free for them among rows.
-template <bool kCentred>
-HWY_NOINLINE bool FinishNarrowStatistics(RowGroup<float>& group, const Count& columns, double eps) {
+// Both steps of a group's end in code of their own: among rows no registers are free for them.
+template <bool kCentred, class A>
+HWY_NOINLINE bool FinishNarrowStatistics(RowGroup<A>& group, const Count& columns, double eps) {
   return FinishStatistics(group, kMaxGroup, columns, eps, kCentred);
 }
-HWY_NOINLINE bool FinishNarrowMaps(RowGroup<float>& group, const Count& columns, double eps) {
+template <class A>
+HWY_NOINLINE bool FinishNarrowMaps(RowGroup<A>& group, const Count& columns, double eps) {
   return FinishMaps(group, kMaxGroup, columns, eps);
 }
 
