@@ -185,8 +185,9 @@ HWY_INLINE void JoinTogether(const VectorLanes<float>* lanes, double* sums) {
     vectors[r] = FoldedToOne(FoldLanes<float, false>(lanes[r].g));
     vectors[kRowsAtOnce + r] = FoldedToOne(FoldLanes<float, false>(lanes[r].gd));
   }
-  for (size_t i = 0; i < 2 * kRowsAtOnce; i += hn::MaxLanes(d))
+  for (size_t i = 0; i < 2 * kRowsAtOnce; i += hn::MaxLanes(d)) {
     hn::Store(JoinFoldedRows<false>(vectors + i), d, sums + i);
+  }
 }
 HWY_INLINE void JoinTogether(const VectorLanes<float>* lanes, BlockSums* sums) {
   HWY_ALIGN double joined[2 * kRowsAtOnce];

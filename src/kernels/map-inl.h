@@ -30,6 +30,19 @@ struct MapVectors {
   }
 };
 
+// Is anything to be taken from any of the first rows?
+template <class A>
+HWY_INLINE bool AnyCentre(const MapScalarsOfRows<A>& scalars, size_t rows) {
+  const hn::CappedTag<A, kMaxGroup> d;
+  bool any = false;
+  size_t checked = 0;
+  for (; checked + hn::MaxLanes(d) <= rows; checked += hn::MaxLanes(d)) {
+    any = any || !hn::AllTrue(d, hn::Eq(hn::Load(d, scalars.centre + checked), hn::Zero(d)));
+  }
+  for (; checked < rows; ++checked) any = any || scalars.centre[checked] != 0;
+  return any;
+}
+
 // Columns [from, to) of a block; to - from is a multiple of kMapStep. kStream: past the caches; y is then aligned to a
 // whole vector.
 inline constexpr size_t kMapStep = 2 * hn::MaxLanes(DF32());
@@ -140,6 +153,16 @@ HWY_INLINE void MapStepsBesideSums(const MapScalars<float>& scalars, const T* x,
   scalars.centre != 0
       ? MapBesideSums<true, kCentred, false, kSteps>(scalars, x, gamma, beta, n, y, next_x, before, sums)
       : MapBesideSums<false, kCentred, false, kSteps>(scalars, x, gamma, beta, n, y, next_x, before, sums);
+}
+
+// What is left of rows of n columns from column `from` on: the one's sums, the other one's map.
+template <bool kCentred, class T>
+HWY_INLINE void SumAndMapRest(const T* next_x, LaneSums<float, T>& sums, const MapScalars<float>& scalars, const T* x,
+                              const float* gamma, const float* beta, size_t from, size_t n, T* y) {
+  const AboutZero<kCentred, float> about_zero;
+  sums.Add(next_x, from, n / kLanes * kLanes, about_zero);
+  sums.AddTail(next_x, n, about_zero);
+  MapWhole(false, scalars, x + from, gamma + from, beta + from, n - from, y + from);
 }
 
 // Row i of `map` and row i of `next`, of as many columns, which are prepared meanwhile, by steps: the first `mapped`

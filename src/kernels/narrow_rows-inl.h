@@ -31,16 +31,6 @@ HWY_NOINLINE bool FinishNarrowMaps(RowGroup<A>& group, const Count& columns, dou
   return FinishMaps(group, kMaxGroup, columns, eps);
 }
 
-// What is left of rows of n columns from column `from` on: the one's sums, the other one's map.
-template <bool kCentred, class T>
-HWY_NOINLINE void SumAndMapRest(const T* next_x, LaneSums<float, T>& sums, const MapScalars<float>& scalars, const T* x,
-                                const float* gamma, const float* beta, size_t from, size_t n, T* y) {
-  const AboutZero<kCentred, float> about_zero;
-  sums.Add(next_x, from, n / kLanes * kLanes, about_zero);
-  sums.AddTail(next_x, n, about_zero);
-  MapWhole(false, scalars, x + from, gamma + from, beta + from, n - from, y + from);
-}
-
 // Turns of groups of kMaxGroup rows that have two others behind them: each row is mapped and another one summed in one
 // loop. The sums' lanes are joined in the next turn, and their group finished between its rows: nothing waits for that.
 template <class T, bool kCentred>
@@ -55,7 +45,7 @@ class NarrowTurns {
     for (; (turn + 3) * kMaxGroup <= rows_.count && !look_ && !extreme_; ++turn) {
       if (pending) lanes_.Join(kMaxGroup, group(turn + 1), 0);
       pending = true;
-      HasCentres(group(turn).map) ? TurnSo<true>(turn) : TurnSo<false>(turn);
+      AnyCentre(group(turn).map, kMaxGroup) ? TurnSo<true>(turn) : TurnSo<false>(turn);
       if (rows_.finished != nullptr && !look_ && !extreme_) rows_.finished(rows_.context, turn + 1);
     }
     if (pending) lanes_.Join(kMaxGroup, group(turn + 1), 0);
@@ -66,15 +56,6 @@ class NarrowTurns {
 
  private:
   RowGroup<float>& group(size_t turn) const { return rows_.groups[turn % kGroups]; }
-
-  static HWY_INLINE bool HasCentres(const MapScalarsOfRows<float>& scalars) {
-    const hn::Rebind<float, DGroup> d;
-    bool any = false;
-    for (size_t i = 0; i < kMaxGroup; i += hn::MaxLanes(d)) {
-      any = any || !hn::AllTrue(d, hn::Eq(hn::Load(d, scalars.centre + i), hn::Zero(d)));
-    }
-    return any;
-  }
 
   template <bool kCentredMap>
   HWY_INLINE void TurnSo(size_t turn) {

@@ -38,14 +38,7 @@ HWY_NOINLINE void MapNarrowRowsSo(const MapRows<T>& map) {
 template <class T>
 HWY_INLINE void MapNarrowRows(const MapRows<T>& map) {
   using A = Arithmetic<T>;
-  const hn::Rebind<A, DGroup> d;
-  const A* centres = map.scalars->centre;
-  bool centred = !HWY_NATIVE_FMA;
-  size_t checked = 0;
-  for (; checked + hn::MaxLanes(d) <= map.rows; checked += hn::MaxLanes(d)) {
-    centred = centred || !hn::AllTrue(d, hn::Eq(hn::Load(d, centres + checked), hn::Zero(d)));
-  }
-  for (; checked < map.rows; ++checked) centred = centred || centres[checked] != 0;
+  const bool centred = !HWY_NATIVE_FMA || AnyCentre(*map.scalars, map.rows);
   // Past the caches by whole lines, or row by row: lines that several rows leave half written are slow.
   constexpr bool kWholeLines = 2 * hn::MaxLanes(hn::ScalableTag<A>()) * sizeof(T) >= 64;
   if (map.stream && !kWholeLines) {
@@ -102,10 +95,7 @@ HWY_NOINLINE size_t TurnsOfFewRows(const ShortRows<T>& rows, size_t turn, bool* 
       const MapScalars<float> scalars = scalars_of_rows.of(r);
       MapStepsBesideSums<kCentred>(scalars, x, rows.gamma, rows.beta, mapped, y, later_x, before, sums);
       if (mapped != n) {
-        const AboutZero<kCentred, float> about_zero;
-        sums.Add(later_x, mapped, n / kLanes * kLanes, about_zero);
-        sums.AddTail(later_x, n, about_zero);
-        MapWhole(false, scalars, x + mapped, rows.gamma + mapped, rows.beta + mapped, n - mapped, y + mapped);
+        SumAndMapRest<kCentred>(later_x, sums, scalars, x, rows.gamma, rows.beta, mapped, n, y);
       }
       const BlockSums joined = sums.Join();
       later.set(r, joined.s, joined.q);

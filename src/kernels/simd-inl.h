@@ -56,24 +56,14 @@ HWY_INLINE V Fma(D d, V a, V b, V c) {
 }
 
 // a + b and a - b; by the units of fused multiply-adds where there are such, for loops whose additions are too many for
-// the others. The same bits.
+// the others. The same bits, fused or not: a times 1 is a.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V AddByFma(D d, V a, V b) {
-#if HWY_NATIVE_FMA
   return hn::MulAdd(a, hn::Set(d, 1.0), b);
-#else
-  (void)d;
-  return hn::Add(a, b);
-#endif
 }
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V SubtractByFma(D d, V a, V b) {
-#if HWY_NATIVE_FMA
   return hn::MulSub(a, hn::Set(d, 1.0), b);
-#else
-  (void)d;
-  return hn::Sub(a, b);
-#endif
 }
 
 // F16C and AArch64 convert binary16 exactly and round to nearest even whatever the flush modes; Highway's emulation

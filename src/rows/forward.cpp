@@ -127,12 +127,17 @@ bool ForwardRows<T>::in_place() const {
          !sink_.passes();
 }
 
+// Can a kernel go from each of these rows to the next, writing nothing but y?
+template <class T>
+bool ForwardRows<T>::are_even(std::size_t first, std::size_t count) const {
+  return in_place() && !copies_sum_ && sum_source_.even_rows(first, count) == count &&
+         sink_.even_rows(first, count) == count;
+}
+
 // Rows that one kernel can take, turn by turn.
 template <class T>
 std::optional<ShortRows<T>> ForwardRows<T>::even_short_rows(std::size_t first, std::size_t count) {
-  const bool even = in_place() && !copies_sum_ && sum_source_.even_rows(first, count) == count &&
-                    sink_.even_rows(first, count) == count;
-  if (!even) return std::nullopt;
+  if (!are_even(first, count)) return std::nullopt;
   const bool few =
       std::is_same_v<A, float> && kernels_.maps_beside_sums && p_.cols > kStep && !stream_ && !sum_source_.has_terms();
   return ShortRows<T>{{sum_source_.begin(first, 0, p_.cols), sum_source_.step()},

@@ -63,6 +63,7 @@ class ForwardRows {
                               MomentTree<A>* trees, SummedBlock& summed);
   void settle(MomentTree<A>* trees, SummedBlock& summed);
   void map_row(std::size_t row, const Group& g, std::size_t at);
+  void map_finished_row(std::size_t row, const Group& g, std::size_t at);
 
   void run_given(std::size_t first, std::size_t count);
   void give_statistics(Group& group, std::size_t row);
@@ -74,6 +75,7 @@ class ForwardRows {
   void store_statistics(const Group& g, std::size_t at, std::size_t first_row, std::size_t rows);
   void run_extreme(std::size_t row);
   bool in_place() const;
+  bool are_even(std::size_t first, std::size_t count) const;
 
   Blocks block_of_row(std::size_t row, std::size_t block, const MapScalarsOfRows<A>& scalars, std::size_t at = 0);
   Blocks blocks_of_rows(std::size_t row, std::size_t rows, std::size_t first, std::size_t n, const A* gamma,

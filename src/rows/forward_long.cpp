@@ -31,14 +31,7 @@ void ForwardRows<T>::run_long_rows(std::size_t first, std::size_t count) {
       if (sink_.wants_again()) map_row(row, g, 0);
     } else {
       sum_long_rows(later, trees, later_row, later_rows);
-      for (std::size_t i = 0; i < rows; ++i) {
-        if (g.flag[i] != 0) {
-          run_extreme(row + i);
-        } else {
-          map_row(row + i, g, i);
-          if (sink_.wants_again()) map_row(row + i, g, i);
-        }
-      }
+      for (std::size_t i = 0; i < rows; ++i) map_finished_row(row + i, g, i);
     }
   }
 }
@@ -47,9 +40,7 @@ void ForwardRows<T>::run_long_rows(std::size_t first, std::size_t count) {
 // of them. Fewer where the first ones, whose sums no map hides, would be too many of all.
 template <class T>
 std::size_t ForwardRows<T>::rows_together(std::size_t first, std::size_t count) const {
-  const bool even = in_place() && !stream_ && !copies_sum_ && !sum_source_.has_terms() &&
-                    sum_source_.even_rows(first, count) == count && sink_.even_rows(first, count) == count;
-  return even ? std::clamp(count / kLongTurns, std::size_t{1}, plan_.rows_together) : 1;
+  return !stream_ && are_even(first, count) ? std::clamp(count / kLongTurns, std::size_t{1}, plan_.rows_together) : 1;
 }
 
 // Block by block; and under it the sums of a later row.
@@ -77,11 +68,8 @@ void ForwardRows<T>::map_long_rows_in_place(const Group& g, std::size_t row, std
   const StepHooks no_hooks;
   Blocks b = blocks_of_rows(row, rows, 0, kBlock, nullptr, nullptr, g.map, 0);
   const T* later_x = sum_source_.begin(later_row, 0, kBlock);
-  SumRows<T> sum{{later_x, sum_source_.step()}, rows, kBlock, &later, 0};
-  if (rows == 1) {
-    sum.ahead = ahead();
-    sum.terms = sum_source_.terms(later_row, 0);
-  }
+  const std::size_t fetched = rows == 1 ? ahead() : 0;
+  SumRows<T> sum{{later_x, sum_source_.step()}, rows, kBlock, &later, 0, fetched, sum_source_.terms(later_row, 0)};
   for (std::size_t first = 0; first < p_.cols; first += kBlock) {
     const std::size_t n = std::min(kBlock, p_.cols - first);
     b.map.n = sum.n = n;
@@ -139,18 +127,20 @@ void ForwardRows<T>::map_row(std::size_t row, const Group& g, std::size_t at) {
   }
 }
 
+template <class T>
+void ForwardRows<T>::map_finished_row(std::size_t row, const Group& g, std::size_t at) {
+  if (g.flag[at] != 0) return run_extreme(row);
+  map_row(row, g, at);
+  if (sink_.wants_again()) map_row(row, g, at);
+}
+
 // Rows whose moments are given.
 template <class T>
 [[gnu::noinline]] void ForwardRows<T>::run_given(std::size_t first, std::size_t count) {
   Group& group = groups_[0];
   for (std::size_t row = first; row < first + count; ++row) {
     give_statistics(group, row);
-    if (group.flag[0] != 0) {
-      run_extreme(row);
-    } else {
-      map_row(row, group, 0);
-      if (sink_.wants_again()) map_row(row, group, 0);
-    }
+    map_finished_row(row, group, 0);
   }
 }
 
