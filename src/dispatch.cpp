@@ -14,6 +14,12 @@ namespace evenorm::internal {
 // Of src/targets/.
 extern const Kernels kKernelsAvx3, kKernelsAvx2, kKernelsSse4, kKernelsNeon, kKernelsPortable;
 
+#if HWY_ARCH_X86
+bool rounds_to_bf16 = __builtin_cpu_supports("avx512bf16") != 0;
+#else
+bool rounds_to_bf16 = false;
+#endif
+
 namespace {
 
 struct Entry {

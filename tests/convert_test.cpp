@@ -174,6 +174,60 @@ TEST(Convert_Narrowing, RandomNumbers) {
   expect_as_reference(DType::f32, bytes_of(narrow), DType::f16);
 }
 
+// Words of f32 as beta of a map whose xhat are -0, which leaves them as they are.
+template <class T>
+Bytes stored_by_map(Target target, const std::vector<std::uint32_t>& words) {
+  const std::size_t n = words.size();
+  const std::vector<T> x(n);
+  const std::vector<float> gamma(n, 1.0f);
+  std::vector<float> beta(n);
+  std::memcpy(beta.data(), words.data(), n * sizeof(float));
+  internal::MapScalarsOfRows<float> scalars{};
+  scalars.offset[0] = scalars.rstd[0] = -0.0f;
+  std::vector<T> y(n);
+  internal::kernels_of(target).of<T>().map_rows(
+      {{x.data(), 0}, {y.data(), 0}, 1, n, gamma.data(), beta.data(), &scalars, 0, false});
+  return bytes_of(y);
+}
+
+// With the CPU's own rounding to bf16, where it has one, and without.
+TEST(Convert_Narrowing, OfTheMapAtEveryExponentAndBoundary) {
+  const std::vector<std::uint32_t> words = boundary_words<std::uint32_t>(8, 7);
+  const auto wide = reference::widen(DType::f32, reinterpret_cast<const std::byte*>(words.data()), words.size());
+  const bool rounds = internal::rounds_to_bf16;
+  for (const Target target : runnable_targets()) {
+    for (const bool by_cpu : {false, true}) {
+      internal::rounds_to_bf16 = rounds && by_cpu;
+      const Bytes result = stored_by_map<bfloat16>(target, words);
+      for (std::size_t i = 0; i < words.size(); ++i) {
+        ASSERT_TRUE(is_same(DType::bf16, &result[2 * i], reference::round_to(DType::bf16, wide[i])))
+            << std::hex << words[i] << " on " << internal::name(target) << (by_cpu ? ", by the CPU" : "");
+      }
+    }
+  }
+  internal::rounds_to_bf16 = rounds;
+}
+
+// Every x, which a map with mean 0, rstd 1, gamma 1 and beta -0 leaves as it is.
+TEST(Convert_Widening, OfTheMapAll16BitNumbers) {
+  std::vector<std::uint16_t> finite;
+  for (const std::uint16_t word : all_words()) {
+    if ((word & 0x7F80) != 0x7F80) finite.push_back(word);
+  }
+  const std::size_t n = finite.size();
+  std::vector<bfloat16> x(n), y(n);
+  std::memcpy(x.data(), finite.data(), n * sizeof(bfloat16));
+  const std::vector<float> gamma(n, 1.0f), beta(n, -0.0f);
+  internal::MapScalarsOfRows<float> scalars{};
+  scalars.offset[0] = -0.0f;
+  scalars.rstd[0] = 1;
+  for (const Target target : runnable_targets()) {
+    internal::kernels_of(target).of<bfloat16>().map_rows(
+        {{x.data(), 0}, {y.data(), 0}, 1, n, gamma.data(), beta.data(), &scalars, 0, false});
+    EXPECT_EQ(std::memcmp(y.data(), finite.data(), n * sizeof(bfloat16)), 0) << internal::name(target);
+  }
+}
+
 // Counts that leave every length of tail, in memory that ends there.
 TEST(Convert_Blocks, EveryCountWritesThatMany) {
   for (const Target target : runnable_targets()) {

@@ -11,6 +11,7 @@ TABLE = ROOT / "tests" / "mutants.json"
 FIELDS = ("name", "how", "find", "replace", "test", "why")
 PLAIN = "quick"                                      # the tree of mutations that name none
 TREES = (PLAIN, "sanitize", "thread", "python", "aarch64")
+CPU_FLAGS = ("avx512bw", "avx512_bf16")              # as /proc/cpuinfo names them
 
 
 def collected(pairs):
@@ -30,10 +31,12 @@ def mutation_of(file, row):
     mutation = {"file": file, **dict(zip(FIELDS, row))}
     words = mutation.pop("how").split()
     trees = [word for word in words if word in TREES[1:]]
-    if len(trees) > 1 or {*words} - {*trees, "long"}:
-        raise ValueError(f"{file}: how {mutation['name']} is tried is \"{row[1]}\", should be \"long\", "
-                         f"one of {', '.join(TREES[1:])}, both or neither")
-    return {**mutation, "tree": trees[0] if trees else PLAIN, "long": "long" in words}
+    flags = [word for word in words if word in CPU_FLAGS]
+    if len(trees) > 1 or len(flags) > 1 or {*words} - {*trees, *flags, "long"}:
+        raise ValueError(f"{file}: how {mutation['name']} is tried is \"{row[1]}\", should be some of \"long\", "
+                         f"one of {', '.join(TREES[1:])}, one of {', '.join(CPU_FLAGS)}")
+    return {**mutation, "tree": trees[0] if trees else PLAIN, "cpu": flags[0] if flags else None,
+            "long": "long" in words}
 
 
 def read(text=None):
@@ -48,7 +51,8 @@ def read(text=None):
 
 
 def row_of(mutation):
-    how = " ".join(([] if mutation["tree"] == PLAIN else [mutation["tree"]]) + (["long"] if mutation["long"] else []))
+    words = [None if mutation["tree"] == PLAIN else mutation["tree"], mutation["cpu"], "long" if mutation["long"] else None]
+    how = " ".join(word for word in words if word)
     return json.dumps([how if field == "how" else mutation[field] for field in FIELDS], ensure_ascii=False)
 
 
@@ -64,6 +68,12 @@ def formed(mutations):
 def repeated(mutations):
     known = [mutation["name"] for mutation in mutations]
     return sorted({name for name in known if known.count(name) > 1})
+
+
+def lacks_cpu(mutation):
+    """Can this CPU not run what is changed?"""
+    cpu = pathlib.Path("/proc/cpuinfo")
+    return mutation["cpu"] is not None and not (cpu.is_file() and mutation["cpu"] in cpu.read_text().split())
 
 
 def why_not_applicable(mutation):

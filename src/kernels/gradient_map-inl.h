@@ -55,10 +55,8 @@ HWY_INLINE void MapGradient(const GradientMapScalars<A>& scalars, const T* x, co
   size_t i = 0;
 #pragma GCC unroll 1
   for (; i + 2 * kN <= n; i += 2 * kN) {
-    const size_t j = i + kN;
-    const auto a = map(d, LoadArithmetic(d, x + i), LoadArithmetic(d, dy + i), hn::LoadU(d, gamma + i), even);
-    const auto b = map(d, LoadArithmetic(d, x + j), LoadArithmetic(d, dy + j), hn::LoadU(d, gamma + j), odd);
-    StorePair<kStream>(a, b, d, dx + i);
+    const auto xs = LoadPair(d, x + i), dys = LoadPair(d, dy + i), gammas = LoadPair(d, gamma + i);
+    StorePair<kStream>(map(d, xs.a, dys.a, gammas.a, even), map(d, xs.b, dys.b, gammas.b, odd), d, dx + i);
   }
   for (; i < n; i += kN) {
     const size_t rest = HWY_MIN(kN, n - i);

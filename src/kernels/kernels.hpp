@@ -18,6 +18,10 @@ namespace evenorm::internal {
 template <class T>
 using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
+// Has this CPU an instruction that rounds f32 to bf16, which kernels of avx3 may then use? No bit depends on it. (Tests
+// set it.)
+extern bool rounds_to_bf16;
+
 // One element at any address: callers' elements need not be at a multiple of their size.
 template <class T>
 T load_one(const T* place) {
