@@ -128,6 +128,13 @@ HWY_INLINE hn::Vec<DF> LoadF32(DF df, const float* p) {
 }
 template <class DF>
 HWY_INLINE hn::Vec<DF> LoadF32(DF df, const bfloat16* p) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (hn::MaxLanes(DF()) == 8) {
+    const auto words = _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const auto places = hn::ShiftRight<1>(hn::Iota(hn::Repartition<uint16_t, DF>(), 0));
+    return {_mm256_castsi256_ps(_mm256_maskz_permutexvar_epi16(0xAAAA, places.raw, words))};
+  }
+#endif
   const hn::RebindToUnsigned<DF> du;
   const hn::Rebind<uint16_t, DF> du16;
   const auto bits = hn::LoadU(du16, reinterpret_cast<const uint16_t*>(p));

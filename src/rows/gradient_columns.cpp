@@ -1,17 +1,29 @@
 // From sums over rows to dgamma and dbeta, rounded once.
 #include "rows/gradient_columns.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 
 namespace evenorm::internal {
 namespace {
 
+// n sums, and what `there` holds if that is not null, rounded to f64.
+template <class A>
+void round_sums(const double* sums, std::size_t low, const double* there, std::size_t n, double* values) {
+  using namespace plain;
+  for (std::size_t i = 0; i < n; ++i) {
+    auto total = Number<A>::From(kOne, sums[i], sums[low + i]);
+    if (there != nullptr) AccumulateSum(kOne, total, there[i]);
+    values[i] = total.hi + total.Low(kOne);
+  }
+}
+
 template <class A>
 void store_sums(const Kernels& kernels, const Vector<void*>& to, bool accumulate, const double* sums, std::size_t low,
                 std::size_t first, std::size_t count) {
-  using namespace plain;
   if (to.data == nullptr) return;
   constexpr std::size_t kAtOnce = 128;
   Convert* narrow = kernels.convert[index_of(DType::f64)][index_of(to.dtype)];
@@ -20,18 +32,15 @@ void store_sums(const Kernels& kernels, const Vector<void*>& to, bool accumulate
   for (std::size_t done = 0, n; done < count; done += n) {
     n = std::min(kAtOnce, count - done);
     double values[kAtOnce];
+    double there[kAtOnce];  // of what is accumulated to
     std::byte rounded[kAtOnce * sizeof(double)];
     const auto place = [&](std::size_t i) { return static_cast<char*>(to.data) + to.axes.offset(first + done + i); };
-    for (std::size_t i = 0; i < n; ++i) {
-      const double* sum = sums + done + i;
-      auto total = Number<A>::From(kOne, sum[0], sum[low]);
-      if (accumulate) {
-        double there = 0;
-        widen(place(i), &there, 1);
-        AccumulateSum(kOne, total, there);
+    for (std::size_t i = 0; accumulate && i < n; i += dense ? n : 1) widen(place(i), there + i, dense ? n : 1);
+    round_sums<A>(sums + done, low, accumulate ? there : nullptr, n, values);
+    if (!kernels.in_f64.are_finite(values, n)) {
+      for (double& value : std::span(values, n)) {
+        if (!std::isfinite(value)) value = std::numeric_limits<double>::quiet_NaN();
       }
-      values[i] = total.hi + total.Low(kOne);
-      if (!std::isfinite(values[i])) values[i] = std::numeric_limits<double>::quiet_NaN();
     }
     narrow(values, dense ? static_cast<void*>(place(0)) : rounded, n);
     if (dense) continue;
