@@ -52,8 +52,8 @@ MeanMagnitudes mean_magnitudes(Kind kind, const std::vector<Real>& g, const std:
 }  // namespace
 
 GradientLimits gradient_limits(const Operation& op) {
-  // Of the terms of dx, that of xhat_i takes the most: k2 and both fmas, and in layer norm both subtractions.
-  const int roundings = (op.kind == Kind::layer ? 5 : 3) + (op.weight && op.zero_centered ? 1 : 0);
+  // Of the terms of dx, that of xhat_i takes the most: k2 and both fmas, and in layer norm x - mean.
+  const int roundings = (op.kind == Kind::layer ? 4 : 3) + (op.weight && op.zero_centered ? 1 : 0);
   return {roundings + kOfStatistics, 4, 1 + 0x1p-10};
 }
 

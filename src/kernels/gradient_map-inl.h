@@ -1,6 +1,6 @@
-// The map of the backward pass: dx = fma(dy gamma, rstd, fma(-t, k2, -k1)) with t = (x - mean_hi) - mean_lo,
-// k1 = c1 rstd and k2 = c2 rstd^2; the scalars of several rows side by side; groups of short rows, sums and map in one
-// call; and the magnitudes of what it is made of. Included once per target.
+// The map of the backward pass: dx = fma(dy gamma, rstd, fma(-(x - mean), k2, -k1)) with k1 = c1 rstd and k2 = c2
+// rstd^2; the scalars of several rows side by side; groups of short rows, sums and map in one call; and the magnitudes
+// of what it is made of. Included once per target.
 #pragma once
 
 #include "kernels/gradient_look-inl.h"
@@ -10,19 +10,15 @@ namespace evenorm::internal::HWY_NAMESPACE {
 
 template <class D, class V = hn::Vec<D>>
 struct GradientMapVectors {
-  V mean_hi, mean_lo, rstd, k2, minus_k1;
+  V mean, rstd, k2, minus_k1;
 
   template <class A>
   HWY_INLINE GradientMapVectors(D d, const GradientMapScalars<A>& s)
-      : mean_hi(hn::Set(d, s.mean_hi)),
-        mean_lo(hn::Set(d, s.mean_lo)),
-        rstd(hn::Set(d, s.rstd)),
-        k2(hn::Set(d, s.k2)),
-        minus_k1(hn::Set(d, s.minus_k1)) {}
+      : mean(hn::Set(d, s.mean)), rstd(hn::Set(d, s.rstd)), k2(hn::Set(d, s.k2)), minus_k1(hn::Set(d, s.minus_k1)) {}
 
   // finite: stays 0 while dx is finite, else becomes NaN.
   HWY_INLINE V operator()(D d, V x, V dy, V gamma, V& finite) const {
-    const V t = hn::Sub(hn::Sub(x, mean_hi), mean_lo);
+    const V t = hn::Sub(x, mean);
     const V dx = Fma(d, hn::Mul(dy, gamma), rstd, Fma(d, hn::Neg(t), k2, minus_k1));
     finite = hn::MulAdd(dx, hn::Zero(d), finite);
     return dx;

@@ -212,18 +212,16 @@ struct GradientLook {
   BlockSums* sums;
 };
 
-// What dx is made of, in the arithmetic's type.
+// What dx is made of, in the arithmetic's type. minus_k1 makes up for what the mean is rounded by.
 template <class A>
 struct GradientMapScalars {
-  A mean_hi, mean_lo, rstd, k2, minus_k1;
+  A mean, rstd, k2, minus_k1;
 };
 template <class A>
 struct GradientMapScalarsOfRows {
-  GradientMapScalars<A> of(std::size_t row) const {
-    return {mean_hi[row], mean_lo[row], rstd[row], k2[row], minus_k1[row]};
-  }
+  GradientMapScalars<A> of(std::size_t row) const { return {mean[row], rstd[row], k2[row], minus_k1[row]}; }
 
-  alignas(64) A mean_hi[kRowsAtOnce], mean_lo[kRowsAtOnce], rstd[kRowsAtOnce], k2[kRowsAtOnce], minus_k1[kRowsAtOnce];
+  alignas(64) A mean[kRowsAtOnce], rstd[kRowsAtOnce], k2[kRowsAtOnce], minus_k1[kRowsAtOnce];
 };
 
 // Rows of numbers to become integers of 8 bits: number * factor of the row. any: numbers of any size, and NaN to 0;
