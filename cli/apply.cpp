@@ -47,7 +47,7 @@ void name_outputs(const ApplyOptions& options, Outputs& outputs, Normalization& 
   what.y = outputs.add("-o", options.y);
   if (!options.mean.empty()) what.mean = outputs.add("--mean", options.mean);
   if (!options.rstd.empty()) what.rstd = outputs.add("--rstd", options.rstd);
-  expect_room_for_json(options.norm, outputs);
+  expect_room_for_json(options.norm.json, outputs);
 }
 
 nlohmann::ordered_json report(const ApplyOptions& options, const NpyFile& x, const Parameters& parameters,

@@ -50,7 +50,7 @@ GradientWork name_outputs(const GradOptions& options, Outputs& outputs) {
   if (!what.dweight && !what.dbias && !options.parameter_dtype.empty()) {
     throw Failure("--param-dtype is given, but neither --dweight nor --dbias is");
   }
-  expect_room_for_json(options.norm, outputs);
+  expect_room_for_json(options.norm.json, outputs);
   return what;
 }
 

@@ -155,6 +155,22 @@ TEST(CliSlips, DgammaAlongTheRow) {
   EXPECT_EQ(values(s["right"], "dbeta"), json({1, 2, 0}));
 }
 
+// What gives a slip away, for who sees two numbers of it.
+TEST(CliSlips, TellingFiguresDiffer) {
+  std::size_t quoted = 0;
+  for (const json& each : slips()) {
+    quoted += each["quoted"].get<bool>() ? 1 : 0;
+    const json &wrong = each["wrong"].at(each["telling"]["wrong"].get<std::size_t>()),
+               &right = each["right"].at(each["telling"]["right"].get<std::size_t>());
+    ASSERT_FALSE(wrong["values"].empty());
+    const double difference = std::abs(wrong["values"][0].get<double>() - right["values"][0].get<double>());
+    EXPECT_GT(difference, 0.004) << each["name"];  // the digits that are exchanged are the third and fourth decimal
+  }
+  EXPECT_EQ(quoted, 7U);
+  EXPECT_EQ(slip("constants")["telling"], json({{"wrong", 1}, {"right", 1}}));  // the sum of dx
+  EXPECT_LT(slip("cancellation")["wrong"][slip("cancellation")["telling"]["wrong"].get<std::size_t>()]["values"][0], 0);
+}
+
 TEST(CliSlips, TextHasTheNumbersOfTheJson) {
   const std::string text = run_evenorm({"explain", "--slips"}).out;
   for (const char* line :

@@ -55,8 +55,8 @@ void set_axes_and_parameters(const NormOptions& options, const NpyFile& x, const
   norm.bias = &parameters.bias();
 }
 
-void expect_room_for_json(const NormOptions& options, const Outputs& outputs) {
-  if (options.json && outputs.has_standard_output()) {
+void expect_room_for_json(bool json, const Outputs& outputs) {
+  if (json && outputs.has_standard_output()) {
     throw Failure("--json goes to standard output, but an output is there already");
   }
 }

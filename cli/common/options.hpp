@@ -40,7 +40,7 @@ Norm norm_of(const NormOptions& options);  // without axes, weight and bias
 void set_axes_and_parameters(const NormOptions& options, const NpyFile& x, const Parameters& parameters, Norm& norm);
 
 // Throws Failure where the line of JSON would meet an output.
-void expect_room_for_json(const NormOptions& options, const Outputs& outputs);
+void expect_room_for_json(bool json, const Outputs& outputs);
 
 // The input and the norm, for the line of JSON. path: as it was given.
 nlohmann::ordered_json norm_report(const std::string& path, const NpyFile& x, const Norm& norm, std::uint64_t rows);

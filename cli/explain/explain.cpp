@@ -5,20 +5,25 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <span>
 
 #include "cli/commands.hpp"
 #include "cli/common/options.hpp"
 #include "cli/common/streams.hpp"
 #include "cli/common/text.hpp"
 #include "cli/explain/explain_input.hpp"
+#include "cli/explain/explain_page.hpp"
 #include "cli/explain/explain_steps.hpp"
+#include "cli/explain/html_page.hpp"
 #include "cli/explain/slips.hpp"
+#include "cli/files/files.hpp"
 
 namespace evenorm::cli {
 namespace {
 
 struct Options {
   ExplainOptions input;
+  std::string html;
   bool json = false;
   bool slips = false;
 };
@@ -33,22 +38,63 @@ constexpr const char* kExplainExamples = R"(Examples:
   evenorm explain hidden.npy --rows 0,17 --weight w.npy --bias b.npy
   evenorm explain hidden.npy --params model.safetensors --name encoder.layer.0.output.LayerNorm --eps 1e-12
   evenorm explain --slips                                slips that explanations make, with numbers
+  evenorm explain hidden.npy --html page.html            all of it drawn: a page to open in a browser
+  evenorm explain --slips --html slips.html
 
 Numbers stand between spaces, commas or both, and brackets make axes. What ends in .npy or has a / in it is a file.
 Put numbers that begin with "-." or "-inf" in brackets. --json has every element with all digits; NaN and infinities
-are the strings "NaN", "Infinity" and "-Infinity" there.)";
+are the strings "NaN", "Infinity" and "-Infinity" there. The page of --html needs nothing beside it and no network; it
+takes the place of FILE whole or not at all. With --json the line that it was drawn from is printed, too.)";
 
-void explain_or_refuse(const Options& options) {
-  if (options.slips) {
-    const std::vector<Slip> slips = find_slips();
-    print(options.json ? slips_json(slips) : slips_text(slips));
-    return;
-  }
+// What is shown, in every form that was asked for.
+struct Shown {
+  std::string text;     // for people; empty where nobody asks for it
+  std::string json;     // one line
+  std::string counted;  // "2 rows", for the page
+};
+
+Shown slips_shown(const Options& options) {
+  const std::vector<Slip> slips = find_slips();
+  const bool text = options.html.empty() && !options.json;
+  return {text ? slips_text(slips) : "", slips_json(slips), fmt::format("{} slips", slips.size())};
+}
+
+Shown input_shown(const Options& options, const Outputs& outputs) {
   if (options.input.x.empty()) throw Failure("X is not given: numbers, e.g. \"4 2 8\", or a .npy file");
-  const Explanation explanation = explain(read_explain_input(options.input));
-  print(options.json                ? explanation_json(explanation)
-        : explanation.gradient_sums ? gradient_text(explanation)
-                                    : explanation_text(explanation));
+  ExplainOptions input = options.input;
+  input.pictures = !options.html.empty();
+  const Explanation explanation = explain(read_explain_input(input, outputs));
+  const std::string rows = counted(explanation.rows.size(), "row", "rows");
+  if (!options.html.empty() || options.json) return {"", explanation_json(explanation), rows};
+  return {explanation.gradient_sums ? gradient_text(explanation) : explanation_text(explanation), "", rows};
+}
+
+// As evenorm apply writes its results: all is said before the page takes its place, later it would be told too late.
+void write_page(const Options& options, const Shown& shown, Outputs& outputs) {
+  const std::string page = html_page(shown.json);
+  outputs.open();
+  outputs.write(0, 0, std::as_bytes(std::span(page)));
+  outputs.finish();
+  if (options.json) {
+    print_report(shown.json);
+  } else if (!outputs.has_standard_output()) {
+    print_report(fmt::format("wrote {}: {}, {} KB\n", printable(options.html), shown.counted,
+                             with_commas((page.size() + 999) / 1000)));
+  }
+  outputs.commit();
+}
+
+// All that can be wrong is told before anything is written.
+void explain_or_refuse(const Options& options) {
+  Outputs outputs;
+  if (!options.html.empty()) outputs.add("--html", options.html);
+  expect_room_for_json(options.json, outputs);
+  const Shown shown = options.slips ? slips_shown(options) : input_shown(options, outputs);
+  if (!options.html.empty()) {
+    write_page(options, shown, outputs);
+  } else {
+    print(options.json ? shown.json : shown.text);
+  }
 }
 
 }  // namespace
@@ -80,11 +126,14 @@ void add_explain(CLI::App& app) {
   add_flag("--zero-centered", input.zero_centered, "1 + weight takes the place of the weight");
   add("--dtype", input.dtype, "TYPE", "The type to compute in (the file's; f32 for numbers)")
       ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));
-  add("--rows", input.rows, "ROWS", "Which rows to show, counted from 0, e.g. 0,17; or all (the first two)");
+  add("--rows", input.rows, "ROWS",
+      "Which rows to show, counted from 0, e.g. 0,17; or all (the first two; more with --html)");
   add("--batch-axis", input.batch_axis, "AXIS", "Which axis is the batch: warns where its samples are mixed");
   add("--round", input.round, "N", "Beside it, what rounding each step to N decimals gives");
   add("--decimals", input.decimals, "N", "Decimals that are shown (4)");
-  command->add_flag("--slips", options->slips, "Slips that explanations make, and what is right; alone or with --json");
+  add_value(*command, "--html", options->html, "FILE", "Write a page for a browser: the same numbers, drawn");
+  command->add_flag("--slips", options->slips,
+                    "Slips that explanations make, and what is right; alone or with --json and --html");
   command->add_flag("--json", options->json, "One line of JSON");
   command->footer(kExplainExamples);
   command->callback([options, not_for_slips] {

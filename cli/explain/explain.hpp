@@ -1,6 +1,6 @@
 // What `evenorm explain` shows: a plain structure, so that text and JSON cannot say different things.
 // How its numbers are found: explain_steps.cpp, explain_gradient.cpp. How they are printed: explain_text.cpp,
-// gradient_text.cpp, explain_json.cpp.
+// gradient_text.cpp, explain_json.cpp. What a page draws beside them: pictures.hpp.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/explain/pictures.hpp"
 #include "evenorm/evenorm.hpp"
 
 namespace evenorm::cli {
@@ -92,6 +93,7 @@ struct ExplainedRow {
   Check check;
   std::vector<std::string> notes;  // what is special about this row
   std::optional<RowGradient> gradient;
+  std::optional<Precision> precision;  // for a page alone
 };
 
 // gamma or beta; `given` false: 1 or 0 everywhere, and no values.
@@ -119,6 +121,7 @@ struct Explanation : ExplainedNorm {
   std::optional<GradientSums> gradient_sums;  // where dy was given
   std::vector<std::string> warnings;          // what is probably not meant
   std::vector<std::string> notes;             // what is good to know of all rows
+  std::optional<Pictures> pictures;           // for a page alone
 };
 
 std::string explanation_text(const Explanation& explanation);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "cli/common/layout.hpp"
 #include "cli/common/numbers.hpp"
@@ -17,6 +18,11 @@ namespace {
 
 constexpr std::size_t kRowsUnlessTold = 2;
 constexpr std::int64_t kMostDecimals = 15;
+
+// How many numbers a page has on its rows, unless told and at most; with a gradient half as many, as each has more
+// then. Short rows are counted as well: each has sentences, formulas and pictures of its own.
+constexpr std::size_t kPageNumbersUnlessTold = 8192, kMostPageNumbers = 131072;
+constexpr std::size_t kPageRowsUnlessTold = 64, kMostPageRows = 1024;
 
 Array typed_numbers(const char* argument, const std::string& text) {
   const Numbers numbers = parse_numbers(argument, text);
@@ -37,6 +43,9 @@ class GivenInput {
   }
 
   bool typed() const { return !file_; }
+  void expect_apart(const Outputs& outputs, std::string_view what) const {
+    if (file_) outputs.expect_apart(file_->file(), what);
+  }
   DType dtype() const { return file_ ? file_->dtype() : typed_.dtype(); }
   const Shape& shape() const { return file_ ? file_->shape() : typed_.shape(); }
 
@@ -75,7 +84,8 @@ class GivenInput {
 // gamma and beta as they were given, each by numbers or from a file.
 class GivenParameters {
  public:
-  explicit GivenParameters(const ExplainOptions& options) : files_(paths(options)) {
+  GivenParameters(const ExplainOptions& options, const Outputs& outputs) : files_(paths(options)) {
+    files_.expect_apart(outputs);
     files_.read();
     if (is_typed(options.weight)) typed_weight_ = typed_numbers("weight", options.weight);
     if (is_typed(options.bias)) typed_bias_ = typed_numbers("bias", options.bias);
@@ -140,14 +150,18 @@ void check(const ExplainInput& input, const GivenInput& x, const GivenParameters
               .zero_centered = input.zero_centered});
 }
 
-std::vector<std::size_t> chosen_rows(const std::string& text, std::size_t total) {
+// 0, 1, ... count - 1
+std::vector<std::size_t> up_to(std::size_t count) {
+  std::vector<std::size_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+std::vector<std::size_t> chosen_rows(const std::string& text, std::size_t total, std::size_t unless_told) {
   if (total == 0) throw Failure("x has no rows to explain: one of its leading axes has size 0");
+  if (text.empty()) return up_to(std::min(total, unless_told));
+  if (text == "all") return up_to(total);
   std::vector<std::size_t> rows;
-  if (text.empty() || text == "all") {
-    const std::size_t count = text.empty() ? std::min(total, kRowsUnlessTold) : total;
-    for (std::size_t row = 0; row < count; ++row) rows.push_back(row);
-    return rows;
-  }
   for (const std::int64_t row : sizes("--rows", text, "0,17 (or all)")) {
     if (row < 0 || static_cast<std::uint64_t>(row) >= total) {
       throw Failure(fmt::format("--rows has {}, but the rows of x are 0 to {}", row, total - 1));
@@ -155,6 +169,40 @@ std::vector<std::size_t> chosen_rows(const std::string& text, std::size_t total)
     rows.push_back(static_cast<std::size_t>(row));
   }
   return rows;
+}
+
+std::size_t page_rows_unless_told(std::size_t cols, bool gradient) {
+  return std::clamp<std::size_t>(kPageNumbersUnlessTold / (gradient ? 2 : 1) / cols, 1, kPageRowsUnlessTold);
+}
+
+// Told before anything is computed.
+void expect_room_on_page(const ExplainInput& input, bool gradient) {
+  const std::size_t most = kMostPageNumbers / (gradient ? 2 : 1);
+  const char* with = gradient ? "a page (--html) with --grad" : "a page (--html)";
+  if (input.cols > most) {
+    throw Failure(fmt::format("x has rows of {} numbers, but {} can have at most {} on its rows",
+                              with_commas(input.cols), with, with_commas(most)));
+  }
+  if (input.rows.size() > kMostPageRows) {
+    throw Failure(fmt::format("--rows has {} rows, but {} can have at most {}", with_commas(input.rows.size()), with,
+                              with_commas(kMostPageRows)));
+  }
+  if (input.rows.size() * input.cols > most) {
+    throw Failure(
+        fmt::format("--rows has {} rows of {} numbers, but {} can have at most {} numbers on its rows: {} "
+                    "such rows",
+                    with_commas(input.rows.size()), with_commas(input.cols), with, with_commas(most),
+                    with_commas(most / input.cols)));
+  }
+}
+
+void set_rows(const ExplainOptions& options, ExplainInput& input) {
+  const bool gradient = !options.grad.empty();
+  input.cols = product(input.normalized_shape);
+  input.rows_total = product(input.leading_shape);
+  input.rows = chosen_rows(options.rows, input.rows_total,
+                           input.pictures ? page_rows_unless_told(input.cols, gradient) : kRowsUnlessTold);
+  if (input.pictures) expect_room_on_page(input, gradient);
 }
 
 // How far each element of a row is from its first.
@@ -215,9 +263,22 @@ std::vector<contracts::Array> read_rows(const char* argument, GivenInput& from, 
   return rows;
 }
 
-std::optional<GivenInput> given_gradient(const std::string& text, const Shape& x_shape) {
+// All of x in the type wanted, each number rounded once. What is beyond it becomes infinity: only rows that are shown
+// are refused for that.
+std::optional<contracts::Array> read_whole(GivenInput& x, const ExplainInput& input) {
+  if (product(input.x_shape) > kMostInPicture) return std::nullopt;
+  const std::vector<std::size_t> axes = up_to(input.x_shape.size());
+  const Array given = x.read(0, places_in_row(input.x_shape, axes, x.strides()));
+  const std::vector<reference::Real> values = reference::widen(x.dtype(), given.bytes().data(), given.elements());
+  contracts::Array whole(input.dtype, values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) reference::store(input.dtype, whole.data(), i, values[i]);
+  return whole;
+}
+
+std::optional<GivenInput> given_gradient(const std::string& text, const Shape& x_shape, const Outputs& outputs) {
   if (text.empty()) return std::nullopt;
   GivenInput dy("dy", text);
+  dy.expect_apart(outputs, "dy");
   if (dy.shape() == x_shape) return dy;
   throw Failure(fmt::format("dy (--grad) has shape {}, but should have that of x, {}", shape_text(dy.shape()),
                             shape_text(x_shape)));
@@ -238,23 +299,24 @@ void set_numbers(const ExplainOptions& options, ExplainInput& input) {
 
 }  // namespace
 
-ExplainInput read_explain_input(const ExplainOptions& options) {
+ExplainInput read_explain_input(const ExplainOptions& options, const Outputs& outputs) {
   ExplainInput input;
   input.kind = options.rms ? Kind::rms : Kind::layer;
   input.zero_centered = options.zero_centered;
+  input.pictures = options.pictures;
   set_numbers(options, input);
   GivenInput x("x", options.x);
-  const GivenParameters parameters(options);
+  x.expect_apart(outputs, "x");
+  const GivenParameters parameters(options, outputs);
   input.dtype = dtype_named(options.dtype).value_or(x.typed() ? DType::f32 : x.dtype());
   input.x_shape = x.shape();
-  std::optional<GivenInput> dy = given_gradient(options.grad, input.x_shape);
+  std::optional<GivenInput> dy = given_gradient(options.grad, input.x_shape, outputs);
   set_axes(options, parameters, input);
   check(input, x, parameters);
   if (!options.batch_axis.empty()) input.batch_axis = batch_axis(options.batch_axis, input.x_shape);
-  input.cols = product(input.normalized_shape);
-  input.rows_total = product(input.leading_shape);
-  input.rows = chosen_rows(options.rows, input.rows_total);
+  set_rows(options, input);
   input.x = read_rows("x", x, input.dtype, input);
+  if (input.pictures) input.whole = read_whole(x, input);
   if (dy) {
     const DType own = dy->typed() ? input.dtype : dy->dtype();
     input.dy = read_rows("dy", *dy, dtype_named(options.dtype).value_or(own), input);

@@ -22,7 +22,10 @@ struct ExplainOptions {
   std::string round;
   bool rms = false;
   bool zero_centered = false;
+  bool pictures = false;  // what a page draws, too
 };
+
+inline constexpr std::size_t kMostInPicture = 262144;  // numbers of x
 
 struct ExplainInput : ExplainedNorm {
   std::optional<std::size_t> batch_axis;
@@ -32,9 +35,11 @@ struct ExplainInput : ExplainedNorm {
   std::vector<contracts::Array> dy;  // likewise; empty where no gradient was given
   contracts::Array weight, bias;     // empty where absent
   std::optional<double> inexact;     // a number as typed that the type does not hold exactly
+  bool pictures = false;
+  std::optional<contracts::Array> whole;  // for pictures: all of x in C order; none where it is too large for them
 };
 
-// Throws Failure or evenorm::Error, which name the argument.
-ExplainInput read_explain_input(const ExplainOptions& options);
+// Throws Failure or evenorm::Error, which name the argument; also where an output is one of the files that are read.
+ExplainInput read_explain_input(const ExplainOptions& options, const Outputs& outputs = {});
 
 }  // namespace evenorm::cli

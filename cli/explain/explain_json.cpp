@@ -4,6 +4,7 @@
 
 #include "cli/common/json_numbers.hpp"
 #include "cli/explain/explain.hpp"
+#include "cli/explain/pictures_json.hpp"
 #include "cli/explain/step_list.hpp"
 
 namespace evenorm::cli {
@@ -92,6 +93,7 @@ Json row_json(const Explanation& e, const ExplainedRow& row) {
   json["check"] = std::move(check);
   json["notes"] = row.notes;
   if (row.gradient) json["gradient"] = gradient_json(e, *row.gradient);
+  if (e.pictures) json["precision"] = precision_json(row.precision);
   return json;
 }
 
@@ -119,6 +121,13 @@ std::string explanation_json(const Explanation& e) {
                 {"notes", e.notes},
                 {"rows", std::move(rows)}};
   if (e.gradient_sums) document["gradient_sums"] = sums_json(e);
+  if (e.pictures) {
+    const std::string& note = e.pictures->neighbours_note;
+    document["decimals"] = e.decimals;
+    document["map"] = map_json(e.pictures->map);
+    document["neighbours"] = neighbours_json(e.pictures->neighbours);
+    document["neighbours_note"] = note.empty() ? Json(nullptr) : Json(note);
+  }
   return document.dump() + "\n";
 }
 

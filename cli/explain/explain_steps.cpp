@@ -13,6 +13,8 @@
 #include "cli/explain/explain_notes.hpp"
 #include "cli/explain/explain_numbers.hpp"
 #include "cli/explain/gradient_numbers.hpp"
+#include "cli/explain/picture_precision.hpp"
+#include "cli/explain/pictures_of_input.hpp"
 #include "cli/explain/real_row.hpp"
 #include "cli/explain/step_list.hpp"
 
@@ -162,6 +164,7 @@ ExplainedRow explained(const ExplainInput& input, std::size_t i) {
   row.check.expected = exact.mean_square;
   row.notes = row_notes(input, row, exact);
   if (!input.dy.empty()) row.gradient = explain_gradient(input, i, row);
+  if (input.pictures) row.precision = precision(real.x, input.eps);
   return row;
 }
 
@@ -182,6 +185,7 @@ Explanation explain(const ExplainInput& input) {
   result.notes = notes(input);
   for (std::size_t i = 0; i < input.rows.size(); ++i) result.rows.push_back(explained(input, i));
   if (!input.dy.empty()) result.gradient_sums = gradient_sums(input);
+  if (input.pictures) result.pictures = pictures(input);
   return result;
 }
 

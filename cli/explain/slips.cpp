@@ -104,7 +104,9 @@ Slip root_of_sigma() {
            {"variance of that", "", {variance_of(right.y)}}},
           "sigma is the standard deviation, so it is a root already: sigma = sqrt(var + eps). With sigma^2 for the "
           "variance the formula has sqrt(sigma^2 + eps); where the square is lost in copying, the root is taken "
-          "twice, and the result has not variance 1 but the standard deviation of x."};
+          "twice, and the result has not variance 1 but the standard deviation of x.",
+          true,
+          {1, 1}};
 }
 
 // The sigmas of two decimals with which the steps end at `y`.
@@ -215,6 +217,7 @@ Slip cancellation() {
     slip.wrong.push_back({row, "", {naive_variance(x)}});
     slip.right.push_back({row, "", {var}});
   }
+  slip.telling = {slip.wrong.size() - 1, slip.right.size() - 1};  // a variance below 0
   return slip;
 }
 
@@ -240,7 +243,9 @@ Slip batch() {
           "The last two axes of (sequence, batch, embedding) are the batch and the embedding: one mean and one "
           "variance are taken over all samples at a position, so each sees the others. Only over the embedding is "
           "every sample on its own. For (batch, sequence, embedding) the last two axes hold one sample. `evenorm "
-          "explain --batch-axis K` warns."};
+          "explain --batch-axis K` warns.",
+          true,
+          {1, 1}};
 }
 
 Slip unbiased() {
@@ -263,7 +268,9 @@ Slip unbiased() {
            {"xhat of a row of one number", "", normed({x[0]}, 1).y}},
           "Dividing by D - 1 estimates the variance of a larger population from a sample. A row is all there is: layer "
           "norm divides by D, so that the normalised row itself has variance 1. Standard library functions differ: "
-          "torch.var and statistics.variance divide by D - 1 unless told otherwise, numpy.var by D."};
+          "torch.var and statistics.variance divide by D - 1 unless told otherwise, numpy.var by D.",
+          true,
+          {2, 2}};
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // wrong number comes about. Every number but those quoted from the texts is computed when this is called.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,11 @@ struct Figure {
   std::vector<double> values;
 };
 
+// Which figures, by their places, give a slip away: they should be the same, and are not.
+struct Telling {
+  std::size_t wrong = 0, right = 0;
+};
+
 struct Slip {
   std::string name;  // short, for JSON
   std::string title;
@@ -21,6 +27,7 @@ struct Slip {
   std::vector<Figure> wrong, right;
   std::string how;
   bool quoted = true;  // it stands in some text; else it is easily made
+  Telling telling{};
 };
 
 std::vector<Slip> find_slips();           // all, those of the forward pass first

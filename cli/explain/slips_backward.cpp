@@ -59,7 +59,10 @@ double sum_of(const Row& values) {
   return std::abs(sum) < kNothing ? 0 : sum;
 }
 
-Slip wrong_dx(const char* name, const char* title, const std::string& how) {
+// Where the sums tell, and where only dx by trying it out does.
+constexpr Telling kSums{1, 1}, kTriedOut{0, 2};
+
+Slip wrong_dx(const char* name, const char* title, Telling telling, const std::string& how) {
   const WrongGradient wrong = wrong_gradient(name);
   const Row right = gradients(kX, kDy, kGamma).dx;
   return {name,
@@ -71,25 +74,26 @@ Slip wrong_dx(const char* name, const char* title, const std::string& how) {
            {"sum of that", "", {sum_of(right)}},
            {"dx by trying it out", "(L with x + 0.001 - L with x - 0.001) / 0.002", tried_out()}},
           how,
-          false};
+          false,
+          telling};
 }
 
 Slip constants() {
-  return wrong_dx("constants", "Mean and sigma taken for constants",
+  return wrong_dx("constants", "Mean and sigma taken for constants", kSums,
                   "xhat = (x - mean) / sigma looks like a line in x, whose slope is 1 / sigma. But mean and sigma are "
                   "made of all x, so every xhat depends on every x. What that adds takes out of g what it has in "
                   "common, and what goes along with xhat. The sum of dx, which should be 0, shows it.");
 }
 
 Slip constant_sigma() {
-  return wrong_dx("constant-sigma", "Sigma alone taken for a constant",
+  return wrong_dx("constant-sigma", "Sigma alone taken for a constant", kTriedOut,
                   "The mean has been derived, sigma has not: mean(g * xhat) is missing. The sum of dx is 0 all the "
                   "same, so that check passes; trying it out does not, nor does the sum of dx * xhat, which should be "
                   "0 but for eps.");
 }
 
 Slip unbiased_backward() {
-  return wrong_dx("unbiased-backward", "D - 1 in the backward pass",
+  return wrong_dx("unbiased-backward", "D - 1 in the backward pass", kTriedOut,
                   "The derivative of the variance divided by D - 1, behind a forward pass that divides by D: two "
                   "formulas from two sources, or a library's variance in one of them. The sum of dx is 0, and for "
                   "long rows the error is small: one part in D of one term.");

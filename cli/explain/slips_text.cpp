@@ -70,7 +70,9 @@ std::string slips_json(const std::vector<Slip>& slips) {
                     {"written", slip.written},
                     {"wrong", figures_json(slip.wrong)},
                     {"right", figures_json(slip.right)},
-                    {"how", slip.how}});
+                    {"how", slip.how},
+                    {"quoted", slip.quoted},
+                    {"telling", {{"wrong", slip.telling.wrong}, {"right", slip.telling.right}}}});
   }
   return nlohmann::ordered_json{{"eps", 1e-5}, {"slips", std::move(list)}}.dump() + "\n";
 }

@@ -1,0 +1,60 @@
+// The page's numbers: found in the JSON by path, shown by one function. Nothing here computes one.
+'use strict';
+
+const data = JSON.parse(document.getElementById('data').textContent);
+
+// JSON has no NaN and no infinities: they are strings there.
+const numberOf = (value) => typeof value === 'string' ? Number(value) : value;
+const flat = (nested) => Array.isArray(nested) ? nested.flatMap(flat) : [numberOf(nested)];
+const at = (path) => path.split('/').reduce((value, key) => value?.[key], data);
+const listAt = (path) => flat(at(path));
+
+function indexOf(place, shape) {
+  const index = [];
+  for (let axis = shape.length - 1; axis >= 0; --axis) {
+    index.unshift(place % shape[axis]);
+    place = Math.floor(place / shape[axis]);
+  }
+  return index;
+}
+
+const placeOf = (index, shape) => index.reduce((place, i, axis) => place * shape[axis] + i, 0);
+const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
+
+// The path of element `place` of a tensor of `shape` that is nested lists there.
+const elementPath = (path, place, shape) => [path, ...indexOf(place, shape)].join('/');
+
+// How numbers that are shown together are written: plain, with so many decimals, or with a power of ten.
+function notationOf(values) {
+  const finite = values.filter(Number.isFinite);
+  const largest = finite.reduce((a, v) => Math.max(a, Math.abs(v)), 0);
+  if (finite.every(Number.isInteger) && largest < 1e7) return { decimals: 0 };
+  if (largest < 1e-4 || largest >= 1e7) return { power: true };
+  const digits = data.decimals ?? 4;
+  return { decimals: Math.min(12, Math.max(digits, digits - 1 - Math.floor(Math.log10(largest)))) };
+}
+
+// As a person would type it: 0.00001, 1e-12.
+const kShortest = { shortest: true };
+
+function format(value, notation = notationOf([value])) {
+  if (Number.isNaN(value)) return 'NaN';
+  if (!Number.isFinite(value)) return value < 0 ? '−∞' : '∞';
+  if (notation.shortest) return String(value).replaceAll('-', '−');
+  const text = notation.power && value !== 0 ? value.toExponential(notation.digits ?? 3) : value.toFixed(notation.decimals ?? 0);
+  return (/^-0\.?0*$/.test(text) ? text.slice(1) : text).replaceAll('-', '−');
+}
+
+// A span (in SVG: a text) with the number at `path`.
+function num(path, notation) {
+  const value = numberOf(at(path));
+  const span = el('span', { class: 'n', 'data-path': path });
+  span.textContent = format(value, notation ?? notationOf([value]));
+  return span;
+}
+
+// Sentences for people, with the numbers put in: say`the mean is ${num(path)}`.
+const say = (texts, ...parts) => texts.flatMap((text, i) => i < parts.length ? [text, parts[i]] : [text]).flat();
+const commas = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, ',');
+const counted = (n, one, many) => `${commas(n)} ${n === 1 ? one : many}`;
+const shapeText = (shape) => `(${shape.join(', ')})`;

@@ -1,0 +1,221 @@
+// `evenorm explain --html`: what the page holds, how it is written, what is refused. The numbers of its pictures:
+// cli_explain_pictures_test.cpp. How it is drawn: tests/page/.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/explain/html_page.hpp"
+#include "support/explained_page.hpp"
+#include "support/places.hpp"
+#include "support/program.hpp"
+
+namespace evenorm {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::bytes_of;
+using testing::expect_wrong_use;
+using ::testing::HasSubstr;
+using testing::in_sources;
+using testing::json_of;
+using ::testing::Not;
+using testing::npy_bytes_of;
+using testing::operator+;
+using testing::ProgramRun;
+using testing::ProgramSetting;
+using testing::read_file;
+using testing::run_evenorm;
+using testing::scattered;
+using testing::Words;
+using testing::write_file;
+using CliExplainHtml = testing::ExplainedPage;
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+// The line of JSON in a page, as it stands there.
+std::string data_of(const std::string& page) {
+  const std::string before = "<script type=\"application/json\" id=\"data\">\n", after = "\n</script>";
+  const std::size_t start = page.find(before) + before.size();
+  return page.substr(start, page.find(after, start) - start);
+}
+
+TEST_F(CliExplainHtml, HoldsTheLineOfJsonAndAllFilesOfThePage) {
+  const std::string x = "[[[0.2 0.1 0.3]] [[0.5 0.1 0.1]]]", path = folder / "page.html";
+  const std::vector<Words> calls = {{x}, {x, "--grad", x, "--rms"}, {"--slips"}};
+  for (const Words& call : calls) {
+    const ProgramRun run = run_evenorm(Words{"explain", "--json", "--html", path} + call);
+    ASSERT_EQ(run.status, 0) << run.err;
+    const std::string page = read_file(path);
+    EXPECT_EQ(replaced(data_of(page), "\\u003c", "<") + "\n", run.out);
+    EXPECT_EQ(page, write_page(call));  // the same without --json
+    for (const auto& entry : fs::directory_iterator(in_sources("cli/page"))) {
+      const fs::path& file = entry.path();
+      if (file.extension() == ".html") continue;
+      EXPECT_EQ(count_of(page, read_file(file)), 1U) << file;
+    }
+    EXPECT_THAT(page, Not(HasSubstr("/*script*/")));
+    EXPECT_THAT(page, Not(HasSubstr("/*style*/")));
+  }
+}
+
+TEST_F(CliExplainHtml, SaysWhatItWrote) {
+  const std::string path = folder / "page.html";
+  const auto said = [&](const Words& arguments) {
+    return run_evenorm(Words{"explain", "--html", path} + arguments).out;
+  };
+  const std::string rows = said({"[1 2] [3 5] [2 9]"});
+  EXPECT_EQ(rows, "wrote " + path + ": 3 rows, " + std::to_string((fs::file_size(path) + 999) / 1000) + " KB\n");
+  EXPECT_THAT(said({"1 2"}), HasSubstr("page.html: 1 row, "));
+  EXPECT_THAT(said({"--slips"}), HasSubstr("page.html: 11 slips, "));
+}
+
+// No text in the JSON can end the element that it stands in.
+TEST_F(CliExplainHtml, TextCannotBreakOut) {
+  const std::string line = R"({"a":"</script><script>alert(1)</script><!--"})";
+  const std::string page = cli::html_page(line + "\n");
+  EXPECT_EQ(data_of(page), R"({"a":"\u003c/script>\u003cscript>alert(1)\u003c/script>\u003c!--"})");
+  EXPECT_EQ(json::parse(data_of(page)), json::parse(line));
+  const std::size_t scripts = count_of(page, "</script");
+
+  fs::create_directory(folder / "<");
+  const std::string name = folder / "</script><b>.npy";
+  write_file(name, npy_bytes_of("<f4", "(2, 3)", bytes_of(scattered(6))));
+  EXPECT_EQ(count_of(write_page({name}), "</script"), scripts);
+  for (const char c : data_of(write_page({"--slips"}))) EXPECT_NE(c, '<');
+}
+
+TEST_F(CliExplainHtml, OnlyThePageHasTheNumbersOfThePictures) {
+  const std::string x = "[[4 2 8] [1 2 5]]";
+  json plain = json_of({x, "--grad", x}), page = drawn({x, "--grad", x});
+  for (const char* key : {"decimals", "map", "neighbours", "neighbours_note"}) {
+    EXPECT_FALSE(plain.contains(key)) << key;
+    EXPECT_EQ(page.erase(key), 1U) << key;
+  }
+  for (json& row : page["rows"]) EXPECT_EQ(row.erase("precision"), 1U);
+  EXPECT_EQ(page, plain);
+  EXPECT_EQ(drawn({x, "--decimals", "7"})["decimals"], 7);
+}
+
+// --- rows, sizes, refusals ------------------------------------------------------------------------------------------
+
+TEST_F(CliExplainHtml, TakesAsManyRowsAsAPageCanHold) {
+  const auto rows = [this](const Words& arguments) { return drawn(arguments)["rows"].size(); };
+  const std::string x = npy("x.npy", "(4, 64, 384)", scattered(4 * 64 * 384));
+  EXPECT_EQ(rows({x}), 21U);
+  EXPECT_EQ(rows({x, "--grad", x}), 10U);
+  EXPECT_EQ(rows({x, "--rows", "200,3"}), 2U);
+  EXPECT_EQ(rows({npy("short.npy", "(500, 3)", scattered(1500))}), 64U);
+  EXPECT_EQ(rows({npy("long.npy", "(2, 8193)", scattered(2 * 8193))}), 1U);
+  EXPECT_EQ(rows({"[1 2] [3 4] [5 7]"}), 3U);
+}
+
+TEST_F(CliExplainHtml, PagesAreSmall) {
+  const std::string x = npy("x.npy", "(4, 64, 384)", scattered(4 * 64 * 384));
+  const std::string wide = npy("wide.npy", "(1, 10000)", scattered(10000));
+  const std::string middle = npy("middle.npy", "(100, 128)", scattered(100 * 128));
+  const std::vector<Words> calls = {
+      {x}, {x, "--grad", x}, {wide}, {"4"}, {"[1 nan 2]"}, {"3 3"}, {"--slips"}, {middle}, {middle, "--grad", middle}};
+  for (const Words& call : calls) EXPECT_LT(write_page(call).size(), 2'000'000U) << call[0] << call.size();
+}
+
+// A file of which only some rows are shown is not read whole where it is too large for the pictures.
+TEST_F(CliExplainHtml, HugeFilesStayCheap) {
+  constexpr std::uintmax_t kRows = 1'000'000, kCols = 768;
+  const std::string path = folder / "huge.npy", header = npy_bytes_of("<f4", "(1000000, 768)", "");
+  write_file(path, header);
+  fs::resize_file(path, header.size() + kRows * kCols * sizeof(float));
+  ProgramSetting setting;
+  setting.memory = 128U << 20U;
+  const Words call{"explain", path, "--html", folder / "page.html", "--json"};
+  const ProgramRun run = run_evenorm(call, setting);
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(json::parse(run.out)["rows"].size(), 10U);
+  EXPECT_EQ(json::parse(run.out)["map"], nullptr);
+}
+
+TEST_F(CliExplainHtml, WrongUseIsRefused) {
+  const std::string page = folder / "page.html", long_rows = npy("long.npy", "(2, 131073)", scattered(2 * 131073));
+  const std::string x = npy("x.npy", "(1025, 128)", scattered(1025 * 128));
+  const std::string wide = npy("wide.npy", "(200, 1024)", scattered(200 * 1024));
+  expect_wrong_use({"4 2 8", "--html", ""}, "--html: is empty");
+  expect_wrong_use({"4 2 8", "--html", folder / "no/page.html"}, "no/page.html: cannot be written: No such file");
+  expect_wrong_use({"4 2 8", "--html", folder / "."}, "is a directory, but should be a file to write");
+  expect_wrong_use({"--html", page}, "X is not given");
+  expect_wrong_use({"4 x", "--html", page}, "x, character 3: 'x' is not a number");
+  expect_wrong_use({"4 2 8", "--json", "--html", "-"},
+                   "--json goes to standard output, but an output is there already");
+  expect_wrong_use({"--slips", "--rms", "--html", page}, "--slips shows examples of its own and takes no --rms");
+  expect_wrong_use({long_rows, "--html", page},
+                   "x has rows of 131,073 numbers, but a page (--html) can have at most 131,072 on its rows");
+  expect_wrong_use({x, "--html", page, "--rows", "all"},
+                   "--rows has 1,025 rows, but a page (--html) can have at most 1,024");
+  expect_wrong_use({wide, "--html", page, "--rows", "all"},
+                   "--rows has 200 rows of 1,024 numbers, but a page (--html) can have at most 131,072 numbers on its "
+                   "rows: 128 such rows");
+  expect_wrong_use({wide, "--html", page, "--rows", "all", "--grad", wide}, "a page (--html) with --grad can have");
+  EXPECT_FALSE(fs::exists(page));
+}
+
+// What is read is not overwritten, by whichever of its names.
+TEST_F(CliExplainHtml, InputsAreNotReplaced) {
+  const std::string x = npy("x.npy", "(2, 3)", scattered(6)), w = npy("w.npy", "(3,)", {1, 2, 3});
+  fs::create_symlink(w, folder / "link.html");
+  const std::string before = read_file(x) + read_file(w);
+  expect_wrong_use({x, "--html", x}, "x.npy, but should be another file than x");
+  expect_wrong_use({"[1 2 3] [4 5 6]", "--grad", x, "--html", x}, "but should be another file than dy");
+  expect_wrong_use({x, "--weight", w, "--html", folder / "link.html"}, "but should be another file than");
+  EXPECT_EQ(read_file(x) + read_file(w), before);
+}
+
+TEST_F(CliExplainHtml, IsReplacedWholeOrNotAtAll) {
+  const std::string path = folder / "page.html";
+  write_file(path, "the old page");
+  fs::permissions(path, fs::perms(0640));
+  ProgramSetting limited;
+  limited.before_exec = [] {
+    const rlimit limit{5000, 5000};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  };
+  const ProgramRun run = run_evenorm({"explain", "4 2 8", "--html", path}, limited);
+  EXPECT_EQ(run.status, 2);
+  EXPECT_TRUE(run.one_line()) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("page.html: cannot be written: File too large"));
+  EXPECT_EQ(read_file(path), "the old page");
+
+  ProgramSetting full;
+  full.out_path = "/dev/full";  // what was done cannot be told, so it is not done
+  const ProgramRun untold = run_evenorm({"explain", "4 2 8", "--html", path}, full);
+  EXPECT_EQ(untold.status, 2);
+  EXPECT_THAT(untold.err, HasSubstr("standard output: No space left on device"));
+  EXPECT_EQ(read_file(path), "the old page");
+
+  (void)write_page({"4 2 8"});
+  EXPECT_THAT(read_file(path), HasSubstr("<!DOCTYPE html>"));
+  EXPECT_EQ(fs::status(path).permissions(), fs::perms(0640));
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"page.html"}));
+}
+
+TEST_F(CliExplainHtml, GoesToStandardOutputToo) {
+  const std::string page = write_page({"4 2 8"});
+  const ProgramRun run = run_evenorm({"explain", "4 2 8", "--html", "-"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.out, page);
+}
+
+}  // namespace
+}  // namespace evenorm

@@ -1,0 +1,317 @@
+// `evenorm explain --html`: the numbers of the page's pictures, against those computed here.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "support/explained_page.hpp"
+#include "support/program.hpp"
+
+namespace evenorm {
+namespace {
+
+using nlohmann::json;
+using testing::bytes_of;
+using ::testing::HasSubstr;
+using testing::npy_bytes;
+using testing::scattered;
+using testing::Words;
+using testing::write_file;
+using CliExplainPictures = testing::ExplainedPage;
+
+// --- the map --------------------------------------------------------------------------------------------------------
+
+std::vector<int> levels_of(const json& document) {
+  const std::string digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::vector<int> levels;
+  unsigned bits = 0, held = 0;
+  for (const char c : document["map"]["levels"].get<std::string>()) {
+    if (c == '=') break;
+    bits = bits << 6U | static_cast<unsigned>(digits.find(c));
+    held += 6;
+    if (held < 8) continue;
+    held -= 8;
+    levels.push_back(static_cast<std::int8_t>(bits >> held & 0xffU));
+  }
+  return levels;
+}
+
+TEST_F(CliExplainPictures, MapIsCentredOnTheMedian) {
+  const json document = drawn({"[1 nan 2 inf] [-inf 4 7 -4]"});  // finite: -4 1 2 4 7
+  EXPECT_EQ(document["map"]["centre"], 2);
+  EXPECT_EQ(document["map"]["scale"], 6);
+  EXPECT_EQ(levels_of(document), (std::vector{-21, -128, 0, 127, -127, 42, 106, -127}));
+  const json constant = drawn({"3 3"});
+  EXPECT_EQ(constant["map"]["scale"], 1);
+  EXPECT_EQ(levels_of(constant), (std::vector{0, 0}));
+  EXPECT_EQ(levels_of(drawn({"[nan inf]"})), (std::vector{-128, 127}));
+  EXPECT_EQ(levels_of(drawn({"[-1.7e308 1.7e308]", "--dtype", "f64"})), (std::vector{-127, 127}));
+  EXPECT_EQ(levels_of(drawn({"[-1.7e308 1.7e308 1.7e308]", "--dtype", "f64"})), (std::vector{-127, 0, 0}));
+}
+
+// One number in a hundred does not take the colour from the others.
+TEST_F(CliExplainPictures, MapLeavesOutliersOut) {
+  std::vector<float> x(100);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i) - 49;
+  x[3] = 1e9F;
+  const json document = drawn({npy("x.npy", "(10, 10)", x)});
+  EXPECT_EQ(document["map"]["centre"], 1.5);  // between 1 and 2
+  EXPECT_EQ(document["map"]["scale"], 49.5);
+  EXPECT_EQ(levels_of(document)[3], 127);
+  EXPECT_EQ(levels_of(document)[60], 24);  // 127 (11 - 1.5) / 49.5
+}
+
+TEST_F(CliExplainPictures, MapIsInTheOrderOfC) {
+  const json c = drawn({npy("c.npy", "(2, 3)", {1, 2, 3, 4, 5, 6})});
+  const std::vector<float> values{1, 4, 2, 5, 3, 6};
+  write_file(folder / "f.npy",
+             npy_bytes("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3)}\n", bytes_of(values)));
+  EXPECT_EQ(drawn({folder / "f.npy"}), c);
+  EXPECT_EQ(levels_of(c), (std::vector{-127, -76, -25, 25, 76, 127}));
+}
+
+// --- who shares a mean ----------------------------------------------------------------------------------------------
+
+using Table = std::vector<double>;
+
+// The norm by its formula: over the elements of the same key.
+template <class Key>
+Table normed(const Table& x, const Key& key) {
+  Table y(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    double n = 0, mean = 0, var = 0;
+    for (std::size_t j = 0; j < x.size(); ++j) n += key(j) == key(i);
+    for (std::size_t j = 0; j < x.size(); ++j) mean += key(j) == key(i) ? x[j] / n : 0;
+    for (std::size_t j = 0; j < x.size(); ++j) var += key(j) == key(i) ? (x[j] - mean) * (x[j] - mean) / n : 0;
+    y[i] = (x[i] - mean) / std::sqrt(var + 1e-5);
+  }
+  return y;
+}
+
+const json& norm_of(const json& document, std::string_view name) {
+  for (const json& norm : document["neighbours"]["norms"]) {
+    if (norm["name"] == name) return norm;
+  }
+  throw std::runtime_error("no norm " + std::string(name));
+}
+
+// A batch of 3 samples at 2 positions, of 4 features.
+constexpr std::size_t kSample = 8, kFeatures = 4;
+
+template <class Key>
+void expect_outputs(const json& document, const char* name, const Table& x, const Key& key) {
+  const json& norm = norm_of(document, name);
+  const json& amounts = document["neighbours"]["amounts"];
+  const double spread = document["neighbours"]["spread"].get<double>();
+  ASSERT_EQ(norm["outputs"].size(), amounts.size());
+  ASSERT_EQ(norm["moved"].size(), amounts.size());
+  const Table first = normed(x, key);
+  for (std::size_t k = 0; k < amounts.size(); ++k) {
+    Table changed = x;
+    for (std::size_t i = 0; i < kSample; ++i) changed[kSample + i] += amounts[k].get<double>() * spread;
+    const Table y = normed(changed, key);
+    double moved = 0;
+    for (std::size_t i = 0; i < kSample; ++i) moved = std::max(moved, std::abs(y[i] - first[i]));
+    EXPECT_NEAR(norm["moved"][k].get<double>(), moved, 1e-12) << name << k;
+    ASSERT_EQ(norm["outputs"][k].size(), kFeatures);
+    for (std::size_t i = 0; i < kFeatures; ++i) EXPECT_NEAR(norm["outputs"][k][i].get<double>(), y[i], 1e-12) << name;
+  }
+}
+
+TEST_F(CliExplainPictures, NeighboursAreNormedByTheFormulas) {
+  const std::vector<float> values = scattered(3 * kSample);
+  const Table x(values.begin(), values.end());
+  const json document = drawn({npy("x.npy", "(3, 2, 4)", values)});
+  double mean = 0, var = 0;
+  for (const double v : x) mean += v / static_cast<double>(x.size());
+  for (const double v : x) var += (v - mean) * (v - mean) / static_cast<double>(x.size());
+  EXPECT_NEAR(document["neighbours"]["spread"].get<double>(), std::sqrt(var), 1e-12);
+  expect_outputs(document, "layer", x, [](std::size_t i) { return i / kFeatures; });
+  expect_outputs(document, "batch", x, [](std::size_t i) { return i % kFeatures; });
+  expect_outputs(document, "instance", x, [](std::size_t i) { return i / kSample * kFeatures + i % kFeatures; });
+  expect_outputs(document, "group", x, [](std::size_t i) { return i / kSample * 2 + i % kFeatures / 2; });
+  expect_outputs(document, "slip", x, [](std::size_t i) { return i / kFeatures % 2; });
+}
+
+TEST_F(CliExplainPictures, OnlyWhatMixesSamplesMoves) {
+  const json document = drawn({npy("x.npy", "(3, 2, 4)", scattered(3 * kSample))});
+  const json& neighbours = document["neighbours"];
+  EXPECT_EQ(document["neighbours_note"], nullptr);
+  EXPECT_EQ(neighbours["batch_axis"], 0);
+  EXPECT_EQ(neighbours["channel_axis"], 2);
+  EXPECT_EQ(neighbours["changed_sample"], 1);
+  EXPECT_EQ(neighbours["observed_sample"], 0);
+  EXPECT_EQ(neighbours["observed"], json({{0, 0, 0}, {0, 0, 1}, {0, 0, 2}, {0, 0, 3}}));
+  EXPECT_EQ(neighbours["amounts"], json({0, 0.25, 0.5, 1, 2, 4, 8, 16}));
+  const json none = std::vector<int>(8, 0);
+  for (const char* name : {"layer", "rms", "instance", "group"}) EXPECT_EQ(norm_of(document, name)["moved"], none);
+  for (const char* name : {"batch", "slip"}) {
+    EXPECT_EQ(norm_of(document, name)["moved"][0], 0);
+    for (std::size_t k = 1; k < 8; ++k) EXPECT_GT(norm_of(document, name)["moved"][k], 0.01) << name;
+  }
+  const auto axes = [&](const char* name) { return norm_of(document, name)["axes"].get<std::vector<int>>(); };
+  EXPECT_EQ(axes("layer"), (std::vector{2}));
+  EXPECT_EQ(axes("batch"), (std::vector{0, 1}));
+  EXPECT_EQ(axes("instance"), (std::vector{1}));
+  EXPECT_EQ(axes("group"), (std::vector{1}));
+  EXPECT_EQ(axes("slip"), (std::vector{0, 2}));
+  EXPECT_EQ(norm_of(document, "group")["channel_groups"], 2);
+  EXPECT_EQ(norm_of(document, "batch")["channel_groups"], nullptr);
+  EXPECT_EQ(norm_of(document, "layer")["words"], "one sample, one position: all features");
+  EXPECT_EQ(norm_of(document, "batch")["words"], "one feature: all samples and all positions");
+  // RMS norm by its formula
+  const std::vector<float> x = scattered(4);
+  double squares = 0;
+  for (const float v : x) squares += static_cast<double>(v * v) / 4;
+  EXPECT_NEAR(norm_of(document, "rms")["outputs"][0][0].get<double>(), x[0] / std::sqrt(squares + 1e-5), 1e-6);
+}
+
+// Over the batch axis layer norm moves, and that is the slip itself.
+TEST_F(CliExplainPictures, LayerNormOverTheBatchMoves) {
+  const std::string x = npy("x.npy", "(2, 3, 4)", scattered(24));
+  const json document = drawn({x, "--axes", "1,2", "--batch-axis", "1"});
+  EXPECT_EQ(document["neighbours"]["batch_axis"], 1);
+  EXPECT_GT(norm_of(document, "layer")["moved"][1], 0.01);
+  EXPECT_GT(norm_of(document, "rms")["moved"][1], 0.01);
+  EXPECT_EQ(norm_of(document, "instance")["moved"], json(std::vector<int>(8, 0)));
+  EXPECT_THROW((void)norm_of(document, "slip"), std::runtime_error);
+}
+
+TEST_F(CliExplainPictures, NeighboursOfTwoAxes) {
+  const json rows = drawn({"[1 2 3 4 5 6 8 7 9] [1 7 3 3 5 6 1 8 2]"});
+  EXPECT_EQ(rows["neighbours"]["observed"].size(), 6U);
+  EXPECT_EQ(norm_of(rows, "group")["channel_groups"], 3);
+  EXPECT_EQ(norm_of(rows, "group")["words"], "one sample: one of 3 equal parts of the features");
+  EXPECT_EQ(norm_of(rows, "instance")["outputs"][0], json(std::vector<int>(6, 0)));  // of one number each
+  EXPECT_THAT(norm_of(rows, "instance")["words"].get<std::string>(), HasSubstr("a number by itself"));
+  const json prime = drawn({"[1 2 3 4 9] [1 7 3 3 5]"});
+  EXPECT_EQ(norm_of(prime, "group")["channel_groups"], 1);
+  EXPECT_EQ(norm_of(prime, "group")["outputs"], norm_of(prime, "layer")["outputs"]);
+  const json columns = drawn({"[1 2 3] [4 2 9]", "--batch-axis", "-1"});  // the batch is the last axis
+  EXPECT_EQ(columns["neighbours"]["channel_axis"], 0);
+  EXPECT_EQ(columns["neighbours"]["observed"], json({{0, 0}, {1, 0}}));
+}
+
+TEST_F(CliExplainPictures, NumbersThatAreNoneAreNoNeighbours) {
+  const json document = drawn({"[[1 2] [3 5]] [[nan 3] [inf 4]]"});
+  EXPECT_TRUE(document["neighbours"]["spread"].is_number());
+  EXPECT_EQ(norm_of(document, "layer")["moved"], json(std::vector<int>(8, 0)));
+  EXPECT_EQ(norm_of(document, "batch")["outputs"][0][0], "NaN");
+  EXPECT_EQ(drawn({"[3 3] [3 3]"})["neighbours"]["spread"], 1);
+}
+
+TEST_F(CliExplainPictures, MissingNeighboursAreExplained) {
+  const auto note = [](const json& document) {
+    EXPECT_EQ(document["neighbours"], nullptr);
+    return document["neighbours_note"].get<std::string>();
+  };
+  EXPECT_THAT(note(drawn({"4 2 8"})), HasSubstr("x has one axis"));
+  EXPECT_THAT(note(drawn({"[[4 2 8]]"})), HasSubstr("Axis 0, taken for the batch, has one sample"));
+  EXPECT_THAT(note(drawn({"[[4] [2]]", "--batch-axis", "1"})), HasSubstr("The batch, axis 1, has one sample"));
+  const json large = drawn({npy("x.npy", "(513, 512)", scattered(513 * 512))});
+  EXPECT_THAT(note(large), HasSubstr("x has 262,656 numbers: who shares a mean is compared for at most 262,144"));
+  EXPECT_EQ(large["map"], nullptr);
+  const json most = drawn({npy("y.npy", "(512, 512)", scattered(512 * 512))});
+  EXPECT_EQ(levels_of(most).size(), 512U * 512);
+  EXPECT_GT(norm_of(most, "batch")["moved"][7], 0.01);
+}
+
+// --- where precision goes -------------------------------------------------------------------------------------------
+
+double error(const json& point, const char* way) {
+  const json& value = point["errors"][way];
+  return value.is_string() ? std::nan("") : value.get<double>();
+}
+
+TEST_F(CliExplainPictures, PrecisionGoesFromTheTextbookFirst) {
+  const json precision = drawn({"4 2 8"})["rows"][0]["precision"];
+  EXPECT_DOUBLE_EQ(precision["unit"].get<double>(), std::sqrt(56.0 / 9));
+  ASSERT_EQ(precision["points"].size(), 17U);
+  for (std::size_t k = 0; k < 17; ++k) {
+    const json& point = precision["points"][k];
+    const double power = static_cast<double>(k) / 2, shift = std::sqrt(56.0 / 9) * std::pow(10, power);
+    EXPECT_EQ(point["power"], power);
+    EXPECT_NEAR(point["shift"].get<double>(), shift, 1e-12 * shift);
+    EXPECT_LT(error(point, "evenorm"), 2.5e-7);  // 4 u times the largest xhat, below 1.42
+    if (power < 2) continue;
+    EXPECT_FALSE(error(point, "textbook") < (power <= 6 ? 10 : 1) * error(point, "two_pass")) << power;
+    EXPECT_GT(error(point, "two_pass"), 10 * error(point, "evenorm")) << power;
+    EXPECT_GT(error(point, "welford"), 10 * error(point, "evenorm")) << power;
+    if (power > 4) continue;
+    EXPECT_LT(error(point, "two_pass"), 1e-3) << power;
+    EXPECT_LT(error(point, "welford"), 1e-3) << power;
+  }
+  EXPECT_DOUBLE_EQ(precision["points"][0]["var"].get<double>(), 56.0 / 9);
+  EXPECT_FALSE(error(precision["points"][16], "textbook") <= 0.1);
+  EXPECT_NEAR(precision["points"][0]["std_over_mean"].get<double>(), 1 / (1 + 14 / std::sqrt(56.0)), 1e-6);
+}
+
+// The three ways as anyone writes them in f32, on the row as f32 holds it after the shift.
+TEST_F(CliExplainPictures, NaiveWaysAreTheNaiveOnes) {
+  const json point = drawn({"4 2 8"})["rows"][0]["precision"]["points"][6];
+  const double shift = point["shift"].get<double>();
+  std::vector<float> x;
+  for (const double v : {4, 2, 8}) x.push_back(static_cast<float>(v + shift));
+  const double mean = (static_cast<double>(x[0]) + x[1] + x[2]) / 3;
+  double var = 0;
+  for (const float v : x) var += (v - mean) * (v - mean) / 3;
+  EXPECT_DOUBLE_EQ(point["var"].get<double>(), var);
+  const auto worst = [&](float about, float variance) {
+    double largest = 0;
+    for (const float v : x) {
+      const float xhat = (v - about) / std::sqrt(variance + 1e-5F);
+      largest = std::max(largest, std::abs(xhat - (v - mean) / std::sqrt(var + 1e-5)));
+    }
+    return largest;
+  };
+  const float about = (x[0] + x[1] + x[2]) / 3;
+  const float textbook = (x[0] * x[0] + x[1] * x[1] + x[2] * x[2]) / 3 - about * about;
+  const auto square = [&](float v) { return (v - about) * (v - about); };
+  EXPECT_NEAR(error(point, "textbook"), worst(about, textbook), 1e-9);
+  EXPECT_NEAR(error(point, "two_pass"), worst(about, (square(x[0]) + square(x[1]) + square(x[2])) / 3), 1e-9);
+  const float second = x[0] + (x[1] - x[0]) / 2, third = second + (x[2] - second) / 3;
+  const float updates = (x[1] - x[0]) * (x[1] - second) + (x[2] - second) * (x[2] - third);
+  EXPECT_NEAR(error(point, "welford"), worst(third, updates / 3), 1e-9);
+}
+
+TEST_F(CliExplainPictures, EpsTakesOverWhereTheSpreadIsSmall) {
+  const json precision = drawn({"4 2 8", "--eps", "1e-3"})["rows"][0]["precision"];
+  ASSERT_EQ(precision["eps"].size(), 17U);
+  for (std::size_t k = 0; k < 17; ++k) {
+    const json& point = precision["eps"][k];
+    const double power = -static_cast<double>(k) / 2, std = std::sqrt(56.0 / 9) * std::pow(10, power);
+    EXPECT_EQ(point["power"], power);
+    EXPECT_NEAR(point["std"].get<double>(), std, 1e-12 * std);
+    const double out = std / std::sqrt(std * std + 1e-3);
+    EXPECT_NEAR(point["out"].get<double>(), out, 1e-12 * out);
+  }
+  EXPECT_NEAR(precision["divisor"]["by_n"].get<double>(), 1, 1e-12);
+  EXPECT_NEAR(precision["divisor"]["by_n_less_1"].get<double>(), 2.0 / 3, 1e-12);
+  EXPECT_EQ(precision["divisor"]["n"], 3);
+}
+
+TEST_F(CliExplainPictures, PrecisionOfSpecialRows) {
+  const auto precision = [this](const Words& arguments) { return drawn(arguments)["rows"][0]["precision"]; };
+  EXPECT_EQ(precision({"4"}), nullptr);
+  EXPECT_EQ(precision({"[1 nan 2]"}), nullptr);
+  EXPECT_EQ(precision({"[1 inf 2]"}), nullptr);
+  const json constant = precision({"3 3 3"});
+  EXPECT_EQ(constant["unit"], 1);
+  EXPECT_EQ(constant["divisor"], nullptr);
+  for (const json& point : constant["points"]) EXPECT_EQ(point["errors"]["evenorm"], 0);
+  for (const json& point : constant["eps"]) EXPECT_EQ(point["out"], 0);
+  EXPECT_EQ(precision({"0 0", "--eps", "0"})["points"][0]["errors"]["two_pass"], "NaN");  // 0 / 0
+  const json beyond = precision({"[1e300 2e300]", "--dtype", "f64"})["points"][0];        // f32 has no such numbers
+  EXPECT_EQ(beyond["var"], "NaN");
+  EXPECT_EQ(beyond["errors"]["evenorm"], "NaN");
+  const json large = precision({"1e30 2e30"})["points"][0];  // squares beyond f32
+  EXPECT_EQ(large["errors"]["textbook"], "NaN");
+  EXPECT_LT(large["errors"]["evenorm"], 2.5e-7);
+  EXPECT_FALSE(precision({"4 2 8", "--rms"}).is_null());
+}
+
+}  // namespace
+}  // namespace evenorm
