@@ -10,7 +10,7 @@ BENCH := tools/bench
 STAGES := tools/stages $(if $(filter ON 1 on,$(WERROR)),--werror)
 
 .PHONY: all setup-build setup-test setup-check setup-test-all demo test check test-all unit contracts cli whole aarch64
-.PHONY: sanitize thread fuzz package lint
+.PHONY: page sanitize thread fuzz package lint
 .PHONY: setup-python python wheel format mutants bench bench-quick clean help
 .NOTPARALLEL:
 
@@ -26,7 +26,7 @@ demo: setup-build  ## build, then normalise the activations of a real model and 
 test: setup-test  ## what every change passes: build, unit tests, contracts, command line, format; NumPy where .venv/ is
 	@$(STAGES) test
 
-check: setup-check  ## after `make test`: whole contracts, PyTorch, packages, lint, sanitizers, fuzzers, mutations, AArch64
+check: setup-check  ## after `make test`: whole contracts, PyTorch, page, packages, lint, sanitizers, fuzzers, mutations, AArch64
 	@$(STAGES) check
 
 test-all: setup-test-all  ## after `make check`, hours: all on AArch64, all mutations, valgrind, long sweeps; AGAIN=1: anew
@@ -36,6 +36,9 @@ unit contracts cli: setup-test  ## build, then one stage of the tests
 	@$(STAGES) --verbose build $@
 
 whole lint: setup-check  ## build, then the rest of the contracts; clang-format, clang-tidy, exported names
+	@$(STAGES) --verbose build $@
+
+page: setup-build  ## build, then what `evenorm explain --html` writes, opened in Chromium; fetches what that needs
 	@$(STAGES) --verbose build $@
 
 package aarch64 sanitize thread: setup-check  ## one stage of `make check`, in build trees of its own

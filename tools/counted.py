@@ -114,9 +114,9 @@ def gtest(stage, test_filter, binary=BUILD / "evenorm_tests", runner=(), jobs=JO
     return total
 
 
-def pytest(stage, *options, env=None):
-    """Python's tests, in .venv/."""
-    tools, report = ROOT / ".venv" / "bin", RESULTS / f"{stage}.xml"
+def pytest(stage, *options, env=None, venv=".venv"):
+    """Python's tests, in that virtual environment."""
+    tools, report = ROOT / venv / "bin", RESULTS / f"{stage}.xml"
     RESULTS.mkdir(parents=True, exist_ok=True)
     report.unlink(missing_ok=True)
     status = run(tools / "python", "-m", "pytest", "--quiet", "--no-header", f"--junitxml={report}", *options,

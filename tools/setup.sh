@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs the Debian packages that a task needs and that are missing. Does nothing, at once, when none is.
-# Usage: tools/setup.sh [build] [test] [check] [test-all] [python] [aarch64]
+# Usage: tools/setup.sh [build] [test] [check] [test-all] [python] [page] [aarch64]
 # build: library, command line, demo; test: that and `make test`; check: that and sanitizers, lint, packages;
 # test-all: what else `make test-all` needs; python: what `make python` needs, beside what pip installs
+# page: Chromium and a font for it, for the tests of the page (tools/browser)
 # aarch64: the compiler for it, QEMU (tools/aarch64)
 # Status: 0 all there; 2 something is missing and this user may not install it (the command to run is printed).
 set -eu
@@ -38,6 +39,12 @@ python3          python3
 python3-dev      /usr/include/python3*/Python.h
 python3-venv     /usr/lib/python3*/ensurepip/__init__.py
 '
+page_needs='
+python3          python3
+python3-venv     /usr/lib/python3*/ensurepip/__init__.py
+chromium         chromium
+fonts-dejavu-core /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
+'
 aarch64_needs='
 g++-aarch64-linux-gnu aarch64-linux-gnu-g++
 qemu-user-static qemu-aarch64-static
@@ -55,8 +62,9 @@ for group in "$@"; do
     check) needs="$needs$build_needs$test_needs$check_needs" ;;
     test-all) needs="$needs$build_needs$test_needs$check_needs$test_all_needs" ;;
     python) needs="$needs$build_needs$python_needs" ;;
+    page) needs="$needs$page_needs" ;;
     aarch64) needs="$needs$aarch64_needs" ;;
-    *) echo "tools/setup.sh: unknown group '$group' (build, test, check, test-all, python, aarch64)" >&2; exit 1 ;;
+    *) echo "tools/setup.sh: unknown group '$group' (build, test, check, test-all, python, page, aarch64)" >&2; exit 1 ;;
   esac
 done
 

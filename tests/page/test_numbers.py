@@ -1,0 +1,162 @@
+"""Every number on the page is one of --json's, and every number of a stop is on the page."""
+
+import math
+
+import pytest
+from page_cases import EXPLAINED
+from page_numbers import MANY, at, elements, number, shows, stops
+
+MANY_ROWS = 8  # of a page with more, the first two and the last
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("8", 8),
+        ("0", 0.0),
+        ("−1.2238", -1.22382734),
+        ("0.0001", 1e-4),
+        ("1.234e−7", 1.2341e-7),
+        ("1e−7", 1e-7),
+        ("2.5e8", 2.5e8),
+        ("0.0313", 0.03125),
+        ("NaN", math.nan),
+        ("−∞", -math.inf),
+    ],
+)
+def test_right_texts_are_taken(text, value):
+    assert shows(text, value)
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("-1.2238", -1.22382734),
+        ("1.2237", 1.22382734),
+        ("1.22", 1.22382734),
+        ("1.23e−7", 1.2341e-7),
+        ("−0.0000", -1e-9),
+        ("", 1),
+        ("8.0001", 8),
+        ("∞", math.nan),
+        ("nan", math.nan),
+        ("1.234", math.inf),
+    ],
+)
+def test_wrong_texts_are_not(text, value):
+    assert not shows(text, value)
+
+
+def wrong(made, pairs):
+    """What is shown, but is not in the JSON or not so: a line for each."""
+    decimals = made.data.get("decimals", 4)
+    found = []
+    for path, text in sorted({tuple(pair) for pair in pairs}):
+        try:
+            value = number(at(made.data, path))
+        except (AttributeError, KeyError, AssertionError):
+            found.append(f"{path}: {text!r}, which the JSON does not have")
+            continue
+        if not shows(text, value, decimals):
+            found.append(f"{path}: {text!r}, which is {value!r}")
+    return "\n".join(found)
+
+
+def paths(pairs):
+    return {path for path, _ in pairs}
+
+
+def rows_of(data):
+    count = len(data["rows"])
+    return range(count) if count <= MANY_ROWS else (0, 1, count - 1)
+
+
+def test_embedded_json_is_the_printed_one(made):
+    for name in [*EXPLAINED, "slips"]:
+        text = made(name).path.read_text(encoding="utf-8")
+        begin = text.index(">", text.index('<script type="application/json" id="data"')) + 1
+        assert text[begin : text.index("</script>", begin)].strip() == made(name).line.replace("<", "\\u003c")
+
+
+@pytest.mark.parametrize("name", EXPLAINED, scope="module")
+def test_each_stop_of_each_row(made, shared, name):
+    data, page = made(name).data, shared(name)
+    for row in rows_of(data):
+        found, expected = page.stops(row), stops(data, row)
+        assert len(found) == len(expected), ([stop["name"] for stop in found], [name for name, _ in expected])
+        assert len({stop["name"] for stop in found} - {""}) == len(found), "stops without names of their own"
+        for stop, (step, path) in zip(found, expected, strict=True):
+            where = f"row {row}, stop {step}"
+            wanted = elements(data, path)
+            amiss = wrong(made(name), stop["few"] + stop["all"] + stop["elsewhere"])
+            assert not amiss, f"{where}\n{amiss}"
+            few, whole = paths(stop["few"]) & {*wanted}, paths(stop["all"])
+            assert len(few) >= min(len(wanted), MANY), where
+            assert stop["asked"] or len(wanted) <= MANY, where
+            assert not {*wanted} - whole, where
+            by_hand = path.removesuffix("exact") + "rounded"
+            if data["round"] is not None and path.endswith("exact") and len(wanted) <= MANY:
+                assert not {*elements(data, by_hand)} - whole, where
+
+
+@pytest.mark.parametrize("name", EXPLAINED, scope="module")
+def test_notes_and_warnings_are_told(made, shared, name):
+    data, page = made(name).data, shared(name)
+    for row in rows_of(data):
+        if page.has("#row"):
+            page.set("row", row)
+        text = page.page.evaluate("document.body.textContent.replaceAll('−', '-').replace(/\\s+/g, ' ')")
+        for note in data["warnings"] + data["notes"] + data["rows"][row]["notes"]:
+            assert " ".join(note.replace("−", "-").split()) in text
+
+
+@pytest.mark.parametrize("name", EXPLAINED, scope="module")
+def test_who_shares_a_mean(made, shared, name):
+    data, page = made(name).data, shared(name)
+    neighbours = data["neighbours"]
+    if neighbours is None:
+        assert not page.has("#share-table")
+        assert data["neighbours_note"] in page.page.inner_text("#share")
+        return
+    found = page.amounts()
+    assert len(found) == len(neighbours["amounts"])
+    for amount, pairs in enumerate(found):
+        amiss = wrong(made(name), pairs)
+        assert not amiss, amiss
+        for norm, values in enumerate(neighbours["norms"]):
+            path = f"neighbours/norms/{norm}"
+            wanted = {f"{path}/moved/{amount}", *elements(data, f"{path}/outputs/{amount}")}
+            assert not wanted - paths(pairs), (values["name"], amount)
+
+
+@pytest.mark.parametrize("name", EXPLAINED, scope="module")
+def test_where_precision_goes(made, shared, name):
+    data, page = made(name).data, shared(name)
+    for row in rows_of(data):
+        if page.has("#row"):
+            page.set("row", row)
+        page.unfold()
+        pairs = page.numbers("#precision")
+        amiss = wrong(made(name), pairs)
+        assert not amiss, amiss
+        precision, path = data["rows"][row]["precision"], f"rows/{row}/precision"
+        if precision is None:
+            assert page.page.inner_text("#precision p").strip(), "nothing says why"
+            continue
+        wanted = {each for k in range(len(precision["points"])) for each in elements(data, f"{path}/points/{k}/errors")}
+        wanted |= {f"{path}/eps/{k}/out" for k in range(len(precision["eps"]))}
+        assert wanted
+        assert not wanted - paths(pairs), row
+
+
+def test_slips(made, shared):
+    slips, page = made("slips").data["slips"], shared("slips")
+    assert len(slips) >= 11
+    for i, slip in enumerate(slips):
+        pairs = page.numbers(f"#slip-{slip['name']}")
+        amiss = wrong(made("slips"), pairs)
+        assert not amiss, amiss
+        for side in ("wrong", "right"):
+            for j in range(len(slip[side])):
+                missing = {*elements(made("slips").data, f"slips/{i}/{side}/{j}/values")} - paths(pairs)
+                assert not missing, slip["name"]
