@@ -131,8 +131,7 @@ class Picture {
  public:
   explicit Picture(const NeighboursInput& input) : input_(input) {
     result_.batch_axis = input.batch_axis;
-    const std::size_t last = input.shape.size() - 1;
-    result_.channel_axis = input.batch_axis == last ? 0 : last;
+    result_.channel_axis = channel_axis();
     result_.amounts = {0, 0.25, 0.5, 1, 2, 4, 8, 16};
     result_.spread = spread_of(input.x);
     observe();
@@ -157,6 +156,15 @@ class Picture {
   }
 
  private:
+  // The last of the normalised axes, else of all, that is not the batch.
+  std::size_t channel_axis() const {
+    for (auto axis = input_.axes.rbegin(); axis != input_.axes.rend(); ++axis) {
+      if (*axis != input_.batch_axis) return *axis;
+    }
+    const std::size_t last = input_.shape.size() - 1;
+    return input_.batch_axis == last ? 0 : last;
+  }
+
   // The first elements along the channel axis, at position 0 of the observed sample.
   void observe() {
     const auto channels = static_cast<std::size_t>(input_.shape[result_.channel_axis]);

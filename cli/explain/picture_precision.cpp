@@ -52,13 +52,14 @@ PrecisionErrors errors_of(const std::vector<float>& x, const Reals& exact, doubl
           error_of(welford_norm(x, narrow), exact), error_of(own_norm(x, eps), exact)};
 }
 
-ShiftedRow shifted(const Reals& x, double unit, int halves, double eps) {
+// The row's mean goes to 10^(halves / 2) units, wherever it was.
+ShiftedRow shifted(const Reals& x, Real mean, double unit, int halves, double eps) {
   ShiftedRow result;
   result.power = halves / 2.0;
   result.shift = unit * half_power_of_ten(halves);
   std::vector<float> row(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
-    reference::store(DType::f32, row.data(), i, x[i] + static_cast<Real>(result.shift));
+    reference::store(DType::f32, row.data(), i, x[i] - mean + static_cast<Real>(result.shift));
   }
   const Reals held(row.begin(), row.end());
   const Moments moments = reference::moments(Kind::layer, held);
@@ -95,7 +96,7 @@ std::optional<Precision> precision(const Reals& x, double eps) {
   Precision result;
   if (const double unit = std_of(moments); unit > 0) result.unit = unit;
   for (int halves = 0; halves <= 2 * kPowers; ++halves) {
-    result.shifted.push_back(shifted(x, result.unit, halves, eps));
+    result.shifted.push_back(shifted(x, moments.mean, result.unit, halves, eps));
     result.scaled.push_back(scaled(x, halves, eps));
   }
   if (moments.var > 0) result.divisor = divisor(x);

@@ -44,9 +44,9 @@ struct PrecisionErrors {
   double textbook = 0, two_pass = 0, welford = 0, evenorm = 0;
 };
 
-// The row, moved away from 0.
+// The row, its mean moved away from 0.
 struct ShiftedRow {
-  double power = 0, shift = 0;  // shift = unit * 10^power
+  double power = 0, shift = 0;  // shift = unit * 10^power: where the mean is then
   double var = 0;               // exact, of the row as f32 holds it after the shift
   double std_over_mean = 0;
   PrecisionErrors errors;

@@ -104,7 +104,7 @@ Slip root_of_sigma() {
            {"variance of that", "", {variance_of(right.y)}}},
           "sigma is the standard deviation, so it is a root already: sigma = sqrt(var + eps). With sigma^2 for the "
           "variance the formula has sqrt(sigma^2 + eps); where the square is lost in copying, the root is taken "
-          "twice, and the result has not variance 1 but the standard deviation of x.",
+          "twice, and the result has not variance 1 but, nearly, the standard deviation of x.",
           true,
           {1, 1}};
 }

@@ -4,23 +4,27 @@
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
-    if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
-    else node.setAttribute(name, value);
+    if (name.startsWith('on'))
+      node.addEventListener(name.slice(2), value);
+    else
+      node.setAttribute(name, value);
   }
-  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false && child !== ''));
+  node.append(...children.flat(Infinity).filter(
+      (child) => child !== null && child !== undefined && child !== false && child !== ''));
   return node;
 }
 
 const el = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
 const svg = (tag, attributes = {}, ...children) =>
-  fill(document.createElementNS('http://www.w3.org/2000/svg', tag), attributes, children);
-const text = (x, y, attributes, words) => svg('text', { x, y, ...attributes }, words);
+    fill(document.createElementNS('http://www.w3.org/2000/svg', tag), attributes, children);
+const text = (x, y, attributes, words) => svg('text', {x, y, ...attributes}, words);
 
 // A number of the JSON within a drawing.
 function svgNum(path, x, y, attributes = {}, before = '', after = '') {
   const value = numberOf(at(path));
-  return text(x, y, attributes,
-    [before, svg('tspan', { class: 'n', 'data-path': path }, format(value)), after].filter((part) => part !== ''));
+  return text(
+      x, y, attributes,
+      [before, svg('tspan', {class: 'n', 'data-path': path}, format(value)), after].filter((part) => part !== ''));
 }
 
 const still = () => matchMedia('(prefers-reduced-motion: reduce)').matches;
@@ -56,14 +60,18 @@ function ticksOf([low, high], count) {
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999);
   const ticks = [];
   for (let k = Math.ceil(low / step); k * step <= high && ticks.length < 100; ++k) ticks.push(k * step);
-  return { ticks, step };
+  return {ticks, step};
 }
 
 // Labels of an axis are places on a scale, not numbers of the JSON.
 function tickText(v, step) {
   const largest = Math.max(Math.abs(v), step);
-  if (largest >= 1e7 || step < 1e-6) return v.toExponential(Math.min(8, Math.max(0, Math.ceil(Math.log10(largest / step)))))
-    .replaceAll('-', '−').replace('e+', 'e');
+  if (Number.isInteger(step) && largest >= 1e7 && largest < 1e16 && largest / step > 1e6)
+    return v.toFixed(0).replaceAll('-', '−');
+  if (largest >= 1e7 || step < 1e-6)
+    return v.toExponential(Math.min(8, Math.max(0, Math.ceil(Math.log10(largest / step)))))
+        .replaceAll('-', '−')
+        .replace('e+', 'e');
   return v.toFixed(Math.max(0, -Math.floor(Math.log10(step) + 1e-9))).replace(/^-0(\.0*)?$/, '0').replaceAll('-', '−');
 }
 
@@ -72,11 +80,20 @@ const halfOf = (label) => 4.2 * label.length;
 
 // A horizontal axis at y.
 function axis(domain, scale, y, width) {
-  const { ticks, step } = ticksOf(domain, Math.max(2, Math.floor(width / 110)));
-  return svg('g', {}, svg('line', { class: 'axis', x1: scale(domain[0]), x2: scale(domain[1]), y1: y, y2: y }),
-    ticks.map((v) => svg('g', {}, svg('line', { class: 'axis', x1: scale(v), x2: scale(v), y1: y, y2: y + 5 }),
-      text(Math.max(halfOf(tickText(v, step)), Math.min(width - halfOf(tickText(v, step)), scale(v))), y + 19,
-        { 'text-anchor': 'middle', class: 'quiet' }, tickText(v, step)))));
+  const room = (count) => {
+    const found = ticksOf(domain, count);
+    const longest = Math.max(...found.ticks.map((v) => tickText(v, found.step).length));
+    return count > 2 && found.ticks.length * (8.4 * longest + 14) > width ? room(count - 1) : found;
+  };
+  const {ticks, step} = room(Math.max(3, Math.floor(width / 110)));
+  return svg(
+      'g', {}, svg('line', {class: 'axis', x1: scale(domain[0]), x2: scale(domain[1]), y1: y, y2: y}),
+      ticks.map(
+          (v) =>
+              svg('g', {}, svg('line', {class: 'axis', x1: scale(v), x2: scale(v), y1: y, y2: y + 5}),
+                  text(
+                      Math.max(halfOf(tickText(v, step)), Math.min(width - halfOf(tickText(v, step)), scale(v))),
+                      y + 19, {'text-anchor': 'middle', class: 'quiet'}, tickText(v, step)))));
 }
 
 // Below the middle blue, above it orange; the middle is the paper's.
@@ -103,13 +120,19 @@ function inkOn(parts) {
 let motion = 0;
 function animate(ms, frame, done = () => {}) {
   cancelAnimationFrame(motion);
-  if (still() || ms === 0) { frame(1); done(); return; }
+  if (still() || ms === 0) {
+    frame(1);
+    done();
+    return;
+  }
   const start = performance.now();
   const next = (now) => {
     const t = Math.min(1, (now - start) / ms);
     frame(t < 0.5 ? 2 * t * t : 1 - 2 * (1 - t) * (1 - t));
-    if (t < 1) motion = requestAnimationFrame(next);
-    else done();
+    if (t < 1)
+      motion = requestAnimationFrame(next);
+    else
+      done();
   };
   frame(0);
   motion = requestAnimationFrame(next);

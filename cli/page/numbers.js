@@ -24,31 +24,45 @@ const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
 // The path of element `place` of a tensor of `shape` that is nested lists there.
 const elementPath = (path, place, shape) => [path, ...indexOf(place, shape)].join('/');
 
-// How numbers that are shown together are written: plain, with so many decimals, or with a power of ten.
+// How numbers that are shown together are written: plain, with so many decimals, or with a power of ten. Decimals are
+// enough to tell them apart; what is but rounding beside the largest one may read 0.
 function notationOf(values) {
   const finite = values.filter(Number.isFinite);
   const largest = finite.reduce((a, v) => Math.max(a, Math.abs(v)), 0);
-  if (finite.every(Number.isInteger) && largest < 1e7) return { decimals: 0 };
-  if (largest < 1e-4 || largest >= 1e7) return { power: true };
-  const digits = data.decimals ?? 4;
-  return { decimals: Math.min(12, Math.max(digits, digits - 1 - Math.floor(Math.log10(largest)))) };
+  if (finite.every(Number.isInteger) && largest < 1e16) return {decimals: 0};
+  const digits = data.decimals ?? 4, range = Math.max(...finite) - Math.min(...finite),
+        least = Math.min(range || largest, largest);
+  if (largest < 1e-4 || largest >= 1e7)
+    return {
+      power: true,
+      digits: Math.min(16, Math.max(digits, Math.ceil(Math.log10(largest) - Math.log10(least)) + 1))
+    };
+  return {
+    decimals: Math.min(12, Math.max(digits, digits - 1 - Math.floor(Math.log10(least)))),
+    noise: largest * 0.9e-7
+  };
 }
 
 // As a person would type it: 0.00001, 1e-12.
-const kShortest = { shortest: true };
+const kShortest = {
+  shortest: true
+};
 
 function format(value, notation = notationOf([value])) {
   if (Number.isNaN(value)) return 'NaN';
   if (!Number.isFinite(value)) return value < 0 ? '−∞' : '∞';
   if (notation.shortest) return String(value).replaceAll('-', '−');
-  const text = notation.power && value !== 0 ? value.toExponential(notation.digits ?? 3) : value.toFixed(notation.decimals ?? 0);
+  const power = notation.power && value !== 0, plain = value.toFixed(notation.decimals ?? 0);
+  const lost = !power && Math.abs(value) > (notation.noise ?? 0) && Number(plain) === 0 && value !== 0;
+  const text = power || lost ? value.toExponential(notation.digits ?? data.decimals ?? 4) : plain;
+  if (notation.brief && Number(text) === value) return String(value).replaceAll('-', '−');
   return (/^-0\.?0*$/.test(text) ? text.slice(1) : text).replaceAll('-', '−');
 }
 
 // A span (in SVG: a text) with the number at `path`.
 function num(path, notation) {
   const value = numberOf(at(path));
-  const span = el('span', { class: 'n', 'data-path': path });
+  const span = el('span', {class: 'n', 'data-path': path});
   span.textContent = format(value, notation ?? notationOf([value]));
   return span;
 }

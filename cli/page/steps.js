@@ -6,48 +6,18 @@ const rowPath = () => `rows/${chosen.row}`;
 const innerShape = () => data.shapes.normalized_shape;
 const rowSize = () => product(innerShape());
 
-// What is to be seen at a stop, for people who have never met the operation.
-const kWhy = {
-  x: 'Each number of the row is a dot on the line; the bars below count how many dots lie where.',
-  mean: 'The mean is the point at which the line would balance if every dot weighed the same.',
-  deviation: 'Taking off the mean moves all dots by the same distance. How far they are from each other stays; their middle is 0 now.',
-  var: 'How far are the dots from their middle? Squares count a distance to the left like one to the right. Their mean is the variance: divided by '
-    + 'how many numbers there are, since these are all of them and not a sample of more.',
-  std: 'The root brings the squares back to the unit of x: a usual distance from the middle. The strip reaches that far to both sides.',
-  mean_square: 'RMS norm leaves the mean where it is and asks only how large the numbers are: the mean of their squares.',
-  rms: 'The root brings the squares back to the unit of x: a usual size. The strip reaches that far to both sides of 0.',
-  sigma: 'The small eps is felt only where the spread is tiny. It keeps a row of equal numbers from being divided by 0.',
-  xhat: isLayer ? 'Whatever the row looked like, its mean is 0 now and its spread about 1. Only its pattern is left.'
-    : 'Whatever size the numbers had, the mean of their squares is about 1 now. Their middle stays where it was, in proportion.',
-  y: 'gamma stretches and beta shifts, each place of the row in its own way and every row alike. Both are learned: with gamma = sigma and '
-    + 'beta = mean the layer could even give x back, so nothing is lost for good.',
-  own: `This is what the library computes: not the exact numbers, but the nearest that ${data.dtype} holds, or close to it.`,
-  dy: 'Now backwards. dy says how much the loss changes when each y grows a little; it comes from the layers behind this one.',
-  g: 'Each y was gamma times xhat, so what dy says of y, g = dy times gamma says of xhat.',
-  mean_g: 'Were all x to grow by the same amount, the mean would take it off again and y would stay. So what all of g have in common has no effect: '
-    + 'their mean is taken out.',
-  mean_g_xhat: isLayer
-    ? 'Were the row stretched about its mean, sigma would grow with it and y would stay. So what of g goes along with xhat, the slope of '
-      + 'the line through the dots, has no effect either and is taken out.'
-    : 'Were the row stretched, the root mean square would grow with it and y would stay. So what of g goes along with xhat, the slope of the line, '
-      + 'has no effect and is taken out.',
-  dx: 'The gradient of x is what is left of g: the vertical distances of the dots from the line. Divided by sigma, as x was.',
-  dgamma: 'gamma multiplies xhat, so what dy says of y says dy times xhat of gamma. Every row adds its part.',
-  dbeta: 'beta is added to y, so its gradient is dy itself. Every row adds its part.',
-  'own-dx': 'The gradient that the library computes, with two checks that anybody can make on their own.',
-  trial: 'Is the formula right? Move one number a little up and a little down, and look at what becomes of the loss L = sum of dy times y.',
-};
-
-const kTitles = {
-  x: 'The row as it is given', dy: 'The gradient of y, as it is given', own: `What evenorm computes, in ${data.dtype}`,
-  'own-dx': `The gradient of x that evenorm computes, in ${data.dtype}`, trial: 'The gradient by trying it out',
-};
-
 function stopsOf(row) {
-  const path = `rows/${row}`, stop = (name, at, step = {}) =>
-    ({ name, path: at, title: step.title ?? kTitles[name], rule: step.rule, formulas: step.formulas ?? [],
-      scalar: step.shape?.length === 0, rounded: step.rounded !== undefined && at.replace(/exact$/, 'rounded') });
-  const steps = (base) => at(`${base}/steps`).map((step, k) => stop(step.name, `${base}/steps/${k}/exact`, step));
+  const path = `rows/${row}`, stop = (name, at, step = {}) => ({
+                                name,
+                                path: at,
+                                title: step.title ?? kTitles[name],
+                                rule: step.rule,
+                                formulas: step.formulas ?? [],
+                                scalar: step.shape?.length === 0,
+                                rounded: step.rounded !== undefined && at.replace(/exact$/, 'rounded')
+                              });
+  const steps = (base) =>
+      at(`${base}/steps`).map((step, k) => ({...stop(step.name, `${base}/steps/${k}/exact`, step), number: k + 1}));
   const stops = [stop('x', `${path}/x`), ...steps(path), stop('own', `${path}/y`)];
   const gradient = at(`${path}/gradient`);
   if (!gradient) return stops;
@@ -64,7 +34,16 @@ const valuesOf = (name) => listAt(pathOf(name));
 // The numbers that are on the line at a stop.
 function onTheLine(stop) {
   const base = isLayer ? 'deviation' : 'x';
-  const of = { mean: 'x', var: base, std: base, mean_square: base, rms: base, sigma: base, mean_g: 'g', mean_g_xhat: 'g' }[stop.name];
+  const of = {
+    mean: 'x',
+    'var': base,
+    std: base,
+    mean_square: base,
+    rms: base,
+    sigma: base,
+    mean_g: 'g',
+    mean_g_xhat: 'g'
+  }[stop.name];
   return of ?? stop.name;
 }
 
@@ -72,15 +51,16 @@ function marksAt(name) {
   const one = (n) => numberOf(at(pathOf(n))), check = `${rowPath()}/check/expected`;
   const plain = isLayer ? 'std' : 'rms';
   const marks = {
-    mean: () => [{ at: one('mean'), path: pathOf('mean'), name: 'mean' }],
-    deviation: () => [{ at: 0, name: 'the mean is 0 now' }],
-    var: () => [{ at: 0, band: one('std'), path: pathOf('var'), name: 'variance' }],
-    mean_square: () => [{ at: 0, band: one('rms'), path: pathOf('mean_square'), name: 'mean square' }],
-    sigma: () => [{ at: 0, band: one('sigma'), path: pathOf('sigma'), name: 'sigma' }],
-    [plain]: () => [{ at: 0, band: one(plain), path: pathOf(plain), name: plain }],
-    xhat: () => [...(isLayer ? [{ at: 0, name: 'mean 0' }] : []),
-      { at: 0, band: Math.sqrt(numberOf(at(check))), path: check, name: isLayer ? 'variance' : 'mean square' }],
-    dx: () => isLayer ? [{ at: 0, name: 'the sum is 0' }] : [],
+    mean: () => [{at: one('mean'), path: pathOf('mean'), name: 'mean'}],
+    deviation: () => [{at: 0, name: 'the mean is 0 now'}],
+    'var': () => [{at: 0, band: one('std'), path: pathOf('var'), name: 'variance'}],
+    mean_square: () => [{at: 0, band: one('rms'), path: pathOf('mean_square'), name: 'mean square'}],
+    sigma: () => [{at: 0, band: one('sigma'), path: pathOf('sigma'), name: 'sigma'}],
+    [plain]: () => [{at: 0, band: one(plain), path: pathOf(plain), name: plain}],
+    xhat: () =>
+        [...(isLayer ? [{at: 0, name: 'mean 0'}] : []),
+         {at: 0, band: Math.sqrt(numberOf(at(check))), path: check, name: isLayer ? 'variance' : 'mean square'}],
+    dx: () => isLayer ? [{at: 0, name: 'the sum is 0'}] : [],
   }[name];
   return marks ? marks() : [];
 }
@@ -92,37 +72,71 @@ function domainAt(name) {
   const own = bulkOf(values(name), [0].filter(() => name !== 'x'));
   if (![...family, 'own'].includes(name)) return [own, false];
   const each = family.filter((n) => pathOf(n)).map((n) => bulkOf(values(n)));
-  const all = domainOf(each.flat(), [0]), spans = each.map(([a, b]) => b - a);
+  const spans = each.map(([a, b]) => b - a), plain = domainOf(each.flat(), [0]);
+  // Wide enough for the strips as well, where that costs little.
+  const strip = numberOf(at(pathOf(isLayer ? 'std' : 'rms'))),
+        wide = domainOf(plain, [-strip, strip, -1, 1].slice(family[0] === 'x' ? 0 : 4));
+  const all = wide[1] - wide[0] < 3 * (plain[1] - plain[0]) ? wide : plain;
   return (all[1] - all[0]) < 25 * Math.min(...spans) ? [all, true] : [own, false];
 }
 
 function buildSteps() {
-  const section = el('section', { id: 'steps', 'aria-labelledby': 'steps-title' });
-  const range = el('input', { type: 'range', id: 'step', min: 0, max: stopsOf(0).length - 1, value: 0, step: 1, 'aria-describedby': 'step-name',
-    oninput: () => { stopPlaying(); choose({ stop: Number(range.value) }); } });
-  const element = el('input', { type: 'number', id: 'element', min: 0, max: rowSize() - 1, value: 0, onchange: () => {
-    choose({ element: Math.max(0, Math.min(rowSize() - 1, Math.round(Number(element.value) || 0))) });
-  } });
-  section.append(el('h2', { id: 'steps-title' }, `2. The steps, on row `, el('span', { id: 'row-name' })), el('div', { id: 'row-notes' }),
-    el('div', { class: 'bar' }, el('label', {}, 'Step ', range), el('button', { id: 'back', onclick: () => choose({ stop: chosen.stop - 1 }) }, 'Back'),
-      el('button', { id: 'next', onclick: () => choose({ stop: chosen.stop + 1 }) }, 'Next'), el('button', { id: 'play', onclick: togglePlaying }, 'Play'),
-      el('label', {}, 'Chosen number ', element)),
-    el('ol', { class: 'stops', 'aria-label': 'all steps' }), el('figure', { id: 'line' }), el('p', { id: 'line-note', class: 'quiet' }),
-    el('div', { id: 'stop' }, el('h3', { id: 'step-name', 'aria-live': 'polite' }), el('div', { id: 'step-words' })),
-    el('h3', { id: 'numbers-title' }), el('div', { id: 'step-numbers' }), el('h3', {}, 'All steps in words'),
-    el('details', { id: 'in-words' }, el('summary', {}, 'every step of this row, its rule and its numbers'), el('div', {})));
+  const section = el('section', {id: 'steps', 'aria-labelledby': 'steps-title'});
+  const range = el('input', {
+    type: 'range',
+    id: 'step',
+    min: 0,
+    max: stopsOf(0).length - 1,
+    value: 0,
+    step: 1,
+    'aria-describedby': 'step-name',
+    oninput: () => {
+      stopPlaying();
+      choose({stop: Number(range.value)});
+    }
+  });
+  const element = el('input', {
+    type: 'number',
+    id: 'element',
+    min: 0,
+    max: rowSize() - 1,
+    value: 0,
+    onchange: () => {
+      choose({element: Math.max(0, Math.min(rowSize() - 1, Math.round(Number(element.value) || 0)))});
+      element.value = chosen.element;
+    }
+  });
+  section.append(
+      el('h2', {id: 'steps-title'}, '2. The steps, on ', el('span', {id: 'row-name'})), el('div', {id: 'row-notes'}),
+      el('div', {class: 'bar'}, el('label', {}, 'Step ', range),
+         el('button', {id: 'back', onclick: () => goBy(-1)}, 'Back'),
+         el('button', {id: 'next', onclick: () => goBy(1)}, 'Next'),
+         el('button', {id: 'play', onclick: togglePlaying}, 'Play'), el('label', {}, 'Chosen number ', element)),
+      el('ol', {class: 'stops', 'aria-label': 'all steps'}), el('figure', {id: 'line'}),
+      el('p', {id: 'line-note', class: 'quiet'}),
+      el('div', {id: 'stop'}, el('h3', {id: 'step-name', 'aria-live': 'polite'}), el('div', {id: 'step-words'})),
+      el('h3', {id: 'numbers-title'}), el('div', {id: 'step-numbers'}), el('h3', {}, 'All steps in words'),
+      el('details', {id: 'in-words'}, el('summary', {}, 'every step of this row, its rule and its numbers'),
+         el('div', {})));
   return section;
 }
 
 // Every step's text, for reading and for printing.
 function inWords() {
-  const of = (steps) => steps.flatMap((step, k) => [el('h4', {}, `${k + 1}. ${step.title}`), el('pre', {}, [step.rule, ...step.formulas].join('\n'))]);
+  const of = (steps) => steps.flatMap(
+      (step, k) => [el('h4', {}, `${k + 1}. ${step.title}`), el('pre', {}, [step.rule, ...step.formulas].join('\n'))]);
   const row = data.rows[chosen.row];
-  document.querySelector('#in-words div').replaceChildren(...of(row.steps),
-    ...(row.gradient ? [el('h4', {}, 'The backward pass'), ...of(row.gradient.steps)] : []));
+  document.querySelector('#in-words div')
+      .replaceChildren(
+          ...of(row.steps), ...(row.gradient ? [el('h4', {}, 'The backward pass'), ...of(row.gradient.steps)] : []));
 }
 
 let playing = 0;
+
+function goBy(steps) {
+  stopPlaying();
+  choose({stop: chosen.stop + steps});
+}
 
 function stopPlaying() {
   clearTimeout(playing);
@@ -131,14 +145,20 @@ function stopPlaying() {
 }
 
 function togglePlaying() {
-  if (playing) { stopPlaying(); return; }
-  const last = stopsOf(chosen.row).length - 1;
+  if (playing) {
+    stopPlaying();
+    return;
+  }
+  const atEnd = () => chosen.stop >= stopsOf(chosen.row).length - 1;
   const next = () => {
-    if (chosen.stop >= last) { stopPlaying(); return; }
-    choose({ stop: chosen.stop + 1 });
+    if (atEnd()) {
+      stopPlaying();
+      return;
+    }
+    choose({stop: chosen.stop + 1});
     playing = setTimeout(next, 2200);
   };
-  if (chosen.stop >= last) choose({ stop: 0 });
+  if (atEnd()) choose({stop: 0});
   document.getElementById('play').textContent = 'Pause';
   playing = setTimeout(next, 500);
 }
@@ -147,17 +167,34 @@ let drawnLine = '';
 
 function drawSteps(changed) {
   const stops = stopsOf(chosen.row), stop = stops[chosen.stop], row = data.rows[chosen.row];
-  document.getElementById('row-name').textContent = data.shapes.rows.length ? `[${row.index.join(', ')}]` : 'of x';
-  document.getElementById('row-notes').replaceChildren(...[...row.notes, ...(row.gradient?.notes ?? [])].map((t) => el('p', { class: 'note' }, t)));
-  Object.assign(document.getElementById('step'), { max: stops.length - 1, value: chosen.stop });
+  document.getElementById('row-name').textContent =
+      data.shapes.rows.length ? `row [${row.index.join(', ')}]` : 'the row';
+  document.getElementById('row-notes')
+      .replaceChildren(...[...row.notes, ...(row.gradient?.notes ?? [])].map((t) => el('p', {class: 'note'}, t)));
+  Object.assign(document.getElementById('step'), {max: stops.length - 1, value: chosen.stop});
   document.getElementById('step').setAttribute('aria-valuetext', `${stop.name}: ${stop.title}`);
-  document.getElementById('back').disabled = chosen.stop === 0;
-  document.getElementById('next').disabled = chosen.stop === stops.length - 1;
+  document.getElementById('back').setAttribute('aria-disabled', chosen.stop === 0);
+  document.getElementById('next').setAttribute('aria-disabled', chosen.stop === stops.length - 1);
   document.getElementById('element').value = chosen.element;
-  document.querySelector('#steps .stops').replaceChildren(...stops.map((s, k) => el('li', k === chosen.stop ? { class: 'now', 'aria-current': 'step' } : {}, s.name)));
-  document.getElementById('step-name').textContent = `${chosen.stop + 1}. ${stop.title}`;
-  document.getElementById('step-words').replaceChildren(el('p', {}, kWhy[stop.name] ?? ''),
-    stop.rule ? el('pre', { class: 'rule' }, stop.rule) : '', stop.formulas.length ? el('pre', {}, stop.formulas.join('\n')) : '', ...wayOf(stop));
+  document.querySelector('#steps .stops')
+      .replaceChildren(...stops.map(
+          (s, k) =>
+              el('li', k === chosen.stop ? {class: 'now', 'aria-current': 'step'} : {},
+                 el('a', {
+                   href: '#steps',
+                   onclick: (event) => {
+                     event.preventDefault();
+                     stopPlaying();
+                     choose({stop: k});
+                   },
+                   tabindex: -1
+                 },
+                    s.name))));
+  document.getElementById('step-name').textContent = stop.number ? `${stop.number}. ${stop.title}` : stop.title;
+  document.getElementById('step-words')
+      .replaceChildren(
+          el('p', {}, kWhy[stop.name]()), stop.rule ? el('pre', {class: 'rule'}, stop.rule) : '',
+          stop.formulas.length ? el('pre', {}, stop.formulas.join('\n')) : '', ...wayOf(stop));
   drawPicture(stop, changed);
   drawNumbers(stop);
   if (changed.has('row')) inWords();
@@ -170,79 +207,129 @@ function drawPicture(stop, changed) {
   if (['mean_g', 'mean_g_xhat', 'dx'].includes(stop.name)) {
     before = null;
     const mean = pathOf('mean_g') ? numberOf(at(pathOf('mean_g'))) : 0;
-    drawScatter(figure, { xhat: valuesOf('xhat'), g: valuesOf('g'), mean, slope: stop.name === 'mean_g' ? 0 : numberOf(at(pathOf('mean_g_xhat'))),
-      show: { line: true, residual: stop.name === 'dx' }, label: `g against xhat: ${stop.title}` });
+    drawScatter(figure, {
+      xhat: valuesOf('xhat'),
+      g: valuesOf('g'),
+      mean,
+      slope: numberOf(at(pathOf('mean_g_xhat'))),
+      shown: stop.name === 'mean_g' ? 0 : numberOf(at(pathOf('mean_g_xhat'))),
+      residual: stop.name === 'dx',
+      label: `g against xhat: ${stop.title}`
+    });
     return;
   }
   if (stop.name === 'trial') return;
   const name = onTheLine(stop), values = valuesOf(name), [domain, shared] = domainAt(name);
   const outside = values.filter((v) => Number.isFinite(v) && (v < domain[0] || v > domain[1])).length;
   const missing = values.filter((v) => !Number.isFinite(v)).length;
-  drawLine(figure, { values, domain, marks: marksAt(stop.name), label: `${stop.title}: the numbers of ${name} on a line` },
-    changed.has('stop') && drawnLine !== name);
+  const marks = marksAt(stop.name), cut = marks.some((mark) => mark.band > Math.min(-domain[0], domain[1]));
+  drawLine(
+      figure, {values, domain, marks, label: `${stop.title}: the numbers of ${name} on a line`},
+      changed.has('stop') && drawnLine !== name);
   drawnLine = name;
-  note.textContent = [`On the line: ${name}.`, shared ? 'The scale is the same at all steps, so the numbers are seen to move.'
-    : 'The scale is this step\'s own.', values.length > kMostDots ? `${kMostDots} of ${commas(values.length)} numbers have a dot; the bars count all.` : '',
-  outside ? `${counted(outside, 'number lies', 'numbers lie')} beyond the ends of the line.` : '',
-  missing ? `${counted(missing, 'number is', 'numbers are')} not finite and cannot be drawn.` : ''].filter(Boolean).join(' ');
+  note.textContent = [
+    `On the line: ${name}.`,
+    shared ? 'The scale is the same at all steps, so the numbers are seen to move.' : 'The scale is this step\'s own.',
+    values.length > kMostDots ?
+        `Some ${kMostDots} of ${commas(values.length)} numbers have a dot; the bars count all.` :
+        '',
+    outside ? `${counted(outside, 'number lies', 'numbers lie')} beyond the ends of the line.` : '',
+    cut ? 'The strip reaches further than the line.' : '',
+    missing ? `${counted(missing, 'number is', 'numbers are')} not finite and cannot be drawn.` : ''
+  ].filter(Boolean).join(' ');
 }
 
 // The chosen number's own way to this stop.
 function wayOf(stop) {
-  const i = `[${indexOf(chosen.element, innerShape()).join(', ')}]`, operand = (path) => numberOf(at(path)) < 0 ? ['(', num(path), ')'] : num(path);
-  const n = (name) => operand(elementOf(name)), s = (name) => operand(pathOf(name)), result = () => num(elementOf(stop.name));
-  const parameter = (key, otherwise) => data[key] === null ? otherwise : operand(elementPath(key, chosen.element, innerShape()));
-  const gamma = () => data.zero_centered && data.weight !== null ? ['(1 + ', parameter('weight'), ')'] : [parameter('weight', '1')];
+  const i = `[${indexOf(chosen.element, innerShape()).join(', ')}]`,
+        brief = (path) => num(path, {...notationOf([numberOf(at(path))]), brief: true});
+  const operand = (path) => numberOf(at(path)) < 0 ? ['(', brief(path), ')'] : brief(path);
+  const n = (name) => operand(elementOf(name)), s = (name) => operand(pathOf(name)),
+        result = () => num(elementOf(stop.name));
+  const parameter = (key, otherwise) =>
+      data[key] === null ? otherwise : operand(elementPath(key, chosen.element, innerShape()));
+  const gamma = () =>
+      data.zero_centered && data.weight !== null ? ['(1 + ', parameter('weight'), ')'] : [parameter('weight', '1')];
   const base = isLayer ? 'deviation' : 'x';
   const ways = {
-    deviation: () => say`deviation${i} = x${i} − mean = ${n('x')} − ${s('mean')} = ${result()}`,
+    deviation: () => say`deviation${i} = x${i} - mean = ${n('x')} - ${s('mean')} = ${result()}`,
     xhat: () => say`xhat${i} = ${base + i} / sigma = ${n(base)} / ${s('sigma')} = ${result()}`,
-    y: () => say`y${i} = gamma × xhat + beta = ${gamma()} × ${n('xhat')} + ${parameter('bias', '0')} = ${result()}`,
-    g: () => say`g${i} = dy × gamma = ${n('dy')} × ${gamma()} = ${result()}`,
-    dx: () => isLayer ? say`dx${i} = (g − mean(g) − xhat × mean(g × xhat)) / sigma = (${n('g')} − ${s('mean_g')} − ${n('xhat')} × ${s('mean_g_xhat')}) / ${s('sigma')} = ${result()}`
-      : say`dx${i} = (g − xhat × mean(g × xhat)) / sigma = (${n('g')} − ${n('xhat')} × ${s('mean_g_xhat')}) / ${s('sigma')} = ${result()}`,
+    y: () => say`y${i} = gamma * xhat + beta = ${gamma()} * ${n('xhat')} + ${parameter('bias', '0')} = ${result()}`,
+    g: () => say`g${i} = dy * gamma = ${n('dy')} * ${gamma()} = ${result()}`,
+    dx: () => isLayer ? say`dx${i} = (g - mean(g) - xhat * mean(g * xhat)) / sigma = (${n('g')} - ${s('mean_g')} - ${
+                            n('xhat')} * ${s('mean_g_xhat')}) / ${s('sigma')} = ${result()}` :
+                        say`dx${i} = (g - xhat * mean(g * xhat)) / sigma = (${n('g')} - ${n('xhat')} * ${
+                            s('mean_g_xhat')}) / ${s('sigma')} = ${result()}`,
   };
-  return ways[stop.name] ? [el('p', {}, el('b', {}, 'The chosen number: '), el('span', { class: 'mono' }, ways[stop.name]()))] : [];
+  return ways[stop.name] ?
+      [el('p', {}, el('b', {}, 'The chosen number: '), el('span', {class: 'mono'}, ways[stop.name]()))] :
+      [];
 }
 
 const kFirst = 48;
 
+// Lists that were opened to show all their numbers, by path.
+const opened = new Set();
+
 // A list of a row's numbers at `path`; all of it, or the first and the chosen one.
-function numberList(path, rounded, label, most = kFirst) {
-  const shape = innerShape(), n = rowSize(), notation = notationOf(listAt(path));
-  const places = Array.from({ length: Math.min(n, most) }, (_, i) => i);
+function numberList(path, rounded, label, few = kFirst) {
+  const shape = innerShape(), n = rowSize(), most = opened.has(path) ? n : few, notation = notationOf(listAt(path));
+  const places = Array.from({length: Math.min(n, most)}, (_, i) => i);
   if (chosen.element >= places.length) places.push(chosen.element);
-  const list = el('ul', { class: 'numbers', 'aria-label': label });
+  const list = el('ul', {class: 'numbers', 'aria-label': label});
   const names = places.map((i) => `[${indexOf(i, shape).join(', ')}]`);
-  places.forEach((i, k) => list.append(el('li', { class: i === chosen.element && 'chosen', 'data-element': i },
-    el('span', { class: 'index' }, names[k]), num(elementPath(path, i, shape), notation),
-    rounded ? el('span', { class: 'hand' }, 'rounded: ', num(elementPath(rounded, i, shape))) : null)));
+  places.forEach(
+      (i, k) => list.append(
+          el('li', {class: i === chosen.element && 'chosen', 'data-element': i}, el('span', {class: 'index'}, names[k]),
+             num(elementPath(path, i, shape), notation),
+             rounded ? el('span', {class: 'hand'}, 'rounded: ', num(elementPath(rounded, i, shape))) : null)));
   list.addEventListener('click', (event) => {
     const item = event.target.closest('li');
-    if (item) choose({ element: Number(item.dataset.element) });
+    if (item) choose({element: Number(item.dataset.element)});
   });
   if (n <= most) return [list];
-  return [list, el('button', { class: 'all', id: document.getElementById('all-numbers') ? null : 'all-numbers', onclick: (event) => {
-    event.target.remove();
-    list.replaceWith(...numberList(path, rounded, label, n));
-  } }, `All ${commas(n)} numbers`)];
+  return [
+    list,
+    el('button', {
+      class: 'all',
+      id: document.getElementById('all-numbers') ? null : 'all-numbers',
+      onclick: (event) => {
+        opened.add(path);
+        const [whole] = numberList(path, rounded, label);
+        event.target.remove();
+        list.replaceWith(whole);
+        whole.tabIndex = -1;
+        whole.focus();
+      }
+    },
+       `All ${commas(n)} numbers`)
+  ];
 }
 
 function drawNumbers(stop) {
   const box = document.getElementById('step-numbers'), heading = document.getElementById('numbers-title');
   box.replaceChildren();
-  heading.textContent = stop.name === 'trial' ? 'L above and below' : stop.scalar ? 'The number' : `The numbers: shape ${shapeText(innerShape())}`;
-  if (stop.name === 'trial') { box.append(...trialWords()); return; }
+  heading.textContent = stop.name === 'trial' ? 'L above and below' :
+      stop.scalar                             ? 'The number' :
+                                                `The numbers: shape ${shapeText(innerShape())}`;
+  if (stop.name === 'trial') {
+    box.append(...trialWords());
+    return;
+  }
   if (stop.scalar) {
-    box.append(el('p', { class: 'mono' }, `${stop.name} = `, num(stop.path), ...(stop.rounded ? [', with every step rounded ', num(stop.rounded)] : [])));
+    box.append(
+        el('p', {class: 'mono'}, `${stop.name} = `, num(stop.path),
+           ...(stop.rounded ? [', with every step rounded ', num(stop.rounded)] : [])));
     return;
   }
   box.append(...numberList(stop.path, stop.rounded, stop.title));
   if (stop.name === 'own') box.append(...ownWords());
   if (stop.name === 'own-dx') box.append(...ownGradientWords());
   if (['dgamma', 'dbeta'].includes(stop.name)) {
-    box.append(el('h4', {}, `Over the ${counted(data.gradient_sums.rows, 'row', 'rows')} on this page, exactly`),
-      ...numberList(`gradient_sums/exact_${stop.name}`, null, `exact ${stop.name} over rows`),
-      el('h4', {}, 'and as evenorm computes it'), ...numberList(`gradient_sums/${stop.name}`, null, `${stop.name} over rows`));
+    box.append(
+        el('h4', {}, `Over the ${counted(data.gradient_sums.rows, 'row', 'rows')} on this page, exactly`),
+        ...numberList(`gradient_sums/exact_${stop.name}`, null, `exact ${stop.name} over rows`),
+        el('h4', {}, 'and as evenorm computes it'),
+        ...numberList(`gradient_sums/${stop.name}`, null, `${stop.name} over rows`));
   }
 }

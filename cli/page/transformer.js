@@ -3,63 +3,114 @@
 
 // From below to above, as such drawings usually are: [kind, words].
 const kPlaces = {
-  post: { title: 'Post-norm (2017): after the sum', parts: [['block', 'attention'], ['sum'], ['norm', 'norm 1'], ['block', 'feed-forward'], ['sum'], ['norm', 'norm 2']] },
-  pre: { title: 'Pre-norm (GPT-2 and most since): before each part', parts: [['norm', 'norm 1'], ['block', 'attention'], ['sum'], ['norm', 'norm 2'], ['block', 'feed-forward'], ['sum'], ['norm', 'last norm']] },
+  post: {
+    title: 'Post-norm (2017): after the sum',
+    parts: [['block', 'attention'], ['sum'], ['norm', 'norm 1'], ['block', 'feed-forward'], ['sum'], ['norm', 'norm 2']]
+  },
+  pre: {
+    title: 'Pre-norm (GPT-2 and most since): before each part',
+    parts: [
+      ['norm', 'norm 1'], ['block', 'attention'], ['sum'], ['norm', 'norm 2'], ['block', 'feed-forward'], ['sum'],
+      ['norm', 'last norm']
+    ]
+  },
 };
 
 const kNormWords = {
-  'post norm 1': 'x + attention(x) is normalised: the stream itself is brought back to mean 0 and spread 1 at every block. Gradients on their way back pass every norm, '
-    + 'so deep post-norm stacks want a slow start (warm-up).',
-  'post norm 2': 'The sum with the feed-forward part is normalised as well, and what leaves the block is normalised. No last norm is needed.',
-  'pre norm 1': 'Only what goes into attention is normalised; the stream beside it is not touched. Gradients flow back along it unhindered.',
-  'pre norm 2': 'Only what goes into the feed-forward part is normalised. The stream grows from block to block, since every part adds to it.',
-  'pre last norm': 'After the last block the stream, which nothing has normalised yet, is normalised once, before the output is made of it.',
+  'post norm 1': `x + attention(x) is normalised: the stream itself is brought back to ${
+                     isLayer ? 'mean 0 and spread 1, then scaled by gamma and shifted by beta' :
+                               'a root mean square of 1, then scaled by gamma'}, at every block. ` +
+      'Gradients on their way back pass every norm, ' +
+      'so deep post-norm stacks want a slow start (warm-up).',
+  'post norm 2':
+      'The sum with the feed-forward part is normalised as well, and what leaves the block is normalised. No last norm is needed.',
+  'pre norm 1':
+      'Only what goes into attention is normalised; the stream beside it is not touched. Gradients flow back along it unhindered.',
+  'pre norm 2':
+      'Only what goes into the feed-forward part is normalised. The stream grows from block to block, since every part adds to it.',
+  'pre last norm':
+      'After the last block the stream, which nothing has normalised yet, is normalised once, before the output is made of it.',
 };
 
 function buildTransformer() {
   const shape = data.shapes.x, three = shape.length === 3;
-  const section = el('section', { id: 'transformer', 'aria-labelledby': 'transformer-title' }, el('h2', { id: 'transformer-title' }, '5. In a Transformer'),
-    el('p', {}, 'A Transformer keeps one vector of features for each position of each sample: the residual stream, the thick line. Attention and feed-forward parts read from it and add to it. The norm stands in one of two places. '
-      + 'Point at a norm, or reach it with the Tab key, to see its formula.'));
-  if (three) section.append(el('p', {}, `x of this page could be such a stream: ${shapeText(shape)}. What goes through every norm is all of it, `
-    + `${counted(data.rows_total, 'row', 'rows')} of ${counted(product(data.shapes.normalized_shape), 'number', 'numbers')}, each row on its own.`));
-  section.append(el('div', { class: 'columns' }, Object.entries(kPlaces).map(([key, place]) => el('figure', {}, el('h3', {}, place.title), blockDrawing(key, place, three)))),
-    el('div', { id: 'norm-words', 'aria-live': 'polite' }));
+  const section = el(
+      'section', {id: 'transformer', 'aria-labelledby': 'transformer-title'},
+      el('h2', {id: 'transformer-title'}, '5. In a Transformer'),
+      el('p', {},
+         'A Transformer keeps one vector of features for each position of each sample: the residual stream, the thick line. Attention and feed-forward parts read from it and add to it, dozens of times. Norms keep what they read at a steady size, so that deep stacks can be trained. The norm stands in one of two places. ' +
+             'Point at a norm, or reach it with the Tab key, to see its formula.'));
+  const features = data.axes.length === 1 && data.axes[0] === shape.length - 1;
+  if (three && !features)
+    section.append(
+        el('p', {},
+           'In a Transformer the norm is over the features alone, the last axis; the axes of this page are others.'));
+  if (three && features)
+    section.append(
+        el('p', {},
+           `x of this page could be such a stream: ${shapeText(shape)}. What goes through every norm is all of it, ` +
+               `${counted(data.rows_total, 'row', 'rows')} of ${
+                   counted(product(data.shapes.normalized_shape), 'number', 'numbers')}, each row on its own.`));
+  section.append(
+      el('div', {class: 'columns'},
+         Object.entries(kPlaces).map(
+             ([key, place]) => el('figure', {}, el('h3', {}, place.title), blockDrawing(key, place, three)))),
+      el('div', {id: 'norm-words', 'aria-live': 'polite'}));
   return section;
 }
 
-function blockDrawing(key, { title, parts }, three) {
-  const width = 290, step = 56, height = parts.length * step + 84, stream = 70, middle = 190;
-  const drawing = svg('svg', { width, height, viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': title });
-  const y = (k) => height - 62 - (k + 0.5) * step, box = (k, words, kind, more = {}) => svg('g', { class: kind === 'norm' ? 'norm' : 'part', ...more },
-    svg('rect', { class: `block ${kind}`, x: (more.x ?? middle) - 64, y: y(k) - 18, width: 128, height: 36, rx: 6 }),
-    text(more.x ?? middle, y(k) + 5, { 'text-anchor': 'middle' }, words));
-  drawing.append(svg('line', { class: 'stream', x1: stream, x2: stream, y1: height - 40, y2: 22 }), svg('path', { class: 'arrow', d: `M${stream - 7},32L${stream},20L${stream + 7},32` }),
-    text(stream + 12, height - 40, {}, three ? `x: ${shapeText(data.shapes.x)}` : 'x: (batch, sequence, features)'));
+function blockDrawing(key, {title, parts}, three) {
+  const width = 290, step = 56, height = parts.length * step + 104, stream = 70, middle = 190;
+  const drawing = svg('svg', {width, height, viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': title});
+  const y = (k) => height - 62 - (k + 0.5) * step,
+        box = (k, words, kind, more = {}) =>
+            svg('g', {class: kind === 'norm' ? 'norm' : 'part', ...more},
+                svg('rect',
+                    {class: `block ${kind}`, x: (more.x ?? middle) - 64, y: y(k) - 18, width: 128, height: 36, rx: 6}),
+                text(more.x ?? middle, y(k) + 5, {'text-anchor': 'middle'}, words));
+  drawing.append(
+      svg('line', {class: 'stream', x1: stream, x2: stream, y1: height - 40, y2: 22}),
+      svg('path', {class: 'arrow', d: `M${stream - 7},32L${stream},20L${stream + 7},32`}),
+      text(stream + 12, height - 40, {}, three ? `x: ${shapeText(data.shapes.x)}` : 'x: (batch, sequence, features)'));
   parts.forEach(([kind, words], k) => {
     const onStream = kind === 'norm' && (key === 'post' || words === 'last norm');
     if (kind === 'sum') {
-      drawing.append(svg('path', { class: 'arrow', d: `M${middle},${y(k - 1) - 18}V${y(k)}H${stream + 16}m8,-6l-8,6l8,6` }),
-        svg('circle', { class: 'block', cx: stream, cy: y(k), r: 13 }), text(stream, y(k) + 5, { 'text-anchor': 'middle' }, '+'));
+      drawing.append(
+          svg('path', {class: 'arrow', d: `M${middle},${y(k - 1) - 18}V${y(k)}H${stream + 16}m8,-6l-8,6l8,6`}),
+          svg('circle', {class: 'block', cx: stream, cy: y(k), r: 13}),
+          text(stream, y(k) + 5, {'text-anchor': 'middle'}, '+'));
       return;
     }
     const name = `${key} ${words}`, show = () => drawNormWords(name);
-    const more = kind === 'norm' ? { tabindex: 0, role: 'button', 'aria-label': `${words}, ${title}`, 'data-norm': name, onmouseenter: show, onfocus: show, onclick: show } : {};
+    const more = kind === 'norm' ? {
+      tabindex: 0,
+      role: 'button',
+      'aria-label': `${words}, ${title}`,
+      'data-norm': name,
+      onmouseenter: show,
+      onfocus: show,
+      onclick: show
+    } :
+                                   {};
     if (!onStream && (k === 0 || parts[k - 1][0] !== 'norm' || key === 'post'))
-      drawing.append(svg('path', { class: 'arrow', d: `M${stream},${y(k) + 27}H${middle}V${y(k) + 20}m-6,8l6,-8l6,8` }));
-    else if (!onStream) drawing.append(svg('path', { class: 'arrow', d: `M${middle},${y(k - 1) - 18}V${y(k) + 20}m-6,8l6,-8l6,8` }));
-    drawing.append(box(k, words, kind, { ...more, x: onStream ? stream : undefined }));
+      drawing.append(svg('path', {class: 'arrow', d: `M${stream},${y(k) + 27}H${middle}V${y(k) + 20}m-6,8l6,-8l6,8`}));
+    else if (!onStream)
+      drawing.append(svg('path', {class: 'arrow', d: `M${middle},${y(k - 1) - 18}V${y(k) + 20}m-6,8l6,-8l6,8`}));
+    drawing.append(box(k, words, kind, {...more, x: onStream ? stream : undefined}));
   });
   return drawing;
 }
 
 function drawNormWords(name) {
   for (const node of document.querySelectorAll('[data-norm]')) node.classList.toggle('now', node.dataset.norm === name);
-  const formula = isLayer ? 'y = gamma * (x - mean) / sqrt(var + eps) + beta' : 'y = gamma * x / sqrt(mean_square + eps)';
   const row = data.rows[chosen.row], label = data.shapes.rows.length ? `row [${row.index.join(', ')}]` : 'the row';
-  document.getElementById('norm-words').replaceChildren(el('h3', {}, name.replace(/^(post|pre) /, (_, place) => `${place === 'post' ? 'Post' : 'Pre'}-norm, `)),
-    el('p', {}, kNormWords[name]), el('pre', {}, formula), el('p', {}, `For ${label} of this page: `, isLayer ? ['mean ', num(pathOf('mean')), ', '] : [], 'sigma ', num(pathOf('sigma')),
-      '. gamma and beta are the same for all rows, and each norm of the network has its own.'));
+  document.getElementById('norm-words')
+      .replaceChildren(
+          el('h3', {}, name.replace(/^(post|pre) /, (_, place) => `${place === 'post' ? 'Post' : 'Pre'}-norm, `)),
+          el('p', {}, kNormWords[name]), el('pre', {}, formulaText()),
+          el('p', {}, `If x of this page is what enters the norm, ${label} has `,
+             isLayer ? ['mean ', num(pathOf('mean')), ' and '] : [], 'sigma ', num(pathOf('sigma')),
+             '. gamma and beta are the same for all rows, and each norm of the network has its own.'));
 }
 
 function drawTransformer() {
