@@ -10,7 +10,7 @@ BENCH := tools/bench
 STAGES := tools/stages $(if $(filter ON 1 on,$(WERROR)),--werror)
 
 .PHONY: all setup-build setup-test setup-check setup-test-all demo test check test-all unit contracts cli whole aarch64
-.PHONY: page sanitize thread fuzz package lint
+.PHONY: page sanitize thread fuzz package libtorch lint
 .PHONY: setup-python python wheel format mutants bench bench-quick clean help
 .NOTPARALLEL:
 
@@ -41,7 +41,7 @@ whole lint: setup-check  ## build, then the rest of the contracts; clang-format,
 page: setup-build  ## build, then what `evenorm explain --html` writes, opened in Chromium; fetches what that needs
 	@$(STAGES) --verbose build $@
 
-package aarch64 sanitize thread: setup-check  ## one stage of `make check`, in build trees of its own
+package libtorch aarch64 sanitize thread: setup-check  ## one stage of `make check`, in build trees of its own
 	@$(STAGES) --verbose $@
 
 fuzz: setup-check  ## every fuzzer for SECONDS (60), under sanitizers

@@ -37,6 +37,10 @@ using RmsNormBackward = TwoTensors(const Tensor& dy, const Tensor& x, SymIntArra
                                    const OptionalTensor& weight, double eps, std::array<bool, 2> output_mask,
                                    const OptionalTensor& dsum);
 
+// Whether this library's are the process's operators: false where another that holds this code was loaded before
+// (evenorm::torch in a Python process, beside evenorm.torch): those are used then. To be asked at registration.
+bool registers_operators();
+
 template <class Signature>
 using Operator = c10::TypedOperatorHandle<Signature>;
 
