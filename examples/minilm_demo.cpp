@@ -11,6 +11,7 @@
 
 #include "cli/common/text.hpp"
 #include "cli/files/npy.hpp"
+#include "contracts/accuracy.hpp"
 #include "evenorm/evenorm.hpp"
 #include "reference.hpp"
 
@@ -21,8 +22,10 @@ using evenorm::cli::Array;
 using evenorm::cli::Failure;
 
 constexpr double kEps = 1e-12;  // the model's
-constexpr double kContract = 5;
 constexpr double kU = 0x1p-24;
+
+// Of the largest difference, in u.
+double contract() { return evenorm::contracts::output_limit({}); }
 
 struct Model {
   Array x, weight, bias, expected;
@@ -117,7 +120,8 @@ void print_exactness(const Exactness& exactness) {
     fmt::print("  {:<32}{:>9.2e}  {:>6.2f}{}\n", what, difference.absolute, difference.in_u, remark);
   };
   fmt::print("\n  largest difference of            absolute    in u (|gamma| max|xhat| + |beta|)\n");
-  line("evenorm from the reference", exactness.from_reference, fmt::format("  (the contract: at most {})", kContract));
+  line("evenorm from the reference", exactness.from_reference,
+       fmt::format("  (the contract: at most {:.2f})", contract()));
   line("evenorm from PyTorch's output", exactness.from_pytorch, "");
   line("PyTorch from the reference", exactness.pytorch_from_reference, "");
 }
@@ -146,7 +150,7 @@ int demo(std::span<char*> paths) {
   outputs.open();
   evenorm::cli::write_npy(outputs, output, y);
   outputs.commit();
-  const bool kept = exactness.from_reference.in_u <= kContract;
+  const bool kept = exactness.from_reference.in_u <= contract();
   fmt::print("\n  the contract is {}; the result is in {}\n", kept ? "kept" : "BROKEN", paths[4]);
   return kept ? 0 : 1;
 }
