@@ -179,7 +179,7 @@ function drawAmount() {
   table.replaceChildren(
       el('thead', {},
          el('tr', {}, el('th', {scope: 'col'}, 'norm'), el('th', {scope: 'col'}, 'moves?'),
-            el('th', {scope: 'col'}, `largest change in sample ${data.neighbours.observed_sample}`),
+            el('th', {scope: 'col', class: 'long'}, `largest change in sample ${data.neighbours.observed_sample}`),
             observed.map((index) => el('th', {scope: 'col'}, `y[${index.join(', ')}]`)))),
       el('tbody', {}, norms.map((norm, i) => {
         const moved = numberOf(norm.moved[k]), never = norm.moved.every((v) => v === 0);
