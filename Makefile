@@ -11,7 +11,7 @@ STAGES := tools/stages $(if $(filter ON 1 on,$(WERROR)),--werror)
 
 .PHONY: all setup-build setup-test setup-check setup-test-all demo test check test-all unit contracts cli whole aarch64
 .PHONY: page sanitize thread fuzz package libtorch lint
-.PHONY: setup-python python wheel format mutants bench bench-quick clean help
+.PHONY: setup-python python wheel format mutants bench bench-quick study clean help
 .NOTPARALLEL:
 
 all: setup-build  ## build everything: build/evenorm, build/libevenorm.so, build/evenorm_tests
@@ -64,6 +64,9 @@ bench: python  ## measure evenorm beside its rivals, all that there is; ARGS goe
 
 bench-quick: python  ## the points that matter, in three minutes; status 1 where one is below bench/floors.json
 	@$(BENCH) --quick $(ARGS)
+
+study: python  ## claims about layer norm measured: tables, plots, JSON in build/study/; ARGS: python -m evenorm.study --help
+	@.venv/bin/python -m evenorm.study $(ARGS)
 
 setup-python:
 	@tools/setup.sh python

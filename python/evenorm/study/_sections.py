@@ -1,0 +1,84 @@
+"""What a section is, and the list of them. Imports none before it is asked for."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Json = Any  # what a JSON file holds
+Settings = Mapping[str, Json]
+
+# In the order of the report. Each has modules NAME and NAME_page beside this file.
+NAMES = ("batch", "geometry", "precision")
+
+HOLDS = "holds"
+CONDITIONS = "holds under these conditions"
+FAILS = "does not hold here"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a text says, in our words, and where. The verdict on it is computed: see `Section.judge`."""
+
+    name: str
+    text: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One settings and seed: what is computed whole, or again."""
+
+    settings: Settings
+    seed: int
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section of the study.
+
+    Attributes:
+        name, title: what it is called on the command line, and in the report.
+        claims: what is to be judged.
+        runs: all runs, in the order of the JSON; fewer and shorter ones for the smoke run.
+        run: one run: numbers, strings, lists and dictionaries of them, the same for the same run on one machine.
+        summary: from the list of {"settings", "seed", "result"} to the figures that the report uses.
+        judge: from the summary to each claim's verdict: HOLDS, CONDITIONS or FAILS.
+        figures: from the whole result to matplotlib's figures by name.
+        write: writes the text between claims and verdicts, and says why each verdict is what it is.
+    """
+
+    name: str
+    title: str
+    claims: Sequence[Claim]
+    runs: Callable[[bool], list[Run]]
+    run: Callable[[Settings, int], Json]
+    summary: Callable[[list[dict[str, Json]]], dict[str, Json]]
+    judge: Callable[[dict[str, Json]], dict[str, str]]
+    figures: Callable[[Json], dict[str, Any]]
+    write: Callable[[Any], Mapping[str, str]]
+
+
+def load(name: str) -> Section:
+    section: Section = importlib.import_module(f"evenorm.study.{name}_page").SECTION
+    return section
+
+
+def grid(**choices: Sequence[Json]) -> list[dict[str, Json]]:
+    """Every combination of the choices: the last one changes fastest."""
+    found: list[dict[str, Json]] = [{}]
+    for name, values in choices.items():
+        found = [{**one, name: value} for one in found for value in values]
+    return found
+
+
+def seeded(settings: Sequence[Settings], seeds: Sequence[int]) -> list[Run]:
+    return [Run(one, seed) for one in settings for seed in seeds]
+
+
+def spread(values: Sequence[float]) -> dict[str, Json]:
+    """Median, smallest and largest of what the seeds gave."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    return {"median": median, "min": ordered[0], "max": ordered[-1], "seeds": len(ordered)}
