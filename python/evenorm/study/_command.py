@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -64,7 +63,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 def compute(name: str, options: argparse.Namespace, workers: _runner.Workers) -> None:
     """The section's runs, and its JSON."""
-    section, start = _sections.load(name), time.perf_counter()
+    section = _sections.load(name)
     runs, seconds = _runner.complete(section, options.output, options.smoke, workers)
     summary = section.summary(runs)
     whole = {
@@ -78,8 +77,7 @@ def compute(name: str, options: argparse.Namespace, workers: _runner.Workers) ->
     }
     _store.write_bytes(options.output / f"{name}.json", _store.lines_of_runs(whole).encode())
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    times = {"seconds of all runs": round(seconds, 1), "seconds": round(time.perf_counter() - start, 1)}
-    about = {"date": today, **times, "jobs": options.jobs, **_store.machine()}
+    about = {"date": today, "seconds of all runs": round(seconds, 1), "jobs": options.jobs, **_store.machine()}
     _store.write_json(options.output / f"{name}.machine.json", about, 2)
 
 

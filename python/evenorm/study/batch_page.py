@@ -181,6 +181,7 @@ def figures(result: Any) -> dict[str, Any]:
                         axes[0][column], epochs, [spread(one) for one in zip(*losses, strict=True)], LABELS[norm], index
                     )
             axes[0][column].set(xlabel="epoch", title=f"batch size {size}", yscale="log")
+            axes[0][column].set_xticks(range(1, found["epochs"] + 1))
         axes[0][0].set_ylabel("training loss")
         axes[0][-1].legend(fontsize=7)
         return {"accuracy": accuracy, "loss": curves}
