@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLE = ROOT / "tests" / "mutants.json"
 FIELDS = ("name", "how", "find", "replace", "test", "why")
 PLAIN = "quick"                                      # the tree of mutations that name none
-TREES = (PLAIN, "sanitize", "thread", "python", "aarch64")
+TREES = (PLAIN, "sanitize", "thread", "python", "libtorch", "aarch64")
 CPU_FLAGS = ("avx512bw", "avx512_bf16")              # as /proc/cpuinfo names them
 
 

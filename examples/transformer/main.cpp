@@ -1,0 +1,261 @@
+// Trains a Transformer with encoder and decoder on evenorm's layer norm, from nothing, and asks it questions.
+//   transformer train --checkpoint digits.pt
+//   transformer answer --checkpoint digits.pt "reverse 3142" "sort 3142" "add 472+59"
+// Exit status: 0 done; 1 --expect was missed, or an answer is wrong; 2 wrong use or a bad file; 130 interrupted.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "training.hpp"
+
+namespace transformer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+volatile std::sig_atomic_t interrupted = 0;
+
+struct TrainOptions {
+  Settings settings;
+  std::string norm = "pre", checkpoint;
+  std::vector<std::string> kinds{"reverse", "sort", "add"};
+  std::int64_t until = 0, every = 250;
+  double expect = 0;
+  bool resume = false, json = false;
+};
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// A line on the terminal with the step, the loss and the time that is left; nothing where there is no terminal.
+class Bar {
+ public:
+  Bar(std::int64_t first, std::int64_t last) : first_(first), last_(last), shown_(isatty(STDERR_FILENO) == 1) {}
+  ~Bar() { clear(); }
+  Bar(const Bar&) = delete;
+  Bar& operator=(const Bar&) = delete;
+
+  void show(std::int64_t done, double loss) {
+    if (!shown_) return;
+    const double part = static_cast<double>(done) / static_cast<double>(last_);
+    const double each = seconds_since(start_) / static_cast<double>(std::max<std::int64_t>(done - first_, 1));
+    std::string bar(static_cast<std::size_t>(part * 20), '#');
+    bar.resize(20, '.');
+    fmt::print(stderr, "\r[{}] {} of {}  loss {:.3f}  {:.0f} s left\x1b[K", bar, done, last_, loss,
+               each * static_cast<double>(last_ - done));
+    std::fflush(stderr);
+  }
+  void clear() const {
+    if (shown_) fmt::print(stderr, "\r\x1b[K");
+  }
+
+ private:
+  std::int64_t first_, last_;
+  bool shown_;
+  Clock::time_point start_ = Clock::now();
+};
+
+nlohmann::ordered_json json_of(const std::vector<Kind>& kinds, const Accuracy& accuracy) {
+  nlohmann::ordered_json json;
+  for (std::size_t at = 0; at < kinds.size(); ++at) json[std::string(name(kinds[at]))] = accuracy[at];
+  return json;
+}
+
+std::string shares(const Accuracy& accuracy) {
+  std::string text;
+  for (const double share : accuracy) text += fmt::format("{:9.1f}%", 100 * share);
+  return text;
+}
+
+// Says how good the network is now; the least accuracy of a kind on held-out strings.
+double report(Trainer& trainer, double seconds, bool json) {
+  const double loss = trainer.take_mean_loss();
+  const std::vector<Kind>& kinds = trainer.settings().kinds;
+  const Accuracy strings = trainer.accuracy(Part::held_strings), length = trainer.accuracy(Part::held_length);
+  if (json) {
+    fmt::print("{}\n", nlohmann::ordered_json{{"step", trainer.done()},
+                                              {"loss", loss},
+                                              {"seconds", seconds},
+                                              {"held-out strings", json_of(kinds, strings)},
+                                              {"held-out length", json_of(kinds, length)}}
+                           .dump());
+  } else {
+    fmt::print("{:>6} {:>8.4f} {:>7.0f}  {}  {}\n", trainer.done(), loss, seconds, shares(strings), shares(length));
+  }
+  std::fflush(stdout);
+  return *std::min_element(strings.begin(), strings.end());
+}
+
+void print_head(const Settings& settings) {
+  const ModelOptions& model = settings.model;
+  fmt::print("{}-norm, {} + {} layers of width {}, {} heads; {} steps of {} questions\n",
+             model.pre_norm ? "pre" : "post", model.layers, model.layers, model.width, model.heads, settings.steps,
+             settings.batch);
+  fmt::print("{:25}{:<{}}{} digits, never trained on\n", "answers right, of:", "held-out strings",
+             std::max<std::size_t>(10 * settings.kinds.size() + 2, 18), kHeldLength);
+  fmt::print("{:>6} {:>8} {:>7}  ", "step", "loss", "seconds");
+  for (int part = 0; part < 2; ++part) {
+    for (const Kind kind : settings.kinds) fmt::print("{:>10}", name(kind));
+    fmt::print("  ");
+  }
+  fmt::print("\n");
+}
+
+// A training is not overwritten by another one; whether the file can be written is found out before the first step.
+Trainer begin(const TrainOptions& options) {
+  if (options.resume) return Trainer::load(options.checkpoint);
+  if (!options.checkpoint.empty() && std::filesystem::exists(options.checkpoint)) {
+    throw std::runtime_error(fmt::format("{} exists; --resume goes on with it, without it the file should not be there",
+                                         options.checkpoint));
+  }
+  Trainer trainer(options.settings);
+  if (!options.checkpoint.empty()) trainer.save(options.checkpoint);
+  return trainer;
+}
+
+int end_interrupted(Trainer& trainer, const std::string& checkpoint) {
+  if (!checkpoint.empty()) trainer.save(checkpoint);
+  fmt::print(stderr, "transformer: interrupted after step {}{}\n", trainer.done(),
+             checkpoint.empty() ? "" : fmt::format("; train --resume --checkpoint {} goes on", checkpoint));
+  return 130;
+}
+
+int train(TrainOptions options) {
+  options.settings.model.pre_norm = options.norm == "pre";
+  options.settings.kinds.clear();
+  for (const std::string& kind : options.kinds) options.settings.kinds.push_back(kind_named(kind));
+  Trainer trainer = begin(options);
+  const std::int64_t steps = trainer.settings().steps,
+                     last = options.until > 0 ? std::min(options.until, steps) : steps;
+  if (!options.json) print_head(trainer.settings());
+  const Clock::time_point start = Clock::now();
+  Bar bar(trainer.done(), last);
+  while (trainer.done() < last) {
+    const double loss = trainer.step();
+    bar.show(trainer.done(), loss);
+    if (interrupted != 0) {
+      bar.clear();
+      return end_interrupted(trainer, options.checkpoint);
+    }
+    if (trainer.done() % options.every != 0 || trainer.done() == last) continue;
+    bar.clear();
+    report(trainer, seconds_since(start), options.json);
+    if (!options.checkpoint.empty()) trainer.save(options.checkpoint);
+  }
+  bar.clear();
+  const double least = report(trainer, seconds_since(start), options.json);
+  if (!options.checkpoint.empty()) trainer.save(options.checkpoint);
+  if (least >= options.expect) return 0;
+  fmt::print(stderr, "transformer: {:.1f} % of held-out strings are right, but {:.1f} % should be\n", 100 * least,
+             100 * options.expect);
+  return 1;
+}
+
+int answer(const std::string& checkpoint, const std::vector<std::string>& texts, bool json) {
+  std::vector<Question> questions;
+  for (const std::string& text : texts) questions.push_back(parse_question(text));
+  const std::vector<std::string> answers = Trainer::load(checkpoint).answers(questions);
+  bool all_right = true;
+  for (std::size_t at = 0; at < texts.size(); ++at) {
+    const bool right = answers[at] == answer_of(questions[at]);
+    all_right = all_right && right;
+    if (json) {
+      fmt::print("{}\n",
+                 nlohmann::ordered_json{{"question", written(questions[at])}, {"answer", answers[at]}, {"right", right}}
+                     .dump());
+    } else {
+      fmt::print("{} = {}{}\n", written(questions[at]), answers[at],
+                 right ? "" : "   (wrong: " + answer_of(questions[at]) + ")");
+    }
+  }
+  return all_right ? 0 : 1;
+}
+
+CLI::App* add_train(CLI::App& app, TrainOptions& options) {
+  CLI::App* command = app.add_subcommand("train", "train, from nothing or from a checkpoint");
+  Settings& settings = options.settings;
+  command->add_option("--norm", options.norm, "pre or post: before each sublayer, or after its sum")
+      ->check(CLI::IsMember({"pre", "post"}))
+      ->capture_default_str();
+  command->add_option("--kinds", options.kinds, "what to learn")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"reverse", "sort", "add"}))
+      ->capture_default_str();
+  command->add_option("--steps", settings.steps, "in all; the learning rate falls to 0 at the last one")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--until", options.until, "end after this step")->check(CLI::PositiveNumber);
+  command->add_option("--batch", settings.batch, "questions in a step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--rate", settings.rate, "largest learning rate")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--warm-up", settings.warm_up, "steps in which the learning rate rises")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--width", settings.model.width, "of the stream; 4 in the feed-forward network")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--layers", settings.model.layers, "of encoder and decoder each")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--seed", settings.seed, "of parameters and questions")->capture_default_str();
+  command->add_option("--every", options.every, "steps from a report, and a checkpoint, to the next")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  CLI::Option* checkpoint = command->add_option("--checkpoint", options.checkpoint, "file to keep the training in");
+  command->add_flag("--resume", options.resume, "go on from the checkpoint, with its settings")->needs(checkpoint);
+  command->add_option("--expect", options.expect, "share of held-out strings to get right, or status 1")
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_flag("--json", options.json, "a line of JSON a report");
+  return command;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"A Transformer on evenorm's layer norm learns to reverse, sort and add digits.", "transformer"};
+  app.footer(
+      "Examples:\n  transformer train --checkpoint digits.pt\n  transformer train --checkpoint digits.pt --resume\n"
+      "  transformer answer --checkpoint digits.pt 'reverse 3142' 'sort 3142' 'add 472+59'");
+  app.require_subcommand(1);
+  TrainOptions options;
+  int threads = 1;
+  app.add_option("--threads", threads, "PyTorch's; as small a network gains nothing from more")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  CLI::App* training = add_train(app, options);
+  CLI::App* asking = app.add_subcommand("answer", "what a trained network answers");
+  std::string checkpoint;
+  std::vector<std::string> texts;
+  bool json = false;
+  asking->add_option("--checkpoint", checkpoint, "file of a training")->required();
+  asking->add_option("question", texts, "'reverse 3142', 'sort 3142' or 'add 472+59'")->required();
+  asking->add_flag("--json", json, "a line of JSON an answer");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  at::set_num_threads(threads);
+  return training->parsed() ? train(options) : answer(checkpoint, texts, json);
+}
+
+}  // namespace
+}  // namespace transformer
+
+int main(int argc, char** argv) {
+  std::signal(SIGINT, [](int) { transformer::interrupted = 1; });
+  try {
+    return transformer::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "transformer: {}\n", transformer::first_line(error.what()));
+    return 2;
+  }
+}
