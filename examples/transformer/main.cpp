@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
 
 #include "training.hpp"
@@ -76,18 +77,19 @@ std::string shares(const Accuracy& accuracy) {
 
 // Says how good the network is now; the least accuracy of a kind on held-out strings.
 double report(Trainer& trainer, double seconds, bool json) {
-  const double loss = trainer.take_mean_loss();
+  const std::optional<double> loss = trainer.take_mean_loss();
   const std::vector<Kind>& kinds = trainer.settings().kinds;
   const Accuracy strings = trainer.accuracy(Part::held_strings), length = trainer.accuracy(Part::held_length);
   if (json) {
     fmt::print("{}\n", nlohmann::ordered_json{{"step", trainer.done()},
-                                              {"loss", loss},
+                                              {"loss", loss ? nlohmann::ordered_json(*loss) : nlohmann::ordered_json()},
                                               {"seconds", seconds},
                                               {"held-out strings", json_of(kinds, strings)},
                                               {"held-out length", json_of(kinds, length)}}
                            .dump());
   } else {
-    fmt::print("{:>6} {:>8.4f} {:>7.0f}  {}  {}\n", trainer.done(), loss, seconds, shares(strings), shares(length));
+    fmt::print("{:>6} {:>8} {:>7.0f}  {}  {}\n", trainer.done(), loss ? fmt::format("{:.4f}", *loss) : "-", seconds,
+               shares(strings), shares(length));
   }
   std::fflush(stdout);
   return *std::min_element(strings.begin(), strings.end());
@@ -128,7 +130,9 @@ int end_interrupted(Trainer& trainer, const std::string& checkpoint) {
 }
 
 int train(TrainOptions options) {
+  std::signal(SIGINT, [](int) { interrupted = 1; });
   options.settings.model.pre_norm = options.norm == "pre";
+  options.settings.model.hidden = 4 * options.settings.model.width;
   options.settings.kinds.clear();
   for (const std::string& kind : options.kinds) options.settings.kinds.push_back(kind_named(kind));
   Trainer trainer = begin(options);
@@ -201,7 +205,7 @@ CLI::App* add_train(CLI::App& app, TrainOptions& options) {
   command->add_option("--warm-up", settings.warm_up, "steps in which the learning rate rises")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--width", settings.model.width, "of the stream; 4 in the feed-forward network")
+  command->add_option("--width", settings.model.width, "of the stream; the feed-forward networks have 4 times that")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--layers", settings.model.layers, "of encoder and decoder each")
@@ -251,7 +255,6 @@ int run(int argc, char** argv) {
 }  // namespace transformer
 
 int main(int argc, char** argv) {
-  std::signal(SIGINT, [](int) { transformer::interrupted = 1; });
   try {
     return transformer::run(argc, argv);
   } catch (const std::exception& error) {

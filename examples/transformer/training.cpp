@@ -110,8 +110,9 @@ double Trainer::step() {
   return loss.item<double>();
 }
 
-double Trainer::take_mean_loss() {
-  const double mean = loss_sum_ / static_cast<double>(std::max<std::int64_t>(losses_, 1));
+std::optional<double> Trainer::take_mean_loss() {
+  if (losses_ == 0) return std::nullopt;
+  const double mean = loss_sum_ / static_cast<double>(losses_);
   loss_sum_ = 0;
   losses_ = 0;
   return mean;

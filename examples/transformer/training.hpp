@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -42,8 +43,8 @@ class Trainer {
  public:
   explicit Trainer(const Settings& settings);
 
-  double step();            // one step; its loss, the mean cross-entropy of a token of the answers, in nats
-  double take_mean_loss();  // of the steps since it was last taken
+  double step();  // one step; its loss, the mean cross-entropy of a token of the answers, in nats
+  std::optional<double> take_mean_loss();  // of the steps since it was last taken; nothing where there are none
   [[nodiscard]] std::int64_t done() const { return done_; }  // steps
   [[nodiscard]] const Settings& settings() const { return settings_; }
 

@@ -72,7 +72,7 @@ class Transformer_Training : public testing::Test {
 
 double mean_loss_of(Trainer& trainer, int steps) {
   for (int step = 0; step < steps; ++step) trainer.step();
-  return trainer.take_mean_loss();
+  return trainer.take_mean_loss().value();
 }
 
 TEST_F(Transformer_Training, TheLossFalls) {
@@ -189,6 +189,9 @@ TEST(Transformer_Program, AKilledRunGoesOnToTheSameNumbers) {
     ASSERT_EQ(rest.status, 0) << rest.output;
     EXPECT_EQ(reports(rest.output).back(), reports(whole.output).back());
   }
+  const Ended done = run("train --json --resume --checkpoint " + folder.file("whole.pt").string());
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_TRUE(reports(done.output).at(0).at("loss").is_null()) << "nothing was left to do";
 }
 
 TEST(Transformer_Program, AnswersQuestions) {
