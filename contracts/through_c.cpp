@@ -33,6 +33,17 @@ evenorm_forward c_forward(const Forward& forward) {
   result.bias = c_view<evenorm_const_tensor>(forward.bias);
   result.mean = c_view<evenorm_tensor>(forward.mean);
   result.rstd = c_view<evenorm_tensor>(forward.rstd);
+  result.residual = c_view<evenorm_const_tensor>(forward.residual);
+  result.residual_scale = forward.residual_scale;
+  result.sum = c_view<evenorm_tensor>(forward.sum);
+  result.weight2 = c_view<evenorm_const_tensor>(forward.weight2);
+  result.bias2 = c_view<evenorm_const_tensor>(forward.bias2);
+  result.y2 = c_view<evenorm_tensor>(forward.y2);
+  result.scale = c_view<evenorm_tensor>(forward.scale);
+  result.given_scale = forward.given_scale;
+  result.moments =
+      reinterpret_cast<const evenorm_moments*>(forward.moments.data());  // the same numbers in the same places
+  result.moments_count = forward.moments.size();
   return result;
 }
 
@@ -45,6 +56,7 @@ evenorm_backward c_backward(const Backward& backward) {
   result.dx = c_view<evenorm_tensor>(backward.dx);
   result.dweight = c_view<evenorm_tensor>(backward.dweight);
   result.dbias = c_view<evenorm_tensor>(backward.dbias);
+  result.dsum = c_view<evenorm_const_tensor>(backward.dsum);
   return result;
 }
 
@@ -71,6 +83,25 @@ evenorm_executor c_executor(const Executor& executor) {
 
 void check_status(evenorm_status status) {
   if (status != EVENORM_OK) throw Error(evenorm_last_error());
+}
+
+evenorm_buffers c_buffers(const evenorm_forward& f) {
+  evenorm_buffers buffers{};
+  buffers.struct_size = sizeof buffers;
+  buffers.x = f.x.data;
+  buffers.y = f.y.data;
+  buffers.weight = f.weight.data;
+  buffers.bias = f.bias.data;
+  buffers.mean = f.mean.data;
+  buffers.rstd = f.rstd.data;
+  buffers.residual = f.residual.data;
+  buffers.sum = f.sum.data;
+  buffers.weight2 = f.weight2.data;
+  buffers.bias2 = f.bias2.data;
+  buffers.y2 = f.y2.data;
+  buffers.scale = f.scale.data;
+  buffers.moments = f.moments;
+  return buffers;
 }
 
 Runner through_c() {

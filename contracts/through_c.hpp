@@ -10,7 +10,8 @@ namespace evenorm::contracts {
 // The same descriptions, borrowing the same memory. Strides, where given, are one per axis.
 evenorm_forward c_forward(const Forward& forward);
 evenorm_backward c_backward(const Backward& backward);
-evenorm_executor c_executor(const Executor& executor);  // borrows `executor`
+evenorm_buffers c_buffers(const evenorm_forward& forward);  // its addresses
+evenorm_executor c_executor(const Executor& executor);      // borrows `executor`
 
 // Throws Error, with evenorm_last_error()'s text, for every status but EVENORM_OK. Runs on the target in use.
 void check_status(evenorm_status status);

@@ -1,11 +1,11 @@
-// The C API: turns its structures into evenorm.hpp's and exceptions into statuses. What is right or wrong about a norm
-// is decided behind evenorm::run and evenorm::Plan alone; here only what C++'s types rule out is refused.
+// The C API: structures (c_structures.hpp) into evenorm.hpp's, exceptions into statuses. What is right or wrong about a
+// norm is decided behind evenorm::run and evenorm::Plan alone; here only what C++'s types rule out is refused.
 #include <array>
 #include <cstdio>
 #include <exception>
 #include <new>
 
-#include "c_struct.hpp"
+#include "c_structures.hpp"
 #include "dispatch.hpp"
 #include "evenorm/evenorm.h"
 #include "evenorm/evenorm.hpp"
@@ -18,11 +18,7 @@ struct evenorm_plan {
 namespace evenorm {
 namespace {
 
-using Sizes = std::span<const std::int64_t>;
-
-static_assert(EVENORM_F64 == static_cast<int>(DType::f64) && EVENORM_F32 == static_cast<int>(DType::f32) &&
-              EVENORM_BF16 == static_cast<int>(DType::bf16) && EVENORM_F16 == static_cast<int>(DType::f16));
-static_assert(EVENORM_LAYER == static_cast<int>(Kind::layer) && EVENORM_RMS == static_cast<int>(Kind::rms));
+using namespace internal::c;
 
 // --- statuses --------------------------------------------------------------------------------------------------------
 
@@ -47,113 +43,6 @@ evenorm_status status_of(const Body& body) noexcept {
   } catch (...) {
     return fail(EVENORM_INTERNAL, "unknown exception");
   }
-}
-
-void check_pointer(const char* argument, const void* pointer) {
-  if (pointer == nullptr) throw Error(std::string(argument) + " is null");
-}
-
-// --- structures ------------------------------------------------------------------------------------------------------
-
-constexpr bool is_dtype(evenorm_dtype dtype) { return dtype >= EVENORM_F64 && dtype <= EVENORM_F16; }
-
-DType dtype_of_value(std::string_view argument, evenorm_dtype dtype) {
-  if (is_dtype(dtype)) return static_cast<DType>(dtype);
-  throw Error(std::string(argument) + " has dtype " + std::to_string(dtype) + ", which is none of f64, f32, bf16, f16");
-}
-
-Kind kind_of_value(evenorm_kind kind) {
-  if (kind == EVENORM_LAYER || kind == EVENORM_RMS) return static_cast<Kind>(kind);
-  throw Error("kind is " + std::to_string(kind) + ", which is none of layer, rms");
-}
-
-// `count` sizes; the last two arguments complete the names of the pointer and the count.
-template <class Count>
-Sizes sizes_of(std::string_view argument, const std::int64_t* sizes, Count count, const char* sizes_name,
-               const char* count_name) {
-  const auto refuse = [&](const char* what, const std::string& why) {
-    throw Error(std::string(argument) + what + why);
-  };
-  if (count < Count{0} || count > Count{EVENORM_MAX_RANK}) {
-    refuse(count_name, " is " + std::to_string(count) + ", but it should be 0 to " + std::to_string(EVENORM_MAX_RANK));
-  }
-  if (sizes == nullptr && count != Count{0}) {
-    refuse(sizes_name, " is null, but " + std::string(argument) + count_name + " is " + std::to_string(count));
-  }
-  return {sizes, static_cast<std::size_t>(count)};
-}
-
-// evenorm::Tensor or evenorm::ConstTensor.
-template <class View, class Given>
-View view_of(std::string_view argument, const Given& given) {
-  const DType dtype = dtype_of_value(argument, given.dtype);
-  const Sizes shape = sizes_of(argument, given.shape, given.rank, ".shape", ".rank");
-  return {given.data, dtype, shape, given.strides == nullptr ? Sizes{} : Sizes{given.strides, shape.size()}};
-}
-
-template <class View, class Given>
-View optional_view_of(std::string_view argument, const Given& given) {
-  return given.data == nullptr ? View{} : view_of<View>(argument, given);
-}
-
-// Where each structure ended in the version that introduced it.
-constexpr std::size_t kFirstForward = offsetof(evenorm_forward, rstd) + sizeof(evenorm_tensor);
-constexpr std::size_t kFirstBackward = offsetof(evenorm_backward, dbias) + sizeof(evenorm_tensor);
-constexpr std::size_t kFirstBuffers = offsetof(evenorm_buffers, rstd) + sizeof(void*);
-constexpr std::size_t kFirstExecutor =
-    offsetof(evenorm_executor, parallel_for) + sizeof(evenorm_executor::parallel_for);
-
-// evenorm_forward or evenorm_backward.
-template <class Pass, class Given>
-Given default_pass() {
-  Given given{};
-  given.eps = Pass{}.eps;
-  return given;
-}
-
-// What both passes have.
-template <class Pass, class Given>
-Pass pass_of(const Given& given) {
-  Pass pass;
-  pass.kind = kind_of_value(given.kind);
-  pass.x = view_of<ConstTensor>("x", given.x);
-  pass.normalized_shape =
-      sizes_of("normalized_shape", given.normalized_shape, given.normalized_shape_count, "", "_count");
-  pass.axes = sizes_of("axes", given.axes, given.axes_count, "", "_count");
-  pass.weight = optional_view_of<ConstTensor>("weight", given.weight);
-  pass.eps = given.eps;
-  pass.zero_centered = given.zero_centered != 0;
-  return pass;
-}
-
-Forward forward_of(const evenorm_forward* given) {
-  const evenorm_forward f =
-      internal::completed("forward", given, kFirstForward, default_pass<Forward, evenorm_forward>());
-  auto forward = pass_of<Forward>(f);
-  forward.y = view_of<Tensor>("y", f.y);
-  forward.bias = optional_view_of<ConstTensor>("bias", f.bias);
-  forward.mean = optional_view_of<Tensor>("mean", f.mean);
-  forward.rstd = optional_view_of<Tensor>("rstd", f.rstd);
-  return forward;
-}
-
-Backward backward_of(const evenorm_backward* given) {
-  const evenorm_backward b =
-      internal::completed("backward", given, kFirstBackward, default_pass<Backward, evenorm_backward>());
-  auto backward = pass_of<Backward>(b);
-  backward.dy = view_of<ConstTensor>("dy", b.dy);
-  backward.mean = optional_view_of<ConstTensor>("mean", b.mean);
-  backward.rstd = optional_view_of<ConstTensor>("rstd", b.rstd);
-  backward.dx = optional_view_of<Tensor>("dx", b.dx);
-  backward.dweight = optional_view_of<Tensor>("dweight", b.dweight);
-  backward.dbias = optional_view_of<Tensor>("dbias", b.dbias);
-  backward.accumulate = b.accumulate != 0;
-  return backward;
-}
-
-Buffers buffers_of(const evenorm_buffers* given) {
-  const evenorm_buffers b = internal::completed("buffers", given, kFirstBuffers, {});
-  return {b.x, b.y, b.weight, b.bias, b.mean, b.rstd};
 }
 
 // --- executors -------------------------------------------------------------------------------------------------------
@@ -276,8 +165,7 @@ evenorm_status evenorm_pool_executor(size_t threads, evenorm_executor* out) {
 
 evenorm_status evenorm_forward_init(evenorm_forward* forward, size_t struct_size) {
   return evenorm::status_of([&] {
-    evenorm::internal::initialise("forward", forward, struct_size, evenorm::kFirstForward,
-                                  evenorm::default_pass<evenorm::Forward, evenorm_forward>());
+    evenorm::internal::initialise("forward", forward, struct_size, evenorm::kFirstForward, evenorm::default_forward());
   });
 }
 
@@ -312,10 +200,33 @@ evenorm_status evenorm_plan_run_with(const evenorm_plan* plan, const evenorm_buf
 }
 void evenorm_plan_destroy(evenorm_plan* plan) { delete plan; }
 
+evenorm_status evenorm_row_moments_init(evenorm_row_moments* rows, size_t struct_size) {
+  return evenorm::status_of([&] {
+    evenorm::internal::initialise("rows", rows, struct_size, evenorm::kFirstRowMoments, evenorm_row_moments{});
+  });
+}
+size_t evenorm_parts_of(size_t cols) { return evenorm::parts_of(cols); }
+evenorm_status evenorm_run_row_moments(const evenorm_row_moments* rows, evenorm_moments* parts, size_t parts_count,
+                                       const evenorm_executor* executor) {
+  return evenorm::status_of([&] {
+    const evenorm_executor shared = evenorm::completed_executor(executor);
+    evenorm::run(evenorm::row_moments_of(rows), evenorm::moments_of("parts", parts, parts_count),
+                 evenorm::executor_of(shared));
+  });
+}
+evenorm_status evenorm_join(evenorm_kind kind, const evenorm_moments* parts, size_t parts_count, int32_t wide,
+                            evenorm_moments* out) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("out", out);
+    *evenorm::moments_of(out) =
+        evenorm::join(evenorm::kind_of_value(kind), evenorm::moments_of("parts", parts, parts_count), wide != 0);
+  });
+}
+
 evenorm_status evenorm_backward_init(evenorm_backward* backward, size_t struct_size) {
   return evenorm::status_of([&] {
     evenorm::internal::initialise("backward", backward, struct_size, evenorm::kFirstBackward,
-                                  evenorm::default_pass<evenorm::Backward, evenorm_backward>());
+                                  evenorm::default_backward());
   });
 }
 evenorm_status evenorm_backward_scratch_bytes(const evenorm_backward* backward, size_t* out) {

@@ -11,12 +11,13 @@
 
 namespace evenorm::internal {
 
-// Throws Error unless struct_size is one that this version knows. first_size: T's in the version that introduced it.
+// Throws Error unless struct_size is one that this version knows: today's, or first_size, T's in the version that
+// introduced it. One between them would end within a field.
 template <class T>
 void check_struct_size(std::string_view argument, std::size_t struct_size, std::size_t first_size) {
-  if (struct_size >= first_size && struct_size <= sizeof(T)) return;
+  if (struct_size == first_size || struct_size == sizeof(T)) return;
   throw Error(std::string(argument) + ".struct_size is " + std::to_string(struct_size) + ", but it should be " +
-              (first_size == sizeof(T) ? "" : std::to_string(first_size) + " to ") + std::to_string(sizeof(T)));
+              (first_size == sizeof(T) ? "" : std::to_string(first_size) + " or ") + std::to_string(sizeof(T)));
 }
 
 // *given over `defaults`, as far as the caller knows it.

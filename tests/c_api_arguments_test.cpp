@@ -38,7 +38,7 @@ TEST(CApi_Arguments, TextsAreThoseOfCpp) {
 }
 
 TEST(CApi_Arguments, ValuesThatAreNoType) {
-  for (const evenorm_dtype dtype : {77, 4, 256, 259, -1, -256, INT32_MAX, INT32_MIN}) {
+  for (const evenorm_dtype dtype : {77, 5, 256, 259, -1, -256, INT32_MAX, INT32_MIN}) {
     const std::string wrong = " has dtype " + std::to_string(dtype) + ", which is none of f64, f32, bf16, f16";
     Call call;
     call.forward.x.dtype = dtype;
@@ -153,9 +153,10 @@ TEST(CApi_Arguments, PlainForms) {
 
 TEST(CApi_StructSize, OnlyThoseKnown) {
   Call call;
-  const std::string size = std::to_string(sizeof(evenorm_forward));
-  for (const std::size_t wrong :
-       {std::size_t{0}, std::size_t{8}, sizeof(evenorm_forward) - 1, sizeof(evenorm_forward) + 1, SIZE_MAX}) {
+  constexpr std::size_t kFirst = offsetof(evenorm_forward, residual);
+  const std::string size = std::to_string(kFirst) + " or " + std::to_string(sizeof(evenorm_forward));
+  for (const std::size_t wrong : {std::size_t{0}, std::size_t{8}, kFirst - 1, kFirst + 8, sizeof(evenorm_forward) - 1,
+                                  sizeof(evenorm_forward) + 1, SIZE_MAX}) {
     call.forward.struct_size = wrong;
     EXPECT_EQ(call.error(), "forward.struct_size is " + std::to_string(wrong) + ", but it should be " + size);
     EXPECT_EQ(evenorm_forward_init(&call.forward, wrong), EVENORM_INVALID_ARGUMENT);
@@ -190,7 +191,7 @@ TEST(CApi_StructSize, LaterFieldsHaveTheirDefaults) {
   EXPECT_EQ(internal::completed("given", &given, kFirst, defaults).new_field, 2);
   given.struct_size = sizeof given;
   EXPECT_EQ(internal::completed("given", &given, kFirst, defaults).new_field, 20);
-  for (const std::size_t wrong : {kFirst - 8, sizeof given + 8}) {
+  for (const std::size_t wrong : {kFirst - 8, kFirst + 4, sizeof given + 8}) {
     given.struct_size = wrong;
     EXPECT_THROW(internal::completed("given", &given, kFirst, defaults), Error);
   }
@@ -203,6 +204,7 @@ TEST(CApi_StructSize, InitSetsDefaults) {
   evenorm_forward expected{};
   expected.struct_size = sizeof expected;
   expected.eps = 1e-5;
+  expected.residual_scale = 1;
   EXPECT_EQ(std::memcmp(&forward, &expected, sizeof forward), 0);
 }
 

@@ -191,7 +191,7 @@ TEST(CApi_GradientArguments, TextsAreThoseOfCpp) {
 }
 
 TEST(CApi_GradientArguments, ValuesThatAreNoType) {
-  for (const evenorm_dtype dtype : {77, 4, 256, -1}) {
+  for (const evenorm_dtype dtype : {77, 5, 256, -1}) {
     const std::string wrong = " has dtype " + std::to_string(dtype) + ", which is none of f64, f32, bf16, f16";
     EXPECT_EQ(error_after([&](evenorm_backward& b) { b.x.dtype = dtype; }), "x" + wrong);
     EXPECT_EQ(error_after([&](evenorm_backward& b) { b.dy.dtype = dtype; }), "dy" + wrong);
@@ -257,7 +257,8 @@ TEST(CApi_GradientArguments, PlainForms) {
 }
 
 TEST(CApi_StructSize, OfBackward) {
-  const std::string size = std::to_string(sizeof(evenorm_backward));
+  const std::string size =
+      std::to_string(offsetof(evenorm_backward, dsum)) + " or " + std::to_string(sizeof(evenorm_backward));
   for (const std::size_t wrong :
        {std::size_t{0}, sizeof(evenorm_backward) - 1, sizeof(evenorm_backward) + 1, SIZE_MAX}) {
     CCall call;

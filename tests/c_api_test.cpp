@@ -139,7 +139,8 @@ TEST(CApi_Plan, RunsAgainAndElsewhere) {
     EXPECT_TRUE(std::equal(expected.begin(), expected.end(), call.memory.begin() + 64));
   }
   std::vector<float> y(48);
-  evenorm_buffers buffers{sizeof buffers, f.x.data, y.data(), f.weight.data, f.bias.data, f.mean.data, f.rstd.data};
+  evenorm_buffers buffers = contracts::c_buffers(f);
+  buffers.y = y.data();
   ASSERT_EQ(evenorm_plan_run_with(plan, &buffers, nullptr), EVENORM_OK) << last_error();
   EXPECT_EQ(y, expected);
   buffers.bias = nullptr;
@@ -174,7 +175,7 @@ TEST(CApi_Executor, CallbackIsCalledByRunAndPlan) {
   evenorm_plan* plan = nullptr;
   ASSERT_EQ(evenorm_plan_create(&forward, &plan), EVENORM_OK);
   ASSERT_EQ(evenorm_plan_run(plan, &executor), EVENORM_OK);
-  const evenorm_buffers buffers{sizeof buffers, x.data(), y.data(), nullptr, nullptr, nullptr, nullptr};
+  const evenorm_buffers buffers = contracts::c_buffers(forward);
   ASSERT_EQ(evenorm_plan_run_with(plan, &buffers, &executor), EVENORM_OK);
   EXPECT_EQ(counter.calls, 3u);
   evenorm_plan_destroy(plan);

@@ -93,7 +93,12 @@ void share_a_plan(std::int64_t rows, std::int64_t cols) {
     for (int round = 0; round < 4; ++round) {
       y.assign(size, 0);
       rstd.assign(rstd.size(), 0);
-      const evenorm_buffers b{sizeof b, x.data(), y.data(), weight.data(), nullptr, nullptr, rstd.data()};
+      evenorm_buffers b{};
+      b.struct_size = sizeof b;
+      b.x = x.data();
+      b.y = y.data();
+      b.weight = weight.data();
+      b.rstd = rstd.data();
       if (i < kThreads / 2) {
         plan.run({b.x, b.y, b.weight, b.bias, b.mean, b.rstd}, executor);
       } else if (evenorm_plan_run_with(c_plan, &b, &c_executor) != EVENORM_OK) {

@@ -49,7 +49,13 @@ EVENORM_API const char* evenorm_last_error(void);
 
 /* Types of elements. bf16: 8 exponent and 7 fraction bits; f16: IEEE binary16. */
 typedef int32_t evenorm_dtype;
-enum { EVENORM_F64 = 0, EVENORM_F32 = 1, EVENORM_BF16 = 2, EVENORM_F16 = 3 };
+enum {
+  EVENORM_F64 = 0,
+  EVENORM_F32 = 1,
+  EVENORM_BF16 = 2,
+  EVENORM_F16 = 3,
+  EVENORM_I8 = 4 /* of quantised outputs alone */
+};
 
 EVENORM_API const char* evenorm_dtype_name(evenorm_dtype dtype); /* "f64", ...; NULL where there is no such type */
 EVENORM_API size_t evenorm_dtype_size(evenorm_dtype dtype);      /* bytes of one element; 0 likewise */
@@ -65,7 +71,7 @@ enum { EVENORM_LAYER = 0, EVENORM_RMS = 1 };
  *          that is allowed
  * shape    `rank` sizes; may be NULL where rank is 0
  * strides  `rank` strides, in elements (not in bytes); NULL means C-contiguous
- * These two structures never grow, so that others can contain them. */
+ * These two structures, and evenorm_moments, never grow, so that others can contain them. */
 typedef struct evenorm_const_tensor {
   const void* data;
   evenorm_dtype dtype;
@@ -83,7 +89,7 @@ typedef struct evenorm_tensor {
 } evenorm_tensor;
 
 /* The structures below grow at their end from version to version. struct_size is the caller's sizeof: fields beyond it
- * have their defaults. A size that this version does not know, larger or too small, is an invalid argument. */
+ * have their defaults. A size that this version does not know is an invalid argument. */
 
 /* How work is shared out. parallel_for calls task(argument, i) once for each i in [0, tasks), in any order, on any
  * threads, and returns when all have returned; it must not throw or unwind. threads: how many can run at once.
@@ -103,6 +109,16 @@ typedef struct evenorm_executor {
  */
 EVENORM_API evenorm_status evenorm_pool_executor(size_t threads, evenorm_executor* out);
 
+/* Count, mean and sum of squares about the mean of some columns of one row, each of the latter two the sum of two
+ * numbers (the low one 0 but in f64 arithmetic): of x * 2^-exponent, where exponent is 0 unless x is f64 and its
+ * squares are out of range. RMS norm: mean is 0 and m2 the plain sum of squares. Not finite where a column is not. */
+typedef struct evenorm_moments {
+  double count;
+  double mean_hi, mean_lo;
+  double m2_hi, m2_lo;
+  int64_t exponent;
+} evenorm_moments;
+
 /* One forward pass. The normalised axes are told in one of two ways, the other one having count 0:
  *   normalized_shape  the sizes of the trailing axes that are normalised together, normalized_shape_count of them, or
  *   axes              the numbers of any axes of x, axes_count of them, in any order; negative ones count from the end
@@ -114,7 +130,22 @@ EVENORM_API evenorm_status evenorm_pool_executor(size_t threads, evenorm_executo
  * Strides are free: zero and negative ones too for inputs; the elements of an output lie apart, and, sorted by stride,
  * each axis steps over all that is inside it. Outputs that may overlap anything else are refused; slices interleaved
  * with equal strides are decided exactly.
- * Arithmetic is f64 where any of x, y, weight, bias is, f32 otherwise; statistics are always accumulated wider. */
+ * Arithmetic is f64 where any of x, y, weight, bias is, f32 otherwise; statistics are always accumulated wider.
+ *
+ * What may be done in the same pass, each with the bits of the steps one by one:
+ *   residual      of x's shape, any type: s = fma(residual_scale, residual, x), rounded to x's type (the arithmetic is
+ *                 f64 where x or residual is), is normalised in x's place; residual_scale is finite in that arithmetic
+ *   sum           of x's shape and type: s is written to it; may be x or residual (same address, type, strides). y may
+ *                 then be either too, but not both
+ *   y2            of y's shape: x normalised with weight2 and bias2 instead, in one look at x; touches nothing else
+ *   y of type i8  quantised: y, before any rounding, times 127 / m, to the nearest integer (even), with m the largest
+ *                 magnitude of its row; m / 127 is written to scale, f32, of the other axes' shape. A row of zeros has
+ *                 scale 0, one that is not finite scale NaN, and both have y = 0. Or, with given_scale > 0, a normal
+ *                 f32, the same for all rows: y times 1 / given_scale, to the nearest integer, no more than 127 in
+ *                 magnitude, NaN to 0. Not together with y2. All factors and scales are f32
+ *   moments       moments_count of them, one per row, in the order of the rows: taken as they are, and x is not looked
+ *                 at for them
+ * With residual or y of type i8 the elements of each row lie side by side in all tensors of x's shape. */
 typedef struct evenorm_forward {
   size_t struct_size;
   evenorm_kind kind;
@@ -130,9 +161,20 @@ typedef struct evenorm_forward {
   evenorm_const_tensor bias;
   evenorm_tensor mean;
   evenorm_tensor rstd;
+  evenorm_const_tensor residual;
+  double residual_scale;
+  evenorm_tensor sum;
+  evenorm_const_tensor weight2;
+  evenorm_const_tensor bias2;
+  evenorm_tensor y2;
+  evenorm_tensor scale;
+  double given_scale; /* 0: scale is found row by row */
+  const evenorm_moments* moments;
+  size_t moments_count;
 } evenorm_forward;
 
-/* Sets the first struct_size bytes of *forward: struct_size, layer norm, eps 1e-5, all else absent. */
+/* Sets the first struct_size bytes of *forward: struct_size, layer norm, eps 1e-5, residual_scale 1, all else absent.
+ */
 EVENORM_API evenorm_status evenorm_forward_init(evenorm_forward* forward, size_t struct_size);
 
 /* evenorm_forward forward = evenorm_forward_defaults(); */
@@ -159,6 +201,13 @@ typedef struct evenorm_buffers {
   const void* bias;
   void* mean;
   void* rstd;
+  const void* residual;
+  void* sum;
+  const void* weight2;
+  const void* bias2;
+  void* y2;
+  void* scale;
+  const evenorm_moments* moments;
 } evenorm_buffers;
 
 /* *out is a new plan, which the caller destroys, or NULL where this fails. It keeps nothing of *forward but the
@@ -170,6 +219,50 @@ EVENORM_API evenorm_status evenorm_plan_run(const evenorm_plan* plan, const even
 EVENORM_API evenorm_status evenorm_plan_run_with(const evenorm_plan* plan, const evenorm_buffers* buffers,
                                                  const evenorm_executor* executor);
 EVENORM_API void evenorm_plan_destroy(evenorm_plan* plan); /* NULL: nothing */
+
+/* --- a norm whose normalised axis is split over processes ----------------------------------------------------------
+ */
+
+/* The moments of rows in parts: the first half of such a norm. The second half is an evenorm_forward with `moments`.
+ * Axes and strides as there. The arithmetic is f64 where x is; wide not 0: also where another tensor of the second half
+ * makes it so. */
+typedef struct evenorm_row_moments {
+  size_t struct_size;
+  evenorm_kind kind;
+  int32_t wide;
+  evenorm_const_tensor x;
+  const int64_t* normalized_shape;
+  size_t normalized_shape_count;
+  const int64_t* axes;
+  size_t axes_count;
+} evenorm_row_moments;
+
+/* Sets the first struct_size bytes of *rows: struct_size, layer norm, all else absent. */
+EVENORM_API evenorm_status evenorm_row_moments_init(evenorm_row_moments* rows, size_t struct_size);
+
+/* evenorm_row_moments rows = evenorm_row_moments_defaults(); */
+static inline evenorm_row_moments evenorm_row_moments_defaults(void) {
+  evenorm_row_moments rows;
+  rows.struct_size = sizeof rows; /* refused later on by a library that does not know this size */
+  (void)evenorm_row_moments_init(&rows, sizeof rows);
+  return rows;
+}
+
+/* How many parts a row of so many columns has: one for each 1024, the last may be smaller. */
+EVENORM_API size_t evenorm_parts_of(size_t cols);
+
+/* Writes the moments of each row's parts, rows * evenorm_parts_of(cols) in all (parts_count), row by row, from left to
+ * right. executor as for evenorm_run. */
+EVENORM_API evenorm_status evenorm_run_row_moments(const evenorm_row_moments* rows, evenorm_moments* parts,
+                                                   size_t parts_count, const evenorm_executor* executor);
+
+/* *out is the moments of parts_count parts of one row, at least one, joined from left to right: parts of equal size
+ * (the last may be smaller) in a binary tree whose every left subtree is full. All parts of a row, in whatever
+ * processes they were found, give the bits that evenorm_run finds itself, if each process has a multiple of 1024
+ * columns, but the last; so do subtrees of 2^k parts from a multiple of 2^k on, joined one after the other. Other cuts
+ * give statistics within the same bounds. wide: as in evenorm_row_moments, or where x is f64. */
+EVENORM_API evenorm_status evenorm_join(evenorm_kind kind, const evenorm_moments* parts, size_t parts_count,
+                                        int32_t wide, evenorm_moments* out);
 
 /* --- gradients -----------------------------------------------------------------------------------------------------*/
 
@@ -183,7 +276,10 @@ EVENORM_API void evenorm_plan_destroy(evenorm_plan* plan); /* NULL: nothing */
  *                  arithmetic
  *   dweight, dbias of the normalised axes' shape, each of any type, rounded once from sums that are kept wider.
  *                  accumulate not 0: added to what they hold
- * Strides and overlap: as in evenorm_forward. Arithmetic is f64 where any of x, dy, dx, weight is, f32 otherwise. */
+ *   dsum           of x's shape, any type: the gradient of a sum that x is (evenorm_forward's sum, with residual), is
+ *                  added to dx before dx is rounded; dx, times residual_scale, is then the residual's gradient as well
+ * Strides and overlap: as in evenorm_forward. Arithmetic is f64 where any of x, dy, dx, weight, dsum is, f32 otherwise.
+ */
 typedef struct evenorm_backward {
   size_t struct_size;
   evenorm_kind kind;
@@ -202,6 +298,7 @@ typedef struct evenorm_backward {
   evenorm_tensor dx;
   evenorm_tensor dweight;
   evenorm_tensor dbias;
+  evenorm_const_tensor dsum;
 } evenorm_backward;
 
 /* Sets the first struct_size bytes of *backward: struct_size, layer norm, eps 1e-5, all else absent. */

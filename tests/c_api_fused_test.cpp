@@ -1,0 +1,218 @@
+// The fused forms through the C API: the bits of C++, in plans too; callers of the first structures have none of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "contracts/harness.hpp"
+#include "contracts/through_c.hpp"
+#include "dispatch.hpp"
+#include "evenorm/evenorm.h"
+#include "support/fused.hpp"
+#include "support/tensors.hpp"
+
+namespace evenorm::testing {
+namespace {
+
+using contracts::Array;
+using contracts::kBothKinds;
+using ::testing::HasSubstr;
+
+// Every field of the fused forms is in one of them.
+std::vector<FusedOperation> operations(Kind kind) {
+  FusedOperation second{contracts::same_type(kind, DType::f32, 300)};
+  second.residual = DType::bf16;
+  second.residual_scale = 0.75;
+  second.y2 = second.weight2 = DType::f16;
+  if (kind == Kind::layer) second.bias2 = DType::f32;
+  FusedOperation rows{contracts::same_type(kind, DType::f32, 70)};
+  rows.norm.y = DType::i8;
+  rows.residual = DType::f32;
+  FusedOperation given = rows;
+  given.given_scale = 0.03;
+  given.residual.reset();
+  return {second, rows, given};
+}
+
+// A plan made without buffers, run with them.
+contracts::Runner through_plans_in_c() {
+  return [](const Forward& forward, const Executor& executor) {
+    const evenorm_forward whole = contracts::c_forward(forward);
+    const evenorm_executor shared = contracts::c_executor(executor);
+    evenorm_forward described = whole;
+    described.x.data = nullptr;
+    described.y.data = nullptr;
+    evenorm_plan* plan = nullptr;
+    contracts::check_status(evenorm_plan_create(&described, &plan));
+    const evenorm_buffers buffers = contracts::c_buffers(whole);
+    const evenorm_status status = evenorm_plan_run_with(plan, &buffers, &shared);
+    evenorm_plan_destroy(plan);
+    contracts::check_status(status);
+  };
+}
+
+TEST(CApi_Fused, HasTheBitsOfTheStepsOneByOne) {
+  for (const Kind kind : kBothKinds) {
+    for (const FusedOperation& op : operations(kind)) {
+      const FusedInputs inputs = fused_inputs(op, 40);
+      const FusedOutcome expected = one_by_one(internal::active_target(), op, inputs);
+      for (const contracts::Runner& run : {contracts::through_c(), through_plans_in_c()}) {
+        const FusedOutcome outcome = run_fused(run, op, inputs, {}, contracts::reversed_executor(3));
+        EXPECT_EQ(outcome.difference_to(expected), "") << op.name();
+        EXPECT_TRUE(outcome.kept_inside) << op.name();
+      }
+    }
+  }
+}
+
+// Parts found through C, joined through C, given to the second half through C.
+TEST(CApi_Fused, MomentsOfPartsGiveTheBitsOfTheWhole) {
+  for (const Kind kind : kBothKinds) {
+    for (const DType type : {DType::f32, DType::f64}) {
+      constexpr std::size_t kRows = 5, kCols = 3000;
+      const FusedOperation op{contracts::same_type(kind, type, kCols)};
+      FusedInputs inputs = normal_inputs(op, kRows);
+      const FusedOutcome whole = one_by_one(internal::active_target(), op, inputs);
+
+      const std::array<std::int64_t, 2> shape = {kRows, kCols};
+      evenorm_row_moments rows = evenorm_row_moments_defaults();
+      rows.kind = static_cast<evenorm_kind>(kind);
+      rows.x = {inputs.x.data(), static_cast<evenorm_dtype>(type), 2, shape.data(), nullptr};
+      rows.normalized_shape = &shape[1];
+      rows.normalized_shape_count = 1;
+      const std::size_t each = evenorm_parts_of(kCols);
+      ASSERT_EQ(each, parts_of(kCols));
+      std::vector<evenorm_moments> parts(kRows * each), joined(kRows);
+      contracts::check_status(evenorm_run_row_moments(&rows, parts.data(), parts.size(), nullptr));
+      for (std::size_t row = 0; row < kRows; ++row) {
+        contracts::check_status(
+            evenorm_join(rows.kind, &parts[row * each], each, type == DType::f64 ? 1 : 0, &joined[row]));
+      }
+      const contracts::Runner given = [&](const Forward& forward, const Executor&) {
+        evenorm_forward described = contracts::c_forward(forward);
+        described.moments = joined.data();
+        described.moments_count = joined.size();
+        contracts::check_status(evenorm_run(&described, nullptr));
+      };
+      EXPECT_EQ(run_fused(given, op, inputs).difference_to(whole), "") << op.name();
+      for (evenorm_moments& one : joined) one.mean_hi += 1;  // they are looked at
+      if (kind == Kind::layer) {
+        EXPECT_NE(run_fused(given, op, inputs).difference_to(whole), "");
+      }
+    }
+  }
+}
+
+TEST(CApi_Fused, TheGradientOfASum) {
+  const std::vector<float> x = {4, 2, 8, 1, 0, 5}, dy = {1, -1, 2, 3, 0, 1}, dsum = {10, 20, 30, 40, 50, 60};
+  const Shape shape = {2, 3}, normalized = {3};
+  std::vector<float> through_c(6), through_cpp(6);
+  Backward backward;
+  backward.x = {x.data(), DType::f32, shape, {}};
+  backward.dy = {dy.data(), DType::f32, shape, {}};
+  backward.normalized_shape = normalized;
+  backward.dsum = {dsum.data(), DType::f32, shape, {}};
+  backward.dx = {through_cpp.data(), DType::f32, shape, {}};
+  run(backward);
+  backward.dx = {through_c.data(), DType::f32, shape, {}};
+  contracts::gradients_through_c()(backward, {});
+  EXPECT_EQ(through_c, through_cpp);
+  EXPECT_GT(through_c[3], 30);
+}
+
+// What a program has that was compiled before there were fused forms: the fields beyond its size are not looked at.
+TEST(CApi_Fused, OlderStructuresHaveNone) {
+  const std::array<float, 3> x = {4, 2, 8};
+  const std::array<std::int64_t, 2> shape = {1, 3};
+  std::array<float, 3> plain{}, older{};
+  evenorm_forward forward = evenorm_forward_defaults();
+  EXPECT_EQ(forward.residual_scale, 1);
+  forward.x = {x.data(), EVENORM_F32, 2, shape.data(), nullptr};
+  forward.y = {plain.data(), EVENORM_F32, 2, shape.data(), nullptr};
+  forward.normalized_shape = &shape[1];
+  forward.normalized_shape_count = 1;
+  ASSERT_EQ(evenorm_run(&forward, nullptr), EVENORM_OK);
+  forward.struct_size = offsetof(evenorm_forward, residual);
+  forward.residual = forward.x;
+  forward.given_scale = -1;
+  forward.moments_count = 7;
+  forward.y.data = older.data();
+  ASSERT_EQ(evenorm_run(&forward, nullptr), EVENORM_OK) << evenorm_last_error();
+  EXPECT_EQ(older, plain);
+}
+
+struct Call {
+  std::array<float, 6> x{4, 2, 8, 1, 0, 5}, y{}, other{};
+  std::array<std::int64_t, 2> shape{2, 3}, wrong{3, 2};
+  evenorm_forward forward = evenorm_forward_defaults();
+
+  Call() {
+    forward.x = {x.data(), EVENORM_F32, 2, shape.data(), nullptr};
+    forward.y = {y.data(), EVENORM_F32, 2, shape.data(), nullptr};
+    forward.normalized_shape = &shape[1];
+    forward.normalized_shape_count = 1;
+  }
+  std::string error() const {
+    return evenorm_run(&forward, nullptr) == EVENORM_INVALID_ARGUMENT ? evenorm_last_error() : "passes";
+  }
+};
+
+TEST(CApi_FusedArguments, AreRefusedByName) {
+  Call call;
+  call.forward.residual = {call.other.data(), EVENORM_F32, 2, call.wrong.data(), nullptr};
+  EXPECT_THAT(call.error(), HasSubstr("residual"));
+  call = {};
+  call.forward.residual = {call.other.data(), 9, 2, call.shape.data(), nullptr};
+  EXPECT_THAT(call.error(), HasSubstr("residual has dtype 9"));
+  call = {};
+  call.forward.sum = {call.other.data(), EVENORM_F32, 2, call.shape.data(), nullptr};
+  EXPECT_THAT(call.error(), HasSubstr("sum"));
+  call = {};
+  call.forward.x.dtype = EVENORM_I8;
+  EXPECT_THAT(call.error(), HasSubstr("x has"));
+  call = {};
+  call.forward.moments_count = 2;
+  EXPECT_EQ(call.error(), "moments is null, but moments_count is 2");
+  const evenorm_moments one{3, 0, 0, 1, 0, 0};
+  call.forward.moments = &one;
+  call.forward.moments_count = 1;
+  EXPECT_THAT(call.error(), HasSubstr("moments"));
+  EXPECT_EQ(call.y, (std::array<float, 6>{})) << "nothing is written before the checks pass";
+}
+
+TEST(CApi_FusedArguments, OfMomentsAndJoin) {
+  const Call call;
+  evenorm_row_moments rows = evenorm_row_moments_defaults();
+  EXPECT_EQ(rows.struct_size, sizeof rows);
+  rows.x = call.forward.x;
+  rows.normalized_shape = call.forward.normalized_shape;
+  rows.normalized_shape_count = 1;
+  std::array<evenorm_moments, 2> parts{};
+  EXPECT_EQ(evenorm_run_row_moments(nullptr, parts.data(), 2, nullptr), EVENORM_INVALID_ARGUMENT);
+  EXPECT_STREQ(evenorm_last_error(), "rows is null");
+  EXPECT_EQ(evenorm_run_row_moments(&rows, nullptr, 2, nullptr), EVENORM_INVALID_ARGUMENT);
+  EXPECT_STREQ(evenorm_last_error(), "parts is null, but parts_count is 2");
+  EXPECT_EQ(evenorm_run_row_moments(&rows, parts.data(), 1, nullptr), EVENORM_INVALID_ARGUMENT);
+  EXPECT_EQ(parts[0].count, 0);
+  EXPECT_EQ(evenorm_run_row_moments(&rows, parts.data(), 2, nullptr), EVENORM_OK);
+  EXPECT_EQ(parts[0].count, 3);
+  evenorm_moments out{};
+  EXPECT_EQ(evenorm_join(EVENORM_LAYER, parts.data(), 0, 0, &out), EVENORM_INVALID_ARGUMENT);
+  EXPECT_EQ(evenorm_join(7, parts.data(), 1, 0, &out), EVENORM_INVALID_ARGUMENT);
+  EXPECT_THAT(evenorm_last_error(), HasSubstr("kind is 7"));
+  EXPECT_EQ(evenorm_join(EVENORM_LAYER, parts.data(), 1, 0, nullptr), EVENORM_INVALID_ARGUMENT);
+  EXPECT_STREQ(evenorm_last_error(), "out is null");
+  EXPECT_EQ(evenorm_join(EVENORM_LAYER, parts.data(), 2, 0, &out), EVENORM_OK);
+  EXPECT_EQ(out.count, 6);
+}
+
+TEST(CApi_Types, I8HasANameAndASize) {
+  EXPECT_STREQ(evenorm_dtype_name(EVENORM_I8), "i8");
+  EXPECT_EQ(evenorm_dtype_size(EVENORM_I8), 1U);
+}
+
+}  // namespace
+}  // namespace evenorm::testing
