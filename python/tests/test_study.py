@@ -308,3 +308,11 @@ def test_plots_leave_the_users_style_alone():
     assert {k: v for k, v in matplotlib.rcParams.items() if k != "backend"} == {
         k: v for k, v in before.items() if k != "backend"
     }
+
+
+def test_a_run_is_of_its_sources_and_of_those_that_they_import():
+    from evenorm.study import batch, gpt
+
+    names = {name: set(_store.sources_of(sys.modules[_sections.load(name).run.__module__])) for name in NAMES}
+    assert gpt.__name__ in names["depth"]
+    assert names["batch"] == {batch.__name__}

@@ -1,7 +1,8 @@
 """What a section is, and the list of them. Imports none before it is asked for."""
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ Json = Any  # what a JSON file holds
 Settings = Mapping[str, Json]
 
 # In the order of the report. Each has modules NAME and NAME_page beside this file.
-NAMES = ("batch", "geometry", "precision")
+NAMES = ("depth", "encdec", "recurrent", "batch", "shift", "parts", "geometry", "precision")
 
 HOLDS = "holds"
 CONDITIONS = "holds under these conditions"
@@ -74,6 +75,16 @@ def grid(**choices: Sequence[Json]) -> list[dict[str, Json]]:
 
 def seeded(settings: Sequence[Settings], seeds: Sequence[int]) -> list[Run]:
     return [Run(one, seed) for one in settings for seed in seeds]
+
+
+def ahead(a: Sequence[float], b: Sequence[float]) -> bool:
+    """Whether a is above b in every seed, compared seed by seed."""
+    return all(one > other for one, other in zip(a, b, strict=True))
+
+
+def rounded(values: Iterable[float]) -> list[float | None]:
+    """Five digits are enough; what is not finite has none."""
+    return [float(f"{value:.5g}") if math.isfinite(value) else None for value in values]
 
 
 def spread(values: Sequence[float]) -> dict[str, Json]:

@@ -5,7 +5,9 @@ NAME.machine.json         date, machine, versions, seconds
 runs/NAME/KEY.json        one run, written as it ends; a restart takes those of the same sources and versions
 """
 
+import ast
 import hashlib
+import importlib
 import inspect
 import json
 import os
@@ -15,6 +17,7 @@ import tempfile
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from . import _sections, _setup
@@ -74,11 +77,24 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def sources_of(module: ModuleType) -> dict[str, str]:
+    """The module's source by its name, and those of the study's modules that it imports; not of the study's machinery."""
+    found = {module.__name__: inspect.getsource(module)}
+    for node in ast.walk(ast.parse(found[module.__name__])):
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            names = [node.module] if node.module else [alias.name for alias in node.names]
+            for name in names:
+                if not name.startswith("_"):
+                    found |= sources_of(importlib.import_module(f"{__package__}.{name}"))
+    return found
+
+
 def fingerprint(run: Callable[..., Any]) -> str:
-    """What a run's numbers depend on beside settings and seed: its module, the set-up, the versions, the machine."""
+    """What a run's numbers depend on beside settings and seed: its modules, the set-up, the versions, the machine."""
     module = inspect.getmodule(run)
     assert module is not None
-    parts = [inspect.getsource(module), inspect.getsource(_setup), text_of(versions()), processor()]
+    sources = [source for _, source in sorted(sources_of(module).items())]
+    parts = [*sources, inspect.getsource(_setup), text_of(versions()), processor()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

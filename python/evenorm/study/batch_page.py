@@ -5,7 +5,7 @@ from typing import Any
 
 from . import _plots, batch
 from ._page import Page, range_of
-from ._sections import CONDITIONS, FAILS, HOLDS, Claim, Section, spread
+from ._sections import CONDITIONS, FAILS, HOLDS, Claim, Section, ahead, spread
 
 LABELS = {
     "none": "no norm",
@@ -37,11 +37,6 @@ CLAIMS = (
 CLOSE = 0.03  # so near to its best accuracy, a norm works
 
 
-def ahead(a: list[float], b: list[float]) -> bool:
-    """Whether a is above b in every seed, compared seed by seed."""
-    return all(one > other for one, other in zip(a, b, strict=True))
-
-
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     norms = list(dict.fromkeys(run["settings"]["norm"] for run in runs))
     sizes = list(dict.fromkeys(run["settings"]["size"] for run in runs))
@@ -52,7 +47,7 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
         for norm in norms
         for size in sizes
     }
-    table = {
+    table: dict[str, dict[str, dict[str, Any]]] = {
         norm: {
             str(size): {
                 "accuracy": spread([one["accuracy, inference"] for one in of[norm, size]]),

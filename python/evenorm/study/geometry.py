@@ -85,7 +85,8 @@ def degrees(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The angle of each row to the vector of ones."""
     wide = rows.astype(np.float64)
     cosine = wide.sum(1) / (np.sqrt((wide**2).sum(1)) * np.sqrt(rows.shape[1]))
-    return np.degrees(np.arccos(np.clip(cosine, -1, 1)))
+    angles: np.ndarray[Any, Any] = np.degrees(np.arccos(np.clip(cosine, -1, 1)))
+    return angles
 
 
 def told(values: np.ndarray[Any, Any]) -> dict[str, float]:

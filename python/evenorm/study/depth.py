@@ -1,0 +1,115 @@
+"""Runs of the section `depth`: a small GPT of few or many layers, with one norm in one place and one learning rate."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import evenorm.torch
+
+from . import gpt
+from ._sections import Run, Settings, grid, rounded, seeded
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Which norm stands where, how branches begin (see `gpt.GPT`), and whether the rate has a warm-up."""
+
+    place: str
+    make: gpt.Maker = evenorm.torch.LayerNorm
+    still: bool = False
+    warm: bool = False
+
+
+KINDS = {
+    "none": Kind("none"),
+    "still": Kind("none", still=True),
+    "post": Kind("post"),
+    "post, warm-up": Kind("post", warm=True),
+    "pre": Kind("pre"),
+    "both": Kind("both"),
+    "rms": Kind("pre", evenorm.torch.RMSNorm),
+    "tanh": Kind("pre", gpt.DynamicTanh),
+}
+DEPTHS, RATES, SEEDS = (2, 6, 12, 24), (1e-3, 3e-3, 1e-2, 3e-2), (0, 1, 2, 3, 4)
+STEPS, SIZE, POINTS = 160, 8, 8  # windows of a batch, points of a curve after its first
+HELD, PROBED = 64, 64  # windows that the loss is of, and the gradients at the beginning
+WARM = 0.5  # of the steps, where there is a warm-up
+# A run ends here if its loss is above so many times that of guessing when this share of its steps is done, or no number.
+HOPELESS, SHARE = 10.0, 0.25
+
+
+def runs(smoke: bool) -> list[Run]:
+    cold = tuple(name for name, kind in KINDS.items() if not kind.warm)
+    depths, rates, steps = ((2, 3), (1e-2,), 10) if smoke else (DEPTHS, RATES, STEPS)
+    start = grid(part=("start",), norm=cold, depth=depths)
+    train = grid(part=("train",), norm=tuple(KINDS), depth=depths, rate=rates, steps=(steps,))
+    return seeded([{"part": "text"}, *start, *train], SEEDS[:2] if smoke else SEEDS)
+
+
+def run(settings: Settings, seed: int) -> dict[str, Any]:
+    """The same seed gives the same weights whatever the norm, and the same text in the same order."""
+    if settings["part"] == "text":
+        return gpt.about()
+    kind = KINDS[settings["norm"]]
+    model = gpt.GPT(settings["depth"], kind.place, kind.make, kind.still)
+    trained, held = gpt.split()
+    chance = torch.Generator().manual_seed(seed)
+    tested = gpt.windows(held, HELD, chance)
+    if settings["part"] == "start":
+        probed = gpt.windows(trained, PROBED, chance)
+        return {"gradient": gradients(model, probed), **stream(model, tested)}
+    steps = settings["steps"]
+    warm = max(1, round(WARM * steps)) if kind.warm else 1
+    losses = train(model, trained, tested, chance, steps, settings["rate"], warm)
+    done = len(losses) == POINTS + 1
+    return {
+        "loss": losses + [None] * (POINTS + 1 - len(losses)),
+        **(stream(model, tested) if done else {"stream": None, "largest": None}),
+    }
+
+
+def gradients(model: gpt.GPT, windows: Tensor) -> list[float | None]:
+    """For each layer, the norm of the loss's gradient by its last matrix: the feed-forward network's second."""
+    gpt.loss_of(model, windows).backward()
+    return rounded(float(matrix.grad.double().norm()) for matrix in model.last_matrices() if matrix.grad is not None)
+
+
+def stream(model: gpt.GPT, windows: Tensor) -> dict[str, Any]:
+    """The root mean square of the embedding and of what each layer makes of it; the largest number of them all."""
+    with torch.no_grad():
+        found = model.stream(windows[:, :-1])
+    return {
+        "stream": rounded(float(one.double().square().mean().sqrt()) for one in found),
+        "largest": rounded([max(float(one.abs().max()) for one in found)])[0],
+    }
+
+
+def held_out(model: gpt.GPT, windows: Tensor) -> float | None:
+    with torch.no_grad():
+        return rounded([gpt.loss_of(model, windows).item()])[0]
+
+
+def train(
+    model: gpt.GPT, text: Tensor, tested: Tensor, chance: torch.Generator, steps: int, rate: float, warm: int
+) -> list[float | None]:
+    """Adam, nothing clipped; the rate grows in the first `warm` steps. The held-out loss at the curve's points."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)
+    points = {round(steps * point / POINTS) for point in range(1, POINTS + 1)}
+    losses = [held_out(model, tested)]
+    for step in range(1, steps + 1):
+        optimizer.param_groups[0]["lr"] = rate * min(1.0, step / warm)
+        loss = gpt.loss_of(model, gpt.windows(text, SIZE, chance))
+        if not math.isfinite(loss.item()):
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step in points:
+            now = held_out(model, tested)
+            if now is None or (step >= SHARE * steps and now > HOPELESS * math.log(gpt.SYMBOLS)):
+                break
+            losses.append(now)
+    return losses
