@@ -197,14 +197,15 @@ def because(page: Page) -> Mapping[str, str]:
         return f" Condition: {text}." if verdict[claim] == CONDITIONS else ""
 
     return {
-        "stable": "Re-scaled weights move the output by {summary/most moved/layer:.1%} at most with layer norm (what is left is "
-        "eps), by up to {summary/most moved/none:.0%} without (less than {summary/close:.0%} counts as staying). At PyTorch's own "
-        "weights the gradient keeps its size over the time steps better with layer norm, in every seed, in: "
+        "stable": "With layer norm the output of both cells stays, by less than {summary/close:.0%}, where the weights are "
+        "re-scaled by these factors: {summary/layer stays at}; without at: {summary/none stays at}. At any factor it moves by "
+        "{summary/most moved/layer:.1%} at most (what moves it is eps, which counts beside small sums), without a norm by "
+        "{summary/most moved/none:.0%}. At PyTorch's own weights the gradient keeps its size over the time steps better with layer norm, in every seed, in: "
         "{summary/gradient nearer to itself}. Weights {summary/larger:g} times as large without a norm keep it better than layer "
         "norm does in: {summary/gradient of larger weights nearer than layer's}. Trained, the carried state beyond the lengths of "
         f"training stays nearer to its size in every seed with layer norm in: {{{lists}/state nearer to itself}}; without in: "
         f"{{{lists}/state nearer to itself without}}. Neither cell normalises what it carries on."
-        + condition("at initialisation, or where else it is named", "stable"),
+        + condition("the factors and the cells that are named", "stable"),
         "faster": f"By the mean loss over all steps, each at its own best rate, layer norm is ahead of no norm in every seed in: "
         f"{{{lists}/layer faster than none}}; behind it in every seed in: {{{lists}/none faster than layer}}. Beside larger first "
         f"weights without a norm it is ahead in: {{{lists}/layer faster than scaled}}; behind in: "

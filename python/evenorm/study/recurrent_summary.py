@@ -189,6 +189,14 @@ def gradients_compared(movement: dict[str, Any]) -> dict[str, Any]:
             norm: max(movement[cell][norm][scale]["moved"]["max"] for cell in CELLS for scale in movement[cell][norm])
             for norm in ("none", "layer")
         },
+        **{
+            f"{norm} stays at": [
+                scale
+                for scale in recurrent.SCALES
+                if scale != 1 and all(movement[cell][norm][str(scale)]["moved"]["max"] <= CLOSE for cell in CELLS)
+            ]
+            for norm in ("none", "layer")
+        },
         "gradient nearer to itself": [
             name
             for cell, name in CELLS.items()
@@ -204,7 +212,7 @@ def gradients_compared(movement: dict[str, Any]) -> dict[str, Any]:
 
 def judge(found: dict[str, Any]) -> dict[str, str]:
     lists, bits = found["compared"], [found["company"][cell]["layer"] for cell in CELLS]
-    invariant = found["most moved"]["layer"] <= CLOSE < found["most moved"]["none"]
+    invariant = len(found["layer stays at"]) == len(recurrent.SCALES) - 1
     stable = [
         len(found["gradient nearer to itself"]) == len(CELLS),
         lists["state nearer to itself"] == lists["made"],
@@ -214,7 +222,11 @@ def judge(found: dict[str, Any]) -> dict[str, str]:
     kept, behind = lists["layer keeps its accuracy"], lists["none more accurate on longer than layer"]
     every = [kind for kind in bits[0] if kind != PRODUCT]
     return {
-        "stable": FAILS if not (invariant and any(stable)) else HOLDS if all(stable) else CONDITIONS,
+        "stable": HOLDS
+        if invariant and all(stable)
+        else CONDITIONS
+        if found["layer stays at"] and any(stable)
+        else FAILS,
         "faster": HOLDS if faster == (lists["all"], lists["all"]) else CONDITIONS if faster[0] else FAILS,
         "rates": HOLDS if rates == lists["all with several rates"] else CONDITIONS if rates else FAILS,
         "longer": FAILS if not kept else HOLDS if kept == lists["made"] and not behind else CONDITIONS,
