@@ -25,7 +25,7 @@ struct Batch {
 };
 
 // The width that sequences are filled up to: a multiple of 4, so that sums over what is masked end in whole vectors of
-// zeros, and a wider batch changes no bit of a result.
+// zeros. A wider batch then changes no bit of a result, where PyTorch's products round alike in every shape.
 std::int64_t padded_length(std::int64_t longest);
 
 // Looks from each of n positions at m others: softmax(Q K^T / sqrt(width / heads)) V, heads side by side.
