@@ -78,6 +78,7 @@ std::string in_python_words(std::string text, bool one_output) {
   return text;
 }
 
+// work(executor)
 template <class Work>
 void run_work(const Work& work, std::size_t elements, bool one_output) {
   try {
@@ -85,7 +86,7 @@ void run_work(const Work& work, std::size_t elements, bool one_output) {
     const Executor executor = count == 1 ? Executor{} : pool_executor(count);
     std::optional<nb::gil_scoped_release> released;
     if (elements > kWithGil) released.emplace();
-    evenorm::run(work, executor);
+    work(executor);
   } catch (const Error& error) {
     fail_value(in_python_words(error.what(), one_output));
   }
@@ -171,7 +172,14 @@ void set_threads(nb::handle count) {
 
 std::size_t threads() { return thread_count.load(std::memory_order_relaxed); }
 
-void run(const Forward& forward, std::size_t elements, bool one_output) { run_work(forward, elements, one_output); }
-void run(const Backward& backward, std::size_t elements) { run_work(backward, elements, false); }
+void run(const Forward& forward, std::size_t elements, bool one_output) {
+  run_work([&](const Executor& executor) { evenorm::run(forward, executor); }, elements, one_output);
+}
+void run(const Backward& backward, std::size_t elements) {
+  run_work([&](const Executor& executor) { evenorm::run(backward, executor); }, elements, false);
+}
+void run(const RowMoments& rows, std::span<Moments> parts, std::size_t elements) {
+  run_work([&](const Executor& executor) { evenorm::run(rows, parts, executor); }, elements, false);
+}
 
 }  // namespace evenorm::python

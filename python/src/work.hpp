@@ -64,5 +64,11 @@ std::size_t threads();
 // not y, and axes are told by `axis`.
 void run(const Forward& forward, std::size_t elements, bool one_output);
 void run(const Backward& backward, std::size_t elements);
+void run(const RowMoments& rows, std::span<Moments> parts, std::size_t elements);
+
+// Moments are float64 numbers to Python, six on a last axis: those of evenorm.MOMENTS, exponent by its bits.
+inline constexpr std::int64_t kMomentNumbers = sizeof(Moments) / sizeof(double);
+// All of a view of such numbers, which lie side by side; each of `shape`'s places has one. None: none.
+std::span<const Moments> moments_of(View& view, nb::handle object, std::span<const std::int64_t> shape);
 
 }  // namespace evenorm::python
