@@ -60,7 +60,7 @@ Executor executor_of(const evenorm_executor& e) {
 }
 
 evenorm_executor completed_executor(const evenorm_executor* given) {
-  return given == nullptr ? evenorm_executor{} : internal::completed("executor", given, kFirstExecutor, {});
+  return given == nullptr ? evenorm_executor{} : internal::completed("executor", given, kExecutorSizes, {});
 }
 
 void run_in_pool(void* context, std::size_t tasks, void (*task)(void*, std::size_t), void* argument) {
@@ -155,7 +155,7 @@ size_t evenorm_dtype_size(evenorm_dtype dtype) {
 
 evenorm_status evenorm_pool_executor(size_t threads, evenorm_executor* out) {
   return evenorm::status_of([&] {
-    evenorm_executor executor = evenorm::internal::completed("out", out, evenorm::kFirstExecutor, {});
+    evenorm_executor executor = evenorm::internal::completed("out", out, evenorm::kExecutorSizes, {});
     executor.threads = evenorm::pool_executor(threads).threads;
     executor.context = reinterpret_cast<void*>(executor.threads);
     executor.parallel_for = &evenorm::run_in_pool;
@@ -165,7 +165,7 @@ evenorm_status evenorm_pool_executor(size_t threads, evenorm_executor* out) {
 
 evenorm_status evenorm_forward_init(evenorm_forward* forward, size_t struct_size) {
   return evenorm::status_of([&] {
-    evenorm::internal::initialise("forward", forward, struct_size, evenorm::kFirstForward, evenorm::default_forward());
+    evenorm::internal::initialise("forward", forward, struct_size, evenorm::kForwardSizes, evenorm::default_forward());
   });
 }
 
@@ -202,7 +202,7 @@ void evenorm_plan_destroy(evenorm_plan* plan) { delete plan; }
 
 evenorm_status evenorm_row_moments_init(evenorm_row_moments* rows, size_t struct_size) {
   return evenorm::status_of([&] {
-    evenorm::internal::initialise("rows", rows, struct_size, evenorm::kFirstRowMoments, evenorm_row_moments{});
+    evenorm::internal::initialise("rows", rows, struct_size, evenorm::kRowMomentsSizes, evenorm_row_moments{});
   });
 }
 size_t evenorm_parts_of(size_t cols) { return evenorm::parts_of(cols); }
@@ -225,7 +225,7 @@ evenorm_status evenorm_join(evenorm_kind kind, const evenorm_moments* parts, siz
 
 evenorm_status evenorm_backward_init(evenorm_backward* backward, size_t struct_size) {
   return evenorm::status_of([&] {
-    evenorm::internal::initialise("backward", backward, struct_size, evenorm::kFirstBackward,
+    evenorm::internal::initialise("backward", backward, struct_size, evenorm::kBackwardSizes,
                                   evenorm::default_backward());
   });
 }

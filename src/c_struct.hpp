@@ -2,8 +2,10 @@
 // Knows nothing of what they hold.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -11,20 +13,22 @@
 
 namespace evenorm::internal {
 
-// Throws Error unless struct_size is one that this version knows: today's, or first_size, T's in the version that
-// introduced it. One between them would end within a field.
-template <class T>
-void check_struct_size(std::string_view argument, std::size_t struct_size, std::size_t first_size) {
-  if (struct_size == first_size || struct_size == sizeof(T)) return;
-  throw Error(std::string(argument) + ".struct_size is " + std::to_string(struct_size) + ", but it should be " +
-              (first_size == sizeof(T) ? "" : std::to_string(first_size) + " or ") + std::to_string(sizeof(T)));
+// The sizes of a structure in all versions, today's last.
+using StructSizes = std::span<const std::size_t>;
+
+// Throws Error unless struct_size is one of them: one between them would end within a field.
+inline void check_struct_size(std::string_view argument, std::size_t struct_size, StructSizes sizes) {
+  if (std::find(sizes.begin(), sizes.end(), struct_size) != sizes.end()) return;
+  std::string known;
+  for (const std::size_t size : sizes) known += (known.empty() ? "" : " or ") + std::to_string(size);
+  throw Error(std::string(argument) + ".struct_size is " + std::to_string(struct_size) + ", but it should be " + known);
 }
 
 // *given over `defaults`, as far as the caller knows it.
 template <class T>
-T completed(std::string_view argument, const T* given, std::size_t first_size, const T& defaults) {
+T completed(std::string_view argument, const T* given, StructSizes sizes, const T& defaults) {
   if (given == nullptr) throw Error(std::string(argument) + " is null");
-  check_struct_size<T>(argument, given->struct_size, first_size);
+  check_struct_size(argument, given->struct_size, sizes);
   T result = defaults;
   std::memcpy(&result, given, given->struct_size);
   return result;
@@ -32,9 +36,9 @@ T completed(std::string_view argument, const T* given, std::size_t first_size, c
 
 // Sets the first struct_size bytes of *out to `defaults`, and its struct_size.
 template <class T>
-void initialise(std::string_view argument, T* out, std::size_t struct_size, std::size_t first_size, T defaults) {
+void initialise(std::string_view argument, T* out, std::size_t struct_size, StructSizes sizes, T defaults) {
   if (out == nullptr) throw Error(std::string(argument) + " is null");
-  check_struct_size<T>(argument, struct_size, first_size);
+  check_struct_size(argument, struct_size, sizes);
   defaults.struct_size = struct_size;
   std::memcpy(out, &defaults, struct_size);
 }

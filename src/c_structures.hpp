@@ -2,6 +2,7 @@
 // what C++'s types rule out is refused.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -69,14 +70,12 @@ View optional_view_of(std::string_view argument, const Given& given) {
   return given.data == nullptr ? View{} : view_of<View>(argument, given);
 }
 
-// Where each structure ended in the version that introduced it.
-constexpr std::size_t kFirstForward = offsetof(evenorm_forward, rstd) + sizeof(evenorm_tensor);
-constexpr std::size_t kFirstBackward = offsetof(evenorm_backward, dbias) + sizeof(evenorm_tensor);
-constexpr std::size_t kFirstBuffers = offsetof(evenorm_buffers, rstd) + sizeof(void*);
-constexpr std::size_t kFirstExecutor =
-    offsetof(evenorm_executor, parallel_for) + sizeof(evenorm_executor::parallel_for);
-
-constexpr std::size_t kFirstRowMoments = sizeof(evenorm_row_moments);
+// The sizes that each structure had, version by version: one that grows has its new size added.
+inline constexpr std::array kForwardSizes{offsetof(evenorm_forward, residual), sizeof(evenorm_forward)};
+inline constexpr std::array kBackwardSizes{offsetof(evenorm_backward, dsum), sizeof(evenorm_backward)};
+inline constexpr std::array kBuffersSizes{offsetof(evenorm_buffers, residual), sizeof(evenorm_buffers)};
+inline constexpr std::array kExecutorSizes{sizeof(evenorm_executor)};
+inline constexpr std::array kRowMomentsSizes{sizeof(evenorm_row_moments)};
 
 inline evenorm_forward default_forward() {
   evenorm_forward given{};
@@ -127,7 +126,7 @@ Pass pass_of(const Given& given) {
 }
 
 inline Forward forward_of(const evenorm_forward* given) {
-  const evenorm_forward f = completed("forward", given, kFirstForward, default_forward());
+  const evenorm_forward f = completed("forward", given, kForwardSizes, default_forward());
   auto forward = pass_of<Forward>(f);
   forward.y = view_of<Tensor>("y", f.y);
   forward.bias = optional_view_of<ConstTensor>("bias", f.bias);
@@ -146,7 +145,7 @@ inline Forward forward_of(const evenorm_forward* given) {
 }
 
 inline Backward backward_of(const evenorm_backward* given) {
-  const evenorm_backward b = completed("backward", given, kFirstBackward, default_backward());
+  const evenorm_backward b = completed("backward", given, kBackwardSizes, default_backward());
   auto backward = pass_of<Backward>(b);
   backward.dy = view_of<ConstTensor>("dy", b.dy);
   backward.mean = optional_view_of<ConstTensor>("mean", b.mean);
@@ -160,7 +159,7 @@ inline Backward backward_of(const evenorm_backward* given) {
 }
 
 inline Buffers buffers_of(const evenorm_buffers* given) {
-  const evenorm_buffers b = completed("buffers", given, kFirstBuffers, {});
+  const evenorm_buffers b = completed("buffers", given, kBuffersSizes, {});
   return {b.x,
           b.y,
           b.weight,
@@ -177,7 +176,7 @@ inline Buffers buffers_of(const evenorm_buffers* given) {
 }
 
 inline RowMoments row_moments_of(const evenorm_row_moments* given) {
-  const evenorm_row_moments r = completed("rows", given, kFirstRowMoments, {});
+  const evenorm_row_moments r = completed("rows", given, kRowMomentsSizes, {});
   auto rows = rows_of<RowMoments>(r);
   rows.wide = r.wide != 0;
   return rows;

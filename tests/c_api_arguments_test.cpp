@@ -185,15 +185,16 @@ TEST(CApi_StructSize, LaterFieldsHaveTheirDefaults) {
     double new_field;
   };
   constexpr std::size_t kFirst = offsetof(Grown, new_field);
+  constexpr std::array kSizes{kFirst, sizeof(Grown)};
   const Grown defaults{0, 1, 2};
   Grown given{kFirst, 10, 20};
-  EXPECT_EQ(internal::completed("given", &given, kFirst, defaults).old_field, 10);
-  EXPECT_EQ(internal::completed("given", &given, kFirst, defaults).new_field, 2);
+  EXPECT_EQ(internal::completed("given", &given, kSizes, defaults).old_field, 10);
+  EXPECT_EQ(internal::completed("given", &given, kSizes, defaults).new_field, 2);
   given.struct_size = sizeof given;
-  EXPECT_EQ(internal::completed("given", &given, kFirst, defaults).new_field, 20);
+  EXPECT_EQ(internal::completed("given", &given, kSizes, defaults).new_field, 20);
   for (const std::size_t wrong : {kFirst - 8, kFirst + 4, sizeof given + 8}) {
     given.struct_size = wrong;
-    EXPECT_THROW(internal::completed("given", &given, kFirst, defaults), Error);
+    EXPECT_THROW(internal::completed("given", &given, kSizes, defaults), Error);
   }
 }
 

@@ -142,6 +142,28 @@ TEST(CApi_Fused, OlderStructuresHaveNone) {
   forward.y.data = older.data();
   ASSERT_EQ(evenorm_run(&forward, nullptr), EVENORM_OK) << evenorm_last_error();
   EXPECT_EQ(older, plain);
+
+  evenorm_plan* plan = nullptr;
+  ASSERT_EQ(evenorm_plan_create(&forward, &plan), EVENORM_OK);
+  older.fill(0);
+  evenorm_buffers buffers = contracts::c_buffers(forward);
+  buffers.struct_size = offsetof(evenorm_buffers, residual);  // and a residual behind it, which the plan has not
+  EXPECT_EQ(evenorm_plan_run_with(plan, &buffers, nullptr), EVENORM_OK) << evenorm_last_error();
+  EXPECT_EQ(older, plain);
+  evenorm_plan_destroy(plan);
+
+  evenorm_backward backward = evenorm_backward_defaults();
+  std::array<float, 3> dx{}, older_dx{};
+  backward.x = backward.dy = forward.x;
+  backward.normalized_shape = &shape[1];
+  backward.normalized_shape_count = 1;
+  backward.dx = {dx.data(), EVENORM_F32, 2, shape.data(), nullptr};
+  ASSERT_EQ(evenorm_run_backward(&backward, nullptr, 0, nullptr), EVENORM_OK);
+  backward.struct_size = offsetof(evenorm_backward, dsum);
+  backward.dsum = forward.x;
+  backward.dx.data = older_dx.data();
+  ASSERT_EQ(evenorm_run_backward(&backward, nullptr, 0, nullptr), EVENORM_OK) << evenorm_last_error();
+  EXPECT_EQ(older_dx, dx);
 }
 
 struct Call {
@@ -155,32 +177,46 @@ struct Call {
     forward.normalized_shape = &shape[1];
     forward.normalized_shape_count = 1;
   }
+  Call(const Call&) = delete;  // its tensors point into it
+  Call& operator=(const Call&) = delete;
+
   std::string error() const {
-    return evenorm_run(&forward, nullptr) == EVENORM_INVALID_ARGUMENT ? evenorm_last_error() : "passes";
+    if (evenorm_run(&forward, nullptr) != EVENORM_INVALID_ARGUMENT) return "passes";
+    return y == std::array<float, 6>{} ? evenorm_last_error() : "has written";
   }
 };
 
-TEST(CApi_FusedArguments, AreRefusedByName) {
+// What the call says after a change.
+template <class Change>
+std::string error_after(const Change& change) {
   Call call;
-  call.forward.residual = {call.other.data(), EVENORM_F32, 2, call.wrong.data(), nullptr};
-  EXPECT_THAT(call.error(), HasSubstr("residual"));
-  call = {};
-  call.forward.residual = {call.other.data(), 9, 2, call.shape.data(), nullptr};
-  EXPECT_THAT(call.error(), HasSubstr("residual has dtype 9"));
-  call = {};
-  call.forward.sum = {call.other.data(), EVENORM_F32, 2, call.shape.data(), nullptr};
-  EXPECT_THAT(call.error(), HasSubstr("sum"));
-  call = {};
-  call.forward.x.dtype = EVENORM_I8;
-  EXPECT_THAT(call.error(), HasSubstr("x has"));
-  call = {};
-  call.forward.moments_count = 2;
-  EXPECT_EQ(call.error(), "moments is null, but moments_count is 2");
+  change(call);
+  return call.error();
+}
+
+TEST(CApi_FusedArguments, AreRefusedByName) {
+  const auto other = [](Call& call, const std::int64_t* shape, evenorm_dtype dtype) {
+    return evenorm_tensor{call.other.data(), dtype, 2, shape, nullptr};
+  };
+  const auto const_other = [](Call& call, const std::int64_t* shape, evenorm_dtype dtype) {
+    return evenorm_const_tensor{call.other.data(), dtype, 2, shape, nullptr};
+  };
+  EXPECT_EQ(error_after([](Call&) {}), "passes");
+  EXPECT_THAT(error_after([&](Call& c) { c.forward.residual = const_other(c, c.wrong.data(), EVENORM_F32); }),
+              HasSubstr("residual has shape (3, 2)"));
+  EXPECT_THAT(error_after([&](Call& c) { c.forward.residual = const_other(c, c.shape.data(), 9); }),
+              HasSubstr("residual has dtype 9"));
+  EXPECT_THAT(error_after([&](Call& c) { c.forward.sum = other(c, c.shape.data(), EVENORM_F32); }), HasSubstr("sum"));
+  EXPECT_THAT(error_after([](Call& c) { c.forward.x.dtype = EVENORM_I8; }), HasSubstr("x has dtype i8"));
+  EXPECT_EQ(error_after([](Call& c) { c.forward.moments_count = 2; }), "moments is null, but moments_count is 2");
   const evenorm_moments one{3, 0, 0, 1, 0, 0};
-  call.forward.moments = &one;
-  call.forward.moments_count = 1;
-  EXPECT_THAT(call.error(), HasSubstr("moments"));
-  EXPECT_EQ(call.y, (std::array<float, 6>{})) << "nothing is written before the checks pass";
+  for (const std::size_t count : {0, 1, 3}) {
+    EXPECT_EQ(error_after([&](Call& c) {
+                c.forward.moments = &one;
+                c.forward.moments_count = count;
+              }),
+              "moments has " + std::to_string(count) + " elements, but x has 2 rows");
+  }
 }
 
 TEST(CApi_FusedArguments, OfMomentsAndJoin) {

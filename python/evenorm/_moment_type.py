@@ -12,10 +12,12 @@ MOMENTS = np.dtype([*((name, np.float64) for name in _FIELDS), ("exponent", np.i
 
 def numbers_of(moments: Any, name: str) -> np.ndarray[Any, np.dtype[Any]]:
     """Moments as the library takes them: their numbers on a last axis, side by side."""
+    if isinstance(moments, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, but it should be a plain one")
     array: np.ndarray[Any, np.dtype[Any]] = np.asarray(moments, order="C")
     if array.dtype != MOMENTS:
         raise TypeError(f"{name} has dtype {array.dtype}, but it should have evenorm.MOMENTS")
-    return array.reshape((*array.shape, 1)).view(np.float64)
+    return np.require(array.reshape((*array.shape, 1)).view(np.float64), requirements="CA")
 
 
 def moments_from(numbers: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:

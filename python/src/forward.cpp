@@ -43,7 +43,7 @@ nb::any norm(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle wei
              nb::handle axis, nb::handle zero_centered, nb::handle out, nb::handle return_stats, nb::handle moments) {
   Common c(rms, x, normalized_shape, weight, bias, eps, axis, zero_centered);
   View y, mean, rstd, given;
-  c.forward.moments = moments_of(given, moments, c.split.outer(c.x.shape()).span());
+  c.forward.moments = moments_of(given, moments, c.x, c.split);
   c.forward.y = c.output(y, out, "out");
   const bool stats = truth_of(return_stats);
   if (stats) {

@@ -30,8 +30,10 @@ Kind kind_of_norm(bool rms) { return rms ? Kind::rms : Kind::layer; }
 
 }  // namespace
 
-std::span<const Moments> moments_of(View& view, nb::handle object, std::span<const std::int64_t> shape) {
-  if (object.is_none()) return {};
+std::span<const Moments> moments_of(View& view, nb::handle object, const View& x, const Split& split) {
+  if (object.is_none() || !split.fits(x.shape())) return {};  // the library says which axis x has not
+  const Integers rows = split.outer(x.shape());
+  const auto shape = rows.span();
   load_required(view, object, "moments");
   const auto given = view.shape().first(view.shape().size() - 1);
   if (!std::equal(given.begin(), given.end(), shape.begin(), shape.end())) {
@@ -50,6 +52,7 @@ nb::any row_moments(bool rms, nb::handle x_object, nb::handle normalized_shape, 
   rows.normalized_shape = split.normalized_shape();
   rows.axes = split.axes();
   rows.wide = truth_of(wide);
+  if (!split.fits(x.shape())) run(rows, {}, 0);  // throws: the library says which axis x has not
   Integers shape = split.outer(x.shape());
   if (shape.count + 2 > kMaxRank) fail_value("x has too many axes for an array of its rows' parts: 62 can be left");
   shape.add(static_cast<std::int64_t>(parts_of(product("x", split.inner(x.shape()).span()))));

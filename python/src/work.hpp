@@ -23,6 +23,7 @@ class Split {
   }
   std::span<const std::int64_t> axes() const { return by_axis_ ? told_.span() : std::span<const std::int64_t>(); }
   // The sizes of x's normalised axes, and of the others. Of what names no axes of x, anything: the library refuses it.
+  bool fits(std::span<const std::int64_t> shape) const;
   Integers inner(std::span<const std::int64_t> shape) const { return sizes(shape, true); }
   Integers outer(std::span<const std::int64_t> shape) const { return sizes(shape, false); }
 
@@ -68,7 +69,7 @@ void run(const RowMoments& rows, std::span<Moments> parts, std::size_t elements)
 
 // Moments are float64 numbers to Python, six on a last axis: those of evenorm.MOMENTS, exponent by its bits.
 inline constexpr std::int64_t kMomentNumbers = sizeof(Moments) / sizeof(double);
-// All of a view of such numbers, which lie side by side; each of `shape`'s places has one. None: none.
-std::span<const Moments> moments_of(View& view, nb::handle object, std::span<const std::int64_t> shape);
+// All of a view of such numbers, which lie side by side: one for each row of x. None: none.
+std::span<const Moments> moments_of(View& view, nb::handle object, const View& x, const Split& split);
 
 }  // namespace evenorm::python

@@ -94,6 +94,11 @@ def test_given_moments_are_taken_as_they_are():
     assert (
         evenorm.layer_norm(x, axis=1, moments=sent).tobytes() == evenorm.layer_norm(x, axis=1, moments=whole).tobytes()
     )
+    unaligned = np.frombuffer(b"." + whole.tobytes(), evenorm.MOMENTS, offset=1)
+    assert (
+        evenorm.layer_norm(x, axis=1, moments=unaligned).tobytes()
+        == evenorm.layer_norm(x, axis=1, moments=sent).tobytes()
+    )
     strided = np.repeat(whole, 2)[::2]
     assert (
         evenorm.layer_norm(x, axis=1, moments=strided).tobytes()
@@ -129,7 +134,15 @@ def test_wrong_arguments_are_named():
         evenorm.join(parts[:, :0])
     with pytest.raises(TypeError, match="normalized_shape or axis is missing"):
         evenorm.row_moments(x)
+    for moments in ({}, {"moments": whole}):
+        with pytest.raises(ValueError, match="axis") as told:
+            evenorm.layer_norm(x, axis=5, **moments)
+        assert "moments" not in str(told.value)
     with pytest.raises(ValueError, match="axis"):
         evenorm.row_moments(x, axis=2)
+    with pytest.raises(ValueError, match="axis"):
+        evenorm.row_moments(np.broadcast_to(np.float32(1), (2**30, 2**20)), axis=7)
+    with pytest.raises(TypeError, match="moments is a masked array"):
+        evenorm.layer_norm(x, axis=1, moments=np.ma.array(whole))
     with pytest.raises(TypeError, match="x has dtype int64"):
         evenorm.row_moments(np.arange(4), axis=0)

@@ -207,6 +207,7 @@ def test_interrupted_with_its_workers(tmp_path):
     interrupted = f"""
         import os, signal
         from evenorm.study import _command, _store
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background has it ignored
         write = _store.Runs.write
         def interrupt(*arguments):
             write(*arguments)
