@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <stdexcept>
 
 #include "training.hpp"
@@ -134,7 +135,10 @@ int train(TrainOptions options) {
   options.settings.model.pre_norm = options.norm == "pre";
   options.settings.model.hidden = 4 * options.settings.model.width;
   options.settings.kinds.clear();
-  for (const std::string& kind : options.kinds) options.settings.kinds.push_back(kind_named(kind));
+  for (const std::string& kind : std::set<std::string>(options.kinds.begin(), options.kinds.end())) {
+    options.settings.kinds.push_back(kind_named(kind));
+  }
+  std::sort(options.settings.kinds.begin(), options.settings.kinds.end());
   Trainer trainer = begin(options);
   const std::int64_t steps = trainer.settings().steps,
                      last = options.until > 0 ? std::min(options.until, steps) : steps;
@@ -165,7 +169,13 @@ int train(TrainOptions options) {
 int answer(const std::string& checkpoint, const std::vector<std::string>& texts, bool json) {
   std::vector<Question> questions;
   for (const std::string& text : texts) questions.push_back(parse_question(text));
-  const std::vector<std::string> answers = Trainer::load(checkpoint).answers(questions);
+  Trainer trainer = Trainer::load(checkpoint);
+  const std::vector<Kind>& learnt = trainer.settings().kinds;
+  for (const Question& question : questions) {
+    if (std::find(learnt.begin(), learnt.end(), question.kind) != learnt.end()) continue;
+    throw BadQuestion(fmt::format("{} has not learnt to {}", checkpoint, name(question.kind)));
+  }
+  const std::vector<std::string> answers = trainer.answers(questions);
   bool all_right = true;
   for (std::size_t at = 0; at < texts.size(); ++at) {
     const bool right = answers[at] == answer_of(questions[at]);
@@ -215,8 +225,15 @@ CLI::App* add_train(CLI::App& app, TrainOptions& options) {
   command->add_option("--every", options.every, "steps from a report, and a checkpoint, to the next")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  CLI::Option* checkpoint = command->add_option("--checkpoint", options.checkpoint, "file to keep the training in");
-  command->add_flag("--resume", options.resume, "go on from the checkpoint, with its settings")->needs(checkpoint);
+  CLI::Option* checkpoint =
+      command->add_option("--checkpoint", options.checkpoint, "file to keep the training in")
+          ->check([](const std::string& path) { return path.empty() ? "is empty, but it should name a file" : ""; });
+  CLI::Option* resume = command->add_flag("--resume", options.resume, "go on from the checkpoint, with its settings");
+  resume->needs(checkpoint);
+  for (const char* setting :
+       {"--norm", "--kinds", "--steps", "--batch", "--rate", "--warm-up", "--width", "--layers", "--seed"}) {
+    resume->excludes(command->get_option(setting));
+  }
   command->add_option("--expect", options.expect, "share of held-out strings to get right, or status 1")
       ->check(CLI::Range(0.0, 1.0));
   command->add_flag("--json", options.json, "a line of JSON a report");
@@ -229,6 +246,7 @@ int run(int argc, char** argv) {
       "Examples:\n  transformer train --checkpoint digits.pt\n  transformer train --checkpoint digits.pt --resume\n"
       "  transformer answer --checkpoint digits.pt 'reverse 3142' 'sort 3142' 'add 472+59'");
   app.require_subcommand(1);
+  app.fallthrough();
   TrainOptions options;
   int threads = 1;
   app.add_option("--threads", threads, "PyTorch's; as small a network gains nothing from more")
@@ -248,7 +266,10 @@ int run(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   at::set_num_threads(threads);
-  return training->parsed() ? train(options) : answer(checkpoint, texts, json);
+  const int status = training->parsed() ? train(options) : answer(checkpoint, texts, json);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw std::runtime_error("standard output cannot be written");
+  return status;
 }
 
 }  // namespace

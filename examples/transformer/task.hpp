@@ -39,7 +39,7 @@ inline constexpr int kHeldLength = 5;  // never trained on
 Question parse_question(std::string_view text);
 std::string written(const Question& question);  // as parse_question reads it
 
-// What the question should be answered. A sum has one digit more than its numbers.
+// What the question should be answered. A sum has a digit more than its numbers where the first column carries.
 std::string answer_of(const Question& question);
 
 // As the network reads it: the kind, the digits, kEnd. A sum is read as it is done by hand, column by column from the

@@ -1,10 +1,19 @@
 #include "training.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 #include <string_view>
+#include <system_error>
+#include <utility>
 
 namespace transformer {
 namespace {
@@ -24,10 +33,23 @@ at::Tensor padded(const std::vector<Tokens>& rows) {
   return all;
 }
 
-std::vector<Question> questions_of(Random& random, Part part, Kind kind, int count) {
-  std::vector<Question> questions;
-  for (int at = 0; at < count; ++at) questions.push_back(random_question(random, part, kind));
-  return questions;
+// Bytes to a file beside it, then in its place; throws with the system's reason, and leaves nothing.
+void replace_file(const std::filesystem::path& path, const std::string& content) {
+  const std::string beside = path.string() + ".new";
+  const int file = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  bool written = file >= 0;
+  for (std::size_t at = 0; written && at < content.size();) {
+    const ssize_t count = write(file, content.data() + at, content.size() - at);
+    if (count < 0 && errno == EINTR) continue;
+    written = count > 0;
+    at += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
+  }
+  written = written && fsync(file) == 0;
+  if (file >= 0) written = close(file) == 0 && written;
+  if (written && std::rename(beside.c_str(), path.c_str()) == 0) return;
+  const int reason = errno;
+  if (file >= 0) unlink(beside.c_str());
+  throw std::system_error(reason, std::generic_category(), path.string() + " cannot be written");
 }
 
 at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& answers) {
@@ -37,7 +59,8 @@ at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& answers) {
 
 double rate_at(const Settings& settings, std::int64_t step) {
   const auto rising = static_cast<double>(step + 1) / static_cast<double>(settings.warm_up + 1);
-  const auto left = static_cast<double>(settings.steps - step) / static_cast<double>(settings.steps);
+  const auto left = static_cast<double>(settings.steps - step) /
+                    static_cast<double>(std::max<std::int64_t>(settings.steps - settings.warm_up, 1));
   return settings.rate * std::clamp(std::min(rising, left), 0.0, 1.0);
 }
 
@@ -72,6 +95,17 @@ Transformer seeded_model(const Settings& settings) {
 
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
+std::vector<Question> held_questions(Part part, Kind kind, int count) {
+  Random random(Random(static_cast<std::uint64_t>(part)).next());
+  std::vector<Question> questions;
+  std::set<std::string> known;
+  while (static_cast<int>(questions.size()) < count) {
+    Question question = random_question(random, part, kind);
+    if (known.insert(question.digits).second) questions.push_back(std::move(question));
+  }
+  return questions;
+}
+
 Batch batch_of(const std::vector<Question>& questions) {
   std::vector<Tokens> asked, written, answers;
   for (const Question& question : questions) {
@@ -101,13 +135,17 @@ double Trainer::step() {
   model_->train();
   optimizer_.zero_grad();
   const at::Tensor loss = loss_of(model_->forward(batch.questions, batch.written), batch.answers);
+  const auto value = loss.item<double>();
+  if (!std::isfinite(value)) {
+    throw Diverged(fmt::format("the loss of step {} is {}; a smaller --rate may train", done_ + 1, value));
+  }
   loss.backward();
   for (auto& group : optimizer_.param_groups()) group.options().set_lr(rate_at(settings_, done_));
   optimizer_.step();
   ++done_;
   ++losses_;
-  loss_sum_ += loss.item<double>();
-  return loss.item<double>();
+  loss_sum_ += value;
+  return value;
 }
 
 std::optional<double> Trainer::take_mean_loss() {
@@ -125,10 +163,12 @@ Accuracy Trainer::accuracy(Part part, int count) {
   model_->eval();
   Accuracy found;
   for (const Kind kind : settings_.kinds) {
-    Random random(Random(static_cast<std::uint64_t>(part)).next());
+    const std::vector<Question> questions = held_questions(part, kind, count);
     std::int64_t right = 0;
-    for (int first = 0; first < count; first += kEvaluated) {
-      const Batch batch = batch_of(questions_of(random, part, kind, std::min(count - first, kEvaluated)));
+    for (auto first = questions.begin(); first != questions.end();) {
+      const auto last = first + std::min<std::ptrdiff_t>(questions.end() - first, kEvaluated);
+      const Batch batch = batch_of({first, last});
+      first = last;
       const at::Tensor guess = model_->forward(batch.questions, batch.written).argmax(2);
       const at::Tensor padding = batch.answers == static_cast<std::int64_t>(kPadding);
       right += (guess == batch.answers).logical_or(padding).all(1).sum().item<std::int64_t>();
@@ -160,9 +200,9 @@ void Trainer::save(const std::filesystem::path& path) {
   archive.write("loss_sum", c10::IValue(loss_sum_));
   archive.write("model", model);
   archive.write("optimizer", optimizer);
-  const std::filesystem::path beside = path.string() + ".new";
-  archive.save_to(beside.string());
-  std::filesystem::rename(beside, path);
+  std::ostringstream content;
+  archive.save_to(content);
+  replace_file(path, content.str());
 }
 
 Trainer Trainer::load(const std::filesystem::path& path) {

@@ -35,6 +35,13 @@ using Accuracy = std::vector<double>;
 // Of PyTorch's messages, which go on with where the error was raised.
 std::string first_line(std::string_view text);
 
+// The first `count` different questions of a kind that are held out, always the same ones.
+std::vector<Question> held_questions(Part part, Kind kind, int count);
+
+struct Diverged : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 struct BadCheckpoint : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -43,16 +50,19 @@ class Trainer {
  public:
   explicit Trainer(const Settings& settings);
 
-  double step();  // one step; its loss, the mean cross-entropy of a token of the answers, in nats
+  // One step; its loss, the mean cross-entropy of a token of the answers, in nats. Throws Diverged where that is no
+  // number, and has changed nothing then.
+  double step();
   std::optional<double> take_mean_loss();  // of the steps since it was last taken; nothing where there are none
   [[nodiscard]] std::int64_t done() const { return done_; }  // steps
   [[nodiscard]] const Settings& settings() const { return settings_; }
 
-  // Of `count` questions of each kind, always the same ones.
+  // Of the held_questions() of each kind.
   Accuracy accuracy(Part part, int count = 500);
   std::vector<std::string> answers(const std::vector<Question>& questions);
 
   // Model, Adam's state, steps done, settings. The file is replaced whole or not at all.
+  // Throws std::system_error.
   void save(const std::filesystem::path& path);
   static Trainer load(const std::filesystem::path& path);  // throws BadCheckpoint
 

@@ -8,7 +8,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -102,17 +104,28 @@ TEST_F(Transformer_Training, GoesOnFromACheckpointToTheSameBits) {
 TEST_F(Transformer_Training, AccuracyCountsWholeAnswers) {
   Trainer trainer(small());
   for (int step = 0; step < 40; ++step) trainer.step();
-  transformer::Random random(transformer::Random(static_cast<std::uint64_t>(transformer::Part::held_strings)).next());
-  std::vector<transformer::Question> questions;
   constexpr int kCount = 60;
-  for (int at = 0; at < kCount; ++at) {
-    questions.push_back(random_question(random, transformer::Part::held_strings, transformer::Kind::reverse));
-  }
+  const std::vector<transformer::Question> questions =
+      held_questions(transformer::Part::held_strings, transformer::Kind::reverse, kCount);
+  std::set<std::string> different;
+  for (const transformer::Question& question : questions) different.insert(question.digits);
+  EXPECT_EQ(different.size(), questions.size());
   const std::vector<std::string> answers = trainer.answers(questions);
   int right = 0;
   for (std::size_t at = 0; at < questions.size(); ++at) right += answers[at] == answer_of(questions[at]) ? 1 : 0;
   const double share = trainer.accuracy(transformer::Part::held_strings, kCount)[0];
   EXPECT_EQ(share, static_cast<double>(right) / kCount);
+}
+
+TEST_F(Transformer_Training, ALossThatIsNoNumberEndsIt) {
+  Trainer trainer(small());
+  trainer.step();
+  const torch::NoGradGuard no_grad;
+  const at::Tensor first = trainer.model()->parameters()[0];
+  first.fill_(std::numeric_limits<float>::quiet_NaN());
+  const torch::AutoGradMode grad(true);
+  EXPECT_THROW(trainer.step(), transformer::Diverged);
+  EXPECT_EQ(trainer.done(), 1);
 }
 
 TEST_F(Transformer_Training, OtherFilesAreNoCheckpoints) {
@@ -174,8 +187,14 @@ void run_until(const std::string& words, int lines, int signal) {
   close(ends[1]);
   for (char c = 0; lines > 0 && read(ends[0], &c, 1) == 1;) lines -= c == '\n' ? 1 : 0;
   kill(child, signal);
-  waitpid(child, nullptr, 0);
+  int status = 0;
+  waitpid(child, &status, 0);
   close(ends[0]);
+  if (signal == SIGKILL) {
+    EXPECT_TRUE(WIFSIGNALED(status));
+  } else {
+    EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 130);
+  }
 }
 
 TEST(Transformer_Program, AKilledRunGoesOnToTheSameNumbers) {
@@ -221,9 +240,12 @@ TEST(Transformer_Program, WrongUseIsTold) {
   expect("train --steps 0", 2, "--steps");
   expect("train --width 20", 2, "width is 20, but should be even and a multiple of the 8 heads");
   expect("train --resume", 2, "--checkpoint");
+  expect("train --resume --steps 9 --checkpoint " + file, 2, "--steps excludes --resume");
+  expect("train --steps 2 --batch 4 --width 16 --checkpoint ''", 2, "is empty");
   expect("train --checkpoint " + file, 2, "exists; --resume");
   expect("train --resume --checkpoint " + file, 2, "is not a checkpoint");
-  expect("train --checkpoint " + folder.file("no/folder.pt").string(), 2, "no does not exist");
+  expect("train --checkpoint " + folder.file("no/folder.pt").string(), 2,
+         "no/folder.pt cannot be written: No such file or directory");
   expect("answer --checkpoint " + file + " 'reverse 1x'", 2, "reverse takes digits");
   expect("train --steps 4 --batch 4 --width 16 --expect 0.99", 1, "should be");
   std::ifstream kept(file);
