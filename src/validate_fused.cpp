@@ -94,7 +94,7 @@ void add_quantisation(const Forward& f, const AxisSplit& split, Problem& p) {
 }
 
 void add_moments(const Forward& f, Problem& p) {
-  if (f.moments.data() == nullptr) return;
+  if (f.moments.empty()) return;
   if (f.moments.size() != p.rows) {
     fail("moments",
          "has " + std::to_string(f.moments.size()) + " elements, but x has " + std::to_string(p.rows) + " rows");

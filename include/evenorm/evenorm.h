@@ -144,7 +144,7 @@ typedef struct evenorm_moments {
  *                 f32, the same for all rows: y times 1 / given_scale, to the nearest integer, no more than 127 in
  *                 magnitude, NaN to 0. Not together with y2. All factors and scales are f32
  *   moments       moments_count of them, one per row, in the order of the rows: taken as they are, and x is not looked
- *                 at for them
+ *                 at for them; a count of 0: absent
  * With residual or y of type i8 the elements of each row lie side by side in all tensors of x's shape. */
 typedef struct evenorm_forward {
   size_t struct_size;
