@@ -5,6 +5,7 @@
 #include <exception>
 #include <new>
 
+#include "c_call.hpp"
 #include "c_structures.hpp"
 #include "dispatch.hpp"
 #include "evenorm/evenorm.h"
@@ -29,13 +30,16 @@ evenorm_status fail(evenorm_status status, const char* text) noexcept {
   return status;
 }
 
-template <class Body>
-evenorm_status status_of(const Body& body) noexcept {
+}  // namespace
+
+evenorm_status internal::c::status_of_call(void (*call)(const void* body), const void* body) noexcept {
   try {
-    body();
+    call(body);
     return EVENORM_OK;
   } catch (const Error& error) {
     return fail(EVENORM_INVALID_ARGUMENT, error.what());
+  } catch (const CommunicationFailed& error) {
+    return fail(EVENORM_COMMUNICATION_FAILED, error.what());
   } catch (const std::bad_alloc&) {
     return fail(EVENORM_OUT_OF_MEMORY, "out of memory");
   } catch (const std::exception& error) {
@@ -48,8 +52,7 @@ evenorm_status status_of(const Body& body) noexcept {
 // --- executors -------------------------------------------------------------------------------------------------------
 // A task of C++ is noexcept by type and one of C is not, so each side's callback is handed to the other in a wrapper.
 
-// The caller's executor; `e` outlives the run.
-Executor executor_of(const evenorm_executor& e) {
+Executor internal::c::executor_of(const evenorm_executor& e) {
   if (e.parallel_for == nullptr) return {};
   const auto parallel_for = [](void* context, std::size_t tasks, void (*task)(void*, std::size_t) noexcept,
                                void* argument) {
@@ -59,9 +62,11 @@ Executor executor_of(const evenorm_executor& e) {
   return {e.threads, const_cast<evenorm_executor*>(&e), parallel_for};
 }
 
-evenorm_executor completed_executor(const evenorm_executor* given) {
-  return given == nullptr ? evenorm_executor{} : internal::completed("executor", given, kExecutorSizes, {});
+evenorm_executor internal::c::completed_executor(const evenorm_executor* given) {
+  return given == nullptr ? evenorm_executor{} : completed("executor", given, kExecutorSizes, {});
 }
+
+namespace {
 
 void run_in_pool(void* context, std::size_t tasks, void (*task)(void*, std::size_t), void* argument) {
   struct Call {

@@ -22,7 +22,8 @@ static_assert(EVENORM_F64 == static_cast<int>(DType::f64) && EVENORM_F32 == stat
               EVENORM_I8 == static_cast<int>(DType::i8));
 static_assert(sizeof(evenorm_moments) == sizeof(Moments) && alignof(evenorm_moments) == alignof(Moments) &&
               offsetof(evenorm_moments, m2_lo) == offsetof(Moments, m2_lo) &&
-              offsetof(evenorm_moments, exponent) == offsetof(Moments, exponent));
+              offsetof(evenorm_moments, exponent) == offsetof(Moments, exponent) &&
+              offsetof(evenorm_moments, largest) == offsetof(Moments, largest));
 static_assert(EVENORM_LAYER == static_cast<int>(Kind::layer) && EVENORM_RMS == static_cast<int>(Kind::rms));
 
 inline void check_pointer(const char* argument, const void* pointer) {

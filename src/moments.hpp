@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 
 #include "evenorm/evenorm.hpp"
@@ -14,33 +13,37 @@ namespace evenorm::internal {
 inline bool is_finite(const Moments& m) { return std::isfinite(m.mean_hi) && std::isfinite(m.m2_hi); }
 inline bool is_zero(const Moments& m) { return m.mean_hi == 0 && m.m2_hi == 0; }
 
-// That of the root of the mean square, beside m.exponent; m is finite and not zero.
+// Within what numbers of any type can have, whatever the caller wrote.
+inline std::int64_t within_range(std::int64_t exponent) { return std::clamp<std::int64_t>(exponent, -5000, 5000); }
+
+// What x is scaled by where its row is out of range: the exponent of the largest |x|, or else of the root of the mean
+// square. m is finite and not zero.
 inline int exponent_of(const Moments& m) {
-  const double largest = std::max(std::fabs(m.mean_hi), std::sqrt(m.m2_hi / m.count));
-  return largest > 0 && std::isfinite(largest) ? std::ilogb(largest) : 0;
+  if (m.largest > 0 && std::isfinite(m.largest)) return std::ilogb(m.largest);
+  const double size = std::max(std::fabs(m.mean_hi), std::sqrt(m.m2_hi / m.count));
+  const int exponent = size > 0 && std::isfinite(size) ? std::ilogb(size) : 0;
+  return static_cast<int>(within_range(m.exponent)) + exponent;
 }
 
 // m with another exponent.
 inline Moments rescaled(const Moments& m, int exponent) {
-  const auto shift = static_cast<int>(std::clamp<std::int64_t>(m.exponent - exponent, -5000, 5000));
+  const auto shift = static_cast<int>(within_range(m.exponent) - exponent);
+  if (shift == 0) return m;
   return {m.count,
           std::ldexp(m.mean_hi, shift),
           std::ldexp(m.mean_lo, shift),
           std::ldexp(m.m2_hi, 2 * shift),
           std::ldexp(m.m2_lo, 2 * shift),
-          exponent};
+          exponent,
+          m.largest};
 }
 
-// The exponent that all parts can have: the largest of those that are not zero.
-inline int common_exponent(const Moments* parts, std::size_t count) {
-  bool any = false;
-  std::int64_t exponent = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (is_zero(parts[i])) continue;
-    exponent = any ? std::max(exponent, parts[i].exponent) : parts[i].exponent;
-    any = true;
-  }
-  return static_cast<int>(std::clamp<std::int64_t>(exponent, -5000, 5000));
+// The exponent that both can have: the larger one of those that are not zero.
+inline int common_exponent(const Moments& a, const Moments& b) {
+  const std::int64_t exponent = is_zero(a)   ? (is_zero(b) ? 0 : b.exponent)
+                                : is_zero(b) ? a.exponent
+                                             : std::max(a.exponent, b.exponent);
+  return static_cast<int>(within_range(exponent));
 }
 
 }  // namespace evenorm::internal

@@ -236,6 +236,22 @@ void validate_buffers(const Problem& p, std::span<const Moments> parts) {
   check_apart(region_of("parts", std::as_bytes(parts)), region_of("x", p.x));
 }
 
+void validate_message(const Problem& p, std::span<const double> message) {
+  if (p.rows == 0) return;
+  check_present("x", p.x.data);
+  check_present("message", message.data());
+  check_apart(region_of("message", std::as_bytes(message)), region_of("x", p.x));
+}
+
+void validate_message(const GradientProblem& p, std::span<const double> message) {
+  if (p.rows == 0) return;
+  check_present("message", message.data());
+  const Region sent = region_of("message", std::as_bytes(message));
+  check_apart(sent, region_of("x", p.x));
+  check_apart(sent, region_of("dy", p.dy));
+  check_apart(sent, region_of("weight", p.gamma));
+}
+
 void validate_buffers(const GradientProblem& p, std::span<const std::byte> scratch) {
   // Without rows, dweight and dbias are written all the same.
   const auto if_rows = [&](Region region) {

@@ -2,7 +2,7 @@
 #include <array>
 #include <string>
 
-#include "evenorm/evenorm.hpp"
+#include "evenorm/sharded.hpp"
 
 namespace evenorm {
 namespace {
@@ -32,31 +32,37 @@ T* given(std::span<T> span) {
   return span.empty() ? nullptr : span.data();
 }
 
+// Absent, without a shape, where the span is empty, whatever its address.
+ConstTensor tensor_of(std::span<const std::byte> span, DType dtype, std::span<const std::int64_t> shape) {
+  return span.empty() ? ConstTensor{} : ConstTensor{span.data(), dtype, shape};
+}
+
 Executor executor_of(const Executor* executor) { return executor == nullptr ? Executor{} : *executor; }
 
-}  // namespace
-
-void detail::run_rows(const RowSpans& rows) {
+// work(the same as tensors)
+template <class Work>
+void with_tensors(const detail::RowSpans& rows, const Work& work) {
   check_rows(rows.x_size, rows.cols);
   check_size_is_of_x("y", rows.y_size, rows.x_size);
   const auto shape = shape_of(rows.x_size, rows.cols);
   const std::size_t bytes = size_of(rows.dtype);
   const auto weight = shape_of(rows.weight.size() / bytes), bias = shape_of(rows.bias.size() / bytes);
   const auto mean = shape_of(rows.mean.size()), rstd = shape_of(rows.rstd.size());
-  run(Forward{.kind = rows.kind,
-              .x = {rows.x, rows.dtype, shape},
-              .y = {rows.y, rows.dtype, shape},
-              .normalized_shape = std::span(shape).last(1),
-              .weight = {given(rows.weight), rows.dtype, weight},
-              .bias = {given(rows.bias), rows.dtype, bias},
-              .mean = {given(rows.mean), DType::f64, mean},
-              .rstd = {given(rows.rstd), DType::f64, rstd},
-              .eps = rows.eps,
-              .zero_centered = rows.zero_centered},
-      executor_of(rows.executor));
+  work(Forward{.kind = rows.kind,
+               .x = {rows.x, rows.dtype, shape},
+               .y = {rows.y, rows.dtype, shape},
+               .normalized_shape = std::span(shape).last(1),
+               .weight = tensor_of(rows.weight, rows.dtype, weight),
+               .bias = tensor_of(rows.bias, rows.dtype, bias),
+               .mean = {given(rows.mean), DType::f64, mean},
+               .rstd = {given(rows.rstd), DType::f64, rstd},
+               .eps = rows.eps,
+               .zero_centered = rows.zero_centered},
+       executor_of(rows.executor));
 }
 
-void detail::run_gradients(const GradientSpans& rows) {
+template <class Work>
+void with_tensors(const detail::GradientSpans& rows, const Work& work) {
   const std::size_t bytes = size_of(rows.dtype), x_size = rows.x.size() / bytes;
   check_rows(x_size, rows.cols);
   check_size_is_of_x("dy", rows.dy.size() / bytes, x_size);
@@ -65,20 +71,51 @@ void detail::run_gradients(const GradientSpans& rows) {
   const auto weight = shape_of(rows.weight.size() / bytes);
   const auto dweight = shape_of(rows.dweight.size() / bytes), dbias = shape_of(rows.dbias.size() / bytes);
   const auto mean = shape_of(rows.mean.size()), rstd = shape_of(rows.rstd.size());
-  run(Backward{.kind = rows.kind,
-               .x = {rows.x.data(), rows.dtype, shape},
-               .dy = {rows.dy.data(), rows.dtype, shape},
-               .normalized_shape = std::span(shape).last(1),
-               .weight = {given(rows.weight), rows.dtype, weight},
-               .mean = {given(rows.mean), DType::f64, mean},
-               .rstd = {given(rows.rstd), DType::f64, rstd},
-               .dx = {given(rows.dx), rows.dtype, shape},
-               .dweight = {given(rows.dweight), rows.dtype, dweight},
-               .dbias = {given(rows.dbias), rows.dtype, dbias},
-               .eps = rows.eps,
-               .zero_centered = rows.zero_centered,
-               .accumulate = rows.accumulate},
-      executor_of(rows.executor));
+  work(Backward{.kind = rows.kind,
+                .x = {rows.x.data(), rows.dtype, shape},
+                .dy = {rows.dy.data(), rows.dtype, shape},
+                .normalized_shape = std::span(shape).last(1),
+                .weight = tensor_of(rows.weight, rows.dtype, weight),
+                .mean = {given(rows.mean), DType::f64, mean},
+                .rstd = {given(rows.rstd), DType::f64, rstd},
+                .dx = {given(rows.dx), rows.dtype, shape},
+                .dweight = {given(rows.dweight), rows.dtype, dweight},
+                .dbias = {given(rows.dbias), rows.dtype, dbias},
+                .eps = rows.eps,
+                .zero_centered = rows.zero_centered,
+                .accumulate = rows.accumulate},
+       executor_of(rows.executor));
+}
+
+}  // namespace
+
+void detail::run_rows(const RowSpans& rows) {
+  with_tensors(rows, [](const Forward& forward, const Executor& executor) { run(forward, executor); });
+}
+
+void detail::run_gradients(const GradientSpans& rows) {
+  with_tensors(rows, [](const Backward& backward, const Executor& executor) { run(backward, executor); });
+}
+
+void detail::run_sharded_rows(const Communicator& communicator, const RowSpans& rows, std::span<Moments> moments) {
+  with_tensors(rows, [&](const Forward& forward, const Executor& executor) {
+    ShardedNorm(forward, communicator).run(forward, moments, executor);
+  });
+}
+
+void detail::run_sharded_gradients(const Communicator& communicator, const GradientSpans& rows,
+                                   std::span<const Moments> moments) {
+  with_tensors(rows, [&](const Backward& backward, const Executor& executor) {
+    Forward forward;
+    forward.kind = rows.kind;
+    forward.x = backward.x;
+    forward.y = {nullptr, rows.dtype, backward.x.shape};
+    forward.normalized_shape = backward.normalized_shape;
+    forward.weight = backward.weight;
+    forward.eps = rows.eps;
+    forward.zero_centered = rows.zero_centered;
+    ShardedNorm(forward, communicator).run(backward, moments, executor);
+  });
 }
 
 }  // namespace evenorm

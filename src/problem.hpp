@@ -25,6 +25,8 @@ struct Vector {
   Axes axes;
 };
 
+struct GradientScalars;  // rows/numbers.hpp
+
 struct Problem {
   Kind kind = Kind::layer;
   std::size_t rows = 0;
@@ -66,6 +68,11 @@ struct GradientProblem {
   double eps = 1e-5;
   bool zero_centered = false;
   bool accumulate = false;
+  // Where these are some columns of rows of `whole_cols`: the moments of whole rows, and, once the sums of whole rows
+  // are known, all that they make. One for each row.
+  std::size_t whole_cols = 0;
+  const Moments* moments = nullptr;
+  const GradientScalars* scalars = nullptr;
   // Set by run_problem for what would not stay in the caches: write dx past them, fetch x and dy ahead. Neither affects
   // a bit.
   bool stream_dx = false;

@@ -149,12 +149,15 @@ void run_blocks(const GradientProblem& p, const Kernels& kernels, double* slots,
 void run_in_two_steps(const GradientProblem& p, const Kernels& kernels, GradientScalars* scalars,
                       const Executor& executor) {
   const std::size_t tasks = tasks_of(p, executor);
-  share_out(executor, p.rows, tasks,
-            [&](std::size_t first, std::size_t count) { look_at_rows(kernels, p, first, count, scalars); });
+  if (p.scalars == nullptr) {
+    share_out(executor, p.rows, tasks,
+              [&](std::size_t first, std::size_t count) { look_at_rows(kernels, p, first, count, scalars); });
+  }
+  const GradientScalars* known = p.scalars == nullptr ? scalars : p.scalars;
   const std::size_t strips = (p.cols + kStripCols - 1) / kStripCols;
   share_out(executor, strips, tasks, [&](std::size_t first, std::size_t count) {
     const std::size_t col = first * kStripCols;
-    run_columns(kernels, p, scalars, col, std::min(count * kStripCols, p.cols - col));
+    run_columns(kernels, p, known, col, std::min(count * kStripCols, p.cols - col));
   });
 }
 
@@ -212,7 +215,7 @@ Moments join_on(Target target, Kind kind, std::span<const Moments> parts, bool w
   (void)target;  // plain C++, the same for all
   if (kind != Kind::layer && kind != Kind::rms) throw Error("kind is none of layer and rms");
   if (parts.empty()) throw Error("parts is empty, but it should have at least one element");
-  return join_parts(kind, wide, parts.data(), parts.size());
+  return join_parts(kind, wide, parts);
 }
 
 }  // namespace evenorm::internal

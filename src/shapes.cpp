@@ -177,6 +177,11 @@ std::size_t count_cols(Shape x_shape, const AxisSplit& split) {
   return cols;
 }
 
+std::size_t count_at(Shape shape, const AxisList& list) {
+  PerAxis room;
+  return count_elements("x", sizes_at(shape, list, room));
+}
+
 std::size_t count_rows(Shape x_shape, std::size_t cols) { return count_elements("x", x_shape) / cols; }
 
 MatrixAxes matrix_axes(std::string_view argument, const ConstTensor& view, const AxisSplit& split) {

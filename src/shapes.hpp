@@ -46,6 +46,8 @@ AxisSplit split_axes(Shape x_shape, Shape normalized_shape, Shape axes);
 
 // The number of elements of a row: at least 1.
 std::size_t count_cols(Shape x_shape, const AxisSplit& split);
+// The product of the sizes of some axes, of a tensor that may have no elements.
+std::size_t count_at(Shape shape, const AxisList& list);
 // Fails where the bytes of x, whatever its type, do not fit in ptrdiff_t.
 std::size_t count_rows(Shape x_shape, std::size_t cols);
 

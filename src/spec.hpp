@@ -29,6 +29,9 @@ struct SafeRange {
 };
 inline constexpr SafeRange kSafeF32{0x1p-120, 0x1p200};
 inline constexpr SafeRange kSafeF64{0x1p-800, 0x1p960};
+// The largest |x| of a row outside is in a block whose mean square is outside these, for up to kMaxCols columns.
+inline constexpr SafeRange kScaledByOthersF32{0x1p-64, 0x1p180};
+inline constexpr SafeRange kScaledByOthersF64{0x1p-740, 0x1p940};
 // Above it every row of f32 arithmetic is scaled: rstd would be subnormal there, with digits lost.
 inline constexpr double kLargestEpsF32 = 0x1p251;
 

@@ -23,6 +23,9 @@ void add_fused(const Forward& f, const AxisSplit& split, Problem& p);
 void validate_buffers(const Problem& problem);
 // That there is one of `parts` for each part of x, apart from x.
 void validate_buffers(const Problem& problem, std::span<const Moments> parts);
+// That a message of processes that share rows is there, apart from what it is made of.
+void validate_message(const Problem& problem, std::span<const double> message);
+void validate_message(const GradientProblem& problem, std::span<const double> message);
 // The same for dx, which may be dy or x; and that scratch, where there is some, overlaps nothing.
 void validate_buffers(const GradientProblem& problem, std::span<const std::byte> scratch);
 

@@ -48,7 +48,7 @@ GradientProblem validate(const Backward& b) {
 
   GradientProblem p;
   p.kind = b.kind;
-  p.cols = count_cols(shape, split);
+  p.cols = p.whole_cols = count_cols(shape, split);
   p.rows = count_rows(shape, p.cols);
   // A dx without elements may well be null.
   if (p.rows != 0 && b.dx.data == nullptr && b.dweight.data == nullptr && b.dbias.data == nullptr) {

@@ -2,6 +2,7 @@
 #include "c_api_c11.h"
 
 #include <evenorm/evenorm.h>
+#include <evenorm/evenorm_sharded.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,5 +165,40 @@ const char* evenorm_c11_library(void) {
   EXPECT(evenorm_version_number() == EVENORM_VERSION_NUMBER);
   EXPECT(evenorm_numerics_revision() == EVENORM_NUMERICS_REVISION);
   EXPECT(strcmp(evenorm_dtype_name(EVENORM_BF16), "bf16") == 0 && evenorm_dtype_size(EVENORM_BF16) == 2);
+  return NULL;
+}
+
+static int gather_one(void* context, const void* mine, size_t bytes, void* all) {
+  memcpy(all, mine, bytes);
+  *(size_t*)context += bytes;
+  return 0;
+}
+
+/* All columns in one process: the worked vector, and the moments of its one row. */
+const char* evenorm_c11_sharded(void) {
+  float y[3] = {0}, dx[3] = {0};
+  size_t sent = 0;
+  const float dy[] = {1, -1, 2};
+  const evenorm_forward forward = worked_forward(y);
+  const evenorm_communicator communicator = {sizeof communicator, 0, 1, &sent, gather_one};
+  evenorm_moments moments = {0};
+  evenorm_sharded_norm* norm = NULL;
+  EXPECT(evenorm_sharded_norm_create(&forward, &communicator, &norm) == EVENORM_OK);
+  const size_t before = sent, bytes = evenorm_sharded_norm_bytes(norm, EVENORM_FORWARD_PASS);
+  evenorm_status ran = evenorm_sharded_norm_run_forward(norm, &forward, &moments, 1, NULL);
+  const size_t forwards = sent - before;
+  evenorm_backward backward = evenorm_backward_defaults();
+  backward.x = forward.x;
+  backward.dy = (evenorm_const_tensor){dy, EVENORM_F32, 2, kShape, NULL};
+  backward.normalized_shape = forward.normalized_shape;
+  backward.normalized_shape_count = 1;
+  backward.weight = forward.weight;
+  backward.dx = (evenorm_tensor){dx, EVENORM_F32, 2, kShape, NULL};
+  if (ran == EVENORM_OK) ran = evenorm_sharded_norm_run_backward(norm, &backward, &moments, 1, NULL);
+  evenorm_sharded_norm_destroy(norm);
+  EXPECT(ran == EVENORM_OK);
+  EXPECT(is_worked_result(y) && moments.count == 3 && fabs(moments.mean_hi - 14.0 / 3) < 1e-12);
+  EXPECT(bytes > 0 && forwards == bytes);
+  EXPECT(fabsf(dx[0] - 0.47247920f) < 1e-6f && fabsf(dx[2] + 0.15749253f) < 1e-6f);
   return NULL;
 }

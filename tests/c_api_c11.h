@@ -14,6 +14,7 @@ const char* evenorm_c11_plain_forms(void);
 const char* evenorm_c11_gradients(void);
 const char* evenorm_c11_errors(void);
 const char* evenorm_c11_library(void);
+const char* evenorm_c11_sharded(void);
 
 #ifdef __cplusplus
 }

@@ -209,7 +209,7 @@ TEST(CApi_FusedArguments, AreRefusedByName) {
   EXPECT_THAT(error_after([&](Call& c) { c.forward.sum = other(c, c.shape.data(), EVENORM_F32); }), HasSubstr("sum"));
   EXPECT_THAT(error_after([](Call& c) { c.forward.x.dtype = EVENORM_I8; }), HasSubstr("x has dtype i8"));
   EXPECT_EQ(error_after([](Call& c) { c.forward.moments_count = 2; }), "moments is null, but moments_count is 2");
-  const evenorm_moments one{3, 0, 0, 1, 0, 0};
+  const evenorm_moments one{3, 0, 0, 1, 0, 0, 0};
   for (const std::size_t count : {1, 3}) {
     EXPECT_EQ(error_after([&](Call& c) {
                 c.forward.moments = &one;

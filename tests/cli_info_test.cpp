@@ -83,7 +83,7 @@ TEST(CliCheck_Slow, QuickPassesAndItsJsonHoldsEveryRow) {
   for (const json& row : report["accuracy"]) {
     EXPECT_TRUE(row["pass"].get<bool>()) << row;
     EXPECT_LE(row["output"], row["limit"]) << row;
-    EXPECT_EQ(row["limit"], row["kind"] == "layer" ? 5.03125 : 3.03125) << row;
+    EXPECT_EQ(row["limit"], row["kind"] == "layer" ? 4.03125 : 3.03125) << row;
   }
   EXPECT_EQ(report["climbing"]["steps"], 10000);
   EXPECT_GT(report["climbing"]["peaks"].size(), 40U);

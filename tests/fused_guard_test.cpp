@@ -136,7 +136,8 @@ TEST_P(Fused_GuardPages, MomentsOfRows) {
         for (const Guard guard : {Guard::after, Guard::before}) {
           GuardedTensors tensors(guard);
           const std::size_t count = 3 * parts_of(cols);
-          auto* const parts = reinterpret_cast<Moments*>(tensors.output(DType::f64, 6 * count));
+          auto* const parts =
+              reinterpret_cast<Moments*>(tensors.output(DType::f64, sizeof(Moments) / sizeof(double) * count));
           const RowMoments rows{Kind::layer, {tensors.input(x), GetParam(), shape}, {&shape[1], 1}};
           internal::run_on(target, rows, {parts, count});
           EXPECT_TRUE(same_bits({parts, parts + count}, parts_on(target, Kind::layer, x, cols, false)));

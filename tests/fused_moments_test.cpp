@@ -60,11 +60,11 @@ TEST(Contract_FusedMoments, ExponentsOfWhatIsOutOfRange) {
   const Array small_f32(DType::f32, std::vector<double>{0x1p-149, 0}),
       large_f32(DType::f32, std::vector<double>{0x1p127, 0});
   for (const internal::Target target : runnable_targets()) {
-    EXPECT_TRUE(same_bits(parts_on(target, Kind::layer, huge, 2, false), {{2, 1.25, 0, 0.125, 0, 1000}}));
-    EXPECT_TRUE(same_bits(parts_on(target, Kind::rms, huge, 2, false), {{2, 0, 0, 3.25, 0, 1000}}));
-    EXPECT_TRUE(same_bits(parts_on(target, Kind::rms, tiny, 2, false), {{2, 0, 0, 0x1p-104, 0, -1022}}));
-    EXPECT_TRUE(same_bits(parts_on(target, Kind::rms, small_f32, 2, false), {{2, 0, 0, 0x1p-298, 0, 0}}));
-    EXPECT_TRUE(same_bits(parts_on(target, Kind::rms, large_f32, 2, false), {{2, 0, 0, 0x1p254, 0, 0}}));
+    EXPECT_TRUE(same_bits(parts_on(target, Kind::layer, huge, 2, false), {{2, 1.25, 0, 0.125, 0, 1000, 0x1.8p1000}}));
+    EXPECT_TRUE(same_bits(parts_on(target, Kind::rms, huge, 2, false), {{2, 0, 0, 3.25, 0, 1000, 0x1.8p1000}}));
+    EXPECT_TRUE(same_bits(parts_on(target, Kind::rms, tiny, 2, false), {{2, 0, 0, 0x1p-104, 0, -1022, 0x1p-1074}}));
+    EXPECT_TRUE(same_bits(parts_on(target, Kind::rms, small_f32, 2, false), {{2, 0, 0, 0x1p-298, 0, 0, 0x1p-149}}));
+    EXPECT_TRUE(same_bits(parts_on(target, Kind::rms, large_f32, 2, false), {{2, 0, 0, 0x1p254, 0, 0, 0x1p127}}));
     EXPECT_TRUE(same_bits(parts_on(target, Kind::rms, Array(DType::f64, 5), 5, false), {{5, 0, 0, 0, 0, 0}}));
   }
 }
@@ -101,6 +101,22 @@ TEST(Contract_FusedMoments, NotFiniteWhereAColumnIsNot) {
           }
         }
       }
+    }
+  }
+}
+
+// Hostile ones write numbers, whatever they are worth.
+TEST(Contract_FusedMoments, AnyExponent) {
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min(),
+                         kMost = std::numeric_limits<std::int64_t>::max();
+  for (const internal::Target target : runnable_targets()) {
+    for (const std::int64_t exponent : {kLeast, kMost}) {
+      const Moments odd{2, 1, 0, 1, 0, exponent}, other{2, 1, 0, 1, 0, -1 - exponent};
+      EXPECT_EQ(internal::join_on(target, Kind::layer, std::vector{odd, other}, true).count, 4);
+      const FusedOperation op{contracts::same_type(Kind::layer, DType::f64, 2)};
+      FusedInputs inputs = normal_inputs(op, 1);
+      inputs.moments = {odd};
+      EXPECT_TRUE(run_fused(contracts::on_target(target), op, inputs).kept_inside);
     }
   }
 }

@@ -18,7 +18,7 @@ constexpr Extent kX{"x", Call::kX, 48}, kResidual{"residual", Call::kResidual, 4
     kSum{"sum", Call::kSum, 48}, kY2{"y2", Call::kY2, 48}, kWeight{"weight", Call::kWeight, 24},
     kBias{"bias", Call::kBias, 24}, kWeight2{"weight2", Call::kWeight2, 24}, kBias2{"bias2", Call::kBias2, 24},
     kMean{"mean", Call::kMean, 2}, kRstd{"rstd", Call::kRstd, 2}, kScale{"scale", Call::kScale, 2},
-    kMoments{"moments", Call::kMoments, 24};
+    kMoments{"moments", Call::kMoments, 28};
 
 Call full_call() {
   Call call;

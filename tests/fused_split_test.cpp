@@ -1,7 +1,8 @@
 // The normalised axis split over processes: cut at multiples of 1024 columns, the bits of the whole; cut anywhere else,
-// and for rows that have to be scaled, the bounds of the whole.
+// the bounds of the whole.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "contracts/accuracy.hpp"
@@ -17,7 +18,7 @@ using contracts::kAllTypes;
 using contracts::kBothKinds;
 using contracts::runnable_targets;
 
-// Rows that need no scaling; no finite number is lost in those of NaN and infinity, which stay whole.
+// No finite number is lost in rows of NaN and infinity, which stay whole.
 const Names kRows = {"normal", "mean_1e4", "constant_0.1", "mean_300",         "steps", "zeros",
                      "ramp",   "mean_1e6", "one_ulp_0.1",  "outlier_1e6_at_5", "normal"};
 
@@ -62,6 +63,65 @@ TEST_P(Contract_FusedSplit, AtEveryMultipleOf1024) {
   }
 }
 
+// Rows that have to be scaled among them, by the largest |x| of all processes.
+TEST_P(Contract_FusedSplit, EveryAdversarialRow) {
+  constexpr std::size_t kCols = 3 * 1024 + 300;
+  for (const std::string_view name : contracts::input_names(GetParam(), kCols)) {
+    for (const Kind kind : kBothKinds) {
+      for (const double eps : {0.0, 1e-5}) {
+        FusedOperation op{contracts::same_type(kind, GetParam(), kCols)};
+        op.norm.eps = eps;
+        FusedInputs inputs;
+        inputs.x = contracts::make_input(name, GetParam(), kCols);
+        inputs.weight = contracts::make_weight(GetParam(), kCols);
+        inputs.bias = contracts::make_bias(GetParam(), kCols);
+        SCOPED_TRACE(name);
+        expect_bits_of_the_whole(op, inputs, {2048, kCols - 2048});
+        expect_bits_of_the_whole(op, inputs, {1024, 1024, 1024, 300});
+      }
+    }
+  }
+}
+
+// One block has the row's largest |x|, at each place; beside it others have magnitudes that f32 does not hold, once the
+// row is scaled: by which power of two shows.
+TEST_P(Contract_FusedSplit, OneBlockOfAnotherMagnitude) {
+  if (GetParam() == DType::f16) GTEST_SKIP() << "no row of f16 is scaled up or down";
+  contracts::Random random(7);
+  constexpr std::size_t kCols = 3 * 1024 + 5;
+  for (int round = 0; round < 40; ++round) {
+    std::vector<double> values(kCols);
+    const std::size_t odd = random.below(4) * 1024;
+    const int large = round % 2 == 0 ? 127 : -90;
+    for (std::size_t i = 0; i < kCols; ++i) {
+      const int exponent =
+          i / 1024 == odd / 1024 ? large : large - static_cast<int>(random.below(large > 0 ? 253 : 59));
+      values[i] = std::ldexp(random.uniform() < 0.5 ? -1 - random.uniform() : 1, exponent);
+    }
+    for (const Kind kind : kBothKinds) {
+      FusedOperation op{contracts::same_type(kind, GetParam(), kCols, false)};  // a bias would hide tiny results
+      op.norm.eps = 0;
+      FusedInputs inputs;
+      inputs.x = Array(GetParam(), values);
+      expect_bits_of_the_whole(op, inputs, {1024, 2048, 5});
+    }
+  }
+}
+
+// The largest |x| of a row that is scaled is in a block that is not out of range by itself.
+TEST_P(Contract_FusedSplit, LargestInABlockOfUsualMagnitude) {
+  if (GetParam() == DType::f16 || GetParam() == DType::f64) GTEST_SKIP() << "of f32 arithmetic";
+  constexpr std::size_t kCols = 3 * 1024;
+  std::vector<double> values(kCols, 0x1.7p100);
+  std::fill_n(values.begin() + 1024, 1024, 0x1p-20);
+  values[1030] = 0x1.8p104;
+  const FusedOperation op{contracts::same_type(Kind::rms, GetParam(), kCols, false)};
+  FusedInputs inputs;
+  inputs.x = Array(GetParam(), values);
+  for (std::size_t i = 1100; i < 1400; ++i) inputs.x.set(i, std::ldexp(1 + static_cast<double>(i) / 4096, -44));
+  expect_bits_of_the_whole(op, inputs, {1024, 1024, 1024});
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, Contract_FusedSplit, ::testing::ValuesIn(kAllTypes),
                          [](const auto& test) { return word(test.param); });
 
@@ -98,8 +158,7 @@ TEST(Contract_FusedSplit, SubtreesJoinedFirst) {
   }
 }
 
-// --- other cuts, and rows that have to be scaled
-// ----------------------------------------------------------------------
+// --- other cuts -----------------------------------------------------------------------------------------------------
 
 void expect_within_bounds(const FusedOperation& op, const FusedInputs& inputs, const ShardSizes& sizes,
                           const std::string& what) {

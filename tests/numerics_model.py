@@ -331,7 +331,9 @@ def scaled_row(x, gamma, beta, eps, rms, arithmetic):
         zero = a.wide(0)
         return mapped(x, zero, rstd_0, True, gamma, beta, a), np.float64(0), rstd_0
     k = max(int(np.frexp(largest)[1]) - 1, a.exponent)
-    mean, var = statistics(scaled(x, -k), rms, a)
+    mean, var = statistics(scaled(x, -k) if a is Double else x, rms, a)
+    if a is Single:
+        mean, var = scaled(mean, -k), scaled(var, -2 * k)
     near, less = near_zero(mean, var), 0
     scaled_eps = scaled(np.float64(eps), -2 * k)
     if np.isfinite(scaled_eps):

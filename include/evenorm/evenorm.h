@@ -40,7 +40,8 @@ enum {
   EVENORM_OK = 0,
   EVENORM_INVALID_ARGUMENT = 1, /* evenorm_last_error() names the argument, what it has and what it should have */
   EVENORM_OUT_OF_MEMORY = 2,
-  EVENORM_INTERNAL = 3 /* a defect of evenorm */
+  EVENORM_INTERNAL = 3,            /* a defect of evenorm */
+  EVENORM_COMMUNICATION_FAILED = 4 /* of evenorm_sharded.h: what the caller's all_gather returned is not 0 */
 };
 
 /* The text of the last failure on the calling thread, "" before the first one; a success leaves it as it is. One line
@@ -111,12 +112,15 @@ EVENORM_API evenorm_status evenorm_pool_executor(size_t threads, evenorm_executo
 
 /* Count, mean and sum of squares about the mean of some columns of one row, each of the latter two the sum of two
  * numbers (the low one 0 but in f64 arithmetic): of x * 2^-exponent, where exponent is 0 unless x is f64 and its
- * squares are out of range. RMS norm: mean is 0 and m2 the plain sum of squares. Not finite where a column is not. */
+ * squares are out of range. RMS norm: mean is 0 and m2 the plain sum of squares. Not finite where a column is not.
+ * largest: the largest |x| of these columns, by which rows that are out of range are scaled; 0 where no such row can
+ * hang on it, or where it is not known: the row is then scaled by its root mean square, within the same bounds. */
 typedef struct evenorm_moments {
   double count;
   double mean_hi, mean_lo;
   double m2_hi, m2_lo;
   int64_t exponent;
+  double largest;
 } evenorm_moments;
 
 /* One forward pass. The normalised axes are told in one of two ways, the other one having count 0:

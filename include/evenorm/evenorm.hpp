@@ -105,11 +105,14 @@ EVENORM_API Executor pool_executor(std::size_t threads);
 // Count, mean and sum of squares about the mean of some columns of one row, each of the latter two the sum of two
 // numbers (the low one 0 but in f64 arithmetic): of x * 2^-exponent, where exponent is 0 unless x is f64 and its
 // squares are out of range. RMS norm: mean is 0 and m2 the plain sum of squares. Not finite where a column is not.
+// largest: the largest |x| of these columns, by which rows that are out of range are scaled; 0 where no such row can
+// hang on it, or where it is not known: the row is then scaled by its root mean square, within the same bounds.
 struct Moments {
   double count = 0;
   double mean_hi = 0, mean_lo = 0;
   double m2_hi = 0, m2_lo = 0;
   std::int64_t exponent = 0;
+  double largest = 0;
 };
 
 // One forward pass. The normalised axes are told in one of two ways:
@@ -304,10 +307,21 @@ struct RowSpans {
 EVENORM_API void run_rows(const RowSpans& rows);
 
 template <class T>
-void run_rows(Kind kind, std::span<const T> x, std::span<T> y, std::size_t cols, const RowOptions<T>& options) {
-  run_rows({kind, dtype_of<T>, x.data(), x.size(), y.data(), y.size(), cols, std::as_bytes(options.weight),
-            std::as_bytes(options.bias), options.eps, options.zero_centered, options.mean, options.rstd,
-            options.executor});
+RowSpans row_spans(Kind kind, std::span<const T> x, std::span<T> y, std::size_t cols, const RowOptions<T>& options) {
+  return {kind,
+          dtype_of<T>,
+          x.data(),
+          x.size(),
+          y.data(),
+          y.size(),
+          cols,
+          std::as_bytes(options.weight),
+          std::as_bytes(options.bias),
+          options.eps,
+          options.zero_centered,
+          options.mean,
+          options.rstd,
+          options.executor};
 }
 
 }  // namespace detail
@@ -316,12 +330,12 @@ void run_rows(Kind kind, std::span<const T> x, std::span<T> y, std::size_t cols,
 template <class T>
 void layer_norm(std::span<const T> x, std::span<T> y, std::size_t cols,
                 const std::type_identity_t<RowOptions<T>>& options = {}) {
-  detail::run_rows<T>(Kind::layer, x, y, cols, options);
+  detail::run_rows(detail::row_spans<T>(Kind::layer, x, y, cols, options));
 }
 template <class T>
 void rms_norm(std::span<const T> x, std::span<T> y, std::size_t cols,
               const std::type_identity_t<RowOptions<T>>& options = {}) {
-  detail::run_rows<T>(Kind::rms, x, y, cols, options);
+  detail::run_rows(detail::row_spans<T>(Kind::rms, x, y, cols, options));
 }
 
 // The plain form of the backward pass: dy, x and dx hold x.size() / cols contiguous rows of `cols` elements; dx,
@@ -358,12 +372,23 @@ struct GradientSpans {
 EVENORM_API void run_gradients(const GradientSpans& rows);
 
 template <class T>
-void run_gradients(Kind kind, std::span<const T> dy, std::span<const T> x, std::span<T> dx, std::size_t cols,
-                   const GradientOptions<T>& options) {
-  run_gradients({kind, dtype_of<T>, std::as_bytes(dy), std::as_bytes(x), std::as_writable_bytes(dx), cols,
-                 std::as_bytes(options.weight), std::as_writable_bytes(options.dweight),
-                 std::as_writable_bytes(options.dbias), options.eps, options.zero_centered, options.accumulate,
-                 options.mean, options.rstd, options.executor});
+GradientSpans gradient_spans(Kind kind, std::span<const T> dy, std::span<const T> x, std::span<T> dx, std::size_t cols,
+                             const GradientOptions<T>& options) {
+  return {kind,
+          dtype_of<T>,
+          std::as_bytes(dy),
+          std::as_bytes(x),
+          std::as_writable_bytes(dx),
+          cols,
+          std::as_bytes(options.weight),
+          std::as_writable_bytes(options.dweight),
+          std::as_writable_bytes(options.dbias),
+          options.eps,
+          options.zero_centered,
+          options.accumulate,
+          options.mean,
+          options.rstd,
+          options.executor};
 }
 
 }  // namespace detail
@@ -371,12 +396,12 @@ void run_gradients(Kind kind, std::span<const T> dy, std::span<const T> x, std::
 template <class T>
 void layer_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<T> dx, std::size_t cols,
                          const std::type_identity_t<GradientOptions<T>>& options = {}) {
-  detail::run_gradients<T>(Kind::layer, dy, x, dx, cols, options);
+  detail::run_gradients(detail::gradient_spans<T>(Kind::layer, dy, x, dx, cols, options));
 }
 template <class T>
 void rms_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<T> dx, std::size_t cols,
                        const std::type_identity_t<GradientOptions<T>>& options = {}) {
-  detail::run_gradients<T>(Kind::rms, dy, x, dx, cols, options);
+  detail::run_gradients(detail::gradient_spans<T>(Kind::rms, dy, x, dx, cols, options));
 }
 
 // SIMD targets by name, best first: "avx3" (AVX-512), "avx2", "sse4", "neon", "portable".

@@ -13,8 +13,8 @@ def row_moments(
 
     Each process finds those of its columns; all parts of a row, in the order of its columns, give `join` the moments of
     the whole; with them each process normalises its columns: `layer_norm(x, ..., moments=)`. The bits are those of the
-    unsplit norm if each process has a multiple of 1024 columns, but the last; else, and for rows so large or small that they
-    are scaled (docs/numerics.md), the bounds are the same.
+    unsplit norm if each process has a multiple of 1024 columns, but the last; else the bounds are the same (docs/numerics.md
+    has the rare exceptions).
 
     Args:
         x, normalized_shape, axis: as in `layer_norm`; this process's columns.

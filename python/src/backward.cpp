@@ -43,7 +43,7 @@ nb::any norm_backward(bool rms, nb::handle dy_object, nb::handle x_object, nb::h
   load_or_allocate(dweight, outputs[1], "dweight", inner.span(), dtype);
   if (!rms) load_or_allocate(dbias, outputs[2], "dbias", inner.span(), dtype);
 
-  Backward backward{.kind = rms ? Kind::rms : Kind::layer,
+  Backward backward{.kind = kind_of_norm(rms),
                     .x = x.input(),
                     .dy = dy.input(),
                     .normalized_shape = split.normalized_shape(),

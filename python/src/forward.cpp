@@ -19,7 +19,7 @@ struct Common {
     load_required(x, x_object, "x");
     weight.load(weight_object, "weight", arithmetic_of(x));
     bias.load(bias_object, "bias", arithmetic_of(x));
-    forward.kind = rms ? Kind::rms : Kind::layer;
+    forward.kind = kind_of_norm(rms);
     forward.x = x.input();
     forward.normalized_shape = split.normalized_shape();
     forward.axes = split.axes();

@@ -34,6 +34,13 @@ NB_MODULE(_core, m) {
         any("param_dtype"), any("out"));
   m.def("row_moments", &row_moments, "rms"_a, any("x"), any("normalized_shape"), any("axis"), any("wide"));
   m.def("join_moments", &join_moments, "rms"_a, any("parts"), any("wide"));
+  m.def("sharded_moments", &sharded_moments, "rms"_a, any("x"), "columns"_a, "rank"_a, any("wide"), any("eps"));
+  m.def("sharded_norm", &sharded_norm, "rms"_a, any("x"), any("messages"), "columns"_a, "rank"_a, any("wide"),
+        any("weight"), any("bias"), any("eps"), any("out"));
+  m.def("sharded_sums", &sharded_sums, "rms"_a, any("dy"), any("x"), any("moments"), "columns"_a, "rank"_a, any("wide"),
+        any("weight"), any("eps"), any("out"));
+  m.def("sharded_backward", &sharded_backward, "rms"_a, any("dy"), any("x"), any("moments"), any("messages"),
+        "columns"_a, "rank"_a, any("wide"), any("weight"), any("eps"), any("out"));
   m.def("set_num_threads", &set_threads);
   m.def("get_num_threads", &threads);
   m.def("targets", &evenorm::supported_targets);

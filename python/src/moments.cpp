@@ -8,8 +8,9 @@
 namespace evenorm::python {
 namespace {
 
-static_assert(sizeof(Moments) == 48 && offsetof(Moments, mean_hi) == 8 && offsetof(Moments, mean_lo) == 16 &&
-              offsetof(Moments, m2_hi) == 24 && offsetof(Moments, m2_lo) == 32 && offsetof(Moments, exponent) == 40);
+static_assert(sizeof(Moments) == 56 && offsetof(Moments, mean_hi) == 8 && offsetof(Moments, mean_lo) == 16 &&
+              offsetof(Moments, m2_hi) == 24 && offsetof(Moments, m2_lo) == 32 && offsetof(Moments, exponent) == 40 &&
+              offsetof(Moments, largest) == 48);
 
 std::string shape_text(std::span<const std::int64_t> shape) {
   std::string text = "(";
@@ -25,8 +26,6 @@ std::size_t product(const char* what, std::span<const std::int64_t> sizes) {
   }
   return all;
 }
-
-Kind kind_of_norm(bool rms) { return rms ? Kind::rms : Kind::layer; }
 
 }  // namespace
 

@@ -4,6 +4,9 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstdint>
+#include <vector>
+
 namespace evenorm::python {
 
 namespace nb = nanobind;
@@ -24,5 +27,17 @@ nb::any norm_backward(bool rms, nb::handle dy, nb::handle x, nb::handle normaliz
 
 nb::any row_moments(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle axis, nb::handle wide);
 nb::any join_moments(bool rms, nb::handle parts, nb::handle wide);
+
+// The steps of a norm over processes: x of two axes, this process's columns of all rows; columns: those of each.
+using Columns = std::vector<std::int64_t>;
+nb::any sharded_moments(bool rms, nb::handle x, const Columns& columns, std::size_t rank, nb::handle wide,
+                        nb::handle eps);
+nb::any sharded_norm(bool rms, nb::handle x, nb::handle messages, const Columns& columns, std::size_t rank,
+                     nb::handle wide, nb::handle weight, nb::handle bias, nb::handle eps, nb::handle out);
+nb::any sharded_sums(bool rms, nb::handle dy, nb::handle x, nb::handle moments, const Columns& columns,
+                     std::size_t rank, nb::handle wide, nb::handle weight, nb::handle eps, nb::handle out);
+void sharded_backward(bool rms, nb::handle dy, nb::handle x, nb::handle moments, nb::handle messages,
+                      const Columns& columns, std::size_t rank, nb::handle wide, nb::handle weight, nb::handle eps,
+                      nb::handle out);
 
 }  // namespace evenorm::python

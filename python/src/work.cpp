@@ -189,4 +189,8 @@ void run(const RowMoments& rows, std::span<Moments> parts, std::size_t elements)
   run_work([&](const Executor& executor) { evenorm::run(rows, parts, executor); }, elements, false);
 }
 
+void run_steps(const std::function<void(const Executor&)>& work, std::size_t elements) {
+  run_work(work, elements, false);
+}
+
 }  // namespace evenorm::python

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -34,6 +35,7 @@ class Split {
   bool by_axis_;
 };
 
+inline Kind kind_of_norm(bool rms) { return rms ? Kind::rms : Kind::layer; }
 double number_of(nb::handle object, const char* name);
 bool truth_of(nb::handle object);
 // None is RMS norm's alone: float32's epsilon, float64's for x of float64, as PyTorch's rms_norm has it.
@@ -66,8 +68,9 @@ std::size_t threads();
 void run(const Forward& forward, std::size_t elements, bool one_output);
 void run(const Backward& backward, std::size_t elements);
 void run(const RowMoments& rows, std::span<Moments> parts, std::size_t elements);
+void run_steps(const std::function<void(const Executor&)>& work, std::size_t elements);
 
-// Moments are float64 numbers to Python, six on a last axis: those of evenorm.MOMENTS, exponent by its bits.
+// Moments are float64 numbers to Python, seven on a last axis: those of evenorm.MOMENTS, exponent by its bits.
 inline constexpr std::int64_t kMomentNumbers = sizeof(Moments) / sizeof(double);
 // All of a view of such numbers, which lie side by side: one for each row of x. None: none.
 std::span<const Moments> moments_of(View& view, nb::handle object, const View& x, const Split& split);

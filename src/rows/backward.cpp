@@ -37,6 +37,7 @@ BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, 
 template <class T>
 void BackwardRows<T>::run(std::size_t first, std::size_t count, const ColumnSums& sums) {
   if (sums.values != nullptr) std::fill_n(sums.values, sums.stride * column_numbers(p_), 0.0);
+  if (p_.scalars != nullptr) return run_known(first, count, sums);
   const bool together = !kWide && direct_ && wants_dx_ && p_.cols > 1;
   for (std::size_t row = first, n; row < first + count; row += n) {
     const std::size_t left = first + count - row;
@@ -103,7 +104,7 @@ void BackwardRows<T>::run_even_rows(std::size_t first, std::size_t count, const 
     for (std::size_t r = 0; r < kRowsAtOnce; ++r) {
       scalars[r].mean_hi = mean[done + r];
       scalars[r].rstd = rstd[done + r];
-      finish_look(first + done + r, joined[r], &scalars[r]);
+      finish_look(joined[r], &scalars[r]);
     }
     map(first + done, kRowsAtOnce, scalars, 0, p_.cols);
     done += kRowsAtOnce;
@@ -121,8 +122,8 @@ void BackwardRows<T>::look(std::size_t first, std::size_t count, const ColumnSum
       if (sums.values != nullptr) add_scaled_to_columns(first + i, scalars[i], 0, p_.cols, sums);
     } else {
       BlockSums joined[kRowsAtOnce];
-      look_at(first + i, n, scalars + i, sums, joined);
-      for (std::size_t r = 0; r < n; ++r) finish_look(first + i + r, joined[r], &scalars[i + r]);
+      look_at(first + i, n, scalars + i, {0, p_.cols}, sums, joined);
+      for (std::size_t r = 0; r < n; ++r) finish_look(joined[r], &scalars[i + r]);
     }
   }
 }
@@ -131,16 +132,32 @@ template <class T>
 void BackwardRows<T>::run_strip(const GradientScalars* scalars, std::size_t first_col, std::size_t cols,
                                 const ColumnSums& sums) {
   std::fill_n(sums.values, sums.stride * column_numbers(p_), 0.0);
-  for (std::size_t row = 0, n; row < p_.rows; row += n) {
-    n = run_length(scalars + row, std::min(kRowsAtOnce, p_.rows - row));
-    if (scalars[row].scaled) {
+  add_and_map(scalars, 0, p_.rows, first_col, cols, sums);
+  if (stream_) flush_stream();
+}
+
+// Piece by piece, all rows of each.
+template <class T>
+void BackwardRows<T>::run_known(std::size_t first, std::size_t count, const ColumnSums& sums) {
+  for (std::size_t col = 0; col < p_.cols; col += kPiece) {
+    add_and_map(p_.scalars, first, count, col, std::min(kPiece, p_.cols - col), sums);
+  }
+  if (stream_) flush_stream();
+}
+
+template <class T>
+void BackwardRows<T>::add_and_map(const GradientScalars* scalars, std::size_t first, std::size_t count,
+                                  std::size_t first_col, std::size_t cols, const ColumnSums& sums) {
+  for (std::size_t row = first, n; row < first + count; row += n) {
+    n = run_length(scalars + row, std::min(kRowsAtOnce, first + count - row));
+    if (sums.values == nullptr) {
+    } else if (scalars[row].scaled) {
       add_scaled_to_columns(row, scalars[row], first_col, cols, sums);
     } else {
       add_to_columns(row, n, scalars + row, first_col, cols, sums);
     }
     if (wants_dx_) map(row, n, scalars + row, first_col, cols);
   }
-  if (stream_) flush_stream();
 }
 
 // kRowsAtOnce longer rows, their scalars side by side; should one of them need wider steps, one by one.
@@ -149,9 +166,9 @@ void BackwardRows<T>::run_together(std::size_t first, const ColumnSums& sums) {
   GradientScalars scalars[kRowsAtOnce];
   find_statistics(first, kRowsAtOnce, scalars);
   BlockSums joined[kRowsAtOnce];
-  look_at(first, kRowsAtOnce, scalars, sums, joined);
+  look_at(first, kRowsAtOnce, scalars, {0, p_.cols}, sums, joined);
   if (map_together(first, scalars, joined)) return;
-  for (std::size_t r = 0; r < kRowsAtOnce; ++r) finish_look(first + r, joined[r], &scalars[r]);
+  for (std::size_t r = 0; r < kRowsAtOnce; ++r) finish_look(joined[r], &scalars[r]);
   map(first, kRowsAtOnce, scalars, 0, p_.cols);
 }
 
@@ -207,35 +224,17 @@ void BackwardRows<T>::fill_rows(std::size_t first, std::size_t count, const Grad
   }
 }
 
-// The sums of one row's blocks are joined in the tree of their moments.
-template <class A>
-struct JoinGradients {
-  using Part = BlockSums;
-
-  static WideNumber add(const WideNumber& a, const WideNumber& b) {
-    using namespace plain;
-    return to_memory(Add(kOne, from_memory<A>(a), from_memory<A>(b)));
-  }
-  Part join(const Part& left, const Part& right) const { return {add(left.s, right.s), add(left.q, right.q)}; }
-  Part load(std::size_t node) const {
-    const GradientNode& n = nodes[node];
-    return {{n.g_hi, n.g_lo}, {n.gd_hi, n.gd_lo}};
-  }
-  void store(const Part& part, std::size_t node) const { nodes[node] = {part.s.hi, part.s.lo, part.q.hi, part.q.lo}; }
-
-  GradientNode* nodes = nullptr;
-};
-
-// Sums of `count` rows over all columns.
+// Sums of `count` rows over a range of columns, whole blocks.
 template <class T>
-void BackwardRows<T>::look_at(std::size_t first, std::size_t count, const GradientScalars* scalars,
+void BackwardRows<T>::look_at(std::size_t first, std::size_t count, const GradientScalars* scalars, ColumnRange range,
                               const ColumnSums& sums, BlockSums* joined) {
-  if (p_.cols <= kBlock) return look_at_block(first, count, scalars, 0, p_.cols, sums, joined);
-  JoinTree<JoinGradients<A>> trees[kRowsAtOnce];
-  const std::size_t nodes = nodes_for(blocks_of(p_.cols));
-  for (std::size_t r = 0; r < count; ++r) trees[r] = JoinTree<JoinGradients<A>>({sum_nodes_ + r * nodes});
-  for (std::size_t block = 0; block < p_.cols; block += kBlock) {
-    look_at_block(first, count, scalars, block, std::min(kBlock, p_.cols - block), sums, joined);
+  const std::size_t cols = range.end - range.first;
+  if (cols <= kBlock) return look_at_block(first, count, scalars, range.first, cols, sums, joined);
+  GradientTree<A> trees[kRowsAtOnce];
+  const std::size_t nodes = nodes_for(blocks_of(cols));
+  for (std::size_t r = 0; r < count; ++r) trees[r] = GradientTree<A>({sum_nodes_ + r * nodes});
+  for (std::size_t block = range.first; block < range.end; block += kBlock) {
+    look_at_block(first, count, scalars, block, std::min(kBlock, range.end - block), sums, joined);
     for (std::size_t r = 0; r < count; ++r) trees[r].push(joined[r]);
   }
   for (std::size_t r = 0; r < count; ++r) joined[r] = trees[r].finish();
@@ -268,49 +267,31 @@ void BackwardRows<T>::add_to_columns(std::size_t first, std::size_t count, const
       {rows, count, gamma_.block(col, n), n, places_at<A>(sums, col), nullptr, true, true, unused});
 }
 
+template <class T>
+void BackwardRows<T>::finish_look(const BlockSums& sums, GradientScalars* s) {
+  set_means(sums, s);
+  if (!holds_k2(sums, *s)) set_scaled_means({JoinGradients<A>::node_of(sums), 0, 0, false}, s);
+}
+
 // A wide look at the means c1 and c2 of one row.
 template <class T>
-void BackwardRows<T>::finish_look(std::size_t row, const BlockSums& sums, GradientScalars* s) {
+void BackwardRows<T>::set_means(const BlockSums& sums, GradientScalars* s) {
   using namespace plain;
   using W = Number<A>;
   const WideSums<W> wide{from_memory<A>(sums.s), from_memory<A>(sums.q)};
-  const auto means = GradientMeansOf(kOne, is_centred(), wide, W::From(kOne, s->rstd, s->rstd_lo), p_.cols);
+  const auto means = GradientMeansOf(kOne, is_centred(), wide, W::From(kOne, s->rstd, s->rstd_lo), p_.whole_cols);
   s->c1_hi = means.c1.hi;
   s->c1_lo = means.c1.Low(kOne);
   s->c2_hi = means.c2.hi;
   s->c2_lo = means.c2.Low(kOne);
-  if constexpr (kWide) {
-    // Would digits of k2 be lost below the range? Then dx is mapped by scaling.
-    const double c2 = std::fabs(s->c2_hi);
-    const bool holds = c2 >= kLeastK2F64 && c2 * s->rstd * s->rstd >= kLeastK2F64;
-    if (sums.q.hi != 0 && !holds && !s->scaled_map) sum_scaled_gradients(row, s);
-  }
 }
 
+// In f64 arithmetic: would digits of k2 be lost below the range? Then dx is mapped by scaling.
 template <class T>
-[[gnu::noinline]] void BackwardRows<T>::sum_scaled_gradients(std::size_t row, GradientScalars* s) {
-  if constexpr (kWide) {
-    s->scaled_map = true;
-    ScaledGradient::W g{0, 0}, gd{0, 0};
-    const ScaledGradient gradient(*s);  // sees the exponents once they are there
-    s->c1_exponent = s->c2_exponent = kExponentOfZero;
-    for_pieces(row, [&](const A* x, const A* dy, const A* gamma, std::size_t n) {
-      gradient.find_exponents(x, dy, gamma, n, &s->c1_exponent, &s->c2_exponent);
-    });
-    for_pieces(row,
-               [&](const A* x, const A* dy, const A* gamma, std::size_t n) { gradient.sum(x, dy, gamma, n, &g, &gd); });
-    finish_look(row, {plain::to_memory(g), plain::to_memory(gd)}, s);
-    s->c2_exponent += s->rstd_exponent;
-  }
-}
-
-template <class T>
-template <class Work>
-void BackwardRows<T>::for_pieces(std::size_t row, const Work& work) {
-  for (std::size_t col = 0; col < p_.cols; col += kPiece) {
-    const std::size_t n = std::min(kPiece, p_.cols - col);
-    work(x_[0].get().block(row, col, n), dy_[0].get().block(row, col, n), gamma_.block(col, n), n);
-  }
+bool BackwardRows<T>::holds_k2(const BlockSums& sums, const GradientScalars& s) {
+  if (!kWide || sums.q.hi == 0) return true;
+  const double c2 = std::fabs(s.c2_hi);
+  return c2 >= kLeastK2F64 && c2 * s.rstd * s.rstd >= kLeastK2F64;
 }
 
 template <class T>

@@ -54,6 +54,12 @@ class BackwardRows {
   // dx of the rows, and their sums to `sums`, which are cleared first, unless there are none.
   void run(std::size_t first, std::size_t count, const ColumnSums& sums);
 
+  // Of at most kRowsAtOnce rows whose moments are known: their sums over columns [first_col, first_col + cols), whole
+  // blocks.
+  void sum_run(std::size_t first, std::size_t count, std::size_t first_col, std::size_t cols, GradientSums* sums);
+  // The scalars of such a row, from its sums over the columns of all processes.
+  GradientScalars finish_sums(std::size_t row, const GradientSums& sums);
+
   // The scalars of at most kRowsAtOnce rows; and their sums over all columns to `sums`, unless there are none.
   void look(std::size_t first, std::size_t count, const ColumnSums& sums, GradientScalars* scalars);
 
@@ -71,6 +77,9 @@ class BackwardRows {
   };
 
   void run_rows(std::size_t first, std::size_t count, const ColumnSums& sums);
+  void run_known(std::size_t first, std::size_t count, const ColumnSums& sums);
+  void add_and_map(const GradientScalars* scalars, std::size_t first, std::size_t count, std::size_t first_col,
+                   std::size_t cols, const ColumnSums& sums);
   void run_short_rows(std::size_t first, std::size_t count, const ColumnSums& sums);
   void run_even_rows(std::size_t first, std::size_t count, const double* mean, const double* rstd,
                      const ColumnSums& sums);
@@ -84,21 +93,26 @@ class BackwardRows {
   bool has_plain_elements(std::size_t row);
   bool needs_scaling(std::size_t row, const RowScalars& s);
   void scale_x(std::size_t row, GradientScalars* s);
+  void set_statistics(const RowGroup<A>& group, std::size_t at, std::size_t row, GradientScalars* s);
 
   void fill_rows(std::size_t first, std::size_t count, const GradientScalars* s, std::size_t col, std::size_t n,
                  GradientRow<T>* rows);
-  void look_at(std::size_t first, std::size_t count, const GradientScalars* scalars, const ColumnSums& sums,
-               BlockSums* joined);
+  void look_at(std::size_t first, std::size_t count, const GradientScalars* scalars, ColumnRange range,
+               const ColumnSums& sums, BlockSums* joined);
   void look_at_block(std::size_t first, std::size_t count, const GradientScalars* scalars, std::size_t first_col,
                      std::size_t cols, const ColumnSums& sums, BlockSums* joined);
-  void finish_look(std::size_t row, const BlockSums& sums, GradientScalars* s);
+  void finish_look(const BlockSums& sums, GradientScalars* s);
+  void set_means(const BlockSums& sums, GradientScalars* s);
+  static bool holds_k2(const BlockSums& sums, const GradientScalars& s);
   void add_to_columns(std::size_t first, std::size_t count, const GradientScalars* scalars, std::size_t col,
                       std::size_t n, const ColumnSums& sums);
   void sum_scaled_gradients(std::size_t row, GradientScalars* s);
+  GradientSums scaled_sums(std::size_t row, ColumnRange range, GradientScalars* s);
+  void set_scaled_means(const GradientSums& sums, GradientScalars* s);
   void add_scaled_to_columns(std::size_t row, const GradientScalars& s, std::size_t first_col, std::size_t cols,
                              const ColumnSums& sums);
   template <class Work>
-  void for_pieces(std::size_t row, const Work& work);
+  void for_pieces(std::size_t row, ColumnRange range, const Work& work);
 
   RowMap map_of(const GradientScalars& s) const;
   void map(std::size_t first, std::size_t count, const GradientScalars* scalars, std::size_t first_col,
@@ -112,7 +126,7 @@ class BackwardRows {
 
   bool is_centred() const { return p_.kind == Kind::layer; }
   // Is dx 0 by definition?
-  bool is_zero(const GradientScalars& s) const { return s.rstd == 0 || (is_centred() && p_.cols == 1); }
+  bool is_zero(const GradientScalars& s) const { return s.rstd == 0 || (is_centred() && p_.whole_cols == 1); }
 
   const Kernels& kernels_;
   const GradientProblem& p_;

@@ -30,8 +30,15 @@ void BackwardRows<T>::find_statistics(std::size_t first, std::size_t count, Grad
     }
     return;
   }
-  using namespace plain;
   RowGroup<A> group;
+  if (p_.moments != nullptr) {
+    for (std::size_t i = 0; i < count; ++i) {
+      finish_one(group, 0, node_of<A>(p_.moments[first + i]), p_.eps);
+      if (p_.moments[first + i].exponent != 0) group.flag[0] = 1;
+      set_statistics(group, 0, first + i, scalars + i);
+    }
+    return;
+  }
   for (std::size_t i = 0; i < count; ++i) {
     MomentTree<A> tree({moment_nodes_, is_centred()});
     sum_blocks<T>(kernels_, p_.kind, tree, whole_row_.get(), first + i, p_.cols, 0, blocks_of(p_.cols));
@@ -39,17 +46,21 @@ void BackwardRows<T>::find_statistics(std::size_t first, std::size_t count, Grad
   }
   group.clear_from(count);
   kernels_.in<A>().finish(group, count, static_cast<double>(p_.cols), p_.eps);
-  for (std::size_t i = 0; i < count; ++i) {
-    const RowScalars row = scalars_of(group, i);
-    const auto m2 = Number<A>::From(kOne, group.m2_hi[i], group.m2_lo[i]);
-    scalars[i] = {};
-    scalars[i].mean_hi = row.mean_hi;
-    scalars[i].mean_lo = row.mean_lo;
-    scalars[i].rstd = row.rstd;
-    scalars[i].rstd_lo = RstdLowOf(kOne, MeanOf(kOne, m2, static_cast<double>(p_.cols)), p_.eps, row.rstd);
-    if constexpr (kWide) scalars[i].scaled = needs_scaling(first + i, row);
-    if (row.extreme) scale_x(first + i, &scalars[i]);
-  }
+  for (std::size_t i = 0; i < count; ++i) set_statistics(group, i, first + i, scalars + i);
+}
+
+template <class T>
+void BackwardRows<T>::set_statistics(const RowGroup<A>& group, std::size_t at, std::size_t row, GradientScalars* s) {
+  using namespace plain;
+  const RowScalars found = scalars_of(group, at);
+  const auto m2 = Number<A>::From(kOne, group.m2_hi[at], group.m2_lo[at]);
+  *s = {};
+  s->mean_hi = found.mean_hi;
+  s->mean_lo = found.mean_lo;
+  s->rstd = found.rstd;
+  s->rstd_lo = RstdLowOf(kOne, MeanOf(kOne, m2, static_cast<double>(p_.whole_cols)), p_.eps, found.rstd);
+  if constexpr (kWide) s->scaled = needs_scaling(row, found);
+  if (found.extreme) scale_x(row, s);
 }
 
 // Those of short rows that are dense and of type T, in f32 arithmetic: given, of up to kMaxShortRows, or found, of up
@@ -109,18 +120,20 @@ bool BackwardRows<T>::needs_scaling(std::size_t row, const RowScalars& s) {
   return s.extreme || !plain_rstd || !has_plain_gamma_ || !has_plain_elements(row);
 }
 
-// A row outside the safe range; in f64 arithmetic, scaled.
+// A row outside the safe range, or one that is not finite.
 template <class T>
 [[gnu::noinline]] void BackwardRows<T>::scale_x(std::size_t row, GradientScalars* s) {
   Source<A> source = whole_row_.wide();
-  const A largest = largest_magnitude<A>(source, row, p_.cols);
+  const Moments moments = p_.moments != nullptr
+                              ? p_.moments[row]
+                              : extreme_moments<A>(kernels_, p_.kind, source, row, p_.cols, moment_nodes_);
   s->mean_hi = s->mean_lo = s->rstd_lo = 0;
-  if (!(largest <= std::numeric_limits<A>::max())) {
+  if (!is_finite(moments)) {
     s->mean_hi = s->rstd = std::numeric_limits<double>::quiet_NaN();
-  } else if (largest == A{0}) {
+  } else if (internal::is_zero(moments)) {
     set_rstd(rstd_of_constant<A>(p_.eps), 0, s);
   } else {
-    const ScaledRow scaled = sum_scaled<A>(kernels_, p_.kind, source, row, p_.cols, largest, p_.eps, moment_nodes_);
+    const ScaledRow scaled = finish_scaled<A>(moments, p_.eps);
     if constexpr (!kWide) {  // f32's factors stay in f64's range
       s->mean_hi = scaled.mean;
       return set_rstd(scaled.rstd, 0, s);

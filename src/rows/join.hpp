@@ -1,15 +1,18 @@
 // The fixed tree in which blocks are joined to a row, and row blocks to sums over rows.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
+#include "moments.hpp"
 #include "rows/wide.hpp"
 #include "scratch_plan.hpp"
 
 namespace evenorm::internal {
 
 // Joins equal-sized parts, pushed from left to right, in a binary tree whose every left subtree is full (the last part
-// may be smaller). Rule: type Part, its join(left, right), and load() and store() of what waits, one node per level.
+// may be smaller). A part may be a subtree itself, of `weight` parts, 2^k of them from a multiple of 2^k on. Rule: type
+// Part, its join(left, right), and load() and store() of what waits, one node per level.
 template <class Rule>
 class JoinTree {
  public:
@@ -21,9 +24,9 @@ class JoinTree {
   void clear() { parts_ = depth_ = 0; }
   std::size_t depth() const { return depth_; }  // the nodes in use
 
-  void push(Part part) {
-    ++parts_;
-    for (std::size_t full = parts_; full % 2 == 0; full /= 2) part = rule_.join(rule_.load(--depth_), part);
+  void push(Part part, std::size_t weight = 1) {
+    parts_ += weight;
+    for (std::size_t full = parts_ / weight; full % 2 == 0; full /= 2) part = rule_.join(rule_.load(--depth_), part);
     rule_.store(part, depth_++);
   }
 
@@ -71,5 +74,85 @@ struct JoinMoments {
 };
 template <class A>
 using MomentTree = JoinTree<JoinMoments<A>>;
+
+// Given moments, of which f32 arithmetic has no low parts.
+template <class A>
+MomentNode node_of(const Moments& m) {
+  constexpr bool kWide = std::is_same_v<A, double>;
+  return {m.count, m.mean_hi, kWide ? m.mean_lo : 0, m.m2_hi, kWide ? m.m2_lo : 0};
+}
+inline Moments with_exponent(const MomentNode& m, std::int64_t exponent, double largest) {
+  return {m.count, m.mean_hi, m.mean_lo, m.m2_hi, m.m2_lo, exponent, largest};
+}
+
+// The same of parts that have exponents of their own: two are joined at the larger one.
+template <class A>
+struct JoinScaledMoments {
+  using Part = Moments;
+
+  Part join(const Part& left, const Part& right) const {
+    const int exponent = common_exponent(left, right);
+    const MomentNode a = node_of<A>(rescaled(left, exponent)), b = node_of<A>(rescaled(right, exponent));
+    return with_exponent(join_moments<A>(centred, a, b), exponent, std::max(left.largest, right.largest));
+  }
+  const Part& load(std::size_t node) const { return nodes[node]; }
+  void store(const Part& part, std::size_t node) const { nodes[node] = part; }
+
+  Moments* nodes = nullptr;
+  bool centred = true;
+};
+template <class A>
+using ScaledMomentTree = JoinTree<JoinScaledMoments<A>>;
+
+// The sums of one row's blocks are joined in the tree of their moments.
+template <class A>
+struct JoinGradients {
+  using Part = BlockSums;
+
+  static Part sums_of(const GradientNode& n) { return {{n.g_hi, n.g_lo}, {n.gd_hi, n.gd_lo}}; }
+  static GradientNode node_of(const Part& part) { return {part.s.hi, part.s.lo, part.q.hi, part.q.lo}; }
+  static WideNumber add(const WideNumber& a, const WideNumber& b) {
+    using namespace plain;
+    return to_memory(Add(kOne, from_memory<A>(a), from_memory<A>(b)));
+  }
+  static Part join(const Part& left, const Part& right) { return {add(left.s, right.s), add(left.q, right.q)}; }
+  Part load(std::size_t node) const { return sums_of(nodes[node]); }
+  void store(const Part& part, std::size_t node) const { nodes[node] = node_of(part); }
+
+  GradientNode* nodes = nullptr;
+};
+template <class A>
+using GradientTree = JoinTree<JoinGradients<A>>;
+
+// The same of runs of blocks, of which some may have exponents: two are joined at the larger ones.
+template <class A>
+struct JoinGradientSums {
+  using Part = GradientSums;
+
+  static Part join(const Part& left, const Part& right) {
+    Part a = left, b = right;
+    bring_together(a.sums.g_hi, a.sums.g_lo, a.g_exponent, b.sums.g_hi, b.sums.g_lo, b.g_exponent);
+    bring_together(a.sums.gd_hi, a.sums.gd_lo, a.gd_exponent, b.sums.gd_hi, b.sums.gd_lo, b.gd_exponent);
+    using Plain = JoinGradients<A>;
+    a.sums = Plain::node_of(Plain::join(Plain::sums_of(a.sums), Plain::sums_of(b.sums)));
+    a.scaled = a.scaled || b.scaled;
+    return a;
+  }
+  const Part& load(std::size_t node) const { return nodes[node]; }
+  void store(const Part& part, std::size_t node) const { nodes[node] = part; }
+
+  static void bring_together(double& a_hi, double& a_lo, int& a_exponent, double& b_hi, double& b_lo, int& b_exponent) {
+    if (a_exponent == b_exponent) return;
+    const int exponent = a_hi == 0 ? b_exponent : b_hi == 0 ? a_exponent : std::max(a_exponent, b_exponent);
+    const int a_shift = a_hi == 0 ? 0 : a_exponent - exponent, b_shift = b_hi == 0 ? 0 : b_exponent - exponent;
+    for (double* part : {&a_hi, &a_lo}) *part = std::ldexp(*part, a_shift);
+    for (double* part : {&b_hi, &b_lo}) *part = std::ldexp(*part, b_shift);
+    a_exponent = b_exponent = exponent;
+  }
+
+  GradientSums* nodes = nullptr;
+};
+template <class A>
+using GradientSumsTree = JoinTree<JoinGradientSums<A>>;
 
 }  // namespace evenorm::internal

@@ -40,6 +40,14 @@ struct GradientNode {
   double g_hi, g_lo, gd_hi, gd_lo;
 };
 
+// Sums over a run of a row's blocks, as BlockSums: of g 2^-g_exponent and of g (x - mean) 2^-gd_exponent. The exponents
+// are 0 unless they were taken element by element.
+struct GradientSums {
+  GradientNode sums;
+  int g_exponent = 0, gd_exponent = 0;
+  bool scaled = false;
+};
+
 // Sums over rows, from column `first` on: dgamma and dbeta, then, in f64 arithmetic, the low parts of both, each in a
 // run of `stride` numbers.
 struct ColumnSums {

@@ -1,4 +1,6 @@
 // The moments of rows in parts, and their join: the first half of a norm over a split axis.
+#include <algorithm>
+
 #include "rows/fp_environment.hpp"
 #include "rows/rows.hpp"
 #include "rows/scaled.hpp"
@@ -21,28 +23,71 @@ class OneBlock {
   std::size_t first_;
 };
 
-Moments with_exponent(const MomentNode& m, std::int64_t exponent) {
-  return {m.count, m.mean_hi, m.mean_lo, m.m2_hi, m.m2_lo, exponent};
+// The largest magnitude of n elements; NaN where one is not finite.
+template <class T>
+double largest_of(const Kernels& kernels, const T* x, std::size_t n) {
+  using A = Arithmetic<T>;
+  A largest = 0;
+  const auto include = [&](const A* values, std::size_t count) {
+    kernels.in<A>().largest_finite({values, 0}, 1, count, &largest);
+  };
+  if constexpr (std::is_same_v<T, A>) {
+    include(x, n);
+  } else {
+    constexpr std::size_t kAtOnce = 64;
+    A values[kAtOnce];
+    for (std::size_t i = 0, count; i < n && largest == largest; i += count) {
+      count = std::min(kAtOnce, n - i);
+      kernels.convert[index_of(dtype_of<T>)][index_of(dtype_of<A>)](x + i, values, count);
+      include(values, count);
+    }
+  }
+  return static_cast<double>(largest);
 }
 
-// f64 arithmetic: a block whose squares left the range, scaled.
-[[gnu::noinline]] Moments scaled_part(const Kernels& kernels, Kind kind, const Source<double>& source, std::size_t row,
-                                      std::size_t block, std::size_t n) {
-  OneBlock<double> part(source, block);
-  const double largest = largest_magnitude<double>(part, row, n);
-  if (largest == 0) return {static_cast<double>(n), 0, 0, 0, 0, 0};
-  if (!(largest <= std::numeric_limits<double>::max())) return {static_cast<double>(n), largest, 0, largest, 0, 0};
-  MomentNode nodes[1];
-  MomentTree<double> tree({nodes, kind == Kind::layer});
-  const int exponent = sum_scaled_blocks<double>(kernels, kind, tree, part, row, n, largest);
-  return with_exponent(tree.finish(), exponent);
+bool is_within(const SafeRange& range, double mean_square) {
+  return mean_square >= range.low && mean_square <= range.high;
 }
 
 // NaN throughout, of canonical bits, where anything is not finite.
 Moments without_infinities(const Moments& m) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   if (is_finite(m)) return m;
-  return {m.count, kNan, kNan, kNan, kNan, 0};
+  return {m.count, kNan, kNan, kNan, kNan, 0, 0};
+}
+
+template <class T>
+Moments moments_of_part(const Kernels& kernels, const Problem& p, Source<T>& source, std::size_t row,
+                        std::size_t block) {
+  using A = Arithmetic<T>;
+  constexpr bool kWide = std::is_same_v<A, double>;
+  const std::size_t n = block_cols(p.cols, block);
+  const T* x = source.block(row, block * kBlock, n);
+  Moments m = with_exponent(moments_of_block<T>(kernels, p.kind, x, n), 0, 0);
+  const double mean_square = m.mean_hi * m.mean_hi + m.m2_hi / m.count;
+  const bool by_eps = !kWide && p.eps > kLargestEpsF32;
+  if (!by_eps && is_within(kWide ? kScaledByOthersF64 : kScaledByOthersF32, mean_square)) return m;
+  m.largest = largest_of<T>(kernels, x, n);
+  if constexpr (kWide) {
+    if (!is_within(kSafeF64, mean_square)) {
+      OneBlock<double> part(source, block);
+      MomentNode nodes[1];
+      m = extreme_moments<double>(kernels, p.kind, part, row, n, nodes);
+    }
+  }
+  return without_infinities(m);
+}
+
+// The moments of a run of blocks, joined.
+template <class T>
+Moments moments_of_run(const Kernels& kernels, const Problem& p, Source<T>& source, std::size_t row, std::size_t first,
+                       std::size_t blocks) {
+  Moments nodes[kMaxNodes];
+  ScaledMomentTree<Arithmetic<T>> tree({nodes, p.kind == Kind::layer});
+  for (std::size_t block = first; block < first + blocks; ++block) {
+    tree.push(moments_of_part<T>(kernels, p, source, row, block));
+  }
+  return without_infinities(tree.finish());
 }
 
 template <class T>
@@ -50,28 +95,52 @@ template <class T>
                                   Moments* moments) {
   ScratchMemory<kBlockScratchBytes> scratch;
   BlockSource<T> block_source(kernels, p, scratch);
-  Source<T>& source = block_source.get();
   const std::size_t blocks = blocks_of(p.cols);
   for (std::size_t i = first; i < first + count; ++i) {
-    const std::size_t row = i / blocks, block = i % blocks, n = block_cols(p.cols, block);
-    const T* x = source.block(row, block * kBlock, n);
-    moments[i] = with_exponent(moments_of_block<T>(kernels, p.kind, x, n), 0);
-    if constexpr (std::is_same_v<T, double>) {
-      const double mean_square = moments[i].mean_hi * moments[i].mean_hi + moments[i].m2_hi / moments[i].count;
-      const bool safe = mean_square >= kSafeF64.low && mean_square <= kSafeF64.high;
-      if (!safe) moments[i] = scaled_part(kernels, p.kind, source, row, block, n);
+    moments[i] = moments_of_run<T>(kernels, p, block_source.get(), i / blocks, i % blocks, 1);
+  }
+}
+
+template <class T>
+[[gnu::noinline]] void find_runs(const Kernels& kernels, const Problem& p, const Cuts& cuts, std::size_t first,
+                                 std::size_t count, double* message) {
+  ScratchMemory<kBlockScratchBytes> scratch;
+  BlockSource<T> block_source(kernels, p, scratch);
+  constexpr bool kWide = std::is_same_v<Arithmetic<T>, double>;
+  const std::size_t numbers = cuts.numbers(Pass::forward, p.kind, kWide);
+  for (std::size_t row = first; row < first + count; ++row) {
+    double* to = message + row * numbers;
+    std::fill_n(to, numbers, 0.0);
+    for (const Cuts::Run& run : cuts.runs_of(cuts.rank())) {
+      const Moments m = moments_of_run<T>(kernels, p, block_source.get(), row, run.first, run.blocks);
+      visit(Writer(to), p.kind, kWide, m);
+      to += numbers_of_run(Pass::forward, p.kind, kWide);
     }
-    moments[i] = without_infinities(moments[i]);
   }
 }
 
 template <class A>
-Moments join(Kind kind, const Moments* parts, std::size_t count) {
-  MomentNode nodes[kMaxNodes];
-  MomentTree<A> tree({nodes, kind == Kind::layer});
-  const int exponent = common_exponent(parts, count);
-  for (std::size_t i = 0; i < count; ++i) tree.push(node_of<A>(rescaled(parts[i], exponent)));
-  return without_infinities(with_exponent(tree.finish(), exponent));
+Moments join(Kind kind, std::span<const Moments> parts) {
+  Moments nodes[kMaxNodes];
+  ScaledMomentTree<A> tree({nodes, kind == Kind::layer});
+  for (const Moments& part : parts) tree.push(part);
+  return without_infinities(tree.finish());
+}
+
+template <class A>
+Moments join_row(const Cuts& cuts, Kind kind, const Messages& messages, std::size_t row) {
+  constexpr bool kWide = std::is_same_v<A, double>;
+  const std::size_t numbers = cuts.numbers(Pass::forward, kind, kWide);
+  Moments nodes[kMaxNodes];
+  ScaledMomentTree<A> tree({nodes, kind == Kind::layer});
+  for_runs(cuts, [&](std::size_t process, const Cuts::Run& run, std::size_t cols, std::size_t i) {
+    const double* from = messages.of(process, row, numbers);
+    Moments part;
+    part.count = static_cast<double>(cols);
+    visit(Reader(from + i * numbers_of_run(Pass::forward, kind, kWide)), kind, kWide, part);
+    tree.push(part, run.weight);
+  });
+  return without_infinities(tree.finish());
 }
 
 }  // namespace
@@ -82,9 +151,23 @@ void parts_of_rows(const Kernels& kernels, const Problem& p, std::size_t first, 
   with_type(row_type(p), [&]<class T>() { find_parts<T>(kernels, p, first, count, moments); });
 }
 
-Moments join_parts(Kind kind, bool wide, const Moments* parts, std::size_t count) noexcept {
+Moments join_parts(Kind kind, bool wide, std::span<const Moments> parts) noexcept {
   const FpEnvironment environment;
-  return wide ? join<double>(kind, parts, count) : join<float>(kind, parts, count);
+  return wide ? join<double>(kind, parts) : join<float>(kind, parts);
+}
+
+void moments_of_shards(const Kernels& kernels, const Problem& p, const Cuts& cuts, std::size_t first, std::size_t count,
+                       double* message) noexcept {
+  const FpEnvironment environment;
+  with_type(row_type(p), [&]<class T>() { find_runs<T>(kernels, p, cuts, first, count, message); });
+}
+
+void join_shards(const Cuts& cuts, Kind kind, bool wide, const Messages& messages, std::size_t first, std::size_t count,
+                 Moments* moments) noexcept {
+  const FpEnvironment environment;
+  for (std::size_t row = first; row < first + count; ++row) {
+    moments[row] = wide ? join_row<double>(cuts, kind, messages, row) : join_row<float>(cuts, kind, messages, row);
+  }
 }
 
 }  // namespace evenorm::internal

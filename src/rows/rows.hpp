@@ -3,7 +3,10 @@
 // Compiled once, for whatever target the kernels are of. Does not throw or allocate; knows nothing of threads.
 #pragma once
 
+#include <span>
+
 #include "kernels/kernels.hpp"
+#include "messages.hpp"
 #include "problem.hpp"
 #include "rows/numbers.hpp"
 
@@ -35,7 +38,14 @@ void map_blocks(const Kernels& kernels, const Problem& p, std::size_t row, const
 void parts_of_rows(const Kernels& kernels, const Problem& p, std::size_t first, std::size_t count,
                    Moments* moments) noexcept;
 // Joins parts from left to right.
-Moments join_parts(Kind kind, bool wide, const Moments* parts, std::size_t count) noexcept;
+Moments join_parts(Kind kind, bool wide, std::span<const Moments> parts) noexcept;
+
+// Of rows that are some columns of longer ones: the moments of their runs, joined, as a message; and of whole rows,
+// from all messages. Rows [first, first + count), to where the first of all would be.
+void moments_of_shards(const Kernels& kernels, const Problem& p, const Cuts& cuts, std::size_t first, std::size_t count,
+                       double* message) noexcept;
+void join_shards(const Cuts& cuts, Kind kind, bool wide, const Messages& messages, std::size_t first, std::size_t count,
+                 Moments* moments) noexcept;
 
 // dx of rows [first, first + count), where nothing is summed over rows.
 void run_backward(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count) noexcept;
@@ -56,5 +66,12 @@ void look_at_rows(const Kernels& kernels, const GradientProblem& p, std::size_t 
                   GradientScalars* scalars) noexcept;
 void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientScalars* scalars, std::size_t first,
                  std::size_t count) noexcept;
+
+// The same of a problem that has moments of whole rows: the sums of the rows' runs as a message; and, from all
+// messages, the scalars of whole rows.
+void sums_of_shards(const Kernels& kernels, const GradientProblem& p, const Cuts& cuts, std::size_t first,
+                    std::size_t count, double* message) noexcept;
+void finish_shards(const Kernels& kernels, const GradientProblem& p, const Cuts& cuts, const Messages& messages,
+                   std::size_t first, std::size_t count, GradientScalars* scalars) noexcept;
 
 }  // namespace evenorm::internal

@@ -6,8 +6,10 @@ namespace evenorm::internal {
 // A subnormal rstd would lose digits that x, up to 4 in magnitude, shows: the map takes it 2^16 times larger, x
 // smaller.
 template <class A>
-ScaledRow finish_scaled(const MomentNode& scaled, int exponent, double eps) {
+ScaledRow finish_scaled(const Moments& moments, double eps) {
   using namespace plain;
+  const int exponent = std::max(exponent_of(moments), kLeastExponent<A>);
+  const MomentNode scaled = node_of<A>(rescaled(moments, exponent));
   const auto var = MeanOf(kOne, Number<A>::From(kOne, scaled.m2_hi, scaled.m2_lo), scaled.count);
   const double scaled_eps = std::ldexp(eps, -2 * exponent);
   const bool eps_alone = scaled_eps > std::numeric_limits<double>::max();  // var is below it by hundreds of places
@@ -26,31 +28,19 @@ ScaledRow finish_scaled(const MomentNode& scaled, int exponent, double eps) {
   row.scalars.near_zero = IsNearZero(kOne, scaled.mean_hi, var.hi);
   return row;
 }
-template ScaledRow finish_scaled<double>(const MomentNode&, int, double);
-template ScaledRow finish_scaled<float>(const MomentNode&, int, double);
+template ScaledRow finish_scaled<double>(const Moments&, double);
+template ScaledRow finish_scaled<float>(const Moments&, double);
 
 template <class A>
 void ExtremeRow<A>::run(std::size_t row) {
-  if (p_.moments != nullptr) return run_given(row, p_.moments[row]);
-  const A largest = largest_magnitude<A>(source_, row, p_.cols);
-  if (!(largest <= std::numeric_limits<A>::max())) {
-    fill_nan(row);
-  } else if (largest == A{0}) {
-    run_zeros(row);
-  } else {
-    run_scaled(row, sum_scaled<A>(kernels_, p_.kind, source_, row, p_.cols, largest, p_.eps, nodes_));
-  }
-}
-
-template <class A>
-void ExtremeRow<A>::run_given(std::size_t row, const Moments& moments) {
+  const Moments moments =
+      p_.moments != nullptr ? p_.moments[row] : extreme_moments<A>(kernels_, p_.kind, source_, row, p_.cols, nodes_);
   if (!is_finite(moments)) {
     fill_nan(row);
   } else if (is_zero(moments)) {
     run_zeros(row);
   } else {
-    const int exponent = std::max(common_exponent(&moments, 1) + exponent_of(moments), kLeastExponent<A>);
-    run_scaled(row, finish_scaled<A>(node_of<A>(rescaled(moments, exponent)), exponent, p_.eps));
+    run_scaled(row, moments);
   }
 }
 
@@ -61,7 +51,8 @@ void ExtremeRow<A>::run_zeros(std::size_t row) {
 }
 
 template <class A>
-void ExtremeRow<A>::run_scaled(std::size_t row, const ScaledRow& scaled) {
+void ExtremeRow<A>::run_scaled(std::size_t row, const Moments& moments) {
+  const ScaledRow scaled = finish_scaled<A>(moments, p_.eps);
   source_.set_scale(static_cast<A>(std::ldexp(1.0, -scaled.map_exponent)));
   map(row, scaled);
 }

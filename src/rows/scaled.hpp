@@ -43,29 +43,35 @@ A largest_magnitude(BlockSource& source, std::size_t row, std::size_t cols) {
 template <class A>
 inline constexpr int kLeastExponent = 2 - std::numeric_limits<A>::max_exponent;
 
-// A finite row that is not all zeros, scaled so that its largest magnitude is about 1, summed to the tree. Returns the
-// exponent taken out, and leaves the source scaled so.
+// The moments of a finite row that is not all zeros: in f64 arithmetic of the row scaled so that its largest magnitude
+// is about 1; squares of f32 are within f64's range as they are. Leaves the source scaled so.
 template <class A, class BlockSource>
-int sum_scaled_blocks(const Kernels& kernels, Kind kind, MomentTree<A>& tree, BlockSource& source, std::size_t row,
-                      std::size_t cols, A largest) {
-  const int exponent = std::max(std::ilogb(largest), kLeastExponent<A>);
+Moments scaled_moments(const Kernels& kernels, Kind kind, BlockSource& source, std::size_t row, std::size_t cols,
+                       A largest, MomentNode* nodes) {
+  MomentTree<A> tree({nodes, kind == Kind::layer});
+  const int exponent = std::is_same_v<A, double> ? std::max(std::ilogb(largest), kLeastExponent<A>) : 0;
   source.set_scale(static_cast<A>(std::ldexp(1.0, -exponent)));
   sum_blocks<A>(kernels, kind, tree, source, row, cols, 0, blocks_of(cols));
-  return exponent;
+  return with_exponent(tree.finish(), exponent, static_cast<double>(largest));
 }
 
-// From the moments of a row scaled by 2^-exponent.
-template <class A>
-ScaledRow finish_scaled(const MomentNode& scaled, int exponent, double eps);
-
-// nodes: room for those of the row's tree.
-template <class A>
-ScaledRow sum_scaled(const Kernels& kernels, Kind kind, Source<A>& source, std::size_t row, std::size_t cols, A largest,
-                     double eps, MomentNode* nodes) {
-  MomentTree<A> tree({nodes, kind == Kind::layer});
-  const int exponent = sum_scaled_blocks<A>(kernels, kind, tree, source, row, cols, largest);
-  return finish_scaled<A>(tree.finish(), exponent, eps);
+// Those of any row: NaN where an element is not finite, 0 where all are.
+template <class A, class BlockSource>
+Moments extreme_moments(const Kernels& kernels, Kind kind, BlockSource& source, std::size_t row, std::size_t cols,
+                        MomentNode* nodes) {
+  const A largest = largest_magnitude<A>(source, row, cols);
+  const double count = static_cast<double>(cols);
+  if (largest == A{0}) return {count, 0, 0, 0, 0, 0, 0};
+  if (largest <= std::numeric_limits<A>::max()) {
+    return scaled_moments<A>(kernels, kind, source, row, cols, largest, nodes);
+  }
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  return {count, kNan, kNan, kNan, kNan, 0, 0};
 }
+
+// From the moments, found or given, of a finite row that is not all zeros.
+template <class A>
+ScaledRow finish_scaled(const Moments& moments, double eps);
 
 // One y with its parameters.
 template <class A>
@@ -78,7 +84,7 @@ struct NormOutput {
 template <class A>
 class ExtremeRow {
  public:
-  // nodes: as of sum_scaled().
+  // nodes: room for those of a row's tree.
   ExtremeRow(const Kernels& kernels, const Problem& p, Source<A>& source, NormOutput<A>& output, MomentNode* nodes)
       : kernels_(kernels), p_(p), blocks_(blocks_of(p.cols)), source_(source), output_(output), nodes_(nodes) {}
 
@@ -92,9 +98,8 @@ class ExtremeRow {
   void run(std::size_t row);
 
  private:
-  void run_given(std::size_t row, const Moments& moments);
   void run_zeros(std::size_t row);
-  void run_scaled(std::size_t row, const ScaledRow& scaled);
+  void run_scaled(std::size_t row, const Moments& moments);
   void map(std::size_t row, const ScaledRow& scaled);
   void fill_nan(std::size_t row);
 

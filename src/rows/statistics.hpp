@@ -43,13 +43,6 @@ void finish_one(RowGroup<A>& g, std::size_t row, const MomentNode& m, double eps
   g.flag[row] = FinishMoments<A>(kOne, mean, m2, m.count, eps, g, row);
 }
 
-// Given moments, of which f32 arithmetic has no low parts.
-template <class A>
-MomentNode node_of(const Moments& m) {
-  constexpr bool kWide = std::is_same_v<A, double>;
-  return {m.count, m.mean_hi, kWide ? m.mean_lo : 0, m.m2_hi, kWide ? m.m2_lo : 0};
-}
-
 // A block of n columns again, about k, the mean that its sums about 0 gave.
 template <class T>
 [[gnu::noinline]] MomentNode moments_about(const Kernels& kernels, const T* x, std::size_t n, const WideNumber& k) {

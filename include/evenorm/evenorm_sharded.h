@@ -1,0 +1,73 @@
+/* evenorm: norms whose normalised axis is split over processes, on an engine that the program has already (MPI, its
+ * own). The C API: sharded.hpp's ShardedNorm, as C11; the bits are those of C++.
+ *
+ * Each process has some columns of all rows, and its columns of weight and bias. A forward pass exchanges the moments
+ * of rows, a backward pass two sums a row, both by one all-gather; x itself is never sent.
+ *
+ * Where all cuts are at multiples of 1024 columns the bits, gradients included, are those of the whole row on one
+ * process; elsewhere they keep the bounds of docs/numerics.md, which names the exceptions (Sharded rows).
+ */
+#ifndef EVENORM_EVENORM_SHARDED_H_
+#define EVENORM_EVENORM_SHARDED_H_
+
+#include "evenorm/evenorm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The processes that share rows, on the caller's engine. rank: which of the `size` processes this one is.
+ * all_gather(context, mine, bytes, all) brings the `bytes` bytes at `mine` of each process to all processes: process
+ * i's to all + i * bytes. Every process calls it with as many bytes. It returns 0 when that is done; with anything else
+ * the call that it belongs to returns EVENORM_COMMUNICATION_FAILED, evenorm_last_error() says the value, and no output
+ * is written. It must not throw or unwind. struct_size: as for the structures of evenorm.h. */
+typedef struct evenorm_communicator {
+  size_t struct_size;
+  size_t rank;
+  size_t size;
+  void* context;
+  int (*all_gather)(void* context, const void* mine, size_t bytes, void* all);
+} evenorm_communicator;
+
+/* A norm of rows that all processes of a communicator share. All create it together, with what must agree (rows, kind,
+ * types, eps, what is present) and columns of their own, and then run the same passes in the same order. One all-gather
+ * of a fixed size at creation, one for each pass. Where processes disagree, or one of them is given what it must
+ * refuse, every one returns EVENORM_INVALID_ARGUMENT, with a text that names what; nothing is written. What is refused
+ * alone, before anybody is told: `norm`, `communicator` or `out` that is NULL, and a communicator that is none.
+ * A norm runs on one thread at a time. */
+typedef struct evenorm_sharded_norm evenorm_sharded_norm;
+
+/* *out is a new norm, which the caller destroys, or NULL where this fails. forward: this process's columns, in any
+ * layout, of rows that may have none here: x of shape (rows, 0), say, and normalized_shape (0). Buffers may be absent:
+ * whether there is a weight or a bias is told by its data, or, where that is NULL, by a rank that is not 0. Without
+ * residual, y2, moments or a y of type i8. *communicator is copied; its context outlives the norm. */
+EVENORM_API evenorm_status evenorm_sharded_norm_create(const evenorm_forward* forward,
+                                                       const evenorm_communicator* communicator,
+                                                       evenorm_sharded_norm** out);
+
+/* forward: as at creation, but for buffers and strides. moments: moments_count of them, one for each row, are written,
+ * the same in all processes, for the backward pass; or NULL, and 0. executor as for evenorm_run. */
+EVENORM_API evenorm_status evenorm_sharded_norm_run_forward(evenorm_sharded_norm* norm, const evenorm_forward* forward,
+                                                            evenorm_moments* moments, size_t moments_count,
+                                                            const evenorm_executor* executor);
+
+/* backward: of the same rows, without mean and rstd; moments: what the forward pass wrote. The arithmetic must be that
+ * of the forward pass. The scratch is allocated. executor as for evenorm_run. */
+EVENORM_API evenorm_status evenorm_sharded_norm_run_backward(evenorm_sharded_norm* norm,
+                                                             const evenorm_backward* backward,
+                                                             const evenorm_moments* moments, size_t moments_count,
+                                                             const evenorm_executor* executor);
+
+typedef int32_t evenorm_pass;
+enum { EVENORM_FORWARD_PASS = 0, EVENORM_BACKWARD_PASS = 1 };
+
+/* The bytes that this process sends in one pass; 0 where norm is NULL or there is no such pass. */
+EVENORM_API size_t evenorm_sharded_norm_bytes(const evenorm_sharded_norm* norm, evenorm_pass pass);
+
+EVENORM_API void evenorm_sharded_norm_destroy(evenorm_sharded_norm* norm); /* NULL: nothing; of this process alone */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* EVENORM_EVENORM_SHARDED_H_ */

@@ -1,0 +1,160 @@
+// evenorm: norms whose normalised axis is split over processes (tensor-parallel activations, queries and keys
+// normalised across all heads), on an engine that the program has already: MPI, torch.distributed, its own.
+//
+// Each process has some columns of all rows, and its columns of weight and bias. A forward pass exchanges the moments
+// of rows, a backward pass two sums a row, both by one all-gather; x itself is never sent. Every process joins what all
+// have found in the order of the row, so that all have the same bits, whatever the engine and its timing.
+//
+// Where all cuts are at multiples of 1024 columns the bits, gradients included, are those of the whole row on one
+// process; elsewhere they keep the bounds of docs/numerics.md, which names the exceptions (Sharded rows).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "evenorm/evenorm.hpp"
+
+namespace evenorm {
+
+enum class Pass : std::uint8_t { forward, backward };
+
+// Which columns of its rows each process has.
+class EVENORM_API Cuts {
+ public:
+  // cols: how many columns each process has, in the order of the row; 0 for those that have none. rank: which of them
+  // is this process. Throws Error.
+  Cuts(std::span<const std::int64_t> cols, std::size_t rank);
+
+  std::size_t size() const { return cols_.size(); }  // processes
+  std::size_t rank() const { return rank_; }
+  std::size_t cols() const { return total_; }                                // of a whole row
+  std::size_t cols_of(std::size_t process) const { return cols_[process]; }  // of one process
+  std::size_t own_cols() const { return cols_[rank_]; }                      // of this one
+  bool at_blocks() const { return at_blocks_; }  // are all cuts at multiples of 1024 columns?
+
+  // The f64 numbers that each process sends for each row, the same for all: where cuts are at blocks a few for each run
+  // of 2^k blocks of 1024 columns from a multiple of 2^k on, else a few in all.
+  std::size_t numbers(Pass pass, Kind kind, bool wide) const noexcept;
+
+  // A run of a process's blocks, which are joined before anything is sent: [first, first + blocks), of that process's
+  // columns; `weight` is what it counts for in the join of all.
+  struct Run {
+    std::size_t first, blocks, weight;
+  };
+  std::span<const Run> runs_of(std::size_t process) const {
+    return std::span(runs_).subspan(first_run_[process], first_run_[process + 1] - first_run_[process]);
+  }
+
+ private:
+  void add_runs(std::size_t first_col, std::size_t cols);
+
+  std::vector<std::size_t> cols_;
+  std::vector<Run> runs_;
+  std::vector<std::size_t> first_run_;
+  std::size_t rank_, total_ = 0, most_runs_ = 0;
+  bool at_blocks_ = true;
+};
+
+// --- in steps, for who exchanges messages himself -------------------------------------------------------------------
+//
+// A message is rows * numbers() f64 numbers, row by row; messages are those of all processes, one after the other. They
+// are to be sent as bytes. What processes without columns send is not looked at. All of these throw Error; none changes
+// anything before its checks have passed.
+
+// Forward, first: what this process sends. rows.x: its columns; eps: of the third step; a process without columns has
+// none (message: zeros).
+EVENORM_API void find_moments(const Cuts& cuts, const RowMoments& rows, double eps, std::span<double> message,
+                              const Executor& executor = {});
+// Second: the moments of the whole rows, one for each row. wide: as in RowMoments, or where x is f64. Third: run() of a
+// Forward with these moments.
+EVENORM_API void join_moments(const Cuts& cuts, Kind kind, bool wide, std::span<const double> messages,
+                              std::span<Moments> moments);
+
+// Backward, first: what this process sends. backward.x, dy: its columns; mean and rstd absent, since moments, those of
+// the whole rows, have them (found with `wide` where this pass's arithmetic is f64). The outputs are not looked at, but
+// for the type of dx and dsum's, which may make the arithmetic f64.
+EVENORM_API void find_gradient_sums(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
+                                    std::span<double> message, const Executor& executor = {});
+// Second: dx, dweight, dbias of this process's columns. Allocates scratch (std::bad_alloc).
+EVENORM_API void run(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
+                     std::span<const double> messages, const Executor& executor = {});
+
+// --- with a communicator --------------------------------------------------------------------------------------------
+
+// The processes that share rows, on the caller's engine. all_gather(context, mine, bytes, all) brings the `bytes` bytes
+// at `mine` of each process to all processes: process i's to all + i * bytes. Every process calls it with as many
+// bytes. What it throws (a time limit that has passed, a process that died) passes through to the caller, before any
+// output is written.
+struct Communicator {
+  std::size_t rank = 0;
+  std::size_t size = 1;
+  void* context = nullptr;
+  void (*all_gather)(void* context, const std::byte* mine, std::size_t bytes, std::byte* all) = nullptr;
+};
+
+// A norm of rows that all processes of a communicator share. All make it together, with what must agree (rows, kind,
+// types, eps, what is present) and columns of their own, and then call the same passes in the same order. One
+// all-gather of a fixed size when it is made, one for each pass. Where processes disagree, or one of them is given what
+// it must refuse, every one throws Error, which names what, and what each has; nothing is written.
+class EVENORM_API ShardedNorm {
+ public:
+  // forward: this process's columns, in any layout; buffers may be absent; without residual, y2, moments or an i8 y.
+  // x may have no columns. Throws Error.
+  ShardedNorm(const Forward& forward, const Communicator& communicator);
+  ShardedNorm(ShardedNorm&&) noexcept;
+  ShardedNorm& operator=(ShardedNorm&&) noexcept;
+  ~ShardedNorm();
+
+  const Cuts& cuts() const;
+  std::size_t rows() const;
+  // The bytes that this process sends in one pass.
+  std::size_t bytes(Pass pass) const;
+
+  // forward: as at construction, but for buffers and strides. moments: one for each row, for the backward pass; or
+  // empty. Throws Error, and what the communicator throws.
+  void run(const Forward& forward, std::span<Moments> moments = {}, const Executor& executor = {});
+  // backward: of the same rows; without mean and rstd. Arithmetic must be that of the forward pass.
+  void run(const Backward& backward, std::span<const Moments> moments, const Executor& executor = {});
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// One pass of contiguous rows of `cols` columns of this process: an agreement and the pass. As layer_norm and rms_norm,
+// with the moments of whole rows, one for each row, from the forward pass to the backward pass; empty where there is
+// none. T: double, float, bfloat16 or float16.
+namespace detail {
+EVENORM_API void run_sharded_rows(const Communicator& communicator, const RowSpans& rows, std::span<Moments> moments);
+EVENORM_API void run_sharded_gradients(const Communicator& communicator, const GradientSpans& rows,
+                                       std::span<const Moments> moments);
+}  // namespace detail
+
+template <class T>
+void sharded_layer_norm(const Communicator& communicator, std::span<const T> x, std::span<T> y, std::size_t cols,
+                        std::span<Moments> moments = {}, const std::type_identity_t<RowOptions<T>>& options = {}) {
+  detail::run_sharded_rows(communicator, detail::row_spans<T>(Kind::layer, x, y, cols, options), moments);
+}
+template <class T>
+void sharded_rms_norm(const Communicator& communicator, std::span<const T> x, std::span<T> y, std::size_t cols,
+                      std::span<Moments> moments = {}, const std::type_identity_t<RowOptions<T>>& options = {}) {
+  detail::run_sharded_rows(communicator, detail::row_spans<T>(Kind::rms, x, y, cols, options), moments);
+}
+template <class T>
+void sharded_layer_norm_backward(const Communicator& communicator, std::span<const T> dy, std::span<const T> x,
+                                 std::span<T> dx, std::size_t cols, std::span<const Moments> moments,
+                                 const std::type_identity_t<GradientOptions<T>>& options = {}) {
+  detail::run_sharded_gradients(communicator, detail::gradient_spans<T>(Kind::layer, dy, x, dx, cols, options),
+                                moments);
+}
+template <class T>
+void sharded_rms_norm_backward(const Communicator& communicator, std::span<const T> dy, std::span<const T> x,
+                               std::span<T> dx, std::size_t cols, std::span<const Moments> moments,
+                               const std::type_identity_t<GradientOptions<T>>& options = {}) {
+  detail::run_sharded_gradients(communicator, detail::gradient_spans<T>(Kind::rms, dy, x, dx, cols, options), moments);
+}
+
+}  // namespace evenorm

@@ -1,0 +1,160 @@
+// The steps of a norm over processes: what each finds of its columns, and what it makes of all messages. Messages and
+// moments are float64 arrays of rows by numbers; who exchanges them is for evenorm/_sharded.py.
+#include "evenorm/sharded.hpp"
+
+#include <array>
+
+#include "norms.hpp"
+#include "work.hpp"
+
+namespace evenorm::python {
+namespace {
+
+Cuts cuts_of(const Columns& columns, std::size_t rank) {
+  try {
+    return Cuts(columns, rank);
+  } catch (const Error& error) {
+    fail_value(error.what());
+  }
+}
+
+// What all steps have: x as rows of columns, and how they are cut.
+struct Rows {
+  View x, weight;
+  Cuts cuts;
+  std::array<std::int64_t, 1> cols;
+  Kind kind;
+  bool wide;
+
+  Rows(bool rms, nb::handle x_object, const Columns& columns, std::size_t rank, nb::handle wide_object)
+      : cuts(cuts_of(columns, rank)), kind(kind_of_norm(rms)), wide(truth_of(wide_object)) {
+    load_required(x, x_object, "x");
+    if (x.shape().size() != 2) fail_value("x should have two axes: rows and this process's columns");
+    cols = {x.shape()[1]};
+  }
+
+  std::size_t rows() const { return static_cast<std::size_t>(x.shape()[0]); }
+  std::array<std::int64_t, 2> message_shape(Pass pass, std::size_t processes) const {
+    return {static_cast<std::int64_t>(processes * rows()), static_cast<std::int64_t>(cuts.numbers(pass, kind, wide))};
+  }
+  std::span<double> allocate_message(View& view, Pass pass) const {
+    view.allocate(message_shape(pass, 1), DType::f64);
+    return {static_cast<double*>(view.output().data), view.size()};
+  }
+  std::span<const double> load_messages(View& view, nb::handle object, Pass pass) const {
+    load_required(view, object, "messages");
+    const auto shape = message_shape(pass, cuts.size());
+    if (view.dtype() != DType::f64 ||
+        !std::equal(shape.begin(), shape.end(), view.shape().begin(), view.shape().end())) {
+      fail_value("messages is not what the processes should have sent");
+    }
+    return {static_cast<const double*>(view.input().data), view.size()};
+  }
+  std::span<const Moments> load_moments(View& view, nb::handle object) const {
+    load_required(view, object, "moments");
+    if (view.dtype() != DType::f64 || view.size() != rows() * kMomentNumbers) {
+      fail_value("moments is not what the forward pass gave");
+    }
+    return {static_cast<const Moments*>(view.input().data), rows()};
+  }
+};
+
+}  // namespace
+
+nb::any sharded_moments(bool rms, nb::handle x, const Columns& columns, std::size_t rank, nb::handle wide,
+                        nb::handle eps) {
+  Rows r(rms, x, columns, rank, wide);
+  View message;
+  const std::span<double> numbers = r.allocate_message(message, Pass::forward);
+  const double given_eps = number_of(eps, "eps");
+  run_steps(
+      [&](const Executor& executor) {
+        find_moments(r.cuts, {r.kind, r.x.input(), r.cols, {}, r.wide}, given_eps, numbers, executor);
+      },
+      r.x.size());
+  return as_any(message.result());
+}
+
+nb::any sharded_norm(bool rms, nb::handle x, nb::handle messages, const Columns& columns, std::size_t rank,
+                     nb::handle wide, nb::handle weight, nb::handle bias, nb::handle eps, nb::handle out) {
+  Rows r(rms, x, columns, rank, wide);
+  View given, moments, w, b, y;
+  const std::span<const double> all = r.load_messages(given, messages, Pass::forward);
+  moments.allocate(std::array{static_cast<std::int64_t>(r.rows()), kMomentNumbers}, DType::f64);
+  const std::span<Moments> of_rows(static_cast<Moments*>(moments.output().data), r.rows());
+  w.load(weight, "weight", arithmetic_of(r.x));
+  b.load(bias, "bias", arithmetic_of(r.x));
+  load_or_allocate(y, out, "out", r.x.shape(), r.x.dtype(), &r.x);
+  Forward forward{.kind = r.kind, .x = r.x.input(), .y = y.output(), .normalized_shape = r.cols};
+  if (w.present()) forward.weight = w.input();
+  if (b.present()) forward.bias = b.input();
+  forward.eps = number_of(eps, "eps");
+  run_steps(
+      [&](const Executor& executor) {
+        join_moments(r.cuts, r.kind, r.wide, all, of_rows);
+        forward.moments = of_rows;
+        if (r.cuts.own_cols() != 0) evenorm::run(forward, executor);
+      },
+      r.x.size());
+  return tuple_of(y.result(), moments.result());
+}
+
+namespace {
+
+// What both steps of a backward pass have.
+struct GradientRows : Rows {
+  View dy, given_moments, weight, dx, dweight, dbias;
+  Backward backward;
+  std::span<const Moments> moments;
+
+  GradientRows(bool rms, nb::handle dy_object, nb::handle x_object, nb::handle moments_object, const Columns& columns,
+               std::size_t rank, nb::handle wide, nb::handle weight_object, nb::handle eps, nb::handle out)
+      : Rows(rms, x_object, columns, rank, wide) {
+    load_required(dy, dy_object, "dy");
+    weight.load(weight_object, "weight", arithmetic_of(x));
+    moments = load_moments(given_moments, moments_object);
+    std::array<nb::object, 3> outputs;
+    unpack(out, "(dx, dweight, dbias), where any may be None", outputs);
+    backward.kind = kind;
+    backward.x = x.input();
+    backward.dy = dy.input();
+    backward.normalized_shape = cols;
+    if (weight.present()) backward.weight = weight.input();
+    backward.eps = number_of(eps, "eps");
+    if (!outputs[0].is_none()) {
+      dx.load_output(outputs[0], "dx");
+      backward.dx = dx.output();
+    }
+    if (!outputs[1].is_none()) {
+      dweight.load_output(outputs[1], "dweight");
+      backward.dweight = dweight.output();
+    }
+    if (!outputs[2].is_none()) {
+      dbias.load_output(outputs[2], "dbias");
+      backward.dbias = dbias.output();
+    }
+  }
+};
+
+}  // namespace
+
+nb::any sharded_sums(bool rms, nb::handle dy, nb::handle x, nb::handle moments, const Columns& columns,
+                     std::size_t rank, nb::handle wide, nb::handle weight, nb::handle eps, nb::handle out) {
+  GradientRows r(rms, dy, x, moments, columns, rank, wide, weight, eps, out);
+  View message;
+  const std::span<double> numbers = r.allocate_message(message, Pass::backward);
+  run_steps([&](const Executor& executor) { find_gradient_sums(r.cuts, r.backward, r.moments, numbers, executor); },
+            r.x.size());
+  return as_any(message.result());
+}
+
+void sharded_backward(bool rms, nb::handle dy, nb::handle x, nb::handle moments, nb::handle messages,
+                      const Columns& columns, std::size_t rank, nb::handle wide, nb::handle weight, nb::handle eps,
+                      nb::handle out) {
+  GradientRows r(rms, dy, x, moments, columns, rank, wide, weight, eps, out);
+  View given;
+  const std::span<const double> all = r.load_messages(given, messages, Pass::backward);
+  run_steps([&](const Executor& executor) { evenorm::run(r.cuts, r.backward, r.moments, all, executor); }, r.x.size());
+}
+
+}  // namespace evenorm::python

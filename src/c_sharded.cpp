@@ -1,0 +1,134 @@
+// The C API of norms over processes: evenorm_sharded.h into sharded.hpp. What is right or wrong about a norm is decided
+// behind ShardedNorm; here only what C++'s types rule out is refused, and the other processes hear of it.
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "c_call.hpp"
+#include "c_structures.hpp"
+#include "evenorm/evenorm_sharded.h"
+#include "evenorm/sharded.hpp"
+
+// NOLINTNEXTLINE(readability-identifier-naming): C's name
+struct evenorm_sharded_norm {
+  evenorm_communicator communicator;
+  std::optional<evenorm::ShardedNorm> norm;
+  evenorm::Kind kind;
+};
+
+namespace evenorm {
+namespace {
+
+using namespace internal::c;
+
+static_assert(EVENORM_FORWARD_PASS == static_cast<int>(Pass::forward) &&
+              EVENORM_BACKWARD_PASS == static_cast<int>(Pass::backward));
+
+constexpr std::array kCommunicatorSizes{sizeof(evenorm_communicator)};
+
+evenorm_communicator completed_communicator(const evenorm_communicator* given) {
+  const evenorm_communicator c = internal::completed("communicator", given, kCommunicatorSizes, {});
+  if (c.all_gather == nullptr) throw Error("all_gather is null");
+  return c;
+}
+
+// `c` outlives what it is given to.
+Communicator communicator_of(evenorm_communicator& c) {
+  const auto all_gather = [](void* context, const std::byte* mine, std::size_t bytes, std::byte* all) {
+    const auto& given = *static_cast<const evenorm_communicator*>(context);
+    const int result = given.all_gather(given.context, mine, bytes, all);
+    if (result == 0) return;
+    throw CommunicationFailed("all_gather returned " + std::to_string(result) + ", but it should return 0");
+  };
+  return {c.rank, c.size, &c, all_gather};
+}
+
+// A process without columns has no data, so that a shape, too, says that a tensor is present.
+Forward sharded_forward_of(const evenorm_forward* given) {
+  Forward forward = forward_of(given);
+  const evenorm_forward f = internal::completed("forward", given, kForwardSizes, default_forward());
+  if (f.weight.rank != 0) forward.weight = view_of<ConstTensor>("weight", f.weight);
+  if (f.bias.rank != 0) forward.bias = view_of<ConstTensor>("bias", f.bias);
+  return forward;
+}
+
+// describe(); then run(), even where that throws: the others wait for this process, and what describe() has left is
+// refused, so that all are told. What this process is told is why.
+template <class Describe, class Run>
+void run_with_others(const Describe& describe, const Run& run) {
+  std::string failure;
+  try {
+    describe();
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  try {
+    run();
+  } catch (const Error&) {
+    if (failure.empty()) throw;
+  }
+  if (!failure.empty()) throw Error(failure);
+}
+
+Kind other_kind(Kind kind) { return kind == Kind::layer ? Kind::rms : Kind::layer; }
+
+}  // namespace
+}  // namespace evenorm
+
+evenorm_status evenorm_sharded_norm_create(const evenorm_forward* forward, const evenorm_communicator* communicator,
+                                           evenorm_sharded_norm** out) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("out", out);
+    *out = nullptr;
+    const auto completed = evenorm::completed_communicator(communicator);
+    auto made = std::make_unique<evenorm_sharded_norm>(evenorm_sharded_norm{completed, {}, {}});
+    evenorm::Forward described;  // with no axis to normalise: refused
+    evenorm::run_with_others([&] { described = evenorm::sharded_forward_of(forward); },
+                             [&] { made->norm.emplace(described, evenorm::communicator_of(made->communicator)); });
+    made->kind = described.kind;
+    *out = made.release();
+  });
+}
+
+evenorm_status evenorm_sharded_norm_run_forward(evenorm_sharded_norm* norm, const evenorm_forward* forward,
+                                                evenorm_moments* moments, size_t moments_count,
+                                                const evenorm_executor* executor) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("norm", norm);
+    evenorm::Forward described;  // as above
+    std::span<evenorm::Moments> written;
+    evenorm_executor shared{};
+    const auto describe = [&] {
+      shared = evenorm::completed_executor(executor);
+      written = evenorm::moments_of("moments", moments, moments_count);
+      described = evenorm::sharded_forward_of(forward);
+    };
+    evenorm::run_with_others(describe, [&] { norm->norm->run(described, written, evenorm::executor_of(shared)); });
+  });
+}
+
+evenorm_status evenorm_sharded_norm_run_backward(evenorm_sharded_norm* norm, const evenorm_backward* backward,
+                                                 const evenorm_moments* moments, size_t moments_count,
+                                                 const evenorm_executor* executor) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("norm", norm);
+    evenorm::Backward described;
+    described.kind = evenorm::other_kind(norm->kind);  // refused, even without columns
+    std::span<const evenorm::Moments> given;
+    evenorm_executor shared{};
+    const auto describe = [&] {
+      shared = evenorm::completed_executor(executor);
+      given = evenorm::moments_of("moments", moments, moments_count);
+      described = evenorm::backward_of(backward);
+    };
+    evenorm::run_with_others(describe, [&] { norm->norm->run(described, given, evenorm::executor_of(shared)); });
+  });
+}
+
+size_t evenorm_sharded_norm_bytes(const evenorm_sharded_norm* norm, evenorm_pass pass) {
+  if (norm == nullptr || (pass != EVENORM_FORWARD_PASS && pass != EVENORM_BACKWARD_PASS)) return 0;
+  return norm->norm->bytes(static_cast<evenorm::Pass>(pass));
+}
+
+void evenorm_sharded_norm_destroy(evenorm_sharded_norm* norm) { delete norm; }

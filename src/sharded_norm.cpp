@@ -1,0 +1,310 @@
+// A norm over the processes of a communicator: what they agree on, and the all-gather of each pass.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "rows/rows.hpp"
+#include "schedule.hpp"
+#include "shapes.hpp"
+#include "sharded.hpp"
+#include "validate.hpp"
+
+namespace evenorm {
+
+using internal::active_target;
+
+namespace {
+
+constexpr std::size_t kTextBytes = 192;
+
+// What one process tells all others before it may fail alone: a text, if it has failed. Both are sent as they lie.
+struct Word {
+  std::uint32_t failed = 0;
+  std::uint32_t pass = 0;
+  char text[kTextBytes] = {};
+
+  void fail(const char* what) {
+    failed = 1;
+    std::strncpy(text, what, kTextBytes - 1);
+  }
+};
+
+// What must agree, and the columns of each.
+struct Agreement {
+  Word word;
+  std::uint32_t version = 0;
+  std::uint8_t kind = 0, x = 0, y = 0, weight = 0, bias = 0, zero_centered = 0;  // types; 255: absent
+  std::uint8_t wide = 0, reserved = 0;
+  std::uint32_t unused = 0;
+  double eps = 0;
+  std::int64_t rows = 0, cols = 0;
+};
+static_assert(sizeof(Agreement) == sizeof(Word) + 40 && sizeof(Word) % sizeof(double) == 0);
+constexpr std::uint8_t kAbsent = 255;
+constexpr std::size_t kWordNumbers = sizeof(Word) / sizeof(double);
+
+std::uint32_t protocol() {  // of evenorm's versions that understand each other
+  return 1U << 16U | static_cast<std::uint32_t>(numerics_revision());
+}
+
+template <class View>
+std::uint8_t type_of(const View& view, bool present) {
+  return present ? static_cast<std::uint8_t>(view.dtype) : kAbsent;
+}
+std::string text_of_type(std::uint8_t type) {
+  return type == kAbsent ? "absent" : "of dtype " + std::string(name(static_cast<DType>(type)));
+}
+
+void check_plain(const Forward& f) {
+  const auto refuse = [](const char* argument) {
+    throw Error(std::string(argument) + " is given, but a sharded norm has none");
+  };
+  if (f.residual.data != nullptr) refuse("residual");
+  if (f.sum.data != nullptr) refuse("sum");
+  if (f.y2.data != nullptr) refuse("y2");
+  if (!f.moments.empty()) refuse("moments");
+  if (f.y.dtype == DType::i8) throw Error("y has dtype i8, which a sharded norm cannot write");
+}
+
+bool is_wide(const Agreement& a) {
+  const auto is_f64 = [](std::uint8_t type) { return type == static_cast<std::uint8_t>(DType::f64); };
+  return is_f64(a.x) || is_f64(a.y) || is_f64(a.weight) || is_f64(a.bias);
+}
+
+// Whether a tensor is present is told by its shape, since a process without columns has no data.
+template <class View>
+bool is_present(const View& view) {
+  return view.data != nullptr || !view.shape.empty();
+}
+
+// The same where parameters that are present have data, which validate() does not look at.
+Forward with_parameters(const Forward& f) {
+  static constexpr char kNothing = 0;
+  Forward made = f;
+  for (ConstTensor* parameter : {&made.weight, &made.bias}) {
+    if (parameter->data == nullptr && is_present(*parameter)) parameter->data = &kNothing;
+  }
+  return made;
+}
+
+// The shapes and types of this process; buffers are not looked at.
+Agreement description_of(const Forward& f) {
+  check_plain(f);
+  for (const auto& [argument, dtype] : {std::pair("x", f.x.dtype), std::pair("y", f.y.dtype)}) {
+    internal::check_dtype(argument, dtype);
+  }
+  const internal::AxisSplit split = internal::split_axes(f.x.shape, f.normalized_shape, f.axes);
+  Agreement a;
+  a.version = protocol();
+  a.kind = static_cast<std::uint8_t>(f.kind);
+  a.x = type_of(f.x, true);
+  a.y = type_of(f.y, true);
+  a.weight = type_of(f.weight, is_present(f.weight));
+  a.bias = type_of(f.bias, is_present(f.bias));
+  a.zero_centered = f.zero_centered ? 1 : 0;
+  a.eps = f.eps;
+  a.cols = static_cast<std::int64_t>(internal::count_at(f.x.shape, split.normalized));
+  a.rows = static_cast<std::int64_t>(internal::count_at(f.x.shape, split.outer));
+  a.wide = is_wide(a) ? 1 : 0;
+  if (a.cols != 0) (void)internal::validate(with_parameters(f));
+  internal::check_eps(f.eps);
+  return a;
+}
+
+void check_communicator(const Communicator& c) {
+  if (c.rank >= c.size) {
+    throw Error("rank is " + std::to_string(c.rank) + ", but the communicator has size " + std::to_string(c.size));
+  }
+  if (c.all_gather == nullptr) throw Error("all_gather is null");
+}
+
+std::string in_process(std::size_t i) { return " in process " + std::to_string(i); }
+
+// What another process has told instead of going on.
+void check_word(const Word& word, std::size_t process) {
+  if (word.failed != 0) {
+    throw Error("process " + std::to_string(process) +
+                " has failed: " + std::string(word.text, strnlen(word.text, kTextBytes)));
+  }
+}
+
+// In what two descriptions differ, and what each has, but for columns.
+struct Difference {
+  std::string what, a, b;
+};
+std::optional<Difference> difference(const Agreement& a, const Agreement& b) {
+  const auto kind = [](const Agreement& of) { return std::string(of.kind == 0 ? "layer" : "rms"); };
+  const auto flag = [](std::uint8_t value) { return std::string(value != 0 ? "set" : "not set"); };
+  const auto type = [](const char* what, std::uint8_t of_a, std::uint8_t of_b) {
+    return Difference{what, text_of_type(of_a), text_of_type(of_b)};
+  };
+  if (a.kind != b.kind) return Difference{"kind is", kind(a), kind(b)};
+  if (a.rows != b.rows) return Difference{"x has", std::to_string(a.rows) + " rows", std::to_string(b.rows)};
+  if (a.x != b.x) return type("x is", a.x, b.x);
+  if (a.y != b.y) return type("y is", a.y, b.y);
+  if (a.weight != b.weight) return type("weight is", a.weight, b.weight);
+  if (a.bias != b.bias) return type("bias is", a.bias, b.bias);
+  if (a.zero_centered != b.zero_centered) {
+    return Difference{"zero_centered is", flag(a.zero_centered), flag(b.zero_centered)};
+  }
+  if (a.eps != b.eps) return Difference{"eps is", internal::text_of(a.eps), internal::text_of(b.eps)};
+  return std::nullopt;
+}
+
+void check_agreement(std::span<const Agreement> all) {
+  for (std::size_t i = 0; i < all.size(); ++i) check_word(all[i].word, i);
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (all[i].version != all[0].version) {
+      throw Error("evenorm's versions differ" + in_process(0) + " and" + in_process(i));
+    }
+    if (const auto found = difference(all[0], all[i])) {
+      throw Error(found->what + " " + found->a + in_process(0) + ", but " + found->b + in_process(i));
+    }
+  }
+}
+
+Cuts agreed_cuts(const Communicator& communicator, const Agreement& own) {
+  std::vector<Agreement> all(communicator.size);
+  communicator.all_gather(communicator.context, std::as_bytes(std::span(&own, 1)).data(), sizeof own,
+                          std::as_writable_bytes(std::span(all)).data());
+  check_agreement(all);
+  std::vector<std::int64_t> cols;
+  cols.reserve(all.size());
+  for (const Agreement& a : all) cols.push_back(a.cols);
+  return Cuts(cols, communicator.rank);
+}
+
+}  // namespace
+
+struct ShardedNorm::State {
+  Communicator communicator;
+  Agreement own;
+  Cuts cuts;
+  std::vector<double> mine, all;
+  std::vector<Moments> moments;
+
+  State(const Communicator& c, const Agreement& a) : communicator(c), own(a), cuts(agreed_cuts(c, a)), moments(rows()) {
+    const std::size_t most = kWordNumbers + rows() * std::max(numbers(Pass::forward), numbers(Pass::backward));
+    mine.resize(most);
+    all.resize(most * c.size);
+  }
+
+  std::size_t rows() const { return static_cast<std::size_t>(own.rows); }
+  Kind kind() const { return static_cast<Kind>(own.kind); }
+  bool wide() const { return own.wide != 0; }
+  std::size_t numbers(Pass pass) const { return cuts.numbers(pass, kind(), wide()); }
+  std::size_t message(Pass pass) const { return kWordNumbers + rows() * numbers(pass); }
+
+  // work(message) for this process; then all messages. Where a process fails, all throw.
+  template <class Work>
+  internal::Messages exchange(Pass pass, const Work& work) {
+    Word word;
+    word.pass = static_cast<std::uint32_t>(pass);
+    try {
+      work(std::span(mine).subspan(kWordNumbers, rows() * numbers(pass)));
+    } catch (const Error& error) {
+      word.fail(error.what());
+    }
+    std::memcpy(mine.data(), &word, sizeof word);
+    const std::size_t count = message(pass);
+    communicator.all_gather(communicator.context, std::as_bytes(std::span(mine)).data(), count * sizeof(double),
+                            std::as_writable_bytes(std::span(all)).data());
+    if (word.failed != 0) throw Error(word.text);
+    for (std::size_t i = 0; i < communicator.size; ++i) {
+      Word other;
+      std::memcpy(static_cast<void*>(&other), &all[i * count], sizeof other);
+      check_word(other, i);
+      if (other.pass != word.pass) {
+        throw Error("process " + std::to_string(i) + " runs its " + (other.pass == 0 ? "forward" : "backward") +
+                    " pass, but this one does not");
+      }
+    }
+    return {all.data() + kWordNumbers, count};
+  }
+};
+
+ShardedNorm::ShardedNorm(const Forward& forward, const Communicator& communicator) {
+  check_communicator(communicator);
+  Agreement own;
+  std::string failure;
+  try {
+    own = description_of(forward);
+  } catch (const Error& error) {
+    own.word.fail(error.what());
+    failure = error.what();
+  }
+  try {
+    state_ = std::make_unique<State>(communicator, own);
+  } catch (const Error&) {
+    if (!failure.empty()) throw Error(failure);
+    throw;
+  }
+}
+ShardedNorm::ShardedNorm(ShardedNorm&&) noexcept = default;
+ShardedNorm& ShardedNorm::operator=(ShardedNorm&&) noexcept = default;
+ShardedNorm::~ShardedNorm() = default;
+
+const Cuts& ShardedNorm::cuts() const { return state_->cuts; }
+std::size_t ShardedNorm::rows() const { return state_->rows(); }
+std::size_t ShardedNorm::bytes(Pass pass) const { return state_->message(pass) * sizeof(double); }
+
+void ShardedNorm::run(const Forward& given, std::span<Moments> moments, const Executor& executor) {
+  State& s = *state_;
+  const bool has_columns = s.cuts.own_cols() != 0;
+  Forward forward = given;
+  const internal::Messages messages = s.exchange(Pass::forward, [&](std::span<double> message) {
+    const Agreement now = description_of(forward);
+    if (const auto found = difference(now, s.own)) {
+      throw Error(found->what + " " + found->a + ", but the norm was made with " + found->b);
+    }
+    if (now.cols != s.own.cols) {
+      throw Error("x has " + std::to_string(now.cols) + " columns, but the norm was made with " +
+                  std::to_string(s.own.cols));
+    }
+    if (!moments.empty()) internal::check_size("moments", moments.size(), " elements", s.rows(), 1);
+    if (!has_columns) return;
+    if (forward.weight.data == nullptr && is_present(forward.weight)) throw Error("weight is null, but it has a shape");
+    if (forward.bias.data == nullptr && is_present(forward.bias)) throw Error("bias is null, but it has a shape");
+    forward.moments = s.moments;
+    internal::validate_buffers(internal::validate(forward));
+    internal::find_moments_on(active_target(), s.cuts,
+                              {s.kind(), forward.x, forward.normalized_shape, forward.axes, s.wide()}, forward.eps,
+                              message, executor);
+  });
+  internal::join_shards(s.cuts, s.kind(), s.wide(), messages, 0, s.rows(), s.moments.data());
+  if (has_columns) evenorm::run(forward, executor);
+  std::copy(s.moments.begin(), s.moments.begin() + static_cast<std::ptrdiff_t>(moments.size()), moments.begin());
+}
+
+void ShardedNorm::run(const Backward& backward, std::span<const Moments> moments, const Executor& executor) {
+  State& s = *state_;
+  const internal::Messages messages = s.exchange(Pass::backward, [&](std::span<double> message) {
+    if (backward.kind != s.kind()) throw Error("kind is not what the norm was made with");
+    internal::check_size("moments", moments.size(), " elements", s.rows(), 1);
+    if (s.cuts.own_cols() == 0) return;
+    const internal::GradientProblem p = internal::validate(backward);
+    if (p.rows != s.rows()) {
+      throw Error("x has " + std::to_string(p.rows) + " rows, but the norm was made for " + std::to_string(s.rows()));
+    }
+    if ((internal::arithmetic_type(p) == DType::f64) != s.wide()) {
+      throw Error(std::string("the arithmetic is ") + (s.wide() ? "f32" : "f64") +
+                  ", but that of the norm as it was made is " + (s.wide() ? "f64" : "f32"));
+    }
+    if (const std::uint8_t weight = type_of(backward.weight, backward.weight.data != nullptr); weight != s.own.weight) {
+      throw Error("weight is " + text_of_type(weight) + ", but the norm was made with one " +
+                  text_of_type(s.own.weight));
+    }
+    if (backward.zero_centered != (s.own.zero_centered != 0))
+      throw Error("zero_centered is not what the norm was made with");
+    if (p.eps != s.own.eps) {
+      throw Error("eps is " + internal::text_of(p.eps) + ", but the norm was made with " +
+                  internal::text_of(s.own.eps));
+    }
+    internal::find_gradient_sums_on(active_target(), s.cuts, backward, moments, message, executor);
+  });
+  if (s.cuts.own_cols() != 0) internal::run_on(active_target(), s.cuts, backward, moments, messages, executor);
+}
+
+}  // namespace evenorm

@@ -1,0 +1,206 @@
+// Rows whose columns are split over processes: all steps of all of them, one after the other, on one target; and
+// processes that are threads, with an all-gather between them.
+#pragma once
+
+#include <barrier>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "contracts/backward_harness.hpp"
+#include "sharded.hpp"
+#include "support/shards.hpp"
+
+namespace evenorm::testing {
+
+using Columns = std::vector<std::int64_t>;
+
+// What all processes have written, put together; of a backward pass, too.
+struct ShardedOutcome {
+  contracts::Array y;
+  std::vector<double> mean, rstd;
+  contracts::BackwardOutcome gradients;
+  std::vector<Moments> moments;
+};
+
+// One process's columns of what a norm and its gradients are given, and places for what they write.
+struct Shard {
+  Shard(const contracts::BackwardOperation& op, const contracts::BackwardInputs& whole,
+        const contracts::Array& whole_bias, std::size_t first, std::size_t n)
+      : rows(whole.x.size() / op.forward.cols),
+        x_shape{static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n)},
+        row_shape{static_cast<std::int64_t>(rows)},
+        x(columns_of(whole.x, op.forward.cols, first, n)),
+        dy(columns_of(whole.dy, op.forward.cols, first, n)),
+        y(op.forward.y, rows * n),
+        mean(rows),
+        rstd(rows) {
+    const std::size_t cols = op.forward.cols;
+    if (op.forward.weight) weight = columns_of(whole.weight, cols, first, n);
+    if (op.forward.bias) bias = columns_of(whole_bias, cols, first, n);
+    if (op.dx) dx = contracts::Array(*op.dx, rows * n);
+    if (op.dgamma) dgamma = contracts::Array(*op.dgamma, n);
+    if (op.dbeta) dbeta = contracts::Array(*op.dbeta, n);
+    const std::span<const std::int64_t> normalized(&x_shape[1], 1);
+    const auto view = [](contracts::Array& array, auto present, std::span<const std::int64_t> shape) {
+      return present ? Tensor{array.data(), array.dtype(), shape, {}} : Tensor{};
+    };
+    const auto input = [&](contracts::Array& array, auto present, std::span<const std::int64_t> shape) {
+      const Tensor tensor = view(array, present, shape);
+      return ConstTensor{tensor.data, tensor.dtype, tensor.shape, {}};
+    };
+    forward.kind = backward.kind = op.forward.kind;
+    forward.x = backward.x = input(x, true, x_shape);
+    forward.y = view(y, true, x_shape);
+    forward.normalized_shape = backward.normalized_shape = normalized;
+    forward.weight = backward.weight = input(weight, op.forward.weight, normalized);
+    forward.bias = input(bias, op.forward.bias, normalized);
+    if (op.forward.kind == Kind::layer) forward.mean = {mean.data(), DType::f64, row_shape, {}};
+    forward.rstd = {rstd.data(), DType::f64, row_shape, {}};
+    forward.eps = backward.eps = op.forward.eps;
+    forward.zero_centered = backward.zero_centered = op.forward.zero_centered;
+    backward.dy = input(dy, true, x_shape);
+    backward.dx = view(dx, op.dx, x_shape);
+    backward.dweight = view(dgamma, op.dgamma, normalized);
+    backward.dbias = view(dbeta, op.dbeta, normalized);
+  }
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
+
+  std::size_t rows;
+  std::int64_t x_shape[2], row_shape[1];
+  contracts::Array x, dy, weight{}, bias{}, y, dx{}, dgamma{}, dbeta{};
+  std::vector<double> mean, rstd;
+  Forward forward;
+  Backward backward;
+};
+
+inline std::vector<std::unique_ptr<Shard>> shards_of(const contracts::BackwardOperation& op,
+                                                     const contracts::BackwardInputs& whole,
+                                                     const contracts::Array& bias, const Columns& columns) {
+  std::vector<std::unique_ptr<Shard>> shards;
+  std::size_t first = 0;
+  for (const std::int64_t n : columns) {
+    shards.push_back(std::make_unique<Shard>(op, whole, bias, first, static_cast<std::size_t>(n)));
+    first += static_cast<std::size_t>(n);
+  }
+  return shards;
+}
+
+// Puts one array of columns of all rows together.
+inline contracts::Array put_together(const std::vector<std::unique_ptr<Shard>>& shards, contracts::Array Shard::*member,
+                                     std::size_t rows) {
+  contracts::Array whole((*shards[0].*member).dtype(), std::size_t{0});
+  std::size_t size = 0;
+  for (const auto& shard : shards) size += (*shard.*member).size();
+  whole = contracts::Array((*shards[0].*member).dtype(), size);
+  const std::size_t bytes = size_of(whole.dtype()), cols = size / rows;
+  std::size_t first = 0;
+  for (const auto& shard : shards) {
+    const contracts::Array& part = *shard.*member;
+    const std::size_t n = part.size() / rows;
+    for (std::size_t r = 0; r < rows && n != 0; ++r) {
+      std::memcpy(whole.data() + (r * cols + first) * bytes, part.data() + r * n * bytes, n * bytes);
+    }
+    first += n;
+  }
+  return whole;
+}
+
+inline ShardedOutcome outcome_of(const contracts::BackwardOperation& op,
+                                 const std::vector<std::unique_ptr<Shard>>& shards) {
+  const std::size_t rows = shards[0]->rows;
+  ShardedOutcome all;
+  all.y = put_together(shards, &Shard::y, rows);
+  if (op.dx) all.gradients.dx = put_together(shards, &Shard::dx, rows);
+  if (op.dgamma) all.gradients.dgamma = put_together(shards, &Shard::dgamma, 1);
+  if (op.dbeta) all.gradients.dbeta = put_together(shards, &Shard::dbeta, 1);
+  return all;
+}
+
+inline bool is_wide(const contracts::BackwardOperation& op) { return op.measured().arithmetic() == DType::f64; }
+
+inline ShardedOutcome sharded_in_steps(internal::Target target, const contracts::BackwardOperation& op,
+                                       const contracts::BackwardInputs& whole, const contracts::Array& bias,
+                                       const Columns& columns, const Executor& executor = {}) {
+  const auto shards = shards_of(op, whole, bias, columns);
+  const std::size_t rows = shards[0]->rows;
+  const bool wide = is_wide(op);
+  const auto cuts = [&](std::size_t rank) { return Cuts(columns, rank); };
+  std::vector<double> messages;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    std::vector<double> message(rows * cuts(i).numbers(Pass::forward, op.forward.kind, wide));
+    const Forward& f = shards[i]->forward;
+    internal::find_moments_on(target, cuts(i), {f.kind, f.x, f.normalized_shape, {}, wide}, f.eps, message, executor);
+    messages.insert(messages.end(), message.begin(), message.end());
+  }
+  std::vector<Moments> moments(rows);
+  join_moments(cuts(0), op.forward.kind, wide, messages, moments);
+  std::vector<double> sums;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    std::vector<double> message(rows * cuts(i).numbers(Pass::backward, op.forward.kind, wide));
+    internal::find_gradient_sums_on(target, cuts(i), shards[i]->backward, moments, message, executor);
+    sums.insert(sums.end(), message.begin(), message.end());
+  }
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    if (columns[i] == 0) continue;
+    shards[i]->forward.moments = moments;
+    internal::run_on(target, shards[i]->forward, executor);
+    internal::run_on(target, cuts(i), shards[i]->backward, moments, {sums.data(), sums.size() / shards.size()},
+                     executor);
+  }
+  ShardedOutcome all = outcome_of(op, shards);
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    if (columns[i] == 0) continue;
+    all.mean = shards[i]->mean;
+    all.rstd = shards[i]->rstd;
+  }
+  all.moments = moments;
+  return all;
+}
+
+// --- processes that are threads ------------------------------------------------------------------------------------
+
+class Processes {
+ public:
+  explicit Processes(std::size_t size) : mine_(size), arrived_(static_cast<std::ptrdiff_t>(size)) {}
+
+  // work(communicator) in each, at once.
+  void run(const std::function<void(const Communicator&)>& work) {
+    std::vector<std::thread> threads;
+    std::vector<Member> members(mine_.size());
+    for (std::size_t i = 0; i < mine_.size(); ++i) {
+      members[i] = {this, i};
+      threads.emplace_back([&, i] { work({i, mine_.size(), &members[i], all_gather}); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  std::size_t gathers() const { return gathers_; }
+  std::size_t bytes() const { return bytes_; }  // that one process has sent
+
+ private:
+  struct Member {
+    Processes* processes;
+    std::size_t rank;
+  };
+
+  static void all_gather(void* context, const std::byte* mine, std::size_t bytes, std::byte* all) {
+    const auto [self, rank] = *static_cast<Member*>(context);
+    self->mine_[rank] = mine;
+    self->arrived_.arrive_and_wait();
+    for (std::size_t i = 0; i < self->mine_.size(); ++i) std::memcpy(all + i * bytes, self->mine_[i], bytes);
+    if (rank == 0) {
+      ++self->gathers_;
+      self->bytes_ += bytes;
+    }
+    self->arrived_.arrive_and_wait();
+  }
+
+  std::vector<const std::byte*> mine_;
+  std::barrier<> arrived_;
+  std::size_t gathers_ = 0, bytes_ = 0;
+};
+
+}  // namespace evenorm::testing
