@@ -17,6 +17,7 @@ from torch.compiler import is_compiling
 from torch.overrides import has_torch_function
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from . import _dtensors, _sharded_dtensors
 from ._operators import extension, operators
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -36,9 +37,14 @@ _eager_add_rms_norm = extension.add_rms_norm if extension else _is_not_taken
 
 def _has_rules(t: Tensor) -> bool:
     """Is it of a class with rules for PyTorch's operators, as DTensor is? Compilers know only those that flatten."""
+    if is_compiling():
+        _dtensors.have_rules()  # of DTensors, which are no wrappers to Dynamo: they go to the operators
+        return is_traceable_wrapper_subclass(t)
+    if _dtensors.is_dtensor(t):
+        return not _dtensors.have_rules()
     if is_traceable_wrapper_subclass(t):
         return True
-    if is_compiling() or type(t).__torch_dispatch__ is Tensor.__torch_dispatch__:
+    if type(t).__torch_dispatch__ is Tensor.__torch_dispatch__:
         return False
     return not isinstance(t, (FakeTensor, FunctionalTensor))
 
@@ -133,6 +139,9 @@ def layer_norm(
         if y is not NotImplemented:
             return y  # type: ignore[no-any-return]
     if _is_norm(input, normalized_shape, eps, weight, bias) and _has_parameter_types(input, weight, bias):
+        axis = _sharded_dtensors.mesh_axis_of_columns(input, normalized_shape, weight, bias)
+        if axis is not None:
+            return _sharded_dtensors.norm(input, weight, bias, eps, False, axis)
         y = _call(operators.layer_norm, input, normalized_shape, weight, bias, eps)
         if y is not NotImplemented:
             return y  # type: ignore[no-any-return]
@@ -164,6 +173,9 @@ def rms_norm(
         if y is not NotImplemented:
             return y  # type: ignore[no-any-return]
     if _is_norm(input, normalized_shape, 0.0 if eps is None else eps, weight):
+        axis = _sharded_dtensors.mesh_axis_of_columns(input, normalized_shape, weight)
+        if axis is not None:
+            return _sharded_dtensors.norm(input, weight, None, _default_eps(input) if eps is None else eps, True, axis)
         y = _call(operators.rms_norm, input, normalized_shape, weight, _default_eps(input) if eps is None else eps)
         if y is not NotImplemented:
             return y  # type: ignore[no-any-return]

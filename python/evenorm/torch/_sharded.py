@@ -1,0 +1,192 @@
+"""The sharded norms as functions: operators of the library `evenorm` with a gather inside, and their derivatives.
+
+Opaque to torch.compile, which neither looks into them nor breaks its graph for them. The arithmetic is evenorm._core's,
+which is lent the tensors; the exchange is _sharded_group's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import distributed_c10d
+
+from evenorm import _core
+
+from ._sharded_group import agree, group_or_default
+
+_library = torch.library.Library("evenorm", "FRAGMENT")
+_library.define(
+    "sharded_norm(Tensor x, Tensor? weight, Tensor? bias, bool rms, float eps, str group) -> (Tensor y, Tensor moments)"
+)
+_library.define(
+    "sharded_norm_backward(Tensor dy, Tensor x, Tensor moments, Tensor? weight, ScalarType? bias_dtype, bool rms,"
+    " float eps, str group, bool[3] output_mask) -> (Tensor dx, Tensor dweight, Tensor dbias)"
+)
+_operators = torch.ops.evenorm
+_FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+_MOMENTS = 7  # numbers of evenorm.MOMENTS
+
+
+def _rows(t: Tensor) -> Tensor:
+    return t.detach().reshape(-1, t.shape[-1]) if t.shape[-1] else t.detach().reshape(t.shape[:-1].numel(), 0)
+
+
+def _lent(t: Tensor | None) -> Tensor | None:
+    return None if t is None else t.detach()
+
+
+def _agreement(x: Tensor, weight: Tensor | None, bias_dtype: Any, rms: bool, eps: float, group: str, dy: Any) -> Any:
+    """What all processes have alike, and the arguments of evenorm._core that say how rows are cut."""
+    weight_dtype = None if weight is None else weight.dtype
+    process_group: Any = getattr(distributed_c10d, "_resolve_process_group")(group)  # noqa: B009
+    agreement = agree(
+        process_group,
+        x.shape[-1],
+        norm="RMS norm" if rms else "layer norm",
+        rows=x.shape[:-1].numel(),
+        dtype=x.dtype,
+        weight=weight_dtype,
+        bias=bias_dtype,
+        eps=eps,
+        dy=dy,
+    )
+    wide = torch.float64 in (x.dtype, weight_dtype, bias_dtype if dy is None else dy)
+    return agreement, agreement.columns, agreement.rank, wide
+
+
+def _sharded_norm(x, weight, bias, rms, eps, group):
+    agreement, columns, rank, wide = _agreement(x, weight, None if bias is None else bias.dtype, rms, eps, group, None)
+    rows = _rows(x)
+    y = torch.empty_like(rows, memory_format=torch.contiguous_format)
+    message = torch.from_numpy(_core.sharded_moments(rms, rows, columns, rank, wide, eps))
+    messages = agreement.gather(message)
+    _, moments = _core.sharded_norm(rms, rows, messages, columns, rank, wide, _lent(weight), _lent(bias), eps, y)
+    return y.view(x.shape), torch.from_numpy(moments)
+
+
+def _sharded_norm_backward(dy, x, moments, weight, bias_dtype, rms, eps, group, output_mask):
+    agreement, columns, rank, wide = _agreement(x, weight, bias_dtype, rms, eps, group, dy.dtype)
+    rows, dy_rows = _rows(x), _rows(dy)
+    results = _gradients(x, weight, bias_dtype, output_mask)
+    # All processes gather, whatever each of them needs.
+    dx = results[0].view(rows.shape) if output_mask[0] else torch.empty_like(rows)
+    out = (dx, results[1] if output_mask[1] else None, results[2] if output_mask[2] else None)
+    weight = _lent(weight)
+    sums = torch.from_numpy(_core.sharded_sums(rms, dy_rows, rows, moments, columns, rank, wide, weight, eps, out))
+    messages = agreement.gather(sums)
+    _core.sharded_backward(rms, dy_rows, rows, moments, messages, columns, rank, wide, weight, eps, out)
+    return results
+
+
+def _gradients(x, weight, bias_dtype, output_mask):
+    columns = x.shape[-1:]
+    dtypes = (x.dtype, x.dtype if weight is None else weight.dtype, bias_dtype or x.dtype)
+    shapes = (x.shape, columns, columns)
+    return tuple(
+        torch.empty(shape if wanted else (0,), dtype=dtype, device=x.device)
+        for shape, dtype, wanted in zip(shapes, dtypes, output_mask, strict=True)
+    )
+
+
+_library.impl("sharded_norm", _sharded_norm, "CPU")
+_library.impl("sharded_norm_backward", _sharded_norm_backward, "CPU")
+
+
+@torch.library.register_fake("evenorm::sharded_norm")
+def _(x, weight, bias, rms, eps, group):
+    rows = x.numel() // x.shape[-1] if x.shape[-1] else x.shape[:-1].numel()
+    return torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty(
+        (rows, _MOMENTS), dtype=torch.float64
+    )
+
+
+@torch.library.register_fake("evenorm::sharded_norm_backward")
+def _(dy, x, moments, weight, bias_dtype, rms, eps, group, output_mask):
+    return _gradients(x, weight, bias_dtype, output_mask)
+
+
+def _save(ctx, inputs, output):
+    x, weight, bias, ctx.rms, ctx.eps, ctx.group = inputs
+    ctx.bias_dtype = None if bias is None else bias.dtype
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, weight, output[1])
+    ctx.mark_non_differentiable(output[1])
+
+
+def _backward(ctx, dy, _):
+    x, weight, moments = ctx.saved_tensors
+    if dy is None:
+        dy = torch.zeros_like(x)
+    wanted = list(ctx.needs_input_grad[:3])
+    gradients = _operators.sharded_norm_backward(
+        dy.contiguous(), x, moments, weight, ctx.bias_dtype, ctx.rms, ctx.eps, ctx.group, wanted
+    )
+    dx, dweight, dbias = (g if is_wanted else None for g, is_wanted in zip(gradients, wanted, strict=True))
+    return dx, dweight, dbias, None, None, None
+
+
+def _no_second_order(ctx, *_):
+    raise NotImplementedError("sharded norms have derivatives of first order alone")
+
+
+torch.library.register_autograd("evenorm::sharded_norm", _backward, setup_context=_save, lib=_library)
+torch.library.register_autograd("evenorm::sharded_norm_backward", _no_second_order, lib=_library)
+
+
+def _check(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
+    if x.dim() == 0:
+        raise ValueError("x has no axes, but its last one should be that of this process's columns")
+    for name, t in (("x", x), ("weight", weight), ("bias", bias)):
+        if t is None:
+            continue
+        if t.dtype not in _FLOATING:
+            raise TypeError(f"{name} has dtype {t.dtype}, but it should be float64, float32, bfloat16 or float16")
+        if t.device.type != "cpu":
+            raise ValueError(f"{name} is on {t.device}, but sharded norms are computed on the CPU")
+        if name != "x" and t.shape != x.shape[-1:]:
+            raise ValueError(f"{name} has shape {tuple(t.shape)}, but x has {x.shape[-1]} columns in this process")
+
+
+def sharded_norm_in(group_name: str, x: Tensor, weight: Any, bias: Any, rms: bool, eps: float | None) -> Tensor:
+    """Either norm, in a group known by its name. eps None: as torch.nn.functional.rms_norm has it."""
+    _check(x, weight, bias)
+    if eps is None:
+        eps = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
+    y: Tensor = _operators.sharded_norm(x, weight, bias, rms, eps, group_name)[0]
+    return y
+
+
+def sharded_layer_norm(
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    group: dist.ProcessGroup | None = None,
+) -> Tensor:
+    """Layer norm of rows whose columns are split over the processes of a group.
+
+    Args:
+        x: (..., columns): this process's columns, any number of them, of the rows that all processes share.
+        weight, bias: (columns,), this process's, or None.
+        eps: is added to the variance.
+        group: the processes, in the order of the columns; None: all.
+
+    Returns:
+        y of x's shape and type: this process's columns of the norm.
+
+    Raises:
+        DisagreementError (a ValueError): the processes' rows, types or eps differ; in each of them.
+        ValueError, TypeError: what this process was given. The others wait for it until the group's time is up.
+    """
+    return sharded_norm_in(group_or_default(group).group_name, x, weight, bias, False, float(eps))
+
+
+def sharded_rms_norm(
+    x: Tensor, weight: Tensor | None = None, eps: float | None = None, *, group: dist.ProcessGroup | None = None
+) -> Tensor:
+    """RMS norm of such rows: as `sharded_layer_norm`. eps None: as torch.nn.functional.rms_norm has it."""
+    return sharded_norm_in(group_or_default(group).group_name, x, weight, None, True, eps)

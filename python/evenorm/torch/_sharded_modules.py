@@ -1,0 +1,118 @@
+"""The sharded norms as modules: parameters of this process's columns."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ._modules import no_torchscript
+from ._sharded import sharded_norm_in
+from ._sharded_group import agree, group_or_default
+
+
+class _ShardedNorm(torch.nn.Module):
+    __prepare_scriptable__ = no_torchscript
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def __init__(
+        self,
+        local_columns: int,
+        eps: float | None,
+        elementwise_affine: bool,
+        bias: bool,
+        group: dist.ProcessGroup | None,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        if local_columns < 0:
+            raise ValueError(f"local_columns is {local_columns}, but it should be at least 0")
+        self.local_columns = local_columns
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        self.group = group_or_default(group)
+        for name, wanted, make in (("weight", elementwise_affine, torch.ones), ("bias", bias, torch.zeros)):
+            value = make(local_columns, device=device, dtype=dtype) if wanted else None
+            self.register_parameter(name, None if value is None else torch.nn.Parameter(value))
+        agreement = agree(
+            self.group,
+            local_columns,
+            module=type(self).__name__,
+            eps=eps,
+            weight=None if self.weight is None else self.weight.dtype,
+            bias=None if self.bias is None else self.bias.dtype,
+        )
+        self.columns = tuple(agreement.columns)  # of each process
+        self._group_name = self.group.group_name
+
+    def reset_parameters(self) -> None:
+        if self.weight is not None:
+            torch.nn.init.ones_(self.weight)
+        if self.bias is not None:
+            torch.nn.init.zeros_(self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.local_columns} of {sum(self.columns)}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )
+
+
+class ShardedLayerNorm(_ShardedNorm):
+    """Layer norm of rows whose columns are split over the processes of a group: torch.nn.LayerNorm for one axis.
+
+    All processes of the group make it together; then each is given its columns of the same rows.
+
+    Args:
+        local_columns (int): how many columns this process has; 0 too.
+        eps (float): is added to the variance.
+        elementwise_affine (bool): has a weight, and a bias, of this process's columns.
+        bias (bool): False: a weight alone.
+        group: the processes, in the order of the columns; None: all.
+        device, dtype: of the parameters.
+
+    Shapes: (*, local_columns) to the same.
+
+    Raises:
+        DisagreementError: the processes' options differ.
+    """
+
+    def __init__(
+        self,
+        local_columns: int,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        *,
+        group: dist.ProcessGroup | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(local_columns, eps, elementwise_affine, bias and elementwise_affine, group, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return sharded_norm_in(self._group_name, input, self.weight, self.bias, False, self.eps)
+
+
+class ShardedRMSNorm(_ShardedNorm):
+    """RMS norm of such rows: torch.nn.RMSNorm for one axis. As `ShardedLayerNorm`, without a bias.
+
+    Args:
+        eps (float or None): is added to the mean of squares. None: float32's machine epsilon, float64's for float64.
+    """
+
+    def __init__(
+        self,
+        local_columns: int,
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        *,
+        group: dist.ProcessGroup | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(local_columns, eps, elementwise_affine, False, group, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return sharded_norm_in(self._group_name, input, self.weight, None, True, self.eps)

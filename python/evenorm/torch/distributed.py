@@ -1,0 +1,30 @@
+"""Norms whose normalised axis is split over the processes of a torch.distributed group.
+
+    norm = evenorm.torch.distributed.ShardedRMSNorm(columns_of_this_process, group=group)
+    y = norm(x)                     # x: (..., columns_of_this_process)
+
+Each process has some columns of x, weight and bias, any number of them, none too. x itself is never sent: a forward
+pass gathers the moments of rows, a backward pass two sums a row. All processes join what all have sent in the order of
+their ranks, so that all have the same statistics, bit for bit. Where all cuts are at multiples of 1024 columns y and the
+gradients have the bits of the unsplit norm; elsewhere they keep its bounds. Groups are of any backend that gathers CPU
+tensors (gloo, MPI). What disagrees between processes is an error in each of them.
+"""
+
+from __future__ import annotations
+
+from ._sequence_parallel import sum_sequence_parallel_gradients
+from ._sharded import sharded_layer_norm, sharded_rms_norm
+from ._sharded_group import DisagreementError
+from ._sharded_modules import ShardedLayerNorm, ShardedRMSNorm
+from ._sharded_state import join_state_dict, load_whole_state_dict
+
+__all__ = [
+    "DisagreementError",
+    "ShardedLayerNorm",
+    "ShardedRMSNorm",
+    "join_state_dict",
+    "load_whole_state_dict",
+    "sharded_layer_norm",
+    "sharded_rms_norm",
+    "sum_sequence_parallel_gradients",
+]

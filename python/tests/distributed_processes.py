@@ -1,0 +1,126 @@
+"""Runs a function in several processes that share a gloo process group, for tests. Knows nothing of norms.
+
+`run` wants every process to succeed; `outcomes` says what became of each, killed ones too. Processes are forked from a
+server that has imported PyTorch and started no threads, so that one costs tenths of a second; it ends with the tests.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed
+
+
+@dataclass
+class Outcome:
+    """What became of one process: its result, or the traceback of its exception, and how it ended."""
+
+    rank: int
+    result: Any = None
+    error: str = ""
+    exit_code: int | None = None  # -9: by signal 9
+    in_time: bool = True
+
+    @property
+    def failed(self) -> bool:
+        return self.exit_code != 0
+
+    def __str__(self) -> str:
+        if self.error:
+            return f"rank {self.rank}: {self.error}"
+        if not self.in_time:
+            return f"rank {self.rank} did not end in time"
+        by = f" ({signal.Signals(-self.exit_code).name})" if self.exit_code is not None and self.exit_code < 0 else ""
+        return f"rank {self.rank} ended with {self.exit_code}{by}"
+
+
+def run(function: Callable[..., Any], size: int, *arguments: Any, **limits: float) -> list[Any]:
+    """What function(rank, *arguments) returned in each of `size` processes; RuntimeError, with the tracebacks, where
+    one failed. The limits are those of `outcomes`."""
+    found = outcomes(function, size, *arguments, **limits)
+    failures = [str(outcome) for outcome in found if outcome.failed]
+    if failures:
+        raise RuntimeError("\n".join(failures))
+    return [outcome.result for outcome in found]
+
+
+def outcomes(
+    function: Callable[..., Any], size: int, *arguments: Any, timeout: float = 60, group_timeout: float = 20
+) -> list[Outcome]:
+    """What became of each process, by rank; raises nothing of theirs.
+
+    The function, its arguments and its results are pickled. What still runs after `timeout` seconds is killed, and was
+    not in time; `group_timeout` is the process group's: how long a collective operation waits.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed", "evenorm.torch"])
+    found = [Outcome(rank) for rank in range(size)]
+    work = pickle.dumps((function, arguments))
+    with tempfile.TemporaryDirectory() as folder:
+        fixed = (size, _folder_of_module(function), work, folder, timeout, group_timeout)
+        processes = [context.Process(target=_work, args=(one.rank, *fixed), daemon=True) for one in found]
+        deadline = time.monotonic() + timeout
+        try:
+            for process in processes:
+                process.start()
+            for process, outcome in zip(processes, found, strict=True):
+                process.join(max(0.0, deadline - time.monotonic()))
+                outcome.in_time = process.exitcode is not None
+        finally:
+            for process in processes:
+                if process.pid is not None:
+                    process.kill()
+                    process.join()
+        for process, outcome in zip(processes, found, strict=True):
+            outcome.exit_code = process.exitcode
+            answer = Path(folder) / f"answer{outcome.rank}"
+            if answer.exists():
+                outcome.result, outcome.error = pickle.loads(answer.read_bytes())
+    return found
+
+
+def _folder_of_module(function: Callable[..., Any]) -> str:
+    """From where the function's module can be imported by its name: pytest gives tests names such as python.tests.x."""
+    name = function.__module__
+    return str(Path(str(sys.modules[name].__file__)).resolve().parents[name.count(".")])
+
+
+def _work(
+    rank: int, size: int, module_folder: str, work: bytes, folder: str, timeout: float, group_timeout: float
+) -> None:
+    """The life of one process."""
+    signal.alarm(math.ceil(timeout) + 5)  # where the tests were killed, and kill nobody
+    torch.set_num_threads(1)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # whatever the machine's name resolves to
+    limit = datetime.timedelta(seconds=group_timeout)
+    error = ""
+    try:
+        sys.path.append(module_folder)
+        function, arguments = pickle.loads(work)
+        store = torch.distributed.FileStore(f"{folder}/store", size)
+        store.set_timeout(limit)
+        torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
+        answer = pickle.dumps((function(rank, *arguments), ""))
+    except BaseException:
+        error = traceback.format_exc()
+        answer = pickle.dumps((None, error))
+    unfinished = Path(folder) / f"unfinished{rank}"
+    unfinished.write_bytes(answer)
+    unfinished.replace(Path(folder) / f"answer{rank}")
+    if error:
+        sys.exit(1)  # without waiting for the others
+    torch.distributed.destroy_process_group()

@@ -1,0 +1,88 @@
+"""The example's synchronised batch norm is batch norm of all rows: results, gradients, running statistics."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from distributed_processes import run
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "distributed" / "norms_in_two_processes.py"
+COLS = 6
+
+
+def example():
+    spec = importlib.util.spec_from_file_location("norms_in_two_processes", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def inputs():
+    torch.manual_seed(0)
+    x, dy = (torch.randn(9, COLS, dtype=torch.float64) for _ in range(2))
+    return 3 * x + 5, dy, torch.randn(COLS, dtype=torch.float64), torch.randn(COLS, dtype=torch.float64)
+
+
+def norm_and_gradients(norm, x, dy, weight, bias):
+    norm = norm.double()
+    with torch.no_grad():
+        norm.weight.copy_(weight)
+        norm.bias.copy_(bias)
+    for _ in range(2):  # running statistics take part in neither
+        leaf = x.clone().requires_grad_()
+        norm.zero_grad()
+        y = norm(leaf)
+        y.backward(dy)
+    y_later = norm.eval()(x)
+    return [y.detach(), leaf.grad, y_later.detach()], [norm.weight.grad, norm.bias.grad], dict(norm.named_buffers())
+
+
+def share(rank, cuts, synchronised):
+    """Rows in parts of any sizes; or, to see that the test can fail, without a word between processes."""
+    module = example()
+    if not synchronised:
+        module.all_reduce = lambda tensor, purpose: tensor
+    x, dy, weight, bias = inputs()
+    return norm_and_gradients(
+        module.SynchronisedBatchNorm(COLS), x.split(cuts)[rank], dy.split(cuts)[rank], weight, bias
+    )
+
+
+def compare(results):
+    rows, parameters, buffers = norm_and_gradients(torch.nn.BatchNorm1d(COLS), *inputs())
+    for found, expected in zip(zip(*(result[0] for result in results), strict=True), rows, strict=True):
+        torch.testing.assert_close(torch.cat(found), expected, rtol=1e-12, atol=1e-12)
+    for found, expected in zip(zip(*(result[1] for result in results), strict=True), parameters, strict=True):
+        torch.testing.assert_close(sum(found), expected, rtol=1e-12, atol=1e-12)
+    for _, _, found in results:
+        torch.testing.assert_close(found, buffers, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("cuts", [(4, 5), (1, 8), (2, 3, 4)], ids=str)
+def test_synchronised_batch_norm_is_batch_norm_of_all_rows(cuts):
+    compare(run(share, len(cuts), cuts, True))
+
+
+def test_batch_norm_of_parts_is_not():
+    with pytest.raises(AssertionError):
+        compare(run(share, 2, (4, 5), False))
+
+
+def test_the_example():
+    command = [sys.executable, str(EXAMPLE), "--steps", "5"]
+    found = json.loads(subprocess.run([*command, "--json"], check=True, capture_output=True, timeout=120).stdout)
+    layer, batch, synchronised = found["norms"]
+    for one, limit in ((layer, 1e-13), (synchronised, 1e-13)):
+        for row in one["differences"]:
+            assert max(row["weights"], row["outputs"]) < limit and row["between_processes"] == 0
+    assert all(
+        min(row[key] for key in ("weights", "outputs", "between_processes")) > 1e-3 for row in batch["differences"]
+    )
+    assert [one["sent_each_step"].get("exchanges of norms", 0) for one in found["norms"]] == [0, 0, 6]
+    cols, norms, size = 64, 3, 8
+    assert synchronised["sent_each_step"]["bytes of norms"] == norms * (2 * cols + 1 + 2 * cols) * size
+    assert "bytes of norms" not in layer["sent_each_step"]

@@ -1,0 +1,301 @@
+"""Norms over processes by torch.distributed, over gloo: the bits of the whole norm where cuts are at multiples of 1024
+columns, its bounds elsewhere; torch.compile, checkpoints, and what each process is told where they do not fit together."""
+
+import os
+import signal
+import time
+
+import distributed_processes
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+
+import evenorm.torch
+import evenorm.torch.distributed as sharded
+
+torch.manual_seed(1)
+
+
+def own_columns(x, columns, rank):
+    return x.split(list(columns), dim=-1)[rank].clone()
+
+
+def rows_like(kind, columns, dtype):
+    x = torch.randn(6, columns, dtype=torch.float64, generator=torch.Generator().manual_seed(columns))
+    x = {"normal": x, "mean 1e6": x + 1e6, "near overflow": x * torch.finfo(dtype).max / 8, "tiny": x * 1e-38}[kind]
+    x[2] = 0.1
+    return x.to(dtype)
+
+
+# --- both passes, against one process
+
+
+def passes(norm, x, weight, bias, dy):
+    leaves = [t.clone().requires_grad_() for t in (x, weight, bias) if t is not None]
+    y = norm(*leaves)
+    y.backward(dy)
+    return [y.detach(), *(leaf.grad for leaf in leaves)]
+
+
+def inputs_of(kind, columns, dtype, rms):
+    generator = torch.Generator().manual_seed(7)
+    x = rows_like(kind, columns, dtype)
+    weight = (1 + torch.randn(columns, generator=generator) / 4).to(dtype)
+    bias = None if rms else torch.randn(columns, generator=generator).to(dtype)
+    return x, weight, bias, torch.randn(x.shape, generator=generator).to(dtype)
+
+
+def sharded_passes(rank, columns, kind, dtype, rms, repeats=1):
+    x, weight, bias, dy = (
+        None if t is None else own_columns(t, columns, rank) for t in inputs_of(kind, sum(columns), dtype, rms)
+    )
+    function = sharded.sharded_rms_norm if rms else sharded.sharded_layer_norm
+    return [passes(lambda *leaves: function(*leaves, eps=1e-5), x, weight, bias, dy) for _ in range(repeats)]
+
+
+def whole_passes(columns, kind, dtype, rms):
+    x, weight, bias, dy = inputs_of(kind, sum(columns), dtype, rms)
+    if rms:
+        return passes(lambda x, w: evenorm.torch.rms_norm(x, x.shape[-1:], w, 1e-5), x, weight, None, dy)
+    return passes(lambda x, w, b: evenorm.torch.layer_norm(x, x.shape[-1:], w, b, 1e-5), x, weight, bias, dy)
+
+
+def joined(results):
+    return [torch.cat(parts, dim=-1) for parts in zip(*results, strict=True)]
+
+
+def in_cases(rank, cases):
+    return [sharded_passes(rank, *case)[0] for case in cases]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_cuts_at_blocks_have_the_bits_of_the_whole(size):
+    columns = {1: (3000,), 2: (2048, 1000), 3: (1024, 0, 4096), 4: (0, 4096, 1024, 77)}[size]
+    cases = [
+        (columns, kind, dtype, rms)
+        for dtype in (torch.float32, torch.bfloat16)
+        for kind in ("normal", "mean 1e6", "near overflow", "tiny")
+        for rms in (False, True)
+    ] + [(columns, "normal", torch.float64, rms) for rms in (False, True)]
+    found = distributed_processes.run(in_cases, size, cases)
+    for i, case in enumerate(cases):
+        for ours, theirs in zip(joined([of_rank[i] for of_rank in found]), whole_passes(*case), strict=True):
+            assert torch.equal(ours, theirs), case
+
+
+def test_any_cuts_keep_the_bounds():
+    columns = (1, 700, 0, 999)
+    cases = [(columns, "mean 1e6", torch.float32, False), (columns, "normal", torch.bfloat16, True)]
+    found = distributed_processes.run(in_cases, 4, cases)
+    for i, case in enumerate(cases):
+        x, weight, bias, _ = (None if t is None else t.double() for t in inputs_of(case[1], sum(columns), *case[2:]))
+        y = joined([of_rank[i] for of_rank in found])[0].double()
+        if case[3]:
+            exact = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, 1e-5)
+        else:
+            exact = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-5)
+        unit = torch.finfo(case[2]).eps / 2
+        magnitude = exact.abs().amax(-1, keepdim=True) + (0 if bias is None else bias.abs().max())
+        assert ((y - exact).abs() <= 6 * unit * magnitude).all(), case
+
+
+def test_repeated_runs_have_the_same_bits():
+    first, *others = distributed_processes.run(sharded_passes, 3, (900, 1000, 100), "normal", torch.float32, False, 20)
+    for of_rank in (first, *others):
+        for again in of_rank[1:]:
+            assert all(torch.equal(a, b) for a, b in zip(of_rank[0], again, strict=True))
+
+
+# --- torch.compile, modules and their checkpoints
+
+
+def compiled_and_eager(rank):
+    torch.manual_seed(rank)
+    norm, rms = sharded.ShardedLayerNorm(40), sharded.ShardedRMSNorm(40)
+
+    def model(x):
+        return rms(torch.nn.functional.gelu(norm(x * 2)))
+
+    x = torch.randn(5, 40)
+    found = []
+    for function in (model, torch.compile(model, fullgraph=True, backend="aot_eager")):
+        leaf = x.clone().requires_grad_()
+        norm.zero_grad(), rms.zero_grad()
+        y = function(leaf)
+        y.square().sum().backward()
+        found.append([y.detach(), leaf.grad, norm.weight.grad.clone(), norm.bias.grad.clone(), rms.weight.grad.clone()])
+    return found
+
+
+def test_torch_compile_without_graph_breaks():
+    for eager, compiled in distributed_processes.run(compiled_and_eager, 2, timeout=120, group_timeout=100):
+        assert all(torch.equal(a, b) for a, b in zip(eager, compiled, strict=True))
+
+
+def through_checkpoints(rank, folder):
+    columns = (3, 0, 5)
+    whole = torch.nn.LayerNorm(8)
+    with torch.no_grad():
+        whole.weight.copy_(torch.arange(8.0))
+        whole.bias.copy_(-torch.arange(8.0))
+    norm = sharded.ShardedLayerNorm(columns[rank])
+    sharded.load_whole_state_dict(norm, whole.state_dict())
+    assert torch.equal(norm.weight, whole.weight.split(columns)[rank])
+    joined_state = sharded.join_state_dict(norm)
+    assert all(torch.equal(joined_state[name], value) for name, value in whole.state_dict().items())
+    dcp.save({"norm": joined_state}, checkpoint_id=folder)
+    read = {"norm": torch.nn.LayerNorm(8).state_dict()}
+    dcp.load(read, checkpoint_id=folder)
+    torch.nn.LayerNorm(8).load_state_dict(read["norm"])
+    other = sharded.ShardedLayerNorm(columns[rank])
+    sharded.load_whole_state_dict(other, read["norm"])
+    with pytest.raises(ValueError, match=r"weight has shape \(7,\), but rows have 8 columns"):
+        sharded.load_whole_state_dict(other, {"weight": torch.ones(7)})
+    return torch.equal(other.bias, norm.bias), repr(norm)
+
+
+def test_checkpoints_are_those_of_torch_nn(tmp_path):
+    found = distributed_processes.run(through_checkpoints, 3, str(tmp_path))
+    assert all(equal for equal, _ in found)
+    assert found[0][1] == "ShardedLayerNorm(3 of 8, eps=1e-05, elementwise_affine=True)"
+
+
+def rows_apart(rank):
+    x = torch.randn(6, 12, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    norm = evenorm.torch.LayerNorm(12, dtype=torch.float64)
+    norm(x[rank * 3 : rank * 3 + 3]).square().sum().backward()
+    sharded.sum_sequence_parallel_gradients(norm)
+    whole = evenorm.torch.LayerNorm(12, dtype=torch.float64)
+    whole(x).square().sum().backward()
+    return (norm.weight.grad - whole.weight.grad).abs().max().item(), (
+        norm.bias.grad - whole.bias.grad
+    ).abs().max().item()
+
+
+def test_gradients_of_rows_apart_are_summed():
+    for differences in distributed_processes.run(rows_apart, 2):
+        assert max(differences) < 1e-12
+
+
+def second_order(rank):
+    x = torch.randn(2, 4, requires_grad=True)
+    (dx,) = torch.autograd.grad(sharded.sharded_layer_norm(x).square().sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="first order alone"):
+        dx.sum().backward()
+    return True
+
+
+def test_second_derivatives_are_refused():
+    assert distributed_processes.run(second_order, 2) == [True, True]
+
+
+# --- DTensors whose columns are apart
+
+
+def through_dtensors(rank, mesh_shape, placements, rms):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    kinds = {"columns": Shard(2), "rows": Shard(0), "all": Replicate(), "sum": Partial()}
+    mesh = init_device_mesh("cpu", mesh_shape)
+    x, weight, bias, dy = inputs_of("normal", 2101, torch.float64, rms)
+    where = [kinds[name] for name in placements]
+    leaf = distribute_tensor(x.view(2, 3, -1), mesh, where).requires_grad_()
+    parameters = [
+        distribute_tensor(t, mesh, [Replicate()] * len(where)).requires_grad_() for t in (weight, bias) if t is not None
+    ]
+    function = evenorm.torch.rms_norm if rms else evenorm.torch.layer_norm
+    with CommDebugMode() as seen:
+        y = function(leaf, (2101,), *parameters, eps=1e-5)
+    assert isinstance(y, DTensor) and list(y.placements) == where
+    y.backward(distribute_tensor(dy.view(2, 3, -1), mesh, where))
+    gathered = [t.full_tensor() for t in (y.detach(), leaf.grad, *(p.grad for p in parameters))]
+    return gathered, {str(name): count for name, count in seen.get_comm_counts().items() if count}
+
+
+@pytest.mark.parametrize("rms", [False, True])
+@pytest.mark.parametrize("mesh, placements", [((2,), ("columns",)), ((2, 2), ("rows", "columns"))])
+def test_dtensors_whose_columns_are_apart_stay_so(mesh, placements, rms):
+    size = torch.Size(mesh).numel()
+    expected = whole_passes((2101,), "normal", torch.float64, rms)
+    for found, _ in distributed_processes.run(through_dtensors, size, mesh, placements, rms, group_timeout=40):
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours.view_as(theirs), theirs, rtol=1e-12, atol=1e-12)
+
+
+# --- where processes do not fit together
+
+
+def disagreeing(rank, what):
+    arguments = {"x": torch.ones(4, 8), "eps": 1e-5}
+    if what == "agreed before":
+        sharded.sharded_layer_norm(arguments["x"])
+    if rank == 1:
+        changed = {"rows": torch.ones(5, 8), "agreed before": torch.ones(6, 8), "dtype": torch.ones(4, 8).double()}
+        arguments["x"] = changed.get(what, arguments["x"])
+        if what == "eps":
+            arguments["eps"] = 1e-3
+    sharded.sharded_layer_norm(**arguments)
+
+
+@pytest.mark.parametrize(
+    "what, text",
+    [
+        ("rows", "rows is 4 in process 0 of the group, but 5 in process 1"),
+        ("dtype", "dtype is torch.float32 in process 0 of the group, but torch.float64 in process 1"),
+        ("eps", "eps is 1e-05 in process 0 of the group, but 0.001 in process 1"),
+        ("agreed before", "rows is 4 in process 0 of the group, but 6 in process 1"),
+    ],
+)
+def test_every_process_is_told_what_differs(what, text):
+    for outcome in distributed_processes.outcomes(disagreeing, 3, what, timeout=40, group_timeout=10):
+        assert f"DisagreementError: {text}" in outcome.error, str(outcome)
+
+
+def with_one_that_goes(rank, how):
+    x = torch.ones(4, 8)
+    sharded.sharded_layer_norm(x)
+    if rank == 2 and how == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 2 and how == "hangs":
+        time.sleep(10)
+    began = time.monotonic()
+    try:
+        sharded.sharded_layer_norm(x)
+    except RuntimeError as error:
+        return str(error), time.monotonic() - began
+    return "", 0
+
+
+@pytest.mark.parametrize("how", ["dies", "hangs"])
+def test_the_others_are_told_in_time(how):
+    found = distributed_processes.outcomes(with_one_that_goes, 3, how, timeout=25, group_timeout=5)
+    for outcome in found[:2]:
+        assert not outcome.error, outcome.error
+        text, seconds = outcome.result
+        assert "the processes' exchange failed" in text and "no word from process" in text, text
+        assert "2" in text.split("no word from process")[1].split(" of")[0]
+        assert seconds < 12
+
+
+def refused(rank):
+    norm = sharded.sharded_layer_norm
+    for arguments, error, text in [
+        ((torch.ones(4, 8, dtype=torch.int32),), TypeError, "x has dtype torch.int32"),
+        ((torch.ones(4, 8), torch.ones(7)), ValueError, r"weight has shape \(7,\), but x has 8 columns"),
+        ((torch.ones(()),), ValueError, "x has no axes"),
+        ((torch.ones(4, 8, device="meta"),), ValueError, "x is on meta"),
+    ]:
+        with pytest.raises(error, match=text):
+            norm(*arguments)
+    with pytest.raises(ValueError, match="no member"):
+        norm(torch.ones(4, 8), group=dist.GroupMember.NON_GROUP_MEMBER)
+    return True
+
+
+def test_what_a_process_is_given_is_checked_first():
+    assert distributed_processes.run(refused, 1) == [True]
+    with pytest.raises(RuntimeError, match="there is no process group"):
+        sharded.sharded_layer_norm(torch.ones(2, 3))
