@@ -10,7 +10,7 @@ BENCH := tools/bench
 STAGES := tools/stages $(if $(filter ON 1 on,$(WERROR)),--werror)
 
 .PHONY: all setup-build setup-test setup-check setup-test-all demo test check test-all unit contracts cli whole aarch64
-.PHONY: page sanitize thread fuzz package libtorch lint
+.PHONY: page sanitize thread fuzz package libtorch mpi lint
 .PHONY: setup-python python wheel format mutants bench bench-quick study clean help
 .NOTPARALLEL:
 
@@ -37,6 +37,9 @@ unit contracts cli: setup-test  ## build, then one stage of the tests
 
 whole lint: setup-check  ## build, then the rest of the contracts; clang-format, clang-tidy, exported names
 	@$(STAGES) --verbose build $@
+
+mpi: setup-build  ## norms over MPI processes, in build-mpi/; installs Open MPI
+	@$(STAGES) --verbose $@
 
 page: setup-build  ## build, then what `evenorm explain --html` writes, opened in Chromium; fetches what that needs
 	@$(STAGES) --verbose build $@

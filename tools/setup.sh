@@ -1,10 +1,11 @@
 #!/bin/sh
 # Installs the Debian packages that a task needs and that are missing. Does nothing, at once, when none is.
-# Usage: tools/setup.sh [build] [test] [check] [test-all] [python] [page] [aarch64]
+# Usage: tools/setup.sh [build] [test] [check] [test-all] [python] [page] [aarch64] [mpi]
 # build: library, command line, demo; test: that and `make test`; check: that and sanitizers, lint, packages;
 # test-all: what else `make test-all` needs; python: what `make python` needs, beside what pip installs
 # page: Chromium and a font for it, for the tests of the page (tools/browser)
 # aarch64: the compiler for it, QEMU (tools/aarch64)
+# mpi: Open MPI, where no MPI is there, for norms over its processes
 # Status: 0 all there; 2 something is missing and this user may not install it (the command to run is printed).
 set -eu
 
@@ -49,6 +50,10 @@ aarch64_needs='
 g++-aarch64-linux-gnu aarch64-linux-gnu-g++
 qemu-user-static qemu-aarch64-static
 '
+mpi_needs='
+libopenmpi-dev   /usr/include/*/mpi/mpi.h
+openmpi-bin      mpirun
+'
 test_all_needs='
 valgrind         valgrind
 '
@@ -64,7 +69,8 @@ for group in "$@"; do
     python) needs="$needs$build_needs$python_needs" ;;
     page) needs="$needs$page_needs" ;;
     aarch64) needs="$needs$aarch64_needs" ;;
-    *) echo "tools/setup.sh: unknown group '$group' (build, test, check, test-all, python, page, aarch64)" >&2; exit 1 ;;
+    mpi) needs="$needs$build_needs$mpi_needs" ;;
+    *) echo "tools/setup.sh: unknown group '$group' (build, test, check, test-all, python, page, aarch64, mpi)" >&2; exit 1 ;;
   esac
 done
 
