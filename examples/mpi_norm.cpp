@@ -24,7 +24,6 @@ namespace {
 
 using evenorm::Kind;
 using evenorm::Moments;
-using evenorm::Pass;
 using evenorm::cli::with_commas;
 using evenorm::contracts::Array;
 using evenorm::contracts::BackwardOperation;
@@ -160,7 +159,7 @@ constexpr const char* kNames[] = {"y", "dx", "dweight", "dbias"};
 // --- this process's part -------------------------------------------------------------------------------------------
 
 struct Ran {
-  std::size_t forward_bytes = 0, backward_bytes = 0;
+  std::size_t bytes = 0;  // of a pass
   std::vector<Moments> moments;
   bool at_blocks = false;
 };
@@ -168,8 +167,7 @@ struct Ran {
 Ran run_passes(Part& part, const Options& options, const Processes& processes,
                const evenorm::MpiCommunicator& communicator, bool may_hang) {
   evenorm::ShardedNorm norm(part.forward, communicator.communicator());
-  Ran ran{norm.bytes(Pass::forward), norm.bytes(Pass::backward), std::vector<Moments>(norm.rows()),
-          norm.cuts().at_blocks()};
+  Ran ran{norm.bytes(), std::vector<Moments>(norm.rows()), norm.cuts().at_blocks()};
   norm.run(part.forward, ran.moments);
   if (may_hang && processes.is_last()) std::this_thread::sleep_for(std::chrono::duration<double>(options.hang));
   norm.run(part.backward, ran.moments);
@@ -269,9 +267,8 @@ bool compare(const BackwardOperation& op, const std::vector<Array>& results, con
   for (std::size_t k = 0; k < results.size(); ++k) {
     const Array& expected = whole.*kResults[k];
     const bool here = std::ranges::equal(results[k].bytes(), expected.bytes());
-    const std::size_t bytes = k == 0 ? ran.forward_bytes : ran.backward_bytes;
     const std::string sent =
-        k > 1 ? "" : fmt::format("{:<9}{:>11}", k == 0 ? "forward" : "backward", with_commas(bytes));
+        k > 1 ? "" : fmt::format("{:<9}{:>11}", k == 0 ? "forward" : "backward", with_commas(ran.bytes));
     fmt::print("  {:<6}{:<22}{:<9}{}\n", k == 0 ? (op.forward.kind == Kind::layer ? "layer" : "rms") : "", sent,
                kNames[k],
                here ? "the same bits" : fmt::format("{:.2e} apart at most", largest_difference(results[k], expected)));

@@ -14,16 +14,12 @@
 struct evenorm_sharded_norm {
   evenorm_communicator communicator;
   std::optional<evenorm::ShardedNorm> norm;
-  evenorm::Kind kind;
 };
 
 namespace evenorm {
 namespace {
 
 using namespace internal::c;
-
-static_assert(EVENORM_FORWARD_PASS == static_cast<int>(Pass::forward) &&
-              EVENORM_BACKWARD_PASS == static_cast<int>(Pass::backward));
 
 constexpr std::array kCommunicatorSizes{sizeof(evenorm_communicator)};
 
@@ -53,25 +49,16 @@ Forward sharded_forward_of(const evenorm_forward* given) {
   return forward;
 }
 
-// describe(); then run(), even where that throws: the others wait for this process, and what describe() has left is
-// refused, so that all are told. What this process is told is why.
-template <class Describe, class Run>
-void run_with_others(const Describe& describe, const Run& run) {
-  std::string failure;
+// describe(); where that throws, tell(why) as well: the others wait for this process.
+template <class Describe, class Tell>
+void describe_or_tell(const Describe& describe, const Tell& tell) {
   try {
     describe();
-  } catch (const Error& error) {
-    failure = error.what();
+  } catch (const std::exception& error) {
+    tell(error.what());
+    throw;
   }
-  try {
-    run();
-  } catch (const Error&) {
-    if (failure.empty()) throw;
-  }
-  if (!failure.empty()) throw Error(failure);
 }
-
-Kind other_kind(Kind kind) { return kind == Kind::layer ? Kind::rms : Kind::layer; }
 
 }  // namespace
 }  // namespace evenorm
@@ -82,11 +69,12 @@ evenorm_status evenorm_sharded_norm_create(const evenorm_forward* forward, const
     evenorm::check_pointer("out", out);
     *out = nullptr;
     const auto completed = evenorm::completed_communicator(communicator);
-    auto made = std::make_unique<evenorm_sharded_norm>(evenorm_sharded_norm{completed, {}, {}});
-    evenorm::Forward described;  // with no axis to normalise: refused
-    evenorm::run_with_others([&] { described = evenorm::sharded_forward_of(forward); },
-                             [&] { made->norm.emplace(described, evenorm::communicator_of(made->communicator)); });
-    made->kind = described.kind;
+    auto made = std::make_unique<evenorm_sharded_norm>(evenorm_sharded_norm{completed, {}});
+    const evenorm::Communicator others = evenorm::communicator_of(made->communicator);
+    evenorm::Forward described;
+    evenorm::describe_or_tell([&] { described = evenorm::sharded_forward_of(forward); },
+                              [&](const char* why) { evenorm::ShardedNorm::refuse(others, why); });
+    made->norm.emplace(described, others);
     *out = made.release();
   });
 }
@@ -96,7 +84,7 @@ evenorm_status evenorm_sharded_norm_run_forward(evenorm_sharded_norm* norm, cons
                                                 const evenorm_executor* executor) {
   return evenorm::status_of([&] {
     evenorm::check_pointer("norm", norm);
-    evenorm::Forward described;  // as above
+    evenorm::Forward described;
     std::span<evenorm::Moments> written;
     evenorm_executor shared{};
     const auto describe = [&] {
@@ -104,7 +92,8 @@ evenorm_status evenorm_sharded_norm_run_forward(evenorm_sharded_norm* norm, cons
       written = evenorm::moments_of("moments", moments, moments_count);
       described = evenorm::sharded_forward_of(forward);
     };
-    evenorm::run_with_others(describe, [&] { norm->norm->run(described, written, evenorm::executor_of(shared)); });
+    evenorm::describe_or_tell(describe, [&](const char* why) { norm->norm->refuse(why); });
+    norm->norm->run(described, written, evenorm::executor_of(shared));
   });
 }
 
@@ -114,7 +103,6 @@ evenorm_status evenorm_sharded_norm_run_backward(evenorm_sharded_norm* norm, con
   return evenorm::status_of([&] {
     evenorm::check_pointer("norm", norm);
     evenorm::Backward described;
-    described.kind = evenorm::other_kind(norm->kind);  // refused, even without columns
     std::span<const evenorm::Moments> given;
     evenorm_executor shared{};
     const auto describe = [&] {
@@ -122,13 +110,13 @@ evenorm_status evenorm_sharded_norm_run_backward(evenorm_sharded_norm* norm, con
       given = evenorm::moments_of("moments", moments, moments_count);
       described = evenorm::backward_of(backward);
     };
-    evenorm::run_with_others(describe, [&] { norm->norm->run(described, given, evenorm::executor_of(shared)); });
+    evenorm::describe_or_tell(describe, [&](const char* why) { norm->norm->refuse(why); });
+    norm->norm->run(described, given, evenorm::executor_of(shared));
   });
 }
 
-size_t evenorm_sharded_norm_bytes(const evenorm_sharded_norm* norm, evenorm_pass pass) {
-  if (norm == nullptr || (pass != EVENORM_FORWARD_PASS && pass != EVENORM_BACKWARD_PASS)) return 0;
-  return norm->norm->bytes(static_cast<evenorm::Pass>(pass));
+size_t evenorm_sharded_norm_bytes(const evenorm_sharded_norm* norm) {
+  return norm == nullptr ? 0 : norm->norm->bytes();
 }
 
 void evenorm_sharded_norm_destroy(evenorm_sharded_norm* norm) { delete norm; }

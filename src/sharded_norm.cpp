@@ -1,8 +1,10 @@
 // A norm over the processes of a communicator: what they agree on, and the all-gather of each pass.
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "rows/rows.hpp"
@@ -25,11 +27,29 @@ struct Word {
   std::uint32_t pass = 0;
   char text[kTextBytes] = {};
 
-  void fail(const char* what) {
+  void fail(std::string_view what) {
+    constexpr std::string_view kCut = "...";
     failed = 1;
-    std::strncpy(text, what, kTextBytes - 1);
+    const std::size_t n = std::min(what.size(), kTextBytes);
+    std::copy_n(what.begin(), n, text);
+    if (n < what.size()) std::copy(kCut.begin(), kCut.end(), text + kTextBytes - kCut.size());
   }
 };
+
+// What work() throws, or null; `word` tells it.
+template <class Work>
+std::exception_ptr failure_of(Word& word, const Work& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    word.fail(error.what());
+    return std::current_exception();
+  } catch (...) {
+    word.fail("an exception that is no std::exception");
+    return std::current_exception();
+  }
+  return nullptr;
+}
 
 // What must agree, and the columns of each.
 struct Agreement {
@@ -153,6 +173,13 @@ std::optional<Difference> difference(const Agreement& a, const Agreement& b) {
   return std::nullopt;
 }
 
+std::vector<Agreement> gathered(const Communicator& communicator, const Agreement& own) {
+  std::vector<Agreement> all(communicator.size);
+  communicator.all_gather(communicator.context, std::as_bytes(std::span(&own, 1)).data(), sizeof own,
+                          std::as_writable_bytes(std::span(all)).data());
+  return all;
+}
+
 void check_agreement(std::span<const Agreement> all) {
   for (std::size_t i = 0; i < all.size(); ++i) check_word(all[i].word, i);
   for (std::size_t i = 1; i < all.size(); ++i) {
@@ -165,82 +192,97 @@ void check_agreement(std::span<const Agreement> all) {
   }
 }
 
-Cuts agreed_cuts(const Communicator& communicator, const Agreement& own) {
-  std::vector<Agreement> all(communicator.size);
-  communicator.all_gather(communicator.context, std::as_bytes(std::span(&own, 1)).data(), sizeof own,
-                          std::as_writable_bytes(std::span(all)).data());
-  check_agreement(all);
+Cuts cuts_of(std::span<const Agreement> all, std::size_t rank) {
   std::vector<std::int64_t> cols;
   cols.reserve(all.size());
   for (const Agreement& a : all) cols.push_back(a.cols);
-  return Cuts(cols, communicator.rank);
+  return Cuts(cols, rank);
+}
+
+const char* name_of(std::uint32_t pass) {
+  return pass == static_cast<std::uint32_t>(Pass::forward) ? "forward" : "backward";
+}
+
+// Of all processes' messages, which must be able to lie in memory. Every process finds the same.
+std::size_t message_numbers(const Cuts& cuts, const Agreement& own) {
+  const auto kind = static_cast<Kind>(own.kind);
+  const bool wide = own.wide != 0;
+  const std::size_t numbers =
+      std::max(cuts.numbers(Pass::forward, kind, wide), cuts.numbers(Pass::backward, kind, wide));
+  const auto rows = static_cast<std::size_t>(own.rows);
+  constexpr std::size_t kMost = std::size_t{1} << 47U;  // what a process can address
+  if (rows > (kMost / sizeof(double) / cuts.size() - kWordNumbers) / numbers) {
+    throw Error("x has " + std::to_string(rows) + " rows, whose messages (" + std::to_string(numbers) +
+                " numbers a row, " + std::to_string(cuts.size()) + " processes) are more than 2^47 bytes");
+  }
+  return kWordNumbers + rows * numbers;
 }
 
 }  // namespace
 
+// Messages of both passes are of one size: a process that runs the other pass is told so, whatever the engine makes of
+// sizes that differ.
 struct ShardedNorm::State {
   Communicator communicator;
   Agreement own;
   Cuts cuts;
+  std::size_t size;  // of a message
   std::vector<double> mine, all;
   std::vector<Moments> moments;
 
-  State(const Communicator& c, const Agreement& a) : communicator(c), own(a), cuts(agreed_cuts(c, a)), moments(rows()) {
-    const std::size_t most = kWordNumbers + rows() * std::max(numbers(Pass::forward), numbers(Pass::backward));
-    mine.resize(most);
-    all.resize(most * c.size);
-  }
+  State(const Communicator& c, const Agreement& a, const Cuts& agreed)
+      : communicator(c),
+        own(a),
+        cuts(agreed),
+        size(message_numbers(cuts, a)),
+        mine(size),
+        all(size * c.size),
+        moments(rows()) {}
 
   std::size_t rows() const { return static_cast<std::size_t>(own.rows); }
   Kind kind() const { return static_cast<Kind>(own.kind); }
   bool wide() const { return own.wide != 0; }
-  std::size_t numbers(Pass pass) const { return cuts.numbers(pass, kind(), wide()); }
-  std::size_t message(Pass pass) const { return kWordNumbers + rows() * numbers(pass); }
+  Word word_of(std::size_t process) const {
+    Word word;
+    std::memcpy(static_cast<void*>(&word), &all[process * size], sizeof word);
+    return word;
+  }
+
+  void gather(const Word& word) {
+    std::memcpy(mine.data(), &word, sizeof word);
+    communicator.all_gather(communicator.context, std::as_bytes(std::span(mine)).data(), size * sizeof(double),
+                            std::as_writable_bytes(std::span(all)).data());
+  }
 
   // work(message) for this process; then all messages. Where a process fails, all throw.
   template <class Work>
   internal::Messages exchange(Pass pass, const Work& work) {
     Word word;
     word.pass = static_cast<std::uint32_t>(pass);
-    try {
-      work(std::span(mine).subspan(kWordNumbers, rows() * numbers(pass)));
-    } catch (const Error& error) {
-      word.fail(error.what());
-    }
-    std::memcpy(mine.data(), &word, sizeof word);
-    const std::size_t count = message(pass);
-    communicator.all_gather(communicator.context, std::as_bytes(std::span(mine)).data(), count * sizeof(double),
-                            std::as_writable_bytes(std::span(all)).data());
-    if (word.failed != 0) throw Error(word.text);
-    for (std::size_t i = 0; i < communicator.size; ++i) {
-      Word other;
-      std::memcpy(static_cast<void*>(&other), &all[i * count], sizeof other);
-      check_word(other, i);
-      if (other.pass != word.pass) {
-        throw Error("process " + std::to_string(i) + " runs its " + (other.pass == 0 ? "forward" : "backward") +
-                    " pass, but this one does not");
+    const std::exception_ptr failure = failure_of(
+        word, [&] { work(std::span(mine).subspan(kWordNumbers, rows() * cuts.numbers(pass, kind(), wide()))); });
+    gather(word);
+    if (failure) std::rethrow_exception(failure);
+    for (std::size_t i = 0; i < communicator.size; ++i) check_word(word_of(i), i);
+    const std::uint32_t first = word_of(0).pass;
+    for (std::size_t i = 1; i < communicator.size; ++i) {
+      if (const std::uint32_t other = word_of(i).pass; other != first) {
+        throw Error("process 0 runs its " + std::string(name_of(first)) + " pass, but process " + std::to_string(i) +
+                    " its " + name_of(other) + " pass");
       }
     }
-    return {all.data() + kWordNumbers, count};
+    return {all.data() + kWordNumbers, size};
   }
 };
 
 ShardedNorm::ShardedNorm(const Forward& forward, const Communicator& communicator) {
   check_communicator(communicator);
   Agreement own;
-  std::string failure;
-  try {
-    own = description_of(forward);
-  } catch (const Error& error) {
-    own.word.fail(error.what());
-    failure = error.what();
-  }
-  try {
-    state_ = std::make_unique<State>(communicator, own);
-  } catch (const Error&) {
-    if (!failure.empty()) throw Error(failure);
-    throw;
-  }
+  const std::exception_ptr failure = failure_of(own.word, [&] { own = description_of(forward); });
+  const std::vector<Agreement> all = gathered(communicator, own);
+  if (failure) std::rethrow_exception(failure);
+  check_agreement(all);
+  state_ = std::make_unique<State>(communicator, own, cuts_of(all, communicator.rank));
 }
 ShardedNorm::ShardedNorm(ShardedNorm&&) noexcept = default;
 ShardedNorm& ShardedNorm::operator=(ShardedNorm&&) noexcept = default;
@@ -248,7 +290,19 @@ ShardedNorm::~ShardedNorm() = default;
 
 const Cuts& ShardedNorm::cuts() const { return state_->cuts; }
 std::size_t ShardedNorm::rows() const { return state_->rows(); }
-std::size_t ShardedNorm::bytes(Pass pass) const { return state_->message(pass) * sizeof(double); }
+std::size_t ShardedNorm::bytes() const { return state_->size * sizeof(double); }
+
+void ShardedNorm::refuse(const std::string& why) {
+  Word word;
+  word.fail(why);
+  state_->gather(word);
+}
+void ShardedNorm::refuse(const Communicator& communicator, const std::string& why) {
+  check_communicator(communicator);
+  Agreement own;
+  own.word.fail(why);
+  (void)gathered(communicator, own);
+}
 
 void ShardedNorm::run(const Forward& given, std::span<Moments> moments, const Executor& executor) {
   State& s = *state_;

@@ -184,7 +184,7 @@ const char* evenorm_c11_sharded(void) {
   evenorm_moments moments = {0};
   evenorm_sharded_norm* norm = NULL;
   EXPECT(evenorm_sharded_norm_create(&forward, &communicator, &norm) == EVENORM_OK);
-  const size_t before = sent, bytes = evenorm_sharded_norm_bytes(norm, EVENORM_FORWARD_PASS);
+  const size_t before = sent, bytes = evenorm_sharded_norm_bytes(norm);
   evenorm_status ran = evenorm_sharded_norm_run_forward(norm, &forward, &moments, 1, NULL);
   const size_t forwards = sent - before;
   evenorm_backward backward = evenorm_backward_defaults();

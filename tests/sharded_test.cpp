@@ -20,6 +20,7 @@ using contracts::BackwardOperation;
 using contracts::kAllTypes;
 using contracts::kBothKinds;
 using contracts::runnable_targets;
+using ::testing::Each;
 using ::testing::HasSubstr;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -228,7 +229,7 @@ TEST(ShardedNorm_Processes, SendAHundredthOfXAtMost) {
     ShardedNorm norm(shards[communicator.rank]->forward, communicator);
     if (communicator.rank == 0) before = processes.bytes();
     norm.run(shards[communicator.rank]->forward);
-    EXPECT_EQ(norm.bytes(Pass::forward), 200 + kRows * 24);
+    EXPECT_EQ(norm.bytes(), 200 + kRows * 24);
   });
   EXPECT_EQ(processes.bytes() - before, 200 + kRows * 24);
   EXPECT_LT((processes.bytes() - before) * 100, kRows * 2048 * 4);
@@ -345,6 +346,88 @@ TEST(ShardedNorm_Refuses, ForAllWhatOneIsGiven) {
   shards[2]->backward.zero_centered = false;
   texts = run_with([](Shard& shard) { shard.forward.weight.data = nullptr; }, false);
   EXPECT_EQ(texts[2], "weight is null, but it has a shape");
+}
+
+// What each of three processes is told in `work` with a norm; after it all must be in step.
+std::vector<std::string> told_by(const std::function<void(ShardedNorm&, Shard&, std::size_t rank)>& work) {
+  const Made made = example(DType::f32, 96);
+  const auto shards = shards_of(made.op, made.inputs, made.bias, {32, 32, 32});
+  return told(3, [&](const Communicator& communicator) {
+    Shard& shard = *shards[communicator.rank];
+    ShardedNorm norm(shard.forward, communicator);
+    const auto finally_in_step = [&] { EXPECT_NO_THROW(norm.run(shard.forward)); };
+    try {
+      work(norm, shard, communicator.rank);
+    } catch (const Error&) {
+      finally_in_step();
+      throw;
+    }
+    finally_in_step();
+  });
+}
+
+TEST(ShardedNorm_Refuses, PassesThatDiffer) {
+  EXPECT_THAT(told_by([](ShardedNorm& norm, Shard& shard, std::size_t rank) {
+                std::vector<Moments> moments(norm.rows());
+                norm.run(shard.forward, moments);
+                rank == 1 ? norm.run(shard.forward) : norm.run(shard.backward, moments);
+              }),
+              Each("process 0 runs its backward pass, but process 1 its forward pass"));
+}
+
+TEST(ShardedNorm_Refuses, ForAllWhatTheCallerRefuses) {
+  const std::string text = "process 1 has failed: no batch is left";
+  EXPECT_EQ(told_by([](ShardedNorm& norm, Shard& shard, std::size_t rank) {
+              rank == 1 ? norm.refuse("no batch is left") : norm.run(shard.forward);
+            }),
+            (std::vector<std::string>{text, "", text}));
+  const Made made = example(DType::f32, 96);
+  const auto shards = shards_of(made.op, made.inputs, made.bias, {32, 32, 32});
+  EXPECT_EQ(told(3,
+                 [&](const Communicator& communicator) {
+                   if (communicator.rank == 1) return ShardedNorm::refuse(communicator, "no batch is left");
+                   const ShardedNorm norm(shards[communicator.rank]->forward, communicator);
+                 }),
+            (std::vector<std::string>{text, "", text}));
+}
+
+// Others see that a text is cut; who fails has it whole.
+TEST(ShardedNorm_Refuses, WithLongTextsCut) {
+  const std::string why(300, 'x');
+  const std::vector<std::string> texts = told_by([&](ShardedNorm& norm, Shard& shard, std::size_t rank) {
+    rank == 1 ? norm.refuse(why) : norm.run(shard.forward);
+  });
+  EXPECT_EQ(texts[0], "process 1 has failed: " + std::string(189, 'x') + "...");
+}
+
+// No process has so many rows in its memory; that norms may be made without buffers lets it be asked for.
+TEST(ShardedNorm_Refuses, MoreRowsThanMessagesCanHave) {
+  const std::int64_t shape[] = {std::int64_t{1} << 46, 1};
+  const std::span<const std::int64_t> normalized(&shape[1], 1);
+  Forward forward{.x = {nullptr, DType::f32, shape}, .y = {nullptr, DType::f32, shape}, .normalized_shape = normalized};
+  for (const std::string& text : told(2, [&](const Communicator& c) { ShardedNorm norm(forward, c); })) {
+    EXPECT_EQ(text,
+              "x has 70368744177664 rows, whose messages (3 numbers a row, 2 processes) are more than 2^47 bytes");
+  }
+}
+
+// What gamma is taken for does not hang on whether its buffer is there yet.
+TEST(ShardedNorm_Processes, AreMadeWithoutBuffers) {
+  Made made = example(DType::f32, 2048);
+  made.op.forward.zero_centered = true;
+  const ShardedOutcome expected = whole(made.op, made.inputs, made.bias);
+  const auto shards = shards_of(made.op, made.inputs, made.bias, {1024, 1024});
+  EXPECT_EQ(told(2,
+                 [&](const Communicator& communicator) {
+                   Shard& shard = *shards[communicator.rank];
+                   Forward bare = shard.forward;
+                   for (ConstTensor* tensor : {&bare.x, &bare.weight, &bare.bias}) tensor->data = nullptr;
+                   bare.y.data = nullptr;
+                   ShardedNorm norm(bare, communicator);
+                   norm.run(shard.forward);
+                 }),
+            std::vector<std::string>(2));
+  EXPECT_TRUE(std::ranges::equal(outcome_of(made.op, shards).y.bytes(), expected.y.bytes()));
 }
 
 TEST(ShardedNorm_Refuses, WhatItHasNot) {

@@ -8,6 +8,7 @@
 #include "contracts/through_c.hpp"
 #include "support/c_call.hpp"
 #include "support/memory.hpp"
+#include "support/processes.hpp"
 
 namespace evenorm {
 namespace {
@@ -74,6 +75,31 @@ TEST(Stress_Memory, PlansAndQuestionsThrowBadAlloc) {
             4u);
   EXPECT_GE(fail_each(throws_bad_alloc([] { compiled_targets(); })), 2u);
   EXPECT_GE(fail_each(throws_bad_alloc([] { supported_targets(); })), 2u);
+}
+
+// Not even for the text of what is wrong: the other processes are told, and all are in step after it.
+TEST(Stress_Memory, ProcessesHearThatOneIsOut) {
+  constexpr std::size_t kFails = 1;
+  std::string texts[3];
+  testing::Processes(3).run([&](const Communicator& communicator) {
+    Norm norm;
+    ShardedNorm sharded(norm.forward, communicator);
+    const auto run_with = [&](double eps) {
+      Forward forward = norm.forward;
+      forward.eps = eps;
+      const FailingAllocation scope(eps < 0 ? 0 : 100000, Failing::one);
+      sharded.run(forward);
+    };
+    try {
+      run_with(communicator.rank == kFails ? -1 : 1e-5);
+    } catch (const std::exception& error) {
+      texts[communicator.rank] = error.what();
+    }
+    EXPECT_NO_THROW(run_with(1e-5));
+  });
+  EXPECT_EQ(texts[kFails], std::bad_alloc().what());
+  EXPECT_EQ(texts[0], "process 1 has failed: " + texts[kFails]);
+  EXPECT_EQ(texts[2], texts[0]);
 }
 
 // A plan that could not be assigned to is what it was.

@@ -31,10 +31,11 @@ typedef struct evenorm_communicator {
 
 /* A norm of rows that all processes of a communicator share. All create it together, with what must agree (rows, kind,
  * types, eps, what is present) and columns of their own, and then run the same passes in the same order. One all-gather
- * of a fixed size at creation, one for each pass. Where processes disagree, or one of them is given what it must
- * refuse, every one returns EVENORM_INVALID_ARGUMENT, with a text that names what; nothing is written. What is refused
- * alone, before anybody is told: `norm`, `communicator` or `out` that is NULL, and a communicator that is none.
- * A norm runs on one thread at a time. */
+ * of a fixed size at creation, one for each pass. Where processes disagree, or one of them fails before the exchange
+ * (by what it must refuse, for want of memory), every one returns a failure, the others EVENORM_INVALID_ARGUMENT with a
+ * text that names the process and what it said; nothing is written. What fails alone: `norm`, `communicator` or `out`
+ * that is NULL, a communicator that is none, memory for the messages of all processes and for a backward pass's
+ * scratch. Norms of one communicator are to be run in one order in all processes: on one thread, say. */
 typedef struct evenorm_sharded_norm evenorm_sharded_norm;
 
 /* *out is a new norm, which the caller destroys, or NULL where this fails. forward: this process's columns, in any
@@ -58,11 +59,8 @@ EVENORM_API evenorm_status evenorm_sharded_norm_run_backward(evenorm_sharded_nor
                                                              const evenorm_moments* moments, size_t moments_count,
                                                              const evenorm_executor* executor);
 
-typedef int32_t evenorm_pass;
-enum { EVENORM_FORWARD_PASS = 0, EVENORM_BACKWARD_PASS = 1 };
-
-/* The bytes that this process sends in one pass; 0 where norm is NULL or there is no such pass. */
-EVENORM_API size_t evenorm_sharded_norm_bytes(const evenorm_sharded_norm* norm, evenorm_pass pass);
+/* What this process sends in a pass, either one; 0 where norm is NULL. */
+EVENORM_API size_t evenorm_sharded_norm_bytes(const evenorm_sharded_norm* norm);
 
 EVENORM_API void evenorm_sharded_norm_destroy(evenorm_sharded_norm* norm); /* NULL: nothing; of this process alone */
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "evenorm/evenorm.hpp"
@@ -87,7 +88,7 @@ EVENORM_API void run(const Cuts& cuts, const Backward& backward, std::span<const
 // The processes that share rows, on the caller's engine. all_gather(context, mine, bytes, all) brings the `bytes` bytes
 // at `mine` of each process to all processes: process i's to all + i * bytes. Every process calls it with as many
 // bytes. What it throws (a time limit that has passed, a process that died) passes through to the caller, before any
-// output is written.
+// output is written. Norms of one communicator are to be run in one order in all processes: on one thread, say.
 struct Communicator {
   std::size_t rank = 0;
   std::size_t size = 1;
@@ -97,8 +98,10 @@ struct Communicator {
 
 // A norm of rows that all processes of a communicator share. All make it together, with what must agree (rows, kind,
 // types, eps, what is present) and columns of their own, and then call the same passes in the same order. One
-// all-gather of a fixed size when it is made, one for each pass. Where processes disagree, or one of them is given what
-// it must refuse, every one throws Error, which names what, and what each has; nothing is written.
+// all-gather of a fixed size when it is made, one of bytes() for each pass. Where processes disagree, or one of them
+// fails before the exchange (by what it must refuse, for want of memory), every one throws: that one its own exception,
+// the others Error, which names the process and what it said; nothing is written. What fails later fails alone: memory
+// for bytes() of all processes, and for a backward pass's scratch (std::bad_alloc).
 class EVENORM_API ShardedNorm {
  public:
   // forward: this process's columns, in any layout; buffers may be absent; without residual, y2, moments or an i8 y.
@@ -110,14 +113,19 @@ class EVENORM_API ShardedNorm {
 
   const Cuts& cuts() const;
   std::size_t rows() const;
-  // The bytes that this process sends in one pass.
-  std::size_t bytes(Pass pass) const;
+  // What this process sends in a pass, either one.
+  std::size_t bytes() const;
 
   // forward: as at construction, but for buffers and strides. moments: one for each row, for the backward pass; or
   // empty. Throws Error, and what the communicator throws.
   void run(const Forward& forward, std::span<Moments> moments = {}, const Executor& executor = {});
   // backward: of the same rows; without mean and rstd. Arithmetic must be that of the forward pass.
   void run(const Backward& backward, std::span<const Moments> moments, const Executor& executor = {});
+
+  // Instead of a pass, or of making a norm, by a process that cannot: the others, which wait for it there, throw Error
+  // with `why`. Returns once they are told; throws what the communicator throws.
+  void refuse(const std::string& why);
+  static void refuse(const Communicator& communicator, const std::string& why);
 
  private:
   struct State;
