@@ -57,8 +57,9 @@ LATENCIES: dict[str, Callable[[int], int]] = {
     "doubling": lambda processes: math.ceil(math.log2(processes)),
 }
 MODEL_COLUMNS = 8192
-FRAME = 2048  # bytes of a PyTorch pass's first exchange
-EXACT = {"forward": (200, 24), "backward": (200, 24)}  # bytes of a C++ pass's one message: always, and for each row
+FRAMES = (16, 320)  # bytes of a PyTorch pass's one message beside its numbers, and the least of it
+EXACT = (200, 24)  # bytes of a C++ pass's one message: always, and for each row
+EACH = {"forward": 24, "backward": 16}  # of a PyTorch pass's, for each row
 
 
 # --- the two ways, in one process of a group
@@ -314,7 +315,6 @@ def work(rank: int, processes: int, folder: str, quick: bool) -> None:
     if rank == 0:
         Path(folder, f"found{processes}").write_text(json.dumps(found), encoding="utf-8")
     dist.barrier()
-    _sharded_group._agreed.clear()  # it keeps the group alive, whose threads then end the process at exit
     dist.destroy_process_group()
 
 
@@ -354,14 +354,14 @@ def pretended(processes: int, own: int) -> Iterator[Gather]:
         return received[key]
 
     kept = _sharded_group._gather, _sharded_group._ask_all
-    _sharded_group._agreed.clear()
+    _sharded_group._histories.clear()
     _sharded_group._gather = copies
     _sharded_group._ask_all = lambda group, card: [own] * processes
     try:
         yield copies_of_columns
     finally:
         _sharded_group._gather, _sharded_group._ask_all = kept
-        _sharded_group._agreed.clear()
+        _sharded_group._histories.clear()
 
 
 def without_network(quick: bool) -> list[dict[str, Any]]:
@@ -382,11 +382,9 @@ def messages_of(way: str, a_pass: str, processes: int, rows: int, exact: bool) -
     """The bytes of each all-gather of a pass, from each process; float32, evenly cut."""
     if way == "gathered":
         return [rows * MODEL_COLUMNS // processes * 4]
-    always, each = EXACT[a_pass]
     if exact:
-        return [always + rows * each]
-    beyond = rows * each - (FRAME - 16)
-    return [FRAME, beyond] if beyond > 0 else [FRAME]
+        return [EXACT[0] + rows * EXACT[1]]
+    return [max(FRAMES[0] + rows * EACH[a_pass], FRAMES[1])]
 
 
 def modelled(local: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,7 +1,9 @@
 """Norms over processes by torch.distributed, over gloo: the bits of the whole norm where cuts are at multiples of 1024
 columns, its bounds elsewhere; torch.compile, checkpoints, and what each process is told where they do not fit together."""
 
+import copy
 import os
+import pickle
 import signal
 import time
 
@@ -13,6 +15,7 @@ import torch.distributed.checkpoint as dcp
 
 import evenorm.torch
 import evenorm.torch.distributed as sharded
+from evenorm.torch import _sharded_group
 
 torch.manual_seed(1)
 
@@ -152,6 +155,10 @@ def through_checkpoints(rank, folder):
     sharded.load_whole_state_dict(other, read["norm"])
     with pytest.raises(ValueError, match=r"weight has shape \(7,\), but rows have 8 columns"):
         sharded.load_whole_state_dict(other, {"weight": torch.ones(7)})
+    x = torch.randn(2, columns[rank])
+    for same in (copy.deepcopy(norm), pickle.loads(pickle.dumps(norm))):
+        assert torch.equal(same(x), norm(x)) and same.group is norm.group
+        assert columns[rank] == 0 or same.weight.data_ptr() != norm.weight.data_ptr()
     return torch.equal(other.bias, norm.bias), repr(norm)
 
 
@@ -225,15 +232,52 @@ def test_dtensors_whose_columns_are_apart_stay_so(mesh, placements, rms):
             torch.testing.assert_close(ours.view_as(theirs), theirs, rtol=1e-12, atol=1e-12)
 
 
+# --- what is sent
+
+
+def exchanges_of_passes(rank):
+    """The sizes of each exchange of rounds of passes, in float64 numbers."""
+    sizes, all_gather = [], _sharded_group._all_gather
+
+    def counted(into, message, group):
+        sizes[-1].append(message.numel())
+        return all_gather(into, message, group=group)
+
+    _sharded_group._all_gather = counted
+    _sharded_group._LEAST = 2
+    for rows in (300, 300, 300, 2, 2, 300, 300, 4096, 4096, 4096):
+        x = torch.ones(rows, 1024, requires_grad=True)
+        sizes.append([])
+        y = sharded.sharded_layer_norm(x)
+        sizes.append([])
+        y.sum().backward()
+    return sizes
+
+
+def test_a_pass_is_one_exchange_where_passes_follow_each_other_as_before():
+    found = distributed_processes.run(exchanges_of_passes, 2)
+    assert found[0] == found[1], "gloo ends a process that is sent more than it expects"
+    rounds = list(zip(found[0][::2], found[0][1::2], strict=True))
+    assert rounds[0] == ([256, 256, 900 - 254], [256, 256, 600 - 254])  # what the processes agree on comes first
+    assert rounds[2] == ([902], [602])
+    assert rounds[4] == ([256], [6])
+    assert rounds[6] == ([902], [602])
+    assert rounds[9] == ([2 + 3 * 4096], [2 + 2 * 4096])
+
+
 # --- where processes do not fit together
 
 
 def disagreeing(rank, what):
     arguments = {"x": torch.ones(4, 8), "eps": 1e-5}
-    if what == "agreed before":
-        sharded.sharded_layer_norm(arguments["x"])
+    if "before" in what:
+        if "short" in what:
+            _sharded_group._LEAST = 4  # no room for a card
+        for rows in (500, 4, 4, 4):
+            sharded.sharded_layer_norm(torch.ones(rows, 8))
     if rank == 1:
-        changed = {"rows": torch.ones(5, 8), "agreed before": torch.ones(6, 8), "dtype": torch.ones(4, 8).double()}
+        changed = {"rows": torch.ones(5, 8), "dtype": torch.ones(4, 8).double()}
+        changed |= {"agreed before": torch.ones(6, 8), "agreed before, short": torch.ones(500, 8)}
         arguments["x"] = changed.get(what, arguments["x"])
         if what == "eps":
             arguments["eps"] = 1e-3
@@ -247,6 +291,7 @@ def disagreeing(rank, what):
         ("dtype", "dtype is torch.float32 in process 0 of the group, but torch.float64 in process 1"),
         ("eps", "eps is 1e-05 in process 0 of the group, but 0.001 in process 1"),
         ("agreed before", "rows is 4 in process 0 of the group, but 6 in process 1"),
+        ("agreed before, short", "rows is 4 in process 0 of the group, but 500 in process 1"),
     ],
 )
 def test_every_process_is_told_what_differs(what, text):

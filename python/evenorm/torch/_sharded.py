@@ -6,16 +6,16 @@ which is lent the tensors; the exchange is _sharded_group's.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import distributed_c10d
 
 from evenorm import _core
 
-from ._sharded_group import agree, group_or_default
+from ._sharded_group import agree, gather, group_of, group_or_default
 
 _library = torch.library.Library("evenorm", "FRAGMENT")
 _library.define(
@@ -39,9 +39,9 @@ def _lent(t: Tensor | None) -> Tensor | None:
 
 
 def _agreement(x: Tensor, weight: Tensor | None, bias_dtype: Any, rms: bool, eps: float, group: str, dy: Any) -> Any:
-    """What all processes have alike, and the arguments of evenorm._core that say how rows are cut."""
+    """What gathers messages, and the arguments of evenorm._core that say how rows are cut."""
     weight_dtype = None if weight is None else weight.dtype
-    process_group: Any = getattr(distributed_c10d, "_resolve_process_group")(group)  # noqa: B009
+    process_group = group_of(group)
     agreement = agree(
         process_group,
         x.shape[-1],
@@ -54,21 +54,21 @@ def _agreement(x: Tensor, weight: Tensor | None, bias_dtype: Any, rms: bool, eps
         dy=dy,
     )
     wide = torch.float64 in (x.dtype, weight_dtype, bias_dtype if dy is None else dy)
-    return agreement, agreement.columns, agreement.rank, wide
+    return functools.partial(gather, process_group, agreement), agreement.columns, agreement.rank, wide
 
 
 def _sharded_norm(x, weight, bias, rms, eps, group):
-    agreement, columns, rank, wide = _agreement(x, weight, None if bias is None else bias.dtype, rms, eps, group, None)
+    gathered, columns, rank, wide = _agreement(x, weight, None if bias is None else bias.dtype, rms, eps, group, None)
     rows = _rows(x)
     y = torch.empty_like(rows, memory_format=torch.contiguous_format)
     message = torch.from_numpy(_core.sharded_moments(rms, rows, columns, rank, wide, eps))
-    messages = agreement.gather(message)
+    messages = gathered(message)
     _, moments = _core.sharded_norm(rms, rows, messages, columns, rank, wide, _lent(weight), _lent(bias), eps, y)
     return y.view(x.shape), torch.from_numpy(moments)
 
 
 def _sharded_norm_backward(dy, x, moments, weight, bias_dtype, rms, eps, group, output_mask):
-    agreement, columns, rank, wide = _agreement(x, weight, bias_dtype, rms, eps, group, dy.dtype)
+    gathered, columns, rank, wide = _agreement(x, weight, bias_dtype, rms, eps, group, dy.dtype)
     rows, dy_rows = _rows(x), _rows(dy)
     results = _gradients(x, weight, bias_dtype, output_mask)
     # All processes gather, whatever each of them needs.
@@ -76,7 +76,7 @@ def _sharded_norm_backward(dy, x, moments, weight, bias_dtype, rms, eps, group, 
     out = (dx, results[1] if output_mask[1] else None, results[2] if output_mask[2] else None)
     weight = _lent(weight)
     sums = torch.from_numpy(_core.sharded_sums(rms, dy_rows, rows, moments, columns, rank, wide, weight, eps, out))
-    messages = agreement.gather(sums)
+    messages = gathered(sums)
     _core.sharded_backward(rms, dy_rows, rows, moments, messages, columns, rank, wide, weight, eps, out)
     return results
 

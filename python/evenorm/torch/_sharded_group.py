@@ -6,16 +6,25 @@ import datetime
 import json
 import weakref
 import zlib
+from collections import deque
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import distributed_c10d
 
-# The first exchange of a pass has one size, whatever the pass: gloo ends a process that is sent more than it expects.
-# What it cannot hold is sent in a second one, once all have seen that they are in the same pass.
-_FRAME = 256  # numbers of float64: what is in it, whose, and 254 of the message; or a card
-_CARD, _DATA = 1.0, 2.0
+# An exchange is of frames: a kind, a number, and what they hold. gloo ends a process that is sent more than it expects,
+# so all processes must find the same size of a frame, even if they are about to do different things: they take it from
+# what they did together before.
+_HEAD = 2  # numbers of float64
+_CARD, _DATA = (
+    1.0,
+    2.0,
+)  # kinds; the numbers: how many bytes a card has, 0 where it is too long; what has been agreed on
+_FIRST = 256  # numbers of a frame where nothing tells how long it will be; room for any card
+_LEAST = 40  # room for most cards
+_REMEMBERED = 16  # passes
 _EXPLANATION_SECONDS = 2  # what a process waits for the others' words once an exchange has failed
 
 
@@ -33,52 +42,81 @@ def group_or_default(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
     return group
 
 
+def group_of(name: str) -> dist.ProcessGroup:
+    found: dist.ProcessGroup = getattr(distributed_c10d, "_resolve_process_group")(name)  # noqa: B009
+    return found
+
+
 class Agreement:
     """What all processes of a group have said alike, but for their columns."""
 
-    def __init__(self, group: dist.ProcessGroup, card: str, columns: list[int]):
-        self.group = group
-        self.columns = columns
-        self.rank = dist.get_rank(group)
-        self._card = card
-        self._mark = float(zlib.crc32(card[: card.rindex('"columns"')].encode()))
-
-    def gather(self, message: Tensor) -> Tensor:
-        """The messages, (rows, numbers) of float64, of all processes along the first axis."""
-        size = len(self.columns)
-        if size == 1:
-            return message
-        flat = message.reshape(-1)
-        frames = _gather(_frame(_DATA, self._mark, flat[: _FRAME - 2]), self.group, self._card)
-        if not bool(((frames[:, 0] == _DATA) & (frames[:, 1] == self._mark)).all()):
-            raise _disagreement(self.group, self._card)
-        parts = [frames[:, 2 : 2 + flat.numel()]]
-        if flat.numel() > _FRAME - 2:
-            parts.append(_gather(flat[_FRAME - 2 :].view(1, -1), self.group, self._card))
-        return torch.cat(parts, dim=1).view(-1, message.shape[1])
+    def __init__(self, card: str, columns: list[int], rank: int):
+        self.card, self.columns, self.rank = card, columns, rank
+        self.mark = float(zlib.crc32(card[: card.rindex('"columns"')].encode()))
 
 
-# By group: what its processes have agreed on already.
-_agreed: weakref.WeakKeyDictionary[dist.ProcessGroup, dict[str, Agreement]] = weakref.WeakKeyDictionary()
+class _History:
+    """What the processes of one group have agreed on and sent: the same in all of them."""
+
+    def __init__(self) -> None:
+        self.agreed: dict[str, Agreement] = {}
+        self._last = 0.0  # the agreement of the last pass
+        self._followers: dict[float, deque[int]] = {}
+
+    def frame_size(self) -> int:
+        """Numbers of the next frame: of the largest message that followed passes such as the last one."""
+        return max(self._followers.get(self._last, (_FIRST,)))
+
+    def add_pass(self, mark: float, numbers: int) -> None:
+        size = max(_HEAD + numbers, _LEAST)
+        self._followers.setdefault(self._last, deque(maxlen=_REMEMBERED)).append(size)
+        self._last = mark
+
+
+_histories: weakref.WeakKeyDictionary[dist.ProcessGroup, _History] = weakref.WeakKeyDictionary()
+
+
+def _history(group: dist.ProcessGroup) -> _History:
+    return _histories.setdefault(group, _History())
 
 
 def agree(group: dist.ProcessGroup, columns: int, **what: Any) -> Agreement:
-    """At the first call with these one exchange of a fixed size, then none.
+    """At the first call with these an exchange or two, of sizes that do not hang on them, then none.
 
     Raises:
         DisagreementError: the processes differ in `what`; each of them raises it.
     """
-    known = _agreed.setdefault(group, {})
+    agreed = _history(group).agreed
     card = json.dumps({**what, "columns": columns}, default=str)  # columns last: all before it must agree
-    if card not in known:
-        known[card] = Agreement(group, card, _ask_all(group, card))
-    return known[card]
+    if card not in agreed:
+        agreed[card] = Agreement(card, _ask_all(group, card), dist.get_rank(group))
+    return agreed[card]
 
 
-def _frame(kind: float, mark: float, numbers: Tensor) -> Tensor:
-    frame = torch.zeros((1, _FRAME), dtype=torch.float64)
-    frame[0, 0], frame[0, 1] = kind, mark
-    frame[0, 2 : 2 + numbers.numel()] = numbers
+def gather(group: dist.ProcessGroup, agreement: Agreement, message: Tensor) -> Tensor:
+    """The messages, (rows, numbers) of float64, of all processes along the first axis.
+
+    One exchange where passes follow each other as before, else two at most.
+    """
+    if len(agreement.columns) == 1:
+        return message
+    flat, history = message.reshape(-1), _history(group)
+    numbers, size = flat.numel(), history.frame_size()
+    frame = _frame(size, _DATA, agreement.mark, flat[: size - _HEAD])
+    frames = _gather(frame, group, agreement.card)
+    if not torch.equal(frames[:, :_HEAD], frame[:, :_HEAD].expand(len(frames), _HEAD)):
+        raise _disagreement(group, agreement.card)
+    messages = frames[:, _HEAD : _HEAD + numbers]
+    if numbers > size - _HEAD:
+        messages = torch.cat([messages, _gather(flat[None, size - _HEAD :], group, agreement.card)], dim=1)
+    history.add_pass(agreement.mark, numbers)
+    return messages.reshape(-1, message.shape[1])
+
+
+def _frame(size: int, kind: float, number: float, numbers: Tensor) -> Tensor:
+    frame = torch.zeros((1, size), dtype=torch.float64)
+    frame[0, 0], frame[0, 1] = kind, number
+    frame[0, _HEAD : _HEAD + numbers.numel()] = numbers
     return frame
 
 
@@ -96,33 +134,39 @@ def _gather(message: Tensor, group: dist.ProcessGroup, card: str) -> Tensor:
 _all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 
 
-def _gather_cards(group: dist.ProcessGroup, card: str) -> tuple[bool, dict[int, dict[str, Any]]]:
-    """Whether all processes have sent cards, and those of them that have."""
-    told = card.encode().ljust((_FRAME - 2) * 8, b"\0")
-    frames = _gather(_frame(_CARD, 0, torch.frombuffer(bytearray(told), dtype=torch.float64)), group, card)
+def _gather_cards(group: dist.ProcessGroup, card: str, size: int) -> tuple[bool, dict[int, dict[str, Any]]]:
+    """Whether all processes have sent cards, and those that there was room for."""
+    told = card.encode()
+    if len(told) > (size - _HEAD) * 8:
+        told = b""
+    numbers = torch.frombuffer(bytearray(told.ljust((size - _HEAD) * 8, b" ")), dtype=torch.float64)
+    frames = _gather(_frame(size, _CARD, len(told), numbers), group, card)
     cards = {
-        rank: json.loads(bytes(frame[2:].view(torch.uint8).tolist()).rstrip(b"\0"))
+        rank: json.loads(bytes(frame[_HEAD:].view(torch.uint8)[: int(frame[1])].tolist()))
         for rank, frame in enumerate(frames)
-        if frame[0] == _CARD
+        if frame[0] == _CARD and frame[1] > 0
     }
-    return len(cards) == len(frames), cards
+    return bool((frames[:, 0] == _CARD).all()), cards
 
 
 def _ask_all(group: dist.ProcessGroup, card: str) -> list[int]:
-    if dist.get_world_size(group) == 1:
+    size = dist.get_world_size(group)
+    if size == 1:
         return [json.loads(card)["columns"]]
-    all_have_asked, cards = _gather_cards(group, card)
+    all_have_asked, cards = _gather_cards(group, card, _history(group).frame_size())
     if not all_have_asked:
         raise _disagreement(group, card)
+    if len(cards) != size:
+        _, cards = _gather_cards(group, card, _FIRST)
     difference = _difference(cards)
     if difference:
         raise DisagreementError(difference)
-    return [cards[rank]["columns"] for rank in range(len(cards))]
+    return [cards[rank]["columns"] for rank in range(size)]
 
 
 def _disagreement(group: dist.ProcessGroup, card: str) -> DisagreementError:
     """What all processes find out together when one of them has seen that they are not in the same pass."""
-    _, cards = _gather_cards(group, card)
+    _, cards = _gather_cards(group, card, _FIRST)
     return DisagreementError(_difference(cards) or "the processes are in different passes")
 
 

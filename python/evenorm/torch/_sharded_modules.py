@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ._modules import no_torchscript
 from ._sharded import sharded_norm_in
-from ._sharded_group import agree, group_or_default
+from ._sharded_group import agree, group_of, group_or_default
 
 
 class _ShardedNorm(torch.nn.Module):
@@ -32,7 +32,7 @@ class _ShardedNorm(torch.nn.Module):
         self.local_columns = local_columns
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        self.group = group_or_default(group)
+        self._group_name = group_or_default(group).group_name  # by name, so that modules can be copied
         for name, wanted, make in (("weight", elementwise_affine, torch.ones), ("bias", bias, torch.zeros)):
             value = make(local_columns, device=device, dtype=dtype) if wanted else None
             self.register_parameter(name, None if value is None else torch.nn.Parameter(value))
@@ -45,7 +45,10 @@ class _ShardedNorm(torch.nn.Module):
             bias=None if self.bias is None else self.bias.dtype,
         )
         self.columns = tuple(agreement.columns)  # of each process
-        self._group_name = self.group.group_name
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        return group_of(self._group_name)
 
     def reset_parameters(self) -> None:
         if self.weight is not None:
