@@ -57,6 +57,7 @@ LATENCIES: dict[str, Callable[[int], int]] = {
     "doubling": lambda processes: math.ceil(math.log2(processes)),
 }
 MODEL_COLUMNS = 8192
+MANY = 20  # passes of a kind, after which one exchange fits them
 FRAMES = (16, 320)  # bytes of a PyTorch pass's one message beside its numbers, and the least of it
 EXACT = (200, 24)  # bytes of a C++ pass's one message: always, and for each row
 EACH = {"forward": 24, "backward": 16}  # of a PyTorch pass's, for each row
@@ -217,6 +218,8 @@ def what_is_sent(case: Case, calls: int = 2) -> dict[str, Any]:
     for way in WAYS:
         for a_pass in PASSES:
             step = getattr(case, f"{way}_{a_pass}")
+            for _ in range(MANY):
+                step()
             seen: list[tuple[str, int]] = []
             with counted(seen):
                 step()

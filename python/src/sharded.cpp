@@ -27,8 +27,9 @@ struct Rows {
   bool wide;
 
   Rows(bool rms, nb::handle x_object, const Columns& columns, std::size_t rank, nb::handle wide_object)
-      : cuts(cuts_of(columns, rank)), kind(kind_of_norm(rms)), wide(truth_of(wide_object)) {
+      : cuts(cuts_of(columns, rank)), kind(kind_of_norm(rms)) {
     load_required(x, x_object, "x");
+    wide = truth_of(wide_object) || x.dtype() == DType::f64;
     if (x.shape().size() != 2) fail_value("x should have two axes: rows and this process's columns");
     cols = {x.shape()[1]};
   }

@@ -52,7 +52,7 @@ class Agreement:
 
     def __init__(self, card: str, columns: list[int], rank: int):
         self.card, self.columns, self.rank = card, columns, rank
-        self.mark = float(zlib.crc32(card[: card.rindex('"columns"')].encode()))
+        self.mark = float(zlib.crc32(f"{card[: card.rindex('columns')]}{columns}".encode()))
 
 
 class _History:
