@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -86,3 +87,19 @@ def test_the_example():
     cols, norms, size = 64, 3, 8
     assert synchronised["sent_each_step"]["bytes of norms"] == norms * (2 * cols + 1 + 2 * cols) * size
     assert "bytes of norms" not in layer["sent_each_step"]
+
+
+def test_the_document_is_a_program(tmp_path):
+    document = (EXAMPLE.parents[2] / "docs" / "distributed.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", document, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 5
+    program = tmp_path / "attention.py"
+    call, *in_order = blocks
+    program.write_text("\n".join([*in_order, "model, group = attention, None", call, "dist.destroy_process_group()\n"]))
+    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
+    result = subprocess.run(launched, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    said = "ShardedRMSNorm(1024 of 2048, eps=None, elementwise_affine=True) torch.Size([1024])"
+    assert f"0 {said}" in result.stdout and f"1 {said}" in result.stdout
+    assert result.stdout.count("(Shard(dim=1),)") == 2
+    assert said.replace(") torch", ")\ntorch") in document
