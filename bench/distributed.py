@@ -58,7 +58,7 @@ LATENCIES: dict[str, Callable[[int], int]] = {
 }
 MODEL_COLUMNS = 8192
 MANY = 20  # passes of a kind, after which one exchange fits them
-FRAMES = (16, 320)  # bytes of a PyTorch pass's one message beside its numbers, and the least of it
+HEAD = 48  # bytes of a PyTorch pass's one message beside its numbers
 EXACT = (200, 24)  # bytes of a C++ pass's one message: always, and for each row
 EACH = {"forward": 24, "backward": 16}  # of a PyTorch pass's, for each row
 
@@ -133,7 +133,7 @@ class Case:
 
 
 def gather_by_group(parts: Tensor, own: Tensor) -> None:
-    _sharded_group._all_gather(parts.flatten(0, 1), own)
+    _sharded_group.all_gather(parts.flatten(0, 1), own)
 
 
 class Steps:
@@ -287,7 +287,7 @@ def gather_times(sizes: list[int], rounds: int, budget: float) -> dict[int, floa
     for size in sizes:
         own = torch.zeros(size, dtype=torch.uint8)
         parts = own.new_empty(size * dist.get_world_size())
-        steps[str(size)] = functools.partial(_sharded_group._all_gather, parts, own)
+        steps[str(size)] = functools.partial(_sharded_group.all_gather, parts, own)
     return {int(name): statistics.median(seconds) for name, seconds in in_turns(steps, rounds, budget).items()}
 
 
@@ -344,11 +344,16 @@ def pretended(processes: int, own: int) -> Iterator[Gather]:
     """This process is the first of so many, which are given at once what it would receive: copies of its own."""
     received: dict[Any, Tensor] = {}
 
-    def copies(message: Tensor, group: Any, card: str) -> Tensor:
+    def copies(call: _sharded_group.Call, message: Tensor) -> Tensor:
         key = (message.shape, tuple(message[0, :2].tolist()))
         if key not in received:
             received[key] = message.expand(processes, -1).contiguous()
+        received[key][:, :6] = message[:, :6]  # heads differ from call to call
         return received[key]
+
+    def pretend(call: _sharded_group.Call, *arguments: Any, **what: Any) -> None:
+        make(call, *arguments, **what)
+        call.size = processes
 
     def copies_of_columns(parts: Tensor, own: Tensor) -> Tensor:
         key = (own.shape, own.data_ptr())
@@ -356,14 +361,14 @@ def pretended(processes: int, own: int) -> Iterator[Gather]:
             received[key] = own.expand(processes, -1, -1).contiguous()
         return received[key]
 
-    kept = _sharded_group._gather, _sharded_group._ask_all
+    made: Any = _sharded_group.Call
+    make, gather = made.__init__, made._gather
     _sharded_group._histories.clear()
-    _sharded_group._gather = copies
-    _sharded_group._ask_all = lambda group, card: [own] * processes
+    made.__init__, made._gather = pretend, copies
     try:
         yield copies_of_columns
     finally:
-        _sharded_group._gather, _sharded_group._ask_all = kept
+        made.__init__, made._gather = make, gather
         _sharded_group._histories.clear()
 
 
@@ -387,7 +392,7 @@ def messages_of(way: str, a_pass: str, processes: int, rows: int, exact: bool) -
         return [rows * MODEL_COLUMNS // processes * 4]
     if exact:
         return [EXACT[0] + rows * EXACT[1]]
-    return [max(FRAMES[0] + rows * EACH[a_pass], FRAMES[1])]
+    return [HEAD + rows * EACH[a_pass]]
 
 
 def modelled(local: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 columns, its bounds elsewhere; torch.compile, checkpoints, and what each process is told where they do not fit together."""
 
 import copy
+import math
 import os
 import pickle
 import signal
@@ -237,14 +238,13 @@ def test_dtensors_whose_columns_are_apart_stay_so(mesh, placements, rms):
 
 def exchanges_of_passes(rank):
     """The sizes of each exchange of rounds of passes, in float64 numbers."""
-    sizes, all_gather = [], _sharded_group._all_gather
+    sizes, all_gather = [], _sharded_group.all_gather
 
     def counted(into, message, group):
         sizes[-1].append(message.numel())
         return all_gather(into, message, group=group)
 
-    _sharded_group._all_gather = counted
-    _sharded_group._LEAST = 2
+    _sharded_group.all_gather = counted
     for rows in (300, 300, 300, 2, 2, 300, 300, 4096, 4096, 4096):
         x = torch.ones(rows, 1024, requires_grad=True)
         sizes.append([])
@@ -258,11 +258,29 @@ def test_a_pass_is_one_exchange_where_passes_follow_each_other_as_before():
     found = distributed_processes.run(exchanges_of_passes, 2)
     assert found[0] == found[1], "gloo ends a process that is sent more than it expects"
     rounds = list(zip(found[0][::2], found[0][1::2], strict=True))
-    assert rounds[0] == ([256, 256, 900 - 254], [256, 256, 600 - 254])  # what the processes agree on comes first
-    assert rounds[2] == ([902], [602])
-    assert rounds[4] == ([256], [6])
-    assert rounds[6] == ([902], [602])
-    assert rounds[9] == ([2 + 3 * 4096], [2 + 2 * 4096])
+    assert rounds[0] == ([256, 900], [256, 600 - 250])  # the head has 6; at first cuts are not known
+    assert rounds[1] == ([256, 900 - 250], [606])
+    assert rounds[2] == rounds[6] == ([906], [606])
+    assert rounds[4] == ([906], [606]), "room for what came before"
+    assert rounds[9] == ([6 + 3 * 4096], [6 + 2 * 4096])
+
+
+def cut_in_turn(rank):
+    generator = torch.Generator().manual_seed(3)
+    wrong = []
+    for step, columns in enumerate([(5, 5), (6, 5), (5, 5), (5, 0), (1024, 1024), (1024, 2048), (6, 5)] * 2):
+        x = torch.randn(1 + step % 3, sum(columns), generator=generator)
+        norm = sharded.ShardedLayerNorm(columns[rank])
+        expected = own_columns(torch.nn.functional.layer_norm(x, x.shape[1:]), columns, rank)
+        own = own_columns(x, columns, rank)
+        for y in (norm(own), sharded.sharded_layer_norm(own)):
+            if norm.columns != columns or not torch.allclose(y, expected, atol=1e-5):
+                wrong.append((step, columns))
+    return wrong
+
+
+def test_other_cuts_of_the_same_rows_and_single_rows():
+    assert distributed_processes.run(cut_in_turn, 2) == [[], []]
 
 
 # --- where processes do not fit together
@@ -271,8 +289,6 @@ def test_a_pass_is_one_exchange_where_passes_follow_each_other_as_before():
 def disagreeing(rank, what):
     arguments = {"x": torch.ones(4, 8), "eps": 1e-5}
     if "before" in what:
-        if "short" in what:
-            _sharded_group._LEAST = 4  # no room for a card
         for rows in (500, 4, 4, 4):
             sharded.sharded_layer_norm(torch.ones(rows, 8))
     if rank == 1:
@@ -325,6 +341,74 @@ def test_the_others_are_told_in_time(how):
         assert seconds < 12
 
 
+def with_one_that_raises(rank):
+    """What each process is told in the steps of a loop that goes on after errors."""
+    x, weight = torch.ones(4, 8), torch.ones(8)
+    told = []
+    for step in range(4):
+        try:
+            sharded.sharded_layer_norm(x * step, torch.ones(7) if rank == 1 and step == 2 else weight)
+            told.append("")
+        except ValueError as error:
+            told.append(f"{type(error).__name__}: {error}")
+    return told
+
+
+def test_what_one_process_raises_all_others_are_told():
+    text = "weight has shape (7,), but x has 8 columns in this process"
+    others = ["", "", f"DisagreementError: process 1 of the group has failed: {text}", ""]
+    own = ["", "", f"ValueError: {text}", ""]
+    assert distributed_processes.run(with_one_that_raises, 3) == [others, own, others]
+
+
+def with_a_call_interrupted(rank):
+    """One process leaves a call without a word, and goes on."""
+    told, gather = [], _sharded_group.Call.gather
+    for step in range(3):
+        _sharded_group.Call.gather = interrupted if rank == 1 and step == 1 else gather
+        try:
+            sharded.sharded_layer_norm(torch.ones(4, 8))
+        except (KeyboardInterrupt, sharded.DisagreementError) as error:
+            told.append(str(error))
+        except RuntimeError:
+            told.append("time is up")
+    return told
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt("interrupted")
+
+
+def test_a_call_that_was_interrupted_is_not_made_up_by_the_next_one():
+    text = "call is 2 in process 0 of the group, but 3 in process 1"
+    found = distributed_processes.run(with_a_call_interrupted, 2, group_timeout=5, timeout=30)
+    assert found == [[text, "time is up"], ["interrupted", text]]
+
+
+def dead_code(rank):
+    def unused_in_one(x):
+        y = sharded.sharded_layer_norm(x)
+        return (y * 2).sum() if rank == 0 else x + 1
+
+    with torch.no_grad():
+        for function in (unused_in_one, lambda x: (sharded.sharded_layer_norm(x) * 2).sum()):
+            torch.compile(function)(torch.ones(4, 8 if rank == 0 else 0))
+    return True
+
+
+def test_torch_compile_keeps_norms_whose_results_are_not_needed():
+    assert distributed_processes.run(dead_code, 2, timeout=120) == [True, True]
+
+
+def on_meta(rank):
+    with torch.device("meta"):
+        return sharded.ShardedLayerNorm(8).weight.device.type
+
+
+def test_modules_are_made_without_memory():
+    assert distributed_processes.run(on_meta, 2) == ["meta", "meta"]
+
+
 def refused(rank):
     norm = sharded.sharded_layer_norm
     for arguments, error, text in [
@@ -332,11 +416,17 @@ def refused(rank):
         ((torch.ones(4, 8), torch.ones(7)), ValueError, r"weight has shape \(7,\), but x has 8 columns"),
         ((torch.ones(()),), ValueError, "x has no axes"),
         ((torch.ones(4, 8, device="meta"),), ValueError, "x is on meta"),
+        ((torch.ones(4, 8), None, None, -1), ValueError, r"eps is -1.0, but it should be finite and at least 0"),
+        ((torch.ones(4, 8), None, None, math.nan), ValueError, "eps is nan"),
     ]:
         with pytest.raises(error, match=text):
             norm(*arguments)
     with pytest.raises(ValueError, match="no member"):
         norm(torch.ones(4, 8), group=dist.GroupMember.NON_GROUP_MEMBER)
+    with pytest.raises(ValueError, match="local_columns is 0 in all processes"):
+        sharded.ShardedLayerNorm(0)
+    with pytest.raises(NotImplementedError, match="forward-mode"):
+        torch.func.jvp(norm, (torch.ones(4, 8),), (torch.ones(4, 8),))
     return True
 
 

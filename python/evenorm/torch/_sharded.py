@@ -6,16 +6,18 @@ which is lent the tensors; the exchange is _sharded_group's.
 
 from __future__ import annotations
 
-import functools
+import math
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.fx
 from torch import Tensor
+from torch.autograd import forward_ad as fwd
 
 from evenorm import _core
 
-from ._sharded_group import agree, gather, group_of, group_or_default
+from ._sharded_group import Call, group_of, group_or_default
 
 _library = torch.library.Library("evenorm", "FRAGMENT")
 _library.define(
@@ -38,45 +40,55 @@ def _lent(t: Tensor | None) -> Tensor | None:
     return None if t is None else t.detach()
 
 
-def _agreement(x: Tensor, weight: Tensor | None, bias_dtype: Any, rms: bool, eps: float, group: str, dy: Any) -> Any:
-    """What gathers messages, and the arguments of evenorm._core that say how rows are cut."""
-    weight_dtype = None if weight is None else weight.dtype
-    process_group = group_of(group)
-    agreement = agree(
-        process_group,
-        x.shape[-1],
+def _call(x: Tensor, weight: Tensor | None, bias_dtype: Any, rms: bool, eps: float, group: str, dy: Any) -> Call:
+    return Call(
+        group_of(group),
+        x.shape[:-1].numel(),
+        x.shape[-1] if x.dim() else 0,
         norm="RMS norm" if rms else "layer norm",
-        rows=x.shape[:-1].numel(),
         dtype=x.dtype,
-        weight=weight_dtype,
+        weight=None if weight is None else weight.dtype,
         bias=bias_dtype,
-        eps=eps,
+        eps=eps + 0.0,  # 0 is -0
         dy=dy,
     )
-    wide = torch.float64 in (x.dtype, weight_dtype, bias_dtype if dy is None else dy)
-    return functools.partial(gather, process_group, agreement), agreement.columns, agreement.rank, wide
+
+
+def _is_wide(*dtypes: Any) -> bool:
+    return torch.float64 in dtypes
 
 
 def _sharded_norm(x, weight, bias, rms, eps, group):
-    gathered, columns, rank, wide = _agreement(x, weight, None if bias is None else bias.dtype, rms, eps, group, None)
-    rows = _rows(x)
+    call = _call(x, weight, None if bias is None else bias.dtype, rms, eps, group, None)
+    with call.telling():
+        _check(x, weight, bias, eps)
+    rows, rank = _rows(x), call.rank
+    wide = _is_wide(*(t.dtype for t in (weight, bias) if t is not None))
+
+    def moments_of(columns):
+        return torch.from_numpy(_core.sharded_moments(rms, rows, columns, rank, wide, eps))
+
+    messages, columns = call.gather(moments_of)
     y = torch.empty_like(rows, memory_format=torch.contiguous_format)
-    message = torch.from_numpy(_core.sharded_moments(rms, rows, columns, rank, wide, eps))
-    messages = gathered(message)
     _, moments = _core.sharded_norm(rms, rows, messages, columns, rank, wide, _lent(weight), _lent(bias), eps, y)
     return y.view(x.shape), torch.from_numpy(moments)
 
 
 def _sharded_norm_backward(dy, x, moments, weight, bias_dtype, rms, eps, group, output_mask):
-    gathered, columns, rank, wide = _agreement(x, weight, bias_dtype, rms, eps, group, dy.dtype)
-    rows, dy_rows = _rows(x), _rows(dy)
+    call = _call(x, weight, bias_dtype, rms, eps, group, dy.dtype)
+    rows, dy_rows, rank = _rows(x), _rows(dy), call.rank
+    wide = _is_wide(dy.dtype, None if weight is None else weight.dtype)
     results = _gradients(x, weight, bias_dtype, output_mask)
     # All processes gather, whatever each of them needs.
     dx = results[0].view(rows.shape) if output_mask[0] else torch.empty_like(rows)
     out = (dx, results[1] if output_mask[1] else None, results[2] if output_mask[2] else None)
     weight = _lent(weight)
-    sums = torch.from_numpy(_core.sharded_sums(rms, dy_rows, rows, moments, columns, rank, wide, weight, eps, out))
-    messages = gathered(sums)
+
+    def sums_of(columns):
+        sums = _core.sharded_sums(rms, dy_rows, rows, moments, columns, rank, wide, weight, eps, out)
+        return torch.from_numpy(sums)
+
+    messages, columns = call.gather(sums_of)
     _core.sharded_backward(rms, dy_rows, rows, moments, messages, columns, rank, wide, weight, eps, out)
     return results
 
@@ -97,6 +109,7 @@ _library.impl("sharded_norm_backward", _sharded_norm_backward, "CPU")
 
 @torch.library.register_fake("evenorm::sharded_norm")
 def _(x, weight, bias, rms, eps, group):
+    _check(x, weight, bias, eps)
     rows = x.numel() // x.shape[-1] if x.shape[-1] else x.shape[:-1].numel()
     return torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty(
         (rows, _MOMENTS), dtype=torch.float64
@@ -132,11 +145,13 @@ def _no_second_order(ctx, *_):
     raise NotImplementedError("sharded norms have derivatives of first order alone")
 
 
+for _operator in (_operators.sharded_norm, _operators.sharded_norm_backward):  # the others wait: never dead code
+    torch.fx.has_side_effect(_operator.default)
 torch.library.register_autograd("evenorm::sharded_norm", _backward, setup_context=_save, lib=_library)
 torch.library.register_autograd("evenorm::sharded_norm_backward", _no_second_order, lib=_library)
 
 
-def _check(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
+def _check(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> None:
     if x.dim() == 0:
         raise ValueError("x has no axes, but its last one should be that of this process's columns")
     for name, t in (("x", x), ("weight", weight), ("bias", bias)):
@@ -148,11 +163,14 @@ def _check(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
             raise ValueError(f"{name} is on {t.device}, but sharded norms are computed on the CPU")
         if name != "x" and t.shape != x.shape[-1:]:
             raise ValueError(f"{name} has shape {tuple(t.shape)}, but x has {x.shape[-1]} columns in this process")
+    if not 0 <= eps < math.inf:
+        raise ValueError(f"eps is {eps}, but it should be finite and at least 0")
 
 
 def sharded_norm_in(group_name: str, x: Tensor, weight: Any, bias: Any, rms: bool, eps: float | None) -> Tensor:
     """Either norm, in a group known by its name. eps None: as torch.nn.functional.rms_norm has it."""
-    _check(x, weight, bias)
+    if any(t is not None and fwd.unpack_dual(t).tangent is not None for t in (x, weight, bias)):
+        raise NotImplementedError("sharded norms have no forward-mode derivatives")
     if eps is None:
         eps = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
     y: Tensor = _operators.sharded_norm(x, weight, bias, rms, eps, group_name)[0]
@@ -179,8 +197,9 @@ def sharded_layer_norm(
         y of x's shape and type: this process's columns of the norm.
 
     Raises:
-        DisagreementError (a ValueError): the processes' rows, types or eps differ; in each of them.
-        ValueError, TypeError: what this process was given. The others wait for it until the group's time is up.
+        ValueError, TypeError: what this process was given.
+        DisagreementError (a ValueError): the processes' rows, types or eps differ, in each of them; or one of them has
+            raised such an error, in all others.
     """
     return sharded_norm_in(group_or_default(group).group_name, x, weight, bias, False, float(eps))
 

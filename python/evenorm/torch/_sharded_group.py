@@ -1,12 +1,14 @@
-"""What the processes of a group agree on, and the all-gather of their messages. Knows nothing of norms."""
+"""Calls that the processes of a group make together, and the all-gather of their messages. Knows nothing of norms."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import weakref
 import zlib
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -14,18 +16,19 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
-# An exchange is of frames: a kind, a number, and what they hold. gloo ends a process that is sent more than it expects,
-# so all processes must find the same size of a frame, even if they are about to do different things: they take it from
-# what they did together before.
-_HEAD = 2  # numbers of float64
-_CARD, _DATA = (
-    1.0,
-    2.0,
-)  # kinds; the numbers: how many bytes a card has, 0 where it is too long; what has been agreed on
-_FIRST = 256  # numbers of a frame where nothing tells how long it will be; room for any card
-_LEAST = 40  # room for most cards
+# An exchange is of frames: a head, and as much of the message as there is room for. gloo ends a process that is sent
+# more than it expects, so all processes must find the same size of a frame, even if they are about to do different
+# things: they take it from what they did together before.
+_ALIKE = 4  # numbers of float64 that all heads have alike: kind, what must agree, the number of the call, rows
+_HEAD = _ALIKE + 2  # and: this process's columns, and the cuts that its message is made for
+_COLUMNS, _CUTS = _ALIKE, _ALIKE + 1
+_MAKING, _PASS, _FAILED = 1.0, 2.0, 3.0  # kinds
+_FIRST = 256  # numbers of a frame where nothing tells how long it will be, and of one with words
 _REMEMBERED = 16  # passes
 _EXPLANATION_SECONDS = 2  # what a process waits for the others' words once an exchange has failed
+
+# PyTorch is renaming it.
+all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 
 
 class DisagreementError(ValueError):
@@ -47,20 +50,13 @@ def group_of(name: str) -> dist.ProcessGroup:
     return found
 
 
-class Agreement:
-    """What all processes of a group have said alike, but for their columns."""
-
-    def __init__(self, card: str, columns: list[int], rank: int):
-        self.card, self.columns, self.rank = card, columns, rank
-        self.mark = float(zlib.crc32(f"{card[: card.rindex('columns')]}{columns}".encode()))
-
-
 class _History:
-    """What the processes of one group have agreed on and sent: the same in all of them."""
+    """What the processes of one group have done together. All but `cuts` is the same in all of them."""
 
     def __init__(self) -> None:
-        self.agreed: dict[str, Agreement] = {}
-        self._last = 0.0  # the agreement of the last pass
+        self.calls = 0
+        self.cuts: dict[int, list[int]] = {}  # by this process's columns: the last ones of all
+        self._last = 0.0  # what was agreed on in the last pass
         self._followers: dict[float, deque[int]] = {}
 
     def frame_size(self) -> int:
@@ -68,139 +64,152 @@ class _History:
         return max(self._followers.get(self._last, (_FIRST,)))
 
     def add_pass(self, mark: float, numbers: int) -> None:
-        size = max(_HEAD + numbers, _LEAST)
-        self._followers.setdefault(self._last, deque(maxlen=_REMEMBERED)).append(size)
+        self._followers.setdefault(self._last, deque(maxlen=_REMEMBERED)).append(_HEAD + numbers)
         self._last = mark
 
 
 _histories: weakref.WeakKeyDictionary[dist.ProcessGroup, _History] = weakref.WeakKeyDictionary()
 
 
-def _history(group: dist.ProcessGroup) -> _History:
-    return _histories.setdefault(group, _History())
+def _mark(words: str) -> float:
+    return float(zlib.crc32(words.encode()))
 
 
-def agree(group: dist.ProcessGroup, columns: int, **what: Any) -> Agreement:
-    """At the first call with these an exchange or two, of sizes that do not hang on them, then none.
+class Call:
+    """One call, of rows of which this process has some columns. `what` must agree, and the number of rows."""
 
-    Raises:
-        DisagreementError: the processes differ in `what`; each of them raises it.
-    """
-    agreed = _history(group).agreed
-    card = json.dumps({**what, "columns": columns}, default=str)  # columns last: all before it must agree
-    if card not in agreed:
-        agreed[card] = Agreement(card, _ask_all(group, card), dist.get_rank(group))
-    return agreed[card]
+    def __init__(self, group: dist.ProcessGroup, rows: int, columns: int, **what: Any):
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        self._group, self._columns = group, columns
+        self._history = _histories.setdefault(group, _History())
+        self._history.calls += 1
+        words = json.dumps(what, default=str)
+        self._alike = [_mark(words), float(self._history.calls), float(rows)]
+        self._words = {**json.loads(words), "rows": rows, "call": self._history.calls}
+
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[None]:
+        """What is raised within, all other processes are told: they wait for this one."""
+        try:
+            yield
+        except Exception as error:
+            if self.size > 1:
+                with contextlib.suppress(Exception):
+                    self._gather(_frame(self._history.frame_size(), [_FAILED, *self._alike]))
+                    self._gather_words({"failed": str(error)})
+            raise
+
+    def columns_of_all(self) -> list[int]:
+        """One exchange."""
+        if self.size == 1:
+            return [self._columns]
+        return self._columns_in(self._exchange(_MAKING, []))
+
+    def gather(self, message_of: Callable[[list[int]], Tensor]) -> tuple[Tensor, list[int]]:
+        """The messages, (rows, numbers) of float64, of all processes along the first axis, and the columns of each.
+
+        message_of(columns): this process's. One exchange where passes follow each other as before, else two.
+        """
+        if self.size == 1:
+            return message_of([self._columns]), [self._columns]
+        history = self._history
+        room = history.frame_size() - _HEAD
+        message, cuts = torch.empty(0, 1), history.cuts.get(self._columns)
+        with self.telling():
+            if cuts is not None:
+                message = message_of(cuts)
+        flat = message.reshape(-1)
+        frames = self._exchange(_PASS, [] if cuts is None else [float(self._columns), _mark(str(cuts))], flat[:room])
+        columns = self._columns_in(frames)
+        if bool((frames[:, _CUTS] == _mark(str(columns))).all()):
+            messages = frames[:, _HEAD : _HEAD + flat.numel()]
+            if flat.numel() > room:
+                messages = torch.cat([messages, self._gather(flat[None, room:])], dim=1)
+        else:  # a message was made for other cuts, or for none
+            history.cuts[self._columns] = columns
+            message = message_of(columns)
+            messages = self._gather(message.reshape(1, -1))
+        history.add_pass(self._alike[0], message.numel())
+        return messages.reshape(-1, message.shape[1]).contiguous(), columns
+
+    def _exchange(self, kind: float, own: list[float], numbers: Tensor | None = None) -> Tensor:
+        own = own or [float(self._columns), 0.0]
+        frame = _frame(self._history.frame_size(), [kind, *self._alike, *own], numbers)
+        frames = self._gather(frame)
+        if not torch.equal(frames[:, :_ALIKE], frame[:, :_ALIKE].expand(self.size, _ALIKE)):
+            raise self._disagreement()
+        return frames
+
+    def _columns_in(self, frames: Tensor) -> list[int]:
+        return [int(n) for n in frames[:, _COLUMNS].tolist()]
+
+    def _gather(self, message: Tensor) -> Tensor:
+        """(1, n) of each process to (processes, n)."""
+        gathered = message.new_empty((self.size, message.shape[1]))
+        try:
+            all_gather(gathered, message, group=self._group)
+        except RuntimeError as error:
+            raise self._explained(error) from error
+        return gathered
+
+    def _gather_words(self, words: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        room = _FIRST * 8
+        told = json.dumps(words).encode()
+        if len(told) > room:  # a long text of a failure
+            words = {name: str(word)[: room // 8] for name, word in words.items()}
+            told = json.dumps(words).encode()
+        numbers = torch.frombuffer(bytearray(told.ljust(room)), dtype=torch.float64)
+        return {
+            rank: json.loads(bytes(frame.view(torch.uint8).tolist()))
+            for rank, frame in enumerate(self._gather(numbers[None]))
+        }
+
+    def _disagreement(self) -> DisagreementError:
+        """What all processes find out together when they have seen that they do not make the same call."""
+        words = self._gather_words(self._words)
+        for rank, word in words.items():
+            if "failed" in word:
+                return DisagreementError(f"process {rank} of the group has failed: {word['failed']}")
+        return DisagreementError(_difference(words) or "the processes are in different calls")
+
+    def _explained(self, error: Exception) -> Exception:
+        """Why an exchange has failed, as far as the processes' store knows: they leave word there of what they were
+        at."""
+        words, silent = {self.rank: self._words}, []
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        try:
+            store = dist.distributed_c10d._get_default_store()
+            store.set(f"evenorm/{self._group.group_name}/{self.rank}", json.dumps(self._words))
+            for other in others:
+                key = f"evenorm/{self._group.group_name}/{other}"
+                try:
+                    store.wait([key], datetime.timedelta(seconds=_EXPLANATION_SECONDS))
+                    words[other] = json.loads(store.get(key))
+                except (RuntimeError, json.JSONDecodeError):
+                    silent.append(str(other))
+        except RuntimeError:  # the store was in the process that has died
+            silent = [str(other) for other in others]
+        difference = _difference(words)
+        if difference:
+            return DisagreementError(difference)
+        said = f"; no word from process {', '.join(silent)} of the group" if silent else ""
+        at = ", ".join(f"{name} {value}" for name, value in self._words.items())
+        return RuntimeError(f"the processes' exchange failed ({error}){said}; at: {at}, columns {self._columns}")
 
 
-def gather(group: dist.ProcessGroup, agreement: Agreement, message: Tensor) -> Tensor:
-    """The messages, (rows, numbers) of float64, of all processes along the first axis.
-
-    One exchange where passes follow each other as before, else two at most.
-    """
-    if len(agreement.columns) == 1:
-        return message
-    flat, history = message.reshape(-1), _history(group)
-    numbers, size = flat.numel(), history.frame_size()
-    frame = _frame(size, _DATA, agreement.mark, flat[: size - _HEAD])
-    frames = _gather(frame, group, agreement.card)
-    if not torch.equal(frames[:, :_HEAD], frame[:, :_HEAD].expand(len(frames), _HEAD)):
-        raise _disagreement(group, agreement.card)
-    messages = frames[:, _HEAD : _HEAD + numbers]
-    if numbers > size - _HEAD:
-        messages = torch.cat([messages, _gather(flat[None, size - _HEAD :], group, agreement.card)], dim=1)
-    history.add_pass(agreement.mark, numbers)
-    return messages.reshape(-1, message.shape[1])
-
-
-def _frame(size: int, kind: float, number: float, numbers: Tensor) -> Tensor:
-    frame = torch.zeros((1, size), dtype=torch.float64)
-    frame[0, 0], frame[0, 1] = kind, number
-    frame[0, _HEAD : _HEAD + numbers.numel()] = numbers
+def _frame(size: int, head: list[float], numbers: Tensor | None = None) -> Tensor:
+    frame = torch.zeros((1, size), dtype=torch.float64, device="cpu")
+    frame[0, : len(head)] = torch.tensor(head, dtype=torch.float64, device="cpu")
+    if numbers is not None:
+        frame[0, _HEAD : _HEAD + numbers.numel()] = numbers
     return frame
 
 
-def _gather(message: Tensor, group: dist.ProcessGroup, card: str) -> Tensor:
-    """(1, n) of each process to (processes, n)."""
-    gathered = message.new_empty((dist.get_world_size(group), message.shape[1]))
-    try:
-        _all_gather(gathered, message, group=group)
-    except RuntimeError as error:
-        raise _explained(group, card, error) from error
-    return gathered
-
-
-# PyTorch is renaming it.
-_all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-
-
-def _gather_cards(group: dist.ProcessGroup, card: str, size: int) -> tuple[bool, dict[int, dict[str, Any]]]:
-    """Whether all processes have sent cards, and those that there was room for."""
-    told = card.encode()
-    if len(told) > (size - _HEAD) * 8:
-        told = b""
-    numbers = torch.frombuffer(bytearray(told.ljust((size - _HEAD) * 8, b" ")), dtype=torch.float64)
-    frames = _gather(_frame(size, _CARD, len(told), numbers), group, card)
-    cards = {
-        rank: json.loads(bytes(frame[_HEAD:].view(torch.uint8)[: int(frame[1])].tolist()))
-        for rank, frame in enumerate(frames)
-        if frame[0] == _CARD and frame[1] > 0
-    }
-    return bool((frames[:, 0] == _CARD).all()), cards
-
-
-def _ask_all(group: dist.ProcessGroup, card: str) -> list[int]:
-    size = dist.get_world_size(group)
-    if size == 1:
-        return [json.loads(card)["columns"]]
-    all_have_asked, cards = _gather_cards(group, card, _history(group).frame_size())
-    if not all_have_asked:
-        raise _disagreement(group, card)
-    if len(cards) != size:
-        _, cards = _gather_cards(group, card, _FIRST)
-    difference = _difference(cards)
-    if difference:
-        raise DisagreementError(difference)
-    return [cards[rank]["columns"] for rank in range(size)]
-
-
-def _disagreement(group: dist.ProcessGroup, card: str) -> DisagreementError:
-    """What all processes find out together when one of them has seen that they are not in the same pass."""
-    _, cards = _gather_cards(group, card, _FIRST)
-    return DisagreementError(_difference(cards) or "the processes are in different passes")
-
-
-def _difference(cards: dict[int, dict[str, Any]]) -> str:
-    first, *others = sorted(cards)
-    for name in cards[first]:
+def _difference(words: dict[int, dict[str, Any]]) -> str:
+    first, *others = sorted(words)
+    for name in words[first]:
         for rank in others:
-            mine, other = cards[first][name], cards[rank].get(name)
-            if name != "columns" and mine != other:
+            mine, other = words[first][name], words[rank].get(name)
+            if mine != other:
                 return f"{name} is {mine} in process {first} of the group, but {other} in process {rank}"
     return ""
-
-
-def _explained(group: dist.ProcessGroup, card: str, error: Exception) -> Exception:
-    """Why an exchange has failed, as far as the processes' store knows: they leave word there of what they were at."""
-    size, rank = dist.get_world_size(group), dist.get_rank(group)
-    cards, silent = {rank: json.loads(card)}, []
-    try:
-        store = dist.distributed_c10d._get_default_store()
-        store.set(f"evenorm/{group.group_name}/{rank}", card)
-        for other in range(size):
-            if other == rank:
-                continue
-            key = f"evenorm/{group.group_name}/{other}"
-            try:
-                store.wait([key], datetime.timedelta(seconds=_EXPLANATION_SECONDS))
-                cards[other] = json.loads(store.get(key))
-            except (RuntimeError, json.JSONDecodeError):
-                silent.append(str(other))
-    except RuntimeError:  # the store was in the process that has died
-        silent = [str(other) for other in range(size) if other != rank]
-    difference = _difference(cards)
-    if difference:
-        return DisagreementError(difference)
-    said = f"; no word from process {', '.join(silent)} of the group" if silent else ""
-    at = ", ".join(f"{name} {value}" for name, value in cards[rank].items())
-    return RuntimeError(f"the processes' exchange failed ({error}){said}; at: {at}")

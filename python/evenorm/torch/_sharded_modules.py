@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ._modules import no_torchscript
 from ._sharded import sharded_norm_in
-from ._sharded_group import agree, group_of, group_or_default
+from ._sharded_group import Call, group_of, group_or_default
 
 
 class _ShardedNorm(torch.nn.Module):
@@ -36,15 +36,18 @@ class _ShardedNorm(torch.nn.Module):
         for name, wanted, make in (("weight", elementwise_affine, torch.ones), ("bias", bias, torch.zeros)):
             value = make(local_columns, device=device, dtype=dtype) if wanted else None
             self.register_parameter(name, None if value is None else torch.nn.Parameter(value))
-        agreement = agree(
-            self.group,
+        call = Call(
+            group_of(self._group_name),
+            0,
             local_columns,
             module=type(self).__name__,
             eps=eps,
             weight=None if self.weight is None else self.weight.dtype,
             bias=None if self.bias is None else self.bias.dtype,
         )
-        self.columns = tuple(agreement.columns)  # of each process
+        self.columns = tuple(call.columns_of_all())  # of each process
+        if sum(self.columns) == 0:
+            raise ValueError("local_columns is 0 in all processes, but rows should have columns")
 
     @property
     def group(self) -> dist.ProcessGroup:

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ._sharded_group import all_gather
 from ._sharded_modules import ShardedLayerNorm, ShardedRMSNorm
 
 
@@ -20,7 +21,7 @@ def join_state_dict(module: ShardedLayerNorm | ShardedRMSNorm) -> dict[str, Tens
         padded = own.new_zeros((1, most))
         padded[0, : own.shape[0]] = own
         gathered = own.new_empty((size, most))
-        dist.all_gather_into_tensor(gathered, padded, group=module.group)
+        all_gather(gathered, padded, group=module.group)
         whole[name] = torch.cat([row[:n] for row, n in zip(gathered, module.columns, strict=True)])
     return whole
 
