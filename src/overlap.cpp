@@ -55,6 +55,12 @@ Region region_of(std::string_view name, std::span<const std::byte> bytes) {
   return region;
 }
 
+// Absent where there are none.
+Region region_of_moments(const Moments* moments, std::size_t rows) {
+  return region_of("moments",
+                   moments == nullptr ? std::span<const std::byte>() : std::as_bytes(std::span(moments, rows)));
+}
+
 // The same bytes as runs of `length` bytes, stepping over axes of positive strides, the widest first. Merged: what lies
 // in one run, in whatever order, has no axis here. Else the runs are elements.
 struct Runs {
@@ -215,7 +221,7 @@ void validate_buffers(const Problem& p) {
   outputs.add_input("bias", p.beta);
   outputs.add_input("weight2", p.gamma2);
   outputs.add_input("bias2", p.beta2);
-  if (p.moments != nullptr) outputs.add_input(region_of("moments", std::as_bytes(std::span(p.moments, p.rows))));
+  if (p.moments != nullptr) outputs.add_input(region_of_moments(p.moments, p.rows));
   outputs.check("y", p.y, true);  // it and the sum are written where x and the residual have been read
   outputs.check("sum", p.sum, true);
   outputs.check("y2", p.y2, false);
@@ -234,6 +240,18 @@ void validate_buffers(const Problem& p, std::span<const Moments> parts) {
   check_present("x", p.x.data);
   check_present("parts", parts.data());
   check_apart(region_of("parts", std::as_bytes(parts)), region_of("x", p.x));
+}
+
+void validate_moments(const Problem& p, const Moments* written) {
+  if (p.rows == 0 || written == nullptr) return;
+  const Region moments = region_of_moments(written, p.rows);
+  check_apart(moments, region_of("x", p.x));
+  check_apart(moments, region_of("y", p.y));
+  for (const auto& [name, parameter] : {std::pair("weight", p.gamma), std::pair("bias", p.beta)}) {
+    check_apart(moments, region_of(name, parameter));
+  }
+  check_apart(moments, region_of("mean", p.mean));
+  check_apart(moments, region_of("rstd", p.rstd));
 }
 
 void validate_message(const Problem& p, std::span<const double> message) {
@@ -267,14 +285,15 @@ void validate_buffers(const GradientProblem& p, std::span<const std::byte> scrat
   const Region dx = if_rows(region_of("dx", p.dx)), gamma = region_of("weight", p.gamma);
   const Region mean = if_rows(region_of("mean", p.mean)), rstd = if_rows(region_of("rstd", p.rstd));
   const Region dgamma = region_of("dweight", p.dgamma), dbeta = region_of("dbias", p.dbeta);
+  const Region moments = if_rows(region_of_moments(p.moments, p.rows));
   for (const Region* output : {&dx, &dgamma, &dbeta}) check_apart_in_itself(*output);
 
   for (const Region* source : {&x, &dy, &dsum}) {
     if (!is_in_place(dx, *source)) check_apart(dx, *source);
   }
-  for (const Region* input : {&gamma, &mean, &rstd}) check_apart(dx, *input);
+  for (const Region* input : {&gamma, &mean, &rstd, &moments}) check_apart(dx, *input);
   for (const Region* gradient : {&dgamma, &dbeta}) {
-    for (const Region* other : {&x, &dy, &dsum, &gamma, &mean, &rstd, &dx}) check_apart(*gradient, *other);
+    for (const Region* other : {&x, &dy, &dsum, &gamma, &mean, &rstd, &moments, &dx}) check_apart(*gradient, *other);
   }
   check_apart(dgamma, dbeta);
 

@@ -39,11 +39,30 @@ ConstTensor tensor_of(std::span<const std::byte> span, DType dtype, std::span<co
 
 Executor executor_of(const Executor* executor) { return executor == nullptr ? Executor{} : *executor; }
 
+void check(const detail::RowSpans& rows) {
+  check_rows(rows.x_size, rows.cols);
+  check_size_is_of_x("y", rows.y_size, rows.x_size);
+}
+void check(const detail::GradientSpans& rows) {
+  const std::size_t bytes = size_of(rows.dtype), x_size = rows.x.size() / bytes;
+  check_rows(x_size, rows.cols);
+  check_size_is_of_x("dy", rows.dy.size() / bytes, x_size);
+  if (!rows.dx.empty()) check_size_is_of_x("dx", rows.dx.size() / bytes, x_size);
+}
+// By all processes: the others wait for this one.
+template <class Spans>
+void check_and_tell(const Communicator& communicator, const Spans& rows) {
+  try {
+    check(rows);
+  } catch (const Error& error) {
+    ShardedNorm::refuse(communicator, error.what());
+    throw;
+  }
+}
+
 // work(the same as tensors)
 template <class Work>
 void with_tensors(const detail::RowSpans& rows, const Work& work) {
-  check_rows(rows.x_size, rows.cols);
-  check_size_is_of_x("y", rows.y_size, rows.x_size);
   const auto shape = shape_of(rows.x_size, rows.cols);
   const std::size_t bytes = size_of(rows.dtype);
   const auto weight = shape_of(rows.weight.size() / bytes), bias = shape_of(rows.bias.size() / bytes);
@@ -64,9 +83,6 @@ void with_tensors(const detail::RowSpans& rows, const Work& work) {
 template <class Work>
 void with_tensors(const detail::GradientSpans& rows, const Work& work) {
   const std::size_t bytes = size_of(rows.dtype), x_size = rows.x.size() / bytes;
-  check_rows(x_size, rows.cols);
-  check_size_is_of_x("dy", rows.dy.size() / bytes, x_size);
-  if (!rows.dx.empty()) check_size_is_of_x("dx", rows.dx.size() / bytes, x_size);
   const auto shape = shape_of(x_size, rows.cols);
   const auto weight = shape_of(rows.weight.size() / bytes);
   const auto dweight = shape_of(rows.dweight.size() / bytes), dbias = shape_of(rows.dbias.size() / bytes);
@@ -90,14 +106,17 @@ void with_tensors(const detail::GradientSpans& rows, const Work& work) {
 }  // namespace
 
 void detail::run_rows(const RowSpans& rows) {
+  check(rows);
   with_tensors(rows, [](const Forward& forward, const Executor& executor) { run(forward, executor); });
 }
 
 void detail::run_gradients(const GradientSpans& rows) {
+  check(rows);
   with_tensors(rows, [](const Backward& backward, const Executor& executor) { run(backward, executor); });
 }
 
 void detail::run_sharded_rows(const Communicator& communicator, const RowSpans& rows, std::span<Moments> moments) {
+  check_and_tell(communicator, rows);
   with_tensors(rows, [&](const Forward& forward, const Executor& executor) {
     ShardedNorm(forward, communicator).run(forward, moments, executor);
   });
@@ -105,6 +124,7 @@ void detail::run_sharded_rows(const Communicator& communicator, const RowSpans& 
 
 void detail::run_sharded_gradients(const Communicator& communicator, const GradientSpans& rows,
                                    std::span<const Moments> moments) {
+  check_and_tell(communicator, rows);
   with_tensors(rows, [&](const Backward& backward, const Executor& executor) {
     Forward forward;
     forward.kind = rows.kind;

@@ -311,7 +311,7 @@ void ShardedNorm::run(const Forward& given, std::span<Moments> moments, const Ex
   const internal::Messages messages = s.exchange(Pass::forward, [&](std::span<double> message) {
     const Agreement now = description_of(forward);
     if (const auto found = difference(now, s.own)) {
-      throw Error(found->what + " " + found->a + ", but the norm was made with " + found->b);
+      throw Error(found->what + " " + found->a + ", but " + found->b + " as the norm was made");
     }
     if (now.cols != s.own.cols) {
       throw Error("x has " + std::to_string(now.cols) + " columns, but the norm was made with " +
@@ -322,7 +322,9 @@ void ShardedNorm::run(const Forward& given, std::span<Moments> moments, const Ex
     if (forward.weight.data == nullptr && is_present(forward.weight)) throw Error("weight is null, but it has a shape");
     if (forward.bias.data == nullptr && is_present(forward.bias)) throw Error("bias is null, but it has a shape");
     forward.moments = s.moments;
-    internal::validate_buffers(internal::validate(forward));
+    const internal::Problem p = internal::validate(forward);
+    internal::validate_buffers(p);
+    internal::validate_moments(p, moments.empty() ? nullptr : moments.data());
     internal::find_moments_on(active_target(), s.cuts,
                               {s.kind(), forward.x, forward.normalized_shape, forward.axes, s.wide()}, forward.eps,
                               message, executor);

@@ -23,6 +23,8 @@ void add_fused(const Forward& f, const AxisSplit& split, Problem& p);
 void validate_buffers(const Problem& problem);
 // That there is one of `parts` for each part of x, apart from x.
 void validate_buffers(const Problem& problem, std::span<const Moments> parts);
+// That moments that a pass writes, one for each row or none, overlap no tensor.
+void validate_moments(const Problem& problem, const Moments* written);
 // That a message of processes that share rows is there, apart from what it is made of.
 void validate_message(const Problem& problem, std::span<const double> message);
 void validate_message(const GradientProblem& problem, std::span<const double> message);

@@ -328,7 +328,7 @@ TEST(ShardedNorm_Refuses, ForAllWhatOneIsGiven) {
   };
   const Array untouched = shards[0]->y;
   texts = run_with([](Shard& shard) { shard.forward.eps = 1e-3; }, false);
-  EXPECT_EQ(texts[2], "eps is 0.001, but the norm was made with 1e-05");
+  EXPECT_EQ(texts[2], "eps is 0.001, but 1e-05 as the norm was made");
   EXPECT_EQ(texts[0], "process 2 has failed: " + texts[2]);
   EXPECT_TRUE(std::ranges::equal(shards[0]->y.bytes(), untouched.bytes())) << "written before all was checked";
   shards[2]->forward.eps = 1e-5;
@@ -398,6 +398,41 @@ TEST(ShardedNorm_Refuses, WithLongTextsCut) {
     rank == 1 ? norm.refuse(why) : norm.run(shard.forward);
   });
   EXPECT_EQ(texts[0], "process 1 has failed: " + std::string(189, 'x') + "...");
+}
+
+TEST(ShardedNorm_Refuses, ForAllSpansThatDoNotFitTogether) {
+  const std::vector<float> x(12);
+  std::vector<float> y(12);
+  std::vector<std::string> texts = told(3, [&](const Communicator& c) {
+    std::vector<float> own = y;
+    sharded_layer_norm<float>(c, x, own, c.rank == 1 ? 5 : 4);
+  });
+  EXPECT_EQ(texts[1], "x has 12 elements, but cols is 5");
+  EXPECT_EQ(texts[0], "process 1 has failed: " + texts[1]);
+  EXPECT_EQ(texts[2], texts[0]);
+  const std::vector<Moments> moments(3);
+  texts = told(3, [&](const Communicator& c) {
+    std::vector<float> dx(c.rank == 1 ? 11 : 12);
+    sharded_rms_norm_backward<float>(c, x, x, dx, 4, moments);
+  });
+  EXPECT_EQ(texts[1], "dx has 11 elements, but x has 12");
+  EXPECT_EQ(texts[2], "process 1 has failed: " + texts[1]);
+}
+
+TEST(ShardedNorm_Refuses, MomentsThatOverlapATensor) {
+  const auto refused = [](const std::function<std::span<Moments>(Shard&)>& place, bool back) {
+    return told_by([&](ShardedNorm& norm, Shard& shard, std::size_t rank) {
+      std::vector<Moments> apart(norm.rows());
+      const std::span<Moments> moments = rank == 1 ? place(shard) : std::span(apart);
+      back ? norm.run(shard.backward, moments) : norm.run(shard.forward, moments);
+    })[1];
+  };
+  const auto over = [](Array Shard::*array) {
+    return [array](Shard& shard) { return std::span(reinterpret_cast<Moments*>((shard.*array).data()), shard.rows); };
+  };
+  EXPECT_EQ(refused(over(&Shard::y), false), "moments may overlap y");
+  EXPECT_EQ(refused(over(&Shard::x), false), "moments may overlap x");
+  EXPECT_EQ(refused(over(&Shard::dx), true), "dx may overlap moments");
 }
 
 // No process has so many rows in its memory; that norms may be made without buffers lets it be asked for.

@@ -107,7 +107,7 @@ class EVENORM_API ShardedNorm {
   // forward: this process's columns, in any layout; buffers may be absent; without residual, y2, moments or an i8 y.
   // x may have no columns. Throws Error.
   ShardedNorm(const Forward& forward, const Communicator& communicator);
-  ShardedNorm(ShardedNorm&&) noexcept;
+  ShardedNorm(ShardedNorm&&) noexcept;  // what was moved from may be assigned to and destroyed, nothing else
   ShardedNorm& operator=(ShardedNorm&&) noexcept;
   ~ShardedNorm();
 
@@ -132,7 +132,8 @@ class EVENORM_API ShardedNorm {
   std::unique_ptr<State> state_;
 };
 
-// One pass of contiguous rows of `cols` columns of this process: an agreement and the pass. As layer_norm and rms_norm,
+// One pass of contiguous rows of `cols` columns of this process, at least 1: an agreement and the pass. Who is given
+// spans that do not fit together tells the others, as ShardedNorm does. As layer_norm and rms_norm,
 // with the moments of whole rows, one for each row, from the forward pass to the backward pass; empty where there is
 // none. T: double, float, bfloat16 or float16.
 namespace detail {
