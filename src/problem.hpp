@@ -73,10 +73,10 @@ struct GradientProblem {
   std::size_t whole_cols = 0;
   const Moments* moments = nullptr;
   const GradientScalars* scalars = nullptr;
-  // Set by run_problem for what would not stay in the caches: write dx past them, fetch x and dy ahead. Neither affects
-  // a bit.
+  // Set by run_problem for what would not stay in the caches: write dx past them, fetch x and dy ahead, of whole rows
+  // the columns that follow in place of the next rows. None affects a bit.
   bool stream_dx = false;
-  bool fetch = false;
+  bool fetch = false, fetch_columns = false;
 };
 
 inline constexpr std::size_t kDTypeCount = 4;  // of those with arithmetic

@@ -113,6 +113,16 @@ bool has_long_rows(const GradientProblem& p) {
   return row_blocks(p) == 1 && sums_bytes(p) + kLine > std::max(kMostSums, x_bytes / 8);
 }
 
+// What is fetched: from memory always, from the last cache where the next rows fit beside these in the first one.
+void choose_cache_use(GradientProblem& p) {
+  const std::size_t elements = p.rows * p.cols, both = bytes_of(p.x.dtype) + bytes_of(p.dy.dtype);
+  const std::size_t rows = kRowsAtOnce * p.cols * both;
+  p.stream_dx = p.dx.data != nullptr && elements * bytes_of(p.dx.dtype) >= streamed_from(caches());
+  p.fetch = elements * bytes_of(p.x.dtype) >= fetched_from(caches()) ||
+            (rows <= kFetchRowsBytes && elements * both >= caches().second);
+  p.fetch_columns = arithmetic_type(p) == DType::f32 && rows > caches().second / kSecondToFetchRows;
+}
+
 // What scratch holds, at a multiple of a cache line.
 template <class T>
 T* aligned(std::byte* scratch) {
@@ -177,8 +187,7 @@ std::size_t scratch_bytes(const GradientProblem& p) noexcept {
 }
 
 void run_problem(GradientProblem& p, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept {
-  p.stream_dx = p.dx.data != nullptr && p.rows * p.cols * bytes_of(p.dx.dtype) >= streamed_from(caches());
-  p.fetch = p.rows * p.cols * bytes_of(p.x.dtype) >= fetched_from(caches());
+  choose_cache_use(p);
   if (!sums_over_rows(p)) {
     share_out(executor, p.rows, tasks_of(p, executor),
               [&](std::size_t first, std::size_t count) { run_backward(kernels, p, first, count); });

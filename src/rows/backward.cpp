@@ -7,6 +7,14 @@
 
 namespace evenorm::internal {
 
+namespace {
+
+std::size_t fetch_distance(const GradientProblem& p, ColumnRange used) {
+  return p.fetch_columns && used.end - used.first == p.cols ? kFetchColumns : kRowsAtOnce * p.cols;
+}
+
+}  // namespace
+
 template <class T>
 BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, const GradientScratch& plan,
                               const Scratch& scratch, ColumnRange used)
@@ -30,7 +38,7 @@ BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, 
       aside_(scratch.at<T>(plan.aside)),
       stream_(p.stream_dx && !sink_.is_staged() && !is_in_place(p)),
       direct_(!x_[0].get().is_staged() && !dy_[0].get().is_staged() && !sink_.is_staged() && aside_ == nullptr),
-      ahead_(p.fetch && !x_[0].get().is_staged() && !dy_[0].get().is_staged() ? kRowsAtOnce * p.cols : 0) {
+      ahead_(p.fetch && !x_[0].get().is_staged() && !dy_[0].get().is_staged() ? fetch_distance(p, used) : 0) {
   if constexpr (kWide) find_gamma_range(used);
 }
 
