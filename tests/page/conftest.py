@@ -66,6 +66,16 @@ def figures():
     return FIGURES
 
 
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):  # one of several processes: the figures go to the one that shows them
+        session.config.workeroutput["figures"] = FIGURES
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    FIGURES.update(getattr(node, "workeroutput", {}).get("figures", {}))
+
+
 def pytest_terminal_summary(terminalreporter):
     if FIGURES:
         terminalreporter.write_line("page                  KB    ms until it is painted")
