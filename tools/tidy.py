@@ -23,6 +23,9 @@ BUILD = ROOT / "build"
 KEPT = BUILD / "lint"
 JOBS = os.cpu_count() or 1
 ALONE = BUILD.parent / "src" / "targets"  # each sets what Highway's headers mean
+# How far the analyzer follows calls into one another; with the headers of CLI11 and nlohmann-json inside, far is most of
+# the time (docs/measured.md, 2026-11-24).
+SHALLOW = tuple(f"--extra-arg={word}" for word in ("-Xclang", "-analyzer-config", "-Xclang", "mode=shallow"))
 
 
 def tool(name):
@@ -55,11 +58,11 @@ def included():
     return known
 
 
-def verdict_keys(entries, headers):
+def verdict_keys(entries, headers, deep):
     """{source: what its verdict depends on}"""
     known, keys = included(), {}
     for path, entry in entries.items():
-        key = hashlib.sha256((ROOT / ".clang-tidy").read_bytes())
+        key = hashlib.sha256((ROOT / ".clang-tidy").read_bytes() + (b"deep" if deep else b"shallow"))
         key.update(entry["command"].replace(" -Werror", "").encode())
         output = entry["command"].partition(" -o ")[2].split(" ")[0]
         for part in sorted({path, *known.get(output, headers)}):
@@ -69,10 +72,11 @@ def verdict_keys(entries, headers):
 
 
 def flags_of(entry):
-    """How it is compiled: no compiler, no file, no output."""
+    """How it is compiled: no compiler, no file, no output, nothing that tells how much to optimise."""
     words = shlex.split(entry["command"])[1:]
     output = words.index("-o")
-    return tuple(word for word in words[:output] + words[output + 2:] if word not in ("-c", "-Werror", entry["file"]))
+    return tuple(word for word in words[:output] + words[output + 2:]
+                 if word not in ("-c", "-Werror", entry["file"]) and not re.fullmatch("-O[0-3]", word))
 
 
 class Bundle:
@@ -114,8 +118,9 @@ class Bundle:
 class Tidy:
     """Checks groups of sources; what cannot be compiled with the rest of its group becomes a group of its own."""
 
-    def __init__(self, keys):
+    def __init__(self, keys, deep):
         self.keys, self.number = keys, itertools.count()
+        self.depth = () if deep else SHALLOW
 
     def compiled(self, flags, files):
         """(a bundle of as many of the files as can be compiled as one, the others)"""
@@ -137,7 +142,7 @@ class Tidy:
 
     def check(self, bundle, flags):
         command = [tool("clang-tidy"), f"--config-file={ROOT / '.clang-tidy'}", "--quiet", "--warnings-as-errors=*",
-                   str(bundle.path), "--", *flags, "-Wno-unknown-warning-option", "-Wno-unused-command-line-argument",
+                   *self.depth, str(bundle.path), "--", *flags, "-Wno-unknown-warning-option", "-Wno-unused-command-line-argument",
                    *compiler_headers()]
         result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if result.returncode:
@@ -164,7 +169,7 @@ class Tidy:
         return good
 
 
-def check(files, headers):
+def check(files, headers, deep):
     """clang-tidy on those of the files that are compiled; headers: what any of them might include."""
     database = BUILD / "compile_commands.json"
     if not database.exists():
@@ -173,11 +178,11 @@ def check(files, headers):
     wanted = {str(path) for path in files}
     entries = {pathlib.Path(entry["file"]): entry for entry in json.loads(database.read_text()) if entry["file"] in wanted}
     KEPT.mkdir(exist_ok=True)
-    keys = verdict_keys(entries, headers)
+    keys = verdict_keys(entries, headers, deep)
     groups = {}
     for path in sorted(entries):
         if not (KEPT / keys[path]).exists():
             alone = path if path.is_relative_to(ALONE) else None
             groups.setdefault((alone, flags_of(entries[path])), []).append(path)
     # The largest first: it is what others wait for.
-    return Tidy(keys).run(sorted(((flags, paths) for (_, flags), paths in groups.items()), key=lambda group: -len(group[1])))
+    return Tidy(keys, deep).run(sorted(((flags, paths) for (_, flags), paths in groups.items()), key=lambda group: -len(group[1])))
