@@ -22,6 +22,8 @@ from evenorm.study import _command, _page, _plots, _runner, _sections, _store  #
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = [sys.executable, "-m", "evenorm.study", "--sources", str(ROOT)]
 NAMES = list(_sections.NAMES)
+QUICK = ("batch", "geometry", "precision")  # the others' runs again are for `make test-all`
+EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in NAMES]
 
 
 def study(*words, status=0, **options):
@@ -73,7 +75,7 @@ def test_a_full_run_has_five_seeds(name):
     assert alone == ([json.dumps({"part": "angles"})] if name == "geometry" else [])  # no chance in it
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 def test_plots_come_from_the_json_alone_and_are_the_same_again(smoke, tmp_path, name):
     (tmp_path / f"{name}.json").write_bytes((smoke / f"{name}.json").read_bytes())
     _command.draw(tmp_path)
@@ -163,7 +165,7 @@ def here(*words):
     return _command.main([*map(str, words), "--smoke", "--jobs", "1", "--sources", str(ROOT)])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 def test_same_seeds_give_the_same_json_in_one_process_or_two(smoke, tmp_path, name):
     assert here(name, "--output", tmp_path) == 0
     assert (tmp_path / f"{name}.json").read_bytes() == (smoke / f"{name}.json").read_bytes()
@@ -289,6 +291,7 @@ def test_layer_norm_depends_on_no_mate_and_batch_norm_does(smoke):
             assert bits["norm, as many mates"] > 0 and bits["network, as many mates"] > 0
 
 
+@pytest.mark.slow
 def test_the_page_of_docs_is_made_from_its_json(tmp_path):
     """docs/study: its text is what its JSON gives, and that a full run's."""
     folder = ROOT / "docs" / "study"

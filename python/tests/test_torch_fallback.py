@@ -12,7 +12,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 @pytest.mark.skipif(not EXTENSION, reason="they are in use already")
-@pytest.mark.parametrize("name", ["derivatives", "operators", "samples"])
+@pytest.mark.parametrize("name", ["derivatives", pytest.param("operators", marks=pytest.mark.slow), "samples"])
 def test_without_the_extension(name):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / f"test_torch_{name}.py")]
     environment = {**os.environ, "EVENORM_TORCH_OPERATORS": "python"}

@@ -40,7 +40,7 @@ def is_zero(t):
 
 
 @pytest.mark.skipif(not EXTENSION, reason="there is nothing to compare with")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.slow] * (way == "compiled")) for way in WAYS])
 def test_both_registrations_answer_alike(way, of_python):
     found, expected = answers(way), of_python[way]
     assert found.keys() == expected.keys() and len(found) > 500
