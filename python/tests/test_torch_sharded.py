@@ -258,7 +258,7 @@ def test_a_pass_is_one_exchange_where_passes_follow_each_other_as_before():
     found = distributed_processes.run(exchanges_of_passes, 2)
     assert found[0] == found[1], "gloo ends a process that is sent more than it expects"
     rounds = list(zip(found[0][::2], found[0][1::2], strict=True))
-    assert rounds[0] == ([256, 900], [256, 600 - 250])  # the head has 6; at first cuts are not known
+    assert rounds[0] == ([256, 256, 900 - 250], [256, 600 - 250])  # the head has 6; at first cuts are not known
     assert rounds[1] == ([256, 900 - 250], [606])
     assert rounds[2] == rounds[6] == ([906], [606])
     assert rounds[4] == ([906], [606]), "room for what came before"
@@ -320,8 +320,10 @@ def with_one_that_goes(rank, how):
     sharded.sharded_layer_norm(x)
     if rank == 2 and how == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
-    if rank == 2 and how == "hangs":
+    if rank == 2 and how != "dies":
         time.sleep(10)
+    if how == "hangs, and the store with it":
+        dist.distributed_c10d._get_default_store = lambda: time.sleep(60)
     began = time.monotonic()
     try:
         sharded.sharded_layer_norm(x)
@@ -330,7 +332,7 @@ def with_one_that_goes(rank, how):
     return "", 0
 
 
-@pytest.mark.parametrize("how", ["dies", "hangs"])
+@pytest.mark.parametrize("how", ["dies", "hangs", "hangs, and the store with it"])
 def test_the_others_are_told_in_time(how):
     found = distributed_processes.outcomes(with_one_that_goes, 3, how, timeout=25, group_timeout=5)
     for outcome in found[:2]:
@@ -341,24 +343,84 @@ def test_the_others_are_told_in_time(how):
         assert seconds < 12
 
 
+def after_one_has_died(rank):
+    x = torch.ones(4, 8)
+    sharded.sharded_layer_norm(x)
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    told = []
+    for _ in range(3):
+        try:
+            sharded.sharded_layer_norm(x)
+        except (RuntimeError, ValueError) as error:
+            told.append((type(error).__name__, "no word from process 2 of" in str(error)))
+        time.sleep(rank / 4)  # not in step, as in life
+    return told
+
+
+def test_who_goes_on_after_a_death_is_told_the_same_again():
+    for outcome in distributed_processes.outcomes(after_one_has_died, 3, timeout=40, group_timeout=5)[:2]:
+        assert outcome.result == [("RuntimeError", True)] * 3, str(outcome)
+
+
+REFUSED = {  # what one process does alone: (the call, its error's type, its text)
+    "shape": (
+        lambda f, x: f(x, torch.ones(7)),
+        "ValueError",
+        "weight has shape (7,), but x has 8 columns in this process",
+    ),
+    "meta": (lambda f, x: f(x.to("meta")), "ValueError", "x is on meta"),
+    "meta weight": (lambda f, x: f(x, torch.ones(8, device="meta")), "ValueError", "weight is on meta"),
+    "sparse": (lambda f, x: f(x.to_sparse()), "ValueError", "x is on torch.sparse_coo"),
+    "list": (lambda f, x: f(x.tolist()), "TypeError", "x is a list, but it should be a tensor"),
+    "text": (lambda f, x: f(x, eps="a"), "TypeError", "eps is 'a', but it should be a number"),
+    "none": (lambda f, x: f(x, eps=None), "TypeError", "eps is None, but it should be a number"),
+    "vmap": (lambda f, x: torch.func.vmap(f)(x), "NotImplementedError", "torch.func's transforms"),
+    "jvp": (lambda f, x: torch.func.jvp(f, (x,), (x,)), "NotImplementedError", "forward-mode"),
+    "module": (lambda f, x: sharded.ShardedLayerNorm(-1), "ValueError", "local_columns is -1"),
+    "parameters": (lambda f, x: sharded.ShardedRMSNorm(8, dtype=torch.int32), "RuntimeError", "floating"),
+    "compiled": (
+        lambda f, x: torch.compile(f, backend="eager")(x, torch.ones(7)),
+        "ValueError",
+        "weight has shape (7,)",
+    ),
+}
+
+
 def with_one_that_raises(rank):
     """What each process is told in the steps of a loop that goes on after errors."""
-    x, weight = torch.ones(4, 8), torch.ones(8)
-    told = []
-    for step in range(4):
-        try:
-            sharded.sharded_layer_norm(x * step, torch.ones(7) if rank == 1 and step == 2 else weight)
-            told.append("")
-        except ValueError as error:
-            told.append(f"{type(error).__name__}: {error}")
+    x, told = torch.ones(4, 8), []
+    for name in REFUSED:
+        for refused in (rank == 1, False):
+            try:
+                y = REFUSED[name][0](sharded.sharded_layer_norm, x) if refused else sharded.sharded_layer_norm(x)
+                told.append("" if not y.any() else "wrong")
+            except (ValueError, TypeError, RuntimeError) as error:
+                told.append(f"{type(error).__name__}: {error}")
     return told
 
 
 def test_what_one_process_raises_all_others_are_told():
-    text = "weight has shape (7,), but x has 8 columns in this process"
-    others = ["", "", f"DisagreementError: process 1 of the group has failed: {text}", ""]
-    own = ["", "", f"ValueError: {text}", ""]
-    assert distributed_processes.run(with_one_that_raises, 3) == [others, own, others]
+    found = distributed_processes.run(with_one_that_raises, 3, timeout=120)
+    assert found[0] == found[2]
+    for i, (name, (_, kind, text)) in enumerate(REFUSED.items()):
+        own, others = found[1][2 * i], found[0][2 * i]
+        assert own.startswith(kind) and text in own, (name, own)
+        assert others.startswith("DisagreementError: process 1 of the group has failed: ") and text in others, name
+        assert found[0][2 * i + 1] == found[1][2 * i + 1] == "", f"after {name} all are in step"
+
+
+def with_no_columns_in_all(rank):
+    norm = sharded.ShardedLayerNorm(0 if rank == 0 else 8)
+    x = torch.ones(2, norm.local_columns)
+    norm(x)
+    with pytest.raises(ValueError, match="0 columns in all"):
+        sharded.sharded_layer_norm(torch.ones(2, 0))
+    return norm(x).shape == x.shape and sharded.ShardedRMSNorm(4, eps=1 if rank == 0 else 1.0).eps == 1
+
+
+def test_a_refused_call_is_forgotten():
+    assert distributed_processes.run(with_no_columns_in_all, 2) == [True, True]
 
 
 def with_a_call_interrupted(rank):

@@ -7,6 +7,7 @@ which is lent the tensors; the exchange is _sharded_group's.
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch.autograd import forward_ad as fwd
 
 from evenorm import _core
 
-from ._sharded_group import Call, group_of, group_or_default
+from ._sharded_group import Call, group_of, group_or_default, refusals_told
 
 _library = torch.library.Library("evenorm", "FRAGMENT")
 _library.define(
@@ -62,7 +63,8 @@ def _sharded_norm(x, weight, bias, rms, eps, group):
     call = _call(x, weight, None if bias is None else bias.dtype, rms, eps, group, None)
     with call.telling():
         _check(x, weight, bias, eps)
-    rows, rank = _rows(x), call.rank
+        rows = _rows(x)
+    rank = call.rank
     wide = _is_wide(*(t.dtype for t in (weight, bias) if t is not None))
 
     def moments_of(columns):
@@ -76,11 +78,13 @@ def _sharded_norm(x, weight, bias, rms, eps, group):
 
 def _sharded_norm_backward(dy, x, moments, weight, bias_dtype, rms, eps, group, output_mask):
     call = _call(x, weight, bias_dtype, rms, eps, group, dy.dtype)
-    rows, dy_rows, rank = _rows(x), _rows(dy), call.rank
+    rank = call.rank
     wide = _is_wide(dy.dtype, None if weight is None else weight.dtype)
-    results = _gradients(x, weight, bias_dtype, output_mask)
-    # All processes gather, whatever each of them needs.
-    dx = results[0].view(rows.shape) if output_mask[0] else torch.empty_like(rows)
+    with call.telling():
+        rows, dy_rows = _rows(x), _rows(dy)
+        results = _gradients(x, weight, bias_dtype, output_mask)
+        # All processes gather, whatever each of them needs.
+        dx = results[0].view(rows.shape) if output_mask[0] else torch.empty_like(rows)
     out = (dx, results[1] if output_mask[1] else None, results[2] if output_mask[2] else None)
     weight = _lent(weight)
 
@@ -109,8 +113,8 @@ _library.impl("sharded_norm_backward", _sharded_norm_backward, "CPU")
 
 @torch.library.register_fake("evenorm::sharded_norm")
 def _(x, weight, bias, rms, eps, group):
-    _check(x, weight, bias, eps)
-    rows = x.numel() // x.shape[-1] if x.shape[-1] else x.shape[:-1].numel()
+    # Nothing is refused here, where the others would not be told.
+    rows = x.shape[:-1].numel() if x.dim() == 0 or x.shape[-1] == 0 else x.numel() // x.shape[-1]
     return torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty(
         (rows, _MOMENTS), dtype=torch.float64
     )
@@ -151,29 +155,44 @@ torch.library.register_autograd("evenorm::sharded_norm", _backward, setup_contex
 torch.library.register_autograd("evenorm::sharded_norm_backward", _no_second_order, lib=_library)
 
 
-def _check(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> None:
-    if x.dim() == 0:
-        raise ValueError("x has no axes, but its last one should be that of this process's columns")
+def _check(x: Any, weight: Any, bias: Any, eps: Any) -> None:
     for name, t in (("x", x), ("weight", weight), ("bias", bias)):
-        if t is None:
+        if t is None and name != "x":
             continue
+        if not isinstance(t, Tensor):
+            raise TypeError(f"{name} is a {type(t).__name__}, but it should be a tensor")
         if t.dtype not in _FLOATING:
             raise TypeError(f"{name} has dtype {t.dtype}, but it should be float64, float32, bfloat16 or float16")
-        if t.device.type != "cpu":
-            raise ValueError(f"{name} is on {t.device}, but sharded norms are computed on the CPU")
+        if t.device.type != "cpu" or t.layout != torch.strided:
+            place = t.device if t.layout == torch.strided else t.layout
+            raise ValueError(f"{name} is on {place}, but sharded norms are computed of dense tensors on the CPU")
+        if name == "x" and x.dim() == 0:
+            raise ValueError("x has no axes, but its last one should be that of this process's columns")
         if name != "x" and t.shape != x.shape[-1:]:
             raise ValueError(f"{name} has shape {tuple(t.shape)}, but x has {x.shape[-1]} columns in this process")
+    if not isinstance(eps, numbers.Real):
+        raise TypeError(f"eps is {eps!r}, but it should be a number")
     if not 0 <= eps < math.inf:
-        raise ValueError(f"eps is {eps}, but it should be finite and at least 0")
+        raise ValueError(f"eps is {float(eps)}, but it should be finite and at least 0")
+
+
+def _check_way(*tensors: Any) -> None:
+    """In which way the norm is called."""
+    if any(t is not None and fwd.unpack_dual(t).tangent is not None for t in tensors):
+        raise NotImplementedError("sharded norms have no forward-mode derivatives")
+    if torch._C._are_functorch_transforms_active():
+        raise NotImplementedError("sharded norms have none of torch.func's transforms")
 
 
 def sharded_norm_in(group_name: str, x: Tensor, weight: Any, bias: Any, rms: bool, eps: float | None) -> Tensor:
-    """Either norm, in a group known by its name. eps None: as torch.nn.functional.rms_norm has it."""
-    if any(t is not None and fwd.unpack_dual(t).tangent is not None for t in (x, weight, bias)):
-        raise NotImplementedError("sharded norms have no forward-mode derivatives")
-    if eps is None:
+    """Either norm, in a group known by its name. eps None, of RMS norm: as torch.nn.functional.rms_norm has it."""
+    if eps is None and rms and isinstance(x, Tensor):
         eps = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
-    y: Tensor = _operators.sharded_norm(x, weight, bias, rms, eps, group_name)[0]
+    if not torch.compiler.is_compiling():  # in compiled code the operator looks, when it is run
+        with refusals_told(group_of(group_name)):
+            _check(x, weight, bias, eps)
+            _check_way(x, weight, bias)
+    y: Tensor = _operators.sharded_norm(x, weight, bias, rms, float(eps), group_name)[0]  # type: ignore[arg-type]
     return y
 
 
@@ -201,7 +220,7 @@ def sharded_layer_norm(
         DisagreementError (a ValueError): the processes' rows, types or eps differ, in each of them; or one of them has
             raised such an error, in all others.
     """
-    return sharded_norm_in(group_or_default(group).group_name, x, weight, bias, False, float(eps))
+    return sharded_norm_in(group_or_default(group).group_name, x, weight, bias, False, eps)
 
 
 def sharded_rms_norm(

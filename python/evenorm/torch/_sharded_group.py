@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import threading
+import time
 import weakref
 import zlib
 from collections import deque
@@ -25,7 +27,7 @@ _COLUMNS, _CUTS = _ALIKE, _ALIKE + 1
 _MAKING, _PASS, _FAILED = 1.0, 2.0, 3.0  # kinds
 _FIRST = 256  # numbers of a frame where nothing tells how long it will be, and of one with words
 _REMEMBERED = 16  # passes
-_EXPLANATION_SECONDS = 2  # what a process waits for the others' words once an exchange has failed
+_EXPLANATION_SECONDS = 2.0  # what a process waits for the words of all others once an exchange has failed
 
 # PyTorch is renaming it.
 all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
@@ -51,10 +53,12 @@ def group_of(name: str) -> dist.ProcessGroup:
 
 
 class _History:
-    """What the processes of one group have done together. All but `cuts` is the same in all of them."""
+    """What the processes of one group have done together. All but `cuts` is the same in all of them, as
+    long as exchanges succeed."""
 
     def __init__(self) -> None:
         self.calls = 0
+        self.failed_exchanges = 0
         self.cuts: dict[int, list[int]] = {}  # by this process's columns: the last ones of all
         self._last = 0.0  # what was agreed on in the last pass
         self._followers: dict[float, deque[int]] = {}
@@ -93,11 +97,15 @@ class Call:
         try:
             yield
         except Exception as error:
-            if self.size > 1:
-                with contextlib.suppress(Exception):
-                    self._gather(_frame(self._history.frame_size(), [_FAILED, *self._alike]))
-                    self._gather_words({"failed": str(error)})
+            self.tell(error)
             raise
+
+    def tell(self, error: Exception) -> None:
+        """All other processes that this one has failed."""
+        if self.size > 1:
+            with contextlib.suppress(Exception):
+                self._gather(_frame(self._history.frame_size(), [_FAILED, *self._alike]))
+                self._gather_words({"failed": str(error)})
 
     def columns_of_all(self) -> list[int]:
         """One exchange."""
@@ -108,27 +116,30 @@ class Call:
     def gather(self, message_of: Callable[[list[int]], Tensor]) -> tuple[Tensor, list[int]]:
         """The messages, (rows, numbers) of float64, of all processes along the first axis, and the columns of each.
 
-        message_of(columns): this process's. One exchange where passes follow each other as before, else two.
+        message_of(columns): this process's. One exchange where passes follow each other as before; one more where the
+        message is longer than those, and one more where the cuts are others than this process's columns had before.
         """
         if self.size == 1:
             return message_of([self._columns]), [self._columns]
         history = self._history
         room = history.frame_size() - _HEAD
         message, cuts = torch.empty(0, 1), history.cuts.get(self._columns)
-        with self.telling():
-            if cuts is not None:
-                message = message_of(cuts)
-        flat = message.reshape(-1)
-        frames = self._exchange(_PASS, [] if cuts is None else [float(self._columns), _mark(str(cuts))], flat[:room])
-        columns = self._columns_in(frames)
-        if bool((frames[:, _CUTS] == _mark(str(columns))).all()):
-            messages = frames[:, _HEAD : _HEAD + flat.numel()]
-            if flat.numel() > room:
-                messages = torch.cat([messages, self._gather(flat[None, room:])], dim=1)
-        else:  # a message was made for other cuts, or for none
-            history.cuts[self._columns] = columns
-            message = message_of(columns)
-            messages = self._gather(message.reshape(1, -1))
+        while True:
+            with self.telling():
+                if cuts is not None:
+                    message = message_of(cuts)
+            flat = message.reshape(-1)
+            frames = self._exchange(
+                _PASS, [] if cuts is None else [float(self._columns), _mark(str(cuts))], flat[:room]
+            )
+            columns = self._columns_in(frames)
+            if bool((frames[:, _CUTS] == _mark(str(columns))).all()):
+                break
+            cuts = columns  # a message was made for other ones, or for none
+        history.cuts[self._columns] = columns
+        messages = frames[:, _HEAD : _HEAD + flat.numel()]
+        if flat.numel() > room:
+            messages = torch.cat([messages, self._gather(flat[None, room:])], dim=1)
         history.add_pass(self._alike[0], message.numel())
         return messages.reshape(-1, message.shape[1]).contiguous(), columns
 
@@ -175,26 +186,48 @@ class Call:
     def _explained(self, error: Exception) -> Exception:
         """Why an exchange has failed, as far as the processes' store knows: they leave word there of what they were
         at."""
-        words, silent = {self.rank: self._words}, []
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        try:
-            store = dist.distributed_c10d._get_default_store()
-            store.set(f"evenorm/{self._group.group_name}/{self.rank}", json.dumps(self._words))
-            for other in others:
-                key = f"evenorm/{self._group.group_name}/{other}"
-                try:
-                    store.wait([key], datetime.timedelta(seconds=_EXPLANATION_SECONDS))
-                    words[other] = json.loads(store.get(key))
-                except (RuntimeError, json.JSONDecodeError):
-                    silent.append(str(other))
-        except RuntimeError:  # the store was in the process that has died
-            silent = [str(other) for other in others]
+        self._history.failed_exchanges += 1
+        words = {self.rank: self._words, **self._words_in_store()}
+        silent = [str(rank) for rank in range(self.size) if rank not in words]
         difference = _difference(words)
         if difference:
             return DisagreementError(difference)
         said = f"; no word from process {', '.join(silent)} of the group" if silent else ""
         at = ", ".join(f"{name} {value}" for name, value in self._words.items())
         return RuntimeError(f"the processes' exchange failed ({error}){said}; at: {at}, columns {self._columns}")
+
+    def _words_in_store(self) -> dict[int, dict[str, Any]]:
+        """Of other processes, as far as they come in time. The store may be in the one that has died, or hangs: what asks
+        it is not waited for."""
+        found: dict[int, dict[str, Any]] = {}
+        place, words = f"evenorm/{self._group.group_name}/{self._history.failed_exchanges}", json.dumps(self._words)
+
+        def ask() -> None:
+            end = time.monotonic() + _EXPLANATION_SECONDS
+            with contextlib.suppress(RuntimeError):
+                store = dist.distributed_c10d._get_default_store()
+                store.set(f"{place}/{self.rank}", words)
+                for rank in range(self.size):
+                    if rank != self.rank:
+                        with contextlib.suppress(RuntimeError, json.JSONDecodeError):
+                            key, left = f"{place}/{rank}", max(0.01, end - time.monotonic())
+                            store.wait([key], datetime.timedelta(seconds=left))
+                            found[rank] = json.loads(store.get(key))
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(_EXPLANATION_SECONDS + 0.5)
+        return dict(found)
+
+
+@contextlib.contextmanager
+def refusals_told(group: dist.ProcessGroup) -> Iterator[None]:
+    """What is raised within, before a call has begun, all other processes are told: they are in theirs. It counts."""
+    try:
+        yield
+    except Exception as error:
+        Call(group, 0, 0).tell(error)
+        raise
 
 
 def _frame(size: int, head: list[float], numbers: Tensor | None = None) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ._modules import no_torchscript
 from ._sharded import sharded_norm_in
-from ._sharded_group import Call, group_of, group_or_default
+from ._sharded_group import Call, group_of, group_or_default, refusals_told
 
 
 class _ShardedNorm(torch.nn.Module):
@@ -27,21 +27,23 @@ class _ShardedNorm(torch.nn.Module):
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
-        if local_columns < 0:
-            raise ValueError(f"local_columns is {local_columns}, but it should be at least 0")
-        self.local_columns = local_columns
-        self.eps = eps
-        self.elementwise_affine = elementwise_affine
-        self._group_name = group_or_default(group).group_name  # by name, so that modules can be copied
-        for name, wanted, make in (("weight", elementwise_affine, torch.ones), ("bias", bias, torch.zeros)):
-            value = make(local_columns, device=device, dtype=dtype) if wanted else None
-            self.register_parameter(name, None if value is None else torch.nn.Parameter(value))
+        group = group_or_default(group)
+        with refusals_told(group):
+            if local_columns < 0:
+                raise ValueError(f"local_columns is {local_columns}, but it should be at least 0")
+            self.local_columns = local_columns
+            self.eps = None if eps is None else float(eps)
+            self.elementwise_affine = elementwise_affine
+            self._group_name = group.group_name  # by name, so that modules can be copied
+            for name, wanted, make in (("weight", elementwise_affine, torch.ones), ("bias", bias, torch.zeros)):
+                value = make(local_columns, device=device, dtype=dtype) if wanted else None
+                self.register_parameter(name, None if value is None else torch.nn.Parameter(value))
         call = Call(
-            group_of(self._group_name),
+            group,
             0,
             local_columns,
             module=type(self).__name__,
-            eps=eps,
+            eps=self.eps,
             weight=None if self.weight is None else self.weight.dtype,
             bias=None if self.bias is None else self.bias.dtype,
         )
