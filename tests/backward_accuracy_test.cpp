@@ -264,20 +264,26 @@ TEST(Contract_GradientsAccuracy, ScaledRowsWhoseRstdIsFarFromOne) {
                            {0x1p-601, -0x1.c5e5e6276d628p-640, 0x1.f2784802e0cep-618}, 0, "x^2 above 2^900");
 }
 
-TEST(Contract_GradientsAccuracy, EveryInputWithEveryGradient_Slow) {
+class Contract_EveryGradient : public ::testing::TestWithParam<std::tuple<DType, Kind>> {};
+
+TEST_P(Contract_EveryGradient, OfEveryInput_Slow) {
   if (std::getenv("EVENORM_SLOW") == nullptr) GTEST_SKIP() << "set EVENORM_SLOW=1";
-  for (const DType dtype : kAllTypes) {
-    for (const Kind kind : kBothKinds) {
-      for (const std::size_t cols : {1, 2, 3, 31, 64, 768, 1025, 3000, 20000}) {
-        for (const std::string_view input : input_names(dtype, cols)) {
-          for (const std::string_view gradient : gradients_of(dtype, cols)) {
-            expect_rows_within_limits(same_type_backward(kind, dtype, cols), {input}, {gradient}, 8);
-          }
-        }
+  const auto [dtype, kind] = GetParam();
+  for (const std::size_t cols : {1, 2, 3, 31, 64, 768, 1025, 3000, 20000}) {
+    for (const std::string_view input : input_names(dtype, cols)) {
+      for (const std::string_view gradient : gradients_of(dtype, cols)) {
+        expect_rows_within_limits(same_type_backward(kind, dtype, cols), {input}, {gradient}, 8);
       }
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Types, Contract_EveryGradient,
+                         ::testing::Combine(::testing::ValuesIn(kAllTypes), ::testing::ValuesIn(kBothKinds)),
+                         [](const auto& test) {
+                           return evenorm::testing::word(std::get<0>(test.param)) +
+                                  evenorm::testing::word(std::get<1>(test.param));
+                         });
 
 }  // namespace
 }  // namespace evenorm::contracts
