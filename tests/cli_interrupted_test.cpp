@@ -94,10 +94,13 @@ class Terminal {
 
   const std::string& name() const { return name_; }
 
-  // Since the last call.
+  // Since the last call. What was written may come after its writer has ended: a mark behind it tells that all has.
   std::string shown() {
-    look();
-    return std::exchange(shown_, {});
+    constexpr std::string_view kMark = "\x01";
+    if (write(slave_, kMark.data(), kMark.size()) != 1) throw std::runtime_error("the terminal takes nothing");
+    wait_until_shown(kMark);
+    std::string text = std::exchange(shown_, {});
+    return text.substr(0, text.find(kMark));
   }
   void wait_until_shown(std::string_view text) {
     for (int i = 0; i < 2000 && shown_.find(text) == std::string::npos; ++i) {
