@@ -114,12 +114,12 @@ def gtest(stage, test_filter, binary=BUILD / "evenorm_tests", runner=(), jobs=JO
     return total
 
 
-def pytest(stage, *options, env=None, venv=".venv", jobs=JOBS):
-    """Python's tests, in that virtual environment, `jobs` files at once."""
+def pytest(stage, *options, env=None, venv=".venv"):
+    """Python's tests, in that virtual environment, a file for each processor at once."""
     tools, report = ROOT / venv / "bin", RESULTS / f"{stage}.xml"
     RESULTS.mkdir(parents=True, exist_ok=True)
     report.unlink(missing_ok=True)
-    status = run(tools / "python", "-m", "pytest", "--quiet", "--no-header", "--numprocesses", jobs, "--dist",
+    status = run(tools / "python", "-m", "pytest", "--quiet", "--no-header", "--numprocesses", JOBS, "--dist",
                  "loadfile", f"--junitxml={report}", *options, env=env)
     if not report.exists():
         return status  # it died, and said where

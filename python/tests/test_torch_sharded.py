@@ -405,8 +405,8 @@ def test_what_one_process_raises_all_others_are_told():
     assert found[0] == found[2]
     for i, (name, (_, kind, text)) in enumerate(REFUSED.items()):
         own, others = found[1][2 * i], found[0][2 * i]
-        assert own.startswith(kind) and text in own, (name, own)
-        assert others.startswith("DisagreementError: process 1 of the group has failed: ") and text in others, name
+        assert own.startswith(f"{kind}: ") and text in own, (name, own)
+        assert others == f"DisagreementError: process 1 of the group has failed: {own.removeprefix(f'{kind}: ')}", name
         assert found[0][2 * i + 1] == found[1][2 * i + 1] == "", f"after {name} all are in step"
 
 
