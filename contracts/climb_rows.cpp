@@ -1,4 +1,5 @@
-// Families of short rows, and how they are changed.
+// Families of short rows, and how they are changed. Numbers are drawn one a statement where their order could be the
+// compiler's: the same seed is the same climb whoever compiles it.
 #include "contracts/climb_rows.hpp"
 
 #include <algorithm>
@@ -66,7 +67,8 @@ void zeros(Part part, Random&) { fill(part, 0); }
 void ones(Part part, Random&) { fill(part, 1); }
 void constant(Part part, Random& random) { fill(part, random.normal()); }
 void constant_of_any_magnitude(Part part, Random& random) {
-  fill(part, sign(random) * (1 + random.uniform()) * power_of_two(exponent_within(reach(part.dtype()), random)));
+  const double side = sign(random), fraction = 1 + random.uniform();
+  fill(part, side * fraction * power_of_two(exponent_within(reach(part.dtype()), random)));
 }
 
 void normal(Part part, Random& random) {
@@ -92,29 +94,34 @@ void ulps_apart(Part part, Random& random) {
 }
 void constant_but_one(Part part, Random& random) {
   constant(part, random);
-  part.step(random.below(part.size()), random.next() % 2 == 0 ? 1 : -1);
+  const std::int64_t places = random.next() % 2 == 0 ? 1 : -1;
+  part.step(random.below(part.size()), places);
 }
 
 // Numbers just above a power of two, where u is most of them, beside small ones.
 void above_powers_of_two(Part part, Random& random) {
   for (std::size_t i = 0; i < part.size(); ++i) {
     if (random.next() % 2 == 0) {
-      part.put(i, sign(random) * power_of_two(static_cast<int>(random.below(3))));
+      const double side = sign(random);
+      part.put(i, side * power_of_two(static_cast<int>(random.below(3))));
       part.step(i, static_cast<std::int64_t>(random.below(256)));
     } else {
-      part.put(i, random.normal() * power_of_two(-static_cast<int>(random.below(20))));
+      const double value = random.normal();
+      part.put(i, value * power_of_two(-static_cast<int>(random.below(20))));
     }
   }
 }
 
 void far_from_zero(Part part, Random& random) {
-  const double mean = sign(random) * (1 + random.uniform()) * power_of_two(static_cast<int>(random.below(24)));
+  const double side = sign(random), fraction = 1 + random.uniform();
+  const double mean = side * fraction * power_of_two(static_cast<int>(random.below(24)));
   for (std::size_t i = 0; i < part.size(); ++i) part.put(i, mean + random.normal());
 }
 
 void outlier(Part part, Random& random) {
   normal(part, random);
-  part.put(random.below(part.size()), sign(random) * power_of_two(static_cast<int>(random.below(24))));
+  const double side = sign(random), value = side * power_of_two(static_cast<int>(random.below(24)));
+  part.put(random.below(part.size()), value);
 }
 
 // All of the variance in two elements, so that xhat is far above its mean there.
@@ -133,19 +140,22 @@ void any_magnitude(Part part, Random& random) {
 void own_magnitudes(Part part, Random& random) {
   const int span = random.next() % 2 == 0 ? 8 : reach(part.dtype());
   for (std::size_t i = 0; i < part.size(); ++i) {
-    part.put(i, random.normal() * power_of_two(exponent_within(span, random)));
+    const double value = random.normal();
+    part.put(i, value * power_of_two(exponent_within(span, random)));
   }
 }
 
 void subnormals(Part part, Random& random) {
   for (std::size_t i = 0; i < part.size(); ++i) {
-    part.put(i, sign(random) * static_cast<double>(random.below(64)) * smallest_subnormal(part.dtype()));
+    const double side = sign(random);
+    part.put(i, side * static_cast<double>(random.below(64)) * smallest_subnormal(part.dtype()));
   }
 }
 
 void one_alone(Part part, Random& random) {
   zeros(part, random);
-  part.put(random.below(part.size()), random.normal());
+  const double value = random.normal();
+  part.put(random.below(part.size()), value);
 }
 
 constexpr Family kOfX[] = {
@@ -170,6 +180,11 @@ std::size_t draw_cols(Random& random) {
   return 2 + std::min({random.below(8), random.below(8), random.below(8)});
 }
 
+double fraction_and_exponent(int span, Random& random) {
+  const double fraction = 1 + random.uniform();
+  return fraction * power_of_two(exponent_within(span, random));
+}
+
 // A variance's worth, or anything.
 double draw_eps(const Array& x, Random& random) {
   double largest = 0;
@@ -182,11 +197,12 @@ double draw_eps(const Array& x, Random& random) {
     case 3:
       return 1e-5;
     case 4:
-      return (1 + random.uniform()) * power_of_two(exponent_within(1020, random));
+      return fraction_and_exponent(1020, random);
     case 5:
-      return (1 + random.uniform()) * power_of_two(exponent_within(250, random));
+      return fraction_and_exponent(250, random);
     default: {
-      const double tuned = largest * largest * random.uniform() * power_of_two(exponent_within(12, random));
+      const double fraction = random.uniform();
+      const double tuned = largest * largest * fraction * power_of_two(exponent_within(12, random));
       return std::isfinite(tuned) ? tuned : 0;
     }
   }
@@ -229,9 +245,16 @@ void change_element(Part part, Random& random) {
   }
 }
 
+// 1, but for up to so many places.
+double near_one_by(std::size_t places, Random& random) {
+  const double change = random.normal();
+  return 1 + change * power_of_two(-static_cast<int>(random.below(places)));
+}
+
 void change_all(Part part, Random& random) {
-  const double factor = 1 + random.normal() * power_of_two(-static_cast<int>(random.below(20)));
-  const double shift = random.next() % 4 == 0 ? random.normal() * part.get(random.below(part.size())) : 0;
+  const double factor = near_one_by(20, random);
+  double shift = random.next() % 4 == 0 ? random.normal() : 0;
+  if (shift != 0) shift *= part.get(random.below(part.size()));
   for (std::size_t i = 0; i < part.size(); ++i) part.put(i, part.get(i) * factor + shift);
 }
 
@@ -245,7 +268,7 @@ void change_eps(ShortRows& rows, Random& random) {
       eps *= power_of_two(exponent_within(4, random));
       break;
     default:
-      eps *= 1 + random.normal() * power_of_two(-static_cast<int>(random.below(40)));
+      eps *= near_one_by(40, random);
   }
   if (eps >= 0 && std::isfinite(eps)) rows.eps = eps;
 }

@@ -110,7 +110,8 @@ void wide_exponents(Values x, Random& random, DType dtype) {
   const std::size_t places = dtype == DType::f16 ? 12 : 100;
   for (double& v : x) {
     const int exponent = static_cast<int>(random.below(2 * places)) - static_cast<int>(places);
-    v = (random.next() % 2 == 0 ? 1.0 : -1.0) * std::ldexp(1 + random.uniform(), exponent);
+    const double side = random.next() % 2 == 0 ? 1.0 : -1.0;
+    v = side * std::ldexp(1 + random.uniform(), exponent);
   }
 }
 

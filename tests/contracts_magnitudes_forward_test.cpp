@@ -72,8 +72,10 @@ void add_form(FusedMagnitude& pass, Form form, Random& random) {
     pass.beta2 = choose(random, factors);
   }
   if (form == Form::int8 || form == Form::given_int8 || form == Form::residual_int8) op.norm.y = DType::i8;
-  if (form == Form::given_int8)
-    op.given_scale = std::ldexp(1 + random.uniform(), static_cast<int>(random.below(252)) - 126);
+  if (form == Form::given_int8) {
+    const double fraction = 1 + random.uniform();
+    op.given_scale = std::ldexp(fraction, static_cast<int>(random.below(252)) - 126);
+  }
   pass.gives_moments = form == Form::moments;
 }
 

@@ -67,7 +67,10 @@ Array row_of_magnitude(DType dtype, std::size_t cols, int exponent, std::uint64_
 Array factors_of_magnitude(DType dtype, std::size_t cols, int exponent, std::uint64_t seed) {
   Random random(seed * 1009 + cols);
   std::vector<double> values(cols);
-  for (double& v : values) v = (1 + random.uniform()) * (random.next() % 4 == 0 ? -1 : 1);
+  for (double& v : values) {
+    const double magnitude = 1 + random.uniform();
+    v = random.next() % 4 == 0 ? -magnitude : magnitude;
+  }
   return scaled(dtype, values, exponent);
 }
 
