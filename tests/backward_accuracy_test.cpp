@@ -253,6 +253,10 @@ TEST(Contract_GradientsAccuracy, ProductsBelowTheRange) {
                            "dy (x - mean) is subnormal");
   expect_row_within_limits(Kind::rms, {0x1.8p-706, 0x1p-254}, {0x1p-149, 0x1p-149}, {0x1p-455, 0}, 0,
                            "dy x gamma is subnormal");
+  for (const Kind kind : kBothKinds) {
+    expect_row_within_limits(kind, {0x1.8p-150, 0x1p-151, -0x1.2p-150}, {0x1.9p-250, 0x1p-250, -0x1.3p-250},
+                             {0x1.1p-750, 0x1.7p-750, 0x1p-752}, 0, "dy gamma is below the range");
+  }
 }
 
 // rstd comes into a term three times there: its error, too.
