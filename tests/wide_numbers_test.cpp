@@ -5,12 +5,13 @@
 #include <cmath>
 
 #include "contracts/inputs.hpp"
+#include "reference.hpp"
 #include "rows/wide.hpp"
 
 namespace evenorm::internal {
 namespace {
 
-__extension__ using Exact = __float128;
+using Exact = reference::Real;
 using Pair = plain::Number<double>;
 
 Exact exact(const Pair& a) { return static_cast<Exact>(a.hi) + a.lo; }
