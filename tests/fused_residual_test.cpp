@@ -1,6 +1,7 @@
 // Residual and sum: the bits of the sum in scalar code, rounded to x's type, and of the plain norm over it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -157,38 +158,42 @@ TEST(Contract_FusedResidual, ShortRowsPastTheCaches) {
 TEST(Contract_FusedResidual, GapsInOneTensor) {
   constexpr std::size_t kRows = 40, kWidth = 48, kGap = 5;
   const std::vector<std::int64_t> shape = {kRows, kWidth}, apart = {kWidth + kGap, 1}, normalized = {kWidth};
-  const FusedOperation op = with_residual(contracts::same_type(Kind::layer, DType::f32, kWidth), DType::f32);
-  const FusedInputs inputs = fused_inputs(op, kRows);
-  const FusedOutcome expected = one_by_one(runnable_targets()[0], op, inputs);
-  const auto bytes_of_row = kWidth * sizeof(float);
-  for (const internal::Target target : runnable_targets()) {
-    for (std::size_t gaps = 0; gaps < 4; ++gaps) {
-      Array tensors[4] = {inputs.x, inputs.residual, Array(DType::f32, kRows * kWidth),
-                          Array(DType::f32, kRows * kWidth)};
-      const std::size_t stride = bytes_of_row + kGap * sizeof(float);
-      Array wide(DType::f32, kRows * (kWidth + kGap));
-      for (std::size_t r = 0; r < kRows; ++r) {
-        std::memcpy(wide.data() + r * stride, tensors[gaps].data() + r * bytes_of_row, bytes_of_row);
-      }
-      tensors[gaps] = wide;
-      const auto strides = [&](std::size_t i) {
-        return i == gaps ? std::span<const std::int64_t>(apart) : std::span<const std::int64_t>();
-      };
-      Forward forward;
-      forward.x = {tensors[0].data(), DType::f32, shape, strides(0)};
-      forward.residual = {tensors[1].data(), DType::f32, shape, strides(1)};
-      forward.y = {tensors[2].data(), DType::f32, shape, strides(2)};
-      forward.sum = {tensors[3].data(), DType::f32, shape, strides(3)};
-      forward.normalized_shape = normalized;
-      forward.weight = {inputs.weight.data(), DType::f32, normalized, {}};
-      forward.bias = {inputs.bias.data(), DType::f32, normalized, {}};
-      internal::run_on(target, forward);
-      for (std::size_t r = 0; r < kRows; ++r) {
-        const auto same = [&](std::size_t i, const Array& whole) {
-          const std::byte* row = tensors[i].data() + r * (i == gaps ? stride : bytes_of_row);
-          return std::memcmp(row, whole.data() + r * bytes_of_row, bytes_of_row) == 0;
+  const auto with_gaps = [](const Array& rows, std::size_t bytes_of_row, std::size_t stride) {
+    Array wide(rows.dtype(), kRows * (kWidth + kGap));
+    for (std::size_t r = 0; r < kRows; ++r) {
+      std::memcpy(wide.data() + r * stride, rows.data() + r * bytes_of_row, bytes_of_row);
+    }
+    return wide;
+  };
+  for (const DType residual : {DType::f32, DType::bf16}) {  // terms of one type are added by other kernels
+    const FusedOperation op = with_residual(contracts::same_type(Kind::layer, DType::f32, kWidth), residual);
+    const FusedInputs inputs = fused_inputs(op, kRows);
+    const FusedOutcome expected = one_by_one(runnable_targets()[0], op, inputs);
+    for (const internal::Target target : runnable_targets()) {
+      for (std::size_t gaps = 0; gaps < 4; ++gaps) {
+        Array tensors[4] = {inputs.x, inputs.residual, Array(DType::f32, kRows * kWidth),
+                            Array(DType::f32, kRows * kWidth)};
+        const std::size_t size = size_of(tensors[gaps].dtype());
+        const std::size_t bytes_of_row = kWidth * size, stride = (kWidth + kGap) * size;
+        tensors[gaps] = with_gaps(tensors[gaps], bytes_of_row, stride);
+        const auto strides = [&](std::size_t i) {
+          return i == gaps ? std::span<const std::int64_t>(apart) : std::span<const std::int64_t>();
         };
-        EXPECT_TRUE(same(2, expected.y) && same(3, expected.sum)) << "row " << r << ", gaps in tensor " << gaps;
+        Forward forward;
+        forward.x = {tensors[0].data(), DType::f32, shape, strides(0)};
+        forward.residual = {tensors[1].data(), residual, shape, strides(1)};
+        forward.y = {tensors[2].data(), DType::f32, shape, strides(2)};
+        forward.sum = {tensors[3].data(), DType::f32, shape, strides(3)};
+        forward.normalized_shape = normalized;
+        forward.weight = {inputs.weight.data(), DType::f32, normalized, {}};
+        forward.bias = {inputs.bias.data(), DType::f32, normalized, {}};
+        internal::run_on(target, forward);
+        const auto same = [&](std::size_t i, const Array& whole) {
+          return (i == gaps ? std::ranges::equal(with_gaps(whole, bytes_of_row, stride).bytes(), tensors[i].bytes())
+                            : std::ranges::equal(whole.bytes(), tensors[i].bytes()));
+        };
+        EXPECT_TRUE(same(2, expected.y) && same(3, expected.sum))
+            << name(residual) << " residual, gaps in tensor " << gaps;
       }
     }
   }
