@@ -96,10 +96,12 @@ def test_the_document_is_a_program(tmp_path):
     program = tmp_path / "attention.py"
     call, *in_order = blocks
     program.write_text("\n".join([*in_order, "model, group = attention, None", call, "dist.destroy_process_group()\n"]))
-    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
-    result = subprocess.run(launched, capture_output=True, text=True, timeout=120, check=False)
+    logs = ["--log-dir", str(tmp_path / "logs"), "--redirects", "1"]  # on one pipe their lines may be mixed
+    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *logs]
+    result = subprocess.run([*launched, str(program)], capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr
     said = "ShardedRMSNorm(1024 of 2048, eps=None, elementwise_affine=True) torch.Size([1024])"
-    assert f"0 {said}" in result.stdout and f"1 {said}" in result.stdout
-    assert result.stdout.count("(Shard(dim=1),)") == 2
+    printed = {path.parent.name: path.read_text(encoding="utf-8") for path in tmp_path.rglob("stdout.log")}
+    assert sorted(printed) == ["0", "1"]
+    assert all(f"{rank} {said}\n(Shard(dim=1),)\n" in lines for rank, lines in printed.items())
     assert said.replace(") torch", ")\ntorch") in document
