@@ -119,6 +119,8 @@ def pytest(stage, *options, env=None, venv=".venv"):
     tools, report = ROOT / venv / "bin", RESULTS / f"{stage}.xml"
     RESULTS.mkdir(parents=True, exist_ok=True)
     report.unlink(missing_ok=True)
+    # Packages are installed without bytecode: it is written once, not compiled by each process that imports them.
+    env = {**(env or os.environ), "PYTHONDONTWRITEBYTECODE": ""}
     status = run(tools / "python", "-m", "pytest", "--quiet", "--no-header", "--numprocesses", JOBS, "--dist",
                  "loadfile", f"--junitxml={report}", *options, env=env)
     if not report.exists():
