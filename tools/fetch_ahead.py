@@ -35,12 +35,15 @@ class FetchAhead:
 
     def fetch(self):
         for stage, ready in self.ready.items():
-            with (RESULTS / f"{stage}.fetch.log").open("wb") as log:
-                for command in COMMANDS[stage]:
-                    if self.ended or subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT,
-                                                    check=False).returncode:
-                        break
-            ready.set()
+            try:
+                with (RESULTS / f"{stage}.fetch.log").open("wb") as log:
+                    for command in COMMANDS[stage]:
+                        if self.ended or subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT).returncode:
+                            break
+            except OSError:
+                pass  # the stage tries it itself
+            finally:
+                ready.set()
 
     def wait(self, stage):
         if stage in self.ready:

@@ -106,7 +106,9 @@ fi
 
 echo "Installing:$missing"
 export DEBIAN_FRONTEND=noninteractive
-install() { apt-get install --yes --no-install-recommends --quiet -o=Dpkg::Use-Pty=0 $missing >"$log" 2>&1; }
+install() {  # another one may be at work
+  apt-get install --yes --no-install-recommends --quiet -o=Dpkg::Use-Pty=0 -o=DPkg::Lock::Timeout=300 $missing >"$log" 2>&1
+}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # A machine whose package lists are fresh needs no update; one that has none, or stale ones, does.

@@ -33,16 +33,18 @@ def source_of(test):
     return "tests/" + test["file"].rpartition("/")[2]
 
 
+def settings():
+    """evenorm's environment variables, which tests may follow."""
+    return {name: value for name, value in os.environ.items() if name.startswith("EVENORM_") and name != "EVENORM_TALLY"}
+
+
 def parts(digests):
     """(digest of what concerns every test, {file of tests: digest})"""
     tests = {
         path: digest for path, digest in digests.items() if path.startswith("tests/") and path.endswith("_test.cpp")
     }
     rest = {path: digest for path, digest in digests.items() if path not in tests}
-    settings = {
-        name: value for name, value in os.environ.items() if name.startswith("EVENORM_") and name != "EVENORM_TALLY"
-    }
-    return joined({**rest, **settings}), tests
+    return joined({**rest, **settings()}), tests
 
 
 def tests_in(files, test_filter):
