@@ -78,11 +78,12 @@ void run_in_pieces(Target target, const Forward& forward, std::size_t piece, std
   internal::validate_buffers(p);
   p.fetch_x = piece % 2 == 0;
   p.stream_y = piece % 3 == 0 && p.x.data != p.y.data;
+  const internal::ForwardScratch scratch = internal::forward_scratch(p, true);
   const internal::Kernels& kernels = internal::kernels_of(target);
   const std::size_t blocks = (p.cols + internal::kBlock - 1) / internal::kBlock, parts = (blocks + part - 1) / part;
   for (std::size_t row = 0; row < p.rows; row += piece) {
     if (blocks == 1 || piece != 1) {
-      internal::run_forward(kernels, p, row, std::min(piece, p.rows - row));
+      internal::run_forward(kernels, p, scratch, row, std::min(piece, p.rows - row));
       continue;
     }
     const auto count = [&](std::size_t i) { return std::min(part, blocks - i * part); };
@@ -92,7 +93,7 @@ void run_in_pieces(Target target, const Forward& forward, std::size_t piece, std
     }
     const internal::RowScalars scalars = internal::finish_row(p, row, moments.data(), parts);
     if (scalars.extreme) {
-      internal::run_forward(kernels, p, row, 1);
+      internal::run_forward(kernels, p, scratch, row, 1);
       continue;
     }
     for (std::size_t i = parts; i-- > 0;) {

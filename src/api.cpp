@@ -56,9 +56,9 @@ struct Plan::State {
   explicit State(const Forward& forward)
       : problem(internal::validate(forward)),
         kernels(&internal::kernels_of(internal::active_target())),
-        buffers_fit(have_fit_buffers(problem)) {}
+        buffers_fit(have_fit_buffers(problem.get())) {}
 
-  Problem problem;
+  internal::KeptProblem problem;
   const internal::Kernels* kernels;
   bool buffers_fit;
 };
@@ -81,13 +81,13 @@ const Plan::State& Plan::state() const {
 
 void Plan::run() const { run(Executor{}); }
 void Plan::run(const Executor& executor) const {
-  Problem p = state().problem;
-  if (!state_->buffers_fit) internal::validate_buffers(p);
-  internal::run_problem(p, *state_->kernels, executor);
+  const State& kept = state();
+  if (!kept.buffers_fit) internal::validate_buffers(kept.problem.get());
+  kept.problem.run(*kept.kernels, executor);
 }
 void Plan::run(const Buffers& buffers) const { run(buffers, Executor{}); }
 void Plan::run(const Buffers& buffers, const Executor& executor) const {
-  Problem p = state().problem;
+  Problem p = state().problem.get();
   const auto replace = [](const char* argument, auto& planned, auto given) {
     if ((planned == nullptr) == (given == nullptr)) {
       planned = given;

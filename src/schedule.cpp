@@ -70,22 +70,24 @@ struct RowParts {
   return finish_row(p, row, moments.data(), parts.count);
 }
 
-void run_row_by_parts(const Problem& p, const Kernels& kernels, const Executor& executor, std::size_t row) {
+void run_row_by_parts(const Problem& p, const ForwardScratch& scratch, const Kernels& kernels, const Executor& executor,
+                      std::size_t row) {
   const RowParts parts(p.cols);
   const RowScalars scalars = join_row_by_parts(p, kernels, executor, row, parts);
-  if (scalars.extreme) return run_forward(kernels, p, row, 1);
+  if (scalars.extreme) return run_forward(kernels, p, scratch, row, 1);
   parallel_for(executor, parts.count,
                [&](std::size_t i) { map_blocks(kernels, p, row, scalars, i * parts.part, parts.length(i)); });
 }
 
-void run_look(Problem& p, const Kernels& kernels, const Executor& executor) noexcept {
-  choose_cache_use(p);
+// With the cache use chosen.
+void run_look(const Problem& p, const ForwardScratch& scratch, const Kernels& kernels,
+              const Executor& executor) noexcept {
   const std::size_t threads = usable_threads(executor);
   const std::size_t tasks = std::min(p.rows * p.cols / kForwardTask, threads * kTasksPerThread);
   if (threads <= 1 || tasks <= 1) {
-    if (p.rows != 0) run_forward(kernels, p, 0, p.rows);
+    if (p.rows != 0) run_forward(kernels, p, scratch, 0, p.rows);
   } else if (p.rows < threads * 2 && p.cols >= 2 * kForwardTask && p.scale.data == nullptr && p.moments == nullptr) {
-    for (std::size_t row = 0; row < p.rows; ++row) run_row_by_parts(p, kernels, executor, row);
+    for (std::size_t row = 0; row < p.rows; ++row) run_row_by_parts(p, scratch, kernels, executor, row);
   } else {
     const bool tiled = needs_tiles(p);
     const std::size_t unit = tiled ? kTileRows : 1, units = (p.rows + unit - 1) / unit;
@@ -93,10 +95,17 @@ void run_look(Problem& p, const Kernels& kernels, const Executor& executor) noex
     parallel_for(executor, shares, [&](std::size_t i) {
       const std::size_t first = share_start(units, shares, i) * unit;
       const std::size_t end = std::min(share_start(units, shares, i + 1) * unit, p.rows);
-      run_forward(kernels, p, first, end - first);
+      run_forward(kernels, p, scratch, first, end - first);
     });
   }
 }
+
+void run_look(Problem& p, const Kernels& kernels, const Executor& executor) noexcept {
+  choose_cache_use(p);
+  run_look(p, forward_scratch(p, true), kernels, executor);
+}
+
+bool is_one_look(const Problem& p) { return p.y2.data == nullptr || fits_in_one_look(p); }
 
 // --- the backward pass: row blocks where something is summed over rows, rows where not; and, where there is but one
 // row block, first rows, then columns
@@ -174,11 +183,22 @@ void run_in_two_steps(const GradientProblem& p, const Kernels& kernels, Gradient
 }  // namespace
 
 void run_problem(Problem& p, const Kernels& kernels, const Executor& executor) noexcept {
-  if (p.y2.data == nullptr || fits_in_one_look(p)) return run_look(p, kernels, executor);
+  if (is_one_look(p)) return run_look(p, kernels, executor);
   for (const Output which : {Output::second, Output::first}) {  // y and the sum may be written over x: they come last
     const OneOutput alone(p, which);
     run_look(p, kernels, executor);
   }
+}
+
+KeptProblem::KeptProblem(const Problem& problem) noexcept : problem_(problem), in_one_look_(is_one_look(problem)) {
+  choose_cache_use(problem_);
+  scratch_ = forward_scratch(problem_, true);
+}
+
+void KeptProblem::run(const Kernels& kernels, const Executor& executor) const noexcept {
+  if (in_one_look_) return run_look(problem_, scratch_, kernels, executor);
+  Problem p = problem_;
+  run_problem(p, kernels, executor);
 }
 
 std::size_t scratch_bytes(const GradientProblem& p) noexcept {

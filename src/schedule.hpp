@@ -9,12 +9,26 @@
 #include "dispatch.hpp"
 #include "evenorm/evenorm.hpp"
 #include "problem.hpp"
+#include "scratch_plan.hpp"
 
 namespace evenorm::internal {
 
 // Runs a validated problem with the kernels given. Does not throw, allocate or print. What is set in the problem is how
 // this run goes (cache use, which y): it is no more to be run again.
 void run_problem(Problem& problem, const Kernels& kernels, const Executor& executor) noexcept;
+
+// A validated problem that is run more than once: what a run finds out before it begins is kept.
+class KeptProblem {
+ public:
+  explicit KeptProblem(const Problem& problem) noexcept;
+  const Problem& get() const { return problem_; }
+  void run(const Kernels& kernels, const Executor& executor) const noexcept;  // as run_problem
+
+ private:
+  Problem problem_;
+  ForwardScratch scratch_;
+  bool in_one_look_;
+};
 
 // Bytes of scratch that run_problem wants; 0 where it wants none.
 std::size_t scratch_bytes(const GradientProblem& problem) noexcept;

@@ -32,7 +32,8 @@ void expect_promise_kept(internal::Target target, const FusedOperation& op, cons
   };
   const contracts::Runner measure = [&](const Forward& forward, const Executor&) {
     const internal::Problem p = internal::validate(forward);
-    expect_kept("forward", [&] { internal::run_forward(kernels, p, 0, p.rows); });
+    const internal::ForwardScratch plan = internal::forward_scratch(p, true);
+    expect_kept("forward", [&] { internal::run_forward(kernels, p, plan, 0, p.rows); });
     if (p.cols <= internal::kBlock || p.scale.data != nullptr || p.moments != nullptr) return;
     internal::MomentNode moments{};
     internal::RowScalars scalars{0, 0, 1, true, false};

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "dispatch.hpp"
 #include "support/fused.hpp"
 #include "support/names.hpp"
 
@@ -106,6 +107,30 @@ TEST(Contract_FusedSecond, OutputsPastTheCaches) {
   const FusedInputs inputs = normal_inputs(op, 2100);
   expect_fused_is_composed(op, inputs, FusedWay{"2 threads", {}, pool_executor(2)});
   expect_fused_is_composed(op, inputs, FusedWay{"y at x", {.y = Place::of_x}, {}});
+}
+
+// A plan keeps what it knows of one look; where there are two, it knows nothing of either.
+TEST(Contract_FusedSecond, OfAPlanThatIsRunAgain) {
+  using enum DType;
+  const contracts::Runner planned = [](const Forward& forward, const Executor& executor) {
+    const Plan plan(forward);
+    plan.run(executor);
+    // Where nothing is written over what is read.
+    if (forward.y.data != forward.x.data && forward.sum.data != forward.x.data) Plan(plan).run(executor);
+  };
+  for (const DType weight2 : {f32, f64}) {
+    for (const contracts::Order order : {contracts::Order::rows_first, contracts::Order::columns_first}) {
+      const FusedOperation op = with_second(contracts::same_type(Kind::layer, f32, 1100), f32, weight2, f32);
+      const FusedInputs inputs = fused_inputs(op, 17);
+      const FusedOutcome expected = one_by_one(internal::active_target(), op, inputs);
+      for (const Place place : {Place::own, Place::of_x}) {
+        const FusedLayout layout{.y = place, .y2_order = order};
+        const FusedOutcome outcome = run_fused(planned, op, inputs, layout);
+        EXPECT_EQ(outcome.difference_to(asked_for(expected, layout)), "") << name(weight2);
+        EXPECT_TRUE(outcome.kept_inside);
+      }
+    }
+  }
 }
 
 // A NaN among one pair of parameters does not reach the other output.

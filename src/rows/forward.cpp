@@ -6,11 +6,12 @@
 namespace evenorm::internal {
 
 template <class T>
-ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const Scratch& scratch, ColumnRange used)
+ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const ForwardScratch& plan,
+                            const Scratch& scratch, ColumnRange used)
     : kernels_(kernels),
       of_type_(kernels.of<T>()),
       p_(p),
-      plan_(forward_scratch(p, used.first == 0 && used.end == p.cols)),
+      plan_(plan),
       x_scratch_(scratch.at<A>(plan_.x)),
       y_scratch_(scratch.at<A>(plan_.y)),
       sum_scratch_(scratch.at<A>(plan_.sum)),

@@ -16,8 +16,9 @@ class ForwardRows {
  public:
   using A = Arithmetic<T>;
 
-  // used: the columns that are mapped.
-  ForwardRows(const Kernels& kernels, const Problem& p, const Scratch& scratch, ColumnRange used);
+  // used: the columns that are mapped; plan: forward_scratch's.
+  ForwardRows(const Kernels& kernels, const Problem& p, const ForwardScratch& plan, const Scratch& scratch,
+              ColumnRange used);
 
   void run(std::size_t first, std::size_t count);
   void map_blocks(std::size_t row, const RowScalars& scalars, std::size_t first, std::size_t count);
@@ -96,7 +97,7 @@ class ForwardRows {
   const Kernels& kernels_;
   const StorageKernels<T>& of_type_;
   const Problem& p_;
-  const ForwardScratch plan_;
+  const ForwardScratch& plan_;
   A* x_scratch_;
   A* y_scratch_;
   A* sum_scratch_;

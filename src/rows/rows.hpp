@@ -20,8 +20,11 @@ inline DType row_type(const Problem& p) {
   return agree && (p.x.dtype == DType::f64) == (arithmetic == DType::f64) ? p.x.dtype : arithmetic;
 }
 
-// Rows [first, first + count) of the problem, x to y.
-void run_forward(const Kernels& kernels, const Problem& p, std::size_t first, std::size_t count) noexcept;
+struct ForwardScratch;  // scratch_plan.hpp
+
+// Rows [first, first + count) of the problem, x to y. scratch: forward_scratch(p, true), planned once for all calls.
+void run_forward(const Kernels& kernels, const Problem& p, const ForwardScratch& scratch, std::size_t first,
+                 std::size_t count) noexcept;
 
 // One long row in parts. The moments of its blocks [first, first + count), joined: 2^k blocks from a multiple of 2^k on
 // are a subtree of the join.

@@ -12,9 +12,10 @@ template <class T>
 inline constexpr std::size_t kForwardScratchBytes = forward_scratch_bytes(dtype_of<Arithmetic<T>>);
 
 template <class T>
-[[gnu::noinline]] void run_rows(const Kernels& kernels, const Problem& p, std::size_t first, std::size_t count) {
+[[gnu::noinline]] void run_rows(const Kernels& kernels, const Problem& p, const ForwardScratch& plan, std::size_t first,
+                                std::size_t count) {
   ScratchMemory<kForwardScratchBytes<T>> scratch;
-  ForwardRows<T>(kernels, p, scratch, {0, p.cols}).run(first, count);
+  ForwardRows<T>(kernels, p, plan, scratch, {0, p.cols}).run(first, count);
 }
 
 template <class T>
@@ -45,14 +46,16 @@ template <class T>
                                  std::size_t first, std::size_t count) {
   ScratchMemory<kForwardScratchBytes<T>> scratch;
   const ColumnRange used{first * kBlock, std::min((first + count) * kBlock, p.cols)};
-  ForwardRows<T>(kernels, p, scratch, used).map_blocks(row, scalars, first, count);
+  const ForwardScratch plan = forward_scratch(p, used.first == 0 && used.end == p.cols);
+  ForwardRows<T>(kernels, p, plan, scratch, used).map_blocks(row, scalars, first, count);
 }
 
 }  // namespace
 
-void run_forward(const Kernels& kernels, const Problem& p, std::size_t first, std::size_t count) noexcept {
+void run_forward(const Kernels& kernels, const Problem& p, const ForwardScratch& scratch, std::size_t first,
+                 std::size_t count) noexcept {
   const FpEnvironment environment;
-  with_type(row_type(p), [&]<class T>() { run_rows<T>(kernels, p, first, count); });
+  with_type(row_type(p), [&]<class T>() { run_rows<T>(kernels, p, scratch, first, count); });
 }
 
 MomentNode block_moments(const Kernels& kernels, const Problem& p, std::size_t row, std::size_t first,
