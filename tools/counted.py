@@ -1,4 +1,5 @@
 """Commands and test programs, and how many tests passed in them, for tools/stages."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -69,44 +70,52 @@ def count_report(path):
     return count, failures
 
 
-def gtest(stage, test_filter, binary=BUILD / "evenorm_tests", runner=(), jobs=JOBS, limit=TIME_LIMIT, settings=()):
-    """The test program, sharded over the processors, through `runner`; only failures are shown. settings: environment."""
-    if not binary.exists():
-        print(f"{binary.relative_to(ROOT)} has not been built")
-        return Count(failed=1)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    shards = []
-    for i in range(jobs):
-        report, log = (RESULTS / f"{stage}.{i}.{suffix}" for suffix in ("json", "log"))
-        report.unlink(missing_ok=True)
-        env = {**os.environ, **dict(settings), "GTEST_TOTAL_SHARDS": str(jobs), "GTEST_SHARD_INDEX": str(i)}
-        with log.open("wb") as output:
-            process = subprocess.Popen([*runner, binary, f"--gtest_filter={test_filter}",
-                                        f"--gtest_output=json:{report}"], cwd=ROOT, env=env, stdout=output,
-                                       stderr=subprocess.STDOUT)
-        shards.append((process, report, log))
-    total = Count()
-    for process, report, log in shards:
+def run_shard(command, stage, shard, environment, limit):
+    """One part of the test program's tests: its counts, and the failures' text."""
+    report = RESULTS / f"{stage}.{shard}.json"
+    log = report.with_suffix(".log")
+    report.unlink(missing_ok=True)
+    with log.open("wb") as output:
+        process = subprocess.Popen([*command, f"--gtest_output=json:{report}"], cwd=ROOT, stdout=output,
+                                   stderr=subprocess.STDOUT, env={**environment, "GTEST_SHARD_INDEX": str(shard)})
         try:
             status = process.wait(limit)
         except subprocess.TimeoutExpired:
             process.kill()
             status = process.wait()
-        count, failures = Count(), []
-        if report.exists():
-            count, failures = count_report(report)
-        if not report.exists() or (status and not count.failed):
-            text = log.read_text(encoding="utf-8", errors="replace")
-            # What ran before the end is known from the log alone.
-            count = Count(passed=len(re.findall(r"^\[       OK \]", text, re.M)),
-                          failed=len(re.findall(r"^\[  FAILED  \] .* \(\d+ ms\)$", text, re.M)) + 1,
-                          skipped=len(re.findall(r"^\[  SKIPPED \] .* \(\d+ ms\)$", text, re.M)))
-            begun = re.findall(r"^\[ RUN      \] (.*)$", text, re.M)
-            failures = [f"the test program ended with status {status} in {begun[-1] if begun else 'its start'}\n"
-                        + "\n".join(text.splitlines()[-25:])]
-        for failure in failures:
-            print("FAILED " + failure)
-        total.add(count)
+    count, failures = count_report(report) if report.exists() else (Count(), [])
+    if report.exists() and (count.failed or not status):
+        return count, failures
+    text = log.read_text(encoding="utf-8", errors="replace")
+    # What ran before the end is known from the log alone.
+    count = Count(passed=len(re.findall(r"^\[       OK \]", text, re.M)),
+                  failed=len(re.findall(r"^\[  FAILED  \] .* \(\d+ ms\)$", text, re.M)) + 1,
+                  skipped=len(re.findall(r"^\[  SKIPPED \] .* \(\d+ ms\)$", text, re.M)))
+    begun = re.findall(r"^\[ RUN      \] (.*)$", text, re.M)
+    return count, [f"the test program ended with status {status} in {begun[-1] if begun else 'its start'}\n"
+                   + "\n".join(text.splitlines()[-25:])]
+
+
+def gtest(stage, test_filter, binary=BUILD / "evenorm_tests", runner=(), jobs=JOBS, pieces=1, limit=TIME_LIMIT,
+          settings=()):
+    """The test program, `jobs` at once, through `runner`; only failures are shown. pieces: shards for each of them, so
+    that all end at about one time. settings: environment."""
+    if not binary.exists():
+        print(f"{binary.relative_to(ROOT)} has not been built")
+        return Count(failed=1)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    shards = jobs * pieces
+    environment = {**os.environ, **dict(settings), "GTEST_TOTAL_SHARDS": str(shards)}
+    command = [*runner, binary, f"--gtest_filter={test_filter}"]
+    total = Count()
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        try:
+            for count, failures in pool.map(lambda i: run_shard(command, stage, i, environment, limit), range(shards)):
+                for failure in failures:
+                    print("FAILED " + failure)
+                total.add(count)
+        finally:
+            pool.shutdown(cancel_futures=True)  # interrupted: those that have not begun do not begin
     if not (total.passed or total.failed):
         print(f"no test matches {test_filter}")
         total.failed += 1
@@ -122,7 +131,7 @@ def pytest(stage, *options, env=None, venv=".venv"):
     # Packages are installed without bytecode: it is written once, not compiled by each process that imports them.
     env = {**(env or os.environ), "PYTHONDONTWRITEBYTECODE": ""}
     status = run(tools / "python", "-m", "pytest", "--quiet", "--no-header", "--numprocesses", JOBS, "--dist",
-                 "loadfile", f"--junitxml={report}", *options, env=env)
+                 "loadfile", "--no-loadscope-reorder", f"--junitxml={report}", *options, env=env)
     if not report.exists():
         return status  # it died, and said where
     count = Count()
