@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <memory>
+#include <utility>
 
 #include "caches.hpp"
 #include "looks.hpp"
@@ -190,12 +191,12 @@ void run_problem(Problem& p, const Kernels& kernels, const Executor& executor) n
   }
 }
 
-KeptProblem::KeptProblem(const Problem& problem) noexcept : problem_(problem), in_one_look_(is_one_look(problem)) {
+KeptProblem::KeptProblem(Problem problem) noexcept : problem_(std::move(problem)), in_one_look_(is_one_look(problem_)) {
   choose_cache_use(problem_);
   scratch_ = forward_scratch(problem_, true);
 }
 
-void KeptProblem::run(const Kernels& kernels, const Executor& executor) const noexcept {
+void KeptProblem::run(const Kernels& kernels, const Executor& executor) const {
   if (in_one_look_) return run_look(problem_, scratch_, kernels, executor);
   Problem p = problem_;
   run_problem(p, kernels, executor);

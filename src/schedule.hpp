@@ -20,9 +20,11 @@ void run_problem(Problem& problem, const Kernels& kernels, const Executor& execu
 // A validated problem that is run more than once: what a run finds out before it begins is kept.
 class KeptProblem {
  public:
-  explicit KeptProblem(const Problem& problem) noexcept;
+  explicit KeptProblem(Problem problem) noexcept;
   const Problem& get() const { return problem_; }
-  void run(const Kernels& kernels, const Executor& executor) const noexcept;  // as run_problem
+  // As run_problem. Where two looks are wanted it first copies the problem, which throws std::bad_alloc where its axes
+  // want memory (layout.hpp) and there is none.
+  void run(const Kernels& kernels, const Executor& executor) const;
 
  private:
   Problem problem_;

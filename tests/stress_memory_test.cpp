@@ -2,6 +2,7 @@
 // half done. And a norm that runs allocates nothing.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 #include <new>
 
@@ -75,6 +76,22 @@ TEST(Stress_Memory, PlansAndQuestionsThrowBadAlloc) {
             4u);
   EXPECT_GE(fail_each(throws_bad_alloc([] { compiled_targets(); })), 2u);
   EXPECT_GE(fail_each(throws_bad_alloc([] { supported_targets(); })), 2u);
+}
+
+// More axes than a description has room for, and two looks, for which a run copies it.
+TEST(Stress_Memory, PlansOfManyAxesThrowBadAlloc) {
+  const std::array<std::int64_t, 6> shape = {2, 2, 2, 2, 2, 8}, strides = {159, 79, 39, 19, 9, 1};
+  const std::span<const std::int64_t> normalized = std::span(shape).last(1);
+  std::vector<float> x(320, 1), y(320), y2(320);
+  const std::vector<double> weight2(8, 2);
+  Forward forward{.x = {x.data(), DType::f32, shape, strides},
+                  .y = {y.data(), DType::f32, shape, strides},
+                  .normalized_shape = normalized};
+  forward.weight2 = {weight2.data(), DType::f64, normalized};
+  forward.y2 = {y2.data(), DType::f32, shape, strides};
+  EXPECT_GE(fail_each(throws_bad_alloc([&] { const Plan made(forward); })), 8u);
+  const Plan plan(forward);
+  EXPECT_GE(fail_each(throws_bad_alloc([&] { plan.run(); })), 6u);
 }
 
 // Not even for the text of what is wrong: the other processes are told, and all are in step after it.
