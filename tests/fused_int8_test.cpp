@@ -43,6 +43,19 @@ TEST_P(Contract_FusedInt8, IsTheNormAndThenQuantised) {
   }
 }
 
+// Some tens of rows: whole turns of narrow ones, of a few, and of others; rows to be scaled and second looks end them.
+TEST_P(Contract_FusedInt8, ManyShortRows) {
+  std::size_t turn = 0;
+  for (const Kind kind : kBothKinds) {
+    for (const std::size_t cols : {8, 32, 64, 100, 128, 250, 768, 1024}) {
+      FusedOperation op = quantising(kind, GetParam(), cols, turn % 3 != 0, turn % 4 == 1 ? 0.03 : 0);
+      expect_fused_is_composed(op, normal_inputs(op, 59));
+      expect_fused_is_composed(op, fused_inputs(op, 59, turn));
+      ++turn;
+    }
+  }
+}
+
 TEST_P(Contract_FusedInt8, InEveryWay) {
   for (const double given_scale : {0.0, 0.02}) {
     for (const std::size_t cols : {33, 200, 1300}) {
@@ -127,17 +140,28 @@ struct Weights {
 
 using Integers = std::vector<int>;
 
+template <class Number>
+std::vector<Number> repeated(const std::vector<Number>& numbers, std::size_t times) {
+  std::vector<Number> all;
+  for (std::size_t i = 0; i < times; ++i) all.insert(all.end(), numbers.begin(), numbers.end());
+  return all;
+}
+
 TEST(Contract_FusedInt8, NearestTiesToEvenAndClamped) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
   for (const DType type : {DType::f32, DType::f64}) {
-    const Weights ties(type, {0.5, 0.5, 1.5, 1.5, 2.5, 2.5, 126.5, 126.5, 0.49, 2.51}, 1);
-    const Weights beyond(type, {127.4, 127.5, 1e30, 1e30, kInfinity, kInfinity, kNan, kNan, -0.0, 128}, 1);
-    const Weights halves(type, {0.125, 0.375, 0.625, 31.75}, 0.25);
-    for (const internal::Target target : runnable_targets()) {
-      EXPECT_EQ(ties.run_on(target), (Integers{0, 0, 2, -2, 2, -2, 126, -126, 0, -3})) << internal::name(target);
-      EXPECT_EQ(beyond.run_on(target), (Integers{127, -127, 127, -127, 127, -127, 0, 0, 0, -127}))
-          << internal::name(target);
-      EXPECT_EQ(halves.run_on(target), (Integers{0, -2, 2, -127})) << internal::name(target);
+    for (const std::size_t times : {1, 30}) {  // a tail alone, and vectors
+      const Weights ties(type, repeated<double>({0.5, 0.5, 1.5, 1.5, 2.5, 2.5, 126.5, 126.5, 0.49, 2.51}, times), 1);
+      const Weights beyond(
+          type, repeated<double>({127.4, 127.5, 1e30, 1e30, kInfinity, kInfinity, kNan, kNan, -0.0, 128}, times), 1);
+      const Weights halves(type, repeated<double>({0.125, 0.375, 0.625, 31.75}, times), 0.25);
+      for (const internal::Target target : runnable_targets()) {
+        EXPECT_EQ(ties.run_on(target), repeated<int>({0, 0, 2, -2, 2, -2, 126, -126, 0, -3}, times))
+            << internal::name(target);
+        EXPECT_EQ(beyond.run_on(target), repeated<int>({127, -127, 127, -127, 127, -127, 0, 0, 0, -127}, times))
+            << internal::name(target);
+        EXPECT_EQ(halves.run_on(target), repeated<int>({0, -2, 2, -127}, times)) << internal::name(target);
+      }
     }
   }
 }

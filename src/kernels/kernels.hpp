@@ -141,6 +141,8 @@ struct SumRows {
 // groups[t mod kGroups].
 template <class T>
 struct ShortRows {
+  T* y_of(std::size_t t) const { return in_turn ? y.first : y.at(t * group); }
+
   EvenRows<const T> x;
   EvenRows<T> y;
   std::size_t count, group, n;  // rows in all, and in a group
@@ -152,9 +154,12 @@ struct ShortRows {
   TermRows<T> terms;
   bool stream;  // as of MapRows
   bool few;     // 2 to kFewRows in a group, with kStep columns or more, of f32 arithmetic, no terms, not to stream
-  // Called when group t is finished, but where it ends the turns; null: not wanted.
+  bool in_turn;  // do all groups have the same place in y, each until mapped() was called?
+  // Called when group t is finished, but where it ends the turns; and when it is mapped. Null: not wanted.
+  using Hook = void(void* context, std::size_t t);
   void* context;
-  void (*finished)(void* context, std::size_t t);
+  Hook* finished;
+  Hook* mapped;
 };
 
 // What a driver does between the steps of map_and_sum: before columns [first, first + n) are summed, or mapped.

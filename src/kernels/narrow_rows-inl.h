@@ -46,6 +46,7 @@ class NarrowTurns {
       if (pending) lanes_.Join(kMaxGroup, group(turn + 1), 0);
       pending = true;
       AnyCentre(group(turn).map, kMaxGroup) ? TurnSo<true>(turn) : TurnSo<false>(turn);
+      if (rows_.mapped != nullptr) rows_.mapped(rows_.context, turn);
       if (rows_.finished != nullptr && !look_ && !extreme_) rows_.finished(rows_.context, turn + 1);
     }
     if (pending) lanes_.Join(kMaxGroup, group(turn + 1), 0);
@@ -84,7 +85,7 @@ class NarrowTurns {
     const MapScalarsOfRows<float>& scalars_of_rows = group(turn).map;
     const auto x_step = static_cast<uintptr_t>(rows_.x.step), y_step = static_cast<uintptr_t>(rows_.y.step);
     auto x_at = reinterpret_cast<uintptr_t>(rows_.x.at(turn * kMaxGroup));
-    auto y_at = reinterpret_cast<uintptr_t>(rows_.y.at(turn * kMaxGroup));
+    auto y_at = reinterpret_cast<uintptr_t>(rows_.y_of(turn));
     auto later_at = reinterpret_cast<uintptr_t>(rows_.x.at((turn + 2) * kMaxGroup));
     for (size_t row = 0; row < kMaxGroup; ++row, x_at += x_step, y_at += y_step, later_at += x_step) {
       const T *x = reinterpret_cast<const T*>(x_at), *later_x = reinterpret_cast<const T*>(later_at);

@@ -48,37 +48,74 @@ void LargestOfRows(EvenRows<const A> values, size_t rows, size_t n, A* largest) 
 template <class A>
 inline constexpr A kRoundsToInteger = std::is_same_v<A, double> ? A(0x1.8p52) : A(0x1.8p23);
 
-// values * factor as integers of 8 bits. kAny: numbers of any size, and NaN to 0; else the products are known to round
-// to at most 127 in magnitude.
-template <bool kAny, class D>
-HWY_INLINE void StoreInt8(D d, hn::Vec<D> values, hn::Vec<D> factor, int8_t* to) {
-  using A = hn::TFromD<D>;
-  auto product = hn::Mul(values, factor);
-  if constexpr (kAny) {
-    const auto bound = hn::Set(d, static_cast<A>(kLargestInt8));
-    product = hn::IfThenElseZero(hn::Eq(product, product), product);
-    product = hn::Min(hn::Max(product, hn::Neg(bound)), bound);
-  }
+// values * factor, which round to at most 127 in magnitude. kAny: numbers of any size, and NaN to 0; else the products
+// are known to do so.
+template <bool kAny, class D, class V = hn::Vec<D>>
+HWY_INLINE V ProductsForInt8(D d, V values, V factor) {
+  const V product = hn::Mul(values, factor);
+  if constexpr (!kAny) return product;
+  const V bound = hn::Set(d, static_cast<hn::TFromD<D>>(kLargestInt8));
+  return hn::Min(hn::Max(hn::IfThenElseZero(hn::Eq(product, product), product), hn::Neg(bound)), bound);
+}
+template <class D>
+HWY_INLINE void StoreInt8(D d, hn::Vec<D> products, int8_t* to) {
   // The lowest bits of the sum are those of the integer.
-  const auto sum = hn::Add(product, hn::Set(d, kRoundsToInteger<A>));
+  const auto sum = hn::Add(products, hn::Set(d, kRoundsToInteger<hn::TFromD<D>>));
   const hn::Rebind<uint8_t, D> d8;
   const hn::RebindToUnsigned<D> du;
   hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, sum)), d8, reinterpret_cast<uint8_t*>(to));
 }
+
+// Four vectors of products make one of integers: packed, then put in order. One by one, each takes two shuffles with
+// AVX-512, more without, and a store.
+#if HWY_TARGET == HWY_AVX3
+using BytesInRegister = __m512i;
+HWY_INLINE BytesInRegister Integers(hn::Vec<DF32> v) { return _mm512_cvtps_epi32(v.raw); }
+HWY_INLINE BytesInRegister PackTo16(BytesInRegister a, BytesInRegister b) { return _mm512_packs_epi32(a, b); }
+HWY_INLINE BytesInRegister PackTo8(BytesInRegister a, BytesInRegister b) { return _mm512_packs_epi16(a, b); }
+#elif HWY_TARGET == HWY_AVX2
+using BytesInRegister = __m256i;
+HWY_INLINE BytesInRegister Integers(hn::Vec<DF32> v) { return _mm256_cvtps_epi32(v.raw); }
+HWY_INLINE BytesInRegister PackTo16(BytesInRegister a, BytesInRegister b) { return _mm256_packs_epi32(a, b); }
+HWY_INLINE BytesInRegister PackTo8(BytesInRegister a, BytesInRegister b) { return _mm256_packs_epi16(a, b); }
+#endif
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+HWY_INLINE void StoreFourInt8(const hn::Vec<DF32> (&products)[4], int8_t* to) {
+  const hn::RebindToUnsigned<DF32> du;
+  // Parts of 16 bytes have four of each vector. Place kParts v + p takes the four of v in part p.
+  constexpr uint32_t kParts = sizeof(BytesInRegister) / 16;
+  HWY_ALIGN uint32_t places[hn::MaxLanes(du)];
+  for (uint32_t i = 0; i < 4 * kParts; ++i) places[i] = 4 * (i % kParts) + i / kParts;
+  const auto packed = PackTo8(PackTo16(Integers(products[0]), Integers(products[1])),
+                              PackTo16(Integers(products[2]), Integers(products[3])));
+  const auto ordered = hn::TableLookupLanes(hn::Vec<decltype(du)>{packed}, hn::SetTableIndices(du, places));
+  hn::StoreU(ordered, du, reinterpret_cast<uint32_t*>(to));
+}
+#endif
 
 template <bool kAny, class A>
 HWY_INLINE void QuantiseSpan(const A* values, size_t n, float factor, int8_t* to) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d);
   const auto by = hn::Set(d, static_cast<A>(factor));
+  const auto products = [&](const A* from) HWY_ATTR { return ProductsForInt8<kAny>(d, hn::LoadU(d, from), by); };
   size_t i = 0;
-#pragma GCC unroll 4
-  for (; i + kN <= n; i += kN) StoreInt8<kAny>(d, hn::LoadU(d, values + i), by, to + i);
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+  if constexpr (std::is_same_v<A, float>) {
+#pragma GCC unroll 1
+    for (; i + 4 * kN <= n; i += 4 * kN) {
+      const A* from = values + i;
+      StoreFourInt8({products(from), products(from + kN), products(from + 2 * kN), products(from + 3 * kN)}, to + i);
+    }
+  }
+#endif
+#pragma GCC unroll 1
+  for (; i + kN <= n; i += kN) StoreInt8(d, products(values + i), to + i);
   if (i == n) return;
   A tail[kN] = {};
   int8_t to_tail[kN];
   std::memcpy(tail, values + i, (n - i) * sizeof(A));
-  StoreInt8<kAny>(d, hn::LoadU(d, tail), by, to_tail);
+  StoreInt8(d, products(tail), to_tail);
   std::memcpy(to + i, to_tail, n - i);
 }
 

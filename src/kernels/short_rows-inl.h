@@ -80,7 +80,7 @@ HWY_NOINLINE size_t TurnsOfFewRows(const ShortRows<T>& rows, size_t turn, bool* 
     const auto& scalars_of_rows = rows.groups[turn % kGroups].map;
     for (size_t r = 0; r < group; ++r) {
       const T *x = rows.x.at(turn * group + r), *later_x = rows.x.at((turn + 2) * group + r);
-      T* y = rows.y.at(turn * group + r);
+      T* y = EvenRows<T>{rows.y_of(turn), rows.y.step}.at(r);
       const auto before = [&](size_t c) HWY_ATTR {
         if (rows.ahead != 0) FetchBehind(later_x + c, kStep * sizeof(T), rows.ahead);
         if (c != 0) return;
@@ -100,6 +100,7 @@ HWY_NOINLINE size_t TurnsOfFewRows(const ShortRows<T>& rows, size_t turn, bool* 
       const BlockSums joined = sums.Join();
       later.set(r, joined.s, joined.q);
     }
+    if (rows.mapped != nullptr) rows.mapped(rows.context, turn);
     if (rows.finished != nullptr && !*look && !*extreme) rows.finished(rows.context, turn + 1);
   }
   return turn;
@@ -129,7 +130,7 @@ size_t TurnsOfShortRows(const ShortRows<T>& rows, size_t turn, bool* wants_look)
       look = FinishStatistics(next, next_rows, columns, rows.eps, kCentred);
     }
     const EvenRows<const T> x{rows.x.at(turn * group), rows.x.step};
-    const EvenRows<T> y{rows.y.at(turn * group), rows.y.step};
+    const EvenRows<T> y{rows.y_of(turn), rows.y.step};
     const MapRows<T> map{x,           y,  rows_of(turn), rows.n, rows.gamma, rows.beta, &group_of(turn)->map, 0,
                          rows.stream, {}, false};
     const auto& terms = rows.terms;
@@ -141,6 +142,7 @@ size_t TurnsOfShortRows(const ShortRows<T>& rows, size_t turn, bool* wants_look)
     MapAndSumGroups<T, kCentred>(map, later, [&]() HWY_ATTR {
       if (next_rows != 0 && !look) extreme = FinishMaps(next, next_rows, columns, rows.eps);
     });
+    if (rows.mapped != nullptr) rows.mapped(rows.context, turn);
     if (rows.finished != nullptr && next_rows != 0 && !look && !extreme) rows.finished(rows.context, turn + 1);
   }
   *wants_look = look;

@@ -100,12 +100,19 @@ void ForwardRows<T>::run_short_rows(std::size_t first, std::size_t count) {
     ForwardRows* self;
     std::size_t first, group, count;
   } context{this, first, group, count};
+  if (even.has_value()) even->context = &context;
   if (even.has_value() && (p_.mean.data != nullptr || p_.rstd.data != nullptr)) {
-    even->context = &context;
     even->finished = [](void* pointer, std::size_t turn) {
       const auto& c = *static_cast<const Context*>(pointer);
       const std::size_t at = turn * c.group;
       c.self->store_statistics(c.self->groups_[turn % kGroups], 0, c.first + at, std::min(c.group, c.count - at));
+    };
+  }
+  if (even.has_value() && even->in_turn) {
+    even->mapped = [](void* pointer, std::size_t turn) {
+      const auto& c = *static_cast<const Context*>(pointer);
+      const std::size_t at = turn * c.group;
+      c.self->sink_.done(c.first + at, std::min(c.group, c.count - at), 0, c.self->p_.cols);
     };
   }
   for (std::size_t row = first; row < end;) {
@@ -121,30 +128,36 @@ void ForwardRows<T>::run_short_rows(std::size_t first, std::size_t count) {
   }
 }
 
-// Has a kernel all that a block wants? Then nothing passes through scratch, or is written beside y.
+// Has a kernel all that a block wants? Then nothing passes through scratch (of what is read), or is written beside y.
+template <class T>
+bool ForwardRows<T>::reads_in_place() const {
+  return only_numbers_ && !writes_beside_ && !tiles_.fetches() && !sum_source_.passes() && !map_source_.passes();
+}
 template <class T>
 bool ForwardRows<T>::in_place() const {
-  return only_numbers_ && !writes_beside_ && !tiles_.fetches() && !sum_source_.passes() && !map_source_.passes() &&
-         !sink_.passes();
+  return reads_in_place() && !sink_.passes();
 }
 
 // Can a kernel go from each of these rows to the next, writing nothing but y?
 template <class T>
 bool ForwardRows<T>::are_even(std::size_t first, std::size_t count) const {
-  return in_place() && !copies_sum_ && sum_source_.even_rows(first, count) == count &&
-         sink_.even_rows(first, count) == count;
+  return reads_in_place() && !copies_sum_ && sum_source_.even_rows(first, count) == count &&
+         sink_.are_even(first, count);
 }
 
 // Rows that one kernel can take, turn by turn.
 template <class T>
 std::optional<ShortRows<T>> ForwardRows<T>::even_short_rows(std::size_t first, std::size_t count) {
-  if (!are_even(first, count)) return std::nullopt;
+  const std::size_t in_turn = sink_.rows_in_turn();
+  if (!are_even(first, count) || in_turn == 1) return std::nullopt;
   const bool few =
       std::is_same_v<A, float> && kernels_.maps_beside_sums && p_.cols > kStep && !stream_ && !sum_source_.has_terms();
+  const std::size_t group =
+      few ? std::clamp<std::size_t>(kFewRowsBytes / (p_.cols * sizeof(T)), 2, kFewRows) : plan_.group;
   return ShortRows<T>{{sum_source_.begin(first, 0, p_.cols), sum_source_.step()},
                       {sink_.block(first, 0, p_.cols), sink_.step()},
                       count,
-                      few ? std::clamp<std::size_t>(kFewRowsBytes / (p_.cols * sizeof(T)), 2, kFewRows) : plan_.group,
+                      in_turn != 0 ? std::min(group, in_turn) : group,
                       p_.cols,
                       gamma_.block(0, p_.cols),
                       beta_.block(0, p_.cols),
@@ -154,6 +167,8 @@ std::optional<ShortRows<T>> ForwardRows<T>::even_short_rows(std::size_t first, s
                       sum_source_.terms(first, 0),
                       stream_,
                       few,
+                      in_turn != 0,
+                      nullptr,
                       nullptr,
                       nullptr};
 }

@@ -75,6 +75,7 @@ class ForwardRows {
 
   void store_statistics(const Group& g, std::size_t at, std::size_t first_row, std::size_t rows);
   void run_extreme(std::size_t row);
+  bool reads_in_place() const;
   bool in_place() const;
   bool are_even(std::size_t first, std::size_t count) const;
 

@@ -27,8 +27,9 @@ class Quantiser {
 
   bool is_on() const { return values_ != nullptr; }
   A* block(std::size_t first) const { return holds_row_ ? values_ + first : values_; }
-  // How many of n rows from `row` on go together; how far apart they are mapped to, in bytes.
+  // How many of n rows from `row` on go together, and at most; how far apart they are mapped to, in bytes.
   std::size_t even_rows(std::size_t row, std::size_t n) const { return even_run(p_.y.rows, row, std::min(n, rows_)); }
+  std::size_t rows() const { return rows_; }
   std::ptrdiff_t step() const { return step_; }
 
   [[gnu::noinline]] void done(std::size_t row, std::size_t rows, std::size_t first, std::size_t n) {

@@ -33,6 +33,12 @@ class Sink {
     if (passes()) return 1;
     return in_tile_ ? n : even_run(y_.rows, row, n);
   }
+  // Can a kernel go from each of these rows to the next? Where rows_in_turn() is not 0, in groups of as many rows at most,
+  // all of them mapped to the same place, each until done() was called.
+  bool are_even(std::size_t row, std::size_t n) const {
+    return quantiser_ != nullptr ? even_run(y_.rows, row, n) == n : !passes() && even_rows(row, n) == n;
+  }
+  std::size_t rows_in_turn() const { return quantiser_ != nullptr ? quantiser_->rows() : 0; }
   std::ptrdiff_t step() const {
     if (quantiser_ != nullptr) return quantiser_->step();
     return in_tile_ ? tile_->step() : y_.rows.inner().stride;
