@@ -152,8 +152,8 @@ struct ShortRows {
   double eps;
   std::size_t ahead;  // as of SumRows
   TermRows<T> terms;
-  bool stream;  // as of MapRows
-  bool few;     // 2 to kFewRows in a group, with kStep columns or more, of f32 arithmetic, no terms, not to stream
+  bool stream;   // as of MapRows
+  bool few;      // 2 to kFewRows in a group, with kStep columns or more, of f32 arithmetic, no terms, not to stream
   bool in_turn;  // do all groups have the same place in y, each until mapped() was called?
   // Called when group t is finished, but where it ends the turns; and when it is mapped. Null: not wanted.
   using Hook = void(void* context, std::size_t t);

@@ -12,17 +12,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// As bits, since magnitudes are in the order of their bits, infinity and then NaNs last. Four of each, since each is a
-// chain.
-template <class A>
-HWY_INLINE A LargestFinite(const A* values, size_t n, A largest) {
+// A row's largest magnitudes, lane by lane, as bits: magnitudes are in their order, infinity and then NaNs last. Four
+// of each, since each is a chain.
+template <class A, class DU = hn::RebindToUnsigned<hn::ScalableTag<A>>>
+HWY_INLINE hn::Vec<DU> LargestMagnitudes(const A* values, size_t n, A largest) {
   const hn::ScalableTag<A> d;
-  const hn::RebindToUnsigned<decltype(d)> du;
-  using Bits = hn::TFromD<decltype(du)>;
+  const DU du;
   constexpr size_t kN = hn::MaxLanes(d), kChains = 4;
   const auto magnitudes = [&](const A* from) HWY_ATTR { return hn::BitCast(du, hn::Abs(hn::LoadU(d, from))); };
-  hn::Vec<decltype(du)> most[kChains];
-  for (auto& chain : most) chain = hn::Set(du, std::bit_cast<Bits>(largest));
+  hn::Vec<DU> most[kChains];
+  for (auto& chain : most) chain = hn::Set(du, std::bit_cast<hn::TFromD<DU>>(largest));
   size_t i = 0;
 #pragma GCC unroll 1
   for (; i + kChains * kN <= n; i += kChains * kN) {
@@ -34,14 +33,53 @@ HWY_INLINE A LargestFinite(const A* values, size_t n, A largest) {
     std::memcpy(tail, values + i, (n - i) * sizeof(A));
     most[1] = hn::Max(most[1], magnitudes(tail));
   }
-  const auto all = hn::Max(hn::Max(most[0], most[1]), hn::Max(most[2], most[3]));
-  const A found = std::bit_cast<A>(hn::GetLane(hn::MaxOfLanes(du, all)));
-  return found <= std::numeric_limits<A>::max() ? found : std::numeric_limits<A>::quiet_NaN();
+  return hn::Max(hn::Max(most[0], most[1]), hn::Max(most[2], most[3]));
 }
+
+#if HWY_TARGET != HWY_SCALAR
+using DU128 = hn::Full128<uint32_t>;
+template <class V>
+HWY_INLINE hn::Vec<DU128> To128(V v) {
+  constexpr hn::DFromV<V> d;
+  if constexpr (hn::MaxLanes(d) == 4) {
+    return v;
+  } else {
+    const hn::Half<decltype(d)> half;
+    return To128(hn::Max(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+// Of each of four rows.
+HWY_INLINE hn::Vec<DU128> LargestOfFour(hn::Vec<DU128> a, hn::Vec<DU128> b, hn::Vec<DU128> c, hn::Vec<DU128> e) {
+  const DU128 d;
+  const auto ab = hn::Max(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+  const auto ce = hn::Max(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
+  return hn::Max(hn::ConcatLowerLower(d, ce, ab), hn::ConcatUpperUpper(d, ce, ab));
+}
+#endif
 
 template <class A>
 void LargestOfRows(EvenRows<const A> values, size_t rows, size_t n, A* largest) {
-  for (size_t i = 0; i < rows; ++i) largest[i] = LargestFinite(values.at(i), n, largest[i]);
+  const hn::RebindToUnsigned<hn::ScalableTag<A>> du;
+  const auto finite = [](A found) {
+    return found <= std::numeric_limits<A>::max() ? found : std::numeric_limits<A>::quiet_NaN();
+  };
+  size_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (std::is_same_v<A, float>) {  // of single rows, finding the largest lane is most of the work
+    const hn::RebindToFloat<DU128> df;
+    for (; i + 4 <= rows; i += 4) {
+      hn::Vec<DU128> most[4];
+      for (size_t r = 0; r < 4; ++r) most[r] = To128(LargestMagnitudes(values.at(i + r), n, largest[i + r]));
+      const auto found = hn::BitCast(df, LargestOfFour(most[0], most[1], most[2], most[3]));
+      const auto is_finite = hn::Le(found, hn::Set(df, std::numeric_limits<A>::max()));
+      hn::StoreU(hn::IfThenElse(is_finite, found, hn::NaN(df)), df, largest + i);
+    }
+  }
+#endif
+  for (; i < rows; ++i) {
+    const auto most = hn::MaxOfLanes(du, LargestMagnitudes(values.at(i), n, largest[i]));
+    largest[i] = finite(std::bit_cast<A>(hn::GetLane(most)));
+  }
 }
 
 // To the nearest integer, ties to even, for magnitudes far below the constant: its last place is 1.

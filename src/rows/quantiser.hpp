@@ -47,7 +47,7 @@ class Quantiser {
     if (first == 0) std::fill_n(largest_, rows, A{0});
     kernels_.largest_finite({block(first), step_}, rows, n, largest_);
     if (!is_last) return;
-    for (std::size_t i = 0; i < rows; ++i) set_largest(row + i, i);
+    set_factors(row, rows);
     again_ = !holds_row_;
     if (holds_row_) store(values_, row, rows, 0, p_.cols);
   }
@@ -55,18 +55,27 @@ class Quantiser {
   bool is_measuring() const { return is_on() && !holds_row_ && p_.given_scale == 0 && !again_; }
 
  private:
-  // Of row i of those that go together, from the largest magnitude of row `row`, or NaN.
-  void set_largest(std::size_t row, std::size_t i) {
-    const auto most = static_cast<float>(largest_[i]);
-    const bool finite = most <= std::numeric_limits<float>::max();
-    const float scale = finite ? most / static_cast<float>(kLargestInt8) : std::numeric_limits<float>::quiet_NaN();
-    constexpr float kLargest = std::numeric_limits<float>::max();  // of rows that are all but 0
-    const float factor = finite && most != 0 ? std::min(static_cast<float>(kLargestInt8) / most, kLargest) : 0;
-    // Else zeros, what is not finite, and what is very large or small.
-    const bool plain = factor >= kLeastFactor && factor <= kMostFactor;
-    factors_[i] = factor;
-    any_[i] = !plain;
-    store_one(scale, static_cast<char*>(p_.scale.data) + p_.scale.axes.offset(row));
+  // Of rows from `row` on, from the largest magnitude of each, or NaN. All quotients first, of
+  // places without a row, too: the compiler takes four at once.
+  void set_factors(std::size_t row, std::size_t rows) {
+    constexpr auto kLargest = static_cast<float>(kLargestInt8);
+    float most[kMaxGroup], scales[kMaxGroup], factors[kMaxGroup];
+    for (std::size_t i = 0; i < kMaxGroup; ++i) {
+      most[i] = static_cast<float>(largest_[i]);
+      scales[i] = most[i] / kLargest;
+      factors[i] = kLargest / most[i];
+    }
+    for (std::size_t i = 0; i < rows; ++i) {
+      constexpr float kMost = std::numeric_limits<float>::max();  // a factor of rows that are all but 0
+      const bool finite = most[i] <= kMost;
+      const float factor = finite && most[i] != 0 ? std::min(factors[i], kMost) : 0;
+      // Else zeros, what is not finite, and what is very large or small.
+      const bool plain = factor >= kLeastFactor && factor <= kMostFactor;
+      factors_[i] = factor;
+      any_[i] = !plain;
+      store_one(finite ? scales[i] : std::numeric_limits<float>::quiet_NaN(),
+                static_cast<char*>(p_.scale.data) + p_.scale.axes.offset(row + i));
+    }
   }
   void store(const A* values, std::size_t row, std::size_t rows, std::size_t col, std::size_t n) const {
     std::int8_t* to = static_cast<std::int8_t*>(p_.y.data) + p_.y.rows.offset(row) + static_cast<std::ptrdiff_t>(col);

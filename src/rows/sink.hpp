@@ -33,8 +33,8 @@ class Sink {
     if (passes()) return 1;
     return in_tile_ ? n : even_run(y_.rows, row, n);
   }
-  // Can a kernel go from each of these rows to the next? Where rows_in_turn() is not 0, in groups of as many rows at most,
-  // all of them mapped to the same place, each until done() was called.
+  // Can a kernel go from each of these rows to the next? Where rows_in_turn() is not 0, in groups of as many rows at
+  // most, all of them mapped to the same place, each until done() was called.
   bool are_even(std::size_t row, std::size_t n) const {
     return quantiser_ != nullptr ? even_run(y_.rows, row, n) == n : !passes() && even_rows(row, n) == n;
   }
