@@ -165,7 +165,7 @@ void backward_arguments(Input input) {
   const Memory before = memory;
   const Backward backward = d.in(memory);
 
-  const auto why = refusal([&] { internal::validate_buffers(internal::validate(backward), {}); });
+  const auto why = refusal([&] { internal::validate_buffers(internal::validate(backward)); });
   if (why) return expect_refused(d, *why, memory, before);
   Views touched;  // tensors without elements lie nowhere
   for (const View* view : d.views()) {

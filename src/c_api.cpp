@@ -15,6 +15,10 @@
 struct evenorm_plan {
   evenorm::Plan plan;
 };
+// NOLINTNEXTLINE(readability-identifier-naming)
+struct evenorm_backward_plan {
+  evenorm::BackwardPlan plan;
+};
 
 namespace evenorm {
 namespace {
@@ -256,6 +260,41 @@ evenorm_status evenorm_run_backward(const evenorm_backward* backward, void* scra
     }
   });
 }
+
+evenorm_status evenorm_backward_plan_create(const evenorm_backward* backward, evenorm_backward_plan** out) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("out", out);
+    *out = nullptr;
+    *out = new evenorm_backward_plan{evenorm::BackwardPlan(evenorm::backward_of(backward))};
+  });
+}
+evenorm_status evenorm_backward_plan_scratch_bytes(const evenorm_backward_plan* plan, size_t* out) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("out", out);
+    *out = 0;
+    evenorm::check_pointer("plan", plan);
+    *out = plan->plan.scratch_bytes();
+  });
+}
+evenorm_status evenorm_backward_plan_run(const evenorm_backward_plan* plan, void* scratch, size_t scratch_size,
+                                         const evenorm_executor* executor) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("plan", plan);
+    const evenorm_executor shared = evenorm::completed_executor(executor);
+    plan->plan.run({static_cast<std::byte*>(scratch), scratch_size}, evenorm::executor_of(shared));
+  });
+}
+evenorm_status evenorm_backward_plan_run_with(const evenorm_backward_plan* plan,
+                                              const evenorm_backward_buffers* buffers, void* scratch,
+                                              size_t scratch_size, const evenorm_executor* executor) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("plan", plan);
+    const evenorm_executor shared = evenorm::completed_executor(executor);
+    plan->plan.run(evenorm::buffers_of(buffers), {static_cast<std::byte*>(scratch), scratch_size},
+                   evenorm::executor_of(shared));
+  });
+}
+void evenorm_backward_plan_destroy(evenorm_backward_plan* plan) { delete plan; }
 
 // NOLINTBEGIN(bugprone-macro-parentheses): a type's name takes none
 #define EVENORM_PLAIN_FORMS(suffix, Storage)                                                                         \

@@ -75,6 +75,7 @@ View optional_view_of(std::string_view argument, const Given& given) {
 inline constexpr std::array kForwardSizes{offsetof(evenorm_forward, residual), sizeof(evenorm_forward)};
 inline constexpr std::array kBackwardSizes{offsetof(evenorm_backward, dsum), sizeof(evenorm_backward)};
 inline constexpr std::array kBuffersSizes{offsetof(evenorm_buffers, residual), sizeof(evenorm_buffers)};
+inline constexpr std::array kBackwardBuffersSizes{sizeof(evenorm_backward_buffers)};
 inline constexpr std::array kExecutorSizes{sizeof(evenorm_executor)};
 inline constexpr std::array kRowMomentsSizes{sizeof(evenorm_row_moments)};
 
@@ -174,6 +175,11 @@ inline Buffers buffers_of(const evenorm_buffers* given) {
           b.y2,
           b.scale,
           moments_of(b.moments)};
+}
+
+inline BackwardBuffers buffers_of(const evenorm_backward_buffers* given) {
+  const evenorm_backward_buffers b = completed("buffers", given, kBackwardBuffersSizes, {});
+  return {b.x, b.dy, b.weight, b.mean, b.rstd, b.dx, b.dweight, b.dbias, b.dsum};
 }
 
 inline RowMoments row_moments_of(const evenorm_row_moments* given) {

@@ -270,39 +270,64 @@ void validate_message(const GradientProblem& p, std::span<const double> message)
   check_apart(sent, region_of("weight", p.gamma));
 }
 
-void validate_buffers(const GradientProblem& p, std::span<const std::byte> scratch) {
-  // Without rows, dweight and dbias are written all the same.
-  const auto if_rows = [&](Region region) {
-    region.present = region.present && p.rows != 0;
-    return region;
-  };
+namespace {
+
+struct GradientRegions {
+  Region x, dy, dsum, mean, rstd, moments, dx, gamma, dgamma, dbeta;
+
+  explicit GradientRegions(const GradientProblem& p)
+      : x(region_of("x", p.x)),
+        dy(region_of("dy", p.dy)),
+        dsum(region_of("dsum", p.dsum)),
+        mean(region_of("mean", p.mean)),
+        rstd(region_of("rstd", p.rstd)),
+        moments(region_of_moments(p.moments, p.rows)),
+        dx(region_of("dx", p.dx)),
+        gamma(region_of("weight", p.gamma)),
+        dgamma(region_of("dweight", p.dgamma)),
+        dbeta(region_of("dbias", p.dbeta)) {
+    // Without rows, dweight and dbias are written all the same.
+    for (Region* of_rows : {&x, &dy, &dsum, &mean, &rstd, &moments, &dx}) {
+      of_rows->present = of_rows->present && p.rows != 0;
+    }
+  }
+};
+
+}  // namespace
+
+void validate_buffers(const GradientProblem& p) {
   if (p.rows != 0) {
     check_present("x", p.x.data);
     check_present("dy", p.dy.data);
   }
-  const Region x = if_rows(region_of("x", p.x)), dy = if_rows(region_of("dy", p.dy));
-  const Region dsum = if_rows(region_of("dsum", p.dsum));
-  const Region dx = if_rows(region_of("dx", p.dx)), gamma = region_of("weight", p.gamma);
-  const Region mean = if_rows(region_of("mean", p.mean)), rstd = if_rows(region_of("rstd", p.rstd));
-  const Region dgamma = region_of("dweight", p.dgamma), dbeta = region_of("dbias", p.dbeta);
-  const Region moments = if_rows(region_of_moments(p.moments, p.rows));
-  for (const Region* output : {&dx, &dgamma, &dbeta}) check_apart_in_itself(*output);
-
-  for (const Region* source : {&x, &dy, &dsum}) {
-    if (!is_in_place(dx, *source)) check_apart(dx, *source);
+  const GradientRegions r(p);
+  for (const Region* output : {&r.dx, &r.dgamma, &r.dbeta}) check_apart_in_itself(*output);
+  for (const Region* source : {&r.x, &r.dy, &r.dsum}) {
+    if (!is_in_place(r.dx, *source)) check_apart(r.dx, *source);
   }
-  for (const Region* input : {&gamma, &mean, &rstd, &moments}) check_apart(dx, *input);
-  for (const Region* gradient : {&dgamma, &dbeta}) {
-    for (const Region* other : {&x, &dy, &dsum, &gamma, &mean, &rstd, &moments, &dx}) check_apart(*gradient, *other);
+  for (const Region* input : {&r.gamma, &r.mean, &r.rstd, &r.moments}) check_apart(r.dx, *input);
+  for (const Region* gradient : {&r.dgamma, &r.dbeta}) {
+    for (const Region* other : {&r.x, &r.dy, &r.dsum, &r.gamma, &r.mean, &r.rstd, &r.moments, &r.dx}) {
+      check_apart(*gradient, *other);
+    }
   }
-  check_apart(dgamma, dbeta);
+  check_apart(r.dgamma, r.dbeta);
+}
 
+void validate_scratch(const GradientProblem& p, std::span<const std::byte> scratch) {
   if (scratch.empty()) return;
   check_present("scratch", scratch.data());
+  const GradientRegions r(p);
   const Region workspace = region_of("scratch", scratch);
-  for (const Region* tensor : {&x, &dy, &dsum, &gamma, &mean, &rstd, &dx, &dgamma, &dbeta}) {
+  for (const Region* tensor : {&r.x, &r.dy, &r.dsum, &r.gamma, &r.mean, &r.rstd, &r.dx, &r.dgamma, &r.dbeta}) {
     check_apart(workspace, *tensor);
   }
+}
+
+void check_scratch_size(std::span<const std::byte> scratch, std::size_t needed) {
+  if (scratch.size() >= needed) return;
+  throw Error("scratch has " + std::to_string(scratch.size()) + " bytes, but this problem needs " +
+              std::to_string(needed));
 }
 
 }  // namespace evenorm::internal

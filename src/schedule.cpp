@@ -152,8 +152,9 @@ bool pays_in_two_steps(const GradientProblem& p, const Executor& executor) {
 }
 
 void run_blocks(const GradientProblem& p, const Kernels& kernels, double* slots, const Executor& executor) {
-  const std::size_t blocks = row_blocks(p), slot = column_numbers(p) * p.cols;
-  const std::size_t run = std::bit_ceil((blocks + tasks_of(p, executor) - 1) / tasks_of(p, executor));
+  const std::size_t blocks = row_blocks(p), slot = column_numbers(p) * p.cols, tasks = tasks_of(p, executor);
+  // Subtrees. Rather more runs than tasks than few unequal ones: 10 blocks by twos are six blocks' time on two threads.
+  const std::size_t run = tasks == 1 ? blocks : std::bit_floor(std::max(std::size_t{1}, blocks / tasks));
   const std::size_t runs = (blocks + run - 1) / run;
   const auto one_run = [&](std::size_t i) {
     run_row_blocks(kernels, p, i * run, std::min(run, blocks - i * run), slots + i * run * slot);
@@ -179,6 +180,18 @@ void run_in_two_steps(const GradientProblem& p, const Kernels& kernels, Gradient
     const std::size_t col = first * kStripCols;
     run_columns(kernels, p, known, col, std::min(count * kStripCols, p.cols - col));
   });
+}
+
+// With the cache use chosen.
+void run_chosen(const GradientProblem& p, const Kernels& kernels, std::byte* scratch, const Executor& executor) {
+  if (!sums_over_rows(p)) {
+    share_out(executor, p.rows, tasks_of(p, executor),
+              [&](std::size_t first, std::size_t count) { run_backward(kernels, p, first, count); });
+  } else if (has_long_rows(p) || pays_in_two_steps(p, executor)) {
+    run_in_two_steps(p, kernels, aligned<GradientScalars>(scratch), executor);
+  } else {
+    run_blocks(p, kernels, aligned<double>(scratch), executor);
+  }
 }
 
 }  // namespace
@@ -209,14 +222,16 @@ std::size_t scratch_bytes(const GradientProblem& p) noexcept {
 
 void run_problem(GradientProblem& p, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept {
   choose_cache_use(p);
-  if (!sums_over_rows(p)) {
-    share_out(executor, p.rows, tasks_of(p, executor),
-              [&](std::size_t first, std::size_t count) { run_backward(kernels, p, first, count); });
-  } else if (has_long_rows(p) || pays_in_two_steps(p, executor)) {
-    run_in_two_steps(p, kernels, aligned<GradientScalars>(scratch), executor);
-  } else {
-    run_blocks(p, kernels, aligned<double>(scratch), executor);
-  }
+  run_chosen(p, kernels, scratch, executor);
+}
+
+KeptGradientProblem::KeptGradientProblem(GradientProblem problem) noexcept
+    : problem_(std::move(problem)), scratch_bytes_(internal::scratch_bytes(problem_)) {
+  choose_cache_use(problem_);
+}
+
+void KeptGradientProblem::run(const Kernels& kernels, std::byte* scratch, const Executor& executor) const noexcept {
+  run_chosen(problem_, kernels, scratch, executor);
 }
 
 void run_on(Target target, const Forward& forward, const Executor& executor) {
@@ -227,7 +242,7 @@ void run_on(Target target, const Forward& forward, const Executor& executor) {
 
 void run_on(Target target, const Backward& backward, const Executor& executor) {
   GradientProblem problem = validate(backward);
-  validate_buffers(problem, {});
+  validate_buffers(problem);
   const auto scratch = std::make_unique_for_overwrite<std::byte[]>(scratch_bytes(problem));
   run_problem(problem, kernels_of(target), scratch.get(), executor);
 }

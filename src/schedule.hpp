@@ -39,6 +39,18 @@ std::size_t scratch_bytes(const GradientProblem& problem) noexcept;
 void run_problem(GradientProblem& problem, const Kernels& kernels, std::byte* scratch,
                  const Executor& executor) noexcept;
 
+class KeptGradientProblem {
+ public:
+  explicit KeptGradientProblem(GradientProblem problem) noexcept;
+  const GradientProblem& get() const { return problem_; }
+  std::size_t scratch_bytes() const { return scratch_bytes_; }
+  void run(const Kernels& kernels, std::byte* scratch, const Executor& executor) const noexcept;
+
+ private:
+  GradientProblem problem_;
+  std::size_t scratch_bytes_;
+};
+
 // Validates and runs `forward` on one target, whatever EVENORM_TARGET says: for tests and `evenorm check`.
 // The target must be supported. Throws Error as evenorm::run does.
 void run_on(Target target, const Forward& forward, const Executor& executor = {});

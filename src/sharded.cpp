@@ -78,7 +78,7 @@ void find_gradient_sums_on(Target target, const Cuts& cuts, const Backward& back
   if (cuts.own_cols() == 0) return std::fill(message.begin(), message.end(), 0.0);
   const GradientProblem p = gradient_problem(cuts, backward, moments);
   check_size("message", message.size(), " numbers", p.rows, cuts.numbers(Pass::backward, p.kind, is_wide(p)));
-  validate_buffers(p, {});
+  validate_buffers(p);
   validate_message(p, message);
   share_rows(executor, p.rows, p.rows * p.cols, [&](std::size_t first, std::size_t count) {
     sums_of_shards(kernels_of(target), p, cuts, first, count, message.data());
@@ -88,7 +88,7 @@ void find_gradient_sums_on(Target target, const Cuts& cuts, const Backward& back
 void run_on(Target target, const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
             const Messages& messages, const Executor& executor) {
   GradientProblem p = gradient_problem(cuts, backward, moments);
-  validate_buffers(p, {});
+  validate_buffers(p);
   const auto scalars = std::make_unique_for_overwrite<GradientScalars[]>(p.rows);
   const auto scratch = std::make_unique_for_overwrite<std::byte[]>(scratch_bytes(p));
   const Kernels& kernels = kernels_of(target);

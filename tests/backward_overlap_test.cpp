@@ -200,6 +200,7 @@ std::string scratch_error(T Backward::*tensor, const Extent& extent, std::ptrdif
   const std::vector<float> call_before = call.memory;
   const std::span<std::byte> scratch = std::span(memory).subspan(static_cast<std::size_t>(scratch_place), scratch_size);
   const std::string message = error_of([&] { run(call.complete(), scratch, Executor{}); });
+  EXPECT_EQ(error_of([&] { BackwardPlan(call.complete()).run(scratch); }), message);
   if (message != "no error") {
     EXPECT_EQ(memory, before);
     EXPECT_EQ(std::memcmp(call.memory.data(), call_before.data(), call_before.size() * sizeof(float)), 0);

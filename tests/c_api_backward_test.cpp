@@ -256,6 +256,62 @@ TEST(CApi_GradientArguments, PlainForms) {
   EXPECT_EQ(dweight[1], 0);  // the sum of no rows
 }
 
+// --- plans -----------------------------------------------------------------------------------------------------------
+
+TEST(CApi_BackwardPlan, RunsAgainAndElsewhere) {
+  testing::BackwardCall call, elsewhere, expected;
+  run(expected.complete());
+  const evenorm_backward given = contracts::c_backward(call.complete());
+  evenorm_backward_plan* plan = nullptr;
+  ASSERT_EQ(evenorm_backward_plan_create(&given, &plan), EVENORM_OK) << last_error();
+  std::size_t bytes = 0;
+  ASSERT_EQ(evenorm_backward_plan_scratch_bytes(plan, &bytes), EVENORM_OK);
+  EXPECT_EQ(bytes, scratch_bytes(call.complete()));
+  void* scratch = call.scratch.data();
+  EXPECT_EQ(evenorm_backward_plan_run(plan, scratch, bytes, nullptr), EVENORM_OK) << last_error();
+  EXPECT_EQ(call.memory, expected.memory);
+  evenorm_executor executor{.struct_size = sizeof executor, .threads = {}, .context = {}, .parallel_for = {}};
+  ASSERT_EQ(evenorm_pool_executor(2, &executor), EVENORM_OK);
+  EXPECT_EQ(evenorm_backward_plan_run(plan, scratch, bytes, &executor), EVENORM_OK) << last_error();
+
+  const Backward& b = elsewhere.complete();
+  evenorm_backward_buffers buffers{sizeof buffers, b.x.data,  b.dy.data,      b.weight.data, b.mean.data,
+                                   b.rstd.data,    b.dx.data, b.dweight.data, b.dbias.data,  nullptr};
+  EXPECT_EQ(evenorm_backward_plan_run_with(plan, &buffers, scratch, bytes, nullptr), EVENORM_OK) << last_error();
+  EXPECT_EQ(elsewhere.memory, expected.memory);
+  EXPECT_EQ(call.memory, expected.memory);
+
+  EXPECT_EQ(evenorm_backward_plan_run(plan, scratch, bytes - 1, nullptr), EVENORM_INVALID_ARGUMENT);
+  EXPECT_THAT(last_error(), HasSubstr("scratch has "));
+  EXPECT_EQ(evenorm_backward_plan_run(plan, nullptr, bytes, nullptr), EVENORM_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(), "scratch is null");
+  buffers.dbias = nullptr;
+  EXPECT_EQ(evenorm_backward_plan_run_with(plan, &buffers, scratch, bytes, nullptr), EVENORM_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(), "dbias is null, but the plan has one");
+  buffers.struct_size = 3;
+  EXPECT_EQ(evenorm_backward_plan_run_with(plan, &buffers, scratch, bytes, nullptr), EVENORM_INVALID_ARGUMENT);
+  EXPECT_THAT(last_error(), HasSubstr("buffers.struct_size is 3"));
+  evenorm_backward_plan_destroy(plan);
+  evenorm_backward_plan_destroy(nullptr);
+}
+
+TEST(CApi_BackwardPlan, NullsAndWrongPassesAreRefused) {
+  testing::BackwardCall call;
+  evenorm_backward given = contracts::c_backward(call.complete());
+  EXPECT_EQ(evenorm_backward_plan_create(&given, nullptr), EVENORM_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(), "out is null");
+  given.eps = -1;
+  auto* plan = reinterpret_cast<evenorm_backward_plan*>(&call);
+  EXPECT_EQ(evenorm_backward_plan_create(&given, &plan), EVENORM_INVALID_ARGUMENT);
+  EXPECT_THAT(last_error(), HasSubstr("eps is -1"));
+  EXPECT_EQ(plan, nullptr);
+  EXPECT_EQ(evenorm_backward_plan_run(nullptr, nullptr, 0, nullptr), EVENORM_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(), "plan is null");
+  std::size_t bytes = 7;
+  EXPECT_EQ(evenorm_backward_plan_scratch_bytes(nullptr, &bytes), EVENORM_INVALID_ARGUMENT);
+  EXPECT_EQ(bytes, 0u);
+}
+
 TEST(CApi_StructSize, OfBackward) {
   const std::string size =
       std::to_string(offsetof(evenorm_backward, dsum)) + " or " + std::to_string(sizeof(evenorm_backward));

@@ -74,6 +74,14 @@ TEST(Stress_Memory, PlansAndQuestionsThrowBadAlloc) {
               made.run();
             })),
             4u);
+  const std::vector<float> dy(24, 1.0f);
+  const Backward backward{.x = norm.forward.x,
+                          .dy = {dy.data(), DType::f32, norm.shape},
+                          .normalized_shape = norm.normalized,
+                          .dx = norm.forward.y};
+  const BackwardPlan backward_plan(backward);
+  EXPECT_GE(fail_each(throws_bad_alloc([&] { const BackwardPlan made(backward); })), 1u);
+  EXPECT_GE(fail_each(throws_bad_alloc([&] { const BackwardPlan copy(backward_plan); })), 1u);
   EXPECT_GE(fail_each(throws_bad_alloc([] { compiled_targets(); })), 2u);
   EXPECT_GE(fail_each(throws_bad_alloc([] { supported_targets(); })), 2u);
 }
@@ -197,6 +205,14 @@ TEST(Stress_Memory, ARunAllocatesNothing) {
   const Executor reversed = contracts::reversed_executor(4), pool = pool_executor(2);
   layer_norm<float>(dense, dense, 1024, {.executor = &pool});  // starts it
   const Plan plan(strided);
+  const std::int64_t dense_shape[] = {64, 1024}, dense_cols[] = {1024};
+  std::vector<float> dx(1 << 16), dweight(1024);
+  const BackwardPlan gradients({.x = {dense.data(), DType::f32, dense_shape},
+                                .dy = {dense.data(), DType::f32, dense_shape},
+                                .normalized_shape = dense_cols,
+                                .dx = {dx.data(), DType::f32, dense_shape},
+                                .dweight = {dweight.data(), DType::f32, dense_cols}});
+  std::vector<std::byte> scratch(gradients.scratch_bytes());
   evenorm_plan* c_plan = nullptr;
   ASSERT_EQ(evenorm_plan_create(&call.forward, &c_plan), EVENORM_OK);
   const auto last = [&] { return evenorm_plan_run(c_plan, nullptr) == EVENORM_OK; };
@@ -206,6 +222,8 @@ TEST(Stress_Memory, ARunAllocatesNothing) {
   run(strided, reversed);
   plan.run();
   plan.run({.x = x.data(), .y = y.data(), .weight = weight.data()}, reversed);
+  gradients.run(scratch);
+  gradients.run({.x = dense.data(), .dy = dense.data(), .dx = dx.data(), .dweight = dweight.data()}, scratch, reversed);
   for (const Executor* executor : {static_cast<const Executor*>(nullptr), &reversed, &pool}) {
     layer_norm<float>(dense, dense, 1024, {.executor = executor});
     rms_norm<float>(dense, dense, std::size_t{1} << 20U, {.executor = executor});

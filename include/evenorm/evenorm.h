@@ -327,6 +327,39 @@ EVENORM_API evenorm_status evenorm_backward_scratch_bytes(const evenorm_backward
 EVENORM_API evenorm_status evenorm_run_backward(const evenorm_backward* backward, void* scratch, size_t scratch_size,
                                                 const evenorm_executor* executor);
 
+/* A backward pass that is validated once and run as often as wanted. */
+typedef struct evenorm_backward_plan evenorm_backward_plan;
+
+/* The addresses of one run of such a plan; which of them are NULL must be as in the backward pass that it was made
+ * from. */
+typedef struct evenorm_backward_buffers {
+  size_t struct_size;
+  const void* x;
+  const void* dy;
+  const void* weight;
+  const void* mean;
+  const void* rstd;
+  void* dx;
+  void* dweight;
+  void* dbias;
+  const void* dsum;
+} evenorm_backward_buffers;
+
+/* *out is a new plan, which the caller destroys, or NULL where this fails. It keeps nothing of *backward but the
+ * addresses of the data, which may be NULL for x and dy if every run brings its own buffers. */
+EVENORM_API evenorm_status evenorm_backward_plan_create(const evenorm_backward* backward, evenorm_backward_plan** out);
+/* *out: the bytes of scratch that each run wants, or 0 where this fails. */
+EVENORM_API evenorm_status evenorm_backward_plan_scratch_bytes(const evenorm_backward_plan* plan, size_t* out);
+/* At the addresses given at creation, or at those of *buffers; executor as for evenorm_run. scratch: scratch_size bytes
+ * at any address, apart from all tensors, at least those that the plan wants. Nothing is allocated. One plan may run on
+ * several threads at once, each with outputs and scratch of its own. */
+EVENORM_API evenorm_status evenorm_backward_plan_run(const evenorm_backward_plan* plan, void* scratch,
+                                                     size_t scratch_size, const evenorm_executor* executor);
+EVENORM_API evenorm_status evenorm_backward_plan_run_with(const evenorm_backward_plan* plan,
+                                                          const evenorm_backward_buffers* buffers, void* scratch,
+                                                          size_t scratch_size, const evenorm_executor* executor);
+EVENORM_API void evenorm_backward_plan_destroy(evenorm_backward_plan* plan); /* NULL: nothing */
+
 /* --- the plain form --------------------------------------------------------------------------------------------------
  * `rows` contiguous rows of `cols` elements, one after the other, on the calling thread. weight and bias have `cols`
  * elements of the same type, or are NULL. y may be x. bf16 and f16 are held in uint16_t, by their bits.

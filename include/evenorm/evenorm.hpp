@@ -199,7 +199,6 @@ class EVENORM_API Plan {
 
  private:
   struct State;
-  const State& state() const;
   std::unique_ptr<State> state_;
 };
 
@@ -274,6 +273,42 @@ EVENORM_API std::size_t scratch_bytes(const Backward& backward);
 EVENORM_API void run(const Backward& backward);
 EVENORM_API void run(const Backward& backward, const Executor& executor);
 EVENORM_API void run(const Backward& backward, std::span<std::byte> scratch, const Executor& executor);
+
+// The addresses of one run of a backward plan; which of them are null must be as in the Backward that it was made from.
+struct BackwardBuffers {
+  const void* x = nullptr;
+  const void* dy = nullptr;
+  const void* weight = nullptr;
+  const void* mean = nullptr;
+  const void* rstd = nullptr;
+  void* dx = nullptr;
+  void* dweight = nullptr;
+  void* dbias = nullptr;
+  const void* dsum = nullptr;
+};
+
+// A validated backward pass: checked once, run as often as wanted, from several threads at once if their outputs and
+// scratch differ. Allocates nothing when it runs, but as run(Forward) does.
+class EVENORM_API BackwardPlan {
+ public:
+  explicit BackwardPlan(const Backward& backward);  // throws Error
+  BackwardPlan(const BackwardPlan&);
+  BackwardPlan& operator=(const BackwardPlan&);
+  BackwardPlan(BackwardPlan&&) noexcept;
+  BackwardPlan& operator=(BackwardPlan&&) noexcept;
+  ~BackwardPlan();
+
+  // All throw Error where the plan was moved from.
+  std::size_t scratch_bytes() const;
+  // scratch: at least scratch_bytes(), at any address, apart from all tensors; at the addresses given at construction,
+  // or at others. Throws Error where scratch is too small, or where buffers overlap.
+  void run(std::span<std::byte> scratch, const Executor& executor = {}) const;
+  void run(const BackwardBuffers& buffers, std::span<std::byte> scratch, const Executor& executor = {}) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 // The plain form: x and y hold x.size() / cols contiguous rows of `cols` elements; weight and bias are empty or of
 // `cols` elements; mean and rstd are empty or one f64 per row. y may be x itself.

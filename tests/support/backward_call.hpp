@@ -66,6 +66,7 @@ struct BackwardCall {
     const std::string message = error_of([&] { run(complete()); });
     EXPECT_EQ(error_of([&] { run(complete(), pool_executor(2)); }), message);
     EXPECT_EQ(error_of([&] { run(complete(), scratch, Executor{}); }), message);
+    EXPECT_EQ(error_of([&] { BackwardPlan(complete()).run(scratch); }), message);
     EXPECT_EQ(std::memcmp(before.data(), memory.data(), before.size() * sizeof(float)), 0) << message;
     EXPECT_EQ(scratch, scratch_before) << message;
     return message;

@@ -1,0 +1,188 @@
+// Plans of the backward pass: the bits of run(), at the addresses planned and at others; what is refused.
+// Wrong descriptions: backward_arguments_test.cpp, whose every call is made by a plan, too.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <thread>
+#include <utility>
+
+#include "support/backward_call.hpp"
+#include "support/gradient_rows.hpp"
+#include "support/names.hpp"
+
+namespace evenorm {
+namespace {
+
+using contracts::BackwardInputs;
+using contracts::BackwardOperation;
+using contracts::BackwardOutcome;
+using contracts::BackwardRunner;
+using testing::error_of;
+using Call = testing::BackwardCall;
+
+void run_at_once(const Backward& backward, const Executor& executor) { run(backward, executor); }
+
+std::vector<std::byte> scratch_of(const BackwardPlan& plan) { return std::vector<std::byte>(plan.scratch_bytes() + 1); }
+
+// Twice, by way of a copy, with scratch at an odd address.
+void run_planned(const Backward& backward, const Executor& executor) {
+  const BackwardPlan plan(backward);
+  EXPECT_EQ(plan.scratch_bytes(), scratch_bytes(backward));
+  std::vector<std::byte> scratch = scratch_of(plan);
+  const std::span<std::byte> odd = std::span(scratch).subspan(1);
+  if (!backward.accumulate) plan.run(odd, executor);
+  BackwardPlan(plan).run(odd, executor);
+}
+
+// Of a plan that was made from other addresses.
+void run_elsewhere(const Backward& backward, const Executor& executor) {
+  static std::array<std::byte, 64> other;
+  Backward planned = backward;
+  const auto move = [](auto& tensor) {
+    if (tensor.data != nullptr) tensor.data = other.data();
+  };
+  for (ConstTensor* tensor : {&planned.weight, &planned.mean, &planned.rstd, &planned.dsum}) move(*tensor);
+  for (Tensor* tensor : {&planned.dx, &planned.dweight, &planned.dbias}) move(*tensor);
+  planned.x.data = planned.dy.data = nullptr;
+  const BackwardPlan plan(planned);
+  std::vector<std::byte> scratch = scratch_of(plan);
+  plan.run({backward.x.data, backward.dy.data, backward.weight.data, backward.mean.data, backward.rstd.data,
+            backward.dx.data, backward.dweight.data, backward.dbias.data, backward.dsum.data},
+           scratch, executor);
+}
+
+class Backward_Plan : public ::testing::TestWithParam<std::tuple<Kind, DType>> {};
+
+TEST_P(Backward_Plan, HasTheBitsOfRun) {
+  const auto [kind, dtype] = GetParam();
+  for (const auto& [rows, cols] : {std::pair<std::size_t, std::size_t>{1, 5}, {70, 64}, {130, 200}, {9, 3000}}) {
+    for (int options = 0; options < 4; ++options) {
+      BackwardOperation op = contracts::same_type_backward(kind, dtype, cols);
+      if (options == 1) op.dgamma = op.dbeta = {};
+      if (options == 2) op.dx = {};
+      op.accumulate = options == 2;
+      BackwardInputs inputs = testing::inputs_of(op, {"normal", "mean_1e4"}, {"normal"}, rows);
+      if (options == 2) inputs.dgamma = contracts::make_bias(dtype, cols);
+      if (options == 2) inputs.dbeta = contracts::make_bias(dtype, cols);
+      if (options == 3) add_statistics(contracts::runnable_targets()[0], op.forward, inputs);
+      const BackwardOutcome expected = run_backward(run_at_once, op, inputs);
+      for (const auto by_plan : {run_planned, run_elsewhere}) {
+        for (const Executor& executor : {Executor{}, contracts::reversed_executor(5)}) {
+          const BackwardOutcome outcome = run_backward(by_plan, op, inputs, {}, executor);
+          EXPECT_TRUE(outcome.has_the_bits_of(expected)) << rows << " rows, " << op.name();
+          EXPECT_TRUE(outcome.kept_inside) << op.name();
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Backward_Plan,
+                         ::testing::Combine(::testing::ValuesIn(contracts::kBothKinds),
+                                            ::testing::ValuesIn(contracts::kAllTypes)),
+                         [](const auto& test) {
+                           return testing::word(std::get<0>(test.param)) + testing::word(std::get<1>(test.param));
+                         });
+
+// With dsum, and the statistics of the call's own.
+TEST(Backward_Plan, RunsAgainAndOnOtherBuffers) {
+  Call call, expected;
+  call.backward.dsum = call.complete().dy;
+  expected.backward.dsum = expected.complete().dy;
+  run(expected.complete());
+  const BackwardPlan plan(call.complete());
+  plan.run(call.scratch);
+  EXPECT_EQ(call.memory, expected.memory);
+  plan.run(call.scratch, pool_executor(2));
+  EXPECT_EQ(call.memory, expected.memory);
+
+  Call other;
+  for (std::ptrdiff_t i = 0; i < 48; ++i) other.at(Call::kDy)[i] *= 3;
+  Call right = other;
+  const auto buffers_at = [](Call& c) {
+    return BackwardBuffers{c.at(Call::kX),       c.at(Call::kDy),    c.at(Call::kWeight),
+                           c.at(Call::kMean),    c.at(Call::kRstd),  c.at(Call::kDx),
+                           c.at(Call::kDweight), c.at(Call::kDbias), c.at(Call::kDy)};
+  };
+  plan.run(buffers_at(other), call.scratch);
+  BackwardPlan(call.complete()).run(buffers_at(right), right.scratch, pool_executor(3));
+  EXPECT_EQ(other.memory, right.memory);
+  EXPECT_NE(other.memory, expected.memory);
+  Call anew;
+  for (std::ptrdiff_t i = 0; i < 48; ++i) anew.at(Call::kDy)[i] *= 3;
+  anew.backward.dsum = anew.complete().dy;
+  run(anew.complete());
+  EXPECT_EQ(other.memory, anew.memory);
+  EXPECT_EQ(call.memory, expected.memory);
+}
+
+TEST(Backward_Plan, BuffersArePresentAsPlanned) {
+  Call call;
+  const BackwardPlan plan(call.complete());
+  const std::vector<float> before = call.memory;
+  const Backward& b = call.backward;
+  const BackwardBuffers planned{b.x.data,  b.dy.data,      b.weight.data, b.mean.data, b.rstd.data,
+                                b.dx.data, b.dweight.data, b.dbias.data,  nullptr};
+  const auto error_with = [&](const auto& change) {
+    BackwardBuffers buffers = planned;
+    change(buffers);
+    return error_of([&] { plan.run(buffers, call.scratch); });
+  };
+  EXPECT_EQ(error_with([](auto& buffers) { buffers.weight = nullptr; }), "weight is null, but the plan has one");
+  EXPECT_EQ(error_with([](auto& buffers) { buffers.dx = nullptr; }), "dx is null, but the plan has one");
+  EXPECT_EQ(error_with([](auto& buffers) { buffers.dbias = nullptr; }), "dbias is null, but the plan has one");
+  EXPECT_EQ(error_with([](auto& buffers) { buffers.dsum = buffers.x; }), "dsum is given, but the plan has none");
+  EXPECT_EQ(error_with([](auto& buffers) { buffers.x = nullptr; }), "x is null");
+  EXPECT_EQ(error_with([](auto& buffers) { buffers.dweight = buffers.dx; }), "dweight may overlap dx");
+  EXPECT_EQ(before, call.memory);
+  EXPECT_EQ(error_with([](auto&) {}), "no error");
+}
+
+TEST(Backward_Plan, ScratchIsApartFromAllTensors) {
+  Call call;
+  const BackwardPlan plan(call.complete());
+  const std::vector<float> before = call.memory;
+  const auto all = std::as_writable_bytes(std::span(call.memory));
+  EXPECT_EQ(error_of([&] { plan.run(all); }), "scratch may overlap x");
+  EXPECT_EQ(error_of([&] { plan.run(std::span(call.scratch).first(plan.scratch_bytes() - 1)); }),
+            "scratch has " + std::to_string(plan.scratch_bytes() - 1) + " bytes, but this problem needs " +
+                std::to_string(plan.scratch_bytes()));
+  EXPECT_EQ(before, call.memory);
+}
+
+TEST(Backward_Plan, OneFromSeveralThreadsAtOnce) {
+  std::array<Call, 4> calls;
+  Call expected;
+  run(expected.complete());
+  const BackwardPlan plan(calls[0].complete());
+  for (int round = 0; round < 5; ++round) {
+    std::vector<std::thread> threads;
+    for (Call& call : calls) {
+      threads.emplace_back([&] {
+        plan.run({call.at(Call::kX), call.at(Call::kDy), call.at(Call::kWeight), call.at(Call::kMean),
+                  call.at(Call::kRstd), call.at(Call::kDx), call.at(Call::kDweight), call.at(Call::kDbias), nullptr},
+                 call.scratch);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const Call& call : calls) EXPECT_EQ(call.memory, expected.memory);
+  }
+}
+
+TEST(Backward_Plan, WhatWasMovedFromIsRefused) {
+  Call call;
+  BackwardPlan plan(call.complete());
+  BackwardPlan other = std::move(plan);
+  const BackwardPlan copy(plan);  // NOLINT(bugprone-use-after-move): allowed, and has no state
+  const std::string message = "the plan was moved from, so it has nothing to run";
+  for (const BackwardPlan* empty : {static_cast<const BackwardPlan*>(&plan), &copy}) {
+    EXPECT_EQ(error_of([&] { static_cast<void>(empty->scratch_bytes()); }), message);
+    EXPECT_EQ(error_of([&] { empty->run(call.scratch); }), message);
+    EXPECT_EQ(error_of([&] { empty->run(BackwardBuffers{}, call.scratch); }), message);
+  }
+  plan = other;
+  EXPECT_EQ(error_of([&] { plan.run(call.scratch); }), "no error");
+}
+
+}  // namespace
+}  // namespace evenorm
