@@ -1,6 +1,8 @@
 // The operators' derivatives: what is saved, which gradients are asked for, forward mode. Of the forward operators x
-// and weight are saved (the sum, where there is one), and statistics are found anew. Written as nodes of the graph, as
-// PyTorch's own operators are: torch::autograd::Function costs more and refuses functional transforms.
+// and weight are saved (the sum, where there is one). Statistics are kept where both passes run on the CPU right away;
+// elsewhere (compilers, functional transforms, modes) they are found anew, with the same bits, so that no operator has
+// them. Written as nodes of the graph, as PyTorch's own operators are: torch::autograd::Function costs more and refuses
+// functional transforms.
 #include <torch/csrc/autograd/FunctionsManual.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/forward_grad.h>
@@ -13,7 +15,8 @@
 #include <vector>
 
 #include "formulas.hpp"
-#include "operators.hpp"
+#include "kernels.hpp"
+#include "routes.hpp"
 
 namespace evenorm::torch_binding {
 namespace {
@@ -25,11 +28,6 @@ using ad::generated::details::toNonOptPrimal;
 
 OptionalTensor or_absent(const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; }
 
-template <class... Tensors>
-bool has_tangent(const Tensors&... tensors) {
-  return (ad::isFwGradDefined(tensors) || ...);
-}
-
 void set_tangent(const Tensor& out, const Tensor& tangent) {
   if (out.defined() && tangent.defined()) out._set_fw_grad(tangent, /*level=*/0, /*is_inplace_op=*/false);
 }
@@ -37,9 +35,12 @@ void set_tangent(const Tensor& out, const Tensor& tangent) {
 // The backward operator of one kind; what output_mask leaves out is undefined.
 Gradients run_backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
                        std::optional<at::ScalarType> bias_dtype, double eps, std::array<bool, 3> mask,
-                       const OptionalTensor& dsum) {
+                       const OptionalTensor& dsum, const Tensor& statistics) {
   Gradients result;
-  if (kind == Kind::layer) {
+  if (statistics.defined() && goes_to_cpu_alone(dy, x, weight, dsum)) {
+    auto [dx, dweight, dbias] = cpu_norm_backward(kind, dy, x, shape, weight, bias_dtype, eps, mask, dsum, statistics);
+    result = {dx, dweight, dbias};
+  } else if (kind == Kind::layer) {
     auto [dx, dweight, dbias] = layer_norm_backward_operator().call(dy, x, shape, weight, bias_dtype, eps, mask, dsum);
     result = {dx, dweight, dbias};
   } else {
@@ -98,6 +99,7 @@ struct NormBackward final : NormNode {
   bool saves_output = false;  // x is the sum, and the sum an output that has a gradient
   std::optional<at::ScalarType> residual_dtype, bias_dtype;
   double residual_scale = 1;
+  ad::SavedVariable statistics;  // or none
 
   // For dx; and where its type, which is dweight's, is not x's.
   void save_weight(const OptionalTensor& w, const Tensor& normalised, bool wants_dx) {
@@ -108,6 +110,12 @@ struct NormBackward final : NormNode {
   std::string name() const override {
     return std::string("Evenorm") + (has_residual ? "Add" : "") + (kind == Kind::layer ? "LayerNorm" : "RmsNorm") +
            "Backward";
+  }
+
+  void release_variables() override {
+    NormNode::release_variables();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    statistics.reset_data();
   }
 
   ad::variable_list apply(ad::variable_list&& grads) override {
@@ -122,8 +130,8 @@ struct NormBackward final : NormNode {
     Tensor dx = dsum;
     if (dy.defined()) {
       const Tensor saved_x = x.unpack(saves_output ? getptr() : nullptr);
-      const Gradients gradients =
-          run_backward(kind, dy, saved_x, shape, or_absent(weight.unpack()), bias_dtype, eps, mask, or_absent(dsum));
+      const Gradients gradients = run_backward(kind, dy, saved_x, shape, or_absent(weight.unpack()), bias_dtype, eps,
+                                               mask, or_absent(dsum), statistics.unpack());
       dx = gradients.dx;
       result[first] = gradients.dweight;
       result[first + 1] = gradients.dbias;
@@ -141,10 +149,13 @@ struct NormBackward final : NormNode {
     args.collect(residual_dtype);
     args.collect(bias_dtype);
     args.collect(residual_scale);
+    args.collect(statistics, false);
   }
   ad::variable_list apply_with_saved(const ad::variable_list& grads, ad::SwapSavedVariables& saved) override {
     before(saved);
+    saved.before(statistics);
     ad::variable_list result = apply(ad::variable_list(grads));
+    saved.after(statistics);
     after(saved);
     return result;
   }
@@ -208,11 +219,9 @@ std::optional<at::ScalarType> dtype_of(const OptionalTensor& t) {
   return t.has_value() && t->defined() ? std::optional(t->scalar_type()) : std::nullopt;
 }
 
-c10::DispatchKeySet below_autograd(c10::DispatchKeySet keys) { return keys & c10::after_autograd_keyset; }
-
 // Call: from no arguments to y, the operator below autograd.
 template <class Call>
-Tensor forward(Kind kind, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
+Tensor forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
                const OptionalTensor& bias, double eps, const Call& call) {
   auto node = node_towards<NormBackward>(kind, shape, eps, x, weight, bias);
   if (node) {
@@ -220,8 +229,16 @@ Tensor forward(Kind kind, const Tensor& x, SymIntArrayRef shape, const OptionalT
     node->save_weight(weight, x, node->should_compute_output(0));
     node->bias_dtype = dtype_of(bias);
   }
-  const Tensor y = call();
-  if (node) ad::set_history(y, node);
+  Tensor y, statistics;
+  {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    const bool keeps = node && keeps_statistics(keys, x, weight, bias);
+    y = keeps ? cpu_norm(kind, x, shape, weight, bias, eps, &statistics) : call();
+  }
+  if (node) {
+    ad::set_history(y, node);
+    if (statistics.defined()) node->statistics = ad::SavedVariable(statistics, /*is_output=*/false);
+  }
   if (has_tangent(x, weight, bias)) {
     const Norm norm = {kind, shape.size(), eps};
     set_tangent(y, forward_tangent(norm, toNonOptPrimal(x), toNonOptPrimal(weight), toNonOptFwGrad(x),
@@ -232,12 +249,19 @@ Tensor forward(Kind kind, const Tensor& x, SymIntArrayRef shape, const OptionalT
 
 // s = x + scale * residual, and its tangent.
 template <class Call>
-TwoTensors add_forward(Kind kind, const Tensor& x, const Tensor& residual, SymIntArrayRef shape,
-                       const OptionalTensor& weight, const OptionalTensor& bias, double eps, double residual_scale,
-                       const Call& call) {
+TwoTensors add_forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, const Tensor& residual,
+                       SymIntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias, double eps,
+                       double residual_scale, const Call& call) {
   auto node = node_towards<NormBackward>(kind, shape, eps, x, residual, weight, bias);
-  auto [y, sum] = call();
+  Tensor y, sum, statistics;
+  {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    const bool keeps = node && keeps_statistics(keys, x, weight, bias);
+    std::tie(y, sum) =
+        keeps ? cpu_add_norm(kind, x, residual, shape, weight, bias, eps, residual_scale, &statistics) : call();
+  }
   if (node) {
+    if (statistics.defined()) node->statistics = ad::SavedVariable(statistics, /*is_output=*/false);
     node->has_residual = true;
     node->residual_dtype = residual.scalar_type();
     node->residual_scale = residual_scale;
@@ -300,30 +324,24 @@ Gradients backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArrayRef 
 
 Tensor layer_norm(c10::DispatchKeySet keys, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
                   const OptionalTensor& bias, double eps) {
-  return forward(Kind::layer, x, shape, weight, bias, eps, [&] {
-    at::AutoDispatchBelowADInplaceOrView guard;
-    return layer_norm_operator().redispatch(below_autograd(keys), x, shape, weight, bias, eps);
-  });
+  return forward(Kind::layer, keys, x, shape, weight, bias, eps,
+                 [&] { return layer_norm_operator().redispatch(below_autograd(keys), x, shape, weight, bias, eps); });
 }
 Tensor rms_norm(c10::DispatchKeySet keys, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
                 double eps) {
-  return forward(Kind::rms, x, shape, weight, std::nullopt, eps, [&] {
-    at::AutoDispatchBelowADInplaceOrView guard;
-    return rms_norm_operator().redispatch(below_autograd(keys), x, shape, weight, eps);
-  });
+  return forward(Kind::rms, keys, x, shape, weight, std::nullopt, eps,
+                 [&] { return rms_norm_operator().redispatch(below_autograd(keys), x, shape, weight, eps); });
 }
 TwoTensors add_layer_norm(c10::DispatchKeySet keys, const Tensor& x, const Tensor& residual, SymIntArrayRef shape,
                           const OptionalTensor& weight, const OptionalTensor& bias, double eps, double residual_scale) {
-  return add_forward(Kind::layer, x, residual, shape, weight, bias, eps, residual_scale, [&] {
-    at::AutoDispatchBelowADInplaceOrView guard;
+  return add_forward(Kind::layer, keys, x, residual, shape, weight, bias, eps, residual_scale, [&] {
     return add_layer_norm_operator().redispatch(below_autograd(keys), x, residual, shape, weight, bias, eps,
                                                 residual_scale);
   });
 }
 TwoTensors add_rms_norm(c10::DispatchKeySet keys, const Tensor& x, const Tensor& residual, SymIntArrayRef shape,
                         const OptionalTensor& weight, double eps, double residual_scale) {
-  return add_forward(Kind::rms, x, residual, shape, weight, std::nullopt, eps, residual_scale, [&] {
-    at::AutoDispatchBelowADInplaceOrView guard;
+  return add_forward(Kind::rms, keys, x, residual, shape, weight, std::nullopt, eps, residual_scale, [&] {
     return add_rms_norm_operator().redispatch(below_autograd(keys), x, residual, shape, weight, eps, residual_scale);
   });
 }

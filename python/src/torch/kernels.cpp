@@ -4,7 +4,7 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
-#include "operators.hpp"
+#include "kernels.hpp"
 
 namespace evenorm::torch_binding {
 namespace {
@@ -87,13 +87,33 @@ Forward described(Kind kind, const at::Tensor& x, SymIntArrayRef normalized_shap
   return work;
 }
 
-at::Tensor forward(Kind kind, const at::Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
-                   const OptionalTensor& bias, double eps) {
-  Forward work = described(kind, x, normalized_shape, weight, bias, eps);
-  at::Tensor y = result_like(kind, x);
-  work.y = result_view(y);
+// What makes a pass write statistics of x to a new tensor, or read them from one: its views are the pass's.
+class StatisticsOfRows {
+ public:
+  StatisticsOfRows(Kind kind, const at::Tensor& x, std::size_t axes)
+      : has_mean_(kind == Kind::layer), shape_(x.sizes().slice(0, static_cast<std::size_t>(x.dim()) - axes)) {}
+
+  at::Tensor make() const { return new_tensor({has_mean_ ? 2 : 1, c10::multiply_integers(shape_)}, at::kDouble); }
+  // Pass: Forward or Backward; its mean and rstd are set.
+  template <class Pass>
+  void tell(const at::Tensor& statistics, Pass& work) const {
+    auto* numbers = statistics.mutable_data_ptr<double>();
+    if (has_mean_) work.mean = {numbers, DType::f64, shape_};
+    work.rstd = {has_mean_ ? numbers + statistics.size(1) : numbers, DType::f64, shape_};
+  }
+
+ private:
+  bool has_mean_;
+  at::IntArrayRef shape_;
+};
+
+void run_and_keep(Forward& work, const at::Tensor& x, Tensor* statistics) {
+  if (statistics == nullptr) return run_checked(work);
+  const StatisticsOfRows rows(work.kind, x, work.normalized_shape.size());
+  const Tensor made = rows.make();
+  rows.tell(made, work);
   run_checked(work);
-  return y;
+  *statistics = made;
 }
 
 // The core wants the rows of x and residual dense; other layouts are copied.
@@ -107,8 +127,20 @@ at::Tensor with_dense_rows(const at::Tensor& t, std::size_t axes) {
   return t;
 }
 
-TwoTensors add_forward(Kind kind, const at::Tensor& x, const at::Tensor& residual, SymIntArrayRef normalized_shape,
-                       const OptionalTensor& weight, const OptionalTensor& bias, double eps, double residual_scale) {
+}  // namespace
+
+Tensor cpu_norm(Kind kind, const Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
+                const OptionalTensor& bias, double eps, Tensor* statistics) {
+  Forward work = described(kind, x, normalized_shape, weight, bias, eps);
+  at::Tensor y = result_like(kind, x);
+  work.y = result_view(y);
+  run_and_keep(work, x, statistics);
+  return y;
+}
+
+TwoTensors cpu_add_norm(Kind kind, const Tensor& x, const Tensor& residual, SymIntArrayRef normalized_shape,
+                        const OptionalTensor& weight, const OptionalTensor& bias, double eps, double residual_scale,
+                        Tensor* statistics) {
   const at::Tensor dense_x = with_dense_rows(x, normalized_shape.size());
   const at::Tensor dense_residual = with_dense_rows(residual, normalized_shape.size());
   Forward work = described(kind, dense_x, normalized_shape, weight, bias, eps);
@@ -118,13 +150,13 @@ TwoTensors add_forward(Kind kind, const at::Tensor& x, const at::Tensor& residua
   at::Tensor sum = new_tensor(x.sizes(), x.scalar_type());
   work.y = result_view(y);
   work.sum = result_view(sum);
-  run_checked(work);
+  run_and_keep(work, x, statistics);
   return {std::move(y), std::move(sum)};
 }
 
-ThreeTensors backward(Kind kind, const at::Tensor& dy, const at::Tensor& x, SymIntArrayRef normalized_shape,
-                      const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
-                      std::array<bool, 3> output_mask, const OptionalTensor& dsum) {
+ThreeTensors cpu_norm_backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArrayRef normalized_shape,
+                               const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
+                               std::array<bool, 3> output_mask, const OptionalTensor& dsum, const Tensor& statistics) {
   Backward work{.kind = kind};
   work.x = view_of("x", x);
   work.dy = view_of("dy", dy);
@@ -133,6 +165,7 @@ ThreeTensors backward(Kind kind, const at::Tensor& dy, const at::Tensor& x, SymI
   work.normalized_shape = shape;
   work.weight = view_of("weight", weight);
   work.eps = eps;
+  if (statistics.defined()) StatisticsOfRows(kind, x, shape.size()).tell(statistics, work);
   const auto gradient = [&](bool wanted, at::IntArrayRef sizes, at::ScalarType dtype, evenorm::Tensor& out) {
     if (!wanted) return new_tensor({0}, x.scalar_type());
     at::Tensor result = new_tensor(sizes, dtype);
@@ -150,31 +183,33 @@ ThreeTensors backward(Kind kind, const at::Tensor& dy, const at::Tensor& x, SymI
 
 // --- the schemas' functions ------------------------------------------------------------------------------------------
 
+namespace {
+
 at::Tensor layer_norm(const at::Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
                       const OptionalTensor& bias, double eps) {
-  return forward(Kind::layer, x, normalized_shape, weight, bias, eps);
+  return cpu_norm(Kind::layer, x, normalized_shape, weight, bias, eps);
 }
 at::Tensor rms_norm(const at::Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight, double eps) {
-  return forward(Kind::rms, x, normalized_shape, weight, std::nullopt, eps);
+  return cpu_norm(Kind::rms, x, normalized_shape, weight, std::nullopt, eps);
 }
 TwoTensors add_layer_norm(const at::Tensor& x, const at::Tensor& residual, SymIntArrayRef normalized_shape,
                           const OptionalTensor& weight, const OptionalTensor& bias, double eps, double residual_scale) {
-  return add_forward(Kind::layer, x, residual, normalized_shape, weight, bias, eps, residual_scale);
+  return cpu_add_norm(Kind::layer, x, residual, normalized_shape, weight, bias, eps, residual_scale);
 }
 TwoTensors add_rms_norm(const at::Tensor& x, const at::Tensor& residual, SymIntArrayRef normalized_shape,
                         const OptionalTensor& weight, double eps, double residual_scale) {
-  return add_forward(Kind::rms, x, residual, normalized_shape, weight, std::nullopt, eps, residual_scale);
+  return cpu_add_norm(Kind::rms, x, residual, normalized_shape, weight, std::nullopt, eps, residual_scale);
 }
 ThreeTensors layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, SymIntArrayRef normalized_shape,
                                  const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
                                  std::array<bool, 3> output_mask, const OptionalTensor& dsum) {
-  return backward(Kind::layer, dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum);
+  return cpu_norm_backward(Kind::layer, dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum);
 }
 TwoTensors rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, SymIntArrayRef normalized_shape,
                              const OptionalTensor& weight, double eps, std::array<bool, 2> output_mask,
                              const OptionalTensor& dsum) {
-  auto [dx, dweight, unused] = backward(Kind::rms, dy, x, normalized_shape, weight, std::nullopt, eps,
-                                        {output_mask[0], output_mask[1], false}, dsum);
+  auto [dx, dweight, unused] = cpu_norm_backward(Kind::rms, dy, x, normalized_shape, weight, std::nullopt, eps,
+                                                 {output_mask[0], output_mask[1], false}, dsum);
   return {std::move(dx), std::move(dweight)};
 }
 
