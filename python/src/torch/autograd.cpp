@@ -1,8 +1,8 @@
 // The operators' derivatives: what is saved, which gradients are asked for, forward mode. Of the forward operators x
-// and weight are saved (the sum, where there is one). Statistics are kept where both passes run on the CPU right away;
-// elsewhere (compilers, functional transforms, modes) they are found anew, with the same bits, so that no operator has
-// them. Written as nodes of the graph, as PyTorch's own operators are: torch::autograd::Function costs more and refuses
-// functional transforms.
+// and weight are saved (the sum, where there is one). Where nothing lies between autograd and the CPU's kernels they
+// are called at once, and statistics are kept; elsewhere (compilers, functional transforms, modes) these are found
+// anew, with the same bits, so that no operator has them. Written as nodes of the graph, as PyTorch's own operators
+// are: torch::autograd::Function costs more and refuses functional transforms.
 #include <torch/csrc/autograd/FunctionsManual.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/forward_grad.h>
@@ -37,7 +37,7 @@ Gradients run_backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArray
                        std::optional<at::ScalarType> bias_dtype, double eps, std::array<bool, 3> mask,
                        const OptionalTensor& dsum, const Tensor& statistics) {
   Gradients result;
-  if (statistics.defined() && goes_to_cpu_alone(dy, x, weight, dsum)) {
+  if (goes_to_cpu_alone(dy, x, weight, dsum)) {
     auto [dx, dweight, dbias] = cpu_norm_backward(kind, dy, x, shape, weight, bias_dtype, eps, mask, dsum, statistics);
     result = {dx, dweight, dbias};
   } else if (kind == Kind::layer) {
@@ -232,8 +232,9 @@ Tensor forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, SymIntArray
   Tensor y, statistics;
   {
     at::AutoDispatchBelowADInplaceOrView guard;
-    const bool keeps = node && keeps_statistics(keys, x, weight, bias);
-    y = keeps ? cpu_norm(kind, x, shape, weight, bias, eps, &statistics) : call();
+    const bool on_cpu = goes_to_cpu(keys);
+    Tensor* const keep = on_cpu && node && keeps_statistics(x, weight, bias) ? &statistics : nullptr;
+    y = on_cpu ? cpu_norm(kind, x, shape, weight, bias, eps, keep) : call();
   }
   if (node) {
     ad::set_history(y, node);
@@ -256,9 +257,10 @@ TwoTensors add_forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, con
   Tensor y, sum, statistics;
   {
     at::AutoDispatchBelowADInplaceOrView guard;
-    const bool keeps = node && keeps_statistics(keys, x, weight, bias);
+    const bool on_cpu = goes_to_cpu(keys);
+    Tensor* const keep = on_cpu && node && keeps_statistics(x, weight, bias) ? &statistics : nullptr;
     std::tie(y, sum) =
-        keeps ? cpu_add_norm(kind, x, residual, shape, weight, bias, eps, residual_scale, &statistics) : call();
+        on_cpu ? cpu_add_norm(kind, x, residual, shape, weight, bias, eps, residual_scale, keep) : call();
   }
   if (node) {
     if (statistics.defined()) node->statistics = ad::SavedVariable(statistics, /*is_output=*/false);
