@@ -186,8 +186,8 @@ HWY_INLINE void MapAndSumInSteps(const MapRows<T>& map, const SumRows<T>& next, 
 }
 
 template <class T, bool kCentred>
-HWY_INLINE LaneSums<Arithmetic<T>, T> MapAndSumRow(const MapRows<T>& map, const SumRows<T>& next,
-                                                   const StepHooks& hooks, size_t i, size_t mapped) {
+EVENORM_INLINE_LOOP LaneSums<Arithmetic<T>, T> MapAndSumRow(const MapRows<T>& map, const SumRows<T>& next,
+                                                            const StepHooks& hooks, size_t i, size_t mapped) {
   using A = Arithmetic<T>;
   const AboutZero<kCentred, A> about_zero;
   const T* next_x = next.x.at(i);

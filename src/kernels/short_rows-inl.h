@@ -115,7 +115,7 @@ size_t TurnsOfShortRows(const ShortRows<T>& rows, size_t turn, bool* wants_look)
   const auto group_of = [&](size_t t) HWY_ATTR { return rows.groups + t % kGroups; };
   bool look = false, extreme = false;
   if constexpr (kMapsBesideSums<T>) {
-    if (rows.few) turn = TurnsOfFewRows<T, kCentred>(rows, turn, &look, &extreme);
+    if (rows.few && rows_of(turn + 2) == group) turn = TurnsOfFewRows<T, kCentred>(rows, turn, &look, &extreme);
   }
   if constexpr (kHasNarrowTurns<T>) {
     if (takes_narrow_turns<T>(rows.n) && group == kMaxGroup && rows.terms.r.first == nullptr) {
