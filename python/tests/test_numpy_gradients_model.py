@@ -1,0 +1,296 @@
+"""dx, dweight and dbias against tests/gradients_model.py, a second implementation from docs/numerics.md: the same bits."""
+
+import importlib.util
+import pathlib
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import evenorm
+
+MODELS = [
+    pathlib.Path(__file__).resolve().parents[2] / "tests" / f"{name}.py"
+    for name in ("numerics_model", "gradients_model")
+]
+if not all(path.exists() for path in MODELS):
+    pytest.skip(f"no {MODELS[-1]}", allow_module_level=True)
+for path in MODELS:  # the second imports the first
+    SPEC = importlib.util.spec_from_file_location(path.stem, path)
+    model = sys.modules[path.stem] = importlib.util.module_from_spec(SPEC)
+    SPEC.loader.exec_module(model)
+
+F64, F32, BF16, F16 = (np.dtype(t) for t in (np.float64, np.float32, ml_dtypes.bfloat16, np.float16))
+STORAGE = [F64, F32, BF16, F16]
+RANGE = {F64: (-1074, 1023), F32: (-149, 127), BF16: (-133, 127), F16: (-24, 15)}  # exponents, of the least and largest
+COLUMNS = [1, 2, 3, 4, 5, 8, 16, 17, 31, 33, 50, 100]
+EPS = [1e-5, 1e-5, 0.0, 0.0, 1.0, 1e-12, 1e30, 1e300]
+
+
+def one_of(rng, choices):
+    return choices[rng.integers(len(choices))]
+
+
+def types(rng, x=None):
+    """Those of x, dy, weight and dx."""
+    x = one_of(rng, STORAGE) if x is None else x
+    return [x] * 4 if rng.random() < 0.6 else [x, *(one_of(rng, [x, *STORAGE]) for _ in range(3))]
+
+
+def x_row(rng, n, storage):
+    """A row (n,) of x, in f64: to be rounded to `storage`."""
+    least, largest = RANGE[storage]
+    z, spike = rng.standard_normal(n), np.arange(n) == rng.integers(n)
+    middle = {F64: -400, F16: -12}.get(storage, -60)  # near where rows begin to be scaled
+    rows = [
+        lambda: z,
+        lambda: z + one_of(rng, [0.5, 1, 3, 1e3]),
+        lambda: z + one_of(rng, {F64: [1e6, 1e9, 1e14], F32: [3e4, 1e6]}.get(storage, [3e4])),
+        lambda: np.round(3 * z),
+        lambda: np.full(n, one_of(rng, [0.1, 0, -0.0, 3, 2.0**largest, 2.0**least])),
+        lambda: np.where(spike, 2, 0.3),
+        lambda: np.where(rng.random(n) < 0.5, 1.0, 1 + 2.0**-20),
+        lambda: z + 1e4 * spike,
+        lambda: 3.0 * spike,
+        lambda: np.ldexp(z, rng.integers(-10, 10, n)),
+        lambda: np.ldexp(z, rng.integers(least, largest - 3)),
+        lambda: np.ldexp(rng.integers(-50, 50, n).astype(float), least),
+        lambda: np.ldexp(z, middle) + spike,
+        lambda: np.ldexp(z, middle + rng.integers(-9, 9)),
+    ]
+    return one_of(rng, rows)()
+
+
+def dy_row(rng, n, storage):
+    """A row (n,) of dy."""
+    least, largest = RANGE[storage]
+    z = rng.standard_normal(n)
+    rows = [
+        lambda: z,
+        lambda: z + 100,
+        lambda: np.round(2 * z),
+        lambda: np.full(n, one_of(rng, [1, 0.1, 0, -0.0])),
+        lambda: np.where(rng.random(n) < 0.8, 0, z),
+        lambda: np.ldexp(z, rng.integers(-20, 20, n)),
+        lambda: np.ldexp(z, rng.integers(least, largest - 3)),
+    ]
+    return one_of(rng, rows)()
+
+
+def weight_of(rng, n, storage):
+    z = rng.standard_normal(n)
+    large = {F64: 60, F16: 8}.get(storage, 40)
+    weights = [z, np.round(2 * z), np.full(n, one_of(rng, [1, -2, 0, -0.0])), np.ldexp(z, rng.integers(-large, large))]
+    return None if rng.random() < 0.2 else one_of(rng, weights).astype(storage)
+
+
+def usual(rng, rows=None, n=None, kinds=None):
+    """A problem, {name: value}; kinds: of x, dy, weight and dx."""
+    kinds = types(rng) if kinds is None else kinds
+    rows = int(rng.integers(1, 9)) if rows is None else rows
+    n = int(one_of(rng, COLUMNS)) if n is None else n
+    weight = weight_of(rng, n, kinds[2])
+    return {
+        "x": np.array([x_row(rng, n, kinds[0]) for _ in range(rows)]).astype(kinds[0]),
+        "dy": np.array([dy_row(rng, n, kinds[1]) for _ in range(rows)]).astype(kinds[1]),
+        "weight": weight,
+        "eps": one_of(rng, EPS),
+        "rms": bool(rng.random() < 0.4),
+        "zero_centered": weight is not None and bool(rng.random() < 0.3),
+        "to": kinds[3],
+        "params": [F64 if F64 in kinds else F32] * 2,
+    }
+
+
+def cancelled(rng, made):
+    """The problem with rows that come twice, of dy of either sign: sums over rows are what their last places leave."""
+    x, dy, half = made["x"], made["dy"], len(made["x"]) // 2
+    order = rng.permutation(half)
+    x[:half] = x[rng.integers(min(half, 6), size=half)]
+    dy[:half] = np.ldexp(rng.standard_normal(dy[:half].shape), rng.integers(-9, 9, (half, 1))).astype(dy.dtype)
+    x[half : 2 * half], dy[half : 2 * half] = x[order], -dy[order]
+    x[2 * half :], dy[2 * half :] = 0, 0
+    return made | {"eps": 0.0}
+
+
+def many_rows(rng):
+    """Up to 12 blocks of rows."""
+    made = usual(rng, int(rng.integers(50, 420 if rng.random() < 0.8 else 800)), int(one_of(rng, [1, 2, 3, 5])))
+    return cancelled(rng, made) if rng.random() < 0.6 else made
+
+
+def many_columns(rng):
+    """Up to 6 blocks of columns."""
+    kinds = types(rng, one_of(rng, [F64, F32, F32, BF16, F16]))
+    return usual(rng, int(rng.integers(1, 3)), int(rng.integers(1000, 3000 if F64 in kinds else 5500)), kinds)
+
+
+def spread(rng, z, storage):
+    """Numbers of all magnitudes that a type has: each its own, or those of a row one."""
+    least, largest = RANGE[storage]
+    shape = z.shape if rng.random() < 0.5 else (*z.shape[:-1], 1)
+    return np.ldexp(z, rng.integers(least, largest - 3, shape)).astype(storage)
+
+
+def magnitudes(rng):
+    made = usual(rng)
+    for name in ("x", "dy", "weight"):
+        if made[name] is not None and rng.random() < 0.6:
+            made[name] = spread(rng, rng.standard_normal(made[name].shape), made[name].dtype)
+    return made | {"eps": made["eps"] if rng.random() < 0.7 else float(10 ** rng.uniform(-320, 308))}
+
+
+def any_bits(rng):
+    """Finite numbers of any bits."""
+    made = usual(rng)
+    for name in ("x", "dy", "weight"):
+        if made[name] is not None:
+            a = np.frombuffer(rng.bytes(made[name].nbytes), made[name].dtype).reshape(made[name].shape).copy()
+            a[~np.isfinite(a)] = 1
+            made[name] = a
+    return made
+
+
+def not_finite(rng):
+    made = usual(rng)
+    for name, share in (("x", 0.03), ("dy", 0.03), ("weight", 0.02)):
+        if made[name] is not None and rng.random() < 0.6:
+            made[name][rng.random(made[name].shape) < share] = one_of(rng, [np.nan, np.inf, -np.inf])
+    return made
+
+
+def sums_cancel(rng):
+    """Sums over a row or over rows whose terms cancel, so that their last places show."""
+    kind, rows = one_of(rng, [F64, F32]), 4
+    n = int(one_of(rng, [3, 4, 7, 20, 40, 1100] if kind == F64 else [3, 4, 20, 40, 1100, 2900, 3500, 5200]))
+    made, large = usual(rng, rows, n, [kind] * 4), one_of(rng, [1.0, 1.0, 2.0**600]) if kind == F64 else 1.0
+    x, dy, weight = rng.standard_normal((rows, n)), np.round(3 * rng.standard_normal((rows, n))), np.ones(n)
+    if rng.random() < 0.5:
+        weight = (np.round(3 * rng.standard_normal(n)) + 0.3).astype(np.float32)
+    if rng.random() < 0.3:  # dweight: rows alike, and dy that adds up to 0
+        x[:], dy[-1] = x[0], -dy[:-1].sum(axis=0)
+    elif made["rms"]:  # c2, where the first dy is 0
+        dy[:, 0] = 0
+        dy[:, -1] = -(dy * x * weight)[:, :-1].sum(axis=1) / (x[:, -1] * weight[-1])
+    elif rng.random() < 0.5:  # c1, where the first x is the mean
+        x[:, 1::2], x[:, 0], dy[:, 0] = 0, 0, 0
+        x[:, 1:-1:2] = -x[:, 2::2]
+        dy[:, -1] = -(dy * weight)[:, :-1].sum(axis=1) / weight[-1]
+    else:  # c1, which is 0, where the first x is the mean as rounded
+        x, weight = (x + one_of(rng, [9.0, 1e3, 1e6])).astype(kind), np.ones(n)
+        x[:, 0], dy[:, 0], dy[:, -1] = x[:, 1:].mean(axis=1, dtype=np.float64), 0, -dy[:, 1:-1].sum(axis=1)
+    arrays = {"x": x, "dy": dy * large, "weight": weight}
+    return made | {name: a.astype(kind) for name, a in arrays.items()} | {"eps": 0.0, "zero_centered": False}
+
+
+def far_apart(rng):
+    """f64 rows with terms about as far apart as one exponent for all of them reaches."""
+    rows, n, gap = 3, int(one_of(rng, [1, 2, 3, 4, 8])), int(rng.integers(850, 1150))
+    x, dy = (np.round(2 * z) if rng.random() < 0.5 else z for z in rng.standard_normal((2, rows, n)))
+    x[rng.random(x.shape) < 0.2] = 0
+    x[:, 0] = np.ldexp(x[:, 0], one_of(rng, [0, 400, -200, 700]))
+    dy = np.ldexp(dy, np.where(rng.random(dy.shape) < 0.6, 1000 - gap, 1000))
+    return usual(rng, rows, n, [F64] * 4) | {"x": x, "dy": dy, "eps": one_of(rng, [0.0, 1.0])}
+
+
+def limits(rng):
+    """About where rows begin to be done in another way: x, rstd, dy, gamma and k2."""
+    kind, n = one_of(rng, [F64, F64, F32]), int(one_of(rng, [2, 3, 4, 16, 33]))
+    made, u = usual(rng, 3, n, [kind] * 4), np.finfo(kind).eps
+    x, dy, weight = rng.standard_normal((3, n)), rng.standard_normal((3, n)), rng.standard_normal(n)
+    x = x if rng.random() < 0.5 else np.where(x < 0, -1.0, 1.0)
+    near, place = one_of(rng, [0.5, 1 - u / 2, 1, 1 + u, 2, 1 + rng.random()]), rng.integers(n)
+    at = int(rng.integers(7 if kind == F64 else 3))
+    if at == 0:
+        x *= near * 2.0 ** one_of(rng, [-300, 300, 480, -400] if kind == F64 else [-32, 32])
+    elif at < 3:
+        of_x, of_dy, of_weight = (290, -292, -96) if kind == F64 else (30, -94, -2)
+        x, dy, weight = np.ldexp(x, of_x), np.ldexp(dy, of_dy), near * np.ldexp(weight, of_weight)
+    elif at == 3:
+        x[1, place] = near * 2.0**-500
+    elif at == 4:
+        dy[1, place] = near * 2.0 ** one_of(rng, [-300, 300])
+    elif at == 5:
+        weight[place] = near * 2.0 ** one_of(rng, [-100, 100])
+    else:  # dy is 0 but for tiny x
+        tiny = rng.random((3, n)) < 0.5
+        x, dy = np.ldexp(x, np.where(tiny, -rng.integers(300, 490), rng.integers(100, 290))), np.ldexp(dy * tiny, -290)
+    arrays = {"x": x, "dy": dy, "weight": weight}
+    return made | {name: a.astype(kind) for name, a in arrays.items()} | {"zero_centered": False, "eps": 0.0}
+
+
+def added(rng):
+    """dweight and dbias of any type, what is there kept or added to; and statistics that the forward pass found."""
+    made, params = usual(rng), [one_of(rng, STORAGE) for _ in range(2)]
+    before = [(3 * rng.standard_normal(made["x"].shape[1])).astype(t) for t in params]
+    return made | {"params": params, "before": before if rng.random() < 0.7 else [None] * 2, "handed": True}
+
+
+KINDS = [usual, many_rows, many_columns, magnitudes, any_bits, not_finite, sums_cancel, far_apart, limits, added]
+QUICK, ALL = 60, 300  # problems of a kind
+
+
+def of_library(x, dy, weight, eps, rms, zero_centered, to, params, before=(None, None), handed=False):
+    """dx, dweight and, of layer norm, dbias."""
+    n = x.shape[1]
+    sums = [np.empty(n, kind) if a is None else a.copy() for kind, a in zip(params, before, strict=True)]
+    named = {"eps": eps, "zero_centered": zero_centered, "accumulate": before[0] is not None}
+    if rms:
+        if handed:
+            named["rstd"] = evenorm.rms_norm(x, n, eps=eps, return_stats=True)[1]
+        return evenorm.rms_norm_backward(dy, x, n, weight, out=(np.empty(x.shape, to), sums[0]), **named)
+    if handed:
+        named["mean"], named["rstd"] = evenorm.layer_norm(x, n, eps=eps, return_stats=True)[1:]
+    return evenorm.layer_norm_backward(dy, x, n, weight, out=(np.empty(x.shape, to), *sums), **named)
+
+
+def of_model(x, dy, weight, eps, rms, zero_centered, to, params, before=(None, None), handed=False):
+    named = {"rms": rms, "zero_centered": zero_centered, "to": to, "params": params, "before": before}
+    return model.gradients(dy, x, weight, eps, **named)
+
+
+def difference(made):
+    """What is not the same: "" or names and how the problem looks."""
+    got, right = of_library(**made), of_model(**made)
+    names = ["dx", "dweight"] if made["rms"] else ["dx", "dweight", "dbias"]
+    same = [a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in zip(got, right, strict=False)]
+    wrong = [name for name, as_is in zip(names, same, strict=True) if not as_is]
+    arrays = {name: a.dtype.name for name, a in made.items() if isinstance(a, np.ndarray)}
+    return f"{', '.join(wrong)} of x {made['x'].shape}, {arrays}, eps={made['eps']} rms={made['rms']}" if wrong else ""
+
+
+def expect_same(kind, numbers):
+    with np.errstate(all="ignore"):
+        wrong = {i: difference(kind(np.random.default_rng([i, KINDS.index(kind)]))) for i in numbers}
+    wrong = {i: text for i, text in wrong.items() if text}
+    assert not wrong, "\n".join(f"{kind.__name__} {i}: {text}" for i, text in wrong.items())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_some(kind):
+    expect_same(kind, range(QUICK))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_all(kind):
+    expect_same(kind, range(QUICK, ALL))
+
+
+@pytest.mark.parametrize("storage", [F32, BF16], ids=str)
+@np.errstate(all="ignore")
+def test_one_row_block_or_two(storage):
+    """About 2^15 elements, and 1024 columns."""
+    for rows in (33, 64, 100, 127):
+        for n in (-(-(2**15) // rows) - 1, -(-(2**15) // rows), 1024, 1025):
+            rng = np.random.default_rng([rows, n])
+            assert not difference(cancelled(rng, usual(rng, rows, n, [storage] * 4))), (rows, n)
+
+
+@pytest.mark.slow
+@np.errstate(all="ignore")
+def test_most_row_blocks():
+    """256 blocks, of 64 rows and more."""
+    rng = np.random.default_rng(1)
+    assert not difference(cancelled(rng, usual(rng, 16700, 2, [F32] * 4)) | {"weight": None})
