@@ -27,7 +27,7 @@ class Axes {
   static constexpr std::size_t kInline = 4;
 
   Axes() noexcept { near_[0] = {1, 0}; }
-  // What is not used is not copied: run() copies some for every call.
+  // What is not used is not copied: a run of other buffers than were planned copies some.
   Axes(const Axes& other) { copy(other); }
   Axes(Axes&& other) noexcept : far_(std::move(other.far_)) { copy_near(other); }
   Axes& operator=(const Axes& other) {
