@@ -41,14 +41,15 @@ inline constexpr double kNearZero = 0.8125;
 inline constexpr double kLargestInt8 = 127;  // of quantised y
 
 // Sums over rows are kept in so many f64 for each column, and cut by blocks of rows: how many, by the problem's size
-// alone. Their sums, 16 bytes a column in f32 arithmetic and 32 in f64 arithmetic, stay below 1/8 of x, or are those of
-// two blocks of at most 1,024 columns: few rows, too, are two threads' work.
+// alone (of whole rows, which processes may share). Their sums, 16 bytes a column in f32 arithmetic and 32 in f64
+// arithmetic, stay below 1/8 of x, or are those of two blocks of at most 1,024 columns: few rows, too, are two threads'
+// work.
 inline constexpr std::size_t kMaxRowBlocks = 256, kLeastOfTwo = 32768;  // elements of x
 inline std::size_t column_numbers(const GradientProblem& p) { return arithmetic_type(p) == DType::f64 ? 4 : 2; }
 inline std::size_t row_blocks(const GradientProblem& p) {
   const std::size_t least = 128 * column_numbers(p) / bytes_of(p.x.dtype);  // rows of a block
   const std::size_t blocks = std::clamp(p.rows / least, std::size_t{1}, kMaxRowBlocks);
-  return blocks == 1 && p.cols <= kBlock && p.rows * p.cols >= kLeastOfTwo ? 2 : blocks;
+  return blocks == 1 && p.whole_cols <= kBlock && p.rows * p.whole_cols >= kLeastOfTwo ? 2 : blocks;
 }
 // Where share i of `shares` even ones begins: row blocks, and what threads take.
 inline std::size_t share_start(std::size_t units, std::size_t shares, std::size_t i) {

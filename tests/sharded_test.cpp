@@ -64,7 +64,6 @@ Names rows_of_type(DType type) {
 
 class Contract_Sharded : public ::testing::TestWithParam<DType> {};
 
-// 70 rows: several row blocks of f32, and of 16 bits not.
 TEST_P(Contract_Sharded, CutAtBlocksHasTheBitsOfTheWhole) {
   constexpr std::size_t kCols = 5 * 1024 + 77;
   for (const Kind kind : kBothKinds) {
@@ -91,6 +90,15 @@ TEST_P(Contract_Sharded, ManyRowsAndEachGradientAlone) {
       if ((asked & 4) == 0) op.dbeta.reset();
       if (asked == 5 || asked == 7) expect_bits_of_the_whole(op, inputs, {1024, 1324}, "many rows");
     }
+  }
+}
+
+// One row block of the whole, where a shard of as many columns would be two.
+TEST_P(Contract_Sharded, RowsOfOneBlockThatShardsAloneWouldCut) {
+  for (const std::size_t rows : {40, 70}) {
+    const BackwardOperation op = contracts::same_type_backward(Kind::layer, GetParam(), 2048);
+    const BackwardInputs inputs = inputs_of(op, rows_of_type(GetParam()), {"normal", "steps"}, rows);
+    expect_bits_of_the_whole(op, inputs, {1024, 1024}, std::to_string(rows) + " rows");
   }
 }
 

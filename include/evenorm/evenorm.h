@@ -351,8 +351,9 @@ EVENORM_API evenorm_status evenorm_backward_plan_create(const evenorm_backward* 
 /* *out: the bytes of scratch that each run wants, or 0 where this fails. */
 EVENORM_API evenorm_status evenorm_backward_plan_scratch_bytes(const evenorm_backward_plan* plan, size_t* out);
 /* At the addresses given at creation, or at those of *buffers; executor as for evenorm_run. scratch: scratch_size bytes
- * at any address, apart from all tensors, at least those that the plan wants. Nothing is allocated. One plan may run on
- * several threads at once, each with outputs and scratch of its own. */
+ * at any address, apart from all tensors, at least those that the plan wants. Nothing is allocated, unless *buffers are
+ * given and a tensor has more than 4 axes that cannot be merged with a neighbour. One plan may run on several threads
+ * at once, each with outputs and scratch of its own. */
 EVENORM_API evenorm_status evenorm_backward_plan_run(const evenorm_backward_plan* plan, void* scratch,
                                                      size_t scratch_size, const evenorm_executor* executor);
 EVENORM_API evenorm_status evenorm_backward_plan_run_with(const evenorm_backward_plan* plan,

@@ -12,18 +12,17 @@ SHAPE = (64, 96)  # large enough that they are kept
 LOW = (torch.float32, torch.bfloat16, torch.float16)
 
 
-def packed_shapes(function, *tensors):
-    """The shapes of what is saved, in f64 alone."""
-    packed = []
-
-    def pack(t):
-        if t.dtype == torch.float64:
-            packed.append(tuple(t.shape))
-        return t
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        function(*tensors)
-    return packed
+def keeps_them(norm, x):
+    """Does the backward pass know mean and rstd of x as it was? x is made ten times as large in between, past autograd."""
+    weight = norm.weight
+    norm(x).backward(torch.ones_like(x))
+    dweight, weight.grad = weight.grad, None
+    y = norm(x)
+    numbers = x.detach().numpy() if x.dtype == torch.float32 else x.detach().view(torch.float64).numpy()
+    numbers *= 10
+    y.backward(torch.ones_like(x))
+    found, weight.grad = weight.grad, None
+    return not torch.allclose(found, dweight, rtol=0.1)
 
 
 def seeds_of(outs):
@@ -50,37 +49,53 @@ def found_anew(function):
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_have_the_bits_of_statistics_found_anew(name, dtype):
     c = case(name, dtype, SHAPE)
-    assert packed_shapes(c.function, *c.tensors) == [(1 if "rms" in name else 2, 64)]
     kept, anew = gradients_of(c), found_anew(lambda: gradients_of(c))
     assert all(torch.equal(k, a) for k, a in zip(kept, anew, strict=True))
 
 
 def test_which_passes_keep_them():
-    x = torch.randn(SHAPE, requires_grad=True)
-    norm = evenorm.torch.LayerNorm(96)
-    assert packed_shapes(norm, x) == [(2, 64)]
-    assert packed_shapes(evenorm.torch.RMSNorm(96), x) == [(1, 64)]
-    assert packed_shapes(evenorm.torch.LayerNorm((4, 8, 96)), torch.randn(3, 2, 4, 8, 96)) == [(2, 6)]
-    assert packed_shapes(norm, torch.randn(3, 96)) == []  # small
-    with torch.no_grad():
-        assert packed_shapes(norm, x) == []
-    wide = [t for t in packed_shapes(evenorm.torch.LayerNorm(96).double(), x.detach().double().requires_grad_())]
-    assert (2, 64) not in wide
-    assert found_anew(lambda: packed_shapes(norm, x)) == []
+    def example(*shape, dtype=torch.float32):
+        return torch.randn(*shape, dtype=dtype).requires_grad_()
+
+    for norm in (evenorm.torch.LayerNorm(96), evenorm.torch.RMSNorm(96)):
+        assert keeps_them(norm, example(64, 96))
+        assert keeps_them(norm, torch.randn(64, 96))  # for the weight alone
+        assert not keeps_them(norm, example(3, 96))  # few elements
+        assert not found_anew(lambda norm=norm: keeps_them(norm, example(64, 96)))
+    assert keeps_them(evenorm.torch.LayerNorm((4, 8, 96)), example(3, 2, 4, 8, 96))
+    assert not keeps_them(evenorm.torch.LayerNorm(8), example(1000, 8))  # they would be half of x
+    assert not keeps_them(evenorm.torch.LayerNorm(96, dtype=torch.float64), example(64, 96, dtype=torch.float64))
 
 
-def test_they_are_used():
+def test_saved_tensor_hooks_see_what_they_see_elsewhere():
+    """Checkpoints compare what is saved in the forward pass with what is saved when it is run again."""
+    packed = []
+
+    def pack(t):
+        packed.append(tuple(t.shape))
+        return t.t().contiguous() if t.dim() == 2 else t
+
     x, norm = torch.randn(SHAPE, requires_grad=True), evenorm.torch.LayerNorm(96)
-
-    def twice_the_rstd(t):
-        return t * torch.tensor([[1.0], [2.0]], dtype=torch.float64) if t.dtype == torch.float64 else t
-
-    norm(x).backward(torch.ones(SHAPE))
-    dweight, norm.weight.grad = norm.weight.grad, None
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, twice_the_rstd):
+    norm(x).sum().backward()
+    expected, x.grad = x.grad, None
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t.t() if t.dim() == 2 else t):
         y = norm(x)
-    y.backward(torch.ones(SHAPE))
-    assert torch.equal(norm.weight.grad, 2 * dweight)
+    y.sum().backward()
+    assert sorted(packed) == [SHAPE, SHAPE[1:]] and torch.equal(x.grad, expected)
+
+
+@pytest.mark.parametrize("around", ["forward", "backward"])
+def test_checkpoints_run_again_in_another_mode(around):
+    norm, x, dy = evenorm.torch.LayerNorm(96), torch.randn(SHAPE, requires_grad=True), torch.randn(SHAPE)
+    norm(x * 1).backward(dy)
+    expected, x.grad = x.grad, None
+
+    def run(part, function):
+        return found_anew(function) if part == around else function()
+
+    y = run("forward", lambda: torch.utils.checkpoint.checkpoint(lambda x: norm(x * 1), x, use_reentrant=False))
+    run("backward", lambda: y.backward(dy))
+    assert torch.equal(x.grad, expected)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -137,6 +152,11 @@ def test_compiled_autograd_of_an_eager_forward():
     expected, x.grad = x.grad, None
     y = norm(x)
     with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager", fullgraph=True)):
+        y.backward(dy)
+    assert torch.equal(x.grad, expected)
+    x.grad = None
+    y = torch.utils.checkpoint.checkpoint(norm, x, use_reentrant=False)
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
         y.backward(dy)
     assert torch.equal(x.grad, expected)
 

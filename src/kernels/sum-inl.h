@@ -192,6 +192,19 @@ class LaneSums {
     }
   }
 
+  // The join of n columns, a multiple of kLanes. As members of an object the sums would be in memory.
+  template <class Accumulate>
+  static HWY_INLINE BlockSums OfWholeLanes(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate) {
+    const DF64 d;
+    W s[kVectors], q[kVectors];
+    for (size_t v = 0; v < kVectors; ++v) s[v] = q[v] = W::Zero(d);
+#pragma GCC unroll 1
+    for (size_t c = 0; c < n; c += kLanes) {
+      for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(x + c, v), c, v, s[v], q[v]);
+    }
+    return {JoinFolded(FoldLanes<A, kEvenThenOdd<T>>(s)), JoinFolded(FoldLanes<A, kEvenThenOdd<T>>(q))};
+  }
+
   // The columns of an n-column block that do not fill the lanes; those that do not exist count as +0.
   template <class Accumulate>
   HWY_INLINE void AddTail(const T* x, size_t n, const Accumulate& accumulate) {
@@ -357,16 +370,26 @@ BlockSums JoinPieceSums(const double* lanes) {
   return reinterpret_cast<const LaneSums<A, T>*>(lanes)->Join();
 }
 
+// Whole lanes alone stay in registers; with a tail, the lanes are in memory.
 template <class T>
 BlockSums SumAbout(const T* x, size_t n, const WideNumber& k) {
   using A = Arithmetic<T>;
   const DF64 d;
   const auto wide_k = Wide<A, DF64>::From(d, hn::Set(d, k.hi), hn::Set(d, k.lo));
-  const auto about_k = [=](hn::Vec<DF64> v, size_t c, size_t vector, Wide<A, DF64>& s, Wide<A, DF64>& q) HWY_ATTR {
+  const auto all = hn::Eq(hn::Zero(d), hn::Zero(d));
+  const auto about_k = [=](hn::Vec<DF64> v, size_t, size_t, Wide<A, DF64>& s, Wide<A, DF64>& q)
+                           HWY_ATTR { AccumulateAbout(d, wide_k, all, v, s, q); };
+  if constexpr (std::is_same_v<A, float> && hn::MaxLanes(d) >= 4) {
+    if (n % kLanes == 0) return LaneSums<A, T>::OfWholeLanes(x, n, about_k);
+  }
+  LaneSums<A, T> sums;
+  sums.Clear();
+  sums.Add(x, 0, n / kLanes * kLanes, about_k);
+  sums.AddTail(x, n, [=](hn::Vec<DF64> v, size_t c, size_t vector, Wide<A, DF64>& s, Wide<A, DF64>& q) HWY_ATTR {
     const auto rest = hn::Set(d, static_cast<double>(n - c));
     AccumulateAbout(d, wide_k, hn::Lt(LaneSums<A, T>::Lanes(vector), rest), v, s, q);
-  };
-  return SumsOfBlock<A>(x, n, about_k).Join();
+  });
+  return sums.Join();
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

@@ -99,7 +99,8 @@ struct NormBackward final : NormNode {
   bool saves_output = false;  // x is the sum, and the sum an output that has a gradient
   std::optional<at::ScalarType> residual_dtype, bias_dtype;
   double residual_scale = 1;
-  ad::SavedVariable statistics;  // or none
+  // Or undefined. Not a saved variable: hooks would see it, and checkpoints want as many of these in every mode.
+  Tensor statistics;
 
   // For dx; and where its type, which is dweight's, is not x's.
   void save_weight(const OptionalTensor& w, const Tensor& normalised, bool wants_dx) {
@@ -115,7 +116,7 @@ struct NormBackward final : NormNode {
   void release_variables() override {
     NormNode::release_variables();
     const std::lock_guard<std::mutex> lock(mutex_);
-    statistics.reset_data();
+    statistics.reset();
   }
 
   ad::variable_list apply(ad::variable_list&& grads) override {
@@ -131,7 +132,7 @@ struct NormBackward final : NormNode {
     if (dy.defined()) {
       const Tensor saved_x = x.unpack(saves_output ? getptr() : nullptr);
       const Gradients gradients = run_backward(kind, dy, saved_x, shape, or_absent(weight.unpack()), bias_dtype, eps,
-                                               mask, or_absent(dsum), statistics.unpack());
+                                               mask, or_absent(dsum), statistics);
       dx = gradients.dx;
       result[first] = gradients.dweight;
       result[first + 1] = gradients.dbias;
@@ -149,13 +150,10 @@ struct NormBackward final : NormNode {
     args.collect(residual_dtype);
     args.collect(bias_dtype);
     args.collect(residual_scale);
-    args.collect(statistics, false);
   }
   ad::variable_list apply_with_saved(const ad::variable_list& grads, ad::SwapSavedVariables& saved) override {
     before(saved);
-    saved.before(statistics);
     ad::variable_list result = apply(ad::variable_list(grads));
-    saved.after(statistics);
     after(saved);
     return result;
   }
@@ -233,12 +231,15 @@ Tensor forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, SymIntArray
   {
     at::AutoDispatchBelowADInplaceOrView guard;
     const bool on_cpu = goes_to_cpu(keys);
-    Tensor* const keep = on_cpu && node && keeps_statistics(x, weight, bias) ? &statistics : nullptr;
+    Tensor* const keep = on_cpu && node && (node->should_compute_output(0) || node->should_compute_output(1)) &&
+                                 keeps_statistics(x, shape, weight, bias)
+                             ? &statistics
+                             : nullptr;
     y = on_cpu ? cpu_norm(kind, x, shape, weight, bias, eps, keep) : call();
   }
   if (node) {
     ad::set_history(y, node);
-    if (statistics.defined()) node->statistics = ad::SavedVariable(statistics, /*is_output=*/false);
+    node->statistics = std::move(statistics);
   }
   if (has_tangent(x, weight, bias)) {
     const Norm norm = {kind, shape.size(), eps};
@@ -258,12 +259,17 @@ TwoTensors add_forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, con
   {
     at::AutoDispatchBelowADInplaceOrView guard;
     const bool on_cpu = goes_to_cpu(keys);
-    Tensor* const keep = on_cpu && node && keeps_statistics(x, weight, bias) ? &statistics : nullptr;
+    Tensor* const keep =
+        on_cpu && node &&
+                (node->should_compute_output(0) || node->should_compute_output(1) || node->should_compute_output(2)) &&
+                keeps_statistics(x, shape, weight, bias)
+            ? &statistics
+            : nullptr;
     std::tie(y, sum) =
         on_cpu ? cpu_add_norm(kind, x, residual, shape, weight, bias, eps, residual_scale, keep) : call();
   }
   if (node) {
-    if (statistics.defined()) node->statistics = ad::SavedVariable(statistics, /*is_output=*/false);
+    node->statistics = std::move(statistics);
     node->has_residual = true;
     node->residual_dtype = residual.scalar_type();
     node->residual_scale = residual_scale;

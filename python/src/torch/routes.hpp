@@ -38,15 +38,18 @@ bool goes_to_cpu_alone(const Tensors&... tensors) {
   return (keys - local.excluded_ - kPassing).highestPriorityTypeId() == c10::DispatchKey::CPU;
 }
 
-// Elements of x from which on a new tensor for statistics costs less than finding them anew.
-inline constexpr std::int64_t kLeastKept = 4096;
+// Elements of x from which on a new tensor for statistics costs less than finding them anew; bytes of a row from which
+// on that tensor is small beside x.
+inline constexpr std::int64_t kLeastKept = 4096, kLeastRowKept = 128;
 
 // Statistics of f64 arithmetic are of no use to the other pass, or to another arithmetic.
-inline bool keeps_statistics(const Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias) {
+inline bool keeps_statistics(const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
+                             const OptionalTensor& bias) {
   const auto is_f64 = [](const OptionalTensor& t) {
     return t.has_value() && t->defined() && t->scalar_type() == at::kDouble;
   };
-  return x.numel() >= kLeastKept && !is_f64(x) && !is_f64(weight) && !is_f64(bias);
+  const std::int64_t row = c10::multiply_integers(C10_AS_INTARRAYREF_SLOW(shape)) * x.element_size();
+  return x.numel() >= kLeastKept && row >= kLeastRowKept && !is_f64(x) && !is_f64(weight) && !is_f64(bias);
 }
 
 }  // namespace evenorm::torch_binding
