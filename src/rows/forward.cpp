@@ -128,7 +128,8 @@ void ForwardRows<T>::run_short_rows(std::size_t first, std::size_t count) {
   }
 }
 
-// Has a kernel all that a block wants? Then nothing passes through scratch (of what is read), or is written beside y.
+// Has a kernel all that a block wants? Of what is read nothing passes through scratch, and nothing is written beside y;
+// in_place(): nor does y pass.
 template <class T>
 bool ForwardRows<T>::reads_in_place() const {
   return only_numbers_ && !writes_beside_ && !tiles_.fetches() && !sum_source_.passes() && !map_source_.passes();

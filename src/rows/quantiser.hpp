@@ -55,8 +55,8 @@ class Quantiser {
   bool is_measuring() const { return is_on() && !holds_row_ && p_.given_scale == 0 && !again_; }
 
  private:
-  // Of rows from `row` on, from the largest magnitude of each, or NaN. All quotients first, of
-  // places without a row, too: the compiler takes four at once.
+  // Of rows from `row` on, from the largest magnitude of each, or NaN. All quotients first, of places without a row,
+  // too: the compiler takes four at once.
   void set_factors(std::size_t row, std::size_t rows) {
     constexpr auto kLargest = static_cast<float>(kLargestInt8);
     float most[kMaxGroup], scales[kMaxGroup], factors[kMaxGroup];
