@@ -72,11 +72,11 @@ def verdict_keys(entries, headers, deep):
 
 
 def flags_of(entry):
-    """How it is compiled: no compiler, no file, no output, nothing that tells how much to optimise."""
+    """How it is compiled: no compiler, no file, no output, nothing that tells how to optimise."""
     words = shlex.split(entry["command"])[1:]
     output = words.index("-o")
     return tuple(word for word in words[:output] + words[output + 2:]
-                 if word not in ("-c", "-Werror", entry["file"]) and not re.fullmatch("-O[0-3]", word))
+                 if word not in ("-c", "-Werror", entry["file"]) and not re.fullmatch("-O[0-3]|-mmem(set|cpy)-strategy=.*", word))
 
 
 class Bundle:

@@ -81,15 +81,12 @@ bool AreFinite(const A* values, size_t n) {
   const auto zero = hn::Zero(d);
   auto s0 = zero, s1 = zero, s2 = zero, s3 = zero, s4 = zero, s5 = zero, s6 = zero, s7 = zero;
   size_t i = 0;
-  const auto add = [&](auto& sum) HWY_ATTR {
-    sum = hn::MulAdd(hn::LoadU(d, values + i), zero, sum);
-    i += kN;
-  };
-  while (i + 8 * kN <= n) {
-    add(s0), add(s1), add(s2), add(s3);
-    add(s4), add(s5), add(s6), add(s7);
+  const auto add = [&](auto& sum, size_t at) HWY_ATTR { sum = hn::MulAdd(hn::LoadU(d, values + at), zero, sum); };
+  for (; i + 8 * kN <= n; i += 8 * kN) {
+    add(s0, i), add(s1, i + kN), add(s2, i + 2 * kN), add(s3, i + 3 * kN);
+    add(s4, i + 4 * kN), add(s5, i + 5 * kN), add(s6, i + 6 * kN), add(s7, i + 7 * kN);
   }
-  while (i + kN <= n) add(s0);
+  for (; i + kN <= n; i += kN) add(s0, i);
   const auto low = hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)), high = hn::Add(hn::Add(s4, s5), hn::Add(s6, s7));
   A rest = 0;
   for (; i < n; ++i) rest += load_one(values + i) * A{0};
