@@ -220,8 +220,7 @@ void run_in_scratch(Target target, const Backward& backward, const Executor& exe
   const std::size_t bytes = internal::scratch_bytes(p), before = amount, after = amount % 2 == 0 ? 0 : 64;
   std::vector<std::byte> memory(before + bytes + after, kUntouched);
   const std::span scratch = std::span(memory).subspan(before, bytes);
-  internal::validate_buffers(p);
-  internal::validate_scratch(p, scratch);
+  internal::validate_buffers(p, scratch);
   internal::run_problem(p, internal::kernels_of(target), scratch.data(), executor);
   const auto untouched = [&](std::byte b) { return b == kUntouched; };
   expect(std::ranges::all_of(std::span(memory).first(before), untouched) &&

@@ -40,8 +40,7 @@ std::size_t scratch_bytes(const Backward& backward) { return internal::scratch_b
 void run(const Backward& backward, std::span<std::byte> scratch, const Executor& executor) {
   internal::GradientProblem problem = internal::validate(backward);
   internal::check_scratch_size(scratch, internal::scratch_bytes(problem));
-  internal::validate_buffers(problem);
-  internal::validate_scratch(problem, scratch);
+  internal::validate_buffers(problem, scratch);
   internal::run_problem(problem, internal::kernels_of(internal::active_target()), scratch.data(), executor);
 }
 void run(const Backward& backward, const Executor& executor) {

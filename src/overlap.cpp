@@ -293,14 +293,7 @@ struct GradientRegions {
   }
 };
 
-}  // namespace
-
-void validate_buffers(const GradientProblem& p) {
-  if (p.rows != 0) {
-    check_present("x", p.x.data);
-    check_present("dy", p.dy.data);
-  }
-  const GradientRegions r(p);
+void check_buffers(const GradientRegions& r) {
   for (const Region* output : {&r.dx, &r.dgamma, &r.dbeta}) check_apart_in_itself(*output);
   for (const Region* source : {&r.x, &r.dy, &r.dsum}) {
     if (!is_in_place(r.dx, *source)) check_apart(r.dx, *source);
@@ -314,14 +307,29 @@ void validate_buffers(const GradientProblem& p) {
   check_apart(r.dgamma, r.dbeta);
 }
 
-void validate_scratch(const GradientProblem& p, std::span<const std::byte> scratch) {
+void check_scratch(const GradientRegions& r, std::span<const std::byte> scratch) {
   if (scratch.empty()) return;
   check_present("scratch", scratch.data());
-  const GradientRegions r(p);
   const Region workspace = region_of("scratch", scratch);
   for (const Region* tensor : {&r.x, &r.dy, &r.dsum, &r.gamma, &r.mean, &r.rstd, &r.dx, &r.dgamma, &r.dbeta}) {
     check_apart(workspace, *tensor);
   }
+}
+
+}  // namespace
+
+void validate_buffers(const GradientProblem& p, std::span<const std::byte> scratch) {
+  if (p.rows != 0) {
+    check_present("x", p.x.data);
+    check_present("dy", p.dy.data);
+  }
+  const GradientRegions regions(p);
+  check_buffers(regions);
+  check_scratch(regions, scratch);
+}
+
+void validate_scratch(const GradientProblem& p, std::span<const std::byte> scratch) {
+  check_scratch(GradientRegions(p), scratch);
 }
 
 void check_scratch_size(std::span<const std::byte> scratch, std::size_t needed) {

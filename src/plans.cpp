@@ -132,8 +132,7 @@ void BackwardPlan::run(const BackwardBuffers& buffers, std::span<std::byte> scra
   replace("dweight", p.dgamma.data, buffers.dweight);
   replace("dbias", p.dbeta.data, buffers.dbias);
   replace("dsum", p.dsum.data, buffers.dsum);
-  internal::validate_buffers(p);
-  internal::validate_scratch(p, scratch);
+  internal::validate_buffers(p, scratch);
   internal::run_problem(p, *kept.kernels, scratch.data(), executor);
 }
 

@@ -22,6 +22,11 @@ using Call = testing::BackwardCall;
 
 void run_at_once(const Backward& backward, const Executor& executor) { run(backward, executor); }
 
+BackwardBuffers buffers_of(const Backward& b) {
+  return {b.x.data,  b.dy.data,      b.weight.data, b.mean.data, b.rstd.data,
+          b.dx.data, b.dweight.data, b.dbias.data,  b.dsum.data};
+}
+
 std::vector<std::byte> scratch_of(const BackwardPlan& plan) { return std::vector<std::byte>(plan.scratch_bytes() + 1); }
 
 // Twice, by way of a copy, with scratch at an odd address.
@@ -46,9 +51,7 @@ void run_elsewhere(const Backward& backward, const Executor& executor) {
   planned.x.data = planned.dy.data = nullptr;
   const BackwardPlan plan(planned);
   std::vector<std::byte> scratch = scratch_of(plan);
-  plan.run({backward.x.data, backward.dy.data, backward.weight.data, backward.mean.data, backward.rstd.data,
-            backward.dx.data, backward.dweight.data, backward.dbias.data, backward.dsum.data},
-           scratch, executor);
+  plan.run(buffers_of(backward), scratch, executor);
 }
 
 class Backward_Plan : public ::testing::TestWithParam<std::tuple<Kind, DType>> {};
@@ -120,9 +123,7 @@ TEST(Backward_Plan, BuffersArePresentAsPlanned) {
   Call call;
   const BackwardPlan plan(call.complete());
   const std::vector<float> before = call.memory;
-  const Backward& b = call.backward;
-  const BackwardBuffers planned{b.x.data,  b.dy.data,      b.weight.data, b.mean.data, b.rstd.data,
-                                b.dx.data, b.dweight.data, b.dbias.data,  nullptr};
+  const BackwardBuffers planned = buffers_of(call.backward);
   const auto error_with = [&](const auto& change) {
     BackwardBuffers buffers = planned;
     change(buffers);
@@ -158,11 +159,7 @@ TEST(Backward_Plan, OneFromSeveralThreadsAtOnce) {
   for (int round = 0; round < 5; ++round) {
     std::vector<std::thread> threads;
     for (Call& call : calls) {
-      threads.emplace_back([&] {
-        plan.run({call.at(Call::kX), call.at(Call::kDy), call.at(Call::kWeight), call.at(Call::kMean),
-                  call.at(Call::kRstd), call.at(Call::kDx), call.at(Call::kDweight), call.at(Call::kDbias), nullptr},
-                 call.scratch);
-      });
+      threads.emplace_back([&] { plan.run(buffers_of(call.backward), call.scratch); });
     }
     for (std::thread& thread : threads) thread.join();
     for (const Call& call : calls) EXPECT_EQ(call.memory, expected.memory);

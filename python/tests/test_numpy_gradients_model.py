@@ -1,29 +1,14 @@
 """dx, dweight and dbias against tests/gradients_model.py, a second implementation from docs/numerics.md: the same bits."""
 
-import importlib.util
-import pathlib
-import sys
-
-import ml_dtypes
 import numpy as np
 import pytest
+from numpy_models import BF16, F16, F32, F64, RANGE, STORAGE, load
 
 import evenorm
 
-MODELS = [
-    pathlib.Path(__file__).resolve().parents[2] / "tests" / f"{name}.py"
-    for name in ("numerics_model", "gradients_model")
-]
-if not all(path.exists() for path in MODELS):
-    pytest.skip(f"no {MODELS[-1]}", allow_module_level=True)
-for path in MODELS:  # the second imports the first
-    SPEC = importlib.util.spec_from_file_location(path.stem, path)
-    model = sys.modules[path.stem] = importlib.util.module_from_spec(SPEC)
-    SPEC.loader.exec_module(model)
+load("numerics_model")  # which the other one imports
+model = load("gradients_model")
 
-F64, F32, BF16, F16 = (np.dtype(t) for t in (np.float64, np.float32, ml_dtypes.bfloat16, np.float16))
-STORAGE = [F64, F32, BF16, F16]
-RANGE = {F64: (-1074, 1023), F32: (-149, 127), BF16: (-133, 127), F16: (-24, 15)}  # exponents, of the least and largest
 COLUMNS = [1, 2, 3, 4, 5, 8, 16, 17, 31, 33, 50, 100]
 EPS = [1e-5, 1e-5, 0.0, 0.0, 1.0, 1e-12, 1e30, 1e300]
 

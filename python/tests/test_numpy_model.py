@@ -1,24 +1,13 @@
 """y, mean and rstd against tests/numerics_model.py, a second implementation from docs/numerics.md: the same bits."""
 
-import importlib.util
-import pathlib
-
-import ml_dtypes
 import numpy as np
 import pytest
+from numpy_models import BF16, F16, F32, F64, RANGE, STORAGE, load
 
 import evenorm
 
-MODEL = pathlib.Path(__file__).resolve().parents[2] / "tests" / "numerics_model.py"
-if not MODEL.exists():
-    pytest.skip(f"no {MODEL}", allow_module_level=True)
-SPEC = importlib.util.spec_from_file_location("numerics_model", MODEL)
-model = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(model)
+model = load("numerics_model")
 
-F64, F32, BF16, F16 = (np.dtype(t) for t in (np.float64, np.float32, ml_dtypes.bfloat16, np.float16))
-STORAGE = [F64, F32, BF16, F16]
-RANGE = {F64: (-1074, 1023), F32: (-149, 127), BF16: (-133, 127), F16: (-24, 15)}  # exponents, of the least and largest
 COLUMNS = {
     F64: [1, 2, 5, 16, 33, 120, 1030],
     F32: [1, 2, 3, 17, 100, 1025, 5000],

@@ -96,25 +96,8 @@ void ForwardRows<T>::run_short_rows(std::size_t first, std::size_t count) {
   sum_short_rows(groups_[0], first, 0, rows_at(first));
   finish_short_rows(groups_[0], first, rows_at(first));
   sum_short_rows(groups_[1], first + group, 0, rows_at(first + group));
-  struct Context {
-    ForwardRows* self;
-    std::size_t first, group, count;
-  } context{this, first, group, count};
-  if (even.has_value()) even->context = &context;
-  if (even.has_value() && (p_.mean.data != nullptr || p_.rstd.data != nullptr)) {
-    even->finished = [](void* pointer, std::size_t turn) {
-      const auto& c = *static_cast<const Context*>(pointer);
-      const std::size_t at = turn * c.group;
-      c.self->store_statistics(c.self->groups_[turn % kGroups], 0, c.first + at, std::min(c.group, c.count - at));
-    };
-  }
-  if (even.has_value() && even->in_turn) {
-    even->mapped = [](void* pointer, std::size_t turn) {
-      const auto& c = *static_cast<const Context*>(pointer);
-      const std::size_t at = turn * c.group;
-      c.self->sink_.done(c.first + at, std::min(c.group, c.count - at), 0, c.self->p_.cols);
-    };
-  }
+  TurnContext context{this, first, group, count};
+  if (even.has_value()) add_hooks(*even, context);
   for (std::size_t row = first; row < end;) {
     const std::size_t turn = (row - first) / group, next_row = row + group, later_row = next_row + group;
     const Group& g = groups_[turn % kGroups];
@@ -125,6 +108,24 @@ void ForwardRows<T>::run_short_rows(std::size_t first, std::size_t count) {
     finish_short_rows(groups_[(turn + 1) % kGroups], next_row, rows_at(next_row));
     map_short_rows(g, row, rows_at(row), groups_[(turn + 2) % kGroups], later_row, rows_at(later_row));
     row = next_row;
+  }
+}
+
+// What turns leave to do: statistics that are handed out, a quantised y.
+template <class T>
+void ForwardRows<T>::add_hooks(ShortRows<T>& rows, TurnContext& context) const {
+  rows.context = &context;
+  if (p_.mean.data != nullptr || p_.rstd.data != nullptr) {
+    rows.finished = [](void* pointer, std::size_t turn) {
+      const auto& c = *static_cast<const TurnContext*>(pointer);
+      c.self->store_statistics(c.self->groups_[turn % kGroups], 0, c.row(turn), c.rows(turn));
+    };
+  }
+  if (rows.in_turn) {
+    rows.mapped = [](void* pointer, std::size_t turn) {
+      const auto& c = *static_cast<const TurnContext*>(pointer);
+      c.self->sink_.done(c.row(turn), c.rows(turn), 0, c.self->p_.cols);
+    };
   }
 }
 

@@ -43,12 +43,22 @@ class ForwardRows {
     EvenRows<const T> x;
   };
 
+  // Of short rows by turns, for what is called back: where a turn's group begins, and how many rows it has.
+  struct TurnContext {
+    std::size_t row(std::size_t turn) const { return first + turn * group; }
+    std::size_t rows(std::size_t turn) const { return std::min(group, count - turn * group); }
+
+    ForwardRows* self;
+    std::size_t first, group, count;
+  };
+
   void fuse(const Scratch& scratch, ColumnRange used);
   std::size_t summed_at_once(std::size_t row, std::size_t rows) const;
   std::size_t mapped_at_once(std::size_t row, std::size_t rows) const;
 
   void run_short_rows(std::size_t first, std::size_t count);
   std::optional<ShortRows<T>> even_short_rows(std::size_t first, std::size_t count);
+  void add_hooks(ShortRows<T>& rows, TurnContext& context) const;
   std::size_t run_turns(const ShortRows<T>& rows, std::size_t first, std::size_t turn);
   void sum_short_rows(Group& g, std::size_t first_row, std::size_t from, std::size_t to);
   void finish_short_rows(Group& g, std::size_t first_row, std::size_t rows);

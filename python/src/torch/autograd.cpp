@@ -217,6 +217,16 @@ std::optional<at::ScalarType> dtype_of(const OptionalTensor& t) {
   return t.has_value() && t->defined() ? std::optional(t->scalar_type()) : std::nullopt;
 }
 
+// Where a node is to have the statistics, or null: the last edge, that to bias, wants none.
+Tensor* place_for_statistics(NormBackward* node, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
+                             const OptionalTensor& bias) {
+  bool wanted = false;
+  for (std::size_t i = 0; node != nullptr && i + 1 < node->num_outputs(); ++i) {
+    wanted = wanted || node->should_compute_output(i);
+  }
+  return wanted && keeps_statistics(x, shape, weight, bias) ? &node->statistics : nullptr;
+}
+
 // Call: from no arguments to y, the operator below autograd.
 template <class Call>
 Tensor forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
@@ -227,20 +237,12 @@ Tensor forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, SymIntArray
     node->save_weight(weight, x, node->should_compute_output(0));
     node->bias_dtype = dtype_of(bias);
   }
-  Tensor y, statistics;
-  {
+  const Tensor y = [&] {
     at::AutoDispatchBelowADInplaceOrView guard;
-    const bool on_cpu = goes_to_cpu(keys);
-    Tensor* const keep = on_cpu && node && (node->should_compute_output(0) || node->should_compute_output(1)) &&
-                                 keeps_statistics(x, shape, weight, bias)
-                             ? &statistics
-                             : nullptr;
-    y = on_cpu ? cpu_norm(kind, x, shape, weight, bias, eps, keep) : call();
-  }
-  if (node) {
-    ad::set_history(y, node);
-    node->statistics = std::move(statistics);
-  }
+    if (!goes_to_cpu(keys)) return call();
+    return cpu_norm(kind, x, shape, weight, bias, eps, place_for_statistics(node.get(), x, shape, weight, bias));
+  }();
+  if (node) ad::set_history(y, node);
   if (has_tangent(x, weight, bias)) {
     const Norm norm = {kind, shape.size(), eps};
     set_tangent(y, forward_tangent(norm, toNonOptPrimal(x), toNonOptPrimal(weight), toNonOptFwGrad(x),
@@ -255,21 +257,13 @@ TwoTensors add_forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, con
                        SymIntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias, double eps,
                        double residual_scale, const Call& call) {
   auto node = node_towards<NormBackward>(kind, shape, eps, x, residual, weight, bias);
-  Tensor y, sum, statistics;
-  {
+  auto [y, sum] = [&] {
     at::AutoDispatchBelowADInplaceOrView guard;
-    const bool on_cpu = goes_to_cpu(keys);
-    Tensor* const keep =
-        on_cpu && node &&
-                (node->should_compute_output(0) || node->should_compute_output(1) || node->should_compute_output(2)) &&
-                keeps_statistics(x, shape, weight, bias)
-            ? &statistics
-            : nullptr;
-    std::tie(y, sum) =
-        on_cpu ? cpu_add_norm(kind, x, residual, shape, weight, bias, eps, residual_scale, keep) : call();
-  }
+    if (!goes_to_cpu(keys)) return call();
+    return cpu_add_norm(kind, x, residual, shape, weight, bias, eps, residual_scale,
+                        place_for_statistics(node.get(), x, shape, weight, bias));
+  }();
   if (node) {
-    node->statistics = std::move(statistics);
     node->has_residual = true;
     node->residual_dtype = residual.scalar_type();
     node->residual_scale = residual_scale;
