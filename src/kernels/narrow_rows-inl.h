@@ -61,7 +61,7 @@ class NarrowTurns {
   template <bool kCentredMap>
   HWY_INLINE void TurnSo(size_t turn) {
     // Past the caches by whole lines alone; others half written are slow.
-    if constexpr (sizeof(PairOf<hn::Vec<DF32>>) / sizeof(float) * sizeof(T) >= 64 && !std::is_same_v<T, float16>) {
+    if constexpr (sizeof(PairOf<hn::Vec<DF32>>) / sizeof(float) * sizeof(T) >= 64) {
       const auto lines = reinterpret_cast<uintptr_t>(rows_.y.first) | static_cast<uintptr_t>(rows_.y.step);
       if (rows_.stream && lines % 64 == 0) return TurnOf<kCentredMap, true>(turn);
     }

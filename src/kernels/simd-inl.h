@@ -280,6 +280,12 @@ HWY_INLINE void StorePair(V a, V b, D d, T* p) {
     if constexpr (std::is_same_v<T, bfloat16>) {
       const hn::Repartition<uint16_t, D> du16;
       StoreWhole<kStream>(BF16FromPair(d, a, b), du16, reinterpret_cast<uint16_t*>(p));
+    } else if constexpr (kStream && kHardwareF16) {
+      const hn::Rebind<hwy::float16_t, D> df16;
+      const hn::Repartition<uint16_t, D> du16;
+      const hn::Half<decltype(du16)> half;
+      const auto low = hn::BitCast(half, hn::DemoteTo(df16, a)), high = hn::BitCast(half, hn::DemoteTo(df16, b));
+      hn::Stream(hn::Combine(du16, high, low), du16, reinterpret_cast<uint16_t*>(p));
     } else {
       StoreF32(a, d, p);
       StoreF32(b, d, p + hn::Lanes(d));
