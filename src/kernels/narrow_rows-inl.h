@@ -2,7 +2,7 @@
 // instructions: so what else a row takes has to be few. Included once per target.
 #pragma once
 
-#include "kernels/finish-inl.h"
+#include "kernels/look_again-inl.h"
 #include "kernels/map-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -38,19 +38,17 @@ class NarrowTurns {
  public:
   HWY_INLINE explicit NarrowTurns(const ShortRows<T>& rows) : rows_(rows), columns_(static_cast<double>(rows.n)) {}
 
-  // Returns the turn that is next; flags say whether its group wants a second look or has an extreme row, which ends
-  // it.
-  HWY_INLINE size_t Run(size_t turn, bool* look, bool* extreme) {
+  // Returns the turn that is next; `extreme` says whether its group has an extreme row, which ends it.
+  HWY_INLINE size_t Run(size_t turn, bool* extreme) {
     bool pending = false;
-    for (; (turn + 3) * kMaxGroup <= rows_.count && !look_ && !extreme_; ++turn) {
+    for (; (turn + 3) * kMaxGroup <= rows_.count && !extreme_; ++turn) {
       if (pending) lanes_.Join(kMaxGroup, group(turn + 1), 0);
       pending = true;
       AnyCentre(group(turn).map, kMaxGroup) ? TurnSo<true>(turn) : TurnSo<false>(turn);
       if (rows_.mapped != nullptr) rows_.mapped(rows_.context, turn);
-      if (rows_.finished != nullptr && !look_ && !extreme_) rows_.finished(rows_.context, turn + 1);
+      if (rows_.finished != nullptr && !extreme_) rows_.finished(rows_.context, turn + 1);
     }
     if (pending) lanes_.Join(kMaxGroup, group(turn + 1), 0);
-    *look = look_;
     *extreme = extreme_;
     return turn;
   }
@@ -101,15 +99,21 @@ class NarrowTurns {
         SumAndMapRest<kCentred>(later_x, sums, scalars, x, gamma, beta, beside, n, y);
       }
       lanes_.Set(row, sums);
-      if (row == 1) look_ = FinishNarrowStatistics<kCentred>(group(turn + 1), columns_, rows_.eps);
-      if (row == 4 && !look_) extreme_ = FinishNarrowMaps(group(turn + 1), columns_, rows_.eps);
+      if (row == 1) looked_ = FinishNarrowStatistics<kCentred>(group(turn + 1), columns_, rows_.eps);
+      if (row != 4) continue;
+      extreme_ = looked_ ? LookAtNext(turn + 1) : FinishNarrowMaps(group(turn + 1), columns_, rows_.eps);
     }
+  }
+
+  HWY_NOINLINE bool LookAtNext(size_t turn) {
+    const EvenRows<const T> x{rows_.x.at(turn * kMaxGroup), rows_.x.step};
+    return LookAndFinish<T>({x, kMaxGroup, rows_.n, &group(turn), 0}, rows_.eps);
   }
 
   LanesOfRows<T, kCentred> lanes_;
   const ShortRows<T>& rows_;
   const Count columns_;
-  bool look_ = false, extreme_ = false;
+  bool looked_ = false, extreme_ = false;
 };
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/finish-inl.h"
+#include "kernels/look_again-inl.h"
 #include "kernels/map-inl.h"
 #include "kernels/narrow_rows-inl.h"
 
@@ -66,16 +67,23 @@ HWY_INLINE void MapAndSumGroups(const MapRows<T>& map, const SumRows<T>& next, c
   for (size_t i = both; i < map.rows; ++i) MapRow(map, i, 0);
 }
 
+// Where the statistics of turn `turn`'s group want a second look: whether it has extreme rows.
+template <class T>
+HWY_INLINE bool LookAtTurn(const ShortRows<T>& rows, size_t turn, size_t count) {
+  const EvenRows<const T> x{rows.x.at(turn * rows.group), rows.x.step};
+  return LookAndFinish<T>({x, count, rows.n, rows.groups + turn % kGroups, 0}, rows.eps);
+}
+
 // The turns of whole groups of a few rows that have two others behind them, in f32 arithmetic: each row is mapped and
 // another one summed in one loop, and the group between theirs is finished meanwhile, so that all three are in L1.
-// Returns the turn that is next; flags say whether its group wants a second look or has an extreme row, which ends it.
+// Returns the turn that is next; `extreme` says whether its group has an extreme row, which ends it.
 template <class T, bool kCentred>
-HWY_NOINLINE size_t TurnsOfFewRows(const ShortRows<T>& rows, size_t turn, bool* look, bool* extreme) {
+HWY_NOINLINE size_t TurnsOfFewRows(const ShortRows<T>& rows, size_t turn, bool* extreme) {
   using D = hn::CappedTag<double, kFewRows>;
   const size_t n = rows.n, mapped = n / kStep * kStep, group = rows.group;
   const Count columns = static_cast<double>(n);
   for (size_t g = 0; g < kGroups; ++g) rows.groups[g].clear_from(group);
-  for (; (turn + 3) * group <= rows.count && !*look && !*extreme; ++turn) {
+  for (bool look = false; (turn + 3) * group <= rows.count && !*extreme; ++turn) {
     auto &next = rows.groups[(turn + 1) % kGroups], &later = rows.groups[(turn + 2) % kGroups];
     const auto& scalars_of_rows = rows.groups[turn % kGroups].map;
     for (size_t r = 0; r < group; ++r) {
@@ -85,11 +93,12 @@ HWY_NOINLINE size_t TurnsOfFewRows(const ShortRows<T>& rows, size_t turn, bool* 
         if (rows.ahead != 0) FetchBehind(later_x + c, kStep * sizeof(T), rows.ahead);
         if (c != 0) return;
         if (r == 0) {
-          *look = FinishStatistics<D>(next, group, columns, rows.eps, kCentred);
-        } else if (r == 1 && !*look) {
+          look = FinishStatistics<D>(next, group, columns, rows.eps, kCentred);
+        } else if (r == 1 && !look) {
           *extreme = FinishMaps<D>(next, group, columns, rows.eps);
         }
       };
+      if (HWY_UNLIKELY(r == 1 && look)) *extreme = LookAtTurn(rows, turn + 1, group);
       LaneSums<float, T> sums;
       sums.Clear();
       const MapScalars<float> scalars = scalars_of_rows.of(r);
@@ -101,33 +110,35 @@ HWY_NOINLINE size_t TurnsOfFewRows(const ShortRows<T>& rows, size_t turn, bool* 
       later.set(r, joined.s, joined.q);
     }
     if (rows.mapped != nullptr) rows.mapped(rows.context, turn);
-    if (rows.finished != nullptr && !*look && !*extreme) rows.finished(rows.context, turn + 1);
+    if (rows.finished != nullptr && !*extreme) rows.finished(rows.context, turn + 1);
   }
   return turn;
 }
 
 template <class T, bool kCentred>
-size_t TurnsOfShortRows(const ShortRows<T>& rows, size_t turn, bool* wants_look) {
+size_t TurnsOfShortRows(const ShortRows<T>& rows, size_t turn) {
   const size_t group = rows.group;
   const Count columns = static_cast<double>(rows.n);
   const auto rows_of = [&](size_t t)
                            HWY_ATTR { return t * group < rows.count ? HWY_MIN(group, rows.count - t * group) : 0; };
   const auto group_of = [&](size_t t) HWY_ATTR { return rows.groups + t % kGroups; };
-  bool look = false, extreme = false;
+  bool extreme = false;
   if constexpr (kMapsBesideSums<T>) {
-    if (rows.few && rows_of(turn + 2) == group) turn = TurnsOfFewRows<T, kCentred>(rows, turn, &look, &extreme);
+    if (rows.few && rows_of(turn + 2) == group) turn = TurnsOfFewRows<T, kCentred>(rows, turn, &extreme);
   }
   if constexpr (kHasNarrowTurns<T>) {
     if (takes_narrow_turns<T>(rows.n) && group == kMaxGroup && rows.terms.r.first == nullptr) {
-      turn = NarrowTurns<T, kCentred>(rows).Run(turn, &look, &extreme);
+      turn = NarrowTurns<T, kCentred>(rows).Run(turn, &extreme);
     }
   }
-  for (; !look && !extreme && rows_of(turn) != 0; ++turn) {
+  for (; !extreme && rows_of(turn) != 0; ++turn) {
     auto& next = *group_of(turn + 1);
     const size_t next_rows = rows_of(turn + 1), later_row = (turn + 2) * group, later_rows = rows_of(turn + 2);
+    bool look = false;
     if (next_rows != 0) {
       if (next_rows < kMaxGroup) next.clear_from(next_rows);
       look = FinishStatistics(next, next_rows, columns, rows.eps, kCentred);
+      if (HWY_UNLIKELY(look)) extreme = LookAtTurn(rows, turn + 1, next_rows);
     }
     const EvenRows<const T> x{rows.x.at(turn * group), rows.x.step};
     const EvenRows<T> y{rows.y_of(turn), rows.y.step};
@@ -143,9 +154,8 @@ size_t TurnsOfShortRows(const ShortRows<T>& rows, size_t turn, bool* wants_look)
       if (next_rows != 0 && !look) extreme = FinishMaps(next, next_rows, columns, rows.eps);
     });
     if (rows.mapped != nullptr) rows.mapped(rows.context, turn);
-    if (rows.finished != nullptr && next_rows != 0 && !look && !extreme) rows.finished(rows.context, turn + 1);
+    if (rows.finished != nullptr && next_rows != 0 && !extreme) rows.finished(rows.context, turn + 1);
   }
-  *wants_look = look;
   return turn;
 }
 

@@ -35,23 +35,25 @@ struct FoldedLanes {
   Wide<A, DF64> parts[kParts];
 };
 
+// The tree of kCount vectors, kStep apart: the first one and that kCount / 2 further are added, and so on. Written out
+// by recursion: in loops over arrays GCC keeps what should be in registers in memory.
+template <size_t kCount, size_t kStep, class W>
+HWY_INLINE W FoldVectors(const W* v) {
+  if constexpr (kCount == 1) {
+    return v[0];
+  } else {
+    return Add(DF64(), FoldVectors<kCount / 2, 2 * kStep>(v), FoldVectors<kCount / 2, 2 * kStep>(v + kStep));
+  }
+}
+
 // A block's lanes: lanes l and l + 8 are added, then l and l + 4, l and l + 2, l and l + 1, here and in what follows.
 // kSplit: they are the even ones first, then the odd ones.
 template <class A, bool kSplit>
 HWY_INLINE FoldedLanes<A, kSplit> FoldLanes(const Wide<A, DF64>* lanes) {
-  const DF64 d;
   using Folded = FoldedLanes<A, kSplit>;
-  constexpr size_t kEach = kLanes / hn::MaxLanes(d) / Folded::kParts;
-  Folded folded;
-  for (size_t part = 0; part < Folded::kParts; ++part) {
-    Wide<A, DF64> v[kEach];
-    for (size_t i = 0; i < kEach; ++i) v[i] = lanes[part * kEach + i];
-    for (size_t half = kEach / 2; half != 0; half /= 2) {
-      for (size_t i = 0; i < half; ++i) v[i] = internal::HWY_NAMESPACE::Add(d, v[i], v[i + half]);
-    }
-    folded.parts[part] = v[0];
-  }
-  return folded;
+  constexpr size_t kEach = kLanes / hn::MaxLanes(DF64()) / Folded::kParts;
+  if constexpr (kSplit) return {{FoldVectors<kEach, 1>(lanes), FoldVectors<kEach, 1>(lanes + kEach)}};
+  return {{FoldVectors<kEach, 1>(lanes)}};
 }
 
 // Those of one sum, to one number.
@@ -192,9 +194,13 @@ class LaneSums {
     }
   }
 
-  // The join of n columns, a multiple of kLanes. As members of an object the sums would be in memory.
+  // Of n columns, a multiple of kLanes. As members of an object the sums would be in memory.
+  using Folded = FoldedLanes<A, kEvenThenOdd<T>>;
+  struct FoldedSums {
+    Folded s, q;
+  };
   template <class Accumulate>
-  static HWY_INLINE BlockSums OfWholeLanes(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate) {
+  static HWY_INLINE FoldedSums OfWholeLanes(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate) {
     const DF64 d;
     W s[kVectors], q[kVectors];
     for (size_t v = 0; v < kVectors; ++v) s[v] = q[v] = W::Zero(d);
@@ -202,7 +208,7 @@ class LaneSums {
     for (size_t c = 0; c < n; c += kLanes) {
       for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(x + c, v), c, v, s[v], q[v]);
     }
-    return {JoinFolded(FoldLanes<A, kEvenThenOdd<T>>(s)), JoinFolded(FoldLanes<A, kEvenThenOdd<T>>(q))};
+    return {FoldLanes<A, kEvenThenOdd<T>>(s), FoldLanes<A, kEvenThenOdd<T>>(q)};
   }
 
   // The columns of an n-column block that do not fill the lanes; those that do not exist count as +0.
@@ -215,10 +221,11 @@ class LaneSums {
     for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(tail, v), whole, v, s_[v], q_[v]);
   }
 
-  using Folded = FoldedLanes<A, kEvenThenOdd<T>>;
-  HWY_INLINE Folded FoldedS() const { return FoldLanes<A, kEvenThenOdd<T>>(s_); }
-  HWY_INLINE Folded FoldedQ() const { return FoldLanes<A, kEvenThenOdd<T>>(q_); }
-  HWY_INLINE BlockSums Join() const { return {JoinFolded(FoldedS()), JoinFolded(FoldedQ())}; }
+  HWY_INLINE FoldedSums Fold() const { return {FoldLanes<A, kEvenThenOdd<T>>(s_), FoldLanes<A, kEvenThenOdd<T>>(q_)}; }
+  HWY_INLINE BlockSums Join() const {
+    const FoldedSums folded = Fold();
+    return {JoinFolded(folded.s), JoinFolded(folded.q)};
+  }
 
   // The lanes of vector v of a chunk, as numbers from 0 on.
   static HWY_INLINE hn::Vec<DF64> Lanes(size_t v) {
@@ -296,19 +303,31 @@ HWY_INLINE void PrepareColumns(const SumRows<T>& rows, size_t i, size_t from, si
 template <class T, bool kCentred>
 class LanesOfRows {
  public:
-  HWY_INLINE void Set(size_t row, const LaneSums<float, T>& sums) {
+  HWY_INLINE void Set(size_t row, const LaneSums<float, T>& sums) { Set(row, sums.Fold()); }
+  HWY_INLINE void Set(size_t row, const typename LaneSums<float, T>::FoldedSums& folded) {
     const DF64 d;
-    if constexpr (kCentred) hn::Store(FoldedToOne(sums.FoldedS()), d, s_ + row * kN);
-    hn::Store(FoldedToOne(sums.FoldedQ()), d, q_ + row * kN);
+    if constexpr (kCentred) hn::Store(FoldedToOne(folded.s), d, s_ + row * kN);
+    hn::Store(FoldedToOne(folded.q), d, q_ + row * kN);
   }
 
+  HWY_INLINE void Clear(size_t row) {
+    const DF64 d;
+    hn::Store(hn::Zero(d), d, s_ + row * kN);
+    hn::Store(hn::Zero(d), d, q_ + row * kN);
+  }
+
+  // Of kN rows from `row` on.
+  HWY_INLINE void JoinVector(size_t row, double* s, double* q) const {
+    const DF64 d;
+    hn::StoreU(kCentred ? JoinFrom(s_ + row * kN) : hn::Zero(d), d, s);
+    hn::StoreU(JoinFrom(q_ + row * kN), d, q);
+  }
   // Of rows [0, rows), to `group` from row `first` on; where rows do not fill a vector, to rows behind them as well.
   HWY_INLINE void Join(size_t rows, RowGroup<float>& group, size_t first) const {
     const DF64 d;
     for (size_t r = 0; r < rows; r += kN) {
       const size_t at = first + r;
-      hn::StoreU(kCentred ? JoinFrom(s_ + r * kN) : hn::Zero(d), d, group.mean_hi + at);
-      hn::StoreU(JoinFrom(q_ + r * kN), d, group.m2_hi + at);
+      JoinVector(r, group.mean_hi + at, group.m2_hi + at);
       hn::StoreU(hn::Zero(d), d, group.mean_lo + at);
       hn::StoreU(hn::Zero(d), d, group.m2_lo + at);
     }
@@ -368,28 +387,6 @@ BlockSums JoinPieceSums(const double* lanes) {
   using A = Arithmetic<T>;
   static_assert(sizeof(LaneSums<A, T>) <= 4 * kLanes * sizeof(double));
   return reinterpret_cast<const LaneSums<A, T>*>(lanes)->Join();
-}
-
-// Whole lanes alone stay in registers; with a tail, the lanes are in memory.
-template <class T>
-BlockSums SumAbout(const T* x, size_t n, const WideNumber& k) {
-  using A = Arithmetic<T>;
-  const DF64 d;
-  const auto wide_k = Wide<A, DF64>::From(d, hn::Set(d, k.hi), hn::Set(d, k.lo));
-  const auto all = hn::Eq(hn::Zero(d), hn::Zero(d));
-  const auto about_k = [=](hn::Vec<DF64> v, size_t, size_t, Wide<A, DF64>& s, Wide<A, DF64>& q)
-                           HWY_ATTR { AccumulateAbout(d, wide_k, all, v, s, q); };
-  if constexpr (std::is_same_v<A, float> && hn::MaxLanes(d) >= 4) {
-    if (n % kLanes == 0) return LaneSums<A, T>::OfWholeLanes(x, n, about_k);
-  }
-  LaneSums<A, T> sums;
-  sums.Clear();
-  sums.Add(x, 0, n / kLanes * kLanes, about_k);
-  sums.AddTail(x, n, [=](hn::Vec<DF64> v, size_t c, size_t vector, Wide<A, DF64>& s, Wide<A, DF64>& q) HWY_ATTR {
-    const auto rest = hn::Set(d, static_cast<double>(n - c));
-    AccumulateAbout(d, wide_k, hn::Lt(LaneSums<A, T>::Lanes(vector), rest), v, s, q);
-  });
-  return sums.Join();
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

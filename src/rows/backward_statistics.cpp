@@ -81,8 +81,7 @@ bool BackwardRows<T>::find_short_statistics(std::size_t first, std::size_t count
     n = x.even_rows(first + i, count - i);
     sum_rows({{x.block(first + i, 0, p_.cols), x.step()}, n, p_.cols, &group, i, 0});
   }
-  finish_group<T>(kernels_, group, count, p_.cols, p_.eps, is_centred(),
-                  [&](std::size_t i) { return x.block(first + i, 0, p_.cols); });
+  finish_group<T>(kernels_, group, count, p_.cols, p_.eps, is_centred(), x, first);
   std::copy_n(group.mean_hi, count, mean);
   std::copy_n(group.rstd, count, rstd);
   return !group.any_flag(count);

@@ -178,14 +178,10 @@ std::optional<ShortRows<T>> ForwardRows<T>::even_short_rows(std::size_t first, s
 // From `turn` on, until a group has a row that is extreme. Returns the turn that is next.
 template <class T>
 std::size_t ForwardRows<T>::run_turns(const ShortRows<T>& rows, std::size_t first, std::size_t turn) {
-  bool wants_look = false;
-  turn = of_type_.short_turns[index_of(p_.kind)](rows, turn, &wants_look);
+  turn = of_type_.short_turns[index_of(p_.kind)](rows, turn);
   const std::size_t row = turn * rows.group;
   if (row >= rows.count) return turn;
-  Group& next = groups_[turn % kGroups];
-  const std::size_t next_rows = std::min(rows.group, rows.count - row);
-  if (wants_look) look_again<T>(kernels_, next, next_rows, p_.cols, p_.eps, rows_from(first + row));
-  store_statistics(next, 0, first + row, next_rows);
+  store_statistics(groups_[turn % kGroups], 0, first + row, std::min(rows.group, rows.count - row));
   return turn;
 }
 
@@ -231,11 +227,11 @@ void ForwardRows<T>::sum_short_rows(Group& g, std::size_t first_row, std::size_t
 template <class T>
 void ForwardRows<T>::finish_short_rows(Group& g, std::size_t first_row, std::size_t rows) {
   if (rows == 0) return;
-  const auto row = rows_from(first_row);
   if (rows == 1) {
-    finish_one(g, 0, moments_of<T>(kernels_, is_centred(), sums_of(g, 0), p_.cols, [&] { return row(0); }), p_.eps);
+    const auto x = [&] { return map_source_.block(first_row, 0, p_.cols); };
+    finish_one(g, 0, moments_of<T>(kernels_, is_centred(), sums_of(g, 0), p_.cols, x), p_.eps);
   } else {
-    finish_group<T>(kernels_, g, rows, p_.cols, p_.eps, is_centred(), row);
+    finish_group<T>(kernels_, g, rows, p_.cols, p_.eps, is_centred(), map_source_, first_row);
   }
   store_statistics(g, 0, first_row, rows);
 }

@@ -95,10 +95,6 @@ class ForwardRows {
   void map(const Blocks& b, std::size_t from = 0);
   std::size_t map_and_sum(const Blocks& b, const Next& next);
 
-  // Row `first` + i for a second look.
-  auto rows_from(std::size_t first) {
-    return [this, first](std::size_t i) { return map_source_.block(first + i, 0, p_.cols); };
-  }
   bool is_centred() const { return p_.kind == Kind::layer; }
   std::size_t ahead() const {
     if (sum_source_.has_terms()) return sum_source_.ahead();

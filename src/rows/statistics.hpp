@@ -57,21 +57,25 @@ template <class T>
   return {count, mean.hi, mean.lo, m2.hi, m2.lo};
 }
 
-// Rows of a group that kernels could not finish, since some want a second look: of those, get_x(i) gives row i.
-template <class T, class GetX>
+// Rows of a group that kernels could not finish, since some want a second look: those of x from row `first` on.
+template <class T>
 [[gnu::noinline]] void look_again(const Kernels& kernels, RowGroup<Arithmetic<T>>& g, std::size_t rows, std::size_t n,
-                                  double eps, const GetX& get_x) {
-  for (std::size_t i = 0; i < rows; ++i) {
-    if (g.flag[i] != 0) set_moments(g, i, moments_about<T>(kernels, get_x(i), n, {g.mean_hi[i], g.mean_lo[i]}));
+                                  double eps, Source<T>& x, std::size_t first) {
+  for (std::size_t i = 0, count; i < rows; i += count) {
+    count = x.even_rows(first + i, rows - i);
+    if (count == 1 && g.flag[i] == 0) continue;
+    kernels.of<T>().look_again({{x.block(first + i, 0, n), x.step()}, count, n, &g, i});
   }
   kernels.in<Arithmetic<T>>().finish(g, rows, static_cast<double>(n), eps);
 }
 // From the sums of rows of one block to all that the map needs.
-template <class T, class GetX>
+template <class T>
 void finish_group(const Kernels& kernels, RowGroup<Arithmetic<T>>& g, std::size_t rows, std::size_t n, double eps,
-                  bool centred, const GetX& get_x) {
+                  bool centred, Source<T>& x, std::size_t first) {
   g.clear_from(rows);
-  if (kernels.in<Arithmetic<T>>().finish_sums(g, rows, n, eps, centred)) look_again<T>(kernels, g, rows, n, eps, get_x);
+  if (kernels.in<Arithmetic<T>>().finish_sums(g, rows, n, eps, centred)) {
+    look_again<T>(kernels, g, rows, n, eps, x, first);
+  }
 }
 
 // The moments of one block of n columns, n <= kBlock, from its sums about 0. get_x() gives the block, should a second

@@ -1,0 +1,109 @@
+// The second look: sums of x - k and (x - k)^2, with k the mean that a row's sums about 0 gave, and moments from them.
+// Included once per target.
+#pragma once
+
+#include "kernels/finish-inl.h"
+#include "kernels/sum-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace evenorm::internal::HWY_NAMESPACE {
+
+// The sums of n columns about k. Whole lanes alone stay in registers; with a tail, the lanes are in memory.
+template <class T, class A = Arithmetic<T>>
+HWY_INLINE typename LaneSums<A, T>::FoldedSums SumsAbout(const T* x, size_t n, const WideNumber& k) {
+  const DF64 d;
+  const auto wide_k = Wide<A, DF64>::From(d, hn::Set(d, k.hi), hn::Set(d, k.lo));
+  const auto all = hn::Eq(hn::Zero(d), hn::Zero(d));
+  const auto about_k = [=](hn::Vec<DF64> v, size_t, size_t, Wide<A, DF64>& s, Wide<A, DF64>& q)
+                           HWY_ATTR { AccumulateAbout(d, wide_k, all, v, s, q); };
+  if constexpr (std::is_same_v<A, float> && hn::MaxLanes(d) >= 4) {
+    if (n % kLanes == 0) return LaneSums<A, T>::OfWholeLanes(x, n, about_k);
+  }
+  LaneSums<A, T> sums;
+  sums.Clear();
+  sums.Add(x, 0, n / kLanes * kLanes, about_k);
+  sums.AddTail(x, n, [=](hn::Vec<DF64> v, size_t c, size_t vector, Wide<A, DF64>& s, Wide<A, DF64>& q) HWY_ATTR {
+    const auto rest = hn::Set(d, static_cast<double>(n - c));
+    AccumulateAbout(d, wide_k, hn::Lt(LaneSums<A, T>::Lanes(vector), rest), v, s, q);
+  });
+  return sums.Fold();
+}
+
+template <class T>
+BlockSums SumAbout(const T* x, size_t n, const WideNumber& k) {
+  const auto folded = SumsAbout(x, n, k);
+  return {JoinFolded(folded.s), JoinFolded(folded.q)};
+}
+
+// Sums of up to kMaxGroup rows, side by side, and which of them are wanted.
+template <class A>
+struct SumsAboutOfRows {
+  template <class D>
+  HWY_INLINE WideSums<Wide<A, D>> of(D d, size_t i) const {
+    return {Wide<A, D>::From(d, hn::Load(d, s_hi + i), hn::Load(d, s_lo + i)),
+            Wide<A, D>::From(d, hn::Load(d, q_hi + i), hn::Load(d, q_lo + i))};
+  }
+
+  alignas(64) double s_hi[kMaxGroup] = {}, s_lo[kMaxGroup] = {}, q_hi[kMaxGroup] = {}, q_lo[kMaxGroup] = {};
+  alignas(64) double wanted[kMaxGroup] = {};
+};
+
+// The rows' sums about what the group has as their means.
+template <class T, class A = Arithmetic<T>>
+HWY_INLINE void SumAboutMeans(const SumRows<T>& rows, SumsAboutOfRows<A>& sums) {
+  const RowGroup<A>& group = *rows.group;
+  const auto folded = [&](size_t i) HWY_ATTR {
+    const size_t at = rows.first + i;
+    return SumsAbout(rows.x.at(i), rows.n, {group.mean_hi[at], group.mean_lo[at]});
+  };
+  size_t i = 0;
+  if constexpr (std::is_same_v<A, float>) {
+    constexpr size_t kN = hn::MaxLanes(DF64());
+    LanesOfRows<T, true> lanes;
+    for (size_t n; i + 1 < rows.rows && rows.first + i + kN <= kMaxGroup; i += n) {
+      n = HWY_MIN(kN, rows.rows - i);
+      for (size_t r = 0; r < n; ++r) lanes.Set(r, folded(i + r));
+      for (size_t r = n; r < kN; ++r) lanes.Clear(r);
+      lanes.JoinVector(0, sums.s_hi + rows.first + i, sums.q_hi + rows.first + i);
+    }
+  }
+  for (; i < rows.rows; ++i) {
+    const auto row = folded(i);
+    const WideNumber s = JoinFolded(row.s), q = JoinFolded(row.q);
+    const size_t at = rows.first + i;
+    sums.s_hi[at] = s.hi, sums.s_lo[at] = s.lo, sums.q_hi[at] = q.hi, sums.q_lo[at] = q.lo;
+  }
+}
+
+template <class T>
+void LookAgain(const SumRows<T>& rows) {
+  using A = Arithmetic<T>;
+  const DGroup d;
+  RowGroup<A>& group = *rows.group;
+  SumsAboutOfRows<A> sums;
+  SumAboutMeans(rows, sums);
+  for (size_t i = rows.first; i < rows.first + rows.rows; ++i) sums.wanted[i] = group.flag[i];
+  for (size_t i = 0; i < kMaxGroup; i += hn::MaxLanes(d)) {
+    const auto about = MomentsFromSumsAbout(d, sums.of(d, i), static_cast<double>(rows.n));
+    const auto mean = Add(d, MeansOf(d, group, i), about.mean);
+    const auto is_wanted = hn::Ne(hn::Load(d, sums.wanted + i), hn::Zero(d));
+    const auto is_negative = hn::Lt(about.m2.hi, hn::Zero(d));
+    const auto replace = [&](double* values, hn::Vec<DGroup> by)
+                             HWY_ATTR { hn::Store(hn::IfThenElse(is_wanted, by, hn::Load(d, values)), d, values); };
+    replace(group.mean_hi + i, mean.hi);
+    replace(group.mean_lo + i, mean.Low(d));
+    replace(group.m2_hi + i, hn::IfThenZeroElse(is_negative, about.m2.hi));
+    replace(group.m2_lo + i, hn::IfThenZeroElse(is_negative, about.m2.Low(d)));
+  }
+}
+
+// A group some of whose rows want that, and then what finish() does. Returns whether it has extreme rows.
+template <class T>
+HWY_NOINLINE bool LookAndFinish(const SumRows<T>& rows, double eps) {
+  LookAgain(rows);
+  FinishRows(*rows.group, rows.rows, static_cast<double>(rows.n), eps);
+  return rows.group->any_flag(rows.rows);
+}
+
+}  // namespace evenorm::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
