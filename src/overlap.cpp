@@ -1,6 +1,6 @@
-// Which buffers may share memory: y and the sum may be x or the residual itself, dx may be dy, x or dsum itself;
-// otherwise outputs touch nothing else, themselves included. Disjoint ranges of bytes pass; slices interleaved with
-// equal strides are decided exactly; the rest is refused.
+// Which buffers may share memory: y and the sum may be x or the residual itself, dx may be dy, dy2, x or dsum
+// itself; otherwise outputs touch nothing else, themselves included. Disjoint ranges of bytes pass; slices interleaved
+// with equal strides are decided exactly; the rest is refused.
 #include <array>
 #include <cstdlib>
 #include <string>
@@ -272,64 +272,77 @@ void validate_message(const GradientProblem& p, std::span<const double> message)
 
 namespace {
 
+// Of a pass of one norm, those of the second are absent.
 struct GradientRegions {
   Region x, dy, dsum, mean, rstd, moments, dx, gamma, dgamma, dbeta;
+  Region dy2, gamma2, dgamma2, dbeta2;
 
-  explicit GradientRegions(const GradientProblem& p)
+  GradientRegions(const GradientProblem& p, const GradientProblem& p2)
       : x(region_of("x", p.x)),
         dy(region_of("dy", p.dy)),
-        dsum(region_of("dsum", p.dsum)),
+        dsum(region_of("dsum", p2.dsum)),
         mean(region_of("mean", p.mean)),
         rstd(region_of("rstd", p.rstd)),
         moments(region_of_moments(p.moments, p.rows)),
         dx(region_of("dx", p.dx)),
         gamma(region_of("weight", p.gamma)),
         dgamma(region_of("dweight", p.dgamma)),
-        dbeta(region_of("dbias", p.dbeta)) {
+        dbeta(region_of("dbias", p.dbeta)),
+        dy2(region_of("dy2", p2.dy)),
+        gamma2(region_of("weight2", p2.gamma)),
+        dgamma2(region_of("dweight2", p2.dgamma)),
+        dbeta2(region_of("dbias2", p2.dbeta)) {
+    for (Region* of_second : {&dy2, &gamma2, &dgamma2, &dbeta2}) of_second->present = of_second->present && &p != &p2;
     // Without rows, dweight and dbias are written all the same.
-    for (Region* of_rows : {&x, &dy, &dsum, &mean, &rstd, &moments, &dx}) {
+    for (Region* of_rows : {&x, &dy, &dsum, &mean, &rstd, &moments, &dx, &dy2}) {
       of_rows->present = of_rows->present && p.rows != 0;
     }
   }
+  explicit GradientRegions(const GradientPass& pass)
+      : GradientRegions(pass.first, pass.second ? *pass.second : pass.first) {}
 };
 
 void check_buffers(const GradientRegions& r) {
-  for (const Region* output : {&r.dx, &r.dgamma, &r.dbeta}) check_apart_in_itself(*output);
-  for (const Region* source : {&r.x, &r.dy, &r.dsum}) {
+  const std::array gradients{&r.dgamma, &r.dbeta, &r.dgamma2, &r.dbeta2};
+  check_apart_in_itself(r.dx);
+  for (const Region* gradient : gradients) check_apart_in_itself(*gradient);
+  for (const Region* source : {&r.x, &r.dy, &r.dsum, &r.dy2}) {
     if (!is_in_place(r.dx, *source)) check_apart(r.dx, *source);
   }
-  for (const Region* input : {&r.gamma, &r.mean, &r.rstd, &r.moments}) check_apart(r.dx, *input);
-  for (const Region* gradient : {&r.dgamma, &r.dbeta}) {
-    for (const Region* other : {&r.x, &r.dy, &r.dsum, &r.gamma, &r.mean, &r.rstd, &r.moments, &r.dx}) {
-      check_apart(*gradient, *other);
+  for (const Region* input : {&r.gamma, &r.mean, &r.rstd, &r.moments, &r.gamma2}) check_apart(r.dx, *input);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    for (const Region* other :
+         {&r.x, &r.dy, &r.dsum, &r.gamma, &r.mean, &r.rstd, &r.moments, &r.dx, &r.dy2, &r.gamma2}) {
+      check_apart(*gradients[i], *other);
     }
+    for (std::size_t later = i + 1; later < gradients.size(); ++later) check_apart(*gradients[i], *gradients[later]);
   }
-  check_apart(r.dgamma, r.dbeta);
 }
 
 void check_scratch(const GradientRegions& r, std::span<const std::byte> scratch) {
   if (scratch.empty()) return;
   check_present("scratch", scratch.data());
   const Region workspace = region_of("scratch", scratch);
-  for (const Region* tensor : {&r.x, &r.dy, &r.dsum, &r.gamma, &r.mean, &r.rstd, &r.dx, &r.dgamma, &r.dbeta}) {
+  for (const Region* tensor : {&r.x, &r.dy, &r.dsum, &r.gamma, &r.mean, &r.rstd, &r.dx, &r.dgamma, &r.dbeta, &r.dy2,
+                               &r.gamma2, &r.dgamma2, &r.dbeta2}) {
     check_apart(workspace, *tensor);
   }
 }
 
 }  // namespace
 
-void validate_buffers(const GradientProblem& p, std::span<const std::byte> scratch) {
-  if (p.rows != 0) {
-    check_present("x", p.x.data);
-    check_present("dy", p.dy.data);
+void validate_buffers(const GradientPass& pass, std::span<const std::byte> scratch) {
+  if (pass.first.rows != 0) {
+    check_present("x", pass.first.x.data);
+    check_present("dy", pass.first.dy.data);
   }
-  const GradientRegions regions(p);
+  const GradientRegions regions(pass);
   check_buffers(regions);
   check_scratch(regions, scratch);
 }
 
-void validate_scratch(const GradientProblem& p, std::span<const std::byte> scratch) {
-  check_scratch(GradientRegions(p), scratch);
+void validate_scratch(const GradientPass& pass, std::span<const std::byte> scratch) {
+  check_scratch(GradientRegions(pass), scratch);
 }
 
 void check_scratch_size(std::span<const std::byte> scratch, std::size_t needed) {

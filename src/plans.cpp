@@ -53,6 +53,26 @@ void replace(const char* argument, Pointer& planned, Pointer given) {
   planned = given;
 }
 
+void replace_all(internal::GradientPass& pass, const BackwardBuffers& buffers) {
+  internal::GradientProblem none, &p = pass.first, &p2 = pass.second ? *pass.second : none;
+  p.x.data = buffers.x;
+  p.dy.data = buffers.dy;
+  replace("weight", p.gamma.data, buffers.weight);
+  replace("mean", p.mean.data, buffers.mean);
+  replace("rstd", p.rstd.data, buffers.rstd);
+  replace("dx", p.dx.data, buffers.dx);
+  replace("dweight", p.dgamma.data, buffers.dweight);
+  replace("dbias", p.dbeta.data, buffers.dbias);
+  replace("dsum", (pass.second ? p2 : p).dsum.data, buffers.dsum);
+  replace("dy2", p2.dy.data, buffers.dy2);
+  replace("weight2", p2.gamma.data, buffers.weight2);
+  replace("dweight2", p2.dgamma.data, buffers.dweight2);
+  replace("dbias2", p2.dbeta.data, buffers.dbias2);
+  p2.x.data = p.x.data;
+  p2.mean.data = p.mean.data;
+  p2.rstd.data = p.rstd.data;
+}
+
 }  // namespace
 
 struct Plan::State : KeptPass<internal::KeptProblem> {
@@ -96,7 +116,7 @@ void Plan::run(const Buffers& buffers, const Executor& executor) const {
   internal::run_problem(p, *kept.kernels, executor);
 }
 
-struct BackwardPlan::State : KeptPass<internal::KeptGradientProblem> {
+struct BackwardPlan::State : KeptPass<internal::KeptGradientPass> {
   using KeptPass::KeptPass;
 };
 
@@ -122,18 +142,10 @@ void BackwardPlan::run(std::span<std::byte> scratch, const Executor& executor) c
 void BackwardPlan::run(const BackwardBuffers& buffers, std::span<std::byte> scratch, const Executor& executor) const {
   const State& kept = present(state_);
   internal::check_scratch_size(scratch, kept.problem.scratch_bytes());
-  internal::GradientProblem p = kept.problem.get();
-  p.x.data = buffers.x;
-  p.dy.data = buffers.dy;
-  replace("weight", p.gamma.data, buffers.weight);
-  replace("mean", p.mean.data, buffers.mean);
-  replace("rstd", p.rstd.data, buffers.rstd);
-  replace("dx", p.dx.data, buffers.dx);
-  replace("dweight", p.dgamma.data, buffers.dweight);
-  replace("dbias", p.dbeta.data, buffers.dbias);
-  replace("dsum", p.dsum.data, buffers.dsum);
-  internal::validate_buffers(p, scratch);
-  internal::run_problem(p, *kept.kernels, scratch.data(), executor);
+  internal::GradientPass pass = kept.problem.get();
+  replace_all(pass, buffers);
+  internal::validate_buffers(pass, scratch);
+  internal::run_pass(pass, *kept.kernels, scratch.data(), executor);
 }
 
 }  // namespace evenorm

@@ -111,8 +111,6 @@ bool is_one_look(const Problem& p) { return p.y2.data == nullptr || fits_in_one_
 // --- the backward pass: row blocks where something is summed over rows, rows where not; and, where there is but one
 // row block, first rows, then columns
 
-bool sums_over_rows(const GradientProblem& p) { return p.dgamma.data != nullptr || p.dbeta.data != nullptr; }
-
 std::size_t sums_bytes(const GradientProblem& p) { return column_numbers(p) * p.cols * sizeof(double); }
 
 std::size_t scalars_bytes(const GradientProblem& p) { return p.rows * sizeof(GradientScalars); }
@@ -147,51 +145,95 @@ std::size_t tasks_of(const GradientProblem& p, const Executor& executor) {
 }
 
 // One row block is one thread's, unless rows and columns are looked at by turns.
-bool pays_in_two_steps(const GradientProblem& p, const Executor& executor) {
-  return row_blocks(p) == 1 && p.cols >= kTwoStepCols && tasks_of(p, executor) > 1 && scalars_bytes(p) <= sums_bytes(p);
+bool pays_in_two_steps(const GradientNorms& norms, const Executor& executor) {
+  const GradientProblem& p = norms.first;
+  const std::size_t known = (norms.second == nullptr ? 1 : 2) * scalars_bytes(p);
+  return row_blocks(p) == 1 && p.cols >= kTwoStepCols && tasks_of(p, executor) > 1 && known <= sums_bytes(p);
 }
 
-void run_blocks(const GradientProblem& p, const Kernels& kernels, double* slots, const Executor& executor) {
+bool sums_in_second(const GradientNorms& norms) { return norms.second != nullptr && sums_over_rows(*norms.second); }
+
+// scratch: the sums of each norm that has some, one after the other.
+void run_blocks(const GradientNorms& norms, const Kernels& kernels, double* scratch, const Executor& executor) {
+  const GradientProblem& p = norms.first;
   const std::size_t blocks = row_blocks(p), slot = column_numbers(p) * p.cols, tasks = tasks_of(p, executor);
+  double* const sums = sums_over_rows(p) ? scratch : nullptr;
+  double* const sums2 = sums_in_second(norms) ? scratch + (sums == nullptr ? 0 : blocks * slot) : nullptr;
   // Subtrees. Rather more runs than tasks than few unequal ones: 10 blocks by twos are six blocks' time on two threads.
   const std::size_t run = tasks == 1 ? blocks : std::bit_floor(std::max(std::size_t{1}, blocks / tasks));
   const std::size_t runs = (blocks + run - 1) / run;
   const auto one_run = [&](std::size_t i) {
-    run_row_blocks(kernels, p, i * run, std::min(run, blocks - i * run), slots + i * run * slot);
+    const auto from = [&](double* slots) { return slots == nullptr ? nullptr : slots + i * run * slot; };
+    run_row_blocks(kernels, norms, i * run, std::min(run, blocks - i * run), {from(sums), from(sums2)});
   };
   if (runs == 1) {
     one_run(0);
   } else {
     parallel_for(executor, runs, one_run);
   }
-  finish_row_blocks(kernels, p, slots, runs, run * slot);
+  if (sums != nullptr) finish_row_blocks(kernels, p, sums, runs, run * slot);
+  if (sums2 != nullptr) finish_row_blocks(kernels, *norms.second, sums2, runs, run * slot);
 }
 
-void run_in_two_steps(const GradientProblem& p, const Kernels& kernels, GradientScalars* scalars,
+void run_in_two_steps(const GradientNorms& norms, const Kernels& kernels, GradientScalars* scalars,
                       const Executor& executor) {
+  const GradientProblem& p = norms.first;
   const std::size_t tasks = tasks_of(p, executor);
   if (p.scalars == nullptr) {
-    share_out(executor, p.rows, tasks,
-              [&](std::size_t first, std::size_t count) { look_at_rows(kernels, p, first, count, scalars); });
+    share_out(executor, p.rows, tasks, [&](std::size_t first, std::size_t count) {
+      look_at_rows(kernels, p, first, count, scalars);
+      if (norms.second != nullptr) look_at_rows(kernels, *norms.second, first, count, scalars + p.rows);
+    });
   }
-  const GradientScalars* known = p.scalars == nullptr ? scalars : p.scalars;
+  const KnownScalars known{p.scalars == nullptr ? scalars : p.scalars,
+                           norms.second == nullptr ? nullptr : scalars + p.rows};
   const std::size_t strips = (p.cols + kStripCols - 1) / kStripCols;
   share_out(executor, strips, tasks, [&](std::size_t first, std::size_t count) {
     const std::size_t col = first * kStripCols;
-    run_columns(kernels, p, known, col, std::min(count * kStripCols, p.cols - col));
+    run_columns(kernels, norms, known, col, std::min(count * kStripCols, p.cols - col));
   });
 }
 
-// With the cache use chosen.
-void run_chosen(const GradientProblem& p, const Kernels& kernels, std::byte* scratch, const Executor& executor) {
-  if (!sums_over_rows(p)) {
+void run_norms(const GradientNorms& norms, const Kernels& kernels, std::byte* scratch, const Executor& executor) {
+  const GradientProblem& p = norms.first;
+  if (!sums_over_rows(p) && !sums_in_second(norms)) {
     share_out(executor, p.rows, tasks_of(p, executor),
-              [&](std::size_t first, std::size_t count) { run_backward(kernels, p, first, count); });
-  } else if (has_long_rows(p) || pays_in_two_steps(p, executor)) {
-    run_in_two_steps(p, kernels, aligned<GradientScalars>(scratch), executor);
+              [&](std::size_t first, std::size_t count) { run_backward(kernels, norms, first, count); });
+  } else if (has_long_rows(p) || pays_in_two_steps(norms, executor)) {
+    run_in_two_steps(norms, kernels, aligned<GradientScalars>(scratch), executor);
   } else {
-    run_blocks(p, kernels, aligned<double>(scratch), executor);
+    run_blocks(norms, kernels, aligned<double>(scratch), executor);
   }
+}
+
+// Of a pair both norms at once, if dx is to be of both; else one after the other, whose arithmetic may differ.
+bool is_one_run(const GradientPass& pass) { return !pass.second || pass.first.dx.data != nullptr; }
+GradientNorms norms_of(const GradientPass& pass) { return {pass.first, pass.second ? &*pass.second : nullptr}; }
+
+void choose_cache_use(GradientPass& pass) {
+  choose_cache_use(pass.first);
+  if (!pass.second) return;
+  choose_cache_use(*pass.second);
+  const void* dx = pass.first.dx.data;
+  if (is_in_place(pass.first) || dx == pass.second->dy.data || dx == pass.second->dsum.data) {
+    pass.first.stream_dx = false;
+  }
+}
+
+// With the cache use chosen.
+void run_chosen(const GradientPass& pass, const Kernels& kernels, std::byte* scratch, const Executor& executor) {
+  if (is_one_run(pass)) return run_norms(norms_of(pass), kernels, scratch, executor);
+  for (const GradientProblem* p : {&pass.first, &*pass.second}) {
+    if (sums_over_rows(*p)) run_norms({*p}, kernels, scratch, executor);
+  }
+}
+
+std::size_t scratch_bytes_of(const GradientNorms& norms) {
+  const GradientProblem& p = norms.first;
+  const std::size_t summed = (sums_over_rows(p) ? 1 : 0) + (sums_in_second(norms) ? 1 : 0);
+  if (summed == 0) return 0;
+  const std::size_t known = norms.second == nullptr ? 1 : 2;
+  return (has_long_rows(p) ? known * scalars_bytes(p) : summed * row_blocks(p) * sums_bytes(p)) + kLine;
 }
 
 }  // namespace
@@ -215,23 +257,23 @@ void KeptProblem::run(const Kernels& kernels, const Executor& executor) const {
   run_problem(p, kernels, executor);
 }
 
-std::size_t scratch_bytes(const GradientProblem& p) noexcept {
-  if (!sums_over_rows(p)) return 0;
-  return (has_long_rows(p) ? scalars_bytes(p) : row_blocks(p) * sums_bytes(p)) + kLine;
+std::size_t scratch_bytes(const GradientPass& pass) noexcept {
+  if (is_one_run(pass)) return scratch_bytes_of(norms_of(pass));
+  return std::max(scratch_bytes_of({pass.first}), scratch_bytes_of({*pass.second}));
 }
 
-void run_problem(GradientProblem& p, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept {
-  choose_cache_use(p);
-  run_chosen(p, kernels, scratch, executor);
+void run_pass(GradientPass& pass, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept {
+  choose_cache_use(pass);
+  run_chosen(pass, kernels, scratch, executor);
 }
 
-KeptGradientProblem::KeptGradientProblem(GradientProblem problem) noexcept
-    : problem_(std::move(problem)), scratch_bytes_(internal::scratch_bytes(problem_)) {
-  choose_cache_use(problem_);
+KeptGradientPass::KeptGradientPass(GradientPass pass) noexcept
+    : pass_(std::move(pass)), scratch_bytes_(internal::scratch_bytes(pass_)) {
+  choose_cache_use(pass_);
 }
 
-void KeptGradientProblem::run(const Kernels& kernels, std::byte* scratch, const Executor& executor) const noexcept {
-  run_chosen(problem_, kernels, scratch, executor);
+void KeptGradientPass::run(const Kernels& kernels, std::byte* scratch, const Executor& executor) const noexcept {
+  run_chosen(pass_, kernels, scratch, executor);
 }
 
 void run_on(Target target, const Forward& forward, const Executor& executor) {
@@ -241,10 +283,10 @@ void run_on(Target target, const Forward& forward, const Executor& executor) {
 }
 
 void run_on(Target target, const Backward& backward, const Executor& executor) {
-  GradientProblem problem = validate(backward);
-  validate_buffers(problem);
-  const auto scratch = std::make_unique_for_overwrite<std::byte[]>(scratch_bytes(problem));
-  run_problem(problem, kernels_of(target), scratch.get(), executor);
+  GradientPass pass = validate(backward);
+  validate_buffers(pass);
+  const auto scratch = std::make_unique_for_overwrite<std::byte[]>(scratch_bytes(pass));
+  run_pass(pass, kernels_of(target), scratch.get(), executor);
 }
 
 void run_on(Target target, const RowMoments& rows, std::span<Moments> parts, const Executor& executor) {

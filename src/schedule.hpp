@@ -32,22 +32,21 @@ class KeptProblem {
   bool in_one_look_;
 };
 
-// Bytes of scratch that run_problem wants; 0 where it wants none.
-std::size_t scratch_bytes(const GradientProblem& problem) noexcept;
+// Bytes of scratch that run_pass wants; 0 where it wants none.
+std::size_t scratch_bytes(const GradientPass& pass) noexcept;
 
-// The same of a backward pass. scratch: scratch_bytes(problem) at any address.
-void run_problem(GradientProblem& problem, const Kernels& kernels, std::byte* scratch,
-                 const Executor& executor) noexcept;
+// The same of a backward pass. scratch: scratch_bytes(pass) at any address.
+void run_pass(GradientPass& pass, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept;
 
-class KeptGradientProblem {
+class KeptGradientPass {
  public:
-  explicit KeptGradientProblem(GradientProblem problem) noexcept;
-  const GradientProblem& get() const { return problem_; }
+  explicit KeptGradientPass(GradientPass pass) noexcept;
+  const GradientPass& get() const { return pass_; }
   std::size_t scratch_bytes() const { return scratch_bytes_; }
   void run(const Kernels& kernels, std::byte* scratch, const Executor& executor) const noexcept;
 
  private:
-  GradientProblem problem_;
+  GradientPass pass_;
   std::size_t scratch_bytes_;
 };
 

@@ -36,17 +36,19 @@ void check_cols(const Cuts& cuts, std::size_t cols) {
               " for process " + std::to_string(cuts.rank()));
 }
 
-GradientProblem gradient_problem(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments) {
+GradientPass gradient_pass(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments) {
   if (backward.mean.data != nullptr || backward.rstd.data != nullptr) {
     throw Error(std::string(backward.mean.data != nullptr ? "mean" : "rstd") +
                 " is given, but moments of whole rows have it");
   }
-  GradientProblem p = validate(backward);
+  GradientPass pass = validate(backward);
+  if (pass.second) throw Error("dy2 is given, but a sharded norm has none");
+  GradientProblem& p = pass.first;
   check_cols(cuts, p.cols);
   check_size("moments", moments.size(), " elements", p.rows, 1);
   p.whole_cols = cuts.cols();
   p.moments = moments.data();
-  return p;
+  return pass;
 }
 
 bool is_wide(const GradientProblem& p) { return arithmetic_type(p) == DType::f64; }
@@ -76,9 +78,10 @@ void find_moments_on(Target target, const Cuts& cuts, const RowMoments& rows, do
 void find_gradient_sums_on(Target target, const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
                            std::span<double> message, const Executor& executor) {
   if (cuts.own_cols() == 0) return std::fill(message.begin(), message.end(), 0.0);
-  const GradientProblem p = gradient_problem(cuts, backward, moments);
+  const GradientPass pass = gradient_pass(cuts, backward, moments);
+  const GradientProblem& p = pass.first;
   check_size("message", message.size(), " numbers", p.rows, cuts.numbers(Pass::backward, p.kind, is_wide(p)));
-  validate_buffers(p);
+  validate_buffers(pass);
   validate_message(p, message);
   share_rows(executor, p.rows, p.rows * p.cols, [&](std::size_t first, std::size_t count) {
     sums_of_shards(kernels_of(target), p, cuts, first, count, message.data());
@@ -87,16 +90,17 @@ void find_gradient_sums_on(Target target, const Cuts& cuts, const Backward& back
 
 void run_on(Target target, const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
             const Messages& messages, const Executor& executor) {
-  GradientProblem p = gradient_problem(cuts, backward, moments);
-  validate_buffers(p);
+  GradientPass pass = gradient_pass(cuts, backward, moments);
+  GradientProblem& p = pass.first;
+  validate_buffers(pass);
   const auto scalars = std::make_unique_for_overwrite<GradientScalars[]>(p.rows);
-  const auto scratch = std::make_unique_for_overwrite<std::byte[]>(scratch_bytes(p));
+  const auto scratch = std::make_unique_for_overwrite<std::byte[]>(scratch_bytes(pass));
   const Kernels& kernels = kernels_of(target);
   share_rows(executor, p.rows, p.rows * p.cols, [&](std::size_t first, std::size_t count) {
     finish_shards(kernels, p, cuts, messages, first, count, scalars.get());
   });
   p.scalars = scalars.get();
-  run_problem(p, kernels, scratch.get(), executor);
+  run_pass(pass, kernels, scratch.get(), executor);
 }
 
 }  // namespace internal
@@ -125,7 +129,8 @@ void find_gradient_sums(const Cuts& cuts, const Backward& backward, std::span<co
 void run(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments, std::span<const double> messages,
          const Executor& executor) {
   if (cuts.own_cols() == 0) return;
-  const internal::GradientProblem p = internal::gradient_problem(cuts, backward, moments);
+  const internal::GradientPass pass = internal::gradient_pass(cuts, backward, moments);
+  const internal::GradientProblem& p = pass.first;
   internal::check_size("messages", messages.size(), " numbers", cuts.size() * p.rows,
                        cuts.numbers(Pass::backward, p.kind, internal::is_wide(p)));
   const std::size_t stride = messages.size() / cuts.size();
