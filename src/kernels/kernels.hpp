@@ -137,6 +137,23 @@ struct SumRows {
   TermRows<T> terms = {};
 };
 
+// Rows that lie side by side, a cache line of each column: sums go to `groups`, scalars are taken from them.
+template <class T>
+inline constexpr std::size_t kPlanarRows = 64 / sizeof(T);
+static_assert(kPlanarRows<double> % kMaxGroup == 0);
+template <class T>
+struct PlanarRows {
+  const T* x;                     // of the first row, the first column
+  T* y;                           // likewise; may be x
+  std::ptrdiff_t x_step, y_step;  // bytes from a column to the next
+  std::size_t n;                  // columns, no more than a block
+  RowGroup<Arithmetic<T>>* groups;
+  const Arithmetic<T>* gamma;
+  const Arithmetic<T>* beta;
+  std::size_t ahead;  // bytes from rows of a column that are mapped to those that are fetched meanwhile
+  bool stream;        // y past the caches, where it is aligned so
+};
+
 // Short rows in groups that lie evenly. In turn t group t is mapped, t + 1 finished, t + 2 summed; group t is in
 // groups[t mod kGroups].
 template <class T>

@@ -18,6 +18,7 @@ struct MapVectors {
   template <class A>
   HWY_INLINE MapVectors(D d, const MapScalars<A>& s)
       : centre(hn::Set(d, s.centre)), offset(hn::Set(d, s.offset)), rstd(hn::Set(d, s.rstd)) {}
+  HWY_INLINE MapVectors(V centres, V offsets, V rstds) : centre(centres), offset(offsets), rstd(rstds) {}
 
   HWY_INLINE V operator()(D d, V x, V gamma, V beta) const {
     return Fma(d, Fma(d, kCentred ? hn::Sub(x, centre) : x, rstd, offset), gamma, beta);

@@ -17,6 +17,7 @@
 #include "kernels/gradient_map-inl.h"
 #include "kernels/look_again-inl.h"
 #include "kernels/move-inl.h"
+#include "kernels/planar-inl.h"
 #include "kernels/quantise-inl.h"
 #include "kernels/short_rows-inl.h"
 

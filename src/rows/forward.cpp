@@ -46,6 +46,13 @@ template <class T>
 
 template <class T>
 void ForwardRows<T>::run(std::size_t first, std::size_t count) {
+  lies_planar() ? run_planar(first, count) : run_tiles(first, count);
+  if (p_.stream_y || p_.stream_sum) flush_stream();
+}
+
+// Tile by tile; all at once where both tensors have dense rows.
+template <class T>
+void ForwardRows<T>::run_tiles(std::size_t first, std::size_t count) {
   const std::size_t tile_rows = tiles_.rows() == 0 ? count : tiles_.rows();
   for (std::size_t row = first; row < first + count; row += tile_rows) {
     const std::size_t rows = std::min(tile_rows, first + count - row);
@@ -63,7 +70,6 @@ void ForwardRows<T>::run(std::size_t first, std::size_t count) {
     }
     tiles_.store_y();
   }
-  if (p_.stream_y || p_.stream_sum) flush_stream();
 }
 
 template <class T>

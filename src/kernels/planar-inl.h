@@ -1,0 +1,148 @@
+// Rows that lie side by side, their columns apart: a vector holds as many rows of one column, nothing is transposed,
+// and virtual lanes are columns in turn. Included once per target.
+#pragma once
+
+#include "kernels/map-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace evenorm::internal::HWY_NAMESPACE {
+
+template <class T>
+HWY_INLINE T* ColumnAt(T* first, ptrdiff_t step, size_t column) {
+  return EvenRows<T>{first, step}.at(column);
+}
+
+// The sums of as many rows as some vectors hold.
+template <class T, bool kCentred>
+class PlanarSums {
+  using A = Arithmetic<T>;
+  using W = Wide<A, DF64>;
+  static constexpr size_t kN = hn::MaxLanes(DF64());
+
+ public:
+  static constexpr size_t kVectors = kPlanarRows<T> / kN;
+  static constexpr size_t kMost = std::is_same_v<A, double> || kN == 8 ? 2 : 4;
+  static constexpr size_t kAtOnce = HWY_MIN(kVectors, kMost);
+
+  // Of the vectors from v0 on.
+  static HWY_INLINE void Run(const PlanarRows<T>& rows, size_t v0) {
+    W s[kLanes][kAtOnce], q[kLanes][kAtOnce];
+    for (size_t lane = 0; lane < kLanes; ++lane) SumLane(rows, v0 * kN, lane, s[lane], q[lane]);
+    for (size_t half = kLanes / 2; half != 0; half /= 2) {
+      for (size_t lane = 0; lane < half; ++lane) {
+        AddTo(s[lane], s[lane + half]);
+        AddTo(q[lane], q[lane + half]);
+      }
+    }
+    for (size_t v = 0; v < kAtOnce; ++v) Store(s[0][v], q[0][v], rows, (v0 + v) * kN);
+  }
+
+ private:
+  static HWY_INLINE void SumLane(const PlanarRows<T>& rows, size_t row, size_t lane, W (&s_to)[kAtOnce],
+                                 W (&q_to)[kAtOnce]) {
+    const DF64 d;
+    const AboutZero<kCentred, A> accumulate;
+    W s[kAtOnce], q[kAtOnce];
+    for (size_t v = 0; v < kAtOnce; ++v) s[v] = q[v] = W::Zero(d);
+    const T* x = ColumnAt(rows.x + row, rows.x_step, lane);
+#pragma GCC unroll 1
+    for (size_t c = lane; c < rows.n; c += kLanes, x = ColumnAt(x, rows.x_step, kLanes)) {
+      for (size_t v = 0; v < kAtOnce; ++v) accumulate(LoadF64(d, x + v * kN), 0, 0, s[v], q[v]);
+    }
+    if (std::is_same_v<A, double> && lane >= rows.n % kLanes) {  // columns that do not exist count as +0: signs of 0
+      for (size_t v = 0; v < kAtOnce; ++v) accumulate(hn::Zero(d), 0, 0, s[v], q[v]);
+    }
+    for (size_t v = 0; v < kAtOnce; ++v) {
+      s_to[v] = s[v];
+      q_to[v] = q[v];
+    }
+  }
+  static HWY_INLINE void AddTo(W (&to)[kAtOnce], const W (&from)[kAtOnce]) {
+    for (size_t v = 0; v < kAtOnce; ++v) to[v] = Add(DF64(), to[v], from[v]);
+  }
+  static HWY_INLINE void Store(const W& s, const W& q, const PlanarRows<T>& rows, size_t row) {
+    const DF64 d;
+    RowGroup<A>& group = rows.groups[row / kMaxGroup];
+    const size_t at = row % kMaxGroup;
+    hn::StoreU(s.hi, d, group.mean_hi + at);
+    hn::StoreU(s.Low(d), d, group.mean_lo + at);
+    hn::StoreU(q.hi, d, group.m2_hi + at);
+    hn::StoreU(q.Low(d), d, group.m2_lo + at);
+  }
+};
+
+template <class T, bool kCentred>
+void SumPlanarRows(const PlanarRows<T>& rows) {
+  using Sums = PlanarSums<T, kCentred>;
+  for (size_t v = 0; v < Sums::kVectors; v += Sums::kAtOnce) Sums::Run(rows, v);
+}
+
+// The scalars of all rows, side by side.
+template <class T, class A = Arithmetic<T>>
+struct PlanarScalars {
+  HWY_INLINE explicit PlanarScalars(const PlanarRows<T>& rows) {
+    for (size_t row = 0; row < kPlanarRows<T>; row += kMaxGroup) {
+      const MapScalarsOfRows<A>& map = rows.groups[row / kMaxGroup].map;
+      std::memcpy(centre + row, map.centre, sizeof map.centre);
+      std::memcpy(offset + row, map.offset, sizeof map.offset);
+      std::memcpy(rstd + row, map.rstd, sizeof map.rstd);
+      any_centre = any_centre || AnyCentre(map, kMaxGroup);
+    }
+  }
+
+  alignas(64) A centre[kPlanarRows<T>], offset[kPlanarRows<T>], rstd[kPlanarRows<T>];
+  bool any_centre = !HWY_NATIVE_FMA;
+};
+
+// Rows that are mapped at once: a pair of vectors, or the one that is all.
+template <class T, class D = hn::ScalableTag<Arithmetic<T>>>
+inline constexpr size_t kPlanarStep = HWY_MIN(2 * hn::MaxLanes(D()), kPlanarRows<T>);
+
+// As many rows from `row` on. kStream: past the caches; all of y is then aligned to cache lines.
+template <class T, bool kCentred, bool kStream>
+HWY_NOINLINE void MapPlanarStep(const PlanarRows<T>& rows, const PlanarScalars<T>& scalars, size_t row) {
+  using A = Arithmetic<T>;
+  const hn::ScalableTag<A> d;
+  using Map = MapVectors<kCentred, decltype(d)>;
+  constexpr size_t kN = hn::MaxLanes(d);
+  constexpr bool kPair = kPlanarStep<T> == 2 * kN;
+  const size_t n = rows.n, ahead = rows.ahead, last = kPair ? row + kN : row;
+  const ptrdiff_t x_step = rows.x_step, y_step = rows.y_step;
+  const A *gamma = rows.gamma, *beta = rows.beta;
+  const Map map(hn::Load(d, scalars.centre + row), hn::Load(d, scalars.offset + row), hn::Load(d, scalars.rstd + row));
+  const Map other(hn::Load(d, scalars.centre + last), hn::Load(d, scalars.offset + last),
+                  hn::Load(d, scalars.rstd + last));
+  const T* x = rows.x + row;
+  T* y = rows.y + row;
+#pragma GCC unroll 1
+  for (size_t c = 0; c < n; ++c, x = ColumnAt(x, x_step, 1), y = ColumnAt(y, y_step, 1)) {
+    const auto scale = hn::Set(d, gamma[c]), shift = hn::Set(d, beta[c]);
+    FetchBehind(x, 1, ahead);
+    if constexpr (kPair) {
+      const auto from = LoadPair(d, x);
+      StorePair<kStream>(map(d, from.a, scale, shift), other(d, from.b, scale, shift), d, y);
+    } else {
+      StoreWhole<kStream>(map(d, LoadArithmetic(d, x), scale, shift), d, y);
+    }
+  }
+}
+
+template <class T>
+void MapPlanarRows(const PlanarRows<T>& rows) {
+  constexpr bool kWholeLines = kPlanarStep<T> == kPlanarRows<T>;
+  const auto lines = reinterpret_cast<uintptr_t>(rows.y) | static_cast<uintptr_t>(rows.y_step);
+  const bool stream = kWholeLines && rows.stream && lines % 64 == 0;
+  const PlanarScalars<T> scalars(rows);
+  for (size_t row = 0; row < kPlanarRows<T>; row += kPlanarStep<T>) {
+    if (scalars.any_centre) {
+      stream ? MapPlanarStep<T, true, kWholeLines>(rows, scalars, row)
+             : MapPlanarStep<T, true, false>(rows, scalars, row);
+    } else {
+      stream ? MapPlanarStep<T, false, kWholeLines>(rows, scalars, row)
+             : MapPlanarStep<T, false, false>(rows, scalars, row);
+    }
+  }
+}
+
+}  // namespace evenorm::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();

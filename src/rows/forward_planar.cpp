@@ -1,0 +1,105 @@
+// Rows that lie side by side, as those of images do whose channels are normalised: whole cache lines of each column, in
+// place. What is rare, and what does not fill lines, goes by tiles: forward.cpp.
+#include "rows/forward.hpp"
+
+namespace evenorm::internal {
+
+// Scratch for the trees of rows of several blocks is that of tiles of as many rows.
+template <class T>
+bool ForwardRows<T>::lies_planar() const {
+  const auto lies_so = [](const auto& m) {
+    return m.dtype == dtype_of<T> && m.cols.count() == 1 && m.rows.inner().stride == std::ptrdiff_t{sizeof(T)};
+  };
+  const bool has_room = p_.cols <= kBlock || (!tiles_.hold_whole_rows() && tiles_.rows() >= kPlanarRows<T>);
+  return tiles_.rows() != 0 && has_room && only_numbers_ && !is_fused(p_) && lies_so(p_.x) && lies_so(p_.y);
+}
+
+// The last rows that fill no lines: with some again that are done, unless these are no longer there.
+template <class T>
+[[gnu::noinline]] void ForwardRows<T>::run_planar(std::size_t first, std::size_t count) {
+  constexpr std::size_t kRows = kPlanarRows<T>;
+  for (std::size_t row = first, n; row < first + count; row += n) {
+    const std::size_t left = first + count - row;
+    n = std::min(even_run(p_.x.rows, row, left), even_run(p_.y.rows, row, left));
+    const std::size_t whole = n / kRows * kRows;
+    for (std::size_t i = 0; i < whole; i += kRows) run_planar_rows(row + i);
+    if (whole == n) continue;
+    whole != 0 && p_.y.data != p_.x.data ? run_planar_rows(row + n - kRows) : run_tiles(row + whole, n - whole);
+  }
+}
+
+// kPlanarRows rows; by tiles, should one of them be extreme, or want a second look.
+template <class T>
+void ForwardRows<T>::run_planar_rows(std::size_t row) {
+  if (!(p_.cols <= kBlock ? sum_planar(row) : sum_planar_blocks(row))) return run_tiles(row, kPlanarRows<T>);
+  for (std::size_t i = 0; i < kPlanarRows<T>; i += kMaxGroup) {
+    store_statistics(groups_[i / kMaxGroup], 0, row + i, kMaxGroup);
+  }
+  for (std::size_t col = 0; col < p_.cols; col += kBlock) of_type_.map_planar(planar_block(row, col));
+}
+
+template <class T>
+PlanarRows<T> ForwardRows<T>::planar_block(std::size_t row, std::size_t col) {
+  const std::size_t n = std::min(kBlock, p_.cols - col), lines = std::max(kPlanarAhead / (n * 64), std::size_t{1});
+  const char* x = static_cast<const char*>(p_.x.data) + p_.x.rows.offset(row) + p_.x.cols.offset(col);
+  char* y = static_cast<char*>(p_.y.data) + p_.y.rows.offset(row) + p_.y.cols.offset(col);
+  return {reinterpret_cast<const T*>(x),
+          reinterpret_cast<T*>(y),
+          p_.x.cols.inner().stride,
+          p_.y.cols.inner().stride,
+          n,
+          groups_,
+          gamma_.block(col, n),
+          beta_.block(col, n),
+          lines * 64,
+          p_.stream_y};
+}
+
+// From sums to what the map needs; false where that is not all that some row needs.
+template <class T>
+bool ForwardRows<T>::sum_planar(std::size_t row) {
+  of_type_.sum_planar[index_of(p_.kind)](planar_block(row, 0));
+  bool all = true;
+  for (std::size_t i = 0; i < kPlanarRows<T>; i += kMaxGroup) {
+    Group& g = groups_[i / kMaxGroup];
+    all = !kernels_.in<A>().finish_sums(g, kMaxGroup, p_.cols, p_.eps, is_centred()) && !g.any_flag(kMaxGroup) && all;
+  }
+  return all;
+}
+// The same of rows of several blocks, which are looked at again block by block.
+template <class T>
+[[gnu::noinline]] bool ForwardRows<T>::sum_planar_blocks(std::size_t row) {
+  MomentTree<A> trees[kPlanarRows<T>];
+  const std::size_t nodes = nodes_for(internal::blocks_of(p_.cols));
+  for (std::size_t i = 0; i < kPlanarRows<T>; ++i) trees[i] = MomentTree<A>({piece_nodes_ + i * nodes, is_centred()});
+  tiles_.release();
+  for (std::size_t col = 0; col < p_.cols; col += kBlock) {
+    const PlanarRows<T> rows = planar_block(row, col);
+    of_type_.sum_planar[index_of(p_.kind)](rows);
+    for (std::size_t i = 0; i < kPlanarRows<T>; ++i) {
+      const auto block = [&] { return sum_source_.block(row + i, col, rows.n); };
+      const BlockSums sums = sums_of(groups_[i / kMaxGroup], i % kMaxGroup);
+      trees[i].push(moments_of<T>(kernels_, is_centred(), sums, rows.n, block));
+    }
+  }
+  bool all = true;
+  for (std::size_t i = 0; i < kPlanarRows<T>; ++i)
+    set_moments(groups_[i / kMaxGroup], i % kMaxGroup, trees[i].finish());
+  for (std::size_t i = 0; i < kPlanarRows<T>; i += kMaxGroup) {
+    Group& g = groups_[i / kMaxGroup];
+    kernels_.in<A>().finish(g, kMaxGroup, static_cast<double>(p_.cols), p_.eps);
+    all = !g.any_flag(kMaxGroup) && all;
+  }
+  return all;
+}
+
+#define EVENORM_INSTANTIATE(T)                       \
+  template bool ForwardRows<T>::lies_planar() const; \
+  template void ForwardRows<T>::run_planar(std::size_t, std::size_t);
+EVENORM_INSTANTIATE(double)
+EVENORM_INSTANTIATE(float)
+EVENORM_INSTANTIATE(bfloat16)
+EVENORM_INSTANTIATE(float16)
+#undef EVENORM_INSTANTIATE
+
+}  // namespace evenorm::internal
