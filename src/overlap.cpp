@@ -272,34 +272,34 @@ void validate_message(const GradientProblem& p, std::span<const double> message)
 
 namespace {
 
-// Of a pass of one norm, those of the second are absent.
 struct GradientRegions {
   Region x, dy, dsum, mean, rstd, moments, dx, gamma, dgamma, dbeta;
-  Region dy2, gamma2, dgamma2, dbeta2;
+  Region dy2{}, gamma2{}, dgamma2{}, dbeta2{};  // absent where there is but one norm
 
-  GradientRegions(const GradientProblem& p, const GradientProblem& p2)
+  GradientRegions(const GradientProblem& p, const GradientProblem* second)
       : x(region_of("x", p.x)),
         dy(region_of("dy", p.dy)),
-        dsum(region_of("dsum", p2.dsum)),
+        dsum(region_of("dsum", second == nullptr ? p.dsum : second->dsum)),
         mean(region_of("mean", p.mean)),
         rstd(region_of("rstd", p.rstd)),
         moments(region_of_moments(p.moments, p.rows)),
         dx(region_of("dx", p.dx)),
         gamma(region_of("weight", p.gamma)),
         dgamma(region_of("dweight", p.dgamma)),
-        dbeta(region_of("dbias", p.dbeta)),
-        dy2(region_of("dy2", p2.dy)),
-        gamma2(region_of("weight2", p2.gamma)),
-        dgamma2(region_of("dweight2", p2.dgamma)),
-        dbeta2(region_of("dbias2", p2.dbeta)) {
-    for (Region* of_second : {&dy2, &gamma2, &dgamma2, &dbeta2}) of_second->present = of_second->present && &p != &p2;
+        dbeta(region_of("dbias", p.dbeta)) {
+    if (second != nullptr) {
+      dy2 = region_of("dy2", second->dy);
+      gamma2 = region_of("weight2", second->gamma);
+      dgamma2 = region_of("dweight2", second->dgamma);
+      dbeta2 = region_of("dbias2", second->dbeta);
+    }
     // Without rows, dweight and dbias are written all the same.
     for (Region* of_rows : {&x, &dy, &dsum, &mean, &rstd, &moments, &dx, &dy2}) {
       of_rows->present = of_rows->present && p.rows != 0;
     }
   }
   explicit GradientRegions(const GradientPass& pass)
-      : GradientRegions(pass.first, pass.second ? *pass.second : pass.first) {}
+      : GradientRegions(pass.first, pass.second ? &*pass.second : nullptr) {}
 };
 
 void check_buffers(const GradientRegions& r) {
@@ -307,10 +307,11 @@ void check_buffers(const GradientRegions& r) {
   check_apart_in_itself(r.dx);
   for (const Region* gradient : gradients) check_apart_in_itself(*gradient);
   for (const Region* source : {&r.x, &r.dy, &r.dsum, &r.dy2}) {
-    if (!is_in_place(r.dx, *source)) check_apart(r.dx, *source);
+    if (source->present && !is_in_place(r.dx, *source)) check_apart(r.dx, *source);
   }
   for (const Region* input : {&r.gamma, &r.mean, &r.rstd, &r.moments, &r.gamma2}) check_apart(r.dx, *input);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i]->present) continue;
     for (const Region* other :
          {&r.x, &r.dy, &r.dsum, &r.gamma, &r.mean, &r.rstd, &r.moments, &r.dx, &r.dy2, &r.gamma2}) {
       check_apart(*gradients[i], *other);
