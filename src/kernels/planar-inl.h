@@ -116,7 +116,7 @@ HWY_NOINLINE void MapPlanarStep(const PlanarRows<T>& rows, const PlanarScalars<T
   T* y = rows.y + row;
 #pragma GCC unroll 1
   for (size_t c = 0; c < n; ++c, x = ColumnAt(x, x_step, 1), y = ColumnAt(y, y_step, 1)) {
-    const auto scale = hn::Set(d, gamma[c]), shift = hn::Set(d, beta[c]);
+    const auto scale = hn::Set(d, load_one(gamma + c)), shift = hn::Set(d, load_one(beta + c));
     FetchBehind(x, 1, ahead);
     if constexpr (kPair) {
       const auto from = LoadPair(d, x);
