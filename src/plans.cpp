@@ -54,7 +54,7 @@ void replace(const char* argument, Pointer& planned, Pointer given) {
 }
 
 void replace_all(internal::GradientPass& pass, const BackwardBuffers& buffers) {
-  internal::GradientProblem none, &p = pass.first, &p2 = pass.second ? *pass.second : none;
+  internal::GradientProblem &p = pass.first, *second = pass.second ? &*pass.second : nullptr;
   p.x.data = buffers.x;
   p.dy.data = buffers.dy;
   replace("weight", p.gamma.data, buffers.weight);
@@ -63,14 +63,17 @@ void replace_all(internal::GradientPass& pass, const BackwardBuffers& buffers) {
   replace("dx", p.dx.data, buffers.dx);
   replace("dweight", p.dgamma.data, buffers.dweight);
   replace("dbias", p.dbeta.data, buffers.dbias);
-  replace("dsum", (pass.second ? p2 : p).dsum.data, buffers.dsum);
-  replace("dy2", p2.dy.data, buffers.dy2);
-  replace("weight2", p2.gamma.data, buffers.weight2);
-  replace("dweight2", p2.dgamma.data, buffers.dweight2);
-  replace("dbias2", p2.dbeta.data, buffers.dbias2);
-  p2.x.data = p.x.data;
-  p2.mean.data = p.mean.data;
-  p2.rstd.data = p.rstd.data;
+  replace("dsum", (second != nullptr ? *second : p).dsum.data, buffers.dsum);
+  const void* no_input = nullptr;
+  void* no_output = nullptr;
+  replace("dy2", second != nullptr ? second->dy.data : no_input, buffers.dy2);
+  replace("weight2", second != nullptr ? second->gamma.data : no_input, buffers.weight2);
+  replace("dweight2", second != nullptr ? second->dgamma.data : no_output, buffers.dweight2);
+  replace("dbias2", second != nullptr ? second->dbeta.data : no_output, buffers.dbias2);
+  if (second == nullptr) return;
+  second->x.data = p.x.data;
+  second->mean.data = p.mean.data;
+  second->rstd.data = p.rstd.data;
 }
 
 }  // namespace

@@ -84,25 +84,26 @@ void LookAgain(const SumRows<T>& rows) {
   SumAboutMeans(rows, sums);
   for (size_t i = rows.first; i < rows.first + rows.rows; ++i) sums.wanted[i] = group.flag[i];
   for (size_t i = 0; i < kMaxGroup; i += hn::MaxLanes(d)) {
-    const auto about = MomentsFromSumsAbout(d, sums.of(d, i), static_cast<double>(rows.n));
-    const auto mean = Add(d, MeansOf(d, group, i), about.mean);
+    const auto n = static_cast<double>(rows.n);
+    const auto moments = MomentsFromSumsAbout(d, MeansOf(d, group, i), sums.of(d, i), n);
     const auto is_wanted = hn::Ne(hn::Load(d, sums.wanted + i), hn::Zero(d));
-    const auto is_negative = hn::Lt(about.m2.hi, hn::Zero(d));
     const auto replace = [&](double* values, hn::Vec<DGroup> by)
                              HWY_ATTR { hn::Store(hn::IfThenElse(is_wanted, by, hn::Load(d, values)), d, values); };
-    replace(group.mean_hi + i, mean.hi);
-    replace(group.mean_lo + i, mean.Low(d));
-    replace(group.m2_hi + i, hn::IfThenZeroElse(is_negative, about.m2.hi));
-    replace(group.m2_lo + i, hn::IfThenZeroElse(is_negative, about.m2.Low(d)));
+    replace(group.mean_hi + i, moments.mean.hi);
+    replace(group.mean_lo + i, moments.mean.Low(d));
+    replace(group.m2_hi + i, moments.m2.hi);
+    replace(group.m2_lo + i, moments.m2.Low(d));
   }
 }
 
-// A group some of whose rows want that, and then what finish() does. Returns whether it has extreme rows.
+// The `count` rows of turn `turn`, some of which want that, and then what finish() does. Returns whether there are
+// extreme ones.
 template <class T>
-HWY_NOINLINE bool LookAndFinish(const SumRows<T>& rows, double eps) {
-  LookAgain(rows);
-  FinishRows(*rows.group, rows.rows, static_cast<double>(rows.n), eps);
-  return rows.group->any_flag(rows.rows);
+HWY_NOINLINE bool LookAtTurn(const ShortRows<T>& rows, size_t turn, size_t count) {
+  auto& group = rows.groups[turn % kGroups];
+  LookAgain<T>({{rows.x.at(turn * rows.group), rows.x.step}, count, rows.n, &group, 0});
+  FinishRows(group, count, static_cast<double>(rows.n), rows.eps);
+  return group.any_flag(count);
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

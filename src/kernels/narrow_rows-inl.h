@@ -101,13 +101,9 @@ class NarrowTurns {
       lanes_.Set(row, sums);
       if (row == 1) looked_ = FinishNarrowStatistics<kCentred>(group(turn + 1), columns_, rows_.eps);
       if (row != 4) continue;
-      extreme_ = looked_ ? LookAtNext(turn + 1) : FinishNarrowMaps(group(turn + 1), columns_, rows_.eps);
+      extreme_ =
+          looked_ ? LookAtTurn(rows_, turn + 1, kMaxGroup) : FinishNarrowMaps(group(turn + 1), columns_, rows_.eps);
     }
-  }
-
-  HWY_NOINLINE bool LookAtNext(size_t turn) {
-    const EvenRows<const T> x{rows_.x.at(turn * kMaxGroup), rows_.x.step};
-    return LookAndFinish<T>({x, kMaxGroup, rows_.n, &group(turn), 0}, rows_.eps);
   }
 
   LanesOfRows<T, kCentred> lanes_;

@@ -26,20 +26,17 @@ class PlanarSums {
 
   // Of the vectors from v0 on.
   static HWY_INLINE void Run(const PlanarRows<T>& rows, size_t v0) {
-    W s[kLanes][kAtOnce], q[kLanes][kAtOnce];
-    for (size_t lane = 0; lane < kLanes; ++lane) SumLane(rows, v0 * kN, lane, s[lane], q[lane]);
-    for (size_t half = kLanes / 2; half != 0; half /= 2) {
-      for (size_t lane = 0; lane < half; ++lane) {
-        AddTo(s[lane], s[lane + half]);
-        AddTo(q[lane], q[lane + half]);
-      }
+    Lanes s, q;
+    for (size_t lane = 0; lane < kLanes; ++lane) SumLane(rows, v0 * kN, lane, s, q);
+    for (size_t v = 0; v < kAtOnce; ++v) {
+      Store(FoldVectors<kLanes, 1>(s[v]), FoldVectors<kLanes, 1>(q[v]), rows, (v0 + v) * kN);
     }
-    for (size_t v = 0; v < kAtOnce; ++v) Store(s[0][v], q[0][v], rows, (v0 + v) * kN);
   }
 
  private:
-  static HWY_INLINE void SumLane(const PlanarRows<T>& rows, size_t row, size_t lane, W (&s_to)[kAtOnce],
-                                 W (&q_to)[kAtOnce]) {
+  using Lanes = W[kAtOnce][kLanes];
+
+  static HWY_INLINE void SumLane(const PlanarRows<T>& rows, size_t row, size_t lane, Lanes& s_to, Lanes& q_to) {
     const DF64 d;
     const AboutZero<kCentred, A> accumulate;
     W s[kAtOnce], q[kAtOnce];
@@ -53,12 +50,9 @@ class PlanarSums {
       for (size_t v = 0; v < kAtOnce; ++v) accumulate(hn::Zero(d), 0, 0, s[v], q[v]);
     }
     for (size_t v = 0; v < kAtOnce; ++v) {
-      s_to[v] = s[v];
-      q_to[v] = q[v];
+      s_to[v][lane] = s[v];
+      q_to[v][lane] = q[v];
     }
-  }
-  static HWY_INLINE void AddTo(W (&to)[kAtOnce], const W (&from)[kAtOnce]) {
-    for (size_t v = 0; v < kAtOnce; ++v) to[v] = Add(DF64(), to[v], from[v]);
   }
   static HWY_INLINE void Store(const W& s, const W& q, const PlanarRows<T>& rows, size_t row) {
     const DF64 d;

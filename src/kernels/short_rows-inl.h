@@ -67,13 +67,6 @@ HWY_INLINE void MapAndSumGroups(const MapRows<T>& map, const SumRows<T>& next, c
   for (size_t i = both; i < map.rows; ++i) MapRow(map, i, 0);
 }
 
-// Where the statistics of turn `turn`'s group want a second look: whether it has extreme rows.
-template <class T>
-HWY_INLINE bool LookAtTurn(const ShortRows<T>& rows, size_t turn, size_t count) {
-  const EvenRows<const T> x{rows.x.at(turn * rows.group), rows.x.step};
-  return LookAndFinish<T>({x, count, rows.n, rows.groups + turn % kGroups, 0}, rows.eps);
-}
-
 // The turns of whole groups of a few rows that have two others behind them, in f32 arithmetic: each row is mapped and
 // another one summed in one loop, and the group between theirs is finished meanwhile, so that all three are in L1.
 // Returns the turn that is next; `extreme` says whether its group has an extreme row, which ends it.

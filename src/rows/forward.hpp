@@ -25,6 +25,7 @@ class ForwardRows {
 
  private:
   using Group = RowGroup<A>;
+  using Trees = MomentTree<A>*;
 
   // Blocks of up to kMaxGroup rows, ready for the map.
   struct Blocks {
@@ -89,6 +90,7 @@ class ForwardRows {
 
   void run_pieces(std::size_t first, std::size_t count);
   void sum_pieces(std::size_t first, std::size_t count);
+  void finish_trees(Trees trees, std::size_t first, std::size_t count);
   void map_pieces(std::size_t first, std::size_t count);
 
   void store_statistics(const Group& g, std::size_t at, std::size_t first_row, std::size_t rows);

@@ -160,12 +160,6 @@ template <class T>
     return run_given(first, count);
   }
   sum_pieces(first, count);
-  for (std::size_t i = 0; i < count; i += kMaxGroup) {
-    const std::size_t rows = std::min(kMaxGroup, count - i);
-    groups_[i / kMaxGroup].clear_from(rows);
-    kernels_.in<A>().finish(groups_[i / kMaxGroup], rows, static_cast<double>(p_.cols), p_.eps);
-    store_statistics(groups_[i / kMaxGroup], 0, first + i, rows);
-  }
   map_pieces(first, count);
   tiles_.release();
   for (std::size_t i = 0; i < count; ++i) {
@@ -199,7 +193,19 @@ void ForwardRows<T>::sum_pieces(std::size_t first, std::size_t count) {
       trees[i].push(moments_of<T>(kernels_, is_centred(), sums, end - block, whole_block));
     }
   }
+  finish_trees(trees, first, count);
+}
+
+// From the rows' trees to their statistics, and to what the map needs.
+template <class T>
+void ForwardRows<T>::finish_trees(Trees trees, std::size_t first, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) set_moments(groups_[i / kMaxGroup], i % kMaxGroup, trees[i].finish());
+  for (std::size_t i = 0; i < count; i += kMaxGroup) {
+    const std::size_t rows = std::min(kMaxGroup, count - i);
+    groups_[i / kMaxGroup].clear_from(rows);
+    kernels_.in<A>().finish(groups_[i / kMaxGroup], rows, static_cast<double>(p_.cols), p_.eps);
+    store_statistics(groups_[i / kMaxGroup], 0, first + i, rows);
+  }
 }
 
 template <class T>
@@ -219,9 +225,10 @@ void ForwardRows<T>::map_pieces(std::size_t first, std::size_t count) {
   }
 }
 
-#define EVENORM_INSTANTIATE(T)                                           \
-  template void ForwardRows<T>::run_long_rows(std::size_t, std::size_t); \
-  template void ForwardRows<T>::run_given(std::size_t, std::size_t);     \
+#define EVENORM_INSTANTIATE(T)                                                                 \
+  template void ForwardRows<T>::finish_trees(ForwardRows<T>::Trees, std::size_t, std::size_t); \
+  template void ForwardRows<T>::run_long_rows(std::size_t, std::size_t);                       \
+  template void ForwardRows<T>::run_given(std::size_t, std::size_t);                           \
   template void ForwardRows<T>::run_pieces(std::size_t, std::size_t);
 EVENORM_INSTANTIATE(double)
 EVENORM_INSTANTIATE(float)

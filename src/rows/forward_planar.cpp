@@ -32,9 +32,6 @@ template <class T>
 template <class T>
 void ForwardRows<T>::run_planar_rows(std::size_t row) {
   if (!(p_.cols <= kBlock ? sum_planar(row) : sum_planar_blocks(row))) return run_tiles(row, kPlanarRows<T>);
-  for (std::size_t i = 0; i < kPlanarRows<T>; i += kMaxGroup) {
-    store_statistics(groups_[i / kMaxGroup], 0, row + i, kMaxGroup);
-  }
   for (std::size_t col = 0; col < p_.cols; col += kBlock) of_type_.map_planar(planar_block(row, col));
 }
 
@@ -55,7 +52,7 @@ PlanarRows<T> ForwardRows<T>::planar_block(std::size_t row, std::size_t col) {
           p_.stream_y};
 }
 
-// From sums to what the map needs; false where that is not all that some row needs.
+// From sums to statistics, and to what the map needs; false where that is not all that some row needs.
 template <class T>
 bool ForwardRows<T>::sum_planar(std::size_t row) {
   of_type_.sum_planar[index_of(p_.kind)](planar_block(row, 0));
@@ -63,6 +60,9 @@ bool ForwardRows<T>::sum_planar(std::size_t row) {
   for (std::size_t i = 0; i < kPlanarRows<T>; i += kMaxGroup) {
     Group& g = groups_[i / kMaxGroup];
     all = !kernels_.in<A>().finish_sums(g, kMaxGroup, p_.cols, p_.eps, is_centred()) && !g.any_flag(kMaxGroup) && all;
+  }
+  for (std::size_t i = 0; all && i < kPlanarRows<T>; i += kMaxGroup) {
+    store_statistics(groups_[i / kMaxGroup], 0, row + i, kMaxGroup);
   }
   return all;
 }
@@ -82,14 +82,9 @@ template <class T>
       trees[i].push(moments_of<T>(kernels_, is_centred(), sums, rows.n, block));
     }
   }
+  finish_trees(trees, row, kPlanarRows<T>);
   bool all = true;
-  for (std::size_t i = 0; i < kPlanarRows<T>; ++i)
-    set_moments(groups_[i / kMaxGroup], i % kMaxGroup, trees[i].finish());
-  for (std::size_t i = 0; i < kPlanarRows<T>; i += kMaxGroup) {
-    Group& g = groups_[i / kMaxGroup];
-    kernels_.in<A>().finish(g, kMaxGroup, static_cast<double>(p_.cols), p_.eps);
-    all = !g.any_flag(kMaxGroup) && all;
-  }
+  for (std::size_t i = 0; i < kPlanarRows<T>; i += kMaxGroup) all = !groups_[i / kMaxGroup].any_flag(kMaxGroup) && all;
   return all;
 }
 

@@ -62,6 +62,7 @@ constexpr bool And(bool a, bool b) { return a && b; }
 constexpr bool Or(bool a, bool b) { return a || b; }
 constexpr double IfThenElse(bool m, double a, double b) { return m ? a : b; }
 constexpr double IfThenElseZero(bool m, double a) { return m ? a : 0; }
+constexpr double IfThenZeroElse(bool m, double a) { return m ? 0 : a; }
 
 template <class D>
 double PromoteTo(D, float v) {

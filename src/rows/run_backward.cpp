@@ -51,7 +51,7 @@ class BlockSlots {
   ColumnTree<A> tree_;
 };
 
-// run(first, count, block): the rows of each of the blocks.
+// run(first, count): the rows of each of the blocks.
 template <class Run>
 void for_blocks(const GradientProblem& p, std::size_t first, std::size_t count, const Run& run) {
   const std::size_t blocks = row_blocks(p);
@@ -151,10 +151,10 @@ template <class A>
   }
 }
 
-// work.operator()<A>(), of a pair's arithmetic.
+// work.operator()<A>().
 template <class Work>
-void with_arithmetic(const GradientNorms& norms, const Work& work) {
-  arithmetic_type(norms.first) == DType::f64 ? work.template operator()<double>() : work.template operator()<float>();
+void with_arithmetic(const GradientProblem& p, const Work& work) {
+  arithmetic_type(p) == DType::f64 ? work.template operator()<double>() : work.template operator()<float>();
 }
 
 template <class T>
@@ -220,7 +220,7 @@ void run_backward(const Kernels& kernels, const GradientNorms& norms, std::size_
   if (norms.second == nullptr) {
     with_type(gradient_type(p), [&]<class T>() { run_rows<T>(kernels, p, first, count); });
   } else {
-    with_arithmetic(norms, [&]<class A>() { run_rows_of_pair<A>(kernels, norms, first, count); });
+    with_arithmetic(p, [&]<class A>() { run_rows_of_pair<A>(kernels, norms, first, count); });
   }
 }
 
@@ -231,15 +231,14 @@ void run_row_blocks(const Kernels& kernels, const GradientNorms& norms, std::siz
   if (norms.second == nullptr) {
     with_type(gradient_type(p), [&]<class T>() { run_blocks<T>(kernels, p, first, count, slots.first); });
   } else {
-    with_arithmetic(norms, [&]<class A>() { run_blocks_of_pair<A>(kernels, norms, first, count, slots); });
+    with_arithmetic(p, [&]<class A>() { run_blocks_of_pair<A>(kernels, norms, first, count, slots); });
   }
 }
 
 void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t runs,
                        std::size_t distance) noexcept {
   const FpEnvironment environment;
-  arithmetic_type(p) == DType::f64 ? finish_blocks<double>(kernels, p, sums, runs, distance)
-                                   : finish_blocks<float>(kernels, p, sums, runs, distance);
+  with_arithmetic(p, [&]<class A>() { finish_blocks<A>(kernels, p, sums, runs, distance); });
 }
 
 void look_at_rows(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count,
@@ -255,7 +254,7 @@ void run_columns(const Kernels& kernels, const GradientNorms& norms, const Known
   if (norms.second == nullptr) {
     with_type(gradient_type(p), [&]<class T>() { run_strips<T>(kernels, p, scalars.first, first, count); });
   } else {
-    with_arithmetic(norms, [&]<class A>() { run_strips_of_pair<A>(kernels, norms, scalars, first, count); });
+    with_arithmetic(p, [&]<class A>() { run_strips_of_pair<A>(kernels, norms, scalars, first, count); });
   }
 }
 

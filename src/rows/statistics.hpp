@@ -49,11 +49,11 @@ template <class T>
   using namespace plain;
   using A = Arithmetic<T>;
   using W = Number<A>;
-  const BlockSums sums = kernels.of<T>().sum_about(x, n, k);
+  const BlockSums about_k = kernels.of<T>().sum_about(x, n, k);
   const auto count = static_cast<double>(n);
-  const auto about_k = MomentsFromSumsAbout(kOne, WideSums<W>{from_memory<A>(sums.s), from_memory<A>(sums.q)}, count);
-  const WideNumber mean = to_memory(Add(kOne, from_memory<A>(k), about_k.mean));
-  const WideNumber m2 = about_k.m2.hi < 0 ? WideNumber{0, 0} : to_memory(about_k.m2);
+  const WideSums<W> sums{from_memory<A>(about_k.s), from_memory<A>(about_k.q)};
+  const auto moments = MomentsFromSumsAbout(kOne, from_memory<A>(k), sums, count);
+  const WideNumber mean = to_memory(moments.mean), m2 = to_memory(moments.m2);
   return {count, mean.hi, mean.lo, m2.hi, m2.lo};
 }
 
