@@ -10,22 +10,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// Wide numbers side by side: their high parts, and `low` numbers further their low parts.
-template <class W>
-HWY_INLINE W LoadColumns(const double* values, size_t low, size_t i) {
-  const DF64 d;
-  return W::From(d, hn::LoadU(d, values + i), low == 0 ? hn::Zero(d) : hn::LoadU(d, values + low + i));
-}
-HWY_INLINE void StoreColumns(Plain<DF64> w, double* values, size_t, size_t i) {
-  const DF64 d;
-  hn::StoreU(w.hi, d, values + i);
-}
-HWY_INLINE void StoreColumns(Paired<DF64> w, double* values, size_t low, size_t i) {
-  const DF64 d;
-  hn::StoreU(w.hi, d, values + i);
-  hn::StoreU(w.lo, d, values + low + i);
-}
-
 // A row's sums over a block, in virtual lanes: g and g (x - mean).
 template <class A>
 struct VectorLanes {
@@ -180,13 +164,13 @@ HWY_NOINLINE void LookAtTail(const GradientLook<T>& look, size_t whole, VectorLa
 // Of kRowsAtOnce rows of f32 arithmetic: the sums of all, as a GradientGroup has them.
 HWY_INLINE void JoinTogether(const VectorLanes<float>* lanes, double* sums) {
   const DF64 d;
-  hn::Vec<DF64> vectors[2 * kRowsAtOnce];
+  Plain<DF64> vectors[2 * kRowsAtOnce];
   for (size_t r = 0; r < kRowsAtOnce; ++r) {
     vectors[r] = FoldedToOne(FoldLanes<float, false>(lanes[r].g));
     vectors[kRowsAtOnce + r] = FoldedToOne(FoldLanes<float, false>(lanes[r].gd));
   }
   for (size_t i = 0; i < 2 * kRowsAtOnce; i += hn::MaxLanes(d)) {
-    hn::Store(JoinFoldedRows<false>(vectors + i), d, sums + i);
+    hn::Store(JoinFoldedRows<false>(vectors + i).hi, d, sums + i);
   }
 }
 HWY_INLINE void JoinTogether(const VectorLanes<float>* lanes, BlockSums* sums) {

@@ -43,6 +43,13 @@ struct SumsAboutOfRows {
     return {Wide<A, D>::From(d, hn::Load(d, s_hi + i), hn::Load(d, s_lo + i)),
             Wide<A, D>::From(d, hn::Load(d, q_hi + i), hn::Load(d, q_lo + i))};
   }
+  HWY_INLINE void Set(const WideSums<Wide<A, DF64>>& sums, size_t i) {
+    const DF64 d;
+    hn::StoreU(sums.s.hi, d, s_hi + i);
+    hn::StoreU(sums.s.Low(d), d, s_lo + i);
+    hn::StoreU(sums.q.hi, d, q_hi + i);
+    hn::StoreU(sums.q.Low(d), d, q_lo + i);
+  }
 
   alignas(64) double s_hi[kMaxGroup] = {}, s_lo[kMaxGroup] = {}, q_hi[kMaxGroup] = {}, q_lo[kMaxGroup] = {};
   alignas(64) double wanted[kMaxGroup] = {};
@@ -57,15 +64,13 @@ HWY_INLINE void SumAboutMeans(const SumRows<T>& rows, SumsAboutOfRows<A>& sums) 
     return SumsAbout(rows.x.at(i), rows.n, {group.mean_hi[at], group.mean_lo[at]});
   };
   size_t i = 0;
-  if constexpr (std::is_same_v<A, float>) {
-    constexpr size_t kN = hn::MaxLanes(DF64());
-    LanesOfRows<T, true> lanes;
-    for (size_t n; i + 1 < rows.rows && rows.first + i + kN <= kMaxGroup; i += n) {
-      n = HWY_MIN(kN, rows.rows - i);
-      for (size_t r = 0; r < n; ++r) lanes.Set(r, folded(i + r));
-      for (size_t r = n; r < kN; ++r) lanes.Clear(r);
-      lanes.JoinVector(0, sums.s_hi + rows.first + i, sums.q_hi + rows.first + i);
-    }
+  constexpr size_t kN = hn::MaxLanes(DF64());
+  LanesOfRows<T, true> lanes;
+  for (size_t n; i + 1 < rows.rows && rows.first + i + kN <= kMaxGroup; i += n) {
+    n = HWY_MIN(kN, rows.rows - i);
+    for (size_t r = 0; r < n; ++r) lanes.Set(r, folded(i + r));
+    for (size_t r = n; r < kN; ++r) lanes.Clear(r);
+    sums.Set(lanes.JoinVector(0), rows.first + i);
   }
   for (; i < rows.rows; ++i) {
     const auto row = folded(i);

@@ -225,21 +225,18 @@ EVENORM_INLINE_LOOP LaneSums<Arithmetic<T>, T> MapAndSumRow(const MapRows<T>& ma
 template <class T, bool kCentred>
 HWY_NOINLINE void MapAndSumRows(const MapRows<T>& map, const SumRows<T>& next, const StepHooks& hooks, size_t rows,
                                 size_t mapped) {
-  using A = Arithmetic<T>;
   const auto rest = [&](size_t i) HWY_ATTR {
     if (hooks.before_map == nullptr && mapped != map.n) MapRow(map, i, mapped);
   };
   size_t i = 0;
-  if constexpr (std::is_same_v<A, float>) {
-    constexpr size_t kN = hn::MaxLanes(DF64());
-    LanesOfRows<T, kCentred> lanes;
-    for (; i + kN <= rows; i += kN) {
-      for (size_t r = 0; r < kN; ++r) {
-        lanes.Set(r, MapAndSumRow<T, kCentred>(map, next, hooks, i + r, mapped));
-        rest(i + r);
-      }
-      lanes.Join(kN, *next.group, next.first + i);
+  constexpr size_t kN = hn::MaxLanes(DF64());
+  LanesOfRows<T, kCentred> lanes;
+  for (; i + kN <= rows; i += kN) {
+    for (size_t r = 0; r < kN; ++r) {
+      lanes.Set(r, MapAndSumRow<T, kCentred>(map, next, hooks, i + r, mapped));
+      rest(i + r);
     }
+    lanes.Join(kN, *next.group, next.first + i);
   }
   for (; i < rows; ++i) {
     const BlockSums sums = MapAndSumRow<T, kCentred>(map, next, hooks, i, mapped).Join();

@@ -66,39 +66,42 @@ HWY_INLINE WideNumber JoinFolded(const FoldedLanes<A, kSplit>& folded) {
 }
 
 #if HWY_TARGET != HWY_SCALAR
-using V64 = hn::Vec<DF64>;
-
-// Each takes one shuffle, of what the one has in the other's place: numbers may be added either way round.
+// Each takes one shuffle of each part, of what the one has in the other's place: numbers may be added either way round.
 // a's upper half added to its lower one, and b's.
-HWY_INLINE V64 AddHalves(V64 a, V64 b) {
+template <class W>
+HWY_INLINE W AddHalves(const W& a, const W& b) {
   const DF64 d;
-  return hn::Add(hn::ConcatUpperLower(d, b, a), hn::ConcatLowerUpper(d, b, a));
+  return Add(d, Both(a, b, [](auto v, auto w) HWY_ATTR { return hn::ConcatUpperLower(DF64(), w, v); }),
+             Both(a, b, [](auto v, auto w) HWY_ATTR { return hn::ConcatLowerUpper(DF64(), w, v); }));
 }
 // Neighbours of 128 bits of a added, and of b: those of a in the even places.
-HWY_INLINE V64 AddBlocks(V64 a, V64 b) {
-  return hn::Add(hn::OddEvenBlocks(b, a), hn::SwapAdjacentBlocks(hn::OddEvenBlocks(a, b)));
+template <class W>
+HWY_INLINE W AddBlocks(const W& a, const W& b) {
+  return Add(DF64(), Both(a, b, [](auto v, auto w) HWY_ATTR { return hn::OddEvenBlocks(w, v); }),
+             Both(a, b, [](auto v, auto w) HWY_ATTR { return hn::SwapAdjacentBlocks(hn::OddEvenBlocks(v, w)); }));
 }
 // Neighbours of 64 bits.
-HWY_INLINE V64 AddLanes(V64 a, V64 b) {
-  const DF64 d;
-  return hn::Add(hn::OddEven(b, a), hn::Reverse2(d, hn::OddEven(a, b)));
+template <class W>
+HWY_INLINE W AddLanes(const W& a, const W& b) {
+  return Add(DF64(), Both(a, b, [](auto v, auto w) HWY_ATTR { return hn::OddEven(w, v); }),
+             Both(a, b, [](auto v, auto w) HWY_ATTR { return hn::Reverse2(DF64(), hn::OddEven(v, w)); }));
 }
 #endif
 
 // To one vector. kSplit: even lanes in its lower half, odd ones in the upper.
-template <bool kSplit>
-HWY_INLINE hn::Vec<DF64> FoldedToOne(const FoldedLanes<float, kSplit>& folded) {
-  constexpr size_t kLast = FoldedLanes<float, kSplit>::kParts - 1;
+template <class A, bool kSplit>
+HWY_INLINE Wide<A, DF64> FoldedToOne(const FoldedLanes<A, kSplit>& folded) {
+  constexpr size_t kLast = FoldedLanes<A, kSplit>::kParts - 1;
 #if HWY_TARGET == HWY_SCALAR
-  return kSplit ? hn::Add(folded.parts[0].hi, folded.parts[kLast].hi) : folded.parts[0].hi;
+  return kSplit ? Add(DF64(), folded.parts[0], folded.parts[kLast]) : folded.parts[0];
 #else
-  return kSplit ? AddHalves(folded.parts[0].hi, folded.parts[kLast].hi) : folded.parts[0].hi;
+  return kSplit ? AddHalves(folded.parts[0], folded.parts[kLast]) : folded.parts[0];
 #endif
 }
 
 // As many such as each has lanes, to one number each: that of v[i] is lane i of the result.
-template <bool kSplit>
-HWY_INLINE hn::Vec<DF64> JoinFoldedRows(const hn::Vec<DF64>* v) {
+template <bool kSplit, class W>
+HWY_INLINE W JoinFoldedRows(const W* v) {
 #if HWY_TARGET == HWY_SCALAR
   return v[0];
 #else
@@ -299,50 +302,52 @@ HWY_INLINE void PrepareColumns(const SumRows<T>& rows, size_t i, size_t from, si
 }
 
 // The folded lanes of a group's rows, until all are there: so many joins side by side cost less than one after the
-// other. In f32 arithmetic.
-template <class T, bool kCentred>
+// other.
+template <class T, bool kCentred, class A = Arithmetic<T>>
 class LanesOfRows {
+  using W = Wide<A, DF64>;
+
  public:
-  HWY_INLINE void Set(size_t row, const LaneSums<float, T>& sums) { Set(row, sums.Fold()); }
-  HWY_INLINE void Set(size_t row, const typename LaneSums<float, T>::FoldedSums& folded) {
-    const DF64 d;
-    if constexpr (kCentred) hn::Store(FoldedToOne(folded.s), d, s_ + row * kN);
-    hn::Store(FoldedToOne(folded.q), d, q_ + row * kN);
+  HWY_INLINE void Set(size_t row, const LaneSums<A, T>& sums) { Set(row, sums.Fold()); }
+  HWY_INLINE void Set(size_t row, const typename LaneSums<A, T>::FoldedSums& folded) {
+    if constexpr (kCentred) StoreColumns(FoldedToOne(folded.s), s_, kLow, row * kN);
+    StoreColumns(FoldedToOne(folded.q), q_, kLow, row * kN);
   }
 
   HWY_INLINE void Clear(size_t row) {
-    const DF64 d;
-    hn::Store(hn::Zero(d), d, s_ + row * kN);
-    hn::Store(hn::Zero(d), d, q_ + row * kN);
+    const W zero = W::Zero(DF64());
+    StoreColumns(zero, s_, kLow, row * kN);
+    StoreColumns(zero, q_, kLow, row * kN);
   }
 
   // Of kN rows from `row` on.
-  HWY_INLINE void JoinVector(size_t row, double* s, double* q) const {
-    const DF64 d;
-    hn::StoreU(kCentred ? JoinFrom(s_ + row * kN) : hn::Zero(d), d, s);
-    hn::StoreU(JoinFrom(q_ + row * kN), d, q);
+  HWY_INLINE WideSums<W> JoinVector(size_t row) const {
+    return {kCentred ? JoinFrom(s_, row) : W::Zero(DF64()), JoinFrom(q_, row)};
   }
   // Of rows [0, rows), to `group` from row `first` on; where rows do not fill a vector, to rows behind them as well.
-  HWY_INLINE void Join(size_t rows, RowGroup<float>& group, size_t first) const {
+  HWY_INLINE void Join(size_t rows, RowGroup<A>& group, size_t first) const {
     const DF64 d;
     for (size_t r = 0; r < rows; r += kN) {
       const size_t at = first + r;
-      JoinVector(r, group.mean_hi + at, group.m2_hi + at);
-      hn::StoreU(hn::Zero(d), d, group.mean_lo + at);
-      hn::StoreU(hn::Zero(d), d, group.m2_lo + at);
+      const auto sums = JoinVector(r);
+      hn::StoreU(sums.s.hi, d, group.mean_hi + at);
+      hn::StoreU(sums.s.Low(d), d, group.mean_lo + at);
+      hn::StoreU(sums.q.hi, d, group.m2_hi + at);
+      hn::StoreU(sums.q.Low(d), d, group.m2_lo + at);
     }
   }
 
  private:
   static constexpr size_t kN = hn::MaxLanes(DF64());
+  static constexpr size_t kLow = std::is_same_v<A, double> ? kMaxGroup * kN : 0;  // from a high part to its low part
 
-  static HWY_INLINE hn::Vec<DF64> JoinFrom(const double* lanes) {
-    hn::Vec<DF64> v[kN];
-    for (size_t r = 0; r < kN; ++r) v[r] = hn::Load(DF64(), lanes + r * kN);
+  static HWY_INLINE W JoinFrom(const double* lanes, size_t row) {
+    W v[kN];
+    for (size_t r = 0; r < kN; ++r) v[r] = LoadColumns<W>(lanes, kLow, (row + r) * kN);
     return JoinFoldedRows<kEvenThenOdd<T>>(v);
   }
 
-  alignas(64) double s_[kMaxGroup * kN], q_[kMaxGroup * kN];
+  alignas(64) double s_[kMaxGroup * kN + kLow], q_[kMaxGroup * kN + kLow];
 };
 
 // Of one row, prepared and summed.
@@ -356,13 +361,11 @@ HWY_INLINE LaneSums<A, T> SumsOfRow(const SumRows<T>& rows, size_t i) {
 template <class T, bool kCentred>
 HWY_NOINLINE void SumRowsFrom(const SumRows<T>& rows, size_t i) {
   using A = Arithmetic<T>;
-  if constexpr (std::is_same_v<A, float>) {
-    constexpr size_t kN = hn::MaxLanes(DF64());
-    LanesOfRows<T, kCentred> lanes;
-    for (; i + kN <= rows.rows; i += kN) {
-      for (size_t r = 0; r < kN; ++r) lanes.Set(r, SumsOfRow<A, T, kCentred>(rows, i + r));
-      lanes.Join(kN, *rows.group, rows.first + i);
-    }
+  constexpr size_t kN = hn::MaxLanes(DF64());
+  LanesOfRows<T, kCentred> lanes;
+  for (; i + kN <= rows.rows; i += kN) {
+    for (size_t r = 0; r < kN; ++r) lanes.Set(r, SumsOfRow<A, T, kCentred>(rows, i + r));
+    lanes.Join(kN, *rows.group, rows.first + i);
   }
   for (; i < rows.rows; ++i) {
     const BlockSums sums = SumsOfRow<A, T, kCentred>(rows, i).Join();

@@ -28,6 +28,32 @@ HWY_INLINE Paired<D> Upper(D d, Paired<hn::Twice<D>> a) {
 }
 #endif
 
+// A function of two vectors, of each part of two numbers.
+template <class D, class F>
+HWY_INLINE Plain<D> Both(const Plain<D>& a, const Plain<D>& b, const F& f) {
+  return {f(a.hi, b.hi)};
+}
+template <class D, class F>
+HWY_INLINE Paired<D> Both(const Paired<D>& a, const Paired<D>& b, const F& f) {
+  return {f(a.hi, b.hi), f(a.lo, b.lo)};
+}
+
+// Wide numbers side by side: their high parts, and `low` numbers further their low parts.
+template <class W>
+HWY_INLINE W LoadColumns(const double* values, size_t low, size_t i) {
+  const DF64 d;
+  return W::From(d, hn::LoadU(d, values + i), low == 0 ? hn::Zero(d) : hn::LoadU(d, values + low + i));
+}
+HWY_INLINE void StoreColumns(Plain<DF64> w, double* values, size_t, size_t i) {
+  const DF64 d;
+  hn::StoreU(w.hi, d, values + i);
+}
+HWY_INLINE void StoreColumns(Paired<DF64> w, double* values, size_t low, size_t i) {
+  const DF64 d;
+  hn::StoreU(w.hi, d, values + i);
+  hn::StoreU(w.lo, d, values + low + i);
+}
+
 // Joins lanes l and l + N/2, then l and l + N/4, ... of one vector, to one lane.
 template <template <class> class W, class D>
 HWY_INLINE auto JoinLanes(D d, W<D> a) {
