@@ -184,7 +184,7 @@ ForwardScratch forward_scratch(const Problem& p, bool all_columns) noexcept {
   const DType row = row_type(p), arithmetic = arithmetic_type(p);
   const std::size_t block = std::min(p.cols, kBlock) * bytes_of(arithmetic), keep = columns_to_keep(p);
   const std::size_t nodes = nodes_for(blocks_of(p.cols)) * sizeof(MomentNode);
-  const std::size_t lane_sums = 2 * kLanes * (arithmetic == DType::f64 ? 2 : 1) * sizeof(double);
+  const std::size_t lane_sums = (arithmetic == DType::f64 ? kPieceSums<double> : kPieceSums<float>)*sizeof(double);
   Taker taker(forward_scratch_bytes(arithmetic));
   ForwardScratch s;
   s.x = taker.take(block);

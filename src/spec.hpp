@@ -19,9 +19,12 @@ constexpr std::size_t block_cols(std::size_t cols, std::size_t block) {
 }
 
 // A block's squares are summed again about its mean where less than this share of them is left after the mean is
-// taken out: for f32 and smaller types, and for f64. docs/numerics.md derives the error that remains.
-inline constexpr double kSecondLookF32 = 0x1p-16;
-inline constexpr double kSecondLookF64 = 0x1p-40;
+// taken out. docs/numerics.md derives the error that remains.
+inline constexpr double kSecondLook = 0x1p-16;
+// Layer norm's sums in f64 arithmetic begin at anchors, a power of two of the block's first columns times these: of x
+// and of x^2. A lane holds squares that add up to no more than its anchor.
+inline constexpr double kSumAnchor = 0x1p11;
+inline constexpr double kSquareAnchor = 0x1p12;
 
 // Rows whose mean square lies outside [low, high] are scaled by a power of two before anything else.
 struct SafeRange {

@@ -133,7 +133,6 @@ class Double:
     """f64 arithmetic: wide numbers are pairs."""
 
     type = np.dtype(np.float64)
-    kept = 2.0**-40  # of item 5
     small, large = 2.0**-800, 2.0**960  # of section 4, scaled rows
     exponent = -1022
     fma = staticmethod(fma64)
@@ -156,6 +155,24 @@ class Double:
             e = (q_hi - (h - a)) + fma64(x.hi[i], x.hi[i], -a)
             q_hi, q_lo = h, (q_lo + e) + twice[i]
         return Pair(s_hi, s_lo), Pair(q_hi, q_lo)
+
+    @staticmethod
+    def first_sums(x):
+        """Item 2, layer norm: x (steps, 16) to the lanes' sums from the anchors on, Q negative where it is not held."""
+        largest = np.abs(x[0]).max()
+        bits = np.float64(largest).view(np.uint64) & np.uint64(0x7FF0000000000000)
+        power = bits.view(np.float64)
+        a_s, a_q = power * 2.0**11, (power * power) * 2.0**12
+        s_hi, q_hi = np.full(LANES, a_s), np.full(LANES, a_q)
+        s_lo, q_lo = np.zeros((2, LANES))
+        for row in x:
+            h = s_hi + row
+            s_hi, s_lo = h, s_lo + (row - (h - s_hi))
+            h = fma64(row, row, q_hi)
+            q_hi, q_lo = h, q_lo + fma64(row, row, -(h - q_hi))
+        held = (q_hi <= a_q + a_q).all()
+        s, q = Pair(s_hi - a_s, s_lo), Pair(q_hi - a_q, q_lo)
+        return s, q if held else -q
 
     @staticmethod
     def deviations(x, mean):
@@ -195,11 +212,15 @@ class Single:
     """f32 arithmetic: wide numbers are f64."""
 
     type = np.dtype(np.float32)
-    kept = 2.0**-16
     small, large = 2.0**-120, 2.0**200
     exponent = -126
     fma = staticmethod(fma32)
     wide = np.float64
+
+    @classmethod
+    def first_sums(cls, x):
+        """Item 2: as all sums are."""
+        return cls.sums(x)
 
     @staticmethod
     def sums(x):
@@ -258,12 +279,12 @@ def second_look(x, k, arithmetic):
 def block_moments(x, rms, arithmetic):
     """Items 4, 5 and 7: moments of x (m,), at most 1024 columns."""
     m = len(x)
-    s, q = map(tree, arithmetic.sums(steps_of(x)))
     if rms:
-        return m, arithmetic.wide(0), q
+        return m, arithmetic.wide(0), tree(arithmetic.sums(steps_of(x))[1])
+    s, q = map(tree, arithmetic.first_sums(steps_of(x)))
     mean = s / m
     m2 = q - arithmetic.square_of_sum(s, mean, m)
-    return second_look(x, mean, arithmetic) if high(m2) < arithmetic.kept * high(q) else (m, mean, m2)
+    return second_look(x, mean, arithmetic) if high(m2) < 2.0**-16 * high(q) else (m, mean, m2)
 
 
 def join(a, b, rms, arithmetic):

@@ -43,7 +43,7 @@ EVENORM_INLINE_LOOP bool FinishStatistics(RowGroup<A>& g, size_t rows, const Cou
       hn::Store(moments.mean.Low(d), d, g.mean_lo + i);
       hn::Store(m2.hi, d, g.m2_hi + i);
       hn::Store(m2.Low(d), d, g.m2_lo + i);
-      const auto second_look = SecondLook<A>(d, m2, q);
+      const auto second_look = SecondLook(d, m2, q);
       hn::Store(hn::IfThenElseZero(second_look, hn::Set(d, 1.0)), d, g.flag + i);
       look = look || !hn::AllFalse(d, second_look);
     }

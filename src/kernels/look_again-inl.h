@@ -10,7 +10,7 @@ namespace evenorm::internal::HWY_NAMESPACE {
 
 // The sums of n columns about k. Whole lanes alone stay in registers; with a tail, the lanes are in memory.
 template <class T, class A = Arithmetic<T>>
-HWY_INLINE typename LaneSums<A, T>::FoldedSums SumsAbout(const T* x, size_t n, const WideNumber& k) {
+HWY_INLINE FoldedSums<A, T> SumsAbout(const T* x, size_t n, const WideNumber& k) {
   const DF64 d;
   const auto wide_k = Wide<A, DF64>::From(d, hn::Set(d, k.hi), hn::Set(d, k.lo));
   const auto all = hn::Eq(hn::Zero(d), hn::Zero(d));
@@ -20,7 +20,7 @@ HWY_INLINE typename LaneSums<A, T>::FoldedSums SumsAbout(const T* x, size_t n, c
     if (n % kLanes == 0) return LaneSums<A, T>::OfWholeLanes(x, n, about_k);
   }
   LaneSums<A, T> sums;
-  sums.Clear();
+  sums.Begin(x, n);
   sums.Add(x, 0, n / kLanes * kLanes, about_k);
   sums.AddTail(x, n, [=](hn::Vec<DF64> v, size_t c, size_t vector, Wide<A, DF64>& s, Wide<A, DF64>& q) HWY_ATTR {
     const auto rest = hn::Set(d, static_cast<double>(n - c));

@@ -167,10 +167,10 @@ HWY_INLINE void SumAndMapRest(const T* next_x, LaneSums<float, T>& sums, const M
 }
 
 // Row i of `map` and row i of `next`, of as many columns, which are prepared meanwhile, by steps: the first `mapped`
-// columns are mapped.
+// columns are mapped, and summed once `sums` has begun with what is prepared.
 template <class T, bool kCentred>
 HWY_INLINE void MapAndSumInSteps(const MapRows<T>& map, const SumRows<T>& next, const StepHooks& hooks, size_t i,
-                                 size_t mapped, bool stream, LaneSums<Arithmetic<T>, T>& sums) {
+                                 size_t mapped, bool stream, SumsAboutZero<T, kCentred>& sums) {
   const auto prepare = [&](size_t from, size_t count) HWY_ATTR {
     PrepareColumns(next, i, from, count);
     if (HWY_UNLIKELY(hooks.before_sum != nullptr)) hooks.before_sum(hooks.context, from, count);
@@ -181,27 +181,29 @@ HWY_INLINE void MapAndSumInSteps(const MapRows<T>& map, const SumRows<T>& next, 
     if (HWY_UNLIKELY(map.copy.first != nullptr)) CopyColumns(map, i, c, kStep);
     MapColumns(stream, scalars, map.x.at(i), map.gamma, map.beta, c, c + kStep, map.y.at(i));
     prepare(c, kStep);
+    if (c == 0) sums.Begin(next.x.at(i), next.n);
     sums.Add(next.x.at(i), c, c + kStep, AboutZero<kCentred, Arithmetic<T>>());
   }
   prepare(mapped, next.n - mapped);
+  if (mapped == 0) sums.Begin(next.x.at(i), next.n);
 }
 
 template <class T, bool kCentred>
-EVENORM_INLINE_LOOP LaneSums<Arithmetic<T>, T> MapAndSumRow(const MapRows<T>& map, const SumRows<T>& next,
+EVENORM_INLINE_LOOP SumsAboutZero<T, kCentred> MapAndSumRow(const MapRows<T>& map, const SumRows<T>& next,
                                                             const StepHooks& hooks, size_t i, size_t mapped) {
   using A = Arithmetic<T>;
   const AboutZero<kCentred, A> about_zero;
   const T* next_x = next.x.at(i);
   T* y = map.y.at(i);
   const bool stream = map.stream && IsAlignedToVector(y);
-  LaneSums<A, T> sums;
-  sums.Clear();
+  SumsAboutZero<T, kCentred> sums;
   if constexpr (kMapsBesideSums<T>) {
     const bool plain =
         !stream && hooks.before_map == nullptr && hooks.before_sum == nullptr && map.copy.first == nullptr;
     if (plain) {
       const bool made = next.terms.r.first != nullptr;
       if (made) PrepareColumns(next, i, 0, next.n);
+      sums.Begin(next_x, next.n);
       const size_t ahead = made ? 0 : next.ahead;
       const MapScalars<A> scalars = map.scalars->of(map.first + i);
       const T* x = map.x.at(i);
@@ -233,7 +235,7 @@ HWY_NOINLINE void MapAndSumRows(const MapRows<T>& map, const SumRows<T>& next, c
   LanesOfRows<T, kCentred> lanes;
   for (; i + kN <= rows; i += kN) {
     for (size_t r = 0; r < kN; ++r) {
-      lanes.Set(r, MapAndSumRow<T, kCentred>(map, next, hooks, i + r, mapped));
+      lanes.Set(r, MapAndSumRow<T, kCentred>(map, next, hooks, i + r, mapped).Fold());
       rest(i + r);
     }
     lanes.Join(kN, *next.group, next.first + i);

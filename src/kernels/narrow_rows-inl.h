@@ -90,7 +90,7 @@ class NarrowTurns {
       T* y = reinterpret_cast<T*>(y_at);
       if (ahead != 0) FetchBehind(later_x, n * sizeof(T), ahead);
       LaneSums<float, T> sums;
-      sums.Clear();
+      sums.Begin(later_x, n);
       const MapScalars<float> scalars = scalars_of_rows.of(row);
       const auto nothing = [](size_t) {};
       MapBesideSums<kCentredMap, kCentred, kStream, kColumns>(scalars, x, gamma, beta, beside, y, later_x, nothing,
@@ -98,7 +98,7 @@ class NarrowTurns {
       if (kColumns == 0 && beside != n) {
         SumAndMapRest<kCentred>(later_x, sums, scalars, x, gamma, beta, beside, n, y);
       }
-      lanes_.Set(row, sums);
+      lanes_.Set(row, sums.Fold());
       if (row == 1) looked_ = FinishNarrowStatistics<kCentred>(group(turn + 1), columns_, rows_.eps);
       if (row != 4) continue;
       extreme_ =

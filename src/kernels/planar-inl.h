@@ -27,20 +27,56 @@ class PlanarSums {
   // Of the vectors from v0 on.
   static HWY_INLINE void Run(const PlanarRows<T>& rows, size_t v0) {
     Lanes s, q;
-    for (size_t lane = 0; lane < kLanes; ++lane) SumLane(rows, v0 * kN, lane, s, q);
-    for (size_t v = 0; v < kAtOnce; ++v) {
-      Store(FoldVectors<kLanes, 1>(s[v]), FoldVectors<kLanes, 1>(q[v]), rows, (v0 + v) * kN);
+    RowAnchors anchors[kAtOnce];
+    if constexpr (kHasAnchors) {
+      for (size_t v = 0; v < kAtOnce; ++v) anchors[v] = RowAnchors::Of(LargestOfFirst(rows, (v0 + v) * kN));
     }
+    for (size_t lane = 0; lane < kLanes; ++lane) SumLane(rows, v0 * kN, lane, anchors, s, q);
+    for (size_t v = 0; v < kAtOnce; ++v) Store(Fold(s[v], q[v], anchors[v]), rows, (v0 + v) * kN);
   }
 
  private:
+  static constexpr bool kHasAnchors = kAnchored<A, kCentred>;
+  using RowAnchors = Anchors<A, kHasAnchors>;
   using Lanes = W[kAtOnce][kLanes];
 
-  static HWY_INLINE void SumLane(const PlanarRows<T>& rows, size_t row, size_t lane, Lanes& s_to, Lanes& q_to) {
+  static HWY_INLINE hn::Vec<DF64> LargestOfFirst(const PlanarRows<T>& rows, size_t row) {
+    const DF64 d;
+    const size_t n = HWY_MIN(rows.n, kLanes);
+    auto largest = hn::Zero(d);
+    const T* x = rows.x + row;
+    for (size_t c = 0; c < n; ++c, x = ColumnAt(x, rows.x_step, 1)) {
+      largest = hn::Max(largest, hn::Abs(LoadF64(d, x)));
+    }
+    return largest;
+  }
+  static HWY_INLINE WideSums<W> Fold(W (&s)[kLanes], W (&q)[kLanes], const RowAnchors& anchors) {
+    if constexpr (kHasAnchors) {
+      const DF64 d;
+      auto held = anchors.Held(q[0]);
+      for (size_t lane = 0; lane < kLanes; ++lane) {
+        held = hn::And(held, anchors.Held(q[lane]));
+        s[lane] = Without(s[lane], anchors.Sum());
+        q[lane] = Without(q[lane], anchors.Square());
+      }
+      const auto negated = [&](W w) HWY_ATTR {
+        const W other = Negate(d, w);
+        return W{hn::IfThenElse(held, w.hi, other.hi), hn::IfThenElse(held, w.lo, other.lo)};
+      };
+      return {FoldVectors<kLanes, 1>(s), negated(FoldVectors<kLanes, 1>(q))};
+    }
+    return {FoldVectors<kLanes, 1>(s), FoldVectors<kLanes, 1>(q)};
+  }
+
+  static HWY_INLINE void SumLane(const PlanarRows<T>& rows, size_t row, size_t lane, const RowAnchors* anchors,
+                                 Lanes& s_to, Lanes& q_to) {
     const DF64 d;
     const AboutZero<kCentred, A> accumulate;
     W s[kAtOnce], q[kAtOnce];
-    for (size_t v = 0; v < kAtOnce; ++v) s[v] = q[v] = W::Zero(d);
+    for (size_t v = 0; v < kAtOnce; ++v) {
+      s[v] = anchors[v].Sum();
+      q[v] = anchors[v].Square();
+    }
     const T* x = ColumnAt(rows.x + row, rows.x_step, lane);
 #pragma GCC unroll 1
     for (size_t c = lane; c < rows.n; c += kLanes, x = ColumnAt(x, rows.x_step, kLanes)) {
@@ -54,14 +90,8 @@ class PlanarSums {
       q_to[v][lane] = q[v];
     }
   }
-  static HWY_INLINE void Store(const W& s, const W& q, const PlanarRows<T>& rows, size_t row) {
-    const DF64 d;
-    RowGroup<A>& group = rows.groups[row / kMaxGroup];
-    const size_t at = row % kMaxGroup;
-    hn::StoreU(s.hi, d, group.mean_hi + at);
-    hn::StoreU(s.Low(d), d, group.mean_lo + at);
-    hn::StoreU(q.hi, d, group.m2_hi + at);
-    hn::StoreU(q.Low(d), d, group.m2_lo + at);
+  static HWY_INLINE void Store(const WideSums<W>& sums, const PlanarRows<T>& rows, size_t row) {
+    StoreSums(sums, rows.groups[row / kMaxGroup], row % kMaxGroup);
   }
 };
 

@@ -93,7 +93,7 @@ HWY_NOINLINE size_t TurnsOfFewRows(const ShortRows<T>& rows, size_t turn, bool* 
       };
       if (HWY_UNLIKELY(r == 1 && look)) *extreme = LookAtTurn(rows, turn + 1, group);
       LaneSums<float, T> sums;
-      sums.Clear();
+      sums.Begin(later_x, n);
       const MapScalars<float> scalars = scalars_of_rows.of(r);
       MapStepsBesideSums<kCentred>(scalars, x, rows.gamma, rows.beta, mapped, y, later_x, before, sums);
       if (mapped != n) {

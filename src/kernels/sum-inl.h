@@ -2,6 +2,7 @@
 // (x - k)^2. docs/numerics.md specifies lanes and tree. Included once per target.
 #pragma once
 
+#include <cmath>
 #include <cstring>
 
 #include "kernels/add-inl.h"
@@ -125,18 +126,58 @@ HWY_INLINE W JoinFoldedRows(const W* v) {
 #endif
 }
 
+// Where sums begin. In f64 arithmetic those of layer norm about 0 begin at anchors, which makes their rounding errors
+// cheap; others at 0.
+template <class A, bool kCentred>
+inline constexpr bool kAnchored = std::is_same_v<A, double> && kCentred;
+template <class A, bool kHasAnchors>
+struct Anchors {
+  using W = Wide<A, DF64>;
+
+  HWY_INLINE W Sum() const { return W::Zero(DF64()); }
+  HWY_INLINE W Square() const { return W::Zero(DF64()); }
+};
+template <class A>
+struct Anchors<A, true> {
+  using W = Wide<A, DF64>;
+  using V = hn::Vec<DF64>;
+
+  // From the largest |x| of a block's first columns: of it the power of two alone.
+  static HWY_INLINE Anchors Of(V largest) {
+    const DF64 d;
+    const hn::RebindToUnsigned<DF64> du;
+    const V power = hn::BitCast(d, hn::And(hn::BitCast(du, largest), hn::Set(du, 0x7FF0000000000000u)));
+    return {hn::Mul(power, hn::Set(d, kSumAnchor)), hn::Mul(hn::Mul(power, power), hn::Set(d, kSquareAnchor))};
+  }
+  HWY_INLINE W Sum() const { return W::From(DF64(), sum, hn::Zero(DF64())); }
+  HWY_INLINE W Square() const { return W::From(DF64(), square, hn::Zero(DF64())); }
+  // Which of these lanes' sums of squares were not beyond their anchor.
+  HWY_INLINE auto Held(const W& q) const { return hn::Le(q.hi, hn::Add(square, square)); }
+
+  V sum, square;
+};
+
 // Columns that LaneSums::AddBeside() sums at once.
 inline constexpr size_t kBesideStep = HWY_MAX(kLanes, 2 * hn::MaxLanes(DF32()));
 
-// The lanes' sums of a block, taken in steps from left to right.
 template <class A, class T>
+struct FoldedSums {
+  FoldedLanes<A, kEvenThenOdd<T>> s, q;
+};
+
+// The lanes' sums of a block, taken in steps from left to right.
+template <class A, class T, bool kHasAnchors = false>
 class LaneSums {
  public:
   using W = Wide<A, DF64>;
 
-  HWY_INLINE void Clear() {
-    const DF64 d;
-    for (size_t v = 0; v < kVectors; ++v) s_[v] = q_[v] = W::Zero(d);
+  // Of a block of n columns from x on.
+  HWY_INLINE void Begin(const T* x, size_t n) {
+    if constexpr (kHasAnchors) anchors_ = Anchors<A, true>::Of(LargestOfFirst(x, n));
+    for (size_t v = 0; v < kVectors; ++v) {
+      s_[v] = anchors_.Sum();
+      q_[v] = anchors_.Square();
+    }
   }
 
   // Columns [from, to) of x; from and to are multiples of kLanes.
@@ -198,12 +239,8 @@ class LaneSums {
   }
 
   // Of n columns, a multiple of kLanes. As members of an object the sums would be in memory.
-  using Folded = FoldedLanes<A, kEvenThenOdd<T>>;
-  struct FoldedSums {
-    Folded s, q;
-  };
   template <class Accumulate>
-  static HWY_INLINE FoldedSums OfWholeLanes(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate) {
+  static HWY_INLINE FoldedSums<A, T> OfWholeLanes(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate) {
     const DF64 d;
     W s[kVectors], q[kVectors];
     for (size_t v = 0; v < kVectors; ++v) s[v] = q[v] = W::Zero(d);
@@ -211,7 +248,7 @@ class LaneSums {
     for (size_t c = 0; c < n; c += kLanes) {
       for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(x + c, v), c, v, s[v], q[v]);
     }
-    return {FoldLanes<A, kEvenThenOdd<T>>(s), FoldLanes<A, kEvenThenOdd<T>>(q)};
+    return Folded(s, q);
   }
 
   // The columns of an n-column block that do not fill the lanes; those that do not exist count as +0.
@@ -224,9 +261,26 @@ class LaneSums {
     for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(tail, v), whole, v, s_[v], q_[v]);
   }
 
-  HWY_INLINE FoldedSums Fold() const { return {FoldLanes<A, kEvenThenOdd<T>>(s_), FoldLanes<A, kEvenThenOdd<T>>(q_)}; }
+  // A sum of squares that its anchor has not held becomes negative: it is looked at again.
+  HWY_INLINE FoldedSums<A, T> Fold() const {
+    if constexpr (kHasAnchors) {
+      const DF64 d;
+      W s[kVectors], q[kVectors];
+      W largest = q_[0];
+      for (size_t v = 0; v < kVectors; ++v) {
+        s[v] = Without(s_[v], anchors_.Sum());
+        q[v] = Without(q_[v], anchors_.Square());
+        largest.hi = hn::Max(largest.hi, q_[v].hi);
+      }
+      if (HWY_UNLIKELY(!hn::AllTrue(d, anchors_.Held(largest)))) {
+        for (size_t v = 0; v < kVectors; ++v) q[v] = Negate(d, q[v]);
+      }
+      return Folded(s, q);
+    }
+    return Folded(s_, q_);
+  }
   HWY_INLINE BlockSums Join() const {
-    const FoldedSums folded = Fold();
+    const FoldedSums<A, T> folded = Fold();
     return {JoinFolded(folded.s), JoinFolded(folded.q)};
   }
 
@@ -242,6 +296,23 @@ class LaneSums {
   static constexpr size_t kN = hn::MaxLanes(DF64());
   static constexpr size_t kVectors = kLanes / kN;
   static constexpr size_t kHalf = kVectors / 2;
+
+  static HWY_INLINE FoldedSums<A, T> Folded(const W* s, const W* q) {
+    return {FoldLanes<A, kEvenThenOdd<T>>(s), FoldLanes<A, kEvenThenOdd<T>>(q)};
+  }
+  // In f64 arithmetic, whose T is double.
+  static HWY_INLINE hn::Vec<DF64> LargestOfFirst(const T* x, size_t n) {
+    const DF64 d;
+    if (HWY_UNLIKELY(n < kLanes)) return hn::Set(d, LargestOfFew(x, n));
+    auto largest = hn::Abs(hn::LoadU(d, x));
+    for (size_t v = 1; v < kVectors; ++v) largest = hn::Max(largest, hn::Abs(hn::LoadU(d, x + v * kN)));
+    return hn::MaxOfLanes(d, largest);
+  }
+  static HWY_NOINLINE double LargestOfFew(const T* x, size_t n) {
+    double largest = 0;
+    for (size_t c = 0; c < n; ++c) largest = HWY_MAX(largest, std::fabs(load_one(x + c)));
+    return largest;
+  }
   static constexpr bool kFewRegisters = std::is_same_v<A, double> && HWY_TARGET != HWY_AVX3;
   static constexpr size_t kAtOnce = HWY_MIN(kVectors, size_t{kFewRegisters ? 2 : 4});
   static_assert(kLanes % (2 * kN) == 0 && kVectors % kAtOnce == 0);
@@ -257,6 +328,7 @@ class LaneSums {
   }
 
   W s_[kVectors], q_[kVectors];
+  [[no_unique_address]] Anchors<A, kHasAnchors> anchors_;
 };
 
 // Accumulates x and x^2.
@@ -264,19 +336,24 @@ template <bool kCentred, class A>
 struct AboutZero {
   HWY_INLINE void operator()(hn::Vec<DF64> x, size_t, size_t, Wide<A, DF64>& s, Wide<A, DF64>& q) const {
     const DF64 d;
-    if constexpr (kCentred) AccumulateSum(d, s, x);
-    AccumulateSquare(d, q, x);
+    if constexpr (kAnchored<A, kCentred>) {
+      AccumulateAnchoredSum(d, s, x);
+      AccumulateAnchoredSquare(d, q, x);
+    } else {
+      if constexpr (kCentred) AccumulateSum(d, s, x);
+      AccumulateSquare(d, q, x);
+    }
   }
 };
+template <class T, bool kCentred, class A = Arithmetic<T>>
+using SumsAboutZero = LaneSums<A, T, kAnchored<A, kCentred>>;
 
-// Of one block of n columns, n <= kBlock.
-template <class A, class T, class Accumulate>
-HWY_INLINE LaneSums<A, T> SumsOfBlock(const T* x, size_t n, const Accumulate& accumulate) {
-  LaneSums<A, T> sums;
-  sums.Clear();
-  sums.Add(x, 0, n / kLanes * kLanes, accumulate);
-  sums.AddTail(x, n, accumulate);
-  return sums;
+// Columns of a block, n of them from its column 0 on, or from a multiple of kLanes.
+template <class T, bool kCentred>
+HWY_INLINE void AddAboutZero(const T* x, size_t n, SumsAboutZero<T, kCentred>& sums) {
+  const AboutZero<kCentred, Arithmetic<T>> about_zero;
+  sums.Add(x, 0, n / kLanes * kLanes, about_zero);
+  sums.AddTail(x, n, about_zero);
 }
 
 // Makes columns [from, from + n) of row i of its terms. Not inlined: it would take registers from sums and maps.
@@ -301,6 +378,16 @@ HWY_INLINE void PrepareColumns(const SumRows<T>& rows, size_t i, size_t from, si
   }
 }
 
+// The sums of as many rows as a vector holds, to `group` from row `at` on.
+template <class A>
+HWY_INLINE void StoreSums(const WideSums<Wide<A, DF64>>& sums, RowGroup<A>& group, size_t at) {
+  const DF64 d;
+  hn::StoreU(sums.s.hi, d, group.mean_hi + at);
+  hn::StoreU(sums.s.Low(d), d, group.mean_lo + at);
+  hn::StoreU(sums.q.hi, d, group.m2_hi + at);
+  hn::StoreU(sums.q.Low(d), d, group.m2_lo + at);
+}
+
 // The folded lanes of a group's rows, until all are there: so many joins side by side cost less than one after the
 // other.
 template <class T, bool kCentred, class A = Arithmetic<T>>
@@ -308,8 +395,7 @@ class LanesOfRows {
   using W = Wide<A, DF64>;
 
  public:
-  HWY_INLINE void Set(size_t row, const LaneSums<A, T>& sums) { Set(row, sums.Fold()); }
-  HWY_INLINE void Set(size_t row, const typename LaneSums<A, T>::FoldedSums& folded) {
+  HWY_INLINE void Set(size_t row, const FoldedSums<A, T>& folded) {
     if constexpr (kCentred) StoreColumns(FoldedToOne(folded.s), s_, kLow, row * kN);
     StoreColumns(FoldedToOne(folded.q), q_, kLow, row * kN);
   }
@@ -326,15 +412,7 @@ class LanesOfRows {
   }
   // Of rows [0, rows), to `group` from row `first` on; where rows do not fill a vector, to rows behind them as well.
   HWY_INLINE void Join(size_t rows, RowGroup<A>& group, size_t first) const {
-    const DF64 d;
-    for (size_t r = 0; r < rows; r += kN) {
-      const size_t at = first + r;
-      const auto sums = JoinVector(r);
-      hn::StoreU(sums.s.hi, d, group.mean_hi + at);
-      hn::StoreU(sums.s.Low(d), d, group.mean_lo + at);
-      hn::StoreU(sums.q.hi, d, group.m2_hi + at);
-      hn::StoreU(sums.q.Low(d), d, group.m2_lo + at);
-    }
+    for (size_t r = 0; r < rows; r += kN) StoreSums(JoinVector(r), group, first + r);
   }
 
  private:
@@ -351,24 +429,26 @@ class LanesOfRows {
 };
 
 // Of one row, prepared and summed.
-template <class A, class T, bool kCentred>
-HWY_INLINE LaneSums<A, T> SumsOfRow(const SumRows<T>& rows, size_t i) {
+template <class T, bool kCentred>
+HWY_INLINE SumsAboutZero<T, kCentred> SumsOfRow(const SumRows<T>& rows, size_t i) {
   PrepareColumns(rows, i, 0, rows.n);
-  return SumsOfBlock<A>(rows.x.at(i), rows.n, AboutZero<kCentred, A>());
+  SumsAboutZero<T, kCentred> sums;
+  sums.Begin(rows.x.at(i), rows.n);
+  AddAboutZero<T, kCentred>(rows.x.at(i), rows.n, sums);
+  return sums;
 }
 
 // From row i on.
 template <class T, bool kCentred>
 HWY_NOINLINE void SumRowsFrom(const SumRows<T>& rows, size_t i) {
-  using A = Arithmetic<T>;
   constexpr size_t kN = hn::MaxLanes(DF64());
   LanesOfRows<T, kCentred> lanes;
   for (; i + kN <= rows.rows; i += kN) {
-    for (size_t r = 0; r < kN; ++r) lanes.Set(r, SumsOfRow<A, T, kCentred>(rows, i + r));
+    for (size_t r = 0; r < kN; ++r) lanes.Set(r, SumsOfRow<T, kCentred>(rows, i + r).Fold());
     lanes.Join(kN, *rows.group, rows.first + i);
   }
   for (; i < rows.rows; ++i) {
-    const BlockSums sums = SumsOfRow<A, T, kCentred>(rows, i).Join();
+    const BlockSums sums = SumsOfRow<T, kCentred>(rows, i).Join();
     rows.group->set(rows.first + i, sums.s, sums.q);
   }
 }
@@ -378,18 +458,18 @@ void SumRowsOf(const SumRows<T>& rows) {
   SumRowsFrom<T, kCentred>(rows, 0);
 }
 
+// Pieces of a block: the lanes of all that came before it are in memory.
 template <class T, bool kCentred>
-void SumPiece(const T* x, size_t n, double* lanes) {
-  using A = Arithmetic<T>;
-  auto& sums = *reinterpret_cast<LaneSums<A, T>*>(lanes);
-  sums.Add(x, 0, n / kLanes * kLanes, AboutZero<kCentred, A>());
-  sums.AddTail(x, n, AboutZero<kCentred, A>());
+void SumPiece(const T* x, size_t n, bool is_first, double* lanes) {
+  using Sums = SumsAboutZero<T, kCentred>;
+  static_assert(sizeof(Sums) <= kPieceSums<Arithmetic<T>> * sizeof(double));
+  auto& sums = *reinterpret_cast<Sums*>(lanes);
+  if (is_first) sums.Begin(x, n);
+  AddAboutZero<T, kCentred>(x, n, sums);
 }
-template <class T>
+template <class T, bool kCentred>
 BlockSums JoinPieceSums(const double* lanes) {
-  using A = Arithmetic<T>;
-  static_assert(sizeof(LaneSums<A, T>) <= 4 * kLanes * sizeof(double));
-  return reinterpret_cast<const LaneSums<A, T>*>(lanes)->Join();
+  return reinterpret_cast<const SumsAboutZero<T, kCentred>*>(lanes)->Join();
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

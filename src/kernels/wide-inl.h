@@ -38,6 +38,12 @@ HWY_INLINE Paired<D> Both(const Paired<D>& a, const Paired<D>& b, const F& f) {
   return {f(a.hi, b.hi), f(a.lo, b.lo)};
 }
 
+// A sum without the number that it began with, of at most twice its size.
+template <class D>
+HWY_INLINE Paired<D> Without(const Paired<D>& sum, const Paired<D>& anchor) {
+  return {hn::Sub(sum.hi, anchor.hi), sum.lo};
+}
+
 // Wide numbers side by side: their high parts, and `low` numbers further their low parts.
 template <class W>
 HWY_INLINE W LoadColumns(const double* values, size_t low, size_t i) {

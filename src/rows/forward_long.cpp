@@ -169,19 +169,18 @@ template <class T>
 
 template <class T>
 void ForwardRows<T>::sum_pieces(std::size_t first, std::size_t count) {
-  constexpr std::size_t kSums = 2 * kLanes * (std::is_same_v<A, double> ? 2 : 1);  // as is planned
+  constexpr std::size_t kSums = kPieceSums<A>;
   const auto sum_piece = of_type_.sum_piece[index_of(p_.kind)];
   MomentTree<A> trees[kMaxTileRows];
   const std::size_t nodes = nodes_for(internal::blocks_of(p_.cols));
   for (std::size_t i = 0; i < count; ++i) trees[i] = MomentTree<A>({piece_nodes_ + i * nodes, is_centred()});
   for (std::size_t block = 0; block < p_.cols; block += kBlock) {
     const std::size_t end = std::min(block + kBlock, p_.cols);
-    std::fill_n(piece_sums_, count * kSums, 0.0);
     for (std::size_t col = block; col < end; col += tiles_.cols()) {
       const std::size_t n = std::min(tiles_.cols(), end - col);
       tiles_.load_x({first, count, col, n});
       for (std::size_t i = 0; i < count; ++i) {
-        sum_piece(sum_source_.block(first + i, col, n), n, piece_sums_ + i * kSums);
+        sum_piece(sum_source_.block(first + i, col, n), n, col == block, piece_sums_ + i * kSums);
       }
     }
     for (std::size_t i = 0; i < count; ++i) {
@@ -189,7 +188,7 @@ void ForwardRows<T>::sum_pieces(std::size_t first, std::size_t count) {
         tiles_.release();
         return sum_source_.block(first + i, block, end - block);
       };
-      const BlockSums sums = of_type_.join_piece_sums(piece_sums_ + i * kSums);
+      const BlockSums sums = of_type_.join_piece_sums[index_of(p_.kind)](piece_sums_ + i * kSums);
       trees[i].push(moments_of<T>(kernels_, is_centred(), sums, end - block, whole_block));
     }
   }

@@ -90,7 +90,7 @@ MomentNode moments_of(const Kernels& kernels, bool centred, const BlockSums& sum
   const W q = from_memory<A>(sums.q);
   const auto moments = MomentsFromSums(kOne, WideSums<W>{from_memory<A>(sums.s), q}, count);
   const WideNumber mean = to_memory(moments.mean), m2 = to_memory(moments.m2);
-  if (SecondLook<A>(kOne, moments.m2, q)) return moments_about<T>(kernels, get_x(), n, mean);
+  if (SecondLook(kOne, moments.m2, q)) return moments_about<T>(kernels, get_x(), n, mean);
   return {count, mean.hi, mean.lo, m2.hi, m2.lo};
 }
 
