@@ -129,7 +129,7 @@ HWY_INLINE W JoinFoldedRows(const W* v) {
 // Where sums begin. In f64 arithmetic those of layer norm about 0 begin at anchors, which makes their rounding errors
 // cheap; others at 0.
 template <class A, bool kCentred>
-inline constexpr bool kAnchored = std::is_same_v<A, double> && kCentred;
+inline constexpr bool kAnchored = std::is_same_v<A, double>&& kCentred;
 template <class A, bool kHasAnchors>
 struct Anchors {
   using W = Wide<A, DF64>;
