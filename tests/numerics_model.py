@@ -217,11 +217,6 @@ class Single:
     fma = staticmethod(fma32)
     wide = np.float64
 
-    @classmethod
-    def first_sums(cls, x):
-        """Item 2: as all sums are."""
-        return cls.sums(x)
-
     @staticmethod
     def sums(x):
         """Item 2: x (steps, 16), f32, or f64 (item 5's d), to the lanes' sums s and q, (16,)."""
@@ -230,6 +225,8 @@ class Single:
             s = s + row
             q = q + row * row
         return s, q
+
+    first_sums = sums
 
     @staticmethod
     def deviations(x, mean):

@@ -35,29 +35,9 @@ BlockSums SumAbout(const T* x, size_t n, const WideNumber& k) {
   return {JoinFolded(folded.s), JoinFolded(folded.q)};
 }
 
-// Sums of up to kMaxGroup rows, side by side, and which of them are wanted.
-template <class A>
-struct SumsAboutOfRows {
-  template <class D>
-  HWY_INLINE WideSums<Wide<A, D>> of(D d, size_t i) const {
-    return {Wide<A, D>::From(d, hn::Load(d, s_hi + i), hn::Load(d, s_lo + i)),
-            Wide<A, D>::From(d, hn::Load(d, q_hi + i), hn::Load(d, q_lo + i))};
-  }
-  HWY_INLINE void Set(const WideSums<Wide<A, DF64>>& sums, size_t i) {
-    const DF64 d;
-    hn::StoreU(sums.s.hi, d, s_hi + i);
-    hn::StoreU(sums.s.Low(d), d, s_lo + i);
-    hn::StoreU(sums.q.hi, d, q_hi + i);
-    hn::StoreU(sums.q.Low(d), d, q_lo + i);
-  }
-
-  alignas(64) double s_hi[kMaxGroup] = {}, s_lo[kMaxGroup] = {}, q_hi[kMaxGroup] = {}, q_lo[kMaxGroup] = {};
-  alignas(64) double wanted[kMaxGroup] = {};
-};
-
-// The rows' sums about what the group has as their means.
+// The rows' sums about what the group has as their means, to the same places of `sums`.
 template <class T, class A = Arithmetic<T>>
-HWY_INLINE void SumAboutMeans(const SumRows<T>& rows, SumsAboutOfRows<A>& sums) {
+HWY_INLINE void SumAboutMeans(const SumRows<T>& rows, RowGroup<A>& sums) {
   const RowGroup<A>& group = *rows.group;
   const auto folded = [&](size_t i) HWY_ATTR {
     const size_t at = rows.first + i;
@@ -70,13 +50,11 @@ HWY_INLINE void SumAboutMeans(const SumRows<T>& rows, SumsAboutOfRows<A>& sums) 
     n = HWY_MIN(kN, rows.rows - i);
     for (size_t r = 0; r < n; ++r) lanes.Set(r, folded(i + r));
     for (size_t r = n; r < kN; ++r) lanes.Clear(r);
-    sums.Set(lanes.JoinVector(0), rows.first + i);
+    StoreSums(lanes.JoinVector(0), sums, rows.first + i);
   }
   for (; i < rows.rows; ++i) {
     const auto row = folded(i);
-    const WideNumber s = JoinFolded(row.s), q = JoinFolded(row.q);
-    const size_t at = rows.first + i;
-    sums.s_hi[at] = s.hi, sums.s_lo[at] = s.lo, sums.q_hi[at] = q.hi, sums.q_lo[at] = q.lo;
+    sums.set(rows.first + i, JoinFolded(row.s), JoinFolded(row.q));
   }
 }
 
@@ -85,13 +63,15 @@ void LookAgain(const SumRows<T>& rows) {
   using A = Arithmetic<T>;
   const DGroup d;
   RowGroup<A>& group = *rows.group;
-  SumsAboutOfRows<A> sums;
+  RowGroup<A> sums;
+  sums.clear_from(0);
   SumAboutMeans(rows, sums);
-  for (size_t i = rows.first; i < rows.first + rows.rows; ++i) sums.wanted[i] = group.flag[i];
+  for (size_t i = 0; i < kMaxGroup; ++i) sums.flag[i] = i - rows.first < rows.rows ? group.flag[i] : 0;
   for (size_t i = 0; i < kMaxGroup; i += hn::MaxLanes(d)) {
     const auto n = static_cast<double>(rows.n);
-    const auto moments = MomentsFromSumsAbout(d, MeansOf(d, group, i), sums.of(d, i), n);
-    const auto is_wanted = hn::Ne(hn::Load(d, sums.wanted + i), hn::Zero(d));
+    const WideSums<Wide<A, DGroup>> about{MeansOf(d, sums, i), M2sOf(d, sums, i)};
+    const auto moments = MomentsFromSumsAbout(d, MeansOf(d, group, i), about, n);
+    const auto is_wanted = hn::Ne(hn::Load(d, sums.flag + i), hn::Zero(d));
     const auto replace = [&](double* values, hn::Vec<DGroup> by)
                              HWY_ATTR { hn::Store(hn::IfThenElse(is_wanted, by, hn::Load(d, values)), d, values); };
     replace(group.mean_hi + i, moments.mean.hi);

@@ -160,9 +160,7 @@ HWY_INLINE void MapStepsBesideSums(const MapScalars<float>& scalars, const T* x,
 template <bool kCentred, class T>
 HWY_INLINE void SumAndMapRest(const T* next_x, LaneSums<float, T>& sums, const MapScalars<float>& scalars, const T* x,
                               const float* gamma, const float* beta, size_t from, size_t n, T* y) {
-  const AboutZero<kCentred, float> about_zero;
-  sums.Add(next_x, from, n / kLanes * kLanes, about_zero);
-  sums.AddTail(next_x, n, about_zero);
+  AddAboutZero<T, kCentred>(next_x + from, n - from, sums);
   MapWhole(false, scalars, x + from, gamma + from, beta + from, n - from, y + from);
 }
 
@@ -192,7 +190,6 @@ template <class T, bool kCentred>
 EVENORM_INLINE_LOOP SumsAboutZero<T, kCentred> MapAndSumRow(const MapRows<T>& map, const SumRows<T>& next,
                                                             const StepHooks& hooks, size_t i, size_t mapped) {
   using A = Arithmetic<T>;
-  const AboutZero<kCentred, A> about_zero;
   const T* next_x = next.x.at(i);
   T* y = map.y.at(i);
   const bool stream = map.stream && IsAlignedToVector(y);
@@ -218,8 +215,7 @@ EVENORM_INLINE_LOOP SumsAboutZero<T, kCentred> MapAndSumRow(const MapRows<T>& ma
   } else {
     MapAndSumInSteps<T, kCentred>(map, next, hooks, i, mapped, stream, sums);
   }
-  sums.Add(next_x, mapped, next.n / kLanes * kLanes, about_zero);
-  sums.AddTail(next_x, next.n, about_zero);
+  AddAboutZero<T, kCentred>(next_x + mapped, next.n - mapped, sums);
   return sums;
 }
 

@@ -53,9 +53,9 @@ class PlanarSums {
   static HWY_INLINE WideSums<W> Fold(W (&s)[kLanes], W (&q)[kLanes], const RowAnchors& anchors) {
     if constexpr (kHasAnchors) {
       const DF64 d;
-      auto held = anchors.Held(q[0]);
+      auto held = anchors.Held(q[0].hi);
       for (size_t lane = 0; lane < kLanes; ++lane) {
-        held = hn::And(held, anchors.Held(q[lane]));
+        held = hn::And(held, anchors.Held(q[lane].hi));
         s[lane] = Without(s[lane], anchors.Sum());
         q[lane] = Without(q[lane], anchors.Square());
       }

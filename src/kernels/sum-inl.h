@@ -37,7 +37,7 @@ struct Anchors<A, true> {
   HWY_INLINE W Sum() const { return W::From(DF64(), sum, hn::Zero(DF64())); }
   HWY_INLINE W Square() const { return W::From(DF64(), square, hn::Zero(DF64())); }
   // Which of these lanes' sums of squares were not beyond their anchor.
-  HWY_INLINE auto Held(const W& q) const { return hn::Le(q.hi, hn::Add(square, square)); }
+  HWY_INLINE auto Held(V q) const { return hn::Le(q, hn::Add(square, square)); }
 
   V sum, square;
 };
@@ -151,11 +151,11 @@ class LaneSums {
     if constexpr (kHasAnchors) {
       const DF64 d;
       W s[kVectors], q[kVectors];
-      W largest = q_[0];
+      auto largest = q_[0].hi;
       for (size_t v = 0; v < kVectors; ++v) {
         s[v] = Without(s_[v], anchors_.Sum());
         q[v] = Without(q_[v], anchors_.Square());
-        largest.hi = hn::Max(largest.hi, q_[v].hi);
+        largest = hn::Max(largest, q_[v].hi);
       }
       if (HWY_UNLIKELY(!hn::AllTrue(d, anchors_.Held(largest)))) {
         for (size_t v = 0; v < kVectors; ++v) q[v] = Negate(d, q[v]);
