@@ -114,6 +114,8 @@ def _work(
         store = torch.distributed.FileStore(f"{folder}/store", size)
         store.set_timeout(limit)
         torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
+        store.set(f"connected{rank}", "")  # who ends while another connects makes that one's connecting fail
+        store.wait([f"connected{other}" for other in range(size)])
         answer = pickle.dumps((function(rank, *arguments), ""))
     except BaseException:
         error = traceback.format_exc()
