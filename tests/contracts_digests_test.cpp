@@ -106,13 +106,38 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Contract_SameBits,
                          ::testing::Combine(::testing::ValuesIn(kBothKinds), ::testing::ValuesIn(kAllTypes)),
                          test_name);
 
+// The cases of `table` whose digests the file `before` has otherwise than `now`, though of the same revision.
+std::vector<std::string> broken_promises(const Json& before, const Json& now, const char* table) {
+  std::vector<std::string> broken;
+  if (before.value("numerics_revision", 0) != now["numerics_revision"]) return broken;
+  for (const auto& [name, digest] : now[table].items()) {
+    if (before[table].value(name, digest) != digest) broken.push_back(name);
+  }
+  return broken;
+}
+
 void write_file() {
   const internal::Target target = runnable_targets()[0];
   Json digests = Json::object(), gradients = Json::object();
   for (const Operation& op : digest_cases()) digests[op.name()] = digest_on(target, op, make_case_data(op));
   for (const GradientCase& c : gradient_cases()) gradients[c.name()] = digest_on(target, c, make_gradient_inputs(c));
   const Json file{{"numerics_revision", numerics_revision()}, {"digests", digests}, {"gradients", gradients}};
+  for (const char* table : {"digests", "gradients"}) {
+    const std::vector<std::string> broken = broken_promises(expected_digests(), file, table);
+    ASSERT_TRUE(broken.empty()) << "other bits need another EVENORM_NUMERICS_REVISION:" << joined(broken);
+  }
   std::ofstream(file_name()) << file.dump(1) << '\n';
+}
+
+TEST(Contract_Digests, OfARevisionChangeWithAnotherOneAlone) {
+  const auto file = [](int revision, const char* digest) {
+    return Json{{"numerics_revision", revision}, {"digests", {{"one", "0a"}, {"other", digest}}}};
+  };
+  EXPECT_EQ(broken_promises(file(1, "0b"), file(1, "0c"), "digests"), std::vector<std::string>{"other"});
+  EXPECT_TRUE(broken_promises(file(1, "0b"), file(1, "0b"), "digests").empty());
+  EXPECT_TRUE(broken_promises(file(1, "0b"), file(2, "0c"), "digests").empty());
+  const Json without = {{"numerics_revision", 1}, {"digests", {{"one", "0a"}}}};
+  EXPECT_TRUE(broken_promises(without, file(1, "0b"), "digests").empty()) << "a new case is nobody's promise";
 }
 
 TEST(Contract_Digests, FileHoldsEveryCaseOfThisRevision) {

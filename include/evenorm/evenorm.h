@@ -431,7 +431,7 @@ EVENORM_API evenorm_status evenorm_target(const char** out);    /* the one in us
 /* The library's, which may be later than this header's EVENORM_VERSION_NUMBER. */
 EVENORM_API const char* evenorm_version(void);       /* "major.minor.patch" */
 EVENORM_API uint32_t evenorm_version_number(void);   /* 10000 major + 100 minor + patch */
-EVENORM_API int32_t evenorm_numerics_revision(void); /* 0 while bits may still change between versions */
+EVENORM_API int32_t evenorm_numerics_revision(void); /* versions of one revision give the same bits */
 
 #define EVENORM_VERSION_NUMBER (10000 * EVENORM_VERSION_MAJOR + 100 * EVENORM_VERSION_MINOR + EVENORM_VERSION_PATCH)
 

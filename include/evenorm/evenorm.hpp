@@ -458,6 +458,6 @@ EVENORM_API std::vector<std::string> compiled_targets();
 EVENORM_API std::vector<std::string> supported_targets();  // those that this CPU can run
 EVENORM_API std::string target();                          // the one in use
 EVENORM_API std::string_view version() noexcept;           // "major.minor.patch"
-EVENORM_API int numerics_revision() noexcept;              // 0 while bits may still change between versions
+EVENORM_API int numerics_revision() noexcept;              // versions of one revision give the same bits
 
 }  // namespace evenorm

@@ -244,4 +244,4 @@ def test_threads():
 def test_targets():
     assert evenorm.target() in evenorm.targets() and "portable" in evenorm.targets()
     assert evenorm.__version__ == evenorm.version() and re.fullmatch(r"\d+\.\d+\.\d+", evenorm.version())
-    assert evenorm.numerics_revision() >= 0
+    assert evenorm.numerics_revision() >= 1
