@@ -10,17 +10,6 @@
 namespace evenorm::internal {
 namespace {
 
-// n sums, and what `there` holds if that is not null, rounded to f64.
-template <class A>
-void round_sums(const double* sums, std::size_t low, const double* there, std::size_t n, double* values) {
-  using namespace plain;
-  for (std::size_t i = 0; i < n; ++i) {
-    auto total = Number<A>::From(kOne, sums[i], sums[low + i]);
-    if (there != nullptr) AccumulateSum(kOne, total, there[i]);
-    values[i] = total.hi + total.Low(kOne);
-  }
-}
-
 template <class A>
 void store_sums(const Kernels& kernels, const Vector<void*>& to, bool accumulate, const double* sums, std::size_t low,
                 std::size_t first, std::size_t count) {
@@ -36,8 +25,7 @@ void store_sums(const Kernels& kernels, const Vector<void*>& to, bool accumulate
     std::byte rounded[kAtOnce * sizeof(double)];
     const auto place = [&](std::size_t i) { return static_cast<char*>(to.data) + to.axes.offset(first + done + i); };
     for (std::size_t i = 0; accumulate && i < n; i += dense ? n : 1) widen(place(i), there + i, dense ? n : 1);
-    round_sums<A>(sums + done, low, accumulate ? there : nullptr, n, values);
-    if (!kernels.in_f64.are_finite(values, n)) {
+    if (!kernels.in<A>().round_columns(sums + done, low, accumulate ? there : nullptr, n, values)) {
       for (double& value : std::span(values, n)) {
         if (!std::isfinite(value)) value = std::numeric_limits<double>::quiet_NaN();
       }
