@@ -59,19 +59,21 @@ def run(function: Callable[..., Any], size: int, *arguments: Any, **limits: floa
 
 
 def outcomes(
-    function: Callable[..., Any], size: int, *arguments: Any, timeout: float = 60, group_timeout: float = 20
+    function: Callable[..., Any], size: int, *arguments: Any, timeout: float = 60, group_timeout: float | None = None
 ) -> list[Outcome]:
     """What became of each process, by rank; raises nothing of theirs.
 
     The function, its arguments and its results are pickled. What still runs after `timeout` seconds is killed, and was
-    not in time; `group_timeout` is the process group's: how long a collective operation waits.
+    not in time; `group_timeout` is the process group's: how long a collective operation waits, most of `timeout` unless
+    told, since one process may be compiling while another waits.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch.distributed", "evenorm.torch"])
     found = [Outcome(rank) for rank in range(size)]
     work = pickle.dumps((function, arguments))
     with tempfile.TemporaryDirectory() as folder:
-        fixed = (size, _folder_of_module(function), work, folder, timeout, group_timeout)
+        limit = 0.8 * timeout if group_timeout is None else group_timeout
+        fixed = (size, _folder_of_module(function), work, folder, timeout, limit)
         processes = [context.Process(target=_work, args=(one.rank, *fixed), daemon=True) for one in found]
         deadline = time.monotonic() + timeout
         try:
