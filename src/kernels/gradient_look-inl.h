@@ -242,26 +242,40 @@ void AddColumns(double* left, const double* right, size_t count) {
   }
 }
 
+// Is all finite of dx that was mapped so far, or of the columns that were rounded?
+template <class A>
+struct GradientWatch {
+  using D = hn::ScalableTag<A>;
+
+  HWY_INLINE GradientWatch() : even(hn::Zero(D())), odd(hn::Zero(D())) {}
+  HWY_INLINE bool AllFinite() const {
+    const D d;
+    return hn::AllTrue(d, hn::Eq(hn::Add(even, odd), hn::Zero(d)));
+  }
+
+  hn::Vec<D> even, odd;  // 0, or NaN
+};
+
 // n sums over rows, and what `there` holds if that is not null, rounded to f64. Are all of them finite?
 template <class A>
 bool RoundColumns(const double* sums, size_t low, const double* there, size_t n, double* values) {
-  const auto round = [&](auto d, size_t i, auto& watch) HWY_ATTR {
+  const auto round = [&](auto d, size_t i, auto& finite) HWY_ATTR {
     using W = Wide<A, decltype(d)>;
     W total = W::From(d, hn::LoadU(d, sums + i), hn::LoadU(d, sums + low + i));
     if (there != nullptr) AccumulateSum(d, total, hn::LoadU(d, there + i));
     const auto value = hn::Add(total.hi, total.Low(d));
     hn::StoreU(value, d, values + i);
-    watch = hn::MulAdd(value, hn::Zero(d), watch);  // stays 0 while all are finite, else becomes NaN
+    finite = hn::MulAdd(value, hn::Zero(d), finite);  // stays 0 while all are finite, else becomes NaN
   };
   const DF64 d;
   constexpr size_t kN = hn::MaxLanes(d);
-  auto even = hn::Zero(d), odd = hn::Zero(d);
+  GradientWatch<double> watch;
   size_t i = 0;
-  for (; i + 2 * kN <= n; i += 2 * kN) round(d, i, even), round(d, i + kN, odd);
+  for (; i + 2 * kN <= n; i += 2 * kN) round(d, i, watch.even), round(d, i + kN, watch.odd);
   const DScalar d1;
   auto rest = hn::Zero(d1);
   for (; i < n; ++i) round(d1, i, rest);
-  return hn::GetLane(rest) == 0 && hn::AllTrue(d, hn::Eq(hn::Add(even, odd), hn::Zero(d)));
+  return hn::GetLane(rest) == 0 && watch.AllFinite();
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

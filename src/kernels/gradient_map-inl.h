@@ -25,20 +25,6 @@ struct GradientMapVectors {
   }
 };
 
-// Is all of dx finite that was mapped so far?
-template <class A>
-struct GradientWatch {
-  using D = hn::ScalableTag<A>;
-
-  HWY_INLINE GradientWatch() : even(hn::Zero(D())), odd(hn::Zero(D())) {}
-  HWY_INLINE bool AllFinite() const {
-    const D d;
-    return hn::AllTrue(d, hn::Eq(hn::Add(even, odd), hn::Zero(d)));
-  }
-
-  hn::Vec<D> even, odd;  // 0, or NaN
-};
-
 // n columns. kStream: past the caches; dx is then aligned to a whole vector. What is not finite may be wrong in dx of a
 // 16-bit type.
 template <bool kStream, class T, class A = Arithmetic<T>>
