@@ -12,8 +12,7 @@ namespace {
 
 // A tensor's bytes, from the first to past the last, and how they are spread over that range.
 struct Region {
-  std::string_view name;
-  bool present;
+  const char* name;
   std::intptr_t begin, end;
   DType dtype;
   const Axes* axes[2];
@@ -25,40 +24,38 @@ const Axes& no_axes() {
 }
 
 template <class Pointer>
-Region make_region(std::string_view name, Pointer data, DType dtype, const Axes& first, const Axes& second) {
+Region make_region(const char* name, Pointer data, DType dtype, const Axes& first, const Axes& second) {
   const auto address = reinterpret_cast<std::intptr_t>(data);
-  Region region{name,  data != nullptr,  address, address + static_cast<std::intptr_t>(bytes_of(dtype)),
-                dtype, {&first, &second}};
-  for (const Axes* axes : region.axes) {
-    for (std::size_t i = 0; i < axes->count(); ++i) {
-      const Axis& axis = (*axes)[i];
-      const std::ptrdiff_t last = static_cast<std::ptrdiff_t>(axis.size - 1) * axis.stride;
+  Region region{name, address, address + static_cast<std::intptr_t>(bytes_of(dtype)), dtype, {&first, &second}};
+  const auto extend = [&](const Axes& axes) {
+    for (std::size_t i = 0; i < axes.count(); ++i) {
+      const std::ptrdiff_t last = static_cast<std::ptrdiff_t>(axes[i].size - 1) * axes[i].stride;
       (last < 0 ? region.begin : region.end) += last;
     }
-  }
+  };
+  extend(first);
+  extend(second);
   return region;
 }
 
 template <class Pointer>
-Region region_of(std::string_view name, const Matrix<Pointer>& m) {
+Region region_of(const char* name, const Matrix<Pointer>& m) {
   return make_region(name, m.data, m.dtype, m.rows, m.cols);
 }
 
 template <class Pointer>
-Region region_of(std::string_view name, const Vector<Pointer>& v) {
+Region region_of(const char* name, const Vector<Pointer>& v) {
   return make_region(name, v.data, v.dtype, v.axes, no_axes());
 }
 
-Region region_of(std::string_view name, std::span<const std::byte> bytes) {
+Region region_of(const char* name, std::span<const std::byte> bytes) {
   Region region = make_region(name, bytes.data(), DType::f32, no_axes(), no_axes());
   region.end = region.begin + static_cast<std::intptr_t>(bytes.size());
   return region;
 }
 
-// Absent where there are none.
-Region region_of_moments(const Moments* moments, std::size_t rows) {
-  return region_of("moments",
-                   moments == nullptr ? std::span<const std::byte>() : std::as_bytes(std::span(moments, rows)));
+Region region_of(const char* name, const Moments* moments, std::size_t rows) {
+  return region_of(name, std::as_bytes(std::span(moments, rows)));
 }
 
 // The same bytes as runs of `length` bytes, stepping over axes of positive strides, the widest first. Merged: what lies
@@ -139,8 +136,8 @@ class InterleavedSearch {
   int steps_ = 0;
 };
 
-bool may_meet(const Region& a, const Region& b) {
-  if (a.end <= b.begin || b.end <= a.begin) return false;
+// Of ranges that meet.
+[[gnu::noinline]] bool may_meet(const Region& a, const Region& b) {
   for (const bool merged : {true, false}) {
     const Runs a_runs(a, merged), b_runs(b, merged);
     if (a_runs.count == 0 || !a_runs.has_axes_of(b_runs) || !a_runs.is_nested() || !b_runs.is_nested()) continue;
@@ -150,15 +147,31 @@ bool may_meet(const Region& a, const Region& b) {
 }
 
 void check_apart(const Region& output, const Region& other) {
-  if (!output.present || !other.present || !may_meet(output, other)) return;
-  throw Error(std::string(output.name) + " may overlap " + std::string(other.name));
+  if (output.end <= other.begin || other.end <= output.begin || !may_meet(output, other)) return;
+  throw Error(std::string(output.name) + " may overlap " + other.name);
 }
+
+// Does each axis, in the tensor's own order, step forwards over all that is inside it?
+bool is_nested_as_it_is(const Region& region) {
+  auto extent = static_cast<std::ptrdiff_t>(bytes_of(region.dtype));
+  const auto step_over_what_is_inside = [&](const Axes& axes) {
+    for (std::size_t i = axes.count(); i-- > 0;) {
+      if (axes[i].stride < extent) return false;
+      extent += static_cast<std::ptrdiff_t>(axes[i].size - 1) * axes[i].stride;
+    }
+    return true;
+  };
+  return step_over_what_is_inside(*region.axes[1]) && step_over_what_is_inside(*region.axes[0]);
+}
+
+[[gnu::noinline]] bool is_nested_in_some_order(const Region& region) { return Runs(region, true).is_nested(); }
 
 void check_apart_in_itself(const Region& output) {
-  if (output.present && !Runs(output, true).is_nested()) throw Error(std::string(output.name) + " may overlap itself");
+  if (is_nested_as_it_is(output) || is_nested_in_some_order(output)) return;
+  throw Error(std::string(output.name) + " may overlap itself");
 }
 
-void check_present(std::string_view name, const void* data) {
+void check_present(const char* name, const void* data) {
   if (data == nullptr) throw Error(std::string(name) + " is null");
 }
 
@@ -168,31 +181,43 @@ bool is_in_place(const Region& a, const Region& b) {
          *a.axes[1] == *b.axes[1];
 }
 
-// The outputs of a forward pass, one after the other: each is apart in itself, from all inputs and from those before.
-class Outputs {
+// What a pass reads, and its outputs, one after the other: each is apart in itself, from all inputs and from those
+// before. What is absent is passed over.
+class Buffers {
  public:
   template <class Tensor>
-  void add_source(std::string_view name, const Tensor& tensor) {
+  void add_source(const char* name, const Tensor& tensor) {
     if (tensor.data != nullptr) sources_.add(region_of(name, tensor));
   }
   template <class Tensor>
-  void add_input(std::string_view name, const Tensor& tensor) {
-    if (tensor.data != nullptr) add_input(region_of(name, tensor));
+  void add_input(const char* name, const Tensor& tensor) {
+    if (tensor.data != nullptr) inputs_.add(region_of(name, tensor));
   }
-  void add_input(const Region& region) { inputs_.add(region); }
+  void add_moments(const Moments* moments, std::size_t rows) {
+    if (moments != nullptr) inputs_.add(region_of("moments", moments, rows));
+  }
 
   // may_be_in_place: it may be a source itself.
   template <class Tensor>
-  void check(std::string_view name, const Tensor& tensor, bool may_be_in_place) {
+  void check(const char* name, const Tensor& tensor, bool may_be_in_place) {
     if (tensor.data == nullptr) return;
     const Region output = region_of(name, tensor);
     check_apart_in_itself(output);
     for (const Region& source : sources_) {
       if (!(may_be_in_place && is_in_place(output, source))) check_apart(output, source);
     }
-    for (const Region& input : inputs_) check_apart(output, input);
-    for (const Region& other : done_) check_apart(output, other);
-    done_.add(output);
+    check_apart_from_inputs(output);
+    outputs_.add(output);
+  }
+  // An output that was checked before.
+  template <class Tensor>
+  void add_output(const char* name, const Tensor& tensor) {
+    if (tensor.data != nullptr) outputs_.add(region_of(name, tensor));
+  }
+  // Memory of its own, apart from all that there is.
+  void check_memory(const Region& memory) const {
+    for (const Region& source : sources_) check_apart(memory, source);
+    check_apart_from_inputs(memory);
   }
 
  private:
@@ -205,7 +230,12 @@ class Outputs {
     const Region* end() const { return regions.data() + count; }
   };
 
-  Regions sources_, inputs_, done_;
+  void check_apart_from_inputs(const Region& region) const {
+    for (const Region& input : inputs_) check_apart(region, input);
+    for (const Region& other : outputs_) check_apart(region, other);
+  }
+
+  Regions sources_, inputs_, outputs_;
 };
 
 }  // namespace
@@ -214,20 +244,20 @@ void validate_buffers(const Problem& p) {
   if (p.rows == 0) return;
   check_present("x", p.x.data);
   check_present("y", p.y.data);
-  Outputs outputs;
-  outputs.add_source("x", p.x);
-  outputs.add_source("residual", p.residual);
-  outputs.add_input("weight", p.gamma);
-  outputs.add_input("bias", p.beta);
-  outputs.add_input("weight2", p.gamma2);
-  outputs.add_input("bias2", p.beta2);
-  if (p.moments != nullptr) outputs.add_input(region_of_moments(p.moments, p.rows));
-  outputs.check("y", p.y, true);  // it and the sum are written where x and the residual have been read
-  outputs.check("sum", p.sum, true);
-  outputs.check("y2", p.y2, false);
-  outputs.check("rstd", p.rstd, false);
-  outputs.check("mean", p.mean, false);
-  outputs.check("scale", p.scale, false);
+  Buffers buffers;
+  buffers.add_source("x", p.x);
+  buffers.add_source("residual", p.residual);
+  buffers.add_input("weight", p.gamma);
+  buffers.add_input("bias", p.beta);
+  buffers.add_input("weight2", p.gamma2);
+  buffers.add_input("bias2", p.beta2);
+  buffers.add_moments(p.moments, p.rows);
+  buffers.check("y", p.y, true);  // it and the sum are written where x and the residual have been read
+  buffers.check("sum", p.sum, true);
+  buffers.check("y2", p.y2, false);
+  buffers.check("rstd", p.rstd, false);
+  buffers.check("mean", p.mean, false);
+  buffers.check("scale", p.scale, false);
 }
 
 void validate_buffers(const Problem& p, std::span<const Moments> parts) {
@@ -244,14 +274,14 @@ void validate_buffers(const Problem& p, std::span<const Moments> parts) {
 
 void validate_moments(const Problem& p, const Moments* written) {
   if (p.rows == 0 || written == nullptr) return;
-  const Region moments = region_of_moments(written, p.rows);
-  check_apart(moments, region_of("x", p.x));
-  check_apart(moments, region_of("y", p.y));
-  for (const auto& [name, parameter] : {std::pair("weight", p.gamma), std::pair("bias", p.beta)}) {
-    check_apart(moments, region_of(name, parameter));
-  }
-  check_apart(moments, region_of("mean", p.mean));
-  check_apart(moments, region_of("rstd", p.rstd));
+  Buffers buffers;
+  buffers.add_source("x", p.x);
+  buffers.add_input("weight", p.gamma);
+  buffers.add_input("bias", p.beta);
+  buffers.add_output("y", p.y);
+  buffers.add_output("mean", p.mean);
+  buffers.add_output("rstd", p.rstd);
+  buffers.check_memory(region_of("moments", written, p.rows));
 }
 
 void validate_message(const Problem& p, std::span<const double> message) {
@@ -264,70 +294,48 @@ void validate_message(const Problem& p, std::span<const double> message) {
 void validate_message(const GradientProblem& p, std::span<const double> message) {
   if (p.rows == 0) return;
   check_present("message", message.data());
-  const Region sent = region_of("message", std::as_bytes(message));
-  check_apart(sent, region_of("x", p.x));
-  check_apart(sent, region_of("dy", p.dy));
-  check_apart(sent, region_of("weight", p.gamma));
+  Buffers buffers;
+  buffers.add_source("x", p.x);
+  buffers.add_source("dy", p.dy);
+  buffers.add_input("weight", p.gamma);
+  buffers.check_memory(region_of("message", std::as_bytes(message)));
 }
 
 namespace {
 
-struct GradientRegions {
-  Region x, dy, dsum, mean, rstd, moments, dx, gamma, dgamma, dbeta;
-  Region dy2{}, gamma2{}, dgamma2{}, dbeta2{};  // absent where there is but one norm
-
-  GradientRegions(const GradientProblem& p, const GradientProblem* second)
-      : x(region_of("x", p.x)),
-        dy(region_of("dy", p.dy)),
-        dsum(region_of("dsum", second == nullptr ? p.dsum : second->dsum)),
-        mean(region_of("mean", p.mean)),
-        rstd(region_of("rstd", p.rstd)),
-        moments(region_of_moments(p.moments, p.rows)),
-        dx(region_of("dx", p.dx)),
-        gamma(region_of("weight", p.gamma)),
-        dgamma(region_of("dweight", p.dgamma)),
-        dbeta(region_of("dbias", p.dbeta)) {
-    if (second != nullptr) {
-      dy2 = region_of("dy2", second->dy);
-      gamma2 = region_of("weight2", second->gamma);
-      dgamma2 = region_of("dweight2", second->dgamma);
-      dbeta2 = region_of("dbias2", second->dbeta);
-    }
-    // Without rows, dweight and dbias are written all the same.
-    for (Region* of_rows : {&x, &dy, &dsum, &mean, &rstd, &moments, &dx, &dy2}) {
-      of_rows->present = of_rows->present && p.rows != 0;
-    }
+// Without rows what has some is passed over; dweight and dbias are written all the same.
+Buffers inputs_of(const GradientPass& pass) {
+  const GradientProblem &p = pass.first, &last = pass.second ? *pass.second : p;  // the last one has dsum
+  Buffers buffers;
+  if (p.rows != 0) {
+    buffers.add_source("x", p.x);
+    buffers.add_source("dy", p.dy);
+    buffers.add_source("dsum", last.dsum);
+    if (pass.second) buffers.add_source("dy2", last.dy);
+    buffers.add_input("mean", p.mean);
+    buffers.add_input("rstd", p.rstd);
+    buffers.add_moments(p.moments, p.rows);
   }
-  explicit GradientRegions(const GradientPass& pass)
-      : GradientRegions(pass.first, pass.second ? &*pass.second : nullptr) {}
-};
-
-void check_buffers(const GradientRegions& r) {
-  const std::array gradients{&r.dgamma, &r.dbeta, &r.dgamma2, &r.dbeta2};
-  check_apart_in_itself(r.dx);
-  for (const Region* gradient : gradients) check_apart_in_itself(*gradient);
-  for (const Region* source : {&r.x, &r.dy, &r.dsum, &r.dy2}) {
-    if (source->present && !is_in_place(r.dx, *source)) check_apart(r.dx, *source);
-  }
-  for (const Region* input : {&r.gamma, &r.mean, &r.rstd, &r.moments, &r.gamma2}) check_apart(r.dx, *input);
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    if (!gradients[i]->present) continue;
-    for (const Region* other :
-         {&r.x, &r.dy, &r.dsum, &r.gamma, &r.mean, &r.rstd, &r.moments, &r.dx, &r.dy2, &r.gamma2}) {
-      check_apart(*gradients[i], *other);
-    }
-    for (std::size_t later = i + 1; later < gradients.size(); ++later) check_apart(*gradients[i], *gradients[later]);
-  }
+  buffers.add_input("weight", p.gamma);
+  if (pass.second) buffers.add_input("weight2", last.gamma);
+  return buffers;
 }
 
-void check_scratch(const GradientRegions& r, std::span<const std::byte> scratch) {
+// output(name, tensor, has_rows)
+template <class Output>
+void for_outputs(const GradientPass& pass, const Output& output) {
+  if (pass.first.rows != 0) output("dx", pass.first.dx, true);
+  output("dweight", pass.first.dgamma, false);
+  output("dbias", pass.first.dbeta, false);
+  if (!pass.second) return;
+  output("dweight2", pass.second->dgamma, false);
+  output("dbias2", pass.second->dbeta, false);
+}
+
+void check_scratch(const Buffers& buffers, std::span<const std::byte> scratch) {
   if (scratch.empty()) return;
   check_present("scratch", scratch.data());
-  const Region workspace = region_of("scratch", scratch);
-  for (const Region* tensor : {&r.x, &r.dy, &r.dsum, &r.gamma, &r.mean, &r.rstd, &r.dx, &r.dgamma, &r.dbeta, &r.dy2,
-                               &r.gamma2, &r.dgamma2, &r.dbeta2}) {
-    check_apart(workspace, *tensor);
-  }
+  buffers.check_memory(region_of("scratch", scratch));
 }
 
 }  // namespace
@@ -337,13 +345,16 @@ void validate_buffers(const GradientPass& pass, std::span<const std::byte> scrat
     check_present("x", pass.first.x.data);
     check_present("dy", pass.first.dy.data);
   }
-  const GradientRegions regions(pass);
-  check_buffers(regions);
-  check_scratch(regions, scratch);
+  Buffers buffers = inputs_of(pass);
+  for_outputs(pass,
+              [&](const char* name, const auto& output, bool has_rows) { buffers.check(name, output, has_rows); });
+  check_scratch(buffers, scratch);
 }
 
 void validate_scratch(const GradientPass& pass, std::span<const std::byte> scratch) {
-  check_scratch(GradientRegions(pass), scratch);
+  Buffers buffers = inputs_of(pass);
+  for_outputs(pass, [&](const char* name, const auto& output, bool) { buffers.add_output(name, output); });
+  check_scratch(buffers, scratch);
 }
 
 void check_scratch_size(std::span<const std::byte> scratch, std::size_t needed) {

@@ -172,8 +172,9 @@ void plan_fused(Taker& taker, const Problem& p, bool all_columns, ForwardScratch
   }
 }
 
-RowPlan plan_row(Taker& taker, bool dense, bool converts, DType dtype, DType arithmetic, std::size_t cols,
-                 const Piece& passing) {
+inline RowPlan plan_row(Taker& taker, bool dense, bool converts, DType dtype, DType arithmetic, std::size_t cols,
+                        const Piece& passing) {
+  if (dense && !converts) return {};
   const Piece tile = converts && !dense ? passing : taker.take_if(!dense, cols * bytes_of(dtype));
   return {tile, taker.take_if(converts, cols * bytes_of(arithmetic))};
 }

@@ -11,7 +11,13 @@
 namespace evenorm::internal {
 namespace {
 
-bool equal(Shape a, Shape b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
+// A loop: of so few numbers most of what std::equal takes is its call.
+bool equal(Shape a, Shape b) {
+  if (a.size() != b.size()) return false;
+  std::size_t i = 0;
+  while (i < a.size() && a[i] == b[i]) ++i;
+  return i == a.size();
+}
 
 // The number of elements; their bytes fit in ptrdiff_t, whatever the type.
 std::size_t count_elements(std::string_view argument, Shape shape) {
@@ -203,6 +209,35 @@ Axes vector_axes(std::string_view argument, const ConstTensor& view, Shape x_sha
   AxisList all;
   for (std::size_t i = 0; i < list.count; ++i) all.add(i);
   return layout_of(argument, view, strides, all);
+}
+
+namespace {
+
+// What is laid out anew where the view does not lie as the known one.
+template <class Known, class LayOut>
+const auto& axes_of(Known& known, const ConstTensor& view, const LayOut& lay_out) {
+  const bool same = known.is_known && view.dtype == known.view.dtype && equal(view.shape, known.view.shape) &&
+                    equal(view.strides, known.view.strides);
+  if (!same) known = {view, lay_out(), true};
+  return known.axes;
+}
+
+}  // namespace
+
+const MatrixAxes& Layouts::axes_of_matrix(std::string_view argument, const ConstTensor& view) {
+  return axes_of(matrix_, view, [&] { return matrix_axes(argument, view, split_); });
+}
+
+const Axes& Layouts::axes_of_parameter(std::string_view argument, const ConstTensor& view) {
+  return axes_of(parameter_, view, [&] {
+    return vector_axes(argument, view, x_shape_, split_.normalized,
+                       split_.by_number ? "the axes normalised have shape" : "normalized_shape is");
+  });
+}
+
+const Axes& Layouts::axes_of_statistic(std::string_view argument, const ConstTensor& view) {
+  return axes_of(statistic_, view,
+                 [&] { return vector_axes(argument, view, x_shape_, split_.outer, "x has rows of shape"); });
 }
 
 }  // namespace evenorm::internal

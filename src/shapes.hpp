@@ -63,28 +63,46 @@ Axes vector_axes(std::string_view argument, const ConstTensor& view, Shape x_sha
 inline ConstTensor as_const(const ConstTensor& view) { return view; }
 inline ConstTensor as_const(const Tensor& view) { return {view.data, view.dtype, view.shape, view.strides}; }
 
-template <class View>
-Matrix<decltype(View::data)> matrix_of(std::string_view argument, const View& view, const AxisSplit& split) {
-  const MatrixAxes axes = matrix_axes(argument, as_const(view), split);
-  return {view.data, view.dtype, axes.rows, axes.cols};
-}
+// The tensors of one pass. Most lie as the one before does, x, weight or rstd, and are laid out with it, once.
+class Layouts {
+ public:
+  Layouts(Shape x_shape, const AxisSplit& split) : x_shape_(x_shape), split_(split) {}
 
-// gamma, beta and their gradients: over the normalised axes.
-template <class View>
-Vector<decltype(View::data)> parameter_of(std::string_view argument, const View& view, Shape x_shape,
-                                          const AxisSplit& split) {
-  if (view.data == nullptr) return {};
-  return {view.data, view.dtype,
-          vector_axes(argument, as_const(view), x_shape, split.normalized,
-                      split.by_number ? "the axes normalised have shape" : "normalized_shape is")};
-}
+  // Of x's shape, which is checked before.
+  template <class View>
+  Matrix<decltype(View::data)> matrix(std::string_view argument, const View& view) {
+    const MatrixAxes& axes = axes_of_matrix(argument, as_const(view));
+    return {view.data, view.dtype, axes.rows, axes.cols};
+  }
+  // gamma, beta and their gradients: over the normalised axes. Absent where there is no data.
+  template <class View>
+  Vector<decltype(View::data)> parameter(std::string_view argument, const View& view) {
+    if (view.data == nullptr) return {};
+    return {view.data, view.dtype, axes_of_parameter(argument, as_const(view))};
+  }
+  // mean and rstd: over the other axes. Absent likewise.
+  template <class View>
+  Vector<decltype(View::data)> statistic(std::string_view argument, const View& view) {
+    if (view.data == nullptr) return {};
+    return {view.data, view.dtype, axes_of_statistic(argument, as_const(view))};
+  }
 
-// mean and rstd: over the other axes.
-template <class View>
-Vector<decltype(View::data)> statistic_of(std::string_view argument, const View& view, Shape x_shape,
-                                          const AxisSplit& split) {
-  if (view.data == nullptr) return {};
-  return {view.data, view.dtype, vector_axes(argument, as_const(view), x_shape, split.outer, "x has rows of shape")};
-}
+ private:
+  template <class Laid>
+  struct Known {
+    ConstTensor view;
+    Laid axes;
+    bool is_known = false;
+  };
+
+  const MatrixAxes& axes_of_matrix(std::string_view argument, const ConstTensor& view);
+  const Axes& axes_of_parameter(std::string_view argument, const ConstTensor& view);
+  const Axes& axes_of_statistic(std::string_view argument, const ConstTensor& view);
+
+  Shape x_shape_;
+  const AxisSplit& split_;
+  Known<MatrixAxes> matrix_;
+  Known<Axes> parameter_, statistic_;
+};
 
 }  // namespace evenorm::internal

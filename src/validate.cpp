@@ -26,19 +26,20 @@ Problem validate(const Forward& f) {
   check_dtype("x", f.x.dtype);
   if (f.y.dtype != DType::i8) check_dtype("y", f.y.dtype);
   const AxisSplit split = split_axes(f.x.shape, f.normalized_shape, f.axes);
+  Layouts layouts(f.x.shape, split);
   check_shape_is_of_x("y", f.y.shape, f.x.shape);
 
   Problem p;
   p.kind = f.kind;
   p.cols = count_cols(f.x.shape, split);
   p.rows = count_rows(f.x.shape, p.cols);
-  p.x = matrix_of("x", f.x, split);
-  p.y = matrix_of("y", f.y, split);
+  p.x = layouts.matrix("x", f.x);
+  p.y = layouts.matrix("y", f.y);
 
   if (f.weight.data != nullptr) check_dtype("weight", f.weight.dtype);
   if (f.bias.data != nullptr) check_dtype("bias", f.bias.dtype);
-  p.gamma = parameter_of("weight", f.weight, f.x.shape, split);
-  p.beta = parameter_of("bias", f.bias, f.x.shape, split);
+  p.gamma = layouts.parameter("weight", f.weight);
+  p.beta = layouts.parameter("bias", f.bias);
   if (f.zero_centered && f.weight.data == nullptr) {
     throw Error("weight is absent, but zero_centered needs one");
   }
@@ -47,12 +48,12 @@ Problem validate(const Forward& f) {
   if (f.kind == Kind::rms && f.mean.data != nullptr) throw Error("mean is given, but RMS norm has none");
   if (f.mean.data != nullptr) check_statistic_dtype("mean", f.mean.dtype);
   if (f.rstd.data != nullptr) check_statistic_dtype("rstd", f.rstd.dtype);
-  p.mean = statistic_of("mean", f.mean, f.x.shape, split);
-  p.rstd = statistic_of("rstd", f.rstd, f.x.shape, split);
+  p.mean = layouts.statistic("mean", f.mean);
+  p.rstd = layouts.statistic("rstd", f.rstd);
 
   check_eps(f.eps);
   p.eps = f.eps;
-  add_fused(f, split, p);
+  add_fused(f, layouts, p);
   if (!looks_fit_scratch(p)) throw Error(kTooLarge);
   return p;
 }
@@ -61,11 +62,12 @@ Problem validate(const RowMoments& m) {
   const FpEnvironment environment;
   check_dtype("x", m.x.dtype);
   const AxisSplit split = split_axes(m.x.shape, m.normalized_shape, m.axes);
+  Layouts layouts(m.x.shape, split);
   Problem p;
   p.kind = m.kind;
   p.cols = count_cols(m.x.shape, split);
   p.rows = count_rows(m.x.shape, p.cols);
-  p.x = matrix_of("x", m.x, split);
+  p.x = layouts.matrix("x", m.x);
   p.y.dtype = m.wide ? DType::f64 : m.x.dtype;  // there is none, but its type makes the arithmetic
   return p;
 }

@@ -15,8 +15,8 @@ GradientPass validate(const Backward& backward);
 Problem validate(const RowMoments& rows);  // without y
 
 // A part of the first: the fused forms, from f to p, which has all else.
-struct AxisSplit;
-void add_fused(const Forward& f, const AxisSplit& split, Problem& p);
+class Layouts;
+void add_fused(const Forward& f, Layouts& layouts, Problem& p);
 
 // Checks that every address is there, and that no output overlaps anything, but for what is done in place: y x, or
 // the residual; the sum likewise.

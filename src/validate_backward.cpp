@@ -64,7 +64,7 @@ void check_has_outputs(const Backward& b, std::size_t rows) {
 }
 
 // What two norms of one x share, and where their dx meet.
-GradientProblem second_of(const GradientProblem& first, const Backward& b, const AxisSplit& split) {
+GradientProblem second_of(const GradientProblem& first, const Backward& b, Layouts& layouts) {
   GradientProblem p;
   p.kind = first.kind;
   p.rows = first.rows;
@@ -77,11 +77,11 @@ GradientProblem second_of(const GradientProblem& first, const Backward& b, const
   p.accumulate = first.accumulate;
   if (b.dy2.data != nullptr) {
     check_shape_is_of_x("dy2", b.dy2.shape, b.x.shape);
-    p.dy = matrix_of("dy2", b.dy2, split);
+    p.dy = layouts.matrix("dy2", b.dy2);
   }
-  p.gamma = parameter_of("weight2", b.weight2, b.x.shape, split);
-  p.dgamma = parameter_of("dweight2", b.dweight2, b.x.shape, split);
-  p.dbeta = parameter_of("dbias2", b.dbias2, b.x.shape, split);
+  p.gamma = layouts.parameter("weight2", b.weight2);
+  p.dgamma = layouts.parameter("dweight2", b.dweight2);
+  p.dbeta = layouts.parameter("dbias2", b.dbias2);
   if (b.zero_centered && b.weight2.data == nullptr) fail("weight2", "is absent, but zero_centered needs one");
   return p;
 }
@@ -104,6 +104,7 @@ GradientPass validate(const Backward& b) {
   check_dtypes(b);
   const Shape shape = b.x.shape;
   const AxisSplit split = split_axes(shape, b.normalized_shape, b.axes);
+  Layouts layouts(shape, split);
   check_shape_is_of_x("dy", b.dy.shape, shape);
   if (b.dx.data != nullptr) check_shape_is_of_x("dx", b.dx.shape, shape);
 
@@ -113,30 +114,30 @@ GradientPass validate(const Backward& b) {
   p.cols = p.whole_cols = count_cols(shape, split);
   p.rows = count_rows(shape, p.cols);
   check_has_outputs(b, p.rows);
-  p.x = matrix_of("x", b.x, split);
-  p.dy = matrix_of("dy", b.dy, split);
-  if (b.dx.data != nullptr) p.dx = matrix_of("dx", b.dx, split);
+  p.x = layouts.matrix("x", b.x);
+  p.dy = layouts.matrix("dy", b.dy);
+  if (b.dx.data != nullptr) p.dx = layouts.matrix("dx", b.dx);
   if (b.dsum.data != nullptr) {
     if (b.dx.data == nullptr) fail("dsum", "is given, but dx is absent");
     check_shape_is_of_x("dsum", b.dsum.shape, shape);
-    p.dsum = matrix_of("dsum", b.dsum, split);
+    p.dsum = layouts.matrix("dsum", b.dsum);
   }
 
-  p.gamma = parameter_of("weight", b.weight, shape, split);
-  p.dgamma = parameter_of("dweight", b.dweight, shape, split);
-  p.dbeta = parameter_of("dbias", b.dbias, shape, split);
+  p.gamma = layouts.parameter("weight", b.weight);
+  p.dgamma = layouts.parameter("dweight", b.dweight);
+  p.dbeta = layouts.parameter("dbias", b.dbias);
   if (b.zero_centered && b.weight.data == nullptr) fail("weight", "is absent, but zero_centered needs one");
   p.zero_centered = b.zero_centered;
   p.accumulate = b.accumulate;
 
   check_statistics(b);
-  p.mean = statistic_of("mean", b.mean, shape, split);
-  p.rstd = statistic_of("rstd", b.rstd, shape, split);
+  p.mean = layouts.statistic("mean", b.mean);
+  p.rstd = layouts.statistic("rstd", b.rstd);
 
   check_eps(b.eps);
   p.eps = b.eps;
   if (has_second(b, p.rows)) {
-    pass.second = second_of(p, b, split);
+    pass.second = second_of(p, b, layouts);
     join(pass);
   }
   if (!fits_scratch(pass)) throw Error(kTooLarge);

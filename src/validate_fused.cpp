@@ -20,7 +20,7 @@ void check_dense_rows(std::string_view argument, const View& view, const Axes& c
                      ", but the elements of a row should lie side by side " + because);
 }
 
-void add_residual(const Forward& f, const AxisSplit& split, Problem& p) {
+void add_residual(const Forward& f, Layouts& layouts, Problem& p) {
   if (f.residual.data == nullptr) {
     check_absent("sum", f.sum.data, "residual is absent");
     if (f.residual_scale != 1) fail("residual_scale", "is " + text_of(f.residual_scale) + ", but residual is absent");
@@ -28,7 +28,7 @@ void add_residual(const Forward& f, const AxisSplit& split, Problem& p) {
   }
   check_dtype("residual", f.residual.dtype);
   check_shape_is_of_x("residual", f.residual.shape, f.x.shape);
-  p.residual = matrix_of("residual", f.residual, split);
+  p.residual = layouts.matrix("residual", f.residual);
   p.residual_scale = f.residual_scale;
   const bool wide = arithmetic_type_of_sum(p) == DType::f64;
   const double rounded = wide ? f.residual_scale : static_cast<double>(static_cast<float>(f.residual_scale));
@@ -46,11 +46,11 @@ void add_residual(const Forward& f, const AxisSplit& split, Problem& p) {
     check_dtype("sum", f.sum.dtype);
     fail("sum", "has dtype " + std::string(name(f.sum.dtype)) + ", but x has " + std::string(name(f.x.dtype)));
   }
-  p.sum = matrix_of("sum", f.sum, split);
+  p.sum = layouts.matrix("sum", f.sum);
   check_dense_rows("sum", f.sum, p.sum.cols, kBecause);
 }
 
-void add_second(const Forward& f, const AxisSplit& split, Problem& p) {
+void add_second(const Forward& f, Layouts& layouts, Problem& p) {
   if (f.y2.data == nullptr) {
     check_absent("weight2", f.weight2.data, "y2 is absent");
     check_absent("bias2", f.bias2.data, "y2 is absent");
@@ -61,13 +61,13 @@ void add_second(const Forward& f, const AxisSplit& split, Problem& p) {
   if (f.weight2.data != nullptr) check_dtype("weight2", f.weight2.dtype);
   if (f.bias2.data != nullptr) check_dtype("bias2", f.bias2.dtype);
   if (f.zero_centered && f.weight2.data == nullptr) fail("weight2", "is absent, but zero_centered needs one");
-  p.y2 = matrix_of("y2", f.y2, split);
+  p.y2 = layouts.matrix("y2", f.y2);
   if (f.residual.data != nullptr) check_dense_rows("y2", f.y2, p.y2.cols, "where residual is given");
-  p.gamma2 = parameter_of("weight2", f.weight2, f.x.shape, split);
-  p.beta2 = parameter_of("bias2", f.bias2, f.x.shape, split);
+  p.gamma2 = layouts.parameter("weight2", f.weight2);
+  p.beta2 = layouts.parameter("bias2", f.bias2);
 }
 
-void add_quantisation(const Forward& f, const AxisSplit& split, Problem& p) {
+void add_quantisation(const Forward& f, Layouts& layouts, Problem& p) {
   if (f.y.dtype != DType::i8) {
     check_absent("scale", f.scale.data, "y is not i8");
     if (f.given_scale != 0) fail("given_scale", "is " + text_of(f.given_scale) + ", but y is not i8");
@@ -90,7 +90,7 @@ void add_quantisation(const Forward& f, const AxisSplit& split, Problem& p) {
   if (f.scale.dtype != DType::f32) {
     fail("scale", "has dtype " + std::string(name(f.scale.dtype)) + ", but it should be f32");
   }
-  p.scale = statistic_of("scale", f.scale, f.x.shape, split);
+  p.scale = layouts.statistic("scale", f.scale);
 }
 
 void add_moments(const Forward& f, Problem& p) {
@@ -104,10 +104,10 @@ void add_moments(const Forward& f, Problem& p) {
 
 }  // namespace
 
-void add_fused(const Forward& f, const AxisSplit& split, Problem& p) {
-  add_residual(f, split, p);
-  add_second(f, split, p);
-  add_quantisation(f, split, p);
+void add_fused(const Forward& f, Layouts& layouts, Problem& p) {
+  add_residual(f, layouts, p);
+  add_second(f, layouts, p);
+  add_quantisation(f, layouts, p);
   add_moments(f, p);
 }
 

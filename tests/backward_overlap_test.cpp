@@ -141,7 +141,7 @@ TEST(Backward_Overlap, OutputsAreApartFromInputs) {
 TEST(Backward_Overlap, OutputsAreApartFromEachOther) {
   expect_apart(&Backward::dweight, kDweight, kDx, "dweight may overlap dx");
   expect_apart(&Backward::dbias, kDbias, kDx, "dbias may overlap dx");
-  expect_apart(&Backward::dbias, kDbias, kDweight, "dweight may overlap dbias");
+  expect_apart(&Backward::dbias, kDbias, kDweight, "dbias may overlap dweight");
 }
 
 // weight is read after the first rows were written, so only dx can be in place.
@@ -151,7 +151,7 @@ TEST(Backward_Overlap, GradientsOfParametersAreNeverInPlace) {
   EXPECT_EQ(call.error(), "dweight may overlap weight");
   call = Call();
   call.backward.dbias.data = call.at(Call::kDweight);
-  EXPECT_EQ(call.error(), "dweight may overlap dbias");
+  EXPECT_EQ(call.error(), "dbias may overlap dweight");
 }
 
 TEST(Backward_Overlap, GradientsOfParametersInThemselves) {
@@ -173,7 +173,7 @@ TEST(Backward_Overlap, WithoutRows) {
     call.backward.dbias.data = call.at(dbias);
     return error_of([&] { run(call.complete()); });
   };
-  EXPECT_EQ(error_with(Call::kDweight, Call::kDweight + 23), "dweight may overlap dbias");
+  EXPECT_EQ(error_with(Call::kDweight, Call::kDweight + 23), "dbias may overlap dweight");
   EXPECT_EQ(error_with(Call::kWeight, Call::kDbias), "dweight may overlap weight");
   EXPECT_EQ(error_with(Call::kDweight, Call::kWeight - 23), "dbias may overlap weight");
   EXPECT_EQ(error_with(Call::kX, Call::kDx), "no error");

@@ -90,9 +90,9 @@ TEST(Backward_PairArguments, OutputsAreApartFromAllElse) {
     EXPECT_EQ(error_at(&Backward::dweight2, place), "dweight2 may overlap " + std::string(name));
     EXPECT_EQ(error_at(&Backward::dbias2, place), "dbias2 may overlap " + std::string(name));
   }
-  EXPECT_EQ(error_at(&Backward::dweight2, PairCall::kDbias), "dbias may overlap dweight2");
-  EXPECT_EQ(error_at(&Backward::dweight2, PairCall::kDbias2), "dweight2 may overlap dbias2");
-  EXPECT_EQ(error_at(&Backward::dweight2, PairCall::kDweight), "dweight may overlap dweight2");
+  EXPECT_EQ(error_at(&Backward::dweight2, PairCall::kDbias), "dweight2 may overlap dbias");
+  EXPECT_EQ(error_at(&Backward::dweight2, PairCall::kDbias2), "dbias2 may overlap dweight2");
+  EXPECT_EQ(error_at(&Backward::dweight2, PairCall::kDweight), "dweight2 may overlap dweight");
   PairCall call;
   call.backward.dx.data = call.at(PairCall::kDy2);
   EXPECT_TRUE(call.passes());

@@ -184,7 +184,7 @@ TEST(CApi_GradientArguments, TextsAreThoseOfCpp) {
             "weight is absent, but zero_centered needs one");
   CCall call;
   call.given.dbias.data = call.given.dweight.data;
-  EXPECT_EQ(call.error(), "dweight may overlap dbias");
+  EXPECT_EQ(call.error(), "dbias may overlap dweight");
   call = CCall();
   call.given.dy.data = nullptr;
   EXPECT_EQ(call.error(), "dy is null");
