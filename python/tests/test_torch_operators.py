@@ -7,6 +7,8 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.nn.utils.parametrize
+import torch.nn.utils.prune
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -341,6 +343,41 @@ def test_modules_are_pytorchs(ours, theirs):
         with pytest.raises(TypeError) as found:
             ours(bad)
         assert str(found.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("kind", ["LayerNorm", "RMSNorm"])
+def test_modules_have_their_parameters_wherever_pytorchs_have(kind):
+    """Where a module's weight is no entry of its _parameters, or another one than before."""
+    ours, theirs = getattr(evenorm.torch, kind), getattr(torch.nn, kind)
+    x, w = torch.randn(5, 8), torch.rand(8) + 1
+
+    class Doubled(torch.nn.Module):
+        def forward(self, weight):
+            return 2 * weight
+
+    def doubled(norm):
+        return torch.nn.utils.parametrize.register_parametrization(norm, "weight", Doubled())
+
+    def attribute(norm):
+        del norm.weight
+        norm.weight = w
+        return norm
+
+    def replaced(norm):
+        norm.weight = torch.nn.Parameter(w)
+        return norm
+
+    def pruned(norm):
+        return torch.nn.utils.prune.custom_from_mask(norm, "weight", (torch.arange(8) % 2).float())
+
+    for change in (doubled, attribute, replaced, pruned):
+        torch.testing.assert_close(change(ours(8))(x), change(theirs(8))(x))
+    called = torch.func.functional_call(ours(8), {"weight": w}, (x,))
+    torch.testing.assert_close(called, torch.func.functional_call(theirs(8), {"weight": w}, (x,)))
+    without = ours(8)
+    del without.weight
+    with pytest.raises(AttributeError, match="no attribute 'weight'"):
+        without(x)
 
 
 def test_hooks_and_keywords():

@@ -42,7 +42,10 @@ class LayerNorm(torch.nn.LayerNorm):
     __prepare_scriptable__ = no_torchscript
 
     def forward(self, input: Tensor) -> Tensor:
-        return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+        own = self._parameters  # self.weight is found there, too, by way of an AttributeError: that takes longer than a row
+        weight = own["weight"] if "weight" in own else self.weight
+        bias = own["bias"] if "bias" in own else self.bias
+        return layer_norm(input, self.normalized_shape, weight, bias, self.eps)
 
 
 class RMSNorm(torch.nn.RMSNorm):
@@ -61,4 +64,5 @@ class RMSNorm(torch.nn.RMSNorm):
     __prepare_scriptable__ = no_torchscript
 
     def forward(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self.normalized_shape, self.weight, self.eps)
+        own = self._parameters  # as LayerNorm's
+        return rms_norm(x, self.normalized_shape, own["weight"] if "weight" in own else self.weight, self.eps)

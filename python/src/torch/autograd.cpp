@@ -26,7 +26,7 @@ namespace ad = torch::autograd;
 using ad::generated::details::toNonOptFwGrad;  // a tangent, or an undefined tensor
 using ad::generated::details::toNonOptPrimal;
 
-OptionalTensor or_absent(const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; }
+OptionalTensor or_absent(Tensor t) { return t.defined() ? OptionalTensor(std::move(t)) : std::nullopt; }
 
 void set_tangent(const Tensor& out, const Tensor& tangent) {
   if (out.defined() && tangent.defined()) out._set_fw_grad(tangent, /*level=*/0, /*is_inplace_op=*/false);
@@ -36,16 +36,16 @@ void set_tangent(const Tensor& out, const Tensor& tangent) {
 Gradients run_backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
                        std::optional<at::ScalarType> bias_dtype, double eps, std::array<bool, 3> mask,
                        const OptionalTensor& dsum, const Tensor& statistics) {
-  Gradients result;
   if (goes_to_cpu_alone(dy, x, weight, dsum)) {
-    auto [dx, dweight, dbias] = cpu_norm_backward(kind, dy, x, shape, weight, bias_dtype, eps, mask, dsum, statistics);
-    result = {dx, dweight, dbias};
-  } else if (kind == Kind::layer) {
-    auto [dx, dweight, dbias] = layer_norm_backward_operator().call(dy, x, shape, weight, bias_dtype, eps, mask, dsum);
-    result = {dx, dweight, dbias};
+    return cpu_norm_backward(kind, dy, x, shape, weight, bias_dtype, eps, mask, dsum, statistics);
+  }
+  Gradients result;
+  if (kind == Kind::layer) {
+    std::tie(result.dx, result.dweight, result.dbias) =
+        layer_norm_backward_operator().call(dy, x, shape, weight, bias_dtype, eps, mask, dsum);
   } else {
-    auto [dx, dweight] = rms_norm_backward_operator().call(dy, x, shape, weight, eps, {mask[0], mask[1]}, dsum);
-    result = {dx, dweight, {}};
+    std::tie(result.dx, result.dweight) =
+        rms_norm_backward_operator().call(dy, x, shape, weight, eps, {mask[0], mask[1]}, dsum);
   }
   if (!mask[0]) result.dx = Tensor();
   if (!mask[1]) result.dweight = Tensor();
@@ -127,20 +127,22 @@ struct NormBackward final : NormNode {
     const std::array<bool, 3> mask = {task_should_compute_output(0) || wants_residual,
                                       task_should_compute_output(first), task_should_compute_output(first + 1)};
     const Tensor& dy = grads[0];
-    const Tensor dsum = has_residual ? grads[1] : Tensor();
-    Tensor dx = dsum;
+    const OptionalTensor dsum = has_residual ? or_absent(grads[1]) : std::nullopt;
+    Tensor dx;
     if (dy.defined()) {
       const Tensor saved_x = x.unpack(saves_output ? getptr() : nullptr);
-      const Gradients gradients = run_backward(kind, dy, saved_x, shape, or_absent(weight.unpack()), bias_dtype, eps,
-                                               mask, or_absent(dsum), statistics);
-      dx = gradients.dx;
-      result[first] = gradients.dweight;
-      result[first + 1] = gradients.dbias;
+      Gradients gradients =
+          run_backward(kind, dy, saved_x, shape, or_absent(weight.unpack()), bias_dtype, eps, mask, dsum, statistics);
+      dx = std::move(gradients.dx);
+      result[first] = std::move(gradients.dweight);
+      result[first + 1] = std::move(gradients.dbias);
+    } else if (dsum.has_value()) {
+      dx = *dsum;
     }
-    if (task_should_compute_output(0)) result[0] = dx;
     if (wants_residual && dx.defined()) {
       result[1] = (residual_scale == 1 ? dx : dx * residual_scale).to(*residual_dtype);
     }
+    if (task_should_compute_output(0)) result[0] = std::move(dx);
     return result;
   }
 

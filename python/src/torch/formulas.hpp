@@ -2,11 +2,7 @@
 // the derivatives of the gradients. Any order follows from these. Derivation: docs/math.md, "derivatives of gradients".
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <optional>
-
-#include "evenorm/evenorm.hpp"
+#include "operators.hpp"
 
 namespace evenorm::torch_binding {
 
@@ -21,10 +17,6 @@ struct Norm {
 // type.
 at::Tensor forward_tangent(const Norm& norm, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& x_tangent,
                            const at::Tensor& weight_tangent, const at::Tensor& bias_tangent);
-
-struct Gradients {
-  at::Tensor dx, dweight, dbias;
-};
 
 // The backward pass itself, of which forward mode can be taken; of the types given (dbias: f64).
 Gradients composed_backward(const Norm& norm, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight);

@@ -154,9 +154,9 @@ TwoTensors cpu_add_norm(Kind kind, const Tensor& x, const Tensor& residual, SymI
   return {std::move(y), std::move(sum)};
 }
 
-ThreeTensors cpu_norm_backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArrayRef normalized_shape,
-                               const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
-                               std::array<bool, 3> output_mask, const OptionalTensor& dsum, const Tensor& statistics) {
+Gradients cpu_norm_backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArrayRef normalized_shape,
+                            const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
+                            std::array<bool, 3> output_mask, const OptionalTensor& dsum, const Tensor& statistics) {
   Backward work{.kind = kind};
   work.x = view_of("x", x);
   work.dy = view_of("dy", dy);
@@ -166,19 +166,19 @@ ThreeTensors cpu_norm_backward(Kind kind, const Tensor& dy, const Tensor& x, Sym
   work.weight = view_of("weight", weight);
   work.eps = eps;
   if (statistics.defined()) StatisticsOfRows(kind, x, shape.size()).tell(statistics, work);
-  const auto gradient = [&](bool wanted, at::IntArrayRef sizes, at::ScalarType dtype, evenorm::Tensor& out) {
-    if (!wanted) return new_tensor({0}, x.scalar_type());
-    at::Tensor result = new_tensor(sizes, dtype);
-    out = result_view(result);
-    return result;
+  Gradients made;
+  const auto make = [](bool wanted, at::IntArrayRef sizes, at::ScalarType dtype, Tensor& gradient,
+                       evenorm::Tensor& view) {
+    if (!wanted) return;
+    gradient = new_tensor(sizes, dtype);
+    view = result_view(gradient);
   };
-  at::Tensor dx = gradient(output_mask[0], x.sizes(), x.scalar_type(), work.dx);
   const bool has_weight = weight.has_value() && weight->defined();
-  at::Tensor dweight =
-      gradient(output_mask[1], shape, has_weight ? weight->scalar_type() : x.scalar_type(), work.dweight);
-  at::Tensor dbias = gradient(output_mask[2], shape, bias_dtype.value_or(x.scalar_type()), work.dbias);
+  make(output_mask[0], x.sizes(), x.scalar_type(), made.dx, work.dx);
+  make(output_mask[1], shape, has_weight ? weight->scalar_type() : x.scalar_type(), made.dweight, work.dweight);
+  make(output_mask[2], shape, bias_dtype.value_or(x.scalar_type()), made.dbias, work.dbias);
   if (output_mask[0] || output_mask[1] || output_mask[2]) run_checked(work);
-  return {std::move(dx), std::move(dweight), std::move(dbias)};
+  return made;
 }
 
 // --- the schemas' functions ------------------------------------------------------------------------------------------
@@ -200,17 +200,22 @@ TwoTensors add_rms_norm(const at::Tensor& x, const at::Tensor& residual, SymIntA
                         const OptionalTensor& weight, double eps, double residual_scale) {
   return cpu_add_norm(Kind::rms, x, residual, normalized_shape, weight, std::nullopt, eps, residual_scale);
 }
+// An operator has no undefined results.
+at::Tensor or_empty(at::Tensor&& gradient, const at::Tensor& x) {
+  return gradient.defined() ? std::move(gradient) : new_tensor({0}, x.scalar_type());
+}
 ThreeTensors layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, SymIntArrayRef normalized_shape,
                                  const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
                                  std::array<bool, 3> output_mask, const OptionalTensor& dsum) {
-  return cpu_norm_backward(Kind::layer, dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum);
+  Gradients made = cpu_norm_backward(Kind::layer, dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum);
+  return {or_empty(std::move(made.dx), x), or_empty(std::move(made.dweight), x), or_empty(std::move(made.dbias), x)};
 }
 TwoTensors rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, SymIntArrayRef normalized_shape,
                              const OptionalTensor& weight, double eps, std::array<bool, 2> output_mask,
                              const OptionalTensor& dsum) {
-  auto [dx, dweight, unused] = cpu_norm_backward(Kind::rms, dy, x, normalized_shape, weight, std::nullopt, eps,
-                                                 {output_mask[0], output_mask[1], false}, dsum);
-  return {std::move(dx), std::move(dweight)};
+  Gradients made = cpu_norm_backward(Kind::rms, dy, x, normalized_shape, weight, std::nullopt, eps,
+                                     {output_mask[0], output_mask[1], false}, dsum);
+  return {or_empty(std::move(made.dx), x), or_empty(std::move(made.dweight), x)};
 }
 
 }  // namespace

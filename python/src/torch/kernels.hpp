@@ -13,9 +13,8 @@ TwoTensors cpu_add_norm(Kind kind, const Tensor& x, const Tensor& residual, SymI
                         const OptionalTensor& weight, const OptionalTensor& bias, double eps, double residual_scale,
                         Tensor* statistics = nullptr);
 // statistics: what one of the two wrote for this x (the sum), shape and eps.
-ThreeTensors cpu_norm_backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArrayRef normalized_shape,
-                               const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
-                               std::array<bool, 3> output_mask, const OptionalTensor& dsum,
-                               const Tensor& statistics = {});
+Gradients cpu_norm_backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArrayRef normalized_shape,
+                            const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
+                            std::array<bool, 3> output_mask, const OptionalTensor& dsum, const Tensor& statistics = {});
 
 }  // namespace evenorm::torch_binding

@@ -20,6 +20,11 @@ using OptionalTensor = std::optional<Tensor>;
 using TwoTensors = std::tuple<Tensor, Tensor>;
 using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
 
+// Of one norm; undefined where they are not asked for.
+struct Gradients {
+  Tensor dx, dweight, dbias;
+};
+
 // The signatures of the schemas, with a trailing argument less for RMS norm wherever bias is concerned.
 using LayerNorm = Tensor(const Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
                          const OptionalTensor& bias, double eps);

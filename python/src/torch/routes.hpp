@@ -9,9 +9,17 @@
 
 namespace evenorm::torch_binding {
 
+// PyTorch's isFwGradDefined, and what it asks of a tensor, without making an optional of each.
+inline bool is_tangent_defined(const Tensor& t) { return t.defined() && t._fw_grad(/*level=*/0).defined(); }
+inline bool is_tangent_defined(const OptionalTensor& t) { return t.has_value() && is_tangent_defined(*t); }
 template <class... Tensors>
 bool has_tangent(const Tensors&... tensors) {
-  return (torch::autograd::isFwGradDefined(tensors) || ...);
+  return (is_tangent_defined(tensors) || ...);
+}
+
+inline c10::DispatchKeySet keys_of(const Tensor& t) { return t.key_set(); }
+inline c10::DispatchKeySet keys_of(const OptionalTensor& t) {
+  return t.has_value() ? keys_of(*t) : c10::DispatchKeySet();
 }
 
 inline c10::DispatchKeySet below_autograd(c10::DispatchKeySet keys) { return keys & c10::after_autograd_keyset; }
@@ -26,11 +34,7 @@ template <class... Tensors>
 bool goes_to_cpu_alone(const Tensors&... tensors) {
   if (torch::autograd::compute_requires_grad(tensors...) || has_tangent(tensors...)) return false;
   const auto local = c10::impl::tls_local_dispatch_key_set();
-  c10::DispatchKeySet keys = local.included_;
-  const auto include = [&](const OptionalTensor& t) {
-    if (t.has_value() && t->defined()) keys = keys | t->key_set();
-  };
-  (include(tensors), ...);
+  const c10::DispatchKeySet keys = (local.included_ | ... | keys_of(tensors));
   // For the last two the operators have nothing.
   constexpr c10::DispatchKeySet kPassing =
       c10::autograd_dispatch_keyset |
