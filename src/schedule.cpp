@@ -17,11 +17,11 @@
 namespace evenorm::internal {
 namespace {
 
-constexpr std::size_t kForwardTask = 32768;     // below this, handing a task over costs more than it saves
-constexpr std::size_t kTileRows = 32;           // neighbours that one thread gathers: whole cache lines of 16 bits each
-constexpr std::size_t kMaxParts = 512;          // of a long row: bounds the memory for their moments
-constexpr std::size_t kBackwardTask = 16384;    // below this, handing a task over costs more than it saves
-constexpr std::size_t kMostSums = 128u << 10u;  // bytes of one row block's sums, where x is small
+constexpr std::size_t kForwardTask = 32768;   // below this, handing a task over costs more than it saves
+constexpr std::size_t kTileRows = 32;         // neighbours that one thread gathers: whole cache lines of 16 bits each
+constexpr std::size_t kMaxParts = 512;        // of a long row: bounds the memory for their moments
+constexpr std::size_t kBackwardTask = 16384;  // below this, handing a task over costs more than it saves
+constexpr std::size_t kMostScratch = 256u << 10u;  // bytes of a norm's, where x is small
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kStripCols = 512;     // columns of the second step that stay together, a part of a block
 constexpr std::size_t kTwoStepCols = 1024;  // of rows below this a second look costs what threads gain
@@ -115,11 +115,13 @@ std::size_t sums_bytes(const GradientProblem& p) { return column_numbers(p) * p.
 
 std::size_t scalars_bytes(const GradientProblem& p) { return p.rows * sizeof(GradientScalars); }
 
-// Would the sums of all columns be more than one keeps?
-bool has_long_rows(const GradientProblem& p) {
-  const std::size_t x_bytes = p.rows * p.cols * bytes_of(p.x.dtype);
-  return row_blocks(p) == 1 && sums_bytes(p) + kLine > std::max(kMostSums, x_bytes / 8);
+// What a caller is promised that scratch is at most.
+std::size_t most_scratch(const GradientProblem& p) {
+  return std::max(kMostScratch, p.rows * p.cols * bytes_of(p.x.dtype) / 8);
 }
+
+// Would the sums of all columns be more than that?
+bool has_long_rows(const GradientProblem& p) { return row_blocks(p) == 1 && sums_bytes(p) > most_scratch(p); }
 
 // What is fetched: from memory always, from the last cache where the next rows fit beside these in the first one.
 void choose_cache_use(GradientProblem& p) {
@@ -152,6 +154,26 @@ bool pays_in_two_steps(const GradientNorms& norms, const Executor& executor) {
 }
 
 bool sums_in_second(const GradientNorms& norms) { return norms.second != nullptr && sums_over_rows(*norms.second); }
+
+// Sums of all row blocks and norms; and what scratch has besides, to align them: none where they fill it.
+struct SumsScratch {
+  std::size_t bytes, spare;
+
+  explicit SumsScratch(const GradientNorms& norms) {
+    const GradientProblem& p = norms.first;
+    const std::size_t summed = (sums_over_rows(p) ? 1 : 0) + (sums_in_second(norms) ? 1 : 0);
+    bytes = summed * row_blocks(p) * sums_bytes(p);
+    spare = std::min(kLine, summed * most_scratch(p) - bytes);
+  }
+};
+
+// Sums fill scratch where there is but one row block, of fewer rows than this. If they have no room to be aligned in,
+// the two steps have: their scalars are fewer bytes.
+constexpr std::size_t kMostRowsOfOneBlock = std::size_t{2} * 128 * 4 / 2;
+static_assert(2 * kMostRowsOfOneBlock * sizeof(GradientScalars) + kLine <= kMostScratch - kLine);
+bool has_room_aligned(const GradientNorms& norms, std::byte* scratch) {
+  return static_cast<std::size_t>(aligned<std::byte>(scratch) - scratch) <= SumsScratch(norms).spare;
+}
 
 // scratch: the sums of each norm that has some, one after the other.
 void run_blocks(const GradientNorms& norms, const Kernels& kernels, double* scratch, const Executor& executor) {
@@ -199,7 +221,7 @@ void run_norms(const GradientNorms& norms, const Kernels& kernels, std::byte* sc
   if (!sums_over_rows(p) && !sums_in_second(norms)) {
     share_out(executor, p.rows, tasks_of(p, executor),
               [&](std::size_t first, std::size_t count) { run_backward(kernels, norms, first, count); });
-  } else if (has_long_rows(p) || pays_in_two_steps(norms, executor)) {
+  } else if (has_long_rows(p) || pays_in_two_steps(norms, executor) || !has_room_aligned(norms, scratch)) {
     run_in_two_steps(norms, kernels, aligned<GradientScalars>(scratch), executor);
   } else {
     run_blocks(norms, kernels, aligned<double>(scratch), executor);
@@ -230,10 +252,10 @@ void run_chosen(const GradientPass& pass, const Kernels& kernels, std::byte* scr
 
 std::size_t scratch_bytes_of(const GradientNorms& norms) {
   const GradientProblem& p = norms.first;
-  const std::size_t summed = (sums_over_rows(p) ? 1 : 0) + (sums_in_second(norms) ? 1 : 0);
-  if (summed == 0) return 0;
-  const std::size_t known = norms.second == nullptr ? 1 : 2;
-  return (has_long_rows(p) ? known * scalars_bytes(p) : summed * row_blocks(p) * sums_bytes(p)) + kLine;
+  if (!sums_over_rows(p) && !sums_in_second(norms)) return 0;
+  if (has_long_rows(p)) return (norms.second == nullptr ? 1 : 2) * scalars_bytes(p) + kLine;
+  const SumsScratch sums(norms);
+  return sums.bytes + sums.spare;
 }
 
 }  // namespace
@@ -285,7 +307,7 @@ void run_on(Target target, const Forward& forward, const Executor& executor) {
 void run_on(Target target, const Backward& backward, const Executor& executor) {
   GradientPass pass = validate(backward);
   validate_buffers(pass);
-  const auto scratch = std::make_unique_for_overwrite<std::byte[]>(scratch_bytes(pass));
+  const OwnScratch scratch(scratch_bytes(pass));
   run_pass(pass, kernels_of(target), scratch.get(), executor);
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <new>
 #include <span>
 
 #include "dispatch.hpp"
@@ -34,6 +35,21 @@ class KeptProblem {
 
 // Bytes of scratch that run_pass wants; 0 where it wants none.
 std::size_t scratch_bytes(const GradientPass& pass) noexcept;
+
+// The library's own, allocated where it is fastest: at a multiple of a cache line. Throws std::bad_alloc.
+class OwnScratch {
+ public:
+  explicit OwnScratch(std::size_t bytes) : bytes_(static_cast<std::byte*>(::operator new(bytes, kLine))) {}
+  ~OwnScratch() { ::operator delete(bytes_, kLine); }
+  OwnScratch(const OwnScratch&) = delete;
+  OwnScratch& operator=(const OwnScratch&) = delete;
+
+  std::byte* get() const { return bytes_; }
+
+ private:
+  static constexpr std::align_val_t kLine{64};
+  std::byte* bytes_;
+};
 
 // The same of a backward pass. scratch: scratch_bytes(pass) at any address.
 void run_pass(GradientPass& pass, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept;

@@ -94,7 +94,7 @@ void run_on(Target target, const Cuts& cuts, const Backward& backward, std::span
   GradientProblem& p = pass.first;
   validate_buffers(pass);
   const auto scalars = std::make_unique_for_overwrite<GradientScalars[]>(p.rows);
-  const auto scratch = std::make_unique_for_overwrite<std::byte[]>(scratch_bytes(pass));
+  const OwnScratch scratch(scratch_bytes(pass));
   const Kernels& kernels = kernels_of(target);
   share_rows(executor, p.rows, p.rows * p.cols, [&](std::size_t first, std::size_t count) {
     finish_shards(kernels, p, cuts, messages, first, count, scalars.get());

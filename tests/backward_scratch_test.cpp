@@ -69,6 +69,18 @@ TEST(Contract_GradientsScratch, IsNoneWhereNothingIsSummed) {
   EXPECT_EQ(scratch_bytes(Description(op, 4096).backward), 0u);
 }
 
+// Where sums fill it, there is nothing to align them with: on a 64 x N of a 16-bit type, on 3 x 16384 of f32.
+TEST(Contract_GradientsScratch, IsNoMoreThanSumsThatFillIt) {
+  const auto bytes_of = [](DType dtype, std::int64_t rows, std::size_t cols) {
+    return scratch_bytes(Description(same_type_backward(Kind::layer, dtype, cols), rows).backward);
+  };
+  EXPECT_EQ(bytes_of(DType::bf16, 64, 65536), std::size_t{1} << 20U);
+  EXPECT_EQ(bytes_of(DType::f32, 3, 16384), std::size_t{256} << 10U);
+  EXPECT_EQ(bytes_of(DType::f32, 3, 16384 - 4), (std::size_t{256} << 10U));
+  EXPECT_EQ(bytes_of(DType::f32, 3, 16384 - 8), (std::size_t{256} << 10U) - 64);
+  EXPECT_LT(bytes_of(DType::f32, 3, 16384 + 1), std::size_t{1} << 10U);
+}
+
 // Runs with just the scratch wanted, `odd` bytes past a cache line, between guards.
 void expect_nothing_beside(const BackwardOperation& op, std::size_t rows, std::size_t odd, const Executor& executor) {
   constexpr std::size_t kGuard = 4096;
@@ -97,7 +109,8 @@ TEST(Contract_GradientsScratch, NothingBesideItIsWritten) {
     std::size_t rows, cols;
   };
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
-    for (const auto [rows, cols] : {Size{1, 1}, {63, 5}, {64, 768}, {129, 33}, {1000, 17}, {3, 9000}, {5, 20000}}) {
+    for (const auto [rows, cols] :
+         {Size{1, 1}, {63, 5}, {64, 768}, {129, 33}, {1000, 17}, {3, 9000}, {5, 20000}, {3, 8192}, {3, 16384}}) {
       const BackwardOperation op = same_type_backward(Kind::layer, dtype, cols);
       for (const std::size_t odd : {0, 1, 8, 63}) {
         expect_nothing_beside(op, rows, odd, {});

@@ -63,16 +63,35 @@ struct LookedRows {
   size_t ahead;
 };
 
-// n columns of kRows rows, n a multiple of kLanes, to `lanes`, one for each row, and (kColumns) to `columns`.
-template <class T, bool kCentred, size_t kRows, bool kColumns>
+// What a look sums: over columns, to rows' lanes, and over rows, to columns.
+enum class LookFor { rows, columns, both };
+
+// n columns of kRows rows, n a multiple of kLanes, to `lanes`, one for each row, and to `columns`, or to one of them.
+template <class T, bool kCentred, size_t kRows, LookFor kWhat>
 class LookAtWholeLanes {
   using A = Arithmetic<T>;
 
  public:
   static HWY_INLINE void Run(const LookedRows<T, kRows>& rows, const A* gamma, size_t n, VectorLanes<A>* lanes,
                              ColumnPlaces columns) {
+    if constexpr (kWhat == LookFor::columns) {
+      RunOverColumns(rows, gamma, n, columns);
+    } else {
+      RunOverLanes(rows, gamma, n, lanes, columns);
+    }
+  }
+
+ private:
+  using W = Wide<A, DF64>;
+  static constexpr size_t kN = VectorLanes<A>::kN, kVectors = VectorLanes<A>::kVectors;
+  static constexpr size_t kAtOnce = HWY_TARGET == HWY_AVX3 && !std::is_same_v<A, double> ? 2 : 1;
+  static constexpr bool kSums = kWhat != LookFor::columns, kColumns = kWhat != LookFor::rows;
+  using Sums = W[kRows][kAtOnce];
+
+  static HWY_INLINE void RunOverLanes(const LookedRows<T, kRows>& rows, const A* gamma, size_t n, VectorLanes<A>* lanes,
+                                      const ColumnPlaces& columns) {
     for (size_t v0 = 0; v0 < kVectors; v0 += kAtOnce) {
-      W g[kRows][kAtOnce], gd[kRows][kAtOnce];
+      Sums g, gd;
       for (size_t r = 0; r < kRows; ++r) {
         for (size_t v = 0; v < kAtOnce; ++v) {
           g[r][v] = lanes[r].g[v0 + v];
@@ -93,10 +112,14 @@ class LookAtWholeLanes {
     }
   }
 
- private:
-  using W = Wide<A, DF64>;
-  static constexpr size_t kN = VectorLanes<A>::kN, kVectors = VectorLanes<A>::kVectors;
-  static constexpr size_t kAtOnce = HWY_TARGET == HWY_AVX3 && !std::is_same_v<A, double> ? 2 : 1;
+  static HWY_INLINE void RunOverColumns(const LookedRows<T, kRows>& rows, const A* gamma, size_t n,
+                                        const ColumnPlaces& columns) {
+    Sums none, no_products;
+    for (size_t c = 0; c < n; c += kLanes) {
+      if (rows.ahead != 0) Fetch(rows, c);
+      for (size_t v = 0; v < kVectors; ++v) Add(rows, gamma, c + v * kN, columns, 0, none, no_products);
+    }
+  }
 
   static HWY_INLINE void Fetch(const LookedRows<T, kRows>& rows, size_t c) {
     for (size_t r = 0; r < kRows; ++r) {
@@ -107,9 +130,10 @@ class LookAtWholeLanes {
 
   // Columns [c, c + kN) of all rows.
   static HWY_INLINE void Add(const LookedRows<T, kRows>& rows, const A* gamma, size_t c, const ColumnPlaces& columns,
-                             size_t v, W (&g)[kRows][kAtOnce], W (&gd)[kRows][kAtOnce]) {
+                             size_t v, Sums& g, Sums& gd) {
     const DF64 d;
-    const auto scale = LoadF64(d, gamma + c);
+    auto scale = hn::Zero(d);
+    if constexpr (kSums) scale = LoadF64(d, gamma + c);
     W dgamma = W::Zero(d), dbeta = W::Zero(d);
     if constexpr (kColumns) {
       dgamma = LoadColumns<W>(columns.dgamma, columns.low, c);
@@ -120,8 +144,8 @@ class LookAtWholeLanes {
       const auto mean = W::From(d, hn::Set(d, rows.mean_hi[r]), hn::Set(d, rows.mean_lo[r]));
       const W difference = kCentred ? Difference(d, x, mean) : W::From(d, x, hn::Zero(d));
       const W product = Times(d, difference, dy);
-      if constexpr (kCentred) AccumulateExactProduct(d, g[r][v], dy, scale);
-      AccumulateProduct(d, gd[r][v], product, scale);
+      if constexpr (kSums && kCentred) AccumulateExactProduct(d, g[r][v], dy, scale);
+      if constexpr (kSums) AccumulateProduct(d, gd[r][v], product, scale);
       if constexpr (kColumns) {
         AccumulateProduct(d, dgamma, product, hn::Set(d, rows.rstd[r]));
         AccumulateSum(d, dbeta, dy);
@@ -136,8 +160,9 @@ class LookAtWholeLanes {
 
 // The columns from `whole` on that do not fill the lanes, fewer than kLanes: what does not exist has dy = 0 and
 // x = mean_hi.
-template <class T, bool kCentred, size_t kRows, bool kColumns, class A = Arithmetic<T>>
+template <class T, bool kCentred, size_t kRows, LookFor kWhat, class A = Arithmetic<T>>
 HWY_NOINLINE void LookAtTail(const GradientLook<T>& look, size_t whole, VectorLanes<A>* lanes) {
+  constexpr bool kColumns = kWhat != LookFor::rows;
   const size_t n = look.n - whole;
   HWY_ALIGN A x[kRows][kLanes], dy[kRows][kLanes] = {}, scale[kLanes] = {};
   HWY_ALIGN double sums[4][kLanes] = {};
@@ -156,8 +181,8 @@ HWY_NOINLINE void LookAtTail(const GradientLook<T>& look, size_t whole, VectorLa
   const size_t used = !kColumns ? 0 : low == 0 ? 2 : 4;
   double* places[] = {dgamma, dbeta, used == 4 ? dgamma + low : nullptr, used == 4 ? dbeta + low : nullptr};
   for (size_t i = 0; i < used; ++i) std::memcpy(sums[i], places[i], n * sizeof(double));
-  LookAtWholeLanes<A, kCentred, kRows, kColumns>::Run(LookedRows<A, kRows>(tail), scale, kLanes, lanes,
-                                                      ColumnPlaces{sums[0], sums[1], low == 0 ? 0 : 2 * kLanes});
+  LookAtWholeLanes<A, kCentred, kRows, kWhat>::Run(LookedRows<A, kRows>(tail), scale, kLanes, lanes,
+                                                   ColumnPlaces{sums[0], sums[1], low == 0 ? 0 : 2 * kLanes});
   for (size_t i = 0; i < used; ++i) std::memcpy(places[i], sums[i], n * sizeof(double));
 }
 
@@ -180,46 +205,53 @@ HWY_INLINE void JoinTogether(const VectorLanes<float>* lanes, BlockSums* sums) {
 }
 
 // kRowsAtOnce rows of whole lanes, whose lanes stay in registers.
-template <class T, bool kCentred, bool kColumns, class Sums>
+template <class T, bool kCentred, LookFor kWhat, class Sums>
 EVENORM_INLINE_LOOP void LookAtOnce(const GradientRow<T>* rows, const float* gamma, size_t n,
                                     const ColumnPlaces& columns, Sums* sums) {
   VectorLanes<float> lanes[kRowsAtOnce];
   for (auto& row : lanes) row.Clear();
-  LookAtWholeLanes<T, kCentred, kRowsAtOnce, kColumns>::Run(LookedRows<T, kRowsAtOnce>(rows), gamma, n, lanes, columns);
+  LookAtWholeLanes<T, kCentred, kRowsAtOnce, kWhat>::Run(LookedRows<T, kRowsAtOnce>(rows), gamma, n, lanes, columns);
   JoinTogether(lanes, sums);
 }
 
-template <class T, bool kCentred, size_t kRows, bool kColumns>
+template <class T, bool kCentred, size_t kRows, LookFor kWhat>
 HWY_NOINLINE void LookAt(const GradientLook<T>& look) {
   using A = Arithmetic<T>;
+  constexpr bool kSums = kWhat != LookFor::columns;
   const size_t whole = look.n / kLanes * kLanes;
-  if constexpr (std::is_same_v<A, float> && kRows == kRowsAtOnce) {
+  if constexpr (kSums && std::is_same_v<A, float> && kRows == kRowsAtOnce) {
     if (HWY_LIKELY(whole == look.n && look.first && look.last)) {
-      return LookAtOnce<T, kCentred, kColumns>(look.rows, look.gamma, look.n, look.columns, look.sums);
+      return LookAtOnce<T, kCentred, kWhat>(look.rows, look.gamma, look.n, look.columns, look.sums);
     }
   }
   VectorLanes<A> lanes[kRows];
-  for (size_t r = 0; r < kRows; ++r) look.first ? lanes[r].Clear() : lanes[r].Load(look.lanes[r]);
-  LookAtWholeLanes<T, kCentred, kRows, kColumns>::Run(LookedRows<T, kRows>(look.rows), look.gamma, whole, lanes,
-                                                      look.columns);
-  if (whole != look.n) LookAtTail<T, kCentred, kRows, kColumns>(look, whole, lanes);
-  if (!look.last) {
-    for (size_t r = 0; r < kRows; ++r) lanes[r].Store(look.lanes[r]);
-  } else if constexpr (std::is_same_v<A, float> && kRows == kRowsAtOnce) {
-    JoinTogether(lanes, look.sums);
-  } else {
-    for (size_t r = 0; r < kRows; ++r) look.sums[r] = lanes[r].Join();
+  if constexpr (kSums) {
+    for (size_t r = 0; r < kRows; ++r) look.first ? lanes[r].Clear() : lanes[r].Load(look.lanes[r]);
   }
+  LookAtWholeLanes<T, kCentred, kRows, kWhat>::Run(LookedRows<T, kRows>(look.rows), look.gamma, whole, lanes,
+                                                   look.columns);
+  if (whole != look.n) LookAtTail<T, kCentred, kRows, kWhat>(look, whole, lanes);
+  if constexpr (kSums) {
+    if (!look.last) {
+      for (size_t r = 0; r < kRows; ++r) lanes[r].Store(look.lanes[r]);
+    } else if constexpr (std::is_same_v<A, float> && kRows == kRowsAtOnce) {
+      JoinTogether(lanes, look.sums);
+    } else {
+      for (size_t r = 0; r < kRows; ++r) look.sums[r] = lanes[r].Join();
+    }
+  }
+}
+
+template <class T, bool kCentred, size_t kRows>
+void LookAtRows(const GradientLook<T>& look) {
+  if (look.columns.dgamma == nullptr) return LookAt<T, kCentred, kRows, LookFor::rows>(look);
+  look.sums == nullptr ? LookAt<T, kCentred, kRows, LookFor::columns>(look)
+                       : LookAt<T, kCentred, kRows, LookFor::both>(look);
 }
 
 template <class T, bool kCentred>
 void LookAtGradients(const GradientLook<T>& look) {
-  const bool columns = look.columns.dgamma != nullptr;
-  if (look.count == kRowsAtOnce) {
-    columns ? LookAt<T, kCentred, kRowsAtOnce, true>(look) : LookAt<T, kCentred, kRowsAtOnce, false>(look);
-  } else {
-    columns ? LookAt<T, kCentred, 1, true>(look) : LookAt<T, kCentred, 1, false>(look);
-  }
+  look.count == kRowsAtOnce ? LookAtRows<T, kCentred, kRowsAtOnce>(look) : LookAtRows<T, kCentred, 1>(look);
 }
 
 template <class A>

@@ -93,7 +93,7 @@ HWY_INLINE bool FinishGradientGroup(const GradientGroup& group, size_t cols, boo
 template <class T, bool kCentred>
 HWY_INLINE void LookAtGroup(const GradientRow<T>* rows, const GradientShortRows<T>& all, GradientGroup& group) {
   if (HWY_LIKELY(all.n % kLanes == 0 && all.columns.dgamma != nullptr)) {
-    return LookAtOnce<T, kCentred, true>(rows, all.gamma, all.n, all.columns, group.sums);
+    return LookAtOnce<T, kCentred, LookFor::both>(rows, all.gamma, all.n, all.columns, group.sums);
   }
   BlockSums sums[kRowsAtOnce];
   LookAtGradients<T, kCentred>({rows, kRowsAtOnce, all.gamma, all.n, all.columns, nullptr, true, true, sums});

@@ -283,15 +283,14 @@ void BackwardRows<T>::look_at_block(std::size_t first, std::size_t count, const 
   }
 }
 
-// The columns' part alone; what it finds of the rows' sums is known already.
+// The columns' part alone; the rows' sums are known already.
 template <class T>
 void BackwardRows<T>::add_to_columns(std::size_t first, std::size_t count, const GradientScalars* scalars,
                                      std::size_t col, std::size_t n, const ColumnSums& sums) {
-  BlockSums unused[kRowsAtOnce];
   GradientRow<T> rows[kRowsAtOnce];
   fill_rows(first, count, scalars, col, n, rows);
   kernels_.of<T>().gradient_look[index_of(p_.kind)](
-      {rows, count, gamma_.block(col, n), n, places_at<A>(sums, col), nullptr, true, true, unused});
+      {rows, count, gamma_.block(col, n), n, places_at<A>(sums, col), nullptr, true, true, nullptr});
 }
 
 template <class T>
