@@ -29,6 +29,18 @@ thread_local evenorm::testing::Allocations counts{0, 0};
   return true;
 }
 
+// Null where this one fails.
+[[maybe_unused]] void* allocated(std::size_t size, std::size_t alignment) {
+  if (fails_now()) return nullptr;
+  if (alignment == 0) return std::malloc(size == 0 ? 1 : size);
+  return std::aligned_alloc(alignment, (size / alignment + 1) * alignment);
+}
+[[maybe_unused]] void* counted(void* memory) {
+  if (memory == nullptr) throw std::bad_alloc();
+  ++counts.made;
+  ++counts.live;
+  return memory;
+}
 [[maybe_unused]] void release(void* memory) noexcept {
   if (memory != nullptr) --counts.live;
   std::free(memory);
@@ -37,15 +49,14 @@ thread_local evenorm::testing::Allocations counts{0, 0};
 }  // namespace
 
 #if !EVENORM_HAS_FEATURE(thread_sanitizer)  // clang links its own: no tests of memory there
-void* operator new(std::size_t size) {
-  void* memory = fails_now() ? nullptr : std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) throw std::bad_alloc();
-  ++counts.made;
-  ++counts.live;
-  return memory;
+void* operator new(std::size_t size) { return counted(allocated(size, 0)); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return counted(allocated(size, static_cast<std::size_t>(alignment)));
 }
 void operator delete(void* memory) noexcept { release(memory); }
 void operator delete(void* memory, std::size_t) noexcept { release(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
 // AddressSanitizer's own arrays would not come from the above.
 void* operator new[](std::size_t size) { return operator new(size); }
 void operator delete[](void* memory) noexcept { release(memory); }
