@@ -198,7 +198,10 @@ ForwardScratch forward_scratch(const Problem& p, bool all_columns) noexcept {
   s.beta = plan_parameter(taker, p.beta, false, arithmetic, p.cols, keep);
   const std::size_t row_bytes = std::max(p.cols, std::size_t{1}) * bytes_of(row);
   const bool plain = !is_fused(p) && p.moments == nullptr && has_dense_rows(p.x) && has_dense_rows(p.y);
-  if (plain && p.cols > kBlock) s.rows_together = std::clamp(kLongRowsBytes / row_bytes, std::size_t{1}, kLongRows);
+  const auto is_converted_again = [](const ParameterPlan& plan) { return plan.values.bytes != 0 && !plan.whole; };
+  const std::size_t together =
+      is_converted_again(s.gamma) || is_converted_again(s.beta) ? kConvertedRowsBytes : kLongRowsBytes;
+  if (plain && p.cols > kBlock) s.rows_together = std::clamp(together / row_bytes, std::size_t{1}, kLongRows);
   s.nodes = taker.take(s.rows_together * nodes);
   s.tile = TileDivision(p, lane_sums + nodes).take_from(taker);
   const bool by_pieces = s.tile.rows != 0 && s.tile.cols != p.cols;
