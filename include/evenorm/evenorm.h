@@ -325,7 +325,8 @@ static inline evenorm_backward evenorm_backward_defaults(void) {
 
 /* *out is the bytes of scratch that this pass wants: a function of shapes and types alone, at most
  * max(256 KiB, 1/8 of x's elements), twice that with dy2; 0 where no gradient of a parameter is asked for, and where
- * this fails. Refuses what evenorm_run_backward does, but for what concerns buffers. */
+ * this fails. Scratch is fastest at a multiple of 64 bytes. Refuses what evenorm_run_backward does, but for what
+ * concerns buffers. */
 EVENORM_API evenorm_status evenorm_backward_scratch_bytes(const evenorm_backward* backward, size_t* out);
 
 /* Validates and runs once; over `executor`, or on the calling thread where that is NULL. scratch: scratch_size bytes,
