@@ -42,9 +42,11 @@ class LayerNorm(torch.nn.LayerNorm):
     __prepare_scriptable__ = no_torchscript
 
     def forward(self, input: Tensor) -> Tensor:
-        own = self._parameters  # self.weight is found there, too, by way of an AttributeError: that takes longer than a row
-        weight = own["weight"] if "weight" in own else self.weight
-        bias = own["bias"] if "bias" in own else self.bias
+        # self.weight is found there, too, but by way of an AttributeError, which takes longer than a row; get() would ask
+        # for both.
+        own = self._parameters
+        weight = own["weight"] if "weight" in own else self.weight  # noqa: SIM401
+        bias = own["bias"] if "bias" in own else self.bias  # noqa: SIM401
         return layer_norm(input, self.normalized_shape, weight, bias, self.eps)
 
 
@@ -64,5 +66,6 @@ class RMSNorm(torch.nn.RMSNorm):
     __prepare_scriptable__ = no_torchscript
 
     def forward(self, x: Tensor) -> Tensor:
-        own = self._parameters  # as LayerNorm's
-        return rms_norm(x, self.normalized_shape, own["weight"] if "weight" in own else self.weight, self.eps)
+        own = self._parameters  # as in LayerNorm
+        weight = own["weight"] if "weight" in own else self.weight  # noqa: SIM401
+        return rms_norm(x, self.normalized_shape, weight, self.eps)
