@@ -35,10 +35,14 @@ thread_local evenorm::testing::Allocations counts{0, 0};
   if (alignment == 0) return std::malloc(size == 0 ? 1 : size);
   return std::aligned_alloc(alignment, (size / alignment + 1) * alignment);
 }
-[[maybe_unused]] void* counted(void* memory) {
-  if (memory == nullptr) throw std::bad_alloc();
+[[maybe_unused]] void* counted(void* memory) noexcept {
+  if (memory == nullptr) return nullptr;
   ++counts.made;
   ++counts.live;
+  return memory;
+}
+[[maybe_unused]] void* present(void* memory) {
+  if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
 [[maybe_unused]] void release(void* memory) noexcept {
@@ -49,9 +53,12 @@ thread_local evenorm::testing::Allocations counts{0, 0};
 }  // namespace
 
 #if !EVENORM_HAS_FEATURE(thread_sanitizer)  // clang links its own: no tests of memory there
-void* operator new(std::size_t size) { return counted(allocated(size, 0)); }
-void* operator new(std::size_t size, std::align_val_t alignment) {
+void* operator new(std::size_t size) { return present(counted(allocated(size, 0))); }
+void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
   return counted(allocated(size, static_cast<std::size_t>(alignment)));
+}
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return present(operator new(size, alignment, std::nothrow));
 }
 void operator delete(void* memory) noexcept { release(memory); }
 void operator delete(void* memory, std::size_t) noexcept { release(memory); }
