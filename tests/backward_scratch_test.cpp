@@ -69,14 +69,14 @@ TEST(Contract_GradientsScratch, IsNoneWhereNothingIsSummed) {
   EXPECT_EQ(scratch_bytes(Description(op, 4096).backward), 0u);
 }
 
-// Where sums fill it, there is nothing to align them with: on a 64 x N of a 16-bit type, on 3 x 16384 of f32.
+// Where sums fill it, there is nothing to align them with: 64 rows of a 16-bit type, 3 x 16384 of f32.
 TEST(Contract_GradientsScratch, IsNoMoreThanSumsThatFillIt) {
   const auto bytes_of = [](DType dtype, std::int64_t rows, std::size_t cols) {
     return scratch_bytes(Description(same_type_backward(Kind::layer, dtype, cols), rows).backward);
   };
   EXPECT_EQ(bytes_of(DType::bf16, 64, 65536), std::size_t{1} << 20U);
   EXPECT_EQ(bytes_of(DType::f32, 3, 16384), std::size_t{256} << 10U);
-  EXPECT_EQ(bytes_of(DType::f32, 3, 16384 - 4), (std::size_t{256} << 10U));
+  EXPECT_EQ(bytes_of(DType::f32, 3, 16384 - 4), std::size_t{256} << 10U);
   EXPECT_EQ(bytes_of(DType::f32, 3, 16384 - 8), (std::size_t{256} << 10U) - 64);
   EXPECT_LT(bytes_of(DType::f32, 3, 16384 + 1), std::size_t{1} << 10U);
 }

@@ -29,13 +29,11 @@ thread_local evenorm::testing::Allocations counts{0, 0};
   return true;
 }
 
-// Null where this one fails.
-[[maybe_unused]] void* allocated(std::size_t size, std::size_t alignment) {
+// Null where this one fails. alignment: 0 for malloc's own.
+[[maybe_unused]] void* allocate(std::size_t size, std::size_t alignment) noexcept {
   if (fails_now()) return nullptr;
-  if (alignment == 0) return std::malloc(size == 0 ? 1 : size);
-  return std::aligned_alloc(alignment, (size / alignment + 1) * alignment);
-}
-[[maybe_unused]] void* counted(void* memory) noexcept {
+  void* memory = alignment == 0 ? std::malloc(size == 0 ? 1 : size)
+                                : std::aligned_alloc(alignment, (size / alignment + 1) * alignment);
   if (memory == nullptr) return nullptr;
   ++counts.made;
   ++counts.live;
@@ -53,9 +51,9 @@ thread_local evenorm::testing::Allocations counts{0, 0};
 }  // namespace
 
 #if !EVENORM_HAS_FEATURE(thread_sanitizer)  // clang links its own: no tests of memory there
-void* operator new(std::size_t size) { return present(counted(allocated(size, 0))); }
+void* operator new(std::size_t size) { return present(allocate(size, 0)); }
 void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
-  return counted(allocated(size, static_cast<std::size_t>(alignment)));
+  return allocate(size, static_cast<std::size_t>(alignment));
 }
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return present(operator new(size, alignment, std::nothrow));
