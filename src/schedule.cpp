@@ -113,7 +113,10 @@ bool is_one_look(const Problem& p) { return p.y2.data == nullptr || fits_in_one_
 
 std::size_t sums_bytes(const GradientProblem& p) { return column_numbers(p) * p.cols * sizeof(double); }
 
-std::size_t scalars_bytes(const GradientProblem& p) { return p.rows * sizeof(GradientScalars); }
+// Of the rows of each norm, in two steps.
+std::size_t scalars_bytes(const GradientNorms& norms) {
+  return (norms.second == nullptr ? 1 : 2) * norms.first.rows * sizeof(GradientScalars);
+}
 
 // What a caller is promised that scratch is at most.
 std::size_t most_scratch(const GradientProblem& p) {
@@ -149,8 +152,8 @@ std::size_t tasks_of(const GradientProblem& p, const Executor& executor) {
 // One row block is one thread's, unless rows and columns are looked at by turns.
 bool pays_in_two_steps(const GradientNorms& norms, const Executor& executor) {
   const GradientProblem& p = norms.first;
-  const std::size_t known = (norms.second == nullptr ? 1 : 2) * scalars_bytes(p);
-  return row_blocks(p) == 1 && p.cols >= kTwoStepCols && tasks_of(p, executor) > 1 && known <= sums_bytes(p);
+  return row_blocks(p) == 1 && p.cols >= kTwoStepCols && tasks_of(p, executor) > 1 &&
+         scalars_bytes(norms) <= sums_bytes(p);
 }
 
 bool sums_in_second(const GradientNorms& norms) { return norms.second != nullptr && sums_over_rows(*norms.second); }
@@ -169,7 +172,7 @@ struct SumsScratch {
 
 // Sums fill scratch where there is but one row block, of fewer rows than this. If they have no room to be aligned in,
 // the two steps have: their scalars are fewer bytes.
-constexpr std::size_t kMostRowsOfOneBlock = std::size_t{2} * 128 * 4 / 2;
+constexpr std::size_t kMostRowsOfOneBlock = 2 * least_rows_of_block(DType::f64, DType::bf16);
 static_assert(2 * kMostRowsOfOneBlock * sizeof(GradientScalars) + kLine <= kMostScratch - kLine);
 bool has_room_aligned(const GradientNorms& norms, std::byte* scratch) {
   return static_cast<std::size_t>(aligned<std::byte>(scratch) - scratch) <= SumsScratch(norms).spare;
@@ -253,7 +256,7 @@ void run_chosen(const GradientPass& pass, const Kernels& kernels, std::byte* scr
 std::size_t scratch_bytes_of(const GradientNorms& norms) {
   const GradientProblem& p = norms.first;
   if (!sums_over_rows(p) && !sums_in_second(norms)) return 0;
-  if (has_long_rows(p)) return (norms.second == nullptr ? 1 : 2) * scalars_bytes(p) + kLine;
+  if (has_long_rows(p)) return scalars_bytes(norms) + kLine;
   const SumsScratch sums(norms);
   return sums.bytes + sums.spare;
 }

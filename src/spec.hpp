@@ -48,9 +48,13 @@ inline constexpr double kLargestInt8 = 127;  // of quantised y
 // arithmetic, stay below 1/8 of x, or are those of two blocks of at most 1,024 columns: few rows, too, are two threads'
 // work.
 inline constexpr std::size_t kMaxRowBlocks = 256, kLeastOfTwo = 32768;  // elements of x
-inline std::size_t column_numbers(const GradientProblem& p) { return arithmetic_type(p) == DType::f64 ? 4 : 2; }
+constexpr std::size_t column_numbers(DType arithmetic) { return arithmetic == DType::f64 ? 4 : 2; }
+inline std::size_t column_numbers(const GradientProblem& p) { return column_numbers(arithmetic_type(p)); }
+constexpr std::size_t least_rows_of_block(DType arithmetic, DType x) {
+  return 128 * column_numbers(arithmetic) / bytes_of(x);
+}
 inline std::size_t row_blocks(const GradientProblem& p) {
-  const std::size_t least = 128 * column_numbers(p) / bytes_of(p.x.dtype);  // rows of a block
+  const std::size_t least = least_rows_of_block(arithmetic_type(p), p.x.dtype);
   const std::size_t blocks = std::clamp(p.rows / least, std::size_t{1}, kMaxRowBlocks);
   return blocks == 1 && p.whole_cols <= kBlock && p.rows * p.whole_cols >= kLeastOfTwo ? 2 : blocks;
 }

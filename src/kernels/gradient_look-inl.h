@@ -75,7 +75,7 @@ class LookAtWholeLanes {
   static HWY_INLINE void Run(const LookedRows<T, kRows>& rows, const A* gamma, size_t n, VectorLanes<A>* lanes,
                              ColumnPlaces columns) {
     if constexpr (kWhat == LookFor::columns) {
-      RunOverColumns(rows, gamma, n, columns);
+      RunOverColumns(rows, n, columns);
     } else {
       RunOverLanes(rows, gamma, n, lanes, columns);
     }
@@ -112,12 +112,11 @@ class LookAtWholeLanes {
     }
   }
 
-  static HWY_INLINE void RunOverColumns(const LookedRows<T, kRows>& rows, const A* gamma, size_t n,
-                                        const ColumnPlaces& columns) {
+  static HWY_INLINE void RunOverColumns(const LookedRows<T, kRows>& rows, size_t n, const ColumnPlaces& columns) {
     Sums none, no_products;
     for (size_t c = 0; c < n; c += kLanes) {
       if (rows.ahead != 0) Fetch(rows, c);
-      for (size_t v = 0; v < kVectors; ++v) Add(rows, gamma, c + v * kN, columns, 0, none, no_products);
+      for (size_t v = 0; v < kVectors; ++v) Add(rows, nullptr, c + v * kN, columns, 0, none, no_products);
     }
   }
 
@@ -174,7 +173,7 @@ HWY_NOINLINE void LookAtTail(const GradientLook<T>& look, size_t whole, VectorLa
     Widen(row.dy + whole, dy[r], n);
     tail[r] = {x[r], dy[r], row.mean_hi, row.mean_lo, row.rstd};
   }
-  std::memcpy(scale, look.gamma + whole, n * sizeof(A));
+  if constexpr (kWhat != LookFor::columns) std::memcpy(scale, look.gamma + whole, n * sizeof(A));
   double* const dgamma = kColumns ? look.columns.dgamma + whole : nullptr;
   double* const dbeta = kColumns ? look.columns.dbeta + whole : nullptr;
   const size_t low = look.columns.low;

@@ -236,7 +236,7 @@ struct GradientLook {
   ColumnPlaces columns;
   GradientLanes* lanes;  // of each row, between the pieces of a block
   bool first, last;      // piece of a block: are lanes empty; are they joined to `sums`?
-  BlockSums* sums;       // null: columns alone
+  BlockSums* sums;       // null: columns alone, for which gamma is not looked at
 };
 
 // What dx is made of, in the arithmetic's type. minus_k1 makes up for what the mean is rounded by.

@@ -290,7 +290,7 @@ void BackwardRows<T>::add_to_columns(std::size_t first, std::size_t count, const
   GradientRow<T> rows[kRowsAtOnce];
   fill_rows(first, count, scalars, col, n, rows);
   kernels_.of<T>().gradient_look[index_of(p_.kind)](
-      {rows, count, gamma_.block(col, n), n, places_at<A>(sums, col), nullptr, true, true, nullptr});
+      {rows, count, nullptr, n, places_at<A>(sums, col), nullptr, true, true, nullptr});
 }
 
 template <class T>
