@@ -78,14 +78,19 @@ Shape contiguous_strides(Shape shape, PerAxis& room) {
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;  // so that an address and an extent have a sum
 
-// A view's strides in elements, given or of C order. They stay within what an address can be.
+bool has_no_elements(Shape shape) { return std::find(shape.begin(), shape.end(), 0) != shape.end(); }
+
+// A view's strides in elements, given or of C order. Those that lead from one element to another stay within what an
+// address can be; the others, of axes of size 1 and of tensors without elements, may be anything.
 Shape strides_of(std::string_view argument, const ConstTensor& view, PerAxis& room) {
   if (view.strides.empty()) return contiguous_strides(view.shape, room);
   if (view.strides.size() != view.shape.size()) {
     fail(argument, "has strides " + text_of(view.strides) + ", but shape " + text_of(view.shape));
   }
+  if (has_no_elements(view.shape)) return view.strides;
   std::int64_t extent = 0;
   for (std::size_t i = 0; i < view.shape.size(); ++i) {
+    if (view.shape[i] == 1) continue;
     const std::int64_t stride = view.strides[i];
     std::int64_t length = 0;
     if (stride == std::numeric_limits<std::int64_t>::min() ||
@@ -98,15 +103,14 @@ Shape strides_of(std::string_view argument, const ConstTensor& view, PerAxis& ro
   return view.strides;
 }
 
-bool has_no_elements(Shape shape) { return std::find(shape.begin(), shape.end(), 0) != shape.end(); }
-
-// What has no elements has no layout.
+// A tensor without elements has no layout.
 Axes layout_of(std::string_view argument, const ConstTensor& view, Shape strides, const AxisList& list) {
   if (has_no_elements(view.shape)) return {};
   const auto bytes = static_cast<std::int64_t>(bytes_of(view.dtype));
   Axes axes;
   for (std::size_t i = 0; i < list.count; ++i) {
     const std::size_t axis = list.number[i];
+    if (view.shape[axis] == 1) continue;
     if (!axes.append({static_cast<std::size_t>(view.shape[axis]), strides[axis] * bytes})) {
       fail(argument, "has strides " + text_of(view.strides) + " for shape " + text_of(view.shape) +
                          ", more axes of more than one element than memory can hold");

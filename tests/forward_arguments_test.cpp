@@ -190,8 +190,12 @@ TEST(Forward_Arguments, StridesOfAxesOfOneElementDoNotMatter) {
   call.shape = call.y_shape = {2, 1, 24};
   call.normalized = call.weight_shape = call.bias_shape = {24};
   call.statistics_shape = {2, 1};
-  call.x_strides = {24, 999, 1};
-  EXPECT_TRUE(call.passes());
+  for (const std::int64_t any : {std::int64_t{999}, std::int64_t{-1}, std::int64_t{1} << 60, std::int64_t{1} << 62,
+                                 std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()}) {
+    call.x_strides = {24, any, 1};
+    call.y_strides = {48, any / 2, 1};
+    EXPECT_TRUE(call.passes()) << any;
+  }
 }
 
 TEST(Forward_Arguments, SizesBeyondMemory) {

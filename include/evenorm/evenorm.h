@@ -71,7 +71,8 @@ enum { EVENORM_LAYER = 0, EVENORM_RMS = 1 };
  * data     the element with all indices 0, at any address, a multiple of its size or not; NULL means "absent" where
  *          that is allowed
  * shape    `rank` sizes; may be NULL where rank is 0
- * strides  `rank` strides, in elements (not in bytes); NULL means C-contiguous
+ * strides  `rank` strides, in elements (not in bytes); NULL means C-contiguous. Those of axes of size 1, and all of a
+ *          tensor without elements, are ignored
  * These two structures, and evenorm_moments, never grow, so that others can contain them. */
 typedef struct evenorm_const_tensor {
   const void* data;

@@ -69,8 +69,9 @@ inline constexpr DType dtype_of = detail::DTypeOf<std::remove_cv_t<T>>::value;
 
 // A tensor in the caller's memory. Shape and strides are borrowed for the time of the call that takes the view.
 // data: the element with all indices 0, at any address, a multiple of its size or not; nullptr means "absent" where
-// that is allowed. strides: one per axis, in elements; empty means C-contiguous. Types of parameters and statistics are
-// free of those of x and y (statistics: f64 or f32).
+// that is allowed. strides: one per axis, in elements; empty means C-contiguous. Strides of axes of size 1, and all
+// strides of a tensor without elements, are ignored. Types of parameters and statistics are free of those of x and y
+// (statistics: f64 or f32).
 struct ConstTensor {
   const void* data = nullptr;
   DType dtype = DType::f32;
