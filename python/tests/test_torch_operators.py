@@ -409,3 +409,22 @@ def test_bits_are_those_of_numpy():
     assert (
         bits(leaf.grad) == np.asarray(evenorm.layer_norm_backward(dy.numpy(), x.numpy(), 100, w.numpy())[0]).tobytes()
     )
+
+
+@pytest.mark.parametrize("shapes", [((1, 4), (4,)), ((3, 4), (1, 4)), ((4,), (3, 4)), ((2, 1, 4), (3, 1))], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_residual_of_another_shape_is_expanded(dtype, shapes):
+    """The sum, rounded once, and its norm have the bits that they have of expanded tensors; so have gradients."""
+    x, residual = (torch.randn(shape, generator=torch.Generator().manual_seed(7)).to(dtype) for shape in shapes)
+    weight = torch.randn(4).to(dtype)
+    for function in (evenorm.torch.add_layer_norm, evenorm.torch.add_rms_norm):
+        given = [t.clone().requires_grad_() for t in (x, residual)]
+        expanded = [t.clone().requires_grad_() for t in torch.broadcast_tensors(x, residual)]
+        found = function(*given, (4,), weight, residual_scale=0.3)
+        exact = function(*expanded, (4,), weight, residual_scale=0.3)
+        for f, e in zip(found, exact, strict=True):
+            assert_same_bits(f, e)
+        torch.autograd.backward(found, [torch.ones_like(f) for f in found])
+        torch.autograd.backward(exact, [torch.ones_like(e) for e in exact])
+        for g, e in zip(given, expanded, strict=True):
+            assert_same_bits(g.grad, e.grad.sum_to_size(g.shape))

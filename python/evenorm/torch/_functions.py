@@ -182,6 +182,14 @@ def rms_norm(
     return F.rms_norm(input, normalized_shape, weight, eps)
 
 
+def _broadcast(input: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+    """Both of the sum's shape: expanded, so that the sum is rounded once whatever the shapes."""
+    if not isinstance(residual, Tensor) or residual.shape == input.shape:
+        return input, residual
+    expanded: tuple[Tensor, Tensor] = torch.broadcast_tensors(input, residual)
+    return expanded
+
+
 def _sum(input: Tensor, residual: Tensor, residual_scale: float) -> Tensor:
     return (input + residual_scale * residual).to(input.dtype)
 
@@ -198,12 +206,12 @@ def add_layer_norm(
     """The sum s = input + residual_scale * residual and layer norm of it, in one pass, forward and backward.
 
     Args:
-        residual: of input's shape, of any of the types that `layer_norm` takes.
+        residual: of any of the types that `layer_norm` takes; its shape broadcasts with input's, as in input + residual.
         residual_scale: finite.
         The others: as in `layer_norm`.
 
     Returns:
-        (layer_norm(s), s), both contiguous, of input's shape and type; s is rounded to its type before it is normalised.
+        (layer_norm(s), s), both contiguous and of input's type; s is rounded once, before it is normalised.
 
     >>> y, s = add_layer_norm(torch.tensor([4.0, 2.0, 8.0]), torch.tensor([0.0, 2.0, -4.0]), (3,))
     >>> s
@@ -215,6 +223,7 @@ def add_layer_norm(
         both = _eager_add_layer_norm(input, residual, normalized_shape, weight, bias, eps, residual_scale)
         if both is not NotImplemented:
             return both  # type: ignore[no-any-return]
+    input, residual = _broadcast(input, residual)
     if (
         _is_norm(input, normalized_shape, eps, weight, bias)
         and _has_parameter_types(input, weight, bias)
@@ -247,6 +256,7 @@ def add_rms_norm(
         both = _eager_add_rms_norm(input, residual, normalized_shape, weight, eps, residual_scale)
         if both is not NotImplemented:
             return both  # type: ignore[no-any-return]
+    input, residual = _broadcast(input, residual)
     if _is_norm(input, normalized_shape, 0.0 if eps is None else eps, weight) and _can_add(input, residual):
         eps_or_default = _default_eps(input) if eps is None else eps
         both = _call(operators.add_rms_norm, input, residual, normalized_shape, weight, eps_or_default, residual_scale)
