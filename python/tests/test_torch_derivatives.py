@@ -150,6 +150,128 @@ def test_checkpoint():
     assert torch.equal(x.grad, plain)
 
 
+# --- memory of the caller's, and magnitudes
+
+
+@forward_mode
+@pytest.mark.parametrize("shape", [(4,), (1, 4), (2, 4)], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_an_output_changed_in_place_leaves_tangents_alone(name, shape):
+    c = case(name, torch.float64, shape)
+    for place, given in enumerate(t.detach() for t in c.tensors):
+        for which in range(len(outputs(c.function(*c.tensors)))):
+
+            def changed(function, place=place, which=which):
+                def f(a):
+                    tensors = [a if i == place else t.detach() for i, t in enumerate(c.tensors)]
+                    return outputs(function(*tensors))[which].mul_(2)
+
+                return f
+
+            if which == 1 and place > 1:
+                continue  # the sum does not depend on parameters
+            tangent = torch.randn_like(given)
+            kept = tangent.clone()
+            exact = jvp(changed(c.formula), (given,), (tangent,))[1]
+            for _ in range(2):
+                assert torch.allclose(jvp(changed(c.function), (given,), (tangent,))[1], exact)
+            assert torch.equal(tangent, kept)
+
+
+@forward_mode
+def test_gradients_changed_in_place_leave_tangents_alone():
+    x, weight, dy, tangent = torch.randn(4, 5, dtype=torch.float64)
+    kept = tangent.clone()
+    for which in range(3):
+
+        def f(dy, which=which):
+            return torch.ops.evenorm.layer_norm_backward(dy, x, (5,), weight, None, 1e-5, [True] * 3)[which].mul_(2)
+
+        first = jvp(f, (dy,), (tangent,))[1]
+        assert torch.equal(jvp(f, (dy,), (tangent,))[1], first)
+        assert torch.equal(tangent, kept)
+
+
+def second_derivatives(kind, x, dy, weight, eps, of_dx):
+    """Of <of_dx, dx>, by dy, x and weight."""
+    leaves = [t.detach().clone().requires_grad_() for t in (dy, x, weight)]
+    dy, x, weight = leaves
+    shape = tuple(x.shape[-1:])
+    if kind == "layer":
+        y = evenorm.torch.layer_norm(x, shape, weight, None, eps)
+    else:
+        y = evenorm.torch.rms_norm(x, shape, weight, eps)
+    (dx,) = torch.autograd.grad(y, x, dy, create_graph=True)
+    return torch.autograd.grad(dx, leaves, of_dx)
+
+
+MAGNITUDES = [2.0**k for k in (-1000, -542, -512, 0, 512, 515, 1010)]
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-3])
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_second_derivatives_at_every_magnitude(kind, eps):
+    """With m x for x and m^2 eps for eps, dx is 1/m times as large; a power of two changes no other bit."""
+    dy, x, weight, of_dx = torch.randn(4, 3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    weight = weight[0]
+    exact = second_derivatives(kind, x, dy, weight, eps, of_dx)
+    for m in MAGNITUDES:
+        if eps == 0 or 1e-150 < m < 1e150:
+            by_dy, by_x, by_weight = second_derivatives(kind, x * m, dy, weight, eps * m * m, of_dx * m)
+            for found, expected in zip((by_dy, by_x * m, by_weight), exact, strict=True):
+                assert torch.allclose(found, expected, rtol=1e-12, atol=1e-13), m
+
+
+@forward_mode
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_forward_mode_at_every_magnitude(kind):
+    x, tangent = torch.tensor([[1.0, 2, 4], [1, 0, 0]], dtype=torch.float64)
+
+    def norm(x, eps=0.0):
+        return (
+            evenorm.torch.layer_norm(x, (3,), eps=eps) if kind == "layer" else evenorm.torch.rms_norm(x, (3,), eps=eps)
+        )
+
+    exact = jvp(norm, (x,), (tangent,))[1]
+    for m in (*MAGNITUDES, 1e155, 1e-163):
+        assert torch.allclose(jvp(norm, (x * m,), (tangent * m,))[1], exact, rtol=1e-12)
+    least = jvp(lambda x: norm(x, 1e-5), (x * 1e-200,), (tangent,))[1]  # beside eps nothing is left of such a row
+    centred = tangent - tangent.mean() if kind == "layer" else tangent
+    assert torch.allclose(least, centred / 1e-5**0.5, rtol=1e-12)
+
+
+@forward_mode
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e200, 1.7e308, 5e-324])
+def test_forward_mode_of_a_constant_row(value):
+    """Its mean, summed and divided, may be another number: the row has no spread all the same."""
+    x, tangent = torch.full((7,), value, dtype=torch.float64), torch.arange(7.0, dtype=torch.float64)
+    of = {
+        eps: jvp(lambda x, eps=eps: evenorm.torch.layer_norm(x, (7,), eps=eps), (x,), (tangent,))[1]
+        for eps in (0, 1e-4)
+    }
+    assert torch.equal(of[0], torch.zeros_like(x))
+    assert torch.allclose(of[1e-4], (tangent - 3) * 100, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+@pytest.mark.parametrize("row", [[0.0, 0, 0], [0.1] * 7, [2.5]], ids=str)
+def test_rows_without_spread_have_no_second_derivatives(kind, row):
+    if kind == "rms" and any(row):
+        return
+    x = torch.tensor([row, row], dtype=torch.float64)
+    dy, weight = torch.randn_like(x), torch.randn_like(x[0])
+    for found in second_derivatives(kind, x, dy, weight, 0.0, torch.randn_like(x)):
+        assert torch.equal(found, torch.zeros_like(found))
+
+
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_second_derivatives_of_no_rows(kind):
+    x, weight = torch.randn(0, 4), torch.randn(4)
+    found = second_derivatives(kind, x, x, weight, 1e-5, x)
+    assert [tuple(t.shape) for t in found] == [(0, 4), (0, 4), (4,)]
+    assert torch.equal(found[2], torch.zeros(4))
+
+
 # --- functional transforms
 
 

@@ -6,6 +6,7 @@ python/src/torch/operators.cpp. Derivatives of gradients are found by PyTorch, o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -150,6 +151,20 @@ _register_forward("add_layer_norm", "x", "residual", "normalized_shape", "weight
 _register_forward("add_rms_norm", "x", "residual", "normalized_shape", "weight", "eps", "residual_scale")
 
 
+def _normalised(kind: str, x: Tensor, axes: list[int], eps: float) -> Tensor:
+    """The formula on float64, for every magnitude of x: see Rows in python/src/torch/formulas.cpp."""
+    if kind == "layer":
+        low, high = x.detach().amin(axes, keepdim=True), x.detach().amax(axes, keepdim=True)
+        x = x - torch.where(low == high, low, low / 2 + high / 2)
+    size = x.detach().abs().amax(axes, keepdim=True).clamp_min(math.sqrt(eps))
+    is_zero = size == 0
+    scale = size.masked_fill(is_zero, 1).clamp_min(torch.finfo(torch.float64).tiny).log2().floor().neg().exp2()
+    x = x * scale
+    centred = x - x.mean(axes, keepdim=True) if kind == "layer" else x
+    z = centred.square().mean(axes, keepdim=True) + eps * scale * scale
+    return centred * z.masked_fill(is_zero, 1).rsqrt().masked_fill(is_zero, 0)
+
+
 def _second_gradients(
     kind: str, inputs: tuple[Tensor, Tensor, Tensor | None], shape: Sequence[int], eps: float, of: Sequence[Any]
 ) -> list[Tensor | None]:
@@ -162,11 +177,10 @@ def _second_gradients(
         scale = x.new_ones(shape).requires_grad_() if weight is None else weight
         shift = x.new_zeros(shape).requires_grad_()
         axes = list(range(-len(shape), 0))
-        centred = x - x.mean(axes, keepdim=True) if kind == "layer" else x
-        y = centred * (centred.square().mean(axes, keepdim=True) + eps).rsqrt() * scale + shift
+        y = _normalised(kind, x, axes, eps) * scale + shift
         wanted = (x, scale, shift) if kind == "layer" else (x, scale)
         first = torch.autograd.grad(y, wanted, dy, create_graph=True)
-        pairs = [(f, o.double()) for f, o in zip(first, of, strict=True) if o is not None and o.numel()]
+        pairs = [(f, o.double()) for f, o in zip(first, of, strict=True) if o is not None]
         into = [t for t in leaves if t is not None]
         outputs, given = zip(*pairs, strict=True)
         found = torch.autograd.grad(outputs, into, given, create_graph=keep, allow_unused=True)

@@ -277,11 +277,9 @@ TwoTensors add_forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, con
   }
   if (has_tangent(x, residual, weight, bias)) {
     const Tensor of_x = toNonOptFwGrad(x), of_residual = toNonOptFwGrad(residual);
-    Tensor of_sum = of_x;
-    if (of_residual.defined()) {
-      const Tensor scaled = (of_residual * residual_scale).to(x.scalar_type());
-      of_sum = of_x.defined() ? of_x + scaled : scaled;
-    }
+    // New in each case: who changes the sum in place changes its tangent, and not that of x.
+    Tensor of_sum = of_residual.defined() ? (of_residual * residual_scale).to(x.scalar_type()) : Tensor();
+    if (of_x.defined()) of_sum = of_sum.defined() ? of_x + of_sum : of_x.clone();
     const Norm norm = {kind, shape.size(), eps};
     // Composed anew, so that derivatives of the tangent reach x and residual.
     const Tensor primal = toNonOptPrimal(x).to(at::kDouble) + residual_scale * toNonOptPrimal(residual);

@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -17,29 +19,45 @@ Tensor narrow(const Tensor& t, const Tensor& like) { return t.defined() ? t.to(l
 // a + b where either may be undefined, which stands for 0.
 Tensor plus(const Tensor& a, const Tensor& b) { return !a.defined() ? b : !b.defined() ? a : a + b; }
 
-// One input's normalised rows, and what is done to whole rows of them.
+// One input's normalised rows, and what is done to whole rows of them. They are rows of scale * (x - shift), whose
+// squares neither overflow nor vanish. With eps * scale^2 for eps the norm is the same, so neither number of a row has
+// a derivative. A change of x is one of scale times that there, and gradients are scale times as large.
 class Rows {
  public:
   Rows(const Norm& norm, const Tensor& x)
       : kind_(norm.kind), axes_(norm.axes), leading_(static_cast<std::size_t>(x.dim()) - norm.axes) {
     std::iota(axes_.begin(), axes_.end(), static_cast<std::int64_t>(leading_.size()));
     std::iota(leading_.begin(), leading_.end(), 0);
-    const Tensor centred_x = centred(wide(x));
-    rstd = (mean(centred_x * centred_x) + norm.eps).rsqrt();
-    // A row that has no spread, and no eps, has xhat = 0 and rstd = 0 by definition.
-    rstd = at::where(rstd.isinf(), at::zeros({}, rstd.options()), rstd);
+    const Tensor shifted = without_shift(wide(x));
+    const Tensor size = shifted.detach().abs().amax(axes_, /*keepdim=*/true).clamp_min(std::sqrt(norm.eps));
+    // A row that has no spread, and no eps, has xhat = 0 and rstd = 0 by definition, and so have all derivatives.
+    const Tensor is_zero = size == 0;
+    scale = size.masked_fill(is_zero, 1).clamp_min(std::numeric_limits<double>::min()).log2().floor().neg().exp2();
+    const Tensor centred_x = centred(shifted * scale);
+    const Tensor z = mean(centred_x * centred_x) + norm.eps * scale * scale;
+    rstd = z.masked_fill(is_zero, 1).rsqrt().masked_fill(is_zero, 0);
     xhat = centred_x * rstd;
   }
 
   Tensor mean(const Tensor& t) const { return axes_.empty() ? t : t.mean(axes_, /*keepdim=*/true); }
   Tensor centred(const Tensor& t) const { return kind_ == Kind::layer ? t - mean(t) : t; }
-  Tensor over_rows(const Tensor& t) const { return leading_.empty() ? t : t.sum(leading_); }
-  // From a change of x to that of xhat, and from the gradient of xhat to that of x: the matrix is symmetric.
+  // A new tensor, where there is but one row as well.
+  Tensor over_rows(const Tensor& t) const { return leading_.empty() ? t.clone() : t.sum(leading_); }
+  // From a change of scale * x to that of xhat, and from the gradient of xhat to that of scale * x: the matrix is
+  // symmetric.
   Tensor project(const Tensor& t) const { return rstd * (centred(t) - xhat * mean(t * xhat)); }
 
-  Tensor rstd, xhat;
+  Tensor scale, rstd, xhat;
 
  private:
+  // A constant row becomes 0, whatever its mean is rounded to; the middle of a row is what no difference overflows
+  // from.
+  Tensor without_shift(const Tensor& x) const {
+    if (kind_ == Kind::rms) return x;
+    const Tensor low = x.detach().amin(axes_, /*keepdim=*/true), high = x.detach().amax(axes_, /*keepdim=*/true);
+    return x - at::where(low == high, low, low / 2 + high / 2);
+  }
+
   Kind kind_;
   std::vector<std::int64_t> axes_, leading_;
 };
@@ -52,25 +70,26 @@ Tensor forward_tangent(const Norm& norm, const Tensor& x, const Tensor& weight, 
                        const Tensor& weight_tangent, const Tensor& bias_tangent) {
   const Rows rows(norm, x);
   Tensor tangent;
-  if (x_tangent.defined()) tangent = weighted(rows.project(wide(x_tangent)), weight);
+  if (x_tangent.defined()) tangent = weighted(rows.project(wide(x_tangent) * rows.scale), weight);
   if (weight_tangent.defined()) tangent = plus(tangent, rows.xhat * wide(weight_tangent));
-  if (bias_tangent.defined()) tangent = plus(tangent, wide(bias_tangent).expand_as(rows.xhat));
+  if (bias_tangent.defined()) tangent = wide(bias_tangent) + (tangent.defined() ? tangent : at::zeros_like(rows.xhat));
   return narrow(tangent, x);
 }
 
 Gradients composed_backward(const Norm& norm, const Tensor& dy, const Tensor& x, const Tensor& weight) {
   const Rows rows(norm, x);
   const Tensor wide_dy = wide(dy);
-  return {narrow(rows.project(weighted(wide_dy, weight)), x),
+  return {narrow(rows.project(weighted(wide_dy, weight)) * rows.scale, x),
           narrow(rows.over_rows(wide_dy * rows.xhat), weight.defined() ? weight : x), rows.over_rows(wide_dy)};
 }
 
 SecondGradients double_backward(const Norm& norm, const Tensor& dy, const Tensor& x, const Tensor& weight,
                                 const Gradients& of) {
   const Rows rows(norm, x);
-  const Tensor wide_dy = wide(dy), a = wide(of.dx), b = wide(of.dweight), c = wide(of.dbias);
+  const Tensor wide_dy = wide(dy), b = wide(of.dweight), c = wide(of.dbias);
   Tensor of_dy, of_xhat, of_x, of_weight;
-  if (a.defined()) {
+  if (of.dx.defined()) {
+    const Tensor a = wide(of.dx) * rows.scale;
     const Tensor g = weighted(wide_dy, weight), projected = rows.project(a);
     of_dy = weighted(projected, weight);
     if (weight.defined()) of_weight = rows.over_rows(wide_dy * projected);
@@ -84,7 +103,7 @@ SecondGradients double_backward(const Norm& norm, const Tensor& dy, const Tensor
     of_xhat = plus(of_xhat, wide_dy * b);
   }
   if (c.defined()) of_dy = plus(of_dy, c.expand_as(wide_dy));
-  if (of_xhat.defined()) of_x = plus(of_x, rows.project(of_xhat));
+  if (of_xhat.defined()) of_x = plus(of_x, rows.project(of_xhat)) * rows.scale;
   return {narrow(of_dy, dy), narrow(of_x, x), weight.defined() ? narrow(of_weight, weight) : of_weight};
 }
 

@@ -13,12 +13,13 @@ struct Norm {
   double eps;
 };
 
-// The change of y for changes t of x, dweight_t of weight and dbias_t of bias, any of which may be undefined; of x's
-// type.
+// The change of y for changes of x, weight and bias, at least one of which is defined; of x's type. Shares no memory
+// with them.
 at::Tensor forward_tangent(const Norm& norm, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& x_tangent,
                            const at::Tensor& weight_tangent, const at::Tensor& bias_tangent);
 
-// The backward pass itself, of which forward mode can be taken; of the types given (dbias: f64).
+// The backward pass itself, of which forward mode can be taken; of the types given (dbias: f64). Shares no memory with
+// dy or its tangent.
 Gradients composed_backward(const Norm& norm, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight);
 
 // The gradients of <of_dx, dx> + <of_dweight, dweight> + <of_dbias, dbias>, as functions of dy, x and weight; of their
