@@ -51,8 +51,9 @@ struct OutputBound {
 
 // THE definition of an output's error, in u (|gamma_i| max_j |xhat_j| + |beta_i|): the least distance between y* and a
 // number that rounds to y in the output's type. Where that is the arithmetic's type there is no rounding after it, and
-// it is |y - y*|. Among subnormals (|gamma_i| + 1) times the arithmetic's smallest number is taken off, and what is
-// allowed besides. y: the bits of the output. Not finite where y is a NaN, or an infinity while y* is in range.
+// it is |y - y*|; the numbers that round to infinity begin half a step past the largest one. Among subnormals
+// (|gamma_i| + 1) times the arithmetic's smallest number is taken off, and what is allowed besides. y: the bits of the
+// output. Not finite where y is a NaN.
 double error_in_u(std::uint64_t y_bits, Pair exact, const OutputBound& bound);
 
 // The same for any result: in u `terms`, after `quanta` of the arithmetic's smallest numbers and `besides` are taken

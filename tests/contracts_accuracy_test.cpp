@@ -74,12 +74,13 @@ TEST(Contract_Accuracy, LoneOutlierInAnyEarlyColumn) {
   }
 }
 
-// Layer norm of one row of f64.
-void expect_row_within_limits(const std::vector<double>& values, const std::vector<double>& gamma, double eps) {
-  Operation op = same_type(Kind::layer, DType::f64, values.size());
+// Layer norm of one row.
+void expect_row_within_limits(const std::vector<double>& values, const std::vector<double>& gamma, double eps,
+                              DType dtype = DType::f64) {
+  Operation op = same_type(Kind::layer, dtype, values.size());
   op.bias.reset();
   op.eps = eps;
-  const Array x(DType::f64, values), weight(DType::f64, gamma);
+  const Array x(dtype, values), weight(dtype, gamma);
   const Expected expected(op, x, weight, {});
   for (const internal::Target target : runnable_targets()) {
     const Outcome outcome = run_operation(on_target(target), op, x, weight, {});
@@ -108,6 +109,20 @@ TEST(Contract_Accuracy, EpsFarAboveScaledRows) {
   expect_row_within_limits({0x1.5fbf135e3f2e7p-454, 0x1.029c1702c5f12p-452, 0x1.52c0d28d2800cp-452},
                            {0x1.3e3d9338221f8p+600, 0x1.1226cadda177cp+600, 0x1.ec5cc726e7e36p+600},
                            0x1.c05feda25b435p+157);
+}
+
+// y* is in range, and past the largest number by less than the bound allows: y is infinite.
+TEST(Contract_Accuracy, InfiniteWithinTheBoundOfTheRange) {
+  const std::vector<float> row = {-0x1.e8461ep-2F, -0x1.67918cp-2F, 0x1.52557ep-1F,
+                                  0x1.19a7b2p-3F,  0x1.9bbccep-2F,  0x1.30c908p-1F};
+  const std::vector<double> gamma = {1, 1, 0x1.c3e2bep+127, 1, 1, 1};
+  expect_row_within_limits({row.begin(), row.end()}, gamma, 0, DType::f32);
+  std::vector<float> y(6), weight(gamma.begin(), gamma.end());
+  layer_norm<float>(row, y, 6, {.weight = weight, .eps = 0});
+  EXPECT_EQ(y[2], std::numeric_limits<float>::infinity());
+  weight[2] *= 1 - 0x1p-20F;
+  layer_norm<float>(row, y, 6, {.weight = weight, .eps = 0});
+  EXPECT_LT(y[2], std::numeric_limits<float>::max());
 }
 
 // eps far above, near and far below the variance, zero-centred weights, and mixtures of types.

@@ -139,7 +139,8 @@ struct Moments {
 //                 magnitude of its row; m / 127 is written to scale, f32, of the other axes' shape. A row of zeros has
 //                 scale 0, one that is not finite scale NaN, and both have y = 0. Or, with given_scale > 0, the same
 //                 for all rows: y times 1 / given_scale, to the nearest integer, no more than 127 in magnitude, NaN to
-//                 0. Not together with y2. All factors and scales are f32
+//                 0. Not together with y2. All factors and scales are f32; where m < 3.73e-37, 127 / m is not, and y is
+//                 multiplied by the largest f32, so y times scale is then too small
 //   moments       one per row, in the order of the rows: taken as they are, and x is not looked at for them
 // With residual or y of type i8 the elements of each row lie side by side in all tensors of x's shape.
 struct Forward {

@@ -265,7 +265,8 @@ def layer_norm_int8(
         x, normalized_shape, weight, bias, eps, axis, zero_centered: as in `layer_norm`. The elements of each row of x
             lie side by side, as those of trailing axes of a C-contiguous array do.
         scale: one for all rows, above 0: what is out of range becomes -127 or 127. None: each row's own, its largest
-            |y| / 127; 0 for a row of zeros, NaN for one that is not finite, whose q are 0.
+            |y| / 127; 0 for a row of zeros, NaN for one that is not finite, whose q are 0. Where the largest |y| is
+            below 3.73e-37, q * scale is smaller than y.
         out: where q goes: int8, of x's shape.
 
     Returns:
