@@ -189,12 +189,46 @@ def test_torchscript_says_what_to_do(norm):
     for given in (model, model[1], nn.ModuleDict({"a": model})):
         with pytest.raises(
             TypeError,
-            match=rf"torch.jit.script cannot compile evenorm's norms \({name}\): use torch.compile, torch.export or "
-            r"torch.jit.trace, or script the model before it is converted",
+            match=rf"torch.jit.script cannot compile evenorm's modules \({name}\): use torch.compile, torch.export or "
+            r"torch.jit.trace, or script the model with PyTorch's own modules",
         ):
             torch.jit.script(given)
     x = torch.randn(5, 16)
     assert torch.equal(torch.jit.trace(model, (x,))(x), model(x))
+
+
+@pytest.mark.parametrize("name", ["LayerNormLSTM", "LayerNormGRU", "LayerNormLSTMCell", "LayerNormGRUCell"])
+def test_torchscript_says_what_to_do_with_recurrent_modules(name):
+    module = getattr(et, name)(4, 3)
+    for given in (module, nn.Sequential(module)):
+        with pytest.raises(
+            TypeError, match=rf"torch.jit.script cannot compile evenorm's modules \({name}\): use torch."
+        ):
+            torch.jit.script(given)
+
+
+# --- torch.export
+
+
+@EACH
+def test_decompositions_reach_core_aten(norm):
+    """Only where they are asked for: an exported program keeps evenorm's operators and bits otherwise."""
+    model, x = model_of(norm()), torch.randn(5, 16)
+    et.convert(model)
+    program = torch.export.export(model, (x,))
+
+    def namespaces(program):
+        return {node.target.namespace for node in program.graph.nodes if hasattr(node.target, "namespace")}
+
+    assert "evenorm" in namespaces(program.run_decompositions())
+    names = ("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm")
+    ours = torch._decomp.get_decompositions([getattr(torch.ops.evenorm, name) for name in names])
+    core = program.run_decompositions({**torch.export.default_decompositions(), **ours})
+    assert namespaces(core) == {"aten"}
+    targets = {node.target for node in core.graph.nodes if hasattr(node.target, "tags")}
+    others = {target for target in targets if torch.Tag.core not in target.tags}
+    assert others <= {torch.ops.aten._assert_tensor_metadata.default}
+    torch.testing.assert_close(core.module()(x), model(x))
 
 
 # --- static quantization

@@ -428,3 +428,81 @@ def test_a_residual_of_another_shape_is_expanded(dtype, shapes):
         torch.autograd.backward(exact, [torch.ones_like(e) for e in exact])
         for g, e in zip(given, expanded, strict=True):
             assert_same_bits(g.grad, e.grad.sum_to_size(g.shape))
+
+
+class Refusing(torch.Tensor):
+    """Knows some of PyTorch's functions, and no others, attributes among them."""
+
+    error: type[Exception] | None = RuntimeError
+    known = (F.layer_norm, F.rms_norm, torch.Tensor.mul, torch.Tensor.__rmul__, torch.Tensor.add, torch.Tensor.to)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func in cls.known:
+            return super().__torch_function__(func, types, args, kwargs).as_subclass(torch.Tensor)
+        if cls.error is None:
+            return NotImplemented
+        raise cls.error(f"cannot handle {func}")
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError, NotImplementedError, TypeError, KeyError], ids=str)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_what_a_class_refuses_is_pytorchs(error, place):
+    cls = type("Refused", (Refusing,), {"error": error})
+    x, weight, bias = torch.randn(3, 16), torch.randn(16), torch.randn(16)
+    given = [t.as_subclass(cls) if i == place else t for i, t in enumerate((x, weight, bias))]
+    layer = F.layer_norm(x, (16,), weight, bias)
+    assert torch.equal(evenorm.torch.layer_norm(given[0], (16,), given[1], given[2]), layer)
+    norm = evenorm.torch.LayerNorm(16)
+    norm.weight = norm.bias = None
+    norm._parameters.update(weight=given[1], bias=given[2])
+    assert torch.equal(norm(given[0]), layer)
+    if place < 2:
+        assert torch.equal(evenorm.torch.rms_norm(given[0], (16,), given[1]), F.rms_norm(x, (16,), weight))
+    residual = torch.randn(3, 16)
+    for first, second in ((given[0], residual), (residual, given[0])):
+        y, s = evenorm.torch.add_layer_norm(first, second, (16,), given[1], given[2])
+        assert torch.equal(s, x + residual)
+        torch.testing.assert_close(y, F.layer_norm(s, (16,), weight, bias))
+
+
+def test_per_sample_gradients():
+    """Of torch.nn's expanded weights, which know torch.nn.functional.layer_norm alone."""
+    from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
+
+    x, found = torch.randn(5, 3, 8), []
+    for norm in (evenorm.torch.LayerNorm(8), torch.nn.LayerNorm(8)):
+        call_for_per_sample_grads(norm, batch_size=5)(x).square().sum().backward()
+        found.append([norm.weight.grad_sample, norm.bias.grad_sample])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_converted_norm_hands_what_refuses_to_its_own_forward():
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.rand(16) + 0.5)
+
+        def forward(self, x):
+            return F.rms_norm(x, (16,), self.weight, 1e-6)
+
+    model = torch.nn.Sequential(Scaled())
+    assert len(evenorm.torch.convert(model).replaced) == 1
+    x = torch.randn(3, 16)
+    assert torch.equal(model(x.as_subclass(Refusing)), F.rms_norm(x, (16,), model[0].weight, 1e-6))
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4, 5), (2, 0, 4, 5), (2, 3, 0, 5), (2, 3, 4, 5), (0, 3, 4, 5, 6)], ids=str)
+def test_strides_of_an_rms_norm_with_its_channels_last(shape):
+    x = torch.randn(shape).to(memory_format=torch.channels_last if len(shape) == 4 else torch.channels_last_3d)
+    for weight in (None, torch.ones(shape[-1])):
+        expected = F.rms_norm(x, shape[-1:], weight).stride()
+        assert evenorm.torch.rms_norm(x, shape[-1:], weight).stride() == expected
+
+
+@pytest.mark.parametrize("function", [evenorm.torch.layer_norm, evenorm.torch.rms_norm, evenorm.torch.add_rms_norm])
+def test_an_eps_that_no_float_holds(function):
+    tensors = [torch.ones(2, 3)] * (2 if function is evenorm.torch.add_rms_norm else 1)
+    with pytest.raises(OverflowError, match="int too large to convert to float"):
+        function(*tensors, (3,), eps=10**400)

@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
 
 import evenorm
 
-from ._results import contiguous_like, gradients
+from ._results import contiguous_like, gradients, rms_norm_like
 
 _library = torch.library.Library("evenorm", "DEF")
 
@@ -52,7 +51,7 @@ def _layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
 
 
 def _rms_norm(x, normalized_shape, weight=None, eps=1e-5):
-    y = torch.empty_like(x, memory_format=suggest_memory_format(x))
+    y = rms_norm_like(x)
     x, weight = _lent(x, weight)
     evenorm.rms_norm(x, normalized_shape, weight, eps, out=y)
     return y

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import functools
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard
 
 import torch
@@ -60,6 +61,31 @@ def _is_supported(t: object) -> TypeGuard[Tensor]:
     )
 
 
+def _override(cls: type[Tensor]) -> Any:
+    return getattr(cls.__torch_function__, "__func__", cls.__torch_function__)
+
+
+_NO_OVERRIDES = (_override(Tensor), torch._C._disabled_torch_function_impl)
+
+
+def _past_overrides(question: Callable[..., Any]) -> Callable[..., Any]:
+    """A class's __torch_function__ may refuse even a tensor's shape: a question of ours is not put to it."""
+
+    @functools.wraps(question)
+    def asked(*arguments: Any) -> Any:
+        if is_compiling():
+            return question(*arguments)
+        with torch._C.DisableTorchFunctionSubclass():
+            return question(*arguments)
+
+    return asked
+
+
+def has_overrides(*tensors: Tensor | None) -> bool:
+    """Whether one of them is of a class with a __torch_function__ of its own."""
+    return not is_compiling() and any(t is not None and _override(type(t)) not in _NO_OVERRIDES for t in tensors)
+
+
 def _has_derivatives() -> bool:
     """Registered in Python, the operators have no forward mode and no functional derivatives: PyTorch's own have."""
     if extension is not None or is_compiling():
@@ -69,6 +95,7 @@ def _has_derivatives() -> bool:
     return forward_ad._current_level < 0 and all(level.key() in without for level in levels)
 
 
+@_past_overrides
 def _is_norm(x: object, normalized_shape: object, eps: object, *parameters: object) -> bool:
     """Does evenorm take it? The same question as in the extension, for whatever is not a plain tensor."""
     if not isinstance(normalized_shape, Sequence) or not isinstance(eps, (float, int)):
@@ -80,9 +107,10 @@ def _is_norm(x: object, normalized_shape: object, eps: object, *parameters: obje
     if not 0 < axes <= x.dim() or tuple(x.shape[-axes:]) != shape or any(size == 0 for size in shape):
         return False
     fits = all(p is None or (_is_supported(p) and p.device == x.device and p.shape == shape) for p in parameters)
-    return fits and 0 <= eps < math.inf
+    return fits and 0 <= eps <= sys.float_info.max
 
 
+@_past_overrides
 def _has_parameter_types(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
     """PyTorch's layer norm has parameters of x's type, or of float32 beside 16-bit types; both of one."""
     dtypes = {p.dtype for p in (weight, bias) if p is not None}
@@ -91,21 +119,24 @@ def _has_parameter_types(x: Tensor, weight: Tensor | None, bias: Tensor | None) 
     )
 
 
+@_past_overrides
 def _default_eps(x: Tensor) -> float:
     return torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
 
 
+@_past_overrides
 def _can_add(x: Tensor, residual: Tensor) -> bool:
     return _is_supported(residual) and residual.shape == x.shape and residual.device == x.device
 
 
 def _call(operator: Any, *arguments: Any) -> Any:
-    """The operator's answer; NotImplemented where a class's __torch_function__ refuses what is not PyTorch's."""
+    """The operator's answer; NotImplemented where a class's __torch_function__ refuses what is not PyTorch's. Classes
+    refuse by exceptions of every type, and where the failure was another one, PyTorch's own function will meet it."""
     if is_compiling() or not has_torch_function(arguments):
         return operator(*arguments)
     try:
         return operator(*arguments)
-    except TypeError:
+    except Exception:
         return NotImplemented
 
 
@@ -184,14 +215,24 @@ def rms_norm(
 
 def _broadcast(input: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
     """Both of the sum's shape: expanded, so that the sum is rounded once whatever the shapes."""
-    if not isinstance(residual, Tensor) or residual.shape == input.shape:
+    if not isinstance(residual, Tensor) or _shape(residual) == _shape(input):
         return input, residual
-    expanded: tuple[Tensor, Tensor] = torch.broadcast_tensors(input, residual)
-    return expanded
+    expanded = _call(torch.broadcast_tensors, input, residual)
+    return (input, residual) if expanded is NotImplemented else expanded
+
+
+@_past_overrides
+def _shape(t: Tensor) -> Any:
+    return t.shape
+
+
+@_past_overrides
+def _dtype(t: Tensor) -> Any:
+    return t.dtype
 
 
 def _sum(input: Tensor, residual: Tensor, residual_scale: float) -> Tensor:
-    return (input + residual_scale * residual).to(input.dtype)
+    return (input + residual_scale * residual).to(_dtype(input))
 
 
 def add_layer_norm(

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
-from ._functions import layer_norm, rms_norm
+from ._functions import has_overrides, layer_norm, rms_norm
 from ._modules import no_torchscript
 
 WEIGHTS = ("weight", "scale", "gamma", "gain", "g", "w", "a_2", "alpha")
@@ -115,9 +115,9 @@ class Recipe:
 
     def axis(self, module: nn.Module, x: object) -> int | None:
         """Where x's rows lie; None where old and new are not known to agree on tensors such as x."""
-        if not isinstance(x, Tensor) or x.device.type != "cpu":
-            return None
         weight, bias = self.tensors(module)
+        if not isinstance(x, Tensor) or has_overrides(x, weight, bias) or x.device.type != "cpu":
+            return None
         if (x.dtype, None if weight is None else weight.dtype) not in self.types:
             return None
         if bias is not None and weight is not None and bias.dtype is not weight.dtype:

@@ -15,8 +15,8 @@ def no_torchscript(module: torch.nn.Module) -> NoReturn:
     """What torch.jit.script calls before it compiles a module (__prepare_scriptable__): it would stop at types that
     TorchScript does not know, in words that help nobody."""
     raise TypeError(
-        f"torch.jit.script cannot compile evenorm's norms ({type(module).__name__.removeprefix('Evenorm')}): use "
-        "torch.compile, torch.export or torch.jit.trace, or script the model before it is converted"
+        f"torch.jit.script cannot compile evenorm's modules ({type(module).__name__.removeprefix('Evenorm')}): use "
+        "torch.compile, torch.export or torch.jit.trace, or script the model with PyTorch's own modules"
     )
 
 

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
 
-from ._results import contiguous_like, gradients
+from ._results import contiguous_like, gradients, rms_norm_like
 
 Sizes = Sequence[int]
 
@@ -71,7 +70,7 @@ def _(x, normalized_shape, weight=None, bias=None, eps=1e-5):
 @torch.library.register_fake("evenorm::rms_norm")
 def _(x, normalized_shape, weight=None, eps=1e-5):
     _check_norm(x, normalized_shape)
-    return torch.empty_like(x, memory_format=suggest_memory_format(x))
+    return rms_norm_like(x)
 
 
 @torch.library.register_fake("evenorm::add_layer_norm")

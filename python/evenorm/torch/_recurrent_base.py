@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from ._modules import no_torchscript
 from ._recurrent_steps import Tensors, Weights, gru_input, gru_step, lstm_input, lstm_step, scan
 
 
@@ -38,6 +39,7 @@ class LayerNormRNN(nn.RNNBase):
     """What LSTM and GRU share: parameters, packing, layers and directions."""
 
     eps: float
+    __prepare_scriptable__ = no_torchscript
 
     def __init__(self, mode: str, *args: Any, eps: float, **kwargs: Any) -> None:
         super().__init__(mode, *args, **kwargs)
@@ -168,6 +170,7 @@ class LayerNormCell(nn.RNNCellBase):
     """What both cells share."""
 
     eps: float
+    __prepare_scriptable__ = no_torchscript
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool, gates: int, device: Any, dtype: Any, eps: float

@@ -4,10 +4,20 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 
 def contiguous_like(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def rms_norm_like(x: Tensor) -> Tensor:
+    """Contiguous, or with its channels last where x has them last, as PyTorch's RMS norm. Without elements PyTorch's
+    has the strides that its multiplication gives."""
+    if guard_or_false(x.numel() == 0):
+        return x * 1
+    return torch.empty_like(x, memory_format=suggest_memory_format(x))
 
 
 def gradients(

@@ -2,6 +2,7 @@
 // its refusals become PyTorch's errors. Knows nothing of derivatives.
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/mul.h>
 #include <torch/library.h>
 
 #include "kernels.hpp"
@@ -69,8 +70,10 @@ at::Tensor new_tensor(at::IntArrayRef sizes, at::ScalarType dtype,
   return at::Tensor(at::detail::empty_cpu(sizes, dtype, /*pin_memory=*/false, format));
 }
 
-// As PyTorch's: contiguous, but RMS norm's of a tensor with its channels last has them last, too.
+// As PyTorch's: contiguous, but RMS norm's of a tensor with its channels last has them last, too. Without elements
+// PyTorch's RMS norm has the strides that its multiplication gives.
 at::Tensor result_like(Kind kind, const at::Tensor& x) {
+  if (kind == Kind::rms && x.numel() == 0) return at::mul(x, 1);
   const at::MemoryFormat format = kind == Kind::layer ? at::MemoryFormat::Contiguous : x.suggest_memory_format();
   return new_tensor(x.sizes(), x.scalar_type(), format);
 }
