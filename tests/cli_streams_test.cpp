@@ -201,6 +201,7 @@ TEST_F(CliStreams, NamesAndContentsReachTheTerminalTamed) {
 TEST(CliText, PrintableKeepsUtf8AndNoControls) {
   EXPECT_EQ(cli::printable("größe Ω 漢 😀 \xc2\xa0|"), "größe Ω 漢 😀 \xc2\xa0|");
   EXPECT_EQ(cli::printable("\xc2\x80\xc2\x85\xc2\x9b\xc2\x9f|\x7f\t"), "????????|??");
+  EXPECT_EQ(cli::printable("\u2027\u2028\u2029\u202a"), "\u2027??????\u202a");  // lines end there, for some
   // A lone continuation, an overlong one, a surrogate, above U+10FFFF, cut short.
   EXPECT_EQ(cli::printable("\x80|\xc1\xbf|\xe0\x9f\xbf|\xed\xa0\x80|\xf4\x90\x80\x80|\xf0\x8f\xbf\xbf|\xe2\x82"),
             "?|??|???|???|????|????|??");

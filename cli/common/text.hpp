@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "evenorm/evenorm.hpp"
+#include "printable.hpp"
 
 namespace evenorm::cli {
 
@@ -25,9 +26,7 @@ std::string shape_text(std::span<const std::int64_t> shape);  // "(4, 64, 384)",
 std::string with_commas(std::uint64_t value);                 // "98,304"
 std::string time_text(double seconds);                        // "12.3 us"
 
-// On one line of UTF-8 whatever it holds: control characters and bytes that are no character become '?', and what
-// exceeds `limit` bytes becomes "...".
-std::string printable(std::string_view text, std::size_t limit = 4096);
+using internal::printable;
 
 // Whether an argument that may be something else, too, names a file: where it ends in .npy or has a slash.
 bool names_a_file(std::string_view text);
