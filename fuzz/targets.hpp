@@ -31,6 +31,7 @@ void forward(Input input);             // choices: one norm, in many ways on eve
 void backward(Input input);            // choices: the gradients of one, likewise
 void arguments(Input input);           // choices: a description that may be wrong, in memory that is shared
 void backward_arguments(Input input);  // choices: one of a backward pass, likewise
+void messages(Input input);            // choices: what other processes send to one that shares a norm with them
 
 struct NamedTarget {
   std::string_view name;
@@ -42,6 +43,7 @@ inline constexpr NamedTarget kTargets[] = {{"npy", npy},
                                            {"forward", forward},
                                            {"backward", backward},
                                            {"arguments", arguments},
-                                           {"backward_arguments", backward_arguments}};
+                                           {"backward_arguments", backward_arguments},
+                                           {"messages", messages}};
 
 }  // namespace evenorm::fuzz

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <string>
 
 #include "evenorm/sharded.hpp"
 #include "rows/numbers.hpp"
@@ -19,55 +21,69 @@ constexpr std::size_t numbers_of_run(Pass pass, Kind kind, bool wide) {
   return values + exponents + (pass == Pass::forward ? 1 : 0);
 }
 
+// What a number of a message is, and what it may be: that of another process is checked before it is used.
+struct Field {
+  const char* name;
+  double least, most;
+  bool is_whole = false;    // an integer
+  bool may_be_nan = false;  // of a row that is not finite
+};
+inline constexpr double kMostFinite = std::numeric_limits<double>::max();
+inline constexpr double kInfinite = std::numeric_limits<double>::infinity();
+inline constexpr double kMostExponent = 100000;  // minus this: that of a sum of zeros
+
+inline constexpr Field kMeanField{"mean", -kMostFinite, kMostFinite, false, true};
+inline constexpr Field kMeanLowField{"mean's low part", -kMostFinite, kMostFinite, false, true};
+inline constexpr Field kSquaresField{"sum of squares", 0, kMostFinite, false, true};
+inline constexpr Field kSquaresLowField{"sum of squares' low part", -kMostFinite, kMostFinite, false, true};
+inline constexpr Field kLargestField{"largest magnitude", 0, kMostFinite};
+inline constexpr Field kExponentField{"exponent", -kMostExponent, kMostExponent, true};
+inline constexpr Field kSumField{"sum", -kInfinite, kInfinite, false, true};
+inline constexpr Field kScaledField{"scaled", 0, 1, true};
+
 // Numbers of one run, in their order, written or read.
 class Writer {
  public:
   explicit Writer(double* to) : to_(to) {}
-  void operator()(double value) { *to_++ = value; }
-  void operator()(std::int64_t value) { *to_++ = static_cast<double>(value); }
-  void operator()(int value) { *to_++ = value; }
-  void operator()(bool value) { *to_++ = value ? 1 : 0; }
+  template <class T>
+  void operator()(const Field&, T value) {
+    *to_++ = static_cast<double>(value);
+  }
 
  private:
   double* to_;
 };
-class Reader {
+class Reader {  // of messages that have been checked
  public:
   explicit Reader(const double* from) : from_(from) {}
-  void operator()(double& value) { value = *from_++; }
-  void operator()(std::int64_t& value) { value = integer(); }
-  void operator()(int& value) { value = static_cast<int>(integer()); }
-  void operator()(bool& value) { value = *from_++ != 0; }
-
- private:
-  // Of any number that somebody sent.
-  std::int64_t integer() {
-    const double value = *from_++;
-    return value >= -1e9 && value <= 1e9 ? static_cast<std::int64_t>(value) : 0;
+  template <class T>
+  void operator()(const Field&, T& value) {
+    value = static_cast<T>(*from_++);
   }
 
+ private:
   const double* from_;
 };
 
 template <class Visitor, class M>
-void visit(Visitor visitor, Kind kind, bool wide, M& m) {
-  if (kind == Kind::layer) visitor(m.mean_hi);
-  if (kind == Kind::layer && wide) visitor(m.mean_lo);
-  visitor(m.m2_hi);
-  if (wide) visitor(m.m2_lo);
-  if (wide) visitor(m.exponent);
-  visitor(m.largest);
+void visit(Visitor visitor, Kind kind, bool wide, M&& m) {
+  if (kind == Kind::layer) visitor(kMeanField, m.mean_hi);
+  if (kind == Kind::layer && wide) visitor(kMeanLowField, m.mean_lo);
+  visitor(kSquaresField, m.m2_hi);
+  if (wide) visitor(kSquaresLowField, m.m2_lo);
+  if (wide) visitor(kExponentField, m.exponent);
+  visitor(kLargestField, m.largest);
 }
 template <class Visitor, class S>
-void visit_sums(Visitor visitor, Kind kind, bool wide, S& s) {
-  if (kind == Kind::layer) visitor(s.sums.g_hi);
-  if (kind == Kind::layer && wide) visitor(s.sums.g_lo);
-  if (kind == Kind::layer && wide) visitor(s.g_exponent);
-  visitor(s.sums.gd_hi);
+void visit_sums(Visitor visitor, Kind kind, bool wide, S&& s) {
+  if (kind == Kind::layer) visitor(kSumField, s.sums.g_hi);
+  if (kind == Kind::layer && wide) visitor(kSumField, s.sums.g_lo);
+  if (kind == Kind::layer && wide) visitor(kExponentField, s.g_exponent);
+  visitor(kSumField, s.sums.gd_hi);
   if (!wide) return;
-  visitor(s.sums.gd_lo);
-  visitor(s.gd_exponent);
-  visitor(s.scaled);
+  visitor(kSumField, s.sums.gd_lo);
+  visitor(kExponentField, s.gd_exponent);
+  visitor(kScaledField, s.scaled);
 }
 
 // What all processes sent: each its rows, of `numbers` numbers, `stride` numbers from one process to the next.
@@ -92,5 +108,12 @@ void for_runs(const Cuts& cuts, const Work& work) {
     }
   }
 }
+
+// Throws Error where a number of these messages is none that a process finds. The verdict is the same in all processes.
+void check_messages(const Cuts& cuts, Pass pass, Kind kind, bool wide, const Messages& messages, std::size_t rows);
+
+// "process 2 has sent a message whose `field` is `has`, but it should be `should`".
+[[noreturn]] void refuse_message(std::size_t process, const std::string& field, const std::string& has,
+                                 const std::string& should);
 
 }  // namespace evenorm::internal

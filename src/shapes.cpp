@@ -2,7 +2,7 @@
 #include "shapes.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 #include <cstdio>
 #include <limits>
 
@@ -154,8 +154,25 @@ void check_shape_is_of_x(std::string_view argument, Shape shape, Shape x_shape) 
   if (!equal(shape, x_shape)) fail(argument, "has shape " + text_of(shape) + ", but x has " + text_of(x_shape));
 }
 
+namespace {
+
+// -0 is 0.
+std::uint64_t bits_of_eps(double eps) {
+  constexpr std::uint64_t kSign = std::uint64_t{1} << 63U;
+  const auto bits = std::bit_cast<std::uint64_t>(eps);
+  return bits == kSign ? 0 : bits;
+}
+
+}  // namespace
+
+bool is_eps(double eps) {  // finite numbers from 0 on are below infinity, negative ones above
+  return bits_of_eps(eps) < std::bit_cast<std::uint64_t>(std::numeric_limits<double>::infinity());
+}
+
+bool is_same_eps(double a, double b) { return bits_of_eps(a) == bits_of_eps(b); }
+
 void check_eps(double eps) {
-  if (std::isfinite(eps) && eps >= 0) return;
+  if (is_eps(eps)) return;
   throw Error("eps is " + text_of(eps) + ", but it should be finite and at least 0");
 }
 

@@ -24,6 +24,9 @@ std::string text_of(double value);  // "1e-05"
 
 void check_dtype(std::string_view argument, DType dtype);  // one of those with arithmetic
 void check_shape_is_of_x(std::string_view argument, Shape shape, Shape x_shape);
+// By bits alone, so that no caller's floating-point exception is raised by a subnormal eps.
+bool is_eps(double eps);
+bool is_same_eps(double a, double b);
 void check_eps(double eps);
 
 constexpr std::size_t kMaxRank = 64;  // NumPy's and PyTorch's

@@ -117,8 +117,9 @@ void join_moments(const Cuts& cuts, Kind kind, bool wide, std::span<const double
   if (kind != Kind::layer && kind != Kind::rms) throw Error("kind is none of layer and rms");
   internal::check_size("messages", messages.size(), " numbers", cuts.size() * moments.size(),
                        cuts.numbers(Pass::forward, kind, wide));
-  const std::size_t stride = messages.size() / cuts.size();
-  internal::join_shards(cuts, kind, wide, {messages.data(), stride}, 0, moments.size(), moments.data());
+  const internal::Messages all{messages.data(), messages.size() / cuts.size()};
+  internal::check_messages(cuts, Pass::forward, kind, wide, all, moments.size());
+  internal::join_shards(cuts, kind, wide, all, 0, moments.size(), moments.data());
 }
 
 void find_gradient_sums(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
@@ -133,8 +134,9 @@ void run(const Cuts& cuts, const Backward& backward, std::span<const Moments> mo
   const internal::GradientProblem& p = pass.first;
   internal::check_size("messages", messages.size(), " numbers", cuts.size() * p.rows,
                        cuts.numbers(Pass::backward, p.kind, internal::is_wide(p)));
-  const std::size_t stride = messages.size() / cuts.size();
-  internal::run_on(active_target(), cuts, backward, moments, {messages.data(), stride}, executor);
+  const internal::Messages all{messages.data(), messages.size() / cuts.size()};
+  internal::check_messages(cuts, Pass::backward, p.kind, internal::is_wide(p), all, p.rows);
+  internal::run_on(active_target(), cuts, backward, moments, all, executor);
 }
 
 }  // namespace evenorm

@@ -2,13 +2,16 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "printable.hpp"
 #include "rows/rows.hpp"
 #include "schedule.hpp"
+#include "scratch_plan.hpp"
 #include "shapes.hpp"
 #include "sharded.hpp"
 #include "validate.hpp"
@@ -115,6 +118,9 @@ Agreement description_of(const Forward& f) {
   for (const auto& [argument, dtype] : {std::pair("x", f.x.dtype), std::pair("y", f.y.dtype)}) {
     internal::check_dtype(argument, dtype);
   }
+  if (is_present(f.weight)) internal::check_dtype("weight", f.weight.dtype);
+  if (is_present(f.bias)) internal::check_dtype("bias", f.bias.dtype);
+  if (f.zero_centered && !is_present(f.weight)) throw Error("weight is absent, but zero_centered needs one");
   const internal::AxisSplit split = internal::split_axes(f.x.shape, f.normalized_shape, f.axes);
   Agreement a;
   a.version = protocol();
@@ -142,12 +148,30 @@ void check_communicator(const Communicator& c) {
 
 std::string in_process(std::size_t i) { return " in process " + std::to_string(i); }
 
-// What another process has told instead of going on.
-void check_word(const Word& word, std::size_t process) {
+// Refuses an integer of another process's message that is not in [least, most].
+void check_integer(std::size_t process, const char* field, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value >= least && value <= most) return;
+  const std::string from = std::to_string(least);
+  internal::refuse_message(process, field, std::to_string(value),
+                           least == most ? from : "from " + from + " to " + std::to_string(most));
+}
+
+// Throws what another process has told instead of going on. last_pass: the largest value that `pass` may have.
+void check_word(const Word& word, std::size_t process, Pass last_pass) {
+  check_integer(process, "failed", word.failed, 0, 1);
   if (word.failed != 0) {
-    throw Error("process " + std::to_string(process) +
-                " has failed: " + std::string(word.text, strnlen(word.text, kTextBytes)));
+    const std::string_view text(word.text, strnlen(word.text, kTextBytes));
+    throw Error("process " + std::to_string(process) + " has failed: " + internal::printable(text));
   }
+  check_integer(process, "pass", word.pass, 0, static_cast<std::int64_t>(last_pass));
+  for (const char c : word.text) check_integer(process, "text", c, 0, 0);
+}
+
+// Where an all-gather brings messages in another order, each process that it moves finds out by its own.
+void check_own_place(const Communicator& c, const void* sent, std::size_t bytes, const void* all) {
+  if (std::memcmp(static_cast<const std::byte*>(all) + c.rank * bytes, sent, bytes) == 0) return;
+  throw Error("all_gather has brought something else to the place of process " + std::to_string(c.rank) +
+              " than this process has sent, but messages should be in the order of the ranks");
 }
 
 // In what two descriptions differ, and what each has, but for columns.
@@ -169,7 +193,8 @@ std::optional<Difference> difference(const Agreement& a, const Agreement& b) {
   if (a.zero_centered != b.zero_centered) {
     return Difference{"zero_centered is", flag(a.zero_centered), flag(b.zero_centered)};
   }
-  if (a.eps != b.eps) return Difference{"eps is", internal::text_of(a.eps), internal::text_of(b.eps)};
+  if (!internal::is_same_eps(a.eps, b.eps))
+    return Difference{"eps is", internal::text_of(a.eps), internal::text_of(b.eps)};
   return std::nullopt;
 }
 
@@ -180,12 +205,39 @@ std::vector<Agreement> gathered(const Communicator& communicator, const Agreemen
   return all;
 }
 
+// Refuses a description that no process of this version makes.
+void check_fields(const Agreement& a, std::size_t process) {
+  const auto check = [&](const char* field, std::int64_t value, std::int64_t least, std::int64_t most) {
+    check_integer(process, field, value, least, most);
+  };
+  constexpr std::int64_t kLastDType = internal::kDTypeCount - 1;
+  check("kind", a.kind, 0, 1);
+  check("dtype of x", a.x, 0, kLastDType);
+  check("dtype of y", a.y, 0, kLastDType);
+  if (a.weight != kAbsent) check("dtype of weight", a.weight, 0, kLastDType);
+  if (a.bias != kAbsent) check("dtype of bias", a.bias, 0, kLastDType);
+  check("zero_centered", a.zero_centered, 0, a.weight == kAbsent ? 0 : 1);
+  const std::int64_t wide = is_wide(a) ? 1 : 0;
+  check("wide", a.wide, wide, wide);
+  check("reserved", a.reserved, 0, 0);
+  check("unused", a.unused, 0, 0);
+  if (!internal::is_eps(a.eps)) {
+    internal::refuse_message(process, "eps", internal::text_of(a.eps), "finite and at least 0");
+  }
+  check("rows", a.rows, 0, std::numeric_limits<std::int64_t>::max());
+  check("cols", a.cols, 0, std::int64_t{internal::kMaxCols});
+}
+
+// The one check of all descriptions. All processes have the same ones before them, and find the same.
 void check_agreement(std::span<const Agreement> all) {
-  for (std::size_t i = 0; i < all.size(); ++i) check_word(all[i].word, i);
+  for (std::size_t i = 0; i < all.size(); ++i) check_word(all[i].word, i, Pass::forward);
   for (std::size_t i = 1; i < all.size(); ++i) {
     if (all[i].version != all[0].version) {
       throw Error("evenorm's versions differ" + in_process(0) + " and" + in_process(i));
     }
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) check_fields(all[i], i);
+  for (std::size_t i = 1; i < all.size(); ++i) {
     if (const auto found = difference(all[0], all[i])) {
       throw Error(found->what + " " + found->a + in_process(0) + ", but " + found->b + in_process(i));
     }
@@ -263,7 +315,8 @@ struct ShardedNorm::State {
         word, [&] { work(std::span(mine).subspan(kWordNumbers, rows() * cuts.numbers(pass, kind(), wide()))); });
     gather(word);
     if (failure) std::rethrow_exception(failure);
-    for (std::size_t i = 0; i < communicator.size; ++i) check_word(word_of(i), i);
+    check_own_place(communicator, mine.data(), size * sizeof(double), all.data());
+    for (std::size_t i = 0; i < communicator.size; ++i) check_word(word_of(i), i, Pass::backward);
     const std::uint32_t first = word_of(0).pass;
     for (std::size_t i = 1; i < communicator.size; ++i) {
       if (const std::uint32_t other = word_of(i).pass; other != first) {
@@ -271,7 +324,9 @@ struct ShardedNorm::State {
                     " its " + name_of(other) + " pass");
       }
     }
-    return {all.data() + kWordNumbers, size};
+    const internal::Messages messages{all.data() + kWordNumbers, size};
+    internal::check_messages(cuts, pass, kind(), wide(), messages, rows());
+    return messages;
   }
 };
 
@@ -281,6 +336,7 @@ ShardedNorm::ShardedNorm(const Forward& forward, const Communicator& communicato
   const std::exception_ptr failure = failure_of(own.word, [&] { own = description_of(forward); });
   const std::vector<Agreement> all = gathered(communicator, own);
   if (failure) std::rethrow_exception(failure);
+  check_own_place(communicator, &own, sizeof own, all.data());
   check_agreement(all);
   state_ = std::make_unique<State>(communicator, own, cuts_of(all, communicator.rank));
 }
@@ -355,7 +411,7 @@ void ShardedNorm::run(const Backward& backward, std::span<const Moments> moments
     }
     if (backward.zero_centered != (s.own.zero_centered != 0))
       throw Error("zero_centered is not what the norm was made with");
-    if (p.eps != s.own.eps) {
+    if (!internal::is_same_eps(p.eps, s.own.eps)) {
       throw Error("eps is " + internal::text_of(p.eps) + ", but the norm was made with " +
                   internal::text_of(s.own.eps));
     }

@@ -332,6 +332,35 @@ TEST(CApi_ShardedArguments, WhatOneMustRefuseInAPassIsToldToAll) {
   }
 }
 
+// A byte of process 1's agreement: types and the kind, of any value; then all messages in another order.
+TEST(CApi_Sharded, MessagesThatAreNotValid) {
+  const Example of = example();
+  const Shards shards = shards_of(of.op, of.inputs, of.bias, {96});
+  const auto refused = [&](const Echo::Spoil& spoil) {
+    Echo echo{0, 2, spoil};
+    Engine engine{echo.communicator()};
+    const evenorm_forward forward = contracts::c_forward(shards[0]->forward);
+    const evenorm_communicator communicator = engine.communicator();
+    evenorm_sharded_norm* norm = nullptr;
+    EXPECT_EQ(evenorm_sharded_norm_create(&forward, &communicator, &norm), EVENORM_INVALID_ARGUMENT);
+    EXPECT_EQ(norm, nullptr);
+    return last_error();
+  };
+  constexpr std::size_t kKind = 204, kBias = 208;
+  for (std::size_t at = kKind; at <= kBias; ++at) {
+    for (unsigned value = 5; value < 255; ++value) {
+      EXPECT_THAT(refused([&](std::size_t, std::size_t process, std::span<std::byte> message) {
+                    if (process == 1) message[at] = std::byte(value);
+                  }),
+                  StartsWith("process 1 has sent a message whose "));
+    }
+  }
+  EXPECT_THAT(refused([](std::size_t, std::size_t process, std::span<std::byte> message) {
+                if (process == 0) message.back() ^= std::byte{1};
+              }),
+              StartsWith("all_gather has brought something else to the place of process 0"));
+}
+
 TEST(CApi_Sharded, WorksInC11) {
   const char* failure = evenorm_c11_sharded();
   EXPECT_EQ(failure, nullptr) << failure;

@@ -33,9 +33,11 @@ typedef struct evenorm_communicator {
  * types, eps, what is present) and columns of their own, and then run the same passes in the same order. One all-gather
  * of a fixed size at creation, one for each pass. Where processes disagree, or one of them fails before the exchange
  * (by what it must refuse, for want of memory), every one returns a failure, the others EVENORM_INVALID_ARGUMENT with a
- * text that names the process and what it said; nothing is written. What fails alone: `norm`, `communicator` or `out`
- * that is NULL, a communicator that is none, memory for the messages of all processes and for a backward pass's
- * scratch. Norms of one communicator are to be run in one order in all processes: on one thread, say. */
+ * text that names the process and what it said; nothing is written. Messages are checked before they are used: one that
+ * is not valid, or that all_gather brings to another place, is EVENORM_INVALID_ARGUMENT as well. What fails alone:
+ * `norm`, `communicator` or `out` that is NULL, a communicator that is none, memory for the messages of all processes
+ * and for a backward pass's scratch. Norms of one communicator are to be run in one order in all processes: on one
+ * thread, say. */
 typedef struct evenorm_sharded_norm evenorm_sharded_norm;
 
 /* *out is a new norm, which the caller destroys, or NULL where this fails. forward: this process's columns, in any

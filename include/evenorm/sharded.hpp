@@ -62,8 +62,8 @@ class EVENORM_API Cuts {
 // --- in steps, for who exchanges messages himself -------------------------------------------------------------------
 //
 // A message is rows * numbers() f64 numbers, row by row; messages are those of all processes, one after the other. They
-// are to be sent as bytes. What processes without columns send is not looked at. All of these throw Error; none changes
-// anything before its checks have passed.
+// are to be sent as bytes. What processes without columns send is not looked at; a number of another process that no
+// process can find is refused. All of these throw Error; none changes anything before its checks have passed.
 
 // Forward, first: what this process sends. rows.x: its columns; eps: of the third step; a process without columns has
 // none (message: zeros).
@@ -100,8 +100,10 @@ struct Communicator {
 // types, eps, what is present) and columns of their own, and then call the same passes in the same order. One
 // all-gather of a fixed size when it is made, one of bytes() for each pass. Where processes disagree, or one of them
 // fails before the exchange (by what it must refuse, for want of memory), every one throws: that one its own exception,
-// the others Error, which names the process and what it said; nothing is written. What fails later fails alone: memory
-// for bytes() of all processes, and for a backward pass's scratch (std::bad_alloc).
+// the others Error, which names the process and what it said; nothing is written. Messages are checked before they are
+// used: one that is not valid is an Error that names the process and the field, and so is an all-gather that brings
+// this process's own message to another place. What fails later fails alone: memory for bytes() of all processes, and
+// for a backward pass's scratch (std::bad_alloc).
 class EVENORM_API ShardedNorm {
  public:
   // forward: this process's columns, in any layout; buffers may be absent; without residual, y2, moments or an i8 y.

@@ -5,6 +5,7 @@
 #include <barrier>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -201,6 +202,28 @@ class Processes {
   std::vector<const std::byte*> mine_;
   std::barrier<> arrived_;
   std::size_t gathers_ = 0, bytes_ = 0;
+};
+
+// One process of a communicator whose others send what it sends, but for what spoil(gather, process, message) makes of
+// it. Gathers are counted from 0.
+struct Echo {
+  using Spoil = std::function<void(std::size_t gather, std::size_t process, std::span<std::byte> message)>;
+
+  std::size_t rank, size;
+  Spoil spoil;
+  std::size_t gathers = 0;
+
+  Communicator communicator() {
+    const auto all_gather = [](void* context, const std::byte* mine, std::size_t bytes, std::byte* all) {
+      auto& self = *static_cast<Echo*>(context);
+      for (std::size_t i = 0; i < self.size; ++i) {
+        std::memcpy(all + i * bytes, mine, bytes);
+        self.spoil(self.gathers, i, {all + i * bytes, bytes});
+      }
+      ++self.gathers;
+    };
+    return {rank, size, this, all_gather};
+  }
 };
 
 }  // namespace evenorm::testing

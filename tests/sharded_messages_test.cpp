@@ -1,0 +1,240 @@
+// Messages of other processes that are not valid: each is refused by a text that names the process and the field, in
+// every process, and nothing is written.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "printable.hpp"
+#include "support/gradient_rows.hpp"
+#include "support/processes.hpp"
+#include "support/refusal.hpp"
+
+namespace evenorm::testing {
+namespace {
+
+using contracts::Array;
+using contracts::BackwardInputs;
+using contracts::BackwardOperation;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// The agreement's fields, by where they begin; a pass's numbers begin where `version` does.
+constexpr std::size_t kFailed = 0, kPass = 4, kText = 8, kVersion = 200, kKind = 204, kX = 205, kY = 206, kWeight = 207,
+                      kBias = 208, kZeroCentered = 209, kWide = 210, kReserved = 211, kUnused = 212, kEps = 216,
+                      kRows = 224, kCols = 232, kAgreement = 240, kNumbers = 200;
+
+template <class T>
+void put(std::span<std::byte> message, std::size_t at, T value) {
+  std::memcpy(message.subspan(at).data(), &value, sizeof value);
+}
+
+// One process's columns of some rows.
+struct Own {
+  explicit Own(DType type, Kind kind = Kind::layer, std::size_t cols = 8)
+      : op(contracts::same_type_backward(kind, type, cols)) {
+    const BackwardInputs inputs = inputs_of(op, {"normal"}, {"normal"}, 3);
+    const Array bias = op.forward.bias ? contracts::make_bias(*op.forward.bias, cols) : Array();
+    shard = std::make_unique<Shard>(op, inputs, bias, 0, cols);
+  }
+  bool is_untouched() const {
+    const auto is_zero = [](std::byte b) { return b == std::byte{}; };
+    return std::ranges::all_of(shard->y.bytes(), is_zero) && std::ranges::all_of(shard->dx.bytes(), is_zero);
+  }
+
+  BackwardOperation op;
+  std::unique_ptr<Shard> shard;
+};
+
+// What a process is told that makes a norm, process 2 of 3 having sent something else.
+std::string told_at_making(const Own& own, const std::function<void(std::span<std::byte>)>& spoil) {
+  Echo echo{0, 3, [&](std::size_t, std::size_t process, std::span<std::byte> message) {
+              if (process == 2) spoil(message);
+            }};
+  return error_of([&] { const ShardedNorm norm(own.shard->forward, echo.communicator()); });
+}
+
+TEST(ShardedMessages_Agreement, IsRefusedWhateverByteIsAnother) {
+  const Own own(DType::f32);
+  for (std::size_t at = 0; at < kAgreement; ++at) {
+    for (unsigned value = 0; value < 256; value += at < kVersion ? 51 : 1) {
+      bool changed = false;
+      const std::string text = told_at_making(own, [&](std::span<std::byte> message) {
+        changed = message[at] != std::byte(value);
+        message[at] = std::byte(value);
+      });
+      EXPECT_EQ(internal::printable(text), text) << "byte " << at;
+      EXPECT_TRUE(at >= kCols || (text != "no error") == changed) << "byte " << at << " is " << value << ": " << text;
+    }
+  }
+}
+
+TEST(ShardedMessages_Agreement, NamesTheProcessAndTheField) {
+  const Own own(DType::f32);
+  const auto expect = [&](auto value, std::size_t at, const std::string& what) {
+    EXPECT_EQ(told_at_making(own, [&](auto message) { put(message, at, value); }),
+              "process 2 has sent a message whose " + what);
+  };
+  using Byte = std::uint8_t;
+  expect(std::uint32_t{2}, kFailed, "failed is 2, but it should be from 0 to 1");
+  expect(std::uint32_t{1}, kPass, "pass is 1, but it should be 0");
+  expect('a', kText + 100, "text is 97, but it should be 0");
+  expect(Byte{2}, kKind, "kind is 2, but it should be from 0 to 1");
+  expect(Byte{127}, kX, "dtype of x is 127, but it should be from 0 to 3");
+  expect(Byte{4}, kY, "dtype of y is 4, but it should be from 0 to 3");
+  expect(Byte{254}, kWeight, "dtype of weight is 254, but it should be from 0 to 3");
+  expect(Byte{5}, kBias, "dtype of bias is 5, but it should be from 0 to 3");
+  expect(Byte{2}, kZeroCentered, "zero_centered is 2, but it should be from 0 to 1");
+  expect(Byte{1}, kWide, "wide is 1, but it should be 0");
+  expect(Byte{9}, kReserved, "reserved is 9, but it should be 0");
+  expect(std::uint32_t{9}, kUnused, "unused is 9, but it should be 0");
+  expect(kNan, kEps, "eps is nan, but it should be finite and at least 0");
+  expect(-1e-5, kEps, "eps is -1e-05, but it should be finite and at least 0");
+  expect(std::int64_t{-1}, kRows, "rows is -1, but it should be from 0 to 9223372036854775807");
+  expect(std::int64_t{-8}, kCols, "cols is -8, but it should be from 0 to 281474976710656");
+  EXPECT_EQ(told_at_making(own, [&](auto message) { put(message, kCols, std::int64_t{1} << 48); }),
+            "cols has more than 2^48 columns in all");
+  EXPECT_EQ(told_at_making(own, [&](auto message) { put(message, kVersion, 7U); }),
+            "evenorm's versions differ in process 0 and in process 2");
+}
+
+// 192 bytes without an end, and bytes that would make more than one line.
+TEST(ShardedMessages_Agreement, ATextIsOneLine) {
+  const Own own(DType::f32);
+  const std::string text = told_at_making(own, [](std::span<std::byte> message) {
+    put(message, kFailed, 1U);
+    std::ranges::fill(message.subspan(kText, 192), std::byte{'x'});
+    for (std::size_t i = 0; i < 3; ++i) message[kText + i] = std::byte("\n\x1b\x80"[i]);
+  });
+  EXPECT_EQ(text, "process 2 has failed: ???" + std::string(189, 'x'));
+}
+
+// What a process is told in a pass, process 1 of 2 having sent another number there.
+std::string told_in_a_pass(Own& own, bool back, std::size_t number, double value) {
+  Echo echo{0, 2, [&](std::size_t gather, std::size_t process, std::span<std::byte> message) {
+              if (gather == (back ? 2 : 1) && process == 1) put(message, kNumbers + number * sizeof value, value);
+            }};
+  ShardedNorm norm(own.shard->forward, echo.communicator());
+  std::vector<Moments> moments(norm.rows());
+  if (back) norm.run(own.shard->forward, moments);
+  own = Own(own.op.forward.x, own.op.forward.kind);
+  const std::string text =
+      error_of([&] { back ? norm.run(own.shard->backward, moments) : norm.run(own.shard->forward, moments); });
+  EXPECT_TRUE(text == "no error" || own.is_untouched()) << "written before all was checked";
+  return text;
+}
+
+TEST(ShardedMessages_Pass, ForwardNumbersThatNoProcessFinds) {
+  Own wide(DType::f64);
+  constexpr std::size_t kMean = 0, kMeanLow = 1, kSquares = 2, kSquaresLow = 3, kExponent = 4, kLargest = 5, kOfRow = 6;
+  const auto expect = [&](std::size_t number, double value, const std::string& what) {
+    EXPECT_EQ(told_in_a_pass(wide, false, number, value),
+              what.empty() ? "no error" : "process 1 has sent a message whose " + what);
+  };
+  constexpr const char* kWhole = ", but it should be a whole number from -100000 to 100000";
+  expect(kExponent, 1e300, std::string("exponent of row 0 is 1e+300") + kWhole);
+  expect(kExponent, 0.5, std::string("exponent of row 0 is 0.5") + kWhole);
+  expect(kExponent, kNan, std::string("exponent of row 0 is nan") + kWhole);
+  expect(kOfRow + kExponent, -kInfinity, std::string("exponent of row 1 is -inf") + kWhole);
+  expect(kSquares, -1, "sum of squares of row 0 is -1, but it should be from 0 to 1.79769e+308");
+  expect(kSquares, kInfinity, "sum of squares of row 0 is inf, but it should be from 0 to 1.79769e+308");
+  expect(kLargest, -0.5, "largest magnitude of row 0 is -0.5, but it should be from 0 to 1.79769e+308");
+  expect(kLargest, kNan, "largest magnitude of row 0 is nan, but it should be from 0 to 1.79769e+308");
+  expect(kMean, kInfinity, "mean of row 0 is inf, but it should be from -1.79769e+308 to 1.79769e+308");
+  EXPECT_THAT(told_in_a_pass(wide, false, kMeanLow, -kInfinity), HasSubstr("mean's low part of row 0 is -inf"));
+  EXPECT_THAT(told_in_a_pass(wide, false, kSquaresLow, kInfinity), HasSubstr("squares' low part of row 0 is inf"));
+  expect(kMean, kNan, "");
+  expect(kSquares, 1e300, "");
+  expect(kExponent, -1074, "");
+  expect(kExponent, 100000, "");
+}
+
+TEST(ShardedMessages_Pass, BackwardNumbersThatNoProcessFinds) {
+  Own wide(DType::f64);
+  constexpr std::size_t kExponentOfG = 2, kExponentOfProducts = 5, kScaled = 6;
+  EXPECT_THAT(told_in_a_pass(wide, true, kExponentOfG, 1e6), HasSubstr("process 1 has sent a message whose exponent"));
+  EXPECT_THAT(told_in_a_pass(wide, true, kExponentOfProducts, -1e6), HasSubstr("exponent of row 0 is -1e+06"));
+  EXPECT_EQ(told_in_a_pass(wide, true, 7 + kScaled, 2),
+            "process 1 has sent a message whose scaled of row 1 is 2, but it should be a whole number from 0 to 1");
+  EXPECT_THAT(told_in_a_pass(wide, true, kScaled, kNan), HasSubstr("scaled of row 0 is nan"));
+  EXPECT_EQ(told_in_a_pass(wide, true, 0, kInfinity), "no error");
+  EXPECT_EQ(told_in_a_pass(wide, true, 3, kNan), "no error");
+  EXPECT_EQ(told_in_a_pass(wide, true, kExponentOfProducts, -100000), "no error");
+}
+
+TEST(ShardedMessages_Pass, IsRefusedWhateverByteOfItsHeadIsAnother) {
+  Own own(DType::bf16, Kind::rms);
+  for (std::size_t at = 0; at < kNumbers; ++at) {
+    Echo echo{0, 2, [&](std::size_t gather, std::size_t process, std::span<std::byte> message) {
+                if (gather == 1 && process == 1) message[at] ^= std::byte{0x83};
+              }};
+    ShardedNorm norm(own.shard->forward, echo.communicator());
+    const std::string text = error_of([&] { norm.run(own.shard->forward); });
+    EXPECT_THAT(text, StartsWith("process 1 has sent a message whose ")) << "byte " << at;
+    EXPECT_EQ(internal::printable(text), text);
+  }
+}
+
+TEST(ShardedMessages_Steps, RefuseThemAsWell) {
+  Own own(DType::f64);
+  const Cuts cuts(Columns{8, 8}, 0);
+  std::vector<double> messages(2 * 3 * 6), sums(2 * 3 * 7);
+  std::vector<Moments> moments(3, Moments{-1}), untouched = moments;
+  messages[3 * 6 + 4] = 1e18;
+  EXPECT_THAT(error_of([&] { join_moments(cuts, Kind::layer, true, messages, moments); }),
+              StartsWith("process 1 has sent a message whose exponent of row 0 is 1e+18"));
+  EXPECT_TRUE(same_bits(moments, untouched));
+  sums[3 * 7 + 6] = -1;
+  EXPECT_THAT(error_of([&] { run(cuts, own.shard->backward, moments, sums); }),
+              StartsWith("process 1 has sent a message whose scaled of row 0 is -1"));
+  EXPECT_TRUE(own.is_untouched());
+}
+
+// Two processes; from gather number `first` on each is brought the messages in the other order.
+std::vector<std::string> told_in_disorder(const Columns& columns, std::size_t first) {
+  const BackwardOperation op = contracts::same_type_backward(Kind::layer, DType::f32, 4);
+  const BackwardInputs inputs = inputs_of(op, {"normal"}, {"normal"}, 3);
+  const auto shards = shards_of(op, inputs, contracts::make_bias(DType::f32, 4), columns);
+  struct Reversed {
+    Communicator in_order;
+    std::size_t first, gathers = 0;
+  };
+  std::vector<std::string> texts(2);
+  Processes(2).run([&](const Communicator& in_order) {
+    Reversed reversed{in_order, first};
+    const auto all_gather = [](void* context, const std::byte* mine, std::size_t bytes, std::byte* all) {
+      auto& self = *static_cast<Reversed*>(context);
+      self.in_order.all_gather(self.in_order.context, mine, bytes, all);
+      if (self.gathers++ >= self.first) std::swap_ranges(all, all + bytes, all + bytes);
+    };
+    Shard& shard = *shards[in_order.rank];
+    texts[in_order.rank] = error_of([&] {
+      ShardedNorm norm(shard.forward, {in_order.rank, 2, &reversed, all_gather});
+      norm.run(shard.forward);
+    });
+  });
+  EXPECT_THAT(shards[0]->y.bytes(), Each(std::byte{}));
+  return texts;
+}
+
+TEST(ShardedMessages_Order, OfAnEngineThatBringsThemInAnother) {
+  for (const std::size_t first : {0, 1}) {
+    for (const Columns& columns : {Columns{4, 0}, Columns{3, 1}, Columns{2, 2}}) {
+      if (first == 0 && columns[0] == columns[1]) continue;  // the same agreement of both
+      const std::vector<std::string> texts = told_in_disorder(columns, first);
+      for (std::size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(texts[i], "all_gather has brought something else to the place of process " + std::to_string(i) +
+                                " than this process has sent, but messages should be in the order of the ranks");
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evenorm::testing
