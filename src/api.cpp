@@ -14,10 +14,10 @@ namespace evenorm {
 
 std::string_view name(DType dtype) noexcept {
   constexpr std::array<std::string_view, internal::kDTypeCount + 1> kNames = {"f64", "f32", "bf16", "f16", "i8"};
-  return kNames[internal::index_of(dtype)];
+  return internal::index_of(dtype) < kNames.size() ? kNames[internal::index_of(dtype)] : std::string_view();
 }
 
-std::size_t size_of(DType dtype) noexcept { return internal::bytes_of(dtype); }
+std::size_t size_of(DType dtype) noexcept { return name(dtype).empty() ? 0 : internal::bytes_of(dtype); }
 
 void run(const Forward& forward, const Executor& executor) {
   internal::run_on(internal::active_target(), forward, executor);

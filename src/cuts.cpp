@@ -5,6 +5,7 @@
 
 #include "messages.hpp"
 #include "scratch_plan.hpp"
+#include "shapes.hpp"
 #include "spec.hpp"
 
 namespace evenorm {
@@ -47,7 +48,11 @@ void Cuts::add_runs(std::size_t first_col, std::size_t cols) {
   }
 }
 
-std::size_t Cuts::numbers(Pass pass, Kind kind, bool wide) const noexcept {
+std::size_t Cuts::numbers(Pass pass, Kind kind, bool wide) const {
+  if (pass != Pass::forward && pass != Pass::backward) {
+    throw Error("pass is " + std::to_string(static_cast<unsigned>(pass)) + ", which is none of forward, backward");
+  }
+  internal::check_kind(kind);
   return most_runs_ * internal::numbers_of_run(pass, kind, wide);
 }
 

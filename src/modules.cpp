@@ -133,6 +133,7 @@ struct NormModule::State {
 
 NormModule::NormModule(std::vector<std::int64_t> normalized_shape, const Setting& setting) {
   const std::size_t cols = count_elements(normalized_shape);
+  internal::check_kind(setting.kind);
   internal::check_eps(setting.eps);
   internal::check_dtype("the module", setting.dtype);
   state_ = std::make_unique<State>(State{setting, std::move(normalized_shape), cols});

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "evenorm/sharded.hpp"
+#include "shapes.hpp"
 
 namespace evenorm {
 namespace {
@@ -40,10 +41,12 @@ ConstTensor tensor_of(std::span<const std::byte> span, DType dtype, std::span<co
 Executor executor_of(const Executor* executor) { return executor == nullptr ? Executor{} : *executor; }
 
 void check(const detail::RowSpans& rows) {
+  internal::check_dtype("x", rows.dtype);
   check_rows(rows.x_size, rows.cols);
   check_size_is_of_x("y", rows.y_size, rows.x_size);
 }
 void check(const detail::GradientSpans& rows) {
+  internal::check_dtype("x", rows.dtype);
   const std::size_t bytes = size_of(rows.dtype), x_size = rows.x.size() / bytes;
   check_rows(x_size, rows.cols);
   check_size_is_of_x("dy", rows.dy.size() / bytes, x_size);

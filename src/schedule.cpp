@@ -12,6 +12,7 @@
 #include "parallel.hpp"
 #include "rows/rows.hpp"
 #include "scratch_plan.hpp"
+#include "shapes.hpp"
 #include "validate.hpp"
 
 namespace evenorm::internal {
@@ -325,7 +326,7 @@ void run_on(Target target, const RowMoments& rows, std::span<Moments> parts, con
 
 Moments join_on(Target target, Kind kind, std::span<const Moments> parts, bool wide) {
   (void)target;  // plain C++, the same for all
-  if (kind != Kind::layer && kind != Kind::rms) throw Error("kind is none of layer and rms");
+  check_kind(kind);
   if (parts.empty()) throw Error("parts is empty, but it should have at least one element");
   return join_parts(kind, wide, parts);
 }

@@ -144,6 +144,11 @@ std::string text_of(double value) {
 
 void fail(std::string_view argument, const std::string& what) { throw Error(std::string(argument) + " " + what); }
 
+void check_kind(Kind kind) {
+  if (kind == Kind::layer || kind == Kind::rms) return;
+  fail("kind", "is " + std::to_string(index_of(kind)) + ", which is none of layer, rms");
+}
+
 void check_dtype(std::string_view argument, DType dtype) {
   if (index_of(dtype) < kDTypeCount) return;
   const std::string text = dtype == DType::i8 ? "i8" : std::to_string(index_of(dtype));

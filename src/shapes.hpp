@@ -22,6 +22,8 @@ std::string text_of(double value);  // "1e-05"
 // "weight has shape (5), ...": the argument, then `what`.
 [[noreturn]] void fail(std::string_view argument, const std::string& what);
 
+// Callers can cast any number to an enumeration, so that each is checked where it comes in.
+void check_kind(Kind kind);
 void check_dtype(std::string_view argument, DType dtype);  // one of those with arithmetic
 void check_shape_is_of_x(std::string_view argument, Shape shape, Shape x_shape);
 // By bits alone, so that no caller's floating-point exception is raised by a subnormal eps.

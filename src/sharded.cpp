@@ -9,6 +9,7 @@
 #include "parallel.hpp"
 #include "rows/rows.hpp"
 #include "schedule.hpp"
+#include "shapes.hpp"
 #include "spec.hpp"
 #include "tuning.hpp"
 #include "validate.hpp"
@@ -63,6 +64,7 @@ void check_size(const char* argument, std::size_t has, const char* unit, std::si
 
 void find_moments_on(Target target, const Cuts& cuts, const RowMoments& rows, double eps, std::span<double> message,
                      const Executor& executor) {
+  check_kind(rows.kind);
   if (cuts.own_cols() == 0) return std::fill(message.begin(), message.end(), 0.0);
   Problem p = validate(rows);
   p.eps = eps;
@@ -77,6 +79,7 @@ void find_moments_on(Target target, const Cuts& cuts, const RowMoments& rows, do
 
 void find_gradient_sums_on(Target target, const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
                            std::span<double> message, const Executor& executor) {
+  check_kind(backward.kind);
   if (cuts.own_cols() == 0) return std::fill(message.begin(), message.end(), 0.0);
   const GradientPass pass = gradient_pass(cuts, backward, moments);
   const GradientProblem& p = pass.first;
@@ -114,7 +117,6 @@ void find_moments(const Cuts& cuts, const RowMoments& rows, double eps, std::spa
 
 void join_moments(const Cuts& cuts, Kind kind, bool wide, std::span<const double> messages,
                   std::span<Moments> moments) {
-  if (kind != Kind::layer && kind != Kind::rms) throw Error("kind is none of layer and rms");
   internal::check_size("messages", messages.size(), " numbers", cuts.size() * moments.size(),
                        cuts.numbers(Pass::forward, kind, wide));
   const internal::Messages all{messages.data(), messages.size() / cuts.size()};
@@ -129,6 +131,7 @@ void find_gradient_sums(const Cuts& cuts, const Backward& backward, std::span<co
 
 void run(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments, std::span<const double> messages,
          const Executor& executor) {
+  internal::check_kind(backward.kind);
   if (cuts.own_cols() == 0) return;
   const internal::GradientPass pass = internal::gradient_pass(cuts, backward, moments);
   const internal::GradientProblem& p = pass.first;

@@ -114,6 +114,7 @@ Forward with_parameters(const Forward& f) {
 
 // The shapes and types of this process; buffers are not looked at.
 Agreement description_of(const Forward& f) {
+  internal::check_kind(f.kind);
   check_plain(f);
   for (const auto& [argument, dtype] : {std::pair("x", f.x.dtype), std::pair("y", f.y.dtype)}) {
     internal::check_dtype(argument, dtype);

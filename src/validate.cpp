@@ -23,6 +23,7 @@ void check_statistic_dtype(std::string_view argument, DType dtype) {
 
 Problem validate(const Forward& f) {
   const FpEnvironment environment;  // scales are rounded here
+  check_kind(f.kind);
   check_dtype("x", f.x.dtype);
   if (f.y.dtype != DType::i8) check_dtype("y", f.y.dtype);
   const AxisSplit split = split_axes(f.x.shape, f.normalized_shape, f.axes);
@@ -60,6 +61,7 @@ Problem validate(const Forward& f) {
 
 Problem validate(const RowMoments& m) {
   const FpEnvironment environment;
+  check_kind(m.kind);
   check_dtype("x", m.x.dtype);
   const AxisSplit split = split_axes(m.x.shape, m.normalized_shape, m.axes);
   Layouts layouts(m.x.shape, split);

@@ -101,6 +101,7 @@ void join(GradientPass& pass) {
 
 GradientPass validate(const Backward& b) {
   const FpEnvironment environment;
+  check_kind(b.kind);
   check_dtypes(b);
   const Shape shape = b.x.shape;
   const AxisSplit split = split_axes(shape, b.normalized_shape, b.axes);

@@ -306,7 +306,7 @@ TEST(Fused_Arguments, RowMomentsWithoutRows) {
 TEST(Fused_Arguments, Join) {
   const Moments one{3, 1, 0, 2, 0, 0};
   EXPECT_EQ(error_of([&] { join(Kind::layer, {}, false); }), "parts is empty, but it should have at least one element");
-  EXPECT_EQ(error_of([&] { join(static_cast<Kind>(7), {&one, 1}, false); }), "kind is none of layer and rms");
+  EXPECT_EQ(error_of([&] { join(static_cast<Kind>(7), {&one, 1}, false); }), "kind is 7, which is none of layer, rms");
   EXPECT_EQ(join(Kind::layer, {&one, 1}, true).count, 3);
 }
 

@@ -46,8 +46,8 @@ struct float16 {
 
 enum class DType : std::uint8_t { f64, f32, bf16, f16, i8 };  // i8: of quantised outputs alone
 
-EVENORM_API std::string_view name(DType dtype) noexcept;
-EVENORM_API std::size_t size_of(DType dtype) noexcept;  // bytes of one element
+EVENORM_API std::string_view name(DType dtype) noexcept;  // empty for a value that is none of these
+EVENORM_API std::size_t size_of(DType dtype) noexcept;    // bytes of one element; 0 for such a value
 
 namespace detail {
 template <class T>

@@ -37,8 +37,8 @@ class EVENORM_API Cuts {
   bool at_blocks() const { return at_blocks_; }  // are all cuts at multiples of 1024 columns?
 
   // The f64 numbers that each process sends for each row, the same for all: where cuts are at blocks a few for each run
-  // of 2^k blocks of 1024 columns from a multiple of 2^k on, else a few in all.
-  std::size_t numbers(Pass pass, Kind kind, bool wide) const noexcept;
+  // of 2^k blocks of 1024 columns from a multiple of 2^k on, else a few in all. Throws Error.
+  std::size_t numbers(Pass pass, Kind kind, bool wide) const;
 
   // A run of a process's blocks, which are joined before anything is sent: [first, first + blocks), of that process's
   // columns; `weight` is what it counts for in the join of all.
