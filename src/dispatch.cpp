@@ -8,6 +8,7 @@
 #include <string>
 
 #include "evenorm/evenorm.hpp"
+#include "printable.hpp"
 
 namespace evenorm::internal {
 
@@ -75,7 +76,7 @@ Target choose_target() {
   if (forced != nullptr && *forced != '\0') {
     const auto target = target_named(forced);
     if (target && is_supported(*target)) return *target;
-    throw Error("EVENORM_TARGET is '" + std::string(forced) + "', but this machine supports " + supported_names());
+    throw Error("EVENORM_TARGET is '" + printable(forced, 200) + "', but this machine supports " + supported_names());
   }
   return best_target();
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "printable.hpp"
 #include "problem.hpp"
 #include "shapes.hpp"
 
@@ -94,7 +95,8 @@ std::vector<std::byte> gathered(const NamedConstTensor& given, DType dtype, Shap
 
 [[noreturn]] void refuse_name(std::string_view name, const std::vector<NamedTensor>& parameters) {
   std::string names;
-  for (const NamedTensor& parameter : parameters) names += (names.empty() ? "" : " and ") + parameter.name;
+  for (const NamedTensor& parameter : parameters)
+    names += (names.empty() ? "" : " and ") + internal::printable(parameter.name);
   fail(name, "is unexpected: the module has " + (names.empty() ? "no parameters" : names));
 }
 

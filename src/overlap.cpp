@@ -3,6 +3,7 @@
 // with equal strides are decided exactly; the rest is refused.
 #include <array>
 #include <cstdlib>
+#include <limits>
 #include <string>
 
 #include "validate.hpp"
@@ -23,14 +24,22 @@ const Axes& no_axes() {
   return none;
 }
 
+// `address` and so many bytes more. Throws Error where that is no address.
+std::intptr_t moved(const char* name, std::intptr_t address, std::ptrdiff_t bytes) {
+  if (!__builtin_add_overflow(address, bytes, &address)) return address;
+  throw Error(std::string(name) + " would end beyond the address space");
+}
+
 template <class Pointer>
 Region make_region(const char* name, Pointer data, DType dtype, const Axes& first, const Axes& second) {
   const auto address = reinterpret_cast<std::intptr_t>(data);
-  Region region{name, address, address + static_cast<std::intptr_t>(bytes_of(dtype)), dtype, {&first, &second}};
+  Region region{
+      name, address, moved(name, address, static_cast<std::ptrdiff_t>(bytes_of(dtype))), dtype, {&first, &second}};
   const auto extend = [&](const Axes& axes) {
     for (std::size_t i = 0; i < axes.count(); ++i) {
       const std::ptrdiff_t last = static_cast<std::ptrdiff_t>(axes[i].size - 1) * axes[i].stride;
-      (last < 0 ? region.begin : region.end) += last;
+      std::intptr_t& limit = last < 0 ? region.begin : region.end;
+      limit = moved(name, limit, last);
     }
   };
   extend(first);
@@ -48,14 +57,25 @@ Region region_of(const char* name, const Vector<Pointer>& v) {
   return make_region(name, v.data, v.dtype, v.axes, no_axes());
 }
 
-Region region_of(const char* name, std::span<const std::byte> bytes) {
-  Region region = make_region(name, bytes.data(), DType::f32, no_axes(), no_axes());
-  region.end = region.begin + static_cast<std::intptr_t>(bytes.size());
+// `count` things of `bytes` bytes each.
+Region region_of(const char* name, const void* data, std::size_t count, std::size_t bytes) {
+  Region region = make_region(name, data, DType::f32, no_axes(), no_axes());
+  std::ptrdiff_t all = 0;
+  const bool too_many = __builtin_mul_overflow(count, bytes, &all);
+  region.end = moved(name, region.begin, too_many ? std::numeric_limits<std::ptrdiff_t>::max() : all);
   return region;
 }
 
+Region region_of(const char* name, std::span<const std::byte> bytes) {
+  return region_of(name, bytes.data(), bytes.size(), 1);
+}
+
 Region region_of(const char* name, const Moments* moments, std::size_t rows) {
-  return region_of(name, std::as_bytes(std::span(moments, rows)));
+  return region_of(name, moments, rows, sizeof(Moments));
+}
+
+Region region_of(const char* name, std::span<const double> message) {
+  return region_of(name, message.data(), message.size(), sizeof(double));
 }
 
 // The same bytes as runs of `length` bytes, stepping over axes of positive strides, the widest first. Merged: what lies
@@ -269,7 +289,7 @@ void validate_buffers(const Problem& p, std::span<const Moments> parts) {
   if (needed == 0) return;
   check_present("x", p.x.data);
   check_present("parts", parts.data());
-  check_apart(region_of("parts", std::as_bytes(parts)), region_of("x", p.x));
+  check_apart(region_of("parts", parts.data(), parts.size()), region_of("x", p.x));
 }
 
 void validate_moments(const Problem& p, const Moments* written) {
@@ -288,7 +308,7 @@ void validate_message(const Problem& p, std::span<const double> message) {
   if (p.rows == 0) return;
   check_present("x", p.x.data);
   check_present("message", message.data());
-  check_apart(region_of("message", std::as_bytes(message)), region_of("x", p.x));
+  check_apart(region_of("message", message), region_of("x", p.x));
 }
 
 void validate_message(const GradientProblem& p, std::span<const double> message) {
@@ -298,7 +318,7 @@ void validate_message(const GradientProblem& p, std::span<const double> message)
   buffers.add_source("x", p.x);
   buffers.add_source("dy", p.dy);
   buffers.add_input("weight", p.gamma);
-  buffers.check_memory(region_of("message", std::as_bytes(message)));
+  buffers.check_memory(region_of("message", message));
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "caches.hpp"
@@ -328,6 +329,10 @@ Moments join_on(Target target, Kind kind, std::span<const Moments> parts, bool w
   (void)target;  // plain C++, the same for all
   check_kind(kind);
   if (parts.empty()) throw Error("parts is empty, but it should have at least one element");
+  if (parts.size() > blocks_of(kMaxCols)) {
+    throw Error("parts has " + std::to_string(parts.size()) + " elements, but a row has at most " +
+                std::to_string(blocks_of(kMaxCols)));
+  }
   return join_parts(kind, wide, parts);
 }
 

@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
+#include <charconv>
 #include <limits>
 
+#include "printable.hpp"
 #include "scratch_plan.hpp"
 
 namespace evenorm::internal {
@@ -137,12 +138,12 @@ std::string text_of(Shape shape) {
 }
 
 std::string text_of(double value) {
+  // As printf's %g, but in no locale and no rounding mode.
   char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
+  return {text, std::to_chars(text, text + sizeof text, value, std::chars_format::general, 6).ptr};
 }
 
-void fail(std::string_view argument, const std::string& what) { throw Error(std::string(argument) + " " + what); }
+void fail(std::string_view argument, const std::string& what) { throw Error(printable(argument) + " " + what); }
 
 void check_kind(Kind kind) {
   if (kind == Kind::layer || kind == Kind::rms) return;

@@ -19,7 +19,7 @@ using Shape = std::span<const std::int64_t>;
 std::string text_of(Shape shape);   // "(4, 8)"
 std::string text_of(double value);  // "1e-05"
 
-// "weight has shape (5), ...": the argument, then `what`.
+// "weight has shape (5), ...": the argument, then `what`. The argument may be a name from a file.
 [[noreturn]] void fail(std::string_view argument, const std::string& what);
 
 // Callers can cast any number to an enumeration, so that each is checked where it comes in.

@@ -57,14 +57,17 @@ bool is_wide(const GradientProblem& p) { return arithmetic_type(p) == DType::f64
 }  // namespace
 
 void check_size(const char* argument, std::size_t has, const char* unit, std::size_t rows, std::size_t each) {
-  if (has == rows * each) return;
+  std::size_t needed = 0;
+  const bool too_many = __builtin_mul_overflow(rows, each, &needed);
+  if (!too_many && has == needed) return;
   throw Error(std::string(argument) + " has " + std::to_string(has) + unit + ", but " + std::to_string(rows) +
-              " rows need " + std::to_string(rows * each));
+              " rows need " + (too_many ? "more than memory can hold" : std::to_string(needed)));
 }
 
 void find_moments_on(Target target, const Cuts& cuts, const RowMoments& rows, double eps, std::span<double> message,
                      const Executor& executor) {
   check_kind(rows.kind);
+  check_eps(eps);
   if (cuts.own_cols() == 0) return std::fill(message.begin(), message.end(), 0.0);
   Problem p = validate(rows);
   p.eps = eps;
@@ -117,8 +120,8 @@ void find_moments(const Cuts& cuts, const RowMoments& rows, double eps, std::spa
 
 void join_moments(const Cuts& cuts, Kind kind, bool wide, std::span<const double> messages,
                   std::span<Moments> moments) {
-  internal::check_size("messages", messages.size(), " numbers", cuts.size() * moments.size(),
-                       cuts.numbers(Pass::forward, kind, wide));
+  internal::check_size("messages", messages.size(), " numbers", moments.size(),
+                       cuts.size() * cuts.numbers(Pass::forward, kind, wide));
   const internal::Messages all{messages.data(), messages.size() / cuts.size()};
   internal::check_messages(cuts, Pass::forward, kind, wide, all, moments.size());
   internal::join_shards(cuts, kind, wide, all, 0, moments.size(), moments.data());
@@ -135,8 +138,8 @@ void run(const Cuts& cuts, const Backward& backward, std::span<const Moments> mo
   if (cuts.own_cols() == 0) return;
   const internal::GradientPass pass = internal::gradient_pass(cuts, backward, moments);
   const internal::GradientProblem& p = pass.first;
-  internal::check_size("messages", messages.size(), " numbers", cuts.size() * p.rows,
-                       cuts.numbers(Pass::backward, p.kind, internal::is_wide(p)));
+  internal::check_size("messages", messages.size(), " numbers", p.rows,
+                       cuts.size() * cuts.numbers(Pass::backward, p.kind, internal::is_wide(p)));
   const internal::Messages all{messages.data(), messages.size() / cuts.size()};
   internal::check_messages(cuts, Pass::backward, p.kind, internal::is_wide(p), all, p.rows);
   internal::run_on(active_target(), cuts, backward, moments, all, executor);

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "printable.hpp"
 #include "rows/rows.hpp"
@@ -140,7 +141,15 @@ Agreement description_of(const Forward& f) {
   return a;
 }
 
+constexpr std::size_t kMostBytes = std::size_t{1} << 47U;  // of all messages: what a process can address
+constexpr std::size_t kMostProcesses = kMostBytes / sizeof(Agreement);
+static_assert(kMostBytes / sizeof(double) / kMostProcesses > kWordNumbers);
+
 void check_communicator(const Communicator& c) {
+  if (c.size > kMostProcesses) {
+    throw Error("the communicator has size " + std::to_string(c.size) + ", but it should be at most " +
+                std::to_string(kMostProcesses));
+  }
   if (c.rank >= c.size) {
     throw Error("rank is " + std::to_string(c.rank) + ", but the communicator has size " + std::to_string(c.size));
   }
@@ -263,13 +272,45 @@ std::size_t message_numbers(const Cuts& cuts, const Agreement& own) {
   const std::size_t numbers =
       std::max(cuts.numbers(Pass::forward, kind, wide), cuts.numbers(Pass::backward, kind, wide));
   const auto rows = static_cast<std::size_t>(own.rows);
-  constexpr std::size_t kMost = std::size_t{1} << 47U;  // what a process can address
-  if (rows > (kMost / sizeof(double) / cuts.size() - kWordNumbers) / numbers) {
+  if (rows > (kMostBytes / sizeof(double) / cuts.size() - kWordNumbers) / numbers) {
     throw Error("x has " + std::to_string(rows) + " rows, whose messages (" + std::to_string(numbers) +
                 " numbers a row, " + std::to_string(cuts.size()) + " processes) are more than 2^47 bytes");
   }
   return kWordNumbers + rows * numbers;
 }
+
+// Rows of one column that nobody has, in place of a process's rows without columns: a pass over them with the moments
+// of the whole rows writes the mean and rstd of these, with the bits that all other processes write.
+class StandIn {
+ public:
+  StandIn(const Forward& f, bool wide)
+      : shape_(f.x.shape.begin(), f.x.shape.end()),
+        strides_(shape_.size(), 0),
+        normalized_(f.normalized_shape.size(), 1),
+        forward_(f) {
+    const internal::AxisList columns = internal::split_axes(f.x.shape, f.normalized_shape, f.axes).normalized;
+    for (std::size_t i = 0; i < columns.count; ++i) shape_[columns.number[i]] = 1;
+    std::size_t rows = 1;
+    for (const std::int64_t size : shape_) rows *= static_cast<std::size_t>(size);
+    y_.resize(rows);
+    static constexpr double kNothing = 0;
+    const DType dtype = wide ? DType::f64 : DType::f32;
+    forward_.x = {&kNothing, dtype, shape_, strides_};
+    forward_.y = {y_.data(), dtype, shape_};
+    forward_.normalized_shape = normalized_;
+    forward_.weight = forward_.bias = {};
+    forward_.zero_centered = false;
+  }
+  StandIn(const StandIn&) = delete;
+  StandIn& operator=(const StandIn&) = delete;
+
+  const Forward& forward() const { return forward_; }
+
+ private:
+  std::vector<std::int64_t> shape_, strides_, normalized_;
+  std::vector<double> y_;  // which nobody reads
+  Forward forward_;
+};
 
 }  // namespace
 
@@ -365,6 +406,7 @@ void ShardedNorm::run(const Forward& given, std::span<Moments> moments, const Ex
   State& s = *state_;
   const bool has_columns = s.cuts.own_cols() != 0;
   Forward forward = given;
+  std::optional<StandIn> stand_in;
   const internal::Messages messages = s.exchange(Pass::forward, [&](std::span<double> message) {
     const Agreement now = description_of(forward);
     if (const auto found = difference(now, s.own)) {
@@ -375,19 +417,25 @@ void ShardedNorm::run(const Forward& given, std::span<Moments> moments, const Ex
                   std::to_string(s.own.cols));
     }
     if (!moments.empty()) internal::check_size("moments", moments.size(), " elements", s.rows(), 1);
-    if (!has_columns) return;
-    if (forward.weight.data == nullptr && is_present(forward.weight)) throw Error("weight is null, but it has a shape");
-    if (forward.bias.data == nullptr && is_present(forward.bias)) throw Error("bias is null, but it has a shape");
+    if (has_columns) {
+      if (!forward.weight.data && is_present(forward.weight)) throw Error("weight is null, but it has a shape");
+      if (!forward.bias.data && is_present(forward.bias)) throw Error("bias is null, but it has a shape");
+    } else if (forward.mean.data != nullptr || forward.rstd.data != nullptr) {
+      forward = stand_in.emplace(forward, s.wide()).forward();
+    } else {
+      return;
+    }
     forward.moments = s.moments;
     const internal::Problem p = internal::validate(forward);
     internal::validate_buffers(p);
     internal::validate_moments(p, moments.empty() ? nullptr : moments.data());
+    if (!has_columns) return;
     internal::find_moments_on(active_target(), s.cuts,
                               {s.kind(), forward.x, forward.normalized_shape, forward.axes, s.wide()}, forward.eps,
                               message, executor);
   });
   internal::join_shards(s.cuts, s.kind(), s.wide(), messages, 0, s.rows(), s.moments.data());
-  if (has_columns) evenorm::run(forward, executor);
+  if (has_columns || stand_in) evenorm::run(forward, executor);
   std::copy(s.moments.begin(), s.moments.begin() + static_cast<std::ptrdiff_t>(moments.size()), moments.begin());
 }
 

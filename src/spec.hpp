@@ -13,7 +13,7 @@ namespace evenorm::internal {
 inline constexpr std::size_t kLanes = 16;    // virtual lanes that a block's sums are kept in
 inline constexpr std::size_t kBlock = 1024;  // columns per block
 static_assert(kBlock % kLanes == 0);
-constexpr std::size_t blocks_of(std::size_t cols) { return (cols + kBlock - 1) / kBlock; }
+constexpr std::size_t blocks_of(std::size_t cols) { return cols / kBlock + (cols % kBlock != 0 ? 1 : 0); }
 constexpr std::size_t block_cols(std::size_t cols, std::size_t block) {
   return std::min(kBlock, cols - block * kBlock);
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 
 #include "contracts/through_c.hpp"
 #include "support/backward_call.hpp"
@@ -233,6 +234,22 @@ TEST(CApi_GradientArguments, NullStructures) {
   }
   EXPECT_EQ(evenorm_backward_scratch_bytes(&call.given, nullptr), EVENORM_INVALID_ARGUMENT);
   EXPECT_EQ(last_error(), "out is null");
+}
+
+TEST(CApi_GradientArguments, ScratchBeyondTheAddressSpace) {
+  constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
+  for (const std::size_t size : {kMost, kMost / 2, kMost / 2 + 1, kMost - 64}) {
+    CCall call;
+    const std::vector<float> before = call.memory;
+    EXPECT_EQ(evenorm_run_backward(&call.given, call.at(CCall::kX), size, nullptr), EVENORM_INVALID_ARGUMENT);
+    EXPECT_EQ(last_error(), "scratch would end beyond the address space");
+    EXPECT_EQ(call.memory, before);
+    evenorm_backward_plan* plan = nullptr;
+    ASSERT_EQ(evenorm_backward_plan_create(&call.given, &plan), EVENORM_OK);
+    EXPECT_EQ(evenorm_backward_plan_run(plan, call.at(CCall::kX), size, nullptr), EVENORM_INVALID_ARGUMENT);
+    EXPECT_EQ(last_error(), "scratch would end beyond the address space");
+    evenorm_backward_plan_destroy(plan);
+  }
 }
 
 TEST(CApi_GradientArguments, PlainForms) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <memory>
 
 #include "c_api_c11.h"
@@ -223,6 +224,12 @@ TEST(CApi_ShardedArguments, RefusedAlone) {
   wrong = good;
   wrong.rank = 3;
   EXPECT_EQ(refused(&wrong), "rank is 3, but the communicator has size 1");
+  for (const std::size_t size : {std::size_t{1} << 57U, std::numeric_limits<std::size_t>::max()}) {
+    wrong = good;
+    wrong.size = size;
+    EXPECT_THAT(refused(&wrong),
+                StartsWith("the communicator has size " + std::to_string(size) + ", but it should be"));
+  }
   EXPECT_EQ(evenorm_sharded_norm_create(&forward, &good, nullptr), EVENORM_INVALID_ARGUMENT);
   EXPECT_EQ(last_error(), "out is null");
   EXPECT_EQ(evenorm_sharded_norm_run_forward(nullptr, &forward, nullptr, 0, nullptr), EVENORM_INVALID_ARGUMENT);

@@ -261,10 +261,10 @@ TEST(CApi_Library, UnknownTargetIsAStatus) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // a new process, whose target is not chosen yet
   EXPECT_EXIT(
       {
-        setenv("EVENORM_TARGET", "mmx", 1);
+        setenv("EVENORM_TARGET", "m\nx\033", 1);
         const char* name = "?";
         const bool refused = evenorm_target(&name) == EVENORM_INVALID_ARGUMENT && name == nullptr &&
-                             last_error().find("EVENORM_TARGET is 'mmx'") == 0;
+                             last_error().find("EVENORM_TARGET is 'm?x?', but") == 0;
         std::exit(refused ? 0 : 1);
       },
       ::testing::ExitedWithCode(0), "");

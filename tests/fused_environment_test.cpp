@@ -1,9 +1,14 @@
 // The caller's floating-point environment while arguments are checked: rounding modes, flushing, unmasked exceptions.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cfenv>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include "contracts/fp_mode.hpp"
+#include "evenorm/sharded.hpp"
 #include "support/backward_call.hpp"
 #include "support/child.hpp"
 #include "support/fused_call.hpp"
@@ -47,12 +52,29 @@ TEST(Fused_Environment, ScalesAtTheEndsOfF32InEveryMode) {
   }
 }
 
+// Both passes of a norm over one process.
+void expect_sharded(double eps) {
+  const double x[] = {1, 2, 4, 8};
+  double y[4], dx[4];
+  const std::int64_t shape[] = {1, 4}, cols[] = {4};
+  const Communicator alone{0, 1, nullptr, [](void*, const std::byte* mine, std::size_t bytes, std::byte* all) {
+                             std::copy_n(mine, bytes, all);
+                           }};
+  const Forward forward{.x = {x, DType::f64, shape}, .y = {y, DType::f64, shape}, .normalized_shape = cols, .eps = eps};
+  ShardedNorm norm(forward, alone);
+  std::vector<Moments> moments(1);
+  norm.run(forward, moments);
+  norm.run({.x = forward.x, .dy = forward.x, .normalized_shape = cols, .dx = {dx, DType::f64, shape}, .eps = eps},
+           moments);
+}
+
 // A caller may have unmasked floating-point exceptions: neither checks nor kernels may raise one.
 TEST(Fused_Environment, WithExceptionsUnmasked) {
 #if defined(__x86_64__)
   const auto raises = [](const std::function<void()>& body) {
     return outcome_of_child([&] {
       feenableexcept(FE_ALL_EXCEPT);
+      _mm_setcsr(_mm_getcsr() & ~0x100U);  // that of subnormal operands, which is x86's own
       body();
       return 0;
     });
@@ -61,14 +83,19 @@ TEST(Fused_Environment, WithExceptionsUnmasked) {
   full.forward.residual_scale = 0.1;
   given.forward.scale = {};
   given.forward.given_scale = 0.1;
-  for (Call* call : {&full, &given, &by_row}) {
-    const Forward& forward = call->complete();
-    EXPECT_EQ(raises([&] { run(forward); }), "");
-    EXPECT_EQ(raises([&] { run(forward, pool_executor(2)); }), "");
-    EXPECT_EQ(raises([&] { Plan(forward).run(); }), "");
-  }
   BackwardCall backward;
-  EXPECT_EQ(raises([&] { run(backward.complete()); }), "");
+  for (const double eps : {1e-5, 0x1p-1074}) {
+    for (Call* call : {&full, &given, &by_row}) {
+      call->forward.eps = eps;
+      const Forward& forward = call->complete();
+      EXPECT_EQ(raises([&] { run(forward); }), "");
+      EXPECT_EQ(raises([&] { run(forward, pool_executor(2)); }), "");
+      EXPECT_EQ(raises([&] { Plan(forward).run(); }), "");
+    }
+    backward.backward.eps = eps;
+    EXPECT_EQ(raises([&] { run(backward.complete()); }), "");
+    EXPECT_EQ(raises([&] { expect_sharded(eps); }), "");
+  }
   const std::vector<Moments> parts = {{3, 0.1, 0, 0.3, 0, 0}, {3, 0.7, 0, 1e-300, 0, 0}};
   EXPECT_EQ(raises([&] { join(Kind::layer, parts, true); }), "");
 #else

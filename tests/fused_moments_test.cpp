@@ -51,6 +51,7 @@ TEST(Contract_FusedMoments, ThereIsAPartForEach1024Columns) {
   EXPECT_EQ(parts_of(1), 1u);
   EXPECT_EQ(parts_of(1024), 1u);
   EXPECT_EQ(parts_of(1025), 2u);
+  EXPECT_EQ(parts_of(std::numeric_limits<std::size_t>::max()), std::size_t{1} << 54U);
 }
 
 // f64 alone has squares out of range: of x * 2^-exponent.

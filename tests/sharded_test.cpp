@@ -221,7 +221,8 @@ TEST(ShardedNorm_Processes, HaveTheBitsOfTheWholeAndOneGatherAPass) {
     EXPECT_TRUE(std::ranges::equal(outcome.y.bytes(), expected.y.bytes()));
     EXPECT_TRUE(outcome.gradients.has_the_bits_of(expected.gradients));
     for (const auto& shard : shards) {
-      EXPECT_TRUE(shard->x.empty() || same_numbers(shard->mean, expected.mean));
+      EXPECT_TRUE(same_numbers(shard->mean, expected.mean));
+      EXPECT_TRUE(same_numbers(shard->rstd, expected.rstd));
     }
     EXPECT_EQ(processes.gathers(), 3u);
   }
@@ -473,6 +474,39 @@ TEST(ShardedNorm_Processes, AreMadeWithoutBuffers) {
                  }),
             std::vector<std::string>(2));
   EXPECT_TRUE(std::ranges::equal(outcome_of(made.op, shards).y.bytes(), expected.y.bytes()));
+}
+
+TEST(ShardedNorm_Processes, WithoutColumnsWriteStatisticsOfTheWholeRow) {
+  for (const Kind kind : contracts::kBothKinds) {
+    for (const DType type : contracts::kAllTypes) {
+      BackwardOperation op = contracts::same_type_backward(kind, type, 48);
+      const BackwardInputs inputs = inputs_of(op, {"normal", "mean_1e4", "constant"}, {"normal"}, 6);
+      const auto shards = shards_of(op, inputs, bias_of(op), {0, 40, 0, 8});
+      EXPECT_EQ(told(4,
+                     [&](const Communicator& communicator) {
+                       Shard& shard = *shards[communicator.rank];
+                       ShardedNorm norm(shard.forward, communicator);
+                       norm.run(shard.forward);
+                     }),
+                std::vector<std::string>(4));
+      for (const std::size_t without : {0, 2}) {
+        EXPECT_TRUE(same_numbers(shards[without]->rstd, shards[1]->rstd)) << op.name();
+        EXPECT_TRUE(same_numbers(shards[without]->mean, shards[1]->mean)) << op.name();
+      }
+      EXPECT_NE(shards[1]->rstd[0], 0);
+    }
+  }
+}
+
+TEST(ShardedNorm_Refuses, AnEpsThatIsNone) {
+  const float x[] = {1, 2};
+  const std::int64_t shape[] = {1, 2}, cols[] = {2};
+  const RowMoments rows{.x = {x, DType::f32, shape}, .normalized_shape = cols};
+  std::vector<double> message(3, 7);
+  for (const double eps : {-1.0, -0x1p-1074, std::nan(""), HUGE_VAL}) {
+    EXPECT_THAT(error_of([&] { find_moments(Cuts(cols, 0), rows, eps, message); }), ::testing::StartsWith("eps is "));
+  }
+  EXPECT_EQ(message, std::vector<double>(3, 7));
 }
 
 TEST(ShardedNorm_Refuses, WhatItHasNot) {
