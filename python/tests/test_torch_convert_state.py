@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import torch.nn.functional as F
 import torch_look_alikes as look_alikes
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -274,6 +275,88 @@ class Refusing(Norm):
 def test_limits_are_noticed(make, reason):
     report = et.convert(make())
     assert not report.replaced and reason in report.left[0].reason, report
+
+
+def norm_by(formula, eps=None):
+    """A module that computes formula(x, weight), or formula(x, weight, self.eps)."""
+
+    class FormulaNorm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(C) + 0.5)
+            if eps is not None:
+                self.eps = eps
+
+        def forward(self, x):
+            return formula(x, self.weight) if eps is None else formula(x, self.weight, self.eps)
+
+    return FormulaNorm
+
+
+def rms(x):
+    return x.norm(dim=-1, keepdim=True) * x.shape[-1] ** -0.5
+
+
+def variance(x):
+    return x.square().mean(-1, keepdim=True)
+
+
+CLAMPS = {
+    "rms": lambda x, w: x / rms(x).clamp(min=1e-8) * w,
+    "normalize": lambda x, w: F.normalize(x, dim=-1, eps=1e-5) * C**0.5 * w,
+    "normalize, its own eps": lambda x, w: F.normalize(x, dim=-1) * C**0.5 * w,
+    "variance": lambda x, w: x * variance(x).clamp(min=1e-12).rsqrt() * w,
+    "least variance": lambda x, w: x * variance(x).clamp(min=torch.finfo(x.dtype).tiny).rsqrt() * w,
+    "clamp_min": lambda x, w: x / variance(x).clamp_min(1e-24).sqrt() * w,
+    "maximum": lambda x, w: x / torch.maximum(rms(x), torch.tensor(1e-10, dtype=x.dtype)) * w,
+    "where": lambda x, w: torch.where(variance(x) > 1e-14, x * variance(x).rsqrt(), x) * w,
+    "guarded": lambda x, w: x / rms(x).masked_fill(rms(x) == 0, 1) * w,
+    "nan_to_num": lambda x, w: torch.nan_to_num(x / rms(x)) * w,
+    "beside the root": lambda x, w: x / (rms(x) + 1e-10) * w,
+    "layer": lambda x, w: (x - x.mean(-1, keepdim=True)) * x.var(-1, False, keepdim=True).clamp(min=1e-12).rsqrt() * w,
+}
+EPS_CLAMPS = {
+    "variance": lambda x, w, eps: x * variance(x).clamp(min=eps).rsqrt() * w,
+    "rms": lambda x, w, eps: x / rms(x).clamp(min=eps) * w,
+    "beside the root": lambda x, w, eps: x / (rms(x) + eps) * w,
+}
+
+
+@pytest.mark.parametrize("formula", CLAMPS.values(), ids=CLAMPS)
+def test_clamps_are_not_taken_for_eps(formula):
+    report = et.convert(norm_by(formula)())
+    assert not report.replaced, report
+    assert "differs by" in report.left[0].reason or "its gradients are not" in report.left[0].reason, report
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-30, 1e-16, 1e-8, 1e-5])
+@pytest.mark.parametrize("formula", EPS_CLAMPS.values(), ids=EPS_CLAMPS)
+def test_clamps_at_the_modules_eps(formula, eps):
+    report = et.convert(norm_by(formula, eps)())
+    assert not report.replaced, report
+    assert "differs by" in report.left[0].reason or "its gradients are not" in report.left[0].reason, report
+
+
+@pytest.mark.parametrize("eps", [1e-20, 1e-12, 1e-8, 1e-5, 0.1])
+def test_small_rows_do_not_part_honest_norms(eps):
+    model = nn.Sequential(norm_by(lambda x, w, eps: x * torch.rsqrt(variance(x) + eps) * w, eps)())
+    assert len(et.convert(model).replaced) == 1
+    x = torch.randn(7, C) * 10.0 ** -torch.arange(0, 42, 6).reshape(7, 1)
+    exact = x.double() / (variance(x.double()) + eps).sqrt() * model[0].weight.double()
+    assert ((model(x) - exact).abs() <= 1e-6 * exact.abs() + 1e-44).all()
+
+
+class StraightThroughAtZero(Norm):
+    """Its values are the norm's, and its gradients too, but at rows of zeros."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        return torch.where((x == 0).all(-1, keepdim=True), x * self.weight, y)
+
+
+def test_rows_of_zeros_have_gradients():
+    report = et.convert(StraightThroughAtZero())
+    assert not report.replaced and "its gradients are not" in report.left[0].reason, report
 
 
 def test_large_rows_do_not_part_honest_norms():

@@ -35,6 +35,9 @@ ROWS = torch.tensor(
 )
 # Where honest formulas in float32 still square and sum; their gradients need not.
 LARGE_ROWS = torch.tensor([(1e5, 0), (1e8, 0), (1e12, 0), (1e15, 0), (1, 0)], dtype=torch.float64)
+# Down to float32's subnormal numbers: a clamp in eps's place, and an eps that is next to nothing, are seen there.
+SMALL_ROWS = torch.tensor([(10.0**-k, 0) for k in (7, 9, 12, 15, 18, 24, 30, 38, 43)], dtype=torch.float64)
+SMALLEST_DY = 3e-6  # of rows of zeros and of rows next to them
 FEW_ROWS = ((1, 3), (1e3, 0), (3e-2, 0))  # where x is a single row
 
 
@@ -59,11 +62,11 @@ class Seen:
 
     @cached_property
     def dy(self) -> Tensor:
-        """Rows of small numbers have gradients as large, which f16 cannot hold."""
+        """Rows of small numbers have gradients as large, which f16 cannot hold; but rows of zeros have gradients, too."""
         random = torch.randn(self.rows.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
         shape = self.rows.shape[self.rows.dim() - self.row_axes :]
         axes = tuple(range(-len(shape), 0))
-        return (random * self.rows.double().abs().amax(axes, keepdim=True).clamp(max=1)).to(self.y.dtype)
+        return (random * self.rows.double().abs().amax(axes, keepdim=True).clamp(SMALLEST_DY, 1)).to(self.y.dtype)
 
     @cached_property
     def parameters(self) -> dict[str, Tensor]:
@@ -193,6 +196,10 @@ def square(count: int, shape: tuple[int, ...]) -> list[Tensor] | None:
 def large(count: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     most = min(0.9 * torch.finfo(dtype).max, 1e30)
     return rows(LARGE_ROWS, _sizes(count, shape), shape).clamp(-most, most)
+
+
+def small(count: int, shape: tuple[int, ...]) -> Tensor:
+    return rows(SMALL_ROWS, _sizes(count, shape), shape)
 
 
 def not_finite(count: int, shape: tuple[int, ...]) -> Tensor:

@@ -16,7 +16,7 @@ from . import _probe
 from ._look_alikes import LAST, Recipe, Types
 from ._probe import Prober, Seen, StateChanged
 
-EPS = (1e-5, 1e-6, 1e-12, 1e-8, None, 0.0, 1e-3)
+EPS = (1e-5, 1e-6, 1e-12, 1e-8, None, 1e-3)
 HALVES = (torch.bfloat16, torch.float16)
 TYPES: tuple[Types, ...] = (
     (torch.float32, torch.float32),
@@ -128,14 +128,18 @@ class _Trial:
             return Outcome(math.inf, math.inf, views)
         return _worst(recipe, views, gradients=False)
 
-    # --- how large x may be, and of which types
+    # --- how large and how small x may be, and of which types
 
     def _limits(self, recipe: Recipe, place: Place, types: Types, modes: tuple[bool, ...] = BOTH) -> str | None:
-        """Why not, without gradients, on rows that are large or not finite: a clamp or nan_to_num inside."""
+        """Why not, without gradients, on rows that are large, small or not finite: a clamp or nan_to_num inside."""
         for shape in self.shapes:
-            large = self._values(recipe, [_probe.large(place[0], shape, types[0])], place, types, modes)
-            if not large.agreed:
-                return large.error or f"on large input it differs by {large.difference:.2g} from {recipe}"
+            for rows, said in (
+                (_probe.large(place[0], shape, types[0]), "large"),
+                (_probe.small(place[0], shape), "small"),
+            ):
+                outcome = self._values(recipe, [rows], place, types, modes)
+                if not outcome.agreed:
+                    return outcome.error or f"on {said} input it differs by {outcome.difference:.2g} from {recipe}"
             broken = self._see([_probe.not_finite(place[0], shape)], place, types, modes)
             if isinstance(broken, str):
                 return broken
@@ -245,6 +249,8 @@ def _recipes(module: nn.Module, recipe: Recipe) -> Iterator[Recipe]:
         if "eps" in name.lower() and (value is None or (isinstance(value, float | int) and not isinstance(value, bool)))
     ]
     for eps, name in (*named, *((value, None) for value in EPS)):
+        if eps is not None and eps < torch.finfo(torch.float32).tiny:
+            continue  # squares of float32 vanish before such an eps counts: what a module has in its place is its own
         for kind in ("rms", "layer"):
             if (kind == "rms" and recipe.bias is not None) or (kind == "layer" and eps is None):
                 continue
@@ -320,7 +326,8 @@ def _allowed(recipe: Recipe, module: nn.Module, x: Tensor, shape: tuple[int, ...
     term of a row's, which is the third result times dy's element.
 
     Both may sum in f32, where a mean far from 0 costs a row its condition, max|x| / std; and in half types each of a
-    few steps may round: 16 u of f32 and 4 u of the type for values, twice that for gradients.
+    few steps may round: 16 u of f32 and 4 u of the type for values, twice that for gradients. What is subnormal on the
+    way is rounded to multiples of the smallest number: a value of the type before gamma, x - mean in f32 at least.
     """
     axes = tuple(range(-len(shape), 0))
     wide = x.detach().double()
@@ -335,8 +342,11 @@ def _allowed(recipe: Recipe, module: nn.Module, x: Tensor, shape: tuple[int, ...
     xhat = ((wide - mean) * rstd).abs()
     single, half = 2.0**-24, torch.finfo(x.dtype).eps / 2 if x.dtype in HALVES else 0.0
     value = 16 * single * condition * (gamma * xhat.amax(axes, keepdim=True) + beta) + 4 * half * (gamma * xhat + beta)
-    if x.dtype is torch.float16:
-        value = value + torch.finfo(x.dtype).smallest_normal * 2 * half
+    smallest, wider = (
+        torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+        for dtype in (x.dtype, torch.promote_types(x.dtype, torch.float32))
+    )
+    value = value + smallest * (1 + gamma) + wider * rstd * gamma
     return value, 32 * single * condition + 8 * half, gamma * rstd
 
 
