@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <climits>
 #include <csignal>
 #include <cstring>
-#include <initializer_list>
 #include <string_view>
 
 #include "cli/common/text.hpp"
@@ -39,8 +39,16 @@ void remove_all_and_die(int signal) {
   raise(signal);
 }
 
+template <std::size_t N>
+bool is_among(const std::array<int, N>& signals, int signal) {
+  return std::find(signals.begin(), signals.end(), signal) != signals.end();
+}
+
+// What is wrong with the process itself cannot wait: it would come again at once, or end the process meanwhile.
+constexpr std::array kFaults{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
+
 extern "C" void evenorm_cli_on_signal(int signal) {
-  if (deferrals > 0) {
+  if (deferrals > 0 && !is_among(kFaults, signal)) {
     pending = signal;
   } else {
     remove_all_and_die(signal);
@@ -82,9 +90,11 @@ void clear_terminal_line() noexcept {
 }
 
 void set_up_signals() noexcept {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  constexpr std::array kHarmless{SIGCHLD, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
+  for (int signal = 1; signal <= SIGRTMAX; ++signal) {
     struct sigaction action {};
-    if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+    const bool is_default = sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_DFL;
+    if (!is_default || is_among(kHarmless, signal)) continue;
     action = {};
     action.sa_handler = evenorm_cli_on_signal;
     action.sa_flags = SA_RESTART;

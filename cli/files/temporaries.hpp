@@ -1,5 +1,5 @@
-// What must not outlive this process: temporary files, and an unfinished line on the terminal. SIGINT, SIGTERM and
-// SIGHUP remove them and then end the process as they would have. Knows nothing of what they are for.
+// What must not outlive this process: temporary files, and an unfinished line on the terminal. Every signal that would
+// end the process removes them first, but SIGKILL, which no process can catch. Knows nothing of what they are for.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace evenorm::cli {
 
-// While one lives, those signals wait; the first that came is served when the last one ends. Kept around the steps
-// during which the list of temporary files and the file system disagree.
+// While one lives, those signals wait, but for faults such as SIGSEGV; the first that came is served when the last one
+// ends. Kept around the steps during which the list of temporary files and the file system disagree.
 class SignalsDeferred {
  public:
   SignalsDeferred() noexcept;
@@ -25,8 +25,8 @@ void forget_temporary(const std::string& path) noexcept;
 void terminal_line_is_open(bool open) noexcept;
 void clear_terminal_line() noexcept;
 
-// Sets the handlers (a signal that is ignored stays so) and makes writes to closed pipes and past the file size limit
-// return errors instead of ending the process. Called once, by main.
+// Sets the handlers, where a signal has its default action, and makes writes to closed pipes and past the file size
+// limit return errors instead of ending the process. Called once, by main.
 void set_up_signals() noexcept;
 
 }  // namespace evenorm::cli
