@@ -36,7 +36,6 @@ Array read_as_it_lies(NpyFile& file, const std::function<void(std::uint64_t)>& a
     file.read_elements(static_cast<std::int64_t>(first / size_of(file.dtype())), piece);
     advance(piece.size());
   });
-  file.file().expect_end();
   return array;
 }
 

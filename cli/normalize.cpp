@@ -104,7 +104,6 @@ void Normalizer::run(const std::function<void(std::uint64_t)>& advance) {
     write(piece);
     advance(static_cast<std::uint64_t>(piece.elements) * element);
   }
-  x_.file().expect_end();
 }
 
 void Normalizer::read(const Piece& piece) {

@@ -96,8 +96,9 @@ void npy(Input input) {
     expect_same_again(piped.header);
     const std::uint64_t size = piped.header.data_offset + piped.header.data_bytes;
     expect(cli::parse_npy_header(start, size).error.empty(), "a file of the header's own size is accepted");
-    expect(!cli::parse_npy_header(start, size + 1).error.empty(), "a byte too many is refused");
-    expect(parse.error.empty() == (size == file.size()), "a header does not lie about the file's size");
+    expect(cli::parse_npy_header(start, size + 1).error.empty(), "what follows the array is passed over");
+    expect(!cli::parse_npy_header(start, size - 1).error.empty(), "a byte too few is refused");
+    expect(parse.error.empty() == (size <= file.size()), "a header does not lie about the file's size");
   } else {
     expect_one_line(piped.error);
     expect(!parse.error.empty(), "what is wrong in a pipe is wrong in a file");

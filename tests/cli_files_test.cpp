@@ -118,7 +118,6 @@ TEST_F(CliFiles, MalformedInputsAreRefusedQuicklyInLittleMemory) {
       {"", "is empty"},
       {"not an array", "is not a .npy file"},
       {npy_bytes_of("<f4", "(2, 3)", bits.substr(1)), "has 23 bytes of data, but should have 24"},
-      {npy_bytes_of("<f4", "(2, 3)", bits + "x"), "has 25 bytes of data"},
       {npy_bytes_of("<f4", "(4611686018427387904,)", bits), "takes 2^63 bytes or more"},
       {npy_bytes_of("<f4", "(1099511627776,)", bits), "should have 4,398,046,511,104"},
       {npy_bytes_of("<f4", "(99999999999999999999,)", bits), "above 2^63 - 1"},

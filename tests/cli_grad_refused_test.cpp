@@ -143,16 +143,14 @@ TEST_F(CliGradRefused, MoreMemoryThanThereIs) {
   writer.join();
 }
 
-// A pipe that ends early or late, and signals while more of it is awaited.
+// A pipe that ends early, and signals while more of it is awaited.
 TEST_F(CliGradRefused, InputsThatEndInTheMiddle) {
   ASSERT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
   const std::string dy = read_file(folder / "dy.npy");
-  for (const auto& [bytes, error] : {std::pair{dy.substr(0, 140), "standard input ends at byte 140, but should have"},
-                                     {dy + "x", "standard input has more than the 152 bytes"}}) {
-    std::thread writer([&, &sent = bytes] { write_file(folder / "in", sent); });
-    expect_refused(Words{"grad", folder / "x.npy", "-"} + three(), error, {.in_path = folder / "in"});
-    writer.join();
-  }
+  std::thread writer([&] { write_file(folder / "in", dy.substr(0, 140)); });
+  expect_refused(Words{"grad", folder / "x.npy", "-"} + three(), "standard input ends at byte 140, but should have",
+                 {.in_path = folder / "in"});
+  writer.join();
   const auto names = folder.names();
   for (const int signal : {SIGINT, SIGTERM}) {
     ProgramSetting setting{.in_path = folder / "in"};

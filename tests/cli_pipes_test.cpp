@@ -126,7 +126,7 @@ TEST_F(CliPipes, StatisticsCanBeTheOutput) {
   EXPECT_EQ(run.out, read_file(folder / "mean.npy"));
 }
 
-TEST_F(CliPipes, InputThatEndsEarlyOrLateIsAnError) {
+TEST_F(CliPipes, InputThatEndsEarlyIsAnError) {
   const auto refused = [&](const std::string& input, const std::string& error) {
     std::thread writer([&] { write_file(folder / "in", input); });
     expect_refused({"apply", "-", "-o", folder / "y.npy"}, error, {.in_path = folder / "in"});
@@ -134,7 +134,6 @@ TEST_F(CliPipes, InputThatEndsEarlyOrLateIsAnError) {
   };
   refused(c_order.substr(0, c_order.size() - 5),
           "standard input ends at byte 1,572,987, but should have 1,572,992 bytes");
-  refused(c_order + "more", "standard input has more than the 1,572,992 bytes that its header tells of");
   refused("", "standard input is empty, but should be a .npy file");
   refused(c_order.substr(0, 11), "standard input has 1 bytes after byte 10");
   refused(c_order.substr(0, 50), "standard input has 40 bytes after byte 10, but says that its header has 118 there");

@@ -67,6 +67,53 @@ TEST(Npy_Header, ReadsAnyOrderQuotesAndSpaces) {
   }
 }
 
+// As numpy.load reads them: what Python 2 wrote, other names of the types, tabs and comments, a key that is there
+// twice.
+TEST(Npy_Header, ReadsWhatNumpyReads) {
+  const std::string data(12, 'x');
+  for (const char* text :
+       {"{'descr': '<f4', 'fortran_order': False, 'shape': (1L, 3L), }",
+        "{u'descr': u'<f4', u'fortran_order': False, u'shape': (1L, 3 L), }",
+        "{'descr':\t'<f4',\r\n\f'fortran_order':False,'shape':(1,\t3)}\t",
+        "{'descr': '<f4',  # a type\n'fortran_order': False, 'shape': (1, 3)} # all",
+        "{'descr': '<f8', 'descr': '<f4', 'shape': (7,), 'fortran_order': False, 'shape': (1, 3)}"}) {
+    for (const char major : {'\1', '\2'}) {
+      const NpyParse result = parse(npy_bytes(text, data, major));
+      EXPECT_EQ(result.error, "") << text;
+      EXPECT_EQ(result.header.shape, (Shape{1, 3})) << text;
+      EXPECT_EQ(result.header.dtype, DType::f32) << text;
+    }
+  }
+  EXPECT_NE(parse(npy_bytes(header("'<f4'", "False", "(3L,)"), data, '\3')).error, "");  // Python 3's version
+  for (const auto& [descr, dtype] : {std::pair{"=f4", DType::f32},
+                                     {"f4", DType::f32},
+                                     {"|f4", DType::f32},
+                                     {"<f", DType::f32},
+                                     {"float32", DType::f32},
+                                     {"single", DType::f32},
+                                     {"e", DType::f16},
+                                     {"half", DType::f16},
+                                     {"=f8", DType::f64},
+                                     {"<d", DType::f64},
+                                     {"float", DType::f64},
+                                     {"V2", DType::bf16},
+                                     {"=V2", DType::bf16}}) {
+    const std::string file = npy_bytes_of(descr, "(1,)", std::string(size_of(dtype), 'x'));
+    EXPECT_EQ(parse(file).error, "") << descr;
+    EXPECT_EQ(parse(file).header.dtype, dtype) << descr;
+    EXPECT_FALSE(parse(file).header.big_endian);
+  }
+  for (const char* descr : {"<float32", "F4", "f04", "f", "", "<", "<=f4", "f16", "V", ">V2"}) {
+    EXPECT_EQ(parse(npy_bytes_of(descr, "(1,)", "xxxx")).error.empty(), std::string_view(descr) == "f") << descr;
+  }
+}
+
+TEST(Npy_Header, PassesOverWhatFollowsTheArray) {
+  const NpyParse result = parse(npy_bytes_of("<f4", "(2, 3)", std::string(24 + 1000, 'x')));
+  EXPECT_EQ(result.error, "");
+  EXPECT_EQ(result.header.data_bytes, 24U);
+}
+
 TEST(Npy_Header, ReadsShapesOfNoAxisAndNoElement) {
   EXPECT_EQ(parse(npy_bytes_of("<f4", "()", "abcd")).header.shape, Shape{});
   EXPECT_EQ(parse(npy_bytes_of("<f4", "()", "abcd")).header.data_bytes, 4U);
@@ -119,7 +166,7 @@ TEST(Npy_Header, EveryTruncationIsRefused) {
   for (std::size_t size = 0; size < file.size(); ++size) EXPECT_NE(parse(file.substr(0, size)).error, "") << size;
 }
 
-// One byte of a good file changed at a time: refused, or good and in agreement with the file's size.
+// One byte of a good file changed at a time: refused, or good and within the file's size.
 TEST(Npy_Header, NoChangedByteEscapesTheSizeCheck) {
   const std::string file = npy_bytes_of("<f4", "(2, 3)", std::string(24, 'x'));
   for (std::size_t at = 0; at + 24 < file.size(); ++at) {
@@ -128,7 +175,7 @@ TEST(Npy_Header, NoChangedByteEscapesTheSizeCheck) {
       changed[at] = static_cast<char>(value);
       const NpyParse result = parse(changed);
       if (!result.error.empty()) continue;
-      EXPECT_EQ(result.header.data_offset + result.header.data_bytes, file.size()) << at << ' ' << value;
+      EXPECT_LE(result.header.data_offset + result.header.data_bytes, file.size()) << at << ' ' << value;
     }
   }
 }
@@ -183,7 +230,6 @@ std::vector<Malformed> malformed_files() {
       {"NoDescr", with("{'fortran_order': False, 'shape': (3,)}"), "has no 'descr' in its header"},
       {"NoOrder", with("{'descr': '<f4', 'shape': (3,)}"), "has no 'fortran_order' in its header"},
       {"NoShape", with("{'descr': '<f4', 'fortran_order': False}"), "has no 'shape' in its header"},
-      {"TwoShapes", with("{'shape': (3,), 'shape': (3,)}"), "has 'shape' twice in its header"},
       {"UnknownKey", with("{'descr': '<f4', 'order': 'C'}"),
        "has the key 'order' in its header, where only 'descr', 'fortran_order' and 'shape' can be"},
       {"KeyWithoutQuotes", with("{descr: '<f4'}"),
@@ -201,8 +247,6 @@ std::vector<Malformed> malformed_files() {
        "has '?[31m?'' at byte 2 of its header's text, but should have a string in quotes"},
       {"NulInHeader", with(std::string("{'descr'\0: '<f4'}", 17)),
        "has '?: '<f4'}' at byte 8 of its header's text, but should have ':'"},
-      {"NativeEndian", with(header("'=f4'", "False", "(3,)")),
-       "has type '=f4', but should have '<f2', '<f4', '<f8' or '<V2' (f16, f32, f64, bf16)"},
       {"Integers", with(header("'<i4'", "False", "(3,)")),
        "has type '<i4', but should have '<f2', '<f4', '<f8' or '<V2' (f16, f32, f64, bf16)"},
       {"Complex", with(header("'<c8'", "False", "(3,)")),
@@ -250,8 +294,6 @@ std::vector<Malformed> malformed_files() {
        "has 12 bytes of data, but should have 16 for its shape (4) of f32"},
       {"FarFewerBytesThanItsShape", with(header("'<f8'", "False", "(1000000, 1000000)")),
        "has 12 bytes of data, but should have 8,000,000,000,000 for its shape (1000000, 1000000) of f64"},
-      {"MoreBytesThanItsShape", with(header("'<f4'", "False", "(2,)")),
-       "has 12 bytes of data, but should have 8 for its shape (2) of f32"},
       {"ElementsMissing", npy_bytes(header("'<f4'", "False", "(3,)"), ""),
        "has 0 bytes of data, but should have 12 for its shape (3) of f32"},
   };

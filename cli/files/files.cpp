@@ -145,13 +145,6 @@ void InputFile::expect_size(std::uint64_t size) {
   if (sequential_) size_ = size;
 }
 
-void InputFile::expect_end() {
-  std::byte more{};
-  if (sequential_ && read_up_to(position_, {&more, 1}) != 0) {
-    fail(path_, fmt::format("has more than the {} bytes that its header tells of", with_commas(*size_)));
-  }
-}
-
 Outputs::~Outputs() {
   const SignalsDeferred deferred;
   remove_temporaries();

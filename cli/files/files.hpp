@@ -36,9 +36,8 @@ class InputFile {
   void read(std::uint64_t offset, std::span<std::byte> bytes);
   std::size_t read_up_to(std::uint64_t offset, std::span<std::byte> bytes);  // fewer only where the file ends
 
-  // Of a pipe: what it should hold, once that is known; and that it holds no more.
+  // Of a pipe: what it should hold at least, once that is known.
   void expect_size(std::uint64_t size);
-  void expect_end();
 
  private:
   void open_standard_input();

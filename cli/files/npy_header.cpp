@@ -1,6 +1,8 @@
 // See npy_header.hpp. A recursive-descent parser of the one Python literal that a header is:
 //   dictionary = "{" [entry {"," entry} [","]] "}"      entry = string ":" value, value by the key
 //   shape      = "(" [integer "," [integer {"," integer} [","]]] ")"
+// with what Python 2 wrote (u'...', 6L), comments, and any space between tokens. Of a key that is there twice the last
+// one counts.
 #include "cli/files/npy_header.hpp"
 
 #include <fmt/format.h>
@@ -29,7 +31,8 @@ struct Fields {
 // Every parse_ function returns false once error() says why; the position never passes the end of the text.
 class Parser {
  public:
-  explicit Parser(std::string_view text) : text_(text) {}
+  // Python 2's integers may end in L.
+  Parser(std::string_view text, bool has_long_integers) : text_(text), has_long_integers_(has_long_integers) {}
 
   const std::string& error() const { return error_; }
 
@@ -58,16 +61,11 @@ class Parser {
     std::string_view key;
     if (!parse_string(key)) return false;
     if (!take(':')) return expected("':'");
-    if (key == "descr") return once(fields.descr, key) && parse_descr(fields.descr.emplace());
-    if (key == "fortran_order") return once(fields.fortran_order, key) && parse_boolean(fields.fortran_order.emplace());
-    if (key == "shape") return once(fields.shape, key) && parse_shape(fields.shape.emplace());
+    if (key == "descr") return parse_descr(fields.descr.emplace());
+    if (key == "fortran_order") return parse_boolean(fields.fortran_order.emplace());
+    if (key == "shape") return parse_shape(fields.shape.emplace());
     return refuse(fmt::format("has the key '{}' in its header, where only 'descr', 'fortran_order' and 'shape' can be",
                               printable(key, 32)));
-  }
-
-  template <class T>
-  bool once(const std::optional<T>& field, std::string_view key) {
-    return field ? refuse(fmt::format("has '{}' twice in its header", key)) : true;
   }
 
   bool parse_descr(std::string_view& descr) {
@@ -77,6 +75,7 @@ class Parser {
 
   // No escapes: no key and no plain type has one.
   bool parse_string(std::string_view& value) {
+    if (const std::string_view start = text_.substr(at_, 2); start == "u'" || start == "u\"") ++at_;
     const char quote = peek();
     if (quote != '\'' && quote != '"') return expected("a string in quotes");
     const std::size_t end = text_.find(quote, at_ + 1);
@@ -123,6 +122,7 @@ class Parser {
     size = *value;
     at_ = end;
     skip_space();
+    if (has_long_integers_) take('L');
     return true;
   }
 
@@ -137,7 +137,10 @@ class Parser {
   }
 
   void skip_space() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
+    constexpr std::string_view kSpace = " \t\n\r\f";
+    while (at_ < text_.size() && (kSpace.find(text_[at_]) != std::string_view::npos || text_[at_] == '#')) {
+      at_ = text_[at_] == '#' ? std::min(text_.find('\n', at_), text_.size()) : at_ + 1;
+    }
   }
 
   bool refuse(std::string why) {
@@ -152,6 +155,7 @@ class Parser {
   }
 
   std::string_view text_;
+  bool has_long_integers_;
   std::size_t at_ = 0;
   std::string error_;
 };
@@ -196,20 +200,27 @@ TextPlace locate_text(std::span<const std::byte> start, std::optional<std::uint6
 }
 
 std::string read_descr(std::string_view descr, NpyHeader& header) {
-  struct Known {
-    std::string_view descr;
+  struct Name {
+    std::string_view name;
     DType dtype;
-    bool big_endian;
   };
+  constexpr std::array kCodes{Name{"f2", DType::f16}, Name{"e", DType::f16},  Name{"f4", DType::f32},
+                              Name{"f", DType::f32},  Name{"f8", DType::f64}, Name{"d", DType::f64}};
+  constexpr std::array kNames{Name{"float16", DType::f16}, Name{"half", DType::f16},    Name{"float32", DType::f32},
+                              Name{"single", DType::f32},  Name{"float64", DType::f64}, Name{"double", DType::f64},
+                              Name{"float", DType::f64}};
+  const bool has_order = !descr.empty() && "<>=|"sv.find(descr[0]) != std::string_view::npos;
+  const std::string_view code = descr.substr(has_order ? 1 : 0);
+  header.big_endian = descr.starts_with('>');
+  const auto is = [&](const auto& names, std::string_view name) {
+    const auto* found = std::find_if(names.begin(), names.end(), [&](const Name& known) { return known.name == name; });
+    if (found != names.end()) header.dtype = found->dtype;
+    return found != names.end();
+  };
+  if (is(kCodes, code) || is(kNames, descr)) return {};
   // NumPy gives a void type no byte order of its own; ml_dtypes writes bf16 in the machine's.
-  constexpr std::array kTypes{Known{"<f2", DType::f16, false},  Known{"<f4", DType::f32, false},
-                              Known{"<f8", DType::f64, false},  Known{">f2", DType::f16, true},
-                              Known{">f4", DType::f32, true},   Known{">f8", DType::f64, true},
-                              Known{"<V2", DType::bf16, false}, Known{"|V2", DType::bf16, false}};
-  for (const Known& known : kTypes) {
-    if (descr != known.descr) continue;
-    header.dtype = known.dtype;
-    header.big_endian = known.big_endian;
+  if (code == "V2" && !header.big_endian) {
+    header.dtype = DType::bf16;
     return {};
   }
   return fmt::format("has type '{}', but should have {}", printable(descr, 32), kGoodTypes);
@@ -248,14 +259,14 @@ NpyParse parse_npy_header(std::span<const std::byte> start, std::optional<std::u
   if (!place.error.empty()) return refuse(std::move(place.error));
   header.data_offset = place.offset + place.size;
 
-  Parser parser({reinterpret_cast<const char*>(start.data()) + place.offset, place.size});
+  Parser parser({reinterpret_cast<const char*>(start.data()) + place.offset, place.size}, byte_at(start, 6) <= 2);
   Fields fields;
   if (!parser.parse(fields)) return refuse(parser.error());
   if (std::string why = read_descr(*fields.descr, header); !why.empty()) return refuse(std::move(why));
   header.fortran_order = *fields.fortran_order;
   header.shape = std::move(*fields.shape);
   if (std::string why = measure(header); !why.empty()) return refuse(std::move(why));
-  if (file_size && *file_size - header.data_offset != header.data_bytes) {
+  if (file_size && *file_size - header.data_offset < header.data_bytes) {
     return refuse(fmt::format("has {} bytes of data, but should have {} for its shape {} of {}",
                               with_commas(*file_size - header.data_offset), with_commas(header.data_bytes),
                               shape_text(header.shape), name(header.dtype)));

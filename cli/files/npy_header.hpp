@@ -34,7 +34,7 @@ struct NpyParse {
 };
 
 // start: the file's first min(file_size, kMaxNpyHeaderBytes) bytes, or at least its first npy_header_bytes() of them.
-// A good header agrees with file_size to the byte; that of a pipe is not known.
+// file_size: at least what a good header asks for (what follows the array is not read); that of a pipe is not known.
 NpyParse parse_npy_header(std::span<const std::byte> start, std::optional<std::uint64_t> file_size);
 
 // How many of a file's first bytes parse_npy_header() needs, told from the first kNpyStartBytes of them (or all, where

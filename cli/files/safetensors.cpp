@@ -46,14 +46,19 @@ constexpr std::array kTypes{Type{"F16", 16, DType::f16},
 std::string in_quotes(std::string_view name) { return fmt::format("'{}'", printable(name, 80)); }
 
 // The events of the one shape that a header has: { name: { "dtype", "shape", "data_offsets" }, ... }, and
-// "__metadata__": { string: string, ... }. Every handler returns false once error() says why.
+// "__metadata__": { string: string, ... } or null. Other keys of a tensor are passed over, whatever their values are.
+// Every handler returns false once error() says why.
 class Handler final : public nlohmann::json_sax<Json> {
  public:
   explicit Handler(std::vector<SafetensorsEntry>& entries) : entries_(entries) {}
 
   const std::string& error() const { return error_; }
 
-  bool null() override { return unexpected("null"); }
+  bool null() override {
+    if (place_ != Place::metadata_start) return unexpected("null");
+    place_ = Place::names;
+    return true;
+  }
   bool boolean(bool value) override { return unexpected(value ? "true" : "false"); }
   bool number_integer(number_integer_t value) override { return unexpected(std::to_string(value)); }
   bool number_float(number_float_t /*value*/, const string_t& text) override { return unexpected(printable(text, 24)); }
@@ -87,17 +92,19 @@ class Handler final : public nlohmann::json_sax<Json> {
     } else if (place_ == Place::tensor) {
       place_ = Place::fields;
     } else {
-      return unexpected("an object");
+      return begin_ignored("an object");
     }
     return true;
   }
 
   bool key(string_t& name) override {
+    if (place_ == Place::ignored) return true;
     if (place_ == Place::names) return name == "__metadata__" ? begin_metadata() : begin_tensor(name);
     return place_ == Place::metadata || begin_field(name);
   }
 
   bool end_object() override {
+    if (place_ == Place::ignored) return end_ignored();
     if (place_ == Place::fields && fields_ != kAllFields) {
       return refuse(fmt::format("has not all of 'dtype', 'shape' and 'data_offsets' for tensor {}", tensor()));
     }
@@ -112,12 +119,13 @@ class Handler final : public nlohmann::json_sax<Json> {
       place_ = Place::offsets;
       offsets_ = 0;
     } else {
-      return unexpected("an array");
+      return begin_ignored("an array");
     }
     return true;
   }
 
   bool end_array() override {
+    if (place_ == Place::ignored) return end_ignored();
     if (place_ == Place::offsets && offsets_ != 2) {
       return refuse(fmt::format("has {} of the two 'data_offsets' of tensor {}", offsets_, tensor()));
     }
@@ -138,6 +146,7 @@ class Handler final : public nlohmann::json_sax<Json> {
     metadata,
     tensor,
     fields,
+    ignored,
     dtype,
     shape,
     sizes,
@@ -174,12 +183,25 @@ class Handler final : public nlohmann::json_sax<Json> {
       place_ = kFields[i].second;
       return true;
     }
-    return refuse(fmt::format("has the key {} for tensor {}, where only 'dtype', 'shape' and 'data_offsets' can be",
-                              in_quotes(name), tensor()));
+    place_ = Place::ignored;
+    return true;
+  }
+
+  bool begin_ignored(std::string_view found) {
+    if (place_ != Place::ignored) return unexpected(found);
+    constexpr std::size_t kMostDepth = 125;  // the format's own library reads no more
+    return ++depth_ <= kMostDepth || refuse(fmt::format("has values too deep in each other in tensor {}", tensor()));
+  }
+  bool end_ignored() {
+    if (--depth_ == 0) place_ = Place::fields;
+    return true;
   }
 
   bool unexpected(std::string_view found) {
     switch (place_) {
+      case Place::ignored:  // a value without parts
+        if (depth_ == 0) place_ = Place::fields;
+        return true;
       case Place::start:
         return refuse(fmt::format("has {} for its header, but should have an object", found));
       case Place::metadata_start:
@@ -211,6 +233,7 @@ class Handler final : public nlohmann::json_sax<Json> {
   Place place_ = Place::start;
   unsigned fields_ = 0;  // bits: those seen of the tensor
   int offsets_ = 0;
+  std::size_t depth_ = 0;  // of what is ignored
   bool metadata_seen_ = false;
   std::string error_;
 };
@@ -265,11 +288,11 @@ std::string check_places(std::vector<SafetensorsEntry>& entries, std::uint64_t d
                      with_commas(at));
 }
 
-std::string check_names(std::vector<SafetensorsEntry>& entries) {
-  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
-  const auto twin =
-      std::adjacent_find(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.name == b.name; });
-  return twin == entries.end() ? std::string() : fmt::format("has tensor {} twice", in_quotes(twin->name));
+// Of tensors of one name the last one counts. Sorts by name.
+void keep_last(std::vector<SafetensorsEntry>& entries) {
+  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  const auto of_one_name = [](const auto& a, const auto& b) { return a.name == b.name; };
+  entries.erase(entries.begin(), std::unique(entries.rbegin(), entries.rend(), of_one_name).base());
 }
 
 std::uint64_t header_size(std::span<const std::byte> start) {
@@ -292,7 +315,7 @@ std::string check_start(std::span<const std::byte> start, std::uint64_t file_siz
     return fmt::format("has a header of {} bytes, but should have at most {}", with_commas(size),
                        with_commas(kMaxSafetensorsHeaderBytes));
   }
-  if (size == 0 || start[kSafetensorsStartBytes] != std::byte{'{'}) return "has a header that does not begin with '{'";
+  if (size == 0) return "has an empty header";
   return {};
 }
 
@@ -313,12 +336,19 @@ SafetensorsParse parse_safetensors_header(std::span<const std::byte> start, std:
   const std::size_t size = static_cast<std::size_t>(header_size(start));
   const auto* text = reinterpret_cast<const char*>(start.data()) + kSafetensorsStartBytes;
   Handler handler(result.entries);
+  // The parser would pass over a byte order mark, and end at a NUL.
+  const std::string_view header(text, size);
+  if (header.starts_with("\xEF\xBB\xBF") || header.find('\0') != std::string_view::npos) {
+    result.error = "has a header that is not JSON in UTF-8: it has a byte order mark or a NUL";
+    return result;
+  }
   if (!Json::sax_parse(text, text + size, &handler)) {
     result.error = handler.error();
     return result;
   }
+  keep_last(result.entries);
   result.error = check_places(result.entries, kSafetensorsStartBytes + size, file_size);
-  if (result.error.empty()) result.error = check_names(result.entries);
+  std::sort(result.entries.begin(), result.entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return result;
 }
 
