@@ -124,5 +124,12 @@ TEST_F(Modules_Load, RefusesWhatTheModuleHasNot) {
   EXPECT_EQ(error_of([&] { module.load(state); }), "n.weight is unexpected: the module has weight and bias");
 }
 
+TEST_F(Modules_Load, ShowsNamesOfFilesOnOneLine) {
+  state[2].name = "n.bi\nas\033[2J\xff";
+  EXPECT_EQ(error(), "n.bi?as?[2J? is unexpected: the module has n.weight and n.bias");
+  EXPECT_EQ(error_of([&] { module.load(state, "n.bi\n"); }),
+            "n.bi?as?[2J? is unexpected: the module has n.bi?weight and n.bi?bias");
+}
+
 }  // namespace
 }  // namespace evenorm

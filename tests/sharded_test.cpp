@@ -476,26 +476,69 @@ TEST(ShardedNorm_Processes, AreMadeWithoutBuffers) {
   EXPECT_TRUE(std::ranges::equal(outcome_of(made.op, shards).y.bytes(), expected.y.bytes()));
 }
 
+// Of every kind of row, in any layout and type of statistics.
 TEST(ShardedNorm_Processes, WithoutColumnsWriteStatisticsOfTheWholeRow) {
-  for (const Kind kind : contracts::kBothKinds) {
-    for (const DType type : contracts::kAllTypes) {
-      BackwardOperation op = contracts::same_type_backward(kind, type, 48);
-      const BackwardInputs inputs = inputs_of(op, {"normal", "mean_1e4", "constant"}, {"normal"}, 6);
-      const auto shards = shards_of(op, inputs, bias_of(op), {0, 40, 0, 8});
+  constexpr std::size_t kCols = 1100, kRowsInAll = 16;
+  for (const DType type : contracts::kAllTypes) {
+    for (const Kind kind : kBothKinds) {
+      const BackwardOperation op = contracts::same_type_backward(kind, type, kCols);
+      Names names = rows_of_type(type);
+      if (type == DType::f64) names.insert(names.end(), {"huge", "subnormal"});
+      BackwardInputs inputs = inputs_of(op, names, {"normal"}, kRowsInAll);
+      inputs.x.set(3 * kCols + 1050, kNan);
+      const Array bias = bias_of(op);
+      const ShardedOutcome expected = whole(op, inputs, bias);
+      const auto shards = shards_of(op, inputs, bias, {0, 1024, 76, 0});
+      std::vector<float> mean(2 * kRowsInAll, -7), rstd(mean);
+      const std::int64_t shape[] = {4, 4, 0}, outer[] = {4, 4}, strides[] = {8, 2}, columns[] = {-1};
+      Forward& last = shards[3]->forward;
+      last.x.shape = last.y.shape = shape;
+      last.normalized_shape = {};
+      last.axes = columns;
+      if (kind == Kind::layer) last.mean = {mean.data(), DType::f32, outer, strides};
+      last.rstd = {rstd.data(), DType::f32, outer, strides};
       EXPECT_EQ(told(4,
                      [&](const Communicator& communicator) {
-                       Shard& shard = *shards[communicator.rank];
-                       ShardedNorm norm(shard.forward, communicator);
-                       norm.run(shard.forward);
+                       const Forward& forward = shards[communicator.rank]->forward;
+                       ShardedNorm(forward, communicator).run(forward, {}, pool_executor(2));
                      }),
                 std::vector<std::string>(4));
-      for (const std::size_t without : {0, 2}) {
-        EXPECT_TRUE(same_numbers(shards[without]->rstd, shards[1]->rstd)) << op.name();
-        EXPECT_TRUE(same_numbers(shards[without]->mean, shards[1]->mean)) << op.name();
+      for (const std::size_t process : {0, 1, 2}) {
+        EXPECT_TRUE(kind == Kind::rms || same_numbers(shards[process]->mean, expected.mean)) << op.name();
+        EXPECT_TRUE(same_numbers(shards[process]->rstd, expected.rstd)) << op.name();
       }
-      EXPECT_NE(shards[1]->rstd[0], 0);
+      const auto is = [](float found, double of_whole) {
+        return found == static_cast<float>(of_whole) || (std::isnan(found) && std::isnan(of_whole));
+      };
+      for (std::size_t r = 0; r < kRowsInAll; ++r) {
+        EXPECT_TRUE(kind == Kind::rms || is(mean[2 * r], expected.mean[r])) << op.name() << ", row " << r;
+        EXPECT_TRUE(is(rstd[2 * r], expected.rstd[r])) << op.name() << ", row " << r;
+        EXPECT_TRUE(mean[2 * r + 1] == -7 && rstd[2 * r + 1] == -7);
+      }
     }
   }
+}
+
+// What concerns these statistics is refused there as it is elsewhere.
+TEST(ShardedNorm_Refuses, StatisticsOfAProcessWithoutColumns) {
+  const Made made = example(DType::f32, 96);
+  const auto expect = [&](const std::string& text, const std::function<void(Shard&, std::vector<Moments>&)>& spoil) {
+    const auto shards = shards_of(made.op, made.inputs, made.bias, {96, 0});
+    const std::vector<std::string> texts = told(2, [&](const Communicator& communicator) {
+      Shard& shard = *shards[communicator.rank];
+      ShardedNorm norm(shard.forward, communicator);
+      std::vector<Moments> moments(norm.rows());
+      if (communicator.rank == 1) spoil(shard, moments);
+      norm.run(shard.forward, moments);
+    });
+    EXPECT_EQ(texts, (std::vector<std::string>{"process 1 has failed: " + text, text}));
+  };
+  static const std::int64_t kFive[] = {5};
+  expect("rstd has shape (5), but x has rows of shape (6)", [](Shard& s, auto&) { s.forward.rstd.shape = kFive; });
+  expect("mean has dtype bf16, but statistics should be f64 or f32",
+         [](Shard& s, auto&) { s.forward.mean.dtype = DType::bf16; });
+  expect("mean may overlap rstd", [](Shard& s, auto&) { s.forward.mean.data = s.forward.rstd.data; });
+  expect("moments may overlap rstd", [](Shard& s, auto& moments) { s.forward.rstd.data = moments.data(); });
 }
 
 TEST(ShardedNorm_Refuses, AnEpsThatIsNone) {

@@ -49,7 +49,8 @@ EVENORM_API evenorm_status evenorm_sharded_norm_create(const evenorm_forward* fo
                                                        evenorm_sharded_norm** out);
 
 /* forward: as at creation, but for buffers and strides. moments: moments_count of them, one for each row, are written,
- * the same in all processes, for the backward pass; or NULL, and 0. executor as for evenorm_run. */
+ * the same in all processes, for the backward pass; or NULL, and 0. mean and rstd, of whole rows, are written in
+ * processes without columns, too. executor as for evenorm_run. */
 EVENORM_API evenorm_status evenorm_sharded_norm_run_forward(evenorm_sharded_norm* norm, const evenorm_forward* forward,
                                                             evenorm_moments* moments, size_t moments_count,
                                                             const evenorm_executor* executor);

@@ -107,7 +107,7 @@ struct Communicator {
 class EVENORM_API ShardedNorm {
  public:
   // forward: this process's columns, in any layout; buffers may be absent; without residual, y2, moments or an i8 y.
-  // x may have no columns. Throws Error.
+  // x may have no columns: passes write mean and rstd all the same, which are of the whole rows. Throws Error.
   ShardedNorm(const Forward& forward, const Communicator& communicator);
   ShardedNorm(ShardedNorm&&) noexcept;  // what was moved from may be assigned to and destroyed, nothing else
   ShardedNorm& operator=(ShardedNorm&&) noexcept;
