@@ -315,6 +315,51 @@ def test_every_process_is_told_what_differs(what, text):
         assert f"DisagreementError: {text}" in outcome.error, str(outcome)
 
 
+def with_a_message_spoiled(rank, gather, at, value, rows):
+    """What each process is told where what process 1 sends in one of the gathers is changed on its way."""
+    gathers, all_gather = [], _sharded_group.all_gather
+
+    def spoiled(gathered, message, group):
+        all_gather(gathered, message, group=group)
+        if len(gathers) == gather:
+            gathered[1, at] = value
+        gathers.append(at)
+
+    _sharded_group.all_gather = spoiled
+    with pytest.raises(ValueError) as told:
+        sharded.sharded_layer_norm(torch.ones(rows[rank], 8, dtype=torch.float64))
+    return str(told.value)
+
+
+@pytest.mark.parametrize(
+    "gather, at, value, rows, text",
+    [
+        (0, _sharded_group._COLUMNS, -1.0, (4, 4), "process 1 of the group has sent a message of -1.0 columns, but"),
+        (0, _sharded_group._COLUMNS, 0.5, (4, 4), "process 1 of the group has sent a message of 0.5 columns, but"),
+        (0, _sharded_group._COLUMNS, math.nan, (4, 4), "process 1 of the group has sent a message of nan columns, but"),
+        (0, _sharded_group._COLUMNS, math.inf, (4, 4), "process 1 of the group has sent a message of inf columns, but"),
+        (1, _sharded_group._CUTS, 7.0, (4, 4), "process 1 of the group has sent a message made for other columns"),
+        (1, _sharded_group._HEAD + 4, 1e300, (4, 4), "process 1 has sent a message whose exponent of row 0 is 1e+300"),
+        (1, 0, math.nan, (4, 5), "process 1 of the group has sent words that are no JSON object"),
+    ],
+)
+def test_messages_that_are_not_valid_are_refused(gather, at, value, rows, text):
+    first, second = distributed_processes.run(with_a_message_spoiled, 2, gather, at, value, rows)
+    assert first.startswith(text)
+    assert second.startswith("the all-gather has brought something else to the place of process 1 of the group")
+
+
+@pytest.mark.parametrize("sent", [b"\xff", b"", b"7", b"[" * 100000, b'"a"'])
+def test_words_that_are_none_are_refused(sent):
+    with pytest.raises(ValueError, match="process 3 of the group has sent words that are no JSON object"):
+        _sharded_group._words_of(3, sent)
+
+
+def test_words_of_others_are_one_line():
+    words = {0: {"a\nb": "\x1b[2J"}, 1: {"a\nb": "x\u2028y"}}
+    assert _sharded_group._difference(words) == "a?b is ?[2J in process 0 of the group, but x?y in process 1"
+
+
 def with_one_that_goes(rank, how):
     x = torch.ones(4, 8)
     sharded.sharded_layer_norm(x)

@@ -25,6 +25,7 @@ _ALIKE = 4  # numbers of float64 that all heads have alike: kind, what must agre
 _HEAD = _ALIKE + 2  # and: this process's columns, and the cuts that its message is made for
 _COLUMNS, _CUTS = _ALIKE, _ALIKE + 1
 _MAKING, _PASS, _FAILED = 1.0, 2.0, 3.0  # kinds
+_MOST_COLUMNS = 2**48
 _FIRST = 256  # numbers of a frame where nothing tells how long it will be, and of one with words
 _REMEMBERED = 16  # passes
 _EXPLANATION_SECONDS = 2.0  # what a process waits for the words of all others once an exchange has failed
@@ -124,7 +125,7 @@ class Call:
         history = self._history
         room = history.frame_size() - _HEAD
         message, cuts = torch.empty(0, 1), history.cuts.get(self._columns)
-        while True:
+        for is_last in (False, True):
             with self.telling():
                 if cuts is not None:
                     message = message_of(cuts)
@@ -133,8 +134,11 @@ class Call:
                 _PASS, [] if cuts is None else [float(self._columns), _mark(str(cuts))], flat[:room]
             )
             columns = self._columns_in(frames)
-            if bool((frames[:, _CUTS] == _mark(str(columns))).all()):
+            others = (frames[:, _CUTS] != _mark(str(columns))).nonzero().flatten().tolist()
+            if not others:
                 break
+            if is_last:
+                raise DisagreementError(f"process {others[0]} of the group has sent a message made for other columns")
             cuts = columns  # a message was made for other ones, or for none
         history.cuts[self._columns] = columns
         messages = frames[:, _HEAD : _HEAD + flat.numel()]
@@ -152,7 +156,13 @@ class Call:
         return frames
 
     def _columns_in(self, frames: Tensor) -> list[int]:
-        return [int(n) for n in frames[:, _COLUMNS].tolist()]
+        columns = frames[:, _COLUMNS].tolist()
+        for rank, n in enumerate(columns):
+            if not (0 <= n <= _MOST_COLUMNS and n == int(n)):
+                raise DisagreementError(
+                    f"process {rank} of the group has sent a message of {n} columns, but it should be of 0 to 2^48"
+                )
+        return [int(n) for n in columns]
 
     def _gather(self, message: Tensor) -> Tensor:
         """(1, n) of each process to (processes, n)."""
@@ -161,6 +171,11 @@ class Call:
             all_gather(gathered, message, group=self._group)
         except RuntimeError as error:
             raise self._explained(error) from error
+        if not torch.equal(gathered[self.rank].view(torch.int64), message[0].view(torch.int64)):
+            raise DisagreementError(
+                f"the all-gather has brought something else to the place of process {self.rank} of the group than this"
+                " process has sent"
+            )
         return gathered
 
     def _gather_words(self, words: dict[str, Any]) -> dict[int, dict[str, Any]]:
@@ -171,7 +186,7 @@ class Call:
             told = json.dumps(words).encode()
         numbers = torch.frombuffer(bytearray(told.ljust(room)), dtype=torch.float64)
         return {
-            rank: json.loads(bytes(frame.view(torch.uint8).tolist()))
+            rank: _words_of(rank, bytes(frame.view(torch.uint8).tolist()))
             for rank, frame in enumerate(self._gather(numbers[None]))
         }
 
@@ -180,7 +195,7 @@ class Call:
         words = self._gather_words(self._words)
         for rank, word in words.items():
             if "failed" in word:
-                return DisagreementError(f"process {rank} of the group has failed: {word['failed']}")
+                return DisagreementError(f"process {rank} of the group has failed: {_printable(word['failed'])}")
         return DisagreementError(_difference(words) or "the processes are in different calls")
 
     def _explained(self, error: Exception) -> Exception:
@@ -194,7 +209,9 @@ class Call:
             return DisagreementError(difference)
         said = f"; no word from process {', '.join(silent)} of the group" if silent else ""
         at = ", ".join(f"{name} {value}" for name, value in self._words.items())
-        return RuntimeError(f"the processes' exchange failed ({error}){said}; at: {at}, columns {self._columns}")
+        return RuntimeError(
+            f"the processes' exchange failed ({_printable(error)}){said}; at: {at}, columns {self._columns}"
+        )
 
     def _words_in_store(self) -> dict[int, dict[str, Any]]:
         """Of other processes, as far as they come in time. The store may be in the one that has died, or hangs: what asks
@@ -209,10 +226,10 @@ class Call:
                 store.set(f"{place}/{self.rank}", words)
                 for rank in range(self.size):
                     if rank != self.rank:
-                        with contextlib.suppress(RuntimeError, json.JSONDecodeError):
+                        with contextlib.suppress(RuntimeError, DisagreementError):
                             key, left = f"{place}/{rank}", max(0.01, end - time.monotonic())
                             store.wait([key], datetime.timedelta(seconds=left))
-                            found[rank] = json.loads(store.get(key))
+                            found[rank] = _words_of(rank, store.get(key))
 
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
@@ -238,11 +255,27 @@ def _frame(size: int, head: list[float], numbers: Tensor | None = None) -> Tenso
     return frame
 
 
+def _words_of(rank: int, sent: bytes) -> dict[str, Any]:
+    """What another process says of its call."""
+    words = None
+    with contextlib.suppress(ValueError, RecursionError):
+        words = json.loads(sent)
+    if not isinstance(words, dict):
+        raise DisagreementError(f"process {rank} of the group has sent words that are no JSON object")
+    return words
+
+
+def _printable(value: object) -> str:
+    """On one line, whatever another process has sent."""
+    return "".join(c if c.isprintable() else "?" for c in str(value))
+
+
 def _difference(words: dict[int, dict[str, Any]]) -> str:
     first, *others = sorted(words)
     for name in words[first]:
         for rank in others:
             mine, other = words[first][name], words[rank].get(name)
             if mine != other:
-                return f"{name} is {mine} in process {first} of the group, but {other} in process {rank}"
+                text = f"{name} is {mine} in process {first} of the group, but {other} in process {rank}"
+                return _printable(text)
     return ""
