@@ -171,8 +171,8 @@ TEST_P(Enumerations, ADTypeThatIsNone) {
 
   t.rows.x.dtype = dtype;
   expect("x", [&] { run(t.rows, t.parts); });
-  expect("the module", [&] { const LayerNorm module({4}, LayerNormOptions{.dtype = dtype}); });
-  LayerNorm module({4}, LayerNormOptions{.dtype = DType::f64});
+  expect("the module", [&] { const LayerNorm module(4, LayerNormOptions{.dtype = dtype}); });
+  LayerNorm module(4, LayerNormOptions{.dtype = DType::f64});
   const NamedConstTensor named[] = {{"weight", {t.parameter.data(), dtype, kCols}}};
   expect("weight", [&] { module.load(named); });
   detail::RowSpans spans{};

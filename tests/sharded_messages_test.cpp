@@ -224,7 +224,7 @@ std::vector<std::string> told_in_disorder(const Columns& columns, std::size_t fi
 }
 
 TEST(ShardedMessages_Order, OfAnEngineThatBringsThemInAnother) {
-  for (const std::size_t first : {0, 1}) {
+  for (const std::size_t first : {std::size_t{0}, std::size_t{1}}) {
     for (const Columns& columns : {Columns{4, 0}, Columns{3, 1}, Columns{2, 2}}) {
       if (first == 0 && columns[0] == columns[1]) continue;  // the same agreement of both
       const std::vector<std::string> texts = told_in_disorder(columns, first);
