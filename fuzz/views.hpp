@@ -2,6 +2,7 @@
 // arguments choose alike, and how they decide whether an overlap is there by looking at every pair of bytes.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <span>
@@ -24,7 +25,7 @@ struct View {
   contracts::Shape shape, strides;
   std::size_t begin = 0;
 
-  std::size_t element() const { return size_of(dtype); }
+  std::size_t element() const { return std::max<std::size_t>(size_of(dtype), 1); }  // 1 where the type is none
   contracts::Shape actual_strides() const;
   std::pair<__int128, __int128> range() const;  // bytes of the memory: from the first to past the last
   bool in_memory() const;
