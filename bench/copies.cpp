@@ -166,10 +166,6 @@ const BothLoops& loops_on(Target target) {
     case Target::avx2:
       return N_AVX2::kLoops;
 #endif
-#if HWY_TARGETS & HWY_SSE4
-    case Target::sse4:
-      return N_SSE4::kLoops;
-#endif
 #if HWY_TARGETS & HWY_NEON
     case Target::neon:
       return N_NEON::kLoops;

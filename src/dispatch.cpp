@@ -13,7 +13,7 @@
 namespace evenorm::internal {
 
 // Of src/targets/.
-extern const Kernels kKernelsAvx3, kKernelsAvx2, kKernelsSse4, kKernelsNeon, kKernelsPortable;
+extern const Kernels kKernelsAvx3, kKernelsAvx2, kKernelsNeon, kKernelsPortable;
 
 #if HWY_ARCH_X86
 bool rounds_to_bf16 = __builtin_cpu_supports("avx512bf16") != 0;
@@ -37,7 +37,6 @@ constexpr Entry kLadder[] = {
 #if HWY_ARCH_X86
     {Target::avx3, "avx3", HWY_AVX3, EVENORM_KERNELS(HWY_AVX3, kKernelsAvx3)},
     {Target::avx2, "avx2", HWY_AVX2, EVENORM_KERNELS(HWY_AVX2, kKernelsAvx2)},
-    {Target::sse4, "sse4", HWY_SSE4, EVENORM_KERNELS(HWY_SSE4, kKernelsSse4)},
 #endif
 #if HWY_ARCH_ARM
     {Target::neon, "neon", HWY_NEON, EVENORM_KERNELS(HWY_NEON, kKernelsNeon)},

@@ -11,7 +11,7 @@
 namespace evenorm::internal {
 
 // Best first.
-enum class Target : unsigned char { avx3, avx2, sse4, neon, portable };
+enum class Target : unsigned char { avx3, avx2, neon, portable };
 
 std::string_view name(Target target) noexcept;
 std::span<const Target> compiled_targets() noexcept;  // best first; the last is always `portable`

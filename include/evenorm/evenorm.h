@@ -423,7 +423,7 @@ EVENORM_API evenorm_status evenorm_rms_norm_backward_f16(const uint16_t* dy, con
                                                          uint16_t* dweight, double eps);
 
 /* --- what this library is --------------------------------------------------------------------------------------------
- * SIMD targets by name, best first: "avx3" (AVX-512), "avx2", "sse4", "neon", "portable".
+ * SIMD targets by name, best first: "avx3" (AVX-512), "avx2", "neon", "portable".
  * The environment variable EVENORM_TARGET forces one; an unknown or unsupported name is an invalid argument at first
  * use.
  */

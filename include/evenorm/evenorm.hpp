@@ -454,7 +454,7 @@ void rms_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<T>
   detail::run_gradients(detail::gradient_spans<T>(Kind::rms, dy, x, dx, cols, options));
 }
 
-// SIMD targets by name, best first: "avx3" (AVX-512), "avx2", "sse4", "neon", "portable".
+// SIMD targets by name, best first: "avx3" (AVX-512), "avx2", "neon", "portable".
 // The environment variable EVENORM_TARGET forces one; an unknown or unsupported name is an Error at first use.
 EVENORM_API std::vector<std::string> compiled_targets();
 EVENORM_API std::vector<std::string> supported_targets();  // those that this CPU can run

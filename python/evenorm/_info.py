@@ -4,7 +4,7 @@ from evenorm import _core
 
 
 def targets() -> list[str]:
-    """The SIMD targets that this CPU can run, best first: "avx3" (AVX-512), "avx2", "sse4", "neon", "portable".
+    """The SIMD targets that this CPU can run, best first: "avx3" (AVX-512), "avx2", "neon", "portable".
 
     >>> "portable" in targets()
     True
