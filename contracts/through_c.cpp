@@ -57,10 +57,6 @@ evenorm_backward c_backward(const Backward& backward) {
   result.dweight = c_view<evenorm_tensor>(backward.dweight);
   result.dbias = c_view<evenorm_tensor>(backward.dbias);
   result.dsum = c_view<evenorm_const_tensor>(backward.dsum);
-  result.dy2 = c_view<evenorm_const_tensor>(backward.dy2);
-  result.weight2 = c_view<evenorm_const_tensor>(backward.weight2);
-  result.dweight2 = c_view<evenorm_tensor>(backward.dweight2);
-  result.dbias2 = c_view<evenorm_tensor>(backward.dbias2);
   return result;
 }
 

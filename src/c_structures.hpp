@@ -73,11 +73,9 @@ View optional_view_of(std::string_view argument, const Given& given) {
 
 // The sizes that each structure had, version by version: one that grows has its new size added.
 inline constexpr std::array kForwardSizes{offsetof(evenorm_forward, residual), sizeof(evenorm_forward)};
-inline constexpr std::array kBackwardSizes{offsetof(evenorm_backward, dsum), offsetof(evenorm_backward, dy2),
-                                           sizeof(evenorm_backward)};
+inline constexpr std::array kBackwardSizes{offsetof(evenorm_backward, dsum), sizeof(evenorm_backward)};
 inline constexpr std::array kBuffersSizes{offsetof(evenorm_buffers, residual), sizeof(evenorm_buffers)};
-inline constexpr std::array kBackwardBuffersSizes{offsetof(evenorm_backward_buffers, dy2),
-                                                  sizeof(evenorm_backward_buffers)};
+inline constexpr std::array kBackwardBuffersSizes{sizeof(evenorm_backward_buffers)};
 inline constexpr std::array kExecutorSizes{sizeof(evenorm_executor)};
 inline constexpr std::array kRowMomentsSizes{sizeof(evenorm_row_moments)};
 
@@ -159,10 +157,6 @@ inline Backward backward_of(const evenorm_backward* given) {
   backward.dbias = optional_view_of<Tensor>("dbias", b.dbias);
   backward.accumulate = b.accumulate != 0;
   backward.dsum = optional_view_of<ConstTensor>("dsum", b.dsum);
-  backward.dy2 = optional_view_of<ConstTensor>("dy2", b.dy2);
-  backward.weight2 = optional_view_of<ConstTensor>("weight2", b.weight2);
-  backward.dweight2 = optional_view_of<Tensor>("dweight2", b.dweight2);
-  backward.dbias2 = optional_view_of<Tensor>("dbias2", b.dbias2);
   return backward;
 }
 
@@ -185,8 +179,7 @@ inline Buffers buffers_of(const evenorm_buffers* given) {
 
 inline BackwardBuffers buffers_of(const evenorm_backward_buffers* given) {
   const evenorm_backward_buffers b = completed("buffers", given, kBackwardBuffersSizes, {});
-  return {b.x,     b.dy,   b.weight, b.mean,    b.rstd,     b.dx,    b.dweight,
-          b.dbias, b.dsum, b.dy2,    b.weight2, b.dweight2, b.dbias2};
+  return {b.x, b.dy, b.weight, b.mean, b.rstd, b.dx, b.dweight, b.dbias, b.dsum};
 }
 
 inline RowMoments row_moments_of(const evenorm_row_moments* given) {

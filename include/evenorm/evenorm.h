@@ -275,20 +275,19 @@ EVENORM_API evenorm_status evenorm_join(evenorm_kind kind, const evenorm_moments
 /* One backward pass: from dy, the gradient of y, to the gradients of x, weight and bias, any of them (at least one).
  * The normalised axes are told as in evenorm_forward.
  *   x, dy          of one shape, each of any type
- *   dx             of x's shape; may be dy, dy2, dsum or x (same address, type, strides)
+ *   dx             of x's shape; may be dy, dsum or x (same address, type, strides)
  *   weight         of the normalised axes' shape; absent: 1. zero_centered not 0: 1 + weight takes weight's place
  *   mean, rstd     f64, of the other axes' shape: what the forward pass wrote for these x and eps, or absent and found
  *                  anew, with the same bits. Both for layer norm, rstd alone for RMS norm. Not looked at in f64
  *                  arithmetic
  *   dweight, dbias of the normalised axes' shape, each of any type, rounded once from sums that are kept wider.
  *                  accumulate not 0: added to what they hold
- *   dsum           of x's shape, any type: the gradient of a sum that x is (evenorm_forward's sum, with residual), is
- *                  added to dx before dx is rounded; dx, times residual_scale, is then the residual's gradient as well
- *   dy2            of x's shape, any type: the gradient of evenorm_forward's y2, the same x normalised with weight2. dx
- * is then the gradient of x through both norms, in one pass, rounded once; dweight2 and dbias2, as dweight and dbias,
- * are the gradients of weight2 and bias2. All else is of both norms Strides and overlap: as in evenorm_forward.
- * Arithmetic is f64 where any of x, dy, dx, weight, dsum, dy2, weight2 is, f32 otherwise; without dx, each norm has its
- * own. */
+ *   dsum           of x's shape, any type: a gradient that reaches x from elsewhere. It is added to dx before dx is
+ *                  rounded. If x is evenorm_forward's sum, dsum is the gradient of that sum, and dx times
+ *                  residual_scale is also the gradient of the residual. If evenorm_forward has a y2, dsum is the dx of
+ *                  the second norm
+ * Strides and overlap: as in evenorm_forward. Arithmetic is f64 where any of x, dy, dx, weight, dsum is, f32 otherwise.
+ */
 typedef struct evenorm_backward {
   size_t struct_size;
   evenorm_kind kind;
@@ -308,10 +307,6 @@ typedef struct evenorm_backward {
   evenorm_tensor dweight;
   evenorm_tensor dbias;
   evenorm_const_tensor dsum;
-  evenorm_const_tensor dy2;
-  evenorm_const_tensor weight2;
-  evenorm_tensor dweight2;
-  evenorm_tensor dbias2;
 } evenorm_backward;
 
 /* Sets the first struct_size bytes of *backward: struct_size, layer norm, eps 1e-5, all else absent. */
@@ -326,9 +321,8 @@ static inline evenorm_backward evenorm_backward_defaults(void) {
 }
 
 /* *out is the bytes of scratch that this pass wants: a function of shapes and types alone, at most
- * max(256 KiB, 1/8 of x's elements), twice that with dy2; 0 where no gradient of a parameter is asked for, and where
- * this fails. Scratch is fastest at a multiple of 64 bytes. Refuses what evenorm_run_backward does, but for what
- * concerns buffers. */
+ * max(256 KiB, 1/8 of x's elements); 0 where no gradient of a parameter is asked for, and where this fails. Scratch is
+ * fastest at a multiple of 64 bytes. Refuses what evenorm_run_backward does, but for what concerns buffers. */
 EVENORM_API evenorm_status evenorm_backward_scratch_bytes(const evenorm_backward* backward, size_t* out);
 
 /* Validates and runs once; over `executor`, or on the calling thread where that is NULL. scratch: scratch_size bytes,
@@ -353,10 +347,6 @@ typedef struct evenorm_backward_buffers {
   void* dweight;
   void* dbias;
   const void* dsum;
-  const void* dy2;
-  const void* weight2;
-  void* dweight2;
-  void* dbias2;
 } evenorm_backward_buffers;
 
 /* *out is a new plan, which the caller destroys, or NULL where this fails. It keeps nothing of *backward but the

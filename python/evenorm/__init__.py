@@ -8,10 +8,8 @@ from evenorm._fused import (
     add_rms_norm,
     layer_norm_int8,
     layer_norm_pair,
-    layer_norm_pair_backward,
     rms_norm_int8,
     rms_norm_pair,
-    rms_norm_pair_backward,
 )
 from evenorm._info import numerics_revision, target, targets, version
 from evenorm._moment_type import MOMENTS
@@ -38,13 +36,11 @@ __all__ = [
     "layer_norm_backward",
     "layer_norm_int8",
     "layer_norm_pair",
-    "layer_norm_pair_backward",
     "numerics_revision",
     "rms_norm",
     "rms_norm_backward",
     "rms_norm_int8",
     "rms_norm_pair",
-    "rms_norm_pair_backward",
     "row_moments",
     "set_num_threads",
     "target",

@@ -2,8 +2,6 @@
 
 from typing import SupportsFloat
 
-from numpy.typing import DTypeLike
-
 from evenorm import _core
 from evenorm._norms import Array, Axes, NewArray, Result
 
@@ -152,98 +150,6 @@ def rms_norm_pair(
     result: tuple[Result, Result] = _core.norm_pair(
         True, x, normalized_shape, weight, None, weight2, None, eps, axis, zero_centered, out
     )
-    return result
-
-
-def layer_norm_pair_backward(
-    dy: Array,
-    dy2: Array,
-    x: Array,
-    normalized_shape: Axes = None,
-    weight: Array | None = None,
-    weight2: Array | None = None,
-    eps: SupportsFloat = 1e-5,
-    *,
-    axis: Axes = None,
-    mean: Array | None = None,
-    rstd: Array | None = None,
-    dsum: Array | None = None,
-    zero_centered: bool = False,
-    accumulate: bool = False,
-    param_dtype: DTypeLike | None = None,
-    out: tuple[Array | None, Array | None, Array | None, Array | None, Array | None] | None = None,
-) -> tuple[Result, Result, Result, Result, Result]:
-    """The gradients of `layer_norm_pair`, for one reading of x: from dy and dy2, those of y and y2, to that of x through
-    both norms, and to those of both pairs of parameters.
-
-    Args:
-        dy, dy2: of x's shape.
-        x, normalized_shape, weight, weight2, eps, axis, zero_centered: what `layer_norm_pair` was given.
-        mean, rstd, dsum, param_dtype: as in `layer_norm_backward`.
-        accumulate: add to the dweight, dbias, dweight2 and dbias2 of `out`, which are needed then.
-        out: (dx, dweight, dbias, dweight2, dbias2), where they go; None, or any of them None: new arrays. dx may be dy,
-            dy2, dsum or x.
-
-    Returns:
-        (dx, dweight, dbias, dweight2, dbias2), as in `layer_norm_backward`; dx is rounded once.
-
-    Raises:
-        TypeError, ValueError: as `layer_norm`.
-
-    >>> import numpy as np
-    >>> x, dy, dy2 = np.float64([[4, 2, 8]]), np.float64([[1, 0, -1]]), np.float64([[0, 1, 1]])
-    >>> dx, dweight, dbias, dweight2, dbias2 = layer_norm_pair_backward(dy, dy2, x, 3, weight2=[1, 2, 2])
-    >>> print(dx.round(4), dweight.round(4), dbias2)
-    [[-0.1718  0.1145  0.0573]] [-0.2673  0.     -1.3363] [0. 1. 1.]
-    """
-    result: tuple[Result, Result, Result, Result, Result] = _core.norm_pair_backward(
-        False, dy, dy2, x, normalized_shape, weight, weight2, eps, axis, mean, rstd, dsum, zero_centered, accumulate,
-        param_dtype, out,
-    )  # fmt: skip
-    return result
-
-
-def rms_norm_pair_backward(
-    dy: Array,
-    dy2: Array,
-    x: Array,
-    normalized_shape: Axes = None,
-    weight: Array | None = None,
-    weight2: Array | None = None,
-    eps: SupportsFloat | None = None,
-    *,
-    axis: Axes = None,
-    rstd: Array | None = None,
-    dsum: Array | None = None,
-    zero_centered: bool = False,
-    accumulate: bool = False,
-    param_dtype: DTypeLike | None = None,
-    out: tuple[Array | None, Array | None, Array | None] | None = None,
-) -> tuple[Result, Result, Result]:
-    """The gradients of `rms_norm_pair`, for one reading of x: of x through both norms, of weight and of weight2.
-
-    Args:
-        dy, dy2, weight2: as in `layer_norm_pair_backward`.
-        x, normalized_shape, weight, eps, axis, rstd, dsum, zero_centered, param_dtype: as in `rms_norm_backward`.
-        accumulate: add to the dweight and dweight2 of `out`, which are needed then.
-        out: (dx, dweight, dweight2), where they go; None, or any of them None: new arrays. dx may be dy, dy2, dsum or x.
-
-    Returns:
-        (dx, dweight, dweight2), as in `rms_norm_backward`; dx is rounded once.
-
-    Raises:
-        TypeError, ValueError: as `layer_norm`.
-
-    >>> import numpy as np
-    >>> x, dy, dy2 = np.float64([3, 4]), np.float64([1, 0]), np.float64([0, 1])
-    >>> dx, dweight, dweight2 = rms_norm_pair_backward(dy, dy2, x, weight2=[1, 2], axis=0, eps=0)
-    >>> print(dx.round(6), dweight.round(6), dweight2.round(6))
-    [-0.09051   0.067882] [0.848528 0.      ] [0.       1.131371]
-    """
-    result: tuple[Result, Result, Result] = _core.norm_pair_backward(
-        True, dy, dy2, x, normalized_shape, weight, weight2, eps, axis, None, rstd, dsum, zero_centered, accumulate,
-        param_dtype, out,
-    )  # fmt: skip
     return result
 
 

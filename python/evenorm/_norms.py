@@ -129,7 +129,8 @@ def layer_norm_backward(
         dy: of x's shape.
         x, normalized_shape, weight, eps, axis, zero_centered: what `layer_norm` was given.
         mean, rstd: what it returned with return_stats, float64; without them they are found again, with the same bits.
-        dsum: of x's shape: the gradient that reaches x, as the sum of `add_layer_norm`, from elsewhere; is added to dx.
+        dsum: of x's shape: a gradient that reaches x from elsewhere, added to dx. It is the gradient of the sum of
+            `add_layer_norm`, or the dx of the other norm of `layer_norm_pair`.
         accumulate: add to the dweight and dbias of `out`, which are needed then.
         param_dtype: the type of dweight and dbias; None: float64 where anything is, else float32.
         out: (dx, dweight, dbias), where they go; None, or any of them None: new arrays. dx may be dy or x.

@@ -32,9 +32,6 @@ NB_MODULE(_core, m) {
   m.def("norm_backward", &norm_backward, "rms"_a, any("dy"), any("x"), any("normalized_shape"), any("weight"),
         any("eps"), any("axis"), any("mean"), any("rstd"), any("dsum"), any("zero_centered"), any("accumulate"),
         any("param_dtype"), any("out"));
-  m.def("norm_pair_backward", &norm_pair_backward, "rms"_a, any("dy"), any("dy2"), any("x"), any("normalized_shape"),
-        any("weight"), any("weight2"), any("eps"), any("axis"), any("mean"), any("rstd"), any("dsum"),
-        any("zero_centered"), any("accumulate"), any("param_dtype"), any("out"));
   m.def("row_moments", &row_moments, "rms"_a, any("x"), any("normalized_shape"), any("axis"), any("wide"));
   m.def("join_moments", &join_moments, "rms"_a, any("parts"), any("wide"));
   m.def("sharded_moments", &sharded_moments, "rms"_a, any("x"), "columns"_a, "rank"_a, any("wide"), any("eps"));

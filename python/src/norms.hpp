@@ -25,11 +25,6 @@ nb::any norm_backward(bool rms, nb::handle dy, nb::handle x, nb::handle normaliz
                       nb::handle eps, nb::handle axis, nb::handle mean, nb::handle rstd, nb::handle dsum,
                       nb::handle zero_centered, nb::handle accumulate, nb::handle param_dtype, nb::handle out);
 
-nb::any norm_pair_backward(bool rms, nb::handle dy, nb::handle dy2, nb::handle x, nb::handle normalized_shape,
-                           nb::handle weight, nb::handle weight2, nb::handle eps, nb::handle axis, nb::handle mean,
-                           nb::handle rstd, nb::handle dsum, nb::handle zero_centered, nb::handle accumulate,
-                           nb::handle param_dtype, nb::handle out);
-
 nb::any row_moments(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle axis, nb::handle wide);
 nb::any join_moments(bool rms, nb::handle parts, nb::handle wide);
 

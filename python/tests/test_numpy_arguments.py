@@ -192,22 +192,6 @@ def test_backward():
         assert str(caught.value) == message
 
 
-def test_pair_backward():
-    cases = [
-        (ValueError, dict(dy2=X[0]), "dy2 has shape (3, 4), but x has (2, 3, 4)"),
-        (TypeError, dict(dy2=None),
-         "dy2 is None, but it should be an array (of NumPy, or with DLPack or the buffer protocol) or a sequence of numbers"),
-        (ValueError, dict(weight2=np.ones(3)), "weight2 has shape (3), but normalized_shape is (4)"),
-        (ValueError, dict(accumulate=True), "accumulate is given, but out has no gradients of all parameters to add to"),
-        (TypeError, dict(out=(None, None, None)),
-         "out is of type tuple, but it should be a tuple (dx, dweight, dbias, dweight2, dbias2), where any may be None"),
-    ]  # fmt: skip
-    for error, arguments, message in cases:
-        with pytest.raises(error) as caught:
-            evenorm.layer_norm_pair_backward(**{"dy": X, "dy2": X, "x": X, "normalized_shape": 4, **arguments})
-        assert str(caught.value) == message
-
-
 def test_fused():
     cases = [
         (ValueError, evenorm.add_layer_norm, dict(residual=X[0]), "residual has shape (3, 4), but x has (2, 3, 4)"),

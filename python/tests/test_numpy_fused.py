@@ -91,40 +91,6 @@ def test_sum_s_gradient():
     assert np.array_equal(with_sum, dx + dsum)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rms", [False, True])
-def test_pair_s_gradients_are_those_of_two_norms(rms, dtype):
-    one, pair = ((evenorm.rms_norm_backward, evenorm.rms_norm_pair_backward) if rms else
-                 (evenorm.layer_norm_backward, evenorm.layer_norm_pair_backward))  # fmt: skip
-    x, weight, weight2 = tensor(dtype, 70, 33), inputs.weight(dtype, 33), inputs.weight(dtype, 33, 5)
-    dy, dy2, dsum = x[::-1].copy(), x[:, ::-1].copy(), x[::-1, ::-1].copy()
-    between = np.empty(x.shape, np.float64 if dtype == "f64" else np.float32)
-    for added in (None, dsum):
-        _, *of_second = one(dy2, x, 33, weight2, dsum=added, out=(between, None) if rms else (between, None, None))
-        right = [*one(dy, x, 33, weight, dsum=between), *of_second]
-        assert all(map(same_bits, pair(dy, dy2, x, 33, weight, weight2, dsum=added), right))
-        assert all(map(same_bits, pair(dy.T, dy2.T, x.T, None, weight, weight2, axis=0,
-                                       dsum=None if added is None else added.T), [right[0].T, *right[1:]]))  # fmt: skip
-    for place in (0, 1, 2, 3):
-        tensors = [t.copy() for t in (dy, dy2, x, dsum)]
-        result = pair(
-            *tensors[:3], 33, weight, weight2, dsum=tensors[3], out=(tensors[place], *[None] * len(right[1:]))
-        )
-        assert result[0] is tensors[place] and all(map(same_bits, result, right))
-
-
-def test_pair_s_gradients_take_statistics_and_add():
-    x, weight = tensor("f32", 40, 33), inputs.weight("f32", 33)
-    _, mean, rstd = evenorm.layer_norm(x, 33, return_stats=True)
-    dx, *sums = evenorm.layer_norm_pair_backward(x, x, x, 33, weight, weight)
-    held = tuple(np.ones_like(s) for s in sums)
-    result = evenorm.layer_norm_pair_backward(x, x, x, 33, weight, weight, mean=mean, rstd=rstd, accumulate=True,
-                                              out=(None, *held))  # fmt: skip
-    assert same_bits(result[0], dx)
-    assert all(a is b and np.allclose(a, s + 1) for a, b, s in zip(result[1:], held, sums, strict=True))
-    assert evenorm.rms_norm_pair_backward(x, x, x, 33, param_dtype="f8")[2].dtype == np.float64
-
-
 def test_rows_that_do_not_lie_together_are_refused():
     x = np.zeros((4, 6), np.float32)
     for call in (lambda: evenorm.add_layer_norm(x, x, axis=0), lambda: evenorm.layer_norm_int8(x, axis=0)):
