@@ -49,42 +49,7 @@ MeanMagnitudes mean_magnitudes(Kind kind, const std::vector<Real>& g, const std:
   return {of_g / cols, of_gh / cols};
 }
 
-// What a row's gradients are made of beside dy.
-struct RealRow {
-  reference::Moments moments;
-  Real rstd;
-  std::vector<Real> xhat, h;
-
-  RealRow(const Operation& op, std::span<const Real> x)
-      : moments(reference::moments(op.kind, x)),
-        rstd(reference::rstd(moments, op.eps)),
-        xhat(reference::apply(x, moments, rstd, {})),
-        h(xhat_terms(op, x, xhat, moments, rstd)) {}
-};
-
-ExactDx dx_of(const Operation& op, const RealRow& row, std::span<const Real> dy,
-              const reference::Parameters& parameters) {
-  const reference::GradientSums sums = reference::gradient_sums(op.kind, row.xhat, dy, parameters);
-  const MeanMagnitudes means = mean_magnitudes(op.kind, sums.g, row.h);
-  const std::vector<Real>&g = sums.g, &h = row.h;
-  const Real rstd = row.rstd;
-  const bool no_gradient = rstd == 0 || (op.kind == Kind::layer && op.cols == 1);
-  ExactDx exact{reference::dx_of_sums(sums, row.xhat, rstd), {}, {}};
-  for (std::size_t i = 0; i < op.cols; ++i) {
-    const Real terms = rstd * (magnitude(g[i]) + means.g + h[i] * means.gh);
-    const Real quanta = 2 + rstd + (1 + rstd) * rstd * means.gh;
-    exact.terms.push_back(no_gradient ? 0 : terms);
-    exact.quanta.push_back(no_gradient ? 0 : quanta);
-  }
-  return exact;
-}
-
 }  // namespace
-
-ExactDx exact_dx(const Operation& op, std::span<const Real> x, std::span<const Real> dy,
-                 const reference::Parameters& parameters) {
-  return dx_of(op, RealRow(op, x), dy, parameters);
-}
 
 GradientLimits gradient_limits(const Operation& op) {
   // Of the terms of dx, that of xhat_i takes the most: k2 and both fmas, and in layer norm x - mean.
@@ -124,18 +89,27 @@ ExpectedGradients::ExpectedGradients(const Operation& op, const Array& x, const 
 
 void ExpectedGradients::add_row(std::span<const Real> x, std::span<const Real> dy,
                                 const reference::Parameters& parameters, reference::ParameterGradients& sums) {
-  const RealRow row(op_, x);
-  const ExactDx of_row = dx_of(op_, row, dy, parameters);
+  const reference::Moments m = reference::moments(op_.kind, x);
+  const Real rstd = reference::rstd(m, op_.eps);
+  const std::vector<Real> xhat = reference::apply(x, m, rstd, {});
+  const std::vector<Real> h = xhat_terms(op_, x, xhat, m, rstd);
+  const reference::GradientSums of_row = reference::gradient_sums(op_.kind, xhat, dy, parameters);
+  const std::vector<Real> dx = reference::dx_of_sums(of_row, xhat, rstd);
+  const std::vector<Real>& g = of_row.g;
+  const MeanMagnitudes means = mean_magnitudes(op_.kind, g, h);
+  const bool no_gradient = rstd == 0 || (op_.kind == Kind::layer && op_.cols == 1);
   for (std::size_t i = 0; i < op_.cols; ++i) {
     const Real of_dy = magnitude(dy[i]);
-    dx_.exact.push_back(to_pair(of_row.dx[i]));
-    dx_.terms.push_back(static_cast<long double>(of_row.terms[i]));
-    dx_.quanta.push_back(static_cast<double>(of_row.quanta[i]));
-    dgamma_.terms[i] += static_cast<long double>(of_dy * row.h[i]);
+    const Real terms = rstd * (magnitude(g[i]) + means.g + h[i] * means.gh);
+    const Real quanta = 2 + rstd + (1 + rstd) * rstd * means.gh;
+    dx_.exact.push_back(to_pair(dx[i]));
+    dx_.terms.push_back(no_gradient ? 0 : static_cast<long double>(terms));
+    dx_.quanta.push_back(no_gradient ? 0 : static_cast<double>(quanta));
+    dgamma_.terms[i] += static_cast<long double>(of_dy * h[i]);
     if (op_.arithmetic() == DType::f64) dgamma_.quanta[i] += 1;  // f32's products are sums in f64
     dbeta_.terms[i] += static_cast<long double>(of_dy);
   }
-  sums.add_row(x, dy, row.moments, row.rstd);
+  sums.add_row(x, dy, m, rstd);
 }
 
 double ExpectedGradients::error_of(const Array& values, const Bounded& expected, double limit) const {

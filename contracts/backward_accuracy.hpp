@@ -19,14 +19,6 @@ struct GradientLimits {
 };
 GradientLimits gradient_limits(const Operation& op);
 
-// dx of one row in real numbers, and what its error is measured in: u times `terms`, and how many of the arithmetic's
-// smallest numbers are allowed besides.
-struct ExactDx {
-  std::vector<reference::Real> dx, terms, quanta;
-};
-ExactDx exact_dx(const Operation& op, std::span<const reference::Real> x, std::span<const reference::Real> dy,
-                 const reference::Parameters& parameters);
-
 struct GradientErrors {
   double dx = 0;  // each in the units of its limit, gradient_limits()
   double dgamma = 0;

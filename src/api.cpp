@@ -38,10 +38,10 @@ Moments join(Kind kind, std::span<const Moments> parts, bool wide) {
 std::size_t scratch_bytes(const Backward& backward) { return internal::scratch_bytes(internal::validate(backward)); }
 
 void run(const Backward& backward, std::span<std::byte> scratch, const Executor& executor) {
-  internal::GradientPass pass = internal::validate(backward);
-  internal::check_scratch_size(scratch, internal::scratch_bytes(pass));
-  internal::validate_buffers(pass, scratch);
-  internal::run_pass(pass, internal::kernels_of(internal::active_target()), scratch.data(), executor);
+  internal::GradientProblem problem = internal::validate(backward);
+  internal::check_scratch_size(scratch, internal::scratch_bytes(problem));
+  internal::validate_buffers(problem, scratch);
+  internal::run_problem(problem, internal::kernels_of(internal::active_target()), scratch.data(), executor);
 }
 void run(const Backward& backward, const Executor& executor) {
   internal::run_on(internal::active_target(), backward, executor);

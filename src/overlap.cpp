@@ -1,6 +1,6 @@
-// Which buffers may share memory: y and the sum may be x or the residual itself, dx may be dy, dy2, x or dsum
-// itself; otherwise outputs touch nothing else, themselves included. Disjoint ranges of bytes pass; slices interleaved
-// with equal strides are decided exactly; the rest is refused.
+// Which buffers may share memory: y and the sum may be x or the residual itself, dx may be dy, x or dsum itself;
+// otherwise outputs touch nothing else, themselves included. Disjoint ranges of bytes pass; slices interleaved with
+// equal strides are decided exactly; the rest is refused.
 #include <array>
 #include <cstdlib>
 #include <limits>
@@ -324,32 +324,18 @@ void validate_message(const GradientProblem& p, std::span<const double> message)
 namespace {
 
 // Without rows what has some is passed over; dweight and dbias are written all the same.
-Buffers inputs_of(const GradientPass& pass) {
-  const GradientProblem &p = pass.first, &last = pass.second ? *pass.second : p;  // the last one has dsum
+Buffers inputs_of(const GradientProblem& p) {
   Buffers buffers;
   if (p.rows != 0) {
     buffers.add_source("x", p.x);
     buffers.add_source("dy", p.dy);
-    buffers.add_source("dsum", last.dsum);
-    if (pass.second) buffers.add_source("dy2", last.dy);
+    buffers.add_source("dsum", p.dsum);
     buffers.add_input("mean", p.mean);
     buffers.add_input("rstd", p.rstd);
     buffers.add_moments(p.moments, p.rows);
   }
   buffers.add_input("weight", p.gamma);
-  if (pass.second) buffers.add_input("weight2", last.gamma);
   return buffers;
-}
-
-// output(name, tensor, has_rows)
-template <class Output>
-void for_outputs(const GradientPass& pass, const Output& output) {
-  if (pass.first.rows != 0) output("dx", pass.first.dx, true);
-  output("dweight", pass.first.dgamma, false);
-  output("dbias", pass.first.dbeta, false);
-  if (!pass.second) return;
-  output("dweight2", pass.second->dgamma, false);
-  output("dbias2", pass.second->dbeta, false);
 }
 
 void check_scratch(const Buffers& buffers, std::span<const std::byte> scratch) {
@@ -360,20 +346,23 @@ void check_scratch(const Buffers& buffers, std::span<const std::byte> scratch) {
 
 }  // namespace
 
-void validate_buffers(const GradientPass& pass, std::span<const std::byte> scratch) {
-  if (pass.first.rows != 0) {
-    check_present("x", pass.first.x.data);
-    check_present("dy", pass.first.dy.data);
+void validate_buffers(const GradientProblem& p, std::span<const std::byte> scratch) {
+  if (p.rows != 0) {
+    check_present("x", p.x.data);
+    check_present("dy", p.dy.data);
   }
-  Buffers buffers = inputs_of(pass);
-  for_outputs(pass,
-              [&](const char* name, const auto& output, bool has_rows) { buffers.check(name, output, has_rows); });
+  Buffers buffers = inputs_of(p);
+  if (p.rows != 0) buffers.check("dx", p.dx, true);
+  buffers.check("dweight", p.dgamma, false);
+  buffers.check("dbias", p.dbeta, false);
   check_scratch(buffers, scratch);
 }
 
-void validate_scratch(const GradientPass& pass, std::span<const std::byte> scratch) {
-  Buffers buffers = inputs_of(pass);
-  for_outputs(pass, [&](const char* name, const auto& output, bool) { buffers.add_output(name, output); });
+void validate_scratch(const GradientProblem& p, std::span<const std::byte> scratch) {
+  Buffers buffers = inputs_of(p);
+  if (p.rows != 0) buffers.add_output("dx", p.dx);
+  buffers.add_output("dweight", p.dgamma);
+  buffers.add_output("dbias", p.dbeta);
   check_scratch(buffers, scratch);
 }
 

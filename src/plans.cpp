@@ -53,29 +53,6 @@ void replace(const char* argument, Pointer& planned, Pointer given) {
   planned = given;
 }
 
-void replace_all(internal::GradientPass& pass, const BackwardBuffers& buffers) {
-  internal::GradientProblem &p = pass.first, *second = pass.second ? &*pass.second : nullptr;
-  p.x.data = buffers.x;
-  p.dy.data = buffers.dy;
-  replace("weight", p.gamma.data, buffers.weight);
-  replace("mean", p.mean.data, buffers.mean);
-  replace("rstd", p.rstd.data, buffers.rstd);
-  replace("dx", p.dx.data, buffers.dx);
-  replace("dweight", p.dgamma.data, buffers.dweight);
-  replace("dbias", p.dbeta.data, buffers.dbias);
-  replace("dsum", (second != nullptr ? *second : p).dsum.data, buffers.dsum);
-  const void* no_input = nullptr;
-  void* no_output = nullptr;
-  replace("dy2", second != nullptr ? second->dy.data : no_input, buffers.dy2);
-  replace("weight2", second != nullptr ? second->gamma.data : no_input, buffers.weight2);
-  replace("dweight2", second != nullptr ? second->dgamma.data : no_output, buffers.dweight2);
-  replace("dbias2", second != nullptr ? second->dbeta.data : no_output, buffers.dbias2);
-  if (second == nullptr) return;
-  second->x.data = p.x.data;
-  second->mean.data = p.mean.data;
-  second->rstd.data = p.rstd.data;
-}
-
 }  // namespace
 
 struct Plan::State : KeptPass<internal::KeptProblem> {
@@ -119,7 +96,7 @@ void Plan::run(const Buffers& buffers, const Executor& executor) const {
   internal::run_problem(p, *kept.kernels, executor);
 }
 
-struct BackwardPlan::State : KeptPass<internal::KeptGradientPass> {
+struct BackwardPlan::State : KeptPass<internal::KeptGradientProblem> {
   using KeptPass::KeptPass;
 };
 
@@ -145,10 +122,18 @@ void BackwardPlan::run(std::span<std::byte> scratch, const Executor& executor) c
 void BackwardPlan::run(const BackwardBuffers& buffers, std::span<std::byte> scratch, const Executor& executor) const {
   const State& kept = present(state_);
   internal::check_scratch_size(scratch, kept.problem.scratch_bytes());
-  internal::GradientPass pass = kept.problem.get();
-  replace_all(pass, buffers);
-  internal::validate_buffers(pass, scratch);
-  internal::run_pass(pass, *kept.kernels, scratch.data(), executor);
+  internal::GradientProblem p = kept.problem.get();
+  p.x.data = buffers.x;
+  p.dy.data = buffers.dy;
+  replace("weight", p.gamma.data, buffers.weight);
+  replace("mean", p.mean.data, buffers.mean);
+  replace("rstd", p.rstd.data, buffers.rstd);
+  replace("dx", p.dx.data, buffers.dx);
+  replace("dweight", p.dgamma.data, buffers.dweight);
+  replace("dbias", p.dbeta.data, buffers.dbias);
+  replace("dsum", p.dsum.data, buffers.dsum);
+  internal::validate_buffers(p, scratch);
+  internal::run_problem(p, *kept.kernels, scratch.data(), executor);
 }
 
 }  // namespace evenorm

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 
 #include "evenorm/evenorm.hpp"
 #include "layout.hpp"
@@ -80,19 +79,6 @@ struct GradientProblem {
   bool fetch = false, fetch_columns = false;
 };
 
-// A backward pass: of one norm, or of two of the same x. Where dx of such a pair is asked for, both have the pair's
-// arithmetic, and the second one's dx, of that type, is the first one's dsum. It lies nowhere: workers have some rows
-// of it at a time, and its address here only says that it is there.
-struct GradientPass {
-  GradientProblem first;
-  std::optional<GradientProblem> second;
-};
-// What such a pass runs at once: one norm, or a pair of which dx is asked for.
-struct GradientNorms {
-  const GradientProblem& first;
-  const GradientProblem* second = nullptr;
-};
-
 inline constexpr std::size_t kDTypeCount = 4;  // of those with arithmetic
 constexpr std::size_t index_of(DType dtype) { return static_cast<std::size_t>(dtype); }
 constexpr std::size_t index_of(Kind kind) { return static_cast<std::size_t>(kind); }
@@ -126,8 +112,6 @@ inline DType arithmetic_type(const GradientProblem& p) {
   return wide ? DType::f64 : DType::f32;
 }
 
-inline bool sums_over_rows(const GradientProblem& p) { return p.dgamma.data != nullptr || p.dbeta.data != nullptr; }
-
 // Does dx take the place of what it is made from?
 inline bool is_in_place(const GradientProblem& p) {
   return p.dx.data != nullptr && (p.dx.data == p.x.data || p.dx.data == p.dy.data || p.dx.data == p.dsum.data);
@@ -137,15 +121,6 @@ inline bool is_in_place(const GradientProblem& p) {
 template <class Pointer>
 bool has_dense_rows(const Matrix<Pointer>& m) {
   return m.cols.is_dense(bytes_of(m.dtype));
-}
-
-// Dense rows, so many bytes apart.
-template <class Pointer>
-Matrix<Pointer> dense_rows(Pointer data, DType dtype, std::size_t rows, std::size_t bytes) {
-  Matrix<Pointer> m{data, dtype, {}, {}};
-  m.rows.append({rows, static_cast<std::ptrdiff_t>(bytes)});
-  m.cols.append({bytes / bytes_of(dtype), static_cast<std::ptrdiff_t>(bytes_of(dtype))});
-  return m;
 }
 
 // Where the rows are dense.

@@ -23,7 +23,7 @@ constexpr std::size_t kForwardTask = 32768;   // below this, handing a task over
 constexpr std::size_t kTileRows = 32;         // neighbours that one thread gathers: whole cache lines of 16 bits each
 constexpr std::size_t kMaxParts = 512;        // of a long row: bounds the memory for their moments
 constexpr std::size_t kBackwardTask = 16384;  // below this, handing a task over costs more than it saves
-constexpr std::size_t kMostScratch = 256u << 10u;  // bytes of a norm's, where x is small
+constexpr std::size_t kMostScratch = 256u << 10u;  // bytes, where x is small
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kStripCols = 512;     // columns of the second step that stay together, a part of a block
 constexpr std::size_t kTwoStepCols = 1024;  // of rows below this a second look costs what threads gain
@@ -113,12 +113,13 @@ bool is_one_look(const Problem& p) { return p.y2.data == nullptr || fits_in_one_
 // --- the backward pass: row blocks where something is summed over rows, rows where not; and, where there is but one
 // row block, first rows, then columns
 
+bool sums_over_rows(const GradientProblem& p) { return p.dgamma.data != nullptr || p.dbeta.data != nullptr; }
+
+// Of one row block.
 std::size_t sums_bytes(const GradientProblem& p) { return column_numbers(p) * p.cols * sizeof(double); }
 
-// Of the rows of each norm, in two steps.
-std::size_t scalars_bytes(const GradientNorms& norms) {
-  return (norms.second == nullptr ? 1 : 2) * norms.first.rows * sizeof(GradientScalars);
-}
+// Of all rows, in two steps.
+std::size_t scalars_bytes(const GradientProblem& p) { return p.rows * sizeof(GradientScalars); }
 
 // What a caller is promised that scratch is at most.
 std::size_t most_scratch(const GradientProblem& p) {
@@ -152,115 +153,64 @@ std::size_t tasks_of(const GradientProblem& p, const Executor& executor) {
 }
 
 // One row block is one thread's, unless rows and columns are looked at by turns.
-bool pays_in_two_steps(const GradientNorms& norms, const Executor& executor) {
-  const GradientProblem& p = norms.first;
-  return row_blocks(p) == 1 && p.cols >= kTwoStepCols && tasks_of(p, executor) > 1 &&
-         scalars_bytes(norms) <= sums_bytes(p);
+bool pays_in_two_steps(const GradientProblem& p, const Executor& executor) {
+  return row_blocks(p) == 1 && p.cols >= kTwoStepCols && tasks_of(p, executor) > 1 && scalars_bytes(p) <= sums_bytes(p);
 }
 
-bool sums_in_second(const GradientNorms& norms) { return norms.second != nullptr && sums_over_rows(*norms.second); }
-
-// Sums of all row blocks and norms; and what scratch has besides, to align them: none where they fill it.
-struct SumsScratch {
-  std::size_t bytes, spare;
-
-  explicit SumsScratch(const GradientNorms& norms) {
-    const GradientProblem& p = norms.first;
-    const std::size_t summed = (sums_over_rows(p) ? 1 : 0) + (sums_in_second(norms) ? 1 : 0);
-    bytes = summed * row_blocks(p) * sums_bytes(p);
-    spare = std::min(kLine, summed * most_scratch(p) - bytes);
-  }
-};
+// What scratch has beside the sums of all row blocks, to align them: nothing where they fill it.
+std::size_t spare_bytes(const GradientProblem& p) {
+  return std::min(kLine, most_scratch(p) - row_blocks(p) * sums_bytes(p));
+}
 
 // Sums fill scratch where there is but one row block, of fewer rows than this. If they have no room to be aligned in,
 // the two steps have: their scalars are fewer bytes.
 constexpr std::size_t kMostRowsOfOneBlock = 2 * least_rows_of_block(DType::f64, DType::bf16);
-static_assert(2 * kMostRowsOfOneBlock * sizeof(GradientScalars) + kLine <= kMostScratch - kLine);
-bool has_room_aligned(const GradientNorms& norms, std::byte* scratch) {
-  return static_cast<std::size_t>(aligned<std::byte>(scratch) - scratch) <= SumsScratch(norms).spare;
+static_assert(kMostRowsOfOneBlock * sizeof(GradientScalars) + kLine <= kMostScratch - kLine);
+bool has_room_aligned(const GradientProblem& p, std::byte* scratch) {
+  return static_cast<std::size_t>(aligned<std::byte>(scratch) - scratch) <= spare_bytes(p);
 }
 
-// scratch: the sums of each norm that has some, one after the other.
-void run_blocks(const GradientNorms& norms, const Kernels& kernels, double* scratch, const Executor& executor) {
-  const GradientProblem& p = norms.first;
+void run_blocks(const GradientProblem& p, const Kernels& kernels, double* slots, const Executor& executor) {
   const std::size_t blocks = row_blocks(p), slot = column_numbers(p) * p.cols, tasks = tasks_of(p, executor);
-  double* const sums = sums_over_rows(p) ? scratch : nullptr;
-  double* const sums2 = sums_in_second(norms) ? scratch + (sums == nullptr ? 0 : blocks * slot) : nullptr;
   // Subtrees. Rather more runs than tasks than few unequal ones: 10 blocks by twos are six blocks' time on two threads.
   const std::size_t run = tasks == 1 ? blocks : std::bit_floor(std::max(std::size_t{1}, blocks / tasks));
   const std::size_t runs = (blocks + run - 1) / run;
   const auto one_run = [&](std::size_t i) {
-    const auto from = [&](double* slots) { return slots == nullptr ? nullptr : slots + i * run * slot; };
-    run_row_blocks(kernels, norms, i * run, std::min(run, blocks - i * run), {from(sums), from(sums2)});
+    run_row_blocks(kernels, p, i * run, std::min(run, blocks - i * run), slots + i * run * slot);
   };
   if (runs == 1) {
     one_run(0);
   } else {
     parallel_for(executor, runs, one_run);
   }
-  if (sums != nullptr) finish_row_blocks(kernels, p, sums, runs, run * slot);
-  if (sums2 != nullptr) finish_row_blocks(kernels, *norms.second, sums2, runs, run * slot);
+  finish_row_blocks(kernels, p, slots, runs, run * slot);
 }
 
-void run_in_two_steps(const GradientNorms& norms, const Kernels& kernels, GradientScalars* scalars,
+void run_in_two_steps(const GradientProblem& p, const Kernels& kernels, GradientScalars* scalars,
                       const Executor& executor) {
-  const GradientProblem& p = norms.first;
   const std::size_t tasks = tasks_of(p, executor);
   if (p.scalars == nullptr) {
-    share_out(executor, p.rows, tasks, [&](std::size_t first, std::size_t count) {
-      look_at_rows(kernels, p, first, count, scalars);
-      if (norms.second != nullptr) look_at_rows(kernels, *norms.second, first, count, scalars + p.rows);
-    });
+    share_out(executor, p.rows, tasks,
+              [&](std::size_t first, std::size_t count) { look_at_rows(kernels, p, first, count, scalars); });
   }
-  const KnownScalars known{p.scalars == nullptr ? scalars : p.scalars,
-                           norms.second == nullptr ? nullptr : scalars + p.rows};
+  const GradientScalars* known = p.scalars == nullptr ? scalars : p.scalars;
   const std::size_t strips = (p.cols + kStripCols - 1) / kStripCols;
   share_out(executor, strips, tasks, [&](std::size_t first, std::size_t count) {
     const std::size_t col = first * kStripCols;
-    run_columns(kernels, norms, known, col, std::min(count * kStripCols, p.cols - col));
+    run_columns(kernels, p, known, col, std::min(count * kStripCols, p.cols - col));
   });
 }
 
-void run_norms(const GradientNorms& norms, const Kernels& kernels, std::byte* scratch, const Executor& executor) {
-  const GradientProblem& p = norms.first;
-  if (!sums_over_rows(p) && !sums_in_second(norms)) {
-    share_out(executor, p.rows, tasks_of(p, executor),
-              [&](std::size_t first, std::size_t count) { run_backward(kernels, norms, first, count); });
-  } else if (has_long_rows(p) || pays_in_two_steps(norms, executor) || !has_room_aligned(norms, scratch)) {
-    run_in_two_steps(norms, kernels, aligned<GradientScalars>(scratch), executor);
-  } else {
-    run_blocks(norms, kernels, aligned<double>(scratch), executor);
-  }
-}
-
-// Of a pair both norms at once, if dx is to be of both; else one after the other, whose arithmetic may differ.
-bool is_one_run(const GradientPass& pass) { return !pass.second || pass.first.dx.data != nullptr; }
-GradientNorms norms_of(const GradientPass& pass) { return {pass.first, pass.second ? &*pass.second : nullptr}; }
-
-void choose_cache_use(GradientPass& pass) {
-  choose_cache_use(pass.first);
-  if (!pass.second) return;
-  choose_cache_use(*pass.second);
-  const void* dx = pass.first.dx.data;
-  if (is_in_place(pass.first) || dx == pass.second->dy.data || dx == pass.second->dsum.data) {
-    pass.first.stream_dx = false;
-  }
-}
-
 // With the cache use chosen.
-void run_chosen(const GradientPass& pass, const Kernels& kernels, std::byte* scratch, const Executor& executor) {
-  if (is_one_run(pass)) return run_norms(norms_of(pass), kernels, scratch, executor);
-  for (const GradientProblem* p : {&pass.first, &*pass.second}) {
-    if (sums_over_rows(*p)) run_norms({*p}, kernels, scratch, executor);
+void run_chosen(const GradientProblem& p, const Kernels& kernels, std::byte* scratch, const Executor& executor) {
+  if (!sums_over_rows(p)) {
+    share_out(executor, p.rows, tasks_of(p, executor),
+              [&](std::size_t first, std::size_t count) { run_backward(kernels, p, first, count); });
+  } else if (has_long_rows(p) || pays_in_two_steps(p, executor) || !has_room_aligned(p, scratch)) {
+    run_in_two_steps(p, kernels, aligned<GradientScalars>(scratch), executor);
+  } else {
+    run_blocks(p, kernels, aligned<double>(scratch), executor);
   }
-}
-
-std::size_t scratch_bytes_of(const GradientNorms& norms) {
-  const GradientProblem& p = norms.first;
-  if (!sums_over_rows(p) && !sums_in_second(norms)) return 0;
-  if (has_long_rows(p)) return scalars_bytes(norms) + kLine;
-  const SumsScratch sums(norms);
-  return sums.bytes + sums.spare;
 }
 
 }  // namespace
@@ -284,23 +234,23 @@ void KeptProblem::run(const Kernels& kernels, const Executor& executor) const {
   run_problem(p, kernels, executor);
 }
 
-std::size_t scratch_bytes(const GradientPass& pass) noexcept {
-  if (is_one_run(pass)) return scratch_bytes_of(norms_of(pass));
-  return std::max(scratch_bytes_of({pass.first}), scratch_bytes_of({*pass.second}));
+std::size_t scratch_bytes(const GradientProblem& p) noexcept {
+  if (!sums_over_rows(p)) return 0;
+  return has_long_rows(p) ? scalars_bytes(p) + kLine : row_blocks(p) * sums_bytes(p) + spare_bytes(p);
 }
 
-void run_pass(GradientPass& pass, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept {
-  choose_cache_use(pass);
-  run_chosen(pass, kernels, scratch, executor);
+void run_problem(GradientProblem& p, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept {
+  choose_cache_use(p);
+  run_chosen(p, kernels, scratch, executor);
 }
 
-KeptGradientPass::KeptGradientPass(GradientPass pass) noexcept
-    : pass_(std::move(pass)), scratch_bytes_(internal::scratch_bytes(pass_)) {
-  choose_cache_use(pass_);
+KeptGradientProblem::KeptGradientProblem(GradientProblem problem) noexcept
+    : problem_(std::move(problem)), scratch_bytes_(internal::scratch_bytes(problem_)) {
+  choose_cache_use(problem_);
 }
 
-void KeptGradientPass::run(const Kernels& kernels, std::byte* scratch, const Executor& executor) const noexcept {
-  run_chosen(pass_, kernels, scratch, executor);
+void KeptGradientProblem::run(const Kernels& kernels, std::byte* scratch, const Executor& executor) const noexcept {
+  run_chosen(problem_, kernels, scratch, executor);
 }
 
 void run_on(Target target, const Forward& forward, const Executor& executor) {
@@ -310,10 +260,10 @@ void run_on(Target target, const Forward& forward, const Executor& executor) {
 }
 
 void run_on(Target target, const Backward& backward, const Executor& executor) {
-  GradientPass pass = validate(backward);
-  validate_buffers(pass);
-  const OwnScratch scratch(scratch_bytes(pass));
-  run_pass(pass, kernels_of(target), scratch.get(), executor);
+  GradientProblem problem = validate(backward);
+  validate_buffers(problem);
+  const OwnScratch scratch(scratch_bytes(problem));
+  run_problem(problem, kernels_of(target), scratch.get(), executor);
 }
 
 void run_on(Target target, const RowMoments& rows, std::span<Moments> parts, const Executor& executor) {

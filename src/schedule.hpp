@@ -33,8 +33,8 @@ class KeptProblem {
   bool in_one_look_;
 };
 
-// Bytes of scratch that run_pass wants; 0 where it wants none.
-std::size_t scratch_bytes(const GradientPass& pass) noexcept;
+// Bytes of scratch that run_problem wants; 0 where it wants none.
+std::size_t scratch_bytes(const GradientProblem& problem) noexcept;
 
 // The library's own, allocated where it is fastest: at a multiple of a cache line. Throws std::bad_alloc.
 class OwnScratch {
@@ -51,18 +51,19 @@ class OwnScratch {
   std::byte* bytes_;
 };
 
-// The same of a backward pass. scratch: scratch_bytes(pass) at any address.
-void run_pass(GradientPass& pass, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept;
+// The same of a backward pass. scratch: scratch_bytes(problem) at any address.
+void run_problem(GradientProblem& problem, const Kernels& kernels, std::byte* scratch,
+                 const Executor& executor) noexcept;
 
-class KeptGradientPass {
+class KeptGradientProblem {
  public:
-  explicit KeptGradientPass(GradientPass pass) noexcept;
-  const GradientPass& get() const { return pass_; }
+  explicit KeptGradientProblem(GradientProblem problem) noexcept;
+  const GradientProblem& get() const { return problem_; }
   std::size_t scratch_bytes() const { return scratch_bytes_; }
   void run(const Kernels& kernels, std::byte* scratch, const Executor& executor) const noexcept;
 
  private:
-  GradientPass pass_;
+  GradientProblem problem_;
   std::size_t scratch_bytes_;
 };
 

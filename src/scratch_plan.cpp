@@ -15,7 +15,7 @@ constexpr std::size_t rounded(std::size_t bytes, std::size_t unit) { return (byt
 // Hands out scratch from its start. What is taken beyond its end is counted, too: the plan's total tells.
 class Taker {
  public:
-  explicit Taker(std::size_t bytes, std::size_t used = 0) : bytes_(bytes), used_(used) {}
+  explicit Taker(std::size_t bytes) : bytes_(bytes) {}
 
   Piece take(std::size_t bytes) {
     if (bytes == 0) return {};
@@ -29,7 +29,7 @@ class Taker {
 
  private:
   std::size_t bytes_;
-  std::size_t used_;
+  std::size_t used_ = 0;
 };
 
 using Parameter = Vector<const void*>;
@@ -233,19 +233,15 @@ DType gradient_type(const GradientProblem& p) noexcept {
   return arithmetic == DType::f32 && of_one_type && apart && dense ? type : arithmetic;
 }
 
-namespace {
-
-// All but gamma, which stays from row to row.
-GradientScratch plan_steps(Taker& taker, const GradientProblem& p, std::size_t at_once = kRowsAtOnce) {
+GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   const DType row = gradient_type(p), arithmetic = arithmetic_type(p);
   const std::size_t piece = arithmetic == DType::f64 ? kGradientPiece<double> : kGradientPiece<float>;
   const std::size_t levels = nodes_for(blocks_of(p.cols));
   const std::size_t piece_bytes = piece * bytes_of(arithmetic);
+  Taker taker(kGradientScratchBytes);
   GradientScratch s;
-  s.strip_sums = taker.take(piece * column_numbers(p) * sizeof(double));  // first: a pair's are in one place
   // Moments are done with when sums begin.
-  s.nodes = taker.take(std::max(levels * sizeof(MomentNode), at_once * levels * sizeof(GradientNode)));
-  s.at_once = at_once;
+  s.nodes = taker.take(std::max(levels * sizeof(MomentNode), kRowsAtOnce * levels * sizeof(GradientNode)));
   const bool dense_x = has_dense_rows(p.x), dense_dy = has_dense_rows(p.dy), converts_x = p.x.dtype != row;
   const bool dense_dx = p.dx.data == nullptr || has_dense_rows(p.dx);
   // Of a tile that passes: whole blocks of x, or pieces of a narrower type.
@@ -253,77 +249,17 @@ GradientScratch plan_steps(Taker& taker, const GradientProblem& p, std::size_t a
   const std::size_t of_piece = dense_dy && dense_dx ? 0 : piece_bytes / 2;
   const Piece passing = taker.take(std::max(of_block, of_piece));
   s.whole_row = plan_row(taker, dense_x, true, p.x.dtype, arithmetic, kBlock, passing);  // it may be scaled
-  for (std::size_t i = 0; i < at_once; ++i) {
-    s.x[i] = plan_row(taker, dense_x, converts_x, p.x.dtype, arithmetic, piece, passing);
-    s.dy[i] = plan_row(taker, dense_dy, p.dy.dtype != row, p.dy.dtype, arithmetic, piece, passing);
-  }
+  for (RowPlan& x : s.x) x = plan_row(taker, dense_x, converts_x, p.x.dtype, arithmetic, piece, passing);
+  for (RowPlan& dy : s.dy) dy = plan_row(taker, dense_dy, p.dy.dtype != row, p.dy.dtype, arithmetic, piece, passing);
   s.raw = taker.take_if(needs_raw(p.gamma, arithmetic), kRawColumns * sizeof(float));
+  s.gamma = plan_parameter(taker, p.gamma, p.zero_centered, arithmetic, p.cols, kBlock);
   if (p.dx.data != nullptr) {
     s.dx = plan_row(taker, dense_dx, p.dx.dtype != row, p.dx.dtype, arithmetic, piece, passing);
     s.aside = taker.take_if(is_in_place(p) || p.dsum.data != nullptr, piece_bytes);
   }
-  return s;
-}
-
-ParameterPlan plan_gamma(Taker& taker, const GradientProblem& p, std::size_t keep = kBlock) {
-  return plan_parameter(taker, p.gamma, p.zero_centered, arithmetic_type(p), p.cols, keep);
-}
-
-// Dense rows of f32, all of them.
-bool has_plain_rows(const GradientNorms& pair) {
-  const auto plain = [](const auto& m) { return m.dtype == DType::f32 && has_dense_rows(m); };
-  const GradientProblem &first = pair.first, &second = *pair.second;
-  return arithmetic_type(first) == DType::f32 && plain(first.x) && plain(first.dy) && plain(first.dx) &&
-         plain(second.dy) && (second.dsum.data == nullptr || plain(second.dsum));
-}
-
-// Nothing is aside then.
-void plan_whole_rows(Taker& taker, const GradientNorms& pair, GradientPairScratch& s) {
-  const std::size_t row = rounded(pair.first.cols * sizeof(float), kLine);
-  const std::size_t rows = std::min(std::min(taker.left() / 2, kBetweenBytes) / row, kMaxShortRows);
-  if (!has_plain_rows(pair) || rows < kRowsAtOnce) return;
-  s.rows = rows / kRowsAtOnce * kRowsAtOnce;
-  s.row_bytes = row;
-  s.between = taker.take(2 * s.rows * row);
-  s.first.aside = s.second.aside = {};
-}
-
-// at_once: of each norm's rows.
-GradientPairScratch plan_pair(const GradientNorms& pair, std::size_t at_once, bool whole_rows) {
-  constexpr std::size_t kBytes = kGradientPairScratchBytes;
-  Taker of_first(kBytes), of_second(kBytes);
-  GradientPairScratch s{plan_steps(of_first, pair.first, at_once), plan_steps(of_second, *pair.second, at_once), {}};
-  const std::size_t steps = std::max(of_first.used(), of_second.used());
-  Taker taker(kBytes, steps);
-  s.first.gamma = plan_gamma(taker, pair.first);
-  s.second.gamma = plan_gamma(taker, *pair.second);
-  if (taker.used() > kBytes) {  // block by block at each use, then, in one place
-    Taker again(kBytes, steps);
-    taker = again;
-    s.first.gamma = plan_gamma(again, pair.first, 0);
-    s.second.gamma = plan_gamma(taker, *pair.second, 0);
-    if (again.used() > taker.used()) taker = again;
-  }
-  s.between = s.first.strip_sums;
-  s.row_bytes = s.between.bytes / kRowsAtOnce;
-  if (whole_rows) plan_whole_rows(taker, pair, s);
+  s.strip_sums = taker.take(piece * column_numbers(p) * sizeof(double));
   s.bytes = taker.used();
   return s;
-}
-
-}  // namespace
-
-GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
-  Taker taker(kGradientScratchBytes);
-  GradientScratch s = plan_steps(taker, p);
-  s.gamma = plan_gamma(taker, p);
-  s.bytes = taker.used();
-  return s;
-}
-
-GradientPairScratch gradient_pair_scratch(const GradientNorms& pair, bool whole_rows) noexcept {
-  const GradientPairScratch s = plan_pair(pair, kRowsAtOnce, whole_rows);
-  return s.bytes <= kGradientPairScratchBytes ? s : plan_pair(pair, 1, whole_rows);
 }
 
 // Other plans of the same look, of a part of a row or past the caches, leave pieces out, or take what is left over.
@@ -331,10 +267,6 @@ bool fits_scratch(const Problem& one_look) noexcept {
   return forward_scratch(one_look, true).bytes <= forward_scratch_bytes(arithmetic_type(one_look));
 }
 
-bool fits_scratch(const GradientPass& pass) noexcept {
-  const auto fits = [](const GradientProblem& p) { return gradient_scratch(p).bytes <= kGradientScratchBytes; };
-  if (!pass.second || pass.first.dx.data == nullptr) return fits(pass.first) && (!pass.second || fits(*pass.second));
-  return gradient_pair_scratch({pass.first, &*pass.second}, false).bytes <= kGradientPairScratchBytes;
-}
+bool fits_scratch(const GradientProblem& p) noexcept { return gradient_scratch(p).bytes <= kGradientScratchBytes; }
 
 }  // namespace evenorm::internal

@@ -19,8 +19,6 @@ constexpr std::size_t forward_scratch_bytes(DType arithmetic) {
   return std::size_t{arithmetic == DType::f64 ? 796U : 833U} * 64;
 }
 inline constexpr std::size_t kGradientScratchBytes = std::size_t{720} * 64;
-// Of a pair of norms, which keeps more besides.
-inline constexpr std::size_t kGradientPairScratchBytes = std::size_t{672} * 64;
 
 // Nodes of a row's tree that wait to be joined: one for each level. The most that any row has, and how many columns
 // that allows for: validation refuses more, of which no address space holds the results.
@@ -92,25 +90,11 @@ struct GradientScratch {
   Piece raw;
   ParameterPlan gamma;
   RowPlan dx;
-  Piece aside;                        // dx, where it takes the place of what it is made from
-  Piece strip_sums;                   // over rows, of the columns of a piece
-  std::size_t at_once = kRowsAtOnce;  // rows that are looked at together
+  Piece aside;       // dx, where it takes the place of what it is made from
+  Piece strip_sums;  // over rows, of the columns of a piece
   std::size_t bytes = 0;
 };
 GradientScratch gradient_scratch(const GradientProblem& p) noexcept;
-
-// Of a pair of norms: all that is used step by step in the same places.
-struct GradientPairScratch {
-  GradientScratch first, second;
-  // dx in the arithmetic's type: pieces of kRowsAtOnce rows of the second one's, where strip_sums are; or whole rows of
-  // the second one's, and then as many of the first one's.
-  Piece between;
-  std::size_t rows = 0;       // whole rows; 0: pieces
-  std::size_t row_bytes = 0;  // from one row to the next
-  std::size_t bytes = 0;
-};
-// whole_rows: where they fit, and kernels can make short rows at once.
-GradientPairScratch gradient_pair_scratch(const GradientNorms& pair, bool whole_rows) noexcept;
 
 // The type of a backward pass's kernels: that of x, dy and dx where all are of one 16-bit type, their rows are
 // dense and dx is apart; else the arithmetic's, to which blocks of others are converted.
@@ -118,7 +102,7 @@ DType gradient_type(const GradientProblem& p) noexcept;
 
 // Is there scratch for all that a run of the problem can plan, whatever it finds of the caches?
 bool fits_scratch(const Problem& one_look) noexcept;
-bool fits_scratch(const GradientPass& pass) noexcept;
+bool fits_scratch(const GradientProblem& p) noexcept;
 inline constexpr const char* kTooLarge = "the columns, types and layouts need more scratch than a worker has";
 
 }  // namespace evenorm::internal

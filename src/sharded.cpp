@@ -37,19 +37,17 @@ void check_cols(const Cuts& cuts, std::size_t cols) {
               " for process " + std::to_string(cuts.rank()));
 }
 
-GradientPass gradient_pass(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments) {
+GradientProblem gradient_problem(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments) {
   if (backward.mean.data != nullptr || backward.rstd.data != nullptr) {
     throw Error(std::string(backward.mean.data != nullptr ? "mean" : "rstd") +
                 " is given, but moments of whole rows have it");
   }
-  GradientPass pass = validate(backward);
-  if (pass.second) throw Error("dy2 is given, but a sharded norm has none");
-  GradientProblem& p = pass.first;
+  GradientProblem p = validate(backward);
   check_cols(cuts, p.cols);
   check_size("moments", moments.size(), " elements", p.rows, 1);
   p.whole_cols = cuts.cols();
   p.moments = moments.data();
-  return pass;
+  return p;
 }
 
 bool is_wide(const GradientProblem& p) { return arithmetic_type(p) == DType::f64; }
@@ -84,10 +82,9 @@ void find_gradient_sums_on(Target target, const Cuts& cuts, const Backward& back
                            std::span<double> message, const Executor& executor) {
   check_kind(backward.kind);
   if (cuts.own_cols() == 0) return std::fill(message.begin(), message.end(), 0.0);
-  const GradientPass pass = gradient_pass(cuts, backward, moments);
-  const GradientProblem& p = pass.first;
+  const GradientProblem p = gradient_problem(cuts, backward, moments);
   check_size("message", message.size(), " numbers", p.rows, cuts.numbers(Pass::backward, p.kind, is_wide(p)));
-  validate_buffers(pass);
+  validate_buffers(p);
   validate_message(p, message);
   share_rows(executor, p.rows, p.rows * p.cols, [&](std::size_t first, std::size_t count) {
     sums_of_shards(kernels_of(target), p, cuts, first, count, message.data());
@@ -96,17 +93,16 @@ void find_gradient_sums_on(Target target, const Cuts& cuts, const Backward& back
 
 void run_on(Target target, const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
             const Messages& messages, const Executor& executor) {
-  GradientPass pass = gradient_pass(cuts, backward, moments);
-  GradientProblem& p = pass.first;
-  validate_buffers(pass);
+  GradientProblem p = gradient_problem(cuts, backward, moments);
+  validate_buffers(p);
   const auto scalars = std::make_unique_for_overwrite<GradientScalars[]>(p.rows);
-  const OwnScratch scratch(scratch_bytes(pass));
+  const OwnScratch scratch(scratch_bytes(p));
   const Kernels& kernels = kernels_of(target);
   share_rows(executor, p.rows, p.rows * p.cols, [&](std::size_t first, std::size_t count) {
     finish_shards(kernels, p, cuts, messages, first, count, scalars.get());
   });
   p.scalars = scalars.get();
-  run_pass(pass, kernels, scratch.get(), executor);
+  run_problem(p, kernels, scratch.get(), executor);
 }
 
 }  // namespace internal
@@ -136,8 +132,7 @@ void run(const Cuts& cuts, const Backward& backward, std::span<const Moments> mo
          const Executor& executor) {
   internal::check_kind(backward.kind);
   if (cuts.own_cols() == 0) return;
-  const internal::GradientPass pass = internal::gradient_pass(cuts, backward, moments);
-  const internal::GradientProblem& p = pass.first;
+  const internal::GradientProblem p = internal::gradient_problem(cuts, backward, moments);
   internal::check_size("messages", messages.size(), " numbers", p.rows,
                        cuts.size() * cuts.numbers(Pass::backward, p.kind, internal::is_wide(p)));
   const internal::Messages all{messages.data(), messages.size() / cuts.size()};

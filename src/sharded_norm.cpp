@@ -445,8 +445,7 @@ void ShardedNorm::run(const Backward& backward, std::span<const Moments> moments
     if (backward.kind != s.kind()) throw Error("kind is not what the norm was made with");
     internal::check_size("moments", moments.size(), " elements", s.rows(), 1);
     if (s.cuts.own_cols() == 0) return;
-    const internal::GradientPass pass = internal::validate(backward);
-    const internal::GradientProblem& p = pass.first;
+    const internal::GradientProblem p = internal::validate(backward);
     if (p.rows != s.rows()) {
       throw Error("x has " + std::to_string(p.rows) + " rows, but the norm was made for " + std::to_string(s.rows()));
     }

@@ -76,9 +76,6 @@ inline constexpr std::size_t kMaxShortRows = 32;
 // Columns that are looked at, or mapped, at once: of kRowsAtOnce rows they stay in L1. Not measured apart.
 template <class A>
 inline constexpr std::size_t kGradientPiece = sizeof(A) == 8 ? 128 : 512;
-// Bytes of each norm's dx of a pair that are added at once: some whole rows, two of which leave room for all else. Not
-// measured apart.
-inline constexpr std::size_t kBetweenBytes = 16384;
 
 // --- threads
 

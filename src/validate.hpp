@@ -11,7 +11,7 @@ namespace evenorm::internal {
 
 // Checks everything but how buffers lie to each other.
 Problem validate(const Forward& forward);
-GradientPass validate(const Backward& backward);
+GradientProblem validate(const Backward& backward);
 Problem validate(const RowMoments& rows);  // without y
 
 // A part of the first: the fused forms, from f to p, which has all else.
@@ -28,10 +28,10 @@ void validate_moments(const Problem& problem, const Moments* written);
 // That a message of processes that share rows is there, apart from what it is made of.
 void validate_message(const Problem& problem, std::span<const double> message);
 void validate_message(const GradientProblem& problem, std::span<const double> message);
-// The same for dx, which may be dy, dy2, dsum or x; and what validate_scratch() checks.
-void validate_buffers(const GradientPass& pass, std::span<const std::byte> scratch = {});
+// The same for dx, which may be dy, dsum or x; and what validate_scratch() checks.
+void validate_buffers(const GradientProblem& problem, std::span<const std::byte> scratch = {});
 // That scratch, where there is some, is there and overlaps no tensor; that there is enough of it.
-void validate_scratch(const GradientPass& pass, std::span<const std::byte> scratch);
+void validate_scratch(const GradientProblem& problem, std::span<const std::byte> scratch);
 void check_scratch_size(std::span<const std::byte> scratch, std::size_t needed);
 
 }  // namespace evenorm::internal

@@ -9,7 +9,6 @@
 #include "support/backward_call.hpp"
 #include "support/gradient_rows.hpp"
 #include "support/names.hpp"
-#include "support/pairs.hpp"
 
 namespace evenorm {
 namespace {
@@ -24,8 +23,8 @@ using Call = testing::BackwardCall;
 void run_at_once(const Backward& backward, const Executor& executor) { run(backward, executor); }
 
 BackwardBuffers buffers_of(const Backward& b) {
-  return {b.x.data,     b.dy.data,   b.weight.data, b.mean.data,    b.rstd.data,     b.dx.data,    b.dweight.data,
-          b.dbias.data, b.dsum.data, b.dy2.data,    b.weight2.data, b.dweight2.data, b.dbias2.data};
+  return {b.x.data,  b.dy.data,      b.weight.data, b.mean.data, b.rstd.data,
+          b.dx.data, b.dweight.data, b.dbias.data,  b.dsum.data};
 }
 
 std::vector<std::byte> scratch_of(const BackwardPlan& plan) { return std::vector<std::byte>(plan.scratch_bytes() + 1); }
@@ -47,13 +46,8 @@ void run_elsewhere(const Backward& backward, const Executor& executor) {
   const auto move = [](auto& tensor) {
     if (tensor.data != nullptr) tensor.data = other.data();
   };
-  for (ConstTensor* tensor :
-       {&planned.weight, &planned.mean, &planned.rstd, &planned.dsum, &planned.dy2, &planned.weight2}) {
-    move(*tensor);
-  }
-  for (Tensor* tensor : {&planned.dx, &planned.dweight, &planned.dbias, &planned.dweight2, &planned.dbias2}) {
-    move(*tensor);
-  }
+  for (ConstTensor* tensor : {&planned.weight, &planned.mean, &planned.rstd, &planned.dsum}) move(*tensor);
+  for (Tensor* tensor : {&planned.dx, &planned.dweight, &planned.dbias}) move(*tensor);
   planned.x.data = planned.dy.data = nullptr;
   const BackwardPlan plan(planned);
   std::vector<std::byte> scratch = scratch_of(plan);
@@ -92,26 +86,6 @@ INSTANTIATE_TEST_SUITE_P(All, Backward_Plan,
                          [](const auto& test) {
                            return testing::word(std::get<0>(test.param)) + testing::word(std::get<1>(test.param));
                          });
-
-TEST(Backward_Plan, OfTwoNorms) {
-  using testing::DxAt;
-  for (const auto& [rows, cols] : {std::pair<std::size_t, std::size_t>{5, 64}, {130, 200}, {9, 3000}}) {
-    for (int options = 0; options < 4; ++options) {
-      testing::PairOperation op = testing::pair_of_type(Kind::layer, DType::f32, cols);
-      if (options == 1) op.dx = {};
-      if (options == 2) op.dsum = DType::f32;
-      op.accumulate = options == 3;
-      testing::PairTensors inputs = testing::pair_inputs(op, rows);
-      if (options == 2) add_statistics(op, inputs);
-      const testing::PairTensors expected = run_pair(run_at_once, op, inputs);
-      for (const auto by_plan : {run_planned, run_elsewhere}) {
-        for (const Executor& executor : {Executor{}, contracts::reversed_executor(5)}) {
-          EXPECT_EQ(difference(run_pair(by_plan, op, inputs, {}, executor), expected), "") << op.name();
-        }
-      }
-    }
-  }
-}
 
 // With dsum, and the statistics of the call's own.
 TEST(Backward_Plan, RunsAgainAndOnOtherBuffers) {
@@ -159,8 +133,6 @@ TEST(Backward_Plan, BuffersArePresentAsPlanned) {
   EXPECT_EQ(error_with([](auto& buffers) { buffers.dx = nullptr; }), "dx is null, but the plan has one");
   EXPECT_EQ(error_with([](auto& buffers) { buffers.dbias = nullptr; }), "dbias is null, but the plan has one");
   EXPECT_EQ(error_with([](auto& buffers) { buffers.dsum = buffers.x; }), "dsum is given, but the plan has none");
-  EXPECT_EQ(error_with([](auto& buffers) { buffers.dy2 = buffers.x; }), "dy2 is given, but the plan has none");
-  EXPECT_EQ(error_with([](auto& buffers) { buffers.dbias2 = buffers.dx; }), "dbias2 is given, but the plan has none");
   EXPECT_EQ(error_with([](auto& buffers) { buffers.x = nullptr; }), "x is null");
   EXPECT_EQ(error_with([](auto& buffers) { buffers.dweight = buffers.dx; }), "dweight may overlap dx");
   EXPECT_EQ(before, call.memory);

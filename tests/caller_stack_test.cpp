@@ -5,7 +5,6 @@
 #include "schedule.hpp"
 #include "support/fused.hpp"
 #include "support/gradient_rows.hpp"
-#include "support/pairs.hpp"
 #include "support/sanitized.hpp"
 #include "support/shards.hpp"
 #include "support/stack.hpp"
@@ -102,25 +101,6 @@ TEST_P(CallerStack, GradientsTakeAtMost64KiB) {
                                 [&] { run_on(target, backward, executor); });
           };
           run_backward(measure, op, inputs);
-        }
-      }
-    }
-  }
-}
-
-TEST_P(CallerStack, GradientsOfTwoNormsTakeAtMost64KiB) {
-  for (const std::size_t cols : {3, 1024, 5000}) {
-    for (const bool plain : {true, false}) {
-      PairOperation op = pair_of_type(Kind::layer, GetParam(), cols);
-      if (!plain) op.dx = op.dsum = op.weight = op.weight2 = GetParam() == DType::f16 ? DType::bf16 : DType::f16;
-      const PairTensors inputs = pair_inputs(op, 20, {"normal", "mean_1e6"});
-      for (const internal::Target target : runnable_targets()) {
-        for (const Executor& executor : executors()) {
-          const contracts::BackwardRunner measure = [&](const Backward& backward, const Executor&) {
-            expect_promise_kept(op.name() + " on " + std::string(internal::name(target)),
-                                [&] { run_on(target, backward, executor); });
-          };
-          run_pair(measure, op, inputs, {DxAt::own, !plain, !plain});
         }
       }
     }

@@ -10,7 +10,6 @@
 #include "support/gradient_rows.hpp"
 #include "support/names.hpp"
 #include "support/processes.hpp"
-#include "support/refusal.hpp"
 
 namespace evenorm::testing {
 namespace {
@@ -566,24 +565,6 @@ TEST(ShardedNorm_Refuses, WhatItHasNot) {
   EXPECT_THROW((Cuts(Columns{3, 1}, 2)), Error);
   EXPECT_THROW((Cuts(Columns{0, 0}, 0)), Error);
   EXPECT_THROW((Cuts(Columns{std::int64_t{1} << 47, (std::int64_t{1} << 47) + 1}, 0)), Error);
-}
-
-TEST(ShardedNorm_Refuses, TheGradientOfASecondOutput) {
-  const Made made = example(DType::f32, 64);
-  const auto shards = shards_of(made.op, made.inputs, made.bias, {64});
-  Backward backward;
-  backward.kind = made.op.forward.kind;
-  backward.x = shards[0]->forward.x;
-  backward.normalized_shape = shards[0]->forward.normalized_shape;
-  backward.axes = shards[0]->forward.axes;
-  backward.weight = backward.weight2 = shards[0]->forward.weight;
-  backward.dy = backward.dy2 = backward.x;
-  std::vector<float> dx(made.inputs.x.size());
-  backward.dx = {dx.data(), DType::f32, backward.x.shape, {}};
-  const std::vector<Moments> moments(dx.size() / 64);
-  std::vector<double> message(1000);
-  EXPECT_EQ(testing::error_of([&] { find_gradient_sums(Cuts(Columns{64}, 0), backward, moments, message); }),
-            "dy2 is given, but a sharded norm has none");
 }
 
 TEST(ShardedNorm_Cuts, RunsAreSubtreesOfTheWholeRow) {

@@ -237,20 +237,17 @@ EVENORM_API Moments join(Kind kind, std::span<const Moments> parts, bool wide);
 // One backward pass: from dy, the gradient of y, to the gradients of x, weight and bias, any of them (at least one).
 // The normalised axes are told as in Forward.
 //   x, dy          of one shape, each of any type
-//   dx             of x's shape; may be dy, dy2, dsum or x (same address, type, strides)
+//   dx             of x's shape; may be dy, dsum or x (same address, type, strides)
 //   weight         of the normalised axes' shape; absent: 1. zero_centered: 1 + weight takes weight's place
 //   mean, rstd     f64, of the other axes' shape: what the forward pass wrote for these x and eps, or absent and found
 //                  anew, with the same bits. Both for layer norm, rstd alone for RMS norm. Not looked at in f64
 //                  arithmetic
 //   dweight, dbias of the normalised axes' shape, each of any type, rounded once from sums that are kept wider.
 //                  accumulate: added to what they hold
-//   dsum           of x's shape, any type: the gradient of a sum that x is (Forward's sum, with residual), is added to
-//                  dx before dx is rounded; dx, times residual_scale, is then the gradient of the residual as well
-//   dy2            of x's shape, any type: the gradient of Forward's y2, the same x normalised with weight2. dx is then
-//                  the gradient of x through both norms, in one pass, rounded once; dweight2 and dbias2, as dweight and
-//                  dbias, are the gradients of weight2 and bias2. All else is of both norms
-// Strides and overlap: as in Forward. Arithmetic is f64 where any of x, dy, dx, weight, dsum, dy2, weight2 is, f32
-// otherwise; without dx, each norm has its own.
+//   dsum           of x's shape, any type: a gradient that reaches x from elsewhere. It is added to dx before dx is
+//                  rounded. If x is Forward's sum, dsum is the gradient of that sum, and dx times residual_scale is
+//                  also the gradient of the residual. If Forward has a y2, dsum is the dx of the second norm
+// Strides and overlap: as in Forward. Arithmetic is f64 where any of x, dy, dx, weight, dsum is, f32 otherwise.
 struct Backward {
   Kind kind = Kind::layer;
   ConstTensor x{};
@@ -267,15 +264,11 @@ struct Backward {
   bool zero_centered = false;
   bool accumulate = false;
   ConstTensor dsum{};
-  ConstTensor dy2{};
-  ConstTensor weight2{};
-  Tensor dweight2{};
-  Tensor dbias2{};
 };
 
 // The bytes of scratch that run() wants: a function of shapes and types alone, at most max(256 KiB, 1/8 of x's
-// elements), twice that with dy2; 0 where no gradient of a parameter is asked for. At a multiple of 64 bytes it is
-// fastest. Throws Error as run() does, but for what concerns buffers.
+// elements); 0 where no gradient of a parameter is asked for. At a multiple of 64 bytes it is fastest. Throws Error as
+// run() does, but for what concerns buffers.
 EVENORM_API std::size_t scratch_bytes(const Backward& backward);
 
 // Validate and run once, on the calling thread or shared out over `executor`. scratch: at least scratch_bytes(), at any
@@ -296,10 +289,6 @@ struct BackwardBuffers {
   void* dweight = nullptr;
   void* dbias = nullptr;
   const void* dsum = nullptr;
-  const void* dy2 = nullptr;
-  const void* weight2 = nullptr;
-  void* dweight2 = nullptr;
-  void* dbias2 = nullptr;
 };
 
 // A validated backward pass: checked once, run as often as wanted, from several threads at once if their outputs and

@@ -75,8 +75,8 @@ EVENORM_API void join_moments(const Cuts& cuts, Kind kind, bool wide, std::span<
                               std::span<Moments> moments);
 
 // Backward, first: what this process sends. backward.x, dy: its columns; mean and rstd absent, since moments, those of
-// the whole rows, have them (found with `wide` where this pass's arithmetic is f64); no dy2. The outputs are not looked
-// at, but for the type of dx and dsum's, which may make the arithmetic f64.
+// the whole rows, have them (found with `wide` where this pass's arithmetic is f64). The outputs are not looked at, but
+// for the type of dx and dsum's, which may make the arithmetic f64.
 EVENORM_API void find_gradient_sums(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
                                     std::span<double> message, const Executor& executor = {});
 // Second: dx, dweight, dbias of this process's columns. Allocates scratch (std::bad_alloc).
@@ -121,7 +121,7 @@ class EVENORM_API ShardedNorm {
   // forward: as at construction, but for buffers and strides. moments: one for each row, for the backward pass; or
   // empty. Throws Error, and what the communicator throws.
   void run(const Forward& forward, std::span<Moments> moments = {}, const Executor& executor = {});
-  // backward: of the same rows; without mean, rstd and dy2. Arithmetic must be that of the forward pass.
+  // backward: of the same rows; without mean and rstd. Arithmetic must be that of the forward pass.
   void run(const Backward& backward, std::span<const Moments> moments, const Executor& executor = {});
 
   // Instead of a pass, or of making a norm, by a process that cannot: the others, which wait for it there, throw Error

@@ -17,13 +17,9 @@ std::size_t fetch_distance(const GradientProblem& p, ColumnRange used) {
 
 template <class T>
 BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, const GradientScratch& plan,
-                              const Scratch& scratch, ColumnRange used, const GradientEnds& ends)
+                              const Scratch& scratch, ColumnRange used)
     : kernels_(kernels),
       p_(p),
-      dsum_(ends.dsum),
-      mean_(ends.mean),
-      rstd_(ends.rstd),
-      at_once_(plan.at_once),
       wants_dx_(p.dx.data != nullptr),
       moment_nodes_(scratch.at<MomentNode>(plan.nodes)),
       sum_nodes_(scratch.at<GradientNode>(plan.nodes)),
@@ -37,10 +33,10 @@ BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, 
           {kernels, p.dy, plan.dy[2], scratch},
           {kernels, p.dy, plan.dy[3], scratch}},
       gamma_(kernels, p.gamma, p.zero_centered, p.cols, used, plan.gamma, scratch, scratch.at<void>(plan.raw)),
-      dx_tile_(kernels, ends.dx, false, scratch.at<char>(plan.dx.tile), 0),
-      sink_(kernels, ends.dx, plan.dx.tile.bytes == 0 ? nullptr : &dx_tile_, scratch.at<A>(plan.dx.converted)),
+      dx_tile_(kernels, p.dx, false, scratch.at<char>(plan.dx.tile), 0),
+      sink_(kernels, p.dx, plan.dx.tile.bytes == 0 ? nullptr : &dx_tile_, scratch.at<A>(plan.dx.converted)),
       aside_(scratch.at<T>(plan.aside)),
-      stream_(ends.streams && p.stream_dx && !sink_.is_staged() && !is_in_place(p)),
+      stream_(p.stream_dx && !sink_.is_staged() && !is_in_place(p)),
       direct_(!x_[0].get().is_staged() && !dy_[0].get().is_staged() && !sink_.is_staged() && aside_ == nullptr),
       ahead_(p.fetch && !x_[0].get().is_staged() && !dy_[0].get().is_staged() ? fetch_distance(p, used) : 0) {
   if constexpr (kWide) find_gamma_range(used);
@@ -48,18 +44,8 @@ BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, 
 
 template <class T>
 void BackwardRows<T>::run(std::size_t first, std::size_t count, const ColumnSums& sums) {
-  clear(sums);
-  p_.scalars != nullptr ? run_known(first, count, sums) : add_rows(first, count, sums);
-  if (stream_) flush_stream();
-}
-
-template <class T>
-void BackwardRows<T>::clear(const ColumnSums& sums) const {
   if (sums.values != nullptr) std::fill_n(sums.values, sums.stride * column_numbers(p_), 0.0);
-}
-
-template <class T>
-void BackwardRows<T>::add_rows(std::size_t first, std::size_t count, const ColumnSums& sums) {
+  if (p_.scalars != nullptr) return run_known(first, count, sums);
   const bool together = !kWide && direct_ && wants_dx_ && p_.cols > 1;
   for (std::size_t row = first, n; row < first + count; row += n) {
     const std::size_t left = first + count - row;
@@ -69,10 +55,11 @@ void BackwardRows<T>::add_rows(std::size_t first, std::size_t count, const Colum
     } else if (p_.cols > kBlock) {
       run_together(row, sums);
     } else {
-      n = std::min(rstd_.data != nullptr ? kMaxShortRows : kMaxGroup, left) / kRowsAtOnce * kRowsAtOnce;
+      n = std::min(p_.rstd.data != nullptr ? kMaxShortRows : kMaxGroup, left) / kRowsAtOnce * kRowsAtOnce;
       run_short_rows(row, n, sums);
     }
   }
+  if (stream_) flush_stream();
 }
 
 // At most kRowsAtOnce, in every case.
@@ -152,38 +139,32 @@ void BackwardRows<T>::look(std::size_t first, std::size_t count, const ColumnSum
 template <class T>
 void BackwardRows<T>::run_strip(const GradientScalars* scalars, std::size_t first_col, std::size_t cols,
                                 const ColumnSums& sums) {
-  clear(sums);
-  add_and_map(scalars, 0, p_.rows, first_col, cols, sums, wants_dx_);
+  std::fill_n(sums.values, sums.stride * column_numbers(p_), 0.0);
+  add_and_map(scalars, 0, p_.rows, first_col, cols, sums);
   if (stream_) flush_stream();
-}
-
-template <class T>
-void BackwardRows<T>::sum_strip(const GradientScalars* scalars, std::size_t first_col, std::size_t cols,
-                                const ColumnSums& sums) {
-  clear(sums);
-  add_and_map(scalars, 0, p_.rows, first_col, cols, sums, false);
 }
 
 // Piece by piece, all rows of each.
 template <class T>
 void BackwardRows<T>::run_known(std::size_t first, std::size_t count, const ColumnSums& sums) {
   for (std::size_t col = 0; col < p_.cols; col += kPiece) {
-    add_and_map(p_.scalars, first, count, col, std::min(kPiece, p_.cols - col), sums, wants_dx_);
+    add_and_map(p_.scalars, first, count, col, std::min(kPiece, p_.cols - col), sums);
   }
+  if (stream_) flush_stream();
 }
 
 template <class T>
 void BackwardRows<T>::add_and_map(const GradientScalars* scalars, std::size_t first, std::size_t count,
-                                  std::size_t first_col, std::size_t cols, const ColumnSums& sums, bool maps) {
+                                  std::size_t first_col, std::size_t cols, const ColumnSums& sums) {
   for (std::size_t row = first, n; row < first + count; row += n) {
-    n = run_length(scalars + row, std::min(at_once_, first + count - row));
+    n = run_length(scalars + row, first + count - row);
     if (sums.values == nullptr) {
     } else if (scalars[row].scaled) {
       add_scaled_to_columns(row, scalars[row], first_col, cols, sums);
     } else {
       add_to_columns(row, n, scalars + row, first_col, cols, sums);
     }
-    if (maps) map(row, n, scalars + row, first_col, cols);
+    if (wants_dx_) map(row, n, scalars + row, first_col, cols);
   }
 }
 

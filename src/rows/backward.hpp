@@ -39,15 +39,6 @@ class RowSource {
   Source<T> source_;
 };
 
-// Where dx goes, what is added to it, and the statistics that are given: the problem's, or what the norms of a pair
-// share. streams: may dx be written past the caches?
-struct GradientEnds {
-  const Matrix<void*>& dx;
-  const Matrix<const void*>& dsum;
-  const Vector<const void*>&mean, &rstd;
-  bool streams = true;
-};
-
 // T: the arithmetic's type, or a 16-bit one: x, dy and dx are then of it and dense, dx apart, and there is no dsum.
 template <class T>
 class BackwardRows {
@@ -58,19 +49,10 @@ class BackwardRows {
 
   // used: the columns whose gamma is looked at.
   BackwardRows(const Kernels& kernels, const GradientProblem& p, const GradientScratch& plan, const Scratch& scratch,
-               ColumnRange used)
-      : BackwardRows(kernels, p, plan, scratch, used, {p.dx, p.dsum, p.mean, p.rstd}) {}
-  // ends: of the types that the problem has.
-  BackwardRows(const Kernels& kernels, const GradientProblem& p, const GradientScratch& plan, const Scratch& scratch,
-               ColumnRange used, const GradientEnds& ends);
+               ColumnRange used);
 
   // dx of the rows, and their sums to `sums`, which are cleared first, unless there are none.
   void run(std::size_t first, std::size_t count, const ColumnSums& sums);
-  // Its steps: sums without their rows; rows after others. What is written past the caches is not flushed.
-  void clear(const ColumnSums& sums) const;
-  void add_rows(std::size_t first, std::size_t count, const ColumnSums& sums);
-  // mean and rstd of at most kMaxGroup rows, in f32 arithmetic.
-  void find_plain_statistics(std::size_t first, std::size_t count, double* mean, double* rstd);
 
   // Of at most kRowsAtOnce rows whose moments are known: their sums over columns [first_col, first_col + cols), whole
   // blocks.
@@ -78,16 +60,11 @@ class BackwardRows {
   // The scalars of such a row, from its sums over the columns of all processes.
   GradientScalars finish_sums(std::size_t row, const GradientSums& sums);
 
-  // The scalars of at most kRowsAtOnce rows, and of no more than are planned at once; and their sums over all columns
-  // to `sums`, unless there are none.
+  // The scalars of at most kRowsAtOnce rows; and their sums over all columns to `sums`, unless there are none.
   void look(std::size_t first, std::size_t count, const ColumnSums& sums, GradientScalars* scalars);
 
   // Columns [first_col, first_col + cols), no more than a piece of one block, of all rows, whose scalars are known.
   void run_strip(const GradientScalars* scalars, std::size_t first_col, std::size_t cols, const ColumnSums& sums);
-  // Its sums alone, and dx alone of some rows, from the scalars of the first of those; of any number of columns.
-  void sum_strip(const GradientScalars* scalars, std::size_t first_col, std::size_t cols, const ColumnSums& sums);
-  void map(std::size_t first, std::size_t count, const GradientScalars* scalars, std::size_t first_col,
-           std::size_t cols);
 
  private:
   static constexpr bool kWide = std::is_same_v<A, double>;
@@ -102,7 +79,7 @@ class BackwardRows {
   void run_rows(std::size_t first, std::size_t count, const ColumnSums& sums);
   void run_known(std::size_t first, std::size_t count, const ColumnSums& sums);
   void add_and_map(const GradientScalars* scalars, std::size_t first, std::size_t count, std::size_t first_col,
-                   std::size_t cols, const ColumnSums& sums, bool maps);
+                   std::size_t cols, const ColumnSums& sums);
   void run_short_rows(std::size_t first, std::size_t count, const ColumnSums& sums);
   void run_even_rows(std::size_t first, std::size_t count, const double* mean, const double* rstd,
                      const ColumnSums& sums);
@@ -138,6 +115,8 @@ class BackwardRows {
   void for_pieces(std::size_t row, ColumnRange range, const Work& work);
 
   RowMap map_of(const GradientScalars& s) const;
+  void map(std::size_t first, std::size_t count, const GradientScalars* scalars, std::size_t first_col,
+           std::size_t cols);
   void map_piece(std::size_t row, const GradientScalars& scalars, const RowMap& map, std::size_t col, std::size_t n);
   void map_wider(const GradientScalars& s, const RowMap& map, const T* x, const T* dy, const A* gamma, std::size_t n,
                  T* dx);
@@ -151,9 +130,6 @@ class BackwardRows {
 
   const Kernels& kernels_;
   const GradientProblem& p_;
-  const Matrix<const void*>& dsum_;
-  const Vector<const void*>&mean_, &rstd_;
-  std::size_t at_once_;
   bool wants_dx_;
   MomentNode* moment_nodes_;
   GradientNode* sum_nodes_;

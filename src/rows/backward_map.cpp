@@ -97,7 +97,7 @@ void BackwardRows<T>::map_wider(const GradientScalars& s, const RowMap& map, con
 
 template <class T>
 void BackwardRows<T>::deliver(std::size_t row, std::size_t col, std::size_t n, const A* dx, A* place) {
-  if (dsum_.data != nullptr) {
+  if (p_.dsum.data != nullptr) {
     add_sum(row, col, n, place);
   } else if (dx != place) {
     std::memcpy(static_cast<void*>(place), dx, n * sizeof(A));
@@ -109,8 +109,8 @@ void BackwardRows<T>::deliver(std::size_t row, std::size_t col, std::size_t n, c
 template <class T>
 void BackwardRows<T>::add_sum(std::size_t row, std::size_t col, std::size_t n, A* place) {
   if constexpr (std::is_same_v<T, A>) {
-    if (dsum_.dtype == dtype_of<A> && has_dense_rows(dsum_)) {
-      const auto* dsum = reinterpret_cast<const A*>(place_in_row(dsum_, row, col));
+    if (p_.dsum.dtype == dtype_of<A> && has_dense_rows(p_.dsum)) {
+      const auto* dsum = reinterpret_cast<const A*>(place_in_row(p_.dsum, row, col));
       kernels_.of<A>().add(A{1}, aside_, dsum, n, place, stream_);
     } else {
       add_pieces(row, col, n, place);
@@ -123,8 +123,8 @@ template <class T>
     constexpr std::size_t kAtOnce = 64;
     char gathered[kAtOnce * sizeof(double)];
     A converted[kAtOnce];
-    Tile<const void*> tile(kernels_, dsum_, false, gathered, 0);
-    Source<A> source(kernels_, dsum_, has_dense_rows(dsum_) ? nullptr : &tile, converted);
+    Tile<const void*> tile(kernels_, p_.dsum, false, gathered, 0);
+    Source<A> source(kernels_, p_.dsum, has_dense_rows(p_.dsum) ? nullptr : &tile, converted);
     for (std::size_t i = 0, count; i < n; i += count) {
       count = std::min(kAtOnce, n - i);
       kernels_.of<A>().add(A{1}, aside_ + i, source.block(row, col + i, count), count, place + i, false);

@@ -22,11 +22,11 @@ void set_rstd(const WideNumber& rstd, int exponent, GradientScalars* s) {
 // mean, rstd, and whether the row is scaled, and how.
 template <class T>
 void BackwardRows<T>::find_statistics(std::size_t first, std::size_t count, GradientScalars* scalars) {
-  if (!kWide && rstd_.data != nullptr) {
+  if (!kWide && p_.rstd.data != nullptr) {
     for (std::size_t i = 0; i < count; ++i) {
       scalars[i] = {};
-      if (is_centred()) scalars[i].mean_hi = load_statistic(mean_, first + i);
-      scalars[i].rstd = load_statistic(rstd_, first + i);
+      if (is_centred()) scalars[i].mean_hi = load_statistic(p_.mean, first + i);
+      scalars[i].rstd = load_statistic(p_.rstd, first + i);
     }
     return;
   }
@@ -50,20 +50,6 @@ void BackwardRows<T>::find_statistics(std::size_t first, std::size_t count, Grad
 }
 
 template <class T>
-void BackwardRows<T>::find_plain_statistics(std::size_t first, std::size_t count, double* mean, double* rstd) {
-  if (direct_ && p_.cols <= kBlock && find_short_statistics(first, count, mean, rstd)) return;
-  for (std::size_t i = 0, n; i < count; i += n) {
-    n = std::min(kRowsAtOnce, count - i);
-    GradientScalars scalars[kRowsAtOnce];
-    find_statistics(first + i, n, scalars);
-    for (std::size_t r = 0; r < n; ++r) {
-      mean[i + r] = scalars[r].mean_hi;
-      rstd[i + r] = scalars[r].rstd;
-    }
-  }
-}
-
-template <class T>
 void BackwardRows<T>::set_statistics(const RowGroup<A>& group, std::size_t at, std::size_t row, GradientScalars* s) {
   using namespace plain;
   const RowScalars found = scalars_of(group, at);
@@ -81,10 +67,10 @@ void BackwardRows<T>::set_statistics(const RowGroup<A>& group, std::size_t at, s
 // to kMaxGroup. False where one is extreme.
 template <class T>
 bool BackwardRows<T>::find_short_statistics(std::size_t first, std::size_t count, double* mean, double* rstd) {
-  if (rstd_.data != nullptr) {
+  if (p_.rstd.data != nullptr) {
     for (std::size_t i = 0; i < count; ++i) {
-      mean[i] = is_centred() ? load_statistic(mean_, first + i) : 0;
-      rstd[i] = load_statistic(rstd_, first + i);
+      mean[i] = is_centred() ? load_statistic(p_.mean, first + i) : 0;
+      rstd[i] = load_statistic(p_.rstd, first + i);
     }
     return true;
   }
@@ -162,7 +148,6 @@ template <class T>
 #define EVENORM_INSTANTIATE(T)                                                                      \
   template void BackwardRows<T>::find_statistics(std::size_t, std::size_t, GradientScalars*);       \
   template bool BackwardRows<T>::find_short_statistics(std::size_t, std::size_t, double*, double*); \
-  template void BackwardRows<T>::find_plain_statistics(std::size_t, std::size_t, double*, double*); \
   template void BackwardRows<T>::find_gamma_range(ColumnRange);                                     \
   template bool BackwardRows<T>::has_plain_elements(std::size_t);                                   \
   template bool BackwardRows<T>::needs_scaling(std::size_t, const RowScalars&);                     \

@@ -51,21 +51,13 @@ void join_shards(const Cuts& cuts, Kind kind, bool wide, const Messages& message
                  Moments* moments) noexcept;
 
 // dx of rows [first, first + count), where nothing is summed over rows.
-void run_backward(const Kernels& kernels, const GradientNorms& norms, std::size_t first, std::size_t count) noexcept;
-
-// Of each norm, what it wants of a pass; null where it has or sums nothing.
-struct SumSlots {
-  double *first, *second = nullptr;
-};
-struct KnownScalars {
-  const GradientScalars *first, *second = nullptr;
-};
+void run_backward(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count) noexcept;
 
 // Row blocks [first, first + count): dx, where it is asked for, and their sums over all columns, joined, to the first
 // of `slots`, each column_numbers() * cols long; there must be as many slots as row blocks. 2^k blocks from a multiple
 // of 2^k on are a subtree of the join.
-void run_row_blocks(const Kernels& kernels, const GradientNorms& norms, std::size_t first, std::size_t count,
-                    const SumSlots& slots) noexcept;
+void run_row_blocks(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count,
+                    double* slots) noexcept;
 // Joins such runs of row blocks, all but the last of one length, that begin `distance` numbers apart; then writes
 // dgamma and dbeta.
 void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t runs,
@@ -75,7 +67,7 @@ void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double*
 // `scalars` for each row of the problem; then all gradients of columns [first, first + count).
 void look_at_rows(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count,
                   GradientScalars* scalars) noexcept;
-void run_columns(const Kernels& kernels, const GradientNorms& norms, const KnownScalars& scalars, std::size_t first,
+void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientScalars* scalars, std::size_t first,
                  std::size_t count) noexcept;
 
 // The same of a problem that has moments of whole rows: the sums of the rows' runs as a message; and, from all

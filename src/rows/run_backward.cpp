@@ -1,8 +1,7 @@
-// The backward half of rows.hpp: rows, row blocks and their tree, or two steps, by BackwardRows, or BackwardPairRows,
-// with scratch.
+// The backward half of rows.hpp: rows, row blocks and their tree, or two steps, by BackwardRows with scratch.
 #include <algorithm>
 
-#include "rows/backward_pair.hpp"
+#include "rows/backward.hpp"
 #include "rows/fp_environment.hpp"
 #include "rows/rows.hpp"
 #include "rows/types.hpp"
@@ -17,79 +16,21 @@ template <class T>
   BackwardRows<T>(kernels, p, gradient_scratch(p), scratch, {0, p.cols}).run(first, count, {});
 }
 
-template <class A>
-[[gnu::noinline]] void run_rows_of_pair(const Kernels& kernels, const GradientNorms& norms, std::size_t first,
-                                        std::size_t count) {
-  ScratchMemory<kGradientPairScratchBytes> scratch;
-  const GradientPairScratch plan = gradient_pair_scratch(norms, true);
-  BackwardPairRows<A>(kernels, norms, plan, scratch, {0, norms.first.cols}).run(first, count, {});
-}
-
-// Sums of row blocks, and where they are until they are joined; without slots: of nothing.
-template <class A>
-class BlockSlots {
- public:
-  BlockSlots(const Kernels& kernels, const GradientProblem& p, double* slots)
-      : slots_(slots), slot_(column_numbers(p) * p.cols), cols_(p.cols), tree_({&kernels, nodes_, 2 * p.cols}) {}
-  BlockSlots(const BlockSlots&) = delete;
-  BlockSlots& operator=(const BlockSlots&) = delete;
-
-  ColumnSums next() const {
-    return slots_ == nullptr ? ColumnSums{} : ColumnSums{slots_ + tree_.depth() * slot_, 0, cols_};
-  }
-  void push(const ColumnSums& sums) {
-    if (slots_ != nullptr) tree_.push(sums.values);
-  }
-  void finish() {
-    if (slots_ != nullptr) tree_.finish();
-  }
-
- private:
-  double* slots_;
-  std::size_t slot_, cols_;
-  double* nodes_[kMaxNodes];
-  ColumnTree<A> tree_;
-};
-
-// run(first, count): the rows of each of the blocks.
-template <class Run>
-void for_blocks(const GradientProblem& p, std::size_t first, std::size_t count, const Run& run) {
-  const std::size_t blocks = row_blocks(p);
-  for (std::size_t block = first; block < first + count; ++block) {
-    const std::size_t row = share_start(p.rows, blocks, block);
-    run(row, share_start(p.rows, blocks, block + 1) - row);
-  }
-}
-
 template <class T>
 [[gnu::noinline]] void run_blocks(const Kernels& kernels, const GradientProblem& p, std::size_t first,
                                   std::size_t count, double* slots) {
   ScratchMemory<kGradientScratchBytes> scratch;
   BackwardRows<T> rows(kernels, p, gradient_scratch(p), scratch, {0, p.cols});
-  BlockSlots<Arithmetic<T>> sums(kernels, p, slots);
-  for_blocks(p, first, count, [&](std::size_t row, std::size_t n) {
-    const ColumnSums next = sums.next();
-    rows.run(row, n, next);
-    sums.push(next);
-  });
-  sums.finish();
-}
-
-template <class A>
-[[gnu::noinline]] void run_blocks_of_pair(const Kernels& kernels, const GradientNorms& norms, std::size_t first,
-                                          std::size_t count, const SumSlots& slots) {
-  ScratchMemory<kGradientPairScratchBytes> scratch;
-  const GradientProblem& p = norms.first;
-  BackwardPairRows<A> rows(kernels, norms, gradient_pair_scratch(norms, true), scratch, {0, p.cols});
-  BlockSlots<A> sums(kernels, p, slots.first), sums2(kernels, p, slots.second);
-  for_blocks(p, first, count, [&](std::size_t row, std::size_t n) {
-    const PairSums next{sums.next(), sums2.next()};
-    rows.run(row, n, next);
-    sums.push(next.first);
-    sums2.push(next.second);
-  });
-  sums.finish();
-  sums2.finish();
+  const std::size_t blocks = row_blocks(p), slot = column_numbers(p) * p.cols;
+  double* nodes[kMaxNodes];
+  ColumnTree<Arithmetic<T>> tree({&kernels, nodes, 2 * p.cols});
+  for (std::size_t block = first; block < first + count; ++block) {
+    const std::size_t row = share_start(p.rows, blocks, block), end = share_start(p.rows, blocks, block + 1);
+    double* sums = slots + tree.depth() * slot;
+    rows.run(row, end - row, {sums, 0, p.cols});
+    tree.push(sums);
+  }
+  tree.finish();
 }
 
 template <class A>
@@ -127,34 +68,6 @@ template <class T>
     rows.run_strip(scalars, col, n, sums);
     finish_columns<A>(kernels, p, sums, n);
   }
-}
-
-// Of each piece the sums of one norm after the other, and then dx: they take turns in scratch.
-template <class A>
-[[gnu::noinline]] void run_strips_of_pair(const Kernels& kernels, const GradientNorms& norms,
-                                          const KnownScalars& scalars, std::size_t first, std::size_t count) {
-  ScratchMemory<kGradientPairScratchBytes> scratch;
-  const GradientPairScratch plan = gradient_pair_scratch(norms, false);
-  BackwardPairRows<A> rows(kernels, norms, plan, scratch, {first, first + count});
-  const auto sum = [&](const GradientProblem& p, BackwardRows<A>& of, const GradientScalars* known,
-                       const GradientScratch& planned, std::size_t col, std::size_t n) {
-    if (!sums_over_rows(p)) return;
-    const ColumnSums sums{scratch.at<double>(planned.strip_sums), col, kGradientPiece<A>};
-    of.sum_strip(known, col, n, sums);
-    finish_columns<A>(kernels, p, sums, n);
-  };
-  for (std::size_t col = first, n; col < first + count; col += n) {
-    n = std::min(kGradientPiece<A>, first + count - col);
-    sum(*norms.second, rows.second(), scalars.second, plan.second, col, n);
-    sum(norms.first, rows.first(), scalars.first, plan.first, col, n);
-    rows.map_strip(scalars, col, n);
-  }
-}
-
-// work.operator()<A>().
-template <class Work>
-void with_arithmetic(const GradientProblem& p, const Work& work) {
-  arithmetic_type(p) == DType::f64 ? work.template operator()<double>() : work.template operator()<float>();
 }
 
 template <class T>
@@ -214,31 +127,22 @@ void finish_shards(const Kernels& kernels, const GradientProblem& p, const Cuts&
   with_type(gradient_type(p), [&]<class T>() { finish_rows<T>(kernels, p, cuts, messages, first, count, scalars); });
 }
 
-void run_backward(const Kernels& kernels, const GradientNorms& norms, std::size_t first, std::size_t count) noexcept {
+void run_backward(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count) noexcept {
   const FpEnvironment environment;
-  const GradientProblem& p = norms.first;
-  if (norms.second == nullptr) {
-    with_type(gradient_type(p), [&]<class T>() { run_rows<T>(kernels, p, first, count); });
-  } else {
-    with_arithmetic(p, [&]<class A>() { run_rows_of_pair<A>(kernels, norms, first, count); });
-  }
+  with_type(gradient_type(p), [&]<class T>() { run_rows<T>(kernels, p, first, count); });
 }
 
-void run_row_blocks(const Kernels& kernels, const GradientNorms& norms, std::size_t first, std::size_t count,
-                    const SumSlots& slots) noexcept {
+void run_row_blocks(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count,
+                    double* slots) noexcept {
   const FpEnvironment environment;
-  const GradientProblem& p = norms.first;
-  if (norms.second == nullptr) {
-    with_type(gradient_type(p), [&]<class T>() { run_blocks<T>(kernels, p, first, count, slots.first); });
-  } else {
-    with_arithmetic(p, [&]<class A>() { run_blocks_of_pair<A>(kernels, norms, first, count, slots); });
-  }
+  with_type(gradient_type(p), [&]<class T>() { run_blocks<T>(kernels, p, first, count, slots); });
 }
 
 void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t runs,
                        std::size_t distance) noexcept {
   const FpEnvironment environment;
-  with_arithmetic(p, [&]<class A>() { finish_blocks<A>(kernels, p, sums, runs, distance); });
+  arithmetic_type(p) == DType::f64 ? finish_blocks<double>(kernels, p, sums, runs, distance)
+                                   : finish_blocks<float>(kernels, p, sums, runs, distance);
 }
 
 void look_at_rows(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count,
@@ -247,15 +151,10 @@ void look_at_rows(const Kernels& kernels, const GradientProblem& p, std::size_t 
   with_type(gradient_type(p), [&]<class T>() { look_at_range<T>(kernels, p, first, count, scalars); });
 }
 
-void run_columns(const Kernels& kernels, const GradientNorms& norms, const KnownScalars& scalars, std::size_t first,
+void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientScalars* scalars, std::size_t first,
                  std::size_t count) noexcept {
   const FpEnvironment environment;
-  const GradientProblem& p = norms.first;
-  if (norms.second == nullptr) {
-    with_type(gradient_type(p), [&]<class T>() { run_strips<T>(kernels, p, scalars.first, first, count); });
-  } else {
-    with_arithmetic(p, [&]<class A>() { run_strips_of_pair<A>(kernels, norms, scalars, first, count); });
-  }
+  with_type(gradient_type(p), [&]<class T>() { run_strips<T>(kernels, p, scalars, first, count); });
 }
 
 }  // namespace evenorm::internal
