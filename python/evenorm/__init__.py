@@ -12,8 +12,6 @@ from evenorm._fused import (
     rms_norm_pair,
 )
 from evenorm._info import numerics_revision, target, targets, version
-from evenorm._moment_type import MOMENTS
-from evenorm._moments import join, row_moments
 from evenorm._norms import (
     get_num_threads,
     layer_norm,
@@ -26,12 +24,10 @@ from evenorm._norms import (
 __version__ = version()
 
 __all__ = [
-    "MOMENTS",
     "__version__",
     "add_layer_norm",
     "add_rms_norm",
     "get_num_threads",
-    "join",
     "layer_norm",
     "layer_norm_backward",
     "layer_norm_int8",
@@ -41,7 +37,6 @@ __all__ = [
     "rms_norm_backward",
     "rms_norm_int8",
     "rms_norm_pair",
-    "row_moments",
     "set_num_threads",
     "target",
     "targets",

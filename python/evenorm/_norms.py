@@ -9,7 +9,7 @@ from typing import Any, SupportsFloat, SupportsIndex, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from evenorm import _core, _moment_type
+from evenorm import _core
 
 Array: TypeAlias = Any
 Axes: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | np.ndarray[Any, np.dtype[np.integer[Any]]] | None
@@ -28,7 +28,6 @@ def layer_norm(
     zero_centered: bool = False,
     out: Array | None = None,
     return_stats: bool = False,
-    moments: NewArray | None = None,
 ) -> Result:
     """Layer norm: y = (x - mean) / sqrt(var + eps) * weight + bias, over some axes together.
 
@@ -41,8 +40,6 @@ def layer_norm(
         zero_centered: 1 + weight takes the weight's place.
         out: where y goes: of x's shape and any of the four types; may be x itself.
         return_stats: also return mean and rstd = 1 / sqrt(var + eps), float64, of the other axes' shape.
-        moments: those of whole rows of which x is a part (`row_moments`, `join`), of type `MOMENTS` and of the other
-            axes' shape: taken as they are, and x is not looked at for them.
 
     Returns:
         y, or (y, mean, rstd). y is `out`, or a new array of x's shape and type. Within
@@ -64,8 +61,7 @@ def layer_norm(
     >>> mean
     array([4.66666667, 1.        ])
     """
-    numbers = None if moments is None else _moment_type.numbers_of(moments, "moments")
-    return _core.norm(False, x, normalized_shape, weight, bias, eps, axis, zero_centered, out, return_stats, numbers)
+    return _core.norm(False, x, normalized_shape, weight, bias, eps, axis, zero_centered, out, return_stats)
 
 
 def rms_norm(
@@ -79,7 +75,6 @@ def rms_norm(
     zero_centered: bool = False,
     out: Array | None = None,
     return_stats: bool = False,
-    moments: NewArray | None = None,
 ) -> Result:
     """RMS norm: y = x / sqrt(mean(x**2) + eps) * weight + bias, over some axes together.
 
@@ -87,7 +82,6 @@ def rms_norm(
         eps: finite and at least 0; None: float32's epsilon, 2**-23, or float64's, 2**-52, for x of float64.
         x, normalized_shape, weight, bias, axis, zero_centered, out: as in `layer_norm`.
         return_stats: also return rstd = 1 / sqrt(mean(x**2) + eps), float64, of the other axes' shape.
-        moments: as in `layer_norm`, found with rms=True.
 
     Returns:
         y, or (y, rstd), as in `layer_norm`.
@@ -103,8 +97,7 @@ def rms_norm(
     >>> rms_norm(x, 2, [1, -1], eps=0, out=x) is x
     True
     """
-    numbers = None if moments is None else _moment_type.numbers_of(moments, "moments")
-    return _core.norm(True, x, normalized_shape, weight, bias, eps, axis, zero_centered, out, return_stats, numbers)
+    return _core.norm(True, x, normalized_shape, weight, bias, eps, axis, zero_centered, out, return_stats)
 
 
 def layer_norm_backward(

@@ -40,10 +40,9 @@ struct Common {
 }  // namespace
 
 nb::any norm(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias, nb::handle eps,
-             nb::handle axis, nb::handle zero_centered, nb::handle out, nb::handle return_stats, nb::handle moments) {
+             nb::handle axis, nb::handle zero_centered, nb::handle out, nb::handle return_stats) {
   Common c(rms, x, normalized_shape, weight, bias, eps, axis, zero_centered);
-  View y, mean, rstd, given;
-  c.forward.moments = moments_of(given, moments, c.x, c.split);
+  View y, mean, rstd;
   c.forward.y = c.output(y, out, "out");
   const bool stats = truth_of(return_stats);
   if (stats) {

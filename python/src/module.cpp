@@ -22,7 +22,7 @@ NB_MODULE(_core, m) {
   import_numpy();
   m.attr("__doc__") = "The library behind evenorm's NumPy functions; call those.";
   m.def("norm", &norm, "rms"_a, any("x"), any("normalized_shape"), any("weight"), any("bias"), any("eps"), any("axis"),
-        any("zero_centered"), any("out"), any("return_stats"), any("moments"));
+        any("zero_centered"), any("out"), any("return_stats"));
   m.def("add_norm", &add_norm, "rms"_a, any("x"), any("residual"), any("normalized_shape"), any("weight"), any("bias"),
         any("eps"), any("axis"), any("residual_scale"), any("zero_centered"), any("out"));
   m.def("norm_pair", &norm_pair, "rms"_a, any("x"), any("normalized_shape"), any("weight"), any("bias"), any("weight2"),
@@ -32,8 +32,6 @@ NB_MODULE(_core, m) {
   m.def("norm_backward", &norm_backward, "rms"_a, any("dy"), any("x"), any("normalized_shape"), any("weight"),
         any("eps"), any("axis"), any("mean"), any("rstd"), any("dsum"), any("zero_centered"), any("accumulate"),
         any("param_dtype"), any("out"));
-  m.def("row_moments", &row_moments, "rms"_a, any("x"), any("normalized_shape"), any("axis"), any("wide"));
-  m.def("join_moments", &join_moments, "rms"_a, any("parts"), any("wide"));
   m.def("sharded_moments", &sharded_moments, "rms"_a, any("x"), "columns"_a, "rank"_a, any("wide"), any("eps"));
   m.def("sharded_norm", &sharded_norm, "rms"_a, any("x"), any("messages"), "columns"_a, "rank"_a, any("wide"),
         any("weight"), any("bias"), any("eps"), any("out"));

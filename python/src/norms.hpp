@@ -12,7 +12,7 @@ namespace evenorm::python {
 namespace nb = nanobind;
 
 nb::any norm(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias, nb::handle eps,
-             nb::handle axis, nb::handle zero_centered, nb::handle out, nb::handle return_stats, nb::handle moments);
+             nb::handle axis, nb::handle zero_centered, nb::handle out, nb::handle return_stats);
 nb::any add_norm(bool rms, nb::handle x, nb::handle residual, nb::handle normalized_shape, nb::handle weight,
                  nb::handle bias, nb::handle eps, nb::handle axis, nb::handle residual_scale, nb::handle zero_centered,
                  nb::handle out);
@@ -24,9 +24,6 @@ nb::any norm_int8(bool rms, nb::handle x, nb::handle normalized_shape, nb::handl
 nb::any norm_backward(bool rms, nb::handle dy, nb::handle x, nb::handle normalized_shape, nb::handle weight,
                       nb::handle eps, nb::handle axis, nb::handle mean, nb::handle rstd, nb::handle dsum,
                       nb::handle zero_centered, nb::handle accumulate, nb::handle param_dtype, nb::handle out);
-
-nb::any row_moments(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle axis, nb::handle wide);
-nb::any join_moments(bool rms, nb::handle parts, nb::handle wide);
 
 // The steps of a norm over processes: x of two axes, this process's columns of all rows; columns: those of each.
 using Columns = std::vector<std::int64_t>;

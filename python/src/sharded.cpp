@@ -18,6 +18,8 @@ Cuts cuts_of(const Columns& columns, std::size_t rank) {
   }
 }
 
+constexpr std::int64_t kMomentNumbers = sizeof(Moments) / sizeof(double);
+
 // What all steps have: x as rows of columns, and how they are cut.
 struct Rows {
   View x, weight;

@@ -102,13 +102,6 @@ Split::Split(nb::handle normalized_shape, nb::handle axis) : by_axis_(!axis.is_n
   told_ = by_axis_ ? integers_of(axis, "axis") : integers_of(normalized_shape, "normalized_shape");
 }
 
-bool Split::fits(std::span<const std::int64_t> shape) const {
-  const auto rank = static_cast<std::int64_t>(shape.size());
-  const auto told = told_.span();
-  if (!by_axis_) return told.size() <= shape.size();
-  return std::all_of(told.begin(), told.end(), [&](std::int64_t axis) { return axis >= -rank && axis < rank; });
-}
-
 Integers Split::sizes(std::span<const std::int64_t> shape, bool normalized) const {
   const auto rank = static_cast<std::int64_t>(shape.size());
   const std::int64_t first = rank - static_cast<std::int64_t>(told_.count);
@@ -184,9 +177,6 @@ void run(const Forward& forward, std::size_t elements, bool one_output) {
 }
 void run(const Backward& backward, std::size_t elements) {
   run_work([&](const Executor& executor) { evenorm::run(backward, executor); }, elements, false);
-}
-void run(const RowMoments& rows, std::span<Moments> parts, std::size_t elements) {
-  run_work([&](const Executor& executor) { evenorm::run(rows, parts, executor); }, elements, false);
 }
 
 void run_steps(const std::function<void(const Executor&)>& work, std::size_t elements) {

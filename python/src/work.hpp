@@ -24,7 +24,6 @@ class Split {
   }
   std::span<const std::int64_t> axes() const { return by_axis_ ? told_.span() : std::span<const std::int64_t>(); }
   // The sizes of x's normalised axes, and of the others. Of what names no axes of x, anything: the library refuses it.
-  bool fits(std::span<const std::int64_t> shape) const;
   Integers inner(std::span<const std::int64_t> shape) const { return sizes(shape, true); }
   Integers outer(std::span<const std::int64_t> shape) const { return sizes(shape, false); }
 
@@ -67,12 +66,6 @@ std::size_t threads();
 // not y, and axes are told by `axis`.
 void run(const Forward& forward, std::size_t elements, bool one_output);
 void run(const Backward& backward, std::size_t elements);
-void run(const RowMoments& rows, std::span<Moments> parts, std::size_t elements);
 void run_steps(const std::function<void(const Executor&)>& work, std::size_t elements);
-
-// Moments are float64 numbers to Python, seven on a last axis: those of evenorm.MOMENTS, exponent by its bits.
-inline constexpr std::int64_t kMomentNumbers = sizeof(Moments) / sizeof(double);
-// All of a view of such numbers, which lie side by side: one for each row of x. None: none.
-std::span<const Moments> moments_of(View& view, nb::handle object, const View& x, const Split& split);
 
 }  // namespace evenorm::python

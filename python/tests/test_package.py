@@ -22,7 +22,7 @@ def test_version():
     assert importlib.metadata.version("evenorm") == evenorm.__version__
 
 
-@pytest.mark.parametrize("module", ["evenorm._norms", "evenorm._fused", "evenorm._moments", "evenorm._info"])
+@pytest.mark.parametrize("module", ["evenorm._norms", "evenorm._fused", "evenorm._info"])
 def test_examples_of_the_documentation(module):
     result = doctest.testmod(importlib.import_module(module))
     functions = [f for f in vars(importlib.import_module(module)).values() if inspect.isfunction(f)]
