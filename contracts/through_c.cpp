@@ -41,9 +41,6 @@ evenorm_forward c_forward(const Forward& forward) {
   result.y2 = c_view<evenorm_tensor>(forward.y2);
   result.scale = c_view<evenorm_tensor>(forward.scale);
   result.given_scale = forward.given_scale;
-  result.moments =
-      reinterpret_cast<const evenorm_moments*>(forward.moments.data());  // the same numbers in the same places
-  result.moments_count = forward.moments.size();
   return result;
 }
 
@@ -100,7 +97,6 @@ evenorm_buffers c_buffers(const evenorm_forward& f) {
   buffers.bias2 = f.bias2.data;
   buffers.y2 = f.y2.data;
   buffers.scale = f.scale.data;
-  buffers.moments = f.moments;
   return buffers;
 }
 

@@ -24,17 +24,6 @@ void run(const Forward& forward, const Executor& executor) {
 }
 void run(const Forward& forward) { run(forward, Executor{}); }
 
-std::size_t parts_of(std::size_t cols) noexcept { return internal::blocks_of(cols); }
-
-void run(const RowMoments& rows, std::span<Moments> parts, const Executor& executor) {
-  internal::run_on(internal::active_target(), rows, parts, executor);
-}
-void run(const RowMoments& rows, std::span<Moments> parts) { run(rows, parts, Executor{}); }
-
-Moments join(Kind kind, std::span<const Moments> parts, bool wide) {
-  return internal::join_on(internal::active_target(), kind, parts, wide);
-}
-
 std::size_t scratch_bytes(const Backward& backward) { return internal::scratch_bytes(internal::validate(backward)); }
 
 void run(const Backward& backward, std::span<std::byte> scratch, const Executor& executor) {

@@ -209,29 +209,6 @@ evenorm_status evenorm_plan_run_with(const evenorm_plan* plan, const evenorm_buf
 }
 void evenorm_plan_destroy(evenorm_plan* plan) { delete plan; }
 
-evenorm_status evenorm_row_moments_init(evenorm_row_moments* rows, size_t struct_size) {
-  return evenorm::status_of([&] {
-    evenorm::internal::initialise("rows", rows, struct_size, evenorm::kRowMomentsSizes, evenorm_row_moments{});
-  });
-}
-size_t evenorm_parts_of(size_t cols) { return evenorm::parts_of(cols); }
-evenorm_status evenorm_run_row_moments(const evenorm_row_moments* rows, evenorm_moments* parts, size_t parts_count,
-                                       const evenorm_executor* executor) {
-  return evenorm::status_of([&] {
-    const evenorm_executor shared = evenorm::completed_executor(executor);
-    evenorm::run(evenorm::row_moments_of(rows), evenorm::moments_of("parts", parts, parts_count),
-                 evenorm::executor_of(shared));
-  });
-}
-evenorm_status evenorm_join(evenorm_kind kind, const evenorm_moments* parts, size_t parts_count, int32_t wide,
-                            evenorm_moments* out) {
-  return evenorm::status_of([&] {
-    evenorm::check_pointer("out", out);
-    *evenorm::moments_of(out) =
-        evenorm::join(evenorm::kind_of_value(kind), evenorm::moments_of("parts", parts, parts_count), wide != 0);
-  });
-}
-
 evenorm_status evenorm_backward_init(evenorm_backward* backward, size_t struct_size) {
   return evenorm::status_of([&] {
     evenorm::internal::initialise("backward", backward, struct_size, evenorm::kBackwardSizes,

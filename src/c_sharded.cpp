@@ -22,6 +22,19 @@ namespace {
 using namespace internal::c;
 
 constexpr std::array kCommunicatorSizes{sizeof(evenorm_communicator)};
+static_assert(sizeof(evenorm_moments) == sizeof(Moments) && alignof(evenorm_moments) == alignof(Moments) &&
+              offsetof(evenorm_moments, m2_lo) == offsetof(Moments, m2_lo) &&
+              offsetof(evenorm_moments, exponent) == offsetof(Moments, exponent) &&
+              offsetof(evenorm_moments, largest) == offsetof(Moments, largest));
+
+// Both structures have the same numbers in the same places.
+template <class To, class Given>
+std::span<To> moments_of(Given* given, std::size_t count) {
+  if (given == nullptr && count != 0) {
+    throw Error("moments is null, but moments_count is " + std::to_string(count));
+  }
+  return {reinterpret_cast<To*>(given), count};
+}
 
 evenorm_communicator completed_communicator(const evenorm_communicator* given) {
   const evenorm_communicator c = internal::completed("communicator", given, kCommunicatorSizes, {});
@@ -89,7 +102,7 @@ evenorm_status evenorm_sharded_norm_run_forward(evenorm_sharded_norm* norm, cons
     evenorm_executor shared{};
     const auto describe = [&] {
       shared = evenorm::completed_executor(executor);
-      written = evenorm::moments_of("moments", moments, moments_count);
+      written = evenorm::moments_of<evenorm::Moments>(moments, moments_count);
       described = evenorm::sharded_forward_of(forward);
     };
     evenorm::describe_or_tell(describe, [&](const char* why) { norm->norm->refuse(why); });
@@ -107,7 +120,7 @@ evenorm_status evenorm_sharded_norm_run_backward(evenorm_sharded_norm* norm, con
     evenorm_executor shared{};
     const auto describe = [&] {
       shared = evenorm::completed_executor(executor);
-      given = evenorm::moments_of("moments", moments, moments_count);
+      given = evenorm::moments_of<const evenorm::Moments>(moments, moments_count);
       described = evenorm::backward_of(backward);
     };
     evenorm::describe_or_tell(describe, [&](const char* why) { norm->norm->refuse(why); });

@@ -20,10 +20,6 @@ using Sizes = std::span<const std::int64_t>;
 static_assert(EVENORM_F64 == static_cast<int>(DType::f64) && EVENORM_F32 == static_cast<int>(DType::f32) &&
               EVENORM_BF16 == static_cast<int>(DType::bf16) && EVENORM_F16 == static_cast<int>(DType::f16) &&
               EVENORM_I8 == static_cast<int>(DType::i8));
-static_assert(sizeof(evenorm_moments) == sizeof(Moments) && alignof(evenorm_moments) == alignof(Moments) &&
-              offsetof(evenorm_moments, m2_lo) == offsetof(Moments, m2_lo) &&
-              offsetof(evenorm_moments, exponent) == offsetof(Moments, exponent) &&
-              offsetof(evenorm_moments, largest) == offsetof(Moments, largest));
 static_assert(EVENORM_LAYER == static_cast<int>(Kind::layer) && EVENORM_RMS == static_cast<int>(Kind::rms));
 
 inline void check_pointer(const char* argument, const void* pointer) {
@@ -77,7 +73,6 @@ inline constexpr std::array kBackwardSizes{offsetof(evenorm_backward, dsum), siz
 inline constexpr std::array kBuffersSizes{offsetof(evenorm_buffers, residual), sizeof(evenorm_buffers)};
 inline constexpr std::array kBackwardBuffersSizes{sizeof(evenorm_backward_buffers)};
 inline constexpr std::array kExecutorSizes{sizeof(evenorm_executor)};
-inline constexpr std::array kRowMomentsSizes{sizeof(evenorm_row_moments)};
 
 inline evenorm_forward default_forward() {
   evenorm_forward given{};
@@ -92,35 +87,15 @@ inline evenorm_backward default_backward() {
   return given;
 }
 
-// The same numbers, in the same places (see above).
-inline const Moments* moments_of(const evenorm_moments* given) { return reinterpret_cast<const Moments*>(given); }
-inline Moments* moments_of(evenorm_moments* given) { return reinterpret_cast<Moments*>(given); }
-
-template <class Given>
-auto moments_of(std::string_view argument, Given* given, std::size_t count) {
-  if (given == nullptr && count != 0) {
-    throw Error(std::string(argument) + " is null, but " + std::string(argument) + "_count is " +
-                std::to_string(count));
-  }
-  return std::span(moments_of(given), count);
-}
-
-// What everything has that looks at rows of x.
-template <class Rows, class Given>
-Rows rows_of(const Given& given) {
-  Rows rows;
-  rows.kind = kind_of_value(given.kind);
-  rows.x = view_of<ConstTensor>("x", given.x);
-  rows.normalized_shape =
-      sizes_of("normalized_shape", given.normalized_shape, given.normalized_shape_count, "", "_count");
-  rows.axes = sizes_of("axes", given.axes, given.axes_count, "", "_count");
-  return rows;
-}
-
 // What both passes have.
 template <class Pass, class Given>
 Pass pass_of(const Given& given) {
-  auto pass = rows_of<Pass>(given);
+  Pass pass;
+  pass.kind = kind_of_value(given.kind);
+  pass.x = view_of<ConstTensor>("x", given.x);
+  pass.normalized_shape =
+      sizes_of("normalized_shape", given.normalized_shape, given.normalized_shape_count, "", "_count");
+  pass.axes = sizes_of("axes", given.axes, given.axes_count, "", "_count");
   pass.weight = optional_view_of<ConstTensor>("weight", given.weight);
   pass.eps = given.eps;
   pass.zero_centered = given.zero_centered != 0;
@@ -142,7 +117,6 @@ inline Forward forward_of(const evenorm_forward* given) {
   forward.y2 = optional_view_of<Tensor>("y2", f.y2);
   forward.scale = optional_view_of<Tensor>("scale", f.scale);
   forward.given_scale = f.given_scale;
-  forward.moments = moments_of("moments", f.moments, f.moments_count);
   return forward;
 }
 
@@ -162,31 +136,12 @@ inline Backward backward_of(const evenorm_backward* given) {
 
 inline Buffers buffers_of(const evenorm_buffers* given) {
   const evenorm_buffers b = completed("buffers", given, kBuffersSizes, {});
-  return {b.x,
-          b.y,
-          b.weight,
-          b.bias,
-          b.mean,
-          b.rstd,
-          b.residual,
-          b.sum,
-          b.weight2,
-          b.bias2,
-          b.y2,
-          b.scale,
-          moments_of(b.moments)};
+  return {b.x, b.y, b.weight, b.bias, b.mean, b.rstd, b.residual, b.sum, b.weight2, b.bias2, b.y2, b.scale};
 }
 
 inline BackwardBuffers buffers_of(const evenorm_backward_buffers* given) {
   const evenorm_backward_buffers b = completed("buffers", given, kBackwardBuffersSizes, {});
   return {b.x, b.dy, b.weight, b.mean, b.rstd, b.dx, b.dweight, b.dbias, b.dsum};
-}
-
-inline RowMoments row_moments_of(const evenorm_row_moments* given) {
-  const evenorm_row_moments r = completed("rows", given, kRowMomentsSizes, {});
-  auto rows = rows_of<RowMoments>(r);
-  rows.wide = r.wide != 0;
-  return rows;
 }
 
 }  // namespace evenorm::internal::c

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "evenorm/evenorm.hpp"
+#include "evenorm/sharded.hpp"
 
 namespace evenorm::internal {
 
@@ -16,13 +16,11 @@ inline bool is_zero(const Moments& m) { return m.mean_hi == 0 && m.m2_hi == 0; }
 // Within what numbers of any type can have, whatever the caller wrote.
 inline std::int64_t within_range(std::int64_t exponent) { return std::clamp<std::int64_t>(exponent, -5000, 5000); }
 
-// What x is scaled by where its row is out of range: the exponent of the largest |x|, or else of the root of the mean
-// square. m is finite and not zero.
+// What x is scaled by where its row is out of range: the exponent of the largest |x|, which the moments of such a row
+// have unless another process made them up.
 inline int exponent_of(const Moments& m) {
   if (m.largest > 0 && std::isfinite(m.largest)) return std::ilogb(m.largest);
-  const double size = std::max(std::fabs(m.mean_hi), std::sqrt(m.m2_hi / m.count));
-  const int exponent = size > 0 && std::isfinite(size) ? std::ilogb(size) : 0;
-  return static_cast<int>(within_range(m.exponent)) + exponent;
+  return static_cast<int>(within_range(m.exponent));
 }
 
 // m with another exponent.

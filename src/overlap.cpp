@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "evenorm/sharded.hpp"
 #include "validate.hpp"
 
 namespace evenorm::internal {
@@ -72,10 +73,6 @@ Region region_of(const char* name, std::span<const std::byte> bytes) {
 
 Region region_of(const char* name, const Moments* moments, std::size_t rows) {
   return region_of(name, moments, rows, sizeof(Moments));
-}
-
-Region region_of(const char* name, std::span<const double> message) {
-  return region_of(name, message.data(), message.size(), sizeof(double));
 }
 
 // The same bytes as runs of `length` bytes, stepping over axes of positive strides, the widest first. Merged: what lies
@@ -271,25 +268,12 @@ void validate_buffers(const Problem& p) {
   buffers.add_input("bias", p.beta);
   buffers.add_input("weight2", p.gamma2);
   buffers.add_input("bias2", p.beta2);
-  buffers.add_moments(p.moments, p.rows);
   buffers.check("y", p.y, true);  // it and the sum are written where x and the residual have been read
   buffers.check("sum", p.sum, true);
   buffers.check("y2", p.y2, false);
   buffers.check("rstd", p.rstd, false);
   buffers.check("mean", p.mean, false);
   buffers.check("scale", p.scale, false);
-}
-
-void validate_buffers(const Problem& p, std::span<const Moments> parts) {
-  const std::size_t needed = p.rows * parts_of(p.cols);
-  if (parts.size() != needed) {
-    throw Error("parts has " + std::to_string(parts.size()) + " elements, but x has " + std::to_string(needed) +
-                " parts");
-  }
-  if (needed == 0) return;
-  check_present("x", p.x.data);
-  check_present("parts", parts.data());
-  check_apart(region_of("parts", parts.data(), parts.size()), region_of("x", p.x));
 }
 
 void validate_moments(const Problem& p, const Moments* written) {
@@ -302,23 +286,6 @@ void validate_moments(const Problem& p, const Moments* written) {
   buffers.add_output("mean", p.mean);
   buffers.add_output("rstd", p.rstd);
   buffers.check_memory(region_of("moments", written, p.rows));
-}
-
-void validate_message(const Problem& p, std::span<const double> message) {
-  if (p.rows == 0) return;
-  check_present("x", p.x.data);
-  check_present("message", message.data());
-  check_apart(region_of("message", message), region_of("x", p.x));
-}
-
-void validate_message(const GradientProblem& p, std::span<const double> message) {
-  if (p.rows == 0) return;
-  check_present("message", message.data());
-  Buffers buffers;
-  buffers.add_source("x", p.x);
-  buffers.add_source("dy", p.dy);
-  buffers.add_input("weight", p.gamma);
-  buffers.check_memory(region_of("message", message));
 }
 
 namespace {

@@ -91,7 +91,6 @@ void Plan::run(const Buffers& buffers, const Executor& executor) const {
   replace("bias2", p.beta2.data, buffers.bias2);
   replace("y2", p.y2.data, buffers.y2);
   replace("scale", p.scale.data, buffers.scale);
-  replace("moments", p.moments, buffers.moments);
   internal::validate_buffers(p);
   internal::run_problem(p, *kept.kernels, executor);
 }

@@ -7,6 +7,10 @@
 #include "evenorm/evenorm.hpp"
 #include "layout.hpp"
 
+namespace evenorm {
+struct Moments;  // evenorm/sharded.hpp
+}
+
 namespace evenorm::internal {
 
 // Element (r, c) lies rows.offset(r) + cols.offset(c) bytes from data.
@@ -47,6 +51,7 @@ struct Problem {
   Matrix<void*> y2;
   Vector<void*> scale;
   float given_scale = 0;
+  // Where x is some columns of longer rows: the moments of the whole rows, one for each row. x is then only normalised.
   const Moments* moments = nullptr;
   // Set by run_problem for what would not stay in the caches: write outputs past them, fetch x ahead. Neither affects a
   // bit.
@@ -131,7 +136,7 @@ inline const char* place_in_row(const Matrix<Pointer>& m, std::size_t row, std::
 
 // Is there more to it than x, its statistics and a y of a type with arithmetic?
 inline bool is_fused(const Problem& p) {
-  return p.residual.data != nullptr || p.y2.data != nullptr || p.moments != nullptr || p.y.dtype == DType::i8;
+  return p.residual.data != nullptr || p.y2.data != nullptr || p.y.dtype == DType::i8;
 }
 
 // Is a row gathered from x, or scattered to y, in pieces that do not lie side by side?

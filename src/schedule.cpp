@@ -266,24 +266,4 @@ void run_on(Target target, const Backward& backward, const Executor& executor) {
   run_problem(problem, kernels_of(target), scratch.get(), executor);
 }
 
-void run_on(Target target, const RowMoments& rows, std::span<Moments> parts, const Executor& executor) {
-  const Problem p = validate(rows);
-  validate_buffers(p, parts);
-  const std::size_t tasks = std::min(p.rows * p.cols / kForwardTask, usable_threads(executor) * kTasksPerThread);
-  share_out(executor, parts.size(), std::max(std::size_t{1}, tasks), [&](std::size_t first, std::size_t count) {
-    parts_of_rows(kernels_of(target), p, first, count, parts.data());
-  });
-}
-
-Moments join_on(Target target, Kind kind, std::span<const Moments> parts, bool wide) {
-  (void)target;  // plain C++, the same for all
-  check_kind(kind);
-  if (parts.empty()) throw Error("parts is empty, but it should have at least one element");
-  if (parts.size() > blocks_of(kMaxCols)) {
-    throw Error("parts has " + std::to_string(parts.size()) + " elements, but a row has at most " +
-                std::to_string(blocks_of(kMaxCols)));
-  }
-  return join_parts(kind, wide, parts);
-}
-
 }  // namespace evenorm::internal

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <new>
-#include <span>
 
 #include "dispatch.hpp"
 #include "evenorm/evenorm.hpp"
@@ -71,9 +70,7 @@ class KeptGradientProblem {
 // The target must be supported. Throws Error as evenorm::run does.
 void run_on(Target target, const Forward& forward, const Executor& executor = {});
 
-// The same of a backward pass (allocates the scratch), of evenorm::run(RowMoments) and of evenorm::join.
+// The same of a backward pass; allocates the scratch.
 void run_on(Target target, const Backward& backward, const Executor& executor = {});
-void run_on(Target target, const RowMoments& rows, std::span<Moments> parts, const Executor& executor = {});
-Moments join_on(Target target, Kind kind, std::span<const Moments> parts, bool wide);
 
 }  // namespace evenorm::internal

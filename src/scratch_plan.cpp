@@ -160,7 +160,7 @@ void plan_fused(Taker& taker, const Problem& p, bool all_columns, ForwardScratch
   s.y2 = taker.take_if(p.y2.data != nullptr && p.y2.dtype != arithmetic, std::min(p.cols, kBlock) * bytes);
   s.gamma2 = plan_parameter(taker, p.gamma2, p.zero_centered, arithmetic, p.cols, keep);
   s.beta2 = plan_parameter(taker, p.beta2, false, arithmetic, p.cols, keep);
-  if (p.residual.data != nullptr && p.moments == nullptr && all_columns) plan_sums(taker, p, s);
+  if (p.residual.data != nullptr && all_columns) plan_sums(taker, p, s);
   if (p.y.dtype == DType::i8) {
     const std::size_t cols = rounded(p.cols, kBlock), room = taker.left() / bytes / kBlock * kBlock;
     const bool is_short = p.cols <= kBlock;
@@ -197,7 +197,7 @@ ForwardScratch forward_scratch(const Problem& p, bool all_columns) noexcept {
   s.gamma = plan_parameter(taker, p.gamma, p.zero_centered, arithmetic, p.cols, keep);
   s.beta = plan_parameter(taker, p.beta, false, arithmetic, p.cols, keep);
   const std::size_t row_bytes = std::max(p.cols, std::size_t{1}) * bytes_of(row);
-  const bool plain = !is_fused(p) && p.moments == nullptr && has_dense_rows(p.x) && has_dense_rows(p.y);
+  const bool plain = !is_fused(p) && has_dense_rows(p.x) && has_dense_rows(p.y);
   const auto is_converted_again = [](const ParameterPlan& plan) { return plan.values.bytes != 0 && !plan.whole; };
   const std::size_t together =
       is_converted_again(s.gamma) || is_converted_again(s.beta) ? kConvertedRowsBytes : kLongRowsBytes;

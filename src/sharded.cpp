@@ -1,4 +1,4 @@
-// A norm over processes in steps: what is checked, and how rows are shared out over threads.
+// The steps of a norm over processes: what is checked, and how rows are shared out over threads.
 #include "sharded.hpp"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include "parallel.hpp"
 #include "rows/rows.hpp"
 #include "schedule.hpp"
-#include "shapes.hpp"
+#include "sharded_steps.hpp"
 #include "spec.hpp"
 #include "tuning.hpp"
 #include "validate.hpp"
@@ -37,6 +37,12 @@ void check_cols(const Cuts& cuts, std::size_t cols) {
               " for process " + std::to_string(cuts.rank()));
 }
 
+Messages messages_of(const Cuts& cuts, std::span<const double> messages) {
+  return {messages.data(), messages.size() / cuts.size()};
+}
+
+}  // namespace
+
 GradientProblem gradient_problem(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments) {
   if (backward.mean.data != nullptr || backward.rstd.data != nullptr) {
     throw Error(std::string(backward.mean.data != nullptr ? "mean" : "rstd") +
@@ -44,57 +50,26 @@ GradientProblem gradient_problem(const Cuts& cuts, const Backward& backward, std
   }
   GradientProblem p = validate(backward);
   check_cols(cuts, p.cols);
-  check_size("moments", moments.size(), " elements", p.rows, 1);
   p.whole_cols = cuts.cols();
   p.moments = moments.data();
   return p;
 }
 
-bool is_wide(const GradientProblem& p) { return arithmetic_type(p) == DType::f64; }
-
-}  // namespace
-
-void check_size(const char* argument, std::size_t has, const char* unit, std::size_t rows, std::size_t each) {
-  std::size_t needed = 0;
-  const bool too_many = __builtin_mul_overflow(rows, each, &needed);
-  if (!too_many && has == needed) return;
-  throw Error(std::string(argument) + " has " + std::to_string(has) + unit + ", but " + std::to_string(rows) +
-              " rows need " + (too_many ? "more than memory can hold" : std::to_string(needed)));
-}
-
-void find_moments_on(Target target, const Cuts& cuts, const RowMoments& rows, double eps, std::span<double> message,
+void find_moments_on(Target target, const Cuts& cuts, const Problem& p, std::span<double> message,
                      const Executor& executor) {
-  check_kind(rows.kind);
-  check_eps(eps);
-  if (cuts.own_cols() == 0) return std::fill(message.begin(), message.end(), 0.0);
-  Problem p = validate(rows);
-  p.eps = eps;
-  check_cols(cuts, p.cols);
-  check_size("message", message.size(), " numbers", p.rows,
-             cuts.numbers(Pass::forward, p.kind, arithmetic_type(p) == DType::f64));
-  validate_message(p, message);
   share_rows(executor, p.rows, p.rows * p.cols, [&](std::size_t first, std::size_t count) {
     moments_of_shards(kernels_of(target), p, cuts, first, count, message.data());
   });
 }
 
-void find_gradient_sums_on(Target target, const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
-                           std::span<double> message, const Executor& executor) {
-  check_kind(backward.kind);
-  if (cuts.own_cols() == 0) return std::fill(message.begin(), message.end(), 0.0);
-  const GradientProblem p = gradient_problem(cuts, backward, moments);
-  check_size("message", message.size(), " numbers", p.rows, cuts.numbers(Pass::backward, p.kind, is_wide(p)));
-  validate_buffers(p);
-  validate_message(p, message);
+void find_gradient_sums_on(Target target, const Cuts& cuts, const GradientProblem& p, std::span<double> message,
+                           const Executor& executor) {
   share_rows(executor, p.rows, p.rows * p.cols, [&](std::size_t first, std::size_t count) {
     sums_of_shards(kernels_of(target), p, cuts, first, count, message.data());
   });
 }
 
-void run_on(Target target, const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
-            const Messages& messages, const Executor& executor) {
-  GradientProblem p = gradient_problem(cuts, backward, moments);
-  validate_buffers(p);
+void run_on(Target target, const Cuts& cuts, GradientProblem& p, const Messages& messages, const Executor& executor) {
   const auto scalars = std::make_unique_for_overwrite<GradientScalars[]>(p.rows);
   const OwnScratch scratch(scratch_bytes(p));
   const Kernels& kernels = kernels_of(target);
@@ -109,35 +84,45 @@ void run_on(Target target, const Cuts& cuts, const Backward& backward, std::span
 
 using internal::active_target;
 
-void find_moments(const Cuts& cuts, const RowMoments& rows, double eps, std::span<double> message,
-                  const Executor& executor) {
-  internal::find_moments_on(active_target(), cuts, rows, eps, message, executor);
+void detail::find_shard_moments(const Cuts& cuts, const Forward& forward, std::span<double> message,
+                                const Executor& executor) {
+  if (cuts.own_cols() == 0) return std::fill(message.begin(), message.end(), 0.0);
+  const internal::Problem p = internal::validate(forward);
+  internal::check_cols(cuts, p.cols);
+  internal::find_moments_on(active_target(), cuts, p, message, executor);
 }
 
-void join_moments(const Cuts& cuts, Kind kind, bool wide, std::span<const double> messages,
-                  std::span<Moments> moments) {
-  internal::check_size("messages", messages.size(), " numbers", moments.size(),
-                       cuts.size() * cuts.numbers(Pass::forward, kind, wide));
-  const internal::Messages all{messages.data(), messages.size() / cuts.size()};
-  internal::check_messages(cuts, Pass::forward, kind, wide, all, moments.size());
-  internal::join_shards(cuts, kind, wide, all, 0, moments.size(), moments.data());
+void detail::run_shard(const Cuts& cuts, const Forward& forward, bool wide, std::span<const double> messages,
+                       std::span<Moments> moments, const Executor& executor) {
+  const internal::Messages all = internal::messages_of(cuts, messages);
+  internal::check_messages(cuts, Pass::forward, forward.kind, wide, all, moments.size());
+  if (cuts.own_cols() == 0) {
+    return internal::join_shards(cuts, forward.kind, wide, all, moments);
+  }
+  internal::Problem p = internal::validate(forward);
+  internal::validate_buffers(p);
+  internal::join_shards(cuts, forward.kind, wide, all, moments);
+  p.moments = moments.data();
+  internal::run_problem(p, internal::kernels_of(active_target()), executor);
 }
 
-void find_gradient_sums(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
-                        std::span<double> message, const Executor& executor) {
-  internal::find_gradient_sums_on(active_target(), cuts, backward, moments, message, executor);
-}
-
-void run(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments, std::span<const double> messages,
-         const Executor& executor) {
-  internal::check_kind(backward.kind);
-  if (cuts.own_cols() == 0) return;
+void detail::find_shard_sums(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
+                             std::span<double> message, const Executor& executor) {
+  if (cuts.own_cols() == 0) return std::fill(message.begin(), message.end(), 0.0);
   const internal::GradientProblem p = internal::gradient_problem(cuts, backward, moments);
-  internal::check_size("messages", messages.size(), " numbers", p.rows,
-                       cuts.size() * cuts.numbers(Pass::backward, p.kind, internal::is_wide(p)));
-  const internal::Messages all{messages.data(), messages.size() / cuts.size()};
-  internal::check_messages(cuts, Pass::backward, p.kind, internal::is_wide(p), all, p.rows);
-  internal::run_on(active_target(), cuts, backward, moments, all, executor);
+  internal::validate_buffers(p);
+  internal::find_gradient_sums_on(active_target(), cuts, p, message, executor);
+}
+
+void detail::run_shard_backward(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
+                                std::span<const double> messages, const Executor& executor) {
+  if (cuts.own_cols() == 0) return;
+  internal::GradientProblem p = internal::gradient_problem(cuts, backward, moments);
+  internal::validate_buffers(p);
+  const internal::Messages all = internal::messages_of(cuts, messages);
+  const bool wide = internal::arithmetic_type(p) == DType::f64;
+  internal::check_messages(cuts, Pass::backward, backward.kind, wide, all, p.rows);
+  internal::run_on(active_target(), cuts, p, all, executor);
 }
 
 }  // namespace evenorm

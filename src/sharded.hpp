@@ -1,21 +1,28 @@
-// Rows whose columns are split over processes, in steps, on one target: what evenorm/sharded.hpp declares.
+// The steps of a norm over processes, on one target. Each process finds a message from its columns, all processes
+// exchange their messages, and each then finishes its columns. ShardedNorm runs these steps around its all-gather.
 #pragma once
 
 #include <span>
 
 #include "dispatch.hpp"
 #include "messages.hpp"
+#include "problem.hpp"
 
 namespace evenorm::internal {
 
-// eps: of the pass that follows.
-void find_moments_on(Target target, const Cuts& cuts, const RowMoments& rows, double eps, std::span<double> message,
+// Forward: writes the moments of this process's columns, p.x, to `message`. The processes then join all messages
+// (join_shards) and run p with these moments.
+void find_moments_on(Target target, const Cuts& cuts, const Problem& p, std::span<double> message,
                      const Executor& executor = {});
-void find_gradient_sums_on(Target target, const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
-                           std::span<double> message, const Executor& executor = {});
-void run_on(Target target, const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
-            const Messages& messages, const Executor& executor = {});
 
-void check_size(const char* argument, std::size_t has, const char* unit, std::size_t rows, std::size_t each);
+// Validates a backward pass over this process's columns, but not how its buffers lie. moments: one for each row.
+GradientProblem gradient_problem(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments);
+// Backward: writes the sums of this process's columns to `message`.
+void find_gradient_sums_on(Target target, const Cuts& cuts, const GradientProblem& p, std::span<double> message,
+                           const Executor& executor = {});
+// Then writes dx, dweight and dbias of this process's columns; allocates scratch. `messages` have been checked.
+// Consumes `p`; do not use it afterwards.
+void run_on(Target target, const Cuts& cuts, GradientProblem& p, const Messages& messages,
+            const Executor& executor = {});
 
 }  // namespace evenorm::internal

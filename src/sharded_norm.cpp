@@ -88,7 +88,6 @@ void check_plain(const Forward& f) {
   if (f.residual.data != nullptr) refuse("residual");
   if (f.sum.data != nullptr) refuse("sum");
   if (f.y2.data != nullptr) refuse("y2");
-  if (!f.moments.empty()) refuse("moments");
   if (f.y.dtype == DType::i8) throw Error("y has dtype i8, which a sharded norm cannot write");
 }
 
@@ -279,6 +278,12 @@ std::size_t message_numbers(const Cuts& cuts, const Agreement& own) {
   return kWordNumbers + rows * numbers;
 }
 
+void check_moments(std::size_t size, std::size_t rows) {
+  if (size == rows) return;
+  throw Error("moments has " + std::to_string(size) + " elements, but " + std::to_string(rows) + " rows need " +
+              std::to_string(rows));
+}
+
 // Rows of one column that nobody has, in place of a process's rows without columns: a pass over them with the moments
 // of the whole rows writes the mean and rstd of these, with the bits that all other processes write.
 class StandIn {
@@ -405,10 +410,10 @@ void ShardedNorm::refuse(const Communicator& communicator, const std::string& wh
 void ShardedNorm::run(const Forward& given, std::span<Moments> moments, const Executor& executor) {
   State& s = *state_;
   const bool has_columns = s.cuts.own_cols() != 0;
-  Forward forward = given;
   std::optional<StandIn> stand_in;
+  std::optional<internal::Problem> p;  // none: a process without columns that has nothing to write
   const internal::Messages messages = s.exchange(Pass::forward, [&](std::span<double> message) {
-    const Agreement now = description_of(forward);
+    const Agreement now = description_of(given);
     if (const auto found = difference(now, s.own)) {
       throw Error(found->what + " " + found->a + ", but " + found->b + " as the norm was made");
     }
@@ -416,36 +421,37 @@ void ShardedNorm::run(const Forward& given, std::span<Moments> moments, const Ex
       throw Error("x has " + std::to_string(now.cols) + " columns, but the norm was made with " +
                   std::to_string(s.own.cols));
     }
-    if (!moments.empty()) internal::check_size("moments", moments.size(), " elements", s.rows(), 1);
+    if (!moments.empty()) check_moments(moments.size(), s.rows());
     if (has_columns) {
-      if (!forward.weight.data && is_present(forward.weight)) throw Error("weight is null, but it has a shape");
-      if (!forward.bias.data && is_present(forward.bias)) throw Error("bias is null, but it has a shape");
-    } else if (forward.mean.data != nullptr || forward.rstd.data != nullptr) {
-      forward = stand_in.emplace(forward, s.wide()).forward();
+      if (!given.weight.data && is_present(given.weight)) throw Error("weight is null, but it has a shape");
+      if (!given.bias.data && is_present(given.bias)) throw Error("bias is null, but it has a shape");
+    } else if (given.mean.data != nullptr || given.rstd.data != nullptr) {
+      stand_in.emplace(given, s.wide());
     } else {
       return;
     }
-    forward.moments = s.moments;
-    const internal::Problem p = internal::validate(forward);
-    internal::validate_buffers(p);
-    internal::validate_moments(p, moments.empty() ? nullptr : moments.data());
-    if (!has_columns) return;
-    internal::find_moments_on(active_target(), s.cuts,
-                              {s.kind(), forward.x, forward.normalized_shape, forward.axes, s.wide()}, forward.eps,
-                              message, executor);
+    p = internal::validate(has_columns ? given : stand_in->forward());
+    internal::validate_buffers(*p);
+    internal::validate_moments(*p, moments.empty() ? nullptr : moments.data());
+    if (has_columns) internal::find_moments_on(active_target(), s.cuts, *p, message, executor);
   });
-  internal::join_shards(s.cuts, s.kind(), s.wide(), messages, 0, s.rows(), s.moments.data());
-  if (has_columns || stand_in) evenorm::run(forward, executor);
+  internal::join_shards(s.cuts, s.kind(), s.wide(), messages, s.moments);
+  if (p) {
+    p->moments = s.moments.data();
+    internal::run_problem(*p, internal::kernels_of(active_target()), executor);
+  }
   std::copy(s.moments.begin(), s.moments.begin() + static_cast<std::ptrdiff_t>(moments.size()), moments.begin());
 }
 
 void ShardedNorm::run(const Backward& backward, std::span<const Moments> moments, const Executor& executor) {
   State& s = *state_;
+  std::optional<internal::GradientProblem> problem;  // none: a process without columns
   const internal::Messages messages = s.exchange(Pass::backward, [&](std::span<double> message) {
     if (backward.kind != s.kind()) throw Error("kind is not what the norm was made with");
-    internal::check_size("moments", moments.size(), " elements", s.rows(), 1);
+    check_moments(moments.size(), s.rows());
     if (s.cuts.own_cols() == 0) return;
-    const internal::GradientProblem p = internal::validate(backward);
+    problem = internal::gradient_problem(s.cuts, backward, moments);
+    const internal::GradientProblem& p = *problem;
     if (p.rows != s.rows()) {
       throw Error("x has " + std::to_string(p.rows) + " rows, but the norm was made for " + std::to_string(s.rows()));
     }
@@ -463,9 +469,10 @@ void ShardedNorm::run(const Backward& backward, std::span<const Moments> moments
       throw Error("eps is " + internal::text_of(p.eps) + ", but the norm was made with " +
                   internal::text_of(s.own.eps));
     }
-    internal::find_gradient_sums_on(active_target(), s.cuts, backward, moments, message, executor);
+    internal::validate_buffers(*problem);
+    internal::find_gradient_sums_on(active_target(), s.cuts, *problem, message, executor);
   });
-  if (s.cuts.own_cols() != 0) internal::run_on(active_target(), s.cuts, backward, moments, messages, executor);
+  if (problem) internal::run_on(active_target(), s.cuts, *problem, messages, executor);
 }
 
 }  // namespace evenorm

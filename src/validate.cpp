@@ -59,19 +59,4 @@ Problem validate(const Forward& f) {
   return p;
 }
 
-Problem validate(const RowMoments& m) {
-  const FpEnvironment environment;
-  check_kind(m.kind);
-  check_dtype("x", m.x.dtype);
-  const AxisSplit split = split_axes(m.x.shape, m.normalized_shape, m.axes);
-  Layouts layouts(m.x.shape, split);
-  Problem p;
-  p.kind = m.kind;
-  p.cols = count_cols(m.x.shape, split);
-  p.rows = count_rows(m.x.shape, p.cols);
-  p.x = layouts.matrix("x", m.x);
-  p.y.dtype = m.wide ? DType::f64 : m.x.dtype;  // there is none, but its type makes the arithmetic
-  return p;
-}
-
 }  // namespace evenorm::internal

@@ -12,7 +12,6 @@ namespace evenorm::internal {
 // Checks everything but how buffers lie to each other.
 Problem validate(const Forward& forward);
 GradientProblem validate(const Backward& backward);
-Problem validate(const RowMoments& rows);  // without y
 
 // A part of the first: the fused forms, from f to p, which has all else.
 class Layouts;
@@ -21,13 +20,8 @@ void add_fused(const Forward& f, Layouts& layouts, Problem& p);
 // Checks that every address is there, and that no output overlaps anything, but for what is done in place: y x, or
 // the residual; the sum likewise.
 void validate_buffers(const Problem& problem);
-// That there is one of `parts` for each part of x, apart from x.
-void validate_buffers(const Problem& problem, std::span<const Moments> parts);
 // That moments that a pass writes, one for each row or none, overlap no tensor.
 void validate_moments(const Problem& problem, const Moments* written);
-// That a message of processes that share rows is there, apart from what it is made of.
-void validate_message(const Problem& problem, std::span<const double> message);
-void validate_message(const GradientProblem& problem, std::span<const double> message);
 // The same for dx, which may be dy, dsum or x; and what validate_scratch() checks.
 void validate_buffers(const GradientProblem& problem, std::span<const std::byte> scratch = {});
 // That scratch, where there is some, is there and overlaps no tensor; that there is enough of it.

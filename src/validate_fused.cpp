@@ -1,4 +1,4 @@
-// What the fused forms of a forward pass should have: residual and sum, a second y, quantised y, moments.
+// What the fused forms of a forward pass should have: residual and sum, a second y, quantised y.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -93,22 +93,12 @@ void add_quantisation(const Forward& f, Layouts& layouts, Problem& p) {
   p.scale = layouts.statistic("scale", f.scale);
 }
 
-void add_moments(const Forward& f, Problem& p) {
-  if (f.moments.empty()) return;
-  if (f.moments.size() != p.rows) {
-    fail("moments",
-         "has " + std::to_string(f.moments.size()) + " elements, but x has " + std::to_string(p.rows) + " rows");
-  }
-  p.moments = f.moments.data();
-}
-
 }  // namespace
 
 void add_fused(const Forward& f, Layouts& layouts, Problem& p) {
   add_residual(f, layouts, p);
   add_second(f, layouts, p);
   add_quantisation(f, layouts, p);
-  add_moments(f, p);
 }
 
 }  // namespace evenorm::internal

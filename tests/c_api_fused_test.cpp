@@ -68,44 +68,6 @@ TEST(CApi_Fused, HasTheBitsOfTheStepsOneByOne) {
   }
 }
 
-// Parts found through C, joined through C, given to the second half through C.
-TEST(CApi_Fused, MomentsOfPartsGiveTheBitsOfTheWhole) {
-  for (const Kind kind : kBothKinds) {
-    for (const DType type : {DType::f32, DType::f64}) {
-      constexpr std::size_t kRows = 5, kCols = 3000;
-      const FusedOperation op{contracts::same_type(kind, type, kCols)};
-      FusedInputs inputs = normal_inputs(op, kRows);
-      const FusedOutcome whole = one_by_one(internal::active_target(), op, inputs);
-
-      const std::array<std::int64_t, 2> shape = {kRows, kCols};
-      evenorm_row_moments rows = evenorm_row_moments_defaults();
-      rows.kind = static_cast<evenorm_kind>(kind);
-      rows.x = {inputs.x.data(), static_cast<evenorm_dtype>(type), 2, shape.data(), nullptr};
-      rows.normalized_shape = &shape[1];
-      rows.normalized_shape_count = 1;
-      const std::size_t each = evenorm_parts_of(kCols);
-      ASSERT_EQ(each, parts_of(kCols));
-      std::vector<evenorm_moments> parts(kRows * each), joined(kRows);
-      contracts::check_status(evenorm_run_row_moments(&rows, parts.data(), parts.size(), nullptr));
-      for (std::size_t row = 0; row < kRows; ++row) {
-        contracts::check_status(
-            evenorm_join(rows.kind, &parts[row * each], each, type == DType::f64 ? 1 : 0, &joined[row]));
-      }
-      const contracts::Runner given = [&](const Forward& forward, const Executor&) {
-        evenorm_forward described = contracts::c_forward(forward);
-        described.moments = joined.data();
-        described.moments_count = joined.size();
-        contracts::check_status(evenorm_run(&described, nullptr));
-      };
-      EXPECT_EQ(run_fused(given, op, inputs).difference_to(whole), "") << op.name();
-      for (evenorm_moments& one : joined) one.mean_hi += 1;  // they are looked at
-      if (kind == Kind::layer) {
-        EXPECT_NE(run_fused(given, op, inputs).difference_to(whole), "");
-      }
-    }
-  }
-}
-
 TEST(CApi_Fused, TheGradientOfASum) {
   const std::vector<float> x = {4, 2, 8, 1, 0, 5}, dy = {1, -1, 2, 3, 0, 1}, dsum = {10, 20, 30, 40, 50, 60};
   const Shape shape = {2, 3}, normalized = {3};
@@ -138,7 +100,6 @@ TEST(CApi_Fused, OlderStructuresHaveNone) {
   forward.struct_size = offsetof(evenorm_forward, residual);
   forward.residual = forward.x;
   forward.given_scale = -1;
-  forward.moments_count = 7;
   forward.y.data = older.data();
   ASSERT_EQ(evenorm_run(&forward, nullptr), EVENORM_OK) << evenorm_last_error();
   EXPECT_EQ(older, plain);
@@ -208,41 +169,6 @@ TEST(CApi_FusedArguments, AreRefusedByName) {
               HasSubstr("residual has dtype 9"));
   EXPECT_THAT(error_after([&](Call& c) { c.forward.sum = other(c, c.shape.data(), EVENORM_F32); }), HasSubstr("sum"));
   EXPECT_THAT(error_after([](Call& c) { c.forward.x.dtype = EVENORM_I8; }), HasSubstr("x has dtype i8"));
-  EXPECT_EQ(error_after([](Call& c) { c.forward.moments_count = 2; }), "moments is null, but moments_count is 2");
-  const evenorm_moments one{3, 0, 0, 1, 0, 0, 0};
-  for (const std::size_t count : {1, 3}) {
-    EXPECT_EQ(error_after([&](Call& c) {
-                c.forward.moments = &one;
-                c.forward.moments_count = count;
-              }),
-              "moments has " + std::to_string(count) + " elements, but x has 2 rows");
-  }
-}
-
-TEST(CApi_FusedArguments, OfMomentsAndJoin) {
-  const Call call;
-  evenorm_row_moments rows = evenorm_row_moments_defaults();
-  EXPECT_EQ(rows.struct_size, sizeof rows);
-  rows.x = call.forward.x;
-  rows.normalized_shape = call.forward.normalized_shape;
-  rows.normalized_shape_count = 1;
-  std::array<evenorm_moments, 2> parts{};
-  EXPECT_EQ(evenorm_run_row_moments(nullptr, parts.data(), 2, nullptr), EVENORM_INVALID_ARGUMENT);
-  EXPECT_STREQ(evenorm_last_error(), "rows is null");
-  EXPECT_EQ(evenorm_run_row_moments(&rows, nullptr, 2, nullptr), EVENORM_INVALID_ARGUMENT);
-  EXPECT_STREQ(evenorm_last_error(), "parts is null, but parts_count is 2");
-  EXPECT_EQ(evenorm_run_row_moments(&rows, parts.data(), 1, nullptr), EVENORM_INVALID_ARGUMENT);
-  EXPECT_EQ(parts[0].count, 0);
-  EXPECT_EQ(evenorm_run_row_moments(&rows, parts.data(), 2, nullptr), EVENORM_OK);
-  EXPECT_EQ(parts[0].count, 3);
-  evenorm_moments out{};
-  EXPECT_EQ(evenorm_join(EVENORM_LAYER, parts.data(), 0, 0, &out), EVENORM_INVALID_ARGUMENT);
-  EXPECT_EQ(evenorm_join(7, parts.data(), 1, 0, &out), EVENORM_INVALID_ARGUMENT);
-  EXPECT_THAT(evenorm_last_error(), HasSubstr("kind is 7"));
-  EXPECT_EQ(evenorm_join(EVENORM_LAYER, parts.data(), 1, 0, nullptr), EVENORM_INVALID_ARGUMENT);
-  EXPECT_STREQ(evenorm_last_error(), "out is null");
-  EXPECT_EQ(evenorm_join(EVENORM_LAYER, parts.data(), 2, 0, &out), EVENORM_OK);
-  EXPECT_EQ(out.count, 6);
 }
 
 TEST(CApi_Types, I8HasANameAndASize) {

@@ -6,7 +6,6 @@
 #include "support/fused.hpp"
 #include "support/gradient_rows.hpp"
 #include "support/sanitized.hpp"
-#include "support/shards.hpp"
 #include "support/stack.hpp"
 
 namespace evenorm::testing {

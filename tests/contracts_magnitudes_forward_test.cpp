@@ -15,9 +15,9 @@ using contracts::kAllTypes;
 using contracts::Random;
 using contracts::runnable_targets;
 
-enum class Form { plain, two, residual, int8, given_int8, moments, residual_int8 };
+enum class Form { plain, two, residual, int8, given_int8, sharded, residual_int8 };
 constexpr Form kForms[] = {Form::plain,      Form::two,     Form::residual,     Form::int8,
-                           Form::given_int8, Form::moments, Form::residual_int8};
+                           Form::given_int8, Form::sharded, Form::residual_int8};
 
 // Of gamma and beta.
 std::vector<int> factors_of(DType dtype) {
@@ -76,7 +76,7 @@ void add_form(FusedMagnitude& pass, Form form, Random& random) {
     const double fraction = 1 + random.uniform();
     op.given_scale = std::ldexp(fraction, static_cast<int>(random.below(252)) - 126);
   }
-  pass.gives_moments = form == Form::moments;
+  pass.sharded = form == Form::sharded;
 }
 
 FusedMagnitude choose_pass(std::uint64_t turn, DType dtype, Form form, std::size_t cols) {

@@ -27,9 +27,8 @@ struct Tensors {
                     .normalized_shape = kCols,
                     .dx = {dx.data(), DType::f64, kShape},
                     .dweight = {gradient.data(), DType::f64, kCols}};
-  RowMoments rows{.x = forward.x, .normalized_shape = kCols};
-  std::vector<Moments> parts = std::vector<Moments>(2);
-  std::vector<double> message = std::vector<double>(100);
+  std::vector<Moments> moments = std::vector<Moments>(2);
+  std::vector<std::byte> scratch = std::vector<std::byte>(1024);
 };
 
 class Enumerations : public ::testing::TestWithParam<int> {};
@@ -38,7 +37,7 @@ TEST_P(Enumerations, AKindThatIsNone) {
   const auto kind = static_cast<Kind>(GetParam());
   Tensors t;
   const std::vector<double> untouched = t.y;
-  t.forward.kind = t.backward.kind = t.rows.kind = kind;
+  t.forward.kind = t.backward.kind = kind;
   const auto expect = [&](const char* entry, const std::function<void()>& call) {
     EXPECT_EQ(error_of(call), "kind is " + std::to_string(GetParam()) + ", which is none of layer, rms") << entry;
   };
@@ -48,12 +47,9 @@ TEST_P(Enumerations, AKindThatIsNone) {
   expect("Plan", [&] { const Plan plan(t.forward); });
   expect("run(Backward)", [&] { run(t.backward); });
   expect("run(Backward), executor", [&] { run(t.backward, pool); });
-  expect("run(Backward), scratch", [&] { run(t.backward, std::as_writable_bytes(std::span(t.message)), pool); });
+  expect("run(Backward), scratch", [&] { run(t.backward, t.scratch, pool); });
   expect("scratch_bytes", [&] { static_cast<void>(scratch_bytes(t.backward)); });
   expect("BackwardPlan", [&] { const BackwardPlan plan(t.backward); });
-  expect("run(RowMoments)", [&] { run(t.rows, t.parts); });
-  expect("run(RowMoments), executor", [&] { run(t.rows, t.parts, pool); });
-  expect("join", [&] { join(kind, t.parts, false); });
   std::vector<double> y = t.y;
   expect("run_rows", [&] {
     detail::RowSpans spans{};
@@ -82,10 +78,6 @@ TEST_P(Enumerations, AKindThatIsNone) {
     const std::int64_t columns[] = {own, 4};
     const Cuts cuts(columns, 0);
     expect("Cuts::numbers", [&] { static_cast<void>(cuts.numbers(Pass::forward, kind, true)); });
-    expect("find_moments", [&] { find_moments(cuts, t.rows, 1e-5, t.message); });
-    expect("join_moments", [&] { join_moments(cuts, kind, true, t.message, t.parts); });
-    expect("find_gradient_sums", [&] { find_gradient_sums(cuts, t.backward, t.parts, t.message); });
-    expect("run(Cuts, Backward)", [&] { run(cuts, t.backward, t.parts, t.message); });
     const std::int64_t shape[] = {2, own};
     Forward forward = t.forward;
     forward.x.shape = forward.y.shape = shape;
@@ -96,7 +88,7 @@ TEST_P(Enumerations, AKindThatIsNone) {
   good.kind = Kind::layer;
   ShardedNorm norm(good, alone());
   expect("ShardedNorm::run(Forward)", [&] { norm.run(t.forward); });
-  EXPECT_EQ(error_of([&] { norm.run(t.backward, t.parts); }), "kind is not what the norm was made with");
+  EXPECT_EQ(error_of([&] { norm.run(t.backward, t.moments); }), "kind is not what the norm was made with");
   EXPECT_EQ(t.y, untouched);
 }
 
@@ -163,8 +155,6 @@ TEST_P(Enumerations, ADTypeThatIsNone) {
   backward("dbias", &Backward::dbias);
   backward("dsum", &Backward::dsum);
 
-  t.rows.x.dtype = dtype;
-  expect("x", [&] { run(t.rows, t.parts); });
   expect("the module", [&] { const LayerNorm module(4, LayerNormOptions{.dtype = dtype}); });
   LayerNorm module(4, LayerNormOptions{.dtype = DType::f64});
   const NamedConstTensor named[] = {{"weight", {t.parameter.data(), dtype, kCols}}};

@@ -20,9 +20,6 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 TEST(Fused_Arguments, RightOnesPass) {
   Call call;
   EXPECT_TRUE(call.passes());
-  call = Call();
-  call.give_moments();
-  EXPECT_TRUE(call.passes());
   call = Call::quantising();
   EXPECT_TRUE(call.passes());
   call = Call::quantising();
@@ -249,74 +246,13 @@ TEST(Fused_Arguments, ScaleOfAnotherShapeOrType) {
   EXPECT_EQ(call.error(), "scale has dtype f64, but it should be f32");
 }
 
-// --- moments
-// ----------------------------------------------------------------------------------------------------------
-
-TEST(Fused_Arguments, AsManyMomentsAsRows) {
-  Call call;
-  const Moments moments[3] = {};
-  call.forward.moments = moments;
-  EXPECT_EQ(call.error(), "moments has 3 elements, but x has 2 rows");
-  call.forward.moments = {moments, 1};
-  EXPECT_EQ(call.error(), "moments has 1 elements, but x has 2 rows");
-}
-
-std::string row_moments_error(const RowMoments& rows, std::span<Moments> parts) {
-  const std::vector<Moments> before(parts.data(), parts.data() + (parts.data() == nullptr ? 0 : parts.size()));
-  const std::string message = error_of([&] { run(rows, parts); });
-  EXPECT_EQ(error_of([&] { run(rows, parts, pool_executor(2)); }), message);
-  const bool same = before.empty() || std::memcmp(before.data(), parts.data(), before.size() * sizeof(Moments)) == 0;
-  EXPECT_TRUE(same || message == "no error") << message;
-  return message;
-}
-
-TEST(Fused_Arguments, RowMoments) {
-  std::vector<float> x(2 * 1500 + 100, 1);
-  std::vector<Moments> parts(4);
-  const Call::Shape shape = {2, 1500}, normalized = {1500}, wrong = {7}, axes = {5};
-  const RowMoments right{Kind::layer, {x.data(), DType::f32, shape, {}}, normalized, {}, false};
-  EXPECT_EQ(row_moments_error(right, parts), "no error");
-  EXPECT_EQ(parts[1].count, 476);
-
-  RowMoments rows = right;
-  rows.x.data = nullptr;
-  EXPECT_EQ(row_moments_error(rows, parts), "x is null");
-  rows = right;
-  rows.x.dtype = DType::i8;
-  EXPECT_EQ(row_moments_error(rows, parts).find("x has dtype i8"), 0u);
-  rows = right;
-  rows.normalized_shape = wrong;
-  EXPECT_EQ(row_moments_error(rows, parts), "x has shape (2, 1500), but it should end in normalized_shape (7)");
-  rows = right;
-  rows.normalized_shape = {};
-  rows.axes = axes;
-  EXPECT_EQ(row_moments_error(rows, parts), "axes is (5), but x has 2 axes");
-
-  EXPECT_EQ(row_moments_error(right, std::span(parts).first(3)), "parts has 3 elements, but x has 4 parts");
-  EXPECT_EQ(row_moments_error(right, std::span(static_cast<Moments*>(nullptr), 4)), "parts is null");
-  void* const inside = x.data() + 2 * 1500 - 2;
-  EXPECT_EQ(row_moments_error(right, std::span(static_cast<Moments*>(inside), 4)), "parts may overlap x");
-}
-
-TEST(Fused_Arguments, RowMomentsWithoutRows) {
-  const Call::Shape shape = {0, 1500}, normalized = {1500};
-  EXPECT_EQ(row_moments_error({Kind::rms, {nullptr, DType::f16, shape, {}}, normalized, {}, false}, {}), "no error");
-}
-
-TEST(Fused_Arguments, Join) {
-  const Moments one{3, 1, 0, 2, 0, 0};
-  EXPECT_EQ(error_of([&] { join(Kind::layer, {}, false); }), "parts is empty, but it should have at least one element");
-  EXPECT_EQ(error_of([&] { join(static_cast<Kind>(7), {&one, 1}, false); }), "kind is 7, which is none of layer, rms");
-  EXPECT_EQ(join(Kind::layer, {&one, 1}, true).count, 3);
-}
-
 // --- plans
 // ------------------------------------------------------------------------------------------------------------
 
 Buffers buffers_of(Call& call) {
   const Forward& f = call.complete();
-  return {f.x.data,   f.y.data,       f.weight.data, f.bias.data, f.mean.data,  f.rstd.data,     f.residual.data,
-          f.sum.data, f.weight2.data, f.bias2.data,  f.y2.data,   f.scale.data, f.moments.data()};
+  return {f.x.data,        f.y.data,   f.weight.data,  f.bias.data,  f.mean.data, f.rstd.data,
+          f.residual.data, f.sum.data, f.weight2.data, f.bias2.data, f.y2.data,   f.scale.data};
 }
 
 template <class Pointer>
@@ -334,12 +270,11 @@ void expect_present_as_planned(Call& call, Pointer Buffers::*member, const std::
 
 TEST(Fused_Plan, BuffersArePresentAsPlanned) {
   Call full, plain, int8 = Call::quantising();
-  full.give_moments();
   for (Tensor* tensor : {&plain.forward.sum, &plain.forward.y2}) tensor->data = nullptr;
   for (ConstTensor* tensor : {&plain.forward.residual, &plain.forward.weight2, &plain.forward.bias2}) {
     tensor->data = nullptr;
   }
-  alignas(Moments) std::byte elsewhere[1024] = {};
+  std::byte elsewhere[1024] = {};
   const void* const input = elsewhere;
   void* const output = elsewhere;
   for (Call* call : {&full, &plain}) {
@@ -348,7 +283,6 @@ TEST(Fused_Plan, BuffersArePresentAsPlanned) {
     expect_present_as_planned(*call, &Buffers::weight2, "weight2", input);
     expect_present_as_planned(*call, &Buffers::bias2, "bias2", input);
     expect_present_as_planned(*call, &Buffers::y2, "y2", output);
-    expect_present_as_planned(*call, &Buffers::moments, "moments", static_cast<const Moments*>(input));
   }
   for (Call* call : {&int8, &plain}) expect_present_as_planned(*call, &Buffers::scale, "scale", output);
 }
@@ -368,13 +302,7 @@ void expect_runs_on_other_buffers(Call planned, Call other, Call direct) {
 }
 
 TEST(Fused_Plan, RunsOnOtherBuffers) {
-  const auto with_moments = [] {
-    Call call;
-    call.give_moments();
-    return call;
-  };
   expect_runs_on_other_buffers({}, {}, {});
-  expect_runs_on_other_buffers(with_moments(), with_moments(), with_moments());
   expect_runs_on_other_buffers(Call::quantising(), Call::quantising(), Call::quantising());
 }
 

@@ -1,4 +1,5 @@
-// The caller's floating-point environment while arguments are checked: rounding modes, flushing, unmasked exceptions.
+// The caller's floating-point environment, while arguments are checked and while kernels run: rounding modes, flushing,
+// unmasked exceptions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,8 +10,10 @@
 
 #include "contracts/fp_mode.hpp"
 #include "evenorm/sharded.hpp"
+#include "schedule.hpp"
 #include "support/backward_call.hpp"
 #include "support/child.hpp"
+#include "support/fused.hpp"
 #include "support/fused_call.hpp"
 
 namespace evenorm::testing {
@@ -96,11 +99,35 @@ TEST(Fused_Environment, WithExceptionsUnmasked) {
     EXPECT_EQ(raises([&] { run(backward.complete()); }), "");
     EXPECT_EQ(raises([&] { expect_sharded(eps); }), "");
   }
-  const std::vector<Moments> parts = {{3, 0.1, 0, 0.3, 0, 0}, {3, 0.7, 0, 1e-300, 0, 0}};
-  EXPECT_EQ(raises([&] { join(Kind::layer, parts, true); }), "");
 #else
   GTEST_SKIP() << "exceptions trap on x86 only";
 #endif
+}
+
+TEST(Contract_FusedModes, OfEveryForm) {
+  for (const DType type : contracts::kAllTypes) {
+    FusedOperation two{contracts::same_type(Kind::layer, type, 100)}, int8 = two, int8_given = two;
+    two.residual = two.y2 = two.weight2 = two.bias2 = int8.residual = type;
+    two.residual_scale = int8.residual_scale = 0.7;
+    int8.norm.y = int8_given.norm.y = DType::i8;
+    int8_given.given_scale = 0.03;
+    for (const FusedOperation& op : {two, int8, int8_given}) {
+      const FusedInputs inputs = fused_inputs(op, 17);
+      const FusedOutcome expected = run_fused(contracts::on_target(contracts::runnable_targets()[0]), op, inputs);
+      for (const internal::Target target : contracts::runnable_targets()) {
+        for (const contracts::FpMode mode : contracts::unusual_fp_modes()) {
+          const contracts::Runner in_mode = [&](const Forward& forward, const Executor& executor) {
+            const contracts::FpModeScope scope(mode);
+            internal::run_on(target, forward, executor);
+            EXPECT_TRUE(scope.is_as_set()) << contracts::name(mode);
+          };
+          const FusedOutcome outcome = run_fused(in_mode, op, inputs, {}, contracts::reversed_executor(2));
+          EXPECT_EQ(outcome.difference_to(expected), "")
+              << op.name() << ", " << contracts::name(mode) << " on " << internal::name(target);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

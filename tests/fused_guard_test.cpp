@@ -9,7 +9,7 @@
 #include "support/fused.hpp"
 #include "support/guarded.hpp"
 #include "support/names.hpp"
-#include "support/shards.hpp"
+#include "support/processes.hpp"
 
 namespace evenorm::testing {
 namespace {
@@ -127,20 +127,27 @@ TEST_P(Fused_GuardPages, LongRowsInParts) {
 }
 
 TEST_P(Fused_GuardPages, MomentsOfRows) {
-  for (const std::size_t cols : {1, 7, 17, 33, 1023, 1025, 3001}) {
-    const FusedOperation op{contracts::same_type(Kind::layer, GetParam(), cols)};
+  for (const std::int64_t cols : {1, 7, 17, 33, 1023, 1025, 3001}) {
+    const FusedOperation op{contracts::same_type(Kind::layer, GetParam(), static_cast<std::size_t>(cols))};
+    const Cuts cuts(Columns{cols}, 0);
     for (const std::size_t first : {0, 2, 5}) {
       const Array x = fused_inputs(op, 3, first).x;
-      const std::array<std::int64_t, 2> shape{3, static_cast<std::int64_t>(cols)};
+      const std::array<std::int64_t, 2> shape{3, cols};
+      const std::size_t count = 3 * cuts.numbers(Pass::forward, Kind::layer, GetParam() == DType::f64);
       for (const internal::Target target : runnable_targets()) {
+        const auto find = [&](const void* data, std::span<double> message) {
+          const internal::Problem p = internal::validate(Forward{.x = {data, GetParam(), shape},
+                                                                 .y = {nullptr, GetParam(), shape},
+                                                                 .normalized_shape = std::span(shape).last(1)});
+          internal::find_moments_on(target, cuts, p, message);
+        };
+        std::vector<double> expected(count);
+        find(x.data(), expected);
         for (const Guard guard : {Guard::after, Guard::before}) {
           GuardedTensors tensors(guard);
-          const std::size_t count = 3 * parts_of(cols);
-          auto* const parts =
-              reinterpret_cast<Moments*>(tensors.output(DType::f64, sizeof(Moments) / sizeof(double) * count));
-          const RowMoments rows{Kind::layer, {tensors.input(x), GetParam(), shape}, {&shape[1], 1}};
-          internal::run_on(target, rows, {parts, count});
-          EXPECT_TRUE(same_bits({parts, parts + count}, parts_on(target, Kind::layer, x, cols, false)));
+          const std::span<double> message(reinterpret_cast<double*>(tensors.output(DType::f64, count)), count);
+          find(tensors.input(x), message);
+          EXPECT_TRUE(std::ranges::equal(std::as_bytes(message), std::as_bytes(std::span(expected))));
         }
       }
     }

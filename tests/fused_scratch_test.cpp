@@ -5,8 +5,8 @@
 #include "rows/rows.hpp"
 #include "schedule.hpp"
 #include "support/fused.hpp"
+#include "support/processes.hpp"
 #include "support/sanitized.hpp"
-#include "support/shards.hpp"
 #include "support/stack.hpp"
 #include "validate.hpp"
 
@@ -34,27 +34,23 @@ void expect_promise_kept(internal::Target target, const FusedOperation& op, cons
     const internal::Problem p = internal::validate(forward);
     const internal::ForwardScratch plan = internal::forward_scratch(p, true);
     expect_kept("forward", [&] { internal::run_forward(kernels, p, plan, 0, p.rows); });
-    if (p.cols <= internal::kBlock || p.scale.data != nullptr || p.moments != nullptr) return;
+    if (p.cols <= internal::kBlock || p.scale.data != nullptr) return;
     internal::MomentNode moments{};
     internal::RowScalars scalars{0, 0, 1, true, false};
-    const std::size_t blocks = parts_of(p.cols);
+    const std::size_t blocks = internal::blocks_of(p.cols);
     expect_kept("block_moments", [&] { moments = internal::block_moments(kernels, p, 0, 0, blocks); });
     expect_kept("map_blocks", [&] { internal::map_blocks(kernels, p, 0, scalars, 0, blocks); });
   };
-  run_fused(measure, op, inputs, {.vectors_apart = !is_wide(op) || !op.y2});  // else y2 has a look of its own
+  run_fused(measure, op, inputs,
+            {.vectors_apart = op.norm.arithmetic() == DType::f32 || !op.y2});  // else y2 has a look of its own
 }
 
-// Plain rows and extreme ones; with moments given and without.
+// Plain rows and extreme ones.
 void expect_promise_kept(const FusedOperation& op) {
   const std::size_t rows = op.norm.cols > 2000 ? 3 : 40;
   for (const std::size_t first : {0, 5}) {
-    FusedInputs inputs = fused_inputs(op, rows, first);
-    for (const internal::Target target : runnable_targets()) {
-      inputs.moments = {};
-      expect_promise_kept(target, op, inputs);
-      inputs.moments = joined_moments(target, op, inputs.x, {op.norm.cols});
-      expect_promise_kept(target, op, inputs);
-    }
+    const FusedInputs inputs = fused_inputs(op, rows, first);
+    for (const internal::Target target : runnable_targets()) expect_promise_kept(target, op, inputs);
   }
 }
 
@@ -90,24 +86,34 @@ TEST_P(Fused_Scratch, Int8OfASum) {
   }
 }
 
-TEST_P(Fused_Scratch, PartsAndTheirJoin) {
+TEST_P(Fused_Scratch, RowsOfShards) {
   if (kSanitized) GTEST_SKIP() << "sanitizers put more between the objects on a stack";
   const std::size_t nothing = stack_used_by([] {});
-  for (const std::size_t cols : {3, 1024, 5000}) {
-    const Array x = contracts::make_input("huge", GetParam(), 40 * cols);
-    const std::vector<std::int64_t> shape = {static_cast<std::int64_t>(cols), 40}, axes = {0};
+  for (const std::int64_t cols : {3, 1024, 5000}) {
+    const Array x = contracts::make_input("huge", GetParam(), 40 * static_cast<std::size_t>(cols));
+    const std::int64_t shape[] = {cols, 40}, axes[] = {0};
+    const Cuts cuts(Columns{cols}, 0);
     for (const internal::Target target : runnable_targets()) {
       for (const Kind kind : kBothKinds) {
-        for (const bool wide : {false, true}) {
-          const internal::Problem p =
-              internal::validate(RowMoments{kind, {x.data(), GetParam(), shape, {}}, {}, axes, wide});
+        for (const DType y_type : {GetParam(), DType::f64}) {
+          Array y(y_type, x.size());
+          internal::Problem p = internal::validate(
+              Forward{.kind = kind, .x = {x.data(), GetParam(), shape}, .y = {y.data(), y_type, shape}, .axes = axes});
+          const bool wide = internal::arithmetic_type(p) == DType::f64;
           const internal::Kernels& kernels = internal::kernels_of(target);
-          std::vector<Moments> parts(40 * parts_of(cols));
-          const std::size_t used =
-              stack_used_by([&] { internal::parts_of_rows(kernels, p, 0, parts.size(), parts.data()); }) - nothing;
-          EXPECT_LE(used, kPromised) << name(GetParam()) << " " << cols << " on " << internal::name(target);
-          EXPECT_GT(used, 4096u);
-          EXPECT_LE(stack_used_by([&] { internal::join_on(target, kind, parts, wide); }) - nothing, kPromised);
+          const std::size_t numbers = cuts.numbers(Pass::forward, kind, wide);
+          std::vector<double> message(p.rows * numbers);
+          std::vector<Moments> moments(p.rows);
+          const internal::Messages all{message.data(), message.size()};
+          const auto expect_kept = [&](const std::function<void()>& body) {
+            EXPECT_LE(stack_used_by(body) - nothing, kPromised)
+                << name(GetParam()) << " " << cols << " on " << internal::name(target);
+          };
+          expect_kept([&] { internal::moments_of_shards(kernels, p, cuts, 0, p.rows, message.data()); });
+          expect_kept([&] { internal::join_shards(cuts, kind, wide, all, moments); });
+          p.moments = moments.data();
+          const internal::ForwardScratch plan = internal::forward_scratch(p, true);
+          expect_kept([&] { internal::run_forward(kernels, p, plan, 0, p.rows); });
         }
       }
     }

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "printable.hpp"
+#include "sharded_steps.hpp"
 #include "support/gradient_rows.hpp"
 #include "support/processes.hpp"
 #include "support/refusal.hpp"
@@ -187,11 +188,11 @@ TEST(ShardedMessages_Steps, RefuseThemAsWell) {
   std::vector<double> messages(2 * 3 * 6), sums(2 * 3 * 7);
   std::vector<Moments> moments(3, Moments{-1}), untouched = moments;
   messages[3 * 6 + 4] = 1e18;
-  EXPECT_THAT(error_of([&] { join_moments(cuts, Kind::layer, true, messages, moments); }),
+  EXPECT_THAT(error_of([&] { detail::run_shard(cuts, own.shard->forward, true, messages, moments, {}); }),
               StartsWith("process 1 has sent a message whose exponent of row 0 is 1e+18"));
   EXPECT_TRUE(same_bits(moments, untouched));
   sums[3 * 7 + 6] = -1;
-  EXPECT_THAT(error_of([&] { run(cuts, own.shard->backward, moments, sums); }),
+  EXPECT_THAT(error_of([&] { detail::run_shard_backward(cuts, own.shard->backward, moments, sums, {}); }),
               StartsWith("process 1 has sent a message whose scaled of row 0 is -1"));
   EXPECT_TRUE(own.is_untouched());
 }
@@ -234,35 +235,6 @@ TEST(ShardedMessages_Order, OfAnEngineThatBringsThemInAnother) {
       }
     }
   }
-}
-
-// Products of sizes that wrap to what a caller has.
-TEST(ShardedMessages_Steps, SizesThatWrapAreRefused) {
-  const Cuts cuts(Columns{8, 8}, 0);
-  Moments one;
-  const std::span<Moments> moments(&one, std::size_t{1} << 63U);
-  EXPECT_EQ(error_of([&] { join_moments(cuts, Kind::layer, true, {}, moments); }),
-            "messages has 0 numbers, but 9223372036854775808 rows need more than memory can hold");
-  EXPECT_EQ(error_of([&] {
-              join(Kind::layer, {&one, std::numeric_limits<std::size_t>::max()}, false);
-            }),
-            "parts has 18446744073709551615 elements, but a row has at most 274877906944");
-}
-
-// All rows of x lie in one place; their moments would be more bytes than there are addresses.
-TEST(ShardedMessages_Steps, MomentsBeyondTheAddressSpaceAreRefused) {
-  constexpr std::int64_t kManyRows = std::int64_t{1} << 59;
-  const std::int64_t shape[] = {kManyRows, 1}, strides[] = {0, 0};
-  const float x = 1;
-  Moments one;
-  const RowMoments rows{.x = {&x, DType::f32, shape, strides}, .normalized_shape = std::span(shape).last(1)};
-  EXPECT_EQ(error_of([&] { run(rows, {&one, std::size_t{kManyRows}}); }), "parts would end beyond the address space");
-  std::byte y{};
-  const Forward forward{.x = rows.x,
-                        .y = {&y, DType::f32, shape},
-                        .normalized_shape = rows.normalized_shape,
-                        .moments = {&one, std::size_t{kManyRows}}};
-  EXPECT_EQ(error_of([&] { run(forward); }), "moments would end beyond the address space");
 }
 
 }  // namespace

@@ -540,17 +540,6 @@ TEST(ShardedNorm_Refuses, StatisticsOfAProcessWithoutColumns) {
   expect("moments may overlap rstd", [](Shard& s, auto& moments) { s.forward.rstd.data = moments.data(); });
 }
 
-TEST(ShardedNorm_Refuses, AnEpsThatIsNone) {
-  const float x[] = {1, 2};
-  const std::int64_t shape[] = {1, 2}, cols[] = {2};
-  const RowMoments rows{.x = {x, DType::f32, shape}, .normalized_shape = cols};
-  std::vector<double> message(3, 7);
-  for (const double eps : {-1.0, -0x1p-1074, std::nan(""), HUGE_VAL}) {
-    EXPECT_THAT(error_of([&] { find_moments(Cuts(cols, 0), rows, eps, message); }), ::testing::StartsWith("eps is "));
-  }
-  EXPECT_EQ(message, std::vector<double>(3, 7));
-}
-
 TEST(ShardedNorm_Refuses, WhatItHasNot) {
   const Made made = example(DType::f32, 64);
   const auto refuses = [&](const std::function<void(Forward&)>& change) {

@@ -73,7 +73,7 @@ enum { EVENORM_LAYER = 0, EVENORM_RMS = 1 };
  * shape    `rank` sizes; may be NULL where rank is 0
  * strides  `rank` strides, in elements (not in bytes); NULL means C-contiguous. Those of axes of size 1, and all of a
  *          tensor without elements, are ignored
- * These two structures, and evenorm_moments, never grow, so that others can contain them. */
+ * These two structures never grow, so that others can contain them. */
 typedef struct evenorm_const_tensor {
   const void* data;
   evenorm_dtype dtype;
@@ -111,19 +111,6 @@ typedef struct evenorm_executor {
  */
 EVENORM_API evenorm_status evenorm_pool_executor(size_t threads, evenorm_executor* out);
 
-/* Count, mean and sum of squares about the mean of some columns of one row, each of the latter two the sum of two
- * numbers (the low one 0 but in f64 arithmetic): of x * 2^-exponent, where exponent is 0 unless x is f64 and its
- * squares are out of range. RMS norm: mean is 0 and m2 the plain sum of squares. Not finite where a column is not.
- * largest: the largest |x| of these columns, by which rows that are out of range are scaled; 0 where no such row can
- * hang on it, or where it is not known: the row is then scaled by its root mean square, within the same bounds. */
-typedef struct evenorm_moments {
-  double count;
-  double mean_hi, mean_lo;
-  double m2_hi, m2_lo;
-  int64_t exponent;
-  double largest;
-} evenorm_moments;
-
 /* One forward pass. The normalised axes are told in one of two ways, the other one having count 0:
  *   normalized_shape  the sizes of the trailing axes that are normalised together, normalized_shape_count of them, or
  *   axes              the numbers of any axes of x, axes_count of them, in any order; negative ones count from the end
@@ -149,8 +136,6 @@ typedef struct evenorm_moments {
  *                 f32, the same for all rows: y times 1 / given_scale, to the nearest integer, no more than 127 in
  *                 magnitude, NaN to 0. Not together with y2. All factors and scales are f32; where m < 3.73e-37,
  *                 127 / m is not, and y is multiplied by the largest f32, so y times scale is then too small
- *   moments       moments_count of them, one per row, in the order of the rows: taken as they are, and x is not looked
- *                 at for them; a count of 0: absent
  * With residual or y of type i8 the elements of each row lie side by side in all tensors of x's shape. */
 typedef struct evenorm_forward {
   size_t struct_size;
@@ -175,8 +160,6 @@ typedef struct evenorm_forward {
   evenorm_tensor y2;
   evenorm_tensor scale;
   double given_scale; /* 0: scale is found row by row */
-  const evenorm_moments* moments;
-  size_t moments_count;
 } evenorm_forward;
 
 /* Sets the first struct_size bytes of *forward: struct_size, layer norm, eps 1e-5, residual_scale 1, all else absent.
@@ -213,7 +196,6 @@ typedef struct evenorm_buffers {
   const void* bias2;
   void* y2;
   void* scale;
-  const evenorm_moments* moments;
 } evenorm_buffers;
 
 /* *out is a new plan, which the caller destroys, or NULL where this fails. It keeps nothing of *forward but the
@@ -225,50 +207,6 @@ EVENORM_API evenorm_status evenorm_plan_run(const evenorm_plan* plan, const even
 EVENORM_API evenorm_status evenorm_plan_run_with(const evenorm_plan* plan, const evenorm_buffers* buffers,
                                                  const evenorm_executor* executor);
 EVENORM_API void evenorm_plan_destroy(evenorm_plan* plan); /* NULL: nothing */
-
-/* --- a norm whose normalised axis is split over processes ----------------------------------------------------------
- */
-
-/* The moments of rows in parts: the first half of such a norm. The second half is an evenorm_forward with `moments`.
- * Axes and strides as there. The arithmetic is f64 where x is; wide not 0: also where another tensor of the second half
- * makes it so. */
-typedef struct evenorm_row_moments {
-  size_t struct_size;
-  evenorm_kind kind;
-  int32_t wide;
-  evenorm_const_tensor x;
-  const int64_t* normalized_shape;
-  size_t normalized_shape_count;
-  const int64_t* axes;
-  size_t axes_count;
-} evenorm_row_moments;
-
-/* Sets the first struct_size bytes of *rows: struct_size, layer norm, all else absent. */
-EVENORM_API evenorm_status evenorm_row_moments_init(evenorm_row_moments* rows, size_t struct_size);
-
-/* evenorm_row_moments rows = evenorm_row_moments_defaults(); */
-static inline evenorm_row_moments evenorm_row_moments_defaults(void) {
-  evenorm_row_moments rows;
-  rows.struct_size = sizeof rows; /* refused later on by a library that does not know this size */
-  (void)evenorm_row_moments_init(&rows, sizeof rows);
-  return rows;
-}
-
-/* How many parts a row of so many columns has: one for each 1024, the last may be smaller. */
-EVENORM_API size_t evenorm_parts_of(size_t cols);
-
-/* Writes the moments of each row's parts, rows * evenorm_parts_of(cols) in all (parts_count), row by row, from left to
- * right. executor as for evenorm_run. */
-EVENORM_API evenorm_status evenorm_run_row_moments(const evenorm_row_moments* rows, evenorm_moments* parts,
-                                                   size_t parts_count, const evenorm_executor* executor);
-
-/* *out is the moments of parts_count parts of one row, at least one, joined from left to right: parts of equal size
- * (the last may be smaller) in a binary tree whose every left subtree is full. All parts of a row, in whatever
- * processes they were found, give the bits that evenorm_run finds itself, if each process has a multiple of 1024
- * columns, but the last; so do subtrees of 2^k parts from a multiple of 2^k on, joined one after the other. Other cuts
- * give statistics within the same bounds. wide: as in evenorm_row_moments, or where x is f64. */
-EVENORM_API evenorm_status evenorm_join(evenorm_kind kind, const evenorm_moments* parts, size_t parts_count,
-                                        int32_t wide, evenorm_moments* out);
 
 /* --- gradients -----------------------------------------------------------------------------------------------------*/
 

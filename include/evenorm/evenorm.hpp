@@ -103,19 +103,6 @@ struct Executor {
 // bits are the same by contract. The pool's threads leave the process's signals to the caller's.
 EVENORM_API Executor pool_executor(std::size_t threads);
 
-// Count, mean and sum of squares about the mean of some columns of one row, each of the latter two the sum of two
-// numbers (the low one 0 but in f64 arithmetic): of x * 2^-exponent, where exponent is 0 unless x is f64 and its
-// squares are out of range. RMS norm: mean is 0 and m2 the plain sum of squares. Not finite where a column is not.
-// largest: the largest |x| of these columns, by which rows that are out of range are scaled; 0 where no such row can
-// hang on it, or where it is not known: the row is then scaled by its root mean square, within the same bounds.
-struct Moments {
-  double count = 0;
-  double mean_hi = 0, mean_lo = 0;
-  double m2_hi = 0, m2_lo = 0;
-  std::int64_t exponent = 0;
-  double largest = 0;
-};
-
 // One forward pass. The normalised axes are told in one of two ways:
 //   normalized_shape  the sizes of the trailing axes that are normalised together, or
 //   axes              the numbers of any axes of x, in any order; negative ones count from the end
@@ -141,7 +128,6 @@ struct Moments {
 //                 for all rows: y times 1 / given_scale, to the nearest integer, no more than 127 in magnitude, NaN to
 //                 0. Not together with y2. All factors and scales are f32; where m < 3.73e-37, 127 / m is not, and y is
 //                 multiplied by the largest f32, so y times scale is then too small
-//   moments       one per row, in the order of the rows: taken as they are, and x is not looked at for them
 // With residual or y of type i8 the elements of each row lie side by side in all tensors of x's shape.
 struct Forward {
   Kind kind = Kind::layer;
@@ -163,7 +149,6 @@ struct Forward {
   Tensor y2{};
   Tensor scale{};
   double given_scale = 0;  // 0: scale is found row by row; else a normal f32
-  std::span<const Moments> moments{};
 };
 
 // The addresses of one run of a plan; which of them are null must be as in the Forward that the plan was made from.
@@ -180,7 +165,6 @@ struct Buffers {
   const void* bias2 = nullptr;
   void* y2 = nullptr;
   void* scale = nullptr;
-  const Moments* moments = nullptr;
 };
 
 // A validated forward pass: checked once, run as often as wanted, from several threads at once if their outputs differ.
@@ -208,31 +192,6 @@ class EVENORM_API Plan {
 // more than 4 axes that cannot be merged with a neighbour. Throws Error.
 EVENORM_API void run(const Forward& forward);
 EVENORM_API void run(const Forward& forward, const Executor& executor);
-
-// The moments of rows in parts: the first half of a norm whose normalised axis is split over processes. The second half
-// is a Forward with `moments`. Axes and strides as in Forward. The arithmetic is f64 where
-// x is; `wide`: also where another tensor of the second half makes it so.
-struct RowMoments {
-  Kind kind = Kind::layer;
-  ConstTensor x{};
-  std::span<const std::int64_t> normalized_shape{};
-  std::span<const std::int64_t> axes{};
-  bool wide = false;
-};
-
-// How many parts a row of so many columns has: one for each 1024, the last may be smaller.
-EVENORM_API std::size_t parts_of(std::size_t cols) noexcept;
-
-// Writes the moments of each row's parts, rows * parts_of(cols) in all, row by row, from left to right. Throws Error.
-EVENORM_API void run(const RowMoments& rows, std::span<Moments> parts);
-EVENORM_API void run(const RowMoments& rows, std::span<Moments> parts, const Executor& executor);
-
-// Joins the moments of parts of one row, from left to right: parts of equal size (the last may be smaller) in a binary
-// tree whose every left subtree is full. All parts of a row, in whatever processes they were found, give the bits that
-// Forward finds itself, if each process has a multiple of 1024 columns, but the last; so do subtrees of 2^k parts from
-// a multiple of 2^k on, joined one after the other. Other cuts give statistics within the same bounds. wide: as in
-// RowMoments, or where x is f64. Throws Error where there are no parts.
-EVENORM_API Moments join(Kind kind, std::span<const Moments> parts, bool wide);
 
 // One backward pass: from dy, the gradient of y, to the gradients of x, weight and bias, any of them (at least one).
 // The normalised axes are told as in Forward.

@@ -16,6 +16,19 @@
 extern "C" {
 #endif
 
+/* The statistics of one row, which a forward pass finds for its backward pass: count, mean and sum of squares about the
+ * mean of x * 2^-exponent. The mean and the sum of squares are each the sum of two numbers; the low one is 0 except in
+ * f64 arithmetic. exponent is 0 unless x is f64 and its squares are out of range. In RMS norm the mean is 0 and m2 is
+ * the plain sum of squares. All are NaN if an element of the row is not finite. largest: the largest |x|, by which a
+ * row that is out of range is scaled; 0 where scaling cannot depend on it. The structure never grows. */
+typedef struct evenorm_moments {
+  double count;
+  double mean_hi, mean_lo;
+  double m2_hi, m2_lo;
+  int64_t exponent;
+  double largest;
+} evenorm_moments;
+
 /* The processes that share rows, on the caller's engine. rank: which of the `size` processes this one is.
  * all_gather(context, mine, bytes, all) brings the `bytes` bytes at `mine` of each process to all processes: process
  * i's to all + i * bytes. Every process calls it with as many bytes. It returns 0 when that is done; with anything else
@@ -43,7 +56,7 @@ typedef struct evenorm_sharded_norm evenorm_sharded_norm;
 /* *out is a new norm, which the caller destroys, or NULL where this fails. forward: this process's columns, in any
  * layout, of rows that may have none here: x of shape (rows, 0), say, and normalized_shape (0). Buffers may be absent:
  * whether there is a weight or a bias is told by its data, or, where that is NULL, by a rank that is not 0. Without
- * residual, y2, moments or a y of type i8. *communicator is copied; its context outlives the norm. */
+ * residual, y2 or a y of type i8. *communicator is copied; its context outlives the norm. */
 EVENORM_API evenorm_status evenorm_sharded_norm_create(const evenorm_forward* forward,
                                                        const evenorm_communicator* communicator,
                                                        evenorm_sharded_norm** out);

@@ -20,6 +20,19 @@
 
 namespace evenorm {
 
+// The statistics of one row, which a forward pass finds for its backward pass: count, mean and sum of squares about the
+// mean of x * 2^-exponent. The mean and the sum of squares are each the sum of two numbers; the low one is 0 except in
+// f64 arithmetic. exponent is 0 unless x is f64 and its squares are out of range. In RMS norm the mean is 0 and m2 is
+// the plain sum of squares. All are NaN if an element of the row is not finite. largest: the largest |x|, by which a
+// row that is out of range is scaled; 0 where scaling cannot depend on it.
+struct Moments {
+  double count = 0;
+  double mean_hi = 0, mean_lo = 0;
+  double m2_hi = 0, m2_lo = 0;
+  std::int64_t exponent = 0;
+  double largest = 0;
+};
+
 enum class Pass : std::uint8_t { forward, backward };
 
 // Which columns of its rows each process has.
@@ -59,32 +72,6 @@ class EVENORM_API Cuts {
   bool at_blocks_ = true;
 };
 
-// --- in steps, for who exchanges messages himself -------------------------------------------------------------------
-//
-// A message is rows * numbers() f64 numbers, row by row; messages are those of all processes, one after the other. They
-// are to be sent as bytes. What processes without columns send is not looked at; a number of another process that no
-// process can find is refused. All of these throw Error; none changes anything before its checks have passed.
-
-// Forward, first: what this process sends. rows.x: its columns; eps: of the third step; a process without columns has
-// none (message: zeros).
-EVENORM_API void find_moments(const Cuts& cuts, const RowMoments& rows, double eps, std::span<double> message,
-                              const Executor& executor = {});
-// Second: the moments of the whole rows, one for each row. wide: as in RowMoments, or where x is f64. Third: run() of a
-// Forward with these moments.
-EVENORM_API void join_moments(const Cuts& cuts, Kind kind, bool wide, std::span<const double> messages,
-                              std::span<Moments> moments);
-
-// Backward, first: what this process sends. backward.x, dy: its columns; mean and rstd absent, since moments, those of
-// the whole rows, have them (found with `wide` where this pass's arithmetic is f64). The outputs are not looked at, but
-// for the type of dx and dsum's, which may make the arithmetic f64.
-EVENORM_API void find_gradient_sums(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
-                                    std::span<double> message, const Executor& executor = {});
-// Second: dx, dweight, dbias of this process's columns. Allocates scratch (std::bad_alloc).
-EVENORM_API void run(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
-                     std::span<const double> messages, const Executor& executor = {});
-
-// --- with a communicator --------------------------------------------------------------------------------------------
-
 // The processes that share rows, on the caller's engine. all_gather(context, mine, bytes, all) brings the `bytes` bytes
 // at `mine` of each process to all processes: process i's to all + i * bytes. Every process calls it with as many
 // bytes. What it throws (a time limit that has passed, a process that died) passes through to the caller, before any
@@ -106,7 +93,7 @@ struct Communicator {
 // for a backward pass's scratch (std::bad_alloc).
 class EVENORM_API ShardedNorm {
  public:
-  // forward: this process's columns, in any layout; buffers may be absent; without residual, y2, moments or an i8 y.
+  // forward: this process's columns, in any layout; buffers may be absent; without residual, y2 or an i8 y.
   // x may have no columns: passes write mean and rstd all the same, which are of the whole rows. Throws Error.
   ShardedNorm(const Forward& forward, const Communicator& communicator);
   ShardedNorm(ShardedNorm&&) noexcept;  // what was moved from may be assigned to and destroyed, nothing else

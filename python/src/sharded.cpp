@@ -1,6 +1,6 @@
 // The steps of a norm over processes: what each finds of its columns, and what it makes of all messages. Messages and
 // moments are float64 arrays of rows by numbers; who exchanges them is for evenorm/_sharded.py.
-#include "evenorm/sharded.hpp"
+#include "sharded_steps.hpp"
 
 #include <array>
 
@@ -69,12 +69,13 @@ nb::any sharded_moments(bool rms, nb::handle x, const Columns& columns, std::siz
   Rows r(rms, x, columns, rank, wide);
   View message;
   const std::span<double> numbers = r.allocate_message(message, Pass::forward);
-  const double given_eps = number_of(eps, "eps");
-  run_steps(
-      [&](const Executor& executor) {
-        find_moments(r.cuts, {r.kind, r.x.input(), r.cols, {}, r.wide}, given_eps, numbers, executor);
-      },
-      r.x.size());
+  const Forward forward{.kind = r.kind,
+                        .x = r.x.input(),
+                        .y = {nullptr, r.wide ? DType::f64 : r.x.dtype(), r.x.shape()},
+                        .normalized_shape = r.cols,
+                        .eps = number_of(eps, "eps")};
+  run_steps([&](const Executor& executor) { detail::find_shard_moments(r.cuts, forward, numbers, executor); },
+            r.x.size());
   return as_any(message.result());
 }
 
@@ -92,13 +93,8 @@ nb::any sharded_norm(bool rms, nb::handle x, nb::handle messages, const Columns&
   if (w.present()) forward.weight = w.input();
   if (b.present()) forward.bias = b.input();
   forward.eps = number_of(eps, "eps");
-  run_steps(
-      [&](const Executor& executor) {
-        join_moments(r.cuts, r.kind, r.wide, all, of_rows);
-        forward.moments = of_rows;
-        if (r.cuts.own_cols() != 0) evenorm::run(forward, executor);
-      },
-      r.x.size());
+  run_steps([&](const Executor& executor) { detail::run_shard(r.cuts, forward, r.wide, all, of_rows, executor); },
+            r.x.size());
   return tuple_of(y.result(), moments.result());
 }
 
@@ -146,8 +142,9 @@ nb::any sharded_sums(bool rms, nb::handle dy, nb::handle x, nb::handle moments, 
   GradientRows r(rms, dy, x, moments, columns, rank, wide, weight, eps, out);
   View message;
   const std::span<double> numbers = r.allocate_message(message, Pass::backward);
-  run_steps([&](const Executor& executor) { find_gradient_sums(r.cuts, r.backward, r.moments, numbers, executor); },
-            r.x.size());
+  run_steps(
+      [&](const Executor& executor) { detail::find_shard_sums(r.cuts, r.backward, r.moments, numbers, executor); },
+      r.x.size());
   return as_any(message.result());
 }
 
@@ -157,7 +154,8 @@ void sharded_backward(bool rms, nb::handle dy, nb::handle x, nb::handle moments,
   GradientRows r(rms, dy, x, moments, columns, rank, wide, weight, eps, out);
   View given;
   const std::span<const double> all = r.load_messages(given, messages, Pass::backward);
-  run_steps([&](const Executor& executor) { evenorm::run(r.cuts, r.backward, r.moments, all, executor); }, r.x.size());
+  run_steps([&](const Executor& executor) { detail::run_shard_backward(r.cuts, r.backward, r.moments, all, executor); },
+            r.x.size());
 }
 
 }  // namespace evenorm::python

@@ -25,7 +25,7 @@ ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const Forw
       sum_source_(kernels, p.x, tiles_.x(), sum_scratch_),
       map_source_(kernels, p.x, tiles_.x(), x_scratch_),
       sink_(kernels, p.y, tiles_.y(), y_scratch_),
-      only_numbers_(gamma_.is_finite() && beta_.is_finite()),
+      only_numbers_(gamma_.is_finite() && beta_.is_finite() && p.moments == nullptr),
       stream_(p.stream_y && only_numbers_ && !sink_.is_staged()),
       fetch_(tiles_.fetches() || (p.fetch_x && !sum_source_.is_staged())) {
   if (is_fused(p)) fuse(scratch, used);
@@ -39,7 +39,7 @@ template <class T>
   fusion_->set_sink(sink_);
   writes_beside_ = fusion_->writes_beside();
   copies_sum_ = fusion_->copies_sum();
-  only_numbers_ = only_numbers_ && fusion_->is_finite() && p_.moments == nullptr;
+  only_numbers_ = only_numbers_ && fusion_->is_finite();
   stream_ = stream_ && only_numbers_ && !sink_.is_staged() && !fusion_->reads_y();
   fetch_ = fetch_ && !sum_source_.is_staged();
 }

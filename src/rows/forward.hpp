@@ -86,7 +86,6 @@ class ForwardRows {
   void map_finished_row(std::size_t row, const Group& g, std::size_t at);
 
   void run_given(std::size_t first, std::size_t count);
-  void give_statistics(Group& group, std::size_t row);
 
   void run_pieces(std::size_t first, std::size_t count);
   void sum_pieces(std::size_t first, std::size_t count);
@@ -130,7 +129,7 @@ class ForwardRows {
   std::optional<Fusion<T>> fusion_;
   bool writes_beside_ = false;  // more than the map does
   bool copies_sum_ = false;     // the map does, to the sum
-  bool only_numbers_;           // is no NaN among the parameters, or to be feared of given moments?
+  bool only_numbers_;           // neither the parameters nor given moments can make a NaN of a number
   bool stream_;
   bool fetch_;
   // Of short rows under way, or of the rows of a tile that holds pieces of them.

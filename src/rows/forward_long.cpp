@@ -139,17 +139,12 @@ template <class T>
 [[gnu::noinline]] void ForwardRows<T>::run_given(std::size_t first, std::size_t count) {
   Group& group = groups_[0];
   for (std::size_t row = first; row < first + count; ++row) {
-    give_statistics(group, row);
+    const Moments& moments = p_.moments[row];
+    finish_one(group, 0, node_of<A>(moments), p_.eps);
+    if (moments.exponent != 0) group.flag[0] = 1;
+    store_statistics(group, 0, row, 1);
     map_finished_row(row, group, 0);
   }
-}
-
-template <class T>
-void ForwardRows<T>::give_statistics(Group& group, std::size_t row) {
-  const Moments& moments = p_.moments[row];
-  finish_one(group, 0, node_of<A>(moments), p_.eps);
-  if (moments.exponent != 0) group.flag[0] = 1;
-  store_statistics(group, 0, row, 1);
 }
 
 // Rows of which a tile holds a piece of a block: summed piece by piece, several rows at once, then mapped likewise.

@@ -64,7 +64,7 @@ class Fusion {
   }
   void end(std::size_t row, std::size_t first, std::size_t n) {
     if (!has_second_) return;
-    if (!is_finite() || p_.moments != nullptr) canonicalise_nans(y2_block_, n);
+    if (!is_finite()) canonicalise_nans(y2_block_, n);
     sink2_.done(row, 1, first, n);
   }
 

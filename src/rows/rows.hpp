@@ -36,19 +36,12 @@ RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts
 void map_blocks(const Kernels& kernels, const Problem& p, std::size_t row, const RowScalars& scalars, std::size_t first,
                 std::size_t count) noexcept;
 
-// The moments of parts, which are blocks, of all rows, numbered row by row: parts [first, first + count), from
-// moments[first] on. Not finite where an element is not; rows of f64 scaled where they need it.
-void parts_of_rows(const Kernels& kernels, const Problem& p, std::size_t first, std::size_t count,
-                   Moments* moments) noexcept;
-// Joins parts from left to right.
-Moments join_parts(Kind kind, bool wide, std::span<const Moments> parts) noexcept;
-
-// Of rows that are some columns of longer ones: the moments of their runs, joined, as a message; and of whole rows,
-// from all messages. Rows [first, first + count), to where the first of all would be.
+// Of rows that are some columns of longer ones: the moments of the runs of rows [first, first + count), as a message;
+// `message` is where that of row 0 would be.
 void moments_of_shards(const Kernels& kernels, const Problem& p, const Cuts& cuts, std::size_t first, std::size_t count,
                        double* message) noexcept;
-void join_shards(const Cuts& cuts, Kind kind, bool wide, const Messages& messages, std::size_t first, std::size_t count,
-                 Moments* moments) noexcept;
+// The moments of all whole rows, from the messages of all processes.
+void join_shards(const Cuts& cuts, Kind kind, bool wide, const Messages& messages, std::span<Moments> moments) noexcept;
 
 // dx of rows [first, first + count), where nothing is summed over rows.
 void run_backward(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count) noexcept;

@@ -94,7 +94,6 @@ class Call {
     beta_.put(inputs.bias.data());
     gamma2_.put(inputs.weight2.data());
     beta2_.put(inputs.bias2.data());
-    forward_.moments = inputs.moments;
   }
 
   FusedOutcome run(const contracts::Runner& runner, const Executor& executor) {

@@ -24,7 +24,6 @@ struct FusedOperation {
 
 struct FusedInputs {
   contracts::Array x, residual, weight, bias, weight2, bias2;
-  std::vector<Moments> moments{};
 };
 
 // Rows of every way that a row can be done, by turns from number `first` on: far means, constants, zeros, subnormal and

@@ -66,8 +66,8 @@ struct FusedMagnitude {
   FusedOperation op;
   std::vector<int> x;  // of each row
   int gamma = 0, beta = 0, gamma2 = 0, beta2 = 0;
-  int residual = 0;  // above x
-  bool gives_moments = false;
+  int residual = 0;      // above x
+  bool sharded = false;  // run as one process of a norm over processes
   std::uint64_t seed = 1;
 
   FusedInputs inputs() const;

@@ -5,7 +5,7 @@
 
 #include "reference.hpp"
 #include "support/magnitudes.hpp"
-#include "support/shards.hpp"
+#include "support/processes.hpp"
 
 namespace evenorm::testing {
 namespace {
@@ -24,7 +24,6 @@ FusedInputs row_alone(const FusedMagnitude& pass, const FusedInputs& all, std::s
   FusedInputs one = all;
   one.x = all.x.part(row * cols, cols);
   if (pass.op.residual) one.residual = all.residual.part(row * cols, cols);
-  if (!all.moments.empty()) one.moments = {all.moments[row]};
   return one;
 }
 
@@ -52,12 +51,7 @@ class ForwardTrial {
       : pass_(pass), op_(pass.op), inputs_(pass.inputs()), what_(pass.name()), findings_(findings) {
     const internal::Target first = contracts::runnable_targets()[0];
     rows_ = normed(pass_, inputs_);
-    if (pass_.gives_moments) {
-      inputs_.moments = joined_moments(first, op_, rows_, {op_.norm.cols});
-      expected_ = run_fused(on_target(first), op_, inputs_);
-    } else {
-      expected_ = one_by_one(first, op_, inputs_);
-    }
+    expected_ = one_by_one(first, op_, inputs_);
   }
 
   void within_limits() {
@@ -89,7 +83,7 @@ class ForwardTrial {
 
   void alone(internal::Target target) {
     for (std::size_t r = 0; r < expected_.rstd.size(); ++r) {
-      const FusedOutcome one = run_fused(on_target(target), op_, row_alone(pass_, inputs_, r));
+      const FusedOutcome one = run_fused(runner(target), op_, row_alone(pass_, inputs_, r));
       expect_equal(one, row_of(expected_, r, op_.norm.cols), "row " + std::to_string(r) + " alone" + on(target));
     }
   }
@@ -97,16 +91,16 @@ class ForwardTrial {
   void together(internal::Target target) {
     const std::vector<FusedWay> ways = ways_of(op_);
     const FusedWay& way = ways[pass_.seed % ways.size()];
-    expect_equal(run_fused(on_target(target), op_, inputs_), expected_, "together" + on(target));
-    expect_equal(run_fused(on_target(target), op_, inputs_, way.layout, way.executor), asked_for(expected_, way.layout),
+    expect_equal(run_fused(runner(target), op_, inputs_), expected_, "together" + on(target));
+    expect_equal(run_fused(runner(target), op_, inputs_, way.layout, way.executor), asked_for(expected_, way.layout),
                  "together, " + way.name + on(target));
-    if (pass_.gives_moments) {
-      findings_.expect(same_bits(joined_moments(target, op_, rows_, {op_.norm.cols}), inputs_.moments),
-                       what_ + ", moments" + on(target));
-    }
   }
 
  private:
+  contracts::Runner runner(internal::Target target) const {
+    return pass_.sharded ? sharded_on(target, {static_cast<std::int64_t>(op_.norm.cols)}) : on_target(target);
+  }
+
   void expect_equal(const FusedOutcome& outcome, const FusedOutcome& expected, const std::string& way) {
     const std::string difference = outcome.difference_to(expected);
     findings_.expect(difference.empty() && outcome.kept_inside, what_ + ", " + way + ": " + difference);
@@ -151,7 +145,7 @@ std::string FusedMagnitude::name() const {
                      two(", beta 2^", beta) + two(", gamma2 2^", gamma2) + two(", beta2 2^", beta2) +
                      two(", residual above x by 2^", residual) + ", seed " + std::to_string(seed) + ", rows of x";
   for (const int exponent : x) text += " 2^" + std::to_string(exponent);
-  return gives_moments ? text + ", moments given" : text;
+  return sharded ? text + ", sharded" : text;
 }
 
 void try_forward(const FusedMagnitude& pass, Findings& findings) {

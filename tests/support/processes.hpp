@@ -2,20 +2,105 @@
 // processes that are threads, with an all-gather between them.
 #pragma once
 
+#include <array>
 #include <barrier>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "contracts/backward_harness.hpp"
+#include "rows/rows.hpp"
+#include "schedule.hpp"
 #include "sharded.hpp"
-#include "support/shards.hpp"
+#include "validate.hpp"
 
 namespace evenorm::testing {
 
-using Columns = std::vector<std::int64_t>;
+using Columns = std::vector<std::int64_t>;  // of each process
+
+inline bool same_bits(const std::vector<Moments>& a, const std::vector<Moments>& b) {
+  static_assert(sizeof(Moments) == 7 * 8);  // without gaps, whose bytes would be anything
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(Moments)) == 0;
+}
+
+// Columns [first, first + n) of rows of `cols`.
+inline contracts::Array columns_of(const contracts::Array& x, std::size_t cols, std::size_t first, std::size_t n) {
+  const std::size_t bytes = size_of(x.dtype()), rows = x.size() / cols;
+  contracts::Array some(x.dtype(), rows * n);
+  for (std::size_t r = 0; r < rows && n != 0; ++r) {
+    std::memcpy(some.data() + r * n * bytes, x.data() + (r * cols + first) * bytes, n * bytes);
+  }
+  return some;
+}
+
+// --- all steps of all processes, one after the other ----------------------------------------------------------------
+
+// The forward passes of all processes; those without columns have none. Returns the moments of the whole rows.
+inline std::vector<Moments> moments_of_whole_rows(internal::Target target, const Columns& columns,
+                                                  const std::vector<internal::Problem>& passes,
+                                                  const Executor& executor = {}) {
+  std::size_t some = 0;
+  while (columns[some] == 0) ++some;
+  const internal::Problem& p = passes[some];
+  const bool wide = internal::arithmetic_type(p) == DType::f64;
+  const std::size_t numbers = p.rows * Cuts(columns, 0).numbers(Pass::forward, p.kind, wide);
+  std::vector<double> messages(columns.size() * numbers);
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i] == 0) continue;
+    internal::find_moments_on(target, Cuts(columns, i), passes[i], std::span(messages).subspan(i * numbers, numbers),
+                              executor);
+  }
+  const internal::Messages all{messages.data(), numbers};
+  internal::check_messages(Cuts(columns, 0), Pass::forward, p.kind, wide, all, p.rows);
+  std::vector<Moments> moments(p.rows);
+  internal::join_shards(Cuts(columns, 0), p.kind, wide, all, moments);
+  return moments;
+}
+
+inline std::vector<Moments> run_forward_steps(internal::Target target, const Columns& columns,
+                                              const std::vector<Forward>& forwards, const Executor& executor) {
+  std::vector<internal::Problem> passes(columns.size());
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i] == 0) continue;
+    passes[i] = internal::validate(forwards[i]);
+    internal::validate_buffers(passes[i]);
+  }
+  std::vector<Moments> moments = moments_of_whole_rows(target, columns, passes, executor);
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i] == 0) continue;
+    passes[i].moments = moments.data();
+    internal::run_problem(passes[i], internal::kernels_of(target), executor);
+  }
+  return moments;
+}
+
+// Runs a forward pass over the last axis of two, all tensors with strides, as processes do that have its columns.
+inline contracts::Runner sharded_on(internal::Target target, const Columns& columns) {
+  return [=](const Forward& whole, const Executor& executor) {
+    std::vector<std::array<std::int64_t, 2>> shapes;
+    std::vector<Forward> forwards(columns.size(), whole);
+    for (const std::int64_t n : columns) shapes.push_back({whole.x.shape[0], n});
+    std::int64_t first = 0;
+    for (std::size_t i = 0; i < columns.size(); first += columns[i++]) {
+      const auto cut = [&](auto& view, std::span<const std::int64_t> shape) {
+        if (view.data == nullptr) return;
+        const auto bytes = first * view.strides.back() * static_cast<std::int64_t>(size_of(view.dtype));
+        view.data = const_cast<std::byte*>(static_cast<const std::byte*>(view.data) + bytes);
+        view.shape = shape;
+      };
+      const std::span<const std::int64_t> normalized = std::span(shapes[i]).last(1);
+      cut(forwards[i].x, shapes[i]);
+      cut(forwards[i].y, shapes[i]);
+      cut(forwards[i].weight, normalized);
+      cut(forwards[i].bias, normalized);
+      forwards[i].normalized_shape = normalized;
+    }
+    run_forward_steps(target, columns, forwards, executor);
+  };
+}
 
 // What all processes have written, put together; of a backward pass, too.
 struct ShardedOutcome {
@@ -120,36 +205,27 @@ inline ShardedOutcome outcome_of(const contracts::BackwardOperation& op,
   return all;
 }
 
-inline bool is_wide(const contracts::BackwardOperation& op) { return op.measured().arithmetic() == DType::f64; }
-
 inline ShardedOutcome sharded_in_steps(internal::Target target, const contracts::BackwardOperation& op,
                                        const contracts::BackwardInputs& whole, const contracts::Array& bias,
                                        const Columns& columns, const Executor& executor = {}) {
   const auto shards = shards_of(op, whole, bias, columns);
-  const std::size_t rows = shards[0]->rows;
-  const bool wide = is_wide(op);
   const auto cuts = [&](std::size_t rank) { return Cuts(columns, rank); };
-  std::vector<double> messages;
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    std::vector<double> message(rows * cuts(i).numbers(Pass::forward, op.forward.kind, wide));
-    const Forward& f = shards[i]->forward;
-    internal::find_moments_on(target, cuts(i), {f.kind, f.x, f.normalized_shape, {}, wide}, f.eps, message, executor);
-    messages.insert(messages.end(), message.begin(), message.end());
-  }
-  std::vector<Moments> moments(rows);
-  join_moments(cuts(0), op.forward.kind, wide, messages, moments);
-  std::vector<double> sums;
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    std::vector<double> message(rows * cuts(i).numbers(Pass::backward, op.forward.kind, wide));
-    internal::find_gradient_sums_on(target, cuts(i), shards[i]->backward, moments, message, executor);
-    sums.insert(sums.end(), message.begin(), message.end());
-  }
+  std::vector<Forward> forwards;
+  for (const auto& shard : shards) forwards.push_back(shard->forward);
+  const std::vector<Moments> moments = run_forward_steps(target, columns, forwards, executor);
+
+  const bool wide = op.measured().arithmetic() == DType::f64;
+  const std::size_t numbers = moments.size() * cuts(0).numbers(Pass::backward, op.forward.kind, wide);
+  std::vector<double> sums(columns.size() * numbers);
+  std::vector<internal::GradientPass> passes(columns.size());
   for (std::size_t i = 0; i < shards.size(); ++i) {
     if (columns[i] == 0) continue;
-    shards[i]->forward.moments = moments;
-    internal::run_on(target, shards[i]->forward, executor);
-    internal::run_on(target, cuts(i), shards[i]->backward, moments, {sums.data(), sums.size() / shards.size()},
-                     executor);
+    passes[i] = internal::gradient_pass(cuts(i), shards[i]->backward, moments);
+    internal::find_gradient_sums_on(target, cuts(i), passes[i], std::span(sums).subspan(i * numbers, numbers),
+                                    executor);
+  }
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    if (columns[i] != 0) internal::run_on(target, cuts(i), passes[i], {sums.data(), numbers}, executor);
   }
   ShardedOutcome all = outcome_of(op, shards);
   for (std::size_t i = 0; i < shards.size(); ++i) {

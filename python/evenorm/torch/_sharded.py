@@ -30,7 +30,7 @@ _library.define(
 )
 _operators = torch.ops.evenorm
 _FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-_MOMENTS = 7  # the numbers of evenorm.hpp's Moments
+_MOMENTS = 7  # the numbers of sharded.hpp's Moments
 
 
 def _rows(t: Tensor) -> Tensor:

@@ -1,4 +1,5 @@
-// The moments of rows in parts, and their join: the first half of a norm over a split axis.
+// The forward pass's messages of rows whose columns are split over processes: the moments of each process's runs of
+// blocks, and their join to the moments of whole rows.
 #include <algorithm>
 
 #include "rows/fp_environment.hpp"
@@ -49,16 +50,17 @@ bool is_within(const SafeRange& range, double mean_square) {
   return mean_square >= range.low && mean_square <= range.high;
 }
 
-// NaN throughout, of canonical bits, where anything is not finite.
+// Canonical NaNs throughout if anything is not finite.
 Moments without_infinities(const Moments& m) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   if (is_finite(m)) return m;
   return {m.count, kNan, kNan, kNan, kNan, 0, 0};
 }
 
+// The moments of one block, with the largest |x| if the row may have to be scaled by it.
 template <class T>
-Moments moments_of_part(const Kernels& kernels, const Problem& p, Source<T>& source, std::size_t row,
-                        std::size_t block) {
+Moments scalable_moments(const Kernels& kernels, const Problem& p, Source<T>& source, std::size_t row,
+                         std::size_t block) {
   using A = Arithmetic<T>;
   constexpr bool kWide = std::is_same_v<A, double>;
   const std::size_t n = block_cols(p.cols, block);
@@ -85,20 +87,9 @@ Moments moments_of_run(const Kernels& kernels, const Problem& p, Source<T>& sour
   Moments nodes[kMaxNodes];
   ScaledMomentTree<Arithmetic<T>> tree({nodes, p.kind == Kind::layer});
   for (std::size_t block = first; block < first + blocks; ++block) {
-    tree.push(moments_of_part<T>(kernels, p, source, row, block));
+    tree.push(scalable_moments<T>(kernels, p, source, row, block));
   }
   return without_infinities(tree.finish());
-}
-
-template <class T>
-[[gnu::noinline]] void find_parts(const Kernels& kernels, const Problem& p, std::size_t first, std::size_t count,
-                                  Moments* moments) {
-  ScratchMemory<kBlockScratchBytes> scratch;
-  BlockSource<T> block_source(kernels, p, scratch);
-  const std::size_t blocks = blocks_of(p.cols);
-  for (std::size_t i = first; i < first + count; ++i) {
-    moments[i] = moments_of_run<T>(kernels, p, block_source.get(), i / blocks, i % blocks, 1);
-  }
 }
 
 template <class T>
@@ -120,14 +111,6 @@ template <class T>
 }
 
 template <class A>
-Moments join(Kind kind, std::span<const Moments> parts) {
-  Moments nodes[kMaxNodes];
-  ScaledMomentTree<A> tree({nodes, kind == Kind::layer});
-  for (const Moments& part : parts) tree.push(part);
-  return without_infinities(tree.finish());
-}
-
-template <class A>
 Moments join_row(const Cuts& cuts, Kind kind, const Messages& messages, std::size_t row) {
   constexpr bool kWide = std::is_same_v<A, double>;
   const std::size_t numbers = cuts.numbers(Pass::forward, kind, kWide);
@@ -145,27 +128,16 @@ Moments join_row(const Cuts& cuts, Kind kind, const Messages& messages, std::siz
 
 }  // namespace
 
-void parts_of_rows(const Kernels& kernels, const Problem& p, std::size_t first, std::size_t count,
-                   Moments* moments) noexcept {
-  const FpEnvironment environment;
-  with_type(row_type(p), [&]<class T>() { find_parts<T>(kernels, p, first, count, moments); });
-}
-
-Moments join_parts(Kind kind, bool wide, std::span<const Moments> parts) noexcept {
-  const FpEnvironment environment;
-  return wide ? join<double>(kind, parts) : join<float>(kind, parts);
-}
-
 void moments_of_shards(const Kernels& kernels, const Problem& p, const Cuts& cuts, std::size_t first, std::size_t count,
                        double* message) noexcept {
   const FpEnvironment environment;
   with_type(row_type(p), [&]<class T>() { find_runs<T>(kernels, p, cuts, first, count, message); });
 }
 
-void join_shards(const Cuts& cuts, Kind kind, bool wide, const Messages& messages, std::size_t first, std::size_t count,
-                 Moments* moments) noexcept {
+void join_shards(const Cuts& cuts, Kind kind, bool wide, const Messages& messages,
+                 std::span<Moments> moments) noexcept {
   const FpEnvironment environment;
-  for (std::size_t row = first; row < first + count; ++row) {
+  for (std::size_t row = 0; row < moments.size(); ++row) {
     moments[row] = wide ? join_row<double>(cuts, kind, messages, row) : join_row<float>(cuts, kind, messages, row);
   }
 }

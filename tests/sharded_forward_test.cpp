@@ -1,0 +1,396 @@
+// The forward pass of norms over processes: cut at multiples of 1024 columns, the bits of the whole; cut anywhere else,
+// the bounds of the whole. Then the moments of rows, wherever the rows lie and whoever finds them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "contracts/accuracy.hpp"
+#include "contracts/fp_mode.hpp"
+#include "contracts/scattered.hpp"
+#include "support/gradient_rows.hpp"
+#include "support/names.hpp"
+#include "support/processes.hpp"
+
+namespace evenorm::testing {
+namespace {
+
+using contracts::Array;
+using contracts::kAllTypes;
+using contracts::kBothKinds;
+using contracts::Layout;
+using contracts::Operation;
+using contracts::Outcome;
+using contracts::runnable_targets;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+struct Inputs {
+  Array x, weight{}, bias{};
+};
+
+// No finite number is lost in rows of NaN and infinity, which stay whole.
+const Names kRows = {"normal", "mean_1e4", "constant_0.1", "mean_300",         "steps", "zeros",
+                     "ramp",   "mean_1e6", "one_ulp_0.1",  "outlier_1e6_at_5", "normal"};
+
+Inputs rows_to_split(const Operation& op, std::size_t rows = 11) {
+  Inputs inputs;
+  inputs.x = rows_of(kRows, op.x, rows, op.cols, 1);
+  if (rows > 4) inputs.x.set(4 * op.cols + op.cols / 2, std::numeric_limits<double>::quiet_NaN());
+  if (rows > 10) inputs.x.set(11 * op.cols - 1, std::numeric_limits<double>::infinity());
+  if (op.weight) inputs.weight = contracts::make_weight(*op.weight, op.cols);
+  if (op.bias) inputs.bias = contracts::make_bias(*op.bias, op.cols);
+  return inputs;
+}
+
+bool same_numbers(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
+}
+
+void expect_bits_of_the_whole(const Operation& op, const Inputs& inputs, const Columns& columns,
+                              const Layout& layout = {}, const Executor& executor = {}) {
+  const Outcome whole =
+      run_operation(contracts::on_target(runnable_targets()[0]), op, inputs.x, inputs.weight, inputs.bias);
+  for (const internal::Target target : runnable_targets()) {
+    const Outcome outcome =
+        run_operation(sharded_on(target, columns), op, inputs.x, inputs.weight, inputs.bias, layout, executor);
+    EXPECT_TRUE(std::ranges::equal(outcome.y.bytes(), whole.y.bytes()) && same_numbers(outcome.mean, whole.mean) &&
+                same_numbers(outcome.rstd, whole.rstd))
+        << op.name() << " on " << internal::name(target);
+    EXPECT_TRUE(outcome.kept_inside) << op.name() << " on " << internal::name(target);
+  }
+}
+
+class Contract_ShardedForward : public ::testing::TestWithParam<DType> {};
+
+TEST_P(Contract_ShardedForward, OneProcessHasTheBitsOfThePlainNorm) {
+  for (const Kind kind : kBothKinds) {
+    for (const std::size_t cols : {1, 15, 17, 64, 127, 768, 1023, 1024, 1025, 3000, 12000}) {
+      const Operation op = contracts::same_type(kind, GetParam(), cols, cols % 2 == 0);
+      expect_bits_of_the_whole(op, rows_to_split(op), {static_cast<std::int64_t>(cols)});
+    }
+  }
+}
+
+TEST_P(Contract_ShardedForward, AtEveryMultipleOf1024) {
+  constexpr std::int64_t kCols = 5 * 1024 + 77;
+  for (const Kind kind : kBothKinds) {
+    const Operation op = contracts::same_type(kind, GetParam(), kCols);
+    const Inputs inputs = rows_to_split(op);
+    for (std::int64_t cut = 1024; cut < kCols; cut += 1024) expect_bits_of_the_whole(op, inputs, {cut, kCols - cut});
+    expect_bits_of_the_whole(op, inputs, {1024, 1024, 1024, 1024, 1024, 77});
+  }
+}
+
+// Rows that have to be scaled among them, by the largest |x| of all processes.
+TEST_P(Contract_ShardedForward, EveryAdversarialRow) {
+  constexpr std::size_t kCols = 3 * 1024 + 300;
+  for (const std::string_view name : contracts::input_names(GetParam(), kCols)) {
+    for (const Kind kind : kBothKinds) {
+      for (const double eps : {0.0, 1e-5}) {
+        Operation op = contracts::same_type(kind, GetParam(), kCols);
+        op.eps = eps;
+        Inputs inputs;
+        inputs.x = contracts::make_input(name, GetParam(), kCols);
+        inputs.weight = contracts::make_weight(GetParam(), kCols);
+        inputs.bias = contracts::make_bias(GetParam(), kCols);
+        SCOPED_TRACE(name);
+        expect_bits_of_the_whole(op, inputs, {2048, kCols - 2048});
+        expect_bits_of_the_whole(op, inputs, {1024, 1024, 1024, 300});
+      }
+    }
+  }
+}
+
+// One block has the row's largest |x|, at each place; beside it others have magnitudes that f32 does not hold, once the
+// row is scaled: by which power of two shows.
+TEST_P(Contract_ShardedForward, OneBlockOfAnotherMagnitude) {
+  if (GetParam() == DType::f16) GTEST_SKIP() << "no row of f16 is scaled up or down";
+  contracts::Random random(7);
+  constexpr std::size_t kCols = 3 * 1024 + 5;
+  for (int round = 0; round < 40; ++round) {
+    std::vector<double> values(kCols);
+    const std::size_t odd = random.below(4) * 1024;
+    const int large = round % 2 == 0 ? 127 : -90;
+    for (std::size_t i = 0; i < kCols; ++i) {
+      const int exponent =
+          i / 1024 == odd / 1024 ? large : large - static_cast<int>(random.below(large > 0 ? 253 : 59));
+      values[i] = std::ldexp(random.uniform() < 0.5 ? -1 - random.uniform() : 1, exponent);
+    }
+    for (const Kind kind : kBothKinds) {
+      Operation op = contracts::same_type(kind, GetParam(), kCols, false);  // a bias would hide tiny results
+      op.eps = 0;
+      Inputs inputs;
+      inputs.x = Array(GetParam(), values);
+      expect_bits_of_the_whole(op, inputs, {1024, 2048, 5});
+    }
+  }
+}
+
+// The largest |x| of a row that is scaled is in a block that is not out of range by itself.
+TEST_P(Contract_ShardedForward, LargestInABlockOfUsualMagnitude) {
+  if (GetParam() == DType::f16 || GetParam() == DType::f64) GTEST_SKIP() << "of f32 arithmetic";
+  constexpr std::size_t kCols = 3 * 1024;
+  std::vector<double> values(kCols, 0x1.7p100);
+  std::fill_n(values.begin() + 1024, 1024, 0x1p-20);
+  values[1030] = 0x1.8p104;
+  const Operation op = contracts::same_type(Kind::rms, GetParam(), kCols, false);
+  Inputs inputs;
+  inputs.x = Array(GetParam(), values);
+  for (std::size_t i = 1100; i < 1400; ++i) inputs.x.set(i, std::ldexp(1 + static_cast<double>(i) / 4096, -44));
+  expect_bits_of_the_whole(op, inputs, {1024, 1024, 1024});
+}
+
+// Tiles of whole rows and of pieces of rows; in place; over threads.
+TEST_P(Contract_ShardedForward, RowsThatLieAnywhere) {
+  for (const std::int64_t cols : {50, 3000}) {
+    const Operation op = contracts::same_type(Kind::layer, GetParam(), static_cast<std::size_t>(cols));
+    const Inputs inputs = rows_to_split(op, 40);
+    for (const contracts::Order order : {contracts::Order::columns_first, contracts::Order::columns_apart}) {
+      for (const bool in_place : {false, true}) {
+        Layout layout;
+        layout.x_order = layout.y_order = order;
+        layout.in_place = in_place;
+        const Columns columns = cols > 1024 ? Columns{2048, cols - 2048} : Columns{cols};
+        expect_bits_of_the_whole(op, inputs, columns, layout, pool_executor(2));
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Contract_ShardedForward, ::testing::ValuesIn(kAllTypes),
+                         [](const auto& test) { return word(test.param); });
+
+// The arithmetic may be f64 because of y, weight or bias alone.
+TEST(Contract_ShardedForward, MixturesOfTypes) {
+  using enum DType;
+  for (const Operation& op : {Operation{Kind::layer, f32, f64, f32, f32, true, 1e-5, 2500},
+                              Operation{Kind::rms, bf16, f32, f64, {}, false, 1e-5, 2500},
+                              Operation{Kind::layer, f16, f16, {}, f64, false, 1e-5, 2500},
+                              Operation{Kind::layer, f64, bf16, f32, {}, false, 1e-5, 2500},
+                              Operation{Kind::layer, bf16, f32, f32, f16, false, 1e-5, 2500}}) {
+    expect_bits_of_the_whole(op, rows_to_split(op), {1024, 1476});
+  }
+}
+
+// 14 blocks: each process joins its own ones, 2^k of them from a multiple of 2^k on.
+TEST(Contract_ShardedForward, SubtreesJoinedFirst) {
+  constexpr std::int64_t kCols = 13 * 1024 + 7;
+  for (const Kind kind : kBothKinds) {
+    for (const DType type : {DType::f32, DType::f64}) {
+      const Operation op = contracts::same_type(kind, type, kCols);
+      const Inputs inputs = rows_to_split(op);
+      for (const std::int64_t subtree : {2048, 4096, 8192}) {
+        Columns columns(kCols / subtree, subtree);
+        columns.push_back(kCols % subtree);
+        expect_bits_of_the_whole(op, inputs, columns);
+      }
+    }
+  }
+}
+
+// --- other cuts -----------------------------------------------------------------------------------------------------
+
+void expect_within_bounds(const Operation& op, const Inputs& inputs, const Columns& columns, const std::string& what) {
+  const contracts::Expected expected(op, inputs.x, inputs.weight, inputs.bias);
+  for (const internal::Target target : runnable_targets()) {
+    const Outcome outcome = run_operation(sharded_on(target, columns), op, inputs.x, inputs.weight, inputs.bias);
+    const contracts::Errors errors =
+        expected.errors_of(outcome.y, 0, outcome.mean.empty() ? 0 : outcome.mean[0], outcome.rstd[0]);
+    EXPECT_TRUE(errors.within_limits(op) && outcome.kept_inside)
+        << what << ", " << op.name() << " on " << internal::name(target) << ": y " << errors.output << ", rstd "
+        << errors.rstd << ", mean " << errors.mean;
+  }
+}
+
+class Contract_ShardedForwardAccuracy : public ::testing::TestWithParam<std::tuple<DType, std::size_t>> {};
+
+TEST_P(Contract_ShardedForwardAccuracy, EveryAdversarialRow) {
+  const auto [type, cols] = GetParam();
+  const auto n = static_cast<std::int64_t>(cols);
+  const Columns columns = n < 100 ? Columns{1, 2, n - 3} : Columns{1, n / 3, 1025, n * 2 / 3 - 1026};
+  for (const std::string_view name : contracts::input_names(type, cols)) {
+    for (const Kind kind : kBothKinds) {
+      Operation op = contracts::same_type(kind, type, cols);
+      Inputs inputs;
+      inputs.x = contracts::make_input(name, type, cols);
+      inputs.weight = contracts::make_weight(type, cols);
+      inputs.bias = contracts::make_bias(type, cols);
+      expect_within_bounds(op, inputs, columns, std::string(name));
+      expect_within_bounds(op, inputs, {n}, std::string(name) + " whole");
+      if (cols > 100) continue;
+      for (const double eps : {0.0, 1e-30, 1e80}) {  // from 2^251 on every row of f32 is scaled
+        op.eps = eps;
+        expect_within_bounds(op, inputs, columns, std::string(name) + ", eps " + std::to_string(eps));
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(TypesAndCols, Contract_ShardedForwardAccuracy,
+                         ::testing::Combine(::testing::ValuesIn(kAllTypes),
+                                            ::testing::Values(std::size_t{31}, std::size_t{3300})),
+                         [](const auto& test) {
+                           return word(std::get<0>(test.param)) + "_Cols" + std::to_string(std::get<1>(test.param));
+                         });
+
+// Processes whose columns are of other magnitudes: scaled parts beside plain ones, zeros beside either.
+TEST(Contract_ShardedForwardAccuracy, ProcessesOfOtherMagnitudes) {
+  const double magnitudes[] = {0, 1e-320, 1e-300, 1e-200, 1, 1e140, 1e200, 1e307};
+  constexpr std::size_t kShard = 200;
+  for (const double left : magnitudes) {
+    for (const double right : magnitudes) {
+      contracts::Random random(5);
+      std::vector<double> values(3 * kShard);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = (i < kShard ? left : i < 2 * kShard ? right : left / 2 + right / 2) * (2 * random.uniform() - 0.7);
+      }
+      for (const Kind kind : kBothKinds) {
+        for (const double eps : {0.0, 1e-5}) {
+          Operation op = contracts::same_type(kind, DType::f64, 3 * kShard, false);
+          op.eps = eps;
+          Inputs inputs;
+          inputs.x = Array(DType::f64, values);
+          const std::string what = std::to_string(left) + " beside " + std::to_string(right);
+          expect_within_bounds(op, inputs, {kShard, kShard, kShard}, what);
+        }
+      }
+    }
+  }
+}
+
+// --- the moments of rows --------------------------------------------------------------------------------------------
+
+// As one process finds them that has all columns. y says whether the arithmetic is f64.
+std::vector<Moments> moments_on(internal::Target target, Kind kind, const ConstTensor& x, DType y,
+                                std::span<const std::int64_t> axes, const Executor& executor = {}) {
+  const internal::Problem p =
+      internal::validate(Forward{.kind = kind, .x = x, .y = {nullptr, y, x.shape}, .axes = axes});
+  return moments_of_whole_rows(target, {static_cast<std::int64_t>(p.cols)}, {p}, executor);
+}
+
+std::vector<Moments> moments_on(internal::Target target, Kind kind, const Array& x, std::size_t cols, bool wide,
+                                const Executor& executor = {}) {
+  const std::int64_t shape[] = {static_cast<std::int64_t>(x.size() / cols), static_cast<std::int64_t>(cols)};
+  const std::int64_t axes[] = {1};
+  return moments_on(target, kind, {x.data(), x.dtype(), shape}, wide ? DType::f64 : x.dtype(), axes, executor);
+}
+
+TEST(Contract_ShardedMoments, OfASmallRow) {
+  for (const DType type : kAllTypes) {
+    const Array x(type, std::vector<double>{1, 2, 3, 6});
+    for (const internal::Target target : runnable_targets()) {
+      for (const bool wide : {false, true}) {
+        EXPECT_TRUE(same_bits(moments_on(target, Kind::layer, x, 4, wide), {{4, 3, 0, 14, 0, 0}}));
+        EXPECT_TRUE(
+            same_bits(moments_on(target, Kind::layer, x, 2, wide), {{2, 1.5, 0, 0.5, 0, 0}, {2, 4.5, 0, 4.5, 0, 0}}));
+        EXPECT_TRUE(same_bits(moments_on(target, Kind::rms, x, 4, wide), {{4, 0, 0, 50, 0, 0}}));
+      }
+    }
+  }
+}
+
+// f64 alone has squares out of range: of x * 2^-exponent.
+TEST(Contract_ShardedMoments, ExponentsOfWhatIsOutOfRange) {
+  const Array huge(DType::f64, std::vector<double>{0x1p1000, 0x1.8p1000}),
+      tiny(DType::f64, std::vector<double>{-0x1p-1074, 0});
+  const Array small_f32(DType::f32, std::vector<double>{0x1p-149, 0}),
+      large_f32(DType::f32, std::vector<double>{0x1p127, 0});
+  for (const internal::Target target : runnable_targets()) {
+    EXPECT_TRUE(same_bits(moments_on(target, Kind::layer, huge, 2, false), {{2, 1.25, 0, 0.125, 0, 1000, 0x1.8p1000}}));
+    EXPECT_TRUE(same_bits(moments_on(target, Kind::rms, huge, 2, false), {{2, 0, 0, 3.25, 0, 1000, 0x1.8p1000}}));
+    EXPECT_TRUE(same_bits(moments_on(target, Kind::rms, tiny, 2, false), {{2, 0, 0, 0x1p-104, 0, -1022, 0x1p-1074}}));
+    EXPECT_TRUE(same_bits(moments_on(target, Kind::rms, small_f32, 2, false), {{2, 0, 0, 0x1p-298, 0, 0, 0x1p-149}}));
+    EXPECT_TRUE(same_bits(moments_on(target, Kind::rms, large_f32, 2, false), {{2, 0, 0, 0x1p254, 0, 0, 0x1p127}}));
+    EXPECT_TRUE(same_bits(moments_on(target, Kind::rms, Array(DType::f64, 5), 5, false), {{5, 0, 0, 0, 0, 0}}));
+  }
+}
+
+TEST(Contract_ShardedMoments, NotFiniteWhereAColumnIsNot) {
+  for (const DType type : kAllTypes) {
+    for (const double bad : {kNan, -kNan, HUGE_VAL, -HUGE_VAL}) {
+      Array x = contracts::make_input("normal", type, 2 * 2500);
+      x.set(1500, bad);
+      for (const Kind kind : kBothKinds) {
+        for (const internal::Target target : runnable_targets()) {
+          for (const bool wide : {false, true}) {
+            const std::vector<Moments> moments = moments_on(target, kind, x, 2500, wide);
+            EXPECT_TRUE(same_bits({moments[0]}, {{2500, kNan, kNan, kNan, kNan, 0}})) << internal::name(target);
+            EXPECT_TRUE(std::isfinite(moments[1].m2_hi));
+          }
+        }
+      }
+    }
+  }
+}
+
+const Names kRowsOfAnySize = {"normal",    "mean_1e6", "constant_0.1", "std_1e300",
+                              "subnormal", "huge",     "zeros",        "std_1e-300"};
+
+TEST(Contract_ShardedMoments, TheSameOnEveryTargetForAnyThreads) {
+  for (const DType type : kAllTypes) {
+    for (const std::size_t cols : {3, 1000, 9000}) {
+      Array x = rows_of(kRowsOfAnySize, type, 24, cols, 1);
+      x.set(5, kNan);
+      for (const Kind kind : kBothKinds) {
+        for (const bool wide : {false, true}) {
+          const std::vector<Moments> expected = moments_on(runnable_targets()[0], kind, x, cols, wide);
+          for (const internal::Target target : runnable_targets()) {
+            for (const Executor& e :
+                 {Executor{}, pool_executor(2), pool_executor(7), contracts::reversed_executor(64)}) {
+              EXPECT_TRUE(same_bits(moments_on(target, kind, x, cols, wide, e), expected))
+                  << name(type) << " " << cols << " on " << internal::name(target);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Any axes and strides: those of the same rows, dense.
+TEST(Contract_ShardedMoments, OfRowsThatLieAnywhere) {
+  contracts::Random random(11);
+  const contracts::Choose choose = [&](std::size_t n) { return random.below(n); };
+  for (int round = 0; round < 60; ++round) {
+    const contracts::Shape shape = round % 3 == 0 ? contracts::Shape{3, 1500, 2} : contracts::Shape{5, 7, 3, 11};
+    const DType type = kAllTypes[random.below(4)];
+    const contracts::AxisChoice split = contracts::choose_axes(shape, choose);
+    const std::size_t cols = contracts::product(split.normalized), rows = contracts::product(shape) / cols;
+    const Array values = rows_of(kRowsOfAnySize, type, rows, cols, static_cast<std::uint64_t>(round));
+    contracts::Scattered x(type, shape, choose);
+    const std::vector<std::byte> dense(values.bytes().begin(), values.bytes().end());
+    x.put(contracts::permuted(dense, size_of(type), contracts::places_of_rows(shape, split.axes), true).data());
+    for (const internal::Target target : runnable_targets()) {
+      const bool wide = round % 2 == 0;
+      const std::vector<Moments> moments =
+          moments_on(target, Kind::layer, x.const_view(), wide ? DType::f64 : type, split.axes);
+      EXPECT_TRUE(same_bits(moments, moments_on(target, Kind::layer, values, cols, wide)))
+          << "round " << round << ", " << rows << " rows of " << cols << " on " << internal::name(target);
+    }
+  }
+}
+
+TEST(Contract_ShardedMoments, WhateverTheCallersModes) {
+  for (const DType type : kAllTypes) {
+    const Operation op = contracts::same_type(Kind::layer, type, 2500);
+    const Inputs inputs = rows_to_split(op);
+    const Outcome expected =
+        run_operation(sharded_on(runnable_targets()[0], {100, 2400}), op, inputs.x, inputs.weight, inputs.bias);
+    for (const internal::Target target : runnable_targets()) {
+      for (const contracts::FpMode mode : contracts::unusual_fp_modes()) {
+        const contracts::Runner in_mode = [&](const Forward& forward, const Executor& executor) {
+          const contracts::FpModeScope scope(mode);
+          sharded_on(target, {100, 2400})(forward, executor);
+          EXPECT_TRUE(scope.is_as_set()) << contracts::name(mode);
+        };
+        const Outcome outcome = run_operation(in_mode, op, inputs.x, inputs.weight, inputs.bias);
+        EXPECT_TRUE(std::ranges::equal(outcome.y.bytes(), expected.y.bytes()))
+            << name(type) << ", " << contracts::name(mode) << " on " << internal::name(target);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evenorm::testing
