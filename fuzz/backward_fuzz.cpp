@@ -180,10 +180,12 @@ struct Setting {
 
 // Work cut anywhere, as schedule.cpp does only with much more to share out.
 void run_in_pieces(Target target, const Backward& backward, std::size_t amount) {
-  GradientProblem p = internal::validate(backward);
+  internal::GradientPass pass(internal::validate(backward));
+  const GradientProblem& p = pass.problem;
+  const internal::GradientPlan& plan = pass.plan;
   internal::validate_buffers(p);
-  p.fetch = amount % 2 == 0;
-  p.stream_dx = amount % 3 == 0 && p.dx.data != nullptr;
+  pass.plan.cache.fetch = amount % 2 == 0;
+  pass.plan.cache.stream_dx = amount % 3 == 0 && p.dx.data != nullptr;
   const internal::Kernels& kernels = internal::kernels_of(target);
   const std::size_t piece = 1 + amount % 8, blocks = internal::row_blocks(p);
   const auto cut = [](std::size_t units, std::size_t most, const auto& work) {
@@ -194,21 +196,21 @@ void run_in_pieces(Target target, const Backward& backward, std::size_t amount) 
   };
   if (p.dgamma.data == nullptr && p.dbeta.data == nullptr) {
     return cut(p.rows, piece,
-               [&](std::size_t first, std::size_t count) { internal::run_backward(kernels, p, first, count); });
+               [&](std::size_t first, std::size_t count) { internal::run_backward(kernels, p, plan, first, count); });
   }
   if (blocks == 1 && amount % 5 != 0) {
     std::vector<internal::GradientScalars> scalars(p.rows);
     cut(p.rows, piece, [&](std::size_t first, std::size_t count) {
-      internal::look_at_rows(kernels, p, first, count, scalars.data());
+      internal::look_at_rows(kernels, p, plan, first, count, scalars.data());
     });
     return cut(p.cols, internal::kBlock * (1 + amount % 3), [&](std::size_t first, std::size_t count) {
-      internal::run_columns(kernels, p, scalars.data(), first, count);
+      internal::run_columns(kernels, p, plan, scalars.data(), first, count);
     });
   }
   const std::size_t run = std::size_t{1} << amount % 4, slot = internal::column_numbers(p) * p.cols;
   std::vector<double> slots(blocks * slot);
   cut(blocks, run, [&](std::size_t first, std::size_t count) {
-    internal::run_row_blocks(kernels, p, first, count, slots.data() + first * slot);
+    internal::run_row_blocks(kernels, p, plan, first, count, slots.data() + first * slot);
   });
   internal::finish_row_blocks(kernels, p, slots.data(), (blocks + run - 1) / run, run * slot);
 }
@@ -216,12 +218,12 @@ void run_in_pieces(Target target, const Backward& backward, std::size_t amount) 
 // In scratch of just the size wanted, some bytes into its memory, which a sanitizer guards at the end.
 void run_in_scratch(Target target, const Backward& backward, const Executor& executor, std::size_t amount) {
   constexpr std::byte kUntouched{0x5A};
-  GradientProblem p = internal::validate(backward);
-  const std::size_t bytes = internal::scratch_bytes(p), before = amount, after = amount % 2 == 0 ? 0 : 64;
+  const internal::GradientPass pass(internal::validate(backward));
+  const std::size_t bytes = pass.plan.scratch_bytes, before = amount, after = amount % 2 == 0 ? 0 : 64;
   std::vector<std::byte> memory(before + bytes + after, kUntouched);
   const std::span scratch = std::span(memory).subspan(before, bytes);
-  internal::validate_buffers(p, scratch);
-  internal::run_problem(p, internal::kernels_of(target), scratch.data(), executor);
+  internal::validate_buffers(pass.problem, scratch);
+  internal::run(pass, internal::kernels_of(target), scratch.data(), executor);
   const auto untouched = [&](std::byte b) { return b == kUntouched; };
   expect(std::ranges::all_of(std::span(memory).first(before), untouched) &&
              std::ranges::all_of(std::span(memory).last(after), untouched),

@@ -74,16 +74,15 @@ void expect_within_contract(const Case& c, const Outcome& outcome) {
 
 // Rows cut anywhere, and long rows in parts of `part` blocks, as schedule.cpp does only with much more to share out.
 void run_in_pieces(Target target, const Forward& forward, std::size_t piece, std::size_t part) {
-  internal::Problem p = internal::validate(forward);
+  const internal::Problem p = internal::validate(forward);
   internal::validate_buffers(p);
-  p.fetch_x = piece % 2 == 0;
-  p.stream_y = piece % 3 == 0 && p.x.data != p.y.data;
-  const internal::ForwardScratch scratch = internal::forward_scratch(p, true);
+  const bool stream = piece % 3 == 0 && p.x.data != p.y.data, fetch = piece % 2 == 0;
+  const internal::ForwardPlan plan = internal::make_plan(p, {stream, false, fetch});
   const internal::Kernels& kernels = internal::kernels_of(target);
   const std::size_t blocks = (p.cols + internal::kBlock - 1) / internal::kBlock, parts = (blocks + part - 1) / part;
   for (std::size_t row = 0; row < p.rows; row += piece) {
     if (blocks == 1 || piece != 1) {
-      internal::run_forward(kernels, p, scratch, row, std::min(piece, p.rows - row));
+      internal::run_forward(kernels, p, plan, row, std::min(piece, p.rows - row));
       continue;
     }
     const auto count = [&](std::size_t i) { return std::min(part, blocks - i * part); };
@@ -93,11 +92,11 @@ void run_in_pieces(Target target, const Forward& forward, std::size_t piece, std
     }
     const internal::RowScalars scalars = internal::finish_row(p, row, moments.data(), parts);
     if (scalars.extreme) {
-      internal::run_forward(kernels, p, scratch, row, 1);
+      internal::run_forward(kernels, p, plan, row, 1);
       continue;
     }
     for (std::size_t i = parts; i-- > 0;) {
-      internal::map_blocks(kernels, p, row, scalars, i * part, count(i));
+      internal::map_blocks(kernels, p, plan, row, scalars, i * part, count(i));
     }
   }
 }

@@ -24,13 +24,15 @@ void run(const Forward& forward, const Executor& executor) {
 }
 void run(const Forward& forward) { run(forward, Executor{}); }
 
-std::size_t scratch_bytes(const Backward& backward) { return internal::scratch_bytes(internal::validate(backward)); }
+std::size_t scratch_bytes(const Backward& backward) {
+  return internal::GradientPass(internal::validate(backward)).plan.scratch_bytes;
+}
 
 void run(const Backward& backward, std::span<std::byte> scratch, const Executor& executor) {
-  internal::GradientProblem problem = internal::validate(backward);
-  internal::check_scratch_size(scratch, internal::scratch_bytes(problem));
-  internal::validate_buffers(problem, scratch);
-  internal::run_problem(problem, internal::kernels_of(internal::active_target()), scratch.data(), executor);
+  const internal::GradientPass pass(internal::validate(backward));
+  internal::check_scratch_size(scratch, pass.plan.scratch_bytes);
+  internal::validate_buffers(pass.problem, scratch);
+  internal::run(pass, internal::kernels_of(internal::active_target()), scratch.data(), executor);
 }
 void run(const Backward& backward, const Executor& executor) {
   internal::run_on(internal::active_target(), backward, executor);

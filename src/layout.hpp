@@ -27,11 +27,12 @@ class Axes {
   static constexpr std::size_t kInline = 4;
 
   Axes() noexcept { near_[0] = {1, 0}; }
-  // What is not used is not copied: a run of other buffers than were planned copies some.
-  Axes(const Axes& other) { copy(other); }
+  // Unused axes are not copied: a run with other buffers than were planned copies some problems.
+  Axes(const Axes& other) noexcept : far_(other.far_) { copy_near(other); }
   Axes(Axes&& other) noexcept : far_(std::move(other.far_)) { copy_near(other); }
-  Axes& operator=(const Axes& other) {
-    if (this != &other) copy(other);
+  Axes& operator=(const Axes& other) noexcept {
+    far_ = other.far_;
+    copy_near(other);
     return *this;
   }
   Axes& operator=(Axes&& other) noexcept {
@@ -49,7 +50,7 @@ class Axes {
       return true;
     }
     if (count_ == kCapacity) return false;
-    if (count_ == kInline) far_ = std::make_unique<Axis[]>(kCapacity - kInline);
+    if (count_ == kInline) far_ = std::make_shared<Axis[]>(kCapacity - kInline);
     at(count_++) = axis;
     return true;
   }
@@ -90,17 +91,10 @@ class Axes {
     near_[0] = other.near_[0];
     for (std::size_t i = 1; i < std::min(count_, kInline); ++i) near_[i] = other.near_[i];
   }
-  void copy(const Axes& other) {
-    if (other.count_ > kInline) {
-      if (far_ == nullptr) far_ = std::make_unique<Axis[]>(kCapacity - kInline);
-      std::copy_n(other.far_.get(), other.count_ - kInline, far_.get());
-    }
-    copy_near(other);
-  }
 
   std::size_t count_ = 0;
   Axis near_[kInline];
-  std::unique_ptr<Axis[]> far_;  // those after the first kInline
+  std::shared_ptr<Axis[]> far_;  // those after the first kInline
 };
 
 // How many of the next n indices step evenly along the innermost axis.

@@ -16,19 +16,19 @@ template <class Kept>
 struct KeptPass {
   template <class Pass>
   explicit KeptPass(const Pass& pass)
-      : problem(internal::validate(pass)), kernels(&internal::kernels_of(internal::active_target())) {
+      : kept(internal::validate(pass)), kernels(&internal::kernels_of(internal::active_target())) {
     try {
-      internal::validate_buffers(problem.get());
+      internal::validate_buffers(kept.problem);
       buffers_fit = true;
     } catch (const Error&) {
     }
   }
 
   void check_buffers() const {
-    if (!buffers_fit) internal::validate_buffers(problem.get());
+    if (!buffers_fit) internal::validate_buffers(kept.problem);
   }
 
-  Kept problem;
+  Kept kept;
   const internal::Kernels* kernels;
   bool buffers_fit = false;
 };
@@ -55,7 +55,7 @@ void replace(const char* argument, Pointer& planned, Pointer given) {
 
 }  // namespace
 
-struct Plan::State : KeptPass<internal::KeptProblem> {
+struct Plan::State : KeptPass<internal::ForwardPasses> {
   using KeptPass::KeptPass;
 };
 
@@ -71,14 +71,14 @@ Plan::~Plan() = default;
 
 void Plan::run() const { run(Executor{}); }
 void Plan::run(const Executor& executor) const {
-  const State& kept = present(state_);
-  kept.check_buffers();
-  kept.problem.run(*kept.kernels, executor);
+  const State& state = present(state_);
+  state.check_buffers();
+  internal::run(state.kept, *state.kernels, executor);
 }
 void Plan::run(const Buffers& buffers) const { run(buffers, Executor{}); }
 void Plan::run(const Buffers& buffers, const Executor& executor) const {
-  const State& kept = present(state_);
-  internal::Problem p = kept.problem.get();
+  const State& state = present(state_);
+  internal::Problem p = state.kept.problem;
   p.x.data = buffers.x;
   p.y.data = buffers.y;
   replace("weight", p.gamma.data, buffers.weight);
@@ -92,10 +92,10 @@ void Plan::run(const Buffers& buffers, const Executor& executor) const {
   replace("y2", p.y2.data, buffers.y2);
   replace("scale", p.scale.data, buffers.scale);
   internal::validate_buffers(p);
-  internal::run_problem(p, *kept.kernels, executor);
+  internal::run(internal::ForwardPasses(std::move(p)), *state.kernels, executor);
 }
 
-struct BackwardPlan::State : KeptPass<internal::KeptGradientProblem> {
+struct BackwardPlan::State : KeptPass<internal::GradientPass> {
   using KeptPass::KeptPass;
 };
 
@@ -109,19 +109,19 @@ BackwardPlan::BackwardPlan(BackwardPlan&&) noexcept = default;
 BackwardPlan& BackwardPlan::operator=(BackwardPlan&&) noexcept = default;
 BackwardPlan::~BackwardPlan() = default;
 
-std::size_t BackwardPlan::scratch_bytes() const { return present(state_).problem.scratch_bytes(); }
+std::size_t BackwardPlan::scratch_bytes() const { return present(state_).kept.plan.scratch_bytes; }
 
 void BackwardPlan::run(std::span<std::byte> scratch, const Executor& executor) const {
-  const State& kept = present(state_);
-  internal::check_scratch_size(scratch, kept.problem.scratch_bytes());
-  kept.check_buffers();
-  internal::validate_scratch(kept.problem.get(), scratch);
-  kept.problem.run(*kept.kernels, scratch.data(), executor);
+  const State& state = present(state_);
+  internal::check_scratch_size(scratch, state.kept.plan.scratch_bytes);
+  state.check_buffers();
+  internal::validate_scratch(state.kept.problem, scratch);
+  internal::run(state.kept, *state.kernels, scratch.data(), executor);
 }
 void BackwardPlan::run(const BackwardBuffers& buffers, std::span<std::byte> scratch, const Executor& executor) const {
-  const State& kept = present(state_);
-  internal::check_scratch_size(scratch, kept.problem.scratch_bytes());
-  internal::GradientProblem p = kept.problem.get();
+  const State& state = present(state_);
+  internal::check_scratch_size(scratch, state.kept.plan.scratch_bytes);
+  internal::GradientProblem p = state.kept.problem;
   p.x.data = buffers.x;
   p.dy.data = buffers.dy;
   replace("weight", p.gamma.data, buffers.weight);
@@ -132,7 +132,7 @@ void BackwardPlan::run(const BackwardBuffers& buffers, std::span<std::byte> scra
   replace("dbias", p.dbeta.data, buffers.dbias);
   replace("dsum", p.dsum.data, buffers.dsum);
   internal::validate_buffers(p, scratch);
-  internal::run_problem(p, *kept.kernels, scratch.data(), executor);
+  internal::run(internal::GradientPass(std::move(p)), *state.kernels, scratch.data(), executor);
 }
 
 }  // namespace evenorm

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "dtype.hpp"
 #include "evenorm/evenorm.hpp"
 #include "layout.hpp"
 
@@ -53,10 +54,6 @@ struct Problem {
   float given_scale = 0;
   // Where x is some columns of longer rows: the moments of the whole rows, one for each row. x is then only normalised.
   const Moments* moments = nullptr;
-  // Set by run_problem for what would not stay in the caches: write outputs past them, fetch x ahead. Neither affects a
-  // bit.
-  bool stream_y = false, stream_sum = false;
-  bool fetch_x = false;
 };
 
 // One backward pass. Absent outputs and parameters have null data; where there are rows, at least one output is there.
@@ -78,18 +75,7 @@ struct GradientProblem {
   std::size_t whole_cols = 0;
   const Moments* moments = nullptr;
   const GradientScalars* scalars = nullptr;
-  // Set by run_problem for what would not stay in the caches: write dx past them, fetch x and dy ahead, of whole rows
-  // the columns that follow in place of the next rows. None affects a bit.
-  bool stream_dx = false;
-  bool fetch = false, fetch_columns = false;
 };
-
-inline constexpr std::size_t kDTypeCount = 4;  // of those with arithmetic
-constexpr std::size_t index_of(DType dtype) { return static_cast<std::size_t>(dtype); }
-constexpr std::size_t index_of(Kind kind) { return static_cast<std::size_t>(kind); }
-constexpr std::size_t bytes_of(DType dtype) {
-  return dtype == DType::f64 ? 8 : dtype == DType::f32 ? 4 : dtype == DType::i8 ? 1 : 2;
-}
 
 template <class Tensor>
 bool is_f64(const Tensor& t) {

@@ -8,32 +8,13 @@
 
 #include "dispatch.hpp"
 #include "evenorm/evenorm.hpp"
-#include "problem.hpp"
-#include "scratch_plan.hpp"
+#include "forward_plan.hpp"
+#include "gradient_plan.hpp"
 
 namespace evenorm::internal {
 
-// Runs a validated problem with the kernels given. Does not throw, allocate or print. What is set in the problem is how
-// this run goes (cache use, which y): it is no more to be run again.
-void run_problem(Problem& problem, const Kernels& kernels, const Executor& executor) noexcept;
-
-// A validated problem that is run more than once: what a run finds out before it begins is kept.
-class KeptProblem {
- public:
-  explicit KeptProblem(Problem problem) noexcept;
-  const Problem& get() const { return problem_; }
-  // As run_problem. Where two looks are wanted it first copies the problem, which throws std::bad_alloc where its axes
-  // want memory (layout.hpp) and there is none.
-  void run(const Kernels& kernels, const Executor& executor) const;
-
- private:
-  Problem problem_;
-  ForwardScratch scratch_;
-  bool in_one_look_;
-};
-
-// Bytes of scratch that run_problem wants; 0 where it wants none.
-std::size_t scratch_bytes(const GradientProblem& problem) noexcept;
+// Runs validated passes with the kernels given. Does not throw, allocate or print.
+void run(const ForwardPasses& passes, const Kernels& kernels, const Executor& executor) noexcept;
 
 // The library's own, allocated where it is fastest: at a multiple of a cache line. Throws std::bad_alloc.
 class OwnScratch {
@@ -50,21 +31,8 @@ class OwnScratch {
   std::byte* bytes_;
 };
 
-// The same of a backward pass. scratch: scratch_bytes(problem) at any address.
-void run_problem(GradientProblem& problem, const Kernels& kernels, std::byte* scratch,
-                 const Executor& executor) noexcept;
-
-class KeptGradientProblem {
- public:
-  explicit KeptGradientProblem(GradientProblem problem) noexcept;
-  const GradientProblem& get() const { return problem_; }
-  std::size_t scratch_bytes() const { return scratch_bytes_; }
-  void run(const Kernels& kernels, std::byte* scratch, const Executor& executor) const noexcept;
-
- private:
-  GradientProblem problem_;
-  std::size_t scratch_bytes_;
-};
+// The same of a backward pass. scratch: pass.plan.scratch_bytes at any address.
+void run(const GradientPass& pass, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept;
 
 // Validates and runs `forward` on one target, whatever EVENORM_TARGET says: for tests and `evenorm check`.
 // The target must be supported. Throws Error as evenorm::run does.

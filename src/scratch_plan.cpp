@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "forward_plan.hpp"
 #include "rows/rows.hpp"
 
 namespace evenorm::internal {
@@ -130,10 +131,10 @@ std::size_t columns_to_keep(const Problem& p) {
 // Where sums stay between their reduction and their map: where they or y go; in a ring, where that is to be written
 // past the caches; or nowhere, and the map adds anew. Not where the map of a row is another call's, nor where nothing
 // is reduced.
-void plan_sums(Taker& taker, const Problem& p, ForwardScratch& s) {
+void plan_sums(Taker& taker, const Problem& p, CacheUse cache, ForwardScratch& s) {
   const DType row = row_type(p);
   const bool has_sum = p.sum.data != nullptr, is_short = p.cols <= kBlock;
-  const bool fits = (has_sum ? p.sum : p.y).dtype == row, streams = has_sum ? p.stream_sum : p.stream_y;
+  const bool fits = (has_sum ? p.sum : p.y).dtype == row, streams = has_sum ? cache.stream_sum : cache.stream_y;
   const std::size_t most = is_short ? kGroups * s.group : s.rows_ahead + 1, least = is_short ? 2 * kGroups : 2;
   const std::size_t leave = p.y.dtype == DType::i8 ? kBlock * bytes_of(arithmetic_type(p)) : 0;  // for the integers
   const std::size_t row_bytes = std::max(rounded(p.cols * bytes_of(row), kLine), kLine);
@@ -154,13 +155,13 @@ void plan_sums(Taker& taker, const Problem& p, ForwardScratch& s) {
   }
 }
 
-void plan_fused(Taker& taker, const Problem& p, bool all_columns, ForwardScratch& s) {
+void plan_fused(Taker& taker, const Problem& p, CacheUse cache, ForwardScratch& s) {
   const DType arithmetic = arithmetic_type(p);
   const std::size_t keep = columns_to_keep(p), bytes = bytes_of(arithmetic);
   s.y2 = taker.take_if(p.y2.data != nullptr && p.y2.dtype != arithmetic, std::min(p.cols, kBlock) * bytes);
   s.gamma2 = plan_parameter(taker, p.gamma2, p.zero_centered, arithmetic, p.cols, keep);
   s.beta2 = plan_parameter(taker, p.beta2, false, arithmetic, p.cols, keep);
-  if (p.residual.data != nullptr && all_columns) plan_sums(taker, p, s);
+  if (p.residual.data != nullptr) plan_sums(taker, p, cache, s);
   if (p.y.dtype == DType::i8) {
     const std::size_t cols = rounded(p.cols, kBlock), room = taker.left() / bytes / kBlock * kBlock;
     const bool is_short = p.cols <= kBlock;
@@ -181,7 +182,7 @@ inline RowPlan plan_row(Taker& taker, bool dense, bool converts, DType dtype, DT
 
 }  // namespace
 
-ForwardScratch forward_scratch(const Problem& p, bool all_columns) noexcept {
+ForwardScratch forward_scratch(const Problem& p, CacheUse cache) noexcept {
   const DType row = row_type(p), arithmetic = arithmetic_type(p);
   const std::size_t block = std::min(p.cols, kBlock) * bytes_of(arithmetic), keep = columns_to_keep(p);
   const std::size_t nodes = nodes_for(blocks_of(p.cols)) * sizeof(MomentNode);
@@ -210,7 +211,7 @@ ForwardScratch forward_scratch(const Problem& p, bool all_columns) noexcept {
   s.row_nodes = by_pieces && s.tile.rows == 1 ? s.nodes : taker.take_if(by_pieces, s.tile.rows * nodes);
   s.group = std::clamp(kGroupBytes / row_bytes, std::size_t{2}, kMaxGroup);
   s.rows_ahead = p.cols <= kFarAheadCols ? 2 : 1;
-  if (is_fused(p)) plan_fused(taker, p, all_columns, s);
+  if (is_fused(p)) plan_fused(taker, p, cache, s);
   s.bytes = taker.used();
   return s;
 }
@@ -261,12 +262,5 @@ GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   s.bytes = taker.used();
   return s;
 }
-
-// Other plans of the same look, of a part of a row or past the caches, leave pieces out, or take what is left over.
-bool fits_scratch(const Problem& one_look) noexcept {
-  return forward_scratch(one_look, true).bytes <= forward_scratch_bytes(arithmetic_type(one_look));
-}
-
-bool fits_scratch(const GradientProblem& p) noexcept { return gradient_scratch(p).bytes <= kGradientScratchBytes; }
 
 }  // namespace evenorm::internal

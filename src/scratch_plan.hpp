@@ -9,6 +9,7 @@
 
 #include "problem.hpp"
 #include "rows/numbers.hpp"
+#include "spec.hpp"
 #include "tuning.hpp"
 
 namespace evenorm::internal {
@@ -46,6 +47,13 @@ struct TilePlan {
   Piece x, y;
 };
 
+// Outputs that the caches would not hold are written past them, by non-temporal stores; x that they would not hold is
+// prefetched.
+struct CacheUse {
+  bool stream_y = false, stream_sum = false;
+  bool fetch_x = false;
+};
+
 struct ForwardScratch {
   Piece x, y, sum;  // a block of each in the arithmetic's type, of no more columns than there are
   Piece raw;        // kRawColumns of a parameter
@@ -67,8 +75,7 @@ struct ForwardScratch {
   bool holds_row = false;                       // all of a row; else a block
   std::size_t bytes = 0;                        // of all pieces
 };
-// all_columns: the pass reduces rows and maps all of their columns; else a part of one row is mapped.
-ForwardScratch forward_scratch(const Problem& p, bool all_columns) noexcept;
+ForwardScratch forward_scratch(const Problem& p, CacheUse cache) noexcept;
 
 // Of blocks of one row, for its moments alone.
 struct BlockScratch {
@@ -83,6 +90,12 @@ inline constexpr std::size_t kBlockScratchBytes = 2 * kBlock * sizeof(double);
 struct RowPlan {
   Piece tile, converted;
 };
+// The spec's numbers, of a problem.
+inline std::size_t column_numbers(const GradientProblem& p) { return column_numbers(arithmetic_type(p)); }
+inline std::size_t row_blocks(const GradientProblem& p) {
+  return row_blocks(arithmetic_type(p), p.x.dtype, p.rows, p.whole_cols);
+}
+
 struct GradientScratch {
   Piece nodes;        // of the rows' trees: of moments, then of sums
   RowPlan whole_row;  // x by blocks
@@ -101,8 +114,6 @@ GradientScratch gradient_scratch(const GradientProblem& p) noexcept;
 DType gradient_type(const GradientProblem& p) noexcept;
 
 // Is there scratch for all that a run of the problem can plan, whatever it finds of the caches?
-bool fits_scratch(const Problem& one_look) noexcept;
-bool fits_scratch(const GradientProblem& p) noexcept;
 inline constexpr const char* kTooLarge = "the columns, types and layouts need more scratch than a worker has";
 
 }  // namespace evenorm::internal

@@ -43,7 +43,7 @@ Messages messages_of(const Cuts& cuts, std::span<const double> messages) {
 
 }  // namespace
 
-GradientProblem gradient_problem(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments) {
+GradientPass gradient_pass(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments) {
   if (backward.mean.data != nullptr || backward.rstd.data != nullptr) {
     throw Error(std::string(backward.mean.data != nullptr ? "mean" : "rstd") +
                 " is given, but moments of whole rows have it");
@@ -52,7 +52,7 @@ GradientProblem gradient_problem(const Cuts& cuts, const Backward& backward, std
   check_cols(cuts, p.cols);
   p.whole_cols = cuts.cols();
   p.moments = moments.data();
-  return p;
+  return GradientPass(std::move(p));
 }
 
 void find_moments_on(Target target, const Cuts& cuts, const Problem& p, std::span<double> message,
@@ -62,22 +62,24 @@ void find_moments_on(Target target, const Cuts& cuts, const Problem& p, std::spa
   });
 }
 
-void find_gradient_sums_on(Target target, const Cuts& cuts, const GradientProblem& p, std::span<double> message,
+void find_gradient_sums_on(Target target, const Cuts& cuts, const GradientPass& pass, std::span<double> message,
                            const Executor& executor) {
+  const GradientProblem& p = pass.problem;
   share_rows(executor, p.rows, p.rows * p.cols, [&](std::size_t first, std::size_t count) {
-    sums_of_shards(kernels_of(target), p, cuts, first, count, message.data());
+    sums_of_shards(kernels_of(target), p, pass.plan, cuts, first, count, message.data());
   });
 }
 
-void run_on(Target target, const Cuts& cuts, GradientProblem& p, const Messages& messages, const Executor& executor) {
+void run_on(Target target, const Cuts& cuts, GradientPass& pass, const Messages& messages, const Executor& executor) {
+  GradientProblem& p = pass.problem;
   const auto scalars = std::make_unique_for_overwrite<GradientScalars[]>(p.rows);
-  const OwnScratch scratch(scratch_bytes(p));
+  const OwnScratch scratch(pass.plan.scratch_bytes);
   const Kernels& kernels = kernels_of(target);
   share_rows(executor, p.rows, p.rows * p.cols, [&](std::size_t first, std::size_t count) {
-    finish_shards(kernels, p, cuts, messages, first, count, scalars.get());
+    finish_shards(kernels, p, pass.plan, cuts, messages, first, count, scalars.get());
   });
   p.scalars = scalars.get();
-  run_problem(p, kernels, scratch.get(), executor);
+  run(pass, kernels, scratch.get(), executor);
 }
 
 }  // namespace internal
@@ -103,26 +105,27 @@ void detail::run_shard(const Cuts& cuts, const Forward& forward, bool wide, std:
   internal::validate_buffers(p);
   internal::join_shards(cuts, forward.kind, wide, all, moments);
   p.moments = moments.data();
-  internal::run_problem(p, internal::kernels_of(active_target()), executor);
+  internal::run(internal::ForwardPasses(std::move(p)), internal::kernels_of(active_target()), executor);
 }
 
 void detail::find_shard_sums(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
                              std::span<double> message, const Executor& executor) {
   if (cuts.own_cols() == 0) return std::fill(message.begin(), message.end(), 0.0);
-  const internal::GradientProblem p = internal::gradient_problem(cuts, backward, moments);
-  internal::validate_buffers(p);
-  internal::find_gradient_sums_on(active_target(), cuts, p, message, executor);
+  const internal::GradientPass pass = internal::gradient_pass(cuts, backward, moments);
+  internal::validate_buffers(pass.problem);
+  internal::find_gradient_sums_on(active_target(), cuts, pass, message, executor);
 }
 
 void detail::run_shard_backward(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,
                                 std::span<const double> messages, const Executor& executor) {
   if (cuts.own_cols() == 0) return;
-  internal::GradientProblem p = internal::gradient_problem(cuts, backward, moments);
+  internal::GradientPass pass = internal::gradient_pass(cuts, backward, moments);
+  const internal::GradientProblem& p = pass.problem;
   internal::validate_buffers(p);
   const internal::Messages all = internal::messages_of(cuts, messages);
   const bool wide = internal::arithmetic_type(p) == DType::f64;
   internal::check_messages(cuts, Pass::backward, backward.kind, wide, all, p.rows);
-  internal::run_on(active_target(), cuts, p, all, executor);
+  internal::run_on(active_target(), cuts, pass, all, executor);
 }
 
 }  // namespace evenorm

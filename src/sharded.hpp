@@ -5,6 +5,7 @@
 #include <span>
 
 #include "dispatch.hpp"
+#include "gradient_plan.hpp"
 #include "messages.hpp"
 #include "problem.hpp"
 
@@ -16,13 +17,13 @@ void find_moments_on(Target target, const Cuts& cuts, const Problem& p, std::spa
                      const Executor& executor = {});
 
 // Validates a backward pass over this process's columns, but not how its buffers lie. moments: one for each row.
-GradientProblem gradient_problem(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments);
+GradientPass gradient_pass(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments);
 // Backward: writes the sums of this process's columns to `message`.
-void find_gradient_sums_on(Target target, const Cuts& cuts, const GradientProblem& p, std::span<double> message,
+void find_gradient_sums_on(Target target, const Cuts& cuts, const GradientPass& pass, std::span<double> message,
                            const Executor& executor = {});
 // Then writes dx, dweight and dbias of this process's columns; allocates scratch. `messages` have been checked.
-// Consumes `p`; do not use it afterwards.
-void run_on(Target target, const Cuts& cuts, GradientProblem& p, const Messages& messages,
+// Consumes `pass`; do not use it afterwards.
+void run_on(Target target, const Cuts& cuts, GradientPass& pass, const Messages& messages,
             const Executor& executor = {});
 
 }  // namespace evenorm::internal

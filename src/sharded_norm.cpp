@@ -438,20 +438,20 @@ void ShardedNorm::run(const Forward& given, std::span<Moments> moments, const Ex
   internal::join_shards(s.cuts, s.kind(), s.wide(), messages, s.moments);
   if (p) {
     p->moments = s.moments.data();
-    internal::run_problem(*p, internal::kernels_of(active_target()), executor);
+    internal::run(internal::ForwardPasses(std::move(*p)), internal::kernels_of(active_target()), executor);
   }
   std::copy(s.moments.begin(), s.moments.begin() + static_cast<std::ptrdiff_t>(moments.size()), moments.begin());
 }
 
 void ShardedNorm::run(const Backward& backward, std::span<const Moments> moments, const Executor& executor) {
   State& s = *state_;
-  std::optional<internal::GradientProblem> problem;  // none: a process without columns
+  std::optional<internal::GradientPass> pass;  // none: a process without columns
   const internal::Messages messages = s.exchange(Pass::backward, [&](std::span<double> message) {
     if (backward.kind != s.kind()) throw Error("kind is not what the norm was made with");
     check_moments(moments.size(), s.rows());
     if (s.cuts.own_cols() == 0) return;
-    problem = internal::gradient_problem(s.cuts, backward, moments);
-    const internal::GradientProblem& p = *problem;
+    pass = internal::gradient_pass(s.cuts, backward, moments);
+    const internal::GradientProblem& p = pass->problem;
     if (p.rows != s.rows()) {
       throw Error("x has " + std::to_string(p.rows) + " rows, but the norm was made for " + std::to_string(s.rows()));
     }
@@ -469,10 +469,10 @@ void ShardedNorm::run(const Backward& backward, std::span<const Moments> moments
       throw Error("eps is " + internal::text_of(p.eps) + ", but the norm was made with " +
                   internal::text_of(s.own.eps));
     }
-    internal::validate_buffers(*problem);
-    internal::find_gradient_sums_on(active_target(), s.cuts, *problem, message, executor);
+    internal::validate_buffers(p);
+    internal::find_gradient_sums_on(active_target(), s.cuts, *pass, message, executor);
   });
-  if (problem) internal::run_on(active_target(), s.cuts, *problem, messages, executor);
+  if (pass) internal::run_on(active_target(), s.cuts, *pass, messages, executor);
 }
 
 }  // namespace evenorm

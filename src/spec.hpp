@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstddef>
 
-#include "problem.hpp"
+#include "dtype.hpp"
 
 namespace evenorm::internal {
 
@@ -49,14 +49,12 @@ inline constexpr double kLargestInt8 = 127;  // of quantised y
 // work.
 inline constexpr std::size_t kMaxRowBlocks = 256, kLeastOfTwo = 32768;  // elements of x
 constexpr std::size_t column_numbers(DType arithmetic) { return arithmetic == DType::f64 ? 4 : 2; }
-inline std::size_t column_numbers(const GradientProblem& p) { return column_numbers(arithmetic_type(p)); }
 constexpr std::size_t least_rows_of_block(DType arithmetic, DType x) {
   return 128 * column_numbers(arithmetic) / bytes_of(x);
 }
-inline std::size_t row_blocks(const GradientProblem& p) {
-  const std::size_t least = least_rows_of_block(arithmetic_type(p), p.x.dtype);
-  const std::size_t blocks = std::clamp(p.rows / least, std::size_t{1}, kMaxRowBlocks);
-  return blocks == 1 && p.whole_cols <= kBlock && p.rows * p.whole_cols >= kLeastOfTwo ? 2 : blocks;
+constexpr std::size_t row_blocks(DType arithmetic, DType x, std::size_t rows, std::size_t whole_cols) {
+  const std::size_t blocks = std::clamp(rows / least_rows_of_block(arithmetic, x), std::size_t{1}, kMaxRowBlocks);
+  return blocks == 1 && whole_cols <= kBlock && rows * whole_cols >= kLeastOfTwo ? 2 : blocks;
 }
 // Where share i of `shares` even ones begins: row blocks, and what threads take.
 inline std::size_t share_start(std::size_t units, std::size_t shares, std::size_t i) {

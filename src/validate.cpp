@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "looks.hpp"
 #include "rows/fp_environment.hpp"
 #include "scratch_plan.hpp"
 #include "shapes.hpp"
@@ -55,7 +54,6 @@ Problem validate(const Forward& f) {
   check_eps(f.eps);
   p.eps = f.eps;
   add_fused(f, layouts, p);
-  if (!looks_fit_scratch(p)) throw Error(kTooLarge);
   return p;
 }
 

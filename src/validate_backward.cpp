@@ -78,7 +78,6 @@ GradientProblem validate(const Backward& b) {
 
   check_eps(b.eps);
   p.eps = b.eps;
-  if (!fits_scratch(p)) throw Error(kTooLarge);
   return p;
 }
 

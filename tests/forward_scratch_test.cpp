@@ -85,7 +85,7 @@ TEST(Forward_Scratch, AWorkerTakesAtMost64KiB) {
         forward.axes = axes;
         if (dtype == DType::f64) forward.weight = {weight.data(), DType::f64, parameter, {}};
         const internal::Problem problem = internal::validate(forward);
-        const internal::ForwardScratch plan = internal::forward_scratch(problem, true);
+        const internal::ForwardPlan plan = internal::make_plan(problem, {});
         const std::size_t used =
             stack_used_by([&] { internal::run_forward(kernels, problem, plan, 0, kRows); }) - nothing;
         EXPECT_LE(used, 65536u) << name(dtype) << ", " << cols << " columns on " << internal::name(target);

@@ -32,14 +32,14 @@ void expect_promise_kept(internal::Target target, const FusedOperation& op, cons
   };
   const contracts::Runner measure = [&](const Forward& forward, const Executor&) {
     const internal::Problem p = internal::validate(forward);
-    const internal::ForwardScratch plan = internal::forward_scratch(p, true);
+    const internal::ForwardPlan plan = internal::make_plan(p, {});
     expect_kept("forward", [&] { internal::run_forward(kernels, p, plan, 0, p.rows); });
     if (p.cols <= internal::kBlock || p.scale.data != nullptr) return;
     internal::MomentNode moments{};
     internal::RowScalars scalars{0, 0, 1, true, false};
     const std::size_t blocks = internal::blocks_of(p.cols);
     expect_kept("block_moments", [&] { moments = internal::block_moments(kernels, p, 0, 0, blocks); });
-    expect_kept("map_blocks", [&] { internal::map_blocks(kernels, p, 0, scalars, 0, blocks); });
+    expect_kept("map_blocks", [&] { internal::map_blocks(kernels, p, plan, 0, scalars, 0, blocks); });
   };
   run_fused(measure, op, inputs,
             {.vectors_apart = op.norm.arithmetic() == DType::f32 || !op.y2});  // else y2 has a look of its own
@@ -112,7 +112,7 @@ TEST_P(Fused_Scratch, RowsOfShards) {
           expect_kept([&] { internal::moments_of_shards(kernels, p, cuts, 0, p.rows, message.data()); });
           expect_kept([&] { internal::join_shards(cuts, kind, wide, all, moments); });
           p.moments = moments.data();
-          const internal::ForwardScratch plan = internal::forward_scratch(p, true);
+          const internal::ForwardPlan plan = internal::make_plan(p, {});
           expect_kept([&] { internal::run_forward(kernels, p, plan, 0, p.rows); });
         }
       }

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "contracts/harness.hpp"
-#include "looks.hpp"
+#include "forward_plan.hpp"
 #include "support/gradient_rows.hpp"
 #include "validate.hpp"
 
@@ -84,8 +84,7 @@ class Pieces {
   std::vector<Piece> all_;
 };
 
-void expect_in_budget(const Problem& p, bool all_columns) {
-  const ForwardScratch s = forward_scratch(p, all_columns);
+void expect_in_budget(const Problem& p, const ForwardScratch& s) {
   const std::size_t element = bytes_of(arithmetic_type(p)), nodes = nodes_for(blocks_of(p.cols)) * sizeof(MomentNode);
   ASSERT_LE(s.bytes, forward_scratch_bytes(arithmetic_type(p)));
   Pieces pieces(s.bytes);
@@ -119,15 +118,6 @@ void expect_in_budget(const Problem& p, bool all_columns) {
   pieces.expect_apart();
 }
 
-// One look, whatever is found of the caches.
-void expect_look_in_budget(Problem& p) {
-  ASSERT_LE(block_scratch(p).bytes, kBlockScratchBytes);
-  for (const bool stream : {false, true}) {
-    p.stream_y = p.stream_sum = stream;
-    for (const bool all_columns : {false, true}) expect_in_budget(p, all_columns);
-  }
-}
-
 // A forward pass over 3 rows of `cols` columns, described without memory.
 struct Description {
   std::int64_t shape[2], apart[2];  // strides of columns apart
@@ -148,16 +138,15 @@ struct Description {
             gathered ? std::span<const std::int64_t>(zero) : std::span<const std::int64_t>()};
   }
 
-  // Validates, and looks at each look.
+  // Each pass, with caches of any size.
   void expect_in_budget(const std::string& where) const {
     SCOPED_TRACE(where + ", " + std::to_string(shape[1]) + " columns");
-    Problem p;
-    ASSERT_NO_THROW(p = validate(forward));
-    if (p.y2.data == nullptr || fits_in_one_look(p)) return expect_look_in_budget(p);
-    for (const Output which : {Output::first, Output::second}) {
-      const OneOutput alone(p, which);
-      expect_look_in_budget(p);
-    }
+    ForwardPasses(validate(forward)).for_each([](const Problem& p, const ForwardPlan&) {
+      ASSERT_LE(block_scratch(p).bytes, kBlockScratchBytes);
+      for (const bool stream : {false, true}) {
+        internal::expect_in_budget(p, make_plan(p, {stream, stream, stream}).scratch);
+      }
+    });
   }
 };
 
@@ -240,7 +229,6 @@ TEST(Scratch_Plan, FusedPassesStayWithinTheBudget) {
 void expect_in_budget(const GradientProblem& p) {
   const GradientScratch s = gradient_scratch(p);
   ASSERT_LE(s.bytes, kGradientScratchBytes);
-  ASSERT_TRUE(fits_scratch(p));
   const std::size_t nodes = nodes_for(blocks_of(p.cols));
   Pieces pieces(s.bytes);
   pieces.add(s.nodes, std::max(nodes * sizeof(MomentNode), kRowsAtOnce * nodes * sizeof(GradientNode)));

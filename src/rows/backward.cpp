@@ -9,36 +9,40 @@ namespace evenorm::internal {
 
 namespace {
 
-std::size_t fetch_distance(const GradientProblem& p, ColumnRange used) {
-  return p.fetch_columns && used.end - used.first == p.cols ? kFetchColumns : kRowsAtOnce * p.cols;
+std::size_t fetch_distance(const GradientProblem& p, GradientCacheUse cache, ColumnRange used) {
+  return cache.fetch_columns && used.end - used.first == p.cols ? kFetchColumns : kRowsAtOnce * p.cols;
 }
 
 }  // namespace
 
 template <class T>
-BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, const GradientScratch& plan,
+BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
                               const Scratch& scratch, ColumnRange used)
     : kernels_(kernels),
       p_(p),
       wants_dx_(p.dx.data != nullptr),
-      moment_nodes_(scratch.at<MomentNode>(plan.nodes)),
-      sum_nodes_(scratch.at<GradientNode>(plan.nodes)),
-      whole_row_(kernels, p.x, plan.whole_row, scratch),
-      x_{{kernels, p.x, plan.x[0], scratch},
-         {kernels, p.x, plan.x[1], scratch},
-         {kernels, p.x, plan.x[2], scratch},
-         {kernels, p.x, plan.x[3], scratch}},
-      dy_{{kernels, p.dy, plan.dy[0], scratch},
-          {kernels, p.dy, plan.dy[1], scratch},
-          {kernels, p.dy, plan.dy[2], scratch},
-          {kernels, p.dy, plan.dy[3], scratch}},
-      gamma_(kernels, p.gamma, p.zero_centered, p.cols, used, plan.gamma, scratch, scratch.at<void>(plan.raw)),
-      dx_tile_(kernels, p.dx, false, scratch.at<char>(plan.dx.tile), 0),
-      sink_(kernels, p.dx, plan.dx.tile.bytes == 0 ? nullptr : &dx_tile_, scratch.at<A>(plan.dx.converted)),
-      aside_(scratch.at<T>(plan.aside)),
-      stream_(p.stream_dx && !sink_.is_staged() && !is_in_place(p)),
+      moment_nodes_(scratch.at<MomentNode>(plan.scratch.nodes)),
+      sum_nodes_(scratch.at<GradientNode>(plan.scratch.nodes)),
+      whole_row_(kernels, p.x, plan.scratch.whole_row, scratch),
+      x_{{kernels, p.x, plan.scratch.x[0], scratch},
+         {kernels, p.x, plan.scratch.x[1], scratch},
+         {kernels, p.x, plan.scratch.x[2], scratch},
+         {kernels, p.x, plan.scratch.x[3], scratch}},
+      dy_{{kernels, p.dy, plan.scratch.dy[0], scratch},
+          {kernels, p.dy, plan.scratch.dy[1], scratch},
+          {kernels, p.dy, plan.scratch.dy[2], scratch},
+          {kernels, p.dy, plan.scratch.dy[3], scratch}},
+      gamma_(kernels, p.gamma, p.zero_centered, p.cols, used, plan.scratch.gamma, scratch,
+             scratch.at<void>(plan.scratch.raw)),
+      dx_tile_(kernels, p.dx, false, scratch.at<char>(plan.scratch.dx.tile), 0),
+      sink_(kernels, p.dx, plan.scratch.dx.tile.bytes == 0 ? nullptr : &dx_tile_,
+            scratch.at<A>(plan.scratch.dx.converted)),
+      aside_(scratch.at<T>(plan.scratch.aside)),
+      stream_(plan.cache.stream_dx && !sink_.is_staged() && !is_in_place(p)),
       direct_(!x_[0].get().is_staged() && !dy_[0].get().is_staged() && !sink_.is_staged() && aside_ == nullptr),
-      ahead_(p.fetch && !x_[0].get().is_staged() && !dy_[0].get().is_staged() ? fetch_distance(p, used) : 0) {
+      ahead_(plan.cache.fetch && !x_[0].get().is_staged() && !dy_[0].get().is_staged()
+                 ? fetch_distance(p, plan.cache, used)
+                 : 0) {
   if constexpr (kWide) find_gamma_range(used);
 }
 

@@ -3,6 +3,7 @@
 // row before them, backward_map.cpp dx. Knows nothing of threads, or of how row blocks are joined.
 #pragma once
 
+#include "gradient_plan.hpp"
 #include "rows/gradient_columns.hpp"
 #include "rows/parameter.hpp"
 #include "rows/scaled.hpp"
@@ -48,7 +49,7 @@ class BackwardRows {
   static_assert(kBlock % kPiece == 0);
 
   // used: the columns whose gamma is looked at.
-  BackwardRows(const Kernels& kernels, const GradientProblem& p, const GradientScratch& plan, const Scratch& scratch,
+  BackwardRows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, const Scratch& scratch,
                ColumnRange used);
 
   // dx of the rows, and their sums to `sums`, which are cleared first, unless there are none.

@@ -6,36 +6,37 @@
 namespace evenorm::internal {
 
 template <class T>
-ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const ForwardScratch& plan,
-                            const Scratch& scratch, ColumnRange used)
+ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, const Scratch& scratch,
+                            std::optional<ColumnRange> part)
     : kernels_(kernels),
       of_type_(kernels.of<T>()),
       p_(p),
       plan_(plan),
-      x_scratch_(scratch.at<A>(plan_.x)),
-      y_scratch_(scratch.at<A>(plan_.y)),
-      sum_scratch_(scratch.at<A>(plan_.sum)),
-      raw_(scratch.at<void>(plan_.raw)),
-      gamma_(kernels, p.gamma, p.zero_centered, p.cols, used, plan_.gamma, scratch, raw_),
-      beta_(kernels, p.beta, false, p.cols, used, plan_.beta, scratch, raw_),
-      nodes_(scratch.at<MomentNode>(plan_.nodes)),
-      tiles_(kernels, p, plan_.tile, scratch),
-      piece_sums_(scratch.at<double>(plan_.lane_sums)),
-      piece_nodes_(scratch.at<MomentNode>(plan_.row_nodes)),
+      x_scratch_(scratch.at<A>(plan.scratch.x)),
+      y_scratch_(scratch.at<A>(plan.scratch.y)),
+      sum_scratch_(scratch.at<A>(plan.scratch.sum)),
+      raw_(scratch.at<void>(plan.scratch.raw)),
+      gamma_(kernels, p.gamma, p.zero_centered, p.cols, part.value_or(ColumnRange{0, p.cols}), plan.scratch.gamma,
+             scratch, raw_),
+      beta_(kernels, p.beta, false, p.cols, part.value_or(ColumnRange{0, p.cols}), plan.scratch.beta, scratch, raw_),
+      nodes_(scratch.at<MomentNode>(plan.scratch.nodes)),
+      tiles_(kernels, p, plan.scratch.tile, plan.cache, scratch),
+      piece_sums_(scratch.at<double>(plan.scratch.lane_sums)),
+      piece_nodes_(scratch.at<MomentNode>(plan.scratch.row_nodes)),
       sum_source_(kernels, p.x, tiles_.x(), sum_scratch_),
       map_source_(kernels, p.x, tiles_.x(), x_scratch_),
       sink_(kernels, p.y, tiles_.y(), y_scratch_),
       only_numbers_(gamma_.is_finite() && beta_.is_finite() && p.moments == nullptr),
-      stream_(p.stream_y && only_numbers_ && !sink_.is_staged()),
-      fetch_(tiles_.fetches() || (p.fetch_x && !sum_source_.is_staged())) {
-  if (is_fused(p)) fuse(scratch, used);
+      stream_(plan.cache.stream_y && only_numbers_ && !sink_.is_staged()),
+      fetch_(tiles_.fetches() || (plan.cache.fetch_x && !sum_source_.is_staged())) {
+  if (is_fused(p)) fuse(scratch, part.value_or(ColumnRange{0, p.cols}), !part.has_value());
 }
 
 // What a fused pass has more.
 template <class T>
-[[gnu::noinline]] void ForwardRows<T>::fuse(const Scratch& scratch, ColumnRange used) {
-  fusion_.emplace(kernels_, p_, used, plan_, scratch, raw_);
-  fusion_->set_sources(p_.fetch_x ? kFetchAhead : 0, sum_source_, map_source_);
+[[gnu::noinline]] void ForwardRows<T>::fuse(const Scratch& scratch, ColumnRange used, bool reduces) {
+  fusion_.emplace(kernels_, p_, used, reduces, plan_, scratch, raw_);
+  fusion_->set_sources(plan_.cache.fetch_x ? kFetchAhead : 0, sum_source_, map_source_);
   fusion_->set_sink(sink_);
   writes_beside_ = fusion_->writes_beside();
   copies_sum_ = fusion_->copies_sum();
@@ -46,8 +47,9 @@ template <class T>
 
 template <class T>
 void ForwardRows<T>::run(std::size_t first, std::size_t count) {
-  lies_planar() ? run_planar(first, count) : run_tiles(first, count);
-  if (p_.stream_y || p_.stream_sum) flush_stream();
+  const bool is_planar = plan_.route == ForwardRoute::channels_first && only_numbers_;
+  is_planar ? run_planar(first, count) : run_tiles(first, count);
+  if (plan_.cache.stream_y || plan_.cache.stream_sum) flush_stream();
 }
 
 // Tile by tile; all at once where both tensors have dense rows.
@@ -57,16 +59,18 @@ void ForwardRows<T>::run_tiles(std::size_t first, std::size_t count) {
   for (std::size_t row = first; row < first + count; row += tile_rows) {
     const std::size_t rows = std::min(tile_rows, first + count - row);
     if (!tiles_.hold_whole_rows()) {
-      run_pieces(row, rows);
+      plan_.otherwise == ForwardRoute::precomputed ? run_given(row, rows) : run_pieces(row, rows);
       continue;
     }
     tiles_.load_x({row, rows, 0, p_.cols});
     tiles_.hold_y({row, rows, 0, p_.cols});
     tiles_.will_load_x({row + rows, rows, 0, p_.cols});
-    if (p_.moments != nullptr) {
+    if (plan_.otherwise == ForwardRoute::precomputed) {
       run_given(row, rows);
+    } else if (plan_.otherwise == ForwardRoute::short_rows) {
+      run_short_rows(row, rows);
     } else {
-      p_.cols <= kBlock ? run_short_rows(row, rows) : run_long_rows(row, rows);
+      run_long_rows(row, rows);
     }
     tiles_.store_y();
   }
@@ -78,7 +82,7 @@ void ForwardRows<T>::map_blocks(std::size_t row, const RowScalars& scalars, std:
   for (std::size_t block = first; block < first + count; ++block) {
     map(block_of_row(row, block, map_scalars));
   }
-  if (p_.stream_y || p_.stream_sum) flush_stream();
+  if (plan_.cache.stream_y || plan_.cache.stream_sum) flush_stream();
 }
 
 // How many rows kernels may take at once: those that have places of their own.
@@ -97,7 +101,7 @@ std::size_t ForwardRows<T>::mapped_at_once(std::size_t row, std::size_t rows) co
 template <class T>
 void ForwardRows<T>::run_short_rows(std::size_t first, std::size_t count) {
   std::optional<ShortRows<T>> even = even_short_rows(first, count);
-  const std::size_t group = even.has_value() ? even->group : plan_.group, end = first + count;
+  const std::size_t group = even.has_value() ? even->group : plan_.scratch.group, end = first + count;
   const auto rows_at = [=](std::size_t row) { return row < end ? std::min(group, end - row) : 0; };
   sum_short_rows(groups_[0], first, 0, rows_at(first));
   finish_short_rows(groups_[0], first, rows_at(first));
@@ -161,7 +165,7 @@ std::optional<ShortRows<T>> ForwardRows<T>::even_short_rows(std::size_t first, s
   const bool few =
       std::is_same_v<A, float> && kernels_.maps_beside_sums && p_.cols > kStep && !stream_ && !sum_source_.has_terms();
   const std::size_t group =
-      few ? std::clamp<std::size_t>(kFewRowsBytes / (p_.cols * sizeof(T)), 2, kFewRows) : plan_.group;
+      few ? std::clamp<std::size_t>(kFewRowsBytes / (p_.cols * sizeof(T)), 2, kFewRows) : plan_.scratch.group;
   return ShortRows<T>{{sum_source_.begin(first, 0, p_.cols), sum_source_.step()},
                       {sink_.block(first, 0, p_.cols), sink_.step()},
                       count,
@@ -281,7 +285,7 @@ typename ForwardRows<T>::Blocks ForwardRows<T>::blocks_of_rows(std::size_t row, 
            at,
            stream_,
            {copy, copies ? p_.sum.rows.inner().stride : 0},
-           p_.stream_sum}};
+           plan_.cache.stream_sum}};
 }
 
 // Maps b from column `from` on, a multiple of kStep, its last columns among them.

@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "forward_plan.hpp"
 #include "rows/fusion.hpp"
 #include "rows/tile_pair.hpp"
 
@@ -16,9 +17,9 @@ class ForwardRows {
  public:
   using A = Arithmetic<T>;
 
-  // used: the columns that are mapped; plan: forward_scratch's.
-  ForwardRows(const Kernels& kernels, const Problem& p, const ForwardScratch& plan, const Scratch& scratch,
-              ColumnRange used);
+  // part: the columns that are normalised, where these are not all and nothing is reduced.
+  ForwardRows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, const Scratch& scratch,
+              std::optional<ColumnRange> part = {});
 
   void run(std::size_t first, std::size_t count);
   void map_blocks(std::size_t row, const RowScalars& scalars, std::size_t first, std::size_t count);
@@ -53,11 +54,10 @@ class ForwardRows {
     std::size_t first, group, count;
   };
 
-  void fuse(const Scratch& scratch, ColumnRange used);
+  void fuse(const Scratch& scratch, ColumnRange used, bool reduces);
   std::size_t summed_at_once(std::size_t row, std::size_t rows) const;
   std::size_t mapped_at_once(std::size_t row, std::size_t rows) const;
 
-  bool lies_planar() const;
   void run_tiles(std::size_t first, std::size_t count);
   void run_planar(std::size_t first, std::size_t count);
   void run_planar_rows(std::size_t row);
@@ -113,7 +113,7 @@ class ForwardRows {
   const Kernels& kernels_;
   const StorageKernels<T>& of_type_;
   const Problem& p_;
-  const ForwardScratch& plan_;
+  const ForwardPlan& plan_;
   A* x_scratch_;
   A* y_scratch_;
   A* sum_scratch_;

@@ -8,7 +8,7 @@ namespace evenorm::internal {
 template <class T>
 void ForwardRows<T>::run_long_rows(std::size_t first, std::size_t count) {
   const std::size_t together = rows_together(first, count);
-  const std::size_t ahead = together == 1 && count > 2 * kLongTurns ? plan_.rows_ahead : 1;
+  const std::size_t ahead = together == 1 && count > 2 * kLongTurns ? plan_.scratch.rows_ahead : 1;
   const std::size_t nodes = nodes_for(internal::blocks_of(p_.cols));
   const auto rows_of = [=](std::size_t turn) {
     return turn * together < count ? std::min(together, count - turn * together) : 0;
@@ -40,7 +40,9 @@ void ForwardRows<T>::run_long_rows(std::size_t first, std::size_t count) {
 // of them. Fewer where the first ones, whose sums no map hides, would be too many of all.
 template <class T>
 std::size_t ForwardRows<T>::rows_together(std::size_t first, std::size_t count) const {
-  return !stream_ && are_even(first, count) ? std::clamp(count / kLongTurns, std::size_t{1}, plan_.rows_together) : 1;
+  return !stream_ && are_even(first, count)
+             ? std::clamp(count / kLongTurns, std::size_t{1}, plan_.scratch.rows_together)
+             : 1;
 }
 
 // Block by block; and under it the sums of a later row.
@@ -150,10 +152,6 @@ template <class T>
 // Rows of which a tile holds a piece of a block: summed piece by piece, several rows at once, then mapped likewise.
 template <class T>
 [[gnu::noinline]] void ForwardRows<T>::run_pieces(std::size_t first, std::size_t count) {
-  if (p_.moments != nullptr) {
-    tiles_.release();
-    return run_given(first, count);
-  }
   sum_pieces(first, count);
   map_pieces(first, count);
   tiles_.release();

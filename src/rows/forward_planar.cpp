@@ -4,16 +4,6 @@
 
 namespace evenorm::internal {
 
-// Scratch for the trees of rows of several blocks is that of tiles of as many rows.
-template <class T>
-bool ForwardRows<T>::lies_planar() const {
-  const auto lies_so = [](const auto& m) {
-    return m.dtype == dtype_of<T> && m.cols.count() == 1 && m.rows.inner().stride == std::ptrdiff_t{sizeof(T)};
-  };
-  const bool has_room = p_.cols <= kBlock || (!tiles_.hold_whole_rows() && tiles_.rows() >= kPlanarRows<T>);
-  return tiles_.rows() != 0 && has_room && only_numbers_ && !is_fused(p_) && lies_so(p_.x) && lies_so(p_.y);
-}
-
 // The last rows that fill no lines: with some again that are done, unless these are no longer there.
 template <class T>
 [[gnu::noinline]] void ForwardRows<T>::run_planar(std::size_t first, std::size_t count) {
@@ -49,7 +39,7 @@ PlanarRows<T> ForwardRows<T>::planar_block(std::size_t row, std::size_t col) {
           gamma_.block(col, n),
           beta_.block(col, n),
           lines * 64,
-          p_.stream_y};
+          plan_.cache.stream_y};
 }
 
 // From sums to statistics, and to what the map needs; false where that is not all that some row needs.
@@ -88,13 +78,9 @@ template <class T>
   return all;
 }
 
-#define EVENORM_INSTANTIATE(T)                       \
-  template bool ForwardRows<T>::lies_planar() const; \
-  template void ForwardRows<T>::run_planar(std::size_t, std::size_t);
-EVENORM_INSTANTIATE(double)
-EVENORM_INSTANTIATE(float)
-EVENORM_INSTANTIATE(bfloat16)
-EVENORM_INSTANTIATE(float16)
-#undef EVENORM_INSTANTIATE
+template void ForwardRows<double>::run_planar(std::size_t, std::size_t);
+template void ForwardRows<float>::run_planar(std::size_t, std::size_t);
+template void ForwardRows<bfloat16>::run_planar(std::size_t, std::size_t);
+template void ForwardRows<float16>::run_planar(std::size_t, std::size_t);
 
 }  // namespace evenorm::internal

@@ -2,6 +2,7 @@
 // fused passes alone. Knows nothing of groups or of the order of blocks: it is told what is mapped.
 #pragma once
 
+#include "forward_plan.hpp"
 #include "rows/scaled.hpp"
 
 namespace evenorm::internal {
@@ -11,20 +12,20 @@ class Fusion {
  public:
   using A = Arithmetic<T>;
 
-  // used, raw: as of Parameter.
-  Fusion(const Kernels& kernels, const Problem& p, ColumnRange used, const ForwardScratch& plan, const Scratch& scratch,
-         void* raw)
+  // used, raw: as of Parameter. reduces: does the pass reduce the rows that it normalises?
+  Fusion(const Kernels& kernels, const Problem& p, ColumnRange used, bool reduces, const ForwardPlan& plan,
+         const Scratch& scratch, void* raw)
       : kernels_(kernels),
         p_(p),
-        y2_scratch_(scratch.at<A>(plan.y2)),
-        gamma2_(kernels, p.gamma2, p.zero_centered, p.cols, used, plan.gamma2, scratch, raw),
-        beta2_(kernels, p.beta2, false, p.cols, used, plan.beta2, scratch, raw),
+        y2_scratch_(scratch.at<A>(plan.scratch.y2)),
+        gamma2_(kernels, p.gamma2, p.zero_centered, p.cols, used, plan.scratch.gamma2, scratch, raw),
+        beta2_(kernels, p.beta2, false, p.cols, used, plan.scratch.beta2, scratch, raw),
         residual_(kernels, p),
-        held_(p, plan, scratch),
-        quantiser_(kernels, p, plan, scratch),
+        held_(reduces ? HeldSums<T>(p, plan.scratch, scratch) : HeldSums<T>()),
+        quantiser_(kernels, p, plan.scratch, scratch),
         sink2_(kernels, p.y2, nullptr, y2_scratch_),
         has_second_(p.y2.data != nullptr),
-        stream2_(p.stream_y && gamma2_.is_finite() && beta2_.is_finite() && !sink2_.is_staged()) {}
+        stream2_(plan.cache.stream_y && gamma2_.is_finite() && beta2_.is_finite() && !sink2_.is_staged()) {}
   Fusion(const Fusion&) = delete;
   Fusion& operator=(const Fusion&) = delete;
 

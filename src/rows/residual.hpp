@@ -126,6 +126,7 @@ class Residual {
 template <class T>
 class HeldSums {
  public:
+  HeldSums() = default;
   HeldSums(const Problem& p, const ForwardScratch& plan, const Scratch& scratch)
       : tensor_(!plan.sums_in_tensor    ? nullptr
                 : p.sum.data != nullptr ? &p.sum

@@ -12,18 +12,11 @@
 
 namespace evenorm::internal {
 
-// The type whose kernels a problem runs: that of x and y where they agree and need no f64 arithmetic, else that of the
-// arithmetic, with x and y converted block by block.
-inline DType row_type(const Problem& p) {
-  const DType arithmetic = arithmetic_type(p);
-  const bool agree = p.x.dtype == p.y.dtype && (p.y2.data == nullptr || p.x.dtype == p.y2.dtype);
-  return agree && (p.x.dtype == DType::f64) == (arithmetic == DType::f64) ? p.x.dtype : arithmetic;
-}
+struct ForwardPlan;   // forward_plan.hpp
+struct GradientPlan;  // gradient_plan.hpp
 
-struct ForwardScratch;  // scratch_plan.hpp
-
-// Rows [first, first + count) of the problem, x to y. scratch: forward_scratch(p, true), planned once for all calls.
-void run_forward(const Kernels& kernels, const Problem& p, const ForwardScratch& scratch, std::size_t first,
+// Rows [first, first + count) of the problem, x to y.
+void run_forward(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                  std::size_t count) noexcept;
 
 // One long row in parts. The moments of its blocks [first, first + count), joined: 2^k blocks from a multiple of 2^k on
@@ -32,9 +25,9 @@ MomentNode block_moments(const Kernels& kernels, const Problem& p, std::size_t r
                          std::size_t count) noexcept;
 // Joins the moments of equal subtrees (the last may be smaller), finishes the row and stores its statistics.
 RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts, std::size_t count) noexcept;
-// Maps blocks [first, first + count).
-void map_blocks(const Kernels& kernels, const Problem& p, std::size_t row, const RowScalars& scalars, std::size_t first,
-                std::size_t count) noexcept;
+// Normalises blocks [first, first + count).
+void map_blocks(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t row,
+                const RowScalars& scalars, std::size_t first, std::size_t count) noexcept;
 
 // Of rows that are some columns of longer ones: the moments of the runs of rows [first, first + count), as a message;
 // `message` is where that of row 0 would be.
@@ -44,13 +37,14 @@ void moments_of_shards(const Kernels& kernels, const Problem& p, const Cuts& cut
 void join_shards(const Cuts& cuts, Kind kind, bool wide, const Messages& messages, std::span<Moments> moments) noexcept;
 
 // dx of rows [first, first + count), where nothing is summed over rows.
-void run_backward(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count) noexcept;
+void run_backward(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
+                  std::size_t count) noexcept;
 
 // Row blocks [first, first + count): dx, where it is asked for, and their sums over all columns, joined, to the first
 // of `slots`, each column_numbers() * cols long; there must be as many slots as row blocks. 2^k blocks from a multiple
 // of 2^k on are a subtree of the join.
-void run_row_blocks(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count,
-                    double* slots) noexcept;
+void run_row_blocks(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
+                    std::size_t count, double* slots) noexcept;
 // Joins such runs of row blocks, all but the last of one length, that begin `distance` numbers apart; then writes
 // dgamma and dbeta.
 void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t runs,
@@ -58,16 +52,16 @@ void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double*
 
 // The same in two steps, for few long rows, where there is but one row block: the scalars of some rows, one element of
 // `scalars` for each row of the problem; then all gradients of columns [first, first + count).
-void look_at_rows(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count,
-                  GradientScalars* scalars) noexcept;
-void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientScalars* scalars, std::size_t first,
-                 std::size_t count) noexcept;
+void look_at_rows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
+                  std::size_t count, GradientScalars* scalars) noexcept;
+void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                 const GradientScalars* scalars, std::size_t first, std::size_t count) noexcept;
 
 // The same of a problem that has moments of whole rows: the sums of the rows' runs as a message; and, from all
 // messages, the scalars of whole rows.
-void sums_of_shards(const Kernels& kernels, const GradientProblem& p, const Cuts& cuts, std::size_t first,
-                    std::size_t count, double* message) noexcept;
-void finish_shards(const Kernels& kernels, const GradientProblem& p, const Cuts& cuts, const Messages& messages,
-                   std::size_t first, std::size_t count, GradientScalars* scalars) noexcept;
+void sums_of_shards(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, const Cuts& cuts,
+                    std::size_t first, std::size_t count, double* message) noexcept;
+void finish_shards(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, const Cuts& cuts,
+                   const Messages& messages, std::size_t first, std::size_t count, GradientScalars* scalars) noexcept;
 
 }  // namespace evenorm::internal

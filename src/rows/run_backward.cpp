@@ -1,6 +1,7 @@
 // The backward half of rows.hpp: rows, row blocks and their tree, or two steps, by BackwardRows with scratch.
 #include <algorithm>
 
+#include "gradient_plan.hpp"
 #include "rows/backward.hpp"
 #include "rows/fp_environment.hpp"
 #include "rows/rows.hpp"
@@ -10,17 +11,17 @@ namespace evenorm::internal {
 namespace {
 
 template <class T>
-[[gnu::noinline]] void run_rows(const Kernels& kernels, const GradientProblem& p, std::size_t first,
-                                std::size_t count) {
+[[gnu::noinline]] void run_rows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                                std::size_t first, std::size_t count) {
   ScratchMemory<kGradientScratchBytes> scratch;
-  BackwardRows<T>(kernels, p, gradient_scratch(p), scratch, {0, p.cols}).run(first, count, {});
+  BackwardRows<T>(kernels, p, plan, scratch, {0, p.cols}).run(first, count, {});
 }
 
 template <class T>
-[[gnu::noinline]] void run_blocks(const Kernels& kernels, const GradientProblem& p, std::size_t first,
-                                  std::size_t count, double* slots) {
+[[gnu::noinline]] void run_blocks(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                                  std::size_t first, std::size_t count, double* slots) {
   ScratchMemory<kGradientScratchBytes> scratch;
-  BackwardRows<T> rows(kernels, p, gradient_scratch(p), scratch, {0, p.cols});
+  BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
   const std::size_t blocks = row_blocks(p), slot = column_numbers(p) * p.cols;
   double* nodes[kMaxNodes];
   ColumnTree<Arithmetic<T>> tree({&kernels, nodes, 2 * p.cols});
@@ -44,10 +45,10 @@ void finish_blocks(const Kernels& kernels, const GradientProblem& p, double* sum
 }
 
 template <class T>
-[[gnu::noinline]] void look_at_range(const Kernels& kernels, const GradientProblem& p, std::size_t first,
-                                     std::size_t count, GradientScalars* scalars) {
+[[gnu::noinline]] void look_at_range(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                                     std::size_t first, std::size_t count, GradientScalars* scalars) {
   ScratchMemory<kGradientScratchBytes> scratch;
-  BackwardRows<T> rows(kernels, p, gradient_scratch(p), scratch, {0, p.cols});
+  BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
   for (std::size_t row = first, n; row < first + count; row += n) {
     n = std::min(kRowsAtOnce, first + count - row);
     rows.look(row, n, {}, scalars + row);
@@ -55,12 +56,11 @@ template <class T>
 }
 
 template <class T>
-[[gnu::noinline]] void run_strips(const Kernels& kernels, const GradientProblem& p, const GradientScalars* scalars,
-                                  std::size_t first, std::size_t count) {
+[[gnu::noinline]] void run_strips(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                                  const GradientScalars* scalars, std::size_t first, std::size_t count) {
   using A = Arithmetic<T>;
   ScratchMemory<kGradientScratchBytes> scratch;
-  const GradientScratch plan = gradient_scratch(p);
-  auto* values = scratch.at<double>(plan.strip_sums);
+  auto* values = scratch.at<double>(plan.scratch.strip_sums);
   BackwardRows<T> rows(kernels, p, plan, scratch, {first, first + count});
   for (std::size_t col = first, n; col < first + count; col += n) {
     n = std::min(kGradientPiece<A>, first + count - col);
@@ -71,11 +71,11 @@ template <class T>
 }
 
 template <class T>
-[[gnu::noinline]] void sum_runs(const Kernels& kernels, const GradientProblem& p, const Cuts& cuts, std::size_t first,
-                                std::size_t count, double* message) {
+[[gnu::noinline]] void sum_runs(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                                const Cuts& cuts, std::size_t first, std::size_t count, double* message) {
   constexpr bool kWide = std::is_same_v<Arithmetic<T>, double>;
   ScratchMemory<kGradientScratchBytes> scratch;
-  BackwardRows<T> rows(kernels, p, gradient_scratch(p), scratch, {0, p.cols});
+  BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
   const std::size_t numbers = cuts.numbers(Pass::backward, p.kind, kWide);
   for (std::size_t row = first, n; row < first + count; row += n) {
     n = std::min(kRowsAtOnce, first + count - row);
@@ -92,12 +92,12 @@ template <class T>
 }
 
 template <class T>
-[[gnu::noinline]] void finish_rows(const Kernels& kernels, const GradientProblem& p, const Cuts& cuts,
-                                   const Messages& messages, std::size_t first, std::size_t count,
+[[gnu::noinline]] void finish_rows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                                   const Cuts& cuts, const Messages& messages, std::size_t first, std::size_t count,
                                    GradientScalars* scalars) {
   constexpr bool kWide = std::is_same_v<Arithmetic<T>, double>;
   ScratchMemory<kGradientScratchBytes> scratch;
-  BackwardRows<T> rows(kernels, p, gradient_scratch(p), scratch, {0, p.cols});
+  BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
   const std::size_t numbers = cuts.numbers(Pass::backward, p.kind, kWide);
   GradientSums nodes[kMaxNodes];
   GradientSumsTree<Arithmetic<T>> tree({nodes});
@@ -115,27 +115,29 @@ template <class T>
 
 }  // namespace
 
-void sums_of_shards(const Kernels& kernels, const GradientProblem& p, const Cuts& cuts, std::size_t first,
-                    std::size_t count, double* message) noexcept {
+void sums_of_shards(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, const Cuts& cuts,
+                    std::size_t first, std::size_t count, double* message) noexcept {
   const FpEnvironment environment;
-  with_type(gradient_type(p), [&]<class T>() { sum_runs<T>(kernels, p, cuts, first, count, message); });
+  with_type(gradient_type(p), [&]<class T>() { sum_runs<T>(kernels, p, plan, cuts, first, count, message); });
 }
 
-void finish_shards(const Kernels& kernels, const GradientProblem& p, const Cuts& cuts, const Messages& messages,
-                   std::size_t first, std::size_t count, GradientScalars* scalars) noexcept {
+void finish_shards(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, const Cuts& cuts,
+                   const Messages& messages, std::size_t first, std::size_t count, GradientScalars* scalars) noexcept {
   const FpEnvironment environment;
-  with_type(gradient_type(p), [&]<class T>() { finish_rows<T>(kernels, p, cuts, messages, first, count, scalars); });
+  with_type(gradient_type(p),
+            [&]<class T>() { finish_rows<T>(kernels, p, plan, cuts, messages, first, count, scalars); });
 }
 
-void run_backward(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count) noexcept {
+void run_backward(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
+                  std::size_t count) noexcept {
   const FpEnvironment environment;
-  with_type(gradient_type(p), [&]<class T>() { run_rows<T>(kernels, p, first, count); });
+  with_type(gradient_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, first, count); });
 }
 
-void run_row_blocks(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count,
-                    double* slots) noexcept {
+void run_row_blocks(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
+                    std::size_t count, double* slots) noexcept {
   const FpEnvironment environment;
-  with_type(gradient_type(p), [&]<class T>() { run_blocks<T>(kernels, p, first, count, slots); });
+  with_type(gradient_type(p), [&]<class T>() { run_blocks<T>(kernels, p, plan, first, count, slots); });
 }
 
 void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t runs,
@@ -145,16 +147,16 @@ void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double*
                                    : finish_blocks<float>(kernels, p, sums, runs, distance);
 }
 
-void look_at_rows(const Kernels& kernels, const GradientProblem& p, std::size_t first, std::size_t count,
-                  GradientScalars* scalars) noexcept {
+void look_at_rows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
+                  std::size_t count, GradientScalars* scalars) noexcept {
   const FpEnvironment environment;
-  with_type(gradient_type(p), [&]<class T>() { look_at_range<T>(kernels, p, first, count, scalars); });
+  with_type(gradient_type(p), [&]<class T>() { look_at_range<T>(kernels, p, plan, first, count, scalars); });
 }
 
-void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientScalars* scalars, std::size_t first,
-                 std::size_t count) noexcept {
+void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                 const GradientScalars* scalars, std::size_t first, std::size_t count) noexcept {
   const FpEnvironment environment;
-  with_type(gradient_type(p), [&]<class T>() { run_strips<T>(kernels, p, scalars, first, count); });
+  with_type(gradient_type(p), [&]<class T>() { run_strips<T>(kernels, p, plan, scalars, first, count); });
 }
 
 }  // namespace evenorm::internal

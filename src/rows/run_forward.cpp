@@ -1,6 +1,7 @@
 // The forward half of rows.hpp: rows, and one long row in parts, by ForwardRows with scratch.
 #include "rows/rows.hpp"
 
+#include "forward_plan.hpp"
 #include "rows/forward.hpp"
 #include "rows/fp_environment.hpp"
 #include "rows/types.hpp"
@@ -12,10 +13,10 @@ template <class T>
 inline constexpr std::size_t kForwardScratchBytes = forward_scratch_bytes(dtype_of<Arithmetic<T>>);
 
 template <class T>
-[[gnu::noinline]] void run_rows(const Kernels& kernels, const Problem& p, const ForwardScratch& plan, std::size_t first,
+[[gnu::noinline]] void run_rows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                                 std::size_t count) {
   ScratchMemory<kForwardScratchBytes<T>> scratch;
-  ForwardRows<T>(kernels, p, plan, scratch, {0, p.cols}).run(first, count);
+  ForwardRows<T>(kernels, p, plan, scratch).run(first, count);
 }
 
 template <class T>
@@ -42,20 +43,19 @@ template <class A>
 }
 
 template <class T>
-[[gnu::noinline]] void map_range(const Kernels& kernels, const Problem& p, std::size_t row, const RowScalars& scalars,
-                                 std::size_t first, std::size_t count) {
+[[gnu::noinline]] void map_range(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t row,
+                                 const RowScalars& scalars, std::size_t first, std::size_t count) {
   ScratchMemory<kForwardScratchBytes<T>> scratch;
   const ColumnRange used{first * kBlock, std::min((first + count) * kBlock, p.cols)};
-  const ForwardScratch plan = forward_scratch(p, used.first == 0 && used.end == p.cols);
   ForwardRows<T>(kernels, p, plan, scratch, used).map_blocks(row, scalars, first, count);
 }
 
 }  // namespace
 
-void run_forward(const Kernels& kernels, const Problem& p, const ForwardScratch& scratch, std::size_t first,
+void run_forward(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                  std::size_t count) noexcept {
   const FpEnvironment environment;
-  with_type(row_type(p), [&]<class T>() { run_rows<T>(kernels, p, scratch, first, count); });
+  with_type(row_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, first, count); });
 }
 
 MomentNode block_moments(const Kernels& kernels, const Problem& p, std::size_t row, std::size_t first,
@@ -75,10 +75,10 @@ RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts
   return scalars;
 }
 
-void map_blocks(const Kernels& kernels, const Problem& p, std::size_t row, const RowScalars& scalars, std::size_t first,
-                std::size_t count) noexcept {
+void map_blocks(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t row,
+                const RowScalars& scalars, std::size_t first, std::size_t count) noexcept {
   const FpEnvironment environment;
-  with_type(row_type(p), [&]<class T>() { map_range<T>(kernels, p, row, scalars, first, count); });
+  with_type(row_type(p), [&]<class T>() { map_range<T>(kernels, p, plan, row, scalars, first, count); });
 }
 
 }  // namespace evenorm::internal

@@ -2,6 +2,7 @@
 // blocks, and their join to the moments of whole rows.
 #include <algorithm>
 
+#include "forward_plan.hpp"
 #include "rows/fp_environment.hpp"
 #include "rows/rows.hpp"
 #include "rows/scaled.hpp"

@@ -10,15 +10,15 @@ namespace evenorm::internal {
 // Those of x and y whose rows are not dense.
 class TilePair {
  public:
-  TilePair(const Kernels& kernels, const Problem& p, const TilePlan& plan, const Scratch& scratch)
+  TilePair(const Kernels& kernels, const Problem& p, const TilePlan& plan, CacheUse cache, const Scratch& scratch)
       : problem_(p),
         plan_(plan),
         gathers_x_(plan.x_bytes != 0),
         scatters_y_(plan.y_bytes != 0),
-        fetches_(p.fetch_x && gathers_x_ && p.x.cols.count() == 1 &&
+        fetches_(cache.fetch_x && gathers_x_ && p.x.cols.count() == 1 &&
                  p.x.rows.inner().stride == static_cast<std::ptrdiff_t>(bytes_of(p.x.dtype))) {
     if (gathers_x_) x_ = Tile<const void*>(kernels, p.x, false, scratch.at<char>(plan.x), plan.x_bytes);
-    if (scatters_y_) y_ = Tile<void*>(kernels, p.y, p.stream_y, scratch.at<char>(plan.y), plan.y_bytes);
+    if (scatters_y_) y_ = Tile<void*>(kernels, p.y, cache.stream_y, scratch.at<char>(plan.y), plan.y_bytes);
   }
   TilePair(const TilePair&) = delete;
   TilePair& operator=(const TilePair&) = delete;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -72,7 +73,7 @@ inline std::vector<Moments> run_forward_steps(internal::Target target, const Col
   for (std::size_t i = 0; i < columns.size(); ++i) {
     if (columns[i] == 0) continue;
     passes[i].moments = moments.data();
-    internal::run_problem(passes[i], internal::kernels_of(target), executor);
+    internal::run(internal::ForwardPasses(passes[i]), internal::kernels_of(target), executor);
   }
   return moments;
 }
@@ -217,15 +218,15 @@ inline ShardedOutcome sharded_in_steps(internal::Target target, const contracts:
   const bool wide = op.measured().arithmetic() == DType::f64;
   const std::size_t numbers = moments.size() * cuts(0).numbers(Pass::backward, op.forward.kind, wide);
   std::vector<double> sums(columns.size() * numbers);
-  std::vector<internal::GradientPass> passes(columns.size());
+  std::vector<std::optional<internal::GradientPass>> passes(columns.size());
   for (std::size_t i = 0; i < shards.size(); ++i) {
     if (columns[i] == 0) continue;
     passes[i] = internal::gradient_pass(cuts(i), shards[i]->backward, moments);
-    internal::find_gradient_sums_on(target, cuts(i), passes[i], std::span(sums).subspan(i * numbers, numbers),
+    internal::find_gradient_sums_on(target, cuts(i), *passes[i], std::span(sums).subspan(i * numbers, numbers),
                                     executor);
   }
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    if (columns[i] != 0) internal::run_on(target, cuts(i), passes[i], {sums.data(), numbers}, executor);
+    if (columns[i] != 0) internal::run_on(target, cuts(i), *passes[i], {sums.data(), numbers}, executor);
   }
   ShardedOutcome all = outcome_of(op, shards);
   for (std::size_t i = 0; i < shards.size(); ++i) {

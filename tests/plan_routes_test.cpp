@@ -1,0 +1,146 @@
+// The route of every combination of types, layouts, fused forms and sizes: a table, compared with
+// tests/vectors/routes.txt.
+#include "forward_plan.hpp"
+#include "gradient_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include "support/places.hpp"
+#include "support/program.hpp"
+#include "validate.hpp"
+
+namespace evenorm::internal {
+namespace {
+
+using enum DType;
+
+constexpr Caches kCaches{std::size_t{1} << 20U, std::size_t{32} << 20U};
+constexpr std::int64_t kRows = 64;
+constexpr std::int64_t kCols[] = {1, 32, 128, 129, 768, 1024, 1025, 2048, 5000, 16384, 16385, 100000, 1 << 20};
+
+enum class Layout : unsigned char { dense, gathered, side_by_side };
+enum class Form : unsigned char { plain, residual, second, second_f64, quantised };
+
+std::string_view name(Layout layout) {
+  constexpr std::string_view kNames[] = {"dense", "strided", "side by side"};
+  return kNames[static_cast<std::size_t>(layout)];
+}
+std::string_view name(Form form) {
+  constexpr std::string_view kNames[] = {"plain", "residual", "second y", "second y f64", "i8"};
+  return kNames[static_cast<std::size_t>(form)];
+}
+
+char places[8];  // only their addresses are used
+
+Problem problem(DType x, DType y, Layout layout, Form form, std::int64_t cols) {
+  const std::int64_t shape[] = {kRows, cols}, strided[] = {2 * cols, 2}, transposed[] = {1, kRows};
+  const std::span<const std::int64_t> apart = layout == Layout::gathered ? strided : transposed;
+  const auto strides = layout == Layout::dense ? std::span<const std::int64_t>() : apart;
+  Forward f;
+  f.normalized_shape = std::span(shape + 1, 1);
+  f.x = {places, x, shape, strides};
+  f.y = {places + 1, form == Form::quantised ? i8 : y, shape, strides};
+  if (form == Form::residual) {
+    f.residual = {places + 2, x, shape, {}};
+    f.sum = {places + 3, x, shape, {}};
+  }
+  if (form == Form::second || form == Form::second_f64) f.y2 = {places + 4, form == Form::second ? y : f64, shape, {}};
+  if (form == Form::quantised) f.scale = {places + 5, f32, std::span(shape, 1), {}};
+  return validate(f);
+}
+
+// E.g. "short rows x8", "channels first, else pieces of 16 x 512", "long rows x1, y streamed".
+std::string text(const ForwardPlan& plan) {
+  const ForwardScratch& s = plan.scratch;
+  std::string result(name(plan.route));
+  if (plan.otherwise != plan.route) result += ", else " + std::string(name(plan.otherwise));
+  if (plan.otherwise == ForwardRoute::short_rows) result += " x" + std::to_string(s.group);
+  if (plan.otherwise == ForwardRoute::long_rows) result += " x" + std::to_string(s.rows_together);
+  if (s.tile.rows != 0) result += " in " + std::to_string(s.tile.rows) + " x " + std::to_string(s.tile.cols);
+  if (plan.cache.stream_y) result += ", y streamed";
+  if (plan.cache.stream_sum) result += ", sum streamed";
+  if (plan.cache.fetch_x) result += ", x prefetched";
+  return result;
+}
+
+std::string routes(DType x, DType y, Layout layout, Form form) {
+  std::string result = std::string(name(x)) + " to " + std::string(name(form == Form::quantised ? i8 : y)) + ", " +
+                       std::string(name(layout)) + ", " + std::string(name(form)) + "\n";
+  std::string before;
+  for (const std::int64_t cols : kCols) {
+    std::string now;
+    ForwardPasses(problem(x, y, layout, form, cols), kCaches).for_each([&](const Problem&, const ForwardPlan& plan) {
+      now += (now.empty() ? "" : "; then ") + text(plan);
+    });
+    if (now != before) result += "  " + std::to_string(cols) + ": " + now + "\n";
+    before = now;
+  }
+  return result;
+}
+
+GradientProblem gradient_problem(DType x, DType dy, bool wants_dx, bool wants_sums, std::int64_t rows,
+                                 std::int64_t cols) {
+  const std::int64_t shape[] = {rows, cols};
+  const std::span<const std::int64_t> parameter(shape + 1, 1);
+  Backward b;
+  b.normalized_shape = parameter;
+  b.x = {places, x, shape, {}};
+  b.dy = {places + 1, dy, shape, {}};
+  if (wants_dx) b.dx = {places + 2, x, shape, {}};
+  if (wants_sums) b.dweight = {places + 3, f32, parameter, {}};
+  return validate(b);
+}
+
+std::string text(const GradientPlan& plan) {
+  std::string result(name(plan.route));
+  if (plan.may_take_two_steps) result += ", two steps with threads";
+  if (plan.cache.stream_dx) result += ", dx streamed";
+  if (plan.cache.fetch) result += plan.cache.fetch_columns ? ", columns prefetched" : ", rows prefetched";
+  return result;
+}
+
+std::string gradient_routes(DType x, DType dy, bool wants_dx, bool wants_sums, std::int64_t rows) {
+  std::string result = "gradients of " + std::string(name(x)) + " and " + std::string(name(dy)) + ", " +
+                       std::to_string(rows) + " rows:" + (wants_dx ? " dx" : "") + (wants_sums ? " dgamma" : "") + "\n";
+  std::string before;
+  for (const std::int64_t cols : kCols) {
+    const std::string now = text(make_plan(gradient_problem(x, dy, wants_dx, wants_sums, rows, cols), kCaches));
+    if (now != before) result += "  " + std::to_string(cols) + ": " + now + "\n";
+    before = now;
+  }
+  return result;
+}
+
+std::string table() {
+  std::string result = "Each line: from how many columns on rows take this route. Forward: 64 rows.\n\n";
+  for (const auto& [x, y] : {std::pair(f64, f64), {f32, f32}, {bf16, bf16}, {f16, f16}, {f32, bf16}, {bf16, f64}}) {
+    for (const Layout layout : {Layout::dense, Layout::gathered, Layout::side_by_side}) {
+      for (const Form form : {Form::plain, Form::residual, Form::second, Form::second_f64, Form::quantised}) {
+        const bool needs_dense = form == Form::residual || form == Form::quantised;
+        if (layout == Layout::dense || !needs_dense) result += routes(x, y, layout, form);
+      }
+    }
+  }
+  for (const auto& [x, dy] : {std::pair(f64, f64), {f32, f32}, {bf16, bf16}, {f32, bf16}}) {
+    for (const std::int64_t rows : {1, 64, 4096}) {
+      result += gradient_routes(x, dy, true, false, rows);
+      result += gradient_routes(x, dy, false, true, rows);
+      result += gradient_routes(x, dy, true, true, rows);
+    }
+  }
+  return result;
+}
+
+TEST(Plan_Routes, AreThoseOfTheTable) {
+  const std::string found = table();
+  EXPECT_EQ(found, evenorm::testing::read_file(evenorm::testing::in_sources("tests/vectors/routes.txt")))
+      << "the table that was found is in routes.txt in the folder of the tests' build";
+  if (HasFailure()) std::ofstream("routes.txt") << found;
+}
+
+}  // namespace
+}  // namespace evenorm::internal
