@@ -68,8 +68,8 @@ bench: python  ## measure evenorm beside its rivals, all that there is; ARGS goe
 bench-quick: python  ## the points that matter, in three minutes; status 1 where one is below bench/floors.json
 	@$(BENCH) --quick $(ARGS)
 
-study: python  ## claims about layer norm measured: tables, plots, JSON in build/study/; ARGS: python -m evenorm.study --help
-	@.venv/bin/python -m evenorm.study $(ARGS)
+study: python  ## claims about layer norm measured: tables, plots, JSON in build/study/; ARGS=--help lists the options
+	@PYTHONPATH=learn .venv/bin/python -m study $(ARGS)
 
 setup-python:
 	@tools/setup.sh python

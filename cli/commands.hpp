@@ -17,12 +17,8 @@ void add_bench(CLI::App& app, int& status);
 void add_check(CLI::App& app, int& status);
 void add_grad(CLI::App& app);
 void add_info(CLI::App& app);
-void add_explain(CLI::App& app);
 void add_completion(CLI::App& app);
 void add_manual(CLI::App& app);
-
-// Refuses an empty value: subcommands take "" for an option that was not given.
-CLI::Validator not_empty();
 
 // The program: parses, runs, reports. Returns the exit status. Never throws.
 int run(std::span<const std::string> arguments) noexcept;

@@ -113,8 +113,4 @@ void Gradients::write_dx(const Array& dx, const Advance& advance) {
   });
 }
 
-DType parameter_gradient_dtype(std::initializer_list<DType> types) {
-  return std::find(types.begin(), types.end(), DType::f64) != types.end() ? DType::f64 : DType::f32;
-}
-
 }  // namespace evenorm::cli

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <optional>
 
 #include "cli/common/layout.hpp"
@@ -48,9 +47,5 @@ class Gradients {
   const Shape x_strides_, dy_strides_;  // in memory as in the file
   const std::uint64_t rows_;
 };
-
-// The type of arithmetic, which keeps all that the sums are worth, from the types of x, dy, dx and the weight: f64
-// where one of them is, f32 otherwise.
-DType parameter_gradient_dtype(std::initializer_list<DType> types);
 
 }  // namespace evenorm::cli

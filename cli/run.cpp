@@ -9,6 +9,7 @@
 #include "cli/common/streams.hpp"
 #include "cli/common/text.hpp"
 #include "evenorm/evenorm.hpp"
+#include "learn/explain/command.hpp"
 
 namespace evenorm::cli {
 namespace {
@@ -70,10 +71,6 @@ int parse_and_run(std::span<const std::string> arguments) {
 }
 
 }  // namespace
-
-CLI::Validator not_empty() {
-  return {[](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, ""};
-}
 
 int run(std::span<const std::string> arguments) noexcept {
   try {

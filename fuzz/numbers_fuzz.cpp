@@ -9,9 +9,9 @@
 #include <numeric>
 
 #include "cli/common/layout.hpp"
-#include "cli/common/numbers.hpp"
 #include "cli/common/text.hpp"
 #include "fuzz/support.hpp"
+#include "learn/explain/numbers.hpp"
 
 namespace evenorm::fuzz {
 namespace {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "cli/explain/html_page.hpp"
+#include "learn/explain/html_page.hpp"
 #include "support/explained_page.hpp"
 #include "support/places.hpp"
 #include "support/program.hpp"
@@ -63,7 +63,7 @@ TEST_F(CliExplainHtml, HoldsTheLineOfJsonAndAllFilesOfThePage) {
     const std::string page = read_file(path);
     EXPECT_EQ(replaced(data_of(page), "\\u003c", "<") + "\n", run.out);
     EXPECT_EQ(page, write_page(call));  // the same without --json
-    for (const auto& entry : fs::directory_iterator(in_sources("cli/page"))) {
+    for (const auto& entry : fs::directory_iterator(in_sources("learn/page"))) {
       const fs::path& file = entry.path();
       if (file.extension() == ".html") continue;
       EXPECT_EQ(count_of(page, read_file(file)), 1U) << file;

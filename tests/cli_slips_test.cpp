@@ -6,7 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "cli/common/decimal.hpp"
+#include "learn/explain/decimal.hpp"
 #include "support/places.hpp"
 #include "support/program.hpp"
 

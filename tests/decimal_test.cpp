@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "cli/common/decimal.hpp"
-#include "cli/common/tensor_text.hpp"
-#include "cli/common/wrapped.hpp"
+#include "learn/explain/decimal.hpp"
+#include "learn/explain/tensor_text.hpp"
+#include "learn/explain/wrapped.hpp"
 
 namespace evenorm::cli {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "cli/common/numbers.hpp"
 #include "cli/common/text.hpp"
+#include "learn/explain/numbers.hpp"
 
 namespace evenorm::cli {
 namespace {

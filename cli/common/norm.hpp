@@ -1,7 +1,9 @@
 // Which norm is run over a tensor: what `apply` and `grad` have in common. Knows nothing of the command line's words.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <initializer_list>
 #include <vector>
 
 #include "cli/files/npy.hpp"
@@ -19,5 +21,10 @@ struct Norm {
   bool zero_centered = false;
   std::size_t threads = 1;  // 0: one per processor
 };
+
+// The type of dweight and dbias from the types of x, dy, dx and the weight: f64 if one of them is f64, otherwise f32.
+inline DType parameter_gradient_dtype(std::initializer_list<DType> types) {
+  return std::ranges::find(types, DType::f64) != types.end() ? DType::f64 : DType::f32;
+}
 
 }  // namespace evenorm::cli

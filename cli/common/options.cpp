@@ -1,7 +1,6 @@
 // See options.hpp.
 #include "cli/common/options.hpp"
 
-#include "cli/commands.hpp"
 #include "cli/common/layout.hpp"
 #include "cli/common/text.hpp"
 
@@ -9,7 +8,8 @@ namespace evenorm::cli {
 
 CLI::Option* add_value(CLI::App& command, const char* flags, std::string& value, const char* type,
                        const char* description) {
-  return command.add_option(flags, value, description)->type_name(type)->check(not_empty());
+  const auto not_empty = [](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); };
+  return command.add_option(flags, value, description)->type_name(type)->check(not_empty);
 }
 
 void add_norm_options(CLI::App& command, NormOptions& options, TakesBias bias) {

@@ -1,4 +1,4 @@
-// The Transformer of examples/transformer/ against its definition, without masks or padding: each question alone, each
+// The Transformer of learn/transformer/ against its definition, without masks or padding: each question alone, each
 // position shown only what it may look at.
 #include <gtest/gtest.h>
 

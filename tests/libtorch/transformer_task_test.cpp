@@ -1,4 +1,4 @@
-// What the Transformer of examples/transformer/ learns: questions, answers, what is held out.
+// What the Transformer of learn/transformer/ learns: questions, answers, what is held out.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -1,4 +1,4 @@
-// Training the Transformer of examples/transformer/: it learns, and a checkpoint goes on to the same bits.
+// Training the Transformer of learn/transformer/: it learns, and a checkpoint goes on to the same bits.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

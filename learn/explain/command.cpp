@@ -1,0 +1,147 @@
+// `evenorm explain`: the norm walked through on given numbers, and the slips that explanations of it make.
+// Only the options are here: explain_input.cpp reads, explain_steps.cpp and slips.cpp compute, *_text.cpp print.
+#include "learn/explain/command.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <span>
+
+#include "cli/common/options.hpp"
+#include "cli/common/streams.hpp"
+#include "cli/common/text.hpp"
+#include "cli/files/files.hpp"
+#include "learn/explain/explain_input.hpp"
+#include "learn/explain/explain_page.hpp"
+#include "learn/explain/explain_steps.hpp"
+#include "learn/explain/html_page.hpp"
+#include "learn/explain/slips.hpp"
+
+namespace evenorm::cli {
+namespace {
+
+struct Options {
+  ExplainOptions input;
+  std::string html;
+  bool json = false;
+  bool slips = false;
+};
+
+constexpr const char* kExplainExamples = R"(Examples:
+  evenorm explain "4 2 8" --weight "1.5 1 0.5" --bias "0.5 0 -0.5"
+  evenorm explain "4 2 8" --round 2                      beside it, each step rounded as by hand
+  evenorm explain "[[[0.2 0.1 0.3]] [[0.5 0.1 0.1]]]" --normalized-shape 1,3 --batch-axis 1
+  evenorm explain "[[1, 2], [3, 5]]" --axes 0            over the first axis
+  evenorm explain "4 2 8" --rms
+  evenorm explain "4 2 8" --grad "1 0 -1" --weight "1.5 1 0.5"   the backward pass
+  evenorm explain hidden.npy --rows 0,17 --weight w.npy --bias b.npy
+  evenorm explain hidden.npy --params model.safetensors --name encoder.layer.0.output.LayerNorm --eps 1e-12
+  evenorm explain --slips                                slips that explanations make, with numbers
+  evenorm explain hidden.npy --html page.html            all of it drawn: a page to open in a browser
+  evenorm explain --slips --html slips.html
+
+Numbers stand between spaces, commas or both, and brackets make axes. What ends in .npy or has a / in it is a file.
+Put numbers that begin with "-." or "-inf" in brackets. --json has every element with all digits; NaN and infinities
+are the strings "NaN", "Infinity" and "-Infinity" there. The page of --html needs nothing beside it and no network; it
+takes the place of FILE whole or not at all. With --json the line that it was drawn from is printed, too.)";
+
+// What is shown, in every form that was asked for.
+struct Shown {
+  std::string text;     // for people; empty where nobody asks for it
+  std::string json;     // one line
+  std::string counted;  // "2 rows", for the page
+};
+
+Shown slips_shown(const Options& options) {
+  const std::vector<Slip> slips = find_slips();
+  const bool text = options.html.empty() && !options.json;
+  return {text ? slips_text(slips) : "", slips_json(slips), fmt::format("{} slips", slips.size())};
+}
+
+Shown input_shown(const Options& options, const Outputs& outputs) {
+  if (options.input.x.empty()) throw Failure("X is not given: numbers, e.g. \"4 2 8\", or a .npy file");
+  ExplainOptions input = options.input;
+  input.pictures = !options.html.empty();
+  const Explanation explanation = explain(read_explain_input(input, outputs));
+  const std::string rows = counted(explanation.rows.size(), "row", "rows");
+  if (!options.html.empty() || options.json) return {"", explanation_json(explanation), rows};
+  return {explanation.gradient_sums ? gradient_text(explanation) : explanation_text(explanation), "", rows};
+}
+
+// As evenorm apply writes its results: all is said before the page takes its place, later it would be told too late.
+void write_page(const Options& options, const Shown& shown, Outputs& outputs) {
+  const std::string page = html_page(shown.json);
+  outputs.open();
+  outputs.write(0, 0, std::as_bytes(std::span(page)));
+  outputs.finish();
+  if (options.json) {
+    print_report(shown.json);
+  } else if (!outputs.has_standard_output()) {
+    print_report(fmt::format("wrote {}: {}, {} KB\n", printable(options.html), shown.counted,
+                             with_commas((page.size() + 999) / 1000)));
+  }
+  outputs.commit();
+}
+
+// All that can be wrong is told before anything is written.
+void explain_or_refuse(const Options& options) {
+  Outputs outputs;
+  if (!options.html.empty()) outputs.add("--html", options.html);
+  expect_room_for_json(options.json, outputs);
+  const Shown shown = options.slips ? slips_shown(options) : input_shown(options, outputs);
+  if (!options.html.empty()) {
+    write_page(options, shown, outputs);
+  } else {
+    print(options.json ? shown.json : shown.text);
+  }
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  ExplainOptions& input = options->input;
+  CLI::App* command = app.add_subcommand("explain", "Layer norm or RMS norm step by step, on your own numbers");
+  std::vector<const CLI::Option*> not_for_slips;
+  const auto add = [&](const char* flags, std::string& value, const char* type, const char* description) {
+    CLI::Option* option = add_value(*command, flags, value, type, description);
+    not_for_slips.push_back(option);
+    return option;
+  };
+  const auto add_flag = [&](const char* flags, bool& value, const char* description) {
+    not_for_slips.push_back(command->add_flag(flags, value, description));
+  };
+  add("X", input.x, "NUMBERS|FILE", "The input: numbers, or a .npy file");
+  add("--grad", input.grad, "NUMBERS|FILE", "The backward pass instead, from dy, the gradient of y, of x's shape");
+  add("--weight", input.weight, "NUMBERS|FILE", "gamma, of the normalised shape (1)");
+  add("--bias", input.bias, "NUMBERS|FILE", "beta, of the normalised shape (0)");
+  add("--params", input.params, "FILE", "Weight and bias from a .safetensors file");
+  add("--name", input.name, "NAME", "Which norm in that file");
+  CLI::Option* shape = add("--normalized-shape", input.normalized_shape, "SIZES",
+                           "The trailing axes that are normalised together; else the weight's or bias's, or the last");
+  add("--axes", input.axes, "AXES", "The normalised axes by their places, e.g. 1,2 or -1")->excludes(shape);
+  add("--eps", input.eps, "E", "Added to the variance, inside the square root (1e-5)");
+  add_flag("--rms", input.rms, "RMS norm: no mean is taken off");
+  add_flag("--zero-centered", input.zero_centered, "1 + weight takes the place of the weight");
+  add("--dtype", input.dtype, "TYPE", "The type to compute in (the file's; f32 for numbers)")
+      ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));
+  add("--rows", input.rows, "ROWS",
+      "Which rows to show, counted from 0, e.g. 0,17; or all (the first two; more with --html)");
+  add("--batch-axis", input.batch_axis, "AXIS", "Which axis is the batch: warns where its samples are mixed");
+  add("--round", input.round, "N", "Beside it, what rounding each step to N decimals gives");
+  add("--decimals", input.decimals, "N", "Decimals that are shown (4)");
+  add_value(*command, "--html", options->html, "FILE", "Write a page for a browser: the same numbers, drawn");
+  command->add_flag("--slips", options->slips,
+                    "Slips that explanations make, and what is right; alone or with --json and --html");
+  command->add_flag("--json", options->json, "One line of JSON");
+  command->footer(kExplainExamples);
+  command->callback([options, not_for_slips] {
+    for (const CLI::Option* option : not_for_slips) {
+      if (!options->slips || option->count() == 0) continue;
+      throw Failure(fmt::format("--slips shows examples of its own and takes no {}", option->get_name()));
+    }
+    explain_or_refuse(*options);
+  });
+}
+
+}  // namespace evenorm::cli

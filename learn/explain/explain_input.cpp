@@ -1,0 +1,331 @@
+// See explain_input.hpp.
+#include "learn/explain/explain_input.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "cli/common/layout.hpp"
+#include "cli/common/text.hpp"
+#include "cli/files/pieces.hpp"
+#include "learn/explain/numbers.hpp"
+#include "reference.hpp"
+
+namespace evenorm::cli {
+namespace {
+
+constexpr std::size_t kRowsUnlessTold = 2;
+constexpr std::int64_t kMostDecimals = 15;
+
+// How many numbers a page has on its rows, unless told and at most; with a gradient half as many, as each has more
+// then. Short rows are counted as well: each has sentences, formulas and pictures of its own.
+constexpr std::size_t kPageNumbersUnlessTold = 8192, kMostPageNumbers = 131072;
+constexpr std::size_t kPageRowsUnlessTold = 64, kMostPageRows = 1024;
+
+Array typed_numbers(const char* argument, const std::string& text) {
+  const Numbers numbers = parse_numbers(argument, text);
+  Array array(DType::f64, numbers.shape, numbers.values.size() * sizeof(double));
+  std::copy(numbers.values.begin(), numbers.values.end(), reinterpret_cast<double*>(array.bytes().data()));
+  return array;
+}
+
+// The input as it was given: numbers on the command line, held as f64, or a file, of which only rows are read.
+class GivenInput {
+ public:
+  GivenInput(const char* argument, const std::string& text) {
+    if (names_a_file(text)) {
+      file_.emplace(text);
+    } else {
+      typed_ = typed_numbers(argument, text);
+    }
+  }
+
+  bool typed() const { return !file_; }
+  void expect_apart(const Outputs& outputs, std::string_view what) const {
+    if (file_) outputs.expect_apart(file_->file(), what);
+  }
+  DType dtype() const { return file_ ? file_->dtype() : typed_.dtype(); }
+  const Shape& shape() const { return file_ ? file_->shape() : typed_.shape(); }
+
+  // How many elements each axis steps over.
+  std::vector<std::size_t> strides() const {
+    const bool fortran = file_ && file_->fortran_order();
+    Shape sizes = shape();
+    if (fortran) std::reverse(sizes.begin(), sizes.end());
+    const std::vector<std::int64_t> dense = dense_strides(sizes);
+    std::vector<std::size_t> strides(dense.begin(), dense.end());
+    if (fortran) std::reverse(strides.begin(), strides.end());
+    return strides;
+  }
+
+  // The elements at `start` + places, run by run.
+  Array read(std::size_t start, const std::vector<std::size_t>& places) {
+    const std::size_t bytes = size_of(dtype());
+    Array row(dtype(), {static_cast<std::int64_t>(places.size())}, places.size() * bytes);
+    for (std::size_t first = 0, end = 0; first < places.size(); first = end) {
+      for (end = first + 1; end < places.size() && places[end] == places[end - 1] + 1;) ++end;
+      const std::span<std::byte> to = row.bytes().subspan(first * bytes, (end - first) * bytes);
+      if (file_) {
+        file_->read_elements(static_cast<std::int64_t>(start + places[first]), to);
+      } else {
+        std::copy_n(typed_.bytes().data() + (start + places[first]) * bytes, to.size(), to.data());
+      }
+    }
+    return row;
+  }
+
+ private:
+  std::optional<NpyFile> file_;
+  Array typed_;
+};
+
+// gamma and beta as they were given, each by numbers or from a file.
+class GivenParameters {
+ public:
+  GivenParameters(const ExplainOptions& options, const Outputs& outputs) : files_(paths(options)) {
+    files_.expect_apart(outputs);
+    files_.read();
+    if (is_typed(options.weight)) typed_weight_ = typed_numbers("weight", options.weight);
+    if (is_typed(options.bias)) typed_bias_ = typed_numbers("bias", options.bias);
+  }
+
+  const Array& weight() const { return typed_weight_.present() ? typed_weight_ : files_.weight(); }
+  const Array& bias() const { return typed_bias_.present() ? typed_bias_ : files_.bias(); }
+  bool has_typed(const Array& parameter) const { return &parameter == &typed_weight_ || &parameter == &typed_bias_; }
+
+ private:
+  static bool is_typed(const std::string& text) { return !text.empty() && !names_a_file(text); }
+  static ParameterPaths paths(const ExplainOptions& options) {
+    const bool any_typed = is_typed(options.weight) || is_typed(options.bias);
+    if (any_typed && !options.params.empty())
+      throw Failure("--params has weight and bias, so neither can be given too");
+    return {is_typed(options.weight) ? "" : options.weight, is_typed(options.bias) ? "" : options.bias, options.params,
+            options.name};
+  }
+
+  Parameters files_;
+  Array typed_weight_, typed_bias_;
+};
+
+std::int64_t integer(const char* option, const std::string& text, std::int64_t least, std::int64_t most) {
+  const auto value = parse_integer(text);
+  if (value && *value >= least && *value <= most) return *value;
+  throw Failure(fmt::format("{} is '{}', but should be a number from {} to {}", option, text, least, most));
+}
+
+std::size_t batch_axis(const std::string& text, const Shape& shape) {
+  const auto axis = parse_integer(text);
+  const auto axes = static_cast<std::int64_t>(shape.size());
+  if (!axis) throw Failure(fmt::format("--batch-axis is '{}', but should be one axis, e.g. 0", text));
+  if (*axis >= -axes && *axis < axes) return static_cast<std::size_t>(*axis < 0 ? *axis + axes : *axis);
+  throw Failure(fmt::format("--batch-axis has {}, but x has shape {}: its axes are 0 to {}, or -{} to -1", *axis,
+                            shape_text(shape), axes - 1, axes));
+}
+
+std::vector<std::int64_t> sizes(const char* option, const std::string& text, const char* like) {
+  const auto parsed = parse_sizes(text);
+  if (parsed) return *parsed;
+  throw Failure(fmt::format("{} is '{}', but should be numbers with commas between, e.g. {}", option, text, like));
+}
+
+void set_axes(const ExplainOptions& options, const GivenParameters& parameters, ExplainInput& input) {
+  input.axes = normalized_axes(
+      "x", input.x_shape, axes_choice(options.axes, options.normalized_shape, parameters.weight(), parameters.bias()));
+  input.normalized_shape = sizes_at(input.x_shape, input.axes);
+  input.leading_shape = sizes_elsewhere(input.x_shape, input.axes);
+}
+
+// Has everything checked by the one place that does; nothing is run.
+void check(const ExplainInput& input, const GivenInput& x, const GivenParameters& parameters) {
+  const Shape axes(input.axes.begin(), input.axes.end());
+  (void)Plan({.kind = input.kind,
+              .x = {nullptr, x.dtype(), input.x_shape, {}},
+              .y = {nullptr, x.dtype(), input.x_shape, {}},
+              .axes = axes,
+              .weight = parameters.weight().view(),
+              .bias = parameters.bias().view(),
+              .eps = input.eps,
+              .zero_centered = input.zero_centered});
+}
+
+// 0, 1, ... count - 1
+std::vector<std::size_t> up_to(std::size_t count) {
+  std::vector<std::size_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+std::vector<std::size_t> chosen_rows(const std::string& text, std::size_t total, std::size_t unless_told) {
+  if (total == 0) throw Failure("x has no rows to explain: one of its leading axes has size 0");
+  if (text.empty()) return up_to(std::min(total, unless_told));
+  if (text == "all") return up_to(total);
+  std::vector<std::size_t> rows;
+  for (const std::int64_t row : sizes("--rows", text, "0,17 (or all)")) {
+    if (row < 0 || static_cast<std::uint64_t>(row) >= total) {
+      throw Failure(fmt::format("--rows has {}, but the rows of x are 0 to {}", row, total - 1));
+    }
+    rows.push_back(static_cast<std::size_t>(row));
+  }
+  return rows;
+}
+
+std::size_t page_rows_unless_told(std::size_t cols, bool gradient) {
+  return std::clamp<std::size_t>(kPageNumbersUnlessTold / (gradient ? 2 : 1) / cols, 1, kPageRowsUnlessTold);
+}
+
+// Told before anything is computed.
+void expect_room_on_page(const ExplainInput& input, bool gradient) {
+  const std::size_t most = kMostPageNumbers / (gradient ? 2 : 1);
+  const char* with = gradient ? "a page (--html) with --grad" : "a page (--html)";
+  if (input.cols > most) {
+    throw Failure(fmt::format("x has rows of {} numbers, but {} can have at most {} on its rows",
+                              with_commas(input.cols), with, with_commas(most)));
+  }
+  if (input.rows.size() > kMostPageRows) {
+    throw Failure(fmt::format("--rows has {} rows, but {} can have at most {}", with_commas(input.rows.size()), with,
+                              with_commas(kMostPageRows)));
+  }
+  if (input.rows.size() * input.cols > most) {
+    throw Failure(
+        fmt::format("--rows has {} rows of {} numbers, but {} can have at most {} numbers on its rows: {} "
+                    "such rows",
+                    with_commas(input.rows.size()), with_commas(input.cols), with, with_commas(most),
+                    with_commas(most / input.cols)));
+  }
+}
+
+void set_rows(const ExplainOptions& options, ExplainInput& input) {
+  const bool gradient = !options.grad.empty();
+  input.cols = product(input.normalized_shape);
+  input.rows_total = product(input.leading_shape);
+  input.rows = chosen_rows(options.rows, input.rows_total,
+                           input.pictures ? page_rows_unless_told(input.cols, gradient) : kRowsUnlessTold);
+  if (input.pictures) expect_room_on_page(input, gradient);
+}
+
+// How far each element of a row is from its first.
+std::vector<std::size_t> places_in_row(const Shape& shape, const std::vector<std::size_t>& axes,
+                                       const std::vector<std::size_t>& strides) {
+  std::vector<std::size_t> all{0};
+  for (const std::size_t axis : axes) {
+    std::vector<std::size_t> next;
+    for (const std::size_t place : all) {
+      for (std::size_t i = 0; i < static_cast<std::size_t>(shape[axis]); ++i) next.push_back(place + i * strides[axis]);
+    }
+    all = std::move(next);
+  }
+  return all;
+}
+
+// Where a row begins.
+std::size_t row_start(std::size_t row, const Shape& shape, const std::vector<std::size_t>& axes,
+                      const std::vector<std::size_t>& strides) {
+  std::size_t start = 0;
+  for (std::size_t axis = shape.size(); axis-- > 0;) {
+    if (std::find(axes.begin(), axes.end(), axis) != axes.end()) continue;
+    const auto size = static_cast<std::size_t>(shape[axis]);
+    start += row % size * strides[axis];
+    row /= size;
+  }
+  return start;
+}
+
+// Elements in another type, each rounded once.
+contracts::Array converted(const char* argument, const Array& given, bool typed, DType dtype,
+                           std::optional<double>& inexact) {
+  contracts::Array result(dtype, given.elements());
+  const std::vector<reference::Real> values = reference::widen(given.dtype(), given.bytes().data(), given.elements());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const reference::Real value = values[i];
+    reference::store(dtype, result.data(), i, value);
+    const reference::Real held = reference::widen(dtype, result.data() + i * size_of(dtype), 1)[0];
+    if (held == value || value != value) continue;
+    if (!std::isfinite(static_cast<double>(held))) {
+      throw Failure(fmt::format("{} has {}, which is beyond {} (--dtype chooses another type)", argument,
+                                static_cast<double>(value), name(dtype)));
+    }
+    if (typed && !inexact) inexact = static_cast<double>(value);
+  }
+  return result;
+}
+
+// The rows chosen, in the type wanted.
+std::vector<contracts::Array> read_rows(const char* argument, GivenInput& from, DType dtype, ExplainInput& input) {
+  const std::vector<std::size_t> strides = from.strides();
+  const std::vector<std::size_t> places = places_in_row(input.x_shape, input.axes, strides);
+  std::vector<contracts::Array> rows;
+  for (const std::size_t row : input.rows) {
+    const Array elements = from.read(row_start(row, input.x_shape, input.axes, strides), places);
+    rows.push_back(converted(argument, elements, from.typed(), dtype, input.inexact));
+  }
+  return rows;
+}
+
+// All of x in the type wanted, each number rounded once. What is beyond it becomes infinity: only rows that are shown
+// are refused for that.
+std::optional<contracts::Array> read_whole(GivenInput& x, const ExplainInput& input) {
+  if (product(input.x_shape) > kMostInPicture) return std::nullopt;
+  const std::vector<std::size_t> axes = up_to(input.x_shape.size());
+  const Array given = x.read(0, places_in_row(input.x_shape, axes, x.strides()));
+  const std::vector<reference::Real> values = reference::widen(x.dtype(), given.bytes().data(), given.elements());
+  contracts::Array whole(input.dtype, values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) reference::store(input.dtype, whole.data(), i, values[i]);
+  return whole;
+}
+
+std::optional<GivenInput> given_gradient(const std::string& text, const Shape& x_shape, const Outputs& outputs) {
+  if (text.empty()) return std::nullopt;
+  GivenInput dy("dy", text);
+  dy.expect_apart(outputs, "dy");
+  if (dy.shape() == x_shape) return dy;
+  throw Failure(fmt::format("dy (--grad) has shape {}, but should have that of x, {}", shape_text(dy.shape()),
+                            shape_text(x_shape)));
+}
+
+contracts::Array parameter(const char* argument, const ExplainOptions& options, const Array& given, bool typed,
+                           ExplainInput& input) {
+  if (!given.present()) return {};
+  const DType own = typed ? input.dtype : given.dtype();
+  return converted(argument, given, typed, dtype_named(options.dtype).value_or(own), input.inexact);
+}
+
+void set_numbers(const ExplainOptions& options, ExplainInput& input) {
+  input.eps = parse_eps(options.eps);
+  input.decimals = static_cast<int>(integer("--decimals", options.decimals, 0, kMostDecimals));
+  if (!options.round.empty()) input.round = static_cast<int>(integer("--round", options.round, 0, kMostDecimals));
+}
+
+}  // namespace
+
+ExplainInput read_explain_input(const ExplainOptions& options, const Outputs& outputs) {
+  ExplainInput input;
+  input.kind = options.rms ? Kind::rms : Kind::layer;
+  input.zero_centered = options.zero_centered;
+  input.pictures = options.pictures;
+  set_numbers(options, input);
+  GivenInput x("x", options.x);
+  x.expect_apart(outputs, "x");
+  const GivenParameters parameters(options, outputs);
+  input.dtype = dtype_named(options.dtype).value_or(x.typed() ? DType::f32 : x.dtype());
+  input.x_shape = x.shape();
+  std::optional<GivenInput> dy = given_gradient(options.grad, input.x_shape, outputs);
+  set_axes(options, parameters, input);
+  check(input, x, parameters);
+  if (!options.batch_axis.empty()) input.batch_axis = batch_axis(options.batch_axis, input.x_shape);
+  set_rows(options, input);
+  input.x = read_rows("x", x, input.dtype, input);
+  if (input.pictures) input.whole = read_whole(x, input);
+  if (dy) {
+    const DType own = dy->typed() ? input.dtype : dy->dtype();
+    input.dy = read_rows("dy", *dy, dtype_named(options.dtype).value_or(own), input);
+  }
+  const Array& weight = parameters.weight();
+  const Array& bias = parameters.bias();
+  input.weight = parameter("weight", options, weight, parameters.has_typed(weight), input);
+  input.bias = parameter("bias", options, bias, parameters.has_typed(bias), input);
+  return input;
+}
+
+}  // namespace evenorm::cli

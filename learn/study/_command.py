@@ -1,0 +1,130 @@
+"""The command line of the study: what is run, and where its results go."""
+
+import argparse
+import datetime
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from . import _page, _plots, _runner, _sections, _store
+
+INTRODUCTION = """# The study
+
+Claims about layer norm that texts repeat, measured. `make study` runs it again; [learn/README.md](../../learn/README.md)
+says how. Every number here is looked up in the JSON files beside this page, which hold settings, seeds and all results;
+`NAME.machine.json` has date, machine and versions. Ranges are the smallest and the largest of the seeds.
+"""
+
+
+def arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="study", description="Measures what is claimed of layer norm; writes report.md."
+    )
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"{', '.join(_sections.NAMES)} (default: all)")
+    parser.add_argument(
+        "--smoke", action="store_true", help="short runs, few seeds: shows that all works, measures little"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="default: build/study, with --smoke build/study-smoke"
+    )
+    parser.add_argument("--list", action="store_true", help="the sections and their claims; runs nothing")
+    parser.add_argument("--jobs", type=int, metavar="N", help="runs at once (default: one per processor)")
+    parser.add_argument("--report", action="store_true", help="draws and writes from the JSON files that are there")
+    options = parser.parse_args(words)
+    unknown = [name for name in options.sections if name not in _sections.NAMES]
+    if unknown:
+        parser.error(f"no section {unknown[0]!r}; there are {', '.join(_sections.NAMES)}")
+    if options.jobs is not None and options.jobs < 1:
+        parser.error("--jobs must be at least 1")
+    options.chosen = list(options.sections)
+    options.sections = [name for name in _sections.NAMES if not options.sections or name in options.sections]
+    options.jobs = options.jobs or len(os.sched_getaffinity(0))
+    options.output = options.output or Path("build", "study-smoke" if options.smoke else "study")
+    return options
+
+
+def compute(name: str, options: argparse.Namespace, workers: _runner.Workers) -> None:
+    """The section's runs, and its JSON."""
+    section = _sections.load(name)
+    runs, seconds = _runner.complete(section, options.output, options.smoke, workers)
+    summary = section.summary(runs)
+    whole = {
+        "section": name,
+        "smoke": options.smoke,
+        "claims": [vars(claim) for claim in section.claims],
+        "seeds": sorted({run["seed"] for run in runs}),
+        "summary": summary,
+        "verdicts": section.judge(summary),
+        "runs": runs,
+    }
+    _store.write_bytes(options.output / f"{name}.json", _store.lines_of_runs(whole).encode())
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    about = {"date": today, "seconds of all runs": round(seconds, 1), "jobs": options.jobs, **_store.machine()}
+    _store.write_json(options.output / f"{name}.machine.json", about, 2)
+
+
+def draw(folder: Path) -> Path:
+    """Plots and the report from the JSON files alone, of all sections that are there."""
+    parts = [INTRODUCTION]
+    for name in _sections.NAMES:
+        try:
+            result: Any = json.loads((folder / f"{name}.json").read_text())
+        except FileNotFoundError:
+            continue
+        section = _sections.load(name)
+        with _plots.styled() as pyplot:
+            for figure, drawn in section.figures(pyplot, result).items():
+                _plots.write(drawn, folder / f"{name}-{figure}")
+        parts.append(_page.Page(section, result).whole())
+    _store.write_bytes(folder / "report.md", "\n".join(parts).encode())
+    return folder / "report.md"
+
+
+def show(name: str, folder: Path) -> None:
+    result = json.loads((folder / f"{name}.json").read_text())
+    print("\n".join(f"{name:<10} {claim}: {verdict}" for claim, verdict in result["verdicts"].items()), flush=True)
+
+
+def resume(options: argparse.Namespace) -> str:
+    words = [*options.chosen, *(["--smoke"] if options.smoke else []), "--output", str(options.output)]
+    return f'make study ARGS="{" ".join(words)}"'
+
+
+def interrupted(*_: Any) -> None:
+    """SIGTERM is Ctrl-C; after that, another one ends the program at once."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise KeyboardInterrupt
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Status 0 done, 1 failed, 130 interrupted."""
+    options = arguments(words)
+    if options.list:
+        for name in _sections.NAMES:
+            section = _sections.load(name)
+            print(f"{name:<10} {section.title}")
+            print("\n".join(f"    {claim.name}: {claim.text}" for claim in section.claims))
+        return 0
+    before, workers, done = signal.signal(signal.SIGTERM, interrupted), _runner.Workers(options.jobs), False
+    try:
+        for name in options.sections:
+            if not options.report:
+                compute(name, options, workers)
+            show(name, options.output)
+        print(draw(options.output))
+        done = True
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        print(f"\ninterrupted; what was done is kept. To go on: {resume(options)}", file=sys.stderr)
+        return 130
+    except FileNotFoundError as error:
+        print(f"study: {error}", file=sys.stderr)
+        return 1
+    finally:
+        workers.end(at_once=not done)
+        signal.signal(signal.SIGTERM, before)
+    return 0

@@ -1,0 +1,89 @@
+"""Runs the runs: those that are done are skipped, the others shared out over processes, each written as it ends.
+
+A run has one thread whatever the number of processes, so that this number changes no result.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+from . import _sections, _setup, _store
+
+
+def perform(name: str, run: _sections.Run) -> tuple[Any, float]:
+    """One run, from its seed on."""
+    _setup.prepare(run.seed)
+    start = time.perf_counter()
+    result = _sections.load(name).run(run.settings, run.seed)
+    return result, time.perf_counter() - start
+
+
+def begin_worker() -> None:
+    """A worker leaves Ctrl-C to its parent, and ends with it, however that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+class Workers:
+    """Processes that are started when there is something to share out, and serve all sections."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+        self.pool: ProcessPoolExecutor | None = None
+
+    def results(self, name: str, runs: list[_sections.Run]) -> Iterator[tuple[_sections.Run, Any, float]]:
+        """Each run and what it gave, as they end."""
+        if self.jobs == 1 or len(runs) <= 1:
+            for run in runs:
+                yield (run, *perform(name, run))
+            return
+        if self.pool is None:
+            spawn = multiprocessing.get_context("spawn")  # not fork: PyTorch's threads do not survive that
+            self.pool = ProcessPoolExecutor(self.jobs, mp_context=spawn, initializer=begin_worker)
+        waiting: dict[Future[tuple[Any, float]], _sections.Run] = {}
+        for run in runs:
+            waiting[self.pool.submit(perform, name, run)] = run
+        for future in as_completed(waiting):
+            yield (waiting[future], *future.result())
+
+    def end(self, at_once: bool) -> None:
+        if self.pool is not None:
+            self.pool.shutdown(wait=not at_once, cancel_futures=at_once)
+            for child in multiprocessing.active_children() if at_once else []:
+                child.terminate()
+
+
+def complete(
+    section: _sections.Section, folder: Path, smoke: bool, workers: Workers
+) -> tuple[list[dict[str, Any]], float]:
+    """All runs of a section, in their order, and the seconds that they took."""
+    store, runs = _store.Runs(folder, section), section.runs(smoke)
+    missing = [run for run in runs if store.read(run) is None]
+    for done, (run, result, seconds) in enumerate(workers.results(section.name, missing), 1 + len(runs) - len(missing)):
+        store.write(run, result, seconds)
+        if sys.stderr.isatty():
+            end = "\n" if done == len(runs) else ""
+            print(f"\r{section.name}: {done} of {len(runs)} runs", end=end, file=sys.stderr, flush=True)
+    found = []
+    for run in runs:  # what counts is what the files say
+        one = store.read(run)
+        assert one is not None
+        found.append(one)
+    kept = [{name: one[name] for name in ("settings", "seed", "result")} for one in found]
+    return kept, sum(one["seconds"] for one in found)

@@ -1,0 +1,13 @@
+"""What makes a run repeatable: one thread, deterministic algorithms, a seed."""
+
+THREADS = 1
+
+
+def prepare(seed: int) -> None:
+    """Before each run: its numbers depend on its settings and its seed alone."""
+    import torch
+
+    torch.set_num_threads(THREADS)
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.manual_seed(seed)

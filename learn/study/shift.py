@@ -1,0 +1,217 @@
+"""Runs of the section `shift`: how the inputs of a deep network's layers drift while it learns the digits."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import batch
+from ._sections import Run, Settings, curve, grid, mean, reached, rounded, seeded
+
+NORMS = ("none", "batch", "layer")
+RATES = (0.03, 0.1, 0.3, 1.0)
+SEEDS = (0, 1, 2, 3, 4)
+# Drift in a step, and from the start; change of the gradients, and their cosine.
+MEASURES = ("step", "start", "gradient", "cosine")
+LAYERS, SIZE, STEPS, HELD = 5, 64, 600, 256  # hidden layers, samples of a batch, steps, held-out samples
+PROBES, CURVE = 20, 30
+TARGETS = (0.5, 0.2)  # losses to be reached
+# The noise's distribution is drawn anew for each step: the mean of a unit's shifts, up to so far from zero; the mean of its
+# factors is from one to half as far above it; around both lies each sample's own, a fifth as far.
+NOISES = (0.0, 0.1, 0.5)
+FACTOR, SPREAD = 0.5, 0.2
+
+
+def runs(smoke: bool) -> list[Run]:
+    if smoke:
+        return seeded(grid(norm=NORMS, noise=(NOISES[0], NOISES[-1]), rate=(0.1,), steps=(6,)), (0, 1))
+    return seeded(grid(norm=NORMS, noise=NOISES, rate=RATES, steps=(STEPS,)), SEEDS)
+
+
+class Noise(nn.Module):
+    """Shifts and scales each activation at random; from which distribution, `redraw` changes for each step."""
+
+    def __init__(self, size: float, generator: torch.Generator) -> None:
+        super().__init__()
+        self.size, self.generator = size, generator
+        self.redraw()
+
+    def uniform(self, size: float, *shape: int) -> Tensor:
+        return torch.empty(shape).uniform_(-size, size, generator=self.generator)
+
+    def redraw(self) -> None:
+        self.shift = self.uniform(self.size, batch.WIDTH)
+        self.factor = 1 + self.uniform(FACTOR * self.size, batch.WIDTH).abs()
+        self.drawn: dict[int, tuple[Tensor, Tensor]] = {}  # by number of rows: the same until the next step
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, own = len(x), SPREAD * self.size
+        if rows not in self.drawn:
+            shifts, factors = self.uniform(own, rows, batch.WIDTH), self.uniform(own, rows, batch.WIDTH)
+            self.drawn[rows] = self.shift + shifts, self.factor + factors
+        shift, factor = self.drawn[rows]
+        return x * factor + shift
+
+
+class Network(nn.Module):
+    """64 pixels, hidden layers of product, norm, noise and ReLU, 10 digits. He's initialisation: it trains without a norm."""
+
+    def __init__(self, norm: str, noise: float, generator: torch.Generator) -> None:
+        super().__init__()
+        sizes = [64, *[batch.WIDTH] * LAYERS]
+        self.products = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+        for product in self.products:
+            nn.init.kaiming_normal_(product.weight, nonlinearity="relu")  # type: ignore[arg-type]
+            nn.init.zeros_(product.bias)  # type: ignore[arg-type]
+        self.products.append(nn.Linear(batch.WIDTH, 10))
+        self.norms = nn.ModuleList(batch.MAKERS[norm]() for _ in range(LAYERS))
+        self.noises = nn.ModuleList(Noise(noise, generator) if noise else nn.Identity() for _ in range(LAYERS))
+
+    def inputs(self, x: Tensor) -> Iterator[Tensor]:
+        """What goes into each activation, then the logits."""
+        for product, norm, noise in zip(self.products, self.norms, self.noises, strict=False):
+            inside = noise(norm(product(x)))
+            yield inside
+            x = torch.relu(inside)
+        yield self.products[-1](x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return list(self.inputs(x))[-1]
+
+    def redraw(self, layer: int) -> None:
+        noise = self.noises[layer]
+        if isinstance(noise, Noise):
+            noise.redraw()
+
+    def of_layer(self, layer: int) -> list[nn.Parameter]:
+        """All parameters of a hidden layer, or of the output's after the last."""
+        norm = self.norms[layer].parameters() if layer < LAYERS else []
+        return [*self.products[layer].parameters(), *norm]
+
+    def kept(self) -> list[list[Tensor]]:
+        return [[one.detach().clone() for one in self.of_layer(layer)] for layer in range(LAYERS + 1)]
+
+    def restore(self, layer: int, kept: list[list[Tensor]]) -> None:
+        with torch.no_grad():
+            for parameter, value in zip(self.of_layer(layer), kept[layer], strict=True):
+                parameter.copy_(value)
+
+
+def distributions(model: Network, x: Tensor) -> list[Tensor]:
+    """What goes into each activation over the samples, each unit's values in order."""
+    with torch.no_grad():
+        return [inside.sort(dim=0).values for inside in model.inputs(x)][:-1]
+
+
+def drift(before: Sequence[Tensor], after: Sequence[Tensor]) -> list[float]:
+    """For each layer, how far apart its units' distributions are, in units of their standard deviation before.
+
+    A unit's is the Wasserstein distance of order 2, which in one dimension is the RMS difference of the values in order;
+    over units both it and the standard deviation are averaged as RMS.
+    """
+    return [
+        float(((b - a).square().mean() / a.var(dim=0, correction=0).mean()).sqrt())
+        for a, b in zip(before, after, strict=True)
+    ]
+
+
+def gradients_moved(
+    model: Network, data: tuple[Tensor, Tensor], before: list[list[Tensor]], gradients: list[Tensor]
+) -> list[tuple[float, float]]:
+    """For each layer but the first, how its weights' gradient changes when the layers below take their step.
+
+    The relative distance and the cosine. `before` and `gradients` are from before the step; the model comes with it
+    done, and leaves so, its noise drawn for the next one: that, too, a layer sees of those below.
+    """
+    after, moved = model.kept(), []
+    for layer in range(LAYERS + 1):
+        model.restore(layer, before)
+    for layer in range(1, LAYERS + 1):
+        model.restore(layer - 1, after)
+        model.redraw(layer - 1)
+        weight, old = model.products[layer].weight, gradients[layer - 1]
+        assert isinstance(weight, Tensor)
+        (new,) = torch.autograd.grad(nn.functional.cross_entropy(model(data[0]), data[1]), weight)
+        cosine = nn.functional.cosine_similarity(old.flatten(), new.flatten(), dim=0)
+        moved.append((float((new - old).norm() / old.norm()), float(cosine)))
+    model.restore(LAYERS, after)
+    return moved
+
+
+def probed(steps: int) -> list[int]:
+    """Steps that are looked at: dense at the beginning, the last among them."""
+    return sorted({round(steps ** (n / (PROBES - 1))) for n in range(PROBES)})
+
+
+class Probes:
+    """What is measured at the probed steps: lists over them of lists over layers."""
+
+    def __init__(self, model: Network, held: Tensor, steps: int) -> None:
+        self.model, self.held, self.steps = model, held, set(probed(steps))
+        self.start = distributions(model, held)
+        self.done: list[int] = []
+        self.found: dict[str, list[list[float]]] = {name: [] for name in MEASURES}
+
+    def around(self, step: int, data: tuple[Tensor, Tensor], update: Callable[[], Any]) -> None:
+        """Makes the update, measures what it does where the step is probed, and draws the next step's noise."""
+        model = self.model
+        if step not in self.steps:
+            update()
+            for layer in range(LAYERS):
+                model.redraw(layer)
+            return
+        old, kept = distributions(model, self.held), model.kept()
+        gradients = [product.weight.grad.clone() for product in model.products[1:]]  # type: ignore[union-attr,operator]
+        update()
+        moved = gradients_moved(model, data, kept, gradients)
+        new = distributions(model, self.held)
+        self.done.append(step)
+        self.found["step"].append(drift(old, new))
+        self.found["start"].append(drift(self.start, new))
+        self.found["gradient"].append([distance for distance, _ in moved])
+        self.found["cosine"].append([cosine for _, cosine in moved])
+
+    def result(self) -> dict[str, Any]:
+        """By step: means over layers. By layer: means over the probed steps."""
+        return {
+            "steps": self.done,
+            **{
+                f"{name} by step": rounded(map(mean, values)) for name, values in self.found.items() if name != "cosine"
+            },
+            **{
+                f"{name} by layer": rounded(map(mean, zip(*values, strict=True))) for name, values in self.found.items()
+            },
+        }
+
+
+def run(settings: Settings, seed: int) -> dict[str, Any]:
+    (x, digit), (held_x, held) = batch.split(seed)
+    order, chance = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(1000 + seed)
+    model = Network(settings["norm"], settings["noise"], chance)
+    optimizer = torch.optim.SGD(model.parameters(), lr=settings["rate"])
+    probes, losses = Probes(model, held_x[:HELD], settings["steps"]), list[float]()
+    for step in range(1, settings["steps"] + 1):
+        chosen = torch.randint(len(x), (SIZE,), generator=order)
+        data = x[chosen], digit[chosen]
+        loss = nn.functional.cross_entropy(model(data[0]), data[1])
+        losses.append(loss.item())
+        if not math.isfinite(losses[-1]):
+            break  # diverged
+        optimizer.zero_grad()
+        loss.backward()
+        probes.around(step, data, optimizer.step)
+    finite = math.isfinite(losses[-1])
+    width = max(1, settings["steps"] // CURVE)
+    with torch.no_grad():
+        right = batch.share(model(held_x).argmax(1) == held)
+    return {
+        "loss": curve(losses, width),
+        "steps of a point": width,
+        "mean loss": rounded([mean(losses)])[0],
+        "steps to": {str(target): reached(losses, target) for target in TARGETS},
+        "finite": finite,
+        "accuracy": right,
+        **probes.result(),
+    }

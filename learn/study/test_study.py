@@ -1,0 +1,296 @@
+"""The study's smoke run: every section's JSON, plots and report; the same again; resumed after a kill."""
+
+import inspect
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("sklearn", reason="scikit-learn, whose digits the study learns, is not installed")
+pytest.importorskip("scipy", reason="scipy, which solves the study's linear programs, is not installed")
+pytest.importorskip("matplotlib", reason="matplotlib, which draws the study's plots, is not installed")
+
+from study import _command, _page, _plots, _sections, _store  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+LEARN = ROOT / "learn"
+STUDY = [sys.executable, "-m", "study"]
+NAMES = list(_sections.NAMES)
+QUICK = ("batch", "geometry", "precision")  # the others' runs again are for `make test-all`
+EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in NAMES]
+
+
+def study(*words):
+    done = subprocess.run([*STUDY, *map(str, words)], capture_output=True, text=True, cwd=LEARN)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """The folder of one smoke run of everything."""
+    folder = tmp_path_factory.mktemp("study")
+    assert study("--smoke", "--jobs", "2", "--output", folder).stderr == ""
+    return folder
+
+
+def read(folder, name):
+    return json.loads((folder / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_json_has_settings_seeds_results_and_verdicts(smoke, name):
+    whole, section = read(smoke, name), _sections.load(name)
+    runs = section.runs(True)
+    assert whole["smoke"] and len(whole["runs"]) == len(runs)
+    assert [(run["settings"], run["seed"]) for run in whole["runs"]] == [
+        (json_of(run.settings), run.seed) for run in runs
+    ]
+    assert (
+        set(whole["verdicts"])
+        == {claim["name"] for claim in whole["claims"]}
+        == {claim.name for claim in section.claims}
+    )
+    assert set(whole["verdicts"].values()) <= {_sections.HOLDS, _sections.CONDITIONS, _sections.FAILS}
+    about = json.loads((smoke / f"{name}.machine.json").read_text())
+    assert about["versions"]["torch"] and re.fullmatch(r"\d{4}-\d\d-\d\d", about["date"])
+
+
+def json_of(value):
+    return json.loads(json.dumps(dict(value)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_full_run_has_five_seeds(name):
+    found = {}
+    for run in _sections.load(name).runs(False):
+        found.setdefault(json.dumps(dict(run.settings)), set()).add(run.seed)
+    alone = [settings for settings, seeds in found.items() if len(seeds) < 5]
+    assert alone == ([json.dumps({"part": "angles"})] if name == "geometry" else [])  # no chance in it
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_plots_come_from_the_json_alone_and_are_the_same_again(smoke, tmp_path, name):
+    (tmp_path / f"{name}.json").write_bytes((smoke / f"{name}.json").read_bytes())
+    _command.draw(tmp_path)
+    drawn = sorted(path.name for path in smoke.glob(f"{name}-*"))
+    assert len(drawn) >= 4 and {path.rsplit(".")[-1] for path in drawn} == {"svg", "png"}
+    for path in drawn:
+        assert (tmp_path / path).read_bytes() == (smoke / path).read_bytes(), path
+
+
+def leaves(value):
+    """All numbers of a JSON, also those in its texts."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from leaves(key)
+            yield from leaves(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from leaves(one)
+    elif isinstance(value, str):
+        yield from (float(match[0].replace(",", "").rstrip(".")) for match in _page.NUMBER.finditer(value))
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield float(value)
+
+
+def written(number, percent):
+    """The values that a written number may stand for: half a unit of its last digit to either side."""
+    digits, _, exponent = number.replace(",", "").partition("e")
+    scale = 10.0 ** int(exponent or 0) / (100 if percent else 1)
+    half = 0.5 * 10.0 ** -len(digits.partition(".")[2]) * scale
+    return float(digits) * scale - half * 1.001, float(digits) * scale + half * 1.001
+
+
+def strange_numbers(folder, report):
+    """Numbers of the report's text that no section's JSON has."""
+    known = sorted(
+        {number for name in NAMES if (folder / f"{name}.json").exists() for number in leaves(read(folder, name))}
+    )
+    text = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", report)
+    strange = []
+    for match in _page.NUMBER.finditer(text):
+        low, high = written(match[0].rstrip(","), text[match.end() : match.end() + 1] == "%")
+        if not any(low <= number <= high for number in known):
+            strange.append(match[0])
+    return strange
+
+
+def test_every_number_of_the_report_is_in_the_json(smoke):
+    report = (smoke / "report.md").read_text()
+    assert len(_page.NUMBER.findall(report)) > 200
+    assert strange_numbers(smoke, report) == []
+    assert strange_numbers(smoke, report + " 31.41592 ") == ["31.41592"]
+
+
+def test_the_report_has_claims_plots_and_verdicts(smoke):
+    report = (smoke / "report.md").read_text()
+    for name in NAMES:
+        whole = read(smoke, name)
+        for claim in whole["claims"]:
+            assert claim["text"] in report and claim["source"] in report
+            assert f"**{claim['name']}: {_page.TITLES[whole['verdicts'][claim['name']]]}.**" in report
+    for path in re.findall(r"\]\(([^)]+\.svg)\)", report):
+        assert (smoke / path).exists()
+        assert (smoke / path).with_suffix(".png").exists()
+
+
+def test_a_number_typed_into_the_text_is_refused():
+    page = _page.Page(_sections.load("batch"), {"a": 1.25})
+    assert page.fill("{a:.1f} of bf16") == "1.2 of bf16"
+    for template in ("{a} of 7", "-3", "1e5", "about 0.5 %"):
+        with pytest.raises(ValueError, match="typed"):
+            page.fill(template)
+    with pytest.raises(KeyError):
+        page.fill("{b}")
+
+
+@pytest.fixture(autouse=True)
+def torch_as_before():
+    """A run in this process sets threads and determinism."""
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(deterministic)
+
+
+def here(*words):
+    """The command in this process."""
+    return _command.main([*map(str, words), "--smoke", "--jobs", "1"])
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_same_seeds_give_the_same_json_in_one_process_or_two(smoke, tmp_path, name):
+    assert here(name, "--output", tmp_path) == 0
+    assert (tmp_path / f"{name}.json").read_bytes() == (smoke / f"{name}.json").read_bytes()
+
+
+def test_a_killed_run_resumes_to_the_same_json(smoke, tmp_path):
+    killed = f"""
+        import os, signal
+        from study import _command, _store
+        write, count = _store.write_bytes, iter(range(5))
+        def killed(path, content):
+            if next(count) == 4:
+                (path.parent / f".{{path.name}}.torn").write_bytes(content[:50])
+                os.kill(os.getpid(), signal.SIGKILL)
+            write(path, content)
+        _store.write_bytes = killed
+        _command.main(["geometry", "--smoke", "--jobs", "1", "--output", {str(tmp_path)!r}])
+    """
+    done = subprocess.run([sys.executable, "-c", inspect.cleandoc(killed)], capture_output=True, cwd=LEARN)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs" / "geometry").glob("[!.]*.json")}
+    assert len(runs) == 4 and not (tmp_path / "geometry.json").exists()
+    torn = next(iter(runs))
+    torn.write_text(torn.read_text()[:50])  # as no kill leaves it, but a disk may
+    assert here("geometry", "--output", tmp_path) == 0
+    assert (tmp_path / "geometry.json").read_bytes() == (smoke / "geometry.json").read_bytes()
+    assert all(path.stat().st_mtime_ns == when for path, when in runs.items() if path != torn)
+
+
+def test_interrupted_it_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_store.Runs, "write", interrupt)
+    assert here("geometry", "--output", tmp_path) == 130
+    assert f'make study ARGS="geometry --smoke --output {tmp_path}"' in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+def test_interrupted_with_its_workers(tmp_path):
+    interrupted = f"""
+        import os, signal
+        from study import _command, _store
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background has it ignored
+        write = _store.Runs.write
+        def interrupt(*arguments):
+            write(*arguments)
+            os.killpg(0, signal.SIGINT)  # as a terminal does: the workers get it, too
+        _store.Runs.write = interrupt
+        words = ["batch", "--smoke", "--jobs", "2", "--output", {str(tmp_path)!r}]
+        raise SystemExit(_command.main(words))
+    """
+    words = [sys.executable, "-c", inspect.cleandoc(interrupted)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(words, **pipes, cwd=LEARN, start_new_session=True)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 130, errors
+    assert f'make study ARGS="batch --smoke --output {tmp_path}"' in errors and "Traceback" not in errors
+
+
+def test_a_run_of_other_sources_is_not_taken(tmp_path, monkeypatch):
+    section = _sections.load("geometry")
+    run = section.runs(True)[0]
+    _store.Runs(tmp_path, section).write(run, {"share": 1}, 0.5)
+    assert _store.Runs(tmp_path, section).read(run)["result"] == {"share": 1}
+    monkeypatch.setattr(_store, "versions", lambda: {"torch": "another"})
+    assert _store.Runs(tmp_path, section).read(run) is None
+
+
+def test_not_a_number_is_never_written():
+    with pytest.raises(ValueError):
+        _store.text_of({"loss": math.nan})
+
+
+def test_list_and_wrong_names(capsys):
+    assert _command.main(["--list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in NAMES)
+    with pytest.raises(SystemExit):
+        _command.main(["bach"])
+    assert "no section 'bach'" in capsys.readouterr().err
+
+
+def test_layer_norm_depends_on_no_mate_and_batch_norm_does(smoke):
+    for run in read(smoke, "batch")["runs"]:
+        bits = run["result"]["dependence"]
+        if run["settings"]["norm"].startswith("layer"):
+            assert (
+                bits["norm, as many mates"]
+                == bits["norm, other numbers of mates"]
+                == bits["network, as many mates"]
+                == 0
+            )
+            assert run["result"]["modes apart, bits"] == 0
+        elif run["settings"]["norm"] == "batch" and run["settings"]["size"] > 1:
+            assert bits["norm, as many mates"] > 0 and bits["network, as many mates"] > 0
+
+
+@pytest.mark.slow
+def test_the_page_of_docs_is_made_from_its_json(tmp_path):
+    """docs/study: its text is what its JSON gives, and that a full run's."""
+    folder = ROOT / "docs" / "study"
+    for name in NAMES:
+        assert not read(folder, name)["smoke"]
+        (tmp_path / f"{name}.json").write_bytes((folder / f"{name}.json").read_bytes())
+    _command.draw(tmp_path)
+    assert (tmp_path / "report.md").read_text() == (folder / "report.md").read_text()
+    assert strange_numbers(folder, (folder / "report.md").read_text()) == []
+
+
+def test_plots_leave_the_users_style_alone():
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    with _plots.styled():
+        assert matplotlib.rcParams["svg.hashsalt"] == "evenorm"
+    assert {k: v for k, v in matplotlib.rcParams.items() if k != "backend"} == {
+        k: v for k, v in before.items() if k != "backend"
+    }
+
+
+def test_a_run_is_of_its_sources_and_of_those_that_they_import():
+    from study import batch, gpt
+
+    names = {name: set(_store.sources_of(sys.modules[_sections.load(name).run.__module__])) for name in NAMES}
+    assert gpt.__name__ in names["depth"]
+    assert names["batch"] == {batch.__name__}
