@@ -3,7 +3,6 @@
 //   transformer answer --checkpoint digits.pt "reverse 3142" "sort 3142" "add 472+59"
 // Exit status: 0 done; 1 --expect was missed, or an answer is wrong; 2 wrong use or a bad file; 130 interrupted.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -11,7 +10,6 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -29,46 +27,12 @@ struct TrainOptions {
   Settings settings;
   std::string norm = "pre", checkpoint;
   std::vector<std::string> kinds{"reverse", "sort", "add"};
-  std::int64_t until = 0, every = 250;
+  std::int64_t every = 250;
   double expect = 0;
-  bool resume = false, json = false;
+  bool resume = false;
 };
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// A line on the terminal with the step, the loss and the time that is left; nothing where there is no terminal.
-class Bar {
- public:
-  Bar(std::int64_t first, std::int64_t last) : first_(first), last_(last), shown_(isatty(STDERR_FILENO) == 1) {}
-  ~Bar() { clear(); }
-  Bar(const Bar&) = delete;
-  Bar& operator=(const Bar&) = delete;
-
-  void show(std::int64_t done, double loss) {
-    if (!shown_) return;
-    const double part = static_cast<double>(done) / static_cast<double>(last_);
-    const double each = seconds_since(start_) / static_cast<double>(std::max<std::int64_t>(done - first_, 1));
-    std::string bar(static_cast<std::size_t>(part * 20), '#');
-    bar.resize(20, '.');
-    fmt::print(stderr, "\r[{}] {} of {}  loss {:.3f}  {:.0f} s left\x1b[K", bar, done, last_, loss,
-               each * static_cast<double>(last_ - done));
-    std::fflush(stderr);
-  }
-  void clear() const {
-    if (shown_) fmt::print(stderr, "\r\x1b[K");
-  }
-
- private:
-  std::int64_t first_, last_;
-  bool shown_;
-  Clock::time_point start_ = Clock::now();
-};
-
-nlohmann::ordered_json json_of(const std::vector<Kind>& kinds, const Accuracy& accuracy) {
-  nlohmann::ordered_json json;
-  for (std::size_t at = 0; at < kinds.size(); ++at) json[std::string(name(kinds[at]))] = accuracy[at];
-  return json;
-}
 
 std::string shares(const Accuracy& accuracy) {
   std::string text;
@@ -76,22 +40,12 @@ std::string shares(const Accuracy& accuracy) {
   return text;
 }
 
-// Says how good the network is now; the least accuracy of a kind on held-out strings.
-double report(Trainer& trainer, double seconds, bool json) {
+// Prints how good the network is; returns the least accuracy of a kind on held-out strings.
+double report(Trainer& trainer, double seconds) {
   const std::optional<double> loss = trainer.take_mean_loss();
-  const std::vector<Kind>& kinds = trainer.settings().kinds;
   const Accuracy strings = trainer.accuracy(Part::held_strings), length = trainer.accuracy(Part::held_length);
-  if (json) {
-    fmt::print("{}\n", nlohmann::ordered_json{{"step", trainer.done()},
-                                              {"loss", loss ? nlohmann::ordered_json(*loss) : nlohmann::ordered_json()},
-                                              {"seconds", seconds},
-                                              {"held-out strings", json_of(kinds, strings)},
-                                              {"held-out length", json_of(kinds, length)}}
-                           .dump());
-  } else {
-    fmt::print("{:>6} {:>8} {:>7.0f}  {}  {}\n", trainer.done(), loss ? fmt::format("{:.4f}", *loss) : "-", seconds,
-               shares(strings), shares(length));
-  }
+  fmt::print("{:>6} {:>8} {:>7.0f}  {}  {}\n", trainer.done(), loss ? fmt::format("{:.4f}", *loss) : "-", seconds,
+             shares(strings), shares(length));
   std::fflush(stdout);
   return *std::min_element(strings.begin(), strings.end());
 }
@@ -140,25 +94,17 @@ int train(TrainOptions options) {
   }
   std::sort(options.settings.kinds.begin(), options.settings.kinds.end());
   Trainer trainer = begin(options);
-  const std::int64_t steps = trainer.settings().steps,
-                     last = options.until > 0 ? std::min(options.until, steps) : steps;
-  if (!options.json) print_head(trainer.settings());
+  const std::int64_t steps = trainer.settings().steps;
+  print_head(trainer.settings());
   const Clock::time_point start = Clock::now();
-  Bar bar(trainer.done(), last);
-  while (trainer.done() < last) {
-    const double loss = trainer.step();
-    bar.show(trainer.done(), loss);
-    if (interrupted != 0) {
-      bar.clear();
-      return end_interrupted(trainer, options.checkpoint);
-    }
-    if (trainer.done() % options.every != 0 || trainer.done() == last) continue;
-    bar.clear();
-    report(trainer, seconds_since(start), options.json);
+  while (trainer.done() < steps) {
+    trainer.step();
+    if (interrupted != 0) return end_interrupted(trainer, options.checkpoint);
+    if (trainer.done() % options.every != 0 || trainer.done() == steps) continue;
+    report(trainer, seconds_since(start));
     if (!options.checkpoint.empty()) trainer.save(options.checkpoint);
   }
-  bar.clear();
-  const double least = report(trainer, seconds_since(start), options.json);
+  const double least = report(trainer, seconds_since(start));
   if (!options.checkpoint.empty()) trainer.save(options.checkpoint);
   if (least >= options.expect) return 0;
   fmt::print(stderr, "transformer: {:.1f} % of held-out strings are right, but {:.1f} % should be\n", 100 * least,
@@ -166,7 +112,7 @@ int train(TrainOptions options) {
   return 1;
 }
 
-int answer(const std::string& checkpoint, const std::vector<std::string>& texts, bool json) {
+int answer(const std::string& checkpoint, const std::vector<std::string>& texts) {
   std::vector<Question> questions;
   for (const std::string& text : texts) questions.push_back(parse_question(text));
   Trainer trainer = Trainer::load(checkpoint);
@@ -180,14 +126,8 @@ int answer(const std::string& checkpoint, const std::vector<std::string>& texts,
   for (std::size_t at = 0; at < texts.size(); ++at) {
     const bool right = answers[at] == answer_of(questions[at]);
     all_right = all_right && right;
-    if (json) {
-      fmt::print("{}\n",
-                 nlohmann::ordered_json{{"question", written(questions[at])}, {"answer", answers[at]}, {"right", right}}
-                     .dump());
-    } else {
-      fmt::print("{} = {}{}\n", written(questions[at]), answers[at],
-                 right ? "" : "   (wrong: " + answer_of(questions[at]) + ")");
-    }
+    fmt::print("{} = {}{}\n", written(questions[at]), answers[at],
+               right ? "" : "   (wrong: " + answer_of(questions[at]) + ")");
   }
   return all_right ? 0 : 1;
 }
@@ -205,7 +145,6 @@ CLI::App* add_train(CLI::App& app, TrainOptions& options) {
   command->add_option("--steps", settings.steps, "in all; the learning rate falls to 0 at the last one")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--until", options.until, "end after this step")->check(CLI::PositiveNumber);
   command->add_option("--batch", settings.batch, "questions in a step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -236,7 +175,6 @@ CLI::App* add_train(CLI::App& app, TrainOptions& options) {
   }
   command->add_option("--expect", options.expect, "share of held-out strings to get right, or status 1")
       ->check(CLI::Range(0.0, 1.0));
-  command->add_flag("--json", options.json, "a line of JSON a report");
   return command;
 }
 
@@ -256,17 +194,15 @@ int run(int argc, char** argv) {
   CLI::App* asking = app.add_subcommand("answer", "what a trained network answers");
   std::string checkpoint;
   std::vector<std::string> texts;
-  bool json = false;
   asking->add_option("--checkpoint", checkpoint, "file of a training")->required();
   asking->add_option("question", texts, "'reverse 3142', 'sort 3142' or 'add 472+59'")->required();
-  asking->add_flag("--json", json, "a line of JSON an answer");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   at::set_num_threads(threads);
-  const int status = training->parsed() ? train(options) : answer(checkpoint, texts, json);
+  const int status = training->parsed() ? train(options) : answer(checkpoint, texts);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw std::runtime_error("standard output cannot be written");
   return status;
