@@ -1,93 +1,84 @@
-# evenorm's commands; `make help` lists them. All of them first install what is missing (as root on Debian), or say
-# what to install. The build itself is CMake's: see CMakeLists.txt, CMakePresets.json.
+# evenorm's commands; `make help` lists them. Each first installs what is missing (as root on Debian), or says what to
+# install. CMake does the building: see CMakeLists.txt and CMakePresets.json.
 
 WERROR ?= OFF
 CMAKE_ARGS ?=
 
-CACHED := tools/compiler_cache.py
-CONFIGURE := $(CACHED) cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DEVENORM_WERROR=$(WERROR)
-BENCH := tools/bench
+CONFIGURE := cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DEVENORM_WERROR=$(WERROR)
 STAGES := tools/stages $(if $(filter ON 1 on,$(WERROR)),--werror)
 
-.PHONY: all setup-build setup-test setup-check setup-test-all demo test check test-all unit contracts cli whole aarch64
-.PHONY: page sanitize thread fuzz package libtorch mpi lint
-.PHONY: setup-python python wheel format mutants bench bench-quick study clean help
+.PHONY: all demo test check test-all whole lint page package libtorch aarch64 sanitize thread mpi fuzz
+.PHONY: python wheel format mutants bench bench-quick study clean help
 .NOTPARALLEL:
 
-all: setup-build  ## build everything: build/evenorm, build/libevenorm.so, build/evenorm_tests
+all:  ## build everything: build/evenorm, build/libevenorm.so, build/evenorm_tests
+	@tools/setup.sh build
 	@$(CONFIGURE) $(CMAKE_ARGS) >/dev/null
-	@$(CACHED) cmake --build build
+	@cmake --build build
 
-demo: setup-build  ## build, then normalise the activations of a real model and show how exact and how fast
+demo:  ## build, then normalise the activations of a real model and show how exact and how fast
+	@tools/setup.sh build
 	@$(CONFIGURE) $(CMAKE_ARGS) >/dev/null
-	@$(CACHED) cmake --build build --target evenorm_cli minilm_demo
+	@cmake --build build --target evenorm_cli minilm_demo
 	@tools/demo.sh
 
-test: setup-test  ## what every change passes: build, unit tests, contracts, command line, format; NumPy where .venv/ is
+test:  ## what every change passes: build, tests, clang-format
+	@tools/setup.sh test
 	@$(STAGES) test
 
-check: setup-check  ## after `make test`: whole contracts, PyTorch, page, packages, lint, sanitizers, fuzzers, mutations, AArch64
+check:  ## after `make test`: slower tests, PyTorch, page, packages, lint, sanitizers, fuzzers, mutations, AArch64
+	@tools/setup.sh check
 	@$(STAGES) check
 
-test-all: setup-test-all  ## after `make check`, hours: all on AArch64, all mutations, valgrind, long sweeps; AGAIN=1: anew
-	@$(STAGES) $(if $(AGAIN),,--resume) test-all
+test-all:  ## after `make check`, for hours: long sweeps, valgrind, all mutations, all tests under sanitizers and on AArch64
+	@tools/setup.sh test-all
+	@$(STAGES) test-all
 
-unit contracts cli: setup-test  ## build, then one stage of the tests
+whole lint page:  ## build, then one stage of `make check`
+	@tools/setup.sh check
 	@$(STAGES) --verbose build $@
 
-whole lint: setup-check  ## build, then the rest of the contracts; clang-format, clang-tidy, exported names
-	@$(STAGES) --verbose build $@
-
-mpi: setup-build  ## norms over MPI processes, in build-mpi/; installs Open MPI
+package libtorch aarch64 sanitize thread:  ## one stage of `make check`, in build trees of its own
+	@tools/setup.sh check
 	@$(STAGES) --verbose $@
 
-page: setup-build  ## build, then what `evenorm explain --html` writes, opened in Chromium; fetches what that needs
-	@$(STAGES) --verbose build $@
-
-package libtorch aarch64 sanitize thread: setup-check  ## one stage of `make check`, in build trees of its own
+mpi:  ## norms over MPI processes, in build-mpi/; installs Open MPI
+	@tools/setup.sh build
 	@$(STAGES) --verbose $@
 
-fuzz: setup-check  ## every fuzzer for SECONDS (60), under sanitizers
+fuzz:  ## run every fuzzer, or those in NAMES, for SECONDS (60)
+	@tools/setup.sh check
 	@tools/fuzz --seconds $(or $(SECONDS),60) $(NAMES)
 
-python: setup-python  ## .venv/ with the Python package, PyTorch, the test tools, and the command `evenorm`
+python:  ## install the Python package, PyTorch, the test tools and the command `evenorm` in .venv/
+	@tools/setup.sh python
 	@tools/python
 
-wheel: setup-python  ## dist/evenorm-*.whl
+wheel:  ## write dist/evenorm-*.whl
+	@tools/setup.sh python
 	@tools/python wheel
 
-format: setup-test  ## format all sources, and the table of mutations, in place
+format:  ## format all sources in place
+	@tools/setup.sh test
 	@tools/lint --fix
 
-mutants: setup-check  ## apply the mutations one by one (or those in NAMES) and expect red
+mutants:  ## apply all mutations, or those in NAMES, one by one and expect a red test for each
+	@tools/setup.sh test
 	@tools/mutants $(NAMES)
 
-bench: python  ## measure evenorm beside its rivals, all that there is; ARGS goes to bench/run.py (--help)
-	@$(BENCH) $(ARGS)
+bench:  ## measure evenorm beside its rivals; ARGS goes to bench/run.py (--help)
+	@tools/setup.sh python
+	@tools/bench $(ARGS)
 
-bench-quick: python  ## the points that matter, in three minutes; status 1 where one is below bench/floors.json
-	@$(BENCH) --quick $(ARGS)
+bench-quick:  ## measure the points that matter, in three minutes; status 1 if one is below bench/floors.json
+	@tools/setup.sh python
+	@tools/bench --quick $(ARGS)
 
-study: python  ## claims about layer norm measured: tables, plots, JSON in build/study/; ARGS=--help lists the options
+study: python  ## measure claims about layer norm: tables, plots, JSON in build/study/; ARGS=--help lists the options
 	@PYTHONPATH=learn .venv/bin/python -m study $(ARGS)
 
-setup-python:
-	@tools/setup.sh python
-
-setup-build:
-	@tools/setup.sh build
-
-setup-test:
-	@tools/setup.sh test
-
-setup-check:
-	@tools/setup.sh check
-
-setup-test-all:
-	@tools/setup.sh test-all
-
-clean:  ## remove build/ and the Python package's build trees
+clean:  ## remove all build trees
 	@cmake -E rm -rf build build-*
 
-help:  ## this list
-	@sed -n 's/^\([a-z0-9 -]*\):[^#]*##  *\(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-32s %s\n", $$1, $$2 }'
+help:  ## print this list
+	@sed -n 's/^\([a-z0-9 -]*\):[^#]*##  *\(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-50s %s\n", $$1, $$2 }'

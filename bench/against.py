@@ -9,16 +9,11 @@ import sys
 
 from problem import ROOT
 
-sys.path.insert(0, str(ROOT / "tools"))
-import compiler_cache  # noqa: E402
-
 KEPT = ROOT / ".bench" / "against"
 
 
 def run(*command: object, tree: pathlib.Path) -> str:
-    done = subprocess.run(
-        [str(part) for part in command], cwd=tree, env=compiler_cache.environment(tree), text=True, capture_output=True
-    )
+    done = subprocess.run([str(part) for part in command], cwd=tree, text=True, capture_output=True)
     if done.returncode:
         sys.exit(f"{done.stdout}{done.stderr}\nfailed: {' '.join(str(part) for part in command)}")
     return done.stdout.strip()

@@ -167,7 +167,7 @@ TEST(Contract_GradientsAccuracy, SumsOverManyRows) {
   }
 }
 
-// For tools/mutants: a moment's work, in which nothing hides.
+// A quick test for tools/mutants.
 TEST(Contract_GradientsAccuracy, RowsFarFromZero) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     expect_rows_within_limits(same_type_backward(Kind::layer, dtype, 65), {"mean_1e6"}, {"normal"}, 5);

@@ -209,7 +209,7 @@ TEST(Contract_GradientsSameBits, WhateverTheCallersModes) {
   }
 }
 
-// A moment's work, for tools/mutants.
+// A quick test for tools/mutants.
 TEST(Contract_GradientsSameBits, OneCaseOnEveryTarget) {
   Ways ways(with_wide_sums(same_type_backward(Kind::layer, DType::f32, 65)), {200, 65}, {"normal"}, {"normal"});
   try_threads(ways);

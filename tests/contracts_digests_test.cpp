@@ -173,7 +173,7 @@ TEST(Contract_Digests, GradientsOnEveryTargetAreThoseOfTheFile) {
   }
 }
 
-// Two cases of the table alone, which take a moment: for tools/mutants.
+// Two cases of the table: a quick test for tools/mutants.
 TEST(Contract_SameBits, TwoCasesInEveryWayOnEveryTarget) {
   for (const std::size_t cols : {65, 2049}) {  // whose f64 sums show in which order they were taken
     const DigestRow row = run_digest_case(same_type(Kind::layer, DType::f32, cols), runnable_targets());

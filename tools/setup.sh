@@ -1,15 +1,18 @@
 #!/bin/sh
-# Installs the Debian packages that a task needs and that are missing. Does nothing, at once, when none is.
-# Usage: tools/setup.sh [build] [test] [check] [test-all] [python] [page] [aarch64] [mpi]
-# build: library, command line, demo; test: that and `make test`; check: that and sanitizers, lint, packages;
-# test-all: what else `make test-all` needs; python: what `make python` needs, beside what pip installs
-# page: Chromium and a font for it, for the tests of the page (tools/browser)
-# aarch64: the compiler for it, QEMU (tools/aarch64)
-# mpi: Open MPI, where no MPI is there, for norms over its processes
-# Status: 0 all there; 2 something is missing and this user may not install it (the command to run is printed).
+# Installs the Debian packages that a task needs and that are missing. Returns at once if none is missing.
+# Usage: tools/setup.sh GROUP...
+#   build      library, command line, demo
+#   test       also `make test`
+#   check      also sanitizers, clang-tidy, package tests
+#   test-all   also what else `make test-all` needs
+#   python     what `make python` needs beside the packages that pip installs
+#   page       Chromium and a font, for the tests of the page
+#   aarch64    the cross compiler and QEMU (tools/aarch64)
+#   mpi        Open MPI, unless there is another MPI
+# Without root, prints the command that installs what is missing; the status is then 1.
 set -eu
 
-# package | what shows that it is there: a command, a header under an include directory, or a file
+# package | what it provides: a command, a header in an include directory, or a file
 build_needs='
 g++              c++
 gcc              cc
@@ -59,7 +62,6 @@ valgrind         valgrind
 '
 
 needs=
-[ $# -gt 0 ] || set -- build test
 for group in "$@"; do
   case $group in
     build) needs="$needs$build_needs" ;;
@@ -70,13 +72,13 @@ for group in "$@"; do
     page) needs="$needs$page_needs" ;;
     aarch64) needs="$needs$aarch64_needs" ;;
     mpi) needs="$needs$build_needs$mpi_needs" ;;
-    *) echo "tools/setup.sh: unknown group '$group' (build, test, check, test-all, python, page, aarch64, mpi)" >&2; exit 1 ;;
+    *) echo "tools/setup.sh: there is no group '$group'" >&2; exit 1 ;;
   esac
 done
 
 present() {
   case $1 in
-    /*)  # a file; a pattern is meant to be expanded
+    /*)  # a file; its pattern is meant to be expanded
       # shellcheck disable=SC2086
       for file in $1; do
         [ -e "$file" ] && return 0
@@ -96,22 +98,22 @@ missing=$(echo "$needs" | while read -r package sign; do
 done)
 [ -n "$missing" ] || exit 0
 
-# The list holds package names only: it is meant to be split.
+# The list of package names is meant to be split.
 # shellcheck disable=SC2086
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
   echo "Missing:$missing. As root, run:" >&2
   echo "apt-get install --yes --no-install-recommends$missing"
-  exit 2
+  exit 1
 fi
 
 echo "Installing:$missing"
 export DEBIAN_FRONTEND=noninteractive
-install() {  # another one may be at work
+install() {  # waits for another apt-get
   apt-get install --yes --no-install-recommends --quiet -o=Dpkg::Use-Pty=0 -o=DPkg::Lock::Timeout=300 $missing >"$log" 2>&1
 }
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# A machine whose package lists are fresh needs no update; one that has none, or stale ones, does.
+# Only a machine without package lists, or with stale ones, needs an update.
 if ! install; then
   apt-get update --quiet >"$log" 2>&1 && install || { cat "$log" >&2; exit 1; }
 fi

@@ -1,4 +1,4 @@
-"""One Chromium for all tests, each page made once. See tools/browser for what must be there."""
+"""One Chromium for all tests, each page made once. The stage `page` of tools/stages provides Chromium."""
 
 import json
 import os
