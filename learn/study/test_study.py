@@ -280,12 +280,13 @@ def test_the_page_of_docs_is_made_from_its_json(tmp_path):
 def test_plots_leave_the_users_style_alone():
     import matplotlib
 
-    before = dict(matplotlib.rcParams)
+    def settings():
+        return {key: value for key, value in matplotlib.rcParams.items() if not key.startswith("backend")}
+
+    before = settings()
     with _plots.styled():
         assert matplotlib.rcParams["svg.hashsalt"] == "evenorm"
-    assert {k: v for k, v in matplotlib.rcParams.items() if k != "backend"} == {
-        k: v for k, v in before.items() if k != "backend"
-    }
+    assert settings() == before
 
 
 def test_a_run_is_of_its_sources_and_of_those_that_they_import():
