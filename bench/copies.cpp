@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "parallel.hpp"
+#include "run/parallel.hpp"
 
 #ifndef EVENORM_BENCH_COPIES_WAYS_
 #define EVENORM_BENCH_COPIES_WAYS_

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "dispatch.hpp"
 #include "evenorm/evenorm.hpp"
+#include "run/dispatch.hpp"
 
 namespace evenorm::bench {
 

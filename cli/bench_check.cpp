@@ -11,7 +11,7 @@
 #include "cli/files/pieces.hpp"
 #include "contracts/accuracy.hpp"
 #include "contracts/backward_accuracy.hpp"
-#include "reference.hpp"
+#include "reference/reference.hpp"
 
 namespace evenorm::cli {
 namespace {

@@ -5,11 +5,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "caches.hpp"
 #include "cli/commands.hpp"
 #include "cli/common/streams.hpp"
 #include "cli/common/text.hpp"
 #include "evenorm/evenorm.hpp"
+#include "plan/caches.hpp"
 
 namespace evenorm::cli {
 namespace {

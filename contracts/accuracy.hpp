@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "contracts/harness.hpp"
-#include "reference.hpp"
+#include "reference/reference.hpp"
 
 namespace evenorm::contracts {
 

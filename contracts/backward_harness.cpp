@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "schedule.hpp"
+#include "run/schedule.hpp"
 
 namespace evenorm::contracts {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "schedule.hpp"
+#include "run/schedule.hpp"
 
 namespace evenorm::contracts {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "contracts/field.hpp"
-#include "schedule.hpp"
+#include "run/schedule.hpp"
 
 namespace evenorm::contracts {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "contracts/field.hpp"
 #include "contracts/inputs.hpp"
-#include "dispatch.hpp"
 #include "evenorm/evenorm.hpp"
+#include "run/dispatch.hpp"
 
 namespace evenorm::contracts {
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "reference.hpp"
+#include "reference/reference.hpp"
 
 namespace evenorm::contracts {
 namespace {

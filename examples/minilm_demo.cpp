@@ -13,7 +13,7 @@
 #include "cli/files/npy.hpp"
 #include "contracts/accuracy.hpp"
 #include "evenorm/evenorm.hpp"
-#include "reference.hpp"
+#include "reference/reference.hpp"
 
 namespace {
 

@@ -6,8 +6,8 @@
 
 #include "contracts/harness.hpp"
 #include "fuzz/views.hpp"
-#include "schedule.hpp"
-#include "validate.hpp"
+#include "problem/validate.hpp"
+#include "run/schedule.hpp"
 
 namespace evenorm::fuzz {
 namespace {

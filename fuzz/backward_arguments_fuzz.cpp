@@ -8,8 +8,8 @@
 
 #include "contracts/backward_harness.hpp"
 #include "fuzz/views.hpp"
-#include "schedule.hpp"
-#include "validate.hpp"
+#include "problem/validate.hpp"
+#include "run/schedule.hpp"
 
 namespace evenorm::fuzz {
 namespace {

@@ -9,10 +9,10 @@
 #include "contracts/fp_mode.hpp"
 #include "contracts/through_c.hpp"
 #include "fuzz/norms.hpp"
+#include "plan/scratch_plan.hpp"
+#include "problem/validate.hpp"
 #include "rows/rows.hpp"
-#include "schedule.hpp"
-#include "scratch_plan.hpp"
-#include "validate.hpp"
+#include "run/schedule.hpp"
 
 namespace evenorm::fuzz {
 namespace {

@@ -10,9 +10,9 @@
 #include "contracts/through_c.hpp"
 #include "fuzz/norms.hpp"
 #include "fuzz/support.hpp"
+#include "problem/validate.hpp"
 #include "rows/rows.hpp"
-#include "schedule.hpp"
-#include "validate.hpp"
+#include "run/schedule.hpp"
 
 namespace evenorm::fuzz {
 namespace {

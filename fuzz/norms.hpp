@@ -5,7 +5,7 @@
 
 #include "contracts/scattered.hpp"
 #include "fuzz/support.hpp"
-#include "reference.hpp"
+#include "reference/reference.hpp"
 
 namespace evenorm::fuzz {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "reference.hpp"
+#include "reference/reference.hpp"
 #include "support/gradient_rows.hpp"
 #include "support/names.hpp"
 

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "contracts/harness.hpp"
-#include "schedule.hpp"
+#include "run/schedule.hpp"
 #include "support/names.hpp"
 
 namespace evenorm {

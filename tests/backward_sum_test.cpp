@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "contracts/backward_harness.hpp"
-#include "reference.hpp"
-#include "schedule.hpp"
+#include "reference/reference.hpp"
+#include "run/schedule.hpp"
 #include "support/backward_call.hpp"
 #include "support/tensors.hpp"
 

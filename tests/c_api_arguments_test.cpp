@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "c_struct.hpp"
+#include "api/c_struct.hpp"
 #include "support/c_call.hpp"
 
 namespace evenorm {

@@ -9,8 +9,8 @@
 
 #include "contracts/harness.hpp"
 #include "contracts/through_c.hpp"
-#include "dispatch.hpp"
 #include "evenorm/evenorm.h"
+#include "run/dispatch.hpp"
 #include "support/fused.hpp"
 #include "support/tensors.hpp"
 

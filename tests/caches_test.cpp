@@ -1,5 +1,5 @@
 // From which size on memory is used in another way: by the caches, and no later than where that was measured to pay.
-#include "caches.hpp"
+#include "plan/caches.hpp"
 
 #include <gtest/gtest.h>
 

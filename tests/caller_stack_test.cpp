@@ -2,7 +2,7 @@
 // a worker of its own.
 #include <gtest/gtest.h>
 
-#include "schedule.hpp"
+#include "run/schedule.hpp"
 #include "support/fused.hpp"
 #include "support/gradient_rows.hpp"
 #include "support/sanitized.hpp"

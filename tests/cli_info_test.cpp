@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "caches.hpp"
 #include "evenorm/evenorm.hpp"
+#include "plan/caches.hpp"
 #include "support/program.hpp"
 
 namespace evenorm {

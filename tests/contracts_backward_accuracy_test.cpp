@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "contracts/backward_accuracy.hpp"
-#include "reference_backward.hpp"
+#include "reference/reference_backward.hpp"
 
 namespace evenorm::contracts {
 namespace {

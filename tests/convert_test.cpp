@@ -7,7 +7,7 @@
 
 #include "contracts/fp_mode.hpp"
 #include "contracts/harness.hpp"
-#include "reference.hpp"
+#include "reference/reference.hpp"
 #include "support/names.hpp"
 
 namespace evenorm {

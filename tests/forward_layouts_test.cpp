@@ -9,7 +9,7 @@
 
 #include "contracts/digests.hpp"
 #include "contracts/scattered.hpp"
-#include "schedule.hpp"
+#include "run/schedule.hpp"
 #include "support/names.hpp"
 
 namespace evenorm {

@@ -4,12 +4,12 @@
 #include <cstring>
 
 #include "contracts/harness.hpp"
+#include "problem/validate.hpp"
 #include "rows/rows.hpp"
-#include "schedule.hpp"
+#include "run/schedule.hpp"
 #include "support/names.hpp"
 #include "support/sanitized.hpp"
 #include "support/stack.hpp"
-#include "validate.hpp"
 
 namespace evenorm {
 namespace {

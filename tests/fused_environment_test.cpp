@@ -10,7 +10,7 @@
 
 #include "contracts/fp_mode.hpp"
 #include "evenorm/sharded.hpp"
-#include "schedule.hpp"
+#include "run/schedule.hpp"
 #include "support/backward_call.hpp"
 #include "support/child.hpp"
 #include "support/fused.hpp"

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "contracts/accuracy.hpp"
-#include "schedule.hpp"
+#include "run/schedule.hpp"
 #include "support/fused.hpp"
 #include "support/names.hpp"
 

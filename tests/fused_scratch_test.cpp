@@ -2,13 +2,14 @@
 // it fits into the worker's scratch, builds with assertions see in the same runs.
 #include <gtest/gtest.h>
 
+#include "problem/validate.hpp"
 #include "rows/rows.hpp"
-#include "schedule.hpp"
+#include "run/schedule.hpp"
+#include "sharded/rows.hpp"
 #include "support/fused.hpp"
 #include "support/processes.hpp"
 #include "support/sanitized.hpp"
 #include "support/stack.hpp"
-#include "validate.hpp"
 
 namespace evenorm::testing {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "dispatch.hpp"
+#include "run/dispatch.hpp"
 #include "support/fused.hpp"
 #include "support/names.hpp"
 

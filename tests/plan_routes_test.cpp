@@ -1,7 +1,7 @@
 // The route of every combination of types, layouts, fused forms and sizes: a table, compared with
 // tests/vectors/routes.txt.
-#include "forward_plan.hpp"
-#include "gradient_plan.hpp"
+#include "plan/forward_plan.hpp"
+#include "plan/gradient_plan.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 #include <optional>
 #include <string>
 
+#include "problem/validate.hpp"
 #include "support/places.hpp"
 #include "support/program.hpp"
-#include "validate.hpp"
 
 namespace evenorm::internal {
 namespace {

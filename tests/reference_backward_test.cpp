@@ -1,5 +1,5 @@
 // The reference's gradients against central differences of its own forward pass, and against what follows by hand.
-#include "reference_backward.hpp"
+#include "reference/reference_backward.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The reference against numbers known otherwise: worked examples, the C++ conversions, closed forms.
-#include "reference.hpp"
+#include "reference/reference.hpp"
 
 #include <gtest/gtest.h>
 

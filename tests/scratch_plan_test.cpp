@@ -1,6 +1,6 @@
 // The scratch that passes plan, by arithmetic alone: every combination of types, layouts, fusions and outputs, up to
 // 2^40 columns, stays within the budget, in pieces that lie apart and hold what goes through them.
-#include "scratch_plan.hpp"
+#include "plan/scratch_plan.hpp"
 #include "rows/rows.hpp"
 
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "contracts/harness.hpp"
-#include "forward_plan.hpp"
+#include "plan/forward_plan.hpp"
+#include "problem/validate.hpp"
 #include "support/gradient_rows.hpp"
-#include "validate.hpp"
 
 namespace evenorm::internal {
 namespace {

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "printable.hpp"
-#include "sharded_steps.hpp"
+#include "problem/printable.hpp"
+#include "sharded/exported_steps.hpp"
 #include "support/gradient_rows.hpp"
 #include "support/processes.hpp"
 #include "support/refusal.hpp"

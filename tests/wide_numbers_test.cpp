@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "contracts/inputs.hpp"
-#include "reference.hpp"
+#include "reference/reference.hpp"
 #include "rows/wide.hpp"
 
 namespace evenorm::internal {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "evenorm/evenorm.hpp"
-#include "printable.hpp"
+#include "problem/printable.hpp"
 
 namespace evenorm::cli {
 

@@ -11,7 +11,7 @@
 #include "cli/common/text.hpp"
 #include "cli/files/pieces.hpp"
 #include "learn/explain/numbers.hpp"
-#include "reference.hpp"
+#include "reference/reference.hpp"
 
 namespace evenorm::cli {
 namespace {

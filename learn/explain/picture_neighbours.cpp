@@ -9,7 +9,7 @@
 #include "cli/common/layout.hpp"
 #include "evenorm/evenorm.hpp"
 #include "learn/explain/pictures_of_input.hpp"
-#include "reference.hpp"
+#include "reference/reference.hpp"
 
 namespace evenorm::cli {
 namespace {

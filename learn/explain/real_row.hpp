@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "learn/explain/explain_input.hpp"
-#include "reference.hpp"
+#include "reference/reference.hpp"
 
 namespace evenorm::cli {
 

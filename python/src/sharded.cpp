@@ -1,6 +1,6 @@
 // The steps of a norm over processes: what each finds of its columns, and what it makes of all messages. Messages and
 // moments are float64 arrays of rows by numbers; who exchanges them is for evenorm/_sharded.py.
-#include "sharded_steps.hpp"
+#include "sharded/exported_steps.hpp"
 
 #include <array>
 

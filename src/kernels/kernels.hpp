@@ -9,8 +9,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "spec.hpp"
-#include "tuning.hpp"
+#include "plan/spec.hpp"
+#include "plan/tuning.hpp"
 
 namespace evenorm::internal {
 
@@ -42,11 +42,6 @@ struct WideNumber {
 struct BlockSums {
   WideNumber s, q;
 };
-
-// The lanes' sums of a block of which there are but pieces, in numbers: of x and x^2, in f64 arithmetic low parts too,
-// and where they began.
-template <class A>
-inline constexpr std::size_t kPieceSums = std::is_same_v<A, double> ? 5 * kLanes : 2 * kLanes;
 
 // A number of columns, and what MeanOf() multiplies by.
 struct Count {

@@ -3,7 +3,7 @@
 // row before them, backward_map.cpp dx. Knows nothing of threads, or of how row blocks are joined.
 #pragma once
 
-#include "gradient_plan.hpp"
+#include "plan/gradient_plan.hpp"
 #include "rows/gradient_columns.hpp"
 #include "rows/parameter.hpp"
 #include "rows/scaled.hpp"

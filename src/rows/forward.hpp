@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "forward_plan.hpp"
+#include "plan/forward_plan.hpp"
 #include "rows/fusion.hpp"
 #include "rows/tile_pair.hpp"
 

@@ -2,7 +2,7 @@
 // fused passes alone. Knows nothing of groups or of the order of blocks: it is told what is mapped.
 #pragma once
 
-#include "forward_plan.hpp"
+#include "plan/forward_plan.hpp"
 #include "rows/scaled.hpp"
 
 namespace evenorm::internal {

@@ -1,8 +1,8 @@
 // Sums over rows: their tree, and what becomes of them: dgamma and dbeta.
 #pragma once
 
+#include "plan/numbers.hpp"
 #include "rows/join.hpp"
-#include "rows/numbers.hpp"
 
 namespace evenorm::internal {
 

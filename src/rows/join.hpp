@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "moments.hpp"
+#include "plan/scratch_plan.hpp"
+#include "rows/moments.hpp"
 #include "rows/wide.hpp"
-#include "scratch_plan.hpp"
 
 namespace evenorm::internal {
 

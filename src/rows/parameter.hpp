@@ -4,8 +4,8 @@
 
 #include <array>
 
+#include "plan/scratch.hpp"
 #include "rows/tile.hpp"
-#include "scratch.hpp"
 
 namespace evenorm::internal {
 

@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "kernels/kernels.hpp"
-#include "layout.hpp"
-#include "problem.hpp"
-#include "scratch.hpp"
+#include "plan/scratch.hpp"
+#include "problem/layout.hpp"
+#include "problem/problem.hpp"
 
 namespace evenorm::internal {
 

@@ -3,17 +3,16 @@
 // Compiled once, for whatever target the kernels are of. Does not throw or allocate; knows nothing of threads.
 #pragma once
 
-#include <span>
+#include <cstddef>
 
 #include "kernels/kernels.hpp"
-#include "messages.hpp"
-#include "problem.hpp"
-#include "rows/numbers.hpp"
+#include "plan/numbers.hpp"
+#include "problem/problem.hpp"
 
 namespace evenorm::internal {
 
-struct ForwardPlan;   // forward_plan.hpp
-struct GradientPlan;  // gradient_plan.hpp
+struct ForwardPlan;   // plan/forward_plan.hpp
+struct GradientPlan;  // plan/gradient_plan.hpp
 
 // Rows [first, first + count) of the problem, x to y.
 void run_forward(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
@@ -28,13 +27,6 @@ RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts
 // Normalises blocks [first, first + count).
 void map_blocks(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t row,
                 const RowScalars& scalars, std::size_t first, std::size_t count) noexcept;
-
-// Of rows that are some columns of longer ones: the moments of the runs of rows [first, first + count), as a message;
-// `message` is where that of row 0 would be.
-void moments_of_shards(const Kernels& kernels, const Problem& p, const Cuts& cuts, std::size_t first, std::size_t count,
-                       double* message) noexcept;
-// The moments of all whole rows, from the messages of all processes.
-void join_shards(const Cuts& cuts, Kind kind, bool wide, const Messages& messages, std::span<Moments> moments) noexcept;
 
 // dx of rows [first, first + count), where nothing is summed over rows.
 void run_backward(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
@@ -56,12 +48,5 @@ void look_at_rows(const Kernels& kernels, const GradientProblem& p, const Gradie
                   std::size_t count, GradientScalars* scalars) noexcept;
 void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
                  const GradientScalars* scalars, std::size_t first, std::size_t count) noexcept;
-
-// The same of a problem that has moments of whole rows: the sums of the rows' runs as a message; and, from all
-// messages, the scalars of whole rows.
-void sums_of_shards(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, const Cuts& cuts,
-                    std::size_t first, std::size_t count, double* message) noexcept;
-void finish_shards(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, const Cuts& cuts,
-                   const Messages& messages, std::size_t first, std::size_t count, GradientScalars* scalars) noexcept;
 
 }  // namespace evenorm::internal

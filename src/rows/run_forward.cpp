@@ -1,9 +1,9 @@
 // The forward half of rows.hpp: rows, and one long row in parts, by ForwardRows with scratch.
 #include "rows/rows.hpp"
 
-#include "forward_plan.hpp"
+#include "plan/forward_plan.hpp"
+#include "problem/fp_environment.hpp"
 #include "rows/forward.hpp"
-#include "rows/fp_environment.hpp"
 #include "rows/types.hpp"
 
 namespace evenorm::internal {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "moments.hpp"
+#include "rows/moments.hpp"
 #include "rows/parameter.hpp"
 #include "rows/sink.hpp"
 #include "rows/statistics.hpp"

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "kernels/kernels.hpp"
-#include "rows/numbers.hpp"
+#include "plan/numbers.hpp"
 #include "rows/wide.hpp"
 
 namespace evenorm::internal {

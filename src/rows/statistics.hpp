@@ -2,8 +2,8 @@
 // docs/numerics.md specifies every operation; groups of short rows are finished by kernels, with the same formulas.
 #pragma once
 
+#include "plan/numbers.hpp"
 #include "rows/join.hpp"
-#include "rows/numbers.hpp"
 #include "rows/source.hpp"
 #include "rows/wide.hpp"
 

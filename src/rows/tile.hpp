@@ -6,7 +6,7 @@
 #include <cstddef>
 
 #include "kernels/kernels.hpp"
-#include "problem.hpp"
+#include "problem/problem.hpp"
 
 namespace evenorm::internal {
 

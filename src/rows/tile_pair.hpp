@@ -2,8 +2,8 @@
 // and what is fetched meanwhile. How one is moved: tile.hpp.
 #pragma once
 
+#include "plan/scratch.hpp"
 #include "rows/tile.hpp"
-#include "scratch.hpp"
 
 namespace evenorm::internal {
 

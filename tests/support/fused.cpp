@@ -9,7 +9,7 @@
 #include <cstring>
 #include <limits>
 
-#include "reference.hpp"
+#include "reference/reference.hpp"
 
 namespace evenorm::testing {
 namespace {

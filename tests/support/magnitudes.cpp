@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "reference.hpp"
+#include "reference/reference.hpp"
 
 namespace evenorm::testing {
 namespace {

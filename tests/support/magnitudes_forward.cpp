@@ -3,7 +3,7 @@
 #include <cmath>
 #include <optional>
 
-#include "reference.hpp"
+#include "reference/reference.hpp"
 #include "support/magnitudes.hpp"
 #include "support/processes.hpp"
 

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "contracts/backward_harness.hpp"
-#include "rows/rows.hpp"
-#include "schedule.hpp"
-#include "sharded.hpp"
-#include "validate.hpp"
+#include "problem/validate.hpp"
+#include "run/schedule.hpp"
+#include "sharded/rows.hpp"
+#include "sharded/steps.hpp"
 
 namespace evenorm::testing {
 

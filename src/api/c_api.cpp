@@ -1,0 +1,322 @@
+// The C API: structures (c_structures.hpp) into evenorm.hpp's, exceptions into statuses. What is right or wrong about a
+// norm is decided behind evenorm::run and evenorm::Plan alone; here only what C++'s types rule out is refused.
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "api/c_call.hpp"
+#include "api/c_structures.hpp"
+#include "evenorm/evenorm.h"
+#include "evenorm/evenorm.hpp"
+#include "run/dispatch.hpp"
+
+// NOLINTNEXTLINE(readability-identifier-naming): C's name
+struct evenorm_plan {
+  evenorm::Plan plan;
+};
+// NOLINTNEXTLINE(readability-identifier-naming)
+struct evenorm_backward_plan {
+  evenorm::BackwardPlan plan;
+};
+
+namespace evenorm {
+namespace {
+
+using namespace internal::c;
+
+// --- statuses --------------------------------------------------------------------------------------------------------
+
+thread_local char last_error[1024];  // not a std::string: telling that memory is out must not need memory
+
+evenorm_status fail(evenorm_status status, const char* text) noexcept {
+  std::snprintf(last_error, sizeof last_error, "%s", text);
+  return status;
+}
+
+}  // namespace
+
+evenorm_status internal::c::status_of_call(void (*call)(const void* body), const void* body) noexcept {
+  try {
+    call(body);
+    return EVENORM_OK;
+  } catch (const Error& error) {
+    return fail(EVENORM_INVALID_ARGUMENT, error.what());
+  } catch (const CommunicationFailed& error) {
+    return fail(EVENORM_COMMUNICATION_FAILED, error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(EVENORM_OUT_OF_MEMORY, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(EVENORM_INTERNAL, error.what());
+  } catch (...) {
+    return fail(EVENORM_INTERNAL, "unknown exception");
+  }
+}
+
+// --- executors -------------------------------------------------------------------------------------------------------
+// A task of C++ is noexcept by type and one of C is not, so each side's callback is handed to the other in a wrapper.
+
+Executor internal::c::executor_of(const evenorm_executor& e) {
+  if (e.parallel_for == nullptr) return {};
+  const auto parallel_for = [](void* context, std::size_t tasks, void (*task)(void*, std::size_t) noexcept,
+                               void* argument) {
+    const auto& executor = *static_cast<const evenorm_executor*>(context);
+    executor.parallel_for(executor.context, tasks, task, argument);
+  };
+  return {e.threads, const_cast<evenorm_executor*>(&e), parallel_for};
+}
+
+evenorm_executor internal::c::completed_executor(const evenorm_executor* given) {
+  return given == nullptr ? evenorm_executor{} : completed("executor", given, kExecutorSizes, {});
+}
+
+namespace {
+
+void run_in_pool(void* context, std::size_t tasks, void (*task)(void*, std::size_t), void* argument) {
+  struct Call {
+    void (*task)(void*, std::size_t);
+    void* argument;
+  } call{task, argument};
+  const Executor pool = pool_executor(reinterpret_cast<std::size_t>(context));
+  pool.parallel_for(
+      pool.context, tasks,
+      [](void* wrapped, std::size_t i) noexcept {
+        const Call& wanted = *static_cast<const Call*>(wrapped);
+        wanted.task(wanted.argument, i);
+      },
+      &call);
+}
+
+// --- rows and targets ------------------------------------------------------------------------------------------------
+
+std::size_t count_elements(std::size_t rows, std::size_t cols, std::size_t element_bytes) {
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(rows, cols, &bytes) || __builtin_mul_overflow(bytes, element_bytes, &bytes)) {
+    throw Error("rows is " + std::to_string(rows) + " and cols is " + std::to_string(cols) +
+                ", which is more than memory can hold");
+  }
+  return rows * cols;
+}
+
+// Empty, which is absent, where it is null. Storage: what C holds an element in.
+template <class Storage>
+std::span<Storage> optional_span(Storage* data, std::size_t size) {
+  return data == nullptr ? std::span<Storage>{} : std::span{data, size};
+}
+
+template <DType dtype, class Storage>
+evenorm_status run_plain_rows(Kind kind, const Storage* x, Storage* y, std::size_t rows, std::size_t cols,
+                              const Storage* weight, const Storage* bias, double eps) noexcept {
+  return status_of([&] {
+    const std::size_t size = count_elements(rows, cols, sizeof(Storage));
+    const auto vector = [&](const Storage* data) { return std::as_bytes(optional_span(data, cols)); };
+    detail::run_rows({kind, dtype, x, size, y, size, cols, vector(weight), vector(bias), eps, false, {}, {}, nullptr});
+  });
+}
+
+template <DType dtype, class Storage>
+evenorm_status run_plain_gradients(Kind kind, const Storage* dy, const Storage* x, Storage* dx, std::size_t rows,
+                                   std::size_t cols, const Storage* weight, Storage* dweight, Storage* dbias,
+                                   double eps) noexcept {
+  return status_of([&] {
+    const std::size_t size = count_elements(rows, cols, sizeof(Storage));
+    detail::GradientSpans spans{};
+    spans.kind = kind;
+    spans.dtype = dtype;
+    spans.dy = std::as_bytes(std::span{dy, size});
+    spans.x = std::as_bytes(std::span{x, size});
+    spans.dx = std::as_writable_bytes(optional_span(dx, size));
+    spans.cols = cols;
+    spans.weight = std::as_bytes(optional_span(weight, cols));
+    spans.dweight = std::as_writable_bytes(optional_span(dweight, cols));
+    spans.dbias = std::as_writable_bytes(optional_span(dbias, cols));
+    spans.eps = eps;
+    detail::run_gradients(spans);
+  });
+}
+
+using Names = std::array<const char*, 8>;
+
+template <class Keep>
+Names names_of(const Keep& keep) noexcept {
+  Names names{};  // the rest stays null
+  std::size_t count = 0;
+  for (const internal::Target target : internal::compiled_targets()) {
+    if (keep(target)) names[count++] = internal::name(target).data();  // literals: they end with a zero
+  }
+  return names;
+}
+
+}  // namespace
+}  // namespace evenorm
+
+using evenorm::DType;
+using evenorm::Kind;
+
+const char* evenorm_last_error(void) { return evenorm::last_error; }
+
+const char* evenorm_dtype_name(evenorm_dtype dtype) {
+  return evenorm::is_dtype(dtype) ? evenorm::name(static_cast<DType>(dtype)).data() : nullptr;
+}
+size_t evenorm_dtype_size(evenorm_dtype dtype) {
+  return evenorm::is_dtype(dtype) ? evenorm::size_of(static_cast<DType>(dtype)) : 0;
+}
+
+evenorm_status evenorm_pool_executor(size_t threads, evenorm_executor* out) {
+  return evenorm::status_of([&] {
+    evenorm_executor executor = evenorm::internal::completed("out", out, evenorm::kExecutorSizes, {});
+    executor.threads = evenorm::pool_executor(threads).threads;
+    executor.context = reinterpret_cast<void*>(executor.threads);
+    executor.parallel_for = &evenorm::run_in_pool;
+    std::memcpy(out, &executor, executor.struct_size);
+  });
+}
+
+evenorm_status evenorm_forward_init(evenorm_forward* forward, size_t struct_size) {
+  return evenorm::status_of([&] {
+    evenorm::internal::initialise("forward", forward, struct_size, evenorm::kForwardSizes, evenorm::default_forward());
+  });
+}
+
+evenorm_status evenorm_run(const evenorm_forward* forward, const evenorm_executor* executor) {
+  return evenorm::status_of([&] {
+    const evenorm_executor shared = evenorm::completed_executor(executor);
+    evenorm::run(evenorm::forward_of(forward), evenorm::executor_of(shared));
+  });
+}
+
+evenorm_status evenorm_plan_create(const evenorm_forward* forward, evenorm_plan** out) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("out", out);
+    *out = nullptr;
+    *out = new evenorm_plan{evenorm::Plan(evenorm::forward_of(forward))};
+  });
+}
+evenorm_status evenorm_plan_run(const evenorm_plan* plan, const evenorm_executor* executor) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("plan", plan);
+    const evenorm_executor shared = evenorm::completed_executor(executor);
+    plan->plan.run(evenorm::executor_of(shared));
+  });
+}
+evenorm_status evenorm_plan_run_with(const evenorm_plan* plan, const evenorm_buffers* buffers,
+                                     const evenorm_executor* executor) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("plan", plan);
+    const evenorm_executor shared = evenorm::completed_executor(executor);
+    plan->plan.run(evenorm::buffers_of(buffers), evenorm::executor_of(shared));
+  });
+}
+void evenorm_plan_destroy(evenorm_plan* plan) { delete plan; }
+
+evenorm_status evenorm_backward_init(evenorm_backward* backward, size_t struct_size) {
+  return evenorm::status_of([&] {
+    evenorm::internal::initialise("backward", backward, struct_size, evenorm::kBackwardSizes,
+                                  evenorm::default_backward());
+  });
+}
+evenorm_status evenorm_backward_scratch_bytes(const evenorm_backward* backward, size_t* out) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("out", out);
+    *out = 0;
+    *out = evenorm::scratch_bytes(evenorm::backward_of(backward));
+  });
+}
+evenorm_status evenorm_run_backward(const evenorm_backward* backward, void* scratch, size_t scratch_size,
+                                    const evenorm_executor* executor) {
+  return evenorm::status_of([&] {
+    const evenorm_executor shared = evenorm::completed_executor(executor);
+    const evenorm::Backward described = evenorm::backward_of(backward);
+    if (scratch != nullptr) {
+      const std::span bytes(static_cast<std::byte*>(scratch), scratch_size);
+      evenorm::run(described, bytes, evenorm::executor_of(shared));
+    } else if (scratch_size == 0) {
+      evenorm::run(described, evenorm::executor_of(shared));
+    } else {
+      throw evenorm::Error("scratch is null, but scratch_size is " + std::to_string(scratch_size));
+    }
+  });
+}
+
+evenorm_status evenorm_backward_plan_create(const evenorm_backward* backward, evenorm_backward_plan** out) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("out", out);
+    *out = nullptr;
+    *out = new evenorm_backward_plan{evenorm::BackwardPlan(evenorm::backward_of(backward))};
+  });
+}
+evenorm_status evenorm_backward_plan_scratch_bytes(const evenorm_backward_plan* plan, size_t* out) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("out", out);
+    *out = 0;
+    evenorm::check_pointer("plan", plan);
+    *out = plan->plan.scratch_bytes();
+  });
+}
+evenorm_status evenorm_backward_plan_run(const evenorm_backward_plan* plan, void* scratch, size_t scratch_size,
+                                         const evenorm_executor* executor) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("plan", plan);
+    const evenorm_executor shared = evenorm::completed_executor(executor);
+    plan->plan.run({static_cast<std::byte*>(scratch), scratch_size}, evenorm::executor_of(shared));
+  });
+}
+evenorm_status evenorm_backward_plan_run_with(const evenorm_backward_plan* plan,
+                                              const evenorm_backward_buffers* buffers, void* scratch,
+                                              size_t scratch_size, const evenorm_executor* executor) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("plan", plan);
+    const evenorm_executor shared = evenorm::completed_executor(executor);
+    plan->plan.run(evenorm::buffers_of(buffers), {static_cast<std::byte*>(scratch), scratch_size},
+                   evenorm::executor_of(shared));
+  });
+}
+void evenorm_backward_plan_destroy(evenorm_backward_plan* plan) { delete plan; }
+
+// NOLINTBEGIN(bugprone-macro-parentheses): a type's name takes none
+#define EVENORM_PLAIN_FORMS(suffix, Storage)                                                                         \
+  evenorm_status evenorm_layer_norm_##suffix(const Storage* x, Storage* y, size_t rows, size_t cols,                 \
+                                             const Storage* weight, const Storage* bias, double eps) {               \
+    return evenorm::run_plain_rows<DType::suffix>(Kind::layer, x, y, rows, cols, weight, bias, eps);                 \
+  }                                                                                                                  \
+  evenorm_status evenorm_rms_norm_##suffix(const Storage* x, Storage* y, size_t rows, size_t cols,                   \
+                                           const Storage* weight, double eps) {                                      \
+    return evenorm::run_plain_rows<DType::suffix, Storage>(Kind::rms, x, y, rows, cols, weight, nullptr, eps);       \
+  }                                                                                                                  \
+  evenorm_status evenorm_layer_norm_backward_##suffix(const Storage* dy, const Storage* x, Storage* dx, size_t rows, \
+                                                      size_t cols, const Storage* weight, Storage* dweight,          \
+                                                      Storage* dbias, double eps) {                                  \
+    return evenorm::run_plain_gradients<DType::suffix>(Kind::layer, dy, x, dx, rows, cols, weight, dweight, dbias,   \
+                                                       eps);                                                         \
+  }                                                                                                                  \
+  evenorm_status evenorm_rms_norm_backward_##suffix(const Storage* dy, const Storage* x, Storage* dx, size_t rows,   \
+                                                    size_t cols, const Storage* weight, Storage* dweight,            \
+                                                    double eps) {                                                    \
+    return evenorm::run_plain_gradients<DType::suffix, Storage>(Kind::rms, dy, x, dx, rows, cols, weight, dweight,   \
+                                                                nullptr, eps);                                       \
+  }
+EVENORM_PLAIN_FORMS(f64, double)
+EVENORM_PLAIN_FORMS(f32, float)
+EVENORM_PLAIN_FORMS(bf16, uint16_t)
+EVENORM_PLAIN_FORMS(f16, uint16_t)
+// NOLINTEND(bugprone-macro-parentheses)
+
+const char* const* evenorm_compiled_targets(void) {
+  static const evenorm::Names names = evenorm::names_of([](evenorm::internal::Target) { return true; });
+  return names.data();
+}
+const char* const* evenorm_supported_targets(void) {
+  static const evenorm::Names names = evenorm::names_of(evenorm::internal::is_supported);
+  return names.data();
+}
+evenorm_status evenorm_target(const char** out) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("out", out);
+    *out = nullptr;
+    *out = evenorm::internal::name(evenorm::internal::active_target()).data();
+  });
+}
+
+const char* evenorm_version(void) { return evenorm::version().data(); }
+uint32_t evenorm_version_number(void) { return EVENORM_VERSION_NUMBER; }
+int32_t evenorm_numerics_revision(void) { return evenorm::numerics_revision(); }

@@ -1,0 +1,135 @@
+// The C API of norms over processes: evenorm_sharded.h into sharded.hpp. What is right or wrong about a norm is decided
+// behind ShardedNorm; here only what C++'s types rule out is refused, and the other processes hear of it.
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "api/c_call.hpp"
+#include "api/c_structures.hpp"
+#include "evenorm/evenorm_sharded.h"
+#include "evenorm/sharded.hpp"
+
+// NOLINTNEXTLINE(readability-identifier-naming): C's name
+struct evenorm_sharded_norm {
+  evenorm_communicator communicator;
+  std::optional<evenorm::ShardedNorm> norm;
+};
+
+namespace evenorm {
+namespace {
+
+using namespace internal::c;
+
+constexpr std::array kCommunicatorSizes{sizeof(evenorm_communicator)};
+static_assert(sizeof(evenorm_moments) == sizeof(Moments) && alignof(evenorm_moments) == alignof(Moments) &&
+              offsetof(evenorm_moments, m2_lo) == offsetof(Moments, m2_lo) &&
+              offsetof(evenorm_moments, exponent) == offsetof(Moments, exponent) &&
+              offsetof(evenorm_moments, largest) == offsetof(Moments, largest));
+
+// Both structures have the same numbers in the same places.
+template <class To, class Given>
+std::span<To> moments_of(Given* given, std::size_t count) {
+  if (given == nullptr && count != 0) {
+    throw Error("moments is null, but moments_count is " + std::to_string(count));
+  }
+  return {reinterpret_cast<To*>(given), count};
+}
+
+evenorm_communicator completed_communicator(const evenorm_communicator* given) {
+  const evenorm_communicator c = internal::completed("communicator", given, kCommunicatorSizes, {});
+  if (c.all_gather == nullptr) throw Error("all_gather is null");
+  return c;
+}
+
+// `c` outlives what it is given to.
+Communicator communicator_of(evenorm_communicator& c) {
+  const auto all_gather = [](void* context, const std::byte* mine, std::size_t bytes, std::byte* all) {
+    const auto& given = *static_cast<const evenorm_communicator*>(context);
+    const int result = given.all_gather(given.context, mine, bytes, all);
+    if (result == 0) return;
+    throw CommunicationFailed("all_gather returned " + std::to_string(result) + ", but it should return 0");
+  };
+  return {c.rank, c.size, &c, all_gather};
+}
+
+// A process without columns has no data, so that a shape, too, says that a tensor is present.
+Forward sharded_forward_of(const evenorm_forward* given) {
+  Forward forward = forward_of(given);
+  const evenorm_forward f = internal::completed("forward", given, kForwardSizes, default_forward());
+  if (f.weight.rank != 0) forward.weight = view_of<ConstTensor>("weight", f.weight);
+  if (f.bias.rank != 0) forward.bias = view_of<ConstTensor>("bias", f.bias);
+  return forward;
+}
+
+// describe(); where that throws, tell(why) as well: the others wait for this process.
+template <class Describe, class Tell>
+void describe_or_tell(const Describe& describe, const Tell& tell) {
+  try {
+    describe();
+  } catch (const std::exception& error) {
+    tell(error.what());
+    throw;
+  }
+}
+
+}  // namespace
+}  // namespace evenorm
+
+evenorm_status evenorm_sharded_norm_create(const evenorm_forward* forward, const evenorm_communicator* communicator,
+                                           evenorm_sharded_norm** out) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("out", out);
+    *out = nullptr;
+    const auto completed = evenorm::completed_communicator(communicator);
+    auto made = std::make_unique<evenorm_sharded_norm>(evenorm_sharded_norm{completed, {}});
+    const evenorm::Communicator others = evenorm::communicator_of(made->communicator);
+    evenorm::Forward described;
+    evenorm::describe_or_tell([&] { described = evenorm::sharded_forward_of(forward); },
+                              [&](const char* why) { evenorm::ShardedNorm::refuse(others, why); });
+    made->norm.emplace(described, others);
+    *out = made.release();
+  });
+}
+
+evenorm_status evenorm_sharded_norm_run_forward(evenorm_sharded_norm* norm, const evenorm_forward* forward,
+                                                evenorm_moments* moments, size_t moments_count,
+                                                const evenorm_executor* executor) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("norm", norm);
+    evenorm::Forward described;
+    std::span<evenorm::Moments> written;
+    evenorm_executor shared{};
+    const auto describe = [&] {
+      shared = evenorm::completed_executor(executor);
+      written = evenorm::moments_of<evenorm::Moments>(moments, moments_count);
+      described = evenorm::sharded_forward_of(forward);
+    };
+    evenorm::describe_or_tell(describe, [&](const char* why) { norm->norm->refuse(why); });
+    norm->norm->run(described, written, evenorm::executor_of(shared));
+  });
+}
+
+evenorm_status evenorm_sharded_norm_run_backward(evenorm_sharded_norm* norm, const evenorm_backward* backward,
+                                                 const evenorm_moments* moments, size_t moments_count,
+                                                 const evenorm_executor* executor) {
+  return evenorm::status_of([&] {
+    evenorm::check_pointer("norm", norm);
+    evenorm::Backward described;
+    std::span<const evenorm::Moments> given;
+    evenorm_executor shared{};
+    const auto describe = [&] {
+      shared = evenorm::completed_executor(executor);
+      given = evenorm::moments_of<const evenorm::Moments>(moments, moments_count);
+      described = evenorm::backward_of(backward);
+    };
+    evenorm::describe_or_tell(describe, [&](const char* why) { norm->norm->refuse(why); });
+    norm->norm->run(described, given, evenorm::executor_of(shared));
+  });
+}
+
+size_t evenorm_sharded_norm_bytes(const evenorm_sharded_norm* norm) {
+  return norm == nullptr ? 0 : norm->norm->bytes();
+}
+
+void evenorm_sharded_norm_destroy(evenorm_sharded_norm* norm) { delete norm; }

@@ -1,0 +1,147 @@
+// evenorm.h's structures as evenorm.hpp's. What is right or wrong about a norm is decided behind evenorm.hpp; here only
+// what C++'s types rule out is refused.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "api/c_struct.hpp"
+#include "evenorm/evenorm.h"
+#include "evenorm/evenorm.hpp"
+
+namespace evenorm::internal::c {
+
+using Sizes = std::span<const std::int64_t>;
+
+static_assert(EVENORM_F64 == static_cast<int>(DType::f64) && EVENORM_F32 == static_cast<int>(DType::f32) &&
+              EVENORM_BF16 == static_cast<int>(DType::bf16) && EVENORM_F16 == static_cast<int>(DType::f16) &&
+              EVENORM_I8 == static_cast<int>(DType::i8));
+static_assert(EVENORM_LAYER == static_cast<int>(Kind::layer) && EVENORM_RMS == static_cast<int>(Kind::rms));
+
+inline void check_pointer(const char* argument, const void* pointer) {
+  if (pointer == nullptr) throw Error(std::string(argument) + " is null");
+}
+
+constexpr bool is_dtype(evenorm_dtype dtype) { return dtype >= EVENORM_F64 && dtype <= EVENORM_I8; }
+
+inline DType dtype_of_value(std::string_view argument, evenorm_dtype dtype) {
+  if (is_dtype(dtype)) return static_cast<DType>(dtype);
+  throw Error(std::string(argument) + " has dtype " + std::to_string(dtype) + ", which is none of f64, f32, bf16, f16");
+}
+
+inline Kind kind_of_value(evenorm_kind kind) {
+  if (kind == EVENORM_LAYER || kind == EVENORM_RMS) return static_cast<Kind>(kind);
+  throw Error("kind is " + std::to_string(kind) + ", which is none of layer, rms");
+}
+
+// `count` sizes; the last two arguments complete the names of the pointer and the count.
+template <class Count>
+Sizes sizes_of(std::string_view argument, const std::int64_t* sizes, Count count, const char* sizes_name,
+               const char* count_name) {
+  const auto refuse = [&](const char* what, const std::string& why) {
+    throw Error(std::string(argument) + what + why);
+  };
+  if (count < Count{0} || count > Count{EVENORM_MAX_RANK}) {
+    refuse(count_name, " is " + std::to_string(count) + ", but it should be 0 to " + std::to_string(EVENORM_MAX_RANK));
+  }
+  if (sizes == nullptr && count != Count{0}) {
+    refuse(sizes_name, " is null, but " + std::string(argument) + count_name + " is " + std::to_string(count));
+  }
+  return {sizes, static_cast<std::size_t>(count)};
+}
+
+// evenorm::Tensor or evenorm::ConstTensor.
+template <class View, class Given>
+View view_of(std::string_view argument, const Given& given) {
+  const DType dtype = dtype_of_value(argument, given.dtype);
+  const Sizes shape = sizes_of(argument, given.shape, given.rank, ".shape", ".rank");
+  return {given.data, dtype, shape, given.strides == nullptr ? Sizes{} : Sizes{given.strides, shape.size()}};
+}
+
+template <class View, class Given>
+View optional_view_of(std::string_view argument, const Given& given) {
+  return given.data == nullptr ? View{} : view_of<View>(argument, given);
+}
+
+// The sizes that each structure had, version by version: one that grows has its new size added.
+inline constexpr std::array kForwardSizes{offsetof(evenorm_forward, residual), sizeof(evenorm_forward)};
+inline constexpr std::array kBackwardSizes{offsetof(evenorm_backward, dsum), sizeof(evenorm_backward)};
+inline constexpr std::array kBuffersSizes{offsetof(evenorm_buffers, residual), sizeof(evenorm_buffers)};
+inline constexpr std::array kBackwardBuffersSizes{sizeof(evenorm_backward_buffers)};
+inline constexpr std::array kExecutorSizes{sizeof(evenorm_executor)};
+
+inline evenorm_forward default_forward() {
+  evenorm_forward given{};
+  given.eps = Forward{}.eps;
+  given.residual_scale = Forward{}.residual_scale;
+  return given;
+}
+
+inline evenorm_backward default_backward() {
+  evenorm_backward given{};
+  given.eps = Backward{}.eps;
+  return given;
+}
+
+// What both passes have.
+template <class Pass, class Given>
+Pass pass_of(const Given& given) {
+  Pass pass;
+  pass.kind = kind_of_value(given.kind);
+  pass.x = view_of<ConstTensor>("x", given.x);
+  pass.normalized_shape =
+      sizes_of("normalized_shape", given.normalized_shape, given.normalized_shape_count, "", "_count");
+  pass.axes = sizes_of("axes", given.axes, given.axes_count, "", "_count");
+  pass.weight = optional_view_of<ConstTensor>("weight", given.weight);
+  pass.eps = given.eps;
+  pass.zero_centered = given.zero_centered != 0;
+  return pass;
+}
+
+inline Forward forward_of(const evenorm_forward* given) {
+  const evenorm_forward f = completed("forward", given, kForwardSizes, default_forward());
+  auto forward = pass_of<Forward>(f);
+  forward.y = view_of<Tensor>("y", f.y);
+  forward.bias = optional_view_of<ConstTensor>("bias", f.bias);
+  forward.mean = optional_view_of<Tensor>("mean", f.mean);
+  forward.rstd = optional_view_of<Tensor>("rstd", f.rstd);
+  forward.residual = optional_view_of<ConstTensor>("residual", f.residual);
+  forward.residual_scale = f.residual_scale;
+  forward.sum = optional_view_of<Tensor>("sum", f.sum);
+  forward.weight2 = optional_view_of<ConstTensor>("weight2", f.weight2);
+  forward.bias2 = optional_view_of<ConstTensor>("bias2", f.bias2);
+  forward.y2 = optional_view_of<Tensor>("y2", f.y2);
+  forward.scale = optional_view_of<Tensor>("scale", f.scale);
+  forward.given_scale = f.given_scale;
+  return forward;
+}
+
+inline Backward backward_of(const evenorm_backward* given) {
+  const evenorm_backward b = completed("backward", given, kBackwardSizes, default_backward());
+  auto backward = pass_of<Backward>(b);
+  backward.dy = view_of<ConstTensor>("dy", b.dy);
+  backward.mean = optional_view_of<ConstTensor>("mean", b.mean);
+  backward.rstd = optional_view_of<ConstTensor>("rstd", b.rstd);
+  backward.dx = optional_view_of<Tensor>("dx", b.dx);
+  backward.dweight = optional_view_of<Tensor>("dweight", b.dweight);
+  backward.dbias = optional_view_of<Tensor>("dbias", b.dbias);
+  backward.accumulate = b.accumulate != 0;
+  backward.dsum = optional_view_of<ConstTensor>("dsum", b.dsum);
+  return backward;
+}
+
+inline Buffers buffers_of(const evenorm_buffers* given) {
+  const evenorm_buffers b = completed("buffers", given, kBuffersSizes, {});
+  return {b.x, b.y, b.weight, b.bias, b.mean, b.rstd, b.residual, b.sum, b.weight2, b.bias2, b.y2, b.scale};
+}
+
+inline BackwardBuffers buffers_of(const evenorm_backward_buffers* given) {
+  const evenorm_backward_buffers b = completed("buffers", given, kBackwardBuffersSizes, {});
+  return {b.x, b.dy, b.weight, b.mean, b.rstd, b.dx, b.dweight, b.dbias, b.dsum};
+}
+
+}  // namespace evenorm::internal::c

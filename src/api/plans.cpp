@@ -1,0 +1,138 @@
+// Plans: passes that are validated once, kept, and run again. Knows nothing of what a run does.
+#include <string>
+#include <utility>
+
+#include "evenorm/evenorm.hpp"
+#include "problem/validate.hpp"
+#include "run/dispatch.hpp"
+#include "run/schedule.hpp"
+
+namespace evenorm {
+namespace {
+
+// What a plan keeps. buffers_fit: of the addresses given at construction; if not, run() says so, unless it is given
+// others.
+template <class Kept>
+struct KeptPass {
+  template <class Pass>
+  explicit KeptPass(const Pass& pass)
+      : kept(internal::validate(pass)), kernels(&internal::kernels_of(internal::active_target())) {
+    try {
+      internal::validate_buffers(kept.problem);
+      buffers_fit = true;
+    } catch (const Error&) {
+    }
+  }
+
+  void check_buffers() const {
+    if (!buffers_fit) internal::validate_buffers(kept.problem);
+  }
+
+  Kept kept;
+  const internal::Kernels* kernels;
+  bool buffers_fit = false;
+};
+
+template <class State>
+const State& present(const std::unique_ptr<State>& state) {
+  if (state == nullptr) throw Error("the plan was moved from, so it has nothing to run");
+  return *state;
+}
+// A plan that was moved from has no state, and so have its copies.
+template <class State>
+std::unique_ptr<State> copy_of(const std::unique_ptr<State>& state) {
+  return state == nullptr ? nullptr : std::make_unique<State>(*state);
+}
+
+template <class Pointer>
+void replace(const char* argument, Pointer& planned, Pointer given) {
+  if ((planned == nullptr) != (given == nullptr)) {
+    throw Error(std::string(argument) +
+                (given == nullptr ? " is null, but the plan has one" : " is given, but the plan has none"));
+  }
+  planned = given;
+}
+
+}  // namespace
+
+struct Plan::State : KeptPass<internal::ForwardPasses> {
+  using KeptPass::KeptPass;
+};
+
+Plan::Plan(const Forward& forward) : state_(std::make_unique<State>(forward)) {}
+Plan::Plan(const Plan& other) : state_(copy_of(other.state_)) {}
+Plan& Plan::operator=(const Plan& other) {
+  if (this != &other) *this = Plan(other);
+  return *this;
+}
+Plan::Plan(Plan&&) noexcept = default;
+Plan& Plan::operator=(Plan&&) noexcept = default;
+Plan::~Plan() = default;
+
+void Plan::run() const { run(Executor{}); }
+void Plan::run(const Executor& executor) const {
+  const State& state = present(state_);
+  state.check_buffers();
+  internal::run(state.kept, *state.kernels, executor);
+}
+void Plan::run(const Buffers& buffers) const { run(buffers, Executor{}); }
+void Plan::run(const Buffers& buffers, const Executor& executor) const {
+  const State& state = present(state_);
+  internal::Problem p = state.kept.problem;
+  p.x.data = buffers.x;
+  p.y.data = buffers.y;
+  replace("weight", p.gamma.data, buffers.weight);
+  replace("bias", p.beta.data, buffers.bias);
+  replace("mean", p.mean.data, buffers.mean);
+  replace("rstd", p.rstd.data, buffers.rstd);
+  replace("residual", p.residual.data, buffers.residual);
+  replace("sum", p.sum.data, buffers.sum);
+  replace("weight2", p.gamma2.data, buffers.weight2);
+  replace("bias2", p.beta2.data, buffers.bias2);
+  replace("y2", p.y2.data, buffers.y2);
+  replace("scale", p.scale.data, buffers.scale);
+  internal::validate_buffers(p);
+  internal::run(internal::ForwardPasses(std::move(p)), *state.kernels, executor);
+}
+
+struct BackwardPlan::State : KeptPass<internal::GradientPass> {
+  using KeptPass::KeptPass;
+};
+
+BackwardPlan::BackwardPlan(const Backward& backward) : state_(std::make_unique<State>(backward)) {}
+BackwardPlan::BackwardPlan(const BackwardPlan& other) : state_(copy_of(other.state_)) {}
+BackwardPlan& BackwardPlan::operator=(const BackwardPlan& other) {
+  if (this != &other) *this = BackwardPlan(other);
+  return *this;
+}
+BackwardPlan::BackwardPlan(BackwardPlan&&) noexcept = default;
+BackwardPlan& BackwardPlan::operator=(BackwardPlan&&) noexcept = default;
+BackwardPlan::~BackwardPlan() = default;
+
+std::size_t BackwardPlan::scratch_bytes() const { return present(state_).kept.plan.scratch_bytes; }
+
+void BackwardPlan::run(std::span<std::byte> scratch, const Executor& executor) const {
+  const State& state = present(state_);
+  internal::check_scratch_size(scratch, state.kept.plan.scratch_bytes);
+  state.check_buffers();
+  internal::validate_scratch(state.kept.problem, scratch);
+  internal::run(state.kept, *state.kernels, scratch.data(), executor);
+}
+void BackwardPlan::run(const BackwardBuffers& buffers, std::span<std::byte> scratch, const Executor& executor) const {
+  const State& state = present(state_);
+  internal::check_scratch_size(scratch, state.kept.plan.scratch_bytes);
+  internal::GradientProblem p = state.kept.problem;
+  p.x.data = buffers.x;
+  p.dy.data = buffers.dy;
+  replace("weight", p.gamma.data, buffers.weight);
+  replace("mean", p.mean.data, buffers.mean);
+  replace("rstd", p.rstd.data, buffers.rstd);
+  replace("dx", p.dx.data, buffers.dx);
+  replace("dweight", p.dgamma.data, buffers.dweight);
+  replace("dbias", p.dbeta.data, buffers.dbias);
+  replace("dsum", p.dsum.data, buffers.dsum);
+  internal::validate_buffers(p, scratch);
+  internal::run(internal::GradientPass(std::move(p)), *state.kernels, scratch.data(), executor);
+}
+
+}  // namespace evenorm

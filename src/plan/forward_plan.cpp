@@ -1,0 +1,104 @@
+#include "plan/forward_plan.hpp"
+
+#include <utility>
+
+#include "plan/spec.hpp"
+
+namespace evenorm::internal {
+namespace {
+
+bool fits(const Problem& p, const ForwardPlan& plan) {
+  return plan.scratch.bytes <= forward_scratch_bytes(arithmetic_type(p));
+}
+
+// Can one pass write both y? They need one arithmetic and dense rows.
+bool can_share(const Problem& p) {
+  return arithmetic_type(p) == arithmetic_type_of_second(p) && !needs_tiles(p) && has_dense_rows(p.y2);
+}
+
+Problem first_alone(const Problem& p) {
+  Problem alone = p;
+  alone.y2.data = nullptr;
+  alone.gamma2.data = alone.beta2.data = nullptr;
+  return alone;
+}
+
+// The second y in the first one's place. The first y's pass writes the sum and the statistics.
+Problem second_alone(const Problem& p) {
+  Problem swapped = p;
+  std::swap(swapped.y, swapped.y2);
+  std::swap(swapped.gamma, swapped.gamma2);
+  std::swap(swapped.beta, swapped.beta2);
+  swapped.sum.data = swapped.mean.data = swapped.rstd.data = nullptr;
+  return first_alone(swapped);
+}
+
+// Do rows lie side by side, whole cache lines of each column? In tiles of as many rows, scratch also holds the trees of
+// rows of several blocks.
+bool is_channels_first(const Problem& p, const TilePlan& tile) {
+  const DType type = row_type(p);
+  const std::size_t rows_of_a_line = 64 / bytes_of(type);  // kPlanarRows
+  const auto lies_so = [&](const auto& m) {
+    return m.dtype == type && m.cols.count() == 1 &&
+           m.rows.inner().stride == static_cast<std::ptrdiff_t>(bytes_of(type));
+  };
+  const bool has_room = p.cols <= kBlock || (tile.cols != p.cols && tile.rows >= rows_of_a_line);
+  return tile.rows != 0 && has_room && !is_fused(p) && lies_so(p.x) && lies_so(p.y);
+}
+
+}  // namespace
+
+std::string_view name(ForwardRoute route) noexcept {
+  constexpr std::array<std::string_view, 5> kNames = {"short rows", "long rows", "pieces", "channels first",
+                                                      "precomputed"};
+  return kNames[static_cast<std::size_t>(route)];
+}
+
+DType row_type(const Problem& p) noexcept {
+  const DType arithmetic = arithmetic_type(p);
+  const bool agree = p.x.dtype == p.y.dtype && (p.y2.data == nullptr || p.x.dtype == p.y2.dtype);
+  return agree && (p.x.dtype == DType::f64) == (arithmetic == DType::f64) ? p.x.dtype : arithmetic;
+}
+
+CacheUse cache_use(const Problem& p, const Caches& caches) noexcept {
+  const std::size_t elements = p.rows * p.cols;
+  const auto streams = [&](const Matrix<void*>& to) {
+    const bool in_place = to.data == p.x.data || to.data == p.residual.data;
+    return !in_place && elements * bytes_of(to.dtype) >= streamed_from(caches);
+  };
+  return {streams(p.y), streams(p.sum), elements * bytes_of(p.x.dtype) >= fetched_from(caches)};
+}
+
+ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {
+  ForwardPlan plan{ForwardRoute::short_rows, ForwardRoute::short_rows, cache, forward_scratch(p, cache)};
+  const TilePlan& tile = plan.scratch.tile;
+  if (p.moments != nullptr) {
+    plan.route = ForwardRoute::precomputed;
+  } else if (tile.rows != 0 && tile.cols != p.cols) {
+    plan.route = ForwardRoute::pieces;
+  } else if (p.cols > kBlock) {
+    plan.route = ForwardRoute::long_rows;
+  }
+  plan.otherwise = plan.route;
+  if (is_channels_first(p, tile)) plan.route = ForwardRoute::channels_first;
+  return plan;
+}
+
+ForwardPasses::Pass ForwardPasses::planned(Problem p, const Caches& caches) {
+  const ForwardPlan plan = make_plan(p, cache_use(p, caches));
+  if (!fits(p, plan)) throw Error(kTooLarge);
+  return {std::move(p), plan};
+}
+
+ForwardPasses::ForwardPasses(Problem validated, const Caches& caches) : problem(std::move(validated)) {
+  const bool has_second = problem.y2.data != nullptr;
+  if (!has_second || can_share(problem)) {
+    plan_ = make_plan(problem, cache_use(problem, caches));
+    if (fits(problem, plan_)) return;
+    if (!has_second) throw Error(kTooLarge);
+  }
+  alone_ = std::make_shared<const std::array<Pass, 2>>(
+      std::array<Pass, 2>{planned(second_alone(problem), caches), planned(first_alone(problem), caches)});
+}
+
+}  // namespace evenorm::internal

@@ -1,0 +1,74 @@
+#include "plan/gradient_plan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "plan/spec.hpp"
+#include "plan/tuning.hpp"
+
+namespace evenorm::internal {
+namespace {
+
+constexpr std::size_t kMostScratch = 256u << 10u;  // bytes of scratch where x is small
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kTwoStepCols = 1024;  // for shorter rows a second look costs what threads gain
+
+bool sums_over_rows(const GradientProblem& p) { return p.dgamma.data != nullptr || p.dbeta.data != nullptr; }
+std::size_t scalars_bytes(const GradientProblem& p) { return p.rows * sizeof(GradientScalars); }
+std::size_t sums_bytes(const GradientProblem& p) { return column_numbers(p) * p.cols * sizeof(double); }
+
+// What the caller is promised that scratch is at most.
+std::size_t most_scratch(const GradientProblem& p) {
+  return std::max(kMostScratch, p.rows * p.cols * bytes_of(p.x.dtype) / 8);
+}
+
+// Sums fill scratch only where there is one block, of fewer rows than this. Without room to align them, the scalars of
+// as many rows still have it.
+constexpr std::size_t kMostRowsOfOneBlock = 2 * least_rows_of_block(DType::f64, DType::bf16);
+static_assert(kMostRowsOfOneBlock * sizeof(GradientScalars) + kLine <= kMostScratch - kLine);
+
+// Prefetching pays from memory always, and from the last cache where the next rows fit the first one beside these.
+GradientCacheUse cache_use(const GradientProblem& p, const Caches& caches) {
+  const std::size_t elements = p.rows * p.cols, both = bytes_of(p.x.dtype) + bytes_of(p.dy.dtype);
+  const std::size_t rows = kRowsAtOnce * p.cols * both;
+  GradientCacheUse use;
+  use.stream_dx = p.dx.data != nullptr && elements * bytes_of(p.dx.dtype) >= streamed_from(caches);
+  use.fetch = elements * bytes_of(p.x.dtype) >= fetched_from(caches) ||
+              (rows <= kFetchRowsBytes && elements * both >= caches.second);
+  use.fetch_columns = arithmetic_type(p) == DType::f32 && rows > caches.second / kSecondToFetchRows;
+  return use;
+}
+
+}  // namespace
+
+std::string_view name(GradientRoute route) noexcept {
+  constexpr std::array<std::string_view, 3> kNames = {"rows", "row blocks", "two steps"};
+  return kNames[static_cast<std::size_t>(route)];
+}
+
+GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept {
+  GradientPlan plan;
+  plan.cache = cache_use(p, caches);
+  plan.scratch = gradient_scratch(p);
+  if (!sums_over_rows(p)) return plan;
+  const bool is_one_block = row_blocks(p) == 1;
+  if (is_one_block && sums_bytes(p) > most_scratch(p)) {
+    plan.route = GradientRoute::two_steps;
+    plan.scratch_bytes = scalars_bytes(p) + kLine;
+    return plan;
+  }
+  plan.route = GradientRoute::row_blocks;
+  plan.may_take_two_steps = is_one_block && p.cols >= kTwoStepCols && scalars_bytes(p) <= sums_bytes(p);
+  const std::size_t sums = row_blocks(p) * sums_bytes(p);
+  plan.spare_bytes = std::min(kLine, most_scratch(p) - sums);
+  plan.scratch_bytes = sums + plan.spare_bytes;
+  return plan;
+}
+
+GradientPass::GradientPass(GradientProblem validated, const Caches& caches)
+    : problem(std::move(validated)), plan(make_plan(problem, caches)) {
+  if (plan.scratch.bytes > kGradientScratchBytes) throw Error(kTooLarge);
+}
+
+}  // namespace evenorm::internal

@@ -1,0 +1,134 @@
+// One normalisation, or its gradients, described without templates: what every front end fills in, validate() checks
+// and kernels run. Plain data; owns nothing. Pointers are the caller's.
+#pragma once
+
+#include <cstddef>
+
+#include "evenorm/evenorm.hpp"
+#include "problem/dtype.hpp"
+#include "problem/layout.hpp"
+
+namespace evenorm {
+struct Moments;  // evenorm/sharded.hpp
+}
+
+namespace evenorm::internal {
+
+// Element (r, c) lies rows.offset(r) + cols.offset(c) bytes from data.
+template <class Pointer>
+struct Matrix {
+  Pointer data = nullptr;
+  DType dtype = DType::f32;
+  Axes rows, cols;
+};
+
+// One value per column (gamma, beta) or per row (mean, rstd); absent where data is null.
+template <class Pointer>
+struct Vector {
+  Pointer data = nullptr;
+  DType dtype = DType::f32;
+  Axes axes;
+};
+
+// The most columns of a row: no address space holds the results of more. Validation refuses them.
+inline constexpr std::size_t kMaxCols = std::size_t{1} << 48U;
+
+struct GradientScalars;  // plan/numbers.hpp
+
+struct Problem {
+  Kind kind = Kind::layer;
+  std::size_t rows = 0;
+  std::size_t cols = 0;
+  Matrix<const void*> x;
+  Matrix<void*> y;
+  Vector<const void*> gamma;
+  Vector<const void*> beta;
+  Vector<void*> mean;
+  Vector<void*> rstd;
+  double eps = 1e-5;
+  bool zero_centered = false;
+  // The fused forms.
+  Matrix<const void*> residual;
+  double residual_scale = 1;
+  Matrix<void*> sum;
+  Vector<const void*> gamma2, beta2;
+  Matrix<void*> y2;
+  Vector<void*> scale;
+  float given_scale = 0;
+  // Where x is some columns of longer rows: the moments of the whole rows, one for each row. x is then only normalised.
+  const Moments* moments = nullptr;
+};
+
+// One backward pass. Absent outputs and parameters have null data; where there are rows, at least one output is there.
+struct GradientProblem {
+  Kind kind = Kind::layer;
+  std::size_t rows = 0;
+  std::size_t cols = 0;
+  Matrix<const void*> x, dy;
+  Matrix<const void*> dsum;
+  Matrix<void*> dx;
+  Vector<const void*> gamma;
+  Vector<const void*> mean, rstd;
+  Vector<void*> dgamma, dbeta;
+  double eps = 1e-5;
+  bool zero_centered = false;
+  bool accumulate = false;
+  // Where these are some columns of rows of `whole_cols`: the moments of whole rows, and, once the sums of whole rows
+  // are known, all that they make. One for each row.
+  std::size_t whole_cols = 0;
+  const Moments* moments = nullptr;
+  const GradientScalars* scalars = nullptr;
+};
+
+template <class Tensor>
+bool is_f64(const Tensor& t) {
+  return t.data != nullptr && t.dtype == DType::f64;
+}
+
+// The type of the element-wise arithmetic, f32 or f64: f64 where x, y, gamma or beta is.
+inline DType arithmetic_type(const Problem& p) {
+  const bool wide = p.x.dtype == DType::f64 || p.y.dtype == DType::f64 || is_f64(p.gamma) || is_f64(p.beta);
+  return wide ? DType::f64 : DType::f32;
+}
+// Of the second y: its own, since each has the bits that it has alone.
+inline DType arithmetic_type_of_second(const Problem& p) {
+  const bool wide = p.x.dtype == DType::f64 || p.y2.dtype == DType::f64 || is_f64(p.gamma2) || is_f64(p.beta2);
+  return wide ? DType::f64 : DType::f32;
+}
+// Of the sum of x and the residual.
+inline DType arithmetic_type_of_sum(const Problem& p) {
+  return p.x.dtype == DType::f64 || is_f64(p.residual) ? DType::f64 : DType::f32;
+}
+
+inline DType arithmetic_type(const GradientProblem& p) {
+  const bool wide =
+      p.x.dtype == DType::f64 || p.dy.dtype == DType::f64 || is_f64(p.dx) || is_f64(p.gamma) || is_f64(p.dsum);
+  return wide ? DType::f64 : DType::f32;
+}
+
+// Does dx take the place of what it is made from?
+inline bool is_in_place(const GradientProblem& p) {
+  return p.dx.data != nullptr && (p.dx.data == p.x.data || p.dx.data == p.dy.data || p.dx.data == p.dsum.data);
+}
+
+// Do the elements of each row lie side by side? Where not, rows are gathered into scratch.
+template <class Pointer>
+bool has_dense_rows(const Matrix<Pointer>& m) {
+  return m.cols.is_dense(bytes_of(m.dtype));
+}
+
+// Where the rows are dense.
+template <class Pointer>
+inline const char* place_in_row(const Matrix<Pointer>& m, std::size_t row, std::size_t col) {
+  return static_cast<const char*>(m.data) + m.rows.offset(row) + static_cast<std::ptrdiff_t>(col * bytes_of(m.dtype));
+}
+
+// Is there more to it than x, its statistics and a y of a type with arithmetic?
+inline bool is_fused(const Problem& p) {
+  return p.residual.data != nullptr || p.y2.data != nullptr || p.y.dtype == DType::i8;
+}
+
+// Is a row gathered from x, or scattered to y, in pieces that do not lie side by side?
+inline bool needs_tiles(const Problem& p) { return !has_dense_rows(p.x) || !has_dense_rows(p.y); }
+
+}  // namespace evenorm::internal

@@ -1,0 +1,59 @@
+// What a forward pass should have; its fused forms: validate_fused.cpp. Shapes, axes and strides themselves:
+// shapes.cpp. How buffers overlap: overlap.cpp.
+#include "problem/validate.hpp"
+
+#include <string>
+
+#include "problem/fp_environment.hpp"
+#include "problem/shapes.hpp"
+
+namespace evenorm::internal {
+namespace {
+
+void check_statistic_dtype(std::string_view argument, DType dtype) {
+  check_dtype(argument, dtype);
+  if (dtype != DType::f64 && dtype != DType::f32) {
+    fail(argument, "has dtype " + std::string(name(dtype)) + ", but statistics should be f64 or f32");
+  }
+}
+
+}  // namespace
+
+Problem validate(const Forward& f) {
+  const FpEnvironment environment;  // scales are rounded here
+  check_kind(f.kind);
+  check_dtype("x", f.x.dtype);
+  if (f.y.dtype != DType::i8) check_dtype("y", f.y.dtype);
+  const AxisSplit split = split_axes(f.x.shape, f.normalized_shape, f.axes);
+  Layouts layouts(f.x.shape, split);
+  check_shape_is_of_x("y", f.y.shape, f.x.shape);
+
+  Problem p;
+  p.kind = f.kind;
+  p.cols = count_cols(f.x.shape, split);
+  p.rows = count_rows(f.x.shape, p.cols);
+  p.x = layouts.matrix("x", f.x);
+  p.y = layouts.matrix("y", f.y);
+
+  if (f.weight.data != nullptr) check_dtype("weight", f.weight.dtype);
+  if (f.bias.data != nullptr) check_dtype("bias", f.bias.dtype);
+  p.gamma = layouts.parameter("weight", f.weight);
+  p.beta = layouts.parameter("bias", f.bias);
+  if (f.zero_centered && f.weight.data == nullptr) {
+    throw Error("weight is absent, but zero_centered needs one");
+  }
+  p.zero_centered = f.zero_centered;
+
+  if (f.kind == Kind::rms && f.mean.data != nullptr) throw Error("mean is given, but RMS norm has none");
+  if (f.mean.data != nullptr) check_statistic_dtype("mean", f.mean.dtype);
+  if (f.rstd.data != nullptr) check_statistic_dtype("rstd", f.rstd.dtype);
+  p.mean = layouts.statistic("mean", f.mean);
+  p.rstd = layouts.statistic("rstd", f.rstd);
+
+  check_eps(f.eps);
+  p.eps = f.eps;
+  add_fused(f, layouts, p);
+  return p;
+}
+
+}  // namespace evenorm::internal

@@ -1,0 +1,83 @@
+// What a backward pass should have. Shapes, axes and strides themselves: shapes.cpp. How buffers overlap: overlap.cpp.
+#include <string>
+
+#include "problem/fp_environment.hpp"
+#include "problem/shapes.hpp"
+#include "problem/validate.hpp"
+
+namespace evenorm::internal {
+namespace {
+
+// Rounded statistics would move dx by more than its bound.
+void check_statistic_dtype(std::string_view argument, DType dtype) {
+  check_dtype(argument, dtype);
+  if (dtype != DType::f64) {
+    fail(argument, "has dtype " + std::string(name(dtype)) + ", but the backward pass needs f64");
+  }
+}
+
+void check_statistics(const Backward& b) {
+  const bool has_mean = b.mean.data != nullptr, has_rstd = b.rstd.data != nullptr;
+  if (b.kind == Kind::rms && has_mean) fail("mean", "is given, but RMS norm has none");
+  if (b.kind == Kind::layer && has_mean && !has_rstd) fail("mean", "is given, but rstd is absent");
+  if (b.kind == Kind::layer && has_rstd && !has_mean) fail("rstd", "is given, but mean is absent");
+  if (has_mean) check_statistic_dtype("mean", b.mean.dtype);
+  if (has_rstd) check_statistic_dtype("rstd", b.rstd.dtype);
+}
+
+void check_dtypes(const Backward& b) {
+  check_dtype("x", b.x.dtype);
+  check_dtype("dy", b.dy.dtype);
+  if (b.dx.data != nullptr) check_dtype("dx", b.dx.dtype);
+  if (b.dsum.data != nullptr) check_dtype("dsum", b.dsum.dtype);
+  if (b.weight.data != nullptr) check_dtype("weight", b.weight.dtype);
+  if (b.dweight.data != nullptr) check_dtype("dweight", b.dweight.dtype);
+  if (b.dbias.data != nullptr) check_dtype("dbias", b.dbias.dtype);
+}
+
+}  // namespace
+
+GradientProblem validate(const Backward& b) {
+  const FpEnvironment environment;
+  check_kind(b.kind);
+  check_dtypes(b);
+  const Shape shape = b.x.shape;
+  const AxisSplit split = split_axes(shape, b.normalized_shape, b.axes);
+  Layouts layouts(shape, split);
+  check_shape_is_of_x("dy", b.dy.shape, shape);
+  if (b.dx.data != nullptr) check_shape_is_of_x("dx", b.dx.shape, shape);
+
+  GradientProblem p;
+  p.kind = b.kind;
+  p.cols = p.whole_cols = count_cols(shape, split);
+  p.rows = count_rows(shape, p.cols);
+  // A dx without elements may well be null.
+  if (p.rows != 0 && b.dx.data == nullptr && b.dweight.data == nullptr && b.dbias.data == nullptr) {
+    throw Error("dx, dweight and dbias are null, but at least one should be given");
+  }
+  p.x = layouts.matrix("x", b.x);
+  p.dy = layouts.matrix("dy", b.dy);
+  if (b.dx.data != nullptr) p.dx = layouts.matrix("dx", b.dx);
+  if (b.dsum.data != nullptr) {
+    if (b.dx.data == nullptr) fail("dsum", "is given, but dx is absent");
+    check_shape_is_of_x("dsum", b.dsum.shape, shape);
+    p.dsum = layouts.matrix("dsum", b.dsum);
+  }
+
+  p.gamma = layouts.parameter("weight", b.weight);
+  p.dgamma = layouts.parameter("dweight", b.dweight);
+  p.dbeta = layouts.parameter("dbias", b.dbias);
+  if (b.zero_centered && b.weight.data == nullptr) fail("weight", "is absent, but zero_centered needs one");
+  p.zero_centered = b.zero_centered;
+  p.accumulate = b.accumulate;
+
+  check_statistics(b);
+  p.mean = layouts.statistic("mean", b.mean);
+  p.rstd = layouts.statistic("rstd", b.rstd);
+
+  check_eps(b.eps);
+  p.eps = b.eps;
+  return p;
+}
+
+}  // namespace evenorm::internal

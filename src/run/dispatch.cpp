@@ -1,0 +1,121 @@
+// Chooses the SIMD target.
+#include "run/dispatch.hpp"
+
+#include <hwy/targets.h>
+
+#include <array>
+#include <cstdlib>
+#include <string>
+
+#include "evenorm/evenorm.hpp"
+#include "problem/printable.hpp"
+
+namespace evenorm::internal {
+
+// Of src/targets/.
+extern const Kernels kKernelsAvx3, kKernelsAvx2, kKernelsNeon, kKernelsPortable;
+
+#if HWY_ARCH_X86
+bool rounds_to_bf16 = __builtin_cpu_supports("avx512bf16") != 0;
+#else
+bool rounds_to_bf16 = false;
+#endif
+
+namespace {
+
+struct Entry {
+  Target target;
+  std::string_view name;
+  std::int64_t highway_bit;
+  const Kernels* kernels;  // null where they are not compiled in
+};
+
+#define EVENORM_KERNELS(target, kernels) ((HWY_TARGETS & (target)) != 0 ? &(kernels) : nullptr)
+
+// Best first.
+constexpr Entry kLadder[] = {
+#if HWY_ARCH_X86
+    {Target::avx3, "avx3", HWY_AVX3, EVENORM_KERNELS(HWY_AVX3, kKernelsAvx3)},
+    {Target::avx2, "avx2", HWY_AVX2, EVENORM_KERNELS(HWY_AVX2, kKernelsAvx2)},
+#endif
+#if HWY_ARCH_ARM
+    {Target::neon, "neon", HWY_NEON, EVENORM_KERNELS(HWY_NEON, kKernelsNeon)},
+#endif
+    {Target::portable, "portable", HWY_SCALAR, &kKernelsPortable},
+};
+
+constexpr auto kCompiled = [] {
+  std::array<Target, std::size(kLadder)> targets{};
+  std::size_t count = 0;
+  for (const Entry& entry : kLadder) {
+    if ((entry.highway_bit & HWY_TARGETS) != 0) targets[count++] = entry.target;
+  }
+  return std::pair(targets, count);
+}();
+
+const Entry& entry_of(Target target) noexcept {
+  for (const Entry& entry : kLadder) {
+    if (entry.target == target) return entry;
+  }
+  return kLadder[std::size(kLadder) - 1];
+}
+
+std::string supported_names() {
+  std::string names;
+  for (Target target : compiled_targets()) {
+    if (!is_supported(target)) continue;
+    if (!names.empty()) names += ", ";
+    names += name(target);
+  }
+  return names;
+}
+
+Target choose_target() {
+  const char* forced = std::getenv("EVENORM_TARGET");
+  if (forced != nullptr && *forced != '\0') {
+    const auto target = target_named(forced);
+    if (target && is_supported(*target)) return *target;
+    throw Error("EVENORM_TARGET is '" + printable(forced, 200) + "', but this machine supports " + supported_names());
+  }
+  return best_target();
+}
+
+}  // namespace
+
+std::string_view name(Target target) noexcept { return entry_of(target).name; }
+
+std::span<const Target> compiled_targets() noexcept { return {kCompiled.first.data(), kCompiled.second}; }
+
+bool is_supported(Target target) noexcept {
+  for (Target compiled : compiled_targets()) {
+    if (compiled != target) continue;
+    return target == Target::portable || (hwy::SupportedTargets() & entry_of(target).highway_bit) != 0;
+  }
+  return false;
+}
+
+Target best_target() noexcept {
+  for (Target target : compiled_targets()) {
+    if (is_supported(target)) return target;
+  }
+  return Target::portable;
+}
+
+std::optional<Target> target_named(std::string_view name) noexcept {
+  for (const Entry& entry : kLadder) {
+    if (entry.name == name) return entry.target;
+  }
+  return std::nullopt;
+}
+
+const Kernels& kernels_of(Target target) noexcept {
+  const Kernels* kernels = entry_of(target).kernels;
+  return kernels == nullptr ? kKernelsPortable : *kernels;
+}
+
+Target active_target() {
+  static const Target target = choose_target();
+  return target;
+}
+
+}  // namespace evenorm::internal

@@ -1,0 +1,176 @@
+// First the forward pass, then the backward pass, each with what its shares are; then the ways in.
+#include "run/schedule.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "plan/caches.hpp"
+#include "plan/scratch_plan.hpp"
+#include "problem/shapes.hpp"
+#include "problem/validate.hpp"
+#include "rows/rows.hpp"
+#include "run/parallel.hpp"
+
+namespace evenorm::internal {
+namespace {
+
+constexpr std::size_t kForwardTask = 32768;   // below this, handing a task over costs more than it saves
+constexpr std::size_t kTileRows = 32;         // neighbours that one thread gathers: whole cache lines of 16 bits each
+constexpr std::size_t kMaxParts = 512;        // of a long row: bounds the memory for their moments
+constexpr std::size_t kBackwardTask = 16384;  // below this, handing a task over costs more than it saves
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kStripCols = 512;  // columns of the second step that stay together, a part of a block
+
+// share(first, count) for `shares` even shares of `units`.
+template <class Share>
+void share_out(const Executor& executor, std::size_t units, std::size_t shares, const Share& share) {
+  if (units == 0) return;
+  shares = std::min(shares, units);
+  if (shares <= 1) return share(std::size_t{0}, units);
+  parallel_for(executor, shares, [&](std::size_t i) {
+    const std::size_t first = share_start(units, shares, i);
+    share(first, share_start(units, shares, i + 1) - first);
+  });
+}
+
+// --- the forward pass: rows where there are enough of them, else the blocks of each row
+
+// How a long row is cut: into equal subtrees of its blocks, the last one smaller.
+struct RowParts {
+  std::size_t blocks, part, count;
+
+  explicit RowParts(std::size_t cols)
+      : blocks(blocks_of(cols)),
+        part(std::bit_ceil(std::max(kForwardTask / kBlock, (blocks + kMaxParts - 1) / kMaxParts))),
+        count((blocks + part - 1) / part) {}
+  std::size_t length(std::size_t i) const { return std::min(part, blocks - i * part); }
+};
+
+// Moments of all parts at once, and their join. Not inlined: its array is gone from the stack when the row is mapped.
+[[gnu::noinline]] RowScalars join_row_by_parts(const Problem& p, const Kernels& kernels, const Executor& executor,
+                                               std::size_t row, const RowParts& parts) {
+  std::array<MomentNode, kMaxParts> moments;
+  parallel_for(executor, parts.count,
+               [&](std::size_t i) { moments[i] = block_moments(kernels, p, row, i * parts.part, parts.length(i)); });
+  return finish_row(p, row, moments.data(), parts.count);
+}
+
+void run_row_by_parts(const Problem& p, const ForwardPlan& plan, const Kernels& kernels, const Executor& executor,
+                      std::size_t row) {
+  const RowParts parts(p.cols);
+  const RowScalars scalars = join_row_by_parts(p, kernels, executor, row, parts);
+  if (scalars.extreme) return run_forward(kernels, p, plan, row, 1);
+  parallel_for(executor, parts.count,
+               [&](std::size_t i) { map_blocks(kernels, p, plan, row, scalars, i * parts.part, parts.length(i)); });
+}
+
+void run_pass(const Problem& p, const ForwardPlan& plan, const Kernels& kernels, const Executor& executor) {
+  const std::size_t threads = usable_threads(executor);
+  const std::size_t tasks = std::min(p.rows * p.cols / kForwardTask, threads * kTasksPerThread);
+  if (threads <= 1 || tasks <= 1) {
+    if (p.rows != 0) run_forward(kernels, p, plan, 0, p.rows);
+  } else if (p.rows < threads * 2 && p.cols >= 2 * kForwardTask && p.scale.data == nullptr && p.moments == nullptr) {
+    for (std::size_t row = 0; row < p.rows; ++row) run_row_by_parts(p, plan, kernels, executor, row);
+  } else {
+    const std::size_t unit = needs_tiles(p) ? kTileRows : 1, units = (p.rows + unit - 1) / unit;
+    const std::size_t shares = std::min(tasks, units);
+    parallel_for(executor, shares, [&](std::size_t i) {
+      const std::size_t first = share_start(units, shares, i) * unit;
+      const std::size_t end = std::min(share_start(units, shares, i + 1) * unit, p.rows);
+      run_forward(kernels, p, plan, first, end - first);
+    });
+  }
+}
+
+// --- the backward pass: row blocks where something is summed over rows, rows where not; and, where there is but one
+// row block, first rows, then columns
+
+// What scratch holds, at a multiple of a cache line.
+template <class T>
+T* aligned(std::byte* scratch) {
+  const auto address = reinterpret_cast<std::uintptr_t>(scratch);
+  return reinterpret_cast<T*>((address + kLine - 1) / kLine * kLine);
+}
+
+std::size_t tasks_of(const GradientProblem& p, const Executor& executor) {
+  const std::size_t threads = usable_threads(executor);
+  return threads <= 1 ? 1
+                      : std::max(std::size_t{1}, std::min(p.rows * p.cols / kBackwardTask, threads * kTasksPerThread));
+}
+
+bool has_room_aligned(const GradientPlan& plan, std::byte* scratch) {
+  return static_cast<std::size_t>(aligned<std::byte>(scratch) - scratch) <= plan.spare_bytes;
+}
+
+void run_blocks(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels, double* slots,
+                const Executor& executor) {
+  const std::size_t blocks = row_blocks(p), slot = column_numbers(p) * p.cols, tasks = tasks_of(p, executor);
+  // Subtrees. Rather more runs than tasks than few unequal ones: 10 blocks by twos are six blocks' time on two threads.
+  const std::size_t run = tasks == 1 ? blocks : std::bit_floor(std::max(std::size_t{1}, blocks / tasks));
+  const std::size_t runs = (blocks + run - 1) / run;
+  const auto one_run = [&](std::size_t i) {
+    run_row_blocks(kernels, p, plan, i * run, std::min(run, blocks - i * run), slots + i * run * slot);
+  };
+  if (runs == 1) {
+    one_run(0);
+  } else {
+    parallel_for(executor, runs, one_run);
+  }
+  finish_row_blocks(kernels, p, slots, runs, run * slot);
+}
+
+void run_in_two_steps(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels,
+                      GradientScalars* scalars, const Executor& executor) {
+  const std::size_t tasks = tasks_of(p, executor);
+  if (p.scalars == nullptr) {
+    share_out(executor, p.rows, tasks,
+              [&](std::size_t first, std::size_t count) { look_at_rows(kernels, p, plan, first, count, scalars); });
+  }
+  const GradientScalars* known = p.scalars == nullptr ? scalars : p.scalars;
+  const std::size_t strips = (p.cols + kStripCols - 1) / kStripCols;
+  share_out(executor, strips, tasks, [&](std::size_t first, std::size_t count) {
+    const std::size_t col = first * kStripCols;
+    run_columns(kernels, p, plan, known, col, std::min(count * kStripCols, p.cols - col));
+  });
+}
+
+}  // namespace
+
+void run(const ForwardPasses& passes, const Kernels& kernels, const Executor& executor) noexcept {
+  passes.for_each([&](const Problem& p, const ForwardPlan& plan) { run_pass(p, plan, kernels, executor); });
+}
+
+void run(const GradientPass& pass, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept {
+  const auto& [p, plan] = pass;
+  if (plan.route == GradientRoute::rows) {
+    share_out(executor, p.rows, tasks_of(p, executor),
+              [&](std::size_t first, std::size_t count) { run_backward(kernels, p, plan, first, count); });
+    return;
+  }
+  const bool in_two_steps = plan.route == GradientRoute::two_steps ||
+                            (plan.may_take_two_steps && tasks_of(p, executor) > 1) || !has_room_aligned(plan, scratch);
+  if (in_two_steps) {
+    run_in_two_steps(p, plan, kernels, aligned<GradientScalars>(scratch), executor);
+  } else {
+    run_blocks(p, plan, kernels, aligned<double>(scratch), executor);
+  }
+}
+
+void run_on(Target target, const Forward& forward, const Executor& executor) {
+  const ForwardPasses passes(validate(forward));
+  validate_buffers(passes.problem);
+  run(passes, kernels_of(target), executor);
+}
+
+void run_on(Target target, const Backward& backward, const Executor& executor) {
+  const GradientPass pass(validate(backward));
+  validate_buffers(pass.problem);
+  const OwnScratch scratch(pass.plan.scratch_bytes);
+  run(pass, kernels_of(target), scratch.get(), executor);
+}
+
+}  // namespace evenorm::internal

@@ -1,0 +1,71 @@
+// The backward pass's messages of rows whose columns are split over processes: the sums of each process's runs of
+// blocks, and the scalars of whole rows.
+#include <algorithm>
+
+#include "problem/fp_environment.hpp"
+#include "rows/backward.hpp"
+#include "rows/types.hpp"
+#include "sharded/rows.hpp"
+
+namespace evenorm::internal {
+namespace {
+
+template <class T>
+[[gnu::noinline]] void sum_runs(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                                const Cuts& cuts, std::size_t first, std::size_t count, double* message) {
+  constexpr bool kWide = std::is_same_v<Arithmetic<T>, double>;
+  ScratchMemory<kGradientScratchBytes> scratch;
+  BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
+  const std::size_t numbers = cuts.numbers(Pass::backward, p.kind, kWide);
+  for (std::size_t row = first, n; row < first + count; row += n) {
+    n = std::min(kRowsAtOnce, first + count - row);
+    std::fill_n(message + row * numbers, n * numbers, 0.0);
+    std::size_t place = row * numbers;
+    for (const Cuts::Run& run : cuts.runs_of(cuts.rank())) {
+      GradientSums sums[kRowsAtOnce];
+      const std::size_t col = run.first * kBlock;
+      rows.sum_run(row, n, col, std::min(run.blocks * kBlock, p.cols - col), sums);
+      for (std::size_t r = 0; r < n; ++r) visit_sums(Writer(message + place + r * numbers), p.kind, kWide, sums[r]);
+      place += numbers_of_run(Pass::backward, p.kind, kWide);
+    }
+  }
+}
+
+template <class T>
+[[gnu::noinline]] void finish_rows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                                   const Cuts& cuts, const Messages& messages, std::size_t first, std::size_t count,
+                                   GradientScalars* scalars) {
+  constexpr bool kWide = std::is_same_v<Arithmetic<T>, double>;
+  ScratchMemory<kGradientScratchBytes> scratch;
+  BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
+  const std::size_t numbers = cuts.numbers(Pass::backward, p.kind, kWide);
+  GradientSums nodes[kMaxNodes];
+  GradientSumsTree<Arithmetic<T>> tree({nodes});
+  for (std::size_t row = first; row < first + count; ++row) {
+    tree.clear();
+    for_runs(cuts, [&](std::size_t process, const Cuts::Run& run, std::size_t, std::size_t i) {
+      const double* from = messages.of(process, row, numbers);
+      GradientSums part{};
+      visit_sums(Reader(from + i * numbers_of_run(Pass::backward, p.kind, kWide)), p.kind, kWide, part);
+      tree.push(part, run.weight);
+    });
+    scalars[row] = rows.finish_sums(row, tree.finish());
+  }
+}
+
+}  // namespace
+
+void sums_of_shards(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, const Cuts& cuts,
+                    std::size_t first, std::size_t count, double* message) noexcept {
+  const FpEnvironment environment;
+  with_type(gradient_type(p), [&]<class T>() { sum_runs<T>(kernels, p, plan, cuts, first, count, message); });
+}
+
+void finish_shards(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, const Cuts& cuts,
+                   const Messages& messages, std::size_t first, std::size_t count, GradientScalars* scalars) noexcept {
+  const FpEnvironment environment;
+  with_type(gradient_type(p),
+            [&]<class T>() { finish_rows<T>(kernels, p, plan, cuts, messages, first, count, scalars); });
+}
+
+}  // namespace evenorm::internal

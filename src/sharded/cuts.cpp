@@ -1,0 +1,59 @@
+// How rows are cut over processes, and what runs of blocks each of them joins before it sends anything.
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "plan/scratch_plan.hpp"
+#include "plan/spec.hpp"
+#include "problem/shapes.hpp"
+#include "sharded/messages.hpp"
+
+namespace evenorm {
+
+using internal::blocks_of;
+using internal::kBlock;
+
+Cuts::Cuts(std::span<const std::int64_t> cols, std::size_t rank) : rank_(rank) {
+  if (rank >= cols.size()) {
+    throw Error("rank is " + std::to_string(rank) + ", but there are " + std::to_string(cols.size()) + " processes");
+  }
+  for (const std::int64_t n : cols) {
+    if (n < 0) throw Error("cols has " + std::to_string(n) + ", but it should have at least 0 for each process");
+    const auto own = static_cast<std::size_t>(n);
+    if (own > internal::kMaxCols - total_) throw Error("cols has more than 2^48 columns in all");
+    at_blocks_ = at_blocks_ && (own == 0 || total_ % kBlock == 0);
+    cols_.push_back(own);
+    total_ += own;
+  }
+  if (total_ == 0) throw Error("cols has 0 columns in all, but rows should have at least 1");
+  std::size_t first = 0;
+  for (const std::size_t own : cols_) {
+    first_run_.push_back(runs_.size());
+    if (own != 0) add_runs(first, own);
+    most_runs_ = std::max(most_runs_, runs_.size() - first_run_.back());
+    first += own;
+  }
+  first_run_.push_back(runs_.size());
+}
+
+void Cuts::add_runs(std::size_t first_col, std::size_t cols) {
+  const std::size_t blocks = blocks_of(cols);
+  if (!at_blocks_) return runs_.push_back({0, blocks, 1});
+  const std::size_t before = first_col / kBlock;
+  for (std::size_t block = 0, n; block < blocks; block += n) {
+    n = std::bit_floor(blocks - block);
+    const std::size_t place = before + block;
+    if (place != 0) n = std::min(n, place & (~place + 1));
+    runs_.push_back({block, n, n});
+  }
+}
+
+std::size_t Cuts::numbers(Pass pass, Kind kind, bool wide) const {
+  if (pass != Pass::forward && pass != Pass::backward) {
+    throw Error("pass is " + std::to_string(static_cast<unsigned>(pass)) + ", which is none of forward, backward");
+  }
+  internal::check_kind(kind);
+  return most_runs_ * internal::numbers_of_run(pass, kind, wide);
+}
+
+}  // namespace evenorm

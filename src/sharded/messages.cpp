@@ -1,0 +1,61 @@
+// Checks the messages of other processes. They come from elsewhere, so that nothing is known of their bytes.
+#include "sharded/messages.hpp"
+
+#include <cmath>
+
+#include "problem/fp_environment.hpp"
+#include "problem/shapes.hpp"
+
+namespace evenorm::internal {
+namespace {
+
+bool fits(const Field& field, double value) {
+  if (value != value) return field.may_be_nan;
+  return value >= field.least && value <= field.most && (!field.is_whole || value == std::trunc(value));
+}
+
+std::string range_of(const Field& field) {
+  const std::string range = "from " + text_of(field.least) + " to " + text_of(field.most);
+  return field.is_whole ? "a whole number " + range : range;
+}
+
+// Visits the numbers of one run.
+class Checker {
+ public:
+  Checker(std::size_t process, std::size_t row, const double* from) : process_(process), row_(row), from_(from) {}
+  template <class T>
+  void operator()(const Field& field, const T&) {
+    const double value = *from_++;
+    if (fits(field, value)) return;
+    refuse_message(process_, std::string(field.name) + " of row " + std::to_string(row_), text_of(value),
+                   range_of(field));
+  }
+
+ private:
+  std::size_t process_, row_;
+  const double* from_;
+};
+
+}  // namespace
+
+void check_messages(const Cuts& cuts, Pass pass, Kind kind, bool wide, const Messages& messages, std::size_t rows) {
+  const FpEnvironment environment;
+  const std::size_t numbers = cuts.numbers(pass, kind, wide), of_run = numbers_of_run(pass, kind, wide);
+  for (std::size_t row = 0; row < rows; ++row) {
+    for_runs(cuts, [&](std::size_t process, const Cuts::Run&, std::size_t, std::size_t i) {
+      const Checker checker(process, row, messages.of(process, row, numbers) + i * of_run);
+      if (pass == Pass::forward) {
+        visit(checker, kind, wide, Moments{});
+      } else {
+        visit_sums(checker, kind, wide, GradientSums{});
+      }
+    });
+  }
+}
+
+void refuse_message(std::size_t process, const std::string& field, const std::string& has, const std::string& should) {
+  throw Error("process " + std::to_string(process) + " has sent a message whose " + field + " is " + has +
+              ", but it should be " + should);
+}
+
+}  // namespace evenorm::internal

@@ -1,0 +1,119 @@
+// What processes that share rows send each other: f64 numbers of runs of blocks, row by row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "evenorm/sharded.hpp"
+#include "plan/numbers.hpp"
+#include "plan/spec.hpp"
+
+namespace evenorm::internal {
+
+// Forward: mean and m2 (RMS norm: m2) and the largest |x|; in f64 arithmetic low parts, too, and the exponent.
+// Backward: the sums of g and of g (x - mean) (RMS norm: of g x); in f64 arithmetic low parts, exponents and whether
+// these are kept.
+constexpr std::size_t numbers_of_run(Pass pass, Kind kind, bool wide) {
+  const std::size_t values = std::size_t{kind == Kind::layer ? 2U : 1U} * (wide ? 2 : 1);
+  const std::size_t exponents = !wide ? 0 : pass == Pass::forward ? 1 : kind == Kind::layer ? 3 : 2;
+  return values + exponents + (pass == Pass::forward ? 1 : 0);
+}
+
+// What a number of a message is, and what it may be: that of another process is checked before it is used.
+struct Field {
+  const char* name;
+  double least, most;
+  bool is_whole = false;    // an integer
+  bool may_be_nan = false;  // of a row that is not finite
+};
+inline constexpr double kMostFinite = std::numeric_limits<double>::max();
+inline constexpr double kInfinite = std::numeric_limits<double>::infinity();
+inline constexpr double kMostExponent = 100000;  // minus this: that of a sum of zeros
+
+inline constexpr Field kMeanField{"mean", -kMostFinite, kMostFinite, false, true};
+inline constexpr Field kMeanLowField{"mean's low part", -kMostFinite, kMostFinite, false, true};
+inline constexpr Field kSquaresField{"sum of squares", 0, kMostFinite, false, true};
+inline constexpr Field kSquaresLowField{"sum of squares' low part", -kMostFinite, kMostFinite, false, true};
+inline constexpr Field kLargestField{"largest magnitude", 0, kMostFinite};
+inline constexpr Field kExponentField{"exponent", -kMostExponent, kMostExponent, true};
+inline constexpr Field kSumField{"sum", -kInfinite, kInfinite, false, true};
+inline constexpr Field kScaledField{"scaled", 0, 1, true};
+
+// Numbers of one run, in their order, written or read.
+class Writer {
+ public:
+  explicit Writer(double* to) : to_(to) {}
+  template <class T>
+  void operator()(const Field&, T value) {
+    *to_++ = static_cast<double>(value);
+  }
+
+ private:
+  double* to_;
+};
+class Reader {  // of messages that have been checked
+ public:
+  explicit Reader(const double* from) : from_(from) {}
+  template <class T>
+  void operator()(const Field&, T& value) {
+    value = static_cast<T>(*from_++);
+  }
+
+ private:
+  const double* from_;
+};
+
+template <class Visitor, class M>
+void visit(Visitor visitor, Kind kind, bool wide, M&& m) {
+  if (kind == Kind::layer) visitor(kMeanField, m.mean_hi);
+  if (kind == Kind::layer && wide) visitor(kMeanLowField, m.mean_lo);
+  visitor(kSquaresField, m.m2_hi);
+  if (wide) visitor(kSquaresLowField, m.m2_lo);
+  if (wide) visitor(kExponentField, m.exponent);
+  visitor(kLargestField, m.largest);
+}
+template <class Visitor, class S>
+void visit_sums(Visitor visitor, Kind kind, bool wide, S&& s) {
+  if (kind == Kind::layer) visitor(kSumField, s.sums.g_hi);
+  if (kind == Kind::layer && wide) visitor(kSumField, s.sums.g_lo);
+  if (kind == Kind::layer && wide) visitor(kExponentField, s.g_exponent);
+  visitor(kSumField, s.sums.gd_hi);
+  if (!wide) return;
+  visitor(kSumField, s.sums.gd_lo);
+  visitor(kExponentField, s.gd_exponent);
+  visitor(kScaledField, s.scaled);
+}
+
+// What all processes sent: each its rows, of `numbers` numbers, `stride` numbers from one process to the next.
+struct Messages {
+  const double* first;
+  std::size_t stride;
+
+  const double* of(std::size_t process, std::size_t row, std::size_t numbers) const {
+    return first + process * stride + row * numbers;
+  }
+};
+
+// work(process, run of it, how many columns it has, i) for all runs of a row, from left to right; i counts them in
+// their process.
+template <class Work>
+void for_runs(const Cuts& cuts, const Work& work) {
+  for (std::size_t process = 0; process < cuts.size(); ++process) {
+    std::size_t i = 0;
+    for (const Cuts::Run& run : cuts.runs_of(process)) {
+      const std::size_t first = run.first * kBlock;
+      work(process, run, std::min(run.blocks * kBlock, cuts.cols_of(process) - first), i++);
+    }
+  }
+}
+
+// Throws Error where a number of these messages is none that a process finds. The verdict is the same in all processes.
+void check_messages(const Cuts& cuts, Pass pass, Kind kind, bool wide, const Messages& messages, std::size_t rows);
+
+// "process 2 has sent a message whose `field` is `has`, but it should be `should`".
+[[noreturn]] void refuse_message(std::size_t process, const std::string& field, const std::string& has,
+                                 const std::string& should);
+
+}  // namespace evenorm::internal

@@ -1,0 +1,478 @@
+// A norm over the processes of a communicator: what they agree on, and the all-gather of each pass.
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "plan/scratch_plan.hpp"
+#include "problem/printable.hpp"
+#include "problem/shapes.hpp"
+#include "problem/validate.hpp"
+#include "run/schedule.hpp"
+#include "sharded/rows.hpp"
+#include "sharded/steps.hpp"
+
+namespace evenorm {
+
+using internal::active_target;
+
+namespace {
+
+constexpr std::size_t kTextBytes = 192;
+
+// What one process tells all others before it may fail alone: a text, if it has failed. Both are sent as they lie.
+struct Word {
+  std::uint32_t failed = 0;
+  std::uint32_t pass = 0;
+  char text[kTextBytes] = {};
+
+  void fail(std::string_view what) {
+    constexpr std::string_view kCut = "...";
+    failed = 1;
+    const std::size_t n = std::min(what.size(), kTextBytes);
+    std::copy_n(what.begin(), n, text);
+    if (n < what.size()) std::copy(kCut.begin(), kCut.end(), text + kTextBytes - kCut.size());
+  }
+};
+
+// What work() throws, or null; `word` tells it.
+template <class Work>
+std::exception_ptr failure_of(Word& word, const Work& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    word.fail(error.what());
+    return std::current_exception();
+  } catch (...) {
+    word.fail("an exception that is no std::exception");
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+// What must agree, and the columns of each.
+struct Agreement {
+  Word word;
+  std::uint32_t version = 0;
+  std::uint8_t kind = 0, x = 0, y = 0, weight = 0, bias = 0, zero_centered = 0;  // types; 255: absent
+  std::uint8_t wide = 0, reserved = 0;
+  std::uint32_t unused = 0;
+  double eps = 0;
+  std::int64_t rows = 0, cols = 0;
+};
+static_assert(sizeof(Agreement) == sizeof(Word) + 40 && sizeof(Word) % sizeof(double) == 0);
+constexpr std::uint8_t kAbsent = 255;
+constexpr std::size_t kWordNumbers = sizeof(Word) / sizeof(double);
+
+std::uint32_t protocol() {  // of evenorm's versions that understand each other
+  return 1U << 16U | static_cast<std::uint32_t>(numerics_revision());
+}
+
+template <class View>
+std::uint8_t type_of(const View& view, bool present) {
+  return present ? static_cast<std::uint8_t>(view.dtype) : kAbsent;
+}
+std::string text_of_type(std::uint8_t type) {
+  return type == kAbsent ? "absent" : "of dtype " + std::string(name(static_cast<DType>(type)));
+}
+
+void check_plain(const Forward& f) {
+  const auto refuse = [](const char* argument) {
+    throw Error(std::string(argument) + " is given, but a sharded norm has none");
+  };
+  if (f.residual.data != nullptr) refuse("residual");
+  if (f.sum.data != nullptr) refuse("sum");
+  if (f.y2.data != nullptr) refuse("y2");
+  if (f.y.dtype == DType::i8) throw Error("y has dtype i8, which a sharded norm cannot write");
+}
+
+bool is_wide(const Agreement& a) {
+  const auto is_f64 = [](std::uint8_t type) { return type == static_cast<std::uint8_t>(DType::f64); };
+  return is_f64(a.x) || is_f64(a.y) || is_f64(a.weight) || is_f64(a.bias);
+}
+
+// Whether a tensor is present is told by its shape, since a process without columns has no data.
+template <class View>
+bool is_present(const View& view) {
+  return view.data != nullptr || !view.shape.empty();
+}
+
+// The same where parameters that are present have data, which validate() does not look at.
+Forward with_parameters(const Forward& f) {
+  static constexpr char kNothing = 0;
+  Forward made = f;
+  for (ConstTensor* parameter : {&made.weight, &made.bias}) {
+    if (parameter->data == nullptr && is_present(*parameter)) parameter->data = &kNothing;
+  }
+  return made;
+}
+
+// The shapes and types of this process; buffers are not looked at.
+Agreement description_of(const Forward& f) {
+  internal::check_kind(f.kind);
+  check_plain(f);
+  for (const auto& [argument, dtype] : {std::pair("x", f.x.dtype), std::pair("y", f.y.dtype)}) {
+    internal::check_dtype(argument, dtype);
+  }
+  if (is_present(f.weight)) internal::check_dtype("weight", f.weight.dtype);
+  if (is_present(f.bias)) internal::check_dtype("bias", f.bias.dtype);
+  if (f.zero_centered && !is_present(f.weight)) throw Error("weight is absent, but zero_centered needs one");
+  const internal::AxisSplit split = internal::split_axes(f.x.shape, f.normalized_shape, f.axes);
+  Agreement a;
+  a.version = protocol();
+  a.kind = static_cast<std::uint8_t>(f.kind);
+  a.x = type_of(f.x, true);
+  a.y = type_of(f.y, true);
+  a.weight = type_of(f.weight, is_present(f.weight));
+  a.bias = type_of(f.bias, is_present(f.bias));
+  a.zero_centered = f.zero_centered ? 1 : 0;
+  a.eps = f.eps;
+  a.cols = static_cast<std::int64_t>(internal::count_at(f.x.shape, split.normalized));
+  a.rows = static_cast<std::int64_t>(internal::count_at(f.x.shape, split.outer));
+  a.wide = is_wide(a) ? 1 : 0;
+  if (a.cols != 0) (void)internal::validate(with_parameters(f));
+  internal::check_eps(f.eps);
+  return a;
+}
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 47U;  // of all messages: what a process can address
+constexpr std::size_t kMostProcesses = kMostBytes / sizeof(Agreement);
+static_assert(kMostBytes / sizeof(double) / kMostProcesses > kWordNumbers);
+
+void check_communicator(const Communicator& c) {
+  if (c.size > kMostProcesses) {
+    throw Error("the communicator has size " + std::to_string(c.size) + ", but it should be at most " +
+                std::to_string(kMostProcesses));
+  }
+  if (c.rank >= c.size) {
+    throw Error("rank is " + std::to_string(c.rank) + ", but the communicator has size " + std::to_string(c.size));
+  }
+  if (c.all_gather == nullptr) throw Error("all_gather is null");
+}
+
+std::string in_process(std::size_t i) { return " in process " + std::to_string(i); }
+
+// Refuses an integer of another process's message that is not in [least, most].
+void check_integer(std::size_t process, const char* field, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value >= least && value <= most) return;
+  const std::string from = std::to_string(least);
+  internal::refuse_message(process, field, std::to_string(value),
+                           least == most ? from : "from " + from + " to " + std::to_string(most));
+}
+
+// Throws what another process has told instead of going on. last_pass: the largest value that `pass` may have.
+void check_word(const Word& word, std::size_t process, Pass last_pass) {
+  check_integer(process, "failed", word.failed, 0, 1);
+  if (word.failed != 0) {
+    const std::string_view text(word.text, strnlen(word.text, kTextBytes));
+    throw Error("process " + std::to_string(process) + " has failed: " + internal::printable(text));
+  }
+  check_integer(process, "pass", word.pass, 0, static_cast<std::int64_t>(last_pass));
+  for (const char c : word.text) check_integer(process, "text", c, 0, 0);
+}
+
+// Where an all-gather brings messages in another order, each process that it moves finds out by its own.
+void check_own_place(const Communicator& c, const void* sent, std::size_t bytes, const void* all) {
+  if (std::memcmp(static_cast<const std::byte*>(all) + c.rank * bytes, sent, bytes) == 0) return;
+  throw Error("all_gather has brought something else to the place of process " + std::to_string(c.rank) +
+              " than this process has sent, but messages should be in the order of the ranks");
+}
+
+// In what two descriptions differ, and what each has, but for columns.
+struct Difference {
+  std::string what, a, b;
+};
+std::optional<Difference> difference(const Agreement& a, const Agreement& b) {
+  const auto kind = [](const Agreement& of) { return std::string(of.kind == 0 ? "layer" : "rms"); };
+  const auto flag = [](std::uint8_t value) { return std::string(value != 0 ? "set" : "not set"); };
+  const auto type = [](const char* what, std::uint8_t of_a, std::uint8_t of_b) {
+    return Difference{what, text_of_type(of_a), text_of_type(of_b)};
+  };
+  if (a.kind != b.kind) return Difference{"kind is", kind(a), kind(b)};
+  if (a.rows != b.rows) return Difference{"x has", std::to_string(a.rows) + " rows", std::to_string(b.rows)};
+  if (a.x != b.x) return type("x is", a.x, b.x);
+  if (a.y != b.y) return type("y is", a.y, b.y);
+  if (a.weight != b.weight) return type("weight is", a.weight, b.weight);
+  if (a.bias != b.bias) return type("bias is", a.bias, b.bias);
+  if (a.zero_centered != b.zero_centered) {
+    return Difference{"zero_centered is", flag(a.zero_centered), flag(b.zero_centered)};
+  }
+  if (!internal::is_same_eps(a.eps, b.eps))
+    return Difference{"eps is", internal::text_of(a.eps), internal::text_of(b.eps)};
+  return std::nullopt;
+}
+
+std::vector<Agreement> gathered(const Communicator& communicator, const Agreement& own) {
+  std::vector<Agreement> all(communicator.size);
+  communicator.all_gather(communicator.context, std::as_bytes(std::span(&own, 1)).data(), sizeof own,
+                          std::as_writable_bytes(std::span(all)).data());
+  return all;
+}
+
+// Refuses a description that no process of this version makes.
+void check_fields(const Agreement& a, std::size_t process) {
+  const auto check = [&](const char* field, std::int64_t value, std::int64_t least, std::int64_t most) {
+    check_integer(process, field, value, least, most);
+  };
+  constexpr std::int64_t kLastDType = internal::kDTypeCount - 1;
+  check("kind", a.kind, 0, 1);
+  check("dtype of x", a.x, 0, kLastDType);
+  check("dtype of y", a.y, 0, kLastDType);
+  if (a.weight != kAbsent) check("dtype of weight", a.weight, 0, kLastDType);
+  if (a.bias != kAbsent) check("dtype of bias", a.bias, 0, kLastDType);
+  check("zero_centered", a.zero_centered, 0, a.weight == kAbsent ? 0 : 1);
+  const std::int64_t wide = is_wide(a) ? 1 : 0;
+  check("wide", a.wide, wide, wide);
+  check("reserved", a.reserved, 0, 0);
+  check("unused", a.unused, 0, 0);
+  if (!internal::is_eps(a.eps)) {
+    internal::refuse_message(process, "eps", internal::text_of(a.eps), "finite and at least 0");
+  }
+  check("rows", a.rows, 0, std::numeric_limits<std::int64_t>::max());
+  check("cols", a.cols, 0, std::int64_t{internal::kMaxCols});
+}
+
+// The one check of all descriptions. All processes have the same ones before them, and find the same.
+void check_agreement(std::span<const Agreement> all) {
+  for (std::size_t i = 0; i < all.size(); ++i) check_word(all[i].word, i, Pass::forward);
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (all[i].version != all[0].version) {
+      throw Error("evenorm's versions differ" + in_process(0) + " and" + in_process(i));
+    }
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) check_fields(all[i], i);
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (const auto found = difference(all[0], all[i])) {
+      throw Error(found->what + " " + found->a + in_process(0) + ", but " + found->b + in_process(i));
+    }
+  }
+}
+
+Cuts cuts_of(std::span<const Agreement> all, std::size_t rank) {
+  std::vector<std::int64_t> cols;
+  cols.reserve(all.size());
+  for (const Agreement& a : all) cols.push_back(a.cols);
+  return Cuts(cols, rank);
+}
+
+const char* name_of(std::uint32_t pass) {
+  return pass == static_cast<std::uint32_t>(Pass::forward) ? "forward" : "backward";
+}
+
+// Of all processes' messages, which must be able to lie in memory. Every process finds the same.
+std::size_t message_numbers(const Cuts& cuts, const Agreement& own) {
+  const auto kind = static_cast<Kind>(own.kind);
+  const bool wide = own.wide != 0;
+  const std::size_t numbers =
+      std::max(cuts.numbers(Pass::forward, kind, wide), cuts.numbers(Pass::backward, kind, wide));
+  const auto rows = static_cast<std::size_t>(own.rows);
+  if (rows > (kMostBytes / sizeof(double) / cuts.size() - kWordNumbers) / numbers) {
+    throw Error("x has " + std::to_string(rows) + " rows, whose messages (" + std::to_string(numbers) +
+                " numbers a row, " + std::to_string(cuts.size()) + " processes) are more than 2^47 bytes");
+  }
+  return kWordNumbers + rows * numbers;
+}
+
+void check_moments(std::size_t size, std::size_t rows) {
+  if (size == rows) return;
+  throw Error("moments has " + std::to_string(size) + " elements, but " + std::to_string(rows) + " rows need " +
+              std::to_string(rows));
+}
+
+// Rows of one column that nobody has, in place of a process's rows without columns: a pass over them with the moments
+// of the whole rows writes the mean and rstd of these, with the bits that all other processes write.
+class StandIn {
+ public:
+  StandIn(const Forward& f, bool wide)
+      : shape_(f.x.shape.begin(), f.x.shape.end()),
+        strides_(shape_.size(), 0),
+        normalized_(f.normalized_shape.size(), 1),
+        forward_(f) {
+    const internal::AxisList columns = internal::split_axes(f.x.shape, f.normalized_shape, f.axes).normalized;
+    for (std::size_t i = 0; i < columns.count; ++i) shape_[columns.number[i]] = 1;
+    std::size_t rows = 1;
+    for (const std::int64_t size : shape_) rows *= static_cast<std::size_t>(size);
+    y_.resize(rows);
+    static constexpr double kNothing = 0;
+    const DType dtype = wide ? DType::f64 : DType::f32;
+    forward_.x = {&kNothing, dtype, shape_, strides_};
+    forward_.y = {y_.data(), dtype, shape_};
+    forward_.normalized_shape = normalized_;
+    forward_.weight = forward_.bias = {};
+    forward_.zero_centered = false;
+  }
+  StandIn(const StandIn&) = delete;
+  StandIn& operator=(const StandIn&) = delete;
+
+  const Forward& forward() const { return forward_; }
+
+ private:
+  std::vector<std::int64_t> shape_, strides_, normalized_;
+  std::vector<double> y_;  // which nobody reads
+  Forward forward_;
+};
+
+}  // namespace
+
+// Messages of both passes are of one size: a process that runs the other pass is told so, whatever the engine makes of
+// sizes that differ.
+struct ShardedNorm::State {
+  Communicator communicator;
+  Agreement own;
+  Cuts cuts;
+  std::size_t size;  // of a message
+  std::vector<double> mine, all;
+  std::vector<Moments> moments;
+
+  State(const Communicator& c, const Agreement& a, const Cuts& agreed)
+      : communicator(c),
+        own(a),
+        cuts(agreed),
+        size(message_numbers(cuts, a)),
+        mine(size),
+        all(size * c.size),
+        moments(rows()) {}
+
+  std::size_t rows() const { return static_cast<std::size_t>(own.rows); }
+  Kind kind() const { return static_cast<Kind>(own.kind); }
+  bool wide() const { return own.wide != 0; }
+  Word word_of(std::size_t process) const {
+    Word word;
+    std::memcpy(static_cast<void*>(&word), &all[process * size], sizeof word);
+    return word;
+  }
+
+  void gather(const Word& word) {
+    std::memcpy(mine.data(), &word, sizeof word);
+    communicator.all_gather(communicator.context, std::as_bytes(std::span(mine)).data(), size * sizeof(double),
+                            std::as_writable_bytes(std::span(all)).data());
+  }
+
+  // work(message) for this process; then all messages. Where a process fails, all throw.
+  template <class Work>
+  internal::Messages exchange(Pass pass, const Work& work) {
+    Word word;
+    word.pass = static_cast<std::uint32_t>(pass);
+    const std::exception_ptr failure = failure_of(
+        word, [&] { work(std::span(mine).subspan(kWordNumbers, rows() * cuts.numbers(pass, kind(), wide()))); });
+    gather(word);
+    if (failure) std::rethrow_exception(failure);
+    check_own_place(communicator, mine.data(), size * sizeof(double), all.data());
+    for (std::size_t i = 0; i < communicator.size; ++i) check_word(word_of(i), i, Pass::backward);
+    const std::uint32_t first = word_of(0).pass;
+    for (std::size_t i = 1; i < communicator.size; ++i) {
+      if (const std::uint32_t other = word_of(i).pass; other != first) {
+        throw Error("process 0 runs its " + std::string(name_of(first)) + " pass, but process " + std::to_string(i) +
+                    " its " + name_of(other) + " pass");
+      }
+    }
+    const internal::Messages messages{all.data() + kWordNumbers, size};
+    internal::check_messages(cuts, pass, kind(), wide(), messages, rows());
+    return messages;
+  }
+};
+
+ShardedNorm::ShardedNorm(const Forward& forward, const Communicator& communicator) {
+  check_communicator(communicator);
+  Agreement own;
+  const std::exception_ptr failure = failure_of(own.word, [&] { own = description_of(forward); });
+  const std::vector<Agreement> all = gathered(communicator, own);
+  if (failure) std::rethrow_exception(failure);
+  check_own_place(communicator, &own, sizeof own, all.data());
+  check_agreement(all);
+  state_ = std::make_unique<State>(communicator, own, cuts_of(all, communicator.rank));
+}
+ShardedNorm::ShardedNorm(ShardedNorm&&) noexcept = default;
+ShardedNorm& ShardedNorm::operator=(ShardedNorm&&) noexcept = default;
+ShardedNorm::~ShardedNorm() = default;
+
+const Cuts& ShardedNorm::cuts() const { return state_->cuts; }
+std::size_t ShardedNorm::rows() const { return state_->rows(); }
+std::size_t ShardedNorm::bytes() const { return state_->size * sizeof(double); }
+
+void ShardedNorm::refuse(const std::string& why) {
+  Word word;
+  word.fail(why);
+  state_->gather(word);
+}
+void ShardedNorm::refuse(const Communicator& communicator, const std::string& why) {
+  check_communicator(communicator);
+  Agreement own;
+  own.word.fail(why);
+  (void)gathered(communicator, own);
+}
+
+void ShardedNorm::run(const Forward& given, std::span<Moments> moments, const Executor& executor) {
+  State& s = *state_;
+  const bool has_columns = s.cuts.own_cols() != 0;
+  std::optional<StandIn> stand_in;
+  std::optional<internal::Problem> p;  // none: a process without columns that has nothing to write
+  const internal::Messages messages = s.exchange(Pass::forward, [&](std::span<double> message) {
+    const Agreement now = description_of(given);
+    if (const auto found = difference(now, s.own)) {
+      throw Error(found->what + " " + found->a + ", but " + found->b + " as the norm was made");
+    }
+    if (now.cols != s.own.cols) {
+      throw Error("x has " + std::to_string(now.cols) + " columns, but the norm was made with " +
+                  std::to_string(s.own.cols));
+    }
+    if (!moments.empty()) check_moments(moments.size(), s.rows());
+    if (has_columns) {
+      if (!given.weight.data && is_present(given.weight)) throw Error("weight is null, but it has a shape");
+      if (!given.bias.data && is_present(given.bias)) throw Error("bias is null, but it has a shape");
+    } else if (given.mean.data != nullptr || given.rstd.data != nullptr) {
+      stand_in.emplace(given, s.wide());
+    } else {
+      return;
+    }
+    p = internal::validate(has_columns ? given : stand_in->forward());
+    internal::validate_buffers(*p);
+    internal::validate_moments(*p, moments.empty() ? nullptr : moments.data());
+    if (has_columns) internal::find_moments_on(active_target(), s.cuts, *p, message, executor);
+  });
+  internal::join_shards(s.cuts, s.kind(), s.wide(), messages, s.moments);
+  if (p) {
+    p->moments = s.moments.data();
+    internal::run(internal::ForwardPasses(std::move(*p)), internal::kernels_of(active_target()), executor);
+  }
+  std::copy(s.moments.begin(), s.moments.begin() + static_cast<std::ptrdiff_t>(moments.size()), moments.begin());
+}
+
+void ShardedNorm::run(const Backward& backward, std::span<const Moments> moments, const Executor& executor) {
+  State& s = *state_;
+  std::optional<internal::GradientPass> pass;  // none: a process without columns
+  const internal::Messages messages = s.exchange(Pass::backward, [&](std::span<double> message) {
+    if (backward.kind != s.kind()) throw Error("kind is not what the norm was made with");
+    check_moments(moments.size(), s.rows());
+    if (s.cuts.own_cols() == 0) return;
+    pass = internal::gradient_pass(s.cuts, backward, moments);
+    const internal::GradientProblem& p = pass->problem;
+    if (p.rows != s.rows()) {
+      throw Error("x has " + std::to_string(p.rows) + " rows, but the norm was made for " + std::to_string(s.rows()));
+    }
+    if ((internal::arithmetic_type(p) == DType::f64) != s.wide()) {
+      throw Error(std::string("the arithmetic is ") + (s.wide() ? "f32" : "f64") +
+                  ", but that of the norm as it was made is " + (s.wide() ? "f64" : "f32"));
+    }
+    if (const std::uint8_t weight = type_of(backward.weight, backward.weight.data != nullptr); weight != s.own.weight) {
+      throw Error("weight is " + text_of_type(weight) + ", but the norm was made with one " +
+                  text_of_type(s.own.weight));
+    }
+    if (backward.zero_centered != (s.own.zero_centered != 0))
+      throw Error("zero_centered is not what the norm was made with");
+    if (!internal::is_same_eps(p.eps, s.own.eps)) {
+      throw Error("eps is " + internal::text_of(p.eps) + ", but the norm was made with " +
+                  internal::text_of(s.own.eps));
+    }
+    internal::validate_buffers(p);
+    internal::find_gradient_sums_on(active_target(), s.cuts, *pass, message, executor);
+  });
+  if (pass) internal::run_on(active_target(), s.cuts, *pass, messages, executor);
+}
+
+}  // namespace evenorm

@@ -1,0 +1,29 @@
+// The steps of a norm over processes, on one target. Each process finds a message from its columns, all processes
+// exchange their messages, and each then finishes its columns. ShardedNorm runs these steps around its all-gather.
+#pragma once
+
+#include <span>
+
+#include "plan/gradient_plan.hpp"
+#include "problem/problem.hpp"
+#include "run/dispatch.hpp"
+#include "sharded/messages.hpp"
+
+namespace evenorm::internal {
+
+// Forward: writes the moments of this process's columns, p.x, to `message`. The processes then join all messages
+// (join_shards) and run p with these moments.
+void find_moments_on(Target target, const Cuts& cuts, const Problem& p, std::span<double> message,
+                     const Executor& executor = {});
+
+// Validates a backward pass over this process's columns, but not how its buffers lie. moments: one for each row.
+GradientPass gradient_pass(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments);
+// Backward: writes the sums of this process's columns to `message`.
+void find_gradient_sums_on(Target target, const Cuts& cuts, const GradientPass& pass, std::span<double> message,
+                           const Executor& executor = {});
+// Then writes dx, dweight and dbias of this process's columns; allocates scratch. `messages` have been checked.
+// Consumes `pass`; do not use it afterwards.
+void run_on(Target target, const Cuts& cuts, GradientPass& pass, const Messages& messages,
+            const Executor& executor = {});
+
+}  // namespace evenorm::internal
