@@ -1,4 +1,4 @@
-// The memory that one worker needs beside its registers, on its stack: pieces of it, as src/scratch_plan.hpp plans
+// The memory that one worker needs beside its registers, on its stack: pieces of it, as src/plan/scratch_plan.hpp plans
 // them.
 #pragma once
 
