@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "cli/gradients.hpp"
 #include "contracts/inputs.hpp"
