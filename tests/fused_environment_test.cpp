@@ -9,6 +9,7 @@
 #endif
 
 #include "contracts/fp_mode.hpp"
+#include "evenorm/modules.hpp"
 #include "evenorm/sharded.hpp"
 #include "run/schedule.hpp"
 #include "support/backward_call.hpp"
@@ -55,8 +56,8 @@ TEST(Fused_Environment, ScalesAtTheEndsOfF32InEveryMode) {
   }
 }
 
-// Both passes of a norm over one process.
-void expect_sharded(double eps) {
+// Both passes of a norm over one process, the second with `backward_eps`.
+void run_sharded(double eps, double backward_eps) {
   const double x[] = {1, 2, 4, 8};
   double y[4], dx[4];
   const std::int64_t shape[] = {1, 4}, cols[] = {4};
@@ -67,8 +68,35 @@ void expect_sharded(double eps) {
   ShardedNorm norm(forward, alone);
   std::vector<Moments> moments(1);
   norm.run(forward, moments);
-  norm.run({.x = forward.x, .dy = forward.x, .normalized_shape = cols, .dx = {dx, DType::f64, shape}, .eps = eps},
-           moments);
+  norm.run(
+      {.x = forward.x, .dy = forward.x, .normalized_shape = cols, .dx = {dx, DType::f64, shape}, .eps = backward_eps},
+      moments);
+}
+
+// Whatever the caller's environment is, an error names a subnormal eps: by none of these ways is it set before.
+TEST(Fused_Environment, ErrorsThatNameASubnormalEps) {
+  struct Case {
+    std::function<void()> call;
+    std::string message;
+  };
+  constexpr double kSmallest = 0x1p-1074;
+  const Case cases[] = {
+      {[] { LayerNorm norm(4, {.eps = -kSmallest}); }, "eps is -4.94066e-324, but it should be finite and at least 0"},
+      {[] { run_sharded(-kSmallest, 0); }, "eps is -4.94066e-324, but it should be finite and at least 0"},
+      {[] { run_sharded(kSmallest, 1); }, "eps is 1, but the norm was made with 4.94066e-324"},
+      {[] { run_sharded(1, kSmallest); }, "eps is 4.94066e-324, but the norm was made with 1"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(error_of(c.call), c.message);
+    for (const contracts::FpMode mode : contracts::unusual_fp_modes()) {
+      std::string message;
+      {
+        const contracts::FpModeScope scope(mode);
+        message = error_of(c.call);
+      }
+      EXPECT_EQ(message, c.message) << contracts::name(mode);
+    }
+  }
 }
 
 // A caller may have unmasked floating-point exceptions: neither checks nor kernels may raise one.
@@ -97,7 +125,9 @@ TEST(Fused_Environment, WithExceptionsUnmasked) {
     }
     backward.backward.eps = eps;
     EXPECT_EQ(raises([&] { run(backward.complete()); }), "");
-    EXPECT_EQ(raises([&] { expect_sharded(eps); }), "");
+    EXPECT_EQ(raises([&] { run_sharded(eps, eps); }), "");
+    EXPECT_EQ(raises([&] { error_of([&] { run_sharded(eps, 1); }); }), "");
+    EXPECT_EQ(raises([&] { error_of([&] { LayerNorm norm(4, {.eps = -eps}); }); }), "");
   }
 #else
   GTEST_SKIP() << "exceptions trap on x86 only";

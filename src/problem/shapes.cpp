@@ -6,6 +6,7 @@
 #include <charconv>
 #include <limits>
 
+#include "problem/fp_environment.hpp"
 #include "problem/printable.hpp"
 
 namespace evenorm::internal {
@@ -137,7 +138,9 @@ std::string text_of(Shape shape) {
 }
 
 std::string text_of(double value) {
-  // As printf's %g, but in no locale and no rounding mode.
+  // As printf's %g, but in no locale and no rounding mode. A subnormal value must neither trap nor be flushed to 0, and
+  // some callers have not set the environment.
+  const FpEnvironment environment;
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, value, std::chars_format::general, 6).ptr};
 }
