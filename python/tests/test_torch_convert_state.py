@@ -277,13 +277,13 @@ def test_limits_are_noticed(make, reason):
     assert not report.replaced and reason in report.left[0].reason, report
 
 
-def norm_by(formula, eps=None):
+def norm_by(formula, eps=None, cols=C):
     """A module that computes formula(x, weight), or formula(x, weight, self.eps)."""
 
     class FormulaNorm(nn.Module):
         def __init__(self):
             super().__init__()
-            self.weight = nn.Parameter(torch.rand(C) + 0.5)
+            self.weight = nn.Parameter(torch.rand(cols) + 0.5)
             if eps is not None:
                 self.eps = eps
 
@@ -344,6 +344,67 @@ def test_small_rows_do_not_part_honest_norms(eps):
     x = torch.randn(7, C) * 10.0 ** -torch.arange(0, 42, 6).reshape(7, 1)
     exact = x.double() / (variance(x.double()) + eps).sqrt() * model[0].weight.double()
     assert ((model(x) - exact).abs() <= 1e-6 * exact.abs() + 1e-44).all()
+
+
+def layer_xhat(x):
+    return (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, False, keepdim=True) + 1e-5)
+
+
+def rms_xhat(x, eps=1e-6):
+    return x * torch.rsqrt(variance(x) + eps)
+
+
+def without_outliers(x):
+    return torch.where(x.square() > 36 * variance(x), 0, x)
+
+
+BOUNDED = {  # formulas that are norms of ordinary rows and parameters, and why they are left
+    "layer": (lambda x, w: layer_xhat(x).clamp(-5, 5) * w, "on input with outliers it differs"),
+    "dropped": (lambda x, w: layer_xhat(x).masked_fill(layer_xhat(x).abs() > 6, 0) * w, "on input with outliers it"),
+    "tail": (lambda x, w: rms_xhat(x).clamp(min=-7) * w, "on input with outliers it differs"),
+    "rms": (lambda x, w: rms_xhat(x).clamp(-7.5, 7.5) * w, "on input with outliers it differs"),
+    "square": (
+        lambda x, w: x * torch.rsqrt(variance(without_outliers(x)) + 1e-6) * w,
+        "on input with outliers it differs",
+    ),
+    "variance": (lambda x, w: x * torch.rsqrt(variance(x).clamp(max=1e31) + 1e-6) * w, "on large input it differs"),
+    "weight": (lambda x, w: rms_xhat(x) * w.clamp(-30, 30), "with large parameters it differs"),
+    "output": (lambda x, w: (rms_xhat(x) * w).clamp(-1000, 1000), "with large parameters it differs"),
+    "half": (lambda x, w: (rms_xhat(x) * w).clamp(-65504, 65504), "with large parameters it differs"),
+}
+
+
+@pytest.mark.parametrize(("formula", "reason"), BOUNDED.values(), ids=BOUNDED)
+def test_bounds_that_ordinary_rows_do_not_reach(formula, reason):
+    report = et.convert(norm_by(formula, cols=64)())
+    assert not report.replaced and reason in report.left[0].reason, report
+
+
+def test_bounds_that_short_rows_do_not_reach():
+    class UnweightedNorm(nn.Module):
+        def forward(self, x):
+            return layer_xhat(x).clamp(-100, 100)
+
+    report = et.convert(UnweightedNorm())
+    assert not report.replaced and "on input with outliers it differs" in report.left[0].reason, report
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("cols", [64, 1000])
+def test_outliers_and_large_parameters_do_not_part_honest_norms(dtype, cols):
+    class Subclass(nn.LayerNorm):
+        pass
+
+    def in_float32(x, w):
+        return rms_xhat(x.to(torch.promote_types(x.dtype, torch.float32))).to(x.dtype) * w
+
+    def from_float32(x, w):
+        wide = torch.promote_types(x.dtype, torch.float32)
+        return (layer_xhat(x.to(wide)) * w.to(wide)).to(x.dtype)
+
+    for make in (lambda: Subclass(cols), norm_by(in_float32, cols=cols), norm_by(from_float32, cols=cols)):
+        report = et.convert(make().to(dtype))
+        assert report.replaced, report
 
 
 class StraightThroughAtZero(Norm):

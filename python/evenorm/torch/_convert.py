@@ -74,8 +74,8 @@ def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
     Norms that are not torch.nn's (subclasses; Hugging Face's RMS norms; hand-written ones with weight and bias, scale
     and shift, gamma and beta or gain and bias; over the last axes or the channels of images) are swapped only if old and
     new agree: values and gradients, in f64 and in their own type, on random rows near and far from 0, large and so small
-    that eps is seen, finite or not, with random parameters, for x of 1 to 4 axes of any size, in training and in
-    evaluation. A swapped one's class is a subclass of its own: where x has a type or number of axes for which the two
+    that eps is seen, with an outlier, finite or not, with random parameters, for x of 1 to 4 axes of any size, in
+    training and in evaluation. A swapped one's class is a subclass of its own: where x has a type or number of axes for which the two
     did not agree, another device than the CPU, or another length of rows, its own forward still runs. Attributes other
     than its tensors and eps count as they are now. A module whose forward changes its state is left.
 

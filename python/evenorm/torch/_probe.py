@@ -21,6 +21,7 @@ from ._look_alikes import BIASES, FIRST, LAST, WEIGHTS, Types
 from ._state import Memory
 
 FREE_COLS = (5, 64)  # tried where no parameter says how long a row is
+LONG_COLS = 2**14  # and this, for rows with an outlier
 MOST_SQUARE = 2**24  # elements of an x with two axes as long as a row; it is tried up to rows of 4096
 MOST_ELEMENTS = 2**12  # of an x all of whose axes are as long as a row
 
@@ -33,10 +34,11 @@ ROWS = torch.tensor(
     ],
     dtype=torch.float64,
 )
-# Where honest formulas in float32 still square and sum; their gradients need not.
+# Honest formulas in float32 can still square and sum these; their gradients may overflow.
 LARGE_ROWS = torch.tensor([(1e5, 0), (1e8, 0), (1e12, 0), (1e15, 0), (1, 0)], dtype=torch.float64)
 # Down to float32's subnormal numbers: a clamp in eps's place, and an eps that is next to nothing, are seen there.
 SMALL_ROWS = torch.tensor([(10.0**-k, 0) for k in (7, 9, 12, 15, 18, 24, 30, 38, 43)], dtype=torch.float64)
+OUTLIERS = torch.tensor((1e4, -1e4, 300, -30), dtype=torch.float64)  # one in each row of normal numbers
 SMALLEST_DY = 3e-6  # of rows of zeros and of rows next to them
 FEW_ROWS = ((1, 3), (1e3, 0), (3e-2, 0))  # where x is a single row
 
@@ -88,10 +90,18 @@ class Prober:
         self.memory = Memory.of_shared(module)
 
     def see(
-        self, rows: Tensor, axis: int, types: Types, training: bool, gradients: bool = False, turned: bool = False
+        self,
+        rows: Tensor,
+        axis: int,
+        types: Types,
+        training: bool,
+        gradients: bool = False,
+        turned: bool = False,
+        factor: float = 1,
     ) -> Seen | str:
-        """What forward makes of the rows; or why that is nothing to be compared."""
-        probe = _probe(self.module, types[1], torch.Generator().manual_seed(8), training)
+        """What forward makes of the rows; or why that is nothing to be compared. factor multiplies the probe's weight
+        and bias."""
+        probe = _probe(self.module, types[1], torch.Generator().manual_seed(8), training, factor)
         rows = rows.to(types[0])
         x = rows if axis == LAST else rows.movedim(-1, FIRST)
         x = (x.mT if turned else x).clone(memory_format=torch.contiguous_format)
@@ -194,8 +204,26 @@ def square(count: int, shape: tuple[int, ...]) -> list[Tensor] | None:
 
 
 def large(count: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    most = min(0.9 * torch.finfo(dtype).max, 1e30)
-    return rows(LARGE_ROWS, _sizes(count, shape), shape).clamp(-most, most)
+    """The largest rows are as large as they can be for their squares to have a sum in float32."""
+    most = torch.finfo(torch.float32).max
+    kinds = torch.cat([LARGE_ROWS, LARGE_ROWS.new_tensor([(math.sqrt(most / (32 * math.prod(shape))), 0)])])
+    most = 0.9 * min(most, torch.finfo(dtype).max)
+    return rows(kinds, _sizes(count, shape), shape).clamp(-most, most)
+
+
+def outlying(count: int, shape: tuple[int, ...]) -> Tensor:
+    """Rows with one element far from the others, so that its |xhat| is close to the largest possible value, the square
+    root of the row's length."""
+    x = rows(ROWS[:1], _sizes(count, shape), shape)
+    flat = x.view(-1, math.prod(shape))
+    at = torch.arange(len(flat))
+    flat[at, at % flat.shape[1]] = OUTLIERS[at % len(OUTLIERS)].to(x.dtype)
+    return x
+
+
+def large_factor(dtype: torch.dtype) -> float:
+    """Makes a probe's weight and bias large; the output still fits the type."""
+    return 2.0**8 if dtype is torch.float16 else 2.0**20
 
 
 def small(count: int, shape: tuple[int, ...]) -> Tensor:
@@ -229,10 +257,12 @@ def rows(kinds: Tensor, leading: tuple[int, ...], shape: tuple[int, ...]) -> Ten
 # --- the module
 
 
-def _probe(module: nn.Module, dtype: torch.dtype | None, generator: torch.Generator, training: bool) -> nn.Module:
+def _probe(
+    module: nn.Module, dtype: torch.dtype | None, generator: torch.Generator, training: bool, factor: float
+) -> nn.Module:
     """A module of the same class and attributes with random tensors, without hooks; the module's own are not touched.
-    Its weight and bias are of both signs and of sizes from 1/4 to 16, so that w, 1 + w, |w|, a clamped one and none at
-    all are told apart."""
+    Its weight and bias are of both signs and of sizes from 1/4 to 16, times factor, so that w, 1 + w, |w|, a clamped one
+    and none at all are told apart."""
 
     def random_like(name: str, old: Tensor | None) -> Tensor | None:
         if old is None or dtype is None:
@@ -241,7 +271,7 @@ def _probe(module: nn.Module, dtype: torch.dtype | None, generator: torch.Genera
         if name in WEIGHTS or name in BIASES:
             at = torch.arange(value.numel()).reshape(value.shape)
             sign, size = 1 - 2 * (at % 2), torch.tensor((0.5, 16.0, 12.0, 0.5), dtype=torch.float64)[at % 4]
-            value = sign * size * (1 + value.clamp(-0.5, 0.5))
+            value = factor * sign * size * (1 + value.clamp(-0.5, 0.5))
         return value.to(dtype)
 
     made = object.__new__(type(module))

@@ -61,6 +61,7 @@ class _Trial:
         self.module, self.recipe = module, recipe
         shape = recipe.shape(module)
         self.shapes = [(cols,) for cols in _probe.FREE_COLS] if shape is None else [shape]
+        self.outlying_shapes = self.shapes if shape is not None else [*self.shapes, (_probe.LONG_COLS,)]
         self.prober = Prober(module, len(self.shapes[0]))
         self.single: Types = (torch.float32, None if recipe.weight is None else torch.float32)
 
@@ -109,37 +110,53 @@ class _Trial:
         return self._see(inputs, place, types, modes, gradients=True)
 
     def _see(
-        self, inputs: list[Tensor], place: Place, types: Types, modes: tuple[bool, ...], gradients: bool = False
+        self,
+        inputs: list[Tensor],
+        place: Place,
+        types: Types,
+        modes: tuple[bool, ...],
+        gradients: bool = False,
+        factor: float = 1,
     ) -> list[Seen] | str:
         views = []
         for rows in inputs:
             for training in modes:
-                one = self.prober.see(rows, place[1], types, training, gradients)
+                one = self.prober.see(rows, place[1], types, training, gradients, factor=factor)
                 if isinstance(one, str):
                     return one
                 views.append(one)
         return views
 
     def _values(
-        self, recipe: Recipe, inputs: list[Tensor], place: Place, types: Types, modes: tuple[bool, ...] = (False,)
+        self,
+        recipe: Recipe,
+        inputs: list[Tensor],
+        place: Place,
+        types: Types,
+        modes: tuple[bool, ...] = (False,),
+        factor: float = 1,
     ) -> Outcome:
-        views = self._see(inputs, place, types, modes)
+        views = self._see(inputs, place, types, modes, factor=factor)
         if isinstance(views, str):
             return Outcome(math.inf, math.inf, views)
         return _worst(recipe, views, gradients=False)
 
-    # --- how large and how small x may be, and of which types
+    # --- how large and how small x and the parameters may be, and of which types
 
     def _limits(self, recipe: Recipe, place: Place, types: Types, modes: tuple[bool, ...] = BOTH) -> str | None:
-        """Why not, without gradients, on rows that are large, small or not finite: a clamp or nan_to_num inside."""
+        """Why not, without gradients, on rows that are large, small, with an outlier or not finite, or with large
+        parameters: a clamp or nan_to_num inside."""
+        count, dtype = place[0], types[0]
+        for inputs, factor, said in (
+            ([_probe.large(count, shape, dtype) for shape in self.shapes], 1, "on large input"),
+            ([_probe.small(count, shape) for shape in self.shapes], 1, "on small input"),
+            ([_probe.outlying(count, shape) for shape in self.outlying_shapes], 1, "on input with outliers"),
+            ([_probe.plain(count, self.shapes[0])[0]], _probe.large_factor(dtype), "with large parameters"),
+        ):
+            outcome = self._values(recipe, inputs, place, types, modes, factor)
+            if not outcome.agreed:
+                return outcome.error or f"{said} it differs by {outcome.difference:.2g} from {recipe}"
         for shape in self.shapes:
-            for rows, said in (
-                (_probe.large(place[0], shape, types[0]), "large"),
-                (_probe.small(place[0], shape), "small"),
-            ):
-                outcome = self._values(recipe, [rows], place, types, modes)
-                if not outcome.agreed:
-                    return outcome.error or f"on {said} input it differs by {outcome.difference:.2g} from {recipe}"
             broken = self._see([_probe.not_finite(place[0], shape)], place, types, modes)
             if isinstance(broken, str):
                 return broken
