@@ -501,8 +501,18 @@ def test_strides_of_an_rms_norm_with_its_channels_last(shape):
         assert evenorm.torch.rms_norm(x, shape[-1:], weight).stride() == expected
 
 
-@pytest.mark.parametrize("function", [evenorm.torch.layer_norm, evenorm.torch.rms_norm, evenorm.torch.add_rms_norm])
-def test_an_eps_that_no_float_holds(function):
-    tensors = [torch.ones(2, 3)] * (2 if function is evenorm.torch.add_rms_norm else 1)
-    with pytest.raises(OverflowError, match="int too large to convert to float"):
-        function(*tensors, (3,), eps=10**400)
+FUSED = (evenorm.torch.add_layer_norm, evenorm.torch.add_rms_norm)
+
+
+class Whole(int):
+    """An int of another class."""
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("kind", [int, Whole])
+@pytest.mark.parametrize("function", [evenorm.torch.layer_norm, evenorm.torch.rms_norm, *FUSED])
+def test_an_int_that_no_float_holds(function, kind, sign):
+    tensors = [torch.ones(2, 3)] * (2 if function in FUSED else 1)
+    for name in ("eps", "residual_scale") if function in FUSED else ("eps",):
+        with pytest.raises(OverflowError, match="^int too large to convert to float$"):
+            function(*tensors, (3,), **{name: kind(sign * 10**400)})

@@ -226,6 +226,12 @@ def _shape(t: Tensor) -> Any:
     return t.shape
 
 
+def _check_is_float(residual_scale: object) -> None:
+    """An int that no float holds is an OverflowError, as PyTorch's functions raise it for eps."""
+    if isinstance(residual_scale, int):
+        float(residual_scale)
+
+
 @_past_overrides
 def _dtype(t: Tensor) -> Any:
     return t.dtype
@@ -264,6 +270,7 @@ def add_layer_norm(
         both = _eager_add_layer_norm(input, residual, normalized_shape, weight, bias, eps, residual_scale)
         if both is not NotImplemented:
             return both  # type: ignore[no-any-return]
+        _check_is_float(residual_scale)
     input, residual = _broadcast(input, residual)
     if (
         _is_norm(input, normalized_shape, eps, weight, bias)
@@ -297,6 +304,7 @@ def add_rms_norm(
         both = _eager_add_rms_norm(input, residual, normalized_shape, weight, eps, residual_scale)
         if both is not NotImplemented:
             return both  # type: ignore[no-any-return]
+        _check_is_float(residual_scale)
     input, residual = _broadcast(input, residual)
     if _is_norm(input, normalized_shape, 0.0 if eps is None else eps, weight) and _can_add(input, residual):
         eps_or_default = _default_eps(input) if eps is None else eps

@@ -15,7 +15,8 @@ namespace {
 
 using Shape = c10::SmallVector<std::int64_t, 4>;
 
-// Each `read` answers whether the object is of the plain type that is wanted.
+// Each `read` answers whether the object is of the plain type that is wanted. A Python int that no double holds is an
+// OverflowError.
 bool read(PyObject* object, Tensor& out) {
   if (!THPVariable_CheckExact(object)) return false;
   out = THPVariable_Unpack(object);
@@ -29,7 +30,7 @@ bool read(PyObject* object, double& out) {
   }
   if (!PyLong_CheckExact(object)) return false;
   out = PyLong_AsDouble(object);
-  if (out == -1 && PyErr_Occurred() != nullptr) PyErr_Clear();  // out of range: refused as a negative eps is
+  if (out == -1 && PyErr_Occurred() != nullptr) throw python_error();
   return true;
 }
 bool read(PyObject* object, std::optional<double>& out) { return object == Py_None || read(object, out.emplace()); }
