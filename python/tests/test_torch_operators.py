@@ -516,3 +516,48 @@ def test_an_int_that_no_float_holds(function, kind, sign):
     for name in ("eps", "residual_scale") if function in FUSED else ("eps",):
         with pytest.raises(OverflowError, match="^int too large to convert to float$"):
             function(*tensors, (3,), **{name: kind(sign * 10**400)})
+
+
+def nested_terms(layout):
+    """Parts, a nested tensor of them, and a residual; parameters."""
+    parts = [torch.randn(2, 16), torch.randn(3, 16)]
+    x = torch.nested.nested_tensor(parts, layout=layout)
+    return parts, x, x * 0.5, torch.rand(16), torch.rand(16)
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
+def test_layer_norm_of_a_sum_of_nested_tensors(layout):
+    parts, x, residual, weight, bias = nested_terms(layout)
+    y, s = evenorm.torch.add_layer_norm(x, residual, (16,), weight, bias, residual_scale=2.0)
+    for a, b, part in zip(y.unbind(), s.unbind(), parts, strict=True):
+        assert_same_bits(b, part * 2)
+        torch.testing.assert_close(a, F.layer_norm(b, (16,), weight, bias))
+
+
+def test_rms_norm_of_a_sum_of_nested_tensors():
+    parts, x, residual, weight, _ = nested_terms(torch.jagged)
+    y, s = evenorm.torch.add_rms_norm(x, residual, (16,), weight, 1e-5, residual_scale=2.0)
+    for a, b, part in zip(y.unbind(), s.unbind(), parts, strict=True):
+        assert_same_bits(b, part * 2)
+        torch.testing.assert_close(a, F.rms_norm(b, (16,), weight, 1e-5))
+
+
+def test_rms_norm_of_a_sum_of_strided_nested_tensors_is_pytorchs(monkeypatch):
+    """PyTorch's rms_norm refuses them; it is asked all the same."""
+    _, x, residual, weight, _ = nested_terms(torch.strided)
+    asked = []
+    monkeypatch.setattr(F, "rms_norm", lambda *given: asked.append(given[0]))
+    _, s = evenorm.torch.add_rms_norm(x, residual, (16,), weight)
+    assert asked[0] is s
+
+
+def test_a_converted_norm_hands_nested_tensors_to_its_own_forward():
+    class Subclass(torch.nn.LayerNorm):
+        pass
+
+    model = torch.nn.Sequential(Subclass(16))
+    assert len(evenorm.torch.convert(model).replaced) == 1
+    parts = [torch.randn(2, 16), torch.randn(3, 16)]
+    x = torch.nested.nested_tensor(parts, layout=torch.strided)
+    for part, one in zip(model(x).unbind(), parts, strict=True):
+        torch.testing.assert_close(part, F.layer_norm(one, (16,)))

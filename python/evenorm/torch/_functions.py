@@ -215,15 +215,16 @@ def rms_norm(
 
 def _broadcast(input: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
     """Both of the sum's shape: expanded, so that the sum is rounded once whatever the shapes."""
-    if not isinstance(residual, Tensor) or _shape(residual) == _shape(input):
+    if not isinstance(residual, Tensor) or _need_no_expansion(input, residual):
         return input, residual
     expanded = _call(torch.broadcast_tensors, input, residual)
     return (input, residual) if expanded is NotImplemented else expanded
 
 
 @_past_overrides
-def _shape(t: Tensor) -> Any:
-    return t.shape
+def _need_no_expansion(a: Tensor, b: Tensor) -> bool:
+    """Nested tensors are left to PyTorch: they may have no shape to ask for."""
+    return a.is_nested or b.is_nested or a.shape == b.shape
 
 
 def _check_is_float(residual_scale: object) -> None:

@@ -116,7 +116,7 @@ class Recipe:
     def axis(self, module: nn.Module, x: object) -> int | None:
         """Where x's rows lie; None where old and new are not known to agree on tensors such as x."""
         weight, bias = self.tensors(module)
-        if not isinstance(x, Tensor) or has_overrides(x, weight, bias) or x.device.type != "cpu":
+        if not isinstance(x, Tensor) or has_overrides(x, weight, bias) or x.device.type != "cpu" or x.is_nested:
             return None
         if (x.dtype, None if weight is None else weight.dtype) not in self.types:
             return None
