@@ -2,6 +2,7 @@
 
 import copy
 import io
+import itertools
 import pickle
 
 import pytest
@@ -499,6 +500,61 @@ def test_strides_of_an_rms_norm_with_its_channels_last(shape):
     for weight in (None, torch.ones(shape[-1])):
         expected = F.rms_norm(x, shape[-1:], weight).stride()
         assert evenorm.torch.rms_norm(x, shape[-1:], weight).stride() == expected
+
+
+def laid_out(shape):
+    """Tensors of a shape, each laid out in memory in another way."""
+    axes = list(range(len(shape)))
+    yield torch.randn(shape)
+    yield torch.randn(shape[::-1]).permute(axes[::-1])
+    yield torch.randn([2 * size for size in shape])[tuple(slice(size) for size in shape)]
+    yield torch.randn(()).expand(shape)
+    if len(shape) > 1:
+        yield torch.randn(*shape[:-2], shape[-1], shape[-2]).mT
+        yield torch.randn(shape[1], shape[0], *shape[2:]).transpose(0, 1)
+    if len(shape) == 4:
+        yield torch.randn(shape).to(memory_format=torch.channels_last)
+
+
+def strides_of_both(x, weight, axes):
+    """Of layer norm and RMS norm by PyTorch, by evenorm, and by evenorm on the meta device."""
+    on_meta = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+    meta_weight = None if weight is None else weight.to("meta")
+    for name in ("layer_norm", "rms_norm"):
+        ours, theirs = getattr(evenorm.torch, name), getattr(F, name)
+        shape = x.shape[x.dim() - axes :]
+        yield [
+            theirs(x, shape, weight).stride(),
+            ours(x, shape, weight).stride(),
+            ours(on_meta, shape, meta_weight).stride(),
+        ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("rank", [1, 2, 3, 4])
+def test_strides_are_pytorchs(rank, dtype):
+    for shape in itertools.product((0, 1, 3), repeat=rank):
+        for x in laid_out(shape):
+            for axes in range(1, rank + 1):
+                if 0 in shape[-axes:]:
+                    continue
+                for weight in (None, torch.ones(shape[-axes:], dtype=dtype)):
+                    for strides in strides_of_both(x.to(dtype), weight, axes):
+                        theirs, ours, meta = strides
+                        assert meta == ours, (shape, axes, x.stride())
+                        # An axis of one element has no step: PyTorch's strides of it depend on how it found the norm.
+                        matter = [axis for axis, size in enumerate(shape) if size != 1 or 0 in shape]
+                        assert [ours[axis] for axis in matter] == [theirs[axis] for axis in matter], (shape, axes)
+
+
+def test_strides_of_an_empty_rms_norm():
+    assert evenorm.torch.RMSNorm(4)(torch.randn(0, 1, 4)).stride() == (4, 4, 1)
+    x = torch.randn(0, 1, 4)
+    compiled = torch.compile(evenorm.torch.RMSNorm(4), backend="aot_eager")
+    assert compiled(x).stride() == (4, 4, 1)
+    with FakeTensorMode() as mode:
+        fake = OPS.rms_norm(mode.from_tensor(x), [4], mode.from_tensor(torch.ones(4)), 1e-5)
+        assert fake.stride() == (4, 4, 1)
 
 
 FUSED = (evenorm.torch.add_layer_norm, evenorm.torch.add_rms_norm)

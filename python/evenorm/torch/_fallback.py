@@ -51,7 +51,7 @@ def _layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
 
 
 def _rms_norm(x, normalized_shape, weight=None, eps=1e-5):
-    y = rms_norm_like(x)
+    y = rms_norm_like(x, normalized_shape, weight)
     x, weight = _lent(x, weight)
     evenorm.rms_norm(x, normalized_shape, weight, eps, out=y)
     return y

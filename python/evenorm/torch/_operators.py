@@ -70,7 +70,7 @@ def _(x, normalized_shape, weight=None, bias=None, eps=1e-5):
 @torch.library.register_fake("evenorm::rms_norm")
 def _(x, normalized_shape, weight=None, eps=1e-5):
     _check_norm(x, normalized_shape)
-    return rms_norm_like(x)
+    return rms_norm_like(x, normalized_shape, weight)
 
 
 @torch.library.register_fake("evenorm::add_layer_norm")

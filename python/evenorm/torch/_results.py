@@ -3,21 +3,33 @@
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
 from torch.fx.experimental.symbolic_shapes import guard_or_false
+from torch.utils._python_dispatch import _disable_current_modes
 
 
 def contiguous_like(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def rms_norm_like(x: Tensor) -> Tensor:
-    """Contiguous, or with its channels last where x has them last, as PyTorch's RMS norm. Without elements PyTorch's
-    has the strides that its multiplication gives."""
+def rms_norm_like(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None) -> Tensor:
+    """Contiguous, or with its channels last where x has them last, as PyTorch's RMS norm."""
     if guard_or_false(x.numel() == 0):
-        return x * 1
+        return _rms_norm_without_elements(x, normalized_shape, weight)
     return torch.empty_like(x, memory_format=suggest_memory_format(x))
+
+
+def _rms_norm_without_elements(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None) -> Tensor:
+    """Asks PyTorch for the strides, on the CPU: of empty tensors its multiplication on the meta device gives others."""
+    given = [x] if weight is None else [x, weight]
+    if not all(isinstance(number, int) for t in given for number in (*t.shape, *t.stride())):
+        return contiguous_like(x)
+    with _disable_current_modes():  # fake tensors
+        own, *weights = (torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu") for t in given)
+        strides = F.rms_norm(own, list(normalized_shape), weights[0] if weights else None).stride()
+    return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device)
 
 
 def gradients(

@@ -2,7 +2,7 @@
 // its refusals become PyTorch's errors. Knows nothing of derivatives.
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
-#include <ATen/ops/mul.h>
+#include <ATen/ops/rms_norm.h>
 #include <torch/library.h>
 
 #include "kernels.hpp"
@@ -70,10 +70,12 @@ at::Tensor new_tensor(at::IntArrayRef sizes, at::ScalarType dtype,
   return at::Tensor(at::detail::empty_cpu(sizes, dtype, /*pin_memory=*/false, format));
 }
 
-// As PyTorch's: contiguous, but RMS norm's of a tensor with its channels last has them last, too. Without elements
-// PyTorch's RMS norm has the strides that its multiplication gives.
-at::Tensor result_like(Kind kind, const at::Tensor& x) {
-  if (kind == Kind::rms && x.numel() == 0) return at::mul(x, 1);
+// As PyTorch's: contiguous, but RMS norm's of a tensor with its channels last has them last, too. An empty RMS norm has
+// the strides of PyTorch's multiplications, and is PyTorch's own result.
+at::Tensor result_like(Kind kind, const at::Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight) {
+  if (kind == Kind::rms && x.numel() == 0) {
+    return at::rms_norm(x, C10_AS_INTARRAYREF_SLOW(normalized_shape), weight, /*eps=*/0.0);
+  }
   const at::MemoryFormat format = kind == Kind::layer ? at::MemoryFormat::Contiguous : x.suggest_memory_format();
   return new_tensor(x.sizes(), x.scalar_type(), format);
 }
@@ -135,7 +137,7 @@ at::Tensor with_dense_rows(const at::Tensor& t, std::size_t axes) {
 Tensor cpu_norm(Kind kind, const Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
                 const OptionalTensor& bias, double eps, Tensor* statistics) {
   Forward work = described(kind, x, normalized_shape, weight, bias, eps);
-  at::Tensor y = result_like(kind, x);
+  at::Tensor y = result_like(kind, x, normalized_shape, weight);
   work.y = result_view(y);
   run_and_keep(work, x, statistics);
   return y;
