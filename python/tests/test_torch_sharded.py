@@ -420,9 +420,14 @@ REFUSED = {  # what one process does alone: (the call, its error's type, its tex
     "list": (lambda f, x: f(x.tolist()), "TypeError", "x is a list, but it should be a tensor"),
     "text": (lambda f, x: f(x, eps="a"), "TypeError", "eps is 'a', but it should be a number"),
     "none": (lambda f, x: f(x, eps=None), "TypeError", "eps is None, but it should be a number"),
+    "large": (lambda f, x: f(x, eps=10**400), "OverflowError", "int too large to convert to float"),
+    "large negative": (lambda f, x: f(x, eps=-(10**400)), "OverflowError", "int too large to convert to float"),
+    "nested": (lambda f, x: f(torch.nested.nested_tensor([x], layout=torch.strided)), "TypeError", "x is nested"),
     "vmap": (lambda f, x: torch.func.vmap(f)(x), "NotImplementedError", "torch.func's transforms"),
     "jvp": (lambda f, x: torch.func.jvp(f, (x,), (x,)), "NotImplementedError", "forward-mode"),
     "module": (lambda f, x: sharded.ShardedLayerNorm(-1), "ValueError", "local_columns is -1"),
+    "columns": (lambda f, x: sharded.ShardedLayerNorm(10**400, 1e-5, False), "ValueError", "it should be 0 to 2^48"),
+    "module's eps": (lambda f, x: sharded.ShardedRMSNorm(8, 10**400), "OverflowError", "int too large to convert"),
     "parameters": (lambda f, x: sharded.ShardedRMSNorm(8, dtype=torch.int32), "RuntimeError", "floating"),
     "compiled": (
         lambda f, x: torch.compile(f, backend="eager")(x, torch.ones(7)),
@@ -440,7 +445,7 @@ def with_one_that_raises(rank):
             try:
                 y = REFUSED[name][0](sharded.sharded_layer_norm, x) if refused else sharded.sharded_layer_norm(x)
                 told.append("" if not y.any() else "wrong")
-            except (ValueError, TypeError, RuntimeError) as error:
+            except (ValueError, TypeError, RuntimeError, OverflowError) as error:
                 told.append(f"{type(error).__name__}: {error}")
     return told
 

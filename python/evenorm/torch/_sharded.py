@@ -161,6 +161,8 @@ def _check(x: Any, weight: Any, bias: Any, eps: Any) -> None:
             continue
         if not isinstance(t, Tensor):
             raise TypeError(f"{name} is a {type(t).__name__}, but it should be a tensor")
+        if t.is_nested:
+            raise TypeError(f"{name} is nested, but sharded norms are computed of dense tensors")
         if t.dtype not in _FLOATING:
             raise TypeError(f"{name} has dtype {t.dtype}, but it should be float64, float32, bfloat16 or float16")
         if t.device.type != "cpu" or t.layout != torch.strided:
@@ -172,8 +174,9 @@ def _check(x: Any, weight: Any, bias: Any, eps: Any) -> None:
             raise ValueError(f"{name} has shape {tuple(t.shape)}, but x has {x.shape[-1]} columns in this process")
     if not isinstance(eps, numbers.Real):
         raise TypeError(f"eps is {eps!r}, but it should be a number")
+    eps = float(eps)  # an int that no float holds is an OverflowError
     if not 0 <= eps < math.inf:
-        raise ValueError(f"eps is {float(eps)}, but it should be finite and at least 0")
+        raise ValueError(f"eps is {eps}, but it should be finite and at least 0")
 
 
 def _check_way(*tensors: Any) -> None:

@@ -25,7 +25,7 @@ _ALIKE = 4  # numbers of float64 that all heads have alike: kind, what must agre
 _HEAD = _ALIKE + 2  # and: this process's columns, and the cuts that its message is made for
 _COLUMNS, _CUTS = _ALIKE, _ALIKE + 1
 _MAKING, _PASS, _FAILED = 1.0, 2.0, 3.0  # kinds
-_MOST_COLUMNS = 2**48
+MOST_COLUMNS = 2**48
 _FIRST = 256  # numbers of a frame where nothing tells how long it will be, and of one with words
 _REMEMBERED = 16  # passes
 _EXPLANATION_SECONDS = 2.0  # what a process waits for the words of all others once an exchange has failed
@@ -158,7 +158,7 @@ class Call:
     def _columns_in(self, frames: Tensor) -> list[int]:
         columns = frames[:, _COLUMNS].tolist()
         for rank, n in enumerate(columns):
-            if not (0 <= n <= _MOST_COLUMNS and n == int(n)):
+            if not (0 <= n <= MOST_COLUMNS and n == int(n)):
                 raise DisagreementError(
                     f"process {rank} of the group has sent a message of {n} columns, but it should be of 0 to 2^48"
                 )

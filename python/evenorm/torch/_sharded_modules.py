@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ._modules import no_torchscript
 from ._sharded import sharded_norm_in
-from ._sharded_group import Call, group_of, group_or_default, refusals_told
+from ._sharded_group import MOST_COLUMNS, Call, group_of, group_or_default, refusals_told
 
 
 class _ShardedNorm(torch.nn.Module):
@@ -29,8 +29,8 @@ class _ShardedNorm(torch.nn.Module):
         super().__init__()
         group = group_or_default(group)
         with refusals_told(group):
-            if local_columns < 0:
-                raise ValueError(f"local_columns is {local_columns}, but it should be at least 0")
+            if not 0 <= local_columns <= MOST_COLUMNS:
+                raise ValueError(f"local_columns is {local_columns}, but it should be 0 to 2^48")
             self.local_columns = local_columns
             self.eps = None if eps is None else float(eps)
             self.elementwise_affine = elementwise_affine
