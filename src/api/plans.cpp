@@ -53,6 +53,25 @@ void replace(const char* argument, Pointer& planned, Pointer given) {
   planned = given;
 }
 
+// Not inlined: the copy of the problem is gone from the stack when the passes run.
+[[gnu::noinline]] internal::ForwardPasses passes_on(const Buffers& buffers, const internal::Problem& planned) {
+  internal::Problem p = planned;
+  p.x.data = buffers.x;
+  p.y.data = buffers.y;
+  replace("weight", p.gamma.data, buffers.weight);
+  replace("bias", p.beta.data, buffers.bias);
+  replace("mean", p.mean.data, buffers.mean);
+  replace("rstd", p.rstd.data, buffers.rstd);
+  replace("residual", p.residual.data, buffers.residual);
+  replace("sum", p.sum.data, buffers.sum);
+  replace("weight2", p.gamma2.data, buffers.weight2);
+  replace("bias2", p.beta2.data, buffers.bias2);
+  replace("y2", p.y2.data, buffers.y2);
+  replace("scale", p.scale.data, buffers.scale);
+  internal::validate_buffers(p);
+  return internal::ForwardPasses(std::move(p));
+}
+
 }  // namespace
 
 struct Plan::State : KeptPass<internal::ForwardPasses> {
@@ -78,21 +97,7 @@ void Plan::run(const Executor& executor) const {
 void Plan::run(const Buffers& buffers) const { run(buffers, Executor{}); }
 void Plan::run(const Buffers& buffers, const Executor& executor) const {
   const State& state = present(state_);
-  internal::Problem p = state.kept.problem;
-  p.x.data = buffers.x;
-  p.y.data = buffers.y;
-  replace("weight", p.gamma.data, buffers.weight);
-  replace("bias", p.beta.data, buffers.bias);
-  replace("mean", p.mean.data, buffers.mean);
-  replace("rstd", p.rstd.data, buffers.rstd);
-  replace("residual", p.residual.data, buffers.residual);
-  replace("sum", p.sum.data, buffers.sum);
-  replace("weight2", p.gamma2.data, buffers.weight2);
-  replace("bias2", p.beta2.data, buffers.bias2);
-  replace("y2", p.y2.data, buffers.y2);
-  replace("scale", p.scale.data, buffers.scale);
-  internal::validate_buffers(p);
-  internal::run(internal::ForwardPasses(std::move(p)), *state.kernels, executor);
+  internal::run(passes_on(buffers, state.kept.problem), *state.kernels, executor);
 }
 
 struct BackwardPlan::State : KeptPass<internal::GradientPass> {

@@ -138,6 +138,13 @@ void run_in_two_steps(const GradientProblem& p, const GradientPlan& plan, const 
   });
 }
 
+// Not inlined: the problem is moved into the passes, and its first place is gone from the stack when they run.
+[[gnu::noinline]] ForwardPasses validated_passes(const Forward& forward) {
+  ForwardPasses passes(validate(forward));
+  validate_buffers(passes.problem);
+  return passes;
+}
+
 }  // namespace
 
 void run(const ForwardPasses& passes, const Kernels& kernels, const Executor& executor) noexcept {
@@ -161,8 +168,7 @@ void run(const GradientPass& pass, const Kernels& kernels, std::byte* scratch, c
 }
 
 void run_on(Target target, const Forward& forward, const Executor& executor) {
-  const ForwardPasses passes(validate(forward));
-  validate_buffers(passes.problem);
+  const ForwardPasses passes = validated_passes(forward);
   run(passes, kernels_of(target), executor);
 }
 
