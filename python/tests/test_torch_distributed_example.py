@@ -92,7 +92,7 @@ def test_the_example():
 def test_the_document_is_a_program(tmp_path):
     document = (EXAMPLE.parents[2] / "docs" / "distributed.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", document, re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 5
+    assert len(blocks) == 4
     program = tmp_path / "attention.py"
     call, *in_order = blocks
     program.write_text("\n".join([*in_order, "model, group = attention, None", call, "dist.destroy_process_group()\n"]))
