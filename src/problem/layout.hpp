@@ -30,7 +30,7 @@ class Axes {
   // Unused axes are not copied: a run with other buffers than were planned copies some problems.
   Axes(const Axes& other) noexcept : far_(other.far_) { copy_near(other); }
   Axes(Axes&& other) noexcept : far_(std::move(other.far_)) { copy_near(other); }
-  Axes& operator=(const Axes& other) noexcept {
+  Axes& operator=(const Axes& other) noexcept {  // NOLINT(bugprone-unhandled-self-assignment): of itself it is right
     far_ = other.far_;
     copy_near(other);
     return *this;

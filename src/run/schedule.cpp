@@ -152,7 +152,8 @@ void run(const ForwardPasses& passes, const Kernels& kernels, const Executor& ex
 }
 
 void run(const GradientPass& pass, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept {
-  const auto& [p, plan] = pass;
+  const GradientProblem& p = pass.problem;
+  const GradientPlan& plan = pass.plan;
   if (plan.route == GradientRoute::rows) {
     share_out(executor, p.rows, tasks_of(p, executor),
               [&](std::size_t first, std::size_t count) { run_backward(kernels, p, plan, first, count); });
