@@ -52,6 +52,7 @@ thread_local evenorm::testing::Allocations counts{0, 0};
 
 #if !EVENORM_HAS_FEATURE(thread_sanitizer)  // clang links its own: no tests of memory there
 void* operator new(std::size_t size) { return present(allocate(size, 0)); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size, 0); }
 void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
   return allocate(size, static_cast<std::size_t>(alignment));
 }
@@ -62,7 +63,7 @@ void operator delete(void* memory) noexcept { release(memory); }
 void operator delete(void* memory, std::size_t) noexcept { release(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
-// AddressSanitizer's own arrays would not come from the above.
+// Whatever is not replaced here AddressSanitizer allocates itself, and then reports that release() frees it.
 void* operator new[](std::size_t size) { return operator new(size); }
 void operator delete[](void* memory) noexcept { release(memory); }
 void operator delete[](void* memory, std::size_t) noexcept { release(memory); }
