@@ -34,6 +34,15 @@ std::string_view name(Form form) {
   return kNames[static_cast<std::size_t>(form)];
 }
 
+std::string_view name(ForwardRoute route) {
+  constexpr std::string_view kNames[] = {"short rows", "long rows", "pieces", "channels first", "precomputed"};
+  return kNames[static_cast<std::size_t>(route)];
+}
+std::string_view name(GradientRoute route) {
+  constexpr std::string_view kNames[] = {"rows", "row blocks", "two steps"};
+  return kNames[static_cast<std::size_t>(route)];
+}
+
 char places[8];  // only their addresses are used
 
 Problem problem(DType x, DType y, Layout layout, Form form, std::int64_t cols) {

@@ -37,7 +37,7 @@ Problem second_alone(const Problem& p) {
 // rows of several blocks.
 bool is_channels_first(const Problem& p, const TilePlan& tile) {
   const DType type = row_type(p);
-  const std::size_t rows_of_a_line = 64 / bytes_of(type);  // kPlanarRows
+  const std::size_t rows_of_a_line = kLine / bytes_of(type);
   const auto lies_so = [&](const auto& m) {
     return m.dtype == type && m.cols.count() == 1 &&
            m.rows.inner().stride == static_cast<std::ptrdiff_t>(bytes_of(type));
@@ -47,12 +47,6 @@ bool is_channels_first(const Problem& p, const TilePlan& tile) {
 }
 
 }  // namespace
-
-std::string_view name(ForwardRoute route) noexcept {
-  constexpr std::array<std::string_view, 5> kNames = {"short rows", "long rows", "pieces", "channels first",
-                                                      "precomputed"};
-  return kNames[static_cast<std::size_t>(route)];
-}
 
 DType row_type(const Problem& p) noexcept {
   const DType arithmetic = arithmetic_type(p);

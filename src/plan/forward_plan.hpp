@@ -4,7 +4,6 @@
 
 #include <array>
 #include <memory>
-#include <string_view>
 
 #include "plan/caches.hpp"
 #include "plan/scratch_plan.hpp"
@@ -20,7 +19,6 @@ enum class ForwardRoute : unsigned char {
   channels_first,  // rows side by side in memory, normalised where they are
   precomputed,     // rows whose moments are given: normalised only
 };
-std::string_view name(ForwardRoute route) noexcept;
 
 struct ForwardPlan {
   ForwardRoute route = ForwardRoute::short_rows;

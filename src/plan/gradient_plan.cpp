@@ -1,7 +1,6 @@
 #include "plan/gradient_plan.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "plan/spec.hpp"
@@ -11,8 +10,7 @@ namespace evenorm::internal {
 namespace {
 
 constexpr std::size_t kMostScratch = 256u << 10u;  // bytes of scratch where x is small
-constexpr std::size_t kLine = 64;
-constexpr std::size_t kTwoStepCols = 1024;  // for shorter rows a second look costs what threads gain
+constexpr std::size_t kTwoStepCols = 1024;         // for shorter rows a second look costs what threads gain
 
 bool sums_over_rows(const GradientProblem& p) { return p.dgamma.data != nullptr || p.dbeta.data != nullptr; }
 std::size_t scalars_bytes(const GradientProblem& p) { return p.rows * sizeof(GradientScalars); }
@@ -41,11 +39,6 @@ GradientCacheUse cache_use(const GradientProblem& p, const Caches& caches) {
 }
 
 }  // namespace
-
-std::string_view name(GradientRoute route) noexcept {
-  constexpr std::array<std::string_view, 3> kNames = {"rows", "row blocks", "two steps"};
-  return kNames[static_cast<std::size_t>(route)];
-}
 
 GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept {
   GradientPlan plan;

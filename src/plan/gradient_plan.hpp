@@ -2,8 +2,6 @@
 // before anything runs, from the problem and the sizes of the caches. Plain data; no bit of any result depends on it.
 #pragma once
 
-#include <string_view>
-
 #include "plan/caches.hpp"
 #include "plan/scratch_plan.hpp"
 #include "problem/problem.hpp"
@@ -15,7 +13,6 @@ enum class GradientRoute : unsigned char {
   row_blocks,  // all gradients of one block of rows after the other; the blocks' sums are joined in a tree
   two_steps,   // few long rows: first the scalars of each row, then all gradients of one strip of columns after another
 };
-std::string_view name(GradientRoute route) noexcept;
 
 struct GradientCacheUse {
   bool stream_dx = false;      // dx is written past the caches, by non-temporal stores

@@ -8,8 +8,6 @@
 namespace evenorm::internal {
 namespace {
 
-constexpr std::size_t kLine = 64;
-
 constexpr std::size_t rounded(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 // Hands out scratch from its start. What is taken beyond its end is counted, too: the plan's total tells.

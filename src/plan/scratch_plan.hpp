@@ -21,6 +21,8 @@ constexpr std::size_t forward_scratch_bytes(DType arithmetic) {
 }
 inline constexpr std::size_t kGradientScratchBytes = std::size_t{720} * 64;
 
+inline constexpr std::size_t kLine = 64;  // bytes of a cache line
+
 // Nodes of a row's tree that wait to be joined: one for each level. The most that any row of kMaxCols columns has.
 inline constexpr std::size_t kMaxNodes = 40;
 constexpr std::size_t nodes_for(std::size_t parts) { return static_cast<std::size_t>(std::bit_width(parts)); }

@@ -7,7 +7,7 @@ namespace evenorm::internal {
 
 template <class T>
 ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, const Scratch& scratch,
-                            std::optional<ColumnRange> part)
+                            ColumnRange used, bool reduces)
     : kernels_(kernels),
       of_type_(kernels.of<T>()),
       p_(p),
@@ -16,9 +16,8 @@ ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const Forw
       y_scratch_(scratch.at<A>(plan.scratch.y)),
       sum_scratch_(scratch.at<A>(plan.scratch.sum)),
       raw_(scratch.at<void>(plan.scratch.raw)),
-      gamma_(kernels, p.gamma, p.zero_centered, p.cols, part.value_or(ColumnRange{0, p.cols}), plan.scratch.gamma,
-             scratch, raw_),
-      beta_(kernels, p.beta, false, p.cols, part.value_or(ColumnRange{0, p.cols}), plan.scratch.beta, scratch, raw_),
+      gamma_(kernels, p.gamma, p.zero_centered, p.cols, used, plan.scratch.gamma, scratch, raw_),
+      beta_(kernels, p.beta, false, p.cols, used, plan.scratch.beta, scratch, raw_),
       nodes_(scratch.at<MomentNode>(plan.scratch.nodes)),
       tiles_(kernels, p, plan.scratch.tile, plan.cache, scratch),
       piece_sums_(scratch.at<double>(plan.scratch.lane_sums)),
@@ -29,7 +28,7 @@ ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const Forw
       only_numbers_(gamma_.is_finite() && beta_.is_finite() && p.moments == nullptr),
       stream_(plan.cache.stream_y && only_numbers_ && !sink_.is_staged()),
       fetch_(tiles_.fetches() || (plan.cache.fetch_x && !sum_source_.is_staged())) {
-  if (is_fused(p)) fuse(scratch, part.value_or(ColumnRange{0, p.cols}), !part.has_value());
+  if (is_fused(p)) fuse(scratch, used, reduces);
 }
 
 // What a fused pass has more.

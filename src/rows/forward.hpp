@@ -17,9 +17,9 @@ class ForwardRows {
  public:
   using A = Arithmetic<T>;
 
-  // part: the columns that are normalised, where these are not all and nothing is reduced.
+  // used: the columns that are normalised. reduces: does it reduce the rows first, all of their columns?
   ForwardRows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, const Scratch& scratch,
-              std::optional<ColumnRange> part = {});
+              ColumnRange used, bool reduces);
 
   void run(std::size_t first, std::size_t count);
   void map_blocks(std::size_t row, const RowScalars& scalars, std::size_t first, std::size_t count);

@@ -8,6 +8,7 @@ namespace evenorm::internal {
 template <class T>
 [[gnu::noinline]] void ForwardRows<T>::run_planar(std::size_t first, std::size_t count) {
   constexpr std::size_t kRows = kPlanarRows<T>;
+  static_assert(kRows * sizeof(T) == kLine);  // as the plan has it
   for (std::size_t row = first, n; row < first + count; row += n) {
     const std::size_t left = first + count - row;
     n = std::min(even_run(p_.x.rows, row, left), even_run(p_.y.rows, row, left));

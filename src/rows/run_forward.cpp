@@ -16,7 +16,7 @@ template <class T>
 [[gnu::noinline]] void run_rows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                                 std::size_t count) {
   ScratchMemory<kForwardScratchBytes<T>> scratch;
-  ForwardRows<T>(kernels, p, plan, scratch).run(first, count);
+  ForwardRows<T>(kernels, p, plan, scratch, {0, p.cols}, true).run(first, count);
 }
 
 template <class T>
@@ -47,7 +47,7 @@ template <class T>
                                  const RowScalars& scalars, std::size_t first, std::size_t count) {
   ScratchMemory<kForwardScratchBytes<T>> scratch;
   const ColumnRange used{first * kBlock, std::min((first + count) * kBlock, p.cols)};
-  ForwardRows<T>(kernels, p, plan, scratch, used).map_blocks(row, scalars, first, count);
+  ForwardRows<T>(kernels, p, plan, scratch, used, false).map_blocks(row, scalars, first, count);
 }
 
 }  // namespace

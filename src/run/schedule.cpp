@@ -22,8 +22,7 @@ constexpr std::size_t kForwardTask = 32768;   // below this, handing a task over
 constexpr std::size_t kTileRows = 32;         // neighbours that one thread gathers: whole cache lines of 16 bits each
 constexpr std::size_t kMaxParts = 512;        // of a long row: bounds the memory for their moments
 constexpr std::size_t kBackwardTask = 16384;  // below this, handing a task over costs more than it saves
-constexpr std::size_t kLine = 64;
-constexpr std::size_t kStripCols = 512;  // columns of the second step that stay together, a part of a block
+constexpr std::size_t kStripCols = 512;       // columns of the second step that stay together, a part of a block
 
 // share(first, count) for `shares` even shares of `units`.
 template <class Share>

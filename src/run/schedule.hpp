@@ -19,15 +19,15 @@ void run(const ForwardPasses& passes, const Kernels& kernels, const Executor& ex
 // The library's own, allocated where it is fastest: at a multiple of a cache line. Throws std::bad_alloc.
 class OwnScratch {
  public:
-  explicit OwnScratch(std::size_t bytes) : bytes_(static_cast<std::byte*>(::operator new(bytes, kLine))) {}
-  ~OwnScratch() { ::operator delete(bytes_, kLine); }
+  explicit OwnScratch(std::size_t bytes)
+      : bytes_(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kLine}))) {}
+  ~OwnScratch() { ::operator delete (bytes_, std::align_val_t{kLine}); }
   OwnScratch(const OwnScratch&) = delete;
   OwnScratch& operator=(const OwnScratch&) = delete;
 
   std::byte* get() const { return bytes_; }
 
  private:
-  static constexpr std::align_val_t kLine{64};
   std::byte* bytes_;
 };
 
