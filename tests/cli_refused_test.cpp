@@ -78,7 +78,8 @@ TEST_P(CliRefused, InOneLineAtOnceAndInLittleMemory) {
   EXPECT_TRUE(run.one_line()) << run.err;
   EXPECT_THAT(run.err, HasSubstr(GetParam().error));
   EXPECT_EQ(run.out, "");
-  EXPECT_LT(run.cpu_seconds, 1 * kSanitizersCost);
+  // The slowest has a header of 16 MiB and takes 0.6 s (Zen 3); work that grows with its square would take minutes.
+  EXPECT_LT(run.cpu_seconds, 3 * kSanitizersCost);
   ASSERT_EQ(stat((folder / "y.npy").c_str(), &after), 0);
   EXPECT_EQ(before.st_ino, after.st_ino);
   EXPECT_TRUE(before.st_mtim.tv_sec == after.st_mtim.tv_sec && before.st_mtim.tv_nsec == after.st_mtim.tv_nsec);

@@ -265,11 +265,15 @@ std::string check_size(SafetensorsEntry& entry) {
 
 // Offsets become bytes of the file.
 std::string check_places(std::vector<SafetensorsEntry>& entries, std::uint64_t data, std::uint64_t file_size) {
-  std::sort(entries.begin(), entries.end(),
-            [](const auto& a, const auto& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  std::vector<SafetensorsEntry*> in_file;  // in the order of their bytes
+  in_file.reserve(entries.size());
+  for (SafetensorsEntry& entry : entries) in_file.push_back(&entry);
+  std::sort(in_file.begin(), in_file.end(),
+            [](const auto* a, const auto* b) { return std::pair(a->begin, a->end) < std::pair(b->begin, b->end); });
   const std::uint64_t data_bytes = file_size - data;
   std::uint64_t at = 0;
-  for (SafetensorsEntry& entry : entries) {
+  for (SafetensorsEntry* each : in_file) {
+    SafetensorsEntry& entry = *each;
     if (entry.begin > entry.end || entry.end > data_bytes) {
       return fmt::format("has data_offsets [{}, {}] for tensor {}, but should have them in order and up to {}",
                          entry.begin, entry.end, in_quotes(entry.name), data_bytes);
@@ -348,7 +352,6 @@ SafetensorsParse parse_safetensors_header(std::span<const std::byte> start, std:
   }
   keep_last(result.entries);
   result.error = check_places(result.entries, kSafetensorsStartBytes + size, file_size);
-  std::sort(result.entries.begin(), result.entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return result;
 }
 
