@@ -21,7 +21,8 @@ namespace {
 using Share = Copy::Share;
 using Loop = Copy::Loop;
 
-// What lies in memory is fetched ahead; in the caches that brings nothing (docs/measured.md).
+// What lies in memory is fetched ahead; in the caches that brings nothing (docs/measured.md, "How rivals
+// and copies are measured").
 constexpr std::size_t kFetchFrom = std::size_t{4} << 20U;  // bytes of a share's output
 constexpr std::size_t kAhead = 4096;
 
@@ -153,7 +154,8 @@ namespace {
 
 using internal::Target;
 
-// Bytes of output: two shares of this size take as long on two threads as on one (docs/measured.md).
+// Bytes of output: two shares of this size take as long on two threads as on one (docs/measured.md, "How
+// rivals and copies are measured").
 constexpr std::size_t kLeastShare = std::size_t{256} << 10U;
 
 const BothLoops& loops_on(Target target) {

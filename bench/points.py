@@ -1,4 +1,4 @@
-"""What is measured: points of form, kind, type, size and data. docs/measured.md says what came out."""
+"""What is measured: points of form, kind, type, size and data. docs/measured/ has the results."""
 
 from __future__ import annotations
 
