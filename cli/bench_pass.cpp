@@ -14,8 +14,8 @@ namespace {
 // How many numbers are made anew: primes, so that no two rows of a common width are alike.
 constexpr std::size_t kOfX = 65521, kOfOther = 65519;
 
-Array room(DType dtype, const Shape& shape) {
-  Array array(dtype, shape, product(shape) * size_of(dtype));
+Array zeros(DType dtype, const Shape& shape) {
+  Array array(dtype, shape);
   std::memset(array.bytes().data(), 0, array.bytes().size());
   return array;
 }
@@ -26,7 +26,7 @@ Array normal_numbers(DType dtype, const Shape& shape, std::size_t period, std::u
   std::vector<double> values(std::min(period, product(shape)));
   for (double& value : values) value = random.normal();
   const contracts::Array numbers(dtype, values);
-  Array array(dtype, shape, product(shape) * size_of(dtype));
+  Array array(dtype, shape);
   const std::span<std::byte> to = array.bytes();
   for (std::size_t at = 0; at < to.size(); at += numbers.bytes().size()) {
     std::memcpy(to.data() + at, numbers.data(), std::min(numbers.bytes().size(), to.size() - at));
@@ -35,7 +35,7 @@ Array normal_numbers(DType dtype, const Shape& shape, std::size_t period, std::u
 }
 
 Array in_memory(const contracts::Array& numbers, const Shape& shape) {
-  Array array(numbers.dtype(), shape, numbers.bytes().size());
+  Array array(numbers.dtype(), shape);
   std::memcpy(array.bytes().data(), numbers.data(), numbers.bytes().size());
   return array;
 }
@@ -71,7 +71,7 @@ std::uint64_t BenchProblem::held_bytes() const {
 
 BenchTensors make_tensors(const BenchProblem& problem, Array x) {
   const Shape normalized = sizes_at(problem.shape, problem.axes), others = sizes_elsewhere(problem.shape, problem.axes);
-  const auto large = [&](DType dtype) { return room(dtype, problem.shape); };
+  const auto large = [&](DType dtype) { return zeros(dtype, problem.shape); };
   const auto numbers = [&](std::size_t period, std::uint64_t seed) {
     return normal_numbers(problem.dtype, problem.shape, period, seed);
   };
@@ -84,11 +84,11 @@ BenchTensors make_tensors(const BenchProblem& problem, Array x) {
   if (problem.form == BenchForm::backward) {
     const DType sums = parameter_gradient_dtype({problem.dtype});
     tensors.dy = numbers(kOfOther, 4);
-    if (problem.kind == Kind::layer) tensors.mean = room(DType::f64, others);
-    tensors.rstd = room(DType::f64, others);
+    if (problem.kind == Kind::layer) tensors.mean = zeros(DType::f64, others);
+    tensors.rstd = zeros(DType::f64, others);
     tensors.dx = large(problem.dtype);
-    tensors.dweight = room(sums, normalized);
-    if (problem.kind == Kind::layer) tensors.dbias = room(sums, normalized);
+    tensors.dweight = zeros(sums, normalized);
+    if (problem.kind == Kind::layer) tensors.dbias = zeros(sums, normalized);
     return tensors;
   }
   if (problem.form == BenchForm::residual) {
@@ -97,7 +97,7 @@ BenchTensors make_tensors(const BenchProblem& problem, Array x) {
   }
   const bool quantised = problem.form == BenchForm::int8;
   tensors.y = large(quantised ? DType::i8 : problem.dtype);
-  if (quantised) tensors.scale = room(DType::f32, others);
+  if (quantised) tensors.scale = zeros(DType::f32, others);
   return tensors;
 }
 
@@ -128,7 +128,7 @@ BenchPass::BenchPass(const BenchProblem& problem, BenchTensors& tensors, const E
   statistics.y = tensors.dx.view();
   evenorm::run(statistics, executor_);
   backward_ = backward(problem, tensors);
-  scratch_ = Array(DType::f64, {}, scratch_bytes(backward_));
+  scratch_ = scratch_for(backward_);
 }
 
 Forward BenchPass::forward(const BenchProblem& problem, BenchTensors& tensors) const {

@@ -20,8 +20,6 @@ Shape strides_in_file(const NpyFile& file) {
   return strides;
 }
 
-Array room(DType dtype, const Shape& shape) { return {dtype, shape, product(shape) * size_of(dtype)}; }
-
 // visit(first byte, bytes) piece by piece.
 template <class Byte, class Visit>
 void in_pieces(std::span<Byte> bytes, const Visit& visit) {
@@ -82,9 +80,9 @@ void Gradients::run(const Advance& advance) {
   Array x = read_as_it_lies(x_, advance);
   const Array dy = read_as_it_lies(dy_, advance);
   Array dx, dweight, dbias;
-  if (what_.dx && !dx_takes_place_of_x()) dx = room(what_.dx_dtype, x_.shape());
-  if (what_.dweight) dweight = room(what_.parameter_dtype, normalized_shape_);
-  if (what_.dbias) dbias = room(what_.parameter_dtype, normalized_shape_);
+  if (what_.dx && !dx_takes_place_of_x()) dx = Array(what_.dx_dtype, x_.shape());
+  if (what_.dweight) dweight = Array(what_.parameter_dtype, normalized_shape_);
+  if (what_.dbias) dbias = Array(what_.parameter_dtype, normalized_shape_);
   Array& dx_place = dx_takes_place_of_x() ? x : dx;
 
   Backward whole = backward();
@@ -94,8 +92,7 @@ void Gradients::run(const Advance& advance) {
   if (what_.dx) whole.dx.data = dx_place.bytes().data();
   whole.dweight.data = dweight.bytes().data();
   whole.dbias.data = dbias.bytes().data();
-  const std::size_t scratch_size = scratch_bytes(whole);
-  Array scratch(DType::f64, {}, scratch_size);
+  Array scratch = scratch_for(whole);
   evenorm::run(whole, scratch.bytes(), pool_executor(what_.norm.threads));
 
   if (what_.dx) write_dx(dx_place, advance);

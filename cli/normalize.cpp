@@ -10,11 +10,6 @@ namespace {
 
 std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
 
-// Room for the elements of a piece. What they are is told by views.
-Array room(DType dtype, std::int64_t elements) {
-  return {dtype, {elements}, static_cast<std::size_t>(elements * bytes_of(dtype))};
-}
-
 }  // namespace
 
 Normalizer::Normalizer(NpyFile& x, Outputs& outputs, const Normalization& what)
@@ -27,10 +22,10 @@ Normalizer::Normalizer(NpyFile& x, Outputs& outputs, const Normalization& what)
       normalized_shape_(sizes_at(x.shape(), what.norm.axes)) {
   check_held();
   const Piece largest = pieces_.largest();
-  x_piece_ = room(x.dtype(), largest.elements);
-  if (what.y_dtype != x.dtype()) y_piece_ = room(what.y_dtype, largest.elements);
-  if (what.mean) mean_piece_ = room(DType::f64, largest.rows);
-  if (what.rstd) rstd_piece_ = room(DType::f64, largest.rows);
+  x_piece_ = Array(x.dtype(), {largest.elements});
+  if (what.y_dtype != x.dtype()) y_piece_ = Array(what.y_dtype, {largest.elements});
+  if (what.mean) mean_piece_ = Array(DType::f64, {largest.rows});
+  if (what.rstd) rstd_piece_ = Array(DType::f64, {largest.rows});
   const Plan checked(forward_of(largest));
 }
 

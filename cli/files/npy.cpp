@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "cli/common/layout.hpp"
 #include "cli/common/text.hpp"
 
 namespace evenorm::cli {
@@ -53,7 +54,7 @@ std::size_t next_in_fortran_order(std::span<const std::int64_t> shape, std::vect
 
 // Of parameters: what is large is read in pieces, as it lies.
 Array in_c_order(const Array& fortran) {
-  Array result(fortran.dtype(), fortran.shape(), fortran.bytes().size());
+  Array result(fortran.dtype(), fortran.shape());
   const std::size_t element = size_of(fortran.dtype());
   std::vector<std::int64_t> index(fortran.shape().size());
   std::size_t from = 0;
@@ -66,19 +67,24 @@ Array in_c_order(const Array& fortran) {
 
 }  // namespace
 
-Array::Array(DType dtype, std::vector<std::int64_t> shape, std::size_t bytes)
-    : dtype_(dtype), shape_(std::move(shape)), bytes_(bytes) {
+Array::Array(DType dtype, std::vector<std::int64_t> shape)
+    : dtype_(dtype), shape_(std::move(shape)), bytes_(product(shape_) * size_of(dtype)) {
   // One byte at least: an array without elements is not an absent one.
-  void* data = ::operator new(std::max<std::size_t>(bytes, 1), kAlignment, std::nothrow);
-  if (data == nullptr) throw Failure(fmt::format("{} bytes of memory cannot be had", with_commas(bytes)));
+  void* data = ::operator new(std::max<std::size_t>(bytes_, 1), kAlignment, std::nothrow);
+  if (data == nullptr) throw Failure(fmt::format("{} bytes of memory cannot be had", with_commas(bytes_)));
   data_.reset(static_cast<std::byte*>(data));
+}
+
+Array scratch_for(const Backward& backward) {
+  const std::size_t numbers = (scratch_bytes(backward) + sizeof(double) - 1) / sizeof(double);
+  return {DType::f64, {static_cast<std::int64_t>(numbers)}};
 }
 
 void Array::Free::operator()(std::byte* data) const noexcept { ::operator delete(data, kAlignment); }
 
 NpyFile::NpyFile(const std::string& path, Dash dash) : file_(path, dash), header_(read_header(file_)) {}
 
-Array NpyFile::allocate() const { return {header_.dtype, header_.shape, static_cast<std::size_t>(header_.data_bytes)}; }
+Array NpyFile::allocate() const { return {header_.dtype, header_.shape}; }
 
 void NpyFile::read(Array& array) {
   read_elements(0, array.bytes());

@@ -17,8 +17,8 @@ namespace evenorm::cli {
 // A tensor that owns its elements, C-contiguous, aligned to a cache line. Not set to anything at first.
 class Array {
  public:
-  Array() = default;  // absent
-  Array(DType dtype, std::vector<std::int64_t> shape, std::size_t bytes);
+  Array() = default;                                    // absent
+  Array(DType dtype, std::vector<std::int64_t> shape);  // throws Failure if memory runs out
 
   bool present() const noexcept { return data_ != nullptr; }
   DType dtype() const noexcept { return dtype_; }
@@ -46,6 +46,9 @@ class Array {
   std::size_t bytes_ = 0;
   std::unique_ptr<std::byte, Free> data_;
 };
+
+// Scratch for a backward pass.
+Array scratch_for(const Backward& backward);
 
 // An open .npy file whose header has been read and agrees with the file's size. Throws Failure, which names the file.
 class NpyFile {

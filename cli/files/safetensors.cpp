@@ -377,7 +377,7 @@ Array SafetensorsFile::allocate(const SafetensorsEntry& entry) const {
     throw Failure(fmt::format("{} has tensor {} of type {}, but should have F16, BF16, F32 or F64", path(),
                               in_quotes(entry.name), entry.type));
   }
-  return {*entry.dtype, entry.shape, static_cast<std::size_t>(entry.end - entry.begin)};
+  return {*entry.dtype, entry.shape};
 }
 
 void SafetensorsFile::read(const SafetensorsEntry& entry, Array& array) { file_.read(entry.begin, array.bytes()); }

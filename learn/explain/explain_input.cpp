@@ -26,7 +26,7 @@ constexpr std::size_t kPageRowsUnlessTold = 64, kMostPageRows = 1024;
 
 Array typed_numbers(const char* argument, const std::string& text) {
   const Numbers numbers = parse_numbers(argument, text);
-  Array array(DType::f64, numbers.shape, numbers.values.size() * sizeof(double));
+  Array array(DType::f64, numbers.shape);
   std::copy(numbers.values.begin(), numbers.values.end(), reinterpret_cast<double*>(array.bytes().data()));
   return array;
 }
@@ -63,7 +63,7 @@ class GivenInput {
   // The elements at `start` + places, run by run.
   Array read(std::size_t start, const std::vector<std::size_t>& places) {
     const std::size_t bytes = size_of(dtype());
-    Array row(dtype(), {static_cast<std::int64_t>(places.size())}, places.size() * bytes);
+    Array row(dtype(), {static_cast<std::int64_t>(places.size())});
     for (std::size_t first = 0, end = 0; first < places.size(); first = end) {
       for (end = first + 1; end < places.size() && places[end] == places[end - 1] + 1;) ++end;
       const std::span<std::byte> to = row.bytes().subspan(first * bytes, (end - first) * bytes);

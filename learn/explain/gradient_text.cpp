@@ -17,7 +17,7 @@ namespace {
 
 const std::string kMargin(kPageIndent, ' ');
 
-std::string introduction(const Explanation& e) {
+std::string gradient_introduction(const Explanation& e) {
   return wrapped(
       fmt::format(
           "The backward pass of {} norm. A network is trained on one number, the loss L. What comes back to the norm "
@@ -28,7 +28,7 @@ std::string introduction(const Explanation& e) {
       "");
 }
 
-std::string shapes(const Explanation& e) {
+std::string gradient_shapes(const Explanation& e) {
   const bool layer = e.kind == Kind::layer;
   std::string text = input_line(e) + shape_line("dy", e.x_shape, "the gradient of the result y") +
                      shape_line("sigma", e.leading_shape, "one number for each row") +
@@ -134,7 +134,7 @@ const std::vector<double>& exact_of(const std::vector<Step>& steps, std::string_
   return std::find_if(steps.begin(), steps.end(), [&](const Step& step) { return step.name == name; })->exact;
 }
 
-std::string row_text(const Explanation& e, const ExplainedRow& row) {
+std::string gradient_row_text(const Explanation& e, const ExplainedRow& row) {
   const RowGradient& gradient = *row.gradient;
   std::string text = row_heading(e, row) + input_text(e, "x", row.x) + input_text(e, "dy", gradient.dy) + recap(e, row);
   std::size_t number = 1;
@@ -164,8 +164,8 @@ std::string sums_text(const Explanation& e) {
 }  // namespace
 
 std::string gradient_text(const Explanation& e) {
-  std::string text = introduction(e) + "\n" + shapes(e) + notices(e);
-  for (const ExplainedRow& row : e.rows) text += row_text(e, row);
+  std::string text = gradient_introduction(e) + "\n" + gradient_shapes(e) + notices(e);
+  for (const ExplainedRow& row : e.rows) text += gradient_row_text(e, row);
   if (e.rows.size() > 1) text += sums_text(e);
   if (e.round) {
     text += notes_text(
