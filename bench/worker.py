@@ -75,45 +75,42 @@ class Worker:
         return [rival for rival in made if rival]
 
     def measured(self, point: Point) -> dict:
+        """Checks all rivals, then times them. Raises Wrong."""
         inputs = Inputs(point, self.threads)
         outputs = Outputs(point, inputs.parameters)
         rivals = self.rivals(inputs, outputs)
-        digests = {}
-        for rival in rivals:
-            outputs.spoil()
-            rival.call()
-            rival.fetch()
-            verify(rival.name, inputs, outputs)
-            if "against" in self.libraries:
-                digests[rival.name] = outputs.digest()
-        # Of two builds of evenorm, where there are two.
-        same = digests["evenorm"] == digests["against"] if len(digests) == 2 else None
+        digests = {rival.name: self.checked(rival, inputs, outputs) for rival in rivals}
+        same = digests["evenorm"] == digests["against"] if "against" in digests else None
         rivals += self.copies.copies(inputs, outputs)
         wall, cpu = self.clock.times(rivals)
-        counted = wall if self.threads > 1 else cpu
-        result = {
-            "point": dataclasses.asdict(point),
-            "rounds": wall.shape[1],
-            "same_bits": same,
-            "rivals": {},
-            "ratios": {},
-        }
-        best = best_copy(rivals, counted)
-        for i, rival in enumerate(rivals):
-            if rival.name.startswith("copy:") and i != best:
-                continue
-            name = rival.name.partition(":")[0]
-            result["rivals"][name] = {
-                "wall_us": statistics.median(wall[i]) * 1e6,
-                "cpu_us": statistics.median(cpu[i]) * 1e6,
-            }
-            if name == "copy":
-                result["rivals"][name]["which"] = rival.name.partition(":")[2]
-            if i:
-                result["ratios"][name] = quartiles(counted[i] / counted[0])
+        result = {"point": dataclasses.asdict(point), "rounds": wall.shape[1], "same_bits": same}
+        result |= self.compared(rivals, wall, cpu)
         for rival in rivals:
             rival.close()
         return result
+
+    def checked(self, rival: Rival, inputs: Inputs, outputs: Outputs) -> bytes | None:
+        """Raises Wrong if the rival's results are wrong. Returns their digest if two builds are compared."""
+        outputs.spoil()
+        rival.call()
+        rival.fetch()
+        verify(rival.name, inputs, outputs)
+        return outputs.digest() if "against" in self.libraries else None
+
+    def compared(self, rivals: list[Rival], wall: np.ndarray, cpu: np.ndarray) -> dict:
+        """Each rival's median times, and its ratios to evenorm, the first one; of the copies the best alone."""
+        counted = wall if self.threads > 1 else cpu
+        best = best_copy(rivals, counted)
+        times, ratios = {}, {}
+        for i, rival in enumerate(rivals):
+            name, _, which = rival.name.partition(":")
+            if name == "copy" and i != best:
+                continue
+            medians = (statistics.median(seconds[i]) * 1e6 for seconds in (wall, cpu))
+            times[name] = dict(zip(("wall_us", "cpu_us"), medians, strict=True)) | ({"which": which} if which else {})
+            if i:
+                ratios[name] = quartiles(counted[i] / counted[0])
+        return {"rivals": times, "ratios": ratios}
 
 
 def best_copy(rivals: list[Rival], times: np.ndarray) -> int | None:

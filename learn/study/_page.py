@@ -9,11 +9,11 @@ INTRODUCTION = """# The study
 
 Claims that texts make about layer norm, measured on small networks. `make study` runs the study again;
 [learn/README.md](../../learn/README.md) says how. The JSON files beside this page hold the settings, the seeds and the
-result of every run. `NAME.machine.json` holds the date, the machine and the versions. This page is computed from the JSON
-files alone, the verdicts included.
+result of every run. `NAME.machine.json` holds the date, the machine and the versions. This page is computed from the
+JSON files alone, the verdicts included.
 
-A number such as 2.1 (1.9 to 2.4) is the median of the seeds, with the smallest and the largest. Bands in plots are the same
-range. "In every seed" compares two networks seed by seed.
+A number such as 2.1 (1.9 to 2.4) is the median of the seeds, with the smallest and the largest. Bands in plots are the
+same range. "In every seed" compares two networks seed by seed.
 """
 
 

@@ -27,7 +27,8 @@ CLAIMS = (
     ),
     Claim(
         "size",
-        "Layer norm is robust to the batch size: it works at batch size 1, and is the more accurate one in small batches.",
+        "Layer norm is robust to the batch size: it works at batch size 1, and is the more accurate one in small "
+        "batches.",
         f"{SOURCE}, sections 1 and 6.6, figure 6",
     ),
     Claim("speed", "Layer norm trains faster than batch norm.", f"{SOURCE}, section 6.6, figure 6"),
@@ -36,47 +37,39 @@ CLOSE = 0.03  # a norm works if its accuracy is so near to its best one
 SMALL = 8  # the largest small batch
 
 
+Seeds = dict[str, dict[int, list[Any]]]  # by norm and batch size
+
+
 def summary(runs: Runs) -> dict[str, Any]:
     sizes = choices(runs, "size")
-    of = {norm: {size: results(runs, norm=norm, size=size) for size in sizes} for norm in LABELS}
+    of: Seeds = {norm: {size: results(runs, norm=norm, size=size) for size in sizes} for norm in LABELS}
 
-    def seeds(key: str) -> dict[str, dict[int, list[float]]]:
+    def seeds(key: str) -> Seeds:
         return {norm: {size: [one[key] for one in found] for size, found in at.items()} for norm, at in of.items()}
 
-    final, training = seeds("accuracy, inference"), seeds("accuracy, training mode")
-    kinds = list(runs[0]["result"]["dependence"])
-    # Batch norm at batch size 1 has no mates in training: its numbers are no numbers.
-    sized = {norm: [size for size in sizes if norm != "batch" or size > 1] for norm in LABELS}
+    final, training, accuracy = (seeds(key) for key in ("accuracy, inference", "accuracy, training mode", "accuracy"))
     return {
         "sizes": sizes,
         "several": [size for size in sizes if size > 1],
         "epochs": choices(runs, "epochs")[0],
         "samples": choices(runs, "samples")[0],
         "final": final,
-        "first": {
-            norm: {size: [one["accuracy"][0] for one in found] for size, found in at.items()}
-            for norm, at in of.items()
-        },
+        "first": {norm: {size: [one[0] for one in at[size]] for size in sizes} for norm, at in accuracy.items()},
         "gap": {
-            norm: {
-                size: spread([a - b for a, b in zip(training[norm][size], final[norm][size], strict=True)])
-                for size in sizes
-            }
-            for norm in LABELS
+            norm: {size: spread([a - b for a, b in zip(at[size], final[norm][size], strict=True)]) for size in sizes}
+            for norm, at in training.items()
         },
-        "bits": {
-            norm: {
-                kind: spread([one["dependence"][kind] for size in sized[norm] for one in of[norm][size]])
-                for kind in kinds
-            }
-            for norm in LABELS
-        },
-        "modes": {norm: spread([bits for at in found.values() for bits in at]) for norm, found in seeds("modes apart, bits").items()},
-        "alone": {
-            norm: spread([one["outputs of all samples apart by"] for one in of[norm][1]]) for norm in ("batch", "layer")
-        },
-        "not finite": sum(not one["inference is finite"] for one in of["batch"][1]),
-    }  # fmt: skip
+        "bits": {norm: bits_of(norm, at) for norm, at in seeds("dependence").items()},
+        "modes": {norm: spread(sum(at.values(), [])) for norm, at in seeds("modes apart, bits").items()},
+        "alone": {norm: spread(at[1]) for norm, at in seeds("outputs of all samples apart by").items()},
+        "not finite": seeds("inference is finite")["batch"][1].count(False),
+    }
+
+
+def bits_of(norm: str, at: dict[int, list[dict[str, int]]]) -> dict[str, Any]:
+    """What changes of one sample's output, over all runs. Batch norm trained at batch size 1 has no finite output."""
+    found = [one for size, seeds in at.items() if norm != "batch" or size > 1 for one in seeds]
+    return {kind: spread([one[kind] for one in found]) for kind in found[0]}
 
 
 def medians(found: dict[str, Any], norm: str) -> list[float]:
@@ -116,7 +109,7 @@ def judge(found: dict[str, Any]) -> dict[str, str]:
         "modes": HOLDS if all(modes[norm].most == 0 for norm in LAYER) and modes["batch"].least > 0 else FAILS,
         "size": HOLDS if works and robust and small <= more_accurate else CONDITIONS if works else FAILS,
         "speed": extent(len(where(found, "first", "layer", "batch")), len(found["several"])),
-    }  # fmt: skip
+    }
 
 
 def figures(pyplot: Any, _: Runs, found: dict[str, Any]) -> dict[str, Any]:
@@ -135,26 +128,29 @@ def figures(pyplot: Any, _: Runs, found: dict[str, Any]) -> dict[str, Any]:
 def write(found: dict[str, Any], verdicts: dict[str, str]) -> Text:
     sizes, kinds = found["sizes"], list(found["bits"]["layer"])
     body = [
-        f"A network of two hidden layers of {batch.WIDTH} units reads scikit-learn's digits: {found['samples']:,} samples to train "
-        f"on for {found['epochs']} epochs, the rest held out. Adam's learning rate is {batch.RATE} at batch size "
-        f"{batch.RATE_SIZE} and grows with the root of the batch size, for all norms alike.",
+        f"A network of two hidden layers of {batch.WIDTH} units reads scikit-learn's digits: {found['samples']:,} "
+        f"samples to train on for {found['epochs']} epochs, the rest held out. Adam's learning rate is {batch.RATE} "
+        f"at batch size {batch.RATE_SIZE} and grows with the root of the batch size, for all norms alike.",
         picture("batch", "accuracy", "Accuracy of inference on held-out samples over batch sizes"),
-        "Accuracy with the statistics of the batch (training mode) minus that of inference, with the same weights, by batch size:",
+        "Accuracy with the statistics of the batch (training mode) minus that of inference, with the same weights, "
+        "by batch size:",
         table(
             ["norm", *sizes],
             [[label, *(ranged(found["gap"][norm][size], "+.1%") for size in sizes)] for norm, label in LABELS.items()],
         ),
-        f"Bits of one sample's output that the other samples of its batch change, of all runs. The norm alone has "
-        f"{32 * batch.WIDTH:,} bits, the network {32 * 10}. The norm alone always gets the same numbers for the sample:",
+        "Bits of one sample's output that the other samples of its batch change, of all runs. The norm alone has "
+        f"{32 * batch.WIDTH:,} bits, the network {32 * 10}. The norm alone always gets the same numbers for the "
+        "sample:",
         table(
             ["norm", *kinds],
             [[label, *(ranged(found["bits"][norm][kind], ",.0f") for kind in kinds)] for norm, label in LABELS.items()],
         ),
-        "torch.nn.BatchNorm1d refuses to train on a batch of one sample. Its formula alone makes all samples alike: in training "
-        f"mode, the outputs of all held-out samples lie within {ranged(found['alone']['batch'])} of each other, with layer norm "
-        f"within {ranged(found['alone']['layer'])}. Inference is not finite in {found['not finite']} of "
-        f"{len(found['final']['batch'][1])} runs, because the unbiased variance that it uses divides by zero.",
-    ]  # fmt: skip
+        "torch.nn.BatchNorm1d refuses to train on a batch of one sample. Its formula alone makes all samples alike: "
+        f"in training mode, the outputs of all held-out samples lie within {ranged(found['alone']['batch'])} of each "
+        f"other, with layer norm within {ranged(found['alone']['layer'])}. Inference is not finite in "
+        f"{found['not finite']} of {len(found['final']['batch'][1])} runs, because the unbiased variance that it uses "
+        "divides by zero.",
+    ]
     return Text(body, because(found))
 
 
@@ -163,20 +159,22 @@ def because(found: dict[str, Any]) -> dict[str, str]:
     faster, slower = where(found, "first", "layer", "batch"), where(found, "first", "batch", "layer")
     return {
         "mates": sentences(
-            f"Layer norm's own output changes by {bits['layer']['norm, other numbers of mates'].most:.0f} bits, whatever the other "
-            f"samples and however many; batch norm's by at least {bits['batch']['norm, as many mates'].least:,.0f}.",
-            "The whole network keeps its bits in batches of one size. Another size changes PyTorch's matrix products, not the norm."
+            f"Layer norm's own output changes by {bits['layer']['norm, other numbers of mates'].most:.0f} bits, "
+            "whatever the other samples and however many; batch norm's by at least "
+            f"{bits['batch']['norm, as many mates'].least:,.0f}.",
+            "The whole network keeps its bits in batches of one size. Another size changes PyTorch's matrix "
+            "products, not the norm."
             if bits["layer"]["network, other numbers of mates"].most
             else "The whole network keeps its bits, too.",
         ),
         "modes": "Over all held-out samples, training mode and inference differ by at most "
-        f"{found['modes']['layer'].most:.0f} bits with layer norm, and by at least {found['modes']['batch'].least:,.0f} with batch "
-        "norm.",
-        "size": f"At batch size 1, layer norm has an accuracy of {alone:.1%}, {best:.1%} at its best size; within {CLOSE:.0%} counts "
-        "as working. Batch norm does not work there. Between larger batch sizes, layer norm's median accuracy differs by "
-        f"{width(found, 'layer'):.1%}, batch norm's by {width(found, 'batch'):.1%}. Layer norm is more accurate in every seed at "
-        f"batch sizes: {listed(where(found, 'final', 'layer', 'batch'))}; batch norm at: "
-        f"{listed(where(found, 'final', 'batch', 'layer'))}.",
+        f"{found['modes']['layer'].most:.0f} bits with layer norm, and by at least "
+        f"{found['modes']['batch'].least:,.0f} with batch norm.",
+        "size": f"At batch size 1, layer norm has an accuracy of {alone:.1%}, {best:.1%} at its best size; within "
+        f"{CLOSE:.0%} counts as working. Batch norm does not work there. Between larger batch sizes, layer norm's "
+        f"median accuracy differs by {width(found, 'layer'):.1%}, batch norm's by {width(found, 'batch'):.1%}. Layer "
+        f"norm is more accurate in every seed at batch sizes: {listed(where(found, 'final', 'layer', 'batch'))}; "
+        f"batch norm at: {listed(where(found, 'final', 'batch', 'layer'))}.",
         "speed": "By accuracy after the first epoch, layer norm is ahead of batch norm in every seed at batch sizes: "
         f"{listed(faster)}; behind at: {listed(slower)}. It is ahead of no norm at: "
         f"{listed(where(found, 'first', 'layer', 'none'))}.",

@@ -35,7 +35,8 @@ DEPTHS, RATES, SEEDS = (2, 6, 12, 24), (1e-3, 3e-3, 1e-2, 3e-2), (0, 1, 2, 3, 4)
 STEPS, SIZE, POINTS = 160, 8, 8  # steps, windows of a batch, points of a curve after its first
 HELD, PROBED = 64, 64  # windows for the held-out loss, and for the gradients at initialisation
 WARM = 0.5  # of the steps, where there is a warm-up
-# A run ends early if its loss is no number, or above so many times that of guessing when this share of its steps is done.
+# A run ends early if its loss is no number, or if this share of its steps is done and its loss is above so many times
+# that of guessing.
 HOPELESS, SHARE = 10.0, 0.25
 
 

@@ -40,8 +40,8 @@ CLAIMS = (
     ),
     Claim(
         "gradients",
-        "At initialisation, post-norm's gradients near the output are large, however deep the stack; pre-norm's fall with "
-        "the depth, as one over its root.",
+        "At initialisation, post-norm's gradients near the output are large, however deep the stack; pre-norm's fall "
+        "with the depth, as one over its root.",
         f"{XIONG}, section 3",
     ),
     Claim(
@@ -221,31 +221,34 @@ def gradients(pyplot: Any, runs: Runs, found: dict[str, Any]) -> Any:
     return figure
 
 
+def best_loss(found: dict[str, Any], kind: str, at: int) -> str:
+    rate = found["best"][kind][at]
+    if rate is None:
+        return "ended early at every rate"
+    return f"{ranged(found['cells'][kind][at][rate]['loss'], '.3f')} at {rate}"
+
+
 def write(found: dict[str, Any], verdicts: dict[str, str]) -> Text:
     text, depths = found["text"], found["depths"]
-    heads = ["", *(f"{at} layers" for at in depths)]
-
-    def best(kind: str, at: int) -> str:
-        rate = found["best"][kind][at]
-        if rate is None:
-            return "ended early at every rate"
-        return f"{ranged(found['cells'][kind][at][rate]['loss'], '.3f')} at {rate}"
-
     body = [
         f"A character-level GPT reads the text of Python's manual ({text['characters']:,} characters). Its width is "
-        f"{gpt.WIDTH}, with {gpt.HEADS} heads, a context of {gpt.CONTEXT} characters and Glorot's initialisation. Adam makes "
-        f"{found['steps']} steps of {depth.SIZE} windows at a constant rate, without clipping. Warm-up raises the rate linearly "
-        f"over the first {depth.WARM:.0%} of the steps. In the networks whose branches begin at zero, the last matrix of each "
-        "branch is zero at first. Pre-norm has one more norm before the logits.",
+        f"{gpt.WIDTH}, with {gpt.HEADS} heads, a context of {gpt.CONTEXT} characters and Glorot's initialisation. "
+        f"Adam makes {found['steps']} steps of {depth.SIZE} windows at a constant rate, without clipping. Warm-up "
+        f"raises the rate linearly over the first {depth.WARM:.0%} of the steps. In the networks whose branches begin "
+        "at zero, the last matrix of each branch is zero at first. Pre-norm has one more norm before the logits.",
         f"Guessing by the frequency of characters gives a loss of {text['unigram']:.3f} nats, by pairs of characters "
-        f"{text['bigram']:.3f}. A run **trains** if its held-out loss falls below {found['criterion']:.3f}; a rate trains if all "
-        f"seeds do. A run ends early if its loss is no number, or more than {depth.HOPELESS:.0f} times that of guessing after "
-        f"{depth.SHARE:.0%} of the steps. So few steps show what starts to learn, not what is best in the end.",
-        picture("depth", "rates", "Median held-out loss over depth and learning rate. Bold: all seeds train. Grey: seeds that ended early"),
+        f"{text['bigram']:.3f}. A run **trains** if its held-out loss falls below {found['criterion']:.3f}; a rate "
+        f"trains if all seeds do. A run ends early if its loss is no number, or more than {depth.HOPELESS:.0f} times "
+        f"that of guessing after {depth.SHARE:.0%} of the steps. So few steps show what starts to learn, not what is "
+        "best in the end.",
+        picture("depth", "rates", "Median held-out loss. Bold: all seeds train. Grey: seeds that ended early"),
         "The held-out loss after the last step, at the rate with the best median:",
-        table(heads, [[label, *(best(kind, at) for at in depths)] for kind, label in LABELS.items()]),
-        picture("depth", "gradients", f"Gradient of the last matrix of each layer at initialisation, {found['deepest']} layers"),
-    ]  # fmt: skip
+        table(
+            ["", *(f"{at} layers" for at in depths)],
+            [[label, *(best_loss(found, kind, at) for at in depths)] for kind, label in LABELS.items()],
+        ),
+        picture("depth", "gradients", "Gradient of the last matrix of each layer at initialisation, deepest stack"),
+    ]
     reasons = {
         "warm-up": because_of_warm_up(found),
         "gradients": because_of_gradients(found),
@@ -262,8 +265,8 @@ def by_depth(values: dict[int, Spread | None], spec: str) -> str:
 def because_of_warm_up(found: dict[str, Any]) -> str:
     trains, deepest = found["trains at"], found["deepest"]
     return sentences(
-        f"Pre-norm trains without warm-up at these depths: {listed(trains['pre'])}. Post-norm trains without warm-up at: "
-        f"{listed(trains['post'])}; with warm-up at: {listed(trains['post, warm-up'])}.",
+        f"Pre-norm trains without warm-up at these depths: {listed(trains['pre'])}. Post-norm trains without warm-up "
+        f"at: {listed(trains['post'])}; with warm-up at: {listed(trains['post, warm-up'])}.",
         ""
         if deepest in trains["post, warm-up"]
         else f"In {found['steps']} steps, warm-up does not make post-norm train at {deepest} layers.",
@@ -275,9 +278,10 @@ def because_of_gradients(found: dict[str, Any]) -> str:
     checks = gradient_checks(found)
     return (
         f"Norm of the gradient of the last layer's last matrix, post-norm: {by_depth(post['last'], '.2g')}. Pre-norm: "
-        f"{by_depth(pre['last'], '.2g')}. In logarithms over the depth, post-norm's slope is {ranged(post['slope'], '.2f')} and "
-        f"pre-norm's {ranged(pre['slope'], '.2f')}. A slope of {FLAT[0]} to {FLAT[1]} counts as none, {ROOT[0]} to {ROOT[1]} as "
-        f"one over the root. True in every seed: {'; '.join(name for name, yes in checks.items() if yes) or 'none'}. Not true: "
+        f"{by_depth(pre['last'], '.2g')}. In logarithms over the depth, post-norm's slope is "
+        f"{ranged(post['slope'], '.2f')} and pre-norm's {ranged(pre['slope'], '.2f')}. A slope of {FLAT[0]} to "
+        f"{FLAT[1]} counts as none, {ROOT[0]} to {ROOT[1]} as one over the root. True in every seed: "
+        f"{'; '.join(name for name, yes in checks.items() if yes) or 'none'}. Not true: "
         f"{'; '.join(name for name, yes in checks.items() if not yes) or 'none'}."
     )
 
@@ -286,11 +290,12 @@ def because_of_none(found: dict[str, Any], verdict: str) -> str:
     trains, deepest, start = found["trains at"], found["deepest"], found["start"]
     better = [at for at in found["depths"] if (seeds := apart(found, "still", at)) and ahead([0.0] * len(seeds), seeds)]
     return sentences(
-        f"Without a norm, these depths train: {listed(trains['none'])}. If branches begin at zero, these depths train without a "
-        f"norm: {listed(trains['still'])}; at these depths every seed then ends better than with pre-norm, each at its best rate: "
-        f"{listed(better)}.",
+        f"Without a norm, these depths train: {listed(trains['none'])}. If branches begin at zero, these depths train "
+        f"without a norm: {listed(trains['still'])}; at these depths every seed then ends better than with pre-norm, "
+        f"each at its best rate: {listed(better)}.",
         f"With the usual initialisation, the residual stream after {deepest} layers begins with a root mean square of "
-        f"{ranged(start['none']['stream'][deepest])} without a norm and {ranged(start['pre']['stream'][deepest])} with pre-norm.",
+        f"{ranged(start['none']['stream'][deepest])} without a norm and {ranged(start['pre']['stream'][deepest])} "
+        "with pre-norm.",
         "The condition is the usual initialisation." if verdict == CONDITIONS and deepest in trains["still"] else "",
     )
 
@@ -299,8 +304,9 @@ def because_of_rms(found: dict[str, Any]) -> str:
     differences = {at: apart(found, "rms", at) for at in found["depths"]}
     spreads = {at: spread(one) if one else None for at, one in differences.items()}
     return (
-        f"RMS norm's loss minus layer norm's, seed by seed, each at its best rate: {by_depth(spreads, '+.3f')}. A median of at "
-        f"most {CLOSE} either way counts as equally good. That is so at these depths: {listed(as_good(found, 'rms'))}."
+        f"RMS norm's loss minus layer norm's, seed by seed, each at its best rate: {by_depth(spreads, '+.3f')}. A "
+        f"median of at most {CLOSE} either way counts as equally good. That is so at these depths: "
+        f"{listed(as_good(found, 'rms'))}."
     )
 
 

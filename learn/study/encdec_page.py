@@ -27,7 +27,8 @@ XIONG = "Xiong et al., On Layer Normalization in the Transformer Architecture, a
 CLAIMS = (
     Claim(
         "warm-up",
-        "A Transformer with post-norm trains only if the learning rate is warmed up; with pre-norm it needs no warm-up.",
+        "A Transformer with post-norm trains only if the learning rate is warmed up; with pre-norm it needs no "
+        "warm-up.",
         f"{XIONG}, abstract",
     ),
     Claim(
@@ -39,14 +40,14 @@ CLAIMS = (
     Claim(
         "end",
         "Where post-norm trains, it ends at least as well as pre-norm.",
-        "Liu et al., Understanding the Difficulty of Training Transformers, arXiv:2004.08249 (2020), abstract: depending little "
-        "on the residual branches, as pre-norm does, leads to inferior models",
+        "Liu et al., Understanding the Difficulty of Training Transformers, arXiv:2004.08249 (2020), abstract: "
+        "depending little on the residual branches, as pre-norm does, leads to inferior models",
     ),
     Claim(
         "padding",
         "Padding changes no result: the masks hide it, and layer norm takes its statistics from one position alone.",
-        "Ba, Kiros and Hinton, Layer Normalization, arXiv:1607.06450 (2016), section 3; whether it is so to the bit is our own "
-        "question",
+        "Ba, Kiros and Hinton, Layer Normalization, arXiv:1607.06450 (2016), section 3; whether it is so to the bit "
+        "is our own question",
     ),
 )
 COLD, WARM = encdec.WARMUPS
@@ -243,15 +244,16 @@ def end_rows(found: dict[str, Any]) -> list[Sequence[object]]:
 
 def write(found: dict[str, Any], verdicts: dict[str, str]) -> Text:
     body = [
-        f"A Transformer with encoder and decoder, of width {encdec.WIDTH} with {encdec.HEADS} heads, learns to reverse and to "
-        f"sort strings of up to {encdec.LONGEST} digits: a letter says which. Each of {found['steps']} steps has a padded batch of "
-        f"{encdec.SIZE} new strings. One string in {encdec.ONE_IN} is held out. Adam's rate falls linearly to zero; warm-up is "
-        f"linear over the first {WARM:.0%} of the steps. Pre-norm has one more norm after the encoder and after the decoder. A "
-        f"setting **trains** if its held-out loss is at most {TRAINS:.0%} of the loss of guessing in every seed. Exact match is the "
-        f"share of {encdec.HELD} held-out strings whose whole answer is right.",
+        f"A Transformer with encoder and decoder, of width {encdec.WIDTH} with {encdec.HEADS} heads, learns to "
+        f"reverse and to sort strings of up to {encdec.LONGEST} digits: a letter says which. Each of {found['steps']} "
+        f"steps has a padded batch of {encdec.SIZE} new strings. One string in {encdec.ONE_IN} is held out. Adam's "
+        f"rate falls linearly to zero; warm-up is linear over the first {WARM:.0%} of the steps. Pre-norm has one "
+        "more norm after the encoder and after the decoder. A setting **trains** if its held-out loss is at most "
+        f"{TRAINS:.0%} of the loss of guessing in every seed. Exact match is the share of {encdec.HELD} held-out "
+        "strings whose whole answer is right.",
         picture("encdec", "exact", "Exact match on held-out strings over learning rates"),
-        "Each variant at its fastest rate, the one with the smallest mean loss over all steps. Steps are those until the loss "
-        f"is {encdec.TARGET} or less:",
+        "Each variant at its fastest rate, the one with the smallest mean loss over all steps. Steps are those until "
+        f"the loss is {encdec.TARGET} or less:",
         table(
             ["layers", "variant", "rates that train", "fastest rate", "mean loss", "steps", "held-out loss"],
             best_rows(found),
@@ -259,10 +261,14 @@ def write(found: dict[str, Any], verdicts: dict[str, str]) -> Text:
         picture("encdec", "loss", "Training loss by step, each variant at its fastest rate"),
         "Each norm's best setting by the held-out loss, with warm-up or without; the last ones train longer:",
         table(["layers", "steps", "norm", "rate", "exact match", "held-out loss"], end_rows(found)),
-        f"Bits of the logits of {encdec.SIZE} held-out strings, where their answers are, that change with the padding; the most of "
-        "all runs. More padding makes the matrix products wider; the other changes keep their shapes:",
-        table(["change", *(f"{norm}-norm" for norm in encdec.NORMS)], [[kind, *(f"{bits:,}" for bits in both)] for kind, both in found["bits"].items()]),
-    ]  # fmt: skip
+        f"Bits of the logits of {encdec.SIZE} held-out strings, where their answers are, that change with the "
+        "padding; the most of all runs. More padding makes the matrix products wider; the other changes keep their "
+        "shapes:",
+        table(
+            ["change", *(f"{norm}-norm" for norm in encdec.NORMS)],
+            [[kind, *(f"{bits:,}" for bits in both)] for kind, both in found["bits"].items()],
+        ),
+    ]
     return Text(body, because(found, verdicts))
 
 
@@ -272,22 +278,23 @@ def because(found: dict[str, Any], verdicts: dict[str, str]) -> dict[str, str]:
     ]
     padding = {
         HOLDS: "No bit changes.",
-        CONDITIONS: "What masks hide changes no bit with either norm, in batches of one width. More padding changes the shape of "
-        "the matrix products, and with it how PyTorch rounds them.",
+        CONDITIONS: "What masks hide changes no bit with either norm, in batches of one width. More padding changes the "
+        "shape of the matrix products, and with it how PyTorch rounds them.",
         FAILS: "Bits change with what the masks hide: see the table.",
     }
     return {
         "warm-up": "Post-norm trains only with warm-up at: "
         f"{listed(settings(found, 'post-norm, warm-up', 'post-norm'))}. Pre-norm trains only with warm-up at: "
-        f"{listed(settings(found, 'pre-norm, warm-up', 'pre-norm'))}. Post-norm trains without warm-up at: {listed(without)}.",
+        f"{listed(settings(found, 'pre-norm, warm-up', 'pre-norm'))}. Post-norm trains without warm-up at: "
+        f"{listed(without)}.",
         "rates": "The largest rate that trains is larger with pre-norm at: "
         f"{listed(larger_rates(found, 'pre-norm', 'post-norm'))}; with post-norm at: "
         f"{listed(larger_rates(found, 'post-norm', 'pre-norm'))}.",
-        "faster": "By the mean loss over all steps, each at its fastest rate, pre-norm without warm-up is ahead of post-norm with "
-        f"warm-up in every seed at: {listed(faster(found, 'pre-norm', 'post-norm, warm-up'))}; behind at: "
-        f"{listed(faster(found, 'post-norm, warm-up', 'pre-norm'))}.",
-        "end": f"Pre-norm ends with a lower held-out loss in every seed at: {listed(better_ends(found, 'pre', 'post'))}; post-norm "
-        f"at: {listed(better_ends(found, 'post', 'pre'))}.",
+        "faster": "By the mean loss over all steps, each at its fastest rate, pre-norm without warm-up is ahead of "
+        f"post-norm with warm-up in every seed at: {listed(faster(found, 'pre-norm', 'post-norm, warm-up'))}; behind "
+        f"at: {listed(faster(found, 'post-norm, warm-up', 'pre-norm'))}.",
+        "end": "Pre-norm ends with a lower held-out loss in every seed at: "
+        f"{listed(better_ends(found, 'pre', 'post'))}; post-norm at: {listed(better_ends(found, 'post', 'pre'))}.",
         "padding": padding[verdicts["padding"]],
     }
 

@@ -59,7 +59,8 @@ PLACES = {"none": (False, False, False), "post": (False, True, False), "pre": (T
 class GPT(nn.Module):
     """Takes characters and gives the logits of each one's successor.
 
-    The two embeddings together have variance 1; matrices have Glorot's initialisation, as in Xiong et al.; biases are 0.
+    The two embeddings together have variance 1. Matrices have Glorot's initialisation, as in Xiong et al.; biases are
+    0.
     """
 
     def __init__(self, depth: int, place: str, make: Maker = evenorm.torch.LayerNorm, still: bool = False) -> None:

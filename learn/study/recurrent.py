@@ -92,8 +92,8 @@ class Reader(nn.Module):
 def sequences(task: str, many: int, lengths: tuple[int, int], generator: torch.Generator) -> tuple[Tensor, ...]:
     """Padded sequences of symbols, their lengths in falling order, and the answers.
 
-    A step has a column for each symbol and one for the mark. The answer of "marked" is the symbol that has the mark; that
-    of "most" is the most frequent symbol, the first of those that are equally frequent.
+    A step has a column for each symbol and one for the mark. The answer of "marked" is the symbol that has the mark.
+    The answer of "most" is the most frequent symbol, the first of those that are equally frequent.
     """
     length = torch.randint(lengths[0], lengths[1] + 1, (many,), generator=generator).sort(descending=True).values
     longest = int(length[0])
@@ -189,8 +189,8 @@ def walk(layer: nn.Module, x: Tensor) -> list[State]:
 def dynamics(settings: Settings) -> dict[str, Any]:
     """An untrained layer reads normal numbers in float64, with its weights as they are and re-scaled.
 
-    "gradient" is the RMS, over steps, of the gradient of a random projection of the last h by the state after each step.
-    "moved" is how far the re-scaling moves the last h, relative to its size.
+    "gradient" is the RMS of the gradient of a random projection of the last h by the state after each step. "moved" is
+    how far the re-scaling moves the last h, relative to its size.
     """
     layer = recurrent(settings["cell"], settings["norm"], 8).double()
     x, direction = torch.randn(32, STEPS_SHOWN[-1], 8).double(), torch.randn(32, WIDTH).double()

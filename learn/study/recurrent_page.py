@@ -25,8 +25,8 @@ SOURCE = "Ba, Kiros and Hinton, Layer Normalization, arXiv:1607.06450 (2016)"
 CLAIMS = (
     Claim(
         "stable",
-        "Layer norm makes a recurrent network invariant to a re-scaling of all its weights, and what goes from hidden state to "
-        "hidden state much more stable: without it, gradients vanish or explode over the time steps.",
+        "Layer norm makes a recurrent network invariant to a re-scaling of all its weights, and what goes from "
+        "hidden state to hidden state much more stable: without it, gradients vanish or explode over the time steps.",
         f"{SOURCE}, abstract and section 3.1",
     ),
     Claim("faster", "Recurrent networks learn in fewer steps with layer norm.", f"{SOURCE}, abstract and section 6"),
@@ -37,8 +37,8 @@ CLAIMS = (
     ),
     Claim(
         "longer",
-        "Sequences may be longer than all those of training: layer norm has no trouble with them, since it needs no statistics "
-        "for each time step, as batch norm does.",
+        "Sequences may be longer than all those of training: layer norm has no trouble with them, since it needs no "
+        "statistics for each time step, as batch norm does.",
         f"{SOURCE}, section 3.1",
     ),
     Claim(
@@ -232,38 +232,41 @@ def training_rows(found: dict[str, Any]) -> list[list[object]]:
     ]
 
 
+HEADS = ("task", "cell", "norm", "rates that train", "fastest rate", "mean loss", "accuracy", "on longer sequences")
+
+
+def moved_table(found: dict[str, Any]) -> str:
+    factors = [scale for scale in recurrent.SCALES if scale != 1]
+    rows = [
+        [CELLS[cell], NORMS[norm], *(ranged(spread(found["moved"][cell, norm, one]), ".2g") for one in factors)]
+        for cell in CELLS
+        for norm in NORMS
+    ]
+    return table(["cell", "norm", *(f"weights x {factor:g}" for factor in factors)], rows)
+
+
 def write(found: dict[str, Any], verdicts: dict[str, str]) -> Text:
     shortest, longest = recurrent.LENGTHS
     beyond = recurrent.LONGER
-    factors = [scale for scale in recurrent.SCALES if scale != 1]
     body = [
-        f"One recurrent layer of {recurrent.WIDTH} units, an LSTM or a GRU, answers from its last state. Without a norm it is "
-        "torch.nn's, with layer norm evenorm.torch.LayerNormLSTM or LayerNormGRU; both begin with the same weights of a seed. "
-        f"Adam makes {found['steps']} steps, without clipping. The network reads scikit-learn's digits row by row, or packed "
-        f"sequences of {shortest} to {longest} of {recurrent.SYMBOLS} symbols, and names the marked symbol or the most frequent "
-        f"one. A rate **trains** if the last tenth of the losses is on average at most {TRAINS:.0%} of the loss of guessing, in "
-        "every seed. The fastest rate has the smallest mean loss over all steps. Longer sequences are those of "
-        f"{beyond[0]} to {beyond[1]} symbols.",
-        table(
-            ["task", "cell", "norm", "rates that train", "fastest rate", "mean loss", "accuracy", "on longer sequences"],
-            training_rows(found),
-        ),
+        f"One recurrent layer of {recurrent.WIDTH} units, an LSTM or a GRU, answers from its last state. Without a "
+        "norm it is torch.nn's, with layer norm evenorm.torch.LayerNormLSTM or LayerNormGRU; both begin with the "
+        f"same weights of a seed. Adam makes {found['steps']} steps, without clipping. The network reads "
+        f"scikit-learn's digits row by row, or packed sequences of {shortest} to {longest} of {recurrent.SYMBOLS} "
+        "symbols, and names the marked symbol or the most frequent one. A rate **trains** if the last tenth of the "
+        f"losses is on average at most {TRAINS:.0%} of the loss of guessing, in every seed. The fastest rate has the "
+        f"smallest mean loss over all steps. Longer sequences are those of {beyond[0]} to {beyond[1]} symbols.",
+        table(HEADS, training_rows(found)),
         picture("recurrent", "loss", "Training loss by step, each at its fastest rate"),
-        f"At initialisation, all weights are multiplied by a factor; inputs are {beyond[1]} steps of normal numbers. The plot "
-        "shows the gradient over the time steps. The table shows how far the last output moves, relative to its size:",
-        picture("recurrent", "gradient", "Gradient of the state over time steps at initialisation, by factor of the weights"),
-        table(
-            ["cell", "norm", *(f"weights x {factor:g}" for factor in factors)],
-            [
-                [CELLS[cell], NORMS[norm], *(ranged(spread(found["moved"][cell, norm, factor]), ".2g") for factor in factors)]
-                for cell in CELLS
-                for norm in NORMS
-            ],
-        ),
-        "Bits of one sequence's last state that change with its batch, with layer norm, after some training; the most of all "
-        "seeds. Another length or number of sequences changes the shape of the matrix products:",
+        f"At initialisation, all weights are multiplied by a factor; inputs are {beyond[1]} steps of normal numbers. "
+        "The plot shows the gradient over the time steps. The table shows how far the last output moves, relative to "
+        "its size:",
+        picture("recurrent", "gradient", "Gradient of the state over time steps, by factor of the weights"),
+        moved_table(found),
+        "Bits of one sequence's last state that change with its batch, with layer norm, after some training; the "
+        "most of all seeds. Another length or number of sequences changes the shape of the matrix products:",
         table(["change", *CELLS.values()], [[kind, *both] for kind, both in found["bits"].items()]),
-    ]  # fmt: skip
+    ]
     return Text(body, because(found, verdicts))
 
 
@@ -271,24 +274,24 @@ def because(found: dict[str, Any], verdicts: dict[str, str]) -> dict[str, str]:
     moved = {norm: max(max(seeds) for (_, of, _), seeds in found["moved"].items() if of == norm) for norm in NORMS}
     company = {
         HOLDS: "No bit changes with the batch.",
-        CONDITIONS: "No bit changes while the matrix products keep their shapes. Another shape changes how PyTorch rounds the "
-        "product before the norm; the norm of the same row keeps its bits.",
+        CONDITIONS: "No bit changes while the matrix products keep their shapes. Another shape changes how PyTorch rounds "
+        "the product before the norm; the norm of the same row keeps its bits.",
         FAILS: "Bits change even where the matrix products keep their shapes: see the table.",
     }
     return {
-        "stable": f"With layer norm the output moves by less than {CLOSE:.0%} in both cells if the weights are multiplied by: "
-        f"{listed(stays_at(found, 'layer'))}; without a norm by: {listed(stays_at(found, 'none'))}. It moves by at most "
-        f"{moved['layer']:.1%} with layer norm, because eps counts beside small sums, and by up to {moved['none']:.0%} without. At "
-        "PyTorch's own weights, the gradient keeps its size better with layer norm in every seed of: "
-        f"{listed(steadier(found))}. Neither cell normalises the state that it carries on.",
+        "stable": f"With layer norm the output moves by less than {CLOSE:.0%} in both cells if the weights are "
+        f"multiplied by: {listed(stays_at(found, 'layer'))}; without a norm by: {listed(stays_at(found, 'none'))}. It "
+        f"moves by at most {moved['layer']:.1%} with layer norm, because eps counts beside small sums, and by up to "
+        f"{moved['none']:.0%} without. At PyTorch's own weights, the gradient keeps its size better with layer norm "
+        f"in every seed of: {listed(steadier(found))}. Neither cell normalises the state that it carries on.",
         "faster": "By the mean loss over all steps, each at its fastest rate, layer norm is ahead in every seed of: "
-        f"{listed(faster(found, 'layer', 'none'))}; behind in: {listed(faster(found, 'none', 'layer'))}. The time of a step is not "
-        "counted.",
+        f"{listed(faster(found, 'layer', 'none'))}; behind in: {listed(faster(found, 'none', 'layer'))}. The time of "
+        "a step is not counted.",
         "rates": "The largest rate that trains is larger with layer norm in: "
         f"{listed(larger_rates(found, 'layer', 'none'))}; smaller in: {listed(larger_rates(found, 'none', 'layer'))}.",
         "longer": f"Accuracy falls by at most {CLOSE:.0%} on longer sequences, in the median, with layer norm in: "
-        f"{listed(keeps_accuracy(found, 'layer'))}; without in: {listed(keeps_accuracy(found, 'none'))}. Layer norm is more accurate "
-        f"on them in every seed of: {listed(better_on_longer(found, 'layer', 'none'))}; no norm in: "
+        f"{listed(keeps_accuracy(found, 'layer'))}; without in: {listed(keeps_accuracy(found, 'none'))}. Layer norm "
+        f"is more accurate on them in every seed of: {listed(better_on_longer(found, 'layer', 'none'))}; no norm in: "
         f"{listed(better_on_longer(found, 'none', 'layer'))}.",
         "company": company[verdicts["company"]],
     }

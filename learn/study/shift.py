@@ -54,7 +54,10 @@ class Noise(nn.Module):
 
 
 class Network(nn.Module):
-    """64 pixels, hidden layers of product, norm, noise and ReLU, 10 digits. With He's initialisation it trains without a norm."""
+    """64 pixels, hidden layers of product, norm, noise and ReLU, 10 digits.
+
+    With He's initialisation it trains without a norm.
+    """
 
     def __init__(self, norm: str, noise: float, generator: torch.Generator) -> None:
         super().__init__()
@@ -106,8 +109,8 @@ def distributions(model: Network, x: Tensor) -> list[Tensor]:
 def drift(before: Sequence[Tensor], after: Sequence[Tensor]) -> list[float]:
     """For each layer, how far apart its units' distributions are, relative to their standard deviation before.
 
-    The distance is the Wasserstein distance of order 2. In one dimension that is the RMS difference of the ordered values.
-    Both it and the standard deviation are averaged over units as RMS.
+    The distance is the Wasserstein distance of order 2. In one dimension that is the RMS difference of the ordered
+    values. Both it and the standard deviation are averaged over units as RMS.
     """
     return [
         float(((b - a).square().mean() / a.var(dim=0, correction=0).mean()).sqrt())
@@ -120,8 +123,8 @@ def gradients_moved(
 ) -> list[float]:
     """For each layer but the first, how much its weights' gradient changes when the layers below take their step.
 
-    The change is relative to the gradient. `before` and `gradients` are from before the step; the model has taken the step.
-    The noise below a layer is drawn for the next step, because a layer sees that change, too.
+    The change is relative to the gradient. `before` and `gradients` are from before the step, which the model has
+    taken. The noise below a layer is drawn for the next step, because a layer sees that change, too.
     """
     after, moved = model.kept(), []
     for layer in range(LAYERS + 1):

@@ -47,8 +47,8 @@ CLAIMS = (
     ),
     Claim(
         "noise",
-        "A norm's speed does not come from less drift: with noise behind it, so that the inputs drift more than without any "
-        "norm, the network still learns faster than without.",
+        "A norm's speed does not come from less drift: with noise behind it, so that the inputs drift more than "
+        "without any norm, the network still learns faster than without.",
         f"{SANTURKAR}, section 2.1, for batch norm; the same for layer norm is our own question",
     ),
     Claim(
@@ -203,22 +203,24 @@ def write(found: dict[str, Any], verdicts: dict[str, str]) -> Text:
         return table(["network", *(f"rate {rate}" for rate in rates)], rows)
 
     body = [
-        f"A network of {shift.LAYERS} hidden layers of {batch.WIDTH} units (product, norm, ReLU; He's initialisation) reads "
-        f"scikit-learn's digits for {found['steps']} steps of plain SGD with batches of {shift.SIZE}. All networks of a seed have "
-        "the same first weights and data. Noise comes between norm and ReLU, after Santurkar et al.: at noise s each unit is "
-        f"shifted by up to s and scaled by a factor from 1 to 1 + {shift.FACTOR} s, both drawn anew for each step.",
-        f"The inputs of a layer are taken before the ReLU, over {shift.HELD} held-out samples in training mode. **Drift** is the "
-        "Wasserstein distance of order two between a unit's distributions, relative to their standard deviation: before and after "
-        "a step (the next step's noise included), or from the first weights. The **change of the gradient** is how much a weight's "
-        "gradient changes, relative to its size, when the layers below take their step. All are means over layers and "
-        f"{len(shift.probed(found['steps']))} steps, dense at the beginning.",
+        f"A network of {shift.LAYERS} hidden layers of {batch.WIDTH} units (product, norm, ReLU; He's initialisation) "
+        f"reads scikit-learn's digits for {found['steps']} steps of plain SGD with batches of {shift.SIZE}. All "
+        "networks of a seed have the same first weights and data. Noise comes between norm and ReLU, after Santurkar "
+        f"et al.: at noise s each unit is shifted by up to s and scaled by a factor from 1 to 1 + {shift.FACTOR} s, "
+        "both drawn anew for each step.",
+        f"The inputs of a layer are taken before the ReLU, over {shift.HELD} held-out samples in training mode. "
+        "**Drift** is the Wasserstein distance of order two between a unit's distributions, relative to their "
+        "standard deviation: before and after a step (the next step's noise included), or from the first weights. "
+        "The **change of the gradient** is how much a weight's gradient changes, relative to its size, when the "
+        f"layers below take their step. All are means over layers and {len(shift.probed(found['steps']))} steps, "
+        "dense at the beginning.",
         picture("shift", "drift", f"Drift and change of the gradient over steps, learning rate {found['shown']}"),
         "Mean training loss of all steps:",
         by_rate("loss"),
         "Drift in a step, mean over layers and steps:",
         by_rate("step"),
         picture("shift", "loss", "Training loss over steps at each learning rate"),
-    ]  # fmt: skip
+    ]
     return Text(body, because(found))
 
 
@@ -228,8 +230,8 @@ def because(found: dict[str, Any]) -> dict[str, str]:
 
     def drift(norm: str) -> str:
         return (
-            f"Beside no norm at the same rate, {LABELS[norm]} drifts in a step, in every seed, {sides('step', norm)}. From the "
-            f"start it drifts {sides('start', norm)}. Compared are the rates at which no network diverged: "
+            f"Beside no norm at the same rate, {LABELS[norm]} drifts in a step, in every seed, {sides('step', norm)}. "
+            f"From the start it drifts {sides('start', norm)}. Compared are the rates at which no network diverged: "
             f"{listed(found['compared'])}."
         )
 
@@ -249,7 +251,8 @@ def because(found: dict[str, Any]) -> dict[str, str]:
     ]
     return {
         **{norm: drift(norm) for norm in NORMED},
-        "cause": f"Drift in a step and mean loss beside no norm at the same rate, in every seed: {'; '.join(found_together) or 'none'}. The "
+        "cause": "Drift in a step and mean loss beside no norm at the same rate, in every seed: "
+        f"{'; '.join(found_together) or 'none'}. The "
         'claim predicts "less and is faster" or "more and is slower". That they go together shows no cause.',
         "noise": " ".join(map(noisy, NORMED)),
         "gradient": ". ".join(
