@@ -32,7 +32,7 @@ KINDS = {
     "rms": Kind("pre", evenorm.torch.RMSNorm),
 }
 DEPTHS, RATES, SEEDS = (2, 6, 12, 24), (1e-3, 3e-3, 1e-2, 3e-2), (0, 1, 2, 3, 4)
-STEPS, SIZE, POINTS = 160, 8, 8  # steps, windows of a batch, points of a curve after its first
+STEPS, SIZE, CHECKS = 160, 8, 8  # steps, windows of a batch, how often a run may end early
 HELD, PROBED = 64, 64  # windows for the held-out loss, and for the gradients at initialisation
 WARM = 0.5  # of the steps, where there is a warm-up
 # A run ends early if its loss is no number, or if this share of its steps is done and its loss is above so many times
@@ -61,8 +61,7 @@ def run(settings: Settings, seed: int) -> dict[str, Any]:
         return {"gradient": gradients(model, probed), "stream": stream(model, tested)}
     steps = settings["steps"]
     warm = max(1, round(WARM * steps)) if kind.warm else 1
-    losses = train(model, trained, tested, chance, steps, settings["rate"], warm)
-    return {"loss": losses + [None] * (POINTS + 1 - len(losses))}
+    return {"loss": train(model, trained, tested, chance, steps, settings["rate"], warm)}
 
 
 def gradients(model: gpt.GPT, windows: Tensor) -> list[float | None]:
@@ -85,22 +84,24 @@ def held_out(model: gpt.GPT, windows: Tensor) -> float | None:
 
 def train(
     model: gpt.GPT, text: Tensor, tested: Tensor, chance: torch.Generator, steps: int, rate: float, warm: int
-) -> list[float | None]:
-    """Trains with Adam, without clipping; the rate grows in the first `warm` steps. Returns the held-out losses."""
+) -> float | None:
+    """Trains with Adam, without clipping; the rate grows in the first `warm` steps. Returns the last held-out loss.
+
+    None if the run ended early.
+    """
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)
-    points = {round(steps * point / POINTS) for point in range(1, POINTS + 1)}
-    losses = [held_out(model, tested)]
+    checked = {round(steps * check / CHECKS) for check in range(1, CHECKS + 1)}
+    now = None
     for step in range(1, steps + 1):
         optimizer.param_groups[0]["lr"] = rate * min(1.0, step / warm)
         loss = gpt.loss_of(model, gpt.windows(text, SIZE, chance))
         if not math.isfinite(loss.item()):
-            break
+            return None
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step in points:
+        if step in checked:
             now = held_out(model, tested)
             if now is None or (step >= SHARE * steps and now > HOPELESS * math.log(gpt.SYMBOLS)):
-                break
-            losses.append(now)
-    return losses
+                return None
+    return now

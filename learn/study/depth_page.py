@@ -100,7 +100,7 @@ def summary(runs: Runs) -> dict[str, Any]:
     criterion = text["unigram"] + WAY * (text["bigram"] - text["unigram"])
 
     def losses(kind: str, at: int, rate: float) -> list[float | None]:
-        return [one["loss"][-1] for one in results(runs, part="train", norm=kind, depth=at, rate=rate)]
+        return [one["loss"] for one in results(runs, part="train", norm=kind, depth=at, rate=rate)]
 
     cells = {
         kind: {at: {rate: cell(losses(kind, at, rate), criterion) for rate in rates} for at in depths}

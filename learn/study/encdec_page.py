@@ -6,6 +6,7 @@ from typing import Any
 
 from . import _plots, encdec
 from ._page import listed, picture, ranged, table
+from ._rates import at_rates, larger_rate, lower, lowest, numbers
 from ._sections import (
     CONDITIONS,
     FAILS,
@@ -15,7 +16,6 @@ from ._sections import (
     Runs,
     Section,
     Text,
-    ahead,
     choices,
     extent,
     results,
@@ -65,36 +65,12 @@ def layers(depth: int) -> str:
     return f"{depth} + {depth} layers"
 
 
-def trains(found: list[Json]) -> bool:
-    losses = [one["held-out loss"] for one in found]
-    return all(loss is not None and loss <= TRAINS * GUESS for loss in losses)
-
-
-def lowest(key: str, cases: dict[Any, list[Json]]) -> Any:
-    """The case whose median is the smallest among those in which every seed has a number."""
-    spreads = {case: spread_if([one[key] for one in found]) for case, found in cases.items()}
-    return min(cases, key=lambda case: spreads[case].median if spreads[case] else math.inf)  # type: ignore[union-attr]
-
-
-def column(key: str, found: list[Json]) -> list[float]:
-    """What the seeds have under a key; a run that diverged is above everything."""
-    return [math.inf if one[key] is None else one[key] for one in found]
-
-
 def variant(runs: Runs, depth: int, steps: int, norm: str, warm_up: float) -> dict[str, Any]:
-    """One norm with or without warm-up: all its rates, and the fastest one, by the mean loss over all steps."""
-    at_depth = [run for run in runs if run["settings"]["depth"] == depth and run["settings"]["steps"] == steps]
-    of = {rate: results(at_depth, norm=norm, warmup=warm_up, rate=rate) for rate in choices(at_depth, "rate")}
-    fastest = lowest("mean loss", of)
-    return {
-        "exact": {rate: [one["exact"] for one in found] for rate, found in of.items()},
-        "trains at": [rate for rate, found in of.items() if trains(found)],
-        "fastest": fastest,
-        "mean losses": column("mean loss", of[fastest]),
-        "steps to": spread_if([one["steps to"] for one in of[fastest]]),
-        "held-out loss": spread_if([one["held-out loss"] for one in of[fastest]]),
-        "curves": [one["loss"] for one in of[fastest]],
-    }
+    """One norm with or without warm-up, at all its rates."""
+    wanted = {"depth": depth, "steps": steps, "norm": norm, "warmup": warm_up}
+    of = {rate: results(runs, rate=rate, **wanted) for rate in choices(runs, "rate")}
+    exact = {rate: [one["exact"] for one in seeds] for rate, seeds in of.items()}
+    return {"exact": exact, **at_rates(of, "held-out loss", TRAINS * GUESS)}
 
 
 def end(runs: Runs, depth: int, steps: int, norm: str) -> dict[str, Any]:
@@ -105,11 +81,10 @@ def end(runs: Runs, depth: int, steps: int, norm: str) -> dict[str, Any]:
         if (chosen["depth"], chosen["steps"], chosen["norm"]) == (depth, steps, norm):
             cases.setdefault((chosen["warmup"], chosen["rate"]), []).append(run["result"])
     best = lowest("held-out loss", cases)
-    warm_up, rate = best
     return {
-        "warm-up": warm_up,
-        "rate": rate,
-        "losses": column("held-out loss", cases[best]),
+        "warm-up": best[0],
+        "rate": best[1],
+        "loss": numbers("held-out loss", cases[best]),
         "exact": spread([one["exact"] for one in cases[best]]),
     }
 
@@ -119,13 +94,15 @@ def summary(runs: Runs) -> dict[str, Any]:
     lengths = [(depth, steps) for depth in depths] + [(depths[0], longer)]
     kinds = list(runs[0]["result"]["bits"])
     return {
-        "depths": depths,
         "steps": steps,
         "table": {
-            depth: {name: variant(runs, depth, steps, *setting) for name, setting in VARIANTS.items()}
+            layers(depth): {name: variant(runs, depth, steps, *setting) for name, setting in VARIANTS.items()}
             for depth in depths
         },
-        "ends": {length: {norm: end(runs, *length, norm) for norm in encdec.NORMS} for length in lengths},
+        "ends": {
+            f"{layers(depth)} in {many} steps": {norm: end(runs, depth, many, norm) for norm in encdec.NORMS}
+            for depth, many in lengths
+        },
         "bits": {
             kind: [max(one["bits"][kind] for one in results(runs, norm=norm)) for norm in encdec.NORMS]
             for kind in kinds
@@ -133,54 +110,34 @@ def summary(runs: Runs) -> dict[str, Any]:
     }
 
 
-def settings(found: dict[str, Any], trains: str, but_not: str) -> list[str]:
-    """Depths and rates at which the one variant trains and the other one does not."""
+def settings(found: dict[str, Any], trains: str, but_not: str = "") -> list[str]:
+    """Depths and rates at which the one variant trains and the other one, if any, does not."""
     return [
-        f"{layers(depth)} at {rate}"
-        for depth, of in found["table"].items()
+        f"{name} at {rate}"
+        for name, of in found["table"].items()
         for rate in of[trains]["trains at"]
-        if rate not in of[but_not]["trains at"]
+        if not but_not or rate not in of[but_not]["trains at"]
     ]
 
 
 def larger_rates(found: dict[str, Any], first: str, second: str) -> list[str]:
-    """Where the first norm's largest rate that trains is above the second's, without warm-up and with it."""
-    return [
-        layers(depth) + warm.replace(", ", " with ")
-        for depth, of in found["table"].items()
-        for warm in ("", ", warm-up")
-        if max(of[first + warm]["trains at"], default=0) > max(of[second + warm]["trains at"], default=0)
-    ]
-
-
-def faster(found: dict[str, Any], first: str, second: str) -> list[str]:
-    return [
-        layers(depth)
-        for depth, of in found["table"].items()
-        if ahead(of[second]["mean losses"], of[first]["mean losses"])
-    ]
-
-
-def better_ends(found: dict[str, Any], first: str, second: str) -> list[str]:
-    return [
-        f"{layers(depth)} in {steps} steps"
-        for (depth, steps), of in found["ends"].items()
-        if ahead(of[second]["losses"], of[first]["losses"])
-    ]
+    """Depths, without warm-up and with it, at which the first norm trains at a larger rate than the second."""
+    warm = larger_rate(found["table"], f"{first}, warm-up", f"{second}, warm-up")
+    return larger_rate(found["table"], first, second) + [f"{name} with warm-up" for name in warm]
 
 
 def judge(found: dict[str, Any]) -> dict[str, str]:
-    depths, table = len(found["depths"]), found["table"]
+    networks, depths = found["table"], len(found["table"])
     needed = settings(found, "post-norm, warm-up", "post-norm")
-    never = not any(of["post-norm"]["trains at"] for of in table.values())
-    worse = better_ends(found, "pre", "post")
+    never = not settings(found, "post-norm")
+    worse = lower(found["ends"], "loss", "pre", "post")
     hidden = [bits for kind, both in found["bits"].items() if kind != "more padding" for bits in both]
     return {
         "warm-up": HOLDS
         if needed and never and not settings(found, "pre-norm, warm-up", "pre-norm")
         else (CONDITIONS if needed else FAILS),
         "rates": extent(len(larger_rates(found, "pre-norm", "post-norm")), 2 * depths),
-        "faster": extent(len(faster(found, "pre-norm", "post-norm, warm-up")), depths),
+        "faster": extent(len(lower(networks, "mean loss", "pre-norm", "post-norm, warm-up")), depths),
         "end": extent(len(found["ends"]) - len(worse), len(found["ends"])),
         "padding": FAILS if any(hidden) else CONDITIONS if any(found["bits"]["more padding"]) else HOLDS,
     }
@@ -188,11 +145,11 @@ def judge(found: dict[str, Any]) -> dict[str, str]:
 
 def figures(pyplot: Any, _: Runs, found: dict[str, Any]) -> dict[str, Any]:
     def drawn(draw: Any, **axes: Any) -> Any:
-        figure, places = pyplot.subplots(1, len(found["depths"]), figsize=(9, 3.6), sharey=True, squeeze=False)
-        for place, (depth, of) in zip(places[0], found["table"].items(), strict=True):
+        figure, places = pyplot.subplots(1, len(found["table"]), figsize=(9, 3.6), sharey=True, squeeze=False)
+        for place, (title, of) in zip(places[0], found["table"].items(), strict=True):
             for index, name in enumerate(VARIANTS):
                 draw(place, of[name], name, index)
-            place.set(title=layers(depth), **{key: value for key, value in axes.items() if key != "ylabel"})
+            place.set(title=title, **{key: value for key, value in axes.items() if key != "ylabel"})
         places[0][0].set_ylabel(axes["ylabel"])
         _plots.legend(figure)
         return figure
@@ -201,8 +158,9 @@ def figures(pyplot: Any, _: Runs, found: dict[str, Any]) -> dict[str, Any]:
         _plots.band(place, list(of["exact"]), list(zip(*of["exact"].values(), strict=True)), name, index)
 
     def loss(place: Any, of: dict[str, Any], name: str, index: int) -> None:
-        if not any(None in one for one in of["curves"]):
-            _plots.losses(place, found["steps"], of["curves"], name, index)
+        curves = [one["loss"] for one in of["seeds"]]
+        if not any(None in one for one in curves):
+            _plots.losses(place, found["steps"], curves, name, index)
 
     share = "exact match, held-out strings"
     return {
@@ -214,13 +172,15 @@ def figures(pyplot: Any, _: Runs, found: dict[str, Any]) -> dict[str, Any]:
 def best_rows(found: dict[str, Any]) -> list[Sequence[object]]:
     return [
         [
-            layers(depth),
+            depth,
             name,
             listed(one["trains at"]),
             one["fastest"],
-            ranged(spread(one["mean losses"])),
-            ranged(one["steps to"], ",.0f") if one["steps to"] else "not in every seed",
-            ranged(one["held-out loss"], ".2g"),
+            ranged(spread(one["mean loss"])),
+            ranged(steps, ",.0f")
+            if (steps := spread_if([seed["steps to"] for seed in one["seeds"]]))
+            else "not in every seed",
+            ranged(spread_if([seed["held-out loss"] for seed in one["seeds"]]), ".2g"),
         ]
         for depth, of in found["table"].items()
         for name, one in of.items()
@@ -230,14 +190,13 @@ def best_rows(found: dict[str, Any]) -> list[Sequence[object]]:
 def end_rows(found: dict[str, Any]) -> list[Sequence[object]]:
     return [
         [
-            layers(depth),
-            steps,
+            name,
             f"{norm}-norm" + (", warm-up" if one["warm-up"] else ""),
             one["rate"],
             ranged(one["exact"], ".1%"),
-            ranged(spread(one["losses"]), ".2g"),
+            ranged(spread(one["loss"]), ".2g"),
         ]
-        for (depth, steps), of in found["ends"].items()
+        for name, of in found["ends"].items()
         for norm, one in of.items()
     ]
 
@@ -260,7 +219,7 @@ def write(found: dict[str, Any], verdicts: dict[str, str]) -> Text:
         ),
         picture("encdec", "loss", "Training loss by step, each variant at its fastest rate"),
         "Each norm's best setting by the held-out loss, with warm-up or without; the last ones train longer:",
-        table(["layers", "steps", "norm", "rate", "exact match", "held-out loss"], end_rows(found)),
+        table(["layers", "norm", "rate", "exact match", "held-out loss"], end_rows(found)),
         f"Bits of the logits of {encdec.SIZE} held-out strings, where their answers are, that change with the "
         "padding; the most of all runs. More padding makes the matrix products wider; the other changes keep their "
         "shapes:",
@@ -273,9 +232,7 @@ def write(found: dict[str, Any], verdicts: dict[str, str]) -> Text:
 
 
 def because(found: dict[str, Any], verdicts: dict[str, str]) -> dict[str, str]:
-    without = [
-        f"{layers(depth)} at {rate}" for depth, of in found["table"].items() for rate in of["post-norm"]["trains at"]
-    ]
+    networks, ends = found["table"], found["ends"]
     padding = {
         HOLDS: "No bit changes.",
         CONDITIONS: "What masks hide changes no bit with either norm, in batches of one width. More padding changes the "
@@ -286,15 +243,15 @@ def because(found: dict[str, Any], verdicts: dict[str, str]) -> dict[str, str]:
         "warm-up": "Post-norm trains only with warm-up at: "
         f"{listed(settings(found, 'post-norm, warm-up', 'post-norm'))}. Pre-norm trains only with warm-up at: "
         f"{listed(settings(found, 'pre-norm, warm-up', 'pre-norm'))}. Post-norm trains without warm-up at: "
-        f"{listed(without)}.",
+        f"{listed(settings(found, 'post-norm'))}.",
         "rates": "The largest rate that trains is larger with pre-norm at: "
         f"{listed(larger_rates(found, 'pre-norm', 'post-norm'))}; with post-norm at: "
         f"{listed(larger_rates(found, 'post-norm', 'pre-norm'))}.",
         "faster": "By the mean loss over all steps, each at its fastest rate, pre-norm without warm-up is ahead of "
-        f"post-norm with warm-up in every seed at: {listed(faster(found, 'pre-norm', 'post-norm, warm-up'))}; behind "
-        f"at: {listed(faster(found, 'post-norm, warm-up', 'pre-norm'))}.",
+        f"post-norm with warm-up in every seed at: {listed(lower(networks, 'mean loss', 'pre-norm', 'post-norm, warm-up'))}; behind "
+        f"at: {listed(lower(networks, 'mean loss', 'post-norm, warm-up', 'pre-norm'))}.",
         "end": "Pre-norm ends with a lower held-out loss in every seed at: "
-        f"{listed(better_ends(found, 'pre', 'post'))}; post-norm at: {listed(better_ends(found, 'post', 'pre'))}.",
+        f"{listed(lower(ends, 'loss', 'pre', 'post'))}; post-norm at: {listed(lower(ends, 'loss', 'post', 'pre'))}.",
         "padding": padding[verdicts["padding"]],
     }
 

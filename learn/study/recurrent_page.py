@@ -5,12 +5,12 @@ from typing import Any
 
 from . import _plots, recurrent
 from ._page import listed, picture, ranged, table
+from ._rates import at_rates, larger_rate, lower
 from ._sections import (
     CONDITIONS,
     FAILS,
     HOLDS,
     Claim,
-    Json,
     Runs,
     Section,
     Text,
@@ -61,30 +61,14 @@ ALIKE = (  # the matrix products keep their shapes
 )
 
 
-def trains(task: str, found: list[Json]) -> bool:
-    limit = TRAINS * math.log(recurrent.DIGITS if task == "rows" else recurrent.SYMBOLS)
-    return all(one["last loss"] is not None and one["last loss"] <= limit for one in found)
-
-
 def training(runs: Runs, task: str, cell: str, norm: str) -> dict[str, Any]:
-    """The rates that train, and the fastest rate, the one with the smallest mean loss over all steps."""
-    of = {
-        rate: results(runs, part="train", task=task, cell=cell, norm=norm, rate=rate) for rate in choices(runs, "rate")
-    }
-    losses = {rate: [one["mean loss"] for one in found] for rate, found in of.items()}
-    fastest = min(
-        (rate for rate, one in losses.items() if None not in one), key=lambda rate: spread(losses[rate]).median
-    )
-    found = {
-        "trains at": [rate for rate, seeds in of.items() if trains(task, seeds)],
-        "fastest": fastest,
-        "mean losses": losses[fastest],
-        "accuracy": [one["accuracy"] for one in of[fastest]],
-        "curves": [one["loss"] for one in of[fastest]],
-    }
-    if task != "rows":
-        found["longer"] = [one["longer"] for one in of[fastest]]
-    return found
+    """One network at all its rates."""
+    wanted = {"part": "train", "task": task, "cell": cell, "norm": norm}
+    of = {rate: results(runs, rate=rate, **wanted) for rate in choices(runs, "rate")}
+    guess = math.log(recurrent.DIGITS if task == "rows" else recurrent.SYMBOLS)
+    found = at_rates(of, "last loss", TRAINS * guess)
+    names = [name for name in ("accuracy", "longer") if name in found["seeds"][0]]
+    return {**found, **{name: [one[name] for one in found["seeds"]] for name in names}}
 
 
 def summary(runs: Runs) -> dict[str, Any]:
@@ -98,9 +82,10 @@ def summary(runs: Runs) -> dict[str, Any]:
     company = {cell: results(runs, part="company", cell=cell) for cell in CELLS}
     return {
         "steps": runs[0]["settings"]["steps"],
-        "tasks": tasks,
         "training": {
-            (task, cell): {norm: training(runs, task, cell, norm) for norm in NORMS} for task in tasks for cell in CELLS
+            f"{CELLS[cell]} on {TASKS[task]}": {norm: training(runs, task, cell, norm) for norm in NORMS}
+            for task in tasks
+            for cell in CELLS
         },
         "moved": {place: [one["moved"] for one in seeds] for place, seeds in dynamics.items()},
         "gradients": {
@@ -111,30 +96,9 @@ def summary(runs: Runs) -> dict[str, Any]:
     }
 
 
-def name(task: str, cell: str) -> str:
-    return f"{CELLS[cell]} on {TASKS[task]}"
-
-
-def faster(found: dict[str, Any], first: str, second: str) -> list[str]:
-    """Where the first norm's mean loss is below the second's in every seed."""
-    return [
-        name(*place)
-        for place, of in found["training"].items()
-        if ahead(of[second]["mean losses"], of[first]["mean losses"])
-    ]
-
-
-def larger_rates(found: dict[str, Any], first: str, second: str) -> list[str]:
-    return [
-        name(*place)
-        for place, of in found["training"].items()
-        if max(of[first]["trains at"], default=0) > max(of[second]["trains at"], default=0)
-    ]
-
-
-def made(found: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+def made(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The trainings whose sequences have different lengths."""
-    return {place: of for place, of in found["training"].items() if "longer" in of["layer"]}
+    return {name: of for name, of in found["training"].items() if "longer" in of["layer"]}
 
 
 def keeps_accuracy(found: dict[str, Any], norm: str) -> list[str]:
@@ -144,11 +108,7 @@ def keeps_accuracy(found: dict[str, Any], norm: str) -> list[str]:
         pairs = zip(of[norm]["accuracy"], of[norm]["longer"], strict=True)
         return spread([known - longer for known, longer in pairs]).median
 
-    return [name(*place) for place, of in made(found).items() if drop(of) <= CLOSE]
-
-
-def better_on_longer(found: dict[str, Any], first: str, second: str) -> list[str]:
-    return [name(*place) for place, of in made(found).items() if ahead(of[first]["longer"], of[second]["longer"])]
+    return [name for name, of in made(found).items() if drop(of) <= CLOSE]
 
 
 def stays_at(found: dict[str, Any], norm: str) -> list[str]:
@@ -168,13 +128,13 @@ def steadier(found: dict[str, Any]) -> list[str]:
 
 def judge(found: dict[str, Any]) -> dict[str, str]:
     places = len(found["training"])
-    kept, behind = keeps_accuracy(found, "layer"), better_on_longer(found, "none", "layer")
+    kept, behind = keeps_accuracy(found, "layer"), lower(made(found), "longer", "layer", "none")
     stable = len(stays_at(found, "layer")) + len(steadier(found))
     bits = {kind: any(both) for kind, both in found["bits"].items()}
     return {
         "stable": extent(stable, len(recurrent.SCALES) - 1 + len(CELLS)),
-        "faster": extent(len(faster(found, "layer", "none")), places),
-        "rates": extent(len(larger_rates(found, "layer", "none")), places),
+        "faster": extent(len(lower(found["training"], "mean loss", "layer", "none")), places),
+        "rates": extent(len(larger_rate(found["training"], "layer", "none")), places),
         "longer": CONDITIONS if kept and behind else extent(len(kept), len(made(found))),
         "company": FAILS
         if any(bits[kind] for kind in ALIKE)
@@ -187,17 +147,15 @@ def figures(pyplot: Any, _: Runs, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def losses(pyplot: Any, found: dict[str, Any]) -> Any:
-    tasks = found["tasks"]
-    figure, axes = pyplot.subplots(len(CELLS), len(tasks), figsize=(9, 5), sharex=True, squeeze=False)
-    for place, ((task, cell), of) in zip(axes.T.flat, found["training"].items(), strict=True):
+    networks = found["training"]
+    columns = len(networks) // len(CELLS)
+    figure, axes = pyplot.subplots(len(CELLS), columns, figsize=(9, 5), sharex=True, squeeze=False)
+    for place, (title, of) in zip(axes.T.flat, networks.items(), strict=True):
         for index, (norm, label) in enumerate(NORMS.items()):
-            _plots.losses(place, found["steps"], of[norm]["curves"], label, index)
-        place.set(yscale="log")
-        place.set_title(name(task, cell), fontsize=8)
-    for place in axes[-1]:
-        place.set_xlabel("step")
-    for place in axes[:, 0]:
-        place.set_ylabel("training loss")
+            _plots.losses(place, found["steps"], [one["loss"] for one in of[norm]["seeds"]], label, index)
+        place.set(yscale="log", xlabel="step", ylabel="training loss")
+        place.set_title(title, fontsize=8)
+        place.label_outer()
     _plots.legend(figure)
     return figure
 
@@ -218,21 +176,20 @@ def gradients(pyplot: Any, found: dict[str, Any]) -> Any:
 def training_rows(found: dict[str, Any]) -> list[list[object]]:
     return [
         [
-            TASKS[task],
-            CELLS[cell],
+            name,
             NORMS[norm],
             listed(one["trains at"]),
             one["fastest"],
-            ranged(spread(one["mean losses"])),
+            ranged(spread(one["mean loss"])),
             ranged(spread(one["accuracy"]), ".1%"),
             ranged(spread(one["longer"]), ".1%") if "longer" in one else "",
         ]
-        for (task, cell), of in found["training"].items()
+        for name, of in found["training"].items()
         for norm, one in of.items()
     ]
 
 
-HEADS = ("task", "cell", "norm", "rates that train", "fastest rate", "mean loss", "accuracy", "on longer sequences")
+HEADS = ("network", "norm", "rates that train", "fastest rate", "mean loss", "accuracy", "on longer sequences")
 
 
 def moved_table(found: dict[str, Any]) -> str:
@@ -271,6 +228,7 @@ def write(found: dict[str, Any], verdicts: dict[str, str]) -> Text:
 
 
 def because(found: dict[str, Any], verdicts: dict[str, str]) -> dict[str, str]:
+    networks = found["training"]
     moved = {norm: max(max(seeds) for (_, of, _), seeds in found["moved"].items() if of == norm) for norm in NORMS}
     company = {
         HOLDS: "No bit changes with the batch.",
@@ -285,14 +243,14 @@ def because(found: dict[str, Any], verdicts: dict[str, str]) -> dict[str, str]:
         f"{moved['none']:.0%} without. At PyTorch's own weights, the gradient keeps its size better with layer norm "
         f"in every seed of: {listed(steadier(found))}. Neither cell normalises the state that it carries on.",
         "faster": "By the mean loss over all steps, each at its fastest rate, layer norm is ahead in every seed of: "
-        f"{listed(faster(found, 'layer', 'none'))}; behind in: {listed(faster(found, 'none', 'layer'))}. The time of "
+        f"{listed(lower(networks, 'mean loss', 'layer', 'none'))}; behind in: {listed(lower(networks, 'mean loss', 'none', 'layer'))}. The time of "
         "a step is not counted.",
         "rates": "The largest rate that trains is larger with layer norm in: "
-        f"{listed(larger_rates(found, 'layer', 'none'))}; smaller in: {listed(larger_rates(found, 'none', 'layer'))}.",
+        f"{listed(larger_rate(networks, 'layer', 'none'))}; smaller in: {listed(larger_rate(networks, 'none', 'layer'))}.",
         "longer": f"Accuracy falls by at most {CLOSE:.0%} on longer sequences, in the median, with layer norm in: "
         f"{listed(keeps_accuracy(found, 'layer'))}; without in: {listed(keeps_accuracy(found, 'none'))}. Layer norm "
-        f"is more accurate on them in every seed of: {listed(better_on_longer(found, 'layer', 'none'))}; no norm in: "
-        f"{listed(better_on_longer(found, 'none', 'layer'))}.",
+        f"is more accurate on them in every seed of: {listed(lower(made(found), 'longer', 'none', 'layer'))}; no norm in: "
+        f"{listed(lower(made(found), 'longer', 'layer', 'none'))}.",
         "company": company[verdicts["company"]],
     }
 
