@@ -22,6 +22,7 @@ from typing import Any
 
 import allocator
 import machine
+import report
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
@@ -182,17 +183,6 @@ def work(rank: int, processes: int, folder: str, quick: bool) -> None:
     dist.destroy_process_group()
 
 
-def table(head: str, rows: list[list[str]]) -> None:
-    print(f"| {head} |\n|{' ---: |' * len(head.split(' | '))}")
-    for row in rows:
-        print(f"| {' | '.join(row)} |")
-    print()
-
-
-def microseconds(seconds: float) -> str:
-    return f"{seconds * 1e6:,.0f}" if seconds >= 1e-5 else f"{seconds * 1e6:.1f}"
-
-
 def show(cases: list[dict[str, Any]]) -> None:
     print("Bytes that each process gives to all-gathers in one pass, bytes for each row, and messages.\n")
     rows = []
@@ -204,17 +194,18 @@ def show(cases: list[dict[str, Any]]) -> None:
                 cells += [f"{sent['bytes']:,}", f"{sent['bytes'] / case['rows']:,.0f}", str(sent["messages"])]
             rows.append(cells)
     each = "bytes | a row | messages"
-    table(f"processes | columns | rows | pass | sharded: {each} | gathered: {each}", rows)
+    heads = f"processes | columns | rows | pass | sharded: {each} | gathered: {each}"
+    print(report.markdown(heads.split(" | "), rows))
     print("Times in microseconds; ratio: gathering x over sharded, median of paired rounds.\n")
     rows = []
     for case in cases:
         cells = [str(case["processes"]), str(sum(case["columns"])), str(case["rows"])]
         for a_pass in PASSES:
-            cells += [microseconds(case["times"][f"{way} {a_pass}"]) for way in WAYS]
+            cells += [report.time(1e6 * case["times"][f"{way} {a_pass}"]) for way in WAYS]
             cells.append(f"{case['times'][f'ratio {a_pass}']:.2f}")
         rows.append(cells)
     each = "sharded | gathered | ratio"
-    table(f"processes | columns | rows | forward: {each} | backward: {each}", rows)
+    print(report.markdown(f"processes | columns | rows | forward: {each} | backward: {each}".split(" | "), rows))
 
 
 def main() -> None:

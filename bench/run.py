@@ -127,6 +127,7 @@ class Bench:
         self.seconds = arguments.seconds or (0.25 if arguments.quick else 0.4)
         self.settings = [Setting(threads, target) for threads in arguments.threads for target in arguments.targets]
         options = {name: str(value) if name == "output" else value for name, value in vars(arguments).items()}
+        self.entries: dict[tuple[Point, Setting], dict] = {}
         self.results = {"machine": machine.describe(), "settings": options, "versions": {}, "points": []}
         self.count, self.done = arguments.runs * sum(len(self.points(setting)) for setting in self.settings), 0
 
@@ -189,16 +190,14 @@ class Bench:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
     def entry(self, point: Point, setting: Setting) -> dict:
-        """The entry that holds the point's runs; made if it is missing."""
-        described = {
-            **dataclasses.asdict(point), "size": point.size, "bytes": point.traffic, "threads": setting.threads,
-            "target": setting.target, "forced": setting.target != "native",
-        }  # fmt: skip
-        for entry in self.results["points"]:
-            if all(entry[name] == value for name, value in described.items()):
-                return entry
-        self.results["points"].append({**described, "runs": []})
-        return self.results["points"][-1]
+        """The entry that holds the point's runs."""
+        if (point, setting) not in self.entries:
+            self.entries[point, setting] = {
+                **dataclasses.asdict(point), "size": point.size, "bytes": point.traffic, "threads": setting.threads,
+                "target": setting.target, "forced": setting.target != "native", "runs": [],
+            }  # fmt: skip
+            self.results["points"].append(self.entries[point, setting])
+        return self.entries[point, setting]
 
 
 def write_text(text: str, file: pathlib.Path) -> None:
@@ -208,24 +207,14 @@ def write_text(text: str, file: pathlib.Path) -> None:
     unfinished.replace(file)
 
 
-def draw(results: outcomes.Results, folder: pathlib.Path) -> list:
-    """Draws the plots; none if matplotlib is not installed."""
-    try:
-        import plots
-    except ModuleNotFoundError as error:
-        if error.name != "matplotlib":
-            raise
-        print("no plots: matplotlib is not installed", file=sys.stderr)
-        return []
-    return plots.draw(results, folder)
-
-
 def write(document: dict, folder: pathlib.Path) -> None:
     """Writes results.json first, then the plots and tables that are made from it."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(json.dumps(document, indent=1) + "\n", folder / "results.json")
+    import plots  # needs matplotlib: not before the results are safe
+
     results = outcomes.Results(document)
-    pictures = draw(results, folder / "plots")
+    pictures = plots.draw(results, folder / "plots")
     write_text(report.document(results, pictures, "plots"), folder / "report.md")
     print(f"{len(pictures)} plots, tables and results.json: {folder / 'report.md'}", file=sys.stderr)
 

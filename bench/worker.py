@@ -1,7 +1,8 @@
-"""Measures points in one process, with one number of threads and one target: told by a line of JSON, answers in lines.
+"""Measures points in one process, with one number of threads and one target.
 
-run.py starts it, with the environment that holds all libraries to the target. What is said on standard output is one
-object a point: {"point": ..., "rivals": {name: {"wall_us", "cpu_us"}}, "ratios": {name: [low, median, high]}}.
+run.py starts it with the environment that holds all libraries to the target. It reads its task as one line of JSON and
+prints one line for each point: {"point": ..., "rivals": {name: {"wall_us", "cpu_us"}}, "ratios": {name: [low, median,
+high]}}.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ MOST = 2000
 
 
 class Clock:
-    """measure.hpp's rounds, interleaved."""
+    """The interleaved rounds of measure.hpp."""
 
     def __init__(self, host: pathlib.Path, seconds: float, threads: int):
         self.measure = ctypes.CDLL(str(host)).bench_measure
         self.measure.restype = ctypes.c_int
-        # Other libraries' threads go on waiting for work for some milliseconds, on the processors of the next one.
+        # The pause: threads of other libraries spin for some milliseconds, on the processors of the next library.
         self.rounds = Rounds(seconds, 7, MOST, 2e-4, 0.03 if threads > 1 else 0.0)
 
     def times(self, rivals: list[Rival]) -> tuple[np.ndarray, np.ndarray]:
-        """Seconds a call, wall and processor: one row for each rival, one column for each round."""
+        """Wall and processor seconds of a call: a row for each rival, a column for each round."""
         works = (Work * len(rivals))(*(Work(rival.function, rival.context) for rival in rivals))
         wall, cpu = np.zeros((len(rivals), MOST)), np.zeros((len(rivals), MOST))
         pointers = (array.ctypes.data_as(ctypes.POINTER(ctypes.c_double)) for array in (wall, cpu))
@@ -66,7 +67,7 @@ class Worker:
         self.onnxruntime = settings["onnxruntime"]
 
     def rivals(self, inputs: Inputs, outputs: Outputs) -> list[Rival]:
-        """evenorm first."""
+        """All libraries that have the point's pass; evenorm is the first."""
         if inputs.point.form.startswith("torch-"):
             return through_torch(inputs, outputs)
         made: list[Rival | None] = [library.make(name, inputs, outputs) for name, library in self.libraries.items()]

@@ -1,10 +1,11 @@
 """What run.py leaves behind."""
 
 import json
-import sys
 
 import pytest
-import run
+
+pytest.importorskip("matplotlib")
+import run  # noqa: E402
 
 
 def linked(report):
@@ -18,7 +19,6 @@ def few(document):
 
 
 def test_results_tables_and_plots(document, tmp_path):
-    pytest.importorskip("matplotlib")
     run.write(few(document), tmp_path / "results")
     assert json.loads((tmp_path / "results" / "results.json").read_text()) == few(document)
     report = (tmp_path / "results" / "report.md").read_text()
@@ -26,14 +26,6 @@ def test_results_tables_and_plots(document, tmp_path):
     assert len(linked(report)) == 3
     assert all((tmp_path / "results" / name).exists() for name in linked(report))
     assert not list(tmp_path.rglob("*.part"))
-
-
-def test_without_matplotlib(document, tmp_path, monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, "plots", raising=False)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    run.write(few(document), tmp_path)
-    assert "no plots: matplotlib is not installed" in capsys.readouterr().err
-    assert not linked((tmp_path / "report.md").read_text())
 
 
 def test_nothing_measured(document, tmp_path):
