@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 
-from problem import ROOT
+from points import ROOT
 
 KEPT = ROOT / ".bench" / "against"
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+KINDS = ("layer", "rms")  # in the order of bench_kind
 DTYPES = ("f32", "bf16", "f16", "f64")
 BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i8": 1}
 # Normal numbers, with mean 0, 3 or 1e6 standard deviations; or a model's activations (examples/minilm).

@@ -5,13 +5,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import pathlib
 from typing import NamedTuple
 
 import numpy as np
-from points import Point
+from points import KINDS, ROOT, Point
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 EPS = float(np.float32(1e-5))  # a float32, because some libraries store it so
 STORED = {"f64": np.float64, "f32": np.float32, "bf16": np.uint16, "f16": np.float16, "i8": np.int8}
 UNIT = {"f64": 2.0**-53, "f32": 2.0**-24, "bf16": 2.0**-8, "f16": 2.0**-11}
@@ -19,7 +17,6 @@ PASSES = {
     "forward": 0, "backward": 1, "backward-anew": 2, "residual": 3, "int8": 4, "channels-first": 5, "torch-forward": 0,
     "torch-both": 1,
 }  # fmt: skip
-KINDS = {"layer": 0, "rms": 1}
 CODES = {"f64": 0, "f32": 1, "bf16": 2, "f16": 3}
 
 
@@ -171,7 +168,7 @@ class Outputs:
 def told(inputs: Inputs, outputs: Outputs) -> Problem:
     point = inputs.point
     problem = Problem(
-        pass_=PASSES[point.form], kind=KINDS[point.kind], dtype=CODES[point.dtype],
+        pass_=PASSES[point.form], kind=KINDS.index(point.kind), dtype=CODES[point.dtype],
         parameter_dtype=CODES[inputs.parameters], threads=inputs.threads, rows=point.rows, cols=point.cols,
         pixels=point.pixels, eps=EPS,
     )  # fmt: skip

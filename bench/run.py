@@ -24,8 +24,7 @@ import machine
 import outcomes
 import report
 import table
-from points import DATA, DTYPES, FORMS, LARGEST, Point, all_points, chosen, quick_points
-from problem import KINDS, ROOT
+from points import DATA, DTYPES, FORMS, KINDS, LARGEST, ROOT, Point, all_points, chosen, quick_points
 
 BUILT = ROOT / "build" / "bench"
 RIVALS = tuple(name for name in outcomes.RIVALS if name != "against")
