@@ -1,4 +1,4 @@
-"""Another commit of evenorm as a rival: both are built in the same way, as shared objects with rival.h's functions."""
+"""Builds another commit of evenorm as a rival, in the same way as the tree's own one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 
-from problem import ROOT
+from points import ROOT
 
 KEPT = ROOT / ".bench" / "against"
 
@@ -20,7 +20,7 @@ def run(*command: object, tree: pathlib.Path) -> str:
 
 
 def build(tree: pathlib.Path) -> pathlib.Path:
-    """The rival of a tree of sources: rivals/evenorm.cpp of here with the headers and the objects of there."""
+    """Builds the rival of a source tree: this tree's rivals/evenorm.cpp with the headers and objects of that tree."""
     folder = tree / "build"
     if not (folder / "build.ninja").exists():
         run("cmake", "-S", ".", "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", tree=tree)
@@ -35,7 +35,7 @@ def build(tree: pathlib.Path) -> pathlib.Path:
 
 
 def build_of(reference: str) -> pathlib.Path:
-    """Of a commit, in a copy of its sources that is kept."""
+    """Builds the rival of a commit, in a copy of its sources that is kept."""
     commit = run("git", "rev-parse", "--verify", f"{reference}^{{commit}}", tree=ROOT)
     tree = KEPT / commit[:12]
     if not tree.exists():

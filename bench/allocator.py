@@ -1,6 +1,7 @@
-"""PyTorch allocates its results at each call: an allocator that gives memory back would cost more than the norm.
+"""Settings of glibc's allocator that make it keep freed memory.
 
-glibc reads these when a process begins.
+PyTorch allocates its results at each call. An allocator that returns memory to the system would take longer than the
+norm. glibc reads these variables when a process starts.
 """
 
 from __future__ import annotations
@@ -16,6 +17,6 @@ KEEPS_MEMORY = {
 
 
 def restart_with_it() -> None:
-    """Where this process has another, it begins anew."""
+    """Restarts this process with the settings if it does not have them."""
     if any(os.environ.get(name) != value for name, value in KEEPS_MEMORY.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEPS_MEMORY})

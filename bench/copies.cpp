@@ -21,12 +21,12 @@ namespace {
 using Share = Copy::Share;
 using Loop = Copy::Loop;
 
-// What lies in memory is fetched ahead; in the caches that brings nothing (docs/measured.md, "How rivals
+// Data in memory are prefetched; for data in the caches that brings nothing (docs/measured.md, "How rivals
 // and copies are measured").
 constexpr std::size_t kFetchFrom = std::size_t{4} << 20U;  // bytes of a share's output
 constexpr std::size_t kAhead = 4096;
 
-// Where input number `read` of what is written at byte `at` lies; and of the last `rest` bytes, less than a block.
+// The place of input number `read` for the output at byte `at`; and for the last `rest` bytes, less than a block.
 template <std::size_t reads, std::size_t writes>
 struct Apart {
   static constexpr std::size_t kReads = reads, kWrites = writes;
@@ -47,7 +47,7 @@ struct Folded {
   }
 };
 
-// Of one target, for each way.
+// The loops of one target, one for each way.
 struct Loops {
   Loop one_to_one, two_to_one, two_to_two, folded_2, folded_4, folded_8;
 };
@@ -82,7 +82,7 @@ HWY_INLINE void Put(V v, std::byte* to) {
   }
 }
 
-// Each line of what is read kAhead bytes of output later.
+// Prefetches the input that is read kAhead bytes of output later.
 template <class Way, std::size_t kVectors>
 HWY_INLINE void Fetch(const Share& share, std::size_t at) {
   for (std::size_t i = 0; i < kVectors * kStep; i += kCopyBlock) {
@@ -90,7 +90,7 @@ HWY_INLINE void Fetch(const Share& share, std::size_t at) {
   }
 }
 
-// All loads of a turn before its stores.
+// All loads of a step precede its stores.
 template <class Way, bool kStreaming, std::size_t kVectors>
 HWY_INLINE void Move(const Share& share, std::size_t at) {
   V vectors[Way::kWrites][kVectors];
@@ -181,7 +181,7 @@ std::size_t count_of(const auto& places) {
   return static_cast<std::size_t>(std::count_if(places.begin(), places.end(), [](auto* place) { return place; }));
 }
 
-// Null where there is none.
+// Null if there is none.
 Loop vector_loop(const Loops& loops, const Traffic& traffic) {
   const std::size_t reads = count_of(traffic.from), writes = count_of(traffic.to);
   if (traffic.from[0] == nullptr || traffic.to[0] == nullptr) return nullptr;

@@ -1,5 +1,5 @@
-// The ceilings: copies that read and write what a pass does and compute nothing, as fast as this machine can.
-// Know nothing of norms.
+// Copies that read and write as much as a pass does and compute nothing: the upper limit of its speed on this machine.
+// They know nothing of norms.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@ namespace evenorm::bench {
 
 inline constexpr std::size_t kCopyBlock = 64;  // bytes: a cache line
 
-// What is read and written: of tensors of `bytes` bytes each, one to one, two to one, two to two; or of a first one
-// that is `fold` times as large (2, 4 or 8) to one, as where the output is quantised. All apart. What is absent is
+// What is read and written. There are one or two inputs and outputs of `bytes` bytes each, or one input that is `fold`
+// times as large (2, 4 or 8) as its output, as if the output is quantised. Buffers do not overlap; an absent one is
 // null.
 struct Traffic {
   std::array<const std::byte*, 2> from{};
@@ -28,20 +28,19 @@ struct Traffic {
   std::size_t total_bytes() const noexcept;  // read and written
 };
 
-// memcpy: one to one, the C library's. streaming: vectors, written past the caches. plain: vectors, written as usual.
+// memcpy: the C library's, for one input and one output. streaming: vectors with non-temporal stores. plain: vectors.
 enum class CopyKind { memcpy, streaming, plain };
 std::string_view name(CopyKind kind) noexcept;
 
-// The kinds that there are of this traffic, none where it is not as above. Streaming wants outputs at multiples of
-// kCopyBlock.
+// The kinds that this traffic has; none if it is not as above. Streaming needs outputs at multiples of kCopyBlock.
 std::vector<CopyKind> copy_kinds(const Traffic& traffic);
 
-// A copy made ready, to be run again and again; on the best target, whatever EVENORM_TARGET says: a ceiling is the
+// A copy that can be run repeatedly. It uses the best target whatever EVENORM_TARGET says, because the limit is the
 // machine's. What it writes, bit for bit:
 //   one to one   to[0] = from[0]                    two to two   to[0] = from[0], to[1] = from[1]
 //   two to one   to[0] = from[0] xor from[1]
 //   folded       the exclusive or of `fold` runs of from[0] for each block of to[0]; the last block may be smaller
-// Shared out over `executor` in even shares, where they are not too small for that.
+// The work is split into even shares over `executor`, unless they would be too small.
 class Copy {
  public:
   Copy(CopyKind kind, const Traffic& traffic, const Executor& executor = {},
@@ -50,7 +49,7 @@ class Copy {
   void run() const noexcept;
   std::size_t shares() const noexcept { return shares_.size(); }
 
-  // What one task does. Offsets are in bytes of the outputs.
+  // One task's inputs and outputs; `bytes` is the size of its outputs.
   struct Share {
     std::array<const std::byte*, 2> from;
     std::array<std::byte*, 2> to;

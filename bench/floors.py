@@ -1,7 +1,7 @@
-"""The ratios below which a developer wants to be told: bench/floors.json, one list for each processor family.
+"""The least ratios that `make bench-quick` accepts: bench/floors.json, with one list for each processor family.
 
-A floor is a part of what was measured when it was set (--set-floors), so that noise does not cross it: from memory, and
-where a call takes less than a microsecond, measurements of one binary differ more.
+A floor is below the ratio that was measured when it was set (--set-floors), so that noise does not cross it. The margin
+is larger for data in memory and for calls of less than a microsecond, because their times vary more.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def write(results: dict) -> int:
 
 
 def check(results: dict, file=None) -> int:
-    """Says what is below its floor, to `file`; 1 where anything is."""
+    """Prints the ratios below their floors to `file`. Returns 1 if there are any, 2 if nothing was compared."""
     mine = read().get(family(results))
     if mine is None:
         print(f"bench/floors.json has none for {family(results)}: --set-floors writes them", file=file)

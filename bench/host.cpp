@@ -1,38 +1,46 @@
-// See host.h.
-#include "bench/host.h"
-
+// The rounds of measure.hpp in C, for the driver in Python: build/bench/libevenorm_bench_host.so.
 #include <algorithm>
-#include <new>
+#include <cstddef>
+#include <span>
+#include <vector>
 
 #include "bench/measure.hpp"
 
-namespace {
+extern "C" {
+#pragma GCC visibility push(default)
 
-using namespace evenorm::bench;
+// run(context), again and again: bench_run and what bench_make returned (rival.h).
+struct bench_work {
+  void (*run)(void* context);
+  void* context;
+};
 
-int measure_into(std::span<const bench_work> given, const bench_rounds& rounds, double* wall, double* cpu,
-                 std::size_t most) {
-  std::vector<Work> works;
-  for (const bench_work& work : given) works.push_back({work.run, work.context});
-  const std::vector<Times> times = measure(works, {.seconds = rounds.seconds,
-                                                   .least = std::min(rounds.least, most),
-                                                   .most = std::min(rounds.most, most),
-                                                   .burst = rounds.burst,
-                                                   .pause = rounds.pause});
+// As evenorm::bench::Rounds, without defaults.
+struct bench_rounds {
+  double seconds;
+  std::size_t least, most;
+  double burst, pause;
+};
+
+// Seconds a call of work i in round r go to wall[i * most + r] and cpu[i * most + r]. Returns the number of rounds, at
+// most `most`.
+int bench_measure(const bench_work* given, int count, const bench_rounds* rounds, double* wall, double* cpu, int most) {
+  const auto room = static_cast<std::size_t>(most);
+  std::vector<evenorm::bench::Work> works;
+  for (const bench_work& work : std::span(given, static_cast<std::size_t>(count))) {
+    works.push_back({work.run, work.context});
+  }
+  const auto times = evenorm::bench::measure(works, {.seconds = rounds->seconds,
+                                                     .least = std::min(rounds->least, room),
+                                                     .most = std::min(rounds->most, room),
+                                                     .burst = rounds->burst,
+                                                     .pause = rounds->pause});
   for (std::size_t i = 0; i < times.size(); ++i) {
-    std::copy(times[i].wall.begin(), times[i].wall.end(), wall + i * most);
-    std::copy(times[i].cpu.begin(), times[i].cpu.end(), cpu + i * most);
+    std::ranges::copy(times[i].wall, wall + i * room);
+    std::ranges::copy(times[i].cpu, cpu + i * room);
   }
   return times.empty() ? 0 : static_cast<int>(times[0].wall.size());
 }
 
-}  // namespace
-
-int bench_measure(const bench_work* works, int count, const bench_rounds* rounds, double* wall, double* cpu, int most) {
-  if (works == nullptr || rounds == nullptr || wall == nullptr || cpu == nullptr || count < 0 || most < 0) return -1;
-  try {
-    return measure_into({works, static_cast<std::size_t>(count)}, *rounds, wall, cpu, static_cast<std::size_t>(most));
-  } catch (const std::bad_alloc&) {
-    return -1;
-  }
+#pragma GCC visibility pop
 }

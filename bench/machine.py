@@ -1,4 +1,4 @@
-"""What the machine is called: the processor's family and model, its caches, the libraries that are measured."""
+"""A description of the machine: the processor's family and model, and its caches."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import pathlib
 import platform
 
-# (vendor, family): what the models up to each number are called. AMD: its processor programming references; Intel: the
-# kernel's arch/x86/include/asm/intel-family.h.
+# Names of the models up to each number, by vendor and family. Sources: AMD's processor programming references, and the
+# kernel's arch/x86/include/asm/intel-family.h for Intel.
 FAMILIES = {
     ("AuthenticAMD", 23): [(0x2F, "Zen"), (0xFF, "Zen 2")],
     ("AuthenticAMD", 25): [(0x0F, "Zen 3"), (0x1F, "Zen 4"), (0x5F, "Zen 3"), (0xFF, "Zen 4")],

@@ -28,7 +28,7 @@ struct Burst {
   double wall, cpu;  // of all calls
 };
 
-// The processor's clock is read outside: it is a call of the system, hundreds of nanoseconds.
+// The processor clock is read outside the wall clock, because reading it is a system call of hundreds of nanoseconds.
 Burst time_calls(const Work& work, std::size_t calls, const Clocks& clocks) {
   const double cpu = clocks.cpu(), wall = clocks.wall();
   for (std::size_t i = 0; i < calls; ++i) work.run(work.context);
@@ -36,8 +36,8 @@ Burst time_calls(const Work& work, std::size_t calls, const Clocks& clocks) {
   return {wall_end - wall, clocks.cpu() - cpu};
 }
 
-// How many calls take `burst` seconds at least, by doubling. The quicker of two tries counts: one that was interrupted
-// must not pass for slow.
+// The number of calls that take at least `burst` seconds, found by doubling. Two tries have to take that long, because
+// one may have been interrupted.
 std::size_t calls_of(const Work& work, double burst, const Clocks& clocks) {
   work.run(work.context);
   std::size_t calls = 1;
@@ -47,7 +47,7 @@ std::size_t calls_of(const Work& work, double burst, const Clocks& clocks) {
   return calls;
 }
 
-// Between `least` and `most` rounds the time decides.
+// The part of the whole that is done, 0 to 1. Between `least` and `most` rounds it depends on the time.
 double part_done(std::size_t round, double spent, const Rounds& rounds) {
   const auto share = [](double part, double whole) { return whole > 0 ? std::min(part / whole, 1.0) : 1.0; };
   const auto done = static_cast<double>(round);

@@ -1,5 +1,5 @@
-// Timing: works beside each other, round by round, so that what the machine does meanwhile meets all of them alike.
-// Knows nothing of what they do.
+// Times several works in turn, round by round, so that disturbances of the machine meet all of them alike. Knows
+// nothing of what they do.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace evenorm::bench {
 
-// Something to be timed: run(context), again and again.
+// Something to be timed: run(context) is called repeatedly.
 struct Work {
   void (*run)(void* context);
   void* context;
@@ -20,13 +20,13 @@ Work work_of(Function& function) {
   return {[](void* context) { (*static_cast<Function*>(context))(); }, &function};
 }
 
-// Seconds a call, one for each round: of the wall's clock, and of the calling thread's processor time.
+// Seconds of a call, one value for each round: of the wall clock, and of the calling thread's processor time.
 struct Times {
   std::vector<double> wall, cpu;
 };
 
 struct Rounds {
-  double seconds;  // of all of it, for `least` to `most` rounds
+  double seconds;  // of all rounds together, whose number is from `least` to `most`
   std::size_t least = 7, most = 2000;
   double burst = 2e-4;                             // seconds that the calls timed together take at least
   double pause = 0;                                // seconds of sleep before each burst: others' threads stop spinning
@@ -41,19 +41,18 @@ struct Clocks {
 };
 extern const Clocks kSystemClocks;
 
-// In each round every work in turn, in an order that moves on by one from round to round; before each burst of calls
-// one that is not timed, so that its own caches and threads are warm. Of several threads' work, cpu is the calling
-// thread's.
+// Each round runs every work once, in an order that moves on by one from round to round. One call that is not timed
+// precedes each burst of calls, so that caches and threads are warm. If a work has several threads, cpu is the calling
+// thread's time.
 std::vector<Times> measure(std::span<const Work> works, const Rounds& rounds, const Clocks& clocks = kSystemClocks);
 
-// The values a quarter, a half and three quarters up the sorted ones, interpolated (as NumPy's percentile does).
-// NaN of no values.
+// Interpolated quartiles, as NumPy's percentile gives them; NaN if there are no values.
 struct Quartiles {
   double low, median, high;
 };
 Quartiles quartiles(std::vector<double> values);
 
-// Round by round.
+// The quotients, round by round.
 std::vector<double> ratios(std::span<const double> over, std::span<const double> under);
 
 }  // namespace evenorm::bench

@@ -1,4 +1,4 @@
-"""Results as results.json holds them, what is computed of them, and what their parts are called; no form of output.
+"""Results as results.json holds them, what is computed from them, and names for their parts; nothing of their output.
 
 A ratio is a rival's time over evenorm's: above 1, evenorm is faster.
 """
@@ -29,7 +29,7 @@ TARGETS = {"native": "the machine's target", "avx2": "all held to AVX2"}
 
 
 def counted(entry: dict) -> str:
-    """The clock that counts: the processor's with one thread."""
+    """The clock that the ratios use: processor time with one thread."""
     return "cpu_us" if entry["threads"] == 1 else "wall_us"
 
 
@@ -50,16 +50,12 @@ def microseconds(entry: dict, rival: str = "evenorm") -> float:
 
 
 def bandwidth(entry: dict, rival: str = "evenorm") -> float:
-    """GB/s, of what the pass has to read and write."""
+    """GB/s over the bytes that the pass has to read and write."""
     return 1e-3 * entry["bytes"] / microseconds(entry, rival)
 
 
-def nanoseconds_per_element(entry: dict) -> float:
-    return 1e3 * microseconds(entry) / (entry["rows"] * entry["cols"])
-
-
 def ratio(entry: dict, rival: str) -> tuple[float, float, float] | None:
-    """Over the runs: the lowest, the median and the highest of their medians; of one run, its quartiles."""
+    """The lowest, median and highest of the runs' medians; for one run, its quartiles."""
     if any(rival not in run["ratios"] for run in entry["runs"]):
         return None
     if len(entry["runs"]) == 1:
@@ -68,8 +64,8 @@ def ratio(entry: dict, rival: str) -> tuple[float, float, float] | None:
     return medians[0], statistics.median(medians), medians[-1]
 
 
-def told_apart(ratios: tuple[float, float, float]) -> bool:
-    """Whether it is known which of the two is the faster."""
+def significant(ratios: tuple[float, float, float]) -> bool:
+    """Whether the ratio differs significantly from 1."""
     return not ratios[0] <= 1 <= ratios[2]
 
 
@@ -82,7 +78,7 @@ def geometric_mean(values: list[float]) -> float:
 
 
 def shape(entry: dict) -> tuple[int, ...]:
-    """What a size is written of: rows and columns, or images, channels and pixels."""
+    """Rows and columns, or images, channels and pixels."""
     if entry["pixels"]:
         return entry["rows"] // entry["pixels"], entry["cols"], entry["pixels"]
     return entry["rows"], entry["cols"]
@@ -93,24 +89,19 @@ def size(entry: dict) -> str:
 
 
 def size_and_data(entry: dict) -> str:
-    """As the driver writes a size; the usual data go without saying."""
+    """The size as the driver prints it, with the data unless they are the usual ones."""
     return entry["size"] + ("" if entry["data"] == "normal" else f" {entry['data']}")
 
 
 def described(entry: dict, *names: str) -> str:
-    """Some of a point's fields in words, without those that go without saying."""
+    """Some of a point's fields in words; the usual values have none."""
     words = {"form": PASSES, "kind": KINDS, "data": DATA, "target": TARGETS}
     told = (words[name].get(entry[name], entry[name]) if name in words else entry[name] for name in names)
     return ", ".join(part for part in told if part)
 
 
-def in_order(names: set[str]) -> list[str]:
-    """As RIVALS has them; those that it does not have come last."""
-    return sorted(names, key=lambda name: (RIVALS.index(name) if name in RIVALS else len(RIVALS), name))
-
-
 class Results:
-    """A run's results; points that were not measured are left out."""
+    """The results of a file; points that were not measured are left out."""
 
     def __init__(self, document: dict):
         self.machine: dict = document["machine"]
@@ -121,7 +112,7 @@ class Results:
         return [entry for entry in self.points if all(entry[name] == value for name, value in fields.items())]
 
     def groups(self, *names: str, among: list[dict] | None = None) -> list[list[dict]]:
-        """Points that have these fields in common, in the order of the first of each."""
+        """Groups of points with equal values in these fields."""
         found: dict[tuple, list[dict]] = {}
         for entry in self.points if among is None else among:
             found.setdefault(tuple(entry[name] for name in names), []).append(entry)
@@ -129,9 +120,9 @@ class Results:
 
     @staticmethod
     def rivals(entries: list[dict]) -> list[str]:
-        """Those that at least one of the points has; neither evenorm nor the copy."""
+        """The rivals that at least one of the points has, without the copy. Unknown ones come last."""
         names = {name for entry in entries for name in entry["runs"][0]["ratios"] if ratio(entry, name)}
-        return in_order(names - {"copy"})
+        return sorted(names - {"copy"}, key=lambda name: (RIVALS.index(name) if name in RIVALS else len(RIVALS), name))
 
     @property
     def processor(self) -> str:
@@ -139,7 +130,7 @@ class Results:
 
     @staticmethod
     def runs(entries: list[dict]) -> int:
-        """Where points differ, the least."""
+        """The number of runs; the least one if points differ."""
         return min(len(entry["runs"]) for entry in entries)
 
 

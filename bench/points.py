@@ -1,9 +1,12 @@
-"""What is measured: points of form, kind, type, size and data. docs/measured/ has the results."""
+"""The points that are measured: form, kind, type, size and data. docs/measured/ has the results."""
 
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+KINDS = ("layer", "rms")  # in the order of bench_kind
 DTYPES = ("f32", "bf16", "f16", "f64")
 BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i8": 1}
 # Normal numbers, with mean 0, 3 or 1e6 standard deviations; or a model's activations (examples/minilm).
@@ -53,7 +56,7 @@ class Point:
 
     @property
     def traffic(self) -> int:
-        """Bytes that the pass has to read and write, parameters and statistics aside."""
+        """Bytes that the pass has to read and write, without parameters and statistics."""
         size = BYTES[self.dtype]
         per_element = {
             "backward": 3 * size, "backward-anew": 3 * size, "residual": 4 * size, "int8": size + 1,
@@ -102,7 +105,7 @@ def all_points() -> list[Point]:
 
 
 def quick_points(threads: int) -> list[Point]:
-    """The points that matter, for three minutes."""
+    """The points of `make bench-quick`, which take less than three minutes."""
     few = [(64, 768), (512, 768), (4096, 768), (512, 32), (65536, 32), (8192, 2048)]
     if threads > 1:
         return sized("forward", "layer", "f32", few[2:]) + sized("backward", "layer", "f32", [few[2], few[5]])
@@ -121,7 +124,7 @@ def quick_points(threads: int) -> list[Point]:
 
 
 def chosen(points: list[Point], arguments) -> list[Point]:
-    """Those that the command line asks for; sizes that are asked for take the place of the grid's."""
+    """The points that the command line selects; its sizes replace those of the grid."""
     kept = [
         point for point in points
         if (not arguments.forms or point.form in arguments.forms) and (not arguments.kinds or point.kind in arguments.kinds)

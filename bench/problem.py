@@ -1,25 +1,22 @@
-"""Buffers and data of a point, and how a rival library is told of them (rival.h)."""
+"""The buffers and data of a point, and their description for a rival library (rival.h)."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import hashlib
-import pathlib
 from typing import NamedTuple
 
 import numpy as np
-from points import Point
+from points import KINDS, ROOT, Point
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-EPS = float(np.float32(1e-5))  # what all libraries take: some have it in float32
+EPS = float(np.float32(1e-5))  # a float32, because some libraries store it so
 STORED = {"f64": np.float64, "f32": np.float32, "bf16": np.uint16, "f16": np.float16, "i8": np.int8}
 UNIT = {"f64": 2.0**-53, "f32": 2.0**-24, "bf16": 2.0**-8, "f16": 2.0**-11}
 PASSES = {
     "forward": 0, "backward": 1, "backward-anew": 2, "residual": 3, "int8": 4, "channels-first": 5, "torch-forward": 0,
     "torch-both": 1,
 }  # fmt: skip
-KINDS = {"layer": 0, "rms": 1}
 CODES = {"f64": 0, "f32": 1, "bf16": 2, "f16": 3}
 
 
@@ -36,7 +33,7 @@ class Problem(ctypes.Structure):
 
 
 def zeros(count: int, dtype: str) -> np.ndarray:
-    """On a page of its own and 64 bytes into it, as large blocks come from the C library; every page is there."""
+    """An array that begins 64 bytes into a page, as large blocks from malloc do. All its pages are mapped."""
     size = np.dtype(STORED[dtype]).itemsize * count
     room = np.zeros(size + 8192, np.uint8)
     start = -room.ctypes.data % 4096 + 64
@@ -46,7 +43,7 @@ def zeros(count: int, dtype: str) -> np.ndarray:
 
 
 def narrow(values: np.ndarray, dtype: str) -> np.ndarray:
-    """As the type stores them, rounded to nearest even."""
+    """The values as the type stores them, rounded to nearest even."""
     if dtype != "bf16":
         return values.astype(STORED[dtype])
     bits = values.astype(np.float32).view(np.uint32)
@@ -54,14 +51,14 @@ def narrow(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def widen(stored: np.ndarray, dtype: str) -> np.ndarray:
-    """float64; what is float64 already, in the widest type that there is."""
+    """The values in float64; those of float64 in the widest type."""
     if dtype == "bf16":
         return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return stored.astype(np.longdouble if dtype == "f64" else np.float64)
 
 
 def normal(count: int, seed: int) -> np.ndarray:
-    """Normal numbers; of more than 4 Mi the same again and again, shifted, which no library can tell."""
+    """Normal numbers. More than about 4 million repeat, out of step with any row."""
     values = np.random.default_rng(seed).standard_normal(min(count, (1 << 22) + 7), np.float32)
     return np.resize(values, count)
 
@@ -82,17 +79,17 @@ def data_of(point: Point) -> np.ndarray:
 
 
 class Sums(NamedTuple):
-    """Over rows, of each column; of_...: of the terms' magnitudes."""
+    """Sums over rows, for each column; of_NAME is the sum of the terms' magnitudes."""
 
     dweight: np.ndarray
     of_dweight: np.ndarray
     dbias: np.ndarray
     of_dbias: np.ndarray
-    rounded: np.ndarray  # what x and a mean that is rounded to x's type can be off by in dweight
+    rounded: np.ndarray  # how far dweight can be off because x and the mean are rounded to x's type
 
 
 class Inputs:
-    """What all rivals read. x and its like are stored flat: rows of columns, or images of channels of pixels."""
+    """What all rivals read. Tensors are stored flat: rows of columns, or images of channels of pixels."""
 
     def __init__(self, point: Point, threads: int):
         self.point, self.threads = point, threads
@@ -117,7 +114,7 @@ class Inputs:
 
     @functools.cached_property
     def sums_over_rows(self) -> Sums:
-        """What dweight and dbias should be; once for all rivals, as every element of the point is read for it."""
+        """The exact dweight and dbias, computed once for all rivals because they take a pass over all elements."""
         point = self.point
         mean, rstd = self.statistics() if self.mean is None else (self.mean, self.rstd)
         sums = np.zeros((5, point.cols))
@@ -142,7 +139,7 @@ class Inputs:
 
 
 class Outputs:
-    """The results, in the same place for all rivals: on pages of its own, each would be as fast as its pages lie."""
+    """The results. All rivals write to the same pages, because speed depends on where pages lie in memory."""
 
     def __init__(self, point: Point, parameters: str):
         dtype = "i8" if point.form == "int8" else point.dtype
@@ -157,7 +154,7 @@ class Outputs:
         return {name: array for name, array in vars(self).items() if array is not None}
 
     def spoil(self) -> None:
-        """Nothing of what was there before passes for a result: NaNs, and integers that are out of place."""
+        """Overwrites everything with NaNs, so that earlier results cannot pass for those of the next rival."""
         for array in self.arrays().values():
             array.view(np.uint8)[:] = 0xFF
 
@@ -171,7 +168,7 @@ class Outputs:
 def told(inputs: Inputs, outputs: Outputs) -> Problem:
     point = inputs.point
     problem = Problem(
-        pass_=PASSES[point.form], kind=KINDS[point.kind], dtype=CODES[point.dtype],
+        pass_=PASSES[point.form], kind=KINDS.index(point.kind), dtype=CODES[point.dtype],
         parameter_dtype=CODES[inputs.parameters], threads=inputs.threads, rows=point.rows, cols=point.cols,
         pixels=point.pixels, eps=EPS,
     )  # fmt: skip

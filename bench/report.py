@@ -1,14 +1,10 @@
 #!/usr/bin/env python3
-"""The results as Markdown: a table for each form, type, number of threads and target, and a short one of all.
-
-usage: bench/report.py results.json [--summary]
-"""
+"""The results as Markdown: a table for each form, type, number of threads and target, and a summary of all."""
 
 from __future__ import annotations
 
 import argparse
 import pathlib
-import sys
 
 import machine
 from outcomes import (
@@ -22,10 +18,10 @@ from outcomes import (
     microseconds,
     ratio,
     shape,
+    significant,
     size,
     spread,
     threads,
-    told_apart,
 )  # fmt: skip
 
 NORMAL = {"target": "native", "data": "normal"}
@@ -37,7 +33,7 @@ def markdown(heads: list[str], rows: list[list[str]]) -> str:
 
 
 def time(us: float) -> str:
-    """Three digits, or all of the whole number."""
+    """Three digits, or the whole number if it has more."""
     return f"{us:,.0f}" if us >= 100 else f"{us:#.3g}"
 
 
@@ -45,7 +41,7 @@ def told(ratios: tuple[float, float, float] | None) -> str:
     if ratios is None:
         return ""
     text = "{1:.2f} ({0:.2f} .. {2:.2f})".format(*ratios)
-    return text if told_apart(ratios) else f"*{text}*"
+    return text if significant(ratios) else f"*{text}*"
 
 
 def row(entry: dict, rivals: list[str]) -> list[str]:
@@ -70,7 +66,7 @@ def table(results: Results) -> str:
 
 
 def cell(entries: list[dict], rival: str) -> str:
-    """1.43 (0.75: 65536 x 32)"""
+    """The geometric mean, and the least ratio with its size: "1.43 (0.75: 65536 x 32)"."""
     ratios = [(found[1], size(entry)) for entry in entries if (found := ratio(entry, rival))]
     if not ratios:
         return ""
@@ -80,7 +76,7 @@ def cell(entries: list[dict], rival: str) -> str:
 
 
 def summary(results: Results) -> str:
-    """Geometric means of the ratios over sizes, and the least of them with its size; the machine's target, normal data."""
+    """Geometric means over sizes, for the machine's own target and normal data."""
     entries = results.chosen(**NORMAL)
     rivals = ["copy", *Results.rivals(entries)]
     rows = [
@@ -91,15 +87,8 @@ def summary(results: Results) -> str:
     return markdown(["pass", "type", "threads", *(LIBRARIES.get(name, name) for name in rivals)], rows)
 
 
-def resolved(results: Results) -> str:
-    ratios = [ratio(entry, rival) for entry in results.points for rival in Results.rivals([entry])]
-    ratios = [found for found in ratios if found]
-    unknown = sum(not told_apart(found) for found in ratios)
-    return f"{unknown} of {len(ratios)} ratios could not be told apart from 1 in this run"
-
-
 def document(results: Results, pictures: list | None = None, folder: str = "plots") -> str:
-    """All of it. Pictures (plots.draw) are linked, with their captions."""
+    """The whole report; pictures are linked, with their captions."""
     if not results.points:
         return "# Measured\n\nNothing was measured.\n"
     versions = ", ".join(results.versions.values())
@@ -107,9 +96,9 @@ def document(results: Results, pictures: list | None = None, folder: str = "plot
         "# Measured\n",
         f"{machine.title(results.machine)}." + (f"\n{versions}." if versions else "") + "\n",
         "Ratios are a library's time over evenorm's, medians (above 1: evenorm is faster), and in brackets "
-        f"{spread(Results.runs(results.points))}. In italics: not told apart from 1; {resolved(results)}. GB/s count what a "
-        "pass has to read and write; of the best copy: the time of the best copy of as many bytes over evenorm's.\n",
-        "## Summary\n\nGeometric means over the sizes, and the least with its size; the machine's target, normal data.\n",
+        f"{spread(Results.runs(results.points))}. Italics: not significantly different from 1. GB/s count the bytes that a pass "
+        "has to read and write. Of the best copy: the time of the best copy of as many bytes over evenorm's.\n",
+        "## Summary\n\nGeometric means over the sizes, and the least ratio with its size; the machine's target, normal data.\n",
         summary(results),
         "## Tables\n",
         table(results),
@@ -120,15 +109,14 @@ def document(results: Results, pictures: list | None = None, folder: str = "plot
     return "\n".join(parts)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=pathlib.Path)
-    parser.add_argument("--summary", action="store_true", help="the short table alone")
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=pathlib.Path, help="results.json")
+    parser.add_argument("--summary", action="store_true", help="the summary alone")
     arguments = parser.parse_args()
     results = load(arguments.results)
     print(summary(results) if arguments.summary else document(results), end="")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,6 +1,6 @@
-/* What a library offers to be measured: one shared object, build/bench/rival_NAME.so, with these functions in C. The
-   driver loads it, hands it buffers, looks at its results, and times bench_run(). Every rival reads the same inputs and
-   writes to outputs of its own. */
+/* The functions that a library needs to be measured, in a shared object build/bench/rival_NAME.so. The driver loads it,
+   hands it buffers, checks its results, and times bench_run(). All rivals read the same inputs and write to the same
+   outputs. */
 #ifndef EVENORM_BENCH_RIVAL_H_
 #define EVENORM_BENCH_RIVAL_H_
 
@@ -14,7 +14,7 @@ extern "C" {
 enum bench_pass {
   BENCH_FORWARD,
   BENCH_BACKWARD,      /* statistics given */
-  BENCH_BACKWARD_ANEW, /* statistics found anew */
+  BENCH_BACKWARD_ANEW, /* statistics computed again */
   BENCH_RESIDUAL,      /* y and sum */
   BENCH_INT8,          /* a scale per row */
   BENCH_CHANNELS_FIRST /* normalise axis 1 of (images, cols, pixels) */
@@ -34,10 +34,10 @@ struct bench_problem {
 };
 
 const char* bench_version(void);               /* e.g. "oneDNN 3.2.0" */
-void* bench_make(const struct bench_problem*); /* NULL where the library does not have it; all set-up is here */
+void* bench_make(const struct bench_problem*); /* NULL if the library does not have the pass; all set-up is here */
 void bench_run(void*);                         /* one pass: what is timed */
-void bench_fetch(void*); /* called once, untimed, after a run: puts results into the problem's buffers where the library
-                            allocates its own; may be a no-op */
+void bench_fetch(void*); /* called once, untimed, after a run: copies results to the problem's buffers if the
+                            library allocates its own; may be a no-op */
 void bench_free(void*);
 
 #pragma GCC visibility pop

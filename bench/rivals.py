@@ -1,8 +1,8 @@
-"""The libraries that are measured, each as something that can be called again and again.
+"""The libraries that are measured, each as a C function that the clock can call.
 
-Native ones are shared objects with rival.h's functions, ONNX Runtime is called through Python with bound buffers (some
-microseconds a call are the interpreter's), and the forms that begin with "torch-" call both libraries' modules from
-Python, as their users do.
+Native libraries are shared objects with the functions of rival.h. ONNX Runtime is called from Python with bound buffers;
+the interpreter takes some microseconds of each call. The forms that begin with "torch-" call the modules of both
+libraries from Python, as their users do.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Rival:
         CALL(self.function)(self.context)
 
     def fetch(self) -> None:
-        """Puts the results of the last call where the outputs are, unless they are there already."""
+        """Copies the results of the last call to the outputs, if they are not there already."""
 
     def close(self) -> None:
-        """Gives back what the library has made."""
+        """Frees what the library has allocated."""
 
 
 class Native(Rival):
@@ -77,7 +77,7 @@ class Library:
         return Native(name, self.functions, handle) if handle else None
 
     def copies(self, inputs: Inputs, outputs: Outputs) -> list[Native]:
-        """The ceilings: each kind of copy of the bytes that the pass has to move."""
+        """Each kind of copy of the bytes that the pass has to move: the upper limits of its speed."""
         if inputs.point.form == "torch-both":  # two passes
             return []
         problem: Problem = told(inputs, outputs)
@@ -86,7 +86,7 @@ class Library:
 
 
 def onnx_model(inputs: Inputs) -> bytes | None:
-    """One node, its parameters constants, as a model's are; None where ONNX Runtime has none for this."""
+    """A model of one node with constant parameters; None if ONNX Runtime has no operator for the point."""
     from onnx import TensorProto, helper, numpy_helper
 
     point = inputs.point
@@ -125,10 +125,10 @@ def onnxruntime(inputs: Inputs, outputs: Outputs) -> Python | None:
         return None
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = inputs.threads, 1, 4
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC  # leaves two nodes two
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC  # does not fuse the two nodes
     try:
         session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its exceptions have no common class but this one
+    except Exception as error:  # its exceptions have no other common class
         if "NOT_IMPLEMENTED" in str(error) or "NotImplemented" in type(error).__name__:
             return None
         raise
@@ -152,7 +152,7 @@ def torch_tensor(values: np.ndarray, dtype: str):
 
 
 def through_torch(inputs: Inputs, outputs: Outputs) -> list[Python]:
-    """torch.nn's module and evenorm.torch's, called from Python: a forward pass, or that and a backward pass."""
+    """The modules of torch.nn and evenorm.torch, called from Python: a forward pass, or forward and backward."""
     import torch
 
     import evenorm.torch

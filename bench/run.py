@@ -1,9 +1,9 @@
-"""Measures evenorm beside oneDNN, PyTorch, ONNX Runtime and plain copies; all results are checked first.
+"""Measures evenorm beside oneDNN, PyTorch, ONNX Runtime, zentorch and plain copies, after checking all results.
 
-Rivals take turns in one process, round by round, on the same buffers; one process for each number of threads and
-each SIMD target. A ratio is the rival's time over evenorm's (above 1: evenorm is faster), the median of the rounds'
-ratios; "of copy" is the time of the best copy of the same bytes over evenorm's. With one thread the processor's time
-counts, with more the clock's.
+The rivals take turns in one process, round by round, on the same buffers. There is one process for each number of threads
+and each SIMD target. A ratio is the rival's time over evenorm's (above 1: evenorm is faster), as the median of the rounds'
+ratios. "Of copy" is the time of the best copy of the same bytes over evenorm's. Ratios are of processor time with one
+thread, and of wall time with more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import against
 import allocator
@@ -25,17 +24,16 @@ import machine
 import outcomes
 import report
 import table
-from points import DATA, DTYPES, FORMS, LARGEST, Point, all_points, chosen, quick_points
-from problem import KINDS, ROOT
+from points import DATA, DTYPES, FORMS, KINDS, LARGEST, ROOT, Point, all_points, chosen, quick_points
 
 BUILT = ROOT / "build" / "bench"
 RIVALS = tuple(name for name in outcomes.RIVALS if name != "against")
 EXAMPLES = """examples:
-  make bench                                          everything, a quarter of an hour; tables, JSON and plots in build/bench/results
+  make bench                                          everything, in a quarter of an hour; results in build/bench/results
   make bench ARGS="--forms forward --dtypes f32 --threads 1 --targets native"
   make bench ARGS="--sizes 4096x768 --runs 3"
   make bench ARGS="--against HEAD~1"                  two builds of evenorm in one process
-  make bench-quick                                    three minutes; status 1 where a ratio is below bench/floors.json"""
+  make bench-quick                                    three minutes; status 1 if a ratio is below bench/floors.json"""
 TARGETS = {
     "native": {},
     "avx2": {"EVENORM_TARGET": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
@@ -60,7 +58,7 @@ def size(text: str) -> tuple[int, int]:
 
 
 def machine_targets() -> list[str]:
-    """AVX2 beside the machine's own, where that is more."""
+    """The machine's own target, and AVX2 if the machine has AVX-512."""
     return list(TARGETS) if "avx512f" in machine.cpuinfo().get("flags", "").split() else ["native"]
 
 
@@ -68,27 +66,22 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--forms", nargs="+", choices=FORMS, metavar="FORM", help=", ".join(FORMS))
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
-    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, metavar="TYPE", help=", ".join(DTYPES))
-    parser.add_argument("--data", nargs="+", choices=DATA, metavar="DATA", help=", ".join(DATA))
+    for name, choices in (("forms", FORMS), ("kinds", KINDS), ("dtypes", DTYPES), ("data", DATA), ("rivals", RIVALS)):
+        parser.add_argument(
+            f"--{name}", nargs="+", choices=choices, metavar="NAME", help=f"{', '.join(choices)} (default: all)"
+        )
     parser.add_argument("--sizes", nargs="+", type=size, metavar="ROWSxCOLS", help="instead of the grid")
     parser.add_argument("--threads", nargs="+", type=positive, default=[1, 2], metavar="N")
     parser.add_argument(
-        "--targets", nargs="+", choices=TARGETS, default=machine_targets(), help="avx2: every rival held to it"
-    )
-    parser.add_argument(
-        "--rivals", nargs="+", choices=RIVALS, metavar="NAME", help=f"{', '.join(RIVALS)}; all that are there"
+        "--targets", nargs="+", choices=TARGETS, default=machine_targets(), help="avx2: holds all to it"
     )
     parser.add_argument("--seconds", type=float, help="of measuring for each point")
     parser.add_argument("--runs", type=positive, default=1, help="of everything, each in processes of its own")
-    parser.add_argument("--against", metavar="REF", help="another commit of evenorm, and no other rival")
-    parser.add_argument("--quick", action="store_true", help="few points, and the floors in bench/floors.json")
-    parser.add_argument("--set-floors", action="store_true", help="with --quick: write the floors instead")
-    parser.add_argument(
-        "--output", type=pathlib.Path, default=BUILT / "results", help="folder for results.json, tables, plots"
-    )
-    parser.add_argument("--json", action="store_true", help="the results on standard output, instead of the table")
+    parser.add_argument("--against", metavar="REF", help="measures another commit of evenorm, and no other rival")
+    parser.add_argument("--quick", action="store_true", help="few points; compares them with bench/floors.json")
+    parser.add_argument("--set-floors", action="store_true", help="with --quick: writes the floors instead")
+    parser.add_argument("--output", type=pathlib.Path, default=BUILT / "results", help="folder for the results")
+    parser.add_argument("--json", action="store_true", help="prints the results as JSON, not as a table")
     return parser.parse_args()
 
 
@@ -118,38 +111,13 @@ def has_onnxruntime(arguments) -> bool:
     return all(importlib.util.find_spec(name) for name in ("onnxruntime", "onnx"))
 
 
-def held_to(target: str, libraries: dict[str, str]) -> dict[str, str]:
-    """Those that can be held to a target: zentorch's norms are AVX-512's."""
-    return {name: path for name, path in libraries.items() if target == "native" or name != "zentorch"}
-
-
 class MeasuringEnded(Exception):
     """A measuring process found wrong results, or died."""
 
 
-class Progress:
-    """One line on a terminal; nothing in a pipe."""
-
-    def __init__(self, count: int):
-        self.count, self.done, self.start, self.shown = count, 0, time.monotonic(), sys.stderr.isatty()
-
-    def show(self, what: object) -> None:
-        if self.shown:
-            passed = time.monotonic() - self.start
-            left = passed / self.done * (self.count - self.done) if self.done else 0
-            print(
-                f"\r\x1b[K{self.done}/{self.count}  {what}  {left / 60:.0f} min left",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
-
-    def clear(self) -> None:
-        if self.shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
 class Bench:
+    """Starts the measuring processes and collects their results."""
+
     def __init__(self, arguments):
         self.arguments = arguments
         self.libraries = libraries(arguments)
@@ -157,8 +125,10 @@ class Bench:
         self.onnxruntime = has_onnxruntime(arguments)
         self.seconds = arguments.seconds or (0.25 if arguments.quick else 0.4)
         self.settings = [Setting(threads, target) for threads in arguments.threads for target in arguments.targets]
-        self.results = {"machine": machine.describe(), "settings": vars_of(arguments), "versions": {}, "points": []}
-        self.progress = Progress(arguments.runs * sum(len(self.points(setting)) for setting in self.settings))
+        options = {name: str(value) if name == "output" else value for name, value in vars(arguments).items()}
+        self.entries: dict[tuple[Point, Setting], dict] = {}
+        self.results = {"machine": machine.describe(), "settings": options, "versions": {}, "points": []}
+        self.count, self.done = arguments.runs * sum(len(self.points(setting)) for setting in self.settings), 0
 
     def points(self, setting: Setting) -> list[Point]:
         points = chosen(quick_points(setting.threads) if self.arguments.quick else all_points(), self.arguments)
@@ -173,19 +143,20 @@ class Bench:
 
     def run_setting(self, setting: Setting) -> None:
         points = self.points(setting)
-        told = {
+        libraries = {**self.libraries}
+        if setting.target != "native":
+            libraries.pop("zentorch", None)  # its norms need AVX-512
+        task = {
             "threads": setting.threads, "seconds": self.seconds, "host": str(BUILT / "libevenorm_bench_host.so"),
-            "copies": str(BUILT / "rival_copies.so"), "libraries": held_to(setting.target, self.libraries), "onnxruntime": self.onnxruntime,
+            "copies": str(BUILT / "rival_copies.so"), "libraries": libraries, "onnxruntime": self.onnxruntime,
             "points": [dataclasses.asdict(point) for point in points],
         }  # fmt: skip
         command = [sys.executable, str(pathlib.Path(__file__).with_name("worker.py"))]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=setting.environment()
-        ) as worker:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, **pipes, env=setting.environment()) as worker:
             try:
-                worker.stdin.write(json.dumps(told) + "\n")
+                worker.stdin.write(json.dumps(task) + "\n")
                 worker.stdin.close()
-                self.progress.show(points[0] if points else "")
                 for line in worker.stdout:
                     self.take(json.loads(line), setting)
             except KeyboardInterrupt:
@@ -195,64 +166,54 @@ class Bench:
             raise MeasuringEnded(f"the measuring process ended with status {worker.returncode}")
 
     def take(self, answer: dict, setting: Setting) -> None:
+        """Keeps one line of a measuring process."""
         if "versions" in answer:
             self.results["versions"].update(answer["versions"])
             return
+        self.show_progress("")
         if "wrong" in answer:
-            self.progress.clear()
             print(f"wrong results, nothing more is measured: {answer['wrong']}", file=sys.stderr)
             return
         point = Point(**answer.pop("point"))
         entry = self.entry(point, setting)
         entry["runs"].append(answer)
-        self.progress.done += 1
-        self.progress.show(point)
+        self.done += 1
         if not self.arguments.json and self.arguments.runs == 1:
-            self.progress.clear()
             print(table.line(entry, self.columns), flush=True)
+        if self.done < self.count:
+            self.show_progress(f"{self.done} of {self.count} points")
+
+    def show_progress(self, text: str) -> None:
+        """Replaces the progress line on a terminal; prints nothing to a pipe."""
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
     def entry(self, point: Point, setting: Setting) -> dict:
-        """Where a point's runs are kept."""
-        described = {
-            **dataclasses.asdict(point), "size": point.size, "bytes": point.traffic, "threads": setting.threads,
-            "target": setting.target, "forced": setting.target != "native",
-        }  # fmt: skip
-        for entry in self.results["points"]:
-            if all(entry[name] == value for name, value in described.items()):
-                return entry
-        self.results["points"].append({**described, "runs": []})
-        return self.results["points"][-1]
-
-
-def vars_of(arguments) -> dict:
-    return {name: str(value) if isinstance(value, pathlib.Path) else value for name, value in vars(arguments).items()}
+        """The entry that holds the point's runs."""
+        if (point, setting) not in self.entries:
+            self.entries[point, setting] = {
+                **dataclasses.asdict(point), "size": point.size, "bytes": point.traffic, "threads": setting.threads,
+                "target": setting.target, "forced": setting.target != "native", "runs": [],
+            }  # fmt: skip
+            self.results["points"].append(self.entries[point, setting])
+        return self.entries[point, setting]
 
 
 def write_text(text: str, file: pathlib.Path) -> None:
-    """Whole or not at all."""
+    """Replaces the file by the whole text, or leaves it as it was."""
     unfinished = file.with_name(file.name + ".part")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(file)
 
 
-def draw(results: outcomes.Results, folder: pathlib.Path) -> list:
-    """No pictures where matplotlib is not."""
-    try:
-        import plots
-    except ModuleNotFoundError as error:
-        if error.name != "matplotlib":
-            raise
-        print("no plots: matplotlib is not installed", file=sys.stderr)
-        return []
-    return plots.draw(results, folder)
-
-
 def write(document: dict, folder: pathlib.Path) -> None:
-    """results.json before what is made of it."""
+    """Writes results.json first, then the plots and tables that are made from it."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(json.dumps(document, indent=1) + "\n", folder / "results.json")
+    import plots  # needs matplotlib: not before the results are safe
+
     results = outcomes.Results(document)
-    pictures = draw(results, folder / "plots")
+    pictures = plots.draw(results, folder / "plots")
     write_text(report.document(results, pictures, "plots"), folder / "report.md")
     print(f"{len(pictures)} plots, tables and results.json: {folder / 'report.md'}", file=sys.stderr)
 
@@ -277,7 +238,7 @@ def main() -> int:
         print(ended, file=sys.stderr)
         status = 1
     bench.results["complete"] = status == 0
-    bench.progress.clear()
+    bench.show_progress("")
     if arguments.json:
         print(json.dumps(bench.results))
     elif arguments.runs > 1:
@@ -285,13 +246,11 @@ def main() -> int:
             print(table.line(entry, bench.columns))
     if arguments.against or (arguments.quick and status):
         return status
+    if arguments.quick and arguments.set_floors:
+        return floors.write(bench.results)
     if arguments.quick:
-        return (
-            floors.write(bench.results)
-            if arguments.set_floors
-            else floors.check(bench.results, sys.stderr if arguments.json else None)
-        )
-    write(bench.results, arguments.output)  # what was measured until then
+        return floors.check(bench.results, sys.stderr if arguments.json else None)
+    write(bench.results, arguments.output)  # also after an interruption
     return status
 
 

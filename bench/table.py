@@ -13,7 +13,7 @@ def header(names=COLUMNS) -> str:
 
 
 def told(ratios: tuple[float, float, float] | None) -> str:
-    """1.23 +-0.05"""
+    """The median ratio and half of its spread: "1.23 +-0.05"."""
     if ratios is None:
         return f"{'-':>16}"
     low, middle, high = ratios

@@ -1,7 +1,7 @@
-"""Whether a rival's results are right: a few rows against NumPy in a wider type, gradients of parameters whole.
+"""Checks a rival's results: some rows against NumPy in a wider type, and all of the parameters' gradients.
 
-A rival whose results are wrong is neither slow nor fast: the run stops. evenorm is held to its contract
-(docs/numerics.md); the others to what sums in their arithmetic leave, which grows with the distance from zero.
+The run stops at a wrong result. evenorm has to keep its contract (docs/numerics.md). The others may have the error of
+sums in their own arithmetic, which grows with the mean of a row relative to its standard deviation.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from problem import EPS, UNIT, Inputs, Outputs, widen
 
 
 class Wrong(Exception):
-    """What is wrong, and with whom."""
+    """Says which rival has which wrong result."""
 
 
-# evenorm's errors are counted in units of the stored type. The others are allowed two of those, for the last rounding,
-# and units of float32, in which they work: more where the mean is far from 0, as they keep it in float32.
+# Limits of errors. evenorm's are in units of the stored type. The others may have two of those for the last rounding, and
+# units of float32, in which they compute; more if the mean is large, because they keep it in float32.
 OURS, STORED_UNITS, FLOAT32_UNITS, FAR_UNITS = 6.0, 2.0, 32.0, 1.0
 
 
@@ -25,7 +25,7 @@ def statistics(x: np.ndarray, kind: str):
 
 
 def apart(what: str, got: np.ndarray, exact: np.ndarray, scale, unit: float, limit: float) -> None:
-    """`scale`: the magnitude that an error of one unit is measured against."""
+    """Raises Wrong if an error is above the limit, in units relative to `scale`."""
     error = np.abs(got - exact) / (unit * scale)
     worst = float(error.max()) if np.isfinite(error).all() else float("inf")
     if not worst <= limit:
@@ -33,7 +33,7 @@ def apart(what: str, got: np.ndarray, exact: np.ndarray, scale, unit: float, lim
 
 
 def limit_of(ours: bool, x: np.ndarray, rstd, dtype: str) -> float:
-    """In units of the type."""
+    """The limit in units of the type."""
     if ours:
         return OURS
     far = FAR_UNITS * float(abs(x.mean()) * rstd)
@@ -42,12 +42,12 @@ def limit_of(ours: bool, x: np.ndarray, rstd, dtype: str) -> float:
 
 
 def rows_of(point) -> list[int]:
-    """Those that are looked at one by one: the first, the last, and some between."""
+    """The rows that are checked one by one: the first, the last and some between."""
     return sorted({int(row) for row in np.linspace(0, point.rows - 1, 31)})
 
 
 def check_written(what: str, array: np.ndarray, dtype: str) -> None:
-    """All of it; before, it was spoilt."""
+    """Raises Wrong if not all of the array was written; it held NaNs before."""
     if dtype != "i8" and not np.isfinite(widen(array, dtype)).all():
         raise Wrong(f"not all of {what} is a number")
 
@@ -99,17 +99,17 @@ def check_dx(inputs: Inputs, outputs: Outputs, ours: bool) -> None:
 
 
 def check_parameters(inputs: Inputs, outputs: Outputs, ours: bool, keeps_sums_narrow: bool) -> None:
-    """dweight and dbias: all rows count."""
+    """Checks dweight and dbias, over all rows."""
     point = inputs.point
     sums = inputs.sums_over_rows
     stored, unit = UNIT[inputs.parameters], UNIT["f32"]
     if ours:
         unit, limit = stored, OURS + 2 + (point.rows if inputs.parameters == "f64" else 0)
-    elif keeps_sums_narrow:  # PyTorch, of 16-bit x: some percent of the terms' magnitudes
+    elif keeps_sums_narrow:  # PyTorch with 16-bit x: some percent of the terms' magnitudes
         limit = 0.05 / unit
-    else:  # what is summed in float32, one row after the other, may lose a unit a row
+    else:  # a sum in float32, row by row, may lose a unit a row
         limit = FLOAT32_UNITS + point.rows + STORED_UNITS * max(1.0, stored / unit)
-    wide = ours and inputs.parameters != "f64"  # than what the sums here are made in
+    wide = ours and inputs.parameters != "f64"  # evenorm's sums are not narrower than those here
     for name, total, magnitudes in (
         ("dweight", sums.dweight, sums.of_dweight if wide else sums.of_dweight + sums.rounded),
         ("dbias", sums.dbias, sums.of_dbias),

@@ -1,7 +1,8 @@
-"""Measures points in one process, with one number of threads and one target: told by a line of JSON, answers in lines.
+"""Measures points in one process, with one number of threads and one target.
 
-run.py starts it, with the environment that holds all libraries to the target. What is said on standard output is one
-object a point: {"point": ..., "rivals": {name: {"wall_us", "cpu_us"}}, "ratios": {name: [low, median, high]}}.
+run.py starts it with the environment that holds all libraries to the target. It reads its task as one line of JSON and
+prints one line for each point: {"point": ..., "rivals": {name: {"wall_us", "cpu_us"}}, "ratios": {name: [low, median,
+high]}}.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ MOST = 2000
 
 
 class Clock:
-    """measure.hpp's rounds, interleaved."""
+    """The interleaved rounds of measure.hpp."""
 
     def __init__(self, host: pathlib.Path, seconds: float, threads: int):
         self.measure = ctypes.CDLL(str(host)).bench_measure
         self.measure.restype = ctypes.c_int
-        # Other libraries' threads go on waiting for work for some milliseconds, on the processors of the next one.
+        # The pause: threads of other libraries spin for some milliseconds, on the processors of the next library.
         self.rounds = Rounds(seconds, 7, MOST, 2e-4, 0.03 if threads > 1 else 0.0)
 
     def times(self, rivals: list[Rival]) -> tuple[np.ndarray, np.ndarray]:
-        """Seconds a call, wall and processor: one row for each rival, one column for each round."""
+        """Wall and processor seconds of a call: a row for each rival, a column for each round."""
         works = (Work * len(rivals))(*(Work(rival.function, rival.context) for rival in rivals))
         wall, cpu = np.zeros((len(rivals), MOST)), np.zeros((len(rivals), MOST))
         pointers = (array.ctypes.data_as(ctypes.POINTER(ctypes.c_double)) for array in (wall, cpu))
@@ -66,7 +67,7 @@ class Worker:
         self.onnxruntime = settings["onnxruntime"]
 
     def rivals(self, inputs: Inputs, outputs: Outputs) -> list[Rival]:
-        """evenorm first."""
+        """All libraries that have the point's pass; evenorm is the first."""
         if inputs.point.form.startswith("torch-"):
             return through_torch(inputs, outputs)
         made: list[Rival | None] = [library.make(name, inputs, outputs) for name, library in self.libraries.items()]
@@ -75,45 +76,42 @@ class Worker:
         return [rival for rival in made if rival]
 
     def measured(self, point: Point) -> dict:
+        """Checks all rivals, then times them. Raises Wrong."""
         inputs = Inputs(point, self.threads)
         outputs = Outputs(point, inputs.parameters)
         rivals = self.rivals(inputs, outputs)
-        digests = {}
-        for rival in rivals:
-            outputs.spoil()
-            rival.call()
-            rival.fetch()
-            verify(rival.name, inputs, outputs)
-            if "against" in self.libraries:
-                digests[rival.name] = outputs.digest()
-        # Of two builds of evenorm, where there are two.
-        same = digests["evenorm"] == digests["against"] if len(digests) == 2 else None
+        digests = {rival.name: self.checked(rival, inputs, outputs) for rival in rivals}
+        same = digests["evenorm"] == digests["against"] if "against" in digests else None
         rivals += self.copies.copies(inputs, outputs)
         wall, cpu = self.clock.times(rivals)
-        counted = wall if self.threads > 1 else cpu
-        result = {
-            "point": dataclasses.asdict(point),
-            "rounds": wall.shape[1],
-            "same_bits": same,
-            "rivals": {},
-            "ratios": {},
-        }
-        best = best_copy(rivals, counted)
-        for i, rival in enumerate(rivals):
-            if rival.name.startswith("copy:") and i != best:
-                continue
-            name = rival.name.partition(":")[0]
-            result["rivals"][name] = {
-                "wall_us": statistics.median(wall[i]) * 1e6,
-                "cpu_us": statistics.median(cpu[i]) * 1e6,
-            }
-            if name == "copy":
-                result["rivals"][name]["which"] = rival.name.partition(":")[2]
-            if i:
-                result["ratios"][name] = quartiles(counted[i] / counted[0])
+        result = {"point": dataclasses.asdict(point), "rounds": wall.shape[1], "same_bits": same}
+        result |= self.compared(rivals, wall, cpu)
         for rival in rivals:
             rival.close()
         return result
+
+    def checked(self, rival: Rival, inputs: Inputs, outputs: Outputs) -> bytes | None:
+        """Raises Wrong if the rival's results are wrong. Returns their digest if two builds are compared."""
+        outputs.spoil()
+        rival.call()
+        rival.fetch()
+        verify(rival.name, inputs, outputs)
+        return outputs.digest() if "against" in self.libraries else None
+
+    def compared(self, rivals: list[Rival], wall: np.ndarray, cpu: np.ndarray) -> dict:
+        """Each rival's median times, and its ratios to evenorm, the first one; of the copies the best alone."""
+        counted = wall if self.threads > 1 else cpu
+        best = best_copy(rivals, counted)
+        times, ratios = {}, {}
+        for i, rival in enumerate(rivals):
+            name, _, which = rival.name.partition(":")
+            if name == "copy" and i != best:
+                continue
+            medians = (statistics.median(seconds[i]) * 1e6 for seconds in (wall, cpu))
+            times[name] = dict(zip(("wall_us", "cpu_us"), medians, strict=True)) | ({"which": which} if which else {})
+            if i:
+                ratios[name] = quartiles(counted[i] / counted[0])
+        return {"rivals": times, "ratios": ratios}
 
 
 def best_copy(rivals: list[Rival], times: np.ndarray) -> int | None:

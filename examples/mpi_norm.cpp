@@ -1,6 +1,6 @@
-// Norms over MPI processes, each with its columns of all rows: both passes of both norms, compared with the unsplit
-// norm on process 0. Usage: mpirun -n 3 build/mpi_norm ROWS COLUMNS [--help for options]. Exit status: 0 where the
-// results are right, 1 where they are not or a process fails, 2 wrong use.
+// Runs both passes of both norms over MPI processes, each of which has some columns of all rows, and compares the
+// results with the unsplit norm on process 0. Usage: mpirun -n 3 build/mpi_norm ROWS COLUMNS [--help for options].
+// Exit status: 0 if the results are right, 1 if they are not or a process fails, 2 wrong use.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -28,7 +28,7 @@ using evenorm::cli::with_commas;
 using evenorm::contracts::Array;
 using evenorm::contracts::BackwardOperation;
 
-// A text for process 0 to print, in place of all else.
+// Thrown to end the program with a text that process 0 prints.
 struct Usage {
   std::string text;
   int status = 2;  // wrong use
@@ -50,7 +50,7 @@ struct Processes {
   bool is_last() const { return rank == size - 1; }
 };
 
-// Uneven: process i has about i + 1 shares, in multiples of 1024 columns where there are enough of these.
+// Process i has about i + 1 shares, in multiples of 1024 columns if there are enough columns.
 std::vector<std::int64_t> uneven_columns(std::int64_t cols, int size) {
   const std::int64_t shares = std::int64_t{size} * (size + 1) / 2;
   const std::int64_t unit = cols >= 1024 * shares ? 1024 : 1;
@@ -64,7 +64,7 @@ std::vector<std::int64_t> uneven_columns(std::int64_t cols, int size) {
   return columns;
 }
 
-// All processes read the same, so that all refuse alike.
+// All processes read the same options, so they all refuse the same ones.
 Options read_options(int argc, char** argv, const Processes& processes) {
   Options options;
   CLI::App app("Norms over MPI processes, compared with the unsplit norm.", "mpi_norm");
@@ -96,12 +96,12 @@ Options read_options(int argc, char** argv, const Processes& processes) {
   return options;
 }
 
-// The same number for an element of the whole, whichever process makes it.
+// An element of the whole tensor; the same number in every process.
 double element(std::uint64_t what, std::size_t row, std::size_t col) {
   return evenorm::contracts::Random((what << 56) + (static_cast<std::uint64_t>(row) << 32) + col).normal();
 }
 
-// Columns [first, first + cols) of what a norm and its gradients read, and places for what they write.
+// Columns [first, first + cols) of the inputs of a norm and its gradients, and room for their outputs.
 struct Part {
   Part(const BackwardOperation& op, double x_mean, std::size_t rows, std::size_t first, std::size_t cols)
       : shape{static_cast<std::int64_t>(rows), static_cast<std::int64_t>(cols)},
@@ -156,7 +156,7 @@ struct Part {
 constexpr Array Part::*kResults[] = {&Part::y, &Part::dx, &Part::dweight, &Part::dbias};
 constexpr const char* kNames[] = {"y", "dx", "dweight", "dbias"};
 
-// --- this process's part -------------------------------------------------------------------------------------------
+// --- in every process ----------------------------------------------------------------------------------------------
 
 struct Ran {
   std::size_t bytes = 0;  // of a pass
@@ -184,14 +184,14 @@ bool true_in_all(bool here) {
   return all != 0;
 }
 
-// Have all processes these moments?
+// True if all processes have these moments.
 bool same_in_all(const std::vector<Moments>& moments) {
   std::vector<Moments> first = moments;
   MPI_Bcast(first.data(), static_cast<int>(first.size() * sizeof(Moments)), MPI_BYTE, 0, MPI_COMM_WORLD);
   return true_in_all(same_bits(first, moments));
 }
 
-// The passes again and again: the same bits each time.
+// Repeats the passes; true if the bits are the same each time.
 bool repeats_agree(Part& part, const Ran& first, const Options& options, const Processes& processes,
                    const evenorm::MpiCommunicator& communicator) {
   bool same = same_in_all(first.moments);
@@ -246,7 +246,7 @@ double largest_difference(const Array& a, const Array& b) {
   return largest;
 }
 
-// Are all results within the bounds of docs/numerics.md?
+// True if all results are within the bounds of docs/numerics.md.
 bool within_bounds(const BackwardOperation& op, const Part& whole, const std::vector<Array>& results) {
   const std::size_t cols = op.forward.cols;
   for (std::size_t r = 0; r < whole.rstd.size(); ++r) {
@@ -257,7 +257,7 @@ bool within_bounds(const BackwardOperation& op, const Part& whole, const std::ve
   return gradients.errors_of(results[1], results[2], results[3]).within_limits(op.measured());
 }
 
-// Prints a line for each result; are they right?
+// Prints a line for each result. True if all are right.
 bool compare(const BackwardOperation& op, const std::vector<Array>& results, const Ran& ran, const Options& options) {
   const auto rows = static_cast<std::size_t>(options.rows);
   Part whole(op, options.mean, rows, 0, op.forward.cols);
@@ -288,7 +288,7 @@ void print_head(const Options& options, const Processes& processes, bool at_bloc
   fmt::print("  {:<6}{:<9}{:>11}  {:<9}{}\n", "norm", "pass", "bytes sent", "result", "from the unsplit norm");
 }
 
-// --- all of it -----------------------------------------------------------------------------------------------------
+// --- the program ---------------------------------------------------------------------------------------------------
 
 bool run_norm(Kind kind, const Options& options, const Processes& processes,
               const evenorm::MpiCommunicator& communicator) {
@@ -332,12 +332,12 @@ int guarded(int argc, char** argv, const Processes& processes) {
     if (processes.rank == 0) fmt::print(usage.status == 0 ? stdout : stderr, "{}", usage.text);
     return usage.status;
   } catch (const evenorm::CommunicationError& error) {
-    // MPI waits for what has not come, in MPI_Finalize, too; the others are given time to say the same.
+    // MPI_Finalize would wait for the missing messages. The pause lets the other processes print their errors.
     fmt::print(stderr, "process {}: {}\n", processes.rank, error.what());
     std::this_thread::sleep_for(std::chrono::seconds(1));
     std::fflush(nullptr);
-    std::_Exit(1);                         // mpirun ends the others; MPI_Abort may wait for the one that hangs
-  } catch (const evenorm::Error& error) {  // which all processes have
+    std::_Exit(1);                         // mpirun ends the others; MPI_Abort may wait for a process that hangs
+  } catch (const evenorm::Error& error) {  // thrown in all processes
     fmt::print(stderr, "process {}: {}\n", processes.rank, error.what());
   }
   return 1;

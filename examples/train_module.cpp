@@ -1,7 +1,7 @@
-// Training with evenorm's modules: a fresh LayerNorm learns a real model's gamma and beta from the model's inputs and
-// outputs alone. Usage: train_module INPUT WEIGHT BIAS EXPECTED [OUTPUT], .npy of f32; WEIGHT and BIAS are what should
-// be found, OUTPUT a .safetensors file for what was.
-// Exit status: 0 once they are found to kTolerance, 1 if they are not, 2 wrong use or bad input.
+// Trains one of evenorm's modules: a new LayerNorm learns a real model's gamma and beta from the inputs and outputs of
+// the model's norm. Usage: train_module INPUT WEIGHT BIAS EXPECTED [OUTPUT], .npy of f32. WEIGHT and BIAS are the
+// parameters to be found; OUTPUT is a .safetensors file for those that were found.
+// Exit status: 0 if they are found to kTolerance, 1 if they are not, 2 wrong use or bad input.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using evenorm::cli::Array;
 using evenorm::cli::Failure;
 
 constexpr double kEps = 1e-12;       // the model's
-constexpr double kTolerance = 1e-6;  // of gamma and beta, which reach 0.76, where an ulp of f32 is 6e-8
+constexpr double kTolerance = 1e-6;  // of gamma and beta, which are at most 0.76, where an ulp of f32 is 6e-8
 constexpr int kMostSteps = 500;
 
 struct Data {
@@ -39,7 +39,7 @@ std::span<float> elements_of(const evenorm::Tensor& parameter, std::size_t size)
 }
 
 // The loss is 1/2 sum over columns of mean over rows of (gamma xhat + beta - target)^2: one quadratic for each column,
-// whose second derivatives are (mean xhat^2, mean xhat; mean xhat, 1). How steep and how flat they are at most:
+// whose second derivatives are (mean xhat^2, mean xhat; mean xhat, 1). The largest and smallest curvature of all:
 struct Curvature {
   double most = 0, least = INFINITY;
 };
@@ -62,8 +62,8 @@ Curvature measure_curvature(std::span<const float> xhat, std::size_t cols) {
   return curvature;
 }
 
-// Gradient descent with momentum ("heavy ball"), with the step and momentum that are best for quadratics between two
-// curvatures (Polyak 1964). The loss rises for some steps before it falls: as much momentum overshoots at first.
+// Gradient descent with momentum ("heavy ball"), with the best step and momentum for quadratics between two curvatures
+// (Polyak 1964). The loss rises for some steps before it falls, because so much momentum overshoots at first.
 class Descent {
  public:
   Descent(evenorm::LayerNorm& module, const Curvature& curvature) : module_(module) {
@@ -96,7 +96,7 @@ class Descent {
   std::vector<double> velocity_;
 };
 
-// The loss, and its gradient by y.
+// Returns the loss and writes its gradient by y to dy.
 double loss_of(std::span<const float> y, std::span<const float> target, std::size_t rows, std::span<float> dy) {
   double sum = 0;
   for (std::size_t i = 0; i < y.size(); ++i) {
@@ -116,7 +116,7 @@ double distance(std::span<const float> a, std::span<const float> b) {
   return largest;
 }
 
-// Whether the module came to be the model's.
+// True if the module's parameters become the model's.
 bool train(evenorm::LayerNorm& module, const Data& data) {
   const std::size_t cols = data.weight.elements(), rows = data.x.elements() / cols;
   const evenorm::ConstTensor x = data.x.view();
@@ -124,7 +124,7 @@ bool train(evenorm::LayerNorm& module, const Data& data) {
   const evenorm::Tensor y_view{y.data(), x.dtype, x.shape, {}};
   const evenorm::ConstTensor dy_view{dy.data(), x.dtype, x.shape, {}};
 
-  module.forward(x, y_view);  // gamma is 1 and beta 0 still: y is xhat
+  module.forward(x, y_view);  // gamma is 1 and beta is 0, so y is xhat
   Descent descent(module, measure_curvature(y, cols));
   fmt::print("{} rows of {}; step {:.4f}, momentum {:.3f}\n\n", rows, cols, descent.step(), descent.momentum());
   fmt::print("  step          loss   |gamma - model's|   |beta - model's|    (largest)\n");

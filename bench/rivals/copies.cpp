@@ -1,5 +1,5 @@
-// The ceilings as a rival: copies with the traffic of a pass. bench_make() takes the first kind that there is;
-// bench_make_copy() the one named: "memcpy" (one to one only), "streaming" (outputs at multiples of 64) or "plain".
+// The ceilings as a rival: copies with the traffic of a pass. Instead of bench_make() it has bench_make_copy(), which
+// takes the name of a copy: "memcpy" (one to one only), "streaming" (outputs at multiples of 64) or "plain".
 #include "bench/copies.hpp"
 
 #include <string>
@@ -24,7 +24,7 @@ std::size_t bytes_of(std::int32_t dtype) {
   }
 }
 
-// Without an output where the problem is none.
+// Has no output if the problem is not valid.
 Traffic traffic_of(const bench_problem& problem) {
   const auto from = [](const void* place) { return static_cast<const std::byte*>(place); };
   const auto to = [](void* place) { return static_cast<std::byte*>(place); };
@@ -49,21 +49,9 @@ Traffic traffic_of(const bench_problem& problem) {
   }
 }
 
-// Null where there is none, or `which` is not null and names another.
-void* make(const bench_problem& problem, const char* which) {
-  const Traffic traffic = traffic_of(problem);
-  for (const CopyKind kind : copy_kinds(traffic)) {
-    if (which != nullptr && name(kind) != which) continue;
-    return new Copy(kind, traffic, evenorm::pool_executor(static_cast<std::size_t>(problem.threads)));
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 extern "C" {
-
-__attribute__((visibility("default"))) void* bench_make_copy(const bench_problem* problem, const char* which);
 
 const char* bench_version() {
   static const std::string version =
@@ -71,13 +59,19 @@ const char* bench_version() {
   return version.c_str();
 }
 
-void* bench_make(const bench_problem* problem) { return make(*problem, nullptr); }
-
-void* bench_make_copy(const bench_problem* problem, const char* which) { return make(*problem, which); }
+// Null if the problem has no such copy.
+__attribute__((visibility("default"))) void* bench_make_copy(const bench_problem* problem, const char* which) {
+  const Traffic traffic = traffic_of(*problem);
+  for (const CopyKind kind : copy_kinds(traffic)) {
+    if (name(kind) != which) continue;
+    return new Copy(kind, traffic, evenorm::pool_executor(static_cast<std::size_t>(problem->threads)));
+  }
+  return nullptr;
+}
 
 void bench_run(void* copy) { static_cast<const Copy*>(copy)->run(); }
 
-// What is written is where the problem wants it.
+// The copy writes to the problem's buffers.
 __attribute__((visibility("default"))) void bench_fetch(void*) {}
 
 void bench_free(void* copy) { delete static_cast<Copy*>(copy); }

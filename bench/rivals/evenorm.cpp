@@ -1,5 +1,5 @@
-// evenorm itself, by its C++ API alone. It is compiled against other commits, too: all whose API has residuals and i8.
-// So members are set by name, and nothing newer is used.
+// evenorm itself, through its C++ API. It is also compiled against other commits whose API has residuals and i8. So
+// members are set by name, and nothing newer is used.
 #include "evenorm/evenorm.hpp"
 
 #include <memory>
@@ -20,7 +20,7 @@ DType dtype_of_problem(std::int32_t dtype) {
   return kTypes[dtype];
 }
 
-// A problem in the API's words. The tensors' views are of the shapes here, so it stays where it is.
+// A problem as the API describes it. It cannot be moved, because the tensors refer to its shapes.
 struct Described {
   explicit Described(const bench_problem& of)
       : problem(of),
@@ -93,7 +93,7 @@ Backward backward_of(const Described& described) {
   return backward;
 }
 
-// Of scratch, which is fastest where a cache line begins.
+// A unit of scratch memory, aligned to a cache line.
 struct alignas(64) Line {
   std::byte bytes[64];
 };

@@ -1,5 +1,5 @@
-// oneDNN: layer norm and its gradients with statistics given, in the types that this CPU and this version have; RMS
-// norm where the headers have it. Statistics and parameters are f32.
+// oneDNN: layer norm and its gradients with statistics given, in the types that this CPU and this version have, and RMS
+// norm if the headers have it. Statistics and parameters are f32.
 #include <dnnl.hpp>
 #include <memory>
 #include <string>
@@ -14,7 +14,7 @@ namespace {
 using dnnl::memory;
 using dnnl::normalization_flags;
 
-// What is executed, with all that it takes; arguments in the form that costs a call no allocation.
+// A primitive with its arguments, in a form that needs no allocation for a call.
 struct Execution {
   explicit Execution(std::int32_t dtype) : data_type(type_of(dtype)) {}
 
@@ -22,7 +22,7 @@ struct Execution {
     memories.emplace_back(description, engine, const_cast<void*>(data));
     arguments.push_back({argument, memories.back().get()});
   }
-  // In oneDNN's type: from here, not from the problem.
+  // oneDNN needs statistics in f32, so these are copies.
   void add_statistic(int argument, const memory::desc& description, std::vector<float> values) {
     statistics.push_back(std::move(values));
     add(argument, description, statistics.back().data());
@@ -67,7 +67,7 @@ std::optional<normalization_flags> flags_of(const bench_problem& problem) {
   auto flags = normalization_flags::none;
   if (problem.kind == BENCH_RMS) {
     const auto rms = rms_flag<normalization_flags>();
-    // Its dx of RMS norm has mean(g) taken off, as layer norm's (3.13.2, measured against NumPy): not the gradient.
+    // oneDNN's dx of RMS norm subtracts mean(g), as layer norm's does, so it is wrong (3.13.2, compared with NumPy).
     if (!rms || problem.pass != BENCH_FORWARD) return std::nullopt;
     flags = *rms;
   }
@@ -76,7 +76,7 @@ std::optional<normalization_flags> flags_of(const bench_problem& problem) {
   return flags;
 }
 
-// False where a build of oneDNN cannot be told how many.
+// False if the number of threads of this build of oneDNN cannot be set.
 bool set_threads(std::int32_t threads) {
   const unsigned runtime = dnnl_version()->cpu_runtime;
   if (runtime == DNNL_RUNTIME_SEQ) return threads == 1;
@@ -113,7 +113,7 @@ void make_backward(const bench_problem& problem, normalization_flags flags, Exec
   execution.add_statistic(DNNL_ARG_MEAN, of.statistic, std::move(mean));
   execution.add_statistic(DNNL_ARG_VARIANCE, of.statistic, std::move(variance));
   execution.add(DNNL_ARG_SCALE, of.parameter, problem.weight);
-  execution.add(DNNL_ARG_SHIFT, of.parameter, problem.weight);  // 3.2 wants one, and does not look at it
+  execution.add(DNNL_ARG_SHIFT, of.parameter, problem.weight);  // 3.2 requires one, but does not read it
   execution.add(DNNL_ARG_DIFF_SCALE, of.parameter, problem.dweight);
   execution.add(DNNL_ARG_DIFF_SHIFT, of.parameter, problem.dbias);
 }

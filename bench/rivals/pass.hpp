@@ -1,5 +1,4 @@
-// What a rival's one source is written with: it says by make_pass() what its library does with a problem, and has the
-// functions of bench/rival.h, but bench_version(), from here. Knows no library.
+// The functions of bench/rival.h, except bench_version(), for a rival that defines make_pass(). Knows no library.
 #pragma once
 
 #include <cstdio>
@@ -17,7 +16,7 @@ struct Pass {
   std::function<void()> fetch = [] {};
 };
 
-// Empty where the library does not have it. The problem itself is gone afterwards, its buffers are not.
+// Empty if the library does not have the pass. Copies the problem; its buffers outlive the pass.
 std::optional<Pass> make_pass(const bench_problem& problem);
 
 }  // namespace evenorm::bench
@@ -28,7 +27,7 @@ void* bench_make(const bench_problem* problem) {
   try {
     std::optional<evenorm::bench::Pass> pass = evenorm::bench::make_pass(*problem);
     return pass ? new evenorm::bench::Pass(std::move(*pass)) : nullptr;
-  } catch (const std::exception& error) {  // not what the library does not have: a fault of the rival or the problem
+  } catch (const std::exception& error) {  // a fault of the rival or the problem
     std::fprintf(stderr, "%s: %s\n", bench_version(), error.what());
     return nullptr;
   }

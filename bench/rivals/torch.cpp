@@ -1,6 +1,6 @@
-// PyTorch's CPU kernels by their fastest way in. Layer norm's are called by their dispatch stubs, which are exported:
-// so they write to the problem's buffers and no call allocates its results. What is composed of operators is called as
-// it is from Python, without Python. RMS norm's gradients are those of autograd, on a graph that is kept.
+// PyTorch's CPU kernels, called in the fastest way. Layer norm's kernels are called through their exported dispatch
+// stubs, so they write to the problem's buffers and allocate no results. Operators are called as from Python, but
+// without it. RMS norm's gradients are autograd's, on a graph that is kept.
 #include "bench/rivals/torch_tensors.hpp"
 
 #include <ATen/Parallel.h>
@@ -40,19 +40,19 @@ Pass layer_residual(const bench_problem& problem) {
 }
 
 Pass layer_backward(const bench_problem& problem) {
-  // Its statistics are of the parameters' type.
+  // PyTorch's statistics have the parameters' type.
   const auto statistic = [&](const double* values) {
     return tensor_at(values, problem.rows, at::kDouble).to(type_of(problem.parameter_dtype), false, /*copy=*/true);
   };
   return {[tensors = Tensors(problem), mean = statistic(problem.mean), rstd = statistic(problem.rstd)]() mutable {
-    const c10::InferenceMode guard;  // it makes tensors for sums of its own
+    const c10::InferenceMode guard;  // the kernel makes tensors for its sums
     at::native::LayerNormBackwardKernel(at::kCPU, tensors.dy, tensors.x, mean, rstd, tensors.weight, tensors.x.size(0),
                                         tensors.cols, &tensors.dx, &tensors.dweight, &tensors.dbias);
   }};
 }
 
-// RMS norm makes its result itself; the one before is given back first, as where layer follows layer. Called is what
-// at::rms_norm() calls.
+// RMS norm allocates its result. The previous result is freed first, as in a network. at::rms_norm() calls the same
+// function.
 struct Rms {
   explicit Rms(const bench_problem& problem) : tensors(problem), eps(problem.eps) {}
 
@@ -107,7 +107,7 @@ Pass rms_backward(const bench_problem& problem) {
           }};
 }
 
-// As users write it: permuted, normalised (which copies what is not contiguous), permuted back and made contiguous.
+// As users write it: permute, normalise (which copies a tensor that is not contiguous), permute back, make contiguous.
 Pass channels_first(const bench_problem& problem) {
   return {[tensors = Tensors(problem), eps = problem.eps, rms = problem.kind == BENCH_RMS] {
     const c10::InferenceMode guard;

@@ -1,5 +1,5 @@
-// AMD's zentorch: RMS norm, and that of x + residual, by its operators in PyTorch's dispatcher. It has no layer norm of
-// its own and no gradients. Its library is loaded here, from beside PyTorch; where that fails it has nothing.
+// AMD's zentorch: RMS norm of x or of x + residual, through its operators in PyTorch's dispatcher. zentorch has no
+// layer norm of its own and no gradients. Its library is loaded from beside PyTorch.
 #include "bench/rivals/torch_tensors.hpp"
 
 #include <ATen/Parallel.h>
@@ -20,7 +20,7 @@ using evenorm::bench::Tensors;
 constexpr const char* kNorm = "zentorch::zentorch_rms_norm";
 constexpr const char* kAddNorm = "zentorch::zentorch_add_rms_norm_";
 
-// For good: it puts its operators into PyTorch's table.
+// The library is never unloaded, because its operators are in PyTorch's table.
 bool loaded() {
   static const bool done = [] {
     if (dlopen(EVENORM_ZENTORCH_LIBRARY, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE) != nullptr) return true;
@@ -51,7 +51,7 @@ std::optional<Pass> rms_forward(const bench_problem& problem) {
               [=] { tensors->y.copy_(*result); }};
 }
 
-// It writes y where x is, and the sum where the residual is: to copies of both, which change with every run.
+// The operator writes y over x and the sum over the residual. It gets copies of both, which change with every run.
 struct InPlace {
   explicit InPlace(const bench_problem& problem) : tensors(problem) { begin(); }
   void begin() {
@@ -88,7 +88,7 @@ std::optional<evenorm::bench::Pass> evenorm::bench::make_pass(const bench_proble
     return std::nullopt;
   }
   if (problem.dtype == BENCH_F64) return std::nullopt;
-  // Elsewhere it says so on standard error, and leaves the result as it was allocated.
+  // Without AVX512-FP16, zentorch prints an error and does not write the result.
   if (problem.dtype == BENCH_F16 && !__builtin_cpu_supports("avx512fp16")) return std::nullopt;
   if ((problem.pass != BENCH_FORWARD && problem.pass != BENCH_RESIDUAL) || !loaded()) return std::nullopt;
   at::set_num_threads(problem.threads);

@@ -7,8 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from points import Point
-from problem import ROOT
+from points import ROOT, Point
 
 BUILT = ROOT / "build" / "bench"
 RIVAL = r"""

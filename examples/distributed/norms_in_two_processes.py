@@ -1,10 +1,10 @@
 """Trains one small network in two processes, each with half of every batch: with layer norm, batch norm, and
-synchronised batch norm. Prints how far the result is from one process with the whole batch, and what was exchanged.
+synchronised batch norm. Prints how far the result is from that of one process with the whole batch, and what is sent.
 
-Layer norm looks at one row at a time, and so does not notice the split. Batch norm takes its statistics from half of
-the batch, and trains another network. Synchronised batch norm takes them from both halves, and pays with two exchanges
-for each norm in each step; it is written out below, since torch.nn.SyncBatchNorm refuses tensors on the CPU. All is
-float64, over gloo; gradients are averaged by hand, so that every exchange is counted.
+Layer norm uses one row at a time, so the split changes nothing. Batch norm takes its statistics from half of the batch,
+so it trains another network. Synchronised batch norm takes them from both halves and needs two exchanges for each norm
+in each step. It is written out below, because torch.nn.SyncBatchNorm refuses tensors on the CPU. Everything is float64,
+over gloo. Gradients are averaged by hand, so that every exchange is counted.
 """
 
 import argparse
@@ -24,11 +24,11 @@ from torch import Tensor, nn
 PROCESSES = 2
 INPUTS, WIDTH, CLASSES, BLOCKS = 16, 64, 5, 3
 BATCH = 32  # rows of all processes together
-sent: collections.Counter[str] = collections.Counter()  # by this process: how often, and bytes, by what they were for
+sent: collections.Counter[str] = collections.Counter()  # this process's exchanges and bytes, by purpose
 
 
 def all_reduce(tensor: Tensor, purpose: str) -> Tensor:
-    """The sum over all processes, in place; what one process alone has, in a single one."""
+    """Sums a tensor over all processes, in place. A process that is alone keeps its values."""
     if torch.distributed.is_initialized():
         sent[f"exchanges of {purpose}"] += 1
         sent[f"bytes of {purpose}"] += tensor.numel() * tensor.element_size()
@@ -37,7 +37,7 @@ def all_reduce(tensor: Tensor, purpose: str) -> Tensor:
 
 
 class BatchNormOfAll(torch.autograd.Function):
-    """Batch norm of rows (x: rows by columns) that lie in several processes. One exchange forward, one backward."""
+    """Batch norm of rows in several processes; x is rows by columns. Each pass needs one exchange."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -45,7 +45,7 @@ class BatchNormOfAll(torch.autograd.Function):
         sums = all_reduce(torch.cat([x.sum(0), x.square().sum(0), rows]), "norms")
         count = sums[-1]
         mean, mean_of_squares = (sums[:-1] / count).chunk(2)
-        variance = mean_of_squares - mean.square()  # cancels where the mean is large: bearable in float64
+        variance = mean_of_squares - mean.square()  # cancels if the mean is large; good enough in float64
         rstd = (variance + eps).rsqrt()
         z = (x - mean) * rstd
         ctx.save_for_backward(z, weight, rstd, count)
@@ -55,13 +55,13 @@ class BatchNormOfAll(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         z, weight, rstd, count = ctx.saved_tensors
-        dweight, dbias = (dy * z).sum(0), dy.sum(0)  # of this process's rows: averaged later, with all gradients
+        dweight, dbias = (dy * z).sum(0), dy.sum(0)  # of this process's rows; averaged later
         along_z, along_one = (all_reduce(torch.cat([dweight, dbias]), "norms") / count).chunk(2)
         return (dy - along_one - z * along_z) * (rstd * weight), dweight, dbias, None
 
 
 class SynchronisedBatchNorm(nn.BatchNorm1d):
-    """torch.nn.BatchNorm1d whose statistics, in training, are of all processes' rows together."""
+    """torch.nn.BatchNorm1d whose statistics in training are those of all processes' rows."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
@@ -90,7 +90,7 @@ def network(norm: type[nn.Module]) -> nn.Sequential:
 
 
 def batch(step: int) -> tuple[Tensor, Tensor]:
-    """Points around one centre for each class; the same whoever asks."""
+    """Points around one centre for each class; the same in every process."""
     centres = torch.randn(CLASSES, INPUTS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     generator = torch.Generator().manual_seed(1000 + step)
     classes = torch.randint(CLASSES, (BATCH,), generator=generator)
@@ -105,7 +105,7 @@ def average_gradients(model: nn.Module) -> None:
 
 
 def state(model: nn.Module) -> dict[str, Tensor]:
-    """The weights, in one row, and what the model answers to rows that it has not seen."""
+    """The weights as one row, and the model's outputs for rows that it was not trained on."""
     model.eval()
     with torch.no_grad():
         found = {"weights": nn.utils.parameters_to_vector(model.parameters()), "outputs": model(batch(-1)[0])}
@@ -114,7 +114,7 @@ def state(model: nn.Module) -> dict[str, Tensor]:
 
 
 def train(norm: type[nn.Module], rank: int | None, steps: int) -> dict[int, dict[str, Tensor]]:
-    """The states after 1 step and after all, of a process (rank) or of one that has whole batches (None)."""
+    """The states after one step and after all steps. Without a rank, the process has whole batches."""
     model = network(norm)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     states = {}
@@ -133,9 +133,9 @@ def train(norm: type[nn.Module], rank: int | None, steps: int) -> dict[int, dict
 
 
 def work(rank: int, folder: str, steps: int) -> None:
-    """What one process does: it trains with each norm, and leaves its states and its count of bytes in the folder."""
+    """Trains with each norm in one process, and saves the states and the counts of bytes to the folder."""
     torch.set_num_threads(1)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # both are on this machine
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # both processes are on this machine
     store = torch.distributed.FileStore(f"{folder}/store", PROCESSES)
     torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=PROCESSES)
     found = {}

@@ -12,28 +12,15 @@ from typing import Any
 
 from . import _page, _plots, _runner, _sections, _store
 
-INTRODUCTION = """# The study
-
-Claims about layer norm that texts repeat, measured. `make study` runs it again; [learn/README.md](../../learn/README.md)
-says how. Every number here is looked up in the JSON files beside this page, which hold settings, seeds and all results;
-`NAME.machine.json` has date, machine and versions. Ranges are the smallest and the largest of the seeds.
-"""
-
 
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="study", description="Measures what is claimed of layer norm; writes report.md."
-    )
+    parser = argparse.ArgumentParser(prog="study", description="Measures claims about layer norm; writes report.md.")
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"{', '.join(_sections.NAMES)} (default: all)")
-    parser.add_argument(
-        "--smoke", action="store_true", help="short runs, few seeds: shows that all works, measures little"
-    )
-    parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="default: build/study, with --smoke build/study-smoke"
-    )
-    parser.add_argument("--list", action="store_true", help="the sections and their claims; runs nothing")
+    parser.add_argument("--smoke", action="store_true", help="short runs: shows that everything works, measures little")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="default: build/study, or build/study-smoke")
+    parser.add_argument("--list", action="store_true", help="prints the sections and their claims; runs nothing")
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at once (default: one per processor)")
-    parser.add_argument("--report", action="store_true", help="draws and writes from the JSON files that are there")
+    parser.add_argument("--report", action="store_true", help="trains nothing: report and plots from the JSON files")
     options = parser.parse_args(words)
     unknown = [name for name in options.sections if name not in _sections.NAMES]
     if unknown:
@@ -48,17 +35,15 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def compute(name: str, options: argparse.Namespace, workers: _runner.Workers) -> None:
-    """The section's runs, and its JSON."""
+    """Performs the section's missing runs and writes its JSON."""
     section = _sections.load(name)
     runs, seconds = _runner.complete(section, options.output, options.smoke, workers)
-    summary = section.summary(runs)
     whole = {
         "section": name,
         "smoke": options.smoke,
         "claims": [vars(claim) for claim in section.claims],
         "seeds": sorted({run["seed"] for run in runs}),
-        "summary": summary,
-        "verdicts": section.judge(summary),
+        "verdicts": section.judge(section.summary(runs)),
         "runs": runs,
     }
     _store.write_bytes(options.output / f"{name}.json", _store.lines_of_runs(whole).encode())
@@ -68,25 +53,26 @@ def compute(name: str, options: argparse.Namespace, workers: _runner.Workers) ->
 
 
 def draw(folder: Path) -> Path:
-    """Plots and the report from the JSON files alone, of all sections that are there."""
-    parts = [INTRODUCTION]
+    """Writes the plots and the report from the JSON files alone, of all sections that have one."""
+    parts = [_page.INTRODUCTION]
     for name in _sections.NAMES:
         try:
-            result: Any = json.loads((folder / f"{name}.json").read_text())
+            runs: _sections.Runs = json.loads((folder / f"{name}.json").read_text())["runs"]
         except FileNotFoundError:
             continue
         section = _sections.load(name)
+        summary = section.summary(runs)
         with _plots.styled() as pyplot:
-            for figure, drawn in section.figures(pyplot, result).items():
-                _plots.write(drawn, folder / f"{name}-{figure}")
-        parts.append(_page.Page(section, result).whole())
+            for figure, drawn in section.figures(pyplot, runs, summary).items():
+                _plots.write(drawn, folder / f"{name}-{figure}.svg")
+        parts.append(_page.page_of(section, summary, section.judge(summary)))
     _store.write_bytes(folder / "report.md", "\n".join(parts).encode())
     return folder / "report.md"
 
 
 def show(name: str, folder: Path) -> None:
-    result = json.loads((folder / f"{name}.json").read_text())
-    print("\n".join(f"{name:<10} {claim}: {verdict}" for claim, verdict in result["verdicts"].items()), flush=True)
+    verdicts = json.loads((folder / f"{name}.json").read_text())["verdicts"]
+    print("\n".join(f"{name:<10} {claim}: {verdict}" for claim, verdict in verdicts.items()), flush=True)
 
 
 def resume(options: argparse.Namespace) -> str:
@@ -95,13 +81,13 @@ def resume(options: argparse.Namespace) -> str:
 
 
 def interrupted(*_: Any) -> None:
-    """SIGTERM is Ctrl-C; after that, another one ends the program at once."""
+    """The first SIGTERM is like Ctrl-C; the second one ends the program at once."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     raise KeyboardInterrupt
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Status 0 done, 1 failed, 130 interrupted."""
+    """Exit status: 0 done, 1 failed, 130 interrupted."""
     options = arguments(words)
     if options.list:
         for name in _sections.NAMES:
@@ -119,7 +105,7 @@ def main(words: Sequence[str] | None = None) -> int:
         done = True
     except KeyboardInterrupt:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        print(f"\ninterrupted; what was done is kept. To go on: {resume(options)}", file=sys.stderr)
+        print(f"\ninterrupted; finished runs are kept. To continue: {resume(options)}", file=sys.stderr)
         return 130
     except FileNotFoundError as error:
         print(f"study: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""How the plots look, and how they are written: SVG and PNG with the same bytes for the same numbers."""
+"""How the plots look, and how they are written: the same numbers give the same bytes."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,6 @@ STYLE = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
     "font.size": 9,
     "figure.dpi": 100,
-    "savefig.dpi": 80,
     "figure.constrained_layout.use": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -24,8 +23,8 @@ STYLE = {
     "lines.markersize": 4,
     "legend.frameon": False,
 }
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555", "#000000")  # Okabe and Ito's
-MARKERS = "os^Dv<>x"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito's
+MARKERS = "os^Dv<"
 
 
 @contextmanager
@@ -41,25 +40,30 @@ def styled() -> Iterator[Any]:
         pyplot.close("all")
 
 
-def band(axes: Any, x: Sequence[float], spreads: Sequence[dict[str, Any]], label: str, index: int) -> None:
-    """Medians as a line, smallest to largest as a band."""
-    colour = COLOURS[index % len(COLOURS)]
-    axes.plot(x, [one["median"] for one in spreads], color=colour, marker=MARKERS[index % 8], label=label)
-    axes.fill_between(
-        x, [one["min"] for one in spreads], [one["max"] for one in spreads], color=colour, alpha=0.15, linewidth=0
-    )
+def band(axes: Any, x: Sequence[float], seeds: Sequence[Sequence[float]], label: str, index: int, **look: Any) -> None:
+    """The seeds' medians as a line and their range as a band; `seeds` has one list over x for each seed."""
+    spreads = [_sections.spread(values) for values in zip(*seeds, strict=True)]
+    look = {"color": COLOURS[index], "marker": MARKERS[index], **look}
+    axes.plot(x, [one.median for one in spreads], label=label, **look)
+    low, high = [one.least for one in spreads], [one.most for one in spreads]
+    axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
 
 
-def losses(axes: Any, steps: int, curves: Sequence[Sequence[float]], label: str, index: int) -> None:
-    """The seeds' curves of training losses over all steps, each point a mean of as many steps."""
-    width = steps / len(curves[0])
-    middles = [width * (at + 0.5) for at in range(len(curves[0]))]
-    band(axes, middles, [_sections.spread(one) for one in zip(*curves, strict=True)], label, index)
+def losses(axes: Any, steps: int, seeds: Sequence[Sequence[float]], label: str, index: int) -> None:
+    """The seeds' training losses over all steps, each point the mean of as many steps."""
+    width = steps / len(seeds[0])
+    band(axes, [width * (at + 0.5) for at in range(len(seeds[0]))], seeds, label, index)
+
+
+def legend(figure: Any) -> None:
+    """One legend for all panels, below them."""
+    labels = {
+        label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(labels.values(), labels.keys(), loc="outside lower center", ncols=min(4, len(labels)))
 
 
 def write(figure: Any, path: Path) -> None:
-    """PATH.svg and PATH.png."""
-    for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
-        content = io.BytesIO()
-        figure.savefig(content, format=kind, metadata=metadata)
-        _store.write_bytes(path.with_name(f"{path.name}.{kind}"), content.getvalue())
+    content = io.BytesIO()
+    figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
+    _store.write_bytes(path, content.getvalue())

@@ -1,6 +1,6 @@
-"""Runs the runs: those that are done are skipped, the others shared out over processes, each written as it ends.
+"""Performs the runs that are not done yet, in several processes, and writes each result when the run ends.
 
-A run has one thread whatever the number of processes, so that this number changes no result.
+A run has one thread whatever the number of processes, so this number changes no result.
 """
 
 import multiprocessing
@@ -27,7 +27,7 @@ def perform(name: str, run: _sections.Run) -> tuple[Any, float]:
 
 
 def begin_worker() -> None:
-    """A worker leaves Ctrl-C to its parent, and ends with it, however that ends."""
+    """Leaves Ctrl-C to the parent, and ends this worker when the parent ends, for whatever reason."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
@@ -41,14 +41,14 @@ def begin_worker() -> None:
 
 
 class Workers:
-    """Processes that are started when there is something to share out, and serve all sections."""
+    """A pool of processes for all sections. It is started when it is first needed."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
         self.pool: ProcessPoolExecutor | None = None
 
     def results(self, name: str, runs: list[_sections.Run]) -> Iterator[tuple[_sections.Run, Any, float]]:
-        """Each run and what it gave, as they end."""
+        """Each run, its result and its seconds, in the order in which runs end."""
         if self.jobs == 1 or len(runs) <= 1:
             for run in runs:
                 yield (run, *perform(name, run))
@@ -72,7 +72,7 @@ class Workers:
 def complete(
     section: _sections.Section, folder: Path, smoke: bool, workers: Workers
 ) -> tuple[list[dict[str, Any]], float]:
-    """All runs of a section, in their order, and the seconds that they took."""
+    """All runs of a section in order, and their total seconds."""
     store, runs = _store.Runs(folder, section), section.runs(smoke)
     missing = [run for run in runs if store.read(run) is None]
     for done, (run, result, seconds) in enumerate(workers.results(section.name, missing), 1 + len(runs) - len(missing)):
@@ -81,7 +81,7 @@ def complete(
             end = "\n" if done == len(runs) else ""
             print(f"\r{section.name}: {done} of {len(runs)} runs", end=end, file=sys.stderr, flush=True)
     found = []
-    for run in runs:  # what counts is what the files say
+    for run in runs:  # read from the files, as after a restart
         one = store.read(run)
         assert one is not None
         found.append(one)

@@ -1,4 +1,7 @@
-"""What a section is, and the list of them. Imports none before it is asked for."""
+"""What a section of the study is, the list of sections, and the small functions that all sections share.
+
+Sections are imported only when they are asked for, because they import PyTorch.
+"""
 
 import importlib
 import math
@@ -8,19 +11,20 @@ from typing import Any
 
 Json = Any  # what a JSON file holds
 Settings = Mapping[str, Json]
+Runs = list[dict[str, Json]]  # {"settings", "seed", "result"} each
 
-# In the order of the report. Each has modules NAME and NAME_page beside this file.
-NAMES = ("depth", "encdec", "recurrent", "batch", "shift", "parts", "geometry", "precision")
+# In the order of the report. Each has the modules NAME and NAME_page beside this file.
+NAMES = ("depth", "encdec", "recurrent", "batch", "shift")
 
 SMOOTH = 10  # a target is reached by the mean of so many losses
 HOLDS = "holds"
-CONDITIONS = "holds under these conditions"
+CONDITIONS = "holds under conditions"
 FAILS = "does not hold here"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a text says, in our words, and where. The verdict on it is computed: see `Section.judge`."""
+    """What a text says, in our words, and where. `Section.judge` computes the verdict on it."""
 
     name: str
     text: str
@@ -29,10 +33,18 @@ class Claim:
 
 @dataclass(frozen=True)
 class Run:
-    """One settings and seed: what is computed whole, or again."""
+    """One choice of settings and one seed: what is computed whole, or again."""
 
     settings: Settings
     seed: int
+
+
+@dataclass(frozen=True)
+class Text:
+    """The report's paragraphs, tables and plots of a section, and for each claim the figures behind its verdict."""
+
+    body: Sequence[str]
+    because: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -40,14 +52,14 @@ class Section:
     """One section of the study.
 
     Attributes:
-        name, title: what it is called on the command line, and in the report.
-        claims: what is to be judged.
+        name, title: the section's name on the command line, and its title in the report.
+        claims: what is judged.
         runs: all runs, in the order of the JSON; fewer and shorter ones for the smoke run.
-        run: one run: numbers, strings, lists and dictionaries of them, the same for the same run on one machine.
-        summary: from the list of {"settings", "seed", "result"} to the figures that the report uses.
-        judge: from the summary to each claim's verdict: HOLDS, CONDITIONS or FAILS.
-        figures: from pyplot and the whole result to matplotlib's figures by name.
-        write: writes the text between claims and verdicts, and says why each verdict is what it is.
+        run: performs one run. The result is plain JSON, and the same for the same run on one machine.
+        summary: computes the figures of the report from all runs.
+        judge: gives each claim's verdict, HOLDS, CONDITIONS or FAILS, from the summary.
+        figures: draws matplotlib's figures, by name, from pyplot, the runs and the summary.
+        write: writes the text from the summary and the verdicts.
     """
 
     name: str
@@ -55,10 +67,10 @@ class Section:
     claims: Sequence[Claim]
     runs: Callable[[bool], list[Run]]
     run: Callable[[Settings, int], Json]
-    summary: Callable[[list[dict[str, Json]]], dict[str, Json]]
-    judge: Callable[[dict[str, Json]], dict[str, str]]
-    figures: Callable[[Any, Json], dict[str, Any]]
-    write: Callable[[Any], Mapping[str, str]]
+    summary: Callable[[Runs], dict[str, Any]]
+    judge: Callable[[dict[str, Any]], dict[str, str]]
+    figures: Callable[[Any, Runs, dict[str, Any]], dict[str, Any]]
+    write: Callable[[dict[str, Any], dict[str, str]], Text]
 
 
 def load(name: str) -> Section:
@@ -78,18 +90,33 @@ def seeded(settings: Sequence[Settings], seeds: Sequence[int]) -> list[Run]:
     return [Run(one, seed) for one in settings for seed in seeds]
 
 
+def results(runs: Runs, **settings: Json) -> list[Json]:
+    """The results of the runs that have these settings, seed by seed."""
+    return [run["result"] for run in runs if settings.items() <= run["settings"].items()]
+
+
+def choices(runs: Runs, name: str) -> list[Json]:
+    """The values of a setting, in the order of the runs."""
+    return list(dict.fromkeys(run["settings"][name] for run in runs if name in run["settings"]))
+
+
+def extent(hits: int, cases: int) -> str:
+    """The verdict on a claim that is true in so many of the cases."""
+    return FAILS if not hits else HOLDS if hits == cases else CONDITIONS
+
+
 def ahead(a: Sequence[float], b: Sequence[float]) -> bool:
     """Whether a is above b in every seed, compared seed by seed."""
     return all(one > other for one, other in zip(a, b, strict=True))
 
 
 def number(value: float, digits: int = 6) -> float | None:
-    """Rounded to so many digits; none if it is not finite."""
+    """Rounded to so many digits; None if it is not finite."""
     return float(f"{value:.{digits}g}") if math.isfinite(value) else None
 
 
 def rounded(values: Iterable[float]) -> list[float | None]:
-    """For curves and tables, five digits are enough."""
+    """For curves and tables: five digits are enough."""
     return [number(value, 5) for value in values]
 
 
@@ -108,15 +135,23 @@ def reached(losses: Sequence[float], target: float) -> int | None:
     return next((step for step in steps if mean(losses[step - SMOOTH : step]) <= target), None)
 
 
-def spread(values: Sequence[float]) -> dict[str, Json]:
+@dataclass(frozen=True)
+class Spread:
     """Median, smallest and largest of what the seeds gave."""
+
+    median: float
+    least: float
+    most: float
+
+
+def spread(values: Sequence[float]) -> Spread:
     ordered = sorted(values)
     middle = len(ordered) // 2
     median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-    return {"median": median, "min": ordered[0], "max": ordered[-1], "seeds": len(ordered)}
+    return Spread(median, ordered[0], ordered[-1])
 
 
-def spread_if(values: Sequence[float | None]) -> dict[str, Json] | None:
-    """The same; nothing if a seed has no number."""
+def spread_if(values: Sequence[float | None]) -> Spread | None:
+    """None if a seed has no number."""
     found = [value for value in values if value is not None]
-    return spread(found) if len(found) == len(values) else None
+    return spread(found) if found and len(found) == len(values) else None

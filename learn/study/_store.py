@@ -1,8 +1,8 @@
-"""Files of the study: each written whole or not at all. What must be equal between two runs is kept apart from the rest.
+"""Files of the study. Each is written whole or not at all. What differs between two equal runs has a file of its own.
 
-NAME.json                 claims, settings, seeds, results, summary, verdicts: the same for the same seeds on one machine
+NAME.json                 claims, settings, seeds, results, verdicts: the same for the same seeds on one machine
 NAME.machine.json         date, machine, versions, seconds
-runs/NAME/KEY.json        one run, written as it ends; a restart takes those of the same sources and versions
+runs/NAME/KEY.json        one run, written when it ends; a restart reuses those of the same sources and versions
 """
 
 import ast
@@ -22,16 +22,16 @@ from typing import Any
 
 from . import _sections, _setup
 
-PACKAGES = ("evenorm", "torch", "numpy", "scipy", "scikit-learn", "matplotlib")
+PACKAGES = ("evenorm", "torch", "numpy", "scikit-learn", "matplotlib")
 
 
 def text_of(value: Any, indent: int | None = None) -> str:
-    """JSON without NaN: a run says in words, or by null, where there is no number."""
+    """JSON without NaN: a result that has no number is null."""
     return json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """The whole file, or what was there before."""
+    """Replaces the file by the whole content, or leaves it as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -51,7 +51,7 @@ def write_json(path: Path, value: Any, indent: int | None = None) -> None:
 
 
 def lines_of_runs(whole: dict[str, Any]) -> str:
-    """The section's JSON: indented, but a line for each run."""
+    """The section's JSON: indented, but with one line for each run."""
     rest = {name: value for name, value in whole.items() if name != "runs"}
     runs = ",\n".join(f"    {text_of(run)}" for run in whole["runs"])
     return f'{text_of(rest, 2)[:-2]},\n  "runs": [\n{runs}\n  ]\n}}\n'
@@ -78,7 +78,7 @@ def processor() -> str:
 
 
 def sources_of(module: ModuleType) -> dict[str, str]:
-    """The module's source by its name, and those of the study's modules that it imports; not of the study's machinery."""
+    """The sources of the module and of the study's modules that it imports, by name, without the study's machinery."""
     found = {module.__name__: inspect.getsource(module)}
     for node in ast.walk(ast.parse(found[module.__name__])):
         if isinstance(node, ast.ImportFrom) and node.level == 1:
@@ -90,7 +90,7 @@ def sources_of(module: ModuleType) -> dict[str, str]:
 
 
 def fingerprint(run: Callable[..., Any]) -> str:
-    """What a run's numbers depend on beside settings and seed: sources, versions and the machine."""
+    """A hash of what a run's numbers depend on beside settings and seed: sources, versions and the machine."""
     module = inspect.getmodule(run)
     assert module is not None
     sources = [source for _, source in sorted(sources_of(module).items())]
@@ -105,14 +105,14 @@ def key_of(run: _sections.Run) -> str:
 
 
 class Runs:
-    """The runs of one section that are done."""
+    """The finished runs of one section."""
 
     def __init__(self, folder: Path, section: _sections.Section) -> None:
         self.folder = folder / "runs" / section.name
         self.fingerprint = fingerprint(section.run)
 
     def read(self, run: _sections.Run) -> dict[str, Any] | None:
-        """What an earlier start left of this run; nothing where it did not end or was of something else."""
+        """The run's file of an earlier start; None if there is none, or if its sources or versions differ."""
         try:
             found: dict[str, Any] = json.loads((self.folder / f"{key_of(run)}.json").read_text())
         except (OSError, ValueError):

@@ -15,7 +15,7 @@ from ._sections import Run, Settings, grid, rounded, seeded
 
 @dataclass(frozen=True)
 class Kind:
-    """Which norm stands where, how branches begin (see `gpt.GPT`), and whether the rate has a warm-up."""
+    """Which norm stands where, whether branches begin at zero (see `gpt.GPT`), and whether the rate has a warm-up."""
 
     place: str
     make: gpt.Maker = evenorm.torch.LayerNorm
@@ -29,22 +29,20 @@ KINDS = {
     "post": Kind("post"),
     "post, warm-up": Kind("post", warm=True),
     "pre": Kind("pre"),
-    "both": Kind("both"),
     "rms": Kind("pre", evenorm.torch.RMSNorm),
-    "tanh": Kind("pre", gpt.DynamicTanh),
 }
 DEPTHS, RATES, SEEDS = (2, 6, 12, 24), (1e-3, 3e-3, 1e-2, 3e-2), (0, 1, 2, 3, 4)
-STEPS, SIZE, POINTS = 160, 8, 8  # windows of a batch, points of a curve after its first
-HELD, PROBED = 64, 64  # windows that the loss is of, and the gradients at the beginning
+STEPS, SIZE, CHECKS = 160, 8, 8  # steps, windows of a batch, how often a run may end early
+HELD, PROBED = 64, 64  # windows for the held-out loss, and for the gradients at initialisation
 WARM = 0.5  # of the steps, where there is a warm-up
-# A run ends here if its loss is above so many times that of guessing when this share of its steps is done, or no number.
+# A run ends early if its loss is no number, or if this share of its steps is done and its loss is above so many times
+# that of guessing.
 HOPELESS, SHARE = 10.0, 0.25
 
 
 def runs(smoke: bool) -> list[Run]:
-    cold = tuple(name for name, kind in KINDS.items() if not kind.warm)
     depths, rates, steps = ((2, 3), (1e-2,), 10) if smoke else (DEPTHS, RATES, STEPS)
-    start = grid(part=("start",), norm=cold, depth=depths)
+    start = grid(part=("start",), norm=("none", "post", "pre"), depth=depths)
     train = grid(part=("train",), norm=tuple(KINDS), depth=depths, rate=rates, steps=(steps,))
     return seeded([{"part": "text"}, *start, *train], SEEDS[:2] if smoke else SEEDS)
 
@@ -60,31 +58,23 @@ def run(settings: Settings, seed: int) -> dict[str, Any]:
     tested = gpt.windows(held, HELD, chance)
     if settings["part"] == "start":
         probed = gpt.windows(trained, PROBED, chance)
-        return {"gradient": gradients(model, probed), **stream(model, tested)}
+        return {"gradient": gradients(model, probed), "stream": stream(model, tested)}
     steps = settings["steps"]
     warm = max(1, round(WARM * steps)) if kind.warm else 1
-    losses = train(model, trained, tested, chance, steps, settings["rate"], warm)
-    done = len(losses) == POINTS + 1
-    return {
-        "loss": losses + [None] * (POINTS + 1 - len(losses)),
-        **(stream(model, tested) if done else {"stream": None, "largest": None}),
-    }
+    return {"loss": train(model, trained, tested, chance, steps, settings["rate"], warm)}
 
 
 def gradients(model: gpt.GPT, windows: Tensor) -> list[float | None]:
-    """For each layer, the norm of the loss's gradient by its last matrix: the feed-forward network's second."""
+    """For each layer, the norm of the gradient of its last matrix, the second one of the feed-forward network."""
     gpt.loss_of(model, windows).backward()
     return rounded(float(matrix.grad.double().norm()) for matrix in model.last_matrices() if matrix.grad is not None)
 
 
-def stream(model: gpt.GPT, windows: Tensor) -> dict[str, Any]:
-    """The root mean square of the embedding and of what each layer makes of it; the largest number of them all."""
+def stream(model: gpt.GPT, windows: Tensor) -> list[float | None]:
+    """The root mean square of the embedding and of the residual stream after each layer."""
     with torch.no_grad():
         found = model.stream(windows[:, :-1])
-    return {
-        "stream": rounded(float(one.double().square().mean().sqrt()) for one in found),
-        "largest": rounded([max(float(one.abs().max()) for one in found)])[0],
-    }
+    return rounded(float(one.double().square().mean().sqrt()) for one in found)
 
 
 def held_out(model: gpt.GPT, windows: Tensor) -> float | None:
@@ -94,22 +84,24 @@ def held_out(model: gpt.GPT, windows: Tensor) -> float | None:
 
 def train(
     model: gpt.GPT, text: Tensor, tested: Tensor, chance: torch.Generator, steps: int, rate: float, warm: int
-) -> list[float | None]:
-    """Adam, nothing clipped; the rate grows in the first `warm` steps. The held-out loss at the curve's points."""
+) -> float | None:
+    """Trains with Adam, without clipping; the rate grows in the first `warm` steps. Returns the last held-out loss.
+
+    None if the run ended early.
+    """
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)
-    points = {round(steps * point / POINTS) for point in range(1, POINTS + 1)}
-    losses = [held_out(model, tested)]
+    checked = {round(steps * check / CHECKS) for check in range(1, CHECKS + 1)}
+    now = None
     for step in range(1, steps + 1):
         optimizer.param_groups[0]["lr"] = rate * min(1.0, step / warm)
         loss = gpt.loss_of(model, gpt.windows(text, SIZE, chance))
         if not math.isfinite(loss.item()):
-            break
+            return None
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step in points:
+        if step in checked:
             now = held_out(model, tested)
             if now is None or (step >= SHARE * steps and now > HOPELESS * math.log(gpt.SYMBOLS)):
-                break
-            losses.append(now)
-    return losses
+                return None
+    return now

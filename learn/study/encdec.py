@@ -29,7 +29,7 @@ TARGET = 0.5  # a loss to be reached
 
 
 def runs(smoke: bool) -> list[Run]:
-    """First all settings, in few steps; then few, in more steps, for how well they end."""
+    """All settings in few steps, then a few settings in more steps, for how well they end."""
     depths, rates, few, more = ((1,), RATES[1:3], 12, 16) if smoke else (DEPTHS, RATES, 250, 800)
     found = grid(depth=depths, rate=rates, warmup=WARMUPS, norm=NORMS, steps=(few,))
     found += grid(depth=depths[:1], rate=RATES[1:3], warmup=WARMUPS[1:], norm=NORMS, steps=(more,))
@@ -41,7 +41,7 @@ class Batch(NamedTuple):
     target: Tensor  # their answers, each with END, padded
 
     def inputs(self) -> Tensor:
-        """What the decoder is given: BEGIN, and all of the answer but its end."""
+        """The decoder's input: BEGIN, then all of the answer but its end."""
         return torch.cat([torch.full((len(self.target), 1), BEGIN), self.target[:, :-1]], 1)
 
 
@@ -84,7 +84,7 @@ class Attention(nn.Module):
         self.output = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor, seen: Tensor, mask: Tensor) -> Tensor:
-        """x looks at what is seen, where the mask is true."""
+        """x attends to `seen` where the mask is true."""
         query, key, value = (
             product(rows).unflatten(-1, (HEADS, -1)).transpose(1, 2)
             for product, rows in ((self.query, x), (self.key, seen), (self.value, seen))
@@ -95,7 +95,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """x and what the part makes of it, with the norm after the sum, or before the part."""
+    """x + part(x), with the norm after the sum (post-norm) or before the part (pre-norm)."""
 
     def __init__(self, norm: str, part: nn.Module) -> None:
         super().__init__()
@@ -110,10 +110,6 @@ class Block(nn.Module):
 
 def feed_forward() -> nn.Module:
     return nn.Sequential(nn.Linear(WIDTH, INNER), nn.ReLU(), nn.Linear(INNER, WIDTH))
-
-
-def blocks(layer: Any) -> list[Block]:
-    return list(layer)
 
 
 def positions(many: int) -> Tensor:
@@ -150,12 +146,12 @@ class Transformer(nn.Module):
         before = torch.ones(steps, steps, dtype=torch.bool).tril()
         memory = self.source(source) * WIDTH**0.5 + positions(words)
         for layer in self.encoder:
-            attention, feed = blocks(layer)
+            attention, feed = layer.children()
             memory = feed(attention(memory, seen))
         memory = self.last[0](memory)
         x = self.target(inputs) * WIDTH**0.5 + positions(steps)
         for layer in self.decoder:
-            attention, cross, feed = blocks(layer)
+            attention, cross, feed = layer.children()
             x = feed(cross(attention(x, before), seen, memory))
         result: Tensor = self.word(self.last[1](x))
         return result
@@ -173,7 +169,7 @@ def rate_at(step: int, settings: Settings) -> float:
 
 
 def train(model: nn.Module, settings: Settings, generator: torch.Generator) -> list[float]:
-    """The losses, the last of them not finite where training diverged."""
+    """Returns the losses; the last one is not finite if training diverged."""
     optimizer = torch.optim.Adam(model.parameters(), lr=settings["rate"], betas=BETAS, eps=EPS, fused=True)
     losses: list[float] = []
     for step in range(settings["steps"]):
@@ -190,7 +186,7 @@ def train(model: nn.Module, settings: Settings, generator: torch.Generator) -> l
 
 
 def bits_of_padding(model: Transformer, data: Batch) -> dict[str, int]:
-    """Bits of the logits that change with what masks should hide, where the answers are."""
+    """Bits of the logits, where the answers are, that change with what masks should hide."""
     inputs, real = data.inputs(), data.target != PAD
     logits = model(data.source, inputs)
     padded = copy.deepcopy(model)
@@ -215,7 +211,7 @@ def run(settings: Settings, seed: int) -> dict[str, Any]:
     held = made(HELD, True, torch.Generator().manual_seed(seed + 1000))
     with torch.no_grad():
         logits = model(held.source, held.inputs())
-        # An answer that is right word by word, each time after the right ones, is what is written alone.
+        # If each word is right after the right ones before it, the decoder writes the whole answer by itself.
         right, real = logits.argmax(2) == held.target, held.target != PAD
         few = Batch(held.source[:SIZE], held.target[:SIZE])
         bits = bits_of_padding(model, few)
@@ -225,6 +221,5 @@ def run(settings: Settings, seed: int) -> dict[str, Any]:
         "steps to": reached(losses, TARGET),
         "held-out loss": number(float(loss_of(logits, held.target))),
         "exact": batch.share((right | ~real).all(1)),
-        "words": batch.share(right[real]),
         "bits": bits,
     }

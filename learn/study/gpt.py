@@ -1,9 +1,8 @@
-"""A character-level GPT on the text of Python's manual, with a norm of any kind in any place. For sections that train it."""
+"""A character-level GPT on the text of Python's manual, with a norm of any kind before or after its branches."""
 
 import hashlib
-import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -13,24 +12,11 @@ from torch import Tensor, nn
 import evenorm.torch
 
 WIDTH, HEADS, CONTEXT, SYMBOLS = 32, 2, 32, 64
-ALPHA = 0.5  # of tanh(alpha x), at first
 BLOCK, EVERY = 2048, 10  # characters of a block of text; every tenth block is held out
 
 
-class DynamicTanh(nn.Module):
-    """DyT, in a norm's place (Zhu et al., arXiv:2503.10622): gamma tanh(alpha x) + beta."""
-
-    def __init__(self, width: int, alpha: float = ALPHA) -> None:
-        super().__init__()
-        self.alpha = nn.Parameter(torch.tensor(alpha))
-        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.weight * torch.tanh(self.alpha * x) + self.bias
-
-
 class Attention(nn.Module):
-    """Heads that see the past and the present."""
+    """Causal attention."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,38 +40,33 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + f(x), with norms before f, after it, and after the sum; an Identity where there is none."""
+    """x + f(x), with a norm before f and one after the sum; an Identity where there is none."""
 
-    def __init__(self, branch: Attention | FeedForward, norms: Sequence[nn.Module]) -> None:
+    def __init__(self, branch: Attention | FeedForward, before: nn.Module, after: nn.Module) -> None:
         super().__init__()
-        self.branch = branch
-        self.before, self.after, self.last = norms
+        self.branch, self.before, self.after = branch, before, after
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.last(x + self.after(self.branch(self.before(x))))
+        result: Tensor = self.after(x + self.branch(self.before(x)))
         return result
 
 
 Maker = Callable[[int], nn.Module]
-# Where norms stand: before the branch, after it, after the sum, and after the last layer.
-PLACES = {
-    "none": (False, False, False, False),
-    "post": (False, False, True, False),
-    "pre": (True, False, False, True),
-    "both": (True, True, False, True),
-}
+# Whether a norm stands before each branch, after each sum, and after the last layer.
+PLACES = {"none": (False, False, False), "post": (False, True, False), "pre": (True, False, True)}
 
 
 class GPT(nn.Module):
-    """Characters in, the logits of each one's successor out.
+    """Takes characters and gives the logits of each one's successor.
 
-    Embeddings have variance 1 together, matrices Glorot and Bengio's (as Vaswani et al.'s code and Xiong et al.), biases 0.
+    The two embeddings together have variance 1. Matrices have Glorot's initialisation, as in Xiong et al.; biases are
+    0.
     """
 
     def __init__(self, depth: int, place: str, make: Maker = evenorm.torch.LayerNorm, still: bool = False) -> None:
-        """`still`: the last matrix of each branch begins as zero, and so each layer as the identity."""
+        """With `still`, the last matrix of each branch begins as zero, so each layer begins as the identity."""
         super().__init__()
-        inside, final = PLACES[place][:3], PLACES[place][3]
+        before, after, final = PLACES[place]
 
         def norm(wanted: bool) -> nn.Module:
             return make(WIDTH) if wanted else nn.Identity()
@@ -94,8 +75,8 @@ class GPT(nn.Module):
         self.place = nn.Parameter(torch.randn(CONTEXT, WIDTH) * 0.5**0.5)
         self.layers = nn.ModuleList(
             nn.Sequential(
-                Residual(Attention(), [norm(one) for one in inside]),
-                Residual(FeedForward(), [norm(one) for one in inside]),
+                Residual(Attention(), norm(before), norm(after)),
+                Residual(FeedForward(), norm(before), norm(after)),
             )
             for _ in range(depth)
         )
@@ -113,11 +94,11 @@ class GPT(nn.Module):
                     nn.init.zeros_(module.branch.output.weight)
 
     def last_matrices(self) -> list[Tensor]:
-        """The feed-forward networks' second ones, by layer."""
+        """The second matrix of each layer's feed-forward network."""
         return [part.output.weight for part in self.modules() if isinstance(part, FeedForward)]
 
     def stream(self, x: Tensor) -> list[Tensor]:
-        """The embedding, and what each layer makes of it."""
+        """The embedding, and the residual stream after each layer."""
         found = [self.embed(x) + self.place[: x.shape[1]]]
         for layer in self.layers:
             found.append(layer(found[-1]))
@@ -142,7 +123,7 @@ def manual() -> str:
 
 @lru_cache
 def split() -> tuple[Tensor, Tensor]:
-    """Blocks of text as symbols: those to train on, those held out. All rare characters are one symbol."""
+    """Blocks of text as symbols, those to train on and those held out. All rare characters share one symbol."""
     text = manual()
     ordered = sorted(Counter(text).items(), key=lambda found: (-found[1], found[0]))
     symbols = {character: index + 1 for index, (character, _) in enumerate(ordered[: SYMBOLS - 1])}
@@ -153,14 +134,14 @@ def split() -> tuple[Tensor, Tensor]:
 
 
 def windows(blocks: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Pieces of text, each of a context and one character more, from anywhere."""
+    """Random pieces of text, each one character longer than the context."""
     rows = torch.randint(len(blocks), (count, 1), generator=generator)
     starts = torch.randint(BLOCK - CONTEXT, (count, 1), generator=generator)
     return blocks[rows, starts + torch.arange(CONTEXT + 1)]
 
 
 def entropy(counts: Tensor) -> float:
-    """Of the successor when the row is known, in nats; counts of rows and successors."""
+    """The entropy of the successor when the row is known, in nats, from counts of rows and successors."""
     joint = counts.double() / counts.sum()
     known = joint / joint.sum(1, keepdim=True).clamp_min(1e-300)
     return float(-(joint * known.clamp_min(1e-300).log()).sum())
@@ -168,16 +149,14 @@ def entropy(counts: Tensor) -> float:
 
 @lru_cache
 def about() -> dict[str, Any]:
-    """What the text is, and what who counts its characters, or its pairs of characters, gets for a loss."""
+    """What the text is, and the losses of guessing by the frequency of characters and of pairs of characters."""
     blocks = torch.cat(split())
     pairs = torch.bincount((blocks[:, :-1] * SYMBOLS + blocks[:, 1:]).flatten(), minlength=SYMBOLS**2)
     pairs = pairs.view(SYMBOLS, SYMBOLS)
     return {
         "characters": len(manual()),
         "sha256": hashlib.sha256(manual().encode()).hexdigest(),
-        "different characters": len(set(manual())),
         "symbols": SYMBOLS,
-        "guess": math.log(SYMBOLS),
         "unigram": entropy(pairs.sum(0, keepdim=True)),
         "bigram": entropy(pairs),
     }

@@ -1,8 +1,8 @@
 """Runs of the section `recurrent`: an LSTM and a GRU, as torch.nn has them and with normalised gates.
 
-train      reads scikit-learn's digits by row or by pixel, or sequences of different lengths made here
-dynamics   state and gradient over time steps at initialisation, all weights re-scaled
-company    bits of a sequence's result that its batch changes
+train      learns scikit-learn's digits row by row, or sequences of different lengths made here
+dynamics   outputs and gradients over time steps at initialisation, with all weights re-scaled
+company    bits of a sequence's result that change with its batch
 """
 
 import math
@@ -19,23 +19,20 @@ from . import batch
 from ._sections import Run, Settings, curve, grid, mean, number, rounded, seeded
 
 CELLS = ("lstm", "gru")
-NORMS = ("none", "scaled", "layer")
-LARGER = 4.0  # what "scaled" multiplies torch.nn's first weights by
+NORMS = ("none", "layer")
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 SCALES = (0.25, 1.0, 4.0, 16.0)
 SEEDS = (0, 1, 2, 3, 4)
 WIDTH, SYMBOLS, DIGITS = 32, 6, 10
-SIZE = {"rows": 64, "pixels": 64, "marked": 32, "most": 32}  # sequences of a batch
-COLUMNS = {"rows": 8, "pixels": 1}
+SIZE = {"rows": 64, "marked": 32, "most": 32}  # sequences of a batch
+PIXELS = 8  # of a row of a digit
 LENGTHS, LONGER, HELD = (5, 20), (40, 60), 512
 CURVE = 20  # points of a curve
 STEPS_SHOWN = (1, 2, 3, 5, 8, 13, 20, 30, 40, 50, 60)  # time steps
 KINDS: dict[tuple[str, str], Callable[..., nn.Module]] = {
     ("lstm", "none"): nn.LSTM,
-    ("lstm", "scaled"): nn.LSTM,
     ("lstm", "layer"): evenorm.torch.LayerNormLSTM,
     ("gru", "none"): nn.GRU,
-    ("gru", "scaled"): nn.GRU,
     ("gru", "layer"): evenorm.torch.LayerNormGRU,
 }
 State = tuple[Tensor, ...]
@@ -45,10 +42,8 @@ def runs(smoke: bool) -> list[Run]:
     tasks, rates = (("rows", "most"), RATES[2:3]) if smoke else (("rows", "marked", "most"), RATES)
     steps = (10,) if smoke else (200,)
     found = grid(part=("train",), task=tasks, cell=CELLS, norm=NORMS, rate=rates, steps=steps)
-    if not smoke:
-        found += grid(part=("train",), task=("pixels",), cell=CELLS, norm=NORMS, rate=(0.01, 0.03), steps=steps)
-    found += grid(part=("dynamics",), cell=CELLS, norm=("none", "layer"), scale=SCALES)
-    found += grid(part=("company",), cell=CELLS, norm=("none", "layer"), steps=(5 if smoke else 100,))
+    found += grid(part=("dynamics",), cell=CELLS, norm=NORMS, scale=SCALES)
+    found += grid(part=("company",), cell=CELLS, norm=("layer",), steps=(5 if smoke else 100,))
     return seeded(found, SEEDS[:2] if smoke else SEEDS)
 
 
@@ -61,11 +56,8 @@ def run(settings: Settings, seed: int) -> dict[str, Any]:
 
 
 def recurrent(cell: str, norm: str, columns: int) -> nn.Module:
-    """One layer. From one seed all three have the same first weights, "scaled" times LARGER."""
-    layer = KINDS[cell, norm](columns, WIDTH, batch_first=True)
-    if norm == "scaled":
-        rescale(layer, LARGER)
-    return layer
+    """One layer. From one seed it has the same first weights with and without the norm."""
+    return KINDS[cell, norm](columns, WIDTH, batch_first=True)
 
 
 def rescale(layer: nn.Module, factor: float) -> None:
@@ -88,7 +80,7 @@ class Reader(nn.Module):
         self.layer, self.answer = recurrent(cell, norm, columns), nn.Linear(WIDTH, answers)
 
     def last(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """h after each sequence's own last step; lengths, if any, fall."""
+        """h after each sequence's own last step; lengths, if given, are in falling order."""
         _, state = self.layer(x if lengths is None else pack_padded_sequence(x, lengths, batch_first=True))
         return parts(state)[0][-1]
 
@@ -98,10 +90,10 @@ class Reader(nn.Module):
 
 
 def sequences(task: str, many: int, lengths: tuple[int, int], generator: torch.Generator) -> tuple[Tensor, ...]:
-    """Padded sequences of symbols, their lengths, which fall, and the answers.
+    """Padded sequences of symbols, their lengths in falling order, and the answers.
 
-    A step has a column for each symbol and one for the mark. "marked": which symbol is marked, one of each sequence;
-    "most": which comes most often, the first of those that come equally often.
+    A step has a column for each symbol and one for the mark. The answer of "marked" is the symbol that has the mark.
+    The answer of "most" is the most frequent symbol, the first of those that are equally frequent.
     """
     length = torch.randint(lengths[0], lengths[1] + 1, (many,), generator=generator).sort(descending=True).values
     longest = int(length[0])
@@ -122,11 +114,11 @@ Data = Callable[[], tuple[Tensor, Tensor | None, Tensor]]
 
 
 def batches(task: str, seed: int) -> tuple[Data, dict[str, tuple[Tensor, Tensor | None, Tensor]]]:
-    """What gives the next batch, and the held-out ones by name."""
+    """A function that draws the next batch, and the held-out batches by name."""
     generator = torch.Generator().manual_seed(seed)
-    if task in COLUMNS:
+    if task == "rows":
         (x, digit), (held_x, held) = batch.split(seed)
-        x, held_x = (one.view(len(one), -1, COLUMNS[task]) for one in (x, held_x))
+        x, held_x = (one.view(len(one), -1, PIXELS) for one in (x, held_x))
 
         def drawn() -> tuple[Tensor, Tensor | None, Tensor]:
             chosen = torch.randint(len(x), (SIZE[task],), generator=generator)
@@ -147,7 +139,7 @@ def batches(task: str, seed: int) -> tuple[Data, dict[str, tuple[Tensor, Tensor 
 
 
 def train(model: Reader, data: Data, rate: float, steps: int) -> list[float]:
-    """Adam, without clipping; the losses, the last of them not finite where training diverged."""
+    """Trains with Adam, without clipping. Returns the losses; the last one is not finite if training diverged."""
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)
     losses: list[float] = []
     for _ in range(steps):
@@ -164,7 +156,7 @@ def train(model: Reader, data: Data, rate: float, steps: int) -> list[float]:
 
 def learn(settings: Settings, seed: int) -> dict[str, Any]:
     task, steps = settings["task"], settings["steps"]
-    answers, columns = (DIGITS, COLUMNS[task]) if task in COLUMNS else (SYMBOLS, SYMBOLS + 1)
+    answers, columns = (DIGITS, PIXELS) if task == "rows" else (SYMBOLS, SYMBOLS + 1)
     model = Reader(settings["cell"], settings["norm"], columns, answers)
     data, held = batches(task, seed)
     losses = train(model, data, settings["rate"], steps)
@@ -177,15 +169,11 @@ def learn(settings: Settings, seed: int) -> dict[str, Any]:
     with torch.no_grad():
         for name, (x, length, answer) in held.items():
             found[name] = round(batch.share(model(x, length).argmax(1) == answer), 6)
-        if task not in COLUMNS:
-            x = sequences(task, 64, (LONGER[1], LONGER[1]), apart_from(seed))[0]
-            sizes = [carried(state) for state in walk(model.layer, x)]
-            found["growth"] = sizes[-1] / sizes[LENGTHS[1] - 1]
     return found
 
 
 def apart_from(seed: int) -> torch.Generator:
-    """Neither what is trained on nor what is held out."""
+    """For sequences that are neither trained on nor held out."""
     return torch.Generator().manual_seed(seed + 2000)
 
 
@@ -198,15 +186,11 @@ def walk(layer: nn.Module, x: Tensor) -> list[State]:
     return states
 
 
-def carried(state: State) -> float:
-    """The RMS of what the next step is given unchanged: an LSTM's c, a GRU's h."""
-    return float(state[-1].detach().square().mean().sqrt())
-
-
 def dynamics(settings: Settings) -> dict[str, Any]:
-    """An untrained layer reads normal numbers, in float64, with its weights as they are and re-scaled.
+    """An untrained layer reads normal numbers in float64, with its weights as they are and re-scaled.
 
-    "gradient": the RMS of what a random part of the last h has as gradient of the state after each step.
+    "gradient" is the RMS of the gradient of a random projection of the last h by the state after each step. "moved" is
+    how far the re-scaling moves the last h, relative to its size.
     """
     layer = recurrent(settings["cell"], settings["norm"], 8).double()
     x, direction = torch.randn(32, STEPS_SHOWN[-1], 8).double(), torch.randn(32, WIDTH).double()
@@ -235,7 +219,7 @@ def most_apart(found: Iterable[Tensor]) -> int:
 
 
 class Company:
-    """One sequence and what it can be in a batch with."""
+    """One sequence, and the batches that it can be part of."""
 
     LENGTH, STEPS = 12, 24  # of the sequence; of those that are made for it
 
@@ -261,7 +245,7 @@ class Company:
 
 
 def company(settings: Settings, seed: int) -> dict[str, int]:
-    """Bits of one sequence's last state that its batch changes, of a layer that is trained a little."""
+    """Bits of one sequence's last state that change with its batch, after a little training."""
     model = Reader(settings["cell"], settings["norm"], SYMBOLS + 1, SYMBOLS)
     train(model, batches("most", seed)[0], 0.01, settings["steps"])
     one, same, rows = Company(model.layer, apart_from(seed)), [5, 9, 12, 12, 3, 7, 12], (1, 2, 8, 64)

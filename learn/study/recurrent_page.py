@@ -1,227 +1,258 @@
-"""The section `recurrent`: its plots, its text."""
+"""The section `recurrent`: its claims, the figures behind the verdicts, its plots and its text."""
 
-from collections.abc import Mapping
+import math
 from typing import Any
 
 from . import _plots, recurrent
-from ._page import Page, range_of
-from ._sections import CONDITIONS, FAILS, HOLDS, Claim, Section, spread
-from .recurrent_summary import CELLS, NORMS, TASKS, TRAINS, guess, judge, summary
+from ._page import listed, picture, ranged, table
+from ._rates import at_rates, larger_rate, lower
+from ._sections import (
+    CONDITIONS,
+    FAILS,
+    HOLDS,
+    Claim,
+    Runs,
+    Section,
+    Text,
+    ahead,
+    choices,
+    extent,
+    results,
+    spread,
+)
 
 SOURCE = "Ba, Kiros and Hinton, Layer Normalization, arXiv:1607.06450 (2016)"
 CLAIMS = (
     Claim(
         "stable",
-        "Layer norm makes a recurrent network invariant to a re-scaling of all summed inputs of a layer, and what goes from "
-        "hidden state to hidden state much more stable: without it, it grows or shrinks at every time step.",
+        "Layer norm makes a recurrent network invariant to a re-scaling of all its weights, and what goes from "
+        "hidden state to hidden state much more stable: without it, gradients vanish or explode over the time steps.",
         f"{SOURCE}, abstract and section 3.1",
     ),
     Claim("faster", "Recurrent networks learn in fewer steps with layer norm.", f"{SOURCE}, abstract and section 6"),
     Claim(
         "rates",
         "Layer norm keeps training stable at larger learning rates.",
-        f"{SOURCE}, section 5.2.2, has that growing weights lower the rate of their directions; the claim is what texts make of it",
+        f"a common reading of {SOURCE}, section 5.2.2: growing weights lower the rate of their directions",
     ),
     Claim(
         "longer",
-        "A sequence may be longer than all those of training: layer norm needs no statistics for each time step, as batch norm "
-        "does, and has no trouble with it.",
+        "Sequences may be longer than all those of training: layer norm has no trouble with them, since it needs no "
+        "statistics for each time step, as batch norm does.",
         f"{SOURCE}, section 3.1",
     ),
     Claim(
         "company",
-        "What layer norm computes depends on the current time step of one sequence alone: the result of a sequence depends on "
-        "no other one of its batch, and on no padding.",
-        f"{SOURCE}, sections 3 and 3.1; that it is so to the bit is our own question",
+        "The result of a sequence depends on no other sequence of its batch, and on no padding.",
+        f"{SOURCE}, sections 3 and 3.1; whether it is so to the bit is our own question",
     ),
+)
+TASKS = {"rows": "digits by row", "marked": "the marked symbol", "most": "the most frequent symbol"}
+CELLS = {"lstm": "LSTM", "gru": "GRU"}
+NORMS = {"none": "no norm", "layer": "layer norm"}
+CLOSE = 0.05  # an output that moves by less, relatively, stays; accuracy that falls by less is kept
+TRAINS = 0.5  # of the loss of guessing: a rate trains if its last losses are below it in every seed
+PRODUCT = "product, other numbers of rows"
+ALIKE = (  # the matrix products keep their shapes
+    "norm, other numbers of rows",
+    "packed, other sequences of the same lengths",
+    "padded, other padding",
+    "padded, other sequences",
 )
 
 
-def figures(pyplot: Any, result: Any) -> dict[str, Any]:
+def training(runs: Runs, task: str, cell: str, norm: str) -> dict[str, Any]:
+    """One network at all its rates."""
+    wanted = {"part": "train", "task": task, "cell": cell, "norm": norm}
+    of = {rate: results(runs, rate=rate, **wanted) for rate in choices(runs, "rate")}
+    guess = math.log(recurrent.DIGITS if task == "rows" else recurrent.SYMBOLS)
+    found = at_rates(of, "last loss", TRAINS * guess)
+    names = [name for name in ("accuracy", "longer") if name in found["seeds"][0]]
+    return {**found, **{name: [one[name] for one in found["seeds"]] for name in names}}
+
+
+def summary(runs: Runs) -> dict[str, Any]:
+    tasks = choices(runs, "task")
+    dynamics = {
+        (cell, norm, scale): results(runs, part="dynamics", cell=cell, norm=norm, scale=scale)
+        for cell in CELLS
+        for norm in NORMS
+        for scale in recurrent.SCALES
+    }
+    company = {cell: results(runs, part="company", cell=cell) for cell in CELLS}
     return {
-        "loss": losses(pyplot, result),
-        "rates": rates(pyplot, result["summary"]),
-        "gradient": gradients(pyplot, result),
+        "steps": runs[0]["settings"]["steps"],
+        "training": {
+            f"{CELLS[cell]} on {TASKS[task]}": {norm: training(runs, task, cell, norm) for norm in NORMS}
+            for task in tasks
+            for cell in CELLS
+        },
+        "moved": {place: [one["moved"] for one in seeds] for place, seeds in dynamics.items()},
+        "gradients": {
+            place: [[value / one["gradient"][-1] for value in one["gradient"]] for one in seeds]
+            for place, seeds in dynamics.items()
+        },
+        "bits": {kind: [max(one[kind] for one in company[cell]) for cell in CELLS] for kind in company["lstm"][0]},
     }
 
 
-def losses(pyplot: Any, result: Any) -> Any:
-    found = result["summary"]
-    figure, axes = pyplot.subplots(len(CELLS), len(found["tasks"]), figsize=(10, 5), sharex=True, squeeze=False)
-    for row, cell in enumerate(CELLS):
-        for column, task in enumerate(found["tasks"]):
-            place = axes[row][column]
-            for index, (norm, label) in enumerate(NORMS.items()):
-                best = found["train"][task][cell][norm]["best"]
-                wanted = {"part": "train", "task": task, "cell": cell, "norm": norm, "rate": best}
-                curves = [run["result"]["loss"] for run in result["runs"] if wanted.items() <= run["settings"].items()]
-                _plots.losses(place, found["steps"], curves, label, index)
-            place.set(title=f"{CELLS[cell]}, {TASKS[task]}", yscale="log")
-            if row:
-                place.set_xlabel("step")
-        axes[row][0].set_ylabel("training loss")
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(NORMS))
+def made(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The trainings whose sequences have different lengths."""
+    return {name: of for name, of in found["training"].items() if "longer" in of["layer"]}
+
+
+def keeps_accuracy(found: dict[str, Any], norm: str) -> list[str]:
+    """Where the median loss of accuracy on longer sequences is small."""
+
+    def drop(of: dict[str, Any]) -> float:
+        pairs = zip(of[norm]["accuracy"], of[norm]["longer"], strict=True)
+        return spread([known - longer for known, longer in pairs]).median
+
+    return [name for name, of in made(found).items() if drop(of) <= CLOSE]
+
+
+def stays_at(found: dict[str, Any], norm: str) -> list[str]:
+    """The factors of the weights at which the output of both cells stays in every seed."""
+    factors = [scale for scale in recurrent.SCALES if scale != 1]
+    return [f"{one:g}" for one in factors if all(max(found["moved"][cell, norm, one]) <= CLOSE for cell in CELLS)]
+
+
+def steadier(found: dict[str, Any]) -> list[str]:
+    """Cells whose gradient keeps its size better with layer norm in every seed, at PyTorch's own weights."""
+
+    def decades(cell: str, norm: str) -> list[float]:
+        return [abs(math.log10(seed[0])) for seed in found["gradients"][cell, norm, 1.0]]
+
+    return [label for cell, label in CELLS.items() if ahead(decades(cell, "none"), decades(cell, "layer"))]
+
+
+def judge(found: dict[str, Any]) -> dict[str, str]:
+    places = len(found["training"])
+    kept, behind = keeps_accuracy(found, "layer"), lower(made(found), "longer", "layer", "none")
+    stable = len(stays_at(found, "layer")) + len(steadier(found))
+    bits = {kind: any(both) for kind, both in found["bits"].items()}
+    return {
+        "stable": extent(stable, len(recurrent.SCALES) - 1 + len(CELLS)),
+        "faster": extent(len(lower(found["training"], "mean loss", "layer", "none")), places),
+        "rates": extent(len(larger_rate(found["training"], "layer", "none")), places),
+        "longer": CONDITIONS if kept and behind else extent(len(kept), len(made(found))),
+        "company": FAILS
+        if any(bits[kind] for kind in ALIKE)
+        else (CONDITIONS if any(yes for kind, yes in bits.items() if kind != PRODUCT) else HOLDS),
+    }
+
+
+def figures(pyplot: Any, _: Runs, found: dict[str, Any]) -> dict[str, Any]:
+    return {"loss": losses(pyplot, found), "gradient": gradients(pyplot, found)}
+
+
+def losses(pyplot: Any, found: dict[str, Any]) -> Any:
+    networks = found["training"]
+    columns = len(networks) // len(CELLS)
+    figure, axes = pyplot.subplots(len(CELLS), columns, figsize=(9, 5), sharex=True, squeeze=False)
+    for place, (title, of) in zip(axes.T.flat, networks.items(), strict=True):
+        for index, (norm, label) in enumerate(NORMS.items()):
+            _plots.losses(place, found["steps"], [one["loss"] for one in of[norm]["seeds"]], label, index)
+        place.set(yscale="log", xlabel="step", ylabel="training loss")
+        place.set_title(title, fontsize=8)
+        place.label_outer()
+    _plots.legend(figure)
     return figure
 
 
-def rates(pyplot: Any, found: Any) -> Any:
-    tasks = [task for task in found["tasks"] if task != "pixels"]
-    figure, axes = pyplot.subplots(len(CELLS), len(tasks), figsize=(9, 5), sharex=True, squeeze=False)
-    for row, cell in enumerate(CELLS):
-        for column, task in enumerate(tasks):
-            place = axes[row][column]
-            for index, (norm, label) in enumerate(NORMS.items()):
-                whole = [one for one in found["train"][task][cell][norm]["rates"] if one["last loss"]]
-                _plots.band(place, [one["rate"] for one in whole], [one["last loss"] for one in whole], label, index)
-            place.axhline(TRAINS * guess(task), color="#999999", linestyle="--", linewidth=1)
-            place.set(title=f"{CELLS[cell]}, {TASKS[task]}", xscale="log", yscale="log")
-            if row:
-                place.set_xlabel("learning rate")
-        axes[row][0].set_ylabel("last training loss")
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(NORMS))
-    return figure
-
-
-def gradients(pyplot: Any, result: Any) -> Any:
-    figure, axes = pyplot.subplots(1, 2 * len(CELLS), figsize=(10, 3.4), sharey=True)
-    columns = [(cell, norm) for cell in CELLS for norm in ("none", "layer")]
+def gradients(pyplot: Any, found: dict[str, Any]) -> Any:
+    figure, axes = pyplot.subplots(1, len(CELLS) * len(NORMS), figsize=(10, 3.4), sharey=True)
+    columns = [(cell, norm) for cell in CELLS for norm in NORMS]
     for place, (cell, norm) in zip(axes, columns, strict=True):
         for index, scale in enumerate(recurrent.SCALES):
-            wanted = {"part": "dynamics", "cell": cell, "norm": norm, "scale": scale}
-            of = [run["result"]["gradient"] for run in result["runs"] if run["settings"] == wanted]
-            spreads = [spread([one[at] / one[-1] for one in of]) for at in range(len(of[0]))]
-            _plots.band(place, recurrent.STEPS_SHOWN, spreads, f"weights x {scale:g}", index)
+            seeds = found["gradients"][cell, norm, scale]
+            _plots.band(place, recurrent.STEPS_SHOWN, seeds, f"weights x {scale:g}", index)
         place.set(title=f"{CELLS[cell]}, {NORMS[norm]}", xlabel="time step", yscale="log")
     axes[0].set_ylabel("gradient of the state, last step's = 1")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(recurrent.SCALES))
+    _plots.legend(figure)
     return figure
 
 
-def write(page: Page) -> Mapping[str, str]:
-    page.say(
-        "One recurrent layer of {summary/width} units, an LSTM or a GRU, answers from its last state. “No norm” is torch.nn's, "
-        "“layer norm” evenorm.torch.LayerNormLSTM or LayerNormGRU, “larger weights” torch.nn's with first weights {summary/larger:g} "
-        "times as large: a norm enlarges what small weights give, and so can they. All three start from the same weights of a "
-        "seed. Adam, {summary/steps} steps, no clipping. Tasks: scikit-learn's digits read by row or by pixel, {summary/sizes/rows} "
-        "in a batch; and packed sequences of {summary/lengths/0} to {summary/lengths/1} of {summary/symbols} symbols, "
-        "{summary/sizes/most} in a batch, drawn anew for each step: which symbol is the marked one, which the most frequent."
-    )
-    page.say(
-        "**Training**, at the rate with the least mean loss over all steps, the measure of speed. A rate trains if the mean of "
-        "the last tenth of the losses is at most {summary/trains:.0%} of the loss of guessing in every seed."
-    )
-    names = [(task, cell, norm) for task in page.at("summary/tasks") for cell in CELLS for norm in NORMS]
-    rows = []
-    for task, cell, norm in names:
-        at = f"summary/train/{task}/{cell}/{norm}"
-        few = task == "pixels"
-        rows.append(
-            [TASKS[task], CELLS[cell], NORMS[norm], f"{{{at}/best}}", range_of(f"{at}/mean loss"), range_of(f"{at}/accuracy", ".1%")]
-            + ["" if few else f"{{{at}/trains at}}"]
-        )  # fmt: skip
-    page.table(["task", "cell", "norm", "best rate", "mean loss", "held-out accuracy", "rates that train"], rows)
-    page.figure("loss", "Training loss by step, at each one's best rate: medians of the seeds, smallest to largest")
-    page.figure(
-        "rates", "Last training loss by learning rate: a rate trains where the whole band is below the dashed line"
-    )
-    write_longer(page)
-    write_dynamics(page)
-    write_company(page)
-    return because(page)
+def training_rows(found: dict[str, Any]) -> list[list[object]]:
+    return [
+        [
+            name,
+            NORMS[norm],
+            listed(one["trains at"]),
+            one["fastest"],
+            ranged(spread(one["mean loss"])),
+            ranged(spread(one["accuracy"]), ".1%"),
+            ranged(spread(one["longer"]), ".1%") if "longer" in one else "",
+        ]
+        for name, of in found["training"].items()
+        for norm, one in of.items()
+    ]
 
 
-def write_longer(page: Page) -> None:
-    page.say(
-        "**Longer sequences**, of {summary/longer/0} to {summary/longer/1}, with the same networks. “Growth” is the RMS of the carried "
-        "state (the LSTM's c, the GRU's h) after {summary/longer/1} steps over that after {summary/lengths/1}."
-    )
+HEADS = ("network", "norm", "rates that train", "fastest rate", "mean loss", "accuracy", "on longer sequences")
+
+
+def moved_table(found: dict[str, Any]) -> str:
+    factors = [scale for scale in recurrent.SCALES if scale != 1]
     rows = [
-        [TASKS[task], CELLS[cell], NORMS[norm]]
-        + [range_of(f"summary/train/{task}/{cell}/{norm}/{key}", spec) for key, spec in COLUMNS.items()]
-        for task in page.at("summary/tasks")
-        if task not in recurrent.COLUMNS
+        [CELLS[cell], NORMS[norm], *(ranged(spread(found["moved"][cell, norm, one]), ".2g") for one in factors)]
         for cell in CELLS
         for norm in NORMS
     ]
-    page.table(["task", "cell", "norm", "accuracy", "on longer ones", "difference", "growth"], rows)
+    return table(["cell", "norm", *(f"weights x {factor:g}" for factor in factors)], rows)
 
 
-COLUMNS = {"accuracy": ".1%", "longer": ".1%", "drop": ".1%", "growth": ".2f"}
+def write(found: dict[str, Any], verdicts: dict[str, str]) -> Text:
+    shortest, longest = recurrent.LENGTHS
+    beyond = recurrent.LONGER
+    body = [
+        f"One recurrent layer of {recurrent.WIDTH} units, an LSTM or a GRU, answers from its last state. Without a "
+        "norm it is torch.nn's, with layer norm evenorm.torch.LayerNormLSTM or LayerNormGRU; both begin with the "
+        f"same weights of a seed. Adam makes {found['steps']} steps, without clipping. The network reads "
+        f"scikit-learn's digits row by row, or packed sequences of {shortest} to {longest} of {recurrent.SYMBOLS} "
+        "symbols, and names the marked symbol or the most frequent one. A rate **trains** if the last tenth of the "
+        f"losses is on average at most {TRAINS:.0%} of the loss of guessing, in every seed. The fastest rate has the "
+        f"smallest mean loss over all steps. Longer sequences are those of {beyond[0]} to {beyond[1]} symbols.",
+        table(HEADS, training_rows(found)),
+        picture("recurrent", "loss", "Training loss by step, each at its fastest rate"),
+        f"At initialisation, all weights are multiplied by a factor; inputs are {beyond[1]} steps of normal numbers. "
+        "The plot shows the gradient over the time steps. The table shows how far the last output moves, relative to "
+        "its size:",
+        picture("recurrent", "gradient", "Gradient of the state over time steps, by factor of the weights"),
+        moved_table(found),
+        "Bits of one sequence's last state that change with its batch, with layer norm, after some training; the "
+        "most of all seeds. Another length or number of sequences changes the shape of the matrix products:",
+        table(["change", *CELLS.values()], [[kind, *both] for kind, both in found["bits"].items()]),
+    ]
+    return Text(body, because(found, verdicts))
 
 
-def write_dynamics(page: Page) -> None:
-    page.say(
-        "**Dynamics** at initialisation, all weights of the layer times a factor, biases as they are, in float64; inputs from "
-        "the normal distribution, {summary/longer/1} steps. “Moved” is how far the last output is from that of the factor one, "
-        "relative, as RMS; “gradient” that of the state after the first step over that of the last."
-    )
-    rows = [
-        [CELLS[cell], NORMS[norm], f"{{{at}/scale:g}}", range_of(f"{at}/moved", ".2g"), range_of(f"{at}/first over last", ".1e")]
-        for cell in CELLS
-        for norm in ("none", "layer")
-        for at in (f"summary/dynamics/{cell}/{norm}/{scale}" for scale in recurrent.SCALES)
-    ]  # fmt: skip
-    page.table(["cell", "norm", "factor", "moved", "gradient"], rows)
-    page.figure("gradient", "Gradient of the state over time steps at initialisation, by factor of the weights")
-
-
-def write_company(page: Page) -> None:
-    page.say(
-        "**Company.** Bits of one sequence's last state that change with its batch, the most of all seeds, after some training. "
-        "Packed sequences have no padding, but other lengths make a time step's matrix product one of other shape; padded ones "
-        "are as long as the longest, and the result is what stands at the sequence's own end."
-    )
-    columns = [(cell, norm) for cell in CELLS for norm in ("none", "layer")]
-    kinds = list(page.at("summary/company/lstm/layer"))
-    page.table(
-        ["what changes", *(f"{CELLS[cell]}, {NORMS[norm]}" for cell, norm in columns)],
-        [[kind, *(f"{{summary/company/{cell}/{norm}/{kind}}}" for cell, norm in columns)] for kind in kinds],
-    )
-
-
-ALIKE_OR_NOT = {
-    HOLDS: "No bit changes with the company, however the batch is made.",
-    CONDITIONS: "Condition: matrix products of one shape, which padded batches of one size have, and packed ones of the same "
-    "lengths. Another shape may change how PyTorch rounds the product, which stands before the norm.",
-    FAILS: "Bits change even where the matrix products have one shape: see the table.",
-}
-
-
-def because(page: Page) -> Mapping[str, str]:
-    lists, verdict = "summary/compared", page.at("verdicts")
-
+def because(found: dict[str, Any], verdicts: dict[str, str]) -> dict[str, str]:
+    networks = found["training"]
+    moved = {norm: max(max(seeds) for (_, of, _), seeds in found["moved"].items() if of == norm) for norm in NORMS}
+    company = {
+        HOLDS: "No bit changes with the batch.",
+        CONDITIONS: "No bit changes while the matrix products keep their shapes. Another shape changes how PyTorch rounds "
+        "the product before the norm; the norm of the same row keeps its bits.",
+        FAILS: "Bits change even where the matrix products keep their shapes: see the table.",
+    }
     return {
-        "stable": "With layer norm the output of both cells stays, by less than {summary/close:.0%}, where the weights are "
-        "re-scaled by these factors: {summary/layer stays at}; without at: {summary/none stays at}. At any factor it moves by "
-        "{summary/most moved/layer:.1%} at most (what moves it is eps, which counts beside small sums), without a norm by "
-        "{summary/most moved/none:.0%}. At PyTorch's own weights the gradient keeps its size over the time steps better with layer norm, in every seed, in: "
-        "{summary/gradient nearer to itself}. Weights {summary/larger:g} times as large without a norm keep it better than layer "
-        "norm does in: {summary/gradient of larger weights nearer than layer's}. Trained, the carried state beyond the lengths of "
-        f"training stays nearer to its size in every seed with layer norm in: {{{lists}/state nearer to itself}}; without in: "
-        f"{{{lists}/state nearer to itself without}}. Neither cell normalises what it carries on."
-        + page.condition("the factors and the cells that are named", "stable"),
-        "faster": f"By the mean loss over all steps, each at its own best rate, layer norm is ahead of no norm in every seed in: "
-        f"{{{lists}/layer faster than none}}; behind it in every seed in: {{{lists}/none faster than layer}}. Beside larger first "
-        f"weights without a norm it is ahead in: {{{lists}/layer faster than scaled}}; behind in: "
-        f"{{{lists}/scaled faster than layer}}. The time of a step is not counted. Of a single number as input, as with pixels, a "
-        "norm leaves little but the sign."
-        + page.condition("the tasks that are named, beside the first weights that are named", "faster"),
-        "rates": f"The largest rate that trains is larger with layer norm than without in: {{{lists}/layer trains at larger rates "
-        f"than none}}; smaller in: {{{lists}/none trains at larger rates than layer}}. Beside larger first weights it is larger in: "
-        f"{{{lists}/layer trains at larger rates than scaled}}; smaller in: {{{lists}/scaled trains at larger rates than layer}}. "
-        f"At the largest rate of all that were tried layer norm trains in: {{{lists}/trains at the largest rate}}."
-        + page.condition("the tasks that are named", "rates"),
-        "longer": "Accuracy on longer sequences is within {summary/close:.0%} of that on the lengths of training, in the median, "
-        f"with layer norm in: {{{lists}/layer keeps its accuracy}}; without in: {{{lists}/none keeps its accuracy}}. On them layer "
-        f"norm is the more accurate in every seed in: {{{lists}/layer more accurate on longer than none}}; no norm in: "
-        f"{{{lists}/none more accurate on longer than layer}}. A norm that can be computed is not yet a network that has learnt "
-        "what longer sequences need." + page.condition("the tasks that are named", "longer"),
-        "company": ALIKE_OR_NOT[verdict["company"]]
-        + " evenorm's norm of the same row changes by {summary/company/lstm/layer/norm, other numbers of rows} bits with the number "
-        "of rows, the product by up to {summary/company/lstm/layer/product, other numbers of rows}.",
+        "stable": f"With layer norm the output moves by less than {CLOSE:.0%} in both cells if the weights are "
+        f"multiplied by: {listed(stays_at(found, 'layer'))}; without a norm by: {listed(stays_at(found, 'none'))}. It "
+        f"moves by at most {moved['layer']:.1%} with layer norm, because eps counts beside small sums, and by up to "
+        f"{moved['none']:.0%} without. At PyTorch's own weights, the gradient keeps its size better with layer norm "
+        f"in every seed of: {listed(steadier(found))}. Neither cell normalises the state that it carries on.",
+        "faster": "By the mean loss over all steps, each at its fastest rate, layer norm is ahead in every seed of: "
+        f"{listed(lower(networks, 'mean loss', 'layer', 'none'))}; behind in: {listed(lower(networks, 'mean loss', 'none', 'layer'))}. The time of "
+        "a step is not counted.",
+        "rates": "The largest rate that trains is larger with layer norm in: "
+        f"{listed(larger_rate(networks, 'layer', 'none'))}; smaller in: {listed(larger_rate(networks, 'none', 'layer'))}.",
+        "longer": f"Accuracy falls by at most {CLOSE:.0%} on longer sequences, in the median, with layer norm in: "
+        f"{listed(keeps_accuracy(found, 'layer'))}; without in: {listed(keeps_accuracy(found, 'none'))}. Layer norm "
+        f"is more accurate on them in every seed of: {listed(lower(made(found), 'longer', 'none', 'layer'))}; no norm in: "
+        f"{listed(lower(made(found), 'longer', 'layer', 'none'))}.",
+        "company": company[verdicts["company"]],
     }
 
 
-SECTION = Section(
-    "recurrent", "Recurrent", CLAIMS, recurrent.runs, recurrent.run, summary, judge, figures, write
-)  # fmt: skip
+SECTION = Section("recurrent", "Recurrent", CLAIMS, recurrent.runs, recurrent.run, summary, judge, figures, write)

@@ -14,7 +14,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn", reason="scikit-learn, whose digits the study learns, is not installed")
-pytest.importorskip("scipy", reason="scipy, which solves the study's linear programs, is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib, which draws the study's plots, is not installed")
 
 from study import _command, _page, _plots, _sections, _store  # noqa: E402
@@ -23,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LEARN = ROOT / "learn"
 STUDY = [sys.executable, "-m", "study"]
 NAMES = list(_sections.NAMES)
-QUICK = ("batch", "geometry", "precision")  # the others' runs again are for `make test-all`
+QUICK = ("batch", "shift")  # `make test-all` repeats the other sections
 EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in NAMES]
 
 
@@ -72,62 +71,17 @@ def test_a_full_run_has_five_seeds(name):
     found = {}
     for run in _sections.load(name).runs(False):
         found.setdefault(json.dumps(dict(run.settings)), set()).add(run.seed)
-    alone = [settings for settings, seeds in found.items() if len(seeds) < 5]
-    assert alone == ([json.dumps({"part": "angles"})] if name == "geometry" else [])  # no chance in it
+    assert {len(seeds) for seeds in found.values()} == {5}
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", NAMES)
 def test_plots_come_from_the_json_alone_and_are_the_same_again(smoke, tmp_path, name):
     (tmp_path / f"{name}.json").write_bytes((smoke / f"{name}.json").read_bytes())
     _command.draw(tmp_path)
-    drawn = sorted(path.name for path in smoke.glob(f"{name}-*"))
-    assert len(drawn) >= 4 and {path.rsplit(".")[-1] for path in drawn} == {"svg", "png"}
+    drawn = sorted(path.name for path in smoke.glob(f"{name}-*.svg"))
+    assert drawn
     for path in drawn:
         assert (tmp_path / path).read_bytes() == (smoke / path).read_bytes(), path
-
-
-def leaves(value):
-    """All numbers of a JSON, also those in its texts."""
-    if isinstance(value, dict):
-        for key, one in value.items():
-            yield from leaves(key)
-            yield from leaves(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from leaves(one)
-    elif isinstance(value, str):
-        yield from (float(match[0].replace(",", "").rstrip(".")) for match in _page.NUMBER.finditer(value))
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield float(value)
-
-
-def written(number, percent):
-    """The values that a written number may stand for: half a unit of its last digit to either side."""
-    digits, _, exponent = number.replace(",", "").partition("e")
-    scale = 10.0 ** int(exponent or 0) / (100 if percent else 1)
-    half = 0.5 * 10.0 ** -len(digits.partition(".")[2]) * scale
-    return float(digits) * scale - half * 1.001, float(digits) * scale + half * 1.001
-
-
-def strange_numbers(folder, report):
-    """Numbers of the report's text that no section's JSON has."""
-    known = sorted(
-        {number for name in NAMES if (folder / f"{name}.json").exists() for number in leaves(read(folder, name))}
-    )
-    text = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", report)
-    strange = []
-    for match in _page.NUMBER.finditer(text):
-        low, high = written(match[0].rstrip(","), text[match.end() : match.end() + 1] == "%")
-        if not any(low <= number <= high for number in known):
-            strange.append(match[0])
-    return strange
-
-
-def test_every_number_of_the_report_is_in_the_json(smoke):
-    report = (smoke / "report.md").read_text()
-    assert len(_page.NUMBER.findall(report)) > 200
-    assert strange_numbers(smoke, report) == []
-    assert strange_numbers(smoke, report + " 31.41592 ") == ["31.41592"]
 
 
 def test_the_report_has_claims_plots_and_verdicts(smoke):
@@ -136,20 +90,15 @@ def test_the_report_has_claims_plots_and_verdicts(smoke):
         whole = read(smoke, name)
         for claim in whole["claims"]:
             assert claim["text"] in report and claim["source"] in report
-            assert f"**{claim['name']}: {_page.TITLES[whole['verdicts'][claim['name']]]}.**" in report
-    for path in re.findall(r"\]\(([^)]+\.svg)\)", report):
-        assert (smoke / path).exists()
-        assert (smoke / path).with_suffix(".png").exists()
+            assert f"**{claim['name']}: {whole['verdicts'][claim['name']]}.**" in report
+    assert set(re.findall(r"\]\(([^)]+\.svg)\)", report)) == {path.name for path in smoke.glob("*.svg")}
 
 
-def test_a_number_typed_into_the_text_is_refused():
-    page = _page.Page(_sections.load("batch"), {"a": 1.25})
-    assert page.fill("{a:.1f} of bf16") == "1.2 of bf16"
-    for template in ("{a} of 7", "-3", "1e5", "about 0.5 %"):
-        with pytest.raises(ValueError, match="typed"):
-            page.fill(template)
-    with pytest.raises(KeyError):
-        page.fill("{b}")
+def test_numbers_of_seeds_as_text():
+    assert _page.ranged(_sections.spread([3.0, 1.0, 2.5]), ".1f") == "2.5 (1.0 to 3.0)"
+    assert _page.ranged(_sections.spread_if([1.0, None])) == "none"
+    assert _page.listed([0.1, 1]) == "0.1, 1" and _page.listed([]) == "none"
+    assert _page.table(["a", "b"], [[1, "x"]]) == "| a | b |\n| --- | --- |\n| 1 | x |"
 
 
 @pytest.fixture(autouse=True)
@@ -183,16 +132,16 @@ def test_a_killed_run_resumes_to_the_same_json(smoke, tmp_path):
                 os.kill(os.getpid(), signal.SIGKILL)
             write(path, content)
         _store.write_bytes = killed
-        _command.main(["geometry", "--smoke", "--jobs", "1", "--output", {str(tmp_path)!r}])
+        _command.main(["batch", "--smoke", "--jobs", "1", "--output", {str(tmp_path)!r}])
     """
     done = subprocess.run([sys.executable, "-c", inspect.cleandoc(killed)], capture_output=True, cwd=LEARN)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs" / "geometry").glob("[!.]*.json")}
-    assert len(runs) == 4 and not (tmp_path / "geometry.json").exists()
+    runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs" / "batch").glob("[!.]*.json")}
+    assert len(runs) == 4 and not (tmp_path / "batch.json").exists()
     torn = next(iter(runs))
     torn.write_text(torn.read_text()[:50])  # as no kill leaves it, but a disk may
-    assert here("geometry", "--output", tmp_path) == 0
-    assert (tmp_path / "geometry.json").read_bytes() == (smoke / "geometry.json").read_bytes()
+    assert here("batch", "--output", tmp_path) == 0
+    assert (tmp_path / "batch.json").read_bytes() == (smoke / "batch.json").read_bytes()
     assert all(path.stat().st_mtime_ns == when for path, when in runs.items() if path != torn)
 
 
@@ -201,8 +150,8 @@ def test_interrupted_it_says_how_to_go_on(tmp_path, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(_store.Runs, "write", interrupt)
-    assert here("geometry", "--output", tmp_path) == 130
-    assert f'make study ARGS="geometry --smoke --output {tmp_path}"' in capsys.readouterr().err
+    assert here("batch", "--output", tmp_path) == 130
+    assert f'make study ARGS="batch --smoke --output {tmp_path}"' in capsys.readouterr().err
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends signals")
@@ -228,7 +177,7 @@ def test_interrupted_with_its_workers(tmp_path):
 
 
 def test_a_run_of_other_sources_is_not_taken(tmp_path, monkeypatch):
-    section = _sections.load("geometry")
+    section = _sections.load("batch")
     run = section.runs(True)[0]
     _store.Runs(tmp_path, section).write(run, {"share": 1}, 0.5)
     assert _store.Runs(tmp_path, section).read(run)["result"] == {"share": 1}
@@ -265,16 +214,20 @@ def test_layer_norm_depends_on_no_mate_and_batch_norm_does(smoke):
             assert bits["norm, as many mates"] > 0 and bits["network, as many mates"] > 0
 
 
-@pytest.mark.slow
 def test_the_page_of_docs_is_made_from_its_json(tmp_path):
-    """docs/study: its text is what its JSON gives, and that a full run's."""
+    """docs/study holds a full run, and its text and verdicts are those of its JSON."""
     folder = ROOT / "docs" / "study"
     for name in NAMES:
-        assert not read(folder, name)["smoke"]
+        whole, section = read(folder, name), _sections.load(name)
+        assert not whole["smoke"]
+        assert [(run["settings"], run["seed"]) for run in whole["runs"]] == [
+            (json_of(run.settings), run.seed) for run in section.runs(False)
+        ]
+        assert whole["verdicts"] == section.judge(section.summary(whole["runs"]))
         (tmp_path / f"{name}.json").write_bytes((folder / f"{name}.json").read_bytes())
     _command.draw(tmp_path)
     assert (tmp_path / "report.md").read_text() == (folder / "report.md").read_text()
-    assert strange_numbers(folder, (folder / "report.md").read_text()) == []
+    assert {path.name for path in tmp_path.glob("*.svg")} == {path.name for path in folder.glob("*.svg")}
 
 
 def test_plots_leave_the_users_style_alone():
