@@ -42,10 +42,7 @@ class Outcome:
     def __str__(self) -> str:
         if self.error:
             return f"rank {self.rank}: {self.error}"
-        if not self.in_time:
-            return f"rank {self.rank} did not end in time"
-        by = f" ({signal.Signals(-self.exit_code).name})" if self.exit_code is not None and self.exit_code < 0 else ""
-        return f"rank {self.rank} ended with {self.exit_code}{by}"
+        return f"rank {self.rank} ended with {self.exit_code}" if self.in_time else f"rank {self.rank} was not in time"
 
 
 def run(function: Callable[..., Any], size: int, *arguments: Any, **limits: float) -> list[Any]:
@@ -63,9 +60,9 @@ def outcomes(
 ) -> list[Outcome]:
     """What became of each process, by rank; raises nothing of theirs.
 
-    The function, its arguments and its results are pickled. What still runs after `timeout` seconds is killed, and was
-    not in time; `group_timeout` is the process group's: how long a collective operation waits, most of `timeout` unless
-    told, since one process may be compiling while another waits.
+    The function, its arguments and its results are pickled. What still runs after `timeout` seconds is killed.
+    `group_timeout` is how long a collective operation waits: by default most of `timeout`, since one process may be
+    compiling while another waits.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch.distributed", "evenorm.torch"])

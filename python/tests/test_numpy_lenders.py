@@ -6,7 +6,6 @@ import gc
 import sys
 from typing import ClassVar
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -179,12 +178,6 @@ def test_buffers_of_other_kinds():
         evenorm.layer_norm(bytes(12), 12)
     with pytest.raises(TypeError, match="^x has dtype '>f', but"):
         evenorm.layer_norm(memoryview(np.ones(3, ">f4")), 3)
-
-
-def test_bfloat16():
-    x = normal("bf16", 4, 16)
-    wide = evenorm.layer_norm(x.astype(np.float32), 16, out=np.empty((4, 16), ml_dtypes.bfloat16))
-    assert same_bits(evenorm.layer_norm(x, 16), wide)
 
 
 def test_sequences_take_the_type_of_the_rest():

@@ -159,24 +159,18 @@ def test_under_fake_tensor_mode():
     assert real(torch.randn(3, C)).shape == (3, C)
 
 
-class TensorEps(NarrowRMSNorm):
+def with_tensor():
     """Its attribute is neither parameter nor buffer, so a trial cannot give it values."""
-
-    def __init__(self):
-        super().__init__()
-        self.minimum = torch.tensor(1e-6)
-
-    def forward(self, x):
-        return look_alikes.rms_xhat(x, self.minimum) * self.weight
+    return made(lambda m, x: look_alikes.rms_xhat(x, m.minimum) * m.weight, minimum=torch.tensor(1e-6))
 
 
 def test_attributes_without_values_are_the_reason():
     with torch.device("meta"):
-        meta = TensorEps()
+        meta = with_tensor()
     with FakeTensorMode():
-        fake = TensorEps()
-        inside = et.convert(TensorEps())
+        fake = with_tensor()
+        inside = et.convert(with_tensor())
     why = "its attribute minimum is a tensor without values (on the meta device, or fake): convert it once it has them"
     for report in (et.convert(meta), et.convert(fake), inside):
         assert [one.reason for one in report.left] == [why]
-    assert et.convert(TensorEps()).replaced
+    assert et.convert(with_tensor()).replaced

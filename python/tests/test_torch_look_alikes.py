@@ -11,7 +11,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch_look_alikes import NarrowRMSNorm, ScaleShift, ZeroCentred, layer_xhat, made, randomised, rms_xhat, squares
 
 import evenorm.torch as et
-from evenorm.torch import _look_alikes, _trial
+from evenorm.torch import _trial
 
 C = look_alikes.C
 
@@ -30,17 +30,18 @@ def values_and_gradients(module, x):
     return y, torch.autograd.grad((y * weight).sum(), [x, *module.parameters()])
 
 
-@pytest.mark.parametrize(("cls", "formula"), look_alikes.NORMS.items())
-def test_norms_under_other_names_are_swapped(cls, formula):
-    plain, module = randomised(cls()), randomised(cls())
-    before = copy.deepcopy(module.state_dict())
+@pytest.mark.parametrize("name", look_alikes.NORMS)
+def test_norms_under_other_names_are_swapped(name):
+    make, formula = look_alikes.NORMS[name]
+    plain, module = randomised(make()), randomised(make())
+    cls, before = type(module), copy.deepcopy(module.state_dict())
     tensors = [id(t) for t in (*module.parameters(), *module.buffers())]
     report = et.convert(module)
     assert [one.new for one in report.replaced] == [f"evenorm.torch.{formula}"], report
     assert isinstance(module, cls) and type(module).__name__ == f"Evenorm{cls.__name__}"
     assert [id(t) for t in (*module.parameters(), *module.buffers())] == tensors
     assert all(torch.equal(module.state_dict()[key], value) for key, value in before.items())
-    x = torch.randn(7, 3, *((4, 6) if cls is look_alikes.TwoAxesNorm else (C,)))
+    x = torch.randn(7, 3, *((4, 6) if name == "two axes" else (C,)))
     y, gradients = values_and_gradients(module, x)
     expected, expected_gradients = values_and_gradients(plain, x)
     torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)
@@ -80,10 +81,8 @@ def test_outliers_and_large_parameters_do_not_part_honest_norms(dtype, cols):
         wide = torch.promote_types(x.dtype, torch.float32)
         return (layer_xhat(x.to(wide)) * m.weight.to(wide)).to(x.dtype)
 
-    for module in (
-        look_alikes.PlainSubclass(cols),
-        *(made(f, weight=look_alikes.ones(cols)) for f in (in_float32, from_float32)),
-    ):
+    by_formula = [made(forward, weight=look_alikes.ones(cols)) for forward in (in_float32, from_float32)]
+    for module in (look_alikes.PlainSubclass(cols), *by_formula):
         assert et.convert(module.to(dtype)).replaced
 
 
@@ -97,23 +96,13 @@ def test_what_refuses_other_strides_is_swapped():
 # --- what a swapped norm does
 
 
-@pytest.fixture
-def calls(monkeypatch):
-    """The names and shapes of the calls of evenorm's functions that swapped norms make."""
-    made = []
-    for name in ("layer_norm", "rms_norm"):
-        original = getattr(_look_alikes, name)
-        monkeypatch.setattr(_look_alikes, name, lambda *a, f=original, n=name: made.append(n) or f(*a))
-    return made
-
-
-def test_look_alikes_call_evenorm(calls):
+def test_look_alikes_call_evenorm(norm_calls):
     model = nn.Sequential(ScaleShift(), NarrowRMSNorm())
     et.convert(model)
-    calls.clear()
+    norm_calls.clear()
     model(torch.randn(3, C))
     model[1](x=torch.randn(3, C))
-    assert calls == ["layer_norm", "rms_norm", "rms_norm"]
+    assert [name for name, _ in norm_calls] == ["layer_norm", "rms_norm", "rms_norm"]
 
 
 def test_own_forward_runs_where_nothing_was_agreed():
@@ -152,7 +141,7 @@ def test_attributes_and_types_may_change_afterwards():
             torch.testing.assert_close(module(given), expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("make", [look_alikes.GammaBeta, ZeroCentred, ScaleShift])
+@pytest.mark.parametrize("make", [look_alikes.gamma_beta, ZeroCentred, ScaleShift])
 def test_own_type_decides(make):
     """PyTorch's own layer norm sums the gradient of a bf16 weight in bf16: that does not part it from evenorm's. A mean
     that is rounded to bf16 before it is subtracted does."""
@@ -265,13 +254,8 @@ class Lazy(LazyModuleMixin, nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight, 1e-6)
 
 
-class SizedNorm(nn.Module):
-    def __init__(self, normalized_shape):
-        super().__init__()
-        self.normalized_shape = normalized_shape
-
-    def forward(self, x):
-        return F.layer_norm(x, x.shape[-1:])
+def sized(m, x):
+    return F.layer_norm(x, x.shape[-1:])
 
 
 ODD = {
@@ -279,7 +263,10 @@ ODD = {
     "lazy": (type("LazyNorm", (Lazy,), {}), "its parameters have no shape yet"),
     "builtin": (lambda: made(torch.relu), "its forward is not written in Python"),
     **{
-        repr(size): (lambda size=size: SizedNorm(size), "its normalized_shape is")
+        repr(size): (
+            lambda size=size: made(sized, look_alikes.EmptyNorm, normalized_shape=size),
+            "its normalized_shape is",
+        )
         for size in ("last", 8.0, -1, (), True, ("a",), {8}, torch.tensor(8), (2**40,))
     },
 }

@@ -1,7 +1,7 @@
 """Modules as people write them: layer and RMS norms under other names, and modules that only look like norms.
 
-NORMS maps each norm to the formula that stands in for it. OTHERS maps each other module to a part of the reason why it is
-left.
+NORMS has what makes each norm, and the formula that stands in for it. OTHERS has what makes each other module, and a part
+of the reason why it is left.
 """
 
 import torch
@@ -38,33 +38,8 @@ class ScaleShift(nn.Module):
         return self.scale * (x - mean) / torch.sqrt(var + self.eps) + self.shift
 
 
-class GammaBeta(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gamma, self.beta = ones(), zeros()
-
-    def forward(self, features):
-        return F.layer_norm(features, features.shape[-1:], self.gamma, self.beta, 1e-12)
-
-
-class GainBias(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gain, self.bias, self.epsilon = ones(), zeros(), 1e-3
-
-    def forward(self, x):
-        centred = x - x.mean(-1, keepdim=True)
-        return centred * (centred.pow(2).mean(-1, keepdim=True) + self.epsilon).rsqrt() * self.gain + self.bias
-
-
-class ConstantBeta(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gamma = ones()
-        self.register_buffer("beta", torch.zeros(C))
-
-    def forward(self, x):
-        return F.layer_norm(x, (C,), self.gamma, self.beta)
+class EmptyNorm(nn.Module):
+    pass
 
 
 class ZeroCentred(nn.Module):
@@ -75,23 +50,6 @@ class ZeroCentred(nn.Module):
     def forward(self, x):
         wide = x.float()
         return (wide * (wide.pow(2).mean(-1, keepdim=True) + self.eps).rsqrt() * (1 + self.weight.float())).type_as(x)
-
-
-class LayerNorm1P(nn.LayerNorm):
-    def __init__(self):
-        super().__init__(C)
-
-    def forward(self, x):
-        return F.layer_norm(x, self.normalized_shape, self.weight + 1, self.bias, self.eps)
-
-
-class TwoAxesNorm(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.g, self.eps = ones(4, 6), 1e-6
-
-    def forward(self, x):
-        return x / (x.square().mean((-2, -1), keepdim=True) + self.eps).sqrt() * self.g
 
 
 class NoWeightNorm(nn.Module):
@@ -113,20 +71,6 @@ class NarrowRMSNorm(nn.Module):
 class PlainSubclass(nn.LayerNorm):
     def __init__(self, cols=C):
         super().__init__(cols)
-
-
-NORMS = {
-    ScaleShift: "layer_norm(x, scale, shift, eps=eps)",
-    GammaBeta: "layer_norm(x, gamma, beta, eps=1e-12)",
-    GainBias: "layer_norm(x, gain, bias, eps=epsilon)",
-    ConstantBeta: "layer_norm(x, gamma, beta, eps=1e-05)",
-    ZeroCentred: "rms_norm(x, 1 + weight, eps=eps)",
-    LayerNorm1P: "layer_norm(x, 1 + weight, bias, eps=eps)",
-    TwoAxesNorm: "rms_norm(x, g, eps=eps)",
-    NoWeightNorm: "rms_norm(x, eps=1e-06)",
-    NarrowRMSNorm: "rms_norm(x, weight, eps=eps)",
-    PlainSubclass: "layer_norm(x, weight, bias, eps=eps)",
-}
 
 
 def made(forward, cls=NarrowRMSNorm, **attributes):
@@ -170,6 +114,45 @@ def rms_xhat(x, eps=1e-6):
     return x * torch.rsqrt(squares(x) + eps)
 
 
+def gamma_beta():
+    forward = lambda m, features: F.layer_norm(features, features.shape[-1:], m.gamma, m.beta, 1e-12)  # noqa: E731
+    return made(forward, EmptyNorm, gamma=ones(), beta=zeros())
+
+
+def constant_beta():
+    module = made(lambda m, x: F.layer_norm(x, (C,), m.gamma, m.beta), EmptyNorm, gamma=ones())
+    module.register_buffer("beta", torch.zeros(C))
+    return module
+
+
+def gain_bias(m, x):
+    return layer_xhat(x, m.epsilon) * m.gain + m.bias
+
+
+def zero_centred_layer(m, x):
+    return F.layer_norm(x, m.normalized_shape, m.weight + 1, m.bias, m.eps)
+
+
+def over_two_axes(m, x):
+    return x / (x.square().mean((-2, -1), keepdim=True) + 1e-6).sqrt() * m.g
+
+
+# What makes a norm, and the formula that stands in for it.
+NORMS = {
+    "scale, shift": (ScaleShift, "layer_norm(x, scale, shift, eps=eps)"),
+    "gamma, beta": (gamma_beta, "layer_norm(x, gamma, beta, eps=1e-12)"),
+    "gain, bias": (
+        lambda: made(gain_bias, EmptyNorm, gain=ones(), bias=zeros(), epsilon=1e-3),
+        "layer_norm(x, gain, bias, eps=epsilon)"),
+    "constant beta": (constant_beta, "layer_norm(x, gamma, beta, eps=1e-05)"),
+    "zero-centred": (ZeroCentred, "rms_norm(x, 1 + weight, eps=eps)"),
+    "zero-centred layer norm": (
+        lambda: made(zero_centred_layer, PlainSubclass), "layer_norm(x, 1 + weight, bias, eps=eps)"),
+    "two axes": (lambda: made(over_two_axes, EmptyNorm, g=ones(4, 6)), "rms_norm(x, g, eps=1e-06)"),
+    "no weight": (NoWeightNorm, "rms_norm(x, eps=1e-06)"),
+    "weight": (NarrowRMSNorm, "rms_norm(x, weight, eps=eps)"),
+    "subclass": (PlainSubclass, "layer_norm(x, weight, bias, eps=eps)"),
+}  # fmt: skip
 # Formulas in which another thing stands in the place of eps, seen on small rows alone.
 CLAMPS = {
     f"{name}, eps {eps}": of(forward, eps=eps)
@@ -188,10 +171,6 @@ CLAMPS = {
     "no NaN for zeros": of(lambda m, x: torch.nan_to_num(x / rms(x)) * m.weight),
     "clamped variance": of(lambda m, x: (x - mean(x)) * var(x).clamp(min=1e-12).rsqrt() * m.weight),
 }
-
-
-class UnweightedNorm(nn.Module):
-    pass
 
 
 class Affine(nn.LayerNorm):
@@ -289,7 +268,7 @@ OTHERS = {
     "squares of most": (
         of(lambda m, x: x * torch.rsqrt(squares(without_outliers(x)) + m.eps) * m.weight, weight=WIDE), OUTLIERS),
     "bounds that short rows do not reach": (
-        of(lambda m, x: layer_xhat(x).clamp(-100, 100), UnweightedNorm), OUTLIERS),
+        of(lambda m, x: layer_xhat(x).clamp(-100, 100), EmptyNorm), OUTLIERS),
     "nan_to_num": (of(lambda m, x: norm(m, torch.nan_to_num(x))), BROKEN),
     "nan_to_num after": (of(lambda m, x: torch.nan_to_num(norm(m, x))), BROKEN),
     "no infinity": (of(lambda m, x: norm(m, torch.where(x.isinf(), 1.0, x))), BROKEN),
