@@ -1,14 +1,11 @@
-"""Set-up that all Python tests share.
-
-torch.compile's cache is keyed by what it compiled, whatever the evenorm that this calls: so each run has its own cache.
-"""
+"""Set-up that all Python tests share."""
 
 import os
 import tempfile
 
 import pytest
 
-CACHE = "TORCHINDUCTOR_CACHE_DIR"
+CACHE = "TORCHINDUCTOR_CACHE_DIR"  # of each run its own: the key knows what was compiled, not the evenorm that it calls
 # The test files that take longest. They run first, so that no process begins one of them last.
 LONGEST = ("study", "torch_look_alikes", "torch_sharded", "torch_operators", "torch_subsets", "torch_fallback",
            "torch_exporters", "torch_distributed_training", "torch_convert_ranks", "torch_convert_models", "minilm",

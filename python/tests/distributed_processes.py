@@ -68,9 +68,12 @@ def outcomes(
     context.set_forkserver_preload(["torch.distributed", "evenorm.torch"])
     found = [Outcome(rank) for rank in range(size)]
     work = pickle.dumps((function, arguments))
+    # From where the function's module can be imported by its name: pytest gives tests names such as python.tests.x.
+    name = function.__module__
+    module_folder = str(Path(str(sys.modules[name].__file__)).resolve().parents[name.count(".")])
     with tempfile.TemporaryDirectory() as folder:
         limit = 0.8 * timeout if group_timeout is None else group_timeout
-        fixed = (size, _folder_of_module(function), work, folder, timeout, limit)
+        fixed = (size, module_folder, work, folder, timeout, limit)
         processes = [context.Process(target=_work, args=(one.rank, *fixed), daemon=True) for one in found]
         deadline = time.monotonic() + timeout
         try:
@@ -90,12 +93,6 @@ def outcomes(
             if answer.exists():
                 outcome.result, outcome.error = pickle.loads(answer.read_bytes())
     return found
-
-
-def _folder_of_module(function: Callable[..., Any]) -> str:
-    """From where the function's module can be imported by its name: pytest gives tests names such as python.tests.x."""
-    name = function.__module__
-    return str(Path(str(sys.modules[name].__file__)).resolve().parents[name.count(".")])
 
 
 def _work(

@@ -18,10 +18,6 @@ PROGRAM = pathlib.Path(sys.executable).parent / "evenorm"
 NUMPY_FUNCTIONS = [name for name in evenorm.__all__ if "norm" in name]
 
 
-def test_version():
-    assert importlib.metadata.version("evenorm") == evenorm.__version__
-
-
 @pytest.mark.parametrize("module", ["evenorm._norms", "evenorm._fused", "evenorm._info"])
 def test_examples_of_the_documentation(module):
     result = doctest.testmod(importlib.import_module(module))
@@ -83,7 +79,8 @@ def test_a_bfloat16_result_needs_ml_dtypes():
     """)
 
 
-def test_command():
+def test_command_and_version():
+    assert importlib.metadata.version("evenorm") == evenorm.__version__
     done = subprocess.run([PROGRAM, "info"], check=True, capture_output=True, text=True)
     assert f"version             {evenorm.__version__}" in done.stdout
     assert f"target in use       {evenorm.target()}" in done.stdout

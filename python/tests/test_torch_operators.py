@@ -354,7 +354,7 @@ def test_per_sample_gradients():
 
 
 def test_a_converted_norm_hands_what_refuses_to_its_own_forward():
-    module = made(lambda m, x: F.rms_norm(x, x.shape[-1:], m.weight, 1e-6))
+    module = made(lambda m, x: F.rms_norm(x, (C,), m.weight, 1e-6))
     assert len(evenorm.torch.convert(module).replaced) == 1
     x = torch.randn(3, C)
     assert torch.equal(module(x.as_subclass(Refusing)), F.rms_norm(x, (C,), module.weight, 1e-6))
