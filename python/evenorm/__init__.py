@@ -3,14 +3,7 @@
 PyTorch's modules and functions are `evenorm.torch`, which is to be imported by itself.
 """
 
-from evenorm._fused import (
-    add_layer_norm,
-    add_rms_norm,
-    layer_norm_int8,
-    layer_norm_pair,
-    rms_norm_int8,
-    rms_norm_pair,
-)
+from evenorm._fused import add_layer_norm, add_rms_norm, layer_norm_int8, layer_norm_pair, rms_norm_int8, rms_norm_pair
 from evenorm._info import numerics_revision, target, targets, version
 from evenorm._norms import (
     get_num_threads,

@@ -32,7 +32,7 @@ def add_layer_norm(
         (y, sum), both of x's shape and type unless `out` says otherwise.
 
     Raises:
-        TypeError, ValueError: as `layer_norm`; ValueError also where rows do not lie side by side.
+        TypeError, ValueError: as `layer_norm`; ValueError also if the elements of a row are not contiguous.
 
     >>> import numpy as np
     >>> x, residual = np.float32([[1, 2], [3, 5]]), np.float32([[3, 0], [1, 1]])
@@ -68,9 +68,6 @@ def add_rms_norm(
     Returns:
         (y, sum), as in `add_layer_norm`.
 
-    Raises:
-        TypeError, ValueError: as `add_layer_norm`.
-
     >>> import numpy as np
     >>> y, total = add_rms_norm(np.float64([[1, 3]]), np.float64([[2, 1]]), axis=1, eps=0)
     >>> print(y.round(4), total)
@@ -105,9 +102,6 @@ def layer_norm_pair(
     Returns:
         (y, y2): the bits of two calls of `layer_norm`.
 
-    Raises:
-        TypeError, ValueError: as `layer_norm`.
-
     >>> import numpy as np
     >>> y, y2 = layer_norm_pair(np.float32([[1, 3]]), 2, weight2=[2, 2], eps=0)
     >>> print(y.tolist(), y2.tolist())
@@ -138,9 +132,6 @@ def rms_norm_pair(
 
     Returns:
         (y, y2): the bits of two calls of `rms_norm`.
-
-    Raises:
-        TypeError, ValueError: as `layer_norm`.
 
     >>> import numpy as np
     >>> y, y2 = rms_norm_pair(np.float64([[3, 3]]), 2, weight2=[2, 4], eps=0)
@@ -179,7 +170,7 @@ def layer_norm_int8(
         (q, scale): q int8 of x's shape, scale float32 of the other axes' shape (or the one given).
 
     Raises:
-        TypeError, ValueError: as `layer_norm`; ValueError also where rows do not lie side by side.
+        TypeError, ValueError: as `layer_norm`; ValueError also if the elements of a row are not contiguous.
 
     >>> import numpy as np
     >>> q, scale = layer_norm_int8(np.float32([[4, 2, 8], [1, 1, 1]]), 3, np.float32([1.5, 1, 0.5]))
@@ -212,9 +203,6 @@ def rms_norm_int8(
 
     Returns:
         (q, scale), as in `layer_norm_int8`.
-
-    Raises:
-        TypeError, ValueError: as `layer_norm_int8`.
 
     >>> import numpy as np
     >>> q, scale = rms_norm_int8(np.float32([[3, 4, -300]]), 3, scale=0.01)

@@ -86,9 +86,6 @@ def rms_norm(
     Returns:
         y, or (y, rstd), as in `layer_norm`.
 
-    Raises:
-        TypeError, ValueError: as `layer_norm`.
-
     >>> import numpy as np
     >>> x = np.array([[3, 4], [0, 0]], dtype=np.float64)
     >>> rms_norm(x, 2, eps=0)
@@ -132,9 +129,6 @@ def layer_norm_backward(
         (dx, dweight, dbias): dx of x's shape and type, the others of the normalised axes' shape; dweight as if the
         weight were 1 where there is none.
 
-    Raises:
-        TypeError, ValueError: as `layer_norm`.
-
     >>> import numpy as np
     >>> x = np.array([[4, 2, 8], [1, 1, 1]], dtype=np.float32)
     >>> dy = np.array([[1, 0, -1], [2, 1, 0]], dtype=np.float32)
@@ -172,9 +166,6 @@ def rms_norm_backward(
 
     Returns:
         (dx, dweight), as in `layer_norm_backward`.
-
-    Raises:
-        TypeError, ValueError: as `layer_norm`.
 
     >>> import numpy as np
     >>> dx, dweight = rms_norm_backward(np.array([1.0, 0.0]), np.array([3.0, 4.0]), axis=0, eps=0)

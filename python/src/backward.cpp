@@ -43,21 +43,21 @@ nb::any norm_backward(bool rms, nb::handle dy_object, nb::handle x_object, nb::h
   load_or_allocate(dweight, outputs[1], "dweight", inner.span(), dtype);
   if (!rms) load_or_allocate(dbias, outputs[2], "dbias", inner.span(), dtype);
 
-  Backward backward{.kind = kind_of_norm(rms),
-                    .x = x.input(),
-                    .dy = dy.input(),
-                    .normalized_shape = split.normalized_shape(),
-                    .axes = split.axes(),
-                    .eps = eps_of(eps, rms, x.dtype()),
-                    .zero_centered = truth_of(zero_centered),
-                    .accumulate = adds};
-  if (weight.present()) backward.weight = weight.input();
-  if (mean.present()) backward.mean = mean.input();
-  if (rstd.present()) backward.rstd = rstd.input();
-  if (dsum.present()) backward.dsum = dsum.input();
-  backward.dx = dx.output();
-  backward.dweight = dweight.output();
-  if (!rms) backward.dbias = dbias.output();
+  const Backward backward{.kind = kind_of_norm(rms),
+                          .x = x.input(),
+                          .dy = dy.input(),
+                          .normalized_shape = split.normalized_shape(),
+                          .axes = split.axes(),
+                          .weight = weight.input(),
+                          .mean = mean.input(),
+                          .rstd = rstd.input(),
+                          .dx = dx.output(),
+                          .dweight = dweight.output(),
+                          .dbias = dbias.output(),
+                          .eps = eps_of(eps, rms, x.dtype()),
+                          .zero_centered = truth_of(zero_centered),
+                          .accumulate = adds,
+                          .dsum = dsum.input()};
   for (const auto& [view, name] : {std::pair(&dx, "dx"), std::pair(&dweight, "dweight"), std::pair(&dbias, "dbias")}) {
     if (view->present()) check_floating(*view, name);
   }

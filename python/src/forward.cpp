@@ -23,8 +23,8 @@ struct Common {
     forward.x = x.input();
     forward.normalized_shape = split.normalized_shape();
     forward.axes = split.axes();
-    if (weight.present()) forward.weight = weight.input();
-    if (bias.present()) forward.bias = bias.input();
+    forward.weight = weight.input();
+    forward.bias = bias.input();
     forward.eps = eps_of(eps, rms, x.dtype());
     forward.zero_centered = truth_of(zero_centered);
   }
@@ -85,8 +85,8 @@ nb::any norm_pair(bool rms, nb::handle x, nb::handle normalized_shape, nb::handl
   unpack(out, "(y, y2), where either may be None", outputs);
   w2.load(weight2, "weight2", arithmetic_of(c.x));
   b2.load(bias2, "bias2", arithmetic_of(c.x));
-  if (w2.present()) c.forward.weight2 = w2.input();
-  if (b2.present()) c.forward.bias2 = b2.input();
+  c.forward.weight2 = w2.input();
+  c.forward.bias2 = b2.input();
   c.forward.y = c.output(y, outputs[0], "y");
   c.forward.y2 = c.output(y2, outputs[1], "y2");
   run(c.forward, c.x.size(), false);

@@ -89,10 +89,13 @@ nb::any sharded_norm(bool rms, nb::handle x, nb::handle messages, const Columns&
   w.load(weight, "weight", arithmetic_of(r.x));
   b.load(bias, "bias", arithmetic_of(r.x));
   load_or_allocate(y, out, "out", r.x.shape(), r.x.dtype(), &r.x);
-  Forward forward{.kind = r.kind, .x = r.x.input(), .y = y.output(), .normalized_shape = r.cols};
-  if (w.present()) forward.weight = w.input();
-  if (b.present()) forward.bias = b.input();
-  forward.eps = number_of(eps, "eps");
+  const Forward forward{.kind = r.kind,
+                        .x = r.x.input(),
+                        .y = y.output(),
+                        .normalized_shape = r.cols,
+                        .weight = w.input(),
+                        .bias = b.input(),
+                        .eps = number_of(eps, "eps")};
   run_steps([&](const Executor& executor) { detail::run_shard(r.cuts, forward, r.wide, all, of_rows, executor); },
             r.x.size());
   return tuple_of(y.result(), moments.result());
@@ -114,24 +117,19 @@ struct GradientRows : Rows {
     moments = load_moments(given_moments, moments_object);
     std::array<nb::object, 3> outputs;
     unpack(out, "(dx, dweight, dbias), where any may be None", outputs);
-    backward.kind = kind;
-    backward.x = x.input();
-    backward.dy = dy.input();
-    backward.normalized_shape = cols;
-    if (weight.present()) backward.weight = weight.input();
-    backward.eps = number_of(eps, "eps");
-    if (!outputs[0].is_none()) {
-      dx.load_output(outputs[0], "dx");
-      backward.dx = dx.output();
-    }
-    if (!outputs[1].is_none()) {
-      dweight.load_output(outputs[1], "dweight");
-      backward.dweight = dweight.output();
-    }
-    if (!outputs[2].is_none()) {
-      dbias.load_output(outputs[2], "dbias");
-      backward.dbias = dbias.output();
-    }
+    const auto load_if_given = [&](View& view, std::size_t place, const char* name) {
+      if (!outputs[place].is_none()) view.load_output(outputs[place], name);
+      return view.output();
+    };
+    backward = {.kind = kind,
+                .x = x.input(),
+                .dy = dy.input(),
+                .normalized_shape = cols,
+                .weight = weight.input(),
+                .dx = load_if_given(dx, 0, "dx"),
+                .dweight = load_if_given(dweight, 1, "dweight"),
+                .dbias = load_if_given(dbias, 2, "dbias"),
+                .eps = number_of(eps, "eps")};
   }
 };
 

@@ -1,12 +1,15 @@
-"""What torch.compile made is kept under what it compiled, whatever the evenorm that it calls: each run keeps its own."""
+"""Set-up that all Python tests share."""
 
 import os
 import tempfile
 
-CACHE = "TORCHINDUCTOR_CACHE_DIR"
-# Files of tests that take longest, in that order: processes share files out, and none of these is to begin last.
-LONGEST = ("study", "torch_sharded", "torch_operators", "torch_exporters", "torch_distributed_training", "minilm",
-           "torch_fallback", "torch_convert_ranks", "torch_distributed_example", "torch_recurrent")  # fmt: skip
+import pytest
+
+CACHE = "TORCHINDUCTOR_CACHE_DIR"  # of each run its own: the key knows what was compiled, not the evenorm that it calls
+# The test files that take longest. They run first, so that no process begins one of them last.
+LONGEST = ("study", "torch_look_alikes", "torch_sharded", "torch_operators", "torch_subsets", "torch_fallback",
+           "torch_exporters", "torch_distributed_training", "torch_convert_ranks", "torch_convert_models", "minilm",
+           "torch_distributed_example", "torch_recurrent")  # fmt: skip
 
 
 def pytest_configure(config):
@@ -20,3 +23,16 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     place = {f"test_{name}": i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
+
+
+@pytest.fixture
+def norm_calls(monkeypatch):
+    """The calls of evenorm's functions that swapped look-alikes make: names and shapes of x."""
+    from evenorm.torch import _look_alikes
+
+    calls = []
+    for name in ("layer_norm", "rms_norm"):
+        original = getattr(_look_alikes, name)
+        note = lambda *a, f=original, n=name: calls.append((n, tuple(a[0].shape))) or f(*a)  # noqa: E731
+        monkeypatch.setattr(_look_alikes, name, note)
+    return calls

@@ -42,10 +42,7 @@ class Outcome:
     def __str__(self) -> str:
         if self.error:
             return f"rank {self.rank}: {self.error}"
-        if not self.in_time:
-            return f"rank {self.rank} did not end in time"
-        by = f" ({signal.Signals(-self.exit_code).name})" if self.exit_code is not None and self.exit_code < 0 else ""
-        return f"rank {self.rank} ended with {self.exit_code}{by}"
+        return f"rank {self.rank} ended with {self.exit_code}" if self.in_time else f"rank {self.rank} was not in time"
 
 
 def run(function: Callable[..., Any], size: int, *arguments: Any, **limits: float) -> list[Any]:
@@ -63,17 +60,20 @@ def outcomes(
 ) -> list[Outcome]:
     """What became of each process, by rank; raises nothing of theirs.
 
-    The function, its arguments and its results are pickled. What still runs after `timeout` seconds is killed, and was
-    not in time; `group_timeout` is the process group's: how long a collective operation waits, most of `timeout` unless
-    told, since one process may be compiling while another waits.
+    The function, its arguments and its results are pickled. What still runs after `timeout` seconds is killed.
+    `group_timeout` is how long a collective operation waits: by default most of `timeout`, since one process may be
+    compiling while another waits.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch.distributed", "evenorm.torch"])
     found = [Outcome(rank) for rank in range(size)]
     work = pickle.dumps((function, arguments))
+    # From where the function's module can be imported by its name: pytest gives tests names such as python.tests.x.
+    name = function.__module__
+    module_folder = str(Path(str(sys.modules[name].__file__)).resolve().parents[name.count(".")])
     with tempfile.TemporaryDirectory() as folder:
         limit = 0.8 * timeout if group_timeout is None else group_timeout
-        fixed = (size, _folder_of_module(function), work, folder, timeout, limit)
+        fixed = (size, module_folder, work, folder, timeout, limit)
         processes = [context.Process(target=_work, args=(one.rank, *fixed), daemon=True) for one in found]
         deadline = time.monotonic() + timeout
         try:
@@ -93,12 +93,6 @@ def outcomes(
             if answer.exists():
                 outcome.result, outcome.error = pickle.loads(answer.read_bytes())
     return found
-
-
-def _folder_of_module(function: Callable[..., Any]) -> str:
-    """From where the function's module can be imported by its name: pytest gives tests names such as python.tests.x."""
-    name = function.__module__
-    return str(Path(str(sys.modules[name].__file__)).resolve().parents[name.count(".")])
 
 
 def _work(

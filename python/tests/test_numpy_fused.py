@@ -1,97 +1,95 @@
-"""The fused forms give the bits of their steps one by one."""
+"""The fused forms give the bits of their separate steps."""
 
 import numpy as np
 import pytest
-from test_numpy_layouts import DTYPES, same_bits, tensor
 
 import evenorm
-import numpy_inputs as inputs
+from numpy_inputs import DTYPES, bias, normal, same_bits, weight
 
-KINDS = [(evenorm.layer_norm, evenorm.add_layer_norm, evenorm.layer_norm_pair, evenorm.layer_norm_int8),
-         (evenorm.rms_norm, evenorm.add_rms_norm, evenorm.rms_norm_pair, evenorm.rms_norm_int8)]  # fmt: skip
+KINDS = pytest.mark.parametrize("kind", ["layer_norm", "rms_norm"])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("norm,add_norm", [kind[:2] for kind in KINDS])
-def test_add(norm, add_norm, dtype):
-    x, residual = tensor(dtype, 20, 33), tensor(dtype, 20, 33)[::-1].copy()
-    weight, bias = inputs.weight(dtype, 33), inputs.bias(dtype, 33)
+@KINDS
+def test_add(kind, dtype):
+    norm, add_norm = getattr(evenorm, kind), getattr(evenorm, f"add_{kind}")
+    x, residual, w, b = normal(dtype, 20, 33), normal(dtype, 20, 33, seed=4), weight(dtype, 33), bias(dtype, 33)
     total = x + residual  # one rounding, in NumPy's arithmetic too
-    right = norm(total, 33, weight, bias=bias)
-    y, found = add_norm(x, residual, 33, weight, bias=bias)
-    assert same_bits(found, total) and same_bits(y, right)
-    y, found = add_norm(x, residual, axis=-1, weight=weight, bias=bias, residual_scale=1)
-    assert same_bits(found, total) and same_bits(y, right)
+    right = norm(total, 33, w, bias=b)
     out = (np.empty_like(x), residual.copy())
-    result = add_norm(x, out[1], 33, weight, bias=bias, out=out)
-    assert result[0] is out[0] and result[1] is out[1]
-    assert same_bits(out[0], right) and same_bits(out[1], total)
+    for y, found in (
+        add_norm(x, residual, 33, w, bias=b),
+        add_norm(x, residual, axis=-1, weight=w, bias=b, residual_scale=1),
+        add_norm(x, out[1], 33, w, bias=b, out=out),
+        out,
+    ):
+        assert same_bits(found, total) and same_bits(y, right)
+    assert add_norm(x, residual, 33, out=out)[1] is out[1]
+    row = x[0].copy()
+    _, found = add_norm(np.broadcast_to(row, (20, 33)), residual, 33)
+    assert same_bits(found, row + residual)
 
 
 def test_residual_scale_is_one_rounding():
-    x, residual = tensor("f32", 9, 100), tensor("f32", 9, 100)[::-1].copy()
+    x, residual = normal("f32", 9, 100), normal("f32", 9, 100, seed=4)
     _, total = evenorm.add_layer_norm(x, residual, 100, residual_scale=0.3)
-    scale = np.float64(np.float32(0.3))
     # The product of two float32 is exact in float64; its sum with x then misses a rounding only in ties.
-    right = (residual.astype(np.float64) * scale + x.astype(np.float64)).astype(np.float32)
-    assert np.array_equal(total, right)
+    right = residual.astype(np.float64) * np.float64(np.float32(0.3)) + x.astype(np.float64)
+    assert np.array_equal(total, right.astype(np.float32))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("norm,pair", [(kind[0], kind[2]) for kind in KINDS])
-def test_pair(norm, pair, dtype):
-    x = tensor(dtype, 6, 5, 40)
-    weights = [inputs.weight(dtype, 5, seed) for seed in (2, 7)]
-    for axis in (1, (1,)):
-        y, y2 = pair(x, None, weights[0], weight2=weights[1], axis=axis)
-        assert same_bits(y, norm(x, None, weights[0], axis=axis))
-        assert same_bits(y2, norm(x, None, weights[1], axis=axis))
-    y = x.copy()
-    result = pair(y, None, weights[0], weight2=weights[1], axis=1, out=(y, None))
-    assert result[0] is y and same_bits(y, norm(x, None, weights[0], axis=1))
-    assert same_bits(result[1], norm(x, None, weights[1], axis=1))
+@KINDS
+def test_pair(kind, dtype):
+    norm, pair = getattr(evenorm, kind), getattr(evenorm, f"{kind}_pair")
+    x, w, w2 = normal(dtype, 6, 5, 40), weight(dtype, 5), weight(dtype, 5, seed=7)
+    right = norm(x, None, w, axis=1), norm(x, None, w2, axis=1)
+    in_place = x.copy()
+    for y, y2 in (
+        pair(x, None, w, weight2=w2, axis=(1,)),
+        pair(in_place, None, w, weight2=w2, axis=1, out=(in_place, None)),
+    ):
+        assert same_bits(y, right[0]) and same_bits(y2, right[1])
+    assert same_bits(in_place, right[0])
 
 
 def test_pair_with_biases():
-    x, bias, bias2 = tensor("f32", 4, 8), inputs.bias("f32", 8), inputs.bias("f32", 8, 9)
-    y, y2 = evenorm.layer_norm_pair(x, 8, None, bias, None, bias2)
-    assert same_bits(y, evenorm.layer_norm(x, 8, None, bias)) and same_bits(y2, evenorm.layer_norm(x, 8, None, bias2))
+    x, b, b2 = normal("f32", 4, 8), bias("f32", 8), bias("f32", 8, seed=9)
+    y, y2 = evenorm.layer_norm_pair(x, 8, None, b, None, b2)
+    assert same_bits(y, evenorm.layer_norm(x, 8, None, b)) and same_bits(y2, evenorm.layer_norm(x, 8, None, b2))
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
-@pytest.mark.parametrize("norm,norm_int8", [(kind[0], kind[3]) for kind in KINDS])
-def test_int8(norm, norm_int8, dtype):
-    x, weight = tensor(dtype, 12, 65), inputs.weight(dtype, 65)
+@KINDS
+def test_int8(kind, dtype):
+    norm, norm_int8 = getattr(evenorm, kind), getattr(evenorm, f"{kind}_int8")
+    x, w = normal(dtype, 12, 65), weight(dtype, 65)
     x[3] = 0
-    unrounded = norm(x, 65, weight, eps=1e-5, out=np.empty(x.shape, np.float32))
+    unrounded = norm(x, 65, w, eps=1e-5, out=np.empty(x.shape, np.float32))
     largest = np.abs(unrounded).max(axis=1)
-    q, scale = norm_int8(x, 65, weight, eps=1e-5)
+    q, scale = norm_int8(x, 65, w, eps=1e-5)
     assert q.dtype == np.int8 and q.shape == x.shape and scale.dtype == np.float32 and scale.shape == (12,)
     assert np.array_equal(scale, largest / np.float32(127)) and scale[3] == 0 and (q[3] == 0).all()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        factor = np.where(largest == 0, np.float32(0), np.float32(127) / largest)
-    assert np.array_equal(q, np.clip(np.rint(unrounded * factor[:, None]), -127, 127).astype(np.int8))
-    given, told = norm_int8(x, 65, weight, eps=1e-5, scale=0.01, out=q)
-    assert given is q and told == np.float32(0.01)
-    factor = np.float32(1) / np.float32(0.01)
-    assert np.array_equal(q, np.clip(np.rint(unrounded * factor), -127, 127).astype(np.int8))
+
+    def quantised(factor):
+        return np.clip(np.rint(unrounded * factor), -127, 127).astype(np.int8)
+
+    largest[3] = 1  # the row of zeros: any factor gives 0
+    assert np.array_equal(q, quantised((np.float32(127) / largest)[:, None]))
+    given, used = norm_int8(x, 65, w, eps=1e-5, scale=0.01, out=q)
+    assert given is q and used == np.float32(0.01)
+    assert np.array_equal(q, quantised(np.float32(1) / np.float32(0.01)))
 
 
-def test_the_same_row_added_to_all():
-    x, residual = tensor("f32", 33), tensor("f32", 9, 33)
-    y, total = evenorm.add_layer_norm(np.broadcast_to(x, (9, 33)), residual, 33)
-    assert same_bits(total, x + residual) and same_bits(y, evenorm.layer_norm(total, 33))
-
-
-def test_sum_s_gradient():
-    x, weight = tensor("f32", 20, 33), inputs.weight("f32", 33)
-    dy, dsum = x[::-1].copy(), tensor("f32", 20, 33)[:, ::-1].copy()
-    dx, *_ = evenorm.layer_norm_backward(dy, x, 33, weight)
-    with_sum, *_ = evenorm.layer_norm_backward(dy, x, 33, weight, dsum=dsum)
+def test_gradient_of_the_sum():
+    x, dy, dsum = (normal("f32", 20, 33, seed=seed) for seed in (1, 2, 3))
+    w = weight("f32", 33)
+    dx, *_ = evenorm.layer_norm_backward(dy, x, 33, w)
+    with_sum, *_ = evenorm.layer_norm_backward(dy, x, 33, w, dsum=dsum)
     assert np.array_equal(with_sum, dx + dsum)
 
 
-def test_rows_that_do_not_lie_together_are_refused():
+def test_rows_that_are_not_contiguous_are_refused():
     x = np.zeros((4, 6), np.float32)
     for call in (lambda: evenorm.add_layer_norm(x, x, axis=0), lambda: evenorm.layer_norm_int8(x, axis=0)):
         with pytest.raises(ValueError, match=r"the elements of a row should lie side by side where (residual|y)"):

@@ -213,7 +213,6 @@ def added(rng):
 
 
 KINDS = [usual, many_rows, many_columns, magnitudes, any_bits, not_finite, sums_cancel, far_apart, limits, added]
-QUICK, ALL = 60, 300  # problems of a kind
 
 
 def of_library(x, dy, weight, eps, rms, zero_centered, to, params, before=(None, None), handed=False):
@@ -245,22 +244,12 @@ def difference(made):
     return f"{', '.join(wrong)} of x {made['x'].shape}, {arrays}, eps={made['eps']} rms={made['rms']}" if wrong else ""
 
 
-def expect_same(kind, numbers):
-    with np.errstate(all="ignore"):
-        wrong = {i: difference(kind(np.random.default_rng([i, KINDS.index(kind)]))) for i in numbers}
-    wrong = {i: text for i, text in wrong.items() if text}
-    assert not wrong, "\n".join(f"{kind.__name__} {i}: {text}" for i, text in wrong.items())
-
-
+@pytest.mark.parametrize("numbers", [range(60), pytest.param(range(60, 300), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_some(kind):
-    expect_same(kind, range(QUICK))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_all(kind):
-    expect_same(kind, range(QUICK, ALL))
+@np.errstate(all="ignore")
+def test_random_problems(kind, numbers):
+    wrong = {i: difference(kind(np.random.default_rng([i, KINDS.index(kind)]))) for i in numbers}
+    assert not any(wrong.values()), "\n".join(f"{kind.__name__} {i}: {text}" for i, text in wrong.items() if text)
 
 
 @pytest.mark.parametrize("storage", [F32, BF16], ids=str)

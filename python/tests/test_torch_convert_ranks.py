@@ -1,169 +1,114 @@
-"""evenorm.torch.convert on norms whose forward depends on the axes of x: never another result than the module's own."""
+"""evenorm.torch.convert on norms whose forward depends on the axes of x: no result differs from the module's own."""
 
-# ruff: noqa: E402  (what needs PyTorch is imported when it is known to be there)
 import copy
 import itertools
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
+import torch
 import torch.nn.functional as F
 import torch_look_alikes as look_alikes
 from torch import nn
+from torch_look_alikes import made, ones, randomised, zeros
 
 import evenorm.torch as et
+from evenorm.torch import _probe
 
 C = 6
-OWN = {"layer": "layer_norm(x, weight, bias, eps=eps", "rms": "rms_norm(x, weight, eps=eps"}
+LAYER = "layer_norm(x, weight, bias, eps=eps"
+FIRST = f"{LAYER}, axes=(1,))"
 
 
-class Base(nn.Module):
-    def __init__(self, cols=C):
+class BaseNorm(nn.Module):
+    def __init__(self):
         super().__init__()
-        self.weight, self.bias, self.eps = look_alikes.ones(cols), look_alikes.zeros(cols), 1e-6
-
-    def norm(self, x):
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+        self.eps = 1e-6
 
 
-class PlainNorm(Base):
-    def forward(self, x):
-        return self.norm(x)
+def last(m, x):
+    return F.layer_norm(x, m.weight.shape, m.weight, m.bias, m.eps)
 
 
-class ImagesNorm(Base):
+def along(axis, m, x):
+    return last(m, x.movedim(axis, -1)).movedim(-1, axis)
+
+
+def images(m, x):
     """ConvNeXt's: four axes only, by permutations."""
-
-    def forward(self, x):
-        return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    return last(m, x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-class BroadcastNorm(Base):
+def xhat_of_channels(m, x):
+    centred = x - x.mean(1, keepdim=True)
+    return centred / torch.sqrt(centred.pow(2).mean(1, keepdim=True) + m.eps)
+
+
+def broadcast(m, x):
     """Segment Anything's: four axes, by a formula; it keeps the order in memory."""
-
-    def forward(self, x):
-        mean = x.mean(1, keepdim=True)
-        var = (x - mean).pow(2).mean(1, keepdim=True)
-        return self.weight[:, None, None] * ((x - mean) / torch.sqrt(var + self.eps)) + self.bias[:, None, None]
+    return m.weight[:, None, None] * xhat_of_channels(m, x) + m.bias[:, None, None]
 
 
-class AnyFirstNorm(Base):
-    """Over axis 1, whatever follows."""
-
-    def forward(self, x):
-        return self.norm(x.movedim(1, -1)).movedim(-1, 1)
+def by_rank(m, x):
+    return images(m, x) if x.dim() == 4 else last(m, x)
 
 
-class ByRankNorm(Base):
-    def forward(self, x):
-        if x.dim() == 4:
-            x = x.permute(0, 2, 3, 1)
-        x = self.norm(x)
-        return x.permute(0, 3, 1, 2) if x.dim() == 4 else x
+def rms_by_rank(m, x):
+    axis, weight = (1, m.weight[:, None, None]) if x.dim() == 4 else (-1, m.weight)
+    return x * torch.rsqrt(x.pow(2).mean(axis, keepdim=True) + m.eps) * weight
 
 
-class ByRankRMSNorm(nn.Module):
-    def __init__(self, cols=C):
-        super().__init__()
-        self.weight, self.eps = look_alikes.ones(cols), 1e-6
-
-    def forward(self, x):
-        axis = 1 if x.dim() == 4 else -1
-        weight = self.weight[:, None, None] if x.dim() == 4 else self.weight
-        return x * torch.rsqrt(x.pow(2).mean(axis, keepdim=True) + self.eps) * weight
+def by_size(m, x):
+    """Along the first axis after the batch's if that has as many elements as the row."""
+    return along(1, m, x) if x.dim() > 2 and x.shape[1] == m.weight.numel() else last(m, x)
 
 
-class BySizeNorm(Base):
-    """The first axis after the batch's, if it can be."""
-
-    def forward(self, x):
-        if x.dim() > 2 and x.shape[1] == self.weight.numel():
-            return self.norm(x.movedim(1, -1)).movedim(-1, 1)
-        return self.norm(x)
+def by_leading_size(m, x):
+    """Images without a batch are recognised by their size."""
+    return along(0, m, x) if x.dim() == 3 and x.shape[0] == m.weight.numel() else last(m, x)
 
 
-class LeadingSizeNorm(Base):
-    """Images without a batch, told by their size."""
-
-    def forward(self, x):
-        if x.dim() == 3 and x.shape[0] == self.weight.numel():
-            return self.norm(x.movedim(0, -1)).movedim(-1, 0)
-        return self.norm(x)
+def other_eps_for_images(m, x):
+    return F.layer_norm(x, x.shape[-1:], m.weight, m.bias, 0.1 if x.dim() == 4 else m.eps)
 
 
-class UnsqueezingNorm(Base):
-    def forward(self, x):
-        return self.norm(x.unsqueeze(0) if x.dim() == 2 else x)
+def layer(forward, cols=C):
+    return made(forward, BaseNorm, weight=ones(cols), bias=zeros(cols))
 
 
-class SqueezingNorm(Base):
-    def forward(self, x):
-        return self.norm(x.squeeze(0) if x.dim() == 3 else x)
+def any_first(m, x):
+    return along(1, m, x)
 
 
-class VectorsOnlyNorm(Base):
-    def forward(self, x):
-        if x.dim() == 1:
-            return x
-        return self.norm(x)
-
-
-class OtherEpsNorm(Base):
-    """In images, and in nothing else, another eps."""
-
-    def forward(self, x):
-        return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, 0.1 if x.dim() == 4 else self.eps)
-
-
-class ChannelwiseNorm(Base):
-    """Of sequences of samples, with parameters that broadcast."""
-
-    def __init__(self, cols=C):
-        super().__init__()
-        self.weight, self.bias = look_alikes.ones(1, cols, 1), look_alikes.zeros(1, cols, 1)
-
-    def forward(self, x):
-        mean = x.mean(1, keepdim=True)
-        var = (x - mean).pow(2).mean(1, keepdim=True)
-        return self.weight * (x - mean) / torch.sqrt(var + self.eps) + self.bias
-
-
-class BroadcastLastNorm(Base):
-    def __init__(self, cols=C):
-        super().__init__()
-        self.weight, self.bias = look_alikes.ones(1, 1, cols), look_alikes.zeros(1, 1, cols)
-
-    def forward(self, x):
-        return F.layer_norm(x, x.shape[-1:], None, None, self.eps) * self.weight + self.bias
-
-
-class NoWeightsFirstNorm(nn.Module):
-    def forward(self, x):
-        return x * torch.rsqrt(x.pow(2).mean(1, keepdim=True) + 1e-6)
-
-
+# The module, and what its report says.
 MODULES = {
-    ImagesNorm: OWN["layer"] + ", axes=(1,))",
-    BroadcastNorm: OWN["layer"] + ", axes=(1,))",
-    AnyFirstNorm: OWN["layer"] + ", axes=(1,))",
-    ByRankNorm: OWN["layer"] + ", axes=(1,) of 4-D x)",
-    ByRankRMSNorm: OWN["rms"] + ", axes=(1,) of 4-D x)",
-    BySizeNorm: "it is " + OWN["layer"] + ") of 1-D, 2-D x, but not of 4-D x",
-    LeadingSizeNorm: OWN["layer"] + "), not of 3-D x",
-    UnsqueezingNorm: OWN["layer"] + "), not of 2-D x",
-    SqueezingNorm: OWN["layer"] + "), not of 3-D x",
-    VectorsOnlyNorm: OWN["layer"] + "), not of 1-D x",
-    OtherEpsNorm: OWN["layer"] + "), not of 4-D x",
-    ChannelwiseNorm: OWN["layer"] + ", axes=(1,))",
-    BroadcastLastNorm: OWN["layer"] + "), not of 1-D, 2-D x",
-    NoWeightsFirstNorm: "rms_norm(x, eps=1e-06, axes=(1,))",
-}
-CASES = pytest.mark.parametrize(("make", "said"), [pytest.param(*one, id=one[0].__name__) for one in MODULES.items()])
+    "images": (lambda: layer(images), FIRST),
+    "broadcast": (lambda: layer(broadcast), FIRST),
+    "any first": (lambda: layer(any_first), FIRST),
+    "by rank": (lambda: layer(by_rank), f"{LAYER}, axes=(1,) of 4-D x)"),
+    "RMS by rank": (
+        lambda: made(rms_by_rank, BaseNorm, weight=ones(C)), "rms_norm(x, weight, eps=eps, axes=(1,) of 4-D x)"),
+    "by size": (lambda: layer(by_size), f"it is {LAYER}) of 1-D, 2-D x, but not of 4-D x"),
+    "by leading size": (lambda: layer(by_leading_size), f"{LAYER}), not of 3-D x"),
+    "unsqueezing": (lambda: layer(lambda m, x: last(m, x.unsqueeze(0) if x.dim() == 2 else x)), f"{LAYER}), not of 2-D x"),
+    "vectors as they are": (lambda: layer(lambda m, x: x if x.dim() == 1 else last(m, x)), f"{LAYER}), not of 1-D x"),
+    "other eps": (lambda: layer(other_eps_for_images), f"{LAYER}), not of 4-D x"),
+    "broadcast channels": (  # of sequences of samples
+        lambda: made(lambda m, x: m.weight * xhat_of_channels(m, x) + m.bias, BaseNorm, weight=ones(1, C, 1),
+                     bias=zeros(1, C, 1)), FIRST),
+    "broadcast rows": (
+        lambda: made(lambda m, x: F.layer_norm(x, x.shape[-1:], None, None, m.eps) * m.weight + m.bias, BaseNorm,
+                     weight=ones(1, 1, C), bias=zeros(1, 1, C)), f"{LAYER}), not of 1-D, 2-D x"),
+    "no weights": (
+        lambda: made(lambda m, x: x * torch.rsqrt(x.pow(2).mean(1, keepdim=True) + m.eps), BaseNorm),
+        "rms_norm(x, eps=eps, axes=(1,))"),
+}  # fmt: skip
 
 
-def said_of(report):
-    return [one.new.removeprefix("evenorm.torch.") for one in report.replaced] + [one.reason for one in report.left]
+def converted(module):
+    """The module as it was, and converted; and what the report says."""
+    plain = copy.deepcopy(randomised(module))
+    report = et.convert(module)
+    said = [one.new.removeprefix("evenorm.torch.") for one in report.replaced] + [one.reason for one in report.left]
+    return plain, module, said
 
 
 def result(module, x):
@@ -177,110 +122,81 @@ def result(module, x):
     return y.detach(), *torch.autograd.grad((y * dy).sum(), [x, *module.parameters()], allow_unused=True)
 
 
-@CASES
-def test_every_rank_and_size_gives_what_the_module_gives(make, said):
-    torch.manual_seed(0)
-    plain = look_alikes.randomised(make())
-    module = copy.deepcopy(plain)
-    report = et.convert(module)
-    assert said_of(report) == [said], report
+@pytest.mark.parametrize("name", MODULES)
+def test_every_rank_size_and_order(name):
+    make, reported = MODULES[name]
+    plain, module, said = converted(make())
+    assert said == [reported]
     for rank in range(1, 6):
         for shape in itertools.product((1, 2, C) if rank < 4 else (2, C), repeat=rank):
             x = torch.randn(shape) + 1
             expected, found = result(plain, x), result(module, x)
             if isinstance(expected, type):
                 assert found is expected, shape
-                continue
-            for a, b in zip(found, expected, strict=True):
-                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4, msg=lambda text, at=shape: f"{at}: {text}")
+            else:
+                torch.testing.assert_close(
+                    found, expected, rtol=1e-4, atol=1e-4, msg=lambda text, at=shape: f"{at}: {text}"
+                )
+    for order, shape in itertools.product([(0, 1, 2, 3), (0, 2, 3, 1), (3, 2, 1, 0)], [(2, C, 3, 4), (2, 3, 4, C)]):
+        x = torch.randn([shape[axis] for axis in order]).permute([order.index(axis) for axis in range(4)])
+        expected = result(plain, x)
+        if not isinstance(expected, type):
+            assert module(x).stride() == plain(x).stride(), (order, shape)
 
 
-@CASES
-@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (3, 2, 1, 0)])
-def test_results_lie_in_memory_as_the_module_s(make, said, order):
-    plain = make()
-    module = copy.deepcopy(plain)
-    et.convert(module)
-    back = [order.index(axis) for axis in range(4)]
-    for shape in ((2, C, 3, 4), (2, 3, 4, C)):
-        x = torch.randn([shape[axis] for axis in order]).permute(back)
-        assert x.shape == shape
-        try:
-            expected = plain(x)
-        except RuntimeError:
-            continue
-        assert module(x).stride() == expected.stride()
-
-
-def calls_of(monkeypatch):
-    from evenorm.torch import _look_alikes
-
-    calls = []
-    for name in ("layer_norm", "rms_norm"):
-        original = getattr(_look_alikes, name)
-        monkeypatch.setattr(_look_alikes, name, lambda *a, f=original: calls.append(a[0].shape) or f(*a))
-    return calls
-
-
-def test_only_ranks_that_were_tried_are_evenorm_s(monkeypatch):
-    module = look_alikes.NarrowRMSNorm()
-    et.convert(module)
-    calls = calls_of(monkeypatch)
+def test_only_ranks_that_were_tried_call_evenorm(norm_calls):
+    plain, module, _ = converted(look_alikes.NarrowRMSNorm())
+    norm_calls.clear()
     for rank in range(1, 7):
         x = torch.randn(*[2] * (rank - 1), look_alikes.C)
-        torch.testing.assert_close(module(x), look_alikes.NarrowRMSNorm.forward(module, x))
-    assert [len(shape) for shape in calls] == [1, 2, 3, 4]
+        torch.testing.assert_close(module(x), plain(x))
+    assert [len(shape) for _, shape in norm_calls] == [1, 2, 3, 4]
 
 
-def test_channels_first_is_evenorm_s(monkeypatch):
-    for make in (ImagesNorm, BroadcastNorm, AnyFirstNorm):
-        module = make()
-        et.convert(module)
-        with monkeypatch.context() as patched:
-            calls = calls_of(patched)
-            module(torch.randn(2, C, 3, 4))
-        assert calls == [(2, 3, 4, C)]
+@pytest.mark.parametrize("forward", [images, broadcast, any_first])
+def test_channels_first_calls_evenorm(forward, norm_calls):
+    _, module, _ = converted(layer(forward))
+    norm_calls.clear()
+    module(torch.randn(2, C, 3, 4))
+    assert norm_calls == [("layer_norm", (2, 3, 4, C))]
 
 
-def test_equal_axes_too_large_to_try(monkeypatch):
-    """Where another axis is as long as the row, and that could not be tried, the module's own forward runs."""
-    from evenorm.torch import _probe
-
+def test_equal_axes_too_large_to_try(monkeypatch, norm_calls):
+    """The module's own forward runs if another axis is as long as the row and that could not be tried."""
     monkeypatch.setattr(_probe, "MOST_SQUARE", 0)
     monkeypatch.setattr(_probe, "MOST_ELEMENTS", 0)
     cols = 20
-    module, plain = LeadingSizeNorm(cols), PlainNorm(cols)
-    assert len(et.convert(nn.Sequential(module, plain)).replaced) == 2
-    calls = calls_of(monkeypatch)
-    x = torch.randn(cols, 3, cols)
-    torch.testing.assert_close(module(x), LeadingSizeNorm.forward(module, x))
-    for rows in (2, cols):
-        x = torch.randn(rows, cols)
-        torch.testing.assert_close(plain(x), PlainNorm.forward(plain, x))
-    assert calls == [(2, cols)]
+    for forward, shapes in ((by_leading_size, [(cols, 3, cols)]), (last, [(2, cols), (cols, cols)])):
+        plain, module, said = converted(layer(forward, cols))
+        assert said == [f"{LAYER})"]
+        norm_calls.clear()
+        for shape in shapes:
+            x = torch.randn(shape)
+            torch.testing.assert_close(module(x), plain(x))
+        assert norm_calls == [("layer_norm", shape) for shape in shapes if shape == (2, cols)]
 
 
 @pytest.mark.parametrize("cols", [2, 3, 5, 15, 17, 300])
-def test_rows_as_long_as_other_axes_of_the_trial(cols):
-    for make in (ImagesNorm, BroadcastNorm, ByRankNorm, BySizeNorm):
-        plain = look_alikes.randomised(make(cols))
-        module = copy.deepcopy(plain)
-        report = et.convert(module)
-        assert said_of(report) == [MODULES[make]], report
-        x = torch.randn(2, cols, 3, cols)
-        torch.testing.assert_close(module(x), plain(x), rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize(
+    "forward, name", [(images, "images"), (broadcast, "broadcast"), (by_rank, "by rank"), (by_size, "by size")]
+)
+def test_rows_as_long_as_other_axes_of_the_trial(forward, name, cols):
+    plain, module, said = converted(layer(forward, cols))
+    assert said == [MODULES[name][1]]
+    x = torch.randn(2, cols, 3, cols)
+    torch.testing.assert_close(module(x), plain(x), rtol=1e-4, atol=1e-4)
 
 
 def test_channels_first_compiled_exported_and_by_samples():
     torch._dynamo.reset()
-    module = nn.Sequential(look_alikes.randomised(ImagesNorm()), look_alikes.randomised(BroadcastNorm()))
-    et.convert(module)
+    model = nn.Sequential(randomised(layer(images)), randomised(layer(broadcast)))
+    et.convert(model)
     x = torch.randn(2, C, 3, C)
-    expected = module(x)
-    assert torch.equal(torch.compile(module, backend="aot_eager", fullgraph=True)(x), expected)
+    expected = model(x)
+    assert torch.equal(torch.compile(model, backend="aot_eager", fullgraph=True)(x), expected)
     dynamic = {0: torch.export.Dim("batch"), 2: torch.export.Dim("height")}
-    exported = torch.export.export(module, (x,), dynamic_shapes=(dynamic,))
+    exported = torch.export.export(model, (x,), dynamic_shapes=(dynamic,))
     assert torch.equal(exported.module()(x), expected)
     assert sum("evenorm" in str(node.target) for node in exported.graph.nodes) == 2
-    samples = torch.func.vmap(module)(x.expand(3, *x.shape))
+    samples = torch.func.vmap(model)(x.expand(3, *x.shape))
     assert torch.equal(samples, expected.expand(3, *x.shape))

@@ -2,7 +2,7 @@
 sequence parallelism, DTensors. Real processes over gloo; what they compute is that of one process with the whole batch.
 """
 
-import contextlib
+import collections
 import functools
 
 import pytest
@@ -10,12 +10,17 @@ import torch
 import torch.nn.functional as F
 from distributed_processes import run
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import parallel as tp
+from torch.distributed.tensor.debug import CommDebugMode
 from torch_cases import outputs
 
 import evenorm.torch
 
 SIZE = 2  # processes
-STEPS, FEW_STEPS = 50, 10
+STEPS = 50
 TOKENS, LENGTH, WIDTH, HEADS, LAYERS, BATCH = 11, 6, 16, 4, 2, 8
 LIMITS = {"timeout": 300, "group_timeout": 120}  # seconds, on a machine that is busy otherwise
 CLOSE = 1e-5  # of all losses, relative; float64 leaves some 1e-12
@@ -38,20 +43,16 @@ class Attention(nn.Module):
         return self.out(mixed.transpose(1, 2).flatten(2))
 
 
-class Perceptron(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x):
-        return self.down(F.gelu(self.up(x)))
+def perceptron():
+    layers = {"up": nn.Linear(WIDTH, 4 * WIDTH), "activation": nn.GELU(), "down": nn.Linear(4 * WIDTH, WIDTH)}
+    return nn.Sequential(collections.OrderedDict(layers))
 
 
 class Block(nn.Module):
     def __init__(self, layer_norm, rms_norm):
         super().__init__()
         self.first, self.attention = layer_norm(WIDTH), Attention(rms_norm)
-        self.second, self.perceptron = rms_norm(WIDTH), Perceptron()
+        self.second, self.perceptron = rms_norm(WIDTH), perceptron()
 
     def forward(self, x):
         x = x + self.attention(self.first(x))
@@ -105,18 +106,13 @@ OPTIMIZERS = {
 }
 
 
-def do_nothing(model):
-    pass
-
-
-def train(model, tokens, targets, optimizer, step_count, before_step=do_nothing):
+def train(model, tokens, targets, optimizer):
     """The loss before each step."""
     steps = OPTIMIZERS[optimizer](model.parameters())
     losses = []
-    for _ in range(step_count):
+    for _ in range(STEPS):
         loss = F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
         loss.backward()
-        before_step(model)
         steps.step()
         steps.zero_grad()
         losses.append(loss.item())
@@ -130,7 +126,7 @@ def weights(model):
 
 def train_alone(rank, optimizer):
     model = network()
-    return train(model, *batch(), optimizer, STEPS), weights(model)
+    return train(model, *batch(), optimizer), weights(model)
 
 
 @functools.cache
@@ -145,25 +141,17 @@ def forbid_pytorchs_norms():
 
 def collectives(function, *arguments):
     """How many operations of each kind move tensors between processes in this call, and its result."""
-    from torch.distributed.tensor.debug import CommDebugMode
 
     with CommDebugMode() as seen:
         result = function(*arguments)
     return {str(kind).rsplit(".", 1)[-1].rstrip("')>"): count for kind, count in seen.get_comm_counts().items()}, result
 
 
-def worst(found, expected):
-    return max(abs(a - b) / abs(b) for a, b in zip(found, expected, strict=True))
-
-
-def mean_losses(results):
-    return [sum(losses) / len(losses) for losses in zip(*(losses for losses, _ in results), strict=True)]
-
-
 def assert_trained_alike(results, optimizer):
     expected, expected_weights = alone(optimizer)
     assert expected[-1] < 0.5 * expected[0]
-    assert worst(mean_losses(results), expected) < CLOSE
+    mean_losses = [sum(losses) / len(losses) for losses in zip(*(losses for losses, _ in results), strict=True)]
+    assert mean_losses == pytest.approx(expected, rel=CLOSE)
     for _, found in results:
         assert found.keys() == expected_weights.keys()
         for name, weight in found.items():
@@ -171,35 +159,23 @@ def assert_trained_alike(results, optimizer):
             assert torch.equal(weight, results[0][1][name]), name  # all ranks have the same
 
 
+NORMS = pytest.mark.parametrize("norms, optimizer", [(OURS, "sgd"), (THEIRS, "adam")], ids=["modules", "converted"])
+
+
 # --- DistributedDataParallel: each process has all weights and a part of the batch
 
 
-def data_parallel(rank, norms, optimizer, step_count, synchronised):
+def data_parallel(rank, norms, optimizer):
     forbid_pytorchs_norms()
     model = network(norms, seed=rank)  # rank 0's weights are sent to all
     model = nn.parallel.DistributedDataParallel(model if norms == OURS else converted(model))
-    with contextlib.nullcontext() if synchronised else model.no_sync():
-        return train(model, *part(rank), optimizer, step_count), weights(model.module)
-
-
-@pytest.mark.parametrize("norms, optimizer", [(OURS, "sgd"), (THEIRS, "adam")], ids=["modules", "converted"])
-def test_data_parallel(norms, optimizer):
-    assert_trained_alike(run(data_parallel, SIZE, norms, optimizer, STEPS, True, **LIMITS), optimizer)
-
-
-def test_data_parallel_without_synchronisation_differs():
-    results = run(data_parallel, SIZE, OURS, "sgd", FEW_STEPS, False, **LIMITS)
-    assert worst(mean_losses(results), alone("sgd")[0][:FEW_STEPS]) > 100 * CLOSE
+    return train(model, *part(rank), optimizer), weights(model.module)
 
 
 # --- FSDP2: each process has a part of all weights, gathered block by block, and a part of the batch
 
 
-def fully_sharded(rank, norms, optimizer, step_count, synchronised):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    from torch.distributed.tensor import DTensor
-
+def fully_sharded(rank, norms, optimizer):
     forbid_pytorchs_norms()
     model, mesh = network(norms), init_device_mesh("cpu", (SIZE,))
     for block in model.blocks:
@@ -208,26 +184,19 @@ def fully_sharded(rank, norms, optimizer, step_count, synchronised):
     if norms == THEIRS:
         converted(model)
     assert all(isinstance(t, DTensor) and t.to_local().numel() < t.numel() for t in model.parameters() if len(t) > 1)
-    model.set_requires_gradient_sync(synchronised)
-    return train(model, *part(rank), optimizer, step_count), weights(model)
+    return train(model, *part(rank), optimizer), weights(model)
 
 
-@pytest.mark.parametrize("norms, optimizer", [(OURS, "sgd"), (THEIRS, "adam")], ids=["modules", "converted"])
-def test_fully_sharded(norms, optimizer):
-    assert_trained_alike(run(fully_sharded, SIZE, norms, optimizer, STEPS, True, **LIMITS), optimizer)
-
-
-def test_fully_sharded_without_synchronisation_differs():
-    results = run(fully_sharded, SIZE, OURS, "sgd", FEW_STEPS, False, **LIMITS)
-    assert worst(mean_losses(results), alone("sgd")[0][:FEW_STEPS]) > 100 * CLOSE
+@NORMS
+@pytest.mark.parametrize("way", [data_parallel, fully_sharded])
+def test_parts_of_the_batch(way, norms, optimizer):
+    assert_trained_alike(run(way, SIZE, norms, optimizer, **LIMITS), optimizer)
 
 
 # --- tensor and sequence parallelism: matrices split by columns and rows, x between them by the sequence
 
 
 def plan():
-    from torch.distributed.tensor import Replicate, Shard
-    from torch.distributed.tensor import parallel as tp
 
     sequence = Shard(1)
     gathered = {"input_layouts": (sequence,), "desired_input_layouts": (Replicate(),)}
@@ -253,41 +222,22 @@ def plan():
     return whole | {f"blocks.{i}.{name}": style for i in range(LAYERS) for name, style in block.items()}
 
 
-def keep_gradients_of_norms_local(model):
-    """Undoes the one thing that synchronises them: that they are told to be parts of a sum."""
-    from torch.distributed.tensor import DTensor, Replicate
-
-    for module in model.modules():
-        for parameter in module.parameters() if isinstance(module, THEIRS) else ():
-            grad = parameter.grad
-            parameter.grad = DTensor.from_local(grad.to_local(), grad.device_mesh, [Replicate()])
-
-
-def tensor_parallel(rank, norms, optimizer, step_count, synchronised):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor.parallel import parallelize_module
-
+def tensor_parallel(rank, norms, optimizer):
     forbid_pytorchs_norms()
-    model = parallelize_module(network(norms), init_device_mesh("cpu", (SIZE,)), plan())
+    model = tp.parallelize_module(network(norms), init_device_mesh("cpu", (SIZE,)), plan())
     if norms == THEIRS:
         converted(model)
     moved, _ = collectives(model, batch()[0])
-    before_step = do_nothing if synchronised else keep_gradients_of_norms_local
-    return train(model, *batch(), optimizer, step_count, before_step), weights(model), moved
+    return train(model, *batch(), optimizer), weights(model), moved
 
 
-@pytest.mark.parametrize("norms, optimizer", [(OURS, "sgd"), (THEIRS, "adam")], ids=["modules", "converted"])
+@NORMS
 def test_tensor_parallel(norms, optimizer):
-    results = run(tensor_parallel, SIZE, norms, optimizer, STEPS, True, **LIMITS)
+    results = run(tensor_parallel, SIZE, norms, optimizer, **LIMITS)
     assert_trained_alike([result[:2] for result in results], optimizer)
     # Each attention and perceptron gathers x and scatters what it adds; the rest are both ends'. Norms move nothing.
     for _, _, moved in results:
         assert moved == {"all_gather_into_tensor": 2 * LAYERS + 2, "reduce_scatter_tensor": 2 * LAYERS + 1}
-
-
-def test_tensor_parallel_without_synchronisation_differs():
-    results = run(tensor_parallel, SIZE, OURS, "sgd", FEW_STEPS, False, **LIMITS)
-    assert worst(results[0][0], alone("sgd")[0][:FEW_STEPS]) > 100 * CLOSE
 
 
 # --- DTensors: whole rows stay where they are
@@ -299,8 +249,6 @@ FUNCTIONS = {
     "rms_norm": lambda x, r, w, b: evenorm.torch.rms_norm(x, (WIDTH,), w),
     "add_layer_norm": lambda x, r, w, b: evenorm.torch.add_layer_norm(x, r, (WIDTH,), w, b, residual_scale=0.5),
     "add_rms_norm": lambda x, r, w, b: evenorm.torch.add_rms_norm(x, r, (WIDTH,), w, residual_scale=0.5),
-    "F.layer_norm": lambda x, r, w, b: F.layer_norm(x, (WIDTH,), w, b),
-    "F.rms_norm": lambda x, r, w, b: F.rms_norm(x, (WIDTH,), w),
 }
 
 
@@ -317,19 +265,18 @@ def whole(name):
     return [t.detach() for t in y], [t.grad for t in leaves]
 
 
+def lent(placements):
+    """The tensors of rows_and_parameters as DTensors."""
+    mesh = init_device_mesh("cpu", (SIZE,))
+    pairs = zip(rows_and_parameters(), placements, strict=True)
+    return [distribute_tensor(t, mesh, [where]).requires_grad_() for t, where in pairs]
+
+
 def sharded(rank, axis):
     """Of each function: its results and gradients, gathered at last; their placements; what moved before that."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-
-    mesh = init_device_mesh("cpu", (SIZE,))
-    placements = [[Shard(axis)], [Shard(axis)], [Replicate()], [Replicate()]]
     found = {}
     for name, function in FUNCTIONS.items():
-        if axis == 2 and name == "F.rms_norm":
-            continue  # PyTorch's rms_norm refuses rows in parts
-        lent = zip(rows_and_parameters(), placements, strict=True)
-        leaves = [distribute_tensor(t, mesh, where).requires_grad_() for t, where in lent]
+        leaves = lent([Shard(axis), Shard(axis), Replicate(), Replicate()])
         moved, y = collectives(function, *leaves)
         loss = sum((t * t.cos()).sum() for t in outputs(y))
         moved_back, _ = collectives(loss.backward)
@@ -350,45 +297,33 @@ def test_sharded_rows_stay_where_they_are(axis):
         assert found.keys() == FUNCTIONS.keys()
         for name, (y, grads, where, moved) in found.items():
             expected, expected_grads = whole(name)
-            tolerance = 1e-12 if name.startswith("F.") else 0  # evenorm's have the bits of one process
-            torch.testing.assert_close(y, expected, rtol=tolerance, atol=tolerance)
-            for grad, expected_grad in zip(grads, expected_grads, strict=True):
-                assert (grad is None) == (expected_grad is None)
-                if grad is not None:
-                    torch.testing.assert_close(grad, expected_grad, rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(y, expected, rtol=0, atol=0)
+            torch.testing.assert_close(grads, expected_grads, rtol=1e-12, atol=1e-12)
             assert moved == ({}, {}), name
             assert set(where) - {None} == {f"S({axis})", "P(sum)"}, name
 
 
-def test_rows_in_parts_stay_where_they_are_too():
+def test_rows_in_parts_are_gathered_for_a_sum():
+    """Norms of them: test_torch_sharded.py."""
     for found in run(sharded, SIZE, 2, **LIMITS):
-        for name in ("layer_norm", "rms_norm"):
-            y, _, where, _ = found[name]
-            torch.testing.assert_close(y, whole(name)[0], rtol=1e-12, atol=1e-12)
-            assert where[0] == "S(2)"
-        y, _, where, (moved, _) = found["add_layer_norm"]  # which has no such form: x is gathered
+        y, _, where, (moved, _) = found["add_layer_norm"]
         torch.testing.assert_close(y, whole("add_layer_norm")[0], rtol=0, atol=0)
         assert where[0] == "R" and moved.keys() == {"all_gather_into_tensor"}
 
 
 def different_calls(rank):
     """Calls that differ in lists alone, of axes and of wanted gradients: DTensor remembers what it did for each."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-
     mesh, (x, _, weight, _) = init_device_mesh("cpu", (SIZE,)), rows_and_parameters()
     shards, whole_weight = distribute_tensor(x, mesh, [Shard(1)]), distribute_tensor(weight, mesh, [Replicate()])
-    pairs = []
-    for shape in (SHAPE[2:], SHAPE[1:], SHAPE):
-        pairs.append((evenorm.torch.layer_norm(shards, shape).full_tensor(), evenorm.torch.layer_norm(x, shape)))
+    norm = evenorm.torch.layer_norm
+    pairs = [(norm(shards, shape).full_tensor(), norm(x, shape)) for shape in (SHAPE[2:], SHAPE[1:], SHAPE)]
     for wanted in ((True, False), (False, True), (True, True)):
-        for function in (evenorm.torch.layer_norm, evenorm.torch.rms_norm):
-            gradients = []
-            for tensors in ((shards, whole_weight), (x, weight)):
-                leaves = [t.detach().requires_grad_(asked) for t, asked in zip(tensors, wanted, strict=True)]
-                function(leaves[0], SHAPE[2:], leaves[1]).sin().sum().backward()
-                gradients.append([t.grad for t in leaves if t.requires_grad])
-            pairs += [(a.full_tensor(), b) for a, b in zip(*gradients, strict=True)]
+        gradients = []
+        for tensors in ((shards, whole_weight), (x, weight)):
+            leaves = [t.detach().requires_grad_(asked) for t, asked in zip(tensors, wanted, strict=True)]
+            norm(leaves[0], SHAPE[2:], leaves[1]).sin().sum().backward()
+            gradients.append([t.grad for t in leaves if t.requires_grad])
+        pairs += [(a.full_tensor(), b) for a, b in zip(*gradients, strict=True)]
     return pairs
 
 
@@ -399,15 +334,9 @@ def test_calls_that_differ_in_lists_alone():
 
 
 def compiled(rank):
-    """Compiled before any DTensor was seen."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-
     function = torch.compile(FUNCTIONS["add_layer_norm"], backend="aot_eager", fullgraph=True)
-    mesh = init_device_mesh("cpu", (SIZE,))
-    placements = [[Shard(1)], [Shard(1)], [Replicate()], [Replicate()]]
-    lent = zip(rows_and_parameters(), placements, strict=True)
-    return [t.full_tensor().detach() for t in function(*(distribute_tensor(t, mesh, where) for t, where in lent))]
+    y = function(*lent([Shard(1), Shard(1), Replicate(), Replicate()]))
+    return [t.full_tensor().detach() for t in y]
 
 
 def test_compiled_sharded_rows():

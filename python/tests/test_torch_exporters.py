@@ -1,15 +1,13 @@
 """What PyTorch's exporters, quantizers and TorchScript make of evenorm's norms: the right thing, or a clear error."""
 
-# ruff: noqa: E402  (what needs PyTorch is imported when it is known to be there)
-import copy
 import os
 import subprocess
 import sys
 
+import onnx
+import onnx.reference
 import pytest
-
-torch = pytest.importorskip("torch")
-
+import torch
 import torch.ao.quantization as quantization
 import torch_look_alikes as look_alikes
 from torch import nn
@@ -24,6 +22,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of torch.ao and the older e
 def model_of(norm):
     torch.manual_seed(0)
     return look_alikes.randomised(nn.Sequential(nn.Linear(16, C), norm, nn.Linear(C, 16))).eval()
+
+
+def converted(norm):
+    model = model_of(norm())
+    et.convert(model)
+    return model
 
 
 NORMS = {
@@ -41,33 +45,33 @@ EACH = pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
 
 
 def exported(model, x, **options):
-    onnx = pytest.importorskip("onnx")
-    pytest.importorskip("onnxscript")
     program = torch.onnx.export(model, (x,), dynamo=True, verbose=False, **options)
     onnx.checker.check_model(program.model_proto)
-    return program
+    return program.model_proto
 
 
-def operators(program):
-    return [node.op_type for node in program.model_proto.graph.node]
+def operators(proto):
+    return [node.op_type for node in proto.graph.node]
+
+
+def assert_computes(proto, model, x, tolerance=1e-4):
+    (y,) = onnx.reference.ReferenceEvaluator(proto).run(None, {proto.graph.input[0].name: x.numpy()})
+    torch.testing.assert_close(torch.tensor(y), model(x), rtol=tolerance, atol=tolerance)
 
 
 @EACH
 @pytest.mark.parametrize("opset", [18, 23])
-def test_onnx_gives_the_norm_s_own_operator(norm, opset):
-    model = model_of(norm())
-    et.convert(model)
+def test_onnx_gives_its_own_operator(norm, opset):
+    model = converted(norm)
     x = torch.randn(5, 16)
-    program = exported(model, x, opset_version=opset)
-    found = operators(program)
+    proto = exported(model, x, opset_version=opset)
+    found = operators(proto)
     if isinstance(model[1], nn.LayerNorm | look_alikes.ScaleShift):
         assert found.count("LayerNormalization") == 1 and len(found) <= 5, found
     else:
         assert opset < 23 or found.count("RMSNormalization") == 1, found
-    assert not any(node.domain for node in program.model_proto.graph.node)
-    reference = pytest.importorskip("onnx.reference").ReferenceEvaluator(program.model_proto)
-    (y,) = reference.run(None, {program.model_proto.graph.input[0].name: x.numpy()})
-    torch.testing.assert_close(torch.tensor(y), model(x), rtol=1e-4, atol=1e-4)
+    assert not any(node.domain for node in proto.graph.node)
+    assert_computes(proto, model, x)
 
 
 class Residual(nn.Module):
@@ -86,48 +90,31 @@ class Residual(nn.Module):
 @pytest.mark.parametrize("kind", ["layer", "rms"])
 def test_onnx_of_the_fused_residual(kind):
     model, x = look_alikes.randomised(Residual(kind)), torch.randn(5, C)
-    program = exported(model, x, opset_version=23)
-    assert ("LayerNormalization" if kind == "layer" else "RMSNormalization") in operators(program)
-    reference = pytest.importorskip("onnx.reference").ReferenceEvaluator(program.model_proto)
-    (y,) = reference.run(None, {program.model_proto.graph.input[0].name: x.numpy()})
-    torch.testing.assert_close(torch.tensor(y), model(x), rtol=1e-4, atol=1e-4)
+    proto = exported(model, x, opset_version=23)
+    assert ("LayerNormalization" if kind == "layer" else "RMSNormalization") in operators(proto)
+    assert_computes(proto, model, x)
 
 
 def test_onnx_of_mixed_types():
     """Half input beside float32 weights: ONNX's operators have one type."""
     model = nn.Sequential(et.LayerNorm(C), et.RMSNorm(C))
     x = torch.randn(5, C).half()
-    program = exported(model, x, opset_version=23)
+    proto = exported(model, x, opset_version=23)
     assert model(x).dtype == torch.float16
-    assert program.model_proto.graph.output[0].type.tensor_type.elem_type == 10  # FLOAT16
-    reference = pytest.importorskip("onnx.reference").ReferenceEvaluator(program.model_proto)
-    (y,) = reference.run(None, {program.model_proto.graph.input[0].name: x.numpy()})
-    torch.testing.assert_close(torch.tensor(y), model(x), rtol=1e-2, atol=1e-2)
+    assert proto.graph.output[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT16
+    assert_computes(proto, model, x, 1e-2)
 
 
 def test_onnx_of_dynamic_shapes_and_of_an_exported_program():
-    model = nn.Sequential(nn.LayerNorm(C), nn.RMSNorm(C))
-    et.convert(model)
-    x = torch.randn(5, 3, C)
+    model, x = nn.Sequential(et.LayerNorm(C), et.RMSNorm(C)), torch.randn(5, 3, C)
     shapes = ({0: torch.export.Dim("batch")},)
     for given, options in (
         (model, {"dynamic_shapes": shapes}),
         (torch.export.export(model, (x,), dynamic_shapes=shapes), {}),
     ):
-        program = exported(given, x, opset_version=23, **options)
-        assert operators(program) == ["LayerNormalization", "RMSNormalization"]
-        assert program.model_proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param
-
-
-def test_export_and_compile_keep_evenorm_s_operators():
-    """What ONNX is given is for ONNX alone."""
-    torch._dynamo.reset()
-    model = nn.Sequential(nn.LayerNorm(C), nn.RMSNorm(C))
-    et.convert(model)
-    x = torch.randn(5, 3, C)
-    exported_program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
-    for program in (exported_program, exported_program.run_decompositions()):
-        assert sum("evenorm" in str(node.target) for node in program.graph.nodes) == 2
+        proto = exported(given, x, opset_version=23, **options)
+        assert operators(proto) == ["LayerNormalization", "RMSNormalization"]
+        assert proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param
 
 
 @pytest.mark.parametrize("norm", [et.LayerNorm, et.RMSNorm])
@@ -161,9 +148,7 @@ def test_compiled_where_the_environment_says_ci():
 @EACH
 def test_the_older_onnx_exporter(norm, tmp_path):
     """Layer norms are exported; RMS norms, which it does not know, are told what to do."""
-    onnx = pytest.importorskip("onnx")
-    model = model_of(norm())
-    et.convert(model)
+    model = converted(norm)
     x, path = torch.randn(5, 16), tmp_path / "model.onnx"
     if isinstance(model[1], nn.RMSNorm | look_alikes.ZeroCentred):
         with pytest.raises(Exception, match=r"evenorm::rms_norm.*dynamo=True"):
@@ -172,38 +157,25 @@ def test_the_older_onnx_exporter(norm, tmp_path):
     torch.onnx.export(model, (x,), path, dynamo=False)
     proto = onnx.load(path)
     onnx.checker.check_model(proto)
-    assert "LayerNormalization" in [node.op_type for node in proto.graph.node]
-    reference = pytest.importorskip("onnx.reference").ReferenceEvaluator(proto)
-    (y,) = reference.run(None, {proto.graph.input[0].name: x.numpy()})
-    torch.testing.assert_close(torch.tensor(y), model(x), rtol=1e-4, atol=1e-4)
+    assert "LayerNormalization" in operators(proto)
+    assert_computes(proto, model, x)
 
 
 # --- TorchScript
 
 
-@EACH
-def test_torchscript_says_what_to_do(norm):
-    model = model_of(norm())
-    et.convert(model)
-    name = type(model[1]).__name__.removeprefix("Evenorm")
-    for given in (model, model[1], nn.ModuleDict({"a": model})):
-        with pytest.raises(
-            TypeError,
-            match=rf"torch.jit.script cannot compile evenorm's modules \({name}\): use torch.compile, torch.export or "
-            r"torch.jit.trace, or script the model with PyTorch's own modules",
-        ):
-            torch.jit.script(given)
-    x = torch.randn(5, 16)
-    assert torch.equal(torch.jit.trace(model, (x,))(x), model(x))
+SCRIPTED = [*(lambda norm=norm: converted(norm)[1] for norm in NORMS.values())] + [
+    lambda cls=cls: cls(4, 3) for cls in (et.LayerNormLSTM, et.LayerNormGRU, et.LayerNormLSTMCell, et.LayerNormGRUCell)
+]
 
 
-@pytest.mark.parametrize("name", ["LayerNormLSTM", "LayerNormGRU", "LayerNormLSTMCell", "LayerNormGRUCell"])
-def test_torchscript_says_what_to_do_with_recurrent_modules(name):
-    module = getattr(et, name)(4, 3)
-    for given in (module, nn.Sequential(module)):
-        with pytest.raises(
-            TypeError, match=rf"torch.jit.script cannot compile evenorm's modules \({name}\): use torch."
-        ):
+@pytest.mark.parametrize("make", SCRIPTED)
+def test_torchscript_says_what_to_do(make):
+    module = make()
+    name = type(module).__name__.removeprefix("Evenorm")
+    message = rf"torch.jit.script cannot compile evenorm's modules \({name}\): use torch.compile, torch.export or torch"
+    for given in (module, nn.ModuleDict({"a": nn.Sequential(module)})):
+        with pytest.raises(TypeError, match=message):
             torch.jit.script(given)
 
 
@@ -213,8 +185,7 @@ def test_torchscript_says_what_to_do_with_recurrent_modules(name):
 @EACH
 def test_decompositions_reach_core_aten(norm):
     """Only where they are asked for: an exported program keeps evenorm's operators and bits otherwise."""
-    model, x = model_of(norm()), torch.randn(5, 16)
-    et.convert(model)
+    model, x = converted(norm), torch.randn(5, 16)
     program = torch.export.export(model, (x,))
 
     def namespaces(program):
@@ -239,10 +210,11 @@ def is_close(a, b):
     return (a - b).abs().max() < 0.03 * b.abs().max()
 
 
-def quantized_fx(model, x):
+def quantized_by_fx(model, x, between=lambda model: None):
     prepared = quantize_fx.prepare_fx(model, quantization.get_default_qconfig_mapping("x86"), (x,))
     prepared(x)
-    return prepared, quantize_fx.convert_fx(prepared)
+    between(prepared)
+    return quantize_fx.convert_fx(prepared)
 
 
 def quantized_eagerly(model, x, between=lambda model: None):
@@ -253,51 +225,39 @@ def quantized_eagerly(model, x, between=lambda model: None):
     return quantization.convert(prepared)
 
 
+LAYERS = pytest.mark.parametrize("norm", list(NORMS.values())[:3], ids=list(NORMS)[:3])
+
+
 @EACH
 def test_quantized_by_fx(norm):
-    plain = model_of(norm())
-    model = copy.deepcopy(plain)
-    et.convert(model)
-    x = torch.randn(50, 16)
-    ours, theirs = (quantized_fx(m, x)[1](x) for m in (model, plain))
-    exact = plain(x)
+    x, plain = torch.randn(50, 16), model_of(norm())
+    ours, theirs, exact = quantized_by_fx(converted(norm), x)(x), quantized_by_fx(model_of(norm()), x)(x), plain(x)
     assert is_close(ours, theirs) and (ours - exact).abs().max() < 1.5 * (theirs - exact).abs().max()
-
-
-LAYERS = pytest.mark.parametrize("norm", list(NORMS.values())[:3], ids=list(NORMS)[:3])
 
 
 @LAYERS
 def test_quantized_eagerly(norm):
-    plain = model_of(norm())
-    model = copy.deepcopy(plain)
-    et.convert(model)
     x = torch.randn(50, 16)
-    ours, theirs = (quantized_eagerly(m, x) for m in (model, plain))
+    ours, theirs = (quantized_eagerly(model, x) for model in (converted(norm), model_of(norm())))
     assert type(ours.module[1]) is type(theirs.module[1]) is torch.ao.nn.quantized.LayerNorm
     assert is_close(ours(x), theirs(x))
 
 
 @LAYERS
 def test_converted_after_it_was_prepared(norm):
-    x = torch.randn(50, 16)
-    assert torch.equal(
-        quantized_eagerly(model_of(norm()), x, between=et.convert)(x), quantized_eagerly(model_of(norm()), x)(x)
-    )
-    expected = quantized_fx(model_of(norm()), x)[1](x)
-    prepared = quantize_fx.prepare_fx(model_of(norm()), quantization.get_default_qconfig_mapping("x86"), (x,))
-    prepared(x)
-    report = et.convert(prepared)
-    assert [one.reason for one in report.left] == [
-        "prepared for static quantization, which will put PyTorch's quantized norm in its place"
-    ], report
-    assert not report.replaced and torch.equal(quantize_fx.convert_fx(prepared)(x), expected)
+    x, reports = torch.randn(50, 16), []
+    for quantized in (quantized_by_fx, quantized_eagerly):
+        y = quantized(model_of(norm()), x, between=lambda model: reports.append(et.convert(model)))(x)
+        assert torch.equal(y, quantized(model_of(norm()), x)(x))
+    why = "prepared for static quantization, which will put PyTorch's quantized norm in its place"
+    assert [one.reason for one in reports[0].left] == [why] and not reports[0].replaced
 
 
 def test_converted_after_it_was_quantized():
     x = torch.randn(50, 16)
-    for quantized in (quantized_fx(model_of(nn.LayerNorm(C)), x)[1], quantized_eagerly(model_of(nn.LayerNorm(C)), x)):
-        expected = quantized(x)
-        report = et.convert(quantized)
+    for quantized in (quantized_by_fx, quantized_eagerly):
+        model = quantized(model_of(nn.LayerNorm(C)), x)
+        expected = model(x)
+        report = et.convert(model)
         assert [one.reason for one in report.left] == ["PyTorch's quantized norm"], report
-        assert torch.equal(quantized(x), expected)
+        assert torch.equal(model(x), expected)

@@ -1,7 +1,5 @@
 """The types of LayerNormLSTM's and LayerNormGRU's results under autocast, against torch.nn's."""
 
-import warnings
-
 import pytest
 import torch
 from test_torch_recurrent import CELLS, KINDS, TORCH, H, X, both, parts_of
@@ -14,16 +12,6 @@ def results(module, x, state):
     return [output.data if isinstance(output, nn.utils.rnn.PackedSequence) else output, *parts_of(end)]
 
 
-def results_of_torch(module, x, state):
-    """Skips where PyTorch says that it takes bfloat16 and oneDNN has no kernel for it on this CPU."""
-    try:
-        return results(module, x, state)
-    except RuntimeError as error:
-        if "could not create a primitive" not in str(error):
-            raise
-        pytest.skip(f"torch.nn's own module fails on this CPU: {str(error).splitlines()[0]}")
-
-
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch.nn.LSTM has another kernel then")
 @pytest.mark.parametrize(
     "kind, options",
@@ -32,28 +20,37 @@ def results_of_torch(module, x, state):
     ids=str,
 )
 @pytest.mark.parametrize("layout", ["batch", "no batch", "packed"])
-def test_types_under_autocast_are_torch_nn_s(kind, options, layout):
+@pytest.mark.parametrize("of_weights", [torch.float32, torch.bfloat16])
+@pytest.mark.filterwarnings("ignore")  # projections have no fast kernel
+def test_types_under_autocast_are_torch_nn_s(kind, options, layout, of_weights):
     half, wide = torch.bfloat16, torch.float32
-    layers = 4 if "num_layers" in options else 1
     sizes = [options.get("proj_size", H), H][: 2 if kind == "lstm" else 1]
-    types = [half, wide] if torch.ops.mkldnn._is_mkldnn_bf16_supported() else [wide]
-    for of_weights in (wide, half):
-        ours, theirs = (cls(X, H, **options, dtype=of_weights) for cls in (KINDS[kind], TORCH[KINDS[kind]]))
-        for of_x in types:
-            x = torch.randn(4, X, dtype=of_x) if layout == "no batch" else torch.randn(4, 3, X, dtype=of_x)
-            x = pack_padded_sequence(x, [4, 2, 1]) if layout == "packed" else x
-            for of_state in (None, wide, half):
-                shape = (layers,) if layout == "no batch" else (layers, 3)
-                state = None if of_state is None else [torch.zeros(*shape, size, dtype=of_state) for size in sizes]
-                state = tuple(state) if state and kind == "lstm" else state and state[0]
-                with torch.autocast("cpu", half), warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # projections have no fast kernel
-                    found, expected = results(ours, x, state), results_of_torch(theirs, x, state)
-                assert [t.dtype for t in found] == [t.dtype for t in expected], (of_weights, of_x, of_state)
-                assert [t.shape for t in found] == [t.shape for t in expected]
-    wide = KINDS[kind](X, H, dtype=torch.float64)
-    with torch.autocast("cpu", half):
-        assert {t.dtype for t in results(wide, torch.randn(4, 3, X, dtype=torch.float64), None)} == {torch.float64}
+    leading = (
+        (4 if "num_layers" in options else 1,) if layout == "no batch" else (4 if "num_layers" in options else 1, 3)
+    )
+    ours, theirs = (cls(X, H, **options, dtype=of_weights) for cls in (KINDS[kind], TORCH[KINDS[kind]]))
+    for of_x in [half, wide] if torch.ops.mkldnn._is_mkldnn_bf16_supported() else [wide]:
+        x = torch.randn(4, X, dtype=of_x) if layout == "no batch" else torch.randn(4, 3, X, dtype=of_x)
+        x = pack_padded_sequence(x, [4, 2, 1]) if layout == "packed" else x
+        for of_state in (None, wide, half):
+            parts = tuple(torch.zeros(*leading, size, dtype=of_state) for size in sizes)
+            state = None if of_state is None else parts if kind == "lstm" else parts[0]
+            with torch.autocast("cpu", half):
+                found = results(ours, x, state)
+                try:
+                    expected = results(theirs, x, state)
+                except RuntimeError as error:
+                    # PyTorch says that it takes bfloat16, and oneDNN has no kernel for it on this CPU.
+                    assert "could not create a primitive" in str(error)
+                    pytest.skip(f"torch.nn's own module fails on this CPU: {str(error).splitlines()[0]}")
+            assert [(t.dtype, t.shape) for t in found] == [(t.dtype, t.shape) for t in expected], (of_x, of_state)
+
+
+@both
+def test_float64_stays_float64_under_autocast(kind):
+    with torch.autocast("cpu", torch.bfloat16):
+        found = results(KINDS[kind](X, H, dtype=torch.float64), torch.randn(4, 3, X, dtype=torch.float64), None)
+    assert {t.dtype for t in found} == {torch.float64}
 
 
 @both

@@ -8,11 +8,13 @@ import pickle
 import signal
 import time
 
-import distributed_processes
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from distributed_processes import outcomes, run
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 import evenorm.torch
 import evenorm.torch.distributed as sharded
@@ -35,11 +37,19 @@ def rows_like(kind, columns, dtype):
 # --- both passes, against one process
 
 
-def passes(norm, x, weight, bias, dy):
+def passes(rms, x, weight, bias, dy, norms):
+    """y and all gradients; norms: layer norm and RMS norm, of x, weight and, of layer norm, bias."""
     leaves = [t.clone().requires_grad_() for t in (x, weight, bias) if t is not None]
-    y = norm(*leaves)
+    y = norms[rms](*leaves)
     y.backward(dy)
     return [y.detach(), *(leaf.grad for leaf in leaves)]
+
+
+WHOLE = (
+    lambda x, w, b: evenorm.torch.layer_norm(x, x.shape[-1:], w, b),
+    lambda x, w: evenorm.torch.rms_norm(x, x.shape[-1:], w, 1e-5),
+)
+SHARDED = (sharded.sharded_layer_norm, lambda x, w: sharded.sharded_rms_norm(x, w, 1e-5))
 
 
 def inputs_of(kind, columns, dtype, rms):
@@ -50,27 +60,20 @@ def inputs_of(kind, columns, dtype, rms):
     return x, weight, bias, torch.randn(x.shape, generator=generator).to(dtype)
 
 
-def sharded_passes(rank, columns, kind, dtype, rms, repeats=1):
-    x, weight, bias, dy = (
-        None if t is None else own_columns(t, columns, rank) for t in inputs_of(kind, sum(columns), dtype, rms)
-    )
-    function = sharded.sharded_rms_norm if rms else sharded.sharded_layer_norm
-    return [passes(lambda *leaves: function(*leaves, eps=1e-5), x, weight, bias, dy) for _ in range(repeats)]
+def in_cases(rank, cases):
+    found = []
+    for columns, kind, dtype, rms in cases:
+        whole = inputs_of(kind, sum(columns), dtype, rms)
+        found.append(passes(rms, *(None if t is None else own_columns(t, columns, rank) for t in whole), SHARDED))
+    return found
 
 
 def whole_passes(columns, kind, dtype, rms):
-    x, weight, bias, dy = inputs_of(kind, sum(columns), dtype, rms)
-    if rms:
-        return passes(lambda x, w: evenorm.torch.rms_norm(x, x.shape[-1:], w, 1e-5), x, weight, None, dy)
-    return passes(lambda x, w, b: evenorm.torch.layer_norm(x, x.shape[-1:], w, b, 1e-5), x, weight, bias, dy)
+    return passes(rms, *inputs_of(kind, sum(columns), dtype, rms), WHOLE)
 
 
 def joined(results):
     return [torch.cat(parts, dim=-1) for parts in zip(*results, strict=True)]
-
-
-def in_cases(rank, cases):
-    return [sharded_passes(rank, *case)[0] for case in cases]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -82,33 +85,26 @@ def test_cuts_at_blocks_have_the_bits_of_the_whole(size):
         for kind in ("normal", "mean 1e6", "near overflow", "tiny")
         for rms in (False, True)
     ] + [(columns, "normal", torch.float64, rms) for rms in (False, True)]
-    found = distributed_processes.run(in_cases, size, cases)
+    found = run(in_cases, size, cases)
     for i, case in enumerate(cases):
         for ours, theirs in zip(joined([of_rank[i] for of_rank in found]), whole_passes(*case), strict=True):
             assert torch.equal(ours, theirs), case
 
 
-def test_any_cuts_keep_the_bounds():
+def test_any_cuts_keep_the_bounds_and_repeat_the_bits():
     columns = (1, 700, 0, 999)
     cases = [(columns, "mean 1e6", torch.float32, False), (columns, "normal", torch.bfloat16, True)]
-    found = distributed_processes.run(in_cases, 4, cases)
+    found = run(in_cases, 4, cases * 10)
+    for of_rank in found:
+        for i, results in enumerate(of_rank):
+            assert all(torch.equal(a, b) for a, b in zip(results, of_rank[i % 2], strict=True))
     for i, case in enumerate(cases):
         x, weight, bias, _ = (None if t is None else t.double() for t in inputs_of(case[1], sum(columns), *case[2:]))
         y = joined([of_rank[i] for of_rank in found])[0].double()
-        if case[3]:
-            exact = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, 1e-5)
-        else:
-            exact = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-5)
+        exact = WHOLE[case[3]](*(t for t in (x, weight, bias) if t is not None))
         unit = torch.finfo(case[2]).eps / 2
         magnitude = exact.abs().amax(-1, keepdim=True) + (0 if bias is None else bias.abs().max())
         assert ((y - exact).abs() <= 6 * unit * magnitude).all(), case
-
-
-def test_repeated_runs_have_the_same_bits():
-    first, *others = distributed_processes.run(sharded_passes, 3, (900, 1000, 100), "normal", torch.float32, False, 20)
-    for of_rank in (first, *others):
-        for again in of_rank[1:]:
-            assert all(torch.equal(a, b) for a, b in zip(of_rank[0], again, strict=True))
 
 
 # --- torch.compile, modules and their checkpoints
@@ -122,6 +118,10 @@ def compiled_and_eager(rank):
         return rms(torch.nn.functional.gelu(norm(x * 2)))
 
     x = torch.randn(5, 40)
+    for parameter in (*norm.parameters(), *rms.parameters()):
+        torch.nn.init.normal_(parameter)
+    assert torch.equal(norm(x), sharded.sharded_layer_norm(x, norm.weight, norm.bias))
+    assert torch.equal(rms(x), sharded.sharded_rms_norm(x, rms.weight))
     found = []
     for function in (model, torch.compile(model, fullgraph=True, backend="aot_eager")):
         leaf = x.clone().requires_grad_()
@@ -133,7 +133,7 @@ def compiled_and_eager(rank):
 
 
 def test_torch_compile_without_graph_breaks():
-    for eager, compiled in distributed_processes.run(compiled_and_eager, 2, timeout=120, group_timeout=100):
+    for eager, compiled in run(compiled_and_eager, 2, timeout=120, group_timeout=100):
         assert all(torch.equal(a, b) for a, b in zip(eager, compiled, strict=True))
 
 
@@ -164,7 +164,7 @@ def through_checkpoints(rank, folder):
 
 
 def test_checkpoints_are_those_of_torch_nn(tmp_path):
-    found = distributed_processes.run(through_checkpoints, 3, str(tmp_path))
+    found = run(through_checkpoints, 3, str(tmp_path))
     assert all(equal for equal, _ in found)
     assert found[0][1] == "ShardedLayerNorm(3 of 8, eps=1e-05, elementwise_affine=True)"
 
@@ -176,59 +176,35 @@ def rows_apart(rank):
     sharded.sum_sequence_parallel_gradients(norm)
     whole = evenorm.torch.LayerNorm(12, dtype=torch.float64)
     whole(x).square().sum().backward()
-    return (norm.weight.grad - whole.weight.grad).abs().max().item(), (
-        norm.bias.grad - whole.bias.grad
-    ).abs().max().item()
+    return [(a.grad - b.grad).abs().max().item() for a, b in zip(norm.parameters(), whole.parameters(), strict=True)]
 
 
 def test_gradients_of_rows_apart_are_summed():
-    for differences in distributed_processes.run(rows_apart, 2):
+    for differences in run(rows_apart, 2):
         assert max(differences) < 1e-12
-
-
-def second_order(rank):
-    x = torch.randn(2, 4, requires_grad=True)
-    (dx,) = torch.autograd.grad(sharded.sharded_layer_norm(x).square().sum(), x, create_graph=True)
-    with pytest.raises(NotImplementedError, match="first order alone"):
-        dx.sum().backward()
-    return True
-
-
-def test_second_derivatives_are_refused():
-    assert distributed_processes.run(second_order, 2) == [True, True]
 
 
 # --- DTensors whose columns are apart
 
 
 def through_dtensors(rank, mesh_shape, placements, rms):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
-    from torch.distributed.tensor.debug import CommDebugMode
-
-    kinds = {"columns": Shard(2), "rows": Shard(0), "all": Replicate(), "sum": Partial()}
     mesh = init_device_mesh("cpu", mesh_shape)
     x, weight, bias, dy = inputs_of("normal", 2101, torch.float64, rms)
-    where = [kinds[name] for name in placements]
-    leaf = distribute_tensor(x.view(2, 3, -1), mesh, where).requires_grad_()
-    parameters = [
-        distribute_tensor(t, mesh, [Replicate()] * len(where)).requires_grad_() for t in (weight, bias) if t is not None
-    ]
-    function = evenorm.torch.rms_norm if rms else evenorm.torch.layer_norm
-    with CommDebugMode() as seen:
-        y = function(leaf, (2101,), *parameters, eps=1e-5)
-    assert isinstance(y, DTensor) and list(y.placements) == where
-    y.backward(distribute_tensor(dy.view(2, 3, -1), mesh, where))
-    gathered = [t.full_tensor() for t in (y.detach(), leaf.grad, *(p.grad for p in parameters))]
-    return gathered, {str(name): count for name, count in seen.get_comm_counts().items() if count}
+    leaf = distribute_tensor(x.view(2, 3, -1), mesh, placements).requires_grad_()
+    whole = [Replicate()] * len(placements)
+    parameters = [distribute_tensor(t, mesh, whole).requires_grad_() for t in (weight, bias) if t is not None]
+    y = (evenorm.torch.rms_norm if rms else evenorm.torch.layer_norm)(leaf, (2101,), *parameters, eps=1e-5)
+    assert isinstance(y, DTensor) and list(y.placements) == list(placements)
+    y.backward(distribute_tensor(dy.view(2, 3, -1), mesh, placements))
+    return [t.full_tensor() for t in (y.detach(), leaf.grad, *(p.grad for p in parameters))]
 
 
 @pytest.mark.parametrize("rms", [False, True])
-@pytest.mark.parametrize("mesh, placements", [((2,), ("columns",)), ((2, 2), ("rows", "columns"))])
+@pytest.mark.parametrize("mesh, placements", [((2,), (Shard(2),)), ((2, 2), (Shard(0), Shard(2)))], ids=str)
 def test_dtensors_whose_columns_are_apart_stay_so(mesh, placements, rms):
     size = torch.Size(mesh).numel()
     expected = whole_passes((2101,), "normal", torch.float64, rms)
-    for found, _ in distributed_processes.run(through_dtensors, size, mesh, placements, rms, group_timeout=40):
+    for found in run(through_dtensors, size, mesh, placements, rms, group_timeout=40):
         for ours, theirs in zip(found, expected, strict=True):
             torch.testing.assert_close(ours.view_as(theirs), theirs, rtol=1e-12, atol=1e-12)
 
@@ -255,7 +231,7 @@ def exchanges_of_passes(rank):
 
 
 def test_a_pass_is_one_exchange_where_passes_follow_each_other_as_before():
-    found = distributed_processes.run(exchanges_of_passes, 2)
+    found = run(exchanges_of_passes, 2)
     assert found[0] == found[1], "gloo ends a process that is sent more than it expects"
     rounds = list(zip(found[0][::2], found[0][1::2], strict=True))
     assert rounds[0] == ([256, 256, 900 - 250], [256, 600 - 250])  # the head has 6; at first cuts are not known
@@ -280,7 +256,7 @@ def cut_in_turn(rank):
 
 
 def test_other_cuts_of_the_same_rows_and_single_rows():
-    assert distributed_processes.run(cut_in_turn, 2) == [[], []]
+    assert run(cut_in_turn, 2) == [[], []]
 
 
 # --- where processes do not fit together
@@ -311,7 +287,7 @@ def disagreeing(rank, what):
     ],
 )
 def test_every_process_is_told_what_differs(what, text):
-    for outcome in distributed_processes.outcomes(disagreeing, 3, what, timeout=40, group_timeout=10):
+    for outcome in outcomes(disagreeing, 3, what, timeout=40, group_timeout=10):
         assert f"DisagreementError: {text}" in outcome.error, str(outcome)
 
 
@@ -344,76 +320,56 @@ def with_a_message_spoiled(rank, gather, at, value, rows):
     ],
 )
 def test_messages_that_are_not_valid_are_refused(gather, at, value, rows, text):
-    first, second = distributed_processes.run(with_a_message_spoiled, 2, gather, at, value, rows)
+    first, second = run(with_a_message_spoiled, 2, gather, at, value, rows)
     assert first.startswith(text)
     assert second.startswith("the all-gather has brought something else to the place of process 1 of the group")
 
 
-@pytest.mark.parametrize("sent", [b"\xff", b"", b"7", b"[" * 100000, b'"a"'])
-def test_words_that_are_none_are_refused(sent):
-    with pytest.raises(ValueError, match="process 3 of the group has sent words that are no JSON object"):
-        _sharded_group._words_of(3, sent)
-
-
-def test_words_of_others_are_one_line():
+def test_words_of_others():
+    for sent in (b"\xff", b"", b"7", b"[" * 100000, b'"a"'):
+        with pytest.raises(ValueError, match="process 3 of the group has sent words that are no JSON object"):
+            _sharded_group._words_of(3, sent)
     words = {0: {"a\nb": "\x1b[2J"}, 1: {"a\nb": "x\u2028y"}}
     assert _sharded_group._difference(words) == "a?b is ?[2J in process 0 of the group, but x?y in process 1"
 
 
 def with_one_that_goes(rank, how):
+    """What each call raises, and after how many seconds; a process that has died is reported by each later call."""
     x = torch.ones(4, 8)
     sharded.sharded_layer_norm(x)
     if rank == 2 and how == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
-    if rank == 2 and how != "dies":
+    if rank == 2:
         time.sleep(10)
     if how == "hangs, and the store with it":
         dist.distributed_c10d._get_default_store = lambda: time.sleep(60)
-    began = time.monotonic()
-    try:
-        sharded.sharded_layer_norm(x)
-    except RuntimeError as error:
-        return str(error), time.monotonic() - began
-    return "", 0
+    found = []
+    for _ in range(3 if how == "dies" else 1):
+        began = time.monotonic()
+        with pytest.raises(RuntimeError) as error:
+            sharded.sharded_layer_norm(x)
+        found.append((str(error.value), time.monotonic() - began))
+        time.sleep(rank / 4)  # not in step, as in life
+    return found
 
 
 @pytest.mark.parametrize("how", ["dies", "hangs", "hangs, and the store with it"])
 def test_the_others_are_told_in_time(how):
-    found = distributed_processes.outcomes(with_one_that_goes, 3, how, timeout=25, group_timeout=5)
-    for outcome in found[:2]:
+    for outcome in outcomes(with_one_that_goes, 3, how, timeout=40, group_timeout=5)[:2]:
         assert not outcome.error, outcome.error
-        text, seconds = outcome.result
-        assert "the processes' exchange failed" in text and "no word from process" in text, text
-        assert "2" in text.split("no word from process")[1].split(" of")[0]
-        assert seconds < 12
-
-
-def after_one_has_died(rank):
-    x = torch.ones(4, 8)
-    sharded.sharded_layer_norm(x)
-    if rank == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    told = []
-    for _ in range(3):
-        try:
-            sharded.sharded_layer_norm(x)
-        except (RuntimeError, ValueError) as error:
-            told.append((type(error).__name__, "no word from process 2 of" in str(error)))
-        time.sleep(rank / 4)  # not in step, as in life
-    return told
-
-
-def test_who_goes_on_after_a_death_is_told_the_same_again():
-    for outcome in distributed_processes.outcomes(after_one_has_died, 3, timeout=40, group_timeout=5)[:2]:
-        assert outcome.result == [("RuntimeError", True)] * 3, str(outcome)
+        for text, seconds in outcome.result:
+            assert "the processes' exchange failed" in text and "no word from process" in text, text
+            silent = text.split("no word from process")[1].split(" of")[0]
+            assert "2" in silent and (how != "dies" or silent == " 2")
+            assert seconds < 12
 
 
 REFUSED = {  # what one process does alone: (the call, its error's type, its text)
-    "shape": (
-        lambda f, x: f(x, torch.ones(7)),
-        "ValueError",
-        "weight has shape (7,), but x has 8 columns in this process",
-    ),
+    "shape": (lambda f, x: f(x, torch.ones(7)), "ValueError", "weight has shape (7,), but x has 8 columns in this"),
+    "dtype": (lambda f, x: f(x.int()), "TypeError", "x has dtype torch.int32"),
+    "no axes": (lambda f, x: f(torch.ones(())), "ValueError", "x has no axes"),
+    "negative eps": (lambda f, x: f(x, eps=-1), "ValueError", "eps is -1.0, but it should be finite and at least 0"),
+    "NaN": (lambda f, x: f(x, eps=math.nan), "ValueError", "eps is nan"),
     "meta": (lambda f, x: f(x.to("meta")), "ValueError", "x is on meta"),
     "meta weight": (lambda f, x: f(x, torch.ones(8, device="meta")), "ValueError", "weight is on meta"),
     "sparse": (lambda f, x: f(x.to_sparse()), "ValueError", "x is on torch.sparse_coo"),
@@ -421,7 +377,6 @@ REFUSED = {  # what one process does alone: (the call, its error's type, its tex
     "text": (lambda f, x: f(x, eps="a"), "TypeError", "eps is 'a', but it should be a number"),
     "none": (lambda f, x: f(x, eps=None), "TypeError", "eps is None, but it should be a number"),
     "large": (lambda f, x: f(x, eps=10**400), "OverflowError", "int too large to convert to float"),
-    "large negative": (lambda f, x: f(x, eps=-(10**400)), "OverflowError", "int too large to convert to float"),
     "nested": (lambda f, x: f(torch.nested.nested_tensor([x], layout=torch.strided)), "TypeError", "x is nested"),
     "vmap": (lambda f, x: torch.func.vmap(f)(x), "NotImplementedError", "torch.func's transforms"),
     "jvp": (lambda f, x: torch.func.jvp(f, (x,), (x,)), "NotImplementedError", "forward-mode"),
@@ -429,11 +384,7 @@ REFUSED = {  # what one process does alone: (the call, its error's type, its tex
     "columns": (lambda f, x: sharded.ShardedLayerNorm(10**400, 1e-5, False), "ValueError", "it should be 0 to 2^48"),
     "module's eps": (lambda f, x: sharded.ShardedRMSNorm(8, 10**400), "OverflowError", "int too large to convert"),
     "parameters": (lambda f, x: sharded.ShardedRMSNorm(8, dtype=torch.int32), "RuntimeError", "floating"),
-    "compiled": (
-        lambda f, x: torch.compile(f, backend="eager")(x, torch.ones(7)),
-        "ValueError",
-        "weight has shape (7,)",
-    ),
+    "compiled": (lambda f, x: torch.compile(f, backend="eager")(x, torch.ones(7)), "ValueError", "weight has shape"),
 }
 
 
@@ -451,26 +402,13 @@ def with_one_that_raises(rank):
 
 
 def test_what_one_process_raises_all_others_are_told():
-    found = distributed_processes.run(with_one_that_raises, 3, timeout=120)
+    found = run(with_one_that_raises, 3, timeout=120)
     assert found[0] == found[2]
     for i, (name, (_, kind, text)) in enumerate(REFUSED.items()):
         own, others = found[1][2 * i], found[0][2 * i]
         assert own.startswith(f"{kind}: ") and text in own, (name, own)
         assert others == f"DisagreementError: process 1 of the group has failed: {own.removeprefix(f'{kind}: ')}", name
         assert found[0][2 * i + 1] == found[1][2 * i + 1] == "", f"after {name} all are in step"
-
-
-def with_no_columns_in_all(rank):
-    norm = sharded.ShardedLayerNorm(0 if rank == 0 else 8)
-    x = torch.ones(2, norm.local_columns)
-    norm(x)
-    with pytest.raises(ValueError, match="0 columns in all"):
-        sharded.sharded_layer_norm(torch.ones(2, 0))
-    return norm(x).shape == x.shape and sharded.ShardedRMSNorm(4, eps=1 if rank == 0 else 1.0).eps == 1
-
-
-def test_a_refused_call_is_forgotten():
-    assert distributed_processes.run(with_no_columns_in_all, 2) == [True, True]
 
 
 def with_a_call_interrupted(rank):
@@ -493,7 +431,7 @@ def interrupted(*_):
 
 def test_a_call_that_was_interrupted_is_not_made_up_by_the_next_one():
     text = "call is 2 in process 0 of the group, but 3 in process 1"
-    found = distributed_processes.run(with_a_call_interrupted, 2, group_timeout=5, timeout=30)
+    found = run(with_a_call_interrupted, 2, group_timeout=5, timeout=30)
     assert found == [[text, "time is up"], ["interrupted", text]]
 
 
@@ -509,40 +447,30 @@ def dead_code(rank):
 
 
 def test_torch_compile_keeps_norms_whose_results_are_not_needed():
-    assert distributed_processes.run(dead_code, 2, timeout=120) == [True, True]
+    assert run(dead_code, 2, timeout=120) == [True, True]
 
 
-def on_meta(rank):
+def small_cases(rank):
+    x = torch.randn(2, 4, requires_grad=True)
+    (dx,) = torch.autograd.grad(sharded.sharded_layer_norm(x).square().sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="first order alone"):
+        dx.sum().backward()
     with torch.device("meta"):
-        return sharded.ShardedLayerNorm(8).weight.device.type
-
-
-def test_modules_are_made_without_memory():
-    assert distributed_processes.run(on_meta, 2) == ["meta", "meta"]
-
-
-def refused(rank):
-    norm = sharded.sharded_layer_norm
-    for arguments, error, text in [
-        ((torch.ones(4, 8, dtype=torch.int32),), TypeError, "x has dtype torch.int32"),
-        ((torch.ones(4, 8), torch.ones(7)), ValueError, r"weight has shape \(7,\), but x has 8 columns"),
-        ((torch.ones(()),), ValueError, "x has no axes"),
-        ((torch.ones(4, 8, device="meta"),), ValueError, "x is on meta"),
-        ((torch.ones(4, 8), None, None, -1), ValueError, r"eps is -1.0, but it should be finite and at least 0"),
-        ((torch.ones(4, 8), None, None, math.nan), ValueError, "eps is nan"),
-    ]:
-        with pytest.raises(error, match=text):
-            norm(*arguments)
-    with pytest.raises(ValueError, match="no member"):
-        norm(torch.ones(4, 8), group=dist.GroupMember.NON_GROUP_MEMBER)
+        assert sharded.ShardedLayerNorm(8).weight.device.type == "meta"
+    norm = sharded.ShardedLayerNorm(0 if rank == 0 else 8)
+    x = torch.ones(2, norm.local_columns)
+    norm(x)
+    with pytest.raises(ValueError, match="0 columns in all"):
+        sharded.sharded_layer_norm(torch.ones(2, 0))
+    assert norm(x).shape == x.shape  # the refused call is forgotten
+    assert sharded.ShardedRMSNorm(4, eps=1 if rank == 0 else 1.0).eps == 1
     with pytest.raises(ValueError, match="local_columns is 0 in all processes"):
         sharded.ShardedLayerNorm(0)
-    with pytest.raises(NotImplementedError, match="forward-mode"):
-        torch.func.jvp(norm, (torch.ones(4, 8),), (torch.ones(4, 8),))
-    return True
+    with pytest.raises(ValueError, match="no member"):
+        sharded.sharded_layer_norm(x, group=dist.GroupMember.NON_GROUP_MEMBER)
 
 
-def test_what_a_process_is_given_is_checked_first():
-    assert distributed_processes.run(refused, 1) == [True]
+def test_small_cases():
+    run(small_cases, 2)
     with pytest.raises(RuntimeError, match="there is no process group"):
         sharded.sharded_layer_norm(torch.ones(2, 3))

@@ -47,12 +47,10 @@ def environment(folder, *packages):
 
 
 def clean_tree(folder):
-    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
-    for name in filter(None, listed.split("\0")):
+    for name in run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines():
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes((ROOT / name).read_bytes())
-            (folder / name).chmod((ROOT / name).stat().st_mode)
+            shutil.copy(ROOT / name, folder / name)
     return folder
 
 
@@ -101,11 +99,10 @@ def test_what_is_in_it(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     for name in ["__init__.py", "py.typed", "_core.pyi", "bin/evenorm", "lib/libevenorm.so"]:
         assert f"evenorm/{name}" in names
-    licensed = [name for name in names if name.startswith("evenorm/licenses/LICENSE.")]
-    assert len(licensed) >= len(
-        [name for name in names if name.startswith("evenorm/lib/") and "evenorm.so" not in name]
-    )
-    assert [name for name in names if not name.startswith(("evenorm/", "evenorm-"))] == []
+    licences = [name for name in names if name.startswith("evenorm/licenses/LICENSE.")]
+    bundled = [name for name in names if name.startswith("evenorm/lib/") and "evenorm.so" not in name]
+    assert len(licences) >= len(bundled)
+    assert all(name.startswith(("evenorm/", "evenorm-")) for name in names)
 
 
 @pytest.mark.slow
@@ -117,8 +114,6 @@ def test_it_works(installed):
 @pytest.mark.slow
 def test_it_works_beside_pytorch(installed):
     torch = importlib.util.find_spec("torch")
-    if torch is None:
-        pytest.skip("PyTorch is not installed")
     site = installed_package(installed).parent
     (site / "others.pth").write_text(f"{pathlib.Path(torch.origin).parents[1]}\n")
     code = inspect.cleandoc(SOME_NORM)
@@ -139,7 +134,4 @@ def test_libraries_are_its_own_or_the_system_s(installed):
         for line in run("ldd", native).splitlines():
             name, _, place = line.strip().partition(" => ")
             assert "not found" not in line, line
-            if not SYSTEM.match(name):
-                assert place.startswith(f"{package}/") or str(package) in str(
-                    pathlib.Path(place.split(" (")[0]).resolve()
-                )
+            assert SYSTEM.match(name) or str(package) in str(pathlib.Path(place.split(" (")[0]).resolve())

@@ -1,6 +1,7 @@
-"""Modules as people write them: those that are layer or RMS norms under other names, and those that only look so.
+"""Modules as people write them: layer and RMS norms under other names, and modules that only look like norms.
 
-NORMS maps each to the formula it should be swapped for; OTHERS each to a part of the reason why it must be left.
+NORMS has what makes each norm, and the formula that stands in for it. OTHERS has what makes each other module, and a part
+of the reason why it is left.
 """
 
 import torch
@@ -37,33 +38,8 @@ class ScaleShift(nn.Module):
         return self.scale * (x - mean) / torch.sqrt(var + self.eps) + self.shift
 
 
-class GammaBeta(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gamma, self.beta = ones(), zeros()
-
-    def forward(self, features):
-        return F.layer_norm(features, features.shape[-1:], self.gamma, self.beta, 1e-12)
-
-
-class GainBias(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gain, self.bias, self.epsilon = ones(), zeros(), 1e-3
-
-    def forward(self, x):
-        centred = x - x.mean(-1, keepdim=True)
-        return centred * (centred.pow(2).mean(-1, keepdim=True) + self.epsilon).rsqrt() * self.gain + self.bias
-
-
-class ConstantBeta(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gamma = ones()
-        self.register_buffer("beta", torch.zeros(C))
-
-    def forward(self, x):
-        return F.layer_norm(x, (C,), self.gamma, self.beta)
+class EmptyNorm(nn.Module):
+    pass
 
 
 class ZeroCentred(nn.Module):
@@ -76,27 +52,13 @@ class ZeroCentred(nn.Module):
         return (wide * (wide.pow(2).mean(-1, keepdim=True) + self.eps).rsqrt() * (1 + self.weight.float())).type_as(x)
 
 
-class LayerNorm1P(nn.LayerNorm):
-    def forward(self, x):
-        return F.layer_norm(x, self.normalized_shape, self.weight + 1, self.bias, self.eps)
-
-
-class TwoAxesNorm(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.g, self.eps = ones(4, 6), 1e-6
-
-    def forward(self, x):
-        return x / (x.square().mean((-2, -1), keepdim=True) + self.eps).sqrt() * self.g
-
-
 class NoWeightNorm(nn.Module):
     def forward(self, x):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
 
 
 class NarrowRMSNorm(nn.Module):
-    """Sums in x's own type: a norm in float32 and float64 alone."""
+    """Sums in x's own type, so it is a norm in float32 and float64 alone."""
 
     def __init__(self):
         super().__init__()
@@ -107,127 +69,162 @@ class NarrowRMSNorm(nn.Module):
 
 
 class PlainSubclass(nn.LayerNorm):
-    pass
+    def __init__(self, cols=C):
+        super().__init__(cols)
 
 
+def made(forward, cls=NarrowRMSNorm, **attributes):
+    """A module of a new subclass of cls with this forward(self, x) and these parameters and attributes."""
+    module = type("MadeNorm", (cls,), {"forward": forward})()
+    for name, value in attributes.items():
+        setattr(module, name, value)
+    return module
+
+
+def of(forward, *arguments, **attributes):
+    """Makes such a module each time."""
+    return lambda: made(forward, *arguments, **attributes)
+
+
+def norm(m, x):
+    return NarrowRMSNorm.forward(m, x)
+
+
+def mean(x):
+    return x.mean(-1, keepdim=True)
+
+
+def squares(x):
+    return mean(x.square())
+
+
+def rms(x):
+    return x.norm(dim=-1, keepdim=True) * x.shape[-1] ** -0.5
+
+
+def var(x):
+    return x.var(-1, unbiased=False, keepdim=True)
+
+
+def layer_xhat(x, eps=1e-5):
+    return (x - mean(x)) / torch.sqrt(var(x) + eps)
+
+
+def rms_xhat(x, eps=1e-6):
+    return x * torch.rsqrt(squares(x) + eps)
+
+
+def gamma_beta():
+    forward = lambda m, features: F.layer_norm(features, features.shape[-1:], m.gamma, m.beta, 1e-12)  # noqa: E731
+    return made(forward, EmptyNorm, gamma=ones(), beta=zeros())
+
+
+def constant_beta():
+    module = made(lambda m, x: F.layer_norm(x, (C,), m.gamma, m.beta), EmptyNorm, gamma=ones())
+    module.register_buffer("beta", torch.zeros(C))
+    return module
+
+
+def gain_bias(m, x):
+    return layer_xhat(x, m.epsilon) * m.gain + m.bias
+
+
+def zero_centred_layer(m, x):
+    return F.layer_norm(x, m.normalized_shape, m.weight + 1, m.bias, m.eps)
+
+
+def over_two_axes(m, x):
+    return x / (x.square().mean((-2, -1), keepdim=True) + 1e-6).sqrt() * m.g
+
+
+# What makes a norm, and the formula that stands in for it.
 NORMS = {
-    ScaleShift: "layer_norm(x, scale, shift, eps=eps)",
-    GammaBeta: "layer_norm(x, gamma, beta, eps=1e-12)",
-    GainBias: "layer_norm(x, gain, bias, eps=epsilon)",
-    ConstantBeta: "layer_norm(x, gamma, beta, eps=1e-05)",
-    ZeroCentred: "rms_norm(x, 1 + weight, eps=eps)",
-    lambda: LayerNorm1P(C): "layer_norm(x, 1 + weight, bias, eps=eps)",
-    TwoAxesNorm: "rms_norm(x, g, eps=eps)",
-    NoWeightNorm: "rms_norm(x, eps=1e-06)",
-    NarrowRMSNorm: "rms_norm(x, weight, eps=eps)",
-    lambda: PlainSubclass(C): "layer_norm(x, weight, bias, eps=eps)",
+    "scale, shift": (ScaleShift, "layer_norm(x, scale, shift, eps=eps)"),
+    "gamma, beta": (gamma_beta, "layer_norm(x, gamma, beta, eps=1e-12)"),
+    "gain, bias": (
+        lambda: made(gain_bias, EmptyNorm, gain=ones(), bias=zeros(), epsilon=1e-3),
+        "layer_norm(x, gain, bias, eps=epsilon)"),
+    "constant beta": (constant_beta, "layer_norm(x, gamma, beta, eps=1e-05)"),
+    "zero-centred": (ZeroCentred, "rms_norm(x, 1 + weight, eps=eps)"),
+    "zero-centred layer norm": (
+        lambda: made(zero_centred_layer, PlainSubclass), "layer_norm(x, 1 + weight, bias, eps=eps)"),
+    "two axes": (lambda: made(over_two_axes, EmptyNorm, g=ones(4, 6)), "rms_norm(x, g, eps=1e-06)"),
+    "no weight": (NoWeightNorm, "rms_norm(x, eps=1e-06)"),
+    "weight": (NarrowRMSNorm, "rms_norm(x, weight, eps=eps)"),
+    "subclass": (PlainSubclass, "layer_norm(x, weight, bias, eps=eps)"),
+}  # fmt: skip
+# Formulas in which another thing stands in the place of eps, seen on small rows alone.
+CLAMPS = {
+    f"{name}, eps {eps}": of(forward, eps=eps)
+    for eps in (0.0, 1e-30, 1e-16, 1e-8, 1e-5)
+    for name, forward in {
+        "clamped mean of squares": lambda m, x: x * squares(x).clamp(min=m.eps).rsqrt() * m.weight,
+        "clamped rms": lambda m, x: x / rms(x).clamp(min=m.eps) * m.weight,
+        "eps beside the root": lambda m, x: x / (rms(x) + m.eps) * m.weight,
+    }.items()
+} | {
+    "normalize": of(lambda m, x: F.normalize(x, dim=-1) * C**0.5 * m.weight),
+    "smallest number": of(lambda m, x: x * squares(x).clamp(min=torch.finfo(x.dtype).tiny).rsqrt() * m.weight),
+    "maximum": of(lambda m, x: x / torch.maximum(rms(x), torch.tensor(1e-10, dtype=x.dtype)) * m.weight),
+    "where": of(lambda m, x: torch.where(squares(x) > 1e-14, x * squares(x).rsqrt(), x) * m.weight),
+    "guarded against 0": of(lambda m, x: x / rms(x).masked_fill(rms(x) == 0, 1) * m.weight),
+    "no NaN for zeros": of(lambda m, x: torch.nan_to_num(x / rms(x)) * m.weight),
+    "clamped variance": of(lambda m, x: (x - mean(x)) * var(x).clamp(min=1e-12).rsqrt() * m.weight),
 }
 
 
-class Unbiased(ScaleShift):
-    def forward(self, x):
-        mean, std = x.mean(-1, keepdim=True), x.std(-1, keepdim=True)
-        return self.scale * (x - mean) / (std + self.eps) + self.shift
+class Affine(nn.LayerNorm):
+    def __init__(self):
+        super().__init__(8)
 
 
-class EpsOutside(ScaleShift):
-    def forward(self, x):
-        mean, std = x.mean(-1, keepdim=True), x.std(-1, keepdim=True, unbiased=False)
-        return self.scale * (x - mean) / (std + self.eps) + self.shift
+def affine(weight, bias):
+    return of(lambda m, x: F.layer_norm(x, m.normalized_shape, weight(m.weight), bias(m.bias), m.eps), Affine)
 
 
-class Clamped(NarrowRMSNorm):
-    def forward(self, x):
-        return x / x.pow(2).mean(-1, keepdim=True).clamp(min=self.eps).sqrt() * self.weight
+def same(value):
+    return value
 
 
-class LengthOne(NarrowRMSNorm):
-    def forward(self, x):
-        return x / (x.pow(2).sum(-1, keepdim=True) + self.eps).sqrt() * self.weight
+def without_outliers(x):
+    return torch.where(x.square() > 36 * squares(x), 0, x)
 
 
-class OtherEps(NarrowRMSNorm):
-    """An eps that no attribute tells and nobody uses."""
-
-    def forward(self, x):
-        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 3e-4) * self.weight
+def below(most):
+    return of(lambda m, x: norm(m, x.clamp(-most, most)))
 
 
-class Careless(ScaleShift):
-    """E[x^2] - E[x]^2: far from 0 nothing is left of the variance."""
-
-    def forward(self, x):
-        mean = x.mean(-1, keepdim=True)
-        var = (x.square().mean(-1, keepdim=True) - mean.square()).clamp(min=0)
-        return self.scale * (x - mean) / torch.sqrt(var + self.eps) + self.shift
+def under_autocast(m, x):
+    """Matrix products, which autocast rounds."""
+    products = F.linear(x * x, torch.full((1, x.shape[-1]), 1 / x.shape[-1], dtype=x.dtype))
+    return x * torch.rsqrt(products + m.eps) * m.weight
 
 
-class Detached(NarrowRMSNorm):
-    def forward(self, x):
-        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps).detach() * self.weight
-
-
-class Frozen(NarrowRMSNorm):
-    @torch.no_grad()
-    def forward(self, x):
-        return super().forward(x)
+def refusing(m, x):
+    if not torch.isfinite(x).all():
+        raise ValueError("not finite")
+    return norm(m, x)
 
 
 class Gated(NarrowRMSNorm):
     def forward(self, x, gate=None):
-        y = super().forward(x)
-        return y if gate is None else y * F.silu(gate)
+        return super().forward(x) if gate is None else super().forward(x) * F.silu(gate)
 
 
-class SelfGated(NarrowRMSNorm):
-    def forward(self, x):
-        return super().forward(x) * torch.sigmoid(x)
+class CallNorm(NarrowRMSNorm):
+    def __call__(self, x):
+        return super().__call__(x) + 1
 
 
-class WithDropout(NarrowRMSNorm):
-    def forward(self, x):
-        return F.dropout(super().forward(x), 0.1, self.training)
-
-
-class TrainingOnly(NarrowRMSNorm):
-    def forward(self, x):
-        return super().forward(x) if self.training else x * self.weight
-
-
-class GradientsOnly(NarrowRMSNorm):
-    def forward(self, x):
-        return super().forward(x) if torch.is_grad_enabled() else x * self.weight
-
-
-class Clipped(NarrowRMSNorm):
-    """The same but for rows with an outlier."""
-
-    def forward(self, x):
-        return super().forward(x.clamp(-1e3, 1e3))
-
-
-class HalfInside(NarrowRMSNorm):
-    def forward(self, x):
-        return super().forward(x.bfloat16()).to(x.dtype)
-
-
-class TwoOutputs(NarrowRMSNorm):
-    def forward(self, x):
-        return super().forward(x), x
-
-
-class ScaleNorm(nn.Module):
-    """One gain for all: on rows of one element it would be an RMS norm."""
-
+class RunningNorm(NarrowRMSNorm):
     def __init__(self):
         super().__init__()
-        self.g, self.eps = ones(1), 1e-5
-
-    def forward(self, x):
-        return x / x.norm(dim=-1, keepdim=True).clamp(min=self.eps) * self.g
+        self.register_buffer("running_mean", torch.zeros(C))
 
 
 class LayerScale(nn.Module):
+    """Not called a norm, but it has a weight of one axis."""
+
     def __init__(self):
         super().__init__()
         self.gamma = ones()
@@ -236,50 +233,63 @@ class LayerScale(nn.Module):
         return x * self.gamma
 
 
-class FilmNorm(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale, self.shift, self.temperature = ones(), zeros(), ones(1)
-
-    def forward(self, x):
-        return F.layer_norm(x, (C,), self.scale, self.shift) / self.temperature
-
-
-class RunningNorm(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight, self.bias = ones(), zeros()
-        self.register_buffer("running_mean", torch.zeros(C))
-
-    def forward(self, x):
-        return (x - self.running_mean) * self.weight + self.bias
-
-
-class CallNorm(NarrowRMSNorm):
-    def __call__(self, x):
-        return super().__call__(x) + 1
-
-
+RANDOM, OUTLIERS, LARGE, PARAMETERS, BROKEN = (
+    f"{where} differs"
+    for where in ("on random input it", "on input with outliers it", "on large input it", "with large parameters it",
+                  "on rows that are not finite it")
+)  # fmt: skip
+WIDE = ones(64)  # long rows have room for outliers that ordinary rows do not reach
 OTHERS = {
-    Unbiased: "on random input it differs",
-    EpsOutside: "on random input it differs",
-    Clamped: "on random input it differs",
-    LengthOne: "on random input it differs",
-    OtherEps: "on random input it differs",
-    Careless: "on random input it differs",
-    Detached: "its gradients are not",
-    Frozen: "its output has no gradient",
-    Gated: "its forward takes (x, gate), not one tensor alone",
-    SelfGated: "on random input it differs",
-    WithDropout: "on random input it differs",
-    TrainingOnly: "on random input it differs",
-    GradientsOnly: "on large input it differs",
-    Clipped: "on random input it differs",
-    HalfInside: "on random input it differs",
-    TwoOutputs: "its forward returns tuple, not a tensor",
-    ScaleNorm: "not of one shape of 2 to 1048576 elements",
-    LayerScale: "on random input it differs",
-    FilmNorm: "its tensors (scale, shift, temperature) are not weight and bias",
-    RunningNorm: "its tensors (weight, bias, running_mean) are not weight and bias",
-    CallNorm: "its forward or __call__ is not that of its class",
-}
+    # another formula
+    "unbiased": (of(lambda m, x: (x - mean(x)) / (x.std(-1, keepdim=True) + m.eps) * m.weight), RANDOM),
+    "eps outside": (of(lambda m, x: (x - mean(x)) / (var(x).sqrt() + m.eps) * m.weight), RANDOM),
+    "length 1": (of(lambda m, x: x / (x.pow(2).sum(-1, keepdim=True) + m.eps).sqrt() * m.weight), RANDOM),
+    "eps that no attribute has": (of(lambda m, x: rms_xhat(x, 3e-4) * m.weight), RANDOM),
+    "E[x^2] - E[x]^2": (of(lambda m, x: (x - mean(x)) / (squares(x) - mean(x) ** 2 + m.eps).sqrt() * m.weight), RANDOM),
+    "self-gated": (of(lambda m, x: norm(m, x) * torch.sigmoid(x)), RANDOM),
+    "dropout": (of(lambda m, x: F.dropout(norm(m, x), 0.1, m.training)), RANDOM),
+    "training only": (of(lambda m, x: norm(m, x) if m.training else x * m.weight), RANDOM),
+    "clipped": (of(lambda m, x: norm(m, x.clamp(-1e3, 1e3))), RANDOM),
+    "bfloat16 inside": (of(lambda m, x: norm(m, x.bfloat16()).to(x.dtype)), RANDOM),
+    "no norm": (LayerScale, RANDOM),
+    # other gradients
+    "detached": (of(lambda m, x: x * torch.rsqrt(squares(x) + m.eps).detach() * m.weight), "its gradients are not"),
+    "straight through at 0": (
+        of(lambda m, x: torch.where((x == 0).all(-1, keepdim=True), x * m.weight, norm(m, x))), "its gradients are not"),
+    "no gradient": (of(torch.no_grad()(lambda m, x: norm(m, x))), "its output has no gradient"),
+    "gradients only": (of(lambda m, x: norm(m, x) if torch.is_grad_enabled() else x * m.weight), LARGE),
+    # bounds of x, and of what it may hold
+    **{f"x below {most}": (below(most), LARGE) for most in (65504, 1e5, 1e8, 1e12)},
+    "bounded mean of squares": (of(lambda m, x: x * torch.rsqrt(squares(x).clamp(max=1e31) + m.eps) * m.weight), LARGE),
+    "bounded xhat": (of(lambda m, x: layer_xhat(x).clamp(-5, 5) * m.weight, weight=WIDE), OUTLIERS),
+    "dropped xhat": (
+        of(lambda m, x: layer_xhat(x).masked_fill(layer_xhat(x).abs() > 6, 0) * m.weight, weight=WIDE), OUTLIERS),
+    "bounded tail": (of(lambda m, x: rms_xhat(x).clamp(min=-7) * m.weight, weight=WIDE), OUTLIERS),
+    "squares of most": (
+        of(lambda m, x: x * torch.rsqrt(squares(without_outliers(x)) + m.eps) * m.weight, weight=WIDE), OUTLIERS),
+    "bounds that short rows do not reach": (
+        of(lambda m, x: layer_xhat(x).clamp(-100, 100), EmptyNorm), OUTLIERS),
+    "nan_to_num": (of(lambda m, x: norm(m, torch.nan_to_num(x))), BROKEN),
+    "nan_to_num after": (of(lambda m, x: torch.nan_to_num(norm(m, x))), BROKEN),
+    "no infinity": (of(lambda m, x: norm(m, torch.where(x.isinf(), 1.0, x))), BROKEN),
+    "refuses": (of(refusing), "it raised ValueError when tried: not finite"),
+    # parameters of other signs and sizes
+    "|weight|": (affine(torch.abs, same), RANDOM),
+    "relu(weight)": (affine(torch.relu, same), RANDOM),
+    "weight of at most 2": (affine(lambda weight: weight.clamp(max=2), same), RANDOM),
+    "bias of at most 3": (affine(same, lambda bias: bias.clamp(-3, 3)), RANDOM),
+    "bounded weight": (of(lambda m, x: rms_xhat(x) * m.weight.clamp(-30, 30)), PARAMETERS),
+    "bounded output": (of(lambda m, x: (rms_xhat(x) * m.weight).clamp(-65504, 65504)), PARAMETERS),
+    # what is around x
+    "autocast": (of(under_autocast), "it computes something else under autocast"),
+    "inference": (
+        of(lambda m, x: norm(m, x) * (2 if torch.is_inference_mode_enabled() else 1)), "something else under inference"),
+    "contiguous": (of(lambda m, x: norm(m, x) * (1 if x.is_contiguous() else 2)), "where x is not contiguous"),
+    # other tensors and arguments
+    "gated": (Gated, "its forward takes (x, gate), not one tensor alone"),
+    "two outputs": (of(lambda m, x: (norm(m, x), x)), "its forward returns tuple, not a tensor"),
+    "one gain": (of(lambda m, x: x / rms(x) * m.weight, weight=ones(1)), "not of one shape of 2 to 1048576 elements"),
+    "temperature": (of(norm, temperature=ones(1)), "its tensors (weight, temperature) are not weight and bias"),
+    "running mean": (RunningNorm, "its tensors (weight, running_mean) are not weight and bias"),
+    "own __call__": (CallNorm, "its forward or __call__ is not that of its class"),
+}  # fmt: skip

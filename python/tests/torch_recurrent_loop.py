@@ -1,29 +1,22 @@
-"""The formulas of the normalised recurrent layers on one vector in float64, in plain loops: no linear, no layer_norm,
-no batch, nothing of evenorm but a module's options and parameters."""
+"""The formulas of the normalised recurrent layers, in loops over single vectors in float64. From evenorm it takes nothing
+but a module's options and parameters."""
 
 import torch
+from torch import sigmoid, tanh
 
 
 def norm(a, gain, bias, eps):
-    n = a.shape[0]
-    mean = sum(a[k] for k in range(n)) / n
-    var = sum((a[k] - mean) * (a[k] - mean) for k in range(n)) / n
-    y = gain * (a - mean) / (var + eps) ** 0.5
+    y = gain * (a - a.mean()) / (a.var(unbiased=False) + eps).sqrt()
     return y if bias is None else y + bias
-
-
-def sigmoid(a):
-    return 1 / (1 + torch.exp(-a))
 
 
 def lstm_vector(x, state, p, eps):
     h, c = state
     a = norm(p["weight_ih"] @ x, p["gain_ih"], p.get("bias_ih"), eps)
     a = a + norm(p["weight_hh"] @ h, p["gain_hh"], p.get("bias_hh"), eps)
-    n = c.shape[0]
-    i, f, g, o = a[:n], a[n : 2 * n], a[2 * n : 3 * n], a[3 * n :]
-    c = sigmoid(f) * c + sigmoid(i) * torch.tanh(g)
-    h = sigmoid(o) * torch.tanh(norm(c, p["gain_c"], p.get("bias_c"), eps))
+    i, f, g, o = a.chunk(4)
+    c = sigmoid(f) * c + sigmoid(i) * tanh(g)
+    h = sigmoid(o) * tanh(norm(c, p["gain_c"], p.get("bias_c"), eps))
     return (p["weight_hr"] @ h if "weight_hr" in p else h), c
 
 
@@ -36,38 +29,30 @@ def gru_vector(x, state, p, eps):
         return norm(a[rows], p[f"gain_{which}"][rows], bias, eps)
 
     a, b, gates, new = p["weight_ih"] @ x, p["weight_hh"] @ h, slice(0, 2 * n), slice(2 * n, 3 * n)
-    both_gates = part(a, "ih", gates) + part(b, "hh", gates)
-    r, z = sigmoid(both_gates[:n]), sigmoid(both_gates[n:])
-    candidate = torch.tanh(part(a, "ih", new) + r * part(b, "hh", new))
+    r, z = sigmoid(part(a, "ih", gates) + part(b, "hh", gates)).chunk(2)
+    candidate = tanh(part(a, "ih", new) + r * part(b, "hh", new))
     return ((1 - z) * candidate + z * h,)
 
 
-def loop(module, sequences, states=None):
+def loop(module, sequences, states):
     """Each sequence by itself through all layers: its outputs, and its last states, by layer and direction."""
     vector = lstm_vector if module.mode == "LSTM" else gru_vector
-    sizes = [module.proj_size or module.hidden_size] + [module.hidden_size] * (vector is lstm_vector)
-    results = []
+    outputs, ends = [], []
     for number, rows in enumerate(sequences):
-        ends = []
+        ends.append([])
         for layer in range(module.num_layers):
             directions = []
             for suffix in ["", "_reverse"][: 1 + module.bidirectional]:
                 end = f"_l{layer}{suffix}"
                 p = {k.removesuffix(end): v for k, v in module.named_parameters() if k.endswith(end)}
-                index = len(ends)
-                state = [torch.zeros(size, dtype=torch.float64) for size in sizes]
-                state = state if states is None else [part[index, number] for part in states]
+                state = [part[len(ends[number]), number] for part in states]
                 out = []
                 for x in reversed(rows) if suffix else rows:
                     state = vector(x, state, p, module.eps)
                     out.append(state[0])
                 directions.append(out[::-1] if suffix else out)
-                ends.append(state)
+                ends[number].append(state)
             rows = [torch.cat(step) for step in zip(*directions, strict=True)]
-        results.append((torch.stack(rows), ends))
-    outputs = [output for output, _ in results]
-    count = len(results[0][1])
-    parts = [
-        torch.stack([torch.stack([ends[k][j] for _, ends in results]) for k in range(count)]) for j in range(len(sizes))
-    ]
-    return outputs, parts
+        outputs.append(torch.stack(rows))
+    parts = range(len(states))
+    return outputs, [torch.stack([torch.stack([end[j] for end in one]) for one in ends], 1) for j in parts]

@@ -8,7 +8,7 @@ themselves. Whether a module that is not torch.nn's own is a norm is settled els
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import nn
@@ -21,28 +21,20 @@ OWN: dict[type[nn.Module], type[nn.Module]] = {nn.LayerNorm: LayerNorm, nn.RMSNo
 EVERY_MODULES = frozenset(vars(nn.Module()))  # attributes
 
 
-@dataclass(frozen=True)
-class Replaced:
+class Replaced(NamedTuple):
     """A module that was swapped: its name in the model, its old class, and what it computes now."""
 
     name: str
     old: str
     new: str
 
-    def _line(self) -> tuple[str, str]:
-        return self.name, f"{self.old} -> {self.new}"
 
-
-@dataclass(frozen=True)
-class Left:
+class Left(NamedTuple):
     """A module that is, or looks like, a norm and was not swapped: its name, its class, and the reason."""
 
     name: str
     old: str
     reason: str
-
-    def _line(self) -> tuple[str, str]:
-        return self.name, f"{self.old}: {self.reason}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,7 +48,8 @@ class Conversion:
 
     def __repr__(self) -> str:
         lines = [f"evenorm.torch.convert: {len(self.replaced)} replaced, {len(self.left)} left"]
-        lines += _table("replaced", self.replaced) + _table("left", self.left)
+        lines += _table("replaced", [(one.name, f"{one.old} -> {one.new}") for one in self.replaced])
+        lines += _table("left", [(one.name, f"{one.old}: {one.reason}") for one in self.left])
         return "\n".join([*lines, *(f"  warning   {text}" for text in self.warnings)])
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -66,18 +59,12 @@ class Conversion:
 def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
     """Swap a model's norms for evenorm's, in place; return what was replaced, what was left, and why.
 
-    Every module that is exactly torch.nn.LayerNorm or torch.nn.RMSNorm becomes evenorm.torch.LayerNorm or RMSNorm, a
-    subclass of it, by a change of its class: it remains the same object, with the same Parameters, buffers, hooks and
-    attributes, so optimizers, state_dicts and modules in several places (told once, by their first name) need nothing.
-    Parametrized ones (torch.nn.utils.parametrize) are swapped under their parametrizations.
+    Every module that is exactly torch.nn.LayerNorm or torch.nn.RMSNorm becomes evenorm.torch.LayerNorm or RMSNorm, by a
+    change of its class: it remains the same object, with the same Parameters, buffers, hooks and attributes.
 
-    Norms that are not torch.nn's (subclasses; Hugging Face's RMS norms; hand-written ones with weight and bias, scale
-    and shift, gamma and beta or gain and bias; over the last axes or the channels of images) are swapped only if old and
-    new agree: values and gradients, in f64 and in their own type, on random rows near and far from 0, large and so small
-    that eps is seen, with an outlier, finite or not, with random parameters, for x of 1 to 4 axes of any size, in
-    training and in evaluation. A swapped one's class is a subclass of its own: where x has a type or number of axes for which the two
-    did not agree, another device than the CPU, or another length of rows, its own forward still runs. Attributes other
-    than its tensors and eps count as they are now. A module whose forward changes its state is left.
+    Other norms (subclasses, Hugging Face's RMS norms, hand-written ones) are swapped only if their values and gradients
+    agree with evenorm's in a trial on random rows. Their own forward still runs on x of other types, devices, numbers of
+    axes or lengths of rows. docs/python.md has the details.
 
     Args:
         model: any module, a norm itself included.
@@ -108,12 +95,12 @@ def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
         raise TypeError(f"model is a {type(model).__name__}, but must be a torch.nn.Module")
     if not isinstance(look_alikes, bool):
         raise TypeError(f"look_alikes is a {type(look_alikes).__name__}, but must be a bool")
-    trials = _Trials()
+    settled: Settled = {}
     replaced, left = [], []
     observed = {part for module in model.modules() if _is_observed(module) for part in module.modules()}
     for name, module in model.named_modules():
         old = _class_name(module)
-        result = _swap(module, trials if look_alikes else None)
+        result = _swap(module, settled if look_alikes else None)
         if module in observed and isinstance(result, type):
             result = "prepared for static quantization, which will put PyTorch's quantized norm in its place"
         if isinstance(result, type):
@@ -127,17 +114,19 @@ def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
     return Conversion(model, tuple(replaced), tuple(left), notes)
 
 
-def _swap(module: nn.Module, trials: "_Trials | None") -> type[nn.Module] | str | None:
+def _swap(module: nn.Module, settled: "Settled | None") -> type[nn.Module] | str | None:
     """The class that the module should have; or why it keeps its own; or None for what is no norm."""
     cls = type(module)
-    if isinstance(module, LayerNorm | RMSNorm) or _look_alikes.is_stand_in(module):
+    if isinstance(module, LayerNorm | RMSNorm) or hasattr(type(module), "evenorm_recipe"):
         return "already evenorm's"
     if isinstance(module, torch.jit.ScriptModule):
         names = {own.__name__ for own in OWN}
         return "compiled by TorchScript" if getattr(module, "original_name", "") in names else None
     base = parametrize.type_before_parametrizations(module)
     if base not in OWN:
-        return trials.swap(module) if trials else _excluded(module)
+        if settled is not None:
+            return _swap_look_alike(module, settled)
+        return "not exactly torch.nn's, and look_alikes is False" if _look_alikes.candidate(module) else None
     if "forward" in vars(module):
         return "its forward was replaced on the object itself"
     return OWN[base] if base is cls else _parametrized(cls, OWN[base])
@@ -148,10 +137,6 @@ def _is_observed(module: nn.Module) -> bool:
     return isinstance(module, torch.fx.GraphModule) and "_observed_graph_module_attrs" in module.meta
 
 
-def _excluded(module: nn.Module) -> str | None:
-    return "not exactly torch.nn's, and look_alikes is False" if _look_alikes.candidate(module) else None
-
-
 def _parametrized(cls: type[nn.Module], base: type[nn.Module]) -> type[nn.Module]:
     """PyTorch gives each parametrized module a class of its own, with properties for its tensors, and returns to that
     class's base when the last one is removed: so the same class, on another base."""
@@ -159,43 +144,39 @@ def _parametrized(cls: type[nn.Module], base: type[nn.Module]) -> type[nn.Module
     return type(cls.__name__, (base,), body)
 
 
-class _Trials:
-    """Trials of modules that are not torch.nn's; those of one class, shape and attributes are tried once."""
+Settled = dict[Any, _look_alikes.Recipe | str]  # modules of one class, shape and attributes are tried once
 
-    def __init__(self) -> None:
-        self._settled: dict[Any, _look_alikes.Recipe | str] = {}
 
-    def swap(self, module: nn.Module) -> type[nn.Module] | str | None:
-        found = _look_alikes.candidate(module)
-        if found is None or isinstance(found, str):
-            return found
-        if "forward" in vars(module) or type(module).__call__ is not nn.Module.__call__:
-            return "its forward or __call__ is not that of its class"
-        key = self._key(module)
-        if key not in self._settled:
-            self._settled[key] = _trial.settle(module, found)
-        recipe = self._settled[key]
-        if isinstance(recipe, str):
-            return recipe
-        try:
-            return _look_alikes.stand_in(type(module), recipe)
-        except Exception as error:  # a metaclass, or __init_subclass__, of a stranger's
-            return f"its class cannot have a subclass: {type(error).__name__}: {error}"[:200]
+def _swap_look_alike(module: nn.Module, settled: Settled) -> type[nn.Module] | str | None:
+    found = _look_alikes.candidate(module)
+    if found is None or isinstance(found, str):
+        return found
+    if "forward" in vars(module) or type(module).__call__ is not nn.Module.__call__:
+        return "its forward or __call__ is not that of its class"
+    key = _key(module)
+    if key not in settled:
+        settled[key] = _trial.settle(module, found)
+    recipe = settled[key]
+    if isinstance(recipe, str):
+        return recipe
+    try:
+        return _look_alikes.stand_in(type(module), recipe)
+    except Exception as error:  # a metaclass, or __init_subclass__, of a stranger's
+        return f"its class cannot have a subclass: {type(error).__name__}: {error}"[:200]
 
-    @staticmethod
-    def _key(module: nn.Module) -> Any:
-        tensors = [
-            (name, tuple(value.shape), value.dtype)
-            for own in (module._parameters, module._buffers)
-            for name, value in own.items()
-            if value is not None
-        ]
-        plain = {
-            name: value if isinstance(value, int | float | str | tuple | torch.dtype | None) else id(value)
-            for name, value in vars(module).items()
-            if name not in EVERY_MODULES
-        }
-        return type(module), tuple(tensors), repr(sorted(plain.items(), key=lambda item: item[0]))
+
+def _key(module: nn.Module) -> Any:
+    tensors = [
+        (name, tuple(value.shape), value.dtype)
+        for name, value in (*module._parameters.items(), *module._buffers.items())
+        if value is not None
+    ]
+    plain = {
+        name: value if isinstance(value, int | float | str | tuple | torch.dtype | None) else id(value)
+        for name, value in vars(module).items()
+        if name not in EVERY_MODULES
+    }
+    return type(module), tuple(tensors), repr(sorted(plain.items(), key=lambda item: item[0]))
 
 
 def _bypassed(model: nn.Module, replaced: set[str]) -> Iterable[str]:
@@ -241,8 +222,8 @@ def _new_name(cls: type[nn.Module]) -> str:
     return f"evenorm.torch.{base.__name__}" if base else f"evenorm.torch.{recipe}"
 
 
-def _table(heading: str, entries: tuple[Replaced, ...] | tuple[Left, ...]) -> list[str]:
-    rows = _grouped(entry._line() for entry in entries)
+def _table(heading: str, entries: list[tuple[str, str]]) -> list[str]:
+    rows = _grouped(entries)
     width = max((len(name) for name, _ in rows), default=0)
     return [f"  {heading:<8}  {name:<{width}}  {text}" for name, text in rows]
 

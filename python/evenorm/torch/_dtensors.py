@@ -7,6 +7,7 @@ loaded, never before: that import takes half a second.
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -21,7 +22,6 @@ _RESULTS = {
     "layer_norm_backward": ("dx", "dweight", "dbias"),
     "rms_norm_backward": ("dx", "dweight"),
 }
-_registered: list[bool] = []  # whether it worked, once it was tried
 
 
 def is_dtensor(t: Tensor) -> bool:
@@ -32,13 +32,10 @@ def is_dtensor(t: Tensor) -> bool:
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # runs while a compiler traces
 def have_rules() -> bool:
     """Do DTensors know the operators? False as long as there can be none, and where PyTorch's registry is another."""
-    if "torch.distributed.tensor" not in sys.modules:
-        return False
-    if not _registered:
-        _registered.append(_register())
-    return _registered[0]
+    return "torch.distributed.tensor" in sys.modules and _register()
 
 
+@functools.cache
 def _register() -> bool:
     try:
         from torch.distributed.tensor._op_schema import RuntimeSchemaInfo

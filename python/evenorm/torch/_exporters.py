@@ -45,11 +45,6 @@ def _rms_norm(x, normalized_shape, weight=None, eps=1e-5):
     return y.contiguous(memory_format=suggest_memory_format(x))
 
 
-def _sum(x: Tensor, residual: Tensor, residual_scale: float) -> Tensor:
-    wide = torch.promote_types(x.dtype, residual.dtype)
-    return (x.to(wide) + residual.to(wide) * residual_scale).to(x.dtype).contiguous()
-
-
 @register_decomposition(operators.add_layer_norm.default)
 def _add_layer_norm(x, residual, normalized_shape, weight=None, bias=None, eps=1e-5, residual_scale=1.0):
     s = _sum(x, residual, residual_scale)
@@ -60,6 +55,11 @@ def _add_layer_norm(x, residual, normalized_shape, weight=None, bias=None, eps=1
 def _add_rms_norm(x, residual, normalized_shape, weight=None, eps=1e-5, residual_scale=1.0):
     s = _sum(x, residual, residual_scale)
     return _rms_norm(s, normalized_shape, weight, eps), s
+
+
+def _sum(x: Tensor, residual: Tensor, residual_scale: float) -> Tensor:
+    wide = torch.promote_types(x.dtype, residual.dtype)
+    return (x.to(wide) + residual.to(wide) * residual_scale).to(x.dtype).contiguous()
 
 
 # --- the older ONNX exporter, of TorchScript's graphs, and static quantization: both may be missing in a later PyTorch

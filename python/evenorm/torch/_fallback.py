@@ -57,34 +57,36 @@ def _rms_norm(x, normalized_shape, weight=None, eps=1e-5):
     return y
 
 
-def _add_layer_norm(x, residual, normalized_shape, weight=None, bias=None, eps=1e-5, residual_scale=1.0):
+def _add_norm(function, x, residual, normalized_shape, parameters, eps, residual_scale):
     out = (contiguous_like(x), contiguous_like(x))
-    x, residual, weight, bias = _lent(x.contiguous(), residual.contiguous(), weight, bias)
-    evenorm.add_layer_norm(x, residual, normalized_shape, weight, bias, eps, residual_scale=residual_scale, out=out)
+    x, residual, *parameters = _lent(x.contiguous(), residual.contiguous(), *parameters)
+    function(x, residual, normalized_shape, *parameters, eps, residual_scale=residual_scale, out=out)
     return out
+
+
+def _add_layer_norm(x, residual, normalized_shape, weight=None, bias=None, eps=1e-5, residual_scale=1.0):
+    return _add_norm(evenorm.add_layer_norm, x, residual, normalized_shape, (weight, bias), eps, residual_scale)
 
 
 def _add_rms_norm(x, residual, normalized_shape, weight=None, eps=1e-5, residual_scale=1.0):
-    out = (contiguous_like(x), contiguous_like(x))
-    x, residual, weight = _lent(x.contiguous(), residual.contiguous(), weight)
-    evenorm.add_rms_norm(x, residual, normalized_shape, weight, eps, residual_scale=residual_scale, out=out)
-    return out
+    return _add_norm(evenorm.add_rms_norm, x, residual, normalized_shape, (weight,), eps, residual_scale)
+
+
+def _backward(function, dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum):
+    results = gradients(x, normalized_shape, weight, bias_dtype, output_mask)
+    out = tuple(r if wanted else None for r, wanted in zip(results, output_mask, strict=True))
+    dy, x, weight, dsum = _lent(dy, x, weight, dsum)
+    function(dy, x, normalized_shape, weight, eps, dsum=dsum, out=out)
+    return results
 
 
 def _layer_norm_backward(dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum=None):
-    results = gradients(x, normalized_shape, weight, bias_dtype, output_mask)
-    out: Any = tuple(r if wanted else None for r, wanted in zip(results, output_mask, strict=True))
-    dy, x, weight, dsum = _lent(dy, x, weight, dsum)
-    evenorm.layer_norm_backward(dy, x, normalized_shape, weight, eps, dsum=dsum, out=out)
-    return results
+    function = evenorm.layer_norm_backward
+    return _backward(function, dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum)
 
 
 def _rms_norm_backward(dy, x, normalized_shape, weight, eps, output_mask, dsum=None):
-    results = gradients(x, normalized_shape, weight, None, output_mask)
-    out: Any = tuple(r if wanted else None for r, wanted in zip(results, output_mask, strict=True))
-    dy, x, weight, dsum = _lent(dy, x, weight, dsum)
-    evenorm.rms_norm_backward(dy, x, normalized_shape, weight, eps, dsum=dsum, out=out)
-    return results
+    return _backward(evenorm.rms_norm_backward, dy, x, normalized_shape, weight, None, eps, output_mask, dsum)
 
 
 for _name, _function in {

@@ -140,6 +140,23 @@ def _call(operator: Any, *arguments: Any) -> Any:
         return NotImplemented
 
 
+def _norm(rms: bool, x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float | None) -> Tensor:
+    """Whatever is not a plain tensor: by evenorm's operator, over processes, or by PyTorch's function."""
+    parameters: Any = (weight,) if rms else (weight, bias)
+    if _is_norm(x, shape, 0.0 if rms and eps is None else eps, *parameters) and (
+        rms or _has_parameter_types(x, weight, bias)
+    ):
+        number: Any = _default_eps(x) if rms and eps is None else eps
+        axis = _sharded_dtensors.mesh_axis_of_columns(x, shape, *parameters)
+        if axis is not None:
+            return _sharded_dtensors.norm(x, weight, bias, number, rms, axis)
+        y = _call(operators.rms_norm if rms else operators.layer_norm, x, shape, *parameters, number)
+        if y is not NotImplemented:
+            return y  # type: ignore[no-any-return]
+    norm: Callable[..., Tensor] = F.rms_norm if rms else F.layer_norm
+    return norm(x, shape, *parameters, eps)
+
+
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -159,8 +176,7 @@ def layer_norm(
         A contiguous tensor of input's shape and type. Every row has the same bits in any batch, for any number of
         threads, eager, compiled or exported.
 
-    What PyTorch's own function takes and evenorm does not (other devices, complex numbers, eps < 0, tensor subclasses
-    with rules of their own) is answered by PyTorch's own function, and so are its errors.
+    PyTorch's own function answers what evenorm does not take, and raises its errors: docs/python.md.
 
     >>> layer_norm(torch.tensor([[4.0, 2.0, 8.0]]), (3,))
     tensor([[-0.2673, -1.0690,  1.3363]])
@@ -169,28 +185,17 @@ def layer_norm(
         y = _eager_layer_norm(input, normalized_shape, weight, bias, eps)
         if y is not NotImplemented:
             return y  # type: ignore[no-any-return]
-    if _is_norm(input, normalized_shape, eps, weight, bias) and _has_parameter_types(input, weight, bias):
-        axis = _sharded_dtensors.mesh_axis_of_columns(input, normalized_shape, weight, bias)
-        if axis is not None:
-            return _sharded_dtensors.norm(input, weight, bias, eps, False, axis)
-        y = _call(operators.layer_norm, input, normalized_shape, weight, bias, eps)
-        if y is not NotImplemented:
-            return y  # type: ignore[no-any-return]
-    return F.layer_norm(input, normalized_shape, weight, bias, eps)
+    return _norm(False, input, normalized_shape, weight, bias, eps)
 
 
 def rms_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    eps: float | None = None,
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     """RMS norm over the trailing axes: torch.nn.functional.rms_norm in one pass, exact.
 
     Args:
-        input: any shape that ends in `normalized_shape`; float32, float64, bfloat16 or float16; any strides.
-        normalized_shape: the sizes of the axes that are normalised together.
-        weight: of shape `normalized_shape`, of any of these types. None: 1.
+        input, normalized_shape: as in `layer_norm`.
+        weight: of shape `normalized_shape`, of any of input's types. None: 1.
         eps: is added to the mean of squares. None: float32's machine epsilon, float64's for float64.
 
     Returns:
@@ -203,14 +208,7 @@ def rms_norm(
         y = _eager_rms_norm(input, normalized_shape, weight, eps)
         if y is not NotImplemented:
             return y  # type: ignore[no-any-return]
-    if _is_norm(input, normalized_shape, 0.0 if eps is None else eps, weight):
-        axis = _sharded_dtensors.mesh_axis_of_columns(input, normalized_shape, weight)
-        if axis is not None:
-            return _sharded_dtensors.norm(input, weight, None, _default_eps(input) if eps is None else eps, True, axis)
-        y = _call(operators.rms_norm, input, normalized_shape, weight, _default_eps(input) if eps is None else eps)
-        if y is not NotImplemented:
-            return y  # type: ignore[no-any-return]
-    return F.rms_norm(input, normalized_shape, weight, eps)
+    return _norm(True, input, normalized_shape, weight, None, eps)
 
 
 def _broadcast(input: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
@@ -227,19 +225,32 @@ def _need_no_expansion(a: Tensor, b: Tensor) -> bool:
     return a.is_nested or b.is_nested or a.shape == b.shape
 
 
-def _check_is_float(residual_scale: object) -> None:
-    """An int that no float holds is an OverflowError, as PyTorch's functions raise it for eps."""
-    if isinstance(residual_scale, int):
-        float(residual_scale)
-
-
 @_past_overrides
 def _dtype(t: Tensor) -> Any:
     return t.dtype
 
 
-def _sum(input: Tensor, residual: Tensor, residual_scale: float) -> Tensor:
-    return (input + residual_scale * residual).to(_dtype(input))
+def _add_norm(
+    rms: bool, x: Tensor, residual: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: Any, scale: float
+) -> tuple[Tensor, Tensor]:
+    """The same of a sum."""
+    if isinstance(scale, int):
+        float(scale)  # an int that no float holds is an OverflowError, as PyTorch's functions raise it for eps
+    x, residual = _broadcast(x, residual)
+    parameters: Any = (weight,) if rms else (weight, bias)
+    if (
+        _is_norm(x, shape, 0.0 if rms and eps is None else eps, *parameters)
+        and (rms or _has_parameter_types(x, weight, bias))
+        and _can_add(x, residual)
+    ):
+        number: Any = _default_eps(x) if rms and eps is None else eps
+        operator = operators.add_rms_norm if rms else operators.add_layer_norm
+        both = _call(operator, x, residual, shape, *parameters, number, scale)
+        if both is not NotImplemented:
+            return both  # type: ignore[no-any-return]
+    s = (x + scale * residual).to(_dtype(x))
+    norm: Callable[..., Tensor] = rms_norm if rms else layer_norm
+    return norm(s, shape, *parameters, eps), s
 
 
 def add_layer_norm(
@@ -271,18 +282,7 @@ def add_layer_norm(
         both = _eager_add_layer_norm(input, residual, normalized_shape, weight, bias, eps, residual_scale)
         if both is not NotImplemented:
             return both  # type: ignore[no-any-return]
-        _check_is_float(residual_scale)
-    input, residual = _broadcast(input, residual)
-    if (
-        _is_norm(input, normalized_shape, eps, weight, bias)
-        and _has_parameter_types(input, weight, bias)
-        and _can_add(input, residual)
-    ):
-        both = _call(operators.add_layer_norm, input, residual, normalized_shape, weight, bias, eps, residual_scale)
-        if both is not NotImplemented:
-            return both  # type: ignore[no-any-return]
-    s = _sum(input, residual, residual_scale)
-    return layer_norm(s, normalized_shape, weight, bias, eps), s
+    return _add_norm(False, input, residual, normalized_shape, weight, bias, eps, residual_scale)
 
 
 def add_rms_norm(
@@ -305,12 +305,4 @@ def add_rms_norm(
         both = _eager_add_rms_norm(input, residual, normalized_shape, weight, eps, residual_scale)
         if both is not NotImplemented:
             return both  # type: ignore[no-any-return]
-        _check_is_float(residual_scale)
-    input, residual = _broadcast(input, residual)
-    if _is_norm(input, normalized_shape, 0.0 if eps is None else eps, weight) and _can_add(input, residual):
-        eps_or_default = _default_eps(input) if eps is None else eps
-        both = _call(operators.add_rms_norm, input, residual, normalized_shape, weight, eps_or_default, residual_scale)
-        if both is not NotImplemented:
-            return both  # type: ignore[no-any-return]
-    s = _sum(input, residual, residual_scale)
-    return rms_norm(s, normalized_shape, weight, eps), s
+    return _add_norm(True, input, residual, normalized_shape, weight, None, eps, residual_scale)

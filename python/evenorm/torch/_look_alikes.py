@@ -195,11 +195,6 @@ def restore(cls: type[nn.Module], recipe: Recipe) -> nn.Module:
     return made.__new__(made)
 
 
-def is_stand_in(module: nn.Module) -> bool:
-    """Whether the module's class came from stand_in()."""
-    return hasattr(type(module), "evenorm_recipe")
-
-
 def candidate(module: nn.Module) -> Recipe | str | None:
     """What the module may be, to be tried: a recipe without kind and eps settled; or why it cannot be, although it is
     called a norm; or None for what does not even look like one."""
@@ -209,7 +204,8 @@ def candidate(module: nn.Module) -> Recipe | str | None:
     called_norm = "norm" in cls.__name__.lower() or isinstance(module, nn.LayerNorm | nn.RMSNorm)
     if called_norm and parametrize.is_parametrized(module):
         return "parametrized, and not exactly torch.nn's"
-    if _is_torch_own(cls) or next(module.children(), None) is not None:
+    torch_own = cls.__module__.startswith("torch.nn.") and not isinstance(module, nn.LayerNorm | nn.RMSNorm)
+    if torch_own or next(module.children(), None) is not None:
         return None
     own = {**module._parameters, **module._buffers}
     tensors = {name: value for name, value in own.items() if value is not None}
@@ -217,12 +213,9 @@ def candidate(module: nn.Module) -> Recipe | str | None:
         return "its parameters have no shape yet: convert it after its first call" if called_norm else None
     weight = _only(WEIGHTS, tensors)
     bias = _only(BIASES, tensors)
-    if len(tensors) != (weight is not None) + (bias is not None) or (bias is not None and weight is None):
-        return (
-            f"its tensors ({', '.join(tensors)}) are not weight and bias of a layer or RMS norm"
-            if called_norm
-            else None
-        )
+    if set(tensors) != {weight, bias} - {None} or (bias is not None and weight is None):
+        reason = f"its tensors ({', '.join(tensors)}) are not weight and bias of a layer or RMS norm"
+        return reason if called_norm else None
     if weight is None:
         return _without_weight(module) if called_norm else None
     shape = tensors[weight].shape
@@ -244,10 +237,6 @@ def _without_weight(module: nn.Module) -> Recipe | str:
         if not 2 <= math.prod(sizes) <= MOST_COLS:
             return f"its normalized_shape is {said!r}, but it should have 2 to {MOST_COLS} elements"
     return _with_argument(type(module), None, None)
-
-
-def _is_torch_own(cls: type) -> bool:
-    return cls.__module__.startswith("torch.nn.") and not issubclass(cls, nn.LayerNorm | nn.RMSNorm)
 
 
 def _only(names: tuple[str, ...], tensors: dict[str, Tensor]) -> str | None:

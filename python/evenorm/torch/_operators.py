@@ -19,10 +19,6 @@ from ._results import contiguous_like, gradients, rms_norm_like
 Sizes = Sequence[int]
 
 
-def _minor(version: str) -> tuple[str, ...]:
-    return tuple(version.split("+")[0].split(".")[:2])
-
-
 def _load_extension() -> tuple[Any, str]:
     """The extension or None, and why it is not there."""
     wanted = os.environ.get("EVENORM_TORCH_OPERATORS", "")
@@ -34,7 +30,7 @@ def _load_extension() -> tuple[Any, str]:
     if not built_for.is_file():
         return None, "this build of evenorm has no extension for PyTorch"
     version = built_for.read_text().strip()
-    if _minor(version) != _minor(torch.__version__):
+    if version.split(".")[:2] != torch.__version__.split(".")[:2]:
         return None, f"the extension was built for PyTorch {version}, but this is PyTorch {torch.__version__}"
     try:
         return importlib.import_module("._extension", __package__), ""
@@ -74,13 +70,8 @@ def _(x, normalized_shape, weight=None, eps=1e-5):
 
 
 @torch.library.register_fake("evenorm::add_layer_norm")
-def _(x, residual, normalized_shape, weight=None, bias=None, eps=1e-5, residual_scale=1.0):
-    _check_norm(x, normalized_shape)
-    return contiguous_like(x), contiguous_like(x)
-
-
 @torch.library.register_fake("evenorm::add_rms_norm")
-def _(x, residual, normalized_shape, weight=None, eps=1e-5, residual_scale=1.0):
+def _(x, residual, normalized_shape, *parameters, **options):
     _check_norm(x, normalized_shape)
     return contiguous_like(x), contiguous_like(x)
 

@@ -110,7 +110,11 @@ class Prober:
             y, error = self._forward(probe, x)
         if error is not None:
             return self._without_values() or f"it raised {type(error).__name__} when tried: {error}"[:200]
-        return Seen(probe, rows, x, y, axis, self.row_axes) if isinstance(y, Tensor) else _returns(y)
+        return (
+            Seen(probe, rows, x, y, axis, self.row_axes)
+            if isinstance(y, Tensor)
+            else f"its forward returns {type(y).__name__}, not a tensor"
+        )
 
     def _forward(self, probe: nn.Module, x: Tensor) -> tuple[Any, Exception | None]:
         own = Memory.of_probe(probe, x)
@@ -133,10 +137,6 @@ class Prober:
                     "it has them"
                 )
         return None
-
-
-def _returns(y: object) -> str:
-    return f"its forward returns {type(y).__name__}, not a tensor"
 
 
 @contextmanager

@@ -22,24 +22,16 @@ class LayerNormLSTM(LayerNormRNN):
         c_t = sigmoid(f) * c_(t-1) + sigmoid(i) * tanh(g)
         h_t = sigmoid(o) * tanh(LN(c_t; gain_c, bias_c))
 
-    the two projections normalised apart, each over its 4 hidden_size values; the state that is carried on, c_t, is not
-    normalised. The paper's b is bias_ih + bias_hh. LN(W_ih x_t) is computed once for the whole sequence.
+    The paper's b is bias_ih + bias_hh. LN(W_ih x_t) is computed once for the whole sequence.
 
     Args: those of torch.nn.LSTM, proj_size included (h_t = W_hr h_t), and
         eps: added to every variance. Default: 1e-5.
 
-    Shapes: those of torch.nn.LSTM: input (L, H_in), (L, N, H_in), with batch_first (N, L, H_in), or a PackedSequence;
-        hx, optional, (h_0, c_0), each (layers * directions, N, columns), without N where input has none.
+    Shapes, results and errors are those of torch.nn.LSTM.
 
-    Returns: output, (h_n, c_n) as torch.nn.LSTM.
-
-    Attributes: those of torch.nn.LSTM, with its names: weight_ih_l[k], weight_hh_l[k], bias_ih_l[k], bias_hh_l[k],
-        weight_hr_l[k], each also with _reverse; the biases, 0 at first, are added after the norms. For each layer and
-        direction also gain_ih_l[k] and gain_hh_l[k], (4 hidden_size), gain_c_l[k] and bias_c_l[k], (hidden_size). With
-        bias=False no norm has a bias.
-
-    Raises:
-        TypeError, ValueError, RuntimeError: where torch.nn.LSTM does, naming the argument.
+    Attributes: those of torch.nn.LSTM; the biases, 0 at first, are added after the norms. For each layer and direction
+        also gain_ih_l[k] and gain_hh_l[k], (4 hidden_size), gain_c_l[k] and bias_c_l[k], (hidden_size). With bias=False
+        no norm has a bias.
 
     Example:
         >>> import torch, evenorm.torch
@@ -77,30 +69,22 @@ class LayerNormLSTM(LayerNormRNN):
 class LayerNormGRU(LayerNormRNN):
     r"""torch.nn.GRU with layer normalisation (Ba, Kiros and Hinton, 2016, https://arxiv.org/abs/1607.06450, appendix).
 
-    With LN(a; g, b) = g * (a - mean(a)) / sqrt(var(a) + eps) + b over all of a vector, each step of a layer computes
+    With LN as in LayerNormLSTM, each step of a layer computes
 
         (r, z) = LN(W_i(rz) x_t; gain, bias) + LN(W_h(rz) h_(t-1); gain, bias)
         n = tanh(LN(W_in x_t; gain, bias) + sigmoid(r) * LN(W_hn h_(t-1); gain, bias))
         h_t = (1 - sigmoid(z)) * n + sigmoid(z) * h_(t-1)
 
-    both gates are normalised together, over 2 hidden_size values, and the candidate n by itself; projections of the
-    input and of the state apart. z weighs the old state, as in torch.nn.GRU (in the paper, the new). The norms of x are
-    computed once for the whole sequence.
+    Both gates are normalised together, over 2 hidden_size values, and the candidate n by itself. z weighs the old state,
+    as in torch.nn.GRU (in the paper, the new).
 
     Args: those of torch.nn.GRU, and
         eps: added to every variance. Default: 1e-5.
 
-    Shapes: those of torch.nn.GRU: input (L, H_in), (L, N, H_in), with batch_first (N, L, H_in), or a PackedSequence;
-        hx, optional, (layers * directions, N, hidden_size), without N where input has none.
+    Shapes, results and errors are those of torch.nn.GRU.
 
-    Returns: output, h_n as torch.nn.GRU.
-
-    Attributes: those of torch.nn.GRU, with its names; the biases, 0 at first, are added after the norms. For each layer
-        and direction also gain_ih_l[k] and gain_hh_l[k], (3 hidden_size): of r, z and n. With bias=False no norm has a
-        bias.
-
-    Raises:
-        TypeError, ValueError, RuntimeError: where torch.nn.GRU does, naming the argument.
+    Attributes: those of torch.nn.GRU; the biases, 0 at first, are added after the norms. For each layer and direction
+        also gain_ih_l[k] and gain_hh_l[k], (3 hidden_size): of r, z and n. With bias=False no norm has a bias.
 
     Example:
         >>> import torch, evenorm.torch
@@ -138,14 +122,8 @@ class LayerNormLSTMCell(LayerNormCell):
     Args: those of torch.nn.LSTMCell, and
         eps: added to every variance. Default: 1e-5.
 
-    Shapes: input (N, input_size) or (input_size); hx, optional, (h, c), each (N, hidden_size) or (hidden_size).
-
-    Returns: (h, c), as torch.nn.LSTMCell.
-
-    Attributes: those of torch.nn.LSTMCell; gain_ih and gain_hh, (4 hidden_size); gain_c and bias_c, (hidden_size).
-
-    Raises:
-        TypeError, ValueError, RuntimeError: where torch.nn.LSTMCell does, naming the argument.
+    Shapes, results and errors are those of torch.nn.LSTMCell. gain_ih and gain_hh, (4 hidden_size), gain_c and bias_c,
+    (hidden_size), are new.
 
     Example:
         >>> import torch, evenorm.torch
@@ -185,14 +163,7 @@ class LayerNormGRUCell(LayerNormCell):
     Args: those of torch.nn.GRUCell, and
         eps: added to every variance. Default: 1e-5.
 
-    Shapes: input (N, input_size) or (input_size); hx, optional, (N, hidden_size) or (hidden_size).
-
-    Returns: h, as torch.nn.GRUCell.
-
-    Attributes: those of torch.nn.GRUCell; gain_ih and gain_hh, (3 hidden_size).
-
-    Raises:
-        TypeError, ValueError, RuntimeError: where torch.nn.GRUCell does, naming the argument.
+    Shapes, results and errors are those of torch.nn.GRUCell. gain_ih and gain_hh, (3 hidden_size), are new.
 
     Example:
         >>> import torch, evenorm.torch

@@ -35,11 +35,24 @@ def _reset_norms(module: nn.Module) -> None:
             nn.init.zeros_(parameter)
 
 
-class LayerNormRNN(nn.RNNBase):
-    """What LSTM and GRU share: parameters, packing, layers and directions."""
+class _Normalised(nn.Module):
+    """What all normalised modules have beside torch.nn's."""
 
     eps: float
     __prepare_scriptable__ = no_torchscript
+
+    def reset_parameters(self) -> None:
+        """Weights as in torch.nn's modules: uniform within 1 / sqrt(hidden_size). Gains 1 and biases 0, as in the
+        paper."""
+        super().reset_parameters()  # type: ignore[misc]
+        _reset_norms(self)
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + (f", eps={self.eps}" if self.eps != 1e-5 else "")
+
+
+class LayerNormRNN(_Normalised, nn.RNNBase):
+    """What LSTM and GRU share: parameters, packing, layers and directions."""
 
     def __init__(self, mode: str, *args: Any, eps: float, **kwargs: Any) -> None:
         super().__init__(mode, *args, **kwargs)
@@ -62,17 +75,8 @@ class LayerNormRNN(nn.RNNBase):
             sizes |= {"gain_c": self.hidden_size} | ({"bias_c": self.hidden_size} if self.bias else {})
         return sizes
 
-    def reset_parameters(self) -> None:
-        """Weights as in torch.nn's modules: uniform within 1 / sqrt(hidden_size). Gains 1 and biases 0, as in the
-        paper."""
-        super().reset_parameters()
-        _reset_norms(self)
-
     def flatten_parameters(self) -> None:
         """Does nothing: there is no cuDNN kernel to lay them out for."""
-
-    def extra_repr(self) -> str:
-        return super().extra_repr() + (f", eps={self.eps}" if self.eps != 1e-5 else "")
 
     def _state_sizes(self) -> tuple[int, ...]:
         """The columns of each part of the state, the output first."""
@@ -166,11 +170,8 @@ class LayerNormRNN(nn.RNNBase):
         return rows, tuple(torch.stack(parts) for parts in zip(*ends, strict=True))
 
 
-class LayerNormCell(nn.RNNCellBase):
+class LayerNormCell(_Normalised, nn.RNNCellBase):
     """What both cells share."""
-
-    eps: float
-    __prepare_scriptable__ = no_torchscript
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool, gates: int, device: Any, dtype: Any, eps: float
@@ -184,15 +185,6 @@ class LayerNormCell(nn.RNNCellBase):
         empty = torch.empty(size, device=self.weight_ih.device, dtype=self.weight_ih.dtype)
         setattr(self, name, nn.Parameter(empty))
         _reset_norms(self)
-
-    def reset_parameters(self) -> None:
-        """Weights as in torch.nn's cells: uniform within 1 / sqrt(hidden_size). Gains 1 and biases 0, as in the
-        paper."""
-        super().reset_parameters()
-        _reset_norms(self)
-
-    def extra_repr(self) -> str:
-        return super().extra_repr() + (f", eps={self.eps}" if self.eps != 1e-5 else "")
 
     def state(self, input: Tensor, state: Tensors | None, parts: int) -> Tensors:
         kind = type(self).__name__

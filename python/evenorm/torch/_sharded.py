@@ -18,6 +18,7 @@ from torch.autograd import forward_ad as fwd
 
 from evenorm import _core
 
+from ._results import contiguous_like, gradients
 from ._sharded_group import Call, group_of, group_or_default, refusals_told
 
 _library = torch.library.Library("evenorm", "FRAGMENT")
@@ -55,23 +56,19 @@ def _call(x: Tensor, weight: Tensor | None, bias_dtype: Any, rms: bool, eps: flo
     )
 
 
-def _is_wide(*dtypes: Any) -> bool:
-    return torch.float64 in dtypes
-
-
 def _sharded_norm(x, weight, bias, rms, eps, group):
     call = _call(x, weight, None if bias is None else bias.dtype, rms, eps, group, None)
     with call.telling():
         _check(x, weight, bias, eps)
         rows = _rows(x)
     rank = call.rank
-    wide = _is_wide(*(t.dtype for t in (weight, bias) if t is not None))
+    wide = any(t is not None and t.dtype == torch.float64 for t in (weight, bias))
 
     def moments_of(columns):
         return torch.from_numpy(_core.sharded_moments(rms, rows, columns, rank, wide, eps))
 
     messages, columns = call.gather(moments_of)
-    y = torch.empty_like(rows, memory_format=torch.contiguous_format)
+    y = contiguous_like(rows)
     _, moments = _core.sharded_norm(rms, rows, messages, columns, rank, wide, _lent(weight), _lent(bias), eps, y)
     return y.view(x.shape), torch.from_numpy(moments)
 
@@ -79,7 +76,7 @@ def _sharded_norm(x, weight, bias, rms, eps, group):
 def _sharded_norm_backward(dy, x, moments, weight, bias_dtype, rms, eps, group, output_mask):
     call = _call(x, weight, bias_dtype, rms, eps, group, dy.dtype)
     rank = call.rank
-    wide = _is_wide(dy.dtype, None if weight is None else weight.dtype)
+    wide = any(t is not None and t.dtype == torch.float64 for t in (dy, weight))
     with call.telling():
         rows, dy_rows = _rows(x), _rows(dy)
         results = _gradients(x, weight, bias_dtype, output_mask)
@@ -98,13 +95,7 @@ def _sharded_norm_backward(dy, x, moments, weight, bias_dtype, rms, eps, group, 
 
 
 def _gradients(x, weight, bias_dtype, output_mask):
-    columns = x.shape[-1:]
-    dtypes = (x.dtype, x.dtype if weight is None else weight.dtype, bias_dtype or x.dtype)
-    shapes = (x.shape, columns, columns)
-    return tuple(
-        torch.empty(shape if wanted else (0,), dtype=dtype, device=x.device)
-        for shape, dtype, wanted in zip(shapes, dtypes, output_mask, strict=True)
-    )
+    return gradients(x, x.shape[-1:], weight, bias_dtype, output_mask)
 
 
 _library.impl("sharded_norm", _sharded_norm, "CPU")
@@ -115,9 +106,7 @@ _library.impl("sharded_norm_backward", _sharded_norm_backward, "CPU")
 def _(x, weight, bias, rms, eps, group):
     # Nothing is refused here, where the others would not be told.
     rows = x.shape[:-1].numel() if x.dim() == 0 or x.shape[-1] == 0 else x.numel() // x.shape[-1]
-    return torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty(
-        (rows, _MOMENTS), dtype=torch.float64
-    )
+    return contiguous_like(x), x.new_empty((rows, _MOMENTS), dtype=torch.float64)
 
 
 @torch.library.register_fake("evenorm::sharded_norm_backward")

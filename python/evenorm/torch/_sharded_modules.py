@@ -38,15 +38,8 @@ class _ShardedNorm(torch.nn.Module):
             for name, wanted, make in (("weight", elementwise_affine, torch.ones), ("bias", bias, torch.zeros)):
                 value = make(local_columns, device=device, dtype=dtype) if wanted else None
                 self.register_parameter(name, None if value is None else torch.nn.Parameter(value))
-        call = Call(
-            group,
-            0,
-            local_columns,
-            module=type(self).__name__,
-            eps=self.eps,
-            weight=None if self.weight is None else self.weight.dtype,
-            bias=None if self.bias is None else self.bias.dtype,
-        )
+        types = {name: None if t is None else t.dtype for name, t in self._parameters.items()}
+        call = Call(group, 0, local_columns, module=type(self).__name__, eps=self.eps, **types)
         self.columns = tuple(call.columns_of_all())  # of each process
         if sum(self.columns) == 0:
             raise ValueError("local_columns is 0 in all processes, but rows should have columns")
@@ -62,9 +55,8 @@ class _ShardedNorm(torch.nn.Module):
             torch.nn.init.zeros_(self.bias)
 
     def extra_repr(self) -> str:
-        return (
-            f"{self.local_columns} of {sum(self.columns)}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
-        )
+        columns = f"{self.local_columns} of {sum(self.columns)}"
+        return f"{columns}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
 class ShardedLayerNorm(_ShardedNorm):

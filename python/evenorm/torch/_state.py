@@ -7,6 +7,7 @@ types hide cannot be seen.
 
 import argparse
 import collections
+import contextlib
 import functools
 import queue
 import sys
@@ -90,6 +91,11 @@ class Memory:
     def _record(self, label: str, read: Callable[[], Any], write: Callable[[Any], object]) -> None:
         self._records.append(Record(label, read, write, read()))
 
+    def _record_value(self, label: str, read: Callable[[], Any], write: Callable[[Any], object]) -> None:
+        """Something that holds any value: compared by identity, and walked."""
+        self._record(label, lambda: [read()], lambda saved: write(saved[0]))
+        self._walk(label, read())
+
     def _walk(self, label: str, value: Any) -> None:
         if id(value) not in self._seen:
             self._seen[id(value)] = value
@@ -166,9 +172,10 @@ class Memory:
             return
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         for name, cell in cells:
-            if name != "__class__" and _is_full(cell):
-                self._record(name, functools.partial(_content, cell), functools.partial(_fill, cell))
-                self._walk(name, cell.cell_contents)
+            place = (cell, "cell_contents")
+            if name != "__class__":
+                with contextlib.suppress(ValueError):  # of an empty cell
+                    self._record_value(name, functools.partial(getattr, *place), functools.partial(setattr, *place))
         names = dict.fromkeys(_names(function.__code__))
         self._walk_names(function.__globals__, names)
         self._walk_all(function.__name__, (function.__defaults__, function.__kwdefaults__))
@@ -184,10 +191,9 @@ class Memory:
                 value = space.get(name)
                 if not isinstance(value, types.ModuleType):
                     if name in space:
-                        self._record(
-                            name, functools.partial(_entry, space, name), functools.partial(_enter, space, name)
+                        self._record_value(
+                            name, functools.partial(space.get, name), functools.partial(space.__setitem__, name)
                         )
-                        self._walk(name, value)
                 elif id(vars(value)) not in spaces and value.__name__.split(".")[0] not in STRANGERS:
                     spaces[id(vars(value))] = vars(value)
                     pending.append(vars(value))
@@ -212,14 +218,6 @@ def _is_strange(value: Any) -> bool:
     return (getattr(value, "__module__", None) or "builtins").split(".")[0] in STRANGERS
 
 
-def _is_full(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
-
-
 def _slots(cls: type) -> Iterator[types.MemberDescriptorType]:
     """Where objects of a class with __slots__ keep what they hold."""
     for base in cls.__mro__:
@@ -240,22 +238,6 @@ def _set_slot(holder: object, slot: types.MemberDescriptorType, saved: list[Any]
         slot.__set__(holder, saved[0])
     elif _slot(holder, slot):
         slot.__delete__(holder)
-
-
-def _content(cell: types.CellType) -> list[Any]:
-    return [cell.cell_contents]
-
-
-def _entry(space: dict[str, Any], name: str) -> list[Any]:
-    return [space.get(name)]
-
-
-def _enter(space: dict[str, Any], name: str, saved: list[Any]) -> None:
-    space[name] = saved[0]
-
-
-def _fill(cell: types.CellType, saved: list[Any]) -> None:
-    cell.cell_contents = saved[0]
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

@@ -3,11 +3,9 @@
     norm = evenorm.torch.distributed.ShardedRMSNorm(columns_of_this_process, group=group)
     y = norm(x)                     # x: (..., columns_of_this_process)
 
-Each process has some columns of x, weight and bias, any number of them, none too. x itself is never sent: a forward
-pass gathers the moments of rows, a backward pass two sums a row. All processes join what all have sent in the order of
-their ranks, so that all have the same statistics, bit for bit. Where all cuts are at multiples of 1024 columns y and the
-gradients have the bits of the unsplit norm; elsewhere they keep its bounds. Groups are of any backend that gathers CPU
-tensors (gloo, MPI). What disagrees between processes is an error in each of them.
+Each process has some columns of x, weight and bias, any number of them, none too. x itself is never sent. All processes
+have the same statistics, bit for bit; where all cuts are at multiples of 1024 columns y and the gradients have the bits of
+the unsplit norm. docs/distributed.md documents which groups are supported and what is exchanged.
 """
 
 from __future__ import annotations

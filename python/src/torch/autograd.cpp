@@ -229,10 +229,8 @@ Tensor* place_for_statistics(NormBackward* node, const Tensor& x, SymIntArrayRef
   return wanted && keeps_statistics(x, shape, weight, bias) ? &node->statistics : nullptr;
 }
 
-// Call: from no arguments to y, the operator below autograd.
-template <class Call>
 Tensor forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
-               const OptionalTensor& bias, double eps, const Call& call) {
+               const OptionalTensor& bias, double eps) {
   auto node = node_towards<NormBackward>(kind, shape, eps, x, weight, bias);
   if (node) {
     node->x = ad::SavedVariable(x, /*is_output=*/false);
@@ -241,8 +239,12 @@ Tensor forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, SymIntArray
   }
   const Tensor y = [&] {
     at::AutoDispatchBelowADInplaceOrView guard;
-    if (!goes_to_cpu(keys)) return call();
-    return cpu_norm(kind, x, shape, weight, bias, eps, place_for_statistics(node.get(), x, shape, weight, bias));
+    if (goes_to_cpu(keys)) {
+      return cpu_norm(kind, x, shape, weight, bias, eps, place_for_statistics(node.get(), x, shape, weight, bias));
+    }
+    const c10::DispatchKeySet below = below_autograd(keys);
+    return kind == Kind::layer ? layer_norm_operator().redispatch(below, x, shape, weight, bias, eps)
+                               : rms_norm_operator().redispatch(below, x, shape, weight, eps);
   }();
   if (node) ad::set_history(y, node);
   if (has_tangent(x, weight, bias)) {
@@ -254,16 +256,20 @@ Tensor forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, SymIntArray
 }
 
 // s = x + scale * residual, and its tangent.
-template <class Call>
 TwoTensors add_forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, const Tensor& residual,
                        SymIntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias, double eps,
-                       double residual_scale, const Call& call) {
+                       double residual_scale) {
   auto node = node_towards<NormBackward>(kind, shape, eps, x, residual, weight, bias);
   auto [y, sum] = [&] {
     at::AutoDispatchBelowADInplaceOrView guard;
-    if (!goes_to_cpu(keys)) return call();
-    return cpu_add_norm(kind, x, residual, shape, weight, bias, eps, residual_scale,
-                        place_for_statistics(node.get(), x, shape, weight, bias));
+    if (goes_to_cpu(keys)) {
+      return cpu_add_norm(kind, x, residual, shape, weight, bias, eps, residual_scale,
+                          place_for_statistics(node.get(), x, shape, weight, bias));
+    }
+    const c10::DispatchKeySet below = below_autograd(keys);
+    return kind == Kind::layer
+               ? add_layer_norm_operator().redispatch(below, x, residual, shape, weight, bias, eps, residual_scale)
+               : add_rms_norm_operator().redispatch(below, x, residual, shape, weight, eps, residual_scale);
   }();
   if (node) {
     node->has_residual = true;
@@ -293,10 +299,9 @@ TwoTensors add_forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, con
   return {std::move(y), std::move(sum)};
 }
 
-// Call: from no arguments to the three gradients, the operator below autograd.
-template <class Call>
-Gradients backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
-                   double eps, std::array<bool, 3> mask, const OptionalTensor& dsum, const Call& call) {
+Gradients backward(Kind kind, c10::DispatchKeySet keys, const Tensor& dy, const Tensor& x, SymIntArrayRef shape,
+                   const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
+                   std::array<bool, 3> mask, const OptionalTensor& dsum) {
   auto node = node_towards<NormBackwardBackward>(kind, shape, eps, dy, x, weight, dsum);
   if (node) {
     node->dy = ad::SavedVariable(dy, /*is_output=*/false);
@@ -304,7 +309,18 @@ Gradients backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArrayRef 
     node->weight = ad::SavedVariable(weight, /*is_output=*/false);
     node->dsum_dtype = dtype_of(dsum);
   }
-  Gradients result = call();
+  Gradients result;
+  {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    const c10::DispatchKeySet below = below_autograd(keys);
+    if (kind == Kind::layer) {
+      std::tie(result.dx, result.dweight, result.dbias) =
+          layer_norm_backward_operator().redispatch(below, dy, x, shape, weight, bias_dtype, eps, mask, dsum);
+    } else {
+      std::tie(result.dx, result.dweight) =
+          rms_norm_backward_operator().redispatch(below, dy, x, shape, weight, eps, {mask[0], mask[1]}, dsum);
+    }
+  }
   if (node) {
     // The empty ones that were not asked for stay outside of the graph.
     ad::set_history(mask[0] ? result.dx : Tensor(), node);
@@ -326,48 +342,31 @@ Gradients backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArrayRef 
 
 Tensor layer_norm(c10::DispatchKeySet keys, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
                   const OptionalTensor& bias, double eps) {
-  return forward(Kind::layer, keys, x, shape, weight, bias, eps,
-                 [&] { return layer_norm_operator().redispatch(below_autograd(keys), x, shape, weight, bias, eps); });
+  return forward(Kind::layer, keys, x, shape, weight, bias, eps);
 }
 Tensor rms_norm(c10::DispatchKeySet keys, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
                 double eps) {
-  return forward(Kind::rms, keys, x, shape, weight, std::nullopt, eps,
-                 [&] { return rms_norm_operator().redispatch(below_autograd(keys), x, shape, weight, eps); });
+  return forward(Kind::rms, keys, x, shape, weight, std::nullopt, eps);
 }
 TwoTensors add_layer_norm(c10::DispatchKeySet keys, const Tensor& x, const Tensor& residual, SymIntArrayRef shape,
                           const OptionalTensor& weight, const OptionalTensor& bias, double eps, double residual_scale) {
-  return add_forward(Kind::layer, keys, x, residual, shape, weight, bias, eps, residual_scale, [&] {
-    return add_layer_norm_operator().redispatch(below_autograd(keys), x, residual, shape, weight, bias, eps,
-                                                residual_scale);
-  });
+  return add_forward(Kind::layer, keys, x, residual, shape, weight, bias, eps, residual_scale);
 }
 TwoTensors add_rms_norm(c10::DispatchKeySet keys, const Tensor& x, const Tensor& residual, SymIntArrayRef shape,
                         const OptionalTensor& weight, double eps, double residual_scale) {
-  return add_forward(Kind::rms, keys, x, residual, shape, weight, std::nullopt, eps, residual_scale, [&] {
-    return add_rms_norm_operator().redispatch(below_autograd(keys), x, residual, shape, weight, eps, residual_scale);
-  });
+  return add_forward(Kind::rms, keys, x, residual, shape, weight, std::nullopt, eps, residual_scale);
 }
 ThreeTensors layer_norm_backward(c10::DispatchKeySet keys, const Tensor& dy, const Tensor& x, SymIntArrayRef shape,
                                  const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
                                  std::array<bool, 3> mask, const OptionalTensor& dsum) {
-  const Gradients result = backward(Kind::layer, dy, x, shape, weight, eps, mask, dsum, [&]() -> Gradients {
-    at::AutoDispatchBelowADInplaceOrView guard;
-    auto [dx, dweight, dbias] = layer_norm_backward_operator().redispatch(below_autograd(keys), dy, x, shape, weight,
-                                                                          bias_dtype, eps, mask, dsum);
-    return {dx, dweight, dbias};
-  });
+  Gradients result = backward(Kind::layer, keys, dy, x, shape, weight, bias_dtype, eps, mask, dsum);
   return {result.dx, result.dweight, result.dbias};
 }
 TwoTensors rms_norm_backward(c10::DispatchKeySet keys, const Tensor& dy, const Tensor& x, SymIntArrayRef shape,
                              const OptionalTensor& weight, double eps, std::array<bool, 2> mask,
                              const OptionalTensor& dsum) {
-  const std::array<bool, 3> all = {mask[0], mask[1], false};
-  const Gradients result = backward(Kind::rms, dy, x, shape, weight, eps, all, dsum, [&]() -> Gradients {
-    at::AutoDispatchBelowADInplaceOrView guard;
-    auto [dx, dweight] =
-        rms_norm_backward_operator().redispatch(below_autograd(keys), dy, x, shape, weight, eps, mask, dsum);
-    return {dx, dweight, {}};
-  });
+  Gradients result =
+      backward(Kind::rms, keys, dy, x, shape, weight, std::nullopt, eps, {mask[0], mask[1], false}, dsum);
   return {result.dx, result.dweight};
 }
 

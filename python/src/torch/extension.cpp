@@ -5,7 +5,6 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/version.h>
 
 #include "arguments.hpp"
 #include "operators.hpp"
@@ -47,15 +46,16 @@ bool read(PyObject* object, Shape& out) {
   return true;
 }
 
-template <std::size_t... I, class... Outs>
-bool read_all(PyObject* const* arguments, std::index_sequence<I...>, Outs&... outs) {
-  return (read(arguments[I], outs) && ...);
-}
-template <class... Outs>
-bool read_all(PyObject* const* arguments, Py_ssize_t count, Outs&... outs) {
-  return count == static_cast<Py_ssize_t>(sizeof...(Outs)) && !at::impl::torch_function_mode_enabled() &&
-         read_all(arguments, std::index_sequence_for<Outs...>{}, outs...);
-}
+// Reads the arguments one by one.
+struct Reader {
+  PyObject* const* next;
+  PyObject* const* end;
+
+  template <class Out>
+  bool operator()(Out& out) {
+    return next != end && read(*next++, out);
+  }
+};
 
 PyObject* wrap(TwoTensors&& tensors) {
   PyObject* result = PyTuple_New(2);
@@ -74,60 +74,35 @@ PyObject* call(const Operator<Signature>& op, const Arguments&... arguments) {
   }());
 }
 
-PyObject* not_implemented() { return Py_NewRef(Py_NotImplemented); }
-
-PyObject* layer_norm(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+// A norm, of x or of the sum of x and a residual. bias is layer norm's alone, and so is an eps that must be given.
+template <Kind kind, bool kAdds>
+PyObject* norm(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   HANDLE_TH_ERRORS
-  Tensor x;
-  Shape shape;
-  OptionalTensor weight, bias;
-  double eps = 0;
-  if (!read_all(arguments, count, x, shape, weight, bias, eps) || !is_norm(x, shape, weight, bias, eps) ||
-      !has_parameter_types(x, weight, bias)) {
-    return not_implemented();
-  }
-  return call(layer_norm_operator(), x, c10::fromIntArrayRefSlow(shape), weight, bias, eps);
-  END_HANDLE_TH_ERRORS
-}
-
-PyObject* rms_norm(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  HANDLE_TH_ERRORS
-  Tensor x;
-  Shape shape;
-  OptionalTensor weight;
-  std::optional<double> given;
-  if (!read_all(arguments, count, x, shape, weight, given)) return not_implemented();
-  const double eps = eps_or_default(given, x);
-  if (!is_norm(x, shape, weight, std::nullopt, eps)) return not_implemented();
-  return call(rms_norm_operator(), x, c10::fromIntArrayRefSlow(shape), weight, eps);
-  END_HANDLE_TH_ERRORS
-}
-
-PyObject* add_layer_norm(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  HANDLE_TH_ERRORS
+  constexpr bool kIsLayer = kind == Kind::layer;
   Tensor x, residual;
   Shape shape;
   OptionalTensor weight, bias;
   double eps = 0, scale = 1;
-  if (!read_all(arguments, count, x, residual, shape, weight, bias, eps, scale) ||
-      !is_norm(x, shape, weight, bias, eps) || !can_add(x, residual, scale) || !has_parameter_types(x, weight, bias)) {
-    return not_implemented();
-  }
-  return call(add_layer_norm_operator(), x, residual, c10::fromIntArrayRefSlow(shape), weight, bias, eps, scale);
-  END_HANDLE_TH_ERRORS
-}
-
-PyObject* add_rms_norm(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  HANDLE_TH_ERRORS
-  Tensor x, residual;
-  Shape shape;
-  OptionalTensor weight;
   std::optional<double> given;
-  double scale = 1;
-  if (!read_all(arguments, count, x, residual, shape, weight, given, scale)) return not_implemented();
-  const double eps = eps_or_default(given, x);
-  if (!is_norm(x, shape, weight, std::nullopt, eps) || !can_add(x, residual, scale)) return not_implemented();
-  return call(add_rms_norm_operator(), x, residual, c10::fromIntArrayRefSlow(shape), weight, eps, scale);
+  Reader read{arguments, arguments + count};
+  const bool is_read = !at::impl::torch_function_mode_enabled() && read(x) && (!kAdds || read(residual)) &&
+                       read(shape) && read(weight) && (kIsLayer ? read(bias) && read(eps) : read(given)) &&
+                       (!kAdds || read(scale)) && read.next == read.end;
+  if (is_read && !kIsLayer) eps = eps_or_default(given, x);
+  if (!is_read || !is_norm(x, shape, weight, bias, eps) || (kAdds && !can_add(x, residual, scale)) ||
+      (kIsLayer && !has_parameter_types(x, weight, bias))) {
+    return Py_NewRef(Py_NotImplemented);
+  }
+  const SymIntArrayRef sizes = c10::fromIntArrayRefSlow(shape);
+  if constexpr (kIsLayer && kAdds) {
+    return call(add_layer_norm_operator(), x, residual, sizes, weight, bias, eps, scale);
+  } else if constexpr (kIsLayer) {
+    return call(layer_norm_operator(), x, sizes, weight, bias, eps);
+  } else if constexpr (kAdds) {
+    return call(add_rms_norm_operator(), x, residual, sizes, weight, eps, scale);
+  } else {
+    return call(rms_norm_operator(), x, sizes, weight, eps);
+  }
   END_HANDLE_TH_ERRORS
 }
 
@@ -135,34 +110,15 @@ PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t))
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
-PyMethodDef methods[] = {
-    {"layer_norm", fast(layer_norm), METH_FASTCALL, "layer_norm(x, normalized_shape, weight, bias, eps)"},
-    {"rms_norm", fast(rms_norm), METH_FASTCALL, "rms_norm(x, normalized_shape, weight, eps)"},
-    {"add_layer_norm", fast(add_layer_norm), METH_FASTCALL,
-     "add_layer_norm(x, residual, normalized_shape, weight, bias, eps, residual_scale)"},
-    {"add_rms_norm", fast(add_rms_norm), METH_FASTCALL,
-     "add_rms_norm(x, residual, normalized_shape, weight, eps, residual_scale)"},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef methods[] = {{"layer_norm", fast(norm<Kind::layer, false>), METH_FASTCALL, nullptr},
+                         {"rms_norm", fast(norm<Kind::rms, false>), METH_FASTCALL, nullptr},
+                         {"add_layer_norm", fast(norm<Kind::layer, true>), METH_FASTCALL, nullptr},
+                         {"add_rms_norm", fast(norm<Kind::rms, true>), METH_FASTCALL, nullptr},
+                         {nullptr, nullptr, 0, nullptr}};
 
-PyModuleDef module = {PyModuleDef_HEAD_INIT,
-                      "_extension",
-                      "The operators' eager entry; see evenorm.torch.",
-                      -1,
-                      methods,
-                      nullptr,
-                      nullptr,
-                      nullptr,
-                      nullptr};
+PyModuleDef module = {PyModuleDef_HEAD_INIT, "_extension", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 }  // namespace evenorm::torch_binding
 
-PyMODINIT_FUNC PyInit__extension() {
-  PyObject* self = PyModule_Create(&evenorm::torch_binding::module);
-  // What it was built against: evenorm.torch has read the same from a file before it loaded this.
-  if (self != nullptr && PyModule_AddStringConstant(self, "torch_version", TORCH_VERSION) != 0) {
-    Py_DECREF(self);
-    return nullptr;
-  }
-  return self;
-}
+PyMODINIT_FUNC PyInit__extension() { return PyModule_Create(&evenorm::torch_binding::module); }

@@ -92,31 +92,23 @@ Forward described(Kind kind, const at::Tensor& x, SymIntArrayRef normalized_shap
   return work;
 }
 
-// What makes a pass write statistics of x to a new tensor, or read them from one: its views are the pass's.
-class StatisticsOfRows {
- public:
-  StatisticsOfRows(Kind kind, const at::Tensor& x, std::size_t axes)
-      : has_mean_(kind == Kind::layer), shape_(x.sizes().slice(0, static_cast<std::size_t>(x.dim()) - axes)) {}
+// Makes a pass write the statistics of x's rows to the tensor, or read them from it. Pass: Forward or Backward.
+template <class Pass>
+void use_statistics(const at::Tensor& statistics, at::IntArrayRef rows, Pass& work) {
+  auto* numbers = statistics.mutable_data_ptr<double>();
+  if (work.kind == Kind::layer) work.mean = {numbers, DType::f64, rows};
+  work.rstd = {numbers + statistics.numel() - statistics.size(1), DType::f64, rows};
+}
 
-  at::Tensor make() const { return new_tensor({has_mean_ ? 2 : 1, c10::multiply_integers(shape_)}, at::kDouble); }
-  // Pass: Forward or Backward; its mean and rstd are set.
-  template <class Pass>
-  void tell(const at::Tensor& statistics, Pass& work) const {
-    auto* numbers = statistics.mutable_data_ptr<double>();
-    if (has_mean_) work.mean = {numbers, DType::f64, shape_};
-    work.rstd = {has_mean_ ? numbers + statistics.size(1) : numbers, DType::f64, shape_};
-  }
-
- private:
-  bool has_mean_;
-  at::IntArrayRef shape_;
-};
+at::IntArrayRef rows_of(const at::Tensor& x, std::size_t axes) {
+  return x.sizes().slice(0, static_cast<std::size_t>(x.dim()) - axes);
+}
 
 void run_and_keep(Forward& work, const at::Tensor& x, Tensor* statistics) {
   if (statistics == nullptr) return run_checked(work);
-  const StatisticsOfRows rows(work.kind, x, work.normalized_shape.size());
-  const Tensor made = rows.make();
-  rows.tell(made, work);
+  const at::IntArrayRef rows = rows_of(x, work.normalized_shape.size());
+  const Tensor made = new_tensor({work.kind == Kind::layer ? 2 : 1, c10::multiply_integers(rows)}, at::kDouble);
+  use_statistics(made, rows, work);
   run_checked(work);
   *statistics = made;
 }
@@ -170,7 +162,7 @@ Gradients cpu_norm_backward(Kind kind, const Tensor& dy, const Tensor& x, SymInt
   work.normalized_shape = shape;
   work.weight = view_of("weight", weight);
   work.eps = eps;
-  if (statistics.defined()) StatisticsOfRows(kind, x, shape.size()).tell(statistics, work);
+  if (statistics.defined()) use_statistics(statistics, rows_of(x, shape.size()), work);
   Gradients made;
   const auto make = [](bool wanted, at::IntArrayRef sizes, at::ScalarType dtype, Tensor& gradient,
                        evenorm::Tensor& view) {
