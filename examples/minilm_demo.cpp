@@ -130,7 +130,7 @@ int demo(std::span<char*> paths) {
   const Model model = read_model(paths);
   evenorm::cli::Outputs outputs;
   const auto output = outputs.add("OUTPUT", paths[4]);
-  Array y(DType::f32, model.x.shape(), model.x.bytes().size());
+  Array y(DType::f32, model.x.shape());
   const evenorm::Plan plan({.x = model.x.view(),
                             .y = y.view(),
                             .normalized_shape = model.weight.shape(),
