@@ -116,10 +116,9 @@ struct Report {
 };
 
 struct AccuracyOptions {
-  bool quick = false;                       // fewer inputs on long rows
-  std::vector<std::size_t> cols{};          // empty: 1, 2, 31, 768, 4096, 65536, 2^20
-  std::vector<DType> types{};               // empty: all
-  std::vector<internal::Target> targets{};  // empty: all that run here
+  bool quick = false;               // fewer inputs on long rows
+  std::vector<std::size_t> cols{};  // empty: 1, 2, 31, 768, 4096, 65536, 2^20
+  std::vector<DType> types{};       // empty: all
   std::size_t threads = 1;
   std::function<void(const ReportRow&)> progress{};  // called as rows are done, one at a time, in no fixed order
 };

@@ -1,8 +1,6 @@
 // The table of the accuracy contract: which rows are measured, and by how many threads.
 #include <algorithm>
-#include <atomic>
 #include <mutex>
-#include <thread>
 
 #include "contracts/accuracy.hpp"
 
@@ -79,22 +77,15 @@ ReportRow measure(const Task& task, const std::vector<internal::Target>& targets
 
 Report run_accuracy(const AccuracyOptions& options) {
   const std::vector<Task> tasks = tasks_of(options);
-  const std::vector<internal::Target> targets = options.targets.empty() ? runnable_targets() : options.targets;
+  const std::vector<internal::Target> targets = runnable_targets();
   Report report;
   report.rows.resize(tasks.size());
-  std::atomic<std::size_t> next{0};
   std::mutex reporting;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < tasks.size(); i = next++) {
-      report.rows[i] = measure(tasks[i], targets);
-      const std::lock_guard lock(reporting);
-      if (options.progress) options.progress(report.rows[i]);
-    }
-  };
-  std::vector<std::thread> helpers;
-  for (std::size_t i = 1; i < options.threads; ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
+  for_each_index(tasks.size(), options.threads, [&](std::size_t i) {
+    report.rows[i] = measure(tasks[i], targets);
+    const std::lock_guard lock(reporting);
+    if (options.progress) options.progress(report.rows[i]);
+  });
   report.pass = std::all_of(report.rows.begin(), report.rows.end(), [](const ReportRow& row) { return row.pass; });
   return report;
 }

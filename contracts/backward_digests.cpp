@@ -9,7 +9,11 @@
 namespace evenorm::contracts {
 namespace {
 
-enum class Asked { all, dx, dgamma, dbeta };
+// Which gradients are asked for.
+struct Asked {
+  bool dx = true, dgamma = true, dbeta = true;
+};
+constexpr Asked kAll, kDx{true, false, false}, kDgamma{false, true, false}, kDbeta{false, false, true};
 
 // How a case is run.
 struct Way {
@@ -17,7 +21,7 @@ struct Way {
   BackwardLayout layout{};
   Executor executor{};
   bool statistics_given = false;
-  Asked asked = Asked::all;
+  Asked asked{};
   bool rows_alone = false;  // dx of each row by itself
   FpMode mode = FpMode::plain;
   bool in_c = false;  // through the C API, which has the target in use alone
@@ -59,14 +63,17 @@ std::vector<Way> ways_of(const BackwardOperation& op) {
                            {"64 tasks in reverse order", {}, reversed_executor(64)}};
   const std::vector<Way> layouts = layouts_of(op);
   ways.insert(ways.end(), layouts.begin(), layouts.end());
-  ways.push_back({"dx alone", {}, {}, true, Asked::dx});
-  ways.push_back({"dx alone, row by row", {}, {}, false, Asked::dx, true});
+  ways.push_back({"dx alone", {}, {}, true, kDx});
+  ways.push_back({"dx alone, row by row", {}, {}, false, kDx, true});
+  ways.push_back({"dx and dgamma", {}, {}, false, {true, true, false}});
+  ways.push_back({"dx and dbeta", {}, {}, false, {true, false, true}});
   if (op.measured().arithmetic() == op.forward.arithmetic()) {  // or dx's type settles it
-    ways.push_back({"dgamma alone, 7 threads", {}, pool_executor(7), false, Asked::dgamma});
-    ways.push_back({"dbeta alone", {}, {}, false, Asked::dbeta});
+    ways.push_back({"dgamma alone, 7 threads", {}, pool_executor(7), false, kDgamma});
+    ways.push_back({"dbeta alone", {}, {}, false, kDbeta});
+    ways.push_back({"dgamma and dbeta", {}, {}, false, {false, true, true}});
   }
   for (const FpMode mode : unusual_fp_modes()) {
-    ways.push_back({name(mode), {}, {}, false, Asked::all, false, mode});
+    ways.push_back({name(mode), {}, {}, false, kAll, false, mode});
   }
   ways.push_back({"through C", {.x = {.offset = 1}}});
   ways.push_back({"through C, 7 threads, statistics given", {}, pool_executor(7), true});
@@ -75,10 +82,9 @@ std::vector<Way> ways_of(const BackwardOperation& op) {
 }
 
 BackwardOperation asking_for(Asked asked, BackwardOperation op) {
-  if (asked == Asked::all) return op;
-  if (asked != Asked::dx) op.dx.reset();
-  if (asked != Asked::dgamma) op.dgamma.reset();
-  if (asked != Asked::dbeta) op.dbeta.reset();
+  if (!asked.dx) op.dx.reset();
+  if (!asked.dgamma) op.dgamma.reset();
+  if (!asked.dbeta) op.dbeta.reset();
   return op;
 }
 
@@ -123,10 +129,9 @@ BackwardOutcome outcome_by(const Way& way, internal::Target target, const Prepar
 std::uint64_t digest_by(const Way& way, internal::Target target, const Prepared& p, const BackwardOutcome& first) {
   BackwardOutcome outcome = outcome_by(way, target, p);
   if (outcome.dx.empty() && outcome.dgamma.empty() && outcome.dbeta.empty()) return 0;
-  const auto is_left_out = [&](Asked gradient) { return way.asked != Asked::all && way.asked != gradient; };
-  if (is_left_out(Asked::dx)) outcome.dx = first.dx;
-  if (is_left_out(Asked::dgamma)) outcome.dgamma = first.dgamma;
-  if (is_left_out(Asked::dbeta)) outcome.dbeta = first.dbeta;
+  if (!way.asked.dx) outcome.dx = first.dx;
+  if (!way.asked.dgamma) outcome.dgamma = first.dgamma;
+  if (!way.asked.dbeta) outcome.dbeta = first.dbeta;
   return gradients_digest(outcome);
 }
 
@@ -220,17 +225,6 @@ std::uint64_t gradients_digest(const BackwardOutcome& outcome) {
   return join_digests(gradients);
 }
 
-std::vector<std::pair<std::string, std::uint64_t>> gradient_digests_by_way(const GradientCase& c,
-                                                                           internal::Target target) {
-  const Prepared prepared(c);
-  const std::vector<Way> ways = ways_of(c.op);
-  const BackwardOutcome first = outcome_by(ways[0], target, prepared);
-  std::vector<std::pair<std::string, std::uint64_t>> table;
-  table.reserve(ways.size());
-  for (const Way& way : ways) table.emplace_back(way.name, digest_by(way, target, prepared, first));
-  return table;
-}
-
 DigestRow run_gradient_case(const GradientCase& c, const std::vector<internal::Target>& targets) {
   const Prepared prepared(c);
   const std::vector<Way> ways = ways_of(c.op);
@@ -247,7 +241,7 @@ DigestRow run_gradient_case(const GradientCase& c, const std::vector<internal::T
 }
 
 DigestTable run_gradient_digests(const DigestOptions& options) {
-  const std::vector<internal::Target> targets = options.targets.empty() ? runnable_targets() : options.targets;
+  const std::vector<internal::Target> targets = runnable_targets();
   const std::vector<GradientCase> cases = gradient_cases();
   std::vector<std::string> ways;
   for (const Way& way : ways_of(cases[0].op)) ways.push_back(way.name);

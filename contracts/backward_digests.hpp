@@ -25,9 +25,7 @@ BackwardInputs make_gradient_inputs(const GradientCase& c);
 // Of the gradients asked for: over the digests of dx, dgamma and dbeta.
 std::uint64_t gradients_digest(const BackwardOutcome& outcome);
 
-// As digests_by_way, run_digest_case and run_digests are for the forward pass.
-std::vector<std::pair<std::string, std::uint64_t>> gradient_digests_by_way(const GradientCase& c,
-                                                                           internal::Target target);
+// As run_digest_case and run_digests are for the forward pass.
 DigestRow run_gradient_case(const GradientCase& c, const std::vector<internal::Target>& targets);
 DigestTable run_gradient_digests(const DigestOptions& options);
 

@@ -2,14 +2,11 @@
 #include "contracts/climb.hpp"
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <bit>
 #include <mutex>
-#include <thread>
 #include <utility>
 
-#include "run/schedule.hpp"
+#include "contracts/backward_harness.hpp"
 
 namespace evenorm::contracts {
 namespace {
@@ -29,75 +26,27 @@ struct Written {
   double mean = 0, rstd = 0;
 };
 
-// The rows in the library's terms, borrowing their memory.
-class Call {
- public:
-  Call(const Operation& op, const ShortRows& rows)
-      : op_(op),
-        rows_(rows),
-        shape_{static_cast<std::int64_t>(rows.x.size() / rows.cols), static_cast<std::int64_t>(rows.cols)} {}
-
-  Written forward(internal::Target target) const {
-    Written written{Array(op_.arithmetic(), rows_.x.size())};
-    Forward call;
-    call.kind = op_.kind;
-    call.x = lent(rows_.x, op_.x, shape_);
-    call.y = {written.result.data(), written.result.dtype(), shape_};
-    call.normalized_shape = cols();
-    if (op_.weight) call.weight = lent(rows_.weight, *op_.weight, cols());
-    if (op_.bias) call.bias = lent(rows_.bias, *op_.bias, cols());
-    if (op_.kind == Kind::layer) call.mean = {&written.mean, DType::f64, rows()};
-    call.rstd = {&written.rstd, DType::f64, rows()};
-    call.eps = rows_.eps;
-    call.zero_centered = op_.zero_centered;
-    internal::run_on(target, call);
-    return written;
-  }
-
-  Written backward(internal::Target target, Result result) const {
-    Written written{Array(op_.arithmetic(), result == Result::dx ? rows_.x.size() : rows_.cols)};
-    Backward call;
-    call.kind = op_.kind;
-    call.x = lent(rows_.x, op_.x, shape_);
-    call.dy = lent(rows_.dy, op_.y, shape_);
-    call.normalized_shape = cols();
-    if (op_.weight) call.weight = lent(rows_.weight, *op_.weight, cols());
-    const auto gradient = [&](std::span<const std::int64_t> shape) {
-      return Tensor{written.result.data(), written.result.dtype(), shape};
-    };
-    if (result == Result::dx) call.dx = gradient(shape_);
-    if (result == Result::dgamma) call.dweight = gradient(cols());
-    if (result == Result::dbeta) call.dbias = gradient(cols());
-    call.eps = rows_.eps;
-    call.zero_centered = op_.zero_centered;
-    internal::run_on(target, call);
-    return written;
-  }
-
- private:
-  static ConstTensor lent(const Array& values, DType dtype, std::span<const std::int64_t> shape) {
-    return {values.data(), dtype, shape};
-  }
-  std::span<const std::int64_t> cols() const { return std::span(shape_).last(1); }
-  std::span<const std::int64_t> rows() const { return std::span(shape_).first(1); }
-
-  const Operation& op_;
-  const ShortRows& rows_;
-  std::array<std::int64_t, 2> shape_;
-};
-
 bool same_bits(double a, double b) { return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b); }
-
-Written run(const Route& route, const ShortRows& rows, internal::Target target) {
-  const Call call(route.op, rows);
-  return is_gradient(route.result) ? call.backward(target, route.result) : call.forward(target);
-}
 
 Operation operation_of(const Route& route, const ShortRows& rows) {
   Operation op = route.op;
   op.cols = rows.cols;
   op.eps = rows.eps;
   return op;
+}
+
+Written run(const Route& route, const ShortRows& rows, internal::Target target) {
+  const Operation op = operation_of(route, rows);
+  if (!is_gradient(route.result)) {
+    const Outcome outcome = run_operation(on_target(target), op, rows.x, rows.weight, rows.bias);
+    return {outcome.y, outcome.mean.empty() ? 0 : outcome.mean[0], outcome.rstd[0]};
+  }
+  BackwardOperation gradient{op};
+  if (route.result == Result::dx) gradient.dx = op.arithmetic();
+  if (route.result == Result::dgamma) gradient.dgamma = op.arithmetic();
+  if (route.result == Result::dbeta) gradient.dbeta = op.arithmetic();
+  const BackwardOutcome outcome = run_backward(gradients_on_target(target), gradient, {rows.x, rows.dy, rows.weight});
+  return {route.result == Result::dx ? outcome.dx : route.result == Result::dgamma ? outcome.dgamma : outcome.dbeta};
 }
 
 Route route_of(Kind kind, DType dtype, bool zero_centered, Result result) {
@@ -262,19 +211,12 @@ Peak climb(const Route& route, const ClimbOptions& options) {
 std::vector<Peak> run_climbs(const ClimbsOptions& options) {
   const std::vector<Route> routes = all_routes();
   std::vector<Peak> peaks(routes.size());
-  std::atomic<std::size_t> next{0};
   std::mutex reporting;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < routes.size(); i = next++) {
-      peaks[i] = climb(routes[i], {routes[i].share(options.steps)});
-      const std::lock_guard lock(reporting);
-      if (options.progress) options.progress(peaks[i]);
-    }
-  };
-  std::vector<std::thread> helpers;
-  for (std::size_t i = 1; i < options.threads; ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
+  for_each_index(routes.size(), options.threads, [&](std::size_t i) {
+    peaks[i] = climb(routes[i], {routes[i].share(options.steps)});
+    const std::lock_guard lock(reporting);
+    if (options.progress) options.progress(peaks[i]);
+  });
   return peaks;
 }
 

@@ -40,58 +40,41 @@ void add_thread_ways(const Operation& op, std::size_t rows, std::vector<Way>& wa
 // Rows whose elements lie apart are gathered, many of them at once where there are many.
 void add_gathered_ways(const Operation& op, std::size_t rows, std::vector<Way>& ways) {
   const std::size_t many = std::clamp(std::size_t{1} << 15, rows * op.cols, 100 * op.cols) / op.cols;
-  Layout apart, first, reversed, mixed;
-  apart.x_order = apart.y_order = Order::columns_apart;
-  apart.vectors_apart = true;
-  first.x_order = first.y_order = Order::columns_first;
-  reversed.x_order = Order::reversed;
-  mixed.x_order = Order::columns_first;
-  mixed.x_offset = mixed.x_gap = 3;
+  using enum Order;
+  const Layout apart{.x_order = columns_apart, .y_order = columns_apart, .vectors_apart = true};
+  const Layout first{.x_order = columns_first, .y_order = columns_first};
+  const Layout first_odd{.x_order = columns_first, .y_order = columns_first, .odd_addresses = true};
+  const Layout from_first{.x_offset = 3, .x_gap = 3, .x_order = columns_first};
+  const Layout to_first{.x_offset = 3, .y_gap = 3, .y_order = columns_first};
   ways.push_back({"columns apart", apart, {}, rows, {}});
   ways.push_back({"columns apart, 7 threads, alone", apart, pool_executor(7), 1, {}});
   ways.push_back({"columns apart, through C", apart, {}, rows, {}, true});
   ways.push_back({"columns first", first, {}, many, {}});
-  first.odd_addresses = true;
-  ways.push_back({"columns first, at odd addresses", first, {}, many, {}});
-  first.odd_addresses = false;
+  ways.push_back({"columns first, at odd addresses", first_odd, {}, many, {}});
   ways.push_back({"columns first, 2 threads", first, pool_executor(2), many, {}});
-  ways.push_back({"columns first to rows first", mixed, {}, many, {}});
-  std::swap(mixed.x_order, mixed.y_order);
-  std::swap(mixed.x_gap, mixed.y_gap);
-  ways.push_back({"rows first to columns first", mixed, {}, many, {}});
-  ways.push_back({"x reversed", reversed, {}, rows, {}});
-  reversed.x_order = Order::rows_first;
-  reversed.y_order = Order::reversed;
-  ways.push_back({"y reversed", reversed, {}, rows, {}});
+  ways.push_back({"columns first to rows first", from_first, {}, many, {}});
+  ways.push_back({"rows first to columns first", to_first, {}, many, {}});
+  ways.push_back({"x reversed", {.x_order = reversed}, {}, rows, {}});
+  ways.push_back({"y reversed", {.y_order = reversed}, {}, rows, {}});
   if (op.x != op.y) return;
-  first.in_place = true;
-  ways.push_back({"columns first, in place", first, {}, many, {}});
+  const Layout in_place{.in_place = true, .x_order = columns_first, .y_order = columns_first};
+  ways.push_back({"columns first, in place", in_place, {}, many, {}});
 }
 
 std::vector<Way> ways_of(const Operation& op, std::size_t rows) {
-  Layout misaligned;
-  misaligned.x_offset = 1;
-  misaligned.y_offset = 3;
-  misaligned.weight_offset = 1;
-  misaligned.bias_offset = 2;
-  Layout strided;
-  strided.x_gap = 3;
-  strided.y_gap = 6;
-  Layout odd;
-  odd.odd_addresses = true;
-  Layout all = misaligned;
-  all.x_gap = 5;
+  const Layout misaligned{.x_offset = 1, .y_offset = 3, .weight_offset = 1, .bias_offset = 2};
   std::vector<Way> ways = {{"aligned", {}, {}, rows, {}},
                            {"alone", {}, {}, 1, {}},
                            {"batch", {}, {}, std::clamp(kBatchElements / op.cols, rows, kBatch), {}},
                            {"misaligned", misaligned, {}, rows, {}},
-                           {"at odd addresses", odd, {}, rows, {}},
-                           {"strided", strided, {}, rows, {}}};
+                           {"at odd addresses", {.odd_addresses = true}, {}, rows, {}},
+                           {"strided", {.x_gap = 3, .y_gap = 6}, {}, rows, {}}};
   if (op.x == op.y) {
-    Layout in_place;
-    in_place.in_place = all.in_place = true;
-    ways.push_back({"in place", in_place, {}, rows, {}});
-    ways.push_back({"in place, misaligned and strided", all, {}, rows, {}});
+    Layout moved = misaligned;
+    moved.x_gap = 5;
+    moved.in_place = true;
+    ways.push_back({"in place", {.in_place = true}, {}, rows, {}});
+    ways.push_back({"in place, misaligned and strided", moved, {}, rows, {}});
   }
   add_gathered_ways(op, rows, ways);
   add_thread_ways(op, rows, ways);
@@ -275,7 +258,7 @@ DigestTable collect_digests(std::vector<std::string> ways, std::size_t cases, co
 }
 
 DigestTable run_digests(const DigestOptions& options) {
-  const std::vector<internal::Target> targets = options.targets.empty() ? runnable_targets() : options.targets;
+  const std::vector<internal::Target> targets = runnable_targets();
   const std::vector<Operation> cases = digest_cases();
   std::vector<std::string> ways;
   for (const Way& way : ways_of(cases[0], 1)) ways.push_back(way.name);

@@ -56,8 +56,7 @@ struct DigestTable {
 };
 
 struct DigestOptions {
-  bool quick = false;                       // every ninth case
-  std::vector<internal::Target> targets{};  // empty: all that run here
+  bool quick = false;  // every ninth case
 };
 
 // The digest that each way of running a case gives on one target, with the way's name: all of them should be one.

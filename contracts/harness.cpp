@@ -2,6 +2,8 @@
 #include "contracts/harness.hpp"
 
 #include <array>
+#include <atomic>
+#include <thread>
 
 #include "contracts/field.hpp"
 #include "run/schedule.hpp"
@@ -108,6 +110,17 @@ std::vector<internal::Target> runnable_targets() {
     if (internal::is_supported(target)) targets.push_back(target);
   }
   return targets;
+}
+
+void for_each_index(std::size_t count, std::size_t threads, const std::function<void(std::size_t)>& work) {
+  std::atomic<std::size_t> next{0};
+  const auto take = [&] {
+    for (std::size_t i = next++; i < count; i = next++) work(i);
+  };
+  std::vector<std::thread> helpers;
+  for (std::size_t i = 1; i < threads; ++i) helpers.emplace_back(take);
+  take();
+  for (std::thread& helper : helpers) helper.join();
 }
 
 Executor reversed_executor(std::size_t threads) {

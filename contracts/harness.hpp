@@ -60,6 +60,9 @@ Outcome run_operation(const Runner& run, const Operation& op, const Array& x, co
 // The targets that this machine can run, best first.
 std::vector<internal::Target> runnable_targets();
 
+// work(i) for every i < count, in no fixed order, on so many threads, of which the calling one is one.
+void for_each_index(std::size_t count, std::size_t threads, const std::function<void(std::size_t)>& work);
+
 // Runs its tasks on the calling thread, last one first, and claims to have `threads` threads.
 Executor reversed_executor(std::size_t threads);
 

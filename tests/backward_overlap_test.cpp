@@ -6,11 +6,10 @@
 
 #include "support/backward_call.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
-using testing::error_of;
-using Call = testing::BackwardCall;
+using Call = BackwardCall;
 using Shape = Call::Shape;
 
 // A tensor of 3 rows of 8: `place` is where it begins, in floats.
@@ -105,62 +104,32 @@ TEST(Backward_Overlap, RowsOfInputsMayRepeatButNotThoseOfDx) {
   EXPECT_EQ(overlap_error({200, {-8, 1}}, {kElsewhere}, {kAlsoElsewhere}), "no error");
 }
 
-// A tensor of a Call: where it begins and how long it is, in floats.
-struct Extent {
-  const char* name;
-  std::ptrdiff_t begin, size;
-};
 constexpr Extent kX{"x", Call::kX, 48}, kDy{"dy", Call::kDy, 48}, kWeight{"weight", Call::kWeight, 24},
     kMean{"mean", Call::kMean, 4}, kRstd{"rstd", Call::kRstd, 4};
 constexpr Extent kDx{"dx", Call::kDx, 48}, kDweight{"dweight", Call::kDweight, 24}, kDbias{"dbias", Call::kDbias, 24};
 
-// Moves an output to the first and to the last place where it meets `other`, and to both sides of it.
-void expect_apart(Tensor Backward::*output, const Extent& moved, const Extent& other, const std::string& message) {
-  SCOPED_TRACE(std::string(moved.name) + " on " + other.name);
-  const auto call_at = [&](std::ptrdiff_t place) {
-    Call call;
-    (call.backward.*output).data = call.at(place);
-    return call;
-  };
-  const std::ptrdiff_t before = other.begin - moved.size, behind = other.begin + other.size;
-  EXPECT_TRUE(call_at(before).passes());
-  EXPECT_EQ(call_at(before + 1).error(), message);
-  EXPECT_EQ(call_at(behind - 1).error(), message);
-  EXPECT_TRUE(call_at(behind).passes());
+void expect_output_apart(Tensor Backward::*output, const Extent& moved, const Extent& other) {
+  expect_apart(&Call::plain, &Call::backward, output, moved, other);
 }
 
-TEST(Backward_Overlap, OutputsAreApartFromInputs) {
+TEST(Backward_Overlap, OutputsAreApartFromAllOthers) {
   for (const Extent& input : {kX, kDy, kWeight, kMean, kRstd}) {
-    const std::string message = " may overlap " + std::string(input.name);
-    expect_apart(&Backward::dx, kDx, input, "dx" + message);
-    expect_apart(&Backward::dweight, kDweight, input, "dweight" + message);
-    expect_apart(&Backward::dbias, kDbias, input, "dbias" + message);
+    expect_output_apart(&Backward::dx, kDx, input);
+    expect_output_apart(&Backward::dweight, kDweight, input);
+    expect_output_apart(&Backward::dbias, kDbias, input);
   }
-}
-
-TEST(Backward_Overlap, OutputsAreApartFromEachOther) {
-  expect_apart(&Backward::dweight, kDweight, kDx, "dweight may overlap dx");
-  expect_apart(&Backward::dbias, kDbias, kDx, "dbias may overlap dx");
-  expect_apart(&Backward::dbias, kDbias, kDweight, "dbias may overlap dweight");
+  expect_output_apart(&Backward::dweight, kDweight, kDx);
+  expect_output_apart(&Backward::dbias, kDbias, kDx);
+  expect_output_apart(&Backward::dbias, kDbias, kDweight);
 }
 
 // weight is read after the first rows were written, so only dx can be in place.
-TEST(Backward_Overlap, GradientsOfParametersAreNeverInPlace) {
-  Call call;
-  call.backward.dweight.data = call.at(Call::kWeight);
-  EXPECT_EQ(call.error(), "dweight may overlap weight");
-  call = Call();
-  call.backward.dbias.data = call.at(Call::kDweight);
-  EXPECT_EQ(call.error(), "dbias may overlap dweight");
-}
-
-TEST(Backward_Overlap, GradientsOfParametersInThemselves) {
-  Call call;
-  call.dweight_strides = {0, 1};
-  EXPECT_EQ(call.error(), "dweight may overlap itself");
-  call = Call();
-  call.dbias_strides = {7, 1};
-  EXPECT_EQ(call.error(), "dbias may overlap itself");
+TEST(Backward_Overlap, GradientsOfParametersAreNeverInPlaceNorInThemselves) {
+  expect_refused(&Call::plain, &Call::error,
+                 {{[](Call& c) { c.backward.dweight.data = c.at(Call::kWeight); }, "dweight may overlap weight"},
+                  {[](Call& c) { c.backward.dbias.data = c.at(Call::kDweight); }, "dbias may overlap dweight"},
+                  {with(&Call::dweight_strides, {0, 1}), "dweight may overlap itself"},
+                  {with(&Call::dbias_strides, {7, 1}), "dbias may overlap itself"}});
 }
 
 // dx has no elements to meet, but dweight and dbias are written.
@@ -257,4 +226,4 @@ TEST(Backward_Scratch, Null) {
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -1,4 +1,4 @@
-// The gradient of a sum that x is, added to dx: the bits of the two steps, where and how it may lie.
+// The gradient of a sum that x is, added to dx: the bits of the two steps.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -6,18 +6,13 @@
 #include "contracts/backward_harness.hpp"
 #include "reference/reference.hpp"
 #include "run/schedule.hpp"
-#include "support/backward_call.hpp"
 #include "support/tensors.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
 using contracts::Array;
 using contracts::kAllTypes;
-using testing::BackwardCall;
-using testing::Bytes;
-using testing::normals;
-using testing::Shape;
 
 constexpr std::size_t kRows = 5;
 
@@ -43,8 +38,8 @@ struct SumCase {
 Backward backward_of(const SumCase& c, const Array& x, const Array& dy, const Shape& shape, const Shape& normalized) {
   Backward backward;
   backward.kind = c.kind;
-  backward.x = testing::const_view(x, shape);
-  backward.dy = testing::const_view(dy, shape);
+  backward.x = const_view(x, shape);
+  backward.dy = const_view(dy, shape);
   backward.normalized_shape = normalized;
   return backward;
 }
@@ -56,24 +51,24 @@ void try_sum(const SumCase& c, internal::Target target) {
   const bool wide = c.x == DType::f64 || c.dsum == DType::f64 || c.dx == DType::f64;
   Array apart(wide ? DType::f64 : DType::f32, size);
   Backward backward = backward_of(c, x, dy, shape, normalized);
-  backward.dx = testing::view(apart, shape);
+  backward.dx = view(apart, shape);
   internal::run_on(target, backward, Executor{});
   const Array expected = added(apart, dsum, c.dx);
 
   Array dx(c.dx, size);
-  backward.dx = testing::view(dx, shape);
-  backward.dsum = testing::const_view(dsum, shape);
+  backward.dx = view(dx, shape);
+  backward.dsum = const_view(dsum, shape);
   internal::run_on(target, backward, contracts::reversed_executor(3));
   const std::string where = std::string(name(c.x)) + " " + std::string(name(c.dsum)) + " " + std::string(name(c.dx)) +
                             " " + std::to_string(c.cols) + " on " + std::string(internal::name(target));
-  EXPECT_EQ(testing::bytes_of(dx), testing::bytes_of(expected)) << where;
+  EXPECT_EQ(bytes_of(dx), bytes_of(expected)) << where;
 
   if (c.dsum != c.dx) return;
   Array both = dsum;
-  backward.dsum = testing::const_view(both, shape);
-  backward.dx = testing::view(both, shape);
+  backward.dsum = const_view(both, shape);
+  backward.dx = view(both, shape);
   internal::run_on(target, backward, Executor{});
-  EXPECT_EQ(testing::bytes_of(both), testing::bytes_of(expected)) << where << ", in place";
+  EXPECT_EQ(bytes_of(both), bytes_of(expected)) << where << ", in place";
 }
 
 TEST(Contract_BackwardSum, HasTheBitsOfTheTwoSteps) {
@@ -100,13 +95,13 @@ TEST(Contract_BackwardSum, MayHaveAnyStrides) {
       std::memcpy(transposed.data() + 2 * (3 * c + r), dsum.data() + 2 * (40 * r + c), 2);
   }
   Backward backward = backward_of({Kind::layer, DType::f32, DType::bf16, DType::f32, 40}, x, dy, shape, normalized);
-  backward.dsum = testing::const_view(dsum, shape);
-  backward.dx = testing::view(expected, shape);
+  backward.dsum = const_view(dsum, shape);
+  backward.dx = view(expected, shape);
   run(backward);
   backward.dsum = {transposed.data(), DType::bf16, shape, apart};
-  backward.dx = testing::view(dx, shape);
+  backward.dx = view(dx, shape);
   run(backward);
-  EXPECT_EQ(testing::bytes_of(dx), testing::bytes_of(expected));
+  EXPECT_EQ(bytes_of(dx), bytes_of(expected));
 }
 
 TEST(Backward_Sum, LargeGradientsPastTheCaches) {
@@ -115,31 +110,13 @@ TEST(Backward_Sum, LargeGradientsPastTheCaches) {
   const Array x = normals(DType::f32, rows * cols, 1), dsum = normals(DType::f32, rows * cols, 3);
   Array apart(DType::f32, rows * cols), dx(DType::f32, rows * cols);
   Backward backward = backward_of({Kind::layer, DType::f32, DType::f32, DType::f32, cols}, x, x, shape, normalized);
-  backward.dx = testing::view(apart, shape);
+  backward.dx = view(apart, shape);
   run(backward);
-  backward.dsum = testing::const_view(dsum, shape);
-  backward.dx = testing::view(dx, shape);
+  backward.dsum = const_view(dsum, shape);
+  backward.dx = view(dx, shape);
   run(backward, pool_executor(2));
-  EXPECT_EQ(testing::bytes_of(dx), testing::bytes_of(added(apart, dsum, DType::f32)));
-}
-
-TEST(Backward_Arguments, TheGradientOfASum) {
-  const Shape shape = {2, 3, 8}, other = {2, 24};
-  BackwardCall call;
-  call.backward.dsum = {call.at(900), DType::f32, shape, {}};
-  EXPECT_TRUE(call.passes());
-  call.backward.dsum.shape = other;
-  EXPECT_EQ(call.error_without_buffers(), "dsum has shape (2, 24), but x has (2, 3, 8)");
-  call.backward.dsum = {call.at(900), static_cast<DType>(9), shape, {}};
-  EXPECT_EQ(call.error_without_buffers(), "dsum has dtype 9, which is none of f64, f32, bf16, f16");
-  call.backward.dsum = {call.at(BackwardCall::kDx + 1), DType::f32, shape, {}};
-  EXPECT_EQ(call.error(), "dx may overlap dsum");
-  call.backward.dsum = {call.at(BackwardCall::kDweight), DType::f32, shape, {}};
-  EXPECT_EQ(call.error(), "dweight may overlap dsum");
-  call.backward.dsum = {call.at(900), DType::f32, shape, {}};
-  call.backward.dx.data = nullptr;
-  EXPECT_EQ(call.error_without_buffers(), "dsum is given, but dx is absent");
+  EXPECT_EQ(bytes_of(dx), bytes_of(added(apart, dsum, DType::f32)));
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

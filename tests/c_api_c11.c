@@ -1,4 +1,5 @@
-/* The C API as a program in C11 uses it; compiled with -std=c11 -Wpedantic -Werror. */
+/* The C API as a program in C11 uses it; compiled with -std=c11 -Wpedantic -Werror. All of its calls: c_api_test.cpp.
+ */
 #include "c_api_c11.h"
 
 #include <evenorm/evenorm.h>
@@ -44,52 +45,6 @@ const char* evenorm_c11_forward(void) {
   EXPECT(evenorm_run(&forward, NULL) == EVENORM_OK);
   EXPECT(is_worked_result(y));
   EXPECT(fabs(mean - 14.0 / 3) < 1e-12 && fabs(rstd - 1 / sqrt(56.0 / 9 + 1e-5)) < 1e-12);
-  return NULL;
-}
-
-const char* evenorm_c11_plan(void) {
-  float y[3] = {0}, elsewhere[3] = {0};
-  evenorm_forward forward = worked_forward(y);
-  evenorm_plan* plan = NULL;
-  EXPECT(evenorm_plan_create(&forward, &plan) == EVENORM_OK);
-  EXPECT(evenorm_plan_run(plan, NULL) == EVENORM_OK);
-  EXPECT(is_worked_result(y));
-  evenorm_buffers buffers = {.struct_size = sizeof buffers, .x = kX, .y = elsewhere, .weight = kWeight, .bias = kBias};
-  EXPECT(evenorm_plan_run_with(plan, &buffers, NULL) == EVENORM_OK);
-  EXPECT(memcmp(y, elsewhere, sizeof y) == 0);
-  evenorm_plan_destroy(plan);
-  evenorm_plan_destroy(NULL);
-  return NULL;
-}
-
-static void count_and_run(void* context, size_t tasks, void (*task)(void*, size_t), void* argument) {
-  for (size_t i = tasks; i-- > 0;) task(argument, i);
-  *(size_t*)context += tasks;
-}
-
-const char* evenorm_c11_executor(void) {
-  enum { kRows = 512, kCols = 1024 };
-  const int64_t shape[] = {kRows, kCols};
-  float* memory = malloc(3 * sizeof(float) * kRows * kCols);
-  if (memory == NULL) return NULL;
-  for (size_t i = 0; i < (size_t)kRows * kCols; ++i) memory[i] = (float)(i % 1000) - 300;
-  size_t tasks = 0;
-  evenorm_executor own = {sizeof own, 3, &tasks, count_and_run}, pool = {.struct_size = sizeof pool};
-  evenorm_forward forward = evenorm_forward_defaults();
-  forward.x = (evenorm_const_tensor){memory, EVENORM_F32, 2, shape, NULL};
-  forward.y = (evenorm_tensor){memory + kRows * kCols, EVENORM_F32, 2, shape, NULL};
-  forward.normalized_shape = &shape[1];
-  forward.normalized_shape_count = 1;
-  const evenorm_status alone = evenorm_run(&forward, &own);
-  forward.y.data = memory + 2 * kRows * kCols;
-  evenorm_status pooled = evenorm_pool_executor(2, &pool);
-  if (pooled == EVENORM_OK) pooled = evenorm_run(&forward, &pool);
-  const int same = memcmp(memory + kRows * kCols, memory + 2 * kRows * kCols, sizeof(float) * kRows * kCols) == 0;
-  free(memory);
-  EXPECT(alone == EVENORM_OK && pooled == EVENORM_OK);
-  EXPECT(tasks > 1);
-  EXPECT(pool.threads == 2 && pool.parallel_for != NULL);
-  EXPECT(same);
   return NULL;
 }
 
@@ -139,32 +94,6 @@ const char* evenorm_c11_gradients(void) {
   EXPECT(are_worked_gradients(dx, dweight) && memcmp(dbias, dy, sizeof dy) == 0);
   EXPECT(evenorm_rms_norm_backward_f32(dy, kX, NULL, 1, 3, NULL, dweight, 0) == EVENORM_OK);
   EXPECT(fabsf(dweight[0] - 0.75592895f) < 1e-6f && fabsf(dweight[2] - 3.02371578f) < 1e-6f);
-  return NULL;
-}
-
-const char* evenorm_c11_errors(void) {
-  float y[3] = {0};
-  evenorm_forward forward = worked_forward(y);
-  const int64_t five = 5;
-  forward.weight.shape = &five;
-  EXPECT(evenorm_run(&forward, NULL) == EVENORM_INVALID_ARGUMENT);
-  EXPECT(strcmp(evenorm_last_error(), "weight has shape (5), but normalized_shape is (3)") == 0);
-  EXPECT(evenorm_run(NULL, NULL) == EVENORM_INVALID_ARGUMENT);
-  EXPECT(strcmp(evenorm_last_error(), "forward is null") == 0);
-  return NULL;
-}
-
-const char* evenorm_c11_library(void) {
-  const char* target = NULL;
-  EXPECT(evenorm_target(&target) == EVENORM_OK && target != NULL);
-  int found = 0;
-  for (const char* const* name = evenorm_supported_targets(); *name != NULL; ++name) {
-    found = found || strcmp(*name, target) == 0;
-  }
-  EXPECT(found);
-  EXPECT(evenorm_version_number() == EVENORM_VERSION_NUMBER);
-  EXPECT(evenorm_numerics_revision() == EVENORM_NUMERICS_REVISION);
-  EXPECT(strcmp(evenorm_dtype_name(EVENORM_BF16), "bf16") == 0 && evenorm_dtype_size(EVENORM_BF16) == 2);
   return NULL;
 }
 

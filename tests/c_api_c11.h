@@ -8,12 +8,8 @@ extern "C" {
 
 /* Each returns NULL, or what went wrong. */
 const char* evenorm_c11_forward(void);
-const char* evenorm_c11_plan(void);
-const char* evenorm_c11_executor(void);
 const char* evenorm_c11_plain_forms(void);
 const char* evenorm_c11_gradients(void);
-const char* evenorm_c11_errors(void);
-const char* evenorm_c11_library(void);
 const char* evenorm_c11_sharded(void);
 
 #ifdef __cplusplus

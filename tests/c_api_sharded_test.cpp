@@ -6,7 +6,6 @@
 #include <limits>
 #include <memory>
 
-#include "c_api_c11.h"
 #include "contracts/through_c.hpp"
 #include "evenorm/evenorm_sharded.h"
 #include "support/c_call.hpp"
@@ -20,8 +19,6 @@ namespace {
 using contracts::Array;
 using contracts::BackwardInputs;
 using contracts::BackwardOperation;
-using contracts::kBothKinds;
-using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 // A communicator of C on one of C++; from call number `fails` on, counted from 0, it returns `status`.
@@ -97,49 +94,41 @@ void run_in_c(Shard& shard, const Communicator& communicator, std::vector<Moment
   std::memcpy(static_cast<void*>(moments.data()), found.data(), found.size() * sizeof(Moments));
 }
 
-struct BitsOfAll {
+// Every process's y, gradients, statistics and moments.
+struct Written {
   ShardedOutcome outcome;
-  std::vector<std::vector<double>> mean, rstd;
+  std::vector<double> statistics;
   std::vector<std::vector<Moments>> moments;
 };
 template <class Run>
-BitsOfAll bits_of_all(const Example& of, const Columns& columns, const Run& run) {
+Written written_by(const Example& of, const Columns& columns, const Run& run) {
   const Shards shards = shards_of(of.op, of.inputs, of.bias, columns);
-  BitsOfAll all;
+  Written all;
   all.moments.resize(columns.size());
   Processes(columns.size()).run([&](const Communicator& communicator) {
     run(*shards[communicator.rank], communicator, all.moments[communicator.rank]);
   });
   all.outcome = outcome_of(of.op, shards);
   for (const auto& shard : shards) {
-    all.mean.push_back(shard->mean);
-    all.rstd.push_back(shard->rstd);
+    all.statistics.insert(all.statistics.end(), shard->mean.begin(), shard->mean.end());
+    all.statistics.insert(all.statistics.end(), shard->rstd.begin(), shard->rstd.end());
   }
   return all;
 }
 
-class CApi_ShardedBits : public ::testing::TestWithParam<DType> {};
-
-TEST_P(CApi_ShardedBits, AreThoseOfCpp) {
-  for (const Kind kind : kBothKinds) {
-    for (const Columns& columns : {Columns{1100}, Columns{1024, 76}, Columns{0, 1024, 0, 76}, Columns{500, 1, 599}}) {
-      const Example of = example(kind, GetParam(), 1100);
-      const BitsOfAll expected = bits_of_all(of, columns, run_in_cpp);
-      const BitsOfAll found = bits_of_all(of, columns, run_in_c);
+TEST(CApi_Sharded, BitsAreThoseOfCpp) {
+  for (const auto& [kind, type] : {std::pair{Kind::layer, DType::f32}, {Kind::rms, DType::bf16}}) {
+    for (const Columns& columns : {Columns{1100}, Columns{0, 1024, 0, 76}, Columns{500, 1, 599}}) {
+      const Example of = example(kind, type, 1100);
+      const Written expected = written_by(of, columns, run_in_cpp), found = written_by(of, columns, run_in_c);
       const std::string where = of.op.name() + " on " + std::to_string(columns.size());
       EXPECT_TRUE(std::ranges::equal(found.outcome.y.bytes(), expected.outcome.y.bytes())) << where;
       EXPECT_TRUE(found.outcome.gradients.has_the_bits_of(expected.outcome.gradients)) << where;
-      EXPECT_EQ(found.mean, expected.mean) << where;
-      EXPECT_EQ(found.rstd, expected.rstd) << where;
-      for (std::size_t i = 0; i < columns.size(); ++i) {
-        EXPECT_TRUE(same_bits(found.moments[i], expected.moments[0])) << where << ", process " << i;
-      }
+      EXPECT_EQ(found.statistics, expected.statistics) << where;
+      for (const auto& moments : found.moments) EXPECT_TRUE(same_bits(moments, expected.moments[0])) << where;
     }
   }
 }
-
-INSTANTIATE_TEST_SUITE_P(Types, CApi_ShardedBits, ::testing::ValuesIn(contracts::kAllTypes),
-                         [](const auto& test) { return word(test.param); });
 
 // --- an engine that fails ------------------------------------------------------------------------------------------
 
@@ -265,17 +254,6 @@ Texts told_at_creation(const std::function<void(evenorm_forward&)>& spoil) {
   });
 }
 
-TEST(CApi_ShardedArguments, DisagreementsAreToldToAll) {
-  const Texts rows = told_at_creation([](evenorm_forward& forward) {
-    static const std::int64_t kFour[] = {4, 32};
-    forward.x.shape = forward.y.shape = kFour;
-    forward.mean = forward.rstd = {};
-  });
-  EXPECT_EQ(rows, Texts(3, "x has 5 rows in process 0, but 4 in process 2"));
-  const Texts weight = told_at_creation([](evenorm_forward& forward) { forward.weight = {}; });
-  EXPECT_EQ(weight, Texts(3, "weight is of dtype f32 in process 0, but absent in process 2"));
-}
-
 TEST(CApi_ShardedArguments, WhatOneMustRefuseIsToldToAll) {
   const auto expect = [](const std::string& own, const std::function<void(evenorm_forward&)>& spoil) {
     const Texts texts = told_at_creation(spoil);
@@ -291,86 +269,51 @@ TEST(CApi_ShardedArguments, WhatOneMustRefuseIsToldToAll) {
   expect("forward.struct_size is 3", [](evenorm_forward& forward) { forward.struct_size = 3; });
 }
 
-// passes(norm, forward, backward, moments) in all processes; `spoils`: in this one.
-using Passes = std::function<evenorm_status(evenorm_sharded_norm*, evenorm_forward&, evenorm_backward&,
-                                            std::vector<evenorm_moments>&, bool spoils)>;
-void expect_told_in_a_pass(const std::string& own, const Columns& columns, const Passes& passes) {
-  const Texts texts = told(
-      [&](Shard& shard, Engine& engine) {
-        evenorm_forward forward = contracts::c_forward(shard.forward);
-        evenorm_backward backward = contracts::c_backward(shard.backward);
-        const Norm norm = made(forward, engine);
-        std::vector<evenorm_moments> moments(shard.rows);
-        return passes(norm.get(), forward, backward, moments, engine.wrapped.rank == 2);
-      },
-      columns);
-  EXPECT_THAT(texts[2], StartsWith(own));
-  EXPECT_EQ(texts[0], "process 2 has failed: " + texts[2]);
-  EXPECT_EQ(texts[1], texts[0]);
+// The arguments of a pass, for one process to spoil.
+struct Pass {
+  const evenorm_forward* forward;
+  const evenorm_backward* backward;  // with it, a backward pass
+  evenorm_moments* moments;
+  std::size_t moments_count;
+  const evenorm_executor* executor = nullptr;
+
+  evenorm_status run(evenorm_sharded_norm* norm, bool is_backward) const {
+    if (is_backward) return evenorm_sharded_norm_run_backward(norm, backward, moments, moments_count, executor);
+    return evenorm_sharded_norm_run_forward(norm, forward, moments, moments_count, executor);
+  }
+};
+
+void expect_told_in_a_pass(const std::string& own, bool is_backward, const std::function<void(Pass&)>& spoil) {
+  for (const Columns& columns : {Columns{32, 32, 32}, Columns{32, 64, 0}}) {
+    const Texts texts = told(
+        [&](Shard& shard, Engine& engine) {
+          const evenorm_forward forward = contracts::c_forward(shard.forward);
+          const evenorm_backward backward = contracts::c_backward(shard.backward);
+          const Norm norm = made(forward, engine);
+          std::vector<evenorm_moments> moments(shard.rows);
+          Pass pass{&forward, &backward, moments.data(), moments.size()};
+          if (engine.wrapped.rank == 2) spoil(pass);
+          return pass.run(norm.get(), is_backward);
+        },
+        columns);
+    EXPECT_THAT(texts[2], StartsWith(own));
+    EXPECT_EQ(texts[0], "process 2 has failed: " + texts[2]);
+    EXPECT_EQ(texts[1], texts[0]);
+  }
 }
 
 TEST(CApi_ShardedArguments, WhatOneMustRefuseInAPassIsToldToAll) {
-  evenorm_executor sizeless{};
-  for (const Columns& columns : {Columns{32, 32, 32}, Columns{32, 64, 0}}) {
-    expect_told_in_a_pass("executor.struct_size is 0", columns,
-                          [&](auto* norm, auto& forward, auto&, auto& moments, bool spoils) {
-                            return evenorm_sharded_norm_run_forward(norm, &forward, moments.data(), moments.size(),
-                                                                    spoils ? &sizeless : nullptr);
-                          });
-    expect_told_in_a_pass("moments is null, but moments_count is 5", columns,
-                          [](auto* norm, auto& forward, auto&, auto& moments, bool spoils) {
-                            return evenorm_sharded_norm_run_forward(norm, &forward, spoils ? nullptr : moments.data(),
-                                                                    moments.size(), nullptr);
-                          });
-    expect_told_in_a_pass("dy has dtype 9", columns, [](auto* norm, auto&, auto& backward, auto& moments, bool spoils) {
-      if (spoils) backward.dy.dtype = 9;
-      return evenorm_sharded_norm_run_backward(norm, &backward, moments.data(), moments.size(), nullptr);
-    });
-    expect_told_in_a_pass("backward is null", columns,
-                          [](auto* norm, auto&, auto& backward, auto& moments, bool spoils) {
-                            return evenorm_sharded_norm_run_backward(norm, spoils ? nullptr : &backward, moments.data(),
-                                                                     moments.size(), nullptr);
-                          });
-    expect_told_in_a_pass("moments has 4 elements, but", columns,
-                          [](auto* norm, auto&, auto& backward, auto& moments, bool spoils) {
-                            return evenorm_sharded_norm_run_backward(norm, &backward, moments.data(),
-                                                                     moments.size() - (spoils ? 1 : 0), nullptr);
-                          });
-  }
-}
-
-// A byte of process 1's agreement: types and the kind, of any value; then all messages in another order.
-TEST(CApi_Sharded, MessagesThatAreNotValid) {
-  const Example of = example();
-  const Shards shards = shards_of(of.op, of.inputs, of.bias, {96});
-  const auto refused = [&](const Echo::Spoil& spoil) {
-    Echo echo{0, 2, spoil};
-    Engine engine{echo.communicator()};
-    const evenorm_forward forward = contracts::c_forward(shards[0]->forward);
-    const evenorm_communicator communicator = engine.communicator();
-    evenorm_sharded_norm* norm = nullptr;
-    EXPECT_EQ(evenorm_sharded_norm_create(&forward, &communicator, &norm), EVENORM_INVALID_ARGUMENT);
-    EXPECT_EQ(norm, nullptr);
-    return last_error();
-  };
-  constexpr std::size_t kKind = 204, kBias = 208;
-  for (std::size_t at = kKind; at <= kBias; ++at) {
-    for (unsigned value = 5; value < 255; ++value) {
-      EXPECT_THAT(refused([&](std::size_t, std::size_t process, std::span<std::byte> message) {
-                    if (process == 1) message[at] = std::byte(value);
-                  }),
-                  StartsWith("process 1 has sent a message whose "));
-    }
-  }
-  EXPECT_THAT(refused([](std::size_t, std::size_t process, std::span<std::byte> message) {
-                if (process == 0) message.back() ^= std::byte{1};
-              }),
-              StartsWith("all_gather has brought something else to the place of process 0"));
-}
-
-TEST(CApi_Sharded, WorksInC11) {
-  const char* failure = evenorm_c11_sharded();
-  EXPECT_EQ(failure, nullptr) << failure;
+  static const evenorm_executor kSizeless{};
+  evenorm_backward wrong = evenorm_backward_defaults();
+  expect_told_in_a_pass("executor.struct_size is 0", false, [](Pass& pass) { pass.executor = &kSizeless; });
+  expect_told_in_a_pass("moments is null, but moments_count is 5", false, [](Pass& pass) { pass.moments = nullptr; });
+  expect_told_in_a_pass("backward is null", true, [](Pass& pass) { pass.backward = nullptr; });
+  expect_told_in_a_pass("moments has 4 elements, but", true, [](Pass& pass) { --pass.moments_count; });
+  expect_told_in_a_pass("dy has dtype 9", true, [&](Pass& pass) {
+    wrong = *pass.backward;
+    wrong.dy.dtype = 9;
+    pass.backward = &wrong;
+  });
 }
 
 }  // namespace

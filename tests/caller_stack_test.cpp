@@ -1,10 +1,17 @@
 // The stack that a call takes, whole: of the calling thread, which describes, validates, shares out and works; and of
 // a worker of its own.
 #include <gtest/gtest.h>
+#include <cstring>
 
+#include "contracts/harness.hpp"
+#include "problem/validate.hpp"
+#include "rows/rows.hpp"
 #include "run/schedule.hpp"
+#include "sharded/rows.hpp"
 #include "support/fused.hpp"
 #include "support/gradient_rows.hpp"
+#include "support/names.hpp"
+#include "support/processes.hpp"
 #include "support/sanitized.hpp"
 #include "support/stack.hpp"
 
@@ -60,7 +67,7 @@ TEST_P(CallerStack, ForwardTakesAtMost64KiB) {
 TEST_P(CallerStack, FusedFormsTakeAtMost64KiB) {
   using enum DType;
   for (const DType y : {f64, f32, bf16, i8}) {
-    for (const std::size_t cols : {700, 5000, 70000}) {
+    for (const std::size_t cols : {700, 2048, 5000, 14100, 70000}) {
       for (const bool wide : {false, true}) {
         const DType other = GetParam() == f16 ? bf16 : f16, parameters = wide ? f64 : other;
         FusedOperation op{contracts::Operation{Kind::layer, GetParam(), y, parameters, parameters, true, 1e-5, cols}};
@@ -69,7 +76,9 @@ TEST_P(CallerStack, FusedFormsTakeAtMost64KiB) {
           op.y2 = other;
           op.weight2 = op.bias2 = parameters;
         }
-        const FusedInputs inputs = fused_inputs(op, cols == 70000 ? 1 : 20, 0);
+        // Parameters gathered besides; in f64 arithmetic both outputs have one look only where they are not.
+        const FusedLayout layout{.vectors_apart = op.norm.arithmetic() == f32 || !op.y2};
+        const FusedInputs inputs = fused_inputs(op, cols > 10000 ? 1 : 20, cols == 2048 ? 5 : 0);
         for (const internal::Target target : runnable_targets()) {
           for (const Executor& executor : executors()) {
             const contracts::Runner measure = [&](const Forward& forward, const Executor&) {
@@ -78,7 +87,7 @@ TEST_P(CallerStack, FusedFormsTakeAtMost64KiB) {
               if (target != internal::active_target()) return;
               expect_promise_kept("a plan of " + op.name(), [&] { Plan(forward).run(executor); });
             };
-            run_fused(measure, op, inputs, {});
+            run_fused(measure, op, inputs, layout);
           }
         }
       }
@@ -132,8 +141,93 @@ TEST_P(CallerStack, ExtremeRowsOfTwoOutputsTakeAtMost64KiB) {
   }
 }
 
+TEST_P(CallerStack, RowsOfShardsTakeAtMost64KiB) {
+  const std::size_t nothing = stack_used_by([] {});
+  for (const std::int64_t cols : {3, 1024, 5000}) {
+    const Array x = contracts::make_input("huge", GetParam(), 40 * static_cast<std::size_t>(cols));
+    const std::int64_t shape[] = {cols, 40}, axes[] = {0};
+    const Cuts cuts(Columns{cols}, 0);
+    for (const internal::Target target : runnable_targets()) {
+      for (const Kind kind : contracts::kBothKinds) {
+        for (const DType y_type : {GetParam(), DType::f64}) {
+          Array y(y_type, x.size());
+          internal::Problem p = internal::validate(
+              Forward{.kind = kind, .x = {x.data(), GetParam(), shape}, .y = {y.data(), y_type, shape}, .axes = axes});
+          const bool wide = internal::arithmetic_type(p) == DType::f64;
+          const internal::Kernels& kernels = internal::kernels_of(target);
+          const std::size_t numbers = cuts.numbers(Pass::forward, kind, wide);
+          std::vector<double> message(p.rows * numbers);
+          std::vector<Moments> moments(p.rows);
+          const internal::Messages all{message.data(), message.size()};
+          const auto expect_kept = [&](const std::function<void()>& body) {
+            EXPECT_LE(stack_used_by(body) - nothing, kPromised)
+                << name(GetParam()) << " " << cols << " on " << internal::name(target);
+          };
+          expect_kept([&] { internal::moments_of_shards(kernels, p, cuts, 0, p.rows, message.data()); });
+          expect_kept([&] { internal::join_shards(cuts, kind, wide, all, moments); });
+          p.moments = moments.data();
+          const internal::ForwardPlan plan = internal::make_plan(p, {});
+          expect_kept([&] { internal::run_forward(kernels, p, plan, 0, p.rows); });
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, CallerStack, ::testing::ValuesIn(kAllTypes),
                          [](const auto& test) { return std::string(name(test.param)); });
+
+// --- what workers have on it: every mixture of types and layouts fits
+// --------------------------------------------------
+
+using Shape = std::vector<std::int64_t>;
+
+// What takes the most scratch: x and y strided and of other types than the arithmetic, parameters gathered and
+// converted. x lies in a few elements, so that rows can be long.
+void try_most_scratch(DType x_type, DType y_type, std::int64_t cols, internal::Target target) {
+  const Array x_values = contracts::make_input("normal", x_type, static_cast<std::size_t>(cols));
+  const Array weight = contracts::make_weight(DType::f64, 1), bias = contracts::make_bias(DType::f32, 1);
+  const Shape shape = {4, cols}, axes = {1}, parameter = {cols}, x_strides = {0, 1}, y_strides = {1, 4}, zero = {0};
+  const auto rows = static_cast<std::size_t>(4 * cols);
+  Array y(y_type, rows), dense_y(y_type, rows), dense_x(x_type, std::size_t{0});
+  for (int r = 0; r < 4; ++r) dense_x.append(x_values);
+  Forward forward;
+  forward.x = {x_values.data(), x_type, shape, x_strides};
+  forward.y = {y.data(), y_type, shape, y_strides};
+  forward.axes = axes;
+  forward.weight = {weight.data(), DType::f64, parameter, zero};
+  forward.bias = {bias.data(), DType::f32, parameter, zero};
+  forward.zero_centered = true;
+  internal::run_on(target, forward);
+  forward.x = {dense_x.data(), x_type, shape, {}};
+  forward.y = {dense_y.data(), y_type, shape, {}};
+  internal::run_on(target, forward);
+  const std::size_t bytes = size_of(y_type);
+  bool same = true;
+  for (std::size_t i = 0; i < rows && same; ++i) {
+    const std::size_t r = i / static_cast<std::size_t>(cols), c = i % static_cast<std::size_t>(cols);
+    same = std::memcmp(y.data() + (c * 4 + r) * bytes, dense_y.data() + i * bytes, bytes) == 0;
+  }
+  EXPECT_TRUE(same) << name(x_type) << " to " << name(y_type) << ", " << cols << " columns on "
+                    << internal::name(target);
+}
+
+TEST(Forward_Scratch, ScratchHoldsEveryMixtureOfTypes) {
+  for (const internal::Target target : runnable_targets()) {
+    for (const DType x_type : kAllTypes) {
+      for (const DType y_type : kAllTypes) {
+        for (const std::int64_t cols : {5, 700, 1024, 5000}) try_most_scratch(x_type, y_type, cols, target);
+      }
+    }
+  }
+}
+
+TEST(Forward_Scratch, ScratchHoldsTheJoinTreesOfLongRows_Slow) {
+  for (const auto& [x_type, y_type] : {std::pair{DType::f32, DType::f64}, std::pair{DType::f32, DType::bf16},
+                                       std::pair{DType::bf16, DType::f64}, std::pair{DType::f64, DType::f32}}) {
+    try_most_scratch(x_type, y_type, (std::int64_t{1} << 23) - 1, runnable_targets()[0]);
+  }
+}
 
 }  // namespace
 }  // namespace evenorm::testing

@@ -10,17 +10,12 @@
 #include "cli/bench_pass.hpp"
 #include "support/program.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
 using nlohmann::json;
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using testing::operator+;
-using testing::ProgramRun;
-using testing::run_evenorm;
-using testing::TemporaryFolder;
-using testing::Words;
 
 // --- whether a result is right ---------------------------------------------------------------------------------------
 
@@ -89,7 +84,7 @@ TEST(CliBenchCheck, AnIntegerThatIsNotTheNearestIsNoticed) {
 }
 
 TEST(CliBenchCheck, RowsThatAreNotFiniteAreNotLookedAt) {
-  cli::Array x(DType::f32, {3, 4}, 48);
+  cli::Array x(DType::f32, {3, 4});
   const float values[] = {1, 2, 3, 4, 1, INFINITY, 3, 4, 5, 6, 8, NAN};
   std::memcpy(x.bytes().data(), values, sizeof values);
   const cli::BenchProblem problem{cli::BenchForm::forward, Kind::layer, DType::f32, {3, 4}, {1}};
@@ -101,7 +96,7 @@ TEST(CliBenchCheck, RowsThatAreNotFiniteAreNotLookedAt) {
 
 // --- the command -----------------------------------------------------------------------------------------------------
 
-json bench_json(const Words& words, const testing::ProgramSetting& setting = {}) {
+json bench_json(const Words& words, const ProgramSetting& setting = {}) {
   const ProgramRun run = run_evenorm(Words{"bench", "--json", "--seconds", "1e-3"} + words, setting);
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(run.err, "");
@@ -159,7 +154,7 @@ TEST(CliBench, AnyAxesAndAFilesOwnNumbers) {
   EXPECT_EQ(first["cols"], 5);
   const TemporaryFolder folder;
   const std::vector<double> x{4, 2, 8, 1, 1, 1};
-  testing::write_file(folder / "x.npy", testing::npy_bytes_of("<f8", "(2, 3)", testing::bytes_of(x)));
+  write_file(folder / "x.npy", npy_bytes_of("<f8", "(2, 3)", bytes_of(x)));
   const json own = bench_json({folder / "x.npy"}, {.environment = {"EVENORM_TARGET=portable"}});
   EXPECT_EQ(own["dtype"], "f64");
   EXPECT_EQ(own["shape"], (json{2, 3}));
@@ -180,8 +175,8 @@ TEST(CliBench, TextSaysWhatWasMeasured) {
 
 TEST(CliBench, WrongUseIsRefused) {
   const TemporaryFolder folder;
-  testing::write_file(folder / "x.npy", testing::npy_bytes_of("<f4", "(2, 3)", std::string(24, '\0')));
-  testing::write_file(folder / "none.npy", testing::npy_bytes_of("<f4", "(0, 3)", ""));
+  write_file(folder / "x.npy", npy_bytes_of("<f4", "(2, 3)", std::string(24, '\0')));
+  write_file(folder / "none.npy", npy_bytes_of("<f4", "(0, 3)", ""));
   const std::pair<Words, std::string> cases[] = {
       {{"12by3"}, "X is '12by3', but should be sizes"},
       {{"0x3"}, "X is '0x3', but should be sizes"},
@@ -201,14 +196,8 @@ TEST(CliBench, WrongUseIsRefused) {
       {{"--grad", "--int8"}, "--grad and --int8 are both given, but only one of them can be"},
       {{"8x4", "--int8", "--axes", "0"}, "the elements of a row should lie side by side"},
   };
-  for (const auto& [words, why] : cases) {
-    const ProgramRun run = run_evenorm(Words{"bench"} + words);
-    EXPECT_EQ(run.status, 2) << why;
-    EXPECT_EQ(run.out, "") << why;
-    EXPECT_TRUE(run.one_line()) << run.err;
-    EXPECT_THAT(run.err, HasSubstr(why));
-  }
+  for (const auto& [words, why] : cases) expect_refused(Words{"bench"} + words, why);
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -11,7 +11,7 @@
 #include "support/places.hpp"
 #include "support/program.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
 using ::testing::Contains;
@@ -19,9 +19,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
-using testing::run_evenorm;
-using testing::TemporaryFolder;
-using testing::write_file;
 
 struct ShellRun {
   int status = -1;
@@ -168,13 +165,8 @@ TEST(CliCompletion_Zsh, ArgumentsHavePlacesOfTheirOwn) {
 }
 
 TEST(CliCompletion, WrongUseIsRefused) {
-  for (const auto& arguments : {std::vector<std::string>{"completion"}, {"completion", "tcsh"}}) {
-    const auto run = run_evenorm(arguments);
-    EXPECT_EQ(run.status, 2);
-    EXPECT_EQ(run.out, "");
-    EXPECT_TRUE(run.one_line()) << run.err;
-  }
-  EXPECT_THAT(run_evenorm({"completion", "tcsh"}).err, HasSubstr("tcsh not in {bash,zsh,fish}"));
+  expect_refused({"completion"}, "");
+  expect_refused({"completion", "tcsh"}, "tcsh not in {bash,zsh,fish}");
 }
 
 TEST(CliManual, IsAPageOfItsSectionsAndHidden) {
@@ -201,13 +193,13 @@ TEST(CliManual, FormatsWithoutWarnings) {
 
 // The files that are installed are what the program prints.
 TEST(CliManual, BuildWritesThePageAndTheScripts) {
-  const std::string share = testing::program().substr(0, testing::program().rfind('/')) + "/share/";
+  const std::string share = program().substr(0, program().rfind('/')) + "/share/";
   if (!std::ifstream(share + "man/evenorm.1")) GTEST_SKIP() << "build/share has not been made";
-  EXPECT_EQ(testing::read_file(share + "man/evenorm.1"), output({"manual"}));
-  EXPECT_EQ(testing::read_file(share + "bash-completion/evenorm"), output({"completion", "bash"}));
-  EXPECT_EQ(testing::read_file(share + "zsh/_evenorm"), output({"completion", "zsh"}));
-  EXPECT_EQ(testing::read_file(share + "fish/evenorm.fish"), output({"completion", "fish"}));
+  EXPECT_EQ(read_file(share + "man/evenorm.1"), output({"manual"}));
+  EXPECT_EQ(read_file(share + "bash-completion/evenorm"), output({"completion", "bash"}));
+  EXPECT_EQ(read_file(share + "zsh/_evenorm"), output({"completion", "zsh"}));
+  EXPECT_EQ(read_file(share + "fish/evenorm.fish"), output({"completion", "fish"}));
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "contracts/inputs.hpp"
@@ -13,29 +12,13 @@
 #include "support/places.hpp"
 #include "support/program.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
 using nlohmann::json;
-using testing::bytes_of;
-using testing::elements_of;
-using testing::expect_wrong_use;
-using testing::json_of;
-using testing::step;
-using testing::text_of;
-using testing::Words;
-using testing::operator+;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::in_sources;
 using ::testing::Not;
-using testing::npy_bytes;
-using testing::npy_bytes_of;
-using testing::ProgramRun;
-using testing::read_file;
-using testing::run_evenorm;
-using testing::TemporaryFolder;
-using testing::write_file;
 
 json gradient_of(const Words& arguments) { return json_of(arguments)["rows"][0]["gradient"]; }
 
@@ -201,15 +184,6 @@ TEST(CliExplainGrad, RoundedByHand) {
   EXPECT_EQ(step(gradient, "dbeta")["rounded"], json({1, 0, -1}));
 }
 
-TEST(CliExplainGrad, ForwardStepsStayAsTheyAre) {
-  json with = json_of({"4 2 8", "--grad", "1 0 -1"}), without = json_of({"4 2 8"});
-  EXPECT_TRUE(with["rows"][0].contains("gradient"));
-  EXPECT_TRUE(with.contains("gradient_sums"));
-  with["rows"][0].erase("gradient");
-  with.erase("gradient_sums");
-  EXPECT_EQ(with, without);
-}
-
 TEST(CliExplainGrad, RowsAndOrdersOfFiles) {
   const TemporaryFolder folder;
   const std::vector<double> x{1, 2, 3, 5, 8, 4}, dy{1, 2, 3, 4, 5, 6}, columns_first{1, 4, 2, 5, 3, 6};
@@ -228,17 +202,6 @@ TEST(CliExplainGrad, RowsAndOrdersOfFiles) {
   EXPECT_THAT(text, HasSubstr("The 2 rows that are shown, together\n"));
   EXPECT_THAT(text, HasSubstr("dbeta = sum over rows of dy; shape (3)\n    [5.0000 7.0000 9.0000]\n"));
   EXPECT_THAT(text_of({"[1 2 4][3 1 1]", "--grad", "[1 2 3][4 5 6]"}), HasSubstr("All 2 rows together\n"));
-}
-
-TEST(CliExplainGrad, LargeFilesAreNotReadWhole) {
-  const TemporaryFolder folder;
-  const std::string header = npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (2097152, 1024), }", "");
-  write_file(folder / "x.npy", header);
-  std::filesystem::resize_file(folder / "x.npy", header.size() + (std::uintmax_t{8} << 30U));
-  const ProgramRun run =
-      run_evenorm({"explain", folder / "x.npy", "--grad", folder / "x.npy", "--rows", "2097151", "--json"},
-                  {.memory = std::size_t{64} << 20U});
-  EXPECT_EQ(run.status, 0) << run.err;
 }
 
 TEST(CliExplainGrad, SpecialRowsAreTold) {
@@ -261,32 +224,5 @@ TEST(CliExplainGrad, SpecialRowsAreTold) {
   EXPECT_THAT(text_of({"1 2 4", "--grad", "1 inf 3"}), Not(HasSubstr("Trying it out")));
 }
 
-TEST(CliExplainGrad, LongRowsAreAbbreviatedAndPagesNarrow) {
-  const TemporaryFolder folder;
-  write_file(folder / "x.npy", npy_bytes_of("<f4", "(7, 768)", bytes_of(some(7 * 768, 5))));
-  for (const Words& options :
-       {Words{"--round", "3"}, {"--axes", "0,1", "--decimals", "8"}, {"--rms", "--decimals", "0"}}) {
-    const std::string text = text_of(Words{folder / "x.npy", "--grad", folder / "x.npy"} + options);
-    EXPECT_EQ(text.find(" \n"), std::string::npos) << options[0];
-    EXPECT_THAT(text, HasSubstr(" + ... "));
-    for (std::size_t start = 0, end = 0; (end = text.find('\n', start)) != std::string::npos; start = end + 1) {
-      EXPECT_LE(end - start, 100U) << text.substr(start, end - start);
-    }
-  }
-}
-
-TEST(CliExplainGrad, WrongUseIsOneLineThatSaysWhere) {
-  const std::vector<std::pair<Words, const char*>> cases = {
-      {{"4 2 8", "--grad", "1 0"}, "dy (--grad) has shape (2), but should have that of x, (3)"},
-      {{"[4 2 8] [1 2 3]", "--grad", "1 0 2"}, "dy (--grad) has shape (3), but should have that of x, (2, 3)"},
-      {{"4 2 8", "--grad", "1 0 x"}, "dy, character 5: 'x' is not a number"},
-      {{"4 2 8", "--grad", ""}, "--grad: is empty"},
-      {{"4 2 8", "--grad", "no/such.npy"}, "no/such.npy: cannot be read"},
-      {{"4 2 8", "--grad", "1 1e39 0"}, "dy has 1e+39, which is beyond f32"},
-      {{"--slips", "--grad", "1 2 3"}, "--slips shows examples of its own and takes no --grad"},
-  };
-  for (const auto& [arguments, message] : cases) expect_wrong_use(arguments, message);
-}
-
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -12,27 +12,14 @@
 #include "support/places.hpp"
 #include "support/program.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::bytes_of;
-using testing::expect_wrong_use;
 using ::testing::HasSubstr;
-using testing::in_sources;
-using testing::json_of;
 using ::testing::Not;
-using testing::npy_bytes_of;
-using testing::operator+;
-using testing::ProgramRun;
-using testing::ProgramSetting;
-using testing::read_file;
-using testing::run_evenorm;
-using testing::scattered;
-using testing::Words;
-using testing::write_file;
-using CliExplainHtml = testing::ExplainedPage;
+using CliExplainHtml = ExplainedPage;
 
 std::size_t count_of(const std::string& text, const std::string& part) {
   std::size_t count = 0;
@@ -63,6 +50,7 @@ TEST_F(CliExplainHtml, HoldsTheLineOfJsonAndAllFilesOfThePage) {
     const std::string page = read_file(path);
     EXPECT_EQ(replaced(data_of(page), "\\u003c", "<") + "\n", run.out);
     EXPECT_EQ(page, write_page(call));  // the same without --json
+    EXPECT_EQ(run_evenorm(Words{"explain", "--html", "-"} + call).out, page);
     for (const auto& entry : fs::directory_iterator(in_sources("learn/page"))) {
       const fs::path& file = entry.path();
       if (file.extension() == ".html") continue;
@@ -133,41 +121,22 @@ TEST_F(CliExplainHtml, PagesAreSmall) {
   for (const Words& call : calls) EXPECT_LT(write_page(call).size(), 2'000'000U) << call[0] << call.size();
 }
 
-// A file of which only some rows are shown is not read whole where it is too large for the pictures.
-TEST_F(CliExplainHtml, HugeFilesStayCheap) {
-  constexpr std::uintmax_t kRows = 1'000'000, kCols = 768;
-  const std::string path = folder / "huge.npy", header = npy_bytes_of("<f4", "(1000000, 768)", "");
-  write_file(path, header);
-  fs::resize_file(path, header.size() + kRows * kCols * sizeof(float));
-  ProgramSetting setting;
-  setting.memory = 128U << 20U;
-  const Words call{"explain", path, "--html", folder / "page.html", "--json"};
-  const ProgramRun run = run_evenorm(call, setting);
-  ASSERT_EQ(run.status, 0) << run.err;
-  EXPECT_EQ(json::parse(run.out)["rows"].size(), 10U);
-  EXPECT_EQ(json::parse(run.out)["map"], nullptr);
-}
-
 TEST_F(CliExplainHtml, WrongUseIsRefused) {
   const std::string page = folder / "page.html", long_rows = npy("long.npy", "(2, 131073)", scattered(2 * 131073));
   const std::string x = npy("x.npy", "(1025, 128)", scattered(1025 * 128));
   const std::string wide = npy("wide.npy", "(200, 1024)", scattered(200 * 1024));
-  expect_wrong_use({"4 2 8", "--html", ""}, "--html: is empty");
-  expect_wrong_use({"4 2 8", "--html", folder / "no/page.html"}, "no/page.html: cannot be written: No such file");
-  expect_wrong_use({"4 2 8", "--html", folder / "."}, "is a directory, but should be a file to write");
-  expect_wrong_use({"--html", page}, "X is not given");
-  expect_wrong_use({"4 x", "--html", page}, "x, character 3: 'x' is not a number");
-  expect_wrong_use({"4 2 8", "--json", "--html", "-"},
-                   "--json goes to standard output, but an output is there already");
-  expect_wrong_use({"--slips", "--rms", "--html", page}, "--slips shows examples of its own and takes no --rms");
-  expect_wrong_use({long_rows, "--html", page},
-                   "x has rows of 131,073 numbers, but a page (--html) can have at most 131,072 on its rows");
-  expect_wrong_use({x, "--html", page, "--rows", "all"},
-                   "--rows has 1,025 rows, but a page (--html) can have at most 1,024");
-  expect_wrong_use({wide, "--html", page, "--rows", "all"},
-                   "--rows has 200 rows of 1,024 numbers, but a page (--html) can have at most 131,072 numbers on its "
-                   "rows: 128 such rows");
-  expect_wrong_use({wide, "--html", page, "--rows", "all", "--grad", wide}, "a page (--html) with --grad can have");
+  const std::vector<std::pair<Words, const char*>> cases = {
+      {{"4 2 8", "--html", ""}, "--html: is empty"},
+      {{"4 2 8", "--html", folder / "no/page.html"}, "no/page.html: cannot be written: No such file"},
+      {{"4 2 8", "--json", "--html", "-"}, "--json goes to standard output, but an output is there already"},
+      {{"4 x", "--html", page}, "x, character 3: 'x' is not a number"},
+      {{long_rows, "--html", page}, "x has rows of 131,073 numbers, but a page (--html) can have at most 131,072 on"},
+      {{x, "--html", page, "--rows", "all"}, "--rows has 1,025 rows, but a page (--html) can have at most 1,024"},
+      {{wide, "--html", page, "--rows", "all"},
+       "--rows has 200 rows of 1,024 numbers, but a page (--html) can have at most 131,072 numbers on its rows: 128"},
+      {{wide, "--html", page, "--rows", "all", "--grad", wide}, "a page (--html) with --grad can have"},
+  };
+  for (const auto& [arguments, message] : cases) expect_wrong_use(arguments, message);
   EXPECT_FALSE(fs::exists(page));
 }
 
@@ -210,12 +179,5 @@ TEST_F(CliExplainHtml, IsReplacedWholeOrNotAtAll) {
   EXPECT_EQ(folder.names(), (std::vector<std::string>{"page.html"}));
 }
 
-TEST_F(CliExplainHtml, GoesToStandardOutputToo) {
-  const std::string page = write_page({"4 2 8"});
-  const ProgramRun run = run_evenorm({"explain", "4 2 8", "--html", "-"});
-  EXPECT_EQ(run.status, 0) << run.err;
-  EXPECT_EQ(run.out, page);
-}
-
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -12,31 +12,13 @@
 #include "support/explained.hpp"
 #include "support/places.hpp"
 #include "support/program.hpp"
-#include "support/safetensors.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
 using nlohmann::json;
-using testing::bytes_of;
-using testing::elements_of;
-using testing::expect_wrong_use;
 using ::testing::HasSubstr;
-using testing::in_sources;
-using testing::json_of;
 using ::testing::Not;
-using testing::npy_bytes;
-using testing::npy_bytes_of;
-using testing::ProgramRun;
-using testing::ProgramSetting;
-using testing::read_file;
-using testing::run_evenorm;
-using testing::safetensors_bytes;
-using testing::safetensors_entry;
-using testing::step;
-using testing::TemporaryFolder;
-using testing::text_of;
-using testing::write_file;
 
 json worked(const std::string& name) {
   return json::parse(read_file(in_sources("tests/vectors/worked/" + name + ".json")));
@@ -150,15 +132,13 @@ TEST(CliExplain, ResultIsThatOfApply) {
   write_file(folder / "w.npy", npy_bytes_of("<f4", "(50,)", bytes_of(w)));
   write_file(folder / "b.npy", npy_bytes_of("<f4", "(50,)", bytes_of(b)));
   for (const bool rms : {false, true}) {
-    std::vector<std::string> options{"--weight", folder / "w.npy", "--bias", folder / "b.npy", "--zero-centered"};
+    Words options{"--weight", folder / "w.npy", "--bias", folder / "b.npy", "--zero-centered"};
     if (rms) options.emplace_back("--rms");
-    std::vector<std::string> apply{"apply", folder / "x.npy", "-o", folder / "y.npy", "--rstd", folder / "r.npy"};
-    apply.insert(apply.end(), options.begin(), options.end());
-    ASSERT_EQ(run_evenorm(apply).status, 0);
+    const Words apply{"apply", folder / "x.npy", "-o", folder / "y.npy", "--rstd", folder / "r.npy"};
+    ASSERT_EQ(run_evenorm(apply + options).status, 0);
     const std::vector<float> y = elements_of<float>(read_file(folder / "y.npy"));
     const std::vector<double> rstd = elements_of<double>(read_file(folder / "r.npy"));
-    options.insert(options.begin(), {folder / "x.npy", "--rows", "4,1"});
-    const json document = json_of(options);
+    const json document = json_of(Words{folder / "x.npy", "--rows", "4,1"} + options);
     for (std::size_t i = 0; i < 2; ++i) {
       const std::size_t r = i == 0 ? 4 : 1;
       const json& row = document["rows"][i];
@@ -174,17 +154,6 @@ TEST(CliExplain, ResultIsThatOfApply) {
   }
 }
 
-TEST(CliExplain, AxesTakeAnyPlaceInTheShape) {
-  const json document = json_of({"[[[1 2] [3 4]] [[5 6] [7 9]]]", "--axes", "-3,1"});
-  EXPECT_EQ(document["axes"], json({0, 1}));
-  EXPECT_EQ(document["shapes"]["rows"], json({2}));
-  EXPECT_EQ(document["rows"][1]["x"], json({{2, 4}, {6, 9}}));
-  EXPECT_EQ(step(document["rows"][1], "mean")["exact"], 5.25);
-  const json middle = json_of({"[[[1 2] [3 4]] [[5 6] [7 9]]]", "--axes", "1", "--rows", "3"});
-  EXPECT_EQ(middle["rows"][0]["index"], json({1, 1}));
-  EXPECT_EQ(middle["rows"][0]["x"], json({6, 9}));
-}
-
 // Rows of a file are read as they lie in it, and nothing else of it.
 TEST(CliExplain, RowsOfAFileInAnyOrder) {
   const TemporaryFolder folder;
@@ -197,29 +166,6 @@ TEST(CliExplain, RowsOfAFileInAnyOrder) {
   for (std::size_t i = 0; i < swapped.size(); i += 8) std::reverse(&swapped[i], &swapped[i] + 8);
   write_file(folder / "b.npy", npy_bytes("{'descr': '>f8', 'fortran_order': False, 'shape': (4, 2), }", swapped));
   EXPECT_EQ(json_of({folder / "b.npy", "--rows", "3"})["rows"][0]["x"], json({4, 9}));
-}
-
-TEST(CliExplain, LargeFilesAreNotReadWhole) {
-  const TemporaryFolder folder;
-  const std::string header = npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (2097152, 1024), }", "");
-  write_file(folder / "x.npy", header);
-  std::filesystem::resize_file(folder / "x.npy", header.size() + (std::uintmax_t{8} << 30U));
-  ProgramSetting setting;
-  setting.memory = std::size_t{64} << 20U;
-  const ProgramRun run = run_evenorm({"explain", folder / "x.npy", "--rows", "2097151", "--json"}, setting);
-  EXPECT_EQ(run.status, 0) << run.err;
-  EXPECT_EQ(json::parse(run.out)["rows"][0]["row"], 2097151);
-}
-
-TEST(CliExplain, ParametersOfAModel) {
-  const TemporaryFolder folder;
-  const std::vector<float> weight = {1.5F, 1, 0.5F}, bias = {0.5F, 0, -0.5F};
-  const std::string header = "{" + safetensors_entry("a.norm.weight", "F32", "3", 0, 12) + "," +
-                             safetensors_entry("a.norm.bias", "F32", "3", 12, 24) + "}";
-  write_file(folder / "m.safetensors", safetensors_bytes(header, bytes_of(weight) + bytes_of(bias)));
-  const json named = json_of({"4 2 8", "--params", folder / "m.safetensors", "--name", "a.norm"});
-  const json typed = json_of({"4 2 8", "--weight", "1.5 1 0.5", "--bias", "0.5 0 -0.5"});
-  EXPECT_EQ(named["rows"], typed["rows"]);
 }
 
 TEST(CliExplain, RmsTakesNoMeanOff) {
@@ -263,7 +209,7 @@ TEST(CliExplain, BatchAxisIsJudged) {
 }
 
 TEST(CliExplain, SpecialRowsAreTold) {
-  const auto note = [](const std::vector<std::string>& arguments) {
+  const auto note = [](const Words& arguments) {
     const json notes = json_of(arguments)["rows"][0]["notes"];
     return notes.empty() ? std::string() : notes[0].get<std::string>();
   };
@@ -294,17 +240,35 @@ TEST(CliExplain, NotFiniteNumbersAreStringsInJson) {
   EXPECT_THAT(text_of({"1 nan"}), Not(HasSubstr("-nan")));
 }
 
+// Rows of a large file, for one row of it: text, gradients and the page's pictures.
+TEST(CliExplain, LargeFilesAreNotReadWhole) {
+  const TemporaryFolder folder;
+  const std::string x = folder / "x.npy";
+  const std::string header = npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (2097152, 1024), }", "");
+  write_file(x, header);
+  std::filesystem::resize_file(x, header.size() + (std::uintmax_t{8} << 30U));
+  for (const Words& more : {Words{}, {"--grad", x}, {"--html", folder / "page.html"}}) {
+    const ProgramRun run =
+        run_evenorm(Words{"explain", x, "--rows", "2097151", "--json"} + more, {.memory = std::size_t{128} << 20U});
+    ASSERT_EQ(run.status, 0) << run.err;
+    EXPECT_EQ(json::parse(run.out)["rows"][0]["row"], 2097151);
+  }
+}
+
 TEST(CliExplain, LongRowsAreAbbreviatedAndPagesNarrow) {
   const TemporaryFolder folder;
-  std::vector<float> x(7 * 768);
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>((i * 7919) % 1013) / 31.0F - 1e6F;
-  write_file(folder / "x.npy", npy_bytes_of("<f4", "(7, 768)", bytes_of(x)));
-  const std::vector<std::vector<std::string>> calls = {{folder / "x.npy", "--round", "3", "--batch-axis", "0"},
-                                                       {folder / "x.npy", "--axes", "0,1", "--decimals", "9"},
-                                                       {folder / "x.npy", "--rms", "--decimals", "0"},
-                                                       {"--slips"},
-                                                       {"1e-30 1e30 nan", "--decimals", "9", "--round", "9"}};
-  for (const auto& call : calls) {
+  const std::string x = folder / "x.npy";
+  std::vector<float> values(7 * 768);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>((i * 7919) % 1013) / 31.0F - 1e6F;
+  write_file(x, npy_bytes_of("<f4", "(7, 768)", bytes_of(values)));
+  const std::vector<Words> calls = {{x, "--round", "3", "--batch-axis", "0"},
+                                    {x, "--axes", "0,1", "--decimals", "9"},
+                                    {x, "--rms", "--decimals", "0"},
+                                    {x, "--grad", x, "--round", "3"},
+                                    {x, "--grad", x, "--axes", "0,1", "--decimals", "8"},
+                                    {"--slips"},
+                                    {"1e-30 1e30 nan", "--decimals", "9", "--round", "9"}};
+  for (const Words& call : calls) {
     const std::string text = text_of(call);
     EXPECT_EQ(text.find(" \n"), std::string::npos) << call[0];
     for (std::size_t start = 0, end = 0; (end = text.find('\n', start)) != std::string::npos; start = end + 1) {
@@ -317,55 +281,41 @@ TEST(CliExplain, LongRowsAreAbbreviatedAndPagesNarrow) {
   EXPECT_THAT(text, HasSubstr("xhat[767] = "));
 }
 
+// What `evenorm apply` refuses alike (axes, shapes, parameters) has one case here.
 TEST(CliExplain, WrongUseIsOneLineThatSaysWhere) {
-  const std::vector<std::pair<std::vector<std::string>, const char*>> cases = {
+  const TemporaryFolder folder;
+  write_file(folder / "rows.npy", npy_bytes_of("<f4", "(0, 3)", ""));
+  write_file(folder / "scalar.npy", npy_bytes_of("<f4", "()", std::string(4, '\0')));
+  const std::vector<std::pair<Words, const char*>> cases = {
       {{}, "X is not given: numbers, e.g. \"4 2 8\", or a .npy file"},
       {{""}, "X: is empty"},
       {{"4 x"}, "x, character 3: 'x' is not a number"},
       {{"4 2 8", "--weight", "1 2 b"}, "weight, character 5: 'b' is not a number"},
       {{"[[1 2] [3]]"}, "x is ragged: [0] holds 2 numbers, but [1] holds 1 number"},
       {{"no/such.npy"}, "no/such.npy: cannot be read"},
+      {{folder / "rows.npy"}, "x has no rows to explain"},
+      {{folder / "scalar.npy"}, "should have an axis to normalise"},
       {{"1e39"}, "x has 1e+39, which is beyond f32 (--dtype chooses another type)"},
       {{"4 2 8", "--weight", "1 2"}, "weight has shape (2), but x has shape (3), which should end in it"},
-      {{"4 2 8", "--bias", "1 2", "--normalized-shape", "3"},
-       "bias has shape (2), but the axes normalised have shape (3)"},
-      {{"4 2 8", "--normalized-shape", "x"}, "--normalized-shape is 'x', but should be sizes with commas"},
-      {{"4 2 8", "--axes", "1"}, "--axes names axis 1, but x has shape (3)"},
-      {{"[4 2 8] [1 2 3]", "--axes", "1,-1"}, "--axes is '1,-1', but should name axis 1 once"},
       {{"4 2 8", "--axes", "0", "--normalized-shape", "3"}, "excludes"},
       {{"4 2 8", "--rows", "1"}, "--rows has 1, but the rows of x are 0 to 0"},
       {{"4 2 8", "--rows", "0;1"}, "--rows is '0;1', but should be numbers with commas between"},
       {{"4 2 8", "--batch-axis", "3"}, "--batch-axis has 3, but x has shape (3)"},
-      {{"4 2 8", "--eps", "-1"}, "eps is -1, but it should be finite and at least 0"},
       {{"4 2 8", "--eps", "one"}, "--eps is 'one', but should be a finite number >= 0"},
       {{"4 2 8", "--dtype", "f8"}, "f8 not in {f64,f32,bf16,f16}"},
       {{"4 2 8", "--decimals", "16"}, "--decimals is '16', but should be a number from 0 to 15"},
       {{"4 2 8", "--round", "-1"}, "--round is '-1', but should be a number from 0 to 15"},
-      {{"4 2 8", "--zero-centered"}, "weight is absent, but zero_centered needs one"},
       {{"--slips", "4 2 8"}, "--slips shows examples of its own and takes no X"},
       {{"--rms", "--slips"}, "--slips shows examples of its own and takes no --rms"},
+      {{"4 2 8", "--grad", "1 0"}, "dy (--grad) has shape (2), but should have that of x, (3)"},
+      {{"4 2 8", "--grad", "1 0 x"}, "dy, character 5: 'x' is not a number"},
+      {{"4 2 8", "--grad", ""}, "--grad: is empty"},
+      {{"4 2 8", "--grad", "no/such.npy"}, "no/such.npy: cannot be read"},
+      {{"4 2 8", "--grad", "1 1e39 0"}, "dy has 1e+39, which is beyond f32"},
+      {{"--slips", "--grad", "1 2 3"}, "--slips shows examples of its own and takes no --grad"},
   };
   for (const auto& [arguments, message] : cases) expect_wrong_use(arguments, message);
 }
 
-TEST(CliExplain, EmptyFilesAreRefused) {
-  const TemporaryFolder folder;
-  write_file(folder / "rows.npy", npy_bytes_of("<f4", "(0, 3)", ""));
-  write_file(folder / "cols.npy", npy_bytes_of("<f4", "(3, 0)", ""));
-  write_file(folder / "scalar.npy", npy_bytes_of("<f4", "()", std::string(4, '\0')));
-  EXPECT_THAT(run_evenorm({"explain", folder / "rows.npy"}).err, HasSubstr("x has no rows to explain"));
-  EXPECT_THAT(run_evenorm({"explain", folder / "cols.npy"}).err,
-              HasSubstr("normalized_shape is (0), but it should have at least one element"));
-  EXPECT_THAT(run_evenorm({"explain", folder / "scalar.npy"}).err, HasSubstr("should have an axis to normalise"));
-}
-
-TEST(CliExplain, HelpHasExamplesThatRun) {
-  const std::string help = run_evenorm({"explain", "--help"}).out;
-  for (const char* example : {"evenorm explain \"4 2 8\" --weight \"1.5 1 0.5\" --bias \"0.5 0 -0.5\"",
-                              "--normalized-shape 1,3 --batch-axis 1", "evenorm explain --slips"}) {
-    EXPECT_THAT(help, HasSubstr(example));
-  }
-}
-
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -14,31 +14,13 @@
 #include "support/program.hpp"
 #include "support/safetensors.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
 using nlohmann::json;
-using testing::bytes_of;
-using testing::elements_of;
 using ::testing::HasSubstr;
-using testing::npy_bytes;
-using testing::npy_bytes_of;
-using testing::ProgramRun;
-using testing::read_file;
-using testing::run_evenorm;
-using testing::safetensors_bytes;
-using testing::safetensors_entry;
-using testing::TemporaryFolder;
-using testing::Words;
-using testing::write_file;
-using testing::operator+;
 
 using Floats = std::vector<float>;
-
-void expect_done(const ProgramRun& run) {
-  EXPECT_EQ(run.status, 0);
-  EXPECT_EQ(run.out + run.err, "");
-}
 
 Floats some(std::size_t n, std::size_t seed) {
   contracts::Random random(seed);
@@ -67,9 +49,9 @@ class CliGrad : public ::testing::Test {
   static constexpr std::size_t kRows = 300, kCols = 129;  // several row blocks
 
   CliGrad() : x(some(kRows * kCols, 1)), dy(some(kRows * kCols, 2)), weight(some(kCols, 3)) {
-    write_file(folder / "x.npy", npy_bytes_of("<f4", "(300, 129)", bytes_of(x)));
-    write_file(folder / "dy.npy", npy_bytes_of("<f4", "(300, 129)", bytes_of(dy)));
-    write_file(folder / "w.npy", npy_bytes_of("<f4", "(129,)", bytes_of(weight)));
+    write_f32(folder / "x.npy", "(300, 129)", x);
+    write_f32(folder / "dy.npy", "(300, 129)", dy);
+    write_f32(folder / "w.npy", "(129,)", weight);
   }
 
   Words three() const {
@@ -82,8 +64,8 @@ class CliGrad : public ::testing::Test {
             elements_of<float>(read_file(folder / "db.npy"))};
   }
 
-  Gradients program(const Words& options, const testing::ProgramSetting& setting = {}) const {
-    expect_done(run_evenorm(grad() + three() + options, setting));
+  Gradients program(const Words& options, const ProgramSetting& setting = {}) const {
+    expect_done(grad() + three() + options, setting);
     return written();
   }
 
@@ -135,31 +117,24 @@ TEST_F(CliGrad, ThreadsAndTargetsDoNotChangeBits) {
 
 TEST_F(CliGrad, AnyOfTheOutputsAlone) {
   const Gradients expected = of_layer_norm();
-  expect_done(run_evenorm(grad() + Words{"-o", folder / "dx.npy"}));
+  expect_done(grad() + Words{"-o", folder / "dx.npy"});
   EXPECT_TRUE(elements_of<float>(read_file(folder / "dx.npy")) == expected.dx);
   EXPECT_EQ(folder.names(), (Words{"dx.npy", "dy.npy", "w.npy", "x.npy"}));
-  expect_done(run_evenorm(grad() + Words{"--dbias", folder / "db.npy"}));
+  expect_done(grad() + Words{"--dbias", folder / "db.npy"});
   EXPECT_EQ(elements_of<float>(read_file(folder / "db.npy")), expected.dbias);
-  expect_done(run_evenorm(grad() + Words{"--dweight", folder / "dw.npy"}));
+  expect_done(grad() + Words{"--dweight", folder / "dw.npy"});
   EXPECT_EQ(elements_of<float>(read_file(folder / "dw.npy")), expected.dweight);
 }
 
 TEST_F(CliGrad, TheResultCanReplaceEitherInput) {
   const Gradients expected = of_layer_norm();
   const std::string x_file = read_file(folder / "x.npy");
-  expect_done(run_evenorm(grad() + Words{"-o", folder / "x.npy"}));
+  expect_done(grad() + Words{"-o", folder / "x.npy"});
   EXPECT_TRUE(elements_of<float>(read_file(folder / "x.npy")) == expected.dx);
   write_file(folder / "x.npy", x_file);
-  expect_done(run_evenorm(grad() + Words{"-o", folder / "dy.npy"}));
+  expect_done(grad() + Words{"-o", folder / "dy.npy"});
   EXPECT_TRUE(elements_of<float>(read_file(folder / "dy.npy")) == expected.dx);
   EXPECT_EQ(read_file(folder / "x.npy"), x_file);
-}
-
-TEST_F(CliGrad, OneFileCanBeBoth) {
-  std::vector<float> dx(x.size());
-  layer_norm_backward<float>(x, x, dx, kCols);
-  expect_done(run_evenorm({"grad", folder / "x.npy", folder / "x.npy", "-o", folder / "dx.npy"}));
-  EXPECT_TRUE(elements_of<float>(read_file(folder / "dx.npy")) == dx);
 }
 
 // x and dy each in its own order and byte order; dx is in that of x.
@@ -185,24 +160,11 @@ TEST_F(CliGrad, OrdersOfTheFilesDoNotChangeBits) {
   EXPECT_EQ(both.dweight, expected.dweight);
 }
 
-// The columns of (129, 300), and what --axes can look like.
-TEST_F(CliGrad, AxesAreAnyOfThem) {
-  const Gradients expected = of_layer_norm({.weight = weight});
-  write_file(folder / "x.npy", npy_bytes_of("<f4", "(129, 300)", bytes_of(in_fortran_order(x, kRows))));
-  write_file(folder / "dy.npy", npy_bytes_of("<f4", "(129, 300)", bytes_of(in_fortran_order(dy, kRows))));
-  for (const Words& axes : {Words{"--axes", "0"}, {"--axes", "-2"}}) {
-    const Gradients columns = program(Words{"--weight", folder / "w.npy"} + axes);
-    EXPECT_TRUE(columns.dx == in_fortran_order(expected.dx, kRows));
-    EXPECT_EQ(columns.dweight, expected.dweight);
-    EXPECT_EQ(columns.dbias, expected.dbias);
-  }
-}
-
 TEST_F(CliGrad, TheWeightNamesTheNormalisedAxes) {
   for (const char* name : {"x.npy", "dy.npy"}) {
-    write_file(folder / name, npy_bytes_of("<f4", "(300, 3, 43)", bytes_of(*name == 'x' ? x : dy)));
+    write_f32(folder / name, "(300, 3, 43)", *name == 'x' ? x : dy);
   }
-  write_file(folder / "w.npy", npy_bytes_of("<f4", "(3, 43)", bytes_of(weight)));
+  write_f32(folder / "w.npy", "(3, 43)", weight);
   EXPECT_TRUE(program({"--weight", folder / "w.npy"}) == of_layer_norm({.weight = weight}));
   EXPECT_THAT(read_file(folder / "dw.npy"), HasSubstr("'shape': (3, 43), }"));
   EXPECT_TRUE(program({"--normalized-shape", "3,43"}) == of_layer_norm());
@@ -217,7 +179,7 @@ TEST_F(CliGrad, TheWeightCanComeFromAModel) {
 
 TEST_F(CliGrad, TypesAreThoseOfTheInputsUnlessTold) {
   const auto descrs = [&](const Words& options) {
-    expect_done(run_evenorm(grad() + three() + options));
+    expect_done(grad() + three() + options);
     std::string all;
     for (const char* name : {"dx.npy", "dw.npy", "db.npy"}) {
       const std::string npy = read_file(folder / name);
@@ -248,7 +210,7 @@ TEST_F(CliGrad, EveryTypeOfTheGradientIsRoundedOnce) {
                .normalized_shape = cols,
                .dx = {dx.data(), DType::f64, shape, {}},
                .dweight = {dweight.data(), DType::f64, cols, {}}});
-  expect_done(run_evenorm(grad() + three() + Words{"--dtype", "f64"}));
+  expect_done(grad() + three() + Words{"--dtype", "f64"});
   EXPECT_TRUE(elements_of<double>(read_file(folder / "dx.npy")) == dx);
   EXPECT_EQ(elements_of<double>(read_file(folder / "dw.npy")), dweight);
 }
@@ -256,7 +218,7 @@ TEST_F(CliGrad, EveryTypeOfTheGradientIsRoundedOnce) {
 TEST_F(CliGrad, PipesGiveTheBytesOfFiles) {
   ASSERT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
   ASSERT_EQ(mkfifo((folder / "out").c_str(), 0600), 0);
-  expect_done(run_evenorm(grad() + three()));
+  expect_done(grad() + three());
   for (const bool x_piped : {true, false}) {
     std::thread writer([&] { write_file(folder / "in", read_file(folder / (x_piped ? "x.npy" : "dy.npy"))); });
     std::string received;
@@ -279,9 +241,8 @@ TEST(CliGrad_Memory, IsThatOfTheInputs) {
   const Floats x = some(kTensor / sizeof(float), 4);
   const std::string npy = npy_bytes_of("<f4", "(10240, 1024)", bytes_of(x));
   write_file(folder / "x.npy", npy);
-  expect_done(
-      run_evenorm({"grad", folder / "x.npy", folder / "x.npy", "-o", folder / "dx.npy", "--dweight", folder / "dw.npy"},
-                  {.memory = 2 * kTensor + kTensor / 8 + (std::size_t{16} << 20)}));
+  expect_done({"grad", folder / "x.npy", folder / "x.npy", "-o", folder / "dx.npy", "--dweight", folder / "dw.npy"},
+              {.memory = 2 * kTensor + kTensor / 8 + (std::size_t{16} << 20)});
   Floats dx(x.size()), dweight(kCols);
   layer_norm_backward<float>(x, x, dx, kCols, {.dweight = dweight});
   EXPECT_TRUE(elements_of<float>(read_file(folder / "dx.npy")) == dx);
@@ -321,9 +282,9 @@ TEST_F(CliGrad, JsonTellsWhatWasDone) {
 TEST(CliGrad_Shapes, ZeroRowsAndOneColumn) {
   const TemporaryFolder folder;
   const auto grad = [&](const std::string& shape, const Floats& values) {
-    write_file(folder / "x.npy", npy_bytes_of("<f4", shape, bytes_of(values)));
-    expect_done(run_evenorm({"grad", folder / "x.npy", folder / "x.npy", "-o", folder / "dx.npy", "--dweight",
-                             folder / "dw.npy", "--dbias", folder / "db.npy"}));
+    write_f32(folder / "x.npy", shape, values);
+    expect_done({"grad", folder / "x.npy", folder / "x.npy", "-o", folder / "dx.npy", "--dweight", folder / "dw.npy",
+                 "--dbias", folder / "db.npy"});
   };
   grad("(0, 3)", {});
   EXPECT_EQ(read_file(folder / "dx.npy"), npy_bytes_of("<f4", "(0, 3)", ""));
@@ -336,4 +297,4 @@ TEST(CliGrad_Shapes, ZeroRowsAndOneColumn) {
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

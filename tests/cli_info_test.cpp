@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "cli/check_climb.hpp"
 #include "evenorm/evenorm.hpp"
 #include "plan/caches.hpp"
 #include "support/program.hpp"
@@ -13,6 +15,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::ProgramRun;
 using testing::run_evenorm;
 
@@ -46,11 +49,8 @@ TEST(CliInfo, TargetIsForcedByTheEnvironment) {
 
 TEST(CliInfo, UnknownTargetsAreRefused) {
   for (const char* command : {"info", "check", "bench"}) {
-    const ProgramRun run = run_evenorm({command}, {.environment = {"EVENORM_TARGET=bogus"}});
-    EXPECT_EQ(run.status, 2);
-    EXPECT_EQ(run.out, "");
-    EXPECT_TRUE(run.one_line()) << run.err;
-    EXPECT_THAT(run.err, HasSubstr("EVENORM_TARGET is 'bogus', but this machine supports"));
+    testing::expect_refused({command}, "EVENORM_TARGET is 'bogus', but this machine supports",
+                            {.environment = {"EVENORM_TARGET=bogus"}});
   }
 }
 
@@ -66,10 +66,63 @@ TEST(CliHelp, EverySubcommandHasExamples) {
   EXPECT_EQ(run_evenorm({"--version"}).out, "evenorm " + std::string(version()) + "\n");
 }
 
-TEST(CliCheck, WrongThreadsAreRefused) {
-  const ProgramRun run = run_evenorm({"check", "--threads", "many"});
-  EXPECT_EQ(run.status, 2);
-  EXPECT_TRUE(run.one_line()) << run.err;
+// --- check: what it says of limits that are kept and broken ----------------------------------------------------------
+
+contracts::Peak peak(const std::string& route, double error) {
+  for (const contracts::Route& one : contracts::all_routes()) {
+    if (one.name() != route) continue;
+    contracts::ShortRows rows;
+    rows.x = contracts::Array(one.op.x, std::vector<double>{1.5});
+    rows.eps = 0.25;
+    return {one, error, rows, {}};
+  }
+  throw std::invalid_argument(route);
+}
+
+TEST(CliCheck, EachPeakIsShownBesideItsLimit) {
+  const cli::ClimbFindings kept{1000, {peak("layer f32, y", 3.25), peak("rms f32, y", 2.5), peak("rms f32, dx", 2.75)}};
+  EXPECT_TRUE(kept.pass());
+  const std::string text = cli::climb_text(kept);
+  EXPECT_THAT(text, HasSubstr("changed 1,000 times"));
+  EXPECT_THAT(text, HasSubstr("  f32 layer                  3.25/4.03           -           -           -"));
+  EXPECT_THAT(text, HasSubstr("  f32 rms                    2.50/3.03           -           -   2.75/3.03"));
+  EXPECT_THAT(text, Not(HasSubstr("BROKEN")));
+}
+
+TEST(CliCheck, APeakBeyondItsLimitFailsAndItsRowIsShown) {
+  for (const double error : {3.5, std::numeric_limits<double>::infinity()}) {
+    const cli::ClimbFindings broken{1000, {peak("layer f32, y", 3.5), peak("rms f32, y", error)}};
+    EXPECT_FALSE(broken.pass());
+    const std::string text = cli::climb_text(broken);
+    EXPECT_THAT(text, HasSubstr("/3.03!"));
+    EXPECT_THAT(text, HasSubstr("BROKEN: rms f32, y: "));
+    EXPECT_THAT(text, HasSubstr(" of 3.03: 1 columns, eps 0x1p-2, x {0x1.8p+0}\n"));
+    EXPECT_THAT(text, Not(HasSubstr("BROKEN: layer")));
+    const auto told = cli::climb_json(broken);
+    EXPECT_EQ(told["pass"], false);
+    EXPECT_EQ(told["peaks"][0]["pass"], true);
+    EXPECT_EQ(told["peaks"][1]["pass"], false);
+    EXPECT_EQ(told["peaks"][1]["x"][0], "0x1.8p+0");
+  }
+}
+
+TEST(CliCheck, OtherBitsOnATargetFail) {
+  cli::ClimbFindings findings{1000, {peak("layer f64, dx", 1)}};
+  findings.peaks[0].differing = {"avx2"};
+  EXPECT_FALSE(findings.pass());
+  EXPECT_THAT(cli::climb_text(findings), HasSubstr("other bits on avx2"));
+}
+
+TEST(CliCheck, WithoutClimbingNothingIsSaidOfIt) {
+  EXPECT_EQ(cli::climb_text({}), "");
+  EXPECT_TRUE(cli::ClimbFindings{}.pass());
+}
+
+TEST(CliCheck, WrongNumbersAreRefused) {
+  for (const std::string steps : {"many", "-1", "1.5", "1e6", "99999999999999999999"}) {
+    testing::expect_refused({"check", "--climb=" + steps}, "--climb is '" + steps + "', but should be");
+  }
+  testing::expect_refused({"check", "--threads", "many"}, "--threads");
 }
 
 // All of `check --quick`: half a minute.

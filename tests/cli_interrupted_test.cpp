@@ -17,21 +17,13 @@
 
 #include "support/program.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
 namespace fs = std::filesystem;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::npy_bytes;
-using testing::npy_bytes_of;
-using testing::ProgramRun;
-using testing::ProgramSetting;
-using testing::read_file;
-using testing::run_evenorm;
-using testing::TemporaryFolder;
-using testing::write_file;
 
 constexpr std::size_t kPiece = std::size_t{16} << 20;  // bytes that are read at once (cli/normalize.hpp)
 constexpr int kPieces = 4;
@@ -68,7 +60,7 @@ class CliInterrupted : public ::testing::Test {
   }
 
   void wait_for_temporary(const std::vector<std::string>& names) const {
-    for (int i = 0; i < 1000 && folder.names().size() == names.size(); ++i) sleep_ms(5);
+    wait_until([&] { return folder.names().size() > names.size(); });
     EXPECT_EQ(folder.names().size(), names.size() + 1);
   }
 
@@ -103,10 +95,10 @@ class Terminal {
     return text.substr(0, text.find(kMark));
   }
   void wait_until_shown(std::string_view text) {
-    for (int i = 0; i < 2000 && shown_.find(text) == std::string::npos; ++i) {
-      sleep_ms(5);
+    wait_until([&] {
       look();
-    }
+      return shown_.find(text) != std::string::npos;
+    });
   }
 
  private:
@@ -143,27 +135,21 @@ TEST_F(CliInterrupted, BySignalsBetweenPieces) {
 }
 
 TEST_F(CliInterrupted, ByAnInputThatShrinksBetweenPieces) {
-  const std::string header = npy_bytes_of("<f4", "(" + std::to_string(kPieces * kPiece / 4096) + ", 1024)", "");
-  write_file(folder / "x.npy", header);
-  fs::resize_file(folder / "x.npy", header.size() + kPieces * kPiece);
+  write_zeros(folder / "x.npy", kPieces * kPiece / 4096, 1024);
   ASSERT_EQ(mkfifo((folder / "mean").c_str(), 0600), 0);
   ProgramSetting shrinking;
   const auto names = folder.names();
   shrinking.while_running = [&](pid_t) {
     // With its temporary file the run has seen the size of x; it reads x once the pipe for the mean is open.
     wait_for_temporary(names);
-    fs::resize_file(folder / "x.npy", header.size() + kPiece + 4096);
+    fs::resize_file(folder / "x.npy", fs::file_size(folder / "x.npy") - (kPieces - 1) * kPiece + 4096);
     const int fd = open((folder / "mean").c_str(), O_RDONLY);
     char bytes[1 << 16];
     while (read(fd, bytes, sizeof bytes) > 0) continue;
     close(fd);
   };
-  const ProgramRun run =
-      run_evenorm({"apply", folder / "x.npy", "-o", folder / "y.npy", "--mean", folder / "mean"}, shrinking);
-  EXPECT_EQ(run.status, 2);
-  EXPECT_TRUE(run.one_line());
-  EXPECT_THAT(run.err,
-              HasSubstr("x.npy shrank while it was read: it ends at byte 16,781,440, but had 67,108,992 bytes"));
+  expect_refused({"apply", folder / "x.npy", "-o", folder / "y.npy", "--mean", folder / "mean"},
+                 "x.npy shrank while it was read: it ends at byte 16,781,440, but had 67,108,992 bytes", shrinking);
   expect_untouched();
   EXPECT_EQ(folder.names(), names);
 }
@@ -180,10 +166,8 @@ TEST_F(CliInterrupted, ByAFullDisk) {
     write_file(folder / "x.npy",
                npy_bytes(std::string("{'descr': '<f4', 'fortran_order': ") + order + ", 'shape': (1024, 1024)}",
                          std::string(4 << 20, '\0')));
-    const ProgramRun run = run_evenorm({"apply", folder / "x.npy", "-o", disk + "/y.npy"});
-    EXPECT_EQ(run.status, 2);
-    EXPECT_TRUE(run.one_line());
-    EXPECT_THAT(run.err, HasSubstr("y.npy: cannot be written: No space left on device"));
+    expect_refused({"apply", folder / "x.npy", "-o", disk + "/y.npy"},
+                   "y.npy: cannot be written: No space left on device");
     EXPECT_EQ(read_file(disk + "/y.npy"), "old");
     EXPECT_EQ(std::distance(fs::directory_iterator(disk), {}), 1);
   }
@@ -205,9 +189,7 @@ TEST_F(CliInterrupted, ProgressIsShownOnATerminalAndGone) {
 
 // x is read at once, dy as it comes.
 TEST_F(CliInterrupted, ProgressOfGradIsShownOnATerminalAndGone) {
-  const std::string header = npy_bytes_of("<f4", "(" + std::to_string(kPieces * kPiece / 4096) + ", 1024)", "");
-  write_file(folder / "x.npy", header);
-  fs::resize_file(folder / "x.npy", header.size() + kPieces * kPiece);
+  write_zeros(folder / "x.npy", kPieces * kPiece / 4096, 1024);
   Terminal terminal;
   ProgramSetting slow{.in_path = folder / "in", .err_path = terminal.name()};
   slow.while_running = [&](pid_t) { close(feed(kPieces, 300)); };
@@ -256,4 +238,4 @@ TEST_F(CliInterrupted, TheProgressLineIsGoneAfterASignalAndAfterAnError) {
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -7,15 +7,8 @@
 
 #include "support/program.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
-
-using testing::npy_bytes;
-using testing::ProgramRun;
-using testing::ProgramSetting;
-using testing::run_evenorm;
-using testing::TemporaryFolder;
-using testing::write_file;
 
 struct Layout {
   const char* name;
@@ -81,4 +74,4 @@ TEST(CliLarge, OneLargeImageOverItsChannels) {
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

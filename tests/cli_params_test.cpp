@@ -1,50 +1,29 @@
 // `evenorm apply --params`: weight and bias by name from .safetensors files, of every spelling and type.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "contracts/inputs.hpp"
 #include "evenorm/evenorm.hpp"
 #include "support/program.hpp"
 #include "support/safetensors.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
-
-using testing::bytes_of;
-using testing::elements_of;
-using ::testing::HasSubstr;
-using testing::npy_bytes_of;
-using testing::ProgramRun;
-using testing::read_file;
-using testing::run_evenorm;
-using testing::safetensors_bytes;
-using testing::safetensors_entry;
-using testing::TemporaryFolder;
-using testing::write_file;
 
 const std::vector<float> kX = {4, 2, 8, -1, 0.5F, 7}, kWeight = {1.5F, 1, 0.5F}, kBias = {0.5F, 0, -0.5F};
 
 class CliParams : public ::testing::Test {
  protected:
-  CliParams() { write_file(folder / "x.npy", npy_bytes_of("<f4", "(2, 3)", bytes_of(kX))); }
+  CliParams() { write_f32(folder / "x.npy", "(2, 3)", kX); }
 
-  ProgramRun apply(std::vector<std::string> options = {}) const {
-    std::vector<std::string> arguments{"apply", folder / "x.npy", "-o", folder / "y.npy", "--params", folder / "p"};
-    arguments.insert(arguments.end(), options.begin(), options.end());
-    return run_evenorm(arguments);
+  Words apply(const Words& options = {}) const {
+    return Words{"apply", folder / "x.npy", "-o", folder / "y.npy", "--params", folder / "p"} + options;
   }
-
-  void expect_result(const std::vector<float>& expected, const std::vector<std::string>& options = {}) const {
-    const ProgramRun run = apply(options);
-    ASSERT_EQ(run.status, 0) << run.err;
-    EXPECT_EQ(run.out + run.err, "");
+  void expect_result(const std::vector<float>& expected, const Words& options = {}) const {
+    expect_done(apply(options));
     EXPECT_EQ(elements_of<float>(read_file(folder / "y.npy")), expected);
   }
-
-  void expect_refused(const std::vector<std::string>& options, const std::string& error) const {
-    const ProgramRun run = apply(options);
-    EXPECT_EQ(run.status, 2);
-    EXPECT_TRUE(run.one_line()) << run.err;
-    EXPECT_THAT(run.err, HasSubstr(error));
+  void expect_refused(const Words& options, const std::string& error) const {
+    testing::expect_refused(apply(options), error);
   }
 
   static std::vector<float> expected(bool weight, bool bias) {
@@ -64,18 +43,16 @@ struct Entry {
 };
 
 // 1.5, 1, 0.5 and 0.5, 0, -0.5 are exact in every type.
-std::string weight_in(const std::string& dtype) {
-  if (dtype == "F64") return bytes_of<double>({1.5, 1, 0.5});
-  if (dtype == "F32") return bytes_of(kWeight);
-  if (dtype == "BF16") return bytes_of<std::uint16_t>({0x3fc0, 0x3f80, 0x3f00});
-  return bytes_of<std::uint16_t>({0x3e00, 0x3c00, 0x3800});
+std::string bytes_in(const std::string& dtype, const std::vector<float>& values) {
+  contracts::Array array(dtype == "F64"    ? DType::f64
+                         : dtype == "F32"  ? DType::f32
+                         : dtype == "BF16" ? DType::bf16
+                                           : DType::f16,
+                         std::vector<double>(values.begin(), values.end()));
+  return {reinterpret_cast<const char*>(array.data()), array.bytes().size()};
 }
-std::string bias_in(const std::string& dtype) {
-  if (dtype == "F64") return bytes_of<double>({0.5, 0, -0.5});
-  if (dtype == "F32") return bytes_of(kBias);
-  if (dtype == "BF16") return bytes_of<std::uint16_t>({0x3f00, 0, 0xbf00});
-  return bytes_of<std::uint16_t>({0x3800, 0, 0xb800});
-}
+std::string weight_in(const std::string& dtype) { return bytes_in(dtype, kWeight); }
+std::string bias_in(const std::string& dtype) { return bytes_in(dtype, kBias); }
 
 std::string file_of(const std::vector<Entry>& entries, const std::string& shape = "3") {
   std::string header = "{\"__metadata__\":{\"format\":\"pt\"}", data;
@@ -103,10 +80,8 @@ TEST_F(CliParams, F64GivesTheBitsOfF64) {
   write_file(folder / "p", file_of({{"n.bias", "F64", bias_in("F64")}, {"n.weight", "F64", weight_in("F64")}}));
   write_file(folder / "w.npy", npy_bytes_of("<f8", "(3,)", weight_in("F64")));
   write_file(folder / "b.npy", npy_bytes_of("<f8", "(3,)", bias_in("F64")));
-  ASSERT_EQ(run_evenorm({"apply", folder / "x.npy", "-o", folder / "z.npy", "--weight", folder / "w.npy", "--bias",
-                         folder / "b.npy"})
-                .status,
-            0);
+  expect_done(
+      {"apply", folder / "x.npy", "-o", folder / "z.npy", "--weight", folder / "w.npy", "--bias", folder / "b.npy"});
   expect_result(elements_of<float>(read_file(folder / "z.npy")), {"--name", "n"});
 }
 
@@ -167,4 +142,4 @@ TEST_F(CliParams, ShapesAreChecked) {
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -1,6 +1,6 @@
-// What is malformed or wrong, one by one: one clear line, status 2, at once and in little memory, and the output that
-// was there is untouched. What each header's error says in full: npy_test.cpp and safetensors_test.cpp.
-#include <gmock/gmock.h>
+// What is malformed or wrong, one by one: one clear line, status 2, at once and in little memory, and the outputs that
+// were there are untouched. Of files one of each kind: all that headers can have wrong is in npy_test.cpp and
+// safetensors_test.cpp.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -11,27 +11,13 @@
 #include "support/safetensors.hpp"
 #include "support/sanitized.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
-
-using testing::bytes_of;
-using ::testing::HasSubstr;
-using testing::kSanitizersCost;
-using testing::npy_bytes;
-using testing::npy_bytes_of;
-using testing::ProgramRun;
-using testing::read_file;
-using testing::run_evenorm;
-using testing::safetensors_bytes;
-using testing::safetensors_entry;
-using testing::TemporaryFolder;
-using testing::Words;
-using testing::write_file;
 
 struct Wrong {
   const char* name;
-  std::function<std::string()> bytes;  // of the file `bad`; made when it is wanted, so that the test itself stays small
-  Words arguments;                     // with every word that is X, Y, BAD, W3 or MODEL for the path of that file
+  std::function<std::string()> bytes;  // of the file BAD; made when it is wanted, so that the test itself stays small
+  Words arguments;                     // words in capitals stand for the paths of files
   std::string error;
 };
 
@@ -40,55 +26,66 @@ std::ostream& operator<<(std::ostream& stream, const Wrong& wrong) { return stre
 class CliRefused : public ::testing::TestWithParam<Wrong> {
  protected:
   CliRefused() {
-    const std::string two = bytes_of<float>({4, 2, 8, 1, 2, 4});
-    write_file(folder / "x.npy", npy_bytes_of("<f4", "(2, 3)", two));
-    write_file(folder / "w3.npy", npy_bytes_of("<f4", "(3,)", bytes_of<float>({1, 2, 3})));
+    const std::vector<float> six = {4, 2, 8, 1, 2, 4};
+    write_f32(folder / "x.npy", "(2, 3)", six);
+    write_f32(folder / "dy.npy", "(2, 3)", six);
+    write_f32(folder / "other.npy", "(3, 2)", six);
+    write_f32(folder / "scalar.npy", "()", {1});
+    write_f32(folder / "w2.npy", "(2,)", {1, 2});
+    write_f32(folder / "w3.npy", "(3,)", {1, 2, 3});
     write_file(folder / "model", safetensors_bytes("{" + safetensors_entry("a.norm.weight", "F32", "3", 0, 12) + "," +
                                                        safetensors_entry("b.norm.weight", "F32", "3", 12, 24) + "," +
                                                        safetensors_entry("ids.weight", "I64", "3", 24, 48) + "}",
                                                    std::string(48, '\0')));
-    write_file(folder / "y.npy", "old");
+    for (const char* name : kOutputs) write_file(folder / name, "old");
     write_file(folder / "bad", GetParam().bytes());
   }
 
   std::string path_of(const std::string& word) const {
     for (const auto& [name, file] : {std::pair{"X", "x.npy"},
+                                     {"DY", "dy.npy"},
+                                     {"OTHER", "other.npy"},
+                                     {"SCALAR", "scalar.npy"},
                                      {"Y", "y.npy"},
+                                     {"DW", "dw.npy"},
+                                     {"DB", "db.npy"},
+                                     {"W2", "w2.npy"},
                                      {"W3", "w3.npy"},
                                      {"MODEL", "model"},
                                      {"BAD", "bad"},
-                                     {"NONE", "none.npy"}}) {
+                                     {"NONE", "none.npy"},
+                                     {"NOWHERE", "no/folder.npy"}}) {
       if (word == name) return folder / file;
     }
     return word;
   }
 
+  struct stat status_of_y() const {
+    struct stat status {};
+    EXPECT_EQ(stat((folder / "y.npy").c_str(), &status), 0);
+    return status;
+  }
+
+  static constexpr const char* kOutputs[] = {"y.npy", "dw.npy", "db.npy"};
   TemporaryFolder folder;
 };
 
 TEST_P(CliRefused, InOneLineAtOnceAndInLittleMemory) {
   Words arguments;
   for (const std::string& word : GetParam().arguments) arguments.push_back(path_of(word));
-  struct stat before {
-  }, after{};
-  ASSERT_EQ(stat((folder / "y.npy").c_str(), &before), 0);
   const auto names = folder.names();
-  const ProgramRun run = run_evenorm(arguments, {.memory = std::size_t{256} << 20, .in_path = folder / "bad"});
-  EXPECT_EQ(run.status, 2) << "signal " << run.signal;
-  EXPECT_TRUE(run.one_line()) << run.err;
-  EXPECT_THAT(run.err, HasSubstr(GetParam().error));
-  EXPECT_EQ(run.out, "");
+  const std::string inputs = read_file(folder / "x.npy") + read_file(folder / "dy.npy");
+  const struct stat before = status_of_y();
+  const ProgramRun run =
+      expect_refused(arguments, GetParam().error, {.memory = std::size_t{256} << 20, .in_path = folder / "bad"});
   // The slowest has a header of 16 MiB and takes 0.6 s (Zen 3); work that grows with its square would take minutes.
   EXPECT_LT(run.cpu_seconds, 3 * kSanitizersCost);
-  ASSERT_EQ(stat((folder / "y.npy").c_str(), &after), 0);
+  const struct stat after = status_of_y();
   EXPECT_EQ(before.st_ino, after.st_ino);
   EXPECT_TRUE(before.st_mtim.tv_sec == after.st_mtim.tv_sec && before.st_mtim.tv_nsec == after.st_mtim.tv_nsec);
-  EXPECT_EQ(read_file(folder / "y.npy"), "old");
+  for (const char* name : kOutputs) EXPECT_EQ(read_file(folder / name), "old") << name;
+  EXPECT_EQ(read_file(folder / "x.npy") + read_file(folder / "dy.npy"), inputs);
   EXPECT_EQ(folder.names(), names);
-}
-
-std::string header(const std::string& descr, const std::string& order, const std::string& shape) {
-  return "{'descr': " + descr + ", 'fortran_order': " + order + ", 'shape': " + shape + "}\n";
 }
 
 std::vector<Wrong> wrong_npy_files() {
@@ -96,31 +93,17 @@ std::vector<Wrong> wrong_npy_files() {
   const std::string good = npy_bytes_of("<f4", "(2, 3)", bits);
   const std::vector<std::tuple<const char*, std::string, const char*>> files = {
       {"Empty", "", "is empty"},
-      {"Text", "not an array", "is not a .npy file"},
       {"WrongMagic", "\x93NUMPZ" + good.substr(6), "is not a .npy file"},
-      {"ManyZeros", std::string(1 << 12, '\0'), "is not a .npy file"},
-      {"Version9", npy_bytes("{}", bits, 9), "has .npy version 9.0"},
-      {"StartCut", good.substr(0, 9), "has 9 bytes, too few"},
-      {"HeaderCut", good.substr(0, 60), "has 50 bytes after byte 10"},
       {"DataCut", good.substr(0, good.size() - 1), "has 23 bytes of data, but should have 24"},
       {"LengthOf4GiB", std::string("\x93NUMPY\x02\x00\xff\xff\xff\xff{}", 14),
        "says that its header has 4,294,967,295"},
       {"LongHeader", npy_bytes(std::string(80000, '{'), bits, 2), "has a header of 80,000 bytes"},
       {"DeepHeader", npy_bytes(std::string(60000, '{'), bits), "should have a string in quotes"},
       {"Integers", npy_bytes_of("<i4", "(2, 3)", bits), "has type '<i4'"},
-      {"Objects", npy_bytes_of("|O", "(2, 3)", bits), "has type '|O'"},
-      {"Booleans", npy_bytes_of("|b1", "(24,)", bits), "has type '|b1'"},
-      {"Strings", npy_bytes_of("<U3", "(2,)", bits), "has type '<U3'"},
-      {"Complex", npy_bytes_of("<c8", "(3,)", bits), "has type '<c8'"},
-      {"Structured", npy_bytes(header("[('a', '<f4')]", "False", "(6,)"), bits), "has a structured type"},
-      {"BadUtf8", npy_bytes(header("'\xff\xfe'", "False", "(6,)"), bits), "has type"},
-      {"NegativeShape", npy_bytes_of("<f4", "(-2, -3)", bits), "should have a size (digits)"},
       {"TwoPower62Elements", npy_bytes_of("<f4", "(4611686018427387904,)", bits), "takes 2^63 bytes or more"},
-      {"SizeAboveTwoPower63", npy_bytes_of("<f4", "(99999999999999999999,)", bits), "above 2^63 - 1"},
       {"ProductWrapsToTheSize", npy_bytes_of("<f4", "(4294967296, 4294967296, 6)", bits), "takes 2^63 bytes or more"},
       {"Terabytes", npy_bytes_of("<f4", "(1099511627776,)", bits), "should have 4,398,046,511,104"},
-      {"TooManyAxes", npy_bytes(header("'<f4'", "True", "(" + std::string(130, '1') + ")"), bits), "has"},
-      {"FortranCut", npy_bytes(header("'>f4'", "True", "(2, 4)"), bits), "has 24 bytes of data, but should have 32"},
+      {"TooManyAxes", npy_bytes_of("<f4", "(" + std::string(130, '1') + ")", bits), "has"},
       {"NoAxis", npy_bytes_of("<f4", "()", "abcd"), "has shape (), but should have an axis to normalise"},
       {"NoColumns", npy_bytes_of("<f4", "(2, 0)", ""), "normalized_shape is (0)"},
   };
@@ -141,24 +124,13 @@ std::vector<Wrong> wrong_safetensors_files() {
   const std::string good = safetensors_bytes(one(safetensors_entry("n.weight", "F32", "2", 0, 8)), eight);
   const std::vector<std::tuple<const char*, std::string, const char*>> files = {
       {"Empty", "", "is empty"},
-      {"StartCut", good.substr(0, 7), "has 7 bytes, too few"},
-      {"HeaderCut", good.substr(0, 40), "says that its header has"},
       {"DataCut", good.substr(0, good.size() - 1), "data_offsets [0, 8]"},
       {"DataLonger", good + "x", "has 9 bytes of data"},
       {"ANpyFile", npy_bytes_of("<f4", "(2,)", eight), "is not a .safetensors file"},
       {"HeaderOfTwoPower60", safetensors_bytes("{}", eight, std::uint64_t{1} << 60),
        "says that its header has 1,152,921"},
       {"HeaderOfAllOnes", safetensors_bytes("{}", eight, ~std::uint64_t{0}), "says that its header has 18,446,744"},
-      {"DeepObjects", safetensors_bytes("{\"a\":{\"dtype\":{\"a\":{\"a\":{}}}}}", eight), "has an object for 'dtype'"},
-      {"BadUtf8", safetensors_bytes(one("\"\xff\":1"), eight), "is not JSON in UTF-8"},
       {"ControlCharacters", safetensors_bytes("{\"a\\n\\u001b[31m\":1}", eight), "'a??[31m'"},
-      {"Overlap",
-       safetensors_bytes(
-           "{" + safetensors_entry("a", "F32", "2", 0, 8) + "," + safetensors_entry("b", "F32", "1", 4, 8) + "}",
-           eight),
-       "has tensor 'b' at offset 4"},
-      {"WrongSize", safetensors_bytes(one(safetensors_entry("a", "F64", "2", 0, 8)), eight), "should have 16"},
-      {"Negative", safetensors_bytes(one(safetensors_entry("a", "F32", "-2", 0, 8)), eight), "has -2 for 'shape'"},
       {"NoNorms", safetensors_bytes(one(safetensors_entry("a", "F32", "2", 0, 8)), eight), "has no norms"},
   };
   std::vector<Wrong> wrong;
@@ -203,63 +175,144 @@ std::vector<Wrong> large_safetensors_files() {
           "is not JSON")};
 }
 
+std::string no_bytes() { return {}; }
+
 std::vector<Wrong> wrong_options() {
-  const auto with = [](Words options) {
-    Words words{"apply", "X", "-o", "Y"};
-    words.insert(words.end(), options.begin(), options.end());
-    return words;
+  const auto wrong = [](const char* name, const Words& options, const char* error) {
+    return Wrong{name, no_bytes, Words{"apply", "X", "-o", "Y"} + options, error};
   };
-  const auto none = [] { return std::string(); };
   return {
-      {"NanEps", none, with({"--eps", "nan"}), "eps is nan"},
-      {"InfiniteEps", none, with({"--eps", "inf"}), "eps is inf"},
-      {"NegativeEps", none, with({"--eps=-1"}), "eps is -1"},
-      {"EpsOfLetters", none, with({"--eps", "1e"}), "--eps is '1e'"},
-      {"EpsBelowTheRange", none, with({"--eps", "1e-400"}), "--eps is '1e-400', which is out of the range of f64"},
-      {"EpsOfTwoSigns", none, with({"--eps", "+-1"}), "--eps is '+-1', but should be a finite number >= 0"},
-      {"StatisticOverX", none, with({"--mean", "X"}), "x.npy, but should be another file than X"},
-      {"ResultOverTheWeight", none, {"apply", "X", "-o", "W3", "--weight", "W3"}, "another file than the weight"},
-      {"ResultOverTheBias", none, {"apply", "X", "-o", "W3", "--bias", "W3"}, "another file than the bias"},
-      {"StatisticOverTheModel", none, with({"--params", "MODEL", "--name", "a.norm", "--rstd", "MODEL"}),
-       "another file than that of --params"},
-      {"AxisPastTheLast", none, with({"--axes", "2"}), "--axes names axis 2, but"},
-      {"AxisBeforeTheFirst", none, with({"--axes", "-3"}), "--axes names axis -3, but"},
-      {"AxisTwice", none, with({"--axes", "1,-1"}), "--axes is '1,-1', but should name axis 1 once"},
-      {"AxesOfLetters", none, with({"--axes", "last"}), "--axes is 'last', but should be axes"},
-      {"AxesEmpty", none, with({"--axes", ""}), "--axes"},
-      {"AxesAndShape", none, with({"--axes", "1", "--normalized-shape", "3"}), "only one of them can be"},
-      {"WeightOfOtherAxes", none, with({"--axes", "0", "--weight", "W3"}), "weight has shape (3), but"},
-      {"ShapeTooLong", none, with({"--normalized-shape", "1,2,3"}), "--normalized-shape is (1, 2, 3), but"},
-      {"UnknownDtype", none, with({"--dtype", "f8"}), "--dtype is 'f8', but should be f64, f32, bf16 or f16"},
-      {"ParamsAndWeight", none, with({"--params", "MODEL", "--weight", "W3"}),
-       "--params is given with --weight or --bias"},
-      {"ParamsAndBias", none, with({"--params", "MODEL", "--bias", "W3"}), "--params is given with --weight or --bias"},
-      {"NameAlone", none, with({"--name", "a"}), "--name is given, but --params is not"},
-      {"NameMissing", none, with({"--params", "MODEL"}), "has 2 norms, so --name should say which: a.norm, b.norm"},
-      {"NameUnknown", none, with({"--params", "MODEL", "--name", "b.nrom"}),
-       "has no weight or bias of 'b.nrom'; near it, "
-       "of 2 norms: b.norm, a.norm"},
-      {"NameOfIntegers", none, with({"--params", "MODEL", "--name", "ids"}), "has tensor 'ids.weight' of type I64"},
-      {"ParamsMissing", none, with({"--params", "NONE"}), "cannot be read: No such file"},
-      {"WeightFromStandardInput", none, with({"--weight", "-"}), "only input tensors can be standard input"},
-      {"TwoStandardOutputs", none, {"apply", "X", "-o", "-", "--mean", "-"}, "--mean is -, but should be another file"},
-      {"JsonAndStandardOutput", none, {"apply", "X", "-o", "-", "--json"}, "--json goes to standard output"},
-      {"JsonAndStatistics", none, with({"--json", "--rstd", "-"}), "--json goes to standard output"},
+      wrong("NanEps", {"--eps", "nan"}, "eps is nan"),
+      wrong("InfiniteEps", {"--eps", "inf"}, "eps is inf"),
+      wrong("NegativeEps", {"--eps=-1"}, "eps is -1"),
+      wrong("EpsOfLetters", {"--eps", "1e"}, "--eps is '1e', but should be a finite number >= 0"),
+      wrong("EpsBelowTheRange", {"--eps", "1e-400"}, "--eps is '1e-400', which is out of the range of f64"),
+      wrong("EpsOfTwoSigns", {"--eps", "+-1"}, "--eps is '+-1', but should be a finite number >= 0"),
+      wrong("NegativeThreads", {"--threads", "-1"}, "--threads is '-1', but should be 1 to 1024, or 0 for one per"),
+      wrong("ManyThreads", {"--threads", "2000"}, "--threads is '2000'"),
+      wrong("StatisticOverX", {"--mean", "X"}, "x.npy, but should be another file than X"),
+      wrong("StatisticOverTheModel", {"--params", "MODEL", "--name", "a.norm", "--rstd", "MODEL"},
+            "another file than that of --params"),
+      wrong("MeanOfRmsNorm", {"--rms", "--mean", "NONE"}, "mean is given, but RMS norm has none"),
+      wrong("AxisPastTheLast", {"--axes", "2"}, "--axes names axis 2, but"),
+      wrong("AxisBeforeTheFirst", {"--axes", "-3"}, "--axes names axis -3, but"),
+      wrong("AxisTwice", {"--axes", "1,-1"}, "--axes is '1,-1', but should name axis 1 once"),
+      wrong("AxesOfLetters", {"--axes", "last"}, "--axes is 'last', but should be axes"),
+      wrong("AxesEmpty", {"--axes", ""}, "--axes"),
+      wrong("AxesAndShape", {"--axes", "1", "--normalized-shape", "3"}, "only one of them can be"),
+      wrong("ShapeOfLetters", {"--normalized-shape", "3,x"}, "--normalized-shape is '3,x', but should be sizes"),
+      wrong("ShapeEmpty", {"--normalized-shape", ""}, "--normalized-shape"),
+      wrong("ShapeTooLong", {"--normalized-shape", "1,2,3"}, "--normalized-shape is (1, 2, 3), but"),
+      wrong("ShapeOfAnotherSize", {"--normalized-shape", "8"}, "has shape (2, 3), which should end in it"),
+      wrong("WeightOfOtherAxes", {"--axes", "0", "--weight", "W3"}, "weight has shape (3), but"),
+      wrong("WeightOfAnotherShape", {"--weight", "W2", "--normalized-shape", "2,3"},
+            "weight has shape (2), but normalized_shape is (2, 3)"),
+      wrong("BiasOfAnotherShape", {"--bias", "W2", "--normalized-shape", "3"},
+            "bias has shape (2), but normalized_shape is (3)"),
+      wrong("WeightMissing", {"--weight", "NONE"}, "none.npy: cannot be read"),
+      wrong("WeightEmpty", {"--weight", ""}, "--weight"),
+      wrong("WeightFromStandardInput", {"--weight", "-"}, "only input tensors can be standard input"),
+      wrong("ZeroCenteredAlone", {"--zero-centered"}, "weight is absent"),
+      wrong("UnknownDtype", {"--dtype", "f8"}, "--dtype is 'f8', but should be f64, f32, bf16 or f16"),
+      wrong("UnknownOption", {"--colour"}, "--colour"),
+      wrong("ParamsAndWeight", {"--params", "MODEL", "--weight", "W3"}, "--params is given with --weight or --bias"),
+      wrong("ParamsAndBias", {"--params", "MODEL", "--bias", "W3"}, "--params is given with --weight or --bias"),
+      wrong("ParamsMissing", {"--params", "NONE"}, "cannot be read: No such file"),
+      wrong("NameAlone", {"--name", "a"}, "--name is given, but --params is not"),
+      wrong("NameMissing", {"--params", "MODEL"}, "has 2 norms, so --name should say which: a.norm, b.norm"),
+      wrong("NameUnknown", {"--params", "MODEL", "--name", "b.nrom"},
+            "has no weight or bias of 'b.nrom'; near it, of 2 norms: b.norm, a.norm"),
+      wrong("NameOfIntegers", {"--params", "MODEL", "--name", "ids"}, "has tensor 'ids.weight' of type I64"),
+      wrong("JsonAndStatistics", {"--json", "--rstd", "-"}, "--json goes to standard output"),
   };
 }
 
-std::string name_of(const ::testing::TestParamInfo<Wrong>& test) {
+std::vector<Wrong> wrong_uses() {
+  return {
+      {"NoCommand", no_bytes, {}, "no subcommand is given"},
+      {"UnknownCommand", no_bytes, {"appply"}, "appply"},
+      {"NoInput", no_bytes, {"apply"}, "X is required"},
+      {"NoOutput", no_bytes, {"apply", "X"}, "--output is required"},
+      {"ResultOverTheWeight", no_bytes, {"apply", "X", "-o", "W3", "--weight", "W3"}, "another file than the weight"},
+      {"ResultOverTheBias", no_bytes, {"apply", "X", "-o", "W3", "--bias", "W3"}, "another file than the bias"},
+      {"TwoStandardOutputs", no_bytes, {"apply", "X", "-o", "-", "--mean", "-"}, "--mean is -, but should be another"},
+      {"JsonAndStandardOutput", no_bytes, {"apply", "X", "-o", "-", "--json"}, "--json goes to standard output"},
+      {"GradientsOfOneFile", no_bytes, {"grad", "X"}, "DY is required"},
+      {"GradientsWithoutOutput", no_bytes, {"grad", "X", "DY"}, "no output is given, but there should be one at least"},
+  };
+}
+
+// With all three outputs.
+std::vector<Wrong> wrong_gradients() {
+  const auto wrong = [](const char* name, const char* x, const char* dy, const Words& options, const char* error) {
+    return Wrong{name, no_bytes, Words{"grad", x, dy, "-o", "Y", "--dweight", "DW", "--dbias", "DB"} + options, error};
+  };
+  const auto from_bad = [](const char* name, const std::string& bytes, const Words& inputs, const char* error) {
+    return Wrong{name, [=] { return bytes; }, Words{"grad"} + inputs + Words{"-o", "Y", "--dweight", "DW"}, error};
+  };
+  const std::string good = npy_bytes_of("<f4", "(2, 3)", std::string(24, 'x'));
+  return {
+      wrong("OtherShape", "X", "OTHER", {}, "other.npy has shape (3, 2), but should have that of "),
+      wrong("ScalarDy", "X", "SCALAR", {}, "scalar.npy has shape (), but should have that of "),
+      wrong("Scalars", "SCALAR", "SCALAR", {}, "has shape (), but should have an axis to normalise"),
+      wrong("XMissing", "NONE", "DY", {}, "none.npy: cannot be read: No such file"),
+      wrong("DyMissing", "X", "NONE", {}, "none.npy: cannot be read: No such file"),
+      wrong("TwoStandardInputs", "-", "-", {}, "X and DY are both standard input, but only one can be"),
+      wrong("Weight", "X", "DY", {"--weight", "W2"}, "weight has shape (2), but "),
+      wrong("WeightOfAxes", "X", "DY", {"--weight", "W2", "--axes", "1"},
+            "weight has shape (2), but the axes normalised have shape (3)"),
+      wrong("ZeroCentered", "X", "DY", {"--zero-centered"}, "weight is absent"),
+      wrong("Eps", "X", "DY", {"--eps", "-1"}, "eps is -1, but it should be finite"),
+      wrong("Dtype", "X", "DY", {"--dtype", "f8"}, "--dtype is 'f8', but should be f64, f32, bf16 or f16"),
+      wrong("ParamDtype", "X", "DY", {"--param-dtype", "int"}, "--param-dtype is 'int', but should be f64"),
+      wrong("Bias", "X", "DY", {"--bias", "W2"}, "--bias"),
+      from_bad("XEmpty", "", {"BAD", "DY"}, "is empty, but should be a .npy file"),
+      from_bad("DyEmpty", "", {"X", "BAD"}, "is empty, but should be a .npy file"),
+      from_bad("DyCut", good.substr(0, 150), {"X", "BAD"}, "has 22 bytes of data, but should have 24"),
+      from_bad("DyOfIntegers", npy_bytes_of("<i4", "(2, 3)", std::string(24, 'x')), {"X", "BAD"}, "has type '<i4'"),
+      from_bad("NoColumns", npy_bytes_of("<f4", "(2, 0)", ""), {"BAD", "BAD"}, "normalized_shape is (0), but"),
+  };
+}
+
+std::vector<Wrong> wrong_outputs_of_gradients() {
+  const auto wrong = [](const char* name, const Words& outputs, const char* error) {
+    return Wrong{name, no_bytes, Words{"grad", "X", "DY"} + outputs, error};
+  };
+  return {
+      wrong("Empty", {"-o", ""}, "-o"),
+      wrong("DtypeWithoutDx", {"--dweight", "DW", "--dtype", "f32"}, "--dtype is given, but -o is not"),
+      wrong("ParamDtypeWithoutSums", {"-o", "Y", "--param-dtype", "f32"},
+            "--param-dtype is given, but neither --dweight nor --dbias is"),
+      wrong("SameFile", {"-o", "Y", "--dweight", "Y"}, "y.npy, but should be another file than that of -o"),
+      wrong("SumsInOneFile", {"--dweight", "DW", "--dbias", "DW"}, "than that of --dweight"),
+      wrong("TwoStandardOutputs", {"-o", "-", "--dbias", "-"}, "--dbias is -, but should be another file than that of"),
+      wrong("JsonAndStandardOutput", {"-o", "-", "--json"}, "--json goes to standard output, but an output is there"),
+      wrong("OverX", {"--dweight", "X"}, "x.npy, but should be another file than X"),
+      wrong("OverDy", {"-o", "Y", "--dbias", "DY"}, "dy.npy, but should be another file than DY"),
+      wrong("OverTheWeight", {"--weight", "W3", "--dweight", "W3"},
+            "w3.npy, but should be another file than the weight"),
+      // The last of the three fails, and the others are not replaced.
+      wrong("FullDisk", {"-o", "Y", "--dweight", "DW", "--dbias", "/dev/full"},
+            "/dev/full: cannot be written: No space left on device"),
+      wrong("NoFolder", {"-o", "Y", "--dweight", "DW", "--dbias", "NOWHERE"}, "folder.npy: cannot be written: No such"),
+      wrong("AFolder", {"-o", "Y", "--dweight", "DW", "--dbias", "/tmp"}, "/tmp is a directory, but should be a file"),
+  };
+}
+
+std::string name_of(const ::testing::TestParamInfo<Wrong>& test) { return test.param.name; }
+
+std::string name_of_npy(const ::testing::TestParamInfo<Wrong>& test) {
   const Words& words = test.param.arguments;
   return std::string(test.param.name) + (words.back() == "BAD" ? "AsWeight" : words[1] == "-" ? "AsStandardInput" : "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Npy, CliRefused, ::testing::ValuesIn(wrong_npy_files()), name_of);
-INSTANTIATE_TEST_SUITE_P(Safetensors, CliRefused, ::testing::ValuesIn(wrong_safetensors_files()),
-                         [](const auto& test) { return std::string(test.param.name); });
-INSTANTIATE_TEST_SUITE_P(LargeSafetensors, CliRefused, ::testing::ValuesIn(large_safetensors_files()),
-                         [](const auto& test) { return std::string(test.param.name); });
-INSTANTIATE_TEST_SUITE_P(Options, CliRefused, ::testing::ValuesIn(wrong_options()),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(Npy, CliRefused, ::testing::ValuesIn(wrong_npy_files()), name_of_npy);
+INSTANTIATE_TEST_SUITE_P(Safetensors, CliRefused, ::testing::ValuesIn(wrong_safetensors_files()), name_of);
+INSTANTIATE_TEST_SUITE_P(LargeSafetensors, CliRefused, ::testing::ValuesIn(large_safetensors_files()), name_of);
+INSTANTIATE_TEST_SUITE_P(Options, CliRefused, ::testing::ValuesIn(wrong_options()), name_of);
+INSTANTIATE_TEST_SUITE_P(Use, CliRefused, ::testing::ValuesIn(wrong_uses()), name_of);
+INSTANTIATE_TEST_SUITE_P(Gradients, CliRefused, ::testing::ValuesIn(wrong_gradients()), name_of);
+INSTANTIATE_TEST_SUITE_P(OutputsOfGradients, CliRefused, ::testing::ValuesIn(wrong_outputs_of_gradients()), name_of);
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -10,31 +10,27 @@
 #include "support/places.hpp"
 #include "support/program.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
-using testing::in_sources;
-using testing::read_file;
-using testing::run_evenorm;
 
-json slips() {
-  const auto run = run_evenorm({"explain", "--slips", "--json"});
-  EXPECT_EQ(run.status, 0) << run.err;
-  return json::parse(run.out)["slips"];
+const json& slips() {
+  static const json all = json::parse(run_evenorm({"explain", "--slips", "--json"}).out)["slips"];
+  return all;
 }
 
-json slip(std::string_view name) {
+const json& slip(std::string_view name) {
   for (const json& candidate : slips()) {
     if (candidate["name"] == name) return candidate;
   }
   throw std::runtime_error("no slip " + std::string(name));
 }
 
-// The values of the figure whose label begins so.
-json values(const json& figures, std::string_view label) {
-  for (const json& figure : figures) {
+// The values of the figure of a slip whose label begins so. side: "wrong" or "right".
+const json& values(std::string_view name, const char* side, std::string_view label) {
+  for (const json& figure : slip(name)[side]) {
     if (figure["label"].get<std::string>().starts_with(label)) return figure["values"];
   }
   throw std::runtime_error("no figure " + std::string(label));
@@ -44,8 +40,6 @@ void expect_near(const json& have, const std::vector<double>& want, double toler
   ASSERT_EQ(have.size(), want.size());
   for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(have[i].get<double>(), want[i], tolerance) << i;
 }
-
-constexpr double kLast4 = 0.5e-4, kLast5 = 0.5e-5;
 
 TEST(CliSlips, AllAreThereInOrder) {
   std::vector<std::string> names;
@@ -61,47 +55,71 @@ TEST(CliSlips, AllAreThereInOrder) {
                                             "dgamma-along-the-row"));
 }
 
-TEST(CliSlips, Brackets) {
-  const json s = slip("brackets");
-  expect_near(values(s["wrong"], "mean"), {0.4}, 1e-12);
-  expect_near(values(s["right"], "mean"), {0.2}, 1e-12);
-  expect_near(values(s["wrong"], "xhat[1]"), {0.1 - 0.2 / std::sqrt(0.02 / 3 + 1e-5)}, 1e-12);
-  expect_near(values(s["right"], "xhat[1]"), {-1.2238}, kLast4);
+struct Figure {
+  const char *slip, *side, *label;
+  std::vector<double> values;
+  double tolerance = 1e-12;
+};
+constexpr double kLast4 = 0.5e-4, kLast5 = 0.5e-5;
+
+// Each figure as it follows from the row of the slip: 0.2 0.1 0.3 or 4 2 8, gradients with dy = 1 0 -1.
+std::vector<Figure> figures() {
+  const double var = 0.02 / 3, of_short = std::sqrt(var + 1e-5), sigma = std::sqrt(56.0 / 9 + 1e-5);
+  return {
+      {"brackets", "wrong", "mean", {0.4}},
+      {"brackets", "right", "mean", {0.2}},
+      {"brackets", "wrong", "xhat[1]", {0.1 - 0.2 / of_short}},
+      {"brackets", "right", "xhat[1]", {-1.2238}, kLast4},
+      {"digits", "wrong", "std", {0.08614}},
+      {"digits", "right", "std", {0.08165}, kLast5},
+      {"digits", "right", "sigma", {0.0817}, kLast4},
+      {"root-of-sigma", "wrong", "xhat", {0, -0.3498, 0.3498}, kLast4},
+      {"root-of-sigma", "right", "xhat", {0, -1.2238, 1.2238}, kLast4},
+      {"root-of-sigma", "wrong", "variance", {var / of_short}},
+      {"wrong-sum", "wrong", "y with sigma = 2.62", {0.11, -1.02, 0.135}},
+      {"wrong-sum", "wrong", "sigma that gives y", {2.63}},
+      {"wrong-sum", "right", "var", {6.2222}, kLast4},
+      {"unbiased", "wrong", "var", {0.01}},
+      {"unbiased", "right", "var", {var}},
+      {"unbiased", "wrong", "xhat, as", {0, -0.9995, 0.9995}, kLast4},
+      {"unbiased", "wrong", "variance", {var / 0.01001}},
+      {"unbiased", "right", "xhat of a row of one", {0}},
+      {"constants", "wrong", "dx", {1.5 / sigma, 0, -0.5 / sigma}},
+      {"constants", "wrong", "sum", {1 / sigma}},
+      {"constant-sigma", "wrong", "dx", {3.5 / 3 / sigma, -1 / 3.0 / sigma, -2.5 / 3 / sigma}},
+      {"constant-sigma", "wrong", "sum", {0}},
+      {"unbiased-backward", "wrong", "sum", {0}},
+      {"dgamma-along-the-row", "wrong", "dgamma", {-4 / sigma, -0.1 / of_short}, 1e-9},
+      {"dgamma-along-the-row",
+       "right",
+       "dgamma",
+       {-2 / (3 * sigma), -0.2 / of_short, -10 / (3 * sigma) + 0.1 / of_short},
+       1e-9},
+      {"dgamma-along-the-row", "right", "dbeta", {1, 2, 0}},
+  };
 }
 
-TEST(CliSlips, Digits) {
-  const json s = slip("digits");
-  EXPECT_EQ(values(s["wrong"], "std"), json({0.08614}));
-  expect_near(values(s["right"], "std"), {0.08165}, kLast5);
-  expect_near(values(s["right"], "sigma"), {0.0817}, kLast4);
-  EXPECT_THAT(s["how"].get<std::string>(), HasSubstr("cut after five decimals is 0.08164"));
+TEST(CliSlips, FiguresAreWhatFollowsFromTheRow) {
+  for (const Figure& figure : figures()) {
+    SCOPED_TRACE(std::string(figure.slip) + ", " + figure.side + ": " + figure.label);
+    expect_near(values(figure.slip, figure.side, figure.label), figure.values, figure.tolerance);
+  }
+  EXPECT_EQ(values("unbiased", "wrong", "xhat of a row of one"), json({"NaN"}));
+  EXPECT_THAT(slip("digits")["how"].get<std::string>(), HasSubstr("cut after five decimals is 0.08164"));
 }
 
-TEST(CliSlips, RootOfSigma) {
-  const json s = slip("root-of-sigma");
-  expect_near(values(s["wrong"], "xhat"), {0, -0.3498, 0.3498}, kLast4);
-  expect_near(values(s["right"], "xhat"), {0, -1.2238, 1.2238}, kLast4);
-  const double sigma = std::sqrt(0.02 / 3 + 1e-5);
-  expect_near(values(s["wrong"], "variance"), {(0.02 / 3) / sigma}, 1e-12);
-}
-
-TEST(CliSlips, WrongSum) {
+TEST(CliSlips, WrongSumIsThatOfTheWorkedExample) {
   const json printed =
       json::parse(read_file(in_sources("tests/vectors/worked/scale_and_shift_by_hand.json")))["printed"];
-  const json s = slip("wrong-sum");
-  EXPECT_EQ(values(s["wrong"], "y, as written"), printed["y_with_the_slip"]);
-  expect_near(values(s["wrong"], "y with sigma = 2.62"), {0.11, -1.02, 0.135}, 1e-12);
-  EXPECT_EQ(values(s["wrong"], "sigma that gives y"), json({2.63}));
-  expect_near(values(s["right"], "var"), {6.2222}, kLast4);
-  expect_near(values(s["right"], "sigma"), {printed["sigma"].get<double>()}, kLast4);
-  expect_near(values(s["right"], "y, as every library"), printed["y"].get<std::vector<double>>(), kLast4);
-  EXPECT_EQ(values(s["right"], "y, every step to 2 decimals"), printed["y_rounded"]);
-  EXPECT_THAT(s["written"].get<std::string>(), HasSubstr("(0.4489 + 7.1289 + 11.0889) / 3 = 6.89"));
-  EXPECT_THAT(s["how"].get<std::string>(), HasSubstr("the squares add up to 18.6667: the sum is 2 too large"));
+  EXPECT_EQ(values("wrong-sum", "wrong", "y, as written"), printed["y_with_the_slip"]);
+  EXPECT_EQ(values("wrong-sum", "right", "y, every step to 2 decimals"), printed["y_rounded"]);
+  expect_near(values("wrong-sum", "right", "sigma"), {printed["sigma"].get<double>()}, kLast4);
+  expect_near(values("wrong-sum", "right", "y, as every library"), printed["y"].get<std::vector<double>>(), kLast4);
+  EXPECT_THAT(slip("wrong-sum")["how"].get<std::string>(), HasSubstr("the sum is 2 too large"));
 }
 
 TEST(CliSlips, Cancellation) {
-  const json s = slip("cancellation");
+  const json& s = slip("cancellation");
   for (const json& figure : s["right"]) expect_near(figure["values"], {56.0 / 9}, 1e-10);
   std::vector<double> errors;
   for (const json& figure : s["wrong"]) errors.push_back(std::abs(figure["values"][0].get<double>() - 56.0 / 9));
@@ -112,47 +130,20 @@ TEST(CliSlips, Cancellation) {
 }
 
 TEST(CliSlips, Batch) {
-  const json s = slip("batch");
+  const json& s = slip("batch");
   EXPECT_NE(s["wrong"][0]["values"], s["wrong"][1]["values"]);
   EXPECT_EQ(s["right"][0]["values"], s["right"][1]["values"]);
   expect_near(s["right"][0]["values"], {0, -1.2238, 1.2238}, kLast4);
   expect_near(s["wrong"][0]["values"], {-0.1139, -0.7975, 0.5697}, kLast4);
 }
 
-TEST(CliSlips, Unbiased) {
-  const json s = slip("unbiased");
-  expect_near(values(s["wrong"], "var"), {0.01}, 1e-12);
-  expect_near(values(s["right"], "var"), {0.02 / 3}, 1e-12);
-  expect_near(values(s["wrong"], "xhat, as"), {0, -0.9995, 0.9995}, kLast4);
-  expect_near(values(s["wrong"], "variance"), {(0.02 / 3) / 0.01001}, 1e-12);
-  EXPECT_EQ(values(s["wrong"], "xhat of a row of one"), json({"NaN"}));
-  EXPECT_EQ(values(s["right"], "xhat of a row of one"), json::array({0}));
-}
-
-// dx of the backward slips, what trying it out gives, and which check finds them.
 TEST(CliSlips, BackwardOnesAreNotWhatTryingItOutGives) {
-  const double sigma = std::sqrt(56.0 / 9 + 1e-5);
-  expect_near(values(slip("constants")["wrong"], "dx"), {1.5 / sigma, 0, -0.5 / sigma}, 1e-12);
-  expect_near(values(slip("constants")["wrong"], "sum"), {1 / sigma}, 1e-12);
-  expect_near(values(slip("constant-sigma")["wrong"], "dx"), {3.5 / 3 / sigma, -1 / 3.0 / sigma, -2.5 / 3 / sigma},
-              1e-12);
-  for (const char* name : {"constant-sigma", "unbiased-backward"}) {
-    EXPECT_EQ(values(slip(name)["wrong"], "sum"), json::array({0})) << name;
-  }
   for (const char* name : {"constants", "constant-sigma", "unbiased-backward"}) {
-    const json s = slip(name), right = values(s["right"], "dx");
+    const json& right = values(name, "right", "dx");
     expect_near(right, {0.4295, -0.2864, -0.1432}, kLast4);
-    expect_near(values(s["right"], "dx by trying"), right.get<std::vector<double>>(), 1e-6);
-    EXPECT_GT(std::abs(values(s["wrong"], "dx")[0].get<double>() - right[0].get<double>()), 0.01);
+    expect_near(values(name, "right", "dx by trying"), right.get<std::vector<double>>(), 1e-6);
+    EXPECT_GT(std::abs(values(name, "wrong", "dx")[0].get<double>() - right[0].get<double>()), 0.01);
   }
-}
-
-TEST(CliSlips, DgammaAlongTheRow) {
-  const json s = slip("dgamma-along-the-row");
-  const double first = std::sqrt(56.0 / 9 + 1e-5), second = std::sqrt(0.02 / 3 + 1e-5);
-  expect_near(values(s["wrong"], "dgamma"), {-4 / first, -0.1 / second}, 1e-9);
-  expect_near(values(s["right"], "dgamma"), {-2 / (3 * first), -0.2 / second, -10 / (3 * first) + 0.1 / second}, 1e-9);
-  EXPECT_EQ(values(s["right"], "dbeta"), json({1, 2, 0}));
 }
 
 // What gives a slip away, for who sees two numbers of it.
@@ -193,7 +184,7 @@ TEST(CliSlips, PageInTheDocumentsHasTheseNumbers) {
     return text;
   };
   const auto expect = [&](std::string_view name, const char* side, std::string_view label) {
-    const std::string text = shown(values(slip(name)[side], label));
+    const std::string text = shown(values(name, side, label));
     EXPECT_THAT(page, HasSubstr(text)) << name << ": " << label;
   };
   for (const char* label : {"mean", "xhat[1]"}) expect("brackets", "wrong", label);
@@ -201,12 +192,13 @@ TEST(CliSlips, PageInTheDocumentsHasTheseNumbers) {
   for (const char* label : {"xhat", "variance"}) expect("root-of-sigma", "wrong", label);
   for (const char* label : {"y, as written", "sigma that gives"}) expect("wrong-sum", "wrong", label);
   for (const char* label : {"var", "sigma", "y, as every", "y, every step"}) expect("wrong-sum", "right", label);
-  const json cancellation = slip("cancellation"), batch = slip("batch");
-  for (const json& figure : cancellation["wrong"]) EXPECT_THAT(page, HasSubstr("| " + shown(figure["values"])));
-  for (const json& figure : batch["wrong"]) {
-    std::string text = page;
-    std::replace(text.begin(), text.end(), '\n', ' ');
-    EXPECT_THAT(text, HasSubstr("[" + shown(figure["values"]) + "]"));
+  for (const json& figure : slip("cancellation")["wrong"]) {
+    EXPECT_THAT(page, HasSubstr("| " + shown(figure["values"])));
+  }
+  std::string on_one_line = page;
+  std::replace(on_one_line.begin(), on_one_line.end(), '\n', ' ');
+  for (const json& figure : slip("batch")["wrong"]) {
+    EXPECT_THAT(on_one_line, HasSubstr("[" + shown(figure["values"]) + "]"));
   }
   for (const char* label : {"xhat, as", "variance"}) expect("unbiased", "wrong", label);
   for (const char* name : {"constants", "constant-sigma", "unbiased-backward"}) expect(name, "wrong", "dx");
@@ -217,4 +209,4 @@ TEST(CliSlips, PageInTheDocumentsHasTheseNumbers) {
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -3,24 +3,14 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <thread>
 
 #include "support/program.hpp"
 #include "support/sanitized.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
-
-using testing::operator+;
-using testing::npy_bytes;
-using testing::ProgramRun;
-using testing::run_evenorm;
-using testing::TemporaryFolder;
-using testing::Words;
-using testing::write_file;
 
 void small_stack() {
   const rlimit limit{std::size_t{96} << 10U, std::size_t{96} << 10U};
@@ -34,7 +24,7 @@ class CliStack : public ::testing::Test {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<double>(i * i % 1009);
     for (const char* order : {"False", "True"}) {
       const std::string header = std::string("{'descr': '<f8', 'fortran_order': ") + order + ", 'shape': (8, 48, 256)}";
-      write_file(folder / order, npy_bytes(header, testing::bytes_of(x)));
+      write_file(folder / order, npy_bytes(header, bytes_of(x)));
     }
   }
 
@@ -46,7 +36,7 @@ class CliStack : public ::testing::Test {
       EXPECT_EQ(run.status, 0) << words[0] << " signal " << run.signal << ' ' << run.err;
       std::vector<std::string> results{run.out};
       for (const std::string& name : outputs) {
-        if (run.status == 0) results.push_back(testing::read_file(folder / name));
+        if (run.status == 0) results.push_back(read_file(folder / name));
         std::filesystem::remove(folder / name);
       }
       EXPECT_TRUE(!small || results == usual) << words[0];
@@ -59,7 +49,7 @@ class CliStack : public ::testing::Test {
 };
 
 TEST_F(CliStack, TextsAreTheSame) {
-  if (testing::kSanitized) GTEST_SKIP() << "sanitizers need more stack by themselves";
+  if (kSanitized) GTEST_SKIP() << "sanitizers need more stack by themselves";
   for (const Words& words : {Words{"info"}, Words{"--help"}, Words{"completion", "zsh"}, Words{"manual"}}) {
     expect_the_same(words);
   }
@@ -69,7 +59,7 @@ TEST_F(CliStack, TextsAreTheSame) {
 }
 
 TEST_F(CliStack, OutputsAreTheSame) {
-  if (testing::kSanitized) GTEST_SKIP() << "sanitizers need more stack by themselves";
+  if (kSanitized) GTEST_SKIP() << "sanitizers need more stack by themselves";
   for (const char* order : {"False", "True"}) {
     for (const char* threads : {"1", "3"}) {
       for (const char* axis : {"-1", "1"}) {
@@ -86,22 +76,20 @@ TEST_F(CliStack, OutputsAreTheSame) {
 
 // Whether a thread of another process leaves a signal to the others.
 bool blocks(const std::filesystem::path& task, int signal) {
-  const std::string status = testing::read_file(task / "status");
+  const std::string status = read_file(task / "status");
   const unsigned long mask = std::stoul(status.substr(status.find("SigBlk:") + 7), nullptr, 16);
   return (mask >> (static_cast<unsigned>(signal) - 1) & 1U) != 0;
 }
 
 // So that a handler finds the work at a place where it may be ended, and takes the temporary file away.
 TEST_F(CliStack, SignalsReachTheThreadThatWorks) {
-  if (testing::kSanitized) GTEST_SKIP() << "sanitizers need more stack by themselves";
+  if (kSanitized) GTEST_SKIP() << "sanitizers need more stack by themselves";
   ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
   const auto names = folder.names();
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    testing::ProgramSetting interrupted{.before_exec = small_stack};
+    ProgramSetting interrupted{.before_exec = small_stack};
     interrupted.while_running = [&](pid_t child) {
-      for (int i = 0; i < 1000 && folder.names().size() == names.size(); ++i) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      }
+      wait_until([&] { return folder.names().size() > names.size(); });
       for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(child) + "/task")) {
         EXPECT_EQ(blocks(task, signal), task.path().filename() == std::to_string(child)) << task;
       }
@@ -115,4 +103,4 @@ TEST_F(CliStack, SignalsReachTheThreadThatWorks) {
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -13,19 +13,10 @@
 #include "cli/common/text.hpp"
 #include "support/program.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::operator+;
-using testing::npy_bytes_of;
-using testing::ProgramRun;
-using testing::ProgramSetting;
-using testing::read_file;
-using testing::run_evenorm;
-using testing::TemporaryFolder;
-using testing::Words;
-using testing::write_file;
 
 enum class Stream { closed, full, unread };
 constexpr Stream kBadStreams[] = {Stream::closed, Stream::full, Stream::unread};
@@ -51,7 +42,7 @@ ProgramSetting with_spoilt(Stream how, int descriptor) {
 class CliStreams : public ::testing::Test {
  protected:
   CliStreams() {
-    npy = npy_bytes_of("<f4", "(2, 3)", testing::bytes_of<float>({4, 2, 8, 1, 2, 4}));
+    npy = npy_bytes_of("<f4", "(2, 3)", bytes_of<float>({4, 2, 8, 1, 2, 4}));
     write_file(folder / "x.npy", npy);
     write_file(folder / "y.npy", "old");
     write_file(folder / "dw.npy", "old");
@@ -212,4 +203,4 @@ TEST(CliText, PrintableKeepsUtf8AndNoControls) {
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

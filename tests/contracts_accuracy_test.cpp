@@ -1,10 +1,12 @@
 // The accuracy contract on every target: every adversarial row, every type, from 1 column to 2^20.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
 
 #include "contracts/accuracy.hpp"
 #include "support/names.hpp"
@@ -56,6 +58,49 @@ TEST(Contract_Accuracy, EveryRowOfTheTable_Slow) {
   expect_within_limits(options);
 }
 
+// One row, on every target.
+void expect_within_limits(const Operation& op, const Array& x, const Array& weight, const Array& bias,
+                          const std::string& what = {}) {
+  const Expected expected(op, x, weight, bias);
+  for (const internal::Target target : runnable_targets()) {
+    const Outcome outcome = run_operation(on_target(target), op, x, weight, bias);
+    const double mean = outcome.mean.empty() ? 0 : outcome.mean[0];
+    const Errors errors = expected.errors_of(outcome.y, 0, mean, outcome.rstd[0]);
+    EXPECT_TRUE(errors.within_limits(op))
+        << op.name() << " eps " << op.eps << " " << what << " on " << internal::name(target) << ": y " << errors.output
+        << " u, rstd " << errors.rstd << " u, mean " << errors.mean;
+  }
+}
+
+// 1; around the number of lanes; around 2^k {1, 2, 3}.
+std::set<std::size_t> odd_cols() {
+  std::set<std::size_t> cols = {1, internal::kLanes - 1, internal::kLanes, internal::kLanes + 1, 31, 32, 33};
+  for (std::size_t power = 2; power <= 2048; power *= 2) {
+    for (const std::size_t times : {1, 2, 3}) {
+      for (const std::size_t off : {0, 1, 2}) cols.insert(power * times + off - 1);
+    }
+  }
+  return cols;
+}
+
+// Of rows of three natures, with each of weight and bias or without.
+TEST(Contract_Accuracy, ColumnsNearEveryEdge) {
+  std::size_t turn = 0;
+  for (const std::size_t cols : odd_cols()) {
+    for (const DType type : kAllTypes) {
+      for (const std::string_view input : {"normal", "mean_300", "wide_exponents"}) {
+        Operation op = same_type(turn % 4 < 2 ? Kind::layer : Kind::rms, type, cols);
+        if (turn % 3 == 1) op.weight.reset();
+        if (turn % 5 == 2) op.bias.reset();
+        op.zero_centered = op.weight && turn % 7 == 0;
+        ++turn;
+        expect_within_limits(op, make_input(input, type, cols), op.weight ? make_weight(type, cols) : Array(),
+                             op.bias ? make_bias(type, cols) : Array(), std::string(input));
+      }
+    }
+  }
+}
+
 // Outliers in every column near the start, where a lane's chain of additions is longest after it.
 TEST(Contract_Accuracy, LoneOutlierInAnyEarlyColumn) {
   for (const std::size_t cols : {257, 1024, 3000}) {
@@ -63,13 +108,7 @@ TEST(Contract_Accuracy, LoneOutlierInAnyEarlyColumn) {
     for (std::size_t column = 0; column < 72; ++column) {
       Array x = make_input("normal", DType::f32, cols, column + 7);
       x.set(column, column % 2 == 0 ? 1e6 : -4096);
-      const Expected expected(op, x, {}, {});
-      for (const internal::Target target : runnable_targets()) {
-        const Outcome outcome = run_operation(on_target(target), op, x, {}, {});
-        const Errors errors = expected.errors_of(outcome.y, 0, outcome.mean[0], outcome.rstd[0]);
-        EXPECT_TRUE(errors.within_limits(op)) << op.name() << " column " << column << " on " << internal::name(target)
-                                              << ": " << errors.output << ", " << errors.rstd << ", " << errors.mean;
-      }
+      expect_within_limits(op, x, {}, {}, "column " + std::to_string(column));
     }
   }
 }
@@ -80,13 +119,7 @@ void expect_row_within_limits(const std::vector<double>& values, const std::vect
   Operation op = same_type(Kind::layer, dtype, values.size());
   op.bias.reset();
   op.eps = eps;
-  const Array x(dtype, values), weight(dtype, gamma);
-  const Expected expected(op, x, weight, {});
-  for (const internal::Target target : runnable_targets()) {
-    const Outcome outcome = run_operation(on_target(target), op, x, weight, {});
-    const Errors errors = expected.errors_of(outcome.y, 0, outcome.mean[0], outcome.rstd[0]);
-    EXPECT_TRUE(errors.within_limits(op)) << internal::name(target) << ": " << errors.output << ", " << errors.rstd;
-  }
+  expect_within_limits(op, Array(dtype, values), Array(dtype, gamma), {});
 }
 
 // Rows whose blocks' means differ in their last places: each join moves the mean by some of them.
@@ -146,16 +179,41 @@ TEST(Contract_Accuracy, AnyEpsAnyMixture) {
     const Array bias = op.bias ? make_bias(*op.bias, op.cols) : Array();
     for (const std::string_view input : input_names(op.x, op.cols)) {
       if (input.starts_with("outlier") && input != "outlier_10000_at_5") continue;
-      const Array x = make_input(input, op.x, op.cols, 5);
-      const Expected expected(op, x, weight, bias);
-      for (const internal::Target target : runnable_targets()) {
-        const Outcome outcome = run_operation(on_target(target), op, x, weight, bias);
-        const double mean = outcome.mean.empty() ? 0 : outcome.mean[0];
-        const Errors errors = expected.errors_of(outcome.y, 0, mean, outcome.rstd[0]);
-        EXPECT_TRUE(errors.within_limits(op))
-            << op.name() << " eps " << op.eps << " " << input << " on " << internal::name(target) << ": "
-            << errors.output << ", " << errors.rstd << ", " << errors.mean;
+      expect_within_limits(op, make_input(input, op.x, op.cols, 5), weight, bias, std::string(input));
+    }
+  }
+}
+
+// eps far larger than any variance: rstd, or that of a row as it is scaled, is below the smallest normal number, xhat
+// is not.
+TEST(Contract_HugeEps, KeepsTheBoundOnEveryTarget) {
+  for (const DType dtype : kAllTypes) {
+    const std::vector<std::string_view> names = input_names(dtype, 63);
+    for (const double eps : {3.0, 1e3, 1e70, 1e76, 1e86, 1e100, 1e120, 1e156, 1e300}) {
+      for (const std::string_view input : {"std_1e30", "huge", "normal", "subnormal", "std_1e300"}) {
+        if (std::ranges::find(names, input) == names.end()) continue;
+        const Array x = make_input(input, dtype, 63);
+        Operation op = same_type(Kind::layer, dtype, 63, false);
+        op.eps = eps;
+        expect_within_limits(op, x, {}, {}, std::string(input));
+        op.weight = op.bias = op.y = DType::f32;
+        expect_within_limits(op, x, Array(DType::f32, std::vector<double>(63, 1e15)), Array(DType::f32, 63),
+                             std::string(input));
       }
+    }
+  }
+}
+
+// An rstd between two subnormal numbers, of a row whose one large element is 4 from its mean: rounded there, it would
+// be off by half of the smallest number, xhat by twice that.
+TEST(Contract_HugeEps, KeepsTheBoundBetweenTwoSubnormalRstd) {
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    const double smallest = smallest_normal(dtype), quantum = smallest_subnormal(dtype);
+    const double magnitude = 2 * smallest - quantum;
+    std::vector<double> values(63, -magnitude);
+    values[17] = magnitude;
+    for (const double steps : {1.51, 3.49, 200.5}) {  // of a row scaled by 1 / smallest: rstd in quanta
+      expect_row_within_limits(values, std::vector<double>(63, 1e15), std::pow(smallest / quantum / steps, 2), dtype);
     }
   }
 }

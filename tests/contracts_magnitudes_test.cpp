@@ -1,6 +1,7 @@
-// Gradients at every magnitude: x, dy, gamma and eps go through the exponents of their types, each by itself, and dx
-// from the end of its range to its subnormal numbers. Rows of one magnitude and of several, alone and together, on
-// every target: the bounds of docs/numerics.md, and equal bits.
+// Passes at every magnitude: x, dy, residual, gamma, beta and eps go through the exponents of their types, each by
+// itself, and dx from the end of its range to its subnormal numbers. Rows of one magnitude and of several, alone and
+// together, on every target: the bounds of docs/numerics.md, the bits of fused steps one by one, and equal bits.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -37,14 +38,11 @@ std::vector<int> results_of(DType dtype) {
       return {-146, -126, -119, -60, 0, 60, 106, 125};
   }
 }
-int usual_step(DType dtype) { return dtype == DType::f64 ? 64 : 8; }
 
 // No variance to speak of, as much as there is, or all.
-double choose_eps(Random& random, int x) {
+double gradient_eps(Random& random, int x) {
   constexpr double kUsual[] = {0, 0, 0, 1e-5, 0x1p-1074, 1e-300, 1e300};
-  const std::size_t which = random.below(std::size(kUsual) + 2);
-  if (which < std::size(kUsual)) return kUsual[which];
-  return std::ldexp(1 + random.uniform(), std::clamp(2 * x + (which % 2 == 0 ? 0 : 40), -1070, 1020));
+  return eps_beside(random, x, kUsual);
 }
 
 // The types of dy and of the gradients: those of x, or of the arithmetic.
@@ -73,24 +71,19 @@ MagnitudePass choose_pass(std::uint64_t turn, DType dtype, int gamma, std::size_
 void try_one_magnitude(MagnitudePass pass, const RowMagnitude& row, Findings& findings) {
   Random random(pass.seed);
   std::fill(pass.rows.begin(), pass.rows.end(), row);
-  pass.op.forward.eps = choose_eps(random, row.x);
+  pass.op.forward.eps = gradient_eps(random, row.x);
   try_gradients(pass, findings);
 }
 void try_mixed_magnitudes(MagnitudePass pass, const std::vector<int>& xs, const std::vector<int>& results,
                           Findings& findings) {
   Random random(pass.seed);
   for (RowMagnitude& row : pass.rows) row = {xs[random.below(xs.size())], results[random.below(results.size())]};
-  pass.op.forward.eps = choose_eps(random, pass.rows[0].x);
+  pass.op.forward.eps = gradient_eps(random, pass.rows[0].x);
   try_gradients(pass, findings);
 }
 
-std::size_t usual_cols(std::size_t turn) {
-  constexpr std::size_t kCols[] = {2, 5, 16, 1, 5, 64, 2};
-  return kCols[turn % std::size(kCols)];
-}
-
 // every: one of so many of the combinations.
-void sweep(DType dtype, int step, std::size_t every, std::size_t (*cols)(std::size_t), Findings& findings) {
+void sweep_gradients(DType dtype, int step, std::size_t every, std::size_t (*cols)(std::size_t), Findings& findings) {
   const std::vector<int> xs = exponents_by(dtype, step), results = results_of(dtype);
   std::size_t combination = 0, turn = 0;
   for (const int gamma : gammas_of(dtype)) {
@@ -111,19 +104,19 @@ class Contract_Magnitudes : public ::testing::TestWithParam<DType> {};
 
 TEST_P(Contract_Magnitudes, GradientsOfShortRows) {
   Findings findings;
-  sweep(GetParam(), usual_step(GetParam()), GetParam() == DType::f64 ? 3 : 2, usual_cols, findings);
+  sweep_gradients(GetParam(), usual_step(GetParam()), GetParam() == DType::f64 ? 3 : 2, usual_cols, findings);
 }
 
 TEST_P(Contract_Magnitudes, GradientsOfRowsOfTwoBlocks) {
   Findings findings;
   const auto cols = [](std::size_t) { return std::size_t{1030}; };
-  sweep(GetParam(), usual_step(GetParam()), GetParam() == DType::f16 ? 31 : 197, cols, findings);
+  sweep_gradients(GetParam(), usual_step(GetParam()), GetParam() == DType::f16 ? 31 : 197, cols, findings);
 }
 
 TEST_P(Contract_Magnitudes, GradientsOfShortRows_Slow) {
   if (std::getenv("EVENORM_SLOW") == nullptr) GTEST_SKIP() << "set EVENORM_SLOW=1";
   Findings findings;
-  sweep(GetParam(), usual_step(GetParam()) / 8, 1, usual_cols, findings);
+  sweep_gradients(GetParam(), usual_step(GetParam()) / 8, 1, usual_cols, findings);
 }
 
 // Rows by the thousand, shared out over threads: those of one magnitude in runs, and by turns.
@@ -150,6 +143,139 @@ TEST_P(Contract_Magnitudes, GradientsForAnyThreads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Contract_Magnitudes, ::testing::ValuesIn(kAllTypes),
+                         [](const auto& test) { return word(test.param); });
+
+// --- the forward pass, plain and fused
+// ---------------------------------------------------------------------------------
+
+enum class Form { plain, two, residual, int8, given_int8, sharded, residual_int8 };
+constexpr Form kForms[] = {Form::plain,      Form::two,     Form::residual,     Form::int8,
+                           Form::given_int8, Form::sharded, Form::residual_int8};
+
+// Of gamma and beta.
+std::vector<int> factors_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return {-1072, -1000, -301, -30, 0, 99, 600, 1022};
+    case DType::f16:
+      return {-23, -14, 0, 13};
+    default:
+      return {-131, -125, -119, -30, 0, 31, 100, 126};
+  }
+}
+
+int choose(Random& random, const std::vector<int>& exponents) { return exponents[random.below(exponents.size())]; }
+
+double forward_eps(Random& random, int x) {
+  constexpr double kUsual[] = {0, 0, 1e-5, 0x1p-1074, 1e-300, 0x1p251, 0x1.1p251, 1e300};
+  return eps_beside(random, x, kUsual);
+}
+
+FusedMagnitude plain_pass(Random& random, DType dtype, std::size_t cols) {
+  FusedMagnitude pass{
+      FusedOperation{contracts::same_type(random.next() % 2 == 0 ? Kind::layer : Kind::rms, dtype, cols)}, {}};
+  contracts::Operation& norm = pass.op.norm;
+  const std::vector<int> factors = factors_of(dtype);
+  pass.gamma = choose(random, factors);
+  pass.beta = choose(random, factors);
+  if (random.below(3) == 0) norm.bias.reset();
+  if (random.below(4) == 0) norm.weight.reset();
+  norm.zero_centered = norm.weight && random.below(5) == 0;
+  if (random.below(4) == 0) norm.y = norm.arithmetic();
+  return pass;
+}
+
+void add_form(FusedMagnitude& pass, Form form, Random& random) {
+  FusedOperation& op = pass.op;
+  const DType dtype = op.norm.x;
+  const std::vector<int> factors = factors_of(dtype);
+  if (form == Form::residual || form == Form::residual_int8) {
+    op.residual = dtype;
+    pass.residual = static_cast<int>(random.below(9)) * 8 - 40;
+    op.sum = random.below(4) != 0;
+    constexpr double kScales[] = {1, -1, 0.1, 0x1p-60, -0x1.8p60, 0x1p-126};
+    op.residual_scale = kScales[random.below(std::size(kScales))];
+  }
+  if (form == Form::two) {
+    op.y2 = op.weight2 = op.bias2 = dtype;
+    pass.gamma2 = choose(random, factors);
+    pass.beta2 = choose(random, factors);
+  }
+  if (form == Form::int8 || form == Form::given_int8 || form == Form::residual_int8) op.norm.y = DType::i8;
+  if (form == Form::given_int8) {
+    const double fraction = 1 + random.uniform();
+    op.given_scale = std::ldexp(fraction, static_cast<int>(random.below(252)) - 126);
+  }
+  pass.sharded = form == Form::sharded;
+}
+
+FusedMagnitude choose_pass(std::uint64_t turn, DType dtype, Form form, std::size_t cols) {
+  Random random(turn * 0x9E3779B97F4A7C15);
+  constexpr std::size_t kRows[] = {1, 3, 4, 5, 8, 9};
+  FusedMagnitude pass = plain_pass(random, dtype, cols);
+  add_form(pass, form, random);
+  pass.seed = turn;
+  pass.x.resize(kRows[random.below(std::size(kRows))]);
+  return pass;
+}
+
+// Each exponent of x `times` in each form; rows of one magnitude, and as many passes of several.
+void sweep_forward(DType dtype, int step, std::size_t times, std::size_t (*cols)(std::size_t), Findings& findings) {
+  std::vector<int> xs = exponents_by(dtype, step);
+  std::size_t turn = 0;
+  for (const Form form : kForms) {
+    for (const int x : xs) {
+      for (std::size_t i = 0; i < times; ++i, ++turn) {
+        FusedMagnitude pass = choose_pass(turn, dtype, form, cols(turn));
+        Random random(turn);
+        std::fill(pass.x.begin(), pass.x.end(), x);
+        pass.op.norm.eps = forward_eps(random, x);
+        try_forward(pass, findings);
+        for (int& exponent : pass.x) exponent = choose(random, xs);
+        try_forward(pass, findings);
+      }
+    }
+  }
+}
+
+class Contract_MagnitudesForward : public ::testing::TestWithParam<DType> {};
+
+TEST_P(Contract_MagnitudesForward, ShortRows) {
+  Findings findings;
+  sweep_forward(GetParam(), usual_step(GetParam()), 3, usual_cols, findings);
+}
+
+TEST_P(Contract_MagnitudesForward, RowsOfTwoBlocks) {
+  Findings findings;
+  sweep_forward(
+      GetParam(), 16 * usual_step(GetParam()), 1, [](std::size_t) { return std::size_t{1030}; }, findings);
+}
+
+TEST_P(Contract_MagnitudesForward, ShortRows_Slow) {
+  if (std::getenv("EVENORM_SLOW") == nullptr) GTEST_SKIP() << "set EVENORM_SLOW=1";
+  Findings findings;
+  sweep_forward(GetParam(), usual_step(GetParam()) / 8, 20, usual_cols, findings);
+}
+
+// Rows by the thousand, shared out over threads.
+TEST_P(Contract_MagnitudesForward, ForAnyThreads) {
+  constexpr std::size_t kRows = 2200, kCols = 32;
+  const std::vector<int> xs = exponents_by(GetParam(), usual_step(GetParam()));
+  for (const Form form : kForms) {
+    FusedMagnitude pass = choose_pass(5, GetParam(), form, kCols);
+    for (std::size_t r = 0; r < kRows; ++r) pass.x.push_back(xs[r / 8 * 7 % xs.size()]);
+    const FusedInputs inputs = pass.inputs();
+    const FusedOutcome expected = run_fused(contracts::on_target(runnable_targets()[0]), pass.op, inputs);
+    for (const internal::Target target : runnable_targets()) {
+      for (const Executor& executor : {Executor{}, pool_executor(2)}) {
+        EXPECT_EQ(run_fused(contracts::on_target(target), pass.op, inputs, {}, executor).difference_to(expected), "")
+            << pass.op.name() << " on " << internal::name(target) << ", " << executor.threads << " threads";
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Contract_MagnitudesForward, ::testing::ValuesIn(kAllTypes),
                          [](const auto& test) { return word(test.param); });
 
 }  // namespace

@@ -1,12 +1,12 @@
-// One table of digests: the same rows through every layout of the C++ API, through C and through the command line.
-// build/evenorm_tests --gtest_filter='Contract_OneTable.*' prints it.
+// Equal bits through `evenorm apply`. One table of digests: the same rows through every layout of the C++ API, through
+// C and through files; build/evenorm_tests --gtest_filter='Contract_OneTable.*' prints it. Then every type by file.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdio>
 
-#include "contracts/backward_digests.hpp"
 #include "contracts/digests.hpp"
+#include "support/names.hpp"
 #include "support/npy.hpp"
 #include "support/program.hpp"
 
@@ -16,8 +16,12 @@ namespace {
 using evenorm::testing::doubles_of;
 using evenorm::testing::ProgramRun;
 using evenorm::testing::ProgramSetting;
+using evenorm::testing::read_npy;
 using evenorm::testing::run_evenorm;
 using evenorm::testing::TemporaryFolder;
+using evenorm::testing::word;
+using evenorm::testing::write_npy;
+using Words = std::vector<std::string>;
 using Table = std::vector<std::pair<std::string, std::uint64_t>>;
 
 std::string elements_as(const Array& values, std::size_t rows, std::size_t cols, bool columns_first, bool big_endian) {
@@ -46,7 +50,7 @@ struct FileWay {
   std::string name;
   std::string descr, shape;  // of the header
   bool columns_first = false, big_endian = false;
-  std::vector<std::string> more{};
+  Words more{};
   bool piped = false;
 };
 
@@ -59,14 +63,14 @@ std::uint64_t digest_of_file(const FileWay& way, const Operation& op, const Case
   evenorm::testing::write_file(
       folder / "x.npy",
       evenorm::testing::npy_bytes(header, elements_as(data.x, data.rows, op.cols, way.columns_first, way.big_endian)));
-  evenorm::testing::write_npy(folder / "w.npy", data.weight, size(op.cols));
-  evenorm::testing::write_npy(folder / "b.npy", data.bias, size(op.cols));
-  std::vector<std::string> arguments = {"apply",    way.piped ? "-" : folder / "x.npy",
-                                        "-o",       way.piped ? "-" : folder / "y.npy",
-                                        "--weight", folder / "w.npy",
-                                        "--bias",   folder / "b.npy",
-                                        "--mean",   folder / "mean.npy",
-                                        "--rstd",   folder / "rstd.npy"};
+  write_npy(folder / "w.npy", data.weight, size(op.cols));
+  write_npy(folder / "b.npy", data.bias, size(op.cols));
+  Words arguments = {"apply",    way.piped ? "-" : folder / "x.npy",
+                     "-o",       way.piped ? "-" : folder / "y.npy",
+                     "--weight", folder / "w.npy",
+                     "--bias",   folder / "b.npy",
+                     "--mean",   folder / "mean.npy",
+                     "--rstd",   folder / "rstd.npy"};
   arguments.insert(arguments.end(), way.more.begin(), way.more.end());
   ProgramSetting setting;
   if (way.piped) {
@@ -77,9 +81,9 @@ std::uint64_t digest_of_file(const FileWay& way, const Operation& op, const Case
   EXPECT_EQ(run.status, 0) << way.name << ": " << run.err;
   if (run.status != 0) return 0;
   // A Fortran file's elements are read as they lie: columns first, too.
-  const Array y = rows_of(evenorm::testing::read_npy(folder / "y.npy"), data.rows, op.cols, way.columns_first);
-  return join_digests(row_digests(op, {y, doubles_of(evenorm::testing::read_npy(folder / "mean.npy")),
-                                       doubles_of(evenorm::testing::read_npy(folder / "rstd.npy")), true}));
+  const Array y = rows_of(read_npy(folder / "y.npy"), data.rows, op.cols, way.columns_first);
+  return join_digests(
+      row_digests(op, {y, doubles_of(read_npy(folder / "mean.npy")), doubles_of(read_npy(folder / "rstd.npy")), true}));
 }
 
 Table digests_by_file(const Operation& op) {
@@ -117,14 +121,57 @@ TEST(Contract_OneTable, EveryLayoutInCppInCAndOnTheCommandLine) {
   }
 }
 
-TEST(Contract_OneTable, GradientsInEveryLayoutInCppAndInC) {
-  for (const std::size_t cols : {33, 768, 10000}) {
-    const GradientCase c{same_type_backward(Kind::layer, DType::f32, cols), cols < 1000 ? std::size_t{200} : 3};
-    const Table table = gradient_digests_by_way(c, internal::active_target());
-    expect_one_digest(c.name(), table);
-    EXPECT_GT(table.size(), 25u);
+// `evenorm apply` on the case's rows.
+Outcome apply(const Operation& op, const CaseData& data, const Words& environment, const Words& more, bool in_place) {
+  const TemporaryFolder folder;
+  const auto rows = static_cast<std::int64_t>(data.rows), cols = static_cast<std::int64_t>(op.cols);
+  const std::string x = folder / "x.npy", y = in_place ? x : folder / "y.npy";
+  write_npy(x, data.x, {rows, cols});
+  Words arguments{"apply", x, "-o", y, "--rstd", folder / "rstd.npy"};
+  const auto add = [&arguments](const Words& words) { arguments.insert(arguments.end(), words.begin(), words.end()); };
+  add(more);
+  if (op.kind == Kind::rms) add({"--rms"});
+  if (op.kind == Kind::layer) add({"--mean", folder / "mean.npy"});
+  if (op.zero_centered) add({"--zero-centered"});
+  if (op.weight) {
+    write_npy(folder / "weight.npy", data.weight, {cols});
+    add({"--weight", folder / "weight.npy"});
+  }
+  if (op.bias) {
+    write_npy(folder / "bias.npy", data.bias, {cols});
+    add({"--bias", folder / "bias.npy"});
+  }
+  const auto run = run_evenorm(arguments, {.environment = environment});
+  EXPECT_EQ(run.status, 0) << run.err;
+  Outcome outcome{read_npy(y), {}, doubles_of(read_npy(folder / "rstd.npy")), true};
+  if (op.kind == Kind::layer) outcome.mean = doubles_of(read_npy(folder / "mean.npy"));
+  return outcome;
+}
+
+class Contract_CommandLine : public ::testing::TestWithParam<DType> {};
+
+TEST_P(Contract_CommandLine, GivesTheSameBits) {
+  for (const Kind kind : kBothKinds) {
+    for (const std::size_t cols : {1, 33, 768, 5000, 65541}) {
+      Operation op = same_type(kind, GetParam(), cols);
+      op.zero_centered = cols == 33;
+      if (cols == 768) op.weight = op.bias = DType::f32;
+      const CaseData data = make_case_data(op);
+      const auto expected =
+          row_digests(op, run_operation(on_target(runnable_targets()[0]), op, data.x, data.weight, data.bias));
+      EXPECT_EQ(row_digests(op, apply(op, data, {}, {}, false)), expected) << op.name();
+      EXPECT_EQ(row_digests(op, apply(op, data, {}, {"--threads", "2"}, true)), expected) << op.name();
+      for (const internal::Target target : runnable_targets()) {
+        const std::string forced = "EVENORM_TARGET=" + std::string(internal::name(target));
+        EXPECT_EQ(row_digests(op, apply(op, data, {forced}, {}, false)), expected) << op.name() << forced;
+      }
+    }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Types, Contract_CommandLine,
+                         ::testing::Values(DType::f64, DType::f32, DType::bf16, DType::f16),
+                         [](const auto& test) { return word(test.param); });
 
 }  // namespace
 }  // namespace evenorm::contracts

@@ -1,74 +1,64 @@
 // Numbers that callers cast to an enumeration although it has no such value: refused wherever one comes in.
-#include <gtest/gtest.h>
-
 #include <vector>
 
 #include "evenorm/modules.hpp"
 #include "evenorm/sharded.hpp"
-#include "support/refusal.hpp"
+#include "support/backward_call.hpp"
+#include "support/forward_call.hpp"
 
 namespace evenorm::testing {
 namespace {
 
-constexpr std::int64_t kShape[] = {2, 4}, kCols[] = {4}, kRows[] = {2};
+constexpr std::int64_t kRowsAndCols[] = {2, 4};
+constexpr std::span<const std::int64_t> kCols(&kRowsAndCols[1], 1);
 
 Communicator alone() {
   return {0, 1, nullptr,
           [](void*, const std::byte* mine, std::size_t bytes, std::byte* all) { std::copy_n(mine, bytes, all); }};
 }
 
-struct Tensors {
-  std::vector<double> x = std::vector<double>(8, 1), y = x, dx = x, y2 = x, sum = x, parameter = x, gradient = x,
-                      more = x;
-  std::vector<double> mean = x, rstd = x;
-  Forward forward{.x = {x.data(), DType::f64, kShape}, .y = {y.data(), DType::f64, kShape}, .normalized_shape = kCols};
-  Backward backward{.x = forward.x,
-                    .dy = forward.x,
-                    .normalized_shape = kCols,
-                    .dx = {dx.data(), DType::f64, kShape},
-                    .dweight = {gradient.data(), DType::f64, kCols}};
-  std::vector<Moments> moments = std::vector<Moments>(2);
-  std::vector<std::byte> scratch = std::vector<std::byte>(1024);
+// A norm over processes of which this one has `cols` columns; parameters are present by their shape.
+struct Sharded {
+  explicit Sharded(std::int64_t cols) : shape{2, cols} {
+    forward.x = {x.data(), DType::f64, shape};
+    forward.y = {y.data(), DType::f64, shape};
+    forward.normalized_shape = std::span(shape).last(1);
+    forward.weight = forward.bias = {nullptr, DType::f64, forward.normalized_shape};
+  }
+  std::vector<double> x = std::vector<double>(8, 1), y = x;
+  std::int64_t shape[2];
+  Forward forward;
 };
+
+// The plain forms, of whatever type or kind.
+void run_rows(Kind kind, DType dtype) {
+  detail::RowSpans spans{};
+  spans.kind = kind;
+  spans.dtype = dtype;
+  spans.cols = 1;
+  detail::run_rows(spans);
+}
+void run_gradients(Kind kind, DType dtype) {
+  detail::GradientSpans spans{};
+  spans.kind = kind;
+  spans.dtype = dtype;
+  spans.cols = 1;
+  detail::run_gradients(spans);
+}
 
 class Enumerations : public ::testing::TestWithParam<int> {};
 
 TEST_P(Enumerations, AKindThatIsNone) {
   const auto kind = static_cast<Kind>(GetParam());
-  Tensors t;
-  const std::vector<double> untouched = t.y;
-  t.forward.kind = t.backward.kind = kind;
+  const std::string message = "kind is " + std::to_string(GetParam()) + ", which is none of layer, rms";
   const auto expect = [&](const char* entry, const std::function<void()>& call) {
-    EXPECT_EQ(error_of(call), "kind is " + std::to_string(GetParam()) + ", which is none of layer, rms") << entry;
+    EXPECT_EQ(error_of(call), message) << entry;
   };
-  const Executor pool = pool_executor(2);
-  expect("run(Forward)", [&] { run(t.forward); });
-  expect("run(Forward), executor", [&] { run(t.forward, pool); });
-  expect("Plan", [&] { const Plan plan(t.forward); });
-  expect("run(Backward)", [&] { run(t.backward); });
-  expect("run(Backward), executor", [&] { run(t.backward, pool); });
-  expect("run(Backward), scratch", [&] { run(t.backward, t.scratch, pool); });
-  expect("scratch_bytes", [&] { static_cast<void>(scratch_bytes(t.backward)); });
-  expect("BackwardPlan", [&] { const BackwardPlan plan(t.backward); });
-  std::vector<double> y = t.y;
-  expect("run_rows", [&] {
-    detail::RowSpans spans{};
-    spans.kind = kind;
-    spans.dtype = DType::f64;
-    spans.x = t.x.data();
-    spans.y = y.data();
-    spans.x_size = spans.y_size = spans.cols = 8;
-    detail::run_rows(spans);
-  });
-  expect("run_gradients", [&] {
-    detail::GradientSpans spans{};
-    spans.kind = kind;
-    spans.dtype = DType::f64;
-    spans.x = spans.dy = std::as_bytes(std::span(t.x));
-    spans.dx = std::as_writable_bytes(std::span(t.dx));
-    spans.cols = 8;
-    detail::run_gradients(spans);
-  });
+  expect_refused(&ForwardCall::plain, &ForwardCall::error, {{[=](auto& c) { c.forward.kind = kind; }, message}});
+  expect_refused(&BackwardCall::plain, &BackwardCall::error_without_buffers,
+                 {{[=](auto& c) { c.backward.kind = kind; }, message}});
+  expect("run_rows", [&] { run_rows(kind, DType::f64); });
+  expect("run_gradients", [&] { run_gradients(kind, DType::f64); });
   struct Module : NormModule {
     explicit Module(Kind kind) : NormModule({4}, {kind, 1e-5, true, true, DType::f32}) {}
   };
@@ -78,41 +68,31 @@ TEST_P(Enumerations, AKindThatIsNone) {
     const std::int64_t columns[] = {own, 4};
     const Cuts cuts(columns, 0);
     expect("Cuts::numbers", [&] { static_cast<void>(cuts.numbers(Pass::forward, kind, true)); });
-    const std::int64_t shape[] = {2, own};
-    Forward forward = t.forward;
-    forward.x.shape = forward.y.shape = shape;
-    forward.normalized_shape = std::span(shape).last(1);
-    expect("ShardedNorm", [&] { const ShardedNorm norm(forward, alone()); });
+    Sharded sharded(own);
+    sharded.forward.kind = kind;
+    expect("ShardedNorm", [&] { const ShardedNorm norm(sharded.forward, alone()); });
   }
-  Forward good = t.forward;
-  good.kind = Kind::layer;
-  ShardedNorm norm(good, alone());
-  expect("ShardedNorm::run(Forward)", [&] { norm.run(t.forward); });
-  EXPECT_EQ(error_of([&] { norm.run(t.backward, t.moments); }), "kind is not what the norm was made with");
-  EXPECT_EQ(t.y, untouched);
+  Sharded sharded(4);
+  sharded.forward.weight = sharded.forward.bias = {};
+  const std::vector<double> untouched = sharded.y;
+  ShardedNorm norm(sharded.forward, alone());
+  sharded.forward.kind = kind;
+  const Backward backward{.kind = kind,
+                          .x = sharded.forward.x,
+                          .dy = sharded.forward.x,
+                          .normalized_shape = kCols,
+                          .dx = sharded.forward.y};
+  expect("ShardedNorm::run(Forward)", [&] { norm.run(sharded.forward); });
+  EXPECT_EQ(error_of([&] { norm.run(backward, std::vector<Moments>(2)); }), "kind is not what the norm was made with");
+  EXPECT_EQ(sharded.y, untouched);
 }
 
 TEST_P(Enumerations, ADTypeThatIsNone) {
   const auto dtype = static_cast<DType>(GetParam() == 2 ? 5 : GetParam());
-  const std::string value = std::to_string(static_cast<int>(dtype));
-  Tensors t;
-  const auto expect = [&](const std::string& argument, const std::function<void()>& call) {
-    EXPECT_EQ(error_of(call), argument + " has dtype " + value + ", which is none of f64, f32, bf16, f16");
-  };
-  // All that a forward pass can have; one after the other has another type.
-  Forward all = t.forward;
-  all.weight = all.bias = all.weight2 = all.bias2 = {t.parameter.data(), DType::f64, kCols};
-  all.mean = {t.mean.data(), DType::f64, kRows};
-  all.rstd = {t.rstd.data(), DType::f64, kRows};
-  all.residual = {t.more.data(), DType::f64, kShape};
-  all.sum = {t.sum.data(), DType::f64, kShape};
-  all.y2 = {t.y2.data(), DType::f64, kShape};
-  EXPECT_EQ(error_of([&] { run(all); }), "no error");
-  const auto forward = [&](const char* argument, auto Forward::*tensor) {
-    Forward wrong = all;
-    (wrong.*tensor).dtype = dtype;
-    expect(argument, [&] { run(wrong); });
-    expect(argument, [&] { const Plan plan(wrong); });
+  const std::string wrong =
+      " has dtype " + std::to_string(static_cast<int>(dtype)) + ", which is none of f64, f32, bf16, f16";
+  const auto forward = [&](const char* name, auto Forward::*tensor, ForwardCall (*make)() = &ForwardCall::fused) {
+    expect_refused(make, &ForwardCall::error, {{[=](auto& c) { (c.forward.*tensor).dtype = dtype; }, name + wrong}});
   };
   forward("x", &Forward::x);
   forward("y", &Forward::y);
@@ -125,25 +105,10 @@ TEST_P(Enumerations, ADTypeThatIsNone) {
   forward("weight2", &Forward::weight2);
   forward("bias2", &Forward::bias2);
   forward("y2", &Forward::y2);
-  std::vector<std::int8_t> y(8);
-  Forward quantised = t.forward;
-  quantised.y = {y.data(), DType::i8, kShape};
-  quantised.scale = {t.mean.data(), dtype, kRows};
-  expect("scale", [&] { run(quantised); });
-
-  Backward gradients = t.backward;
-  std::vector<double> dbias(4);
-  gradients.weight = all.weight;
-  gradients.mean = {t.mean.data(), DType::f64, kRows};
-  gradients.rstd = {t.rstd.data(), DType::f64, kRows};
-  gradients.dbias = {dbias.data(), DType::f64, kCols};
-  gradients.dsum = all.residual;
-  EXPECT_EQ(error_of([&] { run(gradients); }), "no error");
-  const auto backward = [&](const char* argument, auto Backward::*tensor) {
-    Backward wrong = gradients;
-    (wrong.*tensor).dtype = dtype;
-    expect(argument, [&] { run(wrong); });
-    expect(argument, [&] { const BackwardPlan plan(wrong); });
+  forward("scale", &Forward::scale, &ForwardCall::quantising);
+  const auto backward = [&](const char* name, auto Backward::*tensor) {
+    expect_refused(&BackwardCall::plain, &BackwardCall::error_without_buffers,
+                   {{[=](auto& c) { (c.backward.*tensor).dtype = dtype; }, name + wrong}});
   };
   backward("x", &Backward::x);
   backward("dy", &Backward::dy);
@@ -153,33 +118,22 @@ TEST_P(Enumerations, ADTypeThatIsNone) {
   backward("dx", &Backward::dx);
   backward("dweight", &Backward::dweight);
   backward("dbias", &Backward::dbias);
-  backward("dsum", &Backward::dsum);
 
-  expect("the module", [&] { const LayerNorm module(4, LayerNormOptions{.dtype = dtype}); });
+  const std::vector<double> values(4);
   LayerNorm module(4, LayerNormOptions{.dtype = DType::f64});
-  const NamedConstTensor named[] = {{"weight", {t.parameter.data(), dtype, kCols}}};
-  expect("weight", [&] { module.load(named); });
-  detail::RowSpans spans{};
-  spans.dtype = dtype;
-  spans.cols = 1;
-  expect("x", [&] { detail::run_rows(spans); });
-  detail::GradientSpans gradient_spans{};
-  gradient_spans.dtype = dtype;
-  gradient_spans.cols = 1;
-  expect("x", [&] { detail::run_gradients(gradient_spans); });
+  const NamedConstTensor named[] = {{"weight", {values.data(), dtype, kCols}}};
+  EXPECT_EQ(error_of([&] { module.load(named); }), "weight" + wrong);
+  EXPECT_EQ(error_of([&] { const LayerNorm made(4, LayerNormOptions{.dtype = dtype}); }), "the module" + wrong);
+  EXPECT_EQ(error_of([&] { run_rows(Kind::layer, dtype); }), "x" + wrong);
+  EXPECT_EQ(error_of([&] { run_gradients(Kind::layer, dtype); }), "x" + wrong);
   EXPECT_EQ(name(dtype), "");
   EXPECT_EQ(size_of(dtype), 0u);
 
-  // Processes with columns and without; parameters are there by their shape.
   for (const std::int64_t own : {4, 0}) {
-    const std::int64_t shape[] = {2, own};
-    const auto sharded = [&](const char* argument, auto Forward::*tensor) {
-      Forward made = t.forward;
-      made.x.shape = made.y.shape = shape;
-      made.normalized_shape = std::span(shape).last(1);
-      made.weight = made.bias = {nullptr, DType::f64, made.normalized_shape};
-      (made.*tensor).dtype = dtype;
-      expect(argument, [&] { const ShardedNorm norm(made, alone()); });
+    const auto sharded = [&](const char* name, auto Forward::*tensor) {
+      Sharded made(own);
+      (made.forward.*tensor).dtype = dtype;
+      EXPECT_EQ(error_of([&] { const ShardedNorm norm(made.forward, alone()); }), name + wrong);
     };
     sharded("x", &Forward::x);
     sharded("y", &Forward::y);
@@ -189,10 +143,10 @@ TEST_P(Enumerations, ADTypeThatIsNone) {
 }
 
 TEST_P(Enumerations, APassThatIsNone) {
-  const std::int64_t columns[] = {4};
-  EXPECT_EQ(
-      error_of([&] { static_cast<void>(Cuts(columns, 0).numbers(static_cast<Pass>(GetParam()), Kind::rms, false)); }),
-      "pass is " + std::to_string(GetParam()) + ", which is none of forward, backward");
+  const Cuts cuts(kCols, 0);
+  const auto pass = static_cast<Pass>(GetParam());
+  EXPECT_EQ(error_of([&] { static_cast<void>(cuts.numbers(pass, Kind::rms, false)); }),
+            "pass is " + std::to_string(GetParam()) + ", which is none of forward, backward");
 }
 
 INSTANTIATE_TEST_SUITE_P(Values, Enumerations, ::testing::Values(2, 255));

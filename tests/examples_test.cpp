@@ -9,19 +9,14 @@
 #include "support/places.hpp"
 #include "support/program.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
-
-using testing::in_sources;
-using testing::ProgramRun;
-using testing::run_evenorm;
-using testing::TemporaryFolder;
 
 ProgramRun train_module(const std::string& weight, const std::string& bias, const std::string& output) {
   const std::string data = "examples/minilm/";
   return run_evenorm({in_sources(data + "hidden.npy"), in_sources(data + weight), in_sources(data + bias),
                       in_sources(data + "expected.npy"), output},
-                     {.program = testing::example("train_module")});
+                     {.program = example("train_module")});
 }
 
 TEST(Examples_TrainModule, FindsAModelsParameters) {
@@ -49,4 +44,4 @@ TEST(Examples_TrainModule, DoesNotFindOthers) {
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -1,13 +1,10 @@
 // The C++ API's own forms: plans, the plain form, shapes and strides, executors, threads, a forked child.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <thread>
 
 #include "contracts/harness.hpp"
 #include "support/child.hpp"
@@ -104,37 +101,6 @@ TEST(Forward_Api, AnyNumberOfTrailingAxes) {
   }
 }
 
-// Rows upside down, one row many times, and leading axes whose strides fall into one.
-TEST(Forward_Api, RowStridesOfAnySign) {
-  const Data data(Kind::layer, 6, 40);
-  const std::vector<float> x = floats(data.x), weight = floats(data.weight), bias = floats(data.bias);
-  const std::array<std::int64_t, 2> shape{6, 40};
-  const std::array<std::int64_t, 1> normalized{40};
-  const auto call = [&](std::span<const std::int64_t> x_shape, const float* start,
-                        std::span<const std::int64_t> strides) {
-    std::vector<float> y(240);
-    Forward forward;
-    forward.x = {start, DType::f32, x_shape, strides};
-    forward.y = {y.data(), DType::f32, x_shape};
-    forward.normalized_shape = normalized;
-    forward.weight = {weight.data(), DType::f32, normalized};
-    forward.bias = {bias.data(), DType::f32, normalized};
-    run(forward);
-    return y;
-  };
-  const auto row_of = [&](const std::vector<float>& y, std::ptrdiff_t r) {
-    return std::vector<float>(y.begin() + r * 40, y.begin() + (r + 1) * 40);
-  };
-  const std::vector<float> reversed = call(shape, x.data() + 200, std::array<std::int64_t, 2>{-40, 1});
-  const std::vector<float> repeated = call(shape, x.data() + 120, std::array<std::int64_t, 2>{0, 1});
-  for (std::ptrdiff_t r = 0; r < 6; ++r) {
-    EXPECT_EQ(row_of(reversed, r), row_of(data.expected, 5 - r));
-    EXPECT_EQ(row_of(repeated, r), row_of(data.expected, 3));
-  }
-  EXPECT_EQ(call(std::array<std::int64_t, 3>{2, 3, 40}, x.data(), std::array<std::int64_t, 3>{120, 40, 1}),
-            data.expected);
-}
-
 TEST(Forward_Api, PlanRunsAgainOnOtherBuffers) {
   const Data data(Kind::layer, 9, 65), other(Kind::layer, 9, 65);
   const std::vector<float> x = floats(data.x), weight = floats(data.weight), bias = floats(data.bias);
@@ -174,34 +140,6 @@ TEST(Forward_Api, PlanRunsAgainOnOtherBuffers) {
   wrong.mean = mean;
   EXPECT_THROW(plan.run(wrong), Error);
   EXPECT_EQ(x, floats(data.x));
-}
-
-TEST(Forward_Api, OnePlanFromSeveralThreadsAtOnce) {
-  const Data data(Kind::layer, 300, 257);
-  const std::vector<float> x = floats(data.x), weight = floats(data.weight), bias = floats(data.bias);
-  const std::array<std::int64_t, 2> shape{300, 257};
-  const std::span<const std::int64_t> normalized(&shape[1], 1);
-  std::vector<std::vector<float>> outputs(4, std::vector<float>(x.size()));
-  Forward forward;
-  forward.x = {x.data(), DType::f32, shape};
-  forward.y = {outputs[0].data(), DType::f32, shape};
-  forward.normalized_shape = normalized;
-  forward.weight = {weight.data(), DType::f32, normalized};
-  forward.bias = {bias.data(), DType::f32, normalized};
-  const Plan plan(forward);
-  for (int round = 0; round < 5; ++round) {
-    std::vector<std::thread> threads;
-    for (auto& y : outputs) {
-      threads.emplace_back([&] {
-        plan.run({x.data(), y.data(), weight.data(), bias.data(), {}, {}}, pool_executor(2));
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (auto& y : outputs) {
-      EXPECT_EQ(y, data.expected);
-      y.assign(y.size(), 0);
-    }
-  }
 }
 
 struct Counter {
@@ -281,19 +219,13 @@ TEST(Forward_Executor, AForkedChildRunsSerially) {
     return floats(outcome.y) == data.expected;
   };
   ASSERT_TRUE(matches());
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    alarm(60);  // a hang ends as a signal
-    Counter counter;
-    contracts::run_operation(contracts::on_target(internal::active_target()), data.op, data.x, data.weight, data.bias,
-                             {}, counting_executor(counter, 2));
-    if (counter.calls != 0) _exit(2);
-    _exit(matches() ? 0 : 1);
-  }
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(testing::outcome_of_child([&] {
+              Counter counter;
+              contracts::run_operation(contracts::on_target(internal::active_target()), data.op, data.x, data.weight,
+                                       data.bias, {}, counting_executor(counter, 2));
+              return counter.calls == 0 && matches() ? 0 : 1;
+            }),
+            "");
 }
 
 TEST(Forward_Targets, NamesAgree) {

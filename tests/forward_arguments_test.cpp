@@ -1,293 +1,303 @@
-// Wrong arguments: each is refused with a message that names it, what it has and what it should have, and nothing is
-// written before. Which overlaps pass.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <cstring>
+// Wrong arguments of a forward pass, plain and fused: each is refused with a message that names it, what it has and
+// what it should have, and nothing is written before. Memory that tensors share: forward_overlap_test.cpp. Numbers that
+// are no type and no kind: enumerations_test.cpp.
+#include <cmath>
 #include <limits>
 
-#include "contracts/harness.hpp"
-#include "support/refusal.hpp"
+#include "support/forward_call.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
-using Shape = std::vector<std::int64_t>;
-using testing::error_of;
-using ::testing::HasSubstr;
+using Call = ForwardCall;
+using Refusals = std::vector<Refusal<Call>>;
 
-// A norm over (2, 3, 8) by the last two axes, right in every respect; each test spoils one thing.
-struct Call {
-  Shape shape{2, 3, 8}, y_shape{2, 3, 8}, normalized{3, 8}, weight_shape{3, 8}, bias_shape{3, 8}, statistics_shape{2};
-  Shape x_strides, y_strides, weight_strides;
-  std::vector<float> memory = std::vector<float>(512, 7.0f);  // x at 0, y at 128, weight, bias, mean, rstd after it
-  Forward forward;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-  Call() {
-    forward.x = {memory.data(), DType::f32, {}, {}};
-    forward.y = {memory.data() + 128, DType::f32, {}, {}};
-    forward.weight = {memory.data() + 256, DType::f32, {}, {}};
-    forward.bias = {memory.data() + 288, DType::f32, {}, {}};
-    forward.mean = {memory.data() + 320, DType::f64, {}, {}};
-    forward.rstd = {memory.data() + 324, DType::f32, {}, {}};
-  }
+void expect_plain_refused(const Refusals& refusals) { expect_refused(&Call::plain, &Call::error, refusals); }
+void expect_fused_refused(const Refusals& refusals) { expect_refused(&Call::fused, &Call::error, refusals); }
+void expect_quantising_refused(const Refusals& refusals) { expect_refused(&Call::quantising, &Call::error, refusals); }
 
-  const Forward& complete() {
-    forward.x.shape = shape;
-    forward.x.strides = x_strides;
-    forward.y.shape = y_shape;
-    forward.y.strides = y_strides;
-    forward.normalized_shape = normalized;
-    forward.weight.shape = weight_shape;
-    forward.weight.strides = weight_strides;
-    forward.bias.shape = bias_shape;
-    forward.mean.shape = forward.rstd.shape = statistics_shape;
-    return forward;
-  }
-
-  // The message; and nothing may have been written.
-  std::string error() {
-    const std::vector<float> before = memory;
-    const std::string message = error_of([&] { run(complete()); });
-    EXPECT_EQ(std::memcmp(before.data(), memory.data(), before.size() * sizeof(float)), 0) << message;
-    EXPECT_EQ(error_of([&] { Plan(complete()).run(); }), message);
-    return message;
-  }
-  bool passes() {
-    return error_of([&] { run(complete()); }) == "no error";
-  }
-};
-
-TEST(Forward_Arguments, RightOnesPass) { EXPECT_TRUE(Call().passes()); }
-
-TEST(Forward_Arguments, WeightOfAnotherShape) {
-  Call call;
-  call.weight_shape = {5};
-  EXPECT_EQ(call.error(), "weight has shape (5), but normalized_shape is (3, 8)");
+void give_scale(Call& call, double given_scale) {
+  call.forward.scale = {};
+  call.forward.given_scale = given_scale;
 }
 
-TEST(Forward_Arguments, BiasOfAnotherShape) {
-  Call call;
-  call.bias_shape = {24};
-  EXPECT_EQ(call.error(), "bias has shape (24), but normalized_shape is (3, 8)");
+TEST(Forward_Arguments, RightOnesPass) {
+  for (const auto make : {&Call::plain, &Call::fused, &Call::quantising}) EXPECT_TRUE(make().passes());
+  Call given = Call::quantising();
+  give_scale(given, 0.5);
+  EXPECT_TRUE(given.passes());
 }
 
-TEST(Forward_Arguments, NormalizedShapeThatXDoesNotEndIn) {
-  Call call;
-  call.normalized = {4, 8};
-  EXPECT_EQ(call.error(), "x has shape (2, 3, 8), but it should end in normalized_shape (4, 8)");
-  call.normalized = {1, 2, 3, 8};
-  EXPECT_THAT(call.error(), HasSubstr("normalized_shape (1, 2, 3, 8)"));
-  call.normalized = {};
-  EXPECT_THAT(call.error(), HasSubstr("normalized_shape is ()"));
+TEST(Forward_Arguments, ShapesThatDoNotFit) {
+  expect_plain_refused({
+      {with(&Call::weight_shape, {5}), "weight has shape (5), but normalized_shape is (3, 8)"},
+      {with(&Call::bias_shape, {24}), "bias has shape (24), but normalized_shape is (3, 8)"},
+      {with(&Call::y_shape, {3, 2, 8}), "y has shape (3, 2, 8), but x has (2, 3, 8)"},
+      {with(&Call::statistics_shape, {2, 3}), "mean has shape (2, 3)"},
+      {with(&Call::normalized, {4, 8}), "x has shape (2, 3, 8), but it should end in normalized_shape (4, 8)"},
+      {with(&Call::normalized, {1, 2, 3, 8}), "normalized_shape (1, 2, 3, 8)"},
+      {with(&Call::normalized, {}), "normalized_shape is (), but it or axes should name at least one axis"},
+  });
+  expect_fused_refused({
+      {with(&Call::residual_shape, {2, 24}), "residual has shape (2, 24), but x has (2, 3, 8)"},
+      {with(&Call::sum_shape, {2, 3, 7}), "sum has shape (2, 3, 7), but x has (2, 3, 8)"},
+      {with(&Call::y2_shape, {3, 2, 8}), "y2 has shape (3, 2, 8), but x has (2, 3, 8)"},
+      {with(&Call::weight2_shape, {8}), "weight2 has shape (8), but normalized_shape is (3, 8)"},
+      {with(&Call::bias2_shape, {24}), "bias2 has shape (24), but normalized_shape is (3, 8)"},
+  });
+  expect_quantising_refused(
+      {{with(&Call::scale_shape, {2, 3}), "scale has shape (2, 3), but x has rows of shape (2)"}});
 }
 
-TEST(Forward_Arguments, NoColumns) {
-  Call call;
-  call.shape = call.y_shape = {2, 3, 0};
-  call.normalized = call.weight_shape = call.bias_shape = {3, 0};
-  EXPECT_THAT(call.error(), HasSubstr("normalized_shape is (3, 0)"));
+TEST(Forward_Arguments, SizesAndStridesThatCannotBe) {
+  const auto with_columns = [](const Call::Shape& shape, const Call::Shape& columns) {
+    return [=](Call& call) {
+      call.shape = call.y_shape = shape;
+      call.normalized = call.weight_shape = call.bias_shape = columns;
+    };
+  };
+  constexpr std::int64_t kLarge = std::int64_t{1} << 40;
+  expect_plain_refused({
+      {with_columns({-2, 3, 8}, {3, 8}), "x has shape (-2, 3, 8)"},
+      {with_columns({2, 3, 0}, {3, 0}), "normalized_shape is (3, 0)"},
+      {with_columns({kLarge, kLarge, 24}, {24}), "more than memory can hold"},
+      {with(&Call::x_strides, {24, 8}), "x has strides (24, 8), but shape (2, 3, 8)"},
+      {with(&Call::weight_strides, {16, 1, 1}), "weight has strides (16, 1, 1), but shape (3, 8)"},
+  });
 }
 
-TEST(Forward_Arguments, NegativeSizes) {
-  Call call;
-  call.shape = call.y_shape = {-2, 3, 8};
-  EXPECT_THAT(call.error(), HasSubstr("x has shape (-2, 3, 8)"));
+TEST(Forward_Arguments, Axes) {
+  const auto with_axes = [](const Call::Shape& axes) {
+    return [=](Call& call) {
+      call.normalized = {};
+      call.axes = axes;
+    };
+  };
+  expect_plain_refused({
+      {with(&Call::axes, {1, 2}), "axes and normalized_shape are given, but only one of them should be"},
+      {with_axes({3}), "axes is (3), but x has 3 axes"},
+      {with_axes({-4, 1}), "axes is (-4, 1), but x has 3 axes"},
+      {with_axes({1, -2}), "axes is (1, -2), which names an axis twice"},
+      {with_axes({0, 2}), "weight has shape (3, 8), but the axes normalised have shape (2, 8)"},
+  });
 }
 
-TEST(Forward_Arguments, YOfAnotherShape) {
-  Call call;
-  call.y_shape = {3, 2, 8};
-  EXPECT_EQ(call.error(), "y has shape (3, 2, 8), but x has (2, 3, 8)");
-}
-
-TEST(Forward_Arguments, StatisticsOfAnotherShapeOrType) {
-  Call call;
-  call.statistics_shape = {2, 3};
-  EXPECT_THAT(call.error(), HasSubstr("mean has shape (2, 3)"));
-  call.statistics_shape = {2};
-  call.forward.rstd.dtype = DType::bf16;
-  EXPECT_EQ(call.error(), "rstd has dtype bf16, but statistics should be f64 or f32");
-  call.forward.rstd.dtype = DType::f32;
-  call.forward.mean.dtype = DType::f16;
-  EXPECT_EQ(call.error(), "mean has dtype f16, but statistics should be f64 or f32");
-}
-
-TEST(Forward_Arguments, MeanOfRmsNorm) {
-  Call call;
-  call.forward.kind = Kind::rms;
-  EXPECT_THAT(call.error(), HasSubstr("mean"));
-  call.forward.mean.data = nullptr;
+TEST(Forward_Arguments, Types) {
+  expect_plain_refused({
+      {[](Call& c) { c.forward.rstd.dtype = DType::bf16; }, "rstd has dtype bf16, but statistics should be f64 or f32"},
+      {[](Call& c) { c.forward.mean.dtype = DType::f16; }, "mean has dtype f16, but statistics should be f64 or f32"},
+  });
+  expect_fused_refused({{[](Call& c) { c.forward.sum.dtype = DType::bf16; }, "sum has dtype bf16, but x has f32"}});
+  expect_quantising_refused(
+      {{[](Call& c) { c.forward.scale.dtype = DType::f64; }, "scale has dtype f64, but it should be f32"}});
+  Call call = Call::fused();
+  call.forward.residual.dtype = DType::f16;
   EXPECT_TRUE(call.passes());
+}
+
+// Only y may hold integers.
+TEST(Forward_Arguments, NoOtherTensorIsI8) {
+  const auto set_i8 = [](auto tensor) { return [=](Call& call) { (call.forward.*tensor).dtype = DType::i8; }; };
+  expect_fused_refused({{set_i8(&Forward::x), "x has dtype i8"},
+                        {set_i8(&Forward::residual), "residual has dtype i8"},
+                        {set_i8(&Forward::sum), "sum has dtype i8"},
+                        {set_i8(&Forward::y2), "y2 has dtype i8"},
+                        {set_i8(&Forward::weight), "weight has dtype i8"},
+                        {set_i8(&Forward::weight2), "weight2 has dtype i8"},
+                        {set_i8(&Forward::bias2), "bias2 has dtype i8"},
+                        {set_i8(&Forward::rstd), "rstd has dtype i8"}});
+}
+
+TEST(Forward_Arguments, TensorsThatAreAbsent) {
+  expect_plain_refused({
+      {[](Call& c) { c.forward.x.data = nullptr; }, "x is null"},
+      {[](Call& c) { c.forward.y.data = nullptr; }, "y is null"},
+      {[](Call& c) { c.forward.kind = Kind::rms; }, "mean is given, but RMS norm has none"},
+      {[](Call& c) { c.forward.scale.data = c.at(Call::kScale); }, "scale is given, but y is not i8"},
+      {[](Call& c) { c.forward.residual_scale = 0.5; }, "residual_scale is 0.5, but residual is absent"},
+      {[](Call& c) { c.forward.residual_scale = kNan; }, "residual_scale is nan, but residual is absent"},
+      {[](Call& c) { c.forward.given_scale = 0.25; }, "given_scale is 0.25, but y is not i8"},
+      {[](Call& c) { c.forward.given_scale = kNan; }, "given_scale is nan, but y is not i8"},
+      {[](Call& c) {
+         c.forward.zero_centered = true;
+         c.forward.weight.data = nullptr;
+       },
+       "weight is absent"},
+  });
+  expect_fused_refused({
+      {[](Call& c) { c.forward.residual.data = nullptr; }, "sum is given, but residual is absent"},
+      {[](Call& c) { c.forward.y2.data = nullptr; }, "weight2 is given, but y2 is absent"},
+      {[](Call& c) { c.forward.y2 = {}, c.forward.weight2 = {}; }, "bias2 is given, but y2 is absent"},
+      {[](Call& c) {
+         c.forward.zero_centered = true;
+         c.forward.weight2.data = nullptr;
+       },
+       "weight2 is absent, but zero_centered needs one"},
+      {[](Call& c) {
+         c.forward.y.dtype = DType::i8;
+         c.forward.scale.data = c.at(Call::kScale);
+       },
+       "y2 is given, but y is i8"},
+  });
+  expect_quantising_refused({
+      {[](Call& c) { c.forward.scale.data = nullptr; }, "scale is null, but y is i8 and there is no given_scale"},
+      {[](Call& c) { c.forward.given_scale = 1; }, "scale is given, but given_scale is as well"},
+  });
+}
+
+TEST(Forward_Arguments, TensorsThatMayBeAbsent) {
+  Call rms, zero_centered = Call::fused();
+  rms.forward.kind = Kind::rms;
+  rms.forward.mean.data = nullptr;
+  EXPECT_TRUE(rms.passes());
+  zero_centered.forward.zero_centered = true;
+  EXPECT_TRUE(zero_centered.passes());
 }
 
 TEST(Forward_Arguments, EpsThatIsNegativeOrNotFinite) {
   Call call;
-  for (const double eps : {-1e-5, -1e-300, -std::numeric_limits<double>::infinity(),
-                           std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+  for (const double eps : {-1e-5, -1e-300, -kInfinity, kInfinity, kNan}) {
     call.forward.eps = eps;
-    EXPECT_THAT(call.error(), HasSubstr("eps is ")) << eps;
+    EXPECT_THAT(call.error(), ::testing::HasSubstr("eps is ")) << eps;
   }
   call.forward.eps = -1e-5;
   EXPECT_EQ(call.error(), "eps is -1e-05, but it should be finite and at least 0");
   for (const double eps : {0.0, -0.0, 1e-320, 1e300}) {
-    call.forward.eps = eps;
-    EXPECT_TRUE(call.passes()) << eps;
+    Call right;
+    right.forward.eps = eps;
+    EXPECT_TRUE(right.passes()) << eps;
   }
 }
 
-TEST(Forward_Arguments, NullPointers) {
-  Call call;
-  call.forward.x.data = nullptr;
-  EXPECT_EQ(call.error(), "x is null");
-  call = Call();
-  call.forward.y.data = nullptr;
-  EXPECT_EQ(call.error(), "y is null");
+TEST(Forward_Arguments, ResidualScaleThatIsNotFinite) {
+  const auto set_scale = [](double scale) { return [=](Call& call) { call.forward.residual_scale = scale; }; };
+  expect_fused_refused({{set_scale(kNan), "residual_scale is nan, but it should be finite in f32"},
+                        {set_scale(kInfinity), "residual_scale is inf, but it should be finite in f32"},
+                        {set_scale(-kInfinity), "residual_scale is -inf, but it should be finite in f32"},
+                        {set_scale(1e39), "residual_scale is 1e+39, but it should be finite in f32"}});
+  Call large = Call::fused(), small = Call::fused();
+  large.forward.residual_scale = 1e39;
+  large.forward.residual.dtype = DType::f64;
+  EXPECT_TRUE(large.passes());
+  small.forward.residual_scale = -1e-3;
+  EXPECT_TRUE(small.passes());
 }
 
-TEST(Forward_Arguments, ZeroCenteredNeedsAWeight) {
-  Call call;
-  call.forward.zero_centered = true;
-  call.forward.weight.data = nullptr;
-  EXPECT_THAT(call.error(), HasSubstr("weight is absent"));
+TEST(Forward_Arguments, GivenScalesThatAreNone) {
+  for (const auto& [scale, text] : {std::pair{-1.0, "-1"},
+                                    {kNan, "nan"},
+                                    {kInfinity, "inf"},
+                                    {1e39, "1e+39"},
+                                    {1e-39, "1e-39"},
+                                    {1e-300, "1e-300"}}) {
+    Call call = Call::quantising();
+    give_scale(call, scale);
+    EXPECT_EQ(call.error(), "given_scale is " + std::string(text) + ", but it should be a normal f32 above 0");
+  }
 }
 
-TEST(Forward_Arguments, UnknownTypes) {
-  Call call;
-  call.forward.x.dtype = static_cast<DType>(9);
-  EXPECT_THAT(call.error(), HasSubstr("x has dtype 9"));
-  call = Call();
-  call.forward.bias.dtype = static_cast<DType>(5);
-  EXPECT_THAT(call.error(), HasSubstr("bias has dtype 5"));
+// --- strides --------------------------------------------------------------------------------------------------------
+
+void expect_strides_refused(Call (*make)(), Call::Shape Call::*strides, const std::string& name, const char* where) {
+  Call call = make();
+  call.*strides = {24, 1, 3};
+  EXPECT_EQ(call.error(), name + " has strides (24, 1, 3) for shape (2, 3, 8), but the elements of a row should lie " +
+                              "side by side where " + where);
 }
 
-TEST(Forward_Arguments, StridesOfAnotherNumber) {
-  Call call;
-  call.x_strides = {24, 8};
-  EXPECT_EQ(call.error(), "x has strides (24, 8), but shape (2, 3, 8)");
-  call.x_strides = {};
-  call.weight_strides = {16, 1, 1};
-  EXPECT_EQ(call.error(), "weight has strides (16, 1, 1), but shape (3, 8)");
-}
-
-TEST(Forward_Arguments, Axes) {
-  const auto error_with = [](Shape axes, bool keep_shape = false) {
-    Call call;
-    if (!keep_shape) call.normalized = {};
-    call.forward.axes = axes;
-    return call.error();
+TEST(Forward_Arguments, RowsWhoseElementsLieApart) {
+  expect_strides_refused(&Call::fused, &Call::x_strides, "x", "residual is given");
+  expect_strides_refused(&Call::fused, &Call::y_strides, "y", "residual is given");
+  expect_strides_refused(&Call::fused, &Call::residual_strides, "residual", "residual is given");
+  expect_strides_refused(&Call::fused, &Call::sum_strides, "sum", "residual is given");
+  expect_strides_refused(&Call::fused, &Call::y2_strides, "y2", "residual is given");
+  const auto without_residual = [] {
+    Call call = Call::quantising();
+    call.forward.residual = {};
+    call.forward.sum = {};
+    return call;
   };
-  EXPECT_EQ(error_with({1, 2}, true), "axes and normalized_shape are given, but only one of them should be");
-  EXPECT_EQ(error_with({}), "normalized_shape is (), but it or axes should name at least one axis");
-  EXPECT_EQ(error_with({3}), "axes is (3), but x has 3 axes");
-  EXPECT_EQ(error_with({-4, 1}), "axes is (-4, 1), but x has 3 axes");
-  EXPECT_EQ(error_with({1, -2}), "axes is (1, -2), which names an axis twice");
-  EXPECT_EQ(error_with({0, 2}), "weight has shape (3, 8), but the axes normalised have shape (2, 8)");
+  expect_strides_refused(without_residual, &Call::x_strides, "x", "y is i8");
+  expect_strides_refused(without_residual, &Call::y_strides, "y", "y is i8");
+}
+
+// Rows may lie apart, and with y2 alone their elements as well.
+TEST(Forward_Arguments, StridesThatPass) {
+  Call call = Call::fused();
+  call.x_strides = call.residual_strides = {0, 8, 1};
+  call.y_strides = call.sum_strides = call.y2_strides = {30, 8, 1};
+  EXPECT_TRUE(call.passes());
+  call = Call::fused();
+  call.forward.residual = {};
+  call.forward.sum = {};
+  call.x_strides = call.y_strides = call.y2_strides = {24, 1, 3};
+  EXPECT_TRUE(call.passes());
 }
 
 TEST(Forward_Arguments, StridesOfAxesOfOneElementDoNotMatter) {
-  Call call;
-  call.shape = call.y_shape = {2, 1, 24};
-  call.normalized = call.weight_shape = call.bias_shape = {24};
-  call.statistics_shape = {2, 1};
   for (const std::int64_t any : {std::int64_t{999}, std::int64_t{-1}, std::int64_t{1} << 60, std::int64_t{1} << 62,
                                  std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()}) {
+    Call call;
+    call.shape = call.y_shape = {2, 1, 24};
+    call.normalized = call.weight_shape = call.bias_shape = {24};
+    call.statistics_shape = {2, 1};
     call.x_strides = {24, any, 1};
     call.y_strides = {48, any / 2, 1};
     EXPECT_TRUE(call.passes()) << any;
   }
 }
 
-TEST(Forward_Arguments, SizesBeyondMemory) {
-  Call call;
-  call.shape = call.y_shape = {std::int64_t{1} << 40, std::int64_t{1} << 40, 24};
-  call.normalized = call.weight_shape = call.bias_shape = {24};
-  EXPECT_THAT(call.error(), HasSubstr("more than memory can hold"));
+// --- plans ----------------------------------------------------------------------------------------------------------
+
+template <class Pointer>
+void expect_present_as_planned(Call& call, Pointer Buffers::*member, const std::string& name) {
+  static std::byte elsewhere[1024];
+  const Plan plan(call.complete());
+  Buffers buffers = call.buffers();
+  EXPECT_EQ(error_of([&] { plan.run(buffers); }), "no error");
+  const std::vector<float> before = call.memory;
+  const bool planned = buffers.*member != nullptr;
+  buffers.*member = planned ? nullptr : elsewhere;
+  const std::string message = name + (planned ? " is null, but the plan has one" : " is given, but the plan has none");
+  EXPECT_EQ(error_of([&] { plan.run(buffers); }), message);
+  EXPECT_EQ(std::memcmp(before.data(), call.memory.data(), before.size() * sizeof(float)), 0) << name;
 }
 
-// --- overlap
-// ----------------------------------------------------------------------------------------------------------
-
-// 3 rows of 8 in one block of memory; y `distance` elements after x.
-std::string overlap_error(std::int64_t distance, Shape x_strides, Shape y_strides, DType y_type = DType::f32) {
-  std::vector<float> memory(256, 1.0f);
-  const Shape shape{3, 8}, normalized{8};
-  Forward forward;
-  forward.x = {memory.data() + 100, DType::f32, shape, x_strides};
-  forward.y = {memory.data() + 100 + distance, y_type, shape, y_strides};
-  forward.normalized_shape = normalized;
-  const std::vector<float> before = memory;
-  const std::string message = error_of([&] { run(forward); });
-  if (message != "no error") {
-    EXPECT_EQ(before, memory);
+TEST(Forward_Arguments, BuffersArePresentAsPlanned) {
+  Call fused = Call::fused(), plain, quantising = Call::quantising();
+  for (Call* call : {&fused, &plain}) {
+    expect_present_as_planned(*call, &Buffers::bias, "bias");
+    expect_present_as_planned(*call, &Buffers::mean, "mean");
+    expect_present_as_planned(*call, &Buffers::residual, "residual");
+    expect_present_as_planned(*call, &Buffers::sum, "sum");
+    expect_present_as_planned(*call, &Buffers::weight2, "weight2");
+    expect_present_as_planned(*call, &Buffers::bias2, "bias2");
+    expect_present_as_planned(*call, &Buffers::y2, "y2");
   }
-  return message;
+  for (Call* call : {&quantising, &plain}) expect_present_as_planned(*call, &Buffers::scale, "scale");
+  plain.forward.mean = {};
+  expect_present_as_planned(plain, &Buffers::mean, "mean");
 }
 
-TEST(Forward_Overlap, InPlaceIsTheSameAddressTypeAndStrides) {
-  EXPECT_EQ(overlap_error(0, {8, 1}, {8, 1}), "no error");
-  EXPECT_EQ(overlap_error(0, {20, 1}, {20, 1}), "no error");
-  EXPECT_EQ(overlap_error(0, {8, 1}, {8, 1}, DType::bf16), "y may overlap x");
-  EXPECT_EQ(overlap_error(0, {8, 1}, {16, 1}), "y may overlap x");
-  EXPECT_EQ(overlap_error(1, {8, 1}, {8, 1}), "y may overlap x");
-  EXPECT_EQ(overlap_error(8, {8, 1}, {8, 1}), "y may overlap x");
-  EXPECT_EQ(overlap_error(-16, {8, 1}, {8, 1}), "y may overlap x");
-}
-
-TEST(Forward_Overlap, DisjointRangesPass) {
-  EXPECT_EQ(overlap_error(24, {8, 1}, {8, 1}), "no error");
-  EXPECT_EQ(overlap_error(-24, {8, 1}, {8, 1}), "no error");
-  EXPECT_EQ(overlap_error(23, {8, 1}, {8, 1}), "y may overlap x");
-  EXPECT_EQ(overlap_error(-23, {8, 1}, {8, 1}), "y may overlap x");
-}
-
-// Rows 20 apart with 8 elements each: x and y interleave, for every distance between them.
-TEST(Forward_Overlap, InterleavedSlicesAreDecidedExactly) {
-  for (std::int64_t distance = -60; distance <= 60; ++distance) {
-    bool meet = false;
-    for (std::int64_t a = 0; a < 3; ++a) {
-      for (std::int64_t b = 0; b < 3; ++b) {
-        const std::int64_t apart = distance + 20 * (b - a);
-        meet = meet || (apart > -8 && apart < 8);
-      }
+TEST(Forward_Arguments, PlansRunOnOtherBuffers) {
+  for (const auto make : {&Call::fused, &Call::quantising}) {
+    Call planned = make(), other = make(), direct = make();
+    const Plan plan(planned.complete());
+    const std::vector<float> before = planned.memory;
+    for (std::size_t i = 0; i < 24; ++i) {
+      other.at(Call::kX)[i] += 1;
+      other.at(Call::kWeight)[i] += 2;
     }
-    if (distance == 0) meet = false;  // in place
-    EXPECT_EQ(overlap_error(distance, {20, 1}, {20, 1}), meet ? "y may overlap x" : "no error") << distance;
+    std::copy(other.memory.begin(), other.memory.end(), direct.memory.begin());
+    run(direct.complete());
+    plan.run(other.buffers());
+    EXPECT_EQ(std::memcmp(other.memory.data(), direct.memory.data(), direct.memory.size() * sizeof(float)), 0);
+    EXPECT_EQ(std::memcmp(planned.memory.data(), before.data(), before.size() * sizeof(float)), 0);
   }
-}
-
-TEST(Forward_Overlap, OtherInterleavingsAreRefused) {
-  EXPECT_EQ(overlap_error(8, {20, 1}, {24, 1}), "y may overlap x");
-}
-
-TEST(Forward_Overlap, RowsOfXMayRepeatButNotThoseOfY) {
-  EXPECT_EQ(overlap_error(50, {0, 1}, {8, 1}), "no error");
-  EXPECT_EQ(overlap_error(50, {3, 1}, {8, 1}), "no error");
-  EXPECT_EQ(overlap_error(50, {8, 1}, {0, 1}), "y may overlap itself");
-  EXPECT_EQ(overlap_error(50, {8, 1}, {7, 1}), "y may overlap itself");
-  EXPECT_EQ(overlap_error(70, {8, 1}, {-8, 1}), "no error");
-}
-
-TEST(Forward_Overlap, ParametersAndStatisticsAreApartFromOutputs) {
-  Call call;
-  call.forward.weight.data = call.memory.data() + 128 + 47;
-  EXPECT_EQ(call.error(), "y may overlap weight");
-  call = Call();
-  call.forward.bias.data = call.memory.data() + 128 - 23;
-  EXPECT_EQ(call.error(), "y may overlap bias");
-  call = Call();
-  call.forward.rstd.data = call.memory.data() + 128;
-  EXPECT_EQ(call.error(), "rstd may overlap y");
-  call = Call();
-  call.forward.rstd.data = call.memory.data() + 321;
-  EXPECT_EQ(call.error(), "mean may overlap rstd");
-  call = Call();
-  call.forward.rstd.data = call.memory.data() + 5;
-  EXPECT_EQ(call.error(), "rstd may overlap x");
-  call = Call();
-  call.forward.bias.data = call.forward.weight.data;  // inputs may share memory
-  EXPECT_TRUE(call.passes());
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -1,117 +1,191 @@
-// Nothing is read or written outside the arrays, and no input is written: forbidden pages on either side of each.
+// Nothing is read or written outside the tensors, and no input is written, by plain and fused forward passes and by the
+// moments of shards: forbidden pages on either side of each tensor.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <list>
 
-#include "contracts/harness.hpp"
+#include "support/fused.hpp"
 #include "support/guarded.hpp"
 #include "support/names.hpp"
+#include "support/processes.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
 using contracts::Array;
 using contracts::kAllTypes;
 using contracts::kBothKinds;
-using contracts::make_bias;
-using contracts::make_input;
-using contracts::make_weight;
-using contracts::on_target;
-using contracts::Operation;
 using contracts::runnable_targets;
-using evenorm::testing::Guard;
-using evenorm::testing::GuardedMemory;
 
-// What lies beside a forbidden page: a plain row, one that takes the second look, one that takes the scaled path.
-constexpr const char* kEdgeRows[] = {"normal", "mean_1e4", "constant_max"};
+// Guarded copies of inputs, which are not to be written, and room for outputs.
+class GuardedTensors {
+ public:
+  explicit GuardedTensors(Guard guard) : guard_(guard) {}
 
-Array make_rows(const Operation& op, std::size_t rows, const char* edge) {
-  Array x(op.x, std::size_t{0});
-  for (std::size_t r = 0; r < rows; ++r) {
-    const char* input = r == 0 || r + 1 == rows ? edge : r == 2 ? "constant_max" : r == 3 ? "mean_1e4" : "normal";
-    x.append(make_input(input, op.x, op.cols, r + 1));
+  std::byte* input(const Array& contents) {
+    GuardedMemory& memory = all_.emplace_back(contents.bytes(), guard_);
+    memory.forbid_writing();
+    return memory.data();
   }
-  return x;
-}
+  std::byte* output(DType type, std::size_t size) { return all_.emplace_back(size * size_of(type), guard_).data(); }
 
-// All arrays guarded; the result must be as without guards.
-void run_guarded(internal::Target target, const Operation& op, std::size_t rows, Guard guard, const char* edge,
-                 const Executor& executor) {
-  const Array x = make_rows(op, rows, edge);
-  const Array weight = op.weight ? make_weight(*op.weight, op.cols) : Array();
-  const Array bias = op.bias ? make_bias(*op.bias, op.cols) : Array();
-  GuardedMemory guarded_x(x.bytes(), guard), gamma(weight.bytes(), guard), beta(bias.bytes(), guard);
-  GuardedMemory y(rows * op.cols * size_of(op.y), guard);
-  GuardedMemory mean(rows * sizeof(double), guard), rstd(rows * sizeof(float), guard);
-  guarded_x.forbid_writing();
-  gamma.forbid_writing();
-  beta.forbid_writing();
+ private:
+  Guard guard_;
+  std::list<GuardedMemory> all_;
+};
 
-  const std::array shape{static_cast<std::int64_t>(rows), static_cast<std::int64_t>(op.cols)};
+void run_guarded(internal::Target target, const FusedOperation& op, const FusedInputs& inputs, Guard guard,
+                 const Executor& executor = {}) {
+  const contracts::Operation& norm = op.norm;
+  const std::size_t size = inputs.x.size(), rows = size / norm.cols;
+  const std::array shape{static_cast<std::int64_t>(rows), static_cast<std::int64_t>(norm.cols)};
   const std::span<const std::int64_t> outer(shape.data(), 1), normalized(&shape[1], 1);
+  GuardedTensors tensors(guard);
   Forward forward;
-  forward.kind = op.kind;
-  forward.x = {guarded_x.data(), op.x, shape};
-  forward.y = {y.data(), op.y, shape};
+  forward.kind = norm.kind;
   forward.normalized_shape = normalized;
-  if (op.weight) forward.weight = {gamma.data(), *op.weight, normalized};
-  if (op.bias) forward.bias = {beta.data(), *op.bias, normalized};
-  if (op.kind == Kind::layer) forward.mean = {mean.data(), DType::f64, outer};
-  forward.rstd = {rstd.data(), DType::f32, outer};
-  forward.zero_centered = op.zero_centered;
-  on_target(target)(forward, executor);
+  forward.zero_centered = norm.zero_centered;
+  forward.x = {tensors.input(inputs.x), norm.x, shape};
+  forward.y = {tensors.output(norm.y, size), norm.y, shape};
+  forward.eps = norm.eps;
+  if (norm.kind == Kind::layer) forward.mean = {tensors.output(DType::f64, rows), DType::f64, outer};
+  forward.rstd = {tensors.output(DType::f32, rows), DType::f32, outer};
+  const auto parameter = [&](std::optional<DType> type, const Array& values) {
+    return type ? ConstTensor{tensors.input(values), *type, normalized} : ConstTensor{};
+  };
+  forward.weight = parameter(norm.weight, inputs.weight);
+  forward.bias = parameter(norm.bias, inputs.bias);
+  forward.weight2 = parameter(op.weight2, inputs.weight2);
+  forward.bias2 = parameter(op.bias2, inputs.bias2);
+  if (op.residual) forward.residual = {tensors.input(inputs.residual), *op.residual, shape};
+  if (op.residual) forward.sum = {tensors.output(norm.x, size), norm.x, shape};
+  if (op.y2) forward.y2 = {tensors.output(*op.y2, size), *op.y2, shape};
+  if (norm.y == DType::i8) forward.scale = {tensors.output(DType::f32, rows), DType::f32, outer};
+  contracts::on_target(target)(forward, executor);
 
-  const auto plain = contracts::run_operation(on_target(target), op, x, weight, bias);
-  EXPECT_TRUE(std::equal(plain.y.bytes().begin(), plain.y.bytes().end(), y.data()))
+  const FusedOutcome plain = run_fused(contracts::on_target(target), op, inputs);
+  const auto same = [](const Array& expected, const void* data) {
+    return data == nullptr ||
+           std::equal(expected.bytes().begin(), expected.bytes().end(), static_cast<const std::byte*>(data));
+  };
+  EXPECT_TRUE(same(plain.y, forward.y.data) && same(plain.sum, forward.sum.data) && same(plain.y2, forward.y2.data) &&
+              same(plain.scale, forward.scale.data))
       << op.name() << " on " << internal::name(target);
 }
 
-void run_guarded(internal::Target target, const Operation& op, std::size_t rows, Guard guard,
-                 const Executor& executor = {}) {
-  for (const char* edge : kEdgeRows) run_guarded(target, op, rows, guard, edge, executor);
+// Plain rows, scaled ones and such as are not finite, at the first and the last place in turn.
+void run_guarded(const FusedOperation& op, std::size_t rows, const Executor& executor = {}) {
+  for (const std::size_t first : {0, 2, 5}) {
+    const FusedInputs inputs = fused_inputs(op, rows, first);
+    for (const internal::Target target : runnable_targets()) {
+      for (const Guard guard : {Guard::after, Guard::before}) run_guarded(target, op, inputs, guard, executor);
+    }
+  }
 }
-
-constexpr std::size_t kCols[] = {1,  2,  3,  5,  7,  8,  9,   15,  16,   17,   24,   31,   32,   33,
-                                 47, 63, 64, 65, 95, 97, 255, 257, 1000, 1023, 1025, 2047, 2049, 3000};
 
 class Forward_GuardPages : public ::testing::TestWithParam<DType> {};
 
 TEST_P(Forward_GuardPages, SameType) {
-  for (const internal::Target target : runnable_targets()) {
-    for (const std::size_t cols : kCols) {
-      for (const Kind kind : kBothKinds) {
-        for (const Guard guard : {Guard::after, Guard::before}) {
-          run_guarded(target, contracts::same_type(kind, GetParam(), cols), cols < 100 ? 11 : 3, guard);
-        }
-      }
+  for (const std::size_t cols : {1,  2,  3,  5,  7,  8,  9,   15,  16,   17,   24,   31,   32,   33,
+                                 47, 63, 64, 65, 95, 97, 255, 257, 1000, 1023, 1025, 2047, 2049, 3000}) {
+    for (const Kind kind : kBothKinds) {
+      run_guarded({contracts::same_type(kind, GetParam(), cols)}, cols < 100 ? 11 : 3);
     }
   }
 }
 
 TEST_P(Forward_GuardPages, ConvertedInputsOutputsAndParameters) {
+  for (const std::size_t cols : {1, 3, 17, 33, 1025, 5000}) {
+    for (const DType other : kAllTypes) {
+      if (other == GetParam()) continue;
+      run_guarded({{Kind::layer, GetParam(), other, GetParam(), other, true, 1e-5, cols}}, 3);
+      run_guarded({{Kind::rms, GetParam(), GetParam(), other, other, false, 1e-5, cols}}, 3);
+    }
+  }
+}
+
+TEST_P(Forward_GuardPages, LongRowsInParts) {
+  run_guarded({contracts::same_type(Kind::layer, GetParam(), 65536 + 7)}, 3, pool_executor(2));
+}
+
+class Fused_GuardPages : public ::testing::TestWithParam<DType> {};
+
+constexpr std::size_t kCols[] = {1, 3, 7, 9, 15, 17, 31, 33, 47, 65, 129, 255, 1000, 1023, 1025, 2049};
+
+TEST_P(Fused_GuardPages, ResidualSumAndSecondY) {
+  for (const std::size_t cols : kCols) {
+    FusedOperation op{contracts::same_type(Kind::layer, GetParam(), cols)};
+    op.residual = GetParam();
+    if (cols % 4 != 3) op.y2 = op.weight2 = op.bias2 = GetParam();
+    run_guarded(op, cols < 100 ? 7 : 3);
+  }
+}
+
+TEST_P(Fused_GuardPages, Int8) {
+  for (const std::size_t cols : {1, 3, 7, 9, 17, 33, 65, 129, 1023, 1025, 3001, 14101}) {
+    FusedOperation op{contracts::same_type(Kind::layer, GetParam(), cols)};
+    op.norm.y = DType::i8;
+    if (cols % 4 == 1) op.residual = GetParam();
+    run_guarded(op, cols < 100 ? 7 : cols < 10000 ? 3 : 1);
+  }
+}
+
+TEST_P(Fused_GuardPages, ConvertedTensors) {
+  for (const std::size_t cols : {3, 17, 33, 65, 129, 1025}) {
+    for (const DType other : kAllTypes) {
+      if (other == GetParam()) continue;
+      FusedOperation op{contracts::Operation{Kind::layer, GetParam(), other, other, GetParam(), true, 1e-5, cols}};
+      op.residual = other;
+      op.y2 = GetParam();
+      op.weight2 = op.bias2 = other;
+      run_guarded(op, 3);
+    }
+  }
+}
+
+TEST_P(Fused_GuardPages, LongRowsInParts) {
+  FusedOperation op{contracts::same_type(Kind::layer, GetParam(), 65536 + 7)};
+  op.residual = op.y2 = GetParam();
+  const FusedInputs inputs = normal_inputs(op, 2);
   for (const internal::Target target : runnable_targets()) {
-    for (const std::size_t cols : {1, 3, 17, 33, 1025, 5000}) {
-      for (const DType other : kAllTypes) {
-        if (other == GetParam()) continue;
+    for (const Guard guard : {Guard::after, Guard::before}) run_guarded(target, op, inputs, guard, pool_executor(2));
+  }
+}
+
+TEST_P(Fused_GuardPages, MomentsOfRows) {
+  for (const std::int64_t cols : {1, 7, 17, 33, 1023, 1025, 3001}) {
+    const FusedOperation op{contracts::same_type(Kind::layer, GetParam(), static_cast<std::size_t>(cols))};
+    const Cuts cuts(Columns{cols}, 0);
+    for (const std::size_t first : {0, 2, 5}) {
+      const Array x = fused_inputs(op, 3, first).x;
+      const std::array<std::int64_t, 2> shape{3, cols};
+      const std::size_t count = 3 * cuts.numbers(Pass::forward, Kind::layer, GetParam() == DType::f64);
+      for (const internal::Target target : runnable_targets()) {
+        const auto find = [&](const void* data, std::span<double> message) {
+          const internal::Problem p = internal::validate(Forward{.x = {data, GetParam(), shape},
+                                                                 .y = {nullptr, GetParam(), shape},
+                                                                 .normalized_shape = std::span(shape).last(1)});
+          internal::find_moments_on(target, cuts, p, message);
+        };
+        std::vector<double> expected(count);
+        find(x.data(), expected);
         for (const Guard guard : {Guard::after, Guard::before}) {
-          run_guarded(target, {Kind::layer, GetParam(), other, GetParam(), other, true, 1e-5, cols}, 3, guard);
-          run_guarded(target, {Kind::rms, GetParam(), GetParam(), other, other, false, 1e-5, cols}, 3, guard);
+          GuardedTensors tensors(guard);
+          const std::span<double> message(reinterpret_cast<double*>(tensors.output(DType::f64, count)), count);
+          find(tensors.input(x), message);
+          EXPECT_TRUE(std::ranges::equal(std::as_bytes(message), std::as_bytes(std::span(expected))));
         }
       }
     }
   }
 }
 
-TEST_P(Forward_GuardPages, LongRowsInParts) {
-  for (const internal::Target target : runnable_targets()) {
-    for (const Guard guard : {Guard::after, Guard::before}) {
-      run_guarded(target, contracts::same_type(Kind::layer, GetParam(), 65536 + 7), 3, guard, pool_executor(2));
-    }
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Types, Forward_GuardPages, ::testing::ValuesIn(kAllTypes),
-                         [](const auto& test) { return evenorm::testing::word(test.param); });
+                         [](const auto& test) { return word(test.param); });
+INSTANTIATE_TEST_SUITE_P(Types, Fused_GuardPages, ::testing::ValuesIn(kAllTypes),
+                         [](const auto& test) { return word(test.param); });
 
 // The guard works, or the tests above would be worthless.
 TEST(Forward_GuardPagesDeathTest, TouchingTheNextByteEndsTheProgram) {
@@ -128,4 +202,4 @@ TEST(Forward_GuardPagesDeathTest, TouchingTheNextByteEndsTheProgram) {
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -14,13 +14,13 @@
 #include "run/schedule.hpp"
 #include "support/backward_call.hpp"
 #include "support/child.hpp"
+#include "support/forward_call.hpp"
 #include "support/fused.hpp"
-#include "support/fused_call.hpp"
 
 namespace evenorm::testing {
 namespace {
 
-using Call = FusedCall;
+using Call = ForwardCall;
 
 // Halfway between the largest f32 and the next one there would be, and between the smallest normal one and the one
 // below: those are no f32, whichever way the caller rounds.
@@ -110,7 +110,7 @@ TEST(Fused_Environment, WithExceptionsUnmasked) {
       return 0;
     });
   };
-  Call full, given = Call::quantising(), by_row = Call::quantising();
+  Call full = Call::fused(), given = Call::quantising(), by_row = Call::quantising();
   full.forward.residual_scale = 0.1;
   given.forward.scale = {};
   given.forward.given_scale = 0.1;

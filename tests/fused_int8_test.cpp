@@ -56,16 +56,6 @@ TEST_P(Contract_FusedInt8, ManyShortRows) {
   }
 }
 
-TEST_P(Contract_FusedInt8, InEveryWay) {
-  for (const double given_scale : {0.0, 0.02}) {
-    for (const std::size_t cols : {33, 200, 1300}) {
-      FusedOperation op = quantising(Kind::layer, GetParam(), cols, true, given_scale);
-      if (cols != 200) op.residual = GetParam();
-      expect_fused_is_composed(op, fused_inputs(op, 36), ways_of(op).size());
-    }
-  }
-}
-
 // A row longer than scratch is looked at twice: x and the residual have to be as they were.
 TEST_P(Contract_FusedInt8, LongRowsInPlace) {
   FusedOperation op = quantising(Kind::layer, GetParam(), 14100, true);
@@ -73,19 +63,6 @@ TEST_P(Contract_FusedInt8, LongRowsInPlace) {
   const FusedInputs inputs = fused_inputs(op, 17);
   for (const Place place : {Place::of_x, Place::of_residual}) {
     expect_fused_is_composed(op, inputs, FusedWay{"in place", {.sum = place}, {}});
-  }
-}
-
-TEST_P(Contract_FusedInt8, SharedOutOverThreads) {
-  for (const double given_scale : {0.0, 0.05}) {
-    for (const auto& [rows, cols] : {std::pair<std::size_t, std::size_t>{300, 300}, {2, 70001}}) {
-      FusedOperation op = quantising(Kind::layer, GetParam(), cols, true, given_scale);
-      op.residual = GetParam();
-      const FusedInputs inputs = cols < 70000 ? fused_inputs(op, rows) : normal_inputs(op, rows);
-      expect_fused_is_composed(op, inputs, FusedWay{"7 threads", {}, pool_executor(7)});
-      expect_fused_is_composed(op, inputs,
-                               FusedWay{"64 tasks", {.sum = Place::of_x}, contracts::reversed_executor(64)});
-    }
   }
 }
 

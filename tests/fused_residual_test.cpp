@@ -51,26 +51,6 @@ TEST_P(Contract_FusedResidual, IsTheSumAndThenTheNorm) {
   }
 }
 
-// Every kind of row in one batch; in every way.
-TEST_P(Contract_FusedResidual, InEveryWay) {
-  for (const std::size_t cols : {33, 200, 1300}) {
-    const FusedOperation op = with_residual(contracts::same_type(Kind::layer, GetParam(), cols), GetParam());
-    const std::vector<FusedWay> ways = ways_of(op);
-    expect_fused_is_composed(op, fused_inputs(op, 36), ways.size());
-  }
-}
-
-TEST_P(Contract_FusedResidual, SharedOutOverThreads) {
-  for (const auto& [rows, cols] : {std::pair<std::size_t, std::size_t>{300, 300}, {70, 1025}, {2, 70001}}) {
-    const FusedOperation op = with_residual(contracts::same_type(Kind::layer, GetParam(), cols), GetParam(), 0.3);
-    const FusedInputs inputs = cols < 70000 ? fused_inputs(op, rows) : normal_inputs(op, rows);
-    expect_fused_is_composed(op, inputs, FusedWay{"7 threads", {}, pool_executor(7)});
-    expect_fused_is_composed(op, inputs, FusedWay{"64 tasks", {.sum = Place::of_x}, contracts::reversed_executor(64)});
-    const FusedLayout swapped{.y = Place::of_x, .sum = Place::of_residual, .odd_addresses = true};
-    expect_fused_is_composed(op, inputs, FusedWay{"2 threads, in place", swapped, pool_executor(2)});
-  }
-}
-
 // A long row that is scaled, or not finite, after its blocks have been shared out.
 TEST_P(Contract_FusedResidual, ExtremeLongRowsInPlace) {
   const FusedOperation op = with_residual(contracts::same_type(Kind::rms, GetParam(), 70001), GetParam());
@@ -132,13 +112,6 @@ TEST(Contract_FusedResidual, TheScaleIsMultipliedInOneRounding) {
     std::memcpy(&sum, outcome.sum.data(), sizeof sum);
     EXPECT_EQ(sum, 0x1p-24f) << internal::name(target);
   }
-}
-
-TEST(Contract_FusedResidual, SumsPastTheCaches) {
-  const FusedOperation op = with_residual(contracts::same_type(Kind::layer, DType::f32, 1040), DType::f32);
-  const FusedInputs inputs = normal_inputs(op, 2100);
-  expect_fused_is_composed(op, inputs, FusedWay{"2 threads", {}, pool_executor(2)});
-  expect_fused_is_composed(op, inputs, FusedWay{"offset", {.y = Place::of_x, .offset = 1}, {}});
 }
 
 // Short rows, of every kind, held in scratch or where y or the sum go.

@@ -1,5 +1,5 @@
-// Every input under fuzz/corpus/, through the function that its fuzzer calls: what was found once stays mended, in
-// builds without sanitizers and with compilers without libFuzzer too.
+// The fuzzers' functions in every build, with compilers without libFuzzer too: every input under fuzz/corpus/, so that
+// what was found once stays mended, and random choices for those that take any bytes for choices.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -7,6 +7,7 @@
 #include <iterator>
 #include <vector>
 
+#include "contracts/inputs.hpp"
 #include "fuzz/targets.hpp"
 #include "support/places.hpp"
 
@@ -28,6 +29,25 @@ TEST_P(Fuzz_Corpus, KeepsEveryPromise) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Fuzz_Corpus, ::testing::ValuesIn(fuzz::kTargets),
+                         [](const auto& target) { return std::string(target.param.name); });
+
+class Fuzz_Random : public ::testing::TestWithParam<fuzz::NamedTarget> {
+ protected:
+  static void run_from(std::uint64_t first, std::uint64_t count) {
+    for (std::uint64_t seed = first; seed < first + count; ++seed) {
+      contracts::Random random(seed);
+      std::vector<std::uint8_t> bytes(16 + random.below(240));
+      for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random.below(256));
+      EXPECT_NO_THROW(GetParam().run(bytes)) << "seed " << seed;
+    }
+  }
+};
+
+TEST_P(Fuzz_Random, KeepsEveryPromise) { run_from(0, 300); }
+
+TEST_P(Fuzz_Random, KeepsEveryPromise_Slow) { run_from(1000, 5000); }
+
+INSTANTIATE_TEST_SUITE_P(Targets, Fuzz_Random, ::testing::ValuesIn(std::span(fuzz::kTargets).subspan(3)),
                          [](const auto& target) { return std::string(target.param.name); });
 
 }  // namespace

@@ -14,20 +14,12 @@ import dataclasses
 
 import numerics_model as forward
 import numpy as np
-from numerics_model import BLOCK, LANES, Pair, high, narrowed, two_sum
+from numerics_model import BLOCK, LANES, Pair, high, narrowed, sum_to_odd, two_sum
 
 exact_fma64 = forward.fma64
 
 
 # Exact operations.
-
-
-def sum_to_odd(a, b):
-    """a + b of f64, rounded to odd."""
-    s, error = two_sum(a, b)
-    bits = s.view(np.int64)
-    away = np.where((error > 0) == (s > 0), 1, -1)  # from 0, or towards it
-    return np.where((error != 0) & (bits % 2 == 0), bits + away, bits).view(np.float64)
 
 
 def halves(a):
@@ -84,9 +76,7 @@ class Double(forward.Double):
         r = forward.Double.rstd(z)
         if z.hi == 0:
             return forward.Double.wide(r)
-        w = Pair(*forward.two_product(z.hi, r))
-        e = fma64(-w.hi, r, np.float64(1)) - (w.lo * r + (z.lo * r) * r)
-        return Pair(r, (r / 2) * e)
+        return Pair(r, (r / 2) * forward.Double.residual(z, r))
 
     @staticmethod
     def centred(x, mean):

@@ -150,18 +150,12 @@ class Modules_Loading : public ::testing::Test {
   LayerNorm module{kShape};
 };
 
+// All that load() refuses: modules_load_test.cpp.
 TEST_F(Modules_Loading, RefusesWhatDoesNotFitByItsKey) {
   const std::string weight = safetensors_entry("n.weight", "F32", "2,3", 0, 24);
   EXPECT_EQ(failure({weight}, 24), ": n.bias is missing, but should be there with shape (2, 3) and dtype f32");
-  EXPECT_EQ(failure({}, 0), ": n.weight is missing, but should be there with shape (2, 3) and dtype f32");
-  EXPECT_EQ(failure({weight, safetensors_entry("n.bias", "F32", "6", 24, 48)}, 48),
-            ": n.bias has shape (6), but should have (2, 3)");
-  EXPECT_EQ(failure({weight, safetensors_entry("n.bias", "F16", "2,3", 24, 36)}, 36),
-            ": n.bias has dtype f16, but should have f32");
   EXPECT_EQ(failure({weight, safetensors_entry("n.bias", "I32", "2,3", 24, 48)}, 48),
             " has tensor 'n.bias' of type I32, but should have F16, BF16, F32 or F64");
-  EXPECT_EQ(failure({weight, safetensors_entry("n.bais", "F32", "2,3", 24, 48)}, 48),
-            ": n.bais is unexpected: the module has n.weight and n.bias");
   EXPECT_EQ(failure({weight, safetensors_entry("n.count", "I64", "", 24, 32)}, 32),
             ": n.count is unexpected: the module has n.weight and n.bias");
 }

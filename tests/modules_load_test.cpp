@@ -8,17 +8,8 @@
 #include "support/backward_call.hpp"
 #include "support/tensors.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
-
-using testing::Array;
-using testing::Bytes;
-using testing::bytes_of;
-using testing::const_view;
-using testing::error_of;
-using testing::normals;
-using testing::set;
-using testing::Shape;
 
 const Shape kShape{3, 8};
 constexpr std::size_t kCols = 24;
@@ -132,4 +123,4 @@ TEST_F(Modules_Load, ShowsNamesOfFilesOnOneLine) {
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

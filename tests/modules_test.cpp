@@ -13,22 +13,10 @@
 #include "support/names.hpp"
 #include "support/tensors.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
 using contracts::kAllTypes;
-using testing::Array;
-using testing::Bytes;
-using testing::bytes_of;
-using testing::const_view;
-using testing::count;
-using testing::error_of;
-using testing::filled;
-using testing::normals;
-using testing::set;
-using testing::Shape;
-using testing::view;
-using testing::word;
 
 const Shape kShape{3, 8}, kInput{4, 3, 8}, kRows{4};
 constexpr std::size_t kCols = 24, kElements = 96;
@@ -283,4 +271,4 @@ TEST(Modules_Refused, WhatRunRefuses) {
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -32,6 +32,15 @@ def two_sum(a, b):
     return s, (a - (s - t)) + (b - t)
 
 
+def sum_to_odd(a, b):
+    """a + b of f64, rounded to odd."""
+    s, error = two_sum(a, b)
+    error = np.where(np.isfinite(s), error, 0)
+    bits = np.asarray(s).view(np.int64)
+    away = np.where((error > 0) == (s > 0), 1, -1)  # from 0, or towards it
+    return np.where((error != 0) & (bits % 2 == 0), bits + away, bits).view(np.float64)
+
+
 def fma64_number(a, b, c):
     """a b + c of three f64, rounded once."""
     a, b, c = float(a), float(b), float(c)
@@ -59,12 +68,7 @@ def fma64(a, b, c):
 def fma32(a, b, c):
     """a b + c of f32, element by element, rounded once: by way of f64 rounded to odd."""
     product = np.multiply(a, b, dtype=np.float64)  # 48 bits: exact
-    s, error = two_sum(product, np.float64(c))
-    error = np.where(np.isfinite(s), error, 0)
-    bits = np.asarray(s).view(np.int64)
-    away = np.where((error > 0) == (s > 0), 1, -1)  # from 0, or towards it
-    odd = np.where((error != 0) & (bits % 2 == 0), bits + away, bits)
-    return odd.view(np.float64).astype(np.float32)
+    return sum_to_odd(product, np.float64(c)).astype(np.float32)
 
 
 def two_product(a, b):
@@ -191,14 +195,18 @@ class Double:
         return m2 / n
 
     @staticmethod
+    def residual(z, r):
+        """Item 8: 1 - z r^2."""
+        w = Pair(*two_product(z.hi, r))
+        return fma64(-w.hi, r, np.float64(1)) - (w.lo * r + (z.lo * r) * r)
+
+    @staticmethod
     def rstd(z):
         """Item 8: a Newton step on 1 / sqrt."""
         if z.hi == 0:
             return np.float64(0)
         r = 1 / np.sqrt(z.hi)
-        w = Pair(*two_product(z.hi, r))
-        e = fma64(-w.hi, r, np.float64(1)) - (w.lo * r + (z.lo * r) * r)
-        return fma64(r / 2, e, r)
+        return fma64(r / 2, Double.residual(z, r), r)
 
     @staticmethod
     def offsets(mean, r, near):

@@ -1,5 +1,6 @@
 // The route of every combination of types, layouts, fused forms and sizes: a table, compared with
 // tests/vectors/routes.txt.
+#include "plan/caches.hpp"
 #include "plan/forward_plan.hpp"
 #include "plan/gradient_plan.hpp"
 
@@ -149,6 +150,28 @@ TEST(Plan_Routes, AreThoseOfTheTable) {
   EXPECT_EQ(found, evenorm::testing::read_file(evenorm::testing::in_sources("tests/vectors/routes.txt")))
       << "the table that was found is in routes.txt in the folder of the tests' build";
   if (HasFailure()) std::ofstream("routes.txt") << found;
+}
+
+// --- from which size on memory is used in another way: by the caches, and no later than where that pays
+// ---------------
+
+constexpr std::size_t kMiB = std::size_t{1} << 20u;
+
+TEST(Caches, StreamingStartsAtAShareOfTheLastOne) {
+  EXPECT_EQ(streamed_from({.second = kMiB, .last = 32 * kMiB}), 8 * kMiB);
+  EXPECT_EQ(streamed_from({.second = kMiB, .last = 6 * kMiB}), 6 * kMiB / 4);
+  EXPECT_EQ(streamed_from({.second = kMiB, .last = 384 * kMiB}), 8 * kMiB);
+}
+
+TEST(Caches, FetchingStartsBeyondTheSecondOne) {
+  EXPECT_EQ(fetched_from({.second = kMiB, .last = 32 * kMiB}), 4 * kMiB);
+  EXPECT_EQ(fetched_from({.second = kMiB / 2, .last = 32 * kMiB}), 2 * kMiB);
+  EXPECT_EQ(fetched_from({.second = 2 * kMiB, .last = 32 * kMiB}), 4 * kMiB);
+}
+
+TEST(Caches, AreFound) {
+  EXPECT_GT(caches().second, 0u);
+  EXPECT_GE(caches().last, caches().second);
 }
 
 }  // namespace

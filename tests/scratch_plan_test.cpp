@@ -23,28 +23,10 @@ using contracts::kBothKinds;
 // Never looked at: where tensors are said to be, each its own.
 char places[16];
 
-const std::vector<std::int64_t> kCols = {1,
-                                         2,
-                                         15,
-                                         128,
-                                         129,
-                                         700,
-                                         768,
-                                         1023,
-                                         1024,
-                                         1025,
-                                         2048,
-                                         4095,
-                                         4097,
-                                         5000,
-                                         14100,
-                                         1 << 17,
-                                         8387584,
-                                         8387585,
-                                         8388608,
-                                         std::int64_t{1} << 30,
-                                         (std::int64_t{1} << 40) - 1,
-                                         std::int64_t{1} << 40};
+constexpr std::int64_t kMost = std::int64_t{1} << 40;
+constexpr std::int64_t kCols[] = {1,       2,       15,      128,     129,       700,  768,   1023,
+                                  1024,    1025,    2048,    4095,    4097,      5000, 14100, 1 << 17,
+                                  8387584, 8387585, 8388608, 1 << 30, kMost - 1, kMost};
 
 // Pieces of one plan: apart from each other, within its bytes.
 class Pieces {

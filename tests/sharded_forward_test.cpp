@@ -72,16 +72,6 @@ TEST_P(Contract_ShardedForward, OneProcessHasTheBitsOfThePlainNorm) {
   }
 }
 
-TEST_P(Contract_ShardedForward, AtEveryMultipleOf1024) {
-  constexpr std::int64_t kCols = 5 * 1024 + 77;
-  for (const Kind kind : kBothKinds) {
-    const Operation op = contracts::same_type(kind, GetParam(), kCols);
-    const Inputs inputs = rows_to_split(op);
-    for (std::int64_t cut = 1024; cut < kCols; cut += 1024) expect_bits_of_the_whole(op, inputs, {cut, kCols - cut});
-    expect_bits_of_the_whole(op, inputs, {1024, 1024, 1024, 1024, 1024, 77});
-  }
-}
-
 // Rows that have to be scaled among them, by the largest |x| of all processes.
 TEST_P(Contract_ShardedForward, EveryAdversarialRow) {
   constexpr std::size_t kCols = 3 * 1024 + 300;
@@ -173,22 +163,6 @@ TEST(Contract_ShardedForward, MixturesOfTypes) {
   }
 }
 
-// 14 blocks: each process joins its own ones, 2^k of them from a multiple of 2^k on.
-TEST(Contract_ShardedForward, SubtreesJoinedFirst) {
-  constexpr std::int64_t kCols = 13 * 1024 + 7;
-  for (const Kind kind : kBothKinds) {
-    for (const DType type : {DType::f32, DType::f64}) {
-      const Operation op = contracts::same_type(kind, type, kCols);
-      const Inputs inputs = rows_to_split(op);
-      for (const std::int64_t subtree : {2048, 4096, 8192}) {
-        Columns columns(kCols / subtree, subtree);
-        columns.push_back(kCols % subtree);
-        expect_bits_of_the_whole(op, inputs, columns);
-      }
-    }
-  }
-}
-
 // --- other cuts -----------------------------------------------------------------------------------------------------
 
 void expect_within_bounds(const Operation& op, const Inputs& inputs, const Columns& columns, const std::string& what) {
@@ -203,39 +177,8 @@ void expect_within_bounds(const Operation& op, const Inputs& inputs, const Colum
   }
 }
 
-class Contract_ShardedForwardAccuracy : public ::testing::TestWithParam<std::tuple<DType, std::size_t>> {};
-
-TEST_P(Contract_ShardedForwardAccuracy, EveryAdversarialRow) {
-  const auto [type, cols] = GetParam();
-  const auto n = static_cast<std::int64_t>(cols);
-  const Columns columns = n < 100 ? Columns{1, 2, n - 3} : Columns{1, n / 3, 1025, n * 2 / 3 - 1026};
-  for (const std::string_view name : contracts::input_names(type, cols)) {
-    for (const Kind kind : kBothKinds) {
-      Operation op = contracts::same_type(kind, type, cols);
-      Inputs inputs;
-      inputs.x = contracts::make_input(name, type, cols);
-      inputs.weight = contracts::make_weight(type, cols);
-      inputs.bias = contracts::make_bias(type, cols);
-      expect_within_bounds(op, inputs, columns, std::string(name));
-      expect_within_bounds(op, inputs, {n}, std::string(name) + " whole");
-      if (cols > 100) continue;
-      for (const double eps : {0.0, 1e-30, 1e80}) {  // from 2^251 on every row of f32 is scaled
-        op.eps = eps;
-        expect_within_bounds(op, inputs, columns, std::string(name) + ", eps " + std::to_string(eps));
-      }
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(TypesAndCols, Contract_ShardedForwardAccuracy,
-                         ::testing::Combine(::testing::ValuesIn(kAllTypes),
-                                            ::testing::Values(std::size_t{31}, std::size_t{3300})),
-                         [](const auto& test) {
-                           return word(std::get<0>(test.param)) + "_Cols" + std::to_string(std::get<1>(test.param));
-                         });
-
 // Processes whose columns are of other magnitudes: scaled parts beside plain ones, zeros beside either.
-TEST(Contract_ShardedForwardAccuracy, ProcessesOfOtherMagnitudes) {
+TEST(Contract_ShardedForward, ProcessesOfOtherMagnitudes) {
   const double magnitudes[] = {0, 1e-320, 1e-300, 1e-200, 1, 1e140, 1e200, 1e307};
   constexpr std::size_t kShard = 200;
   for (const double left : magnitudes) {
@@ -320,53 +263,6 @@ TEST(Contract_ShardedMoments, NotFiniteWhereAColumnIsNot) {
           }
         }
       }
-    }
-  }
-}
-
-const Names kRowsOfAnySize = {"normal",    "mean_1e6", "constant_0.1", "std_1e300",
-                              "subnormal", "huge",     "zeros",        "std_1e-300"};
-
-TEST(Contract_ShardedMoments, TheSameOnEveryTargetForAnyThreads) {
-  for (const DType type : kAllTypes) {
-    for (const std::size_t cols : {3, 1000, 9000}) {
-      Array x = rows_of(kRowsOfAnySize, type, 24, cols, 1);
-      x.set(5, kNan);
-      for (const Kind kind : kBothKinds) {
-        for (const bool wide : {false, true}) {
-          const std::vector<Moments> expected = moments_on(runnable_targets()[0], kind, x, cols, wide);
-          for (const internal::Target target : runnable_targets()) {
-            for (const Executor& e :
-                 {Executor{}, pool_executor(2), pool_executor(7), contracts::reversed_executor(64)}) {
-              EXPECT_TRUE(same_bits(moments_on(target, kind, x, cols, wide, e), expected))
-                  << name(type) << " " << cols << " on " << internal::name(target);
-            }
-          }
-        }
-      }
-    }
-  }
-}
-
-// Any axes and strides: those of the same rows, dense.
-TEST(Contract_ShardedMoments, OfRowsThatLieAnywhere) {
-  contracts::Random random(11);
-  const contracts::Choose choose = [&](std::size_t n) { return random.below(n); };
-  for (int round = 0; round < 60; ++round) {
-    const contracts::Shape shape = round % 3 == 0 ? contracts::Shape{3, 1500, 2} : contracts::Shape{5, 7, 3, 11};
-    const DType type = kAllTypes[random.below(4)];
-    const contracts::AxisChoice split = contracts::choose_axes(shape, choose);
-    const std::size_t cols = contracts::product(split.normalized), rows = contracts::product(shape) / cols;
-    const Array values = rows_of(kRowsOfAnySize, type, rows, cols, static_cast<std::uint64_t>(round));
-    contracts::Scattered x(type, shape, choose);
-    const std::vector<std::byte> dense(values.bytes().begin(), values.bytes().end());
-    x.put(contracts::permuted(dense, size_of(type), contracts::places_of_rows(shape, split.axes), true).data());
-    for (const internal::Target target : runnable_targets()) {
-      const bool wide = round % 2 == 0;
-      const std::vector<Moments> moments =
-          moments_on(target, Kind::layer, x.const_view(), wide ? DType::f64 : type, split.axes);
-      EXPECT_TRUE(same_bits(moments, moments_on(target, Kind::layer, values, cols, wide)))
-          << "round " << round << ", " << rows << " rows of " << cols << " on " << internal::name(target);
     }
   }
 }

@@ -11,17 +11,8 @@
 #include "support/memory.hpp"
 #include "support/program.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
-
-using testing::Failing;
-using testing::FailingAllocation;
-using testing::npy_bytes_of;
-using testing::read_file;
-using testing::TemporaryFolder;
-using testing::write_file;
-
-using Words = std::vector<std::string>;
 
 // Arrays say how much they wanted.
 bool says_that_memory_is_out(const std::string& error) {
@@ -62,8 +53,8 @@ class CliStress_Memory : public ::testing::Test {
   CliStress_Memory() {
     std::vector<float> x(12);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * i % 7);
-    write_file(folder / "x.npy", npy_bytes_of("<f4", "(3, 4)", testing::bytes_of(x)));
-    write_file(folder / "w.npy", npy_bytes_of("<f4", "(4,)", testing::bytes_of(std::vector<float>{1, 2, 3, 4})));
+    write_file(folder / "x.npy", npy_bytes_of("<f4", "(3, 4)", bytes_of(x)));
+    write_file(folder / "w.npy", npy_bytes_of("<f4", "(4,)", bytes_of(std::vector<float>{1, 2, 3, 4})));
     write_old();
   }
 
@@ -99,7 +90,7 @@ class CliStress_Memory : public ::testing::Test {
 
   // The n-th allocation fails. Whether it came to that.
   bool run_failing(const Words& words, std::size_t n, Failing failing, const Result& expected, const Words& names) {
-    const long live = testing::allocations().live;
+    const long live = allocations().live;
     int status = -1;
     bool failed = false;
     {
@@ -108,7 +99,7 @@ class CliStress_Memory : public ::testing::Test {
       status = cli::run(words);
       failed = FailingAllocation::has_failed();
     }
-    EXPECT_EQ(testing::allocations().live, live) << "allocation " << n;
+    EXPECT_EQ(allocations().live, live) << "allocation " << n;
     const Result result = finish(status);
     if (result.status == cli::kDone) {
       survived += failed ? 1 : 0;
@@ -128,9 +119,9 @@ class CliStress_Memory : public ::testing::Test {
   // `step`: tries every so many-th allocation of the first ones, which only build the parser and are much the same.
   void fail_each(const Words& words, Failing failing, std::size_t step) {
     run_whole(words);  // what is made once is made
-    const long before = testing::allocations().made;
+    const long before = allocations().made;
     const Result expected = run_whole(words);
-    const auto made = static_cast<std::size_t>(testing::allocations().made - before);
+    const auto made = static_cast<std::size_t>(allocations().made - before);
     ASSERT_EQ(expected.status, cli::kDone) << expected.err;
     write_old();
     const Words names = folder.names();
@@ -183,4 +174,4 @@ TEST_F(CliStress_Memory, ExplainIsRefusedInOneLine) {
 TEST_F(CliStress_Memory, InfoIsRefusedInOneLine) { fail_each({"info"}, Failing::one, 7); }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -20,17 +20,10 @@
 #include "support/child.hpp"
 #include "support/program.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::npy_bytes_of;
-using testing::ProgramRun;
-using testing::ProgramSetting;
-using testing::read_file;
-using testing::run_evenorm;
-using testing::TemporaryFolder;
-using testing::write_file;
 
 constexpr std::size_t kCols = 1024, kRows = 2048;
 
@@ -46,7 +39,7 @@ class CliStress : public ::testing::Test {
   void write_input(const char* name, std::size_t period) const {
     std::vector<float> x(kRows * kCols);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % period);
-    write_file(folder / name, npy_bytes_of("<f4", "(2048, 1024)", testing::bytes_of(x)));
+    write_file(folder / name, npy_bytes_of("<f4", "(2048, 1024)", bytes_of(x)));
   }
   void write_old() const {
     write_file(folder / "y.npy", "old");
@@ -175,7 +168,7 @@ TEST_F(CliStress, CallsThatSignalsCutShortAreMadeAgain) {
       if (n > 0) got.append(bytes, 0, static_cast<std::size_t>(n));
     }
   });
-  const std::string outcome = testing::outcome_of_child([&] {
+  const std::string outcome = outcome_of_child([&] {
     close(in[1]);
     close(out[0]);
     return apply_under_alarms(in[0], out[1]);
@@ -217,4 +210,4 @@ TEST_F(CliStress, SeveralRunsWithOneTarget) {
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

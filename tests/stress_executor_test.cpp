@@ -21,12 +21,8 @@
 #include "support/sanitized.hpp"
 #include "support/work.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
-
-using testing::all_work;
-using testing::through_cpp;
-using testing::Work;
 
 using OneTask = std::function<void(std::size_t)>;
 using Way = std::function<void(std::size_t tasks, const OneTask& task)>;
@@ -191,10 +187,10 @@ int run_without_threads() {
 }
 
 TEST(Stress_Executor, ThreadsThatCannotBeStartedAreDoneWithout) {
-  if (testing::kSanitized) GTEST_SKIP() << "sanitizers reserve more address space than this test leaves";
+  if (kSanitized) GTEST_SKIP() << "sanitizers reserve more address space than this test leaves";
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // a new process, whose pool has not been started
   EXPECT_EXIT(std::_Exit(run_without_threads()), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

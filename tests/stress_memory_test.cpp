@@ -11,14 +11,10 @@
 #include "support/memory.hpp"
 #include "support/processes.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
-using testing::allocations;
-using testing::Call;
-using testing::Failing;
-using testing::FailingAllocation;
-using testing::last_error;
+using Call = CForwardCall;
 
 // Runs `body` with its first allocation failing, its second one, ... until none fails any more. body returns whether
 // it said that memory is out. Returns how many were let fail.
@@ -106,7 +102,7 @@ TEST(Stress_Memory, PlansOfManyAxesThrowBadAlloc) {
 TEST(Stress_Memory, ProcessesHearThatOneIsOut) {
   constexpr std::size_t kFails = 1;
   std::string texts[3];
-  testing::Processes(3).run([&](const Communicator& communicator) {
+  Processes(3).run([&](const Communicator& communicator) {
     Norm norm;
     ShardedNorm sharded(norm.forward, communicator);
     const auto run_with = [&](double eps) {
@@ -134,7 +130,7 @@ TEST(Stress_Memory, APlanSurvivesAnAssignmentThatFails) {
   Plan plan(norm.forward);
   const Plan another(other.forward);
   {
-    const testing::OutOfMemory scope;
+    const OutOfMemory scope;
     try {
       plan = another;
     } catch (const std::bad_alloc&) {
@@ -171,17 +167,19 @@ TEST(Stress_Memory, TheCApiReturnsAStatus) {
   };
   EXPECT_GE(fail_each([&] {
               auto* plan = reinterpret_cast<evenorm_plan*>(&call);
-              const bool told = is_out(evenorm_plan_create(&call.forward, &plan));
+              const bool told = is_out(evenorm_plan_create(&call.given, &plan));
               if (told && plan != nullptr) return false;
               evenorm_plan_destroy(plan);
               return told;
             }),
             4u);
-  call.forward.eps = -1;
+  call.given.eps = -1;
   const std::vector<float> before = call.memory;
-  EXPECT_GE(fail_each([&] { return is_out(evenorm_run(&call.forward, nullptr)); }), 2u);
+  EXPECT_GE(fail_each([&] { return is_out(evenorm_run(&call.given, nullptr)); }), 2u);
   EXPECT_EQ(call.memory, before);
   EXPECT_GE(fail_each([&] { return is_out(evenorm_run(nullptr, nullptr)); }), 2u);
+  CBackwardCall gradients;
+  EXPECT_GE(fail_each([&] { return is_out(evenorm_run_backward(&gradients.given, nullptr, 0, nullptr)); }), 2u);
   EXPECT_GE(fail_each([&] { return is_out(evenorm_plan_run(nullptr, nullptr)); }), 2u);
   EXPECT_GE(fail_each([&] { return is_out(evenorm_plan_run_with(nullptr, nullptr, nullptr)); }), 2u);
   EXPECT_GE(fail_each([&] { return is_out(evenorm_pool_executor(1, nullptr)); }), 2u);
@@ -214,7 +212,7 @@ TEST(Stress_Memory, ARunAllocatesNothing) {
                                 .dweight = {dweight.data(), DType::f32, dense_cols}});
   std::vector<std::byte> scratch(gradients.scratch_bytes());
   evenorm_plan* c_plan = nullptr;
-  ASSERT_EQ(evenorm_plan_create(&call.forward, &c_plan), EVENORM_OK);
+  ASSERT_EQ(evenorm_plan_create(&call.given, &c_plan), EVENORM_OK);
   const auto last = [&] { return evenorm_plan_run(c_plan, nullptr) == EVENORM_OK; };
 
   const long before = allocations().made;
@@ -228,7 +226,7 @@ TEST(Stress_Memory, ARunAllocatesNothing) {
     layer_norm<float>(dense, dense, 1024, {.executor = executor});
     rms_norm<float>(dense, dense, std::size_t{1} << 20U, {.executor = executor});
   }
-  const bool ran = evenorm_run(&call.forward, nullptr) == EVENORM_OK && last() &&
+  const bool ran = evenorm_run(&call.given, nullptr) == EVENORM_OK && last() &&
                    evenorm_layer_norm_f32(dense.data(), dense.data(), 1024, 1024, nullptr, nullptr, 0) == EVENORM_OK;
   const long after = allocations().made;
   EXPECT_TRUE(ran);
@@ -237,4 +235,4 @@ TEST(Stress_Memory, ARunAllocatesNothing) {
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -1,9 +1,10 @@
 // Eight threads at once, each with work of its own or all with one plan, on shared pools and off them, through C++ and
-// C, under any floating-point modes: the bits are those of one thread alone, and errors stay with their threads.
+// C, under any floating-point modes: the bits are those of one thread alone, and errors stay with their threads. Forks.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <latch>
@@ -12,16 +13,14 @@
 #include "contracts/fp_mode.hpp"
 #include "contracts/through_c.hpp"
 #include "support/c_call.hpp"
+#include "support/child.hpp"
 #include "support/work.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
 using contracts::FpMode;
 using contracts::FpModeScope;
-using testing::all_work;
-using testing::through_cpp;
-using testing::Work;
 
 constexpr std::size_t kThreads = 8;
 
@@ -120,17 +119,86 @@ TEST(Stress_Threads, OnePlanForAll) {
 TEST(Stress_Threads, ErrorsStayWithTheirThreads) {
   std::array<std::atomic<int>, kThreads> wrong{};
   on_threads([&](std::size_t i) {
-    testing::Call call;
-    call.forward.eps = -1.0 - static_cast<double>(i);
+    CForwardCall call;
+    call.given.eps = -1.0 - static_cast<double>(i);
     const std::string expected = "eps is -" + std::to_string(i + 1) + ", but it should be finite and at least 0";
     for (int round = 0; round < 500; ++round) {
-      if (evenorm_run(&call.forward, nullptr) != EVENORM_INVALID_ARGUMENT) ++wrong[i];
+      if (evenorm_run(&call.given, nullptr) != EVENORM_INVALID_ARGUMENT) ++wrong[i];
       std::this_thread::yield();
-      if (testing::last_error() != expected) ++wrong[i];
+      if (last_error() != expected) ++wrong[i];
     }
   });
   for (std::size_t i = 0; i < kThreads; ++i) EXPECT_EQ(wrong[i], 0) << "thread " << i;
 }
 
+// --- fork() at any time: before the pool is used, afterwards, while other threads use it. The child runs serially, to
+// the same bits, through C++ and C, its own children too; the parent goes on.
+
+// 0 where everything is right, on pools that the process may or may not have used.
+int run_all(const std::vector<Work>& all) {
+  for (const Work& work : all) {
+    if (!work.comes_out(through_cpp(), pool_executor(2))) return 1;
+    if (!work.comes_out(contracts::through_c(), pool_executor(0))) return 2;
+  }
+  return 0;
+}
+
+int run_all_here_and_in_a_child(const std::vector<Work>& all) {
+  if (const int status = run_all(all); status != 0) return status;
+  return outcome_of_child([&] { return run_all(all); }, 10).empty() ? 0 : 3;
+}
+
+// The pool itself, asked by a caller who knows nothing of the library's rule.
+int run_tasks_on_the_pool() {
+  std::atomic<int> runs{0};
+  const Executor pool = pool_executor(2);
+  pool.parallel_for(
+      pool.context, 10, [](void* argument, std::size_t) noexcept { ++*static_cast<std::atomic<int>*>(argument); },
+      &runs);
+  return runs == 10 ? 0 : 1;
+}
+
+TEST(Stress_Fork, BeforeAnyParallelUse) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // a new process, whose pool has not been started
+  EXPECT_EXIT(
+      {
+        const std::vector<Work> all = all_work();  // serially
+        const std::string child = outcome_of_child([&] { return run_all_here_and_in_a_child(all); });
+        std::fprintf(stderr, "the child: '%s'", child.c_str());
+        std::_Exit(child.empty() ? run_all(all) : 10);
+      },
+      ::testing::ExitedWithCode(0), "the child: ''");
+}
+
+TEST(Stress_Fork, AfterParallelUse) {
+  const std::vector<Work> all = all_work();
+  ASSERT_EQ(run_all(all), 0);
+  EXPECT_EQ(outcome_of_child([&] { return run_all_here_and_in_a_child(all); }), "");
+  EXPECT_EQ(outcome_of_child(run_tasks_on_the_pool), "");
+  EXPECT_EQ(run_all(all), 0);
+}
+
+TEST(Stress_Fork, WhileOtherThreadsUseThePool) {
+  const std::vector<Work> all = all_work();
+  std::atomic<bool> stop{false};
+  std::atomic<int> wrong{0}, rounds{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      for (; !stop; ++rounds) wrong += run_all(all) == 0 ? 0 : 1;
+    });
+  }
+  while (rounds == 0) std::this_thread::yield();
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_EQ(outcome_of_child([&] { return i % 4 == 0 ? run_all_here_and_in_a_child(all) : run_all(all); }), "");
+  }
+  EXPECT_EQ(outcome_of_child(run_tasks_on_the_pool), "");
+  const int before = rounds;
+  while (rounds < before + 2) std::this_thread::yield();  // the parent goes on
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

@@ -1,56 +1,67 @@
-// A call of the C API that is right in every respect, for tests to spoil.
+// Calls of the C API that are right in every respect, for tests to spoil: what forward_call.hpp and backward_call.hpp
+// describe, in C.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "evenorm/evenorm.h"
+#include "contracts/through_c.hpp"
+#include "support/backward_call.hpp"
+#include "support/forward_call.hpp"
 
 namespace evenorm::testing {
 
 inline std::string last_error() { return evenorm_last_error(); }
 
-// A norm over (2, 3, 8) by the last two axes.
-struct Call {
-  std::vector<float> memory = std::vector<float>(256, 7.0f);
-  std::vector<double> statistics = {0, 0, 0, 0};
-  std::int64_t shape[3] = {2, 3, 8}, rows = 2;
-  evenorm_forward forward = evenorm_forward_defaults();
+// Whether a call of the C API was refused; its text is last_error().
+inline bool is_refused(evenorm_status status) { return status == EVENORM_INVALID_ARGUMENT; }
 
-  Call() { describe(); }
-  // Takes a new one's place: that one's shape is gone afterwards.
-  Call& operator=(Call&& other) noexcept {
-    memory = std::move(other.memory);
-    statistics = std::move(other.statistics);
-    describe();
-    return *this;
-  }
+struct CForwardCall : ForwardCall {
+  explicit CForwardCall(ForwardCall call = plain()) : ForwardCall(std::move(call)) {}
 
-  void describe() {
-    forward = evenorm_forward_defaults();
-    for (std::size_t i = 0; i < 48; ++i) memory[i] = static_cast<float>(i * i % 31);
-    forward.x = {memory.data(), EVENORM_F32, 3, shape, nullptr};
-    forward.y = {memory.data() + 64, EVENORM_F32, 3, shape, nullptr};
-    forward.normalized_shape = shape + 1;
-    forward.normalized_shape_count = 2;
-    forward.weight = {memory.data() + 128, EVENORM_F32, 2, shape + 1, nullptr};
-    forward.bias = {memory.data() + 160, EVENORM_F32, 2, shape + 1, nullptr};
-    forward.mean = {statistics.data(), EVENORM_F64, 1, &rows, nullptr};
-    forward.rstd = {statistics.data() + 2, EVENORM_F64, 1, &rows, nullptr};
-  }
+  evenorm_forward given = contracts::c_forward(complete());
+
+  static CForwardCall make() { return CForwardCall(); }
+  static CForwardCall make_fused() { return CForwardCall(fused()); }
 
   // The text of the refusal, by run and by plan alike; nothing may have been written.
   std::string error() {
     const std::vector<float> before = memory;
-    const std::string text = evenorm_run(&forward, nullptr) == EVENORM_INVALID_ARGUMENT ? last_error() : "none";
+    const std::string text = is_refused(evenorm_run(&given, nullptr)) ? last_error() : "none";
     EXPECT_EQ(memory, before);
     auto* plan = reinterpret_cast<evenorm_plan*>(this);
-    EXPECT_EQ(evenorm_plan_create(&forward, &plan), EVENORM_INVALID_ARGUMENT);
+    EXPECT_TRUE(is_refused(evenorm_plan_create(&given, &plan)));
     EXPECT_EQ(plan, nullptr);
     EXPECT_EQ(last_error(), text);
+    return text;
+  }
+};
+
+struct CBackwardCall : BackwardCall {
+  evenorm_backward given = contracts::c_backward(complete());
+
+  static CBackwardCall make() { return {}; }
+
+  // The text of the refusal, with scratch and without; nothing may have been written.
+  std::string error() {
+    const std::vector<float> before = memory;
+    const std::vector<std::byte> scratch_before = scratch;
+    EXPECT_TRUE(is_refused(evenorm_run_backward(&given, nullptr, 0, nullptr)));
+    const std::string text = last_error();
+    EXPECT_TRUE(is_refused(evenorm_run_backward(&given, scratch.data(), scratch.size(), nullptr)));
+    EXPECT_EQ(last_error(), text);
+    EXPECT_EQ(memory, before);
+    EXPECT_EQ(scratch, scratch_before);
+    return text;
+  }
+  // The size of the scratch and a plan are refused alike.
+  std::string error_without_buffers() {
+    const std::string text = error();
+    std::size_t bytes = 1;
+    EXPECT_TRUE(is_refused(evenorm_backward_scratch_bytes(&given, &bytes)));
+    EXPECT_EQ(last_error(), text);
+    EXPECT_EQ(bytes, 0u);
+    auto* plan = reinterpret_cast<evenorm_backward_plan*>(this);
+    EXPECT_TRUE(is_refused(evenorm_backward_plan_create(&given, &plan)));
+    EXPECT_EQ(last_error(), text);
+    EXPECT_EQ(plan, nullptr);
     return text;
   }
 };

@@ -1,7 +1,6 @@
 // `evenorm explain` for tests: its page, its JSON, what it says of wrong use.
 #pragma once
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,11 +36,7 @@ inline const nlohmann::json& step(const nlohmann::json& of, std::string_view nam
 }
 
 inline void expect_wrong_use(const Words& arguments, const char* message) {
-  const ProgramRun run = run_evenorm(Words{"explain"} + arguments);
-  EXPECT_EQ(run.status, 2) << message;
-  EXPECT_EQ(run.out, "") << message;
-  EXPECT_TRUE(run.one_line()) << run.err;
-  EXPECT_THAT(run.err, ::testing::HasSubstr(message));
+  expect_refused(Words{"explain"} + arguments, message);
 }
 
 }  // namespace evenorm::testing

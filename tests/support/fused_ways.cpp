@@ -126,29 +126,33 @@ std::vector<FusedWay> ways_of(const FusedOperation& op) {
   return ways;
 }
 
+namespace {
+
+void expect_composed(const FusedOperation& op, const FusedInputs& inputs, const FusedOutcome& expected,
+                     internal::Target target, const FusedWay& way) {
+  const FusedOutcome outcome = run_fused(contracts::on_target(target), op, inputs, way.layout, way.executor);
+  const std::string where = op.name() + " on " + std::string(internal::name(target)) + ", " + way.name;
+  EXPECT_EQ(outcome.difference_to(asked_for(expected, way.layout)), "") << where;
+  EXPECT_TRUE(outcome.kept_inside) << where;
+}
+
+}  // namespace
+
 void expect_fused_is_composed(const FusedOperation& op, const FusedInputs& inputs, std::size_t at_once) {
   static std::size_t turn = 0;
   const FusedOutcome expected = one_by_one(contracts::runnable_targets()[0], op, inputs);
   const std::vector<FusedWay> ways = ways_of(op);
   for (const internal::Target target : contracts::runnable_targets()) {
     for (std::size_t i = 0; i < std::min(at_once, ways.size()); ++i) {
-      const FusedWay& way = ways[turn++ % ways.size()];
-      const FusedOutcome outcome = run_fused(contracts::on_target(target), op, inputs, way.layout, way.executor);
-      const std::string where = op.name() + " on " + std::string(internal::name(target)) + ", " + way.name;
-      EXPECT_EQ(outcome.difference_to(asked_for(expected, way.layout)), "") << where;
-      EXPECT_TRUE(outcome.kept_inside) << where;
+      expect_composed(op, inputs, expected, target, ways[turn++ % ways.size()]);
     }
   }
 }
 
 void expect_fused_is_composed(const FusedOperation& op, const FusedInputs& inputs, const FusedWay& way) {
   const FusedOutcome expected = one_by_one(contracts::runnable_targets()[0], op, inputs);
-  for (const internal::Target target : contracts::runnable_targets()) {
-    const FusedOutcome outcome = run_fused(contracts::on_target(target), op, inputs, way.layout, way.executor);
-    const std::string where = op.name() + " on " + std::string(internal::name(target)) + ", " + way.name;
-    EXPECT_EQ(outcome.difference_to(asked_for(expected, way.layout)), "") << where;
-    EXPECT_TRUE(outcome.kept_inside) << where;
-  }
+  for (const internal::Target target : contracts::runnable_targets())
+    expect_composed(op, inputs, expected, target, way);
 }
 
 }  // namespace evenorm::testing

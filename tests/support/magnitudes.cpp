@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
+#include "contracts/climb_rows.hpp"
 #include "reference/reference.hpp"
 
 namespace evenorm::testing {
@@ -53,6 +53,19 @@ std::vector<int> exponents_by(DType dtype, int step) {
   return all;
 }
 
+int usual_step(DType dtype) { return dtype == DType::f64 ? 64 : 8; }
+
+std::size_t usual_cols(std::size_t turn) {
+  constexpr std::size_t kCols[] = {2, 5, 16, 1, 5, 64, 2};
+  return kCols[turn % std::size(kCols)];
+}
+
+double eps_beside(Random& random, int x, std::span<const double> usual) {
+  const std::size_t which = random.below(usual.size() + 2);
+  if (which < usual.size()) return usual[which];
+  return std::ldexp(1 + random.uniform(), std::clamp(2 * x + (which % 2 == 0 ? 0 : 40), -1070, 1020));
+}
+
 Array row_of_magnitude(DType dtype, std::size_t cols, int exponent, std::uint64_t seed) {
   Random random(seed * 977 + cols);
   std::vector<double> values(cols);
@@ -72,12 +85,6 @@ Array factors_of_magnitude(DType dtype, std::size_t cols, int exponent, std::uin
     v = random.next() % 4 == 0 ? -magnitude : magnitude;
   }
   return scaled(dtype, values, exponent);
-}
-
-std::string hexadecimal(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%a", value);
-  return text;
 }
 
 std::string on(internal::Target target) { return " on " + std::string(internal::name(target)); }
@@ -226,8 +233,8 @@ BackwardInputs MagnitudePass::inputs() const {
 }
 
 std::string MagnitudePass::name() const {
-  std::string text = op.name() + ", eps " + hexadecimal(op.forward.eps) + ", gamma 2^" + std::to_string(gamma) +
-                     ", seed " + std::to_string(seed) + ", rows of x and dx";
+  std::string text = op.name() + ", eps " + contracts::hexadecimal(op.forward.eps) + ", gamma 2^" +
+                     std::to_string(gamma) + ", seed " + std::to_string(seed) + ", rows of x and dx";
   for (const RowMagnitude& row : rows) text += " 2^" + std::to_string(row.x) + ":2^" + std::to_string(row.result);
   return text;
 }

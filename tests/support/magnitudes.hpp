@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,11 @@ Exponents exponents_of(DType dtype);
 
 // About every `step`th exponent that the type has, and those beside which something changes in a kernel.
 std::vector<int> exponents_by(DType dtype, int step);
+
+// How the sweeps go through them: the step, the columns of short rows, and an eps beside x^2 or one of the usual ones.
+int usual_step(DType dtype);
+std::size_t usual_cols(std::size_t turn);
+double eps_beside(contracts::Random& random, int x, std::span<const double> usual);
 
 // Magnitudes of one row, as exponents of two. That of dy is chosen for dx to be of `result`.
 struct RowMagnitude {
@@ -55,7 +61,6 @@ class Findings {
   std::string text_;
 };
 
-std::string hexadecimal(double value);
 std::string on(internal::Target target);  // " on avx2"
 
 // All that is promised of the pass's gradients; with statistics given, in place and with dsum by turns.

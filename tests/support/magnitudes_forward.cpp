@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "contracts/climb_rows.hpp"
 #include "reference/reference.hpp"
 #include "support/magnitudes.hpp"
 #include "support/processes.hpp"
@@ -141,7 +142,7 @@ FusedInputs FusedMagnitude::inputs() const {
 
 std::string FusedMagnitude::name() const {
   const auto two = [](const char* what, int exponent) { return what + std::to_string(exponent); };
-  std::string text = op.name() + ", eps " + hexadecimal(op.norm.eps) + two(", gamma 2^", gamma) +
+  std::string text = op.name() + ", eps " + contracts::hexadecimal(op.norm.eps) + two(", gamma 2^", gamma) +
                      two(", beta 2^", beta) + two(", gamma2 2^", gamma2) + two(", beta2 2^", beta2) +
                      two(", residual above x by 2^", residual) + ", seed " + std::to_string(seed) + ", rows of x";
   for (const int exponent : x) text += " 2^" + std::to_string(exponent);

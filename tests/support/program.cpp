@@ -2,6 +2,7 @@
 #include "support/program.hpp"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
+#include <thread>
 
 #include "support/places.hpp"
 #include "support/sanitized.hpp"
@@ -84,6 +86,17 @@ std::string npy_bytes_of(std::string_view descr, std::string_view shape, std::st
   return npy_bytes(header + "\n", data);
 }
 
+void write_f32(const std::string& path, std::string_view shape, const std::vector<float>& values) {
+  write_file(path, npy_bytes_of("<f4", shape, bytes_of(values)));
+}
+
+std::size_t write_zeros(const std::string& path, std::size_t rows, std::size_t cols) {
+  const std::string header = npy_bytes_of("<f4", "(" + std::to_string(rows) + ", " + std::to_string(cols) + ")", "");
+  write_file(path, header);
+  fs::resize_file(path, header.size() + rows * cols * sizeof(float));
+  return header.size();
+}
+
 template <class T>
 std::vector<T> elements_of(const std::string& npy) {
   const std::size_t start = 10 + static_cast<unsigned char>(npy.at(8)) + 256U * static_cast<unsigned char>(npy.at(9));
@@ -143,6 +156,26 @@ ProgramRun run_evenorm(const Words& arguments, const ProgramSetting& setting) {
   if (setting.out_path.empty()) run.out = read_file(out);
   if (setting.err_path.empty()) run.err = read_file(err);
   return run;
+}
+
+void expect_done(const Words& arguments, const ProgramSetting& setting) {
+  const ProgramRun run = run_evenorm(arguments, setting);
+  EXPECT_EQ(run.status, 0) << "signal " << run.signal;
+  EXPECT_EQ(run.out + run.err, "");
+}
+
+ProgramRun expect_refused(const Words& arguments, const std::string& error, const ProgramSetting& setting) {
+  ProgramRun run = run_evenorm(arguments, setting);
+  EXPECT_EQ(run.status, 2) << error << ", signal " << run.signal;
+  EXPECT_TRUE(run.one_line()) << run.err;
+  EXPECT_NE(run.err.find(error), std::string::npos) << run.err << "should have: " << error;
+  EXPECT_EQ(run.out, "") << error;
+  return run;
+}
+
+void wait_until(const std::function<bool()>& holds) {
+  for (int i = 0; i < 1000 && !holds(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(holds());
 }
 
 }  // namespace evenorm::testing

@@ -37,6 +37,11 @@ std::string npy_bytes(std::string_view header, std::string_view data, char major
 // A good one: descr as in the header, shape as in Python, e.g. "(2, 3)".
 std::string npy_bytes_of(std::string_view descr, std::string_view shape, std::string_view data);
 
+// One of f32 at `path`.
+void write_f32(const std::string& path, std::string_view shape, const std::vector<float>& values);
+// A sparse one of f32 zeros, (rows, cols). Returns the bytes of its header.
+std::size_t write_zeros(const std::string& path, std::size_t rows, std::size_t cols);
+
 // The bytes of numbers, in this machine's order.
 template <class T>
 std::string bytes_of(const std::vector<T>& values) {
@@ -79,5 +84,13 @@ struct ProgramSetting {
 
 // Runs build/evenorm, or what the setting names.
 ProgramRun run_evenorm(const Words& arguments, const ProgramSetting& setting = {});
+
+// Expects status 0 and not a word.
+void expect_done(const Words& arguments, const ProgramSetting& setting = {});
+// Expects status 2, one line on standard error that has `error` in it, and nothing on standard output.
+ProgramRun expect_refused(const Words& arguments, const std::string& error, const ProgramSetting& setting = {});
+
+// Tries for some seconds until it holds.
+void wait_until(const std::function<bool()>& holds);
 
 }  // namespace evenorm::testing

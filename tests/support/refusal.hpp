@@ -1,9 +1,13 @@
-// What tests of refusals share: a call's message, and tensors described anew before each call.
+// What tests of refusals share: a call's message, tables of what is refused, tensors that are moved onto each other.
 #pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "evenorm/evenorm.hpp"
@@ -24,6 +28,58 @@ template <class Tensor>
 void describe(Tensor& tensor, const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides) {
   tensor.shape = shape;
   tensor.strides = strides;
+}
+
+// What is done to a call that is right, and a part of the message that refuses it then.
+template <class Call>
+struct Refusal {
+  std::function<void(Call&)> spoil;
+  std::string message;
+};
+
+// Sets a member of a call, in a table of refusals.
+template <class Call, class T>
+std::function<void(Call&)> with(T Call::*member, std::type_identity_t<T> value) {
+  return [=](Call& call) { call.*member = value; };
+}
+
+// Sets a field of a structure that a call has.
+template <class Call, class Structure, class T>
+std::function<void(Call&)> with(Structure Call::*structure, T Structure::*field, std::type_identity_t<T> value) {
+  return [=](Call& call) { call.*structure.*field = value; };
+}
+
+// Spoils one new call for each of the refusals. error: a member of Call that makes the call and returns its message.
+template <class Call>
+void expect_refused(Call (*make)(), std::string (Call::*error)(), const std::vector<Refusal<Call>>& refusals) {
+  for (const Refusal<Call>& refusal : refusals) {
+    Call call = make();
+    refusal.spoil(call);
+    EXPECT_THAT((call.*error)(), ::testing::HasSubstr(refusal.message));
+  }
+}
+
+// A tensor of a call: where it begins in the call's memory and how long it is, in floats.
+struct Extent {
+  const char* name;
+  std::ptrdiff_t begin, size;
+};
+
+// Moves an output beside another tensor, on either side, which passes; and one element nearer, which is refused. pass:
+// the member of Call that describes the pass.
+template <class Call, class Pass>
+void expect_apart(Call (*make)(), Pass Call::*pass, Tensor Pass::*output, const Extent& moved, const Extent& other) {
+  const std::string message = std::string(moved.name) + " may overlap " + other.name;
+  const auto call_at = [&](std::ptrdiff_t place) {
+    Call call = make();
+    (call.*pass.*output).data = call.at(place);
+    return call;
+  };
+  const std::ptrdiff_t before = other.begin - moved.size, behind = other.begin + other.size;
+  EXPECT_TRUE(call_at(before).passes()) << message;
+  EXPECT_TRUE(call_at(behind).passes()) << message;
+  EXPECT_EQ(call_at(before + 1).error(), message);
+  EXPECT_EQ(call_at(behind - 1).error(), message);
 }
 
 }  // namespace evenorm::testing

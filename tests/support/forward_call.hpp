@@ -1,4 +1,5 @@
-// A forward pass with all that can be fused into it at once, right in every respect, for tests to spoil.
+// A forward pass that is right in every respect, for tests to spoil: plain, with all that can be fused into it at once,
+// or quantising.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@
 namespace evenorm::testing {
 
 // Over (2, 3, 8) by the last two axes, all of f32.
-struct FusedCall {
+struct ForwardCall {
   using Shape = std::vector<std::int64_t>;
 
   // Where each tensor begins in memory, in floats. Between any two there is room for the largest.
@@ -23,32 +24,40 @@ struct FusedCall {
                                   kFloats = 1600;
 
   Shape shape{2, 3, 8}, y_shape{2, 3, 8}, residual_shape{2, 3, 8}, sum_shape{2, 3, 8}, y2_shape{2, 3, 8};
-  Shape normalized{3, 8}, weight2_shape{3, 8}, bias2_shape{3, 8}, scale_shape{2};
-  Shape x_strides, y_strides, residual_strides, sum_strides, y2_strides, weight2_strides, scale_strides;
+  Shape normalized{3, 8}, axes, weight_shape{3, 8}, bias_shape{3, 8}, weight2_shape{3, 8}, bias2_shape{3, 8};
+  Shape statistics_shape{2}, scale_shape{2};
+  Shape x_strides, y_strides, residual_strides, sum_strides, y2_strides, weight_strides, scale_strides;
   std::vector<float> memory = std::vector<float>(kFloats);
   Forward forward;
 
-  FusedCall() {
+  ForwardCall() {
     for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<float>(i * i % 31);
     forward.x.data = at(kX);
     forward.y.data = at(kY);
-    forward.residual.data = at(kResidual);
-    forward.sum.data = at(kSum);
-    forward.y2.data = at(kY2);
     forward.weight.data = at(kWeight);
     forward.bias.data = at(kBias);
-    forward.weight2.data = at(kWeight2);
-    forward.bias2.data = at(kBias2);
     forward.mean.data = at(kMean);
     forward.rstd.data = at(kRstd);
   }
 
-  FusedCall(FusedCall&&) = default;  // its memory stays where it is
-  FusedCall& operator=(FusedCall&&) = default;
+  ForwardCall(ForwardCall&&) = default;  // its memory stays where it is
+  ForwardCall& operator=(ForwardCall&&) = default;
+
+  static ForwardCall plain() { return {}; }
+
+  static ForwardCall fused() {
+    ForwardCall call;
+    call.forward.residual.data = call.at(kResidual);
+    call.forward.sum.data = call.at(kSum);
+    call.forward.y2.data = call.at(kY2);
+    call.forward.weight2.data = call.at(kWeight2);
+    call.forward.bias2.data = call.at(kBias2);
+    return call;
+  }
 
   // y of i8 with scale, so without y2.
-  static FusedCall quantising() {
-    FusedCall call;
+  static ForwardCall quantising() {
+    ForwardCall call = fused();
     call.forward.y2 = {};
     call.forward.weight2 = call.forward.bias2 = {};
     call.forward.y.dtype = DType::i8;
@@ -64,15 +73,22 @@ struct FusedCall {
     describe(forward.residual, residual_shape, residual_strides);
     describe(forward.sum, sum_shape, sum_strides);
     describe(forward.y2, y2_shape, y2_strides);
-    describe(forward.weight, normalized, {});
-    describe(forward.bias, normalized, {});
-    describe(forward.weight2, weight2_shape, weight2_strides);
+    describe(forward.weight, weight_shape, weight_strides);
+    describe(forward.bias, bias_shape, {});
+    describe(forward.weight2, weight2_shape, {});
     describe(forward.bias2, bias2_shape, {});
-    describe(forward.mean, outer_, {});
-    describe(forward.rstd, outer_, {});
+    describe(forward.mean, statistics_shape, {});
+    describe(forward.rstd, statistics_shape, {});
     describe(forward.scale, scale_shape, scale_strides);
     forward.normalized_shape = normalized;
+    forward.axes = axes;
     return forward;
+  }
+
+  Buffers buffers() const {
+    const Forward& f = forward;
+    return {f.x.data,        f.y.data,   f.weight.data,  f.bias.data,  f.mean.data, f.rstd.data,
+            f.residual.data, f.sum.data, f.weight2.data, f.bias2.data, f.y2.data,   f.scale.data};
   }
 
   // The message, the same from every overload and from a plan; and nothing may have been written.
@@ -92,9 +108,6 @@ struct FusedCall {
     if (message != "no error") ADD_FAILURE() << message;
     return message == "no error" && std::memcmp(before.data(), memory.data(), before.size() * sizeof(float)) != 0;
   }
-
- private:
-  Shape outer_{2};
 };
 
 }  // namespace evenorm::testing

@@ -1,4 +1,5 @@
-// Two outputs from one look at x: each has the bits that it has alone.
+// Every form of fused pass in every layout and place, shared out over threads, and past the caches: the bits of the
+// steps one by one. Then what is special to two outputs; to others: fused_residual_test.cpp, fused_int8_test.cpp.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -10,7 +11,62 @@
 namespace evenorm::testing {
 namespace {
 
-using contracts::kAllTypes;
+// A residual, its sum, a second y, y of i8 with a scale of each row's own or one that is given.
+std::vector<FusedOperation> forms(DType dtype, std::size_t cols) {
+  const FusedOperation plain{contracts::same_type(Kind::layer, dtype, cols)};
+  FusedOperation residual = plain, second = plain, int8 = plain;
+  residual.residual = dtype;
+  residual.residual_scale = cols % 2 == 0 ? 0.3 : 1;
+  second.y2 = second.weight2 = second.bias2 = dtype;
+  int8.norm.y = DType::i8;
+  std::vector<FusedOperation> all = {residual, second, second, int8, int8, int8};
+  all[2].residual = all[4].residual = all[5].residual = dtype;
+  all[5].given_scale = 0.02;
+  return all;
+}
+
+class Contract_FusedWays : public ::testing::TestWithParam<DType> {};
+
+// Every kind of row in one batch.
+TEST_P(Contract_FusedWays, InEveryWay) {
+  for (const std::size_t cols : {33, 200, 1300}) {
+    for (const FusedOperation& op : forms(GetParam(), cols)) {
+      expect_fused_is_composed(op, fused_inputs(op, 36), ways_of(op).size());
+    }
+  }
+}
+
+TEST_P(Contract_FusedWays, SharedOutOverThreads) {
+  for (const auto& [rows, cols] : {std::pair<std::size_t, std::size_t>{300, 300}, {70, 1025}, {2, 70001}}) {
+    for (const FusedOperation& op : forms(GetParam(), cols)) {
+      const FusedInputs inputs = cols < 70000 ? fused_inputs(op, rows) : normal_inputs(op, rows);
+      FusedLayout at_x, swapped;
+      if (op.residual) at_x.sum = Place::of_x;
+      if (!op.residual && op.norm.y != DType::i8) at_x.y = Place::of_x;
+      expect_fused_is_composed(op, inputs, FusedWay{"7 threads", {}, pool_executor(7)});
+      expect_fused_is_composed(op, inputs, FusedWay{"64 tasks", at_x, contracts::reversed_executor(64)});
+      if (!op.residual || op.norm.y == DType::i8) continue;
+      swapped = {.y = Place::of_x, .sum = Place::of_residual, .odd_addresses = true};
+      expect_fused_is_composed(op, inputs, FusedWay{"2 threads, in place", swapped, pool_executor(2)});
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Contract_FusedWays, ::testing::ValuesIn(contracts::kAllTypes),
+                         [](const auto& test) { return word(test.param); });
+
+TEST(Contract_FusedWays, OutputsPastTheCaches) {
+  for (const FusedOperation& op : forms(DType::f32, 1040)) {
+    if (op.norm.y == DType::i8) continue;
+    const FusedInputs inputs = normal_inputs(op, 2100);
+    expect_fused_is_composed(op, inputs, FusedWay{"2 threads", {}, pool_executor(2)});
+    expect_fused_is_composed(op, inputs, FusedWay{"y at x", {.y = Place::of_x, .offset = 1}, {}});
+  }
+}
+
+// --- two outputs from one look at x: each has the bits that it has alone
+// -----------------------------------------------
+
 using contracts::kBothKinds;
 
 FusedOperation with_second(const contracts::Operation& norm, DType y2, std::optional<DType> weight2,
@@ -41,28 +97,7 @@ TEST_P(Contract_FusedSecond, HasTheBitsOfARunOfItsOwn) {
   }
 }
 
-TEST_P(Contract_FusedSecond, InEveryWay) {
-  for (const bool residual : {false, true}) {
-    for (const std::size_t cols : {33, 200, 1300}) {
-      FusedOperation op =
-          with_second(contracts::same_type(Kind::layer, GetParam(), cols), GetParam(), GetParam(), GetParam());
-      if (residual) op.residual = GetParam();
-      expect_fused_is_composed(op, fused_inputs(op, 36), ways_of(op).size());
-    }
-  }
-}
-
-TEST_P(Contract_FusedSecond, SharedOutOverThreads) {
-  for (const auto& [rows, cols] : {std::pair<std::size_t, std::size_t>{300, 300}, {2, 70001}}) {
-    const FusedOperation op =
-        with_second(contracts::same_type(Kind::layer, GetParam(), cols), GetParam(), GetParam(), GetParam());
-    const FusedInputs inputs = cols < 70000 ? fused_inputs(op, rows) : normal_inputs(op, rows);
-    expect_fused_is_composed(op, inputs, FusedWay{"7 threads", {}, pool_executor(7)});
-    expect_fused_is_composed(op, inputs, FusedWay{"64 tasks", {.y = Place::of_x}, contracts::reversed_executor(64)});
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Types, Contract_FusedSecond, ::testing::ValuesIn(kAllTypes),
+INSTANTIATE_TEST_SUITE_P(Types, Contract_FusedSecond, ::testing::ValuesIn(contracts::kAllTypes),
                          [](const auto& test) { return word(test.param); });
 
 // Where the two arithmetics differ, each has its own; y2 of a type of its own.
@@ -99,14 +134,6 @@ TEST(Contract_FusedSecond, ParametersThatFillTheScratch) {
     op.residual = f16;
     expect_fused_is_composed(op, fused_inputs(op, 4), FusedWay{"vectors apart", {.vectors_apart = true}, {}});
   }
-}
-
-TEST(Contract_FusedSecond, OutputsPastTheCaches) {
-  const FusedOperation op =
-      with_second(contracts::same_type(Kind::layer, DType::f32, 1040), DType::f32, DType::f32, DType::f32);
-  const FusedInputs inputs = normal_inputs(op, 2100);
-  expect_fused_is_composed(op, inputs, FusedWay{"2 threads", {}, pool_executor(2)});
-  expect_fused_is_composed(op, inputs, FusedWay{"y at x", {.y = Place::of_x}, {}});
 }
 
 // A plan keeps what it knows of one look; where there are two, it knows nothing of either.
