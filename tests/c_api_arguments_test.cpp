@@ -9,14 +9,14 @@ namespace evenorm::testing {
 namespace {
 
 using ::testing::StartsWith;
-using Forward = CForwardCall;
-using Backward = CBackwardCall;
+using CForward = CForwardCall;
+using CBackward = CBackwardCall;
 
-void expect_forward_refused(const std::vector<Refusal<Forward>>& refusals) {
-  expect_refused(&Forward::make, &Forward::error, refusals);
+void expect_forward_refused(const std::vector<Refusal<CForward>>& refusals) {
+  expect_refused(&CForward::make, &CForward::error, refusals);
 }
-void expect_backward_refused(const std::vector<Refusal<Backward>>& refusals) {
-  expect_refused(&Backward::make, &Backward::error_without_buffers, refusals);
+void expect_backward_refused(const std::vector<Refusal<CBackward>>& refusals) {
+  expect_refused(&CBackward::make, &CBackward::error_without_buffers, refusals);
 }
 
 // What a status is and the text that came with it.
@@ -26,9 +26,9 @@ void expect_refusal(evenorm_status status, const std::string& text) {
 }
 
 TEST(CApi_Arguments, RightOnesPass) {
-  Forward forward;
+  CForward forward;
   EXPECT_EQ(evenorm_run(&forward.given, nullptr), EVENORM_OK) << last_error();
-  Backward backward;
+  CBackward backward;
   EXPECT_EQ(evenorm_run_backward(&backward.given, nullptr, 0, nullptr), EVENORM_OK) << last_error();
 }
 
@@ -41,14 +41,14 @@ TEST(CApi_Arguments, TextsAreThoseOfCpp) {
     };
   };
   expect_forward_refused({
-      {of_shape_5(&Forward::given, &evenorm_forward::weight), "weight has shape (5), but normalized_shape is (3, 8)"},
-      {with(&Forward::given, &evenorm_forward::eps, std::nan("")), "eps is nan"},
+      {of_shape_5(&CForward::given, &evenorm_forward::weight), "weight has shape (5), but normalized_shape is (3, 8)"},
+      {with(&CForward::given, &evenorm_forward::eps, std::nan("")), "eps is nan"},
   });
   expect_backward_refused({
-      {of_shape_5(&Backward::given, &evenorm_backward::dbias), "dbias has shape (5), but normalized_shape is (3, 8)"},
-      {with(&Backward::given, &evenorm_backward::eps, -1), "eps is -1"},
+      {of_shape_5(&CBackward::given, &evenorm_backward::dbias), "dbias has shape (5), but normalized_shape is (3, 8)"},
+      {with(&CBackward::given, &evenorm_backward::eps, -1), "eps is -1"},
   });
-  Backward call;
+  CBackward call;
   call.given.dbias.data = call.given.dweight.data;
   EXPECT_EQ(call.error(), "dbias may overlap dweight");
 }
@@ -57,7 +57,7 @@ TEST(CApi_Arguments, ValuesThatAreNoType) {
   for (const evenorm_dtype dtype : {77, 5, 256, 259, -1, -256, INT32_MAX, INT32_MIN}) {
     const std::string wrong = " has dtype " + std::to_string(dtype) + ", which is none of f64, f32, bf16, f16";
     const auto forward = [&](const char* name, auto evenorm_forward::*tensor) {
-      expect_refused(&Forward::make_fused, &Forward::error,
+      expect_refused(&CForward::make_fused, &CForward::error,
                      {{[=](auto& call) { (call.given.*tensor).dtype = dtype; }, name + wrong}});
     };
     forward("x", &evenorm_forward::x);
@@ -87,17 +87,17 @@ TEST(CApi_Arguments, ValuesThatAreNoType) {
   }
   for (const evenorm_kind kind : {2, 256, -1}) {
     const std::string wrong = "kind is " + std::to_string(kind) + ", which is none of layer, rms";
-    expect_forward_refused({{with(&Forward::given, &evenorm_forward::kind, kind), wrong}});
-    expect_backward_refused({{with(&Backward::given, &evenorm_backward::kind, kind), wrong}});
+    expect_forward_refused({{with(&CForward::given, &evenorm_forward::kind, kind), wrong}});
+    expect_backward_refused({{with(&CBackward::given, &evenorm_backward::kind, kind), wrong}});
   }
 }
 
 TEST(CApi_Arguments, AbsentTensorsMayHoldAnything) {
-  Forward forward;
+  CForward forward;
   for (auto* tensor : {&forward.given.weight, &forward.given.bias}) *tensor = {nullptr, 77, -3, nullptr, nullptr};
   for (auto* tensor : {&forward.given.mean, &forward.given.rstd}) *tensor = {nullptr, 77, 9, nullptr, nullptr};
   EXPECT_EQ(evenorm_run(&forward.given, nullptr), EVENORM_OK) << last_error();
-  Backward backward;
+  CBackward backward;
   for (auto* tensor : {&backward.given.weight, &backward.given.mean, &backward.given.rstd}) {
     *tensor = {nullptr, 77, -3, nullptr, nullptr};
   }
@@ -114,11 +114,11 @@ TEST(CApi_Arguments, RanksAndNullShapes) {
   expect_forward_refused({
       {[](auto& call) { call.given.y.shape = nullptr; }, "y.shape is null, but y.rank is 3"},
       {[](auto& call) { call.given.bias.shape = nullptr; }, "bias.shape is null, but bias.rank is 2"},
-      {with(&Forward::given, &evenorm_forward::normalized_shape, nullptr),
+      {with(&CForward::given, &evenorm_forward::normalized_shape, nullptr),
        "normalized_shape is null, but normalized_shape_count is 2"},
-      {with(&Forward::given, &evenorm_forward::normalized_shape_count, SIZE_MAX),
+      {with(&CForward::given, &evenorm_forward::normalized_shape_count, SIZE_MAX),
        "normalized_shape_count is 18446744073709551615, but it should be 0 to 64"},
-      {with(&Forward::given, &evenorm_forward::axes_count, 65), "axes_count is 65, but it should be 0 to 64"},
+      {with(&CForward::given, &evenorm_forward::axes_count, 65), "axes_count is 65, but it should be 0 to 64"},
       {[](auto& call) {
          call.given.axes = nullptr;
          call.given.axes_count = 2;
@@ -127,15 +127,15 @@ TEST(CApi_Arguments, RanksAndNullShapes) {
   });
   expect_backward_refused({
       {[](auto& call) { call.given.dx.shape = nullptr; }, "dx.shape is null, but dx.rank is 3"},
-      {with(&Backward::given, &evenorm_backward::normalized_shape, nullptr),
+      {with(&CBackward::given, &evenorm_backward::normalized_shape, nullptr),
        "normalized_shape is null, but normalized_shape_count is 2"},
-      {with(&Backward::given, &evenorm_backward::axes_count, 65), "axes_count is 65, but it should be 0 to 64"},
+      {with(&CBackward::given, &evenorm_backward::axes_count, 65), "axes_count is 65, but it should be 0 to 64"},
   });
 }
 
 TEST(CApi_Arguments, NullStructures) {
-  Forward forward;
-  Backward backward;
+  CForward forward;
+  CBackward backward;
   evenorm_plan* plan = nullptr;
   std::size_t bytes = 7;
   expect_refusal(evenorm_run(nullptr, nullptr), "forward is null");
@@ -160,7 +160,7 @@ TEST(CApi_Arguments, NullStructures) {
 }
 
 TEST(CApi_Arguments, ScratchThatDoesNotFit) {
-  Backward call;
+  CBackward call;
   const std::vector<float> before = call.memory;
   const std::size_t bytes = scratch_bytes(call.complete());
   std::size_t found = 0;
@@ -171,7 +171,7 @@ TEST(CApi_Arguments, ScratchThatDoesNotFit) {
   evenorm_backward_plan* plan = nullptr;
   ASSERT_EQ(evenorm_backward_plan_create(&call.given, &plan), EVENORM_OK);
   for (const std::size_t size : {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 2 + 1, SIZE_MAX - 64}) {
-    float* const place = call.at(Backward::kX);
+    float* const place = call.at(CBackward::kX);
     expect_refusal(evenorm_run_backward(&call.given, place, size, nullptr),
                    "scratch would end beyond the address space");
     expect_refusal(evenorm_backward_plan_run(plan, place, size, nullptr), "scratch would end beyond the address space");
@@ -219,12 +219,12 @@ void expect_known_sizes_alone(Structure Call::*structure, std::string (Call::*er
 }
 
 TEST(CApi_StructSize, OnlyThoseKnown) {
-  expect_known_sizes_alone(&Forward::given, &Forward::error, "forward", offsetof(evenorm_forward, residual),
+  expect_known_sizes_alone(&CForward::given, &CForward::error, "forward", offsetof(evenorm_forward, residual),
                            evenorm_forward_init);
-  expect_known_sizes_alone(&Backward::given, &Backward::error_without_buffers, "backward",
+  expect_known_sizes_alone(&CBackward::given, &CBackward::error_without_buffers, "backward",
                            offsetof(evenorm_backward, dsum), evenorm_backward_init);
-  Forward forward;
-  Backward backward;
+  CForward forward;
+  CBackward backward;
   evenorm_executor executor{};
   expect_refusal(evenorm_run(&forward.given, &executor), "executor.struct_size is 0");
   expect_refusal(evenorm_run_backward(&backward.given, nullptr, 0, &executor), "executor.struct_size is 0");
@@ -261,7 +261,7 @@ TEST(CApi_StructSize, LaterFieldsHaveTheirDefaults) {
 
 // A program that was compiled before there were fused forms: the fields beyond its size are not looked at.
 TEST(CApi_StructSize, OlderStructuresHaveNoFusedForms) {
-  Forward expected, older;
+  CForward expected, older;
   run(expected.complete());
   older.given.struct_size = offsetof(evenorm_forward, residual);
   older.given.residual = older.given.x;
@@ -276,7 +276,7 @@ TEST(CApi_StructSize, OlderStructuresHaveNoFusedForms) {
   EXPECT_EQ(older.memory, expected.memory);
   evenorm_plan_destroy(plan);
 
-  Backward gradients, older_gradients;
+  CBackward gradients, older_gradients;
   run(gradients.complete());
   older_gradients.given.struct_size = offsetof(evenorm_backward, dsum);
   older_gradients.given.dsum = older_gradients.given.x;

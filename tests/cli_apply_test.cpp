@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "evenorm/evenorm.hpp"
-#include "support/places.hpp"
 #include "support/program.hpp"
+#include "support/worked.hpp"
 
 namespace evenorm::testing {
 namespace {
@@ -17,10 +17,6 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 
 using Floats = std::vector<float>;
-
-json worked(const std::string& name) {
-  return json::parse(read_file(in_sources("tests/vectors/worked/" + name + ".json")));
-}
 
 // The numbers of a nested list, and its shape as Python writes it.
 Floats flat(const json& nested) {

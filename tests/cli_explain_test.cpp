@@ -12,6 +12,7 @@
 #include "support/explained.hpp"
 #include "support/places.hpp"
 #include "support/program.hpp"
+#include "support/worked.hpp"
 
 namespace evenorm::testing {
 namespace {
@@ -19,10 +20,6 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-json worked(const std::string& name) {
-  return json::parse(read_file(in_sources("tests/vectors/worked/" + name + ".json")));
-}
 
 std::vector<double> numbers(const json& nested) {
   if (!nested.is_array()) return {nested.get<double>()};

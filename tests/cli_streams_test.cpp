@@ -184,9 +184,9 @@ TEST_F(CliStreams, NamesAndContentsReachTheTerminalTamed) {
   expect_tame(run_evenorm({"info"}, {.environment = {"EVENORM_TARGET=" + wild}}).err);
   write_file(folder / "wild.npy", npy_bytes_of("<f\xc2\x9b\xff", "(2, 3)", ""));
   expect_tame(run_evenorm({"apply", folder / "wild.npy", "-o", folder / "y.npy"}).err);
-  const ProgramRun json = run_evenorm({"apply", folder / "x.npy", "-o", folder / wild, "--json"});
-  EXPECT_EQ(json.status, 0) << json.err;
-  expect_tame(json.out);
+  const ProgramRun as_json = run_evenorm({"apply", folder / "x.npy", "-o", folder / wild, "--json"});
+  EXPECT_EQ(as_json.status, 0) << as_json.err;
+  expect_tame(as_json.out);
 }
 
 TEST(CliText, PrintableKeepsUtf8AndNoControls) {

@@ -101,13 +101,13 @@ TEST_P(Contract_SameBits, SomeGradientsOfTheTable) {
   EXPECT_EQ(cases, std::size(kSizes));
 }
 
-std::string test_name(const ::testing::TestParamInfo<Group>& info) {
+std::string group_name(const ::testing::TestParamInfo<Group>& info) {
   return evenorm::testing::word(std::get<0>(info.param)) + "_" + evenorm::testing::word(std::get<1>(info.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Contract_SameBits,
                          ::testing::Combine(::testing::ValuesIn(kBothKinds), ::testing::ValuesIn(kAllTypes)),
-                         test_name);
+                         group_name);
 
 // The cases of `table` whose digests the file `before` has otherwise than `now`, though of the same revision.
 std::vector<std::string> broken_promises(const Json& before, const Json& now, const char* table) {

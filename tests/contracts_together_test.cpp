@@ -15,15 +15,15 @@ namespace {
 
 using contracts::Array;
 
-enum class Form { plain, residual, int8, two };
+enum class FusedForm { plain, residual, int8, two };
 
 // Of three batches two have an eps that hides nothing of rows far from 0.
-FusedOperation operation(Form form, Kind kind, DType dtype, std::size_t cols, std::size_t batch) {
+FusedOperation operation(FusedForm form, Kind kind, DType dtype, std::size_t cols, std::size_t batch) {
   FusedOperation op{contracts::same_type(kind, dtype, cols)};
   if (batch % 3 != 0) op.norm.eps = 1e-30;
-  if (form == Form::residual) op.residual = dtype;
-  if (form == Form::int8) op.norm.y = DType::i8;
-  if (form == Form::two) op.y2 = op.weight2 = op.bias2 = dtype;
+  if (form == FusedForm::residual) op.residual = dtype;
+  if (form == FusedForm::int8) op.norm.y = DType::i8;
+  if (form == FusedForm::two) op.y2 = op.weight2 = op.bias2 = dtype;
   return op;
 }
 
@@ -78,7 +78,7 @@ class Contract_Together : public ::testing::TestWithParam<DType> {};
 TEST_P(Contract_Together, RowsHaveTheBitsOfEachAlone) {
   constexpr std::size_t kShort[] = {1, 2, 7, 16, 33, 129, 300, 768, 1024}, kLong[] = {1025, 2048, 3100};
   std::size_t batch = 0;
-  for (const Form form : {Form::plain, Form::residual, Form::int8, Form::two}) {
+  for (const FusedForm form : {FusedForm::plain, FusedForm::residual, FusedForm::int8, FusedForm::two}) {
     for (const Kind kind : {Kind::layer, Kind::rms}) {
       for (const std::size_t cols : kShort) {
         expect_alone_and_together_alike(operation(form, kind, GetParam(), cols, batch), 61, batch);
@@ -132,7 +132,7 @@ TEST_P(Contract_Together, NarrowRowsHaveTheBitsOfEachAlone) {
   for (const Kind kind : {Kind::layer, Kind::rms}) {
     for (const std::size_t cols : {32, 64, 96, 128}) {
       for (const std::size_t rows : {24, 131}) {
-        expect_alone_and_together_alike(operation(Form::plain, kind, GetParam(), cols, batch), rows, batch);
+        expect_alone_and_together_alike(operation(FusedForm::plain, kind, GetParam(), cols, batch), rows, batch);
         ++batch;
       }
     }

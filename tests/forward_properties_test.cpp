@@ -12,10 +12,10 @@ namespace {
 
 using reference::Real;
 
-constexpr std::size_t kCols[] = {2, 17, 33, 768, 1025, 3000};
+constexpr std::size_t kWidths[] = {2, 17, 33, 768, 1025, 3000};
 
-Outcome run(internal::Target target, const Operation& op, const Array& x, const Array& weight = {},
-            const Array& bias = {}) {
+Outcome outcome_of(internal::Target target, const Operation& op, const Array& x, const Array& weight = {},
+                   const Array& bias = {}) {
   return run_operation(on_target(target), op, x, weight, bias);
 }
 
@@ -34,7 +34,7 @@ Array converted(const Array& x, DType dtype) {
   return changed(x, dtype, [](Real v) { return v; });
 }
 
-std::string where(const Operation& op, internal::Target target) {
+std::string place_of(const Operation& op, internal::Target target) {
   return op.name() + " on " + std::string(internal::name(target));
 }
 
@@ -46,7 +46,7 @@ TEST_P(Forward_Properties, PowerOfTwoScalingWithoutEpsChangesNoBit) {
   const std::vector<int> f64_places = {1, -1, 100, -300, -450, 452, 465, 478, 490, 900, -900, 1000};
   const std::vector<int> f32_places = {1, -1, 40, -55, -65, 95, 105, 120, -95};
   const std::vector<int> f16_places = {1, -1, 3, -2, 7};
-  for (const std::size_t cols : kCols) {
+  for (const std::size_t cols : kWidths) {
     for (const Kind kind : kBothKinds) {
       Operation op = same_type(kind, dtype, cols);
       op.eps = 0;
@@ -55,15 +55,15 @@ TEST_P(Forward_Properties, PowerOfTwoScalingWithoutEpsChangesNoBit) {
       const Array x = changed(make_input("normal", dtype, cols), dtype,
                               [](Real v) { return static_cast<Real>(std::round(static_cast<double>(v) * 64) / 64); });
       for (const internal::Target target : runnable_targets()) {
-        const Outcome plain = run(target, op, x, weight, bias);
+        const Outcome plain = outcome_of(target, op, x, weight, bias);
         for (const int places : dtype == DType::f64 ? f64_places : dtype == DType::f16 ? f16_places : f32_places) {
           const Real factor = std::ldexp(1.0, places);
           const Array scaled_x = changed(x, dtype, [&](Real v) { return v * factor; });
-          const Outcome scaled = run(target, op, scaled_x, weight, bias);
-          EXPECT_TRUE(same_bits(scaled.y, plain.y)) << where(op, target) << " scaled by 2^" << places;
-          EXPECT_EQ(scaled.rstd[0], std::ldexp(plain.rstd[0], -places)) << where(op, target) << " 2^" << places;
+          const Outcome scaled = outcome_of(target, op, scaled_x, weight, bias);
+          EXPECT_TRUE(same_bits(scaled.y, plain.y)) << place_of(op, target) << " scaled by 2^" << places;
+          EXPECT_EQ(scaled.rstd[0], std::ldexp(plain.rstd[0], -places)) << place_of(op, target) << " 2^" << places;
           if (kind == Kind::layer) {
-            EXPECT_EQ(scaled.mean[0], std::ldexp(plain.mean[0], places)) << where(op, target);
+            EXPECT_EQ(scaled.mean[0], std::ldexp(plain.mean[0], places)) << place_of(op, target);
           }
         }
       }
@@ -73,7 +73,7 @@ TEST_P(Forward_Properties, PowerOfTwoScalingWithoutEpsChangesNoBit) {
 
 TEST_P(Forward_Properties, NegatedRowsGiveNegatedBits) {
   const DType dtype = GetParam();
-  for (const std::size_t cols : kCols) {
+  for (const std::size_t cols : kWidths) {
     for (const char* input : {"normal", "mean_1e2", "mean_1e4", "huge"}) {
       for (const Kind kind : kBothKinds) {
         Operation op = same_type(kind, dtype, cols);
@@ -81,11 +81,11 @@ TEST_P(Forward_Properties, NegatedRowsGiveNegatedBits) {
         const Array weight = make_weight(dtype, cols), x = make_input(input, dtype, cols);
         const Array negated_x = changed(x, dtype, [](Real v) { return -v; });
         for (const internal::Target target : runnable_targets()) {
-          const Outcome plain = run(target, op, x, weight), negated = run(target, op, negated_x, weight);
+          const Outcome plain = outcome_of(target, op, x, weight), negated = outcome_of(target, op, negated_x, weight);
           for (std::size_t i = 0; i < cols; ++i) {
             const Real a = reference::widen(dtype, plain.y.data() + i * size_of(dtype), 1)[0];
             const Real b = reference::widen(dtype, negated.y.data() + i * size_of(dtype), 1)[0];
-            ASSERT_TRUE(a == -b) << where(op, target) << " " << input << " column " << i;
+            ASSERT_TRUE(a == -b) << place_of(op, target) << " " << input << " column " << i;
           }
           EXPECT_EQ(plain.rstd, negated.rstd);
         }
@@ -96,7 +96,7 @@ TEST_P(Forward_Properties, NegatedRowsGiveNegatedBits) {
 
 TEST_P(Forward_Properties, GivenOnesAndZerosAreAsAbsentParameters) {
   const DType dtype = GetParam();
-  for (const std::size_t cols : kCols) {
+  for (const std::size_t cols : kWidths) {
     const Operation with = same_type(Kind::layer, dtype, cols);
     const Operation without = same_type(Kind::layer, dtype, cols, false);
     Operation centred = with;
@@ -104,9 +104,9 @@ TEST_P(Forward_Properties, GivenOnesAndZerosAreAsAbsentParameters) {
     const Array ones(dtype, std::vector<double>(cols, 1)), zeros(dtype, std::vector<double>(cols, 0));
     const Array x = make_input("normal", dtype, cols);
     for (const internal::Target target : runnable_targets()) {
-      const Outcome absent = run(target, without, x);
-      EXPECT_TRUE(same_bits(absent.y, run(target, with, x, ones, zeros).y)) << where(with, target);
-      EXPECT_TRUE(same_bits(absent.y, run(target, centred, x, zeros, zeros).y)) << where(centred, target);
+      const Outcome absent = outcome_of(target, without, x);
+      EXPECT_TRUE(same_bits(absent.y, outcome_of(target, with, x, ones, zeros).y)) << place_of(with, target);
+      EXPECT_TRUE(same_bits(absent.y, outcome_of(target, centred, x, zeros, zeros).y)) << place_of(centred, target);
     }
   }
 }
@@ -115,7 +115,7 @@ TEST_P(Forward_Properties, GivenOnesAndZerosAreAsAbsentParameters) {
 TEST_P(Forward_Properties, SmallTypesAreWhatTheirWideningsGive) {
   const DType dtype = GetParam();
   if (size_of(dtype) != 2) return;
-  for (const std::size_t cols : kCols) {
+  for (const std::size_t cols : kWidths) {
     for (const Kind kind : kBothKinds) {
       const Operation small = same_type(kind, dtype, cols);
       const Operation wide = same_type(kind, DType::f32, cols);
@@ -128,14 +128,16 @@ TEST_P(Forward_Properties, SmallTypesAreWhatTheirWideningsGive) {
       const Array wide_x = converted(x, DType::f32), wide_weight = converted(weight, DType::f32);
       const Array wide_bias = converted(bias, DType::f32);
       for (const internal::Target target : runnable_targets()) {
-        const Outcome expected = run(target, wide, wide_x, wide_weight, wide_bias);
+        const Outcome expected = outcome_of(target, wide, wide_x, wide_weight, wide_bias);
         const Array rounded = converted(expected.y, dtype);
-        const Outcome direct = run(target, small, x, weight, bias);
-        EXPECT_TRUE(same_bits(direct.y, rounded)) << where(small, target);
+        const Outcome direct = outcome_of(target, small, x, weight, bias);
+        EXPECT_TRUE(same_bits(direct.y, rounded)) << place_of(small, target);
         EXPECT_EQ(direct.mean, expected.mean);
         EXPECT_EQ(direct.rstd, expected.rstd);
-        EXPECT_TRUE(same_bits(run(target, output, wide_x, wide_weight, wide_bias).y, rounded)) << where(output, target);
-        EXPECT_TRUE(same_bits(run(target, input, x, wide_weight, wide_bias).y, expected.y)) << where(input, target);
+        EXPECT_TRUE(same_bits(outcome_of(target, output, wide_x, wide_weight, wide_bias).y, rounded))
+            << place_of(output, target);
+        EXPECT_TRUE(same_bits(outcome_of(target, input, x, wide_weight, wide_bias).y, expected.y))
+            << place_of(input, target);
       }
     }
   }
@@ -143,7 +145,7 @@ TEST_P(Forward_Properties, SmallTypesAreWhatTheirWideningsGive) {
 
 TEST_P(Forward_Properties, StatisticsInF32AreThoseInF64RoundedOnce) {
   const DType dtype = GetParam();
-  for (const std::size_t cols : kCols) {
+  for (const std::size_t cols : kWidths) {
     const Operation op = same_type(Kind::layer, dtype, cols);
     const Array weight = make_weight(dtype, cols), bias = make_bias(dtype, cols);
     Array x = make_input("mean_1e2", dtype, cols);
@@ -151,12 +153,12 @@ TEST_P(Forward_Properties, StatisticsInF32AreThoseInF64RoundedOnce) {
     for (const internal::Target target : runnable_targets()) {
       Layout layout;
       layout.statistics = DType::f32;
-      const Outcome wide = run(target, op, x, weight, bias);
+      const Outcome wide = outcome_of(target, op, x, weight, bias);
       const Outcome narrow = run_operation(on_target(target), op, x, weight, bias, layout);
       EXPECT_TRUE(same_bits(wide.y, narrow.y));
       for (std::size_t r = 0; r < wide.rstd.size(); ++r) {
-        EXPECT_EQ(narrow.rstd[r], static_cast<double>(static_cast<float>(wide.rstd[r]))) << where(op, target);
-        EXPECT_EQ(narrow.mean[r], static_cast<double>(static_cast<float>(wide.mean[r]))) << where(op, target);
+        EXPECT_EQ(narrow.rstd[r], static_cast<double>(static_cast<float>(wide.rstd[r]))) << place_of(op, target);
+        EXPECT_EQ(narrow.mean[r], static_cast<double>(static_cast<float>(wide.mean[r]))) << place_of(op, target);
       }
     }
   }

@@ -23,28 +23,22 @@ using contracts::Operation;
 using contracts::Outcome;
 using contracts::runnable_targets;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 struct Inputs {
   Array x, weight{}, bias{};
 };
 
 // No finite number is lost in rows of NaN and infinity, which stay whole.
-const Names kRows = {"normal", "mean_1e4", "constant_0.1", "mean_300",         "steps", "zeros",
-                     "ramp",   "mean_1e6", "one_ulp_0.1",  "outlier_1e6_at_5", "normal"};
+const Names kRowNames = {"normal", "mean_1e4", "constant_0.1", "mean_300",         "steps", "zeros",
+                         "ramp",   "mean_1e6", "one_ulp_0.1",  "outlier_1e6_at_5", "normal"};
 
 Inputs rows_to_split(const Operation& op, std::size_t rows = 11) {
   Inputs inputs;
-  inputs.x = rows_of(kRows, op.x, rows, op.cols, 1);
+  inputs.x = rows_of(kRowNames, op.x, rows, op.cols, 1);
   if (rows > 4) inputs.x.set(4 * op.cols + op.cols / 2, std::numeric_limits<double>::quiet_NaN());
   if (rows > 10) inputs.x.set(11 * op.cols - 1, std::numeric_limits<double>::infinity());
   if (op.weight) inputs.weight = contracts::make_weight(*op.weight, op.cols);
   if (op.bias) inputs.bias = contracts::make_bias(*op.bias, op.cols);
   return inputs;
-}
-
-bool same_numbers(const std::vector<double>& a, const std::vector<double>& b) {
-  return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
 }
 
 void expect_bits_of_the_whole(const Operation& op, const Inputs& inputs, const Columns& columns,

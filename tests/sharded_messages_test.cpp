@@ -23,13 +23,12 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The agreement's fields, by where they begin; a pass's numbers begin where `version` does.
 constexpr std::size_t kFailed = 0, kPass = 4, kText = 8, kVersion = 200, kKind = 204, kX = 205, kY = 206, kWeight = 207,
                       kBias = 208, kZeroCentered = 209, kWide = 210, kReserved = 211, kUnused = 212, kEps = 216,
-                      kRows = 224, kCols = 232, kAgreement = 240, kNumbers = 200;
+                      kRowsAt = 224, kColsAt = 232, kAgreement = 240, kNumbers = 200;
 
 template <class T>
 void put(std::span<std::byte> message, std::size_t at, T value) {
@@ -71,7 +70,7 @@ TEST(ShardedMessages_Agreement, IsRefusedWhateverByteIsAnother) {
         message[at] = std::byte(value);
       });
       EXPECT_EQ(internal::printable(text), text) << "byte " << at;
-      EXPECT_TRUE(at >= kCols || (text != "no error") == changed) << "byte " << at << " is " << value << ": " << text;
+      EXPECT_TRUE(at >= kColsAt || (text != "no error") == changed) << "byte " << at << " is " << value << ": " << text;
     }
   }
 }
@@ -97,9 +96,9 @@ TEST(ShardedMessages_Agreement, NamesTheProcessAndTheField) {
   expect(std::uint32_t{9}, kUnused, "unused is 9, but it should be 0");
   expect(kNan, kEps, "eps is nan, but it should be finite and at least 0");
   expect(-1e-5, kEps, "eps is -1e-05, but it should be finite and at least 0");
-  expect(std::int64_t{-1}, kRows, "rows is -1, but it should be from 0 to 9223372036854775807");
-  expect(std::int64_t{-8}, kCols, "cols is -8, but it should be from 0 to 281474976710656");
-  EXPECT_EQ(told_at_making(own, [&](auto message) { put(message, kCols, std::int64_t{1} << 48); }),
+  expect(std::int64_t{-1}, kRowsAt, "rows is -1, but it should be from 0 to 9223372036854775807");
+  expect(std::int64_t{-8}, kColsAt, "cols is -8, but it should be from 0 to 281474976710656");
+  EXPECT_EQ(told_at_making(own, [&](auto message) { put(message, kColsAt, std::int64_t{1} << 48); }),
             "cols has more than 2^48 columns in all");
   EXPECT_EQ(told_at_making(own, [&](auto message) { put(message, kVersion, 7U); }),
             "evenorm's versions differ in process 0 and in process 2");

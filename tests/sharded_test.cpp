@@ -23,8 +23,6 @@ using contracts::runnable_targets;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 // What one process finds of whole rows.
 ShardedOutcome whole(const BackwardOperation& op, const BackwardInputs& inputs, const Array& bias) {
   const internal::Target target = runnable_targets()[0];
@@ -34,11 +32,6 @@ ShardedOutcome whole(const BackwardOperation& op, const BackwardInputs& inputs, 
 
 Array bias_of(const BackwardOperation& op) {
   return op.forward.bias ? contracts::make_bias(*op.forward.bias, op.forward.cols) : Array();
-}
-
-// Bits, but a NaN is a NaN.
-bool same_numbers(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() && std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
 }
 
 void expect_bits_of_the_whole(const BackwardOperation& op, const BackwardInputs& inputs, const Columns& columns,

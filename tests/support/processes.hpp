@@ -2,10 +2,12 @@
 // processes that are threads, with an all-gather between them.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <barrier>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,6 +21,13 @@
 #include "sharded/steps.hpp"
 
 namespace evenorm::testing {
+
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// The same bits.
+inline bool same_numbers(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
+}
 
 using Columns = std::vector<std::int64_t>;  // of each process
 
