@@ -31,20 +31,16 @@ struct Sharded {
 };
 
 // The plain forms, of whatever type or kind.
-void run_rows(Kind kind, DType dtype) {
-  detail::RowSpans spans{};
+template <class Spans>
+Spans spans_of(Kind kind, DType dtype) {
+  Spans spans{};
   spans.kind = kind;
   spans.dtype = dtype;
   spans.cols = 1;
-  detail::run_rows(spans);
+  return spans;
 }
-void run_gradients(Kind kind, DType dtype) {
-  detail::GradientSpans spans{};
-  spans.kind = kind;
-  spans.dtype = dtype;
-  spans.cols = 1;
-  detail::run_gradients(spans);
-}
+void run_rows(Kind kind, DType dtype) { detail::run_rows(spans_of<detail::RowSpans>(kind, dtype)); }
+void run_gradients(Kind kind, DType dtype) { detail::run_gradients(spans_of<detail::GradientSpans>(kind, dtype)); }
 
 class Enumerations : public ::testing::TestWithParam<int> {};
 

@@ -171,11 +171,11 @@ TEST(Forward_Overlap, InPlaceMeansElementByElement) {
   Call strided = Call::fused(), small = Call::fused();
   strided.forward.sum.data = strided.at(Call::kResidual);
   strided.sum_strides = strided.residual_strides = {30, 8, 1};
-  EXPECT_TRUE(strided.passes());
+  EXPECT_TRUE(passes(strided));
   small.forward.sum.data = small.at(Call::kResidual);
   small.forward.sum.dtype = small.forward.x.dtype = DType::bf16;
   small.forward.residual.dtype = DType::f16;
-  EXPECT_TRUE(small.passes());
+  EXPECT_TRUE(passes(small));
 }
 
 // Inputs are only read, so they may meet. What is in place of one that is the other is in place of both.
@@ -183,11 +183,11 @@ TEST(Forward_Overlap, InputsMayMeet) {
   Call call = Call::fused();
   call.forward.residual.data = call.at(Call::kX + 3);
   call.forward.bias.data = call.forward.weight.data;
-  EXPECT_TRUE(call.passes());
+  EXPECT_TRUE(passes(call));
   call.forward.sum.data = call.at(Call::kX);
   EXPECT_EQ(call.error(), "sum may overlap residual");
   call.forward.residual.data = call.at(Call::kX);
-  EXPECT_TRUE(call.passes());
+  EXPECT_TRUE(passes(call));
 }
 
 // Heads interleaved: y, the sum and x within one tensor.

@@ -48,8 +48,8 @@ void expect_bits_of_the_whole(const Operation& op, const Inputs& inputs, const C
   for (const internal::Target target : runnable_targets()) {
     const Outcome outcome =
         run_operation(sharded_on(target, columns), op, inputs.x, inputs.weight, inputs.bias, layout, executor);
-    EXPECT_TRUE(std::ranges::equal(outcome.y.bytes(), whole.y.bytes()) && same_numbers(outcome.mean, whole.mean) &&
-                same_numbers(outcome.rstd, whole.rstd))
+    EXPECT_TRUE(std::ranges::equal(outcome.y.bytes(), whole.y.bytes()) && same_bits(outcome.mean, whole.mean) &&
+                same_bits(outcome.rstd, whole.rstd))
         << op.name() << " on " << internal::name(target);
     EXPECT_TRUE(outcome.kept_inside) << op.name() << " on " << internal::name(target);
   }
@@ -252,7 +252,8 @@ TEST(Contract_ShardedMoments, NotFiniteWhereAColumnIsNot) {
         for (const internal::Target target : runnable_targets()) {
           for (const bool wide : {false, true}) {
             const std::vector<Moments> moments = moments_on(target, kind, x, 2500, wide);
-            EXPECT_TRUE(same_bits({moments[0]}, {{2500, kNan, kNan, kNan, kNan, 0}})) << internal::name(target);
+            EXPECT_TRUE(same_bits(std::vector{moments[0]}, {{2500, kNan, kNan, kNan, kNan, 0}}))
+                << internal::name(target);
             EXPECT_TRUE(std::isfinite(moments[1].m2_hi));
           }
         }

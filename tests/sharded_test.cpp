@@ -42,8 +42,8 @@ void expect_bits_of_the_whole(const BackwardOperation& op, const BackwardInputs&
     const ShardedOutcome outcome = sharded_in_steps(target, op, inputs, bias, columns, contracts::reversed_executor(3));
     const std::string where = what + ", " + op.name() + " on " + std::string(internal::name(target));
     EXPECT_TRUE(std::ranges::equal(outcome.y.bytes(), expected.y.bytes())) << "y, " << where;
-    EXPECT_TRUE(op.forward.kind == Kind::rms || same_numbers(outcome.mean, expected.mean)) << "mean, " << where;
-    EXPECT_TRUE(same_numbers(outcome.rstd, expected.rstd)) << "rstd, " << where;
+    EXPECT_TRUE(op.forward.kind == Kind::rms || same_bits(outcome.mean, expected.mean)) << "mean, " << where;
+    EXPECT_TRUE(same_bits(outcome.rstd, expected.rstd)) << "rstd, " << where;
     EXPECT_TRUE(outcome.gradients.has_the_bits_of(expected.gradients)) << "gradients, " << where;
   }
 }
@@ -216,8 +216,8 @@ TEST(ShardedNorm_Processes, HaveTheBitsOfTheWholeAndOneGatherAPass) {
     EXPECT_TRUE(std::ranges::equal(outcome.y.bytes(), expected.y.bytes()));
     EXPECT_TRUE(outcome.gradients.has_the_bits_of(expected.gradients));
     for (const auto& shard : shards) {
-      EXPECT_TRUE(same_numbers(shard->mean, expected.mean));
-      EXPECT_TRUE(same_numbers(shard->rstd, expected.rstd));
+      EXPECT_TRUE(same_bits(shard->mean, expected.mean));
+      EXPECT_TRUE(same_bits(shard->rstd, expected.rstd));
     }
     EXPECT_EQ(processes.gathers(), 3u);
   }
@@ -499,8 +499,8 @@ TEST(ShardedNorm_Processes, WithoutColumnsWriteStatisticsOfTheWholeRow) {
                      }),
                 std::vector<std::string>(4));
       for (const std::size_t process : {0, 1, 2}) {
-        EXPECT_TRUE(kind == Kind::rms || same_numbers(shards[process]->mean, expected.mean)) << op.name();
-        EXPECT_TRUE(same_numbers(shards[process]->rstd, expected.rstd)) << op.name();
+        EXPECT_TRUE(kind == Kind::rms || same_bits(shards[process]->mean, expected.mean)) << op.name();
+        EXPECT_TRUE(same_bits(shards[process]->rstd, expected.rstd)) << op.name();
       }
       const auto is = [](float found, double of_whole) {
         return found == static_cast<float>(of_whole) || (std::isnan(found) && std::isnan(of_whole));

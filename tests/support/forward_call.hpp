@@ -100,14 +100,6 @@ struct ForwardCall {
     EXPECT_EQ(std::memcmp(before.data(), memory.data(), before.size() * sizeof(float)), 0) << message;
     return message;
   }
-
-  // Does it run, and write?
-  bool passes() {
-    const std::vector<float> before = memory;
-    const std::string message = error_of([&] { run(complete()); });
-    if (message != "no error") ADD_FAILURE() << message;
-    return message == "no error" && std::memcmp(before.data(), memory.data(), before.size() * sizeof(float)) != 0;
-  }
 };
 
 }  // namespace evenorm::testing

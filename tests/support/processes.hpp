@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "contracts/backward_harness.hpp"
@@ -24,16 +25,13 @@ namespace evenorm::testing {
 
 inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// The same bits.
-inline bool same_numbers(const std::vector<double>& a, const std::vector<double>& b) {
-  return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
-}
-
 using Columns = std::vector<std::int64_t>;  // of each process
 
-inline bool same_bits(const std::vector<Moments>& a, const std::vector<Moments>& b) {
+// Of numbers, or of moments.
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<std::type_identity_t<T>>& b) {
   static_assert(sizeof(Moments) == 7 * 8);  // without gaps, whose bytes would be anything
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(Moments)) == 0;
+  return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
 }
 
 // Columns [first, first + n) of rows of `cols`.
