@@ -199,18 +199,20 @@ struct Plane {
 };
 enum class Move { gather, scatter };  // from the tensor to the tile; from the tile to the tensor
 
-// Some columns of one row, and its statistics.
+// n columns of one row, no more than a block. ahead: how many bytes behind a column x and dy are prefetched meanwhile;
+// 0: not.
 template <class T>
-struct GradientRow {
+struct GradientPiece {
   const T* x;
   const T* dy;
-  double mean_hi, mean_lo, rstd;
-  std::size_t ahead = 0;  // elements from here to what is fetched meanwhile; 0: nothing
+  const Arithmetic<T>* gamma;
+  std::size_t n;
+  std::size_t ahead = 0;
 };
 
-// A row's sums over a block, in virtual lanes: of g and of g (x - mean); low parts in f64 arithmetic.
+// A row's sums over a block, in wide lanes: of g = dy gamma and of g (centre - x); low parts in f64 arithmetic.
 struct alignas(64) GradientLanes {
-  double g_hi[kLanes], g_lo[kLanes], gd_hi[kLanes], gd_lo[kLanes];
+  double g_hi[kLanes / 2], g_lo[kLanes / 2], gd_hi[kLanes / 2], gd_lo[kLanes / 2];
 };
 
 // Sums over rows: dgamma and dbeta of consecutive columns, and how far behind each of them its low part is. Null where
@@ -220,30 +222,62 @@ struct ColumnPlaces {
   double* dbeta = nullptr;
   std::size_t low = 0;
 };
-
-// n columns of one row, or of kRowsAtOnce.
-template <class T>
-struct GradientLook {
-  const GradientRow<T>* rows;
-  std::size_t count;
-  const Arithmetic<T>* gamma;
-  std::size_t n;
-  ColumnPlaces columns;
-  GradientLanes* lanes;  // of each row, between the pieces of a block
-  bool first, last;      // piece of a block: are lanes empty; are they joined to `sums`?
-  BlockSums* sums;       // null: columns alone, for which gamma is not looked at
+// The same, and the chains of rows that are on their way to them.
+template <class A>
+struct GradientColumns {
+  A* dgamma_chain = nullptr;
+  A* dbeta_chain = nullptr;
+  ColumnPlaces sums = {};
+};
+// The same from column c on; where there are no columns, none.
+template <class A>
+constexpr GradientColumns<A> from_column(const GradientColumns<A>& columns, std::size_t c) {
+  if (columns.sums.dgamma == nullptr) return columns;
+  return {columns.dgamma_chain + c,
+          columns.dbeta_chain + c,
+          {columns.sums.dgamma + c, columns.sums.dbeta + c, columns.sums.low}};
+}
+// Whether a row is the first one in its chains, and the last one, which takes them to the columns.
+struct ChainPlace {
+  bool begins, ends;
 };
 
-// What dx is made of, in the arithmetic's type. minus_k1 makes up for what the mean is rounded by.
+// A row's scalars in the arithmetic's type, with d = centre - x: dx = fma(dy gamma, rstd, fma(d, k2, a)) and
+// xhat = fma(-d, rstd, offset).
 template <class A>
 struct GradientMapScalars {
-  A mean, rstd, k2, minus_k1;
+  A centre, offset, rstd, k2, a;
 };
 template <class A>
 struct GradientMapScalarsOfRows {
-  GradientMapScalars<A> of(std::size_t row) const { return {mean[row], rstd[row], k2[row], minus_k1[row]}; }
+  GradientMapScalars<A> of(std::size_t row) const { return {centre[row], offset[row], rstd[row], k2[row], a[row]}; }
 
-  alignas(64) A mean[kRowsAtOnce], rstd[kRowsAtOnce], k2[kRowsAtOnce], minus_k1[kRowsAtOnce];
+  alignas(64) A centre[kChainRows], offset[kChainRows], rstd[kChainRows], k2[kChainRows], a[kChainRows];
+};
+
+// The statistics of some rows; low parts are 0 in f32 arithmetic.
+struct RowStatistics {
+  double mean_hi[kMaxShortRows], mean_lo[kMaxShortRows], rstd[kMaxShortRows], rstd_lo[kMaxShortRows];
+};
+
+// Short rows that lie evenly, from row `begin` on: sums, scalars, dx and columns.
+template <class T>
+struct GradientShortRows {
+  EvenRows<const T> x, dy;
+  EvenRows<T> dx;
+  std::size_t begin, count, n;
+  const Arithmetic<T>* gamma;
+  const RowStatistics& statistics;
+  GradientColumns<Arithmetic<T>> columns;
+  std::size_t at;    // where the first row is in its row block
+  ChainPlace place;  // whether row `begin` begins its chains; whether the last row ends the row block
+  bool centred, stream;
+  std::size_t ahead;  // as of GradientPiece
+};
+// The row that is next. dx of the last `not_finite` rows before it is to be made again; where there are none such, the
+// next row needs wider steps, if there is one.
+struct GradientsDone {
+  std::size_t next, not_finite;
 };
 
 // Rows of numbers to become integers of 8 bits: number * factor of the row. any: numbers of any size, and NaN to 0;
@@ -255,44 +289,6 @@ struct QuantisedRows {
   std::size_t rows, n;
   const float* factors;
   const bool* any;
-};
-
-// The statistics of kRowsAtOnce rows of f32 arithmetic, and their sums: of g, then of g (x - mean).
-struct GradientGroup {
-  alignas(64) double mean[kRowsAtOnce], rstd[kRowsAtOnce], sums[2 * kRowsAtOnce];
-};
-
-// Rows of n columns whose dx is made with the scalars of `scalars`, from its first on.
-template <class T>
-struct GradientMapRows {
-  const GradientRow<T>* rows;
-  std::size_t count, n;
-  const Arithmetic<T>* gamma;
-  const GradientMapScalarsOfRows<Arithmetic<T>>* scalars;
-  T* const* dx;
-  bool stream;  // dx past the caches, where it is aligned so
-};
-
-// Groups of kRowsAtOnce short rows of f32 arithmetic: their sums, the scalars of their maps, dx.
-template <class T>
-struct GradientShortRows {
-  EvenRows<const T> x, dy;
-  EvenRows<T> dx;
-  std::size_t count, n;  // count: a multiple of kRowsAtOnce
-  const double* mean;
-  const double* rstd;
-  const Arithmetic<T>* gamma;
-  ColumnPlaces columns;
-  std::size_t ahead;  // as of GradientRow
-  bool stream;
-};
-
-// The range of the magnitudes of some elements, but for zeros.
-struct MagnitudeRange {
-  bool is_within(double low, double high) const { return finite && least >= low && largest <= high; }
-
-  double least = std::numeric_limits<double>::infinity(), largest = 0;
-  bool finite = true;
 };
 
 // By kind: layer, RMS.
@@ -317,8 +313,6 @@ struct ArithmeticKernels {
 };
 
 using Transpose = std::size_t(const Plane&, Move, bool stream, char* tile, std::size_t tile_stride);
-using FinishGradients = bool(const GradientGroup&, std::size_t cols, bool centred, GradientMapScalarsOfRows<float>&);
-using IncludeMagnitudes = void(const double* values, std::size_t n, MagnitudeRange* range);
 
 // All of a target's.
 struct Kernels {
@@ -352,8 +346,6 @@ struct Kernels {
   std::array<std::array<Convert*, kDTypeCount>, kDTypeCount> convert;  // [from][to]; to or from is f32 or f64
   std::array<Transpose*, 3> transpose;                                 // of elements of 2, 4 and 8 bytes
   bool maps_beside_sums;  // f32 arithmetic: are sums and map of rows one loop?
-  FinishGradients* finish_gradients;
-  IncludeMagnitudes* include_magnitudes;
 };
 
 }  // namespace evenorm::internal

@@ -15,9 +15,8 @@ enum class GradientRoute : unsigned char {
 };
 
 struct GradientCacheUse {
-  bool stream_dx = false;      // dx is written past the caches, by non-temporal stores
-  bool fetch = false;          // x and dy are prefetched:
-  bool fetch_columns = false;  // the columns that follow, in place of the next rows
+  bool stream_dx = false;  // dx is written past the caches, by non-temporal stores
+  bool fetch = false;      // x and dy of the next row are prefetched
 };
 
 struct GradientPlan {

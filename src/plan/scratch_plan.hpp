@@ -92,19 +92,25 @@ struct RowPlan {
 };
 // The spec's numbers, of a problem.
 inline std::size_t column_numbers(const GradientProblem& p) { return column_numbers(arithmetic_type(p)); }
+// How the sums of `cols` columns over the rows of a row block lie in scratch: column_numbers() f64 a column, then two
+// chains in the arithmetic's type, each with room for whole vectors.
+inline std::size_t chain_length(std::size_t cols) { return (cols + kLanes - 1) / kLanes * kLanes; }
+inline std::size_t sums_bytes(const GradientProblem& p, std::size_t cols) {
+  return column_numbers(p) * cols * sizeof(double) + 2 * chain_length(cols) * bytes_of(arithmetic_type(p));
+}
 inline std::size_t row_blocks(const GradientProblem& p) {
   return row_blocks(arithmetic_type(p), p.x.dtype, p.rows, p.whole_cols);
 }
 
 struct GradientScratch {
-  Piece nodes;        // of the rows' trees: of moments, then of sums
+  Piece nodes;        // of a row's trees: of moments, then of sums
   RowPlan whole_row;  // x by blocks
-  RowPlan x[kRowsAtOnce], dy[kRowsAtOnce];
+  RowPlan x, dy;      // by pieces
   Piece raw;
   ParameterPlan gamma;
   RowPlan dx;
-  Piece aside;       // dx, where it takes the place of what it is made from
-  Piece strip_sums;  // over rows, of the columns of a piece
+  Piece aside;       // dx, where it takes the place of what it is made from, or is not asked for
+  Piece strip_sums;  // over rows, of the columns of a piece, and their chains
   std::size_t bytes = 0;
 };
 GradientScratch gradient_scratch(const GradientProblem& p) noexcept;

@@ -65,13 +65,17 @@ inline std::size_t share_start(std::size_t units, std::size_t shares, std::size_
   return units / shares * i + units % shares * i / shares;
 }
 
-// A row's rstd in f32 arithmetic for which dx is computed in f32; outside, and where that is not finite, in f64.
-inline constexpr double kLeastMapRstd = 0x1p-32, kLargestMapRstd = 0x1p32;
-// In f64 arithmetic: rows with rstd outside [1/2^300, 2^300], or with a |dy| outside that is not 0, or with an |x|
-// below 2^-500 that is not 0, are scaled by powers of two, and all rows where some |gamma| is outside [1/2^100, 2^100]
-// and not 0: what is left, and products of it, keep all their digits. Of the others, rows whose c2 or k2 = c2 rstd^2 is
-// below 2^-960 are mapped so.
-inline constexpr double kLargestF64 = 0x1p300, kLargestGammaF64 = 0x1p100, kLeastXF64 = 0x1p-500;
-inline constexpr double kLeastK2F64 = 0x1p-960;
+// The backward pass adds in the arithmetic's type along chains before it adds wide: of a row over so many lines of
+// kLanes columns, of a column over so many rows.
+inline constexpr std::size_t kChainLines = 4, kChainRows = 4;
+
+// Where a row's dx is made in the arithmetic's type: rstd is 0 or within these, and c2 and k2 = c2 rstd^2 are 0 or at
+// least `k2` in magnitude. Other rows are done in wider numbers.
+struct GradientRange {
+  double least_rstd, largest_rstd, k2;
+};
+template <class A>
+inline constexpr GradientRange kGradientRange = sizeof(A) == sizeof(double) ? GradientRange{0x1p-300, 0x1p300, 0x1p-960}
+                                                                            : GradientRange{0x1p-32, 0x1p32, 0x1p-126};
 
 }  // namespace evenorm::internal

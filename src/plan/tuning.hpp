@@ -62,18 +62,12 @@ inline constexpr std::size_t kFetchBytes = 4u << 20u, kSecondToFetch = 4;
 
 // --- the backward pass
 
-// Bytes of x and dy of kRowsAtOnce rows up to which these are fetched ahead from the last cache, too. Xeon with 2 MiB
-// of second cache, avx3: 4096 x 128 0.79 of the time, 2000 x 256 0.93; of 1024 columns, 1.05 to 1.10.
-inline constexpr std::size_t kFetchRowsBytes = 12288;
-// Where they are more than this share of the second cache, they are out of it before their turn comes: the columns that
-// follow are fetched. There: 64 x 65536 0.71, 20 x 100000 0.72, 64 x 20000 0.64, 2000 x 8000, within it, 1.02 to 1.08.
-inline constexpr std::size_t kSecondToFetchRows = 8, kFetchColumns = 512;
-
-// Rows that are looked at together. 65536 x 32, ns an element: 4 0.70, 8 0.74, 32 1.05.
-inline constexpr std::size_t kRowsAtOnce = 4;
-// Short rows whose statistics are given, a call. Not measured apart.
+// Columns up to which kChainRows rows are done at once, their chains in registers: beyond, they are out of L1 before dx
+// is made.
+inline constexpr std::size_t kNarrowColumns = 128;
+// Short rows a call. Not measured apart.
 inline constexpr std::size_t kMaxShortRows = 32;
-// Columns that are looked at, or mapped, at once: of kRowsAtOnce rows they stay in L1. Not measured apart.
+// Columns of long or staged rows that are done at once: in L1, and whole chains. Not measured apart.
 template <class A>
 inline constexpr std::size_t kGradientPiece = sizeof(A) == 8 ? 128 : 512;
 

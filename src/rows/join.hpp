@@ -104,7 +104,7 @@ struct JoinScaledMoments {
 template <class A>
 using ScaledMomentTree = JoinTree<JoinScaledMoments<A>>;
 
-// The sums of one row's blocks are joined in the tree of their moments.
+// The sums of a row's blocks, without exponents.
 template <class A>
 struct JoinGradients {
   using Part = BlockSums;
@@ -116,15 +116,10 @@ struct JoinGradients {
     return to_memory(Add(kOne, from_memory<A>(a), from_memory<A>(b)));
   }
   static Part join(const Part& left, const Part& right) { return {add(left.s, right.s), add(left.q, right.q)}; }
-  Part load(std::size_t node) const { return sums_of(nodes[node]); }
-  void store(const Part& part, std::size_t node) const { nodes[node] = node_of(part); }
-
-  GradientNode* nodes = nullptr;
 };
-template <class A>
-using GradientTree = JoinTree<JoinGradients<A>>;
 
-// The same of runs of blocks, of which some may have exponents: two are joined at the larger ones.
+// The sums of a row's blocks, or of runs of them, are joined in the tree of their moments: two with exponents at the
+// larger ones.
 template <class A>
 struct JoinGradientSums {
   using Part = GradientSums;
@@ -135,7 +130,6 @@ struct JoinGradientSums {
     bring_together(a.sums.gd_hi, a.sums.gd_lo, a.gd_exponent, b.sums.gd_hi, b.sums.gd_lo, b.gd_exponent);
     using Plain = JoinGradients<A>;
     a.sums = Plain::node_of(Plain::join(Plain::sums_of(a.sums), Plain::sums_of(b.sums)));
-    a.scaled = a.scaled || b.scaled;
     return a;
   }
   const Part& load(std::size_t node) const { return nodes[node]; }

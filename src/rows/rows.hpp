@@ -33,7 +33,7 @@ void run_backward(const Kernels& kernels, const GradientProblem& p, const Gradie
                   std::size_t count) noexcept;
 
 // Row blocks [first, first + count): dx, where it is asked for, and their sums over all columns, joined, to the first
-// of `slots`, each column_numbers() * cols long; there must be as many slots as row blocks. 2^k blocks from a multiple
+// of `slots`, each of sums_bytes(); there must be as many slots as row blocks. 2^k blocks from a multiple
 // of 2^k on are a subtree of the join.
 void run_row_blocks(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                     std::size_t count, double* slots) noexcept;

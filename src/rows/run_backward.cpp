@@ -23,12 +23,13 @@ template <class T>
   ScratchMemory<kGradientScratchBytes> scratch;
   BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
   const std::size_t blocks = row_blocks(p), slot = column_numbers(p) * p.cols;
+  double* const chains = slots + count * slot;
   double* nodes[kMaxNodes];
   ColumnTree<Arithmetic<T>> tree({&kernels, nodes, 2 * p.cols});
   for (std::size_t block = first; block < first + count; ++block) {
     const std::size_t row = share_start(p.rows, blocks, block), end = share_start(p.rows, blocks, block + 1);
     double* sums = slots + tree.depth() * slot;
-    rows.run(row, end - row, {sums, 0, p.cols});
+    rows.run(row, end - row, {sums, 0, p.cols, chains});
     tree.push(sums);
   }
   tree.finish();
@@ -49,10 +50,7 @@ template <class T>
                                      std::size_t first, std::size_t count, GradientScalars* scalars) {
   ScratchMemory<kGradientScratchBytes> scratch;
   BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
-  for (std::size_t row = first, n; row < first + count; row += n) {
-    n = std::min(kRowsAtOnce, first + count - row);
-    rows.look(row, n, {}, scalars + row);
-  }
+  rows.find_scalars(first, count, scalars + first);
 }
 
 template <class T>
@@ -64,7 +62,7 @@ template <class T>
   BackwardRows<T> rows(kernels, p, plan, scratch, {first, first + count});
   for (std::size_t col = first, n; col < first + count; col += n) {
     n = std::min(kGradientPiece<A>, first + count - col);
-    const ColumnSums sums{values, col, kGradientPiece<A>};
+    const ColumnSums sums{values, col, kGradientPiece<A>, values + column_numbers(p) * kGradientPiece<A>};
     rows.run_strip(scalars, col, n, sums);
     finish_columns<A>(kernels, p, sums, n);
   }

@@ -107,7 +107,8 @@ bool has_room_aligned(const GradientPlan& plan, std::byte* scratch) {
 
 void run_blocks(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels, double* slots,
                 const Executor& executor) {
-  const std::size_t blocks = row_blocks(p), slot = column_numbers(p) * p.cols, tasks = tasks_of(p, executor);
+  const std::size_t blocks = row_blocks(p), slot = sums_bytes(p, p.cols) / sizeof(double);
+  const std::size_t tasks = tasks_of(p, executor);
   // Subtrees. Rather more runs than tasks than few unequal ones: 10 blocks by twos are six blocks' time on two threads.
   const std::size_t run = tasks == 1 ? blocks : std::bit_floor(std::max(std::size_t{1}, blocks / tasks));
   const std::size_t runs = (blocks + run - 1) / run;

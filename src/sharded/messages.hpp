@@ -30,7 +30,7 @@ struct Field {
 };
 inline constexpr double kMostFinite = std::numeric_limits<double>::max();
 inline constexpr double kInfinite = std::numeric_limits<double>::infinity();
-inline constexpr double kMostExponent = 100000;  // minus this: that of a sum of zeros
+inline constexpr double kMostExponent = 10000;  // beyond those of sums of products of f64
 
 inline constexpr Field kMeanField{"mean", -kMostFinite, kMostFinite, false, true};
 inline constexpr Field kMeanLowField{"mean's low part", -kMostFinite, kMostFinite, false, true};
@@ -39,7 +39,6 @@ inline constexpr Field kSquaresLowField{"sum of squares' low part", -kMostFinite
 inline constexpr Field kLargestField{"largest magnitude", 0, kMostFinite};
 inline constexpr Field kExponentField{"exponent", -kMostExponent, kMostExponent, true};
 inline constexpr Field kSumField{"sum", -kInfinite, kInfinite, false, true};
-inline constexpr Field kScaledField{"scaled", 0, 1, true};
 
 // Numbers of one run, in their order, written or read.
 class Writer {
@@ -83,7 +82,6 @@ void visit_sums(Visitor visitor, Kind kind, bool wide, S&& s) {
   if (!wide) return;
   visitor(kSumField, s.sums.gd_lo);
   visitor(kExponentField, s.gd_exponent);
-  visitor(kScaledField, s.scaled);
 }
 
 // What all processes sent: each its rows, of `numbers` numbers, `stride` numbers from one process to the next.
