@@ -21,7 +21,7 @@ namespace {
 using Share = Copy::Share;
 using Loop = Copy::Loop;
 
-// Data in memory are prefetched; for data in the caches that brings nothing (docs/measured.md, "How rivals
+// Data in memory are prefetched; for data in the caches that brings nothing (docs/lab/README.md, "How rivals
 // and copies are measured").
 constexpr std::size_t kFetchFrom = std::size_t{4} << 20U;  // bytes of a share's output
 constexpr std::size_t kAhead = 4096;
@@ -154,7 +154,7 @@ namespace {
 
 using internal::Target;
 
-// Bytes of output: two shares of this size take as long on two threads as on one (docs/measured.md, "How
+// Bytes of output: two shares of this size take as long on two threads as on one (docs/lab/README.md, "How
 // rivals and copies are measured").
 constexpr std::size_t kLeastShare = std::size_t{256} << 10U;
 
