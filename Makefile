@@ -16,7 +16,7 @@ all:  ## build everything: build/evenorm, build/libevenorm.so, build/evenorm_tes
 	@$(CONFIGURE) $(CMAKE_ARGS) >/dev/null
 	@cmake --build build
 
-demo:  ## build, then normalise the activations of a real model and show how exact and how fast
+demo:  ## build, then normalise the activations of a real model and show accuracy and speed
 	@tools/setup.sh build
 	@$(CONFIGURE) $(CMAKE_ARGS) >/dev/null
 	@cmake --build build --target evenorm_cli minilm_demo
