@@ -28,8 +28,7 @@ class Axes {
   // Unused axes are not copied: a plan's run with other buffers copies the problem.
   Axes(const Axes& other) noexcept : far_(other.far_) { copy_near(other); }
   Axes(Axes&& other) noexcept : far_(std::move(other.far_)) { copy_near(other); }
-  Axes& operator=(
-      const Axes& other) noexcept {  // NOLINT(bugprone-unhandled-self-assignment): self-assignment is harmless
+  Axes& operator=(const Axes& other) noexcept {  // NOLINT(bugprone-unhandled-self-assignment): it is harmless
     far_ = other.far_;
     copy_near(other);
     return *this;
