@@ -47,7 +47,7 @@ void check(const std::vector<NamedConstTensor>& tensors) {
   }
   std::sort(names.begin(), names.end());
   const auto twin = std::adjacent_find(names.begin(), names.end());
-  if (twin != names.end()) throw Failure(fmt::format("tensor '{}' is there twice", printable(*twin, 80)));
+  if (twin != names.end()) throw Failure(fmt::format("tensor '{}' is given twice", printable(*twin, 80)));
 }
 
 // Everything before the data; `tensors` in the order of their data.
