@@ -86,7 +86,7 @@ TEST_F(Safetensors_Writer, RefusesNamesAndStridesThatItCannotWrite) {
   EXPECT_EQ(failure_of([&] {
               written({{"__metadata__", tensor}});
             }),
-            "'__metadata__' is a tensor's name, but the format has other use for it");
+            "'__metadata__' is a tensor's name, but the format reserves it");
   EXPECT_EQ(failure_of([&] { written({{"a\xff", tensor}}); }), "'a?' is a tensor's name, but it should be UTF-8");
   EXPECT_EQ(failure_of([&] {
               written({{"a", {"abcd", DType::f32, kOne, kOne}}});
