@@ -13,7 +13,7 @@
 
 namespace evenorm::cli {
 
-// In bytes of x and y together. The results do not depend on the limits.
+// Limits in bytes of x and y together. The results do not depend on them.
 struct MemoryLimits {
   std::int64_t wanted = std::int64_t{16} << 20;  // the usual size of a piece; small, for the caches
   std::int64_t run = std::int64_t{64} << 10;     // a piece grows until its contiguous runs in the file have this size

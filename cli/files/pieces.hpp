@@ -24,8 +24,8 @@ struct Extents {
 // axes: the normalised axes, ascending. Neighbouring axes of rows are merged.
 Extents extents_of(std::span<const std::int64_t> shape, std::span<const std::size_t> axes, bool fortran_order);
 
-// In elements. A piece has at least one row. It exceeds `wanted`, up to `most`, only to make its contiguous runs `run`
-// long.
+// The limits of a piece, in elements. A piece has at least one row. It exceeds `wanted`, up to `most`, only to make its
+// contiguous runs `run` long.
 struct PieceLimits {
   std::int64_t wanted = 1;
   std::int64_t run = 1;

@@ -156,7 +156,7 @@ typedef struct evenorm_forward {
   evenorm_tensor sum;
 
   /* If y2 is present, the pass also normalises with weight2 and bias2 and writes the result to y2. They follow the
-   * rules of weight, bias and y, but y2 must not overlap any other tensor, and cannot be i8. Not if y is i8. */
+   * rules of weight, bias and y, but y2 must not overlap any other tensor. Neither y nor y2 may then be i8. */
   evenorm_const_tensor weight2;
   evenorm_const_tensor bias2;
   evenorm_tensor y2;
@@ -165,9 +165,9 @@ typedef struct evenorm_forward {
    * nearest integer (ties to even). Factors and scales are f32.
    *
    * If given_scale is 0, each row has its own scale. The factor is 127 / m, where m is the row's largest magnitude.
-   * m / 127 is written to scale, which is f32 and has the shape of the other axes. A row of zeros has scale 0 and
-   * y = 0. A row that is not finite has scale NaN and y = 0. If m < 3.73e-37, the factor is the largest f32, which is
-   * less than 127 / m; y times scale is then too small. */
+   * m / 127 is written to scale, which is f32 and has the shape of the other axes. If a row of results is all zeros,
+   * its scale and y are 0. If it is not finite, its scale is NaN and its y is 0. If m < 3.73e-37, the factor is the
+   * largest f32, which is less than 127 / m, so y times scale is too small. */
   evenorm_tensor scale;
   /* Otherwise given_scale is a positive normal f32, and scale must be absent. The factor is 1 / given_scale for all
    * rows. Results are clamped to [-127, 127], and NaN becomes 0. */
@@ -193,7 +193,8 @@ EVENORM_API evenorm_status evenorm_run(const evenorm_forward* forward, const eve
 
 typedef struct evenorm_plan evenorm_plan;
 
-/* The addresses of one run of a plan. An address must be NULL exactly if it was NULL in the plan's forward pass. */
+/* The addresses of one run of a plan. Except x and y, an address must be NULL exactly if it is NULL in the plan's
+ * forward pass. */
 typedef struct evenorm_buffers {
   size_t struct_size;
   const void* x;
@@ -241,8 +242,8 @@ typedef struct evenorm_backward {
   size_t axes_count;
   evenorm_const_tensor weight; /* the shape of the normalised axes; absent: 1 */
 
-  /* What the forward pass wrote for this x and eps, in f64: mean and rstd for layer norm, rstd only for RMS norm. If
-   * absent, they are computed again, with the same bits. f64 arithmetic ignores them. */
+  /* The statistics that the forward pass wrote for this x and eps, in f64: mean and rstd for layer norm, only rstd for
+   * RMS norm. If absent, they are computed again, with the same bits. f64 arithmetic ignores them. */
   evenorm_const_tensor mean;
   evenorm_const_tensor rstd;
 
@@ -284,8 +285,8 @@ EVENORM_API evenorm_status evenorm_run_backward(const evenorm_backward* backward
 /* A backward pass that is validated once and can run many times. */
 typedef struct evenorm_backward_plan evenorm_backward_plan;
 
-/* The addresses of one run of such a plan. An address must be NULL exactly if it was NULL in the plan's backward pass.
- */
+/* The addresses of one run of such a plan. Except x and dy, an address must be NULL exactly if it is NULL in the plan's
+ * backward pass. */
 typedef struct evenorm_backward_buffers {
   size_t struct_size;
   const void* x;
@@ -370,7 +371,7 @@ EVENORM_API const char* const* evenorm_compiled_targets(void);  /* best first; e
 EVENORM_API const char* const* evenorm_supported_targets(void); /* those that this CPU can run, likewise */
 EVENORM_API evenorm_status evenorm_target(const char** out);    /* sets *out to the one in use, or NULL on failure */
 
-/* Of the library in use, which may be newer than this header (EVENORM_VERSION_NUMBER). */
+/* These describe the library in use, which may be newer than this header (EVENORM_VERSION_NUMBER). */
 EVENORM_API const char* evenorm_version(void);       /* "major.minor.patch" */
 EVENORM_API uint32_t evenorm_version_number(void);   /* 10000 major + 100 minor + patch */
 EVENORM_API int32_t evenorm_numerics_revision(void); /* versions with the same revision give the same bits */

@@ -146,7 +146,7 @@ struct Forward {
   Tensor sum{};
 
   // If y2 is present, the pass also normalises with weight2 and bias2 and writes the result to y2. They follow the
-  // rules of weight, bias and y, but y2 must not overlap any other tensor, and cannot be i8. Not if y is i8.
+  // rules of weight, bias and y, but y2 must not overlap any other tensor. Neither y nor y2 may then be i8.
   ConstTensor weight2{};
   ConstTensor bias2{};
   Tensor y2{};
@@ -155,16 +155,17 @@ struct Forward {
   // nearest integer (ties to even). Factors and scales are f32.
   //
   // If given_scale is 0, each row has its own scale. The factor is 127 / m, where m is the row's largest magnitude.
-  // m / 127 is written to scale, which is f32 and has the shape of the other axes. A row of zeros has scale 0 and y =
-  // 0. A row that is not finite has scale NaN and y = 0. If m < 3.73e-37, the factor is the largest f32, which is less
-  // than 127 / m; y times scale is then too small.
+  // m / 127 is written to scale, which is f32 and has the shape of the other axes. If a row of results is all zeros,
+  // its scale and y are 0. If it is not finite, its scale is NaN and its y is 0. If m < 3.73e-37, the factor is the
+  // largest f32, which is less than 127 / m, so y times scale is too small.
   Tensor scale{};
   // Otherwise given_scale is a positive normal f32, and scale must be absent. The factor is 1 / given_scale for all
   // rows. Results are clamped to [-127, 127], and NaN becomes 0.
   double given_scale = 0;
 };
 
-// The addresses of one run of a plan. An address must be null exactly if it was null in the plan's Forward.
+// The addresses of one run of a plan. Except x and y, an address must be null exactly if it is null in the plan's
+// Forward.
 struct Buffers {
   const void* x = nullptr;
   void* y = nullptr;
@@ -183,7 +184,8 @@ struct Buffers {
 // A forward pass that is validated once and can run many times. Runs whose outputs do not overlap may run at once.
 class EVENORM_API Plan {
  public:
-  explicit Plan(const Forward& forward);  // throws Error
+  // Throws Error. x and y may have null addresses if every run has its own Buffers.
+  explicit Plan(const Forward& forward);
   Plan(const Plan&);
   Plan& operator=(const Plan&);
   Plan(Plan&&) noexcept;
@@ -219,8 +221,8 @@ struct Backward {
   std::span<const std::int64_t> axes{};
   ConstTensor weight{};  // the shape of the normalised axes; absent: 1
 
-  // What the forward pass wrote for this x and eps, in f64: mean and rstd for layer norm, rstd only for RMS norm. If
-  // absent, they are computed again, with the same bits. f64 arithmetic ignores them.
+  // The statistics that the forward pass wrote for this x and eps, in f64: mean and rstd for layer norm, only rstd for
+  // RMS norm. If absent, they are computed again, with the same bits. f64 arithmetic ignores them.
   ConstTensor mean{};
   ConstTensor rstd{};
 
@@ -252,7 +254,8 @@ EVENORM_API void run(const Backward& backward);
 EVENORM_API void run(const Backward& backward, const Executor& executor);
 EVENORM_API void run(const Backward& backward, std::span<std::byte> scratch, const Executor& executor);
 
-// The addresses of one run of a backward plan. An address must be null exactly if it was null in the plan's Backward.
+// The addresses of one run of a backward plan. Except x and dy, an address must be null exactly if it is null in the
+// plan's Backward.
 struct BackwardBuffers {
   const void* x = nullptr;
   const void* dy = nullptr;
@@ -269,7 +272,8 @@ struct BackwardBuffers {
 // at once. A run allocates memory only if run(Forward) would.
 class EVENORM_API BackwardPlan {
  public:
-  explicit BackwardPlan(const Backward& backward);  // throws Error
+  // Throws Error. x and dy may have null addresses if every run has its own BackwardBuffers.
+  explicit BackwardPlan(const Backward& backward);
   BackwardPlan(const BackwardPlan&);
   BackwardPlan& operator=(const BackwardPlan&);
   BackwardPlan(BackwardPlan&&) noexcept;
@@ -423,7 +427,7 @@ EVENORM_API std::vector<std::string> compiled_targets();   // best first
 EVENORM_API std::vector<std::string> supported_targets();  // those that this CPU can run, best first
 EVENORM_API std::string target();                          // the one in use
 
-// Of the library in use, which may be newer than this header.
+// These describe the library in use, which may be newer than this header.
 EVENORM_API std::string_view version() noexcept;  // "major.minor.patch"
 EVENORM_API int numerics_revision() noexcept;     // versions with the same revision give the same bits
 

@@ -24,11 +24,11 @@ typedef struct evenorm_moments {
   double mean_hi, mean_lo; /* RMS norm: 0 */
   double m2_hi, m2_lo;     /* the sum of (x - mean)^2; RMS norm: of x^2 */
   int64_t exponent;        /* 0 unless x is f64 and its squares are out of range */
-  double largest;          /* the largest |x|, which scales an out-of-range row; 0 if scaling cannot need it */
+  double largest;          /* the largest |x|, which scales an out-of-range row; may be 0 for other rows */
 } evenorm_moments;
 
 /* The processes that share rows, and the caller's engine. All processes must use the norms of one communicator in the
- * same order, on one thread for example. */
+ * same order. Using them on one thread ensures this. */
 typedef struct evenorm_communicator {
   size_t struct_size; /* see evenorm.h */
   size_t rank;        /* of this process */

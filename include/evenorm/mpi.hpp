@@ -54,8 +54,8 @@ class MpiCommunicator {
  public:
   static constexpr std::chrono::milliseconds kNoDeadline = std::chrono::milliseconds::max();
 
-  // All processes of comm, an intracommunicator, call it together (MPI_Comm_dup). Each gather may take `deadline`.
-  // Throws Error if MPI is not initialised or is finalised, or if comm or deadline is invalid, and CommunicationError.
+  // All processes of comm, an intracommunicator, call it together (MPI_Comm_dup). deadline is the time limit of each
+  // gather. Throws CommunicationError, and Error if MPI is not running or if comm or deadline is invalid.
   explicit MpiCommunicator(MPI_Comm comm, std::chrono::milliseconds deadline = kNoDeadline)
       : state_(std::make_unique<State>(comm, deadline)) {}
 

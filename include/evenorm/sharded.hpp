@@ -28,7 +28,7 @@ struct Moments {
   double mean_hi = 0, mean_lo = 0;  // RMS norm: 0
   double m2_hi = 0, m2_lo = 0;      // the sum of (x - mean)^2; RMS norm: of x^2
   std::int64_t exponent = 0;        // 0 unless x is f64 and its squares are out of range
-  double largest = 0;               // the largest |x|, which scales an out-of-range row; 0 if scaling cannot need it
+  double largest = 0;               // the largest |x|, which scales an out-of-range row; may be 0 for other rows
 };
 
 enum class Pass : std::uint8_t { forward, backward };
@@ -72,7 +72,7 @@ class EVENORM_API Cuts {
 };
 
 // The processes that share rows, and the caller's engine. All processes must use the norms of one communicator in the
-// same order, on one thread for example.
+// same order. Using them on one thread ensures this.
 struct Communicator {
   std::size_t rank = 0;  // of this process
   std::size_t size = 1;  // the number of processes
@@ -88,9 +88,8 @@ struct Communicator {
 //
 // If the processes disagree, or one of them fails before an exchange, every process throws and writes nothing. The one
 // that failed throws its own exception. The others throw Error, whose text names the process and its reason. Messages
-// are validated before use. A wrong one throws Error, which names the process and the field. After the exchange only an
-// allocation can fail (std::bad_alloc), in one process alone: of the messages of all processes, or of a backward pass's
-// scratch.
+// are validated before use. An invalid message throws Error, which names the process and the field. After the exchange,
+// only the allocation of messages or of scratch can fail (std::bad_alloc). The other processes do not notice.
 class EVENORM_API ShardedNorm {
  public:
   // forward describes this process's columns, in any layout. Buffers may be absent. residual, y2 and an i8 y are not

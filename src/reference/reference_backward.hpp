@@ -20,7 +20,7 @@ GradientSums gradient_sums(Kind kind, std::span<const Real> xhat, std::span<cons
 // dx_i = (g_i - mean(g) - xhat_i mean(g xhat)) rstd, with the sums of gradient_sums().
 std::vector<Real> dx_of_sums(const GradientSums& sums, std::span<const Real> xhat, Real rstd);
 
-// The same from x and its m and rstd. dx is 0 if rstd is 0, and NaN if an element of x, dy or gamma is not finite.
+// Computes dx from x and its m and rstd. dx is 0 if rstd is 0, and NaN if an element of x, dy or gamma is not finite.
 std::vector<Real> dx_of_row(Kind kind, std::span<const Real> x, std::span<const Real> dy, const Moments& m, Real rstd,
                             const Parameters& p);
 
