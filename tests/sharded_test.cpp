@@ -447,8 +447,7 @@ TEST(ShardedNorm_Refuses, MoreRowsThanMessagesCanHave) {
   const std::span<const std::int64_t> normalized(&shape[1], 1);
   Forward forward{.x = {nullptr, DType::f32, shape}, .y = {nullptr, DType::f32, shape}, .normalized_shape = normalized};
   for (const std::string& text : told(2, [&](const Communicator& c) { ShardedNorm norm(forward, c); })) {
-    EXPECT_EQ(text,
-              "x has 70368744177664 rows, whose messages (3 numbers per row, 2 processes) exceed 2^47 bytes");
+    EXPECT_EQ(text, "x has 70368744177664 rows, whose messages (3 numbers per row, 2 processes) exceed 2^47 bytes");
   }
 }
 
