@@ -204,7 +204,7 @@ TEST(Backward_Arguments, StridesThatCannotBe) {
       {with(&Call::dbias_strides, four), "dbias has strides (24, 8, 1, 1), but shape (3, 8)"},
       {with(&Call::mean_strides, four), "mean has strides (24, 8, 1, 1), but shape (2)"},
       {with(&Call::dy_strides, {std::int64_t{1} << 60, 8, 1}),
-       "dy has strides (1152921504606846976, 8, 1), which are more"},
+       "dy has strides (1152921504606846976, 8, 1), which span more"},
   });
 }
 

@@ -128,7 +128,7 @@ TEST_F(CliExplainHtml, WrongUseIsRefused) {
   const std::vector<std::pair<Words, const char*>> cases = {
       {{"4 2 8", "--html", ""}, "--html: is empty"},
       {{"4 2 8", "--html", folder / "no/page.html"}, "no/page.html: cannot be written: No such file"},
-      {{"4 2 8", "--json", "--html", "-"}, "--json goes to standard output, but an output is there already"},
+      {{"4 2 8", "--json", "--html", "-"}, "--json goes to standard output, but so does an output"},
       {{"4 x", "--html", page}, "x, character 3: 'x' is not a number"},
       {{long_rows, "--html", page}, "x has rows of 131,073 numbers, but a page (--html) can have at most 131,072 on"},
       {{x, "--html", page, "--rows", "all"}, "--rows has 1,025 rows, but a page (--html) can have at most 1,024"},

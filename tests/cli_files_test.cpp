@@ -129,7 +129,7 @@ TEST_F(CliFiles, MoreMemoryThanThereIs) {
   ASSERT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
   std::thread writer([&] { write_file(folder / "in", npy_bytes_of("<f4", "(65536, 65536)", "")); });
   write_zeros(folder / "huge.npy", 65536, 65536);
-  expect_refused(grad("-", folder / "huge.npy"), "17,179,869,184 bytes of memory cannot be had",
+  expect_refused(grad("-", folder / "huge.npy"), "17,179,869,184 bytes of memory cannot be allocated",
                  {.memory = std::size_t{64} << 20U, .in_path = folder / "in"});
   writer.join();
 }

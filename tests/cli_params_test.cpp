@@ -125,8 +125,8 @@ TEST_F(CliParams, NearNamesAndCountsAreTold) {
   expect_refused({}, "has 24 norms, so --name should say which: encoder.layer.0.output.LayerNorm, ");
   expect_refused({}, " and 18 more");
   expect_refused({"--name", "encoder.layer.17.output.LayerNrom"},
-                 "near it, of 24 norms: encoder.layer.17.output.LayerNorm, ");
-  expect_refused({"--name", "layer.9.output.LayerNorm"}, "near it, of 24 norms: encoder.layer.9.output.LayerNorm, ");
+                 "the nearest of 24 norms: encoder.layer.17.output.LayerNorm, ");
+  expect_refused({"--name", "layer.9.output.LayerNorm"}, "the nearest of 24 norms: encoder.layer.9.output.LayerNorm, ");
   expect_refused({"--name", "encoder.layer.3.output.LayerNorm.weight"}, "norms: encoder.layer.3.output.LayerNorm, ");
 }
 

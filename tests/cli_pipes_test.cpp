@@ -116,7 +116,7 @@ TEST_F(CliPipes, InputThatEndsEarlyIsAnError) {
           "standard input ends at byte 1,572,987, but should have 1,572,992 bytes");
   // Sanitizers have a word of their own about this one.
   if (kSanitizersCost == 1) {
-    refused(npy_bytes_of("<f4", "(576460752303423488,)", ""), "bytes of memory cannot be had");
+    refused(npy_bytes_of("<f4", "(576460752303423488,)", ""), "bytes of memory cannot be allocated");
   }
   refused(npy_bytes_of("<f4", "(64, 1000000000, 2)", ""), "standard input ends at byte 128");
 }
@@ -125,7 +125,7 @@ TEST_F(CliPipes, WhatWouldHaveToBeHeldIsLimited) {
   const std::string header = npy_bytes_of("<f4", "(1000, 1000000)", "");
   std::thread writer([&] { write_file(folder / "in", header); });
   expect_refused({"apply", "-", "-o", folder / "y.npy", "--axes", "0"},
-                 "standard input is a pipe, and its rows do not lie together: 1,000,000,000 elements would be held",
+                 "standard input is a pipe whose rows are not contiguous: 1,000,000,000 elements would",
                  {.in_path = folder / "in"});
   writer.join();
 }

@@ -169,7 +169,7 @@ std::vector<Wrong> large_safetensors_files() {
       of("ManyTensors", many_tensors, "at offset 0, but should have it at 4"),
       of(
           "ManyAxes", [] { return safetensors_bytes("{\"a\":{\"shape\":[" + repeated("1,", 7 * kMebi) + "1]}}", ""); },
-          "has not all of 'dtype'"),
+          "lacks 'dtype'"),
       of(
           "ManyDigits", [] { return safetensors_bytes("{\"a\":{\"shape\":[" + repeated("1", 15 * kMebi) + "]}}", ""); },
           "is not JSON")};
@@ -221,7 +221,7 @@ std::vector<Wrong> wrong_options() {
       wrong("NameAlone", {"--name", "a"}, "--name is given, but --params is not"),
       wrong("NameMissing", {"--params", "MODEL"}, "has 2 norms, so --name should say which: a.norm, b.norm"),
       wrong("NameUnknown", {"--params", "MODEL", "--name", "b.nrom"},
-            "has no weight or bias of 'b.nrom'; near it, of 2 norms: b.norm, a.norm"),
+            "has no weight or bias of 'b.nrom'; the nearest of 2 norms: b.norm, a.norm"),
       wrong("NameOfIntegers", {"--params", "MODEL", "--name", "ids"}, "has tensor 'ids.weight' of type I64"),
       wrong("JsonAndStatistics", {"--json", "--rstd", "-"}, "--json goes to standard output"),
   };
@@ -238,7 +238,7 @@ std::vector<Wrong> wrong_uses() {
       {"TwoStandardOutputs", no_bytes, {"apply", "X", "-o", "-", "--mean", "-"}, "--mean is -, but should be another"},
       {"JsonAndStandardOutput", no_bytes, {"apply", "X", "-o", "-", "--json"}, "--json goes to standard output"},
       {"GradientsOfOneFile", no_bytes, {"grad", "X"}, "DY is required"},
-      {"GradientsWithoutOutput", no_bytes, {"grad", "X", "DY"}, "no output is given, but there should be one at least"},
+      {"GradientsWithoutOutput", no_bytes, {"grad", "X", "DY"}, "no output is given, but at least one of -o"},
   };
 }
 
@@ -286,7 +286,7 @@ std::vector<Wrong> wrong_outputs_of_gradients() {
       wrong("SameFile", {"-o", "Y", "--dweight", "Y"}, "y.npy, but should be another file than that of -o"),
       wrong("SumsInOneFile", {"--dweight", "DW", "--dbias", "DW"}, "than that of --dweight"),
       wrong("TwoStandardOutputs", {"-o", "-", "--dbias", "-"}, "--dbias is -, but should be another file than that of"),
-      wrong("JsonAndStandardOutput", {"-o", "-", "--json"}, "--json goes to standard output, but an output is there"),
+      wrong("JsonAndStandardOutput", {"-o", "-", "--json"}, "--json goes to standard output, but so does an output"),
       wrong("OverX", {"--dweight", "X"}, "x.npy, but should be another file than X"),
       wrong("OverDy", {"-o", "Y", "--dbias", "DY"}, "dy.npy, but should be another file than DY"),
       wrong("OverTheWeight", {"--weight", "W3", "--dweight", "W3"},

@@ -144,7 +144,7 @@ TEST(Forward_Arguments, TensorsThatAreAbsent) {
   });
   expect_quantising_refused({
       {[](Call& c) { c.forward.scale.data = nullptr; }, "scale is null, but y is i8 and there is no given_scale"},
-      {[](Call& c) { c.forward.given_scale = 1; }, "scale is given, but given_scale is as well"},
+      {[](Call& c) { c.forward.given_scale = 1; }, "scale is given, but so is given_scale"},
   });
 }
 

@@ -78,15 +78,15 @@ TEST_F(Safetensors_Writer, BytesAreTheFormatsOwn) {
 
 TEST_F(Safetensors_Writer, RefusesNamesAndStridesThatItCannotWrite) {
   const ConstTensor tensor{"abcd", DType::f32, kOne, {}};
-  EXPECT_EQ(failure_of([&] { written({{"a", tensor}, {"a", tensor}}); }), "tensor 'a' is there twice");
+  EXPECT_EQ(failure_of([&] { written({{"a", tensor}, {"a", tensor}}); }), "tensor 'a' is given twice");
   EXPECT_EQ(failure_of([&] {
               written({{"a", tensor}, {"a", {"ab", DType::f16, kOne, {}}}});
             }),
-            "tensor 'a' is there twice");
+            "tensor 'a' is given twice");
   EXPECT_EQ(failure_of([&] {
               written({{"__metadata__", tensor}});
             }),
-            "'__metadata__' is a tensor's name, but the format has other use for it");
+            "'__metadata__' is a tensor's name, but the format reserves it");
   EXPECT_EQ(failure_of([&] { written({{"a\xff", tensor}}); }), "'a?' is a tensor's name, but it should be UTF-8");
   EXPECT_EQ(failure_of([&] {
               written({{"a", {"abcd", DType::f32, kOne, kOne}}});
@@ -153,7 +153,7 @@ class Modules_Loading : public ::testing::Test {
 // All that load() refuses: modules_load_test.cpp.
 TEST_F(Modules_Loading, RefusesWhatDoesNotFitByItsKey) {
   const std::string weight = safetensors_entry("n.weight", "F32", "2,3", 0, 24);
-  EXPECT_EQ(failure({weight}, 24), ": n.bias is missing, but should be there with shape (2, 3) and dtype f32");
+  EXPECT_EQ(failure({weight}, 24), ": n.bias is missing, but should have shape (2, 3) and dtype f32");
   EXPECT_EQ(failure({weight, safetensors_entry("n.bias", "I32", "2,3", 24, 48)}, 48),
             " has tensor 'n.bias' of type I32, but should have F16, BF16, F32 or F64");
   EXPECT_EQ(failure({weight, safetensors_entry("n.count", "I64", "", 24, 32)}, 32),

@@ -98,10 +98,10 @@ TEST_F(Modules_Load, RefusesWhatDoesNotFit) {
   EXPECT_EQ(error(), "n.bias is null");
   state = good;
   state.pop_back();
-  EXPECT_EQ(error(), "n.bias is missing, but should be there with shape (3, 8) and dtype f32");
+  EXPECT_EQ(error(), "n.bias is missing, but should have shape (3, 8) and dtype f32");
   state = good;
   state.push_back(state[0]);
-  EXPECT_EQ(error(), "n.weight is there twice");
+  EXPECT_EQ(error(), "n.weight is given twice");
   state = good;
   state.push_back({"n.running_mean", const_view(bias, kShape)});
   EXPECT_EQ(error(), "n.running_mean is unexpected: the module has n.weight and n.bias");

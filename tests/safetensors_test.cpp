@@ -84,7 +84,8 @@ TEST(Safetensors_Header, NoChangedByteEscapesTheChecks) {
 }
 
 constexpr const char* kNotPlain = "has a header that is not JSON in UTF-8: it has a byte order mark or a NUL";
-constexpr const char* kLastAlone = "has tensor 'a' at offset 8, but should have it at 0, where the one before ends";
+constexpr const char* kLastAlone =
+    "has tensor 'a' at offset 8, but should have it at 0, where the previous tensor ends";
 
 // As the format's own library reads them: metadata of null, keys of a tensor that it does not know, space before the
 // object, and of two tensors of one name the last.
@@ -149,7 +150,7 @@ std::vector<Malformed> malformed_files() {
       {"NulBehindIt", safetensors_bytes(std::string("{}\0", 3), ""), kNotPlain},
       {"ByteOrderMark", safetensors_bytes("\xEF\xBB\xBF{}", ""), kNotPlain},
       {"DeepIgnored", with(R"({"x":)" + std::string(126, '[') + std::string(126, ']') + "}"),
-       "has values too deep in each other in tensor 'a'"},
+       "has values nested too deeply in tensor 'a'"},
       {"DeepJson", with(std::string(1000000, '[')),
        "has an array for its value of tensor 'a', but should have an object"},
       {"DeepMetadata", safetensors_bytes(R"({"__metadata__":{"a":{"a":{"a":1}}}})", ""),
@@ -159,9 +160,8 @@ std::vector<Malformed> malformed_files() {
       {"MetadataTwice", safetensors_bytes(R"({"__metadata__":{},"__metadata__":{}})", ""),
        "has '__metadata__' twice in its header"},
       {"TensorIsANumber", with("4"), "has 4 for its value of tensor 'a', but should have an object"},
-      {"TensorIsEmpty", with("{}"), "has not all of 'dtype', 'shape' and 'data_offsets' for tensor 'a'"},
-      {"NoOffsets", with(R"({"dtype":"F32","shape":[2]})"),
-       "has not all of 'dtype', 'shape' and 'data_offsets' for tensor 'a'"},
+      {"TensorIsEmpty", with("{}"), "lacks 'dtype', 'shape' or 'data_offsets' for tensor 'a'"},
+      {"NoOffsets", with(R"({"dtype":"F32","shape":[2]})"), "lacks 'dtype', 'shape' or 'data_offsets' for tensor 'a'"},
       {"FieldTwice", with(R"({"dtype":"F32","dtype":"F32"})"), "has 'dtype' twice for tensor 'a'"},
       {"DtypeIsANumber", with(R"({"dtype":32})"), "has 32 for 'dtype' of tensor 'a', but should have a string"},
       {"UnknownDtype", of("F31", "2", 0, 8), "has type 'F31' for tensor 'a', which is none of the format's"},
@@ -187,10 +187,11 @@ std::vector<Malformed> malformed_files() {
       {"ProductWraps", of("F32", huge + "," + huge + ",2", 0, 8),
        "has 8 bytes for tensor 'a', but should have 2^61 or more for its shape (" + huge + ", " + huge + ", 2) of F32"},
       {"HalfABit", of("F4", "15", 0, 8), "has 60 bits for tensor 'a', but should have whole bytes"},
-      {"Overlap", pair_of(4, 12), "has tensor 'b' at offset 4, but should have it at 8, where the one before ends"},
+      {"Overlap", pair_of(4, 12),
+       "has tensor 'b' at offset 4, but should have it at 8, where the previous tensor ends"},
       {"Hole", pair_of(9, 17), "has data_offsets [9, 17] for tensor 'b', but should have them in order and up to 16"},
       {"HoleBefore", of("F32", "1", 4, 8),
-       "has tensor 'a' at offset 4, but should have it at 0, where the one before ends"},
+       "has tensor 'a' at offset 4, but should have it at 0, where the previous tensor ends"},
       {"BytesAfterTheLast", of("F32", "1", 0, 4), "has 8 bytes of data, but should have 4, where its last tensor ends"},
       {"NameTwice", pair_of(8, 16, "a"), kLastAlone},
       {"NameTwiceEscaped", pair_of(8, 16, "\\u0061"), kLastAlone},

@@ -229,8 +229,8 @@ TEST(ShardedMessages_Order, OfAnEngineThatBringsThemInAnother) {
       if (first == 0 && columns[0] == columns[1]) continue;  // the same agreement of both
       const std::vector<std::string> texts = told_in_disorder(columns, first);
       for (std::size_t i = 0; i < 2; ++i) {
-        EXPECT_EQ(texts[i], "all_gather has brought something else to the place of process " + std::to_string(i) +
-                                " than this process has sent, but messages should be in the order of the ranks");
+        EXPECT_EQ(texts[i], "all_gather has not returned this process's message in the place of process " +
+                                std::to_string(i) + ", but messages should be in the order of the ranks");
       }
     }
   }

@@ -334,7 +334,7 @@ TEST(ShardedNorm_Refuses, ForAllWhatOneIsGiven) {
   };
   const Array untouched = shards[0]->y;
   texts = run_with([](Shard& shard) { shard.forward.eps = 1e-3; }, false);
-  EXPECT_EQ(texts[2], "eps is 0.001, but 1e-05 as the norm was made");
+  EXPECT_EQ(texts[2], "eps is 0.001, but 1e-05 when the norm was made");
   EXPECT_EQ(texts[0], "process 2 has failed: " + texts[2]);
   EXPECT_TRUE(std::ranges::equal(shards[0]->y.bytes(), untouched.bytes())) << "written before all was checked";
   shards[2]->forward.eps = 1e-5;
@@ -447,8 +447,7 @@ TEST(ShardedNorm_Refuses, MoreRowsThanMessagesCanHave) {
   const std::span<const std::int64_t> normalized(&shape[1], 1);
   Forward forward{.x = {nullptr, DType::f32, shape}, .y = {nullptr, DType::f32, shape}, .normalized_shape = normalized};
   for (const std::string& text : told(2, [&](const Communicator& c) { ShardedNorm norm(forward, c); })) {
-    EXPECT_EQ(text,
-              "x has 70368744177664 rows, whose messages (3 numbers a row, 2 processes) are more than 2^47 bytes");
+    EXPECT_EQ(text, "x has 70368744177664 rows, whose messages (3 numbers per row, 2 processes) exceed 2^47 bytes");
   }
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 // Arrays say how much they wanted.
 bool says_that_memory_is_out(const std::string& error) {
-  return error == "evenorm: out of memory\n" || error.ends_with(" bytes of memory cannot be had\n");
+  return error == "evenorm: out of memory\n" || error.ends_with(" bytes of memory cannot be allocated\n");
 }
 
 // Standard output and standard error go to files while one lives.

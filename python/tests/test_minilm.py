@@ -57,5 +57,5 @@ def test_times_and_tables(minilm, found, capsys):
     assert all(one[key] > 0 for one in found["times"].values() for key in ("pytorch_ms", "evenorm_ms", "ratio"))
     minilm.show(found)
     printed = capsys.readouterr().out
-    assert "13 layer norms swapped, 0 left" in printed and all(name in printed for name in names)
+    assert "13 layer norms replaced, 0 left" in printed and all(name in printed for name in names)
     assert f"{found['differences']['tokens']['ratio']:.3f}" in printed
