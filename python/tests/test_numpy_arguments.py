@@ -261,7 +261,7 @@ def test_sequences_that_are_no_arrays():
     endless = []
     endless.append(endless)
     for values in ([[1, 2], [3]], [10**400, 1, 2], [1.0, [2.0]]):
-        with pytest.raises(ValueError, match="^x is no array of numbers: "):
+        with pytest.raises(ValueError, match="^x is not an array of numbers: "):
             evenorm.layer_norm(values, axis=0)
     refused(ValueError, "x is nested deeper than the 64 axes that are supported", evenorm.layer_norm, endless, axis=0)
 
