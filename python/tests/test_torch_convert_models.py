@@ -33,7 +33,7 @@ SWAPPED = {
     "squeezebert.SqueezeBertLayerNorm": CHANNELS_FIRST,
 }
 LEFT = {
-    "qwen3_next.Qwen3NextRMSNormGated": "its forward takes (hidden_states, gate), not one tensor alone",
+    "qwen3_next.Qwen3NextRMSNormGated": "its forward takes (hidden_states, gate), not a single tensor",
     "poolformer.PoolFormerGroupNorm": "of 2-D x, but not of 4-D x",  # over channels, height and width together
     "mobilebert.NoNorm": "on random input it differs",
     "detr.DetrFrozenBatchNorm2d": "its tensors (weight, bias, running_mean, running_var) are not weight and bias",

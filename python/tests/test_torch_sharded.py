@@ -316,19 +316,19 @@ def with_a_message_spoiled(rank, gather, at, value, rows):
         (0, _sharded_group._COLUMNS, math.inf, (4, 4), "process 1 of the group has sent a message of inf columns, but"),
         (1, _sharded_group._CUTS, 7.0, (4, 4), "process 1 of the group has sent a message made for other columns"),
         (1, _sharded_group._HEAD + 4, 1e300, (4, 4), "process 1 has sent a message whose exponent of row 0 is 1e+300"),
-        (1, 0, math.nan, (4, 5), "process 1 of the group has sent words that are no JSON object"),
+        (1, 0, math.nan, (4, 5), "process 1 of the group has sent a description that is not a JSON object"),
     ],
 )
 def test_messages_that_are_not_valid_are_refused(gather, at, value, rows, text):
     first, second = run(with_a_message_spoiled, 2, gather, at, value, rows)
     assert first.startswith(text)
-    assert second.startswith("the all-gather has brought something else to the place of process 1 of the group")
+    assert second.startswith("the all-gather returned another message for process 1 of the group")
 
 
-def test_words_of_others():
+def test_descriptions_of_others():
     for sent in (b"\xff", b"", b"7", b"[" * 100000, b'"a"'):
-        with pytest.raises(ValueError, match="process 3 of the group has sent words that are no JSON object"):
-            _sharded_group._words_of(3, sent)
+        with pytest.raises(ValueError, match="process 3 of the group has sent a description that is not a JSON object"):
+            _sharded_group._decode(3, sent)
     words = {0: {"a\nb": "\x1b[2J"}, 1: {"a\nb": "x\u2028y"}}
     assert _sharded_group._difference(words) == "a?b is ?[2J in process 0 of the group, but x?y in process 1"
 
@@ -358,8 +358,8 @@ def test_the_others_are_told_in_time(how):
     for outcome in outcomes(with_one_that_goes, 3, how, timeout=40, group_timeout=5)[:2]:
         assert not outcome.error, outcome.error
         for text, seconds in outcome.result:
-            assert "the processes' exchange failed" in text and "no word from process" in text, text
-            silent = text.split("no word from process")[1].split(" of")[0]
+            assert "the processes' exchange failed" in text and "no answer from process" in text, text
+            silent = text.split("no answer from process")[1].split(" of")[0]
             assert "2" in silent and (how != "dies" or silent == " 2")
             assert seconds < 12
 

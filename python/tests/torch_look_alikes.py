@@ -286,7 +286,7 @@ OTHERS = {
         of(lambda m, x: norm(m, x) * (2 if torch.is_inference_mode_enabled() else 1)), "something else under inference"),
     "contiguous": (of(lambda m, x: norm(m, x) * (1 if x.is_contiguous() else 2)), "where x is not contiguous"),
     # other tensors and arguments
-    "gated": (Gated, "its forward takes (x, gate), not one tensor alone"),
+    "gated": (Gated, "its forward takes (x, gate), not a single tensor"),
     "two outputs": (of(lambda m, x: (norm(m, x), x)), "its forward returns tuple, not a tensor"),
     "one gain": (of(lambda m, x: x / rms(x) * m.weight, weight=ones(1)), "not of one shape of 2 to 1048576 elements"),
     "temperature": (of(norm, temperature=ones(1)), "its tensors (weight, temperature) are not weight and bias"),
