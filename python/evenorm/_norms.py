@@ -162,7 +162,7 @@ def rms_norm_backward(
     """The gradients of `rms_norm` with respect to x and weight. The gradient of a bias is the sum of dy over rows.
 
     Args:
-        dy, mean, dsum, accumulate, param_dtype: as in `layer_norm_backward`.
+        dy, dsum, accumulate, param_dtype: as in `layer_norm_backward`.
         x, normalized_shape, weight, eps, axis, zero_centered: the arguments of `rms_norm`.
         rstd: the statistics that `rms_norm` returned, float64. None: they are recomputed, with the same bits.
         out: (dx, dweight), the output arrays. If it or an element is None, a new array is made. dx may be dy or x.

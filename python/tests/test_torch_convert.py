@@ -197,7 +197,7 @@ def test_encoder_layer_with_a_fast_path_gives_a_warning(calls, monkeypatch):
     x = torch.randn(2, 5, 16)
     with torch.no_grad():
         expected = model.eval()(x)
-    with pytest.warns(UserWarning, match=r"layers\.\* \(2\): in evaluation without .*evenorm's are not called"):
+    with pytest.warns(UserWarning, match=r"layers\.\* \(2\): in evaluation without .*does not call evenorm's"):
         report = et.convert(model)
     assert len(report.replaced) == 5 and len(report.warnings) == 1 and report.warnings[0] in repr(report)
     for enabled, count in ((True, 1), (False, 5)):  # the encoder's own norm, and the four in its layers
