@@ -187,10 +187,10 @@ TEST_F(CliExplainPictures, MissingNeighboursAreExplained) {
     return document["neighbours_note"].get<std::string>();
   };
   EXPECT_THAT(note(drawn({"4 2 8"})), HasSubstr("x has one axis"));
-  EXPECT_THAT(note(drawn({"[[4 2 8]]"})), HasSubstr("Axis 0, taken for the batch, has one sample"));
+  EXPECT_THAT(note(drawn({"[[4 2 8]]"})), HasSubstr("Axis 0, taken as the batch, has one sample"));
   EXPECT_THAT(note(drawn({"[[4] [2]]", "--batch-axis", "1"})), HasSubstr("The batch, axis 1, has one sample"));
   const json large = drawn({npy("x.npy", "(513, 512)", scattered(513 * 512))});
-  EXPECT_THAT(note(large), HasSubstr("x has 262,656 numbers: who shares a mean is compared for at most 262,144"));
+  EXPECT_THAT(note(large), HasSubstr("x has 262,656 numbers: who shares a mean is computed for at most 262,144"));
   EXPECT_EQ(large["map"], nullptr);
   const json most = drawn({npy("y.npy", "(512, 512)", scattered(512 * 512))});
   EXPECT_EQ(levels_of(most).size(), 512U * 512);

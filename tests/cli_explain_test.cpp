@@ -201,7 +201,7 @@ TEST(CliExplain, BatchAxisIsJudged) {
   EXPECT_THAT(mixed, HasSubstr("Over axis 1 (--axes 1)"));
   const json good = json_of({"[[1 2] [3 5]]", "--batch-axis", "-2"});
   EXPECT_EQ(good["warnings"], json::array());
-  EXPECT_THAT(good["notes"][0].get<std::string>(), HasSubstr("every sample is on its own"));
+  EXPECT_THAT(good["notes"][0].get<std::string>(), HasSubstr("every sample is normalised by itself"));
   EXPECT_THAT(text_of({"4 2 8", "--batch-axis", "0"}), HasSubstr("x has no other axis"));
 }
 
@@ -218,14 +218,14 @@ TEST(CliExplain, SpecialRowsAreTold) {
   EXPECT_THAT(note({"1 nan 3 -inf"}), HasSubstr("holds nan (number 2), -inf (number 4), which are not finite"));
   EXPECT_THAT(note({"0.001 0.002 0.003"}),
               HasSubstr("eps dominates here (eps = 0.00001 against a variance of 6.67e-07)"));
-  EXPECT_THAT(note({"0.01 0.02 0.03"}), HasSubstr("eps is felt here"));
+  EXPECT_THAT(note({"0.01 0.02 0.03"}), HasSubstr("eps matters here"));
   EXPECT_THAT(note({"1 2", "--dtype", "f16", "--weight", "6e4 6e4", "--bias", "6e4 6e4"}), HasSubstr("is beyond f16"));
   EXPECT_THAT(note({"1.79769e308 1", "--dtype", "f64"}), HasSubstr("The squares are beyond f64"));
   EXPECT_THAT(note({"1e-310 2e-310", "--dtype", "f64", "--eps", "0"}), HasSubstr("The squares are below f64's range"));
   EXPECT_THAT(note({"1e-200 2e-200", "--dtype", "f64", "--rms"}), HasSubstr("a mean square of less than 2.3e-308)"));
-  EXPECT_THAT(text_of({"1 2", "--eps", "1e-310"}), Not(HasSubstr("under 1 because eps")));
-  EXPECT_THAT(text_of({"0.001 0.002"}), HasSubstr("That is under 1 because eps"));
-  EXPECT_THAT(text_of({"0.1 0.101", "--round", "2"}), HasSubstr("Note: Rounded to 2 decimals sigma is 0"));
+  EXPECT_THAT(text_of({"1 2", "--eps", "1e-310"}), Not(HasSubstr("below 1 because eps")));
+  EXPECT_THAT(text_of({"0.001 0.002"}), HasSubstr("That is below 1 because eps"));
+  EXPECT_THAT(text_of({"0.1 0.101", "--round", "2"}), HasSubstr("Note: Rounded to 2 decimals, sigma is 0"));
 }
 
 TEST(CliExplain, NotFiniteNumbersAreStringsInJson) {

@@ -141,7 +141,7 @@ TEST(CliSlips, BackwardOnesAreNotWhatTryingItOutGives) {
   for (const char* name : {"constants", "constant-sigma", "unbiased-backward"}) {
     const json& right = values(name, "right", "dx");
     expect_near(right, {0.4295, -0.2864, -0.1432}, kLast4);
-    expect_near(values(name, "right", "dx by trying"), right.get<std::vector<double>>(), 1e-6);
+    expect_near(values(name, "right", "dx by difference quotients"), right.get<std::vector<double>>(), 1e-6);
     EXPECT_GT(std::abs(values(name, "wrong", "dx")[0].get<double>() - right[0].get<double>()), 0.01);
   }
 }
@@ -164,11 +164,11 @@ TEST(CliSlips, TellingFiguresDiffer) {
 
 TEST(CliSlips, TextHasTheNumbersOfTheJson) {
   const std::string text = run_evenorm({"explain", "--slips"}).out;
-  for (const char* line :
-       {"0.2 + 0.1 + 0.3 / 3 = 0.4\n", "(0.2 + 0.1 + 0.3) / 3 = 0.2\n", "std: sqrt(0.006667) = 0.08165\n",
-        "sigma that gives y as written: 2.63\n", "mean/std 10000: 0\n",
-        "every step to 2 decimals: [0.095, -1.07, 0.17]\n", "= nan\n", "11 slips that", "The first 7 stand in texts",
-        "\n8. Mean and sigma taken for constants\n", "dgamma, as written: [-1.6036, -1.2238]\n"}) {
+  for (const char* line : {"0.2 + 0.1 + 0.3 / 3 = 0.4\n", "(0.2 + 0.1 + 0.3) / 3 = 0.2\n",
+                           "std: sqrt(0.006667) = 0.08165\n", "sigma that gives y as written: 2.63\n",
+                           "mean/std 10000: 0\n", "every step to 2 decimals: [0.095, -1.07, 0.17]\n", "= nan\n",
+                           "11 slips that", "The first 7 are quoted from texts",
+                           "\n8. Mean and sigma treated as constants\n", "dgamma, as written: [-1.6036, -1.2238]\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }

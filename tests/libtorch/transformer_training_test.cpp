@@ -244,7 +244,7 @@ TEST(Transformer_Program, WrongUseIsTold) {
   expect("train --resume --checkpoint " + file, 2, "is not a checkpoint");
   expect("train --checkpoint " + folder.file("no/folder.pt").string(), 2,
          "no/folder.pt cannot be written: No such file or directory");
-  expect("answer --checkpoint " + file + " 'reverse 1x'", 2, "reverse takes digits");
+  expect("answer --checkpoint " + file + " 'reverse 1x'", 2, "reverse needs digits");
   expect("train --steps 4 --batch 4 --width 16 --expect 0.99", 1, "should be");
   std::ifstream kept(file);
   std::string text;
