@@ -160,7 +160,7 @@ void expect_within_bound(const Case& c, const BackwardOutcome& dense) {
                   " u, dbeta " + std::to_string(errors.dbeta) + " u");
 }
 
-// --- any layout and any way of running ------------------------------------------------------------------------------
+// --- any layout and any way of running -----------------------------------------------------------------------------
 
 enum class Way : unsigned char { serial, reversed, pieces, c };
 

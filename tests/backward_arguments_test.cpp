@@ -144,7 +144,7 @@ TEST(Backward_Arguments, ChecksTheGradientOfASum) {
                   {with_dsum(Call::kDweight, shape), "dweight may overlap dsum"}});
 }
 
-// --- axes, sizes, strides -------------------------------------------------------------------------------------------
+// --- axes, sizes, strides ------------------------------------------------------------------------------------------
 
 TEST(Backward_Arguments, ChecksAxes) {
   const auto over_first_and_last = [](Call& call) {
@@ -242,7 +242,7 @@ TEST(Backward_Arguments, ChecksCallsWithoutRows) {
                        });
 }
 
-// --- scratch --------------------------------------------------------------------------------------------------------
+// --- scratch -------------------------------------------------------------------------------------------------------
 
 TEST(Backward_Scratch, RejectsTooLittle) {
   Call call;
@@ -268,7 +268,7 @@ TEST(Backward_Scratch, IsNotNeededForDxAlone) {
   EXPECT_NE(call.memory, before);
 }
 
-// --- the plain form -------------------------------------------------------------------------------------------------
+// --- the plain form ------------------------------------------------------------------------------------------------
 
 TEST(Backward_PlainForm, NamesTheWrongArgument) {
   const std::vector<float> shorter(16), five(5);

@@ -155,7 +155,7 @@ TEST(Backward_Overlap, ChecksDweightAndDbiasWithoutRows) {
   EXPECT_EQ(call.error(), "dbias may overlap itself");
 }
 
-// --- scratch --------------------------------------------------------------------------------------------------------
+// --- scratch -------------------------------------------------------------------------------------------------------
 
 // Scratch and one tensor of a Call in the same memory, with both places in bytes.
 template <class T>

@@ -201,7 +201,7 @@ TEST(CApi_Arguments, ChecksThePlainForms) {
   EXPECT_EQ(dweight[1], 0);  // the sum over no rows
 }
 
-// --- structures of other sizes ---------------------------------------------------------------------------------------
+// --- structures of other sizes -------------------------------------------------------------------------------------
 
 // The structure has grown once; `first` is its earlier size.
 template <class Call, class Structure>

@@ -208,7 +208,7 @@ TEST(CApi_Bits, EqualCppForThePlainForms) {
   }
 }
 
-// --- plans, executors, threads ---------------------------------------------------------------------------------------
+// --- plans, executors, threads -------------------------------------------------------------------------------------
 
 TEST(CApi_Plan, RunsAgainWithoutTheDescription) {
   CForwardCall call, expected;

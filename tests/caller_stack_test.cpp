@@ -177,8 +177,7 @@ TEST_P(CallerStack, RowsOfShardsTakeAtMost64KiB) {
 INSTANTIATE_TEST_SUITE_P(Types, CallerStack, ::testing::ValuesIn(kAllTypes),
                          [](const auto& test) { return std::string(name(test.param)); });
 
-// --- workers: every mixture of types and layouts fits their stack
-// -----------------------------------------------------
+// --- workers: every mixture of types and layouts fits their stack --------------------------------------------------
 
 using Shape = std::vector<std::int64_t>;
 

@@ -18,7 +18,7 @@ using ::testing::DoubleNear;
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-// --- timing ----------------------------------------------------------------------------------------------------------
+// --- timing --------------------------------------------------------------------------------------------------------
 
 // A clock that advances only when works ask for it.
 struct Fake {
@@ -134,7 +134,7 @@ TEST(CliMeasure, RatiosCompareTimesOfTheSameRound) {
   EXPECT_THAT(bench::ratios(std::vector<double>{2, 9, 1}, std::vector<double>{1, 3, 4}), ElementsAre(2, 3, 0.25));
 }
 
-// --- copies ----------------------------------------------------------------------------------------------------------
+// --- copies --------------------------------------------------------------------------------------------------------
 
 constexpr std::byte kUntouched{0xA5};
 

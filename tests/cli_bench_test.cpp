@@ -17,7 +17,7 @@ using nlohmann::json;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-// --- checking results ------------------------------------------------------------------------------------------------
+// --- checking results ----------------------------------------------------------------------------------------------
 
 constexpr cli::BenchForm kForms[] = {cli::BenchForm::forward, cli::BenchForm::backward, cli::BenchForm::residual,
                                      cli::BenchForm::int8};
@@ -95,7 +95,7 @@ TEST(CliBenchCheck, IgnoresRowsThatAreNotFinite) {
   EXPECT_EQ(check_pass(problem, tensors).rows, 1U);
 }
 
-// --- the command -----------------------------------------------------------------------------------------------------
+// --- the command ---------------------------------------------------------------------------------------------------
 
 json bench_json(const Words& words, const ProgramSetting& setting = {}) {
   const ProgramRun run = run_evenorm(Words{"bench", "--json", "--seconds", "1e-3"} + words, setting);

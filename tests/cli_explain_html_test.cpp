@@ -99,7 +99,7 @@ TEST_F(CliExplainHtml, OnlyThePageHasThePicturesNumbers) {
   EXPECT_EQ(drawn({x, "--decimals", "7"})["decimals"], 7);
 }
 
-// --- rows, sizes, refusals ------------------------------------------------------------------------------------------
+// --- rows, sizes, refusals -----------------------------------------------------------------------------------------
 
 TEST_F(CliExplainHtml, AcceptsAsManyRowsAsAPageCanHold) {
   const auto rows = [this](const Words& arguments) { return drawn(arguments)["rows"].size(); };

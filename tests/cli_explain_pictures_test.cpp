@@ -17,7 +17,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using CliExplainPictures = ExplainedPage;
 
-// --- the map --------------------------------------------------------------------------------------------------------
+// --- the map -------------------------------------------------------------------------------------------------------
 
 std::vector<int> levels_of(const json& document) {
   const std::string digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -68,7 +68,7 @@ TEST_F(CliExplainPictures, MapIsInTheOrderOfC) {
   EXPECT_EQ(levels_of(c), (std::vector{-127, -76, -25, 25, 76, 127}));
 }
 
-// --- elements that share a mean -------------------------------------------------------------------------------------
+// --- elements that share a mean ------------------------------------------------------------------------------------
 
 using Table = std::vector<double>;
 
@@ -197,7 +197,7 @@ TEST_F(CliExplainPictures, ExplainsMissingRelatedNorms) {
   EXPECT_GT(norm_of(most, "batch")["moved"][7], 0.01);
 }
 
-// --- where precision is lost ----------------------------------------------------------------------------------------
+// --- where precision is lost ---------------------------------------------------------------------------------------
 
 double error(const json& point, const char* way) {
   const json& value = point["errors"][way];

@@ -189,7 +189,7 @@ TEST_F(CliFiles, KeepsPermissionsForAnyUmask) {
   EXPECT_EQ(fs::status(folder / "new.npy").permissions(), fs::perms(0600));
 }
 
-// --- outputs that replace files: all or none, keeping owner and permissions ------------------------------------------
+// --- outputs that replace files: all or none, keeping owner and permissions ----------------------------------------
 
 constexpr unsigned kNobody = 65534;
 

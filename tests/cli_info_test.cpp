@@ -66,7 +66,7 @@ TEST(CliHelp, EverySubcommandHasExamples) {
   EXPECT_EQ(run_evenorm({"--version"}).out, "evenorm " + std::string(version()) + "\n");
 }
 
-// --- check: reports of limits that hold and limits that do not -------------------------------------------------------
+// --- check: reports of limits that hold and limits that do not -----------------------------------------------------
 
 contracts::Peak peak(const std::string& route, double error) {
   for (const contracts::Route& one : contracts::all_routes()) {

@@ -195,7 +195,7 @@ TEST(Contract_Digests, DependOnEveryBit) {
   EXPECT_EQ(digest_text(0x0123456789ABCDEF), "0123456789abcdef");
 }
 
-// --- gradients that are not in the table ----------------------------------------------------------------------------
+// --- gradients that are not in the table ---------------------------------------------------------------------------
 
 // Rows of one operation, and the gradients that every way of computing them must give.
 struct Rows {

@@ -146,8 +146,7 @@ TEST_P(Contract_Magnitudes, GradientsKeepTheContractsForAnyThreads) {
 INSTANTIATE_TEST_SUITE_P(Types, Contract_Magnitudes, ::testing::ValuesIn(kAllTypes),
                          [](const auto& test) { return word(test.param); });
 
-// --- the forward pass, plain and fused
-// ---------------------------------------------------------------------------------
+// --- the forward pass, plain and fused -----------------------------------------------------------------------------
 
 enum class Form { plain, two, residual, int8, given_int8, sharded, residual_int8 };
 constexpr Form kForms[] = {Form::plain,      Form::two,     Form::residual,     Form::int8,

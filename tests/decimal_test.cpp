@@ -100,8 +100,7 @@ TEST(Wrapped, WordsAndEquationsStayWithinTheWidth) {
   EXPECT_EQ(equation("a", {"b + c", "d"}, 2, 14), "  a = b + c\n    = d\n");
 }
 
-// --- typed on the command line: accepted numbers, and where a refusal locates the error
-// -------------------------------
+// --- typed on the command line: accepted numbers, and where a refusal locates the error ----------------------------
 
 using Shape = std::vector<std::int64_t>;
 

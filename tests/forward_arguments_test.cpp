@@ -199,7 +199,7 @@ TEST(Forward_Arguments, RejectsInvalidGivenScales) {
   }
 }
 
-// --- strides --------------------------------------------------------------------------------------------------------
+// --- strides -------------------------------------------------------------------------------------------------------
 
 void expect_strides_refused(Call (*make)(), Call::Shape Call::*strides, const std::string& name, const char* where) {
   Call call = make();
@@ -250,7 +250,7 @@ TEST(Forward_Arguments, IgnoresStridesOfAxesOfOneElement) {
   }
 }
 
-// --- plans ----------------------------------------------------------------------------------------------------------
+// --- plans ---------------------------------------------------------------------------------------------------------
 
 template <class Pointer>
 void expect_present_as_planned(Call& call, Pointer Buffers::*member, const std::string& name) {

@@ -282,7 +282,7 @@ constexpr std::size_t kOutgrownCols = std::size(kOutgrown);
 constexpr double kOutgrownY[] = {0x1.8805252ae7dbep-5, 0x1.8805252ae7dbep-5, 0x1.880faefe17e31p-5,
                                  0x1.8814f3e7afe6ap-5, 0x1.87f5566e1fd12p-5, 0x1.87fa9b57b7d4bp-5};
 
-TEST(Forward_Edge_Anchors, ALaneThatOutgrowsItsBiasHasASecondPass) {
+TEST(Forward_Edge_BiasedSums, ALaneThatOutgrowsItsBiasHasASecondPass) {
   const Operation op = same_type(Kind::layer, DType::f64, kOutgrownCols, false);
   std::vector<double> x(std::begin(kOutgrown), std::end(kOutgrown));
   for (double& v : x) v /= 3;
@@ -294,7 +294,7 @@ TEST(Forward_Edge_Anchors, ALaneThatOutgrowsItsBiasHasASecondPass) {
   }
 }
 
-TEST(Forward_Edge_Anchors, ChannelsFirstRowsHaveASecondPass) {
+TEST(Forward_Edge_BiasedSums, ChannelsFirstRowsHaveASecondPass) {
   constexpr std::size_t kRows = 40;
   std::vector<double> x(kOutgrownCols * kRows), y(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = kOutgrown[i / kRows] / 3;

@@ -11,7 +11,7 @@ namespace {
 using Call = ForwardCall;
 using Shape = Call::Shape;
 
-// --- x and y in one block of memory ---------------------------------------------------------------------------------
+// --- x and y in one block of memory --------------------------------------------------------------------------------
 
 constexpr std::int64_t kX = 1000;  // the place of x
 
@@ -103,7 +103,7 @@ TEST(Forward_Overlap, RejectsOutputsThatOverlapThemselves) {
   expect_refused(&Call::quantising, &Call::error, {{with(&Call::scale_strides, {0}), "scale may overlap itself"}});
 }
 
-// --- all tensors ----------------------------------------------------------------------------------------------------
+// --- all tensors ---------------------------------------------------------------------------------------------------
 
 constexpr Extent kOfX{"x", Call::kX, 48}, kResidual{"residual", Call::kResidual, 48}, kY{"y", Call::kY, 48},
     kSum{"sum", Call::kSum, 48}, kY2{"y2", Call::kY2, 48}, kWeight{"weight", Call::kWeight, 24},

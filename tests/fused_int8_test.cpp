@@ -90,7 +90,7 @@ TEST(Contract_FusedInt8, QuantisesMixturesOfTypes) {
   }
 }
 
-// --- numbers computed by hand ---------------------------------------------------------------------------------------
+// --- numbers computed by hand --------------------------------------------------------------------------------------
 
 // RMS norm of alternating +1 and -1 with eps = 0 returns them unchanged, so y = +-weight.
 struct Weights {

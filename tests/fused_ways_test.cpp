@@ -65,8 +65,7 @@ TEST(Contract_FusedWays, HaveTheSameBitsWithStreamingStores) {
   }
 }
 
-// --- two outputs from one pass over x: each has the bits that it has alone
-// --------------------------------------------
+// --- two outputs from one pass over x: each has the bits that it has alone -----------------------------------------
 
 using contracts::kBothKinds;
 
