@@ -17,7 +17,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using CliExplainPictures = ExplainedPage;
 
-// --- the map -------------------------------------------------------------------------------------------------------
+// --- the colour map ------------------------------------------------------------------------------------------------
 
 std::vector<int> levels_of(const json& document) {
   const std::string digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

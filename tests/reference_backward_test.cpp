@@ -251,8 +251,8 @@ TEST(Reference_Backward, DgammaOfOnesIsTheSumOfXhatAndDbetaCountsTheRows) {
   }
 }
 
-// A NaN or infinity in x or dy makes its row of dx NaN. In x it also affects dgamma through the row's xhat, in dy one
-// column of dgamma and dbeta, and in gamma neither.
+// A NaN or infinity in x, dy or gamma makes its rows of dx NaN. In x it also makes all of dgamma NaN, and in dy one
+// column of dgamma and dbeta. In gamma it affects neither.
 TEST(Reference_Backward, NonFiniteInputsAffectOnlyTheirOutputs) {
   for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     for (const Kind kind : kBothKinds) {

@@ -27,7 +27,7 @@ struct Inputs {
   Array x, weight{}, bias{};
 };
 
-// Rows without large finite numbers, so that rows with NaN and infinity stay whole.
+// rows_to_split() adds a NaN to row 4 and an infinity to row 10.
 const Names kRowNames = {"normal", "mean_1e4", "constant_0.1", "mean_300",         "steps", "zeros",
                          "ramp",   "mean_1e6", "one_ulp_0.1",  "outlier_1e6_at_5", "normal"};
 

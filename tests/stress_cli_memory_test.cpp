@@ -1,7 +1,7 @@
 // The command line with each allocation failing in turn. It either prints one line with status 2, or completes
 // everything without that memory. It never writes a part of the outputs or leaves files behind. It runs in this
-// process, to make allocations fail. Tests without --json, because nlohmann-json's destructors allocate and end the
-// program if they cannot.
+// process, where allocations can be made to fail. --json is not tested: nlohmann-json's destructors allocate, and end
+// the program if they cannot.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@ import pytest
 from page_cases import CASES
 
 MOST_BYTES = 2_000_000
-# docs/explain.md promises a second on an idle machine. The last lines of a run print the measured times.
+# The goal is one second on an idle machine. The last lines of a run print the measured times.
 MOST_MILLISECONDS = 3000
 
 
