@@ -244,7 +244,7 @@ std::string error_of_shape(const Shape& shape, const Shape& normalized_shape) {
   return forward;
 }
 
-TEST(Modules_Refused, ShapesOfXByTheAxesThatDisagree) {
+TEST(Modules_Refused, ShapesOfXWithMessagesThatNameTheAxes) {
   EXPECT_EQ(error_of_shape({4, 8, 768}, {8, 512}),
             "x has shape (4, 8, 768), but normalized_shape is (8, 512): axis 2 has 768, not 512");
   EXPECT_EQ(error_of_shape({4, 7, 768}, {8, 512}),
@@ -257,7 +257,7 @@ TEST(Modules_Refused, ShapesOfXByTheAxesThatDisagree) {
   EXPECT_EQ(error_of_shape({0, 512}, {512}), "no error");
 }
 
-TEST(Modules_Refused, WhatRunRefuses) {
+TEST(Modules_Refused, EverythingThatRunRefuses) {
   const Array x = normals(DType::f32, kElements, 1);
   Array y(DType::f32, kElements), mean(DType::f64, 4);
   RMSNorm rms(kShape, {.elementwise_affine = false});
