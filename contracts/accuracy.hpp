@@ -41,7 +41,6 @@ struct Pair {
 };
 Pair to_pair(reference::Real value);
 
-// The terms that bound the error of one output.
 struct OutputBound {
   DType arithmetic, output;
   double scale;         // |gamma_i|, |1 + gamma_i| where zero-centred

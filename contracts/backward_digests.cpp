@@ -9,13 +9,11 @@
 namespace evenorm::contracts {
 namespace {
 
-// The gradients that are asked for.
 struct Asked {
   bool dx = true, dgamma = true, dbeta = true;
 };
 constexpr Asked kAll, kDx{true, false, false}, kDgamma{false, true, false}, kDbeta{false, false, true};
 
-// One way of running a case.
 struct Way {
   std::string name;
   BackwardLayout layout{};
@@ -88,7 +86,6 @@ BackwardOperation asking_for(Asked asked, BackwardOperation op) {
   return op;
 }
 
-// A case, its rows and their statistics.
 struct Prepared {
   GradientCase c;
   BackwardInputs inputs, with_statistics;

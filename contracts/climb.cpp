@@ -20,7 +20,6 @@ constexpr std::size_t kLowPatience = 150;  // the same, below kLow times the pea
 constexpr double kLow = 0.9;               // as a share of the peak
 constexpr double kSlip = 0.3;              // how far a step may descend; shrinks while nothing rises
 
-// The library's results.
 struct Written {
   Array result;
   double mean = 0, rstd = 0;

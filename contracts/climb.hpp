@@ -40,8 +40,8 @@ std::vector<std::string> differing_targets(const Route& route, const ShortRows& 
 
 struct Peak {
   Route route;
-  double error = 0;  // the largest error found
-  ShortRows rows;    // the rows with this error
+  double error = 0;
+  ShortRows rows;
   std::vector<std::string> differing{};
 
   double limit() const { return route.limit(); }

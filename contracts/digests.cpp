@@ -83,7 +83,6 @@ std::vector<Way> ways_of(const Operation& op, std::size_t rows) {
   return ways;
 }
 
-// Repeats the case's rows up to `rows` rows.
 Array repeated(const Operation& op, const CaseData& data, std::size_t rows) {
   Array x(op.x, rows * op.cols);
   const std::size_t row_bytes = op.cols * size_of(op.x);

@@ -63,7 +63,6 @@ struct DigestOptions {
 // digest is 0 if repeated rows differ, or if the way wrote outside its outputs or changed the floating-point mode.
 std::vector<std::pair<std::string, std::uint64_t>> digests_by_way(const Operation& op, internal::Target target);
 
-// Runs one case in every way on every given target.
 DigestRow run_digest_case(const Operation& op, const std::vector<internal::Target>& targets);
 
 DigestTable run_digests(const DigestOptions& options);

@@ -12,7 +12,6 @@
 
 namespace evenorm::contracts {
 
-// The order of a matrix's elements in memory.
 enum class Order {
   rows_first,     // each row dense
   columns_apart,  // each row with gaps between its elements

@@ -27,7 +27,6 @@ using contracts::Shape;
 using internal::GradientProblem;
 using internal::Target;
 
-// The rows, and the tensors that hold them.
 struct Case {
   BackwardOperation op;
   Shape shape;
@@ -164,7 +163,6 @@ void expect_within_bound(const Case& c, const BackwardOutcome& dense) {
 
 enum class Way : unsigned char { serial, reversed, pieces, c };
 
-// The layout, the gradients asked for, and the way of running.
 struct Setting {
   Scattered x, dy, dx, gamma, mean, rstd, dgamma, dbeta;
   InPlace in_place;

@@ -42,7 +42,6 @@ bool equal_bits(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
 }
 
-// The rows, their tensors, and their results.
 struct Case {
   Operation op;
   Shape shape;
@@ -110,7 +109,6 @@ void run_in_a_way(Way way, Target target, const Forward& forward, std::size_t am
   internal::run_on(target, forward);
 }
 
-// The layout, and the way of running.
 struct Setting {
   Scattered x, y, gamma, beta, mean, rstd;
   bool in_place;

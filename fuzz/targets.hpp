@@ -24,8 +24,8 @@ inline void expect(bool holds, std::string_view promise) {
 // Checks that a refusal's message is one line that is not empty.
 void expect_one_line(std::string_view message);
 
-void npy(Input input);                 // a .npy file
-void safetensors(Input input);         // a .safetensors file
+void npy(Input input);
+void safetensors(Input input);
 void numbers(Input input);             // a tensor, axes, sizes or a number, as typed on the command line
 void forward(Input input);             // one norm, in many ways on every target
 void backward(Input input);            // the gradients of one norm, in many ways on every target

@@ -90,7 +90,6 @@ INSTANTIATE_TEST_SUITE_P(Types, Contract_GradientsAccuracy,
                                             ::testing::Values(1, 2, 31, 768, 1025, 3000)),
                          test_name);
 
-// The mixtures of types of x, dy and weight, and of the gradients asked for.
 std::vector<BackwardOperation> mixtures(Kind kind, std::size_t cols) {
   using enum DType;
   const auto forward = [&](DType x, DType dy, std::optional<DType> weight, bool zero_centered = false) {

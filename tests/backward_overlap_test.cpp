@@ -20,7 +20,6 @@ struct Place {
   DType dtype = DType::f32;
 };
 
-// Puts the three tensors into one block of memory.
 std::string overlap_error(const Place& dx, const Place& dy, const Place& x) {
   std::vector<float> memory(512);
   for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<float>(i * i % 31);

@@ -19,7 +19,6 @@ void expect_backward_refused(const std::vector<Refusal<CBackward>>& refusals) {
   expect_refused(&CBackward::make, &CBackward::error_without_buffers, refusals);
 }
 
-// The status and its text.
 void expect_refusal(evenorm_status status, const std::string& text) {
   EXPECT_EQ(status, EVENORM_INVALID_ARGUMENT) << text;
   EXPECT_THAT(last_error(), StartsWith(text));

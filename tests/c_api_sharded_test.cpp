@@ -94,7 +94,6 @@ void run_in_c(Shard& shard, const Communicator& communicator, std::vector<Moment
   std::memcpy(static_cast<void*>(moments.data()), found.data(), found.size() * sizeof(Moments));
 }
 
-// Every process's y, gradients, statistics and moments.
 struct Written {
   ShardedOutcome outcome;
   std::vector<double> statistics;

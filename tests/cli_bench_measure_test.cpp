@@ -228,7 +228,7 @@ TEST(CliCopies, ThreadsShareTheWork) {
   }
 }
 
-// Prefetches its inputs.
+// Large enough to be prefetched.
 TEST(CliCopies, CopiesLargeBuffers) {
   Field from = filled((std::size_t{4} << 20U) + 4159, 0, 3), to(from.size(), 0);
   const bench::Traffic traffic{{from.data(), nullptr}, {to.data(), nullptr}, from.size()};

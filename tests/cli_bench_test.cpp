@@ -22,7 +22,6 @@ using ::testing::HasSubstr;
 constexpr cli::BenchForm kForms[] = {cli::BenchForm::forward, cli::BenchForm::backward, cli::BenchForm::residual,
                                      cli::BenchForm::int8};
 
-// A pass that has run once.
 struct Done {
   explicit Done(const cli::BenchProblem& of) : problem(of), tensors(make_tensors(of, {})) {
     cli::BenchPass(problem, tensors, pool_executor(1)).run();

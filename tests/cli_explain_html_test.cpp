@@ -72,7 +72,6 @@ TEST_F(CliExplainHtml, ReportsWhatItWrote) {
   EXPECT_THAT(said({"--slips"}), HasSubstr("page.html: 11 slips, "));
 }
 
-// No text in the JSON can close the element that contains it.
 TEST_F(CliExplainHtml, TextCannotCloseItsElement) {
   const std::string line = R"({"a":"</script><script>alert(1)</script><!--"})";
   const std::string page = cli::html_page(line + "\n");

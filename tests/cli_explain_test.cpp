@@ -118,7 +118,6 @@ TEST(CliExplain_Worked, ZerosGiveBetaExactly) {
   EXPECT_EQ(document["rows"][4]["index"], json({1, 1}));
 }
 
-// The row shown equals the row of `evenorm apply`, bit for bit.
 TEST(CliExplain, ResultEqualsThatOfApply) {
   const TemporaryFolder folder;
   std::vector<float> x(6 * 50), w(50), b(50);

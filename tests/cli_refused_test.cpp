@@ -242,7 +242,6 @@ std::vector<Wrong> wrong_uses() {
   };
 }
 
-// With all three outputs.
 std::vector<Wrong> wrong_gradients() {
   const auto wrong = [](const char* name, const char* x, const char* dy, const Words& options, const char* error) {
     return Wrong{name, no_bytes, Words{"grad", x, dy, "-o", "Y", "--dweight", "DW", "--dbias", "DB"} + options, error};

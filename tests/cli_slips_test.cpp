@@ -173,7 +173,6 @@ TEST(CliSlips, TextHasTheNumbersOfTheJson) {
   }
 }
 
-// docs/slips.md has the computed numbers.
 TEST(CliSlips, DocumentHasTheseNumbers) {
   const std::string page = read_file(in_sources("docs/slips.md"));
   const auto shown = [](const json& figure_values) {

@@ -58,7 +58,6 @@ TEST(Contract_Accuracy, EveryRowOfTheTableIsWithinTheBound_Slow) {
   expect_within_limits(options);
 }
 
-// Checks one row on every target.
 void expect_within_limits(const Operation& op, const Array& x, const Array& weight, const Array& bias,
                           const std::string& what = {}) {
   const Expected expected(op, x, weight, bias);
@@ -113,7 +112,6 @@ TEST(Contract_Accuracy, LoneOutlierInAnyEarlyColumnIsWithinTheBound) {
   }
 }
 
-// Layer norm of one row.
 void expect_row_within_limits(const std::vector<double>& values, const std::vector<double>& gamma, double eps,
                               DType dtype = DType::f64) {
   Operation op = same_type(Kind::layer, dtype, values.size());

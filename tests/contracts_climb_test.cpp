@@ -158,7 +158,6 @@ double error_of_known(const Known& known) {
   return peak.error;
 }
 
-// Rows that climbing has found.
 std::vector<Known> known_rows() {
   return {
       // In ((x - mean_hi) - mean_lo) rstd, all steps would round in the same direction here, for an error of 4.997 u.

@@ -18,7 +18,6 @@ using contracts::kBothKinds;
 using contracts::Random;
 using contracts::runnable_targets;
 
-// Exponents of gamma, and of dx.
 std::vector<int> gammas_of(DType dtype) {
   switch (dtype) {
     case DType::f64:
@@ -152,7 +151,6 @@ enum class Form { plain, two, residual, int8, given_int8, sharded, residual_int8
 constexpr Form kForms[] = {Form::plain,      Form::two,     Form::residual,     Form::int8,
                            Form::given_int8, Form::sharded, Form::residual_int8};
 
-// Exponents of gamma and beta.
 std::vector<int> factors_of(DType dtype) {
   switch (dtype) {
     case DType::f64:
@@ -257,7 +255,6 @@ TEST_P(Contract_MagnitudesForward, ShortRowsKeepTheContracts_Slow) {
   sweep_forward(GetParam(), usual_step(GetParam()) / 8, 20, usual_cols, findings);
 }
 
-// Thousands of rows, shared out over threads.
 TEST_P(Contract_MagnitudesForward, RowsKeepTheContractsForAnyThreads) {
   constexpr std::size_t kRows = 2200, kCols = 32;
   const std::vector<int> xs = exponents_by(GetParam(), usual_step(GetParam()));

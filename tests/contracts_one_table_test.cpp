@@ -122,7 +122,6 @@ TEST(Contract_OneTable, HasOneDigestForEveryLayoutInCppCAndOnTheCommandLine) {
   }
 }
 
-// Runs `evenorm apply` on the case's rows.
 Outcome apply(const Operation& op, const CaseData& data, const Words& environment, const Words& more, bool in_place) {
   const TemporaryFolder folder;
   const auto rows = static_cast<std::int64_t>(data.rows), cols = static_cast<std::int64_t>(op.cols);

@@ -30,7 +30,6 @@ struct Sharded {
   Forward forward;
 };
 
-// The plain forms, with any type or kind.
 template <class Spans>
 Spans spans_of(Kind kind, DType dtype) {
   Spans spans{};

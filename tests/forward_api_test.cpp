@@ -238,7 +238,6 @@ TEST(Forward_Targets, NamesAgree) {
   for (const std::string& name : compiled) EXPECT_TRUE(internal::target_named(name).has_value()) << name;
 }
 
-// An empty span counts as absent, whatever its address.
 TEST(Forward_Api, EmptySpansWithAnAddressAreAbsent) {
   std::vector<float> x = {4, 2, 8}, y(3), expected(3), empty;
   std::vector<double> no_statistics;

@@ -13,7 +13,7 @@ using Shape = Call::Shape;
 
 // --- x and y in one block of memory --------------------------------------------------------------------------------
 
-constexpr std::int64_t kX = 1000;  // the place of x
+constexpr std::int64_t kX = 1000;
 
 // y begins `distance` elements after x.
 std::string error_of_two(const Shape& shape, std::int64_t distance, const Shape& x_strides, const Shape& y_strides,

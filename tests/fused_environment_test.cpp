@@ -100,7 +100,6 @@ TEST(Fused_Environment, ErrorsPrintASubnormalEpsInEveryMode) {
   }
 }
 
-// With the caller's floating-point exceptions unmasked, neither checks nor kernels raise one.
 TEST(Fused_Environment, NothingRaisesUnmaskedExceptions) {
 #if defined(__x86_64__)
   const auto raises = [](const std::function<void()>& body) {

@@ -128,7 +128,6 @@ TEST(Contract_FusedResidual, HandlesShortRowsWithStreamingStores) {
   }
 }
 
-// One tensor has gaps between its rows, and the others are dense.
 TEST(Contract_FusedResidual, HandlesGapsInOneTensor) {
   constexpr std::size_t kRows = 40, kWidth = 48, kGap = 5;
   const std::vector<std::int64_t> shape = {kRows, kWidth}, apart = {kWidth + kGap, 1}, normalized = {kWidth};

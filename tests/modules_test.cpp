@@ -64,7 +64,6 @@ TEST_P(Modules_All, BeginWithOnesAndZerosAndNoGradients) {
   });
 }
 
-// The outputs of forward(): y, then the statistics.
 struct Written {
   Array y, mean{DType::f64, 4}, rstd{DType::f64, 4};
 

@@ -48,7 +48,6 @@ class CliStress : public ::testing::Test {
   std::vector<std::string> arguments() const {
     return {"apply", folder / "x.npy", "-o", folder / "y.npy", "--mean", folder / "mean.npy", "--threads", "2"};
   }
-  // The output of apply for this input.
   std::string result_of(const char* name) const {
     EXPECT_EQ(run_evenorm({"apply", folder / name, "-o", folder / "result"}).status, 0);
     std::string result = read_file(folder / "result");
@@ -182,7 +181,6 @@ TEST_F(CliStress, RetriesInterruptedSystemCalls) {
   EXPECT_TRUE(got == expected);
 }
 
-// A reader sees one of the complete files at any time.
 TEST_F(CliStress, SeveralRunsWithOneTargetWriteWholeFiles) {
   write_input("other.npy", 11);
   const std::string first = result_of("x.npy"), second = result_of("other.npy");

@@ -104,7 +104,6 @@ TEST(Stress_Executor, AnyAllowedBehaviourChangesNoBit) {
   }
 }
 
-// A task runs a norm on the pool that runs the task.
 TEST(Stress_Executor, APoolWorksFromItsOwnTasks) {
   const std::vector<Work> all = all_work();
   std::vector<int> right(all.size());

@@ -124,7 +124,6 @@ TEST(Stress_Memory, AllProcessesReportThatOneIsOutOfMemory) {
   EXPECT_EQ(texts[2], texts[0]);
 }
 
-// A failed assignment leaves the plan unchanged.
 TEST(Stress_Memory, APlanSurvivesAnAssignmentThatFails) {
   Norm norm, other;
   other.x[3] = 11;

@@ -162,7 +162,7 @@ TEST(Stress_Fork, WorksBeforeAnyParallelUse) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // runs in a new process, whose pool has not started
   EXPECT_EXIT(
       {
-        const std::vector<Work> all = all_work();  // serially
+        const std::vector<Work> all = all_work();
         const std::string child = outcome_of_child([&] { return run_all_here_and_in_a_child(all); });
         std::fprintf(stderr, "the child: '%s'", child.c_str());
         std::_Exit(child.empty() ? run_all(all) : 10);

@@ -34,7 +34,6 @@ evenorm::ConstTensor view(const Tensor& t) {
   return {t.const_data_ptr(), dtype_of(t), t.sizes(), t.strides()};
 }
 
-// evenorm's own forward pass on its own threads.
 Tensor expected(evenorm::Kind kind, const Tensor& x, torch::IntArrayRef shape, const Tensor& weight, const Tensor& bias,
                 double eps, const evenorm::Executor& executor = {}) {
   Tensor y = torch::empty(x.sizes(), x.options());

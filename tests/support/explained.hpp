@@ -27,7 +27,6 @@ inline nlohmann::json json_of(const Words& arguments) {
   return nlohmann::json::parse(text);
 }
 
-// The step with this name of a row or of its gradient.
 inline const nlohmann::json& step(const nlohmann::json& of, std::string_view name) {
   for (const nlohmann::json& candidate : of["steps"]) {
     if (candidate["name"] == name) return candidate;

@@ -66,7 +66,6 @@ Array quantised_rows(const std::vector<double>& y, std::size_t cols, double give
   return integers;
 }
 
-// One array for each tensor of a call, and the views of the arrays.
 class Call {
  public:
   Call(const FusedOperation& op, const FusedInputs& inputs, const FusedLayout& layout)

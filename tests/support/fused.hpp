@@ -82,7 +82,6 @@ std::vector<FusedWay> ways_of(const FusedOperation& op);
 
 // Expects the bits of one_by_one() on every target, in `at_once` of the ways. Each call continues with the next ways.
 void expect_fused_is_composed(const FusedOperation& op, const FusedInputs& inputs, std::size_t at_once = 3);
-// The same in one way.
 void expect_fused_is_composed(const FusedOperation& op, const FusedInputs& inputs, const FusedWay& way);
 
 }  // namespace evenorm::testing

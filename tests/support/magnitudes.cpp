@@ -125,7 +125,6 @@ Array dy_of(const MagnitudePass& pass, const Array& x, std::size_t row) {
   return scaled(op.y, values, exponent);
 }
 
-// One row of the pass alone.
 BackwardInputs row_alone(const BackwardInputs& all, std::size_t row, std::size_t cols) {
   return {all.x.part(row * cols, cols), all.dy.part(row * cols, cols), all.weight};
 }

@@ -182,7 +182,6 @@ inline std::vector<std::unique_ptr<Shard>> shards_of(const contracts::BackwardOp
   return shards;
 }
 
-// Combines the columns of all processes into one array.
 inline contracts::Array put_together(const std::vector<std::unique_ptr<Shard>>& shards, contracts::Array Shard::*member,
                                      std::size_t rows) {
   contracts::Array whole((*shards[0].*member).dtype(), std::size_t{0});

@@ -52,7 +52,6 @@ std::string bytes_of(const std::vector<T>& values) {
 template <class T>
 std::vector<T> elements_of(const std::string& npy);
 
-// Words of a command line.
 using Words = std::vector<std::string>;
 inline Words operator+(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
