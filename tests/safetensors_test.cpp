@@ -1,4 +1,4 @@
-// The .safetensors header's parser, malformed headers line by line, and reading through files.
+// The parser of .safetensors headers, malformed headers line by line, and reading of files.
 #include "cli/files/safetensors.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using testing::write_file;
 
 using Shape = std::vector<std::int64_t>;
 
-// From memory that ends with what the header's start asks for, so that an over-read ends the test.
+// Parses from memory that ends with the requested bytes, so that reading too far ends the test.
 SafetensorsParse parse(const std::string& file) {
   const std::span whole = std::as_bytes(std::span(file));
   const std::size_t bytes =
@@ -61,12 +61,12 @@ TEST(Safetensors_Header, ReadsAnyOrderMetadataAndEmptyTensors) {
   EXPECT_EQ(parse(safetensors_bytes("{}", "")).error, "");
 }
 
-TEST(Safetensors_Header, EveryTruncationIsRefused) {
+TEST(Safetensors_Header, RejectsEveryTruncation) {
   const std::string file = safetensors_bytes(kTwo, kData);
   for (std::size_t size = 0; size < file.size(); ++size) EXPECT_NE(parse(file.substr(0, size)).error, "") << size;
 }
 
-// One byte of a good file changed at a time: refused, or tensors that fill the file.
+// Changes one byte of a valid file at a time. The result is refused, or its tensors fill the file.
 TEST(Safetensors_Header, NoChangedByteEscapesTheChecks) {
   const std::string file = safetensors_bytes(kTwo, kData);
   for (std::size_t at = 0; at + 16 < file.size(); ++at) {
@@ -87,8 +87,8 @@ constexpr const char* kNotPlain = "has a header that is not JSON in UTF-8: it ha
 constexpr const char* kLastAlone =
     "has tensor 'a' at offset 8, but should have it at 0, where the previous tensor ends";
 
-// As the format's own library reads them: metadata of null, keys of a tensor that it does not know, space before the
-// object, and of two tensors of one name the last.
+// Files that the format's own library accepts: null metadata, unknown keys of a tensor, space before the object, and
+// two tensors of one name, of which the last counts.
 TEST(Safetensors_Header, ReadsWhatTheFormatsLibraryReads) {
   const std::string fields = R"("dtype":"F32","shape":[2],"data_offsets":[0,8])", data(8, 'x');
   for (const std::string& text :
@@ -119,7 +119,7 @@ TEST_P(Safetensors_Malformed, IsRefusedInOneLine) {
   EXPECT_EQ(GetParam().error.find('\n'), std::string::npos);
 }
 
-// One tensor `a` of two f32 with this in place of what is right.
+// One tensor `a` of two f32, with these fields in place of the correct ones.
 std::string with(const std::string& fields) { return safetensors_bytes("{\"a\":" + fields + "}", std::string(8, 'x')); }
 std::string of(const std::string& dtype, const std::string& shape, std::uint64_t begin, std::uint64_t end) {
   return safetensors_bytes("{" + safetensors_entry("a", dtype, shape, begin, end) + "}", std::string(8, 'x'));
@@ -201,7 +201,7 @@ std::vector<Malformed> malformed_files() {
 INSTANTIATE_TEST_SUITE_P(Files, Safetensors_Malformed, ::testing::ValuesIn(malformed_files()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST(Safetensors_Header, LongOnesAreRefusedUnread) {
+TEST(Safetensors_Header, RejectsLongHeadersUnread) {
   const std::string file = safetensors_bytes("{}" + std::string(kMaxSafetensorsHeaderBytes, ' '), "");
   EXPECT_EQ(safetensors_header_bytes(std::as_bytes(std::span(file)).first(kSafetensorsStartBytes), file.size()), 9U);
   EXPECT_EQ(parse(file).error, "has a header of 16,777,218 bytes, but should have at most 16,777,216");
@@ -220,7 +220,7 @@ TEST(Safetensors_File, ReadsTensors) {
   EXPECT_EQ(file.find("n.wei"), nullptr);
 }
 
-TEST(Safetensors_File, IntegersAreNotComputedWith) {
+TEST(Safetensors_File, RejectsIntegerTensors) {
   const TemporaryFolder folder;
   write_file(folder / "a.safetensors", of("I32", "2", 0, 8));
   const SafetensorsFile file(folder / "a.safetensors");
