@@ -21,7 +21,7 @@ namespace {
 using Share = Copy::Share;
 using Loop = Copy::Loop;
 
-// Inputs in memory are prefetched. Prefetching data in the caches gains nothing (docs/measured.md, "How rivals and
+// Inputs in memory are prefetched. Prefetching data in the caches gains nothing (docs/lab/README.md, "How rivals and
 // copies are measured").
 constexpr std::size_t kFetchFrom = std::size_t{4} << 20U;  // bytes of a share's output
 constexpr std::size_t kAhead = 4096;
@@ -155,7 +155,7 @@ namespace {
 
 using internal::Target;
 
-// Bytes of output. Two shares of this size take as long on two threads as on one (docs/measured.md, "How rivals and
+// Bytes of output. Two shares of this size take as long on two threads as on one (docs/lab/README.md, "How rivals and
 // copies are measured").
 constexpr std::size_t kLeastShare = std::size_t{256} << 10U;
 

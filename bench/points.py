@@ -1,4 +1,4 @@
-"""The measured points: form, kind, type, size and data. docs/measured/ has the results."""
+"""The measured points: form, kind, type, size and data. docs/lab/ has the results."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def onnx_model(inputs: Inputs) -> bytes | None:
     dtype, shape = types[point.dtype], [point.rows, point.cols]
     names = ["x", "weight"] if point.kind == "rms" else ["x", "weight", "bias"]
     operator = "RMSNormalization" if point.kind == "rms" else "LayerNormalization"
-    # SkipLayerNormalization takes several times as long (docs/measured.md, "How rivals and copies are measured").
+    # SkipLayerNormalization takes several times as long (docs/lab/README.md, "How rivals and copies are measured").
     if point.form == "residual":
         nodes = [helper.make_node("Add", ["x", "residual"], ["sum"])]
         nodes.append(helper.make_node(operator, ["sum", *names[1:]], ["y"], epsilon=EPS, axis=-1))
