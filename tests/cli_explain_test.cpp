@@ -201,7 +201,7 @@ TEST(CliExplain, WarnsAboutTheBatchAxis) {
   const json good = json_of({"[[1 2] [3 5]]", "--batch-axis", "-2"});
   EXPECT_EQ(good["warnings"], json::array());
   EXPECT_THAT(good["notes"][0].get<std::string>(), HasSubstr("every sample is normalised by itself"));
-  EXPECT_THAT(text_of({"4 2 8", "--batch-axis", "0"}), HasSubstr("x has no other axis"));
+  EXPECT_THAT(text_of({"4 2 8", "--batch-axis", "0"}), HasSubstr("has no other axis: give it one for the features"));
 }
 
 TEST(CliExplain, ExplainsSpecialRows) {
