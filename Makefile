@@ -1,5 +1,5 @@
-# evenorm's commands; `make help` lists them. Each first installs what is missing (as root on Debian), or says what to
-# install. CMake does the building: see CMakeLists.txt and CMakePresets.json.
+# evenorm's commands; `make help` lists them. Each command first installs what is missing (as root on Debian) or prints
+# what to install. CMake builds: see CMakeLists.txt and CMakePresets.json.
 
 WERROR ?= OFF
 CMAKE_ARGS ?=
@@ -16,13 +16,13 @@ all:  ## build everything: build/evenorm, build/libevenorm.so, build/evenorm_tes
 	@$(CONFIGURE) $(CMAKE_ARGS) >/dev/null
 	@cmake --build build
 
-demo:  ## build, then normalise the activations of a real model and show how exact and how fast
+demo:  ## build, then normalise a real model's activations and print errors and speed
 	@tools/setup.sh build
 	@$(CONFIGURE) $(CMAKE_ARGS) >/dev/null
 	@cmake --build build --target evenorm_cli minilm_demo
 	@tools/demo.sh
 
-test:  ## what every change passes: build, tests, clang-format
+test:  ## for every change: build, tests, clang-format
 	@tools/setup.sh test
 	@$(STAGES) test
 
@@ -70,7 +70,7 @@ bench:  ## measure evenorm beside its rivals; ARGS goes to bench/run.py (--help)
 	@tools/setup.sh python
 	@tools/bench $(ARGS)
 
-bench-quick:  ## measure the points that matter, in three minutes; status 1 if one is below bench/floors.json
+bench-quick:  ## measure the main points in three minutes; status 1 if a ratio is below bench/floors.json
 	@tools/setup.sh python
 	@tools/bench --quick $(ARGS)
 

@@ -1,4 +1,4 @@
-"""Builds another commit of evenorm as a rival, in the same way as the tree's own one."""
+"""Builds another commit of evenorm as a rival, in the same way as this tree's evenorm."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Times compiled models with PyTorch's norms beside the same with evenorm's: where an opaque operator costs fusion.
+"""Times compiled models with PyTorch's norms and with evenorm's.
 
-Inductor fuses PyTorch's norm with its element-wise neighbours; evenorm's is an operator that it calls. Rivals take turns;
-a row shows medians and the median of the paired ratios (PyTorch's time over evenorm's: above 1 evenorm is faster).
+Inductor fuses PyTorch's norm with its element-wise neighbours, but calls evenorm's norm as an opaque operator. Both models
+take turns. A row shows medians and the median of the paired ratios (PyTorch's time over evenorm's: above 1, evenorm is
+faster).
 
     .venv/bin/python bench/compiled_models.py --threads 1
 """

@@ -1,4 +1,4 @@
-// See copies.hpp. The loops are compiled once per target.
+// The loops of the copies are compiled once per SIMD target.
 #include "bench/copies.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -21,12 +21,13 @@ namespace {
 using Share = Copy::Share;
 using Loop = Copy::Loop;
 
-// Data in memory are prefetched; for data in the caches that brings nothing (docs/measured.md, "How rivals
-// and copies are measured").
+// Inputs in memory are prefetched. Prefetching data in the caches gains nothing (docs/lab/README.md, "How rivals and
+// copies are measured").
 constexpr std::size_t kFetchFrom = std::size_t{4} << 20U;  // bytes of a share's output
 constexpr std::size_t kAhead = 4096;
 
-// The place of input number `read` for the output at byte `at`; and for the last `rest` bytes, less than a block.
+// input() returns the address of input number `read` for the output at byte `at`; input_of_rest() that for the last
+// `rest` bytes, which are less than a block.
 template <std::size_t reads, std::size_t writes>
 struct Apart {
   static constexpr std::size_t kReads = reads, kWrites = writes;
@@ -47,7 +48,7 @@ struct Folded {
   }
 };
 
-// The loops of one target, one for each way.
+// The loops of one target, one for each kind of traffic.
 struct Loops {
   Loop one_to_one, two_to_one, two_to_two, folded_2, folded_4, folded_8;
 };
@@ -154,8 +155,8 @@ namespace {
 
 using internal::Target;
 
-// Bytes of output: two shares of this size take as long on two threads as on one (docs/measured.md, "How
-// rivals and copies are measured").
+// Bytes of output. Two shares of this size take as long on two threads as on one (docs/lab/README.md, "How rivals and
+// copies are measured").
 constexpr std::size_t kLeastShare = std::size_t{256} << 10U;
 
 const BothLoops& loops_on(Target target) {
@@ -181,7 +182,7 @@ std::size_t count_of(const auto& places) {
   return static_cast<std::size_t>(std::count_if(places.begin(), places.end(), [](auto* place) { return place; }));
 }
 
-// Null if there is none.
+// Returns null if there is no such loop.
 Loop vector_loop(const Loops& loops, const Traffic& traffic) {
   const std::size_t reads = count_of(traffic.from), writes = count_of(traffic.to);
   if (traffic.from[0] == nullptr || traffic.to[0] == nullptr) return nullptr;

@@ -1,5 +1,4 @@
-// Copies that read and write as much as a pass does and compute nothing: the upper limit of its speed on this machine.
-// They know nothing of norms.
+// Copies that read and write the same bytes as a pass and compute nothing. They are the upper limit of its speed.
 #pragma once
 
 #include <array>
@@ -16,9 +15,8 @@ namespace evenorm::bench {
 
 inline constexpr std::size_t kCopyBlock = 64;  // bytes: a cache line
 
-// What is read and written. There are one or two inputs and outputs of `bytes` bytes each, or one input that is `fold`
-// times as large (2, 4 or 8) as its output, as if the output is quantised. Buffers do not overlap; an absent one is
-// null.
+// What a copy reads and writes: one or two inputs and outputs of `bytes` bytes each, or one input that is `fold` times
+// as large as its output (2, 4 or 8), as for a quantised output. Buffers do not overlap. An absent buffer is null.
 struct Traffic {
   std::array<const std::byte*, 2> from{};
   std::array<std::byte*, 2> to{};
@@ -32,15 +30,16 @@ struct Traffic {
 enum class CopyKind { memcpy, streaming, plain };
 std::string_view name(CopyKind kind) noexcept;
 
-// The kinds that this traffic has; none if it is not as above. Streaming needs outputs at multiples of kCopyBlock.
+// The kinds of copies that this traffic has; empty if it is invalid. Streaming needs outputs at multiples of
+// kCopyBlock.
 std::vector<CopyKind> copy_kinds(const Traffic& traffic);
 
 // A copy that can be run repeatedly. It uses the best target whatever EVENORM_TARGET says, because the limit is the
 // machine's. What it writes, bit for bit:
 //   one to one   to[0] = from[0]                    two to two   to[0] = from[0], to[1] = from[1]
 //   two to one   to[0] = from[0] xor from[1]
-//   folded       the exclusive or of `fold` runs of from[0] for each block of to[0]; the last block may be smaller
-// The work is split into even shares over `executor`, unless they would be too small.
+//   folded       each block of to[0] is the exclusive or of `fold` blocks of from[0]; the last block may be smaller
+// The work is divided evenly over `executor`, unless the shares would be too small.
 class Copy {
  public:
   Copy(CopyKind kind, const Traffic& traffic, const Executor& executor = {},

@@ -1,8 +1,8 @@
 """Times layer norm of rows whose columns are split over processes (evenorm.torch.distributed) beside gathering x.
 
-The rival gathers the columns of x (in the backward pass those of dy; it has kept the rows of x) and normalises whole rows
-with evenorm.torch.layer_norm. Both run over gloo on this machine, in float32, with one thread a process. The bytes that
-each process sends are counted where the process group is called.
+The rival gathers the columns of x, or of dy in the backward pass, and normalises whole rows with evenorm.torch.layer_norm.
+Both run over gloo on this machine, in float32, with one thread per process. The bytes that each process sends are counted
+in the calls of the process group.
 
     .venv/bin/python bench/distributed.py [--json FILE] [--quick]
 """
@@ -31,16 +31,16 @@ from torch import Tensor
 import evenorm.torch
 import evenorm.torch.distributed as sharded
 
-BLOCK = 1024  # cuts at its multiples keep the bits
-GATHERS = ("_allgather_base", "all_gather_single")  # the process group's method, before PyTorch renames it and after
-all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # renamed, too
+BLOCK = 1024  # splits at its multiples keep the bits
+GATHERS = ("_allgather_base", "all_gather_single")  # names of the process group's method in older and newer PyTorch
+all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 PASSES = ("forward", "backward")
 WAYS = ("sharded", "gathered")
-SETTLED = 20  # passes of a kind, after which one exchange fits them
+SETTLED = 20  # after that many passes of a kind, each pass needs one exchange
 
 
 def cuts(columns: int, processes: int) -> list[int]:
-    """The columns of each process: as even as whole blocks allow. Narrow rows are cut evenly."""
+    """The columns of each process, as even as whole blocks allow. Narrow rows are split evenly."""
     unit = BLOCK if columns >= BLOCK * processes else 1
     units, more = divmod(columns // unit, processes)
     return [(units + (i < more)) * unit for i in range(processes)]
@@ -61,7 +61,7 @@ class Case:
         self.own_weight, self.own_bias = (t.detach()[self.own].requires_grad_() for t in (self.weight, self.bias))
         self.y: Tensor | None = None
         self.kept: tuple[Tensor, Tensor] | None = None
-        for step in self.steps().values():  # agrees on both passes, and leaves what backward passes need
+        for step in self.steps().values():  # agrees on both passes, and saves what backward passes need
             step()
 
     def steps(self) -> dict[str, Callable[[], Any]]:
@@ -87,7 +87,7 @@ class Case:
         return dx[:, self.own], dweight[self.own], dbias[self.own]
 
     def gathered(self, t: Tensor) -> Tensor:
-        """All columns of a tensor whose columns are split; zeros make the parts equally wide."""
+        """All columns of a tensor whose columns are split. Zeros pad the parts to equal widths."""
         if len(self.columns) == 1:
             return t.clone()
         most = max(self.columns)
@@ -101,7 +101,7 @@ class Case:
 
 @contextlib.contextmanager
 def counted(found: list[int]) -> Iterator[None]:
-    """Adds the bytes that this process gives to each all-gather of its process group."""
+    """Appends the bytes that this process passes to each all-gather of its process group."""
     methods = vars(dist.ProcessGroup)  # unbound, as getattr would not have them
     originals = {name: methods[name] for name in GATHERS if name in methods}
 
@@ -184,7 +184,7 @@ def work(rank: int, processes: int, folder: str, quick: bool) -> None:
 
 
 def show(cases: list[dict[str, Any]]) -> None:
-    print("Bytes that each process gives to all-gathers in one pass, bytes for each row, and messages.\n")
+    print("Bytes that each process passes to all-gathers in one pass, bytes per row, and messages.\n")
     rows = []
     for case in cases:
         for a_pass in PASSES:
@@ -193,7 +193,7 @@ def show(cases: list[dict[str, Any]]) -> None:
                 sent = case["sent"][f"{way} {a_pass}"]
                 cells += [f"{sent['bytes']:,}", f"{sent['bytes'] / case['rows']:,.0f}", str(sent["messages"])]
             rows.append(cells)
-    each = "bytes | a row | messages"
+    each = "bytes | per row | messages"
     heads = f"processes | columns | rows | pass | sharded: {each} | gathered: {each}"
     print(report.markdown(heads.split(" | "), rows))
     print("Times in microseconds; ratio: gathering x over sharded, median of paired rounds.\n")

@@ -1,4 +1,4 @@
-"""The least ratios that `make bench-quick` accepts: bench/floors.json, with one list for each processor family.
+"""The lowest ratios that `make bench-quick` accepts: bench/floors.json, with one list for each processor family.
 
 A floor is below the ratio that was measured when it was set (--set-floors), so that noise does not cross it. The margin
 is larger for data in memory and for calls of less than a microsecond, because their times vary more.
@@ -53,7 +53,7 @@ def check(results: dict, file=None) -> int:
     """Prints the ratios below their floors to `file`. Returns 1 if there are any, 2 if nothing was compared."""
     mine = read().get(family(results))
     if mine is None:
-        print(f"bench/floors.json has none for {family(results)}: --set-floors writes them", file=file)
+        print(f"bench/floors.json has no floors for {family(results)}; --set-floors writes them", file=file)
         return 0
     compared = below = 0
     for entry in results["points"]:

@@ -1,4 +1,4 @@
-// The rounds of measure.hpp in C, for the driver in Python: build/bench/libevenorm_bench_host.so.
+// A C function around measure(), for the driver in Python: build/bench/libevenorm_bench_host.so.
 #include <algorithm>
 #include <cstddef>
 #include <span>
@@ -9,21 +9,21 @@
 extern "C" {
 #pragma GCC visibility push(default)
 
-// run(context), again and again: bench_run and what bench_make returned (rival.h).
+// run(context) is called repeatedly: bench_run with what bench_make returned (rival.h).
 struct bench_work {
   void (*run)(void* context);
   void* context;
 };
 
-// As evenorm::bench::Rounds, without defaults.
+// evenorm::bench::Rounds without defaults.
 struct bench_rounds {
   double seconds;
   std::size_t least, most;
   double burst, pause;
 };
 
-// Seconds a call of work i in round r go to wall[i * most + r] and cpu[i * most + r]. Returns the number of rounds, at
-// most `most`.
+// Writes the seconds per call of work i in round r to wall[i * most + r] and cpu[i * most + r]. Returns the number of
+// rounds, at most `most`.
 int bench_measure(const bench_work* given, int count, const bench_rounds* rounds, double* wall, double* cpu, int most) {
   const auto room = static_cast<std::size_t>(most);
   std::vector<evenorm::bench::Work> works;

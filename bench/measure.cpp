@@ -1,4 +1,3 @@
-// See measure.hpp.
 #include "bench/measure.hpp"
 
 #include <time.h>

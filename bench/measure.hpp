@@ -1,5 +1,4 @@
-// Times several works in turn, round by round, so that disturbances of the machine meet all of them alike. Knows
-// nothing of what they do.
+// Times several pieces of work in turn, round by round, so that disturbances of the machine affect all of them alike.
 #pragma once
 
 #include <cstddef>
@@ -28,12 +27,12 @@ struct Times {
 struct Rounds {
   double seconds;  // of all rounds together, whose number is from `least` to `most`
   std::size_t least = 7, most = 2000;
-  double burst = 2e-4;                             // seconds that the calls timed together take at least
-  double pause = 0;                                // seconds of sleep before each burst: others' threads stop spinning
-  std::function<void(double part)> progress = {};  // told before each round how much of the whole is done, 0 to 1
+  double burst = 2e-4;  // seconds that the calls timed together take at least
+  double pause = 0;     // seconds of sleep before each burst, until other threads stop spinning
+  std::function<void(double part)> progress = {};  // called before each round with the part that is done, 0 to 1
 };
 
-// What times are taken from, in seconds.
+// The clocks, in seconds.
 struct Clocks {
   double (*wall)();
   double (*cpu)();

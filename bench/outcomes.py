@@ -1,4 +1,4 @@
-"""Results as results.json holds them, what is computed from them, and names for their parts; nothing of their output.
+"""Reads results.json, computes figures from the results, and names their parts.
 
 A ratio is a rival's time over evenorm's: above 1, evenorm is faster.
 """
@@ -65,12 +65,12 @@ def ratio(entry: dict, rival: str) -> tuple[float, float, float] | None:
 
 
 def significant(ratios: tuple[float, float, float]) -> bool:
-    """Whether the ratio differs significantly from 1."""
+    """True if the ratio differs significantly from 1."""
     return not ratios[0] <= 1 <= ratios[2]
 
 
 def spread(runs: int) -> str:
-    return f"the least and the greatest of {runs} runs' medians" if runs > 1 else "quartiles of one run's rounds"
+    return f"the lowest and highest of {runs} runs' medians" if runs > 1 else "quartiles of one run's rounds"
 
 
 def geometric_mean(values: list[float]) -> float:
@@ -89,19 +89,19 @@ def size(entry: dict) -> str:
 
 
 def size_and_data(entry: dict) -> str:
-    """The size as the driver prints it, with the data unless they are the usual ones."""
+    """The size as the driver prints it, with the data unless they are normal."""
     return entry["size"] + ("" if entry["data"] == "normal" else f" {entry['data']}")
 
 
 def described(entry: dict, *names: str) -> str:
     """Some of a point's fields in words; the usual values have none."""
     words = {"form": PASSES, "kind": KINDS, "data": DATA, "target": TARGETS}
-    told = (words[name].get(entry[name], entry[name]) if name in words else entry[name] for name in names)
-    return ", ".join(part for part in told if part)
+    parts = (words[name].get(entry[name], entry[name]) if name in words else entry[name] for name in names)
+    return ", ".join(part for part in parts if part)
 
 
 class Results:
-    """The results of a file; points that were not measured are left out."""
+    """The results of a file, without points that were not measured."""
 
     def __init__(self, document: dict):
         self.machine: dict = document["machine"]
@@ -130,7 +130,7 @@ class Results:
 
     @staticmethod
     def runs(entries: list[dict]) -> int:
-        """The number of runs; the least one if points differ."""
+        """The number of runs; the lowest one if points differ."""
         return min(len(entry["runs"]) for entry in entries)
 
 

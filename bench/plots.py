@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Plots of the results as SVG; the same results give the same bytes.
+"""Plots the results as SVG. The same results give the same bytes.
 
   overview        for README: bandwidth of forward and gradients, f32 and bf16, one thread
-  bandwidth-...   GB/s over the bytes of the pass, a panel for each type, with the best copy as the ceiling
-  speedup-...     every rival's time over evenorm's, a panel for each rival
+  bandwidth-...   GB/s over the bytes of the pass, with the best copy; a panel for each type
+  speedup-...     every rival's time over evenorm's; a panel for each rival
 
-The rest of a name says form, kind, data, type, threads and target where they are not the usual ones.
+The rest of a name has the form, kind, data, type, threads and target, unless they are the usual ones.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from outcomes import (
 )
 
 LEAST_SIZES = 3  # for a plot
-LEAST_BARS = 6  # there is room for as many
-JOINED = (512, 4096)  # columns: lines join rows of similar lengths only
-# Okabe and Ito's colours, which the colour-blind can tell apart; marks differ as well.
+LEAST_BARS = 6  # a plot has room for at least that many
+JOINED = (512, 4096)  # columns; lines join only rows of similar lengths
+# Okabe and Ito's colours, which colour-blind readers can distinguish. Marks differ, too.
 LOOKS = {
     "evenorm": ("#0072B2", "o"), "copy": ("#555555", "_"), "onednn": ("#D55E00", "s"), "torch": ("#E69F00", "^"),
     "onnxruntime": ("#009E73", "D"), "zentorch": ("#CC79A7", "v"),
@@ -202,7 +202,7 @@ def name_of(entry: dict, first: str, *, dtype: bool = False) -> str:
 
 
 def bandwidth_picture(results: Results, groups: list[list[dict]], name: str = "") -> list[Picture]:
-    """Empty if no group has enough sizes."""
+    """The picture of these groups; empty if no group has enough sizes."""
     groups = [group for group in groups if enough(group)]
     if not groups:
         return []
@@ -224,7 +224,7 @@ def speedup_picture(results: Results, entries: list[dict]) -> list[Picture]:
 
 
 def pictures(results: Results) -> list[Picture]:
-    """All plots that the results have enough points for; nothing is drawn yet."""
+    """All plots that the results have enough points for. Nothing is drawn yet."""
     usual = {"kind": "layer", "threads": 1, "target": "native", "data": "normal"}
     groups = [
         results.chosen(form=form, dtype=dtype, **usual) for form in ("forward", "backward") for dtype in ("f32", "bf16")
@@ -239,10 +239,10 @@ def pictures(results: Results) -> list[Picture]:
 
 
 def draw(results: Results, folder: pathlib.Path) -> list[Picture]:
-    """Writes NAME.svg of each picture."""
+    """Draws each picture and writes NAME.svg."""
     drawn = pictures(results)
     folder.mkdir(parents=True, exist_ok=True)
-    with matplotlib.style.context(["default", STYLE]):  # whatever the user has set
+    with matplotlib.style.context(["default", STYLE]):  # not the user's settings
         for picture in drawn:
             picture.figure().savefig(folder / f"{picture.name}.svg", metadata={"Date": None, "Creator": None})
     return drawn

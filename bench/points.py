@@ -1,4 +1,4 @@
-"""The points that are measured: form, kind, type, size and data. docs/measured/ has the results."""
+"""The measured points: form, kind, type, size and data. docs/lab/ has the results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Point:
     dtype: str
     rows: int
     cols: int
-    pixels: int = 0  # channels-first: rows are images times pixels
+    pixels: int = 0  # of channels-first points, whose rows are images * pixels
     data: str = "normal"
 
     @property

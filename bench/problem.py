@@ -89,7 +89,7 @@ class Sums(NamedTuple):
 
 
 class Inputs:
-    """What all rivals read. Tensors are stored flat: rows of columns, or images of channels of pixels."""
+    """The tensors that all rivals read, stored flat: rows of columns, or images of channels of pixels."""
 
     def __init__(self, point: Point, threads: int):
         self.point, self.threads = point, threads
@@ -139,7 +139,7 @@ class Inputs:
 
 
 class Outputs:
-    """The results. All rivals write to the same pages, because speed depends on where pages lie in memory."""
+    """The results. All rivals write to the same pages, because the addresses of pages affect the speed."""
 
     def __init__(self, point: Point, parameters: str):
         dtype = "i8" if point.form == "int8" else point.dtype
@@ -165,7 +165,8 @@ class Outputs:
         return digest.digest()
 
 
-def told(inputs: Inputs, outputs: Outputs) -> Problem:
+def problem_of(inputs: Inputs, outputs: Outputs) -> Problem:
+    """The description of the point and its buffers for a rival."""
     point = inputs.point
     problem = Problem(
         pass_=PASSES[point.form], kind=KINDS.index(point.kind), dtype=CODES[point.dtype],

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The results as Markdown: a table for each form, type, number of threads and target, and a summary of all."""
+"""Writes the results as Markdown: a table for each form, type, number of threads and target, and a summary."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def time(us: float) -> str:
     return f"{us:,.0f}" if us >= 100 else f"{us:#.3g}"
 
 
-def told(ratios: tuple[float, float, float] | None) -> str:
+def ratio_text(ratios: tuple[float, float, float] | None) -> str:
     if ratios is None:
         return ""
     text = "{1:.2f} ({0:.2f} .. {2:.2f})".format(*ratios)
@@ -48,7 +48,7 @@ def row(entry: dict, rivals: list[str]) -> list[str]:
     copy = ratio(entry, "copy")
     return [
         size(entry), time(microseconds(entry)), f"{bandwidth(entry):.1f}", f"{copy[1]:.2f}" if copy else "",
-        *(told(ratio(entry, rival)) for rival in rivals),
+        *(ratio_text(ratio(entry, rival)) for rival in rivals),
     ]  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def table(results: Results) -> str:
 
 
 def cell(entries: list[dict], rival: str) -> str:
-    """The geometric mean, and the least ratio with its size: "1.43 (0.75: 65536 x 32)"."""
+    """The geometric mean, and the lowest ratio with its size: "1.43 (0.75: 65536 x 32)"."""
     ratios = [(found[1], size(entry)) for entry in entries if (found := ratio(entry, rival))]
     if not ratios:
         return ""
@@ -97,8 +97,8 @@ def document(results: Results, pictures: list | None = None, folder: str = "plot
         f"{machine.title(results.machine)}." + (f"\n{versions}." if versions else "") + "\n",
         "Ratios are a library's time over evenorm's, medians (above 1: evenorm is faster), and in brackets "
         f"{spread(Results.runs(results.points))}. Italics: not significantly different from 1. GB/s count the bytes that a pass "
-        "has to read and write. Of the best copy: the time of the best copy of as many bytes over evenorm's.\n",
-        "## Summary\n\nGeometric means over the sizes, and the least ratio with its size; the machine's target, normal data.\n",
+        "has to read and write. Of the best copy: the time of the fastest copy of the same bytes over evenorm's.\n",
+        "## Summary\n\nGeometric means over the sizes, and the lowest ratio with its size; the machine's target, normal data.\n",
         summary(results),
         "## Tables\n",
         table(results),
@@ -112,7 +112,7 @@ def document(results: Results, pictures: list | None = None, folder: str = "plot
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=pathlib.Path, help="results.json")
-    parser.add_argument("--summary", action="store_true", help="the summary alone")
+    parser.add_argument("--summary", action="store_true", help="only the summary")
     arguments = parser.parse_args()
     results = load(arguments.results)
     print(summary(results) if arguments.summary else document(results), end="")

@@ -1,5 +1,5 @@
-/* The functions that a library needs to be measured, in a shared object build/bench/rival_NAME.so. The driver loads it,
-   hands it buffers, checks its results, and times bench_run(). All rivals read the same inputs and write to the same
+/* The functions through which a library is measured, in a shared object build/bench/rival_NAME.so. The driver loads it,
+   passes it buffers, checks its results, and times bench_run(). All rivals read the same inputs and write to the same
    outputs. */
 #ifndef EVENORM_BENCH_RIVAL_H_
 #define EVENORM_BENCH_RIVAL_H_
@@ -13,7 +13,7 @@ extern "C" {
 
 enum bench_pass {
   BENCH_FORWARD,
-  BENCH_BACKWARD,      /* statistics given */
+  BENCH_BACKWARD,      /* with precomputed statistics */
   BENCH_BACKWARD_ANEW, /* statistics computed again */
   BENCH_RESIDUAL,      /* y and sum */
   BENCH_INT8,          /* a scale per row */
@@ -35,7 +35,7 @@ struct bench_problem {
 
 const char* bench_version(void);               /* e.g. "oneDNN 3.2.0" */
 void* bench_make(const struct bench_problem*); /* NULL if the library does not have the pass; all set-up is here */
-void bench_run(void*);                         /* one pass: what is timed */
+void bench_run(void*);                         /* one pass; this is timed */
 void bench_fetch(void*); /* called once, untimed, after a run: copies results to the problem's buffers if the
                             library allocates its own; may be a no-op */
 void bench_free(void*);

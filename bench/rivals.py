@@ -1,8 +1,8 @@
-"""The libraries that are measured, each as a C function that the clock can call.
+"""The measured libraries, each as a C function that the clock can call.
 
 Native libraries are shared objects with the functions of rival.h. ONNX Runtime is called from Python with bound buffers;
-the interpreter takes some microseconds of each call. The forms that begin with "torch-" call the modules of both
-libraries from Python, as their users do.
+the interpreter takes some microseconds of each call. The forms that begin with "torch-" call the modules of PyTorch and
+evenorm.torch from Python, as their users do.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pathlib
 from collections.abc import Callable
 
 import numpy as np
-from problem import EPS, STORED, Inputs, Outputs, Problem, told
+from problem import EPS, STORED, Inputs, Outputs, Problem, problem_of
 
 CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 COPIES = ("memcpy", "streaming", "plain")
@@ -73,14 +73,14 @@ class Library:
         self.version = self.functions.bench_version().decode()
 
     def make(self, name: str, inputs: Inputs, outputs: Outputs) -> Native | None:
-        handle = self.functions.bench_make(ctypes.byref(told(inputs, outputs)))
+        handle = self.functions.bench_make(ctypes.byref(problem_of(inputs, outputs)))
         return Native(name, self.functions, handle) if handle else None
 
     def copies(self, inputs: Inputs, outputs: Outputs) -> list[Native]:
         """Each kind of copy of the bytes that the pass has to move: the upper limits of its speed."""
         if inputs.point.form == "torch-both":  # two passes
             return []
-        problem: Problem = told(inputs, outputs)
+        problem: Problem = problem_of(inputs, outputs)
         handles = {which: self.functions.bench_make_copy(ctypes.byref(problem), which.encode()) for which in COPIES}
         return [Native(f"copy:{which}", self.functions, handle) for which, handle in handles.items() if handle]
 
@@ -96,7 +96,7 @@ def onnx_model(inputs: Inputs) -> bytes | None:
     dtype, shape = types[point.dtype], [point.rows, point.cols]
     names = ["x", "weight"] if point.kind == "rms" else ["x", "weight", "bias"]
     operator = "RMSNormalization" if point.kind == "rms" else "LayerNormalization"
-    # Its SkipLayerNormalization takes several times as long: docs/measured.md, "How rivals and copies are measured".
+    # SkipLayerNormalization takes several times as long (docs/lab/README.md, "How rivals and copies are measured").
     if point.form == "residual":
         nodes = [helper.make_node("Add", ["x", "residual"], ["sum"])]
         nodes.append(helper.make_node(operator, ["sum", *names[1:]], ["y"], epsilon=EPS, axis=-1))
@@ -128,7 +128,7 @@ def onnxruntime(inputs: Inputs, outputs: Outputs) -> Python | None:
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC  # does not fuse the two nodes
     try:
         session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its exceptions have no other common class
+    except Exception as error:  # ONNX Runtime's exceptions have no other common class
         if "NOT_IMPLEMENTED" in str(error) or "NotImplemented" in type(error).__name__:
             return None
         raise

@@ -2,7 +2,7 @@
 
 The rivals take turns in one process, round by round, on the same buffers. There is one process for each number of threads
 and each SIMD target. A ratio is the rival's time over evenorm's (above 1: evenorm is faster), as the median of the rounds'
-ratios. "Of copy" is the time of the best copy of the same bytes over evenorm's. Ratios are of processor time with one
+ratios. "Of copy" is the time of the fastest copy of the same bytes over evenorm's. Ratios are of processor time with one
 thread, and of wall time with more.
 """
 
@@ -73,10 +73,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", nargs="+", type=size, metavar="ROWSxCOLS", help="instead of the grid")
     parser.add_argument("--threads", nargs="+", type=positive, default=[1, 2], metavar="N")
     parser.add_argument(
-        "--targets", nargs="+", choices=TARGETS, default=machine_targets(), help="avx2: holds all to it"
+        "--targets", nargs="+", choices=TARGETS, default=machine_targets(), help="avx2: limits all libraries to AVX2"
     )
-    parser.add_argument("--seconds", type=float, help="of measuring for each point")
-    parser.add_argument("--runs", type=positive, default=1, help="of everything, each in processes of its own")
+    parser.add_argument("--seconds", type=float, help="time to measure each point")
+    parser.add_argument("--runs", type=positive, default=1, help="number of runs, each in new processes")
     parser.add_argument("--against", metavar="REF", help="measures another commit of evenorm, and no other rival")
     parser.add_argument("--quick", action="store_true", help="few points; compares them with bench/floors.json")
     parser.add_argument("--set-floors", action="store_true", help="with --quick: writes the floors instead")
@@ -200,7 +200,7 @@ class Bench:
 
 
 def write_text(text: str, file: pathlib.Path) -> None:
-    """Replaces the file by the whole text, or leaves it as it was."""
+    """Replaces the file by the whole text, or leaves it unchanged."""
     unfinished = file.with_name(file.name + ".part")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(file)
@@ -210,7 +210,7 @@ def write(document: dict, folder: pathlib.Path) -> None:
     """Writes results.json first, then the plots and tables that are made from it."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(json.dumps(document, indent=1) + "\n", folder / "results.json")
-    import plots  # needs matplotlib: not before the results are safe
+    import plots  # needs matplotlib, so it comes after the results are saved
 
     results = outcomes.Results(document)
     pictures = plots.draw(results, folder / "plots")

@@ -1,4 +1,4 @@
-"""The results as lines of text."""
+"""Formats the results as lines of text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def header(names=COLUMNS) -> str:
     return f"{'form':15}{'kind':6}{'type':5}{'thr':>4} {'target':7}{'size':>14}{'evenorm us':>12}{'GB/s':>8}{'of copy':>9}{rivals}"
 
 
-def told(ratios: tuple[float, float, float] | None) -> str:
+def ratio_text(ratios: tuple[float, float, float] | None) -> str:
     """The median ratio and half of its spread: "1.23 +-0.05"."""
     if ratios is None:
         return f"{'-':>16}"
@@ -22,7 +22,7 @@ def told(ratios: tuple[float, float, float] | None) -> str:
 
 def line(entry: dict, names=COLUMNS) -> str:
     copy = ratio(entry, "copy")
-    rivals = "".join(f"{told(ratio(entry, name)):>16}" for name in names)
+    rivals = "".join(f"{ratio_text(ratio(entry, name)):>16}" for name in names)
     of_copy = f"{copy[1]:9.2f}" if copy else f"{'-':>9}"
     differ = "  other bits" if any(run.get("same_bits") is False for run in entry["runs"]) else ""
     return (

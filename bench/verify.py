@@ -1,7 +1,7 @@
 """Checks a rival's results: some rows against NumPy in a wider type, and all of the parameters' gradients.
 
-The run stops at a wrong result. evenorm has to keep its contract (docs/numerics.md). The others may have the error of
-sums in their own arithmetic, which grows with the mean of a row relative to its standard deviation.
+The run stops at a wrong result. evenorm must keep its contract (docs/numerics.md). The other libraries may have the error
+of sums in their own arithmetic, which grows with the mean of a row relative to its standard deviation.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from problem import EPS, UNIT, Inputs, Outputs, widen
 
 
 class Wrong(Exception):
-    """Says which rival has which wrong result."""
+    """A wrong result. The text names the rival and the result."""
 
 
-# Limits of errors. evenorm's are in units of the stored type. The others may have two of those for the last rounding, and
-# units of float32, in which they compute; more if the mean is large, because they keep it in float32.
+# Limits of errors. evenorm's are in units of the stored type. The other libraries compute in float32: they may have two
+# units of the stored type for the last rounding, and units of float32, more of them if the mean is large.
 OURS, STORED_UNITS, FLOAT32_UNITS, FAR_UNITS = 6.0, 2.0, 32.0, 1.0
 
 
@@ -47,7 +47,7 @@ def rows_of(point) -> list[int]:
 
 
 def check_written(what: str, array: np.ndarray, dtype: str) -> None:
-    """Raises Wrong if not all of the array was written; it held NaNs before."""
+    """Raises Wrong if not all of the array was written. It was filled with NaNs before."""
     if dtype != "i8" and not np.isfinite(widen(array, dtype)).all():
         raise Wrong(f"not all of {what} is a number")
 
@@ -105,11 +105,11 @@ def check_parameters(inputs: Inputs, outputs: Outputs, ours: bool, keeps_sums_na
     stored, unit = UNIT[inputs.parameters], UNIT["f32"]
     if ours:
         unit, limit = stored, OURS + 2 + (point.rows if inputs.parameters == "f64" else 0)
-    elif keeps_sums_narrow:  # PyTorch with 16-bit x: some percent of the terms' magnitudes
+    elif keeps_sums_narrow:  # PyTorch with 16-bit x is off by some percent of the terms' magnitudes
         limit = 0.05 / unit
-    else:  # a sum in float32, row by row, may lose a unit a row
+    else:  # a sum in float32, row by row, may lose one unit per row
         limit = FLOAT32_UNITS + point.rows + STORED_UNITS * max(1.0, stored / unit)
-    wide = ours and inputs.parameters != "f64"  # evenorm's sums are not narrower than those here
+    wide = ours and inputs.parameters != "f64"  # evenorm's sums are at least as wide as those here
     for name, total, magnitudes in (
         ("dweight", sums.dweight, sums.of_dweight if wide else sums.of_dweight + sums.rounded),
         ("dbias", sums.dbias, sums.of_dbias),
@@ -120,7 +120,7 @@ def check_parameters(inputs: Inputs, outputs: Outputs, ours: bool, keeps_sums_na
 
 
 def verify(name: str, inputs: Inputs, outputs: Outputs) -> None:
-    """Raises Wrong."""
+    """Checks all results of a point. Raises Wrong."""
     ours = name in ("evenorm", "against")
     try:
         if inputs.point.gradients:

@@ -40,17 +40,17 @@ class Clock:
     def __init__(self, host: pathlib.Path, seconds: float, threads: int):
         self.measure = ctypes.CDLL(str(host)).bench_measure
         self.measure.restype = ctypes.c_int
-        # The pause: threads of other libraries spin for some milliseconds, on the processors of the next library.
+        # The pause lets other libraries' threads stop spinning, which takes some milliseconds.
         self.rounds = Rounds(seconds, 7, MOST, 2e-4, 0.03 if threads > 1 else 0.0)
 
     def times(self, rivals: list[Rival]) -> tuple[np.ndarray, np.ndarray]:
-        """Wall and processor seconds of a call: a row for each rival, a column for each round."""
+        """Wall and processor seconds per call: a row for each rival, a column for each round."""
         works = (Work * len(rivals))(*(Work(rival.function, rival.context) for rival in rivals))
         wall, cpu = np.zeros((len(rivals), MOST)), np.zeros((len(rivals), MOST))
         pointers = (array.ctypes.data_as(ctypes.POINTER(ctypes.c_double)) for array in (wall, cpu))
         done = self.measure(works, len(rivals), ctypes.byref(self.rounds), *pointers, MOST)
         if done <= 0:
-            raise RuntimeError("the clock refuses")
+            raise RuntimeError("bench_measure has run no round")
         return wall[:, :done], cpu[:, :done]
 
 
@@ -99,7 +99,7 @@ class Worker:
         return outputs.digest() if "against" in self.libraries else None
 
     def compared(self, rivals: list[Rival], wall: np.ndarray, cpu: np.ndarray) -> dict:
-        """Each rival's median times, and its ratios to evenorm, the first one; of the copies the best alone."""
+        """Each rival's median times, and its ratios to evenorm, the first rival. Of the copies, only the fastest counts."""
         counted = wall if self.threads > 1 else cpu
         best = best_copy(rivals, counted)
         times, ratios = {}, {}

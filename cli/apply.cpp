@@ -1,4 +1,4 @@
-// `evenorm apply`: normalises a .npy file. What its options mean; the work is normalize.hpp's.
+// `evenorm apply` normalises a .npy file. This file has its options; normalize.hpp does the work.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -17,7 +17,7 @@
 namespace evenorm::cli {
 namespace {
 
-// As on the command line: empty where not given.
+// Values as on the command line; empty if not given.
 struct ApplyOptions {
   std::string x, y, mean, rstd, dtype;
   NormOptions norm;
@@ -30,18 +30,18 @@ constexpr const char* kApplyExamples = R"(Examples:
   evenorm apply x.npy -o y.npy --axes 1 --weight w.npy             over the channels of (batch, channels, ...)
   evenorm apply x.npy -o y.npy --axes -2,-1                        over the last two axes
   evenorm apply x.npy -o y.npy --params model.safetensors --name encoder.layer.0.output.LayerNorm --eps 1e-12
-  evenorm apply x.npy -o y.npy --params norm.safetensors           of the one norm that is in it
-  evenorm apply x.npy -o y.npy --mean mean.npy --rstd rstd.npy     the statistics too, as f64
-  evenorm apply x.npy -o y.npy --dtype bf16 --json                 rounded to bf16; what was done, as a line of JSON
+  evenorm apply x.npy -o y.npy --params norm.safetensors           a file with one norm needs no --name
+  evenorm apply x.npy -o y.npy --mean mean.npy --rstd rstd.npy     also writes the statistics, as f64
+  evenorm apply x.npy -o y.npy --dtype bf16 --json                 rounds to bf16; prints a report as one line of JSON
   evenorm apply x.npy -o x.npy --rms --weight w.npy --threads 0    RMS norm, in place, on every processor
   zcat x.npy.gz | evenorm apply - -o - | gzip > y.npy.gz           from and to pipes
 
 Files are .npy of f16, f32, f64 or bf16 ('<V2', as ml_dtypes writes it), of either byte order, in C or Fortran order.
 Outputs are little-endian and in the order of the input; mean and rstd have the shape of the axes that are not
-normalised. What is larger than memory passes in pieces. An output file is replaced at the end, all at once, or not at
-all; a pipe or device is written as it comes. Through a pipe, rows that do not lie together (Fortran order, axes other
-than the last) are held in memory, up to 1 GiB. In the FILE of --params a norm's weight is NAME.weight, .gamma, .scale
-or .gain and its bias NAME.bias, .beta or .shift.)";
+normalised. A tensor larger than memory is processed in pieces. An output file is replaced as a whole at the end, or not
+at all; a pipe or device is written piece by piece. If X or the output is a pipe, rows that are not contiguous (Fortran
+order, axes other than the last) are held in memory, up to 1 GiB. In the FILE of --params, a norm's weight is
+NAME.weight, .gamma, .scale or .gain, and its bias is NAME.bias, .beta or .shift.)";
 
 void name_outputs(const ApplyOptions& options, Outputs& outputs, Normalization& what) {
   what.y = outputs.add("-o", options.y);
@@ -64,7 +64,7 @@ nlohmann::ordered_json report(const ApplyOptions& options, const NpyFile& x, con
   return document;
 }
 
-// All that can be wrong is told before anything large is read and before anything is written.
+// Reports all errors of use before it reads anything large or writes anything.
 void apply(const ApplyOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   Normalization what;
@@ -88,7 +88,7 @@ void apply(const ApplyOptions& options) {
     normalizer.run([&](std::uint64_t bytes) { progress.advance(bytes); });
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  std::string said;  // made and written before the outputs take their places: later it would be told too late
+  std::string said;  // printed before the outputs are replaced; if that fails, they stay untouched
   if (options.norm.json) said = line_of(report(options, x, parameters, what, normalizer.pieces(), seconds));
   outputs.finish();
   if (options.norm.json) print_report(said);
@@ -100,11 +100,11 @@ void add_options(CLI::App& command, ApplyOptions& options) {
     return add_value(command, flags, value, type, description);
   };
   add("X", options.x, "FILE", "The input, a .npy file; - is standard input")->required();
-  add("-o,--output", options.y, "FILE", "The result; may be the input; - is standard output")->required();
+  add("-o,--output", options.y, "FILE", "The output; may be the input file; - is standard output")->required();
   add_norm_options(command, options.norm, TakesBias::yes);
-  add("--dtype", options.dtype, "TYPE", "Type of the result: f64, f32, bf16 or f16 (the input's)");
-  add("--mean", options.mean, "FILE", "Where to write each row's mean");
-  add("--rstd", options.rstd, "FILE", "Where to write each row's 1 / sqrt(var + eps)");
+  add("--dtype", options.dtype, "TYPE", "Type of the output: f64, f32, bf16 or f16 (default: the input's)");
+  add("--mean", options.mean, "FILE", "Write each row's mean to this file");
+  add("--rstd", options.rstd, "FILE", "Write each row's 1 / sqrt(var + eps) to this file");
   add_run_options(command, options.norm);
 }
 
@@ -112,7 +112,7 @@ void add_options(CLI::App& command, ApplyOptions& options) {
 
 void add_apply(CLI::App& app) {
   const auto options = std::make_shared<ApplyOptions>();
-  CLI::App* command = app.add_subcommand("apply", "Layer norm or RMS norm of a .npy file");
+  CLI::App* command = app.add_subcommand("apply", "Normalise a .npy file with layer norm or RMS norm");
   add_options(*command, *options);
   command->footer(kApplyExamples);
   command->callback([options] { apply(*options); });

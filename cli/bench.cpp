@@ -1,5 +1,5 @@
-// `evenorm bench`: how long one pass takes here, beside the best copy of the same bytes. What its options mean and what
-// it prints; the pass is bench_pass.hpp's, whether it is right bench_check.hpp's, the timing bench/'s.
+// `evenorm bench` measures one pass beside the fastest copy of the same bytes. This file has its options and its
+// output. bench_pass.hpp runs the pass, bench_check.hpp checks it, and bench/measure.hpp times it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,7 +24,7 @@
 namespace evenorm::cli {
 namespace {
 
-// As on the command line: empty where not given.
+// Values as on the command line; empty if not given.
 struct BenchOptions {
   std::string x = "4096x768", axes, dtype;
   std::string threads = "1", seconds = "1";
@@ -35,19 +35,19 @@ constexpr const char* kBenchExamples = R"(Examples:
   evenorm bench                                       layer norm of 4096x768, f32, on one thread
   evenorm bench 512x768 --dtype bf16 --threads 0      rows x columns, on every processor
   evenorm bench 8x384x56x56 --axes 1                  over the channels of (batch, channels, height, width)
-  evenorm bench 4096x4096 --rms --residual            RMS norm of x + residual, both results written
-  evenorm bench 4096x768 --grad                       dx, dweight and dbias, the statistics given
+  evenorm bench 4096x4096 --rms --residual            RMS norm of x + residual; writes the sum, too
+  evenorm bench 4096x768 --grad                       dx, dweight and dbias from precomputed statistics
   evenorm bench x.npy --int8 --seconds 5 --json       your own numbers, quantised; one line of JSON
   EVENORM_TARGET=avx2 evenorm bench                   on another SIMD target
 
-The pass and copies of the same bytes (memcpy, streaming stores, plain vectors: whatever this machine does best, on as
-many threads) are timed in turn, round by round, each with warm caches of its own. Shown are the median of the rounds and
-the quartiles, and of the rounds' ratios: the best copy's time over evenorm's, 1 being as fast as memory allows. The
-result is compared with the reference first.
+The result is first compared with the reference. Then the pass and three copies of the same bytes (memcpy, streaming
+stores, plain vectors) are timed in turn, round by round, on the same number of threads. Each has warm caches. The
+output has the median and the quartiles over all rounds, and the ratio: the fastest copy's time divided by evenorm's. A
+ratio of 1 means that the pass is as fast as memory allows.
 
 Exit status: 0 measured, 1 the result is wrong, 2 wrong use or bad input.)";
 
-// --- what is asked for -----------------------------------------------------------------------------------------------
+// --- options ---------------------------------------------------------------------------------------------------------
 
 double parse_seconds(const std::string& text) {
   constexpr double kMost = 3600;
@@ -60,7 +60,7 @@ double parse_seconds(const std::string& text) {
 
 // "4096x768"
 Shape parse_shape(const std::string& text) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 56;  // elements, so that bytes of several tensors can be counted
+  constexpr std::int64_t kMost = std::int64_t{1} << 56;  // elements; the bytes of several tensors fit in 64 bits
   const auto refuse = [&] {
     throw Failure(
         fmt::format("X is '{}', but should be sizes of 1 or more, e.g. 4096x768 or 8x384x56x56, or a .npy file", text));
@@ -108,7 +108,7 @@ BenchProblem problem_of(const BenchOptions& options, const std::optional<NpyFile
   return problem;
 }
 
-// Before any of it is taken: a system may give what it has not, and end programs later.
+// Checked before anything is allocated: a system may promise memory that it lacks, and kill programs later.
 void expect_memory(const BenchOptions& options, const BenchProblem& problem) {
   const std::optional<std::uint64_t> available = available_memory();
   if (!available || problem.held_bytes() <= *available) return;
@@ -128,9 +128,9 @@ struct Timing {
 struct Measurement {
   Timing evenorm;
   std::vector<Timing> copies;
-  std::size_t best = 0;  // of the copies
+  std::size_t best = 0;  // the fastest of the copies
   double seconds = 0;
-  std::size_t bytes = 0;  // that each reads and writes
+  std::size_t bytes = 0;  // read and written by each
 
   const Timing& copy() const { return copies[best]; }
   bench::Quartiles ratio() const { return bench::quartiles(bench::ratios(copy().times.wall, evenorm.times.wall)); }
@@ -167,7 +167,7 @@ Measurement measure(BenchPass& pass, const bench::Traffic& traffic, const Execut
   return result;
 }
 
-// --- what is told ----------------------------------------------------------------------------------------------------
+// --- output ----------------------------------------------------------------------------------------------------------
 
 nlohmann::ordered_json microseconds(const std::vector<double>& times) {
   const auto [low, median, high] = bench::quartiles(times);
@@ -220,7 +220,7 @@ std::string title(const BenchProblem& problem) {
   }
 }
 
-// Four digits, so that a spread can be seen: "4.412 us", "339.7 us"
+// Four digits, enough to show a spread: "4.412 us", "339.7 us"
 std::string fine_time(double seconds) {
   constexpr std::pair<double, const char*> kUnits[] = {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {1e-9, "ns"}};
   const auto* unit = std::find_if(kUnits, std::end(kUnits) - 1, [&](const auto& u) { return seconds >= u.first; });
@@ -254,23 +254,22 @@ std::string times_text(const Measurement& m, const BenchProblem& problem, const 
   for (const Timing& copy : m.copies) kinds.push_back(copy.which);
   const std::string a_row = fine_time(m.evenorm.wall().median / static_cast<double>(problem.rows()));
   return fmt::format("  {:<16}{:>12}   {:<26}{:>8}\n", "", "median", "quartiles", "GB/s") +
-         line_of_times("evenorm", m, m.evenorm, a_row + " a row") +
+         line_of_times("evenorm", m, m.evenorm, a_row + " per row") +
          line_of_times(m.copy().which == "memcpy" ? "memcpy" : fmt::format("{} copy", m.copy().which), m, m.copy(),
                        fmt::format("the best of {}", fmt::join(kinds, ", "))) +
          fmt::format("  {:<16}{:>12.2f}   {:<26}{:>8}   {}\n\n", "ratio", median,
                      fmt::format("{:.2f} .. {:.2f}", low, high), "", "the copy's time / evenorm's") +
-         fmt::format("{} bytes read and written; {} in {}; {} checked: {:.0f} % of the error allowed\n",
+         fmt::format("{} bytes read and written; {} in {}; {} checked: {:.0f} % of the allowed error\n",
                      with_commas(m.bytes), counted(m.evenorm.times.wall.size(), "round"), time_text(m.seconds),
                      counted(verdict.rows, "row"), verdict.worst * 100);
 }
 
 std::string wrong_text(const BenchVerdict& verdict) {
-  return fmt::format("WRONG: {} is {:.3g} times as far off as it may be; nothing was timed\n", verdict.of,
-                     verdict.worst);
+  return fmt::format("WRONG: {}: the error is {:.3g} times the limit; nothing was timed\n", verdict.of, verdict.worst);
 }
 
 int run_bench(const BenchOptions& options) {
-  target();  // a wrong EVENORM_TARGET is told first
+  target();  // refuses a wrong EVENORM_TARGET first
   const Executor executor = pool_executor(parse_threads(options.threads));
   const double seconds = parse_seconds(options.seconds);
   std::optional<NpyFile> file;
@@ -302,21 +301,22 @@ int run_bench(const BenchOptions& options) {
 
 void add_bench(CLI::App& app, int& status) {
   const auto options = std::make_shared<BenchOptions>();
-  CLI::App* command = app.add_subcommand("bench", "How fast a norm is here, beside the best copy of the same bytes");
+  CLI::App* command = app.add_subcommand("bench", "Measure a norm beside the fastest copy of the same bytes");
   const auto add = [&](const char* flags, std::string& value, const char* type, const char* description) {
     return add_value(*command, flags, value, type, description);
   };
-  add("X", options->x, "SIZES|FILE", "Sizes, e.g. 4096x768, or a .npy file with your own numbers (4096x768)");
-  add("--axes", options->axes, "AXES", "The axes that are normalised together, e.g. 1 or -2,-1 (the last)");
-  add("--dtype", options->dtype, "TYPE", "Type of x, the result and the weight (f32; a file's own)")
+  add("X", options->x, "SIZES|FILE",
+      "Sizes, e.g. 8x384x56x56, or a .npy file with your own numbers (default 4096x768)");
+  add("--axes", options->axes, "AXES", "Normalised axes, e.g. 1 or -2,-1 (default: the last)");
+  add("--dtype", options->dtype, "TYPE", "Type of x, the result and the weight (default f32, or the file's)")
       ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));
-  command->add_flag("--rms", options->rms, "RMS norm: no mean is taken off");
-  command->add_flag("--grad", options->grad, "The backward pass: dx, dweight and dbias, the statistics given");
-  command->add_flag("--residual", options->residual, "x + residual is normalised, and written as well");
-  command->add_flag("--int8", options->int8, "The result quantised to i8, with a scale for each row");
-  add("--threads", options->threads, "N", "Threads; 0: one per processor (1)");
-  add("--seconds", options->seconds, "S", "How long to measure; seven rounds at least (1)");
-  command->add_flag("--json", options->json, "One line of JSON; times in microseconds, as quartiles");
+  command->add_flag("--rms", options->rms, "RMS norm: the mean is not subtracted");
+  command->add_flag("--grad", options->grad, "The backward pass: dx, dweight and dbias from precomputed statistics");
+  command->add_flag("--residual", options->residual, "Normalise x + residual, and write the sum, too");
+  command->add_flag("--int8", options->int8, "Quantise the result to i8, with one scale per row");
+  add("--threads", options->threads, "N", "Threads; 0 is one per processor (default 1)");
+  add("--seconds", options->seconds, "S", "Seconds to measure; at least seven rounds are run (default 1)");
+  command->add_flag("--json", options->json, "Print one line of JSON; times are quartiles in microseconds");
   command->footer(kBenchExamples);
   command->callback([options, &status] { status = run_bench(*options); });
 }

@@ -1,4 +1,3 @@
-// See bench_check.hpp.
 #include "cli/bench_check.hpp"
 
 #include <fmt/format.h>
@@ -18,11 +17,11 @@ namespace {
 
 using reference::Real;
 
-// The reference is slow, and holds a hundred bytes for each element.
-constexpr std::size_t kMostElements = std::size_t{1} << 18U;  // of the rows that are looked at, but for the first
-constexpr std::size_t kLongest = std::size_t{1} << 22U;       // of a row that is looked at, or of a column
+// Limits, because the reference is slow and needs a hundred bytes per element.
+constexpr std::size_t kMostElements = std::size_t{1} << 18U;  // of all checked rows, unless the first one is longer
+constexpr std::size_t kLongest = std::size_t{1} << 22U;       // of a checked row or column
 
-// Where rows and their elements lie in a dense tensor.
+// Finds rows and their elements in a dense tensor.
 class RowPlaces {
  public:
   explicit RowPlaces(const BenchProblem& problem) : shape_(problem.shape), strides_(dense_strides(problem.shape)) {
@@ -32,8 +31,8 @@ class RowPlaces {
     }
   }
 
-  std::size_t row(std::size_t i) const { return offset(of_rows_, i); }  // of its first element
-  std::size_t col(std::size_t i) const { return offset(of_cols_, i); }  // from there
+  std::size_t row(std::size_t i) const { return offset(of_rows_, i); }  // the row's first element
+  std::size_t col(std::size_t i) const { return offset(of_cols_, i); }  // counted from the row's first element
 
  private:
   std::size_t offset(const std::vector<std::size_t>& axes, std::size_t index) const {
@@ -84,7 +83,7 @@ class Checker {
   }
 
  private:
-  // A NaN must not get lost.
+  // Keeps the largest share. A NaN counts as the largest.
   void include(double error, double allowed, const char* what, const char* where, std::size_t index) {
     const double share = error <= 0 ? 0 : error / allowed;
     if (share <= verdict_.worst || verdict_.worst != verdict_.worst) return;
@@ -129,7 +128,7 @@ class Checker {
     include(error, contracts::output_limit(op_), "y", "row", row);
   }
 
-  // x + residual, rounded to the arithmetic's type and then to its own.
+  // The sum is x + residual, rounded to the arithmetic's type and then to x's type.
   void check_sum(std::size_t row, const contracts::Array& x) {
     const contracts::Array residual = row_of(tensors_.residual, row), sum = row_of(tensors_.sum, row);
     const DType dtype = problem_.dtype, arithmetic = op_.arithmetic();
@@ -142,8 +141,8 @@ class Checker {
     }
   }
 
-  // The scale is max|y| / 127; y / scale is rounded to the nearest. What y itself may be off comes on top, and three
-  // roundings of f32: of 127 / max|y|, of the product and of the scale.
+  // The scale is max|y| / 127, and y / scale is rounded to the nearest integer. The limit adds y's own error bound and
+  // three f32 roundings: of 127 / max|y|, of the product, and of the scale.
   void check_int8(std::size_t row, const contracts::Array& x) {
     const std::vector<Real> xs = reference::widen(problem_.dtype, x.data(), cols_);
     const reference::Moments moments = reference::moments(problem_.kind, xs);
@@ -176,13 +175,14 @@ class Checker {
     include(error, contracts::gradient_limits(op_).dx, "dx", "row", row);
   }
 
-  // Of one element; exactly.
+  // One element, exactly.
   Real value_at(const Array& tensor, std::size_t i) const {
     return reference::widen(tensor.dtype(), tensor.bytes().data() + i * size_of(tensor.dtype()), 1)[0];
   }
 
-  // The sums over all rows, with the statistics that were given: these may be off by kRstdLimit themselves. Of the
-  // bounds' terms h = |xhat| + e (contracts/backward_accuracy.cpp), e is taken from max|xhat| <= sqrt(cols).
+  // Checks the sums over all rows against sums with the precomputed statistics, which may themselves be off by
+  // kRstdLimit. The bound has terms h = |xhat| + e (contracts/backward_accuracy.cpp); e follows from max|xhat| <=
+  // sqrt(cols).
   void check_sums(std::size_t col) {
     const double u = contracts::unit_roundoff(op_.arithmetic());
     const double places = 3 * (1 + static_cast<double>(contracts::levels_of_tree(cols_)));

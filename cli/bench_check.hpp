@@ -1,5 +1,4 @@
-// Whether what a pass wrote is right, against the reference: of rows and columns that are looked at, before it is
-// timed. A result that is wrong is not fast or slow.
+// Checks the results of a pass against the reference, on some rows and columns, before `evenorm bench` times the pass.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +9,16 @@
 namespace evenorm::cli {
 
 struct BenchVerdict {
-  std::size_t rows = 0;  // that were looked at; rows of x that are not finite are not
-  double worst = 0;      // the largest error, as a share of what is allowed
-  std::string of{};      // of what it is: "y, row 0"
+  std::size_t rows = 0;  // checked rows; rows of x that are not finite are skipped
+  double worst = 0;      // the largest error / the allowed error
+  std::string of{};      // where that error is: "y, row 0"
 
   bool right() const { return worst <= 1; }  // false for a NaN
 };
 
-// The first, a middle and the last row; fewer of long ones, none of more than 2^22 columns. Of a backward pass dx of
-// these, and of the first and the last column the sums over all rows, 2^22 at most. Limits: contracts/.
+// Checks the first, the middle and the last row: fewer if rows are long, none if they have more than 2^22 columns. A
+// backward pass also has its sums checked in the first and the last column, if there are at most 2^22 rows. The limits
+// are those of contracts/.
 BenchVerdict check_pass(const BenchProblem& problem, const BenchTensors& tensors);
 
 }  // namespace evenorm::cli

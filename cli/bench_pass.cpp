@@ -1,4 +1,3 @@
-// See bench_pass.hpp.
 #include "cli/bench_pass.hpp"
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 namespace evenorm::cli {
 namespace {
 
-// How many numbers are made anew: primes, so that no two rows of a common width are alike.
+// Counts of distinct numbers, after which they repeat. They are prime, so that rows of common widths differ.
 constexpr std::size_t kOfX = 65521, kOfOther = 65519;
 
 Array zeros(DType dtype, const Shape& shape) {
@@ -20,7 +19,7 @@ Array zeros(DType dtype, const Shape& shape) {
   return array;
 }
 
-// N(0, 1), the same `period` of them again and again.
+// Fills an array with normally distributed numbers, which repeat after `period` of them.
 Array normal_numbers(DType dtype, const Shape& shape, std::size_t period, std::uint64_t seed) {
   contracts::Random random(seed);
   std::vector<double> values(std::min(period, product(shape)));
@@ -123,7 +122,7 @@ BenchPass::BenchPass(const BenchProblem& problem, BenchTensors& tensors, const E
     plan_.emplace(forward(problem, tensors));
     return;
   }
-  // dx is large enough for the y that nobody wants.
+  // Only the statistics are needed; y goes to dx, which is overwritten later.
   Forward statistics = forward(problem, tensors);
   statistics.y = tensors.dx.view();
   evenorm::run(statistics, executor_);

@@ -1,5 +1,4 @@
-// One pass over tensors in memory, as `evenorm bench` runs it: what it is, its tensors, what it reads and writes.
-// Knows nothing of time or of the command line's words.
+// The pass that `evenorm bench` measures: its description, its tensors in memory, and the bytes it reads and writes.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +14,13 @@
 
 namespace evenorm::cli {
 
-// forward: y. backward: dx, dweight and dbias, the statistics given. residual: y and the sum. int8: y quantised, and a
-// scale for each row.
+// forward writes y; backward writes dx, dweight and dbias from precomputed statistics; residual writes y and the sum;
+// int8 writes a quantised y and one scale per row.
 enum class BenchForm { forward, backward, residual, int8 };
 std::string_view name(BenchForm form);
 
-// All tensors are dense and of one type, but for a quantised y, and dweight and dbias, which are as `grad` writes them.
-// A weight, and in layer norm a bias, is there. The shape has elements.
+// All tensors are dense and of one type, except a quantised y, and dweight and dbias, which are as `grad` writes them.
+// There is a weight and, in layer norm, a bias. The shape has elements.
 struct BenchProblem {
   BenchForm form = BenchForm::forward;
   Kind kind = Kind::layer;
@@ -32,26 +31,26 @@ struct BenchProblem {
 
   std::size_t rows() const { return product(sizes_elsewhere(shape, axes)); }
   std::size_t cols() const { return product(sizes_at(shape, axes)); }
-  std::uint64_t held_bytes() const;  // of all tensors as large as x, or quantised from it
+  std::uint64_t held_bytes() const;  // of all tensors with x's shape
 };
 
-// What has no part is absent.
+// Tensors that the pass does not use are absent.
 struct BenchTensors {
   Array x, dy, residual, weight, bias, mean, rstd;  // read
   Array y, sum, scale, dx, dweight, dbias;          // written
 };
 
-// x: absent, or the elements to be taken, of the problem's shape and type. All other inputs are normal numbers, by a
-// fixed seed; all pages of the outputs are there.
+// x is absent, or has the problem's shape and type. Other inputs are normally distributed, with a fixed seed. All pages
+// of the outputs are resident.
 BenchTensors make_tensors(const BenchProblem& problem, Array x);
 
-// What a pass cannot do without: x and what is as large. Parameters and statistics are not counted.
+// What a pass must read and write: the tensors of x's shape. Parameters and statistics do not count.
 bench::Traffic traffic_of(const BenchProblem& problem, BenchTensors& tensors);
 
-// Made ready, to be run again and again. Finds the statistics that a backward pass is given.
+// A pass that can run many times.
 class BenchPass {
  public:
-  // Throws Error where the library refuses the problem. The tensors are borrowed.
+  // Computes the statistics for a backward pass. Throws Error if the library refuses the problem. Borrows the tensors.
   BenchPass(const BenchProblem& problem, BenchTensors& tensors, const Executor& executor);
   BenchPass(const BenchPass&) = delete;
   BenchPass& operator=(const BenchPass&) = delete;
@@ -62,7 +61,7 @@ class BenchPass {
   Forward forward(const BenchProblem& problem, BenchTensors& tensors) const;
   Backward backward(const BenchProblem& problem, BenchTensors& tensors) const;
 
-  const Shape axes_;  // what backward_ refers to, beside the tensors
+  const Shape axes_;  // backward_ refers to it
   const Executor executor_;
   std::optional<Plan> plan_;
   Backward backward_{};

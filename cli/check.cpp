@@ -1,5 +1,5 @@
-// `evenorm check`: runs the contracts on this machine's targets and prints what they reached. What is measured and what
-// is allowed is contracts/'s; this file only shows it.
+// `evenorm check` runs the contracts on this machine's targets and prints the results. contracts/ defines what is
+// measured and the limits.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -38,18 +38,18 @@ struct Findings {
 };
 
 constexpr const char* kCheckExamples = R"(Examples:
-  evenorm check                   every adversarial input, every length, every target of this machine
-  evenorm check --quick           fewer inputs on long rows, fewer steps of climbing, fewer cases of equal bits
-  evenorm check --climb 2000000   go on for some minutes, by a fixed seed, after rows whose errors are large
+  evenorm check                   every adversarial input, length and SIMD target of this machine
+  evenorm check --quick           fewer inputs on long rows, steps of climbing and cases of equal bits
+  evenorm check --climb 2000000   search some minutes longer for rows with large errors, with a fixed seed
   evenorm check --json            one line of JSON: each row with its errors, each case with its digest
 
-Exit status: 0 all contracts are kept, 1 one is broken.)";
+Exit status: 0 all contracts hold, 1 a contract is broken.)";
 
 constexpr std::size_t kClimbSteps = 50'000, kQuickClimbSteps = 10'000;
 
 bool progress_is_shown() { return isatty(STDERR_FILENO) == 1; }
 
-// A count of the rows done, on a terminal only.
+// Shows the number of rows done, if standard error is a terminal.
 auto progress_line() {
   return [shown = progress_is_shown(), done = std::size_t{0}](const contracts::ReportRow& row) mutable {
     ++done;
@@ -57,7 +57,7 @@ auto progress_line() {
   };
 }
 
-// What --climb was given; by itself, what suits the rest.
+// The value of --climb, or its default.
 std::size_t climb_steps(const CheckOptions& options) {
   if (options.climb.empty()) return options.quick ? kQuickClimbSteps : kClimbSteps;
   const std::optional<std::int64_t> steps = parse_integer(options.climb);
@@ -102,8 +102,8 @@ std::string cell(const contracts::ReportRow& row) {
   return row.pass ? number : number + "!";
 }
 
-// One type: an input a line, a length a column of layer and RMS norm; "-" where an input is not run at that length,
-// "!" where it broke.
+// The table of one type. Each line has an input, each column a length, each cell the errors of layer norm and RMS norm.
+// "-" means that the input does not run at that length; "!" marks a broken limit.
 std::string accuracy_table(DType type, const std::vector<contracts::ReportRow>& all) {
   std::vector<std::size_t> lengths;
   std::vector<std::string> inputs;
@@ -130,13 +130,13 @@ std::string accuracy_table(DType type, const std::vector<contracts::ReportRow>& 
 
 const char* kind_text(Kind kind) { return kind == Kind::layer ? "layer" : "rms"; }
 
-// Without a zero-centred gamma, as all rows of the table.
+// The limit without a zero-centred gamma, for all rows of the table.
 double output_limit(Kind kind) { return contracts::output_limit(contracts::same_type(kind, DType::f32, 1)); }
 
 std::string accuracy_text(const contracts::Report& report) {
   std::string text = fmt::format(
-      "Accuracy: the largest error of an output in u (|gamma| max|xhat| + |beta|), of layer norm / RMS norm, at most\n"
-      "{:.2f} / {:.2f} allowed; with and without parameters, over all targets.\n",
+      "Accuracy: the largest errors of y in layer norm / RMS norm, with and without parameters, on all targets.\n"
+      "The unit is u (|gamma| max|xhat| + |beta|), and the limits are {:.2f} / {:.2f}.\n",
       output_limit(Kind::layer), output_limit(Kind::rms));
   for (const DType type : contracts::kAllTypes) text += accuracy_table(type, report.rows);
   contracts::Errors worst, worst_of_rms;
@@ -144,7 +144,7 @@ std::string accuracy_text(const contracts::Report& report) {
   const double layer = worst.output, rms = worst_of_rms.output;
   worst.include(worst_of_rms);
   text += fmt::format(
-      "\nlargest of all: layer norm {:.2f} u of {:.2f}, RMS norm {:.2f} u of {:.2f}, rstd {:.2f} u of {}, mean {:.2f} "
+      "\nlargest errors: layer norm {:.2f} u of {:.2f}, RMS norm {:.2f} u of {:.2f}, rstd {:.2f} u of {}, mean {:.2f} "
       "of 1\n",
       layer, output_limit(Kind::layer), rms, output_limit(Kind::rms), worst.rstd, contracts::kRstdLimit, worst.mean);
   for (const auto& row : report.rows) {
@@ -202,7 +202,7 @@ nlohmann::ordered_json to_json(const Findings& findings) {
 }
 
 int check(const CheckOptions& options) {
-  target();  // a wrong EVENORM_TARGET is told before anything is run
+  target();  // refuses a wrong EVENORM_TARGET first
   const Findings findings = find(options);
   if (options.json) {
     print(to_json(findings).dump() + "\n");
@@ -219,13 +219,14 @@ int check(const CheckOptions& options) {
 
 void add_check(CLI::App& app, int& status) {
   const auto options = std::make_shared<CheckOptions>();
-  CLI::App* command = app.add_subcommand("check", "Measure the contracts, accuracy and same bits, on this machine");
-  command->add_flag("--json", options->json, "One line of JSON");
-  command->add_flag("--quick", options->quick, "Fewer inputs on long rows, steps of climbing and cases of equal bits");
-  command->add_option("--threads", options->threads, "Threads; 0: one per processor (0)")->type_name("N");
+  CLI::App* command = app.add_subcommand("check", "Test accuracy and same bits on this machine");
+  command->add_flag("--json", options->json, "Print one line of JSON");
+  command->add_flag("--quick", options->quick,
+                    "Use fewer inputs on long rows, steps of climbing and cases of equal bits");
+  command->add_option("--threads", options->threads, "Threads; 0 is one per processor (default 0)")->type_name("N");
   command
       ->add_option("--climb", options->climb,
-                   "Steps of each climb after rows with large errors; 0: none (50000; with --quick 10000)")
+                   "Steps of each search for rows with large errors; 0 is none (default 50000; with --quick 10000)")
       ->type_name("STEPS");
   command->footer(kCheckExamples);
   command->callback([options, &status] { status = check(*options); });

@@ -1,4 +1,4 @@
-// The table of peaks, and the rows of those that are too high.
+// Prints the table of the largest errors that climbing found, and the rows that break a limit.
 #include "cli/check_climb.hpp"
 
 #include <fmt/format.h>
@@ -53,9 +53,9 @@ bool ClimbFindings::pass() const {
 std::string climb_text(const ClimbFindings& findings) {
   if (findings.steps == 0) return "";
   std::string text = fmt::format(
-      "\nClimbing: short rows, changed {} times to raise the error (gradients less often): the largest that was found, "
-      "and\n"
-      "what is allowed, in the units of docs/numerics.md.\n\n{:<26}",
+      "\nClimbing: the largest errors found by changing short rows {} times (less often for gradients), and their "
+      "limits,\n"
+      "in the units of docs/numerics.md.\n\n{:<26}",
       with_commas(findings.steps), "");
   for (const Column& column : kColumns) text += fmt::format("{:>12}", column.name);
   std::vector<std::string> lines;

@@ -1,4 +1,4 @@
-// What climbing found, as `evenorm check` shows it.
+// How `evenorm check` shows the results of climbing.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@
 namespace evenorm::cli {
 
 struct ClimbFindings {
-  std::size_t steps = 0;  // 0: there was no climbing
+  std::size_t steps = 0;  // 0: no climbing
   std::vector<contracts::Peak> peaks{};
 
   bool pass() const;

@@ -1,5 +1,5 @@
-// The subcommands: each adds itself to the parser and runs from its callback. One file per subcommand defines them.
-// `status` is where a subcommand leaves the exit status of a run that was not refused; refusals are thrown.
+// The subcommands. Each adds itself to the parser and runs from its callback. It throws if it refuses the run;
+// otherwise it may set `status`, the exit status.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -20,7 +20,7 @@ void add_info(CLI::App& app);
 void add_completion(CLI::App& app);
 void add_manual(CLI::App& app);
 
-// The program: parses, runs, reports. Returns the exit status. Never throws.
+// Runs the program: parses the arguments, runs the subcommand and reports errors. Returns the exit status.
 int run(std::span<const std::string> arguments) noexcept;
 
 }  // namespace evenorm::cli

@@ -1,5 +1,5 @@
-// `evenorm completion`: scripts that make bash, zsh and fish complete evenorm's commands, options, values and files.
-// What there is to complete comes from describe.hpp; this file knows the shells.
+// `evenorm completion` prints scripts with which bash, zsh and fish complete evenorm's commands, options, values and
+// files. The options come from describe.hpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -18,9 +18,9 @@ constexpr const char* kCompletionExamples = R"(Examples:
   evenorm completion bash > ~/.local/share/bash-completion/completions/evenorm
   evenorm completion zsh > ~/.zfunc/_evenorm         with fpath+=~/.zfunc before compinit
   evenorm completion fish > ~/.config/fish/completions/evenorm.fish
-  source <(evenorm completion bash)                  for this shell alone)";
+  source <(evenorm completion bash)                  for this shell only)";
 
-// In single quotes; `escape` is how the shell writes a single quote inside of them.
+// Puts text in single quotes. `escape` is the shell's form of a single quote inside them.
 std::string single_quoted(std::string_view text, std::string_view escape = "'\\''") {
   std::string result = "'";
   for (const char c : text) result += c == '\'' ? std::string(escape) : std::string(1, c);
@@ -66,7 +66,7 @@ _evenorm_words() { _evenorm_reply < <(compgen -W "$2" -- "$1"); }
 _evenorm() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command= i
   COMPREPLY=()
-  # bash makes three words of --option=value.
+  # bash splits --option=value into three words.
   if [[ $current == = ]]; then
     current=
   elif [[ $previous == = ]]; then
@@ -79,10 +79,10 @@ std::string bash_value(const OptionDescription& option) {
     return fmt::format("_evenorm_words \"$current\" {}",
                        single_quoted(fmt::format("{}", fmt::join(option.values, " "))));
   }
-  return option.takes_file() ? "_evenorm_files \"$current\"" : ":  # a value that cannot be guessed";
+  return option.takes_file() ? "_evenorm_files \"$current\"" : ":  # no completion for this value";
 }
 
-// What completes the value of which options, "command option"; those alike stand together.
+// Maps the code that completes a value to the options, as "command option", that it is for.
 std::map<std::string, std::vector<std::string>> bash_values(const ProgramDescription& program) {
   std::map<std::string, std::vector<std::string>> values;
   for (const CommandDescription& command : program.commands) {
@@ -122,7 +122,7 @@ std::string bash_script(const ProgramDescription& program) {
 
 // --- zsh -------------------------------------------------------------------------------------------------------------
 
-// Inside the [...] or behind the : of a specification.
+// Escapes text for the [...] or after the : of a specification.
 std::string zsh_escaped(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -214,8 +214,9 @@ std::string fish_script(const ProgramDescription& program) {
 
 void add_completion(CLI::App& app) {
   const auto shell = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("completion", "A script that makes your shell complete evenorm's commands");
-  command->add_option("SHELL", *shell, "Which shell it is for")
+  CLI::App* command =
+      app.add_subcommand("completion", "Print a script that makes your shell complete evenorm's commands");
+  command->add_option("SHELL", *shell, "The shell")
       ->required()
       ->type_name("NAME")
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));

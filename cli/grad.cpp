@@ -1,4 +1,5 @@
-// `evenorm grad`: the backward pass of a norm over .npy files. What its options mean; the work is gradients.hpp's.
+// `evenorm grad` runs the backward pass of a norm over .npy files. This file has its options; gradients.hpp does the
+// work.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -15,7 +16,7 @@
 namespace evenorm::cli {
 namespace {
 
-// As on the command line: empty where not given.
+// Values as on the command line; empty if not given.
 struct GradOptions {
   std::string x, dy, dx, dweight, dbias, dtype, parameter_dtype;
   NormOptions norm;
@@ -24,19 +25,19 @@ struct GradOptions {
 constexpr const char* kGradExamples = R"(Examples:
   evenorm grad x.npy dy.npy -o dx.npy                                          over the last axis
   evenorm grad x.npy dy.npy -o dx.npy --weight w.npy --dweight dw.npy --dbias db.npy
-  evenorm grad x.npy dy.npy --dbias db.npy --dweight dw.npy --param-dtype f64  the sums alone, as f64
+  evenorm grad x.npy dy.npy --dbias db.npy --dweight dw.npy --param-dtype f64  only the sums over rows, as f64
   evenorm grad x.npy dy.npy -o dx.npy --axes 1 --weight w.npy                  over the channels of (batch, channels, ...)
   evenorm grad x.npy dy.npy -o dx.npy --params model.safetensors --name encoder.layer.0.output.LayerNorm --eps 1e-12
-  evenorm grad x.npy dy.npy -o dy.npy --rms --weight w.npy --threads 0         RMS norm, in place of dy, on every processor
+  evenorm grad x.npy dy.npy -o dy.npy --rms --weight w.npy --threads 0         RMS norm, over dy, on every processor
   zcat dy.npy.gz | evenorm grad x.npy - -o - | gzip > dx.npy.gz                from and to pipes
 
-X is what the norm was given, DY the gradient of its result, both of one shape; -o is the gradient of X, --dweight that
-of the weight and --dbias that of the bias, sums over all rows. Axes, weight and eps should be those of the forward pass
-(evenorm apply); a bias plays no part.
+X is the input of the norm, and DY is the gradient of its output; both have the same shape. -o is the gradient of X.
+--dweight and --dbias are the gradients of weight and bias, which are sums over all rows. Axes, weight and eps should be
+those of the forward pass (evenorm apply). The bias does not matter.
 
-X and DY are held in memory whole, for the sums must not depend on pieces; the result takes X's place where it is of
-X's type and is held beside them otherwise. Files are as for evenorm apply; the gradient of X is in the order of X. All
-outputs are replaced at the end, or none; a pipe or device is written as it comes.)";
+X and DY are in memory as a whole, because the sums must not depend on pieces. The gradient of X overwrites X in memory
+if it has X's type. The file formats are those of evenorm apply, and the gradient of X is in the order of X. All output
+files are replaced at the end, or none; pipes and devices are written directly.)";
 
 GradientWork name_outputs(const GradOptions& options, Outputs& outputs) {
   GradientWork what;
@@ -44,7 +45,7 @@ GradientWork name_outputs(const GradOptions& options, Outputs& outputs) {
   if (!options.dweight.empty()) what.dweight = outputs.add("--dweight", options.dweight);
   if (!options.dbias.empty()) what.dbias = outputs.add("--dbias", options.dbias);
   if (!what.dx && !what.dweight && !what.dbias) {
-    throw Failure("no output is given, but there should be one at least: -o, --dweight or --dbias");
+    throw Failure("no output is given, but at least one of -o, --dweight and --dbias is needed");
   }
   if (!what.dx && !options.dtype.empty()) throw Failure("--dtype is given, but -o is not");
   if (!what.dweight && !what.dbias && !options.parameter_dtype.empty()) {
@@ -85,7 +86,7 @@ nlohmann::ordered_json report(const GradOptions& options, const NpyFile& x, cons
   return document;
 }
 
-// All that can be wrong is told before anything large is read and before anything is written.
+// Reports all errors of use before it reads anything large or writes anything.
 void grad(const GradOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   Outputs outputs;
@@ -109,7 +110,7 @@ void grad(const GradOptions& options) {
     gradients.run([&](std::uint64_t bytes) { progress.advance(bytes); });
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  std::string said;  // made and written before the outputs take their places: later it would be told too late
+  std::string said;  // printed before the outputs are replaced; if that fails, they stay untouched
   if (options.norm.json) said = line_of(report(options, x, dy, parameters, what, gradients.rows(), seconds));
   outputs.finish();
   if (options.norm.json) print_report(said);
@@ -120,15 +121,15 @@ void add_options(CLI::App& command, GradOptions& options) {
   const auto add = [&](const char* flags, std::string& value, const char* type, const char* description) {
     return add_value(command, flags, value, type, description);
   };
-  add("X", options.x, "FILE", "What the norm was given, a .npy file; - is standard input")->required();
-  add("DY", options.dy, "FILE", "The gradient of its result, of X's shape; - is standard input")->required();
-  add("-o,--output", options.dx, "FILE", "The gradient of X; may be X or DY; - is standard output");
-  add("--dweight", options.dweight, "FILE", "Where to write the gradient of the weight, a sum over rows");
-  add("--dbias", options.dbias, "FILE", "Where to write the gradient of the bias, a sum over rows");
+  add("X", options.x, "FILE", "The input of the norm, a .npy file; - is standard input")->required();
+  add("DY", options.dy, "FILE", "The gradient of the norm's output, with X's shape; - is standard input")->required();
+  add("-o,--output", options.dx, "FILE", "Write the gradient of X to this file; may be X or DY; - is standard output");
+  add("--dweight", options.dweight, "FILE", "Write the gradient of the weight, a sum over rows, to this file");
+  add("--dbias", options.dbias, "FILE", "Write the gradient of the bias, a sum over rows, to this file");
   add_norm_options(command, options.norm, TakesBias::no);
-  add("--dtype", options.dtype, "TYPE", "Type of the gradient of X: f64, f32, bf16 or f16 (X's)");
+  add("--dtype", options.dtype, "TYPE", "Type of the gradient of X: f64, f32, bf16 or f16 (default: X's)");
   add("--param-dtype", options.parameter_dtype, "TYPE",
-      "Type of the gradients of weight and bias (f64 where X, DY, -o or the weight is, else f32)");
+      "Type of --dweight and --dbias (default: f64 if X, DY, -o or the weight is f64, else f32)");
   add_run_options(command, options.norm);
 }
 
@@ -136,7 +137,7 @@ void add_options(CLI::App& command, GradOptions& options) {
 
 void add_grad(CLI::App& app) {
   const auto options = std::make_shared<GradOptions>();
-  CLI::App* command = app.add_subcommand("grad", "The gradients of layer norm or RMS norm, of .npy files");
+  CLI::App* command = app.add_subcommand("grad", "Compute the gradients of layer norm or RMS norm from .npy files");
   add_options(*command, *options);
   command->footer(kGradExamples);
   command->callback([options] { grad(*options); });

@@ -1,4 +1,3 @@
-// See gradients.hpp.
 #include "cli/gradients.hpp"
 
 #include <algorithm>
@@ -8,9 +7,9 @@
 namespace evenorm::cli {
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{16} << 20;  // bytes read or written between two looks at the progress
+constexpr std::size_t kPiece = std::size_t{16} << 20;  // bytes read or written between two updates of the progress
 
-// Those of a file's elements as they lie in it.
+// The strides of the elements in the file.
 Shape strides_in_file(const NpyFile& file) {
   Shape sizes = file.shape();
   if (!file.fortran_order()) return dense_strides(sizes);
@@ -20,7 +19,7 @@ Shape strides_in_file(const NpyFile& file) {
   return strides;
 }
 
-// visit(first byte, bytes) piece by piece.
+// Calls visit(first byte, bytes) for each piece.
 template <class Byte, class Visit>
 void in_pieces(std::span<Byte> bytes, const Visit& visit) {
   for (std::size_t first = 0; first < bytes.size(); first += kPiece) {
@@ -49,7 +48,7 @@ Gradients::Gradients(NpyFile& x, NpyFile& dy, Outputs& outputs, const GradientWo
       x_strides_(strides_in_file(x)),
       dy_strides_(strides_in_file(dy)),
       rows_(product(sizes_elsewhere(x.shape(), what.norm.axes))) {
-  std::byte place{};  // tells that an output is asked for; nothing is written there
+  std::byte place{};  // an address for each wanted output; never written
   Backward checked = backward();
   checked.weight = what.norm.weight->view();
   if (what.dx) checked.dx.data = &place;
@@ -63,7 +62,7 @@ std::uint64_t Gradients::total_bytes() const {
   return product(x_.shape()) * (size_of(x_.dtype()) + size_of(dy_.dtype()) + dx);
 }
 
-// Without addresses.
+// The pass without addresses.
 Backward Gradients::backward() const {
   return {.kind = what_.norm.kind,
           .x = {nullptr, x_.dtype(), x_.shape(), x_strides_},
@@ -100,7 +99,7 @@ void Gradients::run(const Advance& advance) {
   if (what_.dbias) write_npy(outputs_, *what_.dbias, dbias);
 }
 
-// In x's order of elements.
+// Writes dx in x's order of elements.
 void Gradients::write_dx(const Array& dx, const Advance& advance) {
   const std::string header = npy_header_text(what_.dx_dtype, x_.shape(), x_.fortran_order());
   outputs_.write(*what_.dx, 0, std::as_bytes(std::span(header)));

@@ -1,5 +1,5 @@
-// The backward pass over files: x and dy in memory whole, since sums over rows are cut by the whole problem and pieces
-// would be another one. What is computed is the library's.
+// The backward pass over files. x and dy are in memory as a whole, because the order of the sums over rows depends on
+// the size of the whole problem.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace evenorm::cli {
 
-// What is to be done. Outputs by number; they are named, not open yet.
+// The norm and its outputs, by number.
 struct GradientWork {
   Norm norm{};
   DType dx_dtype = DType::f32;
@@ -22,14 +22,14 @@ struct GradientWork {
 
 class Gradients {
  public:
-  // Throws Error or Failure where anything is wrong with what is asked; nothing is read or written, and nothing large
-  // is in memory yet. x, dy and outputs are borrowed.
+  // Throws Error or Failure if the arguments are wrong. Reads, writes and allocates nothing large. Borrows x, dy and
+  // outputs, which have been named but need not be open.
   Gradients(NpyFile& x, NpyFile& dy, Outputs& outputs, const GradientWork& what);
 
   std::uint64_t rows() const noexcept { return rows_; }
   std::uint64_t total_bytes() const;  // of x, dy and dx
 
-  // Once, the outputs being open. `advance` is told the bytes of x, dy and dx that are done.
+  // Call it once, after outputs.open(). Calls `advance` with the bytes of x, dy and dx that are done.
   void run(const std::function<void(std::uint64_t)>& advance);
 
  private:
@@ -44,7 +44,7 @@ class Gradients {
   Outputs& outputs_;
   const GradientWork what_;
   const Shape normalized_shape_, axes_;
-  const Shape x_strides_, dy_strides_;  // in memory as in the file
+  const Shape x_strides_, dy_strides_;  // the same in memory and in the file
   const std::uint64_t rows_;
 };
 

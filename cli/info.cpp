@@ -1,4 +1,4 @@
-// `evenorm info`: what this program is and what it runs on.
+// `evenorm info` prints the version, the SIMD targets, the threads and the caches.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kInfoExamples = R"(Examples:
   evenorm info
   evenorm info --json
-  EVENORM_TARGET=avx2 evenorm info      the target that every command would run on, if forced)";
+  EVENORM_TARGET=avx2 evenorm info      with another SIMD target)";
 
 void info(bool json) {
   const std::vector<std::string> compiled = compiled_targets();
@@ -45,8 +45,8 @@ void info(bool json) {
         fmt::format("targets compiled    {}\n", fmt::join(compiled, " ")) +
         fmt::format("targets supported   {}\n", fmt::join(supported, " ")) +
         fmt::format("target in use       {}{}\n", chosen, forced != nullptr ? " (EVENORM_TARGET)" : "") +
-        fmt::format("threads             {} with --threads 0, 1 unless told\n", threads) +
-        fmt::format("caches              {} KiB a core, {} KiB the last; results from {} KiB on go past them\n",
+        fmt::format("threads             {} with --threads 0, 1 by default\n", threads) +
+        fmt::format("caches              {} KiB per core, {} KiB last level; results of {} KiB or more bypass them\n",
                     caches.second / kKiB, caches.last / kKiB, internal::streamed_from(caches) / kKiB));
 }
 
@@ -54,8 +54,8 @@ void info(bool json) {
 
 void add_info(CLI::App& app) {
   const auto json = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand("info", "Version, SIMD targets and threads");
-  command->add_flag("--json", *json, "One line of JSON");
+  CLI::App* command = app.add_subcommand("info", "Print the version, SIMD targets, threads and caches");
+  command->add_flag("--json", *json, "Print one line of JSON");
   command->footer(kInfoExamples);
   command->callback([json] { info(*json); });
 }

@@ -1,4 +1,4 @@
-// The program `evenorm`: only wires; what it does is in run.cpp.
+// The entry point of the program `evenorm`; see run.cpp.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
-// `evenorm manual`, hidden: the manual page evenorm(1) in roff, made when evenorm is built. What it says comes from
-// describe.hpp; this file knows roff.
+// `evenorm manual`, a hidden command, prints the manual page evenorm(1) in roff. The build runs it. The content comes
+// from describe.hpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,7 +12,7 @@
 namespace evenorm::cli {
 namespace {
 
-// Text that roff prints as it is; "-" as the ASCII one, so that options can be copied from the page.
+// Escapes text for roff. "-" stays the ASCII character, so that options can be copied from the page.
 std::string roff(std::string_view text) {
   std::string result;
   bool line_starts = true;
@@ -60,7 +60,8 @@ std::string synopsis(const CommandDescription& command) {
   return text + " [" + italic("options") + "]\n";
 }
 
-// "Heading:" and lines, or plain words; paragraphs stand between empty lines. Indented lines keep their form.
+// Formats the footer's paragraphs, which empty lines separate. A paragraph may begin with "Heading:". Indented lines
+// keep their form.
 std::string paragraphs(std::string_view footer, std::string_view macro) {
   std::string text;
   while (!footer.empty()) {
@@ -82,7 +83,7 @@ std::string paragraphs(std::string_view footer, std::string_view macro) {
   return text;
 }
 
-// In capitals, as sections of manuals are.
+// The paragraphs as sections, whose headings are in capitals.
 std::string section(std::string_view footer) {
   std::string text = paragraphs(footer, ".SH");
   for (std::size_t at = text.find(".SH \""); at != std::string::npos; at = text.find(".SH \"", at + 1)) {
@@ -112,7 +113,7 @@ std::string manual(const ProgramDescription& program) {
 }  // namespace
 
 void add_manual(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("manual", "The manual page in roff")->group("");
+  CLI::App* command = app.add_subcommand("manual", "Print the manual page in roff")->group("");
   command->callback([&app] { print(manual(describe(app))); });
 }
 

@@ -1,4 +1,3 @@
-// See normalize.hpp.
 #include "cli/normalize.hpp"
 
 #include <fmt/format.h>
@@ -52,13 +51,13 @@ void Normalizer::check_held() const {
   if (!in_order_ || largest.rows <= 1 || largest.elements <= what_.limits.held / element_bytes()) return;
   const bool input = x_.file().sequential();
   throw Failure(fmt::format(
-      "{} is a pipe, and its rows do not lie together: {} elements would be held in memory at "
-      "once, more than {} bytes; it should be a file",
+      "{} is a pipe whose rows are not contiguous: {} elements would have to be in memory at once, more than {} bytes; "
+      "it should be a file",
       input ? x_.file().path() : outputs_.path(what_.y), with_commas(static_cast<std::uint64_t>(largest.elements)),
       with_commas(static_cast<std::uint64_t>(what_.limits.held))));
 }
 
-// Rows in the file's order, the elements of a row in the order of x's axes, as the bits ask for.
+// Rows are in the file's order. The elements of a row are in the order of x's axes, on which the bits depend.
 Forward Normalizer::forward_of(const Piece& piece) {
   const std::vector<std::int64_t> strides = dense_strides(piece.sizes);
   shape_.clear();
@@ -126,7 +125,7 @@ void Normalizer::write(const Piece& piece) {
   }
 }
 
-// The statistics lie in their files as the rows of x do in its own.
+// The statistics have the order of the rows in x's file.
 void Normalizer::write_headers() {
   const Shape rows_shape = sizes_elsewhere(x_.shape(), what_.norm.axes);
   const std::string y = npy_header_text(what_.y_dtype, x_.shape(), x_.fortran_order());

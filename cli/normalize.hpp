@@ -1,5 +1,4 @@
-// One tensor from its file through a norm to files, piece by piece: what does not fit in memory passes all the same.
-// Where boxes lie is pieces.hpp's, what is computed is the library's.
+// Normalises a tensor from file to file, piece by piece, so that it need not fit in memory.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +13,33 @@
 
 namespace evenorm::cli {
 
-// In bytes of x and y together. The results do not depend on them.
+// Limits in bytes of x and y together. The results do not depend on them.
 struct MemoryLimits {
-  std::int64_t wanted = std::int64_t{16} << 20;  // of a piece: small, for caches
-  std::int64_t run = std::int64_t{64} << 10;     // that a piece grows for, where the file is read or written in strides
-  std::int64_t most = std::int64_t{256} << 20;   // that it grows to, unless one row is larger
-  std::int64_t held = std::int64_t{1} << 30;     // where a pipe asks for larger pieces, unless one row is larger
+  std::int64_t wanted = std::int64_t{16} << 20;  // the usual size of a piece; small, for the caches
+  std::int64_t run = std::int64_t{64} << 10;     // a piece grows until its contiguous runs in the file have this size
+  std::int64_t most = std::int64_t{256} << 20;   // the size up to which a piece grows, unless one row is larger
+  std::int64_t held = std::int64_t{1} << 30;     // the limit of a piece through a pipe, unless one row is larger
 };
 
-// What is to be done. x and outputs are borrowed; outputs are named, not open yet.
+// The norm to run and its outputs, by number.
 struct Normalization {
   Norm norm{};
   DType y_dtype = DType::f32;
-  std::size_t y = 0;  // outputs, by number
+  std::size_t y = 0;
   std::optional<std::size_t> mean{}, rstd{};
   MemoryLimits limits{};
 };
 
 class Normalizer {
  public:
-  // Throws Error or Failure where anything is wrong with what is asked; nothing is read or written.
+  // Throws Error or Failure if the arguments are wrong. Reads and writes nothing. Borrows x and outputs, which have
+  // been named but need not be open.
   Normalizer(NpyFile& x, Outputs& outputs, const Normalization& what);
 
   const Pieces& pieces() const noexcept { return pieces_; }
   std::uint64_t total_bytes() const;  // of x and y
 
-  // Once, the outputs being open. `advance` is told the bytes of x and y of each piece that is done.
+  // Call it once, after outputs.open(). Calls `advance` with the bytes of x and y of each finished piece.
   void run(const std::function<void(std::uint64_t)>& advance);
 
  private:
@@ -60,8 +60,8 @@ class Normalizer {
   const Shape normalized_shape_;
   std::uint64_t y_start_ = 0, statistics_start_ = 0;  // bytes of the headers
   Array x_piece_, mean_piece_, rstd_piece_;
-  Array y_piece_;                             // absent where y takes x's place
-  Shape shape_, strides_, statistics_shape_;  // what the views of forward_of() refer to
+  Array y_piece_;                             // absent if y overwrites x
+  Shape shape_, strides_, statistics_shape_;  // of the views of forward_of()
 };
 
 }  // namespace evenorm::cli

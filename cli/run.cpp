@@ -1,4 +1,4 @@
-// The program behind main: the parser of the command line, and how refusals become one line and an exit status.
+// The program behind main: parses the command line, and turns exceptions into one line of text and an exit status.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,10 +25,9 @@ constexpr const char* kRunExamples = R"(Examples:
 
 Exit status: 0 done, 1 a check failed, 2 wrong use or bad input.
 
-Environment: EVENORM_TARGET forces one of the SIMD targets that `evenorm info` lists; the results are the same on all
-of them.)";
+Environment: EVENORM_TARGET selects a SIMD target that `evenorm info` lists. All targets give the same bits.)";
 
-// One line, whatever is in a file's name; the status says it, too, where nobody can be told.
+// Prints one line, whatever characters `why` has. The status reports the failure even if standard error is closed.
 int refuse(std::string_view why) noexcept {
   try {
     tell(fmt::format("evenorm: {}\n", printable(why)));
@@ -40,9 +39,9 @@ int refuse(std::string_view why) noexcept {
 
 int parse_and_run(std::span<const std::string> arguments) {
   int status = kDone;
-  CLI::App app("Layer norm and RMS norm, exact and with the same bits everywhere", "evenorm");
+  CLI::App app("Accurate layer norm and RMS norm, with the same bits on every machine", "evenorm");
   app.set_version_flag("--version", fmt::format("evenorm {}", version()));
-  app.require_subcommand(0, 1);  // with 1 at least, a misspelt one would be told as a missing one
+  app.require_subcommand(0, 1);  // with a minimum of 1, a misspelt subcommand would be reported as missing
   app.footer(kRunExamples);
   app.parse_complete_callback([&] {
     if (app.get_subcommands().empty()) throw Failure("no subcommand is given (see evenorm --help)");
@@ -56,7 +55,7 @@ int parse_and_run(std::span<const std::string> arguments) {
   add_completion(app);
   add_manual(app);
   try {
-    // CLI11 takes them last first.
+    // CLI11 takes the arguments in reverse order.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::CallForHelp&) {
     print(app.help());
@@ -80,7 +79,7 @@ int run(std::span<const std::string> arguments) noexcept {
   } catch (const ReaderGone&) {
     end_by_closed_pipe();
     return kRefused;
-  } catch (const std::exception& error) {  // Failure and evenorm::Error; from others, too, a line is all one gets
+  } catch (const std::exception& error) {  // Failure, evenorm::Error and others
     return refuse(error.what());
   }
 }

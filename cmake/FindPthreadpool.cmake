@@ -1,4 +1,4 @@
-# Pthreadpool::pthreadpool; the library comes without a CMake package of its own.
+# Finds pthreadpool, which has no CMake package, and defines Pthreadpool::pthreadpool.
 find_path(Pthreadpool_INCLUDE_DIR pthreadpool.h)
 find_library(Pthreadpool_LIBRARY pthreadpool)
 mark_as_advanced(Pthreadpool_INCLUDE_DIR Pthreadpool_LIBRARY)

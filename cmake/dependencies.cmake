@@ -1,20 +1,20 @@
-# What evenorm is built on: found on this system, or fetched.
-#   evenorm_find_or_fetch(hwy)   afterwards hwy's imported target exists, or configuring has failed
-#   evenorm_libraries            the library's own dependencies among the targets
-#   evenorm_fetched_libraries    those of them that were fetched: their objects become part of evenorm, so that what is
-#                                installed needs none of them
+# Finds evenorm's dependencies on this system, or fetches them.
+#   evenorm_find_or_fetch(hwy)   defines hwy's target, or stops with an error
+#   evenorm_libraries            the targets that the library itself depends on
+#   evenorm_fetched_libraries    those of them that were fetched; evenorm contains their objects, so that an installed
+#                                evenorm does not need them
 include_guard()
 include(FetchContent)
 if(POLICY CMP0135)
-  cmake_policy(SET CMP0135 NEW)  # unpacked files are as new as their unpacking
+  cmake_policy(SET CMP0135 NEW)  # unpacked files have the time of unpacking
 endif()
 
 set(EVENORM_FETCH_DEPENDENCIES AUTO CACHE STRING
-  "Libraries to fetch from their releases: AUTO those that this system lacks, ON all, OFF none")
+  "Dependencies to fetch: AUTO those that this system lacks, ON all, OFF none")
 set_property(CACHE EVENORM_FETCH_DEPENDENCIES PROPERTY STRINGS AUTO ON OFF)
 
-# package: version at least | its target | Debian's package | archive | its hash
-# The versions are Debian 12's, with which evenorm is tested; pthreadpool and FXdiv have no releases, only commits.
+# package: lowest version | target | Debian's package | archive | hash of the archive
+# evenorm is tested with these versions, which are Debian 12's. pthreadpool and FXdiv have commits but no releases.
 set(github https://github.com)
 set(dependency_hwy 1.0.3 hwy::hwy libhwy-dev
   ${github}/google/highway/archive/refs/tags/1.0.3.tar.gz
@@ -40,11 +40,11 @@ set(fxdiv_hash SHA256=ab7dfb08829bee33dca38405d647868fb214ac685e379ec7ef2bebcd23
 set(evenorm_libraries hwy::hwy Pthreadpool::pthreadpool)
 set(evenorm_fetched_libraries)
 
-# Fetches and configures one project, known to FetchContent by its repository's name (FETCHCONTENT_SOURCE_DIR_HIGHWAY):
-# static, position-independent, without its tests; nothing of it is installed.
+# Fetches and configures one project: static, position-independent, without tests or install rules. FetchContent knows
+# it by its repository's name (FETCHCONTENT_SOURCE_DIR_HIGHWAY).
 function(evenorm_fetch url hash)
   string(REGEX REPLACE "^${github}/[^/]*/([^/]*)/.*" "\\1" name ${url})
-  foreach(policy CMP0077 CMP0126)  # the variables below count, whichever CMake the project was written for
+  foreach(policy CMP0077 CMP0126)  # so that the variables below override the options of old projects
     set(CMAKE_POLICY_DEFAULT_${policy} NEW)
   endforeach()
   set(BUILD_SHARED_LIBS OFF)
@@ -59,10 +59,10 @@ function(evenorm_fetch url hash)
   FetchContent_Declare(${name} URL ${url} URL_HASH ${hash})
   FetchContent_MakeAvailable(${name})
   FetchContent_GetProperties(${name} SOURCE_DIR directory)
-  set_property(DIRECTORY "${directory}" PROPERTY EXCLUDE_FROM_ALL ON)  # of `all` and of `install`
+  set_property(DIRECTORY "${directory}" PROPERTY EXCLUDE_FROM_ALL ON)  # for `all` and `install`
 endfunction()
 
-# Its headers are others' code, as those of a system library are: they are not searched for warnings.
+# Makes a target's headers system headers, so that they cause no warnings.
 function(evenorm_as_system target)
   get_target_property(directories ${target} INTERFACE_INCLUDE_DIRECTORIES)
   if(directories)
@@ -70,7 +70,7 @@ function(evenorm_as_system target)
   endif()
 endfunction()
 
-# Makes `plain` known as `target`, where a project has the first alone.
+# Makes `target` an alias of `plain`, for projects that define only `plain`.
 function(evenorm_alias target plain)
   if(TARGET ${plain} AND NOT TARGET ${target})
     add_library(${target} ALIAS ${plain})
@@ -82,7 +82,7 @@ function(evenorm_find_or_fetch package)
   string(REGEX REPLACE ".*::" "" plain ${target})
   evenorm_alias(${target} ${plain})
   if(TARGET ${target})
-    return()  # a project around this one brought it along
+    return()  # a project that contains this one defines it
   endif()
   if(NOT EVENORM_FETCH_DEPENDENCIES STREQUAL "ON")
     find_package(${package} ${version} QUIET)
@@ -97,7 +97,7 @@ function(evenorm_find_or_fetch package)
 
   message(STATUS "Fetching ${package} from ${url}")
   if(plain STREQUAL "pthreadpool")
-    evenorm_fetch(${fxdiv_url} ${fxdiv_hash})  # else pthreadpool downloads it itself, unchecked
+    evenorm_fetch(${fxdiv_url} ${fxdiv_hash})  # otherwise pthreadpool downloads it without a hash
     FetchContent_GetProperties(fxdiv SOURCE_DIR FXDIV_SOURCE_DIR)
   endif()
   evenorm_fetch(${url} ${hash})

@@ -1,5 +1,5 @@
-# What `cmake --install` puts in place: the library, its headers, and what find_package(evenorm) and `pkg-config evenorm`
-# need. All paths are relative to the files themselves, so an installed tree may be moved.
+# Installs the library, its headers, and the files for find_package(evenorm) and `pkg-config evenorm`. All paths are
+# relative to the files themselves, so an installed tree may be moved.
 include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/evenorm")
 
@@ -13,14 +13,14 @@ install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 if(TARGET evenorm_cli)
   install(TARGETS evenorm_cli)
 endif()
-foreach(fetched highway pthreadpool fxdiv)  # which are inside the library then, as their licences want it told
+foreach(fetched highway pthreadpool fxdiv)  # the library contains them, so their licences are installed
   FetchContent_GetProperties(${fetched} SOURCE_DIR directory)
   if(directory)
     install(FILES "${directory}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME LICENSE.${fetched})
   endif()
 endforeach()
 
-# A static library's user links what it was built with, unless that was fetched: then the library holds it.
+# Users of a static library link its dependencies, except fetched ones, which the library contains.
 set(system_libraries ${evenorm_libraries})
 list(REMOVE_ITEM system_libraries ${evenorm_fetched_libraries})
 if(EVENORM_BUILD_SHARED)
@@ -34,7 +34,7 @@ foreach(library IN LISTS system_libraries)
   list(APPEND EVENORM_FIND_DEPENDENCIES ${package})
 endforeach()
 install(EXPORT evenorm_targets NAMESPACE evenorm:: FILE evenormTargets.cmake DESTINATION "${package_dir}")
-if(TARGET evenorm_libtorch)  # a component of its own: who does not name it needs no PyTorch
+if(TARGET evenorm_libtorch)  # a separate component, so that other users need no PyTorch
   install(EXPORT evenorm_torch_targets NAMESPACE evenorm:: FILE evenormTorchTargets.cmake DESTINATION "${package_dir}")
 endif()
 configure_package_config_file(cmake/evenormConfig.cmake.in evenormConfig.cmake INSTALL_DESTINATION "${package_dir}")
@@ -59,7 +59,7 @@ if(NOT EVENORM_BUILD_SHARED)
     set(EVENORM_PC_LIBS_PRIVATE "-lpthreadpool ")
   endif()
   string(APPEND EVENORM_PC_LIBS_PRIVATE "-pthread -Wl,-z,nodelete")
-  foreach(library IN LISTS evenorm_runtime)  # for those who link with a C compiler
+  foreach(library IN LISTS evenorm_runtime)  # for users who link with a C compiler
     string(APPEND EVENORM_PC_LIBS_PRIVATE " -l${library}")
   endforeach()
 endif()

@@ -1,4 +1,4 @@
-// How errors are measured against the reference.
+// Measures errors against the reference in binary128.
 #include "contracts/accuracy.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double decode(DType dtype, std::uint64_t bits) { return static_cast<double>(reference::widen(dtype, &bits, 1)[0]); }
 
-// f64 and f32 at once; the 16-bit types by table, since they come by the million.
+// Converts f64 and f32 directly. The 16-bit types use a table, because tests convert millions of them.
 double value_of(DType dtype, std::uint64_t bits) {
   if (dtype == DType::f64) return std::bit_cast<double>(bits);
   if (dtype == DType::f32) return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
@@ -31,7 +31,7 @@ double value_of(DType dtype, std::uint64_t bits) {
 
 std::uint64_t sign_bit(DType dtype) { return std::uint64_t{1} << (8 * size_of(dtype) - 1); }
 
-// The numbers that round to y in its type: those from `low` to `high`. (Which way a tie goes is left open.)
+// The numbers, from `low` to `high`, that round to y in its type. The direction of ties does not matter here.
 struct Interval {
   double low, high;
 };
@@ -69,7 +69,7 @@ std::size_t levels_of_tree(std::size_t cols) {
 }
 
 double output_limit(const Operation& op) {
-  // rstd and two fused operations; in layer norm x - centre or the offset.
+  // The roundings: rstd and two fused operations, and for layer norm x - centre or the offset.
   const int roundings = (op.kind == Kind::layer ? 4 : 3) + (op.weight && op.zero_centered ? 1 : 0);
   return roundings + kOfStatistics;
 }
@@ -84,7 +84,8 @@ double unit_roundoff(DType arithmetic) { return arithmetic == DType::f64 ? 0x1p-
 
 double mean_limit(DType arithmetic, std::size_t cols) {
   if (arithmetic == DType::f64) return 1;
-  constexpr std::size_t kInBlock = internal::kBlock / internal::kLanes + 8;  // a lane's chain, the join of lanes, /n
+  // additions in a lane, joins of lanes, and the division by n
+  constexpr std::size_t kInBlock = internal::kBlock / internal::kLanes + 8;
   return static_cast<double>(kInBlock + 4 * levels_of_tree(cols));
 }
 
@@ -110,7 +111,7 @@ std::uint64_t bits_at(const Array& values, std::size_t i) {
 double value_at(const Array& values, std::size_t i) { return value_of(values.dtype(), bits_at(values, i)); }
 
 double error_in_u(std::uint64_t bits, Pair exact, const ResultBound& bound) {
-  if (std::isinf(bound.terms)) return 0;  // out of range is allowed, and which way is not measured
+  if (std::isinf(bound.terms)) return 0;  // an infinity is allowed, and its sign is not measured
   const double value = value_of(bound.output, bits);
   if (value != value || exact.hi != exact.hi) return kInfinity;
   if (std::isinf(exact.hi)) return value == exact.hi ? 0 : kInfinity;
@@ -136,7 +137,7 @@ double relative_error_in_u(double value, Real exact, double u) {
 }
 
 void Errors::include(const Errors& other) {
-  // A NaN must not get lost.
+  // Keeps a NaN.
   const auto worse = [](double a, double b) { return a >= b || a != a ? a : b; };
   output = worse(output, other.output);
   rstd = worse(rstd, other.rstd);
@@ -156,7 +157,8 @@ Expected::Expected(const Operation& op, const Array& x, const Array& weight, con
   mean_ = moments.mean;
   rstd_ = reference::rstd(moments, op.eps);
   largest_xhat_ = static_cast<double>(reference::largest_xhat(wide_x, moments, rstd_));
-  const double offset = std::fabs(static_cast<double>(mean_ * rstd_));  // of the row's mean, in units of its xhat
+  // the error of the row's mean, in units of its xhat
+  const double offset = std::fabs(static_cast<double>(mean_ * rstd_));
   besides_ = moments.var == 0 ? 0 : mean_share(op, largest_xhat_) * offset;
   const std::vector<Real> y = reference::apply(wide_x, moments, rstd_, parameters);
   y_.resize(op.cols);

@@ -1,5 +1,5 @@
-// The accuracy contract of docs/numerics.md: how errors are measured, what is allowed, and the table of what a machine
-// reaches on adversarial rows, for tests and for `evenorm check`.
+// The accuracy contract of docs/numerics.md: the error measure, its limits, and the table of errors that a machine
+// reaches on adversarial rows. Tests and `evenorm check` use it.
 #pragma once
 
 #include <cstddef>
@@ -12,55 +12,55 @@
 
 namespace evenorm::contracts {
 
-// What is proved of a result beside its roundings: the errors of the statistics, in u of its own bound.
+// The proved share of the statistics' errors in a result, in u of the result's own bound.
 inline constexpr double kOfStatistics = 0x1p-5;
 
-// Of y, in u (|gamma_i| max_j |xhat_j| + |beta_i|): one for each rounding. Besides, mean_share() is allowed.
+// The limit of y's error in u (|gamma_i| max_j |xhat_j| + |beta_i|): one unit per rounding. mean_share() comes on top.
 double output_limit(const Operation& op);
 
-// What the last places of the wide mean are worth in y, by way of rstd too: this times |mean| rstd |gamma_i|, in rows
-// that are not constant.
+// What the last places of the wide mean may change in y, including through rstd: this value times |mean| rstd
+// |gamma_i|. It applies to rows that are not constant.
 double mean_share(const Operation& op, double largest_xhat);
 
-inline constexpr double kRstdLimit = 2;  // u rstd
+inline constexpr double kRstdLimit = 2;  // in u rstd
 
-// u: half the distance from 1 to the next number of the arithmetic's type, f64 or f32.
+// u: half the distance from 1 to the next number of the arithmetic's type (f64 or f32).
 double unit_roundoff(DType arithmetic);
 
-// Of the tree that joins the blocks of a row.
+// The levels of the tree that joins the blocks of a row.
 std::size_t levels_of_tree(std::size_t cols);
 
-// How far the mean that is handed out may be off, in 2^-53 max|x|: in f32 arithmetic one unit for each f64 addition
-// that an element can go through, in f64 arithmetic the last rounding.
+// The limit of the returned mean's error, in 2^-53 max|x|. In f32 arithmetic it has one unit for each f64 addition that
+// an element can pass through. In f64 arithmetic it is the last rounding.
 double mean_limit(DType arithmetic, std::size_t cols);
 
-// A real number as the sum of two f64, to about 2^-106 of it: past the end of f64's range, too, up to twice as far.
+// A real number as the sum of two f64, with a relative error of about 2^-106. It may exceed f64's range, up to twice
+// its end.
 struct Pair {
   double hi, lo;
 };
 Pair to_pair(reference::Real value);
 
-// What bounds the error of one output: u, what it multiplies, and the quantum that is allowed among subnormals.
 struct OutputBound {
   DType arithmetic, output;
   double scale;         // |gamma_i|, |1 + gamma_i| where zero-centred
   double largest_xhat;  // max_j |xhat_j|
   double shift;         // |beta_i|
-  double besides = 0;   // an absolute error that is allowed on top
+  double besides = 0;   // an absolute error allowed on top
 };
 
-// THE definition of an output's error, in u (|gamma_i| max_j |xhat_j| + |beta_i|): the least distance between y* and a
-// number that rounds to y in the output's type. Where that is the arithmetic's type there is no rounding after it, and
-// it is |y - y*|; the numbers that round to infinity begin half a step past the largest one. Among subnormals
-// (|gamma_i| + 1) times the arithmetic's smallest number is taken off, and what is allowed besides. y: the bits of the
-// output. Not finite where y is a NaN.
+// The definition of an output's error, in u (|gamma_i| max_j |xhat_j| + |beta_i|): the least distance between y* and a
+// number that rounds to y in the output's type. If that type is the arithmetic's, no rounding follows, and the error is
+// |y - y*|. The numbers that round to infinity begin half a step above the largest finite number. The measure subtracts
+// what subnormals cost, (|gamma_i| + 1) times the arithmetic's smallest number, and bound.besides. y is given by its
+// bits. The result is not finite if y is a NaN.
 double error_in_u(std::uint64_t y_bits, Pair exact, const OutputBound& bound);
 
-// The same for any result: in u `terms`, after `quanta` of the arithmetic's smallest numbers and `besides` are taken
-// off. 0 where the terms are infinite.
+// The same measure for any result: in u `terms`, less `quanta` of the arithmetic's smallest numbers and `besides`. 0 if
+// the terms are infinite.
 struct ResultBound {
   DType arithmetic, output;
-  long double terms;  // which may be out of f64's range where results are not
+  long double terms;  // may exceed f64's range even if the results do not
   double quanta;
   double besides = 0;
 };
@@ -69,32 +69,32 @@ double error_in_u(std::uint64_t bits, Pair exact, const ResultBound& bound);
 std::uint64_t bits_at(const Array& values, std::size_t i);
 double value_at(const Array& values, std::size_t i);
 
-// |value - exact| / |exact| in u of `u`; an infinity is right where `exact` is out of f64's range.
+// |value - exact| / |exact| in units of `u`. An infinity is correct if `exact` is outside f64's range.
 double relative_error_in_u(double value, reference::Real exact, double u);
 
 struct Errors {
-  double output = 0;  // in u (...), to be at most output_limit()
-  double rstd = 0;    // in u, to be at most kRstdLimit
-  double mean = 0;    // as a share of mean_limit(), to be at most 1
+  double output = 0;  // in u (...), at most output_limit()
+  double rstd = 0;    // in u, at most kRstdLimit
+  double mean = 0;    // as a share of mean_limit(), at most 1
 
   void include(const Errors& other);
   bool within_limits(const Operation& op) const;  // false for a NaN
 };
 
-// One row in the reference's eyes; made once, compared with every target.
+// The reference's results for one row, made once and compared with every target.
 class Expected {
  public:
   Expected(const Operation& op, const Array& x, const Array& weight, const Array& bias);
 
-  // `y`: op.cols elements from `first` on, of op.y's type or of f32 where that is smaller and is to be rounded from it;
-  // mean is ignored for RMS norm.
+  // `y` holds op.cols elements from `first` on. Its type is op.y's, or f32 if op.y is smaller and is still to be
+  // rounded from it. RMS norm ignores mean.
   Errors errors_of(const Array& y, std::size_t first, double mean, double rstd) const;
 
  private:
   Operation op_;
   std::vector<Pair> y_;
   std::vector<double> scale_, shift_;          // magnitudes; empty: 1 and 0
-  double largest_xhat_, largest_x_, besides_;  // the last: for gamma = 1
+  double largest_xhat_, largest_x_, besides_;  // the last one for gamma = 1
   reference::Real mean_, rstd_;
 };
 
@@ -103,10 +103,10 @@ struct ReportRow {
   std::size_t cols;
   std::string input;
   Kind kind;
-  Errors worst;        // with and without parameters, over all targets; for bf16 and f16 also with f32 output, which
-                       // shows the error before the one rounding in full
-  double limit;        // of worst.output
-  std::string target;  // the one with the worst output
+  // over all targets, with and without parameters; bf16 and f16 also with f32 output, which shows the full error
+  Errors worst;
+  double limit;        // the limit of worst.output
+  std::string target;  // the target with the worst output
   bool pass;
 };
 
@@ -117,13 +117,13 @@ struct Report {
 
 struct AccuracyOptions {
   bool quick = false;               // fewer inputs on long rows
-  std::vector<std::size_t> cols{};  // empty: 1, 2, 31, 768, 4096, 65536, 2^20
-  std::vector<DType> types{};       // empty: all
+  std::vector<std::size_t> cols{};  // empty: 1, 2, 31, 768, 4096, 65536 and 2^20
+  std::vector<DType> types{};       // empty: all types
   std::size_t threads = 1;
-  std::function<void(const ReportRow&)> progress{};  // called as rows are done, one at a time, in no fixed order
+  std::function<void(const ReportRow&)> progress{};  // called after each row, one call at a time, in no fixed order
 };
 
-// Every input of every type and length by both kinds; rows in the order type, cols, input, kind.
+// Measures every input, type and length for both kinds. Rows are ordered by type, cols, input and kind.
 Report run_accuracy(const AccuracyOptions& options);
 
 }  // namespace evenorm::contracts

@@ -1,4 +1,4 @@
-// The table of the accuracy contract: which rows are measured, and by how many threads.
+// Builds the table of the accuracy contract: chooses the rows to measure and shares them among threads.
 #include <algorithm>
 #include <mutex>
 
@@ -37,7 +37,7 @@ std::vector<Task> tasks_of(const AccuracyOptions& options) {
   return tasks;
 }
 
-// What an input is measured with. Long rows take half of it: binary128 is slow, and length is what they add.
+// The operations that an input is measured with. Long rows take half of them, because binary128 is slow.
 std::vector<Operation> operations_of(const Task& task) {
   std::vector<Operation> operations;
   for (const bool parameters : {false, true}) {

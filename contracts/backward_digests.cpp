@@ -1,4 +1,4 @@
-// The cases of the gradients' digest table, and every way in which each of them is run.
+// The cases of the gradients' digest table, and all ways of running them.
 #include "contracts/backward_digests.hpp"
 
 #include <algorithm>
@@ -9,22 +9,20 @@
 namespace evenorm::contracts {
 namespace {
 
-// Which gradients are asked for.
 struct Asked {
   bool dx = true, dgamma = true, dbeta = true;
 };
 constexpr Asked kAll, kDx{true, false, false}, kDgamma{false, true, false}, kDbeta{false, false, true};
 
-// How a case is run.
 struct Way {
   std::string name;
   BackwardLayout layout{};
   Executor executor{};
   bool statistics_given = false;
   Asked asked{};
-  bool rows_alone = false;  // dx of each row by itself
+  bool rows_alone = false;  // computes dx of each row separately
   FpMode mode = FpMode::plain;
-  bool in_c = false;  // through the C API, which has the target in use alone
+  bool in_c = false;  // through the C API, which only uses the current target
 };
 
 std::vector<Way> layouts_of(const BackwardOperation& op) {
@@ -67,7 +65,7 @@ std::vector<Way> ways_of(const BackwardOperation& op) {
   ways.push_back({"dx alone, row by row", {}, {}, false, kDx, true});
   ways.push_back({"dx and dgamma", {}, {}, false, {true, true, false}});
   ways.push_back({"dx and dbeta", {}, {}, false, {true, false, true}});
-  if (op.measured().arithmetic() == op.forward.arithmetic()) {  // or dx's type settles it
+  if (op.measured().arithmetic() == op.forward.arithmetic()) {  // otherwise dx's type decides the arithmetic
     ways.push_back({"dgamma alone, 7 threads", {}, pool_executor(7), false, kDgamma});
     ways.push_back({"dbeta alone", {}, {}, false, kDbeta});
     ways.push_back({"dgamma and dbeta", {}, {}, false, {false, true, true}});
@@ -88,7 +86,6 @@ BackwardOperation asking_for(Asked asked, BackwardOperation op) {
   return op;
 }
 
-// A case, its rows and their statistics.
 struct Prepared {
   GradientCase c;
   BackwardInputs inputs, with_statistics;
@@ -98,7 +95,7 @@ struct Prepared {
   }
 };
 
-// What a way computes; with nothing in it where it wrote elsewhere or left another mode behind.
+// The gradients that a way computes. Empty if it wrote outside its outputs or changed the floating-point mode.
 BackwardOutcome outcome_by(const Way& way, internal::Target target, const Prepared& p) {
   bool clean = true;
   const BackwardRunner run = [&](const Backward& backward, const Executor& executor) {
@@ -125,7 +122,7 @@ BackwardOutcome outcome_by(const Way& way, internal::Target target, const Prepar
   return clean ? whole : BackwardOutcome{};
 }
 
-// What a way leaves out, it is given the benefit of: the first way's.
+// Takes the gradients that this way leaves out from `first`, the first way's result.
 std::uint64_t digest_by(const Way& way, internal::Target target, const Prepared& p, const BackwardOutcome& first) {
   BackwardOutcome outcome = outcome_by(way, target, p);
   if (outcome.dx.empty() && outcome.dgamma.empty() && outcome.dbeta.empty()) return 0;
@@ -139,7 +136,7 @@ struct Size {
   std::size_t rows, cols;
 };
 
-// In f64, dgamma and dbeta show in which order they were summed; a last rounding to a smaller type would hide it.
+// dgamma and dbeta are f64 here, to show the order in which they were summed. Rounding to a smaller type would hide it.
 void add_cases_of(Kind kind, DType dtype, std::vector<GradientCase>& cases) {
   constexpr Size kSizes[] = {{1, 1},   {3, 1},     {129, 2},   {5, 15},   {64, 17},   {130, 33},
                              {3, 768}, {130, 769}, {70, 1025}, {2, 2049}, {1000, 65}, {3, 20000}};
@@ -191,7 +188,7 @@ std::vector<GradientCase> gradient_cases() {
 BackwardInputs make_gradient_inputs(const GradientCase& c) {
   using Names = std::initializer_list<std::string_view>;
   const Operation& forward = c.op.forward;
-  // Each name's row over and over, by turns; "normal" stands for what the type cannot hold.
+  // Repeats the named rows alternately. "normal" replaces inputs that the type cannot hold.
   const auto rows_of = [&](Names names, DType dtype, std::uint64_t seed) {
     const std::vector<std::string_view> known = input_names(dtype, forward.cols);
     std::vector<Array> rows;

@@ -1,6 +1,5 @@
-// The contract of equal bits for gradients: one digest per case, the same for every target, number of threads, layout,
-// in place or not, statistics given or found anew, whatever else is asked for, and any floating-point mode of the
-// caller.
+// The contract of equal bits for gradients. Each case has one digest, whatever the target, number of threads, layout,
+// gradients asked for and caller's floating-point mode, in place or not, with given or computed statistics.
 #pragma once
 
 #include "contracts/backward_harness.hpp"
@@ -8,7 +7,7 @@
 
 namespace evenorm::contracts {
 
-// All gradients are asked for.
+// A case asks for all gradients.
 struct GradientCase {
   BackwardOperation op;
   std::size_t rows;
@@ -16,16 +15,16 @@ struct GradientCase {
   std::string name() const;  // e.g. "130 x layer f32 weight=f32 769, dx=f32 dgamma=f64 dbeta=f64"
 };
 
-// Kinds, types and their mixtures; one column to long rows, and one row block to many.
+// Kinds, types and their mixtures, from one column to long rows and from one row block to many.
 std::vector<GradientCase> gradient_cases();
 
-// Rows of several natures by turns, statistics left out; what is accumulated to is there.
+// Rows of several kinds of input alternately, without statistics. Tensors to accumulate into are filled.
 BackwardInputs make_gradient_inputs(const GradientCase& c);
 
-// Of the gradients asked for: over the digests of dx, dgamma and dbeta.
+// The digest over the digests of dx, dgamma and dbeta, of those that were asked for.
 std::uint64_t gradients_digest(const BackwardOutcome& outcome);
 
-// As run_digest_case and run_digests are for the forward pass.
+// The counterparts of run_digest_case and run_digests.
 DigestRow run_gradient_case(const GradientCase& c, const std::vector<internal::Target>& targets);
 DigestTable run_gradient_digests(const DigestOptions& options);
 

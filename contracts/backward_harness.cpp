@@ -1,4 +1,4 @@
-// Lends the tensors of a backward pass to the library, and looks at what it wrote.
+// Passes the tensors of a backward pass to the library, and checks where it wrote.
 #include "contracts/backward_harness.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ Field matrix(DType dtype, std::size_t rows, std::size_t cols, const Place& place
   return {dtype, rows, cols, place.offset, place.gap, odd, place.order};
 }
 
-// A tensor of one axis; absent without a type.
+// A tensor of one axis. Absent if it has no type.
 class Line {
  public:
   Line(std::optional<DType> type, std::size_t size, const BackwardLayout& layout)
@@ -58,7 +58,7 @@ bool same_bytes(const Array& a, const Array& b) {
   return a.dtype() == b.dtype() && std::ranges::equal(a.bytes(), b.bytes());
 }
 
-// x, dy and dx; dx may be the memory of either.
+// x, dy and dx. dx may share the memory of x or dy.
 class Matrices {
  public:
   Matrices(const BackwardOperation& op, const BackwardInputs& inputs, const BackwardLayout& layout)

@@ -1,4 +1,4 @@
-// One backward pass over rows that lie in memory in a chosen way, on a chosen target: how tests call it.
+// Runs one backward pass on a chosen target, over rows in a chosen memory layout. Tests call the library through it.
 #pragma once
 
 #include <cstddef>
@@ -13,31 +13,31 @@
 
 namespace evenorm::contracts {
 
-// What is computed. Without a type, a gradient is not asked for.
+// What to compute. A gradient without a type is not asked for.
 struct BackwardOperation {
-  Operation forward;  // y is dy's type; bias means nothing
+  Operation forward;  // y has dy's type; bias is ignored
   std::optional<DType> dx{}, dgamma{}, dbeta{};
   bool accumulate = false;
 
-  // What the bound is about: f64 arithmetic where dx is f64, too.
+  // The operation that the bound refers to, in f64 arithmetic if dx is also f64.
   Operation measured() const;
   std::string name() const;  // e.g. "layer f32 weight=f32 768, dx=f32 dgamma=f32 dbeta=f32"
 };
 
-// All types equal, all gradients asked for.
+// All types equal, and all gradients asked for.
 BackwardOperation same_type_backward(Kind kind, DType dtype, std::size_t cols);
 
 struct BackwardInputs {
   Array x, dy;                         // whole rows
-  Array weight{};                      // as the operation says
-  std::vector<double> mean{}, rstd{};  // of the rows, or empty: found anew
-  Array dgamma{}, dbeta{};             // what these hold before, or empty: anything
+  Array weight{};                      // of the operation's type
+  std::vector<double> mean{}, rstd{};  // one per row; if empty, the pass computes them
+  Array dgamma{}, dbeta{};             // initial contents; anything if empty
 };
 
 // The statistics that the forward pass writes for inputs.x.
 void add_statistics(internal::Target target, const Operation& op, BackwardInputs& inputs);
 
-// Where things lie: elements past a 64-byte boundary, between the end of a row (column) and the next one, in an order.
+// The memory layout: offsets in elements from a 64-byte boundary, gaps in elements after a row (column), and the order.
 struct Place {
   std::size_t offset = 0, gap = 0;
   Order order = Order::rows_first;
@@ -46,14 +46,14 @@ enum class InPlace { none, of_dy, of_x };
 
 struct BackwardLayout {
   Place x{}, dy{}, dx{};
-  InPlace in_place = InPlace::none;  // dx is dy's or x's memory, and of its type
-  bool odd_addresses = false;        // of all tensors: no element begins at a multiple of its size
-  bool vectors_apart = false;        // gaps between the elements of weight, mean, rstd, dgamma and dbeta
+  InPlace in_place = InPlace::none;  // dx shares the memory and the type of dy or x
+  bool odd_addresses = false;        // places every tensor so that no element is aligned to its size
+  bool vectors_apart = false;        // leaves gaps between the elements of weight, mean, rstd, dgamma and dbeta
 };
 
 struct BackwardOutcome {
-  Array dx, dgamma, dbeta;  // empty where not asked for
-  bool kept_inside = true;  // nothing but the gradients' elements was written
+  Array dx, dgamma, dbeta;  // empty if not asked for
+  bool kept_inside = true;  // only the gradients' elements were written
 
   bool has_the_bits_of(const BackwardOutcome& other) const;
 };

@@ -1,4 +1,4 @@
-// The climber: measuring rows, and going up.
+// The climber: measures rows and climbs.
 #include "contracts/climb.hpp"
 
 #include <algorithm>
@@ -11,16 +11,15 @@
 namespace evenorm::contracts {
 namespace {
 
-// Measured on f32 layer norm, 16 seeds of 100,000 steps each: keeping only what raises the error led to 4.23 u on the
-// average, this to 4.47.
-constexpr std::size_t kDraws = 20;         // a start is the worst of so many drawn
-constexpr std::size_t kReturns = 4;        // every so many starts, at the peak so far
-constexpr std::size_t kPatience = 600;     // steps without a rise, after which to start anew
-constexpr std::size_t kLowPatience = 150;  // and where it is no higher than
-constexpr double kLow = 0.9;               // of the peak
-constexpr double kSlip = 0.3;              // how far a step may lead down, less and less the longer nothing rises
+// Measured on f32 layer norm with 16 seeds of 100,000 steps each. A climber that only keeps rises reached 4.23 u on
+// average; these values reached 4.47 u.
+constexpr std::size_t kDraws = 20;         // a start is the worst of this many drawn rows
+constexpr std::size_t kReturns = 4;        // one start in this many begins at the highest peak found
+constexpr std::size_t kPatience = 600;     // steps without a rise before a new start
+constexpr std::size_t kLowPatience = 150;  // the same, below kLow times the peak
+constexpr double kLow = 0.9;               // as a share of the peak
+constexpr double kSlip = 0.3;              // how far a step may descend; shrinks while nothing rises
 
-// What the library writes.
 struct Written {
   Array result;
   double mean = 0, rstd = 0;
@@ -50,7 +49,8 @@ Written run(const Route& route, const ShortRows& rows, internal::Target target) 
 }
 
 Route route_of(Kind kind, DType dtype, bool zero_centered, Result result) {
-  // 16 bits: parameters of f32, which have more places to climb in; the result as it is before its rounding.
+  // For 16-bit types, parameters and results are f32: parameters have more values to try, and the result is not yet
+  // rounded.
   const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
   Operation op = same_type(kind, dtype, 1);
   op.weight = op.bias = wide;
@@ -63,7 +63,7 @@ Route route_of(Kind kind, DType dtype, bool zero_centered, Result result) {
   return {op, result};
 }
 
-// One climb from where it starts to where nothing raises the error any more, and anew.
+// Climbs from a start until nothing raises the error, then starts again.
 class Climber {
  public:
   Climber(const Route& route, const ClimbOptions& options)
@@ -120,7 +120,7 @@ class Climber {
   internal::Target target_;
   Random random_;
   ShortRows here_, next_;
-  double height_ = 0, top_ = 0;  // of the rows here; the highest since the start
+  double height_ = 0, top_ = 0;  // of the current rows; the highest since the start
   std::size_t stuck_ = 0, starts_ = 0;
   Peak peak_;
 };

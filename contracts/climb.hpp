@@ -1,6 +1,6 @@
-// Hill climbing on the contracts' bounds: short rows are changed by ulps, factors, signs and copies, what raises the
-// error is kept. It finds what sweeps over families of rows do not: rows where every rounding errs the same way.
-// A seed and a number of steps decide what is tried.
+// Hill climbing on the contracts' bounds. The climber changes short rows by ulps, factors, signs and copies, and keeps
+// what raises the error. It finds rows in which every rounding errs in the same direction, which sweeps over families
+// of rows miss. A seed and a number of steps fix what it tries.
 #pragma once
 
 #include <cstddef>
@@ -15,38 +15,40 @@
 
 namespace evenorm::contracts {
 
-// A result whose error is to be raised.
+// A result whose error the climber raises.
 struct Route {
-  Operation op;   // its eps and cols are the climber's to choose; of gradients, y is dy's type
-  Result result;  // climbed for in the arithmetic's type, before it is rounded to any other
+  Operation op;   // the climber chooses eps and cols; for gradients, y has dy's type
+  Result result;  // measured in the arithmetic's type, before it is rounded to another
 
-  // Of so many steps, those that take the time that `steps` of y take: gradients cost more, several rows yet more.
+  // The number of steps for this route that takes as long as `steps` steps of y. Gradients cost more, and several rows
+  // even more.
   std::size_t share(std::size_t steps) const;
 
-  double limit() const;      // in the units of accuracy.hpp and backward_accuracy.hpp
+  double limit() const;      // in the units of accuracy.hpp or backward_accuracy.hpp
   std::string name() const;  // e.g. "layer f32 zero-centred, dx"
 };
 
-// Every type, kind and result, zero-centred where that makes a difference.
+// Every type, kind and result, also zero-centred if that makes a difference.
 std::vector<Route> all_routes();
 
-// The error of the route's result on these rows, in the units of its limit. Not finite: the result is no number.
+// The error of the route's result on these rows, in the units of its limit. Not finite if the result is a NaN or an
+// infinity.
 double error_of(const Route& route, const ShortRows& rows, internal::Target target);
 
-// The targets on which the rows have other bits than on the first one that runs here.
+// The targets whose bits differ from those of the first target that runs here.
 std::vector<std::string> differing_targets(const Route& route, const ShortRows& rows);
 
 struct Peak {
   Route route;
-  double error = 0;  // the largest that was found
-  ShortRows rows;    // that gave it
+  double error = 0;
+  ShortRows rows;
   std::vector<std::string> differing{};
 
   double limit() const { return route.limit(); }
   bool pass() const { return error <= limit() && differing.empty(); }
 };
 
-// The highest that `steps` steps lead, on the best target of this machine. Rows given are where it starts.
+// Climbs `steps` steps on the best target of this machine, and returns the peak. Starts at `rows` if they are given.
 struct ClimbOptions {
   std::size_t steps = 0;
   std::uint64_t seed = 1;
@@ -55,12 +57,12 @@ struct ClimbOptions {
 Peak climb(const Route& route, const ClimbOptions& options);
 
 struct ClimbsOptions {
-  std::size_t steps = 0;  // of y, and each route's share
+  std::size_t steps = 0;  // steps of y; each route takes its share
   std::size_t threads = 1;
-  std::function<void(const Peak&)> progress{};  // called as routes are done, one at a time, in no fixed order
+  std::function<void(const Peak&)> progress{};  // called after each route, one call at a time, in no fixed order
 };
 
-// All routes; the peaks in their order.
+// Climbs on all routes. Returns their peaks in the order of the routes.
 std::vector<Peak> run_climbs(const ClimbsOptions& options);
 
 }  // namespace evenorm::contracts

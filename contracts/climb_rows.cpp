@@ -1,5 +1,5 @@
-// Families of short rows, and how they are changed. Numbers are drawn one a statement where their order could be the
-// compiler's: the same seed is the same climb whoever compiles it.
+// Families of short rows, and the changes that the climber makes. If the compiler could choose the order of draws, each
+// draw has a statement of its own, so that a seed gives the same climb with every compiler.
 #include "contracts/climb_rows.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ int fraction_bits(DType dtype) {
   return dtype == DType::f64 ? 52 : dtype == DType::f32 ? 23 : dtype == DType::bf16 ? 7 : 10;
 }
 
-// Exponents that a type's numbers may be given, of either sign.
+// The largest exponent, of either sign, that a type's numbers are given.
 int reach(DType dtype) { return dtype == DType::f64 ? 1000 : dtype == DType::f16 ? 12 : 120; }
 
 double power_of_two(int exponent) { return std::ldexp(1.0, exponent); }
@@ -25,7 +25,7 @@ int exponent_within(int span, Random& random) {
 }
 double sign(Random& random) { return random.next() % 2 == 0 ? 1 : -1; }
 
-// Some elements of an array, one after the other. What is put there stays finite.
+// Consecutive elements of an array. Values are kept finite.
 class Part {
  public:
   Part(Array& values, std::size_t first, std::size_t size) : values_(values), first_(first), size_(size) {}
@@ -38,7 +38,7 @@ class Part {
     const double largest = largest_finite(dtype());
     if (value == value) values_.set(first_ + i, std::clamp(value, -largest, largest));
   }
-  // To the number so many places further from 0, or nearer to it, on the same side.
+  // Moves by this many places away from 0, or towards it, without changing the sign.
   void step(std::size_t i, std::int64_t places) {
     const std::size_t bytes = size_of(dtype());
     const std::uint64_t bits = bits_at(values_, first_ + i), sign_bit = std::uint64_t{1} << (8 * bytes - 1);
@@ -78,7 +78,7 @@ void near_one(Part part, Random& random) {
   for (std::size_t i = 0; i < part.size(); ++i) part.put(i, 1 + 0.25 * random.normal());
 }
 
-// Where 1 + gamma is rounded, and where it cancels.
+// 1 + gamma rounds or cancels.
 void small(Part part, Random& random) {
   const double scale = power_of_two(-static_cast<int>(random.below(24)));
   for (std::size_t i = 0; i < part.size(); ++i) part.put(i, scale * random.normal());
@@ -98,7 +98,7 @@ void constant_but_one(Part part, Random& random) {
   part.step(random.below(part.size()), places);
 }
 
-// Numbers just above a power of two, where u is most of them, beside small ones.
+// Numbers just above a power of two, where a relative error of u is largest, and small numbers.
 void above_powers_of_two(Part part, Random& random) {
   for (std::size_t i = 0; i < part.size(); ++i) {
     if (random.next() % 2 == 0) {
@@ -124,7 +124,7 @@ void outlier(Part part, Random& random) {
   part.put(random.below(part.size()), value);
 }
 
-// All of the variance in two elements, so that xhat is far above its mean there.
+// Two elements carry all of the variance, so that their xhat is far above its mean.
 void two_outliers(Part part, Random& random) {
   small(part, random);
   const double scale = 1 + random.uniform();
@@ -185,7 +185,7 @@ double fraction_and_exponent(int span, Random& random) {
   return fraction * power_of_two(exponent_within(span, random));
 }
 
-// A variance's worth, or anything.
+// A value near the variance, or any other.
 double draw_eps(const Array& x, Random& random) {
   double largest = 0;
   for (std::size_t i = 0; i < x.size(); ++i) largest = std::max(largest, std::fabs(value_at(x, i)));
@@ -208,7 +208,7 @@ double draw_eps(const Array& x, Random& random) {
   }
 }
 
-// A gradient along xhat leaves nothing of itself in dx.
+// Makes dy parallel to xhat, so that dx cancels.
 void along(const Array& x, std::size_t first, Part dy, Random& random) {
   double mean = 0, largest = 0;
   for (std::size_t i = 0; i < dy.size(); ++i) mean += value_at(x, first + i) / static_cast<double>(dy.size());
@@ -231,7 +231,7 @@ void change_element(Part part, Random& random) {
       return part.put(i, part.get(random.below(part.size())));
     case 3:
       return part.put(i, value * (1 + 0.5 * random.normal()));
-    case 4: {  // to a power of two near it
+    case 4: {  // to a nearby power of two
       int exponent = 0;
       std::frexp(value, &exponent);
       part.put(i, std::copysign(power_of_two(exponent - static_cast<int>(random.below(2))), value));
@@ -245,7 +245,7 @@ void change_element(Part part, Random& random) {
   }
 }
 
-// 1, but for up to so many places.
+// 1, up to this many places away.
 double near_one_by(std::size_t places, Random& random) {
   const double change = random.normal();
   return 1 + change * power_of_two(-static_cast<int>(random.below(places)));

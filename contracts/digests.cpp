@@ -1,4 +1,4 @@
-// The cases of the digest table, and every way in which each of them is run.
+// The cases of the digest table, and all ways of running them.
 #include "contracts/digests.hpp"
 
 #include <algorithm>
@@ -12,18 +12,18 @@ namespace {
 
 using namespace std::string_view_literals;
 
-// How the rows of a case are run; rows is what the case's own rows are repeated to, 1 means each one alone.
+// One way of running a case. The case's rows are repeated up to `rows` rows; 1 runs each row separately.
 struct Way {
   std::string name;
   Layout layout{};
   Executor executor{};
   std::size_t rows = 0;
   FpMode mode = FpMode::plain;
-  bool in_c = false;  // through the C API, which has the target in use alone
+  bool in_c = false;  // through the C API, which only uses the current target
 };
 
 constexpr std::size_t kBatch = 4096;
-constexpr std::size_t kBatchElements = std::size_t{1} << 20;     // what a batch is cut to, for the sake of time
+constexpr std::size_t kBatchElements = std::size_t{1} << 20;     // limits a batch, to save time
 constexpr std::size_t kThreadedElements = std::size_t{1} << 18;  // enough for several tasks
 
 void add_thread_ways(const Operation& op, std::size_t rows, std::vector<Way>& ways) {
@@ -37,7 +37,7 @@ void add_thread_ways(const Operation& op, std::size_t rows, std::vector<Way>& wa
   ways.push_back({"through C, 7 threads", {}, pool_executor(7), threaded, {}, true});
 }
 
-// Rows whose elements lie apart are gathered, many of them at once where there are many.
+// Rows with gaps between elements are gathered, several at a time if there are many.
 void add_gathered_ways(const Operation& op, std::size_t rows, std::vector<Way>& ways) {
   const std::size_t many = std::clamp(std::size_t{1} << 15, rows * op.cols, 100 * op.cols) / op.cols;
   using enum Order;
@@ -83,7 +83,6 @@ std::vector<Way> ways_of(const Operation& op, std::size_t rows) {
   return ways;
 }
 
-// The first `rows` of the case's rows, over and over.
 Array repeated(const Operation& op, const CaseData& data, std::size_t rows) {
   Array x(op.x, rows * op.cols);
   const std::size_t row_bytes = op.cols * size_of(op.x);
@@ -93,7 +92,8 @@ Array repeated(const Operation& op, const CaseData& data, std::size_t rows) {
   return x;
 }
 
-// The digests of all rows that a way computes; empty where it wrote elsewhere or left another mode behind.
+// The digests of all rows that a way computes. Empty if it wrote outside its outputs or changed the floating-point
+// mode.
 std::vector<std::uint64_t> digests_by(const Way& way, internal::Target target, const Operation& op,
                                       const CaseData& data) {
   bool clean = true;

@@ -1,5 +1,5 @@
-// The contract of equal bits: one digest per case, the same for every target, number of threads, batch, place in it,
-// alignment, stride, in place or not, and floating-point mode of the caller.
+// The contract of equal bits. Each case has one digest, whatever the target, number of threads, batch, place in the
+// batch, alignment, stride and caller's floating-point mode, in place or not.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace evenorm::contracts {
 
-// h = fold((h ^ word) * 0x100000001B3), fold(h) = h ^ h >> 32, from 0xCBF29CE484222325 on, over the little-endian
-// 64-bit words of the bytes (the last one filled up with zeros), then over their number.
+// h = fold((h ^ word) * 0x100000001B3), with fold(h) = h ^ h >> 32, starting at 0xCBF29CE484222325. It runs over the
+// little-endian 64-bit words of the bytes (the last one padded with zeros), then over the number of bytes.
 class Digest {
  public:
   void add(const void* bytes, std::size_t size);
@@ -27,31 +27,31 @@ class Digest {
 // 16 hexadecimal digits.
 std::string digest_text(std::uint64_t digest);
 
-// The cases: kinds, types and their mixtures, lengths at the edges of lanes and blocks, with parameters and without.
+// Kinds, types and their mixtures, and lengths around the sizes of lanes and blocks, with and without parameters.
 std::vector<Operation> digest_cases();
 
-// The rows of a case, each of another nature (ordinary, far mean, outlier, extreme, subnormal, constant,
-// nearly constant), in one array.
+// The rows of a case in one array, one of each kind: ordinary, large mean, outlier, out of range, subnormal, constant,
+// nearly constant.
 struct CaseData {
   Array x, weight, bias;
   std::size_t rows;
 };
 CaseData make_case_data(const Operation& op);
 
-// Per row: y's bytes, then mean (layer norm), then rstd.
+// For each row: y's bytes, then mean (layer norm), then rstd.
 std::vector<std::uint64_t> row_digests(const Operation& op, const Outcome& outcome);
-// Of a case: over the digests of its rows.
+// The digest of a case, over the digests of its rows.
 std::uint64_t join_digests(const std::vector<std::uint64_t>& rows);
 
 struct DigestRow {
   std::string name;
   std::uint64_t digest;
-  std::vector<std::string> differing;  // "avx2, 2 threads": the ways whose bits are not those of the first way
+  std::vector<std::string> differing;  // the ways whose bits differ from the first way's, such as "avx2, 2 threads"
 };
 
 struct DigestTable {
   std::vector<DigestRow> rows;
-  std::vector<std::string> ways;  // what was compared on each target
+  std::vector<std::string> ways;  // the ways compared on each target
   bool pass = true;
 };
 
@@ -59,16 +59,15 @@ struct DigestOptions {
   bool quick = false;  // every ninth case
 };
 
-// The digest that each way of running a case gives on one target, with the way's name: all of them should be one.
-// 0 where rows differ among themselves, or where a way wrote elsewhere or left another mode behind.
+// The name of each way of running a case on one target, and its digest. All digests are equal if the contract holds. A
+// digest is 0 if repeated rows differ, or if the way wrote outside its outputs or changed the floating-point mode.
 std::vector<std::pair<std::string, std::uint64_t>> digests_by_way(const Operation& op, internal::Target target);
 
-// One case in every way on every target given.
 DigestRow run_digest_case(const Operation& op, const std::vector<internal::Target>& targets);
 
 DigestTable run_digests(const DigestOptions& options);
 
-// The table of any cases, by number; options say how many of them.
+// Runs cases 0 to cases - 1; the options select some of them.
 DigestTable collect_digests(std::vector<std::string> ways, std::size_t cases, const DigestOptions& options,
                             const std::function<DigestRow(std::size_t)>& run_case);
 

@@ -1,5 +1,4 @@
-// A matrix laid out in memory in a chosen way, for the harnesses to lend to the library.
-// Knows nothing of norms.
+// A matrix in a chosen memory layout, which the harnesses pass to the library. This file does not depend on norms.
 #pragma once
 
 #include <algorithm>
@@ -13,15 +12,14 @@
 
 namespace evenorm::contracts {
 
-// How the elements of a matrix follow each other.
 enum class Order {
   rows_first,     // each row dense
-  columns_apart,  // each row with a gap after every element
+  columns_apart,  // each row with gaps between its elements
   columns_first,  // each column dense
-  reversed,       // rows dense, last row first, last element first
+  reversed,       // dense rows, backwards: last row first, last element first
 };
 
-// Rows in a block of memory whose every other byte has a known value.
+// Rows in a block of memory. All other bytes of the block have a known value, to detect stray writes.
 class Field {
  public:
   Field(DType dtype, std::size_t rows, std::size_t cols, std::size_t offset, std::size_t gap, bool odd,
@@ -65,8 +63,7 @@ class Field {
   static constexpr std::size_t kMargin = 128;  // bytes before and after
   static constexpr std::byte kUntouched{0xA5};
 
-  // move(where, how many bytes of the values are before, how many bytes): by rows where these are dense, else by
-  // elements.
+  // Calls move(where, bytes of the values so far, number of bytes) for each dense row, or else for each element.
   template <class Move>
   void move(const Move& move) {
     const std::size_t run = order_ == Order::rows_first ? cols_ : 1;

@@ -1,4 +1,4 @@
-// MXCSR on x86, FPCR on AArch64; elsewhere the modes are left alone.
+// Sets MXCSR on x86 and FPCR on AArch64. Other processors keep their modes.
 #include "contracts/fp_mode.hpp"
 
 #if defined(__x86_64__) || defined(__i386__)

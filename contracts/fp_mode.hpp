@@ -1,4 +1,4 @@
-// The calling thread's floating-point modes: what a caller may have set before it calls the library.
+// The calling thread's floating-point modes that a caller may have set before it calls the library.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@ namespace evenorm::contracts {
 enum class FpMode : unsigned char { plain, flush_to_zero, upward, downward, toward_zero };
 
 const char* name(FpMode mode) noexcept;
-std::span<const FpMode> unusual_fp_modes() noexcept;  // all but `plain`
+std::span<const FpMode> unusual_fp_modes() noexcept;  // all except `plain`
 
 // Sets a mode for its lifetime.
 class FpModeScope {
@@ -18,7 +18,7 @@ class FpModeScope {
   FpModeScope(const FpModeScope&) = delete;
   FpModeScope& operator=(const FpModeScope&) = delete;
 
-  bool is_as_set() const noexcept;  // nobody has changed the modes meanwhile
+  bool is_as_set() const noexcept;  // true if the mode is unchanged since the constructor
 
  private:
   unsigned long saved_, set_;

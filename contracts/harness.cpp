@@ -1,4 +1,4 @@
-// Runs the library over rows that are laid out in memory, and looks at what it wrote.
+// Runs the library over rows in a chosen memory layout, and checks where it wrote.
 #include "contracts/harness.hpp"
 
 #include <array>
@@ -11,7 +11,7 @@
 namespace evenorm::contracts {
 namespace {
 
-// One statistic per row, in the type asked for, `step` elements apart.
+// One statistic per row, of the requested type, `step` elements apart.
 struct Statistic {
   Statistic(DType dtype, std::size_t rows, std::int64_t step, bool odd)
       : type(dtype),

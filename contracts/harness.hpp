@@ -1,4 +1,4 @@
-// One norm over rows that lie in memory in a chosen way, on a chosen target: how tests and digests call the library.
+// Runs one norm on a chosen target, over rows in a chosen memory layout. Tests and digests call the library through it.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace evenorm::contracts {
 
-// What is computed. Without a type, weight or bias is absent.
+// What to compute. A weight or bias without a type is absent.
 struct Operation {
   Kind kind = Kind::layer;
   DType x = DType::f32;
@@ -32,38 +32,38 @@ struct Operation {
 // All types equal.
 Operation same_type(Kind kind, DType dtype, std::size_t cols, bool parameters = true);
 
-// Where things lie: elements past a 64-byte boundary, and elements between the end of a row (column) and the next one.
+// The memory layout: offsets in elements from a 64-byte boundary, and gaps in elements after a row (column).
 struct Layout {
   std::size_t x_offset = 0, y_offset = 0, weight_offset = 0, bias_offset = 0;
   std::size_t x_gap = 0, y_gap = 0;
-  bool in_place = false;  // y is x's memory; x and y have one type
+  bool in_place = false;  // y shares x's memory and type
   Order x_order = Order::rows_first, y_order = Order::rows_first;
-  bool odd_addresses = false;  // of all tensors: no element begins at a multiple of its size
-  bool vectors_apart = false;  // gaps between the elements of weight, bias, mean and rstd
+  bool odd_addresses = false;  // places every tensor so that no element is aligned to its size
+  bool vectors_apart = false;  // leaves gaps between the elements of weight, bias, mean and rstd
   DType statistics = DType::f64;
 };
 
 struct Outcome {
-  Array y;                         // rows one after the other
+  Array y;                         // dense rows
   std::vector<double> mean, rstd;  // mean is empty for RMS norm
-  bool kept_inside = true;         // nothing but y's elements was written; x is as it was, unless in place
+  bool kept_inside = true;         // only y's elements were written; x is unchanged, unless in place
 };
 
-// What evenorm::run is: on the target in use, or on a forced one.
+// A function like evenorm::run, on the current target or on a chosen one.
 using Runner = std::function<void(const Forward&, const Executor&)>;
 Runner on_target(internal::Target target);
 
-// x: whole rows of op.cols elements; weight and bias: as op says.
+// x holds whole rows of op.cols elements. weight and bias have the types of op.
 Outcome run_operation(const Runner& run, const Operation& op, const Array& x, const Array& weight, const Array& bias,
                       const Layout& layout = {}, const Executor& executor = {});
 
-// The targets that this machine can run, best first.
+// The targets that run on this machine, best first.
 std::vector<internal::Target> runnable_targets();
 
-// work(i) for every i < count, in no fixed order, on so many threads, of which the calling one is one.
+// Calls work(i) for every i < count, in no fixed order, on `threads` threads including the calling one.
 void for_each_index(std::size_t count, std::size_t threads, const std::function<void(std::size_t)>& work);
 
-// Runs its tasks on the calling thread, last one first, and claims to have `threads` threads.
+// Runs its tasks on the calling thread in reverse order, and reports `threads` threads.
 Executor reversed_executor(std::size_t threads);
 
 inline constexpr DType kAllTypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16};

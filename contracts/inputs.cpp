@@ -34,7 +34,7 @@ using Fill = std::function<void(Values, Random&, DType)>;
 
 struct Generator {
   std::string name;
-  double needs_up_to;    // the largest magnitude that it needs the type to hold
+  double needs_up_to;    // the largest magnitude in the row; the type must hold it
   double needs_down_to;  // the smallest
   std::size_t needs_cols;
   Fill fill;
@@ -46,7 +46,7 @@ Fill normal(double mean, double deviation) {
   };
 }
 
-// The place of the lone outlier counts from the row's start; the two largest values stand for its middle and its end.
+// The outlier's column, counted from the row's start. The two largest values mean the middle and the end of the row.
 constexpr std::size_t kMiddle = std::numeric_limits<std::size_t>::max() - 1;
 constexpr std::size_t kLast = std::numeric_limits<std::size_t>::max();
 
@@ -61,7 +61,7 @@ Fill constant(double value) {
   return [=](Values x, Random&, DType) { std::fill(x.begin(), x.end(), value); };
 }
 
-// The value stored for `value`, as the type rounds it.
+// `value` rounded to the type.
 double stored(DType dtype, double value) {
   const Array one(dtype, std::span<const double>(&value, 1));
   return static_cast<double>(reference::widen(dtype, one.data(), 1)[0]);
@@ -80,7 +80,7 @@ Fill one_ulp(double value) {
   };
 }
 
-// +-share of the largest finite number, at random.
+// +-share of the largest finite number, with random signs.
 Fill huge(double share) {
   return [=](Values x, Random& random, DType dtype) {
     for (double& v : x) v = (random.next() % 2 == 0 ? share : -share) * largest_finite(dtype);
@@ -105,7 +105,7 @@ void alternating(Values x, Random&, DType) {
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = i % 2 == 0 ? 1 : -1;
 }
 
-// Magnitudes over many binary places, either sign.
+// Magnitudes over many binades, with either sign.
 void wide_exponents(Values x, Random& random, DType dtype) {
   const std::size_t places = dtype == DType::f16 ? 12 : 100;
   for (double& v : x) {
@@ -115,12 +115,12 @@ void wide_exponents(Values x, Random& random, DType dtype) {
   }
 }
 
-// Every run of 1024 columns has a mean of its own, far from the next one's.
+// Each block of 1024 columns has its own mean, far from the others.
 void steps(Values x, Random& random, DType) {
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = 1000.0 * static_cast<double>(i / 1024 % 17) + random.normal();
 }
 
-// The first columns lie far from all the others.
+// The first columns are far from all others.
 void far_start(Values x, Random& random, DType) {
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = (i < 32 ? 1e4 : 0) + random.normal();
 }
@@ -153,8 +153,8 @@ std::vector<Generator> make_table() {
   std::vector<Generator> table = {
       {"normal", kAny, 0, 1, normal(0, 1)},
       {"mean_1e2", kAny, 0, 1, normal(1e2, 1)},
-      {"mean_250", kAny, 0, 1, normal(250, 1)},  // just short of f32's second look
-      {"mean_300", kAny, 0, 1, normal(300, 1)},  // just past it
+      {"mean_250", kAny, 0, 1, normal(250, 1)},  // just below f32's limit for a second pass
+      {"mean_300", kAny, 0, 1, normal(300, 1)},  // just above it
       {"mean_1e4", 2e4, 0, 1, normal(1e4, 1)},
       {"mean_1e6", 2e6, 0, 1, normal(1e6, 1)},
       {"mean_-1e6_std_1e3", 2e6, 0, 1, normal(-1e6, 1e3)},
@@ -221,7 +221,7 @@ std::uint64_t Random::next() {
 double Random::uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 
 double Random::normal() {
-  // Twelve uniforms of 16 bits from three words, made continuous by a thirteenth of their width.
+  // Adds twelve 16-bit uniforms from three words. A thirteenth uniform fills in the bits below them.
   std::uint64_t sum = 0;
   for (int word = 0; word < 3; ++word) {
     const std::uint64_t bits = next();
@@ -271,11 +271,11 @@ Array make_input(std::string_view name, DType dtype, std::size_t cols, std::uint
     std::vector<double> values(cols);
     Random random(hash(name) ^ (seed * 0x9E3779B97F4A7C15) ^ cols);
     g.fill(values, random, dtype);
-    // A tail beyond the type's range would be an infinity.
+    // Clamps values that would become infinite in this type.
     for (double& v : values) v = std::clamp(v, -largest_finite(dtype), largest_finite(dtype));
     return {dtype, values};
   }
-  throw std::invalid_argument("no input '" + std::string(name) + "' of that type and size");
+  throw std::invalid_argument("there is no input '" + std::string(name) + "' for this type and number of columns");
 }
 
 Array make_weight(DType dtype, std::size_t cols, std::uint64_t seed) {

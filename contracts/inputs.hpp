@@ -1,6 +1,5 @@
-// Named adversarial rows, the same bits on every machine: they are made without functions
-// whose results differ between libraries.
-// Knows nothing of the library under test but its types.
+// Named adversarial rows with the same bits on every machine: they use no functions whose results differ between
+// libraries. This file only depends on the types of the library under test.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +20,7 @@ class Random {
 
   std::uint64_t next();
   double uniform();  // [0, 1)
-  double normal();   // mean 0, variance 1: a sum of twelve uniforms, so within +-6
+  double normal();   // mean 0, variance 1, within +-6: a sum of twelve uniforms
   std::size_t below(std::size_t n);
 
  private:
@@ -33,7 +32,7 @@ class Array {
  public:
   Array() = default;
   Array(DType dtype, std::size_t size) : dtype_(dtype), bytes_(size * size_of(dtype)) {}
-  Array(DType dtype, std::span<const double> values);  // each rounded to nearest even
+  Array(DType dtype, std::span<const double> values);  // each value rounded to nearest even
 
   DType dtype() const { return dtype_; }
   std::size_t size() const { return bytes_.size() / size_of(dtype_); }
@@ -54,13 +53,13 @@ double largest_finite(DType dtype);
 double smallest_normal(DType dtype);
 double smallest_subnormal(DType dtype);
 
-// The rows that a type can hold, for a number of columns.
+// The inputs that a type can hold, for this number of columns.
 std::vector<std::string_view> input_names(DType dtype, std::size_t cols);
 
-// The row named. Throws std::invalid_argument where there is none.
+// Makes the named row. Throws std::invalid_argument if there is no such input.
 Array make_input(std::string_view name, DType dtype, std::size_t cols, std::uint64_t seed = 1);
 
-// gamma about 1 and beta about 0, as training leaves them: some of either sign, one exact zero.
+// gamma around 1 and beta around 0, as training leaves them. Both signs occur, and one exact zero.
 Array make_weight(DType dtype, std::size_t cols, std::uint64_t seed = 2);
 Array make_bias(DType dtype, std::size_t cols, std::uint64_t seed = 3);
 

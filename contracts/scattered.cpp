@@ -1,4 +1,4 @@
-// See scattered.hpp.
+// Implements scattered.hpp.
 #include "contracts/scattered.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Translates evenorm.hpp's descriptions into evenorm.h's.
+// Translates the descriptions of evenorm.hpp to those of evenorm.h.
 #include "contracts/through_c.hpp"
 
 namespace evenorm::contracts {
@@ -10,7 +10,7 @@ CView c_view(const View& view) {
           view.shape.data(), view.strides.empty() ? nullptr : view.strides.data()};
 }
 
-// What both passes have.
+// The fields that both passes have.
 template <class CPass, class Pass>
 CPass c_pass(CPass result, const Pass& pass) {
   result.kind = static_cast<evenorm_kind>(pass.kind);

@@ -1,4 +1,4 @@
-// The C API as a way to run a norm, forwards and backwards: what the C++ API is asked for, said in C.
+// Runs forward and backward passes through the C API, from descriptions of the C++ API.
 #pragma once
 
 #include "contracts/backward_harness.hpp"
@@ -7,15 +7,15 @@
 
 namespace evenorm::contracts {
 
-// The same descriptions, borrowing the same memory. Strides, where given, are one per axis.
+// The same description over the same memory. Strides, if given, have one entry per axis.
 evenorm_forward c_forward(const Forward& forward);
 evenorm_backward c_backward(const Backward& backward);
-evenorm_buffers c_buffers(const evenorm_forward& forward);  // its addresses
+evenorm_buffers c_buffers(const evenorm_forward& forward);  // borrows the addresses of `forward`
 evenorm_executor c_executor(const Executor& executor);      // borrows `executor`
 
-// Throws Error, with evenorm_last_error()'s text, for every status but EVENORM_OK. Runs on the target in use.
+// Throws Error with evenorm_last_error()'s text unless `status` is EVENORM_OK. Runs on the current target.
 void check_status(evenorm_status status);
 Runner through_c();
-BackwardRunner gradients_through_c();  // with the scratch that it asks for
+BackwardRunner gradients_through_c();  // with the scratch size that the C API asks for
 
 }  // namespace evenorm::contracts

@@ -101,7 +101,7 @@ def similarity(vectors: Tensor, pair: tuple[int, int]) -> float:
 
 
 def norms(model: nn.Module, tokens: dict[str, Tensor]) -> Callable[[], object]:
-    """A function that runs the model's layer norms alone, on their inputs of a pass."""
+    """A function that runs only the model's layer norms, on their inputs in a pass."""
     given: list[tuple[nn.Module, Tensor]] = []
     layers = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
     hooks = [layer.register_forward_pre_hook(lambda layer, args: given.append((layer, args[0]))) for layer in layers]
@@ -131,7 +131,7 @@ def times(theirs: Callable[[], object], ours: Callable[[], object], rounds: int)
 def all_times(
     models: tuple[nn.Module, nn.Module], batches: dict[str, dict[str, Tensor]], rounds: int
 ) -> dict[str, Any]:
-    """For each batch, whole passes and the layer norms alone."""
+    """For each batch, the times of whole passes and of the layer norms alone."""
     result: dict[str, Any] = {}
     for name, tokens in batches.items():
         theirs, ours = models
@@ -162,7 +162,7 @@ def report(threads: int, rounds: int) -> dict[str, Any]:
 
 def show(found: dict[str, Any]) -> None:
     rows, cols = found["shape"]
-    print(f"all-MiniLM-L6-v2: {len(found['replaced'])} layer norms swapped, {len(found['left'])} left")
+    print(f"all-MiniLM-L6-v2: {len(found['replaced'])} layer norms replaced, {len(found['left'])} left")
     print(f"evenorm's operators: {found['operators']['operators']}; {found['threads']} thread(s)\n")
     print(f"{rows} sentences, {found['tokens']} tokens, padded to {cols}\n")
     print("  similarity   PyTorch   evenorm")

@@ -241,7 +241,7 @@ double largest_difference(const Array& a, const Array& b) {
   double largest = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double difference = std::abs(evenorm::contracts::value_at(a, i) - evenorm::contracts::value_at(b, i));
-    if (!(difference <= largest)) largest = difference;  // so that a NaN counts
+    if (!(difference <= largest)) largest = difference;  // the negated comparison lets a NaN count
   }
   return largest;
 }

@@ -1,4 +1,4 @@
-// The shortest use of evenorm: rows of floats in, rows of floats out.
+// The shortest use of evenorm: normalises two rows of floats.
 #include <cstdio>
 #include <evenorm/evenorm.hpp>
 #include <vector>

@@ -1,4 +1,4 @@
-/* The shortest use of evenorm from C: rows of floats in, rows of floats out. */
+/* The shortest use of evenorm from C: normalises two rows of floats. */
 #include <evenorm/evenorm.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 // Trains one of evenorm's modules: a new LayerNorm learns a real model's gamma and beta from the inputs and outputs of
 // the model's norm. Usage: train_module INPUT WEIGHT BIAS EXPECTED [OUTPUT], .npy of f32. WEIGHT and BIAS are the
-// parameters to be found; OUTPUT is a .safetensors file for those that were found.
-// Exit status: 0 if they are found to kTolerance, 1 if they are not, 2 wrong use or bad input.
+// model's parameters, which training must find. OUTPUT is a .safetensors file for the trained parameters. Exit status:
+// 0 if training finds the parameters to kTolerance, 1 if it does not, 2 wrong use or bad input.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ std::span<float> elements_of(const evenorm::Tensor& parameter, std::size_t size)
 }
 
 // The loss is 1/2 sum over columns of mean over rows of (gamma xhat + beta - target)^2: one quadratic for each column,
-// whose second derivatives are (mean xhat^2, mean xhat; mean xhat, 1). The largest and smallest curvature of all:
+// whose second derivatives are (mean xhat^2, mean xhat; mean xhat, 1). These are the largest and smallest curvatures.
 struct Curvature {
   double most = 0, least = INFINITY;
 };
@@ -111,7 +111,7 @@ double distance(std::span<const float> a, std::span<const float> b) {
   double largest = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    if (!(difference <= largest)) largest = difference;  // so that a NaN counts
+    if (!(difference <= largest)) largest = difference;  // the negated comparison lets a NaN count
   }
   return largest;
 }

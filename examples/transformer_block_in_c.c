@@ -1,5 +1,5 @@
-/* A Transformer's residual connection from C: what a sublayer made is added to the stream, and the sum normalised and
- * quantised to bytes for the next layer's product, in one pass. */
+/* A Transformer's residual connection in C. One pass adds a sublayer's output to the residual stream, normalises the
+ * sum and quantises the result to int8 for the next layer's matrix product. */
 #include <evenorm/evenorm.h>
 #include <stdio.h>
 
@@ -16,7 +16,7 @@ int main(void) {
   evenorm_forward forward = evenorm_forward_defaults();
   forward.x = (evenorm_const_tensor){stream, EVENORM_F32, 2, shape, NULL};
   forward.residual = (evenorm_const_tensor){update, EVENORM_F32, 2, shape, NULL};
-  forward.sum = (evenorm_tensor){stream, EVENORM_F32, 2, shape, NULL}; /* the stream goes on, in place */
+  forward.sum = (evenorm_tensor){stream, EVENORM_F32, 2, shape, NULL}; /* updates the stream in place */
   forward.y = (evenorm_tensor){bytes, EVENORM_I8, 2, shape, NULL};
   forward.scale = (evenorm_tensor){scale, EVENORM_F32, 1, shape, NULL};
   forward.weight = (evenorm_const_tensor){gamma, EVENORM_F32, 1, &shape[1], NULL};

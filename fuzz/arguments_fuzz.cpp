@@ -1,6 +1,6 @@
-// A description of a norm that the bytes choose, right or wrong, all of its tensors being views of one small memory.
-// What is refused throws Error, says why on one line and writes nothing. Which overlaps pass is compared with looking
-// at every pair of bytes; what passes gives the same bits as rows of their own, and writes nothing else.
+// Fuzzes descriptions of a forward pass, valid or not. All tensors are views of one small memory. A refusal throws
+// Error with one line and writes nothing. Accepted overlaps are compared with a test of every pair of bytes. An
+// accepted call gives the same bits as separate rows, and writes nothing else.
 #include <algorithm>
 #include <bit>
 
@@ -70,7 +70,7 @@ Description choose_description(Choices& choices) {
   return d;
 }
 
-// The memory as it should be afterwards, from rows of their own.
+// The memory as it should be after the call, computed from separate rows.
 Memory expected_memory(const Description& d, const Memory& before) {
   Memory after = before;
   const std::vector<std::size_t> order = contracts::places_of_rows(d.x.shape, d.axes.numbers());
@@ -97,26 +97,27 @@ void arguments(Input input) {
   const Memory before = memory;
   const Forward forward = d.in(memory);
 
-  const auto why = refusal([&] { internal::validate_buffers(internal::validate(forward)); });  // looks at no element
+  // checks the description alone
+  const auto why = refusal([&] { internal::validate_buffers(internal::validate(forward)); });
   if (why) {
     expect_one_line(*why);
     expect_reason(d.views(), *why);
-    expect(refusal([&] { run(forward); }) == why, "what is refused is refused by every way in");
+    expect(refusal([&] { run(forward); }) == why, "every entry point refuses the same calls");
     expect(memory == before, "nothing is written before the checks have passed");
     return;
   }
   const Views views = d.views();
   const bool empty = std::find(d.x.shape.begin(), d.x.shape.end(), 0) != d.x.shape.end();
   const bool in_memory = std::ranges::all_of(views, [](const View* v) { return !v->present || v->in_memory(); });
-  if (!empty && !in_memory) return;  // no such memory: it cannot be run
+  if (!empty && !in_memory) return;  // the views lie outside the memory, so the call cannot run
   if (!empty) {
     expect_apart({&d.y, &d.mean, &d.rstd}, views, [&](const View& output, const View& other) {
       return &output == &d.y && &other == &d.x && same_places(d.x, d.y);
     });
   }
-  expect(!refusal([&] { run(forward); }), "what passes runs");
+  expect(!refusal([&] { run(forward); }), "an accepted call runs");
   expect(memory == (empty ? before : expected_memory(d, before)),
-         "the elements are those of rows of their own, the rest stays");
+         "the elements equal those of separate rows, and nothing else changes");
 }
 
 }  // namespace evenorm::fuzz

@@ -1,7 +1,6 @@
-// A description of a backward pass that the bytes choose, right or wrong, all of its tensors, and sometimes its
-// scratch, being parts of one small memory. What is refused throws Error, says why on one line and writes nothing.
-// Which overlaps pass is compared with looking at every pair of bytes; what passes gives the same bits as rows of their
-// own, and writes nothing else.
+// Fuzzes descriptions of a backward pass, valid or not. All tensors, and sometimes the scratch, are parts of one small
+// memory. A refusal throws Error with one line and writes nothing. Accepted overlaps are compared with a test of every
+// pair of bytes. An accepted call gives the same bits as separate rows, and writes nothing else.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -55,7 +54,7 @@ Description choose_description(Choices& choices) {
   d.x = choose_view(choices, "x", d.axes.shape);
   d.dy = choose_view(choices, "dy", d.axes.shape);
   if (!choices.one_in(4)) d.dx = choose_view(choices, "dx", d.axes.shape);
-  const std::size_t alike = choices.below(6);  // dx in place of x or dy, or interleaved with one
+  const std::size_t alike = choices.below(6);  // dx in place of x or dy, or interleaved with one of them
   if (d.dx.present && alike <= 3) {
     const View& source = alike % 2 == 0 ? d.x : d.dy;
     d.dx.dtype = source.dtype;
@@ -90,7 +89,8 @@ std::vector<double> statistic_of(const View& view, const Memory& memory) {
 
 std::optional<DType> type_of(const View& view) { return view.present ? std::optional(view.dtype) : std::nullopt; }
 
-// The memory as it should be afterwards, from rows of their own; without rows, dweight and dbias are written as well.
+// The memory as it should be after the call, computed from separate rows. Without rows, dweight and dbias are written
+// too.
 Memory expected_memory(const Description& d, const Memory& before) {
   const std::vector<std::size_t> order = contracts::places_of_rows(d.x.shape, d.axes.numbers());
   const auto rows_of = [&](const View& view) {
@@ -130,13 +130,13 @@ void expect_refused(const Description& d, const std::string& why, Memory& memory
   const Backward backward = d.in(memory);
   Memory scratch(std::size_t{1} << 16);
   expect(refusal([&] { run(backward); }) == why && refusal([&] { run(backward, scratch, {}); }) == why,
-         "what is refused is refused by every way in");
+         "every entry point refuses the same calls");
   const auto without_buffers = refusal([&] { scratch_bytes(backward); });
   expect(!without_buffers || without_buffers == why, "scratch_bytes() refuses for the same reason");
   expect(memory == before, "nothing is written before the checks have passed");
 }
 
-// In scratch that is part of the memory: refused, or apart from all.
+// Scratch inside the memory is either refused or apart from all tensors.
 void try_scratch_in_memory(const Description& d, const Views& touched, const View& scratch, std::size_t bytes,
                            Memory& memory, const Memory& before) {
   const std::span place = std::span(memory).subspan(scratch.begin, bytes);
@@ -145,15 +145,15 @@ void try_scratch_in_memory(const Description& d, const Views& touched, const Vie
     Views all = touched;
     all.push_back(&scratch);
     expect_one_line(*why);
-    expect(why->starts_with("scratch may overlap "), "only where the scratch lies can be wrong");
+    expect(why->starts_with("scratch may overlap "), "only the address of the scratch can be wrong");
     expect_reason(all, *why);
     expect(memory == before, "nothing is written before the checks have passed");
     return;
   }
-  for (const View* view : touched) expect(!share_bytes(*view, scratch), "scratch that passes shares no byte");
+  for (const View* view : touched) expect(!share_bytes(*view, scratch), "accepted scratch shares no byte");
   Memory expected = expected_memory(d, before);
   for (const std::size_t byte : scratch.bytes()) expected[byte] = memory[byte];
-  expect(memory == expected, "the elements are those of rows of their own, the rest but the scratch stays");
+  expect(memory == expected, "the elements equal those of separate rows, and nothing else but the scratch changes");
 }
 
 }  // namespace
@@ -167,11 +167,12 @@ void backward_arguments(Input input) {
 
   const auto why = refusal([&] { internal::validate_buffers(internal::validate(backward)); });
   if (why) return expect_refused(d, *why, memory, before);
-  Views touched;  // tensors without elements lie nowhere
+  Views touched;  // tensors without elements occupy no memory
   for (const View* view : d.views()) {
     if (view->present && contracts::product(view->shape) != 0) touched.push_back(view);
   }
-  if (!std::ranges::all_of(touched, &View::in_memory)) return;  // no such memory: it cannot be run
+  // the views lie outside the memory, so the call cannot run
+  if (!std::ranges::all_of(touched, &View::in_memory)) return;
   Views outputs;
   std::ranges::copy_if(touched, std::back_inserter(outputs),
                        [&](const View* v) { return v == &d.dx || v == &d.dweight || v == &d.dbias; });
@@ -180,7 +181,7 @@ void backward_arguments(Input input) {
   });
 
   const std::size_t bytes = scratch_bytes(backward);
-  expect((bytes != 0) == (d.dweight.present || d.dbias.present), "scratch is for sums over rows");
+  expect((bytes != 0) == (d.dweight.present || d.dbias.present), "only sums over rows need scratch");
   if (bytes != 0 && choices.one_in(4)) {
     Memory less(bytes - 1);
     expect(refusal([&] { run(backward, less, {}); }).has_value(), "too little scratch is refused");
@@ -191,8 +192,8 @@ void backward_arguments(Input input) {
         "scratch", true, DType::bf16, {static_cast<std::int64_t>(bytes / 2)}, {}, choices.below(kBytes - bytes)};
     return try_scratch_in_memory(d, touched, scratch, bytes, memory, before);
   }
-  expect(!refusal([&] { run(backward); }), "what passes runs");
-  expect(memory == expected_memory(d, before), "the elements are those of rows of their own, the rest stays");
+  expect(!refusal([&] { run(backward); }), "an accepted call runs");
+  expect(memory == expected_memory(d, before), "the elements equal those of separate rows, and nothing else changes");
 }
 
 }  // namespace evenorm::fuzz

@@ -1,7 +1,7 @@
-// The gradients of one norm that the bytes choose: types, options, numbers and layout. Every target gives the same bits
-// for dense rows; those bits are within the bound of the reference, and not finite where docs/numerics.md says so. The
-// layout chosen gives them again, on every target, for any of the gradients, however the work is shared out, in scratch
-// of just the size wanted, whatever mode the caller has set, with nothing else written.
+// Fuzzes the gradients of one norm: types, options, numbers and layout. For dense rows, every target gives the same
+// bits. They are within the bound of the reference, and not finite only where docs/numerics.md allows it. The chosen
+// layout gives the same bits on every target, for any subset of the gradients, any distribution of the work, scratch of
+// exactly the requested size, and any floating-point mode of the caller. Nothing else is written.
 #include <algorithm>
 
 #include "contracts/backward_accuracy.hpp"
@@ -27,13 +27,12 @@ using contracts::Shape;
 using internal::GradientProblem;
 using internal::Target;
 
-// The rows as they come, and the tensors that they come from.
 struct Case {
   BackwardOperation op;
   Shape shape;
   contracts::AxisChoice axes;
-  std::vector<std::size_t> order;  // of the tensors' elements, by rows
-  BackwardInputs inputs;           // x and dy: by rows
+  std::vector<std::size_t> order;  // of the tensors' elements, row by row
+  BackwardInputs inputs;           // x and dy, row by row
 
   std::size_t rows() const { return inputs.x.size() / op.forward.cols; }
 };
@@ -42,7 +41,7 @@ DType choose_type(Choices& choices, DType usual) {
   return choices.one_in(2) ? contracts::kAllTypes[choices.below(4)] : usual;
 }
 
-// All gradients are asked for.
+// Asks for all gradients.
 BackwardOperation choose_operation(Choices& choices, std::size_t cols) {
   BackwardOperation op;
   op.forward.kind = choices.one_in(3) ? Kind::rms : Kind::layer;
@@ -82,9 +81,9 @@ Case choose_case(Choices& choices) {
   return c;
 }
 
-// --- dense rows: bounds, and what is not finite ----------------------------------------------------------------------
+// --- dense rows: bounds and values that are not finite -------------------------------------------------------------
 
-// Where x and dy are finite: rows of x, rows of both, columns of dy.
+// Which parts of x and dy are finite: rows of x, rows of both, columns of dy.
 struct Finite {
   std::vector<bool> x_rows, rows, cols;
   bool weight;
@@ -109,18 +108,17 @@ void expect_nan_where_due(const Finite& finite, const BackwardOutcome& dense) {
   const std::size_t n = finite.cols.size();
   for (std::size_t i = 0; i < dense.dx.size(); ++i) {
     expect(is_canonical(dense.dx, i, !(finite.weight && finite.rows[i / n])),
-           "dx is NaN, the canonical one, in rows that are not finite");
+           "dx is the canonical NaN in rows that are not finite");
   }
   const bool all_x = finite.all_x();
   for (std::size_t i = 0; i < n; ++i) {
     expect(is_canonical(dense.dgamma, i, !(all_x && finite.cols[i])),
-           "dgamma is NaN, the canonical one, where dy's column is not finite, or all of it where x is not");
-    expect(is_canonical(dense.dbeta, i, !finite.cols[i]),
-           "dbeta is NaN, the canonical one, where dy's column is not finite");
+           "dgamma is the canonical NaN if dy's column or anything in x is not finite");
+    expect(is_canonical(dense.dbeta, i, !finite.cols[i]), "dbeta is the canonical NaN if dy's column is not finite");
   }
 }
 
-// dx of the rows that are finite.
+// The errors of dx in the finite rows.
 contracts::GradientErrors errors_of_rows(const Case& c, const Finite& finite, const BackwardOutcome& dense) {
   const std::size_t n = finite.cols.size();
   Array x(c.op.forward.x, std::size_t{0}), dy(c.op.forward.y, std::size_t{0}), dx(*c.op.dx, std::size_t{0});
@@ -133,7 +131,7 @@ contracts::GradientErrors errors_of_rows(const Case& c, const Finite& finite, co
   return contracts::ExpectedGradients(c.op.measured(), x, dy, c.inputs.weight).errors_of(dx, {}, {});
 }
 
-// dgamma and dbeta of the columns that are finite: of others, all is made 0 on either side.
+// The errors of dgamma and dbeta in the finite columns. All other values are set to 0 on both sides.
 contracts::GradientErrors errors_of_columns(const Case& c, const Finite& finite, const BackwardOutcome& dense) {
   const std::size_t n = finite.cols.size();
   Array x = c.inputs.x, dy = c.inputs.dy, dgamma = dense.dgamma, dbeta = dense.dbeta;
@@ -161,12 +159,10 @@ void expect_within_bound(const Case& c, const BackwardOutcome& dense) {
                   " u, dbeta " + std::to_string(errors.dbeta) + " u");
 }
 
-// --- any layout, any way
-// -----------------------------------------------------------------------------------------------
+// --- any layout and any way of running -----------------------------------------------------------------------------
 
 enum class Way : unsigned char { serial, reversed, pieces, c };
 
-// The layout, what is asked for, and how it is run.
 struct Setting {
   Scattered x, dy, dx, gamma, mean, rstd, dgamma, dbeta;
   InPlace in_place;
@@ -178,7 +174,7 @@ struct Setting {
   Scattered& result() { return in_place == InPlace::of_x ? x : in_place == InPlace::of_dy ? dy : dx; }
 };
 
-// Work cut anywhere, as schedule.cpp does only with much more to share out.
+// Splits the work anywhere. schedule.cpp only splits much larger work.
 void run_in_pieces(Target target, const Backward& backward, std::size_t amount) {
   internal::GradientPass pass(internal::validate(backward));
   const GradientProblem& p = pass.problem;
@@ -189,7 +185,7 @@ void run_in_pieces(Target target, const Backward& backward, std::size_t amount) 
   const internal::Kernels& kernels = internal::kernels_of(target);
   const std::size_t piece = 1 + amount % 8, blocks = internal::row_blocks(p);
   const auto cut = [](std::size_t units, std::size_t most, const auto& work) {
-    for (std::size_t first = (units - 1) / most * most;; first -= most) {  // backwards
+    for (std::size_t first = (units - 1) / most * most;; first -= most) {  // in reverse order
       work(first, std::min(most, units - first));
       if (first == 0) return;
     }
@@ -215,7 +211,7 @@ void run_in_pieces(Target target, const Backward& backward, std::size_t amount) 
   internal::finish_row_blocks(kernels, p, slots.data(), (blocks + run - 1) / run, run * slot);
 }
 
-// In scratch of just the size wanted, some bytes into its memory, which a sanitizer guards at the end.
+// Runs in scratch of exactly the requested size, at an offset. A sanitizer guards its end.
 void run_in_scratch(Target target, const Backward& backward, const Executor& executor, std::size_t amount) {
   constexpr std::byte kUntouched{0x5A};
   const internal::GradientPass pass(internal::validate(backward));
@@ -227,7 +223,7 @@ void run_in_scratch(Target target, const Backward& backward, const Executor& exe
   const auto untouched = [&](std::byte b) { return b == kUntouched; };
   expect(std::ranges::all_of(std::span(memory).first(before), untouched) &&
              std::ranges::all_of(std::span(memory).last(after), untouched),
-         "nothing is written beside the scratch");
+         "nothing outside the scratch is written");
 }
 
 void run_in_a_way(Way way, Target target, const Backward& backward, std::size_t amount) {
@@ -263,7 +259,7 @@ void expect_same_bits(const Case& c, const Setting& setting, const BackwardOutco
   {
     const contracts::FpModeScope scope(s.mode);
     run_in_a_way(s.way, target, backward, s.amount);
-    expect(scope.is_as_set(), "the caller's mode stays");
+    expect(scope.is_as_set(), "the caller's floating-point mode is unchanged");
   }
   if (s.wants_dx) {
     expect(contracts::permuted(s.result().get(), size_of(*c.op.dx), c.order, false) == bytes_of(dense.dx),
@@ -271,7 +267,7 @@ void expect_same_bits(const Case& c, const Setting& setting, const BackwardOutco
     expect(s.result().only_elements_were_written(), "only dx's elements are written");
   }
   const auto expect_sums = [&](bool wanted, const Scattered& now, const Scattered& before, const Array& sums) {
-    if (!wanted) return expect(now.memory == before.memory, "what is not asked for is not written");
+    if (!wanted) return expect(now.memory == before.memory, "gradients that were not asked for are not written");
     expect(now.get() == bytes_of(sums), "sums over rows have the same bits in any layout");
     expect(now.only_elements_were_written(), "only the elements of sums over rows are written");
   };
@@ -279,11 +275,11 @@ void expect_same_bits(const Case& c, const Setting& setting, const BackwardOutco
   expect_sums(s.wants_dbeta, s.dbeta, setting.dbeta, dense.dbeta);
   for (const auto member : {&Setting::x, &Setting::dy, &Setting::dx, &Setting::gamma, &Setting::mean, &Setting::rstd}) {
     const bool written = s.wants_dx && &(s.*member) == &s.result();
-    expect(written || (s.*member).memory == (setting.*member).memory, "inputs stay as they were");
+    expect(written || (s.*member).memory == (setting.*member).memory, "inputs are unchanged");
   }
 }
 
-// Chooses the tensors' layouts, which may change what x, dy and weight hold.
+// Chooses the tensors' layouts, which may change the values of x, dy and weight.
 Setting choose_setting(Choices& choices, Case& c) {
   const contracts::Choose choose = [&](std::size_t n) { return choices.below(n); };
   const std::size_t place = choices.below(4);
@@ -304,7 +300,7 @@ Setting choose_setting(Choices& choices, Case& c) {
   Scattered dx(*c.op.dx, c.shape, choose), mean(DType::f64, c.axes.outer, choose),
       rstd(DType::f64, c.axes.outer, choose);
   Scattered dgamma = place_sums(c.inputs.dgamma), dbeta = place_sums(c.inputs.dbeta);
-  const bool needs_dx = c.op.measured().arithmetic() != c.op.forward.arithmetic();  // whose type settles it
+  const bool needs_dx = c.op.measured().arithmetic() != c.op.forward.arithmetic();  // dx's type decides the arithmetic
   const std::size_t wanted = (choices.one_in(2) ? 7 : 1 + choices.below(7)) | (needs_dx ? 1 : 0);
   return {std::move(x),      std::move(dy),         std::move(dx),     std::move(gamma),
           std::move(mean),   std::move(rstd),       std::move(dgamma), std::move(dbeta),
@@ -319,7 +315,7 @@ void put_statistics(const Case& c, Setting& setting) {
   if (c.op.forward.kind == Kind::layer) setting.mean.put(statistic_bytes(DType::f64, inputs.mean).data());
 }
 
-// dx of one row does not know of the others.
+// dx of a row does not depend on the other rows.
 void expect_row_alone(const Case& c, std::size_t row, const BackwardOutcome& dense, Target target) {
   const std::size_t n = c.op.forward.cols;
   BackwardOperation op = c.op;
@@ -327,7 +323,7 @@ void expect_row_alone(const Case& c, std::size_t row, const BackwardOutcome& den
   const BackwardInputs inputs{c.inputs.x.part(row * n, n), c.inputs.dy.part(row * n, n), c.inputs.weight};
   expect(bytes_of(run_backward(contracts::gradients_on_target(target), op, inputs).dx) ==
              bytes_of(dense.dx.part(row * n, n)),
-         "dx of a row alone has the same bits");
+         "dx of a separate row has the same bits");
 }
 
 }  // namespace
@@ -340,7 +336,7 @@ void backward(Input input) {
 
   const std::vector<Target> targets = contracts::runnable_targets();
   const BackwardOutcome dense = run_backward(contracts::gradients_on_target(targets[0]), c.op, c.inputs);
-  expect(dense.kept_inside, "dense rows are written, and nothing else");
+  expect(dense.kept_inside, "only the dense rows are written");
   expect_within_bound(c, dense);
   expect_row_alone(c, choices.below(c.rows()), dense, targets[0]);
   for (const Target target : targets) {

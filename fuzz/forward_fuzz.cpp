@@ -1,6 +1,6 @@
-// One norm that the bytes choose: its types, options, numbers and layout. Every target gives the same bits for dense
-// rows, those bits are within the contract of the reference, and the layout chosen gives them again, on every target,
-// however the work is shared out and whatever mode the caller has set, with nothing else written.
+// Fuzzes one norm: types, options, numbers and layout. For dense rows, every target gives the same bits, within the
+// bound of the reference. The chosen layout gives the same bits on every target, for any distribution of the work and
+// any floating-point mode of the caller. Nothing else is written.
 #include <algorithm>
 #include <cstring>
 
@@ -42,13 +42,12 @@ bool equal_bits(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
 }
 
-// The rows as they come, their tensors, and what they give.
 struct Case {
   Operation op;
   Shape shape;
   contracts::AxisChoice axes;
-  std::vector<std::size_t> order;  // of the tensor's elements, by rows
-  Array x, weight, bias;           // x: by rows
+  std::vector<std::size_t> order;  // of the tensor's elements, row by row
+  Array x, weight, bias;           // x: row by row
 };
 
 void expect_within_contract(const Case& c, const Outcome& outcome) {
@@ -56,7 +55,7 @@ void expect_within_contract(const Case& c, const Outcome& outcome) {
   const std::size_t cols = c.op.cols, row_bytes = cols * size_of(c.op.x);
   for (std::size_t r = 0; r < outcome.rstd.size(); ++r) {
     const bool finite = all_finite(c.x, r * cols, cols);
-    expect(is_canonical(outcome.rstd[r], !finite), "rstd of a row that is not finite is NaN, and only that");
+    expect(is_canonical(outcome.rstd[r], !finite), "rstd is NaN in rows that are not finite, and only there");
     expect(outcome.mean.empty() || is_canonical(outcome.mean[r], !finite), "so is mean");
     for (std::size_t i = 0; i < cols; ++i) expect(is_canonical(outcome.y, r * cols + i, !finite), "so is y");
     if (!finite || !parameters) continue;
@@ -72,7 +71,7 @@ void expect_within_contract(const Case& c, const Outcome& outcome) {
   }
 }
 
-// Rows cut anywhere, and long rows in parts of `part` blocks, as schedule.cpp does only with much more to share out.
+// Splits the rows anywhere, and long rows into parts of `part` blocks. schedule.cpp only splits much larger work.
 void run_in_pieces(Target target, const Forward& forward, std::size_t piece, std::size_t part) {
   const internal::Problem p = internal::validate(forward);
   internal::validate_buffers(p);
@@ -110,7 +109,6 @@ void run_in_a_way(Way way, Target target, const Forward& forward, std::size_t am
   internal::run_on(target, forward);
 }
 
-// The layout, and how it is run.
 struct Setting {
   Scattered x, y, gamma, beta, mean, rstd;
   bool in_place;
@@ -136,7 +134,7 @@ void expect_same_bits(const Case& c, Setting s, const Outcome& dense, Target tar
   {
     const contracts::FpModeScope scope(s.mode);
     run_in_a_way(s.way, target, forward, s.amount);
-    expect(scope.is_as_set(), "the caller's mode stays");
+    expect(scope.is_as_set(), "the caller's floating-point mode is unchanged");
   }
   expect(contracts::permuted(y.get(), size_of(c.op.y), c.order, false) == bytes_of(dense.y),
          "any layout has the same bits");
@@ -144,7 +142,7 @@ void expect_same_bits(const Case& c, Setting s, const Outcome& dense, Target tar
   expect(c.op.kind == Kind::rms || s.mean.get() == statistic_bytes(s.mean.dtype, dense.mean), "mean has the same bits");
   expect(y.only_elements_were_written() && s.rstd.only_elements_were_written() && s.mean.only_elements_were_written(),
          "only elements are written");
-  expect(s.in_place || s.x.memory == x_before, "x stays as it was");
+  expect(s.in_place || s.x.memory == x_before, "x is unchanged");
 }
 
 }  // namespace
@@ -185,7 +183,7 @@ void forward(Input input) {
 
   const std::vector<Target> targets = contracts::runnable_targets();
   const Outcome dense = run_operation(contracts::on_target(targets[0]), c.op, c.x, c.weight, c.bias);
-  expect(dense.kept_inside, "dense rows are written, and nothing else");
+  expect(dense.kept_inside, "only the dense rows are written");
   expect_within_contract(c, dense);
   for (const Target target : targets) {
     const Outcome other = run_operation(contracts::on_target(target), c.op, c.x, c.weight, c.bias);

@@ -1,4 +1,4 @@
-// One fuzzer: libFuzzer's entry point around the target that EVENORM_FUZZ_TARGET names.
+// libFuzzer's entry point for the fuzz target that EVENORM_FUZZ_TARGET names.
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,6 +1,6 @@
-// Messages of other processes. Their communicator sends what this process sends, but for some bytes: a pass then ends
-// as it should, or with a refusal of one line and without having written anything. A process that finds its own message
-// changed always refuses.
+// Fuzzes the messages of other processes. The communicator sends this process's own message for each of them, with some
+// bytes changed. A pass then either succeeds or refuses with one line and writes nothing. A process always refuses if
+// its own message was changed.
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -12,10 +12,10 @@
 namespace evenorm::fuzz {
 namespace {
 
-constexpr std::size_t kCols = 232, kAgreement = 240;  // where the agreement has its columns, and its size
-constexpr double kUnwritten = 0.1;                    // both of whose halves are not 0
+constexpr std::size_t kCols = 232, kAgreement = 240;  // the offset of the columns in the agreement, and its size
+constexpr double kUnwritten = 0.1;                    // no 32-bit half is 0
 
-// The choices of one gather: some bytes, or numbers, of some messages.
+// A communicator that changes some bytes or numbers of some messages.
 struct Engine {
   Choices& choices;
   std::size_t rank, size;
@@ -48,7 +48,7 @@ struct Engine {
   }
 };
 
-// Whether work() is done; else it has refused, and `output` is as it was.
+// Returns true if work() succeeded. Otherwise it refused, and `output` is unchanged.
 template <class Work>
 bool is_done(const Engine& engine, const std::vector<double>& output, const Work& work) {
   const std::vector<double> before = output;
@@ -59,7 +59,7 @@ bool is_done(const Engine& engine, const std::vector<double>& output, const Work
     expect(std::memcmp(output.data(), before.data(), output.size() * sizeof(double)) == 0, "a refusal writes nothing");
     return false;
   }
-  expect(!engine.own_changed, "a process notices that its own message is another");
+  expect(!engine.own_changed, "a process notices that its own message was changed");
   return true;
 }
 

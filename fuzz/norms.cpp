@@ -1,4 +1,4 @@
-// See norms.hpp.
+// Implements norms.hpp.
 #include "fuzz/norms.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using contracts::Shape;
 
 namespace {
 
-// Any bits, or those of the input itself.
+// Any bits, or bits of the input itself.
 void choose_bits(Choices& choices, std::byte* to, std::size_t bytes) {
   contracts::Random random(choices.word());
   const bool own = choices.one_in(2);

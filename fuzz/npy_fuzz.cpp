@@ -1,5 +1,5 @@
-// .npy: what is accepted agrees with the file to the byte, is read element by element as an independent reading says,
-// and is the same when it is written and read again. What is refused is a Failure of one line.
+// Fuzzes .npy files. An accepted header agrees with the file to the byte. The elements are those that an independent
+// reading finds, and writing and reading them again changes nothing. A refusal is a Failure of one line.
 #include <algorithm>
 #include <cstring>
 
@@ -20,7 +20,7 @@ bool equal(const NpyHeader& a, const NpyHeader& b) {
 
 bool equal(const NpyParse& a, const NpyParse& b) { return a.error == b.error && equal(a.header, b.header); }
 
-// Sizes multiplied wider than the reader does it.
+// Multiplies the sizes in a wider type than the reader.
 void expect_sizes(const NpyHeader& header) {
   unsigned __int128 bytes = size_of(header.dtype);
   const bool empty = std::find(header.shape.begin(), header.shape.end(), 0) != header.shape.end();
@@ -30,7 +30,8 @@ void expect_sizes(const NpyHeader& header) {
     expect(empty || bytes >> 63 == 0, "a tensor has less than 2^63 bytes");
   }
   expect(header.shape.size() <= cli::kMaxNpyAxes, "axes are few");
-  expect(header.data_bytes == (empty ? 0 : static_cast<std::uint64_t>(bytes)), "the data's bytes are the shape's");
+  expect(header.data_bytes == (empty ? 0 : static_cast<std::uint64_t>(bytes)),
+         "the data has as many bytes as the shape");
 }
 
 void expect_same_again(const NpyHeader& header) {
@@ -43,7 +44,7 @@ void expect_same_again(const NpyHeader& header) {
   expect(text.size() % 64 == 0 && equal(again.header, written), "a header written and read again is the same");
 }
 
-// Byte b of element i, counted in C order, as the format's description says.
+// Byte b of element i in C order, as the format defines it.
 std::uint8_t byte_of(Input file, const NpyHeader& header, std::size_t i, std::size_t b) {
   std::size_t place = 0, step = 1, rest = i;
   const std::size_t axes = header.shape.size();
@@ -89,19 +90,19 @@ void npy(Input input) {
   const auto start = file.first(std::min(file.size(), needed));
   expect(equal(cli::parse_npy_header(start, file.size()), parse), "the bytes that are needed suffice");
 
-  // As a pipe: nothing is known but the header.
+  // A pipe only shows the header.
   const NpyParse piped = cli::parse_npy_header(start, std::nullopt);
   if (piped.error.empty()) {
     expect_sizes(piped.header);
     expect_same_again(piped.header);
     const std::uint64_t size = piped.header.data_offset + piped.header.data_bytes;
     expect(cli::parse_npy_header(start, size).error.empty(), "a file of the header's own size is accepted");
-    expect(cli::parse_npy_header(start, size + 1).error.empty(), "what follows the array is passed over");
+    expect(cli::parse_npy_header(start, size + 1).error.empty(), "bytes after the array are skipped");
     expect(!cli::parse_npy_header(start, size - 1).error.empty(), "a byte too few is refused");
-    expect(parse.error.empty() == (size <= file.size()), "a header does not lie about the file's size");
+    expect(parse.error.empty() == (size <= file.size()), "a header agrees with the file's size");
   } else {
     expect_one_line(piped.error);
-    expect(!parse.error.empty(), "what is wrong in a pipe is wrong in a file");
+    expect(!parse.error.empty(), "a header refused from a pipe is refused from a file");
   }
 
   try {

@@ -1,5 +1,5 @@
-// What is typed on the command line: a tensor that is accepted is rectangular, holds the numbers that another reading
-// of its words gives, and is the same when it is printed and read again; axes and sizes are what they say.
+// Fuzzes tensors, axes and sizes typed on the command line. An accepted tensor is rectangular and holds the numbers
+// that an independent reader finds. Printing and reading it again changes nothing.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ void expect_same(const Numbers& a, const Numbers& b, std::string_view promise) {
   expect(a.shape == b.shape && std::ranges::equal(a.values, b.values, same_value), promise);
 }
 
-// By the words alone, brackets and commas being spaces.
+// The numbers of the words alone. Brackets and commas count as spaces.
 std::vector<double> words_of(std::string_view typed) {
   std::string text(typed);
   for (std::size_t at = 0; (at = text.find("\xe2\x88\x92", at)) != std::string::npos;) text.replace(at, 3, "-");
@@ -87,16 +87,17 @@ void check_sizes(const std::string& text) {
 
 void check_eps(const std::string& text) {
   const double eps = cli::parse_eps(text);
-  expect(same_value(eps, std::strtod(text.c_str(), nullptr)), "eps is the number that was typed");
+  expect(same_value(eps, std::strtod(text.c_str(), nullptr)), "eps equals the typed number");
 }
 
 void check_threads(const std::string& text) {
-  expect(cli::parse_threads(text) == std::strtoul(text.c_str(), nullptr, 10), "threads are as many as were typed");
+  expect(cli::parse_threads(text) == std::strtoul(text.c_str(), nullptr, 10),
+         "the number of threads equals the typed number");
 }
 
 }  // namespace
 
-// An argument cannot hold a zero byte.
+// An argument cannot contain a zero byte.
 void numbers(Input input) {
   const std::string text(input.begin(), std::find(input.begin(), input.end(), std::uint8_t{0}));
   for (const auto check : {+[](const std::string& t) { check_tensor(t); }, check_axes, check_normalized_shape,
@@ -104,7 +105,7 @@ void numbers(Input input) {
     try {
       check(text);
     } catch (const cli::Failure& failure) {
-      expect(*failure.what() != '\0', "a refusal says something");
+      expect(*failure.what() != '\0', "a refusal has a message");
     }
   }
 }

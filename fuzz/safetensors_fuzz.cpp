@@ -1,5 +1,5 @@
-// .safetensors: what is accepted is what an independent JSON document says, tensors filling the file to the byte, and
-// is the same when it is written and read again. What is refused is a Failure of one line.
+// Fuzzes .safetensors files. An accepted header equals an independent reading of its JSON, and its tensors fill the
+// file to the byte. Writing and reading it again changes nothing. A refusal is a Failure of one line.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -34,7 +34,7 @@ void expect_size(const SafetensorsEntry& entry) {
          "a tensor has its shape's bytes");
 }
 
-// Tensors follow each other from the header's end to the file's end.
+// Tensors follow each other without gaps from the header's end to the file's end.
 void expect_places(std::vector<SafetensorsEntry> entries, std::uint64_t data, std::uint64_t file_size) {
   std::sort(entries.begin(), entries.end(),
             [](const auto& a, const auto& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
@@ -56,7 +56,7 @@ void expect_as_in_document(const std::vector<SafetensorsEntry>& entries, std::st
     expect(tensor.at("dtype") == entry.type && tensor.at("shape") == entry.shape, "type and shape are the header's");
     expect(tensor.at("data_offsets") == Json({entry.begin - data, entry.end - data}), "offsets are the header's");
     const bool computable = entry.type == "F16" || entry.type == "BF16" || entry.type == "F32" || entry.type == "F64";
-    expect(entry.dtype.has_value() == computable, "a type can be computed with or not");
+    expect(entry.dtype.has_value() == computable, "exactly the computable types have a dtype");
   }
 }
 
@@ -88,7 +88,7 @@ void expect_contents(Input input, cli::SafetensorsFile& file) {
       expect(array.shape() == entry.shape && std::ranges::equal(array.bytes(), bytes), "a tensor is its bytes");
     } catch (const cli::Failure& failure) {
       expect_one_line(failure.what());
-      expect(!entry.dtype, "a tensor of a good type is read");
+      expect(!entry.dtype, "a tensor of a computable type is read");
     }
   }
 }

@@ -1,4 +1,4 @@
-// See support.hpp.
+// Implements support.hpp.
 #include "fuzz/support.hpp"
 
 #include <sys/mman.h>
@@ -12,7 +12,7 @@
 namespace evenorm::fuzz {
 
 void expect_one_line(std::string_view message) {
-  expect(!message.empty(), "a refusal says something");
+  expect(!message.empty(), "a refusal has a message");
   for (const char c : message) {
     const bool control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
     if (control) throw Violation("a refusal is one line: " + std::string(message));

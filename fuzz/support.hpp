@@ -1,4 +1,4 @@
-// What the fuzz targets share: choices out of bytes, a file in memory, numbers as bytes.
+// Shared by the fuzz targets: choices from the input's bytes, a file in memory, and numbers as bytes.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace evenorm::fuzz {
 
-// Takes choices off an input; past its end all of them are 0. Off its back go those that came later than the corpora:
-// what is before them means what it did.
+// Takes choices from an input. Choices after its end are 0. Choices that were added after the corpora were made come
+// from the back, so that the bytes before them keep their meaning.
 class Choices {
  public:
   explicit Choices(Input input) : rest_(input) {}
 
-  std::size_t below(std::size_t n);  // n >= 1; one byte where n <= 256, else four
-  std::uint64_t word();              // eight bytes
-  std::uint8_t last();               // one byte, off the back
+  std::size_t below(std::size_t n);  // n >= 1; takes one byte if n <= 256, else four
+  std::uint64_t word();              // takes eight bytes
+  std::uint8_t last();               // takes one byte from the back
   bool one_in(std::size_t n) { return below(n) == n - 1; }
   bool ended() const { return rest_.empty(); }
 
@@ -28,12 +28,12 @@ class Choices {
   Input rest_;
 };
 
-// The path of a file that holds these bytes, until the next call.
+// The path of a file with these bytes, valid until the next call.
 std::string memory_file(Input bytes);
 
 contracts::Array array_of(DType dtype, const std::vector<std::byte>& bytes);
 
-// Statistics in the type that they are handed out in.
+// The statistics as bytes of the type in which the library returns them.
 std::vector<std::byte> statistic_bytes(DType dtype, const std::vector<double>& values);
 
 }  // namespace evenorm::fuzz

@@ -1,5 +1,5 @@
-// The fuzz targets: each takes any bytes whatever and throws Violation where a promise is broken. What else a target
-// throws, and what a sanitizer says, is a finding too. Knows nothing of libFuzzer: the tests call the same functions.
+// The fuzz targets. Each takes any bytes and throws Violation if a promise is broken. Any other exception and any
+// sanitizer report is a finding too. This file does not depend on libFuzzer, because the tests call the same functions.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,17 @@ inline void expect(bool holds, std::string_view promise) {
   if (!holds) throw Violation(std::string(promise));
 }
 
-// What a refusal says: something, on one line.
+// Checks that a refusal's message is one line that is not empty.
 void expect_one_line(std::string_view message);
 
-void npy(Input input);                 // a .npy file
-void safetensors(Input input);         // a .safetensors file
+void npy(Input input);
+void safetensors(Input input);
 void numbers(Input input);             // a tensor, axes, sizes or a number, as typed on the command line
-void forward(Input input);             // choices: one norm, in many ways on every target
-void backward(Input input);            // choices: the gradients of one, likewise
-void arguments(Input input);           // choices: a description that may be wrong, in memory that is shared
-void backward_arguments(Input input);  // choices: one of a backward pass, likewise
-void messages(Input input);            // choices: what other processes send to one that shares a norm with them
+void forward(Input input);             // one norm, in many ways on every target
+void backward(Input input);            // the gradients of one norm, in many ways on every target
+void arguments(Input input);           // a description of a forward pass that may be wrong, in shared memory
+void backward_arguments(Input input);  // a description of a backward pass that may be wrong, in shared memory
+void messages(Input input);            // the messages that other processes send to one that shares a norm with them
 
 struct NamedTarget {
   std::string_view name;

@@ -1,4 +1,4 @@
-// See views.hpp.
+// Implements views.hpp.
 #include "fuzz/views.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ std::int64_t choose_stride(Choices& choices) {
   return static_cast<std::int64_t>(choices.below(choices.one_in(3) ? 41 : 9)) - (choices.one_in(4) ? 4 : 0);
 }
 
-// A wrong type is a number that is none of the types'.
+// A wrong type has a number that is not in the enumeration.
 DType choose_type(Choices& choices) {
   return choices.one_in(40) ? DType(choices.below(256)) : contracts::kAllTypes[choices.below(4)];
 }

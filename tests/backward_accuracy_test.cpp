@@ -1,5 +1,5 @@
-// Gradients stay within the bound of docs/numerics.md: one target against the reference in binary128, the others bit
-// for bit with it.
+// Gradients stay within the bound of docs/numerics.md. One target is compared with the reference in binary128, and the
+// others must have its bits.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -50,7 +50,7 @@ Names gradients_of(DType dtype, std::size_t cols) {
   return held;
 }
 
-// All inputs, kRows of them at once, each run with one gradient of those that the type of dy can hold, or with all.
+// Runs all inputs, kRows of them at a time. Each takes one of the gradients that dy's type can hold, or all of them.
 void try_inputs(const BackwardOperation& op, bool with_all_gradients, std::uint64_t seed) {
   const Names inputs = input_names(op.forward.x, op.forward.cols);
   const Names gradients = gradients_of(op.forward.y, op.forward.cols);
@@ -72,7 +72,7 @@ TEST_P(Contract_GradientsAccuracy, AdversarialRowsAreWithinTheBound) {
   const auto [dtype, kind, cols] = GetParam();
   BackwardOperation op = same_type_backward(kind, dtype, cols);
   try_inputs(op, cols < 100, 1);
-  // Five rows of one input: sums over rows have no other rows' terms to hide behind.
+  // Five rows of the same input: sums over rows have no terms of other rows that could hide an error.
   for (const std::string_view input : {"mean_1e6", "std_1e-18", "one_ulp_0.1"}) {
     const Names known = input_names(dtype, cols);
     if (std::ranges::find(known, input) == known.end()) continue;
@@ -90,7 +90,6 @@ INSTANTIATE_TEST_SUITE_P(Types, Contract_GradientsAccuracy,
                                             ::testing::Values(1, 2, 31, 768, 1025, 3000)),
                          test_name);
 
-// x, dy and weight, and what is asked for.
 std::vector<BackwardOperation> mixtures(Kind kind, std::size_t cols) {
   using enum DType;
   const auto forward = [&](DType x, DType dy, std::optional<DType> weight, bool zero_centered = false) {
@@ -103,8 +102,9 @@ std::vector<BackwardOperation> mixtures(Kind kind, std::size_t cols) {
           {forward(f32, f32, {}), f64, f64, f32},        {forward(f32, f32, {}), f32, {}, f32}};
 }
 
-// In a row that is scaled by its largest element, x = 2^-40 would be subnormal, and a huge dy brings that into dgamma.
-TEST(Contract_GradientsAccuracy, SmallElementsBesideAHugeOne) {
+// Scaling the row by its largest element would make x = 2^-40 subnormal, and a huge dy would carry that error into
+// dgamma.
+TEST(Contract_GradientsAccuracy, SmallElementsBesideAHugeOneStayAccurate) {
   for (const Kind kind : kBothKinds) {
     const BackwardOperation op = same_type_backward(kind, DType::f64, 64);
     BackwardInputs inputs{make_input("normal", DType::f64, 64), make_input("normal", DType::f64, 64),
@@ -118,8 +118,8 @@ TEST(Contract_GradientsAccuracy, SmallElementsBesideAHugeOne) {
   }
 }
 
-// The largest g has neither the largest dy nor the largest gamma: scaled by these, it would be subnormal.
-TEST(Contract_GradientsAccuracy, LargestProductsOfSmallFactors) {
+// The largest g has neither the largest dy nor the largest gamma. Scaling by either would make it subnormal.
+TEST(Contract_GradientsAccuracy, LargestProductsOfSmallFactorsStayAccurate) {
   for (const Kind kind : kBothKinds) {
     const BackwardOperation op = same_type_backward(kind, DType::f64, 33);
     BackwardInputs inputs{make_input("normal", DType::f64, 33), make_input("normal", DType::f64, 33),
@@ -134,7 +134,7 @@ TEST(Contract_GradientsAccuracy, LargestProductsOfSmallFactors) {
   }
 }
 
-TEST(Contract_GradientsAccuracy, AnyMixtureOfTypes) {
+TEST(Contract_GradientsAccuracy, AnyMixtureOfTypesIsWithinTheBound) {
   for (const Kind kind : kBothKinds) {
     for (const std::size_t cols : {2, 33, 300}) {
       for (const BackwardOperation& op : mixtures(kind, cols)) try_inputs(op, false, 3);
@@ -142,8 +142,8 @@ TEST(Contract_GradientsAccuracy, AnyMixtureOfTypes) {
   }
 }
 
-// eps from 0, by which constant rows have no gradient, to far above the variance.
-TEST(Contract_GradientsAccuracy, AnyEps) {
+// eps ranges from 0, with which constant rows have no gradient, to far above the variance.
+TEST(Contract_GradientsAccuracy, AnyEpsIsWithinTheBound) {
   for (const Kind kind : kBothKinds) {
     for (const DType dtype : {DType::f32, DType::f64}) {
       for (const double eps : {0.0, 0x1p-1074, 1e-300, 1e-30, 1.0, 1e30, 1e300}) {
@@ -155,8 +155,8 @@ TEST(Contract_GradientsAccuracy, AnyEps) {
   }
 }
 
-// Many rows, in row blocks of which some have one row more than others.
-TEST(Contract_GradientsAccuracy, SumsOverManyRows) {
+// Many rows, in row blocks of unequal size.
+TEST(Contract_GradientsAccuracy, SumsOverManyRowsAreWithinTheBound) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
     for (const std::size_t rows : {127, 1000, 5003}) {
       BackwardOperation op = same_type_backward(Kind::layer, dtype, 18);
@@ -167,14 +167,14 @@ TEST(Contract_GradientsAccuracy, SumsOverManyRows) {
   }
 }
 
-// A quick test for tools/mutants.
-TEST(Contract_GradientsAccuracy, RowsFarFromZero) {
+// Short, for tools/mutants.
+TEST(Contract_GradientsAccuracy, RowsWithALargeMeanAreWithinTheBound) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     expect_rows_within_limits(same_type_backward(Kind::layer, dtype, 65), {"mean_1e6"}, {"normal"}, 5);
     expect_rows_within_limits(same_type_backward(Kind::layer, dtype, 65), {"normal"}, {"mean_1e2"}, 6);
   }
 }
-TEST(Contract_GradientsAccuracy, GradientsOfAnySize) {
+TEST(Contract_GradientsAccuracy, GradientsOfAnySizeAreWithinTheBound) {
   for (const Kind kind : kBothKinds) {
     for (const DType dtype : {DType::f32, DType::f64}) {
       for (const std::string_view gradient : gradients_of(dtype, 65)) {
@@ -186,8 +186,8 @@ TEST(Contract_GradientsAccuracy, GradientsOfAnySize) {
   }
 }
 
-// One dy of a row far above the others, whose columns have bounds that know nothing of it.
-TEST(Contract_GradientsAccuracy, SmallGradientsBesideHugeOnes) {
+// One dy of a row is far above the others. The bounds of the other columns do not depend on it.
+TEST(Contract_GradientsAccuracy, SmallGradientsBesideHugeOnesStayAccurate) {
   for (const Kind kind : kBothKinds) {
     for (const auto& [dtype, huge] : {std::pair{DType::f32, 1e38}, {DType::f64, 1e305}}) {
       const BackwardOperation op = same_type_backward(kind, dtype, 40);
@@ -203,8 +203,8 @@ TEST(Contract_GradientsAccuracy, SmallGradientsBesideHugeOnes) {
   }
 }
 
-// c2 rstd^2 is beyond f32's range where dx is not: one target may not clamp what the others let become infinite.
-TEST(Contract_GradientsAccuracy, FactorsBeyondF32InRowsDoneTogether) {
+// c2 rstd^2 exceeds f32's range although dx does not. No target may clamp a value that becomes infinite on others.
+TEST(Contract_GradientsAccuracy, FactorsBeyondF32InRowsDoneTogetherAreWithinTheBound) {
   for (const Kind kind : kBothKinds) {
     BackwardOperation op = same_type_backward(kind, DType::f32, 64);
     op.forward.eps = 0;
@@ -220,8 +220,8 @@ TEST(Contract_GradientsAccuracy, FactorsBeyondF32InRowsDoneTogether) {
   }
 }
 
-// What is subnormal on the way is multiplied by x - mean, or by rstd, later.
-TEST(Contract_GradientsAccuracy, TinyGammas) {
+// Subnormal intermediate values are later multiplied by x - mean or by rstd.
+TEST(Contract_GradientsAccuracy, TinyGammasAreWithinTheBound) {
   struct Case {
     DType dtype;
     double x, gamma, first_dx;
@@ -239,7 +239,7 @@ TEST(Contract_GradientsAccuracy, TinyGammas) {
   }
 }
 
-// One row of f64 without eps, unless there is one.
+// One row of f64. eps is 0 unless given.
 void expect_row_within_limits(Kind kind, const std::vector<double>& x, const std::vector<double>& dy,
                               const std::vector<double>& gamma, double eps, const std::string& what) {
   BackwardOperation op = same_type_backward(kind, DType::f64, x.size());
@@ -247,8 +247,8 @@ void expect_row_within_limits(Kind kind, const std::vector<double>& x, const std
   expect_within_limits(op, {Array(DType::f64, x), Array(DType::f64, dy), Array(DType::f64, gamma)}, what);
 }
 
-// dy (x - mean), or that times gamma, is no f64, while rstd makes up for it.
-TEST(Contract_GradientsAccuracy, ProductsBelowTheRange) {
+// dy (x - mean), or its product with gamma, is below f64's range, but rstd makes up for it.
+TEST(Contract_GradientsAccuracy, ProductsBelowTheRangeStayAccurate) {
   expect_row_within_limits(Kind::layer, {0x1p-254, 0, 0x1.8p-254}, {1, 0x1.9p-900, 0x1p-800}, {1, 1, 1}, 0,
                            "dy (x - mean) is subnormal");
   expect_row_within_limits(Kind::rms, {0x1.8p-706, 0x1p-254}, {0x1p-149, 0x1p-149}, {0x1p-455, 0}, 0,
@@ -259,8 +259,8 @@ TEST(Contract_GradientsAccuracy, ProductsBelowTheRange) {
   }
 }
 
-// rstd comes into a term three times there: its error, too.
-TEST(Contract_GradientsAccuracy, ScaledRowsWhoseRstdIsFarFromOne) {
+// Some terms contain rstd three times, so its error counts three times.
+TEST(Contract_GradientsAccuracy, ScaledRowsWithRstdFarFromOneAreWithinTheBound) {
   expect_row_within_limits(Kind::rms, {0x1.b03bc49da0c0dp-651, 0x1.f12b62cb7de0bp-653}, {-0x1.652e8077855ep+762, 0},
                            {0x1.69e9a2p-63, 0}, 0x1.6ec065adf2646p+28, "eps far above x^2");
   expect_row_within_limits(Kind::rms, {-0x1p+463, -0x1.0000000002p+463, -0x1.fcp+462},
@@ -270,7 +270,7 @@ TEST(Contract_GradientsAccuracy, ScaledRowsWhoseRstdIsFarFromOne) {
 
 class Contract_EveryGradient : public ::testing::TestWithParam<std::tuple<DType, Kind>> {};
 
-TEST_P(Contract_EveryGradient, OfEveryInput_Slow) {
+TEST_P(Contract_EveryGradient, IsWithinTheBoundForEveryInput_Slow) {
   if (std::getenv("EVENORM_SLOW") == nullptr) GTEST_SKIP() << "set EVENORM_SLOW=1";
   const auto [dtype, kind] = GetParam();
   for (const std::size_t cols : {1, 2, 3, 31, 64, 768, 1025, 3000, 20000}) {

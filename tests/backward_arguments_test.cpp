@@ -1,6 +1,6 @@
-// Wrong arguments of a backward pass: each is refused with a message that names it, what it has and what it should
-// have, and nothing is written before. The plain form's. Memory that tensors share: backward_overlap_test.cpp. Numbers
-// that are no type and no kind: enumerations_test.cpp.
+// Wrong arguments of a backward pass, also of the plain form. Each is refused before anything is written, with a
+// message that names the argument, its value and what it should be. backward_overlap_test.cpp has memory shared by
+// tensors, and enumerations_test.cpp has numbers that are no type or kind.
 #include <limits>
 
 #include "support/backward_call.hpp"
@@ -13,21 +13,21 @@ using Call = BackwardCall;
 using Shape = Call::Shape;
 using Refusals = std::vector<Refusal<Call>>;
 
-// Refused by scratch_bytes() as well.
+// scratch_bytes() refuses them too.
 void expect_refused_without_buffers(const Refusals& refusals) {
   expect_refused(&Call::plain, &Call::error_without_buffers, refusals);
 }
 
-// A right call after a change.
+// Runs a correct call after a change.
 bool passes_with(const std::function<void(Call&)>& change) {
   Call call;
   change(call);
   return passes(call);
 }
 
-TEST(Backward_Arguments, RightOnesPass) { EXPECT_TRUE(passes(Call())); }
+TEST(Backward_Arguments, AcceptsACorrectCall) { EXPECT_TRUE(passes(Call())); }
 
-TEST(Backward_Arguments, GradientsOfAnotherShapeThanX) {
+TEST(Backward_Arguments, RejectsGradientsOfAnotherShapeThanX) {
   expect_refused_without_buffers({
       {with(&Call::dy_shape, {3, 2, 8}), "dy has shape (3, 2, 8), but x has (2, 3, 8)"},
       {with(&Call::dy_shape, {2, 24}), "dy has shape (2, 24), but x has (2, 3, 8)"},
@@ -35,7 +35,7 @@ TEST(Backward_Arguments, GradientsOfAnotherShapeThanX) {
   });
 }
 
-TEST(Backward_Arguments, ShapesThatDoNotFit) {
+TEST(Backward_Arguments, RejectsShapesThatDoNotFit) {
   expect_refused_without_buffers({
       {with(&Call::weight_shape, {5}), "weight has shape (5), but normalized_shape is (3, 8)"},
       {with(&Call::dweight_shape, {24}), "dweight has shape (24), but normalized_shape is (3, 8)"},
@@ -47,7 +47,7 @@ TEST(Backward_Arguments, ShapesThatDoNotFit) {
   });
 }
 
-TEST(Backward_Arguments, OneOutputIsEnoughButNoneIsNot) {
+TEST(Backward_Arguments, NeedsAtLeastOneOutput) {
   for (const auto output : {&Backward::dx, &Backward::dweight, &Backward::dbias}) {
     Call call;
     const Tensor kept = call.backward.*output;
@@ -58,7 +58,7 @@ TEST(Backward_Arguments, OneOutputIsEnoughButNoneIsNot) {
   }
 }
 
-TEST(Backward_Arguments, StatisticsOfAnotherTypeThanF64) {
+TEST(Backward_Arguments, ChecksTheTypeOfStatistics) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const std::string wrong = " has dtype " + std::string(name(dtype)) + ", but the backward pass needs f64";
     expect_refused_without_buffers({{[=](Call& c) { c.backward.mean.dtype = dtype; }, "mean" + wrong},
@@ -66,7 +66,7 @@ TEST(Backward_Arguments, StatisticsOfAnotherTypeThanF64) {
   }
 }
 
-TEST(Backward_Arguments, StatisticsAndWeightsThatAreAbsent) {
+TEST(Backward_Arguments, ChecksAbsentStatisticsAndWeights) {
   expect_refused_without_buffers({
       {[](Call& c) { c.backward.mean.data = nullptr; }, "rstd is given, but mean is absent"},
       {[](Call& c) { c.backward.rstd.data = nullptr; }, "mean is given, but rstd is absent"},
@@ -88,7 +88,7 @@ TEST(Backward_Arguments, StatisticsAndWeightsThatAreAbsent) {
   }
 }
 
-TEST(Backward_Arguments, EpsThatIsNegativeOrNotFinite) {
+TEST(Backward_Arguments, RejectsAnEpsThatIsNegativeOrNotFinite) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   Call call;
   for (const double eps : {-1e-5, -1e-300, -kInfinity, kInfinity, std::numeric_limits<double>::quiet_NaN()}) {
@@ -100,7 +100,7 @@ TEST(Backward_Arguments, EpsThatIsNegativeOrNotFinite) {
   }
 }
 
-TEST(Backward_Arguments, NullPointersMatterToRunAlone) {
+TEST(Backward_Arguments, OnlyRunRejectsNullPointers) {
   for (const auto& [tensor, message] : {std::pair(&Backward::x, "x is null"), {&Backward::dy, "dy is null"}}) {
     Call call;
     (call.backward.*tensor).data = nullptr;
@@ -109,7 +109,7 @@ TEST(Backward_Arguments, NullPointersMatterToRunAlone) {
   }
 }
 
-TEST(Backward_Arguments, NothingOfAbsentTensorsIsLookedAt) {
+TEST(Backward_Arguments, IgnoresTheFieldsOfAbsentTensors) {
   const auto absent = [](auto& tensor) { tensor = {.data = nullptr, .dtype = static_cast<DType>(9)}; };
   EXPECT_TRUE(passes_with([&](Call& c) {
     for (Tensor* tensor : {&c.backward.dweight, &c.backward.dbias}) absent(*tensor);
@@ -124,7 +124,7 @@ TEST(Backward_Arguments, NothingOfAbsentTensorsIsLookedAt) {
   }));
 }
 
-TEST(Backward_Arguments, TheGradientOfASum) {
+TEST(Backward_Arguments, ChecksTheGradientOfASum) {
   const Shape shape = {2, 3, 8}, other = {2, 24};
   const auto with_dsum = [&](std::ptrdiff_t place, const Shape& of, DType dtype = DType::f32) {
     return [=, &of](Call& call) { call.backward.dsum = {call.at(place), dtype, of, {}}; };
@@ -144,9 +144,9 @@ TEST(Backward_Arguments, TheGradientOfASum) {
                   {with_dsum(Call::kDweight, shape), "dweight may overlap dsum"}});
 }
 
-// --- axes, sizes, strides -------------------------------------------------------------------------------------------
+// --- axes, sizes, strides ------------------------------------------------------------------------------------------
 
-TEST(Backward_Arguments, Axes) {
+TEST(Backward_Arguments, ChecksAxes) {
   const auto over_first_and_last = [](Call& call) {
     call.normalized = {};
     call.axes = {0, 2};
@@ -176,7 +176,7 @@ TEST(Backward_Arguments, Axes) {
   }));
 }
 
-TEST(Backward_Arguments, SizesThatCannotBe) {
+TEST(Backward_Arguments, RejectsImpossibleSizes) {
   const auto with_shape = [](const Shape& shape, const Shape& normalized, const Shape& axes = {}) {
     return [=](Call& call) {
       call.shape = call.dy_shape = call.dx_shape = shape;
@@ -193,7 +193,7 @@ TEST(Backward_Arguments, SizesThatCannotBe) {
   });
 }
 
-TEST(Backward_Arguments, StridesThatCannotBe) {
+TEST(Backward_Arguments, RejectsImpossibleStrides) {
   const Shape four = {24, 8, 1, 1};
   expect_refused_without_buffers({
       {with(&Call::x_strides, four), "x has strides (24, 8, 1, 1), but shape (2, 3, 8)"},
@@ -204,11 +204,11 @@ TEST(Backward_Arguments, StridesThatCannotBe) {
       {with(&Call::dbias_strides, four), "dbias has strides (24, 8, 1, 1), but shape (3, 8)"},
       {with(&Call::mean_strides, four), "mean has strides (24, 8, 1, 1), but shape (2)"},
       {with(&Call::dy_strides, {std::int64_t{1} << 60, 8, 1}),
-       "dy has strides (1152921504606846976, 8, 1), which are more"},
+       "dy has strides (1152921504606846976, 8, 1), which span more"},
   });
 }
 
-TEST(Backward_Arguments, InputsMayRepeatAndRunBackwards) {
+TEST(Backward_Arguments, AcceptsInputsWithZeroAndNegativeStrides) {
   EXPECT_TRUE(passes_with([](Call& c) {
     c.dy_strides = {0, 0, 0};
     c.weight_strides = {0, 1};
@@ -218,8 +218,8 @@ TEST(Backward_Arguments, InputsMayRepeatAndRunBackwards) {
   }));
 }
 
-// Addresses may be null there, and dx may be absent as an empty one is; all else is checked.
-TEST(Backward_Arguments, WithoutRows) {
+// Without rows, addresses may be null, and dx may be absent as well as empty. All other arguments are checked.
+TEST(Backward_Arguments, ChecksCallsWithoutRows) {
   const auto without_rows = [] {
     Call call;
     call.shape = call.dy_shape = call.dx_shape = {0, 3, 8};
@@ -242,9 +242,9 @@ TEST(Backward_Arguments, WithoutRows) {
                        });
 }
 
-// --- scratch --------------------------------------------------------------------------------------------------------
+// --- scratch -------------------------------------------------------------------------------------------------------
 
-TEST(Backward_Scratch, TooLittleIsRefused) {
+TEST(Backward_Scratch, RejectsTooLittle) {
   Call call;
   const std::size_t needed = scratch_bytes(call.complete());
   ASSERT_GT(needed, 0u);
@@ -259,7 +259,7 @@ TEST(Backward_Scratch, TooLittleIsRefused) {
   EXPECT_NE(call.memory, before);
 }
 
-TEST(Backward_Scratch, IsNotWantedForDxAlone) {
+TEST(Backward_Scratch, IsNotNeededForDxAlone) {
   Call call;
   call.backward.dweight.data = call.backward.dbias.data = nullptr;
   EXPECT_EQ(scratch_bytes(call.complete()), 0u);
@@ -268,9 +268,9 @@ TEST(Backward_Scratch, IsNotWantedForDxAlone) {
   EXPECT_NE(call.memory, before);
 }
 
-// --- the plain form -------------------------------------------------------------------------------------------------
+// --- the plain form ------------------------------------------------------------------------------------------------
 
-TEST(Backward_PlainForm, NamesWhatIsWrong) {
+TEST(Backward_PlainForm, NamesTheWrongArgument) {
   const std::vector<float> shorter(16), five(5);
   const std::vector<double> statistics(4);
   std::vector<float> x(24, 1.0f), dx(24), short_dx(16), dweight(5);
@@ -287,15 +287,15 @@ TEST(Backward_PlainForm, NamesWhatIsWrong) {
   EXPECT_EQ(error_with(x, dx, 8, {.dbias = dweight}), "dbias has shape (5), but normalized_shape is (8)");
   EXPECT_EQ(error_with(x, dx, 8, {.mean = statistics, .rstd = statistics}),
             "mean has shape (4), but x has rows of shape (3)");
-  EXPECT_EQ(error_with(x, x, 8), "no error");  // dx is dy and x
+  EXPECT_EQ(error_with(x, x, 8), "no error");  // dx overlaps both dy and x exactly
   layer_norm_backward<float>({}, {}, {}, 8);   // no rows
   const double one = 1;
   EXPECT_EQ(error_of([&] { rms_norm_backward<float>({}, {}, {}, 8, {.rstd = std::span(&one, 1)}); }),
             "rstd has shape (1), but x has rows of shape (0)");
 }
 
-// Statistics other than x's own, so that they count; without them eps counts.
-TEST(Backward_PlainForm, IsTheSamePassAsRun) {
+// The statistics differ from those of x, so that the result depends on them. Without them it depends on eps.
+TEST(Backward_PlainForm, HasTheResultsOfRun) {
   for (const Kind kind : {Kind::layer, Kind::rms}) {
     for (const bool given : {false, true}) {
       Call call, plain;

@@ -1,4 +1,4 @@
-// Gradients that are known without a reference: exact sums, zeros, what is not finite, nothing at all.
+// Gradients that are known without a reference: exact sums, zeros, values that are not finite, and empty tensors.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -31,7 +31,7 @@ bool all_bits_zero(const Array& array) {
   return std::ranges::all_of(array.bytes(), [](std::byte b) { return b == std::byte{0}; });
 }
 
-// All targets' outcomes; the check's messages name the target.
+// Calls `check` with each target's outcome. Failure messages name the target.
 template <class Check>
 void on_every_target(const BackwardOperation& op, const BackwardInputs& inputs, const Check& check) {
   for (const internal::Target target : runnable_targets()) {
@@ -42,7 +42,7 @@ void on_every_target(const BackwardOperation& op, const BackwardInputs& inputs, 
   }
 }
 
-TEST(Contract_GradientsExact, OneColumnHasNoGradientButBeta) {
+TEST(Contract_GradientsExact, OneColumnHasOnlyTheGradientOfBeta) {
   for (const DType dtype : kAllTypes) {
     const BackwardOperation op = same_type_backward(Kind::layer, dtype, 1);
     const BackwardInputs inputs = inputs_of(op, {"normal", "huge"}, {"normal"}, 9);
@@ -54,7 +54,7 @@ TEST(Contract_GradientsExact, OneColumnHasNoGradientButBeta) {
   }
 }
 
-TEST(Contract_GradientsExact, ConstantRowsGiveGammaNone) {
+TEST(Contract_GradientsExact, ConstantRowsGiveZeroDgamma) {
   for (const DType dtype : kAllTypes) {
     for (const std::size_t cols : {2, 31, 1500}) {
       BackwardOperation op = same_type_backward(Kind::layer, dtype, cols);
@@ -71,8 +71,8 @@ TEST(Contract_GradientsExact, ConstantRowsGiveGammaNone) {
   }
 }
 
-// x far below the root of eps, which rstd is then made of: the scale that rstd needs may not take the mean away.
-TEST(Contract_GradientsExact, ConstantRowsBesideAHugeEpsGiveGammaNone) {
+// x is far below the root of eps, and rstd depends on eps alone. The scale that rstd needs must not lose the mean.
+TEST(Contract_GradientsExact, ConstantRowsWithAHugeEpsGiveZeroDgamma) {
   for (const std::size_t cols : {1, 3}) {
     for (const double x : {0x1p-989, 0x1p-600, 0x1p-1074, 0x1p300}) {
       BackwardOperation op = same_type_backward(Kind::layer, DType::f64, cols);
@@ -86,7 +86,7 @@ TEST(Contract_GradientsExact, ConstantRowsBesideAHugeEpsGiveGammaNone) {
   }
 }
 
-TEST(Contract_GradientsExact, RowsOfNoVarianceAndNoEpsHaveNoGradient) {
+TEST(Contract_GradientsExact, RowsWithoutVarianceOrEpsHaveZeroDx) {
   for (const DType dtype : kAllTypes) {
     BackwardOperation op = same_type_backward(Kind::rms, dtype, 40);
     op.forward.eps = 0;
@@ -97,8 +97,8 @@ TEST(Contract_GradientsExact, RowsOfNoVarianceAndNoEpsHaveNoGradient) {
   }
 }
 
-// rstd is 2^133 there, beyond f32, and dx is not.
-TEST(Contract_GradientsExact, RowsOfNoVarianceBesideATinyEps) {
+// rstd is 2^133 here, which exceeds f32's range although dx does not.
+TEST(Contract_GradientsExact, RowsWithoutVarianceHaveFiniteGradientsForATinyEps) {
   for (const Kind kind : kBothKinds) {
     BackwardOperation op = same_type_backward(kind, DType::f32, 40);
     op.forward.eps = 0x1p-266;
@@ -112,8 +112,8 @@ TEST(Contract_GradientsExact, RowsOfNoVarianceBesideATinyEps) {
   }
 }
 
-// Rows of dy = 1 are counted, from 16 bits too; in 16 bits the count is rounded once.
-TEST(Contract_GradientsExact, RowsAreCounted) {
+// dbeta counts rows with dy = 1. In 16-bit types the count is rounded once.
+TEST(Contract_GradientsExact, DbetaCountsRowsOfOnes) {
   for (const DType dtype : kAllTypes) {
     for (const DType sum : kAllTypes) {
       for (const std::size_t rows : {4096, 4099, 257}) {
@@ -129,7 +129,7 @@ TEST(Contract_GradientsExact, RowsAreCounted) {
   }
 }
 
-TEST(Contract_GradientsExact, NothingOfNothingIsPlusZero) {
+TEST(Contract_GradientsExact, ZerosGivePlusZero) {
   for (const Kind kind : kBothKinds) {
     for (const DType dtype : kAllTypes) {
       const BackwardOperation op = same_type_backward(kind, dtype, 33);
@@ -153,7 +153,7 @@ std::uint64_t bits_of(const Array& array, std::size_t i) {
   return bits;
 }
 
-// The canonical NaN where is_nan(i), numbers elsewhere.
+// Expects the canonical NaN where is_nan(i) is true, and finite numbers elsewhere.
 template <class IsNan>
 void expect_nan_where(const char* what, const Array& array, const IsNan& is_nan) {
   std::size_t wrong = 0;
@@ -164,7 +164,7 @@ void expect_nan_where(const char* what, const Array& array, const IsNan& is_nan)
   }
 }
 
-// A NaN with its sign, which no conversion need keep.
+// Stores a NaN's sign as well, which conversions need not keep.
 void put(Array& array, std::size_t i, double value) {
   array.set(i, value);
   if (std::isnan(value) && std::signbit(value)) array.data()[(i + 1) * size_of(array.dtype()) - 1] |= std::byte{0x80};
@@ -208,7 +208,7 @@ void try_not_finite(const NotFinite& at, double value) {
   });
 }
 
-TEST(Contract_GradientsExact, WhatIsNotFiniteComesOutWhereItShould) {
+TEST(Contract_GradientsExact, NonFiniteInputsReachExactlyTheDocumentedOutputs) {
   for (const Kind kind : kBothKinds) {
     for (const DType dtype : kAllTypes) {
       for (const double value : {kNan, -kNan, kInfinity, -kInfinity}) {
@@ -221,7 +221,7 @@ TEST(Contract_GradientsExact, WhatIsNotFiniteComesOutWhereItShould) {
   }
 }
 
-// Rounding f32's bits to 16 carries out of a NaN whose payload is all ones.
+// Rounding f32 to 16 bits would carry out of a NaN whose payload is all ones.
 TEST(Contract_GradientsExact, NansOfAnyPayloadStayNans) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
     BackwardOperation op = same_type_backward(Kind::layer, dtype, 70);
@@ -234,8 +234,8 @@ TEST(Contract_GradientsExact, NansOfAnyPayloadStayNans) {
   }
 }
 
-// 0 times what is not finite counts, and so do constant rows and single columns.
-TEST(Contract_GradientsExact, ZerosHideNothingThatIsNotFinite) {
+// The product of 0 and a value that is not finite counts, also in constant rows and single columns.
+TEST(Contract_GradientsExact, ZerosDoNotHideNonFiniteValues) {
   for (const DType dtype : kAllTypes) {
     const BackwardOperation op = same_type_backward(Kind::layer, dtype, 4);
     BackwardInputs inputs = inputs_of(op, {"constant_0.1"}, {"zeros"}, 3);
@@ -257,9 +257,9 @@ TEST(Contract_GradientsExact, ZerosHideNothingThatIsNotFinite) {
   }
 }
 
-// g beyond f32's range where dx is not.
-TEST(Contract_GradientsExact, FiniteWhereOnlyTheWayIsNot) {
-  for (const std::size_t cols : {40, 1500}) {  // short rows, whose sums and map are one call, and others
+// g exceeds f32's range although dx does not.
+TEST(Contract_GradientsExact, OverflowingIntermediatesGiveFiniteDx) {
+  for (const std::size_t cols : {40, 1500}) {  // short rows, whose sums and dx are one kernel call, and longer rows
     const BackwardOperation op = same_type_backward(Kind::rms, DType::f32, cols);
     BackwardInputs inputs = inputs_of(op, {"std_1e4"}, {"normal"}, 5);
     inputs.dy = filled(DType::f32, 5 * cols, 0x1p100);
@@ -275,9 +275,9 @@ TEST(Contract_GradientsExact, FiniteWhereOnlyTheWayIsNot) {
   }
 }
 
-// Whether a row of f64 is scaled is told by its largest numbers, which a NaN among them may not replace.
-TEST(Contract_GradientsExact, ANanHidesNoHugeNumberBeforeIt) {
-  const std::size_t cols = 64, nan_at = 32;  // at the same place of a vector
+// A row of f64 is scaled according to its largest magnitudes, which a NaN must not replace.
+TEST(Contract_GradientsExact, ANanDoesNotHideAHugeNumberBeforeIt) {
+  const std::size_t cols = 64, nan_at = 32;  // in the same lane of a vector
   const BackwardOperation op = same_type_backward(Kind::rms, DType::f64, cols);
   BackwardInputs inputs = inputs_of(op, {"normal"}, {"normal"}, 1);
   inputs.x = filled(DType::f64, cols, 0x1p40);
@@ -291,7 +291,7 @@ TEST(Contract_GradientsExact, ANanHidesNoHugeNumberBeforeIt) {
   });
 }
 
-TEST(Contract_GradientsExact, NoRowsWriteZeroOrLeaveWhatIsThere) {
+TEST(Contract_GradientsExact, NoRowsWriteZeroOrKeepAccumulators) {
   for (const DType dtype : kAllTypes) {
     BackwardOperation op = same_type_backward(Kind::layer, dtype, 5);
     BackwardInputs inputs = inputs_of(op, {"normal"}, {"normal"}, 0);
@@ -307,10 +307,10 @@ TEST(Contract_GradientsExact, NoRowsWriteZeroOrLeaveWhatIsThere) {
   }
 }
 
-// What is held is added before the one rounding, not after.
-TEST(Contract_GradientsExact, AccumulateAdds) {
+// The old value is added before the one rounding.
+TEST(Contract_GradientsExact, AccumulateAddsToTheOldValue) {
   for (const DType dtype : kAllTypes) {
-    for (const std::size_t cols : {3, 20000}) {  // by row blocks, and by strips
+    for (const std::size_t cols : {3, 20000}) {  // by row blocks, and by groups of columns
       BackwardOperation op = same_type_backward(Kind::layer, dtype, cols);
       const std::size_t rows = cols == 3 ? 300 : 5;
       BackwardInputs inputs = inputs_of(op, {"normal"}, {"normal"}, rows);
@@ -332,8 +332,8 @@ TEST(Contract_GradientsExact, AccumulateAdds) {
   }
 }
 
-// Those given are taken, not looked behind: 0 and 1 leave x as it is.
-TEST(Contract_GradientsExact, StatisticsGivenAreTaken) {
+// Mean 0 and rstd 1, which are not the row's own, leave x unchanged.
+TEST(Contract_GradientsExact, PrecomputedStatisticsAreUsed) {
   BackwardOperation op = same_type_backward(Kind::layer, DType::f32, 33);
   op.dgamma = DType::f64;
   BackwardInputs inputs = inputs_of(op, {"mean_1e2"}, {"normal"}, 1);

@@ -1,4 +1,5 @@
-// Which buffers of a backward pass may share memory: dx may be dy or x itself, outputs and scratch touch nothing else.
+// Which buffers of a backward pass may share memory. dx may be dy or x itself; outputs and scratch must not overlap
+// anything else.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,14 +13,13 @@ namespace {
 using Call = BackwardCall;
 using Shape = Call::Shape;
 
-// A tensor of 3 rows of 8: `place` is where it begins, in floats.
+// A tensor of 3 rows of 8, starting at float number `place`.
 struct Place {
   std::int64_t place;
   Shape strides{8, 1};
   DType dtype = DType::f32;
 };
 
-// The three in one block of memory.
 std::string overlap_error(const Place& dx, const Place& dy, const Place& x) {
   std::vector<float> memory(512);
   for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<float>(i * i % 31);
@@ -54,7 +54,7 @@ TEST(Backward_Overlap, DxMayBeDyOrX) {
   EXPECT_EQ(overlap_error({100, {8, 1}, DType::f16}, other, {100, {8, 1}, DType::bf16}), "no error");
 }
 
-TEST(Backward_Overlap, DxThatIsNotQuiteDyOrX) {
+TEST(Backward_Overlap, RejectsDxThatPartlyOverlapsDyOrX) {
   const Place other{kElsewhere};
   for (const Place& dx : {Place{100, {8, 1}, DType::bf16}, Place{100, {16, 2}, DType::bf16}, Place{100, {16, 1}},
                           Place{101}, Place{108}, Place{84}, Place{123}, Place{77}, Place{100, {1, 3}}}) {
@@ -67,8 +67,8 @@ TEST(Backward_Overlap, DxThatIsNotQuiteDyOrX) {
   }
 }
 
-// In place of one input, dx still has to be apart from the other, unless that is the same too.
-TEST(Backward_Overlap, DxInPlaceOfOneAcrossTheOther) {
+// dx in place of one input must not overlap the other, unless all three are the same.
+TEST(Backward_Overlap, RejectsDxInPlaceOfOneInputAcrossTheOther) {
   EXPECT_EQ(overlap_error({100}, {100}, {104}), "dx may overlap x");
   EXPECT_EQ(overlap_error({100}, {104}, {100}), "dx may overlap dy");
   EXPECT_EQ(overlap_error({100}, {100}, {100, {0, 1}}), "dx may overlap x");
@@ -76,7 +76,7 @@ TEST(Backward_Overlap, DxInPlaceOfOneAcrossTheOther) {
   EXPECT_EQ(overlap_error({kElsewhere}, {100}, {104}), "no error");  // inputs may share memory
 }
 
-// Rows 20 apart with 8 elements each, for every distance; dx in place of one input, interleaved with the other.
+// Rows of 8 elements, 20 apart, at every distance. dx is in place of one input and interleaved with the other.
 TEST(Backward_Overlap, InterleavedSlicesAreDecidedExactly) {
   const Shape strides{20, 1};
   for (std::int64_t distance = -60; distance <= 60; ++distance) {
@@ -96,7 +96,7 @@ TEST(Backward_Overlap, InterleavedSlicesAreDecidedExactly) {
   }
 }
 
-TEST(Backward_Overlap, RowsOfInputsMayRepeatButNotThoseOfDx) {
+TEST(Backward_Overlap, RowsOfInputsMayRepeatButRowsOfDxMayNot) {
   EXPECT_EQ(overlap_error({100}, {kElsewhere, {0, 1}}, {kAlsoElsewhere, {0, 0}}), "no error");
   EXPECT_EQ(overlap_error({100, {0, 1}}, {kElsewhere}, {kAlsoElsewhere}), "dx may overlap itself");
   EXPECT_EQ(overlap_error({100, {7, 1}}, {kElsewhere}, {kAlsoElsewhere}), "dx may overlap itself");
@@ -112,7 +112,7 @@ void expect_output_apart(Tensor Backward::*output, const Extent& moved, const Ex
   expect_apart(&Call::plain, &Call::backward, output, moved, other);
 }
 
-TEST(Backward_Overlap, OutputsAreApartFromAllOthers) {
+TEST(Backward_Overlap, RejectsOutputsThatOverlapOthers) {
   for (const Extent& input : {kX, kDy, kWeight, kMean, kRstd}) {
     expect_output_apart(&Backward::dx, kDx, input);
     expect_output_apart(&Backward::dweight, kDweight, input);
@@ -123,8 +123,8 @@ TEST(Backward_Overlap, OutputsAreApartFromAllOthers) {
   expect_output_apart(&Backward::dbias, kDbias, kDweight);
 }
 
-// weight is read after the first rows were written, so only dx can be in place.
-TEST(Backward_Overlap, GradientsOfParametersAreNeverInPlaceNorInThemselves) {
+// The weight is read after the first rows were written, so only dx can be in place.
+TEST(Backward_Overlap, RejectsDweightAndDbiasInPlaceOrSelfOverlapping) {
   expect_refused(&Call::plain, &Call::error,
                  {{[](Call& c) { c.backward.dweight.data = c.at(Call::kWeight); }, "dweight may overlap weight"},
                   {[](Call& c) { c.backward.dbias.data = c.at(Call::kDweight); }, "dbias may overlap dweight"},
@@ -132,8 +132,8 @@ TEST(Backward_Overlap, GradientsOfParametersAreNeverInPlaceNorInThemselves) {
                   {with(&Call::dbias_strides, {7, 1}), "dbias may overlap itself"}});
 }
 
-// dx has no elements to meet, but dweight and dbias are written.
-TEST(Backward_Overlap, WithoutRows) {
+// dx has no elements to overlap, but dweight and dbias are written.
+TEST(Backward_Overlap, ChecksDweightAndDbiasWithoutRows) {
   const auto error_with = [](std::ptrdiff_t dweight, std::ptrdiff_t dbias) {
     Call call;
     call.shape = call.dy_shape = call.dx_shape = {0, 3, 8};
@@ -154,9 +154,9 @@ TEST(Backward_Overlap, WithoutRows) {
   EXPECT_EQ(call.error(), "dbias may overlap itself");
 }
 
-// --- scratch --------------------------------------------------------------------------------------------------------
+// --- scratch -------------------------------------------------------------------------------------------------------
 
-// Scratch and, in the same memory, one tensor of a Call; both places in bytes.
+// Scratch and one tensor of a Call in the same memory, with both places in bytes.
 template <class T>
 std::string scratch_error(T Backward::*tensor, const Extent& extent, std::ptrdiff_t scratch_place,
                           std::ptrdiff_t tensor_place, std::size_t scratch_size) {
@@ -191,7 +191,7 @@ void expect_scratch_apart(T Backward::*tensor, const Extent& extent) {
   EXPECT_EQ(scratch_error(tensor, extent, 0, scratch - 1, size), message);
 }
 
-TEST(Backward_Scratch, IsApartFromEveryTensor) {
+TEST(Backward_Scratch, MustNotOverlapAnyTensor) {
   expect_scratch_apart(&Backward::x, kX);
   expect_scratch_apart(&Backward::dy, kDy);
   expect_scratch_apart(&Backward::weight, kWeight);
@@ -202,7 +202,7 @@ TEST(Backward_Scratch, IsApartFromEveryTensor) {
   expect_scratch_apart(&Backward::dbias, kDbias);
 }
 
-TEST(Backward_Scratch, WithoutRowsOnlyParametersAreInItsWay) {
+TEST(Backward_Scratch, WithoutRowsOnlyParametersCanOverlapIt) {
   Call call;
   call.shape = call.dy_shape = call.dx_shape = {0, 3, 8};
   call.mean_shape = call.rstd_shape = {0};
@@ -217,7 +217,7 @@ TEST(Backward_Scratch, WithoutRowsOnlyParametersAreInItsWay) {
   EXPECT_EQ(error_at(call.backward.dx.data), "no error");
 }
 
-TEST(Backward_Scratch, Null) {
+TEST(Backward_Scratch, RejectsNull) {
   Call call;
   const std::span<std::byte> scratch(static_cast<std::byte*>(nullptr), std::size_t{1} << 20);
   const std::vector<float> before = call.memory;

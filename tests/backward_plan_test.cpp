@@ -1,5 +1,5 @@
-// Plans of the backward pass: the bits of run(), at the addresses planned and at others; what is refused.
-// Wrong descriptions: backward_arguments_test.cpp, whose every call is made by a plan, too.
+// Plans of the backward pass: they give the bits of run() on the planned buffers and on others, and refuse wrong
+// buffers. backward_arguments_test.cpp has wrong descriptions, and also makes each of its calls by a plan.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -29,7 +29,7 @@ BackwardBuffers buffers_of(const Backward& b) {
 
 std::vector<std::byte> scratch_of(const BackwardPlan& plan) { return std::vector<std::byte>(plan.scratch_bytes() + 1); }
 
-// Twice, by way of a copy, with scratch at an odd address.
+// Runs twice, once by a copy of the plan, with scratch at an odd address.
 void run_planned(const Backward& backward, const Executor& executor) {
   const BackwardPlan plan(backward);
   EXPECT_EQ(plan.scratch_bytes(), scratch_bytes(backward));
@@ -39,7 +39,7 @@ void run_planned(const Backward& backward, const Executor& executor) {
   BackwardPlan(plan).run(odd, executor);
 }
 
-// Of a plan that was made from other addresses.
+// Runs a plan that was made for other addresses.
 void run_elsewhere(const Backward& backward, const Executor& executor) {
   static std::array<std::byte, 64> other;
   Backward planned = backward;
@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(All, Backward_Plan,
                            return testing::word(std::get<0>(test.param)) + testing::word(std::get<1>(test.param));
                          });
 
-// With dsum, and the statistics of the call's own.
+// The description has dsum, and no precomputed statistics.
 TEST(Backward_Plan, RunsAgainAndOnOtherBuffers) {
   Call call, expected;
   call.backward.dsum = call.complete().dy;
@@ -119,7 +119,7 @@ TEST(Backward_Plan, RunsAgainAndOnOtherBuffers) {
   EXPECT_EQ(call.memory, expected.memory);
 }
 
-TEST(Backward_Plan, BuffersArePresentAsPlanned) {
+TEST(Backward_Plan, RejectsBuffersThatArePresentOrAbsentUnlikeThePlan) {
   Call call;
   const BackwardPlan plan(call.complete());
   const std::vector<float> before = call.memory;
@@ -139,7 +139,7 @@ TEST(Backward_Plan, BuffersArePresentAsPlanned) {
   EXPECT_EQ(error_with([](auto&) {}), "no error");
 }
 
-TEST(Backward_Plan, ScratchIsApartFromAllTensors) {
+TEST(Backward_Plan, RejectsScratchThatOverlapsATensor) {
   Call call;
   const BackwardPlan plan(call.complete());
   const std::vector<float> before = call.memory;
@@ -151,7 +151,7 @@ TEST(Backward_Plan, ScratchIsApartFromAllTensors) {
   EXPECT_EQ(before, call.memory);
 }
 
-TEST(Backward_Plan, OneFromSeveralThreadsAtOnce) {
+TEST(Backward_Plan, RunsOnSeveralThreadsAtOnce) {
   std::array<Call, 4> calls;
   Call expected;
   run(expected.complete());
@@ -166,12 +166,12 @@ TEST(Backward_Plan, OneFromSeveralThreadsAtOnce) {
   }
 }
 
-TEST(Backward_Plan, WhatWasMovedFromIsRefused) {
+TEST(Backward_Plan, RejectsAMovedFromPlan) {
   Call call;
   BackwardPlan plan(call.complete());
   BackwardPlan other = std::move(plan);
   const BackwardPlan copy(plan);  // NOLINT(bugprone-use-after-move): allowed, and has no state
-  const std::string message = "the plan was moved from, so it has nothing to run";
+  const std::string message = "the plan was moved from";
   for (const BackwardPlan* empty : {static_cast<const BackwardPlan*>(&plan), &copy}) {
     EXPECT_EQ(error_of([&] { static_cast<void>(empty->scratch_bytes()); }), message);
     EXPECT_EQ(error_of([&] { empty->run(call.scratch); }), message);

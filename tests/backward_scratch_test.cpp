@@ -1,4 +1,4 @@
-// The scratch that a backward pass wants: how much at most, and that no byte beside it is written.
+// The scratch of a backward pass: its largest size, and that the pass writes no byte outside it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 using evenorm::testing::inputs_of;
 
-// A backward pass without memory: nothing may look at it.
+// A backward pass with invalid addresses, which nothing may read.
 struct Description {
   std::int64_t shape[2];
   std::span<const std::int64_t> cols{shape + 1, 1};
@@ -45,7 +45,7 @@ std::vector<BackwardOperation> operations(std::size_t cols) {
   return all;
 }
 
-TEST(Contract_GradientsScratch, IsAnEighthOfXOrAQuarterMebibyteAtMost) {
+TEST(Contract_GradientsScratch, IsAtMostAnEighthOfXOrAQuarterMebibyte) {
   std::size_t largest = 0;
   for (const std::size_t cols : {1, 2, 17, 63, 768, 1025, 4096, 4097, 8192, 8193, 20000, 1 << 20, 100000000}) {
     for (const BackwardOperation& op : operations(cols)) {
@@ -63,13 +63,13 @@ TEST(Contract_GradientsScratch, IsAnEighthOfXOrAQuarterMebibyteAtMost) {
   EXPECT_GT(largest, std::size_t{1} << 30U);
 }
 
-TEST(Contract_GradientsScratch, IsNoneWhereNothingIsSummed) {
+TEST(Contract_GradientsScratch, IsZeroIfNothingIsSummed) {
   BackwardOperation op = same_type_backward(Kind::layer, DType::f32, 768);
   op.dgamma = op.dbeta = {};
   EXPECT_EQ(scratch_bytes(Description(op, 4096).backward), 0u);
 }
 
-// Where sums fill it, there is nothing to align them with: 64 rows of a 16-bit type, 3 x 16384 of f32.
+// Sums that fill the scratch leave no room for alignment: 64 rows of a 16-bit type, 3 x 16384 of f32.
 TEST(Contract_GradientsScratch, IsNoMoreThanSumsThatFillIt) {
   const auto bytes_of = [](DType dtype, std::int64_t rows, std::size_t cols) {
     return scratch_bytes(Description(same_type_backward(Kind::layer, dtype, cols), rows).backward);
@@ -81,7 +81,7 @@ TEST(Contract_GradientsScratch, IsNoMoreThanSumsThatFillIt) {
   EXPECT_LT(bytes_of(DType::f32, 3, 16384 + 1), std::size_t{1} << 10U);
 }
 
-// Runs with just the scratch wanted, `odd` bytes past a cache line, between guards.
+// Runs with exactly the requested scratch, `odd` bytes after a cache line, between guards.
 void expect_nothing_beside(const BackwardOperation& op, std::size_t rows, std::size_t odd, const Executor& executor) {
   constexpr std::size_t kGuard = 4096;
   constexpr std::byte kUntouched{0x5A};
@@ -100,11 +100,11 @@ void expect_nothing_beside(const BackwardOperation& op, std::size_t rows, std::s
              !std::all_of(start + bytes, memory.data() + memory.size(), untouched);
   };
   const BackwardOutcome outcome = run_backward(runner, op, inputs, {}, executor);
-  EXPECT_FALSE(beside) << rows << " rows, " << op.name() << ", " << odd << " bytes past a line";
+  EXPECT_FALSE(beside) << rows << " rows, " << op.name() << ", " << odd << " bytes after a cache line";
   EXPECT_TRUE(outcome.has_the_bits_of(expected) && outcome.kept_inside) << rows << " rows, " << op.name();
 }
 
-TEST(Contract_GradientsScratch, NothingBesideItIsWritten) {
+TEST(Contract_GradientsScratch, NothingOutsideItIsWritten) {
   struct Size {
     std::size_t rows, cols;
   };
@@ -120,8 +120,7 @@ TEST(Contract_GradientsScratch, NothingBesideItIsWritten) {
   }
 }
 
-// Rows whose tree has 14 levels, of 16-bit types, strided, dx in place of dy: what takes the most of a worker's
-// scratch.
+// A row tree of 14 levels, 16-bit types, strides, and dx in place of dy need the most scratch of a worker.
 TEST(Contract_GradientsScratch, HoldsTheTreesOfLongStridedRows) {
   constexpr std::int64_t kCols = 8388608;
   const std::int64_t shape[] = {1, kCols}, strides[] = {2 * kCols, 2}, columns[] = {kCols}, zero[] = {0};

@@ -1,4 +1,4 @@
-// The gradient of a sum that x is, added to dx: the bits of the two steps.
+// dx plus the gradient of a residual sum (dsum): one pass has the bits of the two steps.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -34,7 +34,7 @@ struct SumCase {
   std::size_t cols;
 };
 
-// dx alone, in the arithmetic's type: what the sum's gradient is then added to.
+// The dx of the first step, in the arithmetic's type.
 Backward backward_of(const SumCase& c, const Array& x, const Array& dy, const Shape& shape, const Shape& normalized) {
   Backward backward;
   backward.kind = c.kind;
@@ -85,7 +85,7 @@ TEST(Contract_BackwardSum, HasTheBitsOfTheTwoSteps) {
   }
 }
 
-TEST(Contract_BackwardSum, MayHaveAnyStrides) {
+TEST(Contract_BackwardSum, WorksForAnyStrides) {
   const Shape shape = {3, 40}, apart = {1, 3}, normalized = {40};
   const Array x = normals(DType::f32, 120, 1), dy = normals(DType::f32, 120, 2), dsum = normals(DType::bf16, 120, 3);
   Array transposed(DType::bf16, std::size_t{120}), dx(DType::f32, std::size_t{120}),
@@ -104,7 +104,7 @@ TEST(Contract_BackwardSum, MayHaveAnyStrides) {
   EXPECT_EQ(bytes_of(dx), bytes_of(expected));
 }
 
-TEST(Backward_Sum, LargeGradientsPastTheCaches) {
+TEST(Backward_Sum, HasTheBitsOfTheTwoStepsWithStreamingStores) {
   const std::size_t cols = 1024, rows = 2500;
   const Shape shape = {static_cast<std::int64_t>(rows), 1024}, normalized = {1024};
   const Array x = normals(DType::f32, rows * cols, 1), dsum = normals(DType::f32, rows * cols, 3);

@@ -1,5 +1,5 @@
-// Wrong arguments of the C API: a status and a text, with nothing written. Structures of other sizes. What the C++ API
-// refuses alike has one case here: that the text arrives.
+// Wrong arguments of the C API give a status and a text, and nothing is written. Structures of other sizes. Arguments
+// that the C++ API refuses have one case here, which checks that the text arrives.
 #include <cmath>
 
 #include "api/c_struct.hpp"
@@ -19,20 +19,19 @@ void expect_backward_refused(const std::vector<Refusal<CBackward>>& refusals) {
   expect_refused(&CBackward::make, &CBackward::error_without_buffers, refusals);
 }
 
-// What a status is and the text that came with it.
 void expect_refusal(evenorm_status status, const std::string& text) {
   EXPECT_EQ(status, EVENORM_INVALID_ARGUMENT) << text;
   EXPECT_THAT(last_error(), StartsWith(text));
 }
 
-TEST(CApi_Arguments, RightOnesPass) {
+TEST(CApi_Arguments, AcceptsACorrectCall) {
   CForward forward;
   EXPECT_EQ(evenorm_run(&forward.given, nullptr), EVENORM_OK) << last_error();
   CBackward backward;
   EXPECT_EQ(evenorm_run_backward(&backward.given, nullptr, 0, nullptr), EVENORM_OK) << last_error();
 }
 
-TEST(CApi_Arguments, TextsAreThoseOfCpp) {
+TEST(CApi_Arguments, HasTheTextsOfCpp) {
   static const std::int64_t kFive = 5;
   const auto of_shape_5 = [](auto structure, auto tensor) {
     return [=](auto& call) {
@@ -53,7 +52,7 @@ TEST(CApi_Arguments, TextsAreThoseOfCpp) {
   EXPECT_EQ(call.error(), "dbias may overlap dweight");
 }
 
-TEST(CApi_Arguments, ValuesThatAreNoType) {
+TEST(CApi_Arguments, RejectsValuesThatAreNoType) {
   for (const evenorm_dtype dtype : {77, 5, 256, 259, -1, -256, INT32_MAX, INT32_MIN}) {
     const std::string wrong = " has dtype " + std::to_string(dtype) + ", which is none of f64, f32, bf16, f16";
     const auto forward = [&](const char* name, auto evenorm_forward::*tensor) {
@@ -105,7 +104,7 @@ TEST(CApi_Arguments, AbsentTensorsMayHoldAnything) {
   EXPECT_EQ(evenorm_run_backward(&backward.given, nullptr, 0, nullptr), EVENORM_OK) << last_error();
 }
 
-TEST(CApi_Arguments, RanksAndNullShapes) {
+TEST(CApi_Arguments, RejectsWrongRanksAndNullShapes) {
   for (const std::int32_t rank : {-1, 65, INT32_MAX, INT32_MIN}) {
     const std::string wrong = ".rank is " + std::to_string(rank) + ", but it should be 0 to 64";
     expect_forward_refused({{[=](auto& call) { call.given.x.rank = rank; }, "x" + wrong}});
@@ -133,7 +132,7 @@ TEST(CApi_Arguments, RanksAndNullShapes) {
   });
 }
 
-TEST(CApi_Arguments, NullStructures) {
+TEST(CApi_Arguments, RejectsNullStructures) {
   CForward forward;
   CBackward backward;
   evenorm_plan* plan = nullptr;
@@ -159,7 +158,7 @@ TEST(CApi_Arguments, NullStructures) {
   EXPECT_EQ(bytes, 0u);
 }
 
-TEST(CApi_Arguments, ScratchThatDoesNotFit) {
+TEST(CApi_Arguments, RejectsScratchThatDoesNotFit) {
   CBackward call;
   const std::vector<float> before = call.memory;
   const std::size_t bytes = scratch_bytes(call.complete());
@@ -180,7 +179,7 @@ TEST(CApi_Arguments, ScratchThatDoesNotFit) {
   EXPECT_EQ(call.memory, before);
 }
 
-TEST(CApi_Arguments, PlainForms) {
+TEST(CApi_Arguments, ChecksThePlainForms) {
   constexpr std::size_t kMany = std::size_t{1} << 61;
   float x[4] = {1, 2, 3, 4}, y[4] = {}, dweight[2] = {0, 7};
   expect_refusal(evenorm_layer_norm_f32(nullptr, y, 2, 2, nullptr, nullptr, 1e-5), "x is null");
@@ -198,12 +197,12 @@ TEST(CApi_Arguments, PlainForms) {
   expect_refusal(evenorm_rms_norm_backward_f32(x, x, y, kMany, 4, nullptr, nullptr, 0), "rows is ");
   EXPECT_EQ(y[0], 0);
   EXPECT_EQ(evenorm_rms_norm_backward_f32(nullptr, nullptr, nullptr, 0, 2, nullptr, dweight, 0), EVENORM_OK);
-  EXPECT_EQ(dweight[1], 0);  // the sum of no rows
+  EXPECT_EQ(dweight[1], 0);  // the sum over no rows
 }
 
-// --- structures of other sizes ---------------------------------------------------------------------------------------
+// --- structures of other sizes -------------------------------------------------------------------------------------
 
-// The structure has grown once: `first` is its size before.
+// The structure has grown once; `first` is its earlier size.
 template <class Call, class Structure>
 void expect_known_sizes_alone(Structure Call::*structure, std::string (Call::*error)(), const std::string& name,
                               std::size_t first, evenorm_status (*init)(Structure*, std::size_t)) {
@@ -218,7 +217,7 @@ void expect_known_sizes_alone(Structure Call::*structure, std::string (Call::*er
   }
 }
 
-TEST(CApi_StructSize, OnlyThoseKnown) {
+TEST(CApi_StructSize, RejectsUnknownSizes) {
   expect_known_sizes_alone(&CForward::given, &CForward::error, "forward", offsetof(evenorm_forward, residual),
                            evenorm_forward_init);
   expect_known_sizes_alone(&CBackward::given, &CBackward::error_without_buffers, "backward",
@@ -238,7 +237,7 @@ TEST(CApi_StructSize, OnlyThoseKnown) {
   evenorm_plan_destroy(plan);
 }
 
-// A structure that has grown by a field: callers built before it, with it, and after it.
+// A structure that has grown by a field, from callers compiled before, with and after the field.
 TEST(CApi_StructSize, LaterFieldsHaveTheirDefaults) {
   struct Grown {
     std::size_t struct_size;
@@ -259,7 +258,7 @@ TEST(CApi_StructSize, LaterFieldsHaveTheirDefaults) {
   }
 }
 
-// A program that was compiled before there were fused forms: the fields beyond its size are not looked at.
+// A program compiled before fused forms existed: fields beyond its size are ignored.
 TEST(CApi_StructSize, OlderStructuresHaveNoFusedForms) {
   CForward expected, older;
   run(expected.complete());
@@ -271,7 +270,8 @@ TEST(CApi_StructSize, OlderStructuresHaveNoFusedForms) {
   evenorm_plan* plan = nullptr;
   ASSERT_EQ(evenorm_plan_create(&older.given, &plan), EVENORM_OK);
   evenorm_buffers buffers = contracts::c_buffers(older.given);
-  buffers.struct_size = offsetof(evenorm_buffers, residual);  // and a residual behind it, which the plan has not
+  // and a residual behind the size, which the plan does not have
+  buffers.struct_size = offsetof(evenorm_buffers, residual);
   EXPECT_EQ(evenorm_plan_run_with(plan, &buffers, nullptr), EVENORM_OK) << last_error();
   EXPECT_EQ(older.memory, expected.memory);
   evenorm_plan_destroy(plan);

@@ -1,4 +1,4 @@
-/* The C API as a program in C11 uses it; compiled with -std=c11 -Wpedantic -Werror. All of its calls: c_api_test.cpp.
+/* The C API as a C11 program uses it, compiled with -std=c11 -Wpedantic -Werror. c_api_test.cpp has all of its calls.
  */
 #include "c_api_c11.h"
 
@@ -62,7 +62,7 @@ const char* evenorm_c11_plain_forms(void) {
   return NULL;
 }
 
-/* dx and dweight of the worked vector, for dy = (1, -1, 2), computed with 50 digits. */
+/* dx and dweight of the worked vector for dy = (1, -1, 2), computed with 50 digits. */
 static int are_worked_gradients(const float* dx, const float* dweight) {
   return fabsf(dx[0] - 0.47247920f) < 1e-6f && fabsf(dx[1] + 0.31498667f) < 1e-6f &&
          fabsf(dx[2] + 0.15749253f) < 1e-6f && fabsf(dweight[0] + 0.26726103f) < 1e-6f &&
@@ -103,7 +103,7 @@ static int gather_one(void* context, const void* mine, size_t bytes, void* all) 
   return 0;
 }
 
-/* All columns in one process: the worked vector, and the moments of its one row. */
+/* One process has all columns: the worked vector, and the moments of its one row. */
 const char* evenorm_c11_sharded(void) {
   float y[3] = {0}, dx[3] = {0};
   size_t sent = 0;

@@ -1,4 +1,4 @@
-/* What C11 has to say about the C API: c_api_c11.c, for c_api_test.cpp. */
+/* The tests of the C API in C11 (c_api_c11.c), which c_api_test.cpp runs. */
 #ifndef EVENORM_TESTS_C_API_C11_H_
 #define EVENORM_TESTS_C_API_C11_H_
 
@@ -6,7 +6,7 @@
 extern "C" {
 #endif
 
-/* Each returns NULL, or what went wrong. */
+/* Each returns NULL, or a message on failure. */
 const char* evenorm_c11_forward(void);
 const char* evenorm_c11_plain_forms(void);
 const char* evenorm_c11_gradients(void);

@@ -1,5 +1,5 @@
-// Norms over processes through the C API: the bits of C++, failures of the caller's engine, and what all processes are
-// told when one of them is given what it must refuse.
+// Norms over processes through the C API: the bits of C++, failures of the caller's engine, and the error that all
+// processes get if one of them has a wrong argument.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using contracts::BackwardInputs;
 using contracts::BackwardOperation;
 using ::testing::StartsWith;
 
-// A communicator of C on one of C++; from call number `fails` on, counted from 0, it returns `status`.
+// A C communicator around a C++ one. It returns `status` from call number `fails` on, counted from 0.
 struct Engine {
   Communicator wrapped;
   int calls = 0;
@@ -94,7 +94,6 @@ void run_in_c(Shard& shard, const Communicator& communicator, std::vector<Moment
   std::memcpy(static_cast<void*>(moments.data()), found.data(), found.size() * sizeof(Moments));
 }
 
-// Every process's y, gradients, statistics and moments.
 struct Written {
   ShardedOutcome outcome;
   std::vector<double> statistics;
@@ -116,7 +115,7 @@ Written written_by(const Example& of, const Columns& columns, const Run& run) {
   return all;
 }
 
-TEST(CApi_Sharded, BitsAreThoseOfCpp) {
+TEST(CApi_Sharded, HasTheBitsOfCpp) {
   for (const auto& [kind, type] : {std::pair{Kind::layer, DType::f32}, {Kind::rms, DType::bf16}}) {
     for (const Columns& columns : {Columns{1100}, Columns{0, 1024, 0, 76}, Columns{500, 1, 599}}) {
       const Example of = example(kind, type, 1100);
@@ -134,7 +133,7 @@ TEST(CApi_Sharded, BitsAreThoseOfCpp) {
 
 constexpr const char* kSeven = "all_gather returned 7, but it should return 0";
 
-TEST(CApi_Sharded, AnEngineThatFailsAtCreation) {
+TEST(CApi_Sharded, ReportsAnEngineThatFailsAtCreation) {
   const Example of = example();
   const Shards shards = shards_of(of.op, of.inputs, of.bias, {96});
   Engine engine{};
@@ -148,8 +147,8 @@ TEST(CApi_Sharded, AnEngineThatFailsAtCreation) {
   EXPECT_EQ(last_error(), kSeven);
 }
 
-// Nothing is written, and the norm works as soon as the engine does.
-TEST(CApi_Sharded, AnEngineThatFailsInAPass) {
+// Nothing is written, and the norm works again as soon as the engine does.
+TEST(CApi_Sharded, ReportsAnEngineThatFailsInAPass) {
   const Example of = example();
   const Shards shards = shards_of(of.op, of.inputs, of.bias, {96});
   Shard& shard = *shards[0];
@@ -190,7 +189,7 @@ TEST(CApi_Sharded, AnEngineThatFailsInAPass) {
 
 // --- wrong arguments -----------------------------------------------------------------------------------------------
 
-TEST(CApi_ShardedArguments, RefusedAlone) {
+TEST(CApi_ShardedArguments, AreRefusedWithoutOtherProcesses) {
   const Example of = example();
   const Shards shards = shards_of(of.op, of.inputs, of.bias, {96});
   const evenorm_forward forward = contracts::c_forward(shards[0]->forward);
@@ -229,7 +228,7 @@ TEST(CApi_ShardedArguments, RefusedAlone) {
   evenorm_sharded_norm_destroy(nullptr);
 }
 
-// What each of three processes is told when process 2 is given something else.
+// The texts that three processes get if process 2 has a wrong argument.
 using Texts = std::vector<std::string>;
 template <class Work>
 Texts told(const Work& work, const Columns& columns = {32, 32, 32}) {
@@ -254,7 +253,7 @@ Texts told_at_creation(const std::function<void(evenorm_forward&)>& spoil) {
   });
 }
 
-TEST(CApi_ShardedArguments, WhatOneMustRefuseIsToldToAll) {
+TEST(CApi_ShardedArguments, AllProcessesReportARefusalAtCreation) {
   const auto expect = [](const std::string& own, const std::function<void(evenorm_forward&)>& spoil) {
     const Texts texts = told_at_creation(spoil);
     EXPECT_THAT(texts[2], StartsWith(own));
@@ -262,17 +261,17 @@ TEST(CApi_ShardedArguments, WhatOneMustRefuseIsToldToAll) {
     EXPECT_EQ(texts[1], texts[0]);
   };
   expect("eps is -1, but", [](evenorm_forward& forward) { forward.eps = -1; });
-  // What C++'s types rule out.
+  // Values that C++'s types rule out.
   expect("x has dtype 77", [](evenorm_forward& forward) { forward.x.dtype = 77; });
   expect("kind is 5", [](evenorm_forward& forward) { forward.kind = 5; });
   expect("bias.rank is -2", [](evenorm_forward& forward) { forward.bias.rank = -2; });
   expect("forward.struct_size is 3", [](evenorm_forward& forward) { forward.struct_size = 3; });
 }
 
-// The arguments of a pass, for one process to spoil.
+// The arguments of a pass, one of which a process may change.
 struct Pass {
   const evenorm_forward* forward;
-  const evenorm_backward* backward;  // with it, a backward pass
+  const evenorm_backward* backward;  // a backward pass if set
   evenorm_moments* moments;
   std::size_t moments_count;
   const evenorm_executor* executor = nullptr;
@@ -302,7 +301,7 @@ void expect_told_in_a_pass(const std::string& own, bool is_backward, const std::
   }
 }
 
-TEST(CApi_ShardedArguments, WhatOneMustRefuseInAPassIsToldToAll) {
+TEST(CApi_ShardedArguments, AllProcessesReportARefusalInAPass) {
   static const evenorm_executor kSizeless{};
   evenorm_backward wrong = evenorm_backward_defaults();
   expect_told_in_a_pass("executor.struct_size is 0", false, [](Pass& pass) { pass.executor = &kSizeless; });

@@ -1,5 +1,5 @@
-// The C API: the bits of the C++ API, plans, executors, the calling thread's last error. What it refuses:
-// c_api_arguments_test.cpp. Memory that runs out: stress_memory_test.cpp. What a C compiler says of it: c_api_c11.c.
+// The C API: the bits of the C++ API, plans, executors, and the calling thread's last error. c_api_arguments_test.cpp
+// has wrong arguments, stress_memory_test.cpp has memory that runs out, and c_api_c11.c is compiled as C.
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -17,12 +17,12 @@ using contracts::BackwardRunner;
 using contracts::Runner;
 using ::testing::StartsWith;
 
-// --- bits: in memory that is equal before a call, C leaves what C++ leaves -------------------------------------------
+// --- bits: equal memory before a call is equal after it, in C and C++ ------------------------------------------------
 
 using ForwardChange = std::function<void(ForwardCall&)>;
 using BackwardChange = std::function<void(BackwardCall&)>;
 
-// A plan made without buffers, run with them.
+// Runs a plan that was made without buffers.
 void run_planned(const Forward& forward, const Executor& executor) {
   const evenorm_forward whole = contracts::c_forward(forward);
   const evenorm_executor shared = contracts::c_executor(executor);
@@ -63,7 +63,7 @@ void run_backward_planned(const Backward& backward, const Executor& executor) {
   contracts::check_status(status);
 }
 
-// Bytes of i8 may look like NaNs of f32.
+// Bytes of i8 may be NaNs as f32.
 bool same_bytes(const std::vector<float>& a, const std::vector<float>& b) {
   return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
 }
@@ -92,7 +92,7 @@ void expect_same_gradients(const BackwardChange& change) {
   }
 }
 
-TEST(CApi_Bits, OfEveryFieldOfForward) {
+TEST(CApi_Bits, EqualCppForEveryFieldOfForward) {
   for (const auto make : {&ForwardCall::plain, &ForwardCall::fused, &ForwardCall::quantising}) {
     expect_same_forward(make, [](ForwardCall&) {});
     expect_same_forward(make, [](ForwardCall& c) { c.forward.eps = 64; });
@@ -117,7 +117,7 @@ TEST(CApi_Bits, OfEveryFieldOfForward) {
   });
 }
 
-TEST(CApi_Bits, OfEveryFieldOfBackward) {
+TEST(CApi_Bits, EqualCppForEveryFieldOfBackward) {
   static const std::int64_t kShape[] = {2, 3, 8};
   expect_same_gradients([](BackwardCall&) {});
   expect_same_gradients([](BackwardCall& c) { c.backward.mean.data = c.backward.rstd.data = nullptr; });
@@ -189,7 +189,7 @@ void expect_same_plain_forms(const PlainForms<Storage>& forms, Kind kind, bool p
   expect_bits(dbeta, gradients.dbeta);
 }
 
-TEST(CApi_Bits, OfThePlainForms) {
+TEST(CApi_Bits, EqualCppForThePlainForms) {
   const PlainForms<double> f64{DType::f64, evenorm_layer_norm_f64, evenorm_rms_norm_f64,
                                evenorm_layer_norm_backward_f64, evenorm_rms_norm_backward_f64};
   const PlainForms<float> f32{DType::f32, evenorm_layer_norm_f32, evenorm_rms_norm_f32, evenorm_layer_norm_backward_f32,
@@ -208,9 +208,9 @@ TEST(CApi_Bits, OfThePlainForms) {
   }
 }
 
-// --- plans, executors, threads ---------------------------------------------------------------------------------------
+// --- plans, executors, threads -------------------------------------------------------------------------------------
 
-TEST(CApi_Plan, RunsAgainAndKeepsNothingOfTheDescription) {
+TEST(CApi_Plan, RunsAgainWithoutTheDescription) {
   CForwardCall call, expected;
   run(expected.complete());
   evenorm_plan* plan = nullptr;
@@ -228,7 +228,7 @@ TEST(CApi_Plan, RunsAgainAndKeepsNothingOfTheDescription) {
   evenorm_plan_destroy(plan);
 }
 
-TEST(CApi_Plan, OfABackwardPassRunsAgain) {
+TEST(CApi_Plan, RunsABackwardPassAgain) {
   CBackwardCall call;
   BackwardCall expected;
   run(expected.complete());
@@ -309,7 +309,7 @@ TEST(CApi_Executor, PoolRunsEachTaskOnce) {
   EXPECT_EQ(pool.threads, pool_executor(0).threads);
 }
 
-TEST(CApi_LastError, IsOfTheThreadAndOutlivesSuccess) {
+TEST(CApi_LastError, IsPerThreadAndOutlivesSuccess) {
   CForwardCall call;
   std::string before = "?", after = "?";
   EXPECT_TRUE(is_refused(evenorm_run(nullptr, nullptr)));
@@ -324,7 +324,7 @@ TEST(CApi_LastError, IsOfTheThreadAndOutlivesSuccess) {
   EXPECT_EQ(last_error(), "forward is null");
 }
 
-TEST(CApi_LastError, LongTextsAreCut) {
+TEST(CApi_LastError, TruncatesLongTexts) {
   std::vector<std::int64_t> shape(64, std::int64_t{1} << 60);
   CForwardCall call;
   call.given.x.shape = call.given.y.shape = shape.data();
@@ -334,7 +334,7 @@ TEST(CApi_LastError, LongTextsAreCut) {
   EXPECT_THAT(last_error(), StartsWith("x has shape (1152921504606846976"));
 }
 
-TEST(CApi_Library, SaysWhatItIs) {
+TEST(CApi_Library, ReportsItsVersionAndTargets) {
   EXPECT_EQ(evenorm_version(), version());
   EXPECT_EQ(evenorm_version_number(), static_cast<std::uint32_t>(EVENORM_VERSION_NUMBER));
   EXPECT_EQ(evenorm_numerics_revision(), numerics_revision());
@@ -354,8 +354,8 @@ TEST(CApi_Library, SaysWhatItIs) {
   }
 }
 
-TEST(CApi_Library, UnknownTargetIsAStatus) {
-  ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // a new process, whose target is not chosen yet
+TEST(CApi_Library, UnknownTargetGivesAStatus) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // runs in a new process, which has not chosen a target yet
   EXPECT_EXIT(
       {
         setenv("EVENORM_TARGET", "m\nx\033", 1);

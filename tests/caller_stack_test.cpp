@@ -1,5 +1,5 @@
-// The stack that a call takes, whole: of the calling thread, which describes, validates, shares out and works; and of
-// a worker of its own.
+// The stack that a call uses in total: on the calling thread, which validates, shares out work and computes, and on a
+// worker thread.
 #include <gtest/gtest.h>
 #include <cstring>
 
@@ -32,12 +32,12 @@ void expect_promise_kept(const std::string& what, const std::function<void()>& c
   EXPECT_GT(used, 4096u) << what;
 }
 
-// Alone, and as one of two threads: the caller has a share then.
+// Alone, and as one of two threads, where the caller takes a share of the work.
 std::vector<Executor> executors() { return {Executor{}, contracts::reversed_executor(2)}; }
 
 struct CallerStack : ::testing::TestWithParam<DType> {
   void SetUp() override {
-    if (kSanitized) GTEST_SKIP() << "sanitizers put more between the objects on a stack";
+    if (kSanitized) GTEST_SKIP() << "sanitizers add space between the objects on a stack";
   }
 };
 
@@ -76,7 +76,7 @@ TEST_P(CallerStack, FusedFormsTakeAtMost64KiB) {
           op.y2 = other;
           op.weight2 = op.bias2 = parameters;
         }
-        // Parameters gathered besides; in f64 arithmetic both outputs have one look only where they are not.
+        // Parameters are gathered too. In f64 arithmetic, two outputs share a pass only if parameters are dense.
         const FusedLayout layout{.vectors_apart = op.norm.arithmetic() == f32 || !op.y2};
         const FusedInputs inputs = fused_inputs(op, cols > 10000 ? 1 : 20, cols == 2048 ? 5 : 0);
         for (const internal::Target target : runnable_targets()) {
@@ -115,8 +115,8 @@ TEST_P(CallerStack, GradientsTakeAtMost64KiB) {
   }
 }
 
-// Rows that are done anew, gathered, for two outputs: the longest way that a row can take.
-TEST_P(CallerStack, ExtremeRowsOfTwoOutputsTakeAtMost64KiB) {
+// Out-of-range rows, gathered and with two outputs, take the longest path.
+TEST_P(CallerStack, OutOfRangeRowsOfTwoOutputsTakeAtMost64KiB) {
   for (const std::int64_t cols : {700, 1509, 4169}) {
     const std::vector<std::int64_t> shape = {4, cols}, strides = {1, 4}, parameter = {cols}, rows = {4};
     const auto elements = static_cast<std::size_t>(4 * cols);
@@ -177,13 +177,12 @@ TEST_P(CallerStack, RowsOfShardsTakeAtMost64KiB) {
 INSTANTIATE_TEST_SUITE_P(Types, CallerStack, ::testing::ValuesIn(kAllTypes),
                          [](const auto& test) { return std::string(name(test.param)); });
 
-// --- what workers have on it: every mixture of types and layouts fits
-// --------------------------------------------------
+// --- workers: every mixture of types and layouts fits their stack --------------------------------------------------
 
 using Shape = std::vector<std::int64_t>;
 
-// What takes the most scratch: x and y strided and of other types than the arithmetic, parameters gathered and
-// converted. x lies in a few elements, so that rows can be long.
+// The case with the most scratch: x and y are strided and differ in type from the arithmetic, and parameters are
+// gathered and converted. x occupies few elements, so that rows can be long.
 void try_most_scratch(DType x_type, DType y_type, std::int64_t cols, internal::Target target) {
   const Array x_values = contracts::make_input("normal", x_type, static_cast<std::size_t>(cols));
   const Array weight = contracts::make_weight(DType::f64, 1), bias = contracts::make_bias(DType::f32, 1);
@@ -212,7 +211,7 @@ void try_most_scratch(DType x_type, DType y_type, std::int64_t cols, internal::T
                     << internal::name(target);
 }
 
-TEST(Forward_Scratch, ScratchHoldsEveryMixtureOfTypes) {
+TEST(Forward_Scratch, HoldsEveryMixtureOfTypes) {
   for (const internal::Target target : runnable_targets()) {
     for (const DType x_type : kAllTypes) {
       for (const DType y_type : kAllTypes) {
@@ -222,7 +221,7 @@ TEST(Forward_Scratch, ScratchHoldsEveryMixtureOfTypes) {
   }
 }
 
-TEST(Forward_Scratch, ScratchHoldsTheJoinTreesOfLongRows_Slow) {
+TEST(Forward_Scratch, HoldsTheJoinTreesOfLongRows_Slow) {
   for (const auto& [x_type, y_type] : {std::pair{DType::f32, DType::f64}, std::pair{DType::f32, DType::bf16},
                                        std::pair{DType::bf16, DType::f64}, std::pair{DType::f64, DType::f32}}) {
     try_most_scratch(x_type, y_type, (std::int64_t{1} << 23) - 1, runnable_targets()[0]);

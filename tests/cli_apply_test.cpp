@@ -1,5 +1,5 @@
-// `evenorm apply` as its users run it: the worked examples, and what its options mean. Equal bits of every type, target
-// and number of threads: contracts_one_table_test.cpp.
+// `evenorm apply`: the worked examples and the options. contracts_one_table_test.cpp checks equal bits for every type,
+// target and number of threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ void expect_close(const Floats& values, const Floats& printed, double tolerance)
 
 class CliApply : public ::testing::Test {
  protected:
-  // y.npy of x.npy.
+  // Returns y.npy for x.npy.
   std::string apply(const Words& options = {}) const {
     expect_done(Words{"apply", folder / "x.npy", "-o", folder / "y.npy"} + options);
     return read_file(folder / "y.npy");
@@ -56,7 +56,7 @@ class CliApply : public ::testing::Test {
   TemporaryFolder folder;
 };
 
-TEST_F(CliApply, ScaleAndShiftByHand) {
+TEST_F(CliApply, ReproducesTheVectorScaledAndShiftedByHand) {
   const json example = worked("scale_and_shift_by_hand");
   write_f32(folder / "x.npy", "(3,)", flat(example["x"]));
   write_f32(folder / "w.npy", "(3,)", flat(example["gamma"]));
@@ -71,7 +71,7 @@ TEST_F(CliApply, ScaleAndShiftByHand) {
 }
 
 // (sequence, batch, embedding) over the last two axes, with the statistics of each position.
-TEST_F(CliApply, SequencesAgreeToTheDigitsPrinted) {
+TEST_F(CliApply, SequencesAgreeToThePrintedDigits) {
   for (const char* name : {"two_words_one_sentence", "sequence_of_batches"}) {
     const json example = worked(name), printed = example["printed"];
     const double tolerance = printed.value("tolerance", 0.5e-4);
@@ -95,7 +95,7 @@ TEST_F(CliApply, ZerosOfAnImageGiveZeros) {
   EXPECT_EQ(apply({"--normalized-shape", "2,4"}), npy_bytes_of("<f4", "(2, 3, 2, 4)", std::string(192, '\0')));
 }
 
-TEST_F(CliApply, ParametersNameTheNormalisedAxesAndHaveTypesOfTheirOwn) {
+TEST_F(CliApply, ParametersSelectTheNormalisedAxesAndMayHaveOtherTypes) {
   const Floats x = {4, 2, 8, 1, 0, 5, -7, 3, 3, 2, 9, 1}, weight = {1, 2, 3, 4, 5, 6};
   write_f32(folder / "x.npy", "(2, 2, 3)", x);
   write_file(folder / "w.npy", npy_bytes_of("<f8", "(2, 3)", bytes_of<double>({1, 2, 3, 4, 5, 6})));
@@ -108,7 +108,7 @@ TEST_F(CliApply, ParametersNameTheNormalisedAxesAndHaveTypesOfTheirOwn) {
   EXPECT_EQ(floats({"--bias", folder / "b.npy"}), y);
 }
 
-TEST_F(CliApply, TheOutputsTypeCanBeAnother) {
+TEST_F(CliApply, TheOutputMayHaveAnotherType) {
   const Floats x = {4, 2, 8};
   write_f32(folder / "x.npy", "(3,)", x);
   const std::int64_t shape[] = {3};
@@ -120,8 +120,8 @@ TEST_F(CliApply, TheOutputsTypeCanBeAnother) {
   EXPECT_EQ(apply({"--dtype", "f16"}), npy_bytes_of("<f2", "(3,)", bytes_of<std::uint16_t>({0xb447, 0xbc47, 0x3d58})));
 }
 
-// (batch, channels, points): the channels of each point, and what --axes can look like.
-TEST_F(CliApply, AxesAreAnyOfThem) {
+// (batch, channels, points): normalises the channels of each point, with every spelling of --axes.
+TEST_F(CliApply, NormalisesAnyAxes) {
   const Floats x = {4, 40, 2, 20, 8, 80, 1, 7, 1, 8, 1, 9}, weight = {1.5F, 1, 0.5F};
   write_f32(folder / "x.npy", "(2, 3, 2)", x);
   write_f32(folder / "w.npy", "(3,)", weight);
@@ -140,7 +140,7 @@ TEST_F(CliApply, AxesAreAnyOfThem) {
   for (const char* axes : {"1,2", "-2,-1", "-1,1"}) EXPECT_EQ(floats({"--axes", axes}), last_two);
 }
 
-TEST_F(CliApply, JsonTellsWhatWasDone) {
+TEST_F(CliApply, JsonReportsWhatWasDone) {
   write_file(folder / "x.npy",
              npy_bytes("{'descr': '>f4', 'fortran_order': True, 'shape': (2, 3, 4)}", std::string(96, '\0')));
   const auto run = run_evenorm({"apply", folder / "x.npy", "-o", folder / "y.npy", "--axes", "1,-1", "--rms", "--eps",
@@ -170,7 +170,7 @@ TEST_F(CliApply, JsonTellsWhatWasDone) {
   EXPECT_EQ(report, expected);
 }
 
-TEST_F(CliApply, ZeroRowsAndOneColumn) {
+TEST_F(CliApply, AcceptsZeroRowsAndOneColumn) {
   write_f32(folder / "x.npy", "(0, 5)", {});
   EXPECT_EQ(apply({"--mean", folder / "mean.npy"}), npy_bytes_of("<f4", "(0, 5)", ""));
   EXPECT_EQ(read_file(folder / "mean.npy"), npy_bytes_of("<f8", "(0,)", ""));

@@ -1,4 +1,5 @@
-// What `evenorm bench` and the benchmarks measure with (bench/): timing, by clocks that the test turns, and copies.
+// The measuring code of `evenorm bench` and of the benchmarks (bench/): timing, with clocks that the test controls, and
+// copies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,12 +18,12 @@ using ::testing::DoubleNear;
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-// --- timing ----------------------------------------------------------------------------------------------------------
+// --- timing --------------------------------------------------------------------------------------------------------
 
-// Time passes only where works say so.
+// A clock that advances only when works ask for it.
 struct Fake {
   static inline double wall = 0, cpu = 0, slept = 0;
-  static inline std::string calls{};  // the works' names
+  static inline std::string calls{};  // the names of the works called
 
   static void reset() {
     wall = cpu = slept = 0;
@@ -35,8 +36,8 @@ struct Fake {
 struct FakeWork {
   char name;
   double cost;           // of one call, in seconds
-  double cold_cost = 0;  // of one after another work's, beside that
-  int slow_call = -1;    // which is interrupted, for a second
+  double cold_cost = 0;  // additional seconds of a call after another work's
+  int slow_call = -1;    // number of the call that is interrupted for a second
 
   void run() {
     Fake::wall +=
@@ -55,9 +56,9 @@ std::vector<bench::Times> measure(std::vector<FakeWork> works, const bench::Roun
   return bench::measure(all, rounds, Fake::kClocks);
 }
 
-TEST(CliMeasure, WorksTakeTurnsAndTheOrderMovesOn) {
+TEST(CliMeasure, WorksAlternateAndTheOrderRotates) {
   measure({{'a', 1}, {'b', 1}, {'c', 1}}, {.seconds = 0, .least = 4});
-  // One call to warm up and two tries each; then, in every round, one that is not timed and one that is.
+  // One warm-up call and two trials each. Each round then has one untimed and one timed call.
   EXPECT_EQ(Fake::calls,
             "aaabbbccc"
             "aabbcc"
@@ -66,7 +67,7 @@ TEST(CliMeasure, WorksTakeTurnsAndTheOrderMovesOn) {
             "aabbcc");
 }
 
-TEST(CliMeasure, TimesAreThoseOfOneCall) {
+TEST(CliMeasure, ReportsTheTimeOfOneCall) {
   const auto times = measure({{'a', 0.25}, {'b', 1e-6}}, {.seconds = 0, .least = 5});
   ASSERT_EQ(times.size(), 2U);
   for (const std::size_t i : {0, 1}) {
@@ -81,34 +82,34 @@ TEST(CliMeasure, TimesAreThoseOfOneCall) {
 TEST(CliMeasure, ShortCallsAreTimedTogether) {
   const bench::Rounds rounds{.seconds = 0, .least = 3, .burst = 2e-4};
   measure({{'a', 1.001e-6}}, rounds);
-  // 1 + 2 tries, the last one, of 256 calls, as long as a burst; then 256 calls and one before.
+  // 1 + 2 trials, the last with 256 calls, as long as a burst. Each round then has 256 calls and one before them.
   const std::size_t calls = 1 + (256 - 1) + 2 * 256 + 3 * 257;
   EXPECT_EQ(Fake::calls.size(), calls);
-  measure({{'a', 1.001e-6, 0, 1}}, rounds);  // the first that is timed is interrupted
+  measure({{'a', 1.001e-6, 0, 1}}, rounds);  // the first timed call is interrupted
   EXPECT_EQ(Fake::calls.size(), calls + 1);
 }
 
-TEST(CliMeasure, EachIsWarmBeforeItIsTimed) {
+TEST(CliMeasure, EachWorkIsWarmBeforeItIsTimed) {
   const auto times = measure({{'a', 1, 10}, {'b', 2, 20}}, {.seconds = 0});
   EXPECT_THAT(times[0].wall, Each(1.0));
   EXPECT_THAT(times[1].wall, Each(2.0));
 }
 
-TEST(CliMeasure, AsManyRoundsAsTheTimeAllows) {
+TEST(CliMeasure, RunsAsManyRoundsAsTheTimeAllows) {
   const auto rounds_in = [](const bench::Rounds& rounds) { return measure({{'a', 0.25}}, rounds)[0].wall.size(); };
   EXPECT_EQ(rounds_in({.seconds = 0, .least = 7}), 7U);
-  EXPECT_EQ(rounds_in({.seconds = 0.75 + 20 * 0.5, .least = 7}), 20U);  // a round is two calls
+  EXPECT_EQ(rounds_in({.seconds = 0.75 + 20 * 0.5, .least = 7}), 20U);  // a round has two calls
   EXPECT_EQ(rounds_in({.seconds = 100, .least = 7, .most = 9}), 9U);
   EXPECT_EQ(rounds_in({.seconds = 0, .least = 9, .most = 3}), 3U);
   EXPECT_TRUE(bench::measure({}, {.seconds = 100}, Fake::kClocks).empty());
 }
 
-TEST(CliMeasure, SleepsBeforeEachBurstWhereTold) {
+TEST(CliMeasure, SleepsBeforeEachBurstIfAsked) {
   measure({{'a', 1}, {'b', 1}}, {.seconds = 0, .least = 8, .pause = 0.5});
   EXPECT_EQ(Fake::slept, 8 * 2 * 0.5);
 }
 
-TEST(CliMeasure, ProgressGrows) {
+TEST(CliMeasure, ReportsGrowingProgress) {
   std::vector<double> parts;
   measure({{'a', 0.25}}, {.seconds = 5.75, .progress = [&](double part) { parts.push_back(part); }});
   ASSERT_EQ(parts.size(), 10U);
@@ -118,7 +119,7 @@ TEST(CliMeasure, ProgressGrows) {
   EXPECT_LT(parts.back(), 1);
 }
 
-TEST(CliMeasure, Quartiles) {
+TEST(CliMeasure, ComputesQuartiles) {
   const auto of = [](std::vector<double> values) {
     const auto [low, median, high] = bench::quartiles(std::move(values));
     return std::vector<double>{low, median, high};
@@ -129,15 +130,15 @@ TEST(CliMeasure, Quartiles) {
   EXPECT_THAT(of({}), Each(::testing::IsNan()));
 }
 
-TEST(CliMeasure, RatiosAreThoseOfTheSameRound) {
+TEST(CliMeasure, RatiosCompareTimesOfTheSameRound) {
   EXPECT_THAT(bench::ratios(std::vector<double>{2, 9, 1}, std::vector<double>{1, 3, 4}), ElementsAre(2, 3, 0.25));
 }
 
-// --- copies ----------------------------------------------------------------------------------------------------------
+// --- copies --------------------------------------------------------------------------------------------------------
 
 constexpr std::byte kUntouched{0xA5};
 
-// Bytes at a multiple of 64, or `offset` from there, with 64 others before and after.
+// Bytes at a multiple of 64, or `offset` bytes after one, with 64 guard bytes on each side.
 class Field {
  public:
   Field(std::size_t size, std::size_t offset) : size_(size), offset_(offset), lines_((size + offset + 63) / 64 + 2) {
@@ -173,7 +174,7 @@ struct Way {
 };
 constexpr Way kWays[] = {{1, 1, 1}, {2, 1, 1}, {2, 2, 1}, {1, 1, 2}, {1, 1, 4}, {1, 1, 8}};
 
-// What copies.hpp says is written to output `w`.
+// The bytes that copies.hpp documents for output `w`.
 std::vector<std::byte> expected(const Way& way, Field& a, Field& b, std::size_t bytes, std::size_t w) {
   if (way.writes == 2) return w == 0 ? a.content() : b.content();
   std::vector<std::byte> result(bytes);
@@ -221,14 +222,14 @@ TEST(CliCopies, EveryKindCopiesOnEveryTarget) {
   }
 }
 
-TEST(CliCopies, SharedOutOverThreads) {
+TEST(CliCopies, ThreadsShareTheWork) {
   for (const Way& way : kWays) {
     for (const std::size_t threads : {2, 3}) expect_copied(way, 800'009, 0, threads, internal::best_target());
   }
 }
 
-// Where what is read is fetched ahead.
-TEST(CliCopies, LargeOnes) {
+// Large enough to be prefetched.
+TEST(CliCopies, CopiesLargeBuffers) {
   Field from = filled((std::size_t{4} << 20U) + 4159, 0, 3), to(from.size(), 0);
   const bench::Traffic traffic{{from.data(), nullptr}, {to.data(), nullptr}, from.size()};
   for (const bench::CopyKind kind : bench::copy_kinds(traffic)) {
@@ -239,7 +240,7 @@ TEST(CliCopies, LargeOnes) {
   }
 }
 
-TEST(CliCopies, SmallOnesAreNotSharedOut) {
+TEST(CliCopies, SmallCopiesUseOneThread) {
   Field from(1 << 20, 0), to(1 << 20, 0);
   const auto shares = [&](std::size_t bytes, std::size_t threads) {
     const bench::Traffic traffic{{from.data(), nullptr}, {to.data(), nullptr}, bytes};
@@ -250,7 +251,7 @@ TEST(CliCopies, SmallOnesAreNotSharedOut) {
   EXPECT_EQ(shares(1 << 20, 1), 1U);
 }
 
-TEST(CliCopies, KindsByTraffic) {
+TEST(CliCopies, TrafficSelectsTheKind) {
   using enum bench::CopyKind;
   Field a(64, 0), b(64, 0), to(64, 0), other(64, 0), askew(64, 1);
   const auto kinds = [](const bench::Traffic& traffic) { return bench::copy_kinds(traffic); };

@@ -1,4 +1,4 @@
-// `evenorm bench`: what it says and refuses, and whether it notices a wrong result.
+// `evenorm bench`: its output, its refusals, and that it notices wrong results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,12 +17,11 @@ using nlohmann::json;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-// --- whether a result is right ---------------------------------------------------------------------------------------
+// --- checking results ----------------------------------------------------------------------------------------------
 
 constexpr cli::BenchForm kForms[] = {cli::BenchForm::forward, cli::BenchForm::backward, cli::BenchForm::residual,
                                      cli::BenchForm::int8};
 
-// A pass that was run once.
 struct Done {
   explicit Done(const cli::BenchProblem& of) : problem(of), tensors(make_tensors(of, {})) {
     cli::BenchPass(problem, tensors, pool_executor(1)).run();
@@ -36,7 +35,7 @@ struct Done {
   cli::BenchTensors tensors;
 };
 
-TEST(CliBenchCheck, RightResultsPass) {
+TEST(CliBenchCheck, AcceptsCorrectResults) {
   for (const cli::BenchForm form : kForms) {
     for (const Kind kind : {Kind::layer, Kind::rms}) {
       for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
@@ -52,7 +51,7 @@ TEST(CliBenchCheck, RightResultsPass) {
   }
 }
 
-TEST(CliBenchCheck, AWrongElementOfAnyOutputIsNoticed) {
+TEST(CliBenchCheck, NoticesAWrongElementOfAnyOutput) {
   for (const cli::BenchForm form : kForms) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       const std::size_t count = Done({form, Kind::layer, dtype, {6, 33}, {1}}).outputs().size();
@@ -62,7 +61,8 @@ TEST(CliBenchCheck, AWrongElementOfAnyOutputIsNoticed) {
           cli::Array& output = *done.outputs()[i];
           if (!output.present()) continue;
           const std::size_t element = last ? output.elements() - 1 : 0, bytes = size_of(output.dtype());
-          output.bytes()[(element + 1) * bytes - 1] ^= std::byte{0x40};  // of the exponent, or half of an i8's range
+          // changes the exponent, or an i8 by half its range
+          output.bytes()[(element + 1) * bytes - 1] ^= std::byte{0x40};
           EXPECT_FALSE(done.check().right()) << name(form) << ' ' << name(dtype) << ' ' << i << ' ' << last;
         }
       }
@@ -70,7 +70,7 @@ TEST(CliBenchCheck, AWrongElementOfAnyOutputIsNoticed) {
   }
 }
 
-TEST(CliBenchCheck, AnIntegerThatIsNotTheNearestIsNoticed) {
+TEST(CliBenchCheck, NoticesAnIntegerThatIsNotTheNearest) {
   Done done({cli::BenchForm::int8, Kind::layer, DType::f32, {1, 64}, {1}});
   auto* integers = reinterpret_cast<std::int8_t*>(done.tensors.y.bytes().data());
   std::size_t noticed = 0;
@@ -83,7 +83,7 @@ TEST(CliBenchCheck, AnIntegerThatIsNotTheNearestIsNoticed) {
   EXPECT_EQ(noticed, 64U);
 }
 
-TEST(CliBenchCheck, RowsThatAreNotFiniteAreNotLookedAt) {
+TEST(CliBenchCheck, IgnoresRowsThatAreNotFinite) {
   cli::Array x(DType::f32, {3, 4});
   const float values[] = {1, 2, 3, 4, 1, INFINITY, 3, 4, 5, 6, 8, NAN};
   std::memcpy(x.bytes().data(), values, sizeof values);
@@ -94,7 +94,7 @@ TEST(CliBenchCheck, RowsThatAreNotFiniteAreNotLookedAt) {
   EXPECT_EQ(check_pass(problem, tensors).rows, 1U);
 }
 
-// --- the command -----------------------------------------------------------------------------------------------------
+// --- the command ---------------------------------------------------------------------------------------------------
 
 json bench_json(const Words& words, const ProgramSetting& setting = {}) {
   const ProgramRun run = run_evenorm(Words{"bench", "--json", "--seconds", "1e-3"} + words, setting);
@@ -148,7 +148,7 @@ TEST(CliBench, EveryFormHasItsTraffic) {
   EXPECT_EQ(bench_json({"8x40", "--dtype", "f16", "--int8"})["bytes"], n * 2 + n);
 }
 
-TEST(CliBench, AnyAxesAndAFilesOwnNumbers) {
+TEST(CliBench, MeasuresAnyAxesAndTheNumbersOfAFile) {
   const json first = bench_json({"2x5x3x4", "--axes", "1"});
   EXPECT_EQ(first["rows"], 24);
   EXPECT_EQ(first["cols"], 5);
@@ -162,18 +162,19 @@ TEST(CliBench, AnyAxesAndAFilesOwnNumbers) {
   EXPECT_EQ(own["target"], "portable");
 }
 
-TEST(CliBench, TextSaysWhatWasMeasured) {
+TEST(CliBench, TextReportsWhatWasMeasured) {
   const ProgramRun run = run_evenorm({"bench", "1000x8", "--grad", "--seconds", "1e-3"});
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("gradients of layer norm of (1000, 8) f32 over axis 1: 1,000 rows of 8\n"));
   EXPECT_THAT(run.out, HasSubstr("on " + target() + ", 1 thread"));
-  for (const char* part : {"median", "quartiles", "GB/s", "\n  evenorm ", " a row\n", "the best of streaming, plain\n",
-                           "\n  ratio ", "96,000 bytes read and written", "3 rows checked"}) {
+  for (const char* part :
+       {"median", "quartiles", "GB/s", "\n  evenorm ", " per row\n", "the best of streaming, plain\n", "\n  ratio ",
+        "96,000 bytes read and written", "3 rows checked"}) {
     EXPECT_THAT(run.out, HasSubstr(part));
   }
 }
 
-TEST(CliBench, WrongUseIsRefused) {
+TEST(CliBench, RejectsWrongUse) {
   const TemporaryFolder folder;
   write_file(folder / "x.npy", npy_bytes_of("<f4", "(2, 3)", std::string(24, '\0')));
   write_file(folder / "none.npy", npy_bytes_of("<f4", "(0, 3)", ""));

@@ -1,5 +1,5 @@
-// `evenorm completion` and the manual page: what shells make of them, and that nothing of the program is left out.
-// What there is comes from --help here, not from the code that the scripts are made by.
+// `evenorm completion` and the manual page: shells accept the scripts, and both cover the whole program. The expected
+// commands and options come from --help, not from the code that generates the scripts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -63,7 +63,7 @@ std::vector<std::string> commands() {
   return names;
 }
 
-// "-o", "--output", ... of a command.
+// The options of a command, such as "-o" and "--output".
 std::vector<std::string> options(const std::string& command) {
   std::vector<std::string> names;
   for (const std::string& line : lines_of(output({command, "--help"}))) {
@@ -78,7 +78,7 @@ std::vector<std::string> options(const std::string& command) {
   return names;
 }
 
-// What bash offers for the last of `words`, in a folder with the files named.
+// Bash's completions of the last of `words`, in a folder with these files.
 std::vector<std::string> completed(const std::vector<std::string>& words, const std::vector<std::string>& files = {}) {
   const TemporaryFolder folder, place;
   write_file(folder / "script", output({"completion", "bash"}));
@@ -95,7 +95,7 @@ std::vector<std::string> completed(const std::vector<std::string>& words, const 
   return offered;
 }
 
-TEST(CliCompletion_Bash, CommandsAndOptionsAreOffered) {
+TEST(CliCompletion_Bash, OffersCommandsAndOptions) {
   EXPECT_THAT(completed({""}), ::testing::UnorderedElementsAreArray(commands()));
   EXPECT_THAT(completed({"ex"}), ElementsAre("explain"));
   EXPECT_THAT(completed({"--v"}), ElementsAre("--version"));
@@ -105,7 +105,7 @@ TEST(CliCompletion_Bash, CommandsAndOptionsAreOffered) {
   EXPECT_THAT(completed({"explain", "4 2 8", "--zero"}), ElementsAre("--zero-centered"));
 }
 
-TEST(CliCompletion_Bash, ValuesAreOffered) {
+TEST(CliCompletion_Bash, OffersValues) {
   EXPECT_THAT(completed({"explain", "--dtype", ""}), ElementsAre("bf16", "f16", "f32", "f64"));
   EXPECT_THAT(completed({"explain", "--dtype", "f"}), ElementsAre("f16", "f32", "f64"));
   EXPECT_THAT(completed({"explain", "--dtype", "=", "b"}), ElementsAre("bf16"));
@@ -114,7 +114,7 @@ TEST(CliCompletion_Bash, ValuesAreOffered) {
   EXPECT_THAT(completed({"explain", "--eps", ""}, {"file"}), ElementsAre(""));
 }
 
-TEST(CliCompletion_Bash, FilesAreOfferedWhereTheyAreTaken) {
+TEST(CliCompletion_Bash, OffersFilesWhereTheyAreAccepted) {
   const std::vector<std::string> files{"x 1.npy", "x2.npy", "other"};
   EXPECT_THAT(completed({"apply", "x"}, files), ElementsAre("x 1.npy", "x2.npy"));
   EXPECT_THAT(completed({"apply", "x2.npy", "-o", ""}, files), ElementsAre("other", "x 1.npy", "x2.npy"));
@@ -125,7 +125,7 @@ TEST(CliCompletion_Bash, FilesAreOfferedWhereTheyAreTaken) {
   EXPECT_THAT(completed({"info", ""}, files), ElementsAre(""));
 }
 
-TEST(CliCompletion, OtherShellsReadTheirScripts) {
+TEST(CliCompletion, OtherShellsAcceptTheirScripts) {
   const TemporaryFolder folder;
   for (const char* name : {"zsh", "fish"}) {
     write_file(folder / name, output({"completion", name}));
@@ -156,7 +156,7 @@ TEST(CliCompletion, EveryOptionIsInEveryScriptAndTheManual) {
   }
 }
 
-TEST(CliCompletion_Zsh, ArgumentsHavePlacesOfTheirOwn) {
+TEST(CliCompletion_Zsh, ArgumentsHaveTheirOwnPositions) {
   const std::string zsh = output({"completion", "zsh"});
   const std::size_t start = zsh.find("        grad)\n");
   const std::string part = zsh.substr(start, zsh.find(";;", start) - start);
@@ -164,12 +164,12 @@ TEST(CliCompletion_Zsh, ArgumentsHavePlacesOfTheirOwn) {
   EXPECT_THAT(part, HasSubstr("'2:FILE:_files'"));
 }
 
-TEST(CliCompletion, WrongUseIsRefused) {
+TEST(CliCompletion, RejectsWrongUse) {
   expect_refused({"completion"}, "");
   expect_refused({"completion", "tcsh"}, "tcsh not in {bash,zsh,fish}");
 }
 
-TEST(CliManual, IsAPageOfItsSectionsAndHidden) {
+TEST(CliManual, HasItsSectionsAndIsHidden) {
   const std::string manual = output({"manual"});
   EXPECT_TRUE(manual.starts_with(".TH EVENORM 1 "));
   for (const char* section : {".SH NAME\n", ".SH SYNOPSIS\n", ".SH OPTIONS\n", ".SH COMMANDS\n", ".SH \"EXAMPLES\"\n",
@@ -191,7 +191,7 @@ TEST(CliManual, FormatsWithoutWarnings) {
   EXPECT_THAT(page.out, HasSubstr("source <(evenorm completion bash)"));
 }
 
-// The files that are installed are what the program prints.
+// The installed files equal the program's output.
 TEST(CliManual, BuildWritesThePageAndTheScripts) {
   const std::string share = program().substr(0, program().rfind('/')) + "/share/";
   if (!std::ifstream(share + "man/evenorm.1")) GTEST_SKIP() << "build/share has not been made";

@@ -1,5 +1,5 @@
-// `evenorm explain --grad`: the backward pass at its known digits, evenorm's own bits, dx by trying it out, and what is
-// said in words.
+// `evenorm explain --grad`: the backward pass to its known digits, evenorm's own bits, dx by finite differences, and
+// the explanations.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ std::vector<float> some(std::size_t n, std::size_t seed) {
 
 const Words kWorked{"4 2 8", "--grad", "1 0 -1", "--weight", "1.5 1 0.5", "--bias", "0.5 0 -0.5"};
 
-TEST(CliExplainGrad_Worked, TheVectorByHand) {
+TEST(CliExplainGrad_Worked, ReproducesTheVectorByHand) {
   const json gradient = gradient_of(kWorked);
   const double sigma = std::sqrt(56.0 / 9 + 1e-5);
   const std::vector<double> xhat{-2 / (3 * sigma), -8 / (3 * sigma), 10 / (3 * sigma)}, g{1.5, 0, -0.5};
@@ -54,12 +54,12 @@ TEST(CliExplainGrad_Worked, TheVectorByHand) {
   EXPECT_EQ(step(gradient, "mean_g_xhat")["rule"], "mean(g * xhat) = (sum of g * xhat) / 3");
 }
 
-TEST(CliExplainGrad_Worked, PageIsTheOneThatIsKept) {
+TEST(CliExplainGrad_Worked, PrintsTheRecordedPage) {
   EXPECT_EQ(text_of(kWorked + Words{"--round", "2"}),
             read_file(in_sources("tests/vectors/explain/gradient_by_hand.txt")));
 }
 
-TEST(CliExplainGrad_Worked, RmsNormTakesNoMeanOff) {
+TEST(CliExplainGrad_Worked, RmsNormSubtractsNoMean) {
   const json gradient = gradient_of(kWorked + Words{"--rms"});
   const double sigma = std::sqrt(28 + 1e-5);
   const std::vector<double> xhat{4 / sigma, 2 / sigma, 8 / sigma};
@@ -76,8 +76,8 @@ TEST(CliExplainGrad_Worked, RmsNormTakesNoMeanOff) {
   EXPECT_THAT(text, Not(HasSubstr("mean(g) =")));
 }
 
-// What is shown is what `evenorm grad` writes, bit for bit: rows one by one, and the sums over all of them.
-TEST(CliExplainGrad, ResultsAreThoseOfGrad) {
+// The values equal those that `evenorm grad` writes, bit for bit, for single rows and for the sums over all rows.
+TEST(CliExplainGrad, ResultsEqualThoseOfGrad) {
   const TemporaryFolder folder;
   const std::vector<float> x = some(300, 1), dy = some(300, 2), weight = some(50, 3);
   write_file(folder / "x.npy", npy_bytes_of("<f4", "(2, 3, 50)", bytes_of(x)));
@@ -114,8 +114,8 @@ TEST(CliExplainGrad, ResultsAreThoseOfGrad) {
   }
 }
 
-// The formula agrees with the slope that is found by moving x; the slips do not.
-TEST(CliExplainGrad, TryingItOutAgrees) {
+// The formula agrees with the slope found by moving x, but the slips do not.
+TEST(CliExplainGrad, FiniteDifferencesAgree) {
   const std::vector<Words> cases = {kWorked,
                                     kWorked + Words{"--rms"},
                                     kWorked + Words{"--zero-centered"},
@@ -140,13 +140,13 @@ TEST(CliExplainGrad, TryingItOutAgrees) {
   }
 }
 
-// What L is taken at can be taken again.
-TEST(CliExplainGrad, TryingItOutTellsTheXThatIsHeld) {
+// L can be computed again from the printed x.
+TEST(CliExplainGrad, FiniteDifferencesReportTheStoredX) {
   EXPECT_EQ(gradient_of({"1.3 0 0", "--grad", "1 0 0"})["trial"]["x"], 1.3);
   EXPECT_EQ(gradient_of({"1.3 0 0", "--grad", "1 0 0", "--dtype", "bf16"})["trial"]["x"], 1.296875);
 }
 
-TEST(CliExplainGrad, SlipsLeaveOutWhatTheySay) {
+TEST(CliExplainGrad, SlipsOmitTheTermTheyName) {
   const json gradient = gradient_of(kWorked);
   ASSERT_EQ(gradient["wrong"].size(), 3U);
   const double sigma = std::sqrt(56.0 / 9 + 1e-5);
@@ -156,12 +156,12 @@ TEST(CliExplainGrad, SlipsLeaveOutWhatTheySay) {
   EXPECT_NEAR(gradient["wrong"][2]["dx"][0].get<double>(),
               (1.5 - 1 / 3.0 + 2 / (3 * sigma) * mean_g_xhat * 3 / 2) / sigma, 1e-15);
   EXPECT_EQ(gradient_of(kWorked + Words{"--rms"})["wrong"][1]["name"], "mean-taken-off");
-  // In a constant row only one of them can go wrong; without a derivative none is shown.
+  // A constant row allows only one slip. Without a derivative, none is shown.
   EXPECT_EQ(gradient_of({"3 3 3", "--grad", "1 0 2"})["wrong"].size(), 1U);
   EXPECT_EQ(gradient_of({"3 3 3", "--grad", "1 0 2", "--eps", "0"})["wrong"].size(), 0U);
 }
 
-TEST(CliExplainGrad, ChecksAreOfEvenormsOwnRow) {
+TEST(CliExplainGrad, ChecksUseEvenormsOwnRow) {
   const json check = gradient_of({"0.01 0.02 0.04 0.03", "--grad", "1 2 3 -2"})["check"];
   EXPECT_NEAR(check["sum"].get<double>(), 0, 1e-3);
   // eps / sigma^3 * sum of g xhat
@@ -171,7 +171,7 @@ TEST(CliExplainGrad, ChecksAreOfEvenormsOwnRow) {
   EXPECT_NEAR(check["along_xhat"].get<double>(), check["expected"].get<double>(), 1e-3);
 }
 
-TEST(CliExplainGrad, RoundedByHand) {
+TEST(CliExplainGrad, RoundsLikeACalculationByHand) {
   const json gradient = gradient_of(kWorked + Words{"--round", "2"});
   EXPECT_EQ(step(gradient, "g")["rounded"], json({1.5, 0, -0.5}));
   EXPECT_EQ(step(gradient, "mean_g")["rounded"], 0.33);
@@ -184,7 +184,7 @@ TEST(CliExplainGrad, RoundedByHand) {
   EXPECT_EQ(step(gradient, "dbeta")["rounded"], json({1, 0, -1}));
 }
 
-TEST(CliExplainGrad, RowsAndOrdersOfFiles) {
+TEST(CliExplainGrad, ReadsAnyRowAndOrderOfFiles) {
   const TemporaryFolder folder;
   const std::vector<double> x{1, 2, 3, 5, 8, 4}, dy{1, 2, 3, 4, 5, 6}, columns_first{1, 4, 2, 5, 3, 6};
   write_file(folder / "x.npy", npy_bytes_of("<f8", "(2, 3)", bytes_of(x)));
@@ -204,7 +204,7 @@ TEST(CliExplainGrad, RowsAndOrdersOfFiles) {
   EXPECT_THAT(text_of({"[1 2 4][3 1 1]", "--grad", "[1 2 3][4 5 6]"}), HasSubstr("All 2 rows together\n"));
 }
 
-TEST(CliExplainGrad, SpecialRowsAreTold) {
+TEST(CliExplainGrad, ExplainsSpecialRows) {
   const auto note = [](const Words& arguments) {
     const json notes = gradient_of(arguments)["notes"];
     return notes.empty() ? std::string() : notes[0].get<std::string>();
@@ -213,7 +213,7 @@ TEST(CliExplainGrad, SpecialRowsAreTold) {
   EXPECT_THAT(note({"3 3 3", "--grad", "1 0 1"}), HasSubstr("dx is g - mean(g) divided by sqrt(eps)"));
   EXPECT_THAT(note({"0 0 0", "--grad", "1 0 1", "--rms"}), HasSubstr("dx is g divided by sqrt(eps)"));
   EXPECT_THAT(note({"3 3 3", "--grad", "1 0 1", "--eps", "0"}), HasSubstr("Without eps there is no derivative here"));
-  EXPECT_THAT(note({"7", "--grad", "2"}), HasSubstr("A row of one number gives beta whatever it is"));
+  EXPECT_THAT(note({"7", "--grad", "2"}), HasSubstr("A row of one number gives beta for any number"));
   EXPECT_THAT(note({"1 2 4", "--grad", "1 nan 3"}), HasSubstr("dy holds nan (number 2), which is not finite"));
   EXPECT_THAT(note({"1 nan 4", "--grad", "1 2 3"}), HasSubstr("is NaN in every place because of this row"));
   const json nan = gradient_of({"1 2 4", "--grad", "1 nan 3"});
@@ -221,7 +221,7 @@ TEST(CliExplainGrad, SpecialRowsAreTold) {
   EXPECT_EQ(nan["dgamma"][1], "NaN");
   EXPECT_TRUE(nan["dgamma"][0].is_number());
   EXPECT_EQ(nan["trial"], nullptr);
-  EXPECT_THAT(text_of({"1 2 4", "--grad", "1 inf 3"}), Not(HasSubstr("Trying it out")));
+  EXPECT_THAT(text_of({"1 2 4", "--grad", "1 inf 3"}), Not(HasSubstr("Numerical check")));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// `evenorm explain --html`: what the page holds, how it is written, what is refused. The numbers of its pictures:
-// cli_explain_pictures_test.cpp. How it is drawn: tests/page/.
+// `evenorm explain --html`: the page's content, how it is written, and refusals. cli_explain_pictures_test.cpp has the
+// numbers of its pictures, and tests/page/ has its appearance.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -34,7 +34,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-// The line of JSON in a page, as it stands there.
+// The page's line of JSON, unparsed.
 std::string data_of(const std::string& page) {
   const std::string before = "<script type=\"application/json\" id=\"data\">\n", after = "\n</script>";
   const std::size_t start = page.find(before) + before.size();
@@ -61,7 +61,7 @@ TEST_F(CliExplainHtml, HoldsTheLineOfJsonAndAllFilesOfThePage) {
   }
 }
 
-TEST_F(CliExplainHtml, SaysWhatItWrote) {
+TEST_F(CliExplainHtml, ReportsWhatItWrote) {
   const std::string path = folder / "page.html";
   const auto said = [&](const Words& arguments) {
     return run_evenorm(Words{"explain", "--html", path} + arguments).out;
@@ -72,8 +72,7 @@ TEST_F(CliExplainHtml, SaysWhatItWrote) {
   EXPECT_THAT(said({"--slips"}), HasSubstr("page.html: 11 slips, "));
 }
 
-// No text in the JSON can end the element that it stands in.
-TEST_F(CliExplainHtml, TextCannotBreakOut) {
+TEST_F(CliExplainHtml, TextCannotCloseItsElement) {
   const std::string line = R"({"a":"</script><script>alert(1)</script><!--"})";
   const std::string page = cli::html_page(line + "\n");
   EXPECT_EQ(data_of(page), R"({"a":"\u003c/script>\u003cscript>alert(1)\u003c/script>\u003c!--"})");
@@ -87,7 +86,7 @@ TEST_F(CliExplainHtml, TextCannotBreakOut) {
   for (const char c : data_of(write_page({"--slips"}))) EXPECT_NE(c, '<');
 }
 
-TEST_F(CliExplainHtml, OnlyThePageHasTheNumbersOfThePictures) {
+TEST_F(CliExplainHtml, OnlyThePageHasThePicturesNumbers) {
   const std::string x = "[[4 2 8] [1 2 5]]";
   json plain = json_of({x, "--grad", x}), page = drawn({x, "--grad", x});
   for (const char* key : {"decimals", "map", "neighbours", "neighbours_note"}) {
@@ -99,9 +98,9 @@ TEST_F(CliExplainHtml, OnlyThePageHasTheNumbersOfThePictures) {
   EXPECT_EQ(drawn({x, "--decimals", "7"})["decimals"], 7);
 }
 
-// --- rows, sizes, refusals ------------------------------------------------------------------------------------------
+// --- rows, sizes, refusals -----------------------------------------------------------------------------------------
 
-TEST_F(CliExplainHtml, TakesAsManyRowsAsAPageCanHold) {
+TEST_F(CliExplainHtml, AcceptsAsManyRowsAsAPageCanHold) {
   const auto rows = [this](const Words& arguments) { return drawn(arguments)["rows"].size(); };
   const std::string x = npy("x.npy", "(4, 64, 384)", scattered(4 * 64 * 384));
   EXPECT_EQ(rows({x}), 21U);
@@ -121,14 +120,14 @@ TEST_F(CliExplainHtml, PagesAreSmall) {
   for (const Words& call : calls) EXPECT_LT(write_page(call).size(), 2'000'000U) << call[0] << call.size();
 }
 
-TEST_F(CliExplainHtml, WrongUseIsRefused) {
+TEST_F(CliExplainHtml, RejectsWrongUse) {
   const std::string page = folder / "page.html", long_rows = npy("long.npy", "(2, 131073)", scattered(2 * 131073));
   const std::string x = npy("x.npy", "(1025, 128)", scattered(1025 * 128));
   const std::string wide = npy("wide.npy", "(200, 1024)", scattered(200 * 1024));
   const std::vector<std::pair<Words, const char*>> cases = {
       {{"4 2 8", "--html", ""}, "--html: is empty"},
       {{"4 2 8", "--html", folder / "no/page.html"}, "no/page.html: cannot be written: No such file"},
-      {{"4 2 8", "--json", "--html", "-"}, "--json goes to standard output, but an output is there already"},
+      {{"4 2 8", "--json", "--html", "-"}, "--json goes to standard output, but so does an output"},
       {{"4 x", "--html", page}, "x, character 3: 'x' is not a number"},
       {{long_rows, "--html", page}, "x has rows of 131,073 numbers, but a page (--html) can have at most 131,072 on"},
       {{x, "--html", page, "--rows", "all"}, "--rows has 1,025 rows, but a page (--html) can have at most 1,024"},
@@ -140,7 +139,7 @@ TEST_F(CliExplainHtml, WrongUseIsRefused) {
   EXPECT_FALSE(fs::exists(page));
 }
 
-// What is read is not overwritten, by whichever of its names.
+// An input is not overwritten, by any of its names.
 TEST_F(CliExplainHtml, InputsAreNotReplaced) {
   const std::string x = npy("x.npy", "(2, 3)", scattered(6)), w = npy("w.npy", "(3,)", {1, 2, 3});
   fs::create_symlink(w, folder / "link.html");
@@ -151,7 +150,7 @@ TEST_F(CliExplainHtml, InputsAreNotReplaced) {
   EXPECT_EQ(read_file(x) + read_file(w), before);
 }
 
-TEST_F(CliExplainHtml, IsReplacedWholeOrNotAtAll) {
+TEST_F(CliExplainHtml, IsReplacedCompletelyOrNotAtAll) {
   const std::string path = folder / "page.html";
   write_file(path, "the old page");
   fs::permissions(path, fs::perms(0640));
@@ -167,7 +166,7 @@ TEST_F(CliExplainHtml, IsReplacedWholeOrNotAtAll) {
   EXPECT_EQ(read_file(path), "the old page");
 
   ProgramSetting full;
-  full.out_path = "/dev/full";  // what was done cannot be told, so it is not done
+  full.out_path = "/dev/full";  // the result cannot be reported, so nothing is replaced
   const ProgramRun untold = run_evenorm({"explain", "4 2 8", "--html", path}, full);
   EXPECT_EQ(untold.status, 2);
   EXPECT_THAT(untold.err, HasSubstr("standard output: No space left on device"));

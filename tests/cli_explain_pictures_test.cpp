@@ -1,4 +1,4 @@
-// `evenorm explain --html`: the numbers of the page's pictures, against those computed here.
+// `evenorm explain --html`: the numbers of the page's pictures, compared with those computed here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using CliExplainPictures = ExplainedPage;
 
-// --- the map --------------------------------------------------------------------------------------------------------
+// --- the colour map ------------------------------------------------------------------------------------------------
 
 std::vector<int> levels_of(const json& document) {
   const std::string digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -47,7 +47,7 @@ TEST_F(CliExplainPictures, MapIsCentredOnTheMedian) {
   EXPECT_EQ(levels_of(drawn({"[-1.7e308 1.7e308 1.7e308]", "--dtype", "f64"})), (std::vector{-127, 0, 0}));
 }
 
-// One number in a hundred does not take the colour from the others.
+// One outlier in a hundred numbers does not compress the colours of the others.
 TEST_F(CliExplainPictures, MapLeavesOutliersOut) {
   std::vector<float> x(100);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i) - 49;
@@ -68,11 +68,11 @@ TEST_F(CliExplainPictures, MapIsInTheOrderOfC) {
   EXPECT_EQ(levels_of(c), (std::vector{-127, -76, -25, 25, 76, 127}));
 }
 
-// --- who shares a mean ----------------------------------------------------------------------------------------------
+// --- elements that share a mean ------------------------------------------------------------------------------------
 
 using Table = std::vector<double>;
 
-// The norm by its formula: over the elements of the same key.
+// Normalises by the formula, over elements with the same key.
 template <class Key>
 Table normed(const Table& x, const Key& key) {
   Table y(x.size());
@@ -93,7 +93,7 @@ const json& norm_of(const json& document, std::string_view name) {
   throw std::runtime_error("no norm " + std::string(name));
 }
 
-// A batch of 3 samples at 2 positions, of 4 features.
+// A batch of 3 samples with 2 positions of 4 features.
 constexpr std::size_t kSample = 8, kFeatures = 4;
 
 template <class Key>
@@ -116,7 +116,7 @@ void expect_outputs(const json& document, const char* name, const Table& x, cons
   }
 }
 
-TEST_F(CliExplainPictures, NeighboursAreNormedByTheFormulas) {
+TEST_F(CliExplainPictures, RelatedNormsFollowTheirFormulas) {
   const std::vector<float> values = scattered(3 * kSample);
   const Table x(values.begin(), values.end());
   const json document = drawn({npy("x.npy", "(3, 2, 4)", values)});
@@ -131,7 +131,7 @@ TEST_F(CliExplainPictures, NeighboursAreNormedByTheFormulas) {
   expect_outputs(document, "slip", x, [](std::size_t i) { return i / kFeatures % 2; });
 }
 
-TEST_F(CliExplainPictures, OnlyWhatMixesSamplesMoves) {
+TEST_F(CliExplainPictures, OnlyNormsThatMixSamplesDependOnOtherSamples) {
   const json document = drawn({npy("x.npy", "(3, 2, 4)", scattered(3 * kSample))});
   const json& neighbours = document["neighbours"];
   EXPECT_EQ(document["neighbours_note"], nullptr);
@@ -155,15 +155,15 @@ TEST_F(CliExplainPictures, OnlyWhatMixesSamplesMoves) {
   EXPECT_EQ(axes("slip"), (std::vector{0, 2}));
   EXPECT_EQ(norm_of(document, "group")["channel_groups"], 2);
   EXPECT_EQ(norm_of(document, "layer")["words"], "one sample, one position: all features");
-  // RMS norm by its formula
+  // RMS norm by its formula.
   const std::vector<float> x = scattered(4);
   double squares = 0;
   for (const float v : x) squares += static_cast<double>(v * v) / 4;
   EXPECT_NEAR(norm_of(document, "rms")["outputs"][0][0].get<double>(), x[0] / std::sqrt(squares + 1e-5), 1e-6);
 }
 
-// Over the batch axis layer norm moves, and that is the slip itself.
-TEST_F(CliExplainPictures, LayerNormOverTheBatchMoves) {
+// Layer norm over the batch axis depends on the other samples; that is the slip.
+TEST_F(CliExplainPictures, LayerNormOverTheBatchDependsOnOtherSamples) {
   const std::string x = npy("x.npy", "(2, 3, 4)", scattered(24));
   const json document = drawn({x, "--axes", "1,2", "--batch-axis", "1"});
   EXPECT_EQ(document["neighbours"]["batch_axis"], 1);
@@ -173,7 +173,7 @@ TEST_F(CliExplainPictures, LayerNormOverTheBatchMoves) {
   EXPECT_THROW((void)norm_of(document, "slip"), std::runtime_error);
 }
 
-TEST_F(CliExplainPictures, NumbersThatAreNoneAreNoNeighbours) {
+TEST_F(CliExplainPictures, NonFiniteNumbersHaveNoRelatedNorms) {
   const json document = drawn({"[[1 2] [3 5]] [[nan 3] [inf 4]]"});
   EXPECT_TRUE(document["neighbours"]["spread"].is_number());
   EXPECT_EQ(norm_of(document, "layer")["moved"], json(std::vector<int>(8, 0)));
@@ -181,31 +181,31 @@ TEST_F(CliExplainPictures, NumbersThatAreNoneAreNoNeighbours) {
   EXPECT_EQ(drawn({"[3 3] [3 3]"})["neighbours"]["spread"], 1);
 }
 
-TEST_F(CliExplainPictures, MissingNeighboursAreExplained) {
+TEST_F(CliExplainPictures, ExplainsMissingRelatedNorms) {
   const auto note = [](const json& document) {
     EXPECT_EQ(document["neighbours"], nullptr);
     return document["neighbours_note"].get<std::string>();
   };
   EXPECT_THAT(note(drawn({"4 2 8"})), HasSubstr("x has one axis"));
-  EXPECT_THAT(note(drawn({"[[4 2 8]]"})), HasSubstr("Axis 0, taken for the batch, has one sample"));
+  EXPECT_THAT(note(drawn({"[[4 2 8]]"})), HasSubstr("Axis 0, taken as the batch, has one sample"));
   EXPECT_THAT(note(drawn({"[[4] [2]]", "--batch-axis", "1"})), HasSubstr("The batch, axis 1, has one sample"));
   const json large = drawn({npy("x.npy", "(513, 512)", scattered(513 * 512))});
-  EXPECT_THAT(note(large), HasSubstr("x has 262,656 numbers: who shares a mean is compared for at most 262,144"));
+  EXPECT_THAT(note(large), HasSubstr("x has 262,656 numbers: who shares a mean is computed for at most 262,144"));
   EXPECT_EQ(large["map"], nullptr);
   const json most = drawn({npy("y.npy", "(512, 512)", scattered(512 * 512))});
   EXPECT_EQ(levels_of(most).size(), 512U * 512);
   EXPECT_GT(norm_of(most, "batch")["moved"][7], 0.01);
 }
 
-// --- where precision goes -------------------------------------------------------------------------------------------
+// --- where precision is lost ---------------------------------------------------------------------------------------
 
 double error(const json& point, const char* way) {
   const json& value = point["errors"][way];
   return value.is_string() ? std::nan("") : value.get<double>();
 }
 
-// Evenorm's error stays below 4 u times the largest xhat; E[x^2] - mean^2 loses all digits first, then the others do.
-TEST_F(CliExplainPictures, PrecisionGoesFromTheTextbookFirst) {
+// Evenorm's error stays below 4 u times the largest xhat. E[x^2] - mean^2 loses all digits first, then the others do.
+TEST_F(CliExplainPictures, TextbookFormulaLosesPrecisionFirst) {
   const json precision = drawn({"4 2 8"})["rows"][0]["precision"];
   const double unit = std::sqrt(56.0 / 9);
   EXPECT_DOUBLE_EQ(precision["unit"].get<double>(), unit);
@@ -218,14 +218,14 @@ TEST_F(CliExplainPictures, PrecisionGoesFromTheTextbookFirst) {
     EXPECT_EQ(point["power"], power);
     EXPECT_NEAR(point["shift"].get<double>() / (unit * std::pow(10, power)), 1, 1e-12);
     EXPECT_LT(error(point, "evenorm"), 2.5e-7);
-    if (power < 2 || power > 6) continue;  // from 10^7 on all numbers become one
+    if (power < 2 || power > 6) continue;  // from 10^7 on, all numbers are equal
     EXPECT_FALSE(error(point, "textbook") < 10 * error(point, "two_pass")) << power;
     for (const char* way : {"two_pass", "welford"}) EXPECT_GT(error(point, way), 10 * error(point, "evenorm")) << power;
   }
 }
 
-// The three ways as anyone writes them in f32, on the row as f32 holds it after the shift.
-TEST_F(CliExplainPictures, NaiveWaysAreTheNaiveOnes) {
+// The three naive algorithms in plain f32, on the shifted row rounded to f32.
+TEST_F(CliExplainPictures, NaiveResultsComeFromTheNaiveAlgorithms) {
   const json point = drawn({"4 2 8"})["rows"][0]["precision"]["points"][6];
   const double shift = point["shift"].get<double>();
   std::vector<float> x;
@@ -252,7 +252,7 @@ TEST_F(CliExplainPictures, NaiveWaysAreTheNaiveOnes) {
   EXPECT_NEAR(error(point, "welford"), worst(third, updates / 3), 1e-9);
 }
 
-TEST_F(CliExplainPictures, EpsTakesOverWhereTheSpreadIsSmall) {
+TEST_F(CliExplainPictures, EpsDominatesASmallVariance) {
   const json precision = drawn({"4 2 8", "--eps", "1e-3"})["rows"][0]["precision"];
   ASSERT_EQ(precision["eps"].size(), 17U);
   for (std::size_t k = 0; k < 17; ++k) {
@@ -268,7 +268,7 @@ TEST_F(CliExplainPictures, EpsTakesOverWhereTheSpreadIsSmall) {
   EXPECT_EQ(precision["divisor"]["n"], 3);
 }
 
-TEST_F(CliExplainPictures, PrecisionOfSpecialRows) {
+TEST_F(CliExplainPictures, ReportsThePrecisionOfSpecialRows) {
   const auto precision = [this](const Words& arguments) { return drawn(arguments)["rows"][0]["precision"]; };
   EXPECT_EQ(precision({"4"}), nullptr);
   EXPECT_EQ(precision({"[1 nan 2]"}), nullptr);
@@ -279,10 +279,10 @@ TEST_F(CliExplainPictures, PrecisionOfSpecialRows) {
   for (const json& point : constant["points"]) EXPECT_EQ(point["errors"]["evenorm"], 0);
   for (const json& point : constant["eps"]) EXPECT_EQ(point["out"], 0);
   EXPECT_EQ(precision({"0 0", "--eps", "0"})["points"][0]["errors"]["two_pass"], "NaN");  // 0 / 0
-  const json beyond = precision({"[1e300 2e300]", "--dtype", "f64"})["points"][0];        // f32 has no such numbers
+  const json beyond = precision({"[1e300 2e300]", "--dtype", "f64"})["points"][0];        // beyond f32's range
   EXPECT_EQ(beyond["var"], "NaN");
   EXPECT_EQ(beyond["errors"]["evenorm"], "NaN");
-  const json large = precision({"1e30 2e30"})["points"][0];  // squares beyond f32
+  const json large = precision({"1e30 2e30"})["points"][0];  // the squares exceed f32's range
   EXPECT_EQ(large["errors"]["textbook"], "NaN");
   EXPECT_LT(large["errors"]["evenorm"], 2.5e-7);
   EXPECT_FALSE(precision({"4 2 8", "--rms"}).is_null());

@@ -1,4 +1,4 @@
-// `evenorm explain`: the worked examples at their printed digits, evenorm's own bits, and what is said in words.
+// `evenorm explain`: the worked examples to their printed digits, evenorm's own bits, and the explanations.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ std::vector<double> numbers(const json& nested) {
   return values;
 }
 
-// `printed` to its last decimal: half a unit of it, and what the printed inputs leave open.
+// Expects `printed` to its last decimal: half a unit of it, plus the error from rounded printed inputs.
 void expect_printed(const json& values, const json& printed, int decimals, double tolerance = 0) {
   const std::vector<double> have = numbers(values), want = numbers(printed);
   ASSERT_EQ(have.size(), want.size());
@@ -36,7 +36,7 @@ void expect_printed(const json& values, const json& printed, int decimals, doubl
   for (std::size_t i = 0; i < have.size(); ++i) EXPECT_NEAR(have[i], want[i], allowed) << i;
 }
 
-TEST(CliExplain_Worked, ScaleAndShiftByHand) {
+TEST(CliExplain_Worked, ReproducesScaleAndShiftByHand) {
   const json example = worked("scale_and_shift_by_hand"), printed = example["printed"];
   const json document = json_of(
       {example["x"].dump(), "--weight", example["gamma"].dump(), "--bias", example["beta"].dump(), "--round", "2"});
@@ -56,13 +56,13 @@ TEST(CliExplain_Worked, ScaleAndShiftByHand) {
   EXPECT_EQ(step(row, "mean")["formulas"], json({"mean = (4 + 2 + 8) / 3 = 4.6667"}));
 }
 
-// All of the page, as a reader sees it. To change it on purpose: run the command and look at every line.
-TEST(CliExplain_Worked, ScaleAndShiftByHandReadsAsRecorded) {
+// Compares the whole page with the recorded one. To change the record, run the command and review every line.
+TEST(CliExplain_Worked, PrintsTheRecordedPage) {
   EXPECT_EQ(text_of({"4 2 8", "--weight", "1.5 1 0.5", "--bias", "0.5 0 -0.5", "--round", "2"}),
             read_file(in_sources("tests/vectors/explain/scale_and_shift_by_hand.txt")));
 }
 
-TEST(CliExplain_Worked, TwoWordsOneSentence) {
+TEST(CliExplain_Worked, ReproducesTwoWordsOneSentence) {
   const json example = worked("two_words_one_sentence"), printed = example["printed"];
   const json document = json_of({example["x"].dump(), "--normalized-shape", "1,3"});
   EXPECT_EQ(document["shapes"], json({{"x", {2, 1, 3}}, {"rows", {2}}, {"normalized_shape", {1, 3}}}));
@@ -85,7 +85,7 @@ TEST(CliExplain_Worked, TwoWordsOneSentence) {
   }
 }
 
-TEST(CliExplain_Worked, SequenceOfBatches) {
+TEST(CliExplain_Worked, ReproducesTheSequenceOfBatches) {
   const json example = worked("sequence_of_batches"), printed = example["printed"];
   const double tolerance = printed["tolerance"].get<double>();
   const json document = json_of({example["x"].dump(), "--axes", "1,2", "--batch-axis", "1"});
@@ -118,8 +118,7 @@ TEST(CliExplain_Worked, ZerosGiveBetaExactly) {
   EXPECT_EQ(document["rows"][4]["index"], json({1, 1}));
 }
 
-// The row that is shown is the row of `evenorm apply`, bit for bit.
-TEST(CliExplain, ResultIsThatOfApply) {
+TEST(CliExplain, ResultEqualsThatOfApply) {
   const TemporaryFolder folder;
   std::vector<float> x(6 * 50), w(50), b(50);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>((i * 7919) % 1013) / 31.0F + 100;
@@ -143,16 +142,16 @@ TEST(CliExplain, ResultIsThatOfApply) {
       EXPECT_EQ(row["rstd"].get<double>(), rstd[r]);
       for (std::size_t c = 0; c < 50; ++c) EXPECT_EQ(row["y"][c].get<float>(), y[r * 50 + c]);
       const double exact = 1 / step(row, "sigma")["exact"].get<double>();
-      EXPECT_NEAR(exact / rstd[r], 1, 2 * 0x1p-24);  // the contract
+      EXPECT_NEAR(exact / rstd[r], 1, 2 * 0x1p-24);  // the contract's limit
       EXPECT_EQ(row["steps"].size(), rms ? 5U : 7U);
-      const double check = row["check"][rms ? "mean_square" : "var"].get<double>();  // before scale and shift
+      const double check = row["check"][rms ? "mean_square" : "var"].get<double>();  // before scaling and shifting
       EXPECT_NEAR(check, row["check"]["expected"].get<double>(), 1e-6);
     }
   }
 }
 
-// Rows of a file are read as they lie in it, and nothing else of it.
-TEST(CliExplain, RowsOfAFileInAnyOrder) {
+// Rows of a file in any order are read without reading the rest of the file.
+TEST(CliExplain, ReadsRowsOfAFileInAnyOrder) {
   const TemporaryFolder folder;
   const std::vector<double> columns_first = {1, 5, 2, 6, 3, 7, 4, 9};
   write_file(folder / "f.npy",
@@ -165,7 +164,7 @@ TEST(CliExplain, RowsOfAFileInAnyOrder) {
   EXPECT_EQ(json_of({folder / "b.npy", "--rows", "3"})["rows"][0]["x"], json({4, 9}));
 }
 
-TEST(CliExplain, RmsTakesNoMeanOff) {
+TEST(CliExplain, RmsSubtractsNoMean) {
   const json row = json_of({"4 2 8", "--rms"})["rows"][0];
   EXPECT_EQ(step(row, "mean_square")["exact"], 28);
   EXPECT_NEAR(step(row, "rms")["exact"].get<double>(), std::sqrt(28), 1e-15);
@@ -177,7 +176,7 @@ TEST(CliExplain, RmsTakesNoMeanOff) {
   EXPECT_THAT(text_of({"4 2 8", "--rms", "--bias", "1 2 3"}), HasSubstr("y[0] = 1 * 0.7559 + 1 = 1.7559\n"));
 }
 
-TEST(CliExplain, ExactStepsAndRoundedResultDifferByTheType) {
+TEST(CliExplain, RoundedResultDependsOnTheType) {
   for (const auto& [dtype, u] : {std::pair{"f64", 0x1p-53}, {"f32", 0x1p-24}, {"bf16", 0x1p-9}, {"f16", 0x1p-11}}) {
     const json document = json_of({"4 2 8", "--dtype", dtype});
     EXPECT_EQ(document["dtype"], dtype);
@@ -195,17 +194,17 @@ TEST(CliExplain, NegativeNumbersMayComeFirst) {
   EXPECT_EQ(json_of({"[-.5 1]", "--weight", "-.5 1", "--bias", "-1 -1"})["bias"], json({-1, -1}));
 }
 
-TEST(CliExplain, BatchAxisIsJudged) {
+TEST(CliExplain, WarnsAboutTheBatchAxis) {
   const std::string mixed = text_of({"[[1 2] [3 5]]", "--axes", "0", "--batch-axis", "0"});
   EXPECT_THAT(mixed, HasSubstr("WARNING: Axis 0, the batch, is among the normalised axis 0"));
   EXPECT_THAT(mixed, HasSubstr("Over axis 1 (--axes 1)"));
   const json good = json_of({"[[1 2] [3 5]]", "--batch-axis", "-2"});
   EXPECT_EQ(good["warnings"], json::array());
-  EXPECT_THAT(good["notes"][0].get<std::string>(), HasSubstr("every sample is on its own"));
-  EXPECT_THAT(text_of({"4 2 8", "--batch-axis", "0"}), HasSubstr("x has no other axis"));
+  EXPECT_THAT(good["notes"][0].get<std::string>(), HasSubstr("every sample is normalised by itself"));
+  EXPECT_THAT(text_of({"4 2 8", "--batch-axis", "0"}), HasSubstr("has no other axis: give it one for the features"));
 }
 
-TEST(CliExplain, SpecialRowsAreTold) {
+TEST(CliExplain, ExplainsSpecialRows) {
   const auto note = [](const Words& arguments) {
     const json notes = json_of(arguments)["rows"][0]["notes"];
     return notes.empty() ? std::string() : notes[0].get<std::string>();
@@ -218,17 +217,17 @@ TEST(CliExplain, SpecialRowsAreTold) {
   EXPECT_THAT(note({"1 nan 3 -inf"}), HasSubstr("holds nan (number 2), -inf (number 4), which are not finite"));
   EXPECT_THAT(note({"0.001 0.002 0.003"}),
               HasSubstr("eps dominates here (eps = 0.00001 against a variance of 6.67e-07)"));
-  EXPECT_THAT(note({"0.01 0.02 0.03"}), HasSubstr("eps is felt here"));
+  EXPECT_THAT(note({"0.01 0.02 0.03"}), HasSubstr("eps matters here"));
   EXPECT_THAT(note({"1 2", "--dtype", "f16", "--weight", "6e4 6e4", "--bias", "6e4 6e4"}), HasSubstr("is beyond f16"));
   EXPECT_THAT(note({"1.79769e308 1", "--dtype", "f64"}), HasSubstr("The squares are beyond f64"));
   EXPECT_THAT(note({"1e-310 2e-310", "--dtype", "f64", "--eps", "0"}), HasSubstr("The squares are below f64's range"));
   EXPECT_THAT(note({"1e-200 2e-200", "--dtype", "f64", "--rms"}), HasSubstr("a mean square of less than 2.3e-308)"));
-  EXPECT_THAT(text_of({"1 2", "--eps", "1e-310"}), Not(HasSubstr("under 1 because eps")));
-  EXPECT_THAT(text_of({"0.001 0.002"}), HasSubstr("That is under 1 because eps"));
-  EXPECT_THAT(text_of({"0.1 0.101", "--round", "2"}), HasSubstr("Note: Rounded to 2 decimals sigma is 0"));
+  EXPECT_THAT(text_of({"1 2", "--eps", "1e-310"}), Not(HasSubstr("below 1 because eps")));
+  EXPECT_THAT(text_of({"0.001 0.002"}), HasSubstr("That is below 1 because eps"));
+  EXPECT_THAT(text_of({"0.1 0.101", "--round", "2"}), HasSubstr("Note: Rounded to 2 decimals, sigma is 0"));
 }
 
-TEST(CliExplain, NotFiniteNumbersAreStringsInJson) {
+TEST(CliExplain, NonFiniteNumbersAreStringsInJson) {
   const json document = json_of({"[1 inf nan -inf] [1 2 3 4]"});
   EXPECT_EQ(document["rows"][0]["x"], json({1, "Infinity", "NaN", "-Infinity"}));
   EXPECT_EQ(document["rows"][0]["y"], json({"NaN", "NaN", "NaN", "NaN"}));
@@ -237,8 +236,8 @@ TEST(CliExplain, NotFiniteNumbersAreStringsInJson) {
   EXPECT_THAT(text_of({"1 nan"}), Not(HasSubstr("-nan")));
 }
 
-// Rows of a large file, for one row of it: text, gradients and the page's pictures.
-TEST(CliExplain, LargeFilesAreNotReadWhole) {
+// Explaining one row of a large file, with its gradients and pictures, needs little memory.
+TEST(CliExplain, ReadsOnlyPartsOfLargeFiles) {
   const TemporaryFolder folder;
   const std::string x = folder / "x.npy";
   const std::string header = npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (2097152, 1024), }", "");
@@ -278,8 +277,8 @@ TEST(CliExplain, LongRowsAreAbbreviatedAndPagesNarrow) {
   EXPECT_THAT(text, HasSubstr("xhat[767] = "));
 }
 
-// What `evenorm apply` refuses alike (axes, shapes, parameters) has one case here.
-TEST(CliExplain, WrongUseIsOneLineThatSaysWhere) {
+// Errors shared with `evenorm apply` (axes, shapes, parameters) have one case here.
+TEST(CliExplain, RejectsWrongUseWithOneLine) {
   const TemporaryFolder folder;
   write_file(folder / "rows.npy", npy_bytes_of("<f4", "(0, 3)", ""));
   write_file(folder / "scalar.npy", npy_bytes_of("<f4", "()", std::string(4, '\0')));

@@ -1,5 +1,5 @@
-// What the command line does to files when something is wrong: one line, status 2, and what was there before is still
-// there. Wrong arguments and malformed files: cli_refused_test.cpp.
+// What the command line does to files on errors: it prints one line, returns status 2, and leaves existing files
+// unchanged. cli_refused_test.cpp has wrong arguments and malformed files.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grp.h>
@@ -36,7 +36,7 @@ class CliFiles : public ::testing::Test {
     write_file(folder / "y.npy", "old");
   }
 
-  // Refused, and the folder is as it was.
+  // Expects a refusal and an unchanged folder.
   void expect_refused(const Words& arguments, const std::string& error, const ProgramSetting& setting = {}) {
     const auto names = folder.names();
     testing::expect_refused(arguments, error, setting);
@@ -55,7 +55,7 @@ class CliFiles : public ::testing::Test {
   TemporaryFolder folder;
 };
 
-TEST_F(CliFiles, WrongPathsAreNamed) {
+TEST_F(CliFiles, NamesWrongPaths) {
   const auto from = [&](const std::string& x) { return Words{"apply", x, "-o", folder / "y.npy"}; };
   expect_refused(from(folder / "none.npy"), (folder / "none.npy") + ": cannot be read: No such file or directory");
   expect_refused(from("/"), "/ is a directory");
@@ -68,7 +68,7 @@ TEST_F(CliFiles, WrongPathsAreNamed) {
   expect_refused(to(folder / std::string(300, 'y')), "cannot be written: File name too long");
 }
 
-TEST_F(CliFiles, OutputsAreDistinct) {
+TEST_F(CliFiles, RejectsEqualOutputs) {
   const std::string y = folder / "y.npy";
   expect_refused(apply({"--mean", y}), "--mean is " + y + ", but should be another file than that of -o");
   fs::create_symlink("y.npy", folder / "link.npy");
@@ -89,7 +89,7 @@ TEST_F(CliFiles, DevicesAndPipesAreWrittenDirectly) {
   EXPECT_TRUE(fs::is_fifo(folder / "fifo"));
 }
 
-// Whatever its name, what standard output goes to is written where that stands.
+// The target of standard output is written in place, whatever name leads to it.
 TEST_F(CliFiles, StandardOutputByNameIsNotReplaced) {
   expect_done(to(folder / "expected.npy"));
   ProgramSetting appended{.out_path = folder / "y.npy"};
@@ -106,16 +106,16 @@ TEST_F(CliFiles, StandardOutputByNameIsNotReplaced) {
   }
 }
 
-TEST_F(CliFiles, AFullDiskIsOneLine) {
+TEST_F(CliFiles, ReportsAFullDiskInOneLine) {
   expect_refused(to("/dev/full"), "/dev/full: cannot be written: No space left on device");
-  // The second of two outputs: the first is not replaced either.
+  // The second of two outputs fails, and the first is not replaced either.
   expect_refused(apply({"--mean", "/dev/full"}), "/dev/full: cannot be written: No space left on device");
   for (const char* arguments : {"info", "--help", "--version"}) {
     expect_refused({arguments}, "evenorm: standard output: No space left on device\n", {.out_path = "/dev/full"});
   }
 }
 
-TEST_F(CliFiles, AFileSizeLimitIsOneLine) {
+TEST_F(CliFiles, ReportsAFileSizeLimitInOneLine) {
   ProgramSetting limited;
   limited.before_exec = [] {
     const rlimit limit{130, 130};
@@ -124,18 +124,18 @@ TEST_F(CliFiles, AFileSizeLimitIsOneLine) {
   expect_refused(apply(), "y.npy: cannot be written: File too large", limited);
 }
 
-TEST_F(CliFiles, MoreMemoryThanThereIs) {
-  if (kSanitized) GTEST_SKIP() << "sanitizers have a word of their own about this one";
+TEST_F(CliFiles, ReportsMissingMemoryInOneLine) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers report this error themselves";
   ASSERT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
   std::thread writer([&] { write_file(folder / "in", npy_bytes_of("<f4", "(65536, 65536)", "")); });
   write_zeros(folder / "huge.npy", 65536, 65536);
-  expect_refused(grad("-", folder / "huge.npy"), "17,179,869,184 bytes of memory cannot be had",
+  expect_refused(grad("-", folder / "huge.npy"), "17,179,869,184 bytes of memory cannot be allocated",
                  {.memory = std::size_t{64} << 20U, .in_path = folder / "in"});
   writer.join();
 }
 
-// A pipe that ends early, and signals while more of it is awaited.
-TEST_F(CliFiles, InputsThatEndInTheMiddle) {
+// A pipe ends early, or a signal arrives while the program waits for more of it.
+TEST_F(CliFiles, RemovesTemporaryFilesIfInputsEndEarly) {
   ASSERT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
   const std::string dy = read_file(folder / "x.npy");
   std::thread writer([&] { write_file(folder / "in", dy.substr(0, 140)); });
@@ -162,7 +162,7 @@ TEST_F(CliFiles, InputsThatEndInTheMiddle) {
 TEST_F(CliFiles, LinksAreFollowed) {
   fs::create_symlink("later.npy", folder / "second");
   fs::create_symlink(folder / "second", folder / "first");
-  for (int i = 0; i < 2; ++i) {  // dangling at first
+  for (int i = 0; i < 2; ++i) {  // a dangling link at first
     expect_done(to(folder / "first"));
     EXPECT_TRUE(fs::is_symlink(folder / "first"));
     EXPECT_TRUE(fs::is_symlink(folder / "second"));
@@ -177,7 +177,7 @@ TEST_F(CliFiles, LinksAreFollowed) {
   expect_refused(apply({"--mean", folder / "first", "--rstd", nowhere}), "should be another file than that of --mean");
 }
 
-TEST_F(CliFiles, PermissionsStayWhateverTheUmask) {
+TEST_F(CliFiles, KeepsPermissionsForAnyUmask) {
   ProgramSetting strict;
   strict.before_exec = [] { umask(077); };
   for (const auto permissions : {fs::perms(0666), fs::perms(0640)}) {
@@ -189,12 +189,11 @@ TEST_F(CliFiles, PermissionsStayWhateverTheUmask) {
   EXPECT_EQ(fs::status(folder / "new.npy").permissions(), fs::perms(0600));
 }
 
-// --- outputs that take the place of files: all of them or none, with the owner and permissions of what was there -----
+// --- outputs that replace files: all or none, keeping owner and permissions ----------------------------------------
 
 constexpr unsigned kNobody = 65534;
 
-// As on file systems that cannot exchange two names (NFS): renameat2 is refused. In the child, before it becomes the
-// program.
+// Makes renameat2 fail, as on file systems that cannot exchange two names (NFS). Runs in the child before exec.
 void no_exchange() {
   sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -225,7 +224,7 @@ class CliReplaced : public ::testing::TestWithParam<const char*> {
   static ProgramSetting setting() {
     return std::string_view(GetParam()) == "Exchanged" ? ProgramSetting{} : ProgramSetting{.before_exec = no_exchange};
   }
-  // While the program waits for dy with all its temporary files in place.
+  // Calls `meanwhile` while the program waits for dy and all of its temporary files exist.
   ProgramSetting setting_with(const std::function<void()>& meanwhile, std::size_t outputs) const {
     ProgramSetting result = setting();
     result.in_path = folder / "in";
@@ -244,7 +243,7 @@ class CliReplaced : public ::testing::TestWithParam<const char*> {
   std::string x;
 };
 
-TEST_P(CliReplaced, AllOfThem) {
+TEST_P(CliReplaced, ReplacesAllOutputs) {
   write_file(folder / "dx.npy", "old");
   write_file(folder / "db.npy", "old");
   const Words words = grad(folder / "x.npy", {"dx.npy", "dw.npy", "db.npy"});
@@ -253,8 +252,8 @@ TEST_P(CliReplaced, AllOfThem) {
   for (const char* name : {"dx.npy", "dw.npy", "db.npy"}) EXPECT_THAT(read_file(folder / name), HasSubstr("NUMPY"));
 }
 
-// The place of one is taken by a folder meanwhile: of the last, of one that was not there, of the first.
-TEST_P(CliReplaced, NoneWhereOneIsRefused) {
+// Meanwhile a folder takes the place of one output: the last, one that did not exist, or the first.
+TEST_P(CliReplaced, ReplacesNoneIfOneFails) {
   for (const char* name : {"db.npy", "dw.npy", "dx.npy"}) {
     const std::string refused = name;
     write_file(folder / "dx.npy", "old");
@@ -285,8 +284,8 @@ TEST_P(CliReplaced, NoneWhereOneIsRefused) {
   }
 }
 
-// Another's file in a folder like /tmp may be written, but not replaced.
-TEST_P(CliReplaced, NoneWhereOneIsAnothersInAStickyFolder) {
+// In a sticky folder such as /tmp, another user's file may be writable but cannot be replaced.
+TEST_P(CliReplaced, ReplacesNoneIfOneIsAnotherUsersInAStickyFolder) {
   if (geteuid() != 0) GTEST_SKIP() << "files of two users are needed";
   fs::permissions(folder / ".", fs::perms(01777));
   for (const char* name : {"dx.npy", "db.npy"}) {
@@ -295,7 +294,7 @@ TEST_P(CliReplaced, NoneWhereOneIsAnothersInAStickyFolder) {
   }
   ASSERT_EQ(chown((folder / "dx.npy").c_str(), kNobody, kNobody), 0);
   const fs::path own = folder / "evenorm";
-  fs::copy_file(program(), own);  // the build's folder may be root's alone
+  fs::copy_file(program(), own);  // only root may be able to read the build folder
   ProgramSetting as_nobody{.program = own};
   as_nobody.before_exec = [more = setting().before_exec] {
     if (setgroups(0, nullptr) != 0 || setgid(kNobody) != 0 || setuid(kNobody) != 0) _exit(125);
@@ -311,7 +310,7 @@ TEST_P(CliReplaced, NoneWhereOneIsAnothersInAStickyFolder) {
   }
 }
 
-TEST_P(CliReplaced, OwnerAndPermissionsStayWhereRootReplaces) {
+TEST_P(CliReplaced, KeepsOwnerAndPermissionsWhenRootReplaces) {
   if (geteuid() != 0) GTEST_SKIP() << "only root may give files away";
   for (const char* name : {"dx.npy", "dw.npy"}) {
     write_file(folder / name, "old");

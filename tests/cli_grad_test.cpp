@@ -1,4 +1,4 @@
-// `evenorm grad` as its users run it: the bits of the library whatever the files' types, orders and ways.
+// `evenorm grad`: it gives the library's bits for any types and orders of the files, and from pipes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -29,7 +29,7 @@ Floats some(std::size_t n, std::size_t seed) {
   return values;
 }
 
-// Element [i, j] of (rows, cols) at [i + j rows].
+// Reorders so that element [i, j] of (rows, cols) is at [i + j rows].
 Floats in_fortran_order(const Floats& values, std::size_t rows) {
   const std::size_t cols = values.size() / rows;
   Floats result(values.size());
@@ -96,7 +96,7 @@ TEST_F(CliGrad, GivesTheLibrarysBits) {
   EXPECT_THAT(read_file(folder / "dw.npy"), HasSubstr("{'descr': '<f4', 'fortran_order': False, 'shape': (129,), }"));
 }
 
-TEST_F(CliGrad, GivesTheLibrarysBitsOfRmsNorm) {
+TEST_F(CliGrad, GivesTheLibrarysBitsForRmsNorm) {
   const auto backward = [](const auto& dys, const auto& xs, auto& dxs, const auto& o) {
     rms_norm_backward<float>(dys, xs, dxs, kCols, o);
   };
@@ -115,7 +115,7 @@ TEST_F(CliGrad, ThreadsAndTargetsDoNotChangeBits) {
   }
 }
 
-TEST_F(CliGrad, AnyOfTheOutputsAlone) {
+TEST_F(CliGrad, WritesAnySubsetOfTheOutputs) {
   const Gradients expected = of_layer_norm();
   expect_done(grad() + Words{"-o", folder / "dx.npy"});
   EXPECT_TRUE(elements_of<float>(read_file(folder / "dx.npy")) == expected.dx);
@@ -137,7 +137,7 @@ TEST_F(CliGrad, TheResultCanReplaceEitherInput) {
   EXPECT_EQ(read_file(folder / "x.npy"), x_file);
 }
 
-// x and dy each in its own order and byte order; dx is in that of x.
+// x and dy each have their own order and byte order. dx has those of x.
 TEST_F(CliGrad, OrdersOfTheFilesDoNotChangeBits) {
   const Gradients expected = of_layer_norm({.weight = weight});
   const auto fortran = [](const Floats& values) {
@@ -160,7 +160,7 @@ TEST_F(CliGrad, OrdersOfTheFilesDoNotChangeBits) {
   EXPECT_EQ(both.dweight, expected.dweight);
 }
 
-TEST_F(CliGrad, TheWeightNamesTheNormalisedAxes) {
+TEST_F(CliGrad, TheWeightSelectsTheNormalisedAxes) {
   for (const char* name : {"x.npy", "dy.npy"}) {
     write_f32(folder / name, "(300, 3, 43)", *name == 'x' ? x : dy);
   }
@@ -177,7 +177,7 @@ TEST_F(CliGrad, TheWeightCanComeFromAModel) {
   EXPECT_TRUE(program({"--params", folder / "m", "--name", "a.norm"}) == of_layer_norm({.weight = weight}));
 }
 
-TEST_F(CliGrad, TypesAreThoseOfTheInputsUnlessTold) {
+TEST_F(CliGrad, OutputTypesDefaultToThoseOfTheInputs) {
   const auto descrs = [&](const Words& options) {
     expect_done(grad() + three() + options);
     std::string all;
@@ -202,7 +202,7 @@ TEST_F(CliGrad, TypesAreThoseOfTheInputsUnlessTold) {
   EXPECT_EQ(descrs({}), "V2 f4 f4 ");
 }
 
-TEST_F(CliGrad, EveryTypeOfTheGradientIsRoundedOnce) {
+TEST_F(CliGrad, RoundsEveryGradientTypeOnce) {
   const std::int64_t shape[] = {300, 129}, cols[] = {129};
   std::vector<double> dx(x.size()), dweight(kCols);
   run(Backward{.x = {x.data(), DType::f32, shape, {}},
@@ -215,7 +215,7 @@ TEST_F(CliGrad, EveryTypeOfTheGradientIsRoundedOnce) {
   EXPECT_EQ(elements_of<double>(read_file(folder / "dw.npy")), dweight);
 }
 
-TEST_F(CliGrad, PipesGiveTheBytesOfFiles) {
+TEST_F(CliGrad, PipesGiveTheSameBytesAsFiles) {
   ASSERT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
   ASSERT_EQ(mkfifo((folder / "out").c_str(), 0600), 0);
   expect_done(grad() + three());
@@ -234,8 +234,8 @@ TEST_F(CliGrad, PipesGiveTheBytesOfFiles) {
   }
 }
 
-// dx takes the place of x: a third tensor would not fit. Larger than what is read at once.
-TEST(CliGrad_Memory, IsThatOfTheInputs) {
+// A third tensor would not fit into memory, so dx must share that of x. The tensors are larger than one read.
+TEST(CliGrad_Memory, HoldsOnlyTheInputs) {
   const TemporaryFolder folder;
   constexpr std::size_t kCols = 1024, kTensor = std::size_t{40} << 20;
   const Floats x = some(kTensor / sizeof(float), 4);
@@ -249,7 +249,7 @@ TEST(CliGrad_Memory, IsThatOfTheInputs) {
   EXPECT_EQ(elements_of<float>(read_file(folder / "dw.npy")), dweight);
 }
 
-TEST_F(CliGrad, JsonTellsWhatWasDone) {
+TEST_F(CliGrad, JsonReportsWhatWasDone) {
   const ProgramRun run =
       run_evenorm(grad() + Words{"--dweight", folder / "dw.npy", "--rms", "--eps", "0.25", "--weight", folder / "w.npy",
                                  "--param-dtype", "f64", "-o", "/dev/null", "--json"});
@@ -279,7 +279,7 @@ TEST_F(CliGrad, JsonTellsWhatWasDone) {
   EXPECT_EQ(report, expected);
 }
 
-TEST(CliGrad_Shapes, ZeroRowsAndOneColumn) {
+TEST(CliGrad_Shapes, AcceptsZeroRowsAndOneColumn) {
   const TemporaryFolder folder;
   const auto grad = [&](const std::string& shape, const Floats& values) {
     write_f32(folder / "x.npy", shape, values);

@@ -1,4 +1,4 @@
-// `evenorm info`, `evenorm check`, help and versions: what they print, and their statuses.
+// `evenorm info`, `evenorm check`, help and versions: their output and exit statuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using ::testing::Not;
 using testing::ProgramRun;
 using testing::run_evenorm;
 
-TEST(CliInfo, JsonHoldsWhatTheLibrarySays) {
+TEST(CliInfo, JsonEqualsWhatTheLibraryReports) {
   const ProgramRun run = run_evenorm({"info", "--json"});
   ASSERT_EQ(run.status, 0) << run.err;
   const json info = json::parse(run.out);
@@ -39,7 +39,7 @@ TEST(CliInfo, TextNamesEveryTarget) {
   for (const std::string& name : compiled_targets()) EXPECT_THAT(run.out, HasSubstr(name));
 }
 
-TEST(CliInfo, TargetIsForcedByTheEnvironment) {
+TEST(CliInfo, EnvironmentForcesTheTarget) {
   for (const std::string& name : supported_targets()) {
     const ProgramRun run = run_evenorm({"info", "--json"}, {.environment = {"EVENORM_TARGET=" + name}});
     ASSERT_EQ(run.status, 0) << run.err;
@@ -47,7 +47,7 @@ TEST(CliInfo, TargetIsForcedByTheEnvironment) {
   }
 }
 
-TEST(CliInfo, UnknownTargetsAreRefused) {
+TEST(CliInfo, RejectsUnknownTargets) {
   for (const char* command : {"info", "check", "bench"}) {
     testing::expect_refused({command}, "EVENORM_TARGET is 'bogus', but this machine supports",
                             {.environment = {"EVENORM_TARGET=bogus"}});
@@ -66,7 +66,7 @@ TEST(CliHelp, EverySubcommandHasExamples) {
   EXPECT_EQ(run_evenorm({"--version"}).out, "evenorm " + std::string(version()) + "\n");
 }
 
-// --- check: what it says of limits that are kept and broken ----------------------------------------------------------
+// --- check: reports of limits that hold and limits that do not -----------------------------------------------------
 
 contracts::Peak peak(const std::string& route, double error) {
   for (const contracts::Route& one : contracts::all_routes()) {
@@ -79,17 +79,17 @@ contracts::Peak peak(const std::string& route, double error) {
   throw std::invalid_argument(route);
 }
 
-TEST(CliCheck, EachPeakIsShownBesideItsLimit) {
+TEST(CliCheck, ShowsEachPeakBesideItsLimit) {
   const cli::ClimbFindings kept{1000, {peak("layer f32, y", 3.25), peak("rms f32, y", 2.5), peak("rms f32, dx", 2.75)}};
   EXPECT_TRUE(kept.pass());
   const std::string text = cli::climb_text(kept);
-  EXPECT_THAT(text, HasSubstr("changed 1,000 times"));
+  EXPECT_THAT(text, HasSubstr("changing short rows 1,000 times"));
   EXPECT_THAT(text, HasSubstr("  f32 layer                  3.25/4.03           -           -           -"));
   EXPECT_THAT(text, HasSubstr("  f32 rms                    2.50/3.03           -           -   2.75/3.03"));
   EXPECT_THAT(text, Not(HasSubstr("BROKEN")));
 }
 
-TEST(CliCheck, APeakBeyondItsLimitFailsAndItsRowIsShown) {
+TEST(CliCheck, FailsOnAPeakBeyondItsLimitAndShowsItsRow) {
   for (const double error : {3.5, std::numeric_limits<double>::infinity()}) {
     const cli::ClimbFindings broken{1000, {peak("layer f32, y", 3.5), peak("rms f32, y", error)}};
     EXPECT_FALSE(broken.pass());
@@ -106,27 +106,27 @@ TEST(CliCheck, APeakBeyondItsLimitFailsAndItsRowIsShown) {
   }
 }
 
-TEST(CliCheck, OtherBitsOnATargetFail) {
+TEST(CliCheck, FailsOnDifferentBitsOnATarget) {
   cli::ClimbFindings findings{1000, {peak("layer f64, dx", 1)}};
   findings.peaks[0].differing = {"avx2"};
   EXPECT_FALSE(findings.pass());
   EXPECT_THAT(cli::climb_text(findings), HasSubstr("other bits on avx2"));
 }
 
-TEST(CliCheck, WithoutClimbingNothingIsSaidOfIt) {
+TEST(CliCheck, DoesNotMentionClimbingWithoutIt) {
   EXPECT_EQ(cli::climb_text({}), "");
   EXPECT_TRUE(cli::ClimbFindings{}.pass());
 }
 
-TEST(CliCheck, WrongNumbersAreRefused) {
+TEST(CliCheck, RejectsWrongNumbers) {
   for (const std::string steps : {"many", "-1", "1.5", "1e6", "99999999999999999999"}) {
     testing::expect_refused({"check", "--climb=" + steps}, "--climb is '" + steps + "', but should be");
   }
   testing::expect_refused({"check", "--threads", "many"}, "--threads");
 }
 
-// All of `check --quick`: half a minute.
-TEST(CliCheck_Slow, QuickPassesAndItsJsonHoldsEveryRow) {
+// Runs all of `check --quick`, which takes half a minute.
+TEST(CliCheck_Slow, QuickPassesAndReportsEveryRowInJson) {
   const ProgramRun run = run_evenorm({"check", "--quick", "--json"});
   EXPECT_EQ(run.status, 0) << run.err;
   const json report = json::parse(run.out);

@@ -1,5 +1,5 @@
-// `evenorm apply` that is ended, starved or cheated in the middle: what was there before is there still. And the line
-// that shows how far it is.
+// `evenorm apply` interrupted by signals, shrinking inputs and full disks: existing files stay unchanged. Also the
+// progress line.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr std::size_t kPiece = std::size_t{16} << 20;  // bytes that are read at once (cli/normalize.hpp)
+constexpr std::size_t kPiece = std::size_t{16} << 20;  // bytes read at once (cli/normalize.hpp)
 constexpr int kPieces = 4;
 
 void sleep_ms(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
@@ -46,7 +46,7 @@ class CliInterrupted : public ::testing::Test {
     EXPECT_EQ(read_file(folder / "y.npy"), "old");
   }
 
-  // Some pieces of a tensor of kPieces, into the pipe; returns with the pipe open.
+  // Writes some pieces of a tensor of kPieces into the pipe, and returns with the pipe open.
   int feed(int pieces, int pause_ms) const {
     const int fd = open((folder / "in").c_str(), O_WRONLY);
     const std::string header = npy_bytes_of("<f4", "(" + std::to_string(kPieces * kPiece / 4096) + ", 1024)", "");
@@ -68,13 +68,13 @@ class CliInterrupted : public ::testing::Test {
   struct stat before {};
 };
 
-// A terminal for standard error.
+// A pseudo-terminal for standard error.
 class Terminal {
  public:
   Terminal() : master_(posix_openpt(O_RDWR | O_NOCTTY)) {
     if (master_ < 0 || grantpt(master_) != 0 || unlockpt(master_) != 0) throw std::runtime_error("no terminal");
     name_ = ptsname(master_);
-    slave_ = open(name_.c_str(), O_RDWR | O_NOCTTY);  // else what was written goes when the last writer does
+    slave_ = open(name_.c_str(), O_RDWR | O_NOCTTY);  // keeps output that was written before the last writer closes
     fcntl(master_, F_SETFL, O_NONBLOCK);
   }
   ~Terminal() {
@@ -86,10 +86,10 @@ class Terminal {
 
   const std::string& name() const { return name_; }
 
-  // Since the last call. What was written may come after its writer has ended: a mark behind it tells that all has.
+  // The output since the last call. A mark written after the program has ended shows that all output has arrived.
   std::string shown() {
     constexpr std::string_view kMark = "\x01";
-    if (write(slave_, kMark.data(), kMark.size()) != 1) throw std::runtime_error("the terminal takes nothing");
+    if (write(slave_, kMark.data(), kMark.size()) != 1) throw std::runtime_error("the terminal accepts no data");
     wait_until_shown(kMark);
     std::string text = std::exchange(shown_, {});
     return text.substr(0, text.find(kMark));
@@ -113,9 +113,9 @@ class Terminal {
   std::string shown_;
 };
 
-TEST_F(CliInterrupted, BySignalsBetweenPieces) {
+TEST_F(CliInterrupted, SignalsBetweenPiecesKeepTheOldOutput) {
   const auto names = folder.names();
-  // SIGSEGV, SIGBUS and SIGFPE, which sanitizers handle themselves, go as SIGILL does.
+  // SIGSEGV, SIGBUS and SIGFPE take the path of SIGILL, but sanitizers handle them themselves.
   for (const int signal :
        {SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGALRM, SIGUSR1,  SIGUSR2,  SIGABRT,   SIGVTALRM,
         SIGPROF, SIGIO,   SIGPWR, SIGILL,  SIGTRAP, SIGSYS,  SIGRTMIN, SIGRTMAX, SIGSTKFLT, SIGKILL}) {
@@ -134,13 +134,14 @@ TEST_F(CliInterrupted, BySignalsBetweenPieces) {
   }
 }
 
-TEST_F(CliInterrupted, ByAnInputThatShrinksBetweenPieces) {
+TEST_F(CliInterrupted, AnInputThatShrinksKeepsTheOldOutput) {
   write_zeros(folder / "x.npy", kPieces * kPiece / 4096, 1024);
   ASSERT_EQ(mkfifo((folder / "mean").c_str(), 0600), 0);
   ProgramSetting shrinking;
   const auto names = folder.names();
   shrinking.while_running = [&](pid_t) {
-    // With its temporary file the run has seen the size of x; it reads x once the pipe for the mean is open.
+    // Once its temporary file exists, the program has seen the size of x. It reads x once the pipe for the mean is
+    // open.
     wait_for_temporary(names);
     fs::resize_file(folder / "x.npy", fs::file_size(folder / "x.npy") - (kPieces - 1) * kPiece + 4096);
     const int fd = open((folder / "mean").c_str(), O_RDONLY);
@@ -154,12 +155,12 @@ TEST_F(CliInterrupted, ByAnInputThatShrinksBetweenPieces) {
   EXPECT_EQ(folder.names(), names);
 }
 
-// A file system of 1 MiB, where this process may mount one.
-TEST_F(CliInterrupted, ByAFullDisk) {
+// Mounts a file system of 1 MiB if this process may do so.
+TEST_F(CliInterrupted, AFullDiskKeepsTheOldOutput) {
   const std::string disk = folder / "disk";
   fs::create_directory(disk);
   if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=1m") != 0) {
-    GTEST_SKIP() << "no file system can be mounted here; CliFiles.AFileSizeLimitIsOneLine is the nearest";
+    GTEST_SKIP() << "no file system can be mounted here; CliFiles.ReportsAFileSizeLimitInOneLine is similar";
   }
   write_file(disk + "/y.npy", "old");
   for (const char* order : {"False", "True"}) {
@@ -174,7 +175,7 @@ TEST_F(CliInterrupted, ByAFullDisk) {
   EXPECT_EQ(umount2(disk.c_str(), MNT_DETACH), 0);
 }
 
-TEST_F(CliInterrupted, ProgressIsShownOnATerminalAndGone) {
+TEST_F(CliInterrupted, ShowsAndClearsProgressOnATerminal) {
   Terminal terminal;
   ProgramSetting slow{.in_path = folder / "in", .err_path = terminal.name()};
   slow.while_running = [&](pid_t) { close(feed(kPieces, 300)); };
@@ -187,19 +188,19 @@ TEST_F(CliInterrupted, ProgressIsShownOnATerminalAndGone) {
   EXPECT_THAT(shown, Not(HasSubstr("\n")));
 }
 
-// x is read at once, dy as it comes.
-TEST_F(CliInterrupted, ProgressOfGradIsShownOnATerminalAndGone) {
+// x is read at once, and dy as it arrives.
+TEST_F(CliInterrupted, ShowsAndClearsProgressOfGradOnATerminal) {
   write_zeros(folder / "x.npy", kPieces * kPiece / 4096, 1024);
   Terminal terminal;
   ProgramSetting slow{.in_path = folder / "in", .err_path = terminal.name()};
   slow.while_running = [&](pid_t) { close(feed(kPieces, 300)); };
   EXPECT_EQ(run_evenorm({"grad", folder / "x.npy", "-", "-o", "/dev/null"}, slow).status, 0);
   const std::string shown = terminal.shown();
-  EXPECT_THAT(shown, HasSubstr("[#############.......]  67 %  "));  // both are read, dx is to be written
+  EXPECT_THAT(shown, HasSubstr("[#############.......]  67 %  "));  // both are read, and dx is still to be written
   EXPECT_THAT(shown, EndsWith("\r\x1b[K"));
 }
 
-TEST_F(CliInterrupted, NoProgressOfShortWorkNorWhenQuietNorInAPipe) {
+TEST_F(CliInterrupted, ShowsNoProgressForShortWorkOrWhenQuietOrInAPipe) {
   Terminal terminal;
   ProgramSetting setting{.in_path = folder / "in", .err_path = terminal.name()};
   write_file(folder / "short", npy_bytes_of("<f4", "(4, 4)", std::string(64, '\0')));
@@ -212,7 +213,7 @@ TEST_F(CliInterrupted, NoProgressOfShortWorkNorWhenQuietNorInAPipe) {
   EXPECT_EQ(run_evenorm({"apply", "-", "-o", "/dev/null"}, setting).err, "");
 }
 
-TEST_F(CliInterrupted, TheProgressLineIsGoneAfterASignalAndAfterAnError) {
+TEST_F(CliInterrupted, ClearsTheProgressLineAfterASignalAndAfterAnError) {
   const auto names = folder.names();
   Terminal terminal;
   ProgramSetting setting{.in_path = folder / "in", .err_path = terminal.name()};

@@ -1,4 +1,4 @@
-// Tensors that are larger than the memory they are given: sparse files of zeros in, nothing kept of what comes out.
+// Tensors larger than the available memory. The inputs are sparse files of zeros, and the outputs are discarded.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -13,7 +13,7 @@ namespace {
 struct Layout {
   const char* name;
   const char* fortran_order;
-  const char* inner_shape;  // with the sizes of one outer index, 3 KiB times 64 of f32
+  const char* inner_shape;  // with the size of one outer index: 3 KiB times 64 elements of f32
   const char* axes;
   bool pipe;
 };
@@ -22,7 +22,7 @@ std::ostream& operator<<(std::ostream& stream, const Layout& layout) { return st
 
 class CliLarge : public ::testing::TestWithParam<Layout> {
  protected:
-  // `bytes` of zeros and some, in an eighth of them.
+  // Processes at least `bytes` of zeros in an eighth of that memory.
   void pass(std::size_t bytes) {
     const Layout& layout = GetParam();
     const TemporaryFolder folder;
@@ -51,9 +51,9 @@ class CliLarge : public ::testing::TestWithParam<Layout> {
   }
 };
 
-TEST_P(CliLarge, HalfAGibibyteInAnEighthOfIt) { pass(std::size_t{512} << 20); }
+TEST_P(CliLarge, ProcessesHalfAGibibyteInAnEighthOfIt) { pass(std::size_t{512} << 20); }
 
-TEST_P(CliLarge, EightGibibytesInOne_Slow) { pass(std::size_t{8} << 30); }
+TEST_P(CliLarge, ProcessesEightGibibytesInOne_Slow) { pass(std::size_t{8} << 30); }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, CliLarge,
                          ::testing::Values(Layout{"Rows", "False", "64, 768", "-1", false},
@@ -62,8 +62,8 @@ INSTANTIATE_TEST_SUITE_P(Layouts, CliLarge,
                                            Layout{"Channels", "False", "768, 64", "1", false}),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// Larger than a piece, one outer index at a time: through parts of an image.
-TEST(CliLarge, OneLargeImageOverItsChannels) {
+// One outer index is larger than what is read at once, so the image is processed in parts.
+TEST(CliLarge, NormalisesOneLargeImageOverItsChannels) {
   const TemporaryFolder folder;
   const std::string header = npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 64, 2097152)}", "");
   write_file(folder / "x.npy", header);

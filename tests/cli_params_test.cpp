@@ -1,4 +1,4 @@
-// `evenorm apply --params`: weight and bias by name from .safetensors files, of every spelling and type.
+// `evenorm apply --params`: weight and bias by name from .safetensors files, in every naming scheme and type.
 #include <gtest/gtest.h>
 
 #include "contracts/inputs.hpp"
@@ -64,7 +64,7 @@ std::string file_of(const std::vector<Entry>& entries, const std::string& shape 
   return safetensors_bytes(header + "}", data);
 }
 
-TEST_F(CliParams, EverySpellingAndType) {
+TEST_F(CliParams, AcceptsEveryNamingSchemeAndType) {
   for (const auto& [weight, bias] :
        {std::pair{"weight", "bias"}, {"gamma", "beta"}, {"scale", "shift"}, {"gain", "bias"}}) {
     for (const char* dtype : {"F16", "BF16", "F32"}) {
@@ -85,8 +85,8 @@ TEST_F(CliParams, F64GivesTheBitsOfF64) {
   expect_result(elements_of<float>(read_file(folder / "z.npy")), {"--name", "n"});
 }
 
-TEST_F(CliParams, TheOnlyNormNeedsNoName) {
-  // A linear layer has a weight and a bias too, of different shapes; integers are no parameters.
+TEST_F(CliParams, ASingleNormNeedsNoName) {
+  // A linear layer also has a weight and a bias, but of different shapes. Integers cannot be parameters.
   const std::string header = "{" + safetensors_entry("linear.weight", "F32", "3,3", 0, 36) + "," +
                              safetensors_entry("linear.bias", "F32", "3", 36, 48) + "," +
                              safetensors_entry("norm.weight", "F32", "3", 48, 60) + "," +
@@ -107,7 +107,7 @@ TEST_F(CliParams, OneOfThePairMayBeAbsent) {
   expect_result(expected(false, true), {"--name", "b"});
 }
 
-TEST_F(CliParams, SeveralAxesAreThoseOfTheWeight) {
+TEST_F(CliParams, TheWeightSelectsSeveralAxes) {
   const std::vector<float> weight = {1, 2, 3, 4, 5, 6};
   write_file(folder / "p",
              file_of({{"n.weight", "F32", bytes_of(weight)}, {"n.bias", "F32", bytes_of(weight)}}, "2,3"));
@@ -116,7 +116,7 @@ TEST_F(CliParams, SeveralAxesAreThoseOfTheWeight) {
   expect_result(y);
 }
 
-TEST_F(CliParams, NearNamesAndCountsAreTold) {
+TEST_F(CliParams, SuggestsSimilarNamesAndCounts) {
   std::vector<Entry> entries;
   for (int i = 0; i < 24; ++i) {
     entries.push_back({"encoder.layer." + std::to_string(i) + ".output.LayerNorm.weight", "F32", bytes_of(kWeight)});
@@ -125,17 +125,17 @@ TEST_F(CliParams, NearNamesAndCountsAreTold) {
   expect_refused({}, "has 24 norms, so --name should say which: encoder.layer.0.output.LayerNorm, ");
   expect_refused({}, " and 18 more");
   expect_refused({"--name", "encoder.layer.17.output.LayerNrom"},
-                 "near it, of 24 norms: encoder.layer.17.output.LayerNorm, ");
-  expect_refused({"--name", "layer.9.output.LayerNorm"}, "near it, of 24 norms: encoder.layer.9.output.LayerNorm, ");
+                 "the nearest of 24 norms: encoder.layer.17.output.LayerNorm, ");
+  expect_refused({"--name", "layer.9.output.LayerNorm"}, "the nearest of 24 norms: encoder.layer.9.output.LayerNorm, ");
   expect_refused({"--name", "encoder.layer.3.output.LayerNorm.weight"}, "norms: encoder.layer.3.output.LayerNorm, ");
 }
 
-TEST_F(CliParams, TwoSpellingsOfOneNormAreRefused) {
+TEST_F(CliParams, RejectsTwoNamingSchemesOfOneNorm) {
   write_file(folder / "p", file_of({{"n.gamma", "F32", bytes_of(kWeight)}, {"n.weight", "F32", bytes_of(kWeight)}}));
   expect_refused({"--name", "n"}, "has both n.weight and n.gamma, but a norm should have one of them");
 }
 
-TEST_F(CliParams, ShapesAreChecked) {
+TEST_F(CliParams, ChecksShapes) {
   write_file(folder / "p", file_of({{"n.weight", "F32", bytes_of<float>({1, 2})}}, "2"));
   expect_refused({}, "has shape (2, 3), which should end in it");
   expect_refused({"--normalized-shape", "3"}, "weight has shape (2), but");

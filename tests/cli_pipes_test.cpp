@@ -1,4 +1,5 @@
-// `evenorm apply` from standard input and to standard output: the bytes are those of files, and what cannot be is told.
+// `evenorm apply` from standard input to standard output: it gives the bytes that files give, and reports what is
+// impossible.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -26,7 +27,7 @@ class CliPipes : public ::testing::Test {
     EXPECT_EQ(mkfifo((folder / "out").c_str(), 0600), 0);
   }
 
-  // What comes out of one pipe while `input` goes into another, in two halves.
+  // Writes `input` into one pipe in two halves, and returns the output of the other pipe.
   std::string through_pipes(const std::string& input, const Words& options, bool blocking = true) const {
     std::thread writer([&] {
       const int fd = open((folder / "in").c_str(), O_WRONLY);
@@ -67,26 +68,24 @@ class CliPipes : public ::testing::Test {
   std::string c_order, fortran_order;
 };
 
-TEST_F(CliPipes, GiveTheBytesOfFiles) {
+TEST_F(CliPipes, GiveTheSameBytesAsFiles) {
   for (const Words& options : {Words{}, {"--axes", "1"}, {"--axes", "0,2", "--dtype", "f64"}, {"--dtype", "bf16"}}) {
     EXPECT_EQ(through_pipes(c_order, options), through_files(c_order, options));
     EXPECT_EQ(through_pipes(fortran_order, options), through_files(fortran_order, options));
   }
 }
 
-TEST_F(CliPipes, CanBeThoseThatDoNotBlock) {
-  EXPECT_TRUE(through_pipes(c_order, {}, false) == through_files(c_order, {}));
-}
+TEST_F(CliPipes, MayBeNonBlocking) { EXPECT_TRUE(through_pipes(c_order, {}, false) == through_files(c_order, {})); }
 
-// More than the piece that is read at once (cli/normalize.hpp), of rows that lie apart.
-TEST_F(CliPipes, HoldWhatDoesNotLieTogether) {
+// A tensor larger than what is read at once (cli/normalize.hpp), whose rows are strided.
+TEST_F(CliPipes, BufferStridedRows) {
   std::string data;
   for (int i = 0; i < 16; ++i) data += bytes_of(x);
   const std::string large = npy_bytes("{'descr': '<f4', 'fortran_order': True, 'shape': (65536, 96)}", data);
   EXPECT_TRUE(through_pipes(large, {}) == through_files(large, {}));
 }
 
-TEST_F(CliPipes, FilesBehindStandardInputAndOutputAreReadFromWhereTheyStand) {
+TEST_F(CliPipes, FilesOnStandardInputAndOutputStartAtTheirOffsets) {
   const std::string y = through_files(c_order, {});
   ProgramRun run = run_evenorm({"apply", "-", "-o", "-"}, {.in_path = folder / "x.npy"});
   EXPECT_EQ(run.out, y);
@@ -98,7 +97,7 @@ TEST_F(CliPipes, FilesBehindStandardInputAndOutputAreReadFromWhereTheyStand) {
   EXPECT_EQ(run.out, y);
 }
 
-TEST_F(CliPipes, StatisticsCanBeTheOutput) {
+TEST_F(CliPipes, StatisticsMayBeTheOutput) {
   const ProgramRun run =
       run_evenorm({"apply", folder / "x.npy", "-o", "/dev/null", "--mean", "-"}, {.in_path = "/dev/null"});
   EXPECT_EQ(run.status, 0) << run.err;
@@ -114,23 +113,23 @@ TEST_F(CliPipes, InputThatEndsEarlyIsAnError) {
   };
   refused(c_order.substr(0, c_order.size() - 5),
           "standard input ends at byte 1,572,987, but should have 1,572,992 bytes");
-  // Sanitizers have a word of their own about this one.
+  // Sanitizers report this error themselves.
   if (kSanitizersCost == 1) {
-    refused(npy_bytes_of("<f4", "(576460752303423488,)", ""), "bytes of memory cannot be had");
+    refused(npy_bytes_of("<f4", "(576460752303423488,)", ""), "bytes of memory cannot be allocated");
   }
   refused(npy_bytes_of("<f4", "(64, 1000000000, 2)", ""), "standard input ends at byte 128");
 }
 
-TEST_F(CliPipes, WhatWouldHaveToBeHeldIsLimited) {
+TEST_F(CliPipes, LimitTheBufferedSize) {
   const std::string header = npy_bytes_of("<f4", "(1000, 1000000)", "");
   std::thread writer([&] { write_file(folder / "in", header); });
   expect_refused({"apply", "-", "-o", folder / "y.npy", "--axes", "0"},
-                 "standard input is a pipe, and its rows do not lie together: 1,000,000,000 elements would be held",
+                 "standard input is a pipe whose rows are not contiguous: 1,000,000,000 elements would",
                  {.in_path = folder / "in"});
   writer.join();
 }
 
-TEST_F(CliPipes, AClosedOutputIsOneLine) {
+TEST_F(CliPipes, ReportAClosedOutputInOneLine) {
   std::thread reader([&] {
     const int fd = open((folder / "out").c_str(), O_RDONLY);
     char byte = 0;
@@ -149,7 +148,7 @@ TEST_F(CliPipes, AClosedOutputIsOneLine) {
                  {.out_path = "/dev/full"});
 }
 
-TEST_F(CliPipes, AnInputIsNotOverwrittenWhileItIsRead) {
+TEST_F(CliPipes, DoNotOverwriteAnInputThatIsRead) {
   expect_refused({"apply", folder / "x.npy", "-o", "-"}, "X and standard output are the same file",
                  {.out_path = folder / "x.npy"});
   expect_refused({"apply", folder / "x.npy", "-o", "/dev/stdout"}, "X and standard output are the same file",
@@ -157,12 +156,12 @@ TEST_F(CliPipes, AnInputIsNotOverwrittenWhileItIsRead) {
   EXPECT_EQ(read_file(folder / "x.npy"), c_order);
 }
 
-TEST_F(CliPipes, TerminalsAreRefused) {
+TEST_F(CliPipes, RejectTerminals) {
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
   ASSERT_GE(terminal, 0);
   ASSERT_EQ(grantpt(terminal) + unlockpt(terminal), 0);
   const std::string name = ptsname(terminal);
-  const auto soon = [] { alarm(5); };  // a terminal that nobody reads takes no more than a little
+  const auto soon = [] { alarm(5); };  // a terminal that nobody reads accepts little output
   expect_refused({"apply", folder / "x.npy", "-o", "-"}, "standard output is a terminal",
                  {.before_exec = soon, .out_path = name});
   expect_refused({"apply", folder / "x.npy", "-o", name}, "is a terminal, but should be a file or pipe",

@@ -1,6 +1,6 @@
-// What is malformed or wrong, one by one: one clear line, status 2, at once and in little memory, and the outputs that
-// were there are untouched. Of files one of each kind: all that headers can have wrong is in npy_test.cpp and
-// safetensors_test.cpp.
+// Malformed files and wrong arguments, one by one. Each gives one clear line and status 2, at once and in little
+// memory, and leaves existing outputs unchanged. There is one file of each kind: npy_test.cpp and safetensors_test.cpp
+// cover malformed headers.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -16,8 +16,8 @@ namespace {
 
 struct Wrong {
   const char* name;
-  std::function<std::string()> bytes;  // of the file BAD; made when it is wanted, so that the test itself stays small
-  Words arguments;                     // words in capitals stand for the paths of files
+  std::function<std::string()> bytes;  // bytes of the file BAD, made on demand to keep the test small
+  Words arguments;                     // words in capitals are replaced by paths
   std::string error;
 };
 
@@ -78,7 +78,7 @@ TEST_P(CliRefused, InOneLineAtOnceAndInLittleMemory) {
   const struct stat before = status_of_y();
   const ProgramRun run =
       expect_refused(arguments, GetParam().error, {.memory = std::size_t{256} << 20, .in_path = folder / "bad"});
-  // The slowest has a header of 16 MiB and takes 0.6 s (Zen 3); work that grows with its square would take minutes.
+  // The slowest case has a header of 16 MiB and takes 0.6 s (Zen 3). Quadratic work would take minutes.
   EXPECT_LT(run.cpu_seconds, 3 * kSanitizersCost);
   const struct stat after = status_of_y();
   EXPECT_EQ(before.st_ino, after.st_ino);
@@ -154,7 +154,7 @@ std::string many_tensors() {
   return safetensors_bytes(header + "}", "abcd");
 }
 
-// As large as is read at all.
+// The largest headers that are read.
 std::vector<Wrong> large_safetensors_files() {
   const auto of = [](const char* name, std::function<std::string()> bytes, const char* error) {
     return Wrong{name, std::move(bytes), {"apply", "X", "-o", "Y", "--params", "BAD"}, error};
@@ -169,7 +169,7 @@ std::vector<Wrong> large_safetensors_files() {
       of("ManyTensors", many_tensors, "at offset 0, but should have it at 4"),
       of(
           "ManyAxes", [] { return safetensors_bytes("{\"a\":{\"shape\":[" + repeated("1,", 7 * kMebi) + "1]}}", ""); },
-          "has not all of 'dtype'"),
+          "lacks 'dtype'"),
       of(
           "ManyDigits", [] { return safetensors_bytes("{\"a\":{\"shape\":[" + repeated("1", 15 * kMebi) + "]}}", ""); },
           "is not JSON")};
@@ -221,7 +221,7 @@ std::vector<Wrong> wrong_options() {
       wrong("NameAlone", {"--name", "a"}, "--name is given, but --params is not"),
       wrong("NameMissing", {"--params", "MODEL"}, "has 2 norms, so --name should say which: a.norm, b.norm"),
       wrong("NameUnknown", {"--params", "MODEL", "--name", "b.nrom"},
-            "has no weight or bias of 'b.nrom'; near it, of 2 norms: b.norm, a.norm"),
+            "has no weight or bias of 'b.nrom'; the nearest of 2 norms: b.norm, a.norm"),
       wrong("NameOfIntegers", {"--params", "MODEL", "--name", "ids"}, "has tensor 'ids.weight' of type I64"),
       wrong("JsonAndStatistics", {"--json", "--rstd", "-"}, "--json goes to standard output"),
   };
@@ -238,11 +238,10 @@ std::vector<Wrong> wrong_uses() {
       {"TwoStandardOutputs", no_bytes, {"apply", "X", "-o", "-", "--mean", "-"}, "--mean is -, but should be another"},
       {"JsonAndStandardOutput", no_bytes, {"apply", "X", "-o", "-", "--json"}, "--json goes to standard output"},
       {"GradientsOfOneFile", no_bytes, {"grad", "X"}, "DY is required"},
-      {"GradientsWithoutOutput", no_bytes, {"grad", "X", "DY"}, "no output is given, but there should be one at least"},
+      {"GradientsWithoutOutput", no_bytes, {"grad", "X", "DY"}, "no output is given, but at least one of -o"},
   };
 }
 
-// With all three outputs.
 std::vector<Wrong> wrong_gradients() {
   const auto wrong = [](const char* name, const char* x, const char* dy, const Words& options, const char* error) {
     return Wrong{name, no_bytes, Words{"grad", x, dy, "-o", "Y", "--dweight", "DW", "--dbias", "DB"} + options, error};
@@ -286,12 +285,12 @@ std::vector<Wrong> wrong_outputs_of_gradients() {
       wrong("SameFile", {"-o", "Y", "--dweight", "Y"}, "y.npy, but should be another file than that of -o"),
       wrong("SumsInOneFile", {"--dweight", "DW", "--dbias", "DW"}, "than that of --dweight"),
       wrong("TwoStandardOutputs", {"-o", "-", "--dbias", "-"}, "--dbias is -, but should be another file than that of"),
-      wrong("JsonAndStandardOutput", {"-o", "-", "--json"}, "--json goes to standard output, but an output is there"),
+      wrong("JsonAndStandardOutput", {"-o", "-", "--json"}, "--json goes to standard output, but so does an output"),
       wrong("OverX", {"--dweight", "X"}, "x.npy, but should be another file than X"),
       wrong("OverDy", {"-o", "Y", "--dbias", "DY"}, "dy.npy, but should be another file than DY"),
       wrong("OverTheWeight", {"--weight", "W3", "--dweight", "W3"},
             "w3.npy, but should be another file than the weight"),
-      // The last of the three fails, and the others are not replaced.
+      // The last of three outputs fails, and the others are not replaced.
       wrong("FullDisk", {"-o", "Y", "--dweight", "DW", "--dbias", "/dev/full"},
             "/dev/full: cannot be written: No space left on device"),
       wrong("NoFolder", {"-o", "Y", "--dweight", "DW", "--dbias", "NOWHERE"}, "folder.npy: cannot be written: No such"),

@@ -1,4 +1,4 @@
-// `evenorm explain --slips`: every slip with the number it gives and the right one.
+// `evenorm explain --slips`: every slip with its wrong number and the right one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ const json& slip(std::string_view name) {
   throw std::runtime_error("no slip " + std::string(name));
 }
 
-// The values of the figure of a slip whose label begins so. side: "wrong" or "right".
+// The values of a slip's figure whose label begins with `label`. `side` is "wrong" or "right".
 const json& values(std::string_view name, const char* side, std::string_view label) {
   for (const json& figure : slip(name)[side]) {
     if (figure["label"].get<std::string>().starts_with(label)) return figure["values"];
@@ -41,7 +41,7 @@ void expect_near(const json& have, const std::vector<double>& want, double toler
   for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(have[i].get<double>(), want[i], tolerance) << i;
 }
 
-TEST(CliSlips, AllAreThereInOrder) {
+TEST(CliSlips, ListsAllSlipsInOrder) {
   std::vector<std::string> names;
   for (const json& each : slips()) {
     names.push_back(each["name"]);
@@ -62,7 +62,7 @@ struct Figure {
 };
 constexpr double kLast4 = 0.5e-4, kLast5 = 0.5e-5;
 
-// Each figure as it follows from the row of the slip: 0.2 0.1 0.3 or 4 2 8, gradients with dy = 1 0 -1.
+// Each figure computed from the row of its slip: 0.2 0.1 0.3 or 4 2 8, gradients with dy = 1 0 -1.
 std::vector<Figure> figures() {
   const double var = 0.02 / 3, of_short = std::sqrt(var + 1e-5), sigma = std::sqrt(56.0 / 9 + 1e-5);
   return {
@@ -99,7 +99,7 @@ std::vector<Figure> figures() {
   };
 }
 
-TEST(CliSlips, FiguresAreWhatFollowsFromTheRow) {
+TEST(CliSlips, FiguresFollowFromTheRow) {
   for (const Figure& figure : figures()) {
     SCOPED_TRACE(std::string(figure.slip) + ", " + figure.side + ": " + figure.label);
     expect_near(values(figure.slip, figure.side, figure.label), figure.values, figure.tolerance);
@@ -108,7 +108,7 @@ TEST(CliSlips, FiguresAreWhatFollowsFromTheRow) {
   EXPECT_THAT(slip("digits")["how"].get<std::string>(), HasSubstr("cut after five decimals is 0.08164"));
 }
 
-TEST(CliSlips, WrongSumIsThatOfTheWorkedExample) {
+TEST(CliSlips, WrongSumEqualsThatOfTheWorkedExample) {
   const json printed =
       json::parse(read_file(in_sources("tests/vectors/worked/scale_and_shift_by_hand.json")))["printed"];
   EXPECT_EQ(values("wrong-sum", "wrong", "y, as written"), printed["y_with_the_slip"]);
@@ -118,18 +118,18 @@ TEST(CliSlips, WrongSumIsThatOfTheWorkedExample) {
   EXPECT_THAT(slip("wrong-sum")["how"].get<std::string>(), HasSubstr("the sum is 2 too large"));
 }
 
-TEST(CliSlips, Cancellation) {
+TEST(CliSlips, ShowsCancellation) {
   const json& s = slip("cancellation");
   for (const json& figure : s["right"]) expect_near(figure["values"], {56.0 / 9}, 1e-10);
   std::vector<double> errors;
   for (const json& figure : s["wrong"]) errors.push_back(std::abs(figure["values"][0].get<double>() - 56.0 / 9));
   ASSERT_EQ(errors.size(), 5U);
   EXPECT_LT(errors[0], 1e-5);
-  EXPECT_GT(errors[3], 5);  // mean/std = 10000: no digit is right
+  EXPECT_GT(errors[3], 5);  // mean/std = 10000: no digit is correct
   EXPECT_LT(s["wrong"][4]["values"][0], 0);
 }
 
-TEST(CliSlips, Batch) {
+TEST(CliSlips, ShowsTheBatchSlip) {
   const json& s = slip("batch");
   EXPECT_NE(s["wrong"][0]["values"], s["wrong"][1]["values"]);
   EXPECT_EQ(s["right"][0]["values"], s["right"][1]["values"]);
@@ -137,16 +137,16 @@ TEST(CliSlips, Batch) {
   expect_near(s["wrong"][0]["values"], {-0.1139, -0.7975, 0.5697}, kLast4);
 }
 
-TEST(CliSlips, BackwardOnesAreNotWhatTryingItOutGives) {
+TEST(CliSlips, BackwardSlipsDifferFromFiniteDifferences) {
   for (const char* name : {"constants", "constant-sigma", "unbiased-backward"}) {
     const json& right = values(name, "right", "dx");
     expect_near(right, {0.4295, -0.2864, -0.1432}, kLast4);
-    expect_near(values(name, "right", "dx by trying"), right.get<std::vector<double>>(), 1e-6);
+    expect_near(values(name, "right", "dx by difference quotients"), right.get<std::vector<double>>(), 1e-6);
     EXPECT_GT(std::abs(values(name, "wrong", "dx")[0].get<double>() - right[0].get<double>()), 0.01);
   }
 }
 
-// What gives a slip away, for who sees two numbers of it.
+// The figures by which a reader recognises a slip differ visibly.
 TEST(CliSlips, TellingFiguresDiffer) {
   std::size_t quoted = 0;
   for (const json& each : slips()) {
@@ -155,7 +155,7 @@ TEST(CliSlips, TellingFiguresDiffer) {
                &right = each["right"].at(each["telling"]["right"].get<std::size_t>());
     ASSERT_FALSE(wrong["values"].empty());
     const double difference = std::abs(wrong["values"][0].get<double>() - right["values"][0].get<double>());
-    EXPECT_GT(difference, 0.004) << each["name"];  // the digits that are exchanged are the third and fourth decimal
+    EXPECT_GT(difference, 0.004) << each["name"];  // the exchanged digits are the third and fourth decimal
   }
   EXPECT_EQ(quoted, 7U);
   EXPECT_EQ(slip("constants")["telling"], json({{"wrong", 1}, {"right", 1}}));  // the sum of dx
@@ -164,17 +164,16 @@ TEST(CliSlips, TellingFiguresDiffer) {
 
 TEST(CliSlips, TextHasTheNumbersOfTheJson) {
   const std::string text = run_evenorm({"explain", "--slips"}).out;
-  for (const char* line :
-       {"0.2 + 0.1 + 0.3 / 3 = 0.4\n", "(0.2 + 0.1 + 0.3) / 3 = 0.2\n", "std: sqrt(0.006667) = 0.08165\n",
-        "sigma that gives y as written: 2.63\n", "mean/std 10000: 0\n",
-        "every step to 2 decimals: [0.095, -1.07, 0.17]\n", "= nan\n", "11 slips that", "The first 7 stand in texts",
-        "\n8. Mean and sigma taken for constants\n", "dgamma, as written: [-1.6036, -1.2238]\n"}) {
+  for (const char* line : {"0.2 + 0.1 + 0.3 / 3 = 0.4\n", "(0.2 + 0.1 + 0.3) / 3 = 0.2\n",
+                           "std: sqrt(0.006667) = 0.08165\n", "sigma that gives y as written: 2.63\n",
+                           "mean/std 10000: 0\n", "every step to 2 decimals: [0.095, -1.07, 0.17]\n", "= nan\n",
+                           "11 slips that", "The first 7 are quoted from texts",
+                           "\n8. Mean and sigma treated as constants\n", "dgamma, as written: [-1.6036, -1.2238]\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }
 
-// docs/slips.md cannot drift from what is computed.
-TEST(CliSlips, PageInTheDocumentsHasTheseNumbers) {
+TEST(CliSlips, DocumentHasTheseNumbers) {
   const std::string page = read_file(in_sources("docs/slips.md"));
   const auto shown = [](const json& figure_values) {
     std::string text;

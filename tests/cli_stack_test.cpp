@@ -1,4 +1,4 @@
-// The command line under a small stack (ulimit -s): the same results, and nothing left behind.
+// The command line with a small stack (ulimit -s): it gives the same results and leaves no temporary files.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -74,14 +74,14 @@ TEST_F(CliStack, OutputsAreTheSame) {
   }
 }
 
-// Whether a thread of another process leaves a signal to the others.
+// True if a thread of another process blocks a signal.
 bool blocks(const std::filesystem::path& task, int signal) {
   const std::string status = read_file(task / "status");
   const unsigned long mask = std::stoul(status.substr(status.find("SigBlk:") + 7), nullptr, 16);
   return (mask >> (static_cast<unsigned>(signal) - 1) & 1U) != 0;
 }
 
-// So that a handler finds the work at a place where it may be ended, and takes the temporary file away.
+// The handler must run on the working thread, which can be interrupted safely, to remove the temporary file.
 TEST_F(CliStack, SignalsReachTheThreadThatWorks) {
   if (kSanitized) GTEST_SKIP() << "sanitizers need more stack by themselves";
   ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);

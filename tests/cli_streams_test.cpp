@@ -1,4 +1,4 @@
-// The command line with standard streams that are closed, full or unread, and what of names and contents reaches them.
+// The command line with closed, full or unread standard streams, and the names and contents that it prints to them.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 enum class Stream { closed, full, unread };
 constexpr Stream kBadStreams[] = {Stream::closed, Stream::full, Stream::unread};
 
-// Nothing can be written to `descriptor`. In the child, before it becomes the program.
+// Makes `descriptor` unwritable. Runs in the child before exec.
 void spoil(Stream how, int descriptor) {
   int pipe_ends[2] = {-1, -1};
   if (how == Stream::closed) {
@@ -63,7 +63,7 @@ class CliStreams : public ::testing::Test {
   std::string npy;
 };
 
-TEST_F(CliStreams, AnErrorThatCannotBeWrittenHasItsStatus) {
+TEST_F(CliStreams, AnErrorThatCannotBeWrittenStillSetsTheStatus) {
   const Words cases[] = {{"appply"},
                          {"info", "--colour"},
                          {"explain", "4 2 x"},
@@ -80,8 +80,8 @@ TEST_F(CliStreams, AnErrorThatCannotBeWrittenHasItsStatus) {
   }
 }
 
-// What the program opens must not take the number of a stream that is closed.
-TEST_F(CliStreams, NoMessageGoesIntoAnOutput) {
+// Files that the program opens must not get the number of a closed stream.
+TEST_F(CliStreams, MessagesDoNotGoIntoOutputs) {
   ASSERT_EQ(mkfifo((folder / "in").c_str(), 0600) + mkfifo((folder / "out").c_str(), 0600), 0);
   const auto received = [&](const std::string& input, const Words& options, int closed, int status) {
     std::string bytes;
@@ -95,11 +95,11 @@ TEST_F(CliStreams, NoMessageGoesIntoAnOutput) {
     return bytes;
   };
   const std::string y = received(npy, {}, STDIN_FILENO + 10, 0);
-  EXPECT_EQ(received(npy + "x", {}, STDERR_FILENO, 0), y);  // what follows the array is not read
+  EXPECT_EQ(received(npy + "x", {}, STDERR_FILENO, 0), y);  // bytes after the array are not read
   EXPECT_EQ(received(npy, {"--json"}, STDOUT_FILENO, 2), y);
 }
 
-TEST_F(CliStreams, NoFileIsTakenForStandardInput) {
+TEST_F(CliStreams, NoFileIsUsedAsStandardInput) {
   const ProgramRun run =
       run_evenorm({"grad", folder / "x.npy", "-", "-o", folder / "y.npy"}, with_spoilt(Stream::closed, STDIN_FILENO));
   EXPECT_EQ(run.status, 2);
@@ -107,7 +107,7 @@ TEST_F(CliStreams, NoFileIsTakenForStandardInput) {
   expect_untouched();
 }
 
-TEST_F(CliStreams, JsonThatCannotBeWrittenLeavesTheOutputs) {
+TEST_F(CliStreams, JsonThatCannotBeWrittenKeepsTheOutputs) {
   for (const Stream how : kBadStreams) {
     for (const Words& words : {apply() + Words{"--json"}, grad() + Words{"--json"}}) {
       const ProgramRun run = run_evenorm(words, with_spoilt(how, STDOUT_FILENO));
@@ -119,7 +119,7 @@ TEST_F(CliStreams, JsonThatCannotBeWrittenLeavesTheOutputs) {
   }
 }
 
-TEST_F(CliStreams, AReaderThatGoesAwayEndsItSilently) {
+TEST_F(CliStreams, AClosedPipeEndsItSilently) {
   const Words cases[] = {{"explain", "4 2 8"},
                          {"explain", "4 2 8", "--json"},
                          {"explain", "--slips"},
@@ -138,8 +138,8 @@ TEST_F(CliStreams, AReaderThatGoesAwayEndsItSilently) {
   }
 }
 
-// Larger than a pipe, which does not block and is read late.
-TEST_F(CliStreams, APipeThatDoesNotBlockGetsAll) {
+// The output is larger than the pipe, which is non-blocking and read late.
+TEST_F(CliStreams, ANonBlockingPipeReceivesEverything) {
   ASSERT_EQ(mkfifo((folder / "out").c_str(), 0600), 0);
   std::string numbers = "[";
   for (int i = 0; i < 4000; ++i) numbers += std::to_string(i % 7) + " ";
@@ -164,7 +164,7 @@ TEST_F(CliStreams, APipeThatDoesNotBlockGetsAll) {
   EXPECT_EQ(received, expected);
 }
 
-// No control character but the end of the line, and UTF-8 all of it.
+// Expects valid UTF-8 and no control characters except the final newline.
 void expect_tame(const std::string& line) {
   ASSERT_FALSE(line.empty());
   EXPECT_NO_THROW((void)nlohmann::json(line).dump()) << line;
@@ -174,7 +174,7 @@ void expect_tame(const std::string& line) {
   }
 }
 
-TEST_F(CliStreams, NamesAndContentsReachTheTerminalTamed) {
+TEST_F(CliStreams, EscapesControlCharactersInNamesAndContents) {
   const std::string wild = "a\x1b[31m\xc2\x9b\x33\xff\xc0\x80\xed\xa0\x80\x7f\xf5\xe2\x82.npy";
   const ProgramRun named = run_evenorm({"apply", folder / wild, "-o", folder / "y.npy"});
   EXPECT_THAT(named.err, HasSubstr("a?[31m??3???????"));
@@ -192,13 +192,13 @@ TEST_F(CliStreams, NamesAndContentsReachTheTerminalTamed) {
 TEST(CliText, PrintableKeepsUtf8AndNoControls) {
   EXPECT_EQ(cli::printable("größe Ω 漢 😀 \xc2\xa0|"), "größe Ω 漢 😀 \xc2\xa0|");
   EXPECT_EQ(cli::printable("\xc2\x80\xc2\x85\xc2\x9b\xc2\x9f|\x7f\t"), "????????|??");
-  EXPECT_EQ(cli::printable("\u2027\u2028\u2029\u202a"), "\u2027??????\u202a");  // lines end there, for some
-  // A lone continuation, an overlong one, a surrogate, above U+10FFFF, cut short.
+  EXPECT_EQ(cli::printable("\u2027\u2028\u2029\u202a"), "\u2027??????\u202a");  // some terminals end a line there
+  // A lone continuation byte, an overlong form, a surrogate, a code point above U+10FFFF, and a truncated sequence.
   EXPECT_EQ(cli::printable("\x80|\xc1\xbf|\xe0\x9f\xbf|\xed\xa0\x80|\xf4\x90\x80\x80|\xf0\x8f\xbf\xbf|\xe2\x82"),
             "?|??|???|???|????|????|??");
   EXPECT_EQ(cli::printable("\xed\x9f\xbf\xee\x80\x80\xf4\x8f\xbf\xbf"), "\xed\x9f\xbf\xee\x80\x80\xf4\x8f\xbf\xbf");
   EXPECT_EQ(cli::printable("abcdef", 4), "abcd...");
-  EXPECT_EQ(cli::printable("abcü", 4), "abc...");  // no half of a character
+  EXPECT_EQ(cli::printable("abcü", 4), "abc...");  // never half a character
   EXPECT_EQ(cli::printable("\xbf\xbf\xbf\xbf\xbf\xbf", 2), "??...");
 }
 

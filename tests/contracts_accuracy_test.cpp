@@ -1,4 +1,4 @@
-// The accuracy contract on every target: every adversarial row, every type, from 1 column to 2^20.
+// The accuracy contract on every target: every adversarial row and type, from 1 column to 2^20.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,14 +51,13 @@ INSTANTIATE_TEST_SUITE_P(Types, Contract_Accuracy,
                                                               std::size_t{1} << 20)),
                          test_name);
 
-TEST(Contract_Accuracy, EveryRowOfTheTable_Slow) {
+TEST(Contract_Accuracy, EveryRowOfTheTableIsWithinTheBound_Slow) {
   if (std::getenv("EVENORM_SLOW") == nullptr) GTEST_SKIP() << "set EVENORM_SLOW=1";
   AccuracyOptions options;
   options.threads = 2;
   expect_within_limits(options);
 }
 
-// One row, on every target.
 void expect_within_limits(const Operation& op, const Array& x, const Array& weight, const Array& bias,
                           const std::string& what = {}) {
   const Expected expected(op, x, weight, bias);
@@ -83,8 +82,8 @@ std::set<std::size_t> odd_cols() {
   return cols;
 }
 
-// Of rows of three natures, with each of weight and bias or without.
-TEST(Contract_Accuracy, ColumnsNearEveryEdge) {
+// Three kinds of rows, with and without weight and bias.
+TEST(Contract_Accuracy, ColumnsNearEveryEdgeAreWithinTheBound) {
   std::size_t turn = 0;
   for (const std::size_t cols : odd_cols()) {
     for (const DType type : kAllTypes) {
@@ -101,8 +100,8 @@ TEST(Contract_Accuracy, ColumnsNearEveryEdge) {
   }
 }
 
-// Outliers in every column near the start, where a lane's chain of additions is longest after it.
-TEST(Contract_Accuracy, LoneOutlierInAnyEarlyColumn) {
+// Outliers near the start, in every column: there the chain of a lane's later additions is longest.
+TEST(Contract_Accuracy, LoneOutlierInAnyEarlyColumnIsWithinTheBound) {
   for (const std::size_t cols : {257, 1024, 3000}) {
     Operation op = same_type(Kind::layer, DType::f32, cols, false);
     for (std::size_t column = 0; column < 72; ++column) {
@@ -113,7 +112,6 @@ TEST(Contract_Accuracy, LoneOutlierInAnyEarlyColumn) {
   }
 }
 
-// Layer norm of one row.
 void expect_row_within_limits(const std::vector<double>& values, const std::vector<double>& gamma, double eps,
                               DType dtype = DType::f64) {
   Operation op = same_type(Kind::layer, dtype, values.size());
@@ -122,8 +120,8 @@ void expect_row_within_limits(const std::vector<double>& values, const std::vect
   expect_within_limits(op, Array(dtype, values), Array(dtype, gamma), {});
 }
 
-// Rows whose blocks' means differ in their last places: each join moves the mean by some of them.
-TEST(Contract_Accuracy, MeansOfManyBlocksAnUlpApart) {
+// The means of the row's blocks differ in their last places, and each join changes the mean by some of them.
+TEST(Contract_Accuracy, MeansOfManyBlocksAnUlpApartAreWithinTheBound) {
   constexpr std::size_t kBlockCols = 1024, kCols = 8162;
   std::vector<double> row;
   for (const std::size_t above : {571, 783, 177, 150, 808, 335, 398, 795}) {
@@ -132,20 +130,20 @@ TEST(Contract_Accuracy, MeansOfManyBlocksAnUlpApart) {
   expect_row_within_limits(row, std::vector<double>(kCols, 0x1.000000000001cp+0), 0x1.7dd5d061147cap-105);
 }
 
-// Of rows that are not scaled, those of the largest variance.
-TEST(Contract_Accuracy, VariancesAbove2To900) {
+// The largest variances of rows that are not scaled.
+TEST(Contract_Accuracy, VariancesAbove2To900AreWithinTheBound) {
   expect_row_within_limits({0x1.9c1270c5980b8p+451, 0x1.e9d1b4b547b6p+455, 0x1.d6f7afb70891p+455},
                            {0x1.8a72690c0b93ap+0, 0x1.fcc112922de86p+0, 0x1.7b021514e0e5ep+0}, 0);
 }
-// Scaled for its small x, such a row has an eps out of range.
-TEST(Contract_Accuracy, EpsFarAboveScaledRows) {
+// The row is scaled because x is small, and that puts eps out of range.
+TEST(Contract_Accuracy, EpsFarAboveScaledRowsIsWithinTheBound) {
   expect_row_within_limits({0x1.5fbf135e3f2e7p-454, 0x1.029c1702c5f12p-452, 0x1.52c0d28d2800cp-452},
                            {0x1.3e3d9338221f8p+600, 0x1.1226cadda177cp+600, 0x1.ec5cc726e7e36p+600},
                            0x1.c05feda25b435p+157);
 }
 
-// y* is in range, and past the largest number by less than the bound allows: y is infinite.
-TEST(Contract_Accuracy, InfiniteWithinTheBoundOfTheRange) {
+// y* is in range, and closer to its end than the bound, so y may be infinite.
+TEST(Contract_Accuracy, YMayBeInfiniteWithinTheBoundOfTheRangesEnd) {
   const std::vector<float> row = {-0x1.e8461ep-2F, -0x1.67918cp-2F, 0x1.52557ep-1F,
                                   0x1.19a7b2p-3F,  0x1.9bbccep-2F,  0x1.30c908p-1F};
   const std::vector<double> gamma = {1, 1, 0x1.c3e2bep+127, 1, 1, 1};
@@ -159,7 +157,7 @@ TEST(Contract_Accuracy, InfiniteWithinTheBoundOfTheRange) {
 }
 
 // eps far above, near and far below the variance, zero-centred weights, and mixtures of types.
-TEST(Contract_Accuracy, AnyEpsAnyMixture) {
+TEST(Contract_Accuracy, AnyEpsAndMixtureIsWithinTheBound) {
   std::vector<Operation> operations;
   for (const Kind kind : kBothKinds) {
     for (const double eps : {0.0, 1e-300, 1e-12, 1e-5, 1.0, 1e10, 1e300}) {
@@ -184,8 +182,7 @@ TEST(Contract_Accuracy, AnyEpsAnyMixture) {
   }
 }
 
-// eps far larger than any variance: rstd, or that of a row as it is scaled, is below the smallest normal number, xhat
-// is not.
+// eps is so large that rstd, or the rstd of the scaled row, is below the smallest normal number, although xhat is not.
 TEST(Contract_HugeEps, KeepsTheBoundOnEveryTarget) {
   for (const DType dtype : kAllTypes) {
     const std::vector<std::string_view> names = input_names(dtype, 63);
@@ -204,8 +201,8 @@ TEST(Contract_HugeEps, KeepsTheBoundOnEveryTarget) {
   }
 }
 
-// An rstd between two subnormal numbers, of a row whose one large element is 4 from its mean: rounded there, it would
-// be off by half of the smallest number, xhat by twice that.
+// rstd lies between two subnormal numbers, and the row has one large element with a distance of 4 to its mean. A
+// rounded rstd would be off by half of the smallest number, and xhat by twice that number.
 TEST(Contract_HugeEps, KeepsTheBoundBetweenTwoSubnormalRstd) {
   for (const DType dtype : {DType::f64, DType::f32}) {
     const double smallest = smallest_normal(dtype), quantum = smallest_subnormal(dtype);
@@ -224,19 +221,19 @@ std::uint64_t bits_of(float value) {
   return bits;
 }
 
-TEST(Contract_Limits, CountRoundings) {
+TEST(Contract_Limits, CountTheRoundings) {
   Operation op = same_type(Kind::layer, DType::f32, 8);
   EXPECT_EQ(output_limit(op), 4 + 0x1p-5);
   op.zero_centered = true;
   EXPECT_EQ(output_limit(op), 5 + 0x1p-5);
   op.kind = Kind::rms;
   EXPECT_EQ(output_limit(op), 4 + 0x1p-5);
-  op.weight.reset();  // nothing to add 1 to
+  op.weight.reset();  // without a weight, 1 is not added
   EXPECT_EQ(output_limit(op), 3 + 0x1p-5);
 }
 
-// y = gamma: of x = 3 and 1, the mean is 2 and xhat 1. Off by as much as the mean's last places may cost.
-TEST(Contract_Limits, TheMeansLastPlacesAreAllowedBesides) {
+// y = gamma: for x = 3 and 1, the mean is 2 and xhat is 1. The error is what the mean's last places may cost.
+TEST(Contract_Limits, AllowForTheMeansLastPlaces) {
   const auto error = [](double gamma, double y) {
     Operation op = same_type(Kind::layer, DType::f32, 2);
     op.eps = 0;
@@ -255,14 +252,14 @@ TEST(Contract_Limits, TheMeansLastPlacesAreAllowedBesides) {
   EXPECT_EQ(mean_share(same_type(Kind::layer, DType::f64, 4096), 2), 68 * 0x1p-106);
 }
 
-// The measure itself: what it must see, and what it must forgive.
+// The measure itself: which errors it must detect, and which it must allow.
 TEST(Contract_ErrorMeasure, CountsUnitsOfRoundoff) {
   const OutputBound f32{DType::f32, DType::f32, 1, 1, 0};
   EXPECT_EQ(error_in_u(bits_of(1.0f), {1.0, 0}, f32), 0);
   EXPECT_NEAR(error_in_u(bits_of(1.0f + 0x1p-23f), {1.0, 0}, f32), 2, 1e-9);
   EXPECT_NEAR(error_in_u(bits_of(1.0f), {1.0, 0x1p-24}, f32), 1, 1e-9);
   EXPECT_NEAR(error_in_u(bits_of(1.0f + 0x1p-21f), {1.0, 0}, OutputBound{DType::f32, DType::f32, 2, 1.5, 1}), 2, 1e-9);
-  // The bound is out of range, the result and its error are not.
+  // The bound exceeds the range, but the result and its error do not.
   const OutputBound huge{DType::f64, DType::f64, 0x1p1023, 4, 0};
   EXPECT_NEAR(error_in_u(std::bit_cast<std::uint64_t>(0x1p1023), {0x1p1022, 0}, huge), 0x1p50, 1);
   EXPECT_GT(error_in_u(bits_of(std::numeric_limits<float>::quiet_NaN()), {1.0, 0}, f32), 1e300);
@@ -272,8 +269,8 @@ TEST(Contract_ErrorMeasure, CountsUnitsOfRoundoff) {
   EXPECT_GT(error_in_u(bits_of(0x1p-140f), {0, 0}, OutputBound{DType::f32, DType::f32, 1, 0, 0}), 1e300);
 }
 
-// y* just past the largest f64: a result at the end of the range is as near as any.
-TEST(Contract_ErrorMeasure, CountsUnitsPastTheEndOfTheRange) {
+// y* is just above the largest f64, so the error of a result at the end of the range is small.
+TEST(Contract_ErrorMeasure, CountsUnitsBeyondTheEndOfTheRange) {
   const double largest = std::numeric_limits<double>::max();
   const reference::Real end = static_cast<reference::Real>(0x1p1023) * 2;
   const auto error = [&](double y, reference::Real exact) {
@@ -289,21 +286,22 @@ TEST(Contract_ErrorMeasure, CountsUnitsPastTheEndOfTheRange) {
   EXPECT_GT(error(largest, 3 * end), 1e300);
 }
 
-TEST(Contract_ErrorMeasure, ForgivesTheOneRoundingToTheOutputAndNoMore) {
+TEST(Contract_ErrorMeasure, AllowsOnlyTheOneRoundingToTheOutput) {
   const OutputBound bf16{DType::f32, DType::bf16, 1, 1, 0};
   const std::uint64_t one = 0x3F80, above = 0x3F81;
-  EXPECT_EQ(error_in_u(one, {1.0 + 0x1p-8, 0}, bf16), 0);  // the midpoint may go either way
+  EXPECT_EQ(error_in_u(one, {1.0 + 0x1p-8, 0}, bf16), 0);  // the midpoint may round either way
   EXPECT_EQ(error_in_u(above, {1.0 + 0x1p-8, 0}, bf16), 0);
-  EXPECT_NEAR(error_in_u(one, {1.0 + 0x1p-8, 0x1p-22}, bf16), 4, 1e-9);  // 4 u past it
+  EXPECT_NEAR(error_in_u(one, {1.0 + 0x1p-8, 0x1p-22}, bf16), 4, 1e-9);  // 4 u above it
   EXPECT_NEAR(error_in_u(above, {1.0 + 0x1p-8, -0x1p-22}, bf16), 4, 1e-9);
-  EXPECT_NEAR(error_in_u(one, {1.0 - 0x1p-9, -0x1p-24}, bf16), 1, 1e-9);  // below a power of two the step is half
+  // below a power of two, numbers are half as far apart
+  EXPECT_NEAR(error_in_u(one, {1.0 - 0x1p-9, -0x1p-24}, bf16), 1, 1e-9);
   const OutputBound f16{DType::f32, DType::f16, 1, 1, 0};
   EXPECT_EQ(error_in_u(0x7C00, {65520, 0}, f16), 0);
   EXPECT_NEAR(error_in_u(0x7C00, {65520, -0x1p-24}, f16), 1, 1e-9);
   EXPECT_EQ(error_in_u(0x8000, {0x1p-25, 0}, f16), 0);
 }
 
-TEST(Contract_ErrorMeasure, KeepsNotANumber) {
+TEST(Contract_ErrorMeasure, KeepsNans) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const Operation op;
   Errors errors;

@@ -1,5 +1,5 @@
-// Climbing against the bounds: every type, kind and result stays within what is proved, and the climber is able to
-// climb. Rows that climbing has found before are tests of their own.
+// Climbs against the bounds: every type, kind and result stays within its proved limit, and the climber reaches known
+// heights. Rows that it has found are separate tests.
 #include "contracts/climb.hpp"
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ void PrintTo(const Route& route, std::ostream* out) { *out << route.name(); }
 
 namespace {
 
-constexpr std::size_t kTurn = 30000;          // steps of a route that takes least
-constexpr std::size_t kSlowTurn = 1'000'000;  // minutes, all told
+constexpr std::size_t kTurn = 30000;          // steps for the cheapest route
+constexpr std::size_t kSlowTurn = 1'000'000;  // takes minutes in total
 
 std::string shown(const Peak& peak) {
   std::string text = peak.route.name() + ": " + std::to_string(peak.error) + " of " + std::to_string(peak.limit()) +
@@ -56,18 +56,18 @@ Route route_named(const std::string& name) {
   for (const Route& route : all_routes()) {
     if (route.name() == name) return route;
   }
-  throw std::invalid_argument("no route '" + name + "'");
+  throw std::invalid_argument("there is no route '" + name + "'");
 }
 
-// How high the map's roundings lead in so many steps. To be raised or lowered with the map: a climber that does not
-// find what is there is no test.
-TEST(Contract_ClimbHeights, OfTheForwardMap) {
+// The error that the climber must reach in this many steps, for the roundings of the step that writes y or dx. Change
+// the heights with that step: a climber that misses known errors tests nothing.
+TEST(Contract_ClimbHeights, ReachForwardRoundings) {
   EXPECT_GE(climb(route_named("layer f32, y"), {200'000, 3}).error, 3.8);
   EXPECT_GE(climb(route_named("layer f32 zero-centred, y"), {200'000, 3}).error, 4.75);
   EXPECT_GE(climb(route_named("rms f32, y"), {20'000, 1}).error, 2.7);
 }
 
-TEST(Contract_ClimbHeights, OfTheBackwardMap) {
+TEST(Contract_ClimbHeights, ReachBackwardRoundings) {
   EXPECT_GE(climb(route_named("layer f32, dx"), {20'000, 1}).error, 2.7);
   EXPECT_GE(climb(route_named("rms f32, dx"), {20'000, 1}).error, 2.7);
   EXPECT_GE(climb(route_named("layer f32, dbeta"), {2000, 1}).error, 0.99);
@@ -88,8 +88,9 @@ TEST(Contract_ClimbRows, AreShortAndFinite) {
   }
 }
 
-// Digests of what GCC's program drew: no order of evaluation is left to a compiler. Other families, other digests.
-TEST(Contract_ClimbRows, AreTheSameWhoeverCompilesThem) {
+// Digests of the rows that a program built with GCC draws. They show that no evaluation order is left to the compiler.
+// Changed families have other digests.
+TEST(Contract_ClimbRows, AreTheSameForEveryCompiler) {
   Digest rows_of_all;
   for (const Route& route : all_routes()) {
     Random random(7);
@@ -106,17 +107,17 @@ TEST(Contract_ClimbRows, AreTheSameWhoeverCompilesThem) {
   EXPECT_EQ(digest_text(rows_of_all.value()), "80614c99a893351d");
 }
 
-TEST(Contract_ClimbRows, AreThoseOfTheSeed) {
+TEST(Contract_ClimbRows, DependOnTheSeed) {
   const Route route = route_named("layer f32, y");
   const Peak peak = climb(route, {2000, 5});
   EXPECT_EQ(climb(route, {2000, 5}).rows.text(), peak.rows.text());
   EXPECT_NE(climb(route, {2000, 6}).rows.text(), peak.rows.text());
   EXPECT_EQ(error_of(route, peak.rows, runnable_targets()[0]), peak.error);
-  // Where it starts counts.
+  // The starting rows count too.
   EXPECT_GE(climb(route, {1, 6, &peak.rows}).error, peak.error);
 }
 
-TEST(Contract_ClimbRows, AreWrittenAsTheyAre) {
+TEST(Contract_ClimbRows, PrintExactly) {
   ShortRows rows;
   rows.cols = 2;
   rows.eps = 0.5;
@@ -125,7 +126,7 @@ TEST(Contract_ClimbRows, AreWrittenAsTheyAre) {
   EXPECT_EQ(rows.text(), "2 columns, eps 0x1p-1, x {0x1.000002p+0, -0x1.8p+1}, weight {0x0p+0, 0x1p+0}");
 }
 
-TEST(Contract_ClimbRows, APeakPassesWithinItsLimitAndWithEqualBitsAlone) {
+TEST(Contract_ClimbRows, APeakPassesOnlyWithinItsLimitAndWithEqualBits) {
   Peak peak{route_named("rms f32, y"), 3.03, {}, {}};
   EXPECT_TRUE(peak.pass());
   peak.differing = {"portable"};
@@ -135,7 +136,7 @@ TEST(Contract_ClimbRows, APeakPassesWithinItsLimitAndWithEqualBitsAlone) {
   }
 }
 
-// Rows, and how high their error is at least.
+// Rows, and the smallest error that they have.
 struct Known {
   const char* route;
   double eps;
@@ -157,17 +158,16 @@ double error_of_known(const Known& known) {
   return peak.error;
 }
 
-// Rows that climbing has found before.
 std::vector<Known> known_rows() {
   return {
-      // Of ((x - mean_hi) - mean_lo) rstd each step would round the same way here, to 4.997 u.
+      // In ((x - mean_hi) - mean_lo) rstd, all steps would round in the same direction here, for an error of 4.997 u.
       {"layer f32, y",
        1e-5,
        {-0x1.dd8p-15, 0x1.0000c8p+1, 0x1.d6e9c6p-6, 0x1.ffdc5p+0},
        {0x1.020652p+0, 1, 1, 1},
        {0, 0, 0, 0},
        {}},
-      // The four roundings of the map add up, and with that of 1 + gamma five.
+      // The four roundings of y add up, and a fifth for 1 + gamma.
       {"layer f64 zero-centred, y",
        0x1.3bad3cb82231bp+153,
        {0x1.21abbdb703085p+319, 0x1.0d5dedb81850ap+316, 0x1.21abbdb7030b6p+319, 0x1.0d5dedb8184f6p+316},
@@ -175,7 +175,7 @@ std::vector<Known> known_rows() {
        {0, 0, 0, 0x1.a976640003cd4p-31},
        {},
        4.99},
-      // eps and x so large that var + eps is beyond what rstd's Newton step holds unscaled.
+      // eps and x are so large that var + eps exceeds what rstd's Newton step can hold without scaling.
       {"rms f64, y",
        0x1.37ccd44badbc8p+1022,
        {0x1.0000000000032p+455, 0x1.2f98e940e89edp+458},
@@ -188,21 +188,21 @@ std::vector<Known> known_rows() {
        {0x1.00000000000d9p+0, 0x1.1055b890a7f4cp-1, 0x1.f1ed6a9783cdep-2, -0x1.00000000000d9p+0},
        {},
        {0x1.00201b1e8839dp-20, 0x1.114e9bae789ep-1020, -0x1.0000000000013p-1015, -0x1.000000000004ap-1015}},
-      // A row that is scaled, whose eps is so far above x^2 that it leaves the range when scaled alike.
+      // A scaled row whose eps is so far above x^2 that scaling it would leave the range.
       {"rms f64, y",
        0x1.d2b5db70dc775p+134,
        {0x1.724b2d7ea15a1p-402, -0x1.7f53a78a59596p-402, -0x1.7f4e5a884033ep-405, 0x1.1722130c9b4e7p-408},
        {0x1.f068059ab9b6dp+59, -0x1.d0fbd15f82ae5p+73, 0x1.000000000b9c4p+61, 0x1.7bd26409edd9dp+62},
        {-0x1.0000000000018p-868, 0x1.15ad396238441p-870, -0x1.3227b45d20c3ap-867, 0x1.989f99cf7bd29p-866},
        {}},
-      // dx of a scaled row takes rstd three times: its low part counts.
+      // dx of a scaled row contains rstd three times, so its low part counts.
       {"rms f64, dx",
        0x1.4f7b67cbad17dp-17,
        {-0x1.4764d33664dbdp+676, -0x1.17e918c298ef8p+673},
        {0x1.001d220c0a2d8p+0, 0x1.ffc1a53c8d427p-4},
        {},
        {0x1.0000000000012p-2, -0x1.26f1be385d44cp-6}},
-      // mean(g xhat) rstd^2, or the products that it is summed of, are below the smallest number; dx is not.
+      // mean(g xhat) rstd^2, or its terms, are below the smallest number, but dx is not.
       {"rms f64, dx",
        0x1.58938192fe5e9p-181,
        {-0x1.5d3a5a4356ad7p+189, -0x1.803aaf63e8426p+189},
@@ -215,7 +215,7 @@ std::vector<Known> known_rows() {
        {0x1.43e1ea02a3bd9p-1000, 0x1.43e1ead0ea0dfp-1000, -0x1.fe379f5e0c3a4p-1001, 0x1.409186292066ep-1000},
        {},
        {-0x1.0000000000023p-131, 0x1.7ce2759c9098dp-12, 0x1.d9214221b8c26p-11, -0x1.d351324b4b948p-11}},
-      // The same of f32, with a tiny gamma or gradient.
+      // The same for f32, with a tiny gamma or gradient.
       {"rms f32, dx",
        0x1.4f8b5888ce481p-10,
        {0x1.66cfc8p+32, 0x1.76f7dcp+29},
@@ -237,12 +237,13 @@ std::vector<Known> known_rows() {
   };
 }
 
-TEST(Contract_ClimbKnown, RowsStayWithinTheLimit) {
+TEST(Contract_ClimbKnown, RowsAreWithinTheLimit) {
   for (const Known& known : known_rows()) EXPECT_GE(error_of_known(known), known.least) << known.route;
 }
 
-// Each product dy xhat is below the smallest number, their sum is not: the quantum is allowed, as the bound is not 0.
-TEST(Contract_ClimbKnown, ProductsBelowTheSmallestNumber) {
+// Each product dy xhat is below the smallest number, but their sum is not. The measure allows the quantum because the
+// bound is not 0.
+TEST(Contract_ClimbKnown, ProductsBelowTheSmallestNumberAreWithinTheLimit) {
   const Route route = route_named("rms f64, dgamma");
   ShortRows rows;
   rows.cols = 2;
@@ -255,8 +256,8 @@ TEST(Contract_ClimbKnown, ProductsBelowTheSmallestNumber) {
   EXPECT_LE(error_of(route, rows, runnable_targets()[0]), route.limit());
 }
 
-// An ulp apart, so that the mean's last places in f32 are a part of xhat.
-TEST(Contract_ClimbKnown, AnUlpApart) {
+// The elements are an ulp apart, so the mean's last places in f32 are part of xhat.
+TEST(Contract_ClimbKnown, ElementsAnUlpApartAreWithinTheLimit) {
   std::vector<double> x(7, 0x1.ddc4e4p+0);
   x[6] = 0x1.ddc4e6p+0;
   const std::vector<double> gamma(7, 0x1.000a6ep+0), zeros(7);

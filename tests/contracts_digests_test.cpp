@@ -1,5 +1,5 @@
-// Equal bits: every case of the digest tables in every way on every target, and equal to tests/vectors/digests.json.
-// EVENORM_UPDATE_DIGESTS=1 build/evenorm_tests --gtest_filter='Contract_Digests.*' writes that file anew.
+// Equal bits: every case of the digest tables in every way on every target, compared with tests/vectors/digests.json.
+// EVENORM_UPDATE_DIGESTS=1 build/evenorm_tests --gtest_filter='Contract_Digests.*' writes that file.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -45,19 +45,19 @@ std::string joined(const std::vector<std::string>& lines) {
   return text;
 }
 
-// A row of a table: no way has other bits than the others, nor than the file says under `table`.
+// Expects that all ways give the same bits in a table's row, and that they equal the file's under `table`.
 void expect_as_in_file(const char* table, const DigestRow& row) {
-  EXPECT_TRUE(row.differing.empty()) << row.name << " has other bits by" << joined(row.differing);
+  EXPECT_TRUE(row.differing.empty()) << row.name << " has different bits for" << joined(row.differing);
   if (is_updating()) return;
   const std::string expected = expected_digests()[table].value(row.name, "none");
-  EXPECT_EQ(digest_text(row.digest), expected) << row.name << " has other bits than " << file_name();
+  EXPECT_EQ(digest_text(row.digest), expected) << row.name << " has different bits from " << file_name();
 }
 
 using Group = std::tuple<Kind, DType>;
 
 class Contract_SameBits : public ::testing::TestWithParam<Group> {};
 
-TEST_P(Contract_SameBits, InEveryWayOnEveryTarget_Whole) {
+TEST_P(Contract_SameBits, HoldInEveryWayOnEveryTarget_Whole) {
   const auto [kind, dtype] = GetParam();
   std::size_t cases = 0;
   for (const Operation& op : digest_cases()) {
@@ -68,7 +68,7 @@ TEST_P(Contract_SameBits, InEveryWayOnEveryTarget_Whole) {
   EXPECT_GT(cases, 20u);
 }
 
-TEST_P(Contract_SameBits, OfGradientsInEveryWayOnEveryTarget_Whole) {
+TEST_P(Contract_SameBits, HoldForGradientsInEveryWayOnEveryTarget_Whole) {
   const auto [kind, dtype] = GetParam();
   std::size_t cases = 0;
   for (const GradientCase& c : gradient_cases()) {
@@ -79,15 +79,15 @@ TEST_P(Contract_SameBits, OfGradientsInEveryWayOnEveryTarget_Whole) {
   EXPECT_GT(cases, 15u);
 }
 
-// Of two block lengths, and of many rows: what is quick enough to be tried always.
-TEST_P(Contract_SameBits, TwoOfTheTable) {
+// Two block lengths, and many rows. These cases are fast enough to run always.
+TEST_P(Contract_SameBits, TwoTableCasesInEveryWay) {
   const auto [kind, dtype] = GetParam();
   for (const std::size_t cols : {65, 2049}) {
     expect_as_in_file("digests", run_digest_case(same_type(kind, dtype, cols), runnable_targets()));
   }
 }
 
-TEST_P(Contract_SameBits, SomeGradientsOfTheTable) {
+TEST_P(Contract_SameBits, SomeGradientsInEveryWay) {
   using Size = std::pair<std::size_t, std::size_t>;
   constexpr Size kSizes[] = {{3, 768}, {130, 33}, {1000, 65}, {2, 2049}, {3, 20000}};
   const auto [kind, dtype] = GetParam();
@@ -109,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Contract_SameBits,
                          ::testing::Combine(::testing::ValuesIn(kBothKinds), ::testing::ValuesIn(kAllTypes)),
                          group_name);
 
-// The cases of `table` whose digests the file `before` has otherwise than `now`, though of the same revision.
+// The cases of `table` whose digests differ between the files `before` and `now` of the same revision.
 std::vector<std::string> broken_promises(const Json& before, const Json& now, const char* table) {
   std::vector<std::string> broken;
   if (before.value("numerics_revision", 0) != now["numerics_revision"]) return broken;
@@ -127,12 +127,12 @@ void write_file() {
   const Json file{{"numerics_revision", numerics_revision()}, {"digests", digests}, {"gradients", gradients}};
   for (const char* table : {"digests", "gradients"}) {
     const std::vector<std::string> broken = broken_promises(expected_digests(), file, table);
-    ASSERT_TRUE(broken.empty()) << "other bits need another EVENORM_NUMERICS_REVISION:" << joined(broken);
+    ASSERT_TRUE(broken.empty()) << "different bits need a new EVENORM_NUMERICS_REVISION:" << joined(broken);
   }
   std::ofstream(file_name()) << file.dump(1) << '\n';
 }
 
-TEST(Contract_Digests, OfARevisionChangeWithAnotherOneAlone) {
+TEST(Contract_Digests, ChangeOnlyWithTheRevision) {
   const auto file = [](int revision, const char* digest) {
     return Json{{"numerics_revision", revision}, {"digests", {{"one", "0a"}, {"other", digest}}}};
   };
@@ -140,7 +140,7 @@ TEST(Contract_Digests, OfARevisionChangeWithAnotherOneAlone) {
   EXPECT_TRUE(broken_promises(file(1, "0b"), file(1, "0b"), "digests").empty());
   EXPECT_TRUE(broken_promises(file(1, "0b"), file(2, "0c"), "digests").empty());
   const Json without = {{"numerics_revision", 1}, {"digests", {{"one", "0a"}}}};
-  EXPECT_TRUE(broken_promises(without, file(1, "0b"), "digests").empty()) << "a new case is nobody's promise";
+  EXPECT_TRUE(broken_promises(without, file(1, "0b"), "digests").empty()) << "a new case breaks no promise";
 }
 
 TEST(Contract_Digests, FileHoldsEveryCaseOfThisRevision) {
@@ -155,8 +155,8 @@ TEST(Contract_Digests, FileHoldsEveryCaseOfThisRevision) {
   for (const GradientCase& c : gradient_cases()) EXPECT_TRUE(file["gradients"].contains(c.name())) << c.name();
 }
 
-// The whole table in one way alone, which is quick where everything is slow: under an emulator.
-TEST(Contract_Digests, EveryCaseOnEveryTargetIsThatOfTheFile) {
+// The whole table in one way only, which is fast enough for an emulator.
+TEST(Contract_Digests, EqualTheFileOnEveryTarget) {
   for (const Operation& op : digest_cases()) {
     const CaseData data = make_case_data(op);
     const std::string expected = expected_digests()["digests"].value(op.name(), "none");
@@ -166,7 +166,7 @@ TEST(Contract_Digests, EveryCaseOnEveryTargetIsThatOfTheFile) {
   }
 }
 
-TEST(Contract_Digests, GradientsOnEveryTargetAreThoseOfTheFile) {
+TEST(Contract_Digests, OfGradientsEqualTheFileOnEveryTarget) {
   for (const GradientCase& c : gradient_cases()) {
     const BackwardInputs inputs = make_gradient_inputs(c);
     const std::string expected = expected_digests()["gradients"].value(c.name(), "none");
@@ -176,15 +176,15 @@ TEST(Contract_Digests, GradientsOnEveryTargetAreThoseOfTheFile) {
   }
 }
 
-// Two cases of the table: a quick test for tools/mutants.
+// Two cases of the table, short for tools/mutants.
 TEST(Contract_SameBits, TwoCasesInEveryWayOnEveryTarget) {
-  for (const std::size_t cols : {65, 2049}) {  // whose f64 sums show in which order they were taken
+  for (const std::size_t cols : {65, 2049}) {  // their f64 sums depend on the order of additions
     const DigestRow row = run_digest_case(same_type(Kind::layer, DType::f32, cols), runnable_targets());
-    EXPECT_TRUE(row.differing.empty()) << row.name << " has other bits by" << joined(row.differing);
+    EXPECT_TRUE(row.differing.empty()) << row.name << " has different bits for" << joined(row.differing);
   }
 }
 
-TEST(Contract_Digests, SeeEveryBit) {
+TEST(Contract_Digests, DependOnEveryBit) {
   Digest a, b, c;
   const unsigned char bytes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, last[] = {1, 2, 3, 4, 5, 6, 7, 8, 137};
   a.add(bytes, sizeof bytes);
@@ -195,9 +195,9 @@ TEST(Contract_Digests, SeeEveryBit) {
   EXPECT_EQ(digest_text(0x0123456789ABCDEF), "0123456789abcdef");
 }
 
-// --- gradients of which the table has no case -----------------------------------------------------------------------
+// --- gradients that are not in the table ---------------------------------------------------------------------------
 
-// Rows of one operation, and the gradients that every way of computing them has to give.
+// Rows of one operation, and the gradients that every way of computing them must give.
 struct Rows {
   BackwardOperation op;
   BackwardInputs inputs = {};
@@ -216,14 +216,14 @@ struct Rows {
   }
 };
 
-// In f64, dgamma and dbeta show in which order they were summed; a last rounding to f32 would hide it.
+// dgamma and dbeta are f64 here, to show the order in which they were summed. Rounding to f32 would hide it.
 BackwardOperation with_wide_sums(BackwardOperation op) {
   op.dgamma = op.dbeta = DType::f64;
   return op;
 }
 
-// Outputs above 8 MiB are written past the caches.
-TEST(Contract_GradientsSameBits, OutputsPastTheCaches) {
+// Outputs above 8 MiB use non-temporal stores.
+TEST(Contract_GradientsSameBits, HoldWithStreamingStores) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Rows rows(same_type_backward(Kind::layer, dtype, 1031), 8400 / size_of(dtype));
     for (const internal::Target target : runnable_targets()) {
@@ -233,8 +233,8 @@ TEST(Contract_GradientsSameBits, OutputsPastTheCaches) {
   }
 }
 
-// A quick test for tools/mutants.
-TEST(Contract_GradientsSameBits, OneCaseOnEveryTarget) {
+// Short, for tools/mutants.
+TEST(Contract_GradientsSameBits, HoldForOneCaseOnEveryTarget) {
   const Rows rows(with_wide_sums(same_type_backward(Kind::layer, DType::f32, 65)), 200);
   for (const internal::Target target : runnable_targets()) {
     for (const Executor& executor : {Executor{}, pool_executor(7), reversed_executor(64)}) {
@@ -243,14 +243,14 @@ TEST(Contract_GradientsSameBits, OneCaseOnEveryTarget) {
   }
 }
 
-// 29 row blocks for 3 tasks: no run is a third of them.
+// 29 row blocks for 3 tasks, which cannot be divided evenly.
 TEST(Contract_GradientsSameBits, RunsOfRowBlocksAreSubtrees) {
   const Rows rows(with_wide_sums(same_type_backward(Kind::rms, DType::f32, 33)), 1900);
   for (const std::size_t threads : {2, 3, 64}) rows.expect_same(runnable_targets()[0], reversed_executor(threads));
 }
 
-// A row that the forward pass scales, which takes its least element's digits, and whose others cancel.
-TEST(Contract_GradientsSameBits, StatisticsGivenOfAScaledRow) {
+// The forward pass scales this row, which loses digits of its smallest element. The other two elements cancel.
+TEST(Contract_GradientsSameBits, HoldForPrecomputedStatisticsOfAScaledRow) {
   BackwardOperation op = same_type_backward(Kind::layer, DType::f32, 3);
   op.forward.weight.reset();
   op.forward.eps = 0;
@@ -266,7 +266,7 @@ TEST(Contract_GradientsSameBits, StatisticsGivenOfAScaledRow) {
 }
 
 #if defined(__x86_64__) || defined(__aarch64__)
-// Or the test with the caller's modes would test nothing.
+// Shows that the floating-point modes of the other tests take effect.
 TEST(Contract_Digests, ModesTakeEffect) {
   volatile double third = 3, tiny = 0x1p-1074;
   const double nearest = 1 / third;

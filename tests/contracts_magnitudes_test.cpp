@@ -1,6 +1,7 @@
-// Passes at every magnitude: x, dy, residual, gamma, beta and eps go through the exponents of their types, each by
-// itself, and dx from the end of its range to its subnormal numbers. Rows of one magnitude and of several, alone and
-// together, on every target: the bounds of docs/numerics.md, the bits of fused steps one by one, and equal bits.
+// Passes at every magnitude, on every target: within the bounds of docs/numerics.md, with the bits of the separate
+// steps of fused forms, and with equal bits for rows alone and together. x, dy, residual, gamma, beta and eps each take
+// all exponents of their types. dx ranges from the end of its range to subnormal numbers. Rows have one magnitude or
+// several.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -17,7 +18,6 @@ using contracts::kBothKinds;
 using contracts::Random;
 using contracts::runnable_targets;
 
-// Of gamma, and of dx.
 std::vector<int> gammas_of(DType dtype) {
   switch (dtype) {
     case DType::f64:
@@ -39,13 +39,13 @@ std::vector<int> results_of(DType dtype) {
   }
 }
 
-// No variance to speak of, as much as there is, or all.
+// eps far below the variance, near it, or far above it.
 double gradient_eps(Random& random, int x) {
   constexpr double kUsual[] = {0, 0, 0, 1e-5, 0x1p-1074, 1e-300, 1e300};
   return eps_beside(random, x, kUsual);
 }
 
-// The types of dy and of the gradients: those of x, or of the arithmetic.
+// dy and the gradients have x's type or the arithmetic's.
 BackwardOperation choose_operation(Random& random, DType dtype, std::size_t cols) {
   BackwardOperation op = contracts::same_type_backward(random.next() % 2 == 0 ? Kind::layer : Kind::rms, dtype, cols);
   const DType arithmetic = op.forward.arithmetic();
@@ -67,7 +67,7 @@ MagnitudePass choose_pass(std::uint64_t turn, DType dtype, int gamma, std::size_
   return pass;
 }
 
-// Rows of one magnitude, then of several.
+// Rows of one magnitude, then rows of several.
 void try_one_magnitude(MagnitudePass pass, const RowMagnitude& row, Findings& findings) {
   Random random(pass.seed);
   std::fill(pass.rows.begin(), pass.rows.end(), row);
@@ -82,7 +82,7 @@ void try_mixed_magnitudes(MagnitudePass pass, const std::vector<int>& xs, const 
   try_gradients(pass, findings);
 }
 
-// every: one of so many of the combinations.
+// `every`: tries one in this many combinations.
 void sweep_gradients(DType dtype, int step, std::size_t every, std::size_t (*cols)(std::size_t), Findings& findings) {
   const std::vector<int> xs = exponents_by(dtype, step), results = results_of(dtype);
   std::size_t combination = 0, turn = 0;
@@ -102,25 +102,25 @@ void sweep_gradients(DType dtype, int step, std::size_t every, std::size_t (*col
 
 class Contract_Magnitudes : public ::testing::TestWithParam<DType> {};
 
-TEST_P(Contract_Magnitudes, GradientsOfShortRows) {
+TEST_P(Contract_Magnitudes, GradientsOfShortRowsKeepTheContracts) {
   Findings findings;
   sweep_gradients(GetParam(), usual_step(GetParam()), GetParam() == DType::f64 ? 3 : 2, usual_cols, findings);
 }
 
-TEST_P(Contract_Magnitudes, GradientsOfRowsOfTwoBlocks) {
+TEST_P(Contract_Magnitudes, GradientsOfRowsOfTwoBlocksKeepTheContracts) {
   Findings findings;
   const auto cols = [](std::size_t) { return std::size_t{1030}; };
   sweep_gradients(GetParam(), usual_step(GetParam()), GetParam() == DType::f16 ? 31 : 197, cols, findings);
 }
 
-TEST_P(Contract_Magnitudes, GradientsOfShortRows_Slow) {
+TEST_P(Contract_Magnitudes, GradientsOfShortRowsKeepTheContracts_Slow) {
   if (std::getenv("EVENORM_SLOW") == nullptr) GTEST_SKIP() << "set EVENORM_SLOW=1";
   Findings findings;
   sweep_gradients(GetParam(), usual_step(GetParam()) / 8, 1, usual_cols, findings);
 }
 
-// Rows by the thousand, shared out over threads: those of one magnitude in runs, and by turns.
-TEST_P(Contract_Magnitudes, GradientsForAnyThreads) {
+// Thousands of rows, shared out over threads. Rows of equal magnitude are consecutive, or alternate with others.
+TEST_P(Contract_Magnitudes, GradientsKeepTheContractsForAnyThreads) {
   constexpr std::size_t kRows = 2200, kCols = 16;
   const std::vector<int> xs = exponents_by(GetParam(), usual_step(GetParam())), results = results_of(GetParam());
   for (const std::size_t run : {1, 8}) {
@@ -145,14 +145,12 @@ TEST_P(Contract_Magnitudes, GradientsForAnyThreads) {
 INSTANTIATE_TEST_SUITE_P(Types, Contract_Magnitudes, ::testing::ValuesIn(kAllTypes),
                          [](const auto& test) { return word(test.param); });
 
-// --- the forward pass, plain and fused
-// ---------------------------------------------------------------------------------
+// --- the forward pass, plain and fused -----------------------------------------------------------------------------
 
 enum class Form { plain, two, residual, int8, given_int8, sharded, residual_int8 };
 constexpr Form kForms[] = {Form::plain,      Form::two,     Form::residual,     Form::int8,
                            Form::given_int8, Form::sharded, Form::residual_int8};
 
-// Of gamma and beta.
 std::vector<int> factors_of(DType dtype) {
   switch (dtype) {
     case DType::f64:
@@ -219,7 +217,7 @@ FusedMagnitude choose_pass(std::uint64_t turn, DType dtype, Form form, std::size
   return pass;
 }
 
-// Each exponent of x `times` in each form; rows of one magnitude, and as many passes of several.
+// Tries each exponent of x `times` times in each form, in rows of one magnitude and in as many passes of several.
 void sweep_forward(DType dtype, int step, std::size_t times, std::size_t (*cols)(std::size_t), Findings& findings) {
   std::vector<int> xs = exponents_by(dtype, step);
   std::size_t turn = 0;
@@ -240,25 +238,24 @@ void sweep_forward(DType dtype, int step, std::size_t times, std::size_t (*cols)
 
 class Contract_MagnitudesForward : public ::testing::TestWithParam<DType> {};
 
-TEST_P(Contract_MagnitudesForward, ShortRows) {
+TEST_P(Contract_MagnitudesForward, ShortRowsKeepTheContracts) {
   Findings findings;
   sweep_forward(GetParam(), usual_step(GetParam()), 3, usual_cols, findings);
 }
 
-TEST_P(Contract_MagnitudesForward, RowsOfTwoBlocks) {
+TEST_P(Contract_MagnitudesForward, RowsOfTwoBlocksKeepTheContracts) {
   Findings findings;
   sweep_forward(
       GetParam(), 16 * usual_step(GetParam()), 1, [](std::size_t) { return std::size_t{1030}; }, findings);
 }
 
-TEST_P(Contract_MagnitudesForward, ShortRows_Slow) {
+TEST_P(Contract_MagnitudesForward, ShortRowsKeepTheContracts_Slow) {
   if (std::getenv("EVENORM_SLOW") == nullptr) GTEST_SKIP() << "set EVENORM_SLOW=1";
   Findings findings;
   sweep_forward(GetParam(), usual_step(GetParam()) / 8, 20, usual_cols, findings);
 }
 
-// Rows by the thousand, shared out over threads.
-TEST_P(Contract_MagnitudesForward, ForAnyThreads) {
+TEST_P(Contract_MagnitudesForward, RowsKeepTheContractsForAnyThreads) {
   constexpr std::size_t kRows = 2200, kCols = 32;
   const std::vector<int> xs = exponents_by(GetParam(), usual_step(GetParam()));
   for (const Form form : kForms) {

@@ -1,5 +1,6 @@
-// Equal bits through `evenorm apply`. One table of digests: the same rows through every layout of the C++ API, through
-// C and through files; build/evenorm_tests --gtest_filter='Contract_OneTable.*' prints it. Then every type by file.
+// Equal bits through `evenorm apply`. One table of digests has the same rows through every layout of the C++ API,
+// through C and through files; build/evenorm_tests --gtest_filter='Contract_OneTable.*' prints it. Other tests read
+// every type from files.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,7 +46,7 @@ Array rows_of(const Array& values, std::size_t rows, std::size_t cols, bool colu
   return result;
 }
 
-// How a file of the rows is written, and how the command line is asked.
+// How a file of the rows is written, and the arguments of the command line.
 struct FileWay {
   std::string name;
   std::string descr, shape;  // of the header
@@ -80,7 +81,7 @@ std::uint64_t digest_of_file(const FileWay& way, const Operation& op, const Case
   const ProgramRun run = run_evenorm(arguments, setting);
   EXPECT_EQ(run.status, 0) << way.name << ": " << run.err;
   if (run.status != 0) return 0;
-  // A Fortran file's elements are read as they lie: columns first, too.
+  // The elements of a Fortran file are read in file order, columns first.
   const Array y = rows_of(read_npy(folder / "y.npy"), data.rows, op.cols, way.columns_first);
   return join_digests(
       row_digests(op, {y, doubles_of(read_npy(folder / "mean.npy")), doubles_of(read_npy(folder / "rstd.npy")), true}));
@@ -110,7 +111,7 @@ void expect_one_digest(const std::string& name, const Table& table) {
   }
 }
 
-TEST(Contract_OneTable, EveryLayoutInCppInCAndOnTheCommandLine) {
+TEST(Contract_OneTable, HasOneDigestForEveryLayoutInCppCAndOnTheCommandLine) {
   for (const std::size_t cols : {33, 768, 1025}) {
     const Operation op = same_type(Kind::layer, DType::f32, cols);
     Table table = digests_by_way(op, internal::active_target());
@@ -121,7 +122,6 @@ TEST(Contract_OneTable, EveryLayoutInCppInCAndOnTheCommandLine) {
   }
 }
 
-// `evenorm apply` on the case's rows.
 Outcome apply(const Operation& op, const CaseData& data, const Words& environment, const Words& more, bool in_place) {
   const TemporaryFolder folder;
   const auto rows = static_cast<std::int64_t>(data.rows), cols = static_cast<std::int64_t>(op.cols);

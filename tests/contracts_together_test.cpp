@@ -1,5 +1,5 @@
-// Rows together have the bits that each has alone: rows of every kind side by side, at every place of a group and
-// across groups, with statistics and without, plain and fused, on every target.
+// Rows in a batch have the bits that each has alone: rows of every kind next to each other, at every place of a group
+// and across groups, with and without statistics, plain and fused, on every target.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ using contracts::Array;
 
 enum class FusedForm { plain, residual, int8, two };
 
-// Of three batches two have an eps that hides nothing of rows far from 0.
+// Two of three batches have an eps so small that it hides nothing in rows with a large mean.
 FusedOperation operation(FusedForm form, Kind kind, DType dtype, std::size_t cols, std::size_t batch) {
   FusedOperation op{contracts::same_type(kind, dtype, cols)};
   if (batch % 3 != 0) op.norm.eps = 1e-30;
@@ -27,7 +27,7 @@ FusedOperation operation(FusedForm form, Kind kind, DType dtype, std::size_t col
   return op;
 }
 
-// Row r of a batch: of about 20 one is of another kind than normal, from batch to batch of another one.
+// Row r of a batch. About one row in 20 is not normal, and each batch has another kind of such rows.
 FusedInputs row_of(const FusedOperation& op, std::size_t r, std::size_t batch) {
   const std::size_t kind = r % 19 == 11 ? 1 + (r / 19 + batch) % (kRowKindCount - 1) : 0;
   FusedInputs row = fused_inputs(op, 1, r * kRowKindCount + kind);
@@ -92,7 +92,8 @@ TEST_P(Contract_Together, RowsHaveTheBitsOfEachAlone) {
   }
 }
 
-// Of so many magnitudes that each order of additions gives another sum, in 16-bit types too, whose sums are exact else.
+// The magnitudes differ so much that every order of additions gives another sum. In 16-bit types, other sums would be
+// exact.
 Array row_of_many_magnitudes(DType dtype, std::size_t cols, contracts::Random& random) {
   const int places = dtype == DType::f16 ? 13 : 45;
   Array row(dtype, cols);
@@ -103,7 +104,7 @@ Array row_of_many_magnitudes(DType dtype, std::size_t cols, contracts::Random& r
   return row;
 }
 
-TEST_P(Contract_Together, SumsOfManyMagnitudesAreJoinedAlike) {
+TEST_P(Contract_Together, SumsOfManyMagnitudesHaveOneOrder) {
   contracts::Random random(41);
   const contracts::Runner best = contracts::on_target(contracts::runnable_targets()[0]);
   for (const Kind kind : {Kind::layer, Kind::rms}) {
@@ -126,7 +127,7 @@ TEST_P(Contract_Together, SumsOfManyMagnitudesAreJoinedAlike) {
   }
 }
 
-// Widths that have loops of their own, alone in their groups for many turns and beside rows that end those.
+// Widths with loops of their own: in full groups for many pipeline stages, and beside rows that interrupt them.
 TEST_P(Contract_Together, NarrowRowsHaveTheBitsOfEachAlone) {
   std::size_t batch = 0;
   for (const Kind kind : {Kind::layer, Kind::rms}) {
@@ -149,8 +150,8 @@ Pages pages(std::size_t bytes) {
   return Pages(static_cast<char*>(std::aligned_alloc(kPage, bytes / kPage * kPage + 2 * kPage)));
 }
 
-// Results above 8 MiB are written past the caches, if they lie so that whole vectors can be: a multiple of the rows'
-// own bytes from a page's begin, or `off` bytes from there.
+// Results above 8 MiB use non-temporal stores if whole vectors are aligned. Rows begin at a page, plus multiples of
+// their size, or `off` bytes after that.
 void expect_past_the_caches_alike(DType dtype, Kind kind, std::size_t cols, std::size_t off) {
   constexpr std::size_t kPeriod = 43;
   const FusedOperation op{contracts::same_type(kind, dtype, cols)};
@@ -174,12 +175,13 @@ void expect_past_the_caches_alike(DType dtype, Kind kind, std::size_t cols, std:
     contracts::on_target(target)(forward, {});
     for (std::size_t i = 0; i < periods; ++i) {
       ASSERT_EQ(std::memcmp(y.get() + off + i * period, expected.y.data(), period), 0)
-          << op.name() << " on " << name(target) << ", rows from " << i * kPeriod << ", " << off << " bytes off";
+          << op.name() << " on " << name(target) << ", rows from " << i * kPeriod << ", " << off
+          << " bytes from a page";
     }
   }
 }
 
-TEST_P(Contract_Together, PastTheCachesToo) {
+TEST_P(Contract_Together, RowsHaveTheBitsOfEachAloneWithStreamingStores) {
   for (const std::size_t cols : {32, 64, 96, 128, 300, 2048}) {
     expect_past_the_caches_alike(GetParam(), cols == 64 ? Kind::rms : Kind::layer, cols, 0);
   }

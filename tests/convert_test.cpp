@@ -1,4 +1,4 @@
-// The kernels' conversions on every target: every 16-bit input, and every kind of rounding on the way out.
+// The kernels' type conversions on every target: every 16-bit input, and every kind of rounding to a narrower type.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -39,7 +39,7 @@ Bytes converted(Target target, DType from, const Bytes& values, DType to) {
   return result;
 }
 
-// Where a NaN may come in (the drivers make them canonical first), only that it stays one.
+// A NaN only has to stay a NaN. The drivers make NaNs canonical before they are converted.
 bool is_same(DType dtype, const std::byte* value, std::uint64_t expected) {
   const std::size_t size = size_of(dtype);
   if (std::memcmp(value, &expected, size) == 0) return true;
@@ -72,7 +72,7 @@ std::vector<std::uint16_t> all_words() {
   return words;
 }
 
-TEST(Convert_Widening, All16BitNumbers) {
+TEST(Convert_Widening, IsExactForAll16BitNumbers) {
   const Bytes values = bytes_of(all_words());
   for (const DType from : {DType::bf16, DType::f16}) {
     expect_as_reference(from, values, DType::f32);
@@ -80,7 +80,7 @@ TEST(Convert_Widening, All16BitNumbers) {
   }
 }
 
-TEST(Convert_Widening, F32ToF64) {
+TEST(Convert_Widening, IsExactFromF32ToF64) {
   std::vector<std::uint32_t> words;
   Random random(1);
   for (std::uint32_t exponent = 0; exponent < 256; ++exponent) {
@@ -93,7 +93,7 @@ TEST(Convert_Widening, F32ToF64) {
   expect_as_reference(DType::f32, bytes_of(words), DType::f64);
 }
 
-// Fractions on both sides of every place where a rounding to fewer bits turns.
+// Fractions on both sides of every boundary of rounding to fewer bits.
 template <class Word>
 std::vector<Word> boundary_fractions(int fraction_bits, int kept_bits) {
   const Word half = Word{1} << (fraction_bits - kept_bits - 1);
@@ -105,7 +105,7 @@ std::vector<Word> boundary_fractions(int fraction_bits, int kept_bits) {
       fractions.push_back((base + rest) & mask);
     }
   }
-  // Of subnormal results fewer bits stay: a lone bit at each place, and its neighbours.
+  // Subnormal results have fewer bits: a single bit at each place, and its neighbours.
   for (int place = 0; place < fraction_bits; ++place) {
     const Word bit = Word{1} << place;
     for (const Word f : {bit, bit - 1, bit + 1, mask - bit, mask - bit + 1, mask & ~(bit - 1)}) {
@@ -123,7 +123,7 @@ std::vector<Word> boundary_words(int exponent_bits, int kept_bits) {
   for (Word exponent = 0; exponent >> exponent_bits == 0; ++exponent) {
     for (const Word fraction : fractions) {
       const Word word = (exponent << fraction_bits) | fraction;
-      // NaNs: only canonical ones reach a narrowing.
+      // Only canonical NaNs reach a conversion to a narrower type.
       const bool special = exponent == (Word{1} << exponent_bits) - 1;
       const Word bits = special && fraction != 0 ? (exponent << fraction_bits) | Word{1} << (fraction_bits - 1) : word;
       words.push_back(bits);
@@ -133,19 +133,19 @@ std::vector<Word> boundary_words(int exponent_bits, int kept_bits) {
   return words;
 }
 
-TEST(Convert_Narrowing, F32AtEveryExponentAndBoundary) {
+TEST(Convert_Narrowing, RoundsF32AtEveryExponentAndBoundary) {
   expect_as_reference(DType::f32, bytes_of(boundary_words<std::uint32_t>(8, 7)), DType::bf16);
   expect_as_reference(DType::f32, bytes_of(boundary_words<std::uint32_t>(8, 10)), DType::f16);
 }
 
-TEST(Convert_Narrowing, F64AtEveryExponentAndBoundary) {
+TEST(Convert_Narrowing, RoundsF64AtEveryExponentAndBoundary) {
   expect_as_reference(DType::f64, bytes_of(boundary_words<std::uint64_t>(11, 23)), DType::f32);
   expect_as_reference(DType::f64, bytes_of(boundary_words<std::uint64_t>(11, 7)), DType::bf16);
   expect_as_reference(DType::f64, bytes_of(boundary_words<std::uint64_t>(11, 10)), DType::f16);
 }
 
-// f64 that lie just off the middle of two 16-bit numbers, by less than f32 can hold: rounding twice goes wrong here.
-TEST(Convert_Narrowing, F64IsRoundedOnceOnly) {
+// f64 that differ from the midpoint of two 16-bit numbers by less than f32 can represent. Rounding twice is wrong here.
+TEST(Convert_Narrowing, RoundsF64OnlyOnce) {
   for (const DType to : {DType::bf16, DType::f16}) {
     std::vector<double> values;
     for (std::uint16_t a = 0; a < (to == DType::bf16 ? 0x7F7F : 0x7BFF); ++a) {
@@ -159,7 +159,7 @@ TEST(Convert_Narrowing, F64IsRoundedOnceOnly) {
   }
 }
 
-// Words of f32 as beta of a map whose xhat are -0, which leaves them as they are.
+// Passes f32 words as beta to the kernel that writes y. Each xhat is -0, so y is beta rounded to T.
 template <class T>
 Bytes stored_by_map(Target target, const std::vector<std::uint32_t>& words) {
   const std::size_t n = words.size();
@@ -175,8 +175,8 @@ Bytes stored_by_map(Target target, const std::vector<std::uint32_t>& words) {
   return bytes_of(y);
 }
 
-// With the CPU's own rounding to bf16, where it has one, and without.
-TEST(Convert_Narrowing, OfTheMapAtEveryExponentAndBoundary) {
+// With and without the CPU's own rounding to bf16, if it has one.
+TEST(Convert_Narrowing, OfYRoundsAtEveryExponentAndBoundary) {
   const std::vector<std::uint32_t> words = boundary_words<std::uint32_t>(8, 7);
   const auto wide = reference::widen(DType::f32, reinterpret_cast<const std::byte*>(words.data()), words.size());
   const bool rounds = internal::rounds_to_bf16;
@@ -193,8 +193,8 @@ TEST(Convert_Narrowing, OfTheMapAtEveryExponentAndBoundary) {
   internal::rounds_to_bf16 = rounds;
 }
 
-// Every x, which a map with mean 0, rstd 1, gamma 1 and beta -0 leaves as it is.
-TEST(Convert_Widening, OfTheMapAll16BitNumbers) {
+// With mean 0, rstd 1, gamma 1 and beta -0, y equals x.
+TEST(Convert_Widening, OfXIsExactForAll16BitNumbers) {
   std::vector<std::uint16_t> finite;
   for (const std::uint16_t word : all_words()) {
     if ((word & 0x7F80) != 0x7F80) finite.push_back(word);
@@ -213,8 +213,8 @@ TEST(Convert_Widening, OfTheMapAll16BitNumbers) {
   }
 }
 
-// Counts that leave every length of tail, in memory that ends there.
-TEST(Convert_Blocks, EveryCountWritesThatMany) {
+// Counts with every length of the tail, in memory that ends after it.
+TEST(Convert_Blocks, EveryCountWritesExactlyThatMany) {
   for (const Target target : runnable_targets()) {
     for (const DType from : kAllTypes) {
       for (const DType to : kAllTypes) {

@@ -1,4 +1,4 @@
-// Numbers as people write and read them: rounding by hand, digits, brackets, sums that are cut short; and typed ones.
+// Numbers as people write and read them: rounding as by hand, digits, brackets, shortened sums, and typed numbers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ TEST(Decimal, ShortestTextHasNoExponentForEps) {
 }
 
 // std::stod throws for these.
-TEST(Decimal, TheEndsOfTheRangeAreNumbersToo) {
+TEST(Decimal, ParsesTheEndsOfTheRange) {
   EXPECT_EQ(value_of("1e-310"), 1e-310);
   EXPECT_EQ(value_of("2e+308"), INFINITY);
   EXPECT_EQ(value_of("1e-400"), 0);
@@ -52,7 +52,7 @@ TEST(Decimal, PlacesFollowTheLargestNumber) {
   EXPECT_EQ(notation({1e30}).brief(1e30), "1e+30");
   EXPECT_EQ(notation({1.0, -1e-9}).aligned(-1e-9), "0.0000");
   EXPECT_EQ(notation({0.30000000000000004}).brief(0.30000000000000004), "0.3");
-  EXPECT_EQ(notation({1.0}).brief(0.30000001192092896), "0.3000");  // f32's 0.3 is not 0.3
+  EXPECT_EQ(notation({1.0}).brief(0.30000001192092896), "0.3000");  // 0.3 rounded to f32 is not 0.3
 }
 
 TEST(Decimal, NegativeOperandsStandInBrackets) {
@@ -100,8 +100,7 @@ TEST(Wrapped, WordsAndEquationsStayWithinTheWidth) {
   EXPECT_EQ(equation("a", {"b + c", "d"}, 2, 14), "  a = b + c\n    = d\n");
 }
 
-// --- typed on the command line: what is accepted, and where a refusal says that they are wrong
-// -------------------------
+// --- typed on the command line: accepted numbers, and where a refusal locates the error ----------------------------
 
 using Shape = std::vector<std::int64_t>;
 
@@ -132,7 +131,7 @@ TEST(Numbers, BracketsMakeAxesInCOrder) {
   EXPECT_EQ(parse_numbers("x", "7").shape, Shape{1});
 }
 
-TEST(Numbers, EveryWayToWriteOneIsRead) {
+TEST(Numbers, AcceptsEveryNotation) {
   const Numbers numbers = parse_numbers("x",
                                         "-1.5 +2 \xe2\x88\x92"
                                         "3 .5 1e-3 1E2 inf -inf nan -0");
@@ -145,7 +144,7 @@ TEST(Numbers, EveryWayToWriteOneIsRead) {
   EXPECT_TRUE(std::signbit(numbers.values[9]));
 }
 
-TEST(Numbers, RefusalsSayWhere) {
+TEST(Numbers, RefusalsLocateTheError) {
   EXPECT_EQ(refusal(""), "x holds no number");
   EXPECT_EQ(refusal("  \n"), "x holds no number");
   EXPECT_EQ(refusal("4 x 8"), "x, character 3: 'x' is not a number");
@@ -175,7 +174,7 @@ TEST(Numbers, RaggedInputNamesBothItems) {
   EXPECT_EQ(refusal("[[[1 2]] [[3 4] [5 6]]]"), "x is ragged: [0] has shape (1, 2), but [1] has shape (2, 2)");
 }
 
-TEST(Numbers, DeepBracketsAreRefusedAndDoNotOverflow) {
+TEST(Numbers, RejectsDeepBracketsWithoutOverflow) {
   EXPECT_EQ(refusal(std::string(100000, '[')), "x, character 33: more than 32 brackets are open");
 }
 

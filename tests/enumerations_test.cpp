@@ -1,4 +1,4 @@
-// Numbers that callers cast to an enumeration although it has no such value: refused wherever one comes in.
+// Numbers that callers cast to an enumeration without such a value: every entry point refuses them.
 #include <vector>
 
 #include "evenorm/modules.hpp"
@@ -17,7 +17,7 @@ Communicator alone() {
           [](void*, const std::byte* mine, std::size_t bytes, std::byte* all) { std::copy_n(mine, bytes, all); }};
 }
 
-// A norm over processes of which this one has `cols` columns; parameters are present by their shape.
+// A norm over processes, of which this one has `cols` columns. A parameter with a shape is present.
 struct Sharded {
   explicit Sharded(std::int64_t cols) : shape{2, cols} {
     forward.x = {x.data(), DType::f64, shape};
@@ -30,7 +30,6 @@ struct Sharded {
   Forward forward;
 };
 
-// The plain forms, of whatever type or kind.
 template <class Spans>
 Spans spans_of(Kind kind, DType dtype) {
   Spans spans{};
@@ -44,7 +43,7 @@ void run_gradients(Kind kind, DType dtype) { detail::run_gradients(spans_of<deta
 
 class Enumerations : public ::testing::TestWithParam<int> {};
 
-TEST_P(Enumerations, AKindThatIsNone) {
+TEST_P(Enumerations, RejectsAnInvalidKind) {
   const auto kind = static_cast<Kind>(GetParam());
   const std::string message = "kind is " + std::to_string(GetParam()) + ", which is none of layer, rms";
   const auto expect = [&](const char* entry, const std::function<void()>& call) {
@@ -83,7 +82,7 @@ TEST_P(Enumerations, AKindThatIsNone) {
   EXPECT_EQ(sharded.y, untouched);
 }
 
-TEST_P(Enumerations, ADTypeThatIsNone) {
+TEST_P(Enumerations, RejectsAnInvalidDType) {
   const auto dtype = static_cast<DType>(GetParam() == 2 ? 5 : GetParam());
   const std::string wrong =
       " has dtype " + std::to_string(static_cast<int>(dtype)) + ", which is none of f64, f32, bf16, f16";
@@ -138,7 +137,7 @@ TEST_P(Enumerations, ADTypeThatIsNone) {
   }
 }
 
-TEST_P(Enumerations, APassThatIsNone) {
+TEST_P(Enumerations, RejectsAnInvalidPass) {
   const Cuts cuts(kCols, 0);
   const auto pass = static_cast<Pass>(GetParam());
   EXPECT_EQ(error_of([&] { static_cast<void>(cuts.numbers(pass, Kind::rms, false)); }),

@@ -1,4 +1,4 @@
-// The examples that check themselves, run as their users run them.
+// Runs the examples that check their own results, as users run them.
 #include <gtest/gtest.h>
 
 #include <span>
@@ -35,7 +35,7 @@ TEST(Examples_TrainModule, FindsAModelsParameters) {
   }
 }
 
-TEST(Examples_TrainModule, DoesNotFindOthers) {
+TEST(Examples_TrainModule, RejectsOtherParameters) {
   const TemporaryFolder folder;
   const ProgramRun run = train_module("bias.npy", "weight.npy", folder / "m");
   EXPECT_EQ(run.status, 1);

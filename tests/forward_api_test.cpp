@@ -1,4 +1,4 @@
-// The C++ API's own forms: plans, the plain form, shapes and strides, executors, threads, a forked child.
+// The forms of the C++ API: plans, the plain form, shapes and strides, executors, threads, and a forked child.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -66,7 +66,7 @@ TEST(Forward_Api, PlainFormGivesTheSameBits) {
   EXPECT_EQ(y, rms.expected);
 }
 
-TEST(Forward_Api, PlainFormNamesWhatIsWrong) {
+TEST(Forward_Api, PlainFormNamesTheWrongArgument) {
   const std::vector<float> x(24), weight(5);
   std::vector<float> y(24), shorter(16);
   const auto message = [](const char* text) { return Property(&Error::what, HasSubstr(text)); };
@@ -78,8 +78,8 @@ TEST(Forward_Api, PlainFormNamesWhatIsWrong) {
   layer_norm<float>(std::span<const float>{}, std::span<float>{}, 8);  // no rows
 }
 
-// (4, 3, 8) over (8), over (3, 8) and over all of it; the same memory, other rows.
-TEST(Forward_Api, AnyNumberOfTrailingAxes) {
+// (4, 3, 8) over (8), over (3, 8) and over all axes: the same memory with other rows.
+TEST(Forward_Api, NormalisesAnyNumberOfTrailingAxes) {
   const std::array<std::int64_t, 3> shape{4, 3, 8};
   const std::vector<float> x = floats(make_input("normal", DType::f32, 96));
   for (std::size_t axes = 1; axes <= 3; ++axes) {
@@ -157,7 +157,7 @@ Executor counting_executor(Counter& counter, std::size_t threads) {
           }};
 }
 
-TEST(Forward_Executor, ManyRowsAndLongRowsAreSharedOut) {
+TEST(Forward_Executor, SharesOutManyRowsAndLongRows) {
   for (const auto& [rows, cols] : {std::pair{4096, 64}, {64, 4096}, {1, 1 << 20}, {3, 300000}}) {
     const Data data(Kind::layer, static_cast<std::size_t>(rows), static_cast<std::size_t>(cols));
     Counter counter;
@@ -170,8 +170,8 @@ TEST(Forward_Executor, ManyRowsAndLongRowsAreSharedOut) {
   }
 }
 
-// Rows near zero and far from it are mapped in different ways.
-TEST(Forward_Executor, ALongRowFarFromZeroIsSharedOutToTheSameBits) {
+// Rows with a small and with a large mean are normalised by different code.
+TEST(Forward_Executor, SharesOutALongRowWithALargeMeanWithTheSameBits) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     const contracts::Operation op = contracts::same_type(Kind::layer, dtype, 300000);
     for (const char* input : {"normal", "mean_1e4"}) {
@@ -187,7 +187,7 @@ TEST(Forward_Executor, ALongRowFarFromZeroIsSharedOutToTheSameBits) {
   }
 }
 
-TEST(Forward_Executor, OneThreadIsNotAsked) {
+TEST(Forward_Executor, IsNotCalledForOneThread) {
   const Data data(Kind::layer, 1000, 100);
   Counter counter;
   contracts::run_operation(contracts::on_target(internal::active_target()), data.op, data.x, data.weight, data.bias, {},
@@ -210,7 +210,7 @@ TEST(Forward_Executor, PoolRunsEachTaskOnce) {
   }
 }
 
-// The parent's pool does not exist in the child: it runs serially, to the same bits, and ends.
+// The parent's pool does not exist in the child. The child runs serially, gives the same bits, and ends.
 TEST(Forward_Executor, AForkedChildRunsSerially) {
   const Data data(Kind::layer, 500, 300);
   const auto matches = [&] {
@@ -238,7 +238,6 @@ TEST(Forward_Targets, NamesAgree) {
   for (const std::string& name : compiled) EXPECT_TRUE(internal::target_named(name).has_value()) << name;
 }
 
-// An empty span is "absent", whatever its address.
 TEST(Forward_Api, EmptySpansWithAnAddressAreAbsent) {
   std::vector<float> x = {4, 2, 8}, y(3), expected(3), empty;
   std::vector<double> no_statistics;
@@ -250,8 +249,8 @@ TEST(Forward_Api, EmptySpansWithAnAddressAreAbsent) {
   EXPECT_NO_THROW(rms_norm<float>(x, y, 3, {.mean = no_statistics}));
 }
 
-// In a child, which may crash.
-TEST(Forward_Plan, WhatWasMovedFromIsRefused) {
+// Runs in a child process, which may crash.
+TEST(Forward_Plan, RejectsAMovedFromPlan) {
   const std::vector<float> x = {4, 2, 8};
   std::vector<float> y(3);
   const std::vector<std::int64_t> shape = {1, 3}, normalized = {3};
@@ -269,7 +268,7 @@ TEST(Forward_Plan, WhatWasMovedFromIsRefused) {
   }
 }
 
-TEST(Forward_Plan, CopiesOfWhatWasMovedFrom) {
+TEST(Forward_Plan, RejectsCopiesOfAMovedFromPlan) {
   const std::vector<float> x = {4, 2, 8};
   std::vector<float> y(3), expected(3);
   layer_norm<float>(x, expected, 3);

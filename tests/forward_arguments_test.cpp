@@ -1,6 +1,6 @@
-// Wrong arguments of a forward pass, plain and fused: each is refused with a message that names it, what it has and
-// what it should have, and nothing is written before. Memory that tensors share: forward_overlap_test.cpp. Numbers that
-// are no type and no kind: enumerations_test.cpp.
+// Wrong arguments of a forward pass, plain and fused. Each is refused before anything is written, with a message that
+// names the argument, its value and what it should be. forward_overlap_test.cpp has memory shared by tensors, and
+// enumerations_test.cpp has numbers that are no type or kind.
 #include <cmath>
 #include <limits>
 
@@ -24,14 +24,14 @@ void give_scale(Call& call, double given_scale) {
   call.forward.given_scale = given_scale;
 }
 
-TEST(Forward_Arguments, RightOnesPass) {
+TEST(Forward_Arguments, AcceptsCorrectCalls) {
   for (const auto make : {&Call::plain, &Call::fused, &Call::quantising}) EXPECT_TRUE(passes(make()));
   Call given = Call::quantising();
   give_scale(given, 0.5);
   EXPECT_TRUE(passes(given));
 }
 
-TEST(Forward_Arguments, ShapesThatDoNotFit) {
+TEST(Forward_Arguments, RejectsShapesThatDoNotFit) {
   expect_plain_refused({
       {with(&Call::weight_shape, {5}), "weight has shape (5), but normalized_shape is (3, 8)"},
       {with(&Call::bias_shape, {24}), "bias has shape (24), but normalized_shape is (3, 8)"},
@@ -52,7 +52,7 @@ TEST(Forward_Arguments, ShapesThatDoNotFit) {
       {{with(&Call::scale_shape, {2, 3}), "scale has shape (2, 3), but x has rows of shape (2)"}});
 }
 
-TEST(Forward_Arguments, SizesAndStridesThatCannotBe) {
+TEST(Forward_Arguments, RejectsImpossibleSizesAndStrides) {
   const auto with_columns = [](const Call::Shape& shape, const Call::Shape& columns) {
     return [=](Call& call) {
       call.shape = call.y_shape = shape;
@@ -69,7 +69,7 @@ TEST(Forward_Arguments, SizesAndStridesThatCannotBe) {
   });
 }
 
-TEST(Forward_Arguments, Axes) {
+TEST(Forward_Arguments, ChecksAxes) {
   const auto with_axes = [](const Call::Shape& axes) {
     return [=](Call& call) {
       call.normalized = {};
@@ -85,7 +85,7 @@ TEST(Forward_Arguments, Axes) {
   });
 }
 
-TEST(Forward_Arguments, Types) {
+TEST(Forward_Arguments, ChecksTypes) {
   expect_plain_refused({
       {[](Call& c) { c.forward.rstd.dtype = DType::bf16; }, "rstd has dtype bf16, but statistics should be f64 or f32"},
       {[](Call& c) { c.forward.mean.dtype = DType::f16; }, "mean has dtype f16, but statistics should be f64 or f32"},
@@ -99,7 +99,7 @@ TEST(Forward_Arguments, Types) {
 }
 
 // Only y may hold integers.
-TEST(Forward_Arguments, NoOtherTensorIsI8) {
+TEST(Forward_Arguments, RejectsI8ForOtherTensors) {
   const auto set_i8 = [](auto tensor) { return [=](Call& call) { (call.forward.*tensor).dtype = DType::i8; }; };
   expect_fused_refused({{set_i8(&Forward::x), "x has dtype i8"},
                         {set_i8(&Forward::residual), "residual has dtype i8"},
@@ -111,7 +111,7 @@ TEST(Forward_Arguments, NoOtherTensorIsI8) {
                         {set_i8(&Forward::rstd), "rstd has dtype i8"}});
 }
 
-TEST(Forward_Arguments, TensorsThatAreAbsent) {
+TEST(Forward_Arguments, RejectsMissingTensors) {
   expect_plain_refused({
       {[](Call& c) { c.forward.x.data = nullptr; }, "x is null"},
       {[](Call& c) { c.forward.y.data = nullptr; }, "y is null"},
@@ -144,11 +144,11 @@ TEST(Forward_Arguments, TensorsThatAreAbsent) {
   });
   expect_quantising_refused({
       {[](Call& c) { c.forward.scale.data = nullptr; }, "scale is null, but y is i8 and there is no given_scale"},
-      {[](Call& c) { c.forward.given_scale = 1; }, "scale is given, but given_scale is as well"},
+      {[](Call& c) { c.forward.given_scale = 1; }, "scale is given, but so is given_scale"},
   });
 }
 
-TEST(Forward_Arguments, TensorsThatMayBeAbsent) {
+TEST(Forward_Arguments, AcceptsCallsWithoutOptionalTensors) {
   Call rms, zero_centered = Call::fused();
   rms.forward.kind = Kind::rms;
   rms.forward.mean.data = nullptr;
@@ -157,7 +157,7 @@ TEST(Forward_Arguments, TensorsThatMayBeAbsent) {
   EXPECT_TRUE(passes(zero_centered));
 }
 
-TEST(Forward_Arguments, EpsThatIsNegativeOrNotFinite) {
+TEST(Forward_Arguments, RejectsAnEpsThatIsNegativeOrNotFinite) {
   Call call;
   for (const double eps : {-1e-5, -1e-300, -kInfinity, kInfinity, kNan}) {
     call.forward.eps = eps;
@@ -172,7 +172,7 @@ TEST(Forward_Arguments, EpsThatIsNegativeOrNotFinite) {
   }
 }
 
-TEST(Forward_Arguments, ResidualScaleThatIsNotFinite) {
+TEST(Forward_Arguments, RejectsAResidualScaleThatIsNotFinite) {
   const auto set_scale = [](double scale) { return [=](Call& call) { call.forward.residual_scale = scale; }; };
   expect_fused_refused({{set_scale(kNan), "residual_scale is nan, but it should be finite in f32"},
                         {set_scale(kInfinity), "residual_scale is inf, but it should be finite in f32"},
@@ -186,7 +186,7 @@ TEST(Forward_Arguments, ResidualScaleThatIsNotFinite) {
   EXPECT_TRUE(passes(small));
 }
 
-TEST(Forward_Arguments, GivenScalesThatAreNone) {
+TEST(Forward_Arguments, RejectsInvalidGivenScales) {
   for (const auto& [scale, text] : {std::pair{-1.0, "-1"},
                                     {kNan, "nan"},
                                     {kInfinity, "inf"},
@@ -199,7 +199,7 @@ TEST(Forward_Arguments, GivenScalesThatAreNone) {
   }
 }
 
-// --- strides --------------------------------------------------------------------------------------------------------
+// --- strides -------------------------------------------------------------------------------------------------------
 
 void expect_strides_refused(Call (*make)(), Call::Shape Call::*strides, const std::string& name, const char* where) {
   Call call = make();
@@ -208,7 +208,7 @@ void expect_strides_refused(Call (*make)(), Call::Shape Call::*strides, const st
                               "side by side where " + where);
 }
 
-TEST(Forward_Arguments, RowsWhoseElementsLieApart) {
+TEST(Forward_Arguments, RejectsStridedRowsOfFusedForms) {
   expect_strides_refused(&Call::fused, &Call::x_strides, "x", "residual is given");
   expect_strides_refused(&Call::fused, &Call::y_strides, "y", "residual is given");
   expect_strides_refused(&Call::fused, &Call::residual_strides, "residual", "residual is given");
@@ -224,8 +224,8 @@ TEST(Forward_Arguments, RowsWhoseElementsLieApart) {
   expect_strides_refused(without_residual, &Call::y_strides, "y", "y is i8");
 }
 
-// Rows may lie apart, and with y2 alone their elements as well.
-TEST(Forward_Arguments, StridesThatPass) {
+// Rows may be strided. With y2 alone, their elements may be strided too.
+TEST(Forward_Arguments, AcceptsOtherStrides) {
   Call call = Call::fused();
   call.x_strides = call.residual_strides = {0, 8, 1};
   call.y_strides = call.sum_strides = call.y2_strides = {30, 8, 1};
@@ -237,7 +237,7 @@ TEST(Forward_Arguments, StridesThatPass) {
   EXPECT_TRUE(passes(call));
 }
 
-TEST(Forward_Arguments, StridesOfAxesOfOneElementDoNotMatter) {
+TEST(Forward_Arguments, IgnoresStridesOfAxesOfOneElement) {
   for (const std::int64_t any : {std::int64_t{999}, std::int64_t{-1}, std::int64_t{1} << 60, std::int64_t{1} << 62,
                                  std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()}) {
     Call call;
@@ -250,7 +250,7 @@ TEST(Forward_Arguments, StridesOfAxesOfOneElementDoNotMatter) {
   }
 }
 
-// --- plans ----------------------------------------------------------------------------------------------------------
+// --- plans ---------------------------------------------------------------------------------------------------------
 
 template <class Pointer>
 void expect_present_as_planned(Call& call, Pointer Buffers::*member, const std::string& name) {
@@ -266,7 +266,7 @@ void expect_present_as_planned(Call& call, Pointer Buffers::*member, const std::
   EXPECT_EQ(std::memcmp(before.data(), call.memory.data(), before.size() * sizeof(float)), 0) << name;
 }
 
-TEST(Forward_Arguments, BuffersArePresentAsPlanned) {
+TEST(Forward_Arguments, RejectsBuffersThatArePresentOrAbsentUnlikeThePlan) {
   Call fused = Call::fused(), plain, quantising = Call::quantising();
   for (Call* call : {&fused, &plain}) {
     expect_present_as_planned(*call, &Buffers::bias, "bias");

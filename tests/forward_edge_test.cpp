@@ -1,4 +1,4 @@
-// Nothing surprising: constant rows, no variance, NaN and infinity, no rows, one column, extreme eps and parameters.
+// Edge cases: constant rows, no variance, NaN and infinity, no rows, one column, extreme eps and parameters.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -37,7 +37,7 @@ std::uint64_t canonical_nan(DType dtype) {
   return kBits[static_cast<std::size_t>(dtype)];
 }
 
-// A signalling NaN, negative, with an odd payload.
+// A negative signalling NaN with an odd payload.
 std::uint64_t odd_nan(DType dtype) {
   constexpr std::uint64_t kBits[] = {0xFFF0000000000123, 0xFF800123, 0xFF83, 0xFC05};
   return kBits[static_cast<std::size_t>(dtype)];
@@ -91,7 +91,7 @@ TEST_P(Forward_Edge, ZeroRowOfRmsNormGivesExactlyBeta) {
   }
 }
 
-// Non-finite values at any place make their own row NaN, all of it, and leave the others alone.
+// A non-finite value at any place makes its whole row NaN, and affects no other row.
 TEST_P(Forward_Edge, NanAndInfinityStayInTheirRow) {
   const DType dtype = GetParam();
   for (const std::size_t cols : {1, 3, 16, 33, 1025}) {
@@ -126,7 +126,7 @@ TEST_P(Forward_Edge, NanAndInfinityStayInTheirRow) {
   }
 }
 
-// The one NaN of the output is canonical whatever NaN a parameter brings, in every type of parameter and output.
+// A NaN in a parameter makes one output NaN. That NaN is canonical, for every type of parameter and output.
 TEST_P(Forward_Edge, ParametersThatAreNotFiniteGiveCanonicalNans) {
   const DType dtype = GetParam();
   for (const DType parameter : kAllTypes) {
@@ -157,8 +157,8 @@ TEST_P(Forward_Edge, ParametersThatAreNotFiniteGiveCanonicalNans) {
   }
 }
 
-// Also where each part of a long row looks at its own columns of the parameters alone.
-TEST_P(Forward_Edge, ParametersThatAreNotFiniteInOnePartOfALongRow) {
+// Each part of a long row only reads its own columns of the parameters.
+TEST_P(Forward_Edge, ParametersThatAreNotFiniteAffectOnlyTheirPartOfALongRow) {
   const DType dtype = GetParam();
   const std::size_t cols = 200001;
   const Operation op = same_type(Kind::layer, dtype, cols);
@@ -178,7 +178,7 @@ TEST_P(Forward_Edge, ParametersThatAreNotFiniteInOnePartOfALongRow) {
   }
 }
 
-// infinity * 0 (a constant row), and infinity - infinity.
+// infinity * 0 (in a constant row) and infinity - infinity.
 TEST_P(Forward_Edge, UndefinedProductsAndSumsAreTheCanonicalNan) {
   const DType dtype = GetParam();
   const std::size_t cols = 21;
@@ -192,7 +192,7 @@ TEST_P(Forward_Edge, UndefinedProductsAndSumsAreTheCanonicalNan) {
     EXPECT_EQ(bits_at(constant_row.y, 20), canonical_nan(dtype)) << where(op, target);
     EXPECT_EQ(value_at(constant_row.y, 5), value_at(bias, 5));
     Array x = constant(dtype, cols, 1);
-    x.set(4, 30);  // xhat is positive there and negative elsewhere
+    x.set(4, 30);  // xhat is positive here and negative elsewhere
     bias.set(4, -kInfinity);
     EXPECT_EQ(bits_at(run(target, op, x, weight, bias).y, 4), canonical_nan(dtype)) << where(op, target);
     EXPECT_EQ(value_at(run(target, op, x, weight, bias).y, 20), kInfinity) << where(op, target);
@@ -241,7 +241,7 @@ TEST_P(Forward_Edge, OutputsBeyondTheTypeAreInfinite) {
 INSTANTIATE_TEST_SUITE_P(Types, Forward_Edge, ::testing::ValuesIn(kAllTypes),
                          [](const auto& test) { return evenorm::testing::word(test.param); });
 
-// Overflow of the one conversion at the end, from every arithmetic to every narrower output.
+// The final conversion overflows, from every arithmetic to every narrower output.
 TEST(Forward_Mixed, ConvertedOutputsBeyondTheTypeAreInfinite) {
   for (const DType from : {DType::f64, DType::f32}) {
     for (const DType to : {DType::f32, DType::bf16, DType::f16}) {
@@ -272,8 +272,8 @@ TEST(Forward_Edge, NoRowsDoNothing) {
   }
 }
 
-// Sums of f64 begin at anchors, by the first 16 columns; here the others are far larger, so the row is looked at again.
-// The bits are those of tests/numerics_model.py; without that look y would be one unit less.
+// f64 sums use a biased accumulator that fits the first 16 columns. Here the other columns are far larger, so the row
+// needs a second pass. The bits come from tests/numerics_model.py. Without that pass, y would be one unit less.
 constexpr double kOutgrown[] = {0,      0,       2,       3,       -3,      -2,      2,       3,
                                 -2,     -1,      3,       -1,      -2,      2,       -2,      -1,
                                 287657, 99187,   -828522, -944882, 731176,  507026,  675769,  76286,
@@ -282,7 +282,7 @@ constexpr std::size_t kOutgrownCols = std::size(kOutgrown);
 constexpr double kOutgrownY[] = {0x1.8805252ae7dbep-5, 0x1.8805252ae7dbep-5, 0x1.880faefe17e31p-5,
                                  0x1.8814f3e7afe6ap-5, 0x1.87f5566e1fd12p-5, 0x1.87fa9b57b7d4bp-5};
 
-TEST(Forward_Edge_Anchors, ALaneThatOutgrowsItsAnchorIsLookedAtAgain) {
+TEST(Forward_Edge_BiasedSums, ALaneThatOutgrowsItsBiasHasASecondPass) {
   const Operation op = same_type(Kind::layer, DType::f64, kOutgrownCols, false);
   std::vector<double> x(std::begin(kOutgrown), std::end(kOutgrown));
   for (double& v : x) v /= 3;
@@ -294,7 +294,7 @@ TEST(Forward_Edge_Anchors, ALaneThatOutgrowsItsAnchorIsLookedAtAgain) {
   }
 }
 
-TEST(Forward_Edge_Anchors, SoAreRowsSideBySide) {
+TEST(Forward_Edge_BiasedSums, ChannelsFirstRowsHaveASecondPass) {
   constexpr std::size_t kRows = 40;
   std::vector<double> x(kOutgrownCols * kRows), y(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = kOutgrown[i / kRows] / 3;

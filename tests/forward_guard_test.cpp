@@ -1,5 +1,5 @@
-// Nothing is read or written outside the tensors, and no input is written, by plain and fused forward passes and by the
-// moments of shards: forbidden pages on either side of each tensor.
+// Plain and fused forward passes, and the moments of shards, read and write nothing outside their tensors, and write no
+// input. Each tensor lies between inaccessible pages.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using contracts::kAllTypes;
 using contracts::kBothKinds;
 using contracts::runnable_targets;
 
-// Guarded copies of inputs, which are not to be written, and room for outputs.
+// Guarded, read-only copies of the inputs, and memory for the outputs.
 class GuardedTensors {
  public:
   explicit GuardedTensors(Guard guard) : guard_(guard) {}
@@ -75,7 +75,7 @@ void run_guarded(internal::Target target, const FusedOperation& op, const FusedI
       << op.name() << " on " << internal::name(target);
 }
 
-// Plain rows, scaled ones and such as are not finite, at the first and the last place in turn.
+// Plain rows, and a scaled or non-finite row at the first or the last place.
 void run_guarded(const FusedOperation& op, std::size_t rows, const Executor& executor = {}) {
   for (const std::size_t first : {0, 2, 5}) {
     const FusedInputs inputs = fused_inputs(op, rows, first);
@@ -87,7 +87,7 @@ void run_guarded(const FusedOperation& op, std::size_t rows, const Executor& exe
 
 class Forward_GuardPages : public ::testing::TestWithParam<DType> {};
 
-TEST_P(Forward_GuardPages, SameType) {
+TEST_P(Forward_GuardPages, StayUntouchedForOneType) {
   for (const std::size_t cols : {1,  2,  3,  5,  7,  8,  9,   15,  16,   17,   24,   31,   32,   33,
                                  47, 63, 64, 65, 95, 97, 255, 257, 1000, 1023, 1025, 2047, 2049, 3000}) {
     for (const Kind kind : kBothKinds) {
@@ -96,7 +96,7 @@ TEST_P(Forward_GuardPages, SameType) {
   }
 }
 
-TEST_P(Forward_GuardPages, ConvertedInputsOutputsAndParameters) {
+TEST_P(Forward_GuardPages, StayUntouchedForConvertedTensors) {
   for (const std::size_t cols : {1, 3, 17, 33, 1025, 5000}) {
     for (const DType other : kAllTypes) {
       if (other == GetParam()) continue;
@@ -106,7 +106,7 @@ TEST_P(Forward_GuardPages, ConvertedInputsOutputsAndParameters) {
   }
 }
 
-TEST_P(Forward_GuardPages, LongRowsInParts) {
+TEST_P(Forward_GuardPages, StayUntouchedForLongRowsInParts) {
   run_guarded({contracts::same_type(Kind::layer, GetParam(), 65536 + 7)}, 3, pool_executor(2));
 }
 
@@ -114,7 +114,7 @@ class Fused_GuardPages : public ::testing::TestWithParam<DType> {};
 
 constexpr std::size_t kCols[] = {1, 3, 7, 9, 15, 17, 31, 33, 47, 65, 129, 255, 1000, 1023, 1025, 2049};
 
-TEST_P(Fused_GuardPages, ResidualSumAndSecondY) {
+TEST_P(Fused_GuardPages, StayUntouchedForResidualSumAndSecondY) {
   for (const std::size_t cols : kCols) {
     FusedOperation op{contracts::same_type(Kind::layer, GetParam(), cols)};
     op.residual = GetParam();
@@ -123,7 +123,7 @@ TEST_P(Fused_GuardPages, ResidualSumAndSecondY) {
   }
 }
 
-TEST_P(Fused_GuardPages, Int8) {
+TEST_P(Fused_GuardPages, StayUntouchedForInt8) {
   for (const std::size_t cols : {1, 3, 7, 9, 17, 33, 65, 129, 1023, 1025, 3001, 14101}) {
     FusedOperation op{contracts::same_type(Kind::layer, GetParam(), cols)};
     op.norm.y = DType::i8;
@@ -132,7 +132,7 @@ TEST_P(Fused_GuardPages, Int8) {
   }
 }
 
-TEST_P(Fused_GuardPages, ConvertedTensors) {
+TEST_P(Fused_GuardPages, StayUntouchedForConvertedTensors) {
   for (const std::size_t cols : {3, 17, 33, 65, 129, 1025}) {
     for (const DType other : kAllTypes) {
       if (other == GetParam()) continue;
@@ -145,7 +145,7 @@ TEST_P(Fused_GuardPages, ConvertedTensors) {
   }
 }
 
-TEST_P(Fused_GuardPages, LongRowsInParts) {
+TEST_P(Fused_GuardPages, StayUntouchedForLongRowsInParts) {
   FusedOperation op{contracts::same_type(Kind::layer, GetParam(), 65536 + 7)};
   op.residual = op.y2 = GetParam();
   const FusedInputs inputs = normal_inputs(op, 2);
@@ -154,7 +154,7 @@ TEST_P(Fused_GuardPages, LongRowsInParts) {
   }
 }
 
-TEST_P(Fused_GuardPages, MomentsOfRows) {
+TEST_P(Fused_GuardPages, StayUntouchedForMomentsOfRows) {
   for (const std::int64_t cols : {1, 7, 17, 33, 1023, 1025, 3001}) {
     const FusedOperation op{contracts::same_type(Kind::layer, GetParam(), static_cast<std::size_t>(cols))};
     const Cuts cuts(Columns{cols}, 0);
@@ -187,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(Types, Forward_GuardPages, ::testing::ValuesIn(kAllType
 INSTANTIATE_TEST_SUITE_P(Types, Fused_GuardPages, ::testing::ValuesIn(kAllTypes),
                          [](const auto& test) { return word(test.param); });
 
-// The guard works, or the tests above would be worthless.
+// Shows that the guard pages work.
 TEST(Forward_GuardPagesDeathTest, TouchingTheNextByteEndsTheProgram) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const GuardedMemory after(100, Guard::after), before(100, Guard::before);

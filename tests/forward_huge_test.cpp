@@ -1,4 +1,4 @@
-// More than 2^31 elements: counts and offsets in 64 bits throughout. Needs 4.5 GiB of memory.
+// More than 2^31 elements: all counts and offsets have 64 bits. Needs 4.5 GiB of memory.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -20,8 +20,8 @@ Memory elements(std::size_t n) { return Memory(static_cast<std::uint16_t*>(std::
 #define SKIP_UNLESS_SLOW() \
   if (std::getenv("EVENORM_SLOW") == nullptr) GTEST_SKIP() << "set EVENORM_SLOW=1"
 
-// One row of x over and over, by a row stride of 0; rows on both sides of the 2^31st element are as the first one.
-TEST(Forward_Huge, ManyRows_Slow) {
+// x repeats one row with a row stride of 0. Rows on both sides of element 2^31 equal the first one.
+TEST(Forward_Huge, NormalisesManyRows_Slow) {
   SKIP_UNLESS_SLOW();
   constexpr std::int64_t kCols = 1025, kRows = (std::int64_t{1} << 31) / kCols + 3;
   const auto x = contracts::make_input("normal", DType::bf16, kCols);
@@ -41,8 +41,8 @@ TEST(Forward_Huge, ManyRows_Slow) {
   }
 }
 
-// Plus and minus one in turn: mean 0 and variance 1 exactly, so y is x, in place, by one thread and by two.
-TEST(Forward_Huge, OneLongRow_Slow) {
+// Alternating +1 and -1 have mean 0 and variance 1 exactly, so y equals x. In place, with one thread and with two.
+TEST(Forward_Huge, NormalisesOneLongRow_Slow) {
   SKIP_UNLESS_SLOW();
   constexpr std::int64_t kCols = (std::int64_t{1} << 31) + 6;
   constexpr std::uint16_t kOne = 0x3F80, kMinusTwo = 0xC000, kMinusOne = 0xBF80, kTwo = 0x4000;
@@ -59,7 +59,7 @@ TEST(Forward_Huge, OneLongRow_Slow) {
   forward.rstd = {&rstd, DType::f64, one};
   forward.eps = 0;
   for (const std::size_t threads : {1, 2}) {
-    // +-2, so that a y that was not written is seen.
+    // +-2, so that elements of y that were not written are noticed.
     for (std::int64_t i = 0; i < kCols; ++i) y.get()[i] = i % 2 == 0 ? kTwo : kMinusTwo;
     run(forward, pool_executor(threads));
     EXPECT_EQ(mean, 0);

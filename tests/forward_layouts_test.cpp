@@ -1,5 +1,5 @@
-// Rows side by side, strides of zero and shapes at the limits. Random layouts: Fuzz_Random and the digests' ways. Which
-// tensors may share memory: forward_overlap_test.cpp.
+// Channels-first rows, zero strides and extreme shapes. Fuzz_Random and the digests cover random layouts, and
+// forward_overlap_test.cpp covers tensors that share memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,8 @@ namespace {
 
 std::vector<std::byte> bytes_of(const Array& array) { return {array.bytes().begin(), array.bytes().end()}; }
 
-// Images whose channels are normalised: rows side by side, of which some are far from 0, out of range or not numbers.
+// Images normalised over their channels. Some channels-first rows have a large mean, are out of range or are not
+// finite.
 void try_images(DType type, Kind kind, const Shape& shape, bool in_place, internal::Target target) {
   const Shape axes = {1};
   const auto cols = static_cast<std::size_t>(shape[1]);
@@ -56,7 +57,7 @@ void try_images(DType type, Kind kind, const Shape& shape, bool in_place, intern
   EXPECT_EQ(std::memcmp(rstd.data(), dense.rstd.data(), rows * sizeof(double)), 0) << where;
 }
 
-TEST(Forward_Layouts, RowsSideBySideGiveTheBitsOfDenseRows) {
+TEST(Forward_Layouts, ChannelsFirstRowsHaveTheBitsOfDenseRows) {
   for (const internal::Target target : runnable_targets()) {
     for (const DType type : kAllTypes) {
       for (const Shape& shape :
@@ -69,7 +70,7 @@ TEST(Forward_Layouts, RowsSideBySideGiveTheBitsOfDenseRows) {
   }
 }
 
-// A row that is read from one element again and again, and a weight that is one number.
+// A row that repeats one element, and a weight that repeats one number.
 TEST(Forward_Layouts, InputsMayHaveStridesOfZero) {
   const std::vector<float> x = {4, 2, 8}, weight = {3}, bias = {1.5F, 2.5F, 3.5F};
   std::vector<float> repeated, y(12), expected(12);
@@ -85,13 +86,13 @@ TEST(Forward_Layouts, InputsMayHaveStridesOfZero) {
   run(forward);
   EXPECT_EQ(y, expected);
 
-  const Shape along = {1, 0};  // each row one number, three times: a constant row
+  const Shape along = {1, 0};  // each row repeats one number three times, and is constant
   forward.x = {repeated.data(), DType::f32, shape, along};
   run(forward);
   for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], bias[i % 3]) << i;
 }
 
-TEST(Forward_Layouts, TensorsWithoutElementsHaveAnyStrides) {
+TEST(Forward_Layouts, TensorsWithoutElementsMayHaveAnyStrides) {
   const std::int64_t huge = std::int64_t{1} << 40;
   const Shape shape = {0, huge, huge}, axes = {2}, outer = {0, huge};
   Forward forward;
@@ -112,7 +113,7 @@ TEST(Forward_Layouts, TensorsWithoutElementsHaveAnyStrides) {
   EXPECT_NO_THROW(run(forward));
 }
 
-TEST(Forward_Layouts, EveryAxisNormalisedIsOneRow) {
+TEST(Forward_Layouts, NormalisingEveryAxisGivesOneRow) {
   const std::vector<double> x = {1, 2, 3, 4, 5, 6};
   std::vector<double> y(6), expected(6), rstd(1);
   layer_norm<double>(x, expected, 6);

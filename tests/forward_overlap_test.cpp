@@ -1,5 +1,5 @@
-// Which tensors of a forward pass may share memory: y and the sum may be x or the residual themselves, but not both the
-// same one; all else is refused as `may overlap`, and nothing is written.
+// Which tensors of a forward pass may share memory. y and the sum may be x or the residual, but not both the same one.
+// Any other overlap is refused with `may overlap`, and nothing is written.
 #include <limits>
 
 #include "contracts/scattered.hpp"
@@ -11,9 +11,9 @@ namespace {
 using Call = ForwardCall;
 using Shape = Call::Shape;
 
-// --- x and y in one block of memory ---------------------------------------------------------------------------------
+// --- x and y in one block of memory --------------------------------------------------------------------------------
 
-constexpr std::int64_t kX = 1000;  // where x begins
+constexpr std::int64_t kX = 1000;
 
 // y begins `distance` elements after x.
 std::string error_of_two(const Shape& shape, std::int64_t distance, const Shape& x_strides, const Shape& y_strides,
@@ -43,7 +43,7 @@ TEST(Forward_Overlap, InPlaceIsTheSameAddressTypeAndStrides) {
   for (const std::int64_t distance : {24, -24}) EXPECT_EQ(error_of_two(shape, distance, dense, dense), "no error");
 }
 
-// The elements of a view that begins at `start`, in the order of its indices.
+// The places of a view's elements from `start` on, in the order of its indices.
 std::vector<std::int64_t> places_of(const Shape& shape, const Shape& strides, std::int64_t start) {
   std::vector<std::int64_t> places;
   for (std::size_t i = 0; i < contracts::product(shape); ++i) {
@@ -55,7 +55,7 @@ std::vector<std::int64_t> places_of(const Shape& shape, const Shape& strides, st
   return places;
 }
 
-// Compared with looking at every pair of elements.
+// Compared with a test of every pair of elements.
 TEST(Forward_Overlap, InterleavedSlicesAreDecidedExactly) {
   const std::pair<Shape, Shape> views[] = {
       {{3, 8}, {20, 1}}, {{2, 3, 4}, {60, 12, 2}}, {{2, 3, 4}, {60, 12, -2}}, {{4, 3, 2}, {2, 12, 60}},
@@ -78,7 +78,7 @@ TEST(Forward_Overlap, InterleavedSlicesAreDecidedExactly) {
 
 TEST(Forward_Overlap, EqualBytesOfStridesOfOtherTypesAreDecidedExactly) {
   alignas(8) std::byte memory[256] = {};
-  const Shape shape = {2, 2}, x_strides = {1, 4}, y_strides = {2, 8}, axes = {1};  // 8 and 32 bytes, both
+  const Shape shape = {2, 2}, x_strides = {1, 4}, y_strides = {2, 8}, axes = {1};  // 8 and 32 bytes for both
   Forward forward;
   forward.x = {memory + 64, DType::f64, shape, x_strides};
   forward.axes = axes;
@@ -88,13 +88,13 @@ TEST(Forward_Overlap, EqualBytesOfStridesOfOtherTypesAreDecidedExactly) {
   EXPECT_THROW(run(forward), Error);
 }
 
-TEST(Forward_Overlap, OutputsThatMeetThemselvesAreRefused) {
+TEST(Forward_Overlap, RejectsOutputsThatOverlapThemselves) {
   const auto error_with = [](const Shape& y_strides) { return error_of_two({3, 4}, 100, {4, 1}, y_strides); };
   for (const Shape& apart : {Shape{4, 1}, {1, 3}, {-4, -1}, {9, 2}}) EXPECT_EQ(error_with(apart), "no error");
   for (const Shape& meeting : {Shape{3, 1}, {1, 2}, {4, 0}, {0, 1}, {-3, 1}}) {
     EXPECT_EQ(error_with(meeting), "y may overlap itself");
   }
-  for (const Shape& repeated : {Shape{0, 1}, {3, 1}}) {  // inputs may
+  for (const Shape& repeated : {Shape{0, 1}, {3, 1}}) {  // inputs may overlap themselves
     EXPECT_EQ(error_of_two({3, 4}, 100, repeated, {4, 1}), "no error");
   }
   expect_refused(&Call::fused, &Call::error,
@@ -103,7 +103,7 @@ TEST(Forward_Overlap, OutputsThatMeetThemselvesAreRefused) {
   expect_refused(&Call::quantising, &Call::error, {{with(&Call::scale_strides, {0}), "scale may overlap itself"}});
 }
 
-// --- all tensors ----------------------------------------------------------------------------------------------------
+// --- all tensors ---------------------------------------------------------------------------------------------------
 
 constexpr Extent kOfX{"x", Call::kX, 48}, kResidual{"residual", Call::kResidual, 48}, kY{"y", Call::kY, 48},
     kSum{"sum", Call::kSum, 48}, kY2{"y2", Call::kY2, 48}, kWeight{"weight", Call::kWeight, 24},
@@ -114,7 +114,7 @@ void expect_fused_apart(Tensor Forward::*output, const Extent& moved, const Exte
   expect_apart(&Call::fused, &Call::forward, output, moved, other);
 }
 
-TEST(Forward_Overlap, OutputsAreApartFromAllInputs) {
+TEST(Forward_Overlap, RejectsOutputsThatOverlapInputs) {
   for (const Extent& input : {kOfX, kResidual, kWeight, kBias, kWeight2, kBias2}) {
     expect_fused_apart(&Forward::y, kY, input);
     expect_fused_apart(&Forward::sum, kSum, input);
@@ -126,7 +126,7 @@ TEST(Forward_Overlap, OutputsAreApartFromAllInputs) {
   }
 }
 
-TEST(Forward_Overlap, OutputsAreApartFromEachOther) {
+TEST(Forward_Overlap, RejectsOutputsThatOverlapEachOther) {
   expect_fused_apart(&Forward::sum, kSum, kY);
   expect_fused_apart(&Forward::y2, kY2, kY);
   expect_fused_apart(&Forward::y2, kY2, kSum);
@@ -151,7 +151,7 @@ TEST(Forward_Overlap, YAndTheSumMayBeXAndTheResidualButNotTheSame) {
   }
 }
 
-// The same address, but other strides or another size; or an output that may not be in place.
+// The same address with other strides or another size, or an output that may not be in place.
 TEST(Forward_Overlap, InPlaceMeansElementByElement) {
   expect_refused(&Call::fused, &Call::error,
                  {{[](Call& c) {
@@ -178,8 +178,8 @@ TEST(Forward_Overlap, InPlaceMeansElementByElement) {
   EXPECT_TRUE(passes(small));
 }
 
-// Inputs are only read, so they may meet. What is in place of one that is the other is in place of both.
-TEST(Forward_Overlap, InputsMayMeet) {
+// Inputs are only read, so they may overlap. An output in place of one is in place of an identical other.
+TEST(Forward_Overlap, InputsMayOverlap) {
   Call call = Call::fused();
   call.forward.residual.data = call.at(Call::kX + 3);
   call.forward.bias.data = call.forward.weight.data;
@@ -190,8 +190,8 @@ TEST(Forward_Overlap, InputsMayMeet) {
   EXPECT_TRUE(passes(call));
 }
 
-// Heads interleaved: y, the sum and x within one tensor.
-TEST(Forward_Overlap, InterleavedRowsPass) {
+// Interleaved heads: y, the sum and x are parts of one tensor.
+TEST(Forward_Overlap, AcceptsInterleavedRows) {
   std::vector<float> memory(6 * 4 * 8), residual(6 * 8);
   const Shape shape = {6, 8}, strides = {32, 1}, normalized = {8};
   const auto view = [&](std::size_t place) { return Tensor{&memory[place], DType::f32, shape, strides}; };
@@ -207,7 +207,7 @@ TEST(Forward_Overlap, InterleavedRowsPass) {
   EXPECT_EQ(error_of([&] { run(forward); }), "y2 may overlap sum");
 }
 
-TEST(Forward_Overlap, OfAPlansBuffers) {
+TEST(Forward_Overlap, IsCheckedForAPlansBuffers) {
   Call call = Call::fused();
   const Plan plan(call.complete());
   const Buffers good = call.buffers();
@@ -219,14 +219,14 @@ TEST(Forward_Overlap, OfAPlansBuffers) {
   EXPECT_EQ(error_with(&Buffers::sum, Call::kX), "no error");
   EXPECT_EQ(error_with(&Buffers::sum, Call::kX + 1), "sum may overlap x");
   EXPECT_EQ(error_with(&Buffers::y2, Call::kSum + 1), "y2 may overlap sum");
-  // A plan of buffers that meet can run on others.
+  // A plan made with overlapping buffers can run on others.
   call.forward.y2.data = call.at(Call::kSum + 1);
   const Plan meeting(call.complete());
   EXPECT_EQ(error_of([&] { meeting.run(); }), "y2 may overlap sum");
   EXPECT_EQ(error_of([&] { meeting.run(good); }), "no error");
 }
 
-TEST(Forward_Overlap, WithoutRowsNothingMeets) {
+TEST(Forward_Overlap, NothingOverlapsWithoutRows) {
   Call call = Call::fused();
   call.shape = call.y_shape = call.residual_shape = call.sum_shape = call.y2_shape = {0, 3, 8};
   call.forward.mean = call.forward.rstd = {};

@@ -1,4 +1,4 @@
-// What must hold between one call and another: scaled, negated, converted and composed inputs give the same bits.
+// Relations between calls: scaled, negated, converted and composed inputs give the same bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -40,7 +40,7 @@ std::string place_of(const Operation& op, internal::Target target) {
 
 class Forward_Properties : public ::testing::TestWithParam<DType> {};
 
-// Into and out of the range where rows are scaled by the kernels themselves.
+// Scales into and out of the range in which the kernels scale rows themselves.
 TEST_P(Forward_Properties, PowerOfTwoScalingWithoutEpsChangesNoBit) {
   const DType dtype = GetParam();
   const std::vector<int> f64_places = {1, -1, 100, -300, -450, 452, 465, 478, 490, 900, -900, 1000};
@@ -51,7 +51,7 @@ TEST_P(Forward_Properties, PowerOfTwoScalingWithoutEpsChangesNoBit) {
       Operation op = same_type(kind, dtype, cols);
       op.eps = 0;
       const Array weight = make_weight(dtype, cols), bias = make_bias(dtype, cols);
-      // Multiples of 2^-6 up to 6, so that no place is lost at either end.
+      // Multiples of 2^-6 up to 6, so that scaling is exact at both ends of the range.
       const Array x = changed(make_input("normal", dtype, cols), dtype,
                               [](Real v) { return static_cast<Real>(std::round(static_cast<double>(v) * 64) / 64); });
       for (const internal::Target target : runnable_targets()) {
@@ -94,7 +94,7 @@ TEST_P(Forward_Properties, NegatedRowsGiveNegatedBits) {
   }
 }
 
-TEST_P(Forward_Properties, GivenOnesAndZerosAreAsAbsentParameters) {
+TEST_P(Forward_Properties, OnesAndZerosEqualAbsentParameters) {
   const DType dtype = GetParam();
   for (const std::size_t cols : kWidths) {
     const Operation with = same_type(Kind::layer, dtype, cols);
@@ -111,8 +111,8 @@ TEST_P(Forward_Properties, GivenOnesAndZerosAreAsAbsentParameters) {
   }
 }
 
-// 16-bit inputs, outputs and parameters are conversions at the ends and nothing else.
-TEST_P(Forward_Properties, SmallTypesAreWhatTheirWideningsGive) {
+// 16-bit inputs, outputs and parameters are only converted at the ends.
+TEST_P(Forward_Properties, SmallTypesGiveTheBitsOfTheirWidenedValues) {
   const DType dtype = GetParam();
   if (size_of(dtype) != 2) return;
   for (const std::size_t cols : kWidths) {
@@ -143,7 +143,7 @@ TEST_P(Forward_Properties, SmallTypesAreWhatTheirWideningsGive) {
   }
 }
 
-TEST_P(Forward_Properties, StatisticsInF32AreThoseInF64RoundedOnce) {
+TEST_P(Forward_Properties, F32StatisticsAreF64StatisticsRoundedOnce) {
   const DType dtype = GetParam();
   for (const std::size_t cols : kWidths) {
     const Operation op = same_type(Kind::layer, dtype, cols);

@@ -1,4 +1,4 @@
-// The caller's floating-point environment, while arguments are checked and while kernels run: rounding modes, flushing,
+// The caller's floating-point environment while arguments are checked and kernels run: rounding modes, flushing, and
 // unmasked exceptions.
 #include <gtest/gtest.h>
 
@@ -22,9 +22,9 @@ namespace {
 
 using Call = ForwardCall;
 
-// Halfway between the largest f32 and the next one there would be, and between the smallest normal one and the one
-// below: those are no f32, whichever way the caller rounds.
-TEST(Fused_Environment, ScalesAtTheEndsOfF32InEveryMode) {
+// Midpoints above the largest f32 and below the smallest normal f32. They are not f32 in any rounding mode of the
+// caller.
+TEST(Fused_Environment, ChecksScalesAtTheEndsOfF32InEveryMode) {
   struct Case {
     double Forward::*scale;
     double value;
@@ -73,8 +73,9 @@ void run_sharded(double eps, double backward_eps) {
       moments);
 }
 
-// Whatever the caller's environment is, an error names a subnormal eps: by none of these ways is it set before.
-TEST(Fused_Environment, ErrorsThatNameASubnormalEps) {
+// In any environment of the caller, errors print a subnormal eps correctly. None of these calls has set the environment
+// before.
+TEST(Fused_Environment, ErrorsPrintASubnormalEpsInEveryMode) {
   struct Case {
     std::function<void()> call;
     std::string message;
@@ -99,13 +100,12 @@ TEST(Fused_Environment, ErrorsThatNameASubnormalEps) {
   }
 }
 
-// A caller may have unmasked floating-point exceptions: neither checks nor kernels may raise one.
-TEST(Fused_Environment, WithExceptionsUnmasked) {
+TEST(Fused_Environment, NothingRaisesUnmaskedExceptions) {
 #if defined(__x86_64__)
   const auto raises = [](const std::function<void()>& body) {
     return outcome_of_child([&] {
       feenableexcept(FE_ALL_EXCEPT);
-      _mm_setcsr(_mm_getcsr() & ~0x100U);  // that of subnormal operands, which is x86's own
+      _mm_setcsr(_mm_getcsr() & ~0x100U);  // the denormal-operand exception of x86
       body();
       return 0;
     });
@@ -134,7 +134,7 @@ TEST(Fused_Environment, WithExceptionsUnmasked) {
 #endif
 }
 
-TEST(Contract_FusedModes, OfEveryForm) {
+TEST(Contract_FusedModes, ChangeNoBitOfAnyForm) {
   for (const DType type : contracts::kAllTypes) {
     FusedOperation two{contracts::same_type(Kind::layer, type, 100)}, int8 = two, int8_given = two;
     two.residual = two.y2 = two.weight2 = two.bias2 = int8.residual = type;

@@ -1,4 +1,4 @@
-// y of type i8: the integers and the scales that plain loops make of the y that would have been written.
+// y of type i8: the integers and scales equal those that plain loops compute from the y of a plain pass.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,8 +27,8 @@ FusedOperation quantising(Kind kind, DType x, std::size_t cols, bool parameters,
 
 class Contract_FusedInt8 : public ::testing::TestWithParam<DType> {};
 
-// Rows that scratch holds, and longer ones: 5000 to 14000, by type and by what else takes scratch.
-TEST_P(Contract_FusedInt8, IsTheNormAndThenQuantised) {
+// Rows that fit into scratch, and longer ones. The limit is 5000 to 14000 columns, by type and other uses of scratch.
+TEST_P(Contract_FusedInt8, QuantisesTheNormsResult) {
   std::size_t turn = 0;
   for (const Kind kind : kBothKinds) {
     for (const bool residual : {false, true}) {
@@ -43,8 +43,9 @@ TEST_P(Contract_FusedInt8, IsTheNormAndThenQuantised) {
   }
 }
 
-// Some tens of rows: whole turns of narrow ones, of a few, and of others; rows to be scaled and second looks end them.
-TEST_P(Contract_FusedInt8, ManyShortRows) {
+// Dozens of rows fill pipeline stages of narrow rows, of few rows, and of other rows. Scaled rows and second passes
+// interrupt them.
+TEST_P(Contract_FusedInt8, QuantisesManyShortRows) {
   std::size_t turn = 0;
   for (const Kind kind : kBothKinds) {
     for (const std::size_t cols : {8, 32, 64, 100, 128, 250, 768, 1024}) {
@@ -56,8 +57,8 @@ TEST_P(Contract_FusedInt8, ManyShortRows) {
   }
 }
 
-// A row longer than scratch is looked at twice: x and the residual have to be as they were.
-TEST_P(Contract_FusedInt8, LongRowsInPlace) {
+// A row longer than scratch needs two passes, so x and the residual must stay unchanged until the second.
+TEST_P(Contract_FusedInt8, QuantisesLongRowsInPlace) {
   FusedOperation op = quantising(Kind::layer, GetParam(), 14100, true);
   op.residual = GetParam();
   const FusedInputs inputs = fused_inputs(op, 17);
@@ -69,8 +70,8 @@ TEST_P(Contract_FusedInt8, LongRowsInPlace) {
 INSTANTIATE_TEST_SUITE_P(Types, Contract_FusedInt8, ::testing::ValuesIn(kAllTypes),
                          [](const auto& test) { return word(test.param); });
 
-// In f64 arithmetic what is quantised is f64.
-TEST(Contract_FusedInt8, MixturesOfTypes) {
+// In f64 arithmetic the quantised values are f64.
+TEST(Contract_FusedInt8, QuantisesMixturesOfTypes) {
   using enum DType;
   const contracts::Operation norms[] = {{Kind::layer, f32, i8, f64, {}, false, 1e-5, 0},
                                         {Kind::rms, bf16, i8, f32, f64, false, 1e-5, 0},
@@ -89,9 +90,9 @@ TEST(Contract_FusedInt8, MixturesOfTypes) {
   }
 }
 
-// --- numbers by hand ------------------------------------------------------------------------------------------------
+// --- numbers computed by hand --------------------------------------------------------------------------------------
 
-// RMS norm of +1 and -1 by turns, with eps = 0, is those themselves: y = +-weight.
+// RMS norm of alternating +1 and -1 with eps = 0 returns them unchanged, so y = +-weight.
 struct Weights {
   FusedOperation op;
   FusedInputs inputs;
@@ -124,10 +125,10 @@ std::vector<Number> repeated(const std::vector<Number>& numbers, std::size_t tim
   return all;
 }
 
-TEST(Contract_FusedInt8, NearestTiesToEvenAndClamped) {
+TEST(Contract_FusedInt8, RoundsToNearestEvenAndClamps) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
   for (const DType type : {DType::f32, DType::f64}) {
-    for (const std::size_t times : {1, 30}) {  // a tail alone, and vectors
+    for (const std::size_t times : {1, 30}) {  // a tail alone, and whole vectors
       const Weights ties(type, repeated<double>({0.5, 0.5, 1.5, 1.5, 2.5, 2.5, 126.5, 126.5, 0.49, 2.51}, times), 1);
       const Weights beyond(
           type, repeated<double>({127.4, 127.5, 1e30, 1e30, kInfinity, kInfinity, kNan, kNan, -0.0, 128}, times), 1);
@@ -143,7 +144,7 @@ TEST(Contract_FusedInt8, NearestTiesToEvenAndClamped) {
   }
 }
 
-// 16 columns and more, so that vectors and what they leave both see the largest.
+// 16 columns and more: the largest element may be in whole vectors or in the tail.
 TEST(Contract_FusedInt8, TheLargestOfTheRowIs127) {
   for (const DType type : {DType::f32, DType::f64}) {
     for (const std::size_t cols : {3, 40, 1100, 14100}) {
@@ -166,7 +167,7 @@ TEST(Contract_FusedInt8, TheLargestOfTheRowIs127) {
   }
 }
 
-TEST(Contract_FusedInt8, RowsOfZerosAndOfWhatIsNotFinite) {
+TEST(Contract_FusedInt8, QuantisesRowsOfZerosAndNonFiniteRows) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
   for (const DType type : {DType::f32, DType::f64}) {
     for (const std::size_t cols : {5, 14100}) {
@@ -186,8 +187,8 @@ TEST(Contract_FusedInt8, RowsOfZerosAndOfWhatIsNotFinite) {
   }
 }
 
-// 127 / m is no f32 below 2^-121; m / 127 is subnormal; in f64 m may be out of f32's range on either side.
-TEST(Contract_FusedInt8, RowsAtTheEndsOfTheRange) {
+// Below 2^-121, 127 / m exceeds f32's range, and m / 127 is subnormal. In f64, m may exceed f32's range at both ends.
+TEST(Contract_FusedInt8, QuantisesRowsAtTheEndsOfTheRange) {
   for (const double magnitude : {0x1p-119, 0x1p-122, 0x1p-149, 0x1p127, 0x1.FFFFFEp127}) {
     const Weights weights(DType::f32, {magnitude, magnitude, magnitude / 2, 0}, 0);
     expect_fused_is_composed(weights.op, weights.inputs);
@@ -207,8 +208,8 @@ TEST(Contract_FusedInt8, RowsAtTheEndsOfTheRange) {
   }
 }
 
-// 127 / m is no f32 there, and the largest f32 takes its place: 2^-122 times it is 64.
-TEST(Contract_FusedInt8, RowsBelowTheRangeOfTheFactor) {
+// 127 / m exceeds f32's range, so the largest f32 replaces it. 2^-122 times it is 64.
+TEST(Contract_FusedInt8, UsesTheLargestFactorBelowItsRange) {
   for (const DType type : {DType::f32, DType::f64}) {
     const Weights weights(type, {0x1p-122, 0x1p-122, 0x1p-123, 0x1p-126, 0x1p-140, 0x1p-149}, 0);
     const Weights smallest(type, {0x1p-149, 0x1p-149, 0}, 0);
@@ -222,8 +223,8 @@ TEST(Contract_FusedInt8, RowsBelowTheRangeOfTheFactor) {
   }
 }
 
-// 0.1 as f32 is above 0.1, and 1 / it is 10: halves, whose ties a scale rounded another way would break.
-TEST(Contract_FusedInt8, TheGivenScaleIsRoundedToNearestInEveryMode) {
+// 0.1 rounded to f32 is above 0.1, and its reciprocal is 10. A scale rounded in another direction would break the ties.
+TEST(Contract_FusedInt8, RoundsTheGivenScaleToNearestInEveryMode) {
   FusedOperation op = quantising(Kind::layer, DType::f32, 4, true, 0.1);
   FusedInputs inputs;
   inputs.x = Array(DType::f32, std::vector<double>{1, 2, 3, 5});

@@ -1,4 +1,5 @@
-// Residual and sum: the bits of the sum in scalar code, rounded to x's type, and of the plain norm over it.
+// Residual and sum: they have the bits of the sum in scalar code, rounded to x's type, and of the plain norm of that
+// sum.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +21,7 @@ using contracts::runnable_targets;
 
 constexpr std::size_t kCols[] = {1, 15, 16, 17, 64, 127, 768, 1023, 1024, 1025, 3000, 12000};
 
-// One row, two, a few, or more than two groups of them.
+// One row, two, a few, or more than two groups.
 std::size_t rows_for(std::size_t cols, std::size_t turn) {
   constexpr std::size_t kRows[] = {33, 9, 2, 1};
   return cols > 2000 ? 1 + turn % 3 : kRows[turn % 4];
@@ -35,7 +36,7 @@ FusedOperation with_residual(const contracts::Operation& norm, DType residual, d
 
 class Contract_FusedResidual : public ::testing::TestWithParam<DType> {};
 
-TEST_P(Contract_FusedResidual, IsTheSumAndThenTheNorm) {
+TEST_P(Contract_FusedResidual, HasTheBitsOfTheSumAndThenTheNorm) {
   std::size_t turn = 0;
   for (const Kind kind : kBothKinds) {
     for (const bool parameters : {true, false}) {
@@ -51,8 +52,8 @@ TEST_P(Contract_FusedResidual, IsTheSumAndThenTheNorm) {
   }
 }
 
-// A long row that is scaled, or not finite, after its blocks have been shared out.
-TEST_P(Contract_FusedResidual, ExtremeLongRowsInPlace) {
+// A long row that is scaled or not finite, after its blocks have been shared out.
+TEST_P(Contract_FusedResidual, HandlesOutOfRangeLongRowsInPlace) {
   const FusedOperation op = with_residual(contracts::same_type(Kind::rms, GetParam(), 70001), GetParam());
   for (const std::size_t kind : {2, 5, 13, 16}) {
     const FusedInputs inputs = fused_inputs(op, 1, kind);
@@ -64,8 +65,8 @@ TEST_P(Contract_FusedResidual, ExtremeLongRowsInPlace) {
 INSTANTIATE_TEST_SUITE_P(Types, Contract_FusedResidual, ::testing::ValuesIn(kAllTypes),
                          [](const auto& test) { return word(test.param); });
 
-// The sum's arithmetic is f64 where x or the residual is; the norm's where x, y, weight or bias is.
-TEST(Contract_FusedResidual, MixturesOfTypes) {
+// The sum uses f64 arithmetic if x or the residual is f64. The norm uses it if x, y, weight or bias is f64.
+TEST(Contract_FusedResidual, HandlesMixturesOfTypes) {
   using enum DType;
   const contracts::Operation norms[] = {
       {Kind::layer, bf16, f32, f32, f32, false, 1e-5, 0}, {Kind::layer, f32, bf16, f32, {}, true, 1e-5, 0},
@@ -83,12 +84,12 @@ TEST(Contract_FusedResidual, MixturesOfTypes) {
   }
 }
 
-// What is handed on to the norm is the sum as x's type holds it, whether it is asked for or not.
+// The norm takes the sum as rounded to x's type, whether the sum is an output or not.
 TEST(Contract_FusedResidual, IsRoundedBeforeTheNorm) {
   FusedOperation op = with_residual({Kind::layer, DType::bf16, DType::f32, {}, {}, false, 0, 4}, DType::bf16);
   FusedInputs inputs;
   inputs.x = Array(DType::bf16, std::vector<double>{256, 1, 2, 3});
-  inputs.residual = Array(DType::bf16, std::vector<double>{1, 0, 0, 0});  // 257 is no bf16: 256
+  inputs.residual = Array(DType::bf16, std::vector<double>{1, 0, 0, 0});  // 257 in bf16 is 256
   for (const bool sum : {true, false}) {
     op.sum = sum;
     for (const internal::Target target : runnable_targets()) {
@@ -99,8 +100,8 @@ TEST(Contract_FusedResidual, IsRoundedBeforeTheNorm) {
   }
 }
 
-// fma rounds once: 1 + 2^-12 squared leaves 2^-24 beside 2^-11.
-TEST(Contract_FusedResidual, TheScaleIsMultipliedInOneRounding) {
+// fma rounds once: (1 + 2^-12)^2 leaves 2^-24 beside 2^-11.
+TEST(Contract_FusedResidual, MultipliesTheScaleInOneRounding) {
   const double near_one = 1 + 0x1p-12;
   FusedOperation op = with_residual({Kind::layer, DType::f32, DType::f32, {}, {}, false, 0, 2}, DType::f32, near_one);
   FusedInputs inputs;
@@ -114,8 +115,8 @@ TEST(Contract_FusedResidual, TheScaleIsMultipliedInOneRounding) {
   }
 }
 
-// Short rows, of every kind, held in scratch or where y or the sum go.
-TEST(Contract_FusedResidual, ShortRowsPastTheCaches) {
+// Short rows of every kind, kept in scratch or in the memory of y or the sum.
+TEST(Contract_FusedResidual, HandlesShortRowsWithStreamingStores) {
   for (const auto& [rows, cols] : {std::pair<std::size_t, std::size_t>{2800, 768}, {21000, 100}, {44000, 48}}) {
     FusedOperation op = with_residual(contracts::same_type(Kind::layer, DType::f32, cols), DType::f32, 0.3);
     const FusedInputs inputs = fused_inputs(op, rows);
@@ -127,8 +128,7 @@ TEST(Contract_FusedResidual, ShortRowsPastTheCaches) {
   }
 }
 
-// Gaps between the rows of one tensor, while those of the others follow each other at once.
-TEST(Contract_FusedResidual, GapsInOneTensor) {
+TEST(Contract_FusedResidual, HandlesGapsInOneTensor) {
   constexpr std::size_t kRows = 40, kWidth = 48, kGap = 5;
   const std::vector<std::int64_t> shape = {kRows, kWidth}, apart = {kWidth + kGap, 1}, normalized = {kWidth};
   const auto with_gaps = [](const Array& rows, std::size_t bytes_of_row, std::size_t stride) {
@@ -138,7 +138,7 @@ TEST(Contract_FusedResidual, GapsInOneTensor) {
     }
     return wide;
   };
-  for (const DType residual : {DType::f32, DType::bf16}) {  // terms of one type are added by other kernels
+  for (const DType residual : {DType::f32, DType::bf16}) {  // other kernels add terms of one type
     const FusedOperation op = with_residual(contracts::same_type(Kind::layer, DType::f32, kWidth), residual);
     const FusedInputs inputs = fused_inputs(op, kRows);
     const FusedOutcome expected = one_by_one(runnable_targets()[0], op, inputs);
@@ -172,8 +172,8 @@ TEST(Contract_FusedResidual, GapsInOneTensor) {
   }
 }
 
-// The heads of query and key within (tokens, 3 * heads * 64): rows in strides, the other tensors dense.
-TEST(Contract_FusedResidual, RowsWithinALargerTensor) {
+// The heads of query and key in (tokens, 3 * heads * 64): strided rows, while the other tensors are dense.
+TEST(Contract_FusedResidual, HandlesRowsWithinALargerTensor) {
   constexpr std::size_t kTokens = 7, kHeads = 3, kWidth = 64, kRows = kTokens * kHeads;
   const std::vector<std::int64_t> shape = {kTokens, kHeads, kWidth}, strides = {3 * kHeads * kWidth, kWidth, 1};
   const std::vector<std::int64_t> normalized = {kWidth}, inside = {2 * kHeads * kWidth, kWidth, 1};

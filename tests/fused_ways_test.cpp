@@ -1,5 +1,6 @@
-// Every form of fused pass in every layout and place, shared out over threads, and past the caches: the bits of the
-// steps one by one. Then what is special to two outputs; to others: fused_residual_test.cpp, fused_int8_test.cpp.
+// Every form of fused pass in every layout and place, shared out over threads, and with non-temporal stores: the bits
+// of the separate steps. Then properties of two outputs. fused_residual_test.cpp and fused_int8_test.cpp have the other
+// forms.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -11,7 +12,7 @@
 namespace evenorm::testing {
 namespace {
 
-// A residual, its sum, a second y, y of i8 with a scale of each row's own or one that is given.
+// A residual with and without its sum, a second y, and y of i8 with scales per row or a given scale.
 std::vector<FusedOperation> forms(DType dtype, std::size_t cols) {
   const FusedOperation plain{contracts::same_type(Kind::layer, dtype, cols)};
   FusedOperation residual = plain, second = plain, int8 = plain;
@@ -28,7 +29,7 @@ std::vector<FusedOperation> forms(DType dtype, std::size_t cols) {
 class Contract_FusedWays : public ::testing::TestWithParam<DType> {};
 
 // Every kind of row in one batch.
-TEST_P(Contract_FusedWays, InEveryWay) {
+TEST_P(Contract_FusedWays, HaveTheSameBits) {
   for (const std::size_t cols : {33, 200, 1300}) {
     for (const FusedOperation& op : forms(GetParam(), cols)) {
       expect_fused_is_composed(op, fused_inputs(op, 36), ways_of(op).size());
@@ -36,7 +37,7 @@ TEST_P(Contract_FusedWays, InEveryWay) {
   }
 }
 
-TEST_P(Contract_FusedWays, SharedOutOverThreads) {
+TEST_P(Contract_FusedWays, HaveTheSameBitsOverThreads) {
   for (const auto& [rows, cols] : {std::pair<std::size_t, std::size_t>{300, 300}, {70, 1025}, {2, 70001}}) {
     for (const FusedOperation& op : forms(GetParam(), cols)) {
       const FusedInputs inputs = cols < 70000 ? fused_inputs(op, rows) : normal_inputs(op, rows);
@@ -55,7 +56,7 @@ TEST_P(Contract_FusedWays, SharedOutOverThreads) {
 INSTANTIATE_TEST_SUITE_P(Types, Contract_FusedWays, ::testing::ValuesIn(contracts::kAllTypes),
                          [](const auto& test) { return word(test.param); });
 
-TEST(Contract_FusedWays, OutputsPastTheCaches) {
+TEST(Contract_FusedWays, HaveTheSameBitsWithStreamingStores) {
   for (const FusedOperation& op : forms(DType::f32, 1040)) {
     if (op.norm.y == DType::i8) continue;
     const FusedInputs inputs = normal_inputs(op, 2100);
@@ -64,8 +65,7 @@ TEST(Contract_FusedWays, OutputsPastTheCaches) {
   }
 }
 
-// --- two outputs from one look at x: each has the bits that it has alone
-// -----------------------------------------------
+// --- two outputs from one pass over x: each has the bits that it has alone -----------------------------------------
 
 using contracts::kBothKinds;
 
@@ -80,7 +80,7 @@ FusedOperation with_second(const contracts::Operation& norm, DType y2, std::opti
 
 class Contract_FusedSecond : public ::testing::TestWithParam<DType> {};
 
-TEST_P(Contract_FusedSecond, HasTheBitsOfARunOfItsOwn) {
+TEST_P(Contract_FusedSecond, HasTheBitsOfASeparatePass) {
   std::size_t turn = 0;
   for (const Kind kind : kBothKinds) {
     for (const bool residual : {false, true}) {
@@ -100,8 +100,8 @@ TEST_P(Contract_FusedSecond, HasTheBitsOfARunOfItsOwn) {
 INSTANTIATE_TEST_SUITE_P(Types, Contract_FusedSecond, ::testing::ValuesIn(contracts::kAllTypes),
                          [](const auto& test) { return word(test.param); });
 
-// Where the two arithmetics differ, each has its own; y2 of a type of its own.
-TEST(Contract_FusedSecond, MixturesOfTypes) {
+// If the two arithmetics differ, each output uses its own. y2 has its own type.
+TEST(Contract_FusedSecond, HandlesMixturesOfTypes) {
   using enum DType;
   struct Second {
     DType y2;
@@ -126,8 +126,8 @@ TEST(Contract_FusedSecond, MixturesOfTypes) {
   }
 }
 
-// All four parameters converted and gathered, with all else that takes scratch, up to as many columns as are kept.
-TEST(Contract_FusedSecond, ParametersThatFillTheScratch) {
+// All four parameters are converted and gathered, with all else that takes scratch, up to the longest rows that fit.
+TEST(Contract_FusedSecond, HandlesParametersThatFillTheScratch) {
   using enum DType;
   for (const std::size_t cols : {2000, 2048, 2049}) {
     FusedOperation op = with_second({Kind::layer, bf16, f16, f16, bf16, true, 1e-5, cols}, bf16, f16, bf16);
@@ -136,13 +136,13 @@ TEST(Contract_FusedSecond, ParametersThatFillTheScratch) {
   }
 }
 
-// A plan keeps what it knows of one look; where there are two, it knows nothing of either.
-TEST(Contract_FusedSecond, OfAPlanThatIsRunAgain) {
+// A plan keeps what it knows about one pass. If it needs two passes, it keeps nothing about either.
+TEST(Contract_FusedSecond, IsTheSameWhenAPlanRunsAgain) {
   using enum DType;
   const contracts::Runner planned = [](const Forward& forward, const Executor& executor) {
     const Plan plan(forward);
     plan.run(executor);
-    // Where nothing is written over what is read.
+    // Only if no output overwrites an input.
     if (forward.y.data != forward.x.data && forward.sum.data != forward.x.data) Plan(plan).run(executor);
   };
   for (const DType weight2 : {f32, f64}) {
@@ -161,7 +161,7 @@ TEST(Contract_FusedSecond, OfAPlanThatIsRunAgain) {
 }
 
 // A NaN among one pair of parameters does not reach the other output.
-TEST(Contract_FusedSecond, NansInOnePairOfParameters) {
+TEST(Contract_FusedSecond, NansInOnePairOfParametersDoNotReachTheOtherOutput) {
   const FusedOperation op =
       with_second(contracts::same_type(Kind::layer, DType::f32, 200), DType::f32, DType::f32, DType::f32);
   for (const bool of_second : {false, true}) {

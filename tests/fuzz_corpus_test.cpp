@@ -1,5 +1,5 @@
-// The fuzzers' functions in every build, with compilers without libFuzzer too: every input under fuzz/corpus/, so that
-// what was found once stays mended, and random choices for those that take any bytes for choices.
+// Runs the fuzz targets in every build, also without libFuzzer. Every input in fuzz/corpus/ runs, so that fixed bugs
+// stay fixed. Targets that take any bytes as choices also run on random bytes.
 #include <gtest/gtest.h>
 
 #include <filesystem>

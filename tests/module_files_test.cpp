@@ -1,4 +1,5 @@
-// Modules to .safetensors files and back, and the files' bytes: those that the format's own library (0.8.0) writes.
+// Modules written to .safetensors files and read back. The files have the bytes that the format's own library (0.8.0)
+// writes.
 #include "cli/files/module_files.hpp"
 
 #include <gtest/gtest.h>
@@ -57,7 +58,7 @@ class Safetensors_Writer : public ::testing::Test {
 
 const Shape kNone, kOne{1}, kEmpty{0, 3};
 
-TEST_F(Safetensors_Writer, BytesAreTheFormatsOwn) {
+TEST_F(Safetensors_Writer, WritesTheBytesOfTheFormatsLibrary) {
   EXPECT_EQ(written({{"b", {"ab", DType::f16, kOne, {}}},
                      {"d", {"cd", DType::bf16, kOne, {}}},
                      {"a", {"efgh", DType::f32, kNone, {}}},
@@ -76,17 +77,17 @@ TEST_F(Safetensors_Writer, BytesAreTheFormatsOwn) {
   EXPECT_EQ(written({}), "\x08\0\0\0\0\0\0\0{}      "s);
 }
 
-TEST_F(Safetensors_Writer, RefusesNamesAndStridesThatItCannotWrite) {
+TEST_F(Safetensors_Writer, RejectsNamesAndStridesThatItCannotWrite) {
   const ConstTensor tensor{"abcd", DType::f32, kOne, {}};
-  EXPECT_EQ(failure_of([&] { written({{"a", tensor}, {"a", tensor}}); }), "tensor 'a' is there twice");
+  EXPECT_EQ(failure_of([&] { written({{"a", tensor}, {"a", tensor}}); }), "tensor 'a' is given twice");
   EXPECT_EQ(failure_of([&] {
               written({{"a", tensor}, {"a", {"ab", DType::f16, kOne, {}}}});
             }),
-            "tensor 'a' is there twice");
+            "tensor 'a' is given twice");
   EXPECT_EQ(failure_of([&] {
               written({{"__metadata__", tensor}});
             }),
-            "'__metadata__' is a tensor's name, but the format has other use for it");
+            "'__metadata__' is a tensor's name, but the format reserves it");
   EXPECT_EQ(failure_of([&] { written({{"a\xff", tensor}}); }), "'a?' is a tensor's name, but it should be UTF-8");
   EXPECT_EQ(failure_of([&] {
               written({{"a", {"abcd", DType::f32, kOne, kOne}}});
@@ -132,7 +133,7 @@ class Modules_Loading : public ::testing::Test {
  protected:
   Modules_Loading() { set(module.weight(), 1); }
 
-  // Of a file that has these tensors of zeros, after its path; and the module is as it was.
+  // The message for a file with these tensors of zeros, without its path. The module must be unchanged.
   std::string failure(const std::vector<std::string>& entries, std::size_t data, std::string_view prefix = "n.") {
     std::string header = "{";
     for (const std::string& entry : entries) header += (header.size() > 1 ? "," : "") + entry;
@@ -150,17 +151,17 @@ class Modules_Loading : public ::testing::Test {
   LayerNorm module{kShape};
 };
 
-// All that load() refuses: modules_load_test.cpp.
-TEST_F(Modules_Loading, RefusesWhatDoesNotFitByItsKey) {
+// modules_load_test.cpp has everything else that load() refuses.
+TEST_F(Modules_Loading, RejectsTensorsThatDoNotFitByTheirKey) {
   const std::string weight = safetensors_entry("n.weight", "F32", "2,3", 0, 24);
-  EXPECT_EQ(failure({weight}, 24), ": n.bias is missing, but should be there with shape (2, 3) and dtype f32");
+  EXPECT_EQ(failure({weight}, 24), ": n.bias is missing, but should have shape (2, 3) and dtype f32");
   EXPECT_EQ(failure({weight, safetensors_entry("n.bias", "I32", "2,3", 24, 48)}, 48),
             " has tensor 'n.bias' of type I32, but should have F16, BF16, F32 or F64");
   EXPECT_EQ(failure({weight, safetensors_entry("n.count", "I64", "", 24, 32)}, 32),
             ": n.count is unexpected: the module has n.weight and n.bias");
 }
 
-TEST_F(Modules_Loading, TakesItsOwnOutOfAWholeModel) {
+TEST_F(Modules_Loading, TakesItsParametersFromAWholeModel) {
   EXPECT_EQ(failure({safetensors_entry("n.weight", "F32", "2,3", 0, 24), safetensors_entry("m.x", "I8", "1", 24, 25),
                      safetensors_entry("n.bias", "F32", "2,3", 25, 49)},
                     49),
@@ -168,7 +169,7 @@ TEST_F(Modules_Loading, TakesItsOwnOutOfAWholeModel) {
   EXPECT_EQ(bytes_of(module.weight()), bytes_of(module.bias()));
 }
 
-TEST_F(Modules_Loading, AFileThatCannotBeWrittenStaysAsItWas) {
+TEST_F(Modules_Loading, AFileThatCannotBeWrittenIsUnchanged) {
   save_module(module, folder / "m");
   const std::string before = read_file(folder / "m");
   EXPECT_EQ(failure_of([&] { save_module(module, folder / "m", "\xff"); }),

@@ -1,5 +1,5 @@
-// A module's parameters by name: what they are called, what load() takes and what it refuses. In files:
-// module_files_test.cpp.
+// A module's parameters by name: their names, and what load() accepts and refuses. module_files_test.cpp reads them
+// from files.
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -42,7 +42,7 @@ class Modules_Load : public ::testing::Test {
         {"n.weight", const_view(weight, kShape)}, {"other.running_mean", {}}, {"n.bias", const_view(bias, kShape)}};
   }
 
-  // Refused, and nothing was written.
+  // Expects a refusal and unchanged parameters.
   std::string error() {
     const Bytes weight_before = bytes_of(module.weight()), bias_before = bytes_of(module.bias());
     const std::string message = error_of([&] { module.load(state, "n."); });
@@ -56,7 +56,7 @@ class Modules_Load : public ::testing::Test {
   std::vector<NamedConstTensor> state;
 };
 
-TEST_F(Modules_Load, SetsParametersAlone) {
+TEST_F(Modules_Load, SetsOnlyParameters) {
   const void* before = module.weight().data;
   const Bytes gradient = bytes_of(module.weight_grad());
   module.load(state, "n.");
@@ -66,8 +66,8 @@ TEST_F(Modules_Load, SetsParametersAlone) {
   EXPECT_EQ(bytes_of(module.weight_grad()), gradient);
 }
 
-TEST_F(Modules_Load, AnyStridesAndTheModulesOwnMemory) {
-  const Shape strides{1, 3};  // of C order over (8, 3), transposed
+TEST_F(Modules_Load, AcceptsAnyStridesAndTheModulesOwnMemory) {
+  const Shape strides{1, 3};  // of (8, 3) in C order, transposed
   state[0].tensor.strides = strides;
   module.load(state, "n.");
   const auto* from = reinterpret_cast<const float*>(weight.data());
@@ -82,7 +82,7 @@ TEST_F(Modules_Load, AnyStridesAndTheModulesOwnMemory) {
   EXPECT_EQ(bytes_of(module.bias()), weight_before);
 }
 
-TEST_F(Modules_Load, RefusesWhatDoesNotFit) {
+TEST_F(Modules_Load, RejectsTensorsThatDoNotFit) {
   const std::vector<NamedConstTensor> good = state;
   const Shape wrong{8, 3};
   state[2].tensor.shape = wrong;
@@ -98,16 +98,16 @@ TEST_F(Modules_Load, RefusesWhatDoesNotFit) {
   EXPECT_EQ(error(), "n.bias is null");
   state = good;
   state.pop_back();
-  EXPECT_EQ(error(), "n.bias is missing, but should be there with shape (3, 8) and dtype f32");
+  EXPECT_EQ(error(), "n.bias is missing, but should have shape (3, 8) and dtype f32");
   state = good;
   state.push_back(state[0]);
-  EXPECT_EQ(error(), "n.weight is there twice");
+  EXPECT_EQ(error(), "n.weight is given twice");
   state = good;
   state.push_back({"n.running_mean", const_view(bias, kShape)});
   EXPECT_EQ(error(), "n.running_mean is unexpected: the module has n.weight and n.bias");
 }
 
-TEST_F(Modules_Load, RefusesWhatTheModuleHasNot) {
+TEST_F(Modules_Load, RejectsParametersThatTheModuleDoesNotHave) {
   LayerNorm without_bias(kShape, {.bias = false}), bare(kShape, {.elementwise_affine = false});
   EXPECT_EQ(error_of([&] { without_bias.load(state, "n."); }), "n.bias is unexpected: the module has n.weight");
   EXPECT_EQ(error_of([&] { bare.load(state, "n."); }), "n.weight is unexpected: the module has no parameters");

@@ -1,5 +1,5 @@
-// LayerNorm and RMSNorm as modules: what they hold at first, that they compute what run() does, what they refuse.
-// Parameters by name: modules_load_test.cpp.
+// LayerNorm and RMSNorm as modules: their initial state, that they compute what run() computes, and what they refuse.
+// modules_load_test.cpp has parameters by name.
 #include "evenorm/modules.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using contracts::kAllTypes;
 const Shape kShape{3, 8}, kInput{4, 3, 8}, kRows{4};
 constexpr std::size_t kCols = 24, kElements = 96;
 
-// Both kinds, with what they compute described once more.
+// Both kinds, with a second description of what they compute.
 struct Case {
   Kind kind;
   DType dtype;
@@ -64,7 +64,6 @@ TEST_P(Modules_All, BeginWithOnesAndZerosAndNoGradients) {
   });
 }
 
-// What forward() writes: y, then the statistics.
 struct Written {
   Array y, mean{DType::f64, 4}, rstd{DType::f64, 4};
 
@@ -73,7 +72,7 @@ struct Written {
   std::vector<Bytes> bytes() const { return {bytes_of(y), bytes_of(mean), bytes_of(rstd)}; }
 };
 
-TEST_P(Modules_All, ForwardIsRun) {
+TEST_P(Modules_All, ForwardHasTheResultsOfRun) {
   const Case& c = GetParam();
   const Array x = normals(c.dtype, kElements, 1);
   c.run([&](auto module) {
@@ -101,8 +100,9 @@ TEST_P(Modules_All, ForwardIsRun) {
   });
 }
 
-// Twice, with another dy: the gradients are sums. With the forward pass's statistics the second time.
-TEST_P(Modules_All, BackwardIsRunAndAdds) {
+// Calls backward() twice with different dy, because gradients accumulate. The second call has the forward pass's
+// statistics.
+TEST_P(Modules_All, BackwardHasTheResultsOfRunAndAccumulates) {
   const Case& c = GetParam();
   const Array x = normals(c.dtype, kElements, 1),
               dys[] = {normals(c.dtype, kElements, 4), normals(c.dtype, kElements, 5)};
@@ -191,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(, Modules_All, ::testing::ValuesIn(all_cases()), [](con
   return word(c.kind) + word(c.dtype) + (c.affine ? c.bias ? "" : "WithoutBias" : "WithoutParameters");
 });
 
-TEST(Modules_Defaults, ArePyTorchs) {
+TEST(Modules_Defaults, EqualPyTorchs) {
   const LayerNorm layer(5);
   EXPECT_EQ(layer.eps(), 1e-5);
   EXPECT_EQ(layer.dtype(), DType::f32);
@@ -204,7 +204,7 @@ TEST(Modules_Defaults, ArePyTorchs) {
   EXPECT_TRUE(std::ranges::equal(rms.normalized_shape(), Shape{2, 5}));
 }
 
-TEST(Modules_Gradients, AloneWithoutDx) {
+TEST(Modules_Gradients, AreComputedWithoutDx) {
   const Array x = normals(DType::f32, kElements, 1), dy = normals(DType::f32, kElements, 2);
   Array dx(DType::f32, kElements);
   LayerNorm with(kShape), without(kShape);
@@ -214,7 +214,7 @@ TEST(Modules_Gradients, AloneWithoutDx) {
   EXPECT_EQ(bytes_of(without.bias_grad()), bytes_of(with.bias_grad()));
 }
 
-TEST(Modules_Refused, Construction) {
+TEST(Modules_Refused, WrongConstruction) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(error_of([] { LayerNorm(Shape{}); }), "normalized_shape is (), but it should have at least one axis");
   EXPECT_EQ(error_of([] { RMSNorm(0); }), "normalized_shape is (0), but it should have at least one element");
@@ -230,7 +230,7 @@ TEST(Modules_Refused, Construction) {
             "the module has dtype 9, which is none of f64, f32, bf16, f16");
 }
 
-// Of forward() and backward(), which write nothing then.
+// The error of forward() and backward(), which must write nothing.
 std::string error_of_shape(const Shape& shape, const Shape& normalized_shape) {
   LayerNorm module(normalized_shape);
   const Array x = normals(DType::f32, count(shape), 1);
@@ -243,7 +243,7 @@ std::string error_of_shape(const Shape& shape, const Shape& normalized_shape) {
   return forward;
 }
 
-TEST(Modules_Refused, ShapesOfXByTheAxesThatDisagree) {
+TEST(Modules_Refused, ShapesOfXWithMessagesThatNameTheAxes) {
   EXPECT_EQ(error_of_shape({4, 8, 768}, {8, 512}),
             "x has shape (4, 8, 768), but normalized_shape is (8, 512): axis 2 has 768, not 512");
   EXPECT_EQ(error_of_shape({4, 7, 768}, {8, 512}),
@@ -256,7 +256,7 @@ TEST(Modules_Refused, ShapesOfXByTheAxesThatDisagree) {
   EXPECT_EQ(error_of_shape({0, 512}, {512}), "no error");
 }
 
-TEST(Modules_Refused, WhatRunRefuses) {
+TEST(Modules_Refused, EverythingThatRunRefuses) {
   const Array x = normals(DType::f32, kElements, 1);
   Array y(DType::f32, kElements), mean(DType::f64, 4);
   RMSNorm rms(kShape, {.elementwise_affine = false});

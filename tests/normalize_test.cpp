@@ -1,4 +1,5 @@
-// The same bytes whatever the pieces: every choice of axes, both orders of elements, every pair of types.
+// The command line's results do not depend on how a file is divided: every choice of axes, both orders of elements, and
+// every pair of types.
 #include "cli/normalize.hpp"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,7 @@ std::string python_shape(const Shape& shape) {
   return text + ")";
 }
 
-// Element i, in C order, of any type: numbers that are exact in all of them.
+// Element i in C order. The numbers are exact in every type.
 std::string element_bytes(DType dtype, std::size_t i) {
   const float value = static_cast<float>((i * 2654435761U >> 7) % 61) - 25;
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -50,7 +51,7 @@ std::string element_bytes(DType dtype, std::size_t i) {
   return testing::bytes_of<std::uint16_t>({static_cast<std::uint16_t>((bits >> 16 & 0x8000) | magnitude)});
 }
 
-// Where the elements of the file lie in C order.
+// The places in the file of the elements in C order.
 std::vector<std::size_t> c_order_of(const Shape& shape, bool fortran_order) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < elements_of(shape); ++i) {
@@ -116,7 +117,7 @@ std::string data_of(const std::string& npy) {
   return npy.substr(10 + static_cast<unsigned char>(npy[8]) + 256U * static_cast<unsigned char>(npy[9]));
 }
 
-// The same from the library, row by row, each gathered here: y, mean and rstd in the file's order.
+// The library's result for each row, gathered here. y, mean and rstd are in the file's order.
 Results expected_of(const Case& c) {
   const Shape row_shape = sizes_at(c.shape, c.axes), rows_shape = sizes_elsewhere(c.shape, c.axes);
   const std::size_t cols = elements_of(row_shape), rows = elements_of(rows_shape);
@@ -192,7 +193,7 @@ std::vector<Axes> all_choices(std::size_t axes) {
   return choices;
 }
 
-TEST(Normalize_Pieces, SameBytesOverAnyAxesInAnyOrder) {
+TEST(Normalize_Pieces, GiveTheSameBytesForAnyAxesAndOrder) {
   for (const Axes& axes : all_choices(3)) {
     for (const bool fortran_order : {false, true}) {
       expect_same_bytes({{3, 4, 5}, axes, fortran_order, DType::f32, DType::f32});
@@ -202,7 +203,7 @@ TEST(Normalize_Pieces, SameBytesOverAnyAxesInAnyOrder) {
   expect_same_bytes({{2, 3, 4, 5}, {0, 2}, false, DType::f32, DType::f32});
 }
 
-TEST(Normalize_Pieces, SameBytesOfAnyTypes) {
+TEST(Normalize_Pieces, GiveTheSameBytesForAnyTypes) {
   for (const DType x : kTypes) {
     for (const DType y : kTypes) {
       expect_same_bytes({{5, 33}, {1}, false, x, y});

@@ -1,4 +1,4 @@
-// The .npy header's parser, malformed headers line by line, and reading and writing through files.
+// The parser of .npy headers, malformed headers line by line, and reading and writing of files.
 #include "cli/files/npy.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using testing::write_file;
 
 using Shape = std::vector<std::int64_t>;
 
-// From memory that ends with the file's start, so that an over-read ends the test.
+// Parses from memory that ends with the file's start, so that reading too far ends the test.
 NpyParse parse(const std::string& file) {
   const std::span whole = std::as_bytes(std::span(file));
   const GuardedMemory memory(whole.first(std::min(whole.size(), kMaxNpyHeaderBytes)), Guard::after);
@@ -67,8 +67,7 @@ TEST(Npy_Header, ReadsAnyOrderQuotesAndSpaces) {
   }
 }
 
-// As numpy.load reads them: what Python 2 wrote, other names of the types, tabs and comments, a key that is there
-// twice.
+// Files that numpy.load accepts: from Python 2, with other type names, with tabs and comments, with a repeated key.
 TEST(Npy_Header, ReadsWhatNumpyReads) {
   const std::string data(12, 'x');
   for (const char* text :
@@ -84,7 +83,8 @@ TEST(Npy_Header, ReadsWhatNumpyReads) {
       EXPECT_EQ(result.header.dtype, DType::f32) << text;
     }
   }
-  EXPECT_NE(parse(npy_bytes(header("'<f4'", "False", "(3L,)"), data, '\3')).error, "");  // Python 3's version
+  // the version that only Python 3 writes
+  EXPECT_NE(parse(npy_bytes(header("'<f4'", "False", "(3L,)"), data, '\3')).error, "");
   for (const auto& [descr, dtype] : {std::pair{"=f4", DType::f32},
                                      {"f4", DType::f32},
                                      {"|f4", DType::f32},
@@ -108,13 +108,13 @@ TEST(Npy_Header, ReadsWhatNumpyReads) {
   }
 }
 
-TEST(Npy_Header, PassesOverWhatFollowsTheArray) {
+TEST(Npy_Header, SkipsBytesAfterTheArray) {
   const NpyParse result = parse(npy_bytes_of("<f4", "(2, 3)", std::string(24 + 1000, 'x')));
   EXPECT_EQ(result.error, "");
   EXPECT_EQ(result.header.data_bytes, 24U);
 }
 
-TEST(Npy_Header, ReadsShapesOfNoAxisAndNoElement) {
+TEST(Npy_Header, ReadsShapesWithoutAxesOrElements) {
   EXPECT_EQ(parse(npy_bytes_of("<f4", "()", "abcd")).header.shape, Shape{});
   EXPECT_EQ(parse(npy_bytes_of("<f4", "()", "abcd")).header.data_bytes, 4U);
   const NpyParse none = parse(npy_bytes_of("<f4", "(4611686018427387904, 0, 4611686018427387904)", ""));
@@ -144,8 +144,8 @@ TEST(Npy_Header, WritesNumpysBytes) {
             testing::read_file(testing::in_sources("examples/minilm/bias.npy")).substr(0, 128));
 }
 
-// Of a pipe, whose size is not known: from as many bytes as the header's start asks for.
-TEST(Npy_Header, NeedsNoMoreThanItSays) {
+// A pipe has no known size. The parser gets as many bytes as the header's start asks for.
+TEST(Npy_Header, NeedsOnlyTheBytesItAsksFor) {
   for (const char major : {'\1', '\2'}) {
     const std::string file = npy_bytes(header("'<f4'", "False", "(3,)"), std::string(12, 'x'), major);
     const std::span whole = std::as_bytes(std::span(file));
@@ -161,12 +161,12 @@ TEST(Npy_Header, NeedsNoMoreThanItSays) {
   EXPECT_EQ(npy_header_bytes(std::as_bytes(std::span(liar)).first(5)), 5U);
 }
 
-TEST(Npy_Header, EveryTruncationIsRefused) {
+TEST(Npy_Header, RejectsEveryTruncation) {
   const std::string file = npy_bytes_of("<f4", "(2, 3)", std::string(24, 'x'));
   for (std::size_t size = 0; size < file.size(); ++size) EXPECT_NE(parse(file.substr(0, size)).error, "") << size;
 }
 
-// One byte of a good file changed at a time: refused, or good and within the file's size.
+// Changes one byte of a valid file at a time. The result is refused, or valid and within the file's size.
 TEST(Npy_Header, NoChangedByteEscapesTheSizeCheck) {
   const std::string file = npy_bytes_of("<f4", "(2, 3)", std::string(24, 'x'));
   for (std::size_t at = 0; at + 24 < file.size(); ++at) {
@@ -318,7 +318,7 @@ TEST(Npy_File, ReadsFortranOrderAndBigEndianAsCOrder) {
   EXPECT_TRUE(std::ranges::equal(array.as<std::uint16_t>(), expected));
 }
 
-TEST(Npy_File, OneThatShrinksMeanwhileIsAnError) {
+TEST(Npy_File, ShrinkingWhileReadIsAnError) {
   const TemporaryFolder folder;
   const std::string path = folder / "x.npy";
   write_file(path, npy_bytes_of("<f4", "(2, 3)", std::string(24, 'x')));
@@ -333,7 +333,7 @@ TEST(Npy_File, OneThatShrinksMeanwhileIsAnError) {
   }
 }
 
-TEST(Npy_File, OutputsThatAreNotCommittedLeaveNothing) {
+TEST(Npy_File, UncommittedOutputsLeaveNoFiles) {
   const TemporaryFolder folder;
   write_file(folder / "y.npy", "old");
   {

@@ -1,5 +1,5 @@
-// How tensors are cut: as small and in as long runs as can be. That cuts take each element once, in its row:
-// normalize_test.cpp.
+// How tensors are divided into pieces: as few elements, and as long runs, as possible. normalize_test.cpp checks that
+// pieces take each element once, in its row.
 #include "cli/files/pieces.hpp"
 
 #include <gtest/gtest.h>
@@ -22,9 +22,9 @@ TEST(Pieces, TrailingAxesAreRunsOfRows) {
   EXPECT_EQ(pieces_of({1000, 64}, {1}, {6500, 1, 6500}).largest().rows, 101);
 }
 
-TEST(Pieces, ChannelsFirstGoesImageByImageOrThroughPartsOfOne) {
+TEST(Pieces, ChannelsFirstTakesWholeImagesOrPartsOfOne) {
   EXPECT_EQ(pieces_of({8, 16, 10, 10}, {1}, {3200, 1, 3200}).largest().run, 3200);  // two images
-  const Pieces parts = pieces_of({8, 16, 10, 10}, {1}, {800, 1, 800});              // half of one
+  const Pieces parts = pieces_of({8, 16, 10, 10}, {1}, {800, 1, 800});              // half an image
   EXPECT_EQ(parts.count(), 16);
   EXPECT_EQ(parts[1].run, 50);
   EXPECT_EQ(parts[1].first, 50);
@@ -32,21 +32,21 @@ TEST(Pieces, ChannelsFirstGoesImageByImageOrThroughPartsOfOne) {
   EXPECT_EQ(parts[2].first, 1600);
 }
 
-TEST(Pieces, GrowForRunsUpToTheMost) {
+TEST(Pieces, GrowForLongerRunsUpToTheLimit) {
   EXPECT_EQ(pieces_of({100, 1000}, {0}, {1000, 1, 100000}).largest().run, 10);
   EXPECT_EQ(pieces_of({100, 1000}, {0}, {1000, 64, 100000}).largest().run, 64);
   EXPECT_EQ(pieces_of({100, 1000}, {0}, {1000, 64, 3200}).largest().run, 32);
-  EXPECT_EQ(pieces_of({100, 1000}, {0}, {50, 64, 50}).largest().run, 1);  // one row is larger than all that is allowed
+  EXPECT_EQ(pieces_of({100, 1000}, {0}, {50, 64, 50}).largest().run, 1);  // one row exceeds the limit
   EXPECT_EQ(pieces_of({1000, 100}, {1}, {1000, 64, 100000}, true).largest().run, 64);
 }
 
-TEST(Pieces, InOrderHoldsWhatDoesNotLieTogether) {
+TEST(Pieces, InOrderHoldAllStridedElements) {
   EXPECT_EQ(pieces_of({8, 16, 100}, {2}, {200, 1, 200, true}).largest().elements, 200);
   EXPECT_EQ(pieces_of({8, 16, 100}, {1}, {200, 1, 200, true}).largest().elements, 1600);
   EXPECT_EQ(pieces_of({8, 16, 100}, {0}, {200, 1, 200, true}).largest().elements, 12800);
 }
 
-TEST(Pieces, OfNothingThereAreNone) {
+TEST(Pieces, AreNoneForEmptyTensors) {
   for (const Shape& shape : {Shape{0, 5}, {3, 0, 5}, {std::int64_t{1} << 62, std::int64_t{1} << 62, 0, 5}}) {
     const Pieces pieces = pieces_of(shape, {shape.size() - 1}, {1, 1, 1});
     EXPECT_EQ(pieces.count(), 0);

@@ -1,5 +1,4 @@
-// The route of every combination of types, layouts, fused forms and sizes: a table, compared with
-// tests/vectors/routes.txt.
+// The route of every combination of types, layouts, fused forms and sizes, compared with tests/vectors/routes.txt.
 #include "plan/caches.hpp"
 #include "plan/forward_plan.hpp"
 #include "plan/gradient_plan.hpp"
@@ -63,7 +62,7 @@ Problem problem(DType x, DType y, Layout layout, Form form, std::int64_t cols) {
   return validate(f);
 }
 
-// E.g. "short rows x8", "channels first, else pieces of 16 x 512", "long rows x1, y streamed".
+// For example "short rows x8", "channels first, else pieces of 16 x 512", "long rows x1, y streamed".
 std::string text(const ForwardPlan& plan) {
   const ForwardScratch& s = plan.scratch;
   std::string result(name(plan.route));
@@ -145,25 +144,24 @@ std::string table() {
   return result;
 }
 
-TEST(Plan_Routes, AreThoseOfTheTable) {
+TEST(Plan_Routes, EqualTheTable) {
   const std::string found = table();
   EXPECT_EQ(found, evenorm::testing::read_file(evenorm::testing::in_sources("tests/vectors/routes.txt")))
-      << "the table that was found is in routes.txt in the folder of the tests' build";
+      << "the actual table is in routes.txt in the tests' build folder";
   if (HasFailure()) std::ofstream("routes.txt") << found;
 }
 
-// --- from which size on memory is used in another way: by the caches, and no later than where that pays
-// ---------------
+// --- cache sizes select non-temporal stores and prefetching --------------------------------------------------------
 
 constexpr std::size_t kMiB = std::size_t{1} << 20u;
 
-TEST(Caches, StreamingStartsAtAShareOfTheLastOne) {
+TEST(Caches, StreamingStartsAtAShareOfTheLastLevel) {
   EXPECT_EQ(streamed_from({.second = kMiB, .last = 32 * kMiB}), 8 * kMiB);
   EXPECT_EQ(streamed_from({.second = kMiB, .last = 6 * kMiB}), 6 * kMiB / 4);
   EXPECT_EQ(streamed_from({.second = kMiB, .last = 384 * kMiB}), 8 * kMiB);
 }
 
-TEST(Caches, FetchingStartsBeyondTheSecondOne) {
+TEST(Caches, PrefetchingStartsBeyondTheSecondLevel) {
   EXPECT_EQ(fetched_from({.second = kMiB, .last = 32 * kMiB}), 4 * kMiB);
   EXPECT_EQ(fetched_from({.second = kMiB / 2, .last = 32 * kMiB}), 2 * kMiB);
   EXPECT_EQ(fetched_from({.second = 2 * kMiB, .last = 32 * kMiB}), 4 * kMiB);

@@ -1,4 +1,4 @@
-// The reference's gradients against central differences of its own forward pass, and against what follows by hand.
+// The reference's gradients compared with central differences of its own forward pass, and with results by hand.
 #include "reference/reference_backward.hpp"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ Real sum_of_magnitudes(std::span<const Real> a) {
   return sum;
 }
 
-// One row and all that the gradients are made from.
+// One row and everything that its gradients depend on.
 struct Row {
   Kind kind;
   std::vector<Real> x, dy, gamma;
@@ -69,12 +69,13 @@ Row make_row(Kind kind, std::string_view input, std::size_t cols, double eps, bo
   return row;
 }
 
-// dx_j by central differences D(h), D(h/2) and Richardson's (4 D(h/2) - D(h)) / 3, which leaves -h^4/480 of the fifth
-// derivative. As a function of t = h rstd the loss is analytic where the variance's factor
-// |1 + 2 t xhat_j/n + t^2 (..)/n| > 0; on the circle |t| = rho = sqrt(n)/4 that factor is at least 7/16 since
-// |xhat_j| <= sqrt(n), and |loss| <= 1.52 (sum |g xhat| + rho (|g_j| + mean|g|)) = B. By Cauchy the fifth derivative is
-// at most 5! B/rho^5: with t = 2^-16 rho the truncation is below 2^-65 B/rho (twice the first term for all). A loss is
-// off by `cols` roundings of products, and by roundings of x of max|x| rstd in xhat; differences divide that by t.
+// dx_j by central differences D(h), D(h/2) and Richardson's (4 D(h/2) - D(h)) / 3, whose error is -h^4/480 times the
+// fifth derivative. As a function of t = h rstd, the loss is analytic where the variance's factor |1 + 2 t xhat_j/n +
+// t^2 (..)/n| > 0. On the circle |t| = rho = sqrt(n)/4 that factor is at least 7/16 because |xhat_j| <= sqrt(n), and
+// |loss| <= 1.52 (sum |g xhat| + rho (|g_j| + mean|g|)) = B. By Cauchy, the fifth derivative is at most 5! B/rho^5.
+// With t = 2^-16 rho, the truncation error is below 2^-65 B/rho (twice the first term, to cover all terms). The error
+// of a loss is `cols` roundings of products, and roundings of x that change xhat by max|x| rstd. The differences divide
+// these errors by t.
 struct Difference {
   Real value, tolerance;
 };
@@ -105,7 +106,7 @@ void expect_differences_agree(const Row& row, const std::string& what) {
   const std::size_t step = std::max<std::size_t>(1, row.x.size() / 8);
   for (std::size_t j = 0; j < row.x.size(); j += step) {
     const Difference d = central_difference(row, j);
-    // A tolerance that forgave an error of one unit of f64 in dx's terms would prove nothing.
+    // Checks that the tolerance is tight: it must not allow an error of one f64 unit in dx's terms.
     const GradientSums sums = gradient_sums(row.kind, row.xhat(), row.dy, row.parameters());
     EXPECT_LT(static_cast<double>(d.tolerance), static_cast<double>(largest(sums.g) * row.r()) * 0x1p-48) << what;
     EXPECT_LE(static_cast<double>(magnitude(d.value - dx[j])), static_cast<double>(d.tolerance)) << what << ", " << j;
@@ -121,7 +122,7 @@ TEST_P(Reference_Backward, DxIsTheDerivativeOfTheLoss) {
     if (cols < 2 && input != "normal") continue;
     for (const double eps : {0.0, 1e-5, 1e4}) {
       if (kind == Kind::layer && cols == 1 && eps == 0)
-        continue;  // y is not a function of x there: dx is 0 by definition
+        continue;  // y is not a function of x here; dx is 0 by definition
       for (const int parameters : {0, 1, 2}) {
         Row row = make_row(kind, input, cols, eps, parameters != 0);
         row.zero_centered = parameters == 2;
@@ -131,9 +132,8 @@ TEST_P(Reference_Backward, DxIsTheDerivativeOfTheLoss) {
   }
 }
 
-// The loss is linear in gamma (or what is added to 1 in its place) and beta, so one difference of any length is its
-// derivative.
-TEST_P(Reference_Backward, ParametersAreTheDerivativesOfTheLossOverAllRows) {
+// The loss is linear in gamma (or in the number added to 1) and in beta, so one difference of any length is exact.
+TEST_P(Reference_Backward, DgammaAndDbetaAreTheDerivativesOfTheLossOverAllRows) {
   const auto [kind, cols] = GetParam();
   for (const bool zero_centered : {false, true}) {
     std::vector<Row> rows;
@@ -186,7 +186,7 @@ void expect_digits(const std::vector<Real>& values, std::initializer_list<double
 // By hand: mean = 14/3, var = 56/9, so xhat = (-2, -8, 10) / sqrt(56). g = (1.5, -1, 1): mean(g) = 1/2 and
 // mean(g xhat) = 5 / sqrt(56). dx = ((1.5, -1, 1) - 1/2 - (-10, -40, 50) / 56) 3 / sqrt(56) = (198, -132, -66) /
 // 56^1.5.
-TEST(Reference_LayerNormBackward, WorkedVector) {
+TEST(Reference_LayerNormBackward, ReproducesTheWorkedVector) {
   const Row row{Kind::layer, wide({4, 2, 8}), wide({1, -1, 2}), wide({1.5, 1, 0.5}), 0};
   const Real r = 3 * rstd({0, 56}, 0);  // 3 / sqrt(56)
   expect_near(row.dx(), {r * 66 / 56, -r * 44 / 56, -r * 22 / 56});
@@ -197,7 +197,7 @@ TEST(Reference_LayerNormBackward, WorkedVector) {
 
 // By hand: the mean square is 28, xhat = (4, 2, 8) / sqrt(28), mean(g xhat) = 4 / sqrt(28), and
 // dx = ((1.5, -1, 1) - (4, 2, 8) / 7) / sqrt(28) = (6.5, -9, -1) / (7 sqrt(28)).
-TEST(Reference_RmsNormBackward, WorkedVector) {
+TEST(Reference_RmsNormBackward, ReproducesTheWorkedVector) {
   const Row row{Kind::rms, wide({4, 2, 8}), wide({1, -1, 2}), wide({1.5, 1, 0.5}), 0};
   const Real r = rstd({0, 28}, 0);
   expect_near(row.dx(), {r * static_cast<Real>(6.5) / 7, -r * 9 / 7, -r / 7});
@@ -212,7 +212,7 @@ bool all_nan(const std::vector<Real>& values) {
   return std::all_of(values.begin(), values.end(), [](Real v) { return v != v; });
 }
 
-TEST(Reference_LayerNormBackward, OneColumnHasNoGradientButBetas) {
+TEST(Reference_LayerNormBackward, OneColumnHasOnlyTheGradientOfBeta) {
   for (const double eps : {0.0, 1e-5}) {
     const Row row{Kind::layer, wide({0.1}), wide({0.3}), wide({0.7}), eps};
     EXPECT_TRUE(all_zero(row.dx()));
@@ -240,20 +240,20 @@ TEST(Reference_Backward, NoRowsIsZero) {
   EXPECT_TRUE(all_zero(sums.dgamma()) && all_zero(sums.dbeta()));
 }
 
-TEST(Reference_Backward, DgammaOfOnesIsTheSumOfXhatAndDbetaTheRows) {
+TEST(Reference_Backward, DgammaOfOnesIsTheSumOfXhatAndDbetaCountsTheRows) {
   ParameterGradients sums(4);
   const Row row{Kind::rms, wide({3, -1, 1, 5}), wide({1, 1, 1, 1}), {}, 0};  // mean square 9
   for (int i = 0; i < 4096; ++i) sums.add_row(row.x, row.dy, row.m(), row.r());
   EXPECT_TRUE(sums.dbeta() == wide({4096, 4096, 4096, 4096}));
-  constexpr double kRounded = 4096 * 6827 * 0x1p-113;  // as many additions, up to 5 * 4096 / 3
+  constexpr double kRounded = 4096 * 6827 * 0x1p-113;  // the number of additions is at most 5 * 4096 / 3
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_NEAR(static_cast<double>(sums.dgamma()[i] - row.x[i] * 4096 / 3), 0, kRounded);
   }
 }
 
-// What is not a number, or infinite, spoils its row of dx; of the parameters' gradients what it is part of: all of
-// xhat's row for x, one column for dy, nothing for gamma.
-TEST(Reference_Backward, WhatIsNotFiniteStaysWhereItBelongs) {
+// A NaN or infinity in x, dy or gamma makes its rows of dx NaN. In x it also makes all of dgamma NaN, and in dy one
+// column of dgamma and dbeta. In gamma it affects neither.
+TEST(Reference_Backward, NonFiniteInputsAffectOnlyTheirOutputs) {
   for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     for (const Kind kind : kBothKinds) {
       const Row good{kind, wide({1, 3, 2}), wide({1, 0, 2}), wide({1, 1, 0}), 1e-5};

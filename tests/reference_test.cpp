@@ -1,4 +1,4 @@
-// The reference against numbers known otherwise: worked examples, the C++ conversions, closed forms.
+// The reference compared with independently known numbers: worked examples, the C++ conversions, closed forms.
 #include "reference/reference.hpp"
 
 #include <gtest/gtest.h>
@@ -77,8 +77,9 @@ TEST(Reference_Rounding, StoredValuesRoundToThemselves) {
   }
 }
 
-// Between two neighbours a and b: below the middle to a, above it to b, and in the middle to the even one.
-TEST(Reference_Rounding, AroundEveryMiddleOfTwoNeighbours) {
+// Between neighbours a and b, numbers below the midpoint round to a, those above it to b, and the midpoint to the even
+// one.
+TEST(Reference_Rounding, IsToNearestEvenAroundEveryMidpoint) {
   constexpr auto kTiny = static_cast<Real>(0x1p-60);
   for (const DType dtype : {DType::bf16, DType::f16}) {
     const std::uint64_t infinity = dtype == DType::bf16 ? 0x7F80 : 0x7C00;
@@ -94,7 +95,7 @@ TEST(Reference_Rounding, AroundEveryMiddleOfTwoNeighbours) {
   }
 }
 
-TEST(Reference_Rounding, OverflowsFromHalfAStepPastTheLargest) {
+TEST(Reference_Rounding, OverflowsFromHalfAStepAboveTheLargest) {
   EXPECT_EQ(round_to(DType::f16, 65519.99), 0x7BFFu);
   EXPECT_EQ(round_to(DType::f16, 65520), 0x7C00u);
   EXPECT_EQ(round_to(DType::f16, -65520), 0xFC00u);
@@ -108,17 +109,17 @@ TEST(Reference_Rounding, OverflowsFromHalfAStepPastTheLargest) {
   EXPECT_EQ(round_to(DType::f64, largest + half_step), 0x7FF0000000000000u);
 }
 
-TEST(Reference_Rounding, F32AsTheCompilerDoes) {
+TEST(Reference_Rounding, OfF32EqualsTheCompilers) {
   Random random(2);
   for (int i = 0; i < 1000000; ++i) {
-    // All f64 whose exponents reach from below f32's subnormals to past its largest number.
+    // Exponents from below f32's subnormals to above its largest number.
     const std::uint64_t exponent = 1023 - 155 + random.below(290);
     const auto value = std::bit_cast<double>((random.next() & 0x800FFFFFFFFFFFFF) | (exponent << 52));
     EXPECT_EQ(round_to(DType::f32, value), bits_of(static_cast<float>(value))) << value;
   }
 }
 
-TEST(Reference_Rounding, F64SubnormalsAndSpecials) {
+TEST(Reference_Rounding, HandlesF64SubnormalsAndSpecialValues) {
   const Real quantum = 0x1p-1074;
   EXPECT_EQ(round_to(DType::f64, quantum / 2), 0u);
   EXPECT_EQ(round_to(DType::f64, quantum * static_cast<Real>(0.5000001)), 1u);
@@ -135,7 +136,7 @@ TEST(Reference_Rounding, F64SubnormalsAndSpecials) {
 
 std::vector<Real> wide(std::initializer_list<double> values) { return {values.begin(), values.end()}; }
 
-TEST(Reference_LayerNorm, WorkedVector) {
+TEST(Reference_LayerNorm, ReproducesTheWorkedVector) {
   const auto x = wide({4, 2, 8}), gamma = wide({1.5, 1, 0.5}), beta = wide({0.5, 0, -0.5});
   const Moments m = moments(Kind::layer, x);
   EXPECT_NEAR(static_cast<double>(m.mean), 14.0 / 3, 1e-15);
@@ -146,8 +147,8 @@ TEST(Reference_LayerNorm, WorkedVector) {
   EXPECT_NEAR(static_cast<double>(y[2]), 0.1682, 5e-5);
 }
 
-TEST(Reference_LayerNorm, IsExactFarPastF64) {
-  // mean 1e30, deviations -1, 0, 1: lost in f64, kept here.
+TEST(Reference_LayerNorm, IsExactFarBeyondF64) {
+  // The mean is 1e30 and the deviations are -1, 0, 1, which f64 would lose.
   const Real far = 1e30;
   const std::vector<Real> x = {far - 1, far, far + 1};
   const Moments m = moments(Kind::layer, x);
@@ -156,7 +157,7 @@ TEST(Reference_LayerNorm, IsExactFarPastF64) {
   EXPECT_NEAR(static_cast<double>(largest_xhat(x, m, rstd(m, 0))), std::sqrt(1.5), 1e-15);
 }
 
-TEST(Reference_LayerNorm, RstdToTwiceThePrecisionOfF64) {
+TEST(Reference_LayerNorm, HasRstdToTwiceThePrecisionOfF64) {
   const Real r = rstd({0, 2}, 0);
   const Real residual = 2 * r * r - 1;
   EXPECT_LT(std::fabs(static_cast<double>(residual)), 1e-33);
@@ -182,7 +183,7 @@ TEST(Reference_RmsNorm, HasNoMean) {
   EXPECT_NEAR(static_cast<double>(y[1]), 0.5 * 4 / std::sqrt(12.5), 1e-15);
 }
 
-TEST(Reference_LayerNorm, NotANumberAnywhereIsAllOfTheRow) {
+TEST(Reference_LayerNorm, ANanAnywhereMakesTheWholeRowNan) {
   for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     for (const Kind kind : {Kind::layer, Kind::rms}) {
       const auto x = wide({1, bad, 2});
@@ -193,7 +194,7 @@ TEST(Reference_LayerNorm, NotANumberAnywhereIsAllOfTheRow) {
   }
 }
 
-TEST(Reference_LayerNorm, SquaresBeyondF64) {
+TEST(Reference_LayerNorm, HandlesSquaresBeyondF64) {
   const auto x = wide({-1e300, 1e300});
   const Moments m = moments(Kind::layer, x);
   EXPECT_NEAR(static_cast<double>(apply(x, m, rstd(m, 1e-5), {})[1]), 1, 1e-15);

@@ -1,4 +1,4 @@
-// The .safetensors header's parser, malformed headers line by line, and reading through files.
+// The parser of .safetensors headers, malformed headers line by line, and reading of files.
 #include "cli/files/safetensors.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using testing::write_file;
 
 using Shape = std::vector<std::int64_t>;
 
-// From memory that ends with what the header's start asks for, so that an over-read ends the test.
+// Parses from memory that ends with the requested bytes, so that reading too far ends the test.
 SafetensorsParse parse(const std::string& file) {
   const std::span whole = std::as_bytes(std::span(file));
   const std::size_t bytes =
@@ -61,12 +61,12 @@ TEST(Safetensors_Header, ReadsAnyOrderMetadataAndEmptyTensors) {
   EXPECT_EQ(parse(safetensors_bytes("{}", "")).error, "");
 }
 
-TEST(Safetensors_Header, EveryTruncationIsRefused) {
+TEST(Safetensors_Header, RejectsEveryTruncation) {
   const std::string file = safetensors_bytes(kTwo, kData);
   for (std::size_t size = 0; size < file.size(); ++size) EXPECT_NE(parse(file.substr(0, size)).error, "") << size;
 }
 
-// One byte of a good file changed at a time: refused, or tensors that fill the file.
+// Changes one byte of a valid file at a time. The result is refused, or its tensors fill the file.
 TEST(Safetensors_Header, NoChangedByteEscapesTheChecks) {
   const std::string file = safetensors_bytes(kTwo, kData);
   for (std::size_t at = 0; at + 16 < file.size(); ++at) {
@@ -84,10 +84,11 @@ TEST(Safetensors_Header, NoChangedByteEscapesTheChecks) {
 }
 
 constexpr const char* kNotPlain = "has a header that is not JSON in UTF-8: it has a byte order mark or a NUL";
-constexpr const char* kLastAlone = "has tensor 'a' at offset 8, but should have it at 0, where the one before ends";
+constexpr const char* kLastAlone =
+    "has tensor 'a' at offset 8, but should have it at 0, where the previous tensor ends";
 
-// As the format's own library reads them: metadata of null, keys of a tensor that it does not know, space before the
-// object, and of two tensors of one name the last.
+// Files that the format's own library accepts: null metadata, unknown keys of a tensor, space before the object, and
+// two tensors of one name, of which the last counts.
 TEST(Safetensors_Header, ReadsWhatTheFormatsLibraryReads) {
   const std::string fields = R"("dtype":"F32","shape":[2],"data_offsets":[0,8])", data(8, 'x');
   for (const std::string& text :
@@ -118,7 +119,7 @@ TEST_P(Safetensors_Malformed, IsRefusedInOneLine) {
   EXPECT_EQ(GetParam().error.find('\n'), std::string::npos);
 }
 
-// One tensor `a` of two f32 with this in place of what is right.
+// One tensor `a` of two f32, with these fields in place of the correct ones.
 std::string with(const std::string& fields) { return safetensors_bytes("{\"a\":" + fields + "}", std::string(8, 'x')); }
 std::string of(const std::string& dtype, const std::string& shape, std::uint64_t begin, std::uint64_t end) {
   return safetensors_bytes("{" + safetensors_entry("a", dtype, shape, begin, end) + "}", std::string(8, 'x'));
@@ -149,7 +150,7 @@ std::vector<Malformed> malformed_files() {
       {"NulBehindIt", safetensors_bytes(std::string("{}\0", 3), ""), kNotPlain},
       {"ByteOrderMark", safetensors_bytes("\xEF\xBB\xBF{}", ""), kNotPlain},
       {"DeepIgnored", with(R"({"x":)" + std::string(126, '[') + std::string(126, ']') + "}"),
-       "has values too deep in each other in tensor 'a'"},
+       "has values nested too deeply in tensor 'a'"},
       {"DeepJson", with(std::string(1000000, '[')),
        "has an array for its value of tensor 'a', but should have an object"},
       {"DeepMetadata", safetensors_bytes(R"({"__metadata__":{"a":{"a":{"a":1}}}})", ""),
@@ -159,9 +160,8 @@ std::vector<Malformed> malformed_files() {
       {"MetadataTwice", safetensors_bytes(R"({"__metadata__":{},"__metadata__":{}})", ""),
        "has '__metadata__' twice in its header"},
       {"TensorIsANumber", with("4"), "has 4 for its value of tensor 'a', but should have an object"},
-      {"TensorIsEmpty", with("{}"), "has not all of 'dtype', 'shape' and 'data_offsets' for tensor 'a'"},
-      {"NoOffsets", with(R"({"dtype":"F32","shape":[2]})"),
-       "has not all of 'dtype', 'shape' and 'data_offsets' for tensor 'a'"},
+      {"TensorIsEmpty", with("{}"), "lacks 'dtype', 'shape' or 'data_offsets' for tensor 'a'"},
+      {"NoOffsets", with(R"({"dtype":"F32","shape":[2]})"), "lacks 'dtype', 'shape' or 'data_offsets' for tensor 'a'"},
       {"FieldTwice", with(R"({"dtype":"F32","dtype":"F32"})"), "has 'dtype' twice for tensor 'a'"},
       {"DtypeIsANumber", with(R"({"dtype":32})"), "has 32 for 'dtype' of tensor 'a', but should have a string"},
       {"UnknownDtype", of("F31", "2", 0, 8), "has type 'F31' for tensor 'a', which is none of the format's"},
@@ -187,10 +187,11 @@ std::vector<Malformed> malformed_files() {
       {"ProductWraps", of("F32", huge + "," + huge + ",2", 0, 8),
        "has 8 bytes for tensor 'a', but should have 2^61 or more for its shape (" + huge + ", " + huge + ", 2) of F32"},
       {"HalfABit", of("F4", "15", 0, 8), "has 60 bits for tensor 'a', but should have whole bytes"},
-      {"Overlap", pair_of(4, 12), "has tensor 'b' at offset 4, but should have it at 8, where the one before ends"},
+      {"Overlap", pair_of(4, 12),
+       "has tensor 'b' at offset 4, but should have it at 8, where the previous tensor ends"},
       {"Hole", pair_of(9, 17), "has data_offsets [9, 17] for tensor 'b', but should have them in order and up to 16"},
       {"HoleBefore", of("F32", "1", 4, 8),
-       "has tensor 'a' at offset 4, but should have it at 0, where the one before ends"},
+       "has tensor 'a' at offset 4, but should have it at 0, where the previous tensor ends"},
       {"BytesAfterTheLast", of("F32", "1", 0, 4), "has 8 bytes of data, but should have 4, where its last tensor ends"},
       {"NameTwice", pair_of(8, 16, "a"), kLastAlone},
       {"NameTwiceEscaped", pair_of(8, 16, "\\u0061"), kLastAlone},
@@ -200,7 +201,7 @@ std::vector<Malformed> malformed_files() {
 INSTANTIATE_TEST_SUITE_P(Files, Safetensors_Malformed, ::testing::ValuesIn(malformed_files()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST(Safetensors_Header, LongOnesAreRefusedUnread) {
+TEST(Safetensors_Header, RejectsLongHeadersUnread) {
   const std::string file = safetensors_bytes("{}" + std::string(kMaxSafetensorsHeaderBytes, ' '), "");
   EXPECT_EQ(safetensors_header_bytes(std::as_bytes(std::span(file)).first(kSafetensorsStartBytes), file.size()), 9U);
   EXPECT_EQ(parse(file).error, "has a header of 16,777,218 bytes, but should have at most 16,777,216");
@@ -219,7 +220,7 @@ TEST(Safetensors_File, ReadsTensors) {
   EXPECT_EQ(file.find("n.wei"), nullptr);
 }
 
-TEST(Safetensors_File, IntegersAreNotComputedWith) {
+TEST(Safetensors_File, RejectsIntegerTensors) {
   const TemporaryFolder folder;
   write_file(folder / "a.safetensors", of("I32", "2", 0, 8));
   const SafetensorsFile file(folder / "a.safetensors");

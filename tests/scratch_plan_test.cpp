@@ -1,5 +1,5 @@
-// The scratch that passes plan, by arithmetic alone: every combination of types, layouts, fusions and outputs, up to
-// 2^40 columns, stays within the budget, in pieces that lie apart and hold what goes through them.
+// The scratch that passes plan, checked by arithmetic alone. Every combination of types, layouts, fusions and outputs
+// up to 2^40 columns stays within the budget. The pieces of scratch do not overlap and are large enough.
 #include "plan/scratch_plan.hpp"
 #include "rows/rows.hpp"
 
@@ -20,7 +20,7 @@ namespace {
 using contracts::kAllTypes;
 using contracts::kBothKinds;
 
-// Never looked at: where tensors are said to be, each its own.
+// Addresses of the tensors, never accessed.
 char places[16];
 
 constexpr std::int64_t kMost = std::int64_t{1} << 40;
@@ -28,7 +28,7 @@ constexpr std::int64_t kCols[] = {1,       2,       15,      128,     129,      
                                   1024,    1025,    2048,    4095,    4097,      5000, 14100, 1 << 17,
                                   8387584, 8387585, 8388608, 1 << 30, kMost - 1, kMost};
 
-// Pieces of one plan: apart from each other, within its bytes.
+// The pieces of one plan, which must not overlap or exceed its bytes.
 class Pieces {
  public:
   explicit Pieces(std::size_t bytes) : bytes_(bytes) {}
@@ -41,7 +41,8 @@ class Pieces {
   void add(const ParameterPlan& plan, std::size_t cols, std::size_t element) {
     add(plan.values, plan.values.bytes == 0 ? 0 : (plan.whole ? cols : kBlock) * element);
   }
-  // `dtype`: of the tensor; `cols` of a row at once. What passes on to be converted shares one tile with others.
+  // `dtype` is the tensor's type, and `cols` the columns of a row that are held at once. Tensors that are both gathered
+  // and converted share one tile.
   void add(const RowPlan& plan, bool dense, DType dtype, DType arithmetic, std::size_t cols) {
     const bool passes = plan.tile.bytes != 0 && plan.converted.bytes != 0;
     EXPECT_EQ(plan.tile.bytes == 0, dense);
@@ -102,7 +103,7 @@ void expect_in_budget(const Problem& p, const ForwardScratch& s) {
 
 // A forward pass over 3 rows of `cols` columns, described without memory.
 struct Description {
-  std::int64_t shape[2], apart[2];  // strides of columns apart
+  std::int64_t shape[2], apart[2];  // strides of columns with gaps
   std::span<const std::int64_t> cols{shape + 1, 1};
   std::int64_t zero[1] = {0};
   Forward forward;
@@ -235,7 +236,7 @@ TEST(Scratch_Plan, GradientsStayWithinTheBudget) {
         for (const DType dx : kAllTypes) {
           for (const Parameters& parameters : all_parameters()) {
             if (parameters.bias) continue;
-            for (const int way : {0, 1, 2, 3, 4, 5}) {  // dense or apart; and dx elsewhere, over dy, beside dsum
+            for (const int way : {0, 1, 2, 3, 4, 5}) {  // dense or strided; dx separate, over dy, or with dsum
               Description d(cols);
               const auto strides = d.strides(way % 2 == 0);
               Backward backward;
@@ -259,7 +260,7 @@ TEST(Scratch_Plan, GradientsStayWithinTheBudget) {
   }
 }
 
-TEST(Scratch_Plan, RowsOfMoreColumnsThanAnyHasAreRefused) {
+TEST(Scratch_Plan, RejectsImpossiblyManyColumns) {
   Description d(std::int64_t{1} << 49);
   d.shape[0] = 1;
   d.forward.x = {places, DType::bf16, d.shape, {}};

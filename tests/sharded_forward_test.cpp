@@ -1,5 +1,5 @@
-// The forward pass of norms over processes: cut at multiples of 1024 columns, the bits of the whole; cut anywhere else,
-// the bounds of the whole. Then the moments of rows, wherever the rows lie and whoever finds them.
+// The forward pass of norms over processes. Cuts at multiples of 1024 columns give the bits of the whole row, and other
+// cuts keep its bounds. Then the moments of rows, for any layout.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,7 +27,7 @@ struct Inputs {
   Array x, weight{}, bias{};
 };
 
-// No finite number is lost in rows of NaN and infinity, which stay whole.
+// rows_to_split() adds a NaN to row 4 and an infinity to row 10.
 const Names kRowNames = {"normal", "mean_1e4", "constant_0.1", "mean_300",         "steps", "zeros",
                          "ramp",   "mean_1e6", "one_ulp_0.1",  "outlier_1e6_at_5", "normal"};
 
@@ -66,8 +66,8 @@ TEST_P(Contract_ShardedForward, OneProcessHasTheBitsOfThePlainNorm) {
   }
 }
 
-// Rows that have to be scaled among them, by the largest |x| of all processes.
-TEST_P(Contract_ShardedForward, EveryAdversarialRow) {
+// Some rows are scaled, by the largest |x| of all processes.
+TEST_P(Contract_ShardedForward, EveryAdversarialRowHasTheBitsOfTheWhole) {
   constexpr std::size_t kCols = 3 * 1024 + 300;
   for (const std::string_view name : contracts::input_names(GetParam(), kCols)) {
     for (const Kind kind : kBothKinds) {
@@ -86,10 +86,10 @@ TEST_P(Contract_ShardedForward, EveryAdversarialRow) {
   }
 }
 
-// One block has the row's largest |x|, at each place; beside it others have magnitudes that f32 does not hold, once the
-// row is scaled: by which power of two shows.
-TEST_P(Contract_ShardedForward, OneBlockOfAnotherMagnitude) {
-  if (GetParam() == DType::f16) GTEST_SKIP() << "no row of f16 is scaled up or down";
+// One block at each place has the row's largest |x|. The other blocks have magnitudes that f32 cannot hold after
+// scaling, so the result shows which power of two was used.
+TEST_P(Contract_ShardedForward, OneBlockOfAnotherMagnitudeHasTheBitsOfTheWhole) {
+  if (GetParam() == DType::f16) GTEST_SKIP() << "rows of f16 are never scaled";
   contracts::Random random(7);
   constexpr std::size_t kCols = 3 * 1024 + 5;
   for (int round = 0; round < 40; ++round) {
@@ -111,9 +111,9 @@ TEST_P(Contract_ShardedForward, OneBlockOfAnotherMagnitude) {
   }
 }
 
-// The largest |x| of a row that is scaled is in a block that is not out of range by itself.
-TEST_P(Contract_ShardedForward, LargestInABlockOfUsualMagnitude) {
-  if (GetParam() == DType::f16 || GetParam() == DType::f64) GTEST_SKIP() << "of f32 arithmetic";
+// The largest |x| of a scaled row is in a block that is not out of range itself.
+TEST_P(Contract_ShardedForward, LargestInABlockOfUsualMagnitudeHasTheBitsOfTheWhole) {
+  if (GetParam() == DType::f16 || GetParam() == DType::f64) GTEST_SKIP() << "needs f32 arithmetic";
   constexpr std::size_t kCols = 3 * 1024;
   std::vector<double> values(kCols, 0x1.7p100);
   std::fill_n(values.begin() + 1024, 1024, 0x1p-20);
@@ -125,8 +125,8 @@ TEST_P(Contract_ShardedForward, LargestInABlockOfUsualMagnitude) {
   expect_bits_of_the_whole(op, inputs, {1024, 1024, 1024});
 }
 
-// Tiles of whole rows and of pieces of rows; in place; over threads.
-TEST_P(Contract_ShardedForward, RowsThatLieAnywhere) {
+// Tiles of whole rows and of parts of rows, in place, over threads.
+TEST_P(Contract_ShardedForward, RowsInAnyLayoutHaveTheBitsOfTheWhole) {
   for (const std::int64_t cols : {50, 3000}) {
     const Operation op = contracts::same_type(Kind::layer, GetParam(), static_cast<std::size_t>(cols));
     const Inputs inputs = rows_to_split(op, 40);
@@ -145,8 +145,8 @@ TEST_P(Contract_ShardedForward, RowsThatLieAnywhere) {
 INSTANTIATE_TEST_SUITE_P(Types, Contract_ShardedForward, ::testing::ValuesIn(kAllTypes),
                          [](const auto& test) { return word(test.param); });
 
-// The arithmetic may be f64 because of y, weight or bias alone.
-TEST(Contract_ShardedForward, MixturesOfTypes) {
+// y, weight or bias alone can make the arithmetic f64.
+TEST(Contract_ShardedForward, MixturesOfTypesHaveTheBitsOfTheWhole) {
   using enum DType;
   for (const Operation& op : {Operation{Kind::layer, f32, f64, f32, f32, true, 1e-5, 2500},
                               Operation{Kind::rms, bf16, f32, f64, {}, false, 1e-5, 2500},
@@ -157,7 +157,7 @@ TEST(Contract_ShardedForward, MixturesOfTypes) {
   }
 }
 
-// --- other cuts -----------------------------------------------------------------------------------------------------
+// --- other cuts ----------------------------------------------------------------------------------------------------
 
 void expect_within_bounds(const Operation& op, const Inputs& inputs, const Columns& columns, const std::string& what) {
   const contracts::Expected expected(op, inputs.x, inputs.weight, inputs.bias);
@@ -171,8 +171,8 @@ void expect_within_bounds(const Operation& op, const Inputs& inputs, const Colum
   }
 }
 
-// Processes whose columns are of other magnitudes: scaled parts beside plain ones, zeros beside either.
-TEST(Contract_ShardedForward, ProcessesOfOtherMagnitudes) {
+// The processes' columns differ in magnitude: scaled parts beside plain ones, and zeros beside either.
+TEST(Contract_ShardedForward, ProcessesOfDifferentMagnitudesKeepTheBounds) {
   const double magnitudes[] = {0, 1e-320, 1e-300, 1e-200, 1, 1e140, 1e200, 1e307};
   constexpr std::size_t kShard = 200;
   for (const double left : magnitudes) {
@@ -196,9 +196,9 @@ TEST(Contract_ShardedForward, ProcessesOfOtherMagnitudes) {
   }
 }
 
-// --- the moments of rows --------------------------------------------------------------------------------------------
+// --- the moments of rows -------------------------------------------------------------------------------------------
 
-// As one process finds them that has all columns. y says whether the arithmetic is f64.
+// The moments that one process finds if it has all columns. y's type decides whether the arithmetic is f64.
 std::vector<Moments> moments_on(internal::Target target, Kind kind, const ConstTensor& x, DType y,
                                 std::span<const std::int64_t> axes, const Executor& executor = {}) {
   const internal::Problem p =
@@ -213,7 +213,7 @@ std::vector<Moments> moments_on(internal::Target target, Kind kind, const Array&
   return moments_on(target, kind, {x.data(), x.dtype(), shape}, wide ? DType::f64 : x.dtype(), axes, executor);
 }
 
-TEST(Contract_ShardedMoments, OfASmallRow) {
+TEST(Contract_ShardedMoments, AreExactForASmallRow) {
   for (const DType type : kAllTypes) {
     const Array x(type, std::vector<double>{1, 2, 3, 6});
     for (const internal::Target target : runnable_targets()) {
@@ -227,8 +227,8 @@ TEST(Contract_ShardedMoments, OfASmallRow) {
   }
 }
 
-// f64 alone has squares out of range: of x * 2^-exponent.
-TEST(Contract_ShardedMoments, ExponentsOfWhatIsOutOfRange) {
+// Only f64 has squares out of range. They are squares of x * 2^-exponent.
+TEST(Contract_ShardedMoments, HaveAnExponentIfOutOfRange) {
   const Array huge(DType::f64, std::vector<double>{0x1p1000, 0x1.8p1000}),
       tiny(DType::f64, std::vector<double>{-0x1p-1074, 0});
   const Array small_f32(DType::f32, std::vector<double>{0x1p-149, 0}),
@@ -243,7 +243,7 @@ TEST(Contract_ShardedMoments, ExponentsOfWhatIsOutOfRange) {
   }
 }
 
-TEST(Contract_ShardedMoments, NotFiniteWhereAColumnIsNot) {
+TEST(Contract_ShardedMoments, AreNotFiniteIfAColumnIsNot) {
   for (const DType type : kAllTypes) {
     for (const double bad : {kNan, -kNan, HUGE_VAL, -HUGE_VAL}) {
       Array x = contracts::make_input("normal", type, 2 * 2500);
@@ -262,7 +262,7 @@ TEST(Contract_ShardedMoments, NotFiniteWhereAColumnIsNot) {
   }
 }
 
-TEST(Contract_ShardedMoments, WhateverTheCallersModes) {
+TEST(Contract_ShardedMoments, DoNotDependOnTheCallersModes) {
   for (const DType type : kAllTypes) {
     const Operation op = contracts::same_type(Kind::layer, type, 2500);
     const Inputs inputs = rows_to_split(op);

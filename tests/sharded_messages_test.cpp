@@ -1,5 +1,5 @@
-// Messages of other processes that are not valid: each is refused by a text that names the process and the field, in
-// every process, and nothing is written.
+// Invalid messages from other processes. Each is refused in every process, with a text that names the process and the
+// field, and nothing is written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ using ::testing::StartsWith;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// The agreement's fields, by where they begin; a pass's numbers begin where `version` does.
+// Offsets of the agreement's fields. A pass's numbers begin at the offset of `version`.
 constexpr std::size_t kFailed = 0, kPass = 4, kText = 8, kVersion = 200, kKind = 204, kX = 205, kY = 206, kWeight = 207,
                       kBias = 208, kZeroCentered = 209, kWide = 210, kReserved = 211, kUnused = 212, kEps = 216,
                       kRowsAt = 224, kColsAt = 232, kAgreement = 240, kNumbers = 200;
@@ -52,7 +52,7 @@ struct Own {
   std::unique_ptr<Shard> shard;
 };
 
-// What a process is told that makes a norm, process 2 of 3 having sent something else.
+// The error of a process that makes a norm, if process 2 of 3 has sent something else.
 std::string told_at_making(const Own& own, const std::function<void(std::span<std::byte>)>& spoil) {
   Echo echo{0, 3, [&](std::size_t, std::size_t process, std::span<std::byte> message) {
               if (process == 2) spoil(message);
@@ -60,7 +60,7 @@ std::string told_at_making(const Own& own, const std::function<void(std::span<st
   return error_of([&] { const ShardedNorm norm(own.shard->forward, echo.communicator()); });
 }
 
-TEST(ShardedMessages_Agreement, IsRefusedWhateverByteIsAnother) {
+TEST(ShardedMessages_Agreement, IsRefusedIfAnyByteDiffers) {
   const Own own(DType::f32);
   for (std::size_t at = 0; at < kAgreement; ++at) {
     for (unsigned value = 0; value < 256; value += at < kVersion ? 51 : 1) {
@@ -104,7 +104,7 @@ TEST(ShardedMessages_Agreement, NamesTheProcessAndTheField) {
             "evenorm's versions differ in process 0 and in process 2");
 }
 
-// 192 bytes without an end, and bytes that would make more than one line.
+// A text of 192 bytes without a terminator, and bytes that would start a new line.
 TEST(ShardedMessages_Agreement, ATextIsOneLine) {
   const Own own(DType::f32);
   const std::string text = told_at_making(own, [](std::span<std::byte> message) {
@@ -115,7 +115,7 @@ TEST(ShardedMessages_Agreement, ATextIsOneLine) {
   EXPECT_EQ(text, "process 2 has failed: ???" + std::string(189, 'x'));
 }
 
-// What a process is told in a pass, process 1 of 2 having sent another number there.
+// The error of a process in a pass, if process 1 of 2 has sent another number.
 std::string told_in_a_pass(Own& own, bool back, std::size_t number, double value) {
   Echo echo{0, 2, [&](std::size_t gather, std::size_t process, std::span<std::byte> message) {
               if (gather == (back ? 2 : 1) && process == 1) put(message, kNumbers + number * sizeof value, value);
@@ -126,11 +126,11 @@ std::string told_in_a_pass(Own& own, bool back, std::size_t number, double value
   own = Own(own.op.forward.x, own.op.forward.kind);
   const std::string text =
       error_of([&] { back ? norm.run(own.shard->backward, moments) : norm.run(own.shard->forward, moments); });
-  EXPECT_TRUE(text == "no error" || own.is_untouched()) << "written before all was checked";
+  EXPECT_TRUE(text == "no error" || own.is_untouched()) << "written before all checks";
   return text;
 }
 
-TEST(ShardedMessages_Pass, ForwardNumbersThatNoProcessFinds) {
+TEST(ShardedMessages_Pass, RejectsImpossibleForwardNumbers) {
   Own wide(DType::f64);
   constexpr std::size_t kMean = 0, kMeanLow = 1, kSquares = 2, kSquaresLow = 3, kExponent = 4, kLargest = 5, kOfRow = 6;
   const auto expect = [&](std::size_t number, double value, const std::string& what) {
@@ -155,7 +155,7 @@ TEST(ShardedMessages_Pass, ForwardNumbersThatNoProcessFinds) {
   expect(kExponent, 100000, "");
 }
 
-TEST(ShardedMessages_Pass, BackwardNumbersThatNoProcessFinds) {
+TEST(ShardedMessages_Pass, RejectsImpossibleBackwardNumbers) {
   Own wide(DType::f64);
   constexpr std::size_t kExponentOfG = 2, kExponentOfProducts = 5, kScaled = 6;
   EXPECT_THAT(told_in_a_pass(wide, true, kExponentOfG, 1e6), HasSubstr("process 1 has sent a message whose exponent"));
@@ -168,7 +168,7 @@ TEST(ShardedMessages_Pass, BackwardNumbersThatNoProcessFinds) {
   EXPECT_EQ(told_in_a_pass(wide, true, kExponentOfProducts, -100000), "no error");
 }
 
-TEST(ShardedMessages_Pass, IsRefusedWhateverByteOfItsHeadIsAnother) {
+TEST(ShardedMessages_Pass, IsRefusedIfAnyByteOfItsHeadDiffers) {
   Own own(DType::bf16, Kind::rms);
   for (std::size_t at = 0; at < kNumbers; ++at) {
     Echo echo{0, 2, [&](std::size_t gather, std::size_t process, std::span<std::byte> message) {
@@ -181,7 +181,7 @@ TEST(ShardedMessages_Pass, IsRefusedWhateverByteOfItsHeadIsAnother) {
   }
 }
 
-TEST(ShardedMessages_Steps, RefuseThemAsWell) {
+TEST(ShardedMessages_Steps, RefuseInvalidNumbers) {
   Own own(DType::f64);
   const Cuts cuts(Columns{8, 8}, 0);
   std::vector<double> messages(2 * 3 * 6), sums(2 * 3 * 7);
@@ -196,7 +196,7 @@ TEST(ShardedMessages_Steps, RefuseThemAsWell) {
   EXPECT_TRUE(own.is_untouched());
 }
 
-// Two processes; from gather number `first` on each is brought the messages in the other order.
+// Two processes. From gather number `first` on, each receives the messages in reverse order.
 std::vector<std::string> told_in_disorder(const Columns& columns, std::size_t first) {
   const BackwardOperation op = contracts::same_type_backward(Kind::layer, DType::f32, 4);
   const BackwardInputs inputs = inputs_of(op, {"normal"}, {"normal"}, 3);
@@ -223,14 +223,14 @@ std::vector<std::string> told_in_disorder(const Columns& columns, std::size_t fi
   return texts;
 }
 
-TEST(ShardedMessages_Order, OfAnEngineThatBringsThemInAnother) {
+TEST(ShardedMessages_Order, IsCheckedForEveryGather) {
   for (const std::size_t first : {std::size_t{0}, std::size_t{1}}) {
     for (const Columns& columns : {Columns{4, 0}, Columns{3, 1}, Columns{2, 2}}) {
-      if (first == 0 && columns[0] == columns[1]) continue;  // the same agreement of both
+      if (first == 0 && columns[0] == columns[1]) continue;  // both agreements are equal
       const std::vector<std::string> texts = told_in_disorder(columns, first);
       for (std::size_t i = 0; i < 2; ++i) {
-        EXPECT_EQ(texts[i], "all_gather has brought something else to the place of process " + std::to_string(i) +
-                                " than this process has sent, but messages should be in the order of the ranks");
+        EXPECT_EQ(texts[i], "all_gather has not returned this process's message in the place of process " +
+                                std::to_string(i) + ", but messages should be in the order of the ranks");
       }
     }
   }

@@ -1,5 +1,5 @@
-// Norms over processes: the bits of the whole row where cuts are at blocks, bounds elsewhere, on every target; then
-// processes that are threads: what they agree on, what they send, and what all are told when one fails.
+// Norms over processes. Cuts at blocks give the bits of the whole row, and other cuts keep the bounds, on every target.
+// Then processes as threads: what they agree on, what they send, and the errors of all if one fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using contracts::runnable_targets;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-// What one process finds of whole rows.
+// The results of one process with whole rows.
 ShardedOutcome whole(const BackwardOperation& op, const BackwardInputs& inputs, const Array& bias) {
   const internal::Target target = runnable_targets()[0];
   const contracts::Outcome y = run_operation(contracts::on_target(target), op.forward, inputs.x, inputs.weight, bias);
@@ -48,7 +48,7 @@ void expect_bits_of_the_whole(const BackwardOperation& op, const BackwardInputs&
   }
 }
 
-// Every kind of row, those that are scaled too; f64 rows that are not: their gradients have exponents by process.
+// Every kind of row. f64 rows that need scaling are left out, because their gradients have exponents by process.
 Names rows_of_type(DType type) {
   Names names = {"normal", "mean_1e4", "constant_0.1", "steps", "zeros", "ramp", "mean_1e6", "outlier_1e6_at_5"};
   if (type != DType::f64) names.insert(names.end(), {"huge", "subnormal", "wide_exponents", "std_1e30", "std_1e-30"});
@@ -70,7 +70,7 @@ TEST_P(Contract_Sharded, CutAtBlocksHasTheBitsOfTheWhole) {
   }
 }
 
-TEST_P(Contract_Sharded, ManyRowsAndEachGradientAlone) {
+TEST_P(Contract_Sharded, ManyRowsHaveTheBitsOfTheWhole) {
   constexpr std::size_t kCols = 2 * 1024 + 300;
   for (const Kind kind : kBothKinds) {
     const BackwardOperation all = contracts::same_type_backward(kind, GetParam(), kCols);
@@ -86,11 +86,11 @@ TEST_P(Contract_Sharded, ManyRowsAndEachGradientAlone) {
   }
 }
 
-// One row block of the whole, where a shard of as many columns would be two.
-TEST_P(Contract_Sharded, RowsOfOneBlockThatShardsAloneWouldCut) {
+// The whole rows are one row block. A separate norm of a shard's columns would have two.
+TEST_P(Contract_Sharded, RowsOfOneBlockHaveTheBitsOfTheWhole) {
   for (const std::size_t rows : {40, 70}) {
     BackwardOperation op = contracts::same_type_backward(Kind::layer, GetParam(), 2048);
-    op.dgamma = op.dbeta = DType::f64;  // shows the last places
+    op.dgamma = op.dbeta = DType::f64;  // f64 shows the last places
     const BackwardInputs inputs = inputs_of(op, rows_of_type(GetParam()), {"normal", "steps"}, rows);
     expect_bits_of_the_whole(op, inputs, {1024, 1024}, std::to_string(rows) + " rows");
   }
@@ -99,11 +99,11 @@ TEST_P(Contract_Sharded, RowsOfOneBlockThatShardsAloneWouldCut) {
 INSTANTIATE_TEST_SUITE_P(Types, Contract_Sharded, ::testing::ValuesIn(kAllTypes),
                          [](const auto& test) { return word(test.param); });
 
-TEST(Contract_Sharded, MixturesOfTypesAndEps) {
+TEST(Contract_Sharded, MixturesOfTypesAndEpsHaveTheBitsOfTheWhole) {
   using enum DType;
-  for (const double eps : {0.0, 1e-5, 1e80}) {  // from 2^251 on every row of f32 is scaled
+  for (const double eps : {0.0, 1e-5, 1e80}) {  // from 2^251 on, every row of f32 is scaled
     for (const DType weight : {f32, f64, bf16}) {
-      const bool rms = weight == bf16;  // without a bias, which would hide tiny results
+      const bool rms = weight == bf16;  // has no bias, which would hide tiny results
       BackwardOperation op{contracts::Operation{rms ? Kind::rms : Kind::layer, bf16, f32, weight, {}, true, eps, 2500}};
       if (!rms) op.forward.bias = weight;
       op.dx = f32;
@@ -140,7 +140,7 @@ void expect_within_bounds(const BackwardOperation& op, const BackwardInputs& inp
 
 class Contract_ShardedAccuracy : public ::testing::TestWithParam<DType> {};
 
-TEST_P(Contract_ShardedAccuracy, EveryAdversarialRow) {
+TEST_P(Contract_ShardedAccuracy, EveryAdversarialRowIsWithinTheBound) {
   std::size_t turn = 0;
   for (const std::size_t cols : {31, 1300, 3300}) {
     const auto n = static_cast<std::int64_t>(cols);
@@ -159,8 +159,9 @@ TEST_P(Contract_ShardedAccuracy, EveryAdversarialRow) {
 INSTANTIATE_TEST_SUITE_P(Types, Contract_ShardedAccuracy, ::testing::ValuesIn(kAllTypes),
                          [](const auto& test) { return word(test.param); });
 
-// f64 rows that one process has to scale, and another one not: by x, dy or gamma; sums that cancel or all but vanish.
-TEST(Contract_ShardedAccuracy, ProcessesOfOtherMagnitudes) {
+// f64 rows that some processes must scale and others not, because of x, dy or gamma, and sums that cancel or nearly
+// vanish.
+TEST(Contract_ShardedAccuracy, ProcessesOfDifferentMagnitudesAreWithinTheBound) {
   constexpr std::size_t kShard = 40, kCols = 3 * kShard;
   const double sizes[] = {0, 1e-320, 1e-200, 1e-95, 1, 1e95, 1e160};
   contracts::Random random(3);
@@ -183,7 +184,7 @@ TEST(Contract_ShardedAccuracy, ProcessesOfOtherMagnitudes) {
   }
 }
 
-// --- processes that are threads ------------------------------------------------------------------------------------
+// --- processes as threads ------------------------------------------------------------------------------------------
 
 struct Made {
   BackwardOperation op;
@@ -197,7 +198,7 @@ Made example(DType type, std::size_t cols, std::size_t rows = 6) {
   return made;
 }
 
-TEST(ShardedNorm_Processes, HaveTheBitsOfTheWholeAndOneGatherAPass) {
+TEST(ShardedNorm_Processes, HaveTheBitsOfTheWholeWithOneGatherPerPass) {
   constexpr std::size_t kCols = 8192;
   const Made made = example(DType::f32, kCols);
   const ShardedOutcome expected = whole(made.op, made.inputs, made.bias);
@@ -223,8 +224,8 @@ TEST(ShardedNorm_Processes, HaveTheBitsOfTheWholeAndOneGatherAPass) {
   }
 }
 
-// Gathering x would send 2048 columns of f32 a row.
-TEST(ShardedNorm_Processes, SendAHundredthOfXAtMost) {
+// Gathering x would send 2048 columns of f32 for each row.
+TEST(ShardedNorm_Processes, SendAtMostAHundredthOfX) {
   constexpr std::size_t kRows = 64;
   const Made made = example(DType::f32, 8192, kRows);
   const Columns columns = {2048, 2048, 2048, 2048};
@@ -241,7 +242,7 @@ TEST(ShardedNorm_Processes, SendAHundredthOfXAtMost) {
   EXPECT_LT((processes.bytes() - before) * 100, kRows * 2048 * 4);
 }
 
-TEST(ShardedNorm_Processes, PlainForms) {
+TEST(ShardedNorm_Processes, PlainFormsHaveTheBitsOfTheWhole) {
   constexpr std::size_t kRows = 3, kShard = 1024, kCols = 2 * kShard;
   const Array x = contracts::make_input("normal", DType::f32, kRows * kCols);
   std::vector<float> expected(kRows * kCols), expected_dx(kRows * kCols), dx(kRows * kCols), y(kRows * kCols);
@@ -266,7 +267,7 @@ TEST(ShardedNorm_Processes, PlainForms) {
   EXPECT_EQ(dx, expected_dx);
 }
 
-// What each process is told.
+// The error of each process.
 std::vector<std::string> told(std::size_t size, const std::function<void(const Communicator&)>& work) {
   std::vector<std::string> all(size);
   Processes(size).run([&](const Communicator& communicator) {
@@ -279,7 +280,7 @@ std::vector<std::string> told(std::size_t size, const std::function<void(const C
   return all;
 }
 
-TEST(ShardedNorm_Refuses, WhatProcessesDisagreeAbout) {
+TEST(ShardedNorm_Refuses, Disagreements) {
   const auto expect = [](const std::function<void(Forward&)>& change, const std::string& message) {
     const Made made = example(DType::f32, 96);
     const auto shards = shards_of(made.op, made.inputs, made.bias, {32, 32, 32});
@@ -310,8 +311,8 @@ TEST(ShardedNorm_Refuses, WhatProcessesDisagreeAbout) {
       "kind is layer in process 0, but rms in process 2");
 }
 
-// The one that fails says why itself; all others name it.
-TEST(ShardedNorm_Refuses, ForAllWhatOneIsGiven) {
+// The process that fails reports the reason, and all others name that process.
+TEST(ShardedNorm_Refuses, WrongArgumentsOfOneProcessInAll) {
   const Made made = example(DType::f32, 96);
   const auto shards = shards_of(made.op, made.inputs, made.bias, {32, 32, 32});
   shards[1]->forward.eps = -1;
@@ -334,9 +335,9 @@ TEST(ShardedNorm_Refuses, ForAllWhatOneIsGiven) {
   };
   const Array untouched = shards[0]->y;
   texts = run_with([](Shard& shard) { shard.forward.eps = 1e-3; }, false);
-  EXPECT_EQ(texts[2], "eps is 0.001, but 1e-05 as the norm was made");
+  EXPECT_EQ(texts[2], "eps is 0.001, but 1e-05 when the norm was made");
   EXPECT_EQ(texts[0], "process 2 has failed: " + texts[2]);
-  EXPECT_TRUE(std::ranges::equal(shards[0]->y.bytes(), untouched.bytes())) << "written before all was checked";
+  EXPECT_TRUE(std::ranges::equal(shards[0]->y.bytes(), untouched.bytes())) << "written before all checks";
   shards[2]->forward.eps = 1e-5;
   texts = run_with([](Shard& shard) { shard.forward.y.data = shard.weight.data(); }, false);
   EXPECT_THAT(texts[0], HasSubstr("process 2 has failed: "));
@@ -354,7 +355,7 @@ TEST(ShardedNorm_Refuses, ForAllWhatOneIsGiven) {
   EXPECT_EQ(texts[2], "weight is null, but it has a shape");
 }
 
-// What each of three processes is told in `work` with a norm; after it all must be in step.
+// The errors of three processes from `work` with a norm. Afterwards all must still be in step.
 std::vector<std::string> told_by(const std::function<void(ShardedNorm&, Shard&, std::size_t rank)>& work) {
   const Made made = example(DType::f32, 96);
   const auto shards = shards_of(made.op, made.inputs, made.bias, {32, 32, 32});
@@ -372,7 +373,7 @@ std::vector<std::string> told_by(const std::function<void(ShardedNorm&, Shard&, 
   });
 }
 
-TEST(ShardedNorm_Refuses, PassesThatDiffer) {
+TEST(ShardedNorm_Refuses, DifferentPasses) {
   EXPECT_THAT(told_by([](ShardedNorm& norm, Shard& shard, std::size_t rank) {
                 std::vector<Moments> moments(norm.rows());
                 norm.run(shard.forward, moments);
@@ -381,7 +382,7 @@ TEST(ShardedNorm_Refuses, PassesThatDiffer) {
               Each("process 0 runs its backward pass, but process 1 its forward pass"));
 }
 
-TEST(ShardedNorm_Refuses, ForAllWhatTheCallerRefuses) {
+TEST(ShardedNorm_Refuses, TheCallersRefusalsInAll) {
   const std::string text = "process 1 has failed: no batch is left";
   EXPECT_EQ(told_by([](ShardedNorm& norm, Shard& shard, std::size_t rank) {
               rank == 1 ? norm.refuse("no batch is left") : norm.run(shard.forward);
@@ -397,8 +398,8 @@ TEST(ShardedNorm_Refuses, ForAllWhatTheCallerRefuses) {
             (std::vector<std::string>{text, "", text}));
 }
 
-// Others see that a text is cut; who fails has it whole.
-TEST(ShardedNorm_Refuses, WithLongTextsCut) {
+// Other processes get a shortened text. The failing process keeps its own.
+TEST(ShardedNorm_Refuses, WithShortenedTexts) {
   const std::string why(300, 'x');
   const std::vector<std::string> texts = told_by([&](ShardedNorm& norm, Shard& shard, std::size_t rank) {
     rank == 1 ? norm.refuse(why) : norm.run(shard.forward);
@@ -406,7 +407,7 @@ TEST(ShardedNorm_Refuses, WithLongTextsCut) {
   EXPECT_EQ(texts[0], "process 1 has failed: " + std::string(189, 'x') + "...");
 }
 
-TEST(ShardedNorm_Refuses, ForAllSpansThatDoNotFitTogether) {
+TEST(ShardedNorm_Refuses, SpansOfOneProcessThatDoNotFitInAll) {
   const std::vector<float> x(12);
   std::vector<float> y(12);
   std::vector<std::string> texts = told(3, [&](const Communicator& c) {
@@ -441,18 +442,17 @@ TEST(ShardedNorm_Refuses, MomentsThatOverlapATensor) {
   EXPECT_EQ(refused(over(&Shard::dx), true), "dx may overlap moments");
 }
 
-// No process has so many rows in its memory; that norms may be made without buffers lets it be asked for.
-TEST(ShardedNorm_Refuses, MoreRowsThanMessagesCanHave) {
+// No process can have so many rows in memory, but a norm can be made without buffers.
+TEST(ShardedNorm_Refuses, MoreRowsThanMessagesCanHold) {
   const std::int64_t shape[] = {std::int64_t{1} << 46, 1};
   const std::span<const std::int64_t> normalized(&shape[1], 1);
   Forward forward{.x = {nullptr, DType::f32, shape}, .y = {nullptr, DType::f32, shape}, .normalized_shape = normalized};
   for (const std::string& text : told(2, [&](const Communicator& c) { ShardedNorm norm(forward, c); })) {
-    EXPECT_EQ(text,
-              "x has 70368744177664 rows, whose messages (3 numbers a row, 2 processes) are more than 2^47 bytes");
+    EXPECT_EQ(text, "x has 70368744177664 rows, whose messages (3 numbers per row, 2 processes) exceed 2^47 bytes");
   }
 }
 
-// What gamma is taken for does not hang on whether its buffer is there yet.
+// The norm treats gamma the same whether its buffer exists yet or not.
 TEST(ShardedNorm_Processes, AreMadeWithoutBuffers) {
   Made made = example(DType::f32, 2048);
   made.op.forward.zero_centered = true;
@@ -471,8 +471,8 @@ TEST(ShardedNorm_Processes, AreMadeWithoutBuffers) {
   EXPECT_TRUE(std::ranges::equal(outcome_of(made.op, shards).y.bytes(), expected.y.bytes()));
 }
 
-// Of every kind of row, in any layout and type of statistics.
-TEST(ShardedNorm_Processes, WithoutColumnsWriteStatisticsOfTheWholeRow) {
+// Every kind of row, in any layout and with any type of statistics.
+TEST(ShardedNorm_Processes, WithoutColumnsWriteTheStatisticsOfWholeRows) {
   constexpr std::size_t kCols = 1100, kRowsInAll = 16;
   for (const DType type : contracts::kAllTypes) {
     for (const Kind kind : kBothKinds) {
@@ -514,8 +514,8 @@ TEST(ShardedNorm_Processes, WithoutColumnsWriteStatisticsOfTheWholeRow) {
   }
 }
 
-// What concerns these statistics is refused there as it is elsewhere.
-TEST(ShardedNorm_Refuses, StatisticsOfAProcessWithoutColumns) {
+// Wrong statistics are refused as in other processes.
+TEST(ShardedNorm_Refuses, WrongStatisticsOfAProcessWithoutColumns) {
   const Made made = example(DType::f32, 96);
   const auto expect = [&](const std::string& text, const std::function<void(Shard&, std::vector<Moments>&)>& spoil) {
     const auto shards = shards_of(made.op, made.inputs, made.bias, {96, 0});
@@ -536,7 +536,7 @@ TEST(ShardedNorm_Refuses, StatisticsOfAProcessWithoutColumns) {
   expect("moments may overlap rstd", [](Shard& s, auto& moments) { s.forward.rstd.data = moments.data(); });
 }
 
-TEST(ShardedNorm_Refuses, WhatItHasNot) {
+TEST(ShardedNorm_Refuses, UnsupportedForms) {
   const Made made = example(DType::f32, 64);
   const auto refuses = [&](const std::function<void(Forward&)>& change) {
     const auto shards = shards_of(made.op, made.inputs, made.bias, {64});

@@ -1,6 +1,7 @@
-// The command line with memory that runs out at each allocation in turn: one line and status 2, or, where it did
-// without, all that was asked for; never half of it, nothing left behind. In this process, so that it can be told when.
-// Without --json: nlohmann-json's destructors allocate, and end the program where they cannot.
+// The command line with each allocation failing in turn. It either prints one line with status 2, or completes
+// everything without that memory. It never writes a part of the outputs or leaves files behind. It runs in this
+// process, where allocations can be made to fail. --json is not tested: nlohmann-json's destructors allocate, and end
+// the program if they cannot.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -14,12 +15,12 @@
 namespace evenorm::testing {
 namespace {
 
-// Arrays say how much they wanted.
+// A message about an array states its size.
 bool says_that_memory_is_out(const std::string& error) {
-  return error == "evenorm: out of memory\n" || error.ends_with(" bytes of memory cannot be had\n");
+  return error == "evenorm: out of memory\n" || error.ends_with(" bytes of memory cannot be allocated\n");
 }
 
-// Standard output and standard error go to files while one lives.
+// Redirects standard output and standard error to files during its lifetime.
 class Captured {
  public:
   explicit Captured(const TemporaryFolder& folder) {
@@ -72,7 +73,7 @@ class CliStress_Memory : public ::testing::Test {
   };
   Result finish(int status) const {
     Result result{status, outputs(), read_file(logs / "out"), read_file(logs / "err")};
-    // Times differ from run to run.
+    // Times differ between runs.
     if (const std::size_t at = result.out.find("\"seconds\":"); at != std::string::npos) {
       result.out.erase(at, result.out.find(',', at) - at);
     }
@@ -88,7 +89,7 @@ class CliStress_Memory : public ::testing::Test {
     return finish(status);
   }
 
-  // The n-th allocation fails. Whether it came to that.
+  // Lets the n-th allocation fail. Returns true if there was one.
   bool run_failing(const Words& words, std::size_t n, Failing failing, const Result& expected, const Words& names) {
     const long live = allocations().live;
     int status = -1;
@@ -116,9 +117,9 @@ class CliStress_Memory : public ::testing::Test {
     return failed;
   }
 
-  // `step`: tries every so many-th allocation of the first ones, which only build the parser and are much the same.
+  // `step`: of the first allocations, which build the parser and are similar, only every step-th fails.
   void fail_each(const Words& words, Failing failing, std::size_t step) {
-    run_whole(words);  // what is made once is made
+    run_whole(words);  // creates what is only created once
     const long before = allocations().made;
     const Result expected = run_whole(words);
     const auto made = static_cast<std::size_t>(allocations().made - before);
@@ -140,15 +141,15 @@ class CliStress_Memory : public ::testing::Test {
   int survived = 0;
 };
 
-TEST_F(CliStress_Memory, ApplyLeavesWhatWasThere) {
+TEST_F(CliStress_Memory, ApplyKeepsTheOldOutputs) {
   const Words words{"apply",  folder / "x.npy",    "-o",     folder / "y.npy",   "--weight", folder / "w.npy",
                     "--mean", folder / "mean.npy", "--rstd", folder / "rstd.npy"};
   fail_each(words, Failing::one, 7);
   fail_each(words, Failing::one_and_all_after, 7);
 }
 
-// dx where y is otherwise, and so on: in another type than x, so that it has memory of its own.
-TEST_F(CliStress_Memory, GradLeavesWhatWasThere) {
+// dx in place of y, and so on. dx has another type than x, so it has its own memory.
+TEST_F(CliStress_Memory, GradKeepsTheOldOutputs) {
   const Words words{"grad",
                     folder / "x.npy",
                     folder / "x.npy",
@@ -166,12 +167,12 @@ TEST_F(CliStress_Memory, GradLeavesWhatWasThere) {
   fail_each(words, Failing::one_and_all_after, 7);
 }
 
-TEST_F(CliStress_Memory, ExplainIsRefusedInOneLine) {
+TEST_F(CliStress_Memory, ExplainFailsWithOneLine) {
   fail_each({"explain", "4 2 8", "--grad", "1 0 -1"}, Failing::one, 11);
   fail_each({"explain", "4 2 8", "--weight", "1.5 1 0.5"}, Failing::one, 7);
 }
 
-TEST_F(CliStress_Memory, InfoIsRefusedInOneLine) { fail_each({"info"}, Failing::one, 7); }
+TEST_F(CliStress_Memory, InfoFailsWithOneLine) { fail_each({"info"}, Failing::one, 7); }
 
 }  // namespace
 }  // namespace evenorm::testing

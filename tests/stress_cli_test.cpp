@@ -1,5 +1,5 @@
-// `evenorm apply` at the mercy of others: signals at any moment, stopped and continued, calls cut short, several runs
-// with one target. Each output is whole, the old one or the new.
+// `evenorm apply` with signals at any moment, stopped and continued, with interrupted system calls, and with several
+// runs on one target. Each output is complete: the old one or the new one.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -48,14 +48,13 @@ class CliStress : public ::testing::Test {
   std::vector<std::string> arguments() const {
     return {"apply", folder / "x.npy", "-o", folder / "y.npy", "--mean", folder / "mean.npy", "--threads", "2"};
   }
-  // What apply makes of an input.
   std::string result_of(const char* name) const {
     EXPECT_EQ(run_evenorm({"apply", folder / name, "-o", folder / "result"}).status, 0);
     std::string result = read_file(folder / "result");
     fs::remove(folder / "result");
     return result;
   }
-  // The first run may be slow: by its time signals would come when others are over.
+  // The time of a later run. The first run may be slow, and its time would delay signals until others are over.
   double seconds_of_a_quick_run() const {
     double least = run_evenorm(arguments()).seconds;
     for (int i = 0; i < 3; ++i) {
@@ -74,10 +73,10 @@ class CliStress : public ::testing::Test {
   TemporaryFolder folder;
 };
 
-TEST_F(CliStress, SignalsAtAnyMoment) {
+TEST_F(CliStress, SignalsAtAnyMomentLeaveWholeOutputs) {
   const double seconds = seconds_of_a_quick_run();
   const std::string y = read_file(folder / "y.npy"), mean = read_file(folder / "mean.npy");
-  for (const char* name : {"out", "err"}) write_file(folder / name, "");  // there, however early a signal comes
+  for (const char* name : {"out", "err"}) write_file(folder / name, "");  // they exist, however early a signal arrives
   const auto names = folder.names();
   contracts::Random random(1);
   int interrupted = 0;
@@ -99,7 +98,7 @@ TEST_F(CliStress, SignalsAtAnyMoment) {
     if (signal == SIGKILL) {
       remove_temporaries();
     } else {
-      EXPECT_EQ(y_now == y, mean_now == mean) << "one was replaced, the other was not: " << strsignal(signal);
+      EXPECT_EQ(y_now == y, mean_now == mean) << "only one output was replaced: " << strsignal(signal);
     }
     EXPECT_EQ(folder.names(), names) << strsignal(signal);
     interrupted += run.signal == 0 ? 0 : 1;
@@ -107,13 +106,13 @@ TEST_F(CliStress, SignalsAtAnyMoment) {
   EXPECT_GE(interrupted, 5);
 }
 
-TEST_F(CliStress, StoppedAndContinued) {
+TEST_F(CliStress, CompletesAfterBeingStoppedAndContinued) {
   const std::string x = read_file(folder / "x.npy"), expected = result_of("x.npy");
   ASSERT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
   ProgramSetting setting{.in_path = folder / "in"};
   setting.while_running = [&](pid_t child) {
     const int fd = open((folder / "in").c_str(), O_WRONLY);
-    fcntl(fd, F_SETFL, O_NONBLOCK);  // while it is stopped, it does not read
+    fcntl(fd, F_SETFL, O_NONBLOCK);  // it does not read while it is stopped
     for (std::size_t at = 0, calls = 0; at < x.size(); ++calls) {
       if (calls % 8 == 1) kill(child, SIGSTOP);
       const ssize_t put = write(fd, x.data() + at, std::min(x.size() - at, std::size_t{1} << 18U));
@@ -131,8 +130,8 @@ TEST_F(CliStress, StoppedAndContinued) {
 
 std::atomic<int> alarms{0};
 
-// The program's own loops, in a child whose reads and writes a timer cuts short, from a pipe that fills slowly into one
-// that is emptied slowly.
+// Runs the program's own loops in a child. A timer interrupts its reads and writes, its input pipe fills slowly, and
+// its output pipe is emptied slowly.
 int apply_under_alarms(int in, int out) {
   struct sigaction action {};
   action.sa_handler = [](int) { ++alarms; };  // without SA_RESTART
@@ -145,7 +144,7 @@ int apply_under_alarms(int in, int out) {
   return status != 0 ? status : alarms < 20 ? 100 : 0;
 }
 
-TEST_F(CliStress, CallsThatSignalsCutShortAreMadeAgain) {
+TEST_F(CliStress, RetriesInterruptedSystemCalls) {
   const std::string x = read_file(folder / "x.npy"), expected = result_of("x.npy");
   int in[2], out[2];
   ASSERT_EQ(pipe2(in, O_CLOEXEC), 0);
@@ -156,7 +155,7 @@ TEST_F(CliStress, CallsThatSignalsCutShortAreMadeAgain) {
       const ssize_t put = write(in[1], x.data() + at, std::min(x.size() - at, x.size() / 20));
       if (put < 0) break;
       at += static_cast<std::size_t>(put);
-      sleep_for(0.01);  // ten times as long in all as the alarms need that are asked for
+      sleep_for(0.01);  // in total ten times as long as the requested alarms need
     }
     close(in[1]);
   });
@@ -182,8 +181,7 @@ TEST_F(CliStress, CallsThatSignalsCutShortAreMadeAgain) {
   EXPECT_TRUE(got == expected);
 }
 
-// Whoever looks meanwhile sees one of the whole files.
-TEST_F(CliStress, SeveralRunsWithOneTarget) {
+TEST_F(CliStress, SeveralRunsWithOneTargetWriteWholeFiles) {
   write_input("other.npy", 11);
   const std::string first = result_of("x.npy"), second = result_of("other.npy");
   ASSERT_NE(first, second);

@@ -1,4 +1,5 @@
-// Executors that do all that they may: tasks late, on other threads, in any order, all at once. And the pool's threads.
+// Executors that do everything they may: run tasks late, on other threads, in any order, or all at once. Then the
+// pool's threads.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -27,7 +28,7 @@ namespace {
 using OneTask = std::function<void(std::size_t)>;
 using Way = std::function<void(std::size_t tasks, const OneTask& task)>;
 
-// An executor that runs its tasks in the way given and counts its calls.
+// An executor that runs its tasks in the given way and counts its calls.
 struct Peculiar {
   const char* name;
   Way way;
@@ -54,7 +55,7 @@ void each_on_its_own_thread_one_by_one(std::size_t tasks, const OneTask& task) {
   for (std::size_t i = tasks; i-- > 0;) std::thread([&, i] { task(i); }).join();
 }
 
-// Nobody begins before all are there.
+// No task starts before all are ready.
 void all_at_once(std::size_t tasks, const OneTask& task) {
   std::latch gate(static_cast<std::ptrdiff_t>(tasks));
   std::vector<std::thread> threads;
@@ -85,7 +86,7 @@ Way shuffled(std::uint64_t seed) {
   };
 }
 
-TEST(Stress_Executor, WhatTheyMayDoChangesNoBit) {
+TEST(Stress_Executor, AnyAllowedBehaviourChangesNoBit) {
   const Peculiar executors[] = {{"late", late_on_another_thread}, {"one by one", each_on_its_own_thread_one_by_one},
                                 {"all at once", all_at_once},     {"on 16 threads", on_threads(16)},
                                 {"shuffled", shuffled(1)},        {"shuffled otherwise", shuffled(2)}};
@@ -103,8 +104,7 @@ TEST(Stress_Executor, WhatTheyMayDoChangesNoBit) {
   }
 }
 
-// One inside another: a task that runs a norm on the pool that it is on.
-TEST(Stress_Executor, APoolIsUsedFromItsOwnTasks) {
+TEST(Stress_Executor, APoolWorksFromItsOwnTasks) {
   const std::vector<Work> all = all_work();
   std::vector<int> right(all.size());
   const OneTask task = [&](std::size_t i) { right[i] = all[i].comes_out(through_cpp(), pool_executor(2)) ? 1 : 0; };
@@ -116,7 +116,7 @@ TEST(Stress_Executor, APoolIsUsedFromItsOwnTasks) {
   EXPECT_EQ(right, std::vector<int>(all.size(), 1));
 }
 
-// As evenorm.hpp says: nobody could say which part of y has been written.
+// evenorm.hpp documents this: after an exception, nobody knows which part of y was written.
 TEST(Stress_Executor, OneThatThrowsEndsTheProgram) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const Peculiar throwing{"throwing",
@@ -133,10 +133,10 @@ TEST(Stress_Executor, OneThatThrowsEndsTheProgram) {
       ::testing::KilledBySignal(SIGABRT), "no threads today");
 }
 
-// Tasks that wait for each other are on as many threads; those that are not the caller's leave signals to it. Else a
-// handler could run while its program's own thread is inside what that defers signals for.
-TEST(Stress_Executor, ThePoolsThreadsTakeNoSignals) {
-  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one processor: the pool has no thread of its own";
+// Tasks that wait for each other run on different threads. Threads other than the caller's must block signals.
+// Otherwise a handler could run while the caller's thread is in a section that defers signals.
+TEST(Stress_Executor, ThePoolsThreadsBlockSignals) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one processor: the pool has no other thread";
   struct Seen {
     std::latch both{2};
     std::array<std::thread::id, 2> threads;
@@ -164,9 +164,9 @@ TEST(Stress_Executor, ThePoolsThreadsTakeNoSignals) {
   }
 }
 
-// 0 where a norm on the pool is right although no thread can be started, for want of memory for its stack.
+// Returns 0 if a norm on the pool is correct although no thread can start, because there is no memory for its stack.
 int run_without_threads() {
-  sigevent end{};  // of a hang: alarm()'s signal may be blocked
+  sigevent end{};  // ends a hang; alarm()'s signal may be blocked
   end.sigev_notify = SIGEV_SIGNAL;
   end.sigev_signo = SIGKILL;
   timer_t timer{};
@@ -186,9 +186,9 @@ int run_without_threads() {
   return y == expected ? 0 : 1;
 }
 
-TEST(Stress_Executor, ThreadsThatCannotBeStartedAreDoneWithout) {
+TEST(Stress_Executor, WorksIfThreadsCannotBeStarted) {
   if (kSanitized) GTEST_SKIP() << "sanitizers reserve more address space than this test leaves";
-  ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // a new process, whose pool has not been started
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // runs in a new process, whose pool has not started
   EXPECT_EXIT(std::_Exit(run_without_threads()), ::testing::ExitedWithCode(0), "");
 }
 

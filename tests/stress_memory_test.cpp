@@ -1,5 +1,5 @@
-// Memory that runs out at each allocation in turn: what evenorm.hpp and evenorm.h say of it, nothing lost, nothing
-// half done. And a norm that runs allocates nothing.
+// Each allocation fails in turn. Calls report it as evenorm.hpp and evenorm.h document, leak nothing and leave nothing
+// half done. A norm that runs allocates nothing.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,8 +16,8 @@ namespace {
 
 using Call = CForwardCall;
 
-// Runs `body` with its first allocation failing, its second one, ... until none fails any more. body returns whether
-// it said that memory is out. Returns how many were let fail.
+// Runs `body` with the first allocation failing, then the second, until none fails. body returns true if it reported
+// missing memory. Returns how many allocations failed.
 std::size_t fail_each(const std::function<bool()>& body) {
   std::size_t failures = 0;
   for (const Failing failing : {Failing::one, Failing::one_and_all_after}) {
@@ -39,7 +39,7 @@ std::size_t fail_each(const std::function<bool()>& body) {
   return failures;
 }
 
-// For what throws, or returns anything.
+// For bodies that throw or return anything.
 template <class Body>
 std::function<bool()> throws_bad_alloc(Body body) {
   return [body] {
@@ -59,7 +59,7 @@ struct Norm {
       .x = {x.data(), DType::f32, shape}, .y = {y.data(), DType::f32, shape}, .normalized_shape = normalized};
 };
 
-TEST(Stress_Memory, PlansAndQuestionsThrowBadAlloc) {
+TEST(Stress_Memory, PlansAndQueriesThrowBadAlloc) {
   const Norm norm;
   const Plan plan(norm.forward);
   EXPECT_GE(fail_each(throws_bad_alloc([&] { const Plan made(norm.forward); })), 2u);
@@ -82,7 +82,8 @@ TEST(Stress_Memory, PlansAndQuestionsThrowBadAlloc) {
   EXPECT_GE(fail_each(throws_bad_alloc([] { supported_targets(); })), 2u);
 }
 
-// More axes than a description has room for, and two passes: the plan keeps both, so a run allocates nothing.
+// The axes do not fit into a description on the stack, and there are two passes. The plan keeps both, so a run
+// allocates nothing.
 TEST(Stress_Memory, PlansOfManyAxesThrowBadAlloc) {
   const std::array<std::int64_t, 6> shape = {2, 2, 2, 2, 2, 8}, strides = {159, 79, 39, 19, 9, 1};
   const std::span<const std::int64_t> normalized = std::span(shape).last(1);
@@ -98,8 +99,8 @@ TEST(Stress_Memory, PlansOfManyAxesThrowBadAlloc) {
   EXPECT_EQ(fail_each(throws_bad_alloc([&] { plan.run(); })), 0u);
 }
 
-// Not even for the text of what is wrong: the other processes are told, and all are in step after it.
-TEST(Stress_Memory, ProcessesHearThatOneIsOut) {
+// The failing process has no memory for an error text either. The other processes report it, and all stay in step.
+TEST(Stress_Memory, AllProcessesReportThatOneIsOutOfMemory) {
   constexpr std::size_t kFails = 1;
   std::string texts[3];
   Processes(3).run([&](const Communicator& communicator) {
@@ -123,7 +124,6 @@ TEST(Stress_Memory, ProcessesHearThatOneIsOut) {
   EXPECT_EQ(texts[2], texts[0]);
 }
 
-// A plan that could not be assigned to is what it was.
 TEST(Stress_Memory, APlanSurvivesAnAssignmentThatFails) {
   Norm norm, other;
   other.x[3] = 11;
@@ -141,7 +141,7 @@ TEST(Stress_Memory, APlanSurvivesAnAssignmentThatFails) {
   EXPECT_EQ(norm.y, std::vector<float>(norm.y.size(), 0.0f));
 }
 
-// Telling what is wrong takes memory; that it is out is told instead, before anything is written.
+// An error text needs memory. If there is none, std::bad_alloc is thrown instead, before anything is written.
 TEST(Stress_Memory, ErrorsThrowBadAllocInstead) {
   Norm norm;
   const std::vector<std::int64_t> wrong = {5};
@@ -189,7 +189,7 @@ TEST(Stress_Memory, TheCApiReturnsAStatus) {
   EXPECT_GE(fail_each([&] { return is_out(evenorm_layer_norm_f32(&x, &x, 1, 0, nullptr, nullptr, 1e-5)); }), 2u);
 }
 
-// Every layout and mixture of types, statistics and parameters; in C++ and C, by plan and without.
+// Every layout and mixture of types, statistics and parameters, in C++ and C, with and without a plan.
 TEST(Stress_Memory, ARunAllocatesNothing) {
   Call call;
   const std::int64_t shape[] = {40, 30, 20}, strides[] = {1, 40, 1200}, axes[] = {1}, cols[] = {30};
@@ -201,7 +201,7 @@ TEST(Stress_Memory, ARunAllocatesNothing) {
                         .weight = {weight.data(), DType::bf16, cols}};
   std::vector<float> dense(1 << 20, 1.5f);
   const Executor reversed = contracts::reversed_executor(4), pool = pool_executor(2);
-  layer_norm<float>(dense, dense, 1024, {.executor = &pool});  // starts it
+  layer_norm<float>(dense, dense, 1024, {.executor = &pool});  // starts the pool
   const Plan plan(strided);
   const std::int64_t dense_shape[] = {64, 1024}, dense_cols[] = {1024};
   std::vector<float> dx(1 << 16), dweight(1024);

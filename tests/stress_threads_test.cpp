@@ -1,5 +1,5 @@
-// Eight threads at once, each with work of its own or all with one plan, on shared pools and off them, through C++ and
-// C, under any floating-point modes: the bits are those of one thread alone, and errors stay with their threads. Forks.
+// Eight threads at once, with separate work or with one plan, on shared pools and without, through C++ and C, in any
+// floating-point mode. They give the bits of one thread, and errors stay with their threads. Then forks.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -24,7 +24,7 @@ using contracts::FpModeScope;
 
 constexpr std::size_t kThreads = 8;
 
-// body(i) on kThreads threads that begin together.
+// Calls body(i) on kThreads threads that start together.
 void on_threads(const std::function<void(std::size_t)>& body) {
   std::latch gate(kThreads);
   std::vector<std::thread> threads;
@@ -37,7 +37,7 @@ void on_threads(const std::function<void(std::size_t)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Serially, on one pool that others use as well, on another pool.
+// Serial, on a shared pool, or on another pool.
 Executor executor_of(std::size_t i) { return i % 4 == 0 ? Executor{} : pool_executor(i % 4 == 3 ? 0 : 2); }
 
 FpMode mode_of(std::size_t i) {
@@ -45,7 +45,7 @@ FpMode mode_of(std::size_t i) {
   return i % 2 == 0 ? FpMode::plain : modes[i / 2 % modes.size()];
 }
 
-TEST(Stress_Threads, EachWithWorkOfItsOwn) {
+TEST(Stress_Threads, SeparateWorkHasTheSameBits) {
   const std::vector<Work> all = all_work();
   std::array<std::atomic<int>, kThreads> wrong{}, modes_lost{};
   on_threads([&](std::size_t i) {
@@ -63,7 +63,7 @@ TEST(Stress_Threads, EachWithWorkOfItsOwn) {
   }
 }
 
-// One plan, made in C++ and in C, run by all threads on buffers of their own.
+// All threads run one plan, made in C++ and in C, on their own buffers.
 void share_a_plan(std::int64_t rows, std::int64_t cols) {
   const auto size = static_cast<std::size_t>(rows * cols);
   const std::array shape{rows, cols};
@@ -110,12 +110,12 @@ void share_a_plan(std::int64_t rows, std::int64_t cols) {
   for (std::size_t i = 0; i < kThreads; ++i) EXPECT_EQ(wrong[i], 0) << "thread " << i << ", " << cols << " columns";
 }
 
-TEST(Stress_Threads, OnePlanForAll) {
+TEST(Stress_Threads, OnePlanForAllHasTheSameBits) {
   share_a_plan(257, 768);
   share_a_plan(1, 200003);
 }
 
-// Each thread makes errors of its own kind and reads them while the others make theirs.
+// Each thread causes its own kind of error, and reads it while other threads cause theirs.
 TEST(Stress_Threads, ErrorsStayWithTheirThreads) {
   std::array<std::atomic<int>, kThreads> wrong{};
   on_threads([&](std::size_t i) {
@@ -131,10 +131,10 @@ TEST(Stress_Threads, ErrorsStayWithTheirThreads) {
   for (std::size_t i = 0; i < kThreads; ++i) EXPECT_EQ(wrong[i], 0) << "thread " << i;
 }
 
-// --- fork() at any time: before the pool is used, afterwards, while other threads use it. The child runs serially, to
-// the same bits, through C++ and C, its own children too; the parent goes on.
+// --- fork() before the pool is used, after it, and while other threads use it --------------------------------------
+// The child and its own children run serially and give the same bits, through C++ and C. The parent continues.
 
-// 0 where everything is right, on pools that the process may or may not have used.
+// Returns 0 if all results are correct, on pools that the process may or may not have used.
 int run_all(const std::vector<Work>& all) {
   for (const Work& work : all) {
     if (!work.comes_out(through_cpp(), pool_executor(2))) return 1;
@@ -148,7 +148,7 @@ int run_all_here_and_in_a_child(const std::vector<Work>& all) {
   return outcome_of_child([&] { return run_all(all); }, 10).empty() ? 0 : 3;
 }
 
-// The pool itself, asked by a caller who knows nothing of the library's rule.
+// Calls the pool directly, from a caller that does not know the library's rule.
 int run_tasks_on_the_pool() {
   std::atomic<int> runs{0};
   const Executor pool = pool_executor(2);
@@ -158,11 +158,11 @@ int run_tasks_on_the_pool() {
   return runs == 10 ? 0 : 1;
 }
 
-TEST(Stress_Fork, BeforeAnyParallelUse) {
-  ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // a new process, whose pool has not been started
+TEST(Stress_Fork, WorksBeforeAnyParallelUse) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // runs in a new process, whose pool has not started
   EXPECT_EXIT(
       {
-        const std::vector<Work> all = all_work();  // serially
+        const std::vector<Work> all = all_work();
         const std::string child = outcome_of_child([&] { return run_all_here_and_in_a_child(all); });
         std::fprintf(stderr, "the child: '%s'", child.c_str());
         std::_Exit(child.empty() ? run_all(all) : 10);
@@ -170,7 +170,7 @@ TEST(Stress_Fork, BeforeAnyParallelUse) {
       ::testing::ExitedWithCode(0), "the child: ''");
 }
 
-TEST(Stress_Fork, AfterParallelUse) {
+TEST(Stress_Fork, WorksAfterParallelUse) {
   const std::vector<Work> all = all_work();
   ASSERT_EQ(run_all(all), 0);
   EXPECT_EQ(outcome_of_child([&] { return run_all_here_and_in_a_child(all); }), "");
@@ -178,7 +178,7 @@ TEST(Stress_Fork, AfterParallelUse) {
   EXPECT_EQ(run_all(all), 0);
 }
 
-TEST(Stress_Fork, WhileOtherThreadsUseThePool) {
+TEST(Stress_Fork, WorksWhileOtherThreadsUseThePool) {
   const std::vector<Work> all = all_work();
   std::atomic<bool> stop{false};
   std::atomic<int> wrong{0}, rounds{0};
@@ -194,7 +194,7 @@ TEST(Stress_Fork, WhileOtherThreadsUseThePool) {
   }
   EXPECT_EQ(outcome_of_child(run_tasks_on_the_pool), "");
   const int before = rounds;
-  while (rounds < before + 2) std::this_thread::yield();  // the parent goes on
+  while (rounds < before + 2) std::this_thread::yield();  // until the parent has continued
   stop = true;
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);

@@ -1,5 +1,4 @@
-// The statistics' arithmetic in wide numbers against binary128: of f64 arithmetic's pairs, what accumulates loses no
-// more than the last places of a pair.
+// The wide arithmetic of statistics compared with binary128: accumulating pairs of f64 loses only their last places.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +15,7 @@ using Pair = plain::Number<double>;
 
 Exact exact(const Pair& a) { return static_cast<Exact>(a.hi) + a.lo; }
 
-// A number of any of the first `places` binary places, and of any sign.
+// A number with any of the first `places` binary places, of any sign.
 double number(contracts::Random& random, int places) {
   const int exponent = static_cast<int>(random.uniform() * (2 * places)) - places;
   return std::ldexp(random.uniform() < 0.5 ? -1 - random.uniform() : 1 + random.uniform(), exponent);
@@ -28,7 +27,7 @@ void expect_near(const Pair& got, Exact wanted, Exact magnitude) {
       << got.hi << " + " << got.lo << " for " << static_cast<double>(wanted);
 }
 
-// Squares below and above what is there, of numbers near each other and far apart.
+// Squares below and above the accumulated sum, of numbers near each other and far apart.
 TEST(WideNumbers, SquaresAccumulate) {
   contracts::Random random(3);
   for (int i = 0; i < 20000; ++i) {
@@ -41,7 +40,7 @@ TEST(WideNumbers, SquaresAccumulate) {
   }
 }
 
-// Numbers and products of either sign: beside their magnitudes, for they may cancel.
+// Numbers and products of either sign. Errors are relative to their magnitudes, because they may cancel.
 TEST(WideNumbers, NumbersAndProductsAccumulate) {
   contracts::Random random(4);
   for (int i = 0; i < 20000; ++i) {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The demo: the layer norm of a real model's first block on its real activations, through the library and then through
-# the command line, which must give the same bytes. What is shown comes from examples/minilm_demo.cpp.
+# Runs the demo: a real model's layer norm on its activations, through the library (examples/minilm_demo.cpp) and then
+# through the command line. Both must give the same bytes.
 set -eu
 cd "$(dirname "$0")/.."
 data=examples/minilm

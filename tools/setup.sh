@@ -1,11 +1,11 @@
 #!/bin/sh
-# Installs the Debian packages that a task needs and that are missing. Returns at once if none is missing.
+# Installs the missing Debian packages that a task needs. Returns at once if none is missing.
 # Usage: tools/setup.sh GROUP...
 #   build      library, command line, demo
 #   test       also `make test`
 #   check      also sanitizers, clang-tidy, package tests
-#   test-all   also what else `make test-all` needs
-#   python     what `make python` needs beside the packages that pip installs
+#   test-all   also `make test-all`
+#   python     `make python`, which installs other packages with pip
 #   page       Chromium and a font, for the tests of the page
 #   aarch64    the cross compiler and QEMU (tools/aarch64)
 #   mpi        Open MPI, unless there is another MPI

@@ -1,5 +1,5 @@
-// The ceilings as a rival: copies with the traffic of a pass. Instead of bench_make() it has bench_make_copy(), which
-// takes the name of a copy: "memcpy" (one to one only), "streaming" (outputs at multiples of 64) or "plain".
+// The copies as a rival. Instead of bench_make() it has bench_make_copy(), which takes the name of a copy: "memcpy"
+// (one input and output only), "streaming" (outputs at multiples of 64) or "plain".
 #include "bench/copies.hpp"
 
 #include <string>
@@ -24,7 +24,7 @@ std::size_t bytes_of(std::int32_t dtype) {
   }
 }
 
-// Has no output if the problem is not valid.
+// The result has no output if the problem is invalid.
 Traffic traffic_of(const bench_problem& problem) {
   const auto from = [](const void* place) { return static_cast<const std::byte*>(place); };
   const auto to = [](void* place) { return static_cast<std::byte*>(place); };
@@ -59,7 +59,7 @@ const char* bench_version() {
   return version.c_str();
 }
 
-// Null if the problem has no such copy.
+// Returns null if the problem has no such copy.
 __attribute__((visibility("default"))) void* bench_make_copy(const bench_problem* problem, const char* which) {
   const Traffic traffic = traffic_of(*problem);
   for (const CopyKind kind : copy_kinds(traffic)) {

@@ -1,5 +1,5 @@
-// evenorm itself, through its C++ API. It is also compiled against other commits whose API has residuals and i8. So
-// members are set by name, and nothing newer is used.
+// evenorm itself, through its C++ API. It is also compiled against other commits, so it sets members by name and uses
+// nothing newer than residuals and i8.
 #include "evenorm/evenorm.hpp"
 
 #include <memory>

@@ -1,5 +1,5 @@
-// oneDNN: layer norm and its gradients with statistics given, in the types that this CPU and this version have, and RMS
-// norm if the headers have it. Statistics and parameters are f32.
+// oneDNN: layer norm, its gradients with precomputed statistics, and RMS norm if the headers have it. The types are
+// those that this CPU and this version of oneDNN support. Statistics and parameters are f32.
 #include <dnnl.hpp>
 #include <memory>
 #include <string>
@@ -81,7 +81,7 @@ bool set_threads(std::int32_t threads) {
   const unsigned runtime = dnnl_version()->cpu_runtime;
   if (runtime == DNNL_RUNTIME_SEQ) return threads == 1;
   if (runtime != DNNL_RUNTIME_OMP || omp_set_num_threads == nullptr) return false;
-  omp_set_num_threads(threads);  // of the calling thread alone
+  omp_set_num_threads(threads);  // affects only the calling thread
   return true;
 }
 

@@ -1,4 +1,4 @@
-// The functions of bench/rival.h, except bench_version(), for a rival that defines make_pass(). Knows no library.
+// The functions of bench/rival.h, except bench_version(), for a rival that defines make_pass().
 #pragma once
 
 #include <cstdio>
@@ -16,7 +16,7 @@ struct Pass {
   std::function<void()> fetch = [] {};
 };
 
-// Empty if the library does not have the pass. Copies the problem; its buffers outlive the pass.
+// Returns nothing if the library does not have the pass. Copies the problem; its buffers must outlive the pass.
 std::optional<Pass> make_pass(const bench_problem& problem);
 
 }  // namespace evenorm::bench
@@ -27,7 +27,7 @@ void* bench_make(const bench_problem* problem) {
   try {
     std::optional<evenorm::bench::Pass> pass = evenorm::bench::make_pass(*problem);
     return pass ? new evenorm::bench::Pass(std::move(*pass)) : nullptr;
-  } catch (const std::exception& error) {  // a fault of the rival or the problem
+  } catch (const std::exception& error) {  // a bug in the rival or in the problem
     std::fprintf(stderr, "%s: %s\n", bench_version(), error.what());
     return nullptr;
   }

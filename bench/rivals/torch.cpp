@@ -1,6 +1,6 @@
 // PyTorch's CPU kernels, called in the fastest way. Layer norm's kernels are called through their exported dispatch
-// stubs, so they write to the problem's buffers and allocate no results. Operators are called as from Python, but
-// without it. RMS norm's gradients are autograd's, on a graph that is kept.
+// stubs, so they write to the problem's buffers and allocate no results. Other operators are called from C++. RMS
+// norm's gradients come from autograd, on a graph that is kept.
 #include "bench/rivals/torch_tensors.hpp"
 
 #include <ATen/Parallel.h>
@@ -45,7 +45,7 @@ Pass layer_backward(const bench_problem& problem) {
     return tensor_at(values, problem.rows, at::kDouble).to(type_of(problem.parameter_dtype), false, /*copy=*/true);
   };
   return {[tensors = Tensors(problem), mean = statistic(problem.mean), rstd = statistic(problem.rstd)]() mutable {
-    const c10::InferenceMode guard;  // the kernel makes tensors for its sums
+    const c10::InferenceMode guard;  // the kernel creates tensors for its sums
     at::native::LayerNormBackwardKernel(at::kCPU, tensors.dy, tensors.x, mean, rstd, tensors.weight, tensors.x.size(0),
                                         tensors.cols, &tensors.dx, &tensors.dweight, &tensors.dbias);
   }};

@@ -20,7 +20,7 @@ inline bool has_types(const bench_problem& problem) {
   return problem.parameter_dtype == BENCH_F32 && (problem.dtype == BENCH_BF16 || problem.dtype == BENCH_F16);
 }
 
-// Undefined where there is no buffer, as PyTorch has it for a parameter that is absent.
+// Returns an undefined tensor, PyTorch's form of an absent parameter, if data is null.
 inline at::Tensor tensor_at(const void* data, at::IntArrayRef shape, at::ScalarType type) {
   return data == nullptr ? at::Tensor() : at::from_blob(const_cast<void*>(data), shape, type);
 }

@@ -1,9 +1,9 @@
-"""Results such as run.py writes, made up."""
+"""Made-up results in the form that run.py writes."""
 
 import pytest
 from points import Point
 
-# How many times evenorm's time the others take.
+# Other libraries' times over evenorm's.
 FACTORS = {"copy": 0.7, "onednn": 1.25, "torch": 2.5, "onnxruntime": 4.0}
 SIZES = [(1, 768), (512, 32), (64, 768), (4096, 768), (8192, 2048)]
 
@@ -16,13 +16,13 @@ def one_run(traffic: int, threads: int, factors: dict[str, float]) -> dict:
 
 
 def made_up(point: Point, threads: int = 1, target: str = "native", runs: int = 1, **factors: float) -> dict:
-    """An entry; each of its runs is two hundredths slower for the rivals than the one before."""
-    told = {"form": point.form, "kind": point.kind, "dtype": point.dtype, "rows": point.rows, "cols": point.cols}
-    told |= {"pixels": point.pixels, "data": point.data, "size": point.size, "bytes": point.traffic}
-    told |= {"threads": threads, "target": target, "forced": target != "native"}
+    """An entry. In each run, the rivals are 2 % slower than in the run before."""
+    fields = {"form": point.form, "kind": point.kind, "dtype": point.dtype, "rows": point.rows, "cols": point.cols}
+    fields |= {"pixels": point.pixels, "data": point.data, "size": point.size, "bytes": point.traffic}
+    fields |= {"threads": threads, "target": target, "forced": target != "native"}
     factors = factors or FACTORS
     slower = ({name: factor * (1 + 0.02 * i) for name, factor in factors.items()} for i in range(runs))
-    return told | {"runs": [one_run(point.traffic, threads, these) for these in slower]}
+    return fields | {"runs": [one_run(point.traffic, threads, these) for these in slower]}
 
 
 @pytest.fixture

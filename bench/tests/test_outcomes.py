@@ -1,4 +1,4 @@
-"""What is computed of results."""
+"""The figures that are computed from results."""
 
 import json
 
@@ -17,7 +17,7 @@ def test_spread_over_runs(entry):
     assert outcomes.ratio(point, "torch") is None
 
 
-def test_what_one_run_did_not_measure_has_no_ratio(entry):
+def test_no_ratio_if_one_run_did_not_measure_the_rival(entry):
     point = entry(POINT, runs=2)
     del point["runs"][1]["ratios"]["torch"], point["runs"][1]["rivals"]["torch"]
     assert outcomes.ratio(point, "torch") is None
@@ -43,7 +43,7 @@ def test_order_of_rivals(entry):
     assert outcomes.Results.rivals([point]) == ["onednn", "torch", "another"]
 
 
-def test_what_is_not_measured_is_left_out(document, tmp_path):
+def test_points_that_were_not_measured_are_left_out(document, tmp_path):
     document["points"][0]["runs"] = []
     file = tmp_path / "results.json"
     file.write_text(json.dumps(document))

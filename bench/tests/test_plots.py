@@ -1,4 +1,4 @@
-"""The plots: which there are, that they are the same each time, and some of what is drawn."""
+"""The plots: their names, that they are reproducible, and some of their content."""
 
 import copy
 
@@ -20,7 +20,7 @@ def figure_of(results, name):
     return picture.figure()
 
 
-def test_which_there_are(results):
+def test_names(results):
     assert [picture.name for picture in plots.pictures(results)] == [
         "overview", "bandwidth-forward-1t", "speedup-forward-f32-1t", "speedup-forward-bf16-1t", "bandwidth-forward-2t",
         "speedup-forward-f32-2t", "speedup-forward-bf16-2t", "bandwidth-backward-1t", "speedup-backward-f32-1t",
@@ -69,7 +69,7 @@ def test_bars_begin_at_1(document, entry):
 
 
 def test_odd_results_are_drawn(document, entry, tmp_path):
-    """An unknown library, one that is not everywhere, no copy, one column count, no caches, very large ratios."""
+    """An unknown library, a library that not all points have, no copy, one column count, no caches, large ratios."""
     odd = copy.deepcopy(document) | {"points": []}
     odd["machine"]["caches"] = {}
     for rows in (1, 2, 3):

@@ -1,4 +1,4 @@
-"""Which points there are, the floors, and what is printed of them."""
+"""The measured points, the floors, and a line of the table."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from machine import core_name
 from points import FORMS, GRID, Point, all_points, chosen, quick_points
 
 
-def asked(**given):
+def options(**given):
     return argparse.Namespace(**{"forms": None, "kinds": None, "dtypes": None, "data": None, "sizes": None, **given})
 
 
@@ -21,10 +21,10 @@ def test_every_form_and_each_point_once():
     assert forward >= set(GRID)
 
 
-def test_what_is_asked_for():
-    points = chosen(all_points(), asked(forms=["forward"], dtypes=["bf16"], kinds=["rms"], sizes=[(3, 5)]))
+def test_options_choose_points():
+    points = chosen(all_points(), options(forms=["forward"], dtypes=["bf16"], kinds=["rms"], sizes=[(3, 5)]))
     assert points == [Point("forward", "rms", "bf16", 3, 5)]
-    assert all(point.form == "backward" for point in chosen(quick_points(1), asked(forms=["backward"])))
+    assert all(point.form == "backward" for point in chosen(quick_points(1), options(forms=["backward"])))
 
 
 def test_bytes_of_a_pass():
@@ -48,7 +48,7 @@ def results(ratio):
 
 def test_floors(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(floors, "FILE", tmp_path / "floors.json")
-    assert floors.check(results(1.0)) == 0  # none yet
+    assert floors.check(results(1.0)) == 0  # no floors yet
     assert floors.write(results(2.0)) == 0
     assert json.loads(floors.FILE.read_text())["Zen 5"]["forward layer f32 64x768 1 native"] == {
         "copy": 0.45,
@@ -59,13 +59,13 @@ def test_floors(tmp_path, monkeypatch, capsys):
     assert "1.79 of onednn, but it should be at least 1.80" in capsys.readouterr().out
 
 
-def test_what_is_noisy_has_lower_floors():
+def test_noisy_points_have_lower_floors():
     quiet = entry(1.0)
     assert floors.margin(quiet) == floors.MARGIN
     assert floors.margin({**quiet, "rows": 1}) == floors.margin({**quiet, "bytes": 64 << 20}) == floors.NOISY_MARGIN
 
 
-def test_a_line():
+def test_a_line_of_the_table():
     text = table.line(entry(1.25))
     assert "64x768" in text and "1.25" in text and "0.50" in text
 

@@ -39,7 +39,7 @@ def test_images(document):
     assert (heads[0], row[0]) == ("images x channels x pixels", "8 x 1024 x 196")
 
 
-def test_what_is_not_significant_is_in_italics(document):
+def test_insignificant_ratios_are_in_italics(document):
     results = outcomes.Results(document)
     heading = "forward, f32, mean 3 standard deviations, 1 thread, the machine's target: processor time"
     heads, _, row = table_under(report.table(results), heading)
@@ -62,7 +62,7 @@ def test_the_whole(document):
     text = report.document(outcomes.Results(document))
     assert "A processor (Made 3, family 1 model 2), 2 processors, L1d 48K, L2 1024K, L3 32M" in text
     assert "oneDNN 3.2.0" in text and "Plots" not in text
-    assert "the least and the greatest of" not in text and "quartiles of one run's rounds" in text  # some have one run
+    assert "the lowest and highest of" not in text and "quartiles of one run's rounds" in text  # some have one run
 
 
 def test_nothing_measured(document):

@@ -1,4 +1,4 @@
-"""What run.py leaves behind."""
+"""The files that run.py writes."""
 
 import json
 

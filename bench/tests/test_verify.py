@@ -1,4 +1,4 @@
-"""What is timed was right: results computed here, in NumPy, pass; the same a few units off do not."""
+"""Results that NumPy computes here pass verify(); the same results with an error of a few units do not."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def put(inputs, array, values):
 
 
 def solved(point, off=0.0):
-    """Inputs, and outputs that are right but for `off` units in the last place of everything."""
+    """Inputs, and right outputs with an error of `off` units in the last place."""
     inputs = Inputs(point, 1)
     outputs = Outputs(point, inputs.parameters)
     x = widen(matrix(inputs, inputs.x), point.dtype)
@@ -60,25 +60,25 @@ def solved(point, off=0.0):
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "f64"])
 @pytest.mark.parametrize("form", FORMS)
-def test_what_is_right_passes(form, dtype):
+def test_right_results_pass(form, dtype):
     verify("evenorm", *solved(point_of(form, dtype=dtype)))
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_is_a_few_units_off_does_not(form):
+def test_an_error_of_a_few_units_fails(form):
     with pytest.raises(Wrong, match=f"evenorm, {form} layer f32"):
         verify("evenorm", *solved(point_of(form), off=12.0))
 
 
 @pytest.mark.parametrize("form", ["forward", "backward"])
-def test_others_may_be_further_off_but_not_far(form):
+def test_other_libraries_have_wider_limits(form):
     verify("onednn", *solved(point_of(form), off=4.0))
     with pytest.raises(Wrong):
         verify("onednn", *solved(point_of(form), off=400.0))
 
 
 @pytest.mark.parametrize("data", ["far3", "far1e6"])
-def test_evenorm_is_held_to_its_contract_far_from_zero(data):
+def test_evenorm_must_keep_its_contract_with_a_large_mean(data):
     verify("evenorm", *solved(point_of("forward", data=data)))
     with pytest.raises(Wrong):
         verify("evenorm", *solved(point_of("forward", data=data), off=12.0))
@@ -91,7 +91,7 @@ def test_rms_norm():
         verify("evenorm", *solved(point_of("forward", kind="rms"), off=12.0))
 
 
-def test_a_result_that_is_no_number():
+def test_a_nan_fails():
     inputs, outputs = solved(point_of("forward"))
     outputs.y[0] = np.nan
     with pytest.raises(Wrong):
@@ -99,7 +99,7 @@ def test_a_result_that_is_no_number():
 
 
 @pytest.mark.parametrize("name", ["dweight", "dbias"])
-def test_sums_over_rows_are_looked_at(name):
+def test_sums_over_rows_are_checked(name):
     inputs, outputs = solved(point_of("backward"))
     getattr(outputs, name)[7] *= 1.001
     with pytest.raises(Wrong, match=name):
@@ -108,9 +108,9 @@ def test_sums_over_rows_are_looked_at(name):
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("data", ["normal", "far3", "far1e6"])
-def test_results_of_nothing_and_a_tenth_too_large_are_noticed_everywhere(dtype, data):
+def test_zeros_wrong_factors_and_wrong_shifts_fail_for_all_data(dtype, data):
     if (dtype, data) == ("bf16", "far1e6"):
-        pytest.skip("all of a row is one number there")
+        pytest.skip("all elements of a row are equal in bf16")
     for spoil in (lambda y: y * 0, lambda y: y * 1.1, lambda y: y + 0.5):
         inputs, outputs = solved(point_of("forward", dtype=dtype, data=data))
         outputs.y[:] = narrow(spoil(widen(outputs.y, dtype)), dtype)
@@ -120,7 +120,7 @@ def test_results_of_nothing_and_a_tenth_too_large_are_noticed_everywhere(dtype, 
 
 @pytest.mark.parametrize("name", ["dweight", "dbias"])
 @pytest.mark.parametrize("factor", [0.0, -1.0, 0.5])
-def test_sums_of_16_bit_gradients_are_looked_at(name, factor):
+def test_sums_of_16_bit_gradients_are_checked(name, factor):
     inputs, outputs = solved(point_of("backward", dtype="bf16"))
     getattr(outputs, name)[:] *= factor
     for rival in ("onednn", "torch"):
@@ -128,7 +128,7 @@ def test_sums_of_16_bit_gradients_are_looked_at(name, factor):
             verify(rival, inputs, outputs)
 
 
-def test_scales_of_integers_are_looked_at():
+def test_scales_of_int8_are_checked():
     inputs, outputs = solved(point_of("int8"))
     outputs.scale[0] = np.nan
     with pytest.raises(Wrong, match="scale"):

@@ -1,10 +1,9 @@
-// See describe.hpp.
 #include "cli/common/describe.hpp"
 
 namespace evenorm::cli {
 namespace {
 
-// "TYPE:{a,b}", as CLI11 puts a set of values behind the type's name.
+// Splits "TYPE:{a,b}", CLI11's form of a type with a set of values.
 void split_type(const std::string& text, OptionDescription& option) {
   option.type = text.substr(0, text.find(':'));
   const std::size_t open = text.find('{'), close = text.find('}');

@@ -1,5 +1,5 @@
-// The program's commands and options as plain data, read off the parser itself, so that what is made of them
-// (completion scripts, the manual) cannot drift from it. Knows nothing of shells and manuals.
+// The program's commands and options as plain data, read from the parser, so that completion scripts and the manual
+// page always agree with it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,11 +9,11 @@
 namespace evenorm::cli {
 
 struct OptionDescription {
-  std::vector<std::string> names;  // "-o", "--output"; none: positional
-  std::string positional;          // its name, where it is one
-  std::string type;                // "FILE"; empty: a flag
+  std::vector<std::string> names;  // "-o", "--output"; empty for a positional argument
+  std::string positional;          // the name of a positional argument
+  std::string type;                // "FILE"; empty for a flag
   std::string description;
-  std::vector<std::string> values;  // all there are, where they can be counted
+  std::vector<std::string> values;  // the valid values, if there is a fixed set
   bool required = false;
 
   bool takes_value() const { return !type.empty(); }
@@ -28,7 +28,7 @@ struct CommandDescription {
 
 struct ProgramDescription {
   CommandDescription program;
-  std::vector<CommandDescription> commands;  // those that are not hidden
+  std::vector<CommandDescription> commands;  // without hidden ones
 };
 
 ProgramDescription describe(const CLI::App& app);

@@ -1,4 +1,3 @@
-// See layout.hpp.
 #include "cli/common/layout.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +14,7 @@ std::vector<std::size_t> axes_by_index(const std::string& x, std::span<const std
                                        const std::string& text) {
   const auto given = parse_sizes(text);
   if (!given)
-    throw Failure(fmt::format("--axes is '{}', but should be axes with commas between, e.g. 1 or -2,-1", text));
+    throw Failure(fmt::format("--axes is '{}', but should be axes separated by commas, e.g. 1 or -2,-1", text));
   const auto count = static_cast<std::int64_t>(shape.size());
   std::vector<std::size_t> axes;
   for (const std::int64_t axis : *given) {
@@ -32,7 +31,7 @@ std::vector<std::size_t> axes_by_index(const std::string& x, std::span<const std
   return axes;
 }
 
-// source: what says these sizes, e.g. "weight has shape".
+// source: where the sizes come from, e.g. "weight has shape".
 std::vector<std::size_t> trailing_axes(const std::string& x, std::span<const std::int64_t> shape,
                                        std::span<const std::int64_t> sizes, std::string_view source) {
   const bool fits = !sizes.empty() && sizes.size() <= shape.size();
@@ -53,7 +52,7 @@ std::vector<std::size_t> choose(const std::string& x, std::span<const std::int64
   if (!choice.normalized_shape.empty()) {
     const auto sizes = parse_sizes(choice.normalized_shape);
     if (sizes) return trailing_axes(x, shape, *sizes, "--normalized-shape is");
-    throw Failure(fmt::format("--normalized-shape is '{}', but should be sizes with commas between, e.g. 3,8",
+    throw Failure(fmt::format("--normalized-shape is '{}', but should be sizes separated by commas, e.g. 3,8",
                               choice.normalized_shape));
   }
   if (choice.parameter_shape) return trailing_axes(x, shape, *choice.parameter_shape, choice.parameter + " has shape");

@@ -1,4 +1,3 @@
-// See machine.hpp.
 #include "cli/common/machine.hpp"
 
 #include <algorithm>
@@ -10,7 +9,7 @@
 namespace evenorm::cli {
 namespace {
 
-// What follows the colon on the line of a file that begins with `name`; empty without such a line.
+// Returns the text after the colon on the first line that begins with `name`; empty if there is no such line.
 std::string field_of(const char* path, std::string_view name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -38,7 +37,7 @@ std::optional<std::uint64_t> available_memory() {
   std::ifstream group("/sys/fs/cgroup/memory.max");
   std::string limit;
   std::getline(group, limit);
-  const auto most = leading_number(limit);  // none where it is "max"
+  const auto most = leading_number(limit);  // empty for "max"
   return left && most ? std::min(*left, *most) : left ? left : most;
 }
 

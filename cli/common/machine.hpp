@@ -1,4 +1,4 @@
-// What is known of the machine that this runs on. Reads /proc and /sys, and does without what is not there.
+// Facts about this machine, from /proc and /sys.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace evenorm::cli {
 
-std::string processor_name();  // "AMD EPYC 9654 96-Core Processor"; empty where it is not told
+std::string processor_name();  // "AMD EPYC 9654 96-Core Processor"; empty if unknown
 
-// Bytes that a process can take without pushing others out: what the system has left, or all that its group is allowed.
+// The bytes that a process can allocate: those that the system has available, at most the limit of its control group.
 std::optional<std::uint64_t> available_memory();
 
 }  // namespace evenorm::cli

@@ -1,4 +1,4 @@
-// Which norm is run over a tensor: what `apply` and `grad` have in common. Knows nothing of the command line's words.
+// The norm that `apply` and `grad` run, as plain data.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace evenorm::cli {
 // weight and bias are borrowed.
 struct Norm {
   Kind kind = Kind::layer;
-  std::vector<std::size_t> axes{};  // the normalised ones, ascending
+  std::vector<std::size_t> axes{};  // the normalised axes, ascending
   const Array* weight = nullptr;
   const Array* bias = nullptr;
   double eps = 1e-5;

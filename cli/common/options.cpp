@@ -1,4 +1,3 @@
-// See options.hpp.
 #include "cli/common/options.hpp"
 
 #include "cli/common/layout.hpp"
@@ -15,26 +14,29 @@ CLI::Option* add_value(CLI::App& command, const char* flags, std::string& value,
 void add_norm_options(CLI::App& command, NormOptions& options, TakesBias bias) {
   const bool biased = bias == TakesBias::yes;
   add_value(command, "--axes", options.axes, "AXES",
-            "The axes that are normalised together, e.g. 1 or -2,-1, from the end if negative");
+            "Normalised axes, e.g. 1 or -2,-1; negative numbers count from the end");
   add_value(command, "--normalized-shape", options.normalized_shape, "SIZES",
-            biased ? "The trailing axes that are, by size, e.g. 3,8; else those of the weight or bias, or the last axis"
-                   : "The trailing axes that are, by size, e.g. 3,8; else those of the weight, or the last axis");
-  add_value(command, "--weight", options.parameters.weight, "FILE", "gamma, .npy of the normalised axes' shape (1)");
+            biased
+                ? "Sizes of the normalised axes, the last ones, e.g. 3,8 (default: the weight's or bias's, or the last)"
+                : "Sizes of the normalised axes, the last ones, e.g. 3,8 (default: the weight's, or the last)");
+  add_value(command, "--weight", options.parameters.weight, "FILE",
+            "gamma, a .npy file with the shape of the normalised axes (default 1)");
   if (biased) {
-    add_value(command, "--bias", options.parameters.bias, "FILE", "beta, .npy of the normalised axes' shape (0)");
+    add_value(command, "--bias", options.parameters.bias, "FILE",
+              "beta, a .npy file with the shape of the normalised axes (default 0)");
   }
   add_value(command, "--params", options.parameters.params, "FILE",
             biased ? "Weight and bias from a .safetensors file" : "The weight from a .safetensors file");
-  add_value(command, "--name", options.parameters.name, "NAME", "Which norm in that file");
-  add_value(command, "--eps", options.eps, "E", "Added to the variance, inside the square root (1e-5)");
-  command.add_flag("--rms", options.rms, "RMS norm: no mean is taken off");
-  command.add_flag("--zero-centered", options.zero_centered, "1 + weight takes the place of the weight");
+  add_value(command, "--name", options.parameters.name, "NAME", "The name of the norm in the --params file");
+  add_value(command, "--eps", options.eps, "E", "Added to the variance inside the square root (default 1e-5)");
+  command.add_flag("--rms", options.rms, "RMS norm: the mean is not subtracted");
+  command.add_flag("--zero-centered", options.zero_centered, "gamma is 1 + weight");
 }
 
 void add_run_options(CLI::App& command, NormOptions& options) {
-  add_value(command, "--threads", options.threads, "N", "Threads; 0: one per processor (1)");
-  command.add_flag("--json", options.json, "Say what was done in one line of JSON");
-  command.add_flag("--quiet", options.quiet, "No progress on the terminal");
+  add_value(command, "--threads", options.threads, "N", "Threads; 0 is one per processor (default 1)");
+  command.add_flag("--json", options.json, "Print a report as one line of JSON");
+  command.add_flag("--quiet", options.quiet, "Show no progress on the terminal");
 }
 
 Norm norm_of(const NormOptions& options) {
@@ -43,7 +45,7 @@ Norm norm_of(const NormOptions& options) {
   norm.threads = parse_threads(options.threads);
   norm.kind = options.rms ? Kind::rms : Kind::layer;
   norm.zero_centered = options.zero_centered;
-  target();  // a wrong EVENORM_TARGET
+  target();  // throws Error if EVENORM_TARGET is wrong
   return norm;
 }
 
@@ -57,7 +59,7 @@ void set_axes_and_parameters(const NormOptions& options, const NpyFile& x, const
 
 void expect_room_for_json(bool json, const Outputs& outputs) {
   if (json && outputs.has_standard_output()) {
-    throw Failure("--json goes to standard output, but an output is there already");
+    throw Failure("--json goes to standard output, but so does an output");
   }
 }
 

@@ -1,5 +1,4 @@
-// What the subcommands that run a norm over files take alike: which norm it is, its parameters, how many threads; and
-// how they tell what was done. Knows nothing of what is computed.
+// The options that `apply` and `grad` share, and their reports in JSON.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,7 +11,7 @@
 
 namespace evenorm::cli {
 
-// As on the command line: empty where not given.
+// Values as on the command line; empty if not given.
 struct NormOptions {
   ParameterPaths parameters;
   std::string axes, normalized_shape;
@@ -28,25 +27,25 @@ struct NormOptions {
 CLI::Option* add_value(CLI::App& command, const char* flags, std::string& value, const char* type,
                        const char* description);
 
-// Which norm: axes, parameters, eps, kind. Without a bias there is no --bias, and none is spoken of.
+// Adds the options that choose the norm: axes, parameters, eps, kind. TakesBias::no leaves out --bias.
 enum class TakesBias { no, yes };
 void add_norm_options(CLI::App& command, NormOptions& options, TakesBias bias);
-// How it is run: --threads, --json, --quiet.
+// Adds --threads, --json and --quiet.
 void add_run_options(CLI::App& command, NormOptions& options);
 
-// In two steps, as files are opened between them. Both throw Failure, the first Error too where EVENORM_TARGET is
-// wrong.
-Norm norm_of(const NormOptions& options);  // without axes, weight and bias
+// Make a Norm. The first leaves out axes, weight and bias; the second adds them once the files are open. Both throw
+// Failure. The first also throws Error if EVENORM_TARGET is wrong.
+Norm norm_of(const NormOptions& options);
 void set_axes_and_parameters(const NormOptions& options, const NpyFile& x, const Parameters& parameters, Norm& norm);
 
-// Throws Failure where the line of JSON would meet an output.
+// Throws Failure if the JSON report and an output would both go to standard output.
 void expect_room_for_json(bool json, const Outputs& outputs);
 
-// The input and the norm, for the line of JSON. path: as it was given.
+// The part of the report about the input and the norm. path: as on the command line.
 nlohmann::ordered_json norm_report(const std::string& path, const NpyFile& x, const Norm& norm, std::uint64_t rows);
-// How it was run: the SIMD target and the threads.
+// The part of the report about the SIMD target and the threads.
 nlohmann::ordered_json run_report(const Norm& norm);
-// A name that is no UTF-8 is shown as well as can be.
+// The report as one line. Names that are not UTF-8 have replacement characters.
 std::string line_of(const nlohmann::ordered_json& document);
 
 }  // namespace evenorm::cli

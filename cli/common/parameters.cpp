@@ -1,4 +1,3 @@
-// See parameters.hpp.
 #include "cli/common/parameters.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +14,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-// What libraries call them, after a dot or alone.
+// The names that libraries use, alone or after a dot.
 constexpr std::array kWeights{"weight"sv, "gamma"sv, "scale"sv, "gain"sv};
 constexpr std::array kBiases{"bias"sv, "beta"sv, "shift"sv};
 
@@ -39,7 +38,8 @@ const SafetensorsEntry* find_part(const SafetensorsFile& file, std::string_view 
   return found;
 }
 
-// A weight of one axis, or of several with a bias of the same shape: what else has a weight has another shape of bias.
+// Finds the file's norms: weights with a bias of the same shape, or with one axis and no bias. The weights of other
+// layers have more axes than their biases.
 std::vector<std::string> norms_of(const SafetensorsFile& file) {
   std::vector<std::string> norms;
   for (const SafetensorsEntry& entry : file.entries()) {
@@ -60,7 +60,8 @@ std::vector<std::string> norms_of(const SafetensorsFile& file) {
   return norms;
 }
 
-// What two names begin and end with alike: cheap, and good where a part of a path is missing or misspelt.
+// The length of the common prefix and suffix of two names. It is cheap, and finds a path with a missing or misspelt
+// part.
 std::size_t likeness(std::string_view a, std::string_view b) {
   const auto alike = [](auto from_a, auto end_a, auto from_b, auto end_b) {
     return static_cast<std::size_t>(std::mismatch(from_a, end_a, from_b, end_b).first - from_a);
@@ -71,7 +72,7 @@ std::size_t likeness(std::string_view a, std::string_view b) {
 std::string list_text(std::span<const std::string> names, std::size_t most) {
   std::vector<std::string> shown;
   for (const std::string& name : names.first(std::min(most, names.size()))) {
-    shown.push_back(name.empty() ? "(the weight and bias without a name before them)" : printable(name, 80));
+    shown.push_back(name.empty() ? "(a weight or bias without a prefix)" : printable(name, 80));
   }
   const std::size_t rest = names.size() - shown.size();
   return fmt::format("{}{}", fmt::join(shown, ", "), rest > 0 ? fmt::format(" and {} more", with_commas(rest)) : "");
@@ -79,14 +80,14 @@ std::string list_text(std::span<const std::string> names, std::size_t most) {
 
 [[noreturn]] void refuse_name(const SafetensorsFile& file, const std::string& name) {
   std::vector<std::string> norms = norms_of(file);
-  std::string near = "it has no norms at all";
+  std::string near = "it has no norms";
   if (!norms.empty()) {
     constexpr std::size_t kNear = 3;
     const std::size_t count = norms.size(), shown = std::min(kNear, count);
     std::partial_sort(norms.begin(), norms.begin() + static_cast<std::ptrdiff_t>(shown), norms.end(),
                       [&](const auto& a, const auto& b) { return likeness(a, name) > likeness(b, name); });
     norms.resize(shown);
-    near = fmt::format("near it, of {} norms: {}", with_commas(count), list_text(norms, shown));
+    near = fmt::format("the nearest of {} norms: {}", with_commas(count), list_text(norms, shown));
   }
   throw Failure(fmt::format("{} has no weight or bias of '{}'; {}", file.path(), printable(name, 200), near));
 }
@@ -94,7 +95,7 @@ std::string list_text(std::span<const std::string> names, std::size_t most) {
 std::string only_norm(const SafetensorsFile& file) {
   const std::vector<std::string> norms = norms_of(file);
   if (norms.empty())
-    throw Failure(fmt::format("{} has no norms: no weight of one axis, none with a bias of its shape", file.path()));
+    throw Failure(fmt::format("{} has no norms: no weight has one axis or a bias of its shape", file.path()));
   if (norms.size() == 1) return norms.front();
   throw Failure(fmt::format("{} has {} norms, so --name should say which: {}", file.path(), with_commas(norms.size()),
                             list_text(norms, 6)));

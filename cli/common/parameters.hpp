@@ -1,4 +1,4 @@
-// weight and bias of a norm: from .npy files of their own, or by name from a .safetensors file of a whole model.
+// Reads a norm's weight and bias from .npy files, or by name from a .safetensors file.
 #pragma once
 
 #include <optional>
@@ -10,21 +10,21 @@
 
 namespace evenorm::cli {
 
-// As on the command line: empty where not given.
+// Values as on the command line; empty if not given.
 struct ParameterPaths {
   std::string weight, bias;  // .npy
-  std::string params, name;  // .safetensors, and which of its norms
+  std::string params, name;  // .safetensors, and the name of a norm in it
 };
 
-// In two steps, so that arguments can be checked before anything large is read. Both throw Failure; where a name is
-// missing it tells near ones, where one is needed those that there are.
+// The constructor opens the files; read() reads the elements. So arguments can be checked before anything large is
+// read. Both throw Failure. If the name is missing or wrong, the message lists norms of the file.
 class Parameters {
  public:
-  explicit Parameters(const ParameterPaths& paths);  // opens the files
-  void expect_apart(const Outputs& outputs) const;   // throws Failure where an output is one of the files
+  explicit Parameters(const ParameterPaths& paths);
+  void expect_apart(const Outputs& outputs) const;  // throws Failure if an output is one of the files
   void read();
 
-  // Each may be absent; before read() they hold nothing yet.
+  // Either may be absent. Before read(), the elements are not set.
   const Array& weight() const noexcept { return weight_.array; }
   const Array& bias() const noexcept { return bias_.array; }
   const std::string& name() const noexcept { return name_; }  // of the norm in the .safetensors file
@@ -45,7 +45,7 @@ class Parameters {
   Parameter weight_, bias_;
 };
 
-// Which axes are normalised, from what --axes and --normalized-shape were given and the parameters.
+// How to choose the normalised axes: from --axes, --normalized-shape and the parameters.
 AxesChoice axes_choice(const std::string& axes, const std::string& normalized_shape, const Array& weight,
                        const Array& bias);
 

@@ -1,4 +1,3 @@
-// See progress.hpp.
 #include "cli/common/progress.hpp"
 
 #include <fmt/format.h>
@@ -29,7 +28,7 @@ void Progress::advance(std::uint64_t units) {
   show(seconds);
 }
 
-// At most 60 columns: a line that wraps could not be taken back.
+// Uses at most 60 columns, because a line that wraps could not be cleared.
 void Progress::show(double seconds) {
   constexpr std::size_t kBar = 20;
   const double part = static_cast<double>(done_) / static_cast<double>(total_);

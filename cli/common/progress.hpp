@@ -1,5 +1,5 @@
-// How far a long piece of work is, on one line of a terminal that is gone when the work is.
-// Knows nothing of what the work is; shows nothing where standard error is no terminal.
+// Shows the progress of long work on one line of the terminal, and clears it at the end. Shows nothing if standard
+// error is not a terminal.
 #pragma once
 
 #include <chrono>
@@ -7,12 +7,12 @@
 
 namespace evenorm::cli {
 
-// Whether the work is bytes, whose speed says something.
+// Whether to show a speed in bytes per second.
 enum class Speed { shown, hidden };
 
 class Progress {
  public:
-  // total: bytes of work, or other units, all told.
+  // total: all work, in bytes or other units.
   Progress(std::uint64_t total, bool wanted, Speed speed = Speed::shown);
   ~Progress();
   Progress(const Progress&) = delete;
@@ -25,12 +25,12 @@ class Progress {
 
   void show(double seconds);
 
-  const bool shown_;  // whether there is a terminal for it
+  const bool shown_;
   const std::uint64_t total_;
   const Speed speed_;
   const Clock::time_point start_ = Clock::now();
   std::uint64_t done_ = 0;
-  double next_ = 0.5;  // seconds from the start: shorter work needs no line
+  double next_ = 0.5;  // seconds from the start; shorter work shows no line
   bool line_ = false;
 };
 

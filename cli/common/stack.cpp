@@ -1,4 +1,3 @@
-// See stack.hpp.
 #include "cli/common/stack.hpp"
 
 #include <pthread.h>
@@ -10,11 +9,11 @@
 namespace evenorm::cli {
 namespace {
 
-constexpr std::size_t kEnough = std::size_t{1} << 20;  // ample: commands run in 128 KiB
+constexpr std::size_t kEnough = std::size_t{1} << 20;  // commands need less than 128 KiB
 
 struct Job {
   const std::function<int()>& work;
-  sigset_t signals;  // those that are blocked
+  sigset_t signals;  // the signals to block
   int status = 0;
 };
 
@@ -30,7 +29,7 @@ bool is_small() noexcept {
   return getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < kEnough;
 }
 
-// Of all threads from now on, those of the pool among them.
+// Sets the stack size of all new threads, including those of the pool.
 void enlarge_stacks_of_threads() noexcept {
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) != 0) return;
@@ -43,7 +42,7 @@ void enlarge_stacks_of_threads() noexcept {
 int with_enough_stack(const std::function<int()>& work) {
   if (!is_small()) return work();
   enlarge_stacks_of_threads();
-  // A handler on this thread would not keep the other one from what signals are deferred for.
+  // Blocks signals on this thread: a handler here would run while the other thread defers signals.
   Job job{.work = work, .signals = {}};
   sigset_t all;
   sigfillset(&all);

@@ -1,4 +1,4 @@
-// See streams.hpp. Without stdio: what it could not write it would keep, and write when the process ends.
+// Uses no stdio, which would keep what it could not write, and write it when the process ends.
 #include "cli/common/streams.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,3 @@
-// See text.hpp.
 #include "cli/common/text.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,4 @@
-// Numbers and names as people read and write them: on error lines, in tables, on the command line.
-// Knows nothing of files or of what is normalised.
+// Formats and parses numbers and names for error messages, tables and the command line.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +15,7 @@
 
 namespace evenorm::cli {
 
-// What ends a run with status 2. what() names the argument or file, what it has and what it should have.
+// Ends a run with status 2. what() names the argument or file, what it is, and what it should be.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -28,26 +27,26 @@ std::string time_text(double seconds);                        // "12.3 us"
 
 using internal::printable;
 
-// Whether an argument that may be something else, too, names a file: where it ends in .npy or has a slash.
+// True if an argument that need not be a file names one: it ends in .npy or has a slash.
 bool names_a_file(std::string_view text);
 
-// The whole of `text` as a value; empty where it is not one. Sizes: integers with commas between, "3,8".
+// Parse all of `text`; empty if it is malformed. Sizes are integers separated by commas, "3,8".
 std::optional<std::int64_t> parse_integer(std::string_view text);
 std::optional<std::vector<std::int64_t>> parse_sizes(std::string_view text);
 
 // f64, f32, bf16 or f16; empty for any other name.
 std::optional<DType> dtype_named(std::string_view text);
 
-// What `option` was given as a type. Throws Failure.
+// Parses the type given to `option`. Throws Failure.
 DType parse_dtype(std::string_view option, const std::string& text);
 
-// Without a plus before a number, which std::from_chars does not know.
+// Removes a plus before a number, which std::from_chars does not accept.
 std::string_view without_plus(std::string_view number);
 
-// What --eps was given: any f64, NaN and infinities too. Throws Failure.
+// Parses the value of --eps: any f64, including NaN and infinities. Throws Failure.
 double parse_eps(const std::string& text);
 
-// What --threads was given; 0 is one per processor. Throws Failure.
+// Parses the value of --threads; 0 is one per processor. Throws Failure.
 std::size_t parse_threads(const std::string& text);
 
 }  // namespace evenorm::cli

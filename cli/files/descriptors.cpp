@@ -1,4 +1,3 @@
-// See descriptors.hpp.
 #include "cli/files/descriptors.hpp"
 
 #include <fcntl.h>

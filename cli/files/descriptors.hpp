@@ -1,5 +1,4 @@
-// File descriptors: who closes them, how bytes go through them whatever interrupts, and the three that stand for the
-// standard streams. Knows nothing of names or of what the bytes mean.
+// File descriptors: ownership, writes that survive interruption, and the descriptors of the standard streams.
 #pragma once
 
 #include <cstddef>
@@ -24,17 +23,17 @@ class Descriptor {
   int fd_;
 };
 
-inline constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // Linux reads and writes at most 2 GiB at a time
+inline constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // Linux reads and writes at most 2 GiB per call
 
-// Whether a read or write that failed is to be tried again: after a signal, or once a pipe that does not block is
-// ready for `event` (POLLIN or POLLOUT).
+// True if a failed read or write should be repeated: after a signal, or once a non-blocking pipe is ready for `event`
+// (POLLIN or POLLOUT), for which it waits.
 bool try_again(int descriptor, short event) noexcept;
 
-// All of `bytes`, at `offset` where there is one, else where the descriptor stands. 0, or what errno was.
+// Writes all of `bytes`, at `offset` if given, else at the descriptor's current offset. Returns 0 or errno.
 int write_all(int descriptor, std::span<const std::byte> bytes, std::optional<std::uint64_t> offset = {}) noexcept;
 
-// Standard streams that are closed are opened so that they can be neither read nor written: what is opened later would
-// take their numbers, and be read or written in their place. Called once, by main.
+// Reserves the descriptors of closed standard streams, so that no file opened later gets one of their numbers. They can
+// be neither read nor written. Called once, by main.
 void keep_standard_streams() noexcept;
 
 }  // namespace evenorm::cli

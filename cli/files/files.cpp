@@ -1,4 +1,3 @@
-// See files.hpp.
 #include "cli/files/files.hpp"
 
 #include <fcntl.h>
@@ -32,7 +31,7 @@ namespace fs = std::filesystem;
 constexpr const char* kStandardInput = "standard input";
 constexpr const char* kStandardOutput = "standard output";
 
-// Device files are many things at once without harm.
+// Two uses of one character device, such as /dev/null, do not count as the same file.
 bool same_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino && !S_ISCHR(a.st_mode);
 }
@@ -42,15 +41,15 @@ bool is_standard_output_file(const struct stat& status) {
   return fstat(STDOUT_FILENO, &output) == 0 && same_file(status, output);
 }
 
-// This process's descriptors as files. Their links are not paths to follow, they stand for what is open.
+// The folder of this process's descriptors. Its links stand for open files, so they are not followed as paths.
 fs::path descriptors() {
   std::error_code error;
   return fs::canonical("/proc/self/fd", error);
 }
 
-// Absolute, symbolic links followed; the file itself need not exist, its folder must.
+// Returns the absolute path, with symbolic links followed. The folder must exist; the file need not.
 fs::path resolve(const std::string& path) {
-  constexpr int kMostLinks = 40;  // Linux follows as many
+  constexpr int kMostLinks = 40;  // as in Linux
   const fs::path open_files = descriptors();
   fs::path at(path);
   for (int links = 0; links < kMostLinks; ++links) {
@@ -65,7 +64,7 @@ fs::path resolve(const std::string& path) {
   fail(path, "cannot be written", ELOOP);
 }
 
-// A regular file that one of the descriptors is, by its own name, under which it can be replaced.
+// If `place` is a descriptor of a regular file, returns that file's own name, under which it can be replaced.
 fs::path own_name(const fs::path& place) {
   std::error_code error;
   fs::path name = fs::canonical(place, error);
@@ -85,7 +84,7 @@ InputFile::InputFile(std::string path, Dash dash) : path_(std::move(path)) {
 }
 
 void InputFile::open_regular() {
-  // Without O_NONBLOCK a FIFO would make open() wait before it can be refused.
+  // O_NONBLOCK keeps open() from waiting for a FIFO, which is refused below.
   descriptor_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
   if (descriptor_.get() < 0 || fstat(descriptor_.get(), &status) != 0) fail(path_, "cannot be read", errno);
@@ -172,7 +171,7 @@ std::size_t Outputs::add(std::string argument, const std::string& path) {
   return outputs_.size() - 1;
 }
 
-// Every output that standard output is has this for its target, so that two of them meet.
+// All outputs on standard output have the target "-", so that add() refuses a second one.
 Outputs::Output Outputs::standard_output() {
   Output output;
   output.path = kStandardOutput;
@@ -190,7 +189,7 @@ Outputs::Output Outputs::file(const std::string& path) {
   const bool exists = stat(path.c_str(), &status) == 0;
   if (!exists && errno != ENOENT) fail(path, "cannot be written", errno);
   const fs::path place = resolve(path);
-  // Opened anew or replaced, a regular file that standard output goes to would lose what is in it.
+  // If standard output goes to a regular file, opening or replacing that file would lose its content.
   if (place == descriptors() / std::to_string(STDOUT_FILENO)) return standard_output();
   Output output;
   output.path = path;
@@ -202,7 +201,7 @@ Outputs::Output Outputs::file(const std::string& path) {
   output.direct = !S_ISREG(status.st_mode);
   output.sequential = S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode);
   if (output.direct && output.on_standard_output) output.target = "-";
-  if (S_ISCHR(status.st_mode)) output.target.clear();  // takes several outputs without harm
+  if (S_ISCHR(status.st_mode)) output.target.clear();  // may take several outputs
   if (output.direct) return output;
   if (access(path.c_str(), W_OK) != 0) fail(path, "cannot be written", errno);
   return output;
@@ -232,7 +231,7 @@ void Outputs::open() {
 }
 
 void Outputs::open_direct(Output& output) {
-  // Another open file would begin at its own place, and a pipe without a name cannot be opened at all.
+  // Standard output is duplicated: opening it again would begin at another offset, or fail for an unnamed pipe.
   const int fd = output.target == "-" ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
                                       : ::open(output.path.c_str(), O_WRONLY | O_CLOEXEC);
   if (fd < 0) fail(output.path, "cannot be written", errno);
@@ -244,20 +243,21 @@ void Outputs::open_temporary(Output& output) {
   const fs::path folder = fs::path(output.target).parent_path();
   const SignalsDeferred deferred;
   for (unsigned i = 0; i < 1000; ++i) {
-    // Short, so that it fits wherever the target's name does. Taken names are those of killed runs or of this one.
+    // The name is short, so that it fits wherever the target's name does. It may be taken by a killed run or by this
+    // one.
     std::string path = (folder / fmt::format(".evenorm-{}-{}.tmp", getpid(), i)).string();
     output.spare = (folder / fmt::format(".evenorm-{}-{}.old", getpid(), i)).string();
-    const mode_t mode = output.existing ? 0600 : 0666;  // until it has the permissions of what it replaces
+    const mode_t mode = output.existing ? 0600 : 0666;  // until take_after() sets the permissions of the old file
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd < 0 && errno == EEXIST) continue;
-    if (fd < 0) fail(output.path, "cannot be written beside its place", errno);
+    if (fd < 0) fail(output.path, "cannot have a temporary file in its folder", errno);
     output.descriptor = Descriptor(fd);
-    output.temporary = std::move(path);  // a copy could fail, and nobody would remove the file
+    output.temporary = std::move(path);  // a copy could throw, and the file would not be removed
     remember_temporary(output.temporary);
     if (output.existing) take_after(fd, *output.existing);
     return;
   }
-  fail(output.path, "cannot be written beside its place", EEXIST);
+  fail(output.path, "cannot have a temporary file in its folder", EEXIST);
 }
 
 void Outputs::write(std::size_t output, std::uint64_t offset, std::span<const std::byte> bytes) {
@@ -283,7 +283,7 @@ void Outputs::commit() {
   remove_temporaries();
 }
 
-// 0, or what errno was; then those before the one refused are taken back.
+// Returns 0 or errno. On failure, it takes back the outputs that are already replaced.
 int Outputs::replace_all(Output*& refused) noexcept {
   const auto last =
       std::find_if(outputs_.rbegin(), outputs_.rend(), [](const Output& output) { return !output.direct; });
@@ -305,7 +305,7 @@ void Outputs::fail_to_replace(const Output& refused, int error) const {
   std::string lost;
   for (const Output& output : outputs_) {
     if (!output.lost) continue;
-    lost += fmt::format("; {} is replaced, and what it was is {}", output.path, output.temporary);
+    lost += fmt::format("; {} has been replaced, and its old content is in {}", output.path, output.temporary);
   }
   fail(refused.path, "cannot be replaced", error, lost);
 }

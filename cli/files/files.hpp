@@ -1,5 +1,5 @@
-// Bytes from and to files, so that a failed or interrupted run leaves what was there before: inputs through pread,
-// outputs into temporary files beside their targets, renamed at the end. Knows nothing of what the bytes mean.
+// Reads and writes files so that a failed or interrupted run leaves the old outputs intact: outputs are written to
+// temporary files beside their targets and renamed at the end.
 #pragma once
 
 #include <sys/stat.h>
@@ -17,26 +17,26 @@
 
 namespace evenorm::cli {
 
-// Whether the path "-" means standard input, or is refused.
+// What the path "-" means.
 enum class Dash { refused, standard_input };
 
-// A regular file, open for reading at any place; or standard input, which is read once and in order where it is a pipe.
-// All throw Failure, which names the file.
+// A regular file that is open for reading at any offset, or standard input. If that is a pipe, it is read once, in
+// order. All functions throw Failure, which names the file.
 class InputFile {
  public:
   explicit InputFile(std::string path, Dash dash = Dash::refused);
 
-  const std::string& path() const noexcept { return path_; }  // as people are told it
-  bool sequential() const noexcept { return sequential_; }
-  std::optional<std::uint64_t> size() const noexcept { return size_; }  // when it was opened; a pipe's is not known
+  const std::string& path() const noexcept { return path_; }            // for messages
+  bool sequential() const noexcept { return sequential_; }              // a pipe
+  std::optional<std::uint64_t> size() const noexcept { return size_; }  // when it was opened; empty for a pipe
   bool is(const struct stat& other) const;                              // the same file
 
-  // Fills `bytes` from `offset` on; a file that ends before has shrunk since it was opened. Of a pipe, `offset` is
-  // where the last read ended.
+  // Fills `bytes` from `offset` on, which in a pipe is where the last read ended. Throws Failure if the file has shrunk
+  // since it was opened. read_up_to() reads less if the file ends earlier, and returns the bytes read.
   void read(std::uint64_t offset, std::span<std::byte> bytes);
-  std::size_t read_up_to(std::uint64_t offset, std::span<std::byte> bytes);  // fewer only where the file ends
+  std::size_t read_up_to(std::uint64_t offset, std::span<std::byte> bytes);
 
-  // Of a pipe: what it should hold at least, once that is known.
+  // Sets the least size that a pipe should have, once it is known.
   void expect_size(std::uint64_t size);
 
  private:
@@ -46,14 +46,14 @@ class InputFile {
   std::string path_;
   Descriptor descriptor_;
   bool sequential_ = false;
-  std::uint64_t start_ = 0;     // of a file that comes as standard input: where that stands
-  std::uint64_t position_ = 0;  // of a pipe: the bytes read
+  std::uint64_t start_ = 0;     // the offset of standard input, if it is a regular file
+  std::uint64_t position_ = 0;  // the bytes read from a pipe
   std::optional<std::uint64_t> size_;
 };
 
-// The outputs of one run: all of them replace their targets, or none does. A target that is not a regular file
-// (/dev/null, a FIFO) is written directly, and so is standard output, named "-" or /dev/stdout; a terminal is refused.
-// All throw Failure, which names the file.
+// The outputs of one run. Either all of them replace their targets, or none does. Standard output ("-" or /dev/stdout)
+// and targets that are not regular files (/dev/null, a FIFO) are written directly. A terminal is refused. All functions
+// throw Failure, which names the file.
 class Outputs {
  public:
   Outputs() = default;
@@ -61,33 +61,35 @@ class Outputs {
   Outputs& operator=(const Outputs&) = delete;
   ~Outputs();  // removes what was not committed
 
-  // Names an output, `argument` being the option that did. Two of them cannot be the same file.
+  // Adds an output and returns its number. `argument` is the option that names it. Throws if it is the same file as
+  // another output.
   std::size_t add(std::string argument, const std::string& path);
   const std::string& path(std::size_t output) const { return outputs_[output].path; }
-  bool sequential(std::size_t output) const { return outputs_[output].sequential; }  // can only be written in order
-  bool has_standard_output() const;  // one of them is what standard output is
-  // Throws where an output is this input. One that is replaced at the end may be, if it is `replaceable`'s.
+  bool sequential(std::size_t output) const { return outputs_[output].sequential; }  // must be written in order
+  bool has_standard_output() const;
+  // Throws if an output is the same file as `input`. The output of option `replaceable` may be, if it is replaced at
+  // the end.
   void expect_apart(const InputFile& input, std::string_view what, std::string_view replaceable = {}) const;
-  void open();  // once, after all are named; the existing targets stay as they are
-  // In order, `offset` is where the last write to the output ended.
+  void open();  // call it once, after all add(); does not change existing targets
+  // In a sequential output, `offset` is where the last write ended.
   void write(std::size_t output, std::uint64_t offset, std::span<const std::byte> bytes);
-  // All is written. Called before commit() by who must know: some file systems tell only here that they are full.
+  // Closes the files. Some file systems report only here that they are full.
   void finish();
-  void commit();  // all outputs take their places; where one is refused, the others' old files come back
+  void commit();  // replaces all targets; if one cannot be replaced, restores the others
 
  private:
   struct Output {
     std::string argument;
-    std::string path;       // as the user gave it
-    std::string target;     // absolute, symbolic links followed; "-" where standard output is written
-    std::string temporary;  // empty where the target is written directly; once replaced, the name of the old file
-    std::string spare;      // a third name for their exchange
+    std::string path;       // as given by the user
+    std::string target;     // absolute, with symbolic links followed; "-" for standard output
+    std::string temporary;  // empty if the target is written directly; after the replacement, the name of the old file
+    std::string spare;      // a third name for the exchange
     Replaced replaced = Replaced::nothing;
-    bool lost = false;  // replaced for good though another was refused
-    bool direct = false;
+    bool lost = false;    // could not be restored after another output failed
+    bool direct = false;  // written directly
     bool sequential = false;
-    bool on_standard_output = false;        // the file that it is, written by whichever name
-    std::optional<struct stat> existing{};  // as it was when it was named
+    bool on_standard_output = false;        // the same file as standard output
+    std::optional<struct stat> existing{};  // the target's status when add() was called
     Descriptor descriptor;
   };
 

@@ -1,4 +1,3 @@
-// See module_files.hpp.
 #include "cli/files/module_files.hpp"
 
 #include <fmt/format.h>
@@ -14,7 +13,7 @@
 namespace evenorm::cli {
 namespace {
 
-// What load() could take; anything else is not read, and refused by what it is.
+// True if load() would accept the tensor. Other tensors are not read; load() refuses them by shape and type.
 bool fits(const SafetensorsEntry& entry, const NormModule& module) {
   return entry.dtype.value_or(module.dtype()) == module.dtype() &&
          std::ranges::equal(entry.shape, module.normalized_shape());

@@ -1,5 +1,5 @@
-// A module's parameters in .safetensors files, by PyTorch's names: "weight" and "bias" after a prefix, as
-// "encoder.layer.0.norm." in the file of a whole model. Gradients, eps and kind are in no such file.
+// Saves and loads a module's parameters as .safetensors files, under PyTorch's names: "weight" and "bias" after a
+// prefix, such as "encoder.layer.0.norm.". The files contain no gradients, eps or kind.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace evenorm::cli {
 
-// Writes them alone. The file is replaced whole or not at all. Throws Failure.
+// Writes a file with these parameters only. The file is replaced as a whole or not at all. Throws Failure.
 void save_module(const NormModule& module, const std::string& path, std::string_view prefix = {});
 
-// As NormModule::load() with the file's tensors: those whose names do not begin with `prefix` do not matter. Throws
-// Failure, which names the file and the key; the module is as it was then.
+// Calls NormModule::load() with the file's tensors whose names begin with `prefix`. If it throws Failure, which names
+// the file and the key, the module is unchanged.
 void load_module(NormModule& module, const std::string& path, std::string_view prefix = {});
 
 }  // namespace evenorm::cli

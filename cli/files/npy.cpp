@@ -1,4 +1,3 @@
-// See npy.hpp.
 #include "cli/files/npy.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +15,7 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};
 
-static_assert(std::endian::native == std::endian::little, "files hold elements as this machine does");
+static_assert(std::endian::native == std::endian::little, "files and this machine have the same byte order");
 
 NpyHeader read_header(InputFile& file) {
   std::vector<std::byte> start(kNpyStartBytes);
@@ -24,7 +23,7 @@ NpyHeader read_header(InputFile& file) {
   const std::size_t first = start.size();
   start.resize(npy_header_bytes(start));
   start.resize(first + file.read_up_to(first, std::span(start).subspan(first)));
-  // A pipe that has ended within its header had all of its bytes.
+  // If a pipe ends within its header, its size is known.
   const bool ended = start.size() < npy_header_bytes(start) || start.size() < kNpyStartBytes;
   NpyParse parse = parse_npy_header(start, ended ? start.size() : file.size());
   if (!parse.error.empty()) throw Failure(fmt::format("{} {}", file.path(), parse.error));
@@ -39,7 +38,7 @@ void swap_bytes(std::span<std::byte> elements, std::size_t element_bytes) {
   }
 }
 
-// Where the element lies that follows, in C order, the one at `index`; both count from 0. Advances `index`.
+// Advances `index` to the next element in C order, and returns that element's number in Fortran order.
 std::size_t next_in_fortran_order(std::span<const std::int64_t> shape, std::vector<std::int64_t>& index) {
   for (std::size_t axis = shape.size(); axis-- > 0;) {
     if (++index[axis] < shape[axis]) break;
@@ -52,7 +51,7 @@ std::size_t next_in_fortran_order(std::span<const std::int64_t> shape, std::vect
   return at;
 }
 
-// Of parameters: what is large is read in pieces, as it lies.
+// Copies an array to C order. Only parameters need it; large tensors stay in the file's order.
 Array in_c_order(const Array& fortran) {
   Array result(fortran.dtype(), fortran.shape());
   const std::size_t element = size_of(fortran.dtype());
@@ -69,9 +68,9 @@ Array in_c_order(const Array& fortran) {
 
 Array::Array(DType dtype, std::vector<std::int64_t> shape)
     : dtype_(dtype), shape_(std::move(shape)), bytes_(product(shape_) * size_of(dtype)) {
-  // One byte at least: an array without elements is not an absent one.
+  // At least one byte, because an array without elements is not absent.
   void* data = ::operator new(std::max<std::size_t>(bytes_, 1), kAlignment, std::nothrow);
-  if (data == nullptr) throw Failure(fmt::format("{} bytes of memory cannot be had", with_commas(bytes_)));
+  if (data == nullptr) throw Failure(fmt::format("{} bytes of memory cannot be allocated", with_commas(bytes_)));
   data_.reset(static_cast<std::byte*>(data));
 }
 

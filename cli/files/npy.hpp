@@ -1,4 +1,4 @@
-// .npy files as arrays in memory. Knows the format through npy_header.hpp and the disk through files.hpp.
+// Reads .npy files into arrays in memory, and writes them.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@
 
 namespace evenorm::cli {
 
-// A tensor that owns its elements, C-contiguous, aligned to a cache line. Not set to anything at first.
+// A tensor that owns its elements: C-contiguous, aligned to a cache line.
 class Array {
  public:
   Array() = default;                                    // absent
-  Array(DType dtype, std::vector<std::int64_t> shape);  // throws Failure if memory runs out
+  Array(DType dtype, std::vector<std::int64_t> shape);  // leaves the elements unset; throws Failure without memory
 
   bool present() const noexcept { return data_ != nullptr; }
   DType dtype() const noexcept { return dtype_; }
@@ -47,10 +47,10 @@ class Array {
   std::unique_ptr<std::byte, Free> data_;
 };
 
-// Scratch for a backward pass.
+// Allocates the scratch of a backward pass.
 Array scratch_for(const Backward& backward);
 
-// An open .npy file whose header has been read and agrees with the file's size. Throws Failure, which names the file.
+// An open .npy file whose header has been read and matches the file's size. Throws Failure, which names the file.
 class NpyFile {
  public:
   explicit NpyFile(const std::string& path, Dash dash = Dash::refused);
@@ -61,12 +61,12 @@ class NpyFile {
   bool fortran_order() const noexcept { return header_.fortran_order; }
   const std::vector<std::int64_t>& shape() const noexcept { return header_.shape; }
 
-  // All elements, in C order and this machine's byte order. In two steps, so that arguments can be checked before
-  // anything large is read.
+  // Allocate an array and read all elements into it, in C order and this machine's byte order. Between the two steps,
+  // arguments can be checked before anything large is read.
   Array allocate() const;
   void read(Array& array);
 
-  // Elements from number `first` on, as they lie in the file, in this machine's byte order.
+  // Reads elements from number `first` on, in the file's order of elements and this machine's byte order.
   void read_elements(std::int64_t first, std::span<std::byte> elements);
 
  private:

@@ -1,8 +1,8 @@
-// See npy_header.hpp. A recursive-descent parser of the one Python literal that a header is:
+// A recursive-descent parser of the Python literal in a header:
 //   dictionary = "{" [entry {"," entry} [","]] "}"      entry = string ":" value, value by the key
 //   shape      = "(" [integer "," [integer {"," integer} [","]]] ")"
-// with what Python 2 wrote (u'...', 6L), comments, and any space between tokens. Of a key that is there twice the last
-// one counts.
+// It also accepts what Python 2 wrote (u'...', 6L), comments, and any space between tokens. If a key occurs twice, the
+// last one counts.
 #include "cli/files/npy_header.hpp"
 
 #include <fmt/format.h>
@@ -160,7 +160,7 @@ class Parser {
   std::string error_;
 };
 
-// Where the dictionary lies; error as in NpyParse.
+// Where the dictionary is in the file. `error` is that of NpyParse.
 struct TextPlace {
   std::size_t offset = 0;
   std::size_t size = 0;
@@ -169,7 +169,7 @@ struct TextPlace {
 
 std::size_t byte_at(std::span<const std::byte> start, std::size_t i) { return static_cast<std::size_t>(start[i]); }
 
-// The length that a header says it has, wherever that lies; start holds it.
+// The length of the dictionary's text, as `start` states it.
 std::size_t text_size(std::span<const std::byte> start) {
   const std::size_t size = byte_at(start, 8) | byte_at(start, 9) << 8;
   return byte_at(start, 6) == 1 ? size : size | byte_at(start, 10) << 16 | byte_at(start, 11) << 24;
@@ -218,7 +218,7 @@ std::string read_descr(std::string_view descr, NpyHeader& header) {
     return found != names.end();
   };
   if (is(kCodes, code) || is(kNames, descr)) return {};
-  // NumPy gives a void type no byte order of its own; ml_dtypes writes bf16 in the machine's.
+  // A void type has no byte order in NumPy, and ml_dtypes writes bf16 in the machine's byte order.
   if (code == "V2" && !header.big_endian) {
     header.dtype = DType::bf16;
     return {};
@@ -226,7 +226,7 @@ std::string read_descr(std::string_view descr, NpyHeader& header) {
   return fmt::format("has type '{}', but should have {}", printable(descr, 32), kGoodTypes);
 }
 
-// Sets data_bytes. A product that passes 2^63 on its way to a size of 0 is 0 all the same.
+// Sets data_bytes, or returns an error. The product is 0 if one size is 0, even if the others overflow.
 std::string measure(NpyHeader& header) {
   const bool empty = std::find(header.shape.begin(), header.shape.end(), 0) != header.shape.end();
   auto bytes = empty ? std::int64_t{0} : static_cast<std::int64_t>(size_of(header.dtype));
@@ -277,7 +277,7 @@ NpyParse parse_npy_header(std::span<const std::byte> start, std::optional<std::u
 std::string npy_header_text(DType dtype, std::span<const std::int64_t> shape, bool fortran_order) {
   std::string sizes = shape_text(shape);
   if (shape.size() == 1) sizes.insert(sizes.size() - 1, ",");
-  // bf16 as ml_dtypes writes it.
+  // ml_dtypes writes bf16 as V2.
   const std::string descr = dtype == DType::bf16 ? "<V2" : fmt::format("<f{}", size_of(dtype));
   std::string text = fmt::format("{{'descr': '{}', 'fortran_order': {}, 'shape': {}, }}", descr,
                                  fortran_order ? "True" : "False", sizes);

@@ -1,4 +1,3 @@
-// See pieces.hpp.
 #include "cli/files/pieces.hpp"
 
 #include <algorithm>
@@ -16,7 +15,7 @@ Extents extents_of(std::span<const std::int64_t> shape, std::span<const std::siz
     const bool rows = place == axes.end();
     no_rows = no_rows || (rows && shape[axis] == 0);
     if (rows && !result.in_file.empty() && result.in_file.back().rows) {
-      // The product of sizes around a size of 0 may be out of range.
+      // If one size is 0, the product of the others may overflow.
       std::int64_t& size = result.in_file.back().size;
       if (__builtin_mul_overflow(size, shape[axis], &size)) size = 0;
       continue;
@@ -33,7 +32,7 @@ Extents extents_of(std::span<const std::int64_t> shape, std::span<const std::siz
 std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> sizes) {
   std::vector<std::int64_t> strides(sizes.size(), 1);
   for (std::size_t i = sizes.size(); i-- > 1;) {
-    // Only where there are no elements can it be out of range, and then it does not matter.
+    // It overflows only if there are no elements; the strides are then unused.
     if (__builtin_mul_overflow(strides[i], sizes[i], &strides[i - 1])) strides[i - 1] = 1;
   }
   return strides;
@@ -56,7 +55,8 @@ Pieces::Pieces(std::vector<Extent> extents, const PieceLimits& limits) : extents
   cut(limits);
 }
 
-// The outermost extent of rows of which one index is small enough, else the innermost: the runs are as long as can be.
+// Divides the outermost extent of rows of which one index is small enough, else the innermost one. This makes the runs
+// as long as possible.
 void Pieces::cut(const PieceLimits& limits) {
   std::vector<std::size_t> rows;
   for (std::size_t i = 0; i < extents_.size(); ++i) {
@@ -115,7 +115,7 @@ Piece Pieces::box(std::int64_t outer, std::int64_t step) const {
 }
 
 void Pieces::for_each_run(const Piece& piece, const std::function<void(std::int64_t first)>& visit) const {
-  // The extents outside the runs; the run takes in at least the innermost.
+  // The extents outside the runs. A run has at least the innermost extent.
   std::size_t outside = extents_.size();
   while (outside > 0 && piece.sizes[outside - 1] == extents_[outside - 1].size) --outside;
   if (outside > 0) --outside;

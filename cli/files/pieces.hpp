@@ -1,5 +1,5 @@
-// A tensor that is larger than memory, cut into boxes that hold whole rows: which box comes when, and where it lies in
-// the file. Counts elements only: knows nothing of types, of files or of what is computed.
+// Divides a tensor that may be larger than memory into pieces of whole rows, and finds each piece in the file. It
+// counts in elements, and knows nothing of types.
 #pragma once
 
 #include <cstddef>
@@ -10,38 +10,37 @@
 
 namespace evenorm::cli {
 
-// One axis of a tensor in its file, or several that can be one.
+// One axis of a tensor in its file, or several axes merged into one.
 struct Extent {
   std::int64_t size = 1;
-  bool rows = false;  // its indices tell rows apart; else those of the elements of a row
+  bool rows = false;  // true: an axis that numbers the rows; false: a normalised axis
 };
 
 struct Extents {
   std::vector<Extent> in_file;          // outermost first
-  std::vector<std::size_t> normalized;  // those of the normalised axes, in the tensor's own order of axes
+  std::vector<std::size_t> normalized;  // the numbers of the normalised extents, in the tensor's order of axes
 };
 
-// axes: the normalised ones, ascending. Axes of rows that are neighbours in the file become one.
+// axes: the normalised axes, ascending. Neighbouring axes of rows are merged.
 Extents extents_of(std::span<const std::int64_t> shape, std::span<const std::size_t> axes, bool fortran_order);
 
-// In elements. A piece has at least one row, and grows beyond `wanted` only so that what lies together in the file is
-// `run` long, and not beyond `most`.
+// The limits of a piece, in elements. A piece has at least one row. It exceeds `wanted`, up to `most`, only to make its
+// contiguous runs `run` long.
 struct PieceLimits {
   std::int64_t wanted = 1;
   std::int64_t run = 1;
   std::int64_t most = 1;
-  bool in_order = false;  // the file is read or written in order: pieces of whole runs alone, however large
+  bool in_order = false;  // the file is read or written in order, so each piece is one run, however large
 };
 
-// A box of whole rows, and rows that follow each other in the file's order. In memory it lies as in the file, without
-// the gaps.
+// Rows that follow each other in the file's order. In memory a piece has the file's order of elements, without gaps.
 struct Piece {
   std::vector<std::int64_t> sizes;  // one per extent
   std::int64_t elements = 0;
   std::int64_t rows = 0;
-  std::int64_t first = 0;      // element in the file
+  std::int64_t first = 0;      // number of the first element in the file
   std::int64_t first_row = 0;  // in the file's order
-  std::int64_t run = 0;        // elements that lie together
+  std::int64_t run = 0;        // elements that are contiguous in the file
 };
 
 class Pieces {
@@ -51,10 +50,10 @@ class Pieces {
   std::int64_t count() const noexcept { return count_; }
   std::uint64_t rows() const noexcept { return rows_; }
   std::uint64_t elements() const noexcept { return rows_ * static_cast<std::uint64_t>(row_elements_); }
-  Piece largest() const { return box(0, 0); }  // of no elements where the tensor has none
+  Piece largest() const { return box(0, 0); }  // empty if the tensor has no elements
   Piece operator[](std::int64_t i) const { return box(i / steps_, i % steps_); }
 
-  // Calls `visit` with the place in the file of each run, in the order in which they lie in memory.
+  // Calls `visit` with the first element of each run, in the order of memory.
   void for_each_run(const Piece& piece, const std::function<void(std::int64_t first)>& visit) const;
 
  private:
@@ -64,16 +63,16 @@ class Pieces {
   std::vector<Extent> extents_;
   std::vector<std::int64_t> strides_;
   bool empty_ = false;
-  std::size_t cut_ = 0;     // the extent of rows that is cut; single indices of those before it, all of those after
-  std::int64_t step_ = 0;   // indices of it in a piece
-  std::int64_t steps_ = 1;  // pieces of it
+  std::size_t cut_ = 0;     // the extent that is divided; a piece has one index of those before it, all of those after
+  std::int64_t step_ = 0;   // indices of that extent in a piece
+  std::int64_t steps_ = 1;  // pieces along that extent
   std::int64_t rows_after_ = 1;
   std::int64_t row_elements_ = 1;
   std::uint64_t rows_ = 0;
   std::int64_t count_ = 0;
 };
 
-// Where the elements of a dense box lie, in elements: the strides of a tensor with these sizes in C order.
+// The strides, in elements, of a dense tensor with these sizes in C order.
 std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> sizes);
 
 }  // namespace evenorm::cli

@@ -1,4 +1,3 @@
-// See replace.hpp.
 #include "cli/files/replace.hpp"
 
 #include <fcntl.h>
@@ -19,7 +18,7 @@ bool is_folder(const std::string& path) noexcept {
   return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-// In three steps, of which each that fails has those before it taken back.
+// Exchanges two names in three steps. If a step fails, it undoes the steps before.
 int exchange_by(const std::string& spare, const std::string& a, const std::string& b) noexcept {
   if (const int error = move(b, spare); error != 0) return error;
   if (const int error = move(a, b); error != 0) {
@@ -55,7 +54,7 @@ void take_after(int fd, const struct stat& replaced) noexcept {
 
 int replace(const std::string& temporary, const std::string& target, const std::string& spare,
             Replaced& replaced) noexcept {
-  if (is_folder(target)) return EISDIR;  // an exchange would take it
+  if (is_folder(target)) return EISDIR;  // an exchange would accept a folder
   const int error = exchange(temporary, target, spare);
   replaced = error == ENOENT ? Replaced::nothing : Replaced::file;
   return error == ENOENT ? move(temporary, target) : error;

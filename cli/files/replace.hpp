@@ -1,5 +1,4 @@
-// How a file takes another's place: with its owner and permissions, by its name, and back again.
-// Knows nothing of what is in it, nor of the other files of a run.
+// Replaces a file by another one, which gets its name, owner and permissions, and restores it.
 #pragma once
 
 #include <sys/stat.h>
@@ -8,23 +7,23 @@
 
 namespace evenorm::cli {
 
-// Gives the file at `fd` the owner, group and permissions of the one that it is to replace, as far as this process may;
-// where the group cannot be kept, its permissions are at most those of all others.
+// Gives the file `fd` the owner, group and permissions of the file that it is to replace, as far as this process may.
+// If the group cannot be kept, the group's permissions are at most those of others.
 void take_after(int fd, const struct stat& replaced) noexcept;
 
-// What replace() found at the target, and so how it is taken back.
+// What replace() found at the target. take_back() needs to know.
 enum class Replaced { nothing, file };
 
-// The temporary file takes the target's name, and the target, where there is one, its; so doing it again takes it back.
-// Neither name is ever without a file where the file system can exchange them; else, as on NFS, `spare` is used on the
-// way, a name in the same folder. 0, or what errno was: then nothing has changed.
+// Exchanges the names of the temporary file and the target; without a target, renames the temporary file. If the file
+// system cannot exchange names (NFS), it takes three steps and uses `spare`, a name in the same folder. Returns 0, or
+// errno if nothing has changed.
 int replace(const std::string& temporary, const std::string& target, const std::string& spare,
             Replaced& replaced) noexcept;
 
-// The same without a way back, in one step everywhere.
+// Replaces the target in one step, without a way back. Returns 0 or errno.
 int replace_for_good(const std::string& temporary, const std::string& target) noexcept;
 
-// 0, or what errno was.
+// Undoes replace(). Returns 0 or errno.
 int take_back(const std::string& temporary, const std::string& target, const std::string& spare,
               Replaced replaced) noexcept;
 

@@ -1,4 +1,4 @@
-// See safetensors.hpp. The header is read event by event, so that neither depth nor size of it can cost much.
+// The header is parsed event by event, so that a deep or large one costs little memory.
 #include "cli/files/safetensors.hpp"
 
 #include <fmt/format.h>
@@ -45,9 +45,9 @@ constexpr std::array kTypes{Type{"F16", 16, DType::f16},
 
 std::string in_quotes(std::string_view name) { return fmt::format("'{}'", printable(name, 80)); }
 
-// The events of the one shape that a header has: { name: { "dtype", "shape", "data_offsets" }, ... }, and
-// "__metadata__": { string: string, ... } or null. Other keys of a tensor are passed over, whatever their values are.
-// Every handler returns false once error() says why.
+// Handles the events of a header: { name: { "dtype", "shape", "data_offsets" }, ... }, and optionally
+// "__metadata__": { string: string, ... } or null. It ignores other keys of a tensor. After an event that returns
+// false, error() has the reason.
 class Handler final : public nlohmann::json_sax<Json> {
  public:
   explicit Handler(std::vector<SafetensorsEntry>& entries) : entries_(entries) {}
@@ -106,7 +106,7 @@ class Handler final : public nlohmann::json_sax<Json> {
   bool end_object() override {
     if (place_ == Place::ignored) return end_ignored();
     if (place_ == Place::fields && fields_ != kAllFields) {
-      return refuse(fmt::format("has not all of 'dtype', 'shape' and 'data_offsets' for tensor {}", tensor()));
+      return refuse(fmt::format("lacks 'dtype', 'shape' or 'data_offsets' for tensor {}", tensor()));
     }
     place_ = place_ == Place::names ? Place::end : Place::names;
     return true;
@@ -138,7 +138,7 @@ class Handler final : public nlohmann::json_sax<Json> {
   }
 
  private:
-  // What comes next, or where it comes.
+  // The part of the header that the next event belongs to.
   enum class Place : std::uint8_t {
     start,
     names,
@@ -189,8 +189,8 @@ class Handler final : public nlohmann::json_sax<Json> {
 
   bool begin_ignored(std::string_view found) {
     if (place_ != Place::ignored) return unexpected(found);
-    constexpr std::size_t kMostDepth = 125;  // the format's own library reads no more
-    return ++depth_ <= kMostDepth || refuse(fmt::format("has values too deep in each other in tensor {}", tensor()));
+    constexpr std::size_t kMostDepth = 125;  // as in the format's own library
+    return ++depth_ <= kMostDepth || refuse(fmt::format("has values nested too deeply in tensor {}", tensor()));
   }
   bool end_ignored() {
     if (--depth_ == 0) place_ = Place::fields;
@@ -199,7 +199,7 @@ class Handler final : public nlohmann::json_sax<Json> {
 
   bool unexpected(std::string_view found) {
     switch (place_) {
-      case Place::ignored:  // a value without parts
+      case Place::ignored:  // a value that is neither an object nor an array
         if (depth_ == 0) place_ = Place::fields;
         return true;
       case Place::start:
@@ -231,14 +231,14 @@ class Handler final : public nlohmann::json_sax<Json> {
 
   std::vector<SafetensorsEntry>& entries_;
   Place place_ = Place::start;
-  unsigned fields_ = 0;  // bits: those seen of the tensor
+  unsigned fields_ = 0;  // the tensor's fields seen so far, as bits
   int offsets_ = 0;
-  std::size_t depth_ = 0;  // of what is ignored
+  std::size_t depth_ = 0;  // of an ignored value
   bool metadata_seen_ = false;
   std::string error_;
 };
 
-// Empty where the bytes of the entry are those of its type and shape.
+// Returns an error unless the entry has the bytes of its type and shape.
 std::string check_size(SafetensorsEntry& entry) {
   const auto* type = std::find_if(kTypes.begin(), kTypes.end(), [&](const Type& t) { return t.name == entry.type; });
   if (type == kTypes.end()) {
@@ -263,7 +263,7 @@ std::string check_size(SafetensorsEntry& entry) {
                      entry.type);
 }
 
-// Offsets become bytes of the file.
+// Returns an error unless the tensors fill the data without gaps. Turns their offsets into offsets in the file.
 std::string check_places(std::vector<SafetensorsEntry>& entries, std::uint64_t data, std::uint64_t file_size) {
   std::vector<SafetensorsEntry*> in_file;  // in the order of their bytes
   in_file.reserve(entries.size());
@@ -279,7 +279,7 @@ std::string check_places(std::vector<SafetensorsEntry>& entries, std::uint64_t d
                          entry.begin, entry.end, in_quotes(entry.name), data_bytes);
     }
     if (entry.begin != at) {
-      return fmt::format("has tensor {} at offset {}, but should have it at {}, where the one before ends",
+      return fmt::format("has tensor {} at offset {}, but should have it at {}, where the previous tensor ends",
                          in_quotes(entry.name), with_commas(entry.begin), with_commas(at));
     }
     at = entry.end;
@@ -292,7 +292,7 @@ std::string check_places(std::vector<SafetensorsEntry>& entries, std::uint64_t d
                      with_commas(at));
 }
 
-// Of tensors of one name the last one counts. Sorts by name.
+// Sorts by name. Of tensors with the same name, it keeps the last one.
 void keep_last(std::vector<SafetensorsEntry>& entries) {
   std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   const auto of_one_name = [](const auto& a, const auto& b) { return a.name == b.name; };
@@ -329,7 +329,7 @@ std::size_t safetensors_header_bytes(std::span<const std::byte> start, std::uint
   if (start.size() < kSafetensorsStartBytes) return start.size();
   const std::uint64_t most = std::min<std::uint64_t>(kMaxSafetensorsHeaderBytes, file_size - kSafetensorsStartBytes);
   const std::uint64_t size = header_size(start);
-  // Of a size that is refused anyway, the first byte is enough.
+  // If the size will be refused, one byte is enough.
   return kSafetensorsStartBytes + static_cast<std::size_t>(size <= most ? size : std::min<std::uint64_t>(most, 1));
 }
 
@@ -340,7 +340,7 @@ SafetensorsParse parse_safetensors_header(std::span<const std::byte> start, std:
   const std::size_t size = static_cast<std::size_t>(header_size(start));
   const auto* text = reinterpret_cast<const char*>(start.data()) + kSafetensorsStartBytes;
   Handler handler(result.entries);
-  // The parser would pass over a byte order mark, and end at a NUL.
+  // The parser would skip a byte order mark, and stop at a NUL.
   const std::string_view header(text, size);
   if (header.starts_with("\xEF\xBB\xBF") || header.find('\0') != std::string_view::npos) {
     result.error = "has a header that is not JSON in UTF-8: it has a byte order mark or a NUL";

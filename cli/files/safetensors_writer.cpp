@@ -1,4 +1,3 @@
-// See safetensors_writer.hpp.
 #include "cli/files/safetensors_writer.hpp"
 
 #include <fmt/format.h>
@@ -18,9 +17,10 @@
 namespace evenorm::cli {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "files hold elements as this machine does");
+static_assert(std::endian::native == std::endian::little, "files and this machine have the same byte order");
 
-constexpr std::array<std::string_view, 4> kTypeNames{"F64", "F32", "BF16", "F16"};  // in DType's order, and the files'
+// In the order of DType, which is also the order of tensors in a file.
+constexpr std::array<std::string_view, 4> kTypeNames{"F64", "F32", "BF16", "F16"};
 
 std::size_t bytes_of(const ConstTensor& tensor) {
   std::size_t bytes = size_of(tensor.dtype);
@@ -39,7 +39,7 @@ std::string quoted(const std::string& name) {
 void check(const std::vector<NamedConstTensor>& tensors) {
   std::vector<std::string_view> names;
   for (const auto& [name, tensor] : tensors) {
-    if (name == "__metadata__") throw Failure("'__metadata__' is a tensor's name, but the format has other use for it");
+    if (name == "__metadata__") throw Failure("'__metadata__' is a tensor's name, but the format reserves it");
     if (!tensor.strides.empty()) {
       throw Failure(fmt::format("tensor '{}' has strides, but should be contiguous", printable(name, 80)));
     }
@@ -47,10 +47,10 @@ void check(const std::vector<NamedConstTensor>& tensors) {
   }
   std::sort(names.begin(), names.end());
   const auto twin = std::adjacent_find(names.begin(), names.end());
-  if (twin != names.end()) throw Failure(fmt::format("tensor '{}' is there twice", printable(*twin, 80)));
+  if (twin != names.end()) throw Failure(fmt::format("tensor '{}' is given twice", printable(*twin, 80)));
 }
 
-// Everything before the data; `tensors` in the order of their data.
+// Returns everything before the data. `tensors` are in the order of their data.
 std::string start_of_file(const std::vector<NamedConstTensor>& tensors) {
   std::string header = "{";
   std::size_t at = 0;

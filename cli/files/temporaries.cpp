@@ -1,4 +1,4 @@
-// See temporaries.hpp. The list is a fixed array, because a signal handler can neither allocate nor lock.
+// The list of temporary files is a fixed array, because a signal handler can neither allocate nor lock.
 #include "cli/files/temporaries.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 namespace evenorm::cli {
 namespace {
 
-// Lock-free and of static storage: what a handler may touch.
+// A signal handler may access only lock-free atomics and static storage.
 struct Slot {
   std::atomic<bool> used{false};
   std::array<char, PATH_MAX> path{};
@@ -34,7 +34,7 @@ void remove_all_and_die(int signal) {
     if (slot.used) unlink(slot.path.data());
   }
   if (line_open) clear_terminal_line();
-  // The default action, so that the shell sees the signal; blocked until the handler returns.
+  // The default action ends the process once the handler returns, and shows the shell the signal.
   std::signal(signal, SIG_DFL);
   raise(signal);
 }
@@ -44,7 +44,7 @@ bool is_among(const std::array<int, N>& signals, int signal) {
   return std::find(signals.begin(), signals.end(), signal) != signals.end();
 }
 
-// What is wrong with the process itself cannot wait: it would come again at once, or end the process meanwhile.
+// A fault of the process itself cannot be deferred: it would recur at once or end the process.
 constexpr std::array kFaults{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
 
 extern "C" void evenorm_cli_on_signal(int signal) {

@@ -1,5 +1,5 @@
-// What must not outlive this process: temporary files, and an unfinished line on the terminal. Every signal that would
-// end the process removes them first, but SIGKILL, which no process can catch. Knows nothing of what they are for.
+// Removes temporary files, and an unfinished line on the terminal, before a signal ends the process. SIGKILL cannot be
+// caught.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace evenorm::cli {
 
-// While one lives, those signals wait, but for faults such as SIGSEGV; the first that came is served when the last one
-// ends. Kept around the steps during which the list of temporary files and the file system disagree.
+// Defers signals while an object lives, except faults such as SIGSEGV. The end of the last object handles the last
+// signal that came. Use it while the list of temporary files differs from the file system.
 class SignalsDeferred {
  public:
   SignalsDeferred() noexcept;
@@ -17,16 +17,16 @@ class SignalsDeferred {
   SignalsDeferred& operator=(const SignalsDeferred&) = delete;
 };
 
-// Both are called while signals are deferred. Throws Failure where the path is too long or there are too many.
+// Call both while signals are deferred. Throws Failure if the path is too long or there are too many files.
 void remember_temporary(const std::string& path);
 void forget_temporary(const std::string& path) noexcept;
 
-// While a line on the terminal at standard error is open, those signals clear it.
+// While a line on the terminal at standard error is open, a signal that ends the process clears it.
 void terminal_line_is_open(bool open) noexcept;
 void clear_terminal_line() noexcept;
 
-// Sets the handlers, where a signal has its default action, and makes writes to closed pipes and past the file size
-// limit return errors instead of ending the process. Called once, by main.
+// Sets handlers for signals that have their default action. Writes to closed pipes and beyond the file size limit then
+// return errors instead of ending the process. Called once, by main.
 void set_up_signals() noexcept;
 
 }  // namespace evenorm::cli

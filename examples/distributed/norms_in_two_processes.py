@@ -1,10 +1,10 @@
-"""Trains one small network in two processes, each with half of every batch: with layer norm, batch norm, and
-synchronised batch norm. Prints how far the result is from that of one process with the whole batch, and what is sent.
+"""Trains a small network in two processes, each with half of every batch, with layer norm, batch norm and synchronised
+batch norm. Prints the difference from one process with the whole batch, and the bytes that are sent.
 
 Layer norm uses one row at a time, so the split changes nothing. Batch norm takes its statistics from half of the batch,
 so it trains another network. Synchronised batch norm takes them from both halves and needs two exchanges for each norm
-in each step. It is written out below, because torch.nn.SyncBatchNorm refuses tensors on the CPU. Everything is float64,
-over gloo. Gradients are averaged by hand, so that every exchange is counted.
+in each step. The example defines it, because torch.nn.SyncBatchNorm refuses tensors on the CPU. Everything is float64,
+over gloo. Gradients are averaged explicitly, so that every exchange is counted.
 """
 
 import argparse
@@ -28,7 +28,7 @@ sent: collections.Counter[str] = collections.Counter()  # this process's exchang
 
 
 def all_reduce(tensor: Tensor, purpose: str) -> Tensor:
-    """Sums a tensor over all processes, in place. A process that is alone keeps its values."""
+    """Sums a tensor over all processes, in place. A single process keeps its values."""
     if torch.distributed.is_initialized():
         sent[f"exchanges of {purpose}"] += 1
         sent[f"bytes of {purpose}"] += tensor.numel() * tensor.element_size()
@@ -55,7 +55,7 @@ class BatchNormOfAll(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         z, weight, rstd, count = ctx.saved_tensors
-        dweight, dbias = (dy * z).sum(0), dy.sum(0)  # of this process's rows; averaged later
+        dweight, dbias = (dy * z).sum(0), dy.sum(0)  # over this process's rows; averaged later
         along_z, along_one = (all_reduce(torch.cat([dweight, dbias]), "norms") / count).chunk(2)
         return (dy - along_one - z * along_z) * (rstd * weight), dweight, dbias, None
 
@@ -90,7 +90,7 @@ def network(norm: type[nn.Module]) -> nn.Sequential:
 
 
 def batch(step: int) -> tuple[Tensor, Tensor]:
-    """Points around one centre for each class; the same in every process."""
+    """Points around one centre per class, the same in every process."""
     centres = torch.randn(CLASSES, INPUTS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     generator = torch.Generator().manual_seed(1000 + step)
     classes = torch.randint(CLASSES, (BATCH,), generator=generator)

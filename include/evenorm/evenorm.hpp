@@ -1,4 +1,4 @@
-// evenorm: layer norm and RMS norm on the CPU, and their gradients. The C++ API.
+// The C++ API of evenorm: layer norm, RMS norm and their gradients on the CPU.
 //
 //   y = xhat * weight + bias,  xhat = (x - mean) / sqrt(var + eps)     layer norm
 //   y = xhat * weight + bias,  xhat = x / sqrt(mean(x^2) + eps)        RMS norm
@@ -6,8 +6,8 @@
 //   dx = (g - mean(g) - xhat mean(g xhat)) / sqrt(var + eps),  g = dy * weight     RMS norm: without mean(g)
 //   dweight = sum over rows of dy * xhat,  dbias = sum over rows of dy
 //
-// Shapes are in elements, strides too. Wrong arguments throw evenorm::Error before anything is written.
-// What accuracy and which bits are promised: docs/numerics.md.
+// Shapes and strides are in elements. Wrong arguments throw evenorm::Error before anything is written.
+// docs/numerics.md states the guarantees of accuracy and of reproducible bits.
 #pragma once
 
 #include <cstddef>
@@ -30,24 +30,25 @@
 
 namespace evenorm {
 
-// The one exception type: wrong arguments. what() names the argument, what it has and what it should have.
+// A wrong argument. what() names the argument, what it is, and what it should be.
 class EVENORM_API Error : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
 
-// Storage of one bfloat16 (8 exponent bits, 7 fraction bits) and one IEEE binary16; bits only, no arithmetic.
+// Storage of one bfloat16 (8 exponent bits, 7 fraction bits). It has no arithmetic.
 struct bfloat16 {
   std::uint16_t bits;
 };
+// Storage of one IEEE binary16. It has no arithmetic.
 struct float16 {
   std::uint16_t bits;
 };
 
-enum class DType : std::uint8_t { f64, f32, bf16, f16, i8 };  // i8: of quantised outputs alone
+enum class DType : std::uint8_t { f64, f32, bf16, f16, i8 };  // i8 is for quantised outputs only
 
-EVENORM_API std::string_view name(DType dtype) noexcept;  // empty for a value that is none of these
-EVENORM_API std::size_t size_of(DType dtype) noexcept;    // bytes of one element; 0 for such a value
+EVENORM_API std::string_view name(DType dtype) noexcept;  // "f64", ...; empty if the value is no DType
+EVENORM_API std::size_t size_of(DType dtype) noexcept;    // bytes of one element; 0 if the value is no DType
 
 namespace detail {
 template <class T>
@@ -67,18 +68,18 @@ struct DTypeOf<std::int8_t> : std::integral_constant<DType, DType::i8> {};
 template <class T>
 inline constexpr DType dtype_of = detail::DTypeOf<std::remove_cv_t<T>>::value;
 
-// A tensor in the caller's memory. Shape and strides are borrowed for the time of the call that takes the view.
-// data: the element with all indices 0, at any address, a multiple of its size or not; nullptr means "absent" where
-// that is allowed. strides: one per axis, in elements; empty means C-contiguous. Strides of axes of size 1, and all
-// strides of a tensor without elements, are ignored. Types of parameters and statistics are free of those of x and y
-// (statistics: f64 or f32).
+// An input tensor in the caller's memory. The call that takes the view reads shape and strides, and keeps neither.
 struct ConstTensor {
+  // The element whose indices are all 0. It needs no alignment. nullptr means that the tensor is absent.
   const void* data = nullptr;
   DType dtype = DType::f32;
   std::span<const std::int64_t> shape{};
+  // One stride per axis, in elements. Empty means C-contiguous. Strides of axes of size 1 are ignored, and so are all
+  // strides of a tensor without elements.
   std::span<const std::int64_t> strides{};
 };
 
+// An output tensor, with the same fields.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -88,70 +89,83 @@ struct Tensor {
 
 enum class Kind : std::uint8_t { layer, rms };
 
-// How work is shared out. parallel_for calls task(argument, i) once for each i in [0, tasks), in any order, on any
-// threads, and returns when all have returned. task does not throw, and parallel_for must not: what it throws ends the
-// program (std::terminate). threads: how many can run at once, at least 1.
+// Runs the tasks of a pass, on the caller's threads for example. The default runs them on the calling thread.
 struct Executor {
-  std::size_t threads = 1;
-  void* context = nullptr;
+  std::size_t threads = 1;  // how many tasks can run at once; at least 1
+  void* context = nullptr;  // passed to parallel_for
+  // Calls task(argument, i) once for each i in [0, tasks), in any order and on any threads. Returns when all calls have
+  // returned. task does not throw. If parallel_for throws, the program ends (std::terminate).
   void (*parallel_for)(void* context, std::size_t tasks, void (*task)(void* argument, std::size_t i) noexcept,
                        void* argument) = nullptr;
 };
 
-// The library's own pool, started at the first parallel use; `threads` tasks at most run at once; 0 means one per
-// processor of this process. In a child of fork(), and where no threads can be started, the work is done serially; the
-// bits are the same by contract. The pool's threads leave the process's signals to the caller's.
+// Returns an executor for the library's own thread pool, which runs at most `threads` tasks at once. 0 means one per
+// processor of this process. The pool starts at the first parallel use. Its threads take no signals that are sent to
+// the process. In a child of fork(), or if no thread can be started, the calling thread does the work, with the same
+// bits.
 EVENORM_API Executor pool_executor(std::size_t threads);
 
-// One forward pass. The normalised axes are told in one of two ways:
-//   normalized_shape  the sizes of the trailing axes that are normalised together, or
-//   axes              the numbers of any axes of x, in any order; negative ones count from the end
-// A row is what lies along the normalised axes, in x's order of axes, at one place of the other axes.
-//   x, y          of one shape, any two of the four types; y may be x (same address, type, strides)
-//   weight, bias  of the normalised axes' shape; absent: 1 and 0. zero_centered: 1 + weight takes weight's place
-//   mean, rstd    of the other axes' shape, f64 or f32; written where present (RMS norm has no mean)
-//   eps           finite and >= 0
-// Strides are free: zero and negative ones too for inputs; the elements of an output lie apart, and, sorted by stride,
-// each axis steps over all that is inside it. Outputs that may overlap anything else are refused; slices interleaved
-// with equal strides are decided exactly.
-// Arithmetic is f64 where any of x, y, weight, bias is, f32 otherwise; statistics are always accumulated wider.
+// One forward pass. A row is a set of elements of x that are normalised together: they differ only in their indices
+// along the normalised axes. Give the normalised axes by either normalized_shape or axes.
 //
-// What may be done in the same pass, each with the bits of the steps one by one:
-//   residual      of x's shape, any type: s = fma(residual_scale, residual, x), rounded to x's type (the arithmetic is
-//                 f64 where x or residual is), is normalised in x's place; residual_scale is finite in that arithmetic
-//   sum           of x's shape and type: s is written to it; may be x or residual (same address, type, strides). y may
-//                 then be either too, but not both
-//   y2            of y's shape: x normalised with weight2 and bias2 instead, in one look at x; touches nothing else
-//   y of type i8  quantised: y, before any rounding, times 127 / m, to the nearest integer (even), with m the largest
-//                 magnitude of its row; m / 127 is written to scale, f32, of the other axes' shape. A row of zeros has
-//                 scale 0, one that is not finite scale NaN, and both have y = 0. Or, with given_scale > 0, the same
-//                 for all rows: y times 1 / given_scale, to the nearest integer, no more than 127 in magnitude, NaN to
-//                 0. Not together with y2. All factors and scales are f32; where m < 3.73e-37, 127 / m is not, and y is
-//                 multiplied by the largest f32, so y times scale is then too small
-// With residual or y of type i8 the elements of each row lie side by side in all tensors of x's shape.
+// The arithmetic is f64 if x, y, weight or bias is f64, and f32 otherwise. Statistics are accumulated in a wider type.
+//
+// Strides may be negative; strides of inputs may also be 0. An output must not overlap itself: sort its axes by stride,
+// and each stride must be at least the extent of the axes inside it. An output must not overlap another tensor, except
+// where a field below allows it. "The same tensor" means the same address, type and strides. Tensors whose address
+// ranges meet count as overlapping, unless they have equal strides and share no byte.
+//
+// The fields from residual on add other steps to the pass. The results have the bits of the separate steps. With a
+// residual, or if y is i8, every tensor of x's shape must hold the elements of each row side by side.
 struct Forward {
   Kind kind = Kind::layer;
-  ConstTensor x{};
-  Tensor y{};
-  std::span<const std::int64_t> normalized_shape{};
-  std::span<const std::int64_t> axes{};
+  ConstTensor x{};  // f64, f32, bf16 or f16
+  Tensor y{};       // x's shape; f64, f32, bf16, f16, or i8 (see scale); may be the same tensor as x or residual
+
+  std::span<const std::int64_t> normalized_shape{};  // the sizes of the trailing axes, which are normalised
+  std::span<const std::int64_t> axes{};  // or the normalised axes' numbers; negative ones count from the end
+
+  // gamma and beta: the shape of the normalised axes, each f64, f32, bf16 or f16. Absent: 1 and 0.
   ConstTensor weight{};
   ConstTensor bias{};
+
+  // Outputs, if present: each row's mean and 1 / sqrt(var + eps). They have the shape of the other axes and are f64 or
+  // f32. RMS norm has no mean; its rstd is 1 / sqrt(mean(x^2) + eps).
   Tensor mean{};
   Tensor rstd{};
-  double eps = 1e-5;
-  bool zero_centered = false;
+
+  double eps = 1e-5;           // finite and at least 0
+  bool zero_centered = false;  // true: gamma is 1 + weight, which must then be present
+
+  // If present, the pass normalises s = fma(residual_scale, residual, x) instead of x. residual has x's shape and is
+  // f64, f32, bf16 or f16. s is computed in f64 if x or residual is f64, else in f32, and is rounded to x's type.
+  // residual_scale must be finite in that arithmetic.
   ConstTensor residual{};
   double residual_scale = 1;
+  // Output, if present: s. It has x's shape and type, and may be the same tensor as x or residual, but not as y.
   Tensor sum{};
+
+  // If y2 is present, the pass also normalises with weight2 and bias2 and writes the result to y2. They follow the
+  // rules of weight, bias and y, but y2 must not overlap any other tensor. Neither y nor y2 may then be i8.
   ConstTensor weight2{};
   ConstTensor bias2{};
   Tensor y2{};
+
+  // If y is i8, it is quantised: each result, not yet rounded to a type, is multiplied by a factor and rounded to the
+  // nearest integer (ties to even). Factors and scales are f32.
+  //
+  // If given_scale is 0, each row has its own scale. The factor is 127 / m, where m is the row's largest magnitude.
+  // m / 127 is written to scale, which is f32 and has the shape of the other axes. If a row of results is all zeros,
+  // its scale and y are 0. If it is not finite, its scale is NaN and its y is 0. If m < 3.73e-37, the factor is the
+  // largest f32, which is less than 127 / m, so y times scale is too small.
   Tensor scale{};
-  double given_scale = 0;  // 0: scale is found row by row; else a normal f32
+  // Otherwise given_scale is a positive normal f32, and scale must be absent. The factor is 1 / given_scale for all
+  // rows. Results are clamped to [-127, 127], and NaN becomes 0.
+  double given_scale = 0;
 };
 
-// The addresses of one run of a plan; which of them are null must be as in the Forward that the plan was made from.
+// The addresses of one run of a plan. Except x and y, an address must be null exactly if it is null in the plan's
+// Forward.
 struct Buffers {
   const void* x = nullptr;
   void* y = nullptr;
@@ -167,20 +181,21 @@ struct Buffers {
   void* scale = nullptr;
 };
 
-// A validated forward pass: checked once, run as often as wanted, from several threads at once if their outputs differ.
+// A forward pass that is validated once and can run many times. Runs whose outputs do not overlap may run at once.
 class EVENORM_API Plan {
  public:
-  explicit Plan(const Forward& forward);  // throws Error
+  // Throws Error. x and y may have null addresses if every run has its own Buffers.
+  explicit Plan(const Forward& forward);
   Plan(const Plan&);
   Plan& operator=(const Plan&);
   Plan(Plan&&) noexcept;
   Plan& operator=(Plan&&) noexcept;
   ~Plan();
 
-  // All throw Error where the plan was moved from.
-  void run() const;  // the addresses given at construction
+  // All throw Error if the plan was moved from.
+  void run() const;  // uses the addresses given to the constructor
   void run(const Executor& executor) const;
-  void run(const Buffers& buffers) const;  // throws Error where buffers overlap
+  void run(const Buffers& buffers) const;  // throws Error if buffers overlap
   void run(const Buffers& buffers, const Executor& executor) const;
 
  private:
@@ -188,56 +203,59 @@ class EVENORM_API Plan {
   std::unique_ptr<State> state_;
 };
 
-// Validate and run once; on the calling thread, or shared out over `executor`. Allocates nothing, unless a tensor has
-// more than 4 axes that cannot be merged with a neighbour. Throws Error.
+// Validates a forward pass and runs it once, on the calling thread or over `executor`. Allocates memory only if a
+// tensor has more than 4 axes that cannot be merged with a neighbour. Throws Error.
 EVENORM_API void run(const Forward& forward);
 EVENORM_API void run(const Forward& forward, const Executor& executor);
 
-// One backward pass: from dy, the gradient of y, to the gradients of x, weight and bias, any of them (at least one).
-// The normalised axes are told as in Forward.
-//   x, dy          of one shape, each of any type
-//   dx             of x's shape; may be dy, dsum or x (same address, type, strides)
-//   weight         of the normalised axes' shape; absent: 1. zero_centered: 1 + weight takes weight's place
-//   mean, rstd     f64, of the other axes' shape: what the forward pass wrote for these x and eps, or absent and found
-//                  anew, with the same bits. Both for layer norm, rstd alone for RMS norm. Not looked at in f64
-//                  arithmetic
-//   dweight, dbias of the normalised axes' shape, each of any type, rounded once from sums that are kept wider.
-//                  accumulate: added to what they hold
-//   dsum           of x's shape, any type: a gradient that reaches x from elsewhere. It is added to dx before dx is
-//                  rounded. If x is Forward's sum, dsum is the gradient of that sum, and dx times residual_scale is
-//                  also the gradient of the residual. If Forward has a y2, dsum is the dx of the second norm
-// Strides and overlap: as in Forward. Arithmetic is f64 where any of x, dy, dx, weight, dsum is, f32 otherwise.
+// One backward pass: computes the gradients of x, weight and bias from dy, the gradient of y. At least one of dx,
+// dweight and dbias must be present. Each tensor may be f64, f32, bf16 or f16, except mean and rstd.
+//
+// The arithmetic is f64 if x, dy, dx, weight or dsum is f64, and f32 otherwise. The rules for strides and overlap, and
+// for the normalised axes, are those of Forward.
 struct Backward {
   Kind kind = Kind::layer;
   ConstTensor x{};
-  ConstTensor dy{};
+  ConstTensor dy{};  // x's shape
   std::span<const std::int64_t> normalized_shape{};
   std::span<const std::int64_t> axes{};
-  ConstTensor weight{};
+  ConstTensor weight{};  // the shape of the normalised axes; absent: 1
+
+  // The statistics that the forward pass wrote for this x and eps, in f64: mean and rstd for layer norm, only rstd for
+  // RMS norm. If absent, they are computed again, with the same bits. f64 arithmetic ignores them.
   ConstTensor mean{};
   ConstTensor rstd{};
-  Tensor dx{};
+
+  Tensor dx{};  // x's shape; may be the same tensor as dy, dsum or x
+
+  // The shape of the normalised axes. Sums over rows are kept in a wider type and rounded once.
   Tensor dweight{};
   Tensor dbias{};
-  double eps = 1e-5;
-  bool zero_centered = false;
-  bool accumulate = false;
+
+  double eps = 1e-5;           // as in the forward pass
+  bool zero_centered = false;  // true: gamma is 1 + weight, which must then be present
+  bool accumulate = false;     // true: adds to the contents of dweight and dbias
+
+  // Another gradient of x, of x's shape, which is added to dx before dx is rounded. It needs dx.
+  //   If x is Forward's sum, dsum is that sum's gradient. The residual's gradient is then residual_scale * dx.
+  //   If Forward has a y2, dsum is the dx of the second norm.
   ConstTensor dsum{};
 };
 
-// The bytes of scratch that run() wants: a function of shapes and types alone, at most max(256 KiB, 1/8 of x's
-// elements); 0 where no gradient of a parameter is asked for. At a multiple of 64 bytes it is fastest. Throws Error as
-// run() does, but for what concerns buffers.
+// Returns the bytes of scratch memory that run() needs. The size depends only on shapes and types. It is at most
+// max(256 KiB, 1/8 of x's elements), and 0 if neither dweight nor dbias is present. Throws Error as run() does, except
+// for errors of buffers.
 EVENORM_API std::size_t scratch_bytes(const Backward& backward);
 
-// Validate and run once, on the calling thread or shared out over `executor`. scratch: at least scratch_bytes(), at any
-// address, apart from all tensors; its contents are of no use afterwards. Without it, it is allocated
-// (std::bad_alloc). Throws Error.
+// Validates a backward pass and runs it once, on the calling thread or over `executor`. scratch has at least
+// scratch_bytes() bytes at any address, overlaps no tensor, and holds nothing useful afterwards. A multiple of 64 bytes
+// is the fastest address. Without scratch, run() allocates it (std::bad_alloc). Throws Error.
 EVENORM_API void run(const Backward& backward);
 EVENORM_API void run(const Backward& backward, const Executor& executor);
 EVENORM_API void run(const Backward& backward, std::span<std::byte> scratch, const Executor& executor);
 
-// The addresses of one run of a backward plan; which of them are null must be as in the Backward that it was made from.
+// The addresses of one run of a backward plan. Except x and dy, an address must be null exactly if it is null in the
+// plan's Backward.
 struct BackwardBuffers {
   const void* x = nullptr;
   const void* dy = nullptr;
@@ -250,21 +268,22 @@ struct BackwardBuffers {
   const void* dsum = nullptr;
 };
 
-// A validated backward pass: checked once, run as often as wanted, from several threads at once if their outputs and
-// scratch differ. Allocates nothing when it runs, but as run(Forward) does.
+// A backward pass that is validated once and can run many times. Runs whose outputs and scratch do not overlap may run
+// at once. A run allocates memory only if run(Forward) would.
 class EVENORM_API BackwardPlan {
  public:
-  explicit BackwardPlan(const Backward& backward);  // throws Error
+  // Throws Error. x and dy may have null addresses if every run has its own BackwardBuffers.
+  explicit BackwardPlan(const Backward& backward);
   BackwardPlan(const BackwardPlan&);
   BackwardPlan& operator=(const BackwardPlan&);
   BackwardPlan(BackwardPlan&&) noexcept;
   BackwardPlan& operator=(BackwardPlan&&) noexcept;
   ~BackwardPlan();
 
-  // All throw Error where the plan was moved from.
+  // All throw Error if the plan was moved from.
   std::size_t scratch_bytes() const;
-  // scratch: at least scratch_bytes(), at any address, apart from all tensors; at the addresses given at construction,
-  // or at others. Throws Error where scratch is too small, or where buffers overlap.
+  // Uses the addresses given to the constructor, or `buffers`. scratch has at least scratch_bytes() bytes at any
+  // address and overlaps no tensor. Throws Error if scratch is too small, or if buffers overlap.
   void run(std::span<std::byte> scratch, const Executor& executor = {}) const;
   void run(const BackwardBuffers& buffers, std::span<std::byte> scratch, const Executor& executor = {}) const;
 
@@ -273,15 +292,14 @@ class EVENORM_API BackwardPlan {
   std::unique_ptr<State> state_;
 };
 
-// The plain form: x and y hold x.size() / cols contiguous rows of `cols` elements; weight and bias are empty or of
-// `cols` elements; mean and rstd are empty or one f64 per row. y may be x itself.
+// Options of layer_norm and rms_norm below.
 template <class T>
 struct RowOptions {
-  std::span<const T> weight{};
+  std::span<const T> weight{};  // empty, or `cols` elements; so is bias
   std::span<const T> bias{};
   double eps = 1e-5;
   bool zero_centered = false;
-  std::span<double> mean{};
+  std::span<double> mean{};  // output: empty, or one element per row; so is rstd
   std::span<double> rstd{};
   const Executor* executor = nullptr;
 };
@@ -324,7 +342,8 @@ RowSpans row_spans(Kind kind, std::span<const T> x, std::span<T> y, std::size_t 
 
 }  // namespace detail
 
-// T: double, float, evenorm::bfloat16 or evenorm::float16.
+// Normalises x.size() / cols contiguous rows of `cols` elements. y has x's size and may be x itself. T is double,
+// float, evenorm::bfloat16 or evenorm::float16. Throws Error.
 template <class T>
 void layer_norm(std::span<const T> x, std::span<T> y, std::size_t cols,
                 const std::type_identity_t<RowOptions<T>>& options = {}) {
@@ -336,18 +355,16 @@ void rms_norm(std::span<const T> x, std::span<T> y, std::size_t cols,
   detail::run_rows(detail::row_spans<T>(Kind::rms, x, y, cols, options));
 }
 
-// The plain form of the backward pass: dy, x and dx hold x.size() / cols contiguous rows of `cols` elements; dx,
-// dweight and dbias may be empty, but not all; weight, dweight and dbias are empty or of `cols` elements; mean and rstd
-// are empty or one f64 per row, as the forward pass wrote them. dx may be dy or x itself.
+// Options of layer_norm_backward and rms_norm_backward below.
 template <class T>
 struct GradientOptions {
-  std::span<const T> weight{};
+  std::span<const T> weight{};  // empty, or `cols` elements; so are dweight and dbias
   std::span<T> dweight{};
   std::span<T> dbias{};
   double eps = 1e-5;
   bool zero_centered = false;
-  bool accumulate = false;
-  std::span<const double> mean{};
+  bool accumulate = false;         // true: adds to the contents of dweight and dbias
+  std::span<const double> mean{};  // empty, or one element per row, as the forward pass wrote it; so is rstd
   std::span<const double> rstd{};
   const Executor* executor = nullptr;
 };
@@ -391,6 +408,8 @@ GradientSpans gradient_spans(Kind kind, std::span<const T> dy, std::span<const T
 
 }  // namespace detail
 
+// Computes the gradients of x.size() / cols contiguous rows of `cols` elements. dy has x's size; dx has it too, or is
+// empty. dx may be dy or x itself. At least one of dx, dweight and dbias must be given. Throws Error.
 template <class T>
 void layer_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<T> dx, std::size_t cols,
                          const std::type_identity_t<GradientOptions<T>>& options = {}) {
@@ -402,12 +421,14 @@ void rms_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<T>
   detail::run_gradients(detail::gradient_spans<T>(Kind::rms, dy, x, dx, cols, options));
 }
 
-// SIMD targets by name, best first: "avx3" (AVX-512), "avx2", "neon", "portable".
-// The environment variable EVENORM_TARGET forces one; an unknown or unsupported name is an Error at first use.
-EVENORM_API std::vector<std::string> compiled_targets();
-EVENORM_API std::vector<std::string> supported_targets();  // those that this CPU can run
+// SIMD targets have the names "avx3" (AVX-512), "avx2", "neon" and "portable". The environment variable EVENORM_TARGET
+// selects one. If its name is unknown or unsupported, the first use of the library throws Error.
+EVENORM_API std::vector<std::string> compiled_targets();   // best first
+EVENORM_API std::vector<std::string> supported_targets();  // those that this CPU can run, best first
 EVENORM_API std::string target();                          // the one in use
-EVENORM_API std::string_view version() noexcept;           // "major.minor.patch"
-EVENORM_API int numerics_revision() noexcept;              // versions of one revision give the same bits
+
+// These describe the library in use, which may be newer than this header.
+EVENORM_API std::string_view version() noexcept;  // "major.minor.patch"
+EVENORM_API int numerics_revision() noexcept;     // versions with the same revision give the same bits
 
 }  // namespace evenorm

@@ -1,9 +1,11 @@
-// evenorm: layer norm and RMS norm as modules, which own weight, bias and their gradients, as torch.nn's do.
+// Layer norm and RMS norm as modules, which own weight, bias and their gradients, like the modules of torch.nn.
 //
 //   evenorm::LayerNorm norm({8, 512}, {.eps = 1e-6});
-//   norm.forward(x, y);  norm.backward(dy, x, dx);  // adds to the gradients, until norm.zero_grad()
+//   norm.forward(x, y);
+//   norm.backward(dy, x, dx);  // adds to norm.weight_grad() and norm.bias_grad()
+//   norm.zero_grad();
 //
-// Functions that are const may run on several threads at once. All throw Error as run() does, and write nothing then.
+// Const functions may run on several threads at once. A function that throws Error has written nothing.
 #pragma once
 
 #include <cstddef>
@@ -27,16 +29,16 @@ struct NamedConstTensor {
   ConstTensor tensor{};
 };
 
-// What both modules are. Views of parameters and gradients are C-contiguous, of normalized_shape(), null where the
-// module has no such parameter; they stay valid until it is destroyed or assigned to. A module that was moved from can
-// only be destroyed or assigned to.
+// The common base of LayerNorm and RMSNorm. Parameters and gradients are C-contiguous and have normalized_shape(). A
+// view of one is null if the module has no such parameter. It stays valid until the module is destroyed or assigned to.
+// A module that was moved from can only be destroyed or assigned to.
 class EVENORM_API NormModule {
  public:
   Kind kind() const noexcept;
   std::span<const std::int64_t> normalized_shape() const noexcept;
   double eps() const noexcept;
   DType dtype() const noexcept;                 // of the parameters
-  DType grad_dtype() const noexcept;            // that of the parameters, but f32 where they have 16 bits
+  DType grad_dtype() const noexcept;            // f32 for 16-bit parameters, else dtype()
   std::size_t num_parameters() const noexcept;  // elements of weight and bias together
 
   Tensor weight() noexcept;
@@ -48,25 +50,26 @@ class EVENORM_API NormModule {
   Tensor bias_grad() noexcept;
   ConstTensor bias_grad() const noexcept;
 
-  // x, y, mean, rstd: as in Forward.
+  // The arguments are those of Forward.
   void forward(const ConstTensor& x, const Tensor& y, const Tensor& mean = {}, const Tensor& rstd = {},
                const Executor& executor = {}) const;
   void forward(const ConstTensor& x, const Tensor& y, const Executor& executor) const;
 
-  // dy, x, dx, mean, rstd: as in Backward; dx may be absent where the module has parameters. Adds to the gradients.
-  // Allocates scratch (std::bad_alloc, before anything is written).
+  // Computes dx and adds to the parameters' gradients. The arguments are those of Backward. dx may be absent if the
+  // module has parameters. Allocates scratch, and throws std::bad_alloc before it writes anything.
   void backward(const ConstTensor& dy, const ConstTensor& x, const Tensor& dx, const ConstTensor& mean = {},
                 const ConstTensor& rstd = {}, const Executor& executor = {});
   void backward(const ConstTensor& dy, const ConstTensor& x, const Tensor& dx, const Executor& executor);
   void zero_grad() noexcept;
 
-  // The parameters there are, by PyTorch's names after `prefix`: "encoder.norm." makes "encoder.norm.weight".
+  // Returns the module's parameters under PyTorch's names, which follow `prefix`: "encoder.norm." gives
+  // "encoder.norm.weight".
   std::vector<NamedTensor> parameters(std::string_view prefix = {});
   std::vector<NamedConstTensor> parameters(std::string_view prefix = {}) const;
 
-  // Sets the parameters to the elements of those tensors, any strides; gradients stay. Of the names that begin with
-  // `prefix`, every parameter's should be there once and no other, each of its shape and dtype; others do not matter.
-  // All is checked first; types are not converted.
+  // Copies tensors, of any strides, to the parameters. Gradients do not change. The names that begin with `prefix` must
+  // be those that parameters() returns, each once, and each tensor must have its parameter's shape and dtype. Tensors
+  // with other names are ignored. Throws Error before it writes anything.
   void load(std::span<const NamedConstTensor> tensors, std::string_view prefix = {});
 
  protected:
@@ -95,7 +98,7 @@ struct LayerNormOptions {
   DType dtype = DType::f32;  // of the parameters
 };
 
-// weight is 1 and bias 0 at first. Copies have parameters and gradients of their own.
+// A new module has weight 1 and bias 0. Copies have parameters and gradients of their own.
 class EVENORM_API LayerNorm : public NormModule {
  public:
   explicit LayerNorm(std::int64_t normalized_shape, const LayerNormOptions& options = {});
@@ -103,12 +106,12 @@ class EVENORM_API LayerNorm : public NormModule {
 };
 
 struct RMSNormOptions {
-  double eps = 0x1p-23;            // PyTorch's for eps=None and f32
+  double eps = 0x1p-23;            // what PyTorch uses for eps=None and f32
   bool elementwise_affine = true;  // false: no weight
   DType dtype = DType::f32;        // of the weight
 };
 
-// weight is 1 at first; there is no bias. Copies have a parameter and a gradient of their own.
+// A new module has weight 1, and never a bias. Copies have a parameter and a gradient of their own.
 class EVENORM_API RMSNorm : public NormModule {
  public:
   explicit RMSNorm(std::int64_t normalized_shape, const RMSNormOptions& options = {});

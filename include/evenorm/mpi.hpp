@@ -1,5 +1,5 @@
-// evenorm: norms over the processes of an MPI communicator (sharded.hpp). A header alone, on MPI's C API: evenorm
-// itself is not linked with MPI; what includes this is.
+// Norms over the processes of an MPI communicator (sharded.hpp). This header uses MPI's C API; the evenorm library does
+// not, so the program that includes the header links MPI.
 //
 //   MPI_Init(&argc, &argv);
 //   {
@@ -10,7 +10,7 @@
 //   MPI_Finalize();
 #pragma once
 
-#ifndef OMPI_SKIP_MPICXX  // Open MPI's C++ bindings, which want a library of their own
+#ifndef OMPI_SKIP_MPICXX  // Open MPI's C++ bindings would need a library of their own
 #define OMPI_SKIP_MPICXX 1
 #endif
 #include <mpi.h>
@@ -32,36 +32,35 @@
 
 namespace evenorm {
 
-// What MPI has not done: with its words for the error, or because the deadline has passed. Each process that is still
-// there gets one, at its next gather at the latest, if all have a deadline. No output has been written then.
+// MPI reported an error, which what() contains, or the deadline passed. No output has been written. If all processes
+// have a deadline, every process that is still running throws it by its next gather.
 class EVENORM_API CommunicationError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// The processes of an MPI communicator. Messages go over a duplicate of it, so that they never meet the program's own.
-// Gathers are done on the thread that runs a pass, one at a time; MPI must allow calls from it.
+// The processes of an MPI communicator. Messages use a duplicate of the communicator, so they never mix with the
+// program's own. A gather runs on the thread that runs the pass, one at a time; MPI must allow calls from that thread.
 //
-// After a CommunicationError the processes may be out of step, so every later gather throws it again. A gather whose
-// deadline has passed cannot be taken back: MPI may still read and write its buffers, which are therefore not the
-// norm's and stay until the process ends, as the duplicate does. MPI_Finalize may wait for it for ever, and
-// Open MPI's MPI_Abort as well: end with std::_Exit, upon which mpirun ends the others.
+// After a CommunicationError the processes may be out of step, so every later gather throws it again. MPI cannot cancel
+// a gather whose deadline has passed, and may still access its buffers. The buffers and the duplicate therefore live
+// until the process ends. MPI_Finalize and Open MPI's MPI_Abort may wait for that gather forever. End the process with
+// std::_Exit; mpirun then ends the others.
 //
-// Errors of MPI end no program by themselves: the duplicate's handler is MPI_ERRORS_RETURN. But Open MPI 4 takes those
-// of a gather that has begun to MPI_COMM_WORLD's handler, which is the program's: where it is not MPI_ERRORS_RETURN,
-// too, such an error ends the program.
+// The duplicate's error handler is MPI_ERRORS_RETURN, so an error of MPI throws. However, Open MPI 4 passes the errors
+// of a running gather to the handler of MPI_COMM_WORLD. If that is not MPI_ERRORS_RETURN, such an error ends the
+// program.
 class MpiCommunicator {
  public:
   static constexpr std::chrono::milliseconds kNoDeadline = std::chrono::milliseconds::max();
 
-  // comm: an intracommunicator. All its processes do this together (MPI_Comm_dup). deadline: for each gather, from the
-  // call on. Throws Error where MPI is not initialised or is finalised, and where comm or deadline is none;
-  // CommunicationError.
+  // All processes of comm, an intracommunicator, call it together (MPI_Comm_dup). deadline is the time limit of each
+  // gather. Throws CommunicationError, and Error if MPI is not running or if comm or deadline is invalid.
   explicit MpiCommunicator(MPI_Comm comm, std::chrono::milliseconds deadline = kNoDeadline)
       : state_(std::make_unique<State>(comm, deadline)) {}
 
-  // For norms that do not outlive this; it may be moved meanwhile. When it goes, the duplicate is freed, which all
-  // processes do together; nothing where MPI is finalised by then.
+  // The result is valid as long as this object, which may be moved. The destructor frees the duplicate, so all
+  // processes must destroy the object together, unless MPI is finalised.
   Communicator communicator() const {
     const auto all_gather = [](void* context, const std::byte* mine, std::size_t bytes, std::byte* all) {
       static_cast<State*>(context)->gather(mine, bytes, all);
@@ -72,7 +71,7 @@ class MpiCommunicator {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // Of one gather at most, whatever an int can count: what is larger goes in several.
+  // The most bytes of one MPI call, whose count is an int. Larger messages take several calls.
   static constexpr std::size_t kMostBytes = std::size_t{1} << 24;
 
   struct Buffers {
@@ -96,7 +95,7 @@ class MpiCommunicator {
     if (finalised != 0) throw Error("MPI is finalised: its communicators are gone");
   }
 
-  // For good, in a list: what is to be safe must not need memory.
+  // Keeps buffers until the process ends. The list is intrusive because adding to it must not allocate.
   static void keep(std::unique_ptr<Buffers> buffers) noexcept {
     static std::mutex mutex;
     static Buffers* kept = nullptr;
@@ -109,8 +108,8 @@ class MpiCommunicator {
     std::size_t rank = 0, size = 0;
     MPI_Comm comm = MPI_COMM_NULL;
     std::chrono::milliseconds deadline;
-    std::unique_ptr<Buffers> buffers = std::make_unique<Buffers>();  // none: a gather has failed
-    std::string failure{};                                           // why
+    std::unique_ptr<Buffers> buffers = std::make_unique<Buffers>();  // null after a gather failed
+    std::string failure{};                                           // the reason
 
     State(MPI_Comm given, std::chrono::milliseconds time) : deadline(time) {
       check_that_mpi_runs();
@@ -165,7 +164,7 @@ class MpiCommunicator {
       wait(request, start);
     }
 
-    // Awake for a millisecond, as most gathers are done by then; later others may want the processor.
+    // Polls for a millisecond, since most gathers finish by then, and sleeps between polls afterwards.
     void wait(MPI_Request& request, Clock::time_point start) const {
       using namespace std::chrono_literals;
       for (;;) {

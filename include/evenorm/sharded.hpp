@@ -1,12 +1,12 @@
-// evenorm: norms whose normalised axis is split over processes (tensor-parallel activations, queries and keys
-// normalised across all heads), on an engine that the program has already: MPI, torch.distributed, its own.
+// Norms whose normalised axis is split over processes, such as tensor-parallel activations. The program brings the
+// communication engine: MPI, torch.distributed, or its own.
 //
-// Each process has some columns of all rows, and its columns of weight and bias. A forward pass exchanges the moments
-// of rows, a backward pass two sums a row, both by one all-gather; x itself is never sent. Every process joins what all
-// have found in the order of the row, so that all have the same bits, whatever the engine and its timing.
+// Each process has some columns of every row, and the same columns of weight and bias. Each pass makes one all-gather:
+// a forward pass sends each row's moments, a backward pass two sums per row, and neither sends x. Every process joins
+// the messages in the order of the row, so all get the same bits, whatever the engine and its timing.
 //
-// Where all cuts are at multiples of 1024 columns the bits, gradients included, are those of the whole row on one
-// process; elsewhere they keep the bounds of docs/numerics.md, which names the exceptions (Sharded rows).
+// If every split is at a multiple of 1024 columns, results and gradients have the bits of the unsplit pass. Otherwise
+// they keep the error bounds of docs/numerics.md, which lists the exceptions ("Sharded rows").
 #pragma once
 
 #include <cstddef>
@@ -20,26 +20,24 @@
 
 namespace evenorm {
 
-// The statistics of one row, which a forward pass finds for its backward pass: count, mean and sum of squares about the
-// mean of x * 2^-exponent. The mean and the sum of squares are each the sum of two numbers; the low one is 0 except in
-// f64 arithmetic. exponent is 0 unless x is f64 and its squares are out of range. In RMS norm the mean is 0 and m2 is
-// the plain sum of squares. All are NaN if an element of the row is not finite. largest: the largest |x|, by which a
-// row that is out of range is scaled; 0 where scaling cannot depend on it.
+// The statistics of one whole row, which a forward pass computes and its backward pass needs. They are those of the
+// scaled row, x * 2^-exponent. mean and m2 are each the sum of two numbers, and the low one is 0 unless the arithmetic
+// is f64. If an element of the row is not finite, all numbers are NaN.
 struct Moments {
-  double count = 0;
-  double mean_hi = 0, mean_lo = 0;
-  double m2_hi = 0, m2_lo = 0;
-  std::int64_t exponent = 0;
-  double largest = 0;
+  double count = 0;                 // columns
+  double mean_hi = 0, mean_lo = 0;  // RMS norm: 0
+  double m2_hi = 0, m2_lo = 0;      // the sum of (x - mean)^2; RMS norm: of x^2
+  std::int64_t exponent = 0;        // 0 unless x is f64 and its squares are out of range
+  double largest = 0;               // the largest |x|, which scales an out-of-range row; may be 0 for other rows
 };
 
 enum class Pass : std::uint8_t { forward, backward };
 
-// Which columns of its rows each process has.
+// How a row's columns are split over the processes.
 class EVENORM_API Cuts {
  public:
-  // cols: how many columns each process has, in the order of the row; 0 for those that have none. rank: which of them
-  // is this process. Throws Error.
+  // cols: the number of columns of each process, in the order of the row; it may be 0. rank: the number of this
+  // process. Throws Error.
   Cuts(std::span<const std::int64_t> cols, std::size_t rank);
 
   std::size_t size() const { return cols_.size(); }  // processes
@@ -47,14 +45,15 @@ class EVENORM_API Cuts {
   std::size_t cols() const { return total_; }                                // of a whole row
   std::size_t cols_of(std::size_t process) const { return cols_[process]; }  // of one process
   std::size_t own_cols() const { return cols_[rank_]; }                      // of this one
-  bool at_blocks() const { return at_blocks_; }  // are all cuts at multiples of 1024 columns?
+  bool at_blocks() const { return at_blocks_; }  // true if every split is at a multiple of 1024 columns
 
-  // The f64 numbers that each process sends for each row, the same for all: where cuts are at blocks a few for each run
-  // of 2^k blocks of 1024 columns from a multiple of 2^k on, else a few in all. Throws Error.
+  // The count of f64 numbers that each process sends per row. It is the same for all processes: a few per Run of the
+  // process that has the most. wide: the arithmetic is f64. Throws Error.
   std::size_t numbers(Pass pass, Kind kind, bool wide) const;
 
-  // A run of a process's blocks, which are joined before anything is sent: [first, first + blocks), of that process's
-  // columns; `weight` is what it counts for in the join of all.
+  // Neighbouring blocks of 1024 columns that their process joins before it sends. If at_blocks(), a run has 2^k blocks
+  // and begins at a multiple of 2^k blocks of the whole row. Otherwise all columns of a process are one run. `first`
+  // counts from the process's first block. `weight` is the run's weight when all runs are joined.
   struct Run {
     std::size_t first, blocks, weight;
   };
@@ -72,47 +71,48 @@ class EVENORM_API Cuts {
   bool at_blocks_ = true;
 };
 
-// The processes that share rows, on the caller's engine. all_gather(context, mine, bytes, all) brings the `bytes` bytes
-// at `mine` of each process to all processes: process i's to all + i * bytes. Every process calls it with as many
-// bytes. What it throws (a time limit that has passed, a process that died) passes through to the caller, before any
-// output is written. Norms of one communicator are to be run in one order in all processes: on one thread, say.
+// The processes that share rows, and the caller's engine. All processes must use the norms of one communicator in the
+// same order. Using them on one thread ensures this.
 struct Communicator {
-  std::size_t rank = 0;
-  std::size_t size = 1;
+  std::size_t rank = 0;  // of this process
+  std::size_t size = 1;  // the number of processes
   void* context = nullptr;
+  // Copies the `bytes` bytes at `mine` of process i to all + i * bytes in every process. All processes call it with the
+  // same `bytes`. If it throws, after a timeout for example, the exception reaches the caller and no output is written.
   void (*all_gather)(void* context, const std::byte* mine, std::size_t bytes, std::byte* all) = nullptr;
 };
 
-// A norm of rows that all processes of a communicator share. All make it together, with what must agree (rows, kind,
-// types, eps, what is present) and columns of their own, and then call the same passes in the same order. One
-// all-gather of a fixed size when it is made, one of bytes() for each pass. Where processes disagree, or one of them
-// fails before the exchange (by what it must refuse, for want of memory), every one throws: that one its own exception,
-// the others Error, which names the process and what it said; nothing is written. Messages are checked before they are
-// used: one that is not valid is an Error that names the process and the field, and so is an all-gather that brings
-// this process's own message to another place. What fails later fails alone: memory for bytes() of all processes, and
-// for a backward pass's scratch (std::bad_alloc).
+// A norm of rows whose columns are split over the processes of a communicator. All processes construct it together, and
+// must agree on rows, kind, types, eps and which parameters are present. Then they run the same passes in the same
+// order. The constructor makes one all-gather of a fixed size, each pass one of bytes().
+//
+// If the processes disagree, or one of them fails before an exchange, every process throws and writes nothing. The one
+// that failed throws its own exception. The others throw Error, whose text names the process and its reason. Messages
+// are validated before use. An invalid message throws Error, which names the process and the field. After the exchange,
+// only the allocation of messages or of scratch can fail (std::bad_alloc). The other processes do not notice.
 class EVENORM_API ShardedNorm {
  public:
-  // forward: this process's columns, in any layout; buffers may be absent; without residual, y2 or an i8 y.
-  // x may have no columns: passes write mean and rstd all the same, which are of the whole rows. Throws Error.
+  // forward describes this process's columns, in any layout. Buffers may be absent. residual, y2 and an i8 y are not
+  // supported. x may have no columns; the passes still write mean and rstd of the whole rows. Throws Error.
   ShardedNorm(const Forward& forward, const Communicator& communicator);
-  ShardedNorm(ShardedNorm&&) noexcept;  // what was moved from may be assigned to and destroyed, nothing else
+  ShardedNorm(ShardedNorm&&) noexcept;  // a norm that was moved from can only be destroyed or assigned to
   ShardedNorm& operator=(ShardedNorm&&) noexcept;
   ~ShardedNorm();
 
   const Cuts& cuts() const;
   std::size_t rows() const;
-  // What this process sends in a pass, either one.
+  // The bytes that this process sends in a pass, forward or backward.
   std::size_t bytes() const;
 
-  // forward: as at construction, but for buffers and strides. moments: one for each row, for the backward pass; or
-  // empty. Throws Error, and what the communicator throws.
+  // Runs a forward pass. `forward` may differ from the constructor's only in buffers and strides. moments is empty, or
+  // an output with one element per row. Throws Error, and what the communicator throws.
   void run(const Forward& forward, std::span<Moments> moments = {}, const Executor& executor = {});
-  // backward: of the same rows; without mean and rstd. Arithmetic must be that of the forward pass.
+  // Runs the backward pass of the same rows, without mean and rstd. moments is what the forward pass wrote. The
+  // arithmetic (f64 or f32) must be that of the forward pass. Throws Error, and what the communicator throws.
   void run(const Backward& backward, std::span<const Moments> moments, const Executor& executor = {});
 
-  // Instead of a pass, or of making a norm, by a process that cannot: the others, which wait for it there, throw Error
-  // with `why`. Returns once they are told; throws what the communicator throws.
+  // Call it instead of a pass, or instead of the constructor, in a process that cannot take part. The other processes
+  // throw Error with the text `why`. Throws what the communicator throws.
   void refuse(const std::string& why);
   static void refuse(const Communicator& communicator, const std::string& why);
 
@@ -121,16 +121,15 @@ class EVENORM_API ShardedNorm {
   std::unique_ptr<State> state_;
 };
 
-// One pass of contiguous rows of `cols` columns of this process, at least 1: an agreement and the pass. Who is given
-// spans that do not fit together tells the others, as ShardedNorm does. As layer_norm and rms_norm,
-// with the moments of whole rows, one for each row, from the forward pass to the backward pass; empty where there is
-// none. T: double, float, bfloat16 or float16.
 namespace detail {
 EVENORM_API void run_sharded_rows(const Communicator& communicator, const RowSpans& rows, std::span<Moments> moments);
 EVENORM_API void run_sharded_gradients(const Communicator& communicator, const GradientSpans& rows,
                                        std::span<const Moments> moments);
 }  // namespace detail
 
+// These functions are layer_norm, rms_norm and their gradients for rows of which this process has `cols` columns, at
+// least 1. Each call constructs a ShardedNorm and runs one pass. moments has one element per row: an output of the
+// forward pass, where it may be empty, and an input of the backward pass. mean and rstd are those of whole rows.
 template <class T>
 void sharded_layer_norm(const Communicator& communicator, std::span<const T> x, std::span<T> y, std::size_t cols,
                         std::span<Moments> moments = {}, const std::type_identity_t<RowOptions<T>>& options = {}) {

@@ -1,11 +1,12 @@
-// evenorm for libtorch, PyTorch in C++: layer norm and RMS norm as torch::nn modules and as functions, with autograd.
-// CMake: evenorm::torch.
+// Layer norm and RMS norm for libtorch, as torch::nn modules and as functions, with autograd. Link evenorm::torch
+// (CMake).
 //
 //   evenorm::torch::LayerNorm norm(evenorm::torch::LayerNormOptions({768}).eps(1e-6));    // as torch::nn::LayerNorm
 //   torch::Tensor y = norm(x);
 //
-// What evenorm does not take (other devices than the CPU, integers, wrong arguments, ...) is PyTorch's own function's,
-// and so are its errors. Threads are PyTorch's. In here `torch` is evenorm's namespace, `::torch` PyTorch's.
+// Calls that evenorm does not support (other devices than the CPU, integers, wrong arguments) go to PyTorch's own
+// function, which also reports the errors. Work runs on PyTorch's threads. In this header `torch` is evenorm's
+// namespace, and `::torch` is PyTorch's.
 #pragma once
 
 #include <torch/torch.h>
@@ -22,17 +23,19 @@
 namespace evenorm::torch {
 
 // --- functions -------------------------------------------------------------------------------------------------------
-// x: any shape that ends in normalized_shape, any strides; f32, f64, bf16 or f16. weight, bias: of normalized_shape,
-// for layer norm both of x's type, or of f32 beside a 16-bit x; undefined: 1 and 0. Results have x's shape and type.
+// x is f32, f64, bf16 or f16, and has any strides. Its shape ends in normalized_shape. weight and bias have
+// normalized_shape; undefined means 1 and 0. In layer norm, weight and bias have x's type; if x has 16 bits, both may
+// be f32 instead. Results have x's shape and type.
 
 EVENORM_TORCH_API at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape,
                                         const at::Tensor& weight = {}, const at::Tensor& bias = {}, double eps = 1e-5);
 
-// Without eps: the machine epsilon of x's type, of f32 where it has 16 bits.
+// If eps is absent, it is the machine epsilon of x's type, or of f32 if x has 16 bits.
 EVENORM_TORCH_API at::Tensor rms_norm(const at::Tensor& x, at::IntArrayRef normalized_shape,
                                       const at::Tensor& weight = {}, std::optional<double> eps = std::nullopt);
 
-// (the norm of s, s): s = x + residual_scale * residual, rounded to x's type, in one pass. residual: of x's shape.
+// Returns the norm of s, and s, computed in one pass: s = x + residual_scale * residual, rounded to x's type. residual
+// has x's shape.
 EVENORM_TORCH_API std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& x, const at::Tensor& residual,
                                                                     at::IntArrayRef normalized_shape,
                                                                     const at::Tensor& weight = {},
@@ -46,7 +49,7 @@ EVENORM_TORCH_API std::tuple<at::Tensor, at::Tensor> add_rms_norm(const at::Tens
 
 // --- modules ---------------------------------------------------------------------------------------------------------
 
-// torch::nn::LayerNormOptions, which it can be made from, and `bias`, as torch.nn.LayerNorm has it in Python.
+// torch::nn::LayerNormOptions with Python's option `bias`. torch::nn::LayerNormOptions convert to it.
 struct LayerNormOptions {
   LayerNormOptions(std::vector<std::int64_t> normalized_shape)  // NOLINT(google-explicit-constructor): as PyTorch's
       : normalized_shape_(std::move(normalized_shape)) {}
@@ -57,7 +60,7 @@ struct LayerNormOptions {
   TORCH_ARG(std::vector<std::int64_t>, normalized_shape);
   TORCH_ARG(double, eps) = 1e-5;
   TORCH_ARG(bool, elementwise_affine) = true;  // false: neither weight nor bias
-  TORCH_ARG(bool, bias) = true;                // false: a weight alone
+  TORCH_ARG(bool, bias) = true;                // false: no bias
 };
 
 struct RMSNormOptions {
@@ -68,7 +71,7 @@ struct RMSNormOptions {
   TORCH_ARG(bool, elementwise_affine) = true;            // false: no weight
 };
 
-// Archives of torch::nn::LayerNorm are archives of this, both ways, where `bias` is on.
+// If it has a bias, it reads and writes the same archives as torch::nn::LayerNorm.
 class EVENORM_TORCH_API LayerNormImpl : public ::torch::nn::Cloneable<LayerNormImpl> {
  public:
   LayerNormImpl(std::vector<std::int64_t> normalized_shape)  // NOLINT(google-explicit-constructor): as PyTorch's
@@ -81,7 +84,7 @@ class EVENORM_TORCH_API LayerNormImpl : public ::torch::nn::Cloneable<LayerNormI
   at::Tensor forward(const at::Tensor& x);
 
   LayerNormOptions options;
-  at::Tensor weight, bias;  // undefined where there is none
+  at::Tensor weight, bias;  // undefined if the options exclude them
 };
 
 class EVENORM_TORCH_API RMSNormImpl : public ::torch::nn::Cloneable<RMSNormImpl> {
@@ -96,10 +99,10 @@ class EVENORM_TORCH_API RMSNormImpl : public ::torch::nn::Cloneable<RMSNormImpl>
   at::Tensor forward(const at::Tensor& x);
 
   RMSNormOptions options;
-  at::Tensor weight;  // undefined where there is none
+  at::Tensor weight;  // undefined if the options exclude it
 };
 
-// The holders, as TORCH_MODULE makes them.
+// Written out because TORCH_MODULE would look for torch::nn in evenorm::torch.
 class LayerNorm : public ::torch::nn::ModuleHolder<LayerNormImpl> {
  public:
   using ::torch::nn::ModuleHolder<LayerNormImpl>::ModuleHolder;

@@ -1,4 +1,4 @@
-// evenorm's version and the revision of the bits that it promises (docs/numerics.md).
+// evenorm's version, and the revision of its numerics: versions with the same revision give the same bits.
 #pragma once
 
 #define EVENORM_VERSION_MAJOR 0

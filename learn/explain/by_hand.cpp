@@ -8,7 +8,7 @@
 namespace evenorm::cli {
 namespace {
 
-constexpr int kFarBehind = 12;  // takes off what binary adds to decimals, and nothing that a hand would write
+constexpr int kFarBehind = 12;  // removes binary's errors from decimals, but nothing that a hand would write
 
 }  // namespace
 

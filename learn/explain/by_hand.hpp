@@ -1,5 +1,4 @@
-// Layer norm and RMS norm as calculated by hand: every step rounded to a number of decimals before the next.
-// Knows nothing of evenorm's types.
+// Layer norm and RMS norm calculated by hand: every step is rounded to a number of decimals before the next.
 #pragma once
 
 #include <vector>
@@ -10,11 +9,11 @@ namespace evenorm::cli {
 
 struct HandInput {
   Kind kind = Kind::layer;
-  std::vector<double> x, gamma, beta;  // gamma and beta of x's size; gamma as it multiplies
+  std::vector<double> x, gamma, beta;  // all of x's size; gamma is the factor itself
   double eps = 0;
 };
 
-// All are rounded but y, which is left as it comes out of rounded numbers. Squares are not rounded before their sum.
+// All results are rounded except y. Squares are not rounded before they are summed.
 struct HandSteps {
   double mean = 0, var = 0, std = 0, sigma = 0;
   std::vector<double> deviation, xhat, y;
@@ -22,15 +21,15 @@ struct HandSteps {
 
 HandSteps calculate_by_hand(const HandInput& input, int decimals);
 
-// The same from a variance on, which may be a wrong one.
+// Continues from steps.var, which may be wrong.
 void continue_from_variance(const HandInput& input, int decimals, HandSteps& steps);
 
-// The same from a sigma on.
+// Continues from steps.sigma.
 void continue_from_sigma(const HandInput& input, int decimals, HandSteps& steps);
 
-// The backward pass from rounded steps. g and the means are rounded, dx and dgamma are left as they come out of them.
+// The backward pass from rounded steps. g and the means are rounded; dx and dgamma are not.
 struct HandGradients {
-  double mean_g = 0, mean_g_xhat = 0;  // RMS norm does not ask for the first
+  double mean_g = 0, mean_g_xhat = 0;  // RMS norm has no mean_g
   std::vector<double> g, dx, dgamma;
 };
 

@@ -1,5 +1,5 @@
-// `evenorm explain`: the norm walked through on given numbers, and the slips that explanations of it make.
-// Only the options are here: explain_input.cpp reads, explain_steps.cpp and slips.cpp compute, *_text.cpp print.
+// `evenorm explain`: the norm step by step on given numbers, and slips that explanations make. This file has the
+// options only. explain_input.cpp reads, explain_steps.cpp and slips.cpp compute, *_text.cpp print.
 #include "learn/explain/command.hpp"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ struct Options {
 
 constexpr const char* kExplainExamples = R"(Examples:
   evenorm explain "4 2 8" --weight "1.5 1 0.5" --bias "0.5 0 -0.5"
-  evenorm explain "4 2 8" --round 2                      beside it, each step rounded as by hand
+  evenorm explain "4 2 8" --round 2                      also with each step rounded, as by hand
   evenorm explain "[[[0.2 0.1 0.3]] [[0.5 0.1 0.1]]]" --normalized-shape 1,3 --batch-axis 1
   evenorm explain "[[1, 2], [3, 5]]" --axes 0            over the first axis
   evenorm explain "4 2 8" --rms
@@ -37,17 +37,17 @@ constexpr const char* kExplainExamples = R"(Examples:
   evenorm explain hidden.npy --rows 0,17 --weight w.npy --bias b.npy
   evenorm explain hidden.npy --params model.safetensors --name encoder.layer.0.output.LayerNorm --eps 1e-12
   evenorm explain --slips                                slips that explanations make, with numbers
-  evenorm explain hidden.npy --html page.html            all of it drawn: a page to open in a browser
+  evenorm explain hidden.npy --html page.html            a page with drawings, to open in a browser
   evenorm explain --slips --html slips.html
 
-Numbers stand between spaces, commas or both, and brackets make axes. What ends in .npy or has a / in it is a file.
-Put numbers that begin with "-." or "-inf" in brackets. --json has every element with all digits; NaN and infinities
-are the strings "NaN", "Infinity" and "-Infinity" there. The page of --html needs nothing beside it and no network; it
-takes the place of FILE whole or not at all. With --json the line that it was drawn from is printed, too.)";
+Spaces, commas or both separate numbers, and brackets make axes. An argument that ends in .npy or has a / is a file. Put
+numbers that begin with "-." or "-inf" in brackets. --json prints every element with all digits; NaN and infinities are
+the strings "NaN", "Infinity" and "-Infinity". The page of --html is one file that needs no network. If it cannot be
+written, an existing FILE is left untouched. With --json, the line of JSON in the page is printed too.)";
 
-// What is shown, in every form that was asked for.
+// The output in the requested forms.
 struct Shown {
-  std::string text;     // for people; empty where nobody asks for it
+  std::string text;     // empty if --json or --html is given
   std::string json;     // one line
   std::string counted;  // "2 rows", for the page
 };
@@ -68,7 +68,8 @@ Shown input_shown(const Options& options, const Outputs& outputs) {
   return {explanation.gradient_sums ? gradient_text(explanation) : explanation_text(explanation), "", rows};
 }
 
-// As evenorm apply writes its results: all is said before the page takes its place, later it would be told too late.
+// Reports before the page replaces an old file, as evenorm apply does, so that a failed report leaves the file
+// untouched.
 void write_page(const Options& options, const Shown& shown, Outputs& outputs) {
   const std::string page = html_page(shown.json);
   outputs.open();
@@ -83,7 +84,7 @@ void write_page(const Options& options, const Shown& shown, Outputs& outputs) {
   outputs.commit();
 }
 
-// All that can be wrong is told before anything is written.
+// Throws every error in the input before anything is written.
 void explain_or_refuse(const Options& options) {
   Outputs outputs;
   if (!options.html.empty()) outputs.add("--html", options.html);
@@ -112,27 +113,27 @@ void add_explain(CLI::App& app) {
     not_for_slips.push_back(command->add_flag(flags, value, description));
   };
   add("X", input.x, "NUMBERS|FILE", "The input: numbers, or a .npy file");
-  add("--grad", input.grad, "NUMBERS|FILE", "The backward pass instead, from dy, the gradient of y, of x's shape");
+  add("--grad", input.grad, "NUMBERS|FILE", "Show the backward pass; dy, the gradient of y, has x's shape");
   add("--weight", input.weight, "NUMBERS|FILE", "gamma, of the normalised shape (1)");
   add("--bias", input.bias, "NUMBERS|FILE", "beta, of the normalised shape (0)");
   add("--params", input.params, "FILE", "Weight and bias from a .safetensors file");
   add("--name", input.name, "NAME", "Which norm in that file");
   CLI::Option* shape = add("--normalized-shape", input.normalized_shape, "SIZES",
-                           "The trailing axes that are normalised together; else the weight's or bias's, or the last");
+                           "The trailing axes to normalise together (the weight's or bias's, else the last axis)");
   add("--axes", input.axes, "AXES", "The normalised axes by their places, e.g. 1,2 or -1")->excludes(shape);
   add("--eps", input.eps, "E", "Added to the variance, inside the square root (1e-5)");
-  add_flag("--rms", input.rms, "RMS norm: no mean is taken off");
-  add_flag("--zero-centered", input.zero_centered, "1 + weight takes the place of the weight");
+  add_flag("--rms", input.rms, "RMS norm: the mean is not subtracted");
+  add_flag("--zero-centered", input.zero_centered, "Multiply by 1 + weight instead of weight");
   add("--dtype", input.dtype, "TYPE", "The type to compute in (the file's; f32 for numbers)")
       ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));
   add("--rows", input.rows, "ROWS",
       "Which rows to show, counted from 0, e.g. 0,17; or all (the first two; more with --html)");
-  add("--batch-axis", input.batch_axis, "AXIS", "Which axis is the batch: warns where its samples are mixed");
-  add("--round", input.round, "N", "Beside it, what rounding each step to N decimals gives");
-  add("--decimals", input.decimals, "N", "Decimals that are shown (4)");
-  add_value(*command, "--html", options->html, "FILE", "Write a page for a browser: the same numbers, drawn");
+  add("--batch-axis", input.batch_axis, "AXIS", "The batch's axis: warns if samples are mixed");
+  add("--round", input.round, "N", "Also show the results of rounding each step to N decimals");
+  add("--decimals", input.decimals, "N", "How many decimals to show (4)");
+  add_value(*command, "--html", options->html, "FILE", "Write a page for a browser with the same numbers, drawn");
   command->add_flag("--slips", options->slips,
-                    "Slips that explanations make, and what is right; alone or with --json and --html");
+                    "Show slips that explanations make, and the right results; alone or with --json and --html");
   command->add_flag("--json", options->json, "One line of JSON");
   command->footer(kExplainExamples);
   command->callback([options, not_for_slips] {

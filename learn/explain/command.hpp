@@ -1,4 +1,4 @@
-// The subcommand `evenorm explain`, which adds itself to the program's parser.
+// The subcommand `evenorm explain`.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kLargestFixed = 1e8, kSmallestFixed = 1e-4;
 
-// "-0.0000" says no more than "0.0000", and puzzles.
+// Removes the minus from "-0.0000".
 std::string without_minus_zero(std::string text) {
   if (text.starts_with('-') && text.find_first_not_of("-0.") == std::string::npos) text.erase(0, 1);
   return text;
@@ -21,15 +21,15 @@ std::string without_minus_zero(std::string text) {
 }  // namespace
 
 double round_by_hand(double value, int decimals) {
-  constexpr double kTie = 1e-7;       // far above binary's error of a decimal half, far below what a hand can see
-  constexpr double kIntegers = 1e15;  // from here on there is nothing behind the point to round
+  constexpr double kTie = 1e-7;       // far above binary's error of a decimal half, far below a digit written by hand
+  constexpr double kIntegers = 1e15;  // larger numbers have no decimals to round
   const double scale = std::pow(10.0, decimals);
   const double scaled = std::abs(value) * scale;
   if (!(scaled < kIntegers)) return value;
   return std::copysign(std::floor(scaled + 0.5 + kTie) / scale, value);
 }
 
-// std::stod throws for what is beyond the range, and for subnormal numbers.
+// std::stod throws for subnormal numbers and numbers out of range.
 double value_of(const std::string& text) { return std::strtod(text.c_str(), nullptr); }
 
 std::string shortest_text(double value) {
@@ -59,7 +59,7 @@ std::string Notation::aligned(double value) const {
 }
 
 std::string Notation::brief(double value) const {
-  constexpr double kSame = 1e-12;  // relative: what decimals typed as f64 carry with them, and more
+  constexpr double kSame = 1e-12;  // relative tolerance: above the error of decimals held as f64
   if (!std::isfinite(value)) return aligned(value);
   for (int decimals = 0; decimals < decimals_; ++decimals) {
     const std::string text =

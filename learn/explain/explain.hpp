@@ -1,6 +1,6 @@
-// What `evenorm explain` shows: a plain structure, so that text and JSON cannot say different things.
-// How its numbers are found: explain_steps.cpp, explain_gradient.cpp. How they are printed: explain_text.cpp,
-// gradient_text.cpp, explain_json.cpp. What a page draws beside them: pictures.hpp.
+// The results of `evenorm explain` as a plain structure, from which both text and JSON are printed. explain_steps.cpp
+// and explain_gradient.cpp compute it. explain_text.cpp, gradient_text.cpp and explain_json.cpp print it. pictures.hpp
+// has what a page draws in addition.
 #pragma once
 
 #include <cstddef>
@@ -16,31 +16,31 @@ namespace evenorm::cli {
 
 using Shape = std::vector<std::int64_t>;
 
-// left = right[0] = right[1] = ..., with the numbers put in.
+// left = right[0] = right[1] = ..., with the numbers inserted.
 struct Formula {
   std::string left;
   std::vector<std::string> right;
 };
 
-// One quantity of one row, in the order of the computation.
+// One quantity of one row. Steps are in the order of the computation.
 struct Step {
   std::string name;   // mean, deviation, var, std, sigma, xhat, y
-  std::string title;  // what it is, in words
+  std::string title;  // a description
   Shape shape;        // within one row: () or the normalised shape
-  Formula rule;       // in names
+  Formula rule;       // with names instead of numbers
   std::vector<Formula> formulas;
-  std::vector<double> exact;    // in real arithmetic on the stored inputs, rounded to f64 for showing
-  std::vector<double> by_hand;  // with every step rounded; empty unless asked for
+  std::vector<double> exact;    // in real arithmetic on the stored inputs, rounded to f64
+  std::vector<double> by_hand;  // with every step rounded; empty without --round
 };
 
-// evenorm's own normalised row, before scale and shift.
+// Moments of evenorm's own normalised row, before scale and shift.
 struct Check {
-  double mean = 0;      // should be 0; RMS norm does not ask for it
-  double var = 0;       // RMS norm: the mean square
-  double expected = 0;  // var / (var + eps), by exact arithmetic
+  double mean = 0;      // should be 0; unused by RMS norm
+  double var = 0;       // for RMS norm, the mean square
+  double expected = 0;  // the exact var / (var + eps)
 };
 
-// A formula for dx that is not right, and what it gives.
+// A wrong formula for dx, and its result.
 struct WrongGradient {
   std::string name;  // short, for JSON
   std::string formula;
@@ -48,35 +48,35 @@ struct WrongGradient {
   std::vector<double> dx;
 };
 
-// L = sum of dy y, where one x is a little larger and a little smaller: dx by trying it out.
+// dx by a difference quotient: L = sum of dy * y, with one x increased and decreased.
 struct Trial {
   std::size_t element = 0;
   double x = 0, step = 0;
   double above = 0, below = 0;  // L at x + step and x - step
   double quotient = 0;          // (above - below) / (2 step)
-  double dx = 0;                // exact, by the formula
+  double dx = 0;                // the exact dx, by the formula
 };
 
-// evenorm's own dx.
+// Sums over evenorm's own dx.
 struct GradientCheck {
-  double sum = 0;         // of dx; layer norm: should be 0
-  double along_xhat = 0;  // sum of dx xhat
-  double expected = 0;    // what that should be: 0 but for eps
+  double sum = 0;         // the sum of dx; should be 0 in layer norm
+  double along_xhat = 0;  // the sum of dx * xhat
+  double expected = 0;    // the exact sum of dx * xhat: 0 except for eps
 };
 
 // The backward pass of one row.
 struct RowGradient {
   std::vector<double> dy;
   std::vector<Step> steps;                // g, mean_g, mean_g_xhat, dx, dgamma, dbeta
-  std::vector<double> dx, dgamma, dbeta;  // evenorm's own, of this row alone
-  double largest_difference = 0;          // of dx from the exact one
+  std::vector<double> dx, dgamma, dbeta;  // evenorm's own, for this row only
+  double largest_difference = 0;          // of evenorm's dx from the exact one
   GradientCheck check;
-  std::optional<Trial> trial;         // none where there is no derivative
-  std::vector<WrongGradient> wrongs;  // likewise; those alone that differ
-  std::vector<std::string> notes;     // what is special about it
+  std::optional<Trial> trial;         // absent if there is no derivative
+  std::vector<WrongGradient> wrongs;  // those that differ from dx; empty if there is no derivative
+  std::vector<std::string> notes;     // on special cases
 };
 
-// dgamma and dbeta over all rows that are shown.
+// dgamma and dbeta summed over all rows that are shown.
 struct GradientSums {
   std::vector<double> exact_dgamma, exact_dbeta;
   std::vector<double> dgamma, dbeta;  // evenorm's own
@@ -88,21 +88,21 @@ struct ExplainedRow {
   std::vector<double> x;
   std::vector<Step> steps;
   std::vector<double> y;          // evenorm's own
-  double largest_difference = 0;  // of y from the exact one
+  double largest_difference = 0;  // of evenorm's y from the exact one
   double mean = 0, rstd = 0;      // evenorm's own
   Check check;
-  std::vector<std::string> notes;  // what is special about this row
+  std::vector<std::string> notes;  // on special cases
   std::optional<RowGradient> gradient;
-  std::optional<Precision> precision;  // for a page alone
+  std::optional<Precision> precision;  // only for a page
 };
 
-// gamma or beta; `given` false: 1 or 0 everywhere, and no values.
+// gamma or beta. If it was not given, it is 1 or 0 everywhere and `values` is empty.
 struct Parameter {
   bool given = false;
   std::vector<double> values;
 };
 
-// Which norm of what, and how it is to be shown.
+// The norm, its input's shape, and display options.
 struct ExplainedNorm {
   Kind kind = Kind::layer;
   DType dtype = DType::f32;
@@ -118,14 +118,14 @@ struct ExplainedNorm {
 struct Explanation : ExplainedNorm {
   Parameter gamma, beta;
   std::vector<ExplainedRow> rows;
-  std::optional<GradientSums> gradient_sums;  // where dy was given
-  std::vector<std::string> warnings;          // what is probably not meant
-  std::vector<std::string> notes;             // what is good to know of all rows
-  std::optional<Pictures> pictures;           // for a page alone
+  std::optional<GradientSums> gradient_sums;  // if dy was given
+  std::vector<std::string> warnings;          // on probable mistakes
+  std::vector<std::string> notes;             // on all rows
+  std::optional<Pictures> pictures;           // only for a page
 };
 
 std::string explanation_text(const Explanation& explanation);
-std::string gradient_text(const Explanation& explanation);     // of the backward pass, where dy was given
+std::string gradient_text(const Explanation& explanation);     // the backward pass; needs dy
 std::string explanation_json(const Explanation& explanation);  // one line
 
 }  // namespace evenorm::cli

@@ -1,4 +1,4 @@
-// The steps of the backward pass: see explain_steps.hpp.
+// The steps of the backward pass; see explain_steps.hpp.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace evenorm::cli {
 namespace {
 
-// The steps of one row: every method adds one.
+// Writes the steps of one row. Every method adds one step.
 class GradientWriter {
  public:
   GradientWriter(const ExplainInput& input, const contracts::Array& x, const contracts::Array& dy,
@@ -47,7 +47,7 @@ class GradientWriter {
 
   void gradient_of_xhat() {
     const bool centred = !input_.weight.empty() && input_.zero_centered;
-    Step& step = steps_.add("g", "The gradient of xhat: y is gamma * xhat + beta, so each dy counts gamma times",
+    Step& step = steps_.add("g", "The gradient of xhat: y is gamma * xhat + beta, so each dy is multiplied by gamma",
                             {"g", {centred ? "dy * (1 + gamma)" : "dy * gamma"}}, exact_.g, by_hand_.g);
     const Notation gamma(hand_.gamma, input_.decimals);
     steps_.elements(step, [&](std::size_t i) -> Formula {
@@ -58,8 +58,8 @@ class GradientWriter {
 
   void mean_of_g() {
     Step& step = steps_.add("mean_g",
-                            "Mean of g: what its numbers have in common. It is taken off below, since adding one "
-                            "number to all x changes no y",
+                            "Mean of g: the part that all its numbers share. It is subtracted below, because adding "
+                            "one number to all x changes no y",
                             {"mean(g)", {fmt::format("(sum of g) / {}", n())}}, exact_.mean_g, by_hand_.mean_g);
     const auto piece = [this](std::size_t i) { return i == 0 ? g_.brief(exact_.g[i]) : g_.added(exact_.g[i]); };
     step.formulas.push_back(
@@ -67,12 +67,13 @@ class GradientWriter {
   }
 
   void mean_of_products() {
-    constexpr std::size_t kRoom = kFormulaRoom - 10;  // the left side is a long one
+    constexpr std::size_t kRoom = kFormulaRoom - 10;  // because the left side is long
     Step& step = steps_.add(
         "mean_g_xhat",
-        fmt::format("Mean of g * xhat: how far g goes along with xhat. That is taken off, too, since "
-                    "{} by one factor changes no y (but for eps)",
-                    layer() ? "spreading all x" : "multiplying all x"),
+        fmt::format(
+            "Mean of g * xhat: the part of g along xhat. It is subtracted too, because {} by one factor changes "
+            "no y (except for eps)",
+            layer() ? "spreading all x" : "multiplying all x"),
         {"mean(g * xhat)", {fmt::format("(sum of g * xhat) / {}", n())}}, exact_.mean_g_xhat, by_hand_.mean_g_xhat);
     const auto factors = [this](std::size_t i) {
       return fmt::format("{}{} * {}", i == 0 ? "" : " + ", g_.operand(exact_.g[i]), xhat_.operand(exact_.xhat[i]));
@@ -105,7 +106,7 @@ class GradientWriter {
   }
 
   std::string sum_words() const {
-    return input_.rows_total == 1 ? "(a sum over all rows; here is but one)"
+    return input_.rows_total == 1 ? "(a sum over all rows; x has only one)"
                                   : "(this row's part of a sum over all rows)";
   }
 
@@ -127,12 +128,12 @@ class GradientWriter {
   const ExactGradients& exact_;
   HandInput hand_;
   HandGradients by_hand_;
-  std::vector<double> dy_;  // as people write them
+  std::vector<double> dy_;  // as decimals
   StepList steps_;
   Notation dy_notation_, xhat_, g_;
 };
 
-// Those that give something else, within what f64 shows of it.
+// Removes those that agree with dx within the precision of f64.
 std::vector<WrongGradient> that_differ(std::vector<WrongGradient> wrongs, const std::vector<double>& dx) {
   constexpr double kNothing = 1e-12;
   std::erase_if(wrongs, [&](const WrongGradient& wrong) {

@@ -19,8 +19,8 @@ namespace {
 constexpr std::size_t kRowsUnlessTold = 2;
 constexpr std::int64_t kMostDecimals = 15;
 
-// How many numbers a page has on its rows, unless told and at most; with a gradient half as many, as each has more
-// then. Short rows are counted as well: each has sentences, formulas and pictures of its own.
+// Limits on the numbers in a page's rows: by default, and at most. With a gradient half as many, because it adds
+// numbers to each. Rows are limited too, because each has its own sentences, formulas and pictures.
 constexpr std::size_t kPageNumbersUnlessTold = 8192, kMostPageNumbers = 131072;
 constexpr std::size_t kPageRowsUnlessTold = 64, kMostPageRows = 1024;
 
@@ -31,7 +31,7 @@ Array typed_numbers(const char* argument, const std::string& text) {
   return array;
 }
 
-// The input as it was given: numbers on the command line, held as f64, or a file, of which only rows are read.
+// The input as given: numbers on the command line, held as f64, or a file, of which only the needed rows are read.
 class GivenInput {
  public:
   GivenInput(const char* argument, const std::string& text) {
@@ -49,7 +49,7 @@ class GivenInput {
   DType dtype() const { return file_ ? file_->dtype() : typed_.dtype(); }
   const Shape& shape() const { return file_ ? file_->shape() : typed_.shape(); }
 
-  // How many elements each axis steps over.
+  // The distance between neighbours along each axis, in elements.
   std::vector<std::size_t> strides() const {
     const bool fortran = file_ && file_->fortran_order();
     Shape sizes = shape();
@@ -60,7 +60,7 @@ class GivenInput {
     return strides;
   }
 
-  // The elements at `start` + places, run by run.
+  // Reads the elements at `start` + places. Adjacent elements are read together.
   Array read(std::size_t start, const std::vector<std::size_t>& places) {
     const std::size_t bytes = size_of(dtype());
     Array row(dtype(), {static_cast<std::int64_t>(places.size())});
@@ -81,7 +81,7 @@ class GivenInput {
   Array typed_;
 };
 
-// gamma and beta as they were given, each by numbers or from a file.
+// gamma and beta as given, each as numbers or from a file.
 class GivenParameters {
  public:
   GivenParameters(const ExplainOptions& options, const Outputs& outputs) : files_(paths(options)) {
@@ -137,7 +137,7 @@ void set_axes(const ExplainOptions& options, const GivenParameters& parameters, 
   input.leading_shape = sizes_elsewhere(input.x_shape, input.axes);
 }
 
-// Has everything checked by the one place that does; nothing is run.
+// Has the library validate the arguments; nothing is run.
 void check(const ExplainInput& input, const GivenInput& x, const GivenParameters& parameters) {
   const Shape axes(input.axes.begin(), input.axes.end());
   (void)Plan({.kind = input.kind,
@@ -175,7 +175,7 @@ std::size_t page_rows_unless_told(std::size_t cols, bool gradient) {
   return std::clamp<std::size_t>(kPageNumbersUnlessTold / (gradient ? 2 : 1) / cols, 1, kPageRowsUnlessTold);
 }
 
-// Told before anything is computed.
+// Throws if a page cannot hold the rows.
 void expect_room_on_page(const ExplainInput& input, bool gradient) {
   const std::size_t most = kMostPageNumbers / (gradient ? 2 : 1);
   const char* with = gradient ? "a page (--html) with --grad" : "a page (--html)";
@@ -205,7 +205,7 @@ void set_rows(const ExplainOptions& options, ExplainInput& input) {
   if (input.pictures) expect_room_on_page(input, gradient);
 }
 
-// How far each element of a row is from its first.
+// The offsets of a row's elements from its first.
 std::vector<std::size_t> places_in_row(const Shape& shape, const std::vector<std::size_t>& axes,
                                        const std::vector<std::size_t>& strides) {
   std::vector<std::size_t> all{0};
@@ -219,7 +219,7 @@ std::vector<std::size_t> places_in_row(const Shape& shape, const std::vector<std
   return all;
 }
 
-// Where a row begins.
+// The offset of a row's first element.
 std::size_t row_start(std::size_t row, const Shape& shape, const std::vector<std::size_t>& axes,
                       const std::vector<std::size_t>& strides) {
   std::size_t start = 0;
@@ -232,7 +232,7 @@ std::size_t row_start(std::size_t row, const Shape& shape, const std::vector<std
   return start;
 }
 
-// Elements in another type, each rounded once.
+// Converts elements to another type, each rounded once.
 contracts::Array converted(const char* argument, const Array& given, bool typed, DType dtype,
                            std::optional<double>& inexact) {
   contracts::Array result(dtype, given.elements());
@@ -251,7 +251,7 @@ contracts::Array converted(const char* argument, const Array& given, bool typed,
   return result;
 }
 
-// The rows chosen, in the type wanted.
+// The chosen rows, in the type to compute in.
 std::vector<contracts::Array> read_rows(const char* argument, GivenInput& from, DType dtype, ExplainInput& input) {
   const std::vector<std::size_t> strides = from.strides();
   const std::vector<std::size_t> places = places_in_row(input.x_shape, input.axes, strides);
@@ -263,8 +263,8 @@ std::vector<contracts::Array> read_rows(const char* argument, GivenInput& from, 
   return rows;
 }
 
-// All of x in the type wanted, each number rounded once. What is beyond it becomes infinity: only rows that are shown
-// are refused for that.
+// All of x in the type to compute in, each number rounded once. Numbers out of range become infinity: they are refused
+// only in rows that are shown.
 std::optional<contracts::Array> read_whole(GivenInput& x, const ExplainInput& input) {
   if (product(input.x_shape) > kMostInPicture) return std::nullopt;
   const std::vector<std::size_t> axes = up_to(input.x_shape.size());

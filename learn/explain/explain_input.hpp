@@ -1,5 +1,4 @@
-// What `evenorm explain` was given, checked: numbers or files, which rows, which axes, in which type.
-// Knows nothing of the steps that are shown.
+// Reads and checks the input of `evenorm explain`: numbers or files, rows, axes, type.
 #pragma once
 
 #include <optional>
@@ -12,7 +11,7 @@
 
 namespace evenorm::cli {
 
-// As on the command line: empty where not given.
+// The options as on the command line. Those not given are empty.
 struct ExplainOptions {
   std::string x, grad, weight, bias, params, name;
   std::string axes, normalized_shape, rows, batch_axis;
@@ -22,24 +21,24 @@ struct ExplainOptions {
   std::string round;
   bool rms = false;
   bool zero_centered = false;
-  bool pictures = false;  // what a page draws, too
+  bool pictures = false;  // also read what a page draws
 };
 
-inline constexpr std::size_t kMostInPicture = 262144;  // numbers of x
+inline constexpr std::size_t kMostInPicture = 262144;  // most numbers of x in a picture
 
 struct ExplainInput : ExplainedNorm {
   std::optional<std::size_t> batch_axis;
   std::size_t cols = 0;
-  std::vector<std::size_t> rows;     // those to explain
-  std::vector<contracts::Array> x;   // one for each of them, contiguous
-  std::vector<contracts::Array> dy;  // likewise; empty where no gradient was given
-  contracts::Array weight, bias;     // empty where absent
-  std::optional<double> inexact;     // a number as typed that the type does not hold exactly
+  std::vector<std::size_t> rows;     // the rows to explain
+  std::vector<contracts::Array> x;   // one for each of these rows, contiguous
+  std::vector<contracts::Array> dy;  // likewise; empty without a gradient
+  contracts::Array weight, bias;     // empty if absent
+  std::optional<double> inexact;     // a typed number that the type does not hold exactly
   bool pictures = false;
-  std::optional<contracts::Array> whole;  // for pictures: all of x in C order; none where it is too large for them
+  std::optional<contracts::Array> whole;  // for pictures: all of x in C order; absent if x is too large
 };
 
-// Throws Failure or evenorm::Error, which name the argument; also where an output is one of the files that are read.
+// Throws Failure or evenorm::Error, which name the argument. Refuses outputs that would overwrite an input.
 ExplainInput read_explain_input(const ExplainOptions& options, const Outputs& outputs = {});
 
 }  // namespace evenorm::cli

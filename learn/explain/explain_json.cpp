@@ -1,4 +1,4 @@
-// An explanation as one line of JSON, with all digits of all elements. docs/explain.md describes the fields.
+// An explanation as one line of JSON with all digits. docs/explain.md describes the fields.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -14,7 +14,7 @@
 namespace evenorm::cli {
 namespace {
 
-constexpr double kEpsMatters = 0.01;  // of the result's variance is missing: eps shows in the second digit
+constexpr double kEpsMatters = 0.01;  // eps is noted if the result's variance is this much below 1
 constexpr double kSmallestNormal = std::numeric_limits<double>::min();
 
 std::string axes_text(const std::vector<std::size_t>& axes) {
@@ -25,7 +25,7 @@ bool mixes_batch(const ExplainInput& input) {
   return input.batch_axis && std::find(input.axes.begin(), input.axes.end(), *input.batch_axis) != input.axes.end();
 }
 
-// The axes to take instead: the same without the batch, or else the last one that is not it.
+// The axes to suggest: the given ones without the batch or, if none remains, the last other axis.
 std::vector<std::size_t> axes_without_batch(const ExplainInput& input) {
   std::vector<std::size_t> axes;
   for (const std::size_t axis : input.axes) {
@@ -41,18 +41,18 @@ std::string mixing_warning(const ExplainInput& input) {
   const std::size_t batch = *input.batch_axis;
   const std::int64_t samples = input.x_shape[batch];
   std::string text = fmt::format(
-      "Axis {}, the batch, is among the normalised {}: one mean and one variance are taken over all its samples "
-      "together, so what comes out for one sample depends on the others. {}",
+      "Axis {}, the batch, is among the normalised {}: all its samples share one mean and one variance, so the result "
+      "for one sample depends on the others. {}",
       batch, axes_text(input.axes),
-      samples == 1 ? "(With one sample, as here, nothing is mixed yet.)"
+      samples == 1 ? "(With one sample, as here, nothing is mixed.)"
                    : fmt::format("Here {} samples are mixed.", samples));
   const auto other = axes_without_batch(input);
   if (other.empty()) return text + " x has no other axis: give it one for the features.";
-  return text +
-         fmt::format(" Over {} (--axes {}) every sample is on its own.", axes_text(other), fmt::join(other, ","));
+  return text + fmt::format(" Over {} (--axes {}) every sample is normalised by itself.", axes_text(other),
+                            fmt::join(other, ","));
 }
 
-// The first few places of what is not a finite number; empty where all are.
+// Lists the first few numbers that are not finite; empty if all are.
 std::string not_finite(const std::vector<double>& values) {
   constexpr std::size_t kMost = 3;
   std::vector<std::string> places;
@@ -70,28 +70,27 @@ std::string not_finite_row(const ExplainedRow& row) {
   const std::string what = not_finite(row.x);
   if (what.empty()) return "";
   return fmt::format(
-      "This row holds {}. A mean over it is not a number, so the whole row of the result is NaN; other rows do not "
-      "notice.",
+      "This row holds {}. A mean over it is not a number, so the whole row of the result is NaN; other rows are not "
+      "affected.",
       what);
 }
 
-// Layer norm of a row without differences.
+// The note on a layer-normalised row of equal numbers.
 std::string constant_row(const ExplainInput& input, bool one_column) {
   const std::string outcome = input.bias.empty() ? "exactly 0 (beta is 0)" : "exactly beta";
-  const std::string eps = input.eps == 0 ? " Without eps sigma is 0 too; 0 / 0 is taken as 0 by definition." : "";
+  const std::string eps = input.eps == 0 ? " Without eps, sigma is 0 too; 0 / 0 is taken as 0 by definition." : "";
   if (one_column) {
     return fmt::format(
-        "A row of one number is its own mean: nothing is left of it, and the result is {} whatever it "
-        "was.{}",
-        outcome, eps);
+        "A row of one number is its own mean: the deviation is 0, and the result is {} for any number.{}", outcome,
+        eps);
   }
   return fmt::format(
       "All numbers of this row are equal, so every deviation is 0 and the result is {}, whatever eps and "
-      "gamma.{}",
+      "gamma are.{}",
       outcome, eps);
 }
 
-// Nothing is left of such a row. Told by its numbers: their squares may be too small for f64.
+// True if normalising the row leaves only zeros. Compares the numbers, because their squares may be too small for f64.
 bool constant(const ExplainInput& input, const ExplainedRow& row) {
   const double same = input.kind == Kind::layer ? row.x.front() : 0;
   return std::isfinite(same) && std::all_of(row.x.begin(), row.x.end(), [same](double v) { return v == same; });
@@ -100,15 +99,15 @@ bool constant(const ExplainInput& input, const ExplainedRow& row) {
 std::string degenerate(const ExplainInput& input, const ExplainedRow& row) {
   if (constant(input, row)) {
     if (input.kind == Kind::layer) return constant_row(input, row.x.size() == 1);
-    return "All numbers of this row are 0, and so are the normalised values, whatever eps.";
+    return "All numbers of this row are 0, and so are the normalised values, whatever eps is.";
   }
   if (input.kind == Kind::rms && row.x.size() == 1) {
-    return "A row of one number divided by its own size: +1 or -1, but for eps, whatever it was.";
+    return "A row of one number is divided by its own size: the result is +1 or -1 for any number, except for eps.";
   }
   return "";
 }
 
-// To three digits, those below f64's normal numbers without.
+// Three digits, or an upper limit for numbers below f64's normal range.
 std::string magnitude(double value) {
   return value < kSmallestNormal ? "less than 2.3e-308" : fmt::format("{:.3g}", value);
 }
@@ -119,32 +118,32 @@ std::string eps_note(const ExplainInput& input, const ExplainedRow& row, const E
   const std::string numbers =
       fmt::format("eps = {} against a {} of {}", shortest_text(input.eps), what, magnitude(exact.var));
   if (exact.var > input.eps) {
-    return fmt::format("eps is felt here ({}): the normalised values have {} {:.3g}, not 1.", numbers, what,
+    return fmt::format("eps matters here ({}): the normalised values have {} {:.3g}, not 1.", numbers, what,
                        exact.mean_square);
   }
   return fmt::format(
-      "eps dominates here ({}): differences as small as this row's count as noise and are not blown up to "
-      "{} 1; it becomes {}.",
-      numbers, what, magnitude(exact.mean_square));
+      "eps dominates here ({}): differences as small as this row's count as noise and are not scaled up to "
+      "{} 1; the {} becomes {}.",
+      numbers, what, what, magnitude(exact.mean_square));
 }
 
 std::string hand_note(const ExplainInput& input, const ExplainedRow& row) {
   if (!input.round) return "";
   const auto sigma = std::find_if(row.steps.begin(), row.steps.end(), [](const Step& s) { return s.name == "sigma"; });
   if (sigma->by_hand[0] != 0 || sigma->exact[0] == 0) return "";
-  return fmt::format("Rounded to {} decimals sigma is 0: a calculation by hand needs more decimals here.",
+  return fmt::format("Rounded to {} decimals, sigma is 0: a calculation by hand needs more decimals here.",
                      *input.round);
 }
 
-// Where xhat is 0 in every place.
+// The note on the gradient of a row whose xhat are all 0.
 std::string gradient_of_constant(const ExplainInput& input, const ExplainedRow& row) {
   if (!constant(input, row)) return "";
   if (input.eps == 0) return "Without eps there is no derivative here: y jumps. dx is 0 by definition.";
   if (input.kind == Kind::layer && row.x.size() == 1) {
-    return "A row of one number gives beta whatever it is, so dx and dgamma are exactly 0.";
+    return "A row of one number gives beta for any number, so dx and dgamma are exactly 0.";
   }
   return fmt::format(
-      "Every xhat is 0, so nothing is added to dgamma, and dx is {} divided by sqrt(eps): the smaller eps, the larger "
+      "Every xhat is 0, so nothing is added to dgamma, and dx is {} divided by sqrt(eps): a smaller eps gives a larger "
       "dx.",
       input.kind == Kind::layer ? "g - mean(g)" : "g");
 }
@@ -152,17 +151,18 @@ std::string gradient_of_constant(const ExplainInput& input, const ExplainedRow& 
 std::string not_finite_gradient(const RowGradient& gradient) {
   const std::string what = not_finite(gradient.dy);
   if (what.empty()) return "";
-  return fmt::format("dy holds {}: dx of the whole row is NaN, dgamma and dbeta only in such places.", what);
+  return fmt::format("dy holds {}: dx of the whole row is NaN; dgamma and dbeta are NaN only in these places.", what);
 }
 
-// Where a number leaves the range of the type that shows it.
+// The note on a number that leaves the range of the type that shows it.
 std::string range_note(const ExplainInput& input, const ExplainedRow& row, const ExactSteps& exact) {
   if (exact.var < kSmallestNormal && !constant(input, row)) {
     return "The squares are below f64's range and shown as 0 or with few digits. They were computed with a wider "
-           "range; the rest is right.";
+           "range; the other numbers are right.";
   }
   if (std::isinf(exact.var)) {
-    return "The squares are beyond f64 and shown as inf. They were computed with a wider range; the rest is right.";
+    return "The squares are beyond f64 and shown as inf. They were computed with a wider range; the other numbers are "
+           "right.";
   }
   for (std::size_t i = 0; i < row.y.size(); ++i) {
     if (std::isfinite(exact.y[i]) && std::isinf(row.y[i])) {
@@ -183,12 +183,13 @@ std::vector<std::string> warnings(const ExplainInput& input) {
 std::vector<std::string> notes(const ExplainInput& input) {
   std::vector<std::string> all;
   if (input.batch_axis && !mixes_batch(input)) {
-    all.push_back(fmt::format("Axis {}, the batch, is not among the normalised {}: every sample is on its own.",
-                              *input.batch_axis, axes_text(input.axes)));
+    all.push_back(
+        fmt::format("Axis {}, the batch, is not among the normalised {}: every sample is normalised by itself.",
+                    *input.batch_axis, axes_text(input.axes)));
   }
   if (input.inexact) {
     const contracts::Array held(input.dtype, std::span(&*input.inexact, 1));
-    all.push_back(fmt::format("{} holds {} as {}, the nearest it has. The steps begin with what it holds.",
+    all.push_back(fmt::format("{} holds {} as {}, its nearest number. The steps begin with the number that it holds.",
                               name(input.dtype), shortest_text(*input.inexact), shortest_text(widened(held)[0])));
   }
   return all;
@@ -198,7 +199,7 @@ std::vector<std::string> gradient_notes(const ExplainInput& input, const Explain
                                         const RowGradient& gradient) {
   std::vector<std::string> all;
   if (!not_finite(row.x).empty()) {
-    all.emplace_back("dgamma, a sum over rows, is NaN in every place because of this row; dbeta does not look at x.");
+    all.emplace_back("dgamma, a sum over rows, is NaN in every place because of this row; dbeta does not depend on x.");
   }
   for (std::string note : {not_finite_gradient(gradient), gradient_of_constant(input, row)}) {
     if (!note.empty()) all.push_back(std::move(note));

@@ -1,5 +1,4 @@
-// What is special about an input or a row, in sentences: batches that are mixed, constant rows, eps that dominates.
-// Knows nothing of the steps' formulas.
+// Sentences about special inputs and rows: mixed batches, constant rows, rows where eps dominates.
 #pragma once
 
 #include <string>
@@ -10,8 +9,8 @@
 
 namespace evenorm::cli {
 
-std::vector<std::string> warnings(const ExplainInput& input);  // what is probably not meant
-std::vector<std::string> notes(const ExplainInput& input);     // on all rows
+std::vector<std::string> warnings(const ExplainInput& input);  // on probable mistakes
+std::vector<std::string> notes(const ExplainInput& input);     // on the whole input
 std::vector<std::string> row_notes(const ExplainInput& input, const ExplainedRow& row, const ExactSteps& exact);
 std::vector<std::string> gradient_notes(const ExplainInput& input, const ExplainedRow& row,
                                         const RowGradient& gradient);

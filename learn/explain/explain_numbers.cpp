@@ -13,7 +13,7 @@ namespace {
 
 using reference::Real;
 
-// Shortest decimal that rounds to `value` in `dtype`.
+// The shortest decimal that rounds to `value` in `dtype`.
 double decimal_of(DType dtype, const Real& value) {
   const auto wide = static_cast<double>(value);
   if (dtype == DType::f64 || !std::isfinite(wide)) return wide;

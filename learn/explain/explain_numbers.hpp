@@ -1,5 +1,4 @@
-// One row's numbers at every step: exactly, from the reference; by hand; and evenorm's own.
-// Knows nothing of words and formulas.
+// The numbers of every forward step of a row: exact, by hand, and evenorm's own.
 #pragma once
 
 #include <vector>
@@ -10,19 +9,19 @@
 
 namespace evenorm::cli {
 
-// Exact but for one rounding to f64 each.
+// Exact values, each rounded once to f64.
 struct ExactSteps {
-  double sum = 0, mean = 0, squares = 0, var = 0, std = 0, sigma = 0;  // sum: of x; squares: of the deviations
+  double sum = 0, mean = 0, squares = 0, var = 0, std = 0, sigma = 0;  // sum of x; squares of the deviations, summed
   std::vector<double> deviation, xhat, y;
   double mean_square = 0;  // of xhat: var / (var + eps)
 };
 
 struct OwnResults {
-  std::vector<double> y, xhat;  // xhat: without gamma and beta
+  std::vector<double> y, xhat;  // xhat is y without gamma and beta
   double mean = 0, rstd = 0;    // RMS norm has no mean
 };
 
-// The numbers as people write them: shortest decimals that the type reads back as the same.
+// The numbers as people write them: the shortest decimals that the type reads back as the same numbers.
 std::vector<double> decimals_of(const contracts::Array& values);
 
 std::vector<double> widened(const contracts::Array& values);

@@ -23,7 +23,7 @@ std::string parameter_lines(const Explanation& e, const char* symbol, const Para
          tensor_lines(e, parameter.values, e.normalized_shape, 14);
 }
 
-// The fewest places that show all of these, but no more than `most`.
+// The fewest decimals that show all values exactly, but no more than `most`.
 int places(const std::vector<double>& values, int most) {
   for (int decimals = 0; decimals < most; ++decimals) {
     const auto shown = [decimals](double v) { return !std::isfinite(v) || round_by_hand(v, decimals) == v; };
@@ -52,7 +52,7 @@ std::string counted(std::size_t n, const char* one, const char* many) {
 
 std::string row_words(const Explanation& e) {
   return fmt::format(
-      "Here a row is what x holds along its {} {} (counted from 0): {}. Numbers are shown to {} decimals or so, but "
+      "Here a row is what x holds along its {} {} (counted from 0): {}. Numbers are shown with about {} decimals but "
       "computed with many more.",
       e.axes.size() == 1 ? "axis" : "axes", fmt::join(e.axes, " and "),
       counted(e.rows.front().x.size(), "number", "numbers"), e.decimals);
@@ -68,7 +68,7 @@ std::string input_line(const Explanation& e) {
 }
 
 std::string gamma_lines(const Explanation& e) {
-  return parameter_lines(e, "gamma", e.gamma, e.zero_centered ? "the scale (weight) less 1" : "the scale (weight)",
+  return parameter_lines(e, "gamma", e.gamma, e.zero_centered ? "the scale (weight) minus 1" : "the scale (weight)",
                          "1 everywhere, as before training");
 }
 
@@ -77,7 +77,7 @@ std::string beta_lines(const Explanation& e) {
 }
 
 std::string eps_line(const Explanation& e) {
-  return fmt::format("  {:<12}{}, a small number chosen beforehand\n", "eps", shortest_text(e.eps));
+  return fmt::format("  {:<12}{}, a small constant\n", "eps", shortest_text(e.eps));
 }
 
 std::string notes_text(const std::vector<std::string>& notes) {
@@ -92,7 +92,7 @@ std::string notices(const Explanation& e) {
   text += notes_text(e.notes);
   if (e.rows.size() == e.rows_total) return text;
   return text + "\n" +
-         wrapped(fmt::format("Shown: {} of {} (--rows 0,5 or --rows all chooses others).",
+         wrapped(fmt::format("Shown: {} of {} (--rows 0,5 or --rows all selects others).",
                              counted(e.rows.size(), "row", "rows"), with_commas(e.rows_total)),
                  "");
 }
@@ -131,8 +131,8 @@ std::string step_text(const Explanation& e, const Step& step, std::size_t number
 }
 
 std::string exactness(const Explanation& e, double largest_difference) {
-  if (largest_difference == 0) return "the exact result itself, to the last bit";
-  if (!std::isfinite(largest_difference)) return "not within what the type holds";
+  if (largest_difference == 0) return "equal to the exact result, to the last bit";
+  if (!std::isfinite(largest_difference)) return "out of the type's range";
   return fmt::format("within {:.1e} of the exact result above; {} cannot hold every number", largest_difference,
                      name(e.dtype));
 }

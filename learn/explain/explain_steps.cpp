@@ -19,7 +19,7 @@
 namespace evenorm::cli {
 namespace {
 
-// The steps of one row: every method adds one.
+// Writes the steps of one row. Every method adds one step or two.
 class StepWriter {
  public:
   StepWriter(const ExplainInput& input, const contracts::Array& x, const ExactSteps& exact)
@@ -50,7 +50,7 @@ class StepWriter {
   bool layer() const { return input_.kind == Kind::layer; }
   std::size_t n() const { return hand_.x.size(); }
   void mean() {
-    Step& step = steps_.add("mean", "Mean: the sum of the row's numbers, divided by how many they are",
+    Step& step = steps_.add("mean", "Mean: the sum of the row's numbers, divided by their count",
                             {"mean", {fmt::format("(sum of x) / {}", n())}}, exact_.mean, by_hand_.mean);
     const auto piece = [this](std::size_t i) { return i == 0 ? x_.brief(hand_.x[i]) : x_.added(hand_.x[i]); };
     step.formulas.push_back(
@@ -71,7 +71,7 @@ class StepWriter {
                                             "Variance: the mean of the squared deviations (divided by {0}, not "
                                             "by {0} - 1: the \"biased\" variance)",
                                             n())
-                                      : "Mean square: the sum of the numbers' squares, divided by how many they are";
+                                      : "Mean square: the sum of the numbers' squares, divided by their count";
     Step& step = steps_.add(layer() ? "var" : "mean_square", title,
                             {square_name(), {fmt::format("(sum of {}^2) / {}", layer() ? "deviation" : "x", n())}},
                             exact_.var, by_hand_.var);
@@ -100,7 +100,7 @@ class StepWriter {
                                      : "Root mean square: the square root of the mean square",
                              {what, {fmt::format("sqrt({})", square)}}, exact_.std, by_hand_.std);
     plain.formulas.push_back({what, {fmt::format("sqrt({})", steps_.brief(exact_.var)), steps_.brief(exact_.std)}});
-    Step& sigma = steps_.add("sigma", "The same with eps, a small number that keeps us from dividing by 0: sigma",
+    Step& sigma = steps_.add("sigma", "sigma: the same with eps, a small number that prevents division by 0",
                              {"sigma", {fmt::format("sqrt({} + eps)", square)}}, exact_.sigma, by_hand_.sigma);
     sigma.formulas.push_back({"sigma", {fmt::format("sqrt({} + {})", steps_.brief(exact_.var), eps), sigma_text_}});
   }

@@ -1,6 +1,5 @@
-// The steps of layer norm and RMS norm on given rows, and of their backward pass: the numbers exactly, from the
-// reference, evenorm's own beside them, and the formulas with the numbers put in. Knows nothing of how they are
-// printed.
+// Computes the steps of layer norm and RMS norm on given rows, forward and backward: exact numbers, evenorm's own, and
+// formulas with the numbers inserted.
 #pragma once
 
 #include <string>
@@ -12,12 +11,12 @@
 
 namespace evenorm::cli {
 
-// gamma as it multiplies column i, for a formula: where it is zero-centred, 1 + what is given.
+// The factor of column i in a formula: gamma, or "(1 + gamma)" with its number if gamma is zero-centred.
 std::string factor_text(const ExplainInput& input, const HandInput& hand, const Notation& gamma, std::size_t i);
 
 Explanation explain(const ExplainInput& input);
 
-// The backward pass of row i of those that are shown. row: its forward pass.
+// The backward pass of the i-th row that is shown. `row` is its forward pass.
 RowGradient explain_gradient(const ExplainInput& input, std::size_t i, const ExplainedRow& row);
 
 }  // namespace evenorm::cli

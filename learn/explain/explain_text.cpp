@@ -1,4 +1,4 @@
-// An explanation as a page of text, for somebody who meets layer norm for the first time.
+// Prints an explanation as a page of text, for readers who are new to layer norm.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,9 +17,10 @@ namespace {
 std::string introduction(const Explanation& e) {
   const bool layer = e.kind == Kind::layer;
   const std::string what =
-      layer ? "Layer norm takes each row of numbers by itself, brings it to mean 0 and variance 1, then scales and "
-              "shifts it."
-            : "RMS norm takes each row of numbers by itself and divides it by its root mean square, then scales it.";
+      layer ? "Layer norm takes each row of numbers by itself, shifts and scales it to mean 0 and variance 1, then "
+              "multiplies it by gamma and adds beta."
+            : "RMS norm takes each row of numbers by itself, divides it by its root mean square, then multiplies it by "
+              "gamma.";
   return wrapped(what + " " + row_words(e), "");
 }
 
@@ -42,7 +43,7 @@ std::string result_text(const Explanation& e, const ExplainedRow& row, std::size
          wrapped(exactness(e, row.largest_difference), std::string(kPageIndent, ' '));
 }
 
-// As many decimals as it takes to see how far below 1 it is.
+// Shows as many decimals as needed to see how far the value is below 1.
 std::string below_one(double value, int decimals) {
   const double missing = std::abs(1 - value);
   const int needed = missing > 0 ? static_cast<int>(std::ceil(-std::log10(missing))) + 1 : 0;
@@ -56,7 +57,7 @@ std::string check_text(const Explanation& e, const ExplainedRow& row) {
   std::string text =
       fmt::format("\nCheck: evenorm's normalised values xhat, before scale{}\n", layer ? " and shift" : "");
   if (layer) {
-    text += fmt::format("    mean      {:<16} should be 0, but for the rounding of {}\n",
+    text += fmt::format("    mean      {:<16} should be 0, except for the rounding of {}\n",
                         brief(row.check.mean, e.decimals), name(e.dtype));
   }
   const std::string expected = below_one(row.check.expected, e.decimals);
@@ -64,8 +65,8 @@ std::string check_text(const Explanation& e, const ExplainedRow& row) {
                       below_one(row.check.var, e.decimals), square, square, expected);
   if (row.check.expected == 0 || value_of(expected) >= 1) return text;
   return text +
-         wrapped(fmt::format("That is {0}under 1 because eps is added before the root is taken: sigma is {0}larger "
-                             "than the {1}. What differs from it is the rounding of {2}.",
+         wrapped(fmt::format("That is {0}below 1 because eps is added before the root is taken: sigma is {0}larger "
+                             "than the {1}. Any other difference is the rounding of {2}.",
                              row.check.expected > 0.99 ? "a little " : "",
                              layer ? "standard deviation" : "root mean square", name(e.dtype)),
                  "    ");
@@ -85,8 +86,8 @@ std::string explanation_text(const Explanation& e) {
   for (const ExplainedRow& row : e.rows) text += row_text(e, row);
   if (e.round) {
     text += notes_text(
-        {"Rounding at every step: squares are not rounded before they are summed, and y is left as it comes out of "
-         "rounded numbers."});
+        {"Rounding at every step: squares are not rounded before they are summed, and y is computed from rounded "
+         "numbers but not rounded itself."});
   }
   return text;
 }

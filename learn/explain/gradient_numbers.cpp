@@ -15,7 +15,7 @@ namespace {
 
 using reference::Real;
 
-// sum of dy y, with x[element] moved by `by`.
+// The sum of dy * y, with x[element] increased by `by`.
 Real loss(const ExplainInput& input, const RealGradient& g, std::size_t element, Real by) {
   std::vector<Real> x = g.row.x;
   x[element] += by;
@@ -82,7 +82,7 @@ OwnGradients own_gradients(const ExplainInput& input, const contracts::Array& x,
 }
 
 std::optional<Trial> try_out(const ExplainInput& input, const contracts::Array& x, const RealGradient& real) {
-  constexpr double kPart = 1e-4;  // of sigma: L is nearly straight over it, and ten digits of L show its slope
+  constexpr double kPart = 1e-4;  // step / sigma: L is nearly linear over it, and ten digits of L show its slope
   const std::vector<double> dx = doubles(real.dx);
   const double sigma = inverse(real.row.rstd);
   const auto finite = [](double v) { return std::isfinite(v); };
@@ -90,7 +90,7 @@ std::optional<Trial> try_out(const ExplainInput& input, const contracts::Array& 
   const auto smaller = [](double a, double b) { return std::abs(a) < std::abs(b); };
   Trial trial;
   trial.element = static_cast<std::size_t>(std::max_element(dx.begin(), dx.end(), smaller) - dx.begin());
-  // As people write it where that is the same to the digits of L, which the decimals of 16 bits are not.
+  // As a decimal if that gives the same digits of L, which the decimals of 16-bit types do not.
   trial.x = (x.dtype() == DType::f32 ? decimals_of(x) : widened(x))[trial.element];
   trial.step = value_of(fmt::format("1e{}", std::lround(std::log10(sigma * kPart))));
   const Real step = trial.step;

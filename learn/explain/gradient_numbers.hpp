@@ -1,5 +1,4 @@
-// One row's gradients at every step: exactly, from the reference, and evenorm's own; and one of them by trying it out.
-// Knows nothing of words and formulas.
+// The numbers of every backward step of a row: exact and evenorm's own; and one gradient by a difference quotient.
 #pragma once
 
 #include <optional>
@@ -11,7 +10,7 @@
 
 namespace evenorm::cli {
 
-// One row with dy and what follows from them, in binary128.
+// One row with dy and the results that follow from them, in binary128.
 struct RealGradient {
   RealGradient(const ExplainInput& input, const contracts::Array& x, const contracts::Array& dy_values);
 
@@ -20,12 +19,12 @@ struct RealGradient {
   reference::GradientSums sums;
 };
 
-// Exact but for one rounding to f64 each.
+// Exact values, each rounded once to f64.
 struct ExactGradients {
   double sigma = 0;
-  double sum_g = 0, mean_g = 0;  // RMS norm does not ask for them
+  double sum_g = 0, mean_g = 0;  // RMS norm does not use them
   double sum_g_xhat = 0, mean_g_xhat = 0;
-  double along_xhat = 0;  // sum of dx xhat
+  double along_xhat = 0;  // the sum of dx * xhat
   std::vector<double> xhat, g, g_xhat, dx, dgamma, dbeta;
 };
 
@@ -35,13 +34,13 @@ struct OwnGradients {
   std::vector<double> dx, dgamma, dbeta;
 };
 
-// Of rows one after the other in x and dy; dx in x's type, dgamma and dbeta as `evenorm grad` writes them.
+// For consecutive rows in x and dy. dx has x's type; dgamma and dbeta have the types that `evenorm grad` writes.
 OwnGradients own_gradients(const ExplainInput& input, const contracts::Array& x, const contracts::Array& dy);
 
-// At the element of the largest dx. None where a number is not finite, or sigma is 0.
+// Tries the element with the largest dx. Returns nothing if a number is not finite or sigma is 0.
 std::optional<Trial> try_out(const ExplainInput& input, const contracts::Array& x, const RealGradient& real);
 
-// Over all rows of the input that are shown.
+// Sums over all rows that are shown.
 GradientSums gradient_sums(const ExplainInput& input);
 
 }  // namespace evenorm::cli

@@ -1,4 +1,4 @@
-// The backward pass as a page of text, for somebody who knows the forward one.
+// Prints the backward pass as a page of text, for readers who know the forward pass.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -20,10 +20,9 @@ const std::string kMargin(kPageIndent, ' ');
 std::string gradient_introduction(const Explanation& e) {
   return wrapped(
       fmt::format(
-          "The backward pass of {} norm. A network is trained on one number, the loss L. What comes back to the norm "
-          "is "
-          "dy: how much L grows with each number of the result y. What it gives is dx, the same for the input x, and "
-          "dgamma and dbeta, the same for its parameters. {}",
+          "The backward pass of {} norm. A network is trained to reduce one number, the loss L. The norm receives dy, "
+          "which states how much L grows with each number of the result y. It computes dx, the same for the input x, "
+          "and dgamma and dbeta, the same for its parameters. {}",
           e.kind == Kind::layer ? "layer" : "RMS", row_words(e)),
       "");
 }
@@ -42,9 +41,9 @@ std::string gradient_shapes(const Explanation& e) {
          shape_line("dbeta", e.normalized_shape, "the gradient of beta, a sum over all rows") + eps_line(e);
 }
 
-// The rules of the forward pass with their results; how they come about is the other page's.
+// The rules of the forward pass and their results, without formulas.
 std::string recap(const Explanation& e, const ExplainedRow& row) {
-  std::string text = "\nThe forward pass in short (without --grad every step of it is shown)\n";
+  std::string text = "\nThe forward pass in short (every step of it is shown without --grad)\n";
   for (const Step& step : row.steps) {
     if (step.name == "y" || step.name == "std" || step.name == "rms") continue;
     if (!step.shape.empty()) {
@@ -75,9 +74,9 @@ std::string check(const Explanation& e, const GradientCheck& check) {
   const auto line = [&](const char* what, double value, const std::string& should) {
     text += wrapped("should be " + should, fmt::format("    {:<18}{:<12} ", what, brief(value, e.decimals)));
   };
-  if (layer) line("sum of dx", check.sum, fmt::format("0, but for the rounding of {}", name(e.dtype)));
+  if (layer) line("sum of dx", check.sum, fmt::format("0, except for the rounding of {}", name(e.dtype)));
   line("sum of dx * xhat", check.along_xhat,
-       fmt::format("eps / sigma^3 * (sum of g * xhat) = {}: 0 but for eps, and for the rounding of {}",
+       fmt::format("eps / sigma^3 * (sum of g * xhat) = {}: 0 except for eps and the rounding of {}",
                    brief(check.expected, e.decimals), name(e.dtype)));
   return text;
 }
@@ -91,8 +90,8 @@ std::string trial(const Explanation& e, const Trial& trial) {
   constexpr int kLossDigits = 12, kSlopeDigits = 7;
   return "\n" +
          wrapped(
-             fmt::format("Trying it out: L = sum of dy * y, once with x{} a little larger and once a little smaller "
-                         "(calculated with 34 digits)",
+             fmt::format("Numerical check: L = sum of dy * y, once with x{} a little larger and once a little smaller "
+                         "(computed with 34 digits)",
                          index),
              "") +
          line(fmt::format("L with {} + {}", x, step), trial.above, kLossDigits) +
@@ -101,7 +100,7 @@ std::string trial(const Explanation& e, const Trial& trial) {
          line("dx" + index + ", by the formula", trial.dx, kSlopeDigits);
 }
 
-// A sum of wrong dx; what is only the rounding of the numbers summed is shown as 0.
+// The sum of dx * factors for a wrong dx. It is 0 if it is only the rounding of its terms.
 std::string sum_of(const Explanation& e, const std::vector<double>& dx, const std::vector<double>& factors) {
   constexpr double kNothing = 1e-12;
   double sum = 0, magnitude = 0;
@@ -115,7 +114,7 @@ std::string sum_of(const Explanation& e, const std::vector<double>& dx, const st
 std::string wrongs(const Explanation& e, const RowGradient& gradient, const std::vector<double>& xhat) {
   if (gradient.wrongs.empty()) return "";
   const std::size_t element = gradient.trial->element;
-  std::string text = "\nWhat slips would give here (evenorm explain --slips tells of them)\n";
+  std::string text = "\nResults of common slips (evenorm explain --slips describes them)\n";
   for (const WrongGradient& wrong : gradient.wrongs) {
     const std::string sum =
         e.kind == Kind::layer
@@ -169,8 +168,8 @@ std::string gradient_text(const Explanation& e) {
   if (e.rows.size() > 1) text += sums_text(e);
   if (e.round) {
     text += notes_text(
-        {"Rounding at every step: sigma and xhat come rounded from the forward pass; products are not rounded before "
-         "they are summed, and dx and dgamma are left as they come out of rounded numbers."});
+        {"Rounding at every step: sigma and xhat are rounded in the forward pass; products are not rounded before "
+         "they are summed; dx and dgamma are computed from rounded numbers but not rounded themselves."});
   }
   return text;
 }

@@ -9,7 +9,7 @@ std::string html_page(std::string_view json) {
   page.reserve(page.size() + json.size() + json.size() / 64 + kPageHalves[1].size());
   for (const char c : json) {
     if (c == '<') {
-      page += "\\u003c";  // in JSON it stands in strings alone, where this is the same
+      page += "\\u003c";  // "<" occurs only in strings, where this is equivalent
     } else {
       page += c;
     }

@@ -25,7 +25,7 @@ std::string described(const Shape& shape) {
   return "has shape " + shape_text(shape);
 }
 
-// Texts that were copied have U+2212 for a minus; from_chars does not know it.
+// Copied texts have U+2212 as minus sign, which from_chars does not accept.
 std::string plain_number(std::string_view word) {
   constexpr std::string_view kMinus = "\xe2\x88\x92";
   std::string plain(word);
@@ -42,13 +42,13 @@ class Parser {
   Numbers parse() {
     skip_spaces();
     if (at_ == text_.size()) throw Failure(fmt::format("{} holds no number", argument_));
-    // "[4 2 8]" is the list itself, "[1 2] [3 4]" a list of two.
+    // "[4 2 8]" is one list, "[1 2] [3 4]" a list of two.
     Shape shape = one_list() ? item() : list('\0', 0);
     return {std::move(shape), std::move(values_)};
   }
 
  private:
-  // Characters are counted from 1, as people do; those of several bytes count once.
+  // Characters are counted from 1. A character of several bytes counts once.
   [[noreturn]] void fail(std::size_t at, const std::string& what) const {
     std::size_t character = 1;
     for (std::size_t i = 0; i < at; ++i) character += (static_cast<unsigned char>(text_[i]) & 0xC0) != 0x80 ? 1U : 0U;
@@ -59,7 +59,7 @@ class Parser {
     while (at_ < text_.size() && kSpaces.find(text_[at_]) != std::string_view::npos) ++at_;
   }
 
-  // A bracket opens the text, and the one that closes it ends the text.
+  // True if the text begins with a bracket and ends with the bracket that closes it.
   bool one_list() const {
     std::size_t open = 0;
     for (std::size_t i = at_; i < text_.size(); ++i) {
@@ -67,13 +67,13 @@ class Parser {
       if (open > 0 && (text_[i] == ']' || text_[i] == ')')) --open;
       if (open == 0) return i > at_ && text_.find_first_not_of(kSpaces, i + 1) == std::string_view::npos;
     }
-    return open > 0;  // never closed: said where it is read
+    return open > 0;  // an unclosed bracket is reported when it is read
   }
 
-  // The items up to `close`, or up to the end of the text where it is '\0'.
+  // Reads items up to `close`, or up to the end of the text if `close` is '\0'.
   Shape list(char close, std::size_t opened) {
     std::size_t items = 0;
-    std::size_t comma = kNone;  // where the last one is, until an item follows
+    std::size_t comma = kNone;  // the position of a comma that no item has followed yet
     Shape first;
     for (;;) {
       skip_spaces();

@@ -1,4 +1,4 @@
-// x in colours. Knows nothing of axes and norms.
+// x in colours.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,7 +12,7 @@ namespace {
 constexpr double kLevels = 127;  // on either side of 0
 constexpr std::size_t kPercent = 98;
 
-// The element that would be at `place` if they were sorted.
+// The element that would be at `place` in sorted order.
 double element(std::vector<double>& values, std::size_t place) {
   const auto at = values.begin() + static_cast<std::ptrdiff_t>(place);
   std::nth_element(values.begin(), at, values.end());
@@ -26,7 +26,7 @@ double median(std::vector<double>& values) {
   return std::midpoint(*std::max_element(values.begin(), middle), upper);
 }
 
-// By nearest rank. What f64 cannot hold is further away than any scale.
+// The 98th percentile of distances by nearest rank. Distances that f64 cannot hold become its largest number.
 double largest_distances(const std::vector<double>& values, double centre) {
   std::vector<double> distances;
   distances.reserve(values.size());

@@ -1,5 +1,5 @@
-// Who shares a mean: x under layer norm, RMS norm, batch norm, instance norm and group norm, and what each makes of one
-// sample while another is changed. All by evenorm's own norm, without gamma and beta, in f64.
+// Who shares a mean: x under layer norm, RMS norm, batch norm, instance norm and group norm, and the outputs for one
+// sample while another sample changes. evenorm computes all of them, without gamma and beta, in f64.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -20,7 +20,7 @@ constexpr std::size_t kMostObserved = 6;
 
 bool has(const Axes& axes, std::size_t axis) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); }
 
-// All axes of x but these.
+// All axes of x except these.
 Axes axes_but(const Shape& shape, const Axes& without) {
   Axes axes;
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
@@ -29,7 +29,7 @@ Axes axes_but(const Shape& shape, const Axes& without) {
   return axes;
 }
 
-// Two where that is possible, so that a group is as large as can be.
+// The smallest number of equal parts above 1, so that a part is as large as possible.
 std::size_t channel_groups(std::int64_t channels) {
   for (std::int64_t parts = 2; parts < channels; ++parts) {
     if (channels % parts == 0) return static_cast<std::size_t>(parts);
@@ -37,7 +37,7 @@ std::size_t channel_groups(std::int64_t channels) {
   return channels == 2 ? 2 : 1;
 }
 
-// What one group is, in words: what it keeps apart, and what it takes together.
+// Describes one group in words: what it keeps apart, and what it takes together.
 class Words {
  public:
   Words(const Shape& shape, std::size_t batch, std::size_t channel)
@@ -45,22 +45,22 @@ class Words {
 
   std::string of(const Axes& axes, std::optional<std::size_t> groups) const {
     std::vector<std::string> one, all;
-    const auto say = [&](bool together, const std::string& singular, const std::string& plural) {
+    const auto add = [&](bool together, const std::string& singular, const std::string& plural) {
       (together ? all : one).push_back(together ? "all " + plural : "one " + singular);
     };
-    say(has(axes, batch_), "sample", "samples");
+    add(has(axes, batch_), "sample", "samples");
     Axes inside, outside;
     for (const std::size_t axis : positions_) (has(axes, axis) ? inside : outside).push_back(axis);
-    const bool some = !inside.empty() && !outside.empty();  // then each is said by its axes
+    const bool some = !inside.empty() && !outside.empty();  // then the text names the axes
     const auto on = [some](const Axes& which) {
       return some ? fmt::format(" on axis {}", fmt::join(which, ", ")) : "";
     };
-    if (!outside.empty()) say(false, "position" + on(outside), "");
-    if (!inside.empty()) say(true, "", "positions" + on(inside));
+    if (!outside.empty()) add(false, "position" + on(outside), "");
+    if (!inside.empty()) add(true, "", "positions" + on(inside));
     if (groups && *groups > 1) {
       all.push_back(fmt::format("one of {} equal parts of the features", *groups));
     } else {
-      say(groups || has(axes, channel_), "feature", "features");
+      add(groups || has(axes, channel_), "feature", "features");
     }
     if (all.empty()) return fmt::format("{}: a number by itself", fmt::join(one, ", "));
     if (one.empty()) return fmt::format("{}, together", fmt::join(all, " and "));
@@ -72,7 +72,7 @@ class Words {
   Axes positions_;
 };
 
-// x as the library is to see it: groups of channels are an axis of their own, and a group of one number has one too.
+// x in the library's form: groups of channels get an axis of their own, and so does a group of one number.
 struct View {
   Shape shape, axes;
 };
@@ -96,7 +96,7 @@ View view_of(const Shape& shape, std::size_t channel, const SharedMean& norm) {
   return view;
 }
 
-// Where the elements of one sample lie.
+// The flat indices of one sample's elements.
 std::vector<std::size_t> places_of(const Shape& shape, std::size_t batch, std::size_t sample) {
   const std::size_t inner = product(std::span(shape).subspan(batch + 1));
   const auto samples = static_cast<std::size_t>(shape[batch]);
@@ -107,7 +107,7 @@ std::vector<std::size_t> places_of(const Shape& shape, std::size_t batch, std::s
   return places;
 }
 
-// The std of the numbers that are some.
+// The std of the finite numbers, or 1 if that is 0.
 double spread_of(std::span<const double> x) {
   std::vector<reference::Real> finite;
   for (const double v : x) {
@@ -119,7 +119,7 @@ double spread_of(std::span<const double> x) {
   return std > 0 ? std : 1;
 }
 
-// NaN that stays NaN has not moved.
+// The size of a change. NaN that stays NaN counts as no change.
 double change(double before, double after) {
   if (before == after || (std::isnan(before) && std::isnan(after))) return 0;
   return std::abs(after - before);
@@ -156,7 +156,7 @@ class Picture {
   }
 
  private:
-  // The last of the normalised axes, else of all, that is not the batch.
+  // The last normalised axis, or else the last axis, that is not the batch.
   std::size_t channel_axis() const {
     for (auto axis = input_.axes.rbegin(); axis != input_.axes.rend(); ++axis) {
       if (*axis != input_.batch_axis) return *axis;
@@ -165,7 +165,7 @@ class Picture {
     return input_.batch_axis == last ? 0 : last;
   }
 
-  // The first elements along the channel axis, at position 0 of the observed sample.
+  // Chooses the first elements along the channel axis, at position 0 of the observed sample.
   void observe() {
     const auto channels = static_cast<std::size_t>(input_.shape[result_.channel_axis]);
     for (std::size_t i = 0; i < std::min(channels, kMostObserved); ++i) {
@@ -192,7 +192,7 @@ class Picture {
     if (has(input_.axes, batch)) return;
     Axes slip = input_.axes;
     slip.insert(std::upper_bound(slip.begin(), slip.end(), batch), batch);
-    add("slip", "Layer norm over the batch too, a slip", slip);
+    add("slip", "Layer norm over the batch too (a slip)", slip);
   }
 
   void add(const char* name, const char* title, const Axes& axes, std::optional<std::size_t> groups = {}) {
@@ -222,7 +222,7 @@ class Picture {
 
   const NeighboursInput& input_;
   Neighbours result_;
-  std::vector<std::size_t> places_;  // of the observed elements
+  std::vector<std::size_t> places_;  // flat indices of the observed elements
 };
 
 }  // namespace

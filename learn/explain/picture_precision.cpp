@@ -1,5 +1,5 @@
-// Where precision goes: one row pushed away from 0, and made small. Exact numbers are the reference's, evenorm's are
-// the library's.
+// Where precision is lost: errors on one row as its mean grows, and as it is scaled down. The reference computes exact
+// numbers, the library evenorm's.
 #include <cmath>
 #include <limits>
 #include <span>
@@ -15,10 +15,10 @@ using reference::Moments;
 using reference::Real;
 using Reals = std::vector<Real>;
 
-constexpr int kPowers = 8;  // of ten, in steps of a half
+constexpr int kPowers = 8;  // of ten, in half steps
 constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 
-// 10^(halves / 2) with the same bits everywhere, which those of std::pow need not have.
+// 10^(halves / 2) with the same bits everywhere; std::pow does not guarantee that.
 double half_power_of_ten(int halves) {
   double power = halves % 2 == 0 ? 1 : std::sqrt(10.0);
   for (int i = 0; i < halves / 2; ++i) power *= 10;
@@ -33,8 +33,8 @@ Reals exact_xhat(const Reals& x, const Moments& moments, double eps) {
   return reference::apply(x, moments, reference::rstd(moments, eps), {});
 }
 
-// Layer norm of one row as it is often written, every operation in f32 and all sums in order. The picture shows the
-// errors of these ways; nothing else may use them.
+// Layer norm of one row as it is often written: every operation in f32, all sums in order. Only the picture of their
+// errors uses these functions.
 float count(std::span<const float> x) { return static_cast<float>(x.size()); }
 
 float mean_of(std::span<const float> x) {
@@ -59,7 +59,7 @@ std::vector<float> textbook_norm(std::span<const float> x, float eps) {
   return normalised(x, mean, squares / count(x) - mean * mean, eps);
 }
 
-// The mean first, then the squares about it.
+// First the mean, then the squared deviations from it.
 std::vector<float> two_pass_norm(std::span<const float> x, float eps) {
   const float mean = mean_of(x);
   float squares = 0;
@@ -67,7 +67,7 @@ std::vector<float> two_pass_norm(std::span<const float> x, float eps) {
   return normalised(x, mean, squares / count(x), eps);
 }
 
-// Both in one pass, by updates.
+// Mean and variance in one pass, by updates.
 std::vector<float> welford_norm(std::span<const float> x, float eps) {
   float mean = 0, squares = 0, seen = 0;
   for (const float v : x) {
@@ -84,20 +84,20 @@ std::vector<float> own_norm(const std::vector<float>& x, double eps) {
   return y;
 }
 
-// Of what some way makes of the row; an infinity is no number either.
+// The largest error of a method's result. NaN if the result is not finite.
 double error_of(const std::vector<float>& xhat, const Reals& exact) {
   const double error = largest_difference(exact, {xhat.begin(), xhat.end()});
   return std::isfinite(error) ? error : kNoNumber;
 }
 
 PrecisionErrors errors_of(const std::vector<float>& x, const Reals& exact, double eps) {
-  if (!finite(exact[0])) return {kNoNumber, kNoNumber, kNoNumber, kNoNumber};  // the shift has left f32's range
+  if (!finite(exact[0])) return {kNoNumber, kNoNumber, kNoNumber, kNoNumber};  // the shifted row is out of f32's range
   const auto narrow = static_cast<float>(eps);
   return {error_of(textbook_norm(x, narrow), exact), error_of(two_pass_norm(x, narrow), exact),
           error_of(welford_norm(x, narrow), exact), error_of(own_norm(x, eps), exact)};
 }
 
-// The row's mean goes to 10^(halves / 2) units, wherever it was.
+// Moves the row's mean to 10^(halves / 2) units.
 ShiftedRow shifted(const Reals& x, Real mean, double unit, int halves, double eps) {
   ShiftedRow result;
   result.power = halves / 2.0;

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Bytes as text of 64 characters (RFC 4648).
+// Bytes in base64 (RFC 4648).
 std::string base64(std::span<const std::byte> bytes) {
   constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   constexpr std::size_t kBytes = 3, kCharacters = 4;  // 24 bits

@@ -1,5 +1,4 @@
-// The numbers of the pictures as JSON: what explain_json.cpp writes more for a page. docs/explain.md describes the
-// fields.
+// The numbers of the pictures as JSON, which explain_json.cpp adds for a page. docs/explain.md describes the fields.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -12,19 +12,19 @@ namespace {
 
 std::size_t batch_axis(const ExplainInput& input) { return input.batch_axis.value_or(0); }
 
-// Why neighbours cannot be compared; empty where they can be.
+// The reason why neighbours cannot be compared; empty if they can.
 std::string neighbours_note(const ExplainInput& input) {
   if (input.x_shape.size() < 2) {
-    return "x has one axis: there is no second sample that could share a mean with this one.";
+    return "x has one axis: there is no second sample to share a mean with.";
   }
   if (!input.whole) {
-    return fmt::format("x has {} numbers: who shares a mean is compared for at most {}.",
+    return fmt::format("x has {} numbers: who shares a mean is computed for at most {}.",
                        with_commas(product(input.x_shape)), with_commas(kMostInPicture));
   }
   const std::size_t axis = batch_axis(input);
   if (input.x_shape[axis] > 1) return "";
   if (input.batch_axis) return fmt::format("The batch, axis {}, has one sample: it has no neighbour.", axis);
-  return fmt::format("Axis {}, taken for the batch, has one sample: it has no neighbour (--batch-axis names another).",
+  return fmt::format("Axis {}, taken as the batch, has one sample: it has no neighbour (--batch-axis names another).",
                      axis);
 }
 

@@ -1,5 +1,4 @@
-// The numbers of the pictures of a page, and which pictures there are for an input. Knows nothing of how they are
-// drawn.
+// Computes the numbers of a page's pictures, and decides which pictures an input has.
 #pragma once
 
 #include <optional>
@@ -14,21 +13,21 @@ namespace evenorm::cli {
 // x in colours.
 ColourMap colour_map(std::span<const double> x);
 
-// What the picture of who shares a mean is drawn from.
+// The input of the picture of who shares a mean.
 struct NeighboursInput {
   const Shape& shape;                    // at least two axes
   std::span<const double> x;             // in C order
-  const std::vector<std::size_t>& axes;  // the normalised axes of the user
-  std::size_t batch_axis = 0;            // has at least two samples
+  const std::vector<std::size_t>& axes;  // the normalised axes that the user chose
+  std::size_t batch_axis = 0;            // must have at least two samples
   double eps = 0;
 };
 
 Neighbours neighbours(const NeighboursInput& input);
 
-// None if the row is not finite or is one number.
+// Returns nothing if the row is not finite or has a single number.
 std::optional<Precision> precision(const std::vector<reference::Real>& x, double eps);
 
-// The pictures of all of x; those of a row are in its `precision`.
+// The pictures of all of x. ExplainedRow::precision has those of a row.
 Pictures pictures(const ExplainInput& input);
 
 }  // namespace evenorm::cli

@@ -1,4 +1,4 @@
-// One row and its parameters in binary128, for the exact numbers of explain. Knows nothing of steps and words.
+// One row and its parameters in binary128, for the exact numbers of explain.
 #pragma once
 
 #include <vector>
@@ -24,10 +24,10 @@ struct RealRow {
   reference::Parameters parameters;
 };
 
-// 1 / rstd; 0 where that is 0 by definition.
+// 1 / rstd, or 0 if rstd is 0 by definition.
 double inverse(reference::Real rstd);
 
-// The largest difference of `own` numbers from the exact ones; NaN where either is and the other is not.
+// The largest difference between `own` and the exact numbers. NaN if only one of a pair is NaN.
 double largest_difference(const std::vector<reference::Real>& exact, const std::vector<double>& own);
 
 }  // namespace evenorm::cli

@@ -1,4 +1,4 @@
-// See slips.hpp. What is "right" here is evenorm's own result.
+// See slips.hpp. The right results are evenorm's own.
 #include "learn/explain/slips.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace {
 using Row = SlipRow;
 
 constexpr double kEps = kSlipEps;
-const Row kTwoTenths{0.2, 0.1, 0.3};  // the row that most of the texts take
+const Row kTwoTenths{0.2, 0.1, 0.3};  // the row that most of the texts use
 
 double variance_of(const Row& values) {
   const auto n = static_cast<double>(values.size());
@@ -33,7 +33,7 @@ Slip brackets() {
   const Normed right = normed(x, 3);
   const std::string sum = fmt::format("{} + {} + {}", x[0], x[1], x[2]);
   return {"brackets",
-          "Brackets left out",
+          "Missing brackets",
           fmt::format("mean = {} / 3, and xhat = x - mean / sd", sum),
           {{"mean, as written", fmt::format("{} / 3", sum), {x[0] + x[1] + x[2] / 3}},
            {"xhat[1], as written",
@@ -43,13 +43,13 @@ Slip brackets() {
            {"xhat[1]",
             fmt::format("({} - {}) / {}", x[1], slip_number(right.mean), slip_number(right.sigma)),
             {right.y[1]}}},
-          fmt::format("A fraction that was printed with a long bar is copied onto one line. There / comes before + and "
-                      "-, so only the last number is divided: {} / 3 = {}. The results beside such formulas are mostly "
-                      "the right ones, found with the brackets.",
+          fmt::format("A fraction printed with a long bar is copied onto one line. There, / comes before + and -, so "
+                      "only the last number is divided: {} / 3 = {}. The results printed beside such formulas are "
+                      "mostly right, so they were computed with the brackets.",
                       x[2], slip_number(x[2] / 3))};
 }
 
-// Which digits, with two neighbours exchanged, read `target`; empty where none of the texts do.
+// Returns the text that becomes `target` if two neighbouring digits are exchanged, or "" if none does.
 std::string exchanged(const std::vector<std::string>& texts, const std::string& target) {
   for (const std::string& text : texts) {
     for (std::size_t i = 0; i + 1 < text.size(); ++i) {
@@ -73,10 +73,10 @@ Slip digits() {
   const std::string cut = fmt::format("{:.5f}", std::floor(right.std * 1e5) / 1e5);
   const std::string from = exchanged({rounded, cut}, printed);
   const std::string found =
-      from.empty() ? "No exchange of two digits explains it either."
+      from.empty() ? "Exchanging two digits does not explain it either."
                    : fmt::format(
-                         "But the right number cut after five decimals is {}, and with two neighbouring digits "
-                         "exchanged that reads {}: most likely a slip of the pen.",
+                         "But the right number cut after five decimals is {}. With two neighbouring digits exchanged, "
+                         "that reads {}, so it is most likely a typing error.",
                          from, printed);
   return {
       "digits",
@@ -85,8 +85,8 @@ Slip digits() {
       {{"std, as written", "", {value_of(printed)}}},
       {{"std", fmt::format("sqrt({})", slip_number(right.var)), {right.std}},
        {"sigma, with eps", fmt::format("sqrt({} + {})", slip_number(right.var), shortest_text(kEps)), {right.sigma}}},
-      fmt::format("No formula gives it: divided by 2 instead of 3 it would be {}, the mean distance is {}, eps "
-                  "outside of the root gives {}. {}",
+      fmt::format("No formula gives it. Divided by 2 instead of 3 it would be {}, the mean distance is {}, and eps "
+                  "outside the root gives {}. {}",
                   slip_number(std::sqrt(sample)), slip_number(absolute), slip_number(right.std + kEps), found)};
 }
 
@@ -102,14 +102,14 @@ Slip root_of_sigma() {
            {"variance of that", "", {variance_of(wrong)}}},
           {{"xhat", fmt::format("(x - {}) / {}", slip_number(right.mean), slip_number(right.sigma)), right.y},
            {"variance of that", "", {variance_of(right.y)}}},
-          "sigma is the standard deviation, so it is a root already: sigma = sqrt(var + eps). With sigma^2 for the "
-          "variance the formula has sqrt(sigma^2 + eps); where the square is lost in copying, the root is taken "
-          "twice, and the result has not variance 1 but, nearly, the standard deviation of x.",
+          "sigma is the standard deviation, so it is already a root: sigma = sqrt(var + eps). With sigma^2 as the "
+          "variance, the formula has sqrt(sigma^2 + eps). If the square is lost in copying, the root is taken twice, "
+          "and the result's variance is not 1 but nearly the standard deviation of x.",
           true,
           {1, 1}};
 }
 
-// The sigmas of two decimals with which the steps end at `y`.
+// All sigmas with two decimals for which the steps give `y`.
 std::vector<double> sigmas_that_give(const HandInput& input, HandSteps steps, const Row& y) {
   std::vector<double> found;
   for (int hundredths = 1; hundredths < 1000; ++hundredths) {
@@ -138,7 +138,7 @@ Slip wrong_sum() {
       fmt::format("({} + {} + {}) / 3", slip_number(squares[0]), slip_number(squares[1]), slip_number(squares[2]));
   return {"wrong-sum",
           "A sum that is 2 too large, and \"numerical stability\"",
-          fmt::format("for x = {}: var = {} = {}, hence y = {}; that a library gives another y is put down to "
+          fmt::format("for x = {}: var = {} = {}, hence y = {}; the different result of a library is explained by "
                       "\"numerical stability\"",
                       slip_list(input.x), squares_sum, printed_var, slip_list(printed_y)),
           {{"var, as written", "", {printed_var}},
@@ -151,9 +151,9 @@ Slip wrong_sum() {
            {"y, as every library gives it", "", right.y},
            {"y, every step to 2 decimals", "", rounded.y}},
           fmt::format("{} times 3 is {}, but the squares add up to {}: the sum is {} too large. The root of {} is {}, "
-                      "so {} to two decimals, and that gives y[0] = {}; the {} that is printed takes a second slip. "
-                      "Neither has to do with stability: a library's result is simply the answer, and rounding every "
-                      "step to two decimals moves y[0] by {} where the slips move it by {}.",
+                      "or {} to two decimals, which gives y[0] = {}; the printed {} needs a second slip. Neither is a "
+                      "question of stability: a library's result is right, and rounding every step to two decimals "
+                      "changes y[0] by {}, while the slips change it by {}.",
                       printed_var, slip_number(3 * printed_var), slip_number(sum),
                       slip_number(std::round(100 * (3 * printed_var - sum)) / 100), printed_var,
                       slip_number(std::sqrt(printed_var)), slip_number(slipped.sigma), slip_number(slipped.y[0]),
@@ -185,7 +185,7 @@ std::vector<float> shifted(std::vector<float> x, float shift) {
   return x;
 }
 
-// The same row four times with its mean further and further from 0, then one more where the result is below 0.
+// The same row four times with a growing mean, then once more with a mean for which the result is negative.
 std::vector<std::vector<float>> shifted_rows() {
   const std::vector<float> x{4, 2, 8};
   const double std = std::sqrt(own_variance(x)), mean = 14.0 / 3;
@@ -206,18 +206,18 @@ Slip cancellation() {
             "var = E[x^2] - E[x]^2, computed in f32",
             {},
             {},
-            "In real numbers the formula is right, and adding the same to every x changes nothing. But floating point "
-            "keeps a fixed number of digits, about 7 in f32: x^2 grows with the mean and uses them up, and the "
-            "difference of two nearly equal numbers has only their last, wrong digits. At mean/std = 10000 none is "
-            "left; the result can even be negative, and its root not a number. Taking the mean off first loses "
-            "nothing."};
+            "In real numbers the formula is right, and adding a constant to every x changes nothing. But floating "
+            "point keeps a fixed number of digits, about 7 in f32. x^2 grows with the mean and uses them up, so the "
+            "difference of two nearly equal numbers keeps only their last, wrong digits. At mean/std = 10000 none is "
+            "left: the result can even be negative, and its root not a number. Subtracting the mean first avoids the "
+            "loss."};
   for (const std::vector<float>& x : shifted_rows()) {
     const double var = own_variance(x), mean = std::accumulate(x.begin(), x.end(), 0.0) / 3;
     const std::string row = fmt::format("var of [{}], mean/std {:.0f}", fmt::join(x, ", "), mean / std::sqrt(var));
     slip.wrong.push_back({row, "", {naive_variance(x)}});
     slip.right.push_back({row, "", {var}});
   }
-  slip.telling = {slip.wrong.size() - 1, slip.right.size() - 1};  // a variance below 0
+  slip.telling = {slip.wrong.size() - 1, slip.right.size() - 1};  // a negative variance
   return slip;
 }
 
@@ -234,18 +234,19 @@ Slip batch() {
   };
   const std::string before = fmt::format("xhat of {} beside {}", slip_list(sample), slip_list(other));
   const std::string after = fmt::format("xhat of {} beside {}", slip_list(sample), slip_list(changed));
-  return {"batch",
-          "Samples of a batch mixed",
-          "for x of shape (sequence, batch, embedding): normalise over the last two axes; the result is independent of "
-          "the batch",
-          {{before, "", first(other, 6)}, {after, "", first(changed, 6)}},
-          {{before, "", first(other, 3)}, {after, "", first(changed, 3)}},
-          "The last two axes of (sequence, batch, embedding) are the batch and the embedding: one mean and one "
-          "variance are taken over all samples at a position, so each sees the others. Only over the embedding is "
-          "every sample on its own. For (batch, sequence, embedding) the last two axes hold one sample. `evenorm "
-          "explain --batch-axis K` warns.",
-          true,
-          {1, 1}};
+  return {
+      "batch",
+      "Samples of a batch mixed",
+      "for x of shape (sequence, batch, embedding): normalise over the last two axes; the result is independent of "
+      "the batch",
+      {{before, "", first(other, 6)}, {after, "", first(changed, 6)}},
+      {{before, "", first(other, 3)}, {after, "", first(changed, 3)}},
+      "The last two axes of (sequence, batch, embedding) are the batch and the embedding. All samples at a position "
+      "share one mean and one variance, so each sample affects the others. Only over the embedding is every "
+      "sample normalised by itself. For (batch, sequence, embedding) the last two axes hold one sample. `evenorm "
+      "explain --batch-axis K` warns.",
+      true,
+      {1, 1}};
 }
 
 Slip unbiased() {
@@ -254,7 +255,7 @@ Slip unbiased() {
   const double var = right.var * 3 / 2, sigma = std::sqrt(var + kEps);
   Row wrong;
   for (const double v : x) wrong.push_back((v - right.mean) / sigma);
-  const double none = 0;  // the sum of squares of one number, and its D - 1
+  const double none = 0;  // the sum of squares of one number, and D - 1
   return {"unbiased",
           "The variance divided by D - 1",
           "var = (sum of (x - mean)^2) / (D - 1), the \"unbiased\" one of statistics",
@@ -266,9 +267,9 @@ Slip unbiased() {
            {"xhat", fmt::format("(x - {}) / {}", slip_number(right.mean), slip_number(right.sigma)), right.y},
            {"variance of that", "", {variance_of(right.y)}},
            {"xhat of a row of one number", "", normed({x[0]}, 1).y}},
-          "Dividing by D - 1 estimates the variance of a larger population from a sample. A row is all there is: layer "
-          "norm divides by D, so that the normalised row itself has variance 1. Standard library functions differ: "
-          "torch.var and statistics.variance divide by D - 1 unless told otherwise, numpy.var by D.",
+          "Dividing by D - 1 estimates the variance of a larger population from a sample. A row is the whole "
+          "population, so layer norm divides by D, and the normalised row itself has variance 1. Library functions "
+          "differ: torch.var and statistics.variance divide by D - 1 by default, numpy.var by D.",
           true,
           {2, 2}};
 }

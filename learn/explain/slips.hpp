@@ -1,5 +1,5 @@
-// The slips that explanations of layer norm make: each as it is written, what it gives, what is right, and how the
-// wrong number comes about. Every number but those quoted from the texts is computed when this is called.
+// Slips that explanations of layer norm make: the formula as written, its result, the right result, and how the slip
+// arises. All numbers are computed when this is called, except those quoted from the texts.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +8,14 @@
 
 namespace evenorm::cli {
 
-// label: formula = values
+// A line "label: formula = values".
 struct Figure {
   std::string label;
   std::string formula;
   std::vector<double> values;
 };
 
-// Which figures, by their places, give a slip away: they should be the same, and are not.
+// The positions of the two figures that should be equal but differ, which reveals the slip.
 struct Telling {
   std::size_t wrong = 0, right = 0;
 };
@@ -23,14 +23,14 @@ struct Telling {
 struct Slip {
   std::string name;  // short, for JSON
   std::string title;
-  std::string written;  // as it stands in a text
+  std::string written;  // the slip as it is written
   std::vector<Figure> wrong, right;
   std::string how;
-  bool quoted = true;  // it stands in some text; else it is easily made
+  bool quoted = true;  // false if no text is quoted, but the slip is easily made
   Telling telling{};
 };
 
-std::vector<Slip> find_slips();           // all, those of the forward pass first
+std::vector<Slip> find_slips();           // all slips, those of the forward pass first
 std::vector<Slip> find_backward_slips();  // those of the backward pass
 
 std::string slips_text(const std::vector<Slip>& slips);

@@ -1,4 +1,4 @@
-// Slips of the backward pass. What is "right" here is evenorm's own result; that it is, trying it out shows.
+// Slips of the backward pass. The right results are evenorm's own; difference quotients confirm them.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 
 using Row = SlipRow;
 
-// The row that is worked by hand elsewhere, and a gradient for it.
+// The row of the worked example, and a gradient for it.
 const Row kX{4, 2, 8}, kGamma{1.5, 1, 0.5}, kDy{1, 0, -1};
 
 struct Gradients {
@@ -28,7 +28,7 @@ Gradients gradients(const Row& x, const Row& dy, const Row& gamma) {
   return result;
 }
 
-// dx by moving each x a little: knows nothing of the formula.
+// dx by difference quotients, without the formula.
 Row tried_out() {
   constexpr double kStep = 1e-3;
   const auto loss = [](std::size_t i, double by) {
@@ -42,7 +42,7 @@ Row tried_out() {
   return dx;
 }
 
-// The wrong dx of that name.
+// The wrong dx with this name.
 WrongGradient wrong_gradient(std::string_view name) {
   GradientParts parts{Kind::layer, {}, normed(kX, kX.size()).y, normed(kX, kX.size()).sigma};
   for (std::size_t i = 0; i < kX.size(); ++i) parts.g.push_back(kDy[i] * kGamma[i]);
@@ -52,14 +52,14 @@ WrongGradient wrong_gradient(std::string_view name) {
   return {};
 }
 
-// 0 where it is only rounding's.
+// The sum of the values, or 0 if it is only rounding.
 double sum_of(const Row& values) {
   constexpr double kNothing = 1e-12;
   const double sum = std::accumulate(values.begin(), values.end(), 0.0);
   return std::abs(sum) < kNothing ? 0 : sum;
 }
 
-// Where the sums tell, and where only dx by trying it out does.
+// The figures that reveal a slip: the sums, or only dx by difference quotients.
 constexpr Telling kSums{1, 1}, kTriedOut{0, 2};
 
 Slip wrong_dx(const char* name, const char* title, Telling telling, const std::string& how) {
@@ -72,31 +72,31 @@ Slip wrong_dx(const char* name, const char* title, Telling telling, const std::s
           {{"dx, as written", "", wrong.dx}, {"sum of that", "", {sum_of(wrong.dx)}}},
           {{"dx", "(g - mean(g) - xhat * mean(g * xhat)) / sigma", right},
            {"sum of that", "", {sum_of(right)}},
-           {"dx by trying it out", "(L with x + 0.001 - L with x - 0.001) / 0.002", tried_out()}},
+           {"dx by difference quotients", "(L with x + 0.001 - L with x - 0.001) / 0.002", tried_out()}},
           how,
           false,
           telling};
 }
 
 Slip constants() {
-  return wrong_dx("constants", "Mean and sigma taken for constants", kSums,
-                  "xhat = (x - mean) / sigma looks like a line in x, whose slope is 1 / sigma. But mean and sigma are "
-                  "made of all x, so every xhat depends on every x. What that adds takes out of g what it has in "
-                  "common, and what goes along with xhat. The sum of dx, which should be 0, shows it.");
+  return wrong_dx("constants", "Mean and sigma treated as constants", kSums,
+                  "xhat = (x - mean) / sigma looks linear in x, with slope 1 / sigma. But mean and sigma depend on all "
+                  "x, so every xhat depends on every x. The terms that are missing subtract from g the part that all "
+                  "its numbers share, and the part along xhat. The sum of dx, which should be 0, reveals the slip.");
 }
 
 Slip constant_sigma() {
-  return wrong_dx("constant-sigma", "Sigma alone taken for a constant", kTriedOut,
-                  "The mean has been derived, sigma has not: mean(g * xhat) is missing. The sum of dx is 0 all the "
-                  "same, so that check passes; trying it out does not, nor does the sum of dx * xhat, which should be "
-                  "0 but for eps.");
+  return wrong_dx("constant-sigma", "Only sigma treated as a constant", kTriedOut,
+                  "The mean was differentiated, sigma was not: mean(g * xhat) is missing. The sum of dx is still 0, so "
+                  "that check passes. Difference quotients reveal the slip, and so does the sum of dx * xhat, which "
+                  "should be 0 except for eps.");
 }
 
 Slip unbiased_backward() {
   return wrong_dx("unbiased-backward", "D - 1 in the backward pass", kTriedOut,
-                  "The derivative of the variance divided by D - 1, behind a forward pass that divides by D: two "
+                  "The derivative of a variance that is divided by D - 1, after a forward pass that divides by D: two "
                   "formulas from two sources, or a library's variance in one of them. The sum of dx is 0, and for "
-                  "long rows the error is small: one part in D of one term.");
+                  "long rows the error is small: 1 / D of one term.");
 }
 
 Slip dgamma_along_the_row() {
@@ -110,9 +110,9 @@ Slip dgamma_along_the_row() {
                       slip_list({0.2, 0.1, 0.3}), slip_list({1, 0, -1}), slip_list({0, 2, 1})),
           {{"dgamma, as written", "", along}},
           {{"dgamma", "sum over rows of dy * xhat", right.dgamma}, {"dbeta", "sum over rows of dy", right.dbeta}},
-          "Mean and variance are taken along a row, so it seems that every sum is. But a row has no gamma of its own: "
-          "gamma has a number for each column, each row uses it, and what the rows ask of it adds up. dgamma and dbeta "
-          "have the shape of gamma and beta; where there happen to be as many rows as columns, only the numbers tell.",
+          "Mean and variance are sums along a row, so it seems that every sum is. But gamma has one number for each "
+          "column, which all rows use, so its gradient is a sum over rows. dgamma and dbeta have the shape of gamma "
+          "and beta. If there are as many rows as columns, only the numbers reveal the slip.",
           false};
 }
 

@@ -1,4 +1,4 @@
-// What the slips are made of: numbers and rows as they are shown, and the norm of small rows. Right is evenorm's own.
+// Helpers for slips: the norm of small rows by evenorm, and numbers and rows as text.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The slips as a page of text and as one line of JSON.
+// Prints the slips as a page of text and as one line of JSON.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,9 +37,9 @@ std::string slips_text(const std::vector<Slip>& slips) {
   const auto quoted = std::count_if(slips.begin(), slips.end(), [](const Slip& slip) { return slip.quoted; });
   std::string text = wrapped(
       fmt::format(
-          "{} slips that explanations of layer norm make. The first {} stand in texts that teach it, the others are "
-          "easily made where its backward pass is derived or programmed. Every number that is not quoted from such a "
-          "text is computed now. eps is 0.00001.",
+          "{} slips that explanations of layer norm make. The first {} are quoted from texts that teach it; the others "
+          "are easily made when its backward pass is derived or programmed. Every number that is not quoted is "
+          "computed by this program. eps is 0.00001.",
           slips.size(), quoted),
       "");
   std::size_t number = 0;

@@ -36,7 +36,7 @@ std::string StepList::element(const char* name, std::size_t i) const {
 
 std::string StepList::operand(double value) const { return Notation({&value, 1}, decimals_).operand(value); }
 
-// One by one where they are few; of longer rows the first two and the last.
+// All elements of a short row; the first two and the last of a longer one.
 bool StepList::shown(std::size_t i) const {
   constexpr std::size_t kMostElements = 4;
   return n_ <= kMostElements || i < 2 || i + 1 == n_;

@@ -9,7 +9,7 @@
 namespace evenorm::cli {
 namespace {
 
-constexpr std::size_t kMostLines = 8;  // of one outer axis; beyond it, its first and last kShownAtEnds items
+constexpr std::size_t kMostLines = 8;  // of one outer axis; a longer axis shows its first and last kShownAtEnds items
 constexpr std::size_t kShownAtEnds = 3;
 
 struct Layout {
@@ -17,10 +17,10 @@ struct Layout {
   std::span<const std::int64_t> shape;
   const Notation& notation;
   std::size_t indent;
-  std::size_t columns;  // numbers that fit on a line
-  std::size_t cell;     // the width of the widest that is shown
+  std::size_t columns;  // how many numbers fit on a line
+  std::size_t cell;     // the width of the widest number
 
-  // Which items of an axis of n are shown; n stands for "...".
+  // The items of an axis of n that are shown; n stands for "...".
   static std::vector<std::size_t> shown(std::size_t n, std::size_t most, std::size_t ends) {
     std::vector<std::size_t> items;
     for (std::size_t i = 0; i < n; ++i) {
@@ -46,7 +46,7 @@ struct Layout {
     return "[" + text + "]";
   }
 
-  // The lines of the sub-tensor whose elements begin at `offset`; `depth` axes are outside of it.
+  // The lines of the sub-tensor that begins at `offset`, inside of `depth` outer axes.
   std::string block(std::size_t depth, std::size_t offset) const {
     const auto n = static_cast<std::size_t>(shape[depth]);
     if (depth + 1 == shape.size()) return line(offset, n);

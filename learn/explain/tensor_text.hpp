@@ -1,4 +1,4 @@
-// Tensors as nested rows in aligned columns. Knows nothing of what their numbers mean.
+// Prints tensors as nested rows in aligned columns.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace evenorm::cli {
 
-// Lines of at most `width` characters, each behind `indent` spaces and ended. Long axes show their first and last
-// items, with "..." for the others. No axes: the one number.
+// Lines of at most `width` characters, each with `indent` spaces before it and a newline after it. Of long axes only
+// the first and last items are shown, with "..." for the others. A tensor without axes is one number.
 std::string tensor_text(std::span<const double> values, std::span<const std::int64_t> shape, const Notation& notation,
                         std::size_t indent, std::size_t width);
 

@@ -25,22 +25,22 @@ std::vector<WrongGradient> wrong_gradients(const GradientParts& parts) {
   }
   std::vector<WrongGradient> all;
   all.push_back({"constants", "dx = g / sigma",
-                 layer ? "mean and sigma are taken for constants, but every x is part of both"
-                       : "sigma is taken for a constant, but every x is part of it",
+                 layer ? "mean and sigma are treated as constants, but both depend on every x"
+                       : "sigma is treated as a constant, but it depends on every x",
                  dx_of(parts, 0, 0)});
   if (layer) {
     all.push_back({"constant-sigma", "dx = (g - mean(g)) / sigma",
-                   "mean may change with x, but sigma is still taken for a constant", dx_of(parts, sum_g / n, 0)});
+                   "the mean depends on x, but sigma is still treated as a constant", dx_of(parts, sum_g / n, 0)});
   } else {
     all.push_back({"mean-taken-off", "dx = (g - mean(g) - xhat * mean(g * xhat)) / sigma",
-                   "layer norm's formula: RMS norm takes no mean off, so none comes back",
+                   "layer norm's formula: RMS norm subtracts no mean, so its gradient does not either",
                    dx_of(parts, sum_g / n, sum_g_xhat / n)});
   }
   if (parts.g.size() > 1) {
     all.push_back({"unbiased-backward",
                    layer ? "dx = (g - mean(g) - xhat * (sum of g * xhat) / (D - 1)) / sigma"
                          : "dx = (g - xhat * (sum of g * xhat) / (D - 1)) / sigma",
-                   "D - 1 belongs to the derivative of the \"unbiased\" variance, which is not the one that was taken",
+                   "D - 1 belongs to the derivative of the \"unbiased\" variance, which the forward pass does not use",
                    dx_of(parts, layer ? sum_g / n : 0, sum_g_xhat / (n - 1))});
   }
   return all;

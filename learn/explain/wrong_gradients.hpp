@@ -1,5 +1,4 @@
-// dx by formulas that leave something out, as they are easily derived: what they give on numbers at hand.
-// Knows nothing of evenorm's types.
+// Wrong formulas for dx, which leave something out, and their results on given numbers.
 #pragma once
 
 #include <vector>
@@ -8,7 +7,7 @@
 
 namespace evenorm::cli {
 
-// What the formulas are made of: docs/math.md.
+// The variables of the formulas; see docs/math.md.
 struct GradientParts {
   Kind kind = Kind::layer;
   std::vector<double> g, xhat;

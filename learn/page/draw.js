@@ -1,4 +1,4 @@
-// Elements, scales, axes and colours. Knows nothing of norms.
+// Helpers for elements, scales, axes and colours.
 'use strict';
 
 function fill(node, attributes, children) {
@@ -19,7 +19,7 @@ const svg = (tag, attributes = {}, ...children) =>
     fill(document.createElementNS('http://www.w3.org/2000/svg', tag), attributes, children);
 const text = (x, y, attributes, words) => svg('text', {x, y, ...attributes}, words);
 
-// A number of the JSON within a drawing.
+// Draws a number of the JSON in SVG.
 function svgNum(path, x, y, attributes = {}, before = '', after = '') {
   const value = numberOf(at(path));
   return text(
@@ -31,7 +31,7 @@ const still = () => matchMedia('(prefers-reduced-motion: reduce)').matches;
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const widthOf = (node, most = 1100) => Math.max(240, Math.min(most, Math.floor(node.getBoundingClientRect().width)));
 
-// [low, high] around finite values, a little wider; never of no width.
+// [low, high] around the finite values with a margin. Never has zero width.
 function domainOf(values, more = []) {
   let low = Infinity, high = -Infinity;
   for (const v of [...values, ...more]) {
@@ -44,7 +44,7 @@ function domainOf(values, more = []) {
   return [low - pad, high + pad];
 }
 
-// The same, but where few numbers lie so far out that the others could not be told apart: around those.
+// Like domainOf, but ignores a few far outliers that would make the others indistinguishable.
 function bulkOf(values, more = []) {
   const sorted = values.filter(Number.isFinite).sort((a, b) => a - b), n = sorted.length;
   const [low, high] = [sorted[Math.floor(n / 50)], sorted[Math.ceil(n - 1 - n / 50)]];
@@ -63,7 +63,7 @@ function ticksOf([low, high], count) {
   return {ticks, step};
 }
 
-// Labels of an axis are places on a scale, not numbers of the JSON.
+// Labels of an axis are positions on a scale, not numbers of the JSON.
 function tickText(v, step) {
   const largest = Math.max(Math.abs(v), step);
   if (Number.isInteger(step) && largest >= 1e7 && largest < 1e16 && largest / step > 1e6)
@@ -75,10 +75,10 @@ function tickText(v, step) {
   return v.toFixed(Math.max(0, -Math.floor(Math.log10(step) + 1e-9))).replace(/^-0(\.0*)?$/, '0').replaceAll('-', '−');
 }
 
-// Half of a label's width, or a little more.
+// A little more than half of a label's width.
 const halfOf = (label) => 4.2 * label.length;
 
-// A horizontal axis at y.
+// Draws a horizontal axis at y.
 function axis(domain, scale, y, width) {
   const room = (count) => {
     const found = ticksOf(domain, count);
@@ -96,7 +96,7 @@ function axis(domain, scale, y, width) {
                       y + 19, {'text-anchor': 'middle', class: 'quiet'}, tickText(v, step)))));
 }
 
-// Below the middle blue, above it orange; the middle is the paper's.
+// Blue for low and orange for high values; the middle has the colour of the page.
 const kLow = [0x1f, 0x5f, 0xa8], kHigh = [0xb5, 0x52, 0x0f];
 const isDark = () => matchMedia('(prefers-color-scheme: dark)').matches && !matchMedia('print').matches;
 
@@ -109,14 +109,14 @@ function colour(t) {
 
 const rgb = (parts) => `rgb(${parts.join(' ')})`;
 
-// What is read best on that colour.
+// Black or white, whichever has more contrast with the colour.
 function inkOn(parts) {
   const light = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
   const luminance = 0.2126 * light(parts[0]) + 0.7152 * light(parts[1]) + 0.0722 * light(parts[2]);
   return luminance > 0.179 ? '#000' : '#fff';
 }
 
-// fraction goes from 0 to 1 over `ms`; at once where motion is not wanted.
+// Calls frame(fraction) with fractions from 0 to 1 over `ms`. Jumps to 1 if motion is not wanted.
 let motion = 0;
 function animate(ms, frame, done = () => {}) {
   cancelAnimationFrame(motion);

@@ -1,9 +1,9 @@
-// Numbers on a line: a dot for each (or for some of many), marks for mean and spread, a histogram below.
+// Numbers on a line: a dot for each (or for some of many), marks for mean and spread, and a histogram below.
 'use strict';
 
 const kMostDots = 300;
 
-// Which elements have a dot: all of a short row; evenly chosen ones of a long one, with the smallest, the largest and
+// The elements that have a dot: all of a short row; for a long row evenly spaced ones, the smallest, the largest and
 // the chosen one.
 function dotted(values) {
   const n = values.length;
@@ -14,7 +14,7 @@ function dotted(values) {
   return [...some.add(chosen.element).add(far(1)).add(far(-1))].sort((a, b) => a - b);
 }
 
-// Places of dots so that none hides another: from left to right, each on the lowest level where there is room.
+// Positions of dots that do not overlap: from left to right, each dot takes the lowest free level.
 function stacked(values, elements, scale, height) {
   const across = new Map(elements.map((i) => [i, Math.max(scale.from, Math.min(scale.to, scale(values[i])))]));
   const inOrder = [...elements].sort((a, b) => across.get(a) - across.get(b));
@@ -51,7 +51,7 @@ function histogram(values, domain, scale, top, height) {
                                 null));
 }
 
-// marks: [{at, path, name, band}]: a line at `at`, or with `band` a strip of that half width around it.
+// marks: [{at, path, name, band}]: a line at `at`, or a strip of half width `band` around it.
 function drawMarks(marks, scale, domain, height) {
   const group = svg('g', {}), inside = (v) => Math.max(scale(domain[0]), Math.min(scale(domain[1]), scale(v)));
   marks.forEach((mark, k) => {
@@ -75,10 +75,10 @@ function drawMarks(marks, scale, domain, height) {
   return group;
 }
 
-// What was drawn last: where the dots come from when the next stop is drawn.
+// The positions of the dots drawn last. At the next stop, dots move from there.
 let before = null;
 
-// view: {values, domain, marks, label}; into `figure`, an element.
+// Draws view {values, domain, marks, label} into the element `figure`.
 function drawLine(figure, view, moving) {
   const width = widthOf(figure), height = 170, bars = 46, margin = 22;
   const scale =
@@ -117,8 +117,8 @@ function drawLine(figure, view, moving) {
   }));
 }
 
-// xhat across, g upwards: what of g goes along with xhat, and what is left of it. `slope` is the line's at last,
-// `shown` that of the line that is drawn now: the scale is the same for both.
+// Draws xhat across and g upwards: the part of g along xhat, and the rest. view.slope is the final line's slope,
+// view.shown the current line's. Both use the same scale.
 function drawScatter(figure, view) {
   const width = Math.min(520, widthOf(figure)), height = 300, foot = height - 40;
   const across = domainOf(view.xhat, [0]), line = (slope) => across.map((v) => view.mean + slope * v);

@@ -1,9 +1,9 @@
-// The page's numbers: found in the JSON by path, shown by one function. Nothing here computes one.
+// The page's numbers: found in the JSON by path and formatted by one function. No number is computed here.
 'use strict';
 
 const data = JSON.parse(document.getElementById('data').textContent);
 
-// JSON has no NaN and no infinities: they are strings there.
+// JSON has no NaN and no infinities, so these are strings.
 const numberOf = (value) => typeof value === 'string' ? Number(value) : value;
 const flat = (nested) => Array.isArray(nested) ? nested.flatMap(flat) : [numberOf(nested)];
 const at = (path) => path.split('/').reduce((value, key) => value?.[key], data);
@@ -21,11 +21,11 @@ function indexOf(place, shape) {
 const placeOf = (index, shape) => index.reduce((place, i, axis) => place * shape[axis] + i, 0);
 const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
 
-// The path of element `place` of a tensor of `shape` that is nested lists there.
+// The path of element `place` of a tensor of `shape` that is stored as nested lists.
 const elementPath = (path, place, shape) => [path, ...indexOf(place, shape)].join('/');
 
-// How numbers that are shown together are written: plain, with so many decimals, or with a power of ten. Decimals are
-// enough to tell them apart; what is but rounding beside the largest one may read 0.
+// The notation for numbers that are shown together: plain, with a number of decimals, or with a power of ten. It has
+// enough decimals to distinguish them; rounding errors relative to the largest may show as 0.
 function notationOf(values) {
   const finite = values.filter(Number.isFinite);
   const largest = finite.reduce((a, v) => Math.max(a, Math.abs(v)), 0);
@@ -43,7 +43,7 @@ function notationOf(values) {
   };
 }
 
-// As a person would type it: 0.00001, 1e-12.
+// The shortest form, as a person would type it: 0.00001, 1e-12.
 const kShortest = {
   shortest: true
 };
@@ -59,7 +59,7 @@ function format(value, notation = notationOf([value])) {
   return (/^-0\.?0*$/.test(text) ? text.slice(1) : text).replaceAll('-', '−');
 }
 
-// A span (in SVG: a text) with the number at `path`.
+// A span (in SVG, a text) with the number at `path`.
 function num(path, notation) {
   const value = numberOf(at(path));
   const span = el('span', {class: 'n', 'data-path': path});
@@ -67,7 +67,7 @@ function num(path, notation) {
   return span;
 }
 
-// Sentences for people, with the numbers put in: say`the mean is ${num(path)}`.
+// Sentences with numbers inserted: say`the mean is ${num(path)}`.
 const say = (texts, ...parts) => texts.flatMap((text, i) => i < parts.length ? [text, parts[i]] : [text]).flat();
 const commas = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, ',');
 const counted = (n, one, many) => `${commas(n)} ${n === 1 ? one : many}`;

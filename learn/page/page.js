@@ -1,4 +1,4 @@
-// Puts the page together, and draws again what a choice changes.
+// Assembles the page, and redraws what a choice changes.
 'use strict';
 
 const kSections = [
@@ -40,10 +40,10 @@ function drawAll() {
 }
 
 const kTypeWords = {
-  f64: 'f64 (64-bit numbers, of about sixteen digits)',
-  f32: 'f32 (32-bit numbers, of about seven digits)',
-  bf16: 'bf16 (16-bit numbers, of two or three digits)',
-  f16: 'f16 (16-bit numbers, of about three digits)'
+  f64: 'f64 (64-bit numbers with about sixteen digits)',
+  f32: 'f32 (32-bit numbers with about seven digits)',
+  bf16: 'bf16 (16-bit numbers with two or three digits)',
+  f16: 'f16 (16-bit numbers with about three digits)'
 };
 
 const formulaText = () => `y = ${data.zero_centered && data.weight !== null ? '(1 + gamma)' : 'gamma'} * ${
@@ -59,13 +59,13 @@ function buildExplanation() {
       el('h1', {}, `${norm}, step by step`),
       el('p', {},
          isLayer ?
-             'Layer norm takes each row of numbers by itself: it subtracts the row\'s mean and divides by the row\'s spread (its standard deviation). Then it multiplies each place by gamma and adds beta, two lists of numbers that are learned.' :
-             'RMS norm takes each row of numbers by itself and divides it by its root mean square, a usual size of its numbers. Then it multiplies each place by gamma, a list of numbers that are learned.',
-         ' This keeps the numbers between the layers of a network at a steady size, whatever went in.'),
+             'Layer norm takes each row of numbers by itself: it subtracts the row\'s mean and divides by the row\'s spread (its standard deviation). Then it multiplies each column by gamma and adds beta, two lists of learned numbers.' :
+             'RMS norm takes each row of numbers by itself and divides it by its root mean square, a typical size of its numbers. Then it multiplies each column by gamma, a list of learned numbers.',
+         ' This keeps the numbers between the layers of a network at a steady size, whatever the input is.'),
       el('pre', {}, formulaText()),
       el('p', {},
          `Here x has the shape ${
-             shapeText(shape.x)}: so many numbers along each axis, axes counted from 0. It is held in ${
+             shapeText(shape.x)}, its sizes along the axes, which are counted from 0. It is held in ${
              kTypeWords[data.dtype]} and normalised over ${data.axes.length === 1 ? 'axis' : 'axes'} ${
              data.axes.join(', ')}; eps `,
          num('eps', kShortest),

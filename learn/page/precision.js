@@ -1,4 +1,4 @@
-// Where precision goes: the row pushed away from 0, eps, and the divisor.
+// Where precision is lost: the row with a growing mean, the effect of eps, and the divisor.
 'use strict';
 
 const kMethods = [
@@ -20,27 +20,29 @@ function drawPrecision() {
   if (!precision) {
     body.replaceChildren(
         el('p', {class: 'note'},
-           'This row has one number only, or numbers that are not finite: there is no precision to lose.'));
+           'This row has a single number, or numbers that are not finite, so there is no precision to lose.'));
     return;
   }
   const errors = el('figure', {id: 'errors'}), eps = el('figure', {id: 'eps-curve'});
   body.replaceChildren(
       el('p', {},
-         isLayer ? '' :
-                   'This section is about layer norm, on the same row: RMS norm takes no mean, and so loses none. ',
+         isLayer ?
+             '' :
+             'This section is about layer norm, on the same row: RMS norm subtracts no mean, and so loses no precision that way. ',
          'The same row is moved so that its mean is 1 up to 100,000,000 times its spread (', num(`${path}/unit`),
-         data.rows[chosen.row].precision.divisor ? ')' : ', taken for 1 since all its numbers are equal)',
-         '. Its pattern stays, so xhat should stay as well. ' +
-             'In f32, which has seven digits or so, this is what becomes of it by four ways to compute layer norm. Drawn is the largest error of an xhat, against exact arithmetic ' +
+         data.rows[chosen.row].precision.divisor ? ')' : ', taken as 1 because all its numbers are equal)',
+         '. Its pattern stays, so xhat should stay too. ' +
+             'In f32, which has about seven digits, four methods to compute layer norm give the following errors. The chart shows the largest error of an xhat, compared with exact arithmetic ' +
              'on the same f32 numbers.'),
       errors, errorTable(path),
       el('p', {},
-         'E[x²] − mean² takes two large, almost equal numbers from each other: their leading digits cancel, and what is left is rounding. It can come out negative; ' +
-             'where eps does not make up for that, there is no root and no result. Further out the numbers of the row themselves fall together in f32: that is lost before any norm begins, and no method can bring it back.'),
+         'E[x²] − mean² subtracts two large, almost equal numbers: their leading digits cancel, and the rest is mostly rounding. It can be negative; ' +
+             'if eps does not make up for that, there is no root and no result. Further out the numbers of the row become equal in f32. They are lost before any norm begins, and no method can restore them.'),
       el('h3', {}, 'What eps does'),
-      el('p', {}, 'The row shrinks, its pattern stays. As long as its spread is large against the root of eps (',
+      el('p', {},
+         'The row shrinks and its pattern stays. As long as its spread is large compared with the root of eps (',
          num('eps', kShortest),
-         ' inside the root), what comes out has spread 1. Below that, eps takes over and the row fades to 0 instead of being blown up: a row that is nearly constant says nothing.'),
+         ' inside the root), the result has spread 1. Below that, eps dominates and the row fades to 0 instead of being scaled up: a nearly constant row carries no information.'),
       eps, epsTable(path), el('h3', {}, 'Why divided by D'), ...divisorWords(precision, path));
   drawErrors(errors, precision);
   drawEps(eps, precision);
@@ -85,17 +87,17 @@ function epsTable(path) {
 
 function divisorWords(precision, path) {
   if (!precision.divisor)
-    return [el('p', {}, 'All numbers of this row are equal: its variance is 0, by whatever it is divided.')];
+    return [el('p', {}, 'All numbers of this row are equal, so its variance is 0 for any divisor.')];
   const n = num(`${path}/divisor/n`);
   return [el(
-      'p', {}, 'D is how many numbers the row has, here ', n, '. Dividing by D makes the variance of xhat ',
+      'p', {}, 'D is the number of numbers in the row, here ', n, '. Dividing by D makes the variance of xhat ',
       num(`${path}/divisor/by_n`),
-      ' (eps left out); with D − 1 in its place, as for a sample from a larger whole, xhat would have the variance ',
+      ' (without eps). Dividing by D − 1, as for a sample of a larger population, would make it ',
       num(`${path}/divisor/by_n_less_1`),
-      '. A row is the whole, not a sample. PyTorch\'s LayerNorm divides by D, too.')];
+      '. A row is the whole population, not a sample. PyTorch\'s LayerNorm also divides by D.')];
 }
 
-// A chart with powers of ten on both axes. lines: [{points: [[power, value]], mark, color, name}]
+// Draws a chart with powers of ten on both axes. lines: [{points: [[power, value]], mark, color, name}]
 function logChart(figure, {powers, lowest, highest, lines, across, label}) {
   const width = widthOf(figure), height = 330, left = 58, bottom = height - 52, top = 14, right = width - 24;
   const x = linear(powers, [left, right]), y = linear([lowest, highest], [bottom, top]);
@@ -132,7 +134,7 @@ function logChart(figure, {powers, lowest, highest, lines, across, label}) {
 function drawErrors(figure, precision) {
   const points = precision.points.filter((p) => Number.isFinite(numberOf(p.var)));
   if (points.length < 2) {
-    figure.replaceChildren(el('p', {class: 'note'}, 'Moved away from 0, this row no longer fits into f32.'));
+    figure.replaceChildren(el('p', {class: 'note'}, 'With a mean far from 0, this row does not fit into f32.'));
     return;
   }
   logChart(figure, {
@@ -161,8 +163,8 @@ function drawErrors(figure, precision) {
                         })),
                     ` ${title}`))),
       el('figcaption', {},
-         'A point on the upper edge: an error of 10 or more, or no number at all. On the lower edge: no error (also where all numbers of the row have become one, or eps outweighs them all).' +
-             (points.length < precision.points.length ? ' Further out the row does not fit into f32.' : '')));
+         'A point on the upper edge is an error of 10 or more, or no number at all. A point on the lower edge is no error (also if all numbers of the row have become equal, or eps outweighs them all).' +
+             (points.length < precision.points.length ? ' Further out, the row does not fit into f32.' : '')));
 }
 
 function drawEps(figure, precision) {
@@ -170,7 +172,7 @@ function drawEps(figure, precision) {
       precision.eps.map((p) => [Math.log10(numberOf(p.std)), numberOf(p.out)]).filter(([p]) => Number.isFinite(p));
   if (points.length < 2) {
     figure.replaceChildren(
-        el('p', {class: 'note'}, 'All numbers of this row are equal: it has no spread that could shrink.'));
+        el('p', {class: 'note'}, 'All numbers of this row are equal, so it has no spread that could shrink.'));
     return;
   }
   const powers = [Math.floor(Math.min(...points.map(([p]) => p))), Math.ceil(Math.max(...points.map(([p]) => p)))];

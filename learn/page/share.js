@@ -1,14 +1,14 @@
-// Who shares a mean: the same tensor under several norms, and what a change of one sample does to another.
+// Who shares a mean: the same tensor under several norms, and the effect of one sample on another.
 'use strict';
 
 const kMostSamples = 4, kMostPositions = 4, kMostChannels = 8;
 
-// The first and the last of n, at most `most`.
+// The first and the last of n indices, at most `most`.
 const someOf = (n, most) => n <= most ?
     Array.from({length: n}, (_, i) => i) :
     [...Array.from({length: most / 2}, (_, i) => i), ...Array.from({length: most / 2}, (_, i) => n - most / 2 + i)];
 
-// Which cells are drawn: {samples, positions (of several axes), channels}.
+// The cells to draw: {samples, positions (over several axes), channels}.
 function sharedCells() {
   const {batch_axis: batch, channel_axis: channel} = data.neighbours, shape = data.shapes.x;
   const between = shape.map((_, axis) => axis).filter((axis) => axis !== batch && axis !== channel);
@@ -31,7 +31,7 @@ function cellIndex(cells, s, p, c) {
   return index;
 }
 
-// Elements with one key are normalised together.
+// Elements with the same key are normalised together.
 function groupOf(norm, index) {
   const channel = data.neighbours.channel_axis, size = data.shapes.x[channel];
   const key = index.filter((_, axis) => !norm.axes.includes(axis) && !(norm.channel_groups && axis === channel));
@@ -52,7 +52,7 @@ function buildShare() {
     section.append(
         el('p', {class: 'note'}, data.neighbours_note ?? 'There is nothing to compare here.'),
         el('p', {},
-           'Batch norm would take a mean for each feature over all samples; layer norm takes one for each row. With an x of two samples or more, such as "[[4 2 8] [1 5 3]]", this section draws both.'));
+           'Batch norm takes a mean for each feature over all samples; layer norm takes one for each row. With an x of two samples or more, such as "[[4 2 8] [1 5 3]]", this section shows both.'));
     return section;
   }
   const {batch_axis: batch, channel_axis: channel, amounts, changed_sample: changed, observed_sample: observed} =
@@ -63,17 +63,17 @@ function buildShare() {
   const slip = data.axes.includes(batch) ?
       [
         el('p', {class: 'warning'},
-           'The axes that were chosen here hold the batch axis. So layer norm and RMS norm over them mix the samples as batch norm does, and move below as well.')
+           'The chosen axes include the batch axis. So layer norm and RMS norm over them mix the samples as batch norm does, and change below as well.')
       ] :
       [];
   section.append(
       el('p', {},
-         `Norms differ above all in which numbers are normalised together. (RMS norm differs in one more thing: it takes no mean off.) Here axis ${
+         `Norms differ mainly in which numbers are normalised together. (RMS norm also subtracts no mean.) Here axis ${
              batch} counts the samples of a batch and axis ${channel} ` +
              `the features (channels). A block is a sample, a column a feature${
                  cells.between.length ? ', a line a position' : ''}. ` +
-             'The cells with a point are normalised together with the chosen one, which has a ring.' +
-             (cut ? ' Of each axis the first and the last few are drawn.' : '')),
+             'The cells with a dot are normalised together with the chosen cell, which has a ring.' +
+             (cut ? ' Only the first and the last few of each axis are drawn.' : '')),
       ...slip,
       el('p', {class: 'quiet hint'}, 'Click a cell, or use the arrow keys (Page Up and Page Down: another sample).'),
       el('div', {
@@ -84,21 +84,21 @@ function buildShare() {
         'aria-label': 'which numbers are normalised together',
         onkeydown: (e) => shareKey(e, cells)
       }),
-      el('h3', {}, 'Change one sample, look at another'),
+      el('h3', {}, 'Change one sample, watch another'),
       el('p', {},
-         `To every number of sample ${changed} something is added. What comes out for sample ${
-             observed}, whose numbers stay as they are?`));
+         `Something is added to every number of sample ${changed}. How does the result for sample ${
+             observed} change, whose own numbers stay the same?`));
   const range =
       el('input', {type: 'range', id: 'amount', min: 0, max: amounts.length - 1, value: 0, oninput: drawAmount});
   section.append(
       el('div', {class: 'bar'}, el('label', {}, `Added to sample ${changed} `, range),
          el('span', {id: 'amount-words', 'aria-live': 'polite'})),
-      el('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': `what comes out for sample ${observed}`},
+      el('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': `the result for sample ${observed}`},
          el('table', {id: 'share-table'})),
       el('figure', {id: 'share-line'}),
       el('p', {class: 'quiet'},
-         '"Never" means: not a single bit, whatever is added. Without gamma and beta, in f64, with the eps of this page. Group norm cuts the features in equal parts. ' +
-             'Batch norm is shown as it works in training; when the trained network is used, it takes averages of mean and variance that were kept from training.'));
+         '"Never" means that not a single bit changes, whatever is added. Results are without gamma and beta, in f64, with the eps of this page. Group norm divides the features into equal parts. ' +
+             'Batch norm is shown as in training; a trained network uses averages of mean and variance from training instead.'));
   return section;
 }
 
@@ -178,7 +178,7 @@ function drawAmount() {
         notation = notationOf(norms.flatMap((norm) => flat(norm.outputs[k])));
   table.replaceChildren(
       el('thead', {},
-         el('tr', {}, el('th', {scope: 'col'}, 'norm'), el('th', {scope: 'col'}, 'moves?'),
+         el('tr', {}, el('th', {scope: 'col'}, 'norm'), el('th', {scope: 'col'}, 'changes?'),
             el('th', {scope: 'col', class: 'long'}, `largest change in sample ${data.neighbours.observed_sample}`),
             observed.map((index) => el('th', {scope: 'col'}, `y[${index.join(', ')}]`)))),
       el('tbody', {}, norms.map((norm, i) => {
@@ -199,7 +199,7 @@ function drawAmount() {
   drawOutputs(k);
 }
 
-// A line for each norm: where the observed numbers are now, and rings where they were.
+// One line for each norm: the observed numbers as dots, and their first positions as rings.
 function drawOutputs(k) {
   const {norms} = data.neighbours, figure = document.getElementById('share-line'), width = widthOf(figure), gap = 46;
   const domain = domainOf(norms.flatMap((norm) => flat(norm.outputs))), scale = linear(domain, [14, width - 14]);

@@ -1,4 +1,4 @@
-// The page of slips: each as it is written, what it gives beside what is right, and how it comes about.
+// The page of slips: each as it is written, its result beside the right one, and how it arises.
 'use strict';
 
 function buildSlips() {
@@ -8,8 +8,8 @@ function buildSlips() {
       el('h1', {}, 'Slips that explanations of layer norm make'),
       el('p', {},
          `${data.slips.length} of them. The first ${
-             quoted} stand in texts that teach it; the others are easily made where its backward pass is derived or programmed. ` +
-             'In each, the two lines with a background are the ones to compare: they give the slip away. Every number that is not quoted was computed by evenorm. eps is ',
+             quoted} are quoted from texts that teach it; the others are easily made when its backward pass is derived or programmed. ` +
+             'In each, compare the two lines with a background: they reveal the slip. Every number that is not quoted was computed by evenorm. eps is ',
          num('eps', kShortest), '.'),
       el('nav', {'aria-label': 'slips'},
          el('ul', {}, data.slips.map((slip) => el('li', {}, el('a', {href: `#slip-${slip.name}`}, slip.title))))));
@@ -19,9 +19,9 @@ function buildSlips() {
              el('h2', {id: `title-${slip.name}`}, `${k + 1}. ${slip.title}`),
              el('p', {class: 'quiet'}, slip.quoted ? 'As it is written:' : 'As it is easily made:'),
              el('blockquote', {class: 'mono'}, slip.written),
-             el('div', {class: 'beside'}, figuresOf(slip, k, 'wrong', 'What that gives'),
+             el('div', {class: 'beside'}, figuresOf(slip, k, 'wrong', 'What this gives'),
                 figuresOf(slip, k, 'right', 'What is right')),
-             el('figure', {'data-slip': k}), el('p', {}, el('b', {}, 'How it comes about. '), slip.how))));
+             el('figure', {'data-slip': k}), el('p', {}, el('b', {}, 'How it arises. '), slip.how))));
 }
 
 function figuresOf(slip, k, side, heading) {
@@ -35,7 +35,7 @@ function figuresOf(slip, k, side, heading) {
   }));
 }
 
-// The telling numbers on one line: crosses above for the wrong ones, dots below for the right ones.
+// Draws the figures that reveal a slip on lines: crosses above for the wrong ones, dots below for the right ones.
 function drawSlips() {
   data.slips.forEach((slip, k) => {
     const figure = document.querySelector(`[data-slip="${k}"]`),

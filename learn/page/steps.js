@@ -1,4 +1,4 @@
-// The steps of the chosen row: what each stop of the slider shows.
+// The steps of the chosen row: the content of each stop of the slider.
 'use strict';
 
 const isLayer = data.kind === 'layer';
@@ -31,7 +31,7 @@ const pathOf = (name) => stopNamed(name)?.path;
 const elementOf = (name) => elementPath(pathOf(name), chosen.element, innerShape());
 const valuesOf = (name) => listAt(pathOf(name));
 
-// The numbers that are on the line at a stop.
+// The numbers on the line at a stop.
 function onTheLine(stop) {
   const base = isLayer ? 'deviation' : 'x';
   const of = {
@@ -52,7 +52,7 @@ function marksAt(name) {
   const plain = isLayer ? 'std' : 'rms';
   const marks = {
     mean: () => [{at: one('mean'), path: pathOf('mean'), name: 'mean'}],
-    deviation: () => [{at: 0, name: 'the mean is 0 now'}],
+    deviation: () => [{at: 0, name: 'the mean is 0'}],
     'var': () => [{at: 0, band: one('std'), path: pathOf('var'), name: 'variance'}],
     mean_square: () => [{at: 0, band: one('rms'), path: pathOf('mean_square'), name: 'mean square'}],
     sigma: () => [{at: 0, band: one('sigma'), path: pathOf('sigma'), name: 'sigma'}],
@@ -65,7 +65,7 @@ function marksAt(name) {
   return marks ? marks() : [];
 }
 
-// One scale for all steps where that shows them all, so that one sees the numbers move; else each its own.
+// The scale of a step. All steps share one if it shows them all, so that the numbers visibly move.
 function domainAt(name) {
   const family = ['x', 'deviation', 'xhat', 'y', 'own'].includes(name) ? ['x', 'deviation', 'xhat', 'y'] : ['dy', 'g'];
   const values = (n) => pathOf(n) ? valuesOf(n) : [];
@@ -73,7 +73,7 @@ function domainAt(name) {
   if (![...family, 'own'].includes(name)) return [own, false];
   const each = family.filter((n) => pathOf(n)).map((n) => bulkOf(values(n)));
   const spans = each.map(([a, b]) => b - a), plain = domainOf(each.flat(), [0]);
-  // Wide enough for the strips as well, where that costs little.
+  // Includes the strips if that costs little width.
   const strip = numberOf(at(pathOf(isLayer ? 'std' : 'rms'))),
         wide = domainOf(plain, [-strip, strip, -1, 1].slice(family[0] === 'x' ? 0 : 4));
   const all = wide[1] - wide[0] < 3 * (plain[1] - plain[0]) ? wide : plain;
@@ -121,7 +121,7 @@ function buildSteps() {
   return section;
 }
 
-// Every step's text, for reading and for printing.
+// Writes the text of every step, for reading and printing.
 function inWords() {
   const of = (steps) => steps.flatMap(
       (step, k) => [el('h4', {}, `${k + 1}. ${step.title}`), el('pre', {}, [step.rule, ...step.formulas].join('\n'))]);
@@ -229,17 +229,15 @@ function drawPicture(stop, changed) {
   drawnLine = name;
   note.textContent = [
     `On the line: ${name}.`,
-    shared ? 'The scale is the same at all steps, so the numbers are seen to move.' : 'The scale is this step\'s own.',
-    values.length > kMostDots ?
-        `Some ${kMostDots} of ${commas(values.length)} numbers have a dot; the bars count all.` :
-        '',
+    shared ? 'The scale is the same at all steps, so the numbers visibly move.' : 'This step has its own scale.',
+    values.length > kMostDots ? `${kMostDots} of ${commas(values.length)} numbers have a dot; the bars count all.` : '',
     outside ? `${counted(outside, 'number lies', 'numbers lie')} beyond the ends of the line.` : '',
-    cut ? 'The strip reaches further than the line.' : '',
+    cut ? 'The strip is wider than the line.' : '',
     missing ? `${counted(missing, 'number is', 'numbers are')} not finite and cannot be drawn.` : ''
   ].filter(Boolean).join(' ');
 }
 
-// The chosen number's own way to this stop.
+// The formula of this stop for the chosen number.
 function wayOf(stop) {
   const i = `[${indexOf(chosen.element, innerShape()).join(', ')}]`,
         brief = (path) => num(path, {...notationOf([numberOf(at(path))]), brief: true});
@@ -268,10 +266,10 @@ function wayOf(stop) {
 
 const kFirst = 48;
 
-// Lists that were opened to show all their numbers, by path.
+// The paths of lists that show all their numbers.
 const opened = new Set();
 
-// A list of a row's numbers at `path`; all of it, or the first and the chosen one.
+// A list of a row's numbers at `path`: all of them, or the first ones and the chosen one.
 function numberList(path, rounded, label, few = kFirst) {
   const shape = innerShape(), n = rowSize(), most = opened.has(path) ? n : few, notation = notationOf(listAt(path));
   const places = Array.from({length: Math.min(n, most)}, (_, i) => i);

@@ -1,7 +1,7 @@
-// The tensor as a heat map, its axes, the row that is chosen.
+// The tensor as a heat map, its axes, and the chosen row.
 'use strict';
 
-// What is chosen on the page: a row of data.rows, a stop of the steps, an element of the row.
+// The user's choice: a row of data.rows, a stop of the steps, an element of the row.
 const chosen = {
   row: 0,
   stop: 0,
@@ -10,13 +10,13 @@ const chosen = {
 
 const together = (axis) => data.axes.includes(axis);
 
-// The row (counted over the leading axes) and the place within it of an element of x.
+// For an element of x: its row, counted over the leading axes, and its place in the row.
 function rowAndPlace(index) {
   const leading = index.filter((_, axis) => !together(axis)), inner = data.axes.map((axis) => index[axis]);
   return [placeOf(leading, data.shapes.rows), placeOf(inner, data.shapes.normalized_shape)];
 }
 
-// The other way round: the index in x of an element of a row on the page.
+// The inverse: the index in x of an element of a row on the page.
 function fullIndex(row, element) {
   const inner = indexOf(element, data.shapes.normalized_shape);
   let leading = 0;
@@ -24,11 +24,11 @@ function fullIndex(row, element) {
       (_, axis) => together(axis) ? inner[data.axes.indexOf(axis)] : data.rows[row].index[leading++]);
 }
 
-// A slice is what lies along the last two axes, the leading ones being fixed.
+// A slice has the elements along the last two axes, for fixed leading axes.
 function slices() {
   const shape = data.shapes.x, inner = shape.slice(-2), outer = shape.slice(0, -2);
   const [lines, columns] = inner.length === 2 ? inner : [1, inner[0]];
-  // A single long line is broken so that it can be seen.
+  // A single long line is broken so that it fits.
   const broken = inner.length === 1 && columns > 64 ? Math.min(columns, 128) : columns;
   const size = lines * columns;
   return {
@@ -61,31 +61,31 @@ function buildTensor() {
       'div', {class: 'bar'}, el('label', {}, 'Row ', select),
       el('span', {class: 'quiet'},
          data.rows.length < data.rows_total ?
-             `${commas(data.rows.length)} of ${commas(data.rows_total)} rows are on this page (--rows chooses others)` :
+             `${commas(data.rows.length)} of ${commas(data.rows_total)} rows are on this page (--rows selects others)` :
              counted(data.rows_total, 'row', 'rows'))));
   if (data.map)
     section.append(...buildMap());
   else
-    section.append(el('p', {class: 'note'}, 'x is too large to be drawn whole; the rows below are.'));
+    section.append(el('p', {class: 'note'}, 'x is too large to be drawn whole. The rows below are complete.'));
   return section;
 }
 
 function tensorWords() {
   const n = product(data.shapes.normalized_shape), axes = data.axes.join(' and ');
-  const words =
-      [el('p', {},
-          `x has the shape ${shapeText(data.shapes.x)}. The norm takes together what lies along ` +
-              `${data.axes.length === 1 ? 'axis' : 'axes'} ${axes}: ${counted(n, 'number', 'numbers')}, a `,
-          el('b', {}, 'row'),
-          (data.rows_total === 1 ? '. It gets ' : `. Each of the ${commas(data.rows_total)} rows gets `) +
-              (data.kind === 'layer' ? 'a mean and a spread of its own' : 'a root mean square of its own') +
-              ', found from its own numbers alone.' +
-              (data.rows_total === 1 ? '' :
-                                       ` So no row${
-                                           together(data.neighbours?.batch_axis ?? 0) ?
-                                               '' :
-                                               ', and no sample of a batch,'} has any influence on another one.`))];
-  if (data.warnings.length) words[0].lastChild.replaceWith('. Each row gets statistics of its own.');
+  const words = [
+    el('p', {},
+       `x has the shape ${shapeText(data.shapes.x)}. The norm takes together the numbers along ` +
+           `${data.axes.length === 1 ? 'axis' : 'axes'} ${axes}: ${counted(n, 'number', 'numbers')}, a `,
+       el('b', {}, 'row'),
+       (data.rows_total === 1 ? '. It gets ' : `. Each of the ${commas(data.rows_total)} rows gets `) +
+           (data.kind === 'layer' ? 'its own mean and spread' : 'its own root mean square') +
+           ', computed from its own numbers only.' +
+           (data.rows_total === 1 ?
+                '' :
+                ` So no row${
+                    together(data.neighbours?.batch_axis ?? 0) ? '' : ', and no sample of a batch,'} affects another.`))
+  ];
+  if (data.warnings.length) words[0].lastChild.replaceWith('. Each row gets its own statistics.');
   return [
     ...words, ...data.warnings.map((t) => el('p', {class: 'warning'}, el('b', {}, 'Warning: '), t)),
     ...data.notes.map((t) => el('p', {class: 'note'}, t))
@@ -110,12 +110,12 @@ function buildMap() {
     el('div', {class: 'ramp'}, el('span', {}, `${tick(centre - scale)} or less`), ramp,
        el('span', {}, `${tick(centre + scale)} or more`), el('span', {}, 'not a number: purple')),
     el('p', {id: 'map-help', class: 'quiet hint'},
-       'The chosen row is framed: what is in the frame shares its statistics. ' +
+       'The frame shows the chosen row, whose numbers share statistics. ' +
            (data.rows.length > 1 ? 'Click a number, or use the arrow keys here, to choose another row.' : ''))
   ];
 }
 
-// Which rows are on the page, by their number.
+// The position on the page of each row, by row number.
 const shownRows = new Map();
 
 function mapKey(event) {
@@ -148,13 +148,13 @@ function mapClick(event) {
     choose({row: shownRows.get(row), element});
   else
     document.getElementById('cell').textContent =
-        `Row ${row} is not on this page: evenorm explain ... --rows ${row} has it.`;
+        `Row ${row} is not on this page: use evenorm explain ... --rows ${row}.`;
 }
 
 let levels = null, fewSlices = true;
 const kMostSlices = 12;
 
-// The first slices, and those that the chosen row is in, if they are few.
+// The first slices and, if they are few, those of the chosen row.
 function shownSlices(all, lit) {
   const some = new Set(Array.from({length: kMostSlices}, (_, s) => s));
   for (const place of lit)
@@ -201,7 +201,7 @@ const levelColour = (level) => colour(level === -128 ? NaN : level / 127);
 const cellNotation = () => notationOf(data.rows.flatMap((row) => flat(row.x)));
 const cellTexts = () => data.rows.flatMap((row) => flat(row.x)).map((v) => format(v, cellNotation()));
 
-// Few numbers: each is written into its cell.
+// A slice with few numbers, which are written into the cells.
 function gridSlice(s, all, isLit, width) {
   const grid =
       el('div', {class: 'cells', style: `grid-template-columns: repeat(${all.columns}, ${Math.ceil(width)}px)`});
@@ -221,9 +221,9 @@ function gridSlice(s, all, isLit, width) {
   return grid;
 }
 
-const kFrame = 4;  // pixels around a slice, for the frame of its outer cells
+const kFrame = 4;  // pixels around a slice, for the frame of cells at its edge
 
-// Many numbers: colours alone.
+// A slice with many numbers, shown only as colours.
 function canvasSlice(s, all, isLit, width) {
   const across = all.count === 1 || width < 500 ? 1 : all.count === 2 || all.columns > 100 ? 2 : Math.min(4, all.count);
   const room = Math.floor((width - 16 * (across - 1)) / across) - 2 * kFrame,
@@ -248,7 +248,7 @@ function canvasSlice(s, all, isLit, width) {
   return canvas;
 }
 
-// A frame around the chosen row's cells, outside of them: first light, then dark, so that it is seen on all colours.
+// Frames the chosen row's cells from outside, first light, then dark, to be visible on all colours.
 function frameLit(context, s, all, isLit, cellWidth, cellHeight, ratio) {
   const edge = kFrame * ratio / 2,
         lit = (line, column) => line >= 0 && line < all.lines && column >= 0 && column < all.columns &&

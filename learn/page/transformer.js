@@ -1,7 +1,7 @@
-// The two places of the norm in a Transformer's block, and what goes through them here.
+// The two positions of the norm in a Transformer block, and the norm's input on this page.
 'use strict';
 
-// From below to above, as such drawings usually are: [kind, words].
+// From bottom to top, as is usual in such drawings: [kind, words].
 const kPlaces = {
   post: {
     title: 'Post-norm (2017): after the sum',
@@ -17,19 +17,19 @@ const kPlaces = {
 };
 
 const kNormWords = {
-  'post norm 1': `x + attention(x) is normalised: the stream itself is brought back to ${
-                     isLayer ? 'mean 0 and spread 1, then scaled by gamma and shifted by beta' :
-                               'a root mean square of 1, then scaled by gamma'}, at every block. ` +
-      'Gradients on their way back pass every norm, ' +
-      'so deep post-norm stacks want a slow start (warm-up).',
+  'post norm 1': `x + attention(x) is normalised: every block brings the stream back to ${
+                     isLayer ? 'mean 0 and spread 1, then scales it by gamma and shifts it by beta' :
+                               'a root mean square of 1, then scales it by gamma'}. ` +
+      'Gradients pass through every norm on their way back, ' +
+      'so deep post-norm stacks need a slow start (warm-up).',
   'post norm 2':
-      'The sum with the feed-forward part is normalised as well, and what leaves the block is normalised. No last norm is needed.',
+      'The sum with the feed-forward part is normalised as well, so the block\'s output is normalised. No last norm is needed.',
   'pre norm 1':
-      'Only what goes into attention is normalised; the stream beside it is not touched. Gradients flow back along it unhindered.',
+      'Only the input of attention is normalised; the stream beside it is unchanged. Gradients flow back along it unhindered.',
   'pre norm 2':
-      'Only what goes into the feed-forward part is normalised. The stream grows from block to block, since every part adds to it.',
+      'Only the input of the feed-forward part is normalised. The stream grows from block to block, because every part adds to it.',
   'pre last norm':
-      'After the last block the stream, which nothing has normalised yet, is normalised once, before the output is made of it.',
+      'After the last block, the stream has not been normalised yet. It is normalised once before the output is computed.',
 };
 
 function buildTransformer() {
@@ -38,19 +38,18 @@ function buildTransformer() {
       'section', {id: 'transformer', 'aria-labelledby': 'transformer-title'},
       el('h2', {id: 'transformer-title'}, '5. In a Transformer'),
       el('p', {},
-         'A Transformer keeps one vector of features for each position of each sample: the residual stream, the thick line. Attention and feed-forward parts read from it and add to it, dozens of times. Norms keep what they read at a steady size, so that deep stacks can be trained. The norm stands in one of two places. ' +
+         'A Transformer keeps one vector of features for each position of each sample: the residual stream, the thick line. Attention and feed-forward parts read from it and add to it, dozens of times. Norms keep their inputs at a steady size, so that deep stacks can be trained. The norm has one of two positions. ' +
              'Point at a norm, or reach it with the Tab key, to see its formula.'));
   const features = data.axes.length === 1 && data.axes[0] === shape.length - 1;
   if (three && !features)
     section.append(
-        el('p', {},
-           'In a Transformer the norm is over the features alone, the last axis; the axes of this page are others.'));
+        el('p', {}, 'In a Transformer, the norm is over the features only, the last axis; this page uses other axes.'));
   if (three && features)
     section.append(
         el('p', {},
-           `x of this page could be such a stream: ${shapeText(shape)}. What goes through every norm is all of it, ` +
+           `The x of this page could be such a stream: ${shapeText(shape)}. All of it goes through every norm, ` +
                `${counted(data.rows_total, 'row', 'rows')} of ${
-                   counted(product(data.shapes.normalized_shape), 'number', 'numbers')}, each row on its own.`));
+                   counted(product(data.shapes.normalized_shape), 'number', 'numbers')}, each row by itself.`));
   section.append(
       el('div', {class: 'columns'},
          Object.entries(kPlaces).map(
@@ -108,9 +107,9 @@ function drawNormWords(name) {
       .replaceChildren(
           el('h3', {}, name.replace(/^(post|pre) /, (_, place) => `${place === 'post' ? 'Post' : 'Pre'}-norm, `)),
           el('p', {}, kNormWords[name]), el('pre', {}, formulaText()),
-          el('p', {}, `If x of this page is what enters the norm, ${label} has `,
+          el('p', {}, `If the x of this page enters the norm, ${label} has `,
              isLayer ? ['mean ', num(pathOf('mean')), ' and '] : [], 'sigma ', num(pathOf('sigma')),
-             '. gamma and beta are the same for all rows, and each norm of the network has its own.'));
+             '. gamma and beta are the same for all rows. Each norm of the network has its own.'));
 }
 
 function drawTransformer() {

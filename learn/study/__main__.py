@@ -4,5 +4,5 @@ import sys
 
 from ._command import main
 
-if __name__ == "__main__":  # workers import this module by another name
+if __name__ == "__main__":  # worker processes import this module under another name
     sys.exit(main())

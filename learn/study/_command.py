@@ -1,4 +1,4 @@
-"""The command line of the study: what is run, and where its results go."""
+"""The command line of the study: chooses the runs and the folder of their results."""
 
 import argparse
 import datetime
@@ -16,11 +16,11 @@ from . import _page, _plots, _runner, _sections, _store
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="study", description="Measures claims about layer norm; writes report.md.")
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"{', '.join(_sections.NAMES)} (default: all)")
-    parser.add_argument("--smoke", action="store_true", help="short runs: shows that everything works, measures little")
+    parser.add_argument("--smoke", action="store_true", help="make short runs that test the study but measure little")
     parser.add_argument("--output", type=Path, metavar="DIR", help="default: build/study, or build/study-smoke")
-    parser.add_argument("--list", action="store_true", help="prints the sections and their claims; runs nothing")
+    parser.add_argument("--list", action="store_true", help="print the sections and their claims; run nothing")
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at once (default: one per processor)")
-    parser.add_argument("--report", action="store_true", help="trains nothing: report and plots from the JSON files")
+    parser.add_argument("--report", action="store_true", help="train nothing; write report and plots from the JSON")
     options = parser.parse_args(words)
     unknown = [name for name in options.sections if name not in _sections.NAMES]
     if unknown:
@@ -53,7 +53,7 @@ def compute(name: str, options: argparse.Namespace, workers: _runner.Workers) ->
 
 
 def draw(folder: Path) -> Path:
-    """Writes the plots and the report from the JSON files alone, of all sections that have one."""
+    """Writes the plots and the report of all sections that have a JSON file, from these files only."""
     parts = [_page.INTRODUCTION]
     for name in _sections.NAMES:
         try:
@@ -81,13 +81,13 @@ def resume(options: argparse.Namespace) -> str:
 
 
 def interrupted(*_: Any) -> None:
-    """The first SIGTERM is like Ctrl-C; the second one ends the program at once."""
+    """Handles the first SIGTERM like Ctrl-C. A second one ends the program at once."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     raise KeyboardInterrupt
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit status: 0 done, 1 failed, 130 interrupted."""
+    """Runs the command and returns its exit status: 0 for success, 1 for failure, 130 if interrupted."""
     options = arguments(words)
     if options.list:
         for name in _sections.NAMES:

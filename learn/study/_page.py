@@ -1,4 +1,4 @@
-"""The report as Markdown: numbers, ranges over seeds, lists and tables as text, and the frame of a section."""
+"""The report as Markdown: numbers with their range over seeds, lists, tables, and the frame of a section."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -7,18 +7,18 @@ from ._sections import Section, Spread
 
 INTRODUCTION = """# The study
 
-Claims that texts make about layer norm, measured on small networks. `make study` runs the study again;
-[learn/README.md](../../learn/README.md) says how. The JSON files beside this page hold the settings, the seeds and the
-result of every run. `NAME.machine.json` holds the date, the machine and the versions. This page is computed from the
-JSON files alone, the verdicts included.
+Claims that texts make about layer norm, measured on small networks. `make study` runs the study;
+[learn/README.md](../../learn/README.md) describes how. The JSON files next to this page hold the settings, the seeds
+and the result of every run. `NAME.machine.json` holds the date, the machine and the versions. This page, including
+its verdicts, is computed from the JSON files only.
 
-A number such as 2.1 (1.9 to 2.4) is the median of the seeds, with the smallest and the largest. Bands in plots are the
-same range. "In every seed" compares two networks seed by seed.
+A number such as 2.1 (1.9 to 2.4) is the median over the seeds, with the smallest and the largest value. Bands in plots
+show the same range. "In every seed" compares two networks seed by seed.
 """
 
 
 def ranged(found: Spread | None, spec: str = ".3g") -> str:
-    """Median, smallest and largest of the seeds."""
+    """Median, smallest and largest value over the seeds, as text."""
     if found is None:
         return "none"
     return f"{found.median:{spec}} ({found.least:{spec}} to {found.most:{spec}})"
@@ -29,7 +29,7 @@ def listed(values: Iterable[object]) -> str:
 
 
 def sentences(*parts: str) -> str:
-    """The parts that are not empty."""
+    """Joins the parts that are not empty."""
     return " ".join(part for part in parts if part)
 
 
@@ -43,7 +43,7 @@ def picture(section: str, name: str, caption: str) -> str:
 
 
 def page_of(section: Section, summary: dict[str, Any], verdicts: dict[str, str]) -> str:
-    """A section's claims, text and verdicts."""
+    """A section's claims, text and verdicts, as Markdown."""
     text = section.write(summary, verdicts)
     claims = [f"**Claim {claim.name}.** {claim.text} ({claim.source})" for claim in section.claims]
     found = [f"**{claim.name}: {verdicts[claim.name]}.** {text.because[claim.name]}" for claim in section.claims]

@@ -1,4 +1,4 @@
-"""How the plots look, and how they are written: the same numbers give the same bytes."""
+"""The style of the plots and how they are written. The same numbers give the same bytes."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ MARKERS = "os^Dv<"
 
 @contextmanager
 def styled() -> Iterator[Any]:
-    """matplotlib.pyplot without a display, in the study's style, whatever the user's own is."""
+    """Yields matplotlib.pyplot without a display and with the study's style instead of the user's."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -40,23 +40,23 @@ def styled() -> Iterator[Any]:
         pyplot.close("all")
 
 
-def band(axes: Any, x: Sequence[float], seeds: Sequence[Sequence[float]], label: str, index: int, **look: Any) -> None:
-    """The seeds' medians as a line and their range as a band; `seeds` has one list over x for each seed."""
+def band(axes: Any, x: Sequence[float], seeds: Sequence[Sequence[float]], label: str, index: int, **style: Any) -> None:
+    """Draws the seeds' medians as a line and their range as a band. `seeds` has one list over x for each seed."""
     spreads = [_sections.spread(values) for values in zip(*seeds, strict=True)]
-    look = {"color": COLOURS[index], "marker": MARKERS[index], **look}
-    axes.plot(x, [one.median for one in spreads], label=label, **look)
+    style = {"color": COLOURS[index], "marker": MARKERS[index], **style}
+    axes.plot(x, [one.median for one in spreads], label=label, **style)
     low, high = [one.least for one in spreads], [one.most for one in spreads]
-    axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
 def losses(axes: Any, steps: int, seeds: Sequence[Sequence[float]], label: str, index: int) -> None:
-    """The seeds' training losses over all steps, each point the mean of as many steps."""
+    """Draws the seeds' training losses over all steps. Each point is the mean of equally many steps."""
     width = steps / len(seeds[0])
     band(axes, [width * (at + 0.5) for at in range(len(seeds[0]))], seeds, label, index)
 
 
 def legend(figure: Any) -> None:
-    """One legend for all panels, below them."""
+    """Draws one legend for all panels, below them."""
     labels = {
         label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }

@@ -1,6 +1,6 @@
-"""Networks trained at several learning rates: which rates train, which one is fastest, and how two networks compare.
+"""Compares networks trained at several learning rates: which rates train, and which rate is fastest.
 
-A table has a row for each task or depth, by the name that the report gives it, and in each row the networks by name.
+A table has a row for each task or depth. A row maps the names of the networks to their results.
 """
 
 import math
@@ -13,7 +13,7 @@ Table = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 def numbers(key: str, seeds: Sequence[Json]) -> list[float]:
-    """The seeds' values of a key; a run that diverged is above everything."""
+    """The seeds' values of a key; infinity for a run that diverged."""
     return [math.inf if one[key] is None else one[key] for one in seeds]
 
 
@@ -28,7 +28,7 @@ def lowest(key: str, cases: Mapping[Any, Sequence[Json]]) -> Any:
 
 
 def at_rates(of: Mapping[float, Sequence[Json]], key: str, limit: float) -> dict[str, Any]:
-    """The rates that train, and the results at the fastest rate, the one with the smallest mean loss over all steps.
+    """The rates that train, and the results at the fastest rate, which has the smallest mean loss over all steps.
 
     A rate trains if the loss under the key is at most the limit in every seed.
     """
@@ -42,12 +42,12 @@ def at_rates(of: Mapping[float, Sequence[Json]], key: str, limit: float) -> dict
 
 
 def lower(table: Table, key: str, first: str, second: str) -> list[str]:
-    """The rows in which the first network's value is below the second's in every seed."""
+    """The rows in which the first network's value is smaller than the second's in every seed."""
     return [name for name, of in table.items() if ahead(of[second][key], of[first][key])]
 
 
 def larger_rate(table: Table, first: str, second: str) -> list[str]:
-    """The rows in which the first network's largest rate that trains is above the second's."""
+    """The rows in which the first network's largest training rate exceeds the second's."""
     return [
         name
         for name, of in table.items()

@@ -1,6 +1,6 @@
-"""Performs the runs that are not done yet, in several processes, and writes each result when the run ends.
+"""Performs the missing runs in several processes, and writes each result when its run ends.
 
-A run has one thread whatever the number of processes, so this number changes no result.
+Each run uses one thread, so the number of processes does not change results.
 """
 
 import multiprocessing
@@ -19,7 +19,7 @@ from . import _sections, _setup, _store
 
 
 def perform(name: str, run: _sections.Run) -> tuple[Any, float]:
-    """One run, from its seed on."""
+    """Performs one run. Returns its result and its time in seconds."""
     _setup.prepare(run.seed)
     start = time.perf_counter()
     result = _sections.load(name).run(run.settings, run.seed)
@@ -27,7 +27,7 @@ def perform(name: str, run: _sections.Run) -> tuple[Any, float]:
 
 
 def begin_worker() -> None:
-    """Leaves Ctrl-C to the parent, and ends this worker when the parent ends, for whatever reason."""
+    """Makes this worker ignore Ctrl-C, which the parent handles, and end when the parent ends for any reason."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
@@ -41,20 +41,20 @@ def begin_worker() -> None:
 
 
 class Workers:
-    """A pool of processes for all sections. It is started when it is first needed."""
+    """A pool of processes for all sections. It starts at the first use."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
         self.pool: ProcessPoolExecutor | None = None
 
     def results(self, name: str, runs: list[_sections.Run]) -> Iterator[tuple[_sections.Run, Any, float]]:
-        """Each run, its result and its seconds, in the order in which runs end."""
+        """Yields each run, its result and its seconds, in the order in which the runs end."""
         if self.jobs == 1 or len(runs) <= 1:
             for run in runs:
                 yield (run, *perform(name, run))
             return
         if self.pool is None:
-            spawn = multiprocessing.get_context("spawn")  # not fork: PyTorch's threads do not survive that
+            spawn = multiprocessing.get_context("spawn")  # PyTorch's threads do not survive a fork
             self.pool = ProcessPoolExecutor(self.jobs, mp_context=spawn, initializer=begin_worker)
         waiting: dict[Future[tuple[Any, float]], _sections.Run] = {}
         for run in runs:
@@ -72,7 +72,7 @@ class Workers:
 def complete(
     section: _sections.Section, folder: Path, smoke: bool, workers: Workers
 ) -> tuple[list[dict[str, Any]], float]:
-    """All runs of a section in order, and their total seconds."""
+    """Performs the missing runs of a section. Returns all of its runs in order, and their total seconds."""
     store, runs = _store.Runs(folder, section), section.runs(smoke)
     missing = [run for run in runs if store.read(run) is None]
     for done, (run, result, seconds) in enumerate(workers.results(section.name, missing), 1 + len(runs) - len(missing)):
@@ -81,7 +81,7 @@ def complete(
             end = "\n" if done == len(runs) else ""
             print(f"\r{section.name}: {done} of {len(runs)} runs", end=end, file=sys.stderr, flush=True)
     found = []
-    for run in runs:  # read from the files, as after a restart
+    for run in runs:  # read from the files, so a resumed study gives the same JSON
         one = store.read(run)
         assert one is not None
         found.append(one)

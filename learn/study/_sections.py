@@ -1,6 +1,6 @@
-"""What a section of the study is, the list of sections, and the small functions that all sections share.
+"""What a section of the study consists of, the list of sections, and the functions that all sections share.
 
-Sections are imported only when they are asked for, because they import PyTorch.
+Sections import PyTorch, so they are imported only when needed.
 """
 
 import importlib
@@ -11,12 +11,12 @@ from typing import Any
 
 Json = Any  # what a JSON file holds
 Settings = Mapping[str, Json]
-Runs = list[dict[str, Json]]  # {"settings", "seed", "result"} each
+Runs = list[dict[str, Json]]  # each {"settings", "seed", "result"}
 
-# In the order of the report. Each has the modules NAME and NAME_page beside this file.
+# In the order of the report. Each name stands for the modules NAME and NAME_page in this folder.
 NAMES = ("depth", "encdec", "recurrent", "batch", "shift")
 
-SMOOTH = 10  # a target is reached by the mean of so many losses
+SMOOTH = 10  # the number of losses whose mean has to reach a target
 HOLDS = "holds"
 CONDITIONS = "holds under conditions"
 FAILS = "does not hold here"
@@ -24,7 +24,7 @@ FAILS = "does not hold here"
 
 @dataclass(frozen=True)
 class Claim:
-    """What a text says, in our words, and where. `Section.judge` computes the verdict on it."""
+    """What a text claims, in our words, and its source. `Section.judge` computes the verdict."""
 
     name: str
     text: str
@@ -33,7 +33,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Run:
-    """One choice of settings and one seed: what is computed whole, or again."""
+    """One choice of settings and one seed: the unit of work that a resumed study repeats or reuses."""
 
     settings: Settings
     seed: int
@@ -41,7 +41,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Text:
-    """The report's paragraphs, tables and plots of a section, and for each claim the figures behind its verdict."""
+    """A section's paragraphs, tables and plots in the report, and the reason for the verdict on each claim."""
 
     body: Sequence[str]
     because: Mapping[str, str]
@@ -52,13 +52,13 @@ class Section:
     """One section of the study.
 
     Attributes:
-        name, title: the section's name on the command line, and its title in the report.
-        claims: what is judged.
-        runs: all runs, in the order of the JSON; fewer and shorter ones for the smoke run.
-        run: performs one run. The result is plain JSON, and the same for the same run on one machine.
+        name, title: the section's name on the command line and its title in the report.
+        claims: the claims to judge.
+        runs: returns all runs in the order of the JSON; for a smoke run (True), fewer and shorter ones.
+        run: performs one run. The result is plain JSON, and the same on every repetition on one machine.
         summary: computes the figures of the report from all runs.
-        judge: gives each claim's verdict, HOLDS, CONDITIONS or FAILS, from the summary.
-        figures: draws matplotlib's figures, by name, from pyplot, the runs and the summary.
+        judge: computes each claim's verdict, HOLDS, CONDITIONS or FAILS, from the summary.
+        figures: draws matplotlib's figures from pyplot, the runs and the summary; returns them by name.
         write: writes the text from the summary and the verdicts.
     """
 
@@ -79,7 +79,7 @@ def load(name: str) -> Section:
 
 
 def grid(**choices: Sequence[Json]) -> list[dict[str, Json]]:
-    """Every combination of the choices: the last one changes fastest."""
+    """Every combination of the choices. The last choice changes fastest."""
     found: list[dict[str, Json]] = [{}]
     for name, values in choices.items():
         found = [{**one, name: value} for one in found for value in values]
@@ -96,27 +96,27 @@ def results(runs: Runs, **settings: Json) -> list[Json]:
 
 
 def choices(runs: Runs, name: str) -> list[Json]:
-    """The values of a setting, in the order of the runs."""
+    """The values of a setting in the order of the runs."""
     return list(dict.fromkeys(run["settings"][name] for run in runs if name in run["settings"]))
 
 
 def extent(hits: int, cases: int) -> str:
-    """The verdict on a claim that is true in so many of the cases."""
+    """The verdict on a claim that is true in `hits` of the cases."""
     return FAILS if not hits else HOLDS if hits == cases else CONDITIONS
 
 
 def ahead(a: Sequence[float], b: Sequence[float]) -> bool:
-    """Whether a is above b in every seed, compared seed by seed."""
+    """True if a is above b in every seed."""
     return all(one > other for one, other in zip(a, b, strict=True))
 
 
 def number(value: float, digits: int = 6) -> float | None:
-    """Rounded to so many digits; None if it is not finite."""
+    """The value rounded to `digits` significant digits; None if it is not finite."""
     return float(f"{value:.{digits}g}") if math.isfinite(value) else None
 
 
 def rounded(values: Iterable[float]) -> list[float | None]:
-    """For curves and tables: five digits are enough."""
+    """The values rounded to five digits, which suffice for curves and tables."""
     return [number(value, 5) for value in values]
 
 
@@ -125,19 +125,19 @@ def mean(values: Sequence[float]) -> float:
 
 
 def curve(losses: Sequence[float], width: int) -> list[float | None]:
-    """The mean of each `width` losses."""
+    """The mean of each group of `width` losses."""
     return rounded(mean(losses[at : at + width]) for at in range(0, len(losses), width))
 
 
 def reached(losses: Sequence[float], target: float) -> int | None:
-    """The first step at which the mean of the last few losses is at most the target."""
+    """The first step at which the mean of the last SMOOTH losses is at most the target; None if there is none."""
     steps = range(SMOOTH, len(losses) + 1)
     return next((step for step in steps if mean(losses[step - SMOOTH : step]) <= target), None)
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Median, smallest and largest of what the seeds gave."""
+    """Median, smallest and largest value over the seeds."""
 
     median: float
     least: float
@@ -152,6 +152,6 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def spread_if(values: Sequence[float | None]) -> Spread | None:
-    """None if a seed has no number."""
+    """The spread of the values; None if a seed has no number."""
     found = [value for value in values if value is not None]
     return spread(found) if found and len(found) == len(values) else None

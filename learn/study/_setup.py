@@ -1,10 +1,10 @@
-"""What makes a run repeatable: one thread, deterministic algorithms, a seed."""
+"""Makes a run repeatable: one thread, deterministic algorithms, a seed."""
 
 THREADS = 1
 
 
 def prepare(seed: int) -> None:
-    """Before each run: its numbers depend on its settings and its seed alone."""
+    """Prepares a run, so that its numbers depend only on its settings and its seed."""
     import torch
 
     torch.set_num_threads(THREADS)

@@ -1,8 +1,8 @@
-"""Files of the study. Each is written whole or not at all. What differs between two equal runs has a file of its own.
+"""The study's files. Each file is replaced as a whole or not at all.
 
-NAME.json                 claims, settings, seeds, results, verdicts: the same for the same seeds on one machine
-NAME.machine.json         date, machine, versions, seconds
-runs/NAME/KEY.json        one run, written when it ends; a restart reuses those of the same sources and versions
+NAME.json                 claims, settings, seeds, results, verdicts; equal for equal seeds on one machine
+NAME.machine.json         date, machine, versions, seconds; may differ between equal runs
+runs/NAME/KEY.json        one run, written when it ends; reused after a restart if sources and versions are equal
 """
 
 import ast
@@ -26,12 +26,12 @@ PACKAGES = ("evenorm", "torch", "numpy", "scikit-learn", "matplotlib")
 
 
 def text_of(value: Any, indent: int | None = None) -> str:
-    """JSON without NaN: a result that has no number is null."""
+    """The value as JSON. NaN is an error: a result that has no number is null."""
     return json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replaces the file by the whole content, or leaves it as it was."""
+    """Replaces the file by the whole content, or leaves it untouched."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -51,7 +51,7 @@ def write_json(path: Path, value: Any, indent: int | None = None) -> None:
 
 
 def lines_of_runs(whole: dict[str, Any]) -> str:
-    """The section's JSON: indented, but with one line for each run."""
+    """The section's JSON, indented, with one line for each run."""
     rest = {name: value for name, value in whole.items() if name != "runs"}
     runs = ",\n".join(f"    {text_of(run)}" for run in whole["runs"])
     return f'{text_of(rest, 2)[:-2]},\n  "runs": [\n{runs}\n  ]\n}}\n'
@@ -78,7 +78,7 @@ def processor() -> str:
 
 
 def sources_of(module: ModuleType) -> dict[str, str]:
-    """The sources of the module and of the study's modules that it imports, by name, without the study's machinery."""
+    """The sources of the module and of the study's public modules that it imports, by name."""
     found = {module.__name__: inspect.getsource(module)}
     for node in ast.walk(ast.parse(found[module.__name__])):
         if isinstance(node, ast.ImportFrom) and node.level == 1:
@@ -90,7 +90,7 @@ def sources_of(module: ModuleType) -> dict[str, str]:
 
 
 def fingerprint(run: Callable[..., Any]) -> str:
-    """A hash of what a run's numbers depend on beside settings and seed: sources, versions and the machine."""
+    """A hash of the sources, versions and machine, on which a run's numbers depend besides settings and seed."""
     module = inspect.getmodule(run)
     assert module is not None
     sources = [source for _, source in sorted(sources_of(module).items())]
@@ -112,7 +112,7 @@ class Runs:
         self.fingerprint = fingerprint(section.run)
 
     def read(self, run: _sections.Run) -> dict[str, Any] | None:
-        """The run's file of an earlier start; None if there is none, or if its sources or versions differ."""
+        """The stored run; None if there is none, or if its settings, seed, sources, versions or machine differ."""
         try:
             found: dict[str, Any] = json.loads((self.folder / f"{key_of(run)}.json").read_text())
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Runs of the section `batch`: a small network on scikit-learn's digits, with one norm and one batch size each."""
+"""Runs of the section `batch`: trains a small network on scikit-learn's digits with each norm and batch size."""
 
 import copy
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from ._sections import Run, Settings, grid, seeded
 NORMS = ("none", "batch", "layer", "layer after")
 SIZES = (1, 2, 4, 8, 64, 256)
 SEEDS = (0, 1, 2, 3, 4)
-TRAINED, WIDTH = 1280, 128  # with 1280 samples, every batch is whole at every size
+TRAINED, WIDTH = 1280, 128  # 1280 samples divide into whole batches at every size
 RATE, RATE_SIZE = 4e-3, 64
-MATES = (7, 63)  # other samples in the batch of the one whose bits are compared
+MATES = (7, 63)  # the numbers of other samples in the batch of the sample whose bits are compared
 
 
 def runs(smoke: bool) -> list[Run]:
@@ -27,7 +27,7 @@ def runs(smoke: bool) -> list[Run]:
 
 
 class RawBatchNorm(nn.BatchNorm1d):
-    """torch.nn.BatchNorm1d without its check of the batch size, to see what the formula gives at batch size 1."""
+    """torch.nn.BatchNorm1d without its check of the batch size, to show what the formula gives at batch size 1."""
 
     def forward(self, x: Tensor) -> Tensor:
         mean, var, momentum = self.running_mean, self.running_var, self.momentum or 0.0
@@ -46,7 +46,7 @@ MAKERS: dict[str, Callable[[], nn.Module]] = {
 
 
 def network(norm: str) -> nn.Sequential:
-    """64 pixels, two hidden layers, 10 digits; the norm stands before the activation or, as LN(f(Wx)), after it."""
+    """64 pixels, two hidden layers, 10 digits. The norm comes before the activation or, for "layer after", after it."""
     make, layers = MAKERS[norm], list[nn.Module]()
     for inputs in (64, WIDTH):
         inner = [nn.ReLU(), make()] if norm == "layer after" else [make(), nn.ReLU()]
@@ -63,7 +63,7 @@ def digits() -> tuple[Tensor, Tensor]:
 
 
 def split(seed: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """The samples to train on and those held out, split anew for each seed."""
+    """The training samples and the held-out samples; each seed has its own split."""
     x, digit = digits()
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     first, rest = order[:TRAINED], order[TRAINED:]
@@ -71,7 +71,7 @@ def split(seed: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
 
 
 def train(model: nn.Module, data: tuple[Tensor, Tensor], size: int, epochs: int, after: Callable[[], None]) -> None:
-    """Trains with Adam and calls `after` after each epoch. The rate grows with the root of the batch size."""
+    """Trains with Adam and calls `after` after each epoch. The rate is proportional to the root of the batch size."""
     x, digit = data
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE * (size / RATE_SIZE) ** 0.5, fused=True)
     for _ in range(epochs):
@@ -85,7 +85,7 @@ def train(model: nn.Module, data: tuple[Tensor, Tensor], size: int, epochs: int,
 
 
 def logits(model: nn.Module, x: Tensor, size: int, training: bool) -> Tensor:
-    """The model's logits in batches of a size, in either mode; its running statistics stay as they are."""
+    """The model's logits in batches of a size, in either mode. The model's running statistics do not change."""
     model = copy.deepcopy(model).train(training)
     with torch.no_grad():
         return torch.cat([model(part) for part in x.split(size)])
@@ -96,23 +96,23 @@ def share(right: Tensor) -> float:
 
 
 def bits_apart(a: Tensor, b: Tensor) -> int:
-    """How many bits of two float32 tensors differ."""
+    """The number of bits in which two float32 tensors differ."""
     apart = (a.contiguous().view(torch.int32) ^ b.contiguous().view(torch.int32)).long() & 0xFFFFFFFF
     return sum(int((apart >> bit & 1).sum()) for bit in range(32))
 
 
 def apart(function: Callable[[Tensor], Tensor], sample: Tensor, mates: list[Tensor]) -> int:
-    """The largest number of bits by which the sample's result differs between two batches."""
+    """The largest number of bits by which the sample's result differs between its first batch and another."""
     with torch.no_grad():
         found = [function(torch.cat([sample, others]))[0] for others in mates]
     return max(bits_apart(found[0], one) for one in found[1:])
 
 
 def dependence(model: nn.Sequential, norm: str, x: Tensor) -> dict[str, int]:
-    """Bits of one sample's output that its batch mates change, in training mode: of a norm alone, and of the network.
+    """Bits of one sample's output that its batch mates change in training mode, for a norm alone and for the network.
 
-    The norm alone gets the same numbers for the sample each time. In the network, PyTorch's matrix products may sum in
-    another order if the batch has another size, so batches of one size and of different sizes are compared apart.
+    The norm alone always gets the same numbers for the sample. In the network, PyTorch's matrix products may sum in
+    another order at another batch size. So batches of one size and batches of different sizes are compared separately.
     """
     few, many = MATES
     model = copy.deepcopy(model).train()

@@ -1,4 +1,4 @@
-"""The section `batch`: its claims, the figures behind the verdicts, its plot and its text."""
+"""The section `batch`: its claims, verdicts, plot and text."""
 
 from typing import Any
 
@@ -27,13 +27,12 @@ CLAIMS = (
     ),
     Claim(
         "size",
-        "Layer norm is robust to the batch size: it works at batch size 1, and is the more accurate one in small "
-        "batches.",
+        "Layer norm is robust to the batch size: it works at batch size 1, and it is more accurate in small batches.",
         f"{SOURCE}, sections 1 and 6.6, figure 6",
     ),
     Claim("speed", "Layer norm trains faster than batch norm.", f"{SOURCE}, section 6.6, figure 6"),
 )
-CLOSE = 0.03  # a norm works if its accuracy is so near to its best one
+CLOSE = 0.03  # a norm works if its accuracy is within this of its best accuracy
 SMALL = 8  # the largest small batch
 
 
@@ -67,7 +66,7 @@ def summary(runs: Runs) -> dict[str, Any]:
 
 
 def bits_of(norm: str, at: dict[int, list[dict[str, int]]]) -> dict[str, Any]:
-    """What changes of one sample's output, over all runs. Batch norm trained at batch size 1 has no finite output."""
+    """The bits that change, over all runs without batch norm at batch size 1, which has no finite output."""
     found = [one for size, seeds in at.items() if norm != "batch" or size > 1 for one in seeds]
     return {kind: spread([one[kind] for one in found]) for kind in found[0]}
 
@@ -78,7 +77,7 @@ def medians(found: dict[str, Any], norm: str) -> list[float]:
 
 
 def width(found: dict[str, Any], norm: str) -> float:
-    """How far the median accuracy differs between batch sizes above 1."""
+    """The range of the median accuracy over batch sizes above 1."""
     return max(medians(found, norm)) - min(medians(found, norm))
 
 
@@ -88,7 +87,7 @@ def where(found: dict[str, Any], key: str, first: str, second: str) -> list[int]
 
 
 def at_one(found: dict[str, Any]) -> tuple[float, float]:
-    """Layer norm's median accuracy at batch size 1, and its best one."""
+    """Layer norm's median accuracy at batch size 1, and at its best batch size."""
     alone = spread(found["final"]["layer"][1]).median
     return alone, max([alone, *medians(found, "layer")])
 
@@ -128,17 +127,17 @@ def figures(pyplot: Any, _: Runs, found: dict[str, Any]) -> dict[str, Any]:
 def write(found: dict[str, Any], verdicts: dict[str, str]) -> Text:
     sizes, kinds = found["sizes"], list(found["bits"]["layer"])
     body = [
-        f"A network of two hidden layers of {batch.WIDTH} units reads scikit-learn's digits: {found['samples']:,} "
-        f"samples to train on for {found['epochs']} epochs, the rest held out. Adam's learning rate is {batch.RATE} "
-        f"at batch size {batch.RATE_SIZE} and grows with the root of the batch size, for all norms alike.",
+        f"A network of two hidden layers of {batch.WIDTH} units reads scikit-learn's digits. It trains on "
+        f"{found['samples']:,} samples for {found['epochs']} epochs; the rest are held out. Adam's learning rate is "
+        f"{batch.RATE} at batch size {batch.RATE_SIZE}. For all norms, it grows with the root of the batch size.",
         picture("batch", "accuracy", "Accuracy of inference on held-out samples over batch sizes"),
-        "Accuracy with the statistics of the batch (training mode) minus that of inference, with the same weights, "
+        "Accuracy with the statistics of the batch (training mode) minus accuracy of inference, with the same weights, "
         "by batch size:",
         table(
             ["norm", *sizes],
             [[label, *(ranged(found["gap"][norm][size], "+.1%") for size in sizes)] for norm, label in LABELS.items()],
         ),
-        "Bits of one sample's output that the other samples of its batch change, of all runs. The norm alone has "
+        "Bits of one sample's output that the other samples of its batch change, over all runs. The norm alone has "
         f"{32 * batch.WIDTH:,} bits, the network {32 * 10}. The norm alone always gets the same numbers for the "
         "sample:",
         table(
@@ -147,8 +146,8 @@ def write(found: dict[str, Any], verdicts: dict[str, str]) -> Text:
         ),
         "torch.nn.BatchNorm1d refuses to train on a batch of one sample. Its formula alone makes all samples alike: "
         f"in training mode, the outputs of all held-out samples lie within {ranged(found['alone']['batch'])} of each "
-        f"other, with layer norm within {ranged(found['alone']['layer'])}. Inference is not finite in "
-        f"{found['not finite']} of {len(found['final']['batch'][1])} runs, because the unbiased variance that it uses "
+        f"other; with layer norm, within {ranged(found['alone']['layer'])}. Inference is not finite in "
+        f"{found['not finite']} of {len(found['final']['batch'][1])} runs, because its unbiased variance "
         "divides by zero.",
     ]
     return Text(body, because(found))
@@ -160,25 +159,25 @@ def because(found: dict[str, Any]) -> dict[str, str]:
     return {
         "mates": sentences(
             f"Layer norm's own output changes by {bits['layer']['norm, other numbers of mates'].most:.0f} bits, "
-            "whatever the other samples and however many; batch norm's by at least "
-            f"{bits['batch']['norm, as many mates'].least:,.0f}.",
+            "for any number and any values of the other samples. Batch norm's changes by at least "
+            f"{bits['batch']['norm, as many mates'].least:,.0f} bits.",
             "The whole network keeps its bits in batches of one size. Another size changes PyTorch's matrix "
             "products, not the norm."
             if bits["layer"]["network, other numbers of mates"].most
-            else "The whole network keeps its bits, too.",
+            else "The whole network also keeps its bits.",
         ),
         "modes": "Over all held-out samples, training mode and inference differ by at most "
         f"{found['modes']['layer'].most:.0f} bits with layer norm, and by at least "
         f"{found['modes']['batch'].least:,.0f} with batch norm.",
-        "size": f"At batch size 1, layer norm has an accuracy of {alone:.1%}, {best:.1%} at its best size; within "
-        f"{CLOSE:.0%} counts as working. Batch norm does not work there. Between larger batch sizes, layer norm's "
-        f"median accuracy differs by {width(found, 'layer'):.1%}, batch norm's by {width(found, 'batch'):.1%}. Layer "
+        "size": f"At batch size 1, layer norm has an accuracy of {alone:.1%}; at its best size, {best:.1%}. A norm works "
+        f"if these differ by less than {CLOSE:.0%}. Batch norm does not work at size 1. Between larger batch sizes, layer "
+        f"norm's median accuracy differs by {width(found, 'layer'):.1%}, batch norm's by {width(found, 'batch'):.1%}. Layer "
         f"norm is more accurate in every seed at batch sizes: {listed(where(found, 'final', 'layer', 'batch'))}; "
         f"batch norm at: {listed(where(found, 'final', 'batch', 'layer'))}.",
         "speed": "By accuracy after the first epoch, layer norm is ahead of batch norm in every seed at batch sizes: "
-        f"{listed(faster)}; behind at: {listed(slower)}. It is ahead of no norm at: "
+        f"{listed(faster)}; behind at: {listed(slower)}. It is ahead of the network without a norm at: "
         f"{listed(where(found, 'first', 'layer', 'none'))}.",
     }
 
 
-SECTION = Section("batch", "Beside batch norm", CLAIMS, batch.runs, batch.run, summary, judge, figures, write)
+SECTION = Section("batch", "Compared with batch norm", CLAIMS, batch.runs, batch.run, summary, judge, figures, write)

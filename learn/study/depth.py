@@ -1,4 +1,4 @@
-"""Runs of the section `depth`: a small GPT of few or many layers, with one norm in one place and one learning rate."""
+"""Runs of the section `depth`: trains a small GPT with each norm and place of the norm, depth and learning rate."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ._sections import Run, Settings, grid, rounded, seeded
 
 @dataclass(frozen=True)
 class Kind:
-    """Which norm stands where, whether branches begin at zero (see `gpt.GPT`), and whether the rate has a warm-up."""
+    """The place and kind of the norm, whether branches begin at zero (see `gpt.GPT`), and whether the rate warms up."""
 
     place: str
     make: gpt.Maker = evenorm.torch.LayerNorm
@@ -32,11 +32,11 @@ KINDS = {
     "rms": Kind("pre", evenorm.torch.RMSNorm),
 }
 DEPTHS, RATES, SEEDS = (2, 6, 12, 24), (1e-3, 3e-3, 1e-2, 3e-2), (0, 1, 2, 3, 4)
-STEPS, SIZE, CHECKS = 160, 8, 8  # steps, windows of a batch, how often a run may end early
+STEPS, SIZE, CHECKS = 160, 8, 8  # steps, windows of a batch, checks for an early end
 HELD, PROBED = 64, 64  # windows for the held-out loss, and for the gradients at initialisation
-WARM = 0.5  # of the steps, where there is a warm-up
-# A run ends early if its loss is no number, or if this share of its steps is done and its loss is above so many times
-# that of guessing.
+WARM = 0.5  # the share of the steps in which a warm-up raises the rate
+# A run ends early if its loss is not finite, or if its loss exceeds HOPELESS times that of guessing at or after SHARE
+# of its steps.
 HOPELESS, SHARE = 10.0, 0.25
 
 
@@ -48,7 +48,7 @@ def runs(smoke: bool) -> list[Run]:
 
 
 def run(settings: Settings, seed: int) -> dict[str, Any]:
-    """The same seed gives the same weights whatever the norm, and the same text in the same order."""
+    """Performs one run. A seed determines the first weights, the text and its order, independently of the norm."""
     if settings["part"] == "text":
         return gpt.about()
     kind = KINDS[settings["norm"]]
@@ -65,7 +65,7 @@ def run(settings: Settings, seed: int) -> dict[str, Any]:
 
 
 def gradients(model: gpt.GPT, windows: Tensor) -> list[float | None]:
-    """For each layer, the norm of the gradient of its last matrix, the second one of the feed-forward network."""
+    """For each layer, the norm of the gradient of its last matrix, which is the second of the feed-forward network."""
     gpt.loss_of(model, windows).backward()
     return rounded(float(matrix.grad.double().norm()) for matrix in model.last_matrices() if matrix.grad is not None)
 
@@ -85,9 +85,9 @@ def held_out(model: gpt.GPT, windows: Tensor) -> float | None:
 def train(
     model: gpt.GPT, text: Tensor, tested: Tensor, chance: torch.Generator, steps: int, rate: float, warm: int
 ) -> float | None:
-    """Trains with Adam, without clipping; the rate grows in the first `warm` steps. Returns the last held-out loss.
+    """Trains with Adam, without clipping; the rate grows in the first `warm` steps.
 
-    None if the run ended early.
+    Returns the last held-out loss; None if the run ended early.
     """
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)
     checked = {round(steps * check / CHECKS) for check in range(1, CHECKS + 1)}

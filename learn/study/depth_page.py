@@ -1,4 +1,4 @@
-"""The section `depth`: its claims, the figures behind the verdicts, its plots and its text."""
+"""The section `depth`: its claims, verdicts, plots and text."""
 
 import math
 from collections.abc import Sequence
@@ -35,13 +35,13 @@ XIONG = "Xiong et al., On Layer Normalization in the Transformer Architecture, a
 CLAIMS = (
     Claim(
         "warm-up",
-        "Post-norm needs a warm-up of the learning rate to train deep stacks; pre-norm trains them without.",
+        "Post-norm needs a warm-up of the learning rate to train deep stacks; pre-norm trains them without a warm-up.",
         f"{XIONG}, abstract",
     ),
     Claim(
         "gradients",
-        "At initialisation, post-norm's gradients near the output are large, however deep the stack; pre-norm's fall "
-        "with the depth, as one over its root.",
+        "At initialisation, post-norm's gradients near the output are large at any depth; pre-norm's fall "
+        "as one over the root of the depth.",
         f"{XIONG}, section 3",
     ),
     Claim(
@@ -55,13 +55,14 @@ CLAIMS = (
         "Zhang and Sennrich, Root Mean Square Layer Normalization, arXiv:1910.07467 (2019), abstract",
     ),
 )
-# A run trains if its loss is so far on the way from the text's unigram entropy to its bigram entropy. A loss that is so
-# near to another, in nats, is as good. Slopes of the logarithms that count as none, and as that of one over the root.
+# WAY: a run trains if its loss has covered this share of the way from the text's unigram entropy to its bigram entropy.
+# CLOSE: losses within this distance, in nats, are equally good. FLAT and ROOT: the slopes of logarithms that count as
+# no slope, and as that of one over the root.
 WAY, CLOSE, FLAT, ROOT = 0.1, 0.05, (-0.25, 0.25), (-0.75, -0.25)
 
 
 def cell(losses: Sequence[float | None], criterion: float) -> dict[str, Any]:
-    """The last losses of one kind, depth and rate, seed by seed."""
+    """The last losses of one kind at one depth and rate, and what follows from them."""
     return {
         "losses": losses,
         "loss": spread_if(losses),
@@ -84,7 +85,7 @@ def slope(depths: Sequence[int], values: Sequence[float]) -> float:
 
 
 def beginning(runs: Runs, kind: str, depths: list[int]) -> dict[str, Any]:
-    """A kind's gradients in the last layer and residual streams after it, at initialisation, by depth."""
+    """A kind's gradients in the last layer and residual streams after it at initialisation, by depth."""
     of = {at: results(runs, part="start", norm=kind, depth=at) for at in depths}
     last = {at: [one["gradient"][-1] for one in of[at]] for at in depths}
     seeds = list(zip(*last.values(), strict=True))
@@ -127,7 +128,7 @@ def summary(runs: Runs) -> dict[str, Any]:
 
 
 def apart(found: dict[str, Any], kind: str, at: int) -> list[float] | None:
-    """The kind's loss minus pre-norm's, seed by seed, each at its own best rate."""
+    """The kind's loss minus pre-norm's, seed by seed, each at its own best rate; None if either has no such rate."""
     rates = [found["best"][one][at] for one in (kind, "pre")]
     if None in rates:
         return None
@@ -136,13 +137,13 @@ def apart(found: dict[str, Any], kind: str, at: int) -> list[float] | None:
 
 
 def as_good(found: dict[str, Any], kind: str) -> list[int]:
-    """Depths at which both train and the median difference from pre-norm is small."""
+    """Depths at which both the kind and pre-norm train and the median difference is at most CLOSE."""
     both = [at for at in found["trains at"][kind] if at in found["trains at"]["pre"]]
     return [at for at in both if abs(spread(apart(found, kind, at) or [math.inf]).median) <= CLOSE]
 
 
 def gradient_checks(found: dict[str, Any]) -> dict[str, bool]:
-    """The parts of the claim on gradients; each has to be true in every seed."""
+    """The parts of the claim on gradients. Each part has to be true in every seed."""
     post, pre, deepest = found["start"]["post"], found["start"]["pre"], found["deepest"]
     return {
         "pre-norm's falls with the depth": pre["slope"].most < 0,
@@ -175,7 +176,7 @@ def figures(pyplot: Any, runs: Runs, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def maps(pyplot: Any, found: dict[str, Any]) -> Any:
-    """The loss after the last step over depth and rate, a panel for each kind; bold where all seeds train."""
+    """The loss after the last step over depth and rate, a panel for each kind. Bold cells: all seeds train."""
     depths, rates = found["depths"], found["rates"]
     low, high = found["text"]["bigram"], found["text"]["unigram"]
     figure, axes = pyplot.subplots(2, 3, figsize=(9, 4.6), sharex=True, sharey=True)
@@ -198,7 +199,7 @@ def maps(pyplot: Any, found: dict[str, Any]) -> Any:
 
 
 def write_cell(place: Any, x: float, y: float, one: dict[str, Any], dark: float) -> None:
-    """The median loss, or how many of the seeds ended early."""
+    """Writes the median loss, or the number of seeds that ended early."""
     if one["loss"] is None:
         text, colour = f"{one['ended early']}/{len(one['losses'])}", "black"
     else:
@@ -209,7 +210,7 @@ def write_cell(place: Any, x: float, y: float, one: dict[str, Any], dark: float)
 
 
 def gradients(pyplot: Any, runs: Runs, found: dict[str, Any]) -> Any:
-    """The gradients at initialisation, by layer in the deepest stack."""
+    """The gradients at initialisation by layer, in the deepest stack."""
     deepest = found["deepest"]
     figure, place = pyplot.subplots(figsize=(6, 3.4))
     for index, kind in enumerate(found["start"]):
@@ -236,11 +237,11 @@ def write(found: dict[str, Any], verdicts: dict[str, str]) -> Text:
         f"Adam makes {found['steps']} steps of {depth.SIZE} windows at a constant rate, without clipping. Warm-up "
         f"raises the rate linearly over the first {depth.WARM:.0%} of the steps. In the networks whose branches begin "
         "at zero, the last matrix of each branch is zero at first. Pre-norm has one more norm before the logits.",
-        f"Guessing by the frequency of characters gives a loss of {text['unigram']:.3f} nats, by pairs of characters "
-        f"{text['bigram']:.3f}. A run **trains** if its held-out loss falls below {found['criterion']:.3f}; a rate "
-        f"trains if all seeds do. A run ends early if its loss is no number, or more than {depth.HOPELESS:.0f} times "
-        f"that of guessing after {depth.SHARE:.0%} of the steps. So few steps show what starts to learn, not what is "
-        "best in the end.",
+        f"Guessing by the frequency of characters gives a loss of {text['unigram']:.3f} nats; guessing by pairs of "
+        f"characters gives {text['bigram']:.3f}. A run **trains** if its held-out loss falls below "
+        f"{found['criterion']:.3f}; a rate trains if all seeds do. A run ends early if its loss is not a number, or is "
+        f"more than {depth.HOPELESS:.0f} times that of guessing after {depth.SHARE:.0%} of the steps. So few steps "
+        "show which networks start to learn, not which are best in the end.",
         picture("depth", "rates", "Median held-out loss. Bold: all seeds train. Grey: seeds that ended early"),
         "The held-out loss after the last step, at the rate with the best median:",
         table(
@@ -279,8 +280,8 @@ def because_of_gradients(found: dict[str, Any]) -> str:
     return (
         f"Norm of the gradient of the last layer's last matrix, post-norm: {by_depth(post['last'], '.2g')}. Pre-norm: "
         f"{by_depth(pre['last'], '.2g')}. In logarithms over the depth, post-norm's slope is "
-        f"{ranged(post['slope'], '.2f')} and pre-norm's {ranged(pre['slope'], '.2f')}. A slope of {FLAT[0]} to "
-        f"{FLAT[1]} counts as none, {ROOT[0]} to {ROOT[1]} as one over the root. True in every seed: "
+        f"{ranged(post['slope'], '.2f')} and pre-norm's is {ranged(pre['slope'], '.2f')}. A slope of {FLAT[0]} to "
+        f"{FLAT[1]} counts as none; {ROOT[0]} to {ROOT[1]} counts as one over the root. True in every seed: "
         f"{'; '.join(name for name, yes in checks.items() if yes) or 'none'}. Not true: "
         f"{'; '.join(name for name, yes in checks.items() if not yes) or 'none'}."
     )
@@ -291,8 +292,8 @@ def because_of_none(found: dict[str, Any], verdict: str) -> str:
     better = [at for at in found["depths"] if (seeds := apart(found, "still", at)) and ahead([0.0] * len(seeds), seeds)]
     return sentences(
         f"Without a norm, these depths train: {listed(trains['none'])}. If branches begin at zero, these depths train "
-        f"without a norm: {listed(trains['still'])}; at these depths every seed then ends better than with pre-norm, "
-        f"each at its best rate: {listed(better)}.",
+        f"without a norm: {listed(trains['still'])}. In that case, every seed ends better than with pre-norm at these "
+        f"depths, each at its best rate: {listed(better)}.",
         f"With the usual initialisation, the residual stream after {deepest} layers begins with a root mean square of "
         f"{ranged(start['none']['stream'][deepest])} without a norm and {ranged(start['pre']['stream'][deepest])} "
         "with pre-norm.",
@@ -305,7 +306,7 @@ def because_of_rms(found: dict[str, Any]) -> str:
     spreads = {at: spread(one) if one else None for at, one in differences.items()}
     return (
         f"RMS norm's loss minus layer norm's, seed by seed, each at its best rate: {by_depth(spreads, '+.3f')}. A "
-        f"median of at most {CLOSE} either way counts as equally good. That is so at these depths: "
+        f"median of at most {CLOSE} in either direction counts as equally good. This is true at these depths: "
         f"{listed(as_good(found, 'rms'))}."
     )
 

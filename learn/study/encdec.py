@@ -1,6 +1,6 @@
 """Runs of the section `encdec`: an encoder-decoder Transformer learns to reverse and to sort strings of digits.
 
-A string begins with a letter for its task: "r 4 7 2" is answered by "2 7 4", "s 4 7 2" by "2 4 7".
+A string begins with a letter that states its task. The answer to "r 4 7 2" is "2 7 4"; to "s 4 7 2" it is "2 4 7".
 """
 
 import copy
@@ -16,20 +16,20 @@ from . import batch
 from ._sections import Run, Settings, curve, grid, mean, number, reached, seeded
 
 NORMS = ("post", "pre")
-WARMUPS = (0.0, 0.15)  # of the steps
+WARMUPS = (0.0, 0.15)  # shares of the steps
 RATES = (0.001, 0.003, 0.01, 0.03)
 DEPTHS = (2, 6)  # layers of the encoder, and of the decoder
 SEEDS = (0, 1, 2, 3, 4)
 WIDTH, HEADS, INNER = 32, 4, 64
-SIZE, HELD, LONGEST, ONE_IN = 64, 512, 6, 10  # one string in so many is held out
+SIZE, HELD, LONGEST, ONE_IN = 64, 512, 6, 10  # one string in ONE_IN is held out
 CURVE = 20  # points of a curve
-PAD, DIGIT, LETTER, BEGIN, END, WORDS = 0, 1, 11, 13, 14, 15  # the first digit's token, and the first letter's
-BETAS, EPS = (0.9, 0.98), 1e-9  # Adam's, as Vaswani et al. (2017) have them
-TARGET = 0.5  # a loss to be reached
+PAD, DIGIT, LETTER, BEGIN, END, WORDS = 0, 1, 11, 13, 14, 15  # DIGIT and LETTER are the first tokens of their kind
+BETAS, EPS = (0.9, 0.98), 1e-9  # Adam's, as in Vaswani et al. (2017)
+TARGET = 0.5  # the loss whose step is reported
 
 
 def runs(smoke: bool) -> list[Run]:
-    """All settings in few steps, then a few settings in more steps, for how well they end."""
+    """All settings in few steps, then a few settings in more steps, which show the losses at the end of training."""
     depths, rates, few, more = ((1,), RATES[1:3], 12, 16) if smoke else (DEPTHS, RATES, 250, 800)
     found = grid(depth=depths, rate=rates, warmup=WARMUPS, norm=NORMS, steps=(few,))
     found += grid(depth=depths[:1], rate=RATES[1:3], warmup=WARMUPS[1:], norm=NORMS, steps=(more,))
@@ -41,12 +41,12 @@ class Batch(NamedTuple):
     target: Tensor  # their answers, each with END, padded
 
     def inputs(self) -> Tensor:
-        """The decoder's input: BEGIN, then all of the answer but its end."""
+        """The decoder's input: BEGIN, then the answer without its last token."""
         return torch.cat([torch.full((len(self.target), 1), BEGIN), self.target[:, :-1]], 1)
 
 
 def held_out(source: Tensor) -> Tensor:
-    """Whether a string is never trained on: by its hash, so the same for all seeds."""
+    """True for strings that are never trained on. A hash decides, so they are the same for all seeds."""
     value = torch.zeros(len(source), dtype=torch.long)
     for column in source.T:
         value = (value * 31 + column + 7) % 1_000_003
@@ -54,7 +54,7 @@ def held_out(source: Tensor) -> Tensor:
 
 
 def drawn(many: int, generator: torch.Generator) -> Batch:
-    """Strings and answers: tasks, lengths and digits evenly."""
+    """Draws strings and their answers. Tasks, lengths and digits are uniformly distributed."""
 
     def whole(low: int, high: int, *shape: int) -> Tensor:
         return torch.randint(low, high, shape, generator=generator)
@@ -62,16 +62,16 @@ def drawn(many: int, generator: torch.Generator) -> Batch:
     task, length, digits = whole(0, 2, many, 1), whole(1, LONGEST + 1, many, 1), whole(0, 10, many, LONGEST)
     places = torch.arange(LONGEST)
     inside = places < length
-    turned = digits.gather(1, torch.where(inside, length - 1 - places, places))
+    reverse = digits.gather(1, torch.where(inside, length - 1 - places, places))
     ordered = torch.where(inside, digits, 10).sort(1).values
     source = torch.cat([LETTER + task, torch.where(inside, DIGIT + digits, PAD)], 1)
-    answer = torch.where(inside, DIGIT + torch.where(task == 0, turned, ordered), PAD)
+    answer = torch.where(inside, DIGIT + torch.where(task == 0, reverse, ordered), PAD)
     target = torch.cat([answer, torch.full((many, 1), PAD)], 1)
     return Batch(source, target.scatter(1, length, END))
 
 
 def made(many: int, held: bool, generator: torch.Generator) -> Batch:
-    """A batch of strings that are held out, or of those that are not."""
+    """A batch of held-out strings, or of strings to train on."""
     found = drawn(many * (2 * ONE_IN if held else 2), generator)
     kept = held_out(found.source) == held
     return Batch(found.source[kept][:many], found.target[kept][:many])
@@ -84,7 +84,7 @@ class Attention(nn.Module):
         self.output = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor, seen: Tensor, mask: Tensor) -> Tensor:
-        """x attends to `seen` where the mask is true."""
+        """Attends from x to `seen` where the mask is true."""
         query, key, value = (
             product(rows).unflatten(-1, (HEADS, -1)).transpose(1, 2)
             for product, rows in ((self.query, x), (self.key, seen), (self.value, seen))
@@ -113,13 +113,13 @@ def feed_forward() -> nn.Module:
 
 
 def positions(many: int) -> Tensor:
-    """Sines and cosines of wavelengths from 2 pi on."""
+    """Sines and cosines of positions, with wavelengths from 2 pi up."""
     angle = torch.arange(many)[:, None] * torch.exp(-math.log(1e4) * torch.arange(0, WIDTH, 2) / WIDTH)
     return torch.stack([angle.sin(), angle.cos()], 2).flatten(1)
 
 
 class Transformer(nn.Module):
-    """Vaswani et al.'s (2017); pre-norm has one more norm after the encoder and one after the decoder."""
+    """The Transformer of Vaswani et al. (2017). Pre-norm adds a norm after the encoder and one after the decoder."""
 
     def __init__(self, norm: str, depth: int) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ def loss_of(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def rate_at(step: int, settings: Settings) -> float:
-    """Rises linearly in the warm-up, if any; falls linearly to zero over all steps."""
+    """The rate rises linearly in the warm-up, if any, and falls linearly to zero over all steps."""
     warm, steps = max(1, round(settings["warmup"] * settings["steps"])), settings["steps"]
     rate: float = settings["rate"] * min(1, (step + 1) / warm) * (1 - step / steps)
     return rate
@@ -186,7 +186,7 @@ def train(model: nn.Module, settings: Settings, generator: torch.Generator) -> l
 
 
 def bits_of_padding(model: Transformer, data: Batch) -> dict[str, int]:
-    """Bits of the logits, where the answers are, that change with what masks should hide."""
+    """Bits of the logits at the answers' positions that change with what the masks should hide."""
     inputs, real = data.inputs(), data.target != PAD
     logits = model(data.source, inputs)
     padded = copy.deepcopy(model)
@@ -211,7 +211,7 @@ def run(settings: Settings, seed: int) -> dict[str, Any]:
     held = made(HELD, True, torch.Generator().manual_seed(seed + 1000))
     with torch.no_grad():
         logits = model(held.source, held.inputs())
-        # If each word is right after the right ones before it, the decoder writes the whole answer by itself.
+        # If each token is right after the right previous tokens, the decoder generates the whole answer correctly.
         right, real = logits.argmax(2) == held.target, held.target != PAD
         few = Batch(held.source[:SIZE], held.target[:SIZE])
         bits = bits_of_padding(model, few)

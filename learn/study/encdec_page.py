@@ -1,4 +1,4 @@
-"""The section `encdec`: its claims, the figures behind the verdicts, its plots and its text."""
+"""The section `encdec`: its claims, verdicts, plots and text."""
 
 import math
 from collections.abc import Sequence
@@ -45,8 +45,8 @@ CLAIMS = (
     ),
     Claim(
         "padding",
-        "Padding changes no result: the masks hide it, and layer norm takes its statistics from one position alone.",
-        "Ba, Kiros and Hinton, Layer Normalization, arXiv:1607.06450 (2016), section 3; whether it is so to the bit "
+        "Padding changes no result: the masks hide it, and layer norm takes its statistics from one position only.",
+        "Ba, Kiros and Hinton, Layer Normalization, arXiv:1607.06450 (2016), section 3; whether this holds to the bit "
         "is our own question",
     ),
 )
@@ -57,8 +57,8 @@ VARIANTS = {
     "pre-norm": ("pre", COLD),
     "pre-norm, warm-up": ("pre", WARM),
 }
-TRAINS = 0.5  # of the loss of guessing: a setting trains if its held-out loss is at most that in every seed
-GUESS = math.log(11)  # ten digits and the end
+TRAINS = 0.5  # a setting trains if its held-out loss is at most this share of the loss of guessing in every seed
+GUESS = math.log(11)  # the loss of guessing among ten digits and the end
 
 
 def layers(depth: int) -> str:
@@ -74,7 +74,7 @@ def variant(runs: Runs, depth: int, steps: int, norm: str, warm_up: float) -> di
 
 
 def end(runs: Runs, depth: int, steps: int, norm: str) -> dict[str, Any]:
-    """The norm's best setting of all, with or without warm-up, by the held-out loss."""
+    """The norm's best setting by the held-out loss, with or without warm-up."""
     cases: dict[tuple[float, float], list[Json]] = {}
     for run in runs:
         chosen = run["settings"]
@@ -111,7 +111,7 @@ def summary(runs: Runs) -> dict[str, Any]:
 
 
 def settings(found: dict[str, Any], trains: str, but_not: str = "") -> list[str]:
-    """Depths and rates at which the one variant trains and the other one, if any, does not."""
+    """Depths and rates at which the variant `trains` trains and the variant `but_not`, if given, does not."""
     return [
         f"{name} at {rate}"
         for name, of in found["table"].items()
@@ -204,25 +204,25 @@ def end_rows(found: dict[str, Any]) -> list[Sequence[object]]:
 def write(found: dict[str, Any], verdicts: dict[str, str]) -> Text:
     body = [
         f"A Transformer with encoder and decoder, of width {encdec.WIDTH} with {encdec.HEADS} heads, learns to "
-        f"reverse and to sort strings of up to {encdec.LONGEST} digits: a letter says which. Each of {found['steps']} "
-        f"steps has a padded batch of {encdec.SIZE} new strings. One string in {encdec.ONE_IN} is held out. Adam's "
-        f"rate falls linearly to zero; warm-up is linear over the first {WARM:.0%} of the steps. Pre-norm has one "
-        "more norm after the encoder and after the decoder. A setting **trains** if its held-out loss is at most "
+        f"reverse and to sort strings of up to {encdec.LONGEST} digits; a letter states the task. Each of "
+        f"{found['steps']} steps has a padded batch of {encdec.SIZE} new strings. One string in {encdec.ONE_IN} is "
+        f"held out. Adam's rate falls linearly to zero; warm-up is linear over the first {WARM:.0%} of the steps. Pre-norm "
+        "adds a norm after the encoder and one after the decoder. A setting **trains** if its held-out loss is at most "
         f"{TRAINS:.0%} of the loss of guessing in every seed. Exact match is the share of {encdec.HELD} held-out "
         "strings whose whole answer is right.",
         picture("encdec", "exact", "Exact match on held-out strings over learning rates"),
-        "Each variant at its fastest rate, the one with the smallest mean loss over all steps. Steps are those until "
-        f"the loss is {encdec.TARGET} or less:",
+        "Each variant at its fastest rate, which has the smallest mean loss over all steps. The column 'steps' holds "
+        f"the number of steps until the loss is at most {encdec.TARGET}:",
         table(
             ["layers", "variant", "rates that train", "fastest rate", "mean loss", "steps", "held-out loss"],
             best_rows(found),
         ),
         picture("encdec", "loss", "Training loss by step, each variant at its fastest rate"),
-        "Each norm's best setting by the held-out loss, with warm-up or without; the last ones train longer:",
+        "Each norm's best setting by the held-out loss, with or without warm-up. The last two rows train longer:",
         table(["layers", "norm", "rate", "exact match", "held-out loss"], end_rows(found)),
-        f"Bits of the logits of {encdec.SIZE} held-out strings, where their answers are, that change with the "
-        "padding; the most of all runs. More padding makes the matrix products wider; the other changes keep their "
-        "shapes:",
+        f"Bits of the logits of {encdec.SIZE} held-out strings, at their answers' positions, that change with the "
+        "padding; the largest number over all runs. More padding makes the matrix products wider; the other changes "
+        "keep their shapes:",
         table(
             ["change", *(f"{norm}-norm" for norm in encdec.NORMS)],
             [[kind, *(f"{bits:,}" for bits in both)] for kind, both in found["bits"].items()],
@@ -235,8 +235,8 @@ def because(found: dict[str, Any], verdicts: dict[str, str]) -> dict[str, str]:
     networks, ends = found["table"], found["ends"]
     padding = {
         HOLDS: "No bit changes.",
-        CONDITIONS: "What masks hide changes no bit with either norm, in batches of one width. More padding changes the "
-        "shape of the matrix products, and with it how PyTorch rounds them.",
+        CONDITIONS: "In batches of one width, no bit changes with what the masks hide, with either norm. More padding "
+        "changes the shape of the matrix products, and so how PyTorch rounds them.",
         FAILS: "Bits change with what the masks hide: see the table.",
     }
     return {

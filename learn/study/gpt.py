@@ -1,4 +1,4 @@
-"""A character-level GPT on the text of Python's manual, with a norm of any kind before or after its branches."""
+"""A character-level GPT on the text of Python's manual, with any norm before or after its branches."""
 
 import hashlib
 from collections import Counter
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import evenorm.torch
 
 WIDTH, HEADS, CONTEXT, SYMBOLS = 32, 2, 32, 64
-BLOCK, EVERY = 2048, 10  # characters of a block of text; every tenth block is held out
+BLOCK, EVERY = 2048, 10  # characters of a block of text; one block in EVERY is held out
 
 
 class Attention(nn.Module):
@@ -40,7 +40,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + f(x), with a norm before f and one after the sum; an Identity where there is none."""
+    """x + f(x), with a norm before f and one after the sum. Pass an Identity for no norm."""
 
     def __init__(self, branch: Attention | FeedForward, before: nn.Module, after: nn.Module) -> None:
         super().__init__()
@@ -52,19 +52,19 @@ class Residual(nn.Module):
 
 
 Maker = Callable[[int], nn.Module]
-# Whether a norm stands before each branch, after each sum, and after the last layer.
+# True if a norm stands before each branch, after each sum, and after the last layer.
 PLACES = {"none": (False, False, False), "post": (False, True, False), "pre": (True, False, True)}
 
 
 class GPT(nn.Module):
-    """Takes characters and gives the logits of each one's successor.
+    """Takes characters and returns the logits of each character's successor.
 
-    The two embeddings together have variance 1. Matrices have Glorot's initialisation, as in Xiong et al.; biases are
+    The sum of the two embeddings has variance 1. Matrices have Glorot's initialisation, as in Xiong et al.; biases are
     0.
     """
 
     def __init__(self, depth: int, place: str, make: Maker = evenorm.torch.LayerNorm, still: bool = False) -> None:
-        """With `still`, the last matrix of each branch begins as zero, so each layer begins as the identity."""
+        """With `still`, the last matrix of each branch is zero at first, so each layer is the identity."""
         super().__init__()
         before, after, final = PLACES[place]
 
@@ -123,7 +123,7 @@ def manual() -> str:
 
 @lru_cache
 def split() -> tuple[Tensor, Tensor]:
-    """Blocks of text as symbols, those to train on and those held out. All rare characters share one symbol."""
+    """Blocks of text as symbols: those to train on and those held out. All rare characters share one symbol."""
     text = manual()
     ordered = sorted(Counter(text).items(), key=lambda found: (-found[1], found[0]))
     symbols = {character: index + 1 for index, (character, _) in enumerate(ordered[: SYMBOLS - 1])}
@@ -134,14 +134,14 @@ def split() -> tuple[Tensor, Tensor]:
 
 
 def windows(blocks: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Random pieces of text, each one character longer than the context."""
+    """Random windows of the text, each one character longer than the context."""
     rows = torch.randint(len(blocks), (count, 1), generator=generator)
     starts = torch.randint(BLOCK - CONTEXT, (count, 1), generator=generator)
     return blocks[rows, starts + torch.arange(CONTEXT + 1)]
 
 
 def entropy(counts: Tensor) -> float:
-    """The entropy of the successor when the row is known, in nats, from counts of rows and successors."""
+    """The entropy of the successor given the row, in nats, from counts of rows and successors."""
     joint = counts.double() / counts.sum()
     known = joint / joint.sum(1, keepdim=True).clamp_min(1e-300)
     return float(-(joint * known.clamp_min(1e-300).log()).sum())
@@ -149,7 +149,7 @@ def entropy(counts: Tensor) -> float:
 
 @lru_cache
 def about() -> dict[str, Any]:
-    """What the text is, and the losses of guessing by the frequency of characters and of pairs of characters."""
+    """Facts about the text, and the losses of guessing by the frequency of characters and of pairs of characters."""
     blocks = torch.cat(split())
     pairs = torch.bincount((blocks[:, :-1] * SYMBOLS + blocks[:, 1:]).flatten(), minlength=SYMBOLS**2)
     pairs = pairs.view(SYMBOLS, SYMBOLS)

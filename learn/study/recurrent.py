@@ -1,8 +1,8 @@
-"""Runs of the section `recurrent`: an LSTM and a GRU, as torch.nn has them and with normalised gates.
+"""Runs of the section `recurrent`: an LSTM and a GRU, from torch.nn and with normalised gates.
 
-train      learns scikit-learn's digits row by row, or sequences of different lengths made here
+train      learns scikit-learn's digits row by row, or generated sequences of different lengths
 dynamics   outputs and gradients over time steps at initialisation, with all weights re-scaled
-company    bits of a sequence's result that change with its batch
+company    bits of a sequence's result that change with the rest of its batch
 """
 
 import math
@@ -24,11 +24,11 @@ RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 SCALES = (0.25, 1.0, 4.0, 16.0)
 SEEDS = (0, 1, 2, 3, 4)
 WIDTH, SYMBOLS, DIGITS = 32, 6, 10
-SIZE = {"rows": 64, "marked": 32, "most": 32}  # sequences of a batch
-PIXELS = 8  # of a row of a digit
+SIZE = {"rows": 64, "marked": 32, "most": 32}  # sequences of a batch, by task
+PIXELS = 8  # in a row of a digit
 LENGTHS, LONGER, HELD = (5, 20), (40, 60), 512
 CURVE = 20  # points of a curve
-STEPS_SHOWN = (1, 2, 3, 5, 8, 13, 20, 30, 40, 50, 60)  # time steps
+STEPS_SHOWN = (1, 2, 3, 5, 8, 13, 20, 30, 40, 50, 60)  # the time steps whose gradients are recorded
 KINDS: dict[tuple[str, str], Callable[..., nn.Module]] = {
     ("lstm", "none"): nn.LSTM,
     ("lstm", "layer"): evenorm.torch.LayerNormLSTM,
@@ -56,7 +56,7 @@ def run(settings: Settings, seed: int) -> dict[str, Any]:
 
 
 def recurrent(cell: str, norm: str, columns: int) -> nn.Module:
-    """One layer. From one seed it has the same first weights with and without the norm."""
+    """One layer. For one seed, its first weights are the same with and without the norm."""
     return KINDS[cell, norm](columns, WIDTH, batch_first=True)
 
 
@@ -68,19 +68,19 @@ def rescale(layer: nn.Module, factor: float) -> None:
 
 
 def parts(state: Any) -> State:
-    """An LSTM's (h, c) and a GRU's h alike."""
+    """The state as a tuple: (h, c) of an LSTM, (h,) of a GRU."""
     return tuple(state) if isinstance(state, tuple) else (state,)
 
 
 class Reader(nn.Module):
-    """A recurrent layer, and an answer from its last state."""
+    """A recurrent layer and a linear layer, which computes the answer from the last state."""
 
     def __init__(self, cell: str, norm: str, columns: int, answers: int) -> None:
         super().__init__()
         self.layer, self.answer = recurrent(cell, norm, columns), nn.Linear(WIDTH, answers)
 
     def last(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """h after each sequence's own last step; lengths, if given, are in falling order."""
+        """h after each sequence's own last step. `lengths`, if given, are in falling order."""
         _, state = self.layer(x if lengths is None else pack_padded_sequence(x, lengths, batch_first=True))
         return parts(state)[0][-1]
 
@@ -93,7 +93,7 @@ def sequences(task: str, many: int, lengths: tuple[int, int], generator: torch.G
     """Padded sequences of symbols, their lengths in falling order, and the answers.
 
     A step has a column for each symbol and one for the mark. The answer of "marked" is the symbol that has the mark.
-    The answer of "most" is the most frequent symbol, the first of those that are equally frequent.
+    The answer of "most" is the most frequent symbol, or the first of several equally frequent symbols.
     """
     length = torch.randint(lengths[0], lengths[1] + 1, (many,), generator=generator).sort(descending=True).values
     longest = int(length[0])
@@ -173,7 +173,7 @@ def learn(settings: Settings, seed: int) -> dict[str, Any]:
 
 
 def apart_from(seed: int) -> torch.Generator:
-    """For sequences that are neither trained on nor held out."""
+    """The generator for sequences that are neither trained on nor held out."""
     return torch.Generator().manual_seed(seed + 2000)
 
 
@@ -187,10 +187,10 @@ def walk(layer: nn.Module, x: Tensor) -> list[State]:
 
 
 def dynamics(settings: Settings) -> dict[str, Any]:
-    """An untrained layer reads normal numbers in float64, with its weights as they are and re-scaled.
+    """Reads normal numbers in float64 with an untrained layer, before and after re-scaling its weights.
 
     "gradient" is the RMS of the gradient of a random projection of the last h by the state after each step. "moved" is
-    how far the re-scaling moves the last h, relative to its size.
+    the distance by which the re-scaling moves the last h, relative to the size of h.
     """
     layer = recurrent(settings["cell"], settings["norm"], 8).double()
     x, direction = torch.randn(32, STEPS_SHOWN[-1], 8).double(), torch.randn(32, WIDTH).double()
@@ -219,9 +219,9 @@ def most_apart(found: Iterable[Tensor]) -> int:
 
 
 class Company:
-    """One sequence, and the batches that it can be part of."""
+    """One sequence and the batches that it can be part of."""
 
-    LENGTH, STEPS = 12, 24  # of the sequence; of those that are made for it
+    LENGTH, STEPS = 12, 24  # of the sequence; of the random numbers drawn for a sequence
 
     def __init__(self, layer: nn.Module, generator: torch.Generator) -> None:
         self.layer, self.generator = layer, generator
@@ -231,7 +231,7 @@ class Company:
         return torch.randn(many, self.STEPS, SYMBOLS + 1, generator=self.generator)
 
     def packed(self, others: Tensor, lengths: list[int]) -> Tensor:
-        """The sequence's last h among others of these lengths."""
+        """The sequence's last h in a packed batch with other sequences of the given lengths."""
         longest = max([self.LENGTH, *lengths])
         x = torch.cat([nn.functional.pad(self.sample, (0, 0, 0, longest - self.LENGTH)), others[:, :longest]])
         whole = torch.tensor([self.LENGTH, *lengths])
@@ -239,7 +239,7 @@ class Company:
         return parts(state)[0][-1, :1]
 
     def padded(self, others: Tensor, padding: Tensor) -> Tensor:
-        """The sequence's h after its own last step, all sequences as long as the longest."""
+        """The sequence's h after its own last step, in a batch padded to the longest sequence."""
         output: Tensor = self.layer(torch.cat([torch.cat([self.sample, padding], 1), others]))[0]
         return output[:1, self.LENGTH - 1]
 

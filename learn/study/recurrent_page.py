@@ -1,4 +1,4 @@
-"""The section `recurrent`: its claims, the figures behind the verdicts, its plots and its text."""
+"""The section `recurrent`: its claims, verdicts, plots and text."""
 
 import math
 from typing import Any
@@ -25,8 +25,9 @@ SOURCE = "Ba, Kiros and Hinton, Layer Normalization, arXiv:1607.06450 (2016)"
 CLAIMS = (
     Claim(
         "stable",
-        "Layer norm makes a recurrent network invariant to a re-scaling of all its weights, and what goes from "
-        "hidden state to hidden state much more stable: without it, gradients vanish or explode over the time steps.",
+        "Layer norm makes a recurrent network invariant to a re-scaling of all its weights. It also makes the dynamics "
+        "from hidden state to hidden state much more stable: without it, gradients vanish or explode over the time "
+        "steps.",
         f"{SOURCE}, abstract and section 3.1",
     ),
     Claim("faster", "Recurrent networks learn in fewer steps with layer norm.", f"{SOURCE}, abstract and section 6"),
@@ -37,23 +38,23 @@ CLAIMS = (
     ),
     Claim(
         "longer",
-        "Sequences may be longer than all those of training: layer norm has no trouble with them, since it needs no "
-        "statistics for each time step, as batch norm does.",
+        "Layer norm handles sequences that are longer than all those of training: unlike batch norm, it needs no "
+        "statistics for each time step.",
         f"{SOURCE}, section 3.1",
     ),
     Claim(
         "company",
-        "The result of a sequence depends on no other sequence of its batch, and on no padding.",
-        f"{SOURCE}, sections 3 and 3.1; whether it is so to the bit is our own question",
+        "The result of a sequence does not depend on the other sequences of its batch, nor on padding.",
+        f"{SOURCE}, sections 3 and 3.1; whether this holds to the bit is our own question",
     ),
 )
 TASKS = {"rows": "digits by row", "marked": "the marked symbol", "most": "the most frequent symbol"}
 CELLS = {"lstm": "LSTM", "gru": "GRU"}
 NORMS = {"none": "no norm", "layer": "layer norm"}
-CLOSE = 0.05  # an output that moves by less, relatively, stays; accuracy that falls by less is kept
-TRAINS = 0.5  # of the loss of guessing: a rate trains if its last losses are below it in every seed
+CLOSE = 0.05  # an output is stable if it moves by at most this share; accuracy is kept if it falls by at most this
+TRAINS = 0.5  # a rate trains if its last losses are at most this share of the loss of guessing in every seed
 PRODUCT = "product, other numbers of rows"
-ALIKE = (  # the matrix products keep their shapes
+ALIKE = (  # the changes that keep the shapes of the matrix products
     "norm, other numbers of rows",
     "packed, other sequences of the same lengths",
     "padded, other padding",
@@ -62,7 +63,7 @@ ALIKE = (  # the matrix products keep their shapes
 
 
 def training(runs: Runs, task: str, cell: str, norm: str) -> dict[str, Any]:
-    """One network at all its rates."""
+    """The results of one network at all its rates."""
     wanted = {"part": "train", "task": task, "cell": cell, "norm": norm}
     of = {rate: results(runs, rate=rate, **wanted) for rate in choices(runs, "rate")}
     guess = math.log(recurrent.DIGITS if task == "rows" else recurrent.SYMBOLS)
@@ -97,12 +98,12 @@ def summary(runs: Runs) -> dict[str, Any]:
 
 
 def made(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The trainings whose sequences have different lengths."""
+    """The networks trained on sequences of different lengths."""
     return {name: of for name, of in found["training"].items() if "longer" in of["layer"]}
 
 
 def keeps_accuracy(found: dict[str, Any], norm: str) -> list[str]:
-    """Where the median loss of accuracy on longer sequences is small."""
+    """The networks whose accuracy, in the median, falls by at most CLOSE on longer sequences."""
 
     def drop(of: dict[str, Any]) -> float:
         pairs = zip(of[norm]["accuracy"], of[norm]["longer"], strict=True)
@@ -112,13 +113,13 @@ def keeps_accuracy(found: dict[str, Any], norm: str) -> list[str]:
 
 
 def stays_at(found: dict[str, Any], norm: str) -> list[str]:
-    """The factors of the weights at which the output of both cells stays in every seed."""
+    """The factors of the weights for which the output of both cells is stable in every seed."""
     factors = [scale for scale in recurrent.SCALES if scale != 1]
     return [f"{one:g}" for one in factors if all(max(found["moved"][cell, norm, one]) <= CLOSE for cell in CELLS)]
 
 
 def steadier(found: dict[str, Any]) -> list[str]:
-    """Cells whose gradient keeps its size better with layer norm in every seed, at PyTorch's own weights."""
+    """Cells whose gradient keeps its size better with layer norm in every seed, with PyTorch's own weights."""
 
     def decades(cell: str, norm: str) -> list[float]:
         return [abs(math.log10(seed[0])) for seed in found["gradients"][cell, norm, 1.0]]
@@ -207,21 +208,22 @@ def write(found: dict[str, Any], verdicts: dict[str, str]) -> Text:
     beyond = recurrent.LONGER
     body = [
         f"One recurrent layer of {recurrent.WIDTH} units, an LSTM or a GRU, answers from its last state. Without a "
-        "norm it is torch.nn's, with layer norm evenorm.torch.LayerNormLSTM or LayerNormGRU; both begin with the "
-        f"same weights of a seed. Adam makes {found['steps']} steps, without clipping. The network reads "
+        "norm, it is torch.nn's; with layer norm, it is evenorm.torch.LayerNormLSTM or LayerNormGRU. For each seed, "
+        f"both begin with the same weights. Adam makes {found['steps']} steps, without clipping. The network reads "
         f"scikit-learn's digits row by row, or packed sequences of {shortest} to {longest} of {recurrent.SYMBOLS} "
-        "symbols, and names the marked symbol or the most frequent one. A rate **trains** if the last tenth of the "
-        f"losses is on average at most {TRAINS:.0%} of the loss of guessing, in every seed. The fastest rate has the "
-        f"smallest mean loss over all steps. Longer sequences are those of {beyond[0]} to {beyond[1]} symbols.",
+        "symbols, and names the marked symbol or the most frequent one. A rate **trains** if the mean of the last "
+        f"tenth of the losses is at most {TRAINS:.0%} of the loss of guessing in every seed. The fastest rate has the "
+        f"smallest mean loss over all steps. Longer sequences have {beyond[0]} to {beyond[1]} symbols.",
         table(HEADS, training_rows(found)),
         picture("recurrent", "loss", "Training loss by step, each at its fastest rate"),
-        f"At initialisation, all weights are multiplied by a factor; inputs are {beyond[1]} steps of normal numbers. "
-        "The plot shows the gradient over the time steps. The table shows how far the last output moves, relative to "
-        "its size:",
+        f"At initialisation, all weights are multiplied by a factor. The inputs are {beyond[1]} steps of normal "
+        "numbers. The plot shows the gradient over the time steps. The table shows how far the last output moves, "
+        "relative to its size:",
         picture("recurrent", "gradient", "Gradient of the state over time steps, by factor of the weights"),
         moved_table(found),
         "Bits of one sequence's last state that change with its batch, with layer norm, after some training; the "
-        "most of all seeds. Another length or number of sequences changes the shape of the matrix products:",
+        "largest number over all seeds. Another length or number of sequences changes the shape of the matrix "
+        "products:",
         table(["change", *CELLS.values()], [[kind, *both] for kind, both in found["bits"].items()]),
     ]
     return Text(body, because(found, verdicts))
@@ -233,15 +235,15 @@ def because(found: dict[str, Any], verdicts: dict[str, str]) -> dict[str, str]:
     company = {
         HOLDS: "No bit changes with the batch.",
         CONDITIONS: "No bit changes while the matrix products keep their shapes. Another shape changes how PyTorch rounds "
-        "the product before the norm; the norm of the same row keeps its bits.",
+        "the product before the norm. The norm of an unchanged row keeps its bits.",
         FAILS: "Bits change even where the matrix products keep their shapes: see the table.",
     }
     return {
-        "stable": f"With layer norm the output moves by less than {CLOSE:.0%} in both cells if the weights are "
-        f"multiplied by: {listed(stays_at(found, 'layer'))}; without a norm by: {listed(stays_at(found, 'none'))}. It "
-        f"moves by at most {moved['layer']:.1%} with layer norm, because eps counts beside small sums, and by up to "
-        f"{moved['none']:.0%} without. At PyTorch's own weights, the gradient keeps its size better with layer norm "
-        f"in every seed of: {listed(steadier(found))}. Neither cell normalises the state that it carries on.",
+        "stable": f"With layer norm, the output moves by at most {CLOSE:.0%} in both cells if the weights are "
+        f"multiplied by: {listed(stays_at(found, 'layer'))}; without a norm, by: {listed(stays_at(found, 'none'))}. It "
+        f"moves by at most {moved['layer']:.1%} with layer norm, because eps matters for small sums, and by up to "
+        f"{moved['none']:.0%} without a norm. With PyTorch's own weights, the gradient keeps its size better with "
+        f"layer norm in every seed of: {listed(steadier(found))}. Neither cell normalises the state that it passes on.",
         "faster": "By the mean loss over all steps, each at its fastest rate, layer norm is ahead in every seed of: "
         f"{listed(lower(networks, 'mean loss', 'layer', 'none'))}; behind in: {listed(lower(networks, 'mean loss', 'none', 'layer'))}. The time of "
         "a step is not counted.",

@@ -1,4 +1,4 @@
-"""Runs of the section `shift`: how the inputs of a deep network's layers drift while the network learns digits."""
+"""Runs of the section `shift`: the drift of the inputs of a deep network's layers while it learns digits."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -13,11 +13,11 @@ from ._sections import Run, Settings, curve, grid, mean, rounded, seeded
 NORMS = ("none", "batch", "layer")
 RATES = (0.03, 0.1, 0.3, 1.0)
 SEEDS = (0, 1, 2, 3, 4)
-MEASURES = ("step", "start", "gradient")  # drift in a step, drift from the start, change of the gradients
+MEASURES = ("step", "start", "gradient")  # drift in a step, drift from the start, change of the gradient
 LAYERS, SIZE, STEPS, HELD = 5, 64, 600, 256  # hidden layers, samples of a batch, steps, held-out samples
 PROBES, CURVE = 20, 30
-# At noise s, each step draws for each unit a mean shift within s of zero, and a mean factor from 1 to 1 + FACTOR * s.
-# Each sample's own shift and factor lie within SPREAD * s of these.
+# At noise s, each step draws a mean shift from -s to s and a mean factor from 1 to 1 + FACTOR * s for each unit. Each
+# sample's own shift and factor differ from these means by at most SPREAD * s.
 NOISES = (0.0, 0.5)
 FACTOR, SPREAD = 0.5, 0.2
 
@@ -29,7 +29,7 @@ def runs(smoke: bool) -> list[Run]:
 
 
 class Noise(nn.Module):
-    """Shifts and scales each activation at random; `redraw` draws another distribution for the next step."""
+    """Shifts and scales each activation at random. `redraw` draws another distribution for the next step."""
 
     def __init__(self, size: float, generator: torch.Generator) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Noise(nn.Module):
     def redraw(self) -> None:
         self.shift = self.uniform(self.size, batch.WIDTH)
         self.factor = 1 + self.uniform(FACTOR * self.size, batch.WIDTH).abs()
-        self.drawn: dict[int, tuple[Tensor, Tensor]] = {}  # by number of rows: the same until the next step
+        self.drawn: dict[int, tuple[Tensor, Tensor]] = {}  # by number of rows; kept until the next step
 
     def forward(self, x: Tensor) -> Tensor:
         rows, own = len(x), SPREAD * self.size
@@ -54,9 +54,9 @@ class Noise(nn.Module):
 
 
 class Network(nn.Module):
-    """64 pixels, hidden layers of product, norm, noise and ReLU, 10 digits.
+    """64 pixels; hidden layers of product, norm, noise and ReLU; 10 digits.
 
-    With He's initialisation it trains without a norm.
+    He's initialisation lets the network train without a norm.
     """
 
     def __init__(self, norm: str, noise: float, generator: torch.Generator) -> None:
@@ -71,7 +71,7 @@ class Network(nn.Module):
         self.noises = nn.ModuleList(Noise(noise, generator) if noise else nn.Identity() for _ in range(LAYERS))
 
     def inputs(self, x: Tensor) -> Iterator[Tensor]:
-        """The input of each activation, then the logits."""
+        """Yields the input of each activation, then the logits."""
         for product, norm, noise in zip(self.products, self.norms, self.noises, strict=False):
             inside = noise(norm(product(x)))
             yield inside
@@ -87,7 +87,7 @@ class Network(nn.Module):
             noise.redraw()
 
     def of_layer(self, layer: int) -> list[nn.Parameter]:
-        """All parameters of a hidden layer, or of the output's after the last."""
+        """All parameters of a hidden layer or, for the index LAYERS, of the output layer."""
         norm = self.norms[layer].parameters() if layer < LAYERS else []
         return [*self.products[layer].parameters(), *norm]
 
@@ -101,16 +101,16 @@ class Network(nn.Module):
 
 
 def distributions(model: Network, x: Tensor) -> list[Tensor]:
-    """The inputs of each activation over the samples, each unit's values in order."""
+    """The inputs of each activation over the samples, with each unit's values sorted."""
     with torch.no_grad():
         return [inside.sort(dim=0).values for inside in model.inputs(x)][:-1]
 
 
 def drift(before: Sequence[Tensor], after: Sequence[Tensor]) -> list[float]:
-    """For each layer, how far apart its units' distributions are, relative to their standard deviation before.
+    """The distance between the distributions of each layer's units, relative to their standard deviation before.
 
-    The distance is the Wasserstein distance of order 2. In one dimension that is the RMS difference of the ordered
-    values. Both it and the standard deviation are averaged over units as RMS.
+    The distance is the Wasserstein distance of order 2: in one dimension, the RMS difference of the sorted values.
+    Distance and standard deviation are averaged over units as RMS.
     """
     return [
         float(((b - a).square().mean() / a.var(dim=0, correction=0).mean()).sqrt())
@@ -121,10 +121,10 @@ def drift(before: Sequence[Tensor], after: Sequence[Tensor]) -> list[float]:
 def gradients_moved(
     model: Network, data: tuple[Tensor, Tensor], before: list[list[Tensor]], gradients: list[Tensor]
 ) -> list[float]:
-    """For each layer but the first, how much its weights' gradient changes when the layers below take their step.
+    """For each layer except the first, how much its weights' gradient changes when the layers below take their step.
 
-    The change is relative to the gradient. `before` and `gradients` are from before the step, which the model has
-    taken. The noise below a layer is drawn for the next step, because a layer sees that change, too.
+    The change is relative to the gradient. The model has taken the step; `before` and `gradients` hold its parameters
+    and gradients from before the step. The noise below a layer is redrawn, because a layer sees this change, too.
     """
     after, moved = model.kept(), []
     for layer in range(LAYERS + 1):
@@ -141,12 +141,12 @@ def gradients_moved(
 
 
 def probed(steps: int) -> list[int]:
-    """The steps that are measured: dense at the beginning, the last step among them."""
+    """The measured steps: dense at the beginning, and including the last step."""
     return sorted({round(steps ** (n / (PROBES - 1))) for n in range(PROBES)})
 
 
 class Probes:
-    """The means over layers of each measure at the probed steps."""
+    """The means over layers of each measure, at the measured steps."""
 
     def __init__(self, model: Network, held: Tensor, steps: int) -> None:
         self.model, self.held, self.steps = model, held, set(probed(steps))
@@ -154,7 +154,7 @@ class Probes:
         self.found: dict[str, list[float]] = {name: [] for name in MEASURES}
 
     def around(self, step: int, data: tuple[Tensor, Tensor], update: Callable[[], Any]) -> None:
-        """Makes the update, measures its effect if the step is probed, and draws the next step's noise."""
+        """Makes the update, measures its effect if the step is one to measure, and draws the next step's noise."""
         model = self.model
         if step not in self.steps:
             update()

@@ -1,4 +1,4 @@
-"""The section `shift`: its claims, the figures behind the verdicts, its plots and its text."""
+"""The section `shift`: its claims, verdicts, plots and text."""
 
 import math
 from typing import Any
@@ -42,18 +42,18 @@ CLAIMS = (
     ),
     Claim(
         "cause",
-        "Less drift goes with faster learning: it is how norms speed it up.",
+        "Less drift goes with faster learning: norms speed up learning because they reduce drift.",
         f"{IOFFE}, abstract; many texts repeat it for layer norm",
     ),
     Claim(
         "noise",
-        "A norm's speed does not come from less drift: with noise behind it, so that the inputs drift more than "
-        "without any norm, the network still learns faster than without.",
+        "A norm's speed does not come from less drift: with noise after it, so that the inputs drift more than "
+        "without a norm, the network still learns faster than without a norm.",
         f"{SANTURKAR}, section 2.1, for batch norm; the same for layer norm is our own question",
     ),
     Claim(
         "gradient",
-        "Norms do not reduce the change of a layer's gradient when the layers below it take their step, either.",
+        "Norms do not reduce the change of a layer's gradient when the layers below it take their step.",
         f"{SANTURKAR}, section 2.2, for batch norm; the same for layer norm is our own question",
     ),
 )
@@ -64,7 +64,7 @@ NOISE = shift.NOISES[-1]
 
 
 def figures_of(found: Json) -> dict[str, float]:
-    """A run's mean loss and mean drifts. A run that diverged learns infinitely slowly, and its drift is no number."""
+    """A run's mean loss and mean drifts. A run that diverged has an infinite loss, and NaN as drifts."""
     values = {kind: found[f"{kind} by step"] for kind in KINDS}
     finite = found["finite"] and all(None not in one for one in values.values())
     return {
@@ -97,7 +97,7 @@ def summary(runs: Runs) -> dict[str, Any]:
 
 
 def below(found: dict[str, Any], key: str, norm: str, noise: float = 0.0) -> list[float]:
-    """Rates at which the norm's figure is below that of no norm and no noise, in every seed."""
+    """Rates at which the norm's figure is below that of the network without norm and noise, in every seed."""
     return [rate for rate in found["compared"] if ahead(*both(found, key, rate, norm, noise))]
 
 
@@ -106,13 +106,13 @@ def above(found: dict[str, Any], key: str, norm: str, noise: float = 0.0) -> lis
 
 
 def both(found: dict[str, Any], key: str, rate: float, norm: str, noise: float) -> tuple[list[float], list[float]]:
-    """The seeds' figures of the network without norm and noise, and of the one with them."""
+    """The seeds' figures of the network without norm and noise, and of the network with `norm` and `noise`."""
     plain, other = found["values"]["none", 0.0, rate], found["values"][norm, noise, rate]
     return [one[key] for one in plain], [one[key] for one in other]
 
 
 def together(found: dict[str, Any], norm: str) -> dict[str, list[float]]:
-    """The rates at which drift in a step and speed go together, or do not, in every seed."""
+    """The rates at which less or more drift in a step goes with faster or slower learning, in every seed."""
     less, more = below(found, "step", norm), above(found, "step", norm)
     faster, slower = below(found, "loss", norm), above(found, "loss", norm)
     return {
@@ -153,18 +153,18 @@ def figures(pyplot: Any, _: Runs, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def draw(place: Any, found: dict[str, Any], rate: float, key: str, steps: list[int]) -> None:
-    """A line for each network at a rate, as far as all its seeds have a number."""
+    """Draws a line for each network at a rate, up to the first step at which a seed has no number."""
     for index, norm in enumerate(LABELS):
         for noise in shift.NOISES:
             seeds = [one[key] for one in found["results"][norm, noise, rate]]
             length = min(len(one) if None not in one else one.index(None) for one in seeds)
-            look = {"linestyle": "--" if noise else "-", "marker": ""}
+            style = {"linestyle": "--" if noise else "-", "marker": ""}
             curves = [one[:length] for one in seeds]
-            _plots.band(place, steps[:length], curves, network(norm, noise), index, **look)
+            _plots.band(place, steps[:length], curves, network(norm, noise), index, **style)
 
 
 def drifts(pyplot: Any, found: dict[str, Any]) -> Any:
-    """The measures over steps, at the rate that is best without a norm."""
+    """Draws the measures over steps, at the rate that is best without a norm."""
     figure, axes = pyplot.subplots(1, len(KINDS), figsize=(10, 3.8))
     for place, (kind, label) in zip(axes, KINDS.items(), strict=True):
         draw(place, found, found["shown"], f"{kind} by step", shift.probed(found["steps"]))
@@ -185,7 +185,7 @@ def losses(pyplot: Any, found: dict[str, Any]) -> Any:
 
 
 def cell(values: list[float]) -> str:
-    """The range of the seeds that have a number, and how many have none."""
+    """The range over the seeds that have a number, and the number of seeds that diverged."""
     numbers = [one for one in values if math.isfinite(one)]
     missing = f"{len(values) - len(numbers)} diverged"
     return ", ".join(([ranged(spread(numbers))] if numbers else []) + ([missing] if len(numbers) < len(values) else []))
@@ -204,18 +204,18 @@ def write(found: dict[str, Any], verdicts: dict[str, str]) -> Text:
 
     body = [
         f"A network of {shift.LAYERS} hidden layers of {batch.WIDTH} units (product, norm, ReLU; He's initialisation) "
-        f"reads scikit-learn's digits for {found['steps']} steps of plain SGD with batches of {shift.SIZE}. All "
-        "networks of a seed have the same first weights and data. Noise comes between norm and ReLU, after Santurkar "
-        f"et al.: at noise s each unit is shifted by up to s and scaled by a factor from 1 to 1 + {shift.FACTOR} s, "
-        "both drawn anew for each step.",
+        f"reads scikit-learn's digits for {found['steps']} steps of plain SGD with batches of {shift.SIZE}. For each "
+        "seed, all networks have the same first weights and data. Noise comes between norm and ReLU, as in Santurkar "
+        f"et al.: at noise s, each unit is shifted by up to s and scaled by a factor from 1 to 1 + {shift.FACTOR} s. "
+        "Both are redrawn for each step.",
         f"The inputs of a layer are taken before the ReLU, over {shift.HELD} held-out samples in training mode. "
         "**Drift** is the Wasserstein distance of order two between a unit's distributions, relative to their "
-        "standard deviation: before and after a step (the next step's noise included), or from the first weights. "
-        "The **change of the gradient** is how much a weight's gradient changes, relative to its size, when the "
-        f"layers below take their step. All are means over layers and {len(shift.probed(found['steps']))} steps, "
-        "dense at the beginning.",
+        "standard deviation. It compares the distributions before and after a step (with the next step's noise), or "
+        "those at the start and after the step. The **change of the gradient** is how much a weight's gradient changes, relative to its size, "
+        f"when the layers below take their step. All are means over layers and {len(shift.probed(found['steps']))} "
+        "steps, dense at the beginning.",
         picture("shift", "drift", f"Drift and change of the gradient over steps, learning rate {found['shown']}"),
-        "Mean training loss of all steps:",
+        "Mean training loss over all steps:",
         by_rate("loss"),
         "Drift in a step, mean over layers and steps:",
         by_rate("step"),
@@ -230,17 +230,17 @@ def because(found: dict[str, Any]) -> dict[str, str]:
 
     def drift(norm: str) -> str:
         return (
-            f"Beside no norm at the same rate, {LABELS[norm]} drifts in a step, in every seed, {sides('step', norm)}. "
-            f"From the start it drifts {sides('start', norm)}. Compared are the rates at which no network diverged: "
-            f"{listed(found['compared'])}."
+            f"Compared with no norm at the same rate, {LABELS[norm]} drifts in a step, in every seed, "
+            f"{sides('step', norm)}. From the start, it drifts {sides('start', norm)}. Only rates at which no network "
+            f"diverged are compared: {listed(found['compared'])}."
         )
 
     def noisy(norm: str) -> str:
         more = above(found, "step", norm, NOISE)
         faster = [rate for rate in more if rate in below(found, "loss", norm, NOISE)]
         return (
-            f"With noise {NOISE} behind it, {LABELS[norm]} drifts more in a step than no norm without noise at rates: "
-            f"{listed(more)}. Of these it learns faster in every seed at: {listed(faster)}."
+            f"With noise {NOISE} after it, {LABELS[norm]} drifts more in a step than no norm without noise at rates: "
+            f"{listed(more)}. Of these rates, it learns faster in every seed at: {listed(faster)}."
         )
 
     found_together = [
@@ -251,9 +251,9 @@ def because(found: dict[str, Any]) -> dict[str, str]:
     ]
     return {
         **{norm: drift(norm) for norm in NORMED},
-        "cause": "Drift in a step and mean loss beside no norm at the same rate, in every seed: "
+        "cause": "Drift in a step and mean loss, compared with no norm at the same rate, in every seed: "
         f"{'; '.join(found_together) or 'none'}. The "
-        'claim predicts "less and is faster" or "more and is slower". That they go together shows no cause.',
+        'claim predicts "less and is faster" or "more and is slower". That they occur together does not show a cause.',
         "noise": " ".join(map(noisy, NORMED)),
         "gradient": ". ".join(
             f"With {LABELS[norm]} the gradient changes, in every seed, {sides('gradient', norm)}" for norm in NORMED

@@ -1,4 +1,4 @@
-"""The study's smoke run: every section's JSON, plots and report; the same again; resumed after a kill."""
+"""Tests of the study on a smoke run: JSON, plots and report of every section, repeatability, and resuming."""
 
 import inspect
 import json
@@ -34,7 +34,7 @@ def study(*words):
 
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
-    """The folder of one smoke run of everything."""
+    """The folder of one smoke run of all sections."""
     folder = tmp_path_factory.mktemp("study")
     assert study("--smoke", "--jobs", "2", "--output", folder).stderr == ""
     return folder
@@ -75,7 +75,7 @@ def test_a_full_run_has_five_seeds(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_plots_come_from_the_json_alone_and_are_the_same_again(smoke, tmp_path, name):
+def test_plots_depend_only_on_the_json(smoke, tmp_path, name):
     (tmp_path / f"{name}.json").write_bytes((smoke / f"{name}.json").read_bytes())
     _command.draw(tmp_path)
     drawn = sorted(path.name for path in smoke.glob(f"{name}-*.svg"))
@@ -103,7 +103,7 @@ def test_numbers_of_seeds_as_text():
 
 @pytest.fixture(autouse=True)
 def torch_as_before():
-    """A run in this process sets threads and determinism."""
+    """Restores the threads and determinism of torch, which a run in this process sets."""
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     yield
     torch.set_num_threads(threads)
@@ -111,7 +111,7 @@ def torch_as_before():
 
 
 def here(*words):
-    """The command in this process."""
+    """Runs the command in this process."""
     return _command.main([*map(str, words), "--smoke", "--jobs", "1"])
 
 
@@ -139,13 +139,13 @@ def test_a_killed_run_resumes_to_the_same_json(smoke, tmp_path):
     runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs" / "batch").glob("[!.]*.json")}
     assert len(runs) == 4 and not (tmp_path / "batch.json").exists()
     torn = next(iter(runs))
-    torn.write_text(torn.read_text()[:50])  # as no kill leaves it, but a disk may
+    torn.write_text(torn.read_text()[:50])  # a truncated file, as a faulty disk may leave it
     assert here("batch", "--output", tmp_path) == 0
     assert (tmp_path / "batch.json").read_bytes() == (smoke / "batch.json").read_bytes()
     assert all(path.stat().st_mtime_ns == when for path, when in runs.items() if path != torn)
 
 
-def test_interrupted_it_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+def test_an_interrupted_run_reports_how_to_continue(tmp_path, monkeypatch, capsys):
     def interrupt(*_):
         raise KeyboardInterrupt
 
@@ -159,11 +159,11 @@ def test_interrupted_with_its_workers(tmp_path):
     interrupted = f"""
         import os, signal
         from study import _command, _store
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background has it ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
         write = _store.Runs.write
         def interrupt(*arguments):
             write(*arguments)
-            os.killpg(0, signal.SIGINT)  # as a terminal does: the workers get it, too
+            os.killpg(0, signal.SIGINT)  # a terminal signals the workers, too
         _store.Runs.write = interrupt
         words = ["batch", "--smoke", "--jobs", "2", "--output", {str(tmp_path)!r}]
         raise SystemExit(_command.main(words))
@@ -176,7 +176,7 @@ def test_interrupted_with_its_workers(tmp_path):
     assert f'make study ARGS="batch --smoke --output {tmp_path}"' in errors and "Traceback" not in errors
 
 
-def test_a_run_of_other_sources_is_not_taken(tmp_path, monkeypatch):
+def test_a_run_of_other_versions_is_not_reused(tmp_path, monkeypatch):
     section = _sections.load("batch")
     run = section.runs(True)[0]
     _store.Runs(tmp_path, section).write(run, {"share": 1}, 0.5)
@@ -215,7 +215,7 @@ def test_layer_norm_depends_on_no_mate_and_batch_norm_does(smoke):
 
 
 def test_the_page_of_docs_is_made_from_its_json(tmp_path):
-    """docs/study holds a full run, and its text and verdicts are those of its JSON."""
+    """docs/study holds a full run, and its report and verdicts follow from its JSON."""
     folder = ROOT / "docs" / "study"
     for name in NAMES:
         whole, section = read(folder, name), _sections.load(name)
@@ -230,7 +230,7 @@ def test_the_page_of_docs_is_made_from_its_json(tmp_path):
     assert {path.name for path in tmp_path.glob("*.svg")} == {path.name for path in folder.glob("*.svg")}
 
 
-def test_plots_leave_the_users_style_alone():
+def test_plots_keep_the_users_style():
     import matplotlib
 
     def settings():
@@ -242,7 +242,7 @@ def test_plots_leave_the_users_style_alone():
     assert settings() == before
 
 
-def test_a_run_is_of_its_sources_and_of_those_that_they_import():
+def test_sources_of_a_run_include_imports():
     from study import batch, gpt
 
     names = {name: set(_store.sources_of(sys.modules[_sections.load(name).run.__module__])) for name in NAMES}

@@ -1,7 +1,7 @@
-// Trains a Transformer with encoder and decoder on evenorm's layer norm, from nothing, and asks it questions.
+// Trains a Transformer with encoder and decoder on evenorm's layer norm from scratch, and answers questions with it.
 //   transformer train --checkpoint digits.pt
 //   transformer answer --checkpoint digits.pt "reverse 3142" "sort 3142" "add 472+59"
-// Exit status: 0 done; 1 --expect was missed, or an answer is wrong; 2 wrong use or a bad file; 130 interrupted.
+// Exit status: 0 success; 1 --expect missed, or a wrong answer; 2 wrong use or a bad file; 130 interrupted.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -40,7 +40,7 @@ std::string shares(const Accuracy& accuracy) {
   return text;
 }
 
-// Prints how good the network is; returns the least accuracy of a kind on held-out strings.
+// Prints the accuracy of the network. Returns the lowest accuracy of a kind on held-out strings.
 double report(Trainer& trainer, double seconds) {
   const std::optional<double> loss = trainer.take_mean_loss();
   const Accuracy strings = trainer.accuracy(Part::held_strings), length = trainer.accuracy(Part::held_length);
@@ -65,12 +65,12 @@ void print_head(const Settings& settings) {
   fmt::print("\n");
 }
 
-// A training is not overwritten by another one; whether the file can be written is found out before the first step.
+// Refuses to overwrite another training, and to start if the checkpoint cannot be written.
 Trainer begin(const TrainOptions& options) {
   if (options.resume) return Trainer::load(options.checkpoint);
   if (!options.checkpoint.empty() && std::filesystem::exists(options.checkpoint)) {
-    throw std::runtime_error(fmt::format("{} exists; --resume goes on with it, without it the file should not be there",
-                                         options.checkpoint));
+    throw std::runtime_error(
+        fmt::format("{} exists; --resume continues it, or name a file that does not exist", options.checkpoint));
   }
   Trainer trainer(options.settings);
   if (!options.checkpoint.empty()) trainer.save(options.checkpoint);
@@ -80,7 +80,7 @@ Trainer begin(const TrainOptions& options) {
 int end_interrupted(Trainer& trainer, const std::string& checkpoint) {
   if (!checkpoint.empty()) trainer.save(checkpoint);
   fmt::print(stderr, "transformer: interrupted after step {}{}\n", trainer.done(),
-             checkpoint.empty() ? "" : fmt::format("; train --resume --checkpoint {} goes on", checkpoint));
+             checkpoint.empty() ? "" : fmt::format("; train --resume --checkpoint {} continues", checkpoint));
   return 130;
 }
 
@@ -119,7 +119,7 @@ int answer(const std::string& checkpoint, const std::vector<std::string>& texts)
   const std::vector<Kind>& learnt = trainer.settings().kinds;
   for (const Question& question : questions) {
     if (std::find(learnt.begin(), learnt.end(), question.kind) != learnt.end()) continue;
-    throw BadQuestion(fmt::format("{} has not learnt to {}", checkpoint, name(question.kind)));
+    throw BadQuestion(fmt::format("the network in {} has not learnt to {}", checkpoint, name(question.kind)));
   }
   const std::vector<std::string> answers = trainer.answers(questions);
   bool all_right = true;
@@ -133,47 +133,49 @@ int answer(const std::string& checkpoint, const std::vector<std::string>& texts)
 }
 
 CLI::App* add_train(CLI::App& app, TrainOptions& options) {
-  CLI::App* command = app.add_subcommand("train", "train, from nothing or from a checkpoint");
+  CLI::App* command = app.add_subcommand("train", "train a network, from scratch or from a checkpoint");
   Settings& settings = options.settings;
-  command->add_option("--norm", options.norm, "pre or post: before each sublayer, or after its sum")
+  command->add_option("--norm", options.norm, "pre or post: the norm is before each sublayer, or after its sum")
       ->check(CLI::IsMember({"pre", "post"}))
       ->capture_default_str();
-  command->add_option("--kinds", options.kinds, "what to learn")
+  command->add_option("--kinds", options.kinds, "the kinds of questions to learn")
       ->delimiter(',')
       ->check(CLI::IsMember({"reverse", "sort", "add"}))
       ->capture_default_str();
-  command->add_option("--steps", settings.steps, "in all; the learning rate falls to 0 at the last one")
+  command->add_option("--steps", settings.steps, "the total number of steps; the learning rate falls to 0 at the last")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--batch", settings.batch, "questions in a step")
+  command->add_option("--batch", settings.batch, "the number of questions in a step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--rate", settings.rate, "largest learning rate")
+  command->add_option("--rate", settings.rate, "the largest learning rate")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--warm-up", settings.warm_up, "steps in which the learning rate rises")
+  command->add_option("--warm-up", settings.warm_up, "the number of steps in which the learning rate rises")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--width", settings.model.width, "of the stream; the feed-forward networks have 4 times that")
+  command
+      ->add_option("--width", settings.model.width, "the width of the stream; feed-forward networks have 4 times that")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--layers", settings.model.layers, "of encoder and decoder each")
+  command->add_option("--layers", settings.model.layers, "the number of layers in the encoder, and in the decoder")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--seed", settings.seed, "of parameters and questions")->capture_default_str();
-  command->add_option("--every", options.every, "steps from a report, and a checkpoint, to the next")
+  command->add_option("--seed", settings.seed, "the seed of parameters and questions")->capture_default_str();
+  command->add_option("--every", options.every, "the number of steps between reports, and between checkpoints")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   CLI::Option* checkpoint =
-      command->add_option("--checkpoint", options.checkpoint, "file to keep the training in")
+      command->add_option("--checkpoint", options.checkpoint, "the file that holds the training's state")
           ->check([](const std::string& path) { return path.empty() ? "is empty, but it should name a file" : ""; });
-  CLI::Option* resume = command->add_flag("--resume", options.resume, "go on from the checkpoint, with its settings");
+  CLI::Option* resume =
+      command->add_flag("--resume", options.resume, "continue from the checkpoint, with its settings");
   resume->needs(checkpoint);
   for (const char* setting :
        {"--norm", "--kinds", "--steps", "--batch", "--rate", "--warm-up", "--width", "--layers", "--seed"}) {
     resume->excludes(command->get_option(setting));
   }
-  command->add_option("--expect", options.expect, "share of held-out strings to get right, or status 1")
+  command->add_option("--expect", options.expect, "the share of held-out strings to get right; status 1 if missed")
       ->check(CLI::Range(0.0, 1.0));
   return command;
 }
@@ -187,14 +189,14 @@ int run(int argc, char** argv) {
   app.fallthrough();
   TrainOptions options;
   int threads = 1;
-  app.add_option("--threads", threads, "PyTorch's; as small a network gains nothing from more")
+  app.add_option("--threads", threads, "PyTorch's threads; more do not help such a small network")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   CLI::App* training = add_train(app, options);
-  CLI::App* asking = app.add_subcommand("answer", "what a trained network answers");
+  CLI::App* asking = app.add_subcommand("answer", "answer questions with a trained network");
   std::string checkpoint;
   std::vector<std::string> texts;
-  asking->add_option("--checkpoint", checkpoint, "file of a training")->required();
+  asking->add_option("--checkpoint", checkpoint, "the checkpoint file of a training")->required();
   asking->add_option("question", texts, "'reverse 3142', 'sort 3142' or 'add 472+59'")->required();
   try {
     app.parse(argc, argv);

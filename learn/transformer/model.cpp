@@ -10,15 +10,15 @@
 namespace transformer {
 namespace {
 
-// True where a position is padding: (batch, 1, 1, length), for every head and every position that looks.
+// True for padding: (batch, 1, 1, length), to broadcast over heads and query positions.
 at::Tensor padding_of(const at::Tensor& tokens) {
   return (tokens == static_cast<std::int64_t>(kPadding)).unsqueeze(1).unsqueeze(1);
 }
 
-// True where a position comes later than the one that looks: (length, length).
+// True for positions later than the query position: (length, length).
 at::Tensor later(std::int64_t length) { return torch::ones({length, length}, torch::kBool).triu(1); }
 
-// The options, if they can be had.
+// Returns the options if they are valid, else throws.
 const ModelOptions& checked(const ModelOptions& options) {
   if (options.width % options.heads == 0 && options.width % 2 == 0) return options;
   throw std::invalid_argument("width is " + std::to_string(options.width) +

@@ -1,5 +1,5 @@
 // A Transformer with encoder and decoder (Vaswani et al., Attention Is All You Need, arXiv:1706.03762 (2017)) on
-// evenorm's layer norm. Numbers are f32 unless the module is moved to another type.
+// evenorm's layer norm. Parameters are f32 unless the module is converted.
 #pragma once
 
 #include <torch/torch.h>
@@ -12,28 +12,28 @@
 namespace transformer {
 
 struct ModelOptions {
-  std::int64_t width = 64, heads = 8, hidden = 256;  // heads divides width; hidden: of the feed-forward network
-  std::int64_t layers = 2;                           // of the encoder, and of the decoder
-  // Where the norm stands. Post-norm, as it began: x = norm(x + f(x)). Pre-norm: x = x + f(norm(x)), and a last norm at
-  // the end, which trains without warm-up (Xiong et al., arXiv:2002.04745 (2020)).
+  std::int64_t width = 64, heads = 8, hidden = 256;  // heads divides width; hidden is the feed-forward networks' width
+  std::int64_t layers = 2;                           // in the encoder, and in the decoder
+  // Post-norm, the original: x = norm(x + f(x)). Pre-norm: x = x + f(norm(x)) with a last norm at the end, which trains
+  // without warm-up (Xiong et al., arXiv:2002.04745 (2020)).
   bool pre_norm = true;
 };
 
-// Token sequences of a batch, (batch, length) of int64, the shorter ones filled with padding.
+// Token sequences of a batch, (batch, length) of int64. Shorter sequences are filled with padding.
 struct Batch {
-  at::Tensor questions, written, answers;  // written: what the decoder has before each token of the answer
+  at::Tensor questions, written, answers;  // written: the decoder's input, the answer shifted by one token
 };
 
-// The width that sequences are filled up to: a multiple of 4, so that sums over what is masked end in whole vectors of
-// zeros. A wider batch then changes no bit of a result, where PyTorch's products round alike in every shape.
+// The length that sequences are padded to: a multiple of 4, so that sums over masked positions end in whole vectors of
+// zeros. Then a longer batch changes no bit of a result, if PyTorch's products round alike in every shape.
 std::int64_t padded_length(std::int64_t longest);
 
-// Looks from each of n positions at m others: softmax(Q K^T / sqrt(width / heads)) V, heads side by side.
+// Attention from n positions to m positions: softmax(Q K^T / sqrt(width / heads)) V for each head.
 class AttentionImpl : public torch::nn::Module {
  public:
   AttentionImpl(std::int64_t width, std::int64_t heads);
 
-  // from: (batch, n, width); at: (batch, m, width); hidden: true where not to look, broadcast to (batch, 1, n, m).
+  // from: (batch, n, width); at: (batch, m, width); hidden: true for masked positions, broadcasts to (batch, 1, n, m).
   at::Tensor forward(const at::Tensor& from, const at::Tensor& at, const at::Tensor& hidden);
 
  private:
@@ -44,13 +44,13 @@ class AttentionImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Attention);
 
-// What runs along the layers: the sum that sublayers add to, and what the next one reads.
+// The state between sublayers: the sum that they add to, and the next one's input.
 struct Stream {
   at::Tensor sum, input;  // (batch, n, width)
 };
 
-// The end of a sublayer: its result is added to the stream, and the sum normalised, in one pass of evenorm. In pre-norm
-// the norm is the one before the next sublayer, after the last one the last norm; the stream goes on as it is.
+// The end of a sublayer: adds its result to the stream and normalises the sum, in one pass of evenorm. In pre-norm, the
+// norm belongs to the next sublayer (or is the last norm), and the stream keeps the sum.
 class AddAndNormImpl : public torch::nn::Module {
  public:
   AddAndNormImpl(std::int64_t width, bool pre_norm);
@@ -62,23 +62,23 @@ class AddAndNormImpl : public torch::nn::Module {
 };
 TORCH_MODULE(AddAndNorm);
 
-// The beginning of the stream: in pre-norm the first sublayer reads normalised numbers, too.
+// The beginning of the stream. In pre-norm, the first sublayer's input is normalised too.
 class BeginImpl : public torch::nn::Module {
  public:
   explicit BeginImpl(const ModelOptions& options);
   Stream forward(const at::Tensor& embedded);
 
  private:
-  evenorm::torch::LayerNorm norm_{nullptr};  // none in post-norm
+  evenorm::torch::LayerNorm norm_{nullptr};  // null in post-norm
 };
 TORCH_MODULE(Begin);
 
-// A layer of the encoder, or of the decoder, which also looks at what the encoder made (cross-attention).
+// A layer of the encoder, or of the decoder, which also attends to the encoder's result (cross-attention).
 class LayerImpl : public torch::nn::Module {
  public:
   LayerImpl(const ModelOptions& options, bool decodes);
 
-  // hidden: as in Attention, for a look at the layer's own positions; memory, memory_hidden: what the encoder made.
+  // hidden: the mask for self-attention, as in Attention; memory, memory_hidden: the encoder's result and its mask.
   Stream forward(Stream stream, const at::Tensor& hidden, const at::Tensor& memory = {},
                  const at::Tensor& memory_hidden = {});
 
@@ -93,10 +93,10 @@ class TransformerImpl : public torch::nn::Module {
  public:
   explicit TransformerImpl(const ModelOptions& options);
 
-  // (batch, length, kTokens): for each position of `written` the logits of the token that comes next.
+  // Returns the logits of the token after each position of `written`: (batch, length, kTokens).
   at::Tensor forward(const at::Tensor& questions, const at::Tensor& written);
 
-  // The tokens that the network writes for each question, one after the other, each the most likely one.
+  // Writes an answer to each question, token by token, always the most likely token.
   at::Tensor answer(const at::Tensor& questions, std::int64_t longest);
 
  private:
@@ -111,7 +111,7 @@ class TransformerImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Transformer);
 
-// Sines and cosines of each position, of wavelengths from 2 pi to 20,000 pi: (length, width), of the options' type.
+// Sines and cosines of each position with wavelengths from 2 pi to 20,000 pi: (length, width), of the options' type.
 at::Tensor positions(std::int64_t length, std::int64_t width, const at::TensorOptions& options);
 
 }  // namespace transformer

@@ -8,7 +8,7 @@
 namespace transformer {
 namespace {
 
-constexpr int kHeldShare = 10;  // one string in so many is held out
+constexpr int kHeldShare = 10;  // one string in this many is held out
 
 bool all_digits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
@@ -20,7 +20,7 @@ std::string padded(std::string_view number, std::size_t length) {
   return std::string(length - number.size(), '0') + std::string(number);
 }
 
-// The last column first.
+// The columns of a sum. The last column comes first.
 struct Column {
   int digit, carry;
 };
@@ -42,10 +42,10 @@ char digit_of(std::int64_t token) { return token < 10 ? static_cast<char>('0' + 
 Question parse_sum(std::string_view text) {
   const std::size_t plus = text.find('+');
   if (plus == std::string_view::npos)
-    throw BadQuestion(fmt::format("add takes two numbers, as 472+59, not '{}'", text));
+    throw BadQuestion(fmt::format("add needs two numbers, such as 472+59, not '{}'", text));
   const std::string_view a = text.substr(0, plus), b = text.substr(plus + 1);
   if (!all_digits(a) || !all_digits(b))
-    throw BadQuestion(fmt::format("add takes two numbers, as 472+59, not '{}'", text));
+    throw BadQuestion(fmt::format("add needs two numbers, such as 472+59, not '{}'", text));
   const std::size_t length = std::max(a.size(), b.size());
   return {Kind::add, padded(a, length) + padded(b, length)};
 }
@@ -56,22 +56,24 @@ std::string_view name(Kind kind) { return kind == Kind::reverse ? "reverse" : ki
 
 Kind kind_named(std::string_view word) {
   const auto* const kind = std::find_if(kKinds.begin(), kKinds.end(), [&](Kind one) { return name(one) == word; });
-  if (kind == kKinds.end()) throw BadQuestion(fmt::format("'{}' is none of reverse, sort, add", word));
+  if (kind == kKinds.end()) throw BadQuestion(fmt::format("'{}' is not reverse, sort or add", word));
   return *kind;
 }
 
 Question parse_question(std::string_view text) {
   const std::size_t space = text.find(' ');
   if (space == std::string_view::npos) {
-    throw BadQuestion(fmt::format("'{}' is no question; one is 'reverse 3142', 'sort 3142' or 'add 472+59'", text));
+    throw BadQuestion(fmt::format("'{}' is not a question; examples: 'reverse 3142', 'sort 3142', 'add 472+59'", text));
   }
   const std::string_view word = text.substr(0, space);
   const Kind kind = kind_named(word);
   const std::string_view rest = text.substr(space + 1);
   Question question = kind == Kind::add ? parse_sum(rest) : Question{kind, std::string(rest)};
-  if (!all_digits(question.digits)) throw BadQuestion(fmt::format("{} takes digits, as 3142, not '{}'", word, rest));
+  if (!all_digits(question.digits))
+    throw BadQuestion(fmt::format("{} needs digits, such as 3142, not '{}'", word, rest));
   if (question.length() > kLongest) {
-    throw BadQuestion(fmt::format("'{}' has {} digits, but at most {} were learnt", text, question.length(), kLongest));
+    throw BadQuestion(
+        fmt::format("'{}' has {} digits, but the network learns at most {}", text, question.length(), kLongest));
   }
   return question;
 }
@@ -120,7 +122,7 @@ std::string answer_from(Kind kind, const std::vector<std::int64_t>& tokens) {
   std::string answer;
   for (std::size_t at = 0; at < written.size(); at += kind == Kind::add ? 2 : 1) answer += digit_of(written[at]);
   if (kind != Kind::add) return answer;
-  if (!written.empty() && written.back() != 0) answer += digit_of(written.back());  // what the first column carries
+  if (!written.empty() && written.back() != 0) answer += digit_of(written.back());  // the carry of the first column
   std::reverse(answer.begin(), answer.end());
   return answer;
 }

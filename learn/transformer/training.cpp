@@ -20,7 +20,7 @@ namespace {
 
 using Tokens = std::vector<std::int64_t>;
 
-constexpr int kEvaluated = 500;  // questions of a kind at once
+constexpr int kEvaluated = 500;  // questions of a kind in one batch
 
 at::Tensor padded(const std::vector<Tokens>& rows) {
   std::size_t longest = 1;
@@ -33,7 +33,8 @@ at::Tensor padded(const std::vector<Tokens>& rows) {
   return all;
 }
 
-// Bytes to a file beside it, then in its place; throws with the system's reason, and leaves nothing.
+// Writes to a temporary file, then renames it to `path`. On failure, throws with the system's reason and leaves
+// nothing.
 void replace_file(const std::filesystem::path& path, const std::string& content) {
   const std::string beside = path.string() + ".new";
   const int file = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -156,8 +157,8 @@ std::optional<double> Trainer::take_mean_loss() {
   return mean;
 }
 
-// The most likely token at each position, given the right ones before it: all are right where the network, left to
-// write by itself, would write just that.
+// Compares the most likely token at each position, given the right tokens before it. An answer counts if all are right,
+// which is exactly when the network would write it by itself.
 Accuracy Trainer::accuracy(Part part, int count) {
   const torch::NoGradGuard no_grad;
   model_->eval();
@@ -223,7 +224,7 @@ Trainer Trainer::load(const std::filesystem::path& path) {
     trainer.losses_ = losses.toInt();
     trainer.loss_sum_ = loss_sum.toDouble();
     return trainer;
-  } catch (const std::exception& error) {  // of several kinds: PyTorch's, its archives', JSON's
+  } catch (const std::exception& error) {  // errors of PyTorch, its archives or JSON
     throw BadCheckpoint(
         fmt::format("{} is not a checkpoint of this program: {}", path.string(), first_line(error.what())));
   }

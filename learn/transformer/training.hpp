@@ -1,5 +1,5 @@
-// Training the Transformer: batches from a seed and a step's number alone, Adam, checkpoints that resume to the same
-// bits.
+// Training of the Transformer with Adam. A batch depends only on the seed and the step's number, and a training resumed
+// from a checkpoint gives the same bits.
 #pragma once
 
 #include <torch/torch.h>
@@ -19,23 +19,23 @@ namespace transformer {
 
 struct Settings {
   ModelOptions model;
-  std::vector<Kind> kinds{kKinds.begin(), kKinds.end()};  // of questions to learn, each drawn as often
+  std::vector<Kind> kinds{kKinds.begin(), kKinds.end()};  // kinds of questions to learn, equally often
   std::int64_t steps = 3000, batch = 64;
-  std::int64_t warm_up = 300;  // steps in which the learning rate rises to `rate`; then it falls to 0, both evenly
+  std::int64_t warm_up = 300;  // steps in which the learning rate rises linearly to `rate`; then it falls to 0
   double rate = 2e-3;
   std::uint64_t seed = 0;
 };
 
-// As padded tensors.
+// The questions and answers as padded tensors.
 Batch batch_of(const std::vector<Question>& questions);
 
-// Share of questions whose answer is right in every digit and in its length, for each of the settings' kinds.
+// For each of the settings' kinds, the share of questions whose answer is right in every digit and in its length.
 using Accuracy = std::vector<double>;
 
-// Of PyTorch's messages, which go on with where the error was raised.
+// The first line of PyTorch's messages, whose further lines are a stack trace.
 std::string first_line(std::string_view text);
 
-// The first `count` different questions of a kind that are held out, always the same ones.
+// The first `count` different held-out questions of a kind; always the same ones.
 std::vector<Question> held_questions(Part part, Kind kind, int count);
 
 struct Diverged : std::runtime_error {
@@ -50,18 +50,18 @@ class Trainer {
  public:
   explicit Trainer(const Settings& settings);
 
-  // One step; its loss, the mean cross-entropy of a token of the answers, in nats. Throws Diverged where that is no
-  // number, and has changed nothing then.
+  // Runs one step. Returns its loss, the mean cross-entropy per answer token in nats. If that is not finite, throws
+  // Diverged and changes nothing.
   double step();
-  std::optional<double> take_mean_loss();  // of the steps since it was last taken; nothing where there are none
+  std::optional<double> take_mean_loss();  // of the steps since the last call; nothing if there were none
   [[nodiscard]] std::int64_t done() const { return done_; }  // steps
   [[nodiscard]] const Settings& settings() const { return settings_; }
 
-  // Of the held_questions() of each kind.
+  // On the held_questions() of each kind.
   Accuracy accuracy(Part part, int count = 500);
   std::vector<std::string> answers(const std::vector<Question>& questions);
 
-  // Model, Adam's state, steps done, settings. The file is replaced whole or not at all.
+  // Saves the model, Adam's state, the number of steps and the settings. If this fails, an old file is left untouched.
   // Throws std::system_error.
   void save(const std::filesystem::path& path);
   static Trainer load(const std::filesystem::path& path);  // throws BadCheckpoint

@@ -1,4 +1,4 @@
-"""The console command `evenorm`: becomes the program inside the package. It knows nothing of what that does."""
+"""The console command `evenorm`: replaces the Python process by the program inside the package."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""The fused NumPy functions: what stands around a norm, in the same pass, with the bits of the steps one by one."""
+"""NumPy functions that fuse a norm with neighbouring steps. The results have the bits of the separate steps."""
 
 from typing import SupportsFloat
 
@@ -19,17 +19,19 @@ def add_layer_norm(
     zero_centered: bool = False,
     out: tuple[Array | None, Array | None] | None = None,
 ) -> tuple[Result, Result]:
-    """Layer norm of sum = x + residual_scale * residual (one rounding, to x's type), and that sum.
+    """Layer norm of sum = x + residual_scale * residual. Returns the norm and the sum.
+
+    The sum is rounded once, to x's type, before it is normalised.
 
     Args:
         x, normalized_shape, weight, bias, eps, axis, zero_centered: as in `layer_norm`.
-        residual: of x's shape, any of the four types.
-        residual_scale: finite.
-        out: (y, sum), where they go; None, or either of them None: new arrays. y or sum may be x or residual.
-        The elements of each row lie side by side in all of them, as those of trailing axes of C-contiguous arrays do.
+        residual: an array of x's shape and of any of the four types.
+        residual_scale: a finite number.
+        out: (y, sum), the output arrays. If it or an element is None, a new array is made. Each may be x or residual.
+        The elements of a row must be contiguous in all arrays: the trailing axes of C-contiguous arrays.
 
     Returns:
-        (y, sum), both of x's shape and type unless `out` says otherwise.
+        (y, sum), both of x's shape and type, or `out`'s arrays.
 
     Raises:
         TypeError, ValueError: as `layer_norm`; ValueError also if the elements of a row are not contiguous.
@@ -59,7 +61,7 @@ def add_rms_norm(
     zero_centered: bool = False,
     out: tuple[Array | None, Array | None] | None = None,
 ) -> tuple[Result, Result]:
-    """RMS norm of sum = x + residual_scale * residual (one rounding, to x's type), and that sum.
+    """RMS norm of sum = x + residual_scale * residual. Returns the norm and the sum, which is rounded once.
 
     Args:
         x, residual, residual_scale, out: as in `add_layer_norm`.
@@ -92,15 +94,15 @@ def layer_norm_pair(
     zero_centered: bool = False,
     out: tuple[Array | None, Array | None] | None = None,
 ) -> tuple[Result, Result]:
-    """Two layer norms of one x, with weight and bias and with weight2 and bias2, for one reading of x.
+    """Two layer norms of one x in one pass: with weight and bias, and with weight2 and bias2.
 
     Args:
         x, normalized_shape, weight, bias, eps, axis, zero_centered: as in `layer_norm`.
-        weight2, bias2: as weight and bias.
-        out: (y, y2), where they go; None, or either of them None: new arrays. y may be x.
+        weight2, bias2: like weight and bias.
+        out: (y, y2), the output arrays. If it or an element is None, a new array is made. y may be x.
 
     Returns:
-        (y, y2): the bits of two calls of `layer_norm`.
+        (y, y2), with the bits of two calls of `layer_norm`.
 
     >>> import numpy as np
     >>> y, y2 = layer_norm_pair(np.float32([[1, 3]]), 2, weight2=[2, 2], eps=0)
@@ -124,14 +126,14 @@ def rms_norm_pair(
     zero_centered: bool = False,
     out: tuple[Array | None, Array | None] | None = None,
 ) -> tuple[Result, Result]:
-    """Two RMS norms of one x, with weight and with weight2, for one reading of x.
+    """Two RMS norms of one x in one pass: with weight, and with weight2.
 
     Args:
         x, normalized_shape, weight, eps, axis, zero_centered: as in `rms_norm`.
         weight2, out: as in `layer_norm_pair`.
 
     Returns:
-        (y, y2): the bits of two calls of `rms_norm`.
+        (y, y2), with the bits of two calls of `rms_norm`.
 
     >>> import numpy as np
     >>> y, y2 = rms_norm_pair(np.float64([[3, 3]]), 2, weight2=[2, 4], eps=0)
@@ -156,18 +158,19 @@ def layer_norm_int8(
     zero_centered: bool = False,
     out: Array | None = None,
 ) -> tuple[Result, NewArray]:
-    """Layer norm quantised to int8: q = round(y / scale), y before any rounding, so that y is about q * scale.
+    """Layer norm quantised to int8: q = round(y / scale), from an unrounded y, so that y is about q * scale.
 
     Args:
-        x, normalized_shape, weight, bias, eps, axis, zero_centered: as in `layer_norm`. The elements of each row of x
-            lie side by side, as those of trailing axes of a C-contiguous array do.
-        scale: one for all rows, above 0: what is out of range becomes -127 or 127. None: each row's own, its largest
-            |y| / 127; 0 for a row of zeros, NaN for one that is not finite, whose q are 0. Where the largest |y| is
-            below 3.73e-37, q * scale is smaller than y.
-        out: where q goes: int8, of x's shape.
+        x, normalized_shape, weight, bias, eps, axis, zero_centered: as in `layer_norm`. The elements of a row of x must
+            be contiguous: the trailing axes of a C-contiguous array.
+        scale: a positive number, used for all rows; values out of range become -127 or 127. None: each row has its own
+            scale, its largest |y| / 127. A row of zeros has scale 0. A row that is not finite has scale NaN and q = 0.
+            If the largest |y| of a row is below 3.73e-37, q * scale is smaller than y.
+        out: the output array for q, int8 of x's shape. None: a new array.
 
     Returns:
-        (q, scale): q int8 of x's shape, scale float32 of the other axes' shape (or the one given).
+        (q, scale): q is int8 of x's shape. scale is float32: one for each row, in the shape of the axes that are not
+        normalised, or the given scale.
 
     Raises:
         TypeError, ValueError: as `layer_norm`; ValueError also if the elements of a row are not contiguous.
@@ -195,11 +198,11 @@ def rms_norm_int8(
     zero_centered: bool = False,
     out: Array | None = None,
 ) -> tuple[Result, NewArray]:
-    """RMS norm quantised to int8: q = round(y / scale), y before any rounding, so that y is about q * scale.
+    """RMS norm quantised to int8: q = round(y / scale), from an unrounded y, so that y is about q * scale.
 
     Args:
         x, normalized_shape, weight, eps, bias, axis, zero_centered: as in `rms_norm`.
-        scale, out: as in `layer_norm_int8`, and so is where rows may lie.
+        scale, out: as in `layer_norm_int8`, whose requirement on rows of x holds too.
 
     Returns:
         (q, scale), as in `layer_norm_int8`.

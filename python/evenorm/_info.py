@@ -1,10 +1,10 @@
-"""What this library is and what it runs on."""
+"""The library's version and SIMD targets."""
 
 from evenorm import _core
 
 
 def targets() -> list[str]:
-    """The SIMD targets that this CPU can run, best first: "avx3" (AVX-512), "avx2", "neon", "portable".
+    """Returns the SIMD targets that this CPU can run, best first: "avx3" (AVX-512), "avx2", "neon", "portable".
 
     >>> "portable" in targets()
     True
@@ -13,10 +13,10 @@ def targets() -> list[str]:
 
 
 def target() -> str:
-    """The SIMD target in use: the best, or the one that the environment variable EVENORM_TARGET names.
+    """Returns the SIMD target in use: the best one, or the one that the environment variable EVENORM_TARGET names.
 
     Raises:
-        ValueError: EVENORM_TARGET names none that this CPU can run (any norm raises it then).
+        ValueError: EVENORM_TARGET names a target that this CPU cannot run. Every norm raises this error too.
 
     >>> target() in targets()
     True
@@ -25,7 +25,7 @@ def target() -> str:
 
 
 def version() -> str:
-    """The library's version, "major.minor.patch".
+    """Returns the library's version, "major.minor.patch".
 
     >>> import evenorm
     >>> version() == evenorm.__version__
@@ -35,7 +35,7 @@ def version() -> str:
 
 
 def numerics_revision() -> int:
-    """The revision of the bits that norms give: versions of one revision give the same bits.
+    """Returns the numerics revision: versions with the same revision give the same bits.
 
     >>> numerics_revision() >= 1
     True

@@ -1,6 +1,6 @@
-"""The NumPy functions: their signatures, and what is told about them. All work, and all checks, are the library's.
+"""The NumPy functions: signatures and documentation. The library does all work and all checks.
 
-An Array below is a NumPy array, or anything with DLPack or the buffer protocol (read in place), or a sequence of numbers.
+An Array is a NumPy array, an object with DLPack or the buffer protocol (read in place), or a sequence of numbers.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from evenorm import _core
 
 Array: TypeAlias = Any
 Axes: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | np.ndarray[Any, np.dtype[np.integer[Any]]] | None
-Result: TypeAlias = Any  # of the type of `out` where that is given, else a new array
+Result: TypeAlias = Any  # the object passed as `out`, else a new array
 NewArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -29,27 +29,28 @@ def layer_norm(
     out: Array | None = None,
     return_stats: bool = False,
 ) -> Result:
-    """Layer norm: y = (x - mean) / sqrt(var + eps) * weight + bias, over some axes together.
+    """Layer norm over one or several axes: y = (x - mean) / sqrt(var + eps) * weight + bias.
 
     Args:
-        x: float64, float32, float16 or bfloat16 (ml_dtypes), of any shape and strides.
-        normalized_shape: the sizes of the trailing axes to normalise together, one or several.
-        weight, bias: of the normalised axes' shape, each of any of the four types; None: 1 and 0.
-        eps: a number, finite and at least 0.
-        axis: instead of normalized_shape, the numbers of any axes, one or several; negative ones count from the end.
-        zero_centered: 1 + weight takes the weight's place.
-        out: where y goes: of x's shape and any of the four types; may be x itself.
-        return_stats: also return mean and rstd = 1 / sqrt(var + eps), float64, of the other axes' shape.
+        x: float64, float32, float16 or bfloat16 (from ml_dtypes), of any shape and strides.
+        normalized_shape: the sizes of the trailing axes to normalise together, an int or several.
+        weight, bias: arrays of the normalised axes' shape, each of any of the four types. None: 1 and 0.
+        eps: a finite number, at least 0.
+        axis: the axes to normalise together, instead of normalized_shape: an int or several, negative from the end.
+        zero_centered: multiply by 1 + weight instead of weight.
+        out: the output array for y, of x's shape and any of the four types. It may be x.
+        return_stats: also return mean and rstd = 1 / sqrt(var + eps).
 
     Returns:
-        y, or (y, mean, rstd). y is `out`, or a new array of x's shape and type. Within
-        4 u (|weight| max|xhat| + |bias|) of real arithmetic (5 u where zero_centered; rms_norm: 3 u and 4 u), with
-        u = 2**-24 (2**-53 where anything is float64): docs/numerics.md. Of the same bits whatever the
-        batch, layout and number of threads.
+        y, or (y, mean, rstd). y is `out`, or a new array of x's shape and type. mean and rstd are float64, in the shape
+        of the axes that are not normalised. y is within 4 u (|weight| max|xhat| + |bias|) of the exact result (5 u if
+        zero_centered; rms_norm: 3 u and 4 u), where u is 2**-24, or 2**-53 if any array is float64; see
+        docs/numerics.md. The bits do not depend on the batch, the layout or the number of threads.
 
     Raises:
-        TypeError: a type that is none of the four, a sequence of anything but numbers, arguments of the wrong kind.
-        ValueError: shapes that do not fit, an axis that x has not, an eps below 0, an output that may overlap an input.
+        TypeError: an array has another type, a sequence holds something else than numbers, or an argument has the
+            wrong kind.
+        ValueError: shapes do not match, x lacks an axis, eps is negative, or an output overlaps an input.
 
     >>> import numpy as np
     >>> x = np.array([[4, 2, 8], [1, 1, 1]], dtype=np.float32)
@@ -76,12 +77,12 @@ def rms_norm(
     out: Array | None = None,
     return_stats: bool = False,
 ) -> Result:
-    """RMS norm: y = x / sqrt(mean(x**2) + eps) * weight + bias, over some axes together.
+    """RMS norm over one or several axes: y = x / sqrt(mean(x**2) + eps) * weight + bias.
 
     Args:
-        eps: finite and at least 0; None: float32's epsilon, 2**-23, or float64's, 2**-52, for x of float64.
+        eps: a finite number, at least 0. None: 2**-52 if x is float64, else 2**-23 (the machine epsilons).
         x, normalized_shape, weight, bias, axis, zero_centered, out: as in `layer_norm`.
-        return_stats: also return rstd = 1 / sqrt(mean(x**2) + eps), float64, of the other axes' shape.
+        return_stats: also return rstd = 1 / sqrt(mean(x**2) + eps), as in `layer_norm`.
 
     Returns:
         y, or (y, rstd), as in `layer_norm`.
@@ -113,21 +114,22 @@ def layer_norm_backward(
     param_dtype: DTypeLike | None = None,
     out: tuple[Array | None, Array | None, Array | None] | None = None,
 ) -> tuple[Result, Result, Result]:
-    """The gradients of `layer_norm`: from dy, that of y, to those of x, weight and bias.
+    """The gradients of `layer_norm` with respect to x, weight and bias, from the gradient dy with respect to y.
 
     Args:
-        dy: of x's shape.
-        x, normalized_shape, weight, eps, axis, zero_centered: what `layer_norm` was given.
-        mean, rstd: what it returned with return_stats, float64; without them they are found again, with the same bits.
-        dsum: of x's shape: a gradient that reaches x from elsewhere, added to dx. It is the gradient of the sum of
-            `add_layer_norm`, or the dx of the other norm of `layer_norm_pair`.
-        accumulate: add to the dweight and dbias of `out`, which are needed then.
-        param_dtype: the type of dweight and dbias; None: float64 where anything is, else float32.
-        out: (dx, dweight, dbias), where they go; None, or any of them None: new arrays. dx may be dy or x.
+        dy: an array of x's shape and of any of the four types.
+        x, normalized_shape, weight, eps, axis, zero_centered: the arguments of `layer_norm`.
+        mean, rstd: the statistics that `layer_norm` returned, float64. None: they are recomputed, with the same bits.
+        dsum: an array of x's shape that is added to dx: a gradient that reaches x by another path. For
+            `add_layer_norm`, it is the gradient of the sum; for `layer_norm_pair`, the dx of the other norm.
+        accumulate: add to the dweight and dbias in `out`, which must be given.
+        param_dtype: the type of dweight and dbias. None: float64 if any array is float64, else float32.
+        out: (dx, dweight, dbias), the output arrays. If it or an element is None, a new array is made. dx may be dy or
+            x.
 
     Returns:
-        (dx, dweight, dbias): dx of x's shape and type, the others of the normalised axes' shape; dweight as if the
-        weight were 1 where there is none.
+        (dx, dweight, dbias): dx has x's shape and type, dweight and dbias have the normalised axes' shape. Without a
+        weight, dweight is the gradient for a weight of 1.
 
     >>> import numpy as np
     >>> x = np.array([[4, 2, 8], [1, 1, 1]], dtype=np.float32)
@@ -157,12 +159,13 @@ def rms_norm_backward(
     param_dtype: DTypeLike | None = None,
     out: tuple[Array | None, Array | None] | None = None,
 ) -> tuple[Result, Result]:
-    """The gradients of `rms_norm`: from dy, that of y, to those of x and weight (a bias's is dy's sum over rows).
+    """The gradients of `rms_norm` with respect to x and weight. The gradient of a bias is the sum of dy over rows.
 
     Args:
-        dy, x, normalized_shape, weight, eps, axis, rstd, dsum, zero_centered, accumulate, param_dtype: as in
-            `layer_norm_backward`, and as `rms_norm` was given them.
-        out: (dx, dweight), where they go; None, or either of them None: new arrays. dx may be dy or x.
+        dy, dsum, accumulate, param_dtype: as in `layer_norm_backward`.
+        x, normalized_shape, weight, eps, axis, zero_centered: the arguments of `rms_norm`.
+        rstd: the statistics that `rms_norm` returned, float64. None: they are recomputed, with the same bits.
+        out: (dx, dweight), the output arrays. If it or an element is None, a new array is made. dx may be dy or x.
 
     Returns:
         (dx, dweight), as in `layer_norm_backward`.
@@ -179,13 +182,13 @@ def rms_norm_backward(
 
 
 def set_num_threads(n: SupportsIndex) -> None:
-    """How many threads one call may use: 1 at first; 0 is one per processor. Results have the same bits with any.
+    """Sets how many threads one call may use: 1 by default, 0 for one per processor. Results have the same bits.
 
-    The library's pool is started by the first call that is large enough. In a child of fork() work is done serially.
+    The first call that is large enough starts the library's thread pool. A child of fork() works serially.
 
     Raises:
-        TypeError: n is no integer.
-        ValueError: n is below 0.
+        TypeError: n is not an integer.
+        ValueError: n is negative.
 
     >>> set_num_threads(2)
     >>> get_num_threads()
@@ -196,7 +199,7 @@ def set_num_threads(n: SupportsIndex) -> None:
 
 
 def get_num_threads() -> int:
-    """How many threads one call may use.
+    """Returns how many threads one call may use.
 
     >>> get_num_threads()
     1

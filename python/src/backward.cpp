@@ -1,4 +1,4 @@
-// The backward operation: gradients of x, weight and bias.
+// The backward operation of evenorm._core: gradients of x, weight and bias.
 #include <array>
 
 #include "norms.hpp"
@@ -7,7 +7,7 @@
 namespace evenorm::python {
 namespace {
 
-// That of sums over rows: float64 where anything is, else float32, whatever 16 bits the rest has.
+// The default type of dweight and dbias: float64 if any input is float64, else float32, also for 16-bit inputs.
 DType type_of_sums(const View& x, const View& dy, const View& weight) {
   const bool wide =
       x.dtype() == DType::f64 || dy.dtype() == DType::f64 || (weight.present() && weight.dtype() == DType::f64);

@@ -1,4 +1,4 @@
-// DLPack's structures, as its specification lays them out, versions 0 and 1. Only what reading CPU tensors needs.
+// DLPack's structures, versions 0 and 1, as far as reading CPU tensors needs them.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ struct Tensor {
   std::uint64_t byte_offset;
 };
 
-// In a capsule named "dltensor".
+// Held by a capsule named "dltensor".
 struct Managed {
   Tensor tensor;
   void* context;
   void (*deleter)(Managed*);
 };
 
-// In a capsule named "dltensor_versioned".
+// Held by a capsule named "dltensor_versioned".
 struct ManagedVersioned {
   std::uint32_t major, minor;
   void* context;

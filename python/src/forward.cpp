@@ -1,4 +1,4 @@
-// The forward operations: views of the arguments, new arrays for what is not given, one run.
+// The forward operations of evenorm._core: they make views of the arguments, allocate missing outputs and run one pass.
 #include <array>
 
 #include "norms.hpp"
@@ -7,7 +7,7 @@
 namespace evenorm::python {
 namespace {
 
-// What every forward operation takes.
+// The arguments that all forward operations share.
 struct Common {
   View x, weight, bias;
   Split split;
@@ -29,7 +29,7 @@ struct Common {
     forward.zero_centered = truth_of(zero_centered);
   }
 
-  // An output of x's shape: the caller's, or a new array of x's type.
+  // An output of x's shape: the caller's object, or a new array of x's type.
   Tensor output(View& view, nb::handle object, const char* name) {
     load_or_allocate(view, object, name, x.shape(), x.dtype(), &x);
     check_floating(view, name);

@@ -1,4 +1,4 @@
-// Views of what is no NumPy array: DLPack and the buffer protocol; and what the layouts of all lenders have in common.
+// Views of DLPack and buffer-protocol objects, and the layout code that all lenders share.
 #include <algorithm>
 #include <iterator>
 #include <string>
@@ -11,10 +11,10 @@
 namespace evenorm::python {
 namespace {
 
-// An address to give for no elements, where the lender has none: the library takes a null pointer for absent.
+// Address for an empty tensor whose lender has none: a null pointer would mean an absent argument.
 double nothing;
 
-// The capsule: of version 1 where the lender knows it, for that tells what is read-only.
+// Asks for a version 1 capsule first, because only that version reports read-only memory.
 nb::object dlpack_capsule(nb::handle object) {
   const nb::object method = object.attr("__dlpack__");
   try {
@@ -25,8 +25,8 @@ nb::object dlpack_capsule(nb::handle object) {
   return method();
 }
 
-// PyTorch's tensors may be views that negate or conjugate, of which DLPack knows nothing: their values in memory of
-// their own. An output has no such memory to be written to; what conjugates is complex, and so refused by its type.
+// Materialises lazy negation and conjugation of PyTorch tensors, which DLPack cannot express. An output with a negative
+// bit is refused. A conjugated tensor is complex, so its type is refused later.
 nb::object resolved(nb::handle object, const char* name, bool as_output) {
   nb::object result = nb::borrow(object);
   if (nb::hasattr(result, "resolve_conj")) result = result.attr("resolve_conj")();
@@ -107,7 +107,7 @@ void View::load_dlpack(nb::handle object, const char* name, bool as_output) {
   nb::object capsule = dlpack_capsule(resolved(object, name, as_output));
   const dlpack::Tensor* tensor = nullptr;
   bool read_only = false;
-  // Never marked as used, so the capsule itself gives the tensor back when it goes.
+  // The capsule is never marked as used, so it frees the tensor itself when it is destroyed.
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
     auto* managed = static_cast<dlpack::ManagedVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
     if (managed->major != 1) fail_type(std::string(name) + " has DLPack of version " + std::to_string(managed->major));
@@ -147,7 +147,7 @@ void View::load_buffer(nb::handle object, const char* name, bool as_output) {
   const auto rank = static_cast<std::size_t>(buffer_->ndim);
   if (buffer_->strides != nullptr) {
     set_layout(name, rank, buffer_->shape, buffer_->strides);
-  } else {  // ctypes tells none
+  } else {  // ctypes gives no strides
     set_rank(name, rank);
     std::copy_n(buffer_->shape, rank, shape_);
     contiguous_ = true;

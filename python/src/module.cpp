@@ -1,4 +1,4 @@
-// evenorm._core: the module's contents. The Python files in evenorm/ alone use it.
+// The contents of the module evenorm._core. Only the Python files in evenorm/ use it.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// Whatever it is, None too: what is wrong with it is told by name.
+// An argument of any type, None included: the operations check it, so that errors name it.
 auto any(const char* name) { return nanobind::arg(name).none(); }
 
 }  // namespace

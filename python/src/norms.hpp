@@ -1,5 +1,4 @@
-// The operations of evenorm._core. What their arguments mean is told where they are called: evenorm/_norms.py and
-// _fused.py.
+// The operations of evenorm._core. Their callers, evenorm/_norms.py and _fused.py, document the arguments.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -25,7 +24,8 @@ nb::any norm_backward(bool rms, nb::handle dy, nb::handle x, nb::handle normaliz
                       nb::handle eps, nb::handle axis, nb::handle mean, nb::handle rstd, nb::handle dsum,
                       nb::handle zero_centered, nb::handle accumulate, nb::handle param_dtype, nb::handle out);
 
-// The steps of a norm over processes: x of two axes, this process's columns of all rows; columns: those of each.
+// The steps of a norm over processes. x has two axes: all rows, this process's columns. `columns` has the number of
+// columns of each process.
 using Columns = std::vector<std::int64_t>;
 nb::any sharded_moments(bool rms, nb::handle x, const Columns& columns, std::size_t rank, nb::handle wide,
                         nb::handle eps);

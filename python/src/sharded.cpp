@@ -1,5 +1,5 @@
-// The steps of a norm over processes: what each finds of its columns, and what it makes of all messages. Messages and
-// moments are float64 arrays of rows by numbers; who exchanges them is for evenorm/_sharded.py.
+// The steps of a norm over processes: what a process computes from its columns, and from all messages. Messages and
+// moments are float64 arrays of rows x numbers. evenorm/torch/_sharded_group.py exchanges them.
 #include "sharded/exported_steps.hpp"
 
 #include <array>
@@ -20,7 +20,7 @@ Cuts cuts_of(const Columns& columns, std::size_t rank) {
 
 constexpr std::int64_t kMomentNumbers = sizeof(Moments) / sizeof(double);
 
-// What all steps have: x as rows of columns, and how they are cut.
+// What all steps share: x as rows of columns, and how columns are cut over processes.
 struct Rows {
   View x, weight;
   Cuts cuts;
@@ -49,14 +49,14 @@ struct Rows {
     const auto shape = message_shape(pass, cuts.size());
     if (view.dtype() != DType::f64 ||
         !std::equal(shape.begin(), shape.end(), view.shape().begin(), view.shape().end())) {
-      fail_value("messages is not what the processes should have sent");
+      fail_value("messages does not have the type and shape of what the processes send");
     }
     return {static_cast<const double*>(view.input().data), view.size()};
   }
   std::span<const Moments> load_moments(View& view, nb::handle object) const {
     load_required(view, object, "moments");
     if (view.dtype() != DType::f64 || view.size() != rows() * kMomentNumbers) {
-      fail_value("moments is not what the forward pass gave");
+      fail_value("moments does not have the type and size of the forward pass's moments");
     }
     return {static_cast<const Moments*>(view.input().data), rows()};
   }
@@ -103,7 +103,7 @@ nb::any sharded_norm(bool rms, nb::handle x, nb::handle messages, const Columns&
 
 namespace {
 
-// What both steps of a backward pass have.
+// What both steps of a backward pass share.
 struct GradientRows : Rows {
   View dy, given_moments, weight, dx, dweight, dbias;
   Backward backward;

@@ -1,4 +1,4 @@
-// Views of NumPy's arrays, and new ones: the one file that knows NumPy's C API. Other lenders: lenders.cpp.
+// Views of NumPy arrays, and new arrays. Only this file uses NumPy's C API. Other lenders: lenders.cpp.
 #include "view.hpp"
 
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
@@ -17,7 +17,7 @@ static_assert(sizeof(npy_intp) == sizeof(std::int64_t));
 
 PyArrayObject* as_array(nb::handle object) { return reinterpret_cast<PyArrayObject*>(object.ptr()); }
 
-// bfloat16 is no type of NumPy's own: ml_dtypes registers it when it is imported. Its number is fixed from then on.
+// NumPy has no bfloat16 of its own: ml_dtypes registers one when it is imported. Its number is fixed from then on.
 int bf16_number = -1;
 
 bool is_bf16(PyArray_Descr* descr) {
@@ -53,7 +53,7 @@ std::string text_of(PyArray_Descr* descr) {
   return nb::cast<std::string>(nb::str(nb::handle(reinterpret_cast<PyObject*>(descr))));
 }
 
-// A new reference.
+// Returns a new reference.
 PyArray_Descr* descr_of(DType dtype) {
   switch (dtype) {
     case DType::f64:
@@ -86,7 +86,7 @@ bool is_masked(nb::handle array) {
   return !PyArray_CheckExact(array.ptr()) && nb::hasattr(array, "mask") && nb::hasattr(array, "filled");
 }
 
-// Refuses an array of another type than the library's, whether it is lent or one of a sequence's elements.
+// Throws unless the library supports the type of `array`, which is an argument or an element of a sequence.
 DType checked_dtype(nb::handle array, const char* name, bool as_output) {
   PyArray_Descr* descr = PyArray_DESCR(as_array(array));
   DType dtype = DType::f32;
@@ -109,11 +109,11 @@ nb::object array_of(nb::handle object, const char* name, PyArray_Descr* descr) {
   if (array != nullptr) return nb::steal(array);
   const nb::python_error error;
   if (!error.matches(PyExc_ValueError) && !error.matches(PyExc_OverflowError)) throw nb::python_error(error);
-  fail_value(std::string(name) + " is no array of numbers: " + nb::cast<std::string>(nb::str(error.value())));
+  fail_value(std::string(name) + " is not an array of numbers: " + nb::cast<std::string>(nb::str(error.value())));
 }
 
-// NumPy makes numbers of more than numbers: of strings of digits, dates and None, and of masked and complex arrays
-// without a word of what it drops. So what a sequence holds is looked at first.
+// NumPy silently converts digit strings, dates, None, masked arrays and complex arrays to numbers. So the elements of a
+// sequence are checked before NumPy converts it.
 void check_elements(nb::handle sequence, const char* name, std::size_t axes = 1);
 
 void check_scalar(nb::handle object, const char* name) {
@@ -134,7 +134,7 @@ void check_element(nb::handle object, const char* name, std::size_t axes) {
   } else if (PyArray_Check(object.ptr())) {
     checked_dtype(object, part.c_str(), false);
   } else if (View().load_lent(object, part.c_str(), false)) {
-    return;  // of a type that is taken
+    return;  // load_lent has checked the type
   } else if (knows_arrays(object)) {
     checked_dtype(array_of(object, part.c_str(), nullptr), part.c_str(), false);
   } else if (PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr())) {

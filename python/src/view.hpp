@@ -1,5 +1,5 @@
-// View: a tensor that Python lent, as the library wants it: NumPy's arrays, whatever has DLPack or the buffer protocol,
-// sequences of numbers. Owns what keeps the memory alive. Knows nothing of norms.
+// View: a tensor lent by Python, in the library's form. Lenders are NumPy arrays, objects with DLPack or the buffer
+// protocol, and sequences of numbers. A view keeps the memory alive. It knows nothing of norms.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,9 +14,9 @@ namespace evenorm::python {
 
 namespace nb = nanobind;
 
-constexpr std::size_t kMaxRank = 64;  // NumPy's and the library's
+constexpr std::size_t kMaxRank = 64;  // the limit of NumPy and of the library
 
-// A few integers, without allocating.
+// Up to kMaxRank integers, without allocating.
 struct Integers {
   std::int64_t values[kMaxRank];
   std::size_t count = 0;
@@ -32,13 +32,13 @@ class View {
   View(const View&) = delete;
   View& operator=(const View&) = delete;
 
-  // An input; None leaves the view absent. A sequence of numbers has no type of its own and takes `weak`.
+  // Views an input. None leaves the view absent. A sequence of numbers has no type of its own and takes `weak`.
   void load(nb::handle object, const char* name, DType weak = DType::f64);
-  // An output of the caller's.
+  // Views an output that the caller passed.
   void load_output(nb::handle object, const char* name);
-  // An output of our own: a new NumPy array, its axes in memory in the order of `like`'s where that is one of NumPy's.
+  // Creates a NumPy array as output. Its axes have the memory order of `like` if that is a NumPy array.
   void allocate(std::span<const std::int64_t> shape, DType dtype, const View* like = nullptr);
-  // What has DLPack or the buffer protocol; of anything else false.
+  // Views an object with DLPack or the buffer protocol. Returns false for any other object.
   bool load_lent(nb::handle object, const char* name, bool as_output);
 
   bool present() const { return data_ != nullptr; }
@@ -47,7 +47,7 @@ class View {
   std::span<const std::int64_t> shape() const { return {shape_, rank_}; }
   ConstTensor input() const { return {data_, dtype_, shape(), strides()}; }
   Tensor output() const { return {data_, dtype_, shape(), strides()}; }
-  // What to hand to the caller: the object that was given, or the new array (of no axes: a scalar).
+  // The object to return: the caller's output, or the new array (a NumPy scalar if it has no axes).
   nb::object result() const;
 
  private:
@@ -55,8 +55,8 @@ class View {
   void load_numpy(nb::object array, const char* name, bool as_output);
   void load_dlpack(nb::handle object, const char* name, bool as_output);
   void load_buffer(nb::handle object, const char* name, bool as_output);
-  bool has_order() const;  // one of its own: neither C's, nor repeated elements', which say nothing
-  // Shape and strides in bytes as the lender has them.
+  bool has_order() const;  // false for C order and for repeated elements
+  // Takes the lender's shape and its strides in bytes.
   void set_layout(const char* name, std::size_t rank, const std::int64_t* shape, const std::int64_t* byte_strides);
   void set_rank(const char* name, std::size_t rank);
   void release();
@@ -65,18 +65,18 @@ class View {
   DType dtype_ = DType::f32;
   bool contiguous_ = false;
   std::size_t rank_ = 0;
-  nb::object owner_;  // what was given, the new array, or DLPack's capsule
-  nb::handle given_;  // an output's object
+  nb::object owner_;  // the caller's object, the new array, or DLPack's capsule
+  nb::handle given_;  // the caller's object, for an output
   Py_buffer* buffer_ = nullptr;
   bool is_numpy_ = false;
   std::int64_t shape_[kMaxRank];
   std::int64_t strides_[kMaxRank];
 };
 
-// The type that an object names as NumPy's functions take it ("float32", np.float64, a dtype); which argument it is of.
+// The type that `object` names, as NumPy's functions accept it ("float32", np.float64, a dtype). `name` is for errors.
 DType dtype_named_by(nb::handle object, const char* name);
 
-// To be called once, when the module is loaded.
+// Call once, when the module is loaded.
 void import_numpy();
 
 }  // namespace evenorm::python

@@ -1,4 +1,4 @@
-// What is said to Python where an argument is wrong: TypeError for types, ValueError for the rest. Knows no norms.
+// Errors about wrong arguments: TypeError for types, ValueError for the rest.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -15,7 +15,7 @@ namespace evenorm::python {
 [[noreturn]] inline void fail_type(const std::string& what) { throw nanobind::type_error(what.c_str()); }
 [[noreturn]] inline void fail_value(const std::string& what) { throw nanobind::value_error(what.c_str()); }
 
-// "a str", "None"
+// "None", or "of type str".
 inline std::string kind_of(nanobind::handle object) {
   return object.is_none() ? "None" : "of type " + nanobind::cast<std::string>(object.type().attr("__name__"));
 }

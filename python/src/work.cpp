@@ -1,4 +1,4 @@
-// What all norms have in common: which axes, which eps, how work is run.
+// Arguments that all norms share (axes, eps, outputs), and how a pass runs.
 #include "work.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 std::atomic<std::size_t> thread_count{1};
 
-// Below, giving up the GIL and taking it again costs more than others gain by it.
+// Up to this many elements, releasing the GIL costs more than other threads gain.
 constexpr std::size_t kWithGil = 2048;
 
 constexpr const char* kIntegers = ", but it should be an integer or a sequence of integers";
@@ -35,11 +35,11 @@ bool is_integer(nb::handle object) {
   if (PyLong_Check(object.ptr())) return true;
   if (!PyIndex_Check(object.ptr())) return false;
   const nb::object index = nb::steal(PyNumber_Index(object.ptr()));
-  PyErr_Clear();  // an array of one axis has the method, too
+  PyErr_Clear();  // arrays of one axis have __index__ too, but it fails
   return index.is_valid();
 }
 
-// What has elements in an order, and may be of integers. Bytes are, but nobody means theirs.
+// True for ordered collections that may hold integers. Bytes would qualify, but passing them is a mistake.
 bool is_sequence(nb::handle object) {
   return PySequence_Check(object.ptr()) != 0 && !PyUnicode_Check(object.ptr()) && !PyBytes_Check(object.ptr()) &&
          !PyByteArray_Check(object.ptr()) && !PyMemoryView_Check(object.ptr());
@@ -78,7 +78,7 @@ std::string in_python_words(std::string text, bool one_output) {
   return text;
 }
 
-// work(executor)
+// Calls work(executor).
 template <class Work>
 void run_work(const Work& work, std::size_t elements, bool one_output) {
   try {
@@ -99,17 +99,17 @@ Split::Split(nb::handle normalized_shape, nb::handle axis) : by_axis_(!axis.is_n
     fail_type(by_axis_ ? "normalized_shape and axis are given, but only one of them should be"
                        : "normalized_shape or axis is missing: one of them should be given");
   }
-  told_ = by_axis_ ? integers_of(axis, "axis") : integers_of(normalized_shape, "normalized_shape");
+  given_ = by_axis_ ? integers_of(axis, "axis") : integers_of(normalized_shape, "normalized_shape");
 }
 
 Integers Split::sizes(std::span<const std::int64_t> shape, bool normalized) const {
   const auto rank = static_cast<std::int64_t>(shape.size());
-  const std::int64_t first = rank - static_cast<std::int64_t>(told_.count);
+  const std::int64_t first = rank - static_cast<std::int64_t>(given_.count);
   Integers result;
   for (std::int64_t i = 0; i < rank; ++i) {
-    const auto told = told_.span();
+    const auto given = given_.span();
     const bool is_normalized =
-        by_axis_ ? std::any_of(told.begin(), told.end(), [&](std::int64_t a) { return a == i || a == i - rank; })
+        by_axis_ ? std::any_of(given.begin(), given.end(), [&](std::int64_t a) { return a == i || a == i - rank; })
                  : i >= first;
     if (is_normalized == normalized) result.add(shape[static_cast<std::size_t>(i)]);
   }

@@ -1,4 +1,4 @@
-// What all norms have in common: which axes, which eps, how work is run. Arguments come as Python's objects.
+// Arguments that all norms share (axes, eps, outputs), and how a pass runs. Arguments are Python objects.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,45 +14,45 @@
 
 namespace evenorm::python {
 
-// The normalised axes as the caller told them: by normalized_shape or by axis.
+// The normalised axes as the caller gave them: by normalized_shape or by axis.
 class Split {
  public:
   Split(nb::handle normalized_shape, nb::handle axis);
 
   std::span<const std::int64_t> normalized_shape() const {
-    return by_axis_ ? std::span<const std::int64_t>() : told_.span();
+    return by_axis_ ? std::span<const std::int64_t>() : given_.span();
   }
-  std::span<const std::int64_t> axes() const { return by_axis_ ? told_.span() : std::span<const std::int64_t>(); }
-  // The sizes of x's normalised axes, and of the others. Of what names no axes of x, anything: the library refuses it.
+  std::span<const std::int64_t> axes() const { return by_axis_ ? given_.span() : std::span<const std::int64_t>(); }
+  // The sizes of x's normalised axes, and of the others. Unspecified for axes that x lacks: the library refuses those.
   Integers inner(std::span<const std::int64_t> shape) const { return sizes(shape, true); }
   Integers outer(std::span<const std::int64_t> shape) const { return sizes(shape, false); }
 
  private:
   Integers sizes(std::span<const std::int64_t> shape, bool normalized) const;
 
-  Integers told_;
+  Integers given_;
   bool by_axis_;
 };
 
 inline Kind kind_of_norm(bool rms) { return rms ? Kind::rms : Kind::layer; }
 double number_of(nb::handle object, const char* name);
 bool truth_of(nb::handle object);
-// None is RMS norm's alone: float32's epsilon, float64's for x of float64, as PyTorch's rms_norm has it.
+// None is allowed for RMS norm only: float64's epsilon if x is float64, else float32's, as in PyTorch's rms_norm.
 double eps_of(nb::handle object, bool rms, DType x);
 
-// A parameter that is a list of numbers has the type of the arithmetic.
+// The type for a parameter given as a list of numbers.
 inline DType arithmetic_of(const View& x) { return x.dtype() == DType::f64 ? DType::f64 : DType::f32; }
 
 void load_required(View& view, nb::handle object, const char* name);
-// Of an optional output: None is a new array of `shape`.
+// Views an optional output; None creates an array of `shape`.
 void load_or_allocate(View& view, nb::handle object, const char* name, std::span<const std::int64_t> shape, DType dtype,
                       const View* like = nullptr);
-// A floating-point output: those of the library's types that are quantised are refused.
+// Throws if the output's type is int8.
 void check_floating(const View& view, const char* name);
-// The entries of a tuple of `count` outputs; all None where it is None.
+// Reads a tuple of outputs; all are None if `object` is None. `what` describes the tuple in errors.
 void unpack(nb::handle object, const char* what, std::span<nb::object> outputs);
 
-// Results, to type checkers of whatever type it takes.
+// Results typed as Any in the stub.
 inline nb::any as_any(nb::object object) { return nb::steal<nb::any>(object.release()); }
 template <class... Objects>
 nb::any tuple_of(const Objects&... objects) {
@@ -62,8 +62,8 @@ nb::any tuple_of(const Objects&... objects) {
 void set_threads(nb::handle count);
 std::size_t threads();
 
-// Runs without the GIL where that is worth it, and says what is wrong in Python's words: the plain output is `out`,
-// not y, and axes are told by `axis`.
+// Run a pass, without the GIL if it is large enough. The library's errors become ValueErrors with Python's argument
+// names: `out` for the only output y, `axis` for axes.
 void run(const Forward& forward, std::size_t elements, bool one_output);
 void run(const Backward& backward, std::size_t elements);
 void run_steps(const std::function<void(const Executor&)>& work, std::size_t elements);

@@ -5,15 +5,15 @@ import tempfile
 
 import pytest
 
-CACHE = "TORCHINDUCTOR_CACHE_DIR"  # of each run its own: the key knows what was compiled, not the evenorm that it calls
-# The test files that take longest. They run first, so that no process begins one of them last.
+CACHE = "TORCHINDUCTOR_CACHE_DIR"  # one for each run: its keys do not depend on evenorm's code
+# The slowest test files. They run first, so that none of them starts last.
 LONGEST = ("study", "torch_look_alikes", "torch_sharded", "torch_operators", "torch_subsets", "torch_fallback",
            "torch_exporters", "torch_distributed_training", "torch_convert_ranks", "torch_convert_models", "minilm",
            "torch_distributed_example", "torch_recurrent")  # fmt: skip
 
 
 def pytest_configure(config):
-    if CACHE not in os.environ:  # else the processes of one run share theirs
+    if CACHE not in os.environ:  # the processes of one run share it
         folder = tempfile.TemporaryDirectory(prefix="evenorm-inductor-", ignore_cleanup_errors=True)
         os.environ[CACHE] = folder.name
         config.add_cleanup(folder.cleanup)
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def norm_calls(monkeypatch):
-    """The calls of evenorm's functions that swapped look-alikes make: names and shapes of x."""
+    """The names and shapes of x of the calls that replaced look-alikes make to evenorm's functions."""
     from evenorm.torch import _look_alikes
 
     calls = []

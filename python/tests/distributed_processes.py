@@ -1,7 +1,7 @@
-"""Runs a function in several processes that share a gloo process group, for tests. Knows nothing of norms.
+"""Runs a function in several processes that share a gloo process group, for tests.
 
-`run` wants every process to succeed; `outcomes` says what became of each, killed ones too. Processes are forked from a
-server that has imported PyTorch and started no threads, so that one costs tenths of a second; it ends with the tests.
+`run` requires that every process succeeds; `outcomes` reports how each one ended, killed ones too. Processes are forked
+from a server that has imported PyTorch and started no threads, so that starting one takes tenths of a second.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ import torch.distributed
 
 @dataclass
 class Outcome:
-    """What became of one process: its result, or the traceback of its exception, and how it ended."""
+    """How one process ended: its result, or the traceback of its exception, and its exit code."""
 
     rank: int
     result: Any = None
     error: str = ""
-    exit_code: int | None = None  # -9: by signal 9
+    exit_code: int | None = None  # -9: killed by signal 9
     in_time: bool = True
 
     @property
@@ -46,8 +46,11 @@ class Outcome:
 
 
 def run(function: Callable[..., Any], size: int, *arguments: Any, **limits: float) -> list[Any]:
-    """What function(rank, *arguments) returned in each of `size` processes; RuntimeError, with the tracebacks, where
-    one failed. The limits are those of `outcomes`."""
+    """Returns the result of function(rank, *arguments) in each of `size` processes. The limits are those of `outcomes`.
+
+    Raises:
+        RuntimeError: a process failed; the message has the tracebacks.
+    """
     found = outcomes(function, size, *arguments, **limits)
     failures = [str(outcome) for outcome in found if outcome.failed]
     if failures:
@@ -58,17 +61,17 @@ def run(function: Callable[..., Any], size: int, *arguments: Any, **limits: floa
 def outcomes(
     function: Callable[..., Any], size: int, *arguments: Any, timeout: float = 60, group_timeout: float | None = None
 ) -> list[Outcome]:
-    """What became of each process, by rank; raises nothing of theirs.
+    """Returns how each process ended, by rank. Does not raise their exceptions.
 
-    The function, its arguments and its results are pickled. What still runs after `timeout` seconds is killed.
-    `group_timeout` is how long a collective operation waits: by default most of `timeout`, since one process may be
-    compiling while another waits.
+    The function, its arguments and its results are pickled. Processes that run longer than `timeout` seconds are
+    killed. `group_timeout` limits collective operations. By default it is most of `timeout`, because one process may
+    compile while another waits.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch.distributed", "evenorm.torch"])
     found = [Outcome(rank) for rank in range(size)]
     work = pickle.dumps((function, arguments))
-    # From where the function's module can be imported by its name: pytest gives tests names such as python.tests.x.
+    # The folder from which the function's module can be imported: pytest names test modules such as python.tests.x.
     name = function.__module__
     module_folder = str(Path(str(sys.modules[name].__file__)).resolve().parents[name.count(".")])
     with tempfile.TemporaryDirectory() as folder:
@@ -98,10 +101,10 @@ def outcomes(
 def _work(
     rank: int, size: int, module_folder: str, work: bytes, folder: str, timeout: float, group_timeout: float
 ) -> None:
-    """The life of one process."""
-    signal.alarm(math.ceil(timeout) + 5)  # where the tests were killed, and kill nobody
+    """Runs in each process."""
+    signal.alarm(math.ceil(timeout) + 5)  # in case the tests were killed and cannot kill this process
     torch.set_num_threads(1)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # whatever the machine's name resolves to
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the machine's name may resolve to another interface
     limit = datetime.timedelta(seconds=group_timeout)
     error = ""
     try:
@@ -110,7 +113,7 @@ def _work(
         store = torch.distributed.FileStore(f"{folder}/store", size)
         store.set_timeout(limit)
         torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
-        store.set(f"connected{rank}", "")  # who ends while another connects makes that one's connecting fail
+        store.set(f"connected{rank}", "")  # connecting fails if another process ends meanwhile
         store.wait([f"connected{other}" for other in range(size)])
         answer = pickle.dumps((function(rank, *arguments), ""))
     except BaseException:

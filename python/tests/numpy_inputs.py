@@ -1,4 +1,4 @@
-"""Arrays that the NumPy tests share, and when two of them are equal."""
+"""Arrays that the NumPy tests share, and comparisons of their bits."""
 
 import ml_dtypes
 import numpy as np

@@ -1,4 +1,4 @@
-"""What the tests against the models in tests/ share: the models themselves, and the types of storage."""
+"""Shared by the tests against the models in tests/: the models, and the storage types."""
 
 import importlib.util
 import pathlib
@@ -10,11 +10,11 @@ import pytest
 
 F64, F32, BF16, F16 = (np.dtype(t) for t in (np.float64, np.float32, ml_dtypes.bfloat16, np.float16))
 STORAGE = [F64, F32, BF16, F16]
-RANGE = {F64: (-1074, 1023), F32: (-149, 127), BF16: (-133, 127), F16: (-24, 15)}  # exponents, of the least and largest
+RANGE = {F64: (-1074, 1023), F32: (-149, 127), BF16: (-133, 127), F16: (-24, 15)}  # the smallest and largest exponents
 
 
 def load(name):
-    """tests/`name`.py as a module of that name; without it (an installed package alone) the test's file is skipped."""
+    """Imports tests/`name`.py. Skips the test's file if it is missing, as beside an installed package."""
     path = pathlib.Path(__file__).resolve().parents[2] / "tests" / f"{name}.py"
     if not path.exists():
         pytest.skip(f"no {path}", allow_module_level=True)

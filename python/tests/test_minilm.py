@@ -1,4 +1,4 @@
-"""A real model converted: the embeddings of all-MiniLM-L6-v2, compared with float64."""
+"""A converted real model: the embeddings of all-MiniLM-L6-v2, compared with float64."""
 
 import importlib.util
 import json
@@ -37,17 +37,17 @@ def found():
     return json.loads(done.stdout)
 
 
-def test_as_exact_as_the_original(found):
+def test_as_accurate_as_the_original(found):
     assert found["replaced"] == NORMS and found["left"] == [] and found["operators"] == et.info()
     for name in ("tokens", "embeddings"):
         one = found["differences"][name]
         assert 0 < one["evenorm_to_float64"] <= 1.2 * one["pytorch_to_float64"], one
-        assert one["evenorm_to_pytorch"] > 0  # evenorm's norms have run: PyTorch's have other bits
+        assert one["evenorm_to_pytorch"] > 0  # evenorm's norms have run: PyTorch's give other bits
         assert one["float64_evenorm_to_pytorch"] < 1e-14
     pairs = found["differences"]["similarities"]
     for one in pairs:
         assert one["evenorm"] == pytest.approx(one["pytorch"], abs=2e-6)
-    # A sentence and its paraphrase; two sentences that have nothing in common.
+    # A sentence and its paraphrase, then two unrelated sentences.
     assert pairs[0]["evenorm"] > 0.6 > 0.2 > pairs[-1]["evenorm"]
 
 
@@ -57,5 +57,5 @@ def test_times_and_tables(minilm, found, capsys):
     assert all(one[key] > 0 for one in found["times"].values() for key in ("pytorch_ms", "evenorm_ms", "ratio"))
     minilm.show(found)
     printed = capsys.readouterr().out
-    assert "13 layer norms swapped, 0 left" in printed and all(name in printed for name in names)
+    assert "13 layer norms replaced, 0 left" in printed and all(name in printed for name in names)
     assert f"{found['differences']['tokens']['ratio']:.3f}" in printed

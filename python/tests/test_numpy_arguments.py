@@ -1,7 +1,7 @@
-"""Wrong arguments: the exception, its message, and that nothing has been written.
+"""Wrong arguments raise the right exception and message, and nothing is written.
 
-The library checks shapes, axes, eps and overlap, and tests/*_arguments_test.cpp tests that. Here each of its messages that
-is translated to Python's names has one case. All other checks are the binding's own.
+The library checks shapes, axes, eps and overlap, and tests/*_arguments_test.cpp tests those checks. Here each message
+that the binding translates to Python's names has one case. All other checks are the binding's own.
 """
 
 import array
@@ -96,7 +96,7 @@ def test_x_of_other_types(dtype):
 
 
 @pytest.mark.parametrize("x, kind", [(None, "None"), ({}, "of type dict"), ("abc", "of type str")])
-def test_x_that_is_no_array(x, kind):
+def test_x_that_is_not_an_array(x, kind):
     refused(TypeError, f"x is {kind}, but {SEQUENCE}", evenorm.layer_norm, x, 4)
 
 
@@ -174,7 +174,7 @@ def test_fused(message):
     refused((ValueError, TypeError), message, function, X, normalized_shape=4, **arguments)
 
 
-# --- what sequences of numbers may hold
+# --- the elements of sequences
 
 MASKED = np.ma.masked_array([1.0, 2.0, 4.0], [False, True, False])
 FILL = "an array in x is a masked array; fill it first: an array in x.filled(...)"
@@ -202,7 +202,7 @@ ELEMENTS = [
 
 @pytest.mark.parametrize("kind", [list, tuple, collections.deque])
 @pytest.mark.parametrize("values, message", ELEMENTS, ids=[str(values) for values, _ in ELEMENTS])
-def test_elements_that_are_no_numbers(values, message, kind):
+def test_elements_that_are_not_numbers(values, message, kind):
     refused(TypeError, message, evenorm.layer_norm, kind(values), axis=-1)
 
 
@@ -257,11 +257,11 @@ def test_elements_that_are_torch_tensors():
         evenorm.layer_norm([(t * 1j).conj().imag], 3)
 
 
-def test_sequences_that_are_no_arrays():
+def test_sequences_that_are_not_arrays():
     endless = []
     endless.append(endless)
     for values in ([[1, 2], [3]], [10**400, 1, 2], [1.0, [2.0]]):
-        with pytest.raises(ValueError, match="^x is no array of numbers: "):
+        with pytest.raises(ValueError, match="^x is not an array of numbers: "):
             evenorm.layer_norm(values, axis=0)
     refused(ValueError, "x is nested deeper than the 64 axes that are supported", evenorm.layer_norm, endless, axis=0)
 

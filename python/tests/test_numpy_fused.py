@@ -14,7 +14,7 @@ KINDS = pytest.mark.parametrize("kind", ["layer_norm", "rms_norm"])
 def test_add(kind, dtype):
     norm, add_norm = getattr(evenorm, kind), getattr(evenorm, f"add_{kind}")
     x, residual, w, b = normal(dtype, 20, 33), normal(dtype, 20, 33, seed=4), weight(dtype, 33), bias(dtype, 33)
-    total = x + residual  # one rounding, in NumPy's arithmetic too
+    total = x + residual  # NumPy rounds the sum once too
     right = norm(total, 33, w, bias=b)
     out = (np.empty_like(x), residual.copy())
     for y, found in (
@@ -33,7 +33,7 @@ def test_add(kind, dtype):
 def test_residual_scale_is_one_rounding():
     x, residual = normal("f32", 9, 100), normal("f32", 9, 100, seed=4)
     _, total = evenorm.add_layer_norm(x, residual, 100, residual_scale=0.3)
-    # The product of two float32 is exact in float64; its sum with x then misses a rounding only in ties.
+    # The product of two float32 is exact in float64. Its rounded sum with x differs only in ties.
     right = residual.astype(np.float64) * np.float64(np.float32(0.3)) + x.astype(np.float64)
     assert np.array_equal(total, right.astype(np.float32))
 
@@ -74,7 +74,7 @@ def test_int8(kind, dtype):
     def quantised(factor):
         return np.clip(np.rint(unrounded * factor), -127, 127).astype(np.int8)
 
-    largest[3] = 1  # the row of zeros: any factor gives 0
+    largest[3] = 1  # any factor gives 0 for the row of zeros
     assert np.array_equal(q, quantised((np.float32(127) / largest)[:, None]))
     given, used = norm_int8(x, 65, w, eps=1e-5, scale=0.01, out=q)
     assert given is q and used == np.float32(0.01)

@@ -1,4 +1,4 @@
-"""dx, dweight and dbias against tests/gradients_model.py, a second implementation from docs/numerics.md: the same bits."""
+"""dx, dweight and dbias have the bits of tests/gradients_model.py, which is written from docs/numerics.md alone."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from numpy_models import BF16, F16, F32, F64, RANGE, STORAGE, load
 
 import evenorm
 
-load("numerics_model")  # which the other one imports
+load("numerics_model")  # gradients_model imports it
 model = load("gradients_model")
 
 COLUMNS = [1, 2, 3, 4, 5, 8, 16, 17, 31, 33, 50, 100]
@@ -18,16 +18,16 @@ def one_of(rng, choices):
 
 
 def types(rng, x=None):
-    """Those of x, dy, weight and dx."""
+    """Random types of x, dy, weight and dx."""
     x = one_of(rng, STORAGE) if x is None else x
     return [x] * 4 if rng.random() < 0.6 else [x, *(one_of(rng, [x, *STORAGE]) for _ in range(3))]
 
 
 def x_row(rng, n, storage):
-    """A row (n,) of x, in f64: to be rounded to `storage`."""
+    """A random row (n,) of x in f64, to be rounded to `storage`."""
     least, largest = RANGE[storage]
     z, spike = rng.standard_normal(n), np.arange(n) == rng.integers(n)
-    middle = {F64: -400, F16: -12}.get(storage, -60)  # near where rows begin to be scaled
+    middle = {F64: -400, F16: -12}.get(storage, -60)  # near the limit below which rows are scaled
     rows = [
         lambda: z,
         lambda: z + one_of(rng, [0.5, 1, 3, 1e3]),
@@ -48,7 +48,7 @@ def x_row(rng, n, storage):
 
 
 def dy_row(rng, n, storage):
-    """A row (n,) of dy."""
+    """A random row (n,) of dy in f64."""
     least, largest = RANGE[storage]
     z = rng.standard_normal(n)
     rows = [
@@ -71,7 +71,7 @@ def weight_of(rng, n, storage):
 
 
 def usual(rng, rows=None, n=None, kinds=None):
-    """A problem, {name: value}; kinds: of x, dy, weight and dx."""
+    """A problem {name: value}. kinds are the types of x, dy, weight and dx."""
     kinds = types(rng) if kinds is None else kinds
     rows = int(rng.integers(1, 9)) if rows is None else rows
     n = int(one_of(rng, COLUMNS)) if n is None else n
@@ -89,7 +89,7 @@ def usual(rng, rows=None, n=None, kinds=None):
 
 
 def cancelled(rng, made):
-    """The problem with rows that come twice, of dy of either sign: sums over rows are what their last places leave."""
+    """The problem with pairs of equal rows whose dy differ in sign, so that sums over rows nearly cancel."""
     x, dy, half = made["x"], made["dy"], len(made["x"]) // 2
     order = rng.permutation(half)
     x[:half] = x[rng.integers(min(half, 6), size=half)]
@@ -112,7 +112,7 @@ def many_columns(rng):
 
 
 def spread(rng, z, storage):
-    """Numbers of all magnitudes that a type has: each its own, or those of a row one."""
+    """Numbers of all magnitudes that the type has, one for each number or one for each row."""
     least, largest = RANGE[storage]
     shape = z.shape if rng.random() < 0.5 else (*z.shape[:-1], 1)
     return np.ldexp(z, rng.integers(least, largest - 3, shape)).astype(storage)
@@ -146,23 +146,23 @@ def not_finite(rng):
 
 
 def sums_cancel(rng):
-    """Sums over a row or over rows whose terms cancel, so that their last places show."""
+    """Sums over a row or over rows whose terms nearly cancel, so that their last digits matter."""
     kind, rows = one_of(rng, [F64, F32]), 4
     n = int(one_of(rng, [3, 4, 7, 20, 40, 1100] if kind == F64 else [3, 4, 20, 40, 1100, 2900, 3500, 5200]))
     made, large = usual(rng, rows, n, [kind] * 4), one_of(rng, [1.0, 1.0, 2.0**600]) if kind == F64 else 1.0
     x, dy, weight = rng.standard_normal((rows, n)), np.round(3 * rng.standard_normal((rows, n))), np.ones(n)
     if rng.random() < 0.5:
         weight = (np.round(3 * rng.standard_normal(n)) + 0.3).astype(np.float32)
-    if rng.random() < 0.3:  # dweight: rows alike, and dy that adds up to 0
+    if rng.random() < 0.3:  # dweight: equal rows, and dy that sum to 0
         x[:], dy[-1] = x[0], -dy[:-1].sum(axis=0)
-    elif made["rms"]:  # c2, where the first dy is 0
+    elif made["rms"]:  # c2, with a first dy of 0
         dy[:, 0] = 0
         dy[:, -1] = -(dy * x * weight)[:, :-1].sum(axis=1) / (x[:, -1] * weight[-1])
-    elif rng.random() < 0.5:  # c1, where the first x is the mean
+    elif rng.random() < 0.5:  # c1, with a first x that is the mean
         x[:, 1::2], x[:, 0], dy[:, 0] = 0, 0, 0
         x[:, 1:-1:2] = -x[:, 2::2]
         dy[:, -1] = -(dy * weight)[:, :-1].sum(axis=1) / weight[-1]
-    else:  # c1, which is 0, where the first x is the mean as rounded
+    else:  # c1 = 0, with a first x that is the rounded mean
         x, weight = (x + one_of(rng, [9.0, 1e3, 1e6])).astype(kind), np.ones(n)
         x[:, 0], dy[:, 0], dy[:, -1] = x[:, 1:].mean(axis=1, dtype=np.float64), 0, -dy[:, 1:-1].sum(axis=1)
     arrays = {"x": x, "dy": dy * large, "weight": weight}
@@ -170,7 +170,7 @@ def sums_cancel(rng):
 
 
 def far_apart(rng):
-    """f64 rows with terms about as far apart as one exponent for all of them reaches."""
+    """f64 rows whose terms are about as far apart as one common exponent allows."""
     rows, n, gap = 3, int(one_of(rng, [1, 2, 3, 4, 8])), int(rng.integers(850, 1150))
     x, dy = (np.round(2 * z) if rng.random() < 0.5 else z for z in rng.standard_normal((2, rows, n)))
     x[rng.random(x.shape) < 0.2] = 0
@@ -180,7 +180,7 @@ def far_apart(rng):
 
 
 def limits(rng):
-    """About where rows begin to be done in another way: x, rstd, dy, gamma and k2."""
+    """x, rstd, dy, gamma and k2 near the limits where the library computes rows in another way."""
     kind, n = one_of(rng, [F64, F64, F32]), int(one_of(rng, [2, 3, 4, 16, 33]))
     made, u = usual(rng, 3, n, [kind] * 4), np.finfo(kind).eps
     x, dy, weight = rng.standard_normal((3, n)), rng.standard_normal((3, n)), rng.standard_normal(n)
@@ -198,7 +198,7 @@ def limits(rng):
         dy[1, place] = near * 2.0 ** one_of(rng, [-300, 300])
     elif at == 5:
         weight[place] = near * 2.0 ** one_of(rng, [-100, 100])
-    else:  # dy is 0 but for tiny x
+    else:  # dy is 0 except for tiny x
         tiny = rng.random((3, n)) < 0.5
         x, dy = np.ldexp(x, np.where(tiny, -rng.integers(300, 490), rng.integers(100, 290))), np.ldexp(dy * tiny, -290)
     arrays = {"x": x, "dy": dy, "weight": weight}
@@ -206,7 +206,7 @@ def limits(rng):
 
 
 def added(rng):
-    """dweight and dbias of any type, what is there kept or added to; and statistics that the forward pass found."""
+    """dweight and dbias of any type, overwritten or added to, and statistics from the forward pass."""
     made, params = usual(rng), [one_of(rng, STORAGE) for _ in range(2)]
     before = [(3 * rng.standard_normal(made["x"].shape[1])).astype(t) for t in params]
     return made | {"params": params, "before": before if rng.random() < 0.7 else [None] * 2, "handed": True}
@@ -216,7 +216,7 @@ KINDS = [usual, many_rows, many_columns, magnitudes, any_bits, not_finite, sums_
 
 
 def of_library(x, dy, weight, eps, rms, zero_centered, to, params, before=(None, None), handed=False):
-    """dx, dweight and, of layer norm, dbias."""
+    """Returns dx, dweight and, for layer norm, dbias."""
     n = x.shape[1]
     sums = [np.empty(n, kind) if a is None else a.copy() for kind, a in zip(params, before, strict=True)]
     named = {"eps": eps, "zero_centered": zero_centered, "accumulate": before[0] is not None}
@@ -235,7 +235,7 @@ def of_model(x, dy, weight, eps, rms, zero_centered, to, params, before=(None, N
 
 
 def difference(made):
-    """What is not the same: "" or names and how the problem looks."""
+    """Returns "" if all bits are equal, else the names of the results that differ and a summary of the problem."""
     got, right = of_library(**made), of_model(**made)
     names = ["dx", "dweight"] if made["rms"] else ["dx", "dweight", "dbias"]
     same = [a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in zip(got, right, strict=False)]
@@ -255,7 +255,7 @@ def test_random_problems(kind, numbers):
 @pytest.mark.parametrize("storage", [F32, BF16], ids=str)
 @np.errstate(all="ignore")
 def test_one_row_block_or_two(storage):
-    """About 2^15 elements, and 1024 columns."""
+    """Sizes near 2^15 elements and near 1024 columns, where the number of row blocks changes."""
     for rows in (33, 64, 100, 127):
         for n in (-(-(2**15) // rows) - 1, -(-(2**15) // rows), 1024, 1025):
             rng = np.random.default_rng([rows, n])
@@ -265,6 +265,6 @@ def test_one_row_block_or_two(storage):
 @pytest.mark.slow
 @np.errstate(all="ignore")
 def test_most_row_blocks():
-    """256 blocks, of 64 rows and more."""
+    """256 blocks of at least 64 rows."""
     rng = np.random.default_rng(1)
     assert not difference(cancelled(rng, usual(rng, 16700, 2, [F32] * 4)) | {"weight": None})

@@ -1,4 +1,4 @@
-"""Results have the same bits for any layout, any axes, in place, for any batch, and on the command line."""
+"""Results have the same bits in any layout, over any axes, in place, in any batch, and on the command line."""
 
 import itertools
 import pathlib

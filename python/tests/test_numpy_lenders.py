@@ -1,4 +1,4 @@
-"""Arrays that are not NumPy's: DLPack, the buffer protocol, sequences. All but sequences are read and written in place."""
+"""Lenders other than NumPy: DLPack, the buffer protocol, sequences. Only sequences are copied."""
 
 import array
 import ctypes
@@ -14,7 +14,7 @@ from numpy_inputs import DTYPES, all_same_bits, bias, normal, same_bits, weight
 
 
 class OnlyDlpack:
-    """A lender of DLPack 1.0, or of version 0, whose __dlpack__ takes no options."""
+    """Lends by DLPack 1.0, or by version 0, whose __dlpack__ takes no options."""
 
     def __init__(self, lent, version=1):
         self.lent, self.version = lent, version
@@ -63,7 +63,7 @@ def test_dlpack_read_only():
 
 
 class Tensor(ctypes.Structure):
-    """DLPack's DLManagedTensor, of version 0."""
+    """DLPack's DLManagedTensor of version 0."""
 
     _fields_: ClassVar = [
         ("data", ctypes.c_void_p),
@@ -81,7 +81,7 @@ class Tensor(ctypes.Structure):
 
 
 class ByHand:
-    """Lends an array in ways that common lenders do not: an offset in bytes, no strides, another device."""
+    """Lends an array in unusual ways: an offset in bytes, no strides, another device."""
 
     def __init__(self, lent, offset=0, device=1, lanes=1):
         self.lent, self.shape = lent, (ctypes.c_int64 * lent.ndim)(*lent.shape)
@@ -134,7 +134,7 @@ def test_torch(dtype):
 
 
 def test_torch_views_that_negate():
-    """z.conj().imag is a view of z whose memory holds the opposite."""
+    """z.conj().imag is a view of z whose memory holds the negated values."""
     torch = pytest.importorskip("torch")
     z = torch.randn(4, 6, dtype=torch.complex128)
     negated, dy = z.conj().imag, z.flip(0).conj().imag
@@ -165,7 +165,7 @@ def test_buffers(code, dtype):
     assert same_bits(evenorm.layer_norm(memoryview(x)[::-2], 17), evenorm.layer_norm(x[::-2], 17))
     del lent
     assert evenorm.layer_norm(held, 33, out=held) is held and np.array_equal(held, right)
-    held.append(1)  # no longer lent
+    held.append(1)  # fails while the buffer is lent
 
 
 def test_buffers_of_other_kinds():

@@ -1,4 +1,4 @@
-"""y, mean and rstd against tests/numerics_model.py, a second implementation from docs/numerics.md: the same bits."""
+"""y, mean and rstd have the bits of tests/numerics_model.py, which is written from docs/numerics.md alone."""
 
 import numpy as np
 import pytest
@@ -18,10 +18,10 @@ EPS = [1e-5, 0.0, 1e-12, 1e30, 1e300]
 
 
 def rows_of_all_kinds(rng, n, storage):
-    """{kind: row (n,)}, in f64: to be rounded to `storage`."""
+    """{kind: row (n,)} in f64, to be rounded to `storage`."""
     least, largest = RANGE[storage]
     z, spike = rng.standard_normal(n), np.arange(n) == rng.integers(n)
-    middle = {F64: -400, F16: -12}.get(storage, -60)  # near where rows begin to be scaled
+    middle = {F64: -400, F16: -12}.get(storage, -60)  # near the limit below which rows are scaled
     rows = {f"mean {m:g}": z + m for m in (0, 0.5, 0.9, 1, 3, 1e3, 1e6)}
     return rows | {
         "mean of 9/10 of the std": (z - z.mean()) / (z.std() or 1) + 0.8125**0.5,
@@ -50,14 +50,14 @@ def rows_of_all_kinds(rng, n, storage):
 
 
 def parameter(rng, n, storage):
-    """Weights or biases (n,) or None; subnormals, zeros of both signs and large ones among them."""
+    """Weights or biases (n,), or None. They include subnormals, zeros of both signs and large numbers."""
     if rng.random() < 0.25:
         return None
     return (rng.standard_normal(n) * rng.choice([1, 1, 1, 1e-39, 1e4, -0.0])).astype(storage)
 
 
 def expect_same(x, weight=None, bias=None, eps=1e-5, *, rms=False, zero_centered=False, to=None, kinds=None):
-    """All rows of x (rows, n): bits of y in the type `to` and of the statistics."""
+    """Compares the bits of y, in the type `to`, and of the statistics for all rows of x (rows, n)."""
     n, out = x.shape[1], np.empty(x.shape, x.dtype if to is None else to)
     named = {"zero_centered": zero_centered, "return_stats": True, "out": out}
     if rms:
@@ -95,8 +95,8 @@ def test_rows(storage, n):
 
 
 @pytest.mark.parametrize("mean", [1e8, 1e11, 1e14, 3e15])
-def test_f64_far_from_zero(mean):
-    """Where the low part of the mean shows in y; 1100 and 2100 columns: two and three blocks."""
+def test_f64_rows_with_a_large_mean(mean):
+    """The low part of the mean affects y. 1100 and 2100 columns are two and three blocks."""
     rng = np.random.default_rng(int(mean))
     for rows, n in ((6, 6), (6, 90), (8, 1100), (3, 2100)):
         expect_same(rng.standard_normal((rows, n)) + mean, rng.standard_normal(n), rng.standard_normal(n), 1e-12)
@@ -105,12 +105,12 @@ def test_f64_far_from_zero(mean):
 @pytest.mark.parametrize("storage, n", [(F32, 1500), (BF16, 2600), (F32, 4900), (F16, 5000), (F32, 9300)], ids=str)
 def test_joins(storage, n):
     rng = np.random.default_rng(n)
-    steps = np.repeat(rng.uniform(-3, 3, (10, 10)), 1024, axis=1)[:, :n]  # blocks of different means
+    steps = np.repeat(rng.uniform(-3, 3, (10, 10)), 1024, axis=1)[:, :n]  # blocks with different means
     expect_same((rng.standard_normal((10, n)) + steps).astype(storage), eps=0.0)
 
 
 @pytest.mark.parametrize("storage, far", [(F64, 2.0**20), (F32, 2.0**8)], ids=str)
-def test_about_the_second_look(storage, far):
+def test_near_the_limit_of_the_second_pass(storage, far):
     rng = np.random.default_rng(3)
     for n in (11, 100):
         expect_same((rng.standard_normal((12, n)) + far * rng.uniform(0.5, 2, (12, 1))).astype(storage), eps=0.0)
@@ -128,7 +128,7 @@ def test_any_finite_bits(storage):
 @pytest.mark.parametrize("to", STORAGE, ids=str)
 @np.errstate(all="ignore")
 def test_roundings(to):
-    """Constant rows give beta, so any number can be rounded: f64's and f32's of any bits, and those about halfway."""
+    """Constant rows give beta, so any number can be rounded: f64 and f32 of any bits, and numbers near halfway."""
     rng, constant = np.random.default_rng(5), np.full((1, 600), 3, F32)
     for storage in (F64, F32):
         expect_same(constant, None, np.frombuffer(rng.bytes(600 * storage.itemsize), storage), to=to)
@@ -149,7 +149,7 @@ def test_any_parameters():
 
 @pytest.mark.parametrize("storage", [F64, F32], ids=str)
 def test_where_rstd_is_subnormal(storage):
-    """eps so large that rstd of the scaled row is subnormal, and gamma so large that it shows."""
+    """eps is so large that the scaled row's rstd is subnormal, and gamma so large that this shows."""
     rng = np.random.default_rng(8)
     least, large = (-1022, 1e300) if storage == F64 else (-126, 1e37)
     for i in range(12):

@@ -1,4 +1,4 @@
-"""Values and types of results that need no model: test_numpy_model.py compares all other bits."""
+"""Values and types of results that do not need a model. test_numpy_model.py compares all other bits."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The package as it is installed: what is in it, its documentation and types, and that it needs no PyTorch."""
+"""The installed package: its contents, documentation and types. The NumPy functions need no PyTorch."""
 
 import doctest
 import importlib
@@ -30,7 +30,7 @@ def test_examples_of_the_documentation(module):
 def test_examples_of_torch(name):
     item = getattr(evenorm.torch, name)
     if evenorm.torch.info()["operators"] != "C++" and "grad_fn" in inspect.getdoc(item):
-        pytest.skip("the nodes' names are the extension's")
+        pytest.skip("only the extension has these node names")
     examples = doctest.DocTestFinder(recurse=False).find(item, name, globs={**vars(evenorm.torch), "torch": torch})
     assert name == "Conversion" or sum(len(test.examples) for test in examples) >= 1
     assert not any(doctest.DocTestRunner().run(test).failed for test in examples)

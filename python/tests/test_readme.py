@@ -1,4 +1,4 @@
-"""The code blocks of README.md run and give what they say; those of docs/cpp.md compile."""
+"""The code blocks of README.md run and give the results that they state; those of docs/cpp.md compile."""
 
 import re
 import shlex
@@ -11,11 +11,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "build" / "libevenorm.so"
-built = pytest.mark.skipif(not LIBRARY.exists(), reason="build/libevenorm.so is not there (make)")
+built = pytest.mark.skipif(not LIBRARY.exists(), reason="build/libevenorm.so is missing: run make")
 COMPILERS = {"c": ["cc", "-std=c11"], "cpp": ["c++", "-std=c++20"]}
-EXAMPLE = [0.0991, -1.0690, 0.1682, 0.5, 0, -0.5]  # what README's C and C++ blocks compute
+EXAMPLE = [0.0991, -1.0690, 0.1682, 0.5, 0, -0.5]  # the results of README's C and C++ blocks
 PRINT = 'for (int i = 0; i < 6; ++i) printf("%.4f ", (double)y[i]);'
-NAMES = {  # what the blocks of docs/cpp.md use and do not define, by a word that only that block has
+NAMES = {  # declarations that the blocks of docs/cpp.md need, by a word that only one block has
     "channels": "std::vector<float> x, y, gamma;",
     "dgamma": "std::vector<float> x, gamma;",
     "zero_grad": "evenorm::ConstTensor x, dy; evenorm::Tensor y, dx;",
@@ -30,7 +30,7 @@ def blocks(document, language):
 
 
 def compile_block(language, block, folder, *, link):
-    """Compiles the block as the body of main, below its includes."""
+    """Compiles the block as the body of main, after its includes."""
     includes = [line for line in block.splitlines() if line.startswith("#include")]
     body = "\n".join(line for line in block.splitlines() if line not in includes)
     source = folder / f"block.{language}"

@@ -1,4 +1,4 @@
-"""The NumPy functions and evenorm.torch with many threads at once, after fork(), and over many calls."""
+"""The NumPy functions and evenorm.torch with many threads at once, after fork(), and over many calls without leaks."""
 
 import gc
 import inspect
@@ -33,7 +33,7 @@ def bits(passes, x, w):
     return [result.tobytes() for result in passes(x, w)]
 
 
-# The passes, how their number of threads is set, and the number that the process had.
+# The passes, the function that sets their number of threads, and the number before the tests.
 KINDS = {
     "numpy": (passes_of_numpy, evenorm.set_num_threads, evenorm.get_num_threads()),
     "torch": (passes_of_torch, torch.set_num_threads, torch.get_num_threads()),
@@ -88,8 +88,8 @@ def norm_of_torch(x):
 
 
 @pytest.mark.parametrize("norm", [norm_of_numpy, norm_of_torch])
-def test_other_threads_run_meanwhile(norm):
-    """The interpreter's lock is released: another thread counts in the middle of a long norm."""
+def test_other_threads_run_during_a_norm(norm):
+    """A norm releases the interpreter's lock: another thread counts in the middle of a long norm."""
     x = np.repeat(normal("f32", 1, 1 << 20), 64, axis=0)
     ticks, done = [], threading.Event()
 
@@ -105,7 +105,7 @@ def test_other_threads_run_meanwhile(norm):
     end = time.perf_counter()
     done.set()
     other.join()
-    quarter = (end - start) / 4  # at either end the interpreter itself may change threads
+    quarter = (end - start) / 4  # near the ends the interpreter may switch threads by itself
     assert any(start + quarter < t < end - quarter for t in ticks)
 
 
@@ -134,7 +134,7 @@ def test_a_large_call_uses_threads():
 def test_after_fork(kind, threads):
     passes, set_threads = kind
     set_threads(threads)
-    # For evenorm.torch a forward pass alone: how autograd runs in a forked child is up to PyTorch.
+    # For evenorm.torch only the forward pass: autograd in a forked child depends on PyTorch.
     problem = normal("f32", 1100, 300), weight("f32", 300)
     expected = bits(passes, *problem)  # starts the threads
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""evenorm.torch.convert on torch.nn's norms: what it swaps, keeps, leaves and reports."""
+"""evenorm.torch.convert on torch.nn's norms: what it replaces, keeps, leaves and reports."""
 
 import copy
 import pickle
@@ -44,7 +44,7 @@ class Model(nn.Module):
         return self.tied(self.final(x))
 
 
-def test_model_is_swapped_in_place_and_stays_what_it_is():
+def test_model_is_converted_in_place():
     model = randomised(Model())
     modules, parameters, plain = dict(model.named_modules()), dict(model.named_parameters()), copy.deepcopy(model)
     report = et.convert(model)
@@ -87,7 +87,7 @@ def test_keeps_hooks_attributes_and_mode(old, new):
     assert called == ["forward", "backward", "state_dict"]
 
 
-def test_twice_leaves_what_is_evenorms():
+def test_converting_twice_leaves_evenorms_norms():
     model = nn.Sequential(nn.LayerNorm(C), ScaleShift(), et.RMSNorm(C))
     first, second = et.convert(model), et.convert(model)
     assert names(first) == ["0", "1"] and reasons(first) == ["already evenorm's"]
@@ -109,7 +109,7 @@ class Doubled(nn.Module):
         return 2 * x
 
 
-def test_parametrized_is_swapped_underneath():
+def test_parametrized_norms_are_replaced_below_their_parametrizations():
     norm, twin = (parametrize.register_parametrization(nn.LayerNorm(4), "weight", Doubled()) for _ in range(2))
     original = norm.parametrizations.weight.original
     x = torch.randn(3, 4)
@@ -142,7 +142,7 @@ def test_torchscript_is_left():
     assert not report.replaced and reasons(report) == ["compiled by TorchScript"]
 
 
-def test_compiled_before_is_compiled_anew():
+def test_compiled_models_are_compiled_again():
     graphs = []
 
     def backend(graph, example):
@@ -197,10 +197,10 @@ def test_encoder_layer_with_a_fast_path_gives_a_warning(calls, monkeypatch):
     x = torch.randn(2, 5, 16)
     with torch.no_grad():
         expected = model.eval()(x)
-    with pytest.warns(UserWarning, match=r"layers\.\* \(2\): in evaluation without .*evenorm's are not called"):
+    with pytest.warns(UserWarning, match=r"layers\.\* \(2\): in evaluation without .*does not call evenorm's"):
         report = et.convert(model)
     assert len(report.replaced) == 5 and len(report.warnings) == 1 and report.warnings[0] in repr(report)
-    for enabled, count in ((True, 1), (False, 5)):  # the encoder's own norm, and the four in its layers
+    for enabled, count in ((True, 1), (False, 5)):  # the encoder's own norm; and the four in its layers
         monkeypatch.setattr(torch.backends.mha, "_is_fastpath_enabled", enabled)
         calls.clear()
         with torch.no_grad():

@@ -33,7 +33,7 @@ SWAPPED = {
     "squeezebert.SqueezeBertLayerNorm": CHANNELS_FIRST,
 }
 LEFT = {
-    "qwen3_next.Qwen3NextRMSNormGated": "its forward takes (hidden_states, gate), not one tensor alone",
+    "qwen3_next.Qwen3NextRMSNormGated": "its forward takes (hidden_states, gate), not a single tensor",
     "poolformer.PoolFormerGroupNorm": "of 2-D x, but not of 4-D x",  # over channels, height and width together
     "mobilebert.NoNorm": "on random input it differs",
     "detr.DetrFrozenBatchNorm2d": "its tensors (weight, bias, running_mean, running_var) are not weight and bias",
@@ -59,7 +59,7 @@ def test_swapped(path, formula):
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
         x = torch.randn(2, 9, C).to(dtype)
         torch.testing.assert_close(norm.to(dtype)(x), plain.to(dtype)(x), rtol=tolerance, atol=tolerance)
-    # Half input with float32 weights: of the type that the module itself gives.
+    # Half input with float32 weights gives the type that the module itself gives.
     assert norm.float()(x).dtype == plain.float()(x).dtype
 
 
@@ -97,7 +97,7 @@ def tokens(name="input_ids"):
 CONVNEXT = {"hidden_sizes": [8, 12, 16, 32], "depths": [1, 1, 2, 1], "image_size": 32}
 SWIN = {"image_size": 32, "patch_size": 2, "embed_dim": 8, "depths": [1, 2], "num_heads": [2, 4], "window_size": 4}
 T5 = {"vocab_size": 100, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
-# The kind of model: its configuration, its input, and how many norms are replaced.
+# The kind of model: its configuration, its input, and the number of norms that are replaced.
 MODELS = {
     "ConvNext": (lambda: CONVNEXT, image, 10),
     "Swin": (lambda: SWIN, image, 9),
@@ -114,7 +114,7 @@ MODELS = {
 
 
 def is_norm(module):
-    """Layer and RMS norms, and modules that are called norms and are none of torch.nn's."""
+    """True for layer and RMS norms, and for modules called norms that are not torch.nn's."""
     cls = type(module)
     own = not cls.__module__.startswith("torch.nn.") and "norm" in cls.__name__.lower()
     return own or isinstance(module, torch.nn.LayerNorm | torch.nn.RMSNorm)
@@ -132,7 +132,7 @@ def random_model(kind, model="Model"):
 
 
 def outputs(model, given):
-    """Its tensors, and the strides of the result of each norm."""
+    """Returns the model's output tensors, and the strides of each norm's result."""
     strides = {}
     hooks = [
         module.register_forward_hook(lambda module, x, y, name=name: strides.update({name: y.stride()}))

@@ -1,4 +1,4 @@
-"""evenorm.torch.convert on norms whose forward depends on the axes of x: no result differs from the module's own."""
+"""evenorm.torch.convert on norms whose forward depends on x's axes: results never differ from the module's own."""
 
 import copy
 import itertools
@@ -33,7 +33,7 @@ def along(axis, m, x):
 
 
 def images(m, x):
-    """ConvNeXt's: four axes only, by permutations."""
+    """ConvNeXt's norm: four axes only, by permutations."""
     return last(m, x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
@@ -43,7 +43,7 @@ def xhat_of_channels(m, x):
 
 
 def broadcast(m, x):
-    """Segment Anything's: four axes, by a formula; it keeps the order in memory."""
+    """Segment Anything's norm: four axes only, by a formula that keeps the memory order."""
     return m.weight[:, None, None] * xhat_of_channels(m, x) + m.bias[:, None, None]
 
 
@@ -57,12 +57,12 @@ def rms_by_rank(m, x):
 
 
 def by_size(m, x):
-    """Along the first axis after the batch's if that has as many elements as the row."""
+    """Normalises the first axis after the batch's if it is as long as the row."""
     return along(1, m, x) if x.dim() > 2 and x.shape[1] == m.weight.numel() else last(m, x)
 
 
 def by_leading_size(m, x):
-    """Images without a batch are recognised by their size."""
+    """Recognises images without a batch axis by their size."""
     return along(0, m, x) if x.dim() == 3 and x.shape[0] == m.weight.numel() else last(m, x)
 
 
@@ -78,7 +78,7 @@ def any_first(m, x):
     return along(1, m, x)
 
 
-# The module, and what its report says.
+# The module, and the text of its report.
 MODULES = {
     "images": (lambda: layer(images), FIRST),
     "broadcast": (lambda: layer(broadcast), FIRST),
@@ -91,7 +91,7 @@ MODULES = {
     "unsqueezing": (lambda: layer(lambda m, x: last(m, x.unsqueeze(0) if x.dim() == 2 else x)), f"{LAYER}), not of 2-D x"),
     "vectors as they are": (lambda: layer(lambda m, x: x if x.dim() == 1 else last(m, x)), f"{LAYER}), not of 1-D x"),
     "other eps": (lambda: layer(other_eps_for_images), f"{LAYER}), not of 4-D x"),
-    "broadcast channels": (  # of sequences of samples
+    "broadcast channels": (  # for sequences of samples
         lambda: made(lambda m, x: m.weight * xhat_of_channels(m, x) + m.bias, BaseNorm, weight=ones(1, C, 1),
                      bias=zeros(1, C, 1)), FIRST),
     "broadcast rows": (
@@ -104,15 +104,15 @@ MODULES = {
 
 
 def converted(module):
-    """The module as it was, and converted; and what the report says."""
+    """Returns the original module, the converted one, and the texts of the report."""
     plain = copy.deepcopy(randomised(module))
     report = et.convert(module)
-    said = [one.new.removeprefix("evenorm.torch.") for one in report.replaced] + [one.reason for one in report.left]
-    return plain, module, said
+    texts = [one.new.removeprefix("evenorm.torch.") for one in report.replaced] + [one.reason for one in report.left]
+    return plain, module, texts
 
 
 def result(module, x):
-    """y and the gradients, or the type of what was raised."""
+    """Returns y and the gradients, or the type of the exception."""
     x = x.clone().requires_grad_()
     try:
         y = module(x)
@@ -125,8 +125,8 @@ def result(module, x):
 @pytest.mark.parametrize("name", MODULES)
 def test_every_rank_size_and_order(name):
     make, reported = MODULES[name]
-    plain, module, said = converted(make())
-    assert said == [reported]
+    plain, module, texts = converted(make())
+    assert texts == [reported]
     for rank in range(1, 6):
         for shape in itertools.product((1, 2, C) if rank < 4 else (2, C), repeat=rank):
             x = torch.randn(shape) + 1
@@ -162,13 +162,13 @@ def test_channels_first_calls_evenorm(forward, norm_calls):
 
 
 def test_equal_axes_too_large_to_try(monkeypatch, norm_calls):
-    """The module's own forward runs if another axis is as long as the row and that could not be tried."""
+    """The module's own forward runs if another axis is as long as the row and was too large to try."""
     monkeypatch.setattr(_probe, "MOST_SQUARE", 0)
     monkeypatch.setattr(_probe, "MOST_ELEMENTS", 0)
     cols = 20
     for forward, shapes in ((by_leading_size, [(cols, 3, cols)]), (last, [(2, cols), (cols, cols)])):
-        plain, module, said = converted(layer(forward, cols))
-        assert said == [f"{LAYER})"]
+        plain, module, texts = converted(layer(forward, cols))
+        assert texts == [f"{LAYER})"]
         norm_calls.clear()
         for shape in shapes:
             x = torch.randn(shape)
@@ -181,13 +181,13 @@ def test_equal_axes_too_large_to_try(monkeypatch, norm_calls):
     "forward, name", [(images, "images"), (broadcast, "broadcast"), (by_rank, "by rank"), (by_size, "by size")]
 )
 def test_rows_as_long_as_other_axes_of_the_trial(forward, name, cols):
-    plain, module, said = converted(layer(forward, cols))
-    assert said == [MODULES[name][1]]
+    plain, module, texts = converted(layer(forward, cols))
+    assert texts == [MODULES[name][1]]
     x = torch.randn(2, cols, 3, cols)
     torch.testing.assert_close(module(x), plain(x), rtol=1e-4, atol=1e-4)
 
 
-def test_channels_first_compiled_exported_and_by_samples():
+def test_channels_first_compiled_exported_and_vmapped():
     torch._dynamo.reset()
     model = nn.Sequential(randomised(layer(images)), randomised(layer(broadcast)))
     et.convert(model)

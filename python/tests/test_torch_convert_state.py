@@ -1,4 +1,4 @@
-"""evenorm.torch.convert on modules that keep state or have no values: left, unharmed, and the reason reported."""
+"""evenorm.torch.convert leaves modules that keep state or have no values unchanged, and reports the reason."""
 
 import argparse
 import collections
@@ -24,7 +24,7 @@ ELSEWHERE.calls = 0
 
 
 def changing(change, **attributes):
-    """A norm that calls change(self, x) first."""
+    """A norm whose forward calls change(self, x) first."""
 
     def forward(self, x):
         change(self, x)
@@ -67,7 +67,7 @@ def add_one(holder):
     holder.calls += 1
 
 
-# What changes: how, what makes the attribute that holds it, if any, and how it is read.
+# State by name: the function that changes it, what makes the attribute that holds it (if any), and how it is read.
 STATEFUL = {
     "x": (lambda m, x: x.data.mul_(2), None, None),
     "calls": (lambda m, x: setattr(m, "calls", m.calls + 1), int, lambda m: m.calls),
@@ -80,7 +80,7 @@ STATEFUL = {
     "arguments": (lambda m, x: add_one(m.arguments), lambda: argparse.Namespace(calls=0), lambda m: m.arguments),
     "items": (lambda m, x: m.items.append(1), collections.UserList, lambda m: m.items),
     "queue": (lambda m, x: m.queue.put(1), queue.Queue, lambda m: m.queue.qsize()),
-    "average": (lambda m, x: m.average.add_(1), lambda: torch.zeros(3), lambda m: m.average),  # no parameter, no buffer
+    "average": (lambda m, x: m.average.add_(1), lambda: torch.zeros(3), lambda m: m.average),  # not registered
     "weight": (lambda m, x: m.weight.data.clamp_(max=0.25), None, lambda m: m.weight),
     "OfTheClass.calls": (lambda m, x: setattr(OfTheClass, "calls", 1), None, lambda m: OfTheClass.calls),
     "OfTheClass.seen": (lambda m, x: OfTheClass.seen.append(1), None, lambda m: OfTheClass.seen),
@@ -92,7 +92,7 @@ STATEFUL = {
 
 
 @pytest.mark.parametrize("name", STATEFUL)
-def test_state_that_changes_is_left_and_restored(name):
+def test_modules_that_change_state_are_left_and_restored(name):
     change, make, read = STATEFUL[name]
     module = changing(change, **({} if make is None else {name: make()}))
     read = read or (lambda m: getattr(m, name, None))
@@ -126,7 +126,7 @@ def test_attributes_of_any_depth():
     assert len(module.shapes) == 1
 
 
-def test_state_that_does_not_change_is_no_reason():
+def test_state_that_does_not_change_is_allowed():
     def use(m, x):
         assert m.shapes and m.options["a"] and m.offset.numel() and random.random() >= 0
 
@@ -160,11 +160,11 @@ def test_under_fake_tensor_mode():
 
 
 def with_tensor():
-    """Its attribute is neither parameter nor buffer, so a trial cannot give it values."""
+    """A module with a tensor that is neither parameter nor buffer, so that a trial cannot give it values."""
     return made(lambda m, x: look_alikes.rms_xhat(x, m.minimum) * m.weight, minimum=torch.tensor(1e-6))
 
 
-def test_attributes_without_values_are_the_reason():
+def test_attributes_without_values_are_reported():
     with torch.device("meta"):
         meta = with_tensor()
     with FakeTensorMode():

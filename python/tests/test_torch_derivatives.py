@@ -1,4 +1,4 @@
-"""Derivatives of evenorm.torch's functions: against differences, against formulas, in every mode of autograd."""
+"""Derivatives of evenorm.torch's functions, against finite differences and formulas, in every mode of autograd."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ SHAPES = [((3, 4), 1), ((2, 3, 4), 2), ((5,), 1), ((3, 1), 1), ((2, 3, 4), 3)]
 
 @pytest.mark.parametrize("shape, axes", SHAPES)
 @pytest.mark.parametrize("name", NAMES)
-def test_gradients_are_those_of_differences(name, shape, axes):
+def test_gradients_match_finite_differences(name, shape, axes):
     c = case(name, torch.float64, shape, axes)
     modes = dict(check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True) if EXTENSION else {}
     assert torch.autograd.gradcheck(c.function, c.tensors, **modes)
@@ -35,20 +35,20 @@ def test_third_derivatives(name):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", NAMES)
-def test_gradients_are_those_of_the_formula(name, dtype):
+def test_gradients_match_the_formula(name, dtype):
     c = case(name, dtype, (70, 33))
     wide = [t.detach().double().requires_grad_() for t in c.tensors]
     seeds = [torch.randn(70, 33, dtype=torch.float64).to(dtype) for _ in outputs(c.function(*c.tensors))]
     found = torch.autograd.grad(outputs(c.function(*c.tensors)), c.tensors, seeds)
     exact = torch.autograd.grad(outputs(c.formula(*wide)), wide, [s.double() for s in seeds])
-    # The sum of a 16-bit x is rounded to it before it is normalised, which the formula on float64 does not do.
+    # The sum is rounded to a 16-bit x's type before it is normalised; the formula in float64 does not round it.
     factor = 40 if "add" in name else 2
     for f, e in zip(found, exact, strict=True):
         assert f.dtype == dtype
         assert (f.double() - e).abs().max() <= factor * max(torch.finfo(dtype).eps, 1e-15) * e.abs().max()
 
 
-@pytest.mark.parametrize("rows", [4096, 4099])  # the latter is no 16-bit number
+@pytest.mark.parametrize("rows", [4096, 4099])  # no 16-bit type holds 4099
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_many_rows_of_ones_give_an_exact_bias_gradient(dtype, rows):
     x = torch.randn(rows, 64, dtype=dtype)
@@ -59,7 +59,7 @@ def test_many_rows_of_ones_give_an_exact_bias_gradient(dtype, rows):
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_one_output_of_two(which):
+def test_gradients_of_one_of_two_outputs(which):
     c = case("add_layer", torch.float64, (6, 5))
     wide = [t.detach().requires_grad_() for t in c.tensors]
     found = torch.autograd.grad(c.function(*c.tensors)[which].sin().sum(), c.tensors, allow_unused=True)
@@ -87,7 +87,7 @@ def test_backward_twice_needs_the_graph_kept():
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (64, 96)])  # without statistics and with them
-def test_what_was_saved_and_changed_is_refused(shape):
+def test_changing_a_saved_tensor_is_refused(shape):
     x = torch.randn(shape, requires_grad=True) * 1
     y = evenorm.torch.layer_norm(x, shape[1:])
     x.add_(1)
@@ -95,7 +95,7 @@ def test_what_was_saved_and_changed_is_refused(shape):
         y.sum().backward()
 
 
-def test_the_bias_may_change_meanwhile():
+def test_the_bias_may_change_before_the_backward_pass():
     norm = evenorm.torch.LayerNorm(4)
     y = norm(torch.randn(3, 4))
     with torch.no_grad():
@@ -106,7 +106,7 @@ def test_the_bias_may_change_meanwhile():
 
 @pytest.mark.parametrize("shape", [(3, 4), (64, 96)])
 def test_saved_tensor_hooks_see_x_and_the_weight(shape):
-    """Checkpoints compare what is saved in the forward pass with what is saved when it is run again."""
+    """Checkpoints require that the forward pass and its repetition save the same tensors."""
     packed = []
 
     def pack(t):
@@ -122,13 +122,13 @@ def test_saved_tensor_hooks_see_x_and_the_weight(shape):
     assert sorted(packed) == [shape, shape[1:]] and torch.equal(x.grad, expected)
 
 
-# --- memory of the caller's, and magnitudes
+# --- the caller's memory, and magnitudes
 
 
 @forward_mode
 @pytest.mark.parametrize("shape", [(4,), (1, 4), (2, 4)], ids=str)
 @pytest.mark.parametrize("name", NAMES)
-def test_an_output_changed_in_place_leaves_tangents_alone(name, shape):
+def test_changing_an_output_in_place_keeps_tangents(name, shape):
     c = case(name, torch.float64, shape)
     for place, given in enumerate(t.detach() for t in c.tensors):
         for which in range(len(outputs(c.function(*c.tensors)))):
@@ -151,7 +151,7 @@ def test_an_output_changed_in_place_leaves_tangents_alone(name, shape):
 
 
 @forward_mode
-def test_gradients_changed_in_place_leave_tangents_alone():
+def test_changing_gradients_in_place_keeps_tangents():
     x, weight, dy, tangent = torch.randn(4, 5, dtype=torch.float64)
     kept = tangent.clone()
     for which in range(3):
@@ -165,7 +165,7 @@ def test_gradients_changed_in_place_leave_tangents_alone():
 
 
 def second_derivatives(kind, x, dy, weight, eps, of_dx):
-    """Of <of_dx, dx>, by dy, x and weight."""
+    """The derivatives of <of_dx, dx> by dy, x and weight."""
     leaves = [t.detach().clone().requires_grad_() for t in (dy, x, weight)]
     dy, x, weight = leaves
     shape = tuple(x.shape[-1:])
@@ -180,7 +180,7 @@ MAGNITUDES = [2.0**k for k in (-1000, -542, -512, 0, 512, 515, 1010)]
 @pytest.mark.parametrize("eps", [0.0, 1e-3])
 @pytest.mark.parametrize("kind", ["layer", "rms"])
 def test_second_derivatives_at_every_magnitude(kind, eps):
-    """With m x for x and m^2 eps for eps, dx is 1/m times as large; a power of two changes no other bit."""
+    """For m x and m^2 eps, dx is 1/m times as large. A power of two changes no other bit."""
     dy, x, weight, of_dx = torch.randn(4, 3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     weight = weight[0]
     exact = second_derivatives(kind, x, dy, weight, eps, of_dx)
@@ -202,7 +202,7 @@ def test_forward_mode_at_every_magnitude(kind):
     exact = jvp(norm, (x,), (tangent,))[1]
     for m in (*MAGNITUDES, 1e155, 1e-163):
         assert torch.allclose(jvp(norm, (x * m,), (tangent * m,))[1], exact, rtol=1e-12)
-    least = jvp(lambda x: norm(x, 1e-5), (x * 1e-200,), (tangent,))[1]  # beside eps nothing is left of such a row
+    least = jvp(lambda x: norm(x, 1e-5), (x * 1e-200,), (tangent,))[1]  # such a row is negligible compared with eps
     centred = tangent - tangent.mean() if kind == "layer" else tangent
     assert torch.allclose(least, centred / 1e-5**0.5, rtol=1e-12)
 
@@ -210,7 +210,7 @@ def test_forward_mode_at_every_magnitude(kind):
 @forward_mode
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e200, 1.7e308, 5e-324])
 def test_forward_mode_of_a_constant_row(value):
-    """Its mean, summed and divided, may be another number: the row has no spread all the same."""
+    """The rounded mean may differ from the value, but the row still counts as constant."""
     x, tangent = torch.full((7,), value, dtype=torch.float64), torch.arange(7.0, dtype=torch.float64)
     for eps, expected in ((0, torch.zeros_like(x)), (1e-4, (tangent - 3) * 100)):
         found = jvp(lambda x, eps=eps: evenorm.torch.layer_norm(x, (7,), eps=eps), (x,), (tangent,))[1]
@@ -280,8 +280,8 @@ def test_vmap_gives_each_sample_its_own_bits(name):
 
 @pytest.mark.parametrize("shape", [(5, 3, 6), (3, 0, 6), (0, 2, 6), (0, 6)], ids=str)
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
-def test_vmap_answers_as_pytorchs(name, shape):
-    """With samples, samples without rows, no samples, and weights of no samples."""
+def test_vmap_matches_pytorch(name, shape):
+    """With samples, samples without rows, no samples, and weights for no samples."""
     x, weights, weight = torch.randn(shape), torch.randn(shape[0], 6), torch.randn(6)
 
     def answers(norm):

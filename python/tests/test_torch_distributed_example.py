@@ -1,4 +1,4 @@
-"""The example's synchronised batch norm is batch norm of all rows: results, gradients, running statistics."""
+"""The example's synchronised batch norm matches batch norm of all rows: results, gradients, running statistics."""
 
 import importlib.util
 import json
@@ -33,7 +33,7 @@ def norm_and_gradients(norm, x, dy, weight, bias):
     with torch.no_grad():
         norm.weight.copy_(weight)
         norm.bias.copy_(bias)
-    for _ in range(2):  # running statistics take part in neither
+    for _ in range(2):  # running statistics do not affect either pass
         leaf = x.clone().requires_grad_()
         norm.zero_grad()
         y = norm(leaf)
@@ -83,12 +83,12 @@ def test_the_document_is_a_program(tmp_path):
     program = tmp_path / "attention.py"
     call, *in_order = blocks
     program.write_text("\n".join([*in_order, "model, group = attention, None", call, "dist.destroy_process_group()\n"]))
-    logs = ["--log-dir", str(tmp_path / "logs"), "--redirects", "1"]  # on one pipe their lines may be mixed
+    logs = ["--log-dir", str(tmp_path / "logs"), "--redirects", "1"]  # lines on one pipe could be interleaved
     launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *logs]
     result = subprocess.run([*launched, str(program)], capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr
-    said = "ShardedRMSNorm(1024 of 2048, eps=None, elementwise_affine=True) torch.Size([1024])"
+    line = "ShardedRMSNorm(1024 of 2048, eps=None, elementwise_affine=True) torch.Size([1024])"
     printed = {path.parent.name: path.read_text(encoding="utf-8") for path in tmp_path.rglob("stdout.log")}
     assert sorted(printed) == ["0", "1"]
-    assert all(f"{rank} {said}\n(Shard(dim=1),)\n" in lines for rank, lines in printed.items())
-    assert said.replace(") torch", ")\ntorch") in document
+    assert all(f"{rank} {line}\n(Shard(dim=1),)\n" in lines for rank, lines in printed.items())
+    assert line.replace(") torch", ")\ntorch") in document

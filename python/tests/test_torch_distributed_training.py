@@ -1,5 +1,5 @@
-"""evenorm's modules, as they are, in training over several processes: DistributedDataParallel, FSDP2, tensor and
-sequence parallelism, DTensors. Real processes over gloo; what they compute is that of one process with the whole batch.
+"""Training evenorm's modules over several processes: DistributedDataParallel, FSDP2, tensor and sequence parallelism,
+DTensors. Real processes over gloo compute the same as one process with the whole batch.
 """
 
 import collections
@@ -22,8 +22,8 @@ import evenorm.torch
 SIZE = 2  # processes
 STEPS = 50
 TOKENS, LENGTH, WIDTH, HEADS, LAYERS, BATCH = 11, 6, 16, 4, 2, 8
-LIMITS = {"timeout": 300, "group_timeout": 120}  # seconds, on a machine that is busy otherwise
-CLOSE = 1e-5  # of all losses, relative; float64 leaves some 1e-12
+LIMITS = {"timeout": 300, "group_timeout": 120}  # seconds, for a busy machine
+CLOSE = 1e-5  # relative tolerance of all losses; float64 differs by about 1e-12
 OURS, THEIRS = (evenorm.torch.LayerNorm, evenorm.torch.RMSNorm), (nn.LayerNorm, nn.RMSNorm)
 
 
@@ -34,7 +34,7 @@ class Attention(nn.Module):
         self.query_norm, self.key_norm = rms_norm(WIDTH // HEADS), rms_norm(WIDTH // HEADS)
 
     def forward(self, x):
-        def heads(t):  # those of this process
+        def heads(t):  # the heads of this process
             return t.view(*t.shape[:2], -1, WIDTH // HEADS)
 
         q, k, v = heads(self.query(x)), heads(self.key(x)), heads(self.value(x))
@@ -107,7 +107,7 @@ OPTIMIZERS = {
 
 
 def train(model, tokens, targets, optimizer):
-    """The loss before each step."""
+    """Returns the loss before each step."""
     steps = OPTIMIZERS[optimizer](model.parameters())
     losses = []
     for _ in range(STEPS):
@@ -135,12 +135,12 @@ def alone(optimizer):
 
 
 def forbid_pytorchs_norms():
-    """From now on, in this process: a norm that is not evenorm's is an error."""
+    """Makes every norm that is not evenorm's fail in this process."""
     F.layer_norm = F.rms_norm = None
 
 
 def collectives(function, *arguments):
-    """How many operations of each kind move tensors between processes in this call, and its result."""
+    """Calls the function. Returns how many operations of each kind moved tensors between processes, and its result."""
 
     with CommDebugMode() as seen:
         result = function(*arguments)
@@ -156,13 +156,13 @@ def assert_trained_alike(results, optimizer):
         assert found.keys() == expected_weights.keys()
         for name, weight in found.items():
             torch.testing.assert_close(weight, expected_weights[name], rtol=CLOSE, atol=1e-9, msg=name)
-            assert torch.equal(weight, results[0][1][name]), name  # all ranks have the same
+            assert torch.equal(weight, results[0][1][name]), name  # the same on all ranks
 
 
 NORMS = pytest.mark.parametrize("norms, optimizer", [(OURS, "sgd"), (THEIRS, "adam")], ids=["modules", "converted"])
 
 
-# --- DistributedDataParallel: each process has all weights and a part of the batch
+# --- DistributedDataParallel: each process has all weights and part of the batch
 
 
 def data_parallel(rank, norms, optimizer):
@@ -172,7 +172,7 @@ def data_parallel(rank, norms, optimizer):
     return train(model, *part(rank), optimizer), weights(model.module)
 
 
-# --- FSDP2: each process has a part of all weights, gathered block by block, and a part of the batch
+# --- FSDP2: each process has part of all weights, gathered block by block, and part of the batch
 
 
 def fully_sharded(rank, norms, optimizer):
@@ -193,7 +193,7 @@ def test_parts_of_the_batch(way, norms, optimizer):
     assert_trained_alike(run(way, SIZE, norms, optimizer, **LIMITS), optimizer)
 
 
-# --- tensor and sequence parallelism: matrices split by columns and rows, x between them by the sequence
+# --- tensor and sequence parallelism: matrices are split by columns and rows, x between them along the sequence
 
 
 def plan():
@@ -206,7 +206,7 @@ def plan():
         "attention.query": tp.ColwiseParallel(),
         "attention.key": tp.ColwiseParallel(),
         "attention.value": tp.ColwiseParallel(),
-        "attention.query_norm": tp.SequenceParallel(sequence_dim=2, use_local_output=True),  # by heads
+        "attention.query_norm": tp.SequenceParallel(sequence_dim=2, use_local_output=True),  # along heads
         "attention.key_norm": tp.SequenceParallel(sequence_dim=2, use_local_output=True),
         "attention.out": tp.RowwiseParallel(output_layouts=sequence, use_local_output=False),
         "second": tp.SequenceParallel(),
@@ -235,15 +235,15 @@ def tensor_parallel(rank, norms, optimizer):
 def test_tensor_parallel(norms, optimizer):
     results = run(tensor_parallel, SIZE, norms, optimizer, **LIMITS)
     assert_trained_alike([result[:2] for result in results], optimizer)
-    # Each attention and perceptron gathers x and scatters what it adds; the rest are both ends'. Norms move nothing.
+    # Each attention and perceptron gathers x and scatters its result. Embedding and head do the rest, norms nothing.
     for _, _, moved in results:
         assert moved == {"all_gather_into_tensor": 2 * LAYERS + 2, "reduce_scatter_tensor": 2 * LAYERS + 1}
 
 
-# --- DTensors: whole rows stay where they are
+# --- DTensors: rows are normalised where they are
 
 
-SHAPE = (5, 7, WIDTH)  # no axis of rows divides by the number of processes
+SHAPE = (5, 7, WIDTH)  # the number of processes divides no axis of rows
 FUNCTIONS = {
     "layer_norm": lambda x, r, w, b: evenorm.torch.layer_norm(x, (WIDTH,), w, b),
     "rms_norm": lambda x, r, w, b: evenorm.torch.rms_norm(x, (WIDTH,), w),
@@ -258,7 +258,7 @@ def rows_and_parameters():
 
 
 def whole(name):
-    """The results and all gradients, of plain tensors."""
+    """Returns the results and all gradients for plain tensors."""
     leaves = [t.requires_grad_() for t in rows_and_parameters()]
     y = outputs(FUNCTIONS[name](*leaves))
     sum((t * t.cos()).sum() for t in y).backward()
@@ -266,14 +266,14 @@ def whole(name):
 
 
 def lent(placements):
-    """The tensors of rows_and_parameters as DTensors."""
+    """Returns the tensors of rows_and_parameters as DTensors."""
     mesh = init_device_mesh("cpu", (SIZE,))
     pairs = zip(rows_and_parameters(), placements, strict=True)
     return [distribute_tensor(t, mesh, [where]).requires_grad_() for t, where in pairs]
 
 
 def sharded(rank, axis):
-    """Of each function: its results and gradients, gathered at last; their placements; what moved before that."""
+    """For each function: its gathered results and gradients, their placements, and what moved before gathering."""
     found = {}
     for name, function in FUNCTIONS.items():
         leaves = lent([Shard(axis), Shard(axis), Replicate(), Replicate()])
@@ -303,8 +303,8 @@ def test_sharded_rows_stay_where_they_are(axis):
             assert set(where) - {None} == {f"S({axis})", "P(sum)"}, name
 
 
-def test_rows_in_parts_are_gathered_for_a_sum():
-    """Norms of them: test_torch_sharded.py."""
+def test_sharded_columns_are_gathered_for_a_sum():
+    """test_torch_sharded.py tests norms of sharded columns."""
     for found in run(sharded, SIZE, 2, **LIMITS):
         y, _, where, (moved, _) = found["add_layer_norm"]
         torch.testing.assert_close(y, whole("add_layer_norm")[0], rtol=0, atol=0)
@@ -312,7 +312,7 @@ def test_rows_in_parts_are_gathered_for_a_sum():
 
 
 def different_calls(rank):
-    """Calls that differ in lists alone, of axes and of wanted gradients: DTensor remembers what it did for each."""
+    """Calls that differ only in lists of axes and of wanted gradients: DTensor caches a decision for each."""
     mesh, (x, _, weight, _) = init_device_mesh("cpu", (SIZE,)), rows_and_parameters()
     shards, whole_weight = distribute_tensor(x, mesh, [Shard(1)]), distribute_tensor(weight, mesh, [Replicate()])
     norm = evenorm.torch.layer_norm
@@ -327,7 +327,7 @@ def different_calls(rank):
     return pairs
 
 
-def test_calls_that_differ_in_lists_alone():
+def test_calls_that_differ_only_in_lists():
     for pairs in run(different_calls, SIZE, **LIMITS):
         for found, expected in pairs:
             torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)

@@ -1,4 +1,4 @@
-"""What PyTorch's exporters, quantizers and TorchScript make of evenorm's norms: the right thing, or a clear error."""
+"""PyTorch's exporters, quantizers and TorchScript handle evenorm's norms correctly or fail with a clear error."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from torch.ao.quantization import quantize_fx
 import evenorm.torch as et
 
 C = look_alikes.C
-pytestmark = pytest.mark.filterwarnings("ignore")  # of torch.ao and the older exporter, which are on their way out
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch.ao and the older exporter are deprecated
 
 
 def model_of(norm):
@@ -61,7 +61,7 @@ def assert_computes(proto, model, x, tolerance=1e-4):
 
 @EACH
 @pytest.mark.parametrize("opset", [18, 23])
-def test_onnx_gives_its_own_operator(norm, opset):
+def test_onnx_uses_its_own_operator(norm, opset):
     model = converted(norm)
     x = torch.randn(5, 16)
     proto = exported(model, x, opset_version=opset)
@@ -96,7 +96,7 @@ def test_onnx_of_the_fused_residual(kind):
 
 
 def test_onnx_of_mixed_types():
-    """Half input beside float32 weights: ONNX's operators have one type."""
+    """Half input with float32 weights: ONNX's operators have a single type."""
     model = nn.Sequential(et.LayerNorm(C), et.RMSNorm(C))
     x = torch.randn(5, C).half()
     proto = exported(model, x, opset_version=23)
@@ -119,7 +119,7 @@ def test_onnx_of_dynamic_shapes_and_of_an_exported_program():
 
 @pytest.mark.parametrize("norm", [et.LayerNorm, et.RMSNorm])
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_compiled_strides_are_those_of_the_operators(norm, dynamic):
+def test_compiled_strides_match_the_operators(norm, dynamic):
     torch._dynamo.reset()
     module = norm(C)
     compiled = torch.compile(lambda x: module(x) * 2, dynamic=dynamic, fullgraph=True)
@@ -140,14 +140,14 @@ for norm in norms:
 
 
 def test_compiled_where_the_environment_says_ci():
-    """PyTorch's own checks then run: of operators with a decomposition, too, which the exporter needs."""
+    """CI enables PyTorch's own checks of operators that have a decomposition, which the exporter needs."""
     environment = {**os.environ, "CI": "true"}
     subprocess.run([sys.executable, "-c", COMPILED_IN_CI], env=environment, timeout=600, check=True)
 
 
 @EACH
 def test_the_older_onnx_exporter(norm, tmp_path):
-    """Layer norms are exported; RMS norms, which it does not know, are told what to do."""
+    """Layer norms are exported. For RMS norms, which the exporter does not support, the error states what to do."""
     model = converted(norm)
     x, path = torch.randn(5, 16), tmp_path / "model.onnx"
     if isinstance(model[1], nn.RMSNorm | look_alikes.ZeroCentred):
@@ -170,7 +170,7 @@ SCRIPTED = [*(lambda norm=norm: converted(norm)[1] for norm in NORMS.values())] 
 
 
 @pytest.mark.parametrize("make", SCRIPTED)
-def test_torchscript_says_what_to_do(make):
+def test_the_torchscript_error_states_what_to_do(make):
     module = make()
     name = type(module).__name__.removeprefix("Evenorm")
     message = rf"torch.jit.script cannot compile evenorm's modules \({name}\): use torch.compile, torch.export or torch"
@@ -184,7 +184,7 @@ def test_torchscript_says_what_to_do(make):
 
 @EACH
 def test_decompositions_reach_core_aten(norm):
-    """Only where they are asked for: an exported program keeps evenorm's operators and bits otherwise."""
+    """Only if the caller asks for them: otherwise an exported program keeps evenorm's operators and bits."""
     model, x = converted(norm), torch.randn(5, 16)
     program = torch.export.export(model, (x,))
 
@@ -206,7 +206,7 @@ def test_decompositions_reach_core_aten(norm):
 
 
 def is_close(a, b):
-    """A few steps of 8 bits over the whole range: observers see values that differ in their last bits."""
+    """Allows a few steps of 8 bits over the whole range, because observers see values with different last bits."""
     return (a - b).abs().max() < 0.03 * b.abs().max()
 
 

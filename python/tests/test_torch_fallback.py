@@ -1,4 +1,4 @@
-"""The operators registered in Python, as for a PyTorch that the extension was not built for: the same tests again."""
+"""Runs tests again with the operators registered in Python, as with a PyTorch that the extension was not built for."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ def run_program(code, operators):
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.skipif(not EXTENSION, reason="they are in use already")
+@pytest.mark.skipif(not EXTENSION, reason="these operators are already in use")
 @pytest.mark.parametrize("name", ["derivatives", pytest.param("operators", marks=pytest.mark.slow), "samples"])
 def test_without_the_extension(name):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / f"test_torch_{name}.py")]

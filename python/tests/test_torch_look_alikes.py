@@ -1,4 +1,4 @@
-"""evenorm.torch.convert on norms that are not torch.nn's: swapped where they compute one; left where they do not."""
+"""evenorm.torch.convert on norms that are not torch.nn's: replaced if they compute a norm, otherwise left."""
 
 import copy
 
@@ -17,7 +17,7 @@ C = look_alikes.C
 
 
 def reason(module):
-    """Why it is left."""
+    """Returns the reason why the module is left."""
     report = et.convert(module)
     assert report.replaced == () and len(report.left) == 1, report
     return report.left[0].reason
@@ -49,7 +49,7 @@ def test_norms_under_other_names_are_swapped(name):
 
 
 @pytest.mark.parametrize("name", look_alikes.OTHERS)
-def test_others_are_left(name):
+def test_other_modules_are_left(name):
     make, why = look_alikes.OTHERS[name]
     module = make()
     cls = type(module)
@@ -63,7 +63,7 @@ def test_clamps_are_not_taken_for_eps(name):
 
 
 @pytest.mark.parametrize("eps", [1e-20, 1e-12, 1e-8, 1e-5, 0.1])
-def test_small_rows_do_not_part_honest_norms(eps):
+def test_small_rows_do_not_separate_correct_norms(eps):
     module = made(NarrowRMSNorm.forward, eps=eps, weight=nn.Parameter(torch.rand(C) + 0.5))
     assert et.convert(module).replaced
     x = torch.randn(7, C) * 10.0 ** -torch.arange(0, 42, 6).reshape(7, 1)
@@ -73,7 +73,7 @@ def test_small_rows_do_not_part_honest_norms(eps):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
 @pytest.mark.parametrize("cols", [64, 1000])
-def test_outliers_and_large_parameters_do_not_part_honest_norms(dtype, cols):
+def test_outliers_and_large_parameters_do_not_separate_correct_norms(dtype, cols):
     def in_float32(m, x):
         return rms_xhat(x.to(torch.promote_types(x.dtype, torch.float32))).to(x.dtype) * m.weight
 
@@ -86,14 +86,14 @@ def test_outliers_and_large_parameters_do_not_part_honest_norms(dtype, cols):
         assert et.convert(module.to(dtype)).replaced
 
 
-def test_what_refuses_other_strides_is_swapped():
+def test_modules_that_refuse_other_strides_are_replaced():
     def viewing(m, x):
         return NarrowRMSNorm.forward(m, x.view(-1, x.shape[-1])).view(x.shape)
 
     assert et.convert(made(viewing)).replaced
 
 
-# --- what a swapped norm does
+# --- what a replaced norm does
 
 
 def test_look_alikes_call_evenorm(norm_calls):
@@ -105,10 +105,10 @@ def test_look_alikes_call_evenorm(norm_calls):
     assert [name for name, _ in norm_calls] == ["layer_norm", "rms_norm", "rms_norm"]
 
 
-def test_own_forward_runs_where_nothing_was_agreed():
+def test_own_forward_runs_on_inputs_that_were_not_tried():
     module = randomised(NarrowRMSNorm())
     et.convert(module)
-    wide = torch.randn(3, 1)  # its formula broadcasts it; a norm would not
+    wide = torch.randn(3, 1)  # the formula broadcasts it; a norm would refuse it
     assert torch.equal(module(wide), NarrowRMSNorm.forward(module, wide))
     half = torch.randn(3, C, dtype=torch.bfloat16)  # float32 weights make its output float32
     assert module(half).dtype == torch.float32 and torch.equal(module(half), NarrowRMSNorm.forward(module, half))
@@ -142,9 +142,9 @@ def test_attributes_and_types_may_change_afterwards():
 
 
 @pytest.mark.parametrize("make", [look_alikes.gamma_beta, ZeroCentred, ScaleShift])
-def test_own_type_decides(make):
-    """PyTorch's own layer norm sums the gradient of a bf16 weight in bf16: that does not part it from evenorm's. A mean
-    that is rounded to bf16 before it is subtracted does."""
+def test_the_module_s_own_type_decides(make):
+    """PyTorch's layer norm sums a bf16 weight's gradient in bf16, which the trial allows. It does not allow a mean that
+    is rounded to bf16 before it is subtracted."""
     module = make().bfloat16()
     if make is ScaleShift:
         assert reason(module).startswith(
@@ -163,13 +163,13 @@ def test_zero_centred_half_weights_keep_their_digits():
 
 
 def test_weight_and_bias_of_two_types():
-    """PyTorch's operator refuses them; a formula takes them."""
+    """PyTorch's operator refuses such parameters, but a formula accepts them."""
     x = torch.randn(3, C)
     before, after, swapped = (randomised(ScaleShift()) for _ in range(3))
     assert et.convert(swapped).replaced
     for module in (before, after, swapped):
         module.shift = nn.Parameter(module.shift.detach().double())
-    assert et.convert(after).left == ()  # not called a norm
+    assert et.convert(after).left == ()  # its name has no "norm"
     assert all(torch.equal(module(x), before(x)) for module in (after, swapped))
     assert reason(made(ScaleShift.forward, ScaleShift, shift=before.shift)) == "its weight and bias are not of one type"
 
@@ -196,8 +196,8 @@ def test_trials_under_modes(mode):
         assert len(et.convert(model).replaced) == 2
 
 
-def test_under_a_default_type_of_few_digits():
-    """bfloat16 has no number 1029, and no row has 1032 columns."""
+def test_under_a_16_bit_default_type():
+    """Lengths and indices must not pass through the default type: bfloat16 holds neither 1029 nor 1030."""
     module = look_alikes.PlainSubclass(1030)
     torch.set_default_dtype(torch.bfloat16)
     try:
@@ -273,7 +273,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_odd_modules_do_not_stop_a_conversion(name):
+def test_unusual_modules_do_not_stop_a_conversion(name):
     make, why = ODD[name]
     report = et.convert(nn.Sequential(make(), nn.LayerNorm(8)))
     assert [one.name for one in report.replaced] == ["1"]
@@ -284,5 +284,5 @@ def test_lazy_modules_of_other_names_are_not_reported():
     assert et.convert(Lazy()).left == ()
 
 
-def test_a_class_may_be_set_where_attributes_are_frozen():
+def test_modules_with_frozen_attributes_are_replaced():
     assert et.convert(Frozen()).replaced

@@ -1,4 +1,4 @@
-"""The operators as PyTorch sees them: schemas, fake tensors, compilers, export, modes; the same bits everywhere."""
+"""The operators in PyTorch: schemas, fake tensors, compilers, export and modes, with the same bits everywhere."""
 
 import copy
 import io
@@ -49,7 +49,7 @@ def test_opcheck(name, dtype):
 
 
 COMPILATIONS = [(name, backend, dtype) for name in NAMES for backend in ("eager", "aot_eager") for dtype in DTYPES]
-COMPILATIONS += [(name, "inductor", torch.float32) for name in NAMES if "plain" not in name]  # each takes seconds
+COMPILATIONS += [(name, "inductor", torch.float32) for name in NAMES if "plain" not in name]  # slow: seconds each
 
 
 @pytest.mark.parametrize("name, backend, dtype", COMPILATIONS, ids=str)
@@ -141,7 +141,7 @@ def test_modes():
 
 
 class Logged(torch.Tensor):
-    """A subclass with a rule of its own for PyTorch's function."""
+    """A subclass with its own rule for PyTorch's functions."""
 
     calls: list = []  # noqa: RUF012
 
@@ -159,7 +159,7 @@ def test_subclasses():
 
 
 class Wrapped(torch.Tensor):
-    """A tensor around another, with rules for some of PyTorch's operators, and none for flattening it."""
+    """A wrapper tensor with rules for some of PyTorch's operators, but none for flattening."""
 
     known = ("native_layer_norm.default", "add.Tensor", "mul.Tensor", "detach.default")
     known += ("pow.Tensor_Scalar", "mean.dim", "add.Scalar", "add_.Scalar", "rsqrt.default")  # PyTorch's rms_norm
@@ -199,7 +199,7 @@ def test_a_wrapped_residual():
             torch.testing.assert_close(y.held, function(x, residual, (16,), residual_scale=0.5)[0])
 
 
-def test_functional_and_fake_tensors_keep_evenorms(monkeypatch):
+def test_functional_and_fake_tensors_use_the_operators(monkeypatch):
     from torch.fx.experimental.proxy_tensor import make_fx
 
     def norm(x):
@@ -209,14 +209,14 @@ def test_functional_and_fake_tensors_keep_evenorms(monkeypatch):
         for function in (norm, torch.func.functionalize(norm)):
             graph = make_fx(function, tracing_mode=mode)(torch.randn(3, 16)).graph
             assert "evenorm.layer_norm.default" in [str(node.target) for node in graph.nodes], mode
-    monkeypatch.setattr(F, "layer_norm", None)  # not called
+    monkeypatch.setattr(F, "layer_norm", None)  # PyTorch's function must not be called
     with FakeTensorMode() as fakes, FunctionalTensorMode():
         assert norm(FunctionalTensor.to_functional(fakes.from_tensor(torch.ones(3, 16)))).shape == (3, 16)
 
 
 @pytest.mark.parametrize("ours, theirs", [(evenorm.torch.LayerNorm, torch.nn.LayerNorm),
                                           (evenorm.torch.RMSNorm, torch.nn.RMSNorm)])  # fmt: skip
-def test_modules_are_pytorchs(ours, theirs):
+def test_modules_match_pytorchs(ours, theirs):
     options = [dict(), dict(eps=1e-3), dict(elementwise_affine=False), dict(dtype=torch.bfloat16), dict(device="meta")]
     options += [dict(bias=False)] if ours is evenorm.torch.LayerNorm else []
     for shape, option in itertools.product((16, (16,), [3, 16]), options):
@@ -240,7 +240,7 @@ def set_attribute(norm):
     norm.weight = torch.arange(8.0)
 
 
-# Where a module's weight is no entry of its _parameters, or another one than before.
+# Changes after which a module's weight is not in its _parameters, or is another tensor.
 CHANGES = {
     "parametrized": lambda norm: torch.nn.utils.parametrize.register_parametrization(norm, "weight", Doubled()),
     "pruned": lambda norm: torch.nn.utils.prune.custom_from_mask(norm, "weight", (torch.arange(8) % 2).float()),
@@ -250,7 +250,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("kind", ["LayerNorm", "RMSNorm"])
-def test_modules_have_their_parameters_wherever_pytorchs_have(kind):
+def test_modules_find_parameters_where_pytorchs_do(kind):
     x, results = torch.randn(5, 8), []
     for module in (evenorm.torch, torch.nn):
         make = getattr(module, kind)
@@ -278,7 +278,7 @@ def test_info():
     assert (info["operators"], bool(info["reason"])) in (("C++", False), ("Python", True))
 
 
-def test_bits_are_those_of_numpy():
+def test_bits_match_numpy():
     x, w, b, dy = torch.randn(70, 100), torch.randn(100), torch.randn(100), torch.randn(70, 100)
     leaf = x.clone().requires_grad_()
     y = evenorm.torch.layer_norm(leaf, (100,), w, b)
@@ -290,7 +290,7 @@ def test_bits_are_those_of_numpy():
 @pytest.mark.parametrize("shapes", [((1, 4), (4,)), ((3, 4), (1, 4)), ((4,), (3, 4)), ((2, 1, 4), (3, 1))], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_residual_of_another_shape_is_expanded(dtype, shapes):
-    """The sum, rounded once, and its norm have the bits that they have of expanded tensors; so have gradients."""
+    """The sum, its norm and the gradients have the bits that they have for expanded tensors."""
     x, residual = (torch.randn(shape, generator=torch.Generator().manual_seed(7)).to(dtype) for shape in shapes)
     weight = torch.randn(4).to(dtype)
     for function in FUSED:
@@ -306,7 +306,7 @@ def test_a_residual_of_another_shape_is_expanded(dtype, shapes):
 
 
 class Refusing(torch.Tensor):
-    """Knows some of PyTorch's functions, and no others, attributes among them."""
+    """A class that accepts some of PyTorch's functions and refuses all else, attributes included."""
 
     error: type[Exception] | None = RuntimeError
     known = (F.layer_norm, F.rms_norm, torch.Tensor.mul, torch.Tensor.__rmul__, torch.Tensor.add, torch.Tensor.to)
@@ -322,7 +322,7 @@ class Refusing(torch.Tensor):
 
 @pytest.mark.parametrize("error", [None, RuntimeError, NotImplementedError, TypeError, KeyError], ids=str)
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_what_a_class_refuses_is_pytorchs(error, place):
+def test_tensors_of_classes_that_refuse_go_to_pytorch(error, place):
     cls = type("Refused", (Refusing,), {"error": error})
     x, weight, bias = torch.randn(3, 16), torch.randn(16), torch.randn(16)
     given = [t.as_subclass(cls) if i == place else t for i, t in enumerate((x, weight, bias))]
@@ -342,7 +342,7 @@ def test_what_a_class_refuses_is_pytorchs(error, place):
 
 
 def test_per_sample_gradients():
-    """Of torch.nn's expanded weights, which know torch.nn.functional.layer_norm alone."""
+    """torch.nn's expanded weights support only torch.nn.functional.layer_norm."""
     from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
 
     x, found = torch.randn(5, 3, 8), []
@@ -353,7 +353,7 @@ def test_per_sample_gradients():
         torch.testing.assert_close(ours, theirs)
 
 
-def test_a_converted_norm_hands_what_refuses_to_its_own_forward():
+def test_a_converted_norm_runs_its_own_forward_on_tensors_that_refuse():
     module = made(lambda m, x: F.rms_norm(x, (C,), m.weight, 1e-6))
     assert len(evenorm.torch.convert(module).replaced) == 1
     x = torch.randn(3, C)
@@ -361,7 +361,7 @@ def test_a_converted_norm_hands_what_refuses_to_its_own_forward():
 
 
 def laid_out(shape):
-    """Tensors of a shape, each laid out in memory in another way."""
+    """Tensors of one shape in different memory layouts."""
     axes = list(range(len(shape)))
     yield torch.randn(shape)
     yield torch.randn(shape[::-1]).permute(axes[::-1])
@@ -377,7 +377,7 @@ def laid_out(shape):
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
-def test_strides_are_pytorchs(rank, dtype, name):
+def test_strides_match_pytorchs(rank, dtype, name):
     ours, theirs = getattr(evenorm.torch, name), getattr(F, name)
     for shape in itertools.product((0, 1, 3) if rank < 5 else (0, 3), repeat=rank):
         for x, axes in itertools.product(laid_out(shape), range(1, rank + 1)):
@@ -390,14 +390,14 @@ def test_strides_are_pytorchs(rank, dtype, name):
                 on_meta = torch.empty_strided(shape, x.stride(), dtype=dtype, device="meta")
                 meta = ours(on_meta, normalized, None if weight is None else weight.to("meta"))
                 assert meta.stride() == found, (shape, axes, x.stride())
-                # An axis of one element has no step: PyTorch's strides of it depend on how it found the norm.
+                # Strides of axes with one element are arbitrary, and PyTorch's depend on how it computed the norm.
                 matter = [axis for axis, size in enumerate(shape) if size != 1 or 0 in shape]
                 assert [found[axis] for axis in matter] == [expected[axis] for axis in matter], (shape, axes)
 
 
 @pytest.mark.parametrize("axes", [1, 2, 4])
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
-def test_bits_are_those_of_any_layout(name, axes):
+def test_bits_do_not_depend_on_the_layout(name, axes):
     shape, norm = (2, 6, 4, 5), getattr(evenorm.torch, name)
     seed = torch.randn(shape)
     for x in laid_out(shape):
@@ -422,7 +422,7 @@ def test_strides_of_an_empty_rms_norm():
 
 
 class Whole(int):
-    """An int of another class."""
+    """An int subclass."""
 
 
 @pytest.mark.parametrize("kind", [int, Whole])
@@ -434,7 +434,7 @@ def test_an_int_that_no_float_holds(function, kind):
             function(*tensors, (3,), **{name: kind(-(10**400))})
 
 
-NESTED = ("layer-strided", "layer-jagged", "rms-jagged")  # PyTorch's rms_norm refuses strided ones
+NESTED = ("layer-strided", "layer-jagged", "rms-jagged")  # PyTorch's rms_norm refuses strided nested tensors
 
 
 @pytest.mark.parametrize("kind, layout", [name.split("-") for name in NESTED])
@@ -452,7 +452,7 @@ def test_nested_tensors(kind, layout):
         torch.testing.assert_close(c, exact(part, (16,), *parameters))
 
 
-def test_pytorchs_rms_norm_is_asked_for_strided_nested_tensors(monkeypatch):
+def test_strided_nested_tensors_go_to_pytorchs_rms_norm(monkeypatch):
     x = torch.nested.nested_tensor([torch.randn(2, 16), torch.randn(3, 16)], layout=torch.strided)
     asked = []
     monkeypatch.setattr(F, "rms_norm", lambda *given: asked.append(given[0]))

@@ -1,4 +1,4 @@
-"""LayerNormLSTM, LayerNormGRU and their cells, against loops over single vectors written from the formulas."""
+"""LayerNormLSTM, LayerNormGRU and their cells, against loops over single vectors that follow the formulas."""
 
 import copy
 import pickle
@@ -25,7 +25,7 @@ def both(function):
 
 
 def made(kind, *args, seed=0, dtype=torch.float64, **kwargs):
-    """A module whose gains and biases are not 1 and 0, so that each of them is seen."""
+    """A module whose gains and biases are not 1 and 0, so that each of them affects the result."""
     torch.manual_seed(seed)
     module = KINDS[kind](*args, dtype=dtype, **kwargs)
     with torch.no_grad():
@@ -52,7 +52,7 @@ OPTIONS = [
 
 
 def states_of(module, batch, **options):
-    """Random parts of the state before the first step."""
+    """Random parts of the initial state."""
     layers = module.num_layers * (1 + module.bidirectional)
     sizes = [module.proj_size or H] + [H] * (module.mode == "LSTM")
     return [torch.randn(layers, batch, size, dtype=torch.float64, **options) for size in sizes]
@@ -90,7 +90,7 @@ def test_matches_plain_loop_with_gradients(kind, options):
 @both
 @pytest.mark.parametrize("enforce_sorted", [True, False])
 @pytest.mark.parametrize("bidirectional", [True, False])
-def test_packed_is_each_sequence_alone(kind, enforce_sorted, bidirectional):
+def test_packed_sequences_match_each_sequence_alone(kind, enforce_sorted, bidirectional):
     lengths = [6, 4, 4, 1] if enforce_sorted else [4, 1, 6, 4]
     module = made(kind, X, H, num_layers=2, bidirectional=bidirectional)
     sequences = [torch.randn(n, X, dtype=torch.float64, requires_grad=True) for n in lengths]
@@ -109,7 +109,7 @@ def test_packed_is_each_sequence_alone(kind, enforce_sorted, bidirectional):
 
 
 @both
-def test_unbatched_is_a_batch_of_one(kind):
+def test_unbatched_input_matches_a_batch_of_one(kind):
     module = made(kind, X, H, num_layers=2, batch_first=True)
     x, states = torch.randn(4, X, dtype=torch.float64), states_of(module, 1)
     output, end = module(x, as_state(module, [part.squeeze(1) for part in states]))
@@ -136,7 +136,7 @@ def test_cell_is_one_step(kind, bias):
 
 @both
 def test_dropout_between_layers_only(kind):
-    """With all dropped, the second layer gets zeros, whatever x; and its own output is whole."""
+    """If all is dropped, the second layer's input is 0 for any x, but its own output is complete."""
     module = made(kind, X, H, num_layers=2, dropout=1.0)
     x = torch.randn(4, 3, X, dtype=torch.float64)
     y, other = module(x)[0], module(x.roll(1, 0) + 1)[0]
@@ -146,7 +146,7 @@ def test_dropout_between_layers_only(kind):
 
 
 @both
-def test_weights_are_torch_nn_s(kind):
+def test_weights_match_torch_nn(kind):
     for options in ({}, {"bias": False}, {"num_layers": 2, "bidirectional": True}):
         cls, base = KINDS[kind], TORCH[KINDS[kind]]
         torch.manual_seed(5)
@@ -261,8 +261,8 @@ def test_wrong_arguments(kind):
 
 
 @both
-def test_norms_are_evenorm_s(kind, monkeypatch):
-    """The input's norms once for all steps, the state's in each."""
+def test_norms_are_computed_by_evenorm(kind, monkeypatch):
+    """The input is normalised once for all steps, the state in each step."""
     rows = []
     original = _recurrent_steps.layer_norm
 

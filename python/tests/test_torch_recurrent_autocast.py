@@ -1,4 +1,4 @@
-"""The types of LayerNormLSTM's and LayerNormGRU's results under autocast, against torch.nn's."""
+"""The types of LayerNormLSTM's and LayerNormGRU's results under autocast match torch.nn's."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ def results(module, x, state):
     return [output.data if isinstance(output, nn.utils.rnn.PackedSequence) else output, *parts_of(end)]
 
 
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch.nn.LSTM has another kernel then")
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch.nn.LSTM needs oneDNN for these types")
 @pytest.mark.parametrize(
     "kind, options",
     [(kind, options) for kind in KINDS for options in ({}, {"num_layers": 2, "bidirectional": True})]
@@ -21,8 +21,8 @@ def results(module, x, state):
 )
 @pytest.mark.parametrize("layout", ["batch", "no batch", "packed"])
 @pytest.mark.parametrize("of_weights", [torch.float32, torch.bfloat16])
-@pytest.mark.filterwarnings("ignore")  # projections have no fast kernel
-def test_types_under_autocast_are_torch_nn_s(kind, options, layout, of_weights):
+@pytest.mark.filterwarnings("ignore")  # PyTorch warns that projections have no fast kernel
+def test_types_under_autocast_match_torch_nn(kind, options, layout, of_weights):
     half, wide = torch.bfloat16, torch.float32
     sizes = [options.get("proj_size", H), H][: 2 if kind == "lstm" else 1]
     leading = (
@@ -40,7 +40,7 @@ def test_types_under_autocast_are_torch_nn_s(kind, options, layout, of_weights):
                 try:
                     expected = results(theirs, x, state)
                 except RuntimeError as error:
-                    # PyTorch says that it takes bfloat16, and oneDNN has no kernel for it on this CPU.
+                    # PyTorch reports bfloat16 support, but oneDNN has no kernel for it on this CPU.
                     assert "could not create a primitive" in str(error)
                     pytest.skip(f"torch.nn's own module fails on this CPU: {str(error).splitlines()[0]}")
             assert [(t.dtype, t.shape) for t in found] == [(t.dtype, t.shape) for t in expected], (of_x, of_state)
@@ -55,7 +55,7 @@ def test_float64_stays_float64_under_autocast(kind):
 
 @both
 def test_cells_under_autocast(kind):
-    """Parameters of 16 bits beside a float32 state, which torch.nn's cells take, too."""
+    """16-bit parameters with a float32 state, which torch.nn's cells accept too."""
     for dtype in (torch.float32, torch.bfloat16):
         ours, theirs = (cls(X, H, dtype=dtype) for cls in (CELLS[kind], TORCH[CELLS[kind]]))
         for of_x in (torch.float32, torch.bfloat16):

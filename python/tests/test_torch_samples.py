@@ -1,4 +1,4 @@
-"""PyTorch's own samples of its norms, for every type that they name, through evenorm.torch; and its refusals."""
+"""PyTorch's own samples of its norms, run by evenorm.torch for every type, and the arguments that PyTorch refuses."""
 
 import pytest
 import torch
@@ -72,7 +72,7 @@ REFUSED = {
     "a weight elsewhere": lambda f: f(x, (5,), torch.ones(5, device="meta")),
     "eps that is a word": lambda f: f(x, (5,), eps="small"),
 }
-LAYER_ALONE = {
+ONLY_LAYER = {
     "eps that is none": lambda f: f(x, (5,), eps=None),
     "a bias of another shape": lambda f: f(x, (5,), torch.ones(5), torch.ones(4)),
     "a weight of another type": lambda f: f(x, (5,), torch.ones(5, dtype=torch.bfloat16), torch.ones(5)),
@@ -81,10 +81,10 @@ LAYER_ALONE = {
 }
 
 
-@pytest.mark.parametrize("name, why", [(name, why) for name in OURS for why in (*REFUSED, *LAYER_ALONE)
+@pytest.mark.parametrize("name, why", [(name, why) for name in OURS for why in (*REFUSED, *ONLY_LAYER)
                                        if "layer" in name or why in REFUSED])  # fmt: skip
-def test_refusals_are_pytorchs(name, why):
-    call = {**REFUSED, **LAYER_ALONE}[why]
+def test_refusals_match_pytorchs(name, why):
+    call = {**REFUSED, **ONLY_LAYER}[why]
     with pytest.raises(Exception) as theirs:
         call(OPS[name].op)
     with pytest.raises(theirs.type) as ours:
@@ -109,7 +109,7 @@ ACCEPTED = {
 
 @pytest.mark.parametrize("function", OURS)
 @pytest.mark.parametrize("why", ACCEPTED)
-def test_what_pytorch_takes_is_taken(why, function):
+def test_what_pytorch_accepts_is_accepted(why, function):
     theirs = ACCEPTED[why](OPS[function].op)
     torch.testing.assert_close(ACCEPTED[why](OURS[function]), theirs, equal_nan=True)
 
@@ -117,7 +117,7 @@ def test_what_pytorch_takes_is_taken(why, function):
 @pytest.mark.parametrize("x_dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("weight_dtype", DTYPES, ids=str)
 def test_mixtures_of_types(x_dtype, weight_dtype):
-    """Those that PyTorch takes are taken, its result's type is the result's, and the others are refused."""
+    """Mixtures that PyTorch accepts give results of the same type; the others are refused."""
     x, weight = torch.randn(4, 6).to(x_dtype), torch.randn(6).to(weight_dtype)
     for name, ours in OURS.items():
         theirs = OPS[name].op

@@ -1,5 +1,5 @@
-"""Norms over processes by torch.distributed, over gloo: the bits of the whole norm where cuts are at multiples of 1024
-columns, its bounds elsewhere; torch.compile, checkpoints, and what each process is told where they do not fit together."""
+"""Norms over processes by torch.distributed over gloo. Cuts at multiples of 1024 columns give the bits of the whole
+norm, other cuts keep its error bounds. Also torch.compile, checkpoints, and errors when processes disagree."""
 
 import copy
 import math
@@ -38,7 +38,7 @@ def rows_like(kind, columns, dtype):
 
 
 def passes(rms, x, weight, bias, dy, norms):
-    """y and all gradients; norms: layer norm and RMS norm, of x, weight and, of layer norm, bias."""
+    """Returns y and all gradients. norms are layer norm of (x, weight, bias) and RMS norm of (x, weight)."""
     leaves = [t.clone().requires_grad_() for t in (x, weight, bias) if t is not None]
     y = norms[rms](*leaves)
     y.backward(dy)
@@ -169,7 +169,7 @@ def test_checkpoints_are_those_of_torch_nn(tmp_path):
     assert found[0][1] == "ShardedLayerNorm(3 of 8, eps=1e-05, elementwise_affine=True)"
 
 
-def rows_apart(rank):
+def sequence_parallel_gradients(rank):
     x = torch.randn(6, 12, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     norm = evenorm.torch.LayerNorm(12, dtype=torch.float64)
     norm(x[rank * 3 : rank * 3 + 3]).square().sum().backward()
@@ -179,12 +179,12 @@ def rows_apart(rank):
     return [(a.grad - b.grad).abs().max().item() for a, b in zip(norm.parameters(), whole.parameters(), strict=True)]
 
 
-def test_gradients_of_rows_apart_are_summed():
-    for differences in run(rows_apart, 2):
+def test_gradients_of_split_rows_are_summed():
+    for differences in run(sequence_parallel_gradients, 2):
         assert max(differences) < 1e-12
 
 
-# --- DTensors whose columns are apart
+# --- DTensors with sharded columns
 
 
 def through_dtensors(rank, mesh_shape, placements, rms):
@@ -201,7 +201,7 @@ def through_dtensors(rank, mesh_shape, placements, rms):
 
 @pytest.mark.parametrize("rms", [False, True])
 @pytest.mark.parametrize("mesh, placements", [((2,), (Shard(2),)), ((2, 2), (Shard(0), Shard(2)))], ids=str)
-def test_dtensors_whose_columns_are_apart_stay_so(mesh, placements, rms):
+def test_dtensors_with_sharded_columns_stay_sharded(mesh, placements, rms):
     size = torch.Size(mesh).numel()
     expected = whole_passes((2101,), "normal", torch.float64, rms)
     for found in run(through_dtensors, size, mesh, placements, rms, group_timeout=40):
@@ -213,7 +213,7 @@ def test_dtensors_whose_columns_are_apart_stay_so(mesh, placements, rms):
 
 
 def exchanges_of_passes(rank):
-    """The sizes of each exchange of rounds of passes, in float64 numbers."""
+    """Runs rounds of passes. Returns the sizes of each pass's exchanges in float64 numbers."""
     sizes, all_gather = [], _sharded_group.all_gather
 
     def counted(into, message, group):
@@ -230,14 +230,14 @@ def exchanges_of_passes(rank):
     return sizes
 
 
-def test_a_pass_is_one_exchange_where_passes_follow_each_other_as_before():
+def test_repeated_passes_take_one_exchange_each():
     found = run(exchanges_of_passes, 2)
-    assert found[0] == found[1], "gloo ends a process that is sent more than it expects"
+    assert found[0] == found[1], "gloo aborts a process that receives more than it expects"
     rounds = list(zip(found[0][::2], found[0][1::2], strict=True))
-    assert rounds[0] == ([256, 256, 900 - 250], [256, 600 - 250])  # the head has 6; at first cuts are not known
+    assert rounds[0] == ([256, 256, 900 - 250], [256, 600 - 250])  # a head has 6 numbers; at first cuts are not known
     assert rounds[1] == ([256, 900 - 250], [606])
     assert rounds[2] == rounds[6] == ([906], [606])
-    assert rounds[4] == ([906], [606]), "room for what came before"
+    assert rounds[4] == ([906], [606]), "as large as the messages before"
     assert rounds[9] == ([6 + 3 * 4096], [6 + 2 * 4096])
 
 
@@ -255,11 +255,11 @@ def cut_in_turn(rank):
     return wrong
 
 
-def test_other_cuts_of_the_same_rows_and_single_rows():
+def test_cuts_that_change_between_calls():
     assert run(cut_in_turn, 2) == [[], []]
 
 
-# --- where processes do not fit together
+# --- processes that disagree
 
 
 def disagreeing(rank, what):
@@ -286,13 +286,13 @@ def disagreeing(rank, what):
         ("agreed before, short", "rows is 4 in process 0 of the group, but 500 in process 1"),
     ],
 )
-def test_every_process_is_told_what_differs(what, text):
+def test_every_process_reports_the_difference(what, text):
     for outcome in outcomes(disagreeing, 3, what, timeout=40, group_timeout=10):
         assert f"DisagreementError: {text}" in outcome.error, str(outcome)
 
 
 def with_a_message_spoiled(rank, gather, at, value, rows):
-    """What each process is told where what process 1 sends in one of the gathers is changed on its way."""
+    """Returns each process's error if one gathered message of process 1 is changed on the way."""
     gathers, all_gather = [], _sharded_group.all_gather
 
     def spoiled(gathered, message, group):
@@ -302,9 +302,9 @@ def with_a_message_spoiled(rank, gather, at, value, rows):
         gathers.append(at)
 
     _sharded_group.all_gather = spoiled
-    with pytest.raises(ValueError) as told:
+    with pytest.raises(ValueError) as error:
         sharded.sharded_layer_norm(torch.ones(rows[rank], 8, dtype=torch.float64))
-    return str(told.value)
+    return str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -316,25 +316,25 @@ def with_a_message_spoiled(rank, gather, at, value, rows):
         (0, _sharded_group._COLUMNS, math.inf, (4, 4), "process 1 of the group has sent a message of inf columns, but"),
         (1, _sharded_group._CUTS, 7.0, (4, 4), "process 1 of the group has sent a message made for other columns"),
         (1, _sharded_group._HEAD + 4, 1e300, (4, 4), "process 1 has sent a message whose exponent of row 0 is 1e+300"),
-        (1, 0, math.nan, (4, 5), "process 1 of the group has sent words that are no JSON object"),
+        (1, 0, math.nan, (4, 5), "process 1 of the group has sent a description that is not a JSON object"),
     ],
 )
-def test_messages_that_are_not_valid_are_refused(gather, at, value, rows, text):
+def test_invalid_messages_are_refused(gather, at, value, rows, text):
     first, second = run(with_a_message_spoiled, 2, gather, at, value, rows)
     assert first.startswith(text)
-    assert second.startswith("the all-gather has brought something else to the place of process 1 of the group")
+    assert second.startswith("the all-gather returned another message for process 1 of the group")
 
 
-def test_words_of_others():
+def test_descriptions_of_others():
     for sent in (b"\xff", b"", b"7", b"[" * 100000, b'"a"'):
-        with pytest.raises(ValueError, match="process 3 of the group has sent words that are no JSON object"):
-            _sharded_group._words_of(3, sent)
-    words = {0: {"a\nb": "\x1b[2J"}, 1: {"a\nb": "x\u2028y"}}
-    assert _sharded_group._difference(words) == "a?b is ?[2J in process 0 of the group, but x?y in process 1"
+        with pytest.raises(ValueError, match="process 3 of the group has sent a description that is not a JSON object"):
+            _sharded_group._decode(3, sent)
+    descriptions = {0: {"a\nb": "\x1b[2J"}, 1: {"a\nb": "x\u2028y"}}
+    assert _sharded_group._difference(descriptions) == "a?b is ?[2J in process 0 of the group, but x?y in process 1"
 
 
 def with_one_that_goes(rank, how):
-    """What each call raises, and after how many seconds; a process that has died is reported by each later call."""
+    """Returns the error of each call and its seconds. Later calls also report a process that has died."""
     x = torch.ones(4, 8)
     sharded.sharded_layer_norm(x)
     if rank == 2 and how == "dies":
@@ -349,22 +349,22 @@ def with_one_that_goes(rank, how):
         with pytest.raises(RuntimeError) as error:
             sharded.sharded_layer_norm(x)
         found.append((str(error.value), time.monotonic() - began))
-        time.sleep(rank / 4)  # not in step, as in life
+        time.sleep(rank / 4)  # processes are not in step
     return found
 
 
 @pytest.mark.parametrize("how", ["dies", "hangs", "hangs, and the store with it"])
-def test_the_others_are_told_in_time(how):
+def test_the_others_fail_in_time(how):
     for outcome in outcomes(with_one_that_goes, 3, how, timeout=40, group_timeout=5)[:2]:
         assert not outcome.error, outcome.error
         for text, seconds in outcome.result:
-            assert "the processes' exchange failed" in text and "no word from process" in text, text
-            silent = text.split("no word from process")[1].split(" of")[0]
+            assert "the processes' exchange failed" in text and "no answer from process" in text, text
+            silent = text.split("no answer from process")[1].split(" of")[0]
             assert "2" in silent and (how != "dies" or silent == " 2")
             assert seconds < 12
 
 
-REFUSED = {  # what one process does alone: (the call, its error's type, its text)
+REFUSED = {  # calls that only process 1 makes: (the call, its error's type, part of its text)
     "shape": (lambda f, x: f(x, torch.ones(7)), "ValueError", "weight has shape (7,), but x has 8 columns in this"),
     "dtype": (lambda f, x: f(x.int()), "TypeError", "x has dtype torch.int32"),
     "no axes": (lambda f, x: f(torch.ones(())), "ValueError", "x has no axes"),
@@ -389,47 +389,47 @@ REFUSED = {  # what one process does alone: (the call, its error's type, its tex
 
 
 def with_one_that_raises(rank):
-    """What each process is told in the steps of a loop that goes on after errors."""
-    x, told = torch.ones(4, 8), []
+    """Returns what each step of a loop that continues after errors raises."""
+    x, raised = torch.ones(4, 8), []
     for name in REFUSED:
         for refused in (rank == 1, False):
             try:
                 y = REFUSED[name][0](sharded.sharded_layer_norm, x) if refused else sharded.sharded_layer_norm(x)
-                told.append("" if not y.any() else "wrong")
+                raised.append("" if not y.any() else "wrong")
             except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-                told.append(f"{type(error).__name__}: {error}")
-    return told
+                raised.append(f"{type(error).__name__}: {error}")
+    return raised
 
 
-def test_what_one_process_raises_all_others_are_told():
+def test_the_error_of_one_process_is_raised_in_all_others():
     found = run(with_one_that_raises, 3, timeout=120)
     assert found[0] == found[2]
     for i, (name, (_, kind, text)) in enumerate(REFUSED.items()):
         own, others = found[1][2 * i], found[0][2 * i]
         assert own.startswith(f"{kind}: ") and text in own, (name, own)
         assert others == f"DisagreementError: process 1 of the group has failed: {own.removeprefix(f'{kind}: ')}", name
-        assert found[0][2 * i + 1] == found[1][2 * i + 1] == "", f"after {name} all are in step"
+        assert found[0][2 * i + 1] == found[1][2 * i + 1] == "", f"all processes are in step after {name}"
 
 
 def with_a_call_interrupted(rank):
-    """One process leaves a call without a word, and goes on."""
-    told, gather = [], _sharded_group.Call.gather
+    """One process leaves a call without informing the others, and continues."""
+    raised, gather = [], _sharded_group.Call.gather
     for step in range(3):
         _sharded_group.Call.gather = interrupted if rank == 1 and step == 1 else gather
         try:
             sharded.sharded_layer_norm(torch.ones(4, 8))
         except (KeyboardInterrupt, sharded.DisagreementError) as error:
-            told.append(str(error))
+            raised.append(str(error))
         except RuntimeError:
-            told.append("time is up")
-    return told
+            raised.append("time is up")
+    return raised
 
 
 def interrupted(*_):
     raise KeyboardInterrupt("interrupted")
 
 
-def test_a_call_that_was_interrupted_is_not_made_up_by_the_next_one():
+def test_an_interrupted_call_is_not_matched_by_the_next_one():
     text = "call is 2 in process 0 of the group, but 3 in process 1"
     found = run(with_a_call_interrupted, 2, group_timeout=5, timeout=30)
     assert found == [[text, "time is up"], ["interrupted", text]]
@@ -453,7 +453,7 @@ def test_torch_compile_keeps_norms_whose_results_are_not_needed():
 def small_cases(rank):
     x = torch.randn(2, 4, requires_grad=True)
     (dx,) = torch.autograd.grad(sharded.sharded_layer_norm(x).square().sum(), x, create_graph=True)
-    with pytest.raises(NotImplementedError, match="first order alone"):
+    with pytest.raises(NotImplementedError, match="only first-order"):
         dx.sum().backward()
     with torch.device("meta"):
         assert sharded.ShardedLayerNorm(8).weight.device.type == "meta"
@@ -462,11 +462,11 @@ def small_cases(rank):
     norm(x)
     with pytest.raises(ValueError, match="0 columns in all"):
         sharded.sharded_layer_norm(torch.ones(2, 0))
-    assert norm(x).shape == x.shape  # the refused call is forgotten
+    assert norm(x).shape == x.shape  # the refused call has no effect
     assert sharded.ShardedRMSNorm(4, eps=1 if rank == 0 else 1.0).eps == 1
     with pytest.raises(ValueError, match="local_columns is 0 in all processes"):
         sharded.ShardedLayerNorm(0)
-    with pytest.raises(ValueError, match="no member"):
+    with pytest.raises(ValueError, match="not a member"):
         sharded.sharded_layer_norm(x, group=dist.GroupMember.NON_GROUP_MEMBER)
 
 

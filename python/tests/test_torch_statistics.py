@@ -1,4 +1,4 @@
-"""Statistics that the forward pass keeps for the backward pass: which passes keep them, and that no bit depends on it."""
+"""The statistics that the forward pass keeps for the backward pass: which passes keep them. They change no bits."""
 
 import pytest
 import torch
@@ -13,8 +13,8 @@ LOW = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def keeps_them(norm, x):
-    """Whether the backward pass uses mean and rstd of x as it was: x is made ten times as large in between, unseen by
-    autograd."""
+    """True if the backward pass uses the mean and rstd of the original x: x is multiplied by 10 in between, without
+    autograd noticing."""
     weight = norm.weight
     norm(x).backward(torch.ones_like(x))
     dweight, weight.grad = weight.grad, None
@@ -35,8 +35,8 @@ def gradients_of(c, **options):
     return torch.autograd.grad(outs, c.tensors, seeds_of(outs), **options)
 
 
-def found_anew(function):
-    """Runs the function in a mode that sees every operator: no pass keeps statistics there."""
+def with_recomputed(function):
+    """Runs the function in a mode that sees every operator: passes recompute statistics instead of keeping them."""
 
     class Nothing(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
@@ -48,23 +48,23 @@ def found_anew(function):
 
 @pytest.mark.parametrize("dtype", LOW)
 @pytest.mark.parametrize("name", NAMES)
-def test_gradients_have_the_bits_of_statistics_found_anew(name, dtype):
+def test_kept_and_recomputed_statistics_give_the_same_bits(name, dtype):
     c = case(name, dtype, SHAPE)
-    kept, anew = gradients_of(c), found_anew(lambda: gradients_of(c))
-    assert all(torch.equal(k, a) for k, a in zip(kept, anew, strict=True))
+    kept, recomputed = gradients_of(c), with_recomputed(lambda: gradients_of(c))
+    assert all(torch.equal(k, r) for k, r in zip(kept, recomputed, strict=True))
 
 
-def test_which_passes_keep_them():
+def test_which_passes_keep_statistics():
     def example(*shape, dtype=torch.float32):
         return torch.randn(*shape, dtype=dtype).requires_grad_()
 
     for norm in (evenorm.torch.LayerNorm(96), evenorm.torch.RMSNorm(96)):
         assert keeps_them(norm, example(64, 96))
-        assert keeps_them(norm, torch.randn(64, 96))  # for the weight alone
+        assert keeps_them(norm, torch.randn(64, 96))  # only the weight needs a gradient
         assert not keeps_them(norm, example(3, 96))  # few elements
-        assert not found_anew(lambda norm=norm: keeps_them(norm, example(64, 96)))
+        assert not with_recomputed(lambda norm=norm: keeps_them(norm, example(64, 96)))
     assert keeps_them(evenorm.torch.LayerNorm((4, 8, 96)), example(3, 2, 4, 8, 96))
-    assert not keeps_them(evenorm.torch.LayerNorm(8), example(1000, 8))  # they would be half of x
+    assert not keeps_them(evenorm.torch.LayerNorm(8), example(1000, 8))  # statistics would be half the size of x
     assert not keeps_them(evenorm.torch.LayerNorm(96, dtype=torch.float64), example(64, 96, dtype=torch.float64))
 
 
@@ -75,7 +75,7 @@ def test_checkpoints_run_again_in_another_mode(around):
     expected, x.grad = x.grad, None
 
     def run(part, function):
-        return found_anew(function) if part == around else function()
+        return with_recomputed(function) if part == around else function()
 
     y = run("forward", lambda: torch.utils.checkpoint.checkpoint(lambda x: norm(x * 1), x, use_reentrant=False))
     run("backward", lambda: y.backward(dy))
@@ -90,10 +90,10 @@ def test_derivatives_of_the_gradients(name):
         first = gradients_of(c, create_graph=True)
         return torch.autograd.grad(sum((g**2).sum() for g in first), c.tensors[:1])[0]
 
-    assert torch.equal(second(), found_anew(second))
+    assert torch.equal(second(), with_recomputed(second))
 
 
-def test_every_way_of_differentiating_gives_the_same_bits():
+def test_all_ways_of_differentiating_give_the_same_bits():
     norm, x, dy = evenorm.torch.LayerNorm(96), torch.randn(SHAPE, requires_grad=True), torch.randn(SHAPE)
     norm(x).backward(dy)
     expected = x.grad

@@ -1,5 +1,5 @@
-"""Every subset of wanted gradients, with rows and without: the operators in C++ answer as those in Python, and each
-subset has the bits that it has among all."""
+"""Every subset of wanted gradients, with and without rows: operators in C++ and in Python agree, and the bits do not
+depend on the subset."""
 
 import functools
 import os
@@ -21,8 +21,7 @@ answers = functools.cache(computed_answers)
 
 @pytest.fixture(scope="module")
 def of_python(tmp_path_factory):
-    """The answers of the operators in Python, {way: ...} of all ways that are as slow as the one asked for, from a process
-    of their own."""
+    """Answers of the operators in Python, {way: ...}. One process computes all fast ways, another the slow ones."""
 
     @functools.cache
     def computed(ways):
@@ -37,7 +36,7 @@ def of_python(tmp_path_factory):
 
 
 def plain(value):
-    """What can be compared, of tensors in tuples."""
+    """Tensors in nested tuples, in a comparable form."""
     if isinstance(value, tuple):
         return tuple(plain(part) for part in value)
     return (value.dtype, value.shape, bits(value)) if isinstance(value, torch.Tensor) else value
@@ -47,9 +46,9 @@ def is_zero(t):
     return t is None or not t.any()
 
 
-@pytest.mark.skipif(not EXTENSION, reason="there is nothing to compare with")
+@pytest.mark.skipif(not EXTENSION, reason="only the operators in Python are available")
 @pytest.mark.parametrize("way", MARKED_WAYS)
-def test_both_registrations_answer_alike(way, of_python):
+def test_both_registrations_agree(way, of_python):
     found, expected = answers(way), of_python(way)
     assert found.keys() == expected.keys() and len(found) > 500
     for key, value in found.items():
@@ -57,7 +56,7 @@ def test_both_registrations_answer_alike(way, of_python):
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "compiled"])
-def test_each_subset_has_the_bits_that_it_has_among_all(way):
+def test_bits_do_not_depend_on_the_subset(way):
     found = answers(way)
     compared = 0
     for key, value in found.items():
@@ -75,14 +74,14 @@ def test_each_subset_has_the_bits_that_it_has_among_all(way):
 
 
 @pytest.mark.parametrize("way", MARKED_WAYS)
-def test_the_sum_wants_a_gradient_where_x_or_the_residual_does(way):
+def test_the_sum_requires_a_gradient_if_x_or_the_residual_does(way):
     for key, value in answers(way).items():
         if key[0].startswith("add") and len(key) == 4:
             needed = key[3]
             assert value[1] == (bool(needed), 0 in needed or 1 in needed), key
 
 
-@pytest.mark.skipif(not EXTENSION, reason="of the extension's nodes")
+@pytest.mark.skipif(not EXTENSION, reason="only the extension has these nodes")
 @pytest.mark.parametrize("name, needed", [("add_layer", (2,)), ("add_layer", (0, 2)), ("add_layer", (1,)),
                                           ("add_layer", (0, 1, 2, 3)), ("rms", (0, 1))], ids=str)  # fmt: skip
 def test_compiled_autograd(name, needed):

@@ -1,4 +1,4 @@
-"""Wheels in an environment that has nothing else: of a clean tree, with PyTorch at hand; of an sdist, without."""
+"""Wheels in a clean environment: built from a clean tree with PyTorch, and from an sdist without it."""
 
 import importlib.util
 import inspect
@@ -82,7 +82,7 @@ def wheel(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """The programs of an environment with the wheel and NumPy; no compiler is on PATH."""
+    """The bin folder of an environment that has only the wheel and NumPy. PATH has no compiler."""
     folder = tmp_path_factory.mktemp("user")
     programs = environment(folder)
     run(programs / "python", "-m", "pip", "install", "--quiet", wheel, path=programs)
@@ -95,7 +95,7 @@ def installed_package(programs):
 
 
 @pytest.mark.slow
-def test_what_is_in_it(wheel):
+def test_contents(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     for name in ["__init__.py", "py.typed", "_core.pyi", "bin/evenorm", "lib/libevenorm.so"]:
         assert f"evenorm/{name}" in names
@@ -126,7 +126,7 @@ def test_it_works_beside_pytorch(installed):
 
 
 @pytest.mark.slow
-def test_libraries_are_its_own_or_the_system_s(installed):
+def test_libraries_are_bundled_or_the_system_s(installed):
     package = installed_package(installed)
     natives = [package / "bin" / "evenorm", *package.glob("_core*.so"), *(package / "lib").iterdir()]
     assert len(natives) >= 5

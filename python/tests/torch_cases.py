@@ -1,4 +1,4 @@
-"""What the tests of evenorm.torch share: the operators' arguments, and float64 references of their own."""
+"""Shared by the tests of evenorm.torch: arguments for the operators, and independent float64 references."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXTENSION = evenorm.torch.info()["operators"] == "C++"
 
 
 def norm_by_formula(x: Tensor, axes: int, weight: Any, bias: Any, eps: float, layer: bool) -> Tensor:
-    """The formula in float64, of differentiable operators that are not norms."""
+    """The formula in float64, composed of differentiable operators other than norms."""
     dims = list(range(x.dim() - axes, x.dim()))
     x = x.double()
     if layer:
@@ -29,7 +29,7 @@ def norm_by_formula(x: Tensor, axes: int, weight: Any, bias: Any, eps: float, la
 
 @dataclasses.dataclass
 class Case:
-    """One call: `function(*tensors)` with its other arguments bound, and the same by formula."""
+    """A call `function(*tensors)` with all other arguments bound, and the same call by formula."""
 
     name: str
     function: Callable[..., Any]
@@ -38,7 +38,7 @@ class Case:
 
 
 def cases(dtype: torch.dtype, shape: tuple[int, ...] = (3, 4), axes: int = 1, eps: float = 1e-3) -> list[Case]:
-    """Each of the four functions with all parameters, and two without, on random leaves that want gradients."""
+    """Each of the four functions with all parameters, and two without, on random leaves that require gradients."""
     generator = torch.Generator().manual_seed(sum(shape))
     normalized = shape[len(shape) - axes :]
 

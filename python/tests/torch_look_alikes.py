@@ -1,7 +1,7 @@
-"""Modules as people write them: layer and RMS norms under other names, and modules that only look like norms.
+"""Hand-written layer and RMS norms under other names, and modules that only look like norms.
 
-NORMS has what makes each norm, and the formula that stands in for it. OTHERS has what makes each other module, and a part
-of the reason why it is left.
+NORMS maps names to a factory and the formula that replaces the norm. OTHERS maps names to a factory and a part of the
+reason why the module is left.
 """
 
 import torch
@@ -58,7 +58,7 @@ class NoWeightNorm(nn.Module):
 
 
 class NarrowRMSNorm(nn.Module):
-    """Sums in x's own type, so it is a norm in float32 and float64 alone."""
+    """Sums in x's own type, so it is an accurate norm only in float32 and float64."""
 
     def __init__(self):
         super().__init__()
@@ -74,7 +74,7 @@ class PlainSubclass(nn.LayerNorm):
 
 
 def made(forward, cls=NarrowRMSNorm, **attributes):
-    """A module of a new subclass of cls with this forward(self, x) and these parameters and attributes."""
+    """A module of a new subclass of cls with this forward(self, x) and these attributes."""
     module = type("MadeNorm", (cls,), {"forward": forward})()
     for name, value in attributes.items():
         setattr(module, name, value)
@@ -82,7 +82,7 @@ def made(forward, cls=NarrowRMSNorm, **attributes):
 
 
 def of(forward, *arguments, **attributes):
-    """Makes such a module each time."""
+    """A factory of such modules."""
     return lambda: made(forward, *arguments, **attributes)
 
 
@@ -137,7 +137,7 @@ def over_two_axes(m, x):
     return x / (x.square().mean((-2, -1), keepdim=True) + 1e-6).sqrt() * m.g
 
 
-# What makes a norm, and the formula that stands in for it.
+# Factories of norms, and the formulas that replace them.
 NORMS = {
     "scale, shift": (ScaleShift, "layer_norm(x, scale, shift, eps=eps)"),
     "gamma, beta": (gamma_beta, "layer_norm(x, gamma, beta, eps=1e-12)"),
@@ -153,7 +153,7 @@ NORMS = {
     "weight": (NarrowRMSNorm, "rms_norm(x, weight, eps=eps)"),
     "subclass": (PlainSubclass, "layer_norm(x, weight, bias, eps=eps)"),
 }  # fmt: skip
-# Formulas in which another thing stands in the place of eps, seen on small rows alone.
+# Formulas with something else in place of eps, which shows only on small rows.
 CLAMPS = {
     f"{name}, eps {eps}": of(forward, eps=eps)
     for eps in (0.0, 1e-30, 1e-16, 1e-8, 1e-5)
@@ -195,7 +195,7 @@ def below(most):
 
 
 def under_autocast(m, x):
-    """Matrix products, which autocast rounds."""
+    """Uses matrix products, which autocast rounds."""
     products = F.linear(x * x, torch.full((1, x.shape[-1]), 1 / x.shape[-1], dtype=x.dtype))
     return x * torch.rsqrt(products + m.eps) * m.weight
 
@@ -223,7 +223,7 @@ class RunningNorm(NarrowRMSNorm):
 
 
 class LayerScale(nn.Module):
-    """Not called a norm, but it has a weight of one axis."""
+    """Not called a norm, but with a weight of one axis."""
 
     def __init__(self):
         super().__init__()
@@ -238,7 +238,7 @@ RANDOM, OUTLIERS, LARGE, PARAMETERS, BROKEN = (
     for where in ("on random input it", "on input with outliers it", "on large input it", "with large parameters it",
                   "on rows that are not finite it")
 )  # fmt: skip
-WIDE = ones(64)  # long rows have room for outliers that ordinary rows do not reach
+WIDE = ones(64)  # rows long enough for outliers that ordinary rows do not reach
 OTHERS = {
     # another formula
     "unbiased": (of(lambda m, x: (x - mean(x)) / (x.std(-1, keepdim=True) + m.eps) * m.weight), RANDOM),
@@ -286,7 +286,7 @@ OTHERS = {
         of(lambda m, x: norm(m, x) * (2 if torch.is_inference_mode_enabled() else 1)), "something else under inference"),
     "contiguous": (of(lambda m, x: norm(m, x) * (1 if x.is_contiguous() else 2)), "where x is not contiguous"),
     # other tensors and arguments
-    "gated": (Gated, "its forward takes (x, gate), not one tensor alone"),
+    "gated": (Gated, "its forward takes (x, gate), not a single tensor"),
     "two outputs": (of(lambda m, x: (norm(m, x), x)), "its forward returns tuple, not a tensor"),
     "one gain": (of(lambda m, x: x / rms(x) * m.weight, weight=ones(1)), "not of one shape of 2 to 1048576 elements"),
     "temperature": (of(norm, temperature=ones(1)), "its tensors (weight, temperature) are not weight and bias"),

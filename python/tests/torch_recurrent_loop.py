@@ -1,5 +1,5 @@
-"""The formulas of the normalised recurrent layers, in loops over single vectors in float64. From evenorm it takes nothing
-but a module's options and parameters."""
+"""The formulas of the normalised recurrent layers, in loops over single vectors in float64. From evenorm they use
+only a module's options and parameters."""
 
 import torch
 from torch import sigmoid, tanh
@@ -35,7 +35,7 @@ def gru_vector(x, state, p, eps):
 
 
 def loop(module, sequences, states):
-    """Each sequence by itself through all layers: its outputs, and its last states, by layer and direction."""
+    """Runs each sequence alone through all layers. Returns its outputs, and its last states by layer and direction."""
     vector = lstm_vector if module.mode == "LSTM" else gru_vector
     outputs, ends = [], []
     for number, rows in enumerate(sequences):

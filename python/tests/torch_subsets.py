@@ -1,5 +1,5 @@
-"""Every subset of wanted gradients, of every operator, eager, compiled and vmapped: what both registrations must answer
-alike. As a program it saves those of the ways that it is given to a file, for another process to compare."""
+"""Every subset of wanted gradients of every operator, eager, compiled and vmapped, for comparing both registrations.
+Run as a program, it saves the answers for the given ways to a file, which another process compares."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def subsets(items: Iterable[T]) -> list[tuple[T, ...]]:
 
 
 def functions() -> dict[str, tuple[Callable[..., Any], str]]:
-    """The functions, and of what their tensors are: x, residual, weight, bias by their first letters."""
+    """The functions, and the kinds of their tensors by first letters: x, residual, weight, bias."""
     t, shape = evenorm.torch, (COLUMNS,)
     return {
         "layer": (lambda x, w, b: t.layer_norm(x, shape, w, b), "xwb"),
@@ -38,14 +38,14 @@ def functions() -> dict[str, tuple[Callable[..., Any], str]]:
 
 
 def tensor(kind: str, rows: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """x and gradients have the type, residual, weight and bias are float32 beside it."""
+    """A random tensor. x and gradients have the given type; residual, weight and bias are float32."""
     size = (COLUMNS,) if kind in "wb" else (*rows, COLUMNS)
     seed = torch.Generator().manual_seed(ord(kind))
     return torch.randn(size, generator=seed).to(torch.float32 if kind in "rwb" else dtype)
 
 
 def tensors_of(kinds: str, rows: Sequence[int], dtype: torch.dtype, way: str) -> tuple[list[Tensor], tuple[Any, ...]]:
-    """The tensors, and their axes for vmap."""
+    """Returns the tensors, and their axes for vmap."""
     made = [tensor(kind, rows, dtype) for kind in kinds]
     if way == "vmapped":
         made = [torch.stack([t, t + 1, -t]) if len(rows) == 1 else t.expand(0, *t.shape) for t in made]
@@ -80,7 +80,7 @@ def of_function(name: str, way: str, rows: tuple[int, ...], dtype: torch.dtype) 
 
 
 def of_operator(name: str, way: str, rows: tuple[int, ...], dtype: torch.dtype) -> Iterator[tuple[Any, Any]]:
-    """The backward operator itself, of every mask, with a gradient of the sum and without."""
+    """Calls the backward operator with every mask, with and without a gradient of the sum."""
     kinds = "yxws"
     made, dims = tensors_of(kinds, rows, dtype, way)
     count = 3 if name == "layer" else 2
@@ -103,8 +103,8 @@ def of_operator(name: str, way: str, rows: tuple[int, ...], dtype: torch.dtype) 
 
 def answers(way: str) -> Answers:
     found: Answers = {}
-    rows = [(5,), (0,)] + ([(2, 0)] if way.startswith("vmapped") else [])  # the last: rows without any, or no batch
-    dtypes = (torch.float32,) if way == "compiled" else (torch.float32, torch.bfloat16)  # compiling takes its time
+    rows = [(5,), (0,)] + ([(2, 0)] if way.startswith("vmapped") else [])  # the last: no rows, or an empty batch
+    dtypes = (torch.float32,) if way == "compiled" else (torch.float32, torch.bfloat16)  # compiling is slow
     for sizes, dtype in itertools.product(rows, dtypes):
         for name in functions():
             found |= {(name, sizes, str(dtype), *key): value for key, value in of_function(name, way, sizes, dtype)}

@@ -1,4 +1,4 @@
-// The C++ API: describes the work, validates it and runs it. Its plain form: plain_form.cpp; plans: plans.cpp.
+// The functions of evenorm.hpp that run a pass once. Contiguous rows are in plain_form.cpp, plans in plans.cpp.
 #include <array>
 
 #include "evenorm/evenorm.hpp"

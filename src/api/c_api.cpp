@@ -1,5 +1,4 @@
-// The C API: structures (c_structures.hpp) into evenorm.hpp's, exceptions into statuses. What is right or wrong about a
-// norm is decided behind evenorm::run and evenorm::Plan alone; here only what C++'s types rule out is refused.
+// The C API, on top of the C++ API: it converts structures (c_structures.hpp), and exceptions to statuses.
 #include <array>
 #include <cstdio>
 #include <exception>
@@ -27,7 +26,7 @@ using namespace internal::c;
 
 // --- statuses --------------------------------------------------------------------------------------------------------
 
-thread_local char last_error[1024];  // not a std::string: telling that memory is out must not need memory
+thread_local char last_error[1024];  // not a std::string: reporting that memory is out must not need memory
 
 evenorm_status fail(evenorm_status status, const char* text) noexcept {
   std::snprintf(last_error, sizeof last_error, "%s", text);
@@ -54,7 +53,7 @@ evenorm_status internal::c::status_of_call(void (*call)(const void* body), const
 }
 
 // --- executors -------------------------------------------------------------------------------------------------------
-// A task of C++ is noexcept by type and one of C is not, so each side's callback is handed to the other in a wrapper.
+// A task in C++ is noexcept by type, and a task in C is not, so each side gets the other's callback in a wrapper.
 
 Executor internal::c::executor_of(const evenorm_executor& e) {
   if (e.parallel_for == nullptr) return {};
@@ -98,7 +97,7 @@ std::size_t count_elements(std::size_t rows, std::size_t cols, std::size_t eleme
   return rows * cols;
 }
 
-// Empty, which is absent, where it is null. Storage: what C holds an element in.
+// Returns an empty span, which means absent, for null. Storage is the C type of an element.
 template <class Storage>
 std::span<Storage> optional_span(Storage* data, std::size_t size) {
   return data == nullptr ? std::span<Storage>{} : std::span{data, size};

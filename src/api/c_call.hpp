@@ -1,5 +1,4 @@
-// What every function of the C API does around its work: exceptions into statuses, the caller's executor. Defined in
-// c_api.cpp. Knows nothing of norms.
+// What all functions of the C API share: statuses for exceptions, and the caller's executor. Defined in c_api.cpp.
 #pragma once
 
 #include <stdexcept>
@@ -9,13 +8,13 @@
 
 namespace evenorm::internal::c {
 
-// What a caller's all_gather has returned, on its way through C++ to its status.
+// A caller's all_gather failed. It becomes EVENORM_COMMUNICATION_FAILED.
 class CommunicationFailed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// EVENORM_OK, or what call(body) throws, as a status; its text is the thread's last error then.
+// Calls call(body) and returns EVENORM_OK. If it throws, returns a status and sets the thread's last error.
 evenorm_status status_of_call(void (*call)(const void* body), const void* body) noexcept;
 
 template <class Body>
@@ -23,9 +22,9 @@ evenorm_status status_of(const Body& body) noexcept {
   return status_of_call([](const void* given) { (*static_cast<const Body*>(given))(); }, &body);
 }
 
-// Null: the calling thread. Throws Error.
+// Null becomes an executor of the calling thread. Throws Error.
 evenorm_executor completed_executor(const evenorm_executor* given);
-// The caller's executor; `e` outlives the run.
+// `e` must outlive the result.
 Executor executor_of(const evenorm_executor& e);
 
 }  // namespace evenorm::internal::c

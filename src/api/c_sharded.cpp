@@ -1,5 +1,5 @@
-// The C API of norms over processes: evenorm_sharded.h into sharded.hpp. What is right or wrong about a norm is decided
-// behind ShardedNorm; here only what C++'s types rule out is refused, and the other processes hear of it.
+// The C API of norms over processes, on top of ShardedNorm. It refuses only what C++'s types rule out, and tells the
+// other processes; ShardedNorm does all other checks.
 #include <array>
 #include <memory>
 #include <optional>
@@ -27,7 +27,7 @@ static_assert(sizeof(evenorm_moments) == sizeof(Moments) && alignof(evenorm_mome
               offsetof(evenorm_moments, exponent) == offsetof(Moments, exponent) &&
               offsetof(evenorm_moments, largest) == offsetof(Moments, largest));
 
-// Both structures have the same numbers in the same places.
+// Moments and evenorm_moments have the same layout.
 template <class To, class Given>
 std::span<To> moments_of(Given* given, std::size_t count) {
   if (given == nullptr && count != 0) {
@@ -42,7 +42,7 @@ evenorm_communicator completed_communicator(const evenorm_communicator* given) {
   return c;
 }
 
-// `c` outlives what it is given to.
+// `c` must outlive the result.
 Communicator communicator_of(evenorm_communicator& c) {
   const auto all_gather = [](void* context, const std::byte* mine, std::size_t bytes, std::byte* all) {
     const auto& given = *static_cast<const evenorm_communicator*>(context);
@@ -53,7 +53,7 @@ Communicator communicator_of(evenorm_communicator& c) {
   return {c.rank, c.size, &c, all_gather};
 }
 
-// A process without columns has no data, so that a shape, too, says that a tensor is present.
+// Includes a weight or bias that has a shape but no data, as in a process without columns.
 Forward sharded_forward_of(const evenorm_forward* given) {
   Forward forward = forward_of(given);
   const evenorm_forward f = internal::completed("forward", given, kForwardSizes, default_forward());
@@ -62,7 +62,7 @@ Forward sharded_forward_of(const evenorm_forward* given) {
   return forward;
 }
 
-// describe(); where that throws, tell(why) as well: the others wait for this process.
+// Calls describe(). If that throws, calls tell(why), because the other processes wait for this one.
 template <class Describe, class Tell>
 void describe_or_tell(const Describe& describe, const Tell& tell) {
   try {

@@ -1,5 +1,4 @@
-// The rule by which the C API's structures grow: struct_size says how much of one the caller knows.
-// Knows nothing of what they hold.
+// Handles struct_size, which tells how many of a structure's fields the caller of the C API knows.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +12,10 @@
 
 namespace evenorm::internal {
 
-// The sizes of a structure in all versions, today's last.
+// The sizes of a structure in all versions, the current one last.
 using StructSizes = std::span<const std::size_t>;
 
-// Throws Error unless struct_size is one of them: one between them would end within a field.
+// Throws Error unless struct_size is one of `sizes`. Any other size could end within a field.
 inline void check_struct_size(std::string_view argument, std::size_t struct_size, StructSizes sizes) {
   if (std::find(sizes.begin(), sizes.end(), struct_size) != sizes.end()) return;
   std::string known;
@@ -24,7 +23,7 @@ inline void check_struct_size(std::string_view argument, std::size_t struct_size
   throw Error(std::string(argument) + ".struct_size is " + std::to_string(struct_size) + ", but it should be " + known);
 }
 
-// *given over `defaults`, as far as the caller knows it.
+// Returns *given. Fields that the caller does not know have their defaults.
 template <class T>
 T completed(std::string_view argument, const T* given, StructSizes sizes, const T& defaults) {
   if (given == nullptr) throw Error(std::string(argument) + " is null");
@@ -34,7 +33,7 @@ T completed(std::string_view argument, const T* given, StructSizes sizes, const 
   return result;
 }
 
-// Sets the first struct_size bytes of *out to `defaults`, and its struct_size.
+// Sets the first struct_size bytes of *out to the defaults, and out->struct_size.
 template <class T>
 void initialise(std::string_view argument, T* out, std::size_t struct_size, StructSizes sizes, T defaults) {
   if (out == nullptr) throw Error(std::string(argument) + " is null");

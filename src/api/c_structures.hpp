@@ -1,5 +1,5 @@
-// evenorm.h's structures as evenorm.hpp's. What is right or wrong about a norm is decided behind evenorm.hpp; here only
-// what C++'s types rule out is refused.
+// Converts the structures of evenorm.h to those of evenorm.hpp. It refuses only what C++'s types rule out; evenorm.hpp
+// does all other checks.
 #pragma once
 
 #include <array>
@@ -38,7 +38,7 @@ inline Kind kind_of_value(evenorm_kind kind) {
   throw Error("kind is " + std::to_string(kind) + ", which is none of layer, rms");
 }
 
-// `count` sizes; the last two arguments complete the names of the pointer and the count.
+// Checks `count` sizes. sizes_name and count_name complete the names of the pointer and the count in messages.
 template <class Count>
 Sizes sizes_of(std::string_view argument, const std::int64_t* sizes, Count count, const char* sizes_name,
                const char* count_name) {
@@ -54,7 +54,7 @@ Sizes sizes_of(std::string_view argument, const std::int64_t* sizes, Count count
   return {sizes, static_cast<std::size_t>(count)};
 }
 
-// evenorm::Tensor or evenorm::ConstTensor.
+// View is Tensor or ConstTensor.
 template <class View, class Given>
 View view_of(std::string_view argument, const Given& given) {
   const DType dtype = dtype_of_value(argument, given.dtype);
@@ -67,7 +67,7 @@ View optional_view_of(std::string_view argument, const Given& given) {
   return given.data == nullptr ? View{} : view_of<View>(argument, given);
 }
 
-// The sizes that each structure had, version by version: one that grows has its new size added.
+// The sizes of each structure in all versions. If a structure grows, append its new size.
 inline constexpr std::array kForwardSizes{offsetof(evenorm_forward, residual), sizeof(evenorm_forward)};
 inline constexpr std::array kBackwardSizes{offsetof(evenorm_backward, dsum), sizeof(evenorm_backward)};
 inline constexpr std::array kBuffersSizes{offsetof(evenorm_buffers, residual), sizeof(evenorm_buffers)};
@@ -87,7 +87,7 @@ inline evenorm_backward default_backward() {
   return given;
 }
 
-// What both passes have.
+// Converts the fields that both passes have.
 template <class Pass, class Given>
 Pass pass_of(const Given& given) {
   Pass pass;

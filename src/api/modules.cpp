@@ -1,5 +1,5 @@
-// See modules.hpp. A module is a description of Forward and Backward that owns some of their tensors: all arithmetic,
-// and all checks but that of x's shape, are theirs.
+// The modules: each owns its parameters and gradients, and fills in Forward and Backward. These do all arithmetic and
+// all checks, except that of x's shape.
 #include "evenorm/modules.hpp"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ void fill_with_ones(DType dtype, std::span<std::byte> elements) {
   }
 }
 
-// Fails on the axes of x that disagree: the last ones should be those of normalized_shape.
+// Throws Error unless x's shape ends in `normalized`. The message names the axes that differ.
 void check_input(Shape x, Shape normalized) {
   std::string differences;
   if (x.size() < normalized.size()) {
@@ -73,7 +73,7 @@ std::size_t count_elements(Shape normalized_shape) {
   return internal::count_cols(normalized_shape, internal::split_axes(normalized_shape, normalized_shape, {}));
 }
 
-// The elements of a tensor that should be this parameter, in C order.
+// Checks a tensor that is to become a parameter, and returns its elements in C order.
 std::vector<std::byte> gathered(const NamedConstTensor& given, DType dtype, Shape shape) {
   const auto& [name, tensor] = given;
   internal::check_dtype(name, tensor.dtype);
@@ -233,16 +233,16 @@ void NormModule::load(std::span<const NamedConstTensor> tensors, std::string_vie
     });
     if (own == state_->parameters.end()) refuse_name(given.name, state_->named(prefix));
     std::vector<std::byte>& elements = loaded[static_cast<std::size_t>(own - state_->parameters.begin())];
-    if (!elements.empty()) fail(given.name, "is there twice");
+    if (!elements.empty()) fail(given.name, "is given twice");
     elements = gathered(given, dtype(), state_->shape);
   }
   for (std::size_t i = 0; i < loaded.size(); ++i) {
     const Parameter& own = state_->parameters[i];
     if (loaded[i].size() == own.value.size()) continue;
-    fail(std::string(prefix).append(own.name), "is missing, but should be there with shape " + text_of(state_->shape) +
-                                                   " and dtype " + std::string(name(dtype())));
+    fail(std::string(prefix).append(own.name),
+         "is missing, but should have shape " + text_of(state_->shape) + " and dtype " + std::string(name(dtype())));
   }
-  // Into place, not instead: views stay valid.
+  // Copies into the existing memory, so that views stay valid.
   for (std::size_t i = 0; i < loaded.size(); ++i) std::ranges::copy(loaded[i], state_->parameters[i].value.begin());
 }
 

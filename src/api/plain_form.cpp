@@ -1,4 +1,4 @@
-// The C++ API's plain form: contiguous rows in spans, told to run() as tensors. Sizes are checked here, all else there.
+// The functions of the C++ API for contiguous rows in spans. They check sizes, and pass the rows to run() as tensors.
 #include <array>
 #include <string>
 
@@ -27,13 +27,13 @@ std::array<std::int64_t, 2> shape_of(std::size_t x_size, std::size_t cols) {
 
 std::array<std::int64_t, 1> shape_of(std::size_t elements) { return {static_cast<std::int64_t>(elements)}; }
 
-// Null, which is absent, where the span is empty, whatever its address.
+// Returns null, which means absent, for an empty span.
 template <class T>
 T* given(std::span<T> span) {
   return span.empty() ? nullptr : span.data();
 }
 
-// Absent, without a shape, where the span is empty, whatever its address.
+// Returns an absent tensor for an empty span.
 ConstTensor tensor_of(std::span<const std::byte> span, DType dtype, std::span<const std::int64_t> shape) {
   return span.empty() ? ConstTensor{} : ConstTensor{span.data(), dtype, shape};
 }
@@ -52,7 +52,7 @@ void check(const detail::GradientSpans& rows) {
   check_size_is_of_x("dy", rows.dy.size() / bytes, x_size);
   if (!rows.dx.empty()) check_size_is_of_x("dx", rows.dx.size() / bytes, x_size);
 }
-// By all processes: the others wait for this one.
+// Checks the rows of one process. If they are wrong, it tells the other processes, which wait for this one.
 template <class Spans>
 void check_and_tell(const Communicator& communicator, const Spans& rows) {
   try {
@@ -63,7 +63,7 @@ void check_and_tell(const Communicator& communicator, const Spans& rows) {
   }
 }
 
-// work(the same as tensors)
+// Calls work(pass, executor) with the rows as tensors.
 template <class Work>
 void with_tensors(const detail::RowSpans& rows, const Work& work) {
   const auto shape = shape_of(rows.x_size, rows.cols);

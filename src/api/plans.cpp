@@ -1,4 +1,4 @@
-// Plans: passes that are validated once, kept, and run again. Knows nothing of what a run does.
+// Plan and BackwardPlan: passes that are validated once and can run many times.
 #include <string>
 #include <utility>
 
@@ -10,8 +10,8 @@
 namespace evenorm {
 namespace {
 
-// What a plan keeps. buffers_fit: of the addresses given at construction; if not, run() says so, unless it is given
-// others.
+// What a plan keeps. buffers_fit: the addresses given to the constructor are valid. If they are not, a run that uses
+// them throws.
 template <class Kept>
 struct KeptPass {
   template <class Pass>
@@ -35,10 +35,10 @@ struct KeptPass {
 
 template <class State>
 const State& present(const std::unique_ptr<State>& state) {
-  if (state == nullptr) throw Error("the plan was moved from, so it has nothing to run");
+  if (state == nullptr) throw Error("the plan was moved from");
   return *state;
 }
-// A plan that was moved from has no state, and so have its copies.
+// A plan that was moved from has no state, and neither have its copies.
 template <class State>
 std::unique_ptr<State> copy_of(const std::unique_ptr<State>& state) {
   return state == nullptr ? nullptr : std::make_unique<State>(*state);
@@ -53,7 +53,7 @@ void replace(const char* argument, Pointer& planned, Pointer given) {
   planned = given;
 }
 
-// Not inlined: the copy of the problem is gone from the stack when the passes run.
+// Not inlined, so that the copy of the problem has left the stack when the passes run.
 [[gnu::noinline]] internal::ForwardPasses passes_on(const Buffers& buffers, const internal::Problem& planned) {
   internal::Problem p = planned;
   p.x.data = buffers.x;

@@ -364,7 +364,7 @@ HWY_INLINE bool IsAlignedToVector(const void* place) {
 }
 
 // Fetches what lies `ahead` bytes behind `bytes` bytes, all at once: spread among loads of the same lines such fetches
-// gained nothing (docs/measured.md, "Residual"). Past the end of a tensor it fetches nothing and does no harm.
+// gained nothing (docs/lab/README.md, "Residual"). Past the end of a tensor it fetches nothing and does no harm.
 HWY_INLINE void FetchBehind(const void* place, size_t bytes, size_t ahead) {
   const auto first = reinterpret_cast<uintptr_t>(place) + ahead;
   for (size_t line = 0; line < bytes; line += 64) hwy::Prefetch(reinterpret_cast<const char*>(first + line));

@@ -136,7 +136,7 @@ void plan_sums(Taker& taker, const Problem& p, CacheUse cache, ForwardScratch& s
   const std::size_t leave = p.y.dtype == DType::i8 ? kBlock * bytes_of(arithmetic_type(p)) : 0;  // for the integers
   const std::size_t row_bytes = std::max(rounded(p.cols * bytes_of(row), kLine), kLine);
   const std::size_t room = taker.left() > leave ? (taker.left() - leave) / row_bytes : 0;
-  // Shorter rows gain nothing by it: docs/measured.md, "Residual".
+  // Shorter rows gain nothing by it: docs/lab/README.md, "Residual".
   const bool wants_ring = (streams && p.cols * bytes_of(row) >= kLeastStreamed) || !fits;
   if (room >= least && wants_ring) {
     s.ring_rows = std::min(room, most);

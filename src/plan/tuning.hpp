@@ -1,5 +1,5 @@
 // What fixes no bit: groups, steps, prefetching, thresholds. Beside each its figure, of AMD EPYC, Zen 5, avx3, f32, one
-// thread; docs/measured.md has the runs. "Not measured apart": chosen, and only ever measured along with all else.
+// thread; docs/lab/README.md has the runs. "Not measured apart": chosen, and only ever measured along with all else.
 #pragma once
 
 #include <cstddef>

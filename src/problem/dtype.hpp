@@ -1,4 +1,4 @@
-// Types and kinds as numbers: for sizes and for places in tables.
+// Types and kinds as numbers, for sizes and table indices.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace evenorm::internal {
 
-inline constexpr std::size_t kDTypeCount = 4;  // of those with arithmetic
+inline constexpr std::size_t kDTypeCount = 4;  // without i8, which has no arithmetic
 constexpr std::size_t index_of(DType dtype) { return static_cast<std::size_t>(dtype); }
 constexpr std::size_t index_of(Kind kind) { return static_cast<std::size_t>(kind); }
 constexpr std::size_t bytes_of(DType dtype) {

@@ -1,4 +1,5 @@
-// Round to nearest, no flush-to-zero, no traps while a kernel runs; the caller's settings afterwards.
+// Sets the default floating-point modes (round to nearest, no flush-to-zero, no traps) while an object lives, and
+// restores the caller's modes afterwards.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ class FpEnvironment {
  private:
 #if defined(__x86_64__) || defined(__i386__)
   using Word = unsigned;
-  static constexpr Word kModes = 0xFFC0;    // all of MXCSR but the sticky flags
+  static constexpr Word kModes = 0xFFC0;    // all of MXCSR except the sticky flags
   static constexpr Word kDefault = 0x1F80;  // every exception masked
   static Word read() noexcept { return _mm_getcsr(); }
   static void write(Word word) noexcept { _mm_setcsr(word); }

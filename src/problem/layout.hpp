@@ -1,5 +1,4 @@
-// Where the elements of a tensor lie: from an index in C order over some axes to a distance in bytes.
-// Knows nothing of types or of what the axes are for.
+// The layout of a tensor along some of its axes: turns an index in C order into an offset in bytes.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +8,7 @@
 
 namespace evenorm::internal {
 
-// One axis: how many elements, how many bytes from one to the next.
+// One axis: its number of elements, and the bytes from one element to the next.
 struct Axis {
   std::size_t size;
   std::ptrdiff_t stride;
@@ -17,20 +16,19 @@ struct Axis {
   bool operator==(const Axis&) const = default;
 };
 
-// Some axes of a tensor, outermost first. Axes of one element are left out, neighbours that step as one are one axis:
-// so whatever lies in memory as one run is one axis here. More axes than kInline are kept on the heap: descriptions of
-// a pass lie on stacks of a few KiB, and hardly any tensor has so many that step unevenly.
+// Some axes of a tensor, outermost first. Axes of one element are left out, and neighbours that step as one axis are
+// merged. Axes beyond kInline are on the heap: a pass may run on a stack of a few KiB, and few tensors have that many.
 class Axes {
  public:
-  // An output has 2^axes elements at least, at different addresses: more axes than this no address space can hold.
+  // An output has at least 2^axes elements at different addresses, so no address space can hold more axes than this.
   static constexpr std::size_t kCapacity = 48;
   static constexpr std::size_t kInline = 4;
 
   Axes() noexcept { near_[0] = {1, 0}; }
-  // Unused axes are not copied: a run with other buffers than were planned copies some problems.
+  // Unused axes are not copied: a plan's run with other buffers copies the problem.
   Axes(const Axes& other) noexcept : far_(other.far_) { copy_near(other); }
   Axes(Axes&& other) noexcept : far_(std::move(other.far_)) { copy_near(other); }
-  Axes& operator=(const Axes& other) noexcept {  // NOLINT(bugprone-unhandled-self-assignment): of itself it is right
+  Axes& operator=(const Axes& other) noexcept {  // NOLINT(bugprone-unhandled-self-assignment): it is harmless
     far_ = other.far_;
     copy_near(other);
     return *this;
@@ -42,7 +40,7 @@ class Axes {
   }
   ~Axes() = default;
 
-  // Adds an axis inside those there are. False where there is no room for it. Throws std::bad_alloc.
+  // Adds an axis inside the others. Returns false if there is no room for it. Throws std::bad_alloc.
   bool append(Axis axis) {
     if (axis.size == 1) return true;
     if (count_ != 0 && inner().stride == static_cast<std::ptrdiff_t>(axis.size) * axis.stride) {
@@ -57,15 +55,15 @@ class Axes {
 
   std::size_t count() const noexcept { return count_; }
   const Axis& operator[](std::size_t i) const noexcept { return i < kInline ? near_[i] : far_[i - kInline]; }
-  // The innermost axis; of one element where there is none.
+  // The innermost axis; if there is none, an axis of one element.
   const Axis& inner() const noexcept { return (*this)[count_ == 0 ? 0 : count_ - 1]; }
 
-  // Are the elements, of `bytes` each, side by side?
+  // True if the elements, of `bytes` bytes each, lie side by side.
   bool is_dense(std::size_t bytes) const noexcept {
     return count_ == 0 || (count_ == 1 && near_[0].stride == static_cast<std::ptrdiff_t>(bytes));
   }
 
-  // From the first element to element `index` in C order, in bytes.
+  // The bytes from the first element to element `index` in C order.
   std::ptrdiff_t offset(std::size_t index) const noexcept {
     std::ptrdiff_t bytes = 0;
     for (std::size_t i = count_; i > 1; --i) {
@@ -94,10 +92,10 @@ class Axes {
 
   std::size_t count_ = 0;
   Axis near_[kInline];
-  std::shared_ptr<Axis[]> far_;  // those after the first kInline
+  std::shared_ptr<Axis[]> far_;  // the axes after the first kInline
 };
 
-// How many of the next n indices step evenly along the innermost axis.
+// The number of the next n indices that step evenly along the innermost axis.
 inline std::size_t even_run(const Axes& axes, std::size_t index, std::size_t n) {
   return axes.count() <= 1 ? n : std::min(n, axes.inner().size - index % axes.inner().size);
 }

@@ -1,6 +1,6 @@
-// Which buffers may share memory: y and the sum may be x or the residual itself, dx may be dy, x or dsum itself;
-// otherwise outputs touch nothing else, themselves included. Disjoint ranges of bytes pass; slices interleaved with
-// equal strides are decided exactly; the rest is refused.
+// Refuses buffers that overlap. y and the sum may be x or the residual itself, and dx may be dy, x or dsum itself.
+// Otherwise an output may not overlap another buffer, or itself. The check is exact for tensors with equal strides;
+// other tensors are refused if their ranges of bytes meet.
 #include <array>
 #include <cstdlib>
 #include <limits>
@@ -12,7 +12,7 @@
 namespace evenorm::internal {
 namespace {
 
-// A tensor's bytes, from the first to past the last, and how they are spread over that range.
+// A tensor's range of bytes, [begin, end), and the layout of its elements in that range.
 struct Region {
   const char* name;
   std::intptr_t begin, end;
@@ -25,7 +25,7 @@ const Axes& no_axes() {
   return none;
 }
 
-// `address` and so many bytes more. Throws Error where that is no address.
+// Returns address + bytes. Throws Error if that overflows.
 std::intptr_t moved(const char* name, std::intptr_t address, std::ptrdiff_t bytes) {
   if (!__builtin_add_overflow(address, bytes, &address)) return address;
   throw Error(std::string(name) + " would end beyond the address space");
@@ -58,7 +58,7 @@ Region region_of(const char* name, const Vector<Pointer>& v) {
   return make_region(name, v.data, v.dtype, v.axes, no_axes());
 }
 
-// `count` things of `bytes` bytes each.
+// An array of `count` elements of `bytes` bytes each.
 Region region_of(const char* name, const void* data, std::size_t count, std::size_t bytes) {
   Region region = make_region(name, data, DType::f32, no_axes(), no_axes());
   std::ptrdiff_t all = 0;
@@ -75,8 +75,8 @@ Region region_of(const char* name, const Moments* moments, std::size_t rows) {
   return region_of(name, moments, rows, sizeof(Moments));
 }
 
-// The same bytes as runs of `length` bytes, stepping over axes of positive strides, the widest first. Merged: what lies
-// in one run, in whatever order, has no axis here. Else the runs are elements.
+// A region as contiguous runs of `length` bytes, which step along axes of positive strides, the widest stride first.
+// merged: a run is as long as possible. Otherwise each run is one element.
 struct Runs {
   std::intptr_t length;
   std::array<Axis, 2 * Axes::kCapacity> axes;
@@ -91,14 +91,14 @@ struct Runs {
     }
   }
 
-  // The bytes that the axes from `first` on span.
+  // The bytes that the axes from number `first` on span.
   std::intptr_t extent(std::size_t first) const {
     std::intptr_t bytes = length;
     for (std::size_t i = first; i < count; ++i) bytes += static_cast<std::ptrdiff_t>(axes[i].size - 1) * axes[i].stride;
     return bytes;
   }
 
-  // Does each axis step over all that is inside it? Then no two elements meet.
+  // True if each axis steps over everything inside it. Then no two elements overlap.
   bool is_nested() const {
     for (std::size_t i = 0; i < count; ++i) {
       if (axes[i].stride < extent(i + 1)) return false;
@@ -122,14 +122,14 @@ struct Runs {
   }
 };
 
-// Do runs with the same, nested axes meet? Those of b lie at a's, `distance` bytes on: they meet
-// where some whole numbers m_i of strides, |m_i| < size_i, come nearer to that distance than the runs are long.
-// Nested axes leave two or three numbers to try for each, and rarely more than one for the next.
+// Decides whether two regions with the same nested axes overlap, if b begins `distance` bytes after a. They do if there
+// are integers m_i, |m_i| < size_i, such that `distance` and the sum of m_i * stride_i differ by less than the length
+// of a run. Since the axes are nested, only two or three values of each m_i are possible.
 class InterleavedSearch {
  public:
   InterleavedSearch(const Runs& a, const Runs& b) : a_(a), b_(b) {}
 
-  // True as well where the search was given up.
+  // Also true if the search takes too long.
   bool meets(std::intptr_t distance, std::size_t axis = 0) {
     if (steps_++ == kMaxSteps) return true;
     if (axis == a_.count) return -b_.length < distance && distance < a_.length;
@@ -153,7 +153,7 @@ class InterleavedSearch {
   int steps_ = 0;
 };
 
-// Of ranges that meet.
+// True unless the regions, whose ranges meet, are known not to overlap.
 [[gnu::noinline]] bool may_meet(const Region& a, const Region& b) {
   for (const bool merged : {true, false}) {
     const Runs a_runs(a, merged), b_runs(b, merged);
@@ -168,7 +168,7 @@ void check_apart(const Region& output, const Region& other) {
   throw Error(std::string(output.name) + " may overlap " + other.name);
 }
 
-// Does each axis, in the tensor's own order, step forwards over all that is inside it?
+// True if each axis, in the tensor's own order, steps forwards over everything inside it.
 bool is_nested_as_it_is(const Region& region) {
   auto extent = static_cast<std::ptrdiff_t>(bytes_of(region.dtype));
   const auto step_over_what_is_inside = [&](const Axes& axes) {
@@ -192,14 +192,14 @@ void check_present(const char* name, const void* data) {
   if (data == nullptr) throw Error(std::string(name) + " is null");
 }
 
-// Does each element lie exactly where the other's does?
+// True if the two tensors have the same elements in the same order.
 bool is_in_place(const Region& a, const Region& b) {
   return a.begin == b.begin && bytes_of(a.dtype) == bytes_of(b.dtype) && *a.axes[0] == *b.axes[0] &&
          *a.axes[1] == *b.axes[1];
 }
 
-// What a pass reads, and its outputs, one after the other: each is apart in itself, from all inputs and from those
-// before. What is absent is passed over.
+// Checks the buffers of one pass. Sources are the inputs that an output may replace in place. Absent tensors are
+// skipped.
 class Buffers {
  public:
   template <class Tensor>
@@ -214,7 +214,8 @@ class Buffers {
     if (moments != nullptr) inputs_.add(region_of("moments", moments, rows));
   }
 
-  // may_be_in_place: it may be a source itself.
+  // Checks that an output overlaps neither itself, nor an input, nor an earlier output. may_be_in_place: it may be a
+  // source itself.
   template <class Tensor>
   void check(const char* name, const Tensor& tensor, bool may_be_in_place) {
     if (tensor.data == nullptr) return;
@@ -226,12 +227,12 @@ class Buffers {
     check_apart_from_inputs(output);
     outputs_.add(output);
   }
-  // An output that was checked before.
+  // Adds an output that has been checked already.
   template <class Tensor>
   void add_output(const char* name, const Tensor& tensor) {
     if (tensor.data != nullptr) outputs_.add(region_of(name, tensor));
   }
-  // Memory of its own, apart from all that there is.
+  // Checks that memory overlaps no tensor added so far.
   void check_memory(const Region& memory) const {
     for (const Region& source : sources_) check_apart(memory, source);
     check_apart_from_inputs(memory);
@@ -268,7 +269,7 @@ void validate_buffers(const Problem& p) {
   buffers.add_input("bias", p.beta);
   buffers.add_input("weight2", p.gamma2);
   buffers.add_input("bias2", p.beta2);
-  buffers.check("y", p.y, true);  // it and the sum are written where x and the residual have been read
+  buffers.check("y", p.y, true);
   buffers.check("sum", p.sum, true);
   buffers.check("y2", p.y2, false);
   buffers.check("rstd", p.rstd, false);
@@ -290,7 +291,7 @@ void validate_moments(const Problem& p, const Moments* written) {
 
 namespace {
 
-// Without rows what has some is passed over; dweight and dbias are written all the same.
+// Without rows, only the parameters count: dweight and dbias are still written.
 Buffers inputs_of(const GradientProblem& p) {
   Buffers buffers;
   if (p.rows != 0) {

@@ -1,4 +1,3 @@
-// See printable.hpp.
 #include "problem/printable.hpp"
 
 #include <algorithm>
@@ -7,8 +6,8 @@
 namespace evenorm::internal {
 namespace {
 
-// What begins a character of several bytes in UTF-8: up to which first byte, how many there are, and which second bytes
-// follow (not all do: a character has one form alone, surrogates have none, and there is an end).
+// Which bytes may begin a UTF-8 character of several bytes. An entry holds for first bytes up to `last` that the entry
+// before does not cover. The limits of the second byte exclude overlong forms, surrogates and what exceeds U+10FFFF.
 struct Utf8Start {
   unsigned char last, bytes, second_from, second_to;
 };
@@ -23,7 +22,8 @@ constexpr std::array<Utf8Start, 10> kUtf8Starts{{{0xC1, 0, 0, 0},
                                                  {0xF3, 4, 0x80, 0xBF},
                                                  {0xF4, 4, 0x80, 0x8F}}};
 
-// Of the character in UTF-8 that `text` begins with; 0 where that is none, a control character or a line separator.
+// The length of the UTF-8 character at the start of `text`; 0 if it is invalid, a control character or a line
+// separator.
 std::size_t character_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   if (byte(0) < 0x80) return byte(0) >= 0x20 && byte(0) != 0x7F ? 1 : 0;

@@ -1,4 +1,4 @@
-// Text from elsewhere, made fit for an error message.
+// Makes foreign text safe to print in an error message.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace evenorm::internal {
 
-// `text` as one line of UTF-8. Control characters, line separators and bytes that are no character become '?'; what
-// exceeds `limit` bytes becomes "...". Every error message passes foreign text through it: environment variables, other
-// processes' words, names of tensors and files.
+// Returns `text` as one line of valid UTF-8. Control characters, line separators and invalid bytes become '?'. What
+// exceeds `limit` bytes becomes "...". Error messages use it for environment variables, messages of other processes,
+// and names of tensors and files.
 std::string printable(std::string_view text, std::size_t limit = 4096);
 
 }  // namespace evenorm::internal

@@ -1,5 +1,4 @@
-// One normalisation, or its gradients, described without templates: what every front end fills in, validate() checks
-// and kernels run. Plain data; owns nothing. Pointers are the caller's.
+// A validated pass as plain data, without templates: validate() makes it, and the layers below run it. It owns nothing.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +21,7 @@ struct Matrix {
   Axes rows, cols;
 };
 
-// One value per column (gamma, beta) or per row (mean, rstd); absent where data is null.
+// One value per column (gamma, beta) or per row (mean, rstd). Absent if data is null.
 template <class Pointer>
 struct Vector {
   Pointer data = nullptr;
@@ -30,7 +29,7 @@ struct Vector {
   Axes axes;
 };
 
-// The most columns of a row: no address space holds the results of more. Validation refuses them.
+// The most columns of a row. No address space can hold longer rows.
 inline constexpr std::size_t kMaxCols = std::size_t{1} << 48U;
 
 struct GradientScalars;  // plan/numbers.hpp
@@ -55,11 +54,11 @@ struct Problem {
   Matrix<void*> y2;
   Vector<void*> scale;
   float given_scale = 0;
-  // Where x is some columns of longer rows: the moments of the whole rows, one for each row. x is then only normalised.
+  // If x has only some columns of longer rows: the moments of the whole rows, one per row. x is then only normalised.
   const Moments* moments = nullptr;
 };
 
-// One backward pass. Absent outputs and parameters have null data; where there are rows, at least one output is there.
+// One backward pass. Absent tensors have null data. If there are rows, at least one output is present.
 struct GradientProblem {
   Kind kind = Kind::layer;
   std::size_t rows = 0;
@@ -73,8 +72,8 @@ struct GradientProblem {
   double eps = 1e-5;
   bool zero_centered = false;
   bool accumulate = false;
-  // Where these are some columns of rows of `whole_cols`: the moments of whole rows, and, once the sums of whole rows
-  // are known, all that they make. One for each row.
+  // If x has only some columns of longer rows: the columns of the whole rows; their moments; and, once the sums of
+  // whole rows are known, their scalars. There is one element per row.
   std::size_t whole_cols = 0;
   const Moments* moments = nullptr;
   const GradientScalars* scalars = nullptr;
@@ -85,17 +84,17 @@ bool is_f64(const Tensor& t) {
   return t.data != nullptr && t.dtype == DType::f64;
 }
 
-// The type of the element-wise arithmetic, f32 or f64: f64 where x, y, gamma or beta is.
+// The type of the element-wise arithmetic: f64 if x, y, gamma or beta is f64, else f32.
 inline DType arithmetic_type(const Problem& p) {
   const bool wide = p.x.dtype == DType::f64 || p.y.dtype == DType::f64 || is_f64(p.gamma) || is_f64(p.beta);
   return wide ? DType::f64 : DType::f32;
 }
-// Of the second y: its own, since each has the bits that it has alone.
+// The arithmetic of the second y depends on its own tensors, so that it has the bits of a separate pass.
 inline DType arithmetic_type_of_second(const Problem& p) {
   const bool wide = p.x.dtype == DType::f64 || p.y2.dtype == DType::f64 || is_f64(p.gamma2) || is_f64(p.beta2);
   return wide ? DType::f64 : DType::f32;
 }
-// Of the sum of x and the residual.
+// The arithmetic of the sum of x and the residual.
 inline DType arithmetic_type_of_sum(const Problem& p) {
   return p.x.dtype == DType::f64 || is_f64(p.residual) ? DType::f64 : DType::f32;
 }
@@ -106,29 +105,29 @@ inline DType arithmetic_type(const GradientProblem& p) {
   return wide ? DType::f64 : DType::f32;
 }
 
-// Does dx take the place of what it is made from?
+// True if dx overwrites x, dy or dsum.
 inline bool is_in_place(const GradientProblem& p) {
   return p.dx.data != nullptr && (p.dx.data == p.x.data || p.dx.data == p.dy.data || p.dx.data == p.dsum.data);
 }
 
-// Do the elements of each row lie side by side? Where not, rows are gathered into scratch.
+// True if the elements of each row lie side by side. Otherwise rows are gathered into scratch.
 template <class Pointer>
 bool has_dense_rows(const Matrix<Pointer>& m) {
   return m.cols.is_dense(bytes_of(m.dtype));
 }
 
-// Where the rows are dense.
+// The address of an element of a matrix with dense rows.
 template <class Pointer>
 inline const char* place_in_row(const Matrix<Pointer>& m, std::size_t row, std::size_t col) {
   return static_cast<const char*>(m.data) + m.rows.offset(row) + static_cast<std::ptrdiff_t>(col * bytes_of(m.dtype));
 }
 
-// Is there more to it than x, its statistics and a y of a type with arithmetic?
+// True if the pass has a residual, a second y or a quantised y.
 inline bool is_fused(const Problem& p) {
   return p.residual.data != nullptr || p.y2.data != nullptr || p.y.dtype == DType::i8;
 }
 
-// Is a row gathered from x, or scattered to y, in pieces that do not lie side by side?
+// True if rows are gathered from x or scattered to y.
 inline bool needs_tiles(const Problem& p) { return !has_dense_rows(p.x) || !has_dense_rows(p.y); }
 
 }  // namespace evenorm::internal

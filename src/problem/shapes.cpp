@@ -1,4 +1,3 @@
-// Knows nothing of which tensors a pass has: validate*.cpp.
 #include "problem/shapes.hpp"
 
 #include <algorithm>
@@ -12,7 +11,7 @@
 namespace evenorm::internal {
 namespace {
 
-// A loop: of so few numbers most of what std::equal takes is its call.
+// A loop, because for so few numbers the call of std::equal would take most of the time.
 bool equal(Shape a, Shape b) {
   if (a.size() != b.size()) return false;
   std::size_t i = 0;
@@ -20,7 +19,7 @@ bool equal(Shape a, Shape b) {
   return i == a.size();
 }
 
-// The number of elements; their bytes fit in ptrdiff_t, whatever the type.
+// The number of elements. Throws Error if their bytes, for the largest type, do not fit in ptrdiff_t.
 std::size_t count_elements(std::string_view argument, Shape shape) {
   std::int64_t count = 1;
   bool zero = false, overflow = false;
@@ -67,7 +66,8 @@ AxisSplit named_axes(Shape shape, Shape axes) {
 
 using PerAxis = std::array<std::int64_t, kMaxRank>;
 
-// Those of C order, in elements. Without elements the product of the sizes may be out of range, and does not matter.
+// The strides of C order, in elements. If the tensor has no elements, the product of its sizes may overflow; the
+// strides are then unused.
 Shape contiguous_strides(Shape shape, PerAxis& room) {
   std::int64_t stride = 1;
   for (std::size_t i = shape.size(); i-- > 0;) {
@@ -81,8 +81,8 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;  // so that an addres
 
 bool has_no_elements(Shape shape) { return std::find(shape.begin(), shape.end(), 0) != shape.end(); }
 
-// A view's strides in elements, given or of C order. Those that lead from one element to another stay within what an
-// address can be; the others, of axes of size 1 and of tensors without elements, may be anything.
+// A view's strides in elements, given or of C order. Throws Error if the elements span more than kMostBytes. Strides of
+// axes of size 1 and of tensors without elements are ignored.
 Shape strides_of(std::string_view argument, const ConstTensor& view, PerAxis& room) {
   if (view.strides.empty()) return contiguous_strides(view.shape, room);
   if (view.strides.size() != view.shape.size()) {
@@ -98,13 +98,13 @@ Shape strides_of(std::string_view argument, const ConstTensor& view, PerAxis& ro
         __builtin_mul_overflow(stride < 0 ? -stride : stride, view.shape[i], &length) ||
         __builtin_mul_overflow(length, static_cast<std::int64_t>(bytes_of(view.dtype)), &length) ||
         __builtin_add_overflow(extent, length, &extent) || extent > kMostBytes) {
-      fail(argument, "has strides " + text_of(view.strides) + ", which are more than memory can hold");
+      fail(argument, "has strides " + text_of(view.strides) + ", which span more than memory can hold");
     }
   }
   return view.strides;
 }
 
-// A tensor without elements has no layout.
+// The layout along some axes, in bytes; empty for a tensor without elements.
 Axes layout_of(std::string_view argument, const ConstTensor& view, Shape strides, const AxisList& list) {
   if (has_no_elements(view.shape)) return {};
   const auto bytes = static_cast<std::int64_t>(bytes_of(view.dtype));
@@ -114,13 +114,13 @@ Axes layout_of(std::string_view argument, const ConstTensor& view, Shape strides
     if (view.shape[axis] == 1) continue;
     if (!axes.append({static_cast<std::size_t>(view.shape[axis]), strides[axis] * bytes})) {
       fail(argument, "has strides " + text_of(view.strides) + " for shape " + text_of(view.shape) +
-                         ", more axes of more than one element than memory can hold");
+                         ", but at most 48 axes that cannot be merged are supported");
     }
   }
   return axes;
 }
 
-// The sizes of some axes; they lie in `room`.
+// The sizes of some axes, stored in `room`.
 Shape sizes_at(Shape shape, const AxisList& list, PerAxis& room) {
   for (std::size_t i = 0; i < list.count; ++i) room[i] = shape[list.number[i]];
   return {room.data(), list.count};
@@ -138,8 +138,8 @@ std::string text_of(Shape shape) {
 }
 
 std::string text_of(double value) {
-  // As printf's %g, but in no locale and no rounding mode. A subnormal value must neither trap nor be flushed to 0, and
-  // some callers have not set the environment.
+  // The format of printf's %g, whatever the locale and rounding mode. The environment keeps a subnormal value from
+  // trapping or being flushed to 0, since some callers have not set it.
   const FpEnvironment environment;
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, value, std::chars_format::general, 6).ptr};
@@ -164,7 +164,7 @@ void check_shape_is_of_x(std::string_view argument, Shape shape, Shape x_shape) 
 
 namespace {
 
-// -0 is 0.
+// -0 has the bits of 0.
 std::uint64_t bits_of_eps(double eps) {
   constexpr std::uint64_t kSign = std::uint64_t{1} << 63U;
   const auto bits = std::bit_cast<std::uint64_t>(eps);
@@ -173,7 +173,7 @@ std::uint64_t bits_of_eps(double eps) {
 
 }  // namespace
 
-bool is_eps(double eps) {  // finite numbers from 0 on are below infinity, negative ones above
+bool is_eps(double eps) {  // as integers, the bits of negative numbers and NaN are above those of infinity
   return bits_of_eps(eps) < std::bit_cast<std::uint64_t>(std::numeric_limits<double>::infinity());
 }
 
@@ -242,7 +242,7 @@ Axes vector_axes(std::string_view argument, const ConstTensor& view, Shape x_sha
 
 namespace {
 
-// What is laid out anew where the view does not lie as the known one.
+// Returns the known layout if the view has the same type, shape and strides, else makes a new one.
 template <class Known, class LayOut>
 const auto& axes_of(Known& known, const ConstTensor& view, const LayOut& lay_out) {
   const bool same = known.is_known && view.dtype == known.view.dtype && equal(view.shape, known.view.shape) &&

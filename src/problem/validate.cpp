@@ -1,5 +1,4 @@
-// What a forward pass should have; its fused forms: validate_fused.cpp. Shapes, axes and strides themselves:
-// shapes.cpp. How buffers overlap: overlap.cpp.
+// Validates a forward pass, except its fused forms (validate_fused.cpp) and how its buffers overlap (overlap.cpp).
 #include "problem/validate.hpp"
 
 #include <string>

@@ -1,4 +1,4 @@
-// From a description by tensors to a Problem: the one place that rejects. Throws Error; writes nothing.
+// Turns a pass of the API into a Problem, and refuses what is wrong with it. Throws Error; writes nothing.
 #pragma once
 
 #include <cstddef>
@@ -9,22 +9,21 @@
 
 namespace evenorm::internal {
 
-// Checks everything but how buffers lie to each other.
+// Checks everything except how buffers overlap.
 Problem validate(const Forward& forward);
 GradientProblem validate(const Backward& backward);
 
-// A part of the first: the fused forms, from f to p, which has all else.
+// A step of validate(): adds f's fused forms to p, which has everything else.
 class Layouts;
 void add_fused(const Forward& f, Layouts& layouts, Problem& p);
 
-// Checks that every address is there, and that no output overlaps anything, but for what is done in place: y x, or
-// the residual; the sum likewise.
+// Check that x, y and dy are not null and that no output overlaps another buffer or itself. y and the sum may be x or
+// the residual, and dx may be dy, dsum or x. Scratch is checked as by validate_scratch().
 void validate_buffers(const Problem& problem);
-// That moments that a pass writes, one for each row or none, overlap no tensor.
-void validate_moments(const Problem& problem, const Moments* written);
-// The same for dx, which may be dy, dsum or x; and what validate_scratch() checks.
 void validate_buffers(const GradientProblem& problem, std::span<const std::byte> scratch = {});
-// That scratch, where there is some, is there and overlaps no tensor; that there is enough of it.
+// Checks that the moments that a pass writes, one per row or none, overlap no tensor.
+void validate_moments(const Problem& problem, const Moments* written);
+// Checks that scratch, if not empty, is not null and overlaps no tensor.
 void validate_scratch(const GradientProblem& problem, std::span<const std::byte> scratch);
 void check_scratch_size(std::span<const std::byte> scratch, std::size_t needed);
 

@@ -1,4 +1,4 @@
-// What a backward pass should have. Shapes, axes and strides themselves: shapes.cpp. How buffers overlap: overlap.cpp.
+// Validates a backward pass, except how its buffers overlap (overlap.cpp).
 #include <string>
 
 #include "problem/fp_environment.hpp"
@@ -8,7 +8,7 @@
 namespace evenorm::internal {
 namespace {
 
-// Rounded statistics would move dx by more than its bound.
+// Statistics rounded to f32 would move dx by more than its error bound.
 void check_statistic_dtype(std::string_view argument, DType dtype) {
   check_dtype(argument, dtype);
   if (dtype != DType::f64) {
@@ -51,7 +51,7 @@ GradientProblem validate(const Backward& b) {
   p.kind = b.kind;
   p.cols = p.whole_cols = count_cols(shape, split);
   p.rows = count_rows(shape, p.cols);
-  // A dx without elements may well be null.
+  // Without rows, dx has no elements and may be null.
   if (p.rows != 0 && b.dx.data == nullptr && b.dweight.data == nullptr && b.dbias.data == nullptr) {
     throw Error("dx, dweight and dbias are null, but at least one should be given");
   }

@@ -1,4 +1,4 @@
-// What the fused forms of a forward pass should have: residual and sum, a second y, quantised y.
+// Validates the fused forms of a forward pass: residual and sum, a second y, quantised y.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -78,8 +78,8 @@ void add_quantisation(const Forward& f, Layouts& layouts, Problem& p) {
   check_dense_rows("y", f.y, p.y.cols, "where y is i8");
   p.given_scale = static_cast<float>(f.given_scale);
   if (f.given_scale != 0) {
-    check_absent("scale", f.scale.data, "given_scale is as well");
-    // Below it 1 / given_scale would be out of range.
+    check_absent("scale", f.scale.data, "so is given_scale");
+    // 1 / given_scale would be out of range for a subnormal given_scale.
     if (!(p.given_scale >= std::numeric_limits<float>::min() && p.given_scale <= std::numeric_limits<float>::max())) {
       fail("given_scale", "is " + text_of(f.given_scale) + ", but it should be a normal f32 above 0");
     }

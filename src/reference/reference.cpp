@@ -1,4 +1,4 @@
-// The specification in binary128: decoding, two passes over the row, rounding to the storage types.
+// Implements the reference in binary128: decoding, two passes over the row, rounding to the storage types.
 #include "reference/reference.hpp"
 
 #include <bit>
@@ -97,11 +97,11 @@ std::uint64_t round_to(DType dtype, Real value) {
   const auto bits = std::bit_cast<Bits128>(value);
   const std::uint64_t sign = (bits >> 127) != 0 ? f.sign() : 0;
   const auto biased = static_cast<int>((bits >> kRealFraction) & 0x7FFF);
-  if (biased == 0) return sign;  // zero, or far below every storage type's smallest number
+  if (biased == 0) return sign;  // zero, or far below the smallest number of every storage type
   const int exponent = biased - kRealBias;
   if (exponent > f.bias()) return sign | f.infinity();
 
-  // value = significand * 2^(exponent - 112), to be cut at the last place that the format has there.
+  // value = significand * 2^(exponent - 112), which is rounded at the format's last place there.
   const Bits128 significand = (Bits128{1} << kRealFraction) | (bits & ((Bits128{1} << kRealFraction) - 1));
   const int smallest = 1 - f.bias();  // exponent of the smallest normal number
   const int dropped = kRealFraction - f.fraction + (exponent < smallest ? smallest - exponent : 0);
@@ -110,7 +110,7 @@ std::uint64_t round_to(DType dtype, Real value) {
   const Bits128 rest = significand & (2 * half - 1);
   auto kept = static_cast<std::uint64_t>(significand >> dropped);
   if (rest > half || (rest == half && kept % 2 == 1)) ++kept;
-  // A carry out of the fraction increments the exponent, up to infinity, by itself.
+  // A carry out of the fraction increments the exponent, possibly to infinity.
   const std::uint64_t steps = exponent < smallest ? 0 : static_cast<std::uint64_t>(exponent - smallest);
   return sign | ((steps << f.fraction) + kept);
 }

@@ -1,5 +1,5 @@
-// The specification: layer norm and RMS norm of one row in binary128, in plain two-pass loops.
-// Shares no code with the kernels, not even the decoding of numbers. Everything is tested against it.
+// The reference that all kernels are tested against: layer norm and RMS norm of one row in binary128, in plain two-pass
+// loops. It shares no code with the kernels, not even the decoding of numbers.
 #pragma once
 
 #include <cfloat>
@@ -18,38 +18,38 @@ using Real = long double;
 using Real = __float128;
 #endif
 
-// n stored values, exactly.
+// Converts n stored values, exactly.
 std::vector<Real> widen(DType dtype, const void* values, std::size_t n);
 
-// The bits of `value` rounded once to nearest even, subnormals and overflow to infinity included; the sign of zero is
-// kept, a NaN is the canonical quiet one.
+// Returns the bits of `value` rounded once, to nearest even. Results may be subnormal or infinite. A zero keeps its
+// sign. A NaN becomes the canonical quiet NaN.
 std::uint64_t round_to(DType dtype, Real value);
 
-// values[i] = value, rounded by round_to.
+// Sets values[i] to round_to(dtype, value).
 void store(DType dtype, void* values, std::size_t i, Real value);
 
-// Layer norm: mean and biased variance. RMS norm: mean is 0 and var the mean square.
-// A row with a NaN or an infinity has neither: both are NaN.
+// Layer norm: mean and biased variance. RMS norm: mean is 0, and var is the mean square.
+// Both are NaN if the row contains a NaN or an infinity.
 struct Moments {
   Real mean;
   Real var;
 };
 Moments moments(Kind kind, std::span<const Real> x);
 
-// 1 / sqrt(var + eps); 0 where var + eps is 0.
+// 1 / sqrt(var + eps); 0 if var + eps is 0.
 Real rstd(const Moments& m, double eps);
 
 // The largest |xhat| of the row.
 Real largest_xhat(std::span<const Real> x, const Moments& m, Real rstd);
 
-// One row's parameters; empty means absent: gamma 1, beta 0. Zero-centred: 1 + gamma takes gamma's place.
+// gamma and beta. Empty means absent: gamma is 1, beta is 0. zero_centered: 1 + gamma replaces gamma.
 struct Parameters {
   std::span<const Real> gamma{};
   std::span<const Real> beta{};
   bool zero_centered = false;
 };
 
-// The factor of column i, and what is added there.
+// The factor and the summand of column i.
 Real scale_at(const Parameters& p, std::size_t i);
 Real shift_at(const Parameters& p, std::size_t i);
 

@@ -1,11 +1,10 @@
-// The gradients in binary128, by their formulas.
+// Implements the reference gradients in binary128 by their formulas.
 #include "reference/reference_backward.hpp"
 
 namespace evenorm::reference {
 namespace {
 
-// a, or NaN where it is not finite: an infinity is no gradient, and what would become of it hangs on signs that
-// rounding decides.
+// Returns a, or NaN if a is infinite. The result of an infinite gradient would depend on signs that rounding decides.
 Real finite_or_nan(Real a) { return a + (a - a); }
 
 }  // namespace

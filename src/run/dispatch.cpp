@@ -1,4 +1,3 @@
-// Chooses the SIMD target.
 #include "run/dispatch.hpp"
 
 #include <hwy/targets.h>
@@ -12,7 +11,7 @@
 
 namespace evenorm::internal {
 
-// Of src/targets/.
+// Defined in src/targets/.
 extern const Kernels kKernelsAvx3, kKernelsAvx2, kKernelsNeon, kKernelsPortable;
 
 #if HWY_ARCH_X86
@@ -27,7 +26,7 @@ struct Entry {
   Target target;
   std::string_view name;
   std::int64_t highway_bit;
-  const Kernels* kernels;  // null where they are not compiled in
+  const Kernels* kernels;  // null if not compiled in
 };
 
 #define EVENORM_KERNELS(target, kernels) ((HWY_TARGETS & (target)) != 0 ? &(kernels) : nullptr)

@@ -1,5 +1,4 @@
 // The SIMD targets: which are compiled in, which this CPU supports, which is in use, and their kernels.
-// Knows nothing of tensors, threads or validation.
 #pragma once
 
 #include <optional>
@@ -18,10 +17,10 @@ std::span<const Target> compiled_targets() noexcept;  // best first; the last is
 bool is_supported(Target target) noexcept;            // compiled in, and this CPU can run it
 std::optional<Target> target_named(std::string_view name) noexcept;
 
-Target best_target() noexcept;  // the first that is supported
+Target best_target() noexcept;  // the first supported target
 
-// The target in use: that of EVENORM_TARGET, else the best supported one; decided at the first call.
-// Throws Error where EVENORM_TARGET names an unknown or unsupported target.
+// The target in use: the one that EVENORM_TARGET names, else best_target(). The first call decides it.
+// Throws Error if EVENORM_TARGET names an unknown or unsupported target.
 Target active_target();
 
 // The kernels of a supported target.

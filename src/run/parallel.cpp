@@ -1,5 +1,5 @@
-// The default executor: one pthreadpool per number of threads asked for, made at its first use and never taken down,
-// since a thread may still be inside it when the process ends.
+// The library's own thread pool: one pthreadpool per number of threads, made at its first use. It is never destroyed,
+// because a thread may still be inside it when the process ends.
 #include "run/parallel.hpp"
 
 #include <pthread.h>
@@ -24,8 +24,8 @@
 namespace evenorm::internal {
 namespace {
 
-// pthreadpool orders what the caller did before the tasks and those before its return. ThreadSanitizer does not see
-// that in code that was not built with it, so it is told this much: two tasks remain unordered.
+// pthreadpool orders the caller's work before the tasks, and the tasks before the caller's return. ThreadSanitizer does
+// not see this in uninstrumented code, so these annotations report it. Two tasks remain unordered.
 #if defined(EVENORM_THREAD_SANITIZER) || defined(__SANITIZE_THREAD__)
 void hand_over(void* place) noexcept { __tsan_release(place); }
 void take_over(void* place) noexcept { __tsan_acquire(place); }
@@ -45,8 +45,8 @@ std::size_t processors() noexcept {
   return count;
 }
 
-// A thread made while one lives takes no signals but those that it causes itself (and a profiler's): those to the
-// process are the caller's.
+// While an object lives, new threads block all signals that are sent to the process, except a profiler's. They still
+// take the signals that they cause themselves.
 class SignalsBlocked {
  public:
   SignalsBlocked() noexcept {
@@ -63,7 +63,7 @@ class SignalsBlocked {
   sigset_t saved_;
 };
 
-// pthreadpool waits for ever for a worker that could not be started, so it is tried beforehand, with as many at once.
+// Tries to start that many threads at once, because pthreadpool waits forever for a worker that cannot be started.
 bool can_start(std::size_t threads) noexcept {
   std::array<pthread_t, kMaxThreads> started;
   std::size_t count = 0;
@@ -82,7 +82,7 @@ bool can_start(std::size_t threads) noexcept {
 
 thread_local bool inside_pool = false;
 
-// Null where there cannot be one.
+// Returns null if the threads cannot be started.
 pthreadpool_t pool_of(std::size_t threads) noexcept {
   static std::array<std::atomic<pthreadpool_t>, kMaxThreads + 1> pools{};
   static std::mutex making;
@@ -91,7 +91,7 @@ pthreadpool_t pool_of(std::size_t threads) noexcept {
   const std::lock_guard lock(making);
   pool = pools[threads].load(std::memory_order_relaxed);
   const SignalsBlocked blocked;
-  if (pool == nullptr && can_start(threads - 1)) {  // the caller is one of them
+  if (pool == nullptr && can_start(threads - 1)) {  // the caller is one of the threads
     pool = pthreadpool_create(threads);
     pools[threads].store(pool, std::memory_order_release);
   }
@@ -118,7 +118,7 @@ struct Job {
 };
 
 void run_in_pool(void* context, std::size_t tasks, void (*task)(void*, std::size_t) noexcept, void* argument) {
-  // Threads beyond the processors would only wait for one another; the shares stay those of the number asked for.
+  // More threads than processors would only wait for one another.
   const std::size_t threads = std::min({reinterpret_cast<std::size_t>(context), tasks, processors()});
   Job job{task, argument, tasks};
   const bool nested = inside_pool;

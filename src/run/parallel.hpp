@@ -1,14 +1,14 @@
-// Running tasks on an executor, and the rule that a forked child runs them one after the other.
+// Runs tasks on an executor. A forked child runs them one after the other.
 #pragma once
 
 #include "evenorm/evenorm.hpp"
 
 namespace evenorm::internal {
 
-// Tasks that can run at once: 1 in a forked child, whose copies of other threads do not exist.
+// The number of tasks that can run at once. It is 1 in a forked child, which has no other threads.
 std::size_t usable_threads(const Executor& executor) noexcept;
 
-// task(i) for each i in [0, tasks), through the executor.
+// Calls task(i) for each i in [0, tasks) through the executor.
 template <class Task>
 void parallel_for(const Executor& executor, std::size_t tasks, const Task& task) noexcept {
   if (tasks <= 1 || usable_threads(executor) <= 1) {

@@ -1,4 +1,4 @@
-// First the forward pass, then the backward pass, each with what its shares are; then the ways in.
+// How the forward and backward passes are divided into tasks.
 #include "run/schedule.hpp"
 
 #include <algorithm>
@@ -18,13 +18,13 @@
 namespace evenorm::internal {
 namespace {
 
-constexpr std::size_t kForwardTask = 32768;   // below this, handing a task over costs more than it saves
-constexpr std::size_t kTileRows = 32;         // neighbours that one thread gathers: whole cache lines of 16 bits each
-constexpr std::size_t kMaxParts = 512;        // of a long row: bounds the memory for their moments
-constexpr std::size_t kBackwardTask = 16384;  // below this, handing a task over costs more than it saves
-constexpr std::size_t kStripCols = 512;       // columns of the second step that stay together, a part of a block
+// A task with fewer elements than these costs more to hand over than it saves.
+constexpr std::size_t kForwardTask = 32768, kBackwardTask = 16384;
+constexpr std::size_t kTileRows = 32;    // rows that one task gathers together: a cache line of 16-bit elements
+constexpr std::size_t kMaxParts = 512;   // parts of a long row; bounds the memory for their moments
+constexpr std::size_t kStripCols = 512;  // columns of the second step that one task keeps together
 
-// share(first, count) for `shares` even shares of `units`.
+// Divides `units` evenly and calls share(first, count) for each of the `shares` parts.
 template <class Share>
 void share_out(const Executor& executor, std::size_t units, std::size_t shares, const Share& share) {
   if (units == 0) return;
@@ -36,9 +36,9 @@ void share_out(const Executor& executor, std::size_t units, std::size_t shares, 
   });
 }
 
-// --- the forward pass: rows where there are enough of them, else the blocks of each row
+// --- the forward pass: tasks are rows if there are enough of them, else blocks of one row after the other
 
-// How a long row is cut: into equal subtrees of its blocks, the last one smaller.
+// The parts of a long row: equal subtrees of its blocks, except that the last one may be smaller.
 struct RowParts {
   std::size_t blocks, part, count;
 
@@ -49,7 +49,8 @@ struct RowParts {
   std::size_t length(std::size_t i) const { return std::min(part, blocks - i * part); }
 };
 
-// Moments of all parts at once, and their join. Not inlined: its array is gone from the stack when the row is mapped.
+// Computes the moments of all parts in parallel and joins them. Not inlined, so that its array has left the stack when
+// the row is normalised.
 [[gnu::noinline]] RowScalars join_row_by_parts(const Problem& p, const Kernels& kernels, const Executor& executor,
                                                std::size_t row, const RowParts& parts) {
   std::array<MomentNode, kMaxParts> moments;
@@ -85,10 +86,10 @@ void run_pass(const Problem& p, const ForwardPlan& plan, const Kernels& kernels,
   }
 }
 
-// --- the backward pass: row blocks where something is summed over rows, rows where not; and, where there is but one
-// row block, first rows, then columns
+// --- the backward pass: tasks are rows if dx is the only output, else row blocks; if there is only one row block,
+// tasks are first rows, then columns
 
-// What scratch holds, at a multiple of a cache line.
+// The first multiple of a cache line in scratch.
 template <class T>
 T* aligned(std::byte* scratch) {
   const auto address = reinterpret_cast<std::uintptr_t>(scratch);
@@ -138,7 +139,7 @@ void run_in_two_steps(const GradientProblem& p, const GradientPlan& plan, const 
   });
 }
 
-// Not inlined: the problem is moved into the passes, and its first place is gone from the stack when they run.
+// Not inlined, so that the problem that is moved into the passes has left the stack when they run.
 [[gnu::noinline]] ForwardPasses validated_passes(const Forward& forward) {
   ForwardPasses passes(validate(forward));
   validate_buffers(passes.problem);

@@ -1,6 +1,5 @@
-// Running a validated problem: sharing rows, blocks of long rows, row blocks or columns over an executor. What the
-// parts are affects no bit, or depends on the problem alone. What is done to them: rows/rows.hpp. Knows nothing of
-// elements.
+// Runs a validated problem: divides rows, blocks of long rows, row blocks or columns among the tasks of an executor.
+// The division depends only on the problem, or does not affect the bits. rows/rows.hpp does the work of each task.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +12,11 @@
 
 namespace evenorm::internal {
 
-// Runs validated passes with the kernels given. Does not throw, allocate or print.
+// Runs a validated pass. Does not allocate. scratch: pass.plan.scratch_bytes bytes at any address.
 void run(const ForwardPasses& passes, const Kernels& kernels, const Executor& executor) noexcept;
+void run(const GradientPass& pass, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept;
 
-// The library's own, allocated where it is fastest: at a multiple of a cache line. Throws std::bad_alloc.
+// Scratch that the library allocates, at a multiple of a cache line, where it is fastest. Throws std::bad_alloc.
 class OwnScratch {
  public:
   explicit OwnScratch(std::size_t bytes)
@@ -31,14 +31,9 @@ class OwnScratch {
   std::byte* bytes_;
 };
 
-// The same of a backward pass. scratch: pass.plan.scratch_bytes at any address.
-void run(const GradientPass& pass, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept;
-
-// Validates and runs `forward` on one target, whatever EVENORM_TARGET says: for tests and `evenorm check`.
-// The target must be supported. Throws Error as evenorm::run does.
+// Validates a pass and runs it on a supported target, whatever EVENORM_TARGET says. A backward pass allocates its
+// scratch. Throws Error as evenorm::run does.
 void run_on(Target target, const Forward& forward, const Executor& executor = {});
-
-// The same of a backward pass; allocates the scratch.
 void run_on(Target target, const Backward& backward, const Executor& executor = {});
 
 }  // namespace evenorm::internal

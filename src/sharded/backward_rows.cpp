@@ -1,5 +1,5 @@
-// The backward pass's messages of rows whose columns are split over processes: the sums of each process's runs of
-// blocks, and the scalars of whole rows.
+// The backward pass of rows whose columns are split over processes: the sums of a process's runs of blocks, and the
+// scalars of whole rows.
 #include <algorithm>
 
 #include "problem/fp_environment.hpp"

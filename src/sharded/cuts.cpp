@@ -1,4 +1,4 @@
-// How rows are cut over processes, and what runs of blocks each of them joins before it sends anything.
+// How a row's columns are split over processes, and which runs of blocks each process joins before it sends.
 #include <algorithm>
 #include <bit>
 #include <string>

@@ -1,10 +1,9 @@
 // The steps of a norm over processes, for the Python package, which exchanges the messages itself. The library exports
 // them, but they are not part of its API: this header is not installed.
 //
-// A message is rows * Cuts::numbers() f64 numbers, row by row. `messages` are those of all processes, one after the
-// other; there is one element of `moments` for each row. The caller provides spans of these sizes. All functions throw
-// Error before they write anything. A process without columns calls all four: its messages are zeros, and it has no
-// outputs.
+// A message has rows * Cuts::numbers() f64 numbers, row by row. `messages` has those of all processes, one after the
+// other, and `moments` one element per row. The caller provides spans of these sizes. All functions throw Error before
+// they write anything. A process without columns calls all four: its messages are zeros, and it has no outputs.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// The forward pass's messages of rows whose columns are split over processes: the moments of each process's runs of
-// blocks, and their join to the moments of whole rows.
+// The forward pass of rows whose columns are split over processes: the moments of a process's runs of blocks, and their
+// join to the moments of whole rows.
 #include <algorithm>
 
 #include "plan/forward_plan.hpp"
@@ -11,7 +11,7 @@
 namespace evenorm::internal {
 namespace {
 
-// A row's source that knows but one of its blocks, as a row of its own.
+// A source that shows one block of a row as a row of its own.
 template <class A>
 class OneBlock {
  public:
@@ -25,7 +25,7 @@ class OneBlock {
   std::size_t first_;
 };
 
-// The largest magnitude of n elements; NaN where one is not finite.
+// The largest magnitude of n elements; NaN if one is not finite.
 template <class T>
 double largest_of(const Kernels& kernels, const T* x, std::size_t n) {
   using A = Arithmetic<T>;
@@ -51,7 +51,7 @@ bool is_within(const SafeRange& range, double mean_square) {
   return mean_square >= range.low && mean_square <= range.high;
 }
 
-// Canonical NaNs throughout if anything is not finite.
+// Returns m, with all numbers replaced by the canonical NaN if one of them is not finite.
 Moments without_infinities(const Moments& m) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   if (is_finite(m)) return m;

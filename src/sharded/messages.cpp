@@ -1,4 +1,4 @@
-// Checks the messages of other processes. They come from elsewhere, so that nothing is known of their bytes.
+// Validates the messages of other processes, which may contain any bytes.
 #include "sharded/messages.hpp"
 
 #include <cmath>
@@ -19,7 +19,7 @@ std::string range_of(const Field& field) {
   return field.is_whole ? "a whole number " + range : range;
 }
 
-// Visits the numbers of one run.
+// A visitor that checks the numbers of one run.
 class Checker {
  public:
   Checker(std::size_t process, std::size_t row, const double* from) : process_(process), row_(row), from_(from) {}

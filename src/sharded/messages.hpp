@@ -1,4 +1,4 @@
-// What processes that share rows send each other: f64 numbers of runs of blocks, row by row.
+// The messages between processes that share rows: f64 numbers for each run of blocks, row by row.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,21 @@
 
 namespace evenorm::internal {
 
-// Forward: mean and m2 (RMS norm: m2) and the largest |x|; in f64 arithmetic low parts, too, and the exponent.
-// Backward: the sums of g and of g (x - mean) (RMS norm: of g x); in f64 arithmetic low parts, exponents and whether
-// these are kept.
+// Forward: mean and m2 (RMS norm: m2 only) and the largest |x|; in f64 arithmetic also the low parts and the exponent.
+// Backward: the sums of g and of g (x - mean) (RMS norm: of g x); in f64 arithmetic also the low parts, the exponents
+// and `scaled`.
 constexpr std::size_t numbers_of_run(Pass pass, Kind kind, bool wide) {
   const std::size_t values = std::size_t{kind == Kind::layer ? 2U : 1U} * (wide ? 2 : 1);
   const std::size_t exponents = !wide ? 0 : pass == Pass::forward ? 1 : kind == Kind::layer ? 3 : 2;
   return values + exponents + (pass == Pass::forward ? 1 : 0);
 }
 
-// What a number of a message is, and what it may be: that of another process is checked before it is used.
+// One number of a message: its name and its valid values. Another process's number is checked before it is used.
 struct Field {
   const char* name;
   double least, most;
-  bool is_whole = false;    // an integer
-  bool may_be_nan = false;  // of a row that is not finite
+  bool is_whole = false;
+  bool may_be_nan = false;  // for a row that is not finite
 };
 inline constexpr double kMostFinite = std::numeric_limits<double>::max();
 inline constexpr double kInfinite = std::numeric_limits<double>::infinity();
@@ -40,7 +40,7 @@ inline constexpr Field kLargestField{"largest magnitude", 0, kMostFinite};
 inline constexpr Field kExponentField{"exponent", -kMostExponent, kMostExponent, true};
 inline constexpr Field kSumField{"sum", -kInfinite, kInfinite, false, true};
 
-// Numbers of one run, in their order, written or read.
+// Visitors that write and read the numbers of one run, in their order.
 class Writer {
  public:
   explicit Writer(double* to) : to_(to) {}
@@ -52,7 +52,7 @@ class Writer {
  private:
   double* to_;
 };
-class Reader {  // of messages that have been checked
+class Reader {  // the messages have been checked
  public:
   explicit Reader(const double* from) : from_(from) {}
   template <class T>
@@ -84,7 +84,7 @@ void visit_sums(Visitor visitor, Kind kind, bool wide, S&& s) {
   visitor(kExponentField, s.gd_exponent);
 }
 
-// What all processes sent: each its rows, of `numbers` numbers, `stride` numbers from one process to the next.
+// The messages of all processes. `stride` is the count of numbers from one process to the next.
 struct Messages {
   const double* first;
   std::size_t stride;
@@ -94,8 +94,8 @@ struct Messages {
   }
 };
 
-// work(process, run of it, how many columns it has, i) for all runs of a row, from left to right; i counts them in
-// their process.
+// Calls work(process, run, columns of the run, i) for all runs of a row, from left to right. i counts the runs of their
+// process.
 template <class Work>
 void for_runs(const Cuts& cuts, const Work& work) {
   for (std::size_t process = 0; process < cuts.size(); ++process) {
@@ -107,10 +107,10 @@ void for_runs(const Cuts& cuts, const Work& work) {
   }
 }
 
-// Throws Error where a number of these messages is none that a process finds. The verdict is the same in all processes.
+// Throws Error if a number of these messages is invalid. All processes come to the same result.
 void check_messages(const Cuts& cuts, Pass pass, Kind kind, bool wide, const Messages& messages, std::size_t rows);
 
-// "process 2 has sent a message whose `field` is `has`, but it should be `should`".
+// Throws Error: "process 2 has sent a message whose `field` is `has`, but it should be `should`".
 [[noreturn]] void refuse_message(std::size_t process, const std::string& field, const std::string& has,
                                  const std::string& should);
 

@@ -1,4 +1,4 @@
-// A norm over the processes of a communicator: what they agree on, and the all-gather of each pass.
+// ShardedNorm: the agreement of the processes, and the all-gather of each pass.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kTextBytes = 192;
 
-// What one process tells all others before it may fail alone: a text, if it has failed. Both are sent as they lie.
+// The start of every message: whether its process has failed, and why. It is sent as it lies in memory, like Agreement.
 struct Word {
   std::uint32_t failed = 0;
   std::uint32_t pass = 0;
@@ -40,7 +40,7 @@ struct Word {
   }
 };
 
-// What work() throws, or null; `word` tells it.
+// Calls work(). If it throws, notes the reason in `word` and returns the exception, else returns null.
 template <class Work>
 std::exception_ptr failure_of(Word& word, const Work& work) {
   try {
@@ -49,17 +49,17 @@ std::exception_ptr failure_of(Word& word, const Work& work) {
     word.fail(error.what());
     return std::current_exception();
   } catch (...) {
-    word.fail("an exception that is no std::exception");
+    word.fail("an exception that is not a std::exception");
     return std::current_exception();
   }
   return nullptr;
 }
 
-// What must agree, and the columns of each.
+// One process's description of a norm. All fields but `word` and `cols` must agree.
 struct Agreement {
   Word word;
   std::uint32_t version = 0;
-  std::uint8_t kind = 0, x = 0, y = 0, weight = 0, bias = 0, zero_centered = 0;  // types; 255: absent
+  std::uint8_t kind = 0, x = 0, y = 0, weight = 0, bias = 0, zero_centered = 0;  // x to bias: types, or kAbsent
   std::uint8_t wide = 0, reserved = 0;
   std::uint32_t unused = 0;
   double eps = 0;
@@ -69,7 +69,7 @@ static_assert(sizeof(Agreement) == sizeof(Word) + 40 && sizeof(Word) % sizeof(do
 constexpr std::uint8_t kAbsent = 255;
 constexpr std::size_t kWordNumbers = sizeof(Word) / sizeof(double);
 
-std::uint32_t protocol() {  // of evenorm's versions that understand each other
+std::uint32_t protocol() {  // equal in versions of evenorm that can work together
   return 1U << 16U | static_cast<std::uint32_t>(numerics_revision());
 }
 
@@ -83,7 +83,7 @@ std::string text_of_type(std::uint8_t type) {
 
 void check_plain(const Forward& f) {
   const auto refuse = [](const char* argument) {
-    throw Error(std::string(argument) + " is given, but a sharded norm has none");
+    throw Error(std::string(argument) + " is given, but a sharded norm does not support it");
   };
   if (f.residual.data != nullptr) refuse("residual");
   if (f.sum.data != nullptr) refuse("sum");
@@ -96,13 +96,13 @@ bool is_wide(const Agreement& a) {
   return is_f64(a.x) || is_f64(a.y) || is_f64(a.weight) || is_f64(a.bias);
 }
 
-// Whether a tensor is present is told by its shape, since a process without columns has no data.
+// A tensor with a shape is present, too, because a process without columns has no data.
 template <class View>
 bool is_present(const View& view) {
   return view.data != nullptr || !view.shape.empty();
 }
 
-// The same where parameters that are present have data, which validate() does not look at.
+// Returns f with an address for each parameter that is present but has no data. validate() does not read the data.
 Forward with_parameters(const Forward& f) {
   static constexpr char kNothing = 0;
   Forward made = f;
@@ -112,7 +112,7 @@ Forward with_parameters(const Forward& f) {
   return made;
 }
 
-// The shapes and types of this process; buffers are not looked at.
+// Describes this process's shapes and types. Ignores buffers.
 Agreement description_of(const Forward& f) {
   internal::check_kind(f.kind);
   check_plain(f);
@@ -140,7 +140,7 @@ Agreement description_of(const Forward& f) {
   return a;
 }
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 47U;  // of all messages: what a process can address
+constexpr std::size_t kMostBytes = std::size_t{1} << 47U;  // of all messages: the address space of a process
 constexpr std::size_t kMostProcesses = kMostBytes / sizeof(Agreement);
 static_assert(kMostBytes / sizeof(double) / kMostProcesses > kWordNumbers);
 
@@ -165,7 +165,7 @@ void check_integer(std::size_t process, const char* field, std::int64_t value, s
                            least == most ? from : "from " + from + " to " + std::to_string(most));
 }
 
-// Throws what another process has told instead of going on. last_pass: the largest value that `pass` may have.
+// Throws Error if another process has failed, or if its word is invalid. last_pass: the largest valid `pass`.
 void check_word(const Word& word, std::size_t process, Pass last_pass) {
   check_integer(process, "failed", word.failed, 0, 1);
   if (word.failed != 0) {
@@ -176,14 +176,15 @@ void check_word(const Word& word, std::size_t process, Pass last_pass) {
   for (const char c : word.text) check_integer(process, "text", c, 0, 0);
 }
 
-// Where an all-gather brings messages in another order, each process that it moves finds out by its own.
+// Throws Error if an all-gather returns another message in the place of this process's own, in another order for
+// example.
 void check_own_place(const Communicator& c, const void* sent, std::size_t bytes, const void* all) {
   if (std::memcmp(static_cast<const std::byte*>(all) + c.rank * bytes, sent, bytes) == 0) return;
-  throw Error("all_gather has brought something else to the place of process " + std::to_string(c.rank) +
-              " than this process has sent, but messages should be in the order of the ranks");
+  throw Error("all_gather has not returned this process's message in the place of process " + std::to_string(c.rank) +
+              ", but messages should be in the order of the ranks");
 }
 
-// In what two descriptions differ, and what each has, but for columns.
+// The first difference between two descriptions, except in columns, and what each of them has.
 struct Difference {
   std::string what, a, b;
 };
@@ -214,7 +215,7 @@ std::vector<Agreement> gathered(const Communicator& communicator, const Agreemen
   return all;
 }
 
-// Refuses a description that no process of this version makes.
+// Throws Error if the description is one that no process of this version makes.
 void check_fields(const Agreement& a, std::size_t process) {
   const auto check = [&](const char* field, std::int64_t value, std::int64_t least, std::int64_t most) {
     check_integer(process, field, value, least, most);
@@ -237,7 +238,7 @@ void check_fields(const Agreement& a, std::size_t process) {
   check("cols", a.cols, 0, std::int64_t{internal::kMaxCols});
 }
 
-// The one check of all descriptions. All processes have the same ones before them, and find the same.
+// Checks all descriptions. All processes have the same descriptions, so they come to the same result.
 void check_agreement(std::span<const Agreement> all) {
   for (std::size_t i = 0; i < all.size(); ++i) check_word(all[i].word, i, Pass::forward);
   for (std::size_t i = 1; i < all.size(); ++i) {
@@ -264,7 +265,7 @@ const char* name_of(std::uint32_t pass) {
   return pass == static_cast<std::uint32_t>(Pass::forward) ? "forward" : "backward";
 }
 
-// Of all processes' messages, which must be able to lie in memory. Every process finds the same.
+// The count of numbers of one message. Throws Error, in every process, if the messages of all exceed kMostBytes.
 std::size_t message_numbers(const Cuts& cuts, const Agreement& own) {
   const auto kind = static_cast<Kind>(own.kind);
   const bool wide = own.wide != 0;
@@ -273,7 +274,7 @@ std::size_t message_numbers(const Cuts& cuts, const Agreement& own) {
   const auto rows = static_cast<std::size_t>(own.rows);
   if (rows > (kMostBytes / sizeof(double) / cuts.size() - kWordNumbers) / numbers) {
     throw Error("x has " + std::to_string(rows) + " rows, whose messages (" + std::to_string(numbers) +
-                " numbers a row, " + std::to_string(cuts.size()) + " processes) are more than 2^47 bytes");
+                " numbers per row, " + std::to_string(cuts.size()) + " processes) exceed 2^47 bytes");
   }
   return kWordNumbers + rows * numbers;
 }
@@ -284,8 +285,8 @@ void check_moments(std::size_t size, std::size_t rows) {
               std::to_string(rows));
 }
 
-// Rows of one column that nobody has, in place of a process's rows without columns: a pass over them with the moments
-// of the whole rows writes the mean and rstd of these, with the bits that all other processes write.
+// Rows of one column, which replace the rows of a process without columns. A pass over them with the moments of the
+// whole rows writes mean and rstd with the bits that all other processes write.
 class StandIn {
  public:
   StandIn(const Forward& f, bool wide)
@@ -313,14 +314,14 @@ class StandIn {
 
  private:
   std::vector<std::int64_t> shape_, strides_, normalized_;
-  std::vector<double> y_;  // which nobody reads
+  std::vector<double> y_;  // never read
   Forward forward_;
 };
 
 }  // namespace
 
-// Messages of both passes are of one size: a process that runs the other pass is told so, whatever the engine makes of
-// sizes that differ.
+// Messages of both passes have one size. So a process that runs the wrong pass is found out, even if the engine cannot
+// handle messages of different sizes.
 struct ShardedNorm::State {
   Communicator communicator;
   Agreement own;
@@ -353,7 +354,7 @@ struct ShardedNorm::State {
                             std::as_writable_bytes(std::span(all)).data());
   }
 
-  // work(message) for this process; then all messages. Where a process fails, all throw.
+  // Calls work(message) and returns the messages of all processes. If one process fails, all throw.
   template <class Work>
   internal::Messages exchange(Pass pass, const Work& work) {
     Word word;
@@ -411,11 +412,11 @@ void ShardedNorm::run(const Forward& given, std::span<Moments> moments, const Ex
   State& s = *state_;
   const bool has_columns = s.cuts.own_cols() != 0;
   std::optional<StandIn> stand_in;
-  std::optional<internal::Problem> p;  // none: a process without columns that has nothing to write
+  std::optional<internal::Problem> p;  // absent in a process without columns that has nothing to write
   const internal::Messages messages = s.exchange(Pass::forward, [&](std::span<double> message) {
     const Agreement now = description_of(given);
     if (const auto found = difference(now, s.own)) {
-      throw Error(found->what + " " + found->a + ", but " + found->b + " as the norm was made");
+      throw Error(found->what + " " + found->a + ", but " + found->b + " when the norm was made");
     }
     if (now.cols != s.own.cols) {
       throw Error("x has " + std::to_string(now.cols) + " columns, but the norm was made with " +
@@ -445,7 +446,7 @@ void ShardedNorm::run(const Forward& given, std::span<Moments> moments, const Ex
 
 void ShardedNorm::run(const Backward& backward, std::span<const Moments> moments, const Executor& executor) {
   State& s = *state_;
-  std::optional<internal::GradientPass> pass;  // none: a process without columns
+  std::optional<internal::GradientPass> pass;  // absent in a process without columns
   const internal::Messages messages = s.exchange(Pass::backward, [&](std::span<double> message) {
     if (backward.kind != s.kind()) throw Error("kind is not what the norm was made with");
     check_moments(moments.size(), s.rows());
@@ -456,8 +457,8 @@ void ShardedNorm::run(const Backward& backward, std::span<const Moments> moments
       throw Error("x has " + std::to_string(p.rows) + " rows, but the norm was made for " + std::to_string(s.rows()));
     }
     if ((internal::arithmetic_type(p) == DType::f64) != s.wide()) {
-      throw Error(std::string("the arithmetic is ") + (s.wide() ? "f32" : "f64") +
-                  ", but that of the norm as it was made is " + (s.wide() ? "f64" : "f32"));
+      throw Error(std::string("the arithmetic is ") + (s.wide() ? "f32" : "f64") + ", but the norm was made with " +
+                  (s.wide() ? "f64" : "f32"));
     }
     if (const std::uint8_t weight = type_of(backward.weight, backward.weight.data != nullptr); weight != s.own.weight) {
       throw Error("weight is " + text_of_type(weight) + ", but the norm was made with one " +

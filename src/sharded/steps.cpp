@@ -1,4 +1,4 @@
-// The steps of a norm over processes: what is checked, and how rows are shared out over threads.
+// The steps of a norm over processes: checks, and how rows are divided among threads.
 #include "sharded/steps.hpp"
 
 #include <algorithm>
@@ -18,9 +18,9 @@ namespace evenorm {
 namespace internal {
 namespace {
 
-constexpr std::size_t kTask = 32768;  // elements: below this, handing a task over costs more than it saves
+constexpr std::size_t kTask = 32768;  // elements; a smaller task costs more to hand over than it saves
 
-// work(first, count) for shares of rows.
+// Divides rows among tasks, each of which calls work(first, count).
 template <class Work>
 void share_rows(const Executor& executor, std::size_t rows, std::size_t elements, const Work& work) {
   const std::size_t most = std::min({elements / kTask, usable_threads(executor) * kTasksPerThread, rows});
@@ -46,7 +46,7 @@ Messages messages_of(const Cuts& cuts, std::span<const double> messages) {
 GradientPass gradient_pass(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments) {
   if (backward.mean.data != nullptr || backward.rstd.data != nullptr) {
     throw Error(std::string(backward.mean.data != nullptr ? "mean" : "rstd") +
-                " is given, but moments of whole rows have it");
+                " is given, but the moments already contain it");
   }
   GradientProblem p = validate(backward);
   check_cols(cuts, p.cols);

@@ -1,4 +1,4 @@
-// The steps of a norm over processes, on one target. Each process finds a message from its columns, all processes
+// The steps of a norm over processes, on one target. Each process computes a message from its columns, all processes
 // exchange their messages, and each then finishes its columns. ShardedNorm runs these steps around its all-gather.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace evenorm::internal {
 void find_moments_on(Target target, const Cuts& cuts, const Problem& p, std::span<double> message,
                      const Executor& executor = {});
 
-// Validates a backward pass over this process's columns, but not how its buffers lie. moments: one for each row.
+// Validates a backward pass over this process's columns, except how its buffers overlap. moments: one element per row.
 GradientPass gradient_pass(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments);
 // Backward: writes the sums of this process's columns to `message`.
 void find_gradient_sums_on(Target target, const Cuts& cuts, const GradientPass& pass, std::span<double> message,

@@ -1,5 +1,5 @@
-// The functions of evenorm/torch.hpp: the bits of evenorm's forward pass, whatever the layout and the number of
-// threads; what is PyTorch's own function's; one set of operators in a process.
+// The functions of evenorm/torch.hpp: they have the bits of evenorm's forward pass for any layout and number of
+// threads, fall back to PyTorch's function where documented, and share one set of operators in a process.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,6 @@ evenorm::ConstTensor view(const Tensor& t) {
   return {t.const_data_ptr(), dtype_of(t), t.sizes(), t.strides()};
 }
 
-// evenorm's own forward pass, on its own threads.
 Tensor expected(evenorm::Kind kind, const Tensor& x, torch::IntArrayRef shape, const Tensor& weight, const Tensor& bias,
                 double eps, const evenorm::Executor& executor = {}) {
   Tensor y = torch::empty(x.sizes(), x.options());
@@ -69,7 +68,7 @@ TEST_P(Torch_Functions, HaveTheBitsOfEvenorm) {
   }
 }
 
-TEST_P(Torch_Functions, AddHasTheBitsOfTheStepsOneByOne) {
+TEST_P(Torch_Functions, AddHasTheBitsOfTheSeparateSteps) {
   const torch::ScalarType dtype = GetParam().dtype;
   const Tensor x = random({5, 3, 100}, dtype), residual = random({5, 3, 100}, dtype, 2);
   const Tensor weight = random({3, 100}, GetParam().parameters, 3), bias = random({3, 100}, GetParam().parameters, 4);
@@ -107,23 +106,23 @@ INSTANTIATE_TEST_SUITE_P(Types, Torch_Functions,
                                   c10::toString(test.param.parameters);
                          });
 
-TEST(Torch_Operators, RmsNormWithoutEpsHasTheMachineEpsilon) {
+TEST(Torch_Operators, RmsNormWithoutEpsUsesTheMachineEpsilon) {
   const Tensor x = random({2, 8}, torch::kDouble) * 1e-8;
   EXPECT_TRUE(same_bits(evenorm::torch::rms_norm(x, {8}), evenorm::torch::rms_norm(x, {8}, {}, 0x1p-52)));
   EXPECT_TRUE(same_bits(evenorm::torch::rms_norm(x.to(torch::kBFloat16), {8}),
                         evenorm::torch::rms_norm(x.to(torch::kBFloat16), {8}, {}, 0x1p-23)));
 }
 
-TEST(Torch_Operators, EvenormsGraphAndPyTorchsForTheRest) {
+TEST(Torch_Operators, CallsThatEvenormDoesNotSupportUsePyTorchsGraph) {
   const Tensor x = random({2, 8}, torch::kFloat).requires_grad_();
   EXPECT_EQ(evenorm::torch::layer_norm(x, {8}).grad_fn()->name(), "EvenormLayerNormBackward");
   EXPECT_EQ(evenorm::torch::rms_norm(x, {8}).grad_fn()->name(), "EvenormRmsNormBackward");
-  // An eps that only PyTorch takes.
+  // An eps that only PyTorch accepts.
   EXPECT_TRUE(same_bits(evenorm::torch::layer_norm(x, {8}, {}, {}, -1e-3), at::layer_norm(x, {8}, {}, {}, -1e-3)));
   EXPECT_TRUE(same_bits(evenorm::torch::layer_norm(x.slice(0, 0, 0), {8}), x.slice(0, 0, 0)));
 }
 
-TEST(Torch_Operators, ErrorsArePyTorchs) {
+TEST(Torch_Operators, HavePyTorchsErrors) {
   const Tensor x = random({2, 8}, torch::kFloat), five = random({5}, torch::kFloat);
   const auto ours = [](auto... arguments) { return error_of([&] { evenorm::torch::layer_norm(arguments...); }); };
   const auto theirs = [](auto... arguments) { return error_of([&] { at::layer_norm(arguments...); }); };
@@ -150,7 +149,7 @@ TEST(Torch_Process, AnyNumberOfThreadsHasTheSameBits) {
   torch::set_num_threads(threads);
 }
 
-// PyTorch's libraries export a pthreadpool of their own, of another version.
+// PyTorch's libraries export their own pthreadpool, of another version.
 TEST(Torch_Process, EvenormsOwnThreadsWorkBesidePyTorch) {
   const Tensor x = random({512, 600}, torch::kFloat);
   const Tensor y = evenorm::torch::layer_norm(x, {600});

@@ -1,4 +1,5 @@
-// Gradients of evenorm::torch: beside torch::nn's in double, of any order, for any subset of what wants one.
+// Gradients of evenorm::torch compared with those of torch::nn in double, for any order and any subset of inputs that
+// require gradients.
 #include <gtest/gtest.h>
 
 #include "evenorm/torch.hpp"
@@ -10,9 +11,9 @@ using testing_torch::distance;
 using testing_torch::random;
 using torch::Tensor;
 
-constexpr double kClose = 1e-13;  // two orders of summation in double, in units of the largest element
+constexpr double kClose = 1e-13;  // differences between orders of summation in double, in units of the largest element
 
-// The same random parameters in both.
+// Copies the same random parameters into both.
 template <class A, class B>
 void share_parameters(A& a, B& b) {
   const torch::NoGradGuard guard;
@@ -25,7 +26,7 @@ void share_parameters(A& a, B& b) {
 
 class Torch_Gradients : public ::testing::TestWithParam<std::vector<std::int64_t>> {};
 
-TEST_P(Torch_Gradients, LayerNormsAreThoseOfPyTorch) {
+TEST_P(Torch_Gradients, LayerNormEqualsPyTorch) {
   const std::vector<std::int64_t>& shape = GetParam();
   evenorm::torch::LayerNorm ours(evenorm::torch::LayerNormOptions(shape).eps(1e-4));
   torch::nn::LayerNorm theirs(torch::nn::LayerNormOptions(shape).eps(1e-4));
@@ -45,7 +46,7 @@ TEST_P(Torch_Gradients, LayerNormsAreThoseOfPyTorch) {
   EXPECT_LT(distance(ours->bias.grad(), theirs->bias.grad()), kClose);
 }
 
-TEST_P(Torch_Gradients, RmsNormsAreThoseOfTheFormula) {
+TEST_P(Torch_Gradients, RmsNormEqualsTheFormula) {
   const std::vector<std::int64_t>& shape = GetParam();
   evenorm::torch::RMSNorm norm(evenorm::torch::RMSNormOptions(shape).eps(1e-4));
   norm->to(torch::kDouble);
@@ -85,7 +86,7 @@ TEST(Torch_GradientsOf, TheSumReachBothTerms) {
   EXPECT_LT(distance(residual.grad(), residual_too.grad()), kClose);
 }
 
-TEST(Torch_GradientsOf, GradientsAreThoseOfPyTorch) {
+TEST(Torch_GradientsOf, GradientsEqualPyTorch) {
   const auto second = [](const auto& norm) {
     const Tensor x = random({4, 20}, torch::kDouble).requires_grad_();
     const Tensor weight = random({20}, torch::kDouble, 2).requires_grad_();
@@ -99,7 +100,7 @@ TEST(Torch_GradientsOf, GradientsAreThoseOfPyTorch) {
   EXPECT_LT(distance(ours[1], theirs[1]), 1e-11);
 }
 
-TEST(Torch_GradientsOf, ParametersAloneOrXAlone) {
+TEST(Torch_GradientsOf, ParametersAloneOrXAloneAreComputed) {
   evenorm::torch::LayerNorm norm(evenorm::torch::LayerNormOptions({16}));
   norm(random({3, 16}, torch::kFloat)).sum().backward();
   EXPECT_TRUE(norm->weight.grad().defined());

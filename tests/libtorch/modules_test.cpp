@@ -1,4 +1,4 @@
-// evenorm::torch's modules beside torch::nn's: options, names, printing, copies, archives.
+// evenorm::torch's modules compared with those of torch::nn: options, names, printing, copies, archives.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ void randomise(Module& module, std::uint64_t seed) {
   for (Tensor& parameter : module->parameters()) parameter.copy_(random(parameter.sizes(), torch::kDouble, ++seed));
 }
 
-// Through an archive in memory.
+// Saves `from` to an archive in memory and loads `to` from it.
 template <class From, class To>
 void exchange(const From& from, To& to) {
   std::stringstream stream;
@@ -34,7 +34,7 @@ void exchange(const From& from, To& to) {
   torch::load(to, stream);
 }
 
-TEST(Torch_Modules, HaveThePyTorchsNamesAndFirstValues) {
+TEST(Torch_Modules, HavePyTorchsNamesAndInitialValues) {
   LayerNorm norm(std::vector<std::int64_t>{2, 3});
   EXPECT_THAT(norm->named_parameters().keys(), ElementsAre("weight", "bias"));
   EXPECT_TRUE(same_bits(norm->weight, torch::ones({2, 3})));
@@ -45,7 +45,7 @@ TEST(Torch_Modules, HaveThePyTorchsNamesAndFirstValues) {
   EXPECT_THAT(RMSNorm(RMSNormOptions({4}).elementwise_affine(false))->parameters(), ElementsAre());
 }
 
-TEST(Torch_Modules, TakePyTorchsOptions) {
+TEST(Torch_Modules, AcceptPyTorchsOptions) {
   const auto options = torch::nn::LayerNormOptions({6}).eps(1e-3).elementwise_affine(false);
   const LayerNorm norm((LayerNormOptions(options)));
   EXPECT_EQ(norm->options.eps(), 1e-3);
@@ -54,7 +54,7 @@ TEST(Torch_Modules, TakePyTorchsOptions) {
   EXPECT_TRUE(same_bits(LayerNorm(norm)(x), evenorm::torch::layer_norm(x, {6}, {}, {}, 1e-3)));
 }
 
-TEST(Torch_Modules, Print) {
+TEST(Torch_Modules, PrintTheirOptions) {
   EXPECT_EQ(printed(LayerNorm(LayerNormOptions({2, 3}).bias(false))),
             "evenorm::torch::LayerNorm([2, 3], eps=1e-05, elementwise_affine=true, bias=false)");
   EXPECT_EQ(printed(RMSNorm(RMSNormOptions({8}))), "evenorm::torch::RMSNorm([8], elementwise_affine=true)");
@@ -62,7 +62,7 @@ TEST(Torch_Modules, Print) {
             "evenorm::torch::RMSNorm([8], eps=1e-06, elementwise_affine=false)");
 }
 
-TEST(Torch_Modules, StandInASequenceInAnyType) {
+TEST(Torch_Modules, WorkInASequentialInAnyType) {
   torch::nn::Sequential model(torch::nn::Linear(8, 8), LayerNorm(LayerNormOptions({8})), RMSNorm(RMSNormOptions({8})));
   model->to(torch::kBFloat16);
   const Tensor y = model->forward(random({3, 8}, torch::kBFloat16));
@@ -71,7 +71,7 @@ TEST(Torch_Modules, StandInASequenceInAnyType) {
   EXPECT_EQ(model[1]->named_parameters()["bias"].grad().scalar_type(), torch::kBFloat16);
 }
 
-TEST(Torch_Modules, CopiesHaveParametersOfTheirOwn) {
+TEST(Torch_Modules, CopiesHaveTheirOwnParameters) {
   LayerNorm norm(LayerNormOptions({4}).eps(0.25));
   randomise(norm, 1);
   const auto copy = std::dynamic_pointer_cast<evenorm::torch::LayerNormImpl>(norm->clone());
@@ -85,7 +85,7 @@ TEST(Torch_Modules, CopiesHaveParametersOfTheirOwn) {
   EXPECT_TRUE(same_bits(rms->weight, torch::ones({4})));
 }
 
-TEST(Torch_Archives, ArePyTorchsBothWays) {
+TEST(Torch_Archives, ExchangeWithPyTorchBothWays) {
   LayerNorm ours(LayerNormOptions({5}));
   torch::nn::LayerNorm theirs(torch::nn::LayerNormOptions({5}));
   randomise(ours, 1);
@@ -98,7 +98,7 @@ TEST(Torch_Archives, ArePyTorchsBothWays) {
   EXPECT_TRUE(same_bits(ours->bias, theirs->bias));
 }
 
-TEST(Torch_Archives, OfAWholeModelExchange) {
+TEST(Torch_Archives, ExchangeWholeModels) {
   torch::nn::Sequential ours(torch::nn::Linear(4, 5), LayerNorm(LayerNormOptions({5})));
   torch::nn::Sequential theirs(torch::nn::Linear(4, 5), torch::nn::LayerNorm(torch::nn::LayerNormOptions({5})));
   randomise(theirs, 3);
@@ -108,7 +108,7 @@ TEST(Torch_Archives, OfAWholeModelExchange) {
   for (const auto& parameter : from) EXPECT_TRUE(same_bits(to[parameter.key()], parameter.value())) << parameter.key();
 }
 
-TEST(Torch_Archives, OfOtherParametersAreRefused) {
+TEST(Torch_Archives, RejectOtherParameters) {
   LayerNorm whole(LayerNormOptions({5}));
   EXPECT_NE(error_of([&] { exchange(LayerNorm(LayerNormOptions({5}).bias(false)), whole); }), "");
 }

@@ -1,4 +1,4 @@
-// What the tests of evenorm::torch share: tensors of given numbers, and whether two have the same bits.
+// Shared by the tests of evenorm::torch: tensors of given numbers, and comparisons.
 #pragma once
 
 #include <torch/torch.h>
@@ -15,7 +15,7 @@ inline torch::Tensor random(torch::IntArrayRef shape, torch::ScalarType dtype, s
   return torch::randn(shape, generator, torch::kDouble).to(dtype);
 }
 
-// Type, shape and every bit, so that NaN is NaN and -0 is not 0.
+// Compares type, shape and every bit, so that NaN equals NaN and -0 differs from 0.
 inline bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
   const torch::Tensor c = a.detach().contiguous(), d = b.detach().contiguous();
@@ -29,7 +29,7 @@ inline double distance(const torch::Tensor& a, const torch::Tensor& b) {
   return (a.detach().to(torch::kDouble) - wide).abs().max().item<double>() / (largest > 0 ? largest : 1);
 }
 
-// What the call throws, or nothing.
+// The error that the call throws, or "".
 template <class Call>
 std::string error_of(const Call& call) {
   try {

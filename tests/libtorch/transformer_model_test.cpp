@@ -1,5 +1,5 @@
-// The Transformer of learn/transformer/ against its definition, without masks or padding: each question alone, each
-// position shown only what it may look at.
+// The Transformer of learn/transformer/ compared with its definition, which needs no masks or padding: each question is
+// separate, and each position sees only what it may attend to.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ using transformer::Question;
 
 constexpr double kClose = 1e-12;  // f64, two layers
 
-// The definition, in f64, from the module's parameters by their names. x: (length, width).
+// The definition in f64, from the module's parameters by name. x has shape (length, width).
 class Definition {
  public:
   Definition(transformer::Transformer& model, const ModelOptions& options) : options_(options) {
@@ -61,7 +61,7 @@ class Definition {
     return x;
   }
 
-  // What position `at` of `from` takes from all of `seen`.
+  // What position `at` of `from` gets from attending to all of `seen`.
   Tensor look(const std::string& name, const Tensor& from, const Tensor& seen) const {
     const Tensor query = linear(name + ".query", from), key = linear(name + ".key", seen),
                  value = linear(name + ".value", seen);
@@ -85,7 +85,7 @@ class Definition {
 
   Tensor stack(const std::string& part, const Tensor& tokens, const Tensor& memory) const {
     std::vector<Sublayer> sublayers;
-    std::vector<std::string> norms;  // of pre-norm, the first one apart: those that stand before the next sublayer
+    std::vector<std::string> norms;  // for pre-norm, the norms before the next sublayer, without the first
     for (std::int64_t layer = 0; layer < options_.layers; ++layer) {
       const std::string name = part + std::to_string(layer);
       sublayers.push_back([=, this](const Tensor& x) { return own_look(name + ".attention", x, memory.defined()); });
@@ -126,7 +126,7 @@ std::vector<Question> some_questions(int count) {
   return questions;
 }
 
-// Parameters that are not 1 and 0, so that each one counts.
+// Parameters other than 1 and 0, so that each one matters.
 transformer::Transformer some_model(const ModelOptions& options, at::ScalarType type) {
   torch::manual_seed(3);
   transformer::Transformer model(options);
@@ -137,14 +137,14 @@ transformer::Transformer some_model(const ModelOptions& options, at::ScalarType 
   return model;
 }
 
-// `more` further columns of padding.
+// Appends `more` columns of padding.
 Tensor widened(const Tensor& tokens, std::int64_t more) {
   return torch::nn::functional::pad(tokens,
                                     torch::nn::functional::PadFuncOptions({0, more}).value(transformer::kPadding));
 }
 
-// Whether PyTorch's products give a row the same bits whatever rows, columns or zeros stand beside it. MKL has modes in
-// which they do not (MKL_CBWR=COMPATIBLE).
+// True if PyTorch's matrix products give a row the same bits whatever rows, columns or zeros surround it. In some modes
+// of MKL they do not (MKL_CBWR=COMPATIBLE).
 bool products_keep_bits(const ModelOptions& options, std::int64_t rows, std::int64_t few, std::int64_t many) {
   const auto random = [](at::IntArrayRef shape) { return testing_torch::random(shape, at::kFloat); };
   const auto narrow = [&](const Tensor& x, std::int64_t axis) { return x.narrow(axis, 0, few).contiguous(); };
@@ -173,7 +173,7 @@ class Transformer_Model : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(, Transformer_Model, testing::Bool(),
                          [](const auto& norm) { return std::string(norm.param ? "PreNorm" : "PostNorm"); });
 
-TEST_P(Transformer_Model, IsItsDefinition) {
+TEST_P(Transformer_Model, EqualsItsDefinition) {
   const torch::NoGradGuard no_grad;
   transformer::Transformer model = some_model(options_, at::kDouble);
   const Definition definition(model, options_);
@@ -200,15 +200,15 @@ TEST_P(Transformer_Model, WiderPaddingChangesNoBit) {
   for (const std::int64_t more : {4, 8, 12}) {
     for (const std::int64_t from : {length, batch.questions.size(1)}) {
       if (products_keep_bits(options_, logits.size(0), from, from + more)) continue;
-      GTEST_SKIP() << "PyTorch's own products change bits with their shape here";
+      GTEST_SKIP() << "PyTorch's matrix products change bits with their shape here";
     }
     const Tensor wider = model->forward(widened(batch.questions, more), widened(batch.written, more));
     EXPECT_TRUE(testing_torch::same_bits(wider.narrow(1, 0, length), logits)) << more;
   }
 }
 
-// Whatever stands where padding is, and later in the answer: nobody looks there.
-TEST_P(Transformer_Model, WhatIsMaskedChangesNoBit) {
+// Padding and later tokens of the answer have any values, because no position attends to them.
+TEST_P(Transformer_Model, MaskedTokensChangeNoBit) {
   const torch::NoGradGuard no_grad;
   transformer::Transformer model = some_model(options_, at::kFloat);
   const Batch batch = transformer::batch_of(some_questions(9));
@@ -231,11 +231,11 @@ TEST_P(Transformer_Model, HasANormForEachSublayer) {
   transformer::Transformer model(options_);
   int norms = 0;
   for (const auto& module : model->modules()) norms += module->as<evenorm::torch::LayerNormImpl>() != nullptr ? 1 : 0;
-  const int sublayers = 2 * 2 + 2 * 3;  // encoder: attention, feed-forward; decoder: cross-attention, too
+  const int sublayers = 2 * 2 + 2 * 3;  // encoder: attention and feed-forward; decoder: cross-attention too
   EXPECT_EQ(norms, sublayers + (options_.pre_norm ? 2 : 0));
 }
 
-TEST_P(Transformer_Model, WritesWhatItFindsMostLikely) {
+TEST_P(Transformer_Model, WritesTheMostLikelyTokens) {
   const torch::NoGradGuard no_grad;
   transformer::Transformer model = some_model(options_, at::kDouble);
   const Batch batch = transformer::batch_of(some_questions(5));
@@ -249,7 +249,7 @@ TEST_P(Transformer_Model, WritesWhatItFindsMostLikely) {
   }
 }
 
-TEST(Transformer_Options, WidthsThatHeadsDoNotDivideAreRefused) {
+TEST(Transformer_Options, RejectWidthsThatHeadsDoNotDivide) {
   try {
     transformer::Transformer model(ModelOptions{36, 8, 48, 1, true});
     FAIL();

@@ -1,4 +1,4 @@
-// What the Transformer of learn/transformer/ learns: questions, answers, what is held out.
+// The task of the Transformer of learn/transformer/: questions, answers, and held-out data.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -27,7 +27,7 @@ std::string error_of(const std::string& text) {
   return {};
 }
 
-TEST(Transformer_Task, Answers) {
+TEST(Transformer_Task, ComputesAnswers) {
   const auto answer = [](const char* text) { return answer_of(transformer::parse_question(text)); };
   EXPECT_EQ(answer("reverse 3142"), "2413");
   EXPECT_EQ(answer("sort 3142"), "1234");
@@ -45,7 +45,7 @@ TEST(Transformer_Task, SumsAreReadAndWrittenByColumns) {
   EXPECT_EQ(answer_tokens(question), (std::vector<std::int64_t>{1, 1, 3, 1, 5, 0, transformer::kEnd}));
 }
 
-TEST(Transformer_Task, SumsAreThoseOfIntegers) {
+TEST(Transformer_Task, SumsEqualThoseOfIntegers) {
   Random random(1);
   for (int i = 0; i < 2000; ++i) {
     const Question question = random_question(random, Part::training, Kind::add);
@@ -55,7 +55,7 @@ TEST(Transformer_Task, SumsAreThoseOfIntegers) {
   }
 }
 
-TEST(Transformer_Task, WhatIsWrittenIsReadAgain) {
+TEST(Transformer_Task, ParsesWhatItWrites) {
   Random random(2);
   for (int i = 0; i < 500; ++i) {
     const Question question = random_of_any_kind(random, Part::training);
@@ -67,13 +67,13 @@ TEST(Transformer_Task, WhatIsWrittenIsReadAgain) {
   }
 }
 
-TEST(Transformer_Task, UnfinishedAnswersAreToldApart) {
+TEST(Transformer_Task, MarksInvalidTokensInAnswers) {
   EXPECT_EQ(answer_from(Kind::reverse, {1, transformer::kPadding, 2, transformer::kEnd, 3}), "1?2");
   EXPECT_EQ(answer_from(Kind::add, {}), "");
   EXPECT_EQ(answer_from(Kind::add, {4, 0, 5, 1, transformer::kEnd}), "154");
 }
 
-// One string in ten, and one length; no string is on both sides, whatever is drawn.
+// One string in ten is held out, and one length. Training never draws a held-out string.
 TEST(Transformer_Task, HeldOutStringsAreNeverTrainedOn) {
   Random random(3);
   std::map<Part, std::set<std::string>> found;
@@ -101,7 +101,7 @@ TEST(Transformer_Task, QuestionsAreTheSameForTheSameSeed) {
   EXPECT_EQ(Random(0).next(), 0xE220A8397B1DCDAFU);  // splitmix64's first number from 0
 }
 
-TEST(Transformer_Task, BadQuestionsAreRefusedByName) {
+TEST(Transformer_Task, RejectsBadQuestionsByName) {
   EXPECT_EQ(error_of("double 12"), "'double' is none of reverse, sort, add");
   EXPECT_EQ(error_of("reverse"), "'reverse' is no question; one is 'reverse 3142', 'sort 3142' or 'add 472+59'");
   EXPECT_EQ(error_of("reverse 31a2"), "reverse takes digits, as 3142, not '31a2'");

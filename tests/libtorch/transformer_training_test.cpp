@@ -1,4 +1,5 @@
-// Training the Transformer of learn/transformer/: it learns, and a checkpoint goes on to the same bits.
+// Training the Transformer of learn/transformer/: the loss falls, and training resumed from a checkpoint gives the same
+// bits.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,7 +35,7 @@ Settings small(bool pre_norm = true) {
   return settings;
 }
 
-// A folder that is gone when the test is.
+// A folder that is removed after the test.
 class Folder {
  public:
   Folder() {
@@ -61,7 +62,7 @@ bool same_parameters(Trainer& a, Trainer& b) {
   return same;
 }
 
-// On one thread, as the program does by itself.
+// Uses one thread, as the program does by default.
 class Transformer_Training : public testing::Test {
  protected:
   Transformer_Training() { at::set_num_threads(1); }
@@ -85,7 +86,7 @@ TEST_F(Transformer_Training, TheLossFalls) {
   }
 }
 
-TEST_F(Transformer_Training, GoesOnFromACheckpointToTheSameBits) {
+TEST_F(Transformer_Training, ResumesFromACheckpointWithTheSameBits) {
   const Folder folder;
   Trainer whole(small());
   const double expected = mean_loss_of(whole, 12);
@@ -97,7 +98,7 @@ TEST_F(Transformer_Training, GoesOnFromACheckpointToTheSameBits) {
   EXPECT_EQ(mean_loss_of(second, 7), expected);
   EXPECT_TRUE(same_parameters(whole, second));
   EXPECT_EQ(whole.accuracy(transformer::Part::held_length, 50), second.accuracy(transformer::Part::held_length, 50));
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder.file("")), {}), 1);  // no file beside the checkpoint
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.file("")), {}), 1);  // no file other than the checkpoint
 }
 
 TEST_F(Transformer_Training, AccuracyCountsWholeAnswers) {
@@ -116,7 +117,7 @@ TEST_F(Transformer_Training, AccuracyCountsWholeAnswers) {
   EXPECT_EQ(share, static_cast<double>(right) / kCount);
 }
 
-TEST_F(Transformer_Training, ALossThatIsNoNumberEndsIt) {
+TEST_F(Transformer_Training, StopsIfTheLossIsNan) {
   Trainer trainer(small());
   trainer.step();
   const torch::NoGradGuard no_grad;
@@ -127,7 +128,7 @@ TEST_F(Transformer_Training, ALossThatIsNoNumberEndsIt) {
   EXPECT_EQ(trainer.done(), 1);
 }
 
-TEST_F(Transformer_Training, OtherFilesAreNoCheckpoints) {
+TEST_F(Transformer_Training, RejectsFilesThatAreNotCheckpoints) {
   const Folder folder;
   std::ofstream(folder.file("text")) << "text";
   std::ofstream(folder.file("empty"));
@@ -143,10 +144,10 @@ TEST_F(Transformer_Training, OtherFilesAreNoCheckpoints) {
   }
 }
 
-// --- the program -----------------------------------------------------------------------------------------------------
+// --- the program ---------------------------------------------------------------------------------------------------
 
 struct Ended {
-  int status;  // of the shell: 128 + signal where one ended it
+  int status;  // the shell's: 128 + signal if a signal ended it
   std::string output;
 };
 
@@ -160,7 +161,7 @@ Ended run(const std::string& words) {
 
 const std::string kSmall = "train --steps 40 --batch 16 --width 16 --layers 1 --every 10 --checkpoint ";
 
-// The last line of a training's output, without the seconds.
+// The last line of a training run's output, without the seconds.
 std::string last_report(const std::string& output) {
   std::string line, step, loss, seconds, shares;
   for (std::istringstream lines(output); std::getline(lines, shares);) line = shares;
@@ -170,7 +171,7 @@ std::string last_report(const std::string& output) {
   return step + " " + loss + shares;
 }
 
-// Starts the program, and ends it by a signal once it has written `lines` lines.
+// Starts the program, and sends it a signal once it has written `lines` lines.
 void run_until(const std::string& words, int lines, int signal) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -195,13 +196,13 @@ void run_until(const std::string& words, int lines, int signal) {
   }
 }
 
-TEST(Transformer_Program, AKilledRunGoesOnToTheSameNumbers) {
+TEST(Transformer_Program, AKilledRunResumesWithTheSameNumbers) {
   const Folder folder;
   const Ended whole = run(kSmall + folder.file("whole.pt").string());
   ASSERT_EQ(whole.status, 0) << whole.output;
   for (const int signal : {SIGKILL, SIGINT}) {
     const std::string file = folder.file(signal == SIGKILL ? "killed.pt" : "interrupted.pt").string();
-    run_until(kSmall + file, 5, signal);  // three lines of heading, two reports
+    run_until(kSmall + file, 5, signal);  // three heading lines and two reports
     const Ended rest = run("train --every 10 --resume --checkpoint " + file);
     ASSERT_EQ(rest.status, 0) << rest.output;
     EXPECT_EQ(last_report(rest.output), last_report(whole.output));
@@ -224,7 +225,7 @@ TEST(Transformer_Program, AnswersQuestions) {
   EXPECT_NE(answered.output.find("add 01+22 = "), std::string::npos) << answered.output;
 }
 
-TEST(Transformer_Program, WrongUseIsTold) {
+TEST(Transformer_Program, ReportsWrongUse) {
   const Folder folder;
   const std::string file = folder.file("b.pt").string();
   std::ofstream(file) << "precious";
@@ -244,7 +245,7 @@ TEST(Transformer_Program, WrongUseIsTold) {
   expect("train --resume --checkpoint " + file, 2, "is not a checkpoint");
   expect("train --checkpoint " + folder.file("no/folder.pt").string(), 2,
          "no/folder.pt cannot be written: No such file or directory");
-  expect("answer --checkpoint " + file + " 'reverse 1x'", 2, "reverse takes digits");
+  expect("answer --checkpoint " + file + " 'reverse 1x'", 2, "reverse needs digits");
   expect("train --steps 4 --batch 4 --width 16 --expect 0.99", 1, "should be");
   std::ifstream kept(file);
   std::string text;

@@ -1,8 +1,8 @@
-// evenorm/mpi.hpp as a program that uses nothing else of evenorm: what tests/mpi/mpi_test.cpp looks at. Says what it
-// finds, each process on a line of its own.
-//   mpi_gather bytes N...   each process's N bytes in all processes
-//   mpi_gather lifecycle    before MPI_Init, with communicators that are none, after MPI_Finalize
-//   mpi_gather late         the last process comes when the deadline of all others has passed
+// A program that uses evenorm/mpi.hpp alone, for tests/mpi/mpi_test.cpp. Each process prints its results on a line of
+// its own.
+//   mpi_gather bytes N...   each process gathers N bytes of all processes
+//   mpi_gather lifecycle    before MPI_Init, with invalid communicators, after MPI_Finalize
+//   mpi_gather late         the last process joins after the deadline of the others
 //   mpi_gather uneven       the last process sends more bytes than the others
 #include <chrono>
 #include <cstdio>
@@ -75,7 +75,7 @@ void lifecycle() {
   say(0, made(MPI_COMM_WORLD, 1s));
 }
 
-// The gather that was given up is done in the end, in MPI_Barrier, and its buffers are there.
+// The abandoned gather completes later, in MPI_Barrier, and its buffers still exist.
 void late() {
   {
     int rank = 0, size = 0;
@@ -94,7 +94,7 @@ void late() {
 }
 
 void uneven() {
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // Open MPI's way to tell: evenorm/mpi.hpp
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // see evenorm/mpi.hpp
   const MpiCommunicator processes(MPI_COMM_WORLD, 1s);
   const evenorm::Communicator c = processes.communicator();
   say(c.rank, said([&] { gathered(c, c.rank + 1 == c.size ? 4000 : 400); }));

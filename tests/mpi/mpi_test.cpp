@@ -1,5 +1,5 @@
-// evenorm/mpi.hpp among processes that mpirun starts: bytes, errors and deadlines (gather.cpp), and norms of rows that
-// are split over them, as examples/mpi_norm.cpp checks them against the unsplit norm.
+// evenorm/mpi.hpp in processes that mpirun starts: bytes, errors and deadlines (gather.cpp), and norms of split rows,
+// which examples/mpi_norm.cpp compares with the unsplit norm.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,8 +21,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// Settings of Open MPI's by its environment, which other MPIs do not look at: as root, more processes than processors,
-// without ssh, and without what a container may forbid.
+// Sets Open MPI's environment variables, which other MPIs ignore: run as root, allow more processes than processors,
+// use no ssh, and avoid what a container may forbid.
 ProgramRun mpirun(int processes, const std::string& program, const Words& arguments) {
   ProgramSetting setting;
   setting.program = EVENORM_MPIEXEC;
@@ -35,7 +35,7 @@ ProgramRun mpirun(int processes, const std::string& program, const Words& argume
   return run_evenorm(Words{"-n", std::to_string(processes), example(program)} + arguments, setting);
 }
 
-// The lines that begin so, sorted: processes are not waited for in their order.
+// The lines with this beginning, sorted, because processes print in any order.
 Words lines_of(const std::string& text, const std::string& beginning) {
   Words lines;
   std::istringstream stream(text);
@@ -52,9 +52,9 @@ std::size_t count(const std::string& text, const std::string& what) {
   return found;
 }
 
-// --- what the header does ------------------------------------------------------------------------------------------
+// --- the header ----------------------------------------------------------------------------------------------------
 
-// The last one in several gathers.
+// The largest size needs several gathers.
 TEST(Mpi_Gather, BringsAllBytesToAll) {
   for (const int processes : {1, 3}) {
     const ProgramRun run = mpirun(processes, "mpi_gather", {"bytes", "0", "1", "248", "100003", "33554433"});
@@ -64,7 +64,7 @@ TEST(Mpi_Gather, BringsAllBytesToAll) {
   }
 }
 
-TEST(Mpi_Gather, RefusesWhatIsNoCommunicator) {
+TEST(Mpi_Gather, RejectsInvalidCommunicators) {
   const ProgramRun run = mpirun(1, "mpi_gather", {"lifecycle"});
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(run.out,
@@ -77,8 +77,8 @@ TEST(Mpi_Gather, RefusesWhatIsNoCommunicator) {
             "0 Error: MPI is finalised: its communicators are gone\n");
 }
 
-// Those that did not wait go on with a new communicator; what they gave up is written to memory that is kept.
-TEST(Mpi_Gather, IsGivenUpWhenTheDeadlineHasPassed) {
+// The processes that stopped waiting continue with a new communicator. The memory of the abandoned gather is kept.
+TEST(Mpi_Gather, IsAbandonedAfterTheDeadline) {
   const ProgramRun run = mpirun(3, "mpi_gather", {"late"});
   EXPECT_EQ(run.status, 0) << run.err;
   const std::string late = "no answer from all 3 processes within 300 ms";
@@ -92,8 +92,8 @@ TEST(Mpi_Gather, IsGivenUpWhenTheDeadlineHasPassed) {
   EXPECT_THAT(lines_of(run.out, ""), ElementsAreArray(expected));
 }
 
-// A mistake of the program's that MPI sees: those that get more than they have room for are told its words.
-TEST(Mpi_Gather, TellsWhatMpiSays) {
+// A program error that MPI detects: processes that receive more than fits get MPI's message.
+TEST(Mpi_Gather, ReportsMpisErrors) {
   const ProgramRun run = mpirun(3, "mpi_gather", {"uneven"});
   EXPECT_NE(run.status, 0);
   EXPECT_THAT(lines_of(run.out, "0 "),
@@ -106,7 +106,7 @@ constexpr std::size_t kResults = 8;  // y, dx, dweight and dbias of both norms
 
 class Mpi_NormBits : public ::testing::TestWithParam<std::tuple<int, std::string>> {};
 
-TEST_P(Mpi_NormBits, AreThoseOfTheUnsplitNormWhereCutsAreAtBlocks) {
+TEST_P(Mpi_NormBits, EqualTheUnsplitNormIfCutsAreAtBlocks) {
   const auto& [processes, dtype] = GetParam();
   const std::string even[] = {"", "", "2048,2048", "2048,2048,2048", "2048,2048,2048,2048"};
   const std::string empty[] = {"", "", "0,3077", "1024,0,2053", "0,2048,0,1029"};
@@ -128,8 +128,8 @@ INSTANTIATE_TEST_SUITE_P(All, Mpi_NormBits,
                            return std::to_string(std::get<0>(test.param)) + "_" + std::get<1>(test.param);
                          });
 
-// Of a mean so large that its last places can be seen.
-TEST(Mpi_Norm, KeepsItsBoundsWhereverItIsCut) {
+// The mean is so large that its last places are visible.
+TEST(Mpi_Norm, KeepsItsBoundsForAnyCuts) {
   for (const char* columns : {"100,500,300", "0,899,1"}) {
     for (const char* dtype : {"f32", "bf16"}) {
       const Words words = {"20", "900", "--columns", columns, "--dtype", dtype, "--mean", "1e6", "--repeat", "20"};
@@ -141,7 +141,7 @@ TEST(Mpi_Norm, KeepsItsBoundsWhereverItIsCut) {
   }
 }
 
-TEST(Mpi_Norm, TellsAllProcessesWhereTheyDisagree) {
+TEST(Mpi_Norm, ReportsDisagreementsToAllProcesses) {
   const ProgramRun run = mpirun(3, "mpi_norm", {"8", "4000", "--disagree"});
   EXPECT_EQ(run.status, 1);
   EXPECT_EQ(run.out, "");
@@ -158,7 +158,7 @@ TEST(Mpi_Norm, DoesNotWaitForAProcessThatHangs) {
   EXPECT_LT(run.seconds, 50);
 }
 
-TEST(Mpi_Norm, WrongUse) {
+TEST(Mpi_Norm, RejectsWrongUse) {
   const ProgramRun missing = mpirun(2, "mpi_norm", {"8"});
   EXPECT_EQ(missing.status, 2);
   EXPECT_THAT(lines_of(missing.err, "mpi_norm: "), ElementsAreArray({"mpi_norm: COLUMNS is required"}));

@@ -1,4 +1,4 @@
-/* The worked vector through the C API of an evenorm that somebody else has built. */
+/* The worked vector through the C API of an installed evenorm. */
 #include <evenorm/evenorm.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// The worked vector through an installed evenorm: that its headers, library and package file suffice.
+// The worked vector through an installed evenorm. Shows that its headers, library and package file suffice.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -8,7 +8,7 @@
 
 #include "evenorm/modules.hpp"
 
-// Every function of a module that a shared library should export.
+// Calls every module function that a shared library must export.
 bool modules_work(const std::vector<float>& x) {
   const std::int64_t shape[] = {3};
   std::vector<float> y(3), dx(3);

@@ -1,4 +1,4 @@
-// Exit status 0 when a model with evenorm's norms, saved by one module and loaded by another, computes what it should.
+// Saves a model with evenorm's norms from one module and loads it into another. Exits with 0 if the result is correct.
 #include <cstdio>
 #include <sstream>
 

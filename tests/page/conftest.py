@@ -1,4 +1,4 @@
-"""One Chromium for all tests, each page made once. The stage `page` of tools/stages provides Chromium."""
+"""Shares one Chromium among all tests and makes each page once. The stage `page` of tools/stages provides Chromium."""
 
 import json
 import os
@@ -12,20 +12,20 @@ from page_cases import command
 from page_driver import Browser
 from playwright.sync_api import sync_playwright
 
-FIGURES = {}  # {case: (bytes, milliseconds)}, for the last lines
+FIGURES = {}  # {case: (bytes, milliseconds)}, printed at the end
 
 
 @dataclass
 class Made:
     name: str
     path: Path
-    line: str  # what --json printed
+    line: str  # the output of --json
     data: dict
 
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory):
-    """made(case): its page, its JSON."""
+    """made(case) returns the page and its JSON."""
     folder, known = tmp_path_factory.mktemp("pages"), {}
 
     def make(name):
@@ -51,13 +51,13 @@ def browser():
 
 @pytest.fixture
 def opened(browser, made):
-    """opened(case, size=, scheme=, ...): its page, as it is when it is opened."""
+    """opened(case, size=, scheme=, ...) returns the newly opened page."""
     return lambda name, **settings: browser.open(made(name).path, **settings)
 
 
 @pytest.fixture
 def shared(browser, made):
-    """shared(case): its page on a desktop, for tests that do not mind what others moved on it."""
+    """shared(case) returns the page on a desktop, for tests that work after other tests have moved its sliders."""
     return lambda name: browser.last(made(name).path)
 
 
@@ -67,7 +67,7 @@ def figures():
 
 
 def pytest_sessionfinish(session):
-    if hasattr(session.config, "workeroutput"):  # one of several processes: the figures go to the one that shows them
+    if hasattr(session.config, "workeroutput"):  # in a worker process: pass the figures to the process that prints them
         session.config.workeroutput["figures"] = FIGURES
 
 

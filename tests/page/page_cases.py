@@ -1,4 +1,4 @@
-"""What pages are made of: the words after `evenorm explain`, for each case. Knows nothing of the pages."""
+"""The cases of pages: the arguments after `evenorm explain`. This module does not depend on the pages."""
 
 import array
 import pathlib
@@ -11,7 +11,7 @@ PARAMETERS = ("--weight", "1.5 1 0.5", "--bias", "0.5 0 -0.5")
 
 
 def write_npy(path, shape, seed):
-    """Normally distributed f32 around 1, the same in each run."""
+    """Writes normally distributed f32 around 1, the same in each run."""
     numbers = random.Random(seed)
     count = 1
     for size in shape:
@@ -20,13 +20,13 @@ def write_npy(path, shape, seed):
     if sys.byteorder == "big":
         values.byteswap()
     head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {tuple(shape)}, }}"
-    head = head.ljust(117) + "\n"  # with the 10 bytes before it, a multiple of 64
+    head = head.ljust(117) + "\n"  # makes the header a multiple of 64 bytes, with the 10 bytes before it
     path.write_bytes(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode() + values.tobytes())
     return path
 
 
 class File:
-    """Stands among the words for a .npy file of that shape."""
+    """An argument that stands for a .npy file of that shape."""
 
     def __init__(self, *shape):
         self.shape = shape
@@ -47,7 +47,7 @@ CASES = {
     "not_finite": ("[[1 nan 3] [inf 2 3] [-inf inf 0] [1 2 4]]",),
     "constant": ("3 3 3 3",),
     "wide": (File(2, 10000),),
-    "no_map": (File(700, 400),),  # more elements than are drawn
+    "no_map": (File(700, 400),),  # more elements than the page draws
     "far_apart": ("1e-7 3e8 -2.5e-6 12345678 0.00012", "--dtype", "f64"),
     "grad": ("[[4 2 8] [1 5 -3]]", "--grad", "[[1 0 -1] [0.5 0.25 2]]", *PARAMETERS),
     "grad_wide": (File(6, 96), "--grad", File(6, 96), "--rows", "all"),
@@ -71,6 +71,6 @@ EXPLAINED = FORWARD + GRADIENTS
 
 
 def command(name, folder, page):
-    """Writes `page` and prints the JSON that is in it."""
+    """The command that writes `page` and prints its JSON."""
     words = [word.path(folder) if isinstance(word, File) else word for word in CASES[name]]
     return [str(word) for word in (PROGRAM, "explain", *words, "--html", page, "--json")]

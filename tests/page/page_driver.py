@@ -1,10 +1,10 @@
-"""A page in Chromium: opened, what it says and asks for, its sliders moved, its numbers read."""
+"""Drives a page in Chromium: opens it, records its messages and requests, moves its sliders and reads its numbers."""
 
 import pathlib
 
 DESKTOP, PHONE = (1280, 800), (390, 844)
 
-# performance.now() counts from the beginning of the navigation. A frame after `data-ready` it is painted, too.
+# performance.now() counts from the start of the navigation. One frame after `data-ready`, the page is painted.
 WATCH = """
 window.testReadyAt = new Promise((ready, never) => {
   setTimeout(() => never(new Error('no data-ready within 10 s')), 10000);
@@ -31,7 +31,7 @@ const testSet = (id, value) => {
 };
 """
 
-# For each stop of one row: its name, the numbers of #steps, those again when all are asked for, and those beside it.
+# For each stop of a row: its name, the numbers of #steps, the same after all are requested, and the other numbers.
 STOPS = f"""(row) => {{
   {READ}
   const select = document.getElementById('row'), step = document.getElementById('step');
@@ -68,7 +68,7 @@ WITHIN = f"""(selector) => {{
 
 
 class Opened:
-    """One page that is ready, and all that it said on its way. It is gone when another one is opened in its place."""
+    """A page that is ready, with its messages. It closes when another page opens in the same window."""
 
     def __init__(self, page, path):
         self.page, self.url = page, pathlib.Path(path).as_uri()
@@ -95,7 +95,7 @@ class Opened:
         return self.page.evaluate(AMOUNTS)
 
     def unfold(self):
-        """What is told in folded parts is seen from now on."""
+        """Unfolds all folded parts."""
         self.page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
 
     def numbers(self, selector):
@@ -109,7 +109,7 @@ class Opened:
 
 
 class Browser:
-    """Chromium, with a window for each setting of it; a window has one page at a time."""
+    """Chromium with one window for each setting. A window shows one page at a time."""
 
     def __init__(self, chromium):
         self.chromium, self.windows, self.open_now = chromium, {}, {}
@@ -136,6 +136,6 @@ class Browser:
         return self.open_now[window]
 
     def last(self, path, **settings):
-        """The page that is open there, whatever was moved on it, or else a new one."""
+        """The page that is already open in the window, in any state, or else a new one."""
         opened = self.open_now.get(self.window(**settings))
         return opened if opened and opened.url == path.as_uri() else self.open(path, **settings)

@@ -1,4 +1,4 @@
-"""Numbers of the JSON line: by their paths, in the order of the page's stops, and whether a text shows one rightly."""
+"""Numbers of the JSON line: their paths, their order on the page's stops, and whether a text shows one correctly."""
 
 import math
 import re
@@ -7,11 +7,11 @@ from decimal import ROUND_HALF_UP, Decimal
 SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 PLAIN = re.compile(r"-?\d+(?:\.(\d+))?")
 POWER = re.compile(r"-?\d(?:\.(\d+))?e[+-]?\d+")
-MANY = 48  # numbers that are shown at once; more where asked for
+MANY = 48  # numbers shown at first; the rest on request
 
 
 def at(data, path):
-    """The value at a path such as rows/0/x/2; KeyError where nothing is there."""
+    """The value at a path such as rows/0/x/2. Raises KeyError if there is none."""
     value = data
     for key in path.split("/"):
         try:
@@ -29,7 +29,7 @@ def number(value):
 
 
 def elements(data, path):
-    """The paths of all numbers of the tensor there, in C order; of a trial those that are not its index."""
+    """The paths of all numbers of the tensor, in C order. A trial leaves out its index."""
     value = at(data, path)
     if isinstance(value, dict):
         return [f"{path}/{key}" for key in value if not isinstance(value[key], list)]
@@ -39,7 +39,7 @@ def elements(data, path):
 
 
 def stops(data, row):
-    """[(name, path of its tensor)] of the step slider, on that row."""
+    """The stops of the step slider on this row, as [(name, path of its tensor)]."""
     path = f"rows/{row}"
     values = at(data, path)
     found = [("x", f"{path}/x")]
@@ -56,19 +56,19 @@ def stops(data, row):
 
 
 def rounded(value, step):
-    """To a multiple of `step`, halves away from zero."""
+    """Rounds to a multiple of `step`, halves away from zero."""
     return Decimal(value).quantize(step, rounding=ROUND_HALF_UP)
 
 
 def shows(text, value, decimals=4):
-    """Whether the text is the value, rounded to the digits that it has, and has enough: `decimals` places, or a power of
-    ten and as many significant digits (but for zeros at their end), or all that there are."""
+    """True if the text is the value rounded to the text's digits, and has enough digits: `decimals` places, or a power
+    of ten and as many significant digits (except trailing zeros), or all digits of the value."""
     if math.isnan(value):
         return text == "NaN"
     if math.isinf(value):
         return text == ("∞" if value > 0 else "−∞")
     if "-" in text or text.startswith("−0") and not re.search("[1-9]", text):
-        return False  # a hyphen is no minus, and zero has none
+        return False  # minus signs are not hyphens, and zero has none
     plain = text.replace("−", "-")
     for pattern, form in ((PLAIN, False), (POWER, True)):
         match = pattern.fullmatch(plain)
@@ -79,7 +79,7 @@ def shows(text, value, decimals=4):
         exponent = shown.adjusted() if form and shown else 0
         if shown != rounded(value, Decimal(1).scaleb(exponent - places)):
             return False
-        if float(shown) == value:  # all that there are
+        if float(shown) == value:  # all digits of the value
             return True
         return places >= decimals or bool(
             form and (places >= 3 or rounded(value, Decimal(1).scaleb(exponent - 3)) == shown)

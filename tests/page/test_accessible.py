@@ -1,4 +1,4 @@
-"""axe-core's rules, and what it does not look at: contrast of texts within drawings."""
+"""axe-core's rules, and the contrast of texts in drawings, which axe-core does not check."""
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -9,7 +9,7 @@ OPTIONS = {"runOnly": {"type": "tag", "values": TAGS}, "resultTypes": ["violatio
 VIEWS = [(size, scheme) for size in (DESKTOP, PHONE) for scheme in ("light", "dark")]
 LEAST_CONTRAST = 4.5
 
-# For each text of a drawing: the colour of what lies topmost under its middle, and its own.
+# For each text in a drawing: the colour of the topmost element under its middle, and its own colour.
 CONTRASTS = (
     READ
     + """
@@ -50,7 +50,7 @@ return found;
 
 
 def violations(page):
-    """A line for each."""
+    """One line for each violation."""
     found = Axe().run(page.page, options=OPTIONS).response["violations"]
     return "\n".join(
         f"{rule['id']}: {rule['help']}: {node['html'][:160]} ({node['any'][0]['message'] if node['any'] else ''})"
@@ -66,13 +66,13 @@ def test_axe_finds_nothing(opened, name, size, scheme):
     first = violations(page)
     assert not first, first
     page.unfold()
-    if name == "grad":  # within the backward pass, too
+    if name == "grad":  # the backward pass too
         page.set("step", page.page.evaluate("document.getElementById('step').max"))
     found = violations(page)
     assert not found, found
 
 
-def test_axe_finds_what_is_there(opened):
+def test_axe_finds_a_violation(opened):
     page = opened("by_hand")
     page.page.evaluate(
         "document.body.insertAdjacentHTML('beforeend', '<p style=\"color: #bbb\">pale words</p><img src=\"data:,\">')"

@@ -1,9 +1,9 @@
-"""Everything can be reached, seen and moved by keys alone."""
+"""Everything can be reached, seen and moved with the keyboard alone."""
 
 import pytest
 from page_driver import READ
 
-# What takes focus by Tab, in the order of the document; of radio buttons one for each group.
+# What Tab focuses, in document order, with one radio button of each group.
 FOCUSABLE = (
     "() => {"
     + READ
@@ -34,7 +34,7 @@ CONTROLS = ["#row", "#map", "#step", "#play", "#amount"]
 
 
 def walk(page, key, count):
-    """Where the focus goes."""
+    """The focused element."""
     found = []
     for _ in range(count):
         page.keyboard.press(key)
@@ -44,7 +44,7 @@ def walk(page, key, count):
 
 @pytest.mark.parametrize("name", ["sequence", "grad", "grad_wide", "slips"])
 def test_tab_reaches_all_in_order(opened, name):
-    page = opened(name, motion="reduce").page  # where the page does not glide to what has the focus
+    page = opened(name, motion="reduce").page  # with reduced motion, the page does not scroll smoothly
     names = page.evaluate(FOCUSABLE)
     assert names
     if name != "slips":

@@ -1,4 +1,4 @@
-"""Nothing is wider than the screen, too small to read, cut off, or over something else."""
+"""Nothing is wider than the screen, too small to read, cut off, or on top of something else."""
 
 import pytest
 from page_cases import CASES
@@ -61,7 +61,7 @@ const measure = () => {
 ).replace("LEAST", str(LEAST_PIXELS))
 
 
-# Each stop, each end of what can be moved: what is amiss, and where that was seen first.
+# Visits each stop and both ends of each slider. Returns what is wrong, and where it was first seen.
 TOUR = (
     "(last) => {"
     + MEASURE
@@ -87,13 +87,13 @@ TOUR = (
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 @pytest.mark.parametrize("name", CASES)
-def test_laid_out(made, opened, name, size):
+def test_layout_has_no_faults(made, opened, name, size):
     page = opened(name, size=size, motion="reduce").page
     amiss = page.evaluate(TOUR, len(made(name).data.get("rows", [])) - 1)
     assert not amiss, amiss
 
 
-def test_what_is_amiss_is_found(opened):
+def test_layout_faults_are_found(opened):
     page = opened("by_hand", size=PHONE).page
     page.evaluate(
         """document.body.insertAdjacentHTML('beforeend', `<p style="font-size: 11px">small</p>

@@ -1,11 +1,11 @@
-"""Motion, where it is wanted; paper."""
+"""Motion preferences and printing."""
 
 import pytest
 from page_driver import DESKTOP, READ
 
 SECTIONS = ["#tensor", "#steps", "#share", "#precision", "#transformer"]
 
-# Which places the drawing's parts were at while it played, frame by frame.
+# The places of the drawing's parts while it played, frame by frame.
 PLAY = """async () => {
   const step = document.getElementById('step'), states = [];
   const shapes = 'circle, rect, line, path, text';
@@ -25,7 +25,7 @@ PLAY = """async () => {
 
 
 @pytest.mark.parametrize("motion", ["no-preference", "reduce"])
-def test_play_moves_only_where_motion_is_wanted(opened, motion):
+def test_play_moves_only_without_reduced_motion(opened, motion):
     page = opened("by_hand", motion=motion)
     stops, states = page.page.evaluate(PLAY)
     assert stops > 1, "nothing was played"
@@ -36,9 +36,9 @@ def test_play_moves_only_where_motion_is_wanted(opened, motion):
 
 
 @pytest.mark.parametrize("name", ["sequence", "grad", "slips"])
-def test_on_paper(made, opened, name):
-    page = opened(name, size=(794, DESKTOP[1]), scheme="dark").page  # A4 at 96 dots an inch
-    page.emulate_media(media="screen")  # the one before left it on paper
+def test_prints_on_paper(made, opened, name):
+    page = opened(name, size=(794, DESKTOP[1]), scheme="dark").page  # A4 at 96 dots per inch
+    page.emulate_media(media="screen")  # the previous test left the page in print media
     page.evaluate("new Promise((done) => setTimeout(done, 50))")
     page.emulate_media(media="print")
     seen = "(selector) => { " + READ + " return [...document.querySelectorAll(selector)].filter(testSeen).length; }"

@@ -1,4 +1,4 @@
-"""Every number on the page is one of --json's, and every number of a stop is on the page."""
+"""Every number on the page is in the output of --json, and every number of a stop is on the page."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 from page_cases import EXPLAINED
 from page_numbers import MANY, at, elements, number, shows, stops
 
-MANY_ROWS = 8  # of a page with more, the first two and the last
+MANY_ROWS = 8  # of a page with more rows, the tests visit the first two and the last
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ MANY_ROWS = 8  # of a page with more, the first two and the last
         ("−∞", -math.inf),
     ],
 )
-def test_right_texts_are_taken(text, value):
+def test_right_texts_are_accepted(text, value):
     assert shows(text, value)
 
 
@@ -43,12 +43,12 @@ def test_right_texts_are_taken(text, value):
         ("1.234", math.inf),
     ],
 )
-def test_wrong_texts_are_not(text, value):
+def test_wrong_texts_are_rejected(text, value):
     assert not shows(text, value)
 
 
 def wrong(made, pairs):
-    """What is shown, but is not in the JSON or not so: a line for each."""
+    """One line for each shown number that is not in the JSON, or differs from it."""
     decimals = made.data.get("decimals", 4)
     found = []
     for path, text in sorted({tuple(pair) for pair in pairs}):
@@ -100,7 +100,7 @@ def test_each_stop_of_each_row(made, shared, name):
 
 
 @pytest.mark.parametrize("name", EXPLAINED, scope="module")
-def test_notes_and_warnings_are_told(made, shared, name):
+def test_notes_and_warnings_are_shown(made, shared, name):
     data, page = made(name).data, shared(name)
     for row in rows_of(data):
         if page.has("#row"):
@@ -111,7 +111,7 @@ def test_notes_and_warnings_are_told(made, shared, name):
 
 
 @pytest.mark.parametrize("name", EXPLAINED, scope="module")
-def test_who_shares_a_mean(made, shared, name):
+def test_shows_which_elements_share_a_mean(made, shared, name):
     data, page = made(name).data, shared(name)
     neighbours = data["neighbours"]
     if neighbours is None:
@@ -130,7 +130,7 @@ def test_who_shares_a_mean(made, shared, name):
 
 
 @pytest.mark.parametrize("name", EXPLAINED, scope="module")
-def test_where_precision_goes(made, shared, name):
+def test_shows_where_precision_is_lost(made, shared, name):
     data, page = made(name).data, shared(name)
     for row in rows_of(data):
         if page.has("#row"):
@@ -149,7 +149,7 @@ def test_where_precision_goes(made, shared, name):
         assert not wanted - paths(pairs), row
 
 
-def test_slips(made, shared):
+def test_slips_have_the_numbers_of_json(made, shared):
     slips, page = made("slips").data["slips"], shared("slips")
     assert len(slips) >= 11
     for i, slip in enumerate(slips):

@@ -1,4 +1,4 @@
-"""What is drawn is where its numbers are."""
+"""Drawn elements are at the places of their numbers."""
 
 import pytest
 from page_numbers import at, elements, number, stops
@@ -25,7 +25,7 @@ def stop_of(data, row, name):
 
 
 def affine(pairs):
-    """(origin, unit) of a scale with these (value, place); all of them lie on it."""
+    """The (origin, unit) of a linear scale. Checks that all (value, place) pairs lie on it."""
     (a, from_), (b, to) = min(pairs), max(pairs)
     unit = (to - from_) / (b - a)
     for value, place in pairs:
@@ -48,7 +48,7 @@ def test_dots_are_at_their_numbers(made, browser, name):
 
 
 @pytest.mark.parametrize("row", [0, 1])
-def test_line_through_the_gradient(made, browser, row):
+def test_line_has_the_slope_of_the_gradient(made, browser, row):
     page, data = browser.open(made("grad").path, motion="reduce"), made("grad").data
     page.set("row", row)
     page.set("step", stop_of(data, row, "dx"))
@@ -65,7 +65,7 @@ def test_line_through_the_gradient(made, browser, row):
         assert top - end == pytest.approx(high * gradient * sigma, abs=0.01)
 
 
-def test_cells_that_share_a_mean(made, browser):
+def test_cells_that_share_a_mean_are_marked(made, browser):
     page, data = browser.open(made("sequence").path), made("sequence").data
     norms = {norm["name"]: norm for norm in data["neighbours"]["norms"]}
     lit = page.page.evaluate("""() => [...document.querySelectorAll('#five svg')].map((map) =>

@@ -1,4 +1,4 @@
-// A backward pass that is right in every respect, for tests to spoil.
+// A correct call of a backward pass, for tests to make wrong.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,11 +13,11 @@
 
 namespace evenorm::testing {
 
-// Over (2, 3, 8) by the last two axes.
+// Shape (2, 3, 8), normalised over the last two axes.
 struct BackwardCall {
   using Shape = std::vector<std::int64_t>;
 
-  // Where each tensor begins in memory, in floats. Between any two there is room for the largest.
+  // Offset of each tensor in memory, in floats. The gaps have room for the largest tensor.
   static constexpr std::ptrdiff_t kX = 64, kDy = 192, kDx = 320, kWeight = 448, kDweight = 576, kDbias = 704,
                                   kMean = 832, kRstd = 960, kFloats = 1088;
 
@@ -61,7 +61,7 @@ struct BackwardCall {
     return backward;
   }
 
-  // The message, the same from every overload; and nothing may have been written.
+  // The message, which every overload must give. Nothing may be written.
   std::string error() {
     const std::vector<float> before = memory;
     const std::vector<std::byte> scratch_before = scratch;
@@ -74,7 +74,7 @@ struct BackwardCall {
     return message;
   }
 
-  // Those that do not depend on buffers are scratch_bytes()'s messages too.
+  // The message of errors that do not depend on buffers, which scratch_bytes() must give too.
   std::string error_without_buffers() {
     const std::string message = error();
     EXPECT_EQ(error_of([&] { scratch_bytes(complete()); }), message);

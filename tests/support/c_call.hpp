@@ -1,5 +1,4 @@
-// Calls of the C API that are right in every respect, for tests to spoil: what forward_call.hpp and backward_call.hpp
-// describe, in C.
+// Correct calls of the C API, for tests to make wrong: forward_call.hpp and backward_call.hpp in C.
 #pragma once
 
 #include "contracts/through_c.hpp"
@@ -10,7 +9,7 @@ namespace evenorm::testing {
 
 inline std::string last_error() { return evenorm_last_error(); }
 
-// Whether a call of the C API was refused; its text is last_error().
+// True if a call of the C API was refused. Its text is last_error().
 inline bool is_refused(evenorm_status status) { return status == EVENORM_INVALID_ARGUMENT; }
 
 struct CForwardCall : ForwardCall {
@@ -21,7 +20,7 @@ struct CForwardCall : ForwardCall {
   static CForwardCall make() { return CForwardCall(); }
   static CForwardCall make_fused() { return CForwardCall(fused()); }
 
-  // The text of the refusal, by run and by plan alike; nothing may have been written.
+  // The text of the refusal, which running directly and by plan must give. Nothing may be written.
   std::string error() {
     const std::vector<float> before = memory;
     const std::string text = is_refused(evenorm_run(&given, nullptr)) ? last_error() : "none";
@@ -39,7 +38,7 @@ struct CBackwardCall : BackwardCall {
 
   static CBackwardCall make() { return {}; }
 
-  // The text of the refusal, with scratch and without; nothing may have been written.
+  // The text of the refusal, which calls with and without scratch must give. Nothing may be written.
   std::string error() {
     const std::vector<float> before = memory;
     const std::vector<std::byte> scratch_before = scratch;
@@ -51,7 +50,7 @@ struct CBackwardCall : BackwardCall {
     EXPECT_EQ(scratch, scratch_before);
     return text;
   }
-  // The size of the scratch and a plan are refused alike.
+  // The text of the refusal, which the query of the scratch's size and making a plan must give.
   std::string error_without_buffers() {
     const std::string text = error();
     std::size_t bytes = 1;

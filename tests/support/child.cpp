@@ -1,4 +1,4 @@
-// See child.hpp.
+// Implements child.hpp.
 #include "support/child.hpp"
 
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-// `evenorm explain` for tests: its page, its JSON, what it says of wrong use.
+// `evenorm explain` for tests: its page, its JSON, and its errors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace evenorm::testing {
 
-// arguments: those after `explain`.
+// `arguments` follow `explain`.
 inline std::string text_of(const Words& arguments) {
   const ProgramRun run = run_evenorm(Words{"explain"} + arguments);
   EXPECT_EQ(run.status, 0) << run.err;
@@ -27,12 +27,11 @@ inline nlohmann::json json_of(const Words& arguments) {
   return nlohmann::json::parse(text);
 }
 
-// A step of a row, or of its gradient, by its name.
 inline const nlohmann::json& step(const nlohmann::json& of, std::string_view name) {
   for (const nlohmann::json& candidate : of["steps"]) {
     if (candidate["name"] == name) return candidate;
   }
-  throw std::runtime_error("no step " + std::string(name));
+  throw std::runtime_error("there is no step " + std::string(name));
 }
 
 inline void expect_wrong_use(const Words& arguments, const char* message) {

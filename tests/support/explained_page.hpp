@@ -1,4 +1,4 @@
-// A page of `evenorm explain --html` for tests: written, read back, and its JSON. Knows nothing of what is expected.
+// Writes a page of `evenorm explain --html` for tests, and reads it and its JSON.
 #pragma once
 
 #include <gtest/gtest.h>

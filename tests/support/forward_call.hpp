@@ -1,5 +1,5 @@
-// A forward pass that is right in every respect, for tests to spoil: plain, with all that can be fused into it at once,
-// or quantising.
+// A correct call of a forward pass, for tests to make wrong: plain, with all fused forms that can be combined, or
+// quantising.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,11 +14,11 @@
 
 namespace evenorm::testing {
 
-// Over (2, 3, 8) by the last two axes, all of f32.
+// Shape (2, 3, 8), normalised over the last two axes, all of f32.
 struct ForwardCall {
   using Shape = std::vector<std::int64_t>;
 
-  // Where each tensor begins in memory, in floats. Between any two there is room for the largest.
+  // Offset of each tensor in memory, in floats. The gaps have room for the largest tensor.
   static constexpr std::ptrdiff_t kX = 64, kY = 192, kResidual = 320, kSum = 448, kY2 = 576, kWeight = 704, kBias = 832,
                                   kWeight2 = 960, kBias2 = 1088, kMean = 1216, kRstd = 1344, kScale = 1472,
                                   kFloats = 1600;
@@ -40,7 +40,7 @@ struct ForwardCall {
     forward.rstd.data = at(kRstd);
   }
 
-  ForwardCall(ForwardCall&&) = default;  // its memory stays where it is
+  ForwardCall(ForwardCall&&) = default;  // keeps the memory's address
   ForwardCall& operator=(ForwardCall&&) = default;
 
   static ForwardCall plain() { return {}; }
@@ -55,7 +55,7 @@ struct ForwardCall {
     return call;
   }
 
-  // y of i8 with scale, so without y2.
+  // y is i8 with a scale per row, which excludes y2.
   static ForwardCall quantising() {
     ForwardCall call = fused();
     call.forward.y2 = {};
@@ -91,7 +91,7 @@ struct ForwardCall {
             f.residual.data, f.sum.data, f.weight2.data, f.bias2.data, f.y2.data,   f.scale.data};
   }
 
-  // The message, the same from every overload and from a plan; and nothing may have been written.
+  // The message, which every overload and a plan must give. Nothing may be written.
   std::string error() {
     const std::vector<float> before = memory;
     const std::string message = error_of([&] { run(complete()); });

@@ -1,4 +1,4 @@
-// Runs what is fused, and composes the same from single steps.
+// Runs fused passes, and composes the same results from single steps.
 #include "support/fused.hpp"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ std::vector<double> values_of(const Array& array) {
   return {wide.begin(), wide.end()};
 }
 
-// A number of the arithmetic's type, rounded once; a NaN becomes the canonical one.
+// Stores a number of the arithmetic's type, rounded once. A NaN becomes canonical.
 void store(Array& to, std::size_t i, double value) {
   if (value != value) value = std::numeric_limits<double>::quiet_NaN();
   if (to.dtype() == DType::f64) {
@@ -66,7 +66,6 @@ Array quantised_rows(const std::vector<double>& y, std::size_t cols, double give
   return integers;
 }
 
-// One array for each of what a call gets, and the views of them.
 class Call {
  public:
   Call(const FusedOperation& op, const FusedInputs& inputs, const FusedLayout& layout)
@@ -187,7 +186,7 @@ class Call {
   Forward forward_;
 };
 
-// Bit by bit; where NaNs are, -0 and 0 differ.
+// Compares bits, so that NaNs and signed zeros count.
 template <class Vector>
 bool differ(const Vector& a, const Vector& b) {
   return a.size() != b.size() || (!a.empty() && std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) != 0);

@@ -1,4 +1,4 @@
-// The rows and the ways in which fused passes are tried.
+// The rows, and the ways of running them, for tests of fused passes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ constexpr RowKind kRowKinds[] = {{"normal", "normal"},
                                  {"std_1e300", "std_1e300"}};
 static_assert(std::size(kRowKinds) == kRowKindCount);
 
-// A NaN that is not the canonical one: negative, with a payload.
+// A NaN that is not canonical: negative, with a payload.
 void set_odd_nan(Array& array, std::size_t i) {
   array.set(i, std::numeric_limits<double>::quiet_NaN());
   const std::size_t bytes = size_of(array.dtype());

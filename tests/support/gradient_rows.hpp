@@ -1,4 +1,4 @@
-// Rows for backward passes: of several named inputs by turns.
+// Rows for backward passes, from several named inputs in turn.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace evenorm::testing {
 
 using Names = std::vector<std::string_view>;
 
-// Those of the names that the type can hold, by turns. One at least.
+// Repeats the named inputs in turn, without those that the type cannot hold. At least one must remain.
 inline contracts::Array rows_of(const Names& names, DType dtype, std::size_t rows, std::size_t cols,
                                 std::uint64_t seed) {
   const std::vector<std::string_view> known = contracts::input_names(dtype, cols);

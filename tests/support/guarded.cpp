@@ -14,7 +14,7 @@ std::size_t whole_pages(std::size_t bytes) { return (bytes + page_size() - 1) / 
 
 }  // namespace
 
-// One forbidden page on either side; the bytes lie against one of them.
+// Inaccessible pages on both sides. The bytes are adjacent to one of them.
 GuardedMemory::GuardedMemory(std::size_t bytes, Guard guard)
     : pages_bytes_(whole_pages(bytes) + 2 * page_size()), size_(bytes) {
   void* pages = mmap(nullptr, pages_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

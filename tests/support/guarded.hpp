@@ -1,4 +1,4 @@
-// Memory with no neighbours: a touch of the byte after its end (or before its start) ends the program.
+// Memory with inaccessible neighbours: access to the byte after its end (or before its start) ends the program.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// See magnitudes.hpp.
+// Implements magnitudes.hpp.
 #include "support/magnitudes.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using contracts::Array;
 using contracts::Random;
 using reference::Real;
 
-// 2^exponent times values, none of them beyond the type.
+// 2^exponent times the values, clamped to the type's range.
 Array scaled(DType dtype, const std::vector<double>& values, int exponent) {
   const double largest = contracts::largest_finite(dtype);
   Array array(dtype, values.size());
@@ -40,7 +40,7 @@ std::vector<int> exponents_by(DType dtype, int step) {
   for (int e = -step * 200; e <= largest; e += step) {
     if (e >= least) all.push_back(e);
   }
-  // rstd 2^32, 2^300; squares that leave f64, or where section 4 of docs/numerics.md scales; subnormals.
+  // rstd near 2^32 and 2^300, squares beyond f64's range or where section 4 of docs/numerics.md scales, and subnormals.
   for (const int e : {0, 31, 33, 63, 65, 100, 126, 299, 301, 449, 451, 479, 481, 511, 1021}) {
     for (const int signed_e : {e, -e}) {
       if (signed_e > least && signed_e < largest) all.push_back(signed_e);
@@ -96,7 +96,7 @@ void Findings::expect(bool holds, const std::string& what) {
   if (++count_ <= kTold) text_ += what + "\n";
 }
 
-// --- gradients ------------------------------------------------------------------------------------------------------
+// --- gradients -----------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -108,7 +108,7 @@ using contracts::BackwardRunner;
 using contracts::gradients_on_target;
 using contracts::InPlace;
 
-// dy of one row: normal, or with a share along xhat.
+// dy of one row: normal, or partly parallel to xhat.
 Array dy_of(const MagnitudePass& pass, const Array& x, std::size_t row) {
   const contracts::Operation& op = pass.op.forward;
   const std::vector<Real> wide = reference::widen(op.x, x.data(), x.size());
@@ -125,12 +125,11 @@ Array dy_of(const MagnitudePass& pass, const Array& x, std::size_t row) {
   return scaled(op.y, values, exponent);
 }
 
-// One row of the pass alone.
 BackwardInputs row_alone(const BackwardInputs& all, std::size_t row, std::size_t cols) {
   return {all.x.part(row * cols, cols), all.dy.part(row * cols, cols), all.weight};
 }
 
-// fl(dx + dsum) in dx's type, which is the arithmetic's.
+// fl(dx + dsum) in dx's type, which is also the arithmetic's.
 Array plus(const Array& dx, const Array& dsum) {
   const auto left = reference::widen(dx.dtype(), dx.data(), dx.size());
   const auto right = reference::widen(dsum.dtype(), dsum.data(), dsum.size());
@@ -197,7 +196,7 @@ class GradientTrial {
   void same_bits(const BackwardOutcome& outcome, const std::string& way) {
     findings_.expect(outcome.has_the_bits_of(expected_) && outcome.kept_inside, what_ + ", " + way);
   }
-  // Of dx's magnitude, or of another; finite.
+  // Finite numbers of dx's magnitude or of another.
   Array dsum_like(const Array& dx) const {
     Random random(seed_);
     std::vector<double> values;

@@ -1,5 +1,5 @@
-// Rows of every magnitude that a type can hold, for passes of which the magnitudes of x, dy, gamma, beta and eps are
-// chosen, each by itself; and what such a pass is asked: bounds, equal bits alone and together, on every target.
+// Rows of every magnitude that a type can hold. The magnitudes of x, dy, gamma, beta and eps of a pass are chosen
+// independently. Then the checks of such a pass: bounds, and equal bits alone and together, on every target.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,31 +14,32 @@
 
 namespace evenorm::testing {
 
-// From the exponent of the smallest subnormal number to that of the largest.
+// From the exponent of the smallest subnormal number to that of the largest number.
 struct Exponents {
   int least, largest;
 };
 Exponents exponents_of(DType dtype);
 
-// About every `step`th exponent that the type has, and those beside which something changes in a kernel.
+// About every `step`-th exponent of the type, and the exponents around which a kernel changes its method.
 std::vector<int> exponents_by(DType dtype, int step);
 
-// How the sweeps go through them: the step, the columns of short rows, and an eps beside x^2 or one of the usual ones.
+// How sweeps choose exponents: the step, the columns of short rows, and an eps near x^2 or a usual one.
 int usual_step(DType dtype);
 std::size_t usual_cols(std::size_t turn);
 double eps_beside(contracts::Random& random, int x, std::span<const double> usual);
 
-// Magnitudes of one row, as exponents of two. That of dy is chosen for dx to be of `result`.
+// Magnitudes of one row, as exponents of two. dy's magnitude is chosen so that dx's is `result`.
 struct RowMagnitude {
   int x = 0, result = 0;
 };
 
-// n columns of about 2^exponent, at most the type's largest number: about 0, far from it, or with an outlier, by turns.
+// n columns of about 2^exponent, at most the type's largest number. Rows alternately have a small mean, a large mean,
+// or an outlier.
 contracts::Array row_of_magnitude(DType dtype, std::size_t cols, int exponent, std::uint64_t seed);
-// The same where all are of either sign, none of them 0: factors.
+// The same with numbers of either sign and without 0, for factors.
 contracts::Array factors_of_magnitude(DType dtype, std::size_t cols, int exponent, std::uint64_t seed);
 
-// A backward pass over rows of such magnitudes. dy: of two rows one has a share that lies along xhat, so that the terms
+// A backward pass over rows of these magnitudes. In every other row, dy is partly parallel to xhat, so that the terms
 // of dx cancel.
 struct MagnitudePass {
   contracts::BackwardOperation op;
@@ -50,7 +51,7 @@ struct MagnitudePass {
   std::string name() const;
 };
 
-// What went wrong: all of it is counted, the first of it is told.
+// Counts all failures, and reports the first one.
 class Findings {
  public:
   ~Findings() { EXPECT_EQ(count_, 0u) << text_ << "(" << count_ << " in " << tried_ << ")"; }
@@ -63,15 +64,15 @@ class Findings {
 
 std::string on(internal::Target target);  // " on avx2"
 
-// All that is promised of the pass's gradients; with statistics given, in place and with dsum by turns.
+// Checks all promises about the pass's gradients. Alternates precomputed statistics, in-place dx, and dsum.
 void try_gradients(const MagnitudePass& pass, Findings& findings);
 
-// A forward pass, fused or not. x, residual, gamma, beta and their second ones: of those exponents.
+// A forward pass, fused or not. x, residual, gamma, beta, gamma2 and beta2 have these exponents.
 struct FusedMagnitude {
   FusedOperation op;
-  std::vector<int> x;  // of each row
+  std::vector<int> x;  // one per row
   int gamma = 0, beta = 0, gamma2 = 0, beta2 = 0;
-  int residual = 0;      // above x
+  int residual = 0;      // relative to x
   bool sharded = false;  // run as one process of a norm over processes
   std::uint64_t seed = 1;
 

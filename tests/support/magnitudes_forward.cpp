@@ -1,4 +1,4 @@
-// See magnitudes.hpp: the forward pass.
+// Implements magnitudes.hpp for the forward pass.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -15,7 +15,7 @@ using contracts::Array;
 using contracts::on_target;
 using reference::Real;
 
-// What a row is normed as: the sum of it and the residual, where there is one.
+// The rows that are normalised: x, plus the residual if there is one.
 Array normed(const FusedMagnitude& pass, const FusedInputs& inputs) {
   return pass.op.residual ? sum_of(pass.op, inputs.x, inputs.residual) : inputs.x;
 }

@@ -1,4 +1,4 @@
-// The test program's operator new. In a file of its own, where GCC cannot inline one half of a pair.
+// The test program's operator new. It has its own file, so that GCC cannot inline only new or only delete.
 #include "support/memory.hpp"
 
 #include <cstdlib>
@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
 thread_local bool is_out = false;
-thread_local bool stays_out = false;  // once one has failed
+thread_local bool stays_out = false;  // all allocations fail after the first failure
 thread_local bool has_failed_once = false;
 thread_local std::size_t until_failure = kNever;
 thread_local evenorm::testing::Allocations counts{0, 0};
@@ -29,7 +29,7 @@ thread_local evenorm::testing::Allocations counts{0, 0};
   return true;
 }
 
-// Null where this one fails. alignment: 0 for malloc's own.
+// Returns null if this allocation fails. Alignment 0 means that of malloc.
 [[maybe_unused]] void* allocate(std::size_t size, std::size_t alignment) noexcept {
   if (fails_now()) return nullptr;
   void* memory = alignment == 0 ? std::malloc(size == 0 ? 1 : size)
@@ -50,7 +50,7 @@ thread_local evenorm::testing::Allocations counts{0, 0};
 
 }  // namespace
 
-#if !EVENORM_HAS_FEATURE(thread_sanitizer)  // clang links its own: no tests of memory there
+#if !EVENORM_HAS_FEATURE(thread_sanitizer)  // clang links its own operator new, so there are no tests of memory
 void* operator new(std::size_t size) { return present(allocate(size, 0)); }
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size, 0); }
 void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
@@ -63,7 +63,7 @@ void operator delete(void* memory) noexcept { release(memory); }
 void operator delete(void* memory, std::size_t) noexcept { release(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
-// Whatever is not replaced here AddressSanitizer allocates itself, and then reports that release() frees it.
+// AddressSanitizer allocates in operators that are not replaced here, and then reports the call of release().
 void* operator new[](std::size_t size) { return operator new(size); }
 void operator delete[](void* memory) noexcept { release(memory); }
 void operator delete[](void* memory, std::size_t) noexcept { release(memory); }

@@ -1,11 +1,11 @@
-// Lets memory run out for the calling thread, and counts what it has.
+// Makes allocations of the calling thread fail, and counts them.
 #pragma once
 
 #include <cstddef>
 
 namespace evenorm::testing {
 
-// While one lives, operator new throws std::bad_alloc on this thread.
+// During its lifetime, operator new throws std::bad_alloc on this thread.
 class OutOfMemory {
  public:
   OutOfMemory();
@@ -16,7 +16,8 @@ class OutOfMemory {
 
 enum class Failing { one, one_and_all_after };
 
-// While one lives, one allocation of this thread fails, the `number`th from 0 on, or all from that one on.
+// During its lifetime, one allocation of this thread fails: number `number`, counted from 0. Or all fail from that one
+// on.
 class FailingAllocation {
  public:
   FailingAllocation(std::size_t number, Failing failing);
@@ -27,7 +28,7 @@ class FailingAllocation {
   static bool has_failed();
 };
 
-// Of this thread: calls of operator new so far, and how many of them have not been deleted (by this thread).
+// Calls of operator new on this thread so far, and how many of them this thread has not deleted.
 struct Allocations {
   long made, live;
 };

@@ -1,4 +1,4 @@
-// Words for parameterised tests: letters, digits and underscores only.
+// Words for the names of parameterised tests: letters, digits and underscores only.
 #pragma once
 
 #include <cctype>

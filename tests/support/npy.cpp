@@ -30,7 +30,7 @@ contracts::Array read_npy(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
   if (bytes.size() < 10 || bytes.compare(0, 7, "\x93NUMPY\x01") != 0) {
-    throw std::runtime_error(file.string() + " is no .npy of format 1");
+    throw std::runtime_error(file.string() + " is not a .npy file of format 1");
   }
   const std::size_t start =
       10 + static_cast<unsigned char>(bytes[8]) + 256 * std::size_t{static_cast<unsigned char>(bytes[9])};
@@ -44,7 +44,7 @@ contracts::Array read_npy(const std::filesystem::path& file) {
 }
 
 std::vector<double> doubles_of(const contracts::Array& values) {
-  if (values.dtype() != DType::f64) throw std::runtime_error("elements that are not f64");
+  if (values.dtype() != DType::f64) throw std::runtime_error("the elements are not f64");
   std::vector<double> result(values.size());
   std::copy_n(values.data(), values.bytes().size(), reinterpret_cast<std::byte*>(result.data()));
   return result;

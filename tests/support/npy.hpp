@@ -1,4 +1,4 @@
-// The simplest .npy files, written and read without the command line's own code.
+// Writes and reads the simplest .npy files, without the command line's code.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace evenorm::testing {
 
-// Any type (bf16 as '<V2'), C order, format 1.0.
+// Any type (bf16 as '<V2'), in C order, format 1.0.
 void write_npy(const std::filesystem::path& file, const contracts::Array& values,
                const std::vector<std::int64_t>& shape);
 
-// The elements, of the type that the header names. Throws std::runtime_error.
+// The elements, with the header's type. Throws std::runtime_error.
 contracts::Array read_npy(const std::filesystem::path& file);
 
-// The elements of an f64 array. Throws std::runtime_error for another type.
+// The elements of an f64 array. Throws std::runtime_error for other types.
 std::vector<double> doubles_of(const contracts::Array& values);
 
 }  // namespace evenorm::testing

@@ -1,5 +1,5 @@
-// Where this build's sources and program are. places.cpp alone is compiled with these paths: a compiler's cache then
-// serves a build of the same sources elsewhere.
+// Paths of this build's sources and programs. Only places.cpp is compiled with these paths, so that a compiler cache
+// also serves builds in other folders.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace evenorm::testing {
 
-std::string in_sources(std::string_view path);  // path from the root of the sources
+std::string in_sources(std::string_view path);  // path relative to the root of the sources
 std::string program();                          // build/evenorm
 std::string plugin();                           // a library that uses evenorm (tests/unload/)
 std::string unloading_host();                   // a program that loads and unloads it

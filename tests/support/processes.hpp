@@ -1,5 +1,5 @@
-// Rows whose columns are split over processes: all steps of all of them, one after the other, on one target; and
-// processes that are threads, with an all-gather between them.
+// Rows whose columns are split over processes. The steps of all processes run one after the other on one target, or
+// processes are threads with an all-gather between them.
 #pragma once
 
 #include <algorithm>
@@ -25,12 +25,12 @@ namespace evenorm::testing {
 
 inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-using Columns = std::vector<std::int64_t>;  // of each process
+using Columns = std::vector<std::int64_t>;  // columns of each process
 
-// Of numbers, or of moments.
+// Compares numbers, or moments.
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<std::type_identity_t<T>>& b) {
-  static_assert(sizeof(Moments) == 7 * 8);  // without gaps, whose bytes would be anything
+  static_assert(sizeof(Moments) == 7 * 8);  // no padding, whose bytes would be undefined
   return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
 }
 
@@ -44,9 +44,9 @@ inline contracts::Array columns_of(const contracts::Array& x, std::size_t cols, 
   return some;
 }
 
-// --- all steps of all processes, one after the other ----------------------------------------------------------------
+// --- all steps of all processes, one after the other ---------------------------------------------------------------
 
-// The forward passes of all processes; those without columns have none. Returns the moments of the whole rows.
+// The forward passes of all processes. A process without columns has none. Returns the moments of the whole rows.
 inline std::vector<Moments> moments_of_whole_rows(internal::Target target, const Columns& columns,
                                                   const std::vector<internal::Problem>& passes,
                                                   const Executor& executor = {}) {
@@ -85,7 +85,7 @@ inline std::vector<Moments> run_forward_steps(internal::Target target, const Col
   return moments;
 }
 
-// Runs a forward pass over the last axis of two, all tensors with strides, as processes do that have its columns.
+// Runs a forward pass over the last of two axes, as processes that share its columns. All tensors have strides.
 inline contracts::Runner sharded_on(internal::Target target, const Columns& columns) {
   return [=](const Forward& whole, const Executor& executor) {
     std::vector<std::array<std::int64_t, 2>> shapes;
@@ -110,7 +110,7 @@ inline contracts::Runner sharded_on(internal::Target target, const Columns& colu
   };
 }
 
-// What all processes have written, put together; of a backward pass, too.
+// The combined outputs of all processes, also for a backward pass.
 struct ShardedOutcome {
   contracts::Array y;
   std::vector<double> mean, rstd;
@@ -118,7 +118,7 @@ struct ShardedOutcome {
   std::vector<Moments> moments;
 };
 
-// One process's columns of what a norm and its gradients are given, and places for what they write.
+// One process's columns of the inputs of a norm and its gradients, and memory for its outputs.
 struct Shard {
   Shard(const contracts::BackwardOperation& op, const contracts::BackwardInputs& whole,
         const contracts::Array& whole_bias, std::size_t first, std::size_t n)
@@ -182,7 +182,6 @@ inline std::vector<std::unique_ptr<Shard>> shards_of(const contracts::BackwardOp
   return shards;
 }
 
-// Puts one array of columns of all rows together.
 inline contracts::Array put_together(const std::vector<std::unique_ptr<Shard>>& shards, contracts::Array Shard::*member,
                                      std::size_t rows) {
   contracts::Array whole((*shards[0].*member).dtype(), std::size_t{0});
@@ -245,13 +244,13 @@ inline ShardedOutcome sharded_in_steps(internal::Target target, const contracts:
   return all;
 }
 
-// --- processes that are threads ------------------------------------------------------------------------------------
+// --- processes as threads ------------------------------------------------------------------------------------------
 
 class Processes {
  public:
   explicit Processes(std::size_t size) : mine_(size), arrived_(static_cast<std::ptrdiff_t>(size)) {}
 
-  // work(communicator) in each, at once.
+  // Calls work(communicator) in each process at the same time.
   void run(const std::function<void(const Communicator&)>& work) {
     std::vector<std::thread> threads;
     std::vector<Member> members(mine_.size());
@@ -263,7 +262,7 @@ class Processes {
   }
 
   std::size_t gathers() const { return gathers_; }
-  std::size_t bytes() const { return bytes_; }  // that one process has sent
+  std::size_t bytes() const { return bytes_; }  // sent by one process
 
  private:
   struct Member {
@@ -288,8 +287,8 @@ class Processes {
   std::size_t gathers_ = 0, bytes_ = 0;
 };
 
-// One process of a communicator whose others send what it sends, but for what spoil(gather, process, message) makes of
-// it. Gathers are counted from 0.
+// One process of a communicator. The other processes send the same messages, after spoil(gather, process, message) has
+// changed them. Gathers are counted from 0.
 struct Echo {
   using Spoil = std::function<void(std::size_t gather, std::size_t process, std::span<std::byte> message)>;
 

@@ -1,4 +1,4 @@
-// See program.hpp.
+// Implements program.hpp.
 #include "support/program.hpp"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr unsigned kMostSeconds = 300;  // SIGALRM ends what hangs
+constexpr unsigned kMostSeconds = 300;  // SIGALRM ends hangs
 
 void redirect(int descriptor, const std::string& path) {
   const int file = open(path.c_str(), descriptor == STDIN_FILENO ? O_RDONLY : O_WRONLY | O_CREAT, 0666);
@@ -126,7 +126,7 @@ ProgramRun run_evenorm(const Words& arguments, const ProgramSetting& setting) {
   const auto start = std::chrono::steady_clock::now();
   const pid_t child = fork();
   if (child == 0) {
-    // Tests that run in the background, or under nohup, ignore some signals; what they start would, too.
+    // Programs started in the background or under nohup ignore some signals, and so would their children.
     for (const int signal : {SIGINT, SIGQUIT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
     alarm(kMostSeconds);
     if (!setting.in_path.empty()) redirect(STDIN_FILENO, setting.in_path);
@@ -168,7 +168,7 @@ ProgramRun expect_refused(const Words& arguments, const std::string& error, cons
   ProgramRun run = run_evenorm(arguments, setting);
   EXPECT_EQ(run.status, 2) << error << ", signal " << run.signal;
   EXPECT_TRUE(run.one_line()) << run.err;
-  EXPECT_NE(run.err.find(error), std::string::npos) << run.err << "should have: " << error;
+  EXPECT_NE(run.err.find(error), std::string::npos) << run.err << "should contain: " << error;
   EXPECT_EQ(run.out, "") << error;
   return run;
 }

@@ -1,5 +1,5 @@
-// The command line as its users run it: a process, its status, what it wrote, what it took; and folders and .npy files
-// for it. Knows nothing of the library.
+// Runs the command line as users do: a process with its status, output and resources, and folders and .npy files for
+// it. This file does not depend on the library.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +14,7 @@
 
 namespace evenorm::testing {
 
-// A folder that goes with its owner.
+// A folder that is removed with its owner.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -23,7 +23,7 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   std::string operator/(std::string_view name) const { return (path_ / name).string(); }
-  std::vector<std::string> names() const;  // of all that is in it, hidden files too; sorted
+  std::vector<std::string> names() const;  // of everything in it, including hidden files, sorted
 
  private:
   std::filesystem::path path_;
@@ -32,14 +32,14 @@ class TemporaryFolder {
 std::string read_file(const std::string& path);
 void write_file(const std::string& path, std::string_view bytes);
 
-// A .npy file of any version around any header text.
+// A .npy file of any version with any header text.
 std::string npy_bytes(std::string_view header, std::string_view data, char major = 1, char minor = 0);
-// A good one: descr as in the header, shape as in Python, e.g. "(2, 3)".
+// A valid file. descr is as in the header, and shape as in Python, for example "(2, 3)".
 std::string npy_bytes_of(std::string_view descr, std::string_view shape, std::string_view data);
 
-// One of f32 at `path`.
+// Writes a file of f32 to `path`.
 void write_f32(const std::string& path, std::string_view shape, const std::vector<float>& values);
-// A sparse one of f32 zeros, (rows, cols). Returns the bytes of its header.
+// Writes a sparse file of f32 zeros of shape (rows, cols). Returns the bytes of its header.
 std::size_t write_zeros(const std::string& path, std::size_t rows, std::size_t cols);
 
 // The bytes of numbers, in this machine's order.
@@ -48,11 +48,10 @@ std::string bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-// The elements of a .npy file that the command line wrote; they start at byte 128 or a multiple of 64.
+// The elements of a .npy file that the command line wrote. They start at byte 128 or a later multiple of 64.
 template <class T>
 std::vector<T> elements_of(const std::string& npy);
 
-// Of a command line.
 using Words = std::vector<std::string>;
 inline Words operator+(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
@@ -60,37 +59,37 @@ inline Words operator+(Words words, const Words& more) {
 }
 
 struct ProgramRun {
-  int status = -1;  // exit status; -1 where a signal ended it
+  int status = -1;  // exit status; -1 if a signal ended it
   int signal = 0;
   std::string out, err;
   long max_rss_kib = 0;
-  double seconds = 0, cpu_seconds = 0;  // the latter are its own, however busy the machine is
+  double seconds = 0, cpu_seconds = 0;  // cpu_seconds does not depend on other programs
 
-  bool one_line() const;  // err is one line that begins with "evenorm: "
+  bool one_line() const;  // true if err is one line that begins with "evenorm: "
 };
 
 struct ProgramSetting {
-  std::vector<std::string> environment{};      // "NAME=value", added to this process's
+  std::vector<std::string> environment{};      // "NAME=value", added to this process's environment
   std::function<void()> before_exec{};         // runs in the child; only what is safe after fork
   std::function<void(pid_t)> while_running{};  // runs in the parent
-  // Bytes that it may allocate, 0 for any number. (max_rss_kib counts the test program in, from before the exec.)
-  // Sanitizers reserve far more than they use, so with them there is no limit.
+  // The bytes that the program may allocate, 0 for no limit. (max_rss_kib counts the test program too, from before
+  // exec.) With sanitizers there is no limit, because they reserve far more than they use.
   std::size_t memory = 0;
-  std::string in_path{};   // standard input comes from there
-  std::string out_path{};  // standard output goes there, not into ProgramRun::out
-  std::string err_path{};  // and standard error there, not into ProgramRun::err
+  std::string in_path{};   // standard input comes from this file
+  std::string out_path{};  // standard output goes to this file, not into ProgramRun::out
+  std::string err_path{};  // standard error goes to this file, not into ProgramRun::err
   std::string program{};   // empty: build/evenorm
 };
 
-// Runs build/evenorm, or what the setting names.
+// Runs build/evenorm, or the program that the setting names.
 ProgramRun run_evenorm(const Words& arguments, const ProgramSetting& setting = {});
 
-// Expects status 0 and not a word.
+// Expects status 0 and no output.
 void expect_done(const Words& arguments, const ProgramSetting& setting = {});
-// Expects status 2, one line on standard error that has `error` in it, and nothing on standard output.
+// Expects status 2, one line on standard error that contains `error`, and nothing on standard output.
 ProgramRun expect_refused(const Words& arguments, const std::string& error, const ProgramSetting& setting = {});
 
-// Tries for some seconds until it holds.
+// Tries for some seconds until `holds` returns true.
 void wait_until(const std::function<bool()>& holds);
 
 }  // namespace evenorm::testing

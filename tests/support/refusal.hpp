@@ -1,4 +1,4 @@
-// What tests of refusals share: a call's message, tables of what is refused, tensors that are moved onto each other.
+// Shared by tests of refusals: the message of a call, tables of refusals, and tensors moved onto each other.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ void describe(Tensor& tensor, const std::vector<std::int64_t>& shape, const std:
   tensor.strides = strides;
 }
 
-// What is done to a call that is right, and a part of the message that refuses it then.
+// A change to a correct call, and a part of the message that then refuses it.
 template <class Call>
 struct Refusal {
   std::function<void(Call&)> spoil;
@@ -44,13 +44,14 @@ std::function<void(Call&)> with(T Call::*member, std::type_identity_t<T> value) 
   return [=](Call& call) { call.*member = value; };
 }
 
-// Sets a field of a structure that a call has.
+// Sets a field of a structure in a call.
 template <class Call, class Structure, class T>
 std::function<void(Call&)> with(Structure Call::*structure, T Structure::*field, std::type_identity_t<T> value) {
   return [=](Call& call) { call.*structure.*field = value; };
 }
 
-// Spoils one new call for each of the refusals. error: a member of Call that makes the call and returns its message.
+// Applies each change to a new call and expects its refusal. `error` is a member of Call that makes the call and
+// returns its message.
 template <class Call>
 void expect_refused(Call (*make)(), std::string (Call::*error)(), const std::vector<Refusal<Call>>& refusals) {
   for (const Refusal<Call>& refusal : refusals) {
@@ -60,7 +61,7 @@ void expect_refused(Call (*make)(), std::string (Call::*error)(), const std::vec
   }
 }
 
-// Does the call run, and write?
+// True if the call runs and writes its outputs.
 template <class Call>
 bool passes(Call&& call) {
   const std::vector<float> before = call.memory;
@@ -69,14 +70,14 @@ bool passes(Call&& call) {
   return message == "no error" && std::memcmp(before.data(), call.memory.data(), before.size() * sizeof(float)) != 0;
 }
 
-// A tensor of a call: where it begins in the call's memory and how long it is, in floats.
+// A tensor of a call: its offset in the call's memory and its length, in floats.
 struct Extent {
   const char* name;
   std::ptrdiff_t begin, size;
 };
 
-// Moves an output beside another tensor, on either side, which passes; and one element nearer, which is refused. pass:
-// the member of Call that describes the pass.
+// Moves an output directly beside another tensor, on either side, which is accepted, and one element closer, which is
+// refused. `pass` is the member of Call that describes the pass.
 template <class Call, class Pass>
 void expect_apart(Call (*make)(), Pass Call::*pass, Tensor Pass::*output, const Extent& moved, const Extent& other) {
   const std::string message = std::string(moved.name) + " may overlap " + other.name;

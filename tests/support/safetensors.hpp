@@ -1,4 +1,4 @@
-// .safetensors files around any header. Knows nothing of the command line's own code.
+// .safetensors files with any header, made without the command line's code.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace evenorm::testing {
 
-// With the header's true length, or with any other.
+// With the header's true length, or any other.
 inline std::string safetensors_bytes(std::string_view header, std::string_view data, std::uint64_t length) {
   std::string bytes;
   for (std::size_t i = 0; i < 8; ++i) bytes += static_cast<char>(length >> (8 * i) & 0xff);

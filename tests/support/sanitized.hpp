@@ -14,6 +14,6 @@ inline constexpr bool kSanitized = true;
 #else
 inline constexpr bool kSanitized = false;
 #endif
-inline constexpr int kSanitizersCost = kSanitized ? 15 : 1;  // in time, at most, on a machine that does other things
+inline constexpr int kSanitizersCost = kSanitized ? 15 : 1;  // largest factor in time, on a busy machine
 
 }  // namespace evenorm::testing

@@ -1,4 +1,4 @@
-// How much stack a call takes.
+// Measures how much stack a call uses.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace evenorm::testing {
 
-// On a thread whose stack is known, from its deepest byte that was written.
+// Runs the call on a thread with a known stack, and finds the deepest byte written.
 inline std::size_t stack_used_by(const std::function<void()>& call) {
   constexpr std::size_t kStack = std::size_t{1} << 18;
   const auto stack = std::make_unique<std::byte[]>(kStack);

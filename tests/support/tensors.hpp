@@ -1,4 +1,4 @@
-// Tensors for tests of modules: their elements, their bytes, views of them.
+// Tensors for tests of modules: their elements, bytes and views.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,7 @@ inline ConstTensor const_view(const Array& array, const Shape& shape) {
 }
 inline Tensor view(Array& array, const Shape& shape) { return {array.data(), array.dtype(), shape, {}}; }
 
-// A parameter of a module, where it has that.
+// Sets a parameter of a module, if the module has it.
 inline void set(const Tensor& parameter, std::uint64_t seed) {
   if (parameter.data == nullptr) return;
   const Bytes bytes = bytes_of(normals(parameter.dtype, count(parameter.shape), seed));

@@ -1,4 +1,4 @@
-// See work.hpp.
+// Implements work.hpp.
 #include "support/work.hpp"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// Pieces of work of every nature with the results that they should have, for tests that run many of them at once.
+// Calls of every kind with their expected results, for tests that run many of them at once.
 #pragma once
 
 #include <vector>
@@ -11,17 +11,17 @@ struct Work {
   contracts::Operation op;
   contracts::Array x, weight, bias;
   contracts::Layout layout;
-  contracts::Outcome expected;  // of a run on one thread, before anything else
+  contracts::Outcome expected;  // from a run on one thread, before all other runs
 
-  // Whether a run gives the same bits, statistics too, and writes nothing else.
+  // Returns true if a run gives the same bits, including statistics, and writes nothing else.
   bool comes_out(const contracts::Runner& run, const Executor& executor) const;
 };
 
-// Both kinds, all types, rows that lie in every order, in place; many rows, few rows, a long row whose blocks are
-// shared out, a row that nobody can share. All of them are large enough to be shared out but the last.
+// Both kinds, all types, all orders of rows, and in place. Many rows, few rows, a long row whose blocks are shared out,
+// and a row that cannot be shared out. All except the last are large enough to be shared out.
 std::vector<Work> all_work();
 
-// evenorm::run.
+// Calls evenorm::run.
 contracts::Runner through_cpp();
 
 }  // namespace evenorm::testing

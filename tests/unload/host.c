@@ -1,5 +1,5 @@
-/* Loads a library, has it work on its threads, and unloads it, 100 times. It is linked with nothing that the library
- * needs, so that nothing but the library itself keeps its code where it is. Prints how many threads there are then. */
+/* Loads a library, lets it work on its threads, and unloads it, 100 times. The program links nothing that the library
+ * needs, so that only the library itself keeps its code in memory. Prints the number of threads at the end. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   for (int i = 0; i < 100; ++i) {
     const int status = use_once(argv[1]);
     if (status != 0) return status;
-    /* Now and then long enough for the threads to fall asleep, where the next round or none would wake them. */
+    /* Sometimes waits until the threads fall asleep, so that the next round must wake them. */
     if (i % 10 == 0) nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
   }
   printf("%d threads\n", threads());

@@ -1,9 +1,9 @@
-/* What a program loads and unloads: a library that uses evenorm, shared or static, with threads. */
+/* The library that a program loads and unloads. It uses evenorm, shared or static, with threads. */
 #include <evenorm/evenorm.h>
 
 enum { kRows = 2048, kCols = 256 };
 
-/* 0 where the norm of all rows is right. */
+/* Returns 0 if the norm of all rows is correct. */
 __attribute__((visibility("default"))) int use_evenorm(void) {
   static float x[kRows * kCols], y[kRows * kCols];
   for (int i = 0; i < kRows * kCols; ++i) x[i] = i % 2 == 0 ? 3.0f : 5.0f;

@@ -1,8 +1,8 @@
-"""evenorm for PyTorch: modules, functions, `convert`, and normalised recurrent layers.
+"""evenorm for PyTorch: modules, functions, `convert`, and recurrent layers with layer norm.
 
 import evenorm.torch
 norm = evenorm.torch.LayerNorm(768)          # instead of torch.nn.LayerNorm(768)
-evenorm.torch.convert(model)                 # or: swap every norm of a model
+evenorm.torch.convert(model)                 # or: replace every norm of a model
 """
 
 from . import _exporters as _exporters

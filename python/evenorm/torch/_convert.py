@@ -1,8 +1,8 @@
-"""convert(): a model's norms become evenorm's, in place, and the report of what was done and what was not.
+"""convert(): replaces a model's norms by evenorm's, in place, and reports what it replaced and left.
 
-A module is swapped by giving the object another class, never by building a second module: parameters, buffers, hooks,
-attributes, the training flag and every reference to it, shared ones and those that no registry knows, stay by
-themselves. Whether a module that is not torch.nn's own is a norm is settled elsewhere: _look_alikes.py, _trial.py.
+A module is replaced by changing the class of the object. So its parameters, buffers, hooks, attributes and training
+flag stay, and all references to it stay valid. _look_alikes.py and _trial.py decide whether a module that is not
+torch.nn's own is a norm.
 """
 
 import warnings
@@ -18,11 +18,11 @@ from . import _look_alikes, _trial
 from ._modules import LayerNorm, RMSNorm
 
 OWN: dict[type[nn.Module], type[nn.Module]] = {nn.LayerNorm: LayerNorm, nn.RMSNorm: RMSNorm}
-EVERY_MODULES = frozenset(vars(nn.Module()))  # attributes
+EVERY_MODULES = frozenset(vars(nn.Module()))  # the attributes that every module has
 
 
 class Replaced(NamedTuple):
-    """A module that was swapped: its name in the model, its old class, and what it computes now."""
+    """A module that was replaced: its name in the model, its old class, and what it computes."""
 
     name: str
     old: str
@@ -30,7 +30,7 @@ class Replaced(NamedTuple):
 
 
 class Left(NamedTuple):
-    """A module that is, or looks like, a norm and was not swapped: its name, its class, and the reason."""
+    """A module that is or looks like a norm and was not replaced: its name, its class, and the reason."""
 
     name: str
     old: str
@@ -39,7 +39,7 @@ class Left(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Conversion:
-    """What convert() did. Its repr is a table, in which modules whose names differ in numbers alone share a line."""
+    """What convert() did. Its repr is a table; modules whose names differ only in numbers share a line."""
 
     model: nn.Module
     replaced: tuple[Replaced, ...]
@@ -53,32 +53,32 @@ class Conversion:
         return "\n".join([*lines, *(f"  warning   {text}" for text in self.warnings)])
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError("this is convert()'s report; the model was converted in place, and is also its attribute model")
+        raise TypeError("convert() returns a report, not the model; the model was converted in place")
 
 
 def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
-    """Swap a model's norms for evenorm's, in place; return what was replaced, what was left, and why.
+    """Replace a model's norms by evenorm's, in place; report what was replaced, what was left, and why.
 
-    Every module that is exactly torch.nn.LayerNorm or torch.nn.RMSNorm becomes evenorm.torch.LayerNorm or RMSNorm, by a
-    change of its class: it remains the same object, with the same Parameters, buffers, hooks and attributes.
+    Every module that is exactly torch.nn.LayerNorm or torch.nn.RMSNorm becomes evenorm.torch.LayerNorm or RMSNorm by a
+    change of its class. It stays the same object, with the same Parameters, buffers, hooks and attributes.
 
-    Other norms (subclasses, Hugging Face's RMS norms, hand-written ones) are swapped only if their values and gradients
-    agree with evenorm's in a trial on random rows. Their own forward still runs on x of other types, devices, numbers of
-    axes or lengths of rows. docs/python.md has the details.
+    Other norms (subclasses, Hugging Face's RMS norms, hand-written ones) are replaced only if their values and
+    gradients agree with evenorm's in a trial on random rows. Their own forward still runs on x of other types, devices,
+    numbers of axes or lengths of rows. docs/python.md has the details.
 
     Args:
-        model: any module, a norm itself included.
-        look_alikes: False leaves all that is not exactly torch.nn's.
+        model: any module, which may itself be a norm.
+        look_alikes: if False, leave every module that is not exactly torch.nn's.
 
     Returns:
-        A Conversion: model (the same object), replaced, left, warnings; its repr is a table.
+        A Conversion with model (the same object), replaced, left and warnings. Its repr is a table.
 
     Raises:
-        TypeError: model is not a torch.nn.Module, or look_alikes not a bool.
+        TypeError: model is not a torch.nn.Module, or look_alikes is not a bool.
 
     Warns:
-        UserWarning: a torch.nn.TransformerEncoderLayer was converted that PyTorch's inference fast path may run, which
-        computes the norms itself.
+        UserWarning: the model has a converted torch.nn.TransformerEncoderLayer that PyTorch's inference fast path may
+        run, which computes the norms itself.
 
     Example:
         >>> import torch, evenorm.torch
@@ -104,7 +104,7 @@ def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
         if module in observed and isinstance(result, type):
             result = "prepared for static quantization, which will put PyTorch's quantized norm in its place"
         if isinstance(result, type):
-            object.__setattr__(module, "__class__", result)  # whatever the module's own __setattr__ refuses
+            object.__setattr__(module, "__class__", result)  # the module's own __setattr__ may refuse it
             replaced.append(Replaced(name, old, _new_name(result)))
         elif result is not None:
             left.append(Left(name, old, result))
@@ -115,7 +115,7 @@ def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
 
 
 def _swap(module: nn.Module, settled: "Settled | None") -> type[nn.Module] | str | None:
-    """The class that the module should have; or why it keeps its own; or None for what is no norm."""
+    """Returns the class that the module should get, or why it keeps its own, or None if it is not a norm."""
     cls = type(module)
     if isinstance(module, LayerNorm | RMSNorm) or hasattr(type(module), "evenorm_recipe"):
         return "already evenorm's"
@@ -133,18 +133,21 @@ def _swap(module: nn.Module, settled: "Settled | None") -> type[nn.Module] | str
 
 
 def _is_observed(module: nn.Module) -> bool:
-    """Whether it came from torch.ao.quantization's prepare_fx, whose convert_fx goes by the exact class."""
+    """True if torch.ao.quantization's prepare_fx made the module. Its convert_fx looks modules up by exact class."""
     return isinstance(module, torch.fx.GraphModule) and "_observed_graph_module_attrs" in module.meta
 
 
 def _parametrized(cls: type[nn.Module], base: type[nn.Module]) -> type[nn.Module]:
-    """PyTorch gives each parametrized module a class of its own, with properties for its tensors, and returns to that
-    class's base when the last one is removed: so the same class, on another base."""
+    """The class of a parametrized module, derived from `base` instead of torch.nn's class.
+
+    PyTorch gives each parametrized module its own class, with properties for its tensors. When the last parametrization
+    is removed, the module gets the base of that class back.
+    """
     body = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__", "__doc__")}
     return type(cls.__name__, (base,), body)
 
 
-Settled = dict[Any, _look_alikes.Recipe | str]  # modules of one class, shape and attributes are tried once
+Settled = dict[Any, _look_alikes.Recipe | str]  # by class, shapes and attributes: equal modules are tried once
 
 
 def _swap_look_alike(module: nn.Module, settled: Settled) -> type[nn.Module] | str | None:
@@ -161,7 +164,7 @@ def _swap_look_alike(module: nn.Module, settled: Settled) -> type[nn.Module] | s
         return recipe
     try:
         return _look_alikes.stand_in(type(module), recipe)
-    except Exception as error:  # a metaclass, or __init_subclass__, of a stranger's
+    except Exception as error:  # raised by the metaclass or by __init_subclass__
         return f"its class cannot have a subclass: {type(error).__name__}: {error}"[:200]
 
 
@@ -180,7 +183,7 @@ def _key(module: nn.Module) -> Any:
 
 
 def _bypassed(model: nn.Module, replaced: set[str]) -> Iterable[str]:
-    """A warning where PyTorch may run whole encoder layers without calling the norms in them."""
+    """Warns if PyTorch may run whole encoder layers without calling their norms."""
     layers = [
         name
         for name, module in model.named_modules()
@@ -191,14 +194,13 @@ def _bypassed(model: nn.Module, replaced: set[str]) -> Iterable[str]:
     if layers and torch.backends.mha.get_fastpath_enabled():
         which = ", ".join(line for line, _ in _grouped((name, "") for name in layers))
         yield (
-            f"{which}: in evaluation without gradients, torch.nn.TransformerEncoderLayer computes its norms itself in "
-            "one fused operator, and evenorm's are not called; torch.backends.mha.set_fastpath_enabled(False) calls "
-            "them"
+            f"{which}: in evaluation without gradients, torch.nn.TransformerEncoderLayer computes its norms in one "
+            "fused operator and does not call evenorm's; torch.backends.mha.set_fastpath_enabled(False) turns that off"
         )
 
 
 def _has_fast_path(layer: nn.TransformerEncoderLayer) -> bool:
-    """Whether some input would take it: of the layer's conditions, those that no later call can change."""
+    """True if some input may take the fast path. Checks those of its conditions that do not depend on the call."""
     attention = layer.self_attn
     return (
         type(layer).forward is nn.TransformerEncoderLayer.forward
@@ -229,7 +231,7 @@ def _table(heading: str, entries: list[tuple[str, str]]) -> list[str]:
 
 
 def _grouped(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """One line for those with the same text whose names differ in numbers alone, which are then *."""
+    """Merges lines with the same text whose names differ only in numbers, and writes * for these numbers."""
     groups: dict[tuple[str, str], list[list[str]]] = {}
     for name, text in lines:
         parts = name.split(".")

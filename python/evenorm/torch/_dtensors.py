@@ -1,8 +1,8 @@
-"""What PyTorch's DTensors are told of the operators: whole rows stay where they are, whatever axis of rows is sharded.
+"""Rules for PyTorch's DTensors: if only axes of rows are sharded, the operators run without communication.
 
-Each process runs evenorm on its own rows, so results have the bits of one process; gradients of parameters are parts of
-a sum. Rows in parts are gathered first, as for PyTorch's own norms. The rules are registered once PyTorch's DTensors are
-loaded, never before: that import takes half a second.
+Each process normalises its own rows, so results have the bits of a single process. Gradients of parameters are partial
+sums. If rows themselves are sharded, DTensor gathers them first, as for PyTorch's own norms. The rules are registered
+only after the program has imported torch.distributed.tensor, because that import takes half a second.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_dtensor(t: Tensor) -> bool:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # runs while a compiler traces
 def have_rules() -> bool:
-    """Do DTensors know the operators? False as long as there can be none, and where PyTorch's registry is another."""
+    """True if DTensors know the operators. False if no DTensor can exist, or if PyTorch's registry has changed."""
     return "torch.distributed.tensor" in sys.modules and _register()
 
 
@@ -44,15 +44,15 @@ def _register() -> bool:
         return False
     for name in _RESULTS:
         operator = getattr(torch.ops.evenorm, name).default
-        # DTensor remembers what it did for the same arguments; lists and numbers count from the one named here on.
-        # (torch.distributed.tensor.experimental.register_dtensors leaves lists out: one output_mask gets another's.)
+        # DTensor caches a decision for equal arguments. Lists and numbers are compared only from `first` on.
+        # torch.distributed.tensor.experimental.register_dtensors ignores lists, so output_masks would be confused.
         first = [argument.name for argument in operator._schema.arguments].index("normalized_shape")
         register_single_dim_strategy([operator], schema_info=RuntimeSchemaInfo(first))(_rules)
     return True
 
 
 def _rules(operator: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[list[Any]]:
-    """One rule for each axis that numbers rows: where the results are, then where the tensors among the arguments."""
+    """One rule for each axis of rows: the placements of the results, then those of the tensor arguments."""
     from torch.distributed.tensor import Partial, Replicate
     from torch.distributed.tensor._ops.single_dim_strategy import _ShardingPlaceholder
 
@@ -65,7 +65,7 @@ def _rules(operator: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) 
             Partial("sum") if name in ("dweight", "dbias") else rows for name in _RESULTS[operator._opname]
         ]
         if not given.get("output_mask", (True,))[0]:
-            results[0] = Replicate()  # dx, not asked for: of no elements
+            results[0] = Replicate()  # dx was not requested and is empty
         tensors = [name for name, value in given.items() if hasattr(value, "shape")]
         rules.append([*results, *(Replicate() if name in ("weight", "bias") else rows for name in tensors)])
     return rules

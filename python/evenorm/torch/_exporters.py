@@ -1,7 +1,8 @@
-"""What PyTorch's ONNX exporters and quantizers want to know of evenorm's operators and modules.
+"""Registrations for PyTorch's ONNX exporters and quantizers.
 
-ONNX has norms of its own, so its exporters are given PyTorch's. torch.compile and torch.export leave the operators as
-they are; with dynamic shapes they ask here for the shape and strides of results, which must be those of the operators.
+ONNX has norms of its own, so its exporters get decompositions into PyTorch's norms. torch.compile and torch.export keep
+the operators, but with dynamic shapes they take the shapes and strides of results from these decompositions, which
+must therefore match the operators.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from ._operators import operators
 Sizes = Sequence[int]
 
 
-# --- the ONNX exporter of torch.export's graphs: what it does not know, it looks for among decompositions
+# --- the ONNX exporter for graphs of torch.export: it decomposes operators that it does not know
 
 
 def _one_type(norm: Callable[..., Tensor], x: Tensor, shape: Sizes, given: list[Tensor | None], eps: float) -> Tensor:
-    """The norm in a type that holds x's and the parameters', as ONNX's operators have one type."""
+    """The norm in a type that holds x and all parameters, because ONNX's operators have a single type."""
     wide = x.dtype
     for parameter in given:
         wide = wide if parameter is None else torch.promote_types(wide, parameter.dtype)
@@ -62,13 +63,13 @@ def _sum(x: Tensor, residual: Tensor, residual_scale: float) -> Tensor:
     return (x.to(wide) + residual.to(wide) * residual_scale).to(x.dtype).contiguous()
 
 
-# --- the older ONNX exporter, of TorchScript's graphs, and static quantization: both may be missing in a later PyTorch
+# --- the older ONNX exporter for TorchScript graphs, and static quantization: a later PyTorch may lack both
 
 
 def _refuse(name: str) -> Callable[..., NoReturn]:
     def symbol(g: Any, *arguments: Any) -> NoReturn:
         raise RuntimeError(
-            f"evenorm::{name} has no equal in the older ONNX exporter: use torch.onnx.export(..., dynamo=True)"
+            f"evenorm::{name} is not supported by the older ONNX exporter: use torch.onnx.export(..., dynamo=True)"
         )
 
     return symbol
@@ -85,21 +86,21 @@ def _register_symbols() -> None:
         parameters = [weight] if symbolic_helper._is_none(bias) else [weight, bias]
         return g.op("LayerNormalization", x, *parameters, axis_i=-len(normalized_shape), epsilon_f=eps)
 
-    register_custom_op_symbolic("evenorm::layer_norm", layer_norm, 17)  # where ONNX begins to have it
+    register_custom_op_symbolic("evenorm::layer_norm", layer_norm, 17)  # the first opset with LayerNormalization
     for name in ("rms_norm", "add_layer_norm", "add_rms_norm"):
         register_custom_op_symbolic(f"evenorm::{name}", _refuse(name), 9)
 
 
 def _register_quantized() -> None:
-    """prepare() and convert() of torch.ao.quantization go by the exact class."""
+    """Registers LayerNorm for prepare() and convert() of torch.ao.quantization, which look up the exact class."""
     from torch.ao.quantization.quantization_mappings import DEFAULT_STATIC_QUANT_MODULE_MAPPINGS as MAPPINGS
 
     MAPPINGS[LayerNorm] = MAPPINGS[nn.LayerNorm]
 
 
 def _register_fallbacks() -> None:
-    """Inductor leaves operators that it does not know as they are; where the environment says CI it refuses those that
-    have a decomposition, unless it was told so. It is large, and loaded here only then."""
+    """Tells Inductor to keep the operators. If the environment variable CI is set, it would reject them for having a
+    decomposition. Inductor is large, so it is imported only in that case."""
     from torch._inductor.lowering import make_fallback, tag_to_layout_constraint
     from torch._library.utils import get_layout_constraint_tag
 

@@ -1,7 +1,7 @@
-"""The operators, registered in Python over evenorm's own functions: for a PyTorch that the extension was not built for.
+"""The operators registered in Python, for a PyTorch version that the extension was not built for.
 
-They give the same bits, on evenorm's threads, and cost microseconds more for each call. Schemas are those of
-python/src/torch/operators.cpp. Derivatives of gradients are found by PyTorch, of the formula in float64.
+They call evenorm's NumPy functions: the same bits, on evenorm's threads, microseconds slower per call. The schemas are
+those of python/src/torch/operators.cpp. PyTorch differentiates the formula in float64 for derivatives of gradients.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ for _name, _function in {
 
 
 def _differentiate(ctx: Any, dy: Tensor | None, dsum: Tensor | None, places: dict[str, int]) -> dict[str, Any]:
-    """The gradients by name: x, weight and bias, from those of y and of the sum."""
+    """Returns the gradients of x, weight and bias by name, from the gradients of y and of the sum."""
     if dy is None:
         return {"x": dsum}
     x, weight = ctx.saved_tensors
@@ -121,20 +121,20 @@ def _differentiate(ctx: Any, dy: Tensor | None, dsum: Tensor | None, places: dic
 
 
 def _register_forward(name: str, *places: str) -> None:
-    """places: the names of the arguments, in order."""
+    """Registers the derivative of a forward operator. `places` are the names of its arguments, in order."""
     place = {argument: i for i, argument in enumerate(places)}
     defaults = {"weight": None, "bias": None, "eps": 1e-5, "residual_scale": 1.0}
     tensors = {a: i for a, i in place.items() if a in ("x", "residual", "weight", "bias")}
 
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        given = {**defaults, **dict(zip(places, inputs, strict=False))}  # PyTorch leaves defaults at the end out
+        given = {**defaults, **dict(zip(places, inputs, strict=False))}  # PyTorch leaves trailing defaults out
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(output[1] if "residual" in place else given["x"], given["weight"])
         ctx.shape, ctx.eps, ctx.scale = given["normalized_shape"], given["eps"], given["residual_scale"]
         ctx.bias_dtype = None if given["bias"] is None else given["bias"].dtype
         ctx.residual_dtype = given["residual"].dtype if "residual" in place else None
         if "residual" in place and not any(ctx.needs_input_grad[:2]):
-            ctx.mark_non_differentiable(output[1])  # of x and residual alone
+            ctx.mark_non_differentiable(output[1])  # it depends on x and residual only
 
     def backward(ctx: Any, dy: Tensor | None, dsum: Tensor | None = None) -> tuple[Any, ...]:
         found = _differentiate(ctx, dy, dsum, tensors)
@@ -153,7 +153,7 @@ _register_forward("add_rms_norm", "x", "residual", "normalized_shape", "weight",
 
 
 def _normalised(kind: str, x: Tensor, axes: list[int], eps: float) -> Tensor:
-    """The formula on float64, for every magnitude of x: see Rows in python/src/torch/formulas.cpp."""
+    """The normalised rows in float64, for any magnitude of x. See Rows in python/src/torch/formulas.cpp."""
     if kind == "layer":
         low, high = x.detach().amin(axes, keepdim=True), x.detach().amax(axes, keepdim=True)
         x = x - torch.where(low == high, low, low / 2 + high / 2)
@@ -169,7 +169,7 @@ def _normalised(kind: str, x: Tensor, axes: list[int], eps: float) -> Tensor:
 def _second_gradients(
     kind: str, inputs: tuple[Tensor, Tensor, Tensor | None], shape: Sequence[int], eps: float, of: Sequence[Any]
 ) -> list[Tensor | None]:
-    """The gradients of <of, (dx, dweight, dbias)> with respect to dy, x and weight, by way of the formula."""
+    """The gradients of <of, (dx, dweight, dbias)> with respect to dy, x and weight."""
     keep = torch.is_grad_enabled()
     with torch.enable_grad():
         leaves = [t if t is None or (keep and t.requires_grad) else t.detach().requires_grad_() for t in inputs]

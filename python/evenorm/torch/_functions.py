@@ -1,4 +1,4 @@
-"""Layer norm and RMS norm of PyTorch's tensors: which calls are evenorm's, and which PyTorch's own function answers."""
+"""Layer norm and RMS norm of PyTorch tensors. Decides which calls evenorm handles and which PyTorch's functions do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _is_not_taken(*arguments: object) -> Any:
     return NotImplemented
 
 
-# The eager way in, without the interpreter: it takes plain tensors alone, and answers NotImplemented to all else.
+# The fast entry points of eager mode. They accept only plain tensors and return NotImplemented for anything else.
 _eager_layer_norm = extension.layer_norm if extension else _is_not_taken
 _eager_rms_norm = extension.rms_norm if extension else _is_not_taken
 _eager_add_layer_norm = extension.add_layer_norm if extension else _is_not_taken
@@ -37,9 +37,9 @@ _eager_add_rms_norm = extension.add_rms_norm if extension else _is_not_taken
 
 
 def _has_rules(t: Tensor) -> bool:
-    """Is it of a class with rules for PyTorch's operators, as DTensor is? Compilers know only those that flatten."""
+    """True if t's class has rules for PyTorch's operators, as DTensor has. While compiling, only wrappers count."""
     if is_compiling():
-        _dtensors.have_rules()  # of DTensors, which are no wrappers to Dynamo: they go to the operators
+        _dtensors.have_rules()  # registers them: Dynamo does not treat DTensors as wrappers, so the operators get them
         return is_traceable_wrapper_subclass(t)
     if _dtensors.is_dtensor(t):
         return not _dtensors.have_rules()
@@ -69,7 +69,7 @@ _NO_OVERRIDES = (_override(Tensor), torch._C._disabled_torch_function_impl)
 
 
 def _past_overrides(question: Callable[..., Any]) -> Callable[..., Any]:
-    """A class's __torch_function__ may refuse even a tensor's shape: a question of ours is not put to it."""
+    """Runs `question` without __torch_function__ of subclasses, which may refuse even to give a tensor's shape."""
 
     @functools.wraps(question)
     def asked(*arguments: Any) -> Any:
@@ -82,12 +82,12 @@ def _past_overrides(question: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def has_overrides(*tensors: Tensor | None) -> bool:
-    """Whether one of them is of a class with a __torch_function__ of its own."""
+    """True if the class of any of the tensors has its own __torch_function__."""
     return not is_compiling() and any(t is not None and _override(type(t)) not in _NO_OVERRIDES for t in tensors)
 
 
 def _has_derivatives() -> bool:
-    """Registered in Python, the operators have no forward mode and no functional derivatives: PyTorch's own have."""
+    """False for forward mode and functional derivatives with operators registered in Python, which lack them."""
     if extension is not None or is_compiling():
         return True
     levels = functorch.get_interpreter_stack() or []
@@ -97,7 +97,7 @@ def _has_derivatives() -> bool:
 
 @_past_overrides
 def _is_norm(x: object, normalized_shape: object, eps: object, *parameters: object) -> bool:
-    """Does evenorm take it? The same question as in the extension, for whatever is not a plain tensor."""
+    """True if evenorm handles the call. The same conditions as in the extension, for tensors that are not plain."""
     if not isinstance(normalized_shape, Sequence) or not isinstance(eps, (float, int)):
         return False
     if not _is_supported(x) or not _has_derivatives():
@@ -112,7 +112,7 @@ def _is_norm(x: object, normalized_shape: object, eps: object, *parameters: obje
 
 @_past_overrides
 def _has_parameter_types(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
-    """PyTorch's layer norm has parameters of x's type, or of float32 beside 16-bit types; both of one."""
+    """True if weight and bias have one type that PyTorch's layer norm allows: x's, or float32 with a 16-bit x."""
     dtypes = {p.dtype for p in (weight, bias) if p is not None}
     return not dtypes or (
         len(dtypes) == 1 and (x.dtype in dtypes or (torch.float32 in dtypes and x.element_size() == 2))
@@ -130,8 +130,10 @@ def _can_add(x: Tensor, residual: Tensor) -> bool:
 
 
 def _call(operator: Any, *arguments: Any) -> Any:
-    """The operator's answer; NotImplemented where a class's __torch_function__ refuses what is not PyTorch's. Classes
-    refuse by exceptions of every type, and where the failure was another one, PyTorch's own function will meet it."""
+    """Calls the operator; returns NotImplemented if a class's __torch_function__ refuses it.
+
+    Classes refuse with exceptions of any type. If the error has another cause, PyTorch's own function raises it again.
+    """
     if is_compiling() or not has_torch_function(arguments):
         return operator(*arguments)
     try:
@@ -141,7 +143,7 @@ def _call(operator: Any, *arguments: Any) -> Any:
 
 
 def _norm(rms: bool, x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float | None) -> Tensor:
-    """Whatever is not a plain tensor: by evenorm's operator, over processes, or by PyTorch's function."""
+    """Normalises tensors that are not plain, by evenorm's operator, by the sharded norm, or by PyTorch's function."""
     parameters: Any = (weight,) if rms else (weight, bias)
     if _is_norm(x, shape, 0.0 if rms and eps is None else eps, *parameters) and (
         rms or _has_parameter_types(x, weight, bias)
@@ -164,19 +166,20 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Layer norm over the trailing axes: torch.nn.functional.layer_norm, exact and faster on CPUs.
+    """Layer norm over the trailing axes: torch.nn.functional.layer_norm, more accurate and faster on CPUs.
 
     Args:
-        input: any shape that ends in `normalized_shape`; float32, float64, bfloat16 or float16; any strides.
-        normalized_shape: the sizes of the axes that are normalised together.
-        weight, bias: of shape `normalized_shape`; of input's type, or float32 beside a 16-bit one. None: 1 and 0.
-        eps: is added to the (biased) variance.
+        input: a tensor whose shape ends in `normalized_shape`; float32, float64, bfloat16 or float16; any strides.
+        normalized_shape: the sizes of the axes to normalise together.
+        weight, bias: tensors of shape `normalized_shape` and of input's type, or float32 with a 16-bit input. None: 1
+            and 0.
+        eps: added to the (biased) variance.
 
     Returns:
-        A contiguous tensor of input's shape and type. Every row has the same bits in any batch, for any number of
-        threads, eager, compiled or exported.
+        A contiguous tensor of input's shape and type. A row has the same bits in any batch, for any number of threads,
+        in eager, compiled and exported code.
 
-    PyTorch's own function answers what evenorm does not take, and raises its errors: docs/python.md.
+    PyTorch's own function handles all other arguments and raises its own errors; see docs/python.md.
 
     >>> layer_norm(torch.tensor([[4.0, 2.0, 8.0]]), (3,))
     tensor([[-0.2673, -1.0690,  1.3363]])
@@ -191,12 +194,12 @@ def layer_norm(
 def rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
-    """RMS norm over the trailing axes: torch.nn.functional.rms_norm in one pass, exact.
+    """RMS norm over the trailing axes: torch.nn.functional.rms_norm in one pass, and more accurate.
 
     Args:
         input, normalized_shape: as in `layer_norm`.
-        weight: of shape `normalized_shape`, of any of input's types. None: 1.
-        eps: is added to the mean of squares. None: float32's machine epsilon, float64's for float64.
+        weight: a tensor of shape `normalized_shape` and of any type that input may have. None: 1.
+        eps: added to the mean of squares. None: the machine epsilon of float64 for a float64 input, else of float32.
 
     Returns:
         A tensor of input's shape and type, rounded once.
@@ -212,7 +215,7 @@ def rms_norm(
 
 
 def _broadcast(input: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
-    """Both of the sum's shape: expanded, so that the sum is rounded once whatever the shapes."""
+    """Expands both to the shape of their sum, so that the sum is rounded once for any shapes."""
     if not isinstance(residual, Tensor) or _need_no_expansion(input, residual):
         return input, residual
     expanded = _call(torch.broadcast_tensors, input, residual)
@@ -221,7 +224,7 @@ def _broadcast(input: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
 
 @_past_overrides
 def _need_no_expansion(a: Tensor, b: Tensor) -> bool:
-    """Nested tensors are left to PyTorch: they may have no shape to ask for."""
+    """True for equal shapes, and for nested tensors, which are left to PyTorch: they may not have a shape."""
     return a.is_nested or b.is_nested or a.shape == b.shape
 
 
@@ -233,9 +236,9 @@ def _dtype(t: Tensor) -> Any:
 def _add_norm(
     rms: bool, x: Tensor, residual: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: Any, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """The same of a sum."""
+    """Like `_norm`, for the sum of x and a residual."""
     if isinstance(scale, int):
-        float(scale)  # an int that no float holds is an OverflowError, as PyTorch's functions raise it for eps
+        float(scale)  # raises OverflowError for an int that no float holds, as PyTorch's functions do for eps
     x, residual = _broadcast(x, residual)
     parameters: Any = (weight,) if rms else (weight, bias)
     if (
@@ -262,15 +265,15 @@ def add_layer_norm(
     eps: float = 1e-5,
     residual_scale: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """The sum s = input + residual_scale * residual and layer norm of it, in one pass, forward and backward.
+    """Layer norm of s = input + residual_scale * residual, in one pass forward and backward. Returns the norm and s.
 
     Args:
-        residual: of any of the types that `layer_norm` takes; its shape broadcasts with input's, as in input + residual.
-        residual_scale: finite.
-        The others: as in `layer_norm`.
+        residual: a tensor of any type that input may have. Its shape broadcasts with input's, as in input + residual.
+        residual_scale: a finite number.
+        input, normalized_shape, weight, bias, eps: as in `layer_norm`.
 
     Returns:
-        (layer_norm(s), s), both contiguous and of input's type; s is rounded once, before it is normalised.
+        (layer_norm(s), s), both contiguous and of input's type. s is rounded once, before it is normalised.
 
     >>> y, s = add_layer_norm(torch.tensor([4.0, 2.0, 8.0]), torch.tensor([0.0, 2.0, -4.0]), (3,))
     >>> s
@@ -293,7 +296,7 @@ def add_rms_norm(
     eps: float | None = None,
     residual_scale: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """The sum s = input + residual_scale * residual and RMS norm of it, in one pass; see `add_layer_norm`, `rms_norm`.
+    """RMS norm of s = input + residual_scale * residual, in one pass. See `add_layer_norm` and `rms_norm`.
 
     >>> y, s = add_rms_norm(torch.tensor([1.0, 5.0]), torch.tensor([2.0, -1.0]), (2,), eps=0.0)
     >>> s

@@ -1,9 +1,9 @@
-"""Norms that are not torch.nn's own: what they may be, and the class that stands in for theirs.
+"""Norms that are not torch.nn's own: recognises candidates, and makes the class that replaces theirs.
 
-Knows the names that hand-written norms give their tensors, nothing about models; whether a module computes what it
-seems to is settled by _trial.py alone. A module stays the same object: its class becomes a subclass of its own, so
-isinstance, hooks, parameters and state_dict keys are what they were, and its own forward is there for all that was
-not tried: other types, devices, numbers of axes, sizes.
+A module is a candidate by the names of its tensors or of its class; _trial.py decides whether it computes a norm. A
+replaced module stays the same object. Its class becomes a subclass of its own class, so isinstance, hooks, parameters
+and state_dict keys stay the same. The module's own forward still runs on all that was not tried: other types, devices,
+numbers of axes and sizes.
 """
 
 import copyreg
@@ -25,32 +25,32 @@ from ._modules import no_torchscript
 
 WEIGHTS = ("weight", "scale", "gamma", "gain", "g", "w", "a_2", "alpha")
 BIASES = ("bias", "shift", "beta", "offset", "b", "b_2")
-MOST_COLS = 2**20  # of rows that are worth the memory of a trial
-LAST, FIRST = -1, 1  # where a row lies: along the last axes, or along the first after the batch's
+MOST_COLS = 2**20  # the longest rows that are tried: longer ones take too much memory
+LAST, FIRST = -1, 1  # the axes of rows: the last ones, or the first one after the batch's
 
-Types = tuple[torch.dtype, torch.dtype | None]  # of x and of the weight
+Types = tuple[torch.dtype, torch.dtype | None]  # the types of x and of the weight
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A norm, and which attributes of a module it takes its tensors and eps from."""
+    """A norm, and the module's attributes that hold its tensors and eps."""
 
     kind: Literal["layer", "rms"]
     weight: str | None
     bias: str | None
-    argument: str  # forward's
+    argument: str  # the name of forward's argument
     eps: float | None
-    eps_name: str | None = None  # read at each call: a module whose eps is set anew follows
-    zero_centred: bool = False  # the norm's weight is 1 + the module's
-    types: frozenset[Types] = frozenset()  # for which old and new agreed
-    axes: tuple[tuple[int, int], ...] = ()  # the numbers of x's axes for which they did, each with LAST or FIRST
-    ordered: frozenset[int] = frozenset()  # those for which the module's y lies in memory in x's order
-    square: bool = True  # they did where other axes are as long as the row, too
+    eps_name: str | None = None  # read at each call, so that a new value takes effect
+    zero_centred: bool = False  # the norm multiplies by 1 + weight
+    types: frozenset[Types] = frozenset()  # for which the module and evenorm agreed
+    axes: tuple[tuple[int, int], ...] = ()  # the numbers of x's axes for which they agreed, each with LAST or FIRST
+    ordered: frozenset[int] = frozenset()  # the numbers of axes for which the module's y has x's memory order
+    square: bool = True  # they also agreed when other axes are as long as the row
     unlike: tuple[int, ...] = ()  # the numbers of axes for which the module computes something else
     _axis_of: dict[int, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Not cached when first asked for: torch.compile would see it change, and compile twice.
+        # Computed here and not on first use: torch.compile would see it change and compile twice.
         object.__setattr__(self, "_axis_of", dict(self.axes))
 
     def __str__(self) -> str:
@@ -58,9 +58,9 @@ class Recipe:
         weight = "" if self.weight is None else f", {'1 + ' if self.zero_centred else ''}{self.weight}"
         bias = "" if self.bias is None else f", {self.bias}"
         eps = self.eps if self.eps_name is None else self.eps_name
-        return f"{name}(x{weight}{bias}, eps={eps}{self._axes_said()}){_of_axes(', not of', self.unlike)}"
+        return f"{name}(x{weight}{bias}, eps={eps}{self._axes_text()}){_of_axes(', not of', self.unlike)}"
 
-    def _axes_said(self) -> str:
+    def _axes_text(self) -> str:
         first = [count for count, axis in self.axes if axis == FIRST]
         if not first:
             return ""
@@ -68,23 +68,23 @@ class Recipe:
         return f", axes=(1,){_of_axes(' of', first) if mixed else ''}"
 
     def tensors(self, module: nn.Module) -> tuple[Tensor | None, Tensor | None]:
-        """The module's weight and bias."""
+        """Returns the module's weight and bias."""
         weight = None if self.weight is None else getattr(module, self.weight)
         return weight, None if self.bias is None else getattr(module, self.bias)
 
     def shape(self, module: nn.Module) -> tuple[int, ...] | None:
-        """The shape of one row, where the module says it."""
+        """Returns the shape of one row if the module determines it."""
         if self.weight is None:
-            said = getattr(module, "normalized_shape", None)
-            return (said,) if isinstance(said, int) else None if said is None else tuple(said)
+            shape = getattr(module, "normalized_shape", None)
+            return (shape,) if isinstance(shape, int) else None if shape is None else tuple(shape)
         sizes = getattr(module, self.weight).shape
         if len(sizes) > 1:
             long = tuple(size for size in sizes if size != 1)
             sizes = long if len(long) == 1 else sizes  # (C, 1, 1) broadcasts over the rows of images
-        return tuple([int(size) for size in sizes])  # torch.jit.trace makes them tensors
+        return tuple([int(size) for size in sizes])  # torch.jit.trace makes the sizes tensors
 
     def row(self, module: nn.Module) -> tuple[Tensor | None, Tensor | None, tuple[int, ...] | None]:
-        """The module's weight and bias, in the shape of one row, and that shape."""
+        """Returns the module's weight and bias in the shape of one row, and that shape."""
         weight, bias = self.tensors(module)
         shape = self.shape(module)
         if weight is not None and shape is not None and weight.dim() != len(shape):
@@ -95,26 +95,26 @@ class Recipe:
         return self.eps if self.eps_name is None else getattr(module, self.eps_name)
 
     def norm(self, module: nn.Module, x: Tensor) -> Tensor:
-        """The norm of x over its last axes, by evenorm."""
+        """Normalises x over its last axes with evenorm."""
         weight, bias, shape = self.row(module)
         shape = shape or (int(x.shape[-1]),)
         eps = self.eps_of(module)
         if weight is not None and self.zero_centred:
-            # 1 + a bf16 or f16 weight rounded to its own type would lose most of the weight's digits.
+            # Rounding 1 + weight to bf16 or f16 would lose most of the weight's digits.
             wide = torch.promote_types(weight.dtype, torch.float32)
             weight, bias = weight.to(wide) + 1, None if bias is None else bias.to(wide)
         if self.kind == "rms":
             return rms_norm(x, shape, weight, eps)
-        assert eps is not None  # layer norm has no default by x's type
+        assert eps is not None  # layer norm has no default eps
         return layer_norm(x, shape, weight, bias, eps)
 
     def compute(self, module: nn.Module, x: Tensor, axis: int) -> Tensor:
-        """What the module's forward gives, by evenorm, where axis() says that it does."""
+        """Computes the module's forward with evenorm, along the axis that axis() returned."""
         y = self.norm(module, x) if axis == LAST else self.norm(module, x.movedim(FIRST, -1)).movedim(-1, FIRST)
         return _in_order_of(x, y) if x.dim() in self.ordered else y
 
     def axis(self, module: nn.Module, x: object) -> int | None:
-        """Where x's rows lie; None where old and new are not known to agree on tensors such as x."""
+        """Returns the axis of x's rows, or None if evenorm is not known to agree with the module on such an x."""
         weight, bias = self.tensors(module)
         if not isinstance(x, Tensor) or has_overrides(x, weight, bias) or x.device.type != "cpu" or x.is_nested:
             return None
@@ -138,7 +138,7 @@ def _of_axes(of: str, counts: Sequence[int]) -> str:
 
 
 def _in_order_of(x: Tensor, y: Tensor) -> Tensor:
-    """y, with its axes in memory in the order of x's, as PyTorch's operations on single elements leave them."""
+    """y with the memory order of x's axes, which PyTorch's element-wise operations keep."""
     if x.is_contiguous():
         return y.contiguous()
     if x.stride() == y.stride():
@@ -151,7 +151,7 @@ _made: dict[tuple[type[nn.Module], Recipe], type[nn.Module]] = {}
 
 
 def stand_in(cls: type[nn.Module], recipe: Recipe) -> type[nn.Module]:
-    """The subclass of cls that computes recipe where it fits, and what cls computes elsewhere; one for each pair."""
+    """Returns the subclass of cls that computes recipe where it applies, and cls's forward elsewhere. It is cached."""
     if (cls, recipe) not in _made:
         _made.setdefault((cls, recipe), _make(cls, recipe))
     return _made[cls, recipe]
@@ -170,7 +170,7 @@ def _make(cls: type[nn.Module], recipe: Recipe) -> type[nn.Module]:
         return recipe.compute(self, x, axis)
 
     def reduce(self: nn.Module, protocol: Any) -> Any:
-        # The class has no name to be pickled by: it is made again from cls and recipe.
+        # The class has no importable name, so it is made again from cls and recipe.
         how = cls.__reduce_ex__(self, protocol)
         if isinstance(how, str):
             return how
@@ -190,14 +190,14 @@ def _make(cls: type[nn.Module], recipe: Recipe) -> type[nn.Module]:
 
 
 def restore(cls: type[nn.Module], recipe: Recipe) -> nn.Module:
-    """An empty module of the class that stands in for cls; what unpickles it fills it."""
+    """Unpickling calls this to make an empty module of the class that replaces cls."""
     made = stand_in(cls, recipe)
     return made.__new__(made)
 
 
 def candidate(module: nn.Module) -> Recipe | str | None:
-    """What the module may be, to be tried: a recipe without kind and eps settled; or why it cannot be, although it is
-    called a norm; or None for what does not even look like one."""
+    """Returns what the module may be: a recipe without kind and eps, to be tried. Returns a reason if it is called a
+    norm but cannot be one, and None if it does not look like a norm."""
     cls = type(module)
     if cls.__module__.startswith("torch.ao.nn.quantized.") and isinstance(module, nn.LayerNorm):
         return "PyTorch's quantized norm"
@@ -229,13 +229,13 @@ def candidate(module: nn.Module) -> Recipe | str | None:
 
 
 def _without_weight(module: nn.Module) -> Recipe | str:
-    said = getattr(module, "normalized_shape", None)
-    if said is not None:
-        sizes = (said,) if not isinstance(said, tuple | list) else said
+    shape = getattr(module, "normalized_shape", None)
+    if shape is not None:
+        sizes = (shape,) if not isinstance(shape, tuple | list) else shape
         if not sizes or any(isinstance(size, bool) or not isinstance(size, Integral) or size < 1 for size in sizes):
-            return f"its normalized_shape is {said!r}, but should be sizes"
+            return f"its normalized_shape is {shape!r}, but should be sizes"
         if not 2 <= math.prod(sizes) <= MOST_COLS:
-            return f"its normalized_shape is {said!r}, but it should have 2 to {MOST_COLS} elements"
+            return f"its normalized_shape is {shape!r}, but it should have 2 to {MOST_COLS} elements"
     return _with_argument(type(module), None, None)
 
 
@@ -251,5 +251,5 @@ def _with_argument(cls: type[nn.Module], weight: str | None, bias: str | None) -
         return "its forward is not written in Python"
     names = [argument.name for argument in arguments]
     if len(arguments) != 1 or arguments[0].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
-        return f"its forward takes ({', '.join(names)}), not one tensor alone"
+        return f"its forward takes ({', '.join(names)}), not a single tensor"
     return Recipe("layer", weight, bias, names[0], None)

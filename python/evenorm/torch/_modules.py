@@ -1,5 +1,4 @@
-"""torch.nn.LayerNorm and torch.nn.RMSNorm with evenorm inside: what they are otherwise, constructor, attributes,
-state_dict and repr, they inherit."""
+"""torch.nn.LayerNorm and torch.nn.RMSNorm with evenorm's forward and backward passes. All else is inherited."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ from ._functions import layer_norm, rms_norm
 
 
 def no_torchscript(module: torch.nn.Module) -> NoReturn:
-    """What torch.jit.script calls before it compiles a module (__prepare_scriptable__): it would stop at types that
-    TorchScript does not know, in words that help nobody."""
+    """A module's __prepare_scriptable__, which torch.jit.script calls first. Otherwise scripting would fail on types
+    that TorchScript does not know, with an unclear message."""
     raise TypeError(
         f"torch.jit.script cannot compile evenorm's modules ({type(module).__name__.removeprefix('Evenorm')}): use "
         "torch.compile, torch.export or torch.jit.trace, or script the model with PyTorch's own modules"
@@ -24,13 +23,13 @@ class LayerNorm(torch.nn.LayerNorm):
     """A torch.nn.LayerNorm whose forward and backward passes are evenorm's.
 
     Args:
-        normalized_shape (int or sequence of int): the sizes of the trailing axes that are normalised together.
-        eps (float): is added to the variance.
-        elementwise_affine (bool): has a weight, and a bias.
-        bias (bool): False: a weight alone.
+        normalized_shape (int or sequence of int): the sizes of the trailing axes to normalise together.
+        eps (float): added to the variance.
+        elementwise_affine (bool): whether there is a weight, and a bias unless `bias` is False.
+        bias (bool): if False, there is no bias.
         device, dtype: of the parameters.
 
-    Shapes: (*, normalized_shape) to the same. Checkpoints of torch.nn.LayerNorm are checkpoints of this, both ways.
+    Shapes: (*, normalized_shape) to the same. Checkpoints of torch.nn.LayerNorm load into this class and vice versa.
 
     >>> norm = LayerNorm(3)
     >>> norm
@@ -42,8 +41,8 @@ class LayerNorm(torch.nn.LayerNorm):
     __prepare_scriptable__ = no_torchscript
 
     def forward(self, input: Tensor) -> Tensor:
-        # self.weight is found there, too, but by way of an AttributeError, which takes longer than a row; get() would ask
-        # for both.
+        # self.weight would find it through an AttributeError in __getattr__, which takes longer than a row. get() would
+        # always evaluate its default.
         own = self._parameters
         weight = own["weight"] if "weight" in own else self.weight  # noqa: SIM401
         bias = own["bias"] if "bias" in own else self.bias  # noqa: SIM401
@@ -54,9 +53,10 @@ class RMSNorm(torch.nn.RMSNorm):
     """A torch.nn.RMSNorm whose forward and backward passes are evenorm's, in one pass each.
 
     Args:
-        normalized_shape (int or sequence of int): the sizes of the trailing axes that are normalised together.
-        eps (float or None): is added to the mean of squares. None: float32's machine epsilon, float64's for float64.
-        elementwise_affine (bool): has a weight.
+        normalized_shape (int or sequence of int): the sizes of the trailing axes to normalise together.
+        eps (float or None): added to the mean of squares. None: the machine epsilon of float64 if x is float64, else of
+            float32.
+        elementwise_affine (bool): whether there is a weight.
         device, dtype: of the weight.
 
     >>> RMSNorm(2, eps=0.0)(torch.tensor([[3.0, 4.0]]))

@@ -1,7 +1,6 @@
-"""The operators `torch.ops.evenorm.*`: where they come from, and what PyTorch wants to know of them beside that.
+"""The operators `torch.ops.evenorm.*`: loads them and registers their fake implementations.
 
-They are registered in C++ (`_extension`), or, where that was built for another PyTorch, in Python (`_fallback`). Fake
-tensors, the meta device and vmap are served here for both. Knows nothing of modules.
+They are registered in C++ (`_extension`), or in Python (`_fallback`) if the extension was built for another PyTorch.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ Sizes = Sequence[int]
 
 
 def _load_extension() -> tuple[Any, str]:
-    """The extension or None, and why it is not there."""
+    """Returns the extension, or None and the reason why it is not used."""
     wanted = os.environ.get("EVENORM_TORCH_OPERATORS", "")
     if wanted not in ("", "c++", "python"):
         raise ImportError(f"EVENORM_TORCH_OPERATORS is {wanted!r}, but it should be 'c++' or 'python'")
     if wanted == "python":
-        return None, "EVENORM_TORCH_OPERATORS asks for Python"
+        return None, "EVENORM_TORCH_OPERATORS is 'python'"
     built_for = importlib.resources.files(__package__) / "built_for"
     if not built_for.is_file():
         return None, "this build of evenorm has no extension for PyTorch"
@@ -45,7 +44,7 @@ if extension is None:
 operators = torch.ops.evenorm
 
 
-# --- fake tensors and the meta device: shapes and types alone
+# --- fake tensors and the meta device: only shapes and types
 
 
 def _check_norm(x: torch.Tensor, normalized_shape: Sizes) -> None:
@@ -87,7 +86,7 @@ def _(dy, x, normalized_shape, weight, eps, output_mask, dsum=None):
 
 
 def info() -> dict[str, str]:
-    """Which operators are in use: `operators` is "C++" or "Python" (correct, but slower), `reason` says why the latter.
+    """Reports which operators are in use: `operators` is "C++" or "Python" (slower); `reason` says why not C++.
 
     >>> sorted(info())
     ['operators', 'reason', 'torch']

@@ -1,7 +1,7 @@
-"""A module's own forward, run on rows of every kind without touching the module: what went in, what came out.
+"""Runs a module's own forward on rows of many kinds without changing the module, and records inputs and outputs.
 
-Rows lie along the last axes of what is compared; a forward over the first axis after the batch's gets, and gives, the
-same rows turned. Knows nothing of which norm it may be.
+Rows are compared along the last axes. A forward over the first axis after the batch's gets the same rows with that axis
+moved.
 """
 
 import math
@@ -20,13 +20,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ._look_alikes import BIASES, FIRST, LAST, WEIGHTS, Types
 from ._state import Memory
 
-FREE_COLS = (5, 64)  # tried where no parameter says how long a row is
-LONG_COLS = 2**14  # and this, for rows with an outlier
-MOST_SQUARE = 2**24  # elements of an x with two axes as long as a row; it is tried up to rows of 4096
-MOST_ELEMENTS = 2**12  # of an x all of whose axes are as long as a row
+FREE_COLS = (5, 64)  # row lengths to try if no parameter fixes the length
+LONG_COLS = 2**14  # a further row length, for rows with an outlier
+MOST_SQUARE = 2**24  # most elements of an x with two axes as long as a row, which is tried for rows of up to 4096
+MOST_ELEMENTS = 2**12  # most elements of an x all of whose axes are as long as a row
 
-# Each row is scale * (mean + normal): one of every size at which some eps is seen, or a clamp in its place; far from
-# zero, where layer norm and RMS norm, and exact and careless sums, part.
+# Each row is scale * (mean + normal). The scales reveal every eps, or a clamp in its place. The means tell layer norm
+# from RMS norm, and accurate sums from inaccurate ones.
 ROWS = torch.tensor(
     [
         *((1, 0), (1, 0), (1, 3), (1, 100), (1, -40), (1e3, 0), (1e4, 0), (0.3, 0)),
@@ -34,27 +34,27 @@ ROWS = torch.tensor(
     ],
     dtype=torch.float64,
 )
-# Honest formulas in float32 can still square and sum these; their gradients may overflow.
+# A correct formula in float32 can still square and sum these rows; their gradients may overflow.
 LARGE_ROWS = torch.tensor([(1e5, 0), (1e8, 0), (1e12, 0), (1e15, 0), (1, 0)], dtype=torch.float64)
-# Down to float32's subnormal numbers: a clamp in eps's place, and an eps that is next to nothing, are seen there.
+# Down to float32's subnormal numbers, which reveal a clamp in place of eps, or a negligible eps.
 SMALL_ROWS = torch.tensor([(10.0**-k, 0) for k in (7, 9, 12, 15, 18, 24, 30, 38, 43)], dtype=torch.float64)
-OUTLIERS = torch.tensor((1e4, -1e4, 300, -30), dtype=torch.float64)  # one in each row of normal numbers
-SMALLEST_DY = 3e-6  # of rows of zeros and of rows next to them
-FEW_ROWS = ((1, 3), (1e3, 0), (3e-2, 0))  # where x is a single row
+OUTLIERS = torch.tensor((1e4, -1e4, 300, -30), dtype=torch.float64)  # each replaces one element of a normal row
+SMALLEST_DY = 3e-6  # the size of dy for rows of zeros and of tiny numbers
+FEW_ROWS = ((1, 3), (1e3, 0), (3e-2, 0))  # used one at a time when x is a single row
 
 
 class StateChanged(Exception):
-    """A forward changed what is not its output; its argument is the name of that."""
+    """A forward changed something else than its output. The exception's argument is the name of what changed."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A forward's input and output, as rows, and its gradients."""
+    """The input and output of a forward, as rows, and its gradients."""
 
     probe: nn.Module
     rows: Tensor
-    x: Tensor  # as the forward got it, and needs its gradient
-    y: Tensor  # as it gave it
+    x: Tensor  # the forward's argument, which requires a gradient
+    y: Tensor  # the forward's result
     axis: int
     row_axes: int
 
@@ -64,7 +64,7 @@ class Seen:
 
     @cached_property
     def dy(self) -> Tensor:
-        """Rows of small numbers have gradients as large, which f16 cannot hold; but rows of zeros have gradients, too."""
+        """A random dy. Its rows shrink with small rows of x, whose gradients f16 could not hold otherwise."""
         random = torch.randn(self.rows.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
         shape = self.rows.shape[self.rows.dim() - self.row_axes :]
         axes = tuple(range(-len(shape), 0))
@@ -76,14 +76,14 @@ class Seen:
 
     @cached_property
     def gradients(self) -> tuple[Tensor | None, ...]:
-        """Of the rows and of each parameter."""
+        """The gradients of the rows and of each parameter."""
         inputs = [self.x, *self.parameters.values()]
         dx, *rest = torch.autograd.grad(self.y_rows, inputs, self.dy, allow_unused=True)
         return dx if self.axis == LAST or dx is None else dx.movedim(FIRST, -1), *rest
 
 
 class Prober:
-    """Runs the forward of a module's class on probes of it."""
+    """Runs the forward of a module's class on copies of the module, called probes."""
 
     def __init__(self, module: nn.Module, row_axes: int) -> None:
         self.module, self.row_axes = module, row_axes
@@ -96,16 +96,16 @@ class Prober:
         types: Types,
         training: bool,
         gradients: bool = False,
-        turned: bool = False,
+        transposed: bool = False,
         factor: float = 1,
     ) -> Seen | str:
-        """What forward makes of the rows; or why that is nothing to be compared. factor multiplies the probe's weight
-        and bias."""
+        """Runs forward on the rows. Returns the result, or why it cannot be compared. The probe's weight and bias are
+        multiplied by factor; x is transposed in memory if `transposed`."""
         probe = _probe(self.module, types[1], torch.Generator().manual_seed(8), training, factor)
         rows = rows.to(types[0])
         x = rows if axis == LAST else rows.movedim(-1, FIRST)
-        x = (x.mT if turned else x).clone(memory_format=torch.contiguous_format)
-        x = (x.mT if turned else x).requires_grad_(gradients)
+        x = (x.mT if transposed else x).clone(memory_format=torch.contiguous_format)
+        x = (x.mT if transposed else x).requires_grad_(gradients)
         with torch.set_grad_enabled(gradients):
             y, error = self._forward(probe, x)
         if error is not None:
@@ -121,7 +121,7 @@ class Prober:
         y, error = None, None
         try:
             y = type(self.module).forward(probe, x)
-        except Exception as raised:  # whatever a stranger's forward raises
+        except Exception as raised:  # the module's forward may raise anything
             error = raised
         changed = own.changed() or self.memory.changed()
         if changed is not None:
@@ -129,7 +129,7 @@ class Prober:
         return y, error
 
     def _without_values(self) -> str | None:
-        """A tensor that a probe cannot fill, since no registry has it."""
+        """Reports a tensor that a probe cannot fill because it is not a registered parameter or buffer."""
         for name, value in vars(self.module).items():
             if isinstance(value, Tensor) and (value.is_meta or type(value).__name__ == "FakeTensor"):
                 return (
@@ -141,7 +141,7 @@ class Prober:
 
 @contextmanager
 def surroundings() -> Iterator[None]:
-    """Gradients on the CPU, whatever the caller's modes are; random states as they were, afterwards."""
+    """Enables gradients on the CPU in any of the caller's modes, and restores all random states afterwards."""
     numpy: Any = sys.modules.get("numpy")
     states = random.getstate(), None if numpy is None else numpy.random.get_state()
     with ExitStack() as stack:
@@ -162,17 +162,17 @@ def surroundings() -> Iterator[None]:
 
 
 def counts(shape: Sequence[int]) -> range:
-    """The numbers of axes of x that are tried."""
+    """The numbers of x's axes to try."""
     return range(len(shape), max(4, len(shape) + 1) + 1)
 
 
 def places(count: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """Where rows may lie in x: over two axes, the last and the first after the batch's are the same."""
+    """The axes of rows to try. With two axes, FIRST is the same as LAST."""
     return (LAST, FIRST) if len(shape) == 1 and count > 2 else (LAST,)
 
 
 def plain(count: int, shape: tuple[int, ...]) -> list[Tensor]:
-    """Rows in leading axes of different sizes, none as long as a row."""
+    """Rows in leading axes of different sizes, none of which is the length of a row."""
     if count == len(shape):
         return [rows(torch.tensor([row], dtype=torch.float64), (), shape) for row in FEW_ROWS]
     return [rows(ROWS, _sizes(count, shape), shape)]
@@ -185,13 +185,13 @@ def _sizes(count: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def of_one(count: int, shape: tuple[int, ...]) -> list[Tensor]:
-    """A row in leading axes of size 1."""
+    """One row in leading axes of size 1."""
     leading = count - len(shape)
     return [rows(ROWS[2:3], (1,) * leading, shape)] if leading else []
 
 
 def square(count: int, shape: tuple[int, ...]) -> list[Tensor] | None:
-    """Rows in leading axes as long as a row: all of them, or one by one; None where that would be too large."""
+    """Rows in leading axes as long as a row: all axes at once, or one after another. None if x would be too large."""
     leading, size = count - len(shape), shape[0]
     if leading == 0:
         return []
@@ -204,7 +204,7 @@ def square(count: int, shape: tuple[int, ...]) -> list[Tensor] | None:
 
 
 def large(count: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """The largest rows are as large as they can be for their squares to have a sum in float32."""
+    """Large rows. The largest are as large as they can be without the sum of squares overflowing in float32."""
     most = torch.finfo(torch.float32).max
     kinds = torch.cat([LARGE_ROWS, LARGE_ROWS.new_tensor([(math.sqrt(most / (32 * math.prod(shape))), 0)])])
     most = 0.9 * min(most, torch.finfo(dtype).max)
@@ -212,8 +212,7 @@ def large(count: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 def outlying(count: int, shape: tuple[int, ...]) -> Tensor:
-    """Rows with one element far from the others, so that its |xhat| is close to the largest possible value, the square
-    root of the row's length."""
+    """Rows with one outlier, whose |xhat| is close to the largest possible value, the root of the row's length."""
     x = rows(ROWS[:1], _sizes(count, shape), shape)
     flat = x.view(-1, math.prod(shape))
     at = torch.arange(len(flat))
@@ -222,7 +221,7 @@ def outlying(count: int, shape: tuple[int, ...]) -> Tensor:
 
 
 def large_factor(dtype: torch.dtype) -> float:
-    """Makes a probe's weight and bias large; the output still fits the type."""
+    """A factor that makes a probe's weight and bias large, with outputs that still fit the type."""
     return 2.0**8 if dtype is torch.float16 else 2.0**20
 
 
@@ -231,7 +230,7 @@ def small(count: int, shape: tuple[int, ...]) -> Tensor:
 
 
 def not_finite(count: int, shape: tuple[int, ...]) -> Tensor:
-    """Finite rows, and among them one with a NaN, one with each infinity, and one of infinities."""
+    """Finite rows, with one row that has a NaN, one for each infinity, and one of infinities only."""
     x = rows(ROWS[:1], _sizes(count, shape), shape)
     flat = x.view(-1, math.prod(shape))
     for row, value in enumerate((math.nan, math.inf, -math.inf)):
@@ -241,7 +240,7 @@ def not_finite(count: int, shape: tuple[int, ...]) -> Tensor:
 
 
 def rows(kinds: Tensor, leading: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
-    """Random rows, of each kind in turn; where there are many, the same again."""
+    """Random rows of the given kinds, in turn. After 64 rows they repeat."""
     generator = torch.Generator().manual_seed(7)
     count = math.prod(leading)
     different = min(count, 64)
@@ -260,9 +259,11 @@ def rows(kinds: Tensor, leading: tuple[int, ...], shape: tuple[int, ...]) -> Ten
 def _probe(
     module: nn.Module, dtype: torch.dtype | None, generator: torch.Generator, training: bool, factor: float
 ) -> nn.Module:
-    """A module of the same class and attributes with random tensors, without hooks; the module's own are not touched.
-    Its weight and bias are of both signs and of sizes from 1/4 to 16, times factor, so that w, 1 + w, |w|, a clamped one
-    and none at all are told apart."""
+    """A module of the same class and attributes with random tensors and no hooks; the module itself is not changed.
+
+    Weight and bias have both signs and sizes from 1/4 to 16, times factor. So w, 1 + w, |w|, a clamped w and no weight
+    give different results.
+    """
 
     def random_like(name: str, old: Tensor | None) -> Tensor | None:
         if old is None or dtype is None:

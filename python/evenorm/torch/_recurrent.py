@@ -1,6 +1,6 @@
 """LayerNormLSTM, LayerNormGRU and their cells: torch.nn's, with the layer norms of Ba, Kiros and Hinton (2016).
 
-What each computes, for its user; how is _recurrent_base.py's (modules) and _recurrent_steps.py's (arithmetic).
+This file has the public classes. _recurrent_base.py has the modules' common code, _recurrent_steps.py the arithmetic.
 """
 
 from typing import Any
@@ -13,8 +13,8 @@ from ._recurrent_steps import Weights, gru_input, gru_step, lstm_input, lstm_ste
 
 
 class LayerNormLSTM(LayerNormRNN):
-    r"""torch.nn.LSTM with layer normalisation (Ba, Kiros and Hinton, 2016, https://arxiv.org/abs/1607.06450, equations
-    20 to 22).
+    r"""torch.nn.LSTM with layer normalisation: equations 20 to 22 of Ba, Kiros and Hinton (2016),
+    https://arxiv.org/abs/1607.06450.
 
     With LN(a; g, b) = g * (a - mean(a)) / sqrt(var(a) + eps) + b over all of a vector, each step of a layer computes
 
@@ -24,14 +24,14 @@ class LayerNormLSTM(LayerNormRNN):
 
     The paper's b is bias_ih + bias_hh. LN(W_ih x_t) is computed once for the whole sequence.
 
-    Args: those of torch.nn.LSTM, proj_size included (h_t = W_hr h_t), and
+    Args: the arguments of torch.nn.LSTM, proj_size included (h_t = W_hr h_t), and
         eps: added to every variance. Default: 1e-5.
 
     Shapes, results and errors are those of torch.nn.LSTM.
 
-    Attributes: those of torch.nn.LSTM; the biases, 0 at first, are added after the norms. For each layer and direction
-        also gain_ih_l[k] and gain_hh_l[k], (4 hidden_size), gain_c_l[k] and bias_c_l[k], (hidden_size). With bias=False
-        no norm has a bias.
+    Attributes: those of torch.nn.LSTM. The biases are initialised to 0 and added after the norms. Each layer and
+        direction also has gain_ih_l[k] and gain_hh_l[k] of shape (4 hidden_size), and gain_c_l[k] and bias_c_l[k] of
+        shape (hidden_size). With bias=False no norm has a bias.
 
     Example:
         >>> import torch, evenorm.torch
@@ -67,7 +67,8 @@ class LayerNormLSTM(LayerNormRNN):
 
 
 class LayerNormGRU(LayerNormRNN):
-    r"""torch.nn.GRU with layer normalisation (Ba, Kiros and Hinton, 2016, https://arxiv.org/abs/1607.06450, appendix).
+    r"""torch.nn.GRU with layer normalisation: the appendix of Ba, Kiros and Hinton (2016),
+    https://arxiv.org/abs/1607.06450.
 
     With LN as in LayerNormLSTM, each step of a layer computes
 
@@ -75,16 +76,17 @@ class LayerNormGRU(LayerNormRNN):
         n = tanh(LN(W_in x_t; gain, bias) + sigmoid(r) * LN(W_hn h_(t-1); gain, bias))
         h_t = (1 - sigmoid(z)) * n + sigmoid(z) * h_(t-1)
 
-    Both gates are normalised together, over 2 hidden_size values, and the candidate n by itself. z weighs the old state,
-    as in torch.nn.GRU (in the paper, the new).
+    Both gates are normalised together, over 2 hidden_size values, and the candidate n separately. z is the weight of
+    the old state, as in torch.nn.GRU; in the paper it is the weight of the new one.
 
-    Args: those of torch.nn.GRU, and
+    Args: the arguments of torch.nn.GRU, and
         eps: added to every variance. Default: 1e-5.
 
     Shapes, results and errors are those of torch.nn.GRU.
 
-    Attributes: those of torch.nn.GRU; the biases, 0 at first, are added after the norms. For each layer and direction
-        also gain_ih_l[k] and gain_hh_l[k], (3 hidden_size): of r, z and n. With bias=False no norm has a bias.
+    Attributes: those of torch.nn.GRU. The biases are initialised to 0 and added after the norms. Each layer and
+        direction also has gain_ih_l[k] and gain_hh_l[k] of shape (3 hidden_size), for r, z and n. With bias=False no
+        norm has a bias.
 
     Example:
         >>> import torch, evenorm.torch
@@ -117,13 +119,13 @@ class LayerNormGRU(LayerNormRNN):
 
 
 class LayerNormLSTMCell(LayerNormCell):
-    r"""torch.nn.LSTMCell with layer normalisation: one step of LayerNormLSTM, whose formulas it computes.
+    r"""torch.nn.LSTMCell with layer normalisation: one step of LayerNormLSTM.
 
-    Args: those of torch.nn.LSTMCell, and
+    Args: the arguments of torch.nn.LSTMCell, and
         eps: added to every variance. Default: 1e-5.
 
-    Shapes, results and errors are those of torch.nn.LSTMCell. gain_ih and gain_hh, (4 hidden_size), gain_c and bias_c,
-    (hidden_size), are new.
+    Shapes, results and errors are those of torch.nn.LSTMCell. The cell also has gain_ih and gain_hh of shape
+    (4 hidden_size), and gain_c and bias_c of shape (hidden_size).
 
     Example:
         >>> import torch, evenorm.torch
@@ -158,12 +160,13 @@ class LayerNormLSTMCell(LayerNormCell):
 
 
 class LayerNormGRUCell(LayerNormCell):
-    r"""torch.nn.GRUCell with layer normalisation: one step of LayerNormGRU, whose formulas it computes.
+    r"""torch.nn.GRUCell with layer normalisation: one step of LayerNormGRU.
 
-    Args: those of torch.nn.GRUCell, and
+    Args: the arguments of torch.nn.GRUCell, and
         eps: added to every variance. Default: 1e-5.
 
-    Shapes, results and errors are those of torch.nn.GRUCell. gain_ih and gain_hh, (3 hidden_size), are new.
+    Shapes, results and errors are those of torch.nn.GRUCell. The cell also has gain_ih and gain_hh of shape
+    (3 hidden_size).
 
     Example:
         >>> import torch, evenorm.torch

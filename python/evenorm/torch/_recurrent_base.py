@@ -1,6 +1,6 @@
-"""What the normalised recurrent modules share: parameters, options, arguments, packing, layers and directions.
+"""Base classes of the normalised recurrent modules: parameters, options, arguments, packing, layers and directions.
 
-The arithmetic is _recurrent_steps.py's; what each class is for its user is told in _recurrent.py.
+_recurrent.py has the public classes, _recurrent_steps.py the arithmetic.
 """
 
 from functools import partial
@@ -36,14 +36,14 @@ def _reset_norms(module: nn.Module) -> None:
 
 
 class _Normalised(nn.Module):
-    """What all normalised modules have beside torch.nn's."""
+    """What the normalised modules add to torch.nn's: eps, and how norms are initialised."""
 
     eps: float
     __prepare_scriptable__ = no_torchscript
 
     def reset_parameters(self) -> None:
-        """Weights as in torch.nn's modules: uniform within 1 / sqrt(hidden_size). Gains 1 and biases 0, as in the
-        paper."""
+        """Initialises weights like torch.nn's modules, uniformly within 1 / sqrt(hidden_size), gains to 1 and biases
+        to 0, as in the paper."""
         super().reset_parameters()  # type: ignore[misc]
         _reset_norms(self)
 
@@ -52,7 +52,7 @@ class _Normalised(nn.Module):
 
 
 class LayerNormRNN(_Normalised, nn.RNNBase):
-    """What LSTM and GRU share: parameters, packing, layers and directions."""
+    """Base class of LayerNormLSTM and LayerNormGRU: parameters, packing, layers and directions."""
 
     def __init__(self, mode: str, *args: Any, eps: float, **kwargs: Any) -> None:
         super().__init__(mode, *args, **kwargs)
@@ -68,7 +68,7 @@ class LayerNormRNN(_Normalised, nn.RNNBase):
         _reset_norms(self)
 
     def _norm_sizes(self) -> dict[str, int]:
-        """The parameters that torch.nn's module does not have, for each layer and direction."""
+        """The parameters that torch.nn's module lacks, for each layer and direction, and their sizes."""
         gates = {"LSTM": 4, "GRU": 3}[self.mode] * self.hidden_size
         sizes = {"gain_ih": gates, "gain_hh": gates}
         if self.mode == "LSTM":
@@ -76,10 +76,10 @@ class LayerNormRNN(_Normalised, nn.RNNBase):
         return sizes
 
     def flatten_parameters(self) -> None:
-        """Does nothing: there is no cuDNN kernel to lay them out for."""
+        """Does nothing: no cuDNN kernel needs the parameters in one block."""
 
     def _state_sizes(self) -> tuple[int, ...]:
-        """The columns of each part of the state, the output first."""
+        """The columns of each part of the state, with the output first."""
         return (self.proj_size or self.hidden_size, self.hidden_size)[: 2 if self.mode == "LSTM" else 1]
 
     def run(self, input: Tensor | PackedSequence, state: Tensors | None) -> tuple[Any, Tensors]:
@@ -110,8 +110,8 @@ class LayerNormRNN(_Normalised, nn.RNNBase):
         return (output.transpose(0, 1) if self.batch_first else output), state
 
     def _in_type_of_autocast(self, rows: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
-        """torch.nn.LSTM answers in autocast's own type, but where it has no fused kernel: packed sequences, projections
-        and GRUs have the type of the state."""
+        """Converts results to the types that torch.nn has under autocast: an LSTM's have autocast's type. Packed
+        sequences, projections and GRUs, which have no fused kernel, keep the state's type."""
         device = rows.device.type
         if self.mode != "LSTM" or self.proj_size or rows.dtype == torch.float64 or not _is_autocast(device):
             return rows, state
@@ -149,7 +149,7 @@ class LayerNormRNN(_Normalised, nn.RNNBase):
                 raise ValueError(f"{kind}: Expected {name} to be of input's type {rows.dtype}, got {part.dtype}")
 
     def _run_layers(self, rows: Tensor, state: Tensors | None, sizes: list[int]) -> tuple[Tensor, Tensors]:
-        """Packed rows through all layers: the last layer's packed outputs, and every layer's last state."""
+        """Runs packed rows through all layers. Returns the last layer's packed outputs and every layer's last state."""
         project, one_step = (lstm_input, lstm_step) if self.mode == "LSTM" else (gru_input, gru_step)
         ends: list[Tensors] = []
         for layer in range(self.num_layers):
@@ -171,7 +171,7 @@ class LayerNormRNN(_Normalised, nn.RNNBase):
 
 
 class LayerNormCell(_Normalised, nn.RNNCellBase):
-    """What both cells share."""
+    """Base class of both cells."""
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool, gates: int, device: Any, dtype: Any, eps: float

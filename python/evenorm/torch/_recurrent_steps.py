@@ -1,8 +1,8 @@
-"""One step of each normalised recurrent layer, and steps in a row over sequences of different lengths.
+"""The arithmetic of the normalised recurrent layers: one step of each, and all steps of a packed sequence.
 
-Knows tensors and their names only: options, arguments and PackedSequence are _recurrent_base.py's. Sequences are packed
-as PyTorch packs them: the rows of step 0, then those of step 1, ..., longest sequence first, so each step's rows are
-the first of the batch.
+It uses tensors only; _recurrent_base.py handles options, arguments and PackedSequence. Sequences are packed as in
+PyTorch: the rows of step 0, then those of step 1, and so on, longest sequence first. So the rows of a step belong to
+the first sequences of the batch.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ Step = Callable[[Tensors, Tensors], Tensors]  # (this step's projected input, st
 
 
 class Weights(NamedTuple):
-    """The parameters of one layer in one direction, under the names they have in the modules."""
+    """The parameters of one layer in one direction, under their names in the modules."""
 
     weight_ih: Tensor
     weight_hh: Tensor
@@ -39,7 +39,7 @@ class Weights(NamedTuple):
 
 
 def lstm_input(x: Tensor, w: Weights, eps: float) -> Tensors:
-    """LN(W_ih x), of any number of rows: what does not wait for the state."""
+    """LN(W_ih x) for any number of rows: the part of a step that does not depend on the state."""
     return (_norm(F.linear(x, w.weight_ih), w.gain_ih, w.bias_ih, eps),)
 
 
@@ -54,7 +54,7 @@ def lstm_step(rows: Tensors, state: Tensors, w: Weights, eps: float) -> Tensors:
 
 
 def gru_input(x: Tensor, w: Weights, eps: float) -> Tensors:
-    """LN of W_ih x, over the two gates together and over the candidate, of any number of rows."""
+    """LN(W_ih x) for any number of rows, over both gates together and over the candidate."""
     return _norm_in_parts(F.linear(x, w.weight_ih), w.gain_ih, w.bias_ih, eps)
 
 
@@ -81,10 +81,11 @@ def _norm_in_parts(x: Tensor, gain: Tensor, bias: Tensor | None, eps: float) -> 
 
 
 def scan(step: Step, inputs: Tensors, state: Tensors, sizes: Sequence[int], reverse: bool) -> tuple[Tensor, Tensors]:
-    """All steps of one layer in one direction.
+    """Runs all steps of one layer in one direction.
 
-    inputs: packed rows, sum(sizes) of each; state: of sizes[0] sequences each; sizes: rows of each step, never growing.
-    Returns the packed outputs and each sequence's last state: after its own last step, or, in reverse, after its first.
+    inputs are packed rows, sum(sizes) in each tensor. state has sizes[0] sequences. sizes are the rows of each step,
+    which never grow. Returns the packed outputs and each sequence's last state: after its last step, or, in reverse,
+    after its first step.
     """
     steps = list(zip(*(torch.split(rows, list(sizes)) for rows in inputs), strict=True))
     return _backwards(step, steps, state, sizes) if reverse else _forwards(step, steps, state, sizes)
@@ -92,7 +93,7 @@ def scan(step: Step, inputs: Tensors, state: Tensors, sizes: Sequence[int], reve
 
 def _forwards(step: Step, steps: list[Tensors], state: Tensors, sizes: Sequence[int]) -> tuple[Tensor, Tensors]:
     outputs: list[Tensor] = []
-    ended: list[Tensors] = []  # the shortest sequences first: rows from the end of the batch
+    ended: list[Tensors] = []  # states of ended sequences, the shortest first: they are at the end of the batch
     running = sizes[0]
     for rows, size in zip(steps, sizes, strict=True):
         if size < running:

@@ -1,4 +1,4 @@
-"""The operators' results before anything is in them: shapes, types and layouts, of real tensors and of fake ones."""
+"""Allocates the operators' results, for real and for fake tensors: shapes, types and layouts."""
 
 from collections.abc import Sequence
 
@@ -15,14 +15,14 @@ def contiguous_like(x: Tensor) -> Tensor:
 
 
 def rms_norm_like(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None) -> Tensor:
-    """Contiguous, or with its channels last where x has them last, as PyTorch's RMS norm."""
+    """A contiguous tensor, or a channels-last one if x is channels-last, as PyTorch's RMS norm returns it."""
     if guard_or_false(x.numel() == 0):
         return _rms_norm_without_elements(x, normalized_shape, weight)
     return torch.empty_like(x, memory_format=suggest_memory_format(x))
 
 
 def _rms_norm_without_elements(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None) -> Tensor:
-    """Asks PyTorch for the strides, on the CPU: of empty tensors its multiplication on the meta device gives others."""
+    """Gets the strides from PyTorch on the CPU, because on the meta device multiplying empty tensors gives others."""
     given = [x] if weight is None else [x, weight]
     if not all(isinstance(number, int) for t in given for number in (*t.shape, *t.stride())):
         return contiguous_like(x)
@@ -39,7 +39,7 @@ def gradients(
     bias_dtype: torch.dtype | None,
     mask: Sequence[bool],
 ) -> tuple[Tensor, ...]:
-    """Those of x, weight and, where `mask` has three elements, bias; what is not asked for has no elements."""
+    """Gradients of x, weight and, if `mask` has three elements, bias. Those not requested are empty."""
     dtypes = (x.dtype, x.dtype if weight is None else weight.dtype, bias_dtype or x.dtype)
     shapes = (x.shape, normalized_shape, normalized_shape)
     return tuple(

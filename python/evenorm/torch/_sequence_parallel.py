@@ -1,4 +1,4 @@
-"""Sums of parameter gradients over processes that have different rows."""
+"""Sums of parameter gradients over processes that hold different rows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from ._sharded_group import group_or_default
 def sum_sequence_parallel_gradients(
     modules: torch.nn.Module | Iterable[torch.nn.Module], *, group: dist.ProcessGroup | None = None
 ) -> None:
-    """Adds up dweight and dbias of norms whose rows are split over a group (sequence parallel): each process has seen
-    its own rows alone. To be called by all processes after the backward pass; one all-reduce for each type of gradient.
+    """Sums dweight and dbias of norms whose rows are split over a group (sequence parallel).
+
+    Each process has gradients of its own rows only. All processes of the group call this after the backward pass. It
+    runs one all-reduce for each type of gradient and overwrites the parameters' grad.
 
     Args:
-        modules: the norms; of other modules, all parameters in them.
-        group: the processes that have different rows of one sequence; None: all.
+        modules: the norms. Of any other module, all parameters are summed.
+        group: the processes that hold different rows of one sequence. None: all processes.
     """
     group = group_or_default(group)
     if isinstance(modules, torch.nn.Module):
@@ -28,7 +30,7 @@ def sum_sequence_parallel_gradients(
         for parameter in module.parameters():
             if not parameter.requires_grad:
                 continue
-            if parameter.grad is None:  # of a process without rows: the others wait for its share
+            if parameter.grad is None:  # this process had no rows, but the others wait for its gradients
                 parameter.grad = torch.zeros_like(parameter)
             by_type.setdefault(parameter.grad.dtype, []).append(parameter.grad)
     for gradients in by_type.values():

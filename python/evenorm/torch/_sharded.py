@@ -1,7 +1,7 @@
-"""The sharded norms as functions: operators of the library `evenorm` with a gather inside, and their derivatives.
+"""The sharded norms as functions: operators of the library `evenorm` that gather messages, and their derivatives.
 
-Opaque to torch.compile, which neither looks into them nor breaks its graph for them. The arithmetic is evenorm._core's,
-which is lent the tensors; the exchange is _sharded_group's.
+torch.compile treats the operators as opaque, without graph breaks. evenorm._core does the arithmetic on the tensors'
+memory; _sharded_group.py exchanges the messages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.autograd import forward_ad as fwd
 from evenorm import _core
 
 from ._results import contiguous_like, gradients
-from ._sharded_group import Call, group_of, group_or_default, refusals_told
+from ._sharded_group import Call, group_of, group_or_default, reporting_refusals
 
 _library = torch.library.Library("evenorm", "FRAGMENT")
 _library.define(
@@ -31,7 +31,7 @@ _library.define(
 )
 _operators = torch.ops.evenorm
 _FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-_MOMENTS = 7  # the numbers of sharded.hpp's Moments
+_MOMENTS = 7  # the numbers in Moments of evenorm/sharded.hpp
 
 
 def _rows(t: Tensor) -> Tensor:
@@ -51,14 +51,14 @@ def _call(x: Tensor, weight: Tensor | None, bias_dtype: Any, rms: bool, eps: flo
         dtype=x.dtype,
         weight=None if weight is None else weight.dtype,
         bias=bias_dtype,
-        eps=eps + 0.0,  # 0 is -0
+        eps=eps + 0.0,  # -0.0 becomes 0.0
         dy=dy,
     )
 
 
 def _sharded_norm(x, weight, bias, rms, eps, group):
     call = _call(x, weight, None if bias is None else bias.dtype, rms, eps, group, None)
-    with call.telling():
+    with call.reporting_failure():
         _check(x, weight, bias, eps)
         rows = _rows(x)
     rank = call.rank
@@ -77,10 +77,10 @@ def _sharded_norm_backward(dy, x, moments, weight, bias_dtype, rms, eps, group, 
     call = _call(x, weight, bias_dtype, rms, eps, group, dy.dtype)
     rank = call.rank
     wide = any(t is not None and t.dtype == torch.float64 for t in (dy, weight))
-    with call.telling():
+    with call.reporting_failure():
         rows, dy_rows = _rows(x), _rows(dy)
         results = _gradients(x, weight, bias_dtype, output_mask)
-        # All processes gather, whatever each of them needs.
+        # Allocated even if not wanted: all processes must gather.
         dx = results[0].view(rows.shape) if output_mask[0] else torch.empty_like(rows)
     out = (dx, results[1] if output_mask[1] else None, results[2] if output_mask[2] else None)
     weight = _lent(weight)
@@ -104,7 +104,7 @@ _library.impl("sharded_norm_backward", _sharded_norm_backward, "CPU")
 
 @torch.library.register_fake("evenorm::sharded_norm")
 def _(x, weight, bias, rms, eps, group):
-    # Nothing is refused here, where the others would not be told.
+    # Refuses nothing: the other processes would not be informed.
     rows = x.shape[:-1].numel() if x.dim() == 0 or x.shape[-1] == 0 else x.numel() // x.shape[-1]
     return contiguous_like(x), x.new_empty((rows, _MOMENTS), dtype=torch.float64)
 
@@ -135,10 +135,10 @@ def _backward(ctx, dy, _):
 
 
 def _no_second_order(ctx, *_):
-    raise NotImplementedError("sharded norms have derivatives of first order alone")
+    raise NotImplementedError("sharded norms support only first-order derivatives")
 
 
-for _operator in (_operators.sharded_norm, _operators.sharded_norm_backward):  # the others wait: never dead code
+for _operator in (_operators.sharded_norm, _operators.sharded_norm_backward):  # never dead code: other processes wait
     torch.fx.has_side_effect(_operator.default)
 torch.library.register_autograd("evenorm::sharded_norm", _backward, setup_context=_save, lib=_library)
 torch.library.register_autograd("evenorm::sharded_norm_backward", _no_second_order, lib=_library)
@@ -158,32 +158,32 @@ def _check(x: Any, weight: Any, bias: Any, eps: Any) -> None:
             place = t.device if t.layout == torch.strided else t.layout
             raise ValueError(f"{name} is on {place}, but sharded norms are computed of dense tensors on the CPU")
         if name == "x" and x.dim() == 0:
-            raise ValueError("x has no axes, but its last one should be that of this process's columns")
+            raise ValueError("x has no axes, but its last axis should be this process's columns")
         if name != "x" and t.shape != x.shape[-1:]:
             raise ValueError(f"{name} has shape {tuple(t.shape)}, but x has {x.shape[-1]} columns in this process")
     if not isinstance(eps, numbers.Real):
         raise TypeError(f"eps is {eps!r}, but it should be a number")
-    eps = float(eps)  # an int that no float holds is an OverflowError
+    eps = float(eps)  # raises OverflowError for an int that no float holds
     if not 0 <= eps < math.inf:
         raise ValueError(f"eps is {eps}, but it should be finite and at least 0")
 
 
-def _check_way(*tensors: Any) -> None:
-    """In which way the norm is called."""
+def _check_transforms(*tensors: Any) -> None:
+    """Refuses forward mode and torch.func's transforms."""
     if any(t is not None and fwd.unpack_dual(t).tangent is not None for t in tensors):
-        raise NotImplementedError("sharded norms have no forward-mode derivatives")
+        raise NotImplementedError("sharded norms do not support forward-mode derivatives")
     if torch._C._are_functorch_transforms_active():
-        raise NotImplementedError("sharded norms have none of torch.func's transforms")
+        raise NotImplementedError("sharded norms do not support torch.func's transforms")
 
 
 def sharded_norm_in(group_name: str, x: Tensor, weight: Any, bias: Any, rms: bool, eps: float | None) -> Tensor:
-    """Either norm, in a group known by its name. eps None, of RMS norm: as torch.nn.functional.rms_norm has it."""
+    """Runs either norm in the group with this name. eps None is the default of torch.nn.functional.rms_norm."""
     if eps is None and rms and isinstance(x, Tensor):
         eps = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
-    if not torch.compiler.is_compiling():  # in compiled code the operator looks, when it is run
-        with refusals_told(group_of(group_name)):
+    if not torch.compiler.is_compiling():  # compiled code checks when the operator runs
+        with reporting_refusals(group_of(group_name)):
             _check(x, weight, bias, eps)
-            _check_way(x, weight, bias)
+            _check_transforms(x, weight, bias)
     y: Tensor = _operators.sharded_norm(x, weight, bias, rms, float(eps), group_name)[0]  # type: ignore[arg-type]
     return y
 
@@ -199,18 +199,19 @@ def sharded_layer_norm(
     """Layer norm of rows whose columns are split over the processes of a group.
 
     Args:
-        x: (..., columns): this process's columns, any number of them, of the rows that all processes share.
-        weight, bias: (columns,), this process's, or None.
-        eps: is added to the variance.
-        group: the processes, in the order of the columns; None: all.
+        x: a tensor of shape (..., columns): this process's columns of the rows that all processes share. It may have 0
+            columns.
+        weight, bias: tensors of shape (columns,), the parameters of this process's columns. None: 1 and 0.
+        eps: added to the variance.
+        group: the processes, in the order of the columns. None: all processes.
 
     Returns:
-        y of x's shape and type: this process's columns of the norm.
+        y, of x's shape and type: this process's columns of the norm.
 
     Raises:
-        ValueError, TypeError: what this process was given.
-        DisagreementError (a ValueError): the processes' rows, types or eps differ, in each of them; or one of them has
-            raised such an error, in all others.
+        ValueError, TypeError: an argument of this process is wrong.
+        DisagreementError (a ValueError): the rows, types or eps of the processes differ, or another process has raised
+            an error. All processes raise it.
     """
     return sharded_norm_in(group_or_default(group).group_name, x, weight, bias, False, eps)
 
@@ -218,5 +219,8 @@ def sharded_layer_norm(
 def sharded_rms_norm(
     x: Tensor, weight: Tensor | None = None, eps: float | None = None, *, group: dist.ProcessGroup | None = None
 ) -> Tensor:
-    """RMS norm of such rows: as `sharded_layer_norm`. eps None: as torch.nn.functional.rms_norm has it."""
+    """RMS norm of rows whose columns are split over the processes of a group. Like `sharded_layer_norm`.
+
+    eps None: the default of torch.nn.functional.rms_norm.
+    """
     return sharded_norm_in(group_or_default(group).group_name, x, weight, None, True, eps)

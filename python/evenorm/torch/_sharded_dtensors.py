@@ -1,4 +1,4 @@
-"""DTensors whose normalised axis is sharded: by the norms over processes, instead of gathering x."""
+"""Normalises DTensors whose normalised axis is sharded with the norms over processes, instead of gathering x."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import _dtensors
 
 
 def mesh_axis_of_columns(x: Tensor, normalized_shape: Sequence[int], *parameters: Tensor | None) -> int | None:
-    """The mesh's axis over which x's one normalised axis is sharded; None where it is not, or not in one cut."""
+    """The mesh axis over which x's single normalised axis is sharded. None if it is not sharded by one mesh axis."""
     if not _dtensors.is_dtensor(x) or len(normalized_shape) != 1:
         return None
     if not all(t is None or _dtensors.is_dtensor(t) for t in parameters):
@@ -24,14 +24,14 @@ def mesh_axis_of_columns(x: Tensor, normalized_shape: Sequence[int], *parameters
 
 
 def norm(x: Any, weight: Any, bias: Any, eps: float, rms: bool, axis: int) -> Tensor:
-    """Of such an x; y has its placements. Parameters of any placement are cut as x's columns are."""
+    """Normalises such an x; y has its placements. Parameters of any placement are sharded like x's columns."""
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
     from ._sharded import sharded_norm_in
 
     mesh, places = x.device_mesh, x.placements
     own = [Shard(0) if i == axis else Replicate() for i in range(len(places))]
-    # Processes that have other rows have a part of the parameters' gradients.
+    # The parameters' gradients are partial sums over the processes that hold other rows.
     summed = [
         Shard(0) if i == axis else Partial() if place.is_shard() else Replicate() for i, place in enumerate(places)
     ]
@@ -40,7 +40,7 @@ def norm(x: Any, weight: Any, bias: Any, eps: float, rms: bool, axis: int) -> Te
     )
     local = x.to_local(grad_placements=places)
     y = sharded_norm_in(mesh.get_group(axis).group_name, local, own_weight, own_bias, rms, eps)
-    # Told, since columns may be cut unevenly.
+    # The shape is passed because columns may be sharded unevenly.
     strides = torch.empty(x.shape, device="meta").stride()
     result: Tensor = DTensor.from_local(y, mesh, places, run_check=False, shape=x.shape, stride=strides)
     return result

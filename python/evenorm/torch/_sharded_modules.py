@@ -1,4 +1,4 @@
-"""The sharded norms as modules: parameters of this process's columns."""
+"""The sharded norms as modules, with parameters for this process's columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ._modules import no_torchscript
 from ._sharded import sharded_norm_in
-from ._sharded_group import MOST_COLUMNS, Call, group_of, group_or_default, refusals_told
+from ._sharded_group import MOST_COLUMNS, Call, group_of, group_or_default, reporting_refusals
 
 
 class _ShardedNorm(torch.nn.Module):
@@ -28,13 +28,13 @@ class _ShardedNorm(torch.nn.Module):
     ) -> None:
         super().__init__()
         group = group_or_default(group)
-        with refusals_told(group):
+        with reporting_refusals(group):
             if not 0 <= local_columns <= MOST_COLUMNS:
                 raise ValueError(f"local_columns is {local_columns}, but it should be 0 to 2^48")
             self.local_columns = local_columns
             self.eps = None if eps is None else float(eps)
             self.elementwise_affine = elementwise_affine
-            self._group_name = group.group_name  # by name, so that modules can be copied
+            self._group_name = group.group_name  # a name, because groups cannot be copied
             for name, wanted, make in (("weight", elementwise_affine, torch.ones), ("bias", bias, torch.zeros)):
                 value = make(local_columns, device=device, dtype=dtype) if wanted else None
                 self.register_parameter(name, None if value is None else torch.nn.Parameter(value))
@@ -62,14 +62,14 @@ class _ShardedNorm(torch.nn.Module):
 class ShardedLayerNorm(_ShardedNorm):
     """Layer norm of rows whose columns are split over the processes of a group: torch.nn.LayerNorm for one axis.
 
-    All processes of the group make it together; then each is given its columns of the same rows.
+    All processes of the group construct it together. Each then passes its columns of the same rows.
 
     Args:
-        local_columns (int): how many columns this process has; 0 too.
-        eps (float): is added to the variance.
-        elementwise_affine (bool): has a weight, and a bias, of this process's columns.
-        bias (bool): False: a weight alone.
-        group: the processes, in the order of the columns; None: all.
+        local_columns (int): how many columns this process has; it may be 0.
+        eps (float): added to the variance.
+        elementwise_affine (bool): whether there is a weight, and a bias unless `bias` is False.
+        bias (bool): if False, there is no bias.
+        group: the processes, in the order of the columns. None: all processes.
         device, dtype: of the parameters.
 
     Shapes: (*, local_columns) to the same.
@@ -96,10 +96,13 @@ class ShardedLayerNorm(_ShardedNorm):
 
 
 class ShardedRMSNorm(_ShardedNorm):
-    """RMS norm of such rows: torch.nn.RMSNorm for one axis. As `ShardedLayerNorm`, without a bias.
+    """RMS norm of rows whose columns are split over the processes of a group: torch.nn.RMSNorm for one axis.
+
+    All arguments are as in `ShardedLayerNorm`, except that there is no bias.
 
     Args:
-        eps (float or None): is added to the mean of squares. None: float32's machine epsilon, float64's for float64.
+        eps (float or None): added to the mean of squares. None: the machine epsilon of float64 if x is float64, else of
+            float32.
     """
 
     def __init__(

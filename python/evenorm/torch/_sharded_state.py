@@ -1,4 +1,4 @@
-"""Checkpoints of sharded norms: those of torch.nn's modules, joined from shards and cut into them."""
+"""Checkpoints of sharded norms: joins shards to the state_dict of a torch.nn module, and splits it again."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from ._sharded_modules import ShardedLayerNorm, ShardedRMSNorm
 
 
 def join_state_dict(module: ShardedLayerNorm | ShardedRMSNorm) -> dict[str, Tensor]:
-    """The state_dict that torch.nn.LayerNorm or RMSNorm would have for whole rows, in every process. All processes of
-    the module's group call it together."""
+    """Returns, in every process, the state_dict that torch.nn.LayerNorm or RMSNorm would have for whole rows.
+
+    All processes of the module's group call it together.
+    """
     size, most = len(module.columns), max(module.columns)
     whole = {}
     for name, own in module.state_dict().items():
@@ -27,10 +29,10 @@ def join_state_dict(module: ShardedLayerNorm | ShardedRMSNorm) -> dict[str, Tens
 
 
 def load_whole_state_dict(module: ShardedLayerNorm | ShardedRMSNorm, state_dict: Mapping[str, Tensor]) -> None:
-    """Loads this process's columns of such a state_dict. Nothing is exchanged.
+    """Loads this process's columns of the state_dict of a torch.nn.LayerNorm or RMSNorm. Exchanges nothing.
 
     Raises:
-        ValueError: a parameter has not as many columns as the rows.
+        ValueError: a parameter does not have as many columns as the rows.
         RuntimeError: as torch.nn.Module.load_state_dict.
     """
     rank = dist.get_rank(module.group)

@@ -1,8 +1,8 @@
-"""What a forward can change beside its module's own tensors: found, compared, and put back.
+"""The state that a forward can change besides its module's own tensors: collected, compared and restored.
 
-That is: whatever can be reached from the module's attributes, its classes, and the closures, defaults, attributes and
-globals of their functions, those of other modules that they name included. Files, standard output and what extension
-types hide cannot be seen.
+It covers what can be reached from the module's attributes, its classes, and the closures, defaults, attributes and
+globals of their functions, including globals of other modules that they name. It does not cover files, standard output
+and what extension types hide.
 """
 
 import argparse
@@ -19,18 +19,18 @@ from typing import Any
 import torch
 from torch import nn
 
-MOST_RECORDS = 2000  # a module that can reach more is not walked to the end
-MOST_ELEMENTS = 2**20  # of all tensors whose values are kept; of others their version is
-STRANGERS = frozenset({"torch", "numpy", *sys.stdlib_module_names})  # packages that are not walked
-# but for these, which are there to hold what others put in
+MOST_RECORDS = 2000  # the walk stops after this many
+MOST_ELEMENTS = 2**20  # tensors up to this total are compared by value, the others by version
+STRANGERS = frozenset({"torch", "numpy", *sys.stdlib_module_names})  # packages whose objects are not walked
+# Types of these packages that are walked, because they hold what others put in.
 HOLDERS = (types.SimpleNamespace, argparse.Namespace, collections.UserList, collections.UserDict, queue.Queue)
 
 
 @dataclass
 class Record:
-    """Something mutable: what it was called, how it is read and written, and what it was."""
+    """Something mutable: its label, how to read and write it, and its saved value."""
 
-    label: str  # one that is empty or ends in a point is completed by the key that changed
+    label: str  # if it is empty or ends in a point, the changed key is appended
     read: Callable[[], Any]
     write: Callable[[Any], object]
     saved: Any
@@ -46,17 +46,17 @@ class Record:
 
 
 class Memory:
-    """The state that can be reached from a module, as it was when this was made."""
+    """The state that could be reached from a module when this was created."""
 
     def __init__(self) -> None:
         self._records: list[Record] = []
         self._pending: collections.deque[tuple[str, Any]] = collections.deque()
-        self._seen: dict[int, Any] = {}  # kept alive, so that an id is one object's
+        self._seen: dict[int, Any] = {}  # keeps objects alive, so that their ids stay unique
         self._elements = 0
 
     @classmethod
     def of_shared(cls, module: nn.Module) -> "Memory":
-        """What a probe shares with the module it was made of."""
+        """The state that a probe shares with the module that it was made from."""
         memory = cls()
         own = vars(nn.Module()).keys()
         for name, value in vars(module).items():
@@ -70,7 +70,7 @@ class Memory:
 
     @classmethod
     def of_probe(cls, probe: nn.Module, x: torch.Tensor) -> "Memory":
-        """What a probe has to itself: the names of its attributes, its tensors, and x."""
+        """The state that a probe has to itself: its attributes, its tensors, and x."""
         memory = cls()
         memory._walk("x", x)
         for own in (vars(probe), probe._parameters, probe._buffers):
@@ -80,7 +80,7 @@ class Memory:
         return memory._complete()
 
     def changed(self) -> str | None:
-        """The name of something that is not as it was."""
+        """Returns the name of something that has changed, or None."""
         return next((name for name in (record.changed() for record in self._records) if name is not None), None)
 
     def restore(self) -> None:
@@ -92,7 +92,7 @@ class Memory:
         self._records.append(Record(label, read, write, read()))
 
     def _record_value(self, label: str, read: Callable[[], Any], write: Callable[[Any], object]) -> None:
-        """Something that holds any value: compared by identity, and walked."""
+        """Records a place that holds any value. The value is compared by identity, and walked."""
         self._record(label, lambda: [read()], lambda saved: write(saved[0]))
         self._walk(label, read())
 
@@ -174,7 +174,7 @@ class Memory:
         for name, cell in cells:
             place = (cell, "cell_contents")
             if name != "__class__":
-                with contextlib.suppress(ValueError):  # of an empty cell
+                with contextlib.suppress(ValueError):  # the cell may be empty
                     self._record_value(name, functools.partial(getattr, *place), functools.partial(setattr, *place))
         names = dict.fromkeys(_names(function.__code__))
         self._walk_names(function.__globals__, names)
@@ -182,7 +182,7 @@ class Memory:
         self._walk_container(f"{function.__name__}.", vars(function))
 
     def _walk_names(self, space: dict[str, Any], names: Iterable[str]) -> None:
-        """The globals that are named, and those of modules that are."""
+        """Records the globals with these names, and the globals of modules that they name."""
         spaces = {id(space): space}
         pending = [space]
         while pending:
@@ -219,14 +219,14 @@ def _is_strange(value: Any) -> bool:
 
 
 def _slots(cls: type) -> Iterator[types.MemberDescriptorType]:
-    """Where objects of a class with __slots__ keep what they hold."""
+    """Yields the descriptors of a class's __slots__."""
     for base in cls.__mro__:
         if not _is_strange(base):
             yield from (value for value in vars(base).values() if isinstance(value, types.MemberDescriptorType))
 
 
 def _slot(holder: object, slot: types.MemberDescriptorType) -> list[Any]:
-    """Its content; an empty one has none."""
+    """Returns the content of a slot in a list, which is empty if the slot is."""
     try:
         return [slot.__get__(holder)]
     except AttributeError:
@@ -241,7 +241,7 @@ def _set_slot(holder: object, slot: types.MemberDescriptorType, saved: list[Any]
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """The globals, and attributes, that a function and those inside it name."""
+    """Yields the names of globals and attributes in a function and in the functions inside it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -1,8 +1,7 @@
-"""Whether a module computes a norm: its own forward beside evenorm's, on random rows with random parameters.
+"""Decides whether a module computes a norm: compares its forward with evenorm's on random rows and parameters.
 
 Names and classes prove nothing: zero-centred, gated, unbiased and low-precision variants share them, and a forward may
-do otherwise for other numbers and sizes of axes. Knows modules and recipes only; changes neither the module nor a random
-state.
+compute something else for other numbers and sizes of axes. A trial changes neither the module nor a random state.
 """
 
 import math
@@ -29,9 +28,9 @@ BOTH = (True, False)  # training and evaluation
 
 @dataclass(frozen=True)
 class Outcome:
-    """How far apart old and new were, and how far they might be; or what else parted them."""
+    """The largest difference between the module and evenorm compared with the allowed one, or another disagreement."""
 
-    ratio: float  # of the largest difference to what rounding explains there
+    ratio: float  # of the difference to what rounding allows, at its largest
     difference: float
     error: str = ""
 
@@ -41,11 +40,11 @@ class Outcome:
 
 
 AGREED = Outcome(0, 0)
-Place = tuple[int, int]  # the number of x's axes, and where its rows lie
+Place = tuple[int, int]  # the number of x's axes, and the axis of its rows
 
 
 def settle(module: nn.Module, recipe: Recipe) -> Recipe | str:
-    """The recipe that the module computes, with the types and axes for which it does; or why there is none."""
+    """Returns the recipe that the module computes, with types and axes; or the reason why there is none."""
     with _probe.surroundings():
         trial = _Trial(module, recipe)
         try:
@@ -76,13 +75,13 @@ class _Trial:
     # --- which norm
 
     def _places(self) -> list[Place]:
-        """Those with many rows; those most likely to be meant come first."""
+        """Places with many rows, the likeliest ones first."""
         counts = _probe.counts(self.shapes[0])
         order = sorted(counts[1:], key=lambda count: (abs(count - counts[0] - 2), -count))
         return [(count, axis) for count in order for axis in _probe.places(count, self.shapes[0])]
 
     def _first(self) -> tuple[Recipe, Place] | str:
-        """The norm that the module computes in float32, at some place."""
+        """Finds the norm that the module computes in float32, and a place where it does."""
         seen: dict[Place, list[Seen]] = {}
         errors = []
         for place in self._places():
@@ -144,10 +143,10 @@ class _Trial:
     # --- how large and how small x and the parameters may be, and of which types
 
     def _limits(self, recipe: Recipe, place: Place, types: Types, modes: tuple[bool, ...] = BOTH) -> str | None:
-        """Why not, without gradients, on rows that are large, small, with an outlier or not finite, or with large
-        parameters: a clamp or nan_to_num inside."""
+        """Returns a reason if the module differs on rows that are large, small, not finite or have an outlier, or with
+        large parameters: it may have a clamp or nan_to_num. Gradients are not compared."""
         count, dtype = place[0], types[0]
-        for inputs, factor, said in (
+        for inputs, factor, condition in (
             ([_probe.large(count, shape, dtype) for shape in self.shapes], 1, "on large input"),
             ([_probe.small(count, shape) for shape in self.shapes], 1, "on small input"),
             ([_probe.outlying(count, shape) for shape in self.outlying_shapes], 1, "on input with outliers"),
@@ -155,7 +154,7 @@ class _Trial:
         ):
             outcome = self._values(recipe, inputs, place, types, modes, factor)
             if not outcome.agreed:
-                return outcome.error or f"{said} it differs by {outcome.difference:.2g} from {recipe}"
+                return outcome.error or f"{condition} it differs by {outcome.difference:.2g} from {recipe}"
         for shape in self.shapes:
             broken = self._see([_probe.not_finite(place[0], shape)], place, types, modes)
             if isinstance(broken, str):
@@ -165,19 +164,19 @@ class _Trial:
         return None
 
     def _around(self, recipe: Recipe, place: Place) -> str | None:
-        """Why not, where x is the same and something else is not: how it lies in memory, and PyTorch's modes."""
+        """Returns a reason if the module differs when x has another memory order, or in one of PyTorch's modes."""
         rows = _probe.plain(place[0], self.shapes[-1])[0]
-        turned = self.prober.see(rows, place[1], self.single, training=False, turned=True)
-        if isinstance(turned, Seen) and not _worst(recipe, [turned], gradients=False).agreed:  # x.view() may refuse it
+        other = self.prober.see(rows, place[1], self.single, training=False, transposed=True)
+        if isinstance(other, Seen) and not _worst(recipe, [other], gradients=False).agreed:  # x.view() may refuse it
             return "it computes something else where x is not contiguous"
-        for mode, said in (
+        for mode, name in (
             (torch.autocast("cpu", torch.bfloat16), "autocast"),
             (torch.inference_mode(), "inference mode"),
         ):
             with mode:
                 agreed = self._values(recipe, [rows], place, self.single).agreed
             if not agreed:
-                return f"it computes something else under {said}"
+                return f"it computes something else under {name}"
         return None
 
     def _types(self, recipe: Recipe, place: Place) -> frozenset[Types] | str:
@@ -221,13 +220,13 @@ class _Trial:
         if axes[-1][0] < len(self.shapes[0]) + 2 and unlike:
             some = ", ".join(f"{count}-D" for count, _ in axes)
             return f"it is {recipe} of {some} x, but not of {unlike[-1][0]}-D x"
-        # What a forward over the first axis makes of others, by broadcasting, is nothing that is meant.
+        # If rows lie along the first axis, broadcasting to other shapes is hardly intended and is not reported.
         meant = all(axis == LAST for _, axis in axes)
-        told = tuple(count for count, ran in unlike if meant or ran == "same shape")
-        return replace(recipe, axes=tuple(axes), ordered=frozenset(ordered), square=square, unlike=told)
+        reported = tuple(count for count, ran in unlike if meant or ran == "same shape")
+        return replace(recipe, axes=tuple(axes), ordered=frozenset(ordered), square=square, unlike=reported)
 
     def _axis(self, recipe: Recipe, count: int) -> tuple[int | None, str]:
-        """Where the rows of an x of so many axes lie; if nowhere, whether the module takes such x."""
+        """Returns the axis of rows for this number of axes, or None; and whether the module accepts such x."""
         ran, agreed = "", []
         for axis in _probe.places(count, self.shapes[0]):
             views = self._plain((count, axis), self.single, BOTH)
@@ -239,7 +238,7 @@ class _Trial:
         return (agreed[0] if alone else None), ran
 
     def _is_confirmed(self, recipe: Recipe, place: Place) -> bool:
-        """Whatever the sizes of the other axes, in every type, and without gradients."""
+        """True if the module agrees for other axes of any sizes, in every type, without gradients."""
         for shape in self.shapes:
             square = _probe.square(place[0], shape) or []
             modes = BOTH if all(one.numel() <= _probe.MOST_ELEMENTS for one in square) else (False,)
@@ -250,16 +249,16 @@ class _Trial:
         return all(self._values(recipe, plain, place, types).agreed for types in recipe.types)
 
     def _is_ordered(self, place: Place) -> bool:
-        """Whether y lies in memory as x does, where that is not in the order of its axes."""
+        """True if y has x's memory order when that is not the order of the axes."""
         rows = _probe.plain(place[0], self.shapes[0])[0]
         if rows.dim() < 2:
             return False
-        one = self.prober.see(rows, place[1], self.single, training=False, turned=True)
+        one = self.prober.see(rows, place[1], self.single, training=False, transposed=True)
         return isinstance(one, Seen) and one.y.stride() == one.x.stride()
 
 
 def _recipes(module: nn.Module, recipe: Recipe) -> Iterator[Recipe]:
-    """The kinds, eps and weights to try; eps that the module has as an attribute come first."""
+    """Yields the kinds, eps and weights to try, starting with the eps attributes of the module."""
     named = [
         (value, name)
         for name, value in vars(module).items()
@@ -267,7 +266,7 @@ def _recipes(module: nn.Module, recipe: Recipe) -> Iterator[Recipe]:
     ]
     for eps, name in (*named, *((value, None) for value in EPS)):
         if eps is not None and eps < torch.finfo(torch.float32).tiny:
-            continue  # squares of float32 vanish before such an eps counts: what a module has in its place is its own
+            continue  # float32's squares underflow before such an eps counts; the module may do something else there
         for kind in ("rms", "layer"):
             if (kind == "rms" and recipe.bias is not None) or (kind == "layer" and eps is None):
                 continue
@@ -275,7 +274,7 @@ def _recipes(module: nn.Module, recipe: Recipe) -> Iterator[Recipe]:
                 yield replace(recipe, kind=kind, eps=eps, eps_name=name, zero_centred=zero_centred)
 
 
-# --- old and new
+# --- comparing the module with evenorm
 
 
 def _worst(recipe: Recipe, views: list[Seen], gradients: bool = True) -> Outcome:
@@ -294,7 +293,7 @@ def _compare(recipe: Recipe, seen: Seen, gradients: bool) -> Outcome:
         mine, ours = (f"{tuple(t.shape)} {str(t.dtype)[6:]}" for t in (seen.y, seen.x))
         return Outcome(math.inf, math.inf, f"its output is {mine} where the norm's is {ours}")
     shape = tuple(recipe.shape(seen.probe) or seen.rows.shape[-1:])
-    # Of many rows, some: they are the same again and again.
+    # Many rows repeat, so some are enough.
     old, rows = (t.reshape(-1, *shape) for t in (seen.y_rows.detach(), seen.rows))
     if len(rows) > 1024:
         some = torch.arange(64) * (len(rows) - 1) // 63
@@ -306,7 +305,7 @@ def _compare(recipe: Recipe, seen: Seen, gradients: bool) -> Outcome:
 
 
 def _gradients(recipe: Recipe, seen: Seen, shape: tuple[int, ...], slopes: list[Tensor]) -> Outcome:
-    """How far the gradients of x and of the parameters are apart, where values agree."""
+    """Compares the gradients of x and of the parameters, once values agree."""
     if not seen.y.requires_grad:
         return Outcome(1, 0, "its output has no gradient")
     dx_old, *rest_old = seen.gradients
@@ -317,8 +316,7 @@ def _gradients(recipe: Recipe, seen: Seen, shape: tuple[int, ...], slopes: list[
     axes = tuple(range(-len(shape), 0))
     terms = (steep * seen.dy.reshape(-1, *shape)).detach().double().abs().amax(axes, keepdim=True)
     worst = _outcome(dx_old, dx_new.reshape(-1, *shape), slope * terms)
-    # PyTorch's own layer norm adds up the rows of a bf16 weight's gradient in bf16: 5 % off over these 15, where the
-    # formula is not.
+    # PyTorch's own layer norm sums a bf16 weight's gradient over rows in bf16, which is 5% off over these 15 rows.
     summed = torch.tensor(0.25) if seen.dy.dtype in HALVES else slope.amax()
     for g_old, g_new in zip(rest_old, rest_new, strict=True):
         bound = summed * g_new.detach().double().abs().amax()
@@ -329,8 +327,7 @@ def _gradients(recipe: Recipe, seen: Seen, shape: tuple[int, ...], slopes: list[
 
 
 def _is_as_broken(recipe: Recipe, seen: Seen, axes: int) -> bool:
-    """Rows that are not finite give rows that are not, in old and new; the others are as ever. (A row of evenorm's is
-    then NaN as a whole.)"""
+    """True if the same rows are not finite in both, and the others agree. (evenorm makes the whole row NaN.)"""
     shape = seen.rows.shape[seen.rows.dim() - axes :]
     old, rows = (t.detach().reshape(-1, *shape) for t in (seen.y_rows, seen.rows))
     sound, clean = (t.flatten(1).isfinite().all(1) for t in (rows, old))
@@ -340,12 +337,13 @@ def _is_as_broken(recipe: Recipe, seen: Seen, axes: int) -> bool:
 
 
 def _allowed(recipe: Recipe, module: nn.Module, x: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """By how much two honest computations of the norm may differ: of each value, and of gradients beside the largest
-    term of a row's, which is the third result times dy's element.
+    """How far two correct computations of the norm may differ: the values; gradients, relative to the largest term of
+    their row; and a factor of these terms, which are the factor times dy's elements.
 
-    Both may sum in f32, where a mean far from 0 costs a row its condition, max|x| / std; and in half types each of a
-    few steps may round: 16 u of f32 and 4 u of the type for values, twice that for gradients. What is subnormal on the
-    way is rounded to multiples of the smallest number: a value of the type before gamma, x - mean in f32 at least.
+    Both may sum in f32, where the error grows with the row's condition, max|x| / std. In half types each of a few steps
+    may round. So the limits are 16 u of f32 plus 4 u of the type for values, twice that for gradients. Subnormal
+    intermediate results are rounded to multiples of the smallest number: a value before gamma in x's type, and x - mean
+    in f32 or wider.
     """
     axes = tuple(range(-len(shape), 0))
     wide = x.detach().double()

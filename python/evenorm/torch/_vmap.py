@@ -1,7 +1,7 @@
-"""torch.vmap of the operators. A sample's bits are those that it has alone.
+"""torch.vmap of the operators. A sample has the same bits as alone.
 
-A batch of rows is one call: a row knows nothing of its neighbours. Parameters of one's own for each sample, and sums
-over the rows of each sample, are a call for each.
+Rows do not depend on each other, so a batch of rows is a single call. Parameters that differ for each sample, and sums
+over the rows of a sample, take one call per sample.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from ._operators import operators
 
 
 def _moved(t: Any, dim: int | None, info: Any) -> Any:
-    """`t` with its batch axis first; expanded where it has none."""
+    """`t` with its batch axis first, or expanded to a batch if it has none."""
     if not isinstance(t, torch.Tensor):
         return t
     return t.unsqueeze(0).expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
 
 
 def _at_once(op: Any, info: Any, in_dims: Any, args: Any, batched: tuple[int, ...]) -> Any:
-    """One call; `batched` are the places of those arguments that have rows."""
+    """Makes one call. `batched` are the positions of the arguments that have rows."""
     moved = [_moved(arg, in_dims[i], info) if i in batched else arg for i, arg in enumerate(args)]
     return op(*moved)
 
@@ -30,7 +30,7 @@ def _one_by_one(op: Any, info: Any, in_dims: Any, args: Any) -> Any:
     def sample(i: int) -> Any:
         return op(*(arg if dim is None else arg.select(dim, i) for arg, dim in zip(args, in_dims, strict=True)))
 
-    if info.batch_size == 0:  # a sample of zeros tells the shapes; as a sum over nothing it keeps to the graph
+    if info.batch_size == 0:  # a sample of zeros gives the shapes; a sum over nothing keeps it in the graph
         zeros = [arg if dim is None else arg.sum(dim) for arg, dim in zip(args, in_dims, strict=True)]
         result = op(*zeros)
         if isinstance(result, torch.Tensor):
@@ -43,7 +43,8 @@ def _one_by_one(op: Any, info: Any, in_dims: Any, args: Any) -> Any:
 
 
 def _register(name: str, rows: tuple[int, ...], parameters: tuple[int, ...], mask: int | None = None) -> None:
-    """rows, parameters, mask: the places of the arguments of x's shape, of weight's, and of the backward's mask."""
+    """Registers an operator's rule. rows, parameters and mask are positions of arguments: those with x's shape, weight
+    and bias, and the backward's output_mask."""
     op = getattr(operators, name).default
 
     def rule(info: Any, in_dims: Any, *args: Any) -> Any:
@@ -53,7 +54,7 @@ def _register(name: str, rows: tuple[int, ...], parameters: tuple[int, ...], mas
             result = _one_by_one(op, info, dims, args)
         else:
             result = _at_once(op, info, dims, args, rows)
-            if mask is not None:  # what was not asked for has no elements, but one axis more
+            if mask is not None:  # gradients that were not requested stay empty, but get the batch axis
                 result = tuple(
                     r if wanted else r.new_empty(info.batch_size, 0)
                     for r, wanted in zip(result, args[mask], strict=True)

@@ -3,9 +3,9 @@
     norm = evenorm.torch.distributed.ShardedRMSNorm(columns_of_this_process, group=group)
     y = norm(x)                     # x: (..., columns_of_this_process)
 
-Each process has some columns of x, weight and bias, any number of them, none too. x itself is never sent. All processes
-have the same statistics, bit for bit; where all cuts are at multiples of 1024 columns y and the gradients have the bits of
-the unsplit norm. docs/distributed.md documents which groups are supported and what is exchanged.
+Each process has some columns of x, weight and bias: any number, including none. x itself is never sent. All processes
+compute the same statistics, bit for bit. If all cuts are at multiples of 1024 columns, y and the gradients have the
+bits of the unsplit norm. docs/distributed.md documents which groups are supported and what is exchanged.
 """
 
 from __future__ import annotations

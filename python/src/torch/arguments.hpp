@@ -1,24 +1,25 @@
-// Which tensors the operators take, for both that call them: what is not taken is PyTorch's own function's, and so are
-// its errors. An absent parameter has no value; an undefined tensor is none.
+// The arguments that the operators accept. Python and libtorch check them with these functions, and leave everything
+// else, errors included, to PyTorch's own functions. An absent parameter has no value, never an undefined tensor.
 #pragma once
 
 #include "operators.hpp"
 
 namespace evenorm::torch_binding {
 
-// On the CPU, strided, of a type that the core has.
+// True for strided CPU tensors of float64, float32, bfloat16 or float16.
 bool is_supported(const Tensor& t);
 
-// PyTorch's layer norm has parameters of x's type, or of f32 beside 16-bit types; both of one.
+// True if weight and bias have one type that PyTorch's layer norm allows: x's, or float32 with a 16-bit x.
 bool has_parameter_types(const Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias);
 
-// Rows of x over a shape of at least one element, eps that the core takes.
+// True if x ends in the axes `shape`, which have elements, the parameters have that shape, and eps is finite and >= 0.
 bool is_norm(const Tensor& x, at::IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias,
              double eps);
 
-// RMS norm's, where none is given: the machine epsilon, of f32 where x has 16 bits.
+// The eps of RMS norm: by default the machine epsilon of x's type, or of float32 for 16-bit types.
 double eps_or_default(const std::optional<double>& eps, const Tensor& x);
 
+// True if residual has x's shape and scale is finite in float32.
 bool can_add(const Tensor& x, const Tensor& residual, double scale);
 
 }  // namespace evenorm::torch_binding

@@ -1,8 +1,8 @@
-// The operators' derivatives: what is saved, which gradients are asked for, forward mode. Of the forward operators x
-// and weight are saved (the sum, where there is one). Where nothing lies between autograd and the CPU's kernels they
-// are called at once, and statistics are kept; elsewhere (compilers, functional transforms, modes) these are found
-// anew, with the same bits, so that no operator has them. Written as nodes of the graph, as PyTorch's own operators
-// are: torch::autograd::Function costs more and refuses functional transforms.
+// The operators' derivatives: saved tensors, gradients and forward mode. The forward operators save x (or the sum, with
+// a residual) and weight. If nothing lies between autograd and the CPU's kernels, these are called directly and the
+// statistics are kept. Otherwise (compilers, functional transforms, modes) the backward pass recomputes the statistics,
+// with the same bits, so no operator takes them. The derivatives are nodes of the graph, like those of PyTorch's own
+// operators, because torch::autograd::Function costs more and does not support functional transforms.
 #include <torch/csrc/autograd/FunctionsManual.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/forward_grad.h>
@@ -32,7 +32,7 @@ void set_tangent(const Tensor& out, const Tensor& tangent) {
   if (out.defined() && tangent.defined()) out._set_fw_grad(tangent, /*level=*/0, /*is_inplace_op=*/false);
 }
 
-// The backward operator of one kind; what output_mask leaves out is undefined.
+// Runs the backward operator of a kind of norm. Gradients that `mask` leaves out are undefined.
 Gradients run_backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
                        std::optional<at::ScalarType> bias_dtype, double eps, std::array<bool, 3> mask,
                        const OptionalTensor& dsum, const Tensor& statistics) {
@@ -53,7 +53,7 @@ Gradients run_backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArray
   return result;
 }
 
-// What both nodes hold, and what compiled autograd wants to know of it.
+// The state that both nodes share, and how compiled autograd collects it.
 struct NormNode : ad::TraceableFunction {
   using ad::TraceableFunction::TraceableFunction;
 
@@ -90,19 +90,19 @@ struct NormNode : ad::TraceableFunction {
   }
 };
 
-// Of the forward operators; with a residual x is the sum, an output. Edges: x, residual where there is one, weight,
-// bias. Inputs: dy, and dsum.
+// The node of the forward operators. With a residual, x is the sum, which is an output. Edges: x, residual (if any),
+// weight, bias. Inputs: dy, and dsum with a residual.
 struct NormBackward final : NormNode {
   using NormNode::NormNode;
 
   bool has_residual = false;
-  bool saves_output = false;  // x is the sum, and the sum an output that has a gradient
+  bool saves_output = false;  // x is the sum, and the sum has a gradient
   std::optional<at::ScalarType> residual_dtype, bias_dtype;
   double residual_scale = 1;
-  // Or undefined. Not a saved variable: hooks would see it, and checkpoints want as many of these in every mode.
+  // May be undefined. Not a saved variable: hooks would see it, and checkpoints need equally many in each mode.
   Tensor statistics;
 
-  // For dx; and where its type, which is dweight's, is not x's.
+  // dx needs the weight. Its type, which is dweight's, is needed if it differs from x's.
   void save_weight(const OptionalTensor& w, const Tensor& normalised, bool wants_dx) {
     const bool of_another_type = w.has_value() && w->defined() && w->scalar_type() != normalised.scalar_type();
     if (wants_dx || of_another_type) weight = ad::SavedVariable(w, /*is_output=*/false);
@@ -161,7 +161,7 @@ struct NormBackward final : NormNode {
   }
 };
 
-// Of the backward operators. Edges: dy, x, weight, dsum. Inputs: the gradients of dx, dweight, dbias.
+// The node of the backward operators. Edges: dy, x, weight, dsum. Inputs: the gradients of dx, dweight, dbias.
 struct NormBackwardBackward final : NormNode {
   using NormNode::NormNode;
 
@@ -204,7 +204,7 @@ struct NormBackwardBackward final : NormNode {
   }
 };
 
-// A node of type N where something that it leads to wants a gradient, else null.
+// Creates a node of type N if any of the tensors requires a gradient; otherwise returns null.
 template <class N, class... Tensors>
 c10::intrusive_ptr<N> node_towards(Kind kind, SymIntArrayRef shape, double eps, const Tensors&... tensors) {
   if (!ad::compute_requires_grad(tensors...)) return {};
@@ -219,7 +219,7 @@ std::optional<at::ScalarType> dtype_of(const OptionalTensor& t) {
   return t.has_value() && t->defined() ? std::optional(t->scalar_type()) : std::nullopt;
 }
 
-// Where a node is to have the statistics, or null: the last edge, that to bias, wants none.
+// Where to write the statistics, or null if they are not kept. The last edge, to bias, does not need them.
 Tensor* place_for_statistics(NormBackward* node, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
                              const OptionalTensor& bias) {
   bool wanted = false;
@@ -255,7 +255,7 @@ Tensor forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, SymIntArray
   return y;
 }
 
-// s = x + scale * residual, and its tangent.
+// The forward operators with a residual. The sum is x + residual_scale * residual.
 TwoTensors add_forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, const Tensor& residual,
                        SymIntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias, double eps,
                        double residual_scale) {
@@ -278,22 +278,22 @@ TwoTensors add_forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, con
     node->bias_dtype = dtype_of(bias);
     node->saves_output = node->should_compute_output(0) || node->should_compute_output(1);
     ad::set_history(y, node);
-    ad::set_history(node->saves_output ? sum : Tensor(), node);  // of x and residual alone
+    ad::set_history(node->saves_output ? sum : Tensor(), node);  // it depends on x and residual only
     node->save_weight(weight, x, node->saves_output);
   }
   if (has_tangent(x, residual, weight, bias)) {
     const Tensor of_x = toNonOptFwGrad(x), of_residual = toNonOptFwGrad(residual);
-    // New in each case: who changes the sum in place changes its tangent, and not that of x.
+    // Always a new tensor: changing the sum in place changes its tangent, but must not change x's.
     Tensor of_sum = of_residual.defined() ? (of_residual * residual_scale).to(x.scalar_type()) : Tensor();
     if (of_x.defined()) of_sum = of_sum.defined() ? of_x + of_sum : of_x.clone();
     const Norm norm = {kind, shape.size(), eps};
-    // Composed anew, so that derivatives of the tangent reach x and residual.
+    // Composed of differentiable operators, so that derivatives of the tangent reach x and residual.
     const Tensor primal = toNonOptPrimal(x).to(at::kDouble) + residual_scale * toNonOptPrimal(residual);
     set_tangent(y, forward_tangent(norm, primal.to(x.scalar_type()), toNonOptPrimal(weight), of_sum,
                                    toNonOptFwGrad(weight), toNonOptFwGrad(bias)));
     set_tangent(sum, of_sum);
   }
-  if (node) {  // with its tangent
+  if (node) {  // last, so that it is saved with its tangent
     node->x = ad::SavedVariable(sum, /*is_output=*/node->saves_output);
   }
   return {std::move(y), std::move(sum)};
@@ -322,7 +322,7 @@ Gradients backward(Kind kind, c10::DispatchKeySet keys, const Tensor& dy, const 
     }
   }
   if (node) {
-    // The empty ones that were not asked for stay outside of the graph.
+    // Gradients that were not requested are empty and stay outside the graph.
     ad::set_history(mask[0] ? result.dx : Tensor(), node);
     ad::set_history(mask[1] ? result.dweight : Tensor(), node);
     if (kind == Kind::layer) ad::set_history(mask[2] ? result.dbias : Tensor(), node);

@@ -1,6 +1,6 @@
-// The Python module evenorm.torch._extension: the eager way into the operators, for plain tensors. Importing it
-// registers the operators. What it cannot take (subclasses, torch function modes, other devices and types, wrong
-// shapes) it answers with NotImplemented; evenorm.torch decides what becomes of it.
+// The Python module evenorm.torch._extension: the eager entry points to the operators, for plain tensors. Importing it
+// registers the operators. A function returns NotImplemented for arguments that it does not accept (subclasses, torch
+// function modes, other devices and types, wrong shapes); evenorm.torch handles those calls.
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -14,7 +14,7 @@ namespace {
 
 using Shape = c10::SmallVector<std::int64_t, 4>;
 
-// Each `read` answers whether the object is of the plain type that is wanted. A Python int that no double holds is an
+// Each `read` returns false if the object is not of the expected plain type. A Python int too large for a double is an
 // OverflowError.
 bool read(PyObject* object, Tensor& out) {
   if (!THPVariable_CheckExact(object)) return false;
@@ -46,7 +46,7 @@ bool read(PyObject* object, Shape& out) {
   return true;
 }
 
-// Reads the arguments one by one.
+// Reads the arguments in order.
 struct Reader {
   PyObject* const* next;
   PyObject* const* end;
@@ -74,7 +74,7 @@ PyObject* call(const Operator<Signature>& op, const Arguments&... arguments) {
   }());
 }
 
-// A norm, of x or of the sum of x and a residual. bias is layer norm's alone, and so is an eps that must be given.
+// A norm, of x or of x plus a residual. Only layer norm has a bias; only layer norm requires eps.
 template <Kind kind, bool kAdds>
 PyObject* norm(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   HANDLE_TH_ERRORS

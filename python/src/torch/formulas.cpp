@@ -1,4 +1,5 @@
-// See formulas.hpp. Names as in docs/math.md: g = dy * weight, xhat, rstd; P projects as the backward pass does.
+// See formulas.hpp. Names are those of docs/math.md: g = dy * weight, xhat, rstd; `project` is the backward pass's
+// projection.
 #include "formulas.hpp"
 
 #include <ATen/ATen.h>
@@ -16,12 +17,12 @@ using at::Tensor;
 Tensor wide(const Tensor& t) { return t.defined() ? t.to(at::kDouble) : t; }
 Tensor narrow(const Tensor& t, const Tensor& like) { return t.defined() ? t.to(like.scalar_type()) : t; }
 
-// a + b where either may be undefined, which stands for 0.
+// a + b, where an undefined tensor stands for 0.
 Tensor plus(const Tensor& a, const Tensor& b) { return !a.defined() ? b : !b.defined() ? a : a + b; }
 
-// One input's normalised rows, and what is done to whole rows of them. They are rows of scale * (x - shift), whose
-// squares neither overflow nor vanish. With eps * scale^2 for eps the norm is the same, so neither number of a row has
-// a derivative. A change of x is one of scale times that there, and gradients are scale times as large.
+// The normalised rows of one input, and operations on whole rows. Rows are scaled to scale * (x - shift), so that their
+// squares neither overflow nor underflow; eps becomes eps * scale^2. The norm does not depend on scale and shift, so
+// neither has a derivative. Tangents of x are multiplied by scale, and so are gradients.
 class Rows {
  public:
   Rows(const Norm& norm, const Tensor& x)
@@ -30,7 +31,7 @@ class Rows {
     std::iota(leading_.begin(), leading_.end(), 0);
     const Tensor shifted = without_shift(wide(x));
     const Tensor size = shifted.detach().abs().amax(axes_, /*keepdim=*/true).clamp_min(std::sqrt(norm.eps));
-    // A row that has no spread, and no eps, has xhat = 0 and rstd = 0 by definition, and so have all derivatives.
+    // If a row is constant and eps is 0, xhat, rstd and all derivatives are 0 by definition.
     const Tensor is_zero = size == 0;
     scale = size.masked_fill(is_zero, 1).clamp_min(std::numeric_limits<double>::min()).log2().floor().neg().exp2();
     const Tensor centred_x = centred(shifted * scale);
@@ -41,17 +42,15 @@ class Rows {
 
   Tensor mean(const Tensor& t) const { return axes_.empty() ? t : t.mean(axes_, /*keepdim=*/true); }
   Tensor centred(const Tensor& t) const { return kind_ == Kind::layer ? t - mean(t) : t; }
-  // A new tensor, where there is but one row as well.
+  // Always a new tensor, also for a single row.
   Tensor over_rows(const Tensor& t) const { return leading_.empty() ? t.clone() : t.sum(leading_); }
-  // From a change of scale * x to that of xhat, and from the gradient of xhat to that of scale * x: the matrix is
-  // symmetric.
+  // Maps a tangent of scale * x to that of xhat, and a gradient of xhat to that of scale * x: the matrix is symmetric.
   Tensor project(const Tensor& t) const { return rstd * (centred(t) - xhat * mean(t * xhat)); }
 
   Tensor scale, rstd, xhat;
 
  private:
-  // A constant row becomes 0, whatever its mean is rounded to; the middle of a row is what no difference overflows
-  // from.
+  // Subtracts the value for constant rows, which gives exactly 0, and the midrange for others, which cannot overflow.
   Tensor without_shift(const Tensor& x) const {
     if (kind_ == Kind::rms) return x;
     const Tensor low = x.detach().amin(axes_, /*keepdim=*/true), high = x.detach().amax(axes_, /*keepdim=*/true);
@@ -93,7 +92,7 @@ SecondGradients double_backward(const Norm& norm, const Tensor& dy, const Tensor
     const Tensor g = weighted(wide_dy, weight), projected = rows.project(a);
     of_dy = weighted(projected, weight);
     if (weight.defined()) of_weight = rows.over_rows(wide_dy * projected);
-    // dx = rstd (g - mean(g) - xhat mean(g xhat)): what <a, dx> changes by as xhat, then as rstd changes.
+    // dx = rstd (g - mean(g) - xhat mean(g xhat)). The derivative of <a, dx> by xhat, then by rstd.
     const Tensor along = rows.mean(g * rows.xhat);
     of_xhat = -rows.rstd * (a * along + g * rows.mean(a * rows.xhat));
     of_x = -rows.rstd * rows.rstd * rows.xhat * rows.mean(a * (rows.centred(g) - rows.xhat * along));

@@ -1,5 +1,5 @@
-// The operators on the CPU: describes PyTorch's tensors to the core and allocates the results. The core validates;
-// its refusals become PyTorch's errors. Knows nothing of derivatives.
+// The operators on the CPU: they pass PyTorch's tensors to the core and allocate the results. The core validates; its
+// errors become PyTorch's. Derivatives are in autograd.cpp.
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/rms_norm.h>
@@ -32,7 +32,7 @@ void check_is_dense(const char* argument, const Tensor& t) {
 
 ConstTensor view_of(const char* argument, const Tensor& t) {
   check_is_dense(argument, t);
-  // A tensor of no elements has no address, which would mean an absent one.
+  // An empty tensor has a null address, which would mean an absent tensor.
   static constexpr char kNothing = 0;
   const void* data = t.numel() == 0 ? &kNothing : t.const_data_ptr();
   return {data, dtype_of_tensor(argument, t), t.sizes(), t.strides()};
@@ -45,7 +45,7 @@ evenorm::Tensor result_view(const at::Tensor& t) {
   return {t.numel() == 0 ? &nothing : t.mutable_data_ptr(), dtype_of_tensor("a result", t), t.sizes(), t.strides()};
 }
 
-// PyTorch's own threads.
+// Runs tasks on PyTorch's threads.
 Executor executor() {
   const auto parallel_for = [](void*, std::size_t tasks, void (*task)(void*, std::size_t) noexcept, void* argument) {
     at::parallel_for(0, static_cast<std::int64_t>(tasks), 1, [&](std::int64_t begin, std::int64_t end) {
@@ -70,8 +70,8 @@ at::Tensor new_tensor(at::IntArrayRef sizes, at::ScalarType dtype,
   return at::Tensor(at::detail::empty_cpu(sizes, dtype, /*pin_memory=*/false, format));
 }
 
-// As PyTorch's: contiguous, but RMS norm's of a tensor with its channels last has them last, too. An empty RMS norm has
-// the strides of PyTorch's multiplications, and is PyTorch's own result.
+// A result with the layout of PyTorch's: contiguous, except that RMS norm keeps channels-last. An empty RMS norm has
+// the strides of PyTorch's multiplications, so PyTorch computes it.
 at::Tensor result_like(Kind kind, const at::Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight) {
   if (kind == Kind::rms && x.numel() == 0) {
     return at::rms_norm(x, C10_AS_INTARRAYREF_SLOW(normalized_shape), weight, /*eps=*/0.0);
@@ -80,7 +80,7 @@ at::Tensor result_like(Kind kind, const at::Tensor& x, SymIntArrayRef normalized
   return new_tensor(x.sizes(), x.scalar_type(), format);
 }
 
-// What all forward passes have. It borrows the arguments' shapes.
+// The settings that all forward passes share. The result borrows the arguments' shapes.
 Forward described(Kind kind, const at::Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
                   const OptionalTensor& bias, double eps) {
   Forward work{.kind = kind};
@@ -92,7 +92,7 @@ Forward described(Kind kind, const at::Tensor& x, SymIntArrayRef normalized_shap
   return work;
 }
 
-// Makes a pass write the statistics of x's rows to the tensor, or read them from it. Pass: Forward or Backward.
+// Makes a pass write the statistics of x's rows to the tensor, or read them from it. Pass is Forward or Backward.
 template <class Pass>
 void use_statistics(const at::Tensor& statistics, at::IntArrayRef rows, Pass& work) {
   auto* numbers = statistics.mutable_data_ptr<double>();
@@ -113,7 +113,7 @@ void run_and_keep(Forward& work, const at::Tensor& x, Tensor* statistics) {
   *statistics = made;
 }
 
-// The core wants the rows of x and residual dense; other layouts are copied.
+// The core requires dense rows of x and residual in fused forms, so other layouts are copied.
 at::Tensor with_dense_rows(const at::Tensor& t, std::size_t axes) {
   std::int64_t step = 1;
   for (std::size_t i = 0; i < axes && t.dim() > static_cast<std::int64_t>(i); ++i) {
@@ -157,7 +157,7 @@ Gradients cpu_norm_backward(Kind kind, const Tensor& dy, const Tensor& x, SymInt
   Backward work{.kind = kind};
   work.x = view_of("x", x);
   work.dy = view_of("dy", dy);
-  if (output_mask[0]) work.dsum = view_of("dsum", dsum);  // it is for dx alone
+  if (output_mask[0]) work.dsum = view_of("dsum", dsum);  // only dx uses it
   const at::IntArrayRef shape = C10_AS_INTARRAYREF_SLOW(normalized_shape);
   work.normalized_shape = shape;
   work.weight = view_of("weight", weight);
@@ -197,7 +197,7 @@ TwoTensors add_rms_norm(const at::Tensor& x, const at::Tensor& residual, SymIntA
                         const OptionalTensor& weight, double eps, double residual_scale) {
   return cpu_add_norm(Kind::rms, x, residual, normalized_shape, weight, std::nullopt, eps, residual_scale);
 }
-// An operator has no undefined results.
+// Replaces an undefined gradient by an empty tensor, because operators cannot return undefined tensors.
 at::Tensor or_empty(at::Tensor&& gradient, const at::Tensor& x) {
   return gradient.defined() ? std::move(gradient) : new_tensor({0}, x.scalar_type());
 }

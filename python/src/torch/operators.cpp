@@ -1,4 +1,4 @@
-// The operators' schemas, and their handles.
+// The operators' schemas and handles.
 #include "operators.hpp"
 
 #include <torch/library.h>
@@ -10,7 +10,7 @@ bool registers_operators() {
   return first;
 }
 
-TORCH_LIBRARY_FRAGMENT(evenorm, m) {  // TORCH_LIBRARY would throw for the second
+TORCH_LIBRARY_FRAGMENT(evenorm, m) {  // a second TORCH_LIBRARY would throw
   if (!registers_operators()) return;
   m.def(
       "layer_norm(Tensor x, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-5)"

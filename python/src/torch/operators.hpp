@@ -1,5 +1,5 @@
-// The operators of library `evenorm` in PyTorch's dispatcher: their types, and handles to call them through it.
-// What they compute: kernels.cpp (on the CPU); their derivatives: autograd.cpp. Schemas: operators.cpp.
+// The operators of the library `evenorm` in PyTorch's dispatcher: their signatures, and handles to call them.
+// kernels.cpp implements them on the CPU, autograd.cpp has their derivatives, operators.cpp their schemas.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,12 +20,12 @@ using OptionalTensor = std::optional<Tensor>;
 using TwoTensors = std::tuple<Tensor, Tensor>;
 using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
 
-// Of one norm; undefined where they are not asked for.
+// Gradients of one norm; undefined if not requested.
 struct Gradients {
   Tensor dx, dweight, dbias;
 };
 
-// The signatures of the schemas, with a trailing argument less for RMS norm wherever bias is concerned.
+// The signatures of the schemas. RMS norm's lack the arguments that concern bias.
 using LayerNorm = Tensor(const Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
                          const OptionalTensor& bias, double eps);
 using RmsNorm = Tensor(const Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight, double eps);
@@ -34,7 +34,7 @@ using AddLayerNorm = TwoTensors(const Tensor& x, const Tensor& residual, SymIntA
                                 double residual_scale);
 using AddRmsNorm = TwoTensors(const Tensor& x, const Tensor& residual, SymIntArrayRef normalized_shape,
                               const OptionalTensor& weight, double eps, double residual_scale);
-// Gradients that output_mask leaves out are tensors of no elements. bias_dtype: of dbias; absent: of x.
+// Gradients that output_mask leaves out are empty tensors. bias_dtype is dbias's type; by default it is x's.
 using LayerNormBackward = ThreeTensors(const Tensor& dy, const Tensor& x, SymIntArrayRef normalized_shape,
                                        const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype,
                                        double eps, std::array<bool, 3> output_mask, const OptionalTensor& dsum);
@@ -42,8 +42,8 @@ using RmsNormBackward = TwoTensors(const Tensor& dy, const Tensor& x, SymIntArra
                                    const OptionalTensor& weight, double eps, std::array<bool, 2> output_mask,
                                    const OptionalTensor& dsum);
 
-// Whether this library's are the process's operators: false where another that holds this code was loaded before
-// (evenorm::torch in a Python process, beside evenorm.torch): those are used then. To be asked at registration.
+// True if this library registers the operators. False if another library with this code was loaded before in the same
+// process (such as evenorm::torch before evenorm.torch); its operators are used then. Call at registration.
 bool registers_operators();
 
 template <class Signature>

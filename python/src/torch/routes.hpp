@@ -1,4 +1,4 @@
-// Where a call of an operator goes: by way of the dispatcher, or to the CPU's kernel at once, which keeps statistics.
+// Decides whether a call goes through the dispatcher or straight to the CPU's kernel, and whether statistics are kept.
 #pragma once
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -9,7 +9,7 @@
 
 namespace evenorm::torch_binding {
 
-// PyTorch's isFwGradDefined, and what it asks of a tensor, without making an optional of each.
+// PyTorch's isFwGradDefined, but without making an optional of each tensor.
 inline bool is_tangent_defined(const Tensor& t) { return t.defined() && t._fw_grad(/*level=*/0).defined(); }
 inline bool is_tangent_defined(const OptionalTensor& t) { return t.has_value() && is_tangent_defined(*t); }
 template <class... Tensors>
@@ -24,29 +24,29 @@ inline c10::DispatchKeySet keys_of(const OptionalTensor& t) {
 
 inline c10::DispatchKeySet below_autograd(c10::DispatchKeySet keys) { return keys & c10::after_autograd_keyset; }
 
-// Does autograd, in the operator's call with these keys, pass it on to the CPU's kernel?
+// True if autograd, in an operator's call with these keys, would pass the call on to the CPU's kernel.
 inline bool goes_to_cpu(c10::DispatchKeySet keys) {
   return below_autograd(keys).highestPriorityTypeId() == c10::DispatchKey::CPU;
 }
-// Would a call with these tensors, from without the dispatcher, come to nothing else, and have nothing to
-// differentiate?
+// True if a call with these tensors from outside the dispatcher would only reach the CPU's kernel, with nothing to
+// differentiate.
 template <class... Tensors>
 bool goes_to_cpu_alone(const Tensors&... tensors) {
   if (torch::autograd::compute_requires_grad(tensors...) || has_tangent(tensors...)) return false;
   const auto local = c10::impl::tls_local_dispatch_key_set();
   const c10::DispatchKeySet keys = (local.included_ | ... | keys_of(tensors));
-  // For the last two the operators have nothing.
+  // The operators register nothing for the last two keys.
   constexpr c10::DispatchKeySet kPassing =
       c10::autograd_dispatch_keyset |
       c10::DispatchKeySet({c10::DispatchKey::BackendSelect, c10::DispatchKey::ADInplaceOrView});
   return (keys - local.excluded_ - kPassing).highestPriorityTypeId() == c10::DispatchKey::CPU;
 }
 
-// Elements of x from which on a new tensor for statistics costs less than finding them anew; bytes of a row from which
-// on that tensor is small beside x.
+// The least number of elements of x for which storing statistics is cheaper than recomputing them, and the least row
+// size in bytes for which the stored tensor is small compared with x.
 inline constexpr std::int64_t kLeastKept = 4096, kLeastRowKept = 128;
 
-// Statistics of f64 arithmetic are of no use to the other pass, or to another arithmetic.
+// Statistics of f64 arithmetic are useless to the backward pass and to other arithmetic, so they are not kept.
 inline bool keeps_statistics(const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
                              const OptionalTensor& bias) {
   const auto is_f64 = [](const OptionalTensor& t) {

@@ -1,4 +1,4 @@
-// The functions of evenorm/torch.hpp: which calls are evenorm's operators', and which PyTorch's own function answers.
+// The functions of evenorm/torch.hpp: each call goes to evenorm's operator or to PyTorch's own function.
 #include "arguments.hpp"
 #include "evenorm/torch.hpp"
 #include "operators.hpp"

@@ -1,4 +1,4 @@
-// The modules of evenorm/torch.hpp: parameters, and what they look like when printed. What they compute: functions.cpp.
+// The modules of evenorm/torch.hpp: their parameters and how they print. functions.cpp computes the norms.
 #include <ostream>
 
 #include "evenorm/torch.hpp"
