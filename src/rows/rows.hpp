@@ -44,7 +44,7 @@ void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double*
 
 // The same in two steps, for few long rows, where there is but one row block: the scalars of some rows, one element of
 // `scalars` for each row of the problem; then all gradients of columns [first, first + count).
-void look_at_rows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
+void find_row_scalars(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                   std::size_t count, GradientScalars* scalars) noexcept;
 void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
                  const GradientScalars* scalars, std::size_t first, std::size_t count) noexcept;

@@ -46,7 +46,7 @@ void finish_blocks(const Kernels& kernels, const GradientProblem& p, double* sum
 }
 
 template <class T>
-[[gnu::noinline]] void look_at_range(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+[[gnu::noinline]] void find_range_scalars(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
                                      std::size_t first, std::size_t count, GradientScalars* scalars) {
   ScratchMemory<kGradientScratchBytes> scratch;
   BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
@@ -89,10 +89,10 @@ void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double*
                                    : finish_blocks<float>(kernels, p, sums, runs, distance);
 }
 
-void look_at_rows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
+void find_row_scalars(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                   std::size_t count, GradientScalars* scalars) noexcept {
   const FpEnvironment environment;
-  with_type(gradient_type(p), [&]<class T>() { look_at_range<T>(kernels, p, plan, first, count, scalars); });
+  with_type(gradient_type(p), [&]<class T>() { find_range_scalars<T>(kernels, p, plan, first, count, scalars); });
 }
 
 void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,

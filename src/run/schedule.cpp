@@ -129,7 +129,7 @@ void run_in_two_steps(const GradientProblem& p, const GradientPlan& plan, const 
   const std::size_t tasks = tasks_of(p, executor);
   if (p.scalars == nullptr) {
     share_out(executor, p.rows, tasks,
-              [&](std::size_t first, std::size_t count) { look_at_rows(kernels, p, plan, first, count, scalars); });
+              [&](std::size_t first, std::size_t count) { find_row_scalars(kernels, p, plan, first, count, scalars); });
   }
   const GradientScalars* known = p.scalars == nullptr ? scalars : p.scalars;
   const std::size_t strips = (p.cols + kStripCols - 1) / kStripCols;
