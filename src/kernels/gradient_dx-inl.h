@@ -78,7 +78,6 @@ class DxAndColumns {
   HWY_INLINE bool IsFinite() const { return hn::AllTrue(D(), hn::Eq(watch_, hn::Zero(D()))); }
 
  private:
-  static constexpr bool kBegins = kChain == Chain::begin || kChain == Chain::whole;
   static constexpr bool kEnds = kChain == Chain::end || kChain == Chain::whole;
 
   // kVectors vectors from column c on. kPart: `left` columns, fewer than these hold.
@@ -99,16 +98,15 @@ class DxAndColumns {
         dbeta[v] = hn::LoadU(d, columns_.dbeta_chain + c + v * kN);
       }
     }
-    HWY_UNROLL(4)
+#pragma GCC unroll 1  // of several rows, the compiler would mix them, and run out of registers
     for (size_t r = 0; r < kRows; ++r) {
       V dx[kVectors];
       for (size_t v = 0; v < kVectors; ++v) {
         const V dy = load(rows_.dy[r], v), difference = hn::Sub(centre_[r], load(rows_.x[r], v));
         if constexpr (kChain != Chain::none) {
           const V xhat = NegatedFma(d, difference, rstd_[r], offset_[r]);
-          const bool is_first = kBegins && r == 0;
-          dgamma[v] = is_first ? hn::Mul(dy, xhat) : Fma(d, dy, xhat, dgamma[v]);
-          dbeta[v] = is_first ? dy : hn::Add(dbeta[v], dy);
+          dgamma[v] = Fma(d, dy, xhat, dgamma[v]);
+          dbeta[v] = hn::Add(dbeta[v], dy);
         }
         dx[v] = Fma(d, hn::Mul(dy, scale[v]), rstd_[r], Fma(d, difference, k2_[r], a_[r]));
         watch_ = hn::Or(watch_, hn::Sub(dx[v], dx[v]));

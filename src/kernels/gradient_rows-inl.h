@@ -79,42 +79,75 @@ class ShortRowScalars {
   GradientMapScalarsOfRows<A> scalars_;
 };
 
-// From row `first` on. 1 and where its dx is not finite 2; 0, and nothing is written, where a row needs wider steps.
-template <class T, size_t kRows>
-HWY_INLINE int GradientsOfFew(const GradientShortRows<T>& all, size_t first, bool begins, bool ends) {
-  using A = Arithmetic<T>;
-  ShortRowScalars<T, kRows> scalars(all, first);
-  GradientSumLanes<A> lanes[kRows];
-  DxRows<T, kRows> rows;
-  for (size_t r = 0; r < kRows; ++r) {
-    rows.x[r] = all.x.at(first + r), rows.dy[r] = all.dy.at(first + r), rows.dx[r] = all.dx.at(first + r);
-    lanes[r].Clear();
-    AddRow(rows.x[r], rows.dy[r], all.gamma, scalars.get().centre[r], all.n, all.ahead, lanes[r]);
-  }
-  if (HWY_UNLIKELY(!scalars.Finish(lanes, all.n, all.centred))) return 0;
+// What became of some rows: nothing, and nothing is written, where one of them is wide.
+enum class Done { none, all, with_dx_not_finite };
+
+// dx of kRows rows from row `first` on, once their scalars are known.
+template <class T, size_t kRows, class A = Arithmetic<T>>
+HWY_INLINE bool DxOfFew(const GradientShortRows<T>& all, size_t first, const GradientMapScalarsOfRows<A>& scalars,
+                        bool begins, bool ends) {
   bool finite = true;
-  if constexpr (kRows == 1) {
-    finite = DxOfRow<T>({rows.x[0], rows.dy[0], all.gamma, all.n, 0}, rows.dx[0], scalars.get(), 0, all.columns, begins,
-                        ends, all.stream);
-  } else {
-    finite = DxOfRows<T, kRows, Chain::whole>(rows, all.gamma, all.n, scalars.get(), 0, all.columns, all.stream);
+  for (size_t r = 0; r < kRows; ++r) {
+    const GradientPiece<T> piece{all.x.at(first + r), all.dy.at(first + r), all.gamma, all.n, 0};
+    const bool is_first = kRows == 1 ? begins : r % kChainRows == 0;
+    const bool is_last = kRows == 1 ? ends : (r + 1) % kChainRows == 0;
+    finite &= DxOfRow<T>(piece, all.dx.at(first + r), scalars, r, all.columns, is_first, is_last, all.stream);
   }
-  return finite ? 1 : 2;
+  return finite;
+}
+// The same of whole chains of narrow rows.
+template <class T, size_t kRows, class A = Arithmetic<T>>
+HWY_INLINE bool DxOfChains(const GradientShortRows<T>& all, size_t first, const GradientMapScalarsOfRows<A>& scalars) {
+  bool finite = true;
+  for (size_t r = 0; r < kRows; r += kChainRows) {
+    DxRows<T, kChainRows> rows;
+    for (size_t i = 0; i < kChainRows; ++i) {
+      const size_t row = first + r + i;
+      rows.x[i] = all.x.at(row), rows.dy[i] = all.dy.at(row), rows.dx[i] = all.dx.at(row);
+    }
+    finite &= DxOfRows<T, kChainRows, Chain::whole>(rows, all.gamma, all.n, scalars, r, all.columns, all.stream);
+  }
+  return finite;
+}
+
+// begins, ends: of one row, its place in its chains; more rows are whole chains.
+template <class T, size_t kRows>
+HWY_INLINE Done GradientsOfFew(const GradientShortRows<T>& all, size_t first, bool begins, bool ends) {
+  ShortRowScalars<T, kRows> scalars(all, first);
+  GradientSumLanes<Arithmetic<T>> lanes[kRows];
+  for (size_t r = 0; r < kRows; ++r) {
+    lanes[r].Clear();
+    AddRow(all.x.at(first + r), all.dy.at(first + r), all.gamma, scalars.get().centre[r], all.n, all.ahead, lanes[r]);
+  }
+  if (HWY_UNLIKELY(!scalars.Finish(lanes, all.n, all.centred))) return Done::none;
+  bool finite = true;
+  if (kRows > 1 && all.n <= kNarrowColumns && all.columns.sums.dgamma != nullptr) {
+    if constexpr (kRows > 1) finite = DxOfChains<T, kRows>(all, first, scalars.get());
+  } else {
+    finite = DxOfFew<T, kRows>(all, first, scalars.get(), begins, ends);
+  }
+  return finite ? Done::all : Done::with_dx_not_finite;
 }
 
 template <class T>
 GradientsDone GradientsOfShortRows(const GradientShortRows<T>& all) {
+  static_assert(kGradientRows % kChainRows == 0);
   bool open = !all.place.begins;
-  for (size_t row = all.begin, n; row < all.count; row += n) {
+  for (size_t row = all.begin; row < all.count;) {
     const size_t place = (all.at + row) % kChainRows;
-    const bool four =
-        all.n <= kNarrowColumns && place == 0 && all.count - row >= kChainRows && all.columns.sums.dgamma != nullptr;
-    n = four ? kChainRows : 1;
-    const bool ends = place + n == kChainRows || (all.place.ends && row + n == all.count);
-    const int done =
-        four ? GradientsOfFew<T, kChainRows>(all, row, true, true) : GradientsOfFew<T, 1>(all, row, !open, ends);
-    if (HWY_UNLIKELY(done != 1)) return done == 0 ? GradientsDone{row, 0} : GradientsDone{row + n, n};
-    open = !ends;
+    Done done = Done::none;
+    size_t n = kGradientRows;
+    if (all.n * sizeof(T) <= kGroupedRowBytes && place == 0 && all.count - row >= n) {
+      done = GradientsOfFew<T, kGradientRows>(all, row, true, true);
+    }
+    if (done == Done::none) {
+      n = 1;
+      const bool ends = place + n == kChainRows || (all.place.ends && row + n == all.count);
+      done = GradientsOfFew<T, 1>(all, row, !open, ends);
+      if (done != Done::none) open = !ends;
+    }
+    if (HWY_UNLIKELY(done != Done::all)) return done == Done::none ? GradientsDone{row, 0} : GradientsDone{row + n, n};
+    row += n;
   }
   return {all.count, 0};
 }

@@ -252,7 +252,7 @@ template <class A>
 struct GradientMapScalarsOfRows {
   GradientMapScalars<A> of(std::size_t row) const { return {centre[row], offset[row], rstd[row], k2[row], a[row]}; }
 
-  alignas(64) A centre[kChainRows], offset[kChainRows], rstd[kChainRows], k2[kChainRows], a[kChainRows];
+  alignas(64) A centre[kGradientRows], offset[kGradientRows], rstd[kGradientRows], k2[kGradientRows], a[kGradientRows];
 };
 
 // The statistics of some rows; low parts are 0 in f32 arithmetic.

@@ -62,8 +62,10 @@ inline constexpr std::size_t kFetchBytes = 4u << 20u, kSecondToFetch = 4;
 
 // --- the backward pass
 
-// Columns up to which kChainRows rows are done at once, their chains in registers: beyond, they are out of L1 before dx
-// is made.
+// Rows that are summed, and their scalars computed, before dx of the first one, and bytes of such a row: x and dy of all
+// of them stay in L1.
+inline constexpr std::size_t kGradientRows = 8, kGroupedRowBytes = 1024;
+// Columns of such rows up to which their dx is computed side by side, with the chains in registers. Not measured apart.
 inline constexpr std::size_t kNarrowColumns = 128;
 // Short rows a call. Not measured apart.
 inline constexpr std::size_t kMaxShortRows = 32;
