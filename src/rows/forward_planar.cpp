@@ -1,10 +1,11 @@
-// Rows that lie side by side, as those of images do whose channels are normalised: whole cache lines of each column, in
-// place. What is rare, and what does not fill lines, goes by tiles: forward.cpp.
+// The forward pass of channels-first rows, such as images whose channels are normalised. It handles whole cache lines
+// of each column in place. Rare cases, and rows that do not fill cache lines, go through tiles: forward.cpp.
 #include "rows/forward.hpp"
 
 namespace evenorm::internal {
 
-// The last rows that fill no lines: with some again that are done, unless these are no longer there.
+// The last rows, if they do not fill cache lines, are computed along with some that are done already. If y is x, those
+// are overwritten, and the last rows go through tiles.
 template <class T>
 [[gnu::noinline]] void ForwardRows<T>::run_planar(std::size_t first, std::size_t count) {
   constexpr std::size_t kRows = kPlanarRows<T>;
@@ -19,7 +20,7 @@ template <class T>
   }
 }
 
-// kPlanarRows rows; by tiles, should one of them be extreme, or want a second look.
+// kPlanarRows rows. They go through tiles if one of them is out of range or needs a second pass.
 template <class T>
 void ForwardRows<T>::run_planar_rows(std::size_t row) {
   if (!(p_.cols <= kBlock ? sum_planar(row) : sum_planar_blocks(row))) return run_tiles(row, kPlanarRows<T>);
@@ -43,7 +44,7 @@ PlanarRows<T> ForwardRows<T>::planar_block(std::size_t row, std::size_t col) {
           plan_.cache.stream_y};
 }
 
-// From sums to statistics, and to what the map needs; false where that is not all that some row needs.
+// Computes statistics and the scalars of the normalise step. Returns false if some row needs more than that.
 template <class T>
 bool ForwardRows<T>::sum_planar(std::size_t row) {
   of_type_.sum_planar[index_of(p_.kind)](planar_block(row, 0));
@@ -57,7 +58,7 @@ bool ForwardRows<T>::sum_planar(std::size_t row) {
   }
   return all;
 }
-// The same of rows of several blocks, which are looked at again block by block.
+// The same for rows of several blocks, whose second pass goes block by block.
 template <class T>
 [[gnu::noinline]] bool ForwardRows<T>::sum_planar_blocks(std::size_t row) {
   MomentTree<A> trees[kPlanarRows<T>];
