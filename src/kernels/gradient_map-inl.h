@@ -1,6 +1,5 @@
 // The dx step: dx = fma(dy gamma, rstd, fma(-(x - mean), k2, -k1)) with k1 = c1 rstd and k2 = c2 rstd^2. Also the
-// scalars of several rows at once; groups of short rows, sums and dx in one call; and ranges of magnitudes. Included
-// once per target.
+// scalars of several rows; groups of short rows in one call; and ranges of magnitudes. Included once per target.
 #pragma once
 
 #include "kernels/gradient_look-inl.h"

@@ -1,5 +1,5 @@
-// Rows that lie side by side, their columns apart: a vector holds as many rows of one column, nothing is transposed,
-// and virtual lanes are columns in turn. Included once per target.
+// Channels-first rows. A vector holds one column of several rows, so nothing is transposed. The virtual lanes are
+// summed one after another. Included once per target.
 #pragma once
 
 #include "kernels/map-inl.h"
@@ -12,7 +12,7 @@ HWY_INLINE T* ColumnAt(T* first, ptrdiff_t step, size_t column) {
   return EvenRows<T>{first, step}.at(column);
 }
 
-// The sums of as many rows as some vectors hold.
+// The sums of as many rows as a few vectors hold.
 template <class T, bool kCentred>
 class PlanarSums {
   using A = Arithmetic<T>;
@@ -24,7 +24,7 @@ class PlanarSums {
   static constexpr size_t kMost = std::is_same_v<A, double> || kN == 8 ? 2 : 4;
   static constexpr size_t kAtOnce = HWY_MIN(kVectors, kMost);
 
-  // Of the vectors from v0 on.
+  // Sums the rows of the vectors from v0 on.
   static HWY_INLINE void Run(const PlanarRows<T>& rows, size_t v0) {
     Lanes s, q;
     RowAnchors anchors[kAtOnce];
@@ -82,7 +82,7 @@ class PlanarSums {
     for (size_t c = lane; c < rows.n; c += kLanes, x = ColumnAt(x, rows.x_step, kLanes)) {
       for (size_t v = 0; v < kAtOnce; ++v) accumulate(LoadF64(d, x + v * kN), 0, 0, s[v], q[v]);
     }
-    if (std::is_same_v<A, double> && lane >= rows.n % kLanes) {  // columns that do not exist count as +0: signs of 0
+    if (std::is_same_v<A, double> && lane >= rows.n % kLanes) {  // missing columns count as +0, for the signs of 0
       for (size_t v = 0; v < kAtOnce; ++v) accumulate(hn::Zero(d), 0, 0, s[v], q[v]);
     }
     for (size_t v = 0; v < kAtOnce; ++v) {
@@ -101,7 +101,7 @@ void SumPlanarRows(const PlanarRows<T>& rows) {
   for (size_t v = 0; v < Sums::kVectors; v += Sums::kAtOnce) Sums::Run(rows, v);
 }
 
-// The scalars of all rows, side by side.
+// The scalars of all rows, contiguous for each scalar.
 template <class T, class A = Arithmetic<T>>
 struct PlanarScalars {
   HWY_INLINE explicit PlanarScalars(const PlanarRows<T>& rows) {
@@ -118,11 +118,11 @@ struct PlanarScalars {
   bool any_centre = !HWY_NATIVE_FMA;
 };
 
-// Rows that are mapped at once: a pair of vectors, or the one that is all.
+// Rows that are normalised at once: a pair of vectors, or a single one if that is all.
 template <class T, class D = hn::ScalableTag<Arithmetic<T>>>
 inline constexpr size_t kPlanarStep = HWY_MIN(2 * hn::MaxLanes(D()), kPlanarRows<T>);
 
-// As many rows from `row` on. kStream: past the caches; all of y is then aligned to cache lines.
+// Normalises that many rows from `row` on. kStream: with non-temporal stores; all of y must be aligned to cache lines.
 template <class T, bool kCentred, bool kStream>
 HWY_NOINLINE void MapPlanarStep(const PlanarRows<T>& rows, const PlanarScalars<T>& scalars, size_t row) {
   using A = Arithmetic<T>;

@@ -1,5 +1,6 @@
-// Groups of short rows, turn by turn: one is mapped, the next one finished, the next but one summed. A turn affects no
-// bit; its statistics hide behind the map, and their sums have left the store buffer. Included once per target.
+// The pipeline of groups of short rows: one group is normalised, the next one finished, the next but one summed. The
+// order affects no bit. Finishing overlaps with the normalise step, when sums have left the store buffer. Included once
+// per target.
 #pragma once
 
 #include "kernels/finish-inl.h"
@@ -10,8 +11,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// A group of rows so narrow that gamma and beta would be most of what is read: by columns, then by rows. (All that the
-// loops read is copied first: y might be where it lies, for all that the compiler knows.)
+// Normalises a group of rows so narrow that gamma and beta would be most of what is read: by columns, then by rows. All
+// pointers that the loops use are copied first, because y may alias their memory.
 template <bool kCentred, bool kStream, class A, class T>
 HWY_NOINLINE void MapNarrowRowsSo(const MapRows<T>& map) {
   const hn::ScalableTag<A> d;
@@ -35,12 +36,12 @@ HWY_NOINLINE void MapNarrowRowsSo(const MapRows<T>& map) {
     MapTail(scalars.of(map.first + row), map.x.at(row), gamma, beta, map.n, map.y.at(row));
   }
 }
-// map.first is 0.
+// map.first must be 0.
 template <class T>
 HWY_INLINE void MapNarrowRows(const MapRows<T>& map) {
   using A = Arithmetic<T>;
   const bool centred = !HWY_NATIVE_FMA || AnyCentre(*map.scalars, map.rows);
-  // Past the caches by whole lines, or row by row: lines that several rows leave half written are slow.
+  // Non-temporal stores need whole cache lines, or go row by row: lines that several rows leave incomplete are slow.
   constexpr bool kWholeLines = 2 * hn::MaxLanes(hn::ScalableTag<A>()) * sizeof(T) >= 64;
   if (map.stream && !kWholeLines) {
     for (size_t row = 0; row < map.rows; ++row) MapRow(map, row, 0);
@@ -55,8 +56,8 @@ HWY_INLINE void MapNarrowRows(const MapRows<T>& map) {
   }
 }
 
-// Sums one group, maps another, and calls between() meanwhile: as many rows as both have side by side, the rest by
-// themselves; narrow ones first these, then those.
+// Sums one group, normalises another, and calls between() in between. As many rows as both have are combined, and the
+// rest follow separately. Narrow rows are summed first, then normalised.
 template <class T, bool kCentred, class Between>
 HWY_INLINE void MapAndSumGroups(const MapRows<T>& map, const SumRows<T>& next, const Between& between) {
   const size_t mapped = map.n / kStep * kStep, both = map.n > kStep ? HWY_MIN(map.rows, next.rows) : 0;
@@ -67,9 +68,9 @@ HWY_INLINE void MapAndSumGroups(const MapRows<T>& map, const SumRows<T>& next, c
   for (size_t i = both; i < map.rows; ++i) MapRow(map, i, 0);
 }
 
-// The turns of whole groups of a few rows that have two others behind them, in f32 arithmetic: each row is mapped and
-// another one summed in one loop, and the group between theirs is finished meanwhile, so that all three are in L1.
-// Returns the turn that is next; `extreme` says whether its group has an extreme row, which ends it.
+// The pipeline for groups of a few rows that are followed by two others, in f32 arithmetic. One loop normalises a row
+// and sums another one. The group between theirs is finished meanwhile, so that all three groups are in L1. Returns the
+// next turn. `extreme` is set if its group has an out-of-range row, which ends the pipeline.
 template <class T, bool kCentred>
 HWY_NOINLINE size_t TurnsOfFewRows(const ShortRows<T>& rows, size_t turn, bool* extreme) {
   using D = hn::CappedTag<double, kFewRows>;
