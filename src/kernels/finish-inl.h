@@ -32,7 +32,7 @@ void FinishRows(RowGroup<A>& g, size_t rows, double columns, double eps) {
 template <class D = DGroup, class A>
 EVENORM_INLINE_LOOP bool FinishStatistics(RowGroup<A>& g, size_t rows, const Count& count, double eps, bool centred) {
   const D d;
-  bool look = false;
+  bool second_pass = false;
   for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
     auto m2 = M2sOf(d, g, i);
     if (centred) {
@@ -43,13 +43,13 @@ EVENORM_INLINE_LOOP bool FinishStatistics(RowGroup<A>& g, size_t rows, const Cou
       hn::Store(moments.mean.Low(d), d, g.mean_lo + i);
       hn::Store(m2.hi, d, g.m2_hi + i);
       hn::Store(m2.Low(d), d, g.m2_lo + i);
-      const auto second_look = SecondLook(d, m2, q);
-      hn::Store(hn::IfThenElseZero(second_look, hn::Set(d, 1.0)), d, g.flag + i);
-      look = look || !hn::AllFalse(d, second_look);
+      const auto needs_second_pass = NeedsSecondPass(d, m2, q);
+      hn::Store(hn::IfThenElseZero(needs_second_pass, hn::Set(d, 1.0)), d, g.flag + i);
+      second_pass = second_pass || !hn::AllFalse(d, needs_second_pass);
     }
     hn::Store(RstdOf(d, MeanOf(d, m2, count), hn::Set(d, eps)), d, g.rstd + i);
   }
-  return look;
+  return second_pass;
 }
 // The second step: the scalars of the normalise step. Returns true if some rows are out of range, and flags them.
 template <class D = DGroup, class A>
@@ -67,9 +67,9 @@ EVENORM_INLINE_LOOP bool FinishMaps(RowGroup<A>& g, size_t rows, const Count& co
 template <class A>
 bool FinishSums(RowGroup<A>& g, size_t rows, size_t cols, double eps, bool centred) {
   const Count count = static_cast<double>(cols);
-  const bool look = FinishStatistics(g, rows, count, eps, centred);
-  if (!look) FinishMaps(g, rows, count, eps);
-  return look;
+  const bool second_pass = FinishStatistics(g, rows, count, eps, centred);
+  if (!second_pass) FinishMaps(g, rows, count, eps);
+  return second_pass;
 }
 
 // The sum of 0 * v is 0 if every v is finite, and NaN otherwise. There are eight sums because each is a chain of

@@ -2,8 +2,8 @@
 // instructions, so everything else for a row must be short, too. Included once per target.
 #pragma once
 
-#include "kernels/look_again-inl.h"
 #include "kernels/map-inl.h"
+#include "kernels/second_pass-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
@@ -99,17 +99,17 @@ class NarrowTurns {
         SumAndMapRest<kCentred>(later_x, sums, scalars, x, gamma, beta, beside, n, y);
       }
       lanes_.Set(row, sums.Fold());
-      if (row == 1) looked_ = FinishNarrowStatistics<kCentred>(group(turn + 1), columns_, rows_.eps);
+      if (row == 1) second_pass_ = FinishNarrowStatistics<kCentred>(group(turn + 1), columns_, rows_.eps);
       if (row != 4) continue;
-      extreme_ =
-          looked_ ? LookAtTurn(rows_, turn + 1, kMaxGroup) : FinishNarrowMaps(group(turn + 1), columns_, rows_.eps);
+      extreme_ = second_pass_ ? SecondPassOfTurn(rows_, turn + 1, kMaxGroup)
+                              : FinishNarrowMaps(group(turn + 1), columns_, rows_.eps);
     }
   }
 
   LanesOfRows<T, kCentred> lanes_;
   const ShortRows<T>& rows_;
   const Count columns_;
-  bool looked_ = false, extreme_ = false;
+  bool second_pass_ = false, extreme_ = false;
 };
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

@@ -4,9 +4,9 @@
 #pragma once
 
 #include "kernels/finish-inl.h"
-#include "kernels/look_again-inl.h"
 #include "kernels/map-inl.h"
 #include "kernels/narrow_rows-inl.h"
+#include "kernels/second_pass-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
@@ -77,7 +77,7 @@ HWY_NOINLINE size_t TurnsOfFewRows(const ShortRows<T>& rows, size_t turn, bool* 
   const size_t n = rows.n, mapped = n / kStep * kStep, group = rows.group;
   const Count columns = static_cast<double>(n);
   for (size_t g = 0; g < kGroups; ++g) rows.groups[g].clear_from(group);
-  for (bool look = false; (turn + 3) * group <= rows.count && !*extreme; ++turn) {
+  for (bool second_pass = false; (turn + 3) * group <= rows.count && !*extreme; ++turn) {
     auto &next = rows.groups[(turn + 1) % kGroups], &later = rows.groups[(turn + 2) % kGroups];
     const auto& scalars_of_rows = rows.groups[turn % kGroups].map;
     for (size_t r = 0; r < group; ++r) {
@@ -87,12 +87,12 @@ HWY_NOINLINE size_t TurnsOfFewRows(const ShortRows<T>& rows, size_t turn, bool* 
         if (rows.ahead != 0) FetchBehind(later_x + c, kStep * sizeof(T), rows.ahead);
         if (c != 0) return;
         if (r == 0) {
-          look = FinishStatistics<D>(next, group, columns, rows.eps, kCentred);
-        } else if (r == 1 && !look) {
+          second_pass = FinishStatistics<D>(next, group, columns, rows.eps, kCentred);
+        } else if (r == 1 && !second_pass) {
           *extreme = FinishMaps<D>(next, group, columns, rows.eps);
         }
       };
-      if (HWY_UNLIKELY(r == 1 && look)) *extreme = LookAtTurn(rows, turn + 1, group);
+      if (HWY_UNLIKELY(r == 1 && second_pass)) *extreme = SecondPassOfTurn(rows, turn + 1, group);
       LaneSums<float, T> sums;
       sums.Begin(later_x, n);
       const MapScalars<float> scalars = scalars_of_rows.of(r);
@@ -128,11 +128,11 @@ size_t TurnsOfShortRows(const ShortRows<T>& rows, size_t turn) {
   for (; !extreme && rows_of(turn) != 0; ++turn) {
     auto& next = *group_of(turn + 1);
     const size_t next_rows = rows_of(turn + 1), later_row = (turn + 2) * group, later_rows = rows_of(turn + 2);
-    bool look = false;
+    bool second_pass = false;
     if (next_rows != 0) {
       if (next_rows < kMaxGroup) next.clear_from(next_rows);
-      look = FinishStatistics(next, next_rows, columns, rows.eps, kCentred);
-      if (HWY_UNLIKELY(look)) extreme = LookAtTurn(rows, turn + 1, next_rows);
+      second_pass = FinishStatistics(next, next_rows, columns, rows.eps, kCentred);
+      if (HWY_UNLIKELY(second_pass)) extreme = SecondPassOfTurn(rows, turn + 1, next_rows);
     }
     const EvenRows<const T> x{rows.x.at(turn * group), rows.x.step};
     const EvenRows<T> y{rows.y_of(turn), rows.y.step};
@@ -145,7 +145,7 @@ size_t TurnsOfShortRows(const ShortRows<T>& rows, size_t turn) {
     const EvenRows<const T> later_x{rows.x.at(later_row), rows.x.step};
     const SumRows<T> later{later_x, later_rows, rows.n, group_of(turn + 2), 0, rows.ahead, later_terms};
     MapAndSumGroups<T, kCentred>(map, later, [&]() HWY_ATTR {
-      if (next_rows != 0 && !look) extreme = FinishMaps(next, next_rows, columns, rows.eps);
+      if (next_rows != 0 && !second_pass) extreme = FinishMaps(next, next_rows, columns, rows.eps);
     });
     if (rows.mapped != nullptr) rows.mapped(rows.context, turn);
     if (rows.finished != nullptr && next_rows != 0 && !extreme) rows.finished(rows.context, turn + 1);

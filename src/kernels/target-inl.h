@@ -15,10 +15,10 @@
 #include "kernels/finish-inl.h"
 #include "kernels/gradient_look-inl.h"
 #include "kernels/gradient_map-inl.h"
-#include "kernels/look_again-inl.h"
 #include "kernels/move-inl.h"
 #include "kernels/planar-inl.h"
 #include "kernels/quantise-inl.h"
+#include "kernels/second_pass-inl.h"
 #include "kernels/short_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -24,7 +24,7 @@ constexpr std::size_t block_cols(std::size_t cols, std::size_t block) {
 
 // A block is summed again about its mean if subtracting the mean leaves less than this fraction of its sum of squares.
 // docs/numerics.md derives the error that remains.
-inline constexpr double kSecondLook = 0x1p-16;
+inline constexpr double kSecondPass = 0x1p-16;
 // Layer norm's sums in f64 arithmetic are biased accumulators. Their initial value, the anchor, is a power of two of
 // the block's first columns times one of these factors, for x and x^2. In each lane squares may add up to at most the
 // anchor.

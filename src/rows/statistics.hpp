@@ -59,12 +59,12 @@ template <class T>
 
 // The second pass of rows of a group, if kernels flagged some: the rows of x from row `first` on.
 template <class T>
-[[gnu::noinline]] void look_again(const Kernels& kernels, RowGroup<Arithmetic<T>>& g, std::size_t rows, std::size_t n,
-                                  double eps, Source<T>& x, std::size_t first) {
+[[gnu::noinline]] void second_pass(const Kernels& kernels, RowGroup<Arithmetic<T>>& g, std::size_t rows, std::size_t n,
+                                   double eps, Source<T>& x, std::size_t first) {
   for (std::size_t i = 0, count; i < rows; i += count) {
     count = x.even_rows(first + i, rows - i);
     if (count == 1 && g.flag[i] == 0) continue;
-    kernels.of<T>().look_again({{x.block(first + i, 0, n), x.step()}, count, n, &g, i});
+    kernels.of<T>().second_pass({{x.block(first + i, 0, n), x.step()}, count, n, &g, i});
   }
   kernels.in<Arithmetic<T>>().finish(g, rows, static_cast<double>(n), eps);
 }
@@ -74,7 +74,7 @@ void finish_group(const Kernels& kernels, RowGroup<Arithmetic<T>>& g, std::size_
                   bool centred, Source<T>& x, std::size_t first) {
   g.clear_from(rows);
   if (kernels.in<Arithmetic<T>>().finish_sums(g, rows, n, eps, centred)) {
-    look_again<T>(kernels, g, rows, n, eps, x, first);
+    second_pass<T>(kernels, g, rows, n, eps, x, first);
   }
 }
 
@@ -89,7 +89,7 @@ MomentNode moments_of(const Kernels& kernels, bool centred, const BlockSums& sum
   const W q = from_memory<A>(sums.q);
   const auto moments = MomentsFromSums(kOne, WideSums<W>{from_memory<A>(sums.s), q}, count);
   const WideNumber mean = to_memory(moments.mean), m2 = to_memory(moments.m2);
-  if (SecondLook(kOne, moments.m2, q)) return moments_about<T>(kernels, get_x(), n, mean);
+  if (NeedsSecondPass(kOne, moments.m2, q)) return moments_about<T>(kernels, get_x(), n, mean);
   return {count, mean.hi, mean.lo, m2.hi, m2.lo};
 }
 

@@ -59,7 +59,7 @@ HWY_INLINE void SumAboutMeans(const SumRows<T>& rows, RowGroup<A>& sums) {
 }
 
 template <class T>
-void LookAgain(const SumRows<T>& rows) {
+void SecondPass(const SumRows<T>& rows) {
   using A = Arithmetic<T>;
   const DGroup d;
   RowGroup<A>& group = *rows.group;
@@ -83,9 +83,9 @@ void LookAgain(const SumRows<T>& rows) {
 
 // The second pass of the `count` rows of group `turn`, then what finish() does. Returns true if some are out of range.
 template <class T>
-HWY_NOINLINE bool LookAtTurn(const ShortRows<T>& rows, size_t turn, size_t count) {
+HWY_NOINLINE bool SecondPassOfTurn(const ShortRows<T>& rows, size_t turn, size_t count) {
   auto& group = rows.groups[turn % kGroups];
-  LookAgain<T>({{rows.x.at(turn * rows.group), rows.x.step}, count, rows.n, &group, 0});
+  SecondPass<T>({{rows.x.at(turn * rows.group), rows.x.step}, count, rows.n, &group, 0});
   FinishRows(group, count, static_cast<double>(rows.n), rows.eps);
   return group.any_flag(count);
 }
