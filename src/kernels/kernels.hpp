@@ -138,10 +138,10 @@ struct SumRows {
 
 // Channels-first rows, a cache line of each column. Sums go to `groups`, and scalars come from them.
 template <class T>
-inline constexpr std::size_t kPlanarRows = 64 / sizeof(T);
-static_assert(kPlanarRows<double> % kMaxGroup == 0);
+inline constexpr std::size_t kChannelsFirstRows = 64 / sizeof(T);
+static_assert(kChannelsFirstRows<double> % kMaxGroup == 0);
 template <class T>
-struct PlanarRows {
+struct ChannelsFirstRows {
   const T* x;                     // the first row's first column
   T* y;                           // likewise; may be the same memory as x
   std::ptrdiff_t x_step, y_step;  // bytes from one column to the next

@@ -11,12 +11,12 @@
 #if HWY_TARGET == EVENORM_TARGET
 
 #include "kernels/add-inl.h"
+#include "kernels/channels_first-inl.h"
 #include "kernels/convert-inl.h"
 #include "kernels/finish-inl.h"
 #include "kernels/gradient_look-inl.h"
 #include "kernels/gradient_map-inl.h"
 #include "kernels/move-inl.h"
-#include "kernels/planar-inl.h"
 #include "kernels/quantise-inl.h"
 #include "kernels/second_pass-inl.h"
 #include "kernels/short_rows-inl.h"

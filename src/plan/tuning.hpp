@@ -38,7 +38,7 @@ inline constexpr std::size_t kStep = 128;
 inline constexpr std::size_t kFetchAhead = 6144;
 
 // The prefetch distance of x in bytes during the normalise step of channels-first rows.
-inline constexpr std::size_t kPlanarAhead = 24576;
+inline constexpr std::size_t kChannelsFirstAhead = 24576;
 
 // Bytes of short rows that are quantised together. 60 x 768: 112 ns a row; 8192 bytes 120; one by one 127.
 inline constexpr std::size_t kValueBytes = 16384;

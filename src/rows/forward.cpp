@@ -1,5 +1,5 @@
 // The forward pass of rows of one block, in groups, and what all routes share: the normalise step and its arguments.
-// Other rows: forward_long.cpp, forward_planar.cpp.
+// Other rows: forward_long.cpp, forward_channels_first.cpp.
 #include "rows/forward.hpp"
 
 #include "rows/stream.hpp"
@@ -47,8 +47,8 @@ template <class T>
 
 template <class T>
 void ForwardRows<T>::run(std::size_t first, std::size_t count) {
-  const bool is_planar = plan_.route == ForwardRoute::channels_first && only_numbers_;
-  is_planar ? run_planar(first, count) : run_tiles(first, count);
+  const bool is_channels_first = plan_.route == ForwardRoute::channels_first && only_numbers_;
+  is_channels_first ? run_channels_first(first, count) : run_tiles(first, count);
   if (plan_.cache.stream_y || plan_.cache.stream_sum) flush_stream();
 }
 
