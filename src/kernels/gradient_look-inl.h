@@ -273,7 +273,7 @@ void AddColumns(double* left, const double* right, size_t count) {
   }
 }
 
-// Is all finite of dx that was mapped so far, or of the columns that were rounded?
+// Watches for values that are not finite: in dx so far, or in rounded columns.
 template <class A>
 struct GradientWatch {
   using D = hn::ScalableTag<A>;
@@ -287,7 +287,7 @@ struct GradientWatch {
   hn::Vec<D> even, odd;  // 0, or NaN
 };
 
-// n sums over rows, and what `there` holds if that is not null, rounded to f64. Are all of them finite?
+// n sums over rows, plus what `there` holds unless it is null, rounded to f64. Returns true if all are finite.
 template <class A>
 bool RoundColumns(const double* sums, size_t low, const double* there, size_t n, double* values) {
   const auto round = [&](auto d, size_t i, auto& finite) HWY_ATTR {

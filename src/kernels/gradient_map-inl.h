@@ -1,6 +1,5 @@
-// The map of the backward pass: dx = fma(dy gamma, rstd, fma(-(x - mean), k2, -k1)) with k1 = c1 rstd and k2 = c2
-// rstd^2; the scalars of several rows side by side; groups of short rows, sums and map in one call; and the magnitudes
-// of what it is made of. Included once per target.
+// The dx step: dx = fma(dy gamma, rstd, fma(-(x - mean), k2, -k1)) with k1 = c1 rstd and k2 = c2 rstd^2. Also the
+// scalars of several rows; groups of short rows in one call; and ranges of magnitudes. Included once per target.
 #pragma once
 
 #include "kernels/gradient_look-inl.h"
@@ -25,8 +24,8 @@ struct GradientMapVectors {
   }
 };
 
-// n columns. kStream: past the caches; dx is then aligned to a whole vector. What is not finite may be wrong in dx of a
-// 16-bit type.
+// n columns. kStream: with non-temporal stores; dx must be aligned to a whole vector. Values that are not finite may be
+// wrong in a dx of a 16-bit type.
 template <bool kStream, class T, class A = Arithmetic<T>>
 HWY_INLINE void MapGradient(const GradientMapScalars<A>& scalars, const T* x, const T* dy, const A* gamma, size_t n,
                             T* dx, GradientWatch<A>& watch) {
@@ -62,7 +61,7 @@ EVENORM_INLINE_LOOP void MapGradientOf(const GradientMapScalars<A>& scalars, con
                                  : MapGradient<false>(scalars, row.x, row.dy, gamma, n, dx, watch);
 }
 
-// Is all of dx finite?
+// Returns true if all of dx is finite.
 template <class T>
 bool MapGradients(const GradientMapRows<T>& map) {
   using A = Arithmetic<T>;

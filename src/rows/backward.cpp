@@ -297,7 +297,7 @@ void BackwardRows<T>::set_means(const BlockSums& sums, GradientScalars* s) {
   s->c2_lo = means.c2.Low(kOne);
 }
 
-// In f64 arithmetic: would digits of k2 be lost below the range? Then dx is mapped by scaling.
+// False if, in f64 arithmetic, k2 would lose digits below the range. dx is then computed with scaling.
 template <class T>
 bool BackwardRows<T>::holds_k2(const BlockSums& sums, const GradientScalars& s) {
   if (!kWide || sums.q.hi == 0) return true;

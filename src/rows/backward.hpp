@@ -126,7 +126,7 @@ class BackwardRows {
   void add_pieces(std::size_t row, std::size_t col, std::size_t n, A* place);
 
   bool is_centred() const { return p_.kind == Kind::layer; }
-  // Is dx 0 by definition?
+  // True if dx is 0 by definition.
   bool is_zero(const GradientScalars& s) const { return s.rstd == 0 || (is_centred() && p_.whole_cols == 1); }
 
   const Kernels& kernels_;
@@ -141,9 +141,9 @@ class BackwardRows {
   Sink<T> sink_;
   T* aside_;  // where dx is made if it takes the place of what it is made from
   bool stream_;
-  bool direct_;  // are x, dy and dx of type T, their rows dense, and dx elsewhere?
+  bool direct_;  // x, dy and dx have type T and dense rows, and dx is elsewhere
   std::size_t ahead_;
-  bool has_plain_gamma_ = true;  // in f64 arithmetic: is no digit lost in products of it?
+  bool has_plain_gamma_ = true;  // in f64 arithmetic: products of gamma lose no digit
 };
 
 }  // namespace evenorm::internal
