@@ -273,7 +273,7 @@ def tree(lanes):
     return lanes[0]
 
 
-def second_look(x, k, arithmetic):
+def second_pass(x, k, arithmetic):
     """Item 5: moments of a block x (m,), about its mean k as first found."""
     m = len(x)
     s, q = map(tree, arithmetic.sums(arithmetic.deviations(x, k)))
@@ -289,7 +289,7 @@ def block_moments(x, rms, arithmetic):
     s, q = map(tree, arithmetic.first_sums(steps_of(x)))
     mean = s / m
     m2 = q - arithmetic.square_of_sum(s, mean, m)
-    return second_look(x, mean, arithmetic) if high(m2) < 2.0**-16 * high(q) else (m, mean, m2)
+    return second_pass(x, mean, arithmetic) if high(m2) < 2.0**-16 * high(q) else (m, mean, m2)
 
 
 def join(a, b, rms, arithmetic):

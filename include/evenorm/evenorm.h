@@ -121,7 +121,7 @@ EVENORM_API evenorm_status evenorm_pool_executor(size_t threads, evenorm_executo
  * ranges meet count as overlapping, unless they have equal strides and share no byte.
  *
  * The fields from residual on add other steps to the pass. The results have the bits of the separate steps. With a
- * residual, or if y is i8, every tensor of x's shape must hold the elements of each row side by side. */
+ * residual, or if y is i8, every tensor of x's shape must hold the elements of each row contiguously. */
 typedef struct evenorm_forward {
   size_t struct_size;
   evenorm_kind kind;

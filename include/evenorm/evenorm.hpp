@@ -116,7 +116,7 @@ EVENORM_API Executor pool_executor(std::size_t threads);
 // ranges meet count as overlapping, unless they have equal strides and share no byte.
 //
 // The fields from residual on add other steps to the pass. The results have the bits of the separate steps. With a
-// residual, or if y is i8, every tensor of x's shape must hold the elements of each row side by side.
+// residual, or if y is i8, every tensor of x's shape must hold the elements of each row contiguously.
 struct Forward {
   Kind kind = Kind::layer;
   ConstTensor x{};  // f64, f32, bf16 or f16

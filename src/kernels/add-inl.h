@@ -1,5 +1,5 @@
-// Sums of two rows, one of them scaled, rounded to the type of the first; and copies past the caches.
-// Knows nothing of norms. Included once per target.
+// Adds two rows, one of them scaled, and rounds to the type of the first. Also copies with non-temporal stores. Knows
+// nothing of norms. Included once per target.
 #pragma once
 
 #include <cstring>
@@ -11,14 +11,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// A NaN of canonical bits: another could round to infinity, and differs between targets.
+// Replaces NaNs by the canonical one. Other NaNs could round to infinity, and differ between targets.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V WithCanonicalNans(D d, V v) {
   return hn::IfThenElse(hn::IsNaN(v), hn::Set(d, std::numeric_limits<hn::TFromD<D>>::quiet_NaN()), v);
 }
 
-// to = fma(scale, r, x) for n elements in B's arithmetic. kStream: past the caches; `to` is then aligned to a whole
-// vector.
+// to = fma(scale, r, x) for n elements in B's arithmetic. kStream: with non-temporal stores; `to` must be aligned to a
+// whole vector.
 template <bool kStream, class B, class X, class R>
 HWY_INLINE void AddScaled(B scale, const X* x, const R* r, size_t n, X* to) {
   const hn::ScalableTag<B> d;
@@ -52,7 +52,7 @@ void AddWideRows(Arithmetic<T> scale, const T* x, const Arithmetic<T>* r, size_t
   AddScaled<false>(scale, x, r, n, to);
 }
 
-// Past the caches, but for what makes no whole vector at the end; `to` is aligned to one.
+// Copies with non-temporal stores, except for a last incomplete vector. `to` must be aligned to a whole vector.
 inline void StreamCopyBytes(const void* from, void* to, size_t bytes) {
   const hn::ScalableTag<uint8_t> d;
   const auto* source = static_cast<const uint8_t*>(from);

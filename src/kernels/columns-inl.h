@@ -26,7 +26,7 @@ void AddColumns(double* left, const double* right, size_t count) {
   }
 }
 
-// n sums over rows, and what `there` holds if that is not null, rounded to f64. Are all of them finite?
+// Rounds n sums over rows, plus what `there` holds unless it is null, to f64. Returns whether all are finite.
 template <class A>
 bool RoundColumns(const double* sums, size_t low, const double* there, size_t n, double* values) {
   const auto round = [&](auto d, size_t i, auto& finite) HWY_ATTR {

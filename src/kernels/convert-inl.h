@@ -1,6 +1,5 @@
-// Block conversions between a storage type and the type of the arithmetic: n elements, contiguous.
-// Widening is exact; narrowing rounds once, to nearest even, from f64 to the 16-bit types too.
-// Included once per target.
+// Conversions of n contiguous elements between a storage type and the type of the arithmetic. Widening is exact.
+// Narrowing rounds once to nearest even, also from f64 to 16-bit types. Included once per target.
 #pragma once
 
 #include <bit>
@@ -12,7 +11,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// f64 to f32 rounded to odd: a second rounding, to 11 bits or fewer, then gives what a single one would.
+// Rounds f64 to f32, to odd. A second rounding, to 11 bits or fewer, then gives the result of a single one.
 HWY_INLINE float RoundToOdd(double x) {
   const float nearest = static_cast<float>(x);
   const auto bits = std::bit_cast<uint32_t>(nearest);
@@ -59,7 +58,7 @@ void ConvertElements(const void* from_bytes, void* to_bytes, size_t n) {
   std::memcpy(to + i, to_tail, (n - i) * sizeof(To));
 }
 
-// n elements of a storage type to those of its arithmetic, and back, rounded once.
+// Convert n elements of a storage type to its arithmetic, and back, rounded once.
 template <class T>
 HWY_INLINE void Widen(const T* from, Arithmetic<T>* to, size_t n) {
   if constexpr (std::is_same_v<T, Arithmetic<T>>) {

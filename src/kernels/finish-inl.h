@@ -1,5 +1,5 @@
-// From a group's sums to its moments, and from moments to what the map needs, rows side by side; and whether numbers
-// are finite. Included once per target.
+// From a group's sums to its moments, and from moments to the scalars of the normalise step, for several rows at once.
+// Also checks whether numbers are finite. Included once per target.
 #pragma once
 
 #include "kernels/formulas-inl.h"
@@ -26,13 +26,13 @@ void FinishRows(RowGroup<A>& g, size_t rows, double columns, double eps) {
   }
 }
 
-// A group is finished in two steps: other work between them hides what the first one's root and quotients take.
-// From sums to moments and rstd. Returns whether there are rows that want a second look, which are flagged; then there
-// is no second step. D: of as many rows at once; it affects no bit.
+// A group is finished in two steps, so that other work between them hides the time of the first step's roots and
+// quotients. The first step goes from sums to moments and rstd. It returns true if some rows need a second pass, and
+// flags them; in that case there is no second step. D: the tag of as many rows at once; it affects no bit.
 template <class D = DGroup, class A>
 EVENORM_INLINE_LOOP bool FinishStatistics(RowGroup<A>& g, size_t rows, const Count& count, double eps, bool centred) {
   const D d;
-  bool look = false;
+  bool second_pass = false;
   for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
     auto m2 = M2sOf(d, g, i);
     if (centred) {
@@ -43,15 +43,15 @@ EVENORM_INLINE_LOOP bool FinishStatistics(RowGroup<A>& g, size_t rows, const Cou
       hn::Store(moments.mean.Low(d), d, g.mean_lo + i);
       hn::Store(m2.hi, d, g.m2_hi + i);
       hn::Store(m2.Low(d), d, g.m2_lo + i);
-      const auto second_look = SecondLook(d, m2, q);
-      hn::Store(hn::IfThenElseZero(second_look, hn::Set(d, 1.0)), d, g.flag + i);
-      look = look || !hn::AllFalse(d, second_look);
+      const auto needs_second_pass = NeedsSecondPass(d, m2, q);
+      hn::Store(hn::IfThenElseZero(needs_second_pass, hn::Set(d, 1.0)), d, g.flag + i);
+      second_pass = second_pass || !hn::AllFalse(d, needs_second_pass);
     }
     hn::Store(RstdOf(d, MeanOf(d, m2, count), hn::Set(d, eps)), d, g.rstd + i);
   }
-  return look;
+  return second_pass;
 }
-// To the map's scalars. Returns whether there are extreme rows, which are flagged.
+// The second step: the scalars of the normalise step. Returns true if some rows are out of range, and flags them.
 template <class D = DGroup, class A>
 EVENORM_INLINE_LOOP bool FinishMaps(RowGroup<A>& g, size_t rows, const Count& count, double eps) {
   const D d;
@@ -67,13 +67,13 @@ EVENORM_INLINE_LOOP bool FinishMaps(RowGroup<A>& g, size_t rows, const Count& co
 template <class A>
 bool FinishSums(RowGroup<A>& g, size_t rows, size_t cols, double eps, bool centred) {
   const Count count = static_cast<double>(cols);
-  const bool look = FinishStatistics(g, rows, count, eps, centred);
-  if (!look) FinishMaps(g, rows, count, eps);
-  return look;
+  const bool second_pass = FinishStatistics(g, rows, count, eps, centred);
+  if (!second_pass) FinishMaps(g, rows, count, eps);
+  return second_pass;
 }
 
-// 0 * v sums to 0 where every v is finite, to NaN otherwise. Eight sums, since each is a chain; an array of them would
-// be cleared in memory, which takes as long as a row.
+// The sum of 0 * v is 0 if every v is finite, and NaN otherwise. There are eight sums because each is a chain of
+// dependent additions. They are not an array, which would be cleared in memory, and this takes as long as a row.
 template <class A>
 bool AreFinite(const A* values, size_t n) {
   const hn::ScalableTag<A> d;

@@ -1,5 +1,4 @@
-// How a block's virtual lanes are joined to one number, and those of several rows side by side: the tree of
-// docs/numerics.md. Included once per target.
+// Joins virtual lanes to one number, for one row or several, by the tree of docs/numerics.md. Included once per target.
 #pragma once
 
 #include "kernels/formulas-inl.h"
@@ -17,14 +16,12 @@ HWY_INLINE WideNumber ToMemory(const LaneSum<A>& w) {
 }
 
 // Element c of a block belongs to lane c mod kLanes. bfloat16 is split by words into even and odd elements, which costs
-// less than widening in order; the other types keep lanes in order. Joining lanes far apart first, and neighbours last,
-// makes both the same tree, and needs no shuffles until a row's lanes are one vector, or one of even and one of odd
-// ones.
+// less than widening in order; other types keep lanes in order. Joining distant lanes first and neighbours last gives
+// the same tree for both. It needs no shuffles until a row's lanes are one vector, or one of even and one of odd lanes.
 template <class T>
 inline constexpr bool kEvenThenOdd = std::is_same_v<T, bfloat16>;
 
-// What is left of lanes when they are added as far as whole vectors go: one vector, or one of even and one of odd
-// lanes.
+// The result of adding lanes as far as whole vectors go: one vector, or one of even and one of odd lanes.
 template <class A, bool kSplit>
 struct FoldedLanes {
   static constexpr size_t kParts = kSplit ? 2 : 1;
@@ -32,8 +29,8 @@ struct FoldedLanes {
   Wide<A, DF64> parts[kParts];
 };
 
-// The tree of kCount vectors, kStep apart: the first one and that kCount / 2 further are added, and so on. Written out
-// by recursion: in loops over arrays GCC keeps what should be in registers in memory.
+// The tree of kCount vectors, kStep apart: the first is added to the one kCount / 2 further, and so on. It is written
+// by recursion, because GCC keeps arrays in loops in memory instead of registers.
 template <size_t kCount, size_t kStep, class W>
 HWY_INLINE W FoldVectors(const W* v) {
   if constexpr (kCount == 1) {
@@ -43,8 +40,8 @@ HWY_INLINE W FoldVectors(const W* v) {
   }
 }
 
-// A block's lanes: lanes l and l + 8 are added, then l and l + 4, l and l + 2, l and l + 1, here and in what follows.
-// kSplit: they are the even ones first, then the odd ones.
+// Adds lanes l and l + 8 of a block. Later steps add l and l + 4, then l and l + 2, then l and l + 1. kSplit: even
+// lanes come first, then odd ones.
 template <class A, bool kSplit>
 HWY_INLINE FoldedLanes<A, kSplit> FoldLanes(const Wide<A, DF64>* lanes) {
   using Folded = FoldedLanes<A, kSplit>;
@@ -53,7 +50,7 @@ HWY_INLINE FoldedLanes<A, kSplit> FoldLanes(const Wide<A, DF64>* lanes) {
   return {{FoldVectors<kEach, 1>(lanes)}};
 }
 
-// Those of one sum, to one number.
+// Joins the folded lanes of one sum to one number.
 template <class A, bool kSplit>
 HWY_INLINE WideNumber JoinFolded(const FoldedLanes<A, kSplit>& folded) {
   const DF64 d;
@@ -63,21 +60,21 @@ HWY_INLINE WideNumber JoinFolded(const FoldedLanes<A, kSplit>& folded) {
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Each takes one shuffle of each part, of what the one has in the other's place: numbers may be added either way round.
-// a's upper half added to its lower one, and b's.
+// The functions below take one shuffle for each part of a sum. Numbers may be added either way round.
+// AddHalves() adds a's upper half to its lower half, and likewise b's.
 template <class W>
 HWY_INLINE W AddHalves(const W& a, const W& b) {
   const DF64 d;
   return Add(d, Both(a, b, [](auto v, auto w) HWY_ATTR { return hn::ConcatUpperLower(DF64(), w, v); }),
              Both(a, b, [](auto v, auto w) HWY_ATTR { return hn::ConcatLowerUpper(DF64(), w, v); }));
 }
-// Neighbours of 128 bits of a added, and of b: those of a in the even places.
+// Adds neighbouring 128-bit blocks of a, and of b; those of a go to the even places.
 template <class W>
 HWY_INLINE W AddBlocks(const W& a, const W& b) {
   return Add(DF64(), Both(a, b, [](auto v, auto w) HWY_ATTR { return hn::OddEvenBlocks(w, v); }),
              Both(a, b, [](auto v, auto w) HWY_ATTR { return hn::SwapAdjacentBlocks(hn::OddEvenBlocks(v, w)); }));
 }
-// Neighbours of 64 bits.
+// Adds neighbouring 64-bit lanes likewise.
 template <class W>
 HWY_INLINE W AddLanes(const W& a, const W& b) {
   return Add(DF64(), Both(a, b, [](auto v, auto w) HWY_ATTR { return hn::OddEven(w, v); }),
@@ -85,7 +82,7 @@ HWY_INLINE W AddLanes(const W& a, const W& b) {
 }
 #endif
 
-// To one vector. kSplit: even lanes in its lower half, odd ones in the upper.
+// Folds to one vector. kSplit: even lanes are in its lower half, odd lanes in the upper.
 template <class A, bool kSplit>
 HWY_INLINE Wide<A, DF64> FoldedToOne(const FoldedLanes<A, kSplit>& folded) {
   constexpr size_t kLast = FoldedLanes<A, kSplit>::kParts - 1;
@@ -96,7 +93,7 @@ HWY_INLINE Wide<A, DF64> FoldedToOne(const FoldedLanes<A, kSplit>& folded) {
 #endif
 }
 
-// As many such as each has lanes, to one number each: that of v[i] is lane i of the result.
+// Joins as many vectors as each has lanes: lane i of the result is the sum of v[i].
 template <bool kSplit, class W>
 HWY_INLINE W JoinFoldedRows(const W* v) {
 #if HWY_TARGET == HWY_SCALAR

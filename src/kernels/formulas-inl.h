@@ -1,4 +1,4 @@
-// The formulas of statistics.inc and gradients.inc in vectors. Included once per target.
+// The formulas of statistics.inc and gradients.inc for vectors. Included once per target.
 #pragma once
 
 #include <limits>

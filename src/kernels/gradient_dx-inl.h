@@ -59,8 +59,8 @@ class DxAndColumns {
     }
   }
 
-  // As many of n columns as fill vectors, by twos; returns how many. kStream: dx past the caches; it is then aligned to
-  // a whole vector.
+  // As many of n columns as fill vectors, by twos; returns how many. kStream: non-temporal stores; dx is then aligned
+  // to a whole vector.
   template <bool kStream>
   HWY_INLINE size_t Run(size_t n) {
     size_t c = 0;

@@ -1,5 +1,5 @@
-// The kernels' interface: plain arguments, a table of functions for each SIMD target. kernels.inc lists them.
-// A kernel works on a block of at most kBlock columns, or on a group of short rows; which comes when is for src/rows/.
+// The kernels' interface: plain arguments, and a table of functions for each SIMD target. kernels.inc lists them. A
+// kernel works on a block of at most kBlock columns, or on a group of short rows. src/rows/ decides their order.
 #pragma once
 
 #include <array>
@@ -14,15 +14,14 @@
 
 namespace evenorm::internal {
 
-// The arithmetic of a storage type.
+// The type of the arithmetic for a storage type.
 template <class T>
 using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// Has this CPU an instruction that rounds f32 to bf16, which kernels of avx3 may then use? No bit depends on it. (Tests
-// set it.)
+// True if this CPU has an instruction that rounds f32 to bf16, for avx3. It affects no bit. Tests set it.
 extern bool rounds_to_bf16;
 
-// One element at any address: callers' elements need not be at a multiple of their size.
+// Loads one element from any address; callers' elements need not be aligned.
 template <class T>
 T load_one(const T* place) {
   T value;
@@ -34,16 +33,16 @@ void store_one(T value, void* place) {
   std::memcpy(place, &value, sizeof value);
 }
 
-// A wide number: lo is 0 but in f64 arithmetic.
+// A wide number; lo is 0 except in f64 arithmetic.
 struct WideNumber {
   double hi, lo;
 };
-// Sums of a block's columns: of x and x^2, or of x - k and (x - k)^2; or of g and g (x - mean).
+// Sums of a block's columns: of x and x^2, of x - k and (x - k)^2, or of g and g (x - mean).
 struct BlockSums {
   WideNumber s, q;
 };
 
-// A number of columns, and what MeanOf() multiplies by.
+// A number of columns, and its inverse, which MeanOf() multiplies by.
 struct Count {
   // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr Count(double columns) : n(columns), inverse(1.0 / columns) {}
@@ -51,7 +50,7 @@ struct Count {
   double n, inverse;
 };
 
-// A row's scalars in the arithmetic's type: xhat = fma(x - centre, rstd, offset). centre: 0 in a row near zero.
+// A row's scalars in the arithmetic's type: xhat = fma(x - centre, rstd, offset). centre is 0 for a row near zero.
 template <class A>
 struct MapScalars {
   A centre, offset, rstd;
@@ -63,8 +62,8 @@ struct MapScalarsOfRows {
   alignas(64) A centre[kMaxGroup], offset[kMaxGroup], rstd[kMaxGroup];
 };
 
-// Up to kMaxGroup rows side by side: their sums (s and q in the places of mean and m2), then their moments, then what
-// becomes of them. Unused rows are computed too: clear_from() makes them such that ask for nothing.
+// Up to kMaxGroup rows: their sums (s and q in the places of mean and m2), then their moments, then the scalars that
+// follow from them. Unused rows are computed, too; clear_from() gives them values that set no flag.
 template <class A>
 struct RowGroup {
   void clear_from(std::size_t row) {
@@ -87,11 +86,11 @@ struct RowGroup {
 
   alignas(64) double mean_hi[kMaxGroup], mean_lo[kMaxGroup];
   alignas(64) double m2_hi[kMaxGroup], m2_lo[kMaxGroup];
-  alignas(64) double rstd[kMaxGroup], flag[kMaxGroup];  // flag: wants a second look; once finished: is extreme
+  alignas(64) double rstd[kMaxGroup], flag[kMaxGroup];  // flag: needs a second pass; once finished: is out of range
   MapScalarsOfRows<A> map;
 };
 
-// Rows that begin `step` bytes apart; of one row, step is of no use.
+// Rows that begin `step` bytes apart; step is unused for a single row.
 template <class T>
 struct EvenRows {
   T* at(std::size_t row) const {
@@ -102,8 +101,8 @@ struct EvenRows {
   std::ptrdiff_t step = 0;
 };
 
-// Rows to be mapped: each of n columns, with the scalars of `scalars` from `first` on. copy: where x goes besides,
-// first null: nowhere; of each column before y, which may lie where x does.
+// Rows to be normalised, each of n columns, with the scalars of `scalars` from `first` on. copy: where x is copied to;
+// nowhere if its first is null. Each column is copied before y is written, because y may overwrite x.
 template <class T>
 struct MapRows {
   EvenRows<const T> x;
@@ -113,20 +112,20 @@ struct MapRows {
   const Arithmetic<T>* beta;
   const MapScalarsOfRows<Arithmetic<T>>* scalars;
   std::size_t first;
-  bool stream;  // y past the caches, where it is aligned so
+  bool stream;  // non-temporal stores of y, if it is aligned
   EvenRows<T> copy = {};
-  bool stream_copy = false;  // the same of the copy
+  bool stream_copy = false;  // the same for the copy
 };
 
-// What rows of a sum are made of: fma(scale, r, x), rounded to T. r.first null: they are there already.
+// The terms of rows that are sums: fma(scale, r, x), rounded to T. If r.first is null, the rows are there already.
 template <class T>
 struct TermRows {
   EvenRows<const T> x, r;
   Arithmetic<T> scale = 0;
 };
 
-// Rows to be summed, to `group` from row `first` on. ahead: how many bytes behind a column x is fetched meanwhile, or
-// its terms; 0: not. terms: of x, which is made of them first, where it lies.
+// Rows to be summed, to `group` from row `first` on. ahead: the prefetch distance in bytes of x or of its terms; 0:
+// none. terms: if present, x is computed from them first, in place.
 template <class T>
 struct SumRows {
   EvenRows<const T> x;
@@ -137,24 +136,24 @@ struct SumRows {
   TermRows<T> terms = {};
 };
 
-// Rows that lie side by side, a cache line of each column: sums go to `groups`, scalars are taken from them.
+// Channels-first rows, a cache line of each column. Sums go to `groups`, and scalars come from them.
 template <class T>
-inline constexpr std::size_t kPlanarRows = 64 / sizeof(T);
-static_assert(kPlanarRows<double> % kMaxGroup == 0);
+inline constexpr std::size_t kChannelsFirstRows = 64 / sizeof(T);
+static_assert(kChannelsFirstRows<double> % kMaxGroup == 0);
 template <class T>
-struct PlanarRows {
-  const T* x;                     // of the first row, the first column
-  T* y;                           // likewise; may be x
-  std::ptrdiff_t x_step, y_step;  // bytes from a column to the next
-  std::size_t n;                  // columns, no more than a block
+struct ChannelsFirstRows {
+  const T* x;                     // the first row's first column
+  T* y;                           // likewise; may be the same memory as x
+  std::ptrdiff_t x_step, y_step;  // bytes from one column to the next
+  std::size_t n;                  // columns, at most a block
   RowGroup<Arithmetic<T>>* groups;
   const Arithmetic<T>* gamma;
   const Arithmetic<T>* beta;
-  std::size_t ahead;  // bytes from rows of a column that are mapped to those that are fetched meanwhile
-  bool stream;        // y past the caches, where it is aligned so
+  std::size_t ahead;  // the prefetch distance during the normalise step, in bytes
+  bool stream;        // non-temporal stores of y, if it is aligned
 };
 
-// Short rows in groups that lie evenly. In turn t group t is mapped, t + 1 finished, t + 2 summed; group t is in
+// Evenly spaced short rows in groups. In iteration t group t is normalised, t + 1 finished, t + 2 summed. Group t is in
 // groups[t mod kGroups].
 template <class T>
 struct ShortRows {
@@ -162,24 +161,24 @@ struct ShortRows {
 
   EvenRows<const T> x;
   EvenRows<T> y;
-  std::size_t count, group, n;  // rows in all, and in a group
+  std::size_t count, group, n;  // rows in total, rows of a group, columns
   const Arithmetic<T>* gamma;
   const Arithmetic<T>* beta;
   RowGroup<Arithmetic<T>>* groups;
   double eps;
-  std::size_t ahead;  // as of SumRows
+  std::size_t ahead;  // see SumRows
   TermRows<T> terms;
-  bool stream;   // as of MapRows
-  bool few;      // 2 to kFewRows in a group, with kStep columns or more, of f32 arithmetic, no terms, not to stream
-  bool in_turn;  // do all groups have the same place in y, each until mapped() was called?
-  // Called when group t is finished, but where it ends the turns; and when it is mapped. Null: not wanted.
+  bool stream;   // see MapRows
+  bool few;      // 2 to kFewRows in a group, kStep columns or more, f32 arithmetic, no terms, no streaming
+  bool in_turn;  // all groups use the same memory in y, each until mapped() is called
+  // Called when group t is finished, unless it ends the kernel, and when it is normalised. May be null.
   using Hook = void(void* context, std::size_t t);
   void* context;
   Hook* finished;
   Hook* mapped;
 };
 
-// What a driver does between the steps of map_and_sum: before columns [first, first + n) are summed, or mapped.
+// What a driver does between the steps of map_and_sum: before columns [first, first + n) are summed, or normalised.
 struct StepHooks {
   using Hook = void(void* context, std::size_t first, std::size_t n);
 
@@ -188,10 +187,10 @@ struct StepHooks {
   Hook* before_map = nullptr;
 };
 
-// Converts n elements; exact when widening, rounded once to nearest even when narrowing.
+// Converts n elements. Widening is exact; narrowing rounds once to nearest even.
 using Convert = void(const void* from, void* to, std::size_t n);
 
-// A rectangle of a tensor, over which both rows and columns step evenly.
+// A rectangle of a tensor with constant strides of rows and columns.
 struct Plane {
   char* data;
   std::ptrdiff_t row_stride, col_stride;  // bytes
@@ -199,8 +198,7 @@ struct Plane {
 };
 enum class Move { gather, scatter };  // from the tensor to the tile; from the tile to the tensor
 
-// n columns of one row, no more than a block. ahead: how many bytes behind a column x and dy are prefetched meanwhile;
-// 0: not.
+// n columns of one row, no more than a block. ahead: the prefetch distance of x and dy in bytes; 0: none.
 template <class T>
 struct GradientPiece {
   const T* x;
@@ -210,19 +208,19 @@ struct GradientPiece {
   std::size_t ahead = 0;
 };
 
-// A row's sums over a block, in wide lanes: of g = dy gamma and of g (centre - x); low parts in f64 arithmetic.
+// A row's sums over a block in wide lanes, of g = dy gamma and of g (centre - x), with low parts in f64 arithmetic.
 struct alignas(64) GradientLanes {
   double g_hi[kLanes / 2], g_lo[kLanes / 2], gd_hi[kLanes / 2], gd_lo[kLanes / 2];
 };
 
-// Sums over rows: dgamma and dbeta of consecutive columns, and how far behind each of them its low part is. Null where
-// the columns are not summed.
+// Sums over rows: dgamma and dbeta of consecutive columns, each with its low part `low` numbers further. Null if
+// columns are not summed.
 struct ColumnPlaces {
   double* dgamma = nullptr;
   double* dbeta = nullptr;
   std::size_t low = 0;
 };
-// The same, and the chains of rows that are on their way to them.
+// The same, and the chains of rows that have not been added to them yet.
 template <class A>
 struct GradientColumns {
   A* dgamma_chain = nullptr;
@@ -237,7 +235,7 @@ constexpr GradientColumns<A> from_column(const GradientColumns<A>& columns, std:
           columns.dbeta_chain + c,
           {columns.sums.dgamma + c, columns.sums.dbeta + c, columns.sums.low}};
 }
-// Whether a row is the first one in its chains, and the last one, which takes them to the columns.
+// begins: the row is the first one in its chains; ends: it is the last one, after which they are added to the columns.
 struct ChainPlace {
   bool begins, ends;
 };
@@ -260,7 +258,7 @@ struct RowStatistics {
   double mean_hi[kMaxShortRows], mean_lo[kMaxShortRows], rstd[kMaxShortRows], rstd_lo[kMaxShortRows];
 };
 
-// Short rows that lie evenly, from row `begin` on: sums, scalars, dx and columns.
+// Short rows at even distances, from row `begin` on, for their sums, scalars, dx and columns.
 template <class T>
 struct GradientShortRows {
   EvenRows<const T> x, dy;
@@ -269,19 +267,19 @@ struct GradientShortRows {
   const Arithmetic<T>* gamma;
   const RowStatistics& statistics;
   GradientColumns<Arithmetic<T>> columns;
-  std::size_t at;    // where the first row is in its row block
-  ChainPlace place;  // whether row `begin` begins its chains; whether the last row ends the row block
+  std::size_t at;    // the place of the first row in its row block
+  ChainPlace place;  // begins: row `begin` begins its chains; ends: the last row ends the row block
   bool centred, stream;
-  std::size_t ahead;  // as of GradientPiece
+  std::size_t ahead;  // see GradientPiece
 };
-// The row that is next. dx of the last `not_finite` rows before it is to be made again; where there are none such, the
-// next row needs wider steps, if there is one.
+// The next row. dx of the last `not_finite` rows before it must be computed again. If there are none, the next row, if
+// any, is wide.
 struct GradientsDone {
   std::size_t next, not_finite;
 };
 
-// Rows of numbers to become integers of 8 bits: number * factor of the row. any: numbers of any size, and NaN to 0;
-// else the products are known to round to at most 127 in magnitude.
+// Rows to be converted to 8-bit integers, number * factor of the row. any: numbers may be of any size, and NaN becomes
+// 0. Otherwise the products are known to round to at most 127 in magnitude.
 template <class A>
 struct QuantisedRows {
   EvenRows<const A> values;
@@ -291,7 +289,7 @@ struct QuantisedRows {
   const bool* any;
 };
 
-// By kind: layer, RMS.
+// One function for each kind: layer, RMS.
 template <class Function>
 using ByKind = std::array<Function*, 2>;
 
@@ -314,7 +312,7 @@ struct ArithmeticKernels {
 
 using Transpose = std::size_t(const Plane&, Move, bool stream, char* tile, std::size_t tile_stride);
 
-// All of a target's.
+// All kernels of a target.
 struct Kernels {
   template <class T>
   const StorageKernels<T>& of() const {
@@ -344,8 +342,8 @@ struct Kernels {
   ArithmeticKernels<double> in_f64;
   ArithmeticKernels<float> in_f32;
   std::array<std::array<Convert*, kDTypeCount>, kDTypeCount> convert;  // [from][to]; to or from is f32 or f64
-  std::array<Transpose*, 3> transpose;                                 // of elements of 2, 4 and 8 bytes
-  bool maps_beside_sums;  // f32 arithmetic: are sums and map of rows one loop?
+  std::array<Transpose*, 3> transpose;                                 // for elements of 2, 4 and 8 bytes
+  bool maps_beside_sums;  // f32 arithmetic: sums and normalise step are one loop
 };
 
 }  // namespace evenorm::internal

@@ -1,6 +1,6 @@
-// The map of the forward pass, y = fma(fma(x - centre, rstd, offset), gamma, beta), alone and over the sums of other
-// rows: there by steps of a few columns in turn, so that loads and stores stay in flight together, and chains of
-// additions hide behind the map. That order affects no bit. Included once per target.
+// The normalise step of the forward pass, y = fma(fma(x - centre, rstd, offset), gamma, beta), alone or combined with
+// the sums of other rows. When combined, the two alternate every few columns. This keeps loads and stores in flight
+// together, and hides chains of additions. The order affects no bit. Included once per target.
 #pragma once
 
 #include <cstring>
@@ -10,7 +10,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// kCentred: is there a centre to be taken from x? Taking 0 changes no bit.
+// kCentred: a centre is subtracted from x. Subtracting 0 changes no bit.
 template <bool kCentred, class D, class V = hn::Vec<D>>
 struct MapVectors {
   V centre, offset, rstd;
@@ -23,7 +23,7 @@ struct MapVectors {
   HWY_INLINE V operator()(D d, V x, V gamma, V beta) const {
     return Fma(d, Fma(d, kCentred ? hn::Sub(x, centre) : x, rstd, offset), gamma, beta);
   }
-  // As many columns as a pair has. kStream: past the caches; y is then aligned to a whole vector.
+  // Normalises as many columns as a pair has. kStream: with non-temporal stores; y must be aligned to a whole vector.
   template <bool kStream, class T>
   HWY_INLINE void MapPair(D d, const T* x, const PairOf<V>& gamma, const PairOf<V>& beta, T* y) const {
     const auto from = LoadPair(d, x);
@@ -31,7 +31,7 @@ struct MapVectors {
   }
 };
 
-// Is anything to be taken from any of the first rows?
+// True if one of the first `rows` rows has a centre other than 0.
 template <class A>
 HWY_INLINE bool AnyCentre(const MapScalarsOfRows<A>& scalars, size_t rows) {
   const hn::CappedTag<A, kMaxGroup> d;
@@ -44,8 +44,8 @@ HWY_INLINE bool AnyCentre(const MapScalarsOfRows<A>& scalars, size_t rows) {
   return any;
 }
 
-// Columns [from, to) of a block; to - from is a multiple of kMapStep. kStream: past the caches; y is then aligned to a
-// whole vector.
+// Columns [from, to) of a block, where to - from is a multiple of kMapStep. kStream: with non-temporal stores; y must
+// be aligned to a whole vector.
 inline constexpr size_t kMapStep = 2 * hn::MaxLanes(DF32());
 
 template <bool kCentred, bool kStream, class A, class T>
@@ -60,7 +60,7 @@ HWY_INLINE void MapColumnsSo(const MapScalars<A>& scalars, const T* x, const A* 
   }
 }
 
-// Without a centre in a loop of its own, where that is faster.
+// Rows without a centre have a loop of their own where that is faster.
 template <class A, class T>
 HWY_INLINE void MapColumns(bool stream, const MapScalars<A>& scalars, const T* x, const A* gamma, const A* beta,
                            size_t from, size_t to, T* y) {
@@ -74,7 +74,7 @@ HWY_INLINE void MapColumns(bool stream, const MapScalars<A>& scalars, const T* x
   }
 }
 
-// The columns of an n-column block from a multiple of kMapStep on, fewer than kMapStep.
+// The last columns of an n-column block, fewer than kMapStep, from a multiple of kMapStep on.
 template <class A, class T>
 HWY_INLINE void MapTail(const MapScalars<A>& scalars, const T* x, const A* gamma, const A* beta, size_t n, T* y) {
   const hn::ScalableTag<A> d;
@@ -103,7 +103,7 @@ HWY_INLINE void MapWhole(bool stream, const MapScalars<A>& scalars, const T* x, 
   MapTail(scalars, x, gamma, beta, n, y);
 }
 
-// n columns of row i, to its copy.
+// Copies n columns of row i.
 template <class T>
 HWY_NOINLINE void CopyColumns(const MapRows<T>& map, size_t i, size_t from, size_t n) {
   const T* x = map.x.at(i) + from;
@@ -112,7 +112,7 @@ HWY_NOINLINE void CopyColumns(const MapRows<T>& map, size_t i, size_t from, size
   std::memcpy(to, x, n * sizeof(T));
 }
 
-// Row i, from column `from` on.
+// Normalises row i from column `from` on.
 template <class T>
 EVENORM_INLINE_LOOP void MapRow(const MapRows<T>& map, size_t i, size_t from) {
   if (HWY_UNLIKELY(map.copy.first != nullptr)) CopyColumns(map, i, from, map.n - from);
@@ -126,13 +126,13 @@ void MapRowsOf(const MapRows<T>& map) {
   for (size_t i = 0; i < map.rows; ++i) MapRow(map, i, 0);
 }
 
-// Are there registers for a row's sums and a map at once?
+// True if there are enough registers for a row's sums and a normalise step at once.
 template <class T>
 inline constexpr bool kMapsBesideSums = HWY_NATIVE_FMA&& std::is_same_v<Arithmetic<T>, float>&& hn::MaxLanes(DF64()) >=
                                         4;
 
-// n columns of a row mapped, as many of another one summed, by turns of a few columns; kColumns, before: as of
-// LaneSums::AddBeside(). kStream: past the caches; y is then aligned to a whole vector.
+// Normalises n columns of one row and sums as many of another, alternately, a few columns at a time. kColumns, before:
+// see LaneSums::AddBeside(). kStream: with non-temporal stores; y must be aligned to a whole vector.
 template <bool kCentredMap, bool kCentred, bool kStream, size_t kColumns, class T, class Before>
 HWY_INLINE void MapBesideSums(const MapScalars<float>& scalars, const T* x, const float* gamma, const float* beta,
                               size_t n, T* y, const T* next_x, const Before& before, LaneSums<float, T>& sums) {
@@ -146,7 +146,7 @@ HWY_INLINE void MapBesideSums(const MapScalars<float>& scalars, const T* x, cons
     }
   });
 }
-// By steps, with a centre or without.
+// The same in steps, with a centre or without.
 template <bool kCentred, class T, class Before>
 HWY_INLINE void MapStepsBesideSums(const MapScalars<float>& scalars, const T* x, const float* gamma, const float* beta,
                                    size_t n, T* y, const T* next_x, const Before& before, LaneSums<float, T>& sums) {
@@ -156,7 +156,7 @@ HWY_INLINE void MapStepsBesideSums(const MapScalars<float>& scalars, const T* x,
       : MapBesideSums<false, kCentred, false, kSteps>(scalars, x, gamma, beta, n, y, next_x, before, sums);
 }
 
-// What is left of rows of n columns from column `from` on: the one's sums, the other one's map.
+// The remaining columns of two rows of n columns, from column `from` on: sums of the one, normalises the other.
 template <bool kCentred, class T>
 HWY_INLINE void SumAndMapRest(const T* next_x, LaneSums<float, T>& sums, const MapScalars<float>& scalars, const T* x,
                               const float* gamma, const float* beta, size_t from, size_t n, T* y) {
@@ -164,8 +164,9 @@ HWY_INLINE void SumAndMapRest(const T* next_x, LaneSums<float, T>& sums, const M
   MapWhole(false, scalars, x + from, gamma + from, beta + from, n - from, y + from);
 }
 
-// Row i of `map` and row i of `next`, of as many columns, which are prepared meanwhile, by steps: the first `mapped`
-// columns are mapped, and summed once `sums` has begun with what is prepared.
+// Row i of `map` and row i of `next`, which have equally many columns, in steps. The first `mapped` columns of `map`
+// are normalised. Columns of `next` are prepared, and the first `mapped` summed. `sums` begins when the first are
+// prepared.
 template <class T, bool kCentred>
 HWY_INLINE void MapAndSumInSteps(const MapRows<T>& map, const SumRows<T>& next, const StepHooks& hooks, size_t i,
                                  size_t mapped, bool stream, SumsAboutZero<T, kCentred>& sums) {
@@ -219,7 +220,7 @@ EVENORM_INLINE_LOOP SumsAboutZero<T, kCentred> MapAndSumRow(const MapRows<T>& ma
   return sums;
 }
 
-// The same of `rows` rows, and all else of them that is to be mapped; where hooks are to see that, not beyond `mapped`.
+// The same for `rows` rows, and the rest of their normalise step; if hooks are to see the rest, only up to `mapped`.
 template <class T, bool kCentred>
 HWY_NOINLINE void MapAndSumRows(const MapRows<T>& map, const SumRows<T>& next, const StepHooks& hooks, size_t rows,
                                 size_t mapped) {

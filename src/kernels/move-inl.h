@@ -1,5 +1,5 @@
-// Transpositions between a tensor and a tile: where rows, not columns, lie side by side in memory. Elements are moved
-// as they are, whatever their type. Included once per target.
+// Transpositions between a channels-first tensor and a tile. Elements are moved unchanged, whatever their type.
+// Included once per target.
 #pragma once
 
 #include <hwy/highway.h>
@@ -15,7 +15,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// The 128-bit blocks of a vector, `stride` bytes apart in memory.
+// Loads and stores of the 128-bit blocks of a vector, which are `stride` bytes apart in memory.
 template <class D>
 HWY_INLINE hn::Vec<D> LoadBlocks(D d, const char* from, std::ptrdiff_t stride) {
   if constexpr (sizeof(hn::Vec<D>) == 16) {
@@ -38,8 +38,8 @@ HWY_INLINE void StoreBlocks(D d, hn::Vec<D> v, char* to, std::ptrdiff_t stride) 
   }
 }
 
-// As many rows as a vector has lanes, by as many columns as a block has: squares, one in each block. Rounds of
-// interleaving the first half of the vectors with the second transpose them.
+// Moves as many rows as a vector has lanes, and as many columns as a 128-bit block has. They are squares, one in each
+// block. Rounds of interleaving the first half of the vectors with the second half transpose them.
 template <Move kMove, bool kStream, class D>
 HWY_INLINE void MoveSquares(D d, char* tensor, std::ptrdiff_t col_stride, char* tile, std::ptrdiff_t tile_stride) {
   using U = hn::TFromD<D>;
@@ -69,7 +69,7 @@ HWY_INLINE void MoveSquares(D d, char* tensor, std::ptrdiff_t col_stride, char* 
   }
 }
 
-// The squares of a plane whose rows lie side by side; what they leave at its right and at its bottom is the caller's.
+// Moves the squares of a channels-first plane. The caller moves what they leave at the right and at the bottom.
 template <Move kMove, bool kStream, class U>
 HWY_INLINE void MoveAllSquares(const Plane& p, char* tile, size_t tile_stride) {
   const hn::ScalableTag<U> d;
@@ -92,8 +92,8 @@ HWY_INLINE void MoveAllSquares(const Plane& p, char* tile, size_t tile_stride) {
 
 #endif
 
-// Returns the side of the squares that were moved, of which rows and columns leave less than one; 0: nothing was moved.
-// stream: past the caches, where whole lines are written.
+// Returns the side of the squares that were moved; fewer rows and columns than a side remain. 0: nothing was moved.
+// stream: with non-temporal stores, if whole cache lines are written.
 template <class U>
 size_t MoveTransposed(const Plane& p, Move move, bool stream, char* tile, size_t tile_stride) {
 #if HWY_TARGET == HWY_SCALAR

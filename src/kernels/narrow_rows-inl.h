@@ -1,14 +1,14 @@
-// Groups of rows of at most kStep columns of f32 arithmetic, turn by turn. The columns of a row of 32 take 20
-// instructions: so what else a row takes has to be few. Included once per target.
+// The pipeline for groups of rows of at most kStep columns in f32 arithmetic. A row of 32 columns takes only 20
+// instructions, so everything else for a row must be short, too. Included once per target.
 #pragma once
 
-#include "kernels/look_again-inl.h"
 #include "kernels/map-inl.h"
+#include "kernels/second_pass-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// Types and columns for which that is faster: those of loops that are unrolled whole, and with wide vectors any of f32.
+// Types and columns for which this pipeline is faster: completely unrolled loops and, with wide vectors, any f32.
 template <class T>
 inline constexpr bool kHasNarrowTurns = kMapsBesideSums<T> && (HWY_TARGET == HWY_AVX3 || std::is_same_v<T, float>);
 template <class T>
@@ -21,7 +21,7 @@ constexpr bool takes_narrow_turns(size_t columns) {
   return is_unrolled(columns) || (kAnyColumns<T> && columns >= kBesideStep && columns <= kStep);
 }
 
-// Both steps of a group's end in code of their own: among rows no registers are free for them.
+// The two steps that finish a group are not inlined, because among the rows no registers are free for them.
 template <bool kCentred, class A>
 HWY_NOINLINE bool FinishNarrowStatistics(RowGroup<A>& group, const Count& columns, double eps) {
   return FinishStatistics(group, kMaxGroup, columns, eps, kCentred);
@@ -31,14 +31,14 @@ HWY_NOINLINE bool FinishNarrowMaps(RowGroup<A>& group, const Count& columns, dou
   return FinishMaps(group, kMaxGroup, columns, eps);
 }
 
-// Turns of groups of kMaxGroup rows that have two others behind them: each row is mapped and another one summed in one
-// loop. The sums' lanes are joined in the next turn, and their group finished between its rows: nothing waits for that.
+// Handles groups of kMaxGroup rows that are followed by two others. One loop normalises each row and sums another one.
+// Lanes are joined in the next iteration, and their group is finished between its rows, so that nothing waits.
 template <class T, bool kCentred>
 class NarrowTurns {
  public:
   HWY_INLINE explicit NarrowTurns(const ShortRows<T>& rows) : rows_(rows), columns_(static_cast<double>(rows.n)) {}
 
-  // Returns the turn that is next; `extreme` says whether its group has an extreme row, which ends it.
+  // Returns the next turn. `extreme` is set if its group has an out-of-range row, which ends the pipeline.
   HWY_INLINE size_t Run(size_t turn, bool* extreme) {
     bool pending = false;
     for (; (turn + 3) * kMaxGroup <= rows_.count && !extreme_; ++turn) {
@@ -58,7 +58,7 @@ class NarrowTurns {
 
   template <bool kCentredMap>
   HWY_INLINE void TurnSo(size_t turn) {
-    // Past the caches by whole lines alone; others half written are slow.
+    // Non-temporal stores pay only for whole cache lines; incomplete lines are slow.
     if constexpr (sizeof(PairOf<hn::Vec<DF32>>) / sizeof(float) * sizeof(T) >= 64) {
       const auto lines = reinterpret_cast<uintptr_t>(rows_.y.first) | static_cast<uintptr_t>(rows_.y.step);
       if (rows_.stream && lines % 64 == 0) return TurnOf<kCentredMap, true>(turn);
@@ -72,10 +72,10 @@ class NarrowTurns {
     if constexpr (is_unrolled(128)) {
       if (rows_.n == 128) return Turn<kCentredMap, kStream, 128>(turn);
     }
-    if constexpr (kAnyColumns<T>) Turn<true, kStream, 0>(turn);  // taking 0 changes no bit
+    if constexpr (kAnyColumns<T>) Turn<true, kStream, 0>(turn);  // subtracting 0 changes no bit
   }
 
-  // kColumns: n, or 0 where that is any.
+  // kColumns: n, or 0 for any n.
   template <bool kCentredMap, bool kStream, size_t kColumns>
   HWY_NOINLINE void Turn(size_t turn) {
     const size_t n = kColumns != 0 ? kColumns : rows_.n, beside = n / kBesideStep * kBesideStep, ahead = rows_.ahead;
@@ -99,17 +99,17 @@ class NarrowTurns {
         SumAndMapRest<kCentred>(later_x, sums, scalars, x, gamma, beta, beside, n, y);
       }
       lanes_.Set(row, sums.Fold());
-      if (row == 1) looked_ = FinishNarrowStatistics<kCentred>(group(turn + 1), columns_, rows_.eps);
+      if (row == 1) second_pass_ = FinishNarrowStatistics<kCentred>(group(turn + 1), columns_, rows_.eps);
       if (row != 4) continue;
-      extreme_ =
-          looked_ ? LookAtTurn(rows_, turn + 1, kMaxGroup) : FinishNarrowMaps(group(turn + 1), columns_, rows_.eps);
+      extreme_ = second_pass_ ? SecondPassOfTurn(rows_, turn + 1, kMaxGroup)
+                              : FinishNarrowMaps(group(turn + 1), columns_, rows_.eps);
     }
   }
 
   LanesOfRows<T, kCentred> lanes_;
   const ShortRows<T>& rows_;
   const Count columns_;
-  bool looked_ = false, extreme_ = false;
+  bool second_pass_ = false, extreme_ = false;
 };
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

@@ -1,5 +1,4 @@
-// Integers of 8 bits: the largest magnitude of a row, and its elements by a factor. Knows nothing of norms.
-// Included once per target.
+// 8-bit integers: the largest magnitude of a row, and its conversion. Knows nothing of norms. Included once per target.
 #pragma once
 
 #include <bit>
@@ -12,8 +11,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// A row's largest magnitudes, lane by lane, as bits: magnitudes are in their order, infinity and then NaNs last. Four
-// of each, since each is a chain.
+// The largest magnitudes of a row in each lane, as bits. Bits order magnitudes correctly, with infinity and then NaNs
+// last. Four vectors are used, because each is a chain of dependent operations.
 template <class A, class DU = hn::RebindToUnsigned<hn::ScalableTag<A>>>
 HWY_INLINE hn::Vec<DU> LargestMagnitudes(const A* values, size_t n, A largest) {
   const hn::ScalableTag<A> d;
@@ -48,7 +47,7 @@ HWY_INLINE hn::Vec<DU128> To128(V v) {
     return To128(hn::Max(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
   }
 }
-// Of each of four rows.
+// The largest magnitude of each of four rows.
 HWY_INLINE hn::Vec<DU128> LargestOfFour(hn::Vec<DU128> a, hn::Vec<DU128> b, hn::Vec<DU128> c, hn::Vec<DU128> e) {
   const DU128 d;
   const auto ab = hn::Max(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
@@ -65,7 +64,7 @@ void LargestOfRows(EvenRows<const A> values, size_t rows, size_t n, A* largest) 
   };
   size_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
-  if constexpr (std::is_same_v<A, float>) {  // of single rows, finding the largest lane is most of the work
+  if constexpr (std::is_same_v<A, float>) {  // four rows at once: for single rows, reducing lanes is most of the work
     const hn::RebindToFloat<DU128> df;
     for (; i + 4 <= rows; i += 4) {
       hn::Vec<DU128> most[4];
@@ -82,12 +81,12 @@ void LargestOfRows(EvenRows<const A> values, size_t rows, size_t n, A* largest) 
   }
 }
 
-// To the nearest integer, ties to even, for magnitudes far below the constant: its last place is 1.
+// Adding this constant rounds much smaller numbers to the nearest integer, ties to even: its last place is 1.
 template <class A>
 inline constexpr A kRoundsToInteger = std::is_same_v<A, double> ? A(0x1.8p52) : A(0x1.8p23);
 
-// values * factor, which round to at most 127 in magnitude. kAny: numbers of any size, and NaN to 0; else the products
-// are known to do so.
+// values * factor, which round to at most 127 in magnitude. kAny: numbers may be of any size, and NaN becomes 0.
+// Otherwise products are known to be in range.
 template <bool kAny, class D, class V = hn::Vec<D>>
 HWY_INLINE V ProductsForInt8(D d, V values, V factor) {
   const V product = hn::Mul(values, factor);
@@ -97,15 +96,15 @@ HWY_INLINE V ProductsForInt8(D d, V values, V factor) {
 }
 template <class D>
 HWY_INLINE void StoreInt8(D d, hn::Vec<D> products, int8_t* to) {
-  // The lowest bits of the sum are those of the integer.
+  // The lowest bits of the sum are the integer.
   const auto sum = hn::Add(products, hn::Set(d, kRoundsToInteger<hn::TFromD<D>>));
   const hn::Rebind<uint8_t, D> d8;
   const hn::RebindToUnsigned<D> du;
   hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, sum)), d8, reinterpret_cast<uint8_t*>(to));
 }
 
-// Four vectors of products make one of integers: packed, then put in order. One by one, each takes two shuffles with
-// AVX-512, more without, and a store.
+// Four vectors of products become one vector of integers: they are packed, then put in order. One by one, each vector
+// would take two shuffles with AVX-512, more without, and a store.
 #if HWY_TARGET == HWY_AVX3
 using BytesInRegister = __m512i;
 HWY_INLINE BytesInRegister Integers(hn::Vec<DF32> v) { return _mm512_cvtps_epi32(v.raw); }
@@ -120,7 +119,7 @@ HWY_INLINE BytesInRegister PackTo8(BytesInRegister a, BytesInRegister b) { retur
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
 HWY_INLINE void StoreFourInt8(const hn::Vec<DF32> (&products)[4], int8_t* to) {
   const hn::RebindToUnsigned<DF32> du;
-  // Parts of 16 bytes have four of each vector. Place kParts v + p takes the four of v in part p.
+  // Each 16-byte part has four integers of each vector. Place kParts v + p takes those of vector v in part p.
   constexpr uint32_t kParts = sizeof(BytesInRegister) / 16;
   HWY_ALIGN uint32_t places[hn::MaxLanes(du)];
   for (uint32_t i = 0; i < 4 * kParts; ++i) places[i] = 4 * (i % kParts) + i / kParts;

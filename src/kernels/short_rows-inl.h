@@ -1,17 +1,18 @@
-// Groups of short rows, turn by turn: one is mapped, the next one finished, the next but one summed. A turn affects no
-// bit; its statistics hide behind the map, and their sums have left the store buffer. Included once per target.
+// The pipeline of groups of short rows: one group is normalised, the next one finished, the next but one summed. The
+// order affects no bit. Finishing overlaps with the normalise step, when sums have left the store buffer. Included once
+// per target.
 #pragma once
 
 #include "kernels/finish-inl.h"
-#include "kernels/look_again-inl.h"
 #include "kernels/map-inl.h"
 #include "kernels/narrow_rows-inl.h"
+#include "kernels/second_pass-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// A group of rows so narrow that gamma and beta would be most of what is read: by columns, then by rows. (All that the
-// loops read is copied first: y might be where it lies, for all that the compiler knows.)
+// Normalises a group of rows so narrow that gamma and beta would be most of what is read: by columns, then by rows. All
+// pointers that the loops use are copied first, because y may alias their memory.
 template <bool kCentred, bool kStream, class A, class T>
 HWY_NOINLINE void MapNarrowRowsSo(const MapRows<T>& map) {
   const hn::ScalableTag<A> d;
@@ -35,12 +36,12 @@ HWY_NOINLINE void MapNarrowRowsSo(const MapRows<T>& map) {
     MapTail(scalars.of(map.first + row), map.x.at(row), gamma, beta, map.n, map.y.at(row));
   }
 }
-// map.first is 0.
+// map.first must be 0.
 template <class T>
 HWY_INLINE void MapNarrowRows(const MapRows<T>& map) {
   using A = Arithmetic<T>;
   const bool centred = !HWY_NATIVE_FMA || AnyCentre(*map.scalars, map.rows);
-  // Past the caches by whole lines, or row by row: lines that several rows leave half written are slow.
+  // Non-temporal stores need whole cache lines, or go row by row: lines that several rows leave incomplete are slow.
   constexpr bool kWholeLines = 2 * hn::MaxLanes(hn::ScalableTag<A>()) * sizeof(T) >= 64;
   if (map.stream && !kWholeLines) {
     for (size_t row = 0; row < map.rows; ++row) MapRow(map, row, 0);
@@ -55,8 +56,8 @@ HWY_INLINE void MapNarrowRows(const MapRows<T>& map) {
   }
 }
 
-// Sums one group, maps another, and calls between() meanwhile: as many rows as both have side by side, the rest by
-// themselves; narrow ones first these, then those.
+// Sums one group, normalises another, and calls between() in between. As many rows as both have are combined, and the
+// rest follow separately. Narrow rows are summed first, then normalised.
 template <class T, bool kCentred, class Between>
 HWY_INLINE void MapAndSumGroups(const MapRows<T>& map, const SumRows<T>& next, const Between& between) {
   const size_t mapped = map.n / kStep * kStep, both = map.n > kStep ? HWY_MIN(map.rows, next.rows) : 0;
@@ -67,16 +68,16 @@ HWY_INLINE void MapAndSumGroups(const MapRows<T>& map, const SumRows<T>& next, c
   for (size_t i = both; i < map.rows; ++i) MapRow(map, i, 0);
 }
 
-// The turns of whole groups of a few rows that have two others behind them, in f32 arithmetic: each row is mapped and
-// another one summed in one loop, and the group between theirs is finished meanwhile, so that all three are in L1.
-// Returns the turn that is next; `extreme` says whether its group has an extreme row, which ends it.
+// The pipeline for groups of a few rows that are followed by two others, in f32 arithmetic. One loop normalises a row
+// and sums another one. The group between theirs is finished meanwhile, so that all three groups are in L1. Returns the
+// next turn. `extreme` is set if its group has an out-of-range row, which ends the pipeline.
 template <class T, bool kCentred>
 HWY_NOINLINE size_t TurnsOfFewRows(const ShortRows<T>& rows, size_t turn, bool* extreme) {
   using D = hn::CappedTag<double, kFewRows>;
   const size_t n = rows.n, mapped = n / kStep * kStep, group = rows.group;
   const Count columns = static_cast<double>(n);
   for (size_t g = 0; g < kGroups; ++g) rows.groups[g].clear_from(group);
-  for (bool look = false; (turn + 3) * group <= rows.count && !*extreme; ++turn) {
+  for (bool second_pass = false; (turn + 3) * group <= rows.count && !*extreme; ++turn) {
     auto &next = rows.groups[(turn + 1) % kGroups], &later = rows.groups[(turn + 2) % kGroups];
     const auto& scalars_of_rows = rows.groups[turn % kGroups].map;
     for (size_t r = 0; r < group; ++r) {
@@ -86,12 +87,12 @@ HWY_NOINLINE size_t TurnsOfFewRows(const ShortRows<T>& rows, size_t turn, bool* 
         if (rows.ahead != 0) FetchBehind(later_x + c, kStep * sizeof(T), rows.ahead);
         if (c != 0) return;
         if (r == 0) {
-          look = FinishStatistics<D>(next, group, columns, rows.eps, kCentred);
-        } else if (r == 1 && !look) {
+          second_pass = FinishStatistics<D>(next, group, columns, rows.eps, kCentred);
+        } else if (r == 1 && !second_pass) {
           *extreme = FinishMaps<D>(next, group, columns, rows.eps);
         }
       };
-      if (HWY_UNLIKELY(r == 1 && look)) *extreme = LookAtTurn(rows, turn + 1, group);
+      if (HWY_UNLIKELY(r == 1 && second_pass)) *extreme = SecondPassOfTurn(rows, turn + 1, group);
       LaneSums<float, T> sums;
       sums.Begin(later_x, n);
       const MapScalars<float> scalars = scalars_of_rows.of(r);
@@ -127,11 +128,11 @@ size_t TurnsOfShortRows(const ShortRows<T>& rows, size_t turn) {
   for (; !extreme && rows_of(turn) != 0; ++turn) {
     auto& next = *group_of(turn + 1);
     const size_t next_rows = rows_of(turn + 1), later_row = (turn + 2) * group, later_rows = rows_of(turn + 2);
-    bool look = false;
+    bool second_pass = false;
     if (next_rows != 0) {
       if (next_rows < kMaxGroup) next.clear_from(next_rows);
-      look = FinishStatistics(next, next_rows, columns, rows.eps, kCentred);
-      if (HWY_UNLIKELY(look)) extreme = LookAtTurn(rows, turn + 1, next_rows);
+      second_pass = FinishStatistics(next, next_rows, columns, rows.eps, kCentred);
+      if (HWY_UNLIKELY(second_pass)) extreme = SecondPassOfTurn(rows, turn + 1, next_rows);
     }
     const EvenRows<const T> x{rows.x.at(turn * group), rows.x.step};
     const EvenRows<T> y{rows.y_of(turn), rows.y.step};
@@ -144,7 +145,7 @@ size_t TurnsOfShortRows(const ShortRows<T>& rows, size_t turn) {
     const EvenRows<const T> later_x{rows.x.at(later_row), rows.x.step};
     const SumRows<T> later{later_x, later_rows, rows.n, group_of(turn + 2), 0, rows.ahead, later_terms};
     MapAndSumGroups<T, kCentred>(map, later, [&]() HWY_ATTR {
-      if (next_rows != 0 && !look) extreme = FinishMaps(next, next_rows, columns, rows.eps);
+      if (next_rows != 0 && !second_pass) extreme = FinishMaps(next, next_rows, columns, rows.eps);
     });
     if (rows.mapped != nullptr) rows.mapped(rows.context, turn);
     if (rows.finished != nullptr && next_rows != 0 && !extreme) rows.finished(rows.context, turn + 1);

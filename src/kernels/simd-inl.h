@@ -1,6 +1,5 @@
-// What Highway leaves open, settled so that every target gives the same bits: fused multiply-add, and loads and
-// stores of the four storage types. Knows nothing of rows.
-// Included once per target.
+// What Highway leaves open, defined so that every target gives the same bits: fused multiply-add, and loads and stores
+// of the four storage types. Knows nothing of rows. Included once per target.
 #pragma once
 
 #include <hwy/cache_control.h>
@@ -17,8 +16,7 @@ namespace evenorm::internal::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Of loops that several kernels are made of: inlined where it makes them faster. Elsewhere the library would be a third
-// larger for nothing.
+// For loops that several kernels share: inlined where this is faster. Elsewhere the library would only grow by a third.
 #if HWY_NATIVE_FMA
 #define EVENORM_INLINE_LOOP HWY_INLINE
 #else
@@ -29,7 +27,7 @@ using DF64 = hn::ScalableTag<double>;
 using DF32 = hn::ScalableTag<float>;
 
 #if !HWY_NATIVE_FMA
-// Element by element. Out of line: its code is in hundreds of places.
+// Works element by element. Not inlined, because hundreds of places call it.
 template <class D, class V = hn::Vec<D>>
 HWY_NOINLINE V FmaByElements(D d, V a, V b, V c) {
   using T = hn::TFromD<D>;
@@ -66,8 +64,8 @@ HWY_INLINE V NegatedFma(D d, V a, V b, V c) {
 #endif
 }
 
-// a + b and a - b; by the units of fused multiply-adds where there are such, for loops whose additions are too many for
-// the others. The same bits, fused or not: a times 1 is a.
+// a + b and a - b on the units of fused multiply-adds, if the target has them, for loops with too many additions for
+// the other units. The bits are the same, fused or not, because a times 1 is a.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V AddByFma(D d, V a, V b) {
   return hn::MulAdd(a, hn::Set(d, 1.0), b);
@@ -77,8 +75,8 @@ HWY_INLINE V SubtractByFma(D d, V a, V b) {
   return hn::MulSub(a, hn::Set(d, 1.0), b);
 }
 
-// F16C and AArch64 convert binary16 exactly and round to nearest even whatever the flush modes; Highway's emulation
-// for the other targets truncates and knows no infinities, so they take the integer path below.
+// F16C and AArch64 convert binary16 exactly and round to nearest even, whatever the flush modes. Highway's emulation
+// for other targets truncates and ignores infinities, so they use the integer code below.
 inline constexpr bool kHardwareF16 = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON;
 
 template <class DU32>
@@ -86,7 +84,7 @@ HWY_INLINE hn::Vec<hn::RebindToFloat<DU32>> F32FromF16Bits(DU32 du, hn::Vec<DU32
   const hn::RebindToFloat<DU32> df;
   const auto magnitude = hn::ShiftLeft<13>(hn::And(half, hn::Set(du, 0x7FFFu)));
   const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(du, 0x8000u)));
-  // Rebiasing by a multiplication makes binary16's subnormals normal, exactly.
+  // The multiplication changes the bias of the exponent and makes binary16's subnormals normal, exactly.
   const auto scaled = hn::BitCast(du, hn::Mul(hn::BitCast(df, magnitude), hn::Set(df, 0x1p112f)));
   const auto special = hn::Or(magnitude, hn::Set(du, 0x7F800000u));
   const hn::RebindToSigned<DU32> di;
@@ -95,7 +93,7 @@ HWY_INLINE hn::Vec<hn::RebindToFloat<DU32>> F32FromF16Bits(DU32 du, hn::Vec<DU32
   return hn::BitCast(df, hn::Or(hn::IfThenElse(is_special, special, scaled), sign));
 }
 
-// To nearest even; NaN becomes 0x7E00.
+// Rounds to nearest even; NaN becomes 0x7E00.
 template <class DU32>
 HWY_INLINE hn::Vec<DU32> F16BitsFromF32(DU32 du, hn::Vec<hn::RebindToFloat<DU32>> v) {
   const hn::RebindToFloat<DU32> df;
@@ -109,7 +107,7 @@ HWY_INLINE hn::Vec<DU32> F16BitsFromF32(DU32 du, hn::Vec<hn::RebindToFloat<DU32>
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
   const auto rounded = hn::Add(hn::Add(magnitude, hn::Set(du, 0xFFFu)), odd);
   const auto normal = hn::ShiftRight<13>(hn::Sub(rounded, hn::Set(du, 112u << 23)));
-  // Adding 0.5 puts binary16's subnormal quantum at the last place of an f32.
+  // Adding 0.5 puts the unit of binary16's subnormals at the last place of an f32.
   const auto shifted = hn::Add(hn::BitCast(df, magnitude), hn::Set(df, 0.5f));
   const auto subnormal = hn::Sub(hn::BitCast(du, shifted), hn::Set(du, 0x3F000000u));
   auto result = hn::IfThenElse(greater(magnitude, 0x387FFFFFu), normal, subnormal);
@@ -118,8 +116,8 @@ HWY_INLINE hn::Vec<DU32> F16BitsFromF32(DU32 du, hn::Vec<hn::RebindToFloat<DU32>
   return hn::IfThenElse(greater(magnitude, 0x7F800000u), hn::Set(du, 0x7E00u), result);
 }
 
-// To nearest even; the low half is left over. A NaN must be the canonical one, 0x7FC00000: another could round to
-// infinity.
+// Rounds to nearest even; the low half is arbitrary. A NaN must be the canonical one, 0x7FC00000, because others could
+// round to infinity.
 template <class DU32>
 HWY_INLINE hn::Vec<DU32> BF16InHighHalf(DU32 du, hn::Vec<hn::RebindToFloat<DU32>> v) {
   const auto bits = hn::BitCast(du, v);
@@ -132,7 +130,7 @@ HWY_INLINE hn::Vec<DU32> BF16InHighHalf(DU32 du, hn::Vec<hn::RebindToFloat<DU32>
 #endif
 }
 
-// Lanes(df) elements at p, exactly, as f32.
+// Loads Lanes(df) elements at p as f32, exactly.
 template <class DF>
 HWY_INLINE hn::Vec<DF> LoadF32(DF df, const float* p) {
   return hn::LoadU(df, p);
@@ -163,7 +161,7 @@ HWY_INLINE hn::Vec<DF> LoadF32(DF df, const float16* p) {
   }
 }
 
-// The low halves of Lanes(du) 32-bit words to p.
+// Stores the low halves of Lanes(du) 32-bit words to p.
 template <class DU32>
 HWY_INLINE void StoreLow16(hn::Vec<DU32> bits, DU32 du, uint16_t* p) {
   const hn::RebindToSigned<DU32> di;
@@ -172,7 +170,7 @@ HWY_INLINE void StoreLow16(hn::Vec<DU32> bits, DU32 du, uint16_t* p) {
   hn::StoreU(hn::DemoteTo(du16, hn::BitCast(di, bits)), du16, p);
 }
 
-// Lanes(df) elements to p, rounded once.
+// Stores Lanes(df) elements to p, rounded once.
 template <class DF>
 HWY_INLINE void StoreF32(hn::Vec<DF> v, DF df, float* p) {
   hn::StoreU(v, df, p);
@@ -193,7 +191,7 @@ HWY_INLINE void StoreF32(hn::Vec<DF> v, DF, float16* p) {
   }
 }
 
-// Rounded once; beyond f32's range to infinity, where Highway's portable target clamps.
+// Rounds once. Numbers beyond f32's range become infinity, which Highway's portable target would clamp.
 template <class DF, class D64 = hn::Rebind<double, DF>>
 HWY_INLINE hn::Vec<DF> NarrowToF32(DF df, hn::Vec<D64> v) {
 #if HWY_TARGET == HWY_SCALAR
@@ -203,7 +201,7 @@ HWY_INLINE hn::Vec<DF> NarrowToF32(DF df, hn::Vec<D64> v) {
 #endif
 }
 
-// Lanes(d) elements at p, exactly, as f64.
+// Loads Lanes(d) elements at p as f64, exactly.
 template <class D>
 HWY_INLINE hn::Vec<D> LoadF64(D d, const double* p) {
   return hn::LoadU(d, p);
@@ -223,7 +221,7 @@ HWY_INLINE hn::Vec<DF64> UpperToF64(hn::Vec<DF32> v) {
 }
 #endif
 
-// Of 2 * Lanes(d) elements at p those with an even (odd) number, exactly, as f64.
+// Loads the even (odd) ones of 2 * Lanes(d) elements at p as f64, exactly.
 template <class D>
 HWY_INLINE hn::Vec<D> LoadEvenF64(D d, const bfloat16* p) {
   const hn::Rebind<float, D> df;
@@ -239,7 +237,7 @@ HWY_INLINE hn::Vec<D> LoadOddF64(D d, const bfloat16* p) {
   return hn::PromoteTo(d, hn::BitCast(df, hn::And(words, hn::Set(du, 0xFFFF0000u))));
 }
 
-// The same, in the arithmetic of the storage type.
+// Loads and stores in the arithmetic of the storage type.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> LoadArithmetic(D d, const T* p) {
   if constexpr (std::is_same_v<T, double>) {
@@ -257,7 +255,7 @@ HWY_INLINE void StoreArithmetic(hn::Vec<D> v, D d, T* p) {
   }
 }
 
-// The first n elements at p, at most Lanes(d), and 0 in the other lanes; and the first n lanes to p.
+// Loads the first n elements at p, at most Lanes(d), with 0 in the other lanes; stores the first n lanes to p.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> LoadFirst(D d, const T* p, size_t n) {
   if constexpr (std::is_same_v<T, hn::TFromD<D>>) {
@@ -284,8 +282,8 @@ HWY_INLINE void StoreWhole(V v, D d, hn::TFromD<D>* p) {
   }
 }
 
-// The bits of a pair, rounded to nearest even, as of BF16InHighHalf(). Where the CPU has an instruction for that, it is
-// not used for what it takes for 0: f32's subnormal numbers.
+// The bits of a pair, rounded to nearest even like BF16InHighHalf(). If the CPU has an instruction for this, its result
+// is not used if it has zeros, because the instruction takes subnormal f32 numbers for 0.
 #if HWY_TARGET != HWY_SCALAR
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE hn::Vec<hn::Repartition<uint16_t, D>> BF16FromPair(D, V a, V b) {
@@ -305,7 +303,7 @@ HWY_INLINE hn::Vec<hn::Repartition<uint16_t, D>> BF16FromPair(D, V a, V b) {
 }
 #endif
 
-// Two vectors to consecutive places. kStream: past the caches; p is then aligned to a whole vector.
+// Stores two vectors to consecutive places. kStream: with non-temporal stores; p must be aligned to a whole vector.
 template <bool kStream, class D, class T, class V = hn::Vec<D>>
 HWY_INLINE void StorePair(V a, V b, D d, T* p) {
   if constexpr (sizeof(T) == sizeof(hn::TFromD<D>)) {
@@ -339,7 +337,7 @@ struct PairOf {
   V a, b;
 };
 #if HWY_TARGET == HWY_AVX3
-// Words to the high halves, one permutation each: widening and then shifting takes two on the same ports.
+// Moves words to high halves, one permutation each. Widening and shifting takes two operations on the same ports.
 HWY_INLINE PairOf<hn::Vec<DF32>> LoadBF16Pair(const bfloat16* p) {
   const hn::Repartition<uint16_t, DF32> du16;
   constexpr __mmask32 kOdd = 0xAAAAAAAA;
@@ -358,13 +356,13 @@ HWY_INLINE PairOf<hn::Vec<D>> LoadPair(D d, const T* p) {
   return {LoadArithmetic(d, p), LoadArithmetic(d, p + hn::Lanes(d))};
 }
 
-// Can whole vectors be stored past the caches here?
+// True if non-temporal stores of whole vectors are possible here.
 HWY_INLINE bool IsAlignedToVector(const void* place) {
   return reinterpret_cast<uintptr_t>(place) % sizeof(hn::Vec<DF32>) == 0;
 }
 
-// Fetches what lies `ahead` bytes behind `bytes` bytes, all at once: spread among loads of the same lines such fetches
-// gained nothing (docs/lab/README.md, "Residual"). Past the end of a tensor it fetches nothing and does no harm.
+// Prefetches what is `ahead` bytes behind `bytes` bytes, all at once. Spreading prefetches among loads of the same
+// lines gained nothing (docs/lab/README.md, "Residual"). Past the end of a tensor this is harmless.
 HWY_INLINE void FetchBehind(const void* place, size_t bytes, size_t ahead) {
   const auto first = reinterpret_cast<uintptr_t>(place) + ahead;
   for (size_t line = 0; line < bytes; line += 64) hwy::Prefetch(reinterpret_cast<const char*>(first + line));

@@ -1,5 +1,5 @@
-// The sums of one block of columns, in virtual lanes: of x and x^2, or of x - k and (x - k)^2. docs/numerics.md
-// specifies lanes, and where they begin. Included once per target.
+// The sums of one block of columns in virtual lanes: of x and x^2, or of x - k and (x - k)^2. docs/numerics.md
+// specifies lanes and their initial values. Included once per target.
 #pragma once
 
 #include <cmath>
@@ -11,8 +11,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// Where sums begin. In f64 arithmetic those of layer norm about 0 begin at anchors, which makes their rounding errors
-// cheap; others at 0.
+// The initial values of sums. In f64 arithmetic, layer norm's sums about 0 are biased accumulators, whose rounding
+// errors are cheap to find: they begin with anchors. All others begin with 0.
 template <class A, bool kCentred>
 inline constexpr bool kAnchored = std::is_same_v<A, double>&& kCentred;
 template <class A, bool kHasAnchors>
@@ -27,7 +27,7 @@ struct Anchors<A, true> {
   using W = Wide<A, DF64>;
   using V = hn::Vec<DF64>;
 
-  // From the largest |x| of a block's first columns: of it the power of two alone.
+  // Anchors from the largest |x| of a block's first columns, of which they use only the power of two.
   static HWY_INLINE Anchors Of(V largest) {
     const DF64 d;
     const hn::RebindToUnsigned<DF64> du;
@@ -36,7 +36,7 @@ struct Anchors<A, true> {
   }
   HWY_INLINE W Sum() const { return W::From(DF64(), sum, hn::Zero(DF64())); }
   HWY_INLINE W Square() const { return W::From(DF64(), square, hn::Zero(DF64())); }
-  // Which of these lanes' sums of squares were not beyond their anchor.
+  // True for the lanes whose sum of squares did not exceed the limit of the anchor.
   HWY_INLINE auto Held(V q) const { return hn::Le(q, hn::Add(square, square)); }
 
   V sum, square;
@@ -50,13 +50,13 @@ struct FoldedSums {
   FoldedLanes<A, kEvenThenOdd<T>> s, q;
 };
 
-// The lanes' sums of a block, taken in steps from left to right.
+// The lanes' sums of a block, added in steps from left to right.
 template <class A, class T, bool kHasAnchors = false>
 class LaneSums {
  public:
   using W = Wide<A, DF64>;
 
-  // Of a block of n columns from x on.
+  // Begins a block of n columns from x on.
   HWY_INLINE void Begin(const T* x, size_t n) {
     if constexpr (kHasAnchors) anchors_ = Anchors<A, true>::Of(LargestOfFirst(x, n));
     for (size_t v = 0; v < kVectors; ++v) {
@@ -65,8 +65,8 @@ class LaneSums {
     }
   }
 
-  // Columns [from, to) of x; from and to are multiples of kLanes.
-  // accumulate(elements, the chunk's first column, the vector's number in the chunk, s, q).
+  // Adds columns [from, to) of x, where from and to are multiples of kLanes. Calls accumulate(elements, the chunk's
+  // first column, the vector's number in the chunk, s, q).
   template <class Accumulate>
   HWY_INLINE void Add(const T* HWY_RESTRICT x, size_t from, size_t to, const Accumulate& accumulate) {
     for (size_t v0 = 0; v0 < kVectors; v0 += kAtOnce) {
@@ -86,9 +86,10 @@ class LaneSums {
     }
   }
 
-  // Columns [0, n) in f32 arithmetic; after each kBesideStep of them beside(c), which does as many columns of something
-  // else from column c on. The sums stay in registers all the while. kColumns: kSteps, with n a multiple of kStep and
-  // before(c) before each of these; else n, or 0 for any multiple of kBesideStep, and before is of no use.
+  // Adds columns [0, n) in f32 arithmetic. After each kBesideStep of them it calls beside(c), which does other work for
+  // as many columns from column c on. The sums stay in registers all the while. kColumns: kSteps if n is a multiple of
+  // kStep and before(c) is called before each kStep columns. Otherwise n, or 0 for any multiple of kBesideStep, without
+  // before().
   static constexpr size_t kSteps = ~size_t{0};
   template <size_t kColumns, class Accumulate, class Before, class Beside>
   HWY_INLINE void AddBeside(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate, const Before& before,
@@ -123,7 +124,7 @@ class LaneSums {
     }
   }
 
-  // Of n columns, a multiple of kLanes. As members of an object the sums would be in memory.
+  // The sums of n columns, a multiple of kLanes. They are local variables: members of an object would be in memory.
   template <class Accumulate>
   static HWY_INLINE FoldedSums<A, T> OfWholeLanes(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate) {
     const DF64 d;
@@ -136,7 +137,7 @@ class LaneSums {
     return Folded(s, q);
   }
 
-  // The columns of an n-column block that do not fill the lanes; those that do not exist count as +0.
+  // Adds the columns of an n-column block that do not fill the lanes. Missing columns count as +0.
   template <class Accumulate>
   HWY_INLINE void AddTail(const T* x, size_t n, const Accumulate& accumulate) {
     const size_t whole = n / kLanes * kLanes;
@@ -146,7 +147,7 @@ class LaneSums {
     for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(tail, v), whole, v, s_[v], q_[v]);
   }
 
-  // A sum of squares that its anchor has not held becomes negative: it is looked at again.
+  // Folds the lanes. If an anchor did not hold, the sum of squares becomes negative, which causes a second pass.
   HWY_INLINE FoldedSums<A, T> Fold() const {
     if constexpr (kHasAnchors) {
       const DF64 d;
@@ -169,7 +170,7 @@ class LaneSums {
     return {JoinFolded(folded.s), JoinFolded(folded.q)};
   }
 
-  // The lanes of vector v of a chunk, as numbers from 0 on.
+  // The numbers of the lanes of vector v of a chunk, from 0 on.
   static HWY_INLINE hn::Vec<DF64> Lanes(size_t v) {
     const DF64 d;
     if constexpr (!kEvenThenOdd<T>) return hn::Iota(d, static_cast<double>(v * kN));
@@ -185,7 +186,7 @@ class LaneSums {
   static HWY_INLINE FoldedSums<A, T> Folded(const W* s, const W* q) {
     return {FoldLanes<A, kEvenThenOdd<T>>(s), FoldLanes<A, kEvenThenOdd<T>>(q)};
   }
-  // In f64 arithmetic, whose T is double.
+  // Used in f64 arithmetic, where T is double.
   static HWY_INLINE hn::Vec<DF64> LargestOfFirst(const T* x, size_t n) {
     const DF64 d;
     if (HWY_UNLIKELY(n < kLanes)) return hn::Set(d, LargestOfFew(x, n));
@@ -233,7 +234,7 @@ struct AboutZero {
 template <class T, bool kCentred, class A = Arithmetic<T>>
 using SumsAboutZero = LaneSums<A, T, kAnchored<A, kCentred>>;
 
-// Columns of a block, n of them from its column 0 on, or from a multiple of kLanes.
+// Adds n columns of a block, from column 0 or from a multiple of kLanes on.
 template <class T, bool kCentred>
 HWY_INLINE void AddAboutZero(const T* x, size_t n, SumsAboutZero<T, kCentred>& sums) {
   const AboutZero<kCentred, Arithmetic<T>> about_zero;
@@ -241,7 +242,7 @@ HWY_INLINE void AddAboutZero(const T* x, size_t n, SumsAboutZero<T, kCentred>& s
   sums.AddTail(x, n, about_zero);
 }
 
-// Makes columns [from, from + n) of row i of its terms. Not inlined: it would take registers from sums and maps.
+// Computes columns [from, from + n) of row i from its terms. Not inlined, because the loops need the registers.
 template <class T>
 HWY_NOINLINE void MakeColumns(const SumRows<T>& rows, size_t i, size_t from, size_t n) {
   const T* x = rows.terms.x.at(i) + from;
@@ -253,7 +254,7 @@ HWY_NOINLINE void MakeColumns(const SumRows<T>& rows, size_t i, size_t from, siz
   AddScaled<false>(rows.terms.scale, x, r, n, const_cast<T*>(rows.x.at(i) + from));
 }
 
-// What is to be done before those are summed: x is fetched, or made.
+// Prepares these columns for summing: prefetches x, or computes it.
 template <class T>
 HWY_INLINE void PrepareColumns(const SumRows<T>& rows, size_t i, size_t from, size_t n) {
   if (HWY_UNLIKELY(rows.terms.r.first != nullptr)) {
@@ -263,7 +264,7 @@ HWY_INLINE void PrepareColumns(const SumRows<T>& rows, size_t i, size_t from, si
   }
 }
 
-// The sums of as many rows as a vector holds, to `group` from row `at` on.
+// Stores the sums of as many rows as a vector holds to `group`, from row `at` on.
 template <class A>
 HWY_INLINE void StoreSums(const WideSums<Wide<A, DF64>>& sums, RowGroup<A>& group, size_t at) {
   const DF64 d;
@@ -273,8 +274,7 @@ HWY_INLINE void StoreSums(const WideSums<Wide<A, DF64>>& sums, RowGroup<A>& grou
   hn::StoreU(sums.q.Low(d), d, group.m2_lo + at);
 }
 
-// The folded lanes of a group's rows, until all are there: so many joins side by side cost less than one after the
-// other.
+// Collects the folded lanes of a group's rows. Joining them all at once costs less than one after another.
 template <class T, bool kCentred, class A = Arithmetic<T>>
 class LanesOfRows {
   using W = Wide<A, DF64>;
@@ -291,11 +291,12 @@ class LanesOfRows {
     StoreColumns(zero, q_, kLow, row * kN);
   }
 
-  // Of kN rows from `row` on.
+  // Joins kN rows from `row` on.
   HWY_INLINE WideSums<W> JoinVector(size_t row) const {
     return {kCentred ? JoinFrom(s_, row) : W::Zero(DF64()), JoinFrom(q_, row)};
   }
-  // Of rows [0, rows), to `group` from row `first` on; where rows do not fill a vector, to rows behind them as well.
+  // Joins rows [0, rows) and stores them to `group` from row `first` on. If they do not fill a vector, this also
+  // overwrites rows after them.
   HWY_INLINE void Join(size_t rows, RowGroup<A>& group, size_t first) const {
     for (size_t r = 0; r < rows; r += kN) StoreSums(JoinVector(r), group, first + r);
   }
@@ -313,7 +314,7 @@ class LanesOfRows {
   alignas(64) double s_[kMaxGroup * kN + kLow], q_[kMaxGroup * kN + kLow];
 };
 
-// Of one row, prepared and summed.
+// Prepares and sums one row.
 template <class T, bool kCentred>
 HWY_INLINE SumsAboutZero<T, kCentred> SumsOfRow(const SumRows<T>& rows, size_t i) {
   PrepareColumns(rows, i, 0, rows.n);
@@ -323,7 +324,7 @@ HWY_INLINE SumsAboutZero<T, kCentred> SumsOfRow(const SumRows<T>& rows, size_t i
   return sums;
 }
 
-// From row i on.
+// Sums rows from row i on.
 template <class T, bool kCentred>
 HWY_NOINLINE void SumRowsFrom(const SumRows<T>& rows, size_t i) {
   constexpr size_t kN = hn::MaxLanes(DF64());
@@ -343,7 +344,7 @@ void SumRowsOf(const SumRows<T>& rows) {
   SumRowsFrom<T, kCentred>(rows, 0);
 }
 
-// Pieces of a block: the lanes of all that came before it are in memory.
+// Adds a piece of a block; `lanes` has the sums of all earlier pieces.
 template <class T, bool kCentred>
 void SumPiece(const T* x, size_t n, bool is_first, double* lanes) {
   using Sums = SumsAboutZero<T, kCentred>;

@@ -1,7 +1,7 @@
-// The table of one target's kernels. Each file of src/targets/ includes this with EVENORM_TARGET, Highway's name of its
-// target, and EVENORM_TABLE, the name of its table, defined; Highway includes it again for the target, and once for the
-// baseline, of which nothing is wanted here. All that is for the target stands between HWY_BEFORE_NAMESPACE and
-// HWY_AFTER_NAMESPACE, in its namespace: docs/architecture.md says why.
+// The table of one target's kernels. Each file of src/targets/ includes this with two macros defined: EVENORM_TARGET,
+// Highway's name of its target, and EVENORM_TABLE, the name of its table. Highway includes it again for the target, and
+// once for the baseline, for which nothing is compiled. All code for the target must be between HWY_BEFORE_NAMESPACE
+// and HWY_AFTER_NAMESPACE, in its namespace: docs/architecture.md explains why.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/target-inl.h"
 #include <hwy/foreach_target.h>
@@ -11,14 +11,14 @@
 #if HWY_TARGET == EVENORM_TARGET
 
 #include "kernels/add-inl.h"
+#include "kernels/channels_first-inl.h"
 #include "kernels/columns-inl.h"
 #include "kernels/convert-inl.h"
 #include "kernels/finish-inl.h"
 #include "kernels/gradient_rows-inl.h"
-#include "kernels/look_again-inl.h"
 #include "kernels/move-inl.h"
-#include "kernels/planar-inl.h"
 #include "kernels/quantise-inl.h"
+#include "kernels/second_pass-inl.h"
 #include "kernels/short_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,5 +1,4 @@
-// Wide numbers in vectors: wide.inc, and how lanes are joined to one number. Knows nothing of rows.
-// Included once per target.
+// Wide numbers in vectors: wide.inc, and joining lanes to one number. Knows nothing of rows. Included once per target.
 #pragma once
 
 #include "kernels/simd-inl.h"
@@ -28,7 +27,7 @@ HWY_INLINE Paired<D> Upper(D d, Paired<hn::Twice<D>> a) {
 }
 #endif
 
-// A function of two vectors, of each part of two numbers.
+// Applies a function of two vectors to each part of two numbers.
 template <class D, class F>
 HWY_INLINE Plain<D> Both(const Plain<D>& a, const Plain<D>& b, const F& f) {
   return {f(a.hi, b.hi)};
@@ -38,13 +37,13 @@ HWY_INLINE Paired<D> Both(const Paired<D>& a, const Paired<D>& b, const F& f) {
   return {f(a.hi, b.hi), f(a.lo, b.lo)};
 }
 
-// A sum without the number that it began with, of at most twice its size.
+// Subtracts the anchor, which a sum began with; the sum is at most twice as large.
 template <class D>
 HWY_INLINE Paired<D> Without(const Paired<D>& sum, const Paired<D>& anchor) {
   return {hn::Sub(sum.hi, anchor.hi), sum.lo};
 }
 
-// Wide numbers side by side: their high parts, and `low` numbers further their low parts.
+// Loads and stores wide numbers whose high parts are contiguous, with low parts `low` numbers further.
 template <class W>
 HWY_INLINE W LoadColumns(const double* values, size_t low, size_t i) {
   const DF64 d;
@@ -60,7 +59,7 @@ HWY_INLINE void StoreColumns(Paired<DF64> w, double* values, size_t low, size_t 
   hn::StoreU(w.lo, d, values + low + i);
 }
 
-// Joins lanes l and l + N/2, then l and l + N/4, ... of one vector, to one lane.
+// Joins lanes l and l + N/2, then l and l + N/4, and so on, of one vector, to one lane.
 template <template <class> class W, class D>
 HWY_INLINE auto JoinLanes(D d, W<D> a) {
 #if HWY_TARGET != HWY_SCALAR

@@ -9,7 +9,7 @@
 namespace evenorm::internal {
 namespace {
 
-// 0 or less: not known.
+// sysconf() returns 0 or less if a size is unknown.
 [[maybe_unused]] std::size_t known_or(long bytes, std::size_t otherwise) {
   return bytes > 0 ? static_cast<std::size_t>(bytes) : otherwise;
 }

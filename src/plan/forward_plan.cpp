@@ -11,7 +11,7 @@ bool fits(const Problem& p, const ForwardPlan& plan) {
   return plan.scratch.bytes <= forward_scratch_bytes(arithmetic_type(p));
 }
 
-// Can one pass write both y? They need one arithmetic and dense rows.
+// True if one pass can write both y. They need one arithmetic and dense rows.
 bool can_share(const Problem& p) {
   return arithmetic_type(p) == arithmetic_type_of_second(p) && !needs_tiles(p) && has_dense_rows(p.y2);
 }
@@ -23,7 +23,7 @@ Problem first_alone(const Problem& p) {
   return alone;
 }
 
-// The second y in the first one's place. The first y's pass writes the sum and the statistics.
+// The second y takes the first one's place. The sum and the statistics are left to the first y's pass.
 Problem second_alone(const Problem& p) {
   Problem swapped = p;
   std::swap(swapped.y, swapped.y2);
@@ -33,8 +33,8 @@ Problem second_alone(const Problem& p) {
   return first_alone(swapped);
 }
 
-// Do rows lie side by side, whole cache lines of each column? In tiles of as many rows, scratch also holds the trees of
-// rows of several blocks.
+// True for channels-first rows that fill whole cache lines of each column. Rows of several blocks need tiles of as many
+// rows, because scratch also holds their trees.
 bool is_channels_first(const Problem& p, const TilePlan& tile) {
   const DType type = row_type(p);
   const std::size_t rows_of_a_line = kLine / bytes_of(type);

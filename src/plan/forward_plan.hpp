@@ -1,5 +1,5 @@
-// How a forward pass goes: which driver takes its rows, how it uses the caches, and its scratch. Decided once, before
-// anything runs, from the problem and the sizes of the caches. Plain data; no bit of any result depends on it.
+// The plan of a forward pass: its driver, cache use and scratch. It is computed once, before anything runs, from the
+// problem and the sizes of the caches. It is plain data, and no bit of any result depends on it.
 #pragma once
 
 #include <array>
@@ -11,39 +11,39 @@
 
 namespace evenorm::internal {
 
-// The driver of a pass (rows/forward*.cpp). Each hands out-of-range rows to rows/scaled.cpp one by one.
+// The driver of a pass (rows/forward*.cpp). Each driver passes out-of-range rows to rows/scaled.cpp one by one.
 enum class ForwardRoute : unsigned char {
-  short_rows,      // at most one block of columns: groups of rows
-  long_rows,       // several blocks of columns
+  short_rows,      // rows of at most one block, in groups
+  long_rows,       // rows of several blocks
   pieces,          // rows of which scratch holds only some columns at a time
-  channels_first,  // rows side by side in memory, normalised where they are
-  precomputed,     // rows whose moments are given: normalised only
+  channels_first,  // channels-first rows, normalised without gathering
+  precomputed,     // rows with precomputed statistics, which are only normalised
 };
 
 struct ForwardPlan {
   ForwardRoute route = ForwardRoute::short_rows;
-  // The route of rows that `route` cannot take: those that do not fill cache lines, or all of them where gamma or beta
-  // holds a NaN or an infinity. Differs from `route` for channels_first alone.
+  // The route of rows that `route` cannot take: those that do not fill cache lines, or all rows if gamma or beta holds
+  // a NaN or an infinity. It differs from `route` only for channels_first.
   ForwardRoute otherwise = ForwardRoute::short_rows;
   CacheUse cache;
   ForwardScratch scratch;
 };
 ForwardPlan make_plan(const Problem& one_pass, CacheUse cache) noexcept;
 
-// What fits the caches of this machine.
+// The cache use that suits caches of these sizes.
 CacheUse cache_use(const Problem& p, const Caches& caches) noexcept;
 
-// The type whose kernels a problem runs: that of x and y where they agree and need no f64 arithmetic, else that of the
-// arithmetic, with x and y converted block by block.
+// The type whose kernels run. This is the type of x and y if they agree and need no f64 arithmetic. Otherwise it is the
+// type of the arithmetic, and x and y are converted block by block.
 DType row_type(const Problem& p) noexcept;
 
-// The passes of a validated problem: one, or, where its two y cannot share a pass, one for each.
+// The passes of a validated problem: one, or one for each y if its two y cannot share a pass.
 class ForwardPasses {
  public:
-  // Throws Error where scratch does not suffice, std::bad_alloc where there are two passes and no memory for them.
+  // Throws Error if scratch does not suffice, and std::bad_alloc if there is no memory for two passes.
   explicit ForwardPasses(Problem validated, const Caches& caches = internal::caches());
 
-  // run(problem, plan) for each pass, in order. y and the sum may lie where x does, so y's pass comes last.
+  // Calls run(problem, plan) for each pass, in order. y's pass comes last, since y and the sum may overwrite x.
   template <class Run>
   void for_each(const Run& run) const {
     if (alone_ == nullptr) return run(problem, plan_);
@@ -59,8 +59,8 @@ class ForwardPasses {
   };
   static Pass planned(Problem p, const Caches& caches);
 
-  ForwardPlan plan_;                                  // of the one pass
-  std::shared_ptr<const std::array<Pass, 2>> alone_;  // or the second y's pass and the first's
+  ForwardPlan plan_;                                  // of a single pass
+  std::shared_ptr<const std::array<Pass, 2>> alone_;  // otherwise, the second y's pass and the first's
 };
 
 }  // namespace evenorm::internal

@@ -9,22 +9,23 @@
 namespace evenorm::internal {
 namespace {
 
-constexpr std::size_t kMostScratch = 256u << 10u;  // bytes of scratch where x is small
-constexpr std::size_t kTwoStepCols = 1024;         // for shorter rows a second look costs what threads gain
+constexpr std::size_t kMostScratch = 256u << 10u;  // bytes, for a small x
+constexpr std::size_t kTwoStepCols = 1024;         // for shorter rows a second pass over x costs what threads gain
 
 bool sums_over_rows(const GradientProblem& p) { return p.dgamma.data != nullptr || p.dbeta.data != nullptr; }
 std::size_t scalars_bytes(const GradientProblem& p) { return p.rows * sizeof(GradientScalars); }
 
-// What the caller is promised that scratch is at most.
+// The most scratch that a caller is promised to need.
 std::size_t most_scratch(const GradientProblem& p) {
   return std::max(kMostScratch, p.rows * p.cols * bytes_of(p.x.dtype) / 8);
 }
 
-// Sums fill scratch only where there is one block, of fewer rows than this. Without room to align them, the scalars of
-// as many rows still have it.
+// Sums fill all of this scratch only if there is one row block, of fewer rows than this. If they leave no room for
+// alignment, the scalars of as many rows still do.
 constexpr std::size_t kMostRowsOfOneBlock = 2 * least_rows_of_block(DType::f64, DType::bf16);
 static_assert(kMostRowsOfOneBlock * sizeof(GradientScalars) + kLine <= kMostScratch - kLine);
 
+// Prefetching pays from memory.
 GradientCacheUse cache_use(const GradientProblem& p, const Caches& caches) {
   const std::size_t elements = p.rows * p.cols;
   GradientCacheUse use;

@@ -1,5 +1,6 @@
-// How a backward pass goes: how rows and columns are shared out, how it uses the caches, and its scratch. Decided once,
-// before anything runs, from the problem and the sizes of the caches. Plain data; no bit of any result depends on it.
+// The plan of a backward pass: how rows and columns are shared out, cache use and scratch. It is computed once, before
+// anything runs, from the problem and the sizes of the caches. It is plain data, and no bit of any result depends on
+// it.
 #pragma once
 
 #include "plan/caches.hpp"
@@ -9,30 +10,29 @@
 namespace evenorm::internal {
 
 enum class GradientRoute : unsigned char {
-  rows,        // dx alone, row by row: nothing is summed over rows
-  row_blocks,  // all gradients of one block of rows after the other; the blocks' sums are joined in a tree
-  two_steps,   // few long rows: first the scalars of each row, then all gradients of one strip of columns after another
+  rows,        // dx alone, row by row; nothing is summed over rows
+  row_blocks,  // all gradients, by row blocks, whose sums are joined in a tree
+  two_steps,   // few long rows: first the scalars of each row, then all gradients by columns
 };
 
 struct GradientCacheUse {
-  bool stream_dx = false;  // dx is written past the caches, by non-temporal stores
+  bool stream_dx = false;  // non-temporal stores of dx
   bool fetch = false;      // x and dy of the next row are prefetched
 };
 
 struct GradientPlan {
   GradientRoute route = GradientRoute::rows;
-  // Of row_blocks that are one block: several threads take two steps, and so does one whose scratch leaves no room to
-  // align the sums.
+  // For a single row block: several threads take two steps. So does one thread if scratch has no room to align sums.
   bool may_take_two_steps = false;
   GradientCacheUse cache;
-  GradientScratch scratch;        // of a worker, on its stack
-  std::size_t scratch_bytes = 0;  // what the caller provides, at any address: sums over rows, or scalars of rows
-  std::size_t spare_bytes = 0;    // of these, for alignment
+  GradientScratch scratch;        // of one worker, on its stack
+  std::size_t scratch_bytes = 0;  // provided by the caller, at any address: sums over rows, or scalars of rows
+  std::size_t spare_bytes = 0;    // the part of scratch_bytes that is for alignment
 };
 GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept;
 
 struct GradientPass {
-  // Throws Error where scratch does not suffice.
+  // Throws Error if scratch does not suffice.
   explicit GradientPass(GradientProblem validated, const Caches& caches = internal::caches());
 
   GradientProblem problem;

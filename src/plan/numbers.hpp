@@ -1,4 +1,4 @@
-// What rows leave behind: moments of a tree's nodes, scalars of finished rows, sums over rows. Plain data.
+// The results of rows as plain data: moments of a tree's nodes, scalars of finished rows, sums over rows.
 #pragma once
 
 #include <cstddef>
@@ -7,24 +7,24 @@
 
 namespace evenorm::internal {
 
-// The moments of a node of a row's tree: Moments without an exponent.
+// The moments of a node of a row's tree: like Moments, but without an exponent.
 struct MomentNode {
   double count;
   double mean_hi, mean_lo;
   double m2_hi, m2_lo;
 };
 
-// What the map needs of a row. near_zero: as IsNearZero() of statistics.inc has it. extreme: the row must go through
-// the scaled path instead.
+// The scalars of a row that the normalise step uses. near_zero: IsNearZero() of statistics.inc. extreme: the row is out
+// of range and must take the scaled path.
 struct RowScalars {
   double mean_hi, mean_lo;
   double rstd;
   bool near_zero, extreme;
 };
 
-// What dx of a row is made of; hi + lo where lo is used (f64 arithmetic). mean is that of x 2^-x_exponent,
-// rstd 2^rstd_exponent that of the row itself, c1 2^c1_exponent = mean(g), c2 2^c2_exponent = mean(g xhat). The
-// exponents are 0 unless the row is wide.
+// The scalars of a row that the dx step uses, as hi + lo where lo is used (f64 arithmetic). mean is the mean of x
+// 2^-x_exponent. rstd 2^rstd_exponent is the row's rstd, c1 2^c1_exponent = mean(g) and c2 2^c2_exponent = mean(g
+// xhat). The exponents are 0 unless the row is wide.
 struct GradientScalars {
   double mean_hi, mean_lo;
   double rstd, rstd_lo;
@@ -34,7 +34,7 @@ struct GradientScalars {
   bool wide;  // the row leaves the arithmetic's range on the way: rows/wide_gradient.hpp
 };
 
-// Sums over blocks of a row: of g and of g (centre - x).
+// The sums of g and of g (centre - x) over blocks of a row.
 struct GradientNode {
   double g_hi, g_lo, gd_hi, gd_lo;
 };
@@ -45,9 +45,9 @@ struct GradientSums {
   int g_exponent = 0, gd_exponent = 0;
 };
 
-// Sums over rows, from column `first` on: dgamma and dbeta, then, in f64 arithmetic, the low parts of both, each in a
-// run of `stride` numbers; and the chains of rows on their way to them, two runs of chain_length(stride) numbers of the
-// arithmetic's type.
+// Sums over rows, from column `first` on: dgamma, dbeta and, in f64 arithmetic, the low parts of both. Each takes
+// `stride` numbers. `chains` are the rows that have not been added to them yet: two times chain_length(stride) numbers
+// of the arithmetic's type.
 struct ColumnSums {
   double* values = nullptr;
   std::size_t first = 0;

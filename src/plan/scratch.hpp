@@ -1,5 +1,4 @@
-// The memory that one worker needs beside its registers, on its stack: pieces of it, as src/plan/scratch_plan.hpp plans
-// them.
+// The temporary memory of one worker, on its stack. src/plan/scratch_plan.hpp plans the pieces of it.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,7 @@ namespace evenorm::internal {
 
 class Scratch {
  public:
-  // Not initialised, aligned to a cache line; null where the piece is absent.
+  // The memory of a piece: not initialised, aligned to a cache line, and null if the piece is absent.
   template <class T>
   T* at(const Piece& piece) const {
     return piece.bytes == 0 ? nullptr : static_cast<T*>(static_cast<void*>(bytes_ + piece.offset));

@@ -1,4 +1,5 @@
-// Scratch is handed out in the order of what needs it most: tiles take what is left, rings of sums what those leave.
+// Computes the scratch of each pass. What needs it most takes it first: tiles take what is left, rings of sums the
+// rest.
 #include "plan/scratch_plan.hpp"
 
 #include <algorithm>
@@ -10,7 +11,8 @@ namespace {
 
 constexpr std::size_t rounded(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// Hands out scratch from its start. What is taken beyond its end is counted, too: the plan's total tells.
+// Hands out scratch from its start. It also counts what is taken beyond the end, so used() shows if a plan is too
+// large.
 class Taker {
  public:
   explicit Taker(std::size_t bytes) : bytes_(bytes) {}
@@ -34,7 +36,7 @@ using Parameter = Vector<const void*>;
 
 bool is_dense(const Parameter& v) { return v.axes.is_dense(bytes_of(v.dtype)); }
 
-// Has it to be both gathered and converted? It is not of f64, then.
+// True if the parameter is both gathered and converted; never the case for f64.
 bool needs_raw(const Parameter& v, DType arithmetic) {
   return v.data != nullptr && v.dtype != arithmetic && !is_dense(v);
 }
@@ -46,7 +48,7 @@ ParameterPlan plan_parameter(Taker& taker, const Parameter& v, bool plus_one, DT
   return {taker.take((whole ? cols : kBlock) * bytes_of(arithmetic)), whole};
 }
 
-// How many rows and columns of x and y are gathered at once.
+// Computes how many rows and columns of x and y are gathered at once.
 class TileDivision {
  public:
   TileDivision(const Problem& p, std::size_t beside_row)
@@ -65,11 +67,8 @@ class TileDivision {
   }
 
  private:
-  static constexpr std::size_t kRounding = 4 * kLine;   // what pieces are rounded up by
-  static constexpr std::size_t kWholeRounding = kLine;  // of whole rows: one of two pieces, rows being whole lines
-
-  // Where rows lie side by side, a tile has whole cache lines of a column, if need be of fewer columns: of half lines,
-  // every line would be read twice.
+  static constexpr std::size_t kRounding = 4 * kLine;   // the most that rounding up pieces can add
+  static constexpr std::size_t kWholeRounding = kLine;  // the same for whole rows: only one of two pieces is rounded
   void divide(std::size_t left) {
     const std::size_t bytes = left > kRounding ? left - kRounding : 0, for_whole = bytes + kRounding - kWholeRounding;
     const std::size_t line = kLine / std::min(bytes_of(p_.x.dtype), bytes_of(p_.y.dtype));
@@ -99,13 +98,13 @@ class TileDivision {
     plan_.y_bytes = scatters_y_ ? apart(cols * bytes_of(p_.y.dtype)) : 0;
   }
   std::size_t row_bytes() const { return shared_ ? plan_.x_bytes : plan_.x_bytes + plan_.y_bytes; }
-  // Whole cache lines, and not a power of two apart, which would put all rows in the same few places of a cache.
+  // Rounds up to whole cache lines, but not to a power of two, which would put all rows into a few sets of a cache.
   static std::size_t apart(std::size_t bytes) {
     if (bytes < kLine) return rounded(bytes, 16);
     return rounded(bytes, kLine) + (bytes % 1024 == 0 ? kLine : 0);
   }
 
-  // Of the tiles, with room for a block of one row, too.
+  // The memory of the tiles, which have room for at least a block of one row.
   std::size_t memory() const { return x_memory() + (shared_ ? 0 : y_memory()); }
   std::size_t x_memory() const { return gathers_x_ ? memory_of(p_.x.dtype, plan_.x_bytes) : 0; }
   std::size_t y_memory() const { return scatters_y_ ? memory_of(p_.y.dtype, plan_.y_bytes) : 0; }
@@ -119,15 +118,16 @@ class TileDivision {
   TilePlan plan_;
 };
 
-// gamma and beta, where they are converted: so many columns are kept, unless tiles need the scratch.
+// How many columns of a converted gamma and beta are kept, unless tiles need the scratch.
 std::size_t columns_to_keep(const Problem& p) {
   if (arithmetic_type(p) == DType::f64 || needs_tiles(p)) return kBlock;
   return p.y2.data != nullptr ? 2 * kBlock : 4 * kBlock;
 }
 
-// Where sums stay between their reduction and their map: where they or y go; in a ring, where that is to be written
-// past the caches; or nowhere, and the map adds anew. Not where the map of a row is another call's, nor where nothing
-// is reduced.
+// Plans where the sums x + residual stay between the reduction of a row and its normalise step:
+// - in the tensor that they or y go to;
+// - in a ring in scratch, if that tensor is written with non-temporal stores;
+// - nowhere: the normalise step adds again. This includes rows that another call normalises, or that are not reduced.
 void plan_sums(Taker& taker, const Problem& p, CacheUse cache, ForwardScratch& s) {
   const DType row = row_type(p);
   const bool has_sum = p.sum.data != nullptr, is_short = p.cols <= kBlock;
@@ -136,7 +136,7 @@ void plan_sums(Taker& taker, const Problem& p, CacheUse cache, ForwardScratch& s
   const std::size_t leave = p.y.dtype == DType::i8 ? kBlock * bytes_of(arithmetic_type(p)) : 0;  // for the integers
   const std::size_t row_bytes = std::max(rounded(p.cols * bytes_of(row), kLine), kLine);
   const std::size_t room = taker.left() > leave ? (taker.left() - leave) / row_bytes : 0;
-  // Shorter rows gain nothing by it: docs/lab/README.md, "Residual".
+  // Shorter rows gain nothing from a ring: docs/lab/README.md, "Residual".
   const bool wants_ring = (streams && p.cols * bytes_of(row) >= kLeastStreamed) || !fits;
   if (room >= least && wants_ring) {
     s.ring_rows = std::min(room, most);
@@ -204,7 +204,7 @@ ForwardScratch forward_scratch(const Problem& p, CacheUse cache) noexcept {
   s.tile = TileDivision(p, lane_sums + nodes).take_from(taker);
   const bool by_pieces = s.tile.rows != 0 && s.tile.cols != p.cols;
   s.lane_sums = taker.take_if(by_pieces, s.tile.rows * lane_sums);
-  // One row's tree is done with when that of a scaled row begins.
+  // The tree of a single row is no longer needed when that of a scaled row begins.
   s.row_nodes = by_pieces && s.tile.rows == 1 ? s.nodes : taker.take_if(by_pieces, s.tile.rows * nodes);
   s.group = std::clamp(kGroupBytes / row_bytes, std::size_t{2}, kMaxGroup);
   s.rows_ahead = p.cols <= kFarAheadCols ? 2 : 1;
@@ -238,11 +238,11 @@ GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   const std::size_t piece_bytes = piece * bytes_of(arithmetic);
   Taker taker(kGradientScratchBytes);
   GradientScratch s;
-  // Moments are done with when sums begin.
+  // Moments are no longer needed when sums begin.
   s.nodes = taker.take(levels * std::max(sizeof(MomentNode), sizeof(GradientSums)));
   const bool dense_x = has_dense_rows(p.x), dense_dy = has_dense_rows(p.dy), converts_x = p.x.dtype != row;
   const bool dense_dx = p.dx.data == nullptr || has_dense_rows(p.dx);
-  // Of a tile that passes: whole blocks of x, or pieces of a narrower type.
+  // A tile that only passes through holds whole blocks of x, or pieces of a narrower type.
   const std::size_t of_block = dense_x ? 0 : kBlock * bytes_of(p.x.dtype);
   const std::size_t of_piece = dense_dy && dense_dx ? 0 : piece_bytes / 2;
   const Piece passing = taker.take(std::max(of_block, of_piece));

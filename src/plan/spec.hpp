@@ -1,5 +1,5 @@
-// What fixes the bits: lanes, blocks, trees, ranges. docs/numerics.md is their specification. What is for speed, and
-// fixes none, is in tuning.hpp.
+// The constants that fix the bits: lanes, blocks, trees, ranges. docs/numerics.md specifies them. tuning.hpp has the
+// others.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace evenorm::internal {
 
-inline constexpr std::size_t kLanes = 16;  // virtual lanes that a block's sums are kept in
-// How many numbers the lanes' sums of a piece of a block are: sums of x and of x^2, and in f64 arithmetic their low
+inline constexpr std::size_t kLanes = 16;  // virtual lanes that hold a block's sums
+// The numbers that hold the lanes' sums of a piece of a block: sums of x and of x^2, and in f64 arithmetic their low
 // parts and their anchors.
 template <class A>
 inline constexpr std::size_t kPieceSums = sizeof(A) == sizeof(double) ? 5 * kLanes : 2 * kLanes;
@@ -22,35 +22,36 @@ constexpr std::size_t block_cols(std::size_t cols, std::size_t block) {
   return std::min(kBlock, cols - block * kBlock);
 }
 
-// A block's squares are summed again about its mean where less than this share of them is left after the mean is
-// taken out. docs/numerics.md derives the error that remains.
-inline constexpr double kSecondLook = 0x1p-16;
-// Layer norm's sums in f64 arithmetic begin at anchors, a power of two of the block's first columns times these: of x
-// and of x^2. A lane holds squares that add up to no more than its anchor.
+// A block is summed again about its mean if subtracting the mean leaves less than this fraction of its sum of squares.
+// docs/numerics.md derives the error that remains.
+inline constexpr double kSecondPass = 0x1p-16;
+// Layer norm's sums in f64 arithmetic are biased accumulators. Their initial value, the anchor, is a power of two of
+// the block's first columns times one of these factors, for x and x^2. In each lane squares may add up to at most the
+// anchor.
 inline constexpr double kSumAnchor = 0x1p11;
 inline constexpr double kSquareAnchor = 0x1p12;
 
-// Rows whose mean square lies outside [low, high] are scaled by a power of two before anything else.
+// Rows whose mean square is outside [low, high] are scaled by a power of two.
 struct SafeRange {
   double low, high;
 };
 inline constexpr SafeRange kSafeF32{0x1p-120, 0x1p200};
 inline constexpr SafeRange kSafeF64{0x1p-800, 0x1p960};
-// The largest |x| of a row outside is in a block whose mean square is outside these, for up to kMaxCols columns.
+// The largest |x| of an out-of-range row is in a block with a mean square outside these ranges, for up to kMaxCols
+// columns.
 inline constexpr SafeRange kScaledByOthersF32{0x1p-64, 0x1p180};
 inline constexpr SafeRange kScaledByOthersF64{0x1p-740, 0x1p940};
-// Above it every row of f32 arithmetic is scaled: rstd would be subnormal there, with digits lost.
+// In f32 arithmetic every row is scaled if eps is larger: rstd would be subnormal and lose digits.
 inline constexpr double kLargestEpsF32 = 0x1p251;
 
-// Rows with mean^2 up to this share of var are mapped without taking the mean from x. docs/numerics.md has the error.
+// Rows with mean^2 up to this fraction of var are normalised without subtracting the mean (docs/numerics.md).
 inline constexpr double kNearZero = 0.8125;
 
-inline constexpr double kLargestInt8 = 127;  // of quantised y
+inline constexpr double kLargestInt8 = 127;  // of an i8 y
 
-// Sums over rows are kept in so many f64 for each column, and cut by blocks of rows: how many, by the problem's size
-// alone (of whole rows, which processes may share). Their sums, 16 bytes a column in f32 arithmetic and 32 in f64
-// arithmetic, stay below 1/8 of x, or are those of two blocks of at most 1,024 columns: few rows, too, are two threads'
-// work.
+// Sums over rows are kept per row block, column_numbers() f64 for each column. The number of row blocks depends only on
+// the problem's size (of whole rows, which processes may share). All their sums, 16 bytes a column in f32 and 32 in f64
+// arithmetic, stay below 1/8 of x, or are two blocks of at most 1,024 columns, so that two threads can share few rows.
 inline constexpr std::size_t kMaxRowBlocks = 256, kLeastOfTwo = 32768;  // elements of x
 constexpr std::size_t column_numbers(DType arithmetic) { return arithmetic == DType::f64 ? 4 : 2; }
 constexpr std::size_t least_rows_of_block(DType arithmetic, DType x) {
@@ -60,17 +61,17 @@ constexpr std::size_t row_blocks(DType arithmetic, DType x, std::size_t rows, st
   const std::size_t blocks = std::clamp(rows / least_rows_of_block(arithmetic, x), std::size_t{1}, kMaxRowBlocks);
   return blocks == 1 && whole_cols <= kBlock && rows * whole_cols >= kLeastOfTwo ? 2 : blocks;
 }
-// Where share i of `shares` even ones begins: row blocks, and what threads take.
+// The start of share i if units are split evenly into `shares`: row blocks, and what threads take.
 inline std::size_t share_start(std::size_t units, std::size_t shares, std::size_t i) {
   return units / shares * i + units % shares * i / shares;
 }
 
-// The backward pass adds in the arithmetic's type along chains before it adds wide: of a row over so many lines of
-// kLanes columns, of a column over so many rows.
+// The backward pass adds in the arithmetic's type along short chains, and adds these wide. A row's chain takes so many
+// lines of kLanes columns, a column's chain so many rows.
 inline constexpr std::size_t kChainLines = 4, kChainRows = 4;
 
-// Where a row's dx is made in the arithmetic's type: rstd is 0 or within these, and c2 and k2 = c2 rstd^2 are 0 or at
-// least `k2` in magnitude. Other rows are done in wider numbers.
+// A row's dx is computed in the arithmetic's type if rstd is 0 or within these limits, and c2 and k2 = c2 rstd^2 are 0
+// or at least `k2` in magnitude. Other rows are wide.
 struct GradientRange {
   double least_rstd, largest_rstd, k2;
 };

@@ -110,7 +110,7 @@ inline bool is_in_place(const GradientProblem& p) {
   return p.dx.data != nullptr && (p.dx.data == p.x.data || p.dx.data == p.dy.data || p.dx.data == p.dsum.data);
 }
 
-// True if the elements of each row lie side by side. Otherwise rows are gathered into scratch.
+// True if the elements of each row are contiguous. Otherwise rows are gathered into scratch.
 template <class Pointer>
 bool has_dense_rows(const Matrix<Pointer>& m) {
   return m.cols.is_dense(bytes_of(m.dtype));

@@ -1,5 +1,6 @@
 // The statistics that a backward pass is given, or finds anew, as the forward pass finds them.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "rows/backward.hpp"
@@ -9,6 +10,14 @@ namespace {
 
 double load_statistic(const Vector<const void*>& from, std::size_t row) {
   return load_one(reinterpret_cast<const double*>(static_cast<const char*>(from.data) + from.axes.offset(row)));
+}
+
+void load_statistics(const Vector<const void*>& from, std::size_t first, std::size_t count, double* to) {
+  if (from.axes.is_dense(sizeof(double))) {
+    std::memcpy(to, static_cast<const char*>(from.data) + first * sizeof(double), count * sizeof(double));
+  } else {
+    for (std::size_t i = 0; i < count; ++i) to[i] = load_statistic(from, first + i);
+  }
 }
 
 // Whether a row of this rstd is wide.
@@ -85,10 +94,12 @@ bool BackwardRows<T>::find_short_statistics(std::size_t first, std::size_t count
     finish_group<T>(kernels_, group, count, p_.cols, p_.eps, is_centred(), x, first);
     if (group.any_flag(count)) return false;
   }
+  std::fill_n(to.mean_hi, count, 0.0);
+  if (is_given && is_centred()) load_statistics(p_.mean, first, count, to.mean_hi);
+  if (is_given) load_statistics(p_.rstd, first, count, to.rstd);
+  if (!is_given) std::copy_n(group.mean_hi, count, to.mean_hi), std::copy_n(group.rstd, count, to.rstd);
   for (std::size_t i = 0; i < count; ++i) {
-    const bool has_mean = is_given && is_centred();
-    to.mean_hi[i] = has_mean ? load_statistic(p_.mean, first + i) : is_given ? 0 : group.mean_hi[i];
-    to.rstd[i] = usable_rstd(is_given ? load_statistic(p_.rstd, first + i) : group.rstd[i]);
+    to.rstd[i] = usable_rstd(to.rstd[i]);
     to.mean_lo[i] = kWide ? group.mean_lo[i] : 0;
     to.rstd_lo[i] = 0;
     if constexpr (kWide) {

@@ -1,4 +1,4 @@
-// Canonical NaNs (sink.hpp): seldom needed, so plain loops.
+// Replaces NaNs by canonical ones (sink.hpp). This is rarely needed, so loops are plain.
 #include <limits>
 
 #include "rows/sink.hpp"

@@ -1,4 +1,5 @@
-// Rows of one block, in groups; and what all share: maps and their arguments. All other rows: forward_long.cpp.
+// The forward pass of rows of one block, in groups, and what all routes share: the normalise step and its arguments.
+// Other rows: forward_long.cpp, forward_channels_first.cpp.
 #include "rows/forward.hpp"
 
 #include "rows/stream.hpp"
@@ -31,7 +32,7 @@ ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const Forw
   if (is_fused(p)) fuse(scratch, used, reduces);
 }
 
-// What a fused pass has more.
+// Sets up what only a fused pass has.
 template <class T>
 [[gnu::noinline]] void ForwardRows<T>::fuse(const Scratch& scratch, ColumnRange used, bool reduces) {
   fusion_.emplace(kernels_, p_, used, reduces, plan_, scratch, raw_);
@@ -46,12 +47,12 @@ template <class T>
 
 template <class T>
 void ForwardRows<T>::run(std::size_t first, std::size_t count) {
-  const bool is_planar = plan_.route == ForwardRoute::channels_first && only_numbers_;
-  is_planar ? run_planar(first, count) : run_tiles(first, count);
+  const bool is_channels_first = plan_.route == ForwardRoute::channels_first && only_numbers_;
+  is_channels_first ? run_channels_first(first, count) : run_tiles(first, count);
   if (plan_.cache.stream_y || plan_.cache.stream_sum) flush_stream();
 }
 
-// Tile by tile; all at once where both tensors have dense rows.
+// Runs rows tile by tile, or all at once if both tensors have dense rows.
 template <class T>
 void ForwardRows<T>::run_tiles(std::size_t first, std::size_t count) {
   const std::size_t tile_rows = tiles_.rows() == 0 ? count : tiles_.rows();
@@ -84,7 +85,7 @@ void ForwardRows<T>::map_blocks(std::size_t row, const RowScalars& scalars, std:
   if (plan_.cache.stream_y || plan_.cache.stream_sum) flush_stream();
 }
 
-// How many rows kernels may take at once: those that have places of their own.
+// How many rows one kernel call may take: rows that have memory of their own.
 template <class T>
 std::size_t ForwardRows<T>::summed_at_once(std::size_t row, std::size_t rows) const {
   return tiles_.fetches() ? 1 : sum_source_.even_rows(row, rows);
@@ -96,7 +97,7 @@ std::size_t ForwardRows<T>::mapped_at_once(std::size_t row, std::size_t rows) co
   return std::min(map_source_.even_rows(row, even), sink_.even_rows(row, even));
 }
 
-// Rows of one block, in groups: in each turn one is mapped, the next one finished, the next but one summed.
+// Rows of one block, in groups: each iteration normalises one group, finishes the next and sums the one after.
 template <class T>
 void ForwardRows<T>::run_short_rows(std::size_t first, std::size_t count) {
   std::optional<ShortRows<T>> even = even_short_rows(first, count);
@@ -120,7 +121,7 @@ void ForwardRows<T>::run_short_rows(std::size_t first, std::size_t count) {
   }
 }
 
-// What turns leave to do: statistics that are handed out, a quantised y.
+// Adds hooks for what the kernel's pipeline leaves to do: storing statistics, and quantising y.
 template <class T>
 void ForwardRows<T>::add_hooks(ShortRows<T>& rows, TurnContext& context) const {
   rows.context = &context;
@@ -138,8 +139,7 @@ void ForwardRows<T>::add_hooks(ShortRows<T>& rows, TurnContext& context) const {
   }
 }
 
-// Has a kernel all that a block wants? Of what is read nothing passes through scratch, and nothing is written beside y;
-// in_place(): nor does y pass.
+// True if a kernel reads its blocks in place and nothing is written beside y. in_place(): y is written in place, too.
 template <class T>
 bool ForwardRows<T>::reads_in_place() const {
   return only_numbers_ && !writes_beside_ && !tiles_.fetches() && !sum_source_.passes() && !map_source_.passes();
@@ -149,14 +149,14 @@ bool ForwardRows<T>::in_place() const {
   return reads_in_place() && !sink_.passes();
 }
 
-// Can a kernel go from each of these rows to the next, writing nothing but y?
+// True if these rows are evenly spaced, and a kernel writes nothing but y.
 template <class T>
 bool ForwardRows<T>::are_even(std::size_t first, std::size_t count) const {
   return reads_in_place() && !copies_sum_ && sum_source_.even_rows(first, count) == count &&
          sink_.are_even(first, count);
 }
 
-// Rows that one kernel can take, turn by turn.
+// The arguments of the pipeline kernel, if it can take these rows.
 template <class T>
 std::optional<ShortRows<T>> ForwardRows<T>::even_short_rows(std::size_t first, std::size_t count) {
   const std::size_t in_turn = sink_.rows_in_turn();
@@ -184,7 +184,7 @@ std::optional<ShortRows<T>> ForwardRows<T>::even_short_rows(std::size_t first, s
                       nullptr};
 }
 
-// From `turn` on, until a group has a row that is extreme. Returns the turn that is next.
+// Runs the pipeline from `turn` on, until a group has an out-of-range row. Returns the next turn.
 template <class T>
 std::size_t ForwardRows<T>::run_turns(const ShortRows<T>& rows, std::size_t first, std::size_t turn) {
   turn = of_type_.short_turns[index_of(p_.kind)](rows, turn);
@@ -261,8 +261,7 @@ typename ForwardRows<T>::Blocks ForwardRows<T>::block_of_row(std::size_t row, st
   const A* gamma = gamma_.block(first, n);
   return blocks_of_rows(row, 1, first, n, gamma, beta_.block(first, n), scalars, at);
 }
-// Kernels get the arguments where they are made: a copy of what was stored in smaller parts waits until that is in the
-// cache.
+// Arguments are constructed in place. A copy would wait until what was just stored in smaller parts is in the cache.
 template <class T>
 typename ForwardRows<T>::Blocks ForwardRows<T>::blocks_of_rows(std::size_t row, std::size_t rows, std::size_t first,
                                                                std::size_t n, const A* gamma, const A* beta,
@@ -287,7 +286,7 @@ typename ForwardRows<T>::Blocks ForwardRows<T>::blocks_of_rows(std::size_t row, 
            plan_.cache.stream_sum}};
 }
 
-// Maps b from column `from` on, a multiple of kStep, its last columns among them.
+// Normalises b from column `from` on, a multiple of kStep; this includes its last columns.
 template <class T>
 void ForwardRows<T>::map(const Blocks& b, std::size_t from) {
   const MapRows<T>& m = b.map;
@@ -318,7 +317,7 @@ void ForwardRows<T>::map(const Blocks& b, std::size_t from) {
   sink_.done(b.row, m.rows, b.first, m.n);
 }
 
-// Sums the next rows under b's map; returns from where on b is left to be mapped.
+// Sums the next rows during b's normalise step. Returns the column from which b remains to be normalised.
 template <class T>
 std::size_t ForwardRows<T>::map_and_sum(const Blocks& b, const Next& next) {
   struct Context {

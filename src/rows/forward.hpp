@@ -1,7 +1,7 @@
-// The forward pass over a range of rows: source -> sums -> statistics -> map -> sink. Rows go in groups. While a group
-// is mapped, the next but one is summed; the next one's statistics are finished in between, when their sums have left
-// the store buffer and their divisions can hide behind the map. That order affects no bit. Owns which block comes when,
-// and the arguments of kernels; knows nothing of threads, and of no fused form but that there is one.
+// The forward pass over a range of rows: source -> sums -> statistics -> normalise -> sink. Rows go through a pipeline
+// in groups. While one group is normalised, the next but one is summed. The statistics of the next group are finished
+// in between: by then its sums have left the store buffer, and divisions overlap with the normalise step. This order
+// affects no bit. The class decides the order of blocks and the arguments of kernels. It knows nothing of threads.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ class ForwardRows {
  public:
   using A = Arithmetic<T>;
 
-  // used: the columns that are normalised. reduces: does it reduce the rows first, all of their columns?
+  // used: the columns that are normalised. reduces: the rows are reduced first, over all of their columns.
   ForwardRows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, const Scratch& scratch,
               ColumnRange used, bool reduces);
 
@@ -28,24 +28,24 @@ class ForwardRows {
   using Group = RowGroup<A>;
   using Trees = MomentTree<A>*;
 
-  // Blocks of up to kMaxGroup rows, ready for the map.
+  // Blocks of up to kMaxGroup rows, ready to be normalised.
   struct Blocks {
     std::size_t row, first;
     MapRows<T> map;
   };
-  // Blocks of as many rows and columns that are to be summed.
+  // Blocks of equally many rows and columns, to be summed.
   struct Next {
     std::size_t row, first;
     SumRows<T> sum;
   };
-  // Of long rows: their sums, which the rows' group has from `at` on; not yet joined to the rows' trees.
+  // The sums of blocks of long rows, in the rows' group from `at` on. They are not yet joined to the rows' trees.
   struct SummedBlock {
     Group* group = nullptr;
     std::size_t at, row, rows, first, n;
     EvenRows<const T> x;
   };
 
-  // Of short rows by turns, for what is called back: where a turn's group begins, and how many rows it has.
+  // The context of hooks in the pipeline of short rows: where a turn's group begins, and how many rows it has.
   struct TurnContext {
     std::size_t row(std::size_t turn) const { return first + turn * group; }
     std::size_t rows(std::size_t turn) const { return std::min(group, count - turn * group); }
@@ -59,11 +59,11 @@ class ForwardRows {
   std::size_t mapped_at_once(std::size_t row, std::size_t rows) const;
 
   void run_tiles(std::size_t first, std::size_t count);
-  void run_planar(std::size_t first, std::size_t count);
-  void run_planar_rows(std::size_t row);
-  PlanarRows<T> planar_block(std::size_t row, std::size_t col);
-  bool sum_planar(std::size_t row);
-  bool sum_planar_blocks(std::size_t row);
+  void run_channels_first(std::size_t first, std::size_t count);
+  void run_channels_first_rows(std::size_t row);
+  ChannelsFirstRows<T> channels_first_block(std::size_t row, std::size_t col);
+  bool sum_channels_first(std::size_t row);
+  bool sum_channels_first_blocks(std::size_t row);
 
   void run_short_rows(std::size_t first, std::size_t count);
   std::optional<ShortRows<T>> even_short_rows(std::size_t first, std::size_t count);
@@ -120,19 +120,19 @@ class ForwardRows {
   void* raw_;
   Parameter<A, 1> gamma_;
   Parameter<A, 0> beta_;
-  MomentNode* nodes_;  // of the trees of rows of several blocks, or of one that is scaled
+  MomentNode* nodes_;  // for the trees of rows of several blocks, or of one scaled row
   TilePair tiles_;
   double* piece_sums_;
   MomentNode* piece_nodes_;
   Source<T> sum_source_, map_source_;
   Sink<T> sink_;
   std::optional<Fusion<T>> fusion_;
-  bool writes_beside_ = false;  // more than the map does
-  bool copies_sum_ = false;     // the map does, to the sum
-  bool only_numbers_;           // neither the parameters nor given moments can make a NaN of a number
+  bool writes_beside_ = false;  // some outputs are written by calls of their own
+  bool copies_sum_ = false;     // the normalise step also writes the sum
+  bool only_numbers_;           // neither the parameters nor precomputed statistics can turn a number into a NaN
   bool stream_;
   bool fetch_;
-  // Of short rows under way, or of the rows of a tile that holds pieces of them.
+  // The short rows in the pipeline, or the rows of a tile of incomplete rows.
   Group groups_[std::max(kGroups, kMaxTileRows / kMaxGroup)];
 };
 

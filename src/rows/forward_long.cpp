@@ -1,10 +1,11 @@
-// Rows of several blocks; rows whose moments are given; rows of which a tile holds pieces. Their maps: forward.cpp.
+// The forward pass of rows of several blocks, of rows with precomputed statistics, and of rows that a tile holds only
+// in part. Their normalise step is in forward.cpp.
 #include "rows/forward.hpp"
 
 namespace evenorm::internal {
 
-// Rows of several blocks, some together. While they are mapped others are summed, `ahead` groups behind them: if not
-// the next ones, there are whole rows to finish their statistics behind.
+// Rows of several blocks, some of them together. During their normalise step the rows `ahead` groups behind them are
+// summed. If these are not the next ones, whole rows hide the time that finishing statistics takes.
 template <class T>
 void ForwardRows<T>::run_long_rows(std::size_t first, std::size_t count) {
   const std::size_t together = rows_together(first, count);
@@ -36,8 +37,9 @@ void ForwardRows<T>::run_long_rows(std::size_t first, std::size_t count) {
   }
 }
 
-// In the caches, block by block: gamma and beta of a block then serve several rows from L1, which has no room for all
-// of them. Fewer where the first ones, whose sums no map hides, would be too many of all.
+// How many rows are processed together, block by block. In the caches, a block of gamma and beta then serves several
+// rows from L1, which has no room for all of gamma and beta. Fewer rows go together if the first ones, whose sums
+// overlap with no normalise step, would be too large a fraction of all.
 template <class T>
 std::size_t ForwardRows<T>::rows_together(std::size_t first, std::size_t count) const {
   return !stream_ && are_even(first, count)
@@ -45,7 +47,7 @@ std::size_t ForwardRows<T>::rows_together(std::size_t first, std::size_t count) 
              : 1;
 }
 
-// Block by block; and under it the sums of a later row.
+// Normalises a row block by block, and sums a later row meanwhile.
 template <class T>
 void ForwardRows<T>::map_long_row(const Group& g, std::size_t row, Group& later, std::size_t later_row,
                                   MomentTree<A>& tree) {
@@ -61,8 +63,8 @@ void ForwardRows<T>::map_long_row(const Group& g, std::size_t row, Group& later,
   finish_long_row(later, 0, tree, later_row);
 }
 
-// The same where a kernel's arguments are all that a block wants. A block's sums are settled under the next one, where
-// they are there already, and nothing waits for them.
+// The same for rows in place: only the arguments of one kernel call change from block to block. A block's sums are
+// settled after the kernel of the next block has run, so that nothing waits for them.
 template <class T>
 void ForwardRows<T>::map_long_rows_in_place(const Group& g, std::size_t row, std::size_t rows, Group& later,
                                             std::size_t later_row, MomentTree<A>* trees, SummedBlock& summed) {
@@ -136,7 +138,7 @@ void ForwardRows<T>::map_finished_row(std::size_t row, const Group& g, std::size
   if (sink_.wants_again()) map_row(row, g, at);
 }
 
-// Rows whose moments are given.
+// Rows with precomputed statistics.
 template <class T>
 [[gnu::noinline]] void ForwardRows<T>::run_given(std::size_t first, std::size_t count) {
   Group& group = groups_[0];
@@ -149,7 +151,7 @@ template <class T>
   }
 }
 
-// Rows of which a tile holds a piece of a block: summed piece by piece, several rows at once, then mapped likewise.
+// Rows of which a tile holds a piece of a block. Several rows at once are summed, then normalised, piece by piece.
 template <class T>
 [[gnu::noinline]] void ForwardRows<T>::run_pieces(std::size_t first, std::size_t count) {
   sum_pieces(first, count);
@@ -188,7 +190,7 @@ void ForwardRows<T>::sum_pieces(std::size_t first, std::size_t count) {
   finish_trees(trees, first, count);
 }
 
-// From the rows' trees to their statistics, and to what the map needs.
+// Computes the statistics and the scalars of the normalise step from the rows' trees.
 template <class T>
 void ForwardRows<T>::finish_trees(Trees trees, std::size_t first, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) set_moments(groups_[i / kMaxGroup], i % kMaxGroup, trees[i].finish());

@@ -1,5 +1,5 @@
-// What a fused pass has beside a plain one: the residual and its sum, a second y, the integers of an i8 y. Built for
-// fused passes alone. Knows nothing of groups or of the order of blocks: it is told what is mapped.
+// What only fused passes have: the residual and its sum, a second y, and the integers of an i8 y. A Fusion knows
+// nothing of groups or of the order of blocks: the driver tells it what is normalised.
 #pragma once
 
 #include "plan/forward_plan.hpp"
@@ -12,7 +12,7 @@ class Fusion {
  public:
   using A = Arithmetic<T>;
 
-  // used, raw: as of Parameter. reduces: does the pass reduce the rows that it normalises?
+  // used, raw: see Parameter. reduces: the pass reduces the rows that it normalises.
   Fusion(const Kernels& kernels, const Problem& p, ColumnRange used, bool reduces, const ForwardPlan& plan,
          const Scratch& scratch, void* raw)
       : kernels_(kernels),
@@ -38,15 +38,16 @@ class Fusion {
     if (quantiser_.is_on()) sink.set_quantiser(&quantiser_);
   }
 
-  // Is more than y written of a block, by the map itself, or beside it?
+  // Whether a block has more outputs than y. copies_sum(): the normalise step itself writes the sum. writes_beside():
+  // the sum or a second y is written by other calls.
   bool copies_sum() const { return stores_sums() && p_.sum.data != nullptr && p_.sum.dtype == dtype_of<T>; }
   bool writes_beside() const { return has_second_ || (stores_sums() && !copies_sum()); }
   bool is_finite() const { return gamma2_.is_finite() && beta2_.is_finite(); }
-  // Does the map find its x in y?
+  // True if the normalise step reads its x from y.
   bool reads_y() const { return held_.are_in_tensor() && p_.sum.data == nullptr; }
 
-  // A block is mapped: begin(), write() of all its columns, each before y's, which may lie where x does, and end().
-  // last: is it mapped for the last time?
+  // For each block, the driver calls begin(), write() of all its columns, and end(). Each write() comes before y is
+  // written, because y may overwrite x. last: the block is normalised for the last time.
   void begin(std::size_t row, std::size_t first, std::size_t n, bool last) {
     writes_sum_ = last && stores_sums() && !copies_sum();
     if (!has_second_) return;
@@ -54,7 +55,7 @@ class Fusion {
     beta2_block_ = beta2_.block(first, n);
     y2_block_ = sink2_.block(row, first, n);
   }
-  // n columns from column `from` of the block, where x points to.
+  // n columns from column `from` of the block; x points to the first of them.
   void write(std::size_t row, std::size_t first, std::size_t from, std::size_t n, const T* x,
              const MapScalarsOfRows<A>& scalars, std::size_t at) {
     if (writes_sum_) residual_.store_sum(row, first + from, n, x);
@@ -69,7 +70,7 @@ class Fusion {
     sink2_.done(row, 1, first, n);
   }
 
-  // tile, scratch: as of Source, of the rows that the map reads. unscaled: room for a block, where there is a residual.
+  // tile, scratch: see Source, for the rows that are normalised. unscaled: room for a block if there is a residual.
   [[gnu::noinline]] void run_extreme(std::size_t row, Tile<const void*>* tile, A* scratch, NormOutput<A>& output,
                                      A* unscaled, MomentNode* nodes) {
     Source<A> source = held_.are_in_tensor() ? Source<A>(kernels_, held_.tensor(), nullptr, scratch)
@@ -89,7 +90,7 @@ class Fusion {
   }
 
  private:
-  // The sum is where it belongs already, or not.
+  // False if the sum is in its tensor already.
   bool stores_sums() const { return residual_.is_present() && !held_.are_in_tensor(); }
 
   const Kernels& kernels_;
@@ -103,7 +104,7 @@ class Fusion {
   Sink<T> sink2_;
   bool has_second_, stream2_;
   bool writes_sum_ = false;
-  // Of the block that is mapped.
+  // The block that is being normalised.
   const A* gamma2_block_ = nullptr;
   const A* beta2_block_ = nullptr;
   T* y2_block_ = nullptr;

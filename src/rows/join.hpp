@@ -1,4 +1,4 @@
-// The fixed tree in which blocks are joined to a row, and row blocks to sums over rows.
+// The fixed trees that join blocks to a row, and row blocks to sums over rows.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 
 namespace evenorm::internal {
 
-// Joins equal-sized parts, pushed from left to right, in a binary tree whose every left subtree is full (the last part
-// may be smaller). A part may be a subtree itself, of `weight` parts, 2^k of them from a multiple of 2^k on. Rule: type
-// Part, its join(left, right), and load() and store() of what waits, one node per level.
+// Joins parts of equal size, pushed from left to right, in a binary tree whose left subtrees are all full; the last
+// part may be smaller. A pushed part may be a subtree of `weight` = 2^k parts that begins at a multiple of 2^k. Rule
+// provides the type Part, join(left, right), and load() and store() of waiting nodes, one for each level.
 template <class Rule>
 class JoinTree {
  public:
@@ -42,7 +42,8 @@ class JoinTree {
   std::size_t depth_ = 0;
 };
 
-// Chan, Golub and LeVeque's update: a's columns lie left of b's. Without a mean: the sums of squares of RMS norm.
+// The formula of Chan, Golub and LeVeque; a's columns are left of b's. Without a mean, it adds sums of squares (RMS
+// norm).
 template <class A>
 MomentNode join_moments(bool centred, const MomentNode& a, const MomentNode& b) {
   using namespace plain;
@@ -75,7 +76,7 @@ struct JoinMoments {
 template <class A>
 using MomentTree = JoinTree<JoinMoments<A>>;
 
-// Given moments, of which f32 arithmetic has no low parts.
+// Precomputed moments; f32 arithmetic ignores their low parts.
 template <class A>
 MomentNode node_of(const Moments& m) {
   constexpr bool kWide = std::is_same_v<A, double>;
@@ -85,7 +86,7 @@ inline Moments with_exponent(const MomentNode& m, std::int64_t exponent, double 
   return {m.count, m.mean_hi, m.mean_lo, m.m2_hi, m.m2_lo, exponent, largest};
 }
 
-// The same of parts that have exponents of their own: two are joined at the larger one.
+// The same for parts with exponents of their own: two parts are joined at the larger exponent.
 template <class A>
 struct JoinScaledMoments {
   using Part = Moments;
@@ -104,7 +105,7 @@ struct JoinScaledMoments {
 template <class A>
 using ScaledMomentTree = JoinTree<JoinScaledMoments<A>>;
 
-// The sums of a row's blocks, without exponents.
+// The sums of two blocks without exponents.
 template <class A>
 struct JoinGradients {
   using Part = BlockSums;
@@ -118,8 +119,7 @@ struct JoinGradients {
   static Part join(const Part& left, const Part& right) { return {add(left.s, right.s), add(left.q, right.q)}; }
 };
 
-// The sums of a row's blocks, or of runs of them, are joined in the tree of their moments: two with exponents at the
-// larger ones.
+// Joins the sums of a row's blocks in the same tree as their moments. Two parts are joined at the larger exponents.
 template <class A>
 struct JoinGradientSums {
   using Part = GradientSums;

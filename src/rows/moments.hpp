@@ -1,5 +1,4 @@
-// Moments as numbers of any scale: what they are worth and how they are brought to one scale. Plain C++, the same on
-// every target: all steps but the exponent's are exact.
+// Moments with exponents, and how they are brought to one scale. All steps except those on exponents are exact.
 #pragma once
 
 #include <algorithm>
@@ -13,17 +12,17 @@ namespace evenorm::internal {
 inline bool is_finite(const Moments& m) { return std::isfinite(m.mean_hi) && std::isfinite(m.m2_hi); }
 inline bool is_zero(const Moments& m) { return m.mean_hi == 0 && m.m2_hi == 0; }
 
-// Within what numbers of any type can have, whatever the caller wrote.
+// Limits an exponent from the caller to more than the range of any type.
 inline std::int64_t within_range(std::int64_t exponent) { return std::clamp<std::int64_t>(exponent, -5000, 5000); }
 
-// What x is scaled by where its row is out of range: the exponent of the largest |x|, which the moments of such a row
-// have unless another process made them up.
+// The exponent that scales an out-of-range row: that of the largest |x|. Moments of such a row have it, unless another
+// process made them up.
 inline int exponent_of(const Moments& m) {
   if (m.largest > 0 && std::isfinite(m.largest)) return std::ilogb(m.largest);
   return static_cast<int>(within_range(m.exponent));
 }
 
-// m with another exponent.
+// Returns m with another exponent.
 inline Moments rescaled(const Moments& m, int exponent) {
   const auto shift = static_cast<int>(within_range(m.exponent) - exponent);
   if (shift == 0) return m;
@@ -36,7 +35,7 @@ inline Moments rescaled(const Moments& m, int exponent) {
           m.largest};
 }
 
-// The exponent that both can have: the larger one of those that are not zero.
+// The exponent at which both are joined: the larger one of those that are not zero.
 inline int common_exponent(const Moments& a, const Moments& b) {
   const std::int64_t exponent = is_zero(a)   ? (is_zero(b) ? 0 : b.exponent)
                                 : is_zero(b) ? a.exponent

@@ -1,5 +1,5 @@
-// gamma or beta by blocks, in the arithmetic's type: gathered and converted, once or at each use, as is planned; of
-// constants, where it is absent. Knows nothing of rows.
+// gamma or beta by blocks, in the arithmetic's type. They are gathered and converted once or at each use, as planned.
+// An absent parameter is a block of constants.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace evenorm::internal {
 
-// Hidden, or GCC would export it from whatever has a static evenorm inside.
+// Hidden, because GCC would otherwise export it from every binary that contains a static evenorm.
 template <class A, int kValue>
 [[gnu::visibility("hidden")]] inline constexpr auto kConstantBlock = [] {
   std::array<A, kBlock> block{};
@@ -17,17 +17,17 @@ template <class A, int kValue>
   return block;
 }();
 
-// Columns [first, end) of a row, from the start of a block.
+// Columns [first, end) of a row; first is the start of a block.
 struct ColumnRange {
   std::size_t first, end;
 };
 
-// kNeutral: what an absent one is.
+// kNeutral: the value of an absent parameter.
 template <class A, int kNeutral>
 class Parameter {
  public:
-  // used: the columns that block() will be called for. raw: kRawColumns elements of v's type, for what is both gathered
-  // and converted.
+  // used: the columns that block() will be called for. raw: kRawColumns elements of v's type, needed if v is both
+  // gathered and converted.
   Parameter(const Kernels& kernels, const Vector<const void*>& v, bool plus_one, std::size_t cols, ColumnRange used,
             const ParameterPlan& plan, const Scratch& scratch, void* raw)
       : kernels_(kernels),
@@ -45,7 +45,7 @@ class Parameter {
     finite_ = check_finite(used);
   }
 
-  bool is_finite() const { return finite_; }  // in the columns used
+  bool is_finite() const { return finite_; }  // in the columns `used`
 
   const A* block(std::size_t first, std::size_t n) {
     if (v_.data == nullptr) return kConstantBlock<A, kNeutral>.data();

@@ -1,5 +1,5 @@
-// Plain numbers in the place of vectors: what the formulas of kernels/*.inc call hn::, for one f64. Each function does
-// to its number what Highway's does to each lane, rounding for rounding.
+// The hn:: functions that the formulas of kernels/*.inc call, for a single f64 in place of a vector. Each function
+// rounds its number just as Highway's function rounds each lane.
 #pragma once
 
 #include <hwy/base.h>  // HWY_INLINE

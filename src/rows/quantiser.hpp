@@ -1,4 +1,4 @@
-// y of type i8: the mapped row in scratch, its largest magnitude, and the integers. Knows nothing of norms.
+// An i8 y: the normalised row in scratch, its largest magnitude, and the integers. Knows nothing of norms.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 
 namespace evenorm::internal {
 
-// The sink of an i8 y: block() tells where blocks are to be mapped to, done() takes them: of several short rows, or of
-// one. A row that scratch holds is written when its last block is there; a longer one is mapped twice, as wants_again()
-// says after its last block: its largest magnitude comes first.
+// The sink of an i8 y. block() is where blocks are to be written; done() takes them, of several short rows or of one
+// row. A row that fits into scratch is written after its last block. A longer row is normalised twice: first for its
+// largest magnitude, then for the integers. After its last block wants_again() is true.
 template <class A>
 class Quantiser {
  public:
@@ -27,7 +27,8 @@ class Quantiser {
 
   bool is_on() const { return values_ != nullptr; }
   A* block(std::size_t first) const { return holds_row_ ? values_ + first : values_; }
-  // How many of n rows from `row` on go together, and at most; how far apart they are mapped to, in bytes.
+  // even_rows(): how many of n rows from `row` on go together. rows(): the most that may. step(): the distance between
+  // them in scratch, in bytes.
   std::size_t even_rows(std::size_t row, std::size_t n) const { return even_run(p_.y.rows, row, std::min(n, rows_)); }
   std::size_t rows() const { return rows_; }
   std::ptrdiff_t step() const { return step_; }
@@ -55,8 +56,8 @@ class Quantiser {
   bool is_measuring() const { return is_on() && !holds_row_ && p_.given_scale == 0 && !again_; }
 
  private:
-  // Of rows from `row` on, from the largest magnitude of each, or NaN. All quotients first, of places without a row,
-  // too: the compiler takes four at once.
+  // Computes scale and factor of the rows from `row` on, from the largest magnitude of each, or NaN. All quotients come
+  // first, also of unused places, so that the compiler divides four at once.
   void set_factors(std::size_t row, std::size_t rows) {
     constexpr auto kLargest = static_cast<float>(kLargestInt8);
     float most[kMaxGroup], scales[kMaxGroup], factors[kMaxGroup];
@@ -66,10 +67,10 @@ class Quantiser {
       factors[i] = kLargest / most[i];
     }
     for (std::size_t i = 0; i < rows; ++i) {
-      constexpr float kMost = std::numeric_limits<float>::max();  // a factor of rows that are all but 0
+      constexpr float kMost = std::numeric_limits<float>::max();  // the factor of rows whose largest magnitude is tiny
       const bool finite = most[i] <= kMost;
       const float factor = finite && most[i] != 0 ? std::min(factors[i], kMost) : 0;
-      // Else zeros, what is not finite, and what is very large or small.
+      // Not plain: rows of zeros, rows that are not finite, and very small or large ones.
       const bool plain = factor >= kLeastFactor && factor <= kMostFactor;
       factors_[i] = factor;
       any_[i] = !plain;
@@ -82,7 +83,7 @@ class Quantiser {
     kernels_.quantise({{values, step_}, {to, p_.y.rows.inner().stride}, rows, n, factors_, any_});
   }
 
-  // Within them no digit of a product is lost to the range.
+  // Within these limits no product loses digits to the range.
   static constexpr float kLeastFactor = 0x1p-100f, kMostFactor = 0x1p100f;
 
   const ArithmeticKernels<A>& kernels_;
@@ -92,7 +93,7 @@ class Quantiser {
   std::size_t rows_;
   std::ptrdiff_t step_;
   bool again_ = false;
-  // Of the rows under way.
+  // The rows that are being written.
   A largest_[kMaxGroup] = {};
   float factors_[kMaxGroup] = {};
   bool any_[kMaxGroup] = {};

@@ -1,4 +1,4 @@
-// The residual: s = fma(scale, residual, x), rounded to x's type, block by block; and the sum where s is wanted.
+// The residual add: s = fma(scale, residual, x), rounded to x's type, block by block, and the optional output of s.
 // Knows nothing of norms.
 #pragma once
 
@@ -11,13 +11,13 @@
 
 namespace evenorm::internal {
 
-// Inlined, or GCC takes it for a function without effects and drops its calls.
+// Must be inlined: otherwise GCC takes it for a function without effects and drops the calls.
 [[gnu::always_inline]] inline void fetch_behind(const void* place, std::size_t bytes, std::size_t ahead) {
   const char* from = static_cast<const char*>(place) + ahead;
   for (std::size_t line = 0; line < bytes; line += 64) __builtin_prefetch(from + line);
 }
 
-// The sum by blocks, as T. Rows of x, the residual and the sum are dense.
+// The sum by blocks, as T. The rows of x, the residual and the sum are dense.
 template <class T>
 class Residual {
  public:
@@ -31,7 +31,8 @@ class Residual {
         same_(direct_ && p.residual.dtype == dtype_of<T>) {}
 
   bool is_present() const { return p_.residual.data != nullptr; }
-  // Can a kernel that sums rows make them? And what of, from here on; and how many of n rows lie evenly.
+  // is_same(): a kernel that sums rows can add the terms itself. terms(): the terms from here on. even_rows(): how many
+  // of n rows are evenly spaced.
   bool is_same() const { return same_; }
   TermRows<T> terms(std::size_t row, std::size_t first) const {
     return {{reinterpret_cast<const T*>(place_in_row(p_.x, row, first)), p_.x.rows.inner().stride},
@@ -41,13 +42,13 @@ class Residual {
   std::size_t even_rows(std::size_t row, std::size_t n) const {
     return even_run(p_.residual.rows, row, even_run(p_.x.rows, row, n));
   }
-  // Do the rows of both terms follow each other at once?
+  // True if the rows of both terms are contiguous, so that several can be added at once.
   bool has_rows_in_one() const {
     return p_.residual.rows.is_dense(p_.cols * bytes_of(p_.residual.dtype)) &&
            p_.x.rows.is_dense(p_.cols * bytes_of(p_.x.dtype));
   }
 
-  // n elements to `to`: of one row, or of several that has_rows_in_one().
+  // Writes n elements of the sum to `to`: of one row, or of several if has_rows_in_one().
   void add(std::size_t row, std::size_t first, std::size_t n, T* to) const {
     const char* x = place_in_row(p_.x, row, first);
     const char* r = place_in_row(p_.residual, row, first);
@@ -61,13 +62,13 @@ class Residual {
     }
   }
 
-  // What lies `ahead` bytes behind n terms, to the caches.
+  // Prefetches what is `ahead` bytes behind n terms.
   [[gnu::always_inline]] void fetch(std::size_t row, std::size_t first, std::size_t n, std::size_t ahead) const {
     fetch_behind(place_in_row(p_.x, row, first), n * bytes_of(p_.x.dtype), ahead);
     fetch_behind(place_in_row(p_.residual, row, first), n * bytes_of(p_.residual.dtype), ahead);
   }
 
-  // n elements of s, which add() made, to the sum.
+  // Writes n elements of s, which add() computed, to the sum tensor.
   void store_sum(std::size_t row, std::size_t first, std::size_t n, const T* s) const {
     if (p_.sum.data == nullptr) return;
     char* to = const_cast<char*>(place_in_row(p_.sum, row, first));
@@ -75,7 +76,7 @@ class Residual {
   }
 
  private:
-  static constexpr std::size_t kPiece = 32;  // elements: no scratch is needed for them
+  static constexpr std::size_t kPiece = 32;  // elements, few enough for local arrays
 
   Convert* converter(DType from, DType to) const { return kernels_.convert[index_of(from)][index_of(to)]; }
 
@@ -90,7 +91,7 @@ class Residual {
     }
   }
 
-  // x, the residual or T are of different types: B is the arithmetic of the sum.
+  // For x, residual and T of different types. B is the arithmetic of the sum.
   template <class B>
   [[gnu::noinline]] void add_pieces(const char* x, const char* r, std::size_t n, T* to) const {
     Convert* convert_x = converter(p_.x.dtype, dtype_of<B>);
@@ -102,7 +103,7 @@ class Residual {
       convert_x(x + i * bytes_of(p_.x.dtype), xs, count);
       convert_r(r + i * bytes_of(p_.residual.dtype), rs, count);
       kernels_.of<B>().add(static_cast<B>(p_.residual_scale), xs, rs, count, xs, false);
-      std::byte rounded[kPiece * sizeof(B)];  // x is of no wider type
+      std::byte rounded[kPiece * sizeof(B)];  // x has no wider type
       round(xs, p_.x.dtype == dtype_of<T> ? static_cast<void*>(to + i) : rounded, count);
       if constexpr (std::is_same_v<T, A>) {
         if (p_.x.dtype != dtype_of<T>) converter(p_.x.dtype, dtype_of<A>)(rounded, to + i, count);
@@ -116,13 +117,15 @@ class Residual {
 
   const Kernels& kernels_;
   const Problem& p_;
-  bool wide_;    // is the sum's arithmetic f64?
-  bool direct_;  // is it A, and x of T?
-  bool same_;    // and the residual, too?
+  bool wide_;    // the sum's arithmetic is f64
+  bool direct_;  // the sum's arithmetic is A, and x has type T
+  bool same_;    // direct_, and the residual has type T, too
 };
 
-// The sums of the rows between their reduction and their map, as T: in the tensor that they or y go to; in a ring of
-// rows in scratch, where that tensor is to be written past the caches; or nowhere, and the map adds anew.
+// Where sums of rows stay, as T, between their reduction and their normalise step:
+// - in the tensor that they or y go to;
+// - in a ring of rows in scratch, if that tensor is written with non-temporal stores;
+// - nowhere, and the normalise step adds again.
 template <class T>
 class HeldSums {
  public:
@@ -135,7 +138,7 @@ class HeldSums {
         rows_(plan.ring_rows),
         stride_(plan.ring_bytes / sizeof(T)) {}
 
-  // Is there one run of rows from `row` on, in place, as the terms are that follow each other at once?
+  // True if these rows are contiguous, as the terms' rows are if Residual::has_rows_in_one().
   bool has_rows_in_one(std::size_t row, std::size_t rows, std::size_t cols) const {
     if (ring_ != nullptr) return stride_ == cols && row % rows_ + rows <= rows_;
     return tensor_->rows.is_dense(cols * sizeof(T));
@@ -143,7 +146,7 @@ class HeldSums {
   bool are_held() const { return ring_ != nullptr || are_in_tensor(); }
   bool are_in_tensor() const { return tensor_ != nullptr; }
   const Matrix<void*>& tensor() const { return *tensor_; }
-  // How many of n rows lie evenly; and how far apart, in bytes.
+  // even_rows(): how many of n rows are evenly spaced. step(): their distance in bytes.
   std::size_t even_rows(std::size_t row, std::size_t n) const {
     return ring_ != nullptr ? std::min(n, rows_ - row % rows_) : even_run(tensor_->rows, row, n);
   }

@@ -1,6 +1,6 @@
-// What a schedule shares out: the passes over some rows, or over parts of one. Each sets the thread's floating-point
-// environment, finds the type and has scratch; which kernels work on which block is for forward.hpp and backward.hpp.
-// Compiled once, for whatever target the kernels are of. Does not throw or allocate; knows nothing of threads.
+// The functions that a schedule calls: passes over some rows, or over parts of one row. Each sets the floating-point
+// environment, selects the type and provides scratch; forward.hpp and backward.hpp choose kernels for blocks. They are
+// compiled once, for kernels of any target. They do not throw or allocate, and know nothing of threads.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@ namespace evenorm::internal {
 struct ForwardPlan;   // plan/forward_plan.hpp
 struct GradientPlan;  // plan/gradient_plan.hpp
 
-// Rows [first, first + count) of the problem, x to y.
+// Normalises rows [first, first + count).
 void run_forward(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                  std::size_t count) noexcept;
 
-// One long row in parts. The moments of its blocks [first, first + count), joined: 2^k blocks from a multiple of 2^k on
-// are a subtree of the join.
+// One long row in parts: returns the joined moments of its blocks [first, first + count). 2^k blocks that begin at a
+// multiple of 2^k are a subtree of the row's tree.
 MomentNode block_moments(const Kernels& kernels, const Problem& p, std::size_t row, std::size_t first,
                          std::size_t count) noexcept;
 // Joins the moments of equal subtrees (the last may be smaller), finishes the row and stores its statistics.
@@ -28,24 +28,25 @@ RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts
 void map_blocks(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t row,
                 const RowScalars& scalars, std::size_t first, std::size_t count) noexcept;
 
-// dx of rows [first, first + count), where nothing is summed over rows.
+// Computes dx of rows [first, first + count), if nothing is summed over rows.
 void run_backward(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                   std::size_t count) noexcept;
 
-// Row blocks [first, first + count): dx, where it is asked for, and their sums over all columns, joined, to the first
-// of `slots`, each of sums_bytes(); there must be as many slots as row blocks. 2^k blocks from a multiple
-// of 2^k on are a subtree of the join.
+// Computes dx of row blocks [first, first + count), if wanted, and their sums over rows. The joined sums go to the
+// first of `slots`. There must be as many slots as row blocks, each of sums_bytes(). 2^k blocks that begin at a
+// multiple of 2^k are a subtree of the join.
 void run_row_blocks(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                     std::size_t count, double* slots) noexcept;
-// Joins such runs of row blocks, all but the last of one length, that begin `distance` numbers apart; then writes
-// dgamma and dbeta.
+// Joins the sums of `runs` such calls, each for equally many row blocks except the last, which begin `distance` numbers
+// apart. Then writes dgamma and dbeta.
 void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t runs,
                        std::size_t distance) noexcept;
 
-// The same in two steps, for few long rows, where there is but one row block: the scalars of some rows, one element of
-// `scalars` for each row of the problem; then all gradients of columns [first, first + count).
+// The same in two steps, for few long rows that form a single row block. First find_row_scalars() computes the scalars
+// of some rows; `scalars` has one element for each row of the problem. Then run_columns() computes all gradients of
+// columns [first, first + count).
 void find_row_scalars(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
-                  std::size_t count, GradientScalars* scalars) noexcept;
+                      std::size_t count, GradientScalars* scalars) noexcept;
 void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
                  const GradientScalars* scalars, std::size_t first, std::size_t count) noexcept;
 

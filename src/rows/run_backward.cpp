@@ -47,7 +47,7 @@ void finish_blocks(const Kernels& kernels, const GradientProblem& p, double* sum
 
 template <class T>
 [[gnu::noinline]] void find_range_scalars(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                                     std::size_t first, std::size_t count, GradientScalars* scalars) {
+                                          std::size_t first, std::size_t count, GradientScalars* scalars) {
   ScratchMemory<kGradientScratchBytes> scratch;
   BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
   rows.find_scalars(first, count, scalars + first);
@@ -90,7 +90,7 @@ void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double*
 }
 
 void find_row_scalars(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
-                  std::size_t count, GradientScalars* scalars) noexcept {
+                      std::size_t count, GradientScalars* scalars) noexcept {
   const FpEnvironment environment;
   with_type(gradient_type(p), [&]<class T>() { find_range_scalars<T>(kernels, p, plan, first, count, scalars); });
 }

@@ -1,4 +1,4 @@
-// The forward half of rows.hpp: rows, and one long row in parts, by ForwardRows with scratch.
+// The forward half of rows.hpp: runs ForwardRows, with scratch, on rows or on parts of one long row.
 #include "rows/rows.hpp"
 
 #include "plan/forward_plan.hpp"

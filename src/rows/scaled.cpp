@@ -1,10 +1,10 @@
-// The statistics of a scaled row, and ExtremeRow: what such rows are, and how they are written.
+// The statistics of scaled rows, and ExtremeRow, which computes and writes out-of-range rows.
 #include "rows/scaled.hpp"
 
 namespace evenorm::internal {
 
-// A subnormal rstd would lose digits that x, up to 4 in magnitude, shows: the map takes it 2^16 times larger, x
-// smaller.
+// If rstd would be subnormal, the normalise step takes an rstd 2^16 times larger, and x smaller. Otherwise lost digits
+// of rstd would show in y, because x is up to 4 in magnitude.
 template <class A>
 ScaledRow finish_scaled(const Moments& moments, double eps) {
   using namespace plain;
@@ -12,7 +12,7 @@ ScaledRow finish_scaled(const Moments& moments, double eps) {
   const MomentNode scaled = node_of<A>(rescaled(moments, exponent));
   const auto var = MeanOf(kOne, Number<A>::From(kOne, scaled.m2_hi, scaled.m2_lo), scaled.count);
   const double scaled_eps = std::ldexp(eps, -2 * exponent);
-  const bool eps_alone = scaled_eps > std::numeric_limits<double>::max();  // var is below it by hundreds of places
+  const bool eps_alone = scaled_eps > std::numeric_limits<double>::max();  // var is smaller by hundreds of digits
   const WideNumber scaled_rstd = eps_alone ? WideNumber{0, 0} : rstd_of<A>(var, scaled_eps);
   ScaledRow row{};
   row.by_eps = var.hi == 0 || eps_alone;
@@ -86,7 +86,7 @@ void ExtremeRow<A>::write(std::size_t row, const Fill& fill) {
   do {
     for (std::size_t block = 0; block < blocks_; ++block) {
       const std::size_t first = block * kBlock, n = block_cols(p_.cols, block);
-      // Asked before done(), which of a row's last block says that all is measured.
+      // Must precede done(), which ends the measuring after the last block of a row.
       const bool stores_sum = residual_ != nullptr && !output_.sink.is_measuring();
       const A* sum = stores_sum ? unscaled_->block(row, first, n) : nullptr;
       if (second_ != nullptr) fill_block(row, first, n, fill, *second_);

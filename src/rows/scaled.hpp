@@ -1,6 +1,5 @@
-// Rows outside the safe range (spec.hpp): scaled by a power of two, block by block, through the same sums and the same
-// map; and rows that hold a NaN or an infinity. Its first half, the statistics, is the backward pass's as well. Knows
-// nothing of the order of rows.
+// Out-of-range rows (spec.hpp): rows scaled by a power of two, with the same sums and normalise step as others, and
+// rows that hold a NaN or an infinity. The backward pass uses the statistics, too. Knows nothing of the order of rows.
 #pragma once
 
 #include <cmath>
@@ -13,17 +12,17 @@
 
 namespace evenorm::internal {
 
-// A row whose mean square is out of range, handled as x * 2^-exponent.
+// A row whose mean square is out of range, computed as x * 2^-exponent.
 struct ScaledRow {
-  int map_exponent;    // the map's exponent
-  RowScalars scalars;  // of the row scaled by it
+  int map_exponent;    // the exponent of the normalise step
+  RowScalars scalars;  // of the row scaled by that exponent
   double mean;         // of the row itself
   WideNumber rstd;     // likewise
   double rstd_lo;      // of scalars.rstd
   bool by_eps;         // rstd is 1 / sqrt(eps): the variance is 0, or far below eps
 };
 
-// The largest magnitude of a row; infinity where an element is not finite.
+// The largest magnitude of a row, or infinity if an element is not finite.
 template <class A, class BlockSource>
 A largest_magnitude(BlockSource& source, std::size_t row, std::size_t cols) {
   A largest = 0;
@@ -39,12 +38,12 @@ A largest_magnitude(BlockSource& source, std::size_t row, std::size_t cols) {
   return largest;
 }
 
-// The least exponent that is taken out: 2^-exponent is in range.
+// The least exponent that rows are scaled by: 2^-exponent is in range.
 template <class A>
 inline constexpr int kLeastExponent = 2 - std::numeric_limits<A>::max_exponent;
 
-// The moments of a finite row that is not all zeros: in f64 arithmetic of the row scaled so that its largest magnitude
-// is about 1; squares of f32 are within f64's range as they are. Leaves the source scaled so.
+// The moments of a finite row that is not all zeros. In f64 arithmetic the row, and afterwards the source, is scaled to
+// a largest magnitude of about 1. f32 arithmetic needs no scaling, because f64 holds squares of f32.
 template <class A, class BlockSource>
 Moments scaled_moments(const Kernels& kernels, Kind kind, BlockSource& source, std::size_t row, std::size_t cols,
                        A largest, MomentNode* nodes) {
@@ -55,7 +54,7 @@ Moments scaled_moments(const Kernels& kernels, Kind kind, BlockSource& source, s
   return with_exponent(tree.finish(), exponent, static_cast<double>(largest));
 }
 
-// Those of any row: NaN where an element is not finite, 0 where all are.
+// The moments of any row: NaN if an element is not finite, 0 if all elements are 0.
 template <class A, class BlockSource>
 Moments extreme_moments(const Kernels& kernels, Kind kind, BlockSource& source, std::size_t row, std::size_t cols,
                         MomentNode* nodes) {
@@ -69,7 +68,7 @@ Moments extreme_moments(const Kernels& kernels, Kind kind, BlockSource& source, 
   return {count, kNan, kNan, kNan, kNan, 0, 0};
 }
 
-// From the moments, found or given, of a finite row that is not all zeros.
+// Finishes a finite row that is not all zeros from its moments, computed or given.
 template <class A>
 ScaledRow finish_scaled(const Moments& moments, double eps);
 
@@ -84,12 +83,12 @@ struct NormOutput {
 template <class A>
 class ExtremeRow {
  public:
-  // nodes: room for those of a row's tree.
+  // nodes: room for the nodes of a row's tree.
   ExtremeRow(const Kernels& kernels, const Problem& p, Source<A>& source, NormOutput<A>& output, MomentNode* nodes)
       : kernels_(kernels), p_(p), blocks_(blocks_of(p.cols)), source_(source), output_(output), nodes_(nodes) {}
 
   void add_second(NormOutput<A>* second) { second_ = second; }
-  // unscaled: the same rows as source, in scratch of their own.
+  // unscaled: the same rows as `source`, with scratch of their own.
   void add_sum(const Residual<A>* residual, Source<A>* unscaled) {
     residual_ = residual;
     unscaled_ = unscaled;
@@ -103,7 +102,7 @@ class ExtremeRow {
   void map(std::size_t row, const ScaledRow& scaled);
   void fill_nan(std::size_t row);
 
-  // Block by block, and in each y last: it may be x or the residual, as the sum may.
+  // Writes block by block. In each block y comes last, because y, like the sum, may overwrite x or the residual.
   template <class Fill>
   void write(std::size_t row, const Fill& fill);
   template <class Fill>

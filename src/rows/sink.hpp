@@ -1,5 +1,5 @@
-// Where results go: block() tells where to write n elements, done() sees to it that they get to y: where they are, if
-// layout and type fit; else converted, scattered or quantised from scratch in L1. Knows nothing of what is written.
+// Where results go. block() is where to write n elements; done() delivers them to y. They are written in place if
+// layout and type fit. Otherwise they are converted, scattered or quantised from scratch in L1.
 #pragma once
 
 #include "rows/quantiser.hpp"
@@ -12,7 +12,7 @@ class Sink {
  public:
   using A = Arithmetic<T>;
 
-  // tile: from where y is scattered; null where its rows are dense. scratch: kBlock elements, used only where blocks
+  // tile: the tile that y is scattered from; null if y's rows are dense. scratch: kBlock elements, used only if blocks
   // are converted.
   Sink(const Kernels& kernels, const Matrix<void*>& y, Tile<void*>* tile, A* scratch)
       : y_(y), tile_(tile), scratch_(scratch) {
@@ -25,16 +25,16 @@ class Sink {
   }
 
   bool is_staged() const { return staged_; }
-  // Do blocks pass through scratch that holds but one?
+  // True if blocks pass through scratch that holds only one.
   bool passes() const { return staged_ && !(in_tile_ && tile_->is_held()); }
-  // How many of n rows have blocks of their own at once, evenly apart; and how far, in bytes.
+  // even_rows(): how many of n rows have blocks of their own at once, evenly spaced. step(): their distance in bytes.
   std::size_t even_rows(std::size_t row, std::size_t n) const {
     if (quantiser_ != nullptr) return quantiser_->even_rows(row, n);
     if (passes()) return 1;
     return in_tile_ ? n : even_run(y_.rows, row, n);
   }
-  // Can a kernel go from each of these rows to the next? Where rows_in_turn() is not 0, in groups of as many rows at
-  // most, all of them mapped to the same place, each until done() was called.
+  // True if these rows are evenly spaced for a kernel. If rows_in_turn() is not 0, at most that many rows form a group.
+  // All groups then use the same memory, each until done() is called.
   bool are_even(std::size_t row, std::size_t n) const {
     return quantiser_ != nullptr ? even_run(y_.rows, row, n) == n : !passes() && even_rows(row, n) == n;
   }
@@ -43,21 +43,22 @@ class Sink {
     if (quantiser_ != nullptr) return quantiser_->step();
     return in_tile_ ? tile_->step() : y_.rows.inner().stride;
   }
-  // Blocks go to y by way of `quantiser`, which is on.
+  // Sends blocks to y through `quantiser`, which must be on.
   void set_quantiser(Quantiser<A>* quantiser) {
     quantiser_ = quantiser;
     staged_ = true;
   }
-  // After the last block of a row: do all of them have to be written again?
+  // wants_again(): true after the last block of a row if all of its blocks have to be written again. is_measuring():
+  // true before that, when blocks are only measured.
   bool wants_again() const { return quantiser_ != nullptr && quantiser_->wants_again(); }
-  bool is_measuring() const { return quantiser_ != nullptr && quantiser_->is_measuring(); }  // before that
+  bool is_measuring() const { return quantiser_ != nullptr && quantiser_->is_measuring(); }
 
   T* block(std::size_t row, std::size_t first, std::size_t n) {
     if (!staged_) return reinterpret_cast<T*>(to(row, first));
     if (in_tile_ && tile_->is_held()) return reinterpret_cast<T*>(tile_->at(row, first));
     return staged(row, first, n);
   }
-  // The blocks of several rows: only of those that are evenly apart.
+  // Several rows are allowed only if they are evenly spaced.
   void done(std::size_t row, std::size_t rows, std::size_t first, std::size_t n) {
     if (staged_ && !(in_tile_ && tile_->is_held())) deliver(row, rows, first, n);
   }
@@ -82,13 +83,13 @@ class Sink {
   const Matrix<void*>& y_;
   Tile<void*>* tile_;
   Convert* convert_ = nullptr;
-  bool staged_;   // are blocks elsewhere than in y?
-  bool in_tile_;  // and in the tile just as they should be?
+  bool staged_;   // blocks are not in y
+  bool in_tile_;  // blocks are in the tile, in their final form
   Quantiser<A>* quantiser_ = nullptr;
   A* scratch_;
 };
 
-// NaNs of one canonical form: payloads and signs differ between targets.
+// Replaces NaNs by the canonical one, because payloads and signs differ between targets.
 template <class T>
 void canonicalise_nans(T* y, std::size_t n);
 

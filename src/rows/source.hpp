@@ -1,6 +1,5 @@
-// Where a row's blocks come from. Blocks that already lie in memory as the pass's type are used in place; others pass
-// through scratch in L1: gathered where their elements lie apart, converted where they have another type, sums. Knows
-// nothing of what becomes of them.
+// Where a row's blocks come from. Blocks that are in memory in the pass's type are used in place. Others pass through
+// scratch in L1: strided blocks are gathered, other types converted, and residuals added.
 #pragma once
 
 #include "rows/residual.hpp"
@@ -8,14 +7,14 @@
 
 namespace evenorm::internal {
 
-// x by blocks, as T; once set_scale() was called (T is then the arithmetic's type), each element multiplied by it.
+// x by blocks, as T. set_scale(), which needs T to be the arithmetic's type, multiplies each element by the scale.
 template <class T>
 class Source {
  public:
   using A = Arithmetic<T>;
 
-  // tile: where x is gathered; null where its rows are dense. scratch: kBlock elements, used only where blocks are
-  // converted, scaled or sums.
+  // tile: where x is gathered; null if its rows are dense. scratch: kBlock elements, used only if blocks are converted,
+  // scaled or sums.
   template <class Pointer>
   Source(const Kernels& kernels, const Matrix<Pointer>& x, Tile<const void*>* tile, A* scratch)
       : data_(static_cast<const char*>(x.data)),
@@ -31,12 +30,12 @@ class Source {
   }
 
   bool is_staged() const { return staged_; }
-  // Do blocks pass through scratch that holds but one?
+  // True if blocks pass through scratch that holds only one.
   bool passes() const {
     if (held_ != nullptr) return residual_ != nullptr && !has_terms();
     return staged_ && !(in_tile_ && tile_->is_held());
   }
-  // How many of n rows have blocks of their own at once, evenly apart; and how far, in bytes.
+  // even_rows(): how many of n rows have blocks of their own at once, evenly spaced. step(): their distance in bytes.
   std::size_t even_rows(std::size_t row, std::size_t n) const {
     if (passes()) return 1;
     if (held_ != nullptr) return held_->even_rows(row, residual_ != nullptr ? residual_->even_rows(row, n) : n);
@@ -46,7 +45,7 @@ class Source {
     if (held_ != nullptr) return held_->step();
     return in_tile_ ? tile_->step() : rows_->inner().stride;
   }
-  // Are blocks sums that a kernel makes of terms() from begin() on? ahead(): as of SumRows.
+  // True if blocks are sums that a kernel computes from terms(), into the memory of begin(). ahead(): see SumRows.
   bool has_terms() const { return residual_ != nullptr && residual_->is_same(); }
   TermRows<T> terms(std::size_t row, std::size_t first) const {
     return has_terms() ? residual_->terms(row, first) : TermRows<T>{};
@@ -58,15 +57,15 @@ class Source {
     in_tile_ = false;
   }
 
-  // Blocks are those of the sum from now on; x has dense rows. ahead: how many bytes further its terms are fetched, or
-  // 0. held: where they are to stay; null: in scratch.
+  // Makes blocks those of the sum; x must have dense rows. ahead: the prefetch distance of its terms in bytes, or 0.
+  // held: where the sums stay; null: in scratch.
   void add_residual(const Residual<T>& residual, std::size_t ahead, const HeldSums<T>* held = nullptr) {
     residual_ = &residual;
     rows_in_one_ = held != nullptr && !residual.is_same() && residual.has_rows_in_one();
     ahead_ = ahead;
     read_held(held);
   }
-  // Blocks are those of a sum that another source made.
+  // Makes blocks those of a sum that another source computed.
   void read_held(const HeldSums<T>* held) {
     held_ = held;
     staged_ = true;
@@ -79,7 +78,7 @@ class Source {
     return staged(row, first, n);
   }
 
-  // block() step by step, where that pays: begin(), and make() of all columns from left to right.
+  // The same as block(), but step by step: begin(), then make() of all columns from left to right.
   bool is_made() const { return residual_ != nullptr && !has_terms(); }
   const T* begin(std::size_t row, std::size_t first, std::size_t n) {
     return residual_ == nullptr ? block(row, first, n) : made(row, first);
@@ -87,7 +86,7 @@ class Source {
   void make(std::size_t row, std::size_t first, std::size_t n, const T* to) {
     add_to(row, first, n, const_cast<T*>(to));
   }
-  // All of these rows of `cols` columns at once, if they lie so: begin() tells where each is, then.
+  // Adds all of these rows of `cols` columns at once, if they are contiguous. begin() then returns where each row is.
   bool make_rows(std::size_t row, std::size_t rows, std::size_t cols) {
     if (!rows_in_one_ || !held_->has_rows_in_one(row, rows, cols)) return false;
     add_to(row, 0, rows * cols, held_->block(row, 0));
@@ -136,17 +135,17 @@ class Source {
   std::size_t bytes_;
   Tile<const void*>* tile_;
   Convert* convert_ = nullptr;
-  bool staged_;   // are blocks elsewhere than in x?
-  bool in_tile_;  // and in the tile just as they should be?
+  bool staged_;   // blocks are not in x
+  bool in_tile_;  // blocks are in the tile, in their final form
   const Residual<T>* residual_ = nullptr;
   const HeldSums<T>* held_ = nullptr;
-  bool rows_in_one_ = false;  // are rows held, and may they be made at once?
+  bool rows_in_one_ = false;  // rows are held, and several may be added at once
   std::size_t ahead_ = 0;
   A scale_ = 1;
   A* scratch_;
 };
 
-// x by whole blocks, with scratch for one.
+// x by whole blocks, with scratch for one block.
 template <class T>
 class BlockSource {
  public:

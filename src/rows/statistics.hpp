@@ -1,5 +1,5 @@
-// From sums to a finished row, for rows one by one: blocks' moments, the tree that joins them, 1 / sqrt(var + eps).
-// docs/numerics.md specifies every operation; groups of short rows are finished by kernels, with the same formulas.
+// From sums to finished statistics, for single rows: moments of blocks, the tree that joins them, and 1 / sqrt(var +
+// eps). docs/numerics.md specifies every operation. Kernels finish groups of short rows with the same formulas.
 #pragma once
 
 #include "plan/numbers.hpp"
@@ -33,7 +33,7 @@ void set_moments(RowGroup<A>& g, std::size_t row, const MomentNode& m) {
   g.set(row, {m.mean_hi, m.mean_lo}, {m.m2_hi, m.m2_lo});
 }
 
-// A group's row whose moments were made just now: of those, kernels' vectors would wait until they are in the cache.
+// Finishes one row of a group in plain code: vector loads would wait for the stores that just wrote its moments.
 template <class A>
 void finish_one(RowGroup<A>& g, std::size_t row, const MomentNode& m, double eps) {
   using namespace plain;
@@ -43,7 +43,7 @@ void finish_one(RowGroup<A>& g, std::size_t row, const MomentNode& m, double eps
   g.flag[row] = FinishMoments<A>(kOne, mean, m2, m.count, eps, g, row);
 }
 
-// A block of n columns again, about k, the mean that its sums about 0 gave.
+// The second pass of a block of n columns, about k, its mean from the first pass.
 template <class T>
 [[gnu::noinline]] MomentNode moments_about(const Kernels& kernels, const T* x, std::size_t n, const WideNumber& k) {
   using namespace plain;
@@ -57,29 +57,28 @@ template <class T>
   return {count, mean.hi, mean.lo, m2.hi, m2.lo};
 }
 
-// Rows of a group that kernels could not finish, since some want a second look: those of x from row `first` on.
+// The second pass of rows of a group, if kernels flagged some: the rows of x from row `first` on.
 template <class T>
-[[gnu::noinline]] void look_again(const Kernels& kernels, RowGroup<Arithmetic<T>>& g, std::size_t rows, std::size_t n,
-                                  double eps, Source<T>& x, std::size_t first) {
+[[gnu::noinline]] void second_pass(const Kernels& kernels, RowGroup<Arithmetic<T>>& g, std::size_t rows, std::size_t n,
+                                   double eps, Source<T>& x, std::size_t first) {
   for (std::size_t i = 0, count; i < rows; i += count) {
     count = x.even_rows(first + i, rows - i);
     if (count == 1 && g.flag[i] == 0) continue;
-    kernels.of<T>().look_again({{x.block(first + i, 0, n), x.step()}, count, n, &g, i});
+    kernels.of<T>().second_pass({{x.block(first + i, 0, n), x.step()}, count, n, &g, i});
   }
   kernels.in<Arithmetic<T>>().finish(g, rows, static_cast<double>(n), eps);
 }
-// From the sums of rows of one block to all that the map needs.
+// From the sums of rows of one block to their statistics and scalars.
 template <class T>
 void finish_group(const Kernels& kernels, RowGroup<Arithmetic<T>>& g, std::size_t rows, std::size_t n, double eps,
                   bool centred, Source<T>& x, std::size_t first) {
   g.clear_from(rows);
   if (kernels.in<Arithmetic<T>>().finish_sums(g, rows, n, eps, centred)) {
-    look_again<T>(kernels, g, rows, n, eps, x, first);
+    second_pass<T>(kernels, g, rows, n, eps, x, first);
   }
 }
 
-// The moments of one block of n columns, n <= kBlock, from its sums about 0. get_x() gives the block, should a second
-// look be needed.
+// The moments of one block of n <= kBlock columns, from its sums about 0. A second pass gets the block from get_x().
 template <class T, class GetX>
 MomentNode moments_of(const Kernels& kernels, bool centred, const BlockSums& sums, std::size_t n, const GetX& get_x) {
   using namespace plain;
@@ -90,11 +89,11 @@ MomentNode moments_of(const Kernels& kernels, bool centred, const BlockSums& sum
   const W q = from_memory<A>(sums.q);
   const auto moments = MomentsFromSums(kOne, WideSums<W>{from_memory<A>(sums.s), q}, count);
   const WideNumber mean = to_memory(moments.mean), m2 = to_memory(moments.m2);
-  if (SecondLook(kOne, moments.m2, q)) return moments_about<T>(kernels, get_x(), n, mean);
+  if (NeedsSecondPass(kOne, moments.m2, q)) return moments_about<T>(kernels, get_x(), n, mean);
   return {count, mean.hi, mean.lo, m2.hi, m2.lo};
 }
 
-// Of one block in memory.
+// The moments of one block in memory.
 template <class T>
 MomentNode moments_of_block(const Kernels& kernels, Kind kind, const T* x, std::size_t n) {
   RowGroup<Arithmetic<T>> group;
@@ -112,20 +111,20 @@ void sum_blocks(const Kernels& kernels, Kind kind, MomentTree<Arithmetic<T>>& tr
   }
 }
 
-// 1 / sqrt(var + eps) of one row, lo where the arithmetic is f64.
+// 1 / sqrt(var + eps) of one row; lo is used in f64 arithmetic.
 template <class A>
 WideNumber rstd_of(const plain::Number<A>& var, double eps) {
   using namespace plain;
   const double r = RstdOf(kOne, var, eps);
   return {r, RstdLowOf(kOne, var, eps, r)};
 }
-// Of a row without variance.
+// The same for a row without variance.
 template <class A>
 WideNumber rstd_of_constant(double eps) {
   return rstd_of<A>(plain::Number<A>::Zero(plain::kOne), eps);
 }
 
-// A row's scalars for the map, as row 0 of what map_rows takes.
+// A row's scalars for the normalise step, as row 0 of a group.
 template <class A>
 MapScalarsOfRows<A> map_scalars_of(const RowScalars& row) {
   MapScalarsOfRows<A> map;

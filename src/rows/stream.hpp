@@ -1,11 +1,11 @@
-// The end of what kernels stored past the caches: the machine keeps such stores in no order of its own.
+// Completes the non-temporal stores of kernels, which the hardware does not order with other stores.
 #pragma once
 
 #include <atomic>
 
 namespace evenorm::internal {
 
-// What was stored is there for others.
+// Makes all earlier stores visible to other threads.
 inline void flush_stream() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_sfence();

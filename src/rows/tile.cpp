@@ -1,4 +1,4 @@
-// Moves by what lies side by side in memory: columns, rows (kernels transpose), or nothing.
+// Moves tiles: copies contiguous columns, transposes contiguous rows by kernels, and moves other elements one by one.
 #include "rows/tile.hpp"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace evenorm::internal {
 namespace {
 
-// The elements from (first_row, first_col) on, one by one.
+// Moves the elements from (first_row, first_col) on, one by one.
 template <class U>
 void move_elements(const Plane& p, Move move, std::size_t first_row, std::size_t first_col, char* tile,
                    std::size_t tile_stride) {

@@ -1,6 +1,5 @@
 // Tiles: some columns of some rows of a tensor of any layout, as rows of contiguous elements in scratch. Elements are
-// moved as they are, whatever their type. Where rows, not columns, lie side by side in memory, a tile is a
-// transposition.
+// moved unchanged, whatever their type. A channels-first tensor is transposed.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +14,14 @@ struct Part {
   std::size_t row = 0, rows = 0, col = 0, cols = 0;
 };
 
-// A part of a tensor, plane by plane. stream: past the caches, where whole lines are written.
+// Moves a part of a tensor, plane by plane. stream: with non-temporal stores, if whole cache lines are written.
 void move_tile(const Kernels& kernels, Move move, char* data, DType dtype, const Axes& row_axes, const Axes& col_axes,
                const Part& part, bool stream, char* tile, std::size_t tile_stride);
 
-// Elements [first, first + n) of a vector.
+// Gathers elements [first, first + n) of a vector.
 void gather_vector(const Kernels& kernels, const Vector<const void*>& v, std::size_t first, std::size_t n, void* to);
 
-// Scratch for parts of a matrix: block by block of one row, as they are asked for, or, while held, several rows of a
-// block at once.
+// Scratch for parts of a matrix: single blocks of a row on request or, while held, a block of several rows.
 template <class Pointer>
 class Tile {
  public:
@@ -31,7 +29,7 @@ class Tile {
   Tile(const Kernels& kernels, const Matrix<Pointer>& m, bool stream, char* memory, std::size_t row_bytes)
       : kernels_(&kernels), m_(&m), stream_(stream), memory_(memory), row_bytes_(row_bytes) {}
 
-  // While held, the calls below concern the held part alone.
+  // While held, the calls below use only the held part.
   void hold(const Part& part) {
     part_ = part;
     held_ = true;
@@ -42,18 +40,18 @@ class Tile {
 
   bool is_held() const { return held_; }
   std::ptrdiff_t step() const { return static_cast<std::ptrdiff_t>(row_bytes_); }  // from a row to the next
-  // The place of an element of the part that is covered.
+  // The address of an element in the covered part.
   char* at(std::size_t row, std::size_t col) const {
     return memory_ + (row - part_.row) * row_bytes_ + (col - part_.col) * bytes_of(m_->dtype);
   }
 
-  // n elements of a row, gathered.
+  // Gathers n elements of a row.
   const char* load(std::size_t row, std::size_t col, std::size_t n) {
     char* memory = reserve(row, col, n);
     if (!held_) gather();
     return memory;
   }
-  // Room for n elements of a row, which deliver() scatters unless they are held.
+  // Returns room for n elements of a row. deliver() scatters them unless they are held.
   char* reserve(std::size_t row, std::size_t col, std::size_t n) {
     if (!held_) part_ = {row, 1, col, n};
     return at(row, col);

@@ -1,5 +1,4 @@
-// The tiles that a forward pass works on, as they are planned: rows and columns of x and y that are in scratch at once;
-// and what is fetched meanwhile. How one is moved: tile.hpp.
+// The tiles of x and y in a forward pass, as planned, and what is prefetched meanwhile. tile.hpp moves them.
 #pragma once
 
 #include "plan/scratch.hpp"
@@ -7,7 +6,7 @@
 
 namespace evenorm::internal {
 
-// Those of x and y whose rows are not dense.
+// Tiles for those of x and y whose rows are not dense.
 class TilePair {
  public:
   TilePair(const Kernels& kernels, const Problem& p, const TilePlan& plan, CacheUse cache, const Scratch& scratch)
@@ -23,8 +22,8 @@ class TilePair {
   TilePair(const TilePair&) = delete;
   TilePair& operator=(const TilePair&) = delete;
 
-  std::size_t rows() const { return plan_.rows; }  // 0 where both tensors have dense rows
-  // All of them, or a multiple of kTileStep that is no more than a block.
+  std::size_t rows() const { return plan_.rows; }  // 0 if both tensors have dense rows
+  // All columns, or a multiple of kTileStep that is at most a block.
   std::size_t cols() const { return plan_.cols; }
   bool hold_whole_rows() const { return plan_.rows == 0 || plan_.cols == problem_.cols; }
   Tile<const void*>* x() { return gathers_x_ ? &x_ : nullptr; }
@@ -44,7 +43,7 @@ class TilePair {
     y_.release();
   }
 
-  // What load_x() will be called for next: fetch_lines() fetches it line by line.
+  // Announces the next part that load_x() will be called for. fetch_lines() prefetches it line by line.
   void will_load_x(const Part& part) {
     ahead_ = {};
     if (!fetches_ || part.row >= problem_.rows) return;
@@ -65,7 +64,7 @@ class TilePair {
   }
 
  private:
-  // What of a column is fetched next, and how many columns there are from it on.
+  // The rest of the current column to prefetch, and the number of columns from it on.
   struct Ahead {
     const char* start = nullptr;
     const char* next = nullptr;
@@ -76,7 +75,7 @@ class TilePair {
   const Problem& problem_;
   const TilePlan& plan_;
   bool gathers_x_, scatters_y_;
-  bool fetches_;  // columns of x lie side by side, far from each other
+  bool fetches_;  // x is channels-first and large enough to be prefetched
   Ahead ahead_;
   Tile<const void*> x_;
   Tile<void*> y_;

@@ -1,11 +1,11 @@
-// From a DType to the storage type it names, once for each call from a schedule.
+// From a DType to its storage type, once for each call from a schedule.
 #pragma once
 
 #include "evenorm/evenorm.hpp"
 
 namespace evenorm::internal {
 
-// work.template operator()<T>() with T the storage type.
+// Calls work.template operator()<T>() with T the storage type.
 template <class Work>
 decltype(auto) with_type(DType dtype, const Work& work) {
   switch (dtype) {

@@ -1,4 +1,4 @@
-// The arithmetic and the formulas of the statistics in plain numbers, for one row: the same text as the kernels'.
+// The arithmetic and the formulas of the statistics for single numbers: the same source text as the kernels'.
 #pragma once
 
 #include <limits>

@@ -1,5 +1,5 @@
-// Rows that lie side by side, their columns apart: a vector holds as many rows of one column, nothing is transposed,
-// and virtual lanes are columns in turn. Included once per target.
+// Channels-first rows. A vector holds one column of several rows, so nothing is transposed. The virtual lanes are
+// summed one after another. Included once per target.
 #pragma once
 
 #include "kernels/map-inl.h"
@@ -12,20 +12,20 @@ HWY_INLINE T* ColumnAt(T* first, ptrdiff_t step, size_t column) {
   return EvenRows<T>{first, step}.at(column);
 }
 
-// The sums of as many rows as some vectors hold.
+// The sums of as many rows as a few vectors hold.
 template <class T, bool kCentred>
-class PlanarSums {
+class ChannelsFirstSums {
   using A = Arithmetic<T>;
   using W = Wide<A, DF64>;
   static constexpr size_t kN = hn::MaxLanes(DF64());
 
  public:
-  static constexpr size_t kVectors = kPlanarRows<T> / kN;
+  static constexpr size_t kVectors = kChannelsFirstRows<T> / kN;
   static constexpr size_t kMost = std::is_same_v<A, double> || kN == 8 ? 2 : 4;
   static constexpr size_t kAtOnce = HWY_MIN(kVectors, kMost);
 
-  // Of the vectors from v0 on.
-  static HWY_INLINE void Run(const PlanarRows<T>& rows, size_t v0) {
+  // Sums the rows of the vectors from v0 on.
+  static HWY_INLINE void Run(const ChannelsFirstRows<T>& rows, size_t v0) {
     Lanes s, q;
     RowAnchors anchors[kAtOnce];
     if constexpr (kHasAnchors) {
@@ -40,7 +40,7 @@ class PlanarSums {
   using RowAnchors = Anchors<A, kHasAnchors>;
   using Lanes = W[kAtOnce][kLanes];
 
-  static HWY_INLINE hn::Vec<DF64> LargestOfFirst(const PlanarRows<T>& rows, size_t row) {
+  static HWY_INLINE hn::Vec<DF64> LargestOfFirst(const ChannelsFirstRows<T>& rows, size_t row) {
     const DF64 d;
     const size_t n = HWY_MIN(rows.n, kLanes);
     auto largest = hn::Zero(d);
@@ -68,7 +68,7 @@ class PlanarSums {
     return {FoldVectors<kLanes, 1>(s), FoldVectors<kLanes, 1>(q)};
   }
 
-  static HWY_INLINE void SumLane(const PlanarRows<T>& rows, size_t row, size_t lane, const RowAnchors* anchors,
+  static HWY_INLINE void SumLane(const ChannelsFirstRows<T>& rows, size_t row, size_t lane, const RowAnchors* anchors,
                                  Lanes& s_to, Lanes& q_to) {
     const DF64 d;
     const AboutZero<kCentred, A> accumulate;
@@ -82,7 +82,7 @@ class PlanarSums {
     for (size_t c = lane; c < rows.n; c += kLanes, x = ColumnAt(x, rows.x_step, kLanes)) {
       for (size_t v = 0; v < kAtOnce; ++v) accumulate(LoadF64(d, x + v * kN), 0, 0, s[v], q[v]);
     }
-    if (std::is_same_v<A, double> && lane >= rows.n % kLanes) {  // columns that do not exist count as +0: signs of 0
+    if (std::is_same_v<A, double> && lane >= rows.n % kLanes) {  // missing columns count as +0, for the signs of 0
       for (size_t v = 0; v < kAtOnce; ++v) accumulate(hn::Zero(d), 0, 0, s[v], q[v]);
     }
     for (size_t v = 0; v < kAtOnce; ++v) {
@@ -90,22 +90,22 @@ class PlanarSums {
       q_to[v][lane] = q[v];
     }
   }
-  static HWY_INLINE void Store(const WideSums<W>& sums, const PlanarRows<T>& rows, size_t row) {
+  static HWY_INLINE void Store(const WideSums<W>& sums, const ChannelsFirstRows<T>& rows, size_t row) {
     StoreSums(sums, rows.groups[row / kMaxGroup], row % kMaxGroup);
   }
 };
 
 template <class T, bool kCentred>
-void SumPlanarRows(const PlanarRows<T>& rows) {
-  using Sums = PlanarSums<T, kCentred>;
+void SumChannelsFirstRows(const ChannelsFirstRows<T>& rows) {
+  using Sums = ChannelsFirstSums<T, kCentred>;
   for (size_t v = 0; v < Sums::kVectors; v += Sums::kAtOnce) Sums::Run(rows, v);
 }
 
-// The scalars of all rows, side by side.
+// The scalars of all rows, contiguous for each scalar.
 template <class T, class A = Arithmetic<T>>
-struct PlanarScalars {
-  HWY_INLINE explicit PlanarScalars(const PlanarRows<T>& rows) {
-    for (size_t row = 0; row < kPlanarRows<T>; row += kMaxGroup) {
+struct ChannelsFirstScalars {
+  HWY_INLINE explicit ChannelsFirstScalars(const ChannelsFirstRows<T>& rows) {
+    for (size_t row = 0; row < kChannelsFirstRows<T>; row += kMaxGroup) {
       const MapScalarsOfRows<A>& map = rows.groups[row / kMaxGroup].map;
       std::memcpy(centre + row, map.centre, sizeof map.centre);
       std::memcpy(offset + row, map.offset, sizeof map.offset);
@@ -114,22 +114,23 @@ struct PlanarScalars {
     }
   }
 
-  alignas(64) A centre[kPlanarRows<T>], offset[kPlanarRows<T>], rstd[kPlanarRows<T>];
+  alignas(64) A centre[kChannelsFirstRows<T>], offset[kChannelsFirstRows<T>], rstd[kChannelsFirstRows<T>];
   bool any_centre = !HWY_NATIVE_FMA;
 };
 
-// Rows that are mapped at once: a pair of vectors, or the one that is all.
+// Rows that are normalised at once: a pair of vectors, or a single one if that is all.
 template <class T, class D = hn::ScalableTag<Arithmetic<T>>>
-inline constexpr size_t kPlanarStep = HWY_MIN(2 * hn::MaxLanes(D()), kPlanarRows<T>);
+inline constexpr size_t kChannelsFirstStep = HWY_MIN(2 * hn::MaxLanes(D()), kChannelsFirstRows<T>);
 
-// As many rows from `row` on. kStream: past the caches; all of y is then aligned to cache lines.
+// Normalises that many rows from `row` on. kStream: with non-temporal stores; all of y must be aligned to cache lines.
 template <class T, bool kCentred, bool kStream>
-HWY_NOINLINE void MapPlanarStep(const PlanarRows<T>& rows, const PlanarScalars<T>& scalars, size_t row) {
+HWY_NOINLINE void MapChannelsFirstStep(const ChannelsFirstRows<T>& rows, const ChannelsFirstScalars<T>& scalars,
+                                       size_t row) {
   using A = Arithmetic<T>;
   const hn::ScalableTag<A> d;
   using Map = MapVectors<kCentred, decltype(d)>;
   constexpr size_t kN = hn::MaxLanes(d);
-  constexpr bool kPair = kPlanarStep<T> == 2 * kN;
+  constexpr bool kPair = kChannelsFirstStep<T> == 2 * kN;
   const size_t n = rows.n, ahead = rows.ahead, last = kPair ? row + kN : row;
   const ptrdiff_t x_step = rows.x_step, y_step = rows.y_step;
   const A *gamma = rows.gamma, *beta = rows.beta;
@@ -152,18 +153,18 @@ HWY_NOINLINE void MapPlanarStep(const PlanarRows<T>& rows, const PlanarScalars<T
 }
 
 template <class T>
-void MapPlanarRows(const PlanarRows<T>& rows) {
-  constexpr bool kWholeLines = kPlanarStep<T> == kPlanarRows<T>;
+void MapChannelsFirstRows(const ChannelsFirstRows<T>& rows) {
+  constexpr bool kWholeLines = kChannelsFirstStep<T> == kChannelsFirstRows<T>;
   const auto lines = reinterpret_cast<uintptr_t>(rows.y) | static_cast<uintptr_t>(rows.y_step);
   const bool stream = kWholeLines && rows.stream && lines % 64 == 0;
-  const PlanarScalars<T> scalars(rows);
-  for (size_t row = 0; row < kPlanarRows<T>; row += kPlanarStep<T>) {
+  const ChannelsFirstScalars<T> scalars(rows);
+  for (size_t row = 0; row < kChannelsFirstRows<T>; row += kChannelsFirstStep<T>) {
     if (scalars.any_centre) {
-      stream ? MapPlanarStep<T, true, kWholeLines>(rows, scalars, row)
-             : MapPlanarStep<T, true, false>(rows, scalars, row);
+      stream ? MapChannelsFirstStep<T, true, kWholeLines>(rows, scalars, row)
+             : MapChannelsFirstStep<T, true, false>(rows, scalars, row);
     } else {
-      stream ? MapPlanarStep<T, false, kWholeLines>(rows, scalars, row)
-             : MapPlanarStep<T, false, false>(rows, scalars, row);
+      stream ? MapChannelsFirstStep<T, false, kWholeLines>(rows, scalars, row)
+             : MapChannelsFirstStep<T, false, false>(rows, scalars, row);
     }
   }
 }

@@ -1,4 +1,4 @@
-// The second look: sums of x - k and (x - k)^2, with k the mean that a row's sums about 0 gave, and moments from them.
+// The second pass: sums of x - k and (x - k)^2, where k is the mean from a row's first pass, and moments from them.
 // Included once per target.
 #pragma once
 
@@ -8,7 +8,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// The sums of n columns about k. Whole lanes alone stay in registers; with a tail, the lanes are in memory.
+// The sums of n columns about k. Whole lanes stay in registers; with an incomplete last one, lanes are in memory.
 template <class T, class A = Arithmetic<T>>
 HWY_INLINE FoldedSums<A, T> SumsAbout(const T* x, size_t n, const WideNumber& k) {
   const DF64 d;
@@ -35,7 +35,7 @@ BlockSums SumAbout(const T* x, size_t n, const WideNumber& k) {
   return {JoinFolded(folded.s), JoinFolded(folded.q)};
 }
 
-// The rows' sums about what the group has as their means, to the same places of `sums`.
+// Sums rows about the means in the group, into the same places of `sums`.
 template <class T, class A = Arithmetic<T>>
 HWY_INLINE void SumAboutMeans(const SumRows<T>& rows, RowGroup<A>& sums) {
   const RowGroup<A>& group = *rows.group;
@@ -59,7 +59,7 @@ HWY_INLINE void SumAboutMeans(const SumRows<T>& rows, RowGroup<A>& sums) {
 }
 
 template <class T>
-void LookAgain(const SumRows<T>& rows) {
+void SecondPass(const SumRows<T>& rows) {
   using A = Arithmetic<T>;
   const DGroup d;
   RowGroup<A>& group = *rows.group;
@@ -81,12 +81,11 @@ void LookAgain(const SumRows<T>& rows) {
   }
 }
 
-// The `count` rows of turn `turn`, some of which want that, and then what finish() does. Returns whether there are
-// extreme ones.
+// The second pass of the `count` rows of group `turn`, then what finish() does. Returns true if some are out of range.
 template <class T>
-HWY_NOINLINE bool LookAtTurn(const ShortRows<T>& rows, size_t turn, size_t count) {
+HWY_NOINLINE bool SecondPassOfTurn(const ShortRows<T>& rows, size_t turn, size_t count) {
   auto& group = rows.groups[turn % kGroups];
-  LookAgain<T>({{rows.x.at(turn * rows.group), rows.x.step}, count, rows.n, &group, 0});
+  SecondPass<T>({{rows.x.at(turn * rows.group), rows.x.step}, count, rows.n, &group, 0});
   FinishRows(group, count, static_cast<double>(rows.n), rows.eps);
   return group.any_flag(count);
 }
