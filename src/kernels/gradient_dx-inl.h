@@ -148,7 +148,7 @@ class DxAndColumns {
     }
   }
 
-  const DxRows<T, kRows>& rows_;
+  const DxRows<T, kRows> rows_;  // a copy, whose pointers can stay in registers
   const A* gamma_;
   const GradientColumns<A> columns_;
   V centre_[kRows], offset_[kRows], rstd_[kRows], k2_[kRows], a_[kRows];
