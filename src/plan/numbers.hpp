@@ -31,7 +31,8 @@ struct GradientScalars {
   double c1_hi, c1_lo;
   double c2_hi, c2_lo;
   int x_exponent, rstd_exponent, c1_exponent, c2_exponent;
-  bool wide;  // the row leaves the arithmetic's range on the way: rows/wide_gradient.hpp
+  bool wide;     // computed in wider numbers: rows/wide_gradient.hpp
+  bool wide_dx;  // only its dx is, or all of it
 };
 
 // The sums of g and of g (centre - x) over blocks of a row.

@@ -94,10 +94,10 @@ class BackwardRows {
   bool store_map(const GradientScalars& s, GradientMapScalarsOfRows<A>& map) const;
   void map_row(std::size_t row, const GradientScalars& s, ColumnRange range, const ColumnSums& sums, bool ends,
                Want want);
-  void map_piece(std::size_t row, const GradientScalars& s, const GradientMapScalarsOfRows<A>* map,
+  void map_piece(std::size_t row, const GradientScalars& s, const GradientMapScalarsOfRows<A>& map,
                  const GradientPiece<T>& piece, const GradientColumns<A>& columns, const ChainPlace& place,
                  std::size_t col, Want want);
-  void map_wide(const GradientScalars& s, const GradientMapScalarsOfRows<A>* map, const GradientPiece<T>& piece, T* dx);
+  void map_wide(const GradientScalars& s, const GradientMapScalarsOfRows<A>& map, const GradientPiece<T>& piece, T* dx);
   template <class Work>
   void for_pieces(std::size_t row, ColumnRange range, const Work& work);
   template <class Work>

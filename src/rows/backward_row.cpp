@@ -81,26 +81,27 @@ template <class T>
 void BackwardRows<T>::finish(const GradientSums& sums, GradientScalars* s) {
   using namespace plain;
   using W = Number<A>;
-  if (!kWide || (!s->wide && sums.g_exponent == 0 && sums.gd_exponent == 0)) {
+  const bool has_exponents = sums.g_exponent != 0 || sums.gd_exponent != 0;
+  if (!kWide || !(s->wide || has_exponents)) {
     const W g = W::From(kOne, sums.sums.g_hi, sums.sums.g_lo), gd = W::From(kOne, sums.sums.gd_hi, sums.sums.gd_lo);
     const double rest = RestOfMean<A>(kOne, s->mean_hi, s->mean_lo);
     const auto means = GradientMeansOf(kOne, is_centred(), WideSums<W>{g, SumAboutMean(kOne, g, gd, rest)},
                                        W::From(kOne, s->rstd, s->rstd_lo), static_cast<double>(p_.whole_cols));
     s->c1_hi = means.c1.hi, s->c1_lo = means.c1.Low(kOne);
     s->c2_hi = means.c2.hi, s->c2_lo = means.c2.Low(kOne);
-    GradientMapScalarsOfRows<A> map;
-    if (s->wide || store_map(*s, map)) return;
   }
-  s->wide = true;
-  if constexpr (kWide) WideGradient<A>(*s).finish(is_centred(), p_.whole_cols, sums, s);
+  GradientMapScalarsOfRows<A> map;
+  s->wide_dx = s->wide || has_exponents || !store_map(*s, map);
+  if constexpr (kWide) {
+    if (s->wide_dx) WideGradient<A>(*s).finish(is_centred(), p_.whole_cols, sums, s);
+  }
 }
 
-// False where the row is wide.
+// False if dx must be computed in wider numbers.
 template <class T>
 bool BackwardRows<T>::store_map(const GradientScalars& s, GradientMapScalarsOfRows<A>& map) const {
   using namespace plain;
   using W = Number<A>;
-  if (s.wide) return false;
   StoreMapScalars<A>(kOne, s.mean_hi, s.mean_lo, s.rstd, false, map.centre, map.offset, map.rstd);
   const GradientMeans<W> means{W::From(kOne, s.c1_hi, s.c1_lo), W::From(kOne, s.c2_hi, s.c2_lo)};
   return StoreGradientMap<A>(kOne, RestOfMean<A>(kOne, s.mean_hi, s.mean_lo), W::From(kOne, s.rstd, s.rstd_lo), means,
@@ -126,26 +127,25 @@ template <class T>
 void BackwardRows<T>::map_row(std::size_t row, const GradientScalars& s, ColumnRange range, const ColumnSums& sums,
                               bool ends, Want want) {
   GradientMapScalarsOfRows<A> map;
-  const bool wide = !store_map(s, map);
+  store_map(s, map);
   const ChainPlace place{!open_, ends};
   for_pieces(row, range, [&](const GradientPiece<T>& piece, std::size_t col) {
-    map_piece(row, s, wide ? nullptr : &map, piece, columns_at<A>(sums, col), place, col, want);
+    map_piece(row, s, map, piece, columns_at<A>(sums, col), place, col, want);
   });
   if (sums.values == nullptr) return;
-  if (wide && open_ && ends) end_chains(columns_at<A>(sums, range.first), range.end - range.first);
-  open_ = !ends && (open_ || !wide);
+  if (s.wide && open_ && ends) end_chains(columns_at<A>(sums, range.first), range.end - range.first);
+  open_ = !ends && (open_ || !s.wide);
 }
 
-// map: null where the row is wide.
 template <class T>
-void BackwardRows<T>::map_piece(std::size_t row, const GradientScalars& s, const GradientMapScalarsOfRows<A>* map,
+void BackwardRows<T>::map_piece(std::size_t row, const GradientScalars& s, const GradientMapScalarsOfRows<A>& map,
                                 const GradientPiece<T>& piece, const GradientColumns<A>& columns,
                                 const ChainPlace& place, std::size_t col, Want want) {
   T* to = want != Want::columns && p_.dx.data != nullptr ? sink_.block(row, col, piece.n) : nullptr;
   T* dx = aside_ != nullptr ? aside_ : to;
   const bool finite =
-      map != nullptr && kernels_.of<T>().map_gradient(piece, dx, *map, columns, place, stream_ && dx == to);
-  if (map == nullptr && columns.sums.dgamma != nullptr) {
+      !s.wide && kernels_.of<T>().map_gradient(piece, dx, map, columns, place, stream_ && dx == to) && !s.wide_dx;
+  if (s.wide && columns.sums.dgamma != nullptr) {
     const WideGradient<A> wide(s);
     widened(piece, [&](const A* x, const A* dy, const A*, std::size_t n, std::size_t at) {
       wide.add_to_columns(x, dy, n, from_column(columns, at), true);
@@ -158,16 +158,16 @@ void BackwardRows<T>::map_piece(std::size_t row, const GradientScalars& s, const
 
 // What the kernel left not finite, or all; of a 16-bit type by way of f32.
 template <class T>
-void BackwardRows<T>::map_wide(const GradientScalars& s, const GradientMapScalarsOfRows<A>* map,
+void BackwardRows<T>::map_wide(const GradientScalars& s, const GradientMapScalarsOfRows<A>& map,
                                const GradientPiece<T>& piece, T* dx) {
   const WideGradient<A> wide(s);
   widened(piece, [&](const A* x, const A* dy, const A* gamma, std::size_t n, std::size_t at) {
     if constexpr (std::is_same_v<T, A>) {
-      wide.map(x, dy, gamma, n, dx + at, map == nullptr);
+      wide.map(x, dy, gamma, n, dx + at, s.wide_dx);
     } else {
       A wide_dx[kGradientPiece<A>];
-      if (map != nullptr) kernels_.of<A>().map_gradient({x, dy, gamma, n}, wide_dx, *map, {}, {}, false);
-      wide.map(x, dy, gamma, n, wide_dx, map == nullptr);
+      if (!s.wide_dx) kernels_.of<A>().map_gradient({x, dy, gamma, n}, wide_dx, map, {}, {}, false);
+      wide.map(x, dy, gamma, n, wide_dx, s.wide_dx);
       kernels_.convert[index_of(dtype_of<A>)][index_of(dtype_of<T>)](wide_dx, dx + at, n);
     }
   });

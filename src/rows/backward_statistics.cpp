@@ -77,7 +77,7 @@ void BackwardRows<T>::set_statistics(const RowGroup<A>& group, std::size_t at, s
   s->rstd = found.rstd;
   s->rstd_lo = RstdLowOf(kOne, MeanOf(kOne, m2, static_cast<double>(p_.whole_cols)), p_.eps, found.rstd);
   if (found.extreme) scale_x(row, s);
-  set_rstd({usable_rstd(s->rstd), s->rstd_lo}, s->rstd_exponent, s);
+  if (usable_rstd(s->rstd) == 0) set_rstd({0, 0}, 0, s);
   s->wide = (kWide && found.extreme) || is_out_of_range<A>(s->rstd);
 }
 
