@@ -162,13 +162,14 @@ typedef struct evenorm_forward {
   evenorm_const_tensor bias2;
   evenorm_tensor y2;
 
-  /* If y is i8, it is quantised: each result, before any rounding to an output type, is multiplied by a factor and
-   * rounded to the nearest integer (ties to even). Factors and scales are f32.
+  /* If y is i8, it is quantised: each result, in the precision of the arithmetic, is multiplied by a factor and rounded
+   * to the nearest integer (ties to even). Factors and scales are f32.
    *
    * If given_scale is 0, each row has its own scale. The factor is 127 / m, where m is the largest magnitude of the
    * row's results. m / 127 is written to scale, which is f32 and has the shape of the other axes. If a row of results
-   * is all zeros, its scale and y are 0. If it is not finite, its scale is NaN and its y is 0. If m < 3.73e-37, 127 / m
-   * would overflow. The factor is then the largest f32, and y times scale is smaller than the result. */
+   * is all zeros, its scale and y are 0. If any of its results is not finite, its scale is NaN and its y is 0. If m
+   * < 3.73e-37, 127 / m would overflow. The factor is then the largest f32, but scale is still m / 127, so y * scale is
+   * smaller in magnitude than the result. */
   evenorm_tensor scale;
   /* If given_scale is not 0, it must be a positive normal number in f32, and scale must be absent. The factor is then
    * 1 / given_scale for all rows. Results are clamped to [-127, 127], and NaN becomes 0. */
@@ -181,13 +182,13 @@ EVENORM_API evenorm_status evenorm_forward_init(evenorm_forward* forward, size_t
 /* evenorm_forward forward = evenorm_forward_defaults(); */
 static inline evenorm_forward evenorm_forward_defaults(void) {
   evenorm_forward forward;
-  forward.struct_size = sizeof forward; /* if the library does not know it, later calls with it fail */
+  forward.struct_size = sizeof forward; /* if the library does not support this size, later calls fail */
   (void)evenorm_forward_init(&forward, sizeof forward);
   return forward;
 }
 
 /* Validates a forward pass and runs it once, over `executor` or, if that is NULL, on the calling thread. Allocates
- * memory only if a tensor has more than 4 axes, not counting axes that step like one with their neighbour. */
+ * memory only if a tensor has more than 4 axes after neighbouring axes are merged where their strides allow it. */
 EVENORM_API evenorm_status evenorm_run(const evenorm_forward* forward, const evenorm_executor* executor);
 
 /* --- a plan: a forward pass that is validated once and can run many times ------------------------------------------*/
@@ -212,8 +213,9 @@ typedef struct evenorm_buffers {
   void* scale;
 } evenorm_buffers;
 
-/* Sets *out to a new plan, or to NULL on failure. The caller destroys the plan. The plan copies all of *forward; runs
- * use only the tensors' data. x and y may be NULL if every run has buffers of its own. */
+/* Sets *out to a new plan, or to NULL on failure. The caller destroys the plan. The plan copies *forward, with shapes,
+ * strides and axes; only the tensors' memory must stay valid. x and y may be NULL if every run has buffers of its own.
+ */
 EVENORM_API evenorm_status evenorm_plan_create(const evenorm_forward* forward, evenorm_plan** out);
 /* Run a plan at the addresses given at creation, or at those of *buffers. executor and allocations are as in
  * evenorm_run. Runs whose outputs do not overlap may be concurrent. */
@@ -244,7 +246,8 @@ typedef struct evenorm_backward {
   evenorm_const_tensor weight; /* the shape of the normalised axes; absent: 1 */
 
   /* The statistics that the forward pass wrote for this x and eps: mean and rstd for layer norm, only rstd for RMS
-   * norm. They must be f64. If absent, or if the arithmetic is f64, they are computed again, which gives the same bits.
+   * norm. They must be f64. Only f32 arithmetic uses them. Otherwise, or if they are absent, they are computed from x,
+   * with the same bits.
    */
   evenorm_const_tensor mean;
   evenorm_const_tensor rstd;
@@ -256,8 +259,8 @@ typedef struct evenorm_backward {
   evenorm_tensor dbias;
 
   /* A further gradient to add to dx before dx is rounded; dx must be present. It has x's shape.
-   *   If x is the sum of a forward pass, pass the gradient of that sum here. The gradient of the residual is then
-   *   residual_scale * dx.
+   *   If x is the output `sum` of a forward pass, and sum is also used elsewhere, pass the gradient from that use here.
+   *   The gradient of the residual is then residual_scale * dx.
    *   If the forward pass has a y2, run the backward pass of the second norm first and pass its dx here. */
   evenorm_const_tensor dsum;
 } evenorm_backward;
@@ -268,7 +271,7 @@ EVENORM_API evenorm_status evenorm_backward_init(evenorm_backward* backward, siz
 /* evenorm_backward backward = evenorm_backward_defaults(); */
 static inline evenorm_backward evenorm_backward_defaults(void) {
   evenorm_backward backward;
-  backward.struct_size = sizeof backward; /* if the library does not know it, later calls with it fail */
+  backward.struct_size = sizeof backward; /* if the library does not support this size, later calls fail */
   (void)evenorm_backward_init(&backward, sizeof backward);
   return backward;
 }
@@ -303,15 +306,16 @@ typedef struct evenorm_backward_buffers {
   const void* dsum;
 } evenorm_backward_buffers;
 
-/* Sets *out to a new plan, or to NULL on failure. The caller destroys the plan. The plan copies all of *backward; runs
- * use only the tensors' data. x and dy may be NULL if every run has buffers of its own. */
+/* Sets *out to a new plan, or to NULL on failure. The caller destroys the plan. The plan copies *backward, with shapes,
+ * strides and axes; only the tensors' memory must stay valid. x and dy may be NULL if every run has buffers of its own.
+ */
 EVENORM_API evenorm_status evenorm_backward_plan_create(const evenorm_backward* backward, evenorm_backward_plan** out);
 /* Sets *out to the bytes of scratch that each run needs, or to 0 on failure. */
 EVENORM_API evenorm_status evenorm_backward_plan_scratch_bytes(const evenorm_backward_plan* plan, size_t* out);
 /* Run a plan at the addresses given at creation, or at those of *buffers. executor is as in evenorm_run. scratch has
- * scratch_size bytes, at least as many as the plan needs, at any address, and overlaps no tensor. A run allocates
- * memory only if it has *buffers and a tensor has more than 4 axes, as in evenorm_run. Runs whose outputs and scratch
- * do not overlap may be concurrent. */
+ * scratch_size bytes, at least as many as the plan needs, at any address, and overlaps no tensor. Only
+ * evenorm_backward_plan_run_with can allocate memory, and only if a tensor has more than 4 axes, counted as for
+ * evenorm_run. Runs whose outputs and scratch do not overlap may be concurrent. */
 EVENORM_API evenorm_status evenorm_backward_plan_run(const evenorm_backward_plan* plan, void* scratch,
                                                      size_t scratch_size, const evenorm_executor* executor);
 EVENORM_API evenorm_status evenorm_backward_plan_run_with(const evenorm_backward_plan* plan,

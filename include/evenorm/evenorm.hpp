@@ -153,13 +153,14 @@ struct Forward {
   ConstTensor bias2{};
   Tensor y2{};
 
-  // If y is i8, it is quantised: each result, before any rounding to an output type, is multiplied by a factor and
-  // rounded to the nearest integer (ties to even). Factors and scales are f32.
+  // If y is i8, it is quantised: each result, in the precision of the arithmetic, is multiplied by a factor and rounded
+  // to the nearest integer (ties to even). Factors and scales are f32.
   //
   // If given_scale is 0, each row has its own scale. The factor is 127 / m, where m is the largest magnitude of the
   // row's results. m / 127 is written to scale, which is f32 and has the shape of the other axes. If a row of results
-  // is all zeros, its scale and y are 0. If it is not finite, its scale is NaN and its y is 0. If m < 3.73e-37, 127 / m
-  // would overflow. The factor is then the largest f32, and y times scale is smaller than the result.
+  // is all zeros, its scale and y are 0. If any of its results is not finite, its scale is NaN and its y is 0. If m
+  // < 3.73e-37, 127 / m would overflow. The factor is then the largest f32, but scale is still m / 127, so y * scale is
+  // smaller in magnitude than the result.
   Tensor scale{};
   // If given_scale is not 0, it must be a positive normal number in f32, and scale must be absent. The factor is then
   // 1 / given_scale for all rows. Results are clamped to [-127, 127], and NaN becomes 0.
@@ -206,7 +207,7 @@ class EVENORM_API Plan {
 };
 
 // Validates a forward pass and runs it once, on the calling thread or over `executor`. Allocates memory only if a
-// tensor has more than 4 axes, not counting axes that step like one with their neighbour. Throws Error.
+// tensor has more than 4 axes after neighbouring axes are merged where their strides allow it. Throws Error.
 EVENORM_API void run(const Forward& forward);
 EVENORM_API void run(const Forward& forward, const Executor& executor);
 
@@ -224,7 +225,8 @@ struct Backward {
   ConstTensor weight{};  // the shape of the normalised axes; absent: 1
 
   // The statistics that the forward pass wrote for this x and eps: mean and rstd for layer norm, only rstd for RMS
-  // norm. They must be f64. If absent, or if the arithmetic is f64, they are computed again, which gives the same bits.
+  // norm. They must be f64. Only f32 arithmetic uses them. Otherwise, or if they are absent, they are computed from x,
+  // with the same bits.
   ConstTensor mean{};
   ConstTensor rstd{};
 
@@ -239,8 +241,8 @@ struct Backward {
   bool accumulate = false;     // true: adds to the contents of dweight and dbias
 
   // A further gradient to add to dx before dx is rounded; dx must be present. It has x's shape.
-  //   If x is the sum of a forward pass, pass the gradient of that sum here. The gradient of the residual is then
-  //   residual_scale * dx.
+  //   If x is the output `sum` of a forward pass, and sum is also used elsewhere, pass the gradient from that use here.
+  //   The gradient of the residual is then residual_scale * dx.
   //   If the forward pass has a y2, run the backward pass of the second norm first and pass its dx here.
   ConstTensor dsum{};
 };
@@ -272,7 +274,8 @@ struct BackwardBuffers {
 };
 
 // A backward pass that is validated once and can run many times. Runs whose outputs and scratch do not overlap may be
-// concurrent. A run allocates memory only if it has buffers and a tensor has more than 4 axes, as in run(Forward).
+// concurrent. Only a run with buffers can allocate memory, and only if a tensor has more than 4 axes, counted as for
+// run(Forward).
 class EVENORM_API BackwardPlan {
  public:
   // Throws Error. x and dy may have null addresses if every run has its own BackwardBuffers.
