@@ -3,11 +3,12 @@
  *   y = xhat * weight + bias,  xhat = (x - mean) / sqrt(var + eps)     layer norm
  *   y = xhat * weight + bias,  xhat = x / sqrt(mean(x^2) + eps)        RMS norm
  *
- *   dx = (g - mean(g) - xhat mean(g xhat)) / sqrt(var + eps),  g = dy * weight     RMS norm: without mean(g)
+ *   dx = (g - mean(g) - xhat mean(g xhat)) / sqrt(var + eps)     layer norm, with g = dy * weight
+ *   dx = (g - xhat mean(g xhat)) / sqrt(mean(x^2) + eps)         RMS norm
  *   dweight = sum over rows of dy * xhat,  dbias = sum over rows of dy
  *
- * Shapes and strides are in elements. Wrong arguments are refused before anything is written. The results have the bits
- * of the C++ API. docs/numerics.md states the guarantees of accuracy and of reproducible bits.
+ * Shapes and strides are in elements. Wrong arguments are refused before anything is written. The results are
+ * bit-identical to those of the C++ API. docs/numerics.md states the guarantees of accuracy and of reproducible bits.
  */
 #ifndef EVENORM_EVENORM_H_
 #define EVENORM_EVENORM_H_
@@ -28,7 +29,7 @@ extern "C" {
 #endif
 
 /* --- for all functions -----------------------------------------------------------------------------------------------
- * Threads: every function may be called from any thread at any time. Two runs at once must not write the same memory.
+ * Threads: every function may be called from any thread at any time. Concurrent runs must not write the same memory.
  * Exceptions: no function throws.
  * Strings: a returned string lives as long as the library, except that of evenorm_last_error(). Do not free it.
  * Memory: creating an object allocates memory. Other functions allocate only where their comments say so.
@@ -38,7 +39,7 @@ extern "C" {
 typedef int32_t evenorm_status;
 enum {
   EVENORM_OK = 0,
-  EVENORM_INVALID_ARGUMENT = 1, /* evenorm_last_error() names the argument, what it is, and what it should be */
+  EVENORM_INVALID_ARGUMENT = 1, /* evenorm_last_error() names the argument, its value and what is required */
   EVENORM_OUT_OF_MEMORY = 2,
   EVENORM_INTERNAL = 3,            /* a bug in evenorm */
   EVENORM_COMMUNICATION_FAILED = 4 /* evenorm_sharded.h only: the caller's all_gather did not return 0 */
@@ -104,10 +105,10 @@ typedef struct evenorm_executor {
 } evenorm_executor;
 
 /* Sets *out to an executor for the library's own thread pool, which runs at most `threads` tasks at once. 0 means one
- * per processor of this process. Set out->struct_size before the call. *out may be copied and needs no release.
- * The pool starts at the first parallel use and lives until the process ends, so the library stays in memory after
- * dlclose(). Its threads take no signals that are sent to the process. In a child of fork(), or if no thread can be
- * started, the calling thread does the work, with the same bits. */
+ * per processor that this process may use. Set out->struct_size before the call. *out may be copied and needs no
+ * release. The pool starts at the first parallel use and lives until the process ends, so the library stays in memory
+ * after dlclose(). Its threads block all signals. In a child of fork(), or if no thread can be started, the calling
+ * thread does the work; the results are bit-identical. */
 EVENORM_API evenorm_status evenorm_pool_executor(size_t threads, evenorm_executor* out);
 
 /* One forward pass. A row is a set of elements of x that are normalised together: they differ only in their indices
@@ -115,13 +116,14 @@ EVENORM_API evenorm_status evenorm_pool_executor(size_t threads, evenorm_executo
  *
  * The arithmetic is f64 if x, y, weight or bias is f64, and f32 otherwise. Statistics are accumulated in a wider type.
  *
- * Strides may be negative; strides of inputs may also be 0. An output must not overlap itself: sort its axes by stride,
- * and each stride must be at least the extent of the axes inside it. An output must not overlap another tensor, except
- * where a field below allows it. "The same tensor" means the same address, type and strides. Tensors whose address
- * ranges meet count as overlapping, unless they have equal strides and share no byte.
+ * Strides may be negative; strides of inputs may also be 0. An output must not overlap itself: with its axes ordered by
+ * |stride|, each |stride| must exceed the largest offset that the axes with smaller strides can reach. An output must
+ * not overlap another tensor, except where a field below allows it. "The same tensor" means the same address, type and
+ * strides. Tensors whose address ranges intersect count as overlapping, unless they have equal strides and share no
+ * byte.
  *
- * The fields from residual on add other steps to the pass. The results have the bits of the separate steps. With a
- * residual, or if y is i8, every tensor of x's shape must hold the elements of each row contiguously. */
+ * residual and the fields after it add steps to the pass. The results are bit-identical to running the steps one by
+ * one. With a residual, or if y is i8, every tensor of x's shape must hold the elements of each row contiguously. */
 typedef struct evenorm_forward {
   size_t struct_size;
   evenorm_kind kind;
@@ -130,11 +132,10 @@ typedef struct evenorm_forward {
   evenorm_const_tensor x; /* f64, f32, bf16 or f16 */
   evenorm_tensor y; /* x's shape; f64, f32, bf16, f16, or i8 (see scale); may be the same tensor as x or residual */
 
-  /* The sizes of the trailing axes, which are normalised. Count 0: see axes. */
+  /* The sizes of the trailing axes, which are normalised. If the count is 0, axes is used instead. */
   const int64_t* normalized_shape;
   size_t normalized_shape_count;
-  /* The numbers of the normalised axes, in any order; negative ones count from the end. Count 0: see normalized_shape.
-   */
+  /* The indices of the normalised axes, in any order; negative ones count from the end. */
   const int64_t* axes;
   size_t axes_count;
 
@@ -161,16 +162,17 @@ typedef struct evenorm_forward {
   evenorm_const_tensor bias2;
   evenorm_tensor y2;
 
-  /* If y is i8, it is quantised: each result, not yet rounded to a type, is multiplied by a factor and rounded to the
-   * nearest integer (ties to even). Factors and scales are f32.
+  /* If y is i8, it is quantised: each result, in the precision of the arithmetic, is multiplied by a factor and rounded
+   * to the nearest integer (ties to even). Factors and scales are f32.
    *
-   * If given_scale is 0, each row has its own scale. The factor is 127 / m, where m is the row's largest magnitude.
-   * m / 127 is written to scale, which is f32 and has the shape of the other axes. If a row of results is all zeros,
-   * its scale and y are 0. If it is not finite, its scale is NaN and its y is 0. If m < 3.73e-37, the factor is the
-   * largest f32, which is less than 127 / m, so y times scale is too small. */
+   * If given_scale is 0, each row has its own scale. The factor is 127 / m, where m is the largest magnitude of the
+   * row's results. m / 127 is written to scale, which is f32 and has the shape of the other axes. If a row of results
+   * is all zeros, its scale and y are 0. If any of its results is not finite, its scale is NaN and its y is 0. If m
+   * < 3.73e-37, 127 / m would overflow. The factor is then the largest f32, but scale is still m / 127, so y * scale is
+   * smaller in magnitude than the result. */
   evenorm_tensor scale;
-  /* Otherwise given_scale is a positive normal f32, and scale must be absent. The factor is 1 / given_scale for all
-   * rows. Results are clamped to [-127, 127], and NaN becomes 0. */
+  /* If given_scale is not 0, it must be a positive normal number in f32, and scale must be absent. The factor is then
+   * 1 / given_scale for all rows. Results are clamped to [-127, 127], and NaN becomes 0. */
   double given_scale;
 } evenorm_forward;
 
@@ -180,21 +182,21 @@ EVENORM_API evenorm_status evenorm_forward_init(evenorm_forward* forward, size_t
 /* evenorm_forward forward = evenorm_forward_defaults(); */
 static inline evenorm_forward evenorm_forward_defaults(void) {
   evenorm_forward forward;
-  forward.struct_size = sizeof forward; /* if the library does not know this size, the call that gets it fails */
+  forward.struct_size = sizeof forward; /* if the library does not support this size, later calls fail */
   (void)evenorm_forward_init(&forward, sizeof forward);
   return forward;
 }
 
 /* Validates a forward pass and runs it once, over `executor` or, if that is NULL, on the calling thread. Allocates
- * memory only if a tensor has more than 4 axes that cannot be merged with a neighbour. */
+ * memory only if a tensor has more than 4 axes after neighbouring axes are merged where their strides allow it. */
 EVENORM_API evenorm_status evenorm_run(const evenorm_forward* forward, const evenorm_executor* executor);
 
 /* --- a plan: a forward pass that is validated once and can run many times ------------------------------------------*/
 
 typedef struct evenorm_plan evenorm_plan;
 
-/* The addresses of one run of a plan. Except x and y, an address must be NULL exactly if it is NULL in the plan's
- * forward pass. */
+/* The addresses of one run of a plan. x and y must not be NULL. Any other address must be NULL if and only if it is
+ * NULL in the plan's forward pass. */
 typedef struct evenorm_buffers {
   size_t struct_size;
   const void* x;
@@ -211,11 +213,12 @@ typedef struct evenorm_buffers {
   void* scale;
 } evenorm_buffers;
 
-/* Sets *out to a new plan, or to NULL on failure. The caller destroys the plan. Of *forward, the plan keeps only the
- * addresses of the data. x and y may be NULL if every run has buffers of its own. */
+/* Sets *out to a new plan, or to NULL on failure. The caller destroys the plan. The plan copies *forward, with shapes,
+ * strides and axes; only the tensors' memory must stay valid. x and y may be NULL if every run has buffers of its own.
+ */
 EVENORM_API evenorm_status evenorm_plan_create(const evenorm_forward* forward, evenorm_plan** out);
-/* Run a plan at the addresses given at creation, or at those of *buffers. executor and memory are as in evenorm_run.
- * Runs whose outputs do not overlap may run at once. */
+/* Run a plan at the addresses given at creation, or at those of *buffers. executor and allocations are as in
+ * evenorm_run. Runs whose outputs do not overlap may be concurrent. */
 EVENORM_API evenorm_status evenorm_plan_run(const evenorm_plan* plan, const evenorm_executor* executor);
 EVENORM_API evenorm_status evenorm_plan_run_with(const evenorm_plan* plan, const evenorm_buffers* buffers,
                                                  const evenorm_executor* executor);
@@ -242,8 +245,10 @@ typedef struct evenorm_backward {
   size_t axes_count;
   evenorm_const_tensor weight; /* the shape of the normalised axes; absent: 1 */
 
-  /* The statistics that the forward pass wrote for this x and eps, in f64: mean and rstd for layer norm, only rstd for
-   * RMS norm. If absent, they are computed again, with the same bits. f64 arithmetic ignores them. */
+  /* The statistics that the forward pass wrote for this x and eps: mean and rstd for layer norm, only rstd for RMS
+   * norm. They must be f64. Only f32 arithmetic uses them. Otherwise, or if they are absent, they are computed from x,
+   * with the same bits.
+   */
   evenorm_const_tensor mean;
   evenorm_const_tensor rstd;
 
@@ -253,9 +258,10 @@ typedef struct evenorm_backward {
   evenorm_tensor dweight;
   evenorm_tensor dbias;
 
-  /* Another gradient of x, of x's shape, which is added to dx before dx is rounded. It needs dx.
-   *   If x is evenorm_forward's sum, dsum is that sum's gradient. The residual's gradient is then residual_scale * dx.
-   *   If evenorm_forward has a y2, dsum is the dx of the second norm. */
+  /* A further gradient to add to dx before dx is rounded; dx must be present. It has x's shape.
+   *   If x is the output `sum` of a forward pass, and sum is also used elsewhere, pass the gradient from that use here.
+   *   The gradient of the residual is then residual_scale * dx.
+   *   If the forward pass has a y2, run the backward pass of the second norm first and pass its dx here. */
   evenorm_const_tensor dsum;
 } evenorm_backward;
 
@@ -265,28 +271,28 @@ EVENORM_API evenorm_status evenorm_backward_init(evenorm_backward* backward, siz
 /* evenorm_backward backward = evenorm_backward_defaults(); */
 static inline evenorm_backward evenorm_backward_defaults(void) {
   evenorm_backward backward;
-  backward.struct_size = sizeof backward; /* if the library does not know this size, the call that gets it fails */
+  backward.struct_size = sizeof backward; /* if the library does not support this size, later calls fail */
   (void)evenorm_backward_init(&backward, sizeof backward);
   return backward;
 }
 
 /* Sets *out to the bytes of scratch memory that the pass needs, or to 0 on failure. The size depends only on shapes and
- * types. It is at most max(256 KiB, 1/8 of x's elements), and 0 if neither dweight nor dbias is present. Fails as
- * evenorm_run_backward does, except for errors of buffers. */
+ * types. It is at most 256 KiB or 1/8 of the bytes of x's elements, whichever is more, and 0 if neither dweight nor
+ * dbias is present. Fails as evenorm_run_backward does, but does not check addresses and overlaps. */
 EVENORM_API evenorm_status evenorm_backward_scratch_bytes(const evenorm_backward* backward, size_t* out);
 
 /* Validates a backward pass and runs it once, over `executor` or, if that is NULL, on the calling thread. scratch has
  * scratch_size bytes, at least evenorm_backward_scratch_bytes(), at any address. It overlaps no tensor and holds
- * nothing useful afterwards. A multiple of 64 bytes is the fastest address. If scratch is NULL and scratch_size is 0,
- * the function allocates the scratch (EVENORM_OUT_OF_MEMORY). */
+ * nothing useful afterwards. 64-byte alignment is fastest. If scratch is NULL and scratch_size is 0, the function
+ * allocates the scratch and may return EVENORM_OUT_OF_MEMORY. */
 EVENORM_API evenorm_status evenorm_run_backward(const evenorm_backward* backward, void* scratch, size_t scratch_size,
                                                 const evenorm_executor* executor);
 
 /* A backward pass that is validated once and can run many times. */
 typedef struct evenorm_backward_plan evenorm_backward_plan;
 
-/* The addresses of one run of such a plan. Except x and dy, an address must be NULL exactly if it is NULL in the plan's
- * backward pass. */
+/* The addresses of one run of such a plan. x and dy must not be NULL. Any other address must be NULL if and only if it
+ * is NULL in the plan's backward pass. */
 typedef struct evenorm_backward_buffers {
   size_t struct_size;
   const void* x;
@@ -300,15 +306,16 @@ typedef struct evenorm_backward_buffers {
   const void* dsum;
 } evenorm_backward_buffers;
 
-/* Sets *out to a new plan, or to NULL on failure. The caller destroys the plan. Of *backward, the plan keeps only the
- * addresses of the data. x and dy may be NULL if every run has buffers of its own. */
+/* Sets *out to a new plan, or to NULL on failure. The caller destroys the plan. The plan copies *backward, with shapes,
+ * strides and axes; only the tensors' memory must stay valid. x and dy may be NULL if every run has buffers of its own.
+ */
 EVENORM_API evenorm_status evenorm_backward_plan_create(const evenorm_backward* backward, evenorm_backward_plan** out);
 /* Sets *out to the bytes of scratch that each run needs, or to 0 on failure. */
 EVENORM_API evenorm_status evenorm_backward_plan_scratch_bytes(const evenorm_backward_plan* plan, size_t* out);
 /* Run a plan at the addresses given at creation, or at those of *buffers. executor is as in evenorm_run. scratch has
- * scratch_size bytes, at least those that the plan needs, at any address, and overlaps no tensor. A run allocates
- * memory only if it has *buffers and a tensor has more than 4 axes that cannot be merged with a neighbour. Runs whose
- * outputs and scratch do not overlap may run at once. */
+ * scratch_size bytes, at least as many as the plan needs, at any address, and overlaps no tensor. Only
+ * evenorm_backward_plan_run_with can allocate memory, and only if a tensor has more than 4 axes, counted as for
+ * evenorm_run. Runs whose outputs and scratch do not overlap may be concurrent. */
 EVENORM_API evenorm_status evenorm_backward_plan_run(const evenorm_backward_plan* plan, void* scratch,
                                                      size_t scratch_size, const evenorm_executor* executor);
 EVENORM_API evenorm_status evenorm_backward_plan_run_with(const evenorm_backward_plan* plan,
@@ -365,7 +372,7 @@ EVENORM_API evenorm_status evenorm_rms_norm_backward_f16(const uint16_t* dy, con
 
 /* --- SIMD targets and versions ---------------------------------------------------------------------------------------
  * SIMD targets have the names "avx3" (AVX-512), "avx2", "neon" and "portable". The environment variable EVENORM_TARGET
- * selects one. If its name is unknown or unsupported, the first use of the library fails with EVENORM_INVALID_ARGUMENT.
+ * selects one. If that is not a supported target, the first use of the library fails with EVENORM_INVALID_ARGUMENT.
  */
 EVENORM_API const char* const* evenorm_compiled_targets(void);  /* best first; ends with NULL */
 EVENORM_API const char* const* evenorm_supported_targets(void); /* those that this CPU can run, likewise */

@@ -3,7 +3,8 @@
 //   y = xhat * weight + bias,  xhat = (x - mean) / sqrt(var + eps)     layer norm
 //   y = xhat * weight + bias,  xhat = x / sqrt(mean(x^2) + eps)        RMS norm
 //
-//   dx = (g - mean(g) - xhat mean(g xhat)) / sqrt(var + eps),  g = dy * weight     RMS norm: without mean(g)
+//   dx = (g - mean(g) - xhat mean(g xhat)) / sqrt(var + eps)     layer norm, with g = dy * weight
+//   dx = (g - xhat mean(g xhat)) / sqrt(mean(x^2) + eps)         RMS norm
 //   dweight = sum over rows of dy * xhat,  dbias = sum over rows of dy
 //
 // Shapes and strides are in elements. Wrong arguments throw evenorm::Error before anything is written.
@@ -30,7 +31,7 @@
 
 namespace evenorm {
 
-// A wrong argument. what() names the argument, what it is, and what it should be.
+// A wrong argument. what() names the argument, its value and what is required.
 class EVENORM_API Error : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
@@ -47,8 +48,8 @@ struct float16 {
 
 enum class DType : std::uint8_t { f64, f32, bf16, f16, i8 };  // i8 is for quantised outputs only
 
-EVENORM_API std::string_view name(DType dtype) noexcept;  // "f64", ...; empty if the value is no DType
-EVENORM_API std::size_t size_of(DType dtype) noexcept;    // bytes of one element; 0 if the value is no DType
+EVENORM_API std::string_view name(DType dtype) noexcept;  // "f64", ...; empty if the value is not a DType
+EVENORM_API std::size_t size_of(DType dtype) noexcept;    // bytes of one element; 0 if the value is not a DType
 
 namespace detail {
 template <class T>
@@ -68,7 +69,8 @@ struct DTypeOf<std::int8_t> : std::integral_constant<DType, DType::i8> {};
 template <class T>
 inline constexpr DType dtype_of = detail::DTypeOf<std::remove_cv_t<T>>::value;
 
-// An input tensor in the caller's memory. The call that takes the view reads shape and strides, and keeps neither.
+// An input tensor in the caller's memory. A call that is given this structure reads shape and strides, and keeps
+// neither.
 struct ConstTensor {
   // The element whose indices are all 0. It needs no alignment. nullptr means that the tensor is absent.
   const void* data = nullptr;
@@ -100,9 +102,8 @@ struct Executor {
 };
 
 // Returns an executor for the library's own thread pool, which runs at most `threads` tasks at once. 0 means one per
-// processor of this process. The pool starts at the first parallel use. Its threads take no signals that are sent to
-// the process. In a child of fork(), or if no thread can be started, the calling thread does the work, with the same
-// bits.
+// processor that this process may use. The pool starts at the first parallel use. Its threads block all signals. In a
+// child of fork(), or if no thread can be started, the calling thread does the work; the results are bit-identical.
 EVENORM_API Executor pool_executor(std::size_t threads);
 
 // One forward pass. A row is a set of elements of x that are normalised together: they differ only in their indices
@@ -110,20 +111,21 @@ EVENORM_API Executor pool_executor(std::size_t threads);
 //
 // The arithmetic is f64 if x, y, weight or bias is f64, and f32 otherwise. Statistics are accumulated in a wider type.
 //
-// Strides may be negative; strides of inputs may also be 0. An output must not overlap itself: sort its axes by stride,
-// and each stride must be at least the extent of the axes inside it. An output must not overlap another tensor, except
-// where a field below allows it. "The same tensor" means the same address, type and strides. Tensors whose address
-// ranges meet count as overlapping, unless they have equal strides and share no byte.
+// Strides may be negative; strides of inputs may also be 0. An output must not overlap itself: with its axes ordered by
+// |stride|, each |stride| must exceed the largest offset that the axes with smaller strides can reach. An output must
+// not overlap another tensor, except where a field below allows it. "The same tensor" means the same address, type and
+// strides. Tensors whose address ranges intersect count as overlapping, unless they have equal strides and share no
+// byte.
 //
-// The fields from residual on add other steps to the pass. The results have the bits of the separate steps. With a
-// residual, or if y is i8, every tensor of x's shape must hold the elements of each row contiguously.
+// residual and the fields after it add steps to the pass. The results are bit-identical to running the steps one by
+// one. With a residual, or if y is i8, every tensor of x's shape must hold the elements of each row contiguously.
 struct Forward {
   Kind kind = Kind::layer;
   ConstTensor x{};  // f64, f32, bf16 or f16
   Tensor y{};       // x's shape; f64, f32, bf16, f16, or i8 (see scale); may be the same tensor as x or residual
 
   std::span<const std::int64_t> normalized_shape{};  // the sizes of the trailing axes, which are normalised
-  std::span<const std::int64_t> axes{};  // or the normalised axes' numbers; negative ones count from the end
+  std::span<const std::int64_t> axes{};  // or the indices of the normalised axes; negative ones count from the end
 
   // gamma and beta: the shape of the normalised axes, each f64, f32, bf16 or f16. Absent: 1 and 0.
   ConstTensor weight{};
@@ -151,21 +153,22 @@ struct Forward {
   ConstTensor bias2{};
   Tensor y2{};
 
-  // If y is i8, it is quantised: each result, not yet rounded to a type, is multiplied by a factor and rounded to the
-  // nearest integer (ties to even). Factors and scales are f32.
+  // If y is i8, it is quantised: each result, in the precision of the arithmetic, is multiplied by a factor and rounded
+  // to the nearest integer (ties to even). Factors and scales are f32.
   //
-  // If given_scale is 0, each row has its own scale. The factor is 127 / m, where m is the row's largest magnitude.
-  // m / 127 is written to scale, which is f32 and has the shape of the other axes. If a row of results is all zeros,
-  // its scale and y are 0. If it is not finite, its scale is NaN and its y is 0. If m < 3.73e-37, the factor is the
-  // largest f32, which is less than 127 / m, so y times scale is too small.
+  // If given_scale is 0, each row has its own scale. The factor is 127 / m, where m is the largest magnitude of the
+  // row's results. m / 127 is written to scale, which is f32 and has the shape of the other axes. If a row of results
+  // is all zeros, its scale and y are 0. If any of its results is not finite, its scale is NaN and its y is 0. If m
+  // < 3.73e-37, 127 / m would overflow. The factor is then the largest f32, but scale is still m / 127, so y * scale is
+  // smaller in magnitude than the result.
   Tensor scale{};
-  // Otherwise given_scale is a positive normal f32, and scale must be absent. The factor is 1 / given_scale for all
-  // rows. Results are clamped to [-127, 127], and NaN becomes 0.
+  // If given_scale is not 0, it must be a positive normal number in f32, and scale must be absent. The factor is then
+  // 1 / given_scale for all rows. Results are clamped to [-127, 127], and NaN becomes 0.
   double given_scale = 0;
 };
 
-// The addresses of one run of a plan. Except x and y, an address must be null exactly if it is null in the plan's
-// Forward.
+// The addresses of one run of a plan. x and y must not be null. Any other address must be null if and only if it is
+// null in the plan's Forward.
 struct Buffers {
   const void* x = nullptr;
   void* y = nullptr;
@@ -181,7 +184,7 @@ struct Buffers {
   void* scale = nullptr;
 };
 
-// A forward pass that is validated once and can run many times. Runs whose outputs do not overlap may run at once.
+// A forward pass that is validated once and can run many times. Runs whose outputs do not overlap may be concurrent.
 class EVENORM_API Plan {
  public:
   // Throws Error. x and y may have null addresses if every run has its own Buffers.
@@ -204,7 +207,7 @@ class EVENORM_API Plan {
 };
 
 // Validates a forward pass and runs it once, on the calling thread or over `executor`. Allocates memory only if a
-// tensor has more than 4 axes that cannot be merged with a neighbour. Throws Error.
+// tensor has more than 4 axes after neighbouring axes are merged where their strides allow it. Throws Error.
 EVENORM_API void run(const Forward& forward);
 EVENORM_API void run(const Forward& forward, const Executor& executor);
 
@@ -221,8 +224,9 @@ struct Backward {
   std::span<const std::int64_t> axes{};
   ConstTensor weight{};  // the shape of the normalised axes; absent: 1
 
-  // The statistics that the forward pass wrote for this x and eps, in f64: mean and rstd for layer norm, only rstd for
-  // RMS norm. If absent, they are computed again, with the same bits. f64 arithmetic ignores them.
+  // The statistics that the forward pass wrote for this x and eps: mean and rstd for layer norm, only rstd for RMS
+  // norm. They must be f64. Only f32 arithmetic uses them. Otherwise, or if they are absent, they are computed from x,
+  // with the same bits.
   ConstTensor mean{};
   ConstTensor rstd{};
 
@@ -236,26 +240,27 @@ struct Backward {
   bool zero_centered = false;  // true: gamma is 1 + weight, which must then be present
   bool accumulate = false;     // true: adds to the contents of dweight and dbias
 
-  // Another gradient of x, of x's shape, which is added to dx before dx is rounded. It needs dx.
-  //   If x is Forward's sum, dsum is that sum's gradient. The residual's gradient is then residual_scale * dx.
-  //   If Forward has a y2, dsum is the dx of the second norm.
+  // A further gradient to add to dx before dx is rounded; dx must be present. It has x's shape.
+  //   If x is the output `sum` of a forward pass, and sum is also used elsewhere, pass the gradient from that use here.
+  //   The gradient of the residual is then residual_scale * dx.
+  //   If the forward pass has a y2, run the backward pass of the second norm first and pass its dx here.
   ConstTensor dsum{};
 };
 
 // Returns the bytes of scratch memory that run() needs. The size depends only on shapes and types. It is at most
-// max(256 KiB, 1/8 of x's elements), and 0 if neither dweight nor dbias is present. Throws Error as run() does, except
-// for errors of buffers.
+// 256 KiB or 1/8 of the bytes of x's elements, whichever is more, and 0 if neither dweight nor dbias is present. Throws
+// Error as run() does, but does not check addresses and overlaps.
 EVENORM_API std::size_t scratch_bytes(const Backward& backward);
 
 // Validates a backward pass and runs it once, on the calling thread or over `executor`. scratch has at least
-// scratch_bytes() bytes at any address, overlaps no tensor, and holds nothing useful afterwards. A multiple of 64 bytes
-// is the fastest address. Without scratch, run() allocates it (std::bad_alloc). Throws Error.
+// scratch_bytes() bytes at any address, overlaps no tensor, and holds nothing useful afterwards. 64-byte alignment is
+// fastest. Without scratch, run() allocates it and may throw std::bad_alloc. Throws Error.
 EVENORM_API void run(const Backward& backward);
 EVENORM_API void run(const Backward& backward, const Executor& executor);
 EVENORM_API void run(const Backward& backward, std::span<std::byte> scratch, const Executor& executor);
 
-// The addresses of one run of a backward plan. Except x and dy, an address must be null exactly if it is null in the
-// plan's Backward.
+// The addresses of one run of a backward plan. x and dy must not be null. Any other address must be null if and only if
+// it is null in the plan's Backward.
 struct BackwardBuffers {
   const void* x = nullptr;
   const void* dy = nullptr;
@@ -268,8 +273,9 @@ struct BackwardBuffers {
   const void* dsum = nullptr;
 };
 
-// A backward pass that is validated once and can run many times. Runs whose outputs and scratch do not overlap may run
-// at once. A run allocates memory only if run(Forward) would.
+// A backward pass that is validated once and can run many times. Runs whose outputs and scratch do not overlap may be
+// concurrent. Only a run with buffers can allocate memory, and only if a tensor has more than 4 axes, counted as for
+// run(Forward).
 class EVENORM_API BackwardPlan {
  public:
   // Throws Error. x and dy may have null addresses if every run has its own BackwardBuffers.
@@ -295,11 +301,11 @@ class EVENORM_API BackwardPlan {
 // Options of layer_norm and rms_norm below.
 template <class T>
 struct RowOptions {
-  std::span<const T> weight{};  // empty, or `cols` elements; so is bias
+  std::span<const T> weight{};  // weight and bias: each empty or `cols` elements
   std::span<const T> bias{};
   double eps = 1e-5;
   bool zero_centered = false;
-  std::span<double> mean{};  // output: empty, or one element per row; so is rstd
+  std::span<double> mean{};  // outputs mean and rstd: each empty or one element per row
   std::span<double> rstd{};
   const Executor* executor = nullptr;
 };
@@ -358,13 +364,13 @@ void rms_norm(std::span<const T> x, std::span<T> y, std::size_t cols,
 // Options of layer_norm_backward and rms_norm_backward below.
 template <class T>
 struct GradientOptions {
-  std::span<const T> weight{};  // empty, or `cols` elements; so are dweight and dbias
+  std::span<const T> weight{};  // weight, dweight and dbias: each empty or `cols` elements
   std::span<T> dweight{};
   std::span<T> dbias{};
   double eps = 1e-5;
   bool zero_centered = false;
   bool accumulate = false;         // true: adds to the contents of dweight and dbias
-  std::span<const double> mean{};  // empty, or one element per row, as the forward pass wrote it; so is rstd
+  std::span<const double> mean{};  // mean and rstd: each empty, or as the forward pass wrote it
   std::span<const double> rstd{};
   const Executor* executor = nullptr;
 };
@@ -408,7 +414,7 @@ GradientSpans gradient_spans(Kind kind, std::span<const T> dy, std::span<const T
 
 }  // namespace detail
 
-// Computes the gradients of x.size() / cols contiguous rows of `cols` elements. dy has x's size; dx has it too, or is
+// Computes the gradients of x.size() / cols contiguous rows of `cols` elements. dy has x's size. dx has x's size or is
 // empty. dx may be dy or x itself. At least one of dx, dweight and dbias must be given. Throws Error.
 template <class T>
 void layer_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<T> dx, std::size_t cols,
@@ -422,7 +428,7 @@ void rms_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<T>
 }
 
 // SIMD targets have the names "avx3" (AVX-512), "avx2", "neon" and "portable". The environment variable EVENORM_TARGET
-// selects one. If its name is unknown or unsupported, the first use of the library throws Error.
+// selects one. If that is not a supported target, the first use of the library throws Error.
 EVENORM_API std::vector<std::string> compiled_targets();   // best first
 EVENORM_API std::vector<std::string> supported_targets();  // those that this CPU can run, best first
 EVENORM_API std::string target();                          // the one in use

@@ -113,8 +113,8 @@ Axes layout_of(std::string_view argument, const ConstTensor& view, Shape strides
     const std::size_t axis = list.number[i];
     if (view.shape[axis] == 1) continue;
     if (!axes.append({static_cast<std::size_t>(view.shape[axis]), strides[axis] * bytes})) {
-      fail(argument, "has strides " + text_of(view.strides) + " for shape " + text_of(view.shape) +
-                         ", but at most 48 axes that cannot be merged are supported");
+      fail(argument, "has strides " + text_of(view.strides) + " for shape " + text_of(view.shape) + ", but at most " +
+                         std::to_string(Axes::kCapacity) + " axes that cannot be merged are supported");
     }
   }
   return axes;

@@ -102,14 +102,14 @@ TEST(Transformer_Task, QuestionsAreTheSameForTheSameSeed) {
 }
 
 TEST(Transformer_Task, RejectsBadQuestionsByName) {
-  EXPECT_EQ(error_of("double 12"), "'double' is none of reverse, sort, add");
-  EXPECT_EQ(error_of("reverse"), "'reverse' is no question; one is 'reverse 3142', 'sort 3142' or 'add 472+59'");
-  EXPECT_EQ(error_of("reverse 31a2"), "reverse takes digits, as 3142, not '31a2'");
-  EXPECT_EQ(error_of("sort "), "sort takes digits, as 3142, not ''");
-  EXPECT_EQ(error_of("add 12"), "add takes two numbers, as 472+59, not '12'");
-  EXPECT_EQ(error_of("add 1+2+3"), "add takes two numbers, as 472+59, not '1+2+3'");
-  EXPECT_EQ(error_of("add 1+"), "add takes two numbers, as 472+59, not '1+'");
-  EXPECT_EQ(error_of("sort 12345678"), "'sort 12345678' has 8 digits, but at most 7 were learnt");
+  EXPECT_EQ(error_of("double 12"), "'double' is not reverse, sort or add");
+  EXPECT_EQ(error_of("reverse"), "'reverse' is not a question; examples: 'reverse 3142', 'sort 3142', 'add 472+59'");
+  EXPECT_EQ(error_of("reverse 31a2"), "reverse needs digits, such as 3142, not '31a2'");
+  EXPECT_EQ(error_of("sort "), "sort needs digits, such as 3142, not ''");
+  EXPECT_EQ(error_of("add 12"), "add needs two numbers, such as 472+59, not '12'");
+  EXPECT_EQ(error_of("add 1+2+3"), "add needs two numbers, such as 472+59, not '1+2+3'");
+  EXPECT_EQ(error_of("add 1+"), "add needs two numbers, such as 472+59, not '1+'");
+  EXPECT_EQ(error_of("sort 12345678"), "'sort 12345678' has 8 digits, but the network learns at most 7");
 }
 
 }  // namespace
