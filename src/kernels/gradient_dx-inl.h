@@ -26,175 +26,168 @@ HWY_INLINE void AddToColumns(hn::Vec<DF32> chain, double* sums, size_t, size_t c
 #endif
 }
 
-// What becomes of a chain with these rows: it begins with them, it ends with them and is added to the columns.
+// What becomes of the chains of columns with a row: it begins them, or goes on; it ends them, and they are added to the
+// columns.
 enum class Chain { none, begin, middle, end, whole };
 
-template <class T, size_t kRows>
-struct DxRows {
-  const T* x[kRows];
-  const T* dy[kRows];
-  T* dx[kRows];
-};
-
-// dx of kRows rows, and their sums over rows.
-template <class T, size_t kRows, Chain kChain>
-class DxAndColumns {
+// kVectors vectors of columns from column c on: what rows add to them, and dx. kPart: `left` columns, fewer than these
+// vectors hold.
+template <class T, size_t kVectors, bool kPart>
+class DxOfColumns {
   using A = Arithmetic<T>;
   using D = hn::ScalableTag<A>;
   using V = hn::Vec<D>;
   static constexpr size_t kN = hn::MaxLanes(D());
 
  public:
-  HWY_INLINE DxAndColumns(const DxRows<T, kRows>& rows, const A* gamma, const GradientMapScalarsOfRows<A>& scalars,
-                          size_t first, const GradientColumns<A>& columns)
-      : rows_(rows), gamma_(gamma), columns_(columns), watch_(hn::Zero(D())) {
+  HWY_INLINE DxOfColumns(const A* gamma, size_t c, size_t left) : c_(c), left_(left) {
+    for (size_t v = 0; v < kVectors; ++v) scale_[v] = Load(gamma, v);
+    Clear();
+  }
+
+  HWY_INLINE void Clear() {
+    for (size_t v = 0; v < kVectors; ++v) dgamma_[v] = dbeta_[v] = hn::Zero(D());
+  }
+  HWY_INLINE void LoadChains(const GradientColumns<A>& columns) {
+    for (size_t v = 0; v < kVectors && !(kPart && LeftOf(v) == 0); ++v) {
+      dgamma_[v] = hn::LoadU(D(), columns.dgamma_chain + c_ + v * kN);
+      dbeta_[v] = hn::LoadU(D(), columns.dbeta_chain + c_ + v * kN);
+    }
+  }
+  HWY_INLINE void StoreChains(const GradientColumns<A>& columns) const {  // there is room for whole lines
+    for (size_t v = 0; v < kVectors && !(kPart && LeftOf(v) == 0); ++v) {
+      hn::StoreU(dgamma_[v], D(), columns.dgamma_chain + c_ + v * kN);
+      hn::StoreU(dbeta_[v], D(), columns.dbeta_chain + c_ + v * kN);
+    }
+  }
+  HWY_INLINE void AddTo(const ColumnPlaces& sums) const {
+    for (size_t v = 0; v < kVectors && !(kPart && LeftOf(v) == 0); ++v) {
+      const size_t at = c_ + v * kN;
+      if constexpr (kPart) {
+        AddFirst(dgamma_[v], sums.dgamma + at, sums.low, LeftOf(v));
+        AddFirst(dbeta_[v], sums.dbeta + at, sums.low, LeftOf(v));
+      } else {
+        AddToColumns(dgamma_[v], sums.dgamma, sums.low, at);
+        AddToColumns(dbeta_[v], sums.dbeta, sums.low, at);
+      }
+    }
+  }
+
+  // A row. watch becomes not finite where a dx is not.
+  template <bool kColumns, bool kStream>
+  HWY_INLINE void Row(const T* x, const T* dy, T* dx, V centre, V offset, V rstd, V k2, V a, V& watch) {
     const D d;
-    for (size_t r = 0; r < kRows; ++r) {
-      const GradientMapScalars<A> s = scalars.of(first + r);
-      centre_[r] = hn::Set(d, s.centre);
-      offset_[r] = hn::Set(d, s.offset);
-      rstd_[r] = hn::Set(d, s.rstd);
-      k2_[r] = hn::Set(d, s.k2);
-      a_[r] = hn::Set(d, s.a);
+    V out[kVectors];
+    for (size_t v = 0; v < kVectors; ++v) {
+      const V y = Load(dy, v), difference = hn::Sub(centre, Load(x, v));
+      if constexpr (kColumns) {
+        dgamma_[v] = Fma(d, y, NegatedFma(d, difference, rstd, offset), dgamma_[v]);
+        dbeta_[v] = hn::Add(dbeta_[v], y);
+      }
+      out[v] = Fma(d, hn::Mul(y, scale_[v]), rstd, Fma(d, difference, k2, a));
+      watch = hn::Add(watch, out[v]);
+    }
+    for (size_t v = 0; v < kVectors; v += kPart ? 1 : 2) {
+      if constexpr (kPart) {
+        StoreFirst(out[v], d, dx + c_ + v * kN, LeftOf(v));
+      } else {
+        StorePair<kStream>(out[v], out[v + 1], d, dx + c_ + v * kN);
+      }
     }
   }
-
-  // As many of n columns as fill vectors, by twos; returns how many. kStream: non-temporal stores; dx is then aligned
-  // to a whole vector.
-  template <bool kStream>
-  HWY_INLINE size_t Run(size_t n) {
-    size_t c = 0;
-    if constexpr (kRows > 1) {
-      for (; c + 4 * kN <= n; c += 4 * kN) Step<4, kStream, false>(c, 0);
-    }
-#pragma GCC unroll 1
-    for (; c + 2 * kN <= n; c += 2 * kN) Step<2, kStream, false>(c, 0);
-    return c;
-  }
-  // `left` columns from column c on, fewer than two vectors hold.
-  HWY_INLINE void RunTail(size_t c, size_t left) { Step<2, false, true>(c, left); }
-
-  // Whether all of dx is finite, before it is rounded to T.
-  HWY_INLINE bool IsFinite() const { return hn::AllTrue(D(), hn::Eq(watch_, hn::Zero(D()))); }
 
  private:
-  static constexpr bool kEnds = kChain == Chain::end || kChain == Chain::whole;
-
-  // kVectors vectors from column c on. kPart: `left` columns, fewer than these hold.
-  template <size_t kVectors, bool kStream, bool kPart>
-  HWY_INLINE void Step(size_t c, size_t left) {
-    const D d;
-    const auto left_of = [&](size_t v) { return left > v * kN ? left - v * kN : 0; };
-    const auto load = [&](const auto* from, size_t v) HWY_ATTR {
-      if constexpr (kPart) return LoadFirst(d, from + c + v * kN, left_of(v));
-      return LoadArithmetic(d, from + c + v * kN);
-    };
-    V dgamma[kVectors], dbeta[kVectors], scale[kVectors];
-    for (size_t v = 0; v < kVectors; ++v) {
-      scale[v] = load(gamma_, v);
-      dgamma[v] = dbeta[v] = hn::Zero(d);
-      if ((kChain == Chain::middle || kChain == Chain::end) && !(kPart && left_of(v) == 0)) {
-        dgamma[v] = hn::LoadU(d, columns_.dgamma_chain + c + v * kN);
-        dbeta[v] = hn::LoadU(d, columns_.dbeta_chain + c + v * kN);
-      }
-    }
-#pragma GCC unroll 1  // of several rows, the compiler would mix them, and run out of registers
-    for (size_t r = 0; r < kRows; ++r) {
-      V dx[kVectors];
-      for (size_t v = 0; v < kVectors; ++v) {
-        const V dy = load(rows_.dy[r], v), difference = hn::Sub(centre_[r], load(rows_.x[r], v));
-        if constexpr (kChain != Chain::none) {
-          const V xhat = NegatedFma(d, difference, rstd_[r], offset_[r]);
-          dgamma[v] = Fma(d, dy, xhat, dgamma[v]);
-          dbeta[v] = hn::Add(dbeta[v], dy);
-        }
-        dx[v] = Fma(d, hn::Mul(dy, scale[v]), rstd_[r], Fma(d, difference, k2_[r], a_[r]));
-        watch_ = hn::Or(watch_, hn::Sub(dx[v], dx[v]));
-      }
-      for (size_t v = 0; v < kVectors; v += kPart ? 1 : 2) {
-        if constexpr (kPart) {
-          StoreFirst(dx[v], d, rows_.dx[r] + c + v * kN, left_of(v));
-        } else {
-          StorePair<kStream>(dx[v], dx[v + 1], d, rows_.dx[r] + c + v * kN);
-        }
-      }
-    }
-    for (size_t v = 0; kChain != Chain::none && v < kVectors; ++v) {
-      const size_t at = c + v * kN;
-      if (kPart && left_of(v) == 0) break;
-      if constexpr (!kEnds) {  // there is room for whole lines
-        hn::StoreU(dgamma[v], d, columns_.dgamma_chain + at);
-        hn::StoreU(dbeta[v], d, columns_.dbeta_chain + at);
-      } else if constexpr (kPart) {
-        AddFirst(dgamma[v], columns_.sums.dgamma + at, left_of(v));
-        AddFirst(dbeta[v], columns_.sums.dbeta + at, left_of(v));
-      } else {
-        AddToColumns(dgamma[v], columns_.sums.dgamma, columns_.sums.low, at);
-        AddToColumns(dbeta[v], columns_.sums.dbeta, columns_.sums.low, at);
-      }
-    }
+  HWY_INLINE size_t LeftOf(size_t v) const { return left_ > v * kN ? left_ - v * kN : 0; }
+  template <class From>
+  HWY_INLINE V Load(const From* from, size_t v) const {
+    if constexpr (kPart) return LoadFirst(D(), from + c_ + v * kN, LeftOf(v));
+    return LoadArithmetic(D(), from + c_ + v * kN);
   }
 
   // The first n lanes of a chain to their columns, one by one.
-  HWY_INLINE void AddFirst(V chain, double* sums, size_t n) const {
+  static HWY_INLINE void AddFirst(V chain, double* sums, size_t low, size_t n) {
     HWY_ALIGN A lanes[kN];
     hn::Store(chain, D(), lanes);
     const DScalar d;
     for (size_t i = 0; i < n && i < kN; ++i) {
-      auto total = Wide<A, DScalar>::From(d, hn::Set(d, sums[i]), hn::Set(d, sums[columns_.sums.low + i]));
+      auto total = Wide<A, DScalar>::From(d, hn::Set(d, sums[i]), hn::Set(d, sums[low + i]));
       AccumulateSum(d, total, hn::Set(d, static_cast<double>(lanes[i])));
       sums[i] = hn::GetLane(total.hi);
-      if (columns_.sums.low != 0) sums[columns_.sums.low + i] = hn::GetLane(total.Low(d));
+      if (low != 0) sums[low + i] = hn::GetLane(total.Low(d));
     }
   }
 
-  const DxRows<T, kRows> rows_;  // a copy, whose pointers can stay in registers
-  const A* gamma_;
-  const GradientColumns<A> columns_;
-  V centre_[kRows], offset_[kRows], rstd_[kRows], k2_[kRows], a_[kRows];
-  V watch_;  // 0, or NaN; by bits, since a chain of additions would be waited for
+  size_t c_, left_;
+  V scale_[kVectors], dgamma_[kVectors], dbeta_[kVectors];
 };
 
+// Whether what has been summed is all finite; finite numbers may have a sum that is not.
+template <class A, class V = hn::Vec<hn::ScalableTag<A>>>
+HWY_INLINE bool AllFinite(V watch) {
+  return hn::AllTrue(hn::ScalableTag<A>(), hn::Eq(hn::Sub(watch, watch), hn::Zero(hn::ScalableTag<A>())));
+}
+
+// A row's columns from c on, as many as fill vectors, by twos; or the `left` ones that do not. Returns where it ends.
+// kStream: non-temporal stores; dx is then aligned to a whole vector.
+template <class T, Chain kChain, bool kStream, bool kPart, class A = Arithmetic<T>>
+HWY_INLINE size_t DxOfPart(const T* x, const T* dy, T* dx, const A* gamma, size_t c, size_t n,
+                           const GradientMapScalars<A>& scalars, const GradientColumns<A>& to, bool& finite) {
+  const GradientColumns<A> columns = to;  // a copy, whose pointers can stay in registers
+  const hn::ScalableTag<A> d;
+  constexpr size_t kStep = 2 * hn::MaxLanes(d);
+  const auto centre = hn::Set(d, scalars.centre), offset = hn::Set(d, scalars.offset), rstd = hn::Set(d, scalars.rstd),
+             k2 = hn::Set(d, scalars.k2), a = hn::Set(d, scalars.a);
+  auto watch = hn::Zero(d);
+#pragma GCC unroll 1
+  for (; kPart ? c < n : c + kStep <= n; c += kStep) {
+    DxOfColumns<T, 2, kPart> part(gamma, c, n - c);
+    if constexpr (kChain == Chain::middle || kChain == Chain::end) part.LoadChains(columns);
+    part.template Row<kChain != Chain::none, kStream>(x, dy, dx, centre, offset, rstd, k2, a, watch);
+    if constexpr (kChain == Chain::begin || kChain == Chain::middle) part.StoreChains(columns);
+    if constexpr (kChain == Chain::end || kChain == Chain::whole) part.AddTo(columns.sums);
+  }
+  finite = finite && AllFinite<A>(watch);
+  return c;
+}
 // Out of line, with vectors of its own: those of the loop stay in registers.
-template <class T, size_t kRows, Chain kChain, class A = Arithmetic<T>>
-HWY_NOINLINE bool DxOfTail(const DxRows<T, kRows>& rows, const A* gamma, size_t c, size_t left,
-                           const GradientMapScalarsOfRows<A>& scalars, size_t first,
-                           const GradientColumns<A>& columns) {
-  DxAndColumns<T, kRows, kChain> work(rows, gamma, scalars, first, columns);
-  work.RunTail(c, left);
-  return work.IsFinite();
+template <class T, Chain kChain, class A = Arithmetic<T>>
+HWY_NOINLINE bool DxOfTail(const T* x, const T* dy, T* dx, const A* gamma, size_t c, size_t n,
+                           const GradientMapScalars<A>& scalars, const GradientColumns<A>& columns) {
+  bool finite = true;
+  DxOfPart<T, kChain, false, true>(x, dy, dx, gamma, c, n, scalars, columns, finite);
+  return finite;
 }
 
-// n columns of kRows rows. Whether all of dx is finite.
-template <class T, size_t kRows, Chain kChain, class A = Arithmetic<T>>
-EVENORM_INLINE_LOOP bool DxOfRows(const DxRows<T, kRows>& rows, const A* gamma, size_t n,
-                                  const GradientMapScalarsOfRows<A>& scalars, size_t first,
-                                  const GradientColumns<A>& columns, bool stream) {
-  for (size_t r = 0; r < kRows; ++r) stream = stream && IsAlignedToVector(rows.dx[r]);
-  DxAndColumns<T, kRows, kChain> work(rows, gamma, scalars, first, columns);
-  const size_t done = stream ? work.template Run<true>(n) : work.template Run<false>(n);
-  const bool finite = work.IsFinite();
-  return done == n ? finite
-                   : DxOfTail<T, kRows, kChain>(rows, gamma, done, n - done, scalars, first, columns) && finite;
+template <class T, Chain kChain, class A = Arithmetic<T>>
+HWY_NOINLINE bool DxAtPlace(const GradientPiece<T>& piece, T* dx, const GradientMapScalars<A>& scalars,
+                            const GradientColumns<A>& columns, bool stream) {
+  const T *x = piece.x, *dy = piece.dy;
+  bool finite = true;
+  const size_t done =
+      stream && IsAlignedToVector(dx)
+          ? DxOfPart<T, kChain, true, false>(x, dy, dx, piece.gamma, 0, piece.n, scalars, columns, finite)
+          : DxOfPart<T, kChain, false, false>(x, dy, dx, piece.gamma, 0, piece.n, scalars, columns, finite);
+  return done == piece.n ? finite
+                         : DxOfTail<T, kChain>(x, dy, dx, piece.gamma, done, piece.n, scalars, columns) && finite;
 }
 
-// The same of one row, at its place in a chain.
+// dx of a row, which has this place in its chains. Returns false if some of dx may not be finite.
 template <class T, class A = Arithmetic<T>>
-HWY_INLINE bool DxOfRow(const GradientPiece<T>& piece, T* dx, const GradientMapScalarsOfRows<A>& scalars, size_t row,
-                        const GradientColumns<A>& columns, bool begins, bool ends, bool stream) {
-  const DxRows<T, 1> rows{{piece.x}, {piece.dy}, {dx}};
-  const auto run = [&]<Chain kChain>() HWY_ATTR {
-    return DxOfRows<T, 1, kChain>(rows, piece.gamma, piece.n, scalars, row, columns, stream);
-  };
-  if (columns.sums.dgamma == nullptr) return run.template operator()<Chain::none>();
-  if (begins) return ends ? run.template operator()<Chain::whole>() : run.template operator()<Chain::begin>();
-  return ends ? run.template operator()<Chain::end>() : run.template operator()<Chain::middle>();
+HWY_INLINE bool DxOfRow(const GradientPiece<T>& piece, T* dx, const GradientMapScalars<A>& scalars,
+                        const GradientColumns<A>& columns, const ChainPlace& place, bool stream) {
+  if (columns.sums.dgamma == nullptr) return DxAtPlace<T, Chain::none>(piece, dx, scalars, columns, stream);
+  if (place.begins) {
+    return place.ends ? DxAtPlace<T, Chain::whole>(piece, dx, scalars, columns, stream)
+                      : DxAtPlace<T, Chain::begin>(piece, dx, scalars, columns, stream);
+  }
+  return place.ends ? DxAtPlace<T, Chain::end>(piece, dx, scalars, columns, stream)
+                    : DxAtPlace<T, Chain::middle>(piece, dx, scalars, columns, stream);
 }
 
 template <class T>
 bool MapGradient(const GradientPiece<T>& piece, T* dx, const GradientMapScalarsOfRows<Arithmetic<T>>& scalars,
                  const GradientColumns<Arithmetic<T>>& columns, const ChainPlace& place, bool stream) {
-  return DxOfRow(piece, dx, scalars, 0, columns, place.begins, place.ends, stream);
+  return DxOfRow(piece, dx, scalars.of(0), columns, place, stream);
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

@@ -21,54 +21,46 @@ struct GradientSumLanes {
   }
   HWY_INLINE void Load(const GradientLanes& from) {
     for (size_t v = 0; v < kVectors; ++v) {
-      g[v] = LoadColumns<W>(from.g_hi, kLow, v * kN);
-      gd[v] = LoadColumns<W>(from.gd_hi, kLow, v * kN);
+      g[v] = LoadColumns<W>(from.g, kLow, v * kN);
+      gd[v] = LoadColumns<W>(from.gd, kLow, v * kN);
     }
   }
   HWY_INLINE void Store(GradientLanes& to) const {
     for (size_t v = 0; v < kVectors; ++v) {
-      StoreColumns(g[v], to.g_hi, kLow, v * kN);
-      StoreColumns(gd[v], to.gd_hi, kLow, v * kN);
+      StoreColumns(g[v], to.g, kLow, v * kN);
+      StoreColumns(gd[v], to.gd, kLow, v * kN);
     }
   }
 
   W g[kVectors], gd[kVectors];
 
  private:
-  static constexpr size_t kLow = std::is_same_v<A, double> ? kWideLanes : 0;  // from a high part to its low part
+  static constexpr size_t kLow = std::is_same_v<A, double> ? GradientLanes::kLow : 0;
 };
 
-// A line's vectors, one for each of kLanes lanes: lanes l and l + 8 are added, and their sum to wide lane l.
-HWY_INLINE void AddToWideLanes(const hn::Vec<DF64>* line, Paired<DF64>* lanes) {
-  constexpr size_t kVectors = kWideLanes / hn::MaxLanes(DF64());
-  for (size_t v = 0; v < kVectors; ++v) AccumulateSum(DF64(), lanes[v], hn::Add(line[v], line[v + kVectors]));
-}
-HWY_INLINE void AddToWideLanes(const hn::Vec<DF32>* line, Plain<DF64>* lanes) {
-  const DF64 d;
-#if HWY_TARGET == HWY_SCALAR
-  for (size_t v = 0; v < kWideLanes; ++v) {
-    AccumulateSum(d, lanes[v], hn::PromoteTo(d, hn::Add(line[v], line[v + kWideLanes])));
-  }
-#else
-  constexpr size_t kN = hn::MaxLanes(DF32());
-  if constexpr (kN == kLanes) {
-    const hn::Half<DF32> half;
-    AccumulateSum(d, lanes[0], hn::PromoteTo(d, hn::Add(hn::LowerHalf(half, line[0]), hn::UpperHalf(half, line[0]))));
+// What lines add to wide lanes l, in the arithmetic's type: the sums of lanes l and l + 8.
+template <class A>
+struct GradientHalves {
+  using D = hn::CappedTag<A, kWideLanes>;
+  static constexpr size_t kVectors = kWideLanes / hn::MaxLanes(D());
+
+  hn::Vec<D> g[kVectors], gd[kVectors];
+};
+template <class V, class Half>
+HWY_INLINE void AddHalves(const V* line, Half* to) {
+  constexpr size_t kVectors = kWideLanes / hn::MaxLanes(hn::DFromV<V>());
+  if constexpr (kVectors != 0) {
+    for (size_t v = 0; v < kVectors; ++v) to[v] = hn::Add(line[v], line[v + kVectors]);
   } else {
-    constexpr size_t kVectors = kWideLanes / kN;
-    for (size_t v = 0; v < kVectors; ++v) {
-      const auto sum = hn::Add(line[v], line[v + kVectors]);
-      AccumulateSum(d, lanes[2 * v], LowerToF64(sum));
-      AccumulateSum(d, lanes[2 * v + 1], UpperToF64(sum));
-    }
+    const hn::Half<hn::DFromV<V>> half;
+    to[0] = hn::Add(hn::LowerHalf(half, line[0]), UpperHalf(half, line[0]));
   }
-#endif
 }
 
 // At most kChainLines lines. Products are added in pairs, which halves the chain of their roundings. kPart: the last
 // line has but `left` columns; those that do not exist count as 0.
 template <size_t kLines, bool kPart, class T, class A = Arithmetic<T>, class V = hn::Vec<hn::ScalableTag<A>>>
-HWY_INLINE void AddLines(const T* x, const T* dy, const A* gamma, size_t left, V centre, GradientSumLanes<A>& lanes) {
+HWY_INLINE GradientHalves<A> SumLines(const T* x, const T* dy, const A* gamma, size_t left, V centre) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d), kVectors = kLanes / kN;
   V g[kVectors], gd[kVectors], pair[kVectors];
@@ -91,25 +83,46 @@ HWY_INLINE void AddLines(const T* x, const T* dy, const A* gamma, size_t left, V
   if constexpr (kLines > 2) {
     for (size_t v = 0; v < kVectors; ++v) gd[v] = hn::Add(gd[v], pair[v]);
   }
-  AddToWideLanes(g, lanes.g);
-  AddToWideLanes(gd, lanes.gd);
+  GradientHalves<A> sums;
+  AddHalves(g, sums.g);
+  AddHalves(gd, sums.gd);
+  return sums;
 }
 
 template <bool kPart, class T, class A = Arithmetic<T>, class V = hn::Vec<hn::ScalableTag<A>>>
-HWY_INLINE void AddFewLines(size_t lines, const T* x, const T* dy, const A* gamma, size_t left, V centre,
-                            GradientSumLanes<A>& lanes) {
+HWY_INLINE GradientHalves<A> SumFewLines(size_t lines, const T* x, const T* dy, const A* gamma, size_t left, V centre) {
   static_assert(kChainLines == 4);
-  if (lines == 1) return AddLines<1, kPart>(x, dy, gamma, left, centre, lanes);
-  if (lines == 2) return AddLines<2, kPart>(x, dy, gamma, left, centre, lanes);
-  if (lines == 3) return AddLines<3, kPart>(x, dy, gamma, left, centre, lanes);
-  if constexpr (kPart) AddLines<4, kPart>(x, dy, gamma, left, centre, lanes);
+  if (lines == 1) return SumLines<1, kPart>(x, dy, gamma, left, centre);
+  if (lines == 2) return SumLines<2, kPart>(x, dy, gamma, left, centre);
+  if (lines == 3) return SumLines<3, kPart>(x, dy, gamma, left, centre);
+  return SumLines<4, kPart>(x, dy, gamma, left, centre);
+}
+// n columns, the last line of them partly, that are no more than a chain.
+template <class T, class A = Arithmetic<T>>
+HWY_NOINLINE GradientHalves<A> SumPartOfLines(const T* x, const T* dy, const A* gamma, A centre, size_t n) {
+  return SumFewLines<true>(n / kLanes + 1, x, dy, gamma, n % kLanes, hn::Set(hn::ScalableTag<A>(), centre));
 }
 
-// n columns, the last line of them partly, that are no whole chain.
-template <class T, class A = Arithmetic<T>>
-HWY_NOINLINE void AddPartOfLines(const T* x, const T* dy, const A* gamma, A centre, size_t n,
-                                 GradientSumLanes<A>& lanes) {
-  AddFewLines<true>(n / kLanes + 1, x, dy, gamma, n % kLanes, hn::Set(hn::ScalableTag<A>(), centre), lanes);
+template <class Half>
+HWY_INLINE void AddToWideLanes(const Half* halves, Paired<DF64>* lanes) {
+  for (size_t v = 0; v < GradientHalves<double>::kVectors; ++v) AccumulateSum(DF64(), lanes[v], halves[v]);
+}
+template <class Half>
+HWY_INLINE void AddToWideLanes(const Half* halves, Plain<DF64>* lanes) {
+  const DF64 d;
+  for (size_t v = 0; v < GradientHalves<float>::kVectors; ++v) {
+    if constexpr (hn::MaxLanes(d) == hn::MaxLanes(hn::DFromV<Half>())) {
+      AccumulateSum(d, lanes[v], hn::PromoteTo(d, halves[v]));
+    } else {
+      AccumulateSum(d, lanes[2 * v], LowerToF64(halves[v]));
+      AccumulateSum(d, lanes[2 * v + 1], UpperToF64(halves[v]));
+    }
+  }
+}
+template <class A>
+HWY_INLINE void AddToLanes(const GradientHalves<A>& sums, GradientSumLanes<A>& lanes) {
+  AddToWideLanes(sums.g, lanes.g);
+  AddToWideLanes(sums.gd, lanes.gd);
 }
 
 // n columns, no more than a block; all but the last call of a block take whole chains.
@@ -125,11 +138,12 @@ HWY_INLINE void AddRow(const T* x, const T* dy, const A* gamma, A centre, size_t
       FetchBehind(x + c, kChain * sizeof(T), ahead);
       FetchBehind(dy + c, kChain * sizeof(T), ahead);
     }
-    AddLines<kChainLines, false>(x + c, dy + c, gamma + c, 0, k, lanes);
+    AddToLanes(SumLines<kChainLines, false>(x + c, dy + c, gamma + c, 0, k), lanes);
   }
   if (c == n) return;
-  if ((n - c) % kLanes == 0) return AddFewLines<false>((n - c) / kLanes, x + c, dy + c, gamma + c, 0, k, lanes);
-  AddPartOfLines(x + c, dy + c, gamma + c, centre, n - c, lanes);
+  AddToLanes((n - c) % kLanes == 0 ? SumFewLines<false>((n - c) / kLanes, x + c, dy + c, gamma + c, 0, k)
+                                   : SumPartOfLines(x + c, dy + c, gamma + c, centre, n - c),
+             lanes);
 }
 
 template <class T>
@@ -138,6 +152,15 @@ void SumGradients(const GradientPiece<T>& piece, Arithmetic<T> centre, bool is_f
   is_first ? lanes.Clear() : lanes.Load(*sums);
   AddRow(piece.x, piece.dy, piece.gamma, centre, piece.n, piece.ahead, lanes);
   lanes.Store(*sums);
+}
+
+// The same of a whole block.
+template <class T, class A = Arithmetic<T>>
+HWY_INLINE GradientSumLanes<A> RowLanes(const T* x, const T* dy, const A* gamma, A centre, size_t n, size_t ahead) {
+  GradientSumLanes<A> lanes;
+  lanes.Clear();
+  AddRow(x, dy, gamma, centre, n, ahead, lanes);
+  return lanes;
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

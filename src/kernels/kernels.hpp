@@ -93,8 +93,9 @@ struct RowGroup {
 // Rows that begin `step` bytes apart; step is unused for a single row.
 template <class T>
 struct EvenRows {
-  T* at(std::size_t row) const {
-    return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(first) + row * static_cast<std::uintptr_t>(step));
+  T* at(std::size_t row) const { return after(first, row); }
+  T* after(T* place, std::size_t rows) const {
+    return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(place) + rows * static_cast<std::uintptr_t>(step));
   }
 
   T* first = nullptr;
@@ -208,9 +209,12 @@ struct GradientPiece {
   std::size_t ahead = 0;
 };
 
-// A row's sums over a block in wide lanes, of g = dy gamma and of g (centre - x), with low parts in f64 arithmetic.
+// A row's sums over a block in wide lanes, of g = dy gamma and of g (centre - x); in f64 arithmetic their low parts
+// follow.
 struct alignas(64) GradientLanes {
-  double g_hi[kLanes / 2], g_lo[kLanes / 2], gd_hi[kLanes / 2], gd_lo[kLanes / 2];
+  static constexpr std::size_t kLow = kLanes / 2;  // from a lane to its low part
+
+  double g[2 * kLow], gd[2 * kLow];
 };
 
 // Sums over rows: dgamma and dbeta of consecutive columns, each with its low part `low` numbers further. Null if
@@ -250,7 +254,7 @@ template <class A>
 struct GradientMapScalarsOfRows {
   GradientMapScalars<A> of(std::size_t row) const { return {centre[row], offset[row], rstd[row], k2[row], a[row]}; }
 
-  alignas(64) A centre[kGradientRows], offset[kGradientRows], rstd[kGradientRows], k2[kGradientRows], a[kGradientRows];
+  alignas(64) A centre[kNarrowRows], offset[kNarrowRows], rstd[kNarrowRows], k2[kNarrowRows], a[kNarrowRows];
 };
 
 // The statistics of some rows; low parts are 0 in f32 arithmetic.
@@ -261,6 +265,10 @@ struct RowStatistics {
 // Short rows at even distances, from row `begin` on, for their sums, scalars, dx and columns.
 template <class T>
 struct GradientShortRows {
+  bool ends_chain(std::size_t row) const {
+    return (at + row + 1) % kChainRows == 0 || (place.ends && row + 1 == count);
+  }
+
   EvenRows<const T> x, dy;
   EvenRows<T> dx;
   std::size_t begin, count, n;

@@ -10,10 +10,10 @@ namespace {
 
 // A block's lanes, as many as are wide, to one number.
 template <class A>
-WideNumber joined(const double* hi, const double* lo) {
+WideNumber joined(const double* sums) {
   using namespace plain;
   Number<A> lanes[kLanes / 2];
-  for (std::size_t l = 0; l < kLanes / 2; ++l) lanes[l] = Number<A>::From(kOne, hi[l], lo[l]);
+  for (std::size_t l = 0; l < kLanes / 2; ++l) lanes[l] = Number<A>::From(kOne, sums[l], sums[GradientLanes::kLow + l]);
   for (std::size_t step = kLanes / 4; step != 0; step /= 2) {
     for (std::size_t l = 0; l < step; ++l) lanes[l] = Add(kOne, lanes[l], lanes[l + step]);
   }
@@ -66,7 +66,7 @@ GradientSums BackwardRows<T>::sum_block(std::size_t row, const GradientScalars& 
     for_pieces(row, range, [&](const GradientPiece<T>& piece, std::size_t col) {
       kernels_.of<T>().sum_gradients(piece, static_cast<A>(s.mean_hi), col == range.first, &lanes);
     });
-    const WideNumber g = joined<A>(lanes.g_hi, lanes.g_lo), gd = joined<A>(lanes.gd_hi, lanes.gd_lo);
+    const WideNumber g = joined<A>(lanes.g), gd = joined<A>(lanes.gd);
     if (std::isfinite(g.hi) && std::isfinite(gd.hi)) return {{g.hi, g.lo, gd.hi, gd.lo}};
   }
   WideGradient<A> wide(s);
@@ -81,7 +81,7 @@ template <class T>
 void BackwardRows<T>::finish(const GradientSums& sums, GradientScalars* s) {
   using namespace plain;
   using W = Number<A>;
-  const bool has_exponents = sums.g_exponent != 0 || sums.gd_exponent != 0;
+  const bool has_exponents = (is_centred() && sums.g_exponent != 0) || sums.gd_exponent != 0;
   if (!kWide || !(s->wide || has_exponents)) {
     const W g = W::From(kOne, sums.sums.g_hi, sums.sums.g_lo), gd = W::From(kOne, sums.sums.gd_hi, sums.sums.gd_lo);
     const double rest = RestOfMean<A>(kOne, s->mean_hi, s->mean_lo);

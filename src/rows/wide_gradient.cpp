@@ -113,7 +113,7 @@ void WideGradient<A>::map(const A* x, const A* dy, const A* gamma, std::size_t n
     if (!all && std::isfinite(load_one(dx + i))) continue;
     const W g = static_cast<W>(load_one(dy + i)) * static_cast<W>(load_one(gamma + i));
     const W xhat = (static_cast<W>(load_one(x + i)) - mean_) * rstd_;
-    const W value = ((g - c1_) - xhat * c2_) * rstd_;
+    const W value = ((g - c1_) - xhat * c2_) * rstd_ + W{0};  // not -0
     const bool number = finite_ && value == value;
     store_one(number ? static_cast<A>(value) : std::numeric_limits<A>::quiet_NaN(), dx + i);
   }

@@ -16,9 +16,8 @@ namespace evenorm::internal {
 // Backward: the sums of g and of g (x - mean) (RMS norm: of g x); in f64 arithmetic also the low parts, the exponents
 // and `scaled`.
 constexpr std::size_t numbers_of_run(Pass pass, Kind kind, bool wide) {
-  const std::size_t values = std::size_t{kind == Kind::layer ? 2U : 1U} * (wide ? 2 : 1);
-  const std::size_t exponents = !wide ? 0 : pass == Pass::forward ? 1 : kind == Kind::layer ? 3 : 2;
-  return values + exponents + (pass == Pass::forward ? 1 : 0);
+  const std::size_t sums = kind == Kind::layer ? 2 : 1;
+  return pass == Pass::forward ? sums * (wide ? 2 : 1) + (wide ? 2 : 1) : sums * (wide ? 3 : 1);
 }
 
 // One number of a message: its name and its valid values. Another process's number is checked before it is used.
