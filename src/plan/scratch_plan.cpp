@@ -255,7 +255,10 @@ GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
     s.dx = plan_row(taker, dense_dx, p.dx.dtype != row, p.dx.dtype, arithmetic, piece, passing);
   }
   s.aside = taker.take_if(p.dx.data == nullptr || is_in_place(p) || p.dsum.data != nullptr, piece_bytes);
-  s.strip_sums = taker.take(sums_bytes(p, piece));
+  const auto passes = [](const RowPlan& r) { return r.tile.bytes + r.converted.bytes != 0; };
+  const std::size_t widest = arithmetic == DType::f64 ? kStripColumns<double> : kStripColumns<float>;
+  s.strip_cols = passes(s.x) || passes(s.dy) || passes(s.dx) || s.aside.bytes != 0 ? piece : widest;
+  s.strip_sums = taker.take(sums_bytes(p, s.strip_cols));
   s.bytes = taker.used();
   return s;
 }

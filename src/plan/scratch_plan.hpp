@@ -107,8 +107,9 @@ struct GradientScratch {
   Piece raw;
   ParameterPlan gamma;
   RowPlan dx;
-  Piece aside;       // dx, if it overwrites one of its inputs or is not wanted
-  Piece strip_sums;  // sums over rows, for the columns of one piece, and their chains
+  Piece aside;             // dx, if it overwrites one of its inputs or is not wanted
+  Piece strip_sums;        // sums over rows, for the columns of a strip, and their chains
+  std::size_t strip_cols;  // fewer where other pieces need the room
   std::size_t bytes = 0;
 };
 GradientScratch gradient_scratch(const GradientProblem& p) noexcept;

@@ -64,16 +64,17 @@ inline constexpr std::size_t kFetchBytes = 4u << 20u, kSecondToFetch = 4;
 
 // --- the backward pass
 
-// Rows that are summed before the dx of the first one, so that their scalars are computed together; and the most bytes
-// of such a row: x and dy of all of them stay in L1.
-inline constexpr std::size_t kGradientRows = 8, kGroupedRowBytes = 1024;
-// The most columns of rows whose dx is computed four rows at a time, with chains in registers. Not measured apart.
-inline constexpr std::size_t kNarrowColumns = 128;
+// The most columns of rows of which so many are summed together, then mapped tile by tile, with chains in registers.
+inline constexpr std::size_t kNarrowColumns = 128, kNarrowRows = 8;
 // Short rows with precomputed statistics in one call. Not measured apart.
 inline constexpr std::size_t kMaxShortRows = 32;
 // Columns per piece of rows that pass through scratch, whole chains. Not measured apart.
 template <class A>
 inline constexpr std::size_t kGradientPiece = sizeof(A) == 8 ? 128 : 512;
+// Columns that the second of two steps takes at a time: a page of each row. With half of that, 20 x 100000 takes 1.2
+// times as long.
+template <class A>
+inline constexpr std::size_t kStripColumns = 4096 / sizeof(A);
 
 // --- threads
 

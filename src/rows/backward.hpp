@@ -56,7 +56,7 @@ class BackwardRows {
 
   // The scalars of some rows.
   void find_scalars(std::size_t first, std::size_t count, GradientScalars* scalars);
-  // Columns [first_col, first_col + cols), no more than a piece, of all rows, whose scalars are known.
+  // Columns [first_col, first_col + cols), no more than a strip, of all rows, whose scalars are known.
   void run_strip(const GradientScalars* scalars, std::size_t first_col, std::size_t cols, const ColumnSums& sums);
 
   // A row's sums over columns [first_col, first_col + cols), whole blocks; and its scalars, from its sums over the

@@ -59,10 +59,11 @@ template <class T>
   using A = Arithmetic<T>;
   ScratchMemory<kGradientScratchBytes> scratch;
   auto* values = scratch.at<double>(plan.scratch.strip_sums);
+  const std::size_t strip = plan.scratch.strip_cols;
   BackwardRows<T> rows(kernels, p, plan, scratch, {first, first + count});
   for (std::size_t col = first, n; col < first + count; col += n) {
-    n = std::min(kGradientPiece<A>, first + count - col);
-    const ColumnSums sums{values, col, kGradientPiece<A>, values + column_numbers(p) * kGradientPiece<A>};
+    n = std::min(strip, first + count - col);
+    const ColumnSums sums{values, col, strip, values + column_numbers(p) * strip};
     rows.run_strip(scalars, col, n, sums);
     finish_columns<A>(kernels, p, sums, n);
   }

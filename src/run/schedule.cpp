@@ -20,9 +20,8 @@ namespace {
 
 // A task with fewer elements than these costs more to hand over than it saves.
 constexpr std::size_t kForwardTask = 32768, kBackwardTask = 16384;
-constexpr std::size_t kTileRows = 32;    // rows that one task gathers together: a cache line of 16-bit elements
-constexpr std::size_t kMaxParts = 512;   // parts of a long row; bounds the memory for their moments
-constexpr std::size_t kStripCols = 512;  // columns of the second step that one task keeps together
+constexpr std::size_t kTileRows = 32;   // rows that one task gathers together: a cache line of 16-bit elements
+constexpr std::size_t kMaxParts = 512;  // parts of a long row; bounds the memory for their moments
 
 // Divides `units` evenly and calls share(first, count) for each of the `shares` parts.
 template <class Share>
@@ -132,10 +131,10 @@ void run_in_two_steps(const GradientProblem& p, const GradientPlan& plan, const 
               [&](std::size_t first, std::size_t count) { find_row_scalars(kernels, p, plan, first, count, scalars); });
   }
   const GradientScalars* known = p.scalars == nullptr ? scalars : p.scalars;
-  const std::size_t strips = (p.cols + kStripCols - 1) / kStripCols;
+  const std::size_t strips = (p.cols + kStripColumns<float> - 1) / kStripColumns<float>;
   share_out(executor, strips, tasks, [&](std::size_t first, std::size_t count) {
-    const std::size_t col = first * kStripCols;
-    run_columns(kernels, p, plan, known, col, std::min(count * kStripCols, p.cols - col));
+    const std::size_t col = first * kStripColumns<float>;
+    run_columns(kernels, p, plan, known, col, std::min(count * kStripColumns<float>, p.cols - col));
   });
 }
 
