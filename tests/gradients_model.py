@@ -39,10 +39,8 @@ def fma64(a, b, c):
     s, s_error = two_sum(p, t)
     result = np.where(zero, p + c, s + sum_to_odd(t_error, s_error))
     p_fits, c_fits = ((np.abs(v) >= 2.0**-900) & (np.abs(v) < 2.0**1000) for v in (p, c))
-    usual = p_fits & (c_fits | (c == 0)) & (np.abs(a) < 2.0**990) & (np.abs(b) < 2.0**990)
-    rest = ~(zero | usual)
-    if rest.any():
-        result[rest] = exact_fma64(a[rest], b[rest], c[rest])
+    rest = ~(zero | p_fits & (c_fits | (c == 0)) & (np.abs(a) < 2.0**990) & (np.abs(b) < 2.0**990))
+    result[rest] = exact_fma64(a[rest], b[rest], c[rest])
     return result
 
 
@@ -124,13 +122,16 @@ class Apart:
     @classmethod
     def of(cls, a):
         """A Quad, rounded."""
-        exponent = a.m.bit_length() - 1 + a.e if a.m else NONE
+        exponent = math.frexp(a.m)[1] - 1 + a.e if a.m else NONE  # of a as f64, so that hi is not 2
         return cls(Double.parts(a.times_power(-exponent)), exponent)
 
     def __add__(self, other):
         larger = max(a.exponent if a.pair.hi else NONE for a in (self, other))
-        a, b = (forward.scaled(each.pair, each.exponent - larger) for each in (self, other))
-        return Apart(a + b, larger)
+        for exponent in (larger, larger + 64):
+            a, b = (forward.scaled(each.pair, each.exponent - exponent) for each in (self, other))
+            if np.isfinite((a + b).hi):
+                break
+        return Apart(a + b, exponent)
 
     def quad(self):
         """Rounded to binary128."""
@@ -149,9 +150,10 @@ class Double(forward.Double):
 
     fma = staticmethod(fma64)
     least_rstd, largest_rstd, least_c2 = 2.0**-300, 2.0**300, 2.0**-960
-    exact, rounded = staticmethod(as_quads), staticmethod(as_doubles)
+    exact, rounded, block_sum = staticmethod(as_quads), staticmethod(as_doubles), staticmethod(Apart.of)
     all_wide = staticmethod(lambda a: Pair(a, np.zeros_like(a)))
     product = staticmethod(lambda a, b: Pair(*two_product(a, b)))
+    with_exponents = staticmethod(lambda a: np.frompyfunc(lambda *pair: Apart(Pair(*pair), 0), 2, 1)(a.hi, a.lo))
 
     @staticmethod
     def plus(s, a):
@@ -167,6 +169,13 @@ class Double(forward.Double):
         return Pair(hi, as_doubles(terms - as_quads(hi)))
 
     @staticmethod
+    def row_sums(sums):
+        """Of Apart (rows, 1): the pairs, and where the exponent is not 0. A sum of 0 has none."""
+        parts = ((a.pair.hi, a.pair.lo, a.pair.hi != 0 and a.exponent != 0) for a in sums[:, 0])
+        hi, lo, apart = map(np.vstack, zip(*parts, strict=True))
+        return Pair(hi, lo), apart
+
+    @staticmethod
     def rstd(z):
         """Item 8's rstd, with a low part."""
         r = forward.Double.rstd(z)
@@ -176,7 +185,7 @@ class Double(forward.Double):
     def row_statistics(x, eps, rms):
         """Of x (n,): mean' and rstd', pairs, the powers of two they are to be scaled by, and whether x is scaled."""
         if not np.isfinite(x).all():
-            return Double.wide(np.nan), Double.wide(np.nan), 0, 0, False
+            return Double.wide(np.nan), Double.wide(np.nan), 0, 0, True
         mean, var = forward.statistics(x, rms, Double)
         if not forward.is_scaled(mean, var, eps, Double):
             return mean, Double.rstd(var + Double.wide(eps)), 0, 0, False
@@ -194,7 +203,7 @@ class Double(forward.Double):
         mean, rstd = (Pair(*np.array([(a.hi, a.lo) for a in each]).T[:, :, None]) for each in pairs)
         k, of_rstd, scaled = (np.array(each)[:, None] for each in (k, of_rstd, scaled))
         if x.shape[1] == 1 and not rms:
-            rstd = Pair(rstd.hi * 0, rstd.lo * 0)
+            rstd = Double.all_wide(np.zeros_like(rstd.hi))
         exact = [times_power(as_quads(a), power) for a, power in ((mean, k), (rstd, of_rstd), (mean.hi, k))]
         mean = forward.scaled(mean, k)
         return Statistics(forward.scaled(rstd, of_rstd), mean.hi, mean.lo, scaled, *exact)
@@ -209,15 +218,15 @@ class Double(forward.Double):
 class Single(forward.Single):
     """f32 arithmetic."""
 
-    all_wide = exact = parts = staticmethod(np.float64)
-    rounded = staticmethod(np.float32)
+    all_wide = exact = parts = with_exponents = block_sum = staticmethod(np.float64)
+    rounded, row_sums = staticmethod(np.float32), staticmethod(lambda sums: (sums, False))
     plus, product, minus_p = staticmethod(np.add), staticmethod(np.multiply), staticmethod(fma64)
     least_rstd, largest_rstd, least_c2 = 2.0**-32, 2.0**32, 2.0**-126
 
     @staticmethod
     def statistics(x, eps, rms):
         mean, rstd = np.array([forward.norm_row(row, eps=eps, rms=rms)[1:] for row in x]).T[:, :, None]
-        rstd, k = rstd * 0 if x.shape[1] == 1 and not rms else rstd, mean.astype(np.float32)
+        rstd, k = np.zeros_like(rstd) if x.shape[1] == 1 and not rms else rstd, mean.astype(np.float32)
         return Statistics(rstd, k, mean - k, np.zeros(k.shape, bool), mean, rstd, np.float64(k))
 
 
@@ -270,27 +279,26 @@ class Rows:
         r, rstd = of.rstd, high(of.rstd)
         rs = np.minimum(rstd, np.finfo(x.dtype).max).astype(x.dtype)
         g, d = dy * gamma, of.k - x
-        self.sums = block_sums(g, d, arithmetic)
+        sums = block_sums(g, d, arithmetic)
         self.wide = of.scaled | (rstd != 0) & ~((rstd >= arithmetic.least_rstd) & (rstd <= arithmetic.largest_rstd))
-        self.anew = self.wide | ~(np.isfinite(high(self.sums[0])) & np.isfinite(high(self.sums[1])))  # (rows, blocks)
-        if arithmetic is Single:
-            for at in map(tuple, np.argwhere(self.anew)):
-                self.sums[0][at], self.sums[1][at] = self.block_anew(*at)
-        else:
-            self.wide |= self.anew.any(axis=1, keepdims=True)
-        g_sum, d_sum = (joined([a[:, b, None] for b in range(self.anew.shape[1])]) for a in self.sums)
+        anew = self.wide | ~(np.isfinite(high(sums[0])) & np.isfinite(high(sums[1])))  # (rows, blocks)
+        sums = [arithmetic.with_exponents(a) for a in sums]
+        for at in map(tuple, np.argwhere(anew)):
+            sums[0][at], sums[1][at] = map(arithmetic.block_sum, self.block_anew(*at))
+        self.sums = [joined([a[:, b, None] for b in range(anew.shape[1])]) for a in sums]
+        (g_sum, g_apart), (d_sum, d_apart) = map(arithmetic.row_sums, self.sums)
         c1 = arithmetic.all_wide(np.zeros_like(high(g_sum))) if rms else arithmetic.variance(g_sum, x.shape[1])
         c2 = arithmetic.variance(-arithmetic.minus_p(of.lo, g_sum, d_sum), x.shape[1]) * r
         wide_k2 = (c2 * r) * r
-        k2 = high(wide_k2).astype(x.dtype)
-        usual = [np.isfinite(a) & (np.abs(a) >= arithmetic.least_c2) for a in map(high, (c2, wide_k2))]
-        self.wide |= ~np.isfinite(high(c1)) | (high(c2) != 0) & ~(usual[0] & usual[1])
-        a, o = (high(a).astype(x.dtype) for a in (arithmetic.product(of.lo, k2) - c1 * r, -(of.lo * rs)))
+        k2, minus_k1 = high(wide_k2), high(arithmetic.product(of.lo, high(wide_k2)) - c1 * r)
+        k2, a, o = (each.astype(x.dtype) for each in (k2, minus_k1, -(of.lo * rs)))
         dx, self.xhat = arithmetic.fma(g, rs, arithmetic.fma(d, k2, a)), arithmetic.fma(-d, rs, o)
+        usual = [np.isfinite(a) & (np.abs(a) >= arithmetic.least_c2) for a in map(high, (c2, wide_k2))]
+        wide = self.wide | g_apart | d_apart | ~np.isfinite(high(c1)) | (high(c2) != 0) & ~(usual[0] & usual[1])
         finite = (np.isfinite(x) & np.isfinite(dy) & np.isfinite(gamma)).all(axis=1, keepdims=True)
         self.dx = np.where(finite, dx, x.dtype.type(np.nan))
-        for i in np.flatnonzero((self.wide | ~np.isfinite(dx)).any(axis=1) & finite[:, 0]):
-            self.wide_dx(i, c1, c2)
+        for i in np.flatnonzero((wide | ~np.isfinite(dx)).any(axis=1) & finite[:, 0]):
+            self.wide_dx(i, wide[i, 0], c1, c2)
 
     def exact(self, i, at):
         """dy, x and gamma of columns `at` of row i."""
@@ -302,27 +310,18 @@ class Rows:
         g = dy * gamma
         return [self.arithmetic.exact(0.0) + np.add.accumulate(a)[-1] for a in (g, g * (self.of.exact_k[i] - x))]
 
-    def wide_scalars(self, i):
-        """Item 5: c1 and c2 of row i in f64 arithmetic, or None if they are not finite."""
-        mean, rstd, k = (a[i, 0] for a in self.of[-3:])
-        blocks = [[Apart(a[i, b], 0) for a in self.sums] for b in range(self.anew.shape[1])]
-        for b in np.flatnonzero(self.anew[i]):
-            blocks[b] = map(Apart.of, self.block_anew(i, b))
-        sums = [joined(each) for each in zip(*blocks, strict=True)]
-        if not all(np.isfinite(a.pair.hi) for a in sums):
-            return None, None
-        g, d = (a.quad() for a in sums)
-        c1 = Quad(0, 0) if self.rms else g / self.x.shape[1]
-        c2 = (-(d + (mean - k) * g) / self.x.shape[1]) * rstd
-        return [Apart.of(a).quad() for a in (c1, c2)]
-
-    def wide_dx(self, i, c1, c2):
-        """Item 5: all of row i of dx if it is wide, else its numbers that are not finite."""
-        a, whole = self.arithmetic, self.wide[i, 0]
-        at = whole | ~np.isfinite(self.dx[i])
-        c1, c2 = self.wide_scalars(i) if whole and a is Double else (a.exact(c[i, 0]) for c in (c1, c2))
-        (dy, x, gamma), mean, rstd = self.exact(i, at), self.of.exact_mean[i], self.of.exact_rstd[i]
-        self.dx[i, at] = np.nan if c1 is None else a.rounded(((dy * gamma - c1) - ((x - mean) * rstd) * c2) * rstd)
+    def wide_dx(self, i, whole, c1, c2):
+        """Item 5: the whole row i of dx, or its numbers that are not finite. Of finite numbers c1 and c2 are finite."""
+        a, at = self.arithmetic, whole | ~np.isfinite(self.dx[i])
+        (dy, x, gamma), (mean, rstd, k) = self.exact(i, at), (each[i, 0] for each in self.of[-3:])
+        if whole and a is Double:
+            g, d = (each[i, 0].quad() for each in self.sums)
+            c1 = Quad(0, 0) if self.rms else g / self.x.shape[1]
+            c2 = (-(d + (mean - k) * g) / self.x.shape[1]) * rstd
+            c1, c2 = (Apart.of(c).quad() for c in (c1, c2))
+        else:
+            c1, c2 = (a.exact(c[i, 0]) for c in (c1, c2))
+        self.dx[i, at] = a.rounded(((dy * gamma - c1) - ((x - mean) * rstd) * c2) * rstd)
 
     def terms(self, i):
         """Item 5: dgamma's and dbeta's terms of row i, wide, (n,)."""
