@@ -26,7 +26,7 @@ std::vector<Real> xhat_terms(const Operation& op, std::span<const Real> x, std::
   for (const Real v : x) largest_x = std::max(largest_x, magnitude(v));
   const bool has_mean = op.kind == Kind::layer && m.var != 0;
   const bool wide = op.arithmetic() == DType::f64;
-  const double places = wide ? 3 * (1 + static_cast<double>(levels_of_tree(op.cols))) : 1;
+  const double places = wide ? 3 * (1 + static_cast<double>(levels_of_tree(op.cols))) : 2;
   const Real of_mean = has_mean ? places * unit_roundoff(op.arithmetic()) * largest_x * rstd : Real{0};
   std::vector<Real> h;
   h.reserve(xhat.size());
@@ -52,9 +52,9 @@ MeanMagnitudes mean_magnitudes(Kind kind, const std::vector<Real>& g, const std:
 }  // namespace
 
 GradientLimits gradient_limits(const Operation& op) {
-  // Of the terms of dx, that of xhat_i takes the most: k2 and both fmas, and in layer norm x - mean.
-  const int roundings = (op.kind == Kind::layer ? 4 : 3) + (op.weight && op.zero_centered ? 1 : 0);
-  return {roundings + kOfStatistics, 4, 1 + 0x1p-10};
+  // The term of xhat_i takes the most: the sum of g d and k2, and both fmas; in layer norm also x - mean, twice.
+  const int roundings = (op.kind == Kind::layer ? 10 : 8) + (op.weight && op.zero_centered ? 1 : 0);
+  return {roundings + kOfStatistics, 8 + kOfStatistics, 4 + kOfStatistics};
 }
 
 void GradientErrors::include(const GradientErrors& other) {
@@ -101,12 +101,12 @@ void ExpectedGradients::add_row(std::span<const Real> x, std::span<const Real> d
   for (std::size_t i = 0; i < op_.cols; ++i) {
     const Real of_dy = magnitude(dy[i]);
     const Real terms = rstd * (magnitude(g[i]) + means.g + h[i] * means.gh);
-    const Real quanta = 2 + rstd + (1 + rstd) * rstd * means.gh;
+    const Real quanta = 2 + (1 + rstd) * rstd * (1 + h[i] + means.gh);
     dx_.exact.push_back(to_pair(dx[i]));
     dx_.terms.push_back(no_gradient ? 0 : static_cast<long double>(terms));
     dx_.quanta.push_back(no_gradient ? 0 : static_cast<double>(quanta));
     dgamma_.terms[i] += static_cast<long double>(of_dy * h[i]);
-    if (op_.arithmetic() == DType::f64) dgamma_.quanta[i] += 1;  // f32's products are sums in f64
+    dgamma_.quanta[i] += static_cast<double>(1 + of_dy);
     dbeta_.terms[i] += static_cast<long double>(of_dy);
   }
   sums.add_row(x, dy, m, rstd);

@@ -197,13 +197,13 @@ void run_in_pieces(Target target, const Backward& backward, std::size_t amount) 
   if (blocks == 1 && amount % 5 != 0) {
     std::vector<internal::GradientScalars> scalars(p.rows);
     cut(p.rows, piece, [&](std::size_t first, std::size_t count) {
-      internal::look_at_rows(kernels, p, plan, first, count, scalars.data());
+      internal::find_row_scalars(kernels, p, plan, first, count, scalars.data());
     });
     return cut(p.cols, internal::kBlock * (1 + amount % 3), [&](std::size_t first, std::size_t count) {
       internal::run_columns(kernels, p, plan, scalars.data(), first, count);
     });
   }
-  const std::size_t run = std::size_t{1} << amount % 4, slot = internal::column_numbers(p) * p.cols;
+  const std::size_t run = std::size_t{1} << amount % 4, slot = internal::sums_bytes(p, p.cols) / sizeof(double);
   std::vector<double> slots(blocks * slot);
   cut(blocks, run, [&](std::size_t first, std::size_t count) {
     internal::run_row_blocks(kernels, p, plan, first, count, slots.data() + first * slot);

@@ -341,7 +341,8 @@ TEST(Contract_GradientsExact, PrecomputedStatisticsAreUsed) {
   inputs.rstd = {1};
   const std::vector<double> x = numbers(inputs.x), dy = numbers(inputs.dy);
   on_every_target(op, inputs, [&](const BackwardOutcome& outcome) {
-    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(numbers(outcome.dgamma)[i], x[i] * dy[i]) << i;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      EXPECT_EQ(numbers(outcome.dgamma)[i], static_cast<float>(x[i] * dy[i])) << i;
   });
   const BackwardOperation wide = same_type_backward(Kind::layer, DType::f64, 33);
   inputs = inputs_of(wide, {"mean_1e2"}, {"normal"}, 1);

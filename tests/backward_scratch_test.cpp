@@ -69,16 +69,15 @@ TEST(Contract_GradientsScratch, IsZeroIfNothingIsSummed) {
   EXPECT_EQ(scratch_bytes(Description(op, 4096).backward), 0u);
 }
 
-// Sums that fill the scratch leave no room for alignment: 64 rows of a 16-bit type, 3 x 16384 of f32.
+// Sums and their chains that fill the scratch leave no room for alignment: 96 rows of a 16-bit type, 4 x 10922 of f32.
 TEST(Contract_GradientsScratch, IsNoMoreThanSumsThatFillIt) {
   const auto bytes_of = [](DType dtype, std::int64_t rows, std::size_t cols) {
     return scratch_bytes(Description(same_type_backward(Kind::layer, dtype, cols), rows).backward);
   };
-  EXPECT_EQ(bytes_of(DType::bf16, 64, 65536), std::size_t{1} << 20U);
-  EXPECT_EQ(bytes_of(DType::f32, 3, 16384), std::size_t{256} << 10U);
-  EXPECT_EQ(bytes_of(DType::f32, 3, 16384 - 4), std::size_t{256} << 10U);
-  EXPECT_EQ(bytes_of(DType::f32, 3, 16384 - 8), (std::size_t{256} << 10U) - 64);
-  EXPECT_LT(bytes_of(DType::f32, 3, 16384 + 1), std::size_t{1} << 10U);
+  EXPECT_EQ(bytes_of(DType::bf16, 96, 65536), std::size_t{3} << 19U);
+  EXPECT_EQ(bytes_of(DType::f32, 4, 10920), (std::size_t{256} << 10U));
+  EXPECT_EQ(bytes_of(DType::f32, 4, 10912), (std::size_t{256} << 10U) - 192);
+  EXPECT_LT(bytes_of(DType::f32, 4, 10928), std::size_t{1} << 10U);
 }
 
 // Runs with exactly the requested scratch, `odd` bytes after a cache line, between guards.

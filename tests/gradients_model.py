@@ -1,8 +1,8 @@
-"""The backward pass of layer norm and RMS norm, bit for bit, written from docs/numerics.md alone.
+"""The gradients of layer norm and RMS norm, bit for bit, written from docs/numerics.md alone.
 
-A second implementation in plain NumPy of what the library computes, for tests; mean and variance, and the numbers that
-are computed with, are those of numerics_model.py beside it. "Section", "item" and "step" below are those of
-docs/numerics.md, and so are names, its section 7's. Arrays are (rows, n); what a row has one of is (rows, 1).
+A second implementation in NumPy of what the library computes, for tests. The statistics and the number types are those
+of numerics_model.py. "Section", "item" and "step" are those of docs/numerics.md, and the names are those of its section
+7. Arrays are (rows, n); an array of one number a row is (rows, 1).
 
 >>> x, dy = np.float32([[4, 2, 8], [1, 1, 1]]), np.float32([[1, 0, -1], [2, 1, 0]])
 >>> dx, dgamma, dbeta = gradients(dy, x, np.float32([1.5, 1, 0.5]))
@@ -10,23 +10,17 @@ docs/numerics.md, and so are names, its section 7's. Arrays are (rows, n); what 
 [ 0.4295 -0.2864 -0.1432] [-0.2673  0.     -1.3363] [ 3.  1. -1.]
 """
 
+import collections
 import dataclasses
+import math
 
 import numerics_model as forward
 import numpy as np
-from numerics_model import BLOCK, LANES, Pair, high, narrowed, sum_to_odd, two_sum
+from numerics_model import BLOCK, LANES, Pair, high, narrowed, sum_to_odd, two_product, two_sum
 
+CHAIN = 4 * LANES  # columns
+NONE = -(10**7)  # the exponent of a double-double that is 0
 exact_fma64 = forward.fma64
-
-
-# Exact operations.
-
-
-def halves(a):
-    """Dekker's: two numbers of at most 26 bits that add up to a."""
-    t = 134217729 * a
-    upper = t - (t - a)
-    return upper, a - upper
 
 
 def fma64(a, b, c):
@@ -38,90 +32,202 @@ def fma64(a, b, c):
     if a.size < 64:
         return exact_fma64(a, b, c)
     p, zero = a * b, (a == 0) | (b == 0)
-    (a1, a2), (b1, b2) = halves(a), halves(b)
+    a1, b1 = ((134217729 * v) - (134217729 * v - v) for v in (a, b))  # Dekker's product
+    a2, b2 = a - a1, b - b1
     e = a2 * b2 - (((p - a1 * b1) - a2 * b1) - a1 * b2)
     t, t_error = two_sum(c, e)
     s, s_error = two_sum(p, t)
     result = np.where(zero, p + c, s + sum_to_odd(t_error, s_error))
-    size_p, size_c = np.abs(p), np.abs(c)
-    usual = (size_p >= 2.0**-900) & (size_p < 2.0**1000) & (np.abs(a) < 2.0**990) & (np.abs(b) < 2.0**990)
-    rest = ~(zero | (usual & ((size_c >= 2.0**-900) & (size_c < 2.0**1000) | (c == 0))))
-    if rest.any():
-        result[rest] = exact_fma64(a[rest], b[rest], c[rest])
+    p_fits, c_fits = ((np.abs(v) >= 2.0**-900) & (np.abs(v) < 2.0**1000) for v in (p, c))
+    rest = ~(zero | p_fits & (c_fits | (c == 0)) & (np.abs(a) < 2.0**990) & (np.abs(b) < 2.0**990))
+    result[rest] = exact_fma64(a[rest], b[rest], c[rest])
     return result
 
 
 forward.fma64 = fma64  # for its pairs
 
 
-# The two arithmetics: what differs in section 7. Wide numbers are pairs, or f64.
+class Quad:
+    """A finite binary128 number m 2^e. No number here leaves binary128's range. A 0 has e = 0, or -1 if it is -0."""
+
+    __slots__ = ("e", "m")
+
+    def __init__(self, m, e):
+        over = m.bit_length() - 113
+        if over > 0:  # to nearest even
+            m, e = (m + (1 << (over - 1)) - 1 + (m >> over & 1)) >> over, e + over
+        self.m, self.e = m, e
+
+    @classmethod
+    def of(cls, a):
+        """Of an f64; 0 stands for a number that is not finite."""
+        if a == 0 or not math.isfinite(a):
+            return cls(0, -1 if a == 0 and math.copysign(1, a) < 0 else 0)
+        fraction, e = math.frexp(a)
+        return cls(int(fraction * 2.0**53), e - 53)
+
+    def times_power(self, k):
+        return Quad(self.m, self.e + int(k)) if self.m else self
+
+    def __neg__(self):
+        return Quad(-self.m, self.e if self.m else -1 - self.e)
+
+    def __add__(self, other):
+        if self.m == 0 or other.m == 0:
+            return other if other.m else self if self.m else Quad(0, max(self.e, other.e))
+        e = min(self.e, other.e)
+        m = (self.m << (self.e - e)) + (other.m << (other.e - e))
+        return Quad(m, e if m else 0)
+
+    def __sub__(self, other):
+        return self + -other
+
+    def __mul__(self, other):
+        m = self.m * other.m
+        signs = [(a.m or a.e) < 0 for a in (self, other)]
+        return Quad(m, self.e + other.e if m else -(signs[0] != signs[1]))
+
+    def __truediv__(self, n):
+        """By a positive integer."""
+        quotient, rest = divmod(self.m << 256, n)
+        return Quad(2 * quotient + (rest != 0), self.e - 257) if self.m else self
+
+    def __float__(self):
+        try:
+            return float(self.m << self.e) if self.e >= 0 else self.m / (1 << -self.e) if self.m else -0.0
+        except OverflowError:
+            return math.copysign(math.inf, self.m)
+
+
+times_power = np.frompyfunc(Quad.times_power, 2, 1)
+
+
+def as_quads(a):
+    """f64 numbers, or pairs (each sum rounded once), as an array of Quad."""
+    return as_quads(a.hi) + as_quads(a.lo) if isinstance(a, Pair) else np.frompyfunc(Quad.of, 1, 1)(a)
+
+
+def as_doubles(a):
+    """An array of Quad, rounded to f64."""
+    return np.float64(np.frompyfunc(float, 1, 1)(a))
+
+
+@dataclasses.dataclass(frozen=True)
+class Apart:
+    """Item 5: a double-double with an exponent of its own, pair 2^exponent."""
+
+    pair: Pair
+    exponent: int
+
+    @classmethod
+    def of(cls, a):
+        """A Quad, rounded."""
+        exponent = math.frexp(a.m)[1] - 1 + a.e if a.m else NONE  # of a as f64, so that hi is not 2
+        return cls(Double.parts(a.times_power(-exponent)), exponent)
+
+    def __add__(self, other):
+        larger = max(a.exponent if a.pair.hi else NONE for a in (self, other))
+        for exponent in (larger, larger + 64):
+            a, b = (forward.scaled(each.pair, each.exponent - exponent) for each in (self, other))
+            if np.isfinite((a + b).hi):
+                break
+        return Apart(a + b, exponent)
+
+    def quad(self):
+        """Rounded to binary128."""
+        return as_quads(self.pair).times_power(self.exponent)
+
+
+# The two arithmetics: what differs in section 7. Wide numbers are pairs, or f64. Item 5's numbers, "exact" here, are
+# Quad, or f64.
+
+
+Statistics = collections.namedtuple("Statistics", "rstd k lo scaled exact_mean exact_rstd exact_k")  # each (rows, 1)
 
 
 class Double(forward.Double):
-    """f64 arithmetic. What `fused` and `plus` return is not normalised."""
+    """f64 arithmetic."""
 
     fma = staticmethod(fma64)
+    least_rstd, largest_rstd, least_c2 = 2.0**-300, 2.0**300, 2.0**-960
+    exact, rounded, block_sum = staticmethod(as_quads), staticmethod(as_doubles), staticmethod(Apart.of)
+    all_wide = staticmethod(lambda a: Pair(a, np.zeros_like(a)))
+    product = staticmethod(lambda a, b: Pair(*two_product(a, b)))
+    with_exponents = staticmethod(lambda a: np.frompyfunc(lambda *pair: Apart(Pair(*pair), 0), 2, 1)(a.hi, a.lo))
 
     @staticmethod
-    def all_wide(a):
-        return Pair(a, np.zeros_like(a))
+    def plus(s, a):
+        """s + a of steps 1 and 2, not normalised; a is f64, or the pair of a wide row's term."""
+        a = a if isinstance(a, Pair) else Double.all_wide(a)
+        hi, e = two_sum(s.hi, a.hi)
+        return Pair(hi, (s.lo + e) + a.lo)
 
     @staticmethod
-    def of_rows(numbers):
-        return Pair(*(np.array(part).reshape(-1, 1) for part in ([v.hi for v in numbers], [v.lo for v in numbers])))
+    def parts(terms):
+        """Exact numbers as wide ones."""
+        hi = as_doubles(terms)
+        return Pair(hi, as_doubles(terms - as_quads(hi)))
+
+    @staticmethod
+    def row_sums(sums):
+        """Of Apart (rows, 1): the pairs, and where the exponent is not 0. A sum of 0 has none."""
+        parts = ((a.pair.hi, a.pair.lo, a.pair.hi != 0 and a.exponent != 0) for a in sums[:, 0])
+        hi, lo, apart = map(np.vstack, zip(*parts, strict=True))
+        return Pair(hi, lo), apart
 
     @staticmethod
     def rstd(z):
-        """With a low part, r/2 times the residual of item 8 for the rstd r that item 8 gives."""
+        """Item 8's rstd, with a low part."""
         r = forward.Double.rstd(z)
-        if z.hi == 0:
-            return forward.Double.wide(r)
-        return Pair(r, (r / 2) * forward.Double.residual(z, r))
+        return forward.Double.wide(r) if z.hi == 0 else Pair(r, (r / 2) * forward.Double.residual(z, r))
 
     @staticmethod
-    def centred(x, mean):
-        """x - mean, as item 5's d."""
-        a, b = two_sum(x, -mean.hi)
-        return Pair(*two_sum(a, b - mean.lo))
+    def row_statistics(x, eps, rms):
+        """Of x (n,): mean' and rstd', pairs, the powers of two they are to be scaled by, and whether x is scaled."""
+        if not np.isfinite(x).all():
+            return Double.wide(np.nan), Double.wide(np.nan), 0, 0, True
+        mean, var = forward.statistics(x, rms, Double)
+        if not forward.is_scaled(mean, var, eps, Double):
+            return mean, Double.rstd(var + Double.wide(eps)), 0, 0, False
+        largest = np.abs(x).max()
+        k = max(int(np.frexp(largest)[1]) - 1, Double.exponent) if largest > 0 else 0
+        mean, var = forward.statistics(np.ldexp(x, -k), rms, Double)
+        scaled_eps = np.ldexp(np.float64(eps), -2 * k)
+        if var.hi == 0 or not np.isfinite(scaled_eps):
+            return mean, Double.rstd(Double.wide(eps)), k, 0, True
+        return mean, Double.rstd(var + Double.wide(scaled_eps)), k, -k, True
 
     @staticmethod
-    def fused(a, b, c):
-        """a b + c for a b of f64."""
-        p, e = forward.two_product(a.hi, b)
-        s, t = two_sum(c.hi, p)
-        return Pair(s, c.lo + (t + (e + a.lo * b)))
+    def statistics(x, eps, rms):
+        *pairs, k, of_rstd, scaled = zip(*(Double.row_statistics(row, eps, rms) for row in x), strict=True)
+        mean, rstd = (Pair(*np.array([(a.hi, a.lo) for a in each]).T[:, :, None]) for each in pairs)
+        k, of_rstd, scaled = (np.array(each)[:, None] for each in (k, of_rstd, scaled))
+        if x.shape[1] == 1 and not rms:
+            rstd = Double.all_wide(np.zeros_like(rstd.hi))
+        exact = [times_power(as_quads(a), power) for a, power in ((mean, k), (rstd, of_rstd), (mean.hi, k))]
+        mean = forward.scaled(mean, k)
+        return Statistics(forward.scaled(rstd, of_rstd), mean.hi, mean.lo, scaled, *exact)
 
     @staticmethod
-    def plus(c, a):
-        s, t = two_sum(c.hi, a.hi)
-        return Pair(s, (c.lo + t) + a.lo)
-
-    @staticmethod
-    def parts(mean):
-        """mean_hi, and mean_lo as a wide number."""
-        return mean.hi, Double.all_wide(mean.lo)
+    def minus_p(lo, g_sum, d_sum):
+        """Step 2: -P."""
+        p, q = two_product(g_sum.hi, lo)
+        return d_sum + Pair.normalised(p, q + g_sum.lo * lo)
 
 
 class Single(forward.Single):
     """f32 arithmetic."""
 
-    all_wide = staticmethod(np.float64)
-    fused = staticmethod(fma64)
-    plus = staticmethod(np.add)
+    all_wide = exact = parts = with_exponents = block_sum = staticmethod(np.float64)
+    rounded, row_sums = staticmethod(np.float32), staticmethod(lambda sums: (sums, False))
+    plus, product, minus_p = staticmethod(np.add), staticmethod(np.multiply), staticmethod(fma64)
+    least_rstd, largest_rstd, least_c2 = 2.0**-32, 2.0**32, 2.0**-126
 
     @staticmethod
-    def of_rows(numbers):
-        return np.array(numbers, np.float64).reshape(-1, 1)
-
-    @staticmethod
-    def centred(x, mean):
-        return x.astype(np.float64) - mean
-
-    @staticmethod
-    def parts(mean):
-        """mean_hi and mean_lo."""
-        mean_hi = mean.astype(np.float32)
-        return mean_hi, mean - mean_hi
+    def statistics(x, eps, rms):
+        mean, rstd = np.array([forward.norm_row(row, eps=eps, rms=rms)[1:] for row in x]).T[:, :, None]
+        rstd, k = np.zeros_like(rstd) if x.shape[1] == 1 and not rms else rstd, mean.astype(np.float32)
+        return Statistics(rstd, k, mean - k, np.zeros(k.shape, bool), mean, rstd, np.float64(k))
 
 
 def chosen(which, a, b):
@@ -131,212 +237,138 @@ def chosen(which, a, b):
     return np.where(which, a, b)
 
 
-# Steps 1 to 3.
-
-
-def row_statistics(x, eps, rms, arithmetic):
-    """mean and rstd, wide, of x (n,), NaN where an element is not finite, and whether section 4 scales the row."""
-    if not np.isfinite(x).all():
-        return arithmetic.wide(np.nan), arithmetic.wide(np.nan), False
-    mean, var = forward.statistics(x, rms, arithmetic)
-    return mean, arithmetic.rstd(var + arithmetic.wide(eps)), forward.is_scaled(mean, var, eps, arithmetic)
-
-
-def by_lanes(a):
-    """Section 3, items 1 and 2: a (rows, n), wide, as (steps, 16, blocks, rows), +0 where there is no column."""
-    if isinstance(a, Pair):
-        return Pair(by_lanes(a.hi), by_lanes(a.lo))
-    rows, n = a.shape
-    m = min(BLOCK, -(-n // LANES) * LANES)
-    padded = np.zeros((rows, -(-n // m) * m))
-    padded[:, :n] = a
-    return padded.reshape(rows, -1, m // LANES, LANES).transpose(2, 3, 1, 0)
-
-
 def joined(parts):
-    """Section 3, item 6: the tree over the first axis, adding."""
-    n, left = len(high(parts)), 1
-    if n == 1:
+    """Section 3, item 6: the tree over a list, adding."""
+    if len(parts) == 1:
         return parts[0]
-    while 2 * left < n:
-        left *= 2
+    left = 1 << ((len(parts) - 1).bit_length() - 1)  # the largest power of two below len(parts)
     return joined(parts[:left]) + joined(parts[left:])
 
 
-def row_sums(dy, q, gamma, arithmetic):
-    """Step 1: G and P."""
-    dy, q, gamma = by_lanes(arithmetic.all_wide(dy)), by_lanes(q), by_lanes(gamma)
-    g_sum = p_sum = arithmetic.all_wide(np.zeros(gamma.shape[1:]))
-    for i in range(len(gamma)):
-        g_sum, p_sum = arithmetic.fused(dy[i], gamma[i], g_sum), arithmetic.fused(q[i], gamma[i], p_sum)
-    return (joined(forward.tree(lanes))[:, None] for lanes in (g_sum, p_sum))
+# Steps 1 to 5.
 
 
-def is_still(rstd, n, rms):
-    """Step 2: whether dx is 0."""
-    return (high(rstd) == 0) | (n == 1 and not rms)
+def chains(a):
+    """Step 1: a (rows, n) as (chains, 4, rows, blocks, 16), +0 where there is no column. No 0 changes a sum."""
+    rows, n = a.shape
+    m = min(BLOCK, -(-n // CHAIN) * CHAIN)
+    padded = np.zeros((rows, -(-n // m) * m), a.dtype)
+    padded[:, :n] = a
+    return padded.reshape(rows, -1, m // CHAIN, 4, LANES).transpose(2, 3, 0, 1, 4)
 
 
-def coefficients(g_sum, p_sum, mean, rstd, n, rms, arithmetic):
-    """Step 2: c1 and c2, and k2, wide; then k2, rs and a."""
-    c1 = arithmetic.all_wide(np.zeros_like(high(g_sum))) if rms else arithmetic.variance(g_sum, n)
-    c2 = arithmetic.variance(p_sum, n) * rstd
-    wide_k2 = (c2 * rstd) * rstd
-    k2, rs = (high(a).astype(arithmetic.type) for a in (wide_k2, rstd))
-    a = high(arithmetic.parts(mean)[1] * arithmetic.all_wide(k2) - c1 * rstd).astype(arithmetic.type)
-    still = is_still(rstd, n, rms)
-    return c1, c2, wide_k2, *(np.where(still, v.dtype.type(0), v) for v in (k2, rs, a))
+def block_sums(g, d, arithmetic):
+    """Step 1: G and D of each block, (rows, blocks), wide."""
+    g, d = chains(g), chains(d)
+    sums = [arithmetic.all_wide(np.zeros((*g.shape[2:4], 8)))] * 2
+    for (g0, g1, g2, g3), (d0, d1, d2, d3) in zip(g, d, strict=True):
+        products = arithmetic.fma(g1, d1, g0 * d0) + arithmetic.fma(g3, d3, g2 * d2)
+        of_chain = ((g0 + g1) + g2) + g3, products
+        sums = [arithmetic.plus(s, a[..., :8] + a[..., 8:]) for s, a in zip(sums, of_chain, strict=True)]
+    for half in (4, 2, 1):
+        sums = [s[..., :half] + s[..., half:] for s in sums]
+    return [s[..., 0] for s in sums]
 
 
-# Step 4.
+class Rows:
+    """The rows of a problem: dx, in the arithmetic's type, and what dgamma and dbeta take."""
 
+    def __init__(self, dy, x, gamma, eps, rms, arithmetic):
+        self.dy, self.x, self.gamma, self.rms, self.arithmetic = dy, x, gamma, rms, arithmetic
+        self.of = of = arithmetic.statistics(x, eps, rms)
+        r, rstd = of.rstd, high(of.rstd)
+        rs = np.minimum(rstd, np.finfo(x.dtype).max).astype(x.dtype)
+        g, d = dy * gamma, of.k - x
+        sums = block_sums(g, d, arithmetic)
+        self.wide = of.scaled | (rstd != 0) & ~((rstd >= arithmetic.least_rstd) & (rstd <= arithmetic.largest_rstd))
+        anew = self.wide | ~(np.isfinite(high(sums[0])) & np.isfinite(high(sums[1])))  # (rows, blocks)
+        sums = [arithmetic.with_exponents(a) for a in sums]
+        for at in map(tuple, np.argwhere(anew)):
+            sums[0][at], sums[1][at] = map(arithmetic.block_sum, self.block_anew(*at))
+        self.sums = [joined([a[:, b, None] for b in range(anew.shape[1])]) for a in sums]
+        (g_sum, g_apart), (d_sum, d_apart) = map(arithmetic.row_sums, self.sums)
+        c1 = arithmetic.all_wide(np.zeros_like(high(g_sum))) if rms else arithmetic.variance(g_sum, x.shape[1])
+        c2 = arithmetic.variance(-arithmetic.minus_p(of.lo, g_sum, d_sum), x.shape[1]) * r
+        wide_k2 = (c2 * r) * r
+        k2, minus_k1 = high(wide_k2), high(arithmetic.product(of.lo, high(wide_k2)) - c1 * r)
+        k2, a, o = (each.astype(x.dtype) for each in (k2, minus_k1, -(of.lo * rs)))
+        dx, self.xhat = arithmetic.fma(g, rs, arithmetic.fma(d, k2, a)), arithmetic.fma(-d, rs, o)
+        usual = [np.isfinite(a) & (np.abs(a) >= arithmetic.least_c2) for a in map(high, (c2, wide_k2))]
+        wide = self.wide | g_apart | d_apart | ~np.isfinite(high(c1)) | (high(c2) != 0) & ~(usual[0] & usual[1])
+        finite = (np.isfinite(x) & np.isfinite(dy) & np.isfinite(gamma)).all(axis=1, keepdims=True)
+        self.dx = np.where(finite, dx, x.dtype.type(np.nan))
+        for i in np.flatnonzero((wide | ~np.isfinite(dx)).any(axis=1) & finite[:, 0]):
+            self.wide_dx(i, wide[i, 0], c1, c2)
 
-def anew_in_f64(dx, dy, x, gamma, mean, rstd, c1, c2, k2, still):
-    """f32 arithmetic: dx where it has to be computed anew; k2 not rounded."""
-    row = ~still & ((rstd < 2.0**-32) | (rstd > 2.0**32) | (c2 != 0) & (np.abs(k2) < 2.0**-126))
-    g = np.multiply(dy, gamma, dtype=np.float64)
-    anew = ((g - c1) - ((x - mean) * rstd) * c2) * rstd
-    return np.where(row | ~np.isfinite(dx), anew.astype(np.float32), dx)
+    def exact(self, i, at):
+        """dy, x and gamma of columns `at` of row i."""
+        return (self.arithmetic.exact(a[i, at]) for a in (self.dy, self.x, self.gamma))
 
+    def block_anew(self, i, b):
+        """Item 5: G and D, exact, of block b of row i."""
+        dy, x, gamma = self.exact(i, slice(b * BLOCK, (b + 1) * BLOCK))
+        g = dy * gamma
+        return [self.arithmetic.exact(0.0) + np.add.accumulate(a)[-1] for a in (g, g * (self.of.exact_k[i] - x))]
 
-def in_double_double(dy, x, gamma, rstd, c2, p_sum, scaled):
-    """f64 arithmetic: rows (rows, 1) that are done in double-double as a whole, and those whose dx alone is."""
+    def wide_dx(self, i, whole, c1, c2):
+        """Item 5: the whole row i of dx, or its numbers that are not finite. Of finite numbers c1 and c2 are finite."""
+        a, at = self.arithmetic, whole | ~np.isfinite(self.dx[i])
+        (dy, x, gamma), (mean, rstd, k) = self.exact(i, at), (each[i, 0] for each in self.of[-3:])
+        if whole and a is Double:
+            g, d = (each[i, 0].quad() for each in self.sums)
+            c1 = Quad(0, 0) if self.rms else g / self.x.shape[1]
+            c2 = (-(d + (mean - k) * g) / self.x.shape[1]) * rstd
+            c1, c2 = (Apart.of(c).quad() for c in (c1, c2))
+        else:
+            c1, c2 = (a.exact(c[i, 0]) for c in (c1, c2))
+        self.dx[i, at] = a.rounded(((dy * gamma - c1) - ((x - mean) * rstd) * c2) * rstd)
 
-    def outside(a, least, largest):
-        return ((a != 0) & ~((np.abs(a) >= least) & (np.abs(a) <= largest))).any(axis=1, keepdims=True)
-
-    whole = scaled | outside(rstd.hi, 2.0**-300, 2.0**300) | outside(dy, 2.0**-300, 2.0**300)
-    whole |= outside(x, 2.0**-500, np.inf) | outside(gamma, 2.0**-100, 2.0**100)
-    small = (np.abs(c2.hi) < 2.0**-960) | (np.abs((c2.hi * rstd.hi) * rstd.hi) < 2.0**-960)
-    finite = np.isfinite(x).all(axis=1, keepdims=True)  # else all is NaN
-    return whole & finite, ~whole & finite & small & (p_sum.hi != 0)
-
-
-NONE = -(10**7)  # the exponent of 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Apart:
-    """Pairs times powers of two whose exponents are kept apart."""
-
-    pair: Pair
-    exponent: np.ndarray
-
-    @classmethod
-    def normalised(cls, pair, exponent=0, below=1):
-        """With hi in [2^(below - 1), 2^below)."""
-        k = np.frexp(pair.hi)[1].astype(np.int64) - below
-        return cls(forward.scaled(pair, -k), np.where(pair.hi == 0, NONE, exponent + k))
-
-    def __mul__(self, other):
-        return Apart.normalised(self.pair * other.pair, self.exponent + other.exponent)
-
-    def __add__(self, other):
-        larger = np.maximum(self.exponent, other.exponent)
-        return Apart(self.at(larger) + other.at(larger), larger)
-
-    def __sub__(self, other):
-        return self + Apart(-other.pair, other.exponent)
-
-    def at(self, exponent):
-        """The pair that belongs to another exponent."""
-        return forward.scaled(self.pair, self.exponent - exponent)
-
-    def sum(self):
-        """Of each row, in the order of columns."""
-        largest = self.exponent.max(axis=1)
-        terms, total = self.at(largest[:, None]), Double.all_wide(np.zeros(largest.shape))
-        for i in range(terms.hi.shape[1]):
-            total = total + terms[:, i]
-        return Apart(total[:, None], largest[:, None])
-
-
-def scaled_statistics(x, eps, rms):
-    """Of x (n,): k and x', 0 and x where section 4 does not scale the row; mean'; rstd and its exponent."""
-    mean, rstd, scales = row_statistics(x, eps, rms, Double)
-    if not scales:
-        return 0, x, mean, rstd, 0
-    rstd_0, largest = Double.rstd(Double.wide(eps)), np.abs(x).max()
-    k = max(int(np.frexp(largest)[1]) - 1, Double.exponent) if largest > 0 else 0
-    mean, var = forward.statistics(np.ldexp(x, -k), rms, Double)
-    scaled_eps = np.ldexp(np.float64(eps), -2 * k)
-    if var.hi == 0 or not np.isfinite(scaled_eps):
-        return k, np.ldexp(x, -k), mean, rstd_0, 0
-    return k, np.ldexp(x, -k), mean, Double.rstd(var + Double.wide(scaled_eps)), -k
-
-
-def double_double_rows(dy, x, gamma, g_sum, p_sum, whole, eps, rms):
-    """dx, rounded to f64, and what dgamma takes, pairs, of rows of finite x; G and P are step 1's where not `whole`."""
-    n = x.shape[1]
-    k, scaled_x, mean, rstd, exponent = zip(*(scaled_statistics(row, eps, rms) for row in x), strict=True)
-    k, exponent, rstd = np.array(k)[:, None], np.array(exponent)[:, None], Double.of_rows(rstd)
-    d = Double.all_wide(x) if rms else Double.centred(np.array(scaled_x), Double.of_rows(mean))
-    d, r = Apart.normalised(d, 0 if rms else k), Apart(rstd, exponent)
-    dy, gamma = (Apart.normalised(Double.all_wide(a)) for a in (dy, gamma))
-    g, xhat = dy * gamma, d * r
-    g_sum, p_sum = (
-        Apart.normalised(chosen(whole, own.pair, other), np.where(whole, own.exponent, 0))
-        for own, other in ((g.sum(), g_sum), ((g * d).sum(), p_sum))
-    )
-    c1 = Apart.normalised(g_sum.pair / n, g_sum.exponent)
-    c2 = Apart.normalised((p_sum.pair / n) * rstd, p_sum.exponent + exponent)
-    rest = g - (xhat * c2 if rms else c1 + xhat * c2)
-    dx = (rest * Apart.normalised(rstd, exponent, below=0)).at(0).hi
-    return np.where(is_still(rstd, n, rms) & np.isfinite(dx), 0.0, dx), (dy * xhat).at(0)
+    def terms(self, i):
+        """Item 5: dgamma's and dbeta's terms of row i, wide, (n,)."""
+        (dy, x, _), a = self.exact(i, slice(None)), self.arithmetic
+        term = a.parts(dy * ((x - self.of.exact_mean[i]) * self.of.exact_rstd[i]))
+        fine = np.isfinite(self.dy[i]) & np.isfinite(self.x[i]).all()
+        return chosen(fine, term, a.all_wide(fine * np.nan)), a.all_wide(np.float64(self.dy[i]))
 
 
 # Sums over rows.
 
 
 def row_blocks(shape, storage, arithmetic):
-    """Item 1: where the blocks begin, and where the last one ends; shape and storage: of x."""
+    """Item 1: where the row blocks begin, and where the last one ends; shape and storage: of x."""
     rows, n = shape
     m = (64 if storage.itemsize >= 4 else 128) * (2 if arithmetic is Double and storage != Double.type else 1)
     blocks = min(256, max(1, rows // m))
-    if blocks == 1 and n <= BLOCK and rows * n >= 2**15:
-        blocks = 2
-    return np.arange(blocks + 1) * rows // blocks
+    blocks = 2 if blocks == 1 and n <= BLOCK and rows * n >= 2**15 else blocks
+    return [b * rows // blocks for b in range(blocks + 1)]
 
 
-def sums_over_rows(q, rs, whole, terms, dy, begin, arithmetic):
-    """Items 2 and 3: dgamma and dbeta, wide, (n,); of rows `whole` dgamma takes terms as they are."""
-    dy = arithmetic.all_wide(dy)
-    dgamma = dbeta = arithmetic.all_wide(np.zeros((len(begin) - 1, high(dy).shape[1])))
-    for i in range(np.diff(begin).max()):
-        there = (begin[:-1] + i < begin[1:])[:, None]
-        r = np.where(there[:, 0], begin[:-1] + i, 0)
-        added = chosen(whole[r], arithmetic.plus(dgamma, terms[r]), arithmetic.fused(q[r], rs[r], dgamma))
-        dgamma, dbeta = chosen(there, added, dgamma), chosen(there, arithmetic.plus(dbeta, dy[r]), dbeta)
-    return joined(dgamma), joined(dbeta)
+def row_block_sums(rows, begin, end):
+    """Items 2 and 3: dgamma and dbeta of rows begin to end, wide, (n,)."""
+    plus, fma, dy, xhat = rows.arithmetic.plus, rows.arithmetic.fma, rows.dy, rows.xhat
+    zero = rows.arithmetic.all_wide(np.zeros(dy.shape[1]))
+    sums = [zero, zero]
+    for first in range(begin, end, 4):
+        chain = None
+        for i in range(first, min(first + 4, end)):
+            if rows.wide[i, 0]:
+                sums = [plus(s, term) for s, term in zip(sums, rows.terms(i), strict=True)]
+            else:
+                chain = (fma(dy[i], xhat[i], chain[0]), chain[1] + dy[i]) if chain else (dy[i] * xhat[i], dy[i])
+        sums = [plus(s, a) for s, a in zip(sums, chain, strict=True)] if chain else sums
+    for which, total in enumerate(sums):
+        again, at = zero, ~np.isfinite(high(total))
+        for i in range(begin, end if at.any() else begin):
+            again = plus(again, rows.terms(i)[which])
+        sums[which] = chosen(at, again, total)
+    return sums
 
 
 def finished(total, before, to, arithmetic):
-    """Item 3: the sum, added to `before` where that is not None, in the type `to`."""
-    total = total if before is None else total + arithmetic.all_wide(before.astype(np.float64))
+    """Item 4: the sum, added to `before` where that is not None, in the type `to`."""
+    total = total if before is None else arithmetic.plus(total, before.astype(np.float64))
     total = total.hi + total.lo if arithmetic is Double else total
     return narrowed(np.where(np.isfinite(total), total, np.nan), to)
-
-
-def gradients_of_rows(dy, x, gamma, eps, rms, arithmetic):
-    """dx in the arithmetic's type, and q, rs, `whole` and terms as sums_over_rows takes them."""
-    mean, rstd, scaled = zip(*(row_statistics(row, eps, rms, arithmetic) for row in x), strict=True)
-    mean, rstd, scaled = arithmetic.of_rows(mean), arithmetic.of_rows(rstd), np.array(scaled)[:, None]
-    q = arithmetic.all_wide(dy) * arithmetic.centred(x, mean)
-    g_sum, p_sum = row_sums(dy, q, gamma, arithmetic)
-    c1, c2, wide_k2, k2, rs, a = coefficients(g_sum, p_sum, mean, rstd, x.shape[1], rms, arithmetic)
-    dx = arithmetic.fma(dy * gamma, rs, arithmetic.fma(-(x - arithmetic.parts(mean)[0]), k2, a))
-    whole, terms = np.zeros_like(scaled), arithmetic.all_wide(np.zeros(x.shape))
-    finite = np.isfinite(high(c1)) & np.isfinite(high(c2))
-    if arithmetic is Single:
-        dx = anew_in_f64(dx, dy, x, gamma, mean, rstd, c1, c2, wide_k2, is_still(rstd, x.shape[1], rms))
-    else:
-        whole, alone = in_double_double(dy, x, gamma, rstd, c2, p_sum, scaled)
-        r = np.flatnonzero(whole | alone)
-        if len(r):
-            dx[r], of_rows = double_double_rows(dy[r], x[r], gamma[r], g_sum[r], p_sum[r], whole[r], eps, rms)
-            terms.hi[r], terms.lo[r] = of_rows.hi, of_rows.lo
-            finite[r] = np.isfinite(dy[r] + gamma[r] * 0).all(axis=1, keepdims=True)
-    return np.where(finite, dx, dx.dtype.type(np.nan)), q, high(rstd), whole, terms
 
 
 def gradients(
@@ -358,7 +390,9 @@ def gradients(
         gamma = np.broadcast_to(gamma + storage.type(1) if zero_centered else gamma, x.shape)
         sums = [arithmetic.all_wide(np.zeros(x.shape[1]))] * 2  # of no rows
         if len(x):
-            x, *of_rows = gradients_of_rows(dy, x, gamma, eps, rms, arithmetic)
-            sums = sums_over_rows(*of_rows, dy, begin, arithmetic)
+            rows = Rows(dy, x, gamma, eps, rms, arithmetic)
+            x = rows.dx
+            blocks = [row_block_sums(rows, *ends) for ends in zip(begin, begin[1:], strict=False)]
+            sums = [joined(parts) for parts in zip(*blocks, strict=True)]
         dgamma, dbeta = (finished(*each, arithmetic) for each in zip(sums, before, params, strict=True))
         return narrowed(x, to), dgamma, dbeta

@@ -108,7 +108,7 @@ std::string text(const GradientPlan& plan) {
   std::string result(name(plan.route));
   if (plan.may_take_two_steps) result += ", two steps with threads";
   if (plan.cache.stream_dx) result += ", dx streamed";
-  if (plan.cache.fetch) result += plan.cache.fetch_columns ? ", columns prefetched" : ", rows prefetched";
+  if (plan.cache.fetch) result += ", x and dy prefetched";
   return result;
 }
 

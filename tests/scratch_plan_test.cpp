@@ -214,18 +214,18 @@ void expect_in_budget(const GradientProblem& p) {
   ASSERT_LE(s.bytes, kGradientScratchBytes);
   const std::size_t nodes = nodes_for(blocks_of(p.cols));
   Pieces pieces(s.bytes);
-  pieces.add(s.nodes, std::max(nodes * sizeof(MomentNode), kRowsAtOnce * nodes * sizeof(GradientNode)));
+  pieces.add(s.nodes, nodes * std::max(sizeof(MomentNode), sizeof(GradientSums)));
   const DType arithmetic = arithmetic_type(p);
   const std::size_t piece = (arithmetic == DType::f64 ? kGradientPiece<double> : kGradientPiece<float>);
   const bool dense_x = has_dense_rows(p.x), dense_dy = has_dense_rows(p.dy);
   pieces.add(s.whole_row, dense_x, p.x.dtype, arithmetic, kBlock);
-  for (const RowPlan& x : s.x) pieces.add(x, dense_x, p.x.dtype, arithmetic, piece);
-  for (const RowPlan& dy : s.dy) pieces.add(dy, dense_dy, p.dy.dtype, arithmetic, piece);
+  pieces.add(s.x, dense_x, p.x.dtype, arithmetic, piece);
+  pieces.add(s.dy, dense_dy, p.dy.dtype, arithmetic, piece);
   pieces.add(s.raw, 0);
   pieces.add(s.gamma, p.cols, bytes_of(arithmetic));
   pieces.add(s.dx, has_dense_rows(p.dx), p.dx.dtype, arithmetic, piece);
   pieces.add(s.aside, 0);
-  pieces.add(s.strip_sums, piece * column_numbers(p) * sizeof(double));
+  pieces.add(s.strip_sums, sums_bytes(p, s.strip_cols));
   pieces.expect_apart();
 }
 

@@ -93,8 +93,9 @@ struct RowGroup {
 // Rows that begin `step` bytes apart; step is unused for a single row.
 template <class T>
 struct EvenRows {
-  T* at(std::size_t row) const {
-    return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(first) + row * static_cast<std::uintptr_t>(step));
+  T* at(std::size_t row) const { return after(first, row); }
+  T* after(T* place, std::size_t rows) const {
+    return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(place) + rows * static_cast<std::uintptr_t>(step));
   }
 
   T* first = nullptr;
@@ -198,18 +199,22 @@ struct Plane {
 };
 enum class Move { gather, scatter };  // from the tensor to the tile; from the tile to the tensor
 
-// Some columns of one row, and its statistics.
+// n columns of one row, no more than a block. ahead: the prefetch distance of x and dy in bytes; 0: none.
 template <class T>
-struct GradientRow {
+struct GradientPiece {
   const T* x;
   const T* dy;
-  double mean_hi, mean_lo, rstd;
-  std::size_t ahead = 0;  // the prefetch distance in elements; 0: none
+  const Arithmetic<T>* gamma;
+  std::size_t n;
+  std::size_t ahead = 0;
 };
 
-// A row's sums over a block, in virtual lanes: of g and of g (x - mean), with low parts in f64 arithmetic.
+// A row's sums over a block in wide lanes, of g = dy gamma and of g (centre - x); in f64 arithmetic their low parts
+// follow.
 struct alignas(64) GradientLanes {
-  double g_hi[kLanes], g_lo[kLanes], gd_hi[kLanes], gd_lo[kLanes];
+  static constexpr std::size_t kLow = kLanes / 2;  // from a lane to its low part
+
+  double g[2 * kLow], gd[2 * kLow];
 };
 
 // Sums over rows: dgamma and dbeta of consecutive columns, each with its low part `low` numbers further. Null if
@@ -219,30 +224,66 @@ struct ColumnPlaces {
   double* dbeta = nullptr;
   std::size_t low = 0;
 };
-
-// The first pass over n columns of one row, or of kRowsAtOnce rows.
-template <class T>
-struct GradientLook {
-  const GradientRow<T>* rows;
-  std::size_t count;
-  const Arithmetic<T>* gamma;
-  std::size_t n;
-  ColumnPlaces columns;
-  GradientLanes* lanes;  // for each row, between the pieces of a block
-  bool first, last;      // the piece is the first of its block, with empty lanes; the last, which joins them to `sums`
-  BlockSums* sums;       // null: only the columns' sums, which do not use gamma
+// The same, and the chains of rows that have not been added to them yet.
+template <class A>
+struct GradientColumns {
+  A* dgamma_chain = nullptr;
+  A* dbeta_chain = nullptr;
+  ColumnPlaces sums = {};
+};
+// The same from column c on; where there are no columns, none.
+template <class A>
+constexpr GradientColumns<A> from_column(const GradientColumns<A>& columns, std::size_t c) {
+  if (columns.sums.dgamma == nullptr) return columns;
+  return {columns.dgamma_chain + c,
+          columns.dbeta_chain + c,
+          {columns.sums.dgamma + c, columns.sums.dbeta + c, columns.sums.low}};
+}
+// begins: the row is the first one in its chains; ends: it is the last one, after which they are added to the columns.
+struct ChainPlace {
+  bool begins, ends;
 };
 
-// The scalars of the dx step in the arithmetic's type. minus_k1 also corrects for the rounding of the mean.
+// A row's scalars in the arithmetic's type, with d = centre - x: dx = fma(dy gamma, rstd, fma(d, k2, a)) and
+// xhat = fma(-d, rstd, offset).
 template <class A>
 struct GradientMapScalars {
-  A mean, rstd, k2, minus_k1;
+  A centre, offset, rstd, k2, a;
 };
 template <class A>
 struct GradientMapScalarsOfRows {
-  GradientMapScalars<A> of(std::size_t row) const { return {mean[row], rstd[row], k2[row], minus_k1[row]}; }
+  GradientMapScalars<A> of(std::size_t row) const { return {centre[row], offset[row], rstd[row], k2[row], a[row]}; }
 
-  alignas(64) A mean[kRowsAtOnce], rstd[kRowsAtOnce], k2[kRowsAtOnce], minus_k1[kRowsAtOnce];
+  alignas(64) A centre[kNarrowRows], offset[kNarrowRows], rstd[kNarrowRows], k2[kNarrowRows], a[kNarrowRows];
+};
+
+// The statistics of some rows; low parts are 0 in f32 arithmetic.
+struct RowStatistics {
+  double mean_hi[kMaxShortRows], mean_lo[kMaxShortRows], rstd[kMaxShortRows], rstd_lo[kMaxShortRows];
+};
+
+// Short rows at even distances, from row `begin` on, for their sums, scalars, dx and columns.
+template <class T>
+struct GradientShortRows {
+  bool ends_chain(std::size_t row) const {
+    return (at + row + 1) % kChainRows == 0 || (place.ends && row + 1 == count);
+  }
+
+  EvenRows<const T> x, dy;
+  EvenRows<T> dx;
+  std::size_t begin, count, n;
+  const Arithmetic<T>* gamma;
+  const RowStatistics& statistics;
+  GradientColumns<Arithmetic<T>> columns;
+  std::size_t at;    // the place of the first row in its row block
+  ChainPlace place;  // begins: row `begin` begins its chains; ends: the last row ends the row block
+  bool centred, stream;
+  std::size_t ahead;  // see GradientPiece
+};
+// The next row. dx of the last `not_finite` rows before it must be computed again. If there are none, the next row, if
+// any, is wide.
+struct GradientsDone {
+  std::size_t next, not_finite;
 };
 
 // Rows to be converted to 8-bit integers, number * factor of the row. any: numbers may be of any size, and NaN becomes
@@ -254,44 +295,6 @@ struct QuantisedRows {
   std::size_t rows, n;
   const float* factors;
   const bool* any;
-};
-
-// The statistics of kRowsAtOnce rows of f32 arithmetic, and their sums: first of g, then of g (x - mean).
-struct GradientGroup {
-  alignas(64) double mean[kRowsAtOnce], rstd[kRowsAtOnce], sums[2 * kRowsAtOnce];
-};
-
-// Rows of n columns whose dx is computed with `scalars`, from its first row on.
-template <class T>
-struct GradientMapRows {
-  const GradientRow<T>* rows;
-  std::size_t count, n;
-  const Arithmetic<T>* gamma;
-  const GradientMapScalarsOfRows<Arithmetic<T>>* scalars;
-  T* const* dx;
-  bool stream;  // non-temporal stores of dx, if it is aligned
-};
-
-// Groups of kRowsAtOnce short rows of f32 arithmetic, for their sums, the scalars of the dx step, and dx.
-template <class T>
-struct GradientShortRows {
-  EvenRows<const T> x, dy;
-  EvenRows<T> dx;
-  std::size_t count, n;  // count: a multiple of kRowsAtOnce
-  const double* mean;
-  const double* rstd;
-  const Arithmetic<T>* gamma;
-  ColumnPlaces columns;
-  std::size_t ahead;  // see GradientRow
-  bool stream;
-};
-
-// The range of the magnitudes of some elements, zeros excluded.
-struct MagnitudeRange {
-  bool is_within(double low, double high) const { return finite && least >= low && largest <= high; }
-
-  double least = std::numeric_limits<double>::infinity(), largest = 0;
-  bool finite = true;
 };
 
 // One function for each kind: layer, RMS.
@@ -316,8 +319,6 @@ struct ArithmeticKernels {
 };
 
 using Transpose = std::size_t(const Plane&, Move, bool stream, char* tile, std::size_t tile_stride);
-using FinishGradients = bool(const GradientGroup&, std::size_t cols, bool centred, GradientMapScalarsOfRows<float>&);
-using IncludeMagnitudes = void(const double* values, std::size_t n, MagnitudeRange* range);
 
 // All kernels of a target.
 struct Kernels {
@@ -351,8 +352,6 @@ struct Kernels {
   std::array<std::array<Convert*, kDTypeCount>, kDTypeCount> convert;  // [from][to]; to or from is f32 or f64
   std::array<Transpose*, 3> transpose;                                 // for elements of 2, 4 and 8 bytes
   bool maps_beside_sums;  // f32 arithmetic: sums and normalise step are one loop
-  FinishGradients* finish_gradients;
-  IncludeMagnitudes* include_magnitudes;
 };
 
 }  // namespace evenorm::internal

@@ -53,6 +53,17 @@ HWY_INLINE V Fma(D d, V a, V b, V c) {
 #endif
 }
 
+// -(a * b) + c, rounded once.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V NegatedFma(D d, V a, V b, V c) {
+#if HWY_NATIVE_FMA
+  (void)d;
+  return hn::NegMulAdd(a, b, c);
+#else
+  return FmaByElements(d, hn::Neg(a), b, c);
+#endif
+}
+
 // a + b and a - b on the units of fused multiply-adds, if the target has them, for loops with too many additions for
 // the other units. The bits are the same, fused or not, because a times 1 is a.
 template <class D, class V = hn::Vec<D>>
@@ -200,6 +211,16 @@ HWY_INLINE hn::Vec<D> LoadF64(D d, const T* p) {
   return hn::PromoteTo(d, LoadF32(hn::Rebind<float, D>(), p));
 }
 
+// The lower and the upper half of a vector, exactly, as f64.
+#if HWY_TARGET != HWY_SCALAR
+HWY_INLINE hn::Vec<DF64> LowerToF64(hn::Vec<DF32> v) {
+  return hn::PromoteTo(DF64(), hn::LowerHalf(hn::Half<DF32>(), v));
+}
+HWY_INLINE hn::Vec<DF64> UpperToF64(hn::Vec<DF32> v) {
+  return hn::PromoteTo(DF64(), hn::UpperHalf(hn::Half<DF32>(), v));
+}
+#endif
+
 // Loads the even (odd) ones of 2 * Lanes(d) elements at p as f64, exactly.
 template <class D>
 HWY_INLINE hn::Vec<D> LoadEvenF64(D d, const bfloat16* p) {
@@ -232,6 +253,24 @@ HWY_INLINE void StoreArithmetic(hn::Vec<D> v, D d, T* p) {
   } else {
     StoreF32(v, d, p);
   }
+}
+
+// Loads the first n elements at p, at most Lanes(d), with 0 in the other lanes; stores the first n lanes to p.
+template <class D, class T>
+HWY_INLINE hn::Vec<D> LoadFirst(D d, const T* p, size_t n) {
+  if constexpr (std::is_same_v<T, hn::TFromD<D>>) {
+    return hn::MaskedLoad(hn::FirstN(d, n), d, p);
+  } else {
+    T first[hn::MaxLanes(d)] = {};
+    for (size_t i = 0; i < n && i < hn::Lanes(d); ++i) first[i] = p[i];
+    return LoadArithmetic(d, first);
+  }
+}
+template <class D, class T>
+HWY_INLINE void StoreFirst(hn::Vec<D> v, D d, T* p, size_t n) {
+  T lanes[hn::MaxLanes(d)];
+  StoreArithmetic(v, d, lanes);
+  for (size_t i = 0; i < n && i < hn::Lanes(d); ++i) store_one(lanes[i], p + i);
 }
 
 template <bool kStream, class V, class D>

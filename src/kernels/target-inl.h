@@ -12,10 +12,10 @@
 
 #include "kernels/add-inl.h"
 #include "kernels/channels_first-inl.h"
+#include "kernels/columns-inl.h"
 #include "kernels/convert-inl.h"
 #include "kernels/finish-inl.h"
-#include "kernels/gradient_look-inl.h"
-#include "kernels/gradient_map-inl.h"
+#include "kernels/gradient_rows-inl.h"
 #include "kernels/move-inl.h"
 #include "kernels/quantise-inl.h"
 #include "kernels/second_pass-inl.h"
@@ -67,8 +67,6 @@ constinit const Kernels EVENORM_TABLE = [] {
                    {&ConvertElements<float16, double>, &ConvertElements<float16, float>, nullptr, nullptr}}},
       .transpose = {&MoveTransposed<uint16_t>, &MoveTransposed<uint32_t>, &MoveTransposed<uint64_t>},
       .maps_beside_sums = kMapsBesideSums<float>,
-      .finish_gradients = &FinishGradientGroup,
-      .include_magnitudes = &IncludeMagnitudesOf,
   };
 }();
 

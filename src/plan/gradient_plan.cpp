@@ -14,7 +14,6 @@ constexpr std::size_t kTwoStepCols = 1024;         // for shorter rows a second 
 
 bool sums_over_rows(const GradientProblem& p) { return p.dgamma.data != nullptr || p.dbeta.data != nullptr; }
 std::size_t scalars_bytes(const GradientProblem& p) { return p.rows * sizeof(GradientScalars); }
-std::size_t sums_bytes(const GradientProblem& p) { return column_numbers(p) * p.cols * sizeof(double); }
 
 // The most scratch that a caller is promised to need.
 std::size_t most_scratch(const GradientProblem& p) {
@@ -26,16 +25,12 @@ std::size_t most_scratch(const GradientProblem& p) {
 constexpr std::size_t kMostRowsOfOneBlock = 2 * least_rows_of_block(DType::f64, DType::bf16);
 static_assert(kMostRowsOfOneBlock * sizeof(GradientScalars) + kLine <= kMostScratch - kLine);
 
-// Prefetching always pays from memory. From the last cache it pays if the next rows fit into the first cache beside the
-// current ones.
+// Prefetching pays from memory.
 GradientCacheUse cache_use(const GradientProblem& p, const Caches& caches) {
-  const std::size_t elements = p.rows * p.cols, both = bytes_of(p.x.dtype) + bytes_of(p.dy.dtype);
-  const std::size_t rows = kRowsAtOnce * p.cols * both;
+  const std::size_t elements = p.rows * p.cols;
   GradientCacheUse use;
   use.stream_dx = p.dx.data != nullptr && elements * bytes_of(p.dx.dtype) >= streamed_from(caches);
-  use.fetch = elements * bytes_of(p.x.dtype) >= fetched_from(caches) ||
-              (rows <= kFetchRowsBytes && elements * both >= caches.second);
-  use.fetch_columns = arithmetic_type(p) == DType::f32 && rows > caches.second / kSecondToFetchRows;
+  use.fetch = elements * bytes_of(p.x.dtype) >= fetched_from(caches);
   return use;
 }
 
@@ -47,14 +42,14 @@ GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept 
   plan.scratch = gradient_scratch(p);
   if (!sums_over_rows(p)) return plan;
   const bool is_one_block = row_blocks(p) == 1;
-  if (is_one_block && sums_bytes(p) > most_scratch(p)) {
+  if (is_one_block && sums_bytes(p, p.cols) > most_scratch(p)) {
     plan.route = GradientRoute::two_steps;
     plan.scratch_bytes = scalars_bytes(p) + kLine;
     return plan;
   }
   plan.route = GradientRoute::row_blocks;
-  plan.may_take_two_steps = is_one_block && p.cols >= kTwoStepCols && scalars_bytes(p) <= sums_bytes(p);
-  const std::size_t sums = row_blocks(p) * sums_bytes(p);
+  plan.may_take_two_steps = is_one_block && p.cols >= kTwoStepCols && scalars_bytes(p) <= sums_bytes(p, p.cols);
+  const std::size_t sums = row_blocks(p) * sums_bytes(p, p.cols);
   plan.spare_bytes = std::min(kLine, most_scratch(p) - sums);
   plan.scratch_bytes = sums + plan.spare_bytes;
   return plan;

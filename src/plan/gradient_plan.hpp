@@ -16,9 +16,8 @@ enum class GradientRoute : unsigned char {
 };
 
 struct GradientCacheUse {
-  bool stream_dx = false;      // dx is written with non-temporal stores
-  bool fetch = false;          // x and dy are prefetched
-  bool fetch_columns = false;  // prefetches the columns that follow instead of the next rows
+  bool stream_dx = false;  // non-temporal stores of dx
+  bool fetch = false;      // x and dy of the next row are prefetched
 };
 
 struct GradientPlan {

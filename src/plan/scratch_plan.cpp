@@ -239,7 +239,7 @@ GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   Taker taker(kGradientScratchBytes);
   GradientScratch s;
   // Moments are no longer needed when sums begin.
-  s.nodes = taker.take(std::max(levels * sizeof(MomentNode), kRowsAtOnce * levels * sizeof(GradientNode)));
+  s.nodes = taker.take(levels * std::max(sizeof(MomentNode), sizeof(GradientSums)));
   const bool dense_x = has_dense_rows(p.x), dense_dy = has_dense_rows(p.dy), converts_x = p.x.dtype != row;
   const bool dense_dx = p.dx.data == nullptr || has_dense_rows(p.dx);
   // A tile that only passes through holds whole blocks of x, or pieces of a narrower type.
@@ -247,15 +247,18 @@ GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   const std::size_t of_piece = dense_dy && dense_dx ? 0 : piece_bytes / 2;
   const Piece passing = taker.take(std::max(of_block, of_piece));
   s.whole_row = plan_row(taker, dense_x, true, p.x.dtype, arithmetic, kBlock, passing);  // it may be scaled
-  for (RowPlan& x : s.x) x = plan_row(taker, dense_x, converts_x, p.x.dtype, arithmetic, piece, passing);
-  for (RowPlan& dy : s.dy) dy = plan_row(taker, dense_dy, p.dy.dtype != row, p.dy.dtype, arithmetic, piece, passing);
+  s.x = plan_row(taker, dense_x, converts_x, p.x.dtype, arithmetic, piece, passing);
+  s.dy = plan_row(taker, dense_dy, p.dy.dtype != row, p.dy.dtype, arithmetic, piece, passing);
   s.raw = taker.take_if(needs_raw(p.gamma, arithmetic), kRawColumns * sizeof(float));
   s.gamma = plan_parameter(taker, p.gamma, p.zero_centered, arithmetic, p.cols, kBlock);
   if (p.dx.data != nullptr) {
     s.dx = plan_row(taker, dense_dx, p.dx.dtype != row, p.dx.dtype, arithmetic, piece, passing);
-    s.aside = taker.take_if(is_in_place(p) || p.dsum.data != nullptr, piece_bytes);
   }
-  s.strip_sums = taker.take(piece * column_numbers(p) * sizeof(double));
+  s.aside = taker.take_if(p.dx.data == nullptr || is_in_place(p) || p.dsum.data != nullptr, piece_bytes);
+  const auto passes = [](const RowPlan& r) { return r.tile.bytes + r.converted.bytes != 0; };
+  const std::size_t widest = arithmetic == DType::f64 ? kStripColumns<double> : kStripColumns<float>;
+  s.strip_cols = passes(s.x) || passes(s.dy) || passes(s.dx) || s.aside.bytes != 0 ? piece : widest;
+  s.strip_sums = taker.take(sums_bytes(p, s.strip_cols));
   s.bytes = taker.used();
   return s;
 }

@@ -90,19 +90,26 @@ struct RowPlan {
 };
 // The numbers of spec.hpp for a problem.
 inline std::size_t column_numbers(const GradientProblem& p) { return column_numbers(arithmetic_type(p)); }
+// The sums of `cols` columns over the rows of a row block take column_numbers() f64 a column. Two chains in the
+// arithmetic's type follow them, each with room for whole vectors.
+inline std::size_t chain_length(std::size_t cols) { return (cols + kLanes - 1) / kLanes * kLanes; }
+inline std::size_t sums_bytes(const GradientProblem& p, std::size_t cols) {
+  return column_numbers(p) * cols * sizeof(double) + 2 * chain_length(cols) * bytes_of(arithmetic_type(p));
+}
 inline std::size_t row_blocks(const GradientProblem& p) {
   return row_blocks(arithmetic_type(p), p.x.dtype, p.rows, p.whole_cols);
 }
 
 struct GradientScratch {
-  Piece nodes;        // for the rows' trees: of moments, then of sums
+  Piece nodes;        // for a row's trees: of moments, then of sums
   RowPlan whole_row;  // for x by whole blocks
-  RowPlan x[kRowsAtOnce], dy[kRowsAtOnce];
+  RowPlan x, dy;      // by pieces
   Piece raw;
   ParameterPlan gamma;
   RowPlan dx;
-  Piece aside;       // dx, if it overwrites one of its inputs
-  Piece strip_sums;  // sums over rows, for the columns of one piece
+  Piece aside;             // dx, if it overwrites one of its inputs or is not wanted
+  Piece strip_sums;        // sums over rows, for the columns of a strip, and their chains
+  std::size_t strip_cols;  // fewer where other pieces need the room
   std::size_t bytes = 0;
 };
 GradientScratch gradient_scratch(const GradientProblem& p) noexcept;

@@ -66,16 +66,17 @@ inline std::size_t share_start(std::size_t units, std::size_t shares, std::size_
   return units / shares * i + units % shares * i / shares;
 }
 
-// dx of f32 arithmetic is computed in f32 if rstd is in this range; otherwise, and if that is not finite, in f64.
-inline constexpr double kLeastMapRstd = 0x1p-32, kLargestMapRstd = 0x1p32;
-// In f64 arithmetic, the gradients of a row are scaled by powers of two in these cases, so that all products keep their
-// digits:
-// - rstd is outside [1/2^300, 2^300];
-// - some nonzero |dy| is outside the same range;
-// - some nonzero |x| is below 2^-500;
-// - some nonzero |gamma| is outside [1/2^100, 2^100]; then all rows are scaled.
-// Of other rows, only dx is scaled, if c2 or k2 = c2 rstd^2 is below 2^-960.
-inline constexpr double kLargestF64 = 0x1p300, kLargestGammaF64 = 0x1p100, kLeastXF64 = 0x1p-500;
-inline constexpr double kLeastK2F64 = 0x1p-960;
+// The backward pass adds in the arithmetic's type along short chains, and adds these wide. A row's chain takes so many
+// lines of kLanes columns, a column's chain so many rows.
+inline constexpr std::size_t kChainLines = 4, kChainRows = 4;
+
+// A row's dx is computed in the arithmetic's type if rstd is 0 or within these limits, and c2 and k2 = c2 rstd^2 are 0
+// or at least `k2` in magnitude. Other rows are wide.
+struct GradientRange {
+  double least_rstd, largest_rstd, k2;
+};
+template <class A>
+inline constexpr GradientRange kGradientRange = sizeof(A) == sizeof(double) ? GradientRange{0x1p-300, 0x1p300, 0x1p-960}
+                                                                            : GradientRange{0x1p-32, 0x1p32, 0x1p-126};
 
 }  // namespace evenorm::internal

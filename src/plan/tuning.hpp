@@ -64,21 +64,17 @@ inline constexpr std::size_t kFetchBytes = 4u << 20u, kSecondToFetch = 4;
 
 // --- the backward pass
 
-// The most bytes of x and dy of kRowsAtOnce rows that are also prefetched from the last cache. Xeon with 2 MiB of
-// second cache, avx3: 4096 x 128 0.79 of the time, 2000 x 256 0.93; with 1024 columns 1.05 to 1.10.
-inline constexpr std::size_t kFetchRowsBytes = 12288;
-// If these rows are more than this fraction of the second cache, prefetched rows leave it before they are used. The
-// next kFetchColumns columns are prefetched instead. Same Xeon: 64 x 65536 0.71 of the time, 20 x 100000 0.72, 64 x
-// 20000 0.64; 2000 x 8000, which fits the cache, 1.02 to 1.08.
-inline constexpr std::size_t kSecondToFetchRows = 8, kFetchColumns = 512;
-
-// Rows that the first pass takes together. 65536 x 32, ns an element: 4 rows 0.70, 8 rows 0.74, 32 rows 1.05.
-inline constexpr std::size_t kRowsAtOnce = 4;
+// The most columns of rows of which so many are summed together, then mapped tile by tile, with chains in registers.
+inline constexpr std::size_t kNarrowColumns = 128, kNarrowRows = 8;
 // Short rows with precomputed statistics in one call. Not measured apart.
 inline constexpr std::size_t kMaxShortRows = 32;
-// Columns per piece of the first pass and of the dx step: kRowsAtOnce rows of them stay in L1. Not measured apart.
+// Columns per piece of rows that pass through scratch, whole chains. Not measured apart.
 template <class A>
 inline constexpr std::size_t kGradientPiece = sizeof(A) == 8 ? 128 : 512;
+// Columns that the second of two steps takes at a time: a page of each row. With half of that, 20 x 100000 takes 1.2
+// times as long.
+template <class A>
+inline constexpr std::size_t kStripColumns = 4096 / sizeof(A);
 
 // --- threads
 

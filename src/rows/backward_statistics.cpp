@@ -1,5 +1,6 @@
-// The statistics that a backward pass finds anew, as the forward pass finds them, and which rows are scaled.
+// The statistics that a backward pass is given, or finds anew, as the forward pass finds them.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "rows/backward.hpp"
@@ -11,6 +12,21 @@ double load_statistic(const Vector<const void*>& from, std::size_t row) {
   return load_one(reinterpret_cast<const double*>(static_cast<const char*>(from.data) + from.axes.offset(row)));
 }
 
+void load_statistics(const Vector<const void*>& from, std::size_t first, std::size_t count, double* to) {
+  if (from.axes.is_dense(sizeof(double))) {
+    std::memcpy(to, static_cast<const char*>(from.data) + first * sizeof(double), count * sizeof(double));
+  } else {
+    for (std::size_t i = 0; i < count; ++i) to[i] = load_statistic(from, first + i);
+  }
+}
+
+// Whether a row of this rstd is wide.
+template <class A>
+bool is_out_of_range(double rstd) {
+  constexpr GradientRange kRange = kGradientRange<A>;
+  return rstd != 0 && !(rstd >= kRange.least_rstd && rstd <= kRange.largest_rstd);
+}
+
 void set_rstd(const WideNumber& rstd, int exponent, GradientScalars* s) {
   s->rstd = rstd.hi;
   s->rstd_lo = rstd.lo;
@@ -19,14 +35,15 @@ void set_rstd(const WideNumber& rstd, int exponent, GradientScalars* s) {
 
 }  // namespace
 
-// mean, rstd, and whether the row is scaled, and how.
+// mean, rstd, and whether the row is wide.
 template <class T>
 void BackwardRows<T>::find_statistics(std::size_t first, std::size_t count, GradientScalars* scalars) {
   if (!kWide && p_.rstd.data != nullptr) {
     for (std::size_t i = 0; i < count; ++i) {
       scalars[i] = {};
       if (is_centred()) scalars[i].mean_hi = load_statistic(p_.mean, first + i);
-      scalars[i].rstd = load_statistic(p_.rstd, first + i);
+      scalars[i].rstd = usable_rstd(load_statistic(p_.rstd, first + i));
+      scalars[i].wide = is_out_of_range<A>(scalars[i].rstd);
     }
     return;
   }
@@ -59,64 +76,39 @@ void BackwardRows<T>::set_statistics(const RowGroup<A>& group, std::size_t at, s
   s->mean_lo = found.mean_lo;
   s->rstd = found.rstd;
   s->rstd_lo = RstdLowOf(kOne, MeanOf(kOne, m2, static_cast<double>(p_.whole_cols)), p_.eps, found.rstd);
-  if constexpr (kWide) s->scaled = needs_scaling(row, found);
   if (found.extreme) scale_x(row, s);
+  if (usable_rstd(s->rstd) == 0) set_rstd({0, 0}, 0, s);
+  s->wide = (kWide && found.extreme) || is_out_of_range<A>(s->rstd);
 }
 
-// Those of short rows that are dense and of type T, in f32 arithmetic: given, of up to kMaxShortRows, or found, of up
-// to kMaxGroup. False where one is extreme.
+// Those of short rows that are dense and of type T: given, of up to kMaxShortRows, or found, of up to kMaxGroup. False
+// where one is extreme.
 template <class T>
-bool BackwardRows<T>::find_short_statistics(std::size_t first, std::size_t count, double* mean, double* rstd) {
-  if (p_.rstd.data != nullptr) {
-    for (std::size_t i = 0; i < count; ++i) {
-      mean[i] = is_centred() ? load_statistic(p_.mean, first + i) : 0;
-      rstd[i] = load_statistic(p_.rstd, first + i);
-    }
-    return true;
-  }
+bool BackwardRows<T>::find_short_statistics(std::size_t first, std::size_t count, RowStatistics& to) {
+  const bool is_given = !kWide && p_.rstd.data != nullptr;
   RowGroup<A> group;
-  Source<T>& x = x_[0].get();
-  const auto sum_rows = kernels_.of<T>().sum_rows[index_of(p_.kind)];
-  for (std::size_t i = 0, n; i < count; i += n) {
-    n = x.even_rows(first + i, count - i);
-    sum_rows({{x.block(first + i, 0, p_.cols), x.step()}, n, p_.cols, &group, i, 0});
+  if (!is_given) {
+    Source<T>& x = x_.get();
+    kernels_.of<T>().sum_rows[index_of(p_.kind)](
+        {{x.block(first, 0, p_.cols), x.step()}, count, p_.cols, &group, 0, 0});
+    finish_group<T>(kernels_, group, count, p_.cols, p_.eps, is_centred(), x, first);
+    if (group.any_flag(count)) return false;
   }
-  finish_group<T>(kernels_, group, count, p_.cols, p_.eps, is_centred(), x, first);
-  std::copy_n(group.mean_hi, count, mean);
-  std::copy_n(group.rstd, count, rstd);
-  return !group.any_flag(count);
-}
-
-template <class T>
-[[gnu::noinline]] void BackwardRows<T>::find_gamma_range(ColumnRange used) {
-  if constexpr (kWide) {
-    MagnitudeRange range;
-    for (std::size_t first = used.first; first < used.end; first += kBlock) {
-      const std::size_t n = std::min(kBlock, used.end - first);
-      kernels_.include_magnitudes(gamma_.block(first, n), n, &range);
-    }
-    has_plain_gamma_ = range.is_within(1 / kLargestGammaF64, kLargestGammaF64);
-  }
-}
-
-template <class T>
-[[gnu::noinline]] bool BackwardRows<T>::has_plain_elements(std::size_t row) {
-  MagnitudeRange of_x, of_dy;
-  if constexpr (kWide) {
-    for (std::size_t col = 0; col < p_.cols; col += kPiece) {
-      const std::size_t n = std::min(kPiece, p_.cols - col);
-      kernels_.include_magnitudes(x_[0].get().block(row, col, n), n, &of_x);
-      kernels_.include_magnitudes(dy_[0].get().block(row, col, n), n, &of_dy);
+  std::fill_n(to.mean_hi, count, 0.0);
+  if (is_given && is_centred()) load_statistics(p_.mean, first, count, to.mean_hi);
+  if (is_given) load_statistics(p_.rstd, first, count, to.rstd);
+  if (!is_given) std::copy_n(group.mean_hi, count, to.mean_hi), std::copy_n(group.rstd, count, to.rstd);
+  for (std::size_t i = 0; i < count; ++i) {
+    to.rstd[i] = usable_rstd(to.rstd[i]);
+    to.mean_lo[i] = kWide ? group.mean_lo[i] : 0;
+    to.rstd_lo[i] = 0;
+    if constexpr (kWide) {
+      using namespace plain;
+      const auto m2 = Number<A>::From(kOne, group.m2_hi[i], group.m2_lo[i]);
+      to.rstd_lo[i] = RstdLowOf(kOne, MeanOf(kOne, m2, static_cast<double>(p_.cols)), p_.eps, to.rstd[i]);
     }
   }
-  return of_x.is_within(kLeastXF64, std::numeric_limits<double>::max()) &&
-         of_dy.is_within(1 / kLargestF64, kLargestF64);
-}
-
-template <class T>
-bool BackwardRows<T>::needs_scaling(std::size_t row, const RowScalars& s) {
-  const bool plain_rstd = s.rstd == 0 || (s.rstd >= 1 / kLargestF64 && s.rstd <= kLargestF64);
-  return s.extreme || !plain_rstd || !has_plain_gamma_ || !has_plain_elements(row);
+  return true;
 }
 
 // A row outside the safe range, or one that is not finite.
@@ -145,17 +137,9 @@ template <class T>
   }
 }
 
-#define EVENORM_INSTANTIATE(T)                                                                      \
-  template void BackwardRows<T>::find_statistics(std::size_t, std::size_t, GradientScalars*);       \
-  template bool BackwardRows<T>::find_short_statistics(std::size_t, std::size_t, double*, double*); \
-  template void BackwardRows<T>::find_gamma_range(ColumnRange);                                     \
-  template bool BackwardRows<T>::has_plain_elements(std::size_t);                                   \
-  template bool BackwardRows<T>::needs_scaling(std::size_t, const RowScalars&);                     \
-  template void BackwardRows<T>::scale_x(std::size_t, GradientScalars*);
-EVENORM_INSTANTIATE(double)
-EVENORM_INSTANTIATE(float)
-EVENORM_INSTANTIATE(bfloat16)
-EVENORM_INSTANTIATE(float16)
-#undef EVENORM_INSTANTIATE
+template class BackwardRows<double>;
+template class BackwardRows<float>;
+template class BackwardRows<bfloat16>;
+template class BackwardRows<float16>;
 
 }  // namespace evenorm::internal

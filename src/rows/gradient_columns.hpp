@@ -8,10 +8,14 @@ namespace evenorm::internal {
 
 // Places of column `col` in sums.
 template <class A>
-ColumnPlaces places_at(const ColumnSums& sums, std::size_t col) {
+GradientColumns<A> columns_at(const ColumnSums& sums, std::size_t col) {
   if (sums.values == nullptr) return {};
-  double* dgamma = sums.values + (col - sums.first);
-  return {dgamma, dgamma + sums.stride, std::is_same_v<A, double> ? 2 * sums.stride : 0};
+  const std::size_t at = col - sums.first;
+  double* dgamma = sums.values + at;
+  A* chain = static_cast<A*>(sums.chains) + at;
+  return {chain,
+          chain + chain_length(sums.stride),
+          {dgamma, dgamma + sums.stride, std::is_same_v<A, double> ? 2 * sums.stride : 0}};
 }
 
 // Runs of row blocks, in the tree of a row's blocks; the left one takes the right one up.

@@ -105,7 +105,7 @@ struct JoinScaledMoments {
 template <class A>
 using ScaledMomentTree = JoinTree<JoinScaledMoments<A>>;
 
-// Joins the sums of a row's blocks in the same tree as their moments.
+// The sums of two blocks without exponents.
 template <class A>
 struct JoinGradients {
   using Part = BlockSums;
@@ -117,34 +117,38 @@ struct JoinGradients {
     return to_memory(Add(kOne, from_memory<A>(a), from_memory<A>(b)));
   }
   static Part join(const Part& left, const Part& right) { return {add(left.s, right.s), add(left.q, right.q)}; }
-  Part load(std::size_t node) const { return sums_of(nodes[node]); }
-  void store(const Part& part, std::size_t node) const { nodes[node] = node_of(part); }
-
-  GradientNode* nodes = nullptr;
 };
-template <class A>
-using GradientTree = JoinTree<JoinGradients<A>>;
 
-// The same for consecutive blocks that may have exponents: two parts are joined at the larger exponents.
+// Joins the sums of a row's blocks in the same tree as their moments. Two parts are joined at the larger exponents.
 template <class A>
 struct JoinGradientSums {
   using Part = GradientSums;
 
   static Part join(const Part& left, const Part& right) {
-    Part a = left, b = right;
-    bring_together(a.sums.g_hi, a.sums.g_lo, a.g_exponent, b.sums.g_hi, b.sums.g_lo, b.g_exponent);
-    bring_together(a.sums.gd_hi, a.sums.gd_lo, a.gd_exponent, b.sums.gd_hi, b.sums.gd_lo, b.gd_exponent);
     using Plain = JoinGradients<A>;
-    a.sums = Plain::node_of(Plain::join(Plain::sums_of(a.sums), Plain::sums_of(b.sums)));
-    a.scaled = a.scaled || b.scaled;
+    Part a = left, b = right;
+    const auto join_at = [&](int more) {
+      bring_together(a.sums.g_hi, a.sums.g_lo, a.g_exponent, b.sums.g_hi, b.sums.g_lo, b.g_exponent, more);
+      bring_together(a.sums.gd_hi, a.sums.gd_lo, a.gd_exponent, b.sums.gd_hi, b.sums.gd_lo, b.gd_exponent, more);
+      return Plain::node_of(Plain::join(Plain::sums_of(a.sums), Plain::sums_of(b.sums)));
+    };
+    GradientNode sum = join_at(0);
+    // In f64 arithmetic finite sums may add up to more than f64 holds.
+    if (!(std::isfinite(sum.g_hi) && std::isfinite(sum.gd_hi))) sum = join_at(kSpareExponent);
+    a.sums = sum;
     return a;
   }
   const Part& load(std::size_t node) const { return nodes[node]; }
   void store(const Part& part, std::size_t node) const { nodes[node] = part; }
 
-  static void bring_together(double& a_hi, double& a_lo, int& a_exponent, double& b_hi, double& b_lo, int& b_exponent) {
-    if (a_exponent == b_exponent) return;
-    const int exponent = a_hi == 0 ? b_exponent : b_hi == 0 ? a_exponent : std::max(a_exponent, b_exponent);
+  static constexpr int kSpareExponent = 64;
+
+  // Brings two numbers to the larger exponent, plus `more`.
+  static void bring_together(double& a_hi, double& a_lo, int& a_exponent, double& b_hi, double& b_lo, int& b_exponent,
+                             int more) {
+    if (a_exponent == b_exponent && more == 0) return;
+    const int larger = a_hi == 0 ? b_exponent : b_hi == 0 ? a_exponent : std::max(a_exponent, b_exponent);
+    const int exponent = larger + more;
     const int a_shift = a_hi == 0 ? 0 : a_exponent - exponent, b_shift = b_hi == 0 ? 0 : b_exponent - exponent;
     for (double* part : {&a_hi, &a_lo}) *part = std::ldexp(*part, a_shift);
     for (double* part : {&b_hi, &b_lo}) *part = std::ldexp(*part, b_shift);

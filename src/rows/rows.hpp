@@ -33,8 +33,8 @@ void run_backward(const Kernels& kernels, const GradientProblem& p, const Gradie
                   std::size_t count) noexcept;
 
 // Computes dx of row blocks [first, first + count), if wanted, and their sums over rows. The joined sums go to the
-// first of `slots`. There must be as many slots as row blocks, each of column_numbers() * cols numbers. 2^k blocks that
-// begin at a multiple of 2^k are a subtree of the join.
+// first of `slots`. There must be as many slots as row blocks, each of sums_bytes(). 2^k blocks that begin at a
+// multiple of 2^k are a subtree of the join.
 void run_row_blocks(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                     std::size_t count, double* slots) noexcept;
 // Joins the sums of `runs` such calls, each for equally many row blocks except the last, which begin `distance` numbers
@@ -42,11 +42,11 @@ void run_row_blocks(const Kernels& kernels, const GradientProblem& p, const Grad
 void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t runs,
                        std::size_t distance) noexcept;
 
-// The same in two steps, for few long rows that form a single row block. First look_at_rows() computes the scalars of
-// some rows; `scalars` has one element for each row of the problem. Then run_columns() computes all gradients of
+// The same in two steps, for few long rows that form a single row block. First find_row_scalars() computes the scalars
+// of some rows; `scalars` has one element for each row of the problem. Then run_columns() computes all gradients of
 // columns [first, first + count).
-void look_at_rows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
-                  std::size_t count, GradientScalars* scalars) noexcept;
+void find_row_scalars(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
+                      std::size_t count, GradientScalars* scalars) noexcept;
 void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
                  const GradientScalars* scalars, std::size_t first, std::size_t count) noexcept;
 

@@ -23,12 +23,13 @@ template <class T>
   ScratchMemory<kGradientScratchBytes> scratch;
   BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
   const std::size_t blocks = row_blocks(p), slot = column_numbers(p) * p.cols;
+  double* const chains = slots + count * slot;
   double* nodes[kMaxNodes];
   ColumnTree<Arithmetic<T>> tree({&kernels, nodes, 2 * p.cols});
   for (std::size_t block = first; block < first + count; ++block) {
     const std::size_t row = share_start(p.rows, blocks, block), end = share_start(p.rows, blocks, block + 1);
     double* sums = slots + tree.depth() * slot;
-    rows.run(row, end - row, {sums, 0, p.cols});
+    rows.run(row, end - row, {sums, 0, p.cols, chains});
     tree.push(sums);
   }
   tree.finish();
@@ -45,14 +46,11 @@ void finish_blocks(const Kernels& kernels, const GradientProblem& p, double* sum
 }
 
 template <class T>
-[[gnu::noinline]] void look_at_range(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                                     std::size_t first, std::size_t count, GradientScalars* scalars) {
+[[gnu::noinline]] void find_range_scalars(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                                          std::size_t first, std::size_t count, GradientScalars* scalars) {
   ScratchMemory<kGradientScratchBytes> scratch;
   BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
-  for (std::size_t row = first, n; row < first + count; row += n) {
-    n = std::min(kRowsAtOnce, first + count - row);
-    rows.look(row, n, {}, scalars + row);
-  }
+  rows.find_scalars(first, count, scalars + first);
 }
 
 template <class T>
@@ -61,10 +59,11 @@ template <class T>
   using A = Arithmetic<T>;
   ScratchMemory<kGradientScratchBytes> scratch;
   auto* values = scratch.at<double>(plan.scratch.strip_sums);
+  const std::size_t strip = plan.scratch.strip_cols;
   BackwardRows<T> rows(kernels, p, plan, scratch, {first, first + count});
   for (std::size_t col = first, n; col < first + count; col += n) {
-    n = std::min(kGradientPiece<A>, first + count - col);
-    const ColumnSums sums{values, col, kGradientPiece<A>};
+    n = std::min(strip, first + count - col);
+    const ColumnSums sums{values, col, strip, values + column_numbers(p) * strip};
     rows.run_strip(scalars, col, n, sums);
     finish_columns<A>(kernels, p, sums, n);
   }
@@ -91,10 +90,10 @@ void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double*
                                    : finish_blocks<float>(kernels, p, sums, runs, distance);
 }
 
-void look_at_rows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
-                  std::size_t count, GradientScalars* scalars) noexcept {
+void find_row_scalars(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
+                      std::size_t count, GradientScalars* scalars) noexcept {
   const FpEnvironment environment;
-  with_type(gradient_type(p), [&]<class T>() { look_at_range<T>(kernels, p, plan, first, count, scalars); });
+  with_type(gradient_type(p), [&]<class T>() { find_range_scalars<T>(kernels, p, plan, first, count, scalars); });
 }
 
 void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,

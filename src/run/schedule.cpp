@@ -20,9 +20,8 @@ namespace {
 
 // A task with fewer elements than these costs more to hand over than it saves.
 constexpr std::size_t kForwardTask = 32768, kBackwardTask = 16384;
-constexpr std::size_t kTileRows = 32;    // rows that one task gathers together: a cache line of 16-bit elements
-constexpr std::size_t kMaxParts = 512;   // parts of a long row; bounds the memory for their moments
-constexpr std::size_t kStripCols = 512;  // columns of the second step that one task keeps together
+constexpr std::size_t kTileRows = 32;   // rows that one task gathers together: a cache line of 16-bit elements
+constexpr std::size_t kMaxParts = 512;  // parts of a long row; bounds the memory for their moments
 
 // Divides `units` evenly and calls share(first, count) for each of the `shares` parts.
 template <class Share>
@@ -108,9 +107,9 @@ bool has_room_aligned(const GradientPlan& plan, std::byte* scratch) {
 
 void run_blocks(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels, double* slots,
                 const Executor& executor) {
-  const std::size_t blocks = row_blocks(p), slot = column_numbers(p) * p.cols, tasks = tasks_of(p, executor);
-  // Runs are subtrees. More runs than tasks balance better than fewer, larger ones: two threads need the time of 6
-  // blocks for 10 blocks in runs of 2.
+  const std::size_t blocks = row_blocks(p), slot = sums_bytes(p, p.cols) / sizeof(double);
+  const std::size_t tasks = tasks_of(p, executor);
+  // Subtrees. Rather more runs than tasks than few unequal ones: 10 blocks by twos are six blocks' time on two threads.
   const std::size_t run = tasks == 1 ? blocks : std::bit_floor(std::max(std::size_t{1}, blocks / tasks));
   const std::size_t runs = (blocks + run - 1) / run;
   const auto one_run = [&](std::size_t i) {
@@ -129,13 +128,13 @@ void run_in_two_steps(const GradientProblem& p, const GradientPlan& plan, const 
   const std::size_t tasks = tasks_of(p, executor);
   if (p.scalars == nullptr) {
     share_out(executor, p.rows, tasks,
-              [&](std::size_t first, std::size_t count) { look_at_rows(kernels, p, plan, first, count, scalars); });
+              [&](std::size_t first, std::size_t count) { find_row_scalars(kernels, p, plan, first, count, scalars); });
   }
   const GradientScalars* known = p.scalars == nullptr ? scalars : p.scalars;
-  const std::size_t strips = (p.cols + kStripCols - 1) / kStripCols;
+  const std::size_t strips = (p.cols + kStripColumns<float> - 1) / kStripColumns<float>;
   share_out(executor, strips, tasks, [&](std::size_t first, std::size_t count) {
-    const std::size_t col = first * kStripCols;
-    run_columns(kernels, p, plan, known, col, std::min(count * kStripCols, p.cols - col));
+    const std::size_t col = first * kStripColumns<float>;
+    run_columns(kernels, p, plan, known, col, std::min(count * kStripColumns<float>, p.cols - col));
   });
 }
 

@@ -17,15 +17,13 @@ template <class T>
   ScratchMemory<kGradientScratchBytes> scratch;
   BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
   const std::size_t numbers = cuts.numbers(Pass::backward, p.kind, kWide);
-  for (std::size_t row = first, n; row < first + count; row += n) {
-    n = std::min(kRowsAtOnce, first + count - row);
-    std::fill_n(message + row * numbers, n * numbers, 0.0);
+  for (std::size_t row = first; row < first + count; ++row) {
+    std::fill_n(message + row * numbers, numbers, 0.0);
     std::size_t place = row * numbers;
     for (const Cuts::Run& run : cuts.runs_of(cuts.rank())) {
-      GradientSums sums[kRowsAtOnce];
       const std::size_t col = run.first * kBlock;
-      rows.sum_run(row, n, col, std::min(run.blocks * kBlock, p.cols - col), sums);
-      for (std::size_t r = 0; r < n; ++r) visit_sums(Writer(message + place + r * numbers), p.kind, kWide, sums[r]);
+      const GradientSums sums = rows.sum_run(row, col, std::min(run.blocks * kBlock, p.cols - col));
+      visit_sums(Writer(message + place), p.kind, kWide, sums);
       place += numbers_of_run(Pass::backward, p.kind, kWide);
     }
   }
@@ -49,7 +47,7 @@ template <class T>
       visit_sums(Reader(from + i * numbers_of_run(Pass::backward, p.kind, kWide)), p.kind, kWide, part);
       tree.push(part, run.weight);
     });
-    scalars[row] = rows.finish_sums(row, tree.finish());
+    scalars[row] = rows.finish_run(row, tree.finish());
   }
 }
 

@@ -16,9 +16,8 @@ namespace evenorm::internal {
 // Backward: the sums of g and of g (x - mean) (RMS norm: of g x); in f64 arithmetic also the low parts, the exponents
 // and `scaled`.
 constexpr std::size_t numbers_of_run(Pass pass, Kind kind, bool wide) {
-  const std::size_t values = std::size_t{kind == Kind::layer ? 2U : 1U} * (wide ? 2 : 1);
-  const std::size_t exponents = !wide ? 0 : pass == Pass::forward ? 1 : kind == Kind::layer ? 3 : 2;
-  return values + exponents + (pass == Pass::forward ? 1 : 0);
+  const std::size_t sums = kind == Kind::layer ? 2 : 1;
+  return pass == Pass::forward ? sums * (wide ? 2 : 1) + (wide ? 2 : 1) : sums * (wide ? 3 : 1);
 }
 
 // One number of a message: its name and its valid values. Another process's number is checked before it is used.
@@ -30,7 +29,7 @@ struct Field {
 };
 inline constexpr double kMostFinite = std::numeric_limits<double>::max();
 inline constexpr double kInfinite = std::numeric_limits<double>::infinity();
-inline constexpr double kMostExponent = 100000;  // a sum of zeros has -kMostExponent
+inline constexpr double kMostExponent = 10000;  // beyond those of sums of products of f64
 
 inline constexpr Field kMeanField{"mean", -kMostFinite, kMostFinite, false, true};
 inline constexpr Field kMeanLowField{"mean's low part", -kMostFinite, kMostFinite, false, true};
@@ -39,7 +38,6 @@ inline constexpr Field kSquaresLowField{"sum of squares' low part", -kMostFinite
 inline constexpr Field kLargestField{"largest magnitude", 0, kMostFinite};
 inline constexpr Field kExponentField{"exponent", -kMostExponent, kMostExponent, true};
 inline constexpr Field kSumField{"sum", -kInfinite, kInfinite, false, true};
-inline constexpr Field kScaledField{"scaled", 0, 1, true};
 
 // Visitors that write and read the numbers of one run, in their order.
 class Writer {
@@ -83,7 +81,6 @@ void visit_sums(Visitor visitor, Kind kind, bool wide, S&& s) {
   if (!wide) return;
   visitor(kSumField, s.sums.gd_lo);
   visitor(kExponentField, s.gd_exponent);
-  visitor(kScaledField, s.scaled);
 }
 
 // The messages of all processes. `stride` is the count of numbers from one process to the next.

@@ -1,0 +1,194 @@
+// dx, and what rows add to dgamma and dbeta: chains of kChainRows rows in the arithmetic's type, then wide sums.
+// Included once per target.
+#pragma once
+
+#include "kernels/convert-inl.h"
+#include "kernels/fold-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace evenorm::internal::HWY_NAMESPACE {
+
+// A vector of a chain, added to wide sums of columns.
+HWY_INLINE void AddToColumns(hn::Vec<DF64> chain, double* sums, size_t low, size_t c) {
+  using W = Paired<DF64>;
+  W total = LoadColumns<W>(sums, low, c);
+  AccumulateSum(DF64(), total, chain);
+  StoreColumns(total, sums, low, c);
+}
+HWY_INLINE void AddToColumns(hn::Vec<DF32> chain, double* sums, size_t, size_t c) {
+  const DF64 d;
+#if HWY_TARGET == HWY_SCALAR
+  hn::StoreU(hn::Add(hn::LoadU(d, sums + c), hn::PromoteTo(d, chain)), d, sums + c);
+#else
+  hn::StoreU(hn::Add(hn::LoadU(d, sums + c), LowerToF64(chain)), d, sums + c);
+  double* upper = sums + c + hn::Lanes(d);
+  hn::StoreU(hn::Add(hn::LoadU(d, upper), UpperToF64(chain)), d, upper);
+#endif
+}
+
+// What becomes of the chains of columns with a row: it begins them, or goes on; it ends them, and they are added to the
+// columns.
+enum class Chain { none, begin, middle, end, whole };
+
+// kVectors vectors of columns from column c on: what rows add to them, and dx. kPart: `left` columns, fewer than these
+// vectors hold.
+template <class T, size_t kVectors, bool kPart>
+class DxOfColumns {
+  using A = Arithmetic<T>;
+  using D = hn::ScalableTag<A>;
+  using V = hn::Vec<D>;
+  static constexpr size_t kN = hn::MaxLanes(D());
+
+ public:
+  HWY_INLINE DxOfColumns(const A* gamma, size_t c, size_t left) : c_(c), left_(left) {
+    for (size_t v = 0; v < kVectors; ++v) scale_[v] = Load(gamma, v);
+    Clear();
+  }
+
+  HWY_INLINE void Clear() {
+    for (size_t v = 0; v < kVectors; ++v) dgamma_[v] = dbeta_[v] = hn::Zero(D());
+  }
+  HWY_INLINE void LoadChains(const GradientColumns<A>& columns) {
+    for (size_t v = 0; v < kVectors && !(kPart && LeftOf(v) == 0); ++v) {
+      dgamma_[v] = hn::LoadU(D(), columns.dgamma_chain + c_ + v * kN);
+      dbeta_[v] = hn::LoadU(D(), columns.dbeta_chain + c_ + v * kN);
+    }
+  }
+  HWY_INLINE void StoreChains(const GradientColumns<A>& columns) const {  // there is room for whole lines
+    for (size_t v = 0; v < kVectors && !(kPart && LeftOf(v) == 0); ++v) {
+      hn::StoreU(dgamma_[v], D(), columns.dgamma_chain + c_ + v * kN);
+      hn::StoreU(dbeta_[v], D(), columns.dbeta_chain + c_ + v * kN);
+    }
+  }
+  HWY_INLINE void AddTo(const ColumnPlaces& sums) const {
+    for (size_t v = 0; v < kVectors && !(kPart && LeftOf(v) == 0); ++v) {
+      const size_t at = c_ + v * kN;
+      if constexpr (kPart) {
+        AddFirst(dgamma_[v], sums.dgamma + at, sums.low, LeftOf(v));
+        AddFirst(dbeta_[v], sums.dbeta + at, sums.low, LeftOf(v));
+      } else {
+        AddToColumns(dgamma_[v], sums.dgamma, sums.low, at);
+        AddToColumns(dbeta_[v], sums.dbeta, sums.low, at);
+      }
+    }
+  }
+
+  // A row. watch becomes not finite where a dx is not.
+  template <bool kColumns, bool kStream>
+  HWY_INLINE void Row(const T* x, const T* dy, T* dx, V centre, V offset, V rstd, V k2, V a, V& watch) {
+    const D d;
+    V out[kVectors];
+    for (size_t v = 0; v < kVectors; ++v) {
+      const V y = Load(dy, v), difference = hn::Sub(centre, Load(x, v));
+      if constexpr (kColumns) {
+        dgamma_[v] = Fma(d, y, NegatedFma(d, difference, rstd, offset), dgamma_[v]);
+        dbeta_[v] = hn::Add(dbeta_[v], y);
+      }
+      out[v] = Fma(d, hn::Mul(y, scale_[v]), rstd, Fma(d, difference, k2, a));
+      watch = hn::Add(watch, out[v]);
+    }
+    for (size_t v = 0; v < kVectors; v += kPart ? 1 : 2) {
+      if constexpr (kPart) {
+        StoreFirst(out[v], d, dx + c_ + v * kN, LeftOf(v));
+      } else {
+        StorePair<kStream>(out[v], out[v + 1], d, dx + c_ + v * kN);
+      }
+    }
+  }
+
+ private:
+  HWY_INLINE size_t LeftOf(size_t v) const { return left_ > v * kN ? left_ - v * kN : 0; }
+  template <class From>
+  HWY_INLINE V Load(const From* from, size_t v) const {
+    if constexpr (kPart) return LoadFirst(D(), from + c_ + v * kN, LeftOf(v));
+    return LoadArithmetic(D(), from + c_ + v * kN);
+  }
+
+  // The first n lanes of a chain to their columns, one by one.
+  static HWY_INLINE void AddFirst(V chain, double* sums, size_t low, size_t n) {
+    HWY_ALIGN A lanes[kN];
+    hn::Store(chain, D(), lanes);
+    const DScalar d;
+    for (size_t i = 0; i < n && i < kN; ++i) {
+      auto total = Wide<A, DScalar>::From(d, hn::Set(d, sums[i]), hn::Set(d, sums[low + i]));
+      AccumulateSum(d, total, hn::Set(d, static_cast<double>(lanes[i])));
+      sums[i] = hn::GetLane(total.hi);
+      if (low != 0) sums[low + i] = hn::GetLane(total.Low(d));
+    }
+  }
+
+  size_t c_, left_;
+  V scale_[kVectors], dgamma_[kVectors], dbeta_[kVectors];
+};
+
+// Whether what has been summed is all finite; finite numbers may have a sum that is not.
+template <class A, class V = hn::Vec<hn::ScalableTag<A>>>
+HWY_INLINE bool AllFinite(V watch) {
+  return hn::AllTrue(hn::ScalableTag<A>(), hn::Eq(hn::Sub(watch, watch), hn::Zero(hn::ScalableTag<A>())));
+}
+
+// A row's columns from c on, as many as fill vectors, by twos; or the `left` ones that do not. Returns where it ends.
+// kStream: non-temporal stores; dx is then aligned to a whole vector.
+template <class T, Chain kChain, bool kStream, bool kPart, class A = Arithmetic<T>>
+HWY_INLINE size_t DxOfPart(const T* x, const T* dy, T* dx, const A* gamma, size_t c, size_t n,
+                           const GradientMapScalars<A>& scalars, const GradientColumns<A>& to, bool& finite) {
+  const GradientColumns<A> columns = to;  // a copy, whose pointers can stay in registers
+  const hn::ScalableTag<A> d;
+  constexpr size_t kStep = 2 * hn::MaxLanes(d);
+  const auto centre = hn::Set(d, scalars.centre), offset = hn::Set(d, scalars.offset), rstd = hn::Set(d, scalars.rstd),
+             k2 = hn::Set(d, scalars.k2), a = hn::Set(d, scalars.a);
+  auto watch = hn::Zero(d);
+#pragma GCC unroll 1
+  for (; kPart ? c < n : c + kStep <= n; c += kStep) {
+    DxOfColumns<T, 2, kPart> part(gamma, c, n - c);
+    if constexpr (kChain == Chain::middle || kChain == Chain::end) part.LoadChains(columns);
+    part.template Row<kChain != Chain::none, kStream>(x, dy, dx, centre, offset, rstd, k2, a, watch);
+    if constexpr (kChain == Chain::begin || kChain == Chain::middle) part.StoreChains(columns);
+    if constexpr (kChain == Chain::end || kChain == Chain::whole) part.AddTo(columns.sums);
+  }
+  finite = finite && AllFinite<A>(watch);
+  return c;
+}
+// Out of line, with vectors of its own: those of the loop stay in registers.
+template <class T, Chain kChain, class A = Arithmetic<T>>
+HWY_NOINLINE bool DxOfTail(const T* x, const T* dy, T* dx, const A* gamma, size_t c, size_t n,
+                           const GradientMapScalars<A>& scalars, const GradientColumns<A>& columns) {
+  bool finite = true;
+  DxOfPart<T, kChain, false, true>(x, dy, dx, gamma, c, n, scalars, columns, finite);
+  return finite;
+}
+
+template <class T, Chain kChain, class A = Arithmetic<T>>
+HWY_NOINLINE bool DxAtPlace(const GradientPiece<T>& piece, T* dx, const GradientMapScalars<A>& scalars,
+                            const GradientColumns<A>& columns, bool stream) {
+  const T *x = piece.x, *dy = piece.dy;
+  bool finite = true;
+  const size_t done =
+      stream && IsAlignedToVector(dx)
+          ? DxOfPart<T, kChain, true, false>(x, dy, dx, piece.gamma, 0, piece.n, scalars, columns, finite)
+          : DxOfPart<T, kChain, false, false>(x, dy, dx, piece.gamma, 0, piece.n, scalars, columns, finite);
+  return done == piece.n ? finite
+                         : DxOfTail<T, kChain>(x, dy, dx, piece.gamma, done, piece.n, scalars, columns) && finite;
+}
+
+// dx of a row, which has this place in its chains. Returns false if some of dx may not be finite.
+template <class T, class A = Arithmetic<T>>
+HWY_INLINE bool DxOfRow(const GradientPiece<T>& piece, T* dx, const GradientMapScalars<A>& scalars,
+                        const GradientColumns<A>& columns, const ChainPlace& place, bool stream) {
+  if (columns.sums.dgamma == nullptr) return DxAtPlace<T, Chain::none>(piece, dx, scalars, columns, stream);
+  if (place.begins) {
+    return place.ends ? DxAtPlace<T, Chain::whole>(piece, dx, scalars, columns, stream)
+                      : DxAtPlace<T, Chain::begin>(piece, dx, scalars, columns, stream);
+  }
+  return place.ends ? DxAtPlace<T, Chain::end>(piece, dx, scalars, columns, stream)
+                    : DxAtPlace<T, Chain::middle>(piece, dx, scalars, columns, stream);
+}
+
+template <class T>
+bool MapGradient(const GradientPiece<T>& piece, T* dx, const GradientMapScalarsOfRows<Arithmetic<T>>& scalars,
+                 const GradientColumns<Arithmetic<T>>& columns, const ChainPlace& place, bool stream) {
+  return DxOfRow(piece, dx, scalars.of(0), columns, place, stream);
+}
+
+}  // namespace evenorm::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();

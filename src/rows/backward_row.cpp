@@ -1,0 +1,248 @@
+// One row of the backward pass: its sums, its scalars, dx, and what it adds to the columns; in wide numbers where the
+// arithmetic's type cannot hold what is on the way.
+#include <cmath>
+#include <cstring>
+
+#include "rows/backward.hpp"
+
+namespace evenorm::internal {
+namespace {
+
+// A block's lanes, as many as are wide, to one number.
+template <class A>
+WideNumber joined(const double* sums) {
+  using namespace plain;
+  Number<A> lanes[kLanes / 2];
+  for (std::size_t l = 0; l < kLanes / 2; ++l) lanes[l] = Number<A>::From(kOne, sums[l], sums[GradientLanes::kLow + l]);
+  for (std::size_t step = kLanes / 4; step != 0; step /= 2) {
+    for (std::size_t l = 0; l < step; ++l) lanes[l] = Add(kOne, lanes[l], lanes[l + step]);
+  }
+  return to_memory(lanes[0]);
+}
+
+}  // namespace
+
+template <class T>
+template <class Work>
+void BackwardRows<T>::for_pieces(std::size_t row, ColumnRange range, const Work& work) {
+  for (std::size_t col = range.first, n; col < range.end; col += n) {
+    n = std::min(piece_, range.end - col);
+    work({x_.get().block(row, col, n), dy_.get().block(row, col, n), gamma_.block(col, n), n, ahead_}, col);
+  }
+}
+
+// work(x, dy, gamma, n, at) of a piece's columns in the arithmetic's type.
+template <class T>
+template <class Work>
+void BackwardRows<T>::widened(const GradientPiece<T>& piece, const Work& work) {
+  if constexpr (std::is_same_v<T, A>) {
+    work(piece.x, piece.dy, piece.gamma, piece.n, std::size_t{0});
+  } else {
+    constexpr std::size_t kAtOnce = 64;
+    Convert* widen = kernels_.convert[index_of(dtype_of<T>)][index_of(DType::f32)];
+    A x[kAtOnce], dy[kAtOnce];
+    for (std::size_t i = 0, n; i < piece.n; i += n) {
+      n = std::min(kAtOnce, piece.n - i);
+      widen(piece.x + i, x, n);
+      widen(piece.dy + i, dy, n);
+      work(x, dy, piece.gamma + i, n, i);
+    }
+  }
+}
+
+template <class T>
+GradientSums BackwardRows<T>::sum_row(std::size_t row, const GradientScalars& s, ColumnRange range) {
+  GradientSumsTree<A> tree({sum_nodes_});
+  for (std::size_t block = range.first; block < range.end; block += kBlock) {
+    tree.push(sum_block(row, s, {block, std::min(block + kBlock, range.end)}));
+  }
+  return tree.finish();
+}
+
+template <class T>
+GradientSums BackwardRows<T>::sum_block(std::size_t row, const GradientScalars& s, ColumnRange range) {
+  if (!s.wide) {
+    GradientLanes lanes;
+    for_pieces(row, range, [&](const GradientPiece<T>& piece, std::size_t col) {
+      kernels_.of<T>().sum_gradients(piece, static_cast<A>(s.mean_hi), col == range.first, &lanes);
+    });
+    const WideNumber g = joined<A>(lanes.g), gd = joined<A>(lanes.gd);
+    if (std::isfinite(g.hi) && std::isfinite(gd.hi)) return {{g.hi, g.lo, gd.hi, gd.lo}};
+  }
+  WideGradient<A> wide(s);
+  for_pieces(row, range, [&](const GradientPiece<T>& piece, std::size_t) {
+    widened(piece,
+            [&](const A* x, const A* dy, const A* gamma, std::size_t n, std::size_t) { wide.add(x, dy, gamma, n); });
+  });
+  return wide.sums();
+}
+
+template <class T>
+void BackwardRows<T>::finish(const GradientSums& sums, GradientScalars* s) {
+  using namespace plain;
+  using W = Number<A>;
+  const bool has_exponents = (is_centred() && sums.g_exponent != 0) || sums.gd_exponent != 0;
+  if (!kWide || !(s->wide || has_exponents)) {
+    const W g = W::From(kOne, sums.sums.g_hi, sums.sums.g_lo), gd = W::From(kOne, sums.sums.gd_hi, sums.sums.gd_lo);
+    const double rest = RestOfMean<A>(kOne, s->mean_hi, s->mean_lo);
+    const auto means = GradientMeansOf(kOne, is_centred(), WideSums<W>{g, SumAboutMean(kOne, g, gd, rest)},
+                                       W::From(kOne, s->rstd, s->rstd_lo), static_cast<double>(p_.whole_cols));
+    s->c1_hi = means.c1.hi, s->c1_lo = means.c1.Low(kOne);
+    s->c2_hi = means.c2.hi, s->c2_lo = means.c2.Low(kOne);
+  }
+  GradientMapScalarsOfRows<A> map;
+  s->wide_dx = s->wide || has_exponents || !store_map(*s, map);
+  if constexpr (kWide) {
+    if (s->wide_dx) WideGradient<A>(*s).finish(is_centred(), p_.whole_cols, sums, s);
+  }
+}
+
+// False if dx must be computed in wider numbers.
+template <class T>
+bool BackwardRows<T>::store_map(const GradientScalars& s, GradientMapScalarsOfRows<A>& map) const {
+  using namespace plain;
+  using W = Number<A>;
+  StoreMapScalars<A>(kOne, s.mean_hi, s.mean_lo, s.rstd, false, map.centre, map.offset, map.rstd);
+  const GradientMeans<W> means{W::From(kOne, s.c1_hi, s.c1_lo), W::From(kOne, s.c2_hi, s.c2_lo)};
+  return StoreGradientMap<A>(kOne, RestOfMean<A>(kOne, s.mean_hi, s.mean_lo), W::From(kOne, s.rstd, s.rstd_lo), means,
+                             0, map);
+}
+
+template <class T>
+GradientSums BackwardRows<T>::sum_run(std::size_t row, std::size_t first_col, std::size_t cols) {
+  GradientScalars s;
+  find_statistics(row, 1, &s);
+  return sum_row(row, s, {first_col, first_col + cols});
+}
+
+template <class T>
+GradientScalars BackwardRows<T>::finish_run(std::size_t row, const GradientSums& sums) {
+  GradientScalars s;
+  find_statistics(row, 1, &s);
+  finish(sums, &s);
+  return s;
+}
+
+template <class T>
+void BackwardRows<T>::map_row(std::size_t row, const GradientScalars& s, ColumnRange range, const ColumnSums& sums,
+                              bool ends, Want want) {
+  GradientMapScalarsOfRows<A> map;
+  store_map(s, map);
+  const ChainPlace place{!open_, ends};
+  for_pieces(row, range, [&](const GradientPiece<T>& piece, std::size_t col) {
+    map_piece(row, s, map, piece, columns_at<A>(sums, col), place, col, want);
+  });
+  if (sums.values == nullptr) return;
+  if (s.wide && open_ && ends) end_chains(columns_at<A>(sums, range.first), range.end - range.first);
+  open_ = !ends && (open_ || !s.wide);
+}
+
+template <class T>
+void BackwardRows<T>::map_piece(std::size_t row, const GradientScalars& s, const GradientMapScalarsOfRows<A>& map,
+                                const GradientPiece<T>& piece, const GradientColumns<A>& columns,
+                                const ChainPlace& place, std::size_t col, Want want) {
+  T* to = want != Want::columns && p_.dx.data != nullptr ? sink_.block(row, col, piece.n) : nullptr;
+  T* dx = aside_ != nullptr ? aside_ : to;
+  const bool finite =
+      !s.wide && kernels_.of<T>().map_gradient(piece, dx, map, columns, place, stream_ && dx == to) && !s.wide_dx;
+  if (s.wide && columns.sums.dgamma != nullptr) {
+    const WideGradient<A> wide(s);
+    widened(piece, [&](const A* x, const A* dy, const A*, std::size_t n, std::size_t at) {
+      wide.add_to_columns(x, dy, n, from_column(columns, at), true);
+    });
+  }
+  if (to == nullptr) return;
+  if (!finite) map_wide(s, map, piece, dx);
+  if constexpr (std::is_same_v<T, A>) deliver(row, col, piece.n, dx, to);  // else it is where it should be
+}
+
+// What the kernel left not finite, or all; of a 16-bit type by way of f32.
+template <class T>
+void BackwardRows<T>::map_wide(const GradientScalars& s, const GradientMapScalarsOfRows<A>& map,
+                               const GradientPiece<T>& piece, T* dx) {
+  const WideGradient<A> wide(s);
+  widened(piece, [&](const A* x, const A* dy, const A* gamma, std::size_t n, std::size_t at) {
+    if constexpr (std::is_same_v<T, A>) {
+      wide.map(x, dy, gamma, n, dx + at, s.wide_dx);
+    } else {
+      A wide_dx[kGradientPiece<A>];
+      if (!s.wide_dx) kernels_.of<A>().map_gradient({x, dy, gamma, n}, wide_dx, map, {}, {}, false);
+      wide.map(x, dy, gamma, n, wide_dx, s.wide_dx);
+      kernels_.convert[index_of(dtype_of<A>)][index_of(dtype_of<T>)](wide_dx, dx + at, n);
+    }
+  });
+}
+
+template <class T>
+void BackwardRows<T>::deliver(std::size_t row, std::size_t col, std::size_t n, const A* dx, A* place) {
+  if (p_.dsum.data != nullptr) {
+    add_sum(row, col, n, place);
+  } else if (dx != place) {
+    std::memcpy(static_cast<void*>(place), dx, n * sizeof(A));
+  }
+  sink_.done(row, 1, col, n);
+}
+
+// What is aside and the gradient of the sum, to `place`.
+template <class T>
+void BackwardRows<T>::add_sum(std::size_t row, std::size_t col, std::size_t n, A* place) {
+  if constexpr (std::is_same_v<T, A>) {
+    if (p_.dsum.dtype == dtype_of<A> && has_dense_rows(p_.dsum)) {
+      const auto* dsum = reinterpret_cast<const A*>(place_in_row(p_.dsum, row, col));
+      kernels_.of<A>().add(A{1}, aside_, dsum, n, place, stream_);
+    } else {
+      add_pieces(row, col, n, place);
+    }
+  }
+}
+template <class T>
+[[gnu::noinline]] void BackwardRows<T>::add_pieces(std::size_t row, std::size_t col, std::size_t n, A* place) {
+  if constexpr (std::is_same_v<T, A>) {
+    constexpr std::size_t kAtOnce = 64;
+    char gathered[kAtOnce * sizeof(double)];
+    A converted[kAtOnce];
+    Tile<const void*> tile(kernels_, p_.dsum, false, gathered, 0);
+    Source<A> source(kernels_, p_.dsum, has_dense_rows(p_.dsum) ? nullptr : &tile, converted);
+    for (std::size_t i = 0, count; i < n; i += count) {
+      count = std::min(kAtOnce, n - i);
+      kernels_.of<A>().add(A{1}, aside_ + i, source.block(row, col + i, count), count, place + i, false);
+    }
+  }
+}
+
+// Sums over rows that left the range on the way: anew, in wide numbers.
+template <class T>
+void BackwardRows<T>::repair_columns(const GradientScalars* scalars, Rows rows, ColumnRange range,
+                                     const ColumnSums& sums) {
+  if (sums.values == nullptr) return;
+  const std::size_t cols = range.end - range.first;
+  const GradientColumns<A> to = columns_at<A>(sums, range.first);
+  double* const places[] = {to.sums.dgamma, to.sums.dbeta};
+  const auto are_finite = kernels_.in<double>().are_finite;
+  if (are_finite(places[0], cols) && are_finite(places[1], cols)) return;
+  A* const chains[] = {to.dgamma_chain, to.dbeta_chain};  // not 0: these columns
+  for (std::size_t i = 0; i < 2; ++i) {
+    for (std::size_t c = 0; c < cols; ++c) {
+      chains[i][c] = std::isfinite(places[i][c]) ? A{0} : A{1};
+      if (chains[i][c] != 0) places[i][c] = places[i][c + to.sums.low] = 0;
+    }
+  }
+  for (std::size_t row = rows.first; row < rows.end; ++row) {
+    GradientScalars found;
+    if (scalars == nullptr) find_statistics(row, 1, &found);
+    const WideGradient<A> wide(scalars == nullptr ? found : scalars[row]);
+    for_pieces(row, range, [&](const GradientPiece<T>& piece, std::size_t col) {
+      const GradientColumns<A> of_piece = columns_at<A>(sums, col);
+      widened(piece, [&](const A* x, const A* dy, const A*, std::size_t n, std::size_t at) {
+        wide.add_to_columns(x, dy, n, from_column(of_piece, at), false);
+      });
+    });
+  }
+}
+
+template class BackwardRows<double>;
+template class BackwardRows<float>;
+template class BackwardRows<bfloat16>;
+template class BackwardRows<float16>;
+
+}  // namespace evenorm::internal
