@@ -144,14 +144,14 @@ HWY_INLINE Done GradientsOfFew(const GradientShortRows<T>& all, size_t first, bo
     for (size_t r = 0; r < kRows; ++r) stream = stream && IsAlignedToVector(all.dx.at(first + r));
     finite = stream ? DxOfNarrowRows<T, true>(rows, gamma, scalars.get(), n, all.columns.sums)
                     : DxOfNarrowRows<T, false>(rows, gamma, scalars.get(), n, all.columns.sums);
-    return finite ? Done::all : Done::with_dx_not_finite;
-  }
+  } else {
 #pragma GCC unroll 1
-  for (size_t r = 0; r < kRows; ++r, rows.Next()) {
-    const bool ends = all.ends_chain(first + r);
-    finite &= DxOfRow<T>({rows.x, rows.dy, gamma, n, 0}, rows.dx, scalars.get().of(r), all.columns, {!open, ends},
-                         all.stream);
-    open = !ends;
+    for (size_t r = 0; r < kRows; ++r, rows.Next()) {
+      const bool ends = all.ends_chain(first + r);
+      finite &= DxOfRow<T>({rows.x, rows.dy, gamma, n, 0}, rows.dx, scalars.get().of(r), all.columns, {!open, ends},
+                           all.stream);
+      open = !ends;
+    }
   }
   return finite ? Done::all : Done::with_dx_not_finite;
 }
