@@ -26,7 +26,7 @@ BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, 
       stream_(plan.cache.stream_dx && !sink_.is_staged() && !is_in_place(p)),
       direct_(!x_.get().is_staged() && !dy_.get().is_staged() && !sink_.is_staged() && aside_ == nullptr),
       ahead_(plan.cache.fetch && direct_
-                 ? std::min(kFetchAhead, p.cols * sizeof(T) * (p.cols <= kNarrowColumns ? kNarrowRows : 1))
+                 ? std::min(kGradientAhead, p.cols * sizeof(T) * (p.cols <= kNarrowColumns ? kNarrowRows : 1))
                  : 0),
       piece_(direct_ ? kBlock : kGradientPiece<A>) {}
 
