@@ -112,6 +112,22 @@ TEST(Contract_GradientsExact, RowsWithoutVarianceHaveFiniteGradientsForATinyEps)
   }
 }
 
+// f64: TwoSum of -0.8 max and max leaves the range, its result does not. A sum and what it is accumulated to, likewise.
+TEST(Contract_GradientsExact, SumsBesideTheLargestNumberAreFinite) {
+  constexpr double kMax = std::numeric_limits<double>::max(), kLess = -0x1.a71373d1bfe6fp+1022;
+  for (const bool accumulate : {false, true}) {
+    BackwardOperation op = same_type_backward(Kind::rms, DType::f64, 1);
+    op.accumulate = accumulate;
+    BackwardInputs inputs{filled(DType::f64, 8, 1), filled(DType::f64, 8, 0), filled(DType::f64, 1, 1)};
+    inputs.dy.set(0, kLess);
+    if (!accumulate) inputs.dy.set(4, kMax);
+    if (accumulate) inputs.dgamma = inputs.dbeta = filled(DType::f64, 1, kMax);
+    on_every_target(op, inputs, [&](const BackwardOutcome& outcome) {
+      EXPECT_EQ(numbers(outcome.dbeta)[0], kLess + kMax) << accumulate;
+    });
+  }
+}
+
 // dbeta counts rows with dy = 1. In 16-bit types the count is rounded once.
 TEST(Contract_GradientsExact, DbetaCountsRowsOfOnes) {
   for (const DType dtype : kAllTypes) {

@@ -287,14 +287,16 @@ class Rows:
             sums[0][at], sums[1][at] = map(arithmetic.block_sum, self.block_anew(*at))
         self.sums = [joined([a[:, b, None] for b in range(anew.shape[1])]) for a in sums]
         (g_sum, g_apart), (d_sum, d_apart) = map(arithmetic.row_sums, self.sums)
-        c1 = arithmetic.all_wide(np.zeros_like(high(g_sum))) if rms else arithmetic.variance(g_sum, x.shape[1])
+        nothing = arithmetic.all_wide(np.zeros_like(high(g_sum)))
+        c1 = nothing if rms else arithmetic.variance(g_sum, x.shape[1])
         c2 = arithmetic.variance(-arithmetic.minus_p(of.lo, g_sum, d_sum), x.shape[1]) * r
         wide_k2 = (c2 * r) * r
-        k2, minus_k1 = high(wide_k2), high(arithmetic.product(of.lo, high(wide_k2)) - c1 * r)
+        k2, minus_k1 = high(wide_k2), high(arithmetic.product(of.lo, high(wide_k2)) + (nothing - c1 * r))
         k2, a, o = (each.astype(x.dtype) for each in (k2, minus_k1, -(of.lo * rs)))
         dx, self.xhat = arithmetic.fma(g, rs, arithmetic.fma(d, k2, a)), arithmetic.fma(-d, rs, o)
         usual = [np.isfinite(a) & (np.abs(a) >= arithmetic.least_c2) for a in map(high, (c2, wide_k2))]
-        wide = self.wide | g_apart | d_apart | ~np.isfinite(high(c1)) | (high(c2) != 0) & ~(usual[0] & usual[1])
+        wide = self.wide | g_apart & (not rms) | d_apart
+        wide |= ~np.isfinite(high(c1)) | (high(c2) != 0) & ~(usual[0] & usual[1])
         finite = (np.isfinite(x) & np.isfinite(dy) & np.isfinite(gamma)).all(axis=1, keepdims=True)
         self.dx = np.where(finite, dx, x.dtype.type(np.nan))
         for i in np.flatnonzero((wide | ~np.isfinite(dx)).any(axis=1) & finite[:, 0]):
@@ -321,7 +323,7 @@ class Rows:
             c1, c2 = (Apart.of(c).quad() for c in (c1, c2))
         else:
             c1, c2 = (a.exact(c[i, 0]) for c in (c1, c2))
-        self.dx[i, at] = a.rounded(((dy * gamma - c1) - ((x - mean) * rstd) * c2) * rstd)
+        self.dx[i, at] = a.rounded(((dy * gamma - c1) - ((x - mean) * rstd) * c2) * rstd + a.exact(0.0))
 
     def terms(self, i):
         """Item 5: dgamma's and dbeta's terms of row i, wide, (n,)."""
@@ -343,6 +345,11 @@ def row_blocks(shape, storage, arithmetic):
     return [b * rows // blocks for b in range(blocks + 1)]
 
 
+def without_nan(total):
+    """A low part that is NaN, because TwoSum left the range on its way to a sum that does not, counts as 0."""
+    return Pair(total.hi, np.where(np.isnan(total.lo), 0, total.lo)) if isinstance(total, Pair) else total
+
+
 def row_block_sums(rows, begin, end):
     """Items 2 and 3: dgamma and dbeta of rows begin to end, wide, (n,)."""
     plus, fma, dy, xhat = rows.arithmetic.plus, rows.arithmetic.fma, rows.dy, rows.xhat
@@ -352,14 +359,14 @@ def row_block_sums(rows, begin, end):
         chain = None
         for i in range(first, min(first + 4, end)):
             if rows.wide[i, 0]:
-                sums = [plus(s, term) for s, term in zip(sums, rows.terms(i), strict=True)]
+                sums = [without_nan(plus(s, term)) for s, term in zip(sums, rows.terms(i), strict=True)]
             else:
                 chain = (fma(dy[i], xhat[i], chain[0]), chain[1] + dy[i]) if chain else (dy[i] * xhat[i], dy[i])
         sums = [plus(s, a) for s, a in zip(sums, chain, strict=True)] if chain else sums
     for which, total in enumerate(sums):
-        again, at = zero, ~np.isfinite(high(total))
+        again, at = zero, ~np.isfinite(high(total) + 0 * getattr(total, "lo", 0))
         for i in range(begin, end if at.any() else begin):
-            again = plus(again, rows.terms(i)[which])
+            again = without_nan(plus(again, rows.terms(i)[which]))
         sums[which] = chosen(at, again, total)
     return sums
 
@@ -367,7 +374,7 @@ def row_block_sums(rows, begin, end):
 def finished(total, before, to, arithmetic):
     """Item 4: the sum, added to `before` where that is not None, in the type `to`."""
     total = total if before is None else arithmetic.plus(total, before.astype(np.float64))
-    total = total.hi + total.lo if arithmetic is Double else total
+    total = total.hi + without_nan(total).lo if arithmetic is Double else total
     return narrowed(np.where(np.isfinite(total), total, np.nan), to)
 
 

@@ -33,7 +33,8 @@ bool RoundColumns(const double* sums, size_t low, const double* there, size_t n,
     using W = Wide<A, decltype(d)>;
     W total = W::From(d, hn::LoadU(d, sums + i), hn::LoadU(d, sums + low + i));
     if (there != nullptr) AccumulateSum(d, total, hn::LoadU(d, there + i));
-    const auto value = hn::Add(total.hi, total.Low(d));
+    const auto rest = total.Low(d);  // NaN where TwoSum left the range on its way to a sum that does not
+    const auto value = hn::Add(total.hi, hn::IfThenElseZero(hn::Eq(rest, rest), rest));
     hn::StoreU(value, d, values + i);
     finite = hn::MulAdd(value, hn::Zero(d), finite);  // stays 0 while all are finite, else becomes NaN
   };

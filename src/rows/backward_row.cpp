@@ -219,12 +219,14 @@ void BackwardRows<T>::repair_columns(const GradientScalars* scalars, Rows rows, 
   const GradientColumns<A> to = columns_at<A>(sums, range.first);
   double* const places[] = {to.sums.dgamma, to.sums.dbeta};
   const auto are_finite = kernels_.in<double>().are_finite;
-  if (are_finite(places[0], cols) && are_finite(places[1], cols)) return;
+  const std::size_t low = to.sums.low;
+  const auto all_finite = [&](const double* place) { return are_finite(place, cols) && are_finite(place + low, cols); };
+  if (all_finite(places[0]) && all_finite(places[1])) return;
   A* const chains[] = {to.dgamma_chain, to.dbeta_chain};  // not 0: these columns
   for (std::size_t i = 0; i < 2; ++i) {
     for (std::size_t c = 0; c < cols; ++c) {
-      chains[i][c] = std::isfinite(places[i][c]) ? A{0} : A{1};
-      if (chains[i][c] != 0) places[i][c] = places[i][c + to.sums.low] = 0;
+      chains[i][c] = std::isfinite(places[i][c]) && std::isfinite(places[i][c + low]) ? A{0} : A{1};
+      if (chains[i][c] != 0) places[i][c] = places[i][c + low] = 0;
     }
   }
   for (std::size_t row = rows.first; row < rows.end; ++row) {

@@ -53,7 +53,8 @@ void accumulate(double* sum, std::size_t low, double hi, double lo) {
   auto total = Number<A>::From(kOne, sum[0], sum[low]);
   AccumulateSum(kOne, total, hi);
   sum[0] = total.hi;
-  if (low != 0) sum[low] = total.Low(kOne) + lo;
+  const double rest = total.Low(kOne) + lo;
+  if (low != 0) sum[low] = std::isnan(rest) ? 0 : rest;  // TwoSum may leave the range on its way to a sum that does not
 }
 
 }  // namespace
