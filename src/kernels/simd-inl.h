@@ -255,10 +255,12 @@ HWY_INLINE void StoreArithmetic(hn::Vec<D> v, D d, T* p) {
   }
 }
 
-// Loads the first n elements at p, at most Lanes(d), with 0 in the other lanes; stores the first n lanes to p.
+// Loads the first n elements at p, at most Lanes(d), with 0 in the other lanes; stores the first n lanes to p. Without
+// masks in hardware, Highway's MaskedLoad reads all lanes, also those that do not exist.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> LoadFirst(D d, const T* p, size_t n) {
-  if constexpr (std::is_same_v<T, hn::TFromD<D>>) {
+  constexpr bool kMasks = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3;
+  if constexpr (kMasks && std::is_same_v<T, hn::TFromD<D>>) {
     return hn::MaskedLoad(hn::FirstN(d, n), d, p);
   } else {
     T first[hn::MaxLanes(d)] = {};
