@@ -105,32 +105,17 @@ struct JoinScaledMoments {
 template <class A>
 using ScaledMomentTree = JoinTree<JoinScaledMoments<A>>;
 
-// The sums of two blocks without exponents.
-template <class A>
-struct JoinGradients {
-  using Part = BlockSums;
-
-  static Part sums_of(const GradientNode& n) { return {{n.g_hi, n.g_lo}, {n.gd_hi, n.gd_lo}}; }
-  static GradientNode node_of(const Part& part) { return {part.s.hi, part.s.lo, part.q.hi, part.q.lo}; }
-  static WideNumber add(const WideNumber& a, const WideNumber& b) {
-    using namespace plain;
-    return to_memory(Add(kOne, from_memory<A>(a), from_memory<A>(b)));
-  }
-  static Part join(const Part& left, const Part& right) { return {add(left.s, right.s), add(left.q, right.q)}; }
-};
-
 // Joins the sums of a row's blocks in the same tree as their moments. Two parts are joined at the larger exponents.
 template <class A>
 struct JoinGradientSums {
   using Part = GradientSums;
 
   static Part join(const Part& left, const Part& right) {
-    using Plain = JoinGradients<A>;
     Part a = left, b = right;
     const auto join_at = [&](int more) {
       bring_together(a.sums.g_hi, a.sums.g_lo, a.g_exponent, b.sums.g_hi, b.sums.g_lo, b.g_exponent, more);
       bring_together(a.sums.gd_hi, a.sums.gd_lo, a.gd_exponent, b.sums.gd_hi, b.sums.gd_lo, b.gd_exponent, more);
-      return Plain::node_of(Plain::join(Plain::sums_of(a.sums), Plain::sums_of(b.sums)));
+      return add(a.sums, b.sums);
     };
     GradientNode sum = join_at(0);
     // In f64 arithmetic finite sums may add up to more than f64 holds.
@@ -142,6 +127,14 @@ struct JoinGradientSums {
   void store(const Part& part, std::size_t node) const { nodes[node] = part; }
 
   static constexpr int kSpareExponent = 64;
+
+  static GradientNode add(const GradientNode& a, const GradientNode& b) {
+    using namespace plain;
+    using W = Number<A>;
+    const W g = Add(kOne, W::From(kOne, a.g_hi, a.g_lo), W::From(kOne, b.g_hi, b.g_lo));
+    const W gd = Add(kOne, W::From(kOne, a.gd_hi, a.gd_lo), W::From(kOne, b.gd_hi, b.gd_lo));
+    return {g.hi, g.Low(kOne), gd.hi, gd.Low(kOne)};
+  }
 
   // Brings two numbers to the larger exponent, plus `more`.
   static void bring_together(double& a_hi, double& a_lo, int& a_exponent, double& b_hi, double& b_lo, int& b_exponent,
