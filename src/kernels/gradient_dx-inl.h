@@ -127,7 +127,7 @@ HWY_INLINE bool AllFinite(V watch) {
   return hn::AllTrue(hn::ScalableTag<A>(), hn::Eq(hn::Sub(watch, watch), hn::Zero(hn::ScalableTag<A>())));
 }
 
-// A row's columns from c on, as many as fill vectors, by twos; or the `left` ones that do not. Returns where it ends.
+// A row's columns from c to n, as many as fill vectors, by twos; kPart: those that do not. Returns where it ends.
 // kStream: non-temporal stores; dx is then aligned to a whole vector.
 template <class T, Chain kChain, bool kStream, bool kPart, class A = Arithmetic<T>>
 HWY_INLINE size_t DxOfPart(const T* x, const T* dy, T* dx, const A* gamma, size_t c, size_t n,

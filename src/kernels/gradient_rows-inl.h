@@ -1,4 +1,4 @@
-// Gradients of short rows in one call: sums, scalars, dx and columns, row by row, or kChainRows narrow rows at once.
+// Gradients of short rows in one call: sums, scalars, dx and columns, row by row, or kNarrowRows narrow rows at once.
 // Included once per target.
 #pragma once
 
@@ -147,7 +147,7 @@ HWY_INLINE Done GradientsOfFew(const GradientShortRows<T>& all, size_t first, bo
   } else {
 #pragma GCC unroll 1
     for (size_t r = 0; r < kRows; ++r, rows.Next()) {
-      const bool ends = all.ends_chain(first + r);
+      const bool ends = all.block.ends_chain(all.first + first + r);
       finite &= DxOfRow<T>({rows.x, rows.dy, gamma, n, 0}, rows.dx, scalars.get().of(r), all.columns, {!open, ends},
                            all.stream);
       open = !ends;
@@ -159,12 +159,12 @@ HWY_INLINE Done GradientsOfFew(const GradientShortRows<T>& all, size_t first, bo
 template <class T>
 GradientsDone GradientsOfShortRows(const GradientShortRows<T>& all) {
   static_assert(kNarrowRows % kChainRows == 0);
-  bool open = !all.place.begins;
+  bool open = all.open;
   const bool is_narrow = all.n <= kNarrowColumns;
   for (size_t row = all.begin; row < all.count;) {
     Done done = Done::none;
     size_t n = kNarrowRows;
-    if (is_narrow && (all.at + row) % kChainRows == 0 && n <= all.count - row) {
+    if (is_narrow && all.block.place(all.first + row) == 0 && n <= all.count - row) {
       done = GradientsOfFew<T, kNarrowRows>(all, row, open);
     }
     if (done == Done::none) {
@@ -173,7 +173,7 @@ GradientsDone GradientsOfShortRows(const GradientShortRows<T>& all) {
     }
     if (HWY_UNLIKELY(done != Done::all)) return done == Done::none ? GradientsDone{row, 0} : GradientsDone{row + n, n};
     row += n;
-    open = !all.ends_chain(row - 1);
+    open = !all.block.ends_chain(all.first + row - 1);
   }
   return {all.count, 0};
 }

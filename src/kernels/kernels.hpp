@@ -262,21 +262,26 @@ struct RowStatistics {
   double mean_hi[kMaxShortRows], mean_lo[kMaxShortRows], rstd[kMaxShortRows], rstd_lo[kMaxShortRows];
 };
 
+// Rows [first, end), which share the sums of their columns, in chains of kChainRows from the first on.
+struct RowBlock {
+  std::size_t place(std::size_t row) const { return (row - first) % kChainRows; }
+  bool ends_chain(std::size_t row) const { return place(row) + 1 == kChainRows || row + 1 == end; }
+
+  std::size_t first, end;
+};
+
 // Short rows at even distances, from row `begin` on, for their sums, scalars, dx and columns.
 template <class T>
 struct GradientShortRows {
-  bool ends_chain(std::size_t row) const {
-    return (at + row + 1) % kChainRows == 0 || (place.ends && row + 1 == count);
-  }
-
   EvenRows<const T> x, dy;
   EvenRows<T> dx;
   std::size_t begin, count, n;
   const Arithmetic<T>* gamma;
   const RowStatistics& statistics;
   GradientColumns<Arithmetic<T>> columns;
-  std::size_t at;    // the place of the first row in its row block
-  ChainPlace place;  // begins: row `begin` begins its chains; ends: the last row ends the row block
+  RowBlock block;
+  std::size_t first;  // the number of row 0 in the problem
+  bool open;          // whether there are rows before row `begin` in its chains
   bool centred, stream;
   std::size_t ahead;  // see GradientPiece
 };

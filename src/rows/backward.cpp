@@ -33,7 +33,7 @@ BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, 
 template <class T>
 void BackwardRows<T>::run(std::size_t first, std::size_t count, const ColumnSums& sums) {
   if (sums.values != nullptr) std::fill_n(sums.values, sums.stride * column_numbers(p_), 0.0);
-  const Rows rows{first, first + count};
+  const RowBlock rows{first, first + count};
   if (p_.scalars != nullptr) {
     for (std::size_t col = 0; col < p_.cols; col += piece_) {
       run_rows(p_.scalars, rows, {col, std::min(col + piece_, p_.cols)}, sums);
@@ -67,7 +67,8 @@ void BackwardRows<T>::find_scalars(std::size_t first, std::size_t count, Gradien
 // Some columns of a row block, of whole rows where their scalars are not known. Sums over rows may have to be made
 // again, from x and dy: where dx takes their place it is made last.
 template <class T>
-void BackwardRows<T>::run_rows(const GradientScalars* scalars, Rows rows, ColumnRange range, const ColumnSums& sums) {
+void BackwardRows<T>::run_rows(const GradientScalars* scalars, RowBlock rows, ColumnRange range,
+                               const ColumnSums& sums) {
   const auto run = [&](const ColumnSums& to, Want want) {
     open_ = false;
     for (std::size_t row = rows.first; row < rows.end; ++row) {
@@ -82,7 +83,7 @@ void BackwardRows<T>::run_rows(const GradientScalars* scalars, Rows rows, Column
 }
 
 template <class T>
-void BackwardRows<T>::run_row(std::size_t row, Rows rows, const ColumnSums& sums, Want want) {
+void BackwardRows<T>::run_row(std::size_t row, RowBlock rows, const ColumnSums& sums, Want want) {
   GradientScalars s;
   find_scalars(row, 1, &s);
   map_row(row, s, {0, p_.cols}, sums, rows.ends_chain(row), want);
@@ -90,7 +91,7 @@ void BackwardRows<T>::run_row(std::size_t row, Rows rows, const ColumnSums& sums
 
 // Rows of one block that are of type T, dense and apart.
 template <class T>
-void BackwardRows<T>::run_short_rows(Rows rows, const ColumnSums& sums) {
+void BackwardRows<T>::run_short_rows(RowBlock rows, const ColumnSums& sums) {
   const std::size_t most = !kWide && p_.rstd.data != nullptr ? kMaxShortRows : kMaxGroup;
   RowStatistics statistics;
   open_ = false;
@@ -107,8 +108,8 @@ void BackwardRows<T>::run_short_rows(Rows rows, const ColumnSums& sums) {
 }
 
 template <class T>
-void BackwardRows<T>::run_even_rows(std::size_t first, std::size_t count, const RowStatistics& statistics, Rows rows,
-                                    const ColumnSums& sums) {
+void BackwardRows<T>::run_even_rows(std::size_t first, std::size_t count, const RowStatistics& statistics,
+                                    RowBlock rows, const ColumnSums& sums) {
   GradientShortRows<T> all{{x_.get().block(first, 0, p_.cols), x_.get().step()},
                            {dy_.get().block(first, 0, p_.cols), dy_.get().step()},
                            {sink_.block(first, 0, p_.cols), sink_.step()},
@@ -118,13 +119,14 @@ void BackwardRows<T>::run_even_rows(std::size_t first, std::size_t count, const 
                            gamma_.block(0, p_.cols),
                            statistics,
                            columns_at<A>(sums, 0),
-                           first - rows.first,
-                           {false, first + count == rows.end},
+                           rows,
+                           first,
+                           open_,
                            is_centred(),
                            stream_,
                            ahead_};
   while (all.begin < count) {
-    all.place.begins = !open_;
+    all.open = open_;
     const GradientsDone done = kernels_.of<T>().gradient_short_rows(all);
     if (done.next != all.begin) open_ = !rows.ends_chain(first + done.next - 1);
     all.begin = done.next;

@@ -68,19 +68,12 @@ class BackwardRows {
   static constexpr bool kWide = std::is_same_v<A, double>;
   enum class Want { all, columns, dx };
 
-  // A row block.
-  struct Rows {
-    bool ends_chain(std::size_t row) const { return (row + 1 - first) % kChainRows == 0 || row + 1 == end; }
-
-    std::size_t first, end;
-  };
-
-  void run_rows(const GradientScalars* scalars, Rows rows, ColumnRange range, const ColumnSums& sums);
-  void run_short_rows(Rows rows, const ColumnSums& sums);
-  void run_even_rows(std::size_t first, std::size_t count, const RowStatistics& statistics, Rows rows,
+  void run_rows(const GradientScalars* scalars, RowBlock rows, ColumnRange range, const ColumnSums& sums);
+  void run_short_rows(RowBlock rows, const ColumnSums& sums);
+  void run_even_rows(std::size_t first, std::size_t count, const RowStatistics& statistics, RowBlock rows,
                      const ColumnSums& sums);
-  void run_row(std::size_t row, Rows rows, const ColumnSums& sums, Want want);
-  void repair_columns(const GradientScalars* scalars, Rows rows, ColumnRange range, const ColumnSums& sums);
+  void run_row(std::size_t row, RowBlock rows, const ColumnSums& sums, Want want);
+  void repair_columns(const GradientScalars* scalars, RowBlock rows, ColumnRange range, const ColumnSums& sums);
 
   void find_statistics(std::size_t first, std::size_t count, GradientScalars* scalars);
   bool find_short_statistics(std::size_t first, std::size_t count, RowStatistics& statistics);
