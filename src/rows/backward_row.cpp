@@ -212,7 +212,7 @@ template <class T>
 
 // Sums over rows that left the range on the way: anew, in wide numbers.
 template <class T>
-void BackwardRows<T>::repair_columns(const GradientScalars* scalars, Rows rows, ColumnRange range,
+void BackwardRows<T>::repair_columns(const GradientScalars* scalars, RowBlock rows, ColumnRange range,
                                      const ColumnSums& sums) {
   if (sums.values == nullptr) return;
   const std::size_t cols = range.end - range.first;
@@ -220,7 +220,9 @@ void BackwardRows<T>::repair_columns(const GradientScalars* scalars, Rows rows, 
   double* const places[] = {to.sums.dgamma, to.sums.dbeta};
   const auto are_finite = kernels_.in<double>().are_finite;
   const std::size_t low = to.sums.low;
-  const auto all_finite = [&](const double* place) { return are_finite(place, cols) && are_finite(place + low, cols); };
+  const auto all_finite = [&](const double* place) {
+    return are_finite(place, cols) && (low == 0 || are_finite(place + low, cols));
+  };
   if (all_finite(places[0]) && all_finite(places[1])) return;
   A* const chains[] = {to.dgamma_chain, to.dbeta_chain};  // not 0: these columns
   for (std::size_t i = 0; i < 2; ++i) {
