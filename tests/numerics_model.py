@@ -162,11 +162,11 @@ class Double:
 
     @staticmethod
     def first_sums(x):
-        """Item 2, layer norm: x (steps, 16) to the lanes' sums from the anchors on, Q negative where it is not held."""
+        """Items 2 and 3, layer norm: x (steps, 16) to S and Q; Q is negative if an anchor did not hold."""
         largest = np.abs(x[0]).max()
         bits = np.float64(largest).view(np.uint64) & np.uint64(0x7FF0000000000000)
         power = bits.view(np.float64)
-        a_s, a_q = power * 2.0**11, (power * power) * 2.0**12
+        a_s, a_q = power * 2.0**13, (power * power) * 2.0**15
         s_hi, q_hi = np.full(LANES, a_s), np.full(LANES, a_q)
         s_lo, q_lo = np.zeros((2, LANES))
         for row in x:
@@ -174,8 +174,8 @@ class Double:
             s_hi, s_lo = h, s_lo + (row - (h - s_hi))
             h = fma64(row, row, q_hi)
             q_hi, q_lo = h, q_lo + fma64(row, row, -(h - q_hi))
-        held = (q_hi <= a_q + a_q).all()
-        s, q = Pair(s_hi - a_s, s_lo), Pair(q_hi - a_q, q_lo)
+        held = (q_hi <= 1.125 * a_q).all()
+        s, q = (Pair(*two_sum(tree(hi), tree(lo))) for hi, lo in ((s_hi - a_s, s_lo), (q_hi - a_q, q_lo)))
         return s, q if held else -q
 
     @staticmethod
@@ -234,7 +234,10 @@ class Single:
             q = q + row * row
         return s, q
 
-    first_sums = sums
+    @staticmethod
+    def first_sums(x):
+        """Items 2 and 3: x (steps, 16), f32, to S and Q."""
+        return map(tree, Single.sums(x))
 
     @staticmethod
     def deviations(x, mean):
@@ -286,7 +289,7 @@ def block_moments(x, rms, arithmetic):
     m = len(x)
     if rms:
         return m, arithmetic.wide(0), tree(arithmetic.sums(steps_of(x))[1])
-    s, q = map(tree, arithmetic.first_sums(steps_of(x)))
+    s, q = arithmetic.first_sums(steps_of(x))
     mean = s / m
     m2 = q - arithmetic.square_of_sum(s, mean, m)
     return second_pass(x, mean, arithmetic) if high(m2) < 2.0**-16 * high(q) else (m, mean, m2)

@@ -53,19 +53,20 @@ class ChannelsFirstSums {
   static HWY_INLINE WideSums<W> Fold(W (&s)[kLanes], W (&q)[kLanes], const RowAnchors& anchors) {
     if constexpr (kHasAnchors) {
       const DF64 d;
+      Parts<DF64> s_parts[kLanes], q_parts[kLanes];
       auto held = anchors.Held(q[0].hi);
       for (size_t lane = 0; lane < kLanes; ++lane) {
         held = hn::And(held, anchors.Held(q[lane].hi));
-        s[lane] = Without(s[lane], anchors.Sum());
-        q[lane] = Without(q[lane], anchors.Square());
+        s_parts[lane] = Without(s[lane], anchors.Sum());
+        q_parts[lane] = Without(q[lane], anchors.Square());
       }
-      const auto negated = [&](W w) HWY_ATTR {
-        const W other = Negate(d, w);
-        return W{hn::IfThenElse(held, w.hi, other.hi), hn::IfThenElse(held, w.lo, other.lo)};
-      };
-      return {FoldVectors<kLanes, 1>(s), negated(FoldVectors<kLanes, 1>(q))};
+      const W sum = Normalised(d, FoldVectors<kLanes, 1>(s_parts)),
+              square = Normalised(d, FoldVectors<kLanes, 1>(q_parts));
+      const W negated = Negate(d, square);
+      return {sum, {hn::IfThenElse(held, square.hi, negated.hi), hn::IfThenElse(held, square.lo, negated.lo)}};
+    } else {
+      return {FoldVectors<kLanes, 1>(s), FoldVectors<kLanes, 1>(q)};
     }
-    return {FoldVectors<kLanes, 1>(s), FoldVectors<kLanes, 1>(q)};
   }
 
   static HWY_INLINE void SumLane(const ChannelsFirstRows<T>& rows, size_t row, size_t lane, const RowAnchors* anchors,

@@ -7,13 +7,6 @@ HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
 using DScalar = hn::CappedTag<double, 1>;
-template <class A>
-using LaneSum = Wide<A, DScalar>;
-
-template <class A>
-HWY_INLINE WideNumber ToMemory(const LaneSum<A>& w) {
-  return {hn::GetLane(w.hi), hn::GetLane(w.Low(DScalar()))};
-}
 
 // Element c of a block belongs to lane c mod kLanes. bfloat16 is split by words into even and odd elements, which costs
 // less than widening in order; other types keep lanes in order. Joining distant lanes first and neighbours last gives
@@ -22,11 +15,11 @@ template <class T>
 inline constexpr bool kEvenThenOdd = std::is_same_v<T, bfloat16>;
 
 // The result of adding lanes as far as whole vectors go: one vector, or one of even and one of odd lanes.
-template <class A, bool kSplit>
+template <class W, bool kSplit>
 struct FoldedLanes {
   static constexpr size_t kParts = kSplit ? 2 : 1;
 
-  Wide<A, DF64> parts[kParts];
+  W parts[kParts];
 };
 
 // The tree of kCount vectors, kStep apart: the first is added to the one kCount / 2 further, and so on. It is written
@@ -42,21 +35,23 @@ HWY_INLINE W FoldVectors(const W* v) {
 
 // Adds lanes l and l + 8 of a block. Later steps add l and l + 4, then l and l + 2, then l and l + 1. kSplit: even
 // lanes come first, then odd ones.
-template <class A, bool kSplit>
-HWY_INLINE FoldedLanes<A, kSplit> FoldLanes(const Wide<A, DF64>* lanes) {
-  using Folded = FoldedLanes<A, kSplit>;
+template <bool kSplit, class W>
+HWY_INLINE FoldedLanes<W, kSplit> FoldLanes(const W* lanes) {
+  using Folded = FoldedLanes<W, kSplit>;
   constexpr size_t kEach = kLanes / hn::MaxLanes(DF64()) / Folded::kParts;
   if constexpr (kSplit) return {{FoldVectors<kEach, 1>(lanes), FoldVectors<kEach, 1>(lanes + kEach)}};
   return {{FoldVectors<kEach, 1>(lanes)}};
 }
 
 // Joins the folded lanes of one sum to one number.
-template <class A, bool kSplit>
-HWY_INLINE WideNumber JoinFolded(const FoldedLanes<A, kSplit>& folded) {
+template <class W, bool kSplit>
+HWY_INLINE WideNumber JoinFolded(const FoldedLanes<W, kSplit>& folded) {
   const DF64 d;
+  const DScalar one;
   auto sum = JoinLanes(d, folded.parts[0]);
-  if constexpr (kSplit) sum = internal::HWY_NAMESPACE::Add(DScalar(), sum, JoinLanes(d, folded.parts[1]));
-  return ToMemory<A>(sum);
+  if constexpr (kSplit) sum = internal::HWY_NAMESPACE::Add(one, sum, JoinLanes(d, folded.parts[1]));
+  const auto wide = Normalised(one, sum);
+  return {hn::GetLane(wide.hi), hn::GetLane(wide.Low(one))};
 }
 
 #if HWY_TARGET != HWY_SCALAR
@@ -83,9 +78,9 @@ HWY_INLINE W AddLanes(const W& a, const W& b) {
 #endif
 
 // Folds to one vector. kSplit: even lanes are in its lower half, odd lanes in the upper.
-template <class A, bool kSplit>
-HWY_INLINE Wide<A, DF64> FoldedToOne(const FoldedLanes<A, kSplit>& folded) {
-  constexpr size_t kLast = FoldedLanes<A, kSplit>::kParts - 1;
+template <class W, bool kSplit>
+HWY_INLINE W FoldedToOne(const FoldedLanes<W, kSplit>& folded) {
+  constexpr size_t kLast = FoldedLanes<W, kSplit>::kParts - 1;
 #if HWY_TARGET == HWY_SCALAR
   return kSplit ? Add(DF64(), folded.parts[0], folded.parts[kLast]) : folded.parts[0];
 #else

@@ -170,7 +170,7 @@ struct ShortRows {
   std::size_t ahead;  // see SumRows
   TermRows<T> terms;
   bool stream;   // see MapRows
-  bool few;      // 2 to kFewRows in a group, kStep columns or more, f32 arithmetic, no terms, no streaming
+  bool few;      // 2 to kFewRows in a group, kStep columns or more, no terms, no streaming
   bool in_turn;  // all groups use the same memory in y, each until mapped() is called
   // Called when group t is finished, unless it ends the kernel, and when it is normalised. May be null.
   using Hook = void(void* context, std::size_t t);
@@ -356,7 +356,7 @@ struct Kernels {
   ArithmeticKernels<float> in_f32;
   std::array<std::array<Convert*, kDTypeCount>, kDTypeCount> convert;  // [from][to]; to or from is f32 or f64
   std::array<Transpose*, 3> transpose;                                 // for elements of 2, 4 and 8 bytes
-  bool maps_beside_sums;  // f32 arithmetic: sums and normalise step are one loop
+  bool maps_beside_sums;                                               // sums and normalise step are one loop
 };
 
 }  // namespace evenorm::internal

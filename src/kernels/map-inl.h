@@ -127,39 +127,38 @@ void MapRowsOf(const MapRows<T>& map) {
 }
 
 // True if there are enough registers for a row's sums and a normalise step at once.
-template <class T>
-inline constexpr bool kMapsBesideSums = HWY_NATIVE_FMA&& std::is_same_v<Arithmetic<T>, float>&& hn::MaxLanes(DF64()) >=
-                                        4;
+inline constexpr bool kMapsBesideSums = HWY_NATIVE_FMA && hn::MaxLanes(DF64()) >= 4;
 
 // Normalises n columns of one row and sums as many of another, alternately, a few columns at a time. kColumns, before:
 // see LaneSums::AddBeside(). kStream: with non-temporal stores; y must be aligned to a whole vector.
-template <bool kCentredMap, bool kCentred, bool kStream, size_t kColumns, class T, class Before>
-HWY_INLINE void MapBesideSums(const MapScalars<float>& scalars, const T* x, const float* gamma, const float* beta,
-                              size_t n, T* y, const T* next_x, const Before& before, LaneSums<float, T>& sums) {
-  const DF32 d;
-  constexpr size_t kN = hn::MaxLanes(d);
-  const MapVectors<kCentredMap, DF32> map(d, scalars);
-  sums.template AddBeside<kColumns>(next_x, n, AboutZero<kCentred, float>(), before, [&](size_t c) HWY_ATTR {
-    for (size_t i = 0; i < kBesideStep; i += 2 * kN) {
+template <bool kCentredMap, bool kCentred, bool kStream, size_t kColumns, class A, class T, class Before>
+HWY_INLINE void MapBesideSums(const MapScalars<A>& scalars, const T* x, const A* gamma, const A* beta, size_t n, T* y,
+                              const T* next_x, const Before& before, SumsAboutZero<T, kCentred>& sums) {
+  const hn::ScalableTag<A> d;
+  constexpr size_t kN = hn::MaxLanes(d), kBeside = SumsAboutZero<T, kCentred>::kBeside;
+  static_assert(kBeside % (2 * kN) == 0);
+  const MapVectors<kCentredMap, decltype(d)> map(d, scalars);
+  sums.template AddBeside<kColumns>(next_x, n, AboutZero<kCentred, A>(), before, [&](size_t c) HWY_ATTR {
+    for (size_t i = 0; i < kBeside; i += 2 * kN) {
       const size_t at = c + i;
       map.template MapPair<kStream>(d, x + at, LoadPair(d, gamma + at), LoadPair(d, beta + at), y + at);
     }
   });
 }
 // The same in steps, with a centre or without.
-template <bool kCentred, class T, class Before>
-HWY_INLINE void MapStepsBesideSums(const MapScalars<float>& scalars, const T* x, const float* gamma, const float* beta,
-                                   size_t n, T* y, const T* next_x, const Before& before, LaneSums<float, T>& sums) {
-  constexpr size_t kSteps = LaneSums<float, T>::kSteps;
+template <bool kCentred, class A, class T, class Before>
+HWY_INLINE void MapStepsBesideSums(const MapScalars<A>& scalars, const T* x, const A* gamma, const A* beta, size_t n,
+                                   T* y, const T* next_x, const Before& before, SumsAboutZero<T, kCentred>& sums) {
+  constexpr size_t kSteps = SumsAboutZero<T, kCentred>::kSteps;
   scalars.centre != 0
       ? MapBesideSums<true, kCentred, false, kSteps>(scalars, x, gamma, beta, n, y, next_x, before, sums)
       : MapBesideSums<false, kCentred, false, kSteps>(scalars, x, gamma, beta, n, y, next_x, before, sums);
 }
 
 // The remaining columns of two rows of n columns, from column `from` on: sums of the one, normalises the other.
-template <bool kCentred, class T>
-HWY_INLINE void SumAndMapRest(const T* next_x, LaneSums<float, T>& sums, const MapScalars<float>& scalars, const T* x,
-                              const float* gamma, const float* beta, size_t from, size_t n, T* y) {
+template <bool kCentred, class A, class T>
+HWY_INLINE void SumAndMapRest(const T* next_x, SumsAboutZero<T, kCentred>& sums, const MapScalars<A>& scalars,
+                              const T* x, const A* gamma, const A* beta, size_t from, size_t n, T* y) {
   AddAboutZero<T, kCentred>(next_x + from, n - from, sums);
   MapWhole(false, scalars, x + from, gamma + from, beta + from, n - from, y + from);
 }
@@ -195,7 +194,7 @@ EVENORM_INLINE_LOOP SumsAboutZero<T, kCentred> MapAndSumRow(const MapRows<T>& ma
   T* y = map.y.at(i);
   const bool stream = map.stream && IsAlignedToVector(y);
   SumsAboutZero<T, kCentred> sums;
-  if constexpr (kMapsBesideSums<T>) {
+  if constexpr (kMapsBesideSums) {
     const bool plain =
         !stream && hooks.before_map == nullptr && hooks.before_sum == nullptr && map.copy.first == nullptr;
     if (plain) {
@@ -229,7 +228,7 @@ HWY_NOINLINE void MapAndSumRows(const MapRows<T>& map, const SumRows<T>& next, c
   };
   size_t i = 0;
   constexpr size_t kN = hn::MaxLanes(DF64());
-  LanesOfRows<T, kCentred> lanes;
+  LanesOfRows<SumsAboutZero<T, kCentred>, kCentred> lanes;
   for (; i + kN <= rows; i += kN) {
     for (size_t r = 0; r < kN; ++r) {
       lanes.Set(r, MapAndSumRow<T, kCentred>(map, next, hooks, i + r, mapped).Fold());

@@ -1,5 +1,5 @@
-// The pipeline for groups of rows of at most kStep columns in f32 arithmetic. A row of 32 columns takes only 20
-// instructions, so everything else for a row must be short, too. Included once per target.
+// The pipeline for groups of rows of at most kStep columns. A row of 32 columns of f32 takes only 20 instructions, so
+// everything else for a row must be short, too. Included once per target.
 #pragma once
 
 #include "kernels/map-inl.h"
@@ -8,17 +8,20 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// Types and columns for which this pipeline is faster: completely unrolled loops and, with wide vectors, any f32.
+// Types and columns for which this pipeline is faster: completely unrolled loops, and any columns of f64 and, with wide
+// vectors, of f32.
 template <class T>
-inline constexpr bool kHasNarrowTurns = kMapsBesideSums<T> && (HWY_TARGET == HWY_AVX3 || std::is_same_v<T, float>);
+inline constexpr bool kHasNarrowTurns = kMapsBesideSums && (HWY_TARGET == HWY_AVX3 || sizeof(T) >= sizeof(float));
 template <class T>
-inline constexpr bool kAnyColumns = HWY_TARGET == HWY_AVX3&& std::is_same_v<T, float>;
+inline constexpr bool kAnyColumns = std::is_same_v<T, double> || (HWY_TARGET == HWY_AVX3 && std::is_same_v<T, float>);
+template <class T>
 constexpr bool is_unrolled(size_t columns) {
+  if (std::is_same_v<T, double>) return columns == 32;
   return (columns == 32 || columns == 64 || columns == 128) && columns <= 4 * kBesideStep;
 }
 template <class T>
 constexpr bool takes_narrow_turns(size_t columns) {
-  return is_unrolled(columns) || (kAnyColumns<T> && columns >= kBesideStep && columns <= kStep);
+  return is_unrolled<T>(columns) || (kAnyColumns<T> && columns >= kBesideStep && columns <= kStep);
 }
 
 // The two steps that finish a group are not inlined, because among the rows no registers are free for them.
@@ -35,6 +38,8 @@ HWY_NOINLINE bool FinishNarrowMaps(RowGroup<A>& group, const Count& columns, dou
 // Lanes are joined in the next iteration, and their group is finished between its rows, so that nothing waits.
 template <class T, bool kCentred>
 class NarrowTurns {
+  using A = Arithmetic<T>;
+
  public:
   HWY_INLINE explicit NarrowTurns(const ShortRows<T>& rows) : rows_(rows), columns_(static_cast<double>(rows.n)) {}
 
@@ -54,7 +59,7 @@ class NarrowTurns {
   }
 
  private:
-  RowGroup<float>& group(size_t turn) const { return rows_.groups[turn % kGroups]; }
+  RowGroup<A>& group(size_t turn) const { return rows_.groups[turn % kGroups]; }
 
   template <bool kCentredMap>
   HWY_INLINE void TurnSo(size_t turn) {
@@ -68,8 +73,10 @@ class NarrowTurns {
   template <bool kCentredMap, bool kStream>
   HWY_INLINE void TurnOf(size_t turn) {
     if (rows_.n == 32) return Turn<kCentredMap, kStream, 32>(turn);
-    if (rows_.n == 64) return Turn<kCentredMap, kStream, 64>(turn);
-    if constexpr (is_unrolled(128)) {
+    if constexpr (is_unrolled<T>(64)) {
+      if (rows_.n == 64) return Turn<kCentredMap, kStream, 64>(turn);
+    }
+    if constexpr (is_unrolled<T>(128)) {
       if (rows_.n == 128) return Turn<kCentredMap, kStream, 128>(turn);
     }
     if constexpr (kAnyColumns<T>) Turn<true, kStream, 0>(turn);  // subtracting 0 changes no bit
@@ -79,8 +86,8 @@ class NarrowTurns {
   template <bool kCentredMap, bool kStream, size_t kColumns>
   HWY_NOINLINE void Turn(size_t turn) {
     const size_t n = kColumns != 0 ? kColumns : rows_.n, beside = n / kBesideStep * kBesideStep, ahead = rows_.ahead;
-    const float *gamma = rows_.gamma, *beta = rows_.beta;
-    const MapScalarsOfRows<float>& scalars_of_rows = group(turn).map;
+    const A *gamma = rows_.gamma, *beta = rows_.beta;
+    const MapScalarsOfRows<A>& scalars_of_rows = group(turn).map;
     const auto x_step = static_cast<uintptr_t>(rows_.x.step), y_step = static_cast<uintptr_t>(rows_.y.step);
     auto x_at = reinterpret_cast<uintptr_t>(rows_.x.at(turn * kMaxGroup));
     auto y_at = reinterpret_cast<uintptr_t>(rows_.y_of(turn));
@@ -89,9 +96,9 @@ class NarrowTurns {
       const T *x = reinterpret_cast<const T*>(x_at), *later_x = reinterpret_cast<const T*>(later_at);
       T* y = reinterpret_cast<T*>(y_at);
       if (ahead != 0) FetchBehind(later_x, n * sizeof(T), ahead);
-      LaneSums<float, T> sums;
+      SumsAboutZero<T, kCentred> sums;
       sums.Begin(later_x, n);
-      const MapScalars<float> scalars = scalars_of_rows.of(row);
+      const MapScalars<A> scalars = scalars_of_rows.of(row);
       const auto nothing = [](size_t) {};
       MapBesideSums<kCentredMap, kCentred, kStream, kColumns>(scalars, x, gamma, beta, beside, y, later_x, nothing,
                                                               sums);
@@ -106,7 +113,7 @@ class NarrowTurns {
     }
   }
 
-  LanesOfRows<T, kCentred> lanes_;
+  LanesOfRows<SumsAboutZero<T, kCentred>, kCentred> lanes_;
   const ShortRows<T>& rows_;
   const Count columns_;
   bool second_pass_ = false, extreme_ = false;

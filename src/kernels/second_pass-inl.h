@@ -10,7 +10,7 @@ namespace evenorm::internal::HWY_NAMESPACE {
 
 // The sums of n columns about k. Whole lanes stay in registers; with an incomplete last one, lanes are in memory.
 template <class T, class A = Arithmetic<T>>
-HWY_INLINE FoldedSums<A, T> SumsAbout(const T* x, size_t n, const WideNumber& k) {
+HWY_INLINE typename LaneSums<A, T>::Folded SumsAbout(const T* x, size_t n, const WideNumber& k) {
   const DF64 d;
   const auto wide_k = Wide<A, DF64>::From(d, hn::Set(d, k.hi), hn::Set(d, k.lo));
   const auto all = hn::Eq(hn::Zero(d), hn::Zero(d));
@@ -45,7 +45,7 @@ HWY_INLINE void SumAboutMeans(const SumRows<T>& rows, RowGroup<A>& sums) {
   };
   size_t i = 0;
   constexpr size_t kN = hn::MaxLanes(DF64());
-  LanesOfRows<T, true> lanes;
+  LanesOfRows<LaneSums<A, T>, true> lanes;
   for (size_t n; i + 1 < rows.rows && rows.first + i + kN <= kMaxGroup; i += n) {
     n = HWY_MIN(kN, rows.rows - i);
     for (size_t r = 0; r < n; ++r) lanes.Set(r, folded(i + r));

@@ -68,7 +68,7 @@ HWY_INLINE void MapAndSumGroups(const MapRows<T>& map, const SumRows<T>& next, c
   for (size_t i = both; i < map.rows; ++i) MapRow(map, i, 0);
 }
 
-// The pipeline for groups of a few rows that are followed by two others, in f32 arithmetic. One loop normalises a row
+// The pipeline for groups of a few rows that are followed by two others. One loop normalises a row
 // and sums another one. The group between theirs is finished meanwhile, so that all three groups are in L1. Returns the
 // next turn. `extreme` is set if its group has an out-of-range row, which ends the pipeline.
 template <class T, bool kCentred>
@@ -93,9 +93,9 @@ HWY_NOINLINE size_t TurnsOfFewRows(const ShortRows<T>& rows, size_t turn, bool* 
         }
       };
       if (HWY_UNLIKELY(r == 1 && second_pass)) *extreme = SecondPassOfTurn(rows, turn + 1, group);
-      LaneSums<float, T> sums;
+      SumsAboutZero<T, kCentred> sums;
       sums.Begin(later_x, n);
-      const MapScalars<float> scalars = scalars_of_rows.of(r);
+      const MapScalars<Arithmetic<T>> scalars = scalars_of_rows.of(r);
       MapStepsBesideSums<kCentred>(scalars, x, rows.gamma, rows.beta, mapped, y, later_x, before, sums);
       if (mapped != n) {
         SumAndMapRest<kCentred>(later_x, sums, scalars, x, rows.gamma, rows.beta, mapped, n, y);
@@ -117,7 +117,7 @@ size_t TurnsOfShortRows(const ShortRows<T>& rows, size_t turn) {
                            HWY_ATTR { return t * group < rows.count ? HWY_MIN(group, rows.count - t * group) : 0; };
   const auto group_of = [&](size_t t) HWY_ATTR { return rows.groups + t % kGroups; };
   bool extreme = false;
-  if constexpr (kMapsBesideSums<T>) {
+  if constexpr (kMapsBesideSums) {
     if (rows.few && rows_of(turn + 2) == group) turn = TurnsOfFewRows<T, kCentred>(rows, turn, &extreme);
   }
   if constexpr (kHasNarrowTurns<T>) {

@@ -37,7 +37,7 @@ struct Anchors<A, true> {
   HWY_INLINE W Sum() const { return W::From(DF64(), sum, hn::Zero(DF64())); }
   HWY_INLINE W Square() const { return W::From(DF64(), square, hn::Zero(DF64())); }
   // True for the lanes whose sum of squares did not exceed the limit of the anchor.
-  HWY_INLINE auto Held(V q) const { return hn::Le(q, hn::Add(square, square)); }
+  HWY_INLINE auto Held(V q) const { return hn::Le(q, hn::Mul(square, hn::Set(DF64(), kMostOfAnchor))); }
 
   V sum, square;
 };
@@ -45,16 +45,27 @@ struct Anchors<A, true> {
 // Columns that LaneSums::AddBeside() sums at once.
 inline constexpr size_t kBesideStep = HWY_MAX(kLanes, 2 * hn::MaxLanes(DF32()));
 
-template <class A, class T>
+template <class W, class T>
 struct FoldedSums {
-  FoldedLanes<A, kEvenThenOdd<T>> s, q;
+  FoldedLanes<W, kEvenThenOdd<T>> s, q;
 };
 
 // The lanes' sums of a block, added in steps from left to right.
 template <class A, class T, bool kHasAnchors = false>
 class LaneSums {
+  static constexpr size_t kN = hn::MaxLanes(DF64());
+  static constexpr size_t kVectors = kLanes / kN;
+  static constexpr size_t kHalf = kVectors / 2;
+  static constexpr bool kFewRegisters = std::is_same_v<A, double> && HWY_TARGET != HWY_AVX3;
+  static constexpr size_t kAtOnce = HWY_MIN(kVectors, size_t{kFewRegisters ? 2 : 4}), kPasses = kVectors / kAtOnce;
+  static_assert(kLanes % (2 * kN) == 0 && kVectors % kAtOnce == 0);
+
  public:
   using W = Wide<A, DF64>;
+  using FoldedW = std::conditional_t<kHasAnchors, Parts<DF64>, W>;  // lanes without their anchors
+  using Folded = FoldedSums<FoldedW, T>;
+  static constexpr bool kSplit = kEvenThenOdd<T>;
+  static constexpr size_t kBeside = kBesideStep / kPasses;
 
   // Begins a block of n columns from x on.
   HWY_INLINE void Begin(const T* x, size_t n) {
@@ -86,47 +97,51 @@ class LaneSums {
     }
   }
 
-  // Adds columns [0, n) in f32 arithmetic. After each kBesideStep of them it calls beside(c), which does other work for
-  // as many columns from column c on. The sums stay in registers all the while. kColumns: kSteps if n is a multiple of
-  // kStep and before(c) is called before each kStep columns. Otherwise n, or 0 for any multiple of kBesideStep, without
-  // before().
+  // Adds columns [0, n). All the while it calls beside(c) for kBeside columns from column c on, which does other work.
+  // The sums stay in registers, so that few registers take several passes over x. kColumns: kSteps if n is a multiple
+  // of kStep and before(c) is called before each kStep columns are read. Otherwise n, or 0 for any multiple of
+  // kBesideStep, without before().
   static constexpr size_t kSteps = ~size_t{0};
   template <size_t kColumns, class Accumulate, class Before, class Beside>
   HWY_INLINE void AddBeside(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate, const Before& before,
                             const Beside& beside) {
-    W s[kVectors], q[kVectors];
-    for (size_t v = 0; v < kVectors; ++v) {
-      s[v] = s_[v];
-      q[v] = q_[v];
-    }
-    const auto add = [&](size_t c) HWY_ATTR {
-      for (size_t i = 0; i < kBesideStep; i += kLanes) {
-        for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(x + c + i, v), c + i, v, s[v], q[v]);
+    for (size_t v0 = 0; v0 < kVectors; v0 += kAtOnce) {
+      W s[kAtOnce], q[kAtOnce];
+      for (size_t v = 0; v < kAtOnce; ++v) {
+        s[v] = s_[v0 + v];
+        q[v] = q_[v0 + v];
       }
-      beside(c);
-    };
-    if constexpr (kColumns == kSteps) {
-      for (size_t step = 0; step < n; step += kStep) {
-        before(step);
+      size_t at = n / kVectors * v0;
+      const auto add = [&](size_t c) HWY_ATTR {
+        for (size_t i = 0; i < kBesideStep; i += kLanes) {
+          for (size_t v = 0; v < kAtOnce; ++v) accumulate(LoadLanes(x + c + i, v0 + v), c + i, v0 + v, s[v], q[v]);
+        }
+        beside(kPasses == 1 ? c : at);
+        at += kBeside;
+      };
+      if constexpr (kColumns == kSteps) {
+        for (size_t step = 0; step < n; step += kStep) {
+          if (v0 == 0) before(step);
 #pragma GCC unroll 1
-        for (size_t c = step; c < step + kStep; c += kBesideStep) add(c);
-      }
-    } else if constexpr (kColumns != 0) {
+          for (size_t c = step; c < step + kStep; c += kBesideStep) add(c);
+        }
+      } else if constexpr (kColumns != 0) {
 #pragma GCC unroll 8
-      for (size_t c = 0; c < kColumns; c += kBesideStep) add(c);
-    } else {
+        for (size_t c = 0; c < kColumns; c += kBesideStep) add(c);
+      } else {
 #pragma GCC unroll 1
-      for (size_t c = 0; c < n; c += kBesideStep) add(c);
-    }
-    for (size_t v = 0; v < kVectors; ++v) {
-      s_[v] = s[v];
-      q_[v] = q[v];
+        for (size_t c = 0; c < n; c += kBesideStep) add(c);
+      }
+      for (size_t v = 0; v < kAtOnce; ++v) {
+        s_[v0 + v] = s[v];
+        q_[v0 + v] = q[v];
+      }
     }
   }
 
   // The sums of n columns, a multiple of kLanes. They are local variables: members of an object would be in memory.
   template <class Accumulate>
-  static HWY_INLINE FoldedSums<A, T> OfWholeLanes(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate) {
+  static HWY_INLINE Folded OfWholeLanes(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate) {
     const DF64 d;
     W s[kVectors], q[kVectors];
     for (size_t v = 0; v < kVectors; ++v) s[v] = q[v] = W::Zero(d);
@@ -134,7 +149,7 @@ class LaneSums {
     for (size_t c = 0; c < n; c += kLanes) {
       for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(x + c, v), c, v, s[v], q[v]);
     }
-    return Folded(s, q);
+    return FoldBoth(s, q);
   }
 
   // Adds the columns of an n-column block that do not fill the lanes. Missing columns count as +0.
@@ -148,10 +163,10 @@ class LaneSums {
   }
 
   // Folds the lanes. If an anchor did not hold, the sum of squares becomes negative, which causes a second pass.
-  HWY_INLINE FoldedSums<A, T> Fold() const {
+  HWY_INLINE Folded Fold() const {
     if constexpr (kHasAnchors) {
       const DF64 d;
-      W s[kVectors], q[kVectors];
+      Parts<DF64> s[kVectors], q[kVectors];
       auto largest = q_[0].hi;
       for (size_t v = 0; v < kVectors; ++v) {
         s[v] = Without(s_[v], anchors_.Sum());
@@ -161,12 +176,13 @@ class LaneSums {
       if (HWY_UNLIKELY(!hn::AllTrue(d, anchors_.Held(largest)))) {
         for (size_t v = 0; v < kVectors; ++v) q[v] = Negate(d, q[v]);
       }
-      return Folded(s, q);
+      return FoldBoth(s, q);
+    } else {
+      return FoldBoth(s_, q_);
     }
-    return Folded(s_, q_);
   }
   HWY_INLINE BlockSums Join() const {
-    const FoldedSums<A, T> folded = Fold();
+    const Folded folded = Fold();
     return {JoinFolded(folded.s), JoinFolded(folded.q)};
   }
 
@@ -179,12 +195,9 @@ class LaneSums {
   }
 
  private:
-  static constexpr size_t kN = hn::MaxLanes(DF64());
-  static constexpr size_t kVectors = kLanes / kN;
-  static constexpr size_t kHalf = kVectors / 2;
-
-  static HWY_INLINE FoldedSums<A, T> Folded(const W* s, const W* q) {
-    return {FoldLanes<A, kEvenThenOdd<T>>(s), FoldLanes<A, kEvenThenOdd<T>>(q)};
+  template <class Any>
+  static HWY_INLINE Folded FoldBoth(const Any* s, const Any* q) {
+    return {FoldLanes<kEvenThenOdd<T>>(s), FoldLanes<kEvenThenOdd<T>>(q)};
   }
   // Used in f64 arithmetic, where T is double.
   static HWY_INLINE hn::Vec<DF64> LargestOfFirst(const T* x, size_t n) {
@@ -199,9 +212,6 @@ class LaneSums {
     for (size_t c = 0; c < n; ++c) largest = HWY_MAX(largest, std::fabs(load_one(x + c)));
     return largest;
   }
-  static constexpr bool kFewRegisters = std::is_same_v<A, double> && HWY_TARGET != HWY_AVX3;
-  static constexpr size_t kAtOnce = HWY_MIN(kVectors, size_t{kFewRegisters ? 2 : 4});
-  static_assert(kLanes % (2 * kN) == 0 && kVectors % kAtOnce == 0);
 
   static HWY_INLINE hn::Vec<DF64> LoadLanes(const T* chunk, size_t v) {
     const DF64 d;
@@ -274,19 +284,22 @@ HWY_INLINE void StoreSums(const WideSums<Wide<A, DF64>>& sums, RowGroup<A>& grou
   hn::StoreU(sums.q.Low(d), d, group.m2_lo + at);
 }
 
-// Collects the folded lanes of a group's rows. Joining them all at once costs less than one after another.
-template <class T, bool kCentred, class A = Arithmetic<T>>
+// Collects the folded lanes of a group's rows. Joining them all at once costs less than one after another. Sums: the
+// LaneSums of the rows.
+template <class Sums, bool kCentred>
 class LanesOfRows {
-  using W = Wide<A, DF64>;
+  using W = typename Sums::W;
+  using FoldedW = typename Sums::FoldedW;
 
  public:
-  HWY_INLINE void Set(size_t row, const FoldedSums<A, T>& folded) {
+  HWY_INLINE void Set(size_t row, const typename Sums::Folded& folded) {
     if constexpr (kCentred) StoreColumns(FoldedToOne(folded.s), s_, kLow, row * kN);
     StoreColumns(FoldedToOne(folded.q), q_, kLow, row * kN);
   }
 
   HWY_INLINE void Clear(size_t row) {
-    const W zero = W::Zero(DF64());
+    const DF64 d;
+    const FoldedW zero = FoldedW::From(d, hn::Zero(d), hn::Zero(d));
     StoreColumns(zero, s_, kLow, row * kN);
     StoreColumns(zero, q_, kLow, row * kN);
   }
@@ -297,18 +310,20 @@ class LanesOfRows {
   }
   // Joins rows [0, rows) and stores them to `group` from row `first` on. If they do not fill a vector, this also
   // overwrites rows after them.
+  template <class A>
   HWY_INLINE void Join(size_t rows, RowGroup<A>& group, size_t first) const {
     for (size_t r = 0; r < rows; r += kN) StoreSums(JoinVector(r), group, first + r);
   }
 
  private:
   static constexpr size_t kN = hn::MaxLanes(DF64());
-  static constexpr size_t kLow = std::is_same_v<A, double> ? kMaxGroup * kN : 0;  // from a high part to its low part
+  static constexpr size_t kLow =
+      std::is_same_v<W, Plain<DF64>> ? 0 : kMaxGroup * kN;  // from a high part to its low part
 
   static HWY_INLINE W JoinFrom(const double* lanes, size_t row) {
-    W v[kN];
-    for (size_t r = 0; r < kN; ++r) v[r] = LoadColumns<W>(lanes, kLow, (row + r) * kN);
-    return JoinFoldedRows<kEvenThenOdd<T>>(v);
+    FoldedW v[kN];
+    for (size_t r = 0; r < kN; ++r) v[r] = LoadColumns<FoldedW>(lanes, kLow, (row + r) * kN);
+    return Normalised(DF64(), JoinFoldedRows<Sums::kSplit>(v));
   }
 
   alignas(64) double s_[kMaxGroup * kN + kLow], q_[kMaxGroup * kN + kLow];
@@ -328,7 +343,7 @@ HWY_INLINE SumsAboutZero<T, kCentred> SumsOfRow(const SumRows<T>& rows, size_t i
 template <class T, bool kCentred>
 HWY_NOINLINE void SumRowsFrom(const SumRows<T>& rows, size_t i) {
   constexpr size_t kN = hn::MaxLanes(DF64());
-  LanesOfRows<T, kCentred> lanes;
+  LanesOfRows<SumsAboutZero<T, kCentred>, kCentred> lanes;
   for (; i + kN <= rows.rows; i += kN) {
     for (size_t r = 0; r < kN; ++r) lanes.Set(r, SumsOfRow<T, kCentred>(rows, i + r).Fold());
     lanes.Join(kN, *rows.group, rows.first + i);

@@ -8,38 +8,55 @@ namespace evenorm::internal::HWY_NAMESPACE {
 
 #include "kernels/wide.inc"
 
+// hi + lo, where sums of the high parts are exact: what biased accumulators hold.
+template <class D_>
+struct Parts {
+  using D = D_;
+  using V = hn::Vec<D>;
+  V hi, lo;
+
+  static HWY_INLINE Parts From(D, V hi, V lo) { return {hi, lo}; }
+  HWY_INLINE V Low(D) const { return lo; }
+};
 template <class D>
-HWY_INLINE Plain<D> Lower(D d, Plain<hn::Twice<D>> a) {
-  return {hn::LowerHalf(d, a.hi)};
+HWY_INLINE Parts<D> Add(D, Parts<D> a, Parts<D> b) {
+  return {hn::Add(a.hi, b.hi), hn::Add(a.lo, b.lo)};
 }
 template <class D>
-HWY_INLINE Paired<D> Lower(D d, Paired<hn::Twice<D>> a) {
-  return {hn::LowerHalf(d, a.hi), hn::LowerHalf(d, a.lo)};
+HWY_INLINE Parts<D> Negate(D, Parts<D> a) {
+  return {hn::Neg(a.hi), hn::Neg(a.lo)};
+}
+// The sum as a wide number.
+template <class D>
+HWY_INLINE Paired<D> Normalised(D d, Parts<D> a) {
+  return TwoSum(d, a.hi, a.lo);
+}
+template <class W, class D>
+HWY_INLINE W Normalised(D, W a) {
+  return a;
+}
+
+// The lower and the upper half of a vector of numbers.
+template <class D, template <class> class W>
+HWY_INLINE W<D> Lower(D d, W<hn::Twice<D>> a) {
+  return W<D>::From(d, hn::LowerHalf(d, a.hi), hn::LowerHalf(d, a.Low(hn::Twice<D>())));
 }
 #if HWY_TARGET != HWY_SCALAR
-template <class D>
-HWY_INLINE Plain<D> Upper(D d, Plain<hn::Twice<D>> a) {
-  return {hn::UpperHalf(d, a.hi)};
-}
-template <class D>
-HWY_INLINE Paired<D> Upper(D d, Paired<hn::Twice<D>> a) {
-  return {hn::UpperHalf(d, a.hi), hn::UpperHalf(d, a.lo)};
+template <class D, template <class> class W>
+HWY_INLINE W<D> Upper(D d, W<hn::Twice<D>> a) {
+  return W<D>::From(d, hn::UpperHalf(d, a.hi), hn::UpperHalf(d, a.Low(hn::Twice<D>())));
 }
 #endif
 
 // Applies a function of two vectors to each part of two numbers.
-template <class D, class F>
-HWY_INLINE Plain<D> Both(const Plain<D>& a, const Plain<D>& b, const F& f) {
-  return {f(a.hi, b.hi)};
-}
-template <class D, class F>
-HWY_INLINE Paired<D> Both(const Paired<D>& a, const Paired<D>& b, const F& f) {
-  return {f(a.hi, b.hi), f(a.lo, b.lo)};
+template <template <class> class W, class D, class F>
+HWY_INLINE W<D> Both(const W<D>& a, const W<D>& b, const F& f) {
+  return W<D>::From(D(), f(a.hi, b.hi), f(a.Low(D()), b.Low(D())));
 }
 
-// Subtracts the anchor, which a sum began with; the sum is at most twice as large.
+// Subtracts the anchor, which a sum began with.
 template <class D>
-HWY_INLINE Paired<D> Without(const Paired<D>& sum, const Paired<D>& anchor) {
+HWY_INLINE Parts<D> Without(const Paired<D>& sum, const Paired<D>& anchor) {
   return {hn::Sub(sum.hi, anchor.hi), sum.lo};
 }
 
@@ -49,14 +66,11 @@ HWY_INLINE W LoadColumns(const double* values, size_t low, size_t i) {
   const DF64 d;
   return W::From(d, hn::LoadU(d, values + i), low == 0 ? hn::Zero(d) : hn::LoadU(d, values + low + i));
 }
-HWY_INLINE void StoreColumns(Plain<DF64> w, double* values, size_t, size_t i) {
+template <template <class> class W>
+HWY_INLINE void StoreColumns(W<DF64> w, double* values, size_t low, size_t i) {
   const DF64 d;
   hn::StoreU(w.hi, d, values + i);
-}
-HWY_INLINE void StoreColumns(Paired<DF64> w, double* values, size_t low, size_t i) {
-  const DF64 d;
-  hn::StoreU(w.hi, d, values + i);
-  hn::StoreU(w.lo, d, values + low + i);
+  if (low != 0) hn::StoreU(w.Low(d), d, values + low + i);
 }
 
 // Joins lanes l and l + N/2, then l and l + N/4, and so on, of one vector, to one lane.

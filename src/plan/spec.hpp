@@ -26,10 +26,11 @@ constexpr std::size_t block_cols(std::size_t cols, std::size_t block) {
 // docs/numerics.md derives the error that remains.
 inline constexpr double kSecondPass = 0x1p-16;
 // Layer norm's sums in f64 arithmetic are biased accumulators. Their initial value, the anchor, is a power of two of
-// the block's first columns times one of these factors, for x and x^2. In each lane squares may add up to at most the
-// anchor.
-inline constexpr double kSumAnchor = 0x1p11;
-inline constexpr double kSquareAnchor = 0x1p12;
+// the block's first columns times one of these factors, for x and x^2. An anchor holds while each lane's sum of squares
+// is at most kMostOfAnchor of it, so that the high parts of all lanes can be added exactly.
+inline constexpr double kSumAnchor = 0x1p13;
+inline constexpr double kSquareAnchor = 0x1p15;
+inline constexpr double kMostOfAnchor = 1.125;
 
 // Rows whose mean square is outside [low, high] are scaled by a power of two.
 struct SafeRange {

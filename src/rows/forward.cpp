@@ -161,10 +161,8 @@ template <class T>
 std::optional<ShortRows<T>> ForwardRows<T>::even_short_rows(std::size_t first, std::size_t count) {
   const std::size_t in_turn = sink_.rows_in_turn();
   if (!are_even(first, count) || in_turn == 1) return std::nullopt;
-  const bool few =
-      std::is_same_v<A, float> && kernels_.maps_beside_sums && p_.cols > kStep && !stream_ && !sum_source_.has_terms();
-  const std::size_t group =
-      few ? std::clamp<std::size_t>(kFewRowsBytes / (p_.cols * sizeof(T)), 2, kFewRows) : plan_.scratch.group;
+  const bool few = kernels_.maps_beside_sums && p_.cols > kStep && !stream_ && !sum_source_.has_terms();
+  const std::size_t group = few ? few_rows<T>(p_.cols) : plan_.scratch.group;
   return ShortRows<T>{{sum_source_.begin(first, 0, p_.cols), sum_source_.step()},
                       {sink_.block(first, 0, p_.cols), sink_.step()},
                       count,
