@@ -90,12 +90,12 @@ void run_in_pieces(Target target, const Forward& forward, std::size_t piece, std
       moments[i] = internal::block_moments(kernels, p, row, i * part, count(i));
     }
     const internal::RowScalars scalars = internal::finish_row(p, row, moments.data(), parts);
-    if (scalars.extreme) {
+    if (scalars.out_of_range) {
       internal::run_forward(kernels, p, plan, row, 1);
       continue;
     }
     for (std::size_t i = parts; i-- > 0;) {
-      internal::map_blocks(kernels, p, plan, row, scalars, i * part, count(i));
+      internal::normalise_blocks(kernels, p, plan, row, scalars, i * part, count(i));
     }
   }
 }

@@ -167,10 +167,10 @@ Bytes stored_by_map(Target target, const std::vector<std::uint32_t>& words) {
   const std::vector<float> gamma(n, 1.0f);
   std::vector<float> beta(n);
   std::memcpy(beta.data(), words.data(), n * sizeof(float));
-  internal::MapScalarsOfRows<float> scalars{};
+  internal::NormScalarsOfRows<float> scalars{};
   scalars.offset[0] = scalars.rstd[0] = -0.0f;
   std::vector<T> y(n);
-  internal::kernels_of(target).of<T>().map_rows(
+  internal::kernels_of(target).of<T>().normalise_rows(
       {{x.data(), 0}, {y.data(), 0}, 1, n, gamma.data(), beta.data(), &scalars, 0, false});
   return bytes_of(y);
 }
@@ -203,11 +203,11 @@ TEST(Convert_Widening, OfXIsExactForAll16BitNumbers) {
   std::vector<bfloat16> x(n), y(n);
   std::memcpy(x.data(), finite.data(), n * sizeof(bfloat16));
   const std::vector<float> gamma(n, 1.0f), beta(n, -0.0f);
-  internal::MapScalarsOfRows<float> scalars{};
+  internal::NormScalarsOfRows<float> scalars{};
   scalars.offset[0] = -0.0f;
   scalars.rstd[0] = 1;
   for (const Target target : runnable_targets()) {
-    internal::kernels_of(target).of<bfloat16>().map_rows(
+    internal::kernels_of(target).of<bfloat16>().normalise_rows(
         {{x.data(), 0}, {y.data(), 0}, 1, n, gamma.data(), beta.data(), &scalars, 0, false});
     EXPECT_EQ(std::memcmp(y.data(), finite.data(), n * sizeof(bfloat16)), 0) << internal::name(target);
   }

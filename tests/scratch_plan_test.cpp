@@ -225,7 +225,7 @@ void expect_in_budget(const GradientProblem& p) {
   pieces.add(s.gamma, p.cols, bytes_of(arithmetic));
   pieces.add(s.dx, has_dense_rows(p.dx), p.dx.dtype, arithmetic, piece);
   pieces.add(s.aside, 0);
-  pieces.add(s.strip_sums, sums_bytes(p, s.strip_cols));
+  pieces.add(s.column_sums, sums_bytes(p, s.piece_cols));
   pieces.expect_apart();
 }
 

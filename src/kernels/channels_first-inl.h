@@ -2,7 +2,7 @@
 // summed one after another. Included once per target.
 #pragma once
 
-#include "kernels/map-inl.h"
+#include "kernels/normalise-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
@@ -107,11 +107,11 @@ template <class T, class A = Arithmetic<T>>
 struct ChannelsFirstScalars {
   HWY_INLINE explicit ChannelsFirstScalars(const ChannelsFirstRows<T>& rows) {
     for (size_t row = 0; row < kChannelsFirstRows<T>; row += kMaxGroup) {
-      const MapScalarsOfRows<A>& map = rows.groups[row / kMaxGroup].map;
-      std::memcpy(centre + row, map.centre, sizeof map.centre);
-      std::memcpy(offset + row, map.offset, sizeof map.offset);
-      std::memcpy(rstd + row, map.rstd, sizeof map.rstd);
-      any_centre = any_centre || AnyCentre(map, kMaxGroup);
+      const NormScalarsOfRows<A>& scalars = rows.groups[row / kMaxGroup].scalars;
+      std::memcpy(centre + row, scalars.centre, sizeof scalars.centre);
+      std::memcpy(offset + row, scalars.offset, sizeof scalars.offset);
+      std::memcpy(rstd + row, scalars.rstd, sizeof scalars.rstd);
+      any_centre = any_centre || AnyCentre(scalars, kMaxGroup);
     }
   }
 
@@ -125,19 +125,20 @@ inline constexpr size_t kChannelsFirstStep = HWY_MIN(2 * hn::MaxLanes(D()), kCha
 
 // Normalises that many rows from `row` on. kStream: with non-temporal stores; all of y must be aligned to cache lines.
 template <class T, bool kCentred, bool kStream>
-HWY_NOINLINE void MapChannelsFirstStep(const ChannelsFirstRows<T>& rows, const ChannelsFirstScalars<T>& scalars,
-                                       size_t row) {
+HWY_NOINLINE void NormaliseChannelsFirstStep(const ChannelsFirstRows<T>& rows, const ChannelsFirstScalars<T>& scalars,
+                                             size_t row) {
   using A = Arithmetic<T>;
   const hn::ScalableTag<A> d;
-  using Map = MapVectors<kCentred, decltype(d)>;
+  using Normalise = NormaliseVectors<kCentred, decltype(d)>;
   constexpr size_t kN = hn::MaxLanes(d);
   constexpr bool kPair = kChannelsFirstStep<T> == 2 * kN;
   const size_t n = rows.n, ahead = rows.ahead, last = kPair ? row + kN : row;
   const ptrdiff_t x_step = rows.x_step, y_step = rows.y_step;
   const A *gamma = rows.gamma, *beta = rows.beta;
-  const Map map(hn::Load(d, scalars.centre + row), hn::Load(d, scalars.offset + row), hn::Load(d, scalars.rstd + row));
-  const Map other(hn::Load(d, scalars.centre + last), hn::Load(d, scalars.offset + last),
-                  hn::Load(d, scalars.rstd + last));
+  const Normalise normalise(hn::Load(d, scalars.centre + row), hn::Load(d, scalars.offset + row),
+                            hn::Load(d, scalars.rstd + row));
+  const Normalise other(hn::Load(d, scalars.centre + last), hn::Load(d, scalars.offset + last),
+                        hn::Load(d, scalars.rstd + last));
   const T* x = rows.x + row;
   T* y = rows.y + row;
 #pragma GCC unroll 1
@@ -146,26 +147,26 @@ HWY_NOINLINE void MapChannelsFirstStep(const ChannelsFirstRows<T>& rows, const C
     FetchBehind(x, 1, ahead);
     if constexpr (kPair) {
       const auto from = LoadPair(d, x);
-      StorePair<kStream>(map(d, from.a, scale, shift), other(d, from.b, scale, shift), d, y);
+      StorePair<kStream>(normalise(d, from.a, scale, shift), other(d, from.b, scale, shift), d, y);
     } else {
-      StoreWhole<kStream>(map(d, LoadArithmetic(d, x), scale, shift), d, y);
+      StoreWhole<kStream>(normalise(d, LoadArithmetic(d, x), scale, shift), d, y);
     }
   }
 }
 
 template <class T>
-void MapChannelsFirstRows(const ChannelsFirstRows<T>& rows) {
+void NormaliseChannelsFirstRows(const ChannelsFirstRows<T>& rows) {
   constexpr bool kWholeLines = kChannelsFirstStep<T> == kChannelsFirstRows<T>;
   const auto lines = reinterpret_cast<uintptr_t>(rows.y) | static_cast<uintptr_t>(rows.y_step);
   const bool stream = kWholeLines && rows.stream && lines % 64 == 0;
   const ChannelsFirstScalars<T> scalars(rows);
   for (size_t row = 0; row < kChannelsFirstRows<T>; row += kChannelsFirstStep<T>) {
     if (scalars.any_centre) {
-      stream ? MapChannelsFirstStep<T, true, kWholeLines>(rows, scalars, row)
-             : MapChannelsFirstStep<T, true, false>(rows, scalars, row);
+      stream ? NormaliseChannelsFirstStep<T, true, kWholeLines>(rows, scalars, row)
+             : NormaliseChannelsFirstStep<T, true, false>(rows, scalars, row);
     } else {
-      stream ? MapChannelsFirstStep<T, false, kWholeLines>(rows, scalars, row)
-             : MapChannelsFirstStep<T, false, false>(rows, scalars, row);
+      stream ? NormaliseChannelsFirstStep<T, false, kWholeLines>(rows, scalars, row)
+             : NormaliseChannelsFirstStep<T, false, false>(rows, scalars, row);
     }
   }
 }

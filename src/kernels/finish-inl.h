@@ -53,13 +53,14 @@ EVENORM_INLINE_LOOP bool FinishStatistics(RowGroup<A>& g, size_t rows, const Cou
 }
 // The second step: the scalars of the normalise step. Returns true if some rows are out of range, and flags them.
 template <class D = DGroup, class A>
-EVENORM_INLINE_LOOP bool FinishMaps(RowGroup<A>& g, size_t rows, const Count& count, double eps) {
+EVENORM_INLINE_LOOP bool FinishNormScalars(RowGroup<A>& g, size_t rows, const Count& count, double eps) {
   const D d;
   bool any = false;
   for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
-    const auto extreme = FinishScalars(d, MeansOf(d, g, i), M2sOf(d, g, i), hn::Load(d, g.rstd + i), count, eps, g, i);
-    hn::Store(extreme, d, g.flag + i);
-    any = any || !hn::AllTrue(d, hn::Eq(extreme, hn::Zero(d)));
+    const auto out_of_range =
+        FinishScalars(d, MeansOf(d, g, i), M2sOf(d, g, i), hn::Load(d, g.rstd + i), count, eps, g, i);
+    hn::Store(out_of_range, d, g.flag + i);
+    any = any || !hn::AllTrue(d, hn::Eq(out_of_range, hn::Zero(d)));
   }
   return any;
 }
@@ -68,7 +69,7 @@ template <class A>
 bool FinishSums(RowGroup<A>& g, size_t rows, size_t cols, double eps, bool centred) {
   const Count count = static_cast<double>(cols);
   const bool second_pass = FinishStatistics(g, rows, count, eps, centred);
-  if (!second_pass) FinishMaps(g, rows, count, eps);
+  if (!second_pass) FinishNormScalars(g, rows, count, eps);
   return second_pass;
 }
 

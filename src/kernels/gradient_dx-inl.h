@@ -131,7 +131,7 @@ HWY_INLINE bool AllFinite(V watch) {
 // kStream: non-temporal stores; dx is then aligned to a whole vector.
 template <class T, Chain kChain, bool kStream, bool kPart, class A = Arithmetic<T>>
 HWY_INLINE size_t DxOfPart(const T* x, const T* dy, T* dx, const A* gamma, size_t c, size_t n,
-                           const GradientMapScalars<A>& scalars, const GradientColumns<A>& to, bool& finite) {
+                           const DxScalars<A>& scalars, const GradientColumns<A>& to, bool& finite) {
   const GradientColumns<A> columns = to;  // a copy, whose pointers can stay in registers
   const hn::ScalableTag<A> d;
   constexpr size_t kStep = 2 * hn::MaxLanes(d);
@@ -152,14 +152,14 @@ HWY_INLINE size_t DxOfPart(const T* x, const T* dy, T* dx, const A* gamma, size_
 // Out of line, with vectors of its own: those of the loop stay in registers.
 template <class T, Chain kChain, class A = Arithmetic<T>>
 HWY_NOINLINE bool DxOfTail(const T* x, const T* dy, T* dx, const A* gamma, size_t c, size_t n,
-                           const GradientMapScalars<A>& scalars, const GradientColumns<A>& columns) {
+                           const DxScalars<A>& scalars, const GradientColumns<A>& columns) {
   bool finite = true;
   DxOfPart<T, kChain, false, true>(x, dy, dx, gamma, c, n, scalars, columns, finite);
   return finite;
 }
 
 template <class T, Chain kChain, class A = Arithmetic<T>>
-HWY_NOINLINE bool DxAtPlace(const GradientPiece<T>& piece, T* dx, const GradientMapScalars<A>& scalars,
+HWY_NOINLINE bool DxAtPlace(const GradientPiece<T>& piece, T* dx, const DxScalars<A>& scalars,
                             const GradientColumns<A>& columns, bool stream) {
   const T *x = piece.x, *dy = piece.dy;
   bool finite = true;
@@ -173,7 +173,7 @@ HWY_NOINLINE bool DxAtPlace(const GradientPiece<T>& piece, T* dx, const Gradient
 
 // dx of a row, which has this place in its chains. Returns false if some of dx may not be finite.
 template <class T, class A = Arithmetic<T>>
-HWY_INLINE bool DxOfRow(const GradientPiece<T>& piece, T* dx, const GradientMapScalars<A>& scalars,
+HWY_INLINE bool DxOfRow(const GradientPiece<T>& piece, T* dx, const DxScalars<A>& scalars,
                         const GradientColumns<A>& columns, const ChainPlace& place, bool stream) {
   if (columns.sums.dgamma == nullptr) return DxAtPlace<T, Chain::none>(piece, dx, scalars, columns, stream);
   if (place.begins) {
@@ -185,8 +185,8 @@ HWY_INLINE bool DxOfRow(const GradientPiece<T>& piece, T* dx, const GradientMapS
 }
 
 template <class T>
-bool MapGradient(const GradientPiece<T>& piece, T* dx, const GradientMapScalarsOfRows<Arithmetic<T>>& scalars,
-                 const GradientColumns<Arithmetic<T>>& columns, const ChainPlace& place, bool stream) {
+bool DxOfPiece(const GradientPiece<T>& piece, T* dx, const DxScalarsOfRows<Arithmetic<T>>& scalars,
+               const GradientColumns<Arithmetic<T>>& columns, const ChainPlace& place, bool stream) {
   return DxOfRow(piece, dx, scalars.of(0), columns, place, stream);
 }
 

@@ -24,12 +24,12 @@ class ShortRowScalars {
     const D d;
     for (size_t r = 0; r < kRows; r += kAtOnce) {
       const auto never = hn::Lt(hn::Zero(d), hn::Zero(d));
-      StoreMapScalars<A>(d, Load(statistics_.mean_hi, r), Load(statistics_.mean_lo, r), Load(statistics_.rstd, r),
-                         never, scalars_.centre + r, scalars_.offset + r, scalars_.rstd + r);
+      StoreNormScalars<A>(d, Load(statistics_.mean_hi, r), Load(statistics_.mean_lo, r), Load(statistics_.rstd, r),
+                          never, scalars_.centre + r, scalars_.offset + r, scalars_.rstd + r);
     }
   }
 
-  const GradientMapScalarsOfRows<A>& get() const { return scalars_; }
+  const DxScalarsOfRows<A>& get() const { return scalars_; }
 
   // False where a row needs wider steps.
   HWY_INLINE bool Finish(const GradientSumLanes<A>* lanes, size_t cols, bool centred) {
@@ -49,7 +49,7 @@ class ShortRowScalars {
                             HWY_ATTR { return W::From(d, hn::Load(d, sums + r), hn::Load(d, sums + kRows + r)); };
       const WideSums<W> sums{load(g), SumAboutMean(d, load(g), load(gd), rest)};
       const auto means = GradientMeansOf(d, centred, sums, rstd, static_cast<double>(cols));
-      holds = holds && hn::AllTrue(d, StoreGradientMap<A>(d, rest, rstd, means, r, scalars_));
+      holds = holds && hn::AllTrue(d, StoreDxScalars<A>(d, rest, rstd, means, r, scalars_));
     }
     return holds;
   }
@@ -73,7 +73,7 @@ class ShortRowScalars {
 
   const RowStatistics& statistics_;
   size_t first_;
-  GradientMapScalarsOfRows<A> scalars_;
+  DxScalarsOfRows<A> scalars_;
 };
 
 // Where rows are, from one on.
@@ -92,8 +92,8 @@ struct RowPlaces {
 
 // dx of kNarrowRows rows, tile by tile: chains of columns stay in registers. kStream: all of dx is aligned to a vector.
 template <class T, size_t kVectors, bool kStream, bool kPart, class A = Arithmetic<T>>
-HWY_INLINE void DxOfTile(RowPlaces<T> rows, const A* gamma, const GradientMapScalarsOfRows<A>& scalars, size_t c,
-                         size_t n, const ColumnPlaces& sums, hn::Vec<hn::ScalableTag<A>>& watch) {
+HWY_INLINE void DxOfTile(RowPlaces<T> rows, const A* gamma, const DxScalarsOfRows<A>& scalars, size_t c, size_t n,
+                         const ColumnPlaces& sums, hn::Vec<hn::ScalableTag<A>>& watch) {
   const hn::ScalableTag<A> d;
   DxOfColumns<T, kVectors, kPart> tile(gamma, c, n - c);
 #pragma GCC unroll 1  // of several rows, the compiler would mix them, and run out of registers
@@ -107,8 +107,8 @@ HWY_INLINE void DxOfTile(RowPlaces<T> rows, const A* gamma, const GradientMapSca
   }
 }
 template <class T, bool kStream, class A = Arithmetic<T>>
-HWY_INLINE bool DxOfNarrowRows(const RowPlaces<T>& rows, const A* gamma, const GradientMapScalarsOfRows<A>& scalars,
-                               size_t n, const ColumnPlaces& places) {
+HWY_INLINE bool DxOfNarrowRows(const RowPlaces<T>& rows, const A* gamma, const DxScalarsOfRows<A>& scalars, size_t n,
+                               const ColumnPlaces& places) {
   constexpr size_t kN = hn::MaxLanes(hn::ScalableTag<A>());
   const ColumnPlaces sums = places;
   auto watch = hn::Zero(hn::ScalableTag<A>());

@@ -52,12 +52,12 @@ struct Count {
 
 // A row's scalars in the arithmetic's type: xhat = fma(x - centre, rstd, offset). centre is 0 for a row near zero.
 template <class A>
-struct MapScalars {
+struct NormScalars {
   A centre, offset, rstd;
 };
 template <class A>
-struct MapScalarsOfRows {
-  MapScalars<A> of(std::size_t row) const { return {centre[row], offset[row], rstd[row]}; }
+struct NormScalarsOfRows {
+  NormScalars<A> of(std::size_t row) const { return {centre[row], offset[row], rstd[row]}; }
 
   alignas(64) A centre[kMaxGroup], offset[kMaxGroup], rstd[kMaxGroup];
 };
@@ -87,7 +87,7 @@ struct RowGroup {
   alignas(64) double mean_hi[kMaxGroup], mean_lo[kMaxGroup];
   alignas(64) double m2_hi[kMaxGroup], m2_lo[kMaxGroup];
   alignas(64) double rstd[kMaxGroup], flag[kMaxGroup];  // flag: needs a second pass; once finished: is out of range
-  MapScalarsOfRows<A> map;
+  NormScalarsOfRows<A> scalars;
 };
 
 // Rows that begin `step` bytes apart; step is unused for a single row.
@@ -105,13 +105,13 @@ struct EvenRows {
 // Rows to be normalised, each of n columns, with the scalars of `scalars` from `first` on. copy: where x is copied to;
 // nowhere if its first is null. Each column is copied before y is written, because y may overwrite x.
 template <class T>
-struct MapRows {
+struct NormaliseRows {
   EvenRows<const T> x;
   EvenRows<T> y;
   std::size_t rows, n;
   const Arithmetic<T>* gamma;
   const Arithmetic<T>* beta;
-  const MapScalarsOfRows<Arithmetic<T>>* scalars;
+  const NormScalarsOfRows<Arithmetic<T>>* scalars;
   std::size_t first;
   bool stream;  // non-temporal stores of y, if it is aligned
   EvenRows<T> copy = {};
@@ -158,7 +158,7 @@ struct ChannelsFirstRows {
 // groups[t mod kGroups].
 template <class T>
 struct ShortRows {
-  T* y_of(std::size_t t) const { return in_turn ? y.first : y.at(t * group); }
+  T* y_of(std::size_t t) const { return reuses_y ? y.first : y.at(t * group); }
 
   EvenRows<const T> x;
   EvenRows<T> y;
@@ -169,23 +169,24 @@ struct ShortRows {
   double eps;
   std::size_t ahead;  // see SumRows
   TermRows<T> terms;
-  bool stream;   // see MapRows
-  bool few;      // 2 to kFewRows in a group, kStep columns or more, no terms, no streaming
-  bool in_turn;  // all groups use the same memory in y, each until mapped() is called
+  bool stream;    // see NormaliseRows
+  bool few;       // 2 to kFewRows in a group, kStep columns or more, no terms, no streaming
+  bool reuses_y;  // all groups use the same memory in y, each until normalised() is called
   // Called when group t is finished, unless it ends the kernel, and when it is normalised. May be null.
   using Hook = void(void* context, std::size_t t);
   void* context;
   Hook* finished;
-  Hook* mapped;
+  Hook* normalised;
 };
 
-// What a driver does between the steps of map_and_sum: before columns [first, first + n) are summed, or normalised.
+// What a driver does between the steps of normalise_and_sum: before columns [first, first + n) are summed, or
+// normalised.
 struct StepHooks {
   using Hook = void(void* context, std::size_t first, std::size_t n);
 
   void* context = nullptr;
   Hook* before_sum = nullptr;
-  Hook* before_map = nullptr;
+  Hook* before_normalise = nullptr;
 };
 
 // Converts n elements. Widening is exact; narrowing rounds once to nearest even.
@@ -247,12 +248,12 @@ struct ChainPlace {
 // A row's scalars in the arithmetic's type, with d = centre - x: dx = fma(dy gamma, rstd, fma(d, k2, a)) and
 // xhat = fma(-d, rstd, offset).
 template <class A>
-struct GradientMapScalars {
+struct DxScalars {
   A centre, offset, rstd, k2, a;
 };
 template <class A>
-struct GradientMapScalarsOfRows {
-  GradientMapScalars<A> of(std::size_t row) const { return {centre[row], offset[row], rstd[row], k2[row], a[row]}; }
+struct DxScalarsOfRows {
+  DxScalars<A> of(std::size_t row) const { return {centre[row], offset[row], rstd[row], k2[row], a[row]}; }
 
   alignas(64) A centre[kNarrowRows], offset[kNarrowRows], rstd[kNarrowRows], k2[kNarrowRows], a[kNarrowRows];
 };
@@ -356,7 +357,7 @@ struct Kernels {
   ArithmeticKernels<float> in_f32;
   std::array<std::array<Convert*, kDTypeCount>, kDTypeCount> convert;  // [from][to]; to or from is f32 or f64
   std::array<Transpose*, 3> transpose;                                 // for elements of 2, 4 and 8 bytes
-  bool maps_beside_sums;                                               // sums and normalise step are one loop
+  bool normalises_beside_sums;                                         // sums and normalise step are one loop
 };
 
 }  // namespace evenorm::internal

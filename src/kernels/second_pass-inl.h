@@ -81,11 +81,11 @@ void SecondPass(const SumRows<T>& rows) {
   }
 }
 
-// The second pass of the `count` rows of group `turn`, then what finish() does. Returns true if some are out of range.
+// The second pass of the `count` rows of group `stage`, then what finish() does. Returns true if some are out of range.
 template <class T>
-HWY_NOINLINE bool SecondPassOfTurn(const ShortRows<T>& rows, size_t turn, size_t count) {
-  auto& group = rows.groups[turn % kGroups];
-  SecondPass<T>({{rows.x.at(turn * rows.group), rows.x.step}, count, rows.n, &group, 0});
+HWY_NOINLINE bool SecondPassOfGroup(const ShortRows<T>& rows, size_t stage, size_t count) {
+  auto& group = rows.groups[stage % kGroups];
+  SecondPass<T>({{rows.x.at(stage * rows.group), rows.x.step}, count, rows.n, &group, 0});
   FinishRows(group, count, static_cast<double>(rows.n), rows.eps);
   return group.any_flag(count);
 }

@@ -76,8 +76,8 @@ class LaneSums {
     }
   }
 
-  // Adds columns [from, to) of x, where from and to are multiples of kLanes. Calls accumulate(elements, the chunk's
-  // first column, the vector's number in the chunk, s, q).
+  // Adds columns [from, to) of x, where from and to are multiples of kLanes. Calls accumulate(elements, the line's
+  // first column, the vector's number in the line, s, q).
   template <class Accumulate>
   HWY_INLINE void Add(const T* HWY_RESTRICT x, size_t from, size_t to, const Accumulate& accumulate) {
     for (size_t v0 = 0; v0 < kVectors; v0 += kAtOnce) {
@@ -186,7 +186,7 @@ class LaneSums {
     return {JoinFolded(folded.s), JoinFolded(folded.q)};
   }
 
-  // The numbers of the lanes of vector v of a chunk, from 0 on.
+  // The numbers of the lanes of vector v of a line, from 0 on.
   static HWY_INLINE hn::Vec<DF64> Lanes(size_t v) {
     const DF64 d;
     if constexpr (!kEvenThenOdd<T>) return hn::Iota(d, static_cast<double>(v * kN));
@@ -213,13 +213,13 @@ class LaneSums {
     return largest;
   }
 
-  static HWY_INLINE hn::Vec<DF64> LoadLanes(const T* chunk, size_t v) {
+  static HWY_INLINE hn::Vec<DF64> LoadLanes(const T* line, size_t v) {
     const DF64 d;
     if constexpr (kEvenThenOdd<T>) {
-      const auto* pairs = chunk + v % kHalf * 2 * kN;
+      const auto* pairs = line + v % kHalf * 2 * kN;
       return v < kHalf ? LoadEvenF64(d, pairs) : LoadOddF64(d, pairs);
     } else {
-      return LoadF64(d, chunk + v * kN);
+      return LoadF64(d, line + v * kN);
     }
   }
 

@@ -66,7 +66,7 @@ constinit const Kernels EVENORM_TABLE = [] {
                    {&ConvertElements<bfloat16, double>, &ConvertElements<bfloat16, float>, nullptr, nullptr},
                    {&ConvertElements<float16, double>, &ConvertElements<float16, float>, nullptr, nullptr}}},
       .transpose = {&MoveTransposed<uint16_t>, &MoveTransposed<uint32_t>, &MoveTransposed<uint64_t>},
-      .maps_beside_sums = kMapsBesideSums,
+      .normalises_beside_sums = kNormalisesBesideSums,
   };
 }();
 

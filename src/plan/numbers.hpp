@@ -14,12 +14,12 @@ struct MomentNode {
   double m2_hi, m2_lo;
 };
 
-// The scalars of a row that the normalise step uses. near_zero: IsNearZero() of statistics.inc. extreme: the row is out
-// of range and must take the scaled path.
+// The scalars of a row that the normalise step uses. near_zero: IsNearZero() of statistics.inc. out_of_range: the row
+// is out of range and must take the scaled path.
 struct RowScalars {
   double mean_hi, mean_lo;
   double rstd;
-  bool near_zero, extreme;
+  bool near_zero, out_of_range;
 };
 
 // The scalars of a row that the dx step uses, as hi + lo where lo is used (f64 arithmetic). mean is the mean of x

@@ -256,9 +256,9 @@ GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   }
   s.aside = taker.take_if(p.dx.data == nullptr || is_in_place(p) || p.dsum.data != nullptr, piece_bytes);
   const auto passes = [](const RowPlan& r) { return r.tile.bytes + r.converted.bytes != 0; };
-  const std::size_t widest = arithmetic == DType::f64 ? kStripColumns<double> : kStripColumns<float>;
-  s.strip_cols = passes(s.x) || passes(s.dy) || passes(s.dx) || s.aside.bytes != 0 ? piece : widest;
-  s.strip_sums = taker.take(sums_bytes(p, s.strip_cols));
+  const std::size_t widest = arithmetic == DType::f64 ? kColumnPiece<double> : kColumnPiece<float>;
+  s.piece_cols = passes(s.x) || passes(s.dy) || passes(s.dx) || s.aside.bytes != 0 ? piece : widest;
+  s.column_sums = taker.take(sums_bytes(p, s.piece_cols));
   s.bytes = taker.used();
   return s;
 }

@@ -108,8 +108,8 @@ struct GradientScratch {
   ParameterPlan gamma;
   RowPlan dx;
   Piece aside;             // dx, if it overwrites one of its inputs or is not wanted
-  Piece strip_sums;        // sums over rows, for the columns of a strip, and their chains
-  std::size_t strip_cols;  // fewer where other pieces need the room
+  Piece column_sums;       // sums over rows, for the columns of a piece, and their chains
+  std::size_t piece_cols;  // fewer where other pieces need the room
   std::size_t bytes = 0;
 };
 GradientScratch gradient_scratch(const GradientProblem& p) noexcept;

@@ -37,7 +37,7 @@ static_assert(2 * kLongRows <= kMaxGroup);
 // and beta on a Xeon: 0.82 of the time of one by one with avx3, 0.79 with avx2; rows of f32, without conversion, 1.5.
 inline constexpr std::size_t kConvertedRowsBytes = 512u << 10u;
 // The least number of such sets of rows; two rows ahead need over twice as many rows. 4 x 4096: 0.85 of one set's time.
-inline constexpr std::size_t kLongTurns = 4;
+inline constexpr std::size_t kLongStages = 4;
 // Columns that are normalised, then summed, alternately. 8192 x 2048: 64 or 128 2.8 ms, 512 or 1024 4.4 to 4.7, rows
 // 3.15.
 inline constexpr std::size_t kStep = 128;
@@ -74,7 +74,8 @@ inline constexpr std::size_t kFetchBytes = 4u << 20u, kSecondToFetch = 4;
 // The prefetch distance of x and dy in bytes, unless the next rows are nearer. 20 x 100000: 2,048 0.93 of the time of
 // 6,144, 3,072 0.86; a whole row 1.33.
 inline constexpr std::size_t kGradientAhead = 3072;
-// The most columns of rows of which so many are summed together, then mapped tile by tile, with chains in registers.
+// The most columns of rows of which so many are summed together, then normalised tile by tile, with chains in
+// registers.
 inline constexpr std::size_t kNarrowColumns = 128, kNarrowRows = 8;
 // Short rows with precomputed statistics in one call. Not measured apart.
 inline constexpr std::size_t kMaxShortRows = 32;
@@ -84,7 +85,7 @@ inline constexpr std::size_t kGradientPiece = sizeof(A) == 8 ? 128 : 512;
 // Columns that the second of two steps takes at a time: a page of each row. With half of that, 20 x 100000 takes 1.2
 // times as long.
 template <class A>
-inline constexpr std::size_t kStripColumns = 4096 / sizeof(A);
+inline constexpr std::size_t kColumnPiece = 4096 / sizeof(A);
 
 // --- threads
 

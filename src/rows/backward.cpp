@@ -48,8 +48,8 @@ void BackwardRows<T>::run(std::size_t first, std::size_t count, const ColumnSums
 }
 
 template <class T>
-void BackwardRows<T>::run_strip(const GradientScalars* scalars, std::size_t first_col, std::size_t cols,
-                                const ColumnSums& sums) {
+void BackwardRows<T>::run_column_piece(const GradientScalars* scalars, std::size_t first_col, std::size_t cols,
+                                       const ColumnSums& sums) {
   std::fill_n(sums.values, sums.stride * column_numbers(p_), 0.0);
   run_rows(scalars, {0, p_.rows}, {first_col, first_col + cols}, sums);
   if (stream_) flush_stream();
@@ -72,7 +72,7 @@ void BackwardRows<T>::run_rows(const GradientScalars* scalars, RowBlock rows, Co
   const auto run = [&](const ColumnSums& to, Want want) {
     open_ = false;
     for (std::size_t row = rows.first; row < rows.end; ++row) {
-      scalars != nullptr ? map_row(row, scalars[row], range, to, rows.ends_chain(row), want)
+      scalars != nullptr ? dx_of_row(row, scalars[row], range, to, rows.ends_chain(row), want)
                          : run_row(row, rows, to, want);
     }
   };
@@ -86,7 +86,7 @@ template <class T>
 void BackwardRows<T>::run_row(std::size_t row, RowBlock rows, const ColumnSums& sums, Want want) {
   GradientScalars s;
   find_scalars(row, 1, &s);
-  map_row(row, s, {0, p_.cols}, sums, rows.ends_chain(row), want);
+  dx_of_row(row, s, {0, p_.cols}, sums, rows.ends_chain(row), want);
 }
 
 // Rows of one block that are of type T, dense and apart.

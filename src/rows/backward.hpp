@@ -56,8 +56,9 @@ class BackwardRows {
 
   // The scalars of some rows.
   void find_scalars(std::size_t first, std::size_t count, GradientScalars* scalars);
-  // Columns [first_col, first_col + cols), no more than a strip, of all rows, whose scalars are known.
-  void run_strip(const GradientScalars* scalars, std::size_t first_col, std::size_t cols, const ColumnSums& sums);
+  // Columns [first_col, first_col + cols), no more than a piece, of all rows, whose scalars are known.
+  void run_column_piece(const GradientScalars* scalars, std::size_t first_col, std::size_t cols,
+                        const ColumnSums& sums);
 
   // A row's sums over columns [first_col, first_col + cols), whole blocks; and its scalars, from its sums over the
   // columns of all processes.
@@ -84,13 +85,14 @@ class BackwardRows {
   GradientSums sum_row(std::size_t row, const GradientScalars& s, ColumnRange range);
   GradientSums sum_block(std::size_t row, const GradientScalars& s, ColumnRange range);
   void finish(const GradientSums& sums, GradientScalars* s);
-  bool store_map(const GradientScalars& s, GradientMapScalarsOfRows<A>& map) const;
-  void map_row(std::size_t row, const GradientScalars& s, ColumnRange range, const ColumnSums& sums, bool ends,
-               Want want);
-  void map_piece(std::size_t row, const GradientScalars& s, const GradientMapScalarsOfRows<A>& map,
-                 const GradientPiece<T>& piece, const GradientColumns<A>& columns, const ChainPlace& place,
-                 std::size_t col, Want want);
-  void map_wide(const GradientScalars& s, const GradientMapScalarsOfRows<A>& map, const GradientPiece<T>& piece, T* dx);
+  bool store_dx_scalars(const GradientScalars& s, DxScalarsOfRows<A>& scalars) const;
+  void dx_of_row(std::size_t row, const GradientScalars& s, ColumnRange range, const ColumnSums& sums, bool ends,
+                 Want want);
+  void dx_of_piece(std::size_t row, const GradientScalars& s, const DxScalarsOfRows<A>& scalars,
+                   const GradientPiece<T>& piece, const GradientColumns<A>& columns, const ChainPlace& place,
+                   std::size_t col, Want want);
+  void dx_of_wide_piece(const GradientScalars& s, const DxScalarsOfRows<A>& scalars, const GradientPiece<T>& piece,
+                        T* dx);
   template <class Work>
   void for_pieces(std::size_t row, ColumnRange range, const Work& work);
   template <class Work>

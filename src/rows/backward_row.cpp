@@ -90,8 +90,8 @@ void BackwardRows<T>::finish(const GradientSums& sums, GradientScalars* s) {
     s->c1_hi = means.c1.hi, s->c1_lo = means.c1.Low(kOne);
     s->c2_hi = means.c2.hi, s->c2_lo = means.c2.Low(kOne);
   }
-  GradientMapScalarsOfRows<A> map;
-  s->wide_dx = s->wide || has_exponents || !store_map(*s, map);
+  DxScalarsOfRows<A> scalars;
+  s->wide_dx = s->wide || has_exponents || !store_dx_scalars(*s, scalars);
   if constexpr (kWide) {
     if (s->wide_dx) WideGradient<A>(*s).finish(is_centred(), p_.whole_cols, sums, s);
   }
@@ -99,13 +99,13 @@ void BackwardRows<T>::finish(const GradientSums& sums, GradientScalars* s) {
 
 // False if dx must be computed in wider numbers.
 template <class T>
-bool BackwardRows<T>::store_map(const GradientScalars& s, GradientMapScalarsOfRows<A>& map) const {
+bool BackwardRows<T>::store_dx_scalars(const GradientScalars& s, DxScalarsOfRows<A>& scalars) const {
   using namespace plain;
   using W = Number<A>;
-  StoreMapScalars<A>(kOne, s.mean_hi, s.mean_lo, s.rstd, false, map.centre, map.offset, map.rstd);
+  StoreNormScalars<A>(kOne, s.mean_hi, s.mean_lo, s.rstd, false, scalars.centre, scalars.offset, scalars.rstd);
   const GradientMeans<W> means{W::From(kOne, s.c1_hi, s.c1_lo), W::From(kOne, s.c2_hi, s.c2_lo)};
-  return StoreGradientMap<A>(kOne, RestOfMean<A>(kOne, s.mean_hi, s.mean_lo), W::From(kOne, s.rstd, s.rstd_lo), means,
-                             0, map);
+  return StoreDxScalars<A>(kOne, RestOfMean<A>(kOne, s.mean_hi, s.mean_lo), W::From(kOne, s.rstd, s.rstd_lo), means, 0,
+                           scalars);
 }
 
 template <class T>
@@ -124,13 +124,13 @@ GradientScalars BackwardRows<T>::finish_run(std::size_t row, const GradientSums&
 }
 
 template <class T>
-void BackwardRows<T>::map_row(std::size_t row, const GradientScalars& s, ColumnRange range, const ColumnSums& sums,
-                              bool ends, Want want) {
-  GradientMapScalarsOfRows<A> map;
-  store_map(s, map);
+void BackwardRows<T>::dx_of_row(std::size_t row, const GradientScalars& s, ColumnRange range, const ColumnSums& sums,
+                                bool ends, Want want) {
+  DxScalarsOfRows<A> scalars;
+  store_dx_scalars(s, scalars);
   const ChainPlace place{!open_, ends};
   for_pieces(row, range, [&](const GradientPiece<T>& piece, std::size_t col) {
-    map_piece(row, s, map, piece, columns_at<A>(sums, col), place, col, want);
+    dx_of_piece(row, s, scalars, piece, columns_at<A>(sums, col), place, col, want);
   });
   if (sums.values == nullptr) return;
   if (s.wide && open_ && ends) end_chains(columns_at<A>(sums, range.first), range.end - range.first);
@@ -138,13 +138,13 @@ void BackwardRows<T>::map_row(std::size_t row, const GradientScalars& s, ColumnR
 }
 
 template <class T>
-void BackwardRows<T>::map_piece(std::size_t row, const GradientScalars& s, const GradientMapScalarsOfRows<A>& map,
-                                const GradientPiece<T>& piece, const GradientColumns<A>& columns,
-                                const ChainPlace& place, std::size_t col, Want want) {
+void BackwardRows<T>::dx_of_piece(std::size_t row, const GradientScalars& s, const DxScalarsOfRows<A>& scalars,
+                                  const GradientPiece<T>& piece, const GradientColumns<A>& columns,
+                                  const ChainPlace& place, std::size_t col, Want want) {
   T* to = want != Want::columns && p_.dx.data != nullptr ? sink_.block(row, col, piece.n) : nullptr;
   T* dx = aside_ != nullptr ? aside_ : to;
   const bool finite =
-      !s.wide && kernels_.of<T>().map_gradient(piece, dx, map, columns, place, stream_ && dx == to) && !s.wide_dx;
+      !s.wide && kernels_.of<T>().dx_of_piece(piece, dx, scalars, columns, place, stream_ && dx == to) && !s.wide_dx;
   if (s.wide && columns.sums.dgamma != nullptr) {
     const WideGradient<A> wide(s);
     widened(piece, [&](const A* x, const A* dy, const A*, std::size_t n, std::size_t at) {
@@ -152,22 +152,22 @@ void BackwardRows<T>::map_piece(std::size_t row, const GradientScalars& s, const
     });
   }
   if (to == nullptr) return;
-  if (!finite) map_wide(s, map, piece, dx);
+  if (!finite) dx_of_wide_piece(s, scalars, piece, dx);
   if constexpr (std::is_same_v<T, A>) deliver(row, col, piece.n, dx, to);  // else it is where it should be
 }
 
 // What the kernel left not finite, or all; of a 16-bit type by way of f32.
 template <class T>
-void BackwardRows<T>::map_wide(const GradientScalars& s, const GradientMapScalarsOfRows<A>& map,
-                               const GradientPiece<T>& piece, T* dx) {
+void BackwardRows<T>::dx_of_wide_piece(const GradientScalars& s, const DxScalarsOfRows<A>& scalars,
+                                       const GradientPiece<T>& piece, T* dx) {
   const WideGradient<A> wide(s);
   widened(piece, [&](const A* x, const A* dy, const A* gamma, std::size_t n, std::size_t at) {
     if constexpr (std::is_same_v<T, A>) {
-      wide.map(x, dy, gamma, n, dx + at, s.wide_dx);
+      wide.write_dx(x, dy, gamma, n, dx + at, s.wide_dx);
     } else {
       A wide_dx[kGradientPiece<A>];
-      if (!s.wide_dx) kernels_.of<A>().map_gradient({x, dy, gamma, n}, wide_dx, map, {}, {}, false);
-      wide.map(x, dy, gamma, n, wide_dx, s.wide_dx);
+      if (!s.wide_dx) kernels_.of<A>().dx_of_piece({x, dy, gamma, n}, wide_dx, scalars, {}, {}, false);
+      wide.write_dx(x, dy, gamma, n, wide_dx, s.wide_dx);
       kernels_.convert[index_of(dtype_of<A>)][index_of(dtype_of<T>)](wide_dx, dx + at, n);
     }
   });

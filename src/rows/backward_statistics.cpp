@@ -76,13 +76,13 @@ void BackwardRows<T>::set_statistics(const RowGroup<A>& group, std::size_t at, s
   s->mean_lo = found.mean_lo;
   s->rstd = found.rstd;
   s->rstd_lo = RstdLowOf(kOne, MeanOf(kOne, m2, static_cast<double>(p_.whole_cols)), p_.eps, found.rstd);
-  if (found.extreme) scale_x(row, s);
+  if (found.out_of_range) scale_x(row, s);
   if (usable_rstd(s->rstd) == 0) set_rstd({0, 0}, 0, s);
-  s->wide = (kWide && found.extreme) || is_out_of_range<A>(s->rstd);
+  s->wide = (kWide && found.out_of_range) || is_out_of_range<A>(s->rstd);
 }
 
 // Those of short rows that are dense and of type T: given, of up to kMaxShortRows, or found, of up to kMaxGroup. False
-// where one is extreme.
+// where one is out of range.
 template <class T>
 bool BackwardRows<T>::find_short_statistics(std::size_t first, std::size_t count, RowStatistics& to) {
   const bool is_given = !kWide && p_.rstd.data != nullptr;
@@ -117,7 +117,7 @@ template <class T>
   Source<A> source = whole_row_.wide();
   const Moments moments = p_.moments != nullptr
                               ? p_.moments[row]
-                              : extreme_moments<A>(kernels_, p_.kind, source, row, p_.cols, moment_nodes_);
+                              : out_of_range_moments<A>(kernels_, p_.kind, source, row, p_.cols, moment_nodes_);
   s->mean_hi = s->mean_lo = s->rstd_lo = 0;
   if (!is_finite(moments)) {
     s->mean_hi = s->rstd = std::numeric_limits<double>::quiet_NaN();
@@ -129,11 +129,11 @@ template <class T>
       s->mean_hi = scaled.mean;
       return set_rstd(scaled.rstd, 0, s);
     }
-    s->x_exponent = scaled.map_exponent;
+    s->x_exponent = scaled.normalise_exponent;
     s->mean_hi = scaled.scalars.mean_hi;
     s->mean_lo = scaled.scalars.mean_lo;
     scaled.by_eps ? set_rstd(scaled.rstd, 0, s)
-                  : set_rstd({scaled.scalars.rstd, scaled.rstd_lo}, -scaled.map_exponent, s);
+                  : set_rstd({scaled.scalars.rstd, scaled.rstd_lo}, -scaled.normalise_exponent, s);
   }
 }
 

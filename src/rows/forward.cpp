@@ -24,7 +24,7 @@ ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const Forw
       piece_sums_(scratch.at<double>(plan.scratch.lane_sums)),
       piece_nodes_(scratch.at<MomentNode>(plan.scratch.row_nodes)),
       sum_source_(kernels, p.x, tiles_.x(), sum_scratch_),
-      map_source_(kernels, p.x, tiles_.x(), x_scratch_),
+      normalise_source_(kernels, p.x, tiles_.x(), x_scratch_),
       sink_(kernels, p.y, tiles_.y(), y_scratch_),
       only_numbers_(gamma_.is_finite() && beta_.is_finite() && p.moments == nullptr),
       stream_(plan.cache.stream_y && only_numbers_ && !sink_.is_staged()),
@@ -36,7 +36,7 @@ ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const Forw
 template <class T>
 [[gnu::noinline]] void ForwardRows<T>::fuse(const Scratch& scratch, ColumnRange used, bool reduces) {
   fusion_.emplace(kernels_, p_, used, reduces, plan_, scratch, raw_);
-  fusion_->set_sources(plan_.cache.fetch_x ? kFetchAhead : 0, sum_source_, map_source_);
+  fusion_->set_sources(plan_.cache.fetch_x ? kFetchAhead : 0, sum_source_, normalise_source_);
   fusion_->set_sink(sink_);
   writes_beside_ = fusion_->writes_beside();
   copies_sum_ = fusion_->copies_sum();
@@ -77,10 +77,11 @@ void ForwardRows<T>::run_tiles(std::size_t first, std::size_t count) {
 }
 
 template <class T>
-void ForwardRows<T>::map_blocks(std::size_t row, const RowScalars& scalars, std::size_t first, std::size_t count) {
-  const auto map_scalars = map_scalars_of<A>(scalars);
+void ForwardRows<T>::normalise_blocks(std::size_t row, const RowScalars& scalars, std::size_t first,
+                                      std::size_t count) {
+  const auto norm_scalars = norm_scalars_of<A>(scalars);
   for (std::size_t block = first; block < first + count; ++block) {
-    map(block_of_row(row, block, map_scalars));
+    normalise(block_of_row(row, block, norm_scalars));
   }
   if (plan_.cache.stream_y || plan_.cache.stream_sum) flush_stream();
 }
@@ -91,10 +92,10 @@ std::size_t ForwardRows<T>::summed_at_once(std::size_t row, std::size_t rows) co
   return tiles_.fetches() ? 1 : sum_source_.even_rows(row, rows);
 }
 template <class T>
-std::size_t ForwardRows<T>::mapped_at_once(std::size_t row, std::size_t rows) const {
+std::size_t ForwardRows<T>::normalised_at_once(std::size_t row, std::size_t rows) const {
   if (writes_beside_) return 1;
   const std::size_t even = copies_sum_ ? even_run(p_.sum.rows, row, rows) : rows;
-  return std::min(map_source_.even_rows(row, even), sink_.even_rows(row, even));
+  return std::min(normalise_source_.even_rows(row, even), sink_.even_rows(row, even));
 }
 
 // Rows of one block, in groups: each iteration normalises one group, finishes the next and sums the one after.
@@ -106,35 +107,35 @@ void ForwardRows<T>::run_short_rows(std::size_t first, std::size_t count) {
   sum_short_rows(groups_[0], first, 0, rows_at(first));
   finish_short_rows(groups_[0], first, rows_at(first));
   sum_short_rows(groups_[1], first + group, 0, rows_at(first + group));
-  TurnContext context{this, first, group, count};
+  StageContext context{this, first, group, count};
   if (even.has_value()) add_hooks(*even, context);
   for (std::size_t row = first; row < end;) {
-    const std::size_t turn = (row - first) / group, next_row = row + group, later_row = next_row + group;
-    const Group& g = groups_[turn % kGroups];
+    const std::size_t stage = (row - first) / group, next_row = row + group, later_row = next_row + group;
+    const Group& g = groups_[stage % kGroups];
     if (even.has_value() && !g.any_flag(rows_at(row))) {
-      row = first + run_turns(*even, first, turn) * group;
+      row = first + run_pipeline(*even, first, stage) * group;
       continue;
     }
-    finish_short_rows(groups_[(turn + 1) % kGroups], next_row, rows_at(next_row));
-    map_short_rows(g, row, rows_at(row), groups_[(turn + 2) % kGroups], later_row, rows_at(later_row));
+    finish_short_rows(groups_[(stage + 1) % kGroups], next_row, rows_at(next_row));
+    normalise_short_rows(g, row, rows_at(row), groups_[(stage + 2) % kGroups], later_row, rows_at(later_row));
     row = next_row;
   }
 }
 
 // Adds hooks for what the kernel's pipeline leaves to do: storing statistics, and quantising y.
 template <class T>
-void ForwardRows<T>::add_hooks(ShortRows<T>& rows, TurnContext& context) const {
+void ForwardRows<T>::add_hooks(ShortRows<T>& rows, StageContext& context) const {
   rows.context = &context;
   if (p_.mean.data != nullptr || p_.rstd.data != nullptr) {
-    rows.finished = [](void* pointer, std::size_t turn) {
-      const auto& c = *static_cast<const TurnContext*>(pointer);
-      c.self->store_statistics(c.self->groups_[turn % kGroups], 0, c.row(turn), c.rows(turn));
+    rows.finished = [](void* pointer, std::size_t stage) {
+      const auto& c = *static_cast<const StageContext*>(pointer);
+      c.self->store_statistics(c.self->groups_[stage % kGroups], 0, c.row(stage), c.rows(stage));
     };
   }
-  if (rows.in_turn) {
-    rows.mapped = [](void* pointer, std::size_t turn) {
-      const auto& c = *static_cast<const TurnContext*>(pointer);
-      c.self->sink_.done(c.row(turn), c.rows(turn), 0, c.self->p_.cols);
+  if (rows.reuses_y) {
+    rows.normalised = [](void* pointer, std::size_t stage) {
+      const auto& c = *static_cast<const StageContext*>(pointer);
+      c.self->sink_.done(c.row(stage), c.rows(stage), 0, c.self->p_.cols);
     };
   }
 }
@@ -142,7 +143,7 @@ void ForwardRows<T>::add_hooks(ShortRows<T>& rows, TurnContext& context) const {
 // True if a kernel reads its blocks in place and nothing is written beside y. in_place(): y is written in place, too.
 template <class T>
 bool ForwardRows<T>::reads_in_place() const {
-  return only_numbers_ && !writes_beside_ && !tiles_.fetches() && !sum_source_.passes() && !map_source_.passes();
+  return only_numbers_ && !writes_beside_ && !tiles_.fetches() && !sum_source_.passes() && !normalise_source_.passes();
 }
 template <class T>
 bool ForwardRows<T>::in_place() const {
@@ -159,14 +160,14 @@ bool ForwardRows<T>::are_even(std::size_t first, std::size_t count) const {
 // The arguments of the pipeline kernel, if it can take these rows.
 template <class T>
 std::optional<ShortRows<T>> ForwardRows<T>::even_short_rows(std::size_t first, std::size_t count) {
-  const std::size_t in_turn = sink_.rows_in_turn();
-  if (!are_even(first, count) || in_turn == 1) return std::nullopt;
-  const bool few = kernels_.maps_beside_sums && p_.cols > kStep && !stream_ && !sum_source_.has_terms();
+  const std::size_t reuses_y = sink_.rows_at_a_time();
+  if (!are_even(first, count) || reuses_y == 1) return std::nullopt;
+  const bool few = kernels_.normalises_beside_sums && p_.cols > kStep && !stream_ && !sum_source_.has_terms();
   const std::size_t group = few ? few_rows<T>(p_.cols) : plan_.scratch.group;
   return ShortRows<T>{{sum_source_.begin(first, 0, p_.cols), sum_source_.step()},
                       {sink_.block(first, 0, p_.cols), sink_.step()},
                       count,
-                      in_turn != 0 ? std::min(group, in_turn) : group,
+                      reuses_y != 0 ? std::min(group, reuses_y) : group,
                       p_.cols,
                       gamma_.block(0, p_.cols),
                       beta_.block(0, p_.cols),
@@ -176,43 +177,44 @@ std::optional<ShortRows<T>> ForwardRows<T>::even_short_rows(std::size_t first, s
                       sum_source_.terms(first, 0),
                       stream_,
                       few,
-                      in_turn != 0,
+                      reuses_y != 0,
                       nullptr,
                       nullptr,
                       nullptr};
 }
 
-// Runs the pipeline from `turn` on, until a group has an out-of-range row. Returns the next turn.
+// Runs the pipeline from `stage` on, until a group has an out-of-range row. Returns the next stage.
 template <class T>
-std::size_t ForwardRows<T>::run_turns(const ShortRows<T>& rows, std::size_t first, std::size_t turn) {
-  turn = of_type_.short_turns[index_of(p_.kind)](rows, turn);
-  const std::size_t row = turn * rows.group;
-  if (row >= rows.count) return turn;
-  store_statistics(groups_[turn % kGroups], 0, first + row, std::min(rows.group, rows.count - row));
-  return turn;
+std::size_t ForwardRows<T>::run_pipeline(const ShortRows<T>& rows, std::size_t first, std::size_t stage) {
+  stage = of_type_.short_pipeline[index_of(p_.kind)](rows, stage);
+  const std::size_t row = stage * rows.group;
+  if (row >= rows.count) return stage;
+  store_statistics(groups_[stage % kGroups], 0, first + row, std::min(rows.group, rows.count - row));
+  return stage;
 }
 
 template <class T>
-void ForwardRows<T>::map_short_rows(const Group& g, std::size_t row, std::size_t rows, Group& later,
-                                    std::size_t later_row, std::size_t later_rows) {
+void ForwardRows<T>::normalise_short_rows(const Group& g, std::size_t row, std::size_t rows, Group& later,
+                                          std::size_t later_row, std::size_t later_rows) {
   const A* gamma = gamma_.block(0, p_.cols);
   const A* beta = beta_.block(0, p_.cols);
-  const bool extreme = g.any_flag(rows);
-  const std::size_t fused = p_.cols > kStep && !extreme ? later_rows : 0;
+  const bool out_of_range = g.any_flag(rows);
+  const std::size_t fused = p_.cols > kStep && !out_of_range ? later_rows : 0;
   for (std::size_t i = 0, n; i < fused; i += n) {
-    n = std::min(summed_at_once(later_row + i, fused - i), mapped_at_once(row + i, fused - i));
-    const Blocks b = blocks_of_rows(row + i, n, 0, p_.cols, gamma, beta, g.map, i);
+    n = std::min(summed_at_once(later_row + i, fused - i), normalised_at_once(row + i, fused - i));
+    const Blocks b = blocks_of_rows(row + i, n, 0, p_.cols, gamma, beta, g.scalars, i);
     const T* x = sum_source_.begin(later_row + i, 0, p_.cols);
     const TermRows<T> terms = sum_source_.terms(later_row + i, 0);
-    map(b, map_and_sum(b, {later_row + i, 0, {{x, sum_source_.step()}, n, p_.cols, &later, i, ahead(), terms}}));
+    normalise(
+        b, normalise_and_sum(b, {later_row + i, 0, {{x, sum_source_.step()}, n, p_.cols, &later, i, ahead(), terms}}));
   }
   sum_short_rows(later, later_row, fused, later_rows);
   for (std::size_t i = fused, n; i < rows; i += n) {
-    n = extreme ? 1 : mapped_at_once(row + i, rows - i);
-    if (extreme && g.flag[i] != 0) {
-      run_extreme(row + i);
+    n = out_of_range ? 1 : normalised_at_once(row + i, rows - i);
+    if (out_of_range && g.flag[i] != 0) {
+      run_out_of_range(row + i);
     } else {
-      map(blocks_of_rows(row + i, n, 0, p_.cols, gamma, beta, g.map, i));
+      normalise(blocks_of_rows(row + i, n, 0, p_.cols, gamma, beta, g.scalars, i));
     }
   }
 }
@@ -235,10 +237,10 @@ template <class T>
 void ForwardRows<T>::finish_short_rows(Group& g, std::size_t first_row, std::size_t rows) {
   if (rows == 0) return;
   if (rows == 1) {
-    const auto x = [&] { return map_source_.block(first_row, 0, p_.cols); };
+    const auto x = [&] { return normalise_source_.block(first_row, 0, p_.cols); };
     finish_one(g, 0, moments_of<T>(kernels_, is_centred(), sums_of(g, 0), p_.cols, x), p_.eps);
   } else {
-    finish_group<T>(kernels_, g, rows, p_.cols, p_.eps, is_centred(), map_source_, first_row);
+    finish_group<T>(kernels_, g, rows, p_.cols, p_.eps, is_centred(), normalise_source_, first_row);
   }
   store_statistics(g, 0, first_row, rows);
 }
@@ -254,7 +256,7 @@ void ForwardRows<T>::store_statistics(const Group& g, std::size_t at, std::size_
 
 template <class T>
 typename ForwardRows<T>::Blocks ForwardRows<T>::block_of_row(std::size_t row, std::size_t block,
-                                                             const MapScalarsOfRows<A>& scalars, std::size_t at) {
+                                                             const NormScalarsOfRows<A>& scalars, std::size_t at) {
   const std::size_t first = block * kBlock, n = block_cols(p_.cols, block);
   const A* gamma = gamma_.block(first, n);
   return blocks_of_rows(row, 1, first, n, gamma, beta_.block(first, n), scalars, at);
@@ -263,15 +265,15 @@ typename ForwardRows<T>::Blocks ForwardRows<T>::block_of_row(std::size_t row, st
 template <class T>
 typename ForwardRows<T>::Blocks ForwardRows<T>::blocks_of_rows(std::size_t row, std::size_t rows, std::size_t first,
                                                                std::size_t n, const A* gamma, const A* beta,
-                                                               const MapScalarsOfRows<A>& scalars, std::size_t at) {
-  const T* x = map_source_.block(row, first, n);
+                                                               const NormScalarsOfRows<A>& scalars, std::size_t at) {
+  const T* x = normalise_source_.block(row, first, n);
   T* y = sink_.block(row, first, n);
   if (writes_beside_) fusion_->begin(row, first, n, !sink_.is_measuring());
   const bool copies = copies_sum_ && !sink_.is_measuring();
   T* copy = copies ? reinterpret_cast<T*>(const_cast<char*>(place_in_row(p_.sum, row, first))) : nullptr;
   return {row,
           first,
-          {{x, map_source_.step()},
+          {{x, normalise_source_.step()},
            {y, sink_.step()},
            rows,
            n,
@@ -286,28 +288,28 @@ typename ForwardRows<T>::Blocks ForwardRows<T>::blocks_of_rows(std::size_t row, 
 
 // Normalises b from column `from` on, a multiple of kStep; this includes its last columns.
 template <class T>
-void ForwardRows<T>::map(const Blocks& b, std::size_t from) {
-  const MapRows<T>& m = b.map;
+void ForwardRows<T>::normalise(const Blocks& b, std::size_t from) {
+  const NormaliseRows<T>& m = b.rows;
   if (writes_beside_) {
     fusion_->write(b.row, b.first, from, m.n - from, m.x.first + from, *m.scalars, m.first);
     fusion_->end(b.row, b.first, m.n);
   }
   if (from == 0) {
-    of_type_.map_rows(m);
+    of_type_.normalise_rows(m);
   } else if (from < m.n) {
     const T* x = m.x.first + from;
     T* y = m.y.first + from;
-    of_type_.map_rows({{x, 0},
-                       {y, 0},
-                       1,
-                       m.n - from,
-                       m.gamma + from,
-                       m.beta + from,
-                       m.scalars,
-                       m.first,
-                       m.stream,
-                       {m.copy.first == nullptr ? nullptr : m.copy.first + from, 0},
-                       m.stream_copy});
+    of_type_.normalise_rows({{x, 0},
+                             {y, 0},
+                             1,
+                             m.n - from,
+                             m.gamma + from,
+                             m.beta + from,
+                             m.scalars,
+                             m.first,
+                             m.stream,
+                             {m.copy.first == nullptr ? nullptr : m.copy.first + from, 0},
+                             m.stream_copy});
   }
   if (!only_numbers_) {
     for (std::size_t i = 0; i < m.rows; ++i) canonicalise_nans(m.y.at(i), m.n);
@@ -317,7 +319,7 @@ void ForwardRows<T>::map(const Blocks& b, std::size_t from) {
 
 // Sums the next rows during b's normalise step. Returns the column from which b remains to be normalised.
 template <class T>
-std::size_t ForwardRows<T>::map_and_sum(const Blocks& b, const Next& next) {
+std::size_t ForwardRows<T>::normalise_and_sum(const Blocks& b, const Next& next) {
   struct Context {
     ForwardRows* self;
     const Blocks* b;
@@ -334,21 +336,21 @@ std::size_t ForwardRows<T>::map_and_sum(const Blocks& b, const Next& next) {
     };
   }
   if (writes_beside_) {
-    hooks.before_map = [](void* pointer, std::size_t first, std::size_t n) {
+    hooks.before_normalise = [](void* pointer, std::size_t first, std::size_t n) {
       const auto& c = *static_cast<const Context*>(pointer);
-      const MapRows<T>& m = c.b->map;
+      const NormaliseRows<T>& m = c.b->rows;
       c.self->fusion_->write(c.b->row, c.b->first, first, n, m.x.first + first, *m.scalars, m.first);
     };
   }
-  return of_type_.map_and_sum[index_of(p_.kind)](b.map, next.sum, hooks);
+  return of_type_.normalise_and_sum[index_of(p_.kind)](b.rows, next.sum, hooks);
 }
 
 template <class T>
-[[gnu::noinline]] void ForwardRows<T>::run_extreme(std::size_t row) {
+[[gnu::noinline]] void ForwardRows<T>::run_out_of_range(std::size_t row) {
   NormOutput<A> output{gamma_, beta_, Sink<A>(kernels_, p_.y, tiles_.y(), y_scratch_)};
-  if (fusion_.has_value()) return fusion_->run_extreme(row, tiles_.x(), x_scratch_, output, sum_scratch_, nodes_);
+  if (fusion_.has_value()) return fusion_->run_out_of_range(row, tiles_.x(), x_scratch_, output, sum_scratch_, nodes_);
   Source<A> source(kernels_, p_.x, tiles_.x(), x_scratch_);
-  ExtremeRow<A>(kernels_, p_, source, output, nodes_).run(row);
+  OutOfRangeRow<A>(kernels_, p_, source, output, nodes_).run(row);
 }
 
 template class ForwardRows<double>;

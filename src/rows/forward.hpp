@@ -22,7 +22,7 @@ class ForwardRows {
               ColumnRange used, bool reduces);
 
   void run(std::size_t first, std::size_t count);
-  void map_blocks(std::size_t row, const RowScalars& scalars, std::size_t first, std::size_t count);
+  void normalise_blocks(std::size_t row, const RowScalars& scalars, std::size_t first, std::size_t count);
 
  private:
   using Group = RowGroup<A>;
@@ -31,7 +31,7 @@ class ForwardRows {
   // Blocks of up to kMaxGroup rows, ready to be normalised.
   struct Blocks {
     std::size_t row, first;
-    MapRows<T> map;
+    NormaliseRows<T> rows;
   };
   // Blocks of equally many rows and columns, to be summed.
   struct Next {
@@ -45,10 +45,10 @@ class ForwardRows {
     EvenRows<const T> x;
   };
 
-  // The context of hooks in the pipeline of short rows: where a turn's group begins, and how many rows it has.
-  struct TurnContext {
-    std::size_t row(std::size_t turn) const { return first + turn * group; }
-    std::size_t rows(std::size_t turn) const { return std::min(group, count - turn * group); }
+  // The context of hooks in the pipeline of short rows: where a stage's group begins, and how many rows it has.
+  struct StageContext {
+    std::size_t row(std::size_t stage) const { return first + stage * group; }
+    std::size_t rows(std::size_t stage) const { return std::min(group, count - stage * group); }
 
     ForwardRows* self;
     std::size_t first, group, count;
@@ -56,7 +56,7 @@ class ForwardRows {
 
   void fuse(const Scratch& scratch, ColumnRange used, bool reduces);
   std::size_t summed_at_once(std::size_t row, std::size_t rows) const;
-  std::size_t mapped_at_once(std::size_t row, std::size_t rows) const;
+  std::size_t normalised_at_once(std::size_t row, std::size_t rows) const;
 
   void run_tiles(std::size_t first, std::size_t count);
   void run_channels_first(std::size_t first, std::size_t count);
@@ -67,42 +67,42 @@ class ForwardRows {
 
   void run_short_rows(std::size_t first, std::size_t count);
   std::optional<ShortRows<T>> even_short_rows(std::size_t first, std::size_t count);
-  void add_hooks(ShortRows<T>& rows, TurnContext& context) const;
-  std::size_t run_turns(const ShortRows<T>& rows, std::size_t first, std::size_t turn);
+  void add_hooks(ShortRows<T>& rows, StageContext& context) const;
+  std::size_t run_pipeline(const ShortRows<T>& rows, std::size_t first, std::size_t stage);
   void sum_short_rows(Group& g, std::size_t first_row, std::size_t from, std::size_t to);
   void finish_short_rows(Group& g, std::size_t first_row, std::size_t rows);
-  void map_short_rows(const Group& g, std::size_t row, std::size_t rows, Group& later, std::size_t later_row,
-                      std::size_t later_rows);
+  void normalise_short_rows(const Group& g, std::size_t row, std::size_t rows, Group& later, std::size_t later_row,
+                            std::size_t later_rows);
 
   void run_long_rows(std::size_t first, std::size_t count);
   std::size_t rows_together(std::size_t first, std::size_t count) const;
   void sum_long_rows(Group& g, MomentTree<A>* trees, std::size_t row, std::size_t rows);
   void finish_long_row(Group& g, std::size_t at, MomentTree<A>& tree, std::size_t row);
-  void map_long_row(const Group& g, std::size_t row, Group& later, std::size_t later_row, MomentTree<A>& tree);
-  void map_long_rows_in_place(const Group& g, std::size_t row, std::size_t rows, Group& later, std::size_t later_row,
-                              MomentTree<A>* trees, SummedBlock& summed);
+  void normalise_long_row(const Group& g, std::size_t row, Group& later, std::size_t later_row, MomentTree<A>& tree);
+  void normalise_long_rows_in_place(const Group& g, std::size_t row, std::size_t rows, Group& later,
+                                    std::size_t later_row, MomentTree<A>* trees, SummedBlock& summed);
   void settle(MomentTree<A>* trees, SummedBlock& summed);
-  void map_row(std::size_t row, const Group& g, std::size_t at);
-  void map_finished_row(std::size_t row, const Group& g, std::size_t at);
+  void normalise_row(std::size_t row, const Group& g, std::size_t at);
+  void normalise_finished_row(std::size_t row, const Group& g, std::size_t at);
 
   void run_given(std::size_t first, std::size_t count);
 
   void run_pieces(std::size_t first, std::size_t count);
   void sum_pieces(std::size_t first, std::size_t count);
   void finish_trees(Trees trees, std::size_t first, std::size_t count);
-  void map_pieces(std::size_t first, std::size_t count);
+  void normalise_pieces(std::size_t first, std::size_t count);
 
   void store_statistics(const Group& g, std::size_t at, std::size_t first_row, std::size_t rows);
-  void run_extreme(std::size_t row);
+  void run_out_of_range(std::size_t row);
   bool reads_in_place() const;
   bool in_place() const;
   bool are_even(std::size_t first, std::size_t count) const;
 
-  Blocks block_of_row(std::size_t row, std::size_t block, const MapScalarsOfRows<A>& scalars, std::size_t at = 0);
+  Blocks block_of_row(std::size_t row, std::size_t block, const NormScalarsOfRows<A>& scalars, std::size_t at = 0);
   Blocks blocks_of_rows(std::size_t row, std::size_t rows, std::size_t first, std::size_t n, const A* gamma,
-                        const A* beta, const MapScalarsOfRows<A>& scalars, std::size_t at);
-  void map(const Blocks& b, std::size_t from = 0);
-  std::size_t map_and_sum(const Blocks& b, const Next& next);
+                        const A* beta, const NormScalarsOfRows<A>& scalars, std::size_t at);
+  void normalise(const Blocks& b, std::size_t from = 0);
+  std::size_t normalise_and_sum(const Blocks& b, const Next& next);
 
   bool is_centred() const { return p_.kind == Kind::layer; }
   std::size_t ahead() const {
@@ -124,7 +124,7 @@ class ForwardRows {
   TilePair tiles_;
   double* piece_sums_;
   MomentNode* piece_nodes_;
-  Source<T> sum_source_, map_source_;
+  Source<T> sum_source_, normalise_source_;
   Sink<T> sink_;
   std::optional<Fusion<T>> fusion_;
   bool writes_beside_ = false;  // some outputs are written by calls of their own

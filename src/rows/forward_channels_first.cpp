@@ -25,7 +25,8 @@ template <class T>
 void ForwardRows<T>::run_channels_first_rows(std::size_t row) {
   if (!(p_.cols <= kBlock ? sum_channels_first(row) : sum_channels_first_blocks(row)))
     return run_tiles(row, kChannelsFirstRows<T>);
-  for (std::size_t col = 0; col < p_.cols; col += kBlock) of_type_.map_channels_first(channels_first_block(row, col));
+  for (std::size_t col = 0; col < p_.cols; col += kBlock)
+    of_type_.normalise_channels_first(channels_first_block(row, col));
 }
 
 template <class T>

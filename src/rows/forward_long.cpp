@@ -9,30 +9,30 @@ namespace evenorm::internal {
 template <class T>
 void ForwardRows<T>::run_long_rows(std::size_t first, std::size_t count) {
   const std::size_t together = rows_together(first, count);
-  const std::size_t ahead = together == 1 && count > 2 * kLongTurns ? plan_.scratch.rows_ahead : 1;
+  const std::size_t ahead = together == 1 && count > 2 * kLongStages ? plan_.scratch.rows_ahead : 1;
   const std::size_t nodes = nodes_for(internal::blocks_of(p_.cols));
-  const auto rows_of = [=](std::size_t turn) {
-    return turn * together < count ? std::min(together, count - turn * together) : 0;
+  const auto rows_of = [=](std::size_t stage) {
+    return stage * together < count ? std::min(together, count - stage * together) : 0;
   };
   MomentTree<A> trees[kLongRows];
   for (std::size_t i = 0; i < together; ++i) trees[i] = MomentTree<A>({nodes_ + i * nodes, is_centred()});
   const bool in_place = this->in_place();
   SummedBlock summed;
   for (std::size_t i = 0; i < ahead; ++i) sum_long_rows(groups_[i], trees, first + i * together, rows_of(i));
-  for (std::size_t turn = 0; rows_of(turn) != 0; ++turn) {
-    const Group& g = groups_[turn % (ahead + 1)];
-    Group& later = groups_[(turn + ahead) % (ahead + 1)];
-    const std::size_t row = first + turn * together, later_row = row + ahead * together;
-    const std::size_t rows = rows_of(turn), later_rows = rows_of(turn + ahead);
+  for (std::size_t stage = 0; rows_of(stage) != 0; ++stage) {
+    const Group& g = groups_[stage % (ahead + 1)];
+    Group& later = groups_[(stage + ahead) % (ahead + 1)];
+    const std::size_t row = first + stage * together, later_row = row + ahead * together;
+    const std::size_t rows = rows_of(stage), later_rows = rows_of(stage + ahead);
     if (ahead == 1 || g.any_flag(rows) || later_rows == 0) settle(trees, summed);  // which may finish g
-    const bool extreme = g.any_flag(rows);
-    if (!extreme && later_rows == rows) {
-      in_place ? map_long_rows_in_place(g, row, rows, later, later_row, trees, summed)
-               : map_long_row(g, row, later, later_row, trees[0]);
-      if (sink_.wants_again()) map_row(row, g, 0);
+    const bool out_of_range = g.any_flag(rows);
+    if (!out_of_range && later_rows == rows) {
+      in_place ? normalise_long_rows_in_place(g, row, rows, later, later_row, trees, summed)
+               : normalise_long_row(g, row, later, later_row, trees[0]);
+      if (sink_.wants_again()) normalise_row(row, g, 0);
     } else {
       sum_long_rows(later, trees, later_row, later_rows);
-      for (std::size_t i = 0; i < rows; ++i) map_finished_row(row + i, g, i);
+      for (std::size_t i = 0; i < rows; ++i) normalise_finished_row(row + i, g, i);
     }
   }
 }
@@ -43,22 +43,22 @@ void ForwardRows<T>::run_long_rows(std::size_t first, std::size_t count) {
 template <class T>
 std::size_t ForwardRows<T>::rows_together(std::size_t first, std::size_t count) const {
   return !stream_ && are_even(first, count)
-             ? std::clamp(count / kLongTurns, std::size_t{1}, plan_.scratch.rows_together)
+             ? std::clamp(count / kLongStages, std::size_t{1}, plan_.scratch.rows_together)
              : 1;
 }
 
 // Normalises a row block by block, and sums a later row meanwhile.
 template <class T>
-void ForwardRows<T>::map_long_row(const Group& g, std::size_t row, Group& later, std::size_t later_row,
-                                  MomentTree<A>& tree) {
+void ForwardRows<T>::normalise_long_row(const Group& g, std::size_t row, Group& later, std::size_t later_row,
+                                        MomentTree<A>& tree) {
   for (std::size_t block = 0; block < internal::blocks_of(p_.cols); ++block) {
     const std::size_t first = block * kBlock, n = block_cols(p_.cols, block);
-    const Blocks b = block_of_row(row, block, g.map);
+    const Blocks b = block_of_row(row, block, g.scalars);
     const T* x = sum_source_.begin(later_row, first, n);
     const TermRows<T> terms = sum_source_.terms(later_row, first);
-    const std::size_t mapped = map_and_sum(b, {later_row, first, {{x, 0}, 1, n, &later, 0, ahead(), terms}});
+    const std::size_t normalised = normalise_and_sum(b, {later_row, first, {{x, 0}, 1, n, &later, 0, ahead(), terms}});
     tree.push(moments_of<T>(kernels_, is_centred(), sums_of(later, 0), n, [=] { return x; }));
-    map(b, mapped);
+    normalise(b, normalised);
   }
   finish_long_row(later, 0, tree, later_row);
 }
@@ -66,25 +66,25 @@ void ForwardRows<T>::map_long_row(const Group& g, std::size_t row, Group& later,
 // The same for rows in place: only the arguments of one kernel call change from block to block. A block's sums are
 // settled after the kernel of the next block has run, so that nothing waits for them.
 template <class T>
-void ForwardRows<T>::map_long_rows_in_place(const Group& g, std::size_t row, std::size_t rows, Group& later,
-                                            std::size_t later_row, MomentTree<A>* trees, SummedBlock& summed) {
-  const auto kernel = of_type_.map_and_sum[index_of(p_.kind)];
+void ForwardRows<T>::normalise_long_rows_in_place(const Group& g, std::size_t row, std::size_t rows, Group& later,
+                                                  std::size_t later_row, MomentTree<A>* trees, SummedBlock& summed) {
+  const auto kernel = of_type_.normalise_and_sum[index_of(p_.kind)];
   const StepHooks no_hooks;
-  Blocks b = blocks_of_rows(row, rows, 0, kBlock, nullptr, nullptr, g.map, 0);
+  Blocks b = blocks_of_rows(row, rows, 0, kBlock, nullptr, nullptr, g.scalars, 0);
   const T* later_x = sum_source_.begin(later_row, 0, kBlock);
   const std::size_t fetched = rows == 1 ? ahead() : 0;
   SumRows<T> sum{{later_x, sum_source_.step()}, rows, kBlock, &later, 0, fetched, sum_source_.terms(later_row, 0)};
   for (std::size_t first = 0; first < p_.cols; first += kBlock) {
     const std::size_t n = std::min(kBlock, p_.cols - first);
-    b.map.n = sum.n = n;
-    b.map.gamma = gamma_.block(first, n);
-    b.map.beta = beta_.block(first, n);
-    kernel(b.map, sum, no_hooks);
+    b.rows.n = sum.n = n;
+    b.rows.gamma = gamma_.block(first, n);
+    b.rows.beta = beta_.block(first, n);
+    kernel(b.rows, sum, no_hooks);
     settle(trees, summed);
     summed = {&later, sum.first, later_row, rows, first, n, sum.x};
-    b.map.x.first += kBlock;
-    b.map.y.first += kBlock;
-    if (copies_sum_) b.map.copy.first += kBlock;
+    b.rows.x.first += kBlock;
+    b.rows.y.first += kBlock;
+    if (copies_sum_) b.rows.copy.first += kBlock;
     sum.x.first += kBlock;
     if (sum.terms.r.first != nullptr) {
       sum.terms.x.first += kBlock;
@@ -125,17 +125,17 @@ void ForwardRows<T>::finish_long_row(Group& g, std::size_t at, MomentTree<A>& tr
 }
 
 template <class T>
-void ForwardRows<T>::map_row(std::size_t row, const Group& g, std::size_t at) {
+void ForwardRows<T>::normalise_row(std::size_t row, const Group& g, std::size_t at) {
   for (std::size_t block = 0; block < internal::blocks_of(p_.cols); ++block) {
-    map(block_of_row(row, block, g.map, at));
+    normalise(block_of_row(row, block, g.scalars, at));
   }
 }
 
 template <class T>
-void ForwardRows<T>::map_finished_row(std::size_t row, const Group& g, std::size_t at) {
-  if (g.flag[at] != 0) return run_extreme(row);
-  map_row(row, g, at);
-  if (sink_.wants_again()) map_row(row, g, at);
+void ForwardRows<T>::normalise_finished_row(std::size_t row, const Group& g, std::size_t at) {
+  if (g.flag[at] != 0) return run_out_of_range(row);
+  normalise_row(row, g, at);
+  if (sink_.wants_again()) normalise_row(row, g, at);
 }
 
 // Rows with precomputed statistics.
@@ -147,7 +147,7 @@ template <class T>
     finish_one(group, 0, node_of<A>(moments), p_.eps);
     if (moments.exponent != 0) group.flag[0] = 1;
     store_statistics(group, 0, row, 1);
-    map_finished_row(row, group, 0);
+    normalise_finished_row(row, group, 0);
   }
 }
 
@@ -155,10 +155,10 @@ template <class T>
 template <class T>
 [[gnu::noinline]] void ForwardRows<T>::run_pieces(std::size_t first, std::size_t count) {
   sum_pieces(first, count);
-  map_pieces(first, count);
+  normalise_pieces(first, count);
   tiles_.release();
   for (std::size_t i = 0; i < count; ++i) {
-    if (groups_[i / kMaxGroup].flag[i % kMaxGroup] != 0) run_extreme(first + i);
+    if (groups_[i / kMaxGroup].flag[i % kMaxGroup] != 0) run_out_of_range(first + i);
   }
 }
 
@@ -203,7 +203,7 @@ void ForwardRows<T>::finish_trees(Trees trees, std::size_t first, std::size_t co
 }
 
 template <class T>
-void ForwardRows<T>::map_pieces(std::size_t first, std::size_t count) {
+void ForwardRows<T>::normalise_pieces(std::size_t first, std::size_t count) {
   for (std::size_t col = 0; col < p_.cols; col += tiles_.cols()) {
     const std::size_t n = std::min(tiles_.cols(), p_.cols - col);
     tiles_.load_x({first, count, col, n});
@@ -213,7 +213,7 @@ void ForwardRows<T>::map_pieces(std::size_t first, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
       const Group& g = groups_[i / kMaxGroup];
       const std::size_t at = i % kMaxGroup;
-      if (g.flag[at] == 0) map(blocks_of_rows(first + i, 1, col, n, gamma, beta, g.map, at));
+      if (g.flag[at] == 0) normalise(blocks_of_rows(first + i, 1, col, n, gamma, beta, g.scalars, at));
     }
     tiles_.store_y();
   }

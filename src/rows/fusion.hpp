@@ -29,10 +29,10 @@ class Fusion {
   Fusion(const Fusion&) = delete;
   Fusion& operator=(const Fusion&) = delete;
 
-  void set_sources(std::size_t ahead, Source<T>& for_sums, Source<T>& for_map) {
+  void set_sources(std::size_t ahead, Source<T>& for_sums, Source<T>& for_normalise) {
     if (!residual_.is_present()) return;
     for_sums.add_residual(residual_, ahead, held_.are_held() ? &held_ : nullptr);
-    held_.are_held() ? for_map.read_held(&held_) : for_map.add_residual(residual_, 0);
+    held_.are_held() ? for_normalise.read_held(&held_) : for_normalise.add_residual(residual_, 0);
   }
   void set_sink(Sink<T>& sink) {
     if (quantiser_.is_on()) sink.set_quantiser(&quantiser_);
@@ -57,11 +57,11 @@ class Fusion {
   }
   // n columns from column `from` of the block; x points to the first of them.
   void write(std::size_t row, std::size_t first, std::size_t from, std::size_t n, const T* x,
-             const MapScalarsOfRows<A>& scalars, std::size_t at) {
+             const NormScalarsOfRows<A>& scalars, std::size_t at) {
     if (writes_sum_) residual_.store_sum(row, first + from, n, x);
     if (!has_second_) return;
     T* y = y2_block_ + from;
-    kernels_.of<T>().map_rows(
+    kernels_.of<T>().normalise_rows(
         {{x, 0}, {y, 0}, 1, n, gamma2_block_ + from, beta2_block_ + from, &scalars, at, stream2_});
   }
   void end(std::size_t row, std::size_t first, std::size_t n) {
@@ -71,8 +71,8 @@ class Fusion {
   }
 
   // tile, scratch: see Source, for the rows that are normalised. unscaled: room for a block if there is a residual.
-  [[gnu::noinline]] void run_extreme(std::size_t row, Tile<const void*>* tile, A* scratch, NormOutput<A>& output,
-                                     A* unscaled, MomentNode* nodes) {
+  [[gnu::noinline]] void run_out_of_range(std::size_t row, Tile<const void*>* tile, A* scratch, NormOutput<A>& output,
+                                          A* unscaled, MomentNode* nodes) {
     Source<A> source = held_.are_in_tensor() ? Source<A>(kernels_, held_.tensor(), nullptr, scratch)
                                              : Source<A>(kernels_, p_.x, tile, scratch);
     const Residual<A> residual(kernels_, p_);
@@ -83,10 +83,10 @@ class Fusion {
     }
     if constexpr (std::is_same_v<T, A>) set_sink(output.sink);
     NormOutput<A> second{gamma2_, beta2_, Sink<A>(kernels_, p_.y2, nullptr, y2_scratch_)};
-    ExtremeRow<A> extreme(kernels_, p_, source, output, nodes);
-    if (has_second_) extreme.add_second(&second);
-    if (stores_sums()) extreme.add_sum(&residual, &sums);
-    extreme.run(row);
+    OutOfRangeRow<A> out_of_range(kernels_, p_, source, output, nodes);
+    if (has_second_) out_of_range.add_second(&second);
+    if (stores_sums()) out_of_range.add_sum(&residual, &sums);
+    out_of_range.run(row);
   }
 
  private:

@@ -25,8 +25,8 @@ MomentNode block_moments(const Kernels& kernels, const Problem& p, std::size_t r
 // Joins the moments of equal subtrees (the last may be smaller), finishes the row and stores its statistics.
 RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts, std::size_t count) noexcept;
 // Normalises blocks [first, first + count).
-void map_blocks(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t row,
-                const RowScalars& scalars, std::size_t first, std::size_t count) noexcept;
+void normalise_blocks(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t row,
+                      const RowScalars& scalars, std::size_t first, std::size_t count) noexcept;
 
 // Computes dx of rows [first, first + count), if nothing is summed over rows.
 void run_backward(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,

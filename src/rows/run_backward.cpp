@@ -54,17 +54,17 @@ template <class T>
 }
 
 template <class T>
-[[gnu::noinline]] void run_strips(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                                  const GradientScalars* scalars, std::size_t first, std::size_t count) {
+[[gnu::noinline]] void run_column_pieces(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                                         const GradientScalars* scalars, std::size_t first, std::size_t count) {
   using A = Arithmetic<T>;
   ScratchMemory<kGradientScratchBytes> scratch;
-  auto* values = scratch.at<double>(plan.scratch.strip_sums);
-  const std::size_t strip = plan.scratch.strip_cols;
+  auto* values = scratch.at<double>(plan.scratch.column_sums);
+  const std::size_t piece = plan.scratch.piece_cols;
   BackwardRows<T> rows(kernels, p, plan, scratch, {first, first + count});
   for (std::size_t col = first, n; col < first + count; col += n) {
-    n = std::min(strip, first + count - col);
-    const ColumnSums sums{values, col, strip, values + column_numbers(p) * strip};
-    rows.run_strip(scalars, col, n, sums);
+    n = std::min(piece, first + count - col);
+    const ColumnSums sums{values, col, piece, values + column_numbers(p) * piece};
+    rows.run_column_piece(scalars, col, n, sums);
     finish_columns<A>(kernels, p, sums, n);
   }
 }
@@ -99,7 +99,7 @@ void find_row_scalars(const Kernels& kernels, const GradientProblem& p, const Gr
 void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
                  const GradientScalars* scalars, std::size_t first, std::size_t count) noexcept {
   const FpEnvironment environment;
-  with_type(gradient_type(p), [&]<class T>() { run_strips<T>(kernels, p, plan, scalars, first, count); });
+  with_type(gradient_type(p), [&]<class T>() { run_column_pieces<T>(kernels, p, plan, scalars, first, count); });
 }
 
 }  // namespace evenorm::internal

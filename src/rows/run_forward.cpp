@@ -43,11 +43,12 @@ template <class A>
 }
 
 template <class T>
-[[gnu::noinline]] void map_range(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t row,
-                                 const RowScalars& scalars, std::size_t first, std::size_t count) {
+[[gnu::noinline]] void normalise_range(const Kernels& kernels, const Problem& p, const ForwardPlan& plan,
+                                       std::size_t row, const RowScalars& scalars, std::size_t first,
+                                       std::size_t count) {
   ScratchMemory<kForwardScratchBytes<T>> scratch;
   const ColumnRange used{first * kBlock, std::min((first + count) * kBlock, p.cols)};
-  ForwardRows<T>(kernels, p, plan, scratch, used, false).map_blocks(row, scalars, first, count);
+  ForwardRows<T>(kernels, p, plan, scratch, used, false).normalise_blocks(row, scalars, first, count);
 }
 
 }  // namespace
@@ -68,17 +69,17 @@ RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts
   const FpEnvironment environment;
   const RowScalars scalars =
       arithmetic_type(p) == DType::f64 ? join_row<double>(p, parts, count) : join_row<float>(p, parts, count);
-  if (!scalars.extreme) {
+  if (!scalars.out_of_range) {
     store_statistic(p.mean, row, scalars.mean_hi);
     store_statistic(p.rstd, row, scalars.rstd);
   }
   return scalars;
 }
 
-void map_blocks(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t row,
-                const RowScalars& scalars, std::size_t first, std::size_t count) noexcept {
+void normalise_blocks(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t row,
+                      const RowScalars& scalars, std::size_t first, std::size_t count) noexcept {
   const FpEnvironment environment;
-  with_type(row_type(p), [&]<class T>() { map_range<T>(kernels, p, plan, row, scalars, first, count); });
+  with_type(row_type(p), [&]<class T>() { normalise_range<T>(kernels, p, plan, row, scalars, first, count); });
 }
 
 }  // namespace evenorm::internal

@@ -1,4 +1,4 @@
-// The statistics of scaled rows, and ExtremeRow, which computes and writes out-of-range rows.
+// The statistics of scaled rows, and OutOfRangeRow, which computes and writes out-of-range rows.
 #include "rows/scaled.hpp"
 
 namespace evenorm::internal {
@@ -20,9 +20,9 @@ ScaledRow finish_scaled(const Moments& moments, double eps) {
                         : WideNumber{std::ldexp(scaled_rstd.hi, -exponent), std::ldexp(scaled_rstd.lo, -exponent)};
   row.mean = std::ldexp(scaled.mean_hi, exponent);
   const int shift = std::ldexp(row.rstd.hi, exponent) < static_cast<double>(std::numeric_limits<A>::min()) ? 16 : 0;
-  row.map_exponent = exponent + shift;
-  row.scalars.rstd = eps_alone ? std::ldexp(row.rstd.hi, row.map_exponent) : std::ldexp(scaled_rstd.hi, shift);
-  row.rstd_lo = eps_alone ? std::ldexp(row.rstd.lo, row.map_exponent) : std::ldexp(scaled_rstd.lo, shift);
+  row.normalise_exponent = exponent + shift;
+  row.scalars.rstd = eps_alone ? std::ldexp(row.rstd.hi, row.normalise_exponent) : std::ldexp(scaled_rstd.hi, shift);
+  row.rstd_lo = eps_alone ? std::ldexp(row.rstd.lo, row.normalise_exponent) : std::ldexp(scaled_rstd.lo, shift);
   row.scalars.mean_hi = std::ldexp(scaled.mean_hi, -shift);
   row.scalars.mean_lo = std::ldexp(scaled.mean_lo, -shift);
   row.scalars.near_zero = IsNearZero(kOne, scaled.mean_hi, var.hi);
@@ -32,9 +32,10 @@ template ScaledRow finish_scaled<double>(const Moments&, double);
 template ScaledRow finish_scaled<float>(const Moments&, double);
 
 template <class A>
-void ExtremeRow<A>::run(std::size_t row) {
-  const Moments moments =
-      p_.moments != nullptr ? p_.moments[row] : extreme_moments<A>(kernels_, p_.kind, source_, row, p_.cols, nodes_);
+void OutOfRangeRow<A>::run(std::size_t row) {
+  const Moments moments = p_.moments != nullptr
+                              ? p_.moments[row]
+                              : out_of_range_moments<A>(kernels_, p_.kind, source_, row, p_.cols, nodes_);
   if (!is_finite(moments)) {
     fill_nan(row);
   } else if (is_zero(moments)) {
@@ -45,33 +46,33 @@ void ExtremeRow<A>::run(std::size_t row) {
 }
 
 template <class A>
-void ExtremeRow<A>::run_zeros(std::size_t row) {
+void OutOfRangeRow<A>::run_zeros(std::size_t row) {
   const WideNumber rstd = rstd_of_constant<A>(p_.eps);
-  map(row, {0, {0, 0, rstd.hi, true, false}, 0, rstd, rstd.lo, true});
+  normalise(row, {0, {0, 0, rstd.hi, true, false}, 0, rstd, rstd.lo, true});
 }
 
 template <class A>
-void ExtremeRow<A>::run_scaled(std::size_t row, const Moments& moments) {
+void OutOfRangeRow<A>::run_scaled(std::size_t row, const Moments& moments) {
   const ScaledRow scaled = finish_scaled<A>(moments, p_.eps);
-  source_.set_scale(static_cast<A>(std::ldexp(1.0, -scaled.map_exponent)));
-  map(row, scaled);
+  source_.set_scale(static_cast<A>(std::ldexp(1.0, -scaled.normalise_exponent)));
+  normalise(row, scaled);
 }
 
 template <class A>
-void ExtremeRow<A>::map(std::size_t row, const ScaledRow& scaled) {
+void OutOfRangeRow<A>::normalise(std::size_t row, const ScaledRow& scaled) {
   store_statistic(p_.mean, row, scaled.mean);
   store_statistic(p_.rstd, row, scaled.rstd.hi);
-  const auto scalars = map_scalars_of<A>(scaled.scalars);
+  const auto scalars = norm_scalars_of<A>(scaled.scalars);
   write(row, [&](std::size_t first, std::size_t n, NormOutput<A>& output, A* y) {
     const A* x = source_.block(row, first, n);
     const A* gamma = output.gamma.block(first, n);
-    kernels_.of<A>().map_rows({{x, 0}, {y, 0}, 1, n, gamma, output.beta.block(first, n), &scalars, 0, false});
+    kernels_.of<A>().normalise_rows({{x, 0}, {y, 0}, 1, n, gamma, output.beta.block(first, n), &scalars, 0, false});
     canonicalise_nans(y, n);
   });
 }
 
 template <class A>
-void ExtremeRow<A>::fill_nan(std::size_t row) {
+void OutOfRangeRow<A>::fill_nan(std::size_t row) {
   constexpr A kNan = std::numeric_limits<A>::quiet_NaN();
   store_statistic(p_.mean, row, std::numeric_limits<double>::quiet_NaN());
   store_statistic(p_.rstd, row, std::numeric_limits<double>::quiet_NaN());
@@ -82,7 +83,7 @@ void ExtremeRow<A>::fill_nan(std::size_t row) {
 
 template <class A>
 template <class Fill>
-void ExtremeRow<A>::write(std::size_t row, const Fill& fill) {
+void OutOfRangeRow<A>::write(std::size_t row, const Fill& fill) {
   do {
     for (std::size_t block = 0; block < blocks_; ++block) {
       const std::size_t first = block * kBlock, n = block_cols(p_.cols, block);
@@ -97,13 +98,13 @@ void ExtremeRow<A>::write(std::size_t row, const Fill& fill) {
 }
 template <class A>
 template <class Fill>
-void ExtremeRow<A>::fill_block(std::size_t row, std::size_t first, std::size_t n, const Fill& fill,
-                               NormOutput<A>& output) {
+void OutOfRangeRow<A>::fill_block(std::size_t row, std::size_t first, std::size_t n, const Fill& fill,
+                                  NormOutput<A>& output) {
   fill(first, n, output, output.sink.block(row, first, n));
   output.sink.done(row, 1, first, n);
 }
 
-template class ExtremeRow<double>;
-template class ExtremeRow<float>;
+template class OutOfRangeRow<double>;
+template class OutOfRangeRow<float>;
 
 }  // namespace evenorm::internal

@@ -14,12 +14,12 @@ namespace evenorm::internal {
 
 // A row whose mean square is out of range, computed as x * 2^-exponent.
 struct ScaledRow {
-  int map_exponent;    // the exponent of the normalise step
-  RowScalars scalars;  // of the row scaled by that exponent
-  double mean;         // of the row itself
-  WideNumber rstd;     // likewise
-  double rstd_lo;      // of scalars.rstd
-  bool by_eps;         // rstd is 1 / sqrt(eps): the variance is 0, or far below eps
+  int normalise_exponent;  // the exponent of the normalise step
+  RowScalars scalars;      // of the row scaled by that exponent
+  double mean;             // of the row itself
+  WideNumber rstd;         // likewise
+  double rstd_lo;          // of scalars.rstd
+  bool by_eps;             // rstd is 1 / sqrt(eps): the variance is 0, or far below eps
 };
 
 // The largest magnitude of a row, or infinity if an element is not finite.
@@ -56,8 +56,8 @@ Moments scaled_moments(const Kernels& kernels, Kind kind, BlockSource& source, s
 
 // The moments of any row: NaN if an element is not finite, 0 if all elements are 0.
 template <class A, class BlockSource>
-Moments extreme_moments(const Kernels& kernels, Kind kind, BlockSource& source, std::size_t row, std::size_t cols,
-                        MomentNode* nodes) {
+Moments out_of_range_moments(const Kernels& kernels, Kind kind, BlockSource& source, std::size_t row, std::size_t cols,
+                             MomentNode* nodes) {
   const A largest = largest_magnitude<A>(source, row, cols);
   const double count = static_cast<double>(cols);
   if (largest == A{0}) return {count, 0, 0, 0, 0, 0, 0};
@@ -81,10 +81,10 @@ struct NormOutput {
 };
 
 template <class A>
-class ExtremeRow {
+class OutOfRangeRow {
  public:
   // nodes: room for the nodes of a row's tree.
-  ExtremeRow(const Kernels& kernels, const Problem& p, Source<A>& source, NormOutput<A>& output, MomentNode* nodes)
+  OutOfRangeRow(const Kernels& kernels, const Problem& p, Source<A>& source, NormOutput<A>& output, MomentNode* nodes)
       : kernels_(kernels), p_(p), blocks_(blocks_of(p.cols)), source_(source), output_(output), nodes_(nodes) {}
 
   void add_second(NormOutput<A>* second) { second_ = second; }
@@ -99,7 +99,7 @@ class ExtremeRow {
  private:
   void run_zeros(std::size_t row);
   void run_scaled(std::size_t row, const Moments& moments);
-  void map(std::size_t row, const ScaledRow& scaled);
+  void normalise(std::size_t row, const ScaledRow& scaled);
   void fill_nan(std::size_t row);
 
   // Writes block by block. In each block y comes last, because y, like the sum, may overwrite x or the residual.

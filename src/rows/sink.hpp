@@ -33,12 +33,12 @@ class Sink {
     if (passes()) return 1;
     return in_tile_ ? n : even_run(y_.rows, row, n);
   }
-  // True if these rows are evenly spaced for a kernel. If rows_in_turn() is not 0, at most that many rows form a group.
-  // All groups then use the same memory, each until done() is called.
+  // True if these rows are evenly spaced for a kernel. If rows_at_a_time() is not 0, at most that many rows form a
+  // group. All groups then use the same memory, each until done() is called.
   bool are_even(std::size_t row, std::size_t n) const {
     return quantiser_ != nullptr ? even_run(y_.rows, row, n) == n : !passes() && even_rows(row, n) == n;
   }
-  std::size_t rows_in_turn() const { return quantiser_ != nullptr ? quantiser_->rows() : 0; }
+  std::size_t rows_at_a_time() const { return quantiser_ != nullptr ? quantiser_->rows() : 0; }
   std::ptrdiff_t step() const {
     if (quantiser_ != nullptr) return quantiser_->step();
     return in_tile_ ? tile_->step() : y_.rows.inner().stride;

@@ -26,7 +26,7 @@ BlockSums sums_of(const RowGroup<A>& g, std::size_t row) {
 }
 template <class A>
 RowScalars scalars_of(const RowGroup<A>& g, std::size_t row) {
-  return {g.mean_hi[row], g.mean_lo[row], g.rstd[row], g.map.centre[row] == 0, g.flag[row] != 0};
+  return {g.mean_hi[row], g.mean_lo[row], g.rstd[row], g.scalars.centre[row] == 0, g.flag[row] != 0};
 }
 template <class A>
 void set_moments(RowGroup<A>& g, std::size_t row, const MomentNode& m) {
@@ -126,11 +126,11 @@ WideNumber rstd_of_constant(double eps) {
 
 // A row's scalars for the normalise step, as row 0 of a group.
 template <class A>
-MapScalarsOfRows<A> map_scalars_of(const RowScalars& row) {
-  MapScalarsOfRows<A> map;
-  plain::StoreMapScalars<A>(plain::kOne, row.mean_hi, row.mean_lo, row.rstd, row.near_zero, map.centre, map.offset,
-                            map.rstd);
-  return map;
+NormScalarsOfRows<A> norm_scalars_of(const RowScalars& row) {
+  NormScalarsOfRows<A> scalars;
+  plain::StoreNormScalars<A>(plain::kOne, row.mean_hi, row.mean_lo, row.rstd, row.near_zero, scalars.centre,
+                             scalars.offset, scalars.rstd);
+  return scalars;
 }
 
 }  // namespace evenorm::internal

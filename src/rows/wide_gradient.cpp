@@ -109,7 +109,7 @@ void WideGradient<A>::add_to_columns(const A* x, const A* dy, std::size_t n, con
 }
 
 template <class A>
-void WideGradient<A>::map(const A* x, const A* dy, const A* gamma, std::size_t n, A* dx, bool all) const {
+void WideGradient<A>::write_dx(const A* x, const A* dy, const A* gamma, std::size_t n, A* dx, bool all) const {
   for (std::size_t i = 0; i < n; ++i) {
     if (!all && std::isfinite(load_one(dx + i))) continue;
     const W g = static_cast<W>(load_one(dy + i)) * static_cast<W>(load_one(gamma + i));

@@ -37,7 +37,7 @@ class WideGradient {
   void add_to_columns(const A* x, const A* dy, std::size_t n, const GradientColumns<A>& to, bool all) const;
 
   // dx of n elements, once c1 and c2 are known: of all, or of those that are not finite.
-  void map(const A* x, const A* dy, const A* gamma, std::size_t n, A* dx, bool all) const;
+  void write_dx(const A* x, const A* dy, const A* gamma, std::size_t n, A* dx, bool all) const;
 
  private:
   W mean_, centre_, rstd_, c1_, c2_;

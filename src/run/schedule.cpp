@@ -62,9 +62,10 @@ void run_row_by_parts(const Problem& p, const ForwardPlan& plan, const Kernels& 
                       std::size_t row) {
   const RowParts parts(p.cols);
   const RowScalars scalars = join_row_by_parts(p, kernels, executor, row, parts);
-  if (scalars.extreme) return run_forward(kernels, p, plan, row, 1);
-  parallel_for(executor, parts.count,
-               [&](std::size_t i) { map_blocks(kernels, p, plan, row, scalars, i * parts.part, parts.length(i)); });
+  if (scalars.out_of_range) return run_forward(kernels, p, plan, row, 1);
+  parallel_for(executor, parts.count, [&](std::size_t i) {
+    normalise_blocks(kernels, p, plan, row, scalars, i * parts.part, parts.length(i));
+  });
 }
 
 void run_pass(const Problem& p, const ForwardPlan& plan, const Kernels& kernels, const Executor& executor) {
@@ -131,10 +132,10 @@ void run_in_two_steps(const GradientProblem& p, const GradientPlan& plan, const 
               [&](std::size_t first, std::size_t count) { find_row_scalars(kernels, p, plan, first, count, scalars); });
   }
   const GradientScalars* known = p.scalars == nullptr ? scalars : p.scalars;
-  const std::size_t strips = (p.cols + kStripColumns<float> - 1) / kStripColumns<float>;
-  share_out(executor, strips, tasks, [&](std::size_t first, std::size_t count) {
-    const std::size_t col = first * kStripColumns<float>;
-    run_columns(kernels, p, plan, known, col, std::min(count * kStripColumns<float>, p.cols - col));
+  const std::size_t pieces = (p.cols + kColumnPiece<float> - 1) / kColumnPiece<float>;
+  share_out(executor, pieces, tasks, [&](std::size_t first, std::size_t count) {
+    const std::size_t col = first * kColumnPiece<float>;
+    run_columns(kernels, p, plan, known, col, std::min(count * kColumnPiece<float>, p.cols - col));
   });
 }
 

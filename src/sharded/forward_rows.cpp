@@ -75,7 +75,7 @@ Moments scalable_moments(const Kernels& kernels, const Problem& p, Source<T>& so
     if (!is_within(kSafeF64, mean_square)) {
       OneBlock<double> part(source, block);
       MomentNode nodes[1];
-      m = extreme_moments<double>(kernels, p.kind, part, row, n, nodes);
+      m = out_of_range_moments<double>(kernels, p.kind, part, row, n, nodes);
     }
   }
   return without_infinities(m);

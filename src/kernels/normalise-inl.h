@@ -1,0 +1,260 @@
+// The normalise step of the forward pass, y = fma(fma(x - centre, rstd, offset), gamma, beta), alone or combined with
+// the sums of other rows. When combined, the two alternate every few columns. This keeps loads and stores in flight
+// together, and hides chains of additions. The order affects no bit. Included once per target.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/sum-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace evenorm::internal::HWY_NAMESPACE {
+
+// kCentred: a centre is subtracted from x. Subtracting 0 changes no bit.
+template <bool kCentred, class D, class V = hn::Vec<D>>
+struct NormaliseVectors {
+  V centre, offset, rstd;
+
+  template <class A>
+  HWY_INLINE NormaliseVectors(D d, const NormScalars<A>& s)
+      : centre(hn::Set(d, s.centre)), offset(hn::Set(d, s.offset)), rstd(hn::Set(d, s.rstd)) {}
+  HWY_INLINE NormaliseVectors(V centres, V offsets, V rstds) : centre(centres), offset(offsets), rstd(rstds) {}
+
+  HWY_INLINE V operator()(D d, V x, V gamma, V beta) const {
+    return Fma(d, Fma(d, kCentred ? hn::Sub(x, centre) : x, rstd, offset), gamma, beta);
+  }
+  // Normalises as many columns as a pair has. kStream: with non-temporal stores; y must be aligned to a whole vector.
+  template <bool kStream, class T>
+  HWY_INLINE void NormalisePair(D d, const T* x, const PairOf<V>& gamma, const PairOf<V>& beta, T* y) const {
+    const auto from = LoadPair(d, x);
+    StorePair<kStream>((*this)(d, from.a, gamma.a, beta.a), (*this)(d, from.b, gamma.b, beta.b), d, y);
+  }
+};
+
+// True if one of the first `rows` rows has a centre other than 0.
+template <class A>
+HWY_INLINE bool AnyCentre(const NormScalarsOfRows<A>& scalars, size_t rows) {
+  const hn::CappedTag<A, kMaxGroup> d;
+  bool any = false;
+  size_t checked = 0;
+  for (; checked + hn::MaxLanes(d) <= rows; checked += hn::MaxLanes(d)) {
+    any = any || !hn::AllTrue(d, hn::Eq(hn::Load(d, scalars.centre + checked), hn::Zero(d)));
+  }
+  for (; checked < rows; ++checked) any = any || scalars.centre[checked] != 0;
+  return any;
+}
+
+// Columns [from, to) of a block, where to - from is a multiple of kNormaliseStep. kStream: with non-temporal stores; y
+// must be aligned to a whole vector.
+inline constexpr size_t kNormaliseStep = 2 * hn::MaxLanes(DF32());
+
+template <bool kCentred, bool kStream, class A, class T>
+HWY_INLINE void NormaliseColumnsSo(const NormScalars<A>& scalars, const T* x, const A* gamma, const A* beta,
+                                   size_t from, size_t to, T* y) {
+  const hn::ScalableTag<A> d;
+  constexpr size_t kN = hn::MaxLanes(d);
+  const NormaliseVectors<kCentred, hn::ScalableTag<A>> normalise(d, scalars);
+#pragma GCC unroll 1
+  for (size_t i = from; i < to; i += 2 * kN) {
+    normalise.template NormalisePair<kStream>(d, x + i, LoadPair(d, gamma + i), LoadPair(d, beta + i), y + i);
+  }
+}
+
+// Rows without a centre have a loop of their own where that is faster.
+template <class A, class T>
+HWY_INLINE void NormaliseColumns(bool stream, const NormScalars<A>& scalars, const T* x, const A* gamma, const A* beta,
+                                 size_t from, size_t to, T* y) {
+  const bool centred = !HWY_NATIVE_FMA || scalars.centre != 0;
+  if (centred) {
+    stream ? NormaliseColumnsSo<true, true>(scalars, x, gamma, beta, from, to, y)
+           : NormaliseColumnsSo<true, false>(scalars, x, gamma, beta, from, to, y);
+  } else {
+    stream ? NormaliseColumnsSo<false, true>(scalars, x, gamma, beta, from, to, y)
+           : NormaliseColumnsSo<false, false>(scalars, x, gamma, beta, from, to, y);
+  }
+}
+
+// The last columns of an n-column block, fewer than kNormaliseStep, from a multiple of kNormaliseStep on.
+template <class A, class T>
+HWY_INLINE void NormaliseTail(const NormScalars<A>& scalars, const T* x, const A* gamma, const A* beta, size_t n,
+                              T* y) {
+  const hn::ScalableTag<A> d;
+  constexpr size_t kN = hn::MaxLanes(d);
+  const NormaliseVectors<true, hn::ScalableTag<A>> normalise(d, scalars);
+  size_t i = n / kNormaliseStep * kNormaliseStep;
+  for (; i + kN <= n; i += kN) {
+    StoreArithmetic(normalise(d, LoadArithmetic(d, x + i), hn::LoadU(d, gamma + i), hn::LoadU(d, beta + i)), d, y + i);
+  }
+  if (i == n) return;
+  const size_t rest = n - i;
+  T x_tail[kN] = {};
+  T y_tail[kN];
+  A gamma_tail[kN] = {}, beta_tail[kN] = {};
+  std::memcpy(x_tail, x + i, rest * sizeof(T));
+  std::memcpy(gamma_tail, gamma + i, rest * sizeof(A));
+  std::memcpy(beta_tail, beta + i, rest * sizeof(A));
+  StoreArithmetic(normalise(d, LoadArithmetic(d, x_tail), hn::LoadU(d, gamma_tail), hn::LoadU(d, beta_tail)), d,
+                  y_tail);
+  std::memcpy(y + i, y_tail, rest * sizeof(T));
+}
+
+template <class A, class T>
+HWY_INLINE void NormaliseWhole(bool stream, const NormScalars<A>& scalars, const T* x, const A* gamma, const A* beta,
+                               size_t n, T* y) {
+  NormaliseColumns(stream, scalars, x, gamma, beta, 0, n / kNormaliseStep * kNormaliseStep, y);
+  NormaliseTail(scalars, x, gamma, beta, n, y);
+}
+
+// Copies n columns of row i.
+template <class T>
+HWY_NOINLINE void CopyColumns(const NormaliseRows<T>& current, size_t i, size_t from, size_t n) {
+  const T* x = current.x.at(i) + from;
+  T* to = current.copy.at(i) + from;
+  if (current.stream_copy && IsAlignedToVector(to)) return StreamCopyBytes(x, to, n * sizeof(T));
+  std::memcpy(to, x, n * sizeof(T));
+}
+
+// Normalises row i from column `from` on.
+template <class T>
+EVENORM_INLINE_LOOP void NormaliseRow(const NormaliseRows<T>& current, size_t i, size_t from) {
+  if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, from, current.n - from);
+  T* y = current.y.at(i) + from;
+  NormaliseWhole(current.stream && IsAlignedToVector(y), current.scalars->of(current.first + i), current.x.at(i) + from,
+                 current.gamma + from, current.beta + from, current.n - from, y);
+}
+
+template <class T>
+void NormaliseRowsOf(const NormaliseRows<T>& current) {
+  for (size_t i = 0; i < current.rows; ++i) NormaliseRow(current, i, 0);
+}
+
+// True if there are enough registers for a row's sums and a normalise step at once.
+inline constexpr bool kNormalisesBesideSums = HWY_NATIVE_FMA && hn::MaxLanes(DF64()) >= 4;
+
+// Normalises n columns of one row and sums as many of another, alternately, a few columns at a time. kColumns, before:
+// see LaneSums::AddBeside(). kStream: with non-temporal stores; y must be aligned to a whole vector.
+template <bool kHasCentre, bool kCentred, bool kStream, size_t kColumns, class A, class T, class Before>
+HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, const A* gamma, const A* beta, size_t n,
+                                    T* y, const T* next_x, const Before& before, SumsAboutZero<T, kCentred>& sums) {
+  const hn::ScalableTag<A> d;
+  constexpr size_t kN = hn::MaxLanes(d), kBeside = SumsAboutZero<T, kCentred>::kBeside;
+  static_assert(kBeside % (2 * kN) == 0);
+  const NormaliseVectors<kHasCentre, decltype(d)> normalise(d, scalars);
+  sums.template AddBeside<kColumns>(next_x, n, AboutZero<kCentred, A>(), before, [&](size_t c) HWY_ATTR {
+    for (size_t i = 0; i < kBeside; i += 2 * kN) {
+      const size_t at = c + i;
+      normalise.template NormalisePair<kStream>(d, x + at, LoadPair(d, gamma + at), LoadPair(d, beta + at), y + at);
+    }
+  });
+}
+// The same in steps, with a centre or without.
+template <bool kCentred, class A, class T, class Before>
+HWY_INLINE void NormaliseStepsBesideSums(const NormScalars<A>& scalars, const T* x, const A* gamma, const A* beta,
+                                         size_t n, T* y, const T* next_x, const Before& before,
+                                         SumsAboutZero<T, kCentred>& sums) {
+  constexpr size_t kSteps = SumsAboutZero<T, kCentred>::kSteps;
+  scalars.centre != 0
+      ? NormaliseBesideSums<true, kCentred, false, kSteps>(scalars, x, gamma, beta, n, y, next_x, before, sums)
+      : NormaliseBesideSums<false, kCentred, false, kSteps>(scalars, x, gamma, beta, n, y, next_x, before, sums);
+}
+
+// The remaining columns of two rows of n columns, from column `from` on: sums of the one, normalises the other.
+template <bool kCentred, class A, class T>
+HWY_INLINE void SumAndNormaliseRest(const T* next_x, SumsAboutZero<T, kCentred>& sums, const NormScalars<A>& scalars,
+                                    const T* x, const A* gamma, const A* beta, size_t from, size_t n, T* y) {
+  AddAboutZero<T, kCentred>(next_x + from, n - from, sums);
+  NormaliseWhole(false, scalars, x + from, gamma + from, beta + from, n - from, y + from);
+}
+
+// Row i of `current` and row i of `next`, which have equally many columns, in steps. The first `normalised` columns of
+// `current` are normalised. Columns of `next` are prepared, and the first `normalised` summed. `sums` begins when the
+// first are prepared.
+template <class T, bool kCentred>
+HWY_INLINE void NormaliseAndSumInSteps(const NormaliseRows<T>& current, const SumRows<T>& next, const StepHooks& hooks,
+                                       size_t i, size_t normalised, bool stream, SumsAboutZero<T, kCentred>& sums) {
+  const auto prepare = [&](size_t from, size_t count) HWY_ATTR {
+    PrepareColumns(next, i, from, count);
+    if (HWY_UNLIKELY(hooks.before_sum != nullptr)) hooks.before_sum(hooks.context, from, count);
+  };
+  const NormScalars<Arithmetic<T>> scalars = current.scalars->of(current.first + i);
+  for (size_t c = 0; c < normalised; c += kStep) {
+    if (HWY_UNLIKELY(hooks.before_normalise != nullptr)) hooks.before_normalise(hooks.context, c, kStep);
+    if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, c, kStep);
+    NormaliseColumns(stream, scalars, current.x.at(i), current.gamma, current.beta, c, c + kStep, current.y.at(i));
+    prepare(c, kStep);
+    if (c == 0) sums.Begin(next.x.at(i), next.n);
+    sums.Add(next.x.at(i), c, c + kStep, AboutZero<kCentred, Arithmetic<T>>());
+  }
+  prepare(normalised, next.n - normalised);
+  if (normalised == 0) sums.Begin(next.x.at(i), next.n);
+}
+
+template <class T, bool kCentred>
+EVENORM_INLINE_LOOP SumsAboutZero<T, kCentred> NormaliseAndSumRow(const NormaliseRows<T>& current,
+                                                                  const SumRows<T>& next, const StepHooks& hooks,
+                                                                  size_t i, size_t normalised) {
+  using A = Arithmetic<T>;
+  const T* next_x = next.x.at(i);
+  T* y = current.y.at(i);
+  const bool stream = current.stream && IsAlignedToVector(y);
+  SumsAboutZero<T, kCentred> sums;
+  if constexpr (kNormalisesBesideSums) {
+    const bool plain =
+        !stream && hooks.before_normalise == nullptr && hooks.before_sum == nullptr && current.copy.first == nullptr;
+    if (plain) {
+      const bool made = next.terms.r.first != nullptr;
+      if (made) PrepareColumns(next, i, 0, next.n);
+      sums.Begin(next_x, next.n);
+      const size_t ahead = made ? 0 : next.ahead;
+      const NormScalars<A> scalars = current.scalars->of(current.first + i);
+      const T* x = current.x.at(i);
+      const auto fetch = [&](size_t c) HWY_ATTR {
+        if (ahead != 0) FetchBehind(next_x + c, kStep * sizeof(T), ahead);
+      };
+      NormaliseStepsBesideSums<kCentred>(scalars, x, current.gamma, current.beta, normalised, y, next_x, fetch, sums);
+      if (!made) PrepareColumns(next, i, normalised, next.n - normalised);
+    } else {
+      NormaliseAndSumInSteps<T, kCentred>(current, next, hooks, i, normalised, stream, sums);
+    }
+  } else {
+    NormaliseAndSumInSteps<T, kCentred>(current, next, hooks, i, normalised, stream, sums);
+  }
+  AddAboutZero<T, kCentred>(next_x + normalised, next.n - normalised, sums);
+  return sums;
+}
+
+// The same for `rows` rows, and the rest of their normalise step; if hooks are to see the rest, only up to
+// `normalised`.
+template <class T, bool kCentred>
+HWY_NOINLINE void NormaliseAndSumRows(const NormaliseRows<T>& current, const SumRows<T>& next, const StepHooks& hooks,
+                                      size_t rows, size_t normalised) {
+  const auto rest = [&](size_t i) HWY_ATTR {
+    if (hooks.before_normalise == nullptr && normalised != current.n) NormaliseRow(current, i, normalised);
+  };
+  size_t i = 0;
+  constexpr size_t kN = hn::MaxLanes(DF64());
+  LanesOfRows<SumsAboutZero<T, kCentred>, kCentred> lanes;
+  for (; i + kN <= rows; i += kN) {
+    for (size_t r = 0; r < kN; ++r) {
+      lanes.Set(r, NormaliseAndSumRow<T, kCentred>(current, next, hooks, i + r, normalised).Fold());
+      rest(i + r);
+    }
+    lanes.Join(kN, *next.group, next.first + i);
+  }
+  for (; i < rows; ++i) {
+    const BlockSums sums = NormaliseAndSumRow<T, kCentred>(current, next, hooks, i, normalised).Join();
+    next.group->set(next.first + i, sums.s, sums.q);
+    rest(i);
+  }
+}
+
+template <class T, bool kCentred>
+size_t NormaliseAndSum(const NormaliseRows<T>& current, const SumRows<T>& next, const StepHooks& hooks) {
+  static_assert(kBlock % kStep == 0 && kStep % kNormaliseStep == 0 && kStep % kLanes == 0 && kStep % kBesideStep == 0);
+  const size_t normalised = current.n / kStep * kStep;
+  NormaliseAndSumRows<T, kCentred>(current, next, hooks, current.rows, normalised);
+  return hooks.before_normalise != nullptr ? normalised : current.n;
+}
+
+}  // namespace evenorm::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
