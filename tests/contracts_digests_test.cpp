@@ -244,7 +244,7 @@ TEST(Contract_GradientsSameBits, HoldForOneCaseOnEveryTarget) {
 }
 
 // 29 row blocks for 3 tasks, which cannot be divided evenly.
-TEST(Contract_GradientsSameBits, RunsOfRowBlocksAreSubtrees) {
+TEST(Contract_GradientsSameBits, SharesOfRowBlocksAreSubtrees) {
   const Rows rows(with_wide_sums(same_type_backward(Kind::rms, DType::f32, 33)), 1900);
   for (const std::size_t threads : {2, 3, 64}) rows.expect_same(runnable_targets()[0], reversed_executor(threads));
 }

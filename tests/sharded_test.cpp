@@ -552,12 +552,12 @@ TEST(ShardedNorm_Refuses, UnsupportedForms) {
   EXPECT_THROW((Cuts(Columns{std::int64_t{1} << 47, (std::int64_t{1} << 47) + 1}, 0)), Error);
 }
 
-TEST(ShardedNorm_Cuts, RunsAreSubtreesOfTheWholeRow) {
+TEST(ShardedNorm_Cuts, PartsAreSubtreesOfTheWholeRow) {
   const Cuts cuts(Columns{3 * 1024, 0, 6 * 1024, 100}, 0);
   EXPECT_TRUE(cuts.at_blocks());
   const auto blocks = [&](std::size_t process) {
     std::vector<std::size_t> all;
-    for (const Cuts::Run& run : cuts.runs_of(process)) all.push_back(run.blocks);
+    for (const Cuts::Part& part : cuts.parts_of(process)) all.push_back(part.blocks);
     return all;
   };
   EXPECT_EQ(blocks(0), (std::vector<std::size_t>{2, 1}));

@@ -47,27 +47,27 @@ class EVENORM_API Cuts {
   std::size_t own_cols() const { return cols_[rank_]; }                      // of this one
   bool at_blocks() const { return at_blocks_; }  // true if every split is at a multiple of 1024 columns
 
-  // The count of f64 numbers that each process sends per row. It is the same for all processes: a few per Run of the
+  // The count of f64 numbers that each process sends per row. It is the same for all processes: a few per Part of the
   // process that has the most. wide: the arithmetic is f64. Throws Error.
   std::size_t numbers(Pass pass, Kind kind, bool wide) const;
 
-  // Neighbouring blocks of 1024 columns that their process joins before it sends. If at_blocks(), a run has 2^k blocks
-  // and begins at a multiple of 2^k blocks of the whole row. Otherwise all columns of a process are one run. `first`
-  // counts from the process's first block. `weight` is the run's weight when all runs are joined.
-  struct Run {
+  // Neighbouring blocks of 1024 columns that their process joins before it sends. If at_blocks(), a part has 2^k blocks
+  // and begins at a multiple of 2^k blocks of the whole row. Otherwise all columns of a process are one part. `first`
+  // counts from the process's first block. `weight` is the part's weight when all parts are joined.
+  struct Part {
     std::size_t first, blocks, weight;
   };
-  std::span<const Run> runs_of(std::size_t process) const {
-    return std::span(runs_).subspan(first_run_[process], first_run_[process + 1] - first_run_[process]);
+  std::span<const Part> parts_of(std::size_t process) const {
+    return std::span(parts_).subspan(first_part_[process], first_part_[process + 1] - first_part_[process]);
   }
 
  private:
-  void add_runs(std::size_t first_col, std::size_t cols);
+  void add_parts(std::size_t first_col, std::size_t cols);
 
   std::vector<std::size_t> cols_;
-  std::vector<Run> runs_;
-  std::vector<std::size_t> first_run_;
-  std::size_t rank_, total_ = 0, most_runs_ = 0;
+  std::vector<Part> parts_;
+  std::vector<std::size_t> first_part_;
+  std::size_t rank_, total_ = 0, most_parts_ = 0;
   bool at_blocks_ = true;
 };
 

@@ -62,8 +62,8 @@ class BackwardRows {
 
   // A row's sums over columns [first_col, first_col + cols), whole blocks; and its scalars, from its sums over the
   // columns of all processes.
-  GradientSums sum_run(std::size_t row, std::size_t first_col, std::size_t cols);
-  GradientScalars finish_run(std::size_t row, const GradientSums& sums);
+  GradientSums sum_part(std::size_t row, std::size_t first_col, std::size_t cols);
+  GradientScalars finish_sums(std::size_t row, const GradientSums& sums);
 
  private:
   static constexpr bool kWide = std::is_same_v<A, double>;

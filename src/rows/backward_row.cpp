@@ -109,14 +109,14 @@ bool BackwardRows<T>::store_dx_scalars(const GradientScalars& s, DxScalarsOfRows
 }
 
 template <class T>
-GradientSums BackwardRows<T>::sum_run(std::size_t row, std::size_t first_col, std::size_t cols) {
+GradientSums BackwardRows<T>::sum_part(std::size_t row, std::size_t first_col, std::size_t cols) {
   GradientScalars s;
   find_statistics(row, 1, &s);
   return sum_row(row, s, {first_col, first_col + cols});
 }
 
 template <class T>
-GradientScalars BackwardRows<T>::finish_run(std::size_t row, const GradientSums& sums) {
+GradientScalars BackwardRows<T>::finish_sums(std::size_t row, const GradientSums& sums) {
   GradientScalars s;
   find_statistics(row, 1, &s);
   finish(sums, &s);

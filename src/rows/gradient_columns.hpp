@@ -18,7 +18,7 @@ GradientColumns<A> columns_at(const ColumnSums& sums, std::size_t col) {
           {dgamma, dgamma + sums.stride, std::is_same_v<A, double> ? 2 * sums.stride : 0}};
 }
 
-// Runs of row blocks, in the tree of a row's blocks; the left one takes the right one up.
+// Shares of row blocks, in the tree of a row's blocks; the left one takes the right one up.
 template <class A>
 struct JoinColumns {
   using Part = double*;

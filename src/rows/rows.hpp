@@ -37,9 +37,9 @@ void run_backward(const Kernels& kernels, const GradientProblem& p, const Gradie
 // multiple of 2^k are a subtree of the join.
 void run_row_blocks(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                     std::size_t count, double* slots) noexcept;
-// Joins the sums of `runs` such calls, each for equally many row blocks except the last, which begin `distance` numbers
-// apart. Then writes dgamma and dbeta.
-void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t runs,
+// Joins the sums of `shares` such calls, each for equally many row blocks except the last, which begin `distance`
+// numbers apart. Then writes dgamma and dbeta.
+void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t shares,
                        std::size_t distance) noexcept;
 
 // The same in two steps, for few long rows that form a single row block. First find_row_scalars() computes the scalars

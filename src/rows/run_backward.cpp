@@ -36,12 +36,12 @@ template <class T>
 }
 
 template <class A>
-void finish_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t runs,
+void finish_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t shares,
                    std::size_t distance) {
   double* nodes[kMaxNodes];
   ColumnTree<A> tree({&kernels, nodes, 2 * p.cols});
   tree.push(sums);
-  for (std::size_t i = 1; i < runs; ++i) tree.push(sums + i * distance);
+  for (std::size_t i = 1; i < shares; ++i) tree.push(sums + i * distance);
   finish_columns<A>(kernels, p, {tree.finish(), 0, p.cols}, p.cols);
 }
 
@@ -83,11 +83,11 @@ void run_row_blocks(const Kernels& kernels, const GradientProblem& p, const Grad
   with_type(gradient_type(p), [&]<class T>() { run_blocks<T>(kernels, p, plan, first, count, slots); });
 }
 
-void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t runs,
+void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t shares,
                        std::size_t distance) noexcept {
   const FpEnvironment environment;
-  arithmetic_type(p) == DType::f64 ? finish_blocks<double>(kernels, p, sums, runs, distance)
-                                   : finish_blocks<float>(kernels, p, sums, runs, distance);
+  arithmetic_type(p) == DType::f64 ? finish_blocks<double>(kernels, p, sums, shares, distance)
+                                   : finish_blocks<float>(kernels, p, sums, shares, distance);
 }
 
 void find_row_scalars(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,

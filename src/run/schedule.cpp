@@ -110,18 +110,19 @@ void run_blocks(const GradientProblem& p, const GradientPlan& plan, const Kernel
                 const Executor& executor) {
   const std::size_t blocks = row_blocks(p), slot = sums_bytes(p, p.cols) / sizeof(double);
   const std::size_t tasks = tasks_of(p, executor);
-  // Subtrees. Rather more runs than tasks than few unequal ones: 10 blocks by twos are six blocks' time on two threads.
-  const std::size_t run = tasks == 1 ? blocks : std::bit_floor(std::max(std::size_t{1}, blocks / tasks));
-  const std::size_t runs = (blocks + run - 1) / run;
-  const auto one_run = [&](std::size_t i) {
-    run_row_blocks(kernels, p, plan, i * run, std::min(run, blocks - i * run), slots + i * run * slot);
+  // Subtrees. Rather more shares than tasks than few unequal ones: 10 blocks by twos are six blocks' time on two
+  // threads.
+  const std::size_t share = tasks == 1 ? blocks : std::bit_floor(std::max(std::size_t{1}, blocks / tasks));
+  const std::size_t shares = (blocks + share - 1) / share;
+  const auto one_share = [&](std::size_t i) {
+    run_row_blocks(kernels, p, plan, i * share, std::min(share, blocks - i * share), slots + i * share * slot);
   };
-  if (runs == 1) {
-    one_run(0);
+  if (shares == 1) {
+    one_share(0);
   } else {
-    parallel_for(executor, runs, one_run);
+    parallel_for(executor, shares, one_share);
   }
-  finish_row_blocks(kernels, p, slots, runs, run * slot);
+  finish_row_blocks(kernels, p, slots, shares, share * slot);
 }
 
 void run_in_two_steps(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels,

@@ -1,4 +1,4 @@
-// The backward pass of rows whose columns are split over processes: the sums of a process's runs of blocks, and the
+// The backward pass of rows whose columns are split over processes: the sums of a process's parts of blocks, and the
 // scalars of whole rows.
 #include <algorithm>
 
@@ -11,8 +11,8 @@ namespace evenorm::internal {
 namespace {
 
 template <class T>
-[[gnu::noinline]] void sum_runs(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                                const Cuts& cuts, std::size_t first, std::size_t count, double* message) {
+[[gnu::noinline]] void sum_parts(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                                 const Cuts& cuts, std::size_t first, std::size_t count, double* message) {
   constexpr bool kWide = std::is_same_v<Arithmetic<T>, double>;
   ScratchMemory<kGradientScratchBytes> scratch;
   BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
@@ -20,11 +20,11 @@ template <class T>
   for (std::size_t row = first; row < first + count; ++row) {
     std::fill_n(message + row * numbers, numbers, 0.0);
     std::size_t place = row * numbers;
-    for (const Cuts::Run& run : cuts.runs_of(cuts.rank())) {
-      const std::size_t col = run.first * kBlock;
-      const GradientSums sums = rows.sum_run(row, col, std::min(run.blocks * kBlock, p.cols - col));
+    for (const Cuts::Part& part : cuts.parts_of(cuts.rank())) {
+      const std::size_t col = part.first * kBlock;
+      const GradientSums sums = rows.sum_part(row, col, std::min(part.blocks * kBlock, p.cols - col));
       visit_sums(Writer(message + place), p.kind, kWide, sums);
-      place += numbers_of_run(Pass::backward, p.kind, kWide);
+      place += numbers_of_part(Pass::backward, p.kind, kWide);
     }
   }
 }
@@ -41,13 +41,13 @@ template <class T>
   GradientSumsTree<Arithmetic<T>> tree({nodes});
   for (std::size_t row = first; row < first + count; ++row) {
     tree.clear();
-    for_runs(cuts, [&](std::size_t process, const Cuts::Run& run, std::size_t, std::size_t i) {
+    for_parts(cuts, [&](std::size_t process, const Cuts::Part& part, std::size_t, std::size_t i) {
       const double* from = messages.of(process, row, numbers);
-      GradientSums part{};
-      visit_sums(Reader(from + i * numbers_of_run(Pass::backward, p.kind, kWide)), p.kind, kWide, part);
-      tree.push(part, run.weight);
+      GradientSums sums{};
+      visit_sums(Reader(from + i * numbers_of_part(Pass::backward, p.kind, kWide)), p.kind, kWide, sums);
+      tree.push(sums, part.weight);
     });
-    scalars[row] = rows.finish_run(row, tree.finish());
+    scalars[row] = rows.finish_sums(row, tree.finish());
   }
 }
 
@@ -56,7 +56,7 @@ template <class T>
 void sums_of_shards(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, const Cuts& cuts,
                     std::size_t first, std::size_t count, double* message) noexcept {
   const FpEnvironment environment;
-  with_type(gradient_type(p), [&]<class T>() { sum_runs<T>(kernels, p, plan, cuts, first, count, message); });
+  with_type(gradient_type(p), [&]<class T>() { sum_parts<T>(kernels, p, plan, cuts, first, count, message); });
 }
 
 void finish_shards(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, const Cuts& cuts,

@@ -1,4 +1,4 @@
-// How a row's columns are split over processes, and which runs of blocks each process joins before it sends.
+// How a row's columns are split over processes, and which parts of blocks each process joins before it sends.
 #include <algorithm>
 #include <bit>
 #include <string>
@@ -28,23 +28,23 @@ Cuts::Cuts(std::span<const std::int64_t> cols, std::size_t rank) : rank_(rank) {
   if (total_ == 0) throw Error("cols has 0 columns in all, but rows should have at least 1");
   std::size_t first = 0;
   for (const std::size_t own : cols_) {
-    first_run_.push_back(runs_.size());
-    if (own != 0) add_runs(first, own);
-    most_runs_ = std::max(most_runs_, runs_.size() - first_run_.back());
+    first_part_.push_back(parts_.size());
+    if (own != 0) add_parts(first, own);
+    most_parts_ = std::max(most_parts_, parts_.size() - first_part_.back());
     first += own;
   }
-  first_run_.push_back(runs_.size());
+  first_part_.push_back(parts_.size());
 }
 
-void Cuts::add_runs(std::size_t first_col, std::size_t cols) {
+void Cuts::add_parts(std::size_t first_col, std::size_t cols) {
   const std::size_t blocks = blocks_of(cols);
-  if (!at_blocks_) return runs_.push_back({0, blocks, 1});
+  if (!at_blocks_) return parts_.push_back({0, blocks, 1});
   const std::size_t before = first_col / kBlock;
   for (std::size_t block = 0, n; block < blocks; block += n) {
     n = std::bit_floor(blocks - block);
     const std::size_t place = before + block;
     if (place != 0) n = std::min(n, place & (~place + 1));
-    runs_.push_back({block, n, n});
+    parts_.push_back({block, n, n});
   }
 }
 
@@ -53,7 +53,7 @@ std::size_t Cuts::numbers(Pass pass, Kind kind, bool wide) const {
     throw Error("pass is " + std::to_string(static_cast<unsigned>(pass)) + ", which is none of forward, backward");
   }
   internal::check_kind(kind);
-  return most_runs_ * internal::numbers_of_run(pass, kind, wide);
+  return most_parts_ * internal::numbers_of_part(pass, kind, wide);
 }
 
 }  // namespace evenorm

@@ -1,5 +1,5 @@
-// The forward pass of rows whose columns are split over processes: the moments of a process's runs of blocks, and their
-// join to the moments of whole rows.
+// The forward pass of rows whose columns are split over processes: the moments of a process's parts of blocks, and
+// their join to the moments of whole rows.
 #include <algorithm>
 
 #include "plan/forward_plan.hpp"
@@ -81,10 +81,10 @@ Moments scalable_moments(const Kernels& kernels, const Problem& p, Source<T>& so
   return without_infinities(m);
 }
 
-// The moments of a run of blocks, joined.
+// The moments of a part of blocks, joined.
 template <class T>
-Moments moments_of_run(const Kernels& kernels, const Problem& p, Source<T>& source, std::size_t row, std::size_t first,
-                       std::size_t blocks) {
+Moments moments_of_part(const Kernels& kernels, const Problem& p, Source<T>& source, std::size_t row, std::size_t first,
+                        std::size_t blocks) {
   Moments nodes[kMaxNodes];
   ScaledMomentTree<Arithmetic<T>> tree({nodes, p.kind == Kind::layer});
   for (std::size_t block = first; block < first + blocks; ++block) {
@@ -94,8 +94,8 @@ Moments moments_of_run(const Kernels& kernels, const Problem& p, Source<T>& sour
 }
 
 template <class T>
-[[gnu::noinline]] void find_runs(const Kernels& kernels, const Problem& p, const Cuts& cuts, std::size_t first,
-                                 std::size_t count, double* message) {
+[[gnu::noinline]] void find_parts(const Kernels& kernels, const Problem& p, const Cuts& cuts, std::size_t first,
+                                  std::size_t count, double* message) {
   ScratchMemory<kBlockScratchBytes> scratch;
   BlockSource<T> block_source(kernels, p, scratch);
   constexpr bool kWide = std::is_same_v<Arithmetic<T>, double>;
@@ -103,10 +103,10 @@ template <class T>
   for (std::size_t row = first; row < first + count; ++row) {
     double* to = message + row * numbers;
     std::fill_n(to, numbers, 0.0);
-    for (const Cuts::Run& run : cuts.runs_of(cuts.rank())) {
-      const Moments m = moments_of_run<T>(kernels, p, block_source.get(), row, run.first, run.blocks);
+    for (const Cuts::Part& part : cuts.parts_of(cuts.rank())) {
+      const Moments m = moments_of_part<T>(kernels, p, block_source.get(), row, part.first, part.blocks);
       visit(Writer(to), p.kind, kWide, m);
-      to += numbers_of_run(Pass::forward, p.kind, kWide);
+      to += numbers_of_part(Pass::forward, p.kind, kWide);
     }
   }
 }
@@ -117,12 +117,12 @@ Moments join_row(const Cuts& cuts, Kind kind, const Messages& messages, std::siz
   const std::size_t numbers = cuts.numbers(Pass::forward, kind, kWide);
   Moments nodes[kMaxNodes];
   ScaledMomentTree<A> tree({nodes, kind == Kind::layer});
-  for_runs(cuts, [&](std::size_t process, const Cuts::Run& run, std::size_t cols, std::size_t i) {
+  for_parts(cuts, [&](std::size_t process, const Cuts::Part& part, std::size_t cols, std::size_t i) {
     const double* from = messages.of(process, row, numbers);
-    Moments part;
-    part.count = static_cast<double>(cols);
-    visit(Reader(from + i * numbers_of_run(Pass::forward, kind, kWide)), kind, kWide, part);
-    tree.push(part, run.weight);
+    Moments moments;
+    moments.count = static_cast<double>(cols);
+    visit(Reader(from + i * numbers_of_part(Pass::forward, kind, kWide)), kind, kWide, moments);
+    tree.push(moments, part.weight);
   });
   return without_infinities(tree.finish());
 }
@@ -132,7 +132,7 @@ Moments join_row(const Cuts& cuts, Kind kind, const Messages& messages, std::siz
 void moments_of_shards(const Kernels& kernels, const Problem& p, const Cuts& cuts, std::size_t first, std::size_t count,
                        double* message) noexcept {
   const FpEnvironment environment;
-  with_type(row_type(p), [&]<class T>() { find_runs<T>(kernels, p, cuts, first, count, message); });
+  with_type(row_type(p), [&]<class T>() { find_parts<T>(kernels, p, cuts, first, count, message); });
 }
 
 void join_shards(const Cuts& cuts, Kind kind, bool wide, const Messages& messages,

@@ -19,7 +19,7 @@ std::string range_of(const Field& field) {
   return field.is_whole ? "a whole number " + range : range;
 }
 
-// A visitor that checks the numbers of one run.
+// A visitor that checks the numbers of one part.
 class Checker {
  public:
   Checker(std::size_t process, std::size_t row, const double* from) : process_(process), row_(row), from_(from) {}
@@ -40,10 +40,10 @@ class Checker {
 
 void check_messages(const Cuts& cuts, Pass pass, Kind kind, bool wide, const Messages& messages, std::size_t rows) {
   const FpEnvironment environment;
-  const std::size_t numbers = cuts.numbers(pass, kind, wide), of_run = numbers_of_run(pass, kind, wide);
+  const std::size_t numbers = cuts.numbers(pass, kind, wide), of_part = numbers_of_part(pass, kind, wide);
   for (std::size_t row = 0; row < rows; ++row) {
-    for_runs(cuts, [&](std::size_t process, const Cuts::Run&, std::size_t, std::size_t i) {
-      const Checker checker(process, row, messages.of(process, row, numbers) + i * of_run);
+    for_parts(cuts, [&](std::size_t process, const Cuts::Part&, std::size_t, std::size_t i) {
+      const Checker checker(process, row, messages.of(process, row, numbers) + i * of_part);
       if (pass == Pass::forward) {
         visit(checker, kind, wide, Moments{});
       } else {

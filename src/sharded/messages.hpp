@@ -1,4 +1,4 @@
-// The messages between processes that share rows: f64 numbers for each run of blocks, row by row.
+// The messages between processes that share rows: f64 numbers for each part of blocks, row by row.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace evenorm::internal {
 // Forward: mean and m2 (RMS norm: m2 only) and the largest |x|; in f64 arithmetic also the low parts and the exponent.
 // Backward: the sums of g and of g (x - mean) (RMS norm: of g x); in f64 arithmetic also the low parts, the exponents
 // and `scaled`.
-constexpr std::size_t numbers_of_run(Pass pass, Kind kind, bool wide) {
+constexpr std::size_t numbers_of_part(Pass pass, Kind kind, bool wide) {
   const std::size_t sums = kind == Kind::layer ? 2 : 1;
   return pass == Pass::forward ? sums * (wide ? 2 : 1) + (wide ? 2 : 1) : sums * (wide ? 3 : 1);
 }
@@ -39,7 +39,7 @@ inline constexpr Field kLargestField{"largest magnitude", 0, kMostFinite};
 inline constexpr Field kExponentField{"exponent", -kMostExponent, kMostExponent, true};
 inline constexpr Field kSumField{"sum", -kInfinite, kInfinite, false, true};
 
-// Visitors that write and read the numbers of one run, in their order.
+// Visitors that write and read the numbers of one part, in their order.
 class Writer {
  public:
   explicit Writer(double* to) : to_(to) {}
@@ -93,15 +93,15 @@ struct Messages {
   }
 };
 
-// Calls work(process, run, columns of the run, i) for all runs of a row, from left to right. i counts the runs of their
-// process.
+// Calls work(process, part, columns of the part, i) for all parts of a row, from left to right. i counts the parts of
+// their process.
 template <class Work>
-void for_runs(const Cuts& cuts, const Work& work) {
+void for_parts(const Cuts& cuts, const Work& work) {
   for (std::size_t process = 0; process < cuts.size(); ++process) {
     std::size_t i = 0;
-    for (const Cuts::Run& run : cuts.runs_of(process)) {
-      const std::size_t first = run.first * kBlock;
-      work(process, run, std::min(run.blocks * kBlock, cuts.cols_of(process) - first), i++);
+    for (const Cuts::Part& part : cuts.parts_of(process)) {
+      const std::size_t first = part.first * kBlock;
+      work(process, part, std::min(part.blocks * kBlock, cuts.cols_of(process) - first), i++);
     }
   }
 }

@@ -11,14 +11,14 @@
 
 namespace evenorm::internal {
 
-// Forward: writes the moments of the runs of rows [first, first + count) to a message. `message` is the address of row
+// Forward: writes the moments of the parts of rows [first, first + count) to a message. `message` is the address of row
 // 0.
 void moments_of_shards(const Kernels& kernels, const Problem& p, const Cuts& cuts, std::size_t first, std::size_t count,
                        double* message) noexcept;
 // Computes the moments of all whole rows from the messages of all processes.
 void join_shards(const Cuts& cuts, Kind kind, bool wide, const Messages& messages, std::span<Moments> moments) noexcept;
 
-// Backward: the first writes the sums of the runs of rows to a message, the second computes the scalars of whole rows
+// Backward: the first writes the sums of the parts of rows to a message, the second computes the scalars of whole rows
 // from the messages of all processes. p.moments are those of whole rows.
 void sums_of_shards(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, const Cuts& cuts,
                     std::size_t first, std::size_t count, double* message) noexcept;
