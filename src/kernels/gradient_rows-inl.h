@@ -92,7 +92,7 @@ struct RowPlaces {
 
 // dx of kNarrowRows rows, tile by tile: chains of columns stay in registers. kStream: all of dx is aligned to a vector.
 template <class T, size_t kVectors, bool kStream, bool kPart, class A = Arithmetic<T>>
-HWY_INLINE void DxOfTile(RowPlaces<T> rows, const A* gamma, const DxScalarsOfRows<A>& scalars, size_t c, size_t n,
+EVENORM_INLINE_LOOP void DxOfTile(RowPlaces<T> rows, const A* gamma, const DxScalarsOfRows<A>& scalars, size_t c, size_t n,
                          const ColumnPlaces& sums, hn::Vec<hn::ScalableTag<A>>& watch) {
   const hn::ScalableTag<A> d;
   DxOfColumns<T, kVectors, kPart> tile(gamma, c, n - c);
@@ -107,7 +107,7 @@ HWY_INLINE void DxOfTile(RowPlaces<T> rows, const A* gamma, const DxScalarsOfRow
   }
 }
 template <class T, bool kStream, class A = Arithmetic<T>>
-HWY_INLINE bool DxOfNarrowRows(const RowPlaces<T>& rows, const A* gamma, const DxScalarsOfRows<A>& scalars, size_t n,
+EVENORM_INLINE_LOOP bool DxOfNarrowRows(const RowPlaces<T>& rows, const A* gamma, const DxScalarsOfRows<A>& scalars, size_t n,
                                const ColumnPlaces& places) {
   constexpr size_t kN = hn::MaxLanes(hn::ScalableTag<A>());
   const ColumnPlaces sums = places;
@@ -126,7 +126,7 @@ enum class Done { none, all, with_dx_not_finite };
 
 // kRows rows, of which all are summed first. open: whether there are rows in the chains.
 template <class T, size_t kRows>
-HWY_INLINE Done GradientsOfFew(const GradientShortRows<T>& all, size_t first, bool open) {
+EVENORM_INLINE_LOOP Done GradientsOfFew(const GradientShortRows<T>& all, size_t first, bool open) {
   using A = Arithmetic<T>;
   ShortRowScalars<T, kRows> scalars(all, first);
   GradientSumLanes<A> lanes[kRows];
