@@ -92,8 +92,8 @@ struct RowPlaces {
 
 // dx of kNarrowRows rows, tile by tile: chains of columns stay in registers. kStream: all of dx is aligned to a vector.
 template <class T, size_t kVectors, bool kStream, bool kPart, class A = Arithmetic<T>>
-EVENORM_INLINE_LOOP void DxOfTile(RowPlaces<T> rows, const A* gamma, const DxScalarsOfRows<A>& scalars, size_t c, size_t n,
-                         const ColumnPlaces& sums, hn::Vec<hn::ScalableTag<A>>& watch) {
+EVENORM_INLINE_LOOP void DxOfTile(RowPlaces<T> rows, const A* gamma, const DxScalarsOfRows<A>& scalars, size_t c,
+                                  size_t n, const ColumnPlaces& sums, hn::Vec<hn::ScalableTag<A>>& watch) {
   const hn::ScalableTag<A> d;
   DxOfColumns<T, kVectors, kPart> tile(gamma, c, n - c);
 #pragma GCC unroll 1  // of several rows, the compiler would mix them, and run out of registers
@@ -107,8 +107,8 @@ EVENORM_INLINE_LOOP void DxOfTile(RowPlaces<T> rows, const A* gamma, const DxSca
   }
 }
 template <class T, bool kStream, class A = Arithmetic<T>>
-EVENORM_INLINE_LOOP bool DxOfNarrowRows(const RowPlaces<T>& rows, const A* gamma, const DxScalarsOfRows<A>& scalars, size_t n,
-                               const ColumnPlaces& places) {
+EVENORM_INLINE_LOOP bool DxOfNarrowRows(const RowPlaces<T>& rows, const A* gamma, const DxScalarsOfRows<A>& scalars,
+                                        size_t n, const ColumnPlaces& places) {
   constexpr size_t kN = hn::MaxLanes(hn::ScalableTag<A>());
   const ColumnPlaces sums = places;
   auto watch = hn::Zero(hn::ScalableTag<A>());

@@ -90,7 +90,8 @@ HWY_INLINE GradientHalves<A> SumLines(const T* x, const T* dy, const A* gamma, s
 }
 
 template <bool kPart, class T, class A = Arithmetic<T>, class V = hn::Vec<hn::ScalableTag<A>>>
-EVENORM_INLINE_LOOP GradientHalves<A> SumFewLines(size_t lines, const T* x, const T* dy, const A* gamma, size_t left, V centre) {
+EVENORM_INLINE_LOOP GradientHalves<A> SumFewLines(size_t lines, const T* x, const T* dy, const A* gamma, size_t left,
+                                                  V centre) {
   static_assert(kChainLines == 4);
   if (lines == 1) return SumLines<1, kPart>(x, dy, gamma, left, centre);
   if (lines == 2) return SumLines<2, kPart>(x, dy, gamma, left, centre);
@@ -128,7 +129,7 @@ HWY_INLINE void AddToLanes(const GradientHalves<A>& sums, GradientSumLanes<A>& l
 // n columns, no more than a block; all but the last call of a block take whole chains.
 template <class T, class A = Arithmetic<T>>
 EVENORM_INLINE_LOOP void AddRow(const T* x, const T* dy, const A* gamma, A centre, size_t n, size_t ahead,
-                       GradientSumLanes<A>& lanes) {
+                                GradientSumLanes<A>& lanes) {
   constexpr size_t kChain = kChainLines * kLanes;
   const auto k = hn::Set(hn::ScalableTag<A>(), centre);
   size_t c = 0;

@@ -228,23 +228,11 @@ EVENORM_INLINE_LOOP SumsAboutZero<T, kCentred> NormaliseAndSumRow(const Normalis
 template <class T, bool kCentred>
 HWY_NOINLINE void NormaliseAndSumRows(const NormaliseRows<T>& current, const SumRows<T>& next, const StepHooks& hooks,
                                       size_t rows, size_t normalised) {
-  const auto rest = [&](size_t i) HWY_ATTR {
-    if (hooks.before_normalise == nullptr && normalised != current.n) NormaliseRow(current, i, normalised);
-  };
-  size_t i = 0;
-  constexpr size_t kN = hn::MaxLanes(DF64());
   LanesOfRows<SumsAboutZero<T, kCentred>, kCentred> lanes;
-  for (; i + kN <= rows; i += kN) {
-    for (size_t r = 0; r < kN; ++r) {
-      lanes.Set(r, NormaliseAndSumRow<T, kCentred>(current, next, hooks, i + r, normalised).Fold());
-      rest(i + r);
-    }
-    lanes.Join(kN, *next.group, next.first + i);
-  }
-  for (; i < rows; ++i) {
-    const BlockSums sums = NormaliseAndSumRow<T, kCentred>(current, next, hooks, i, normalised).Join();
-    next.group->set(next.first + i, sums.s, sums.q);
-    rest(i);
+  for (size_t i = 0; i < rows; ++i) {
+    lanes.Add(i, rows, NormaliseAndSumRow<T, kCentred>(current, next, hooks, i, normalised).Fold(), *next.group,
+              next.first);
+    if (hooks.before_normalise == nullptr && normalised != current.n) NormaliseRow(current, i, normalised);
   }
 }
 

@@ -304,6 +304,15 @@ class LanesOfRows {
     StoreColumns(zero, q_, kLow, row * kN);
   }
 
+  // Takes the lanes of row i of `rows` rows, which come one after another, and stores their sums to `group` from row
+  // `first` on: as many rows at once as a vector holds, and the last ones one by one.
+  template <class A>
+  HWY_INLINE void Add(size_t i, size_t rows, const typename Sums::Folded& folded, RowGroup<A>& group, size_t first) {
+    if (i >= rows / kN * kN) return group.set(first + i, JoinFolded(folded.s), JoinFolded(folded.q));
+    Set(i % kN, folded);
+    if (i % kN == kN - 1) Join(kN, group, first + i + 1 - kN);
+  }
+
   // Joins kN rows from `row` on.
   HWY_INLINE WideSums<W> JoinVector(size_t row) const {
     return {kCentred ? JoinFrom(s_, row) : W::Zero(DF64()), JoinFrom(q_, row)};
