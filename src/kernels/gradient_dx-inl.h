@@ -127,20 +127,24 @@ HWY_INLINE bool AllFinite(V watch) {
   return hn::AllTrue(hn::ScalableTag<A>(), hn::Eq(hn::Sub(watch, watch), hn::Zero(hn::ScalableTag<A>())));
 }
 
-// A row's columns from c to n, as many as fill vectors, by twos; kPart: those that do not. Returns where it ends.
-// kStream: non-temporal stores; dx is then aligned to a whole vector.
-template <class T, Chain kChain, bool kStream, bool kPart, class A = Arithmetic<T>>
-HWY_INLINE size_t DxOfPart(const T* x, const T* dy, T* dx, const A* gamma, size_t c, size_t n,
-                           const DxScalars<A>& scalars, const GradientColumns<A>& to, bool& finite) {
-  const GradientColumns<A> columns = to;  // a copy, whose pointers can stay in registers
+// The loops below make dx of a row and add the row to its columns, two vectors at a time. The first takes as many of
+// the n columns as fill vectors, and returns how many these are. kStream: non-temporal stores; dx is then aligned to a
+// whole vector.
+template <class T, Chain kChain, bool kStream, class A = Arithmetic<T>>
+HWY_INLINE size_t DxOfVectors(const GradientPiece<T>& piece, T* dx, const DxScalars<A>& scalars,
+                              const GradientColumns<A>& to, bool& finite) {
+  const GradientColumns<A> columns = to;  // copies, which can stay in registers
+  const T *x = piece.x, *dy = piece.dy;
+  const A* gamma = piece.gamma;
   const hn::ScalableTag<A> d;
   constexpr size_t kStep = 2 * hn::MaxLanes(d);
   const auto centre = hn::Set(d, scalars.centre), offset = hn::Set(d, scalars.offset), rstd = hn::Set(d, scalars.rstd),
              k2 = hn::Set(d, scalars.k2), a = hn::Set(d, scalars.a);
   auto watch = hn::Zero(d);
+  size_t c = 0;
 #pragma GCC unroll 1
-  for (; kPart ? c < n : c + kStep <= n; c += kStep) {
-    DxOfColumns<T, 2, kPart> part(gamma, c, n - c);
+  for (const size_t n = piece.n; c + kStep <= n; c += kStep) {
+    DxOfColumns<T, 2, false> part(gamma, c, 0);
     if constexpr (kChain == Chain::middle || kChain == Chain::end) part.LoadChains(columns);
     part.template Row<kChain != Chain::none, kStream>(x, dy, dx, centre, offset, rstd, k2, a, watch);
     if constexpr (kChain == Chain::begin || kChain == Chain::middle) part.StoreChains(columns);
@@ -149,26 +153,32 @@ HWY_INLINE size_t DxOfPart(const T* x, const T* dy, T* dx, const A* gamma, size_
   finite = finite && AllFinite<A>(watch);
   return c;
 }
-// Out of line, with vectors of its own: those of the loop stay in registers.
-template <class T, Chain kChain, class A = Arithmetic<T>>
-HWY_NOINLINE bool DxOfTail(const T* x, const T* dy, T* dx, const A* gamma, size_t c, size_t n,
-                           const DxScalars<A>& scalars, const GradientColumns<A>& columns) {
-  bool finite = true;
-  DxOfPart<T, kChain, false, true>(x, dy, dx, gamma, c, n, scalars, columns, finite);
-  return finite;
+// The second takes the columns from c on. It is out of line, with vectors of its own, so that those of the first loop
+// stay in registers, and serves every place in a chain. Returns whether all of its dx are finite.
+template <class T, class A = Arithmetic<T>>
+HWY_NOINLINE bool DxOfTail(const GradientPiece<T>& piece, T* dx, const DxScalars<A>& scalars,
+                           const GradientColumns<A>& columns, Chain chain, size_t c) {
+  const hn::ScalableTag<A> d;
+  auto watch = hn::Zero(d);
+  for (; c < piece.n; c += 2 * hn::MaxLanes(d)) {
+    DxOfColumns<T, 2, true> part(piece.gamma, c, piece.n - c);
+    if (chain == Chain::middle || chain == Chain::end) part.LoadChains(columns);
+    part.template Row<true, false>(piece.x, piece.dy, dx, hn::Set(d, scalars.centre), hn::Set(d, scalars.offset),
+                                   hn::Set(d, scalars.rstd), hn::Set(d, scalars.k2), hn::Set(d, scalars.a), watch);
+    if (chain == Chain::begin || chain == Chain::middle) part.StoreChains(columns);
+    if (chain == Chain::end || chain == Chain::whole) part.AddTo(columns.sums);
+  }
+  return AllFinite<A>(watch);
 }
 
 template <class T, Chain kChain, class A = Arithmetic<T>>
 HWY_NOINLINE bool DxAtPlace(const GradientPiece<T>& piece, T* dx, const DxScalars<A>& scalars,
                             const GradientColumns<A>& columns, bool stream) {
-  const T *x = piece.x, *dy = piece.dy;
   bool finite = true;
-  const size_t done =
-      stream && IsAlignedToVector(dx)
-          ? DxOfPart<T, kChain, true, false>(x, dy, dx, piece.gamma, 0, piece.n, scalars, columns, finite)
-          : DxOfPart<T, kChain, false, false>(x, dy, dx, piece.gamma, 0, piece.n, scalars, columns, finite);
-  return done == piece.n ? finite
-                         : DxOfTail<T, kChain>(x, dy, dx, piece.gamma, done, piece.n, scalars, columns) && finite;
+  const size_t done = stream && IsAlignedToVector(dx)
+                          ? DxOfVectors<T, kChain, true>(piece, dx, scalars, columns, finite)
+                          : DxOfVectors<T, kChain, false>(piece, dx, scalars, columns, finite);
+  return done == piece.n ? finite : DxOfTail<T>(piece, dx, scalars, columns, kChain, done) && finite;
 }
 
 // dx of a row, which has this place in its chains. Returns false if some of dx may not be finite.
