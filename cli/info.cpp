@@ -35,7 +35,7 @@ void info(bool json) {
                                           {"threads", threads},
                                           {"cache_bytes", {{"second", caches.second}, {"last", caches.last}}},
                                           {"streamed_from", internal::streamed_from(caches)},
-                                          {"fetched_from", internal::fetched_from(caches)}};
+                                          {"prefetched_from", internal::prefetched_from(caches)}};
     print(document.dump() + "\n");
     return;
   }

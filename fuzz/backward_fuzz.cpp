@@ -180,7 +180,7 @@ void run_in_pieces(Target target, const Backward& backward, std::size_t amount) 
   const GradientProblem& p = pass.problem;
   const internal::GradientPlan& plan = pass.plan;
   internal::validate_buffers(p);
-  pass.plan.cache.fetch = amount % 2 == 0;
+  pass.plan.cache.prefetch = amount % 2 == 0;
   pass.plan.cache.stream_dx = amount % 3 == 0 && p.dx.data != nullptr;
   const internal::Kernels& kernels = internal::kernels_of(target);
   const std::size_t piece = 1 + amount % 8, blocks = internal::row_blocks(p);

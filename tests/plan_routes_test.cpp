@@ -72,7 +72,7 @@ std::string text(const ForwardPlan& plan) {
   if (s.tile.rows != 0) result += " in " + std::to_string(s.tile.rows) + " x " + std::to_string(s.tile.cols);
   if (plan.cache.stream_y) result += ", y streamed";
   if (plan.cache.stream_sum) result += ", sum streamed";
-  if (plan.cache.fetch_x) result += ", x prefetched";
+  if (plan.cache.prefetch_x) result += ", x prefetched";
   return result;
 }
 
@@ -108,7 +108,7 @@ std::string text(const GradientPlan& plan) {
   std::string result(name(plan.route));
   if (plan.may_take_two_steps) result += ", two steps with threads";
   if (plan.cache.stream_dx) result += ", dx streamed";
-  if (plan.cache.fetch) result += ", x and dy prefetched";
+  if (plan.cache.prefetch) result += ", x and dy prefetched";
   return result;
 }
 
@@ -162,9 +162,9 @@ TEST(Caches, StreamingStartsAtAShareOfTheLastLevel) {
 }
 
 TEST(Caches, PrefetchingStartsBeyondTheSecondLevel) {
-  EXPECT_EQ(fetched_from({.second = kMiB, .last = 32 * kMiB}), 4 * kMiB);
-  EXPECT_EQ(fetched_from({.second = kMiB / 2, .last = 32 * kMiB}), 2 * kMiB);
-  EXPECT_EQ(fetched_from({.second = 2 * kMiB, .last = 32 * kMiB}), 4 * kMiB);
+  EXPECT_EQ(prefetched_from({.second = kMiB, .last = 32 * kMiB}), 4 * kMiB);
+  EXPECT_EQ(prefetched_from({.second = kMiB / 2, .last = 32 * kMiB}), 2 * kMiB);
+  EXPECT_EQ(prefetched_from({.second = 2 * kMiB, .last = 32 * kMiB}), 4 * kMiB);
 }
 
 TEST(Caches, AreFound) {

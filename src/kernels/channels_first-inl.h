@@ -144,7 +144,7 @@ HWY_NOINLINE void NormaliseChannelsFirstStep(const ChannelsFirstRows<T>& rows, c
 #pragma GCC unroll 1
   for (size_t c = 0; c < n; ++c, x = ColumnAt(x, x_step, 1), y = ColumnAt(y, y_step, 1)) {
     const auto scale = hn::Set(d, load_one(gamma + c)), shift = hn::Set(d, load_one(beta + c));
-    FetchBehind(x, 1, ahead);
+    PrefetchBehind(x, 1, ahead);
     if constexpr (kPair) {
       const auto from = LoadPair(d, x);
       StorePair<kStream>(normalise(d, from.a, scale, shift), other(d, from.b, scale, shift), d, y);

@@ -136,8 +136,8 @@ EVENORM_INLINE_LOOP void AddRow(const T* x, const T* dy, const A* gamma, A centr
 #pragma GCC unroll 1
   for (; c + kChain <= n; c += kChain) {
     if (ahead != 0) {
-      FetchBehind(x + c, kChain * sizeof(T), ahead);
-      FetchBehind(dy + c, kChain * sizeof(T), ahead);
+      PrefetchBehind(x + c, kChain * sizeof(T), ahead);
+      PrefetchBehind(dy + c, kChain * sizeof(T), ahead);
     }
     AddToLanes(SumLines<kChainLines, false>(x + c, dy + c, gamma + c, 0, k), lanes);
   }

@@ -96,7 +96,7 @@ class NarrowPipeline {
     for (size_t row = 0; row < kMaxGroup; ++row, x_at += x_step, y_at += y_step, later_at += x_step) {
       const T *x = reinterpret_cast<const T*>(x_at), *later_x = reinterpret_cast<const T*>(later_at);
       T* y = reinterpret_cast<T*>(y_at);
-      if (ahead != 0) FetchBehind(later_x, n * sizeof(T), ahead);
+      if (ahead != 0) PrefetchBehind(later_x, n * sizeof(T), ahead);
       SumsAboutZero<T, kCentred> sums;
       sums.Begin(later_x, n);
       const NormScalars<A> scalars = scalars_of_rows.of(row);

@@ -208,10 +208,11 @@ EVENORM_INLINE_LOOP SumsAboutZero<T, kCentred> NormaliseAndSumRow(const Normalis
       const size_t ahead = made ? 0 : next.ahead;
       const NormScalars<A> scalars = current.scalars->of(current.first + i);
       const T* x = current.x.at(i);
-      const auto fetch = [&](size_t c) HWY_ATTR {
-        if (ahead != 0) FetchBehind(next_x + c, kStep * sizeof(T), ahead);
+      const auto prefetch = [&](size_t c) HWY_ATTR {
+        if (ahead != 0) PrefetchBehind(next_x + c, kStep * sizeof(T), ahead);
       };
-      NormaliseStepsBesideSums<kCentred>(scalars, x, current.gamma, current.beta, normalised, y, next_x, fetch, sums);
+      NormaliseStepsBesideSums<kCentred>(scalars, x, current.gamma, current.beta, normalised, y, next_x, prefetch,
+                                         sums);
       if (!made) PrepareColumns(next, i, normalised, next.n - normalised);
     } else {
       NormaliseAndSumInSteps<T, kCentred>(current, next, hooks, i, normalised, stream, sums);

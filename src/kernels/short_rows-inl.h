@@ -86,7 +86,7 @@ HWY_NOINLINE size_t PipelineOfFewRows(const ShortRows<T>& rows, size_t stage, bo
       const T *x = rows.x.at(stage * group + r), *later_x = rows.x.at((stage + 2) * group + r);
       T* y = EvenRows<T>{rows.y_of(stage), rows.y.step}.at(r);
       const auto before = [&](size_t c) HWY_ATTR {
-        if (rows.ahead != 0) FetchBehind(later_x + c, kStep * sizeof(T), rows.ahead);
+        if (rows.ahead != 0) PrefetchBehind(later_x + c, kStep * sizeof(T), rows.ahead);
         if (c != 0) return;
         if (r == 0) {
           second_pass = FinishStatistics<D>(next, group, columns, rows.eps, kCentred);

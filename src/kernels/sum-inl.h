@@ -258,8 +258,8 @@ HWY_NOINLINE void MakeColumns(const SumRows<T>& rows, size_t i, size_t from, siz
   const T* x = rows.terms.x.at(i) + from;
   const T* r = rows.terms.r.at(i) + from;
   if (rows.ahead != 0) {
-    FetchBehind(x, n * sizeof(T), rows.ahead);
-    FetchBehind(r, n * sizeof(T), rows.ahead);
+    PrefetchBehind(x, n * sizeof(T), rows.ahead);
+    PrefetchBehind(r, n * sizeof(T), rows.ahead);
   }
   AddScaled<false>(rows.terms.scale, x, r, n, const_cast<T*>(rows.x.at(i) + from));
 }
@@ -270,7 +270,7 @@ HWY_INLINE void PrepareColumns(const SumRows<T>& rows, size_t i, size_t from, si
   if (HWY_UNLIKELY(rows.terms.r.first != nullptr)) {
     MakeColumns(rows, i, from, n);
   } else if (rows.ahead != 0) {
-    FetchBehind(rows.x.at(i) + from, n * sizeof(T), rows.ahead);
+    PrefetchBehind(rows.x.at(i) + from, n * sizeof(T), rows.ahead);
   }
 }
 

@@ -32,8 +32,8 @@ const Caches& caches() noexcept {
 
 std::size_t streamed_from(const Caches& caches) noexcept { return std::min(caches.last / kLastToStream, kStreamBytes); }
 
-std::size_t fetched_from(const Caches& caches) noexcept {
-  return std::min(caches.second * kSecondToFetch, kFetchBytes);
+std::size_t prefetched_from(const Caches& caches) noexcept {
+  return std::min(caches.second * kSecondToPrefetch, kPrefetchBytes);
 }
 
 }  // namespace evenorm::internal

@@ -15,6 +15,6 @@ const Caches& caches() noexcept;
 
 // The least bytes of an output that is written with non-temporal stores, and of an x that is prefetched.
 std::size_t streamed_from(const Caches& caches) noexcept;
-std::size_t fetched_from(const Caches& caches) noexcept;
+std::size_t prefetched_from(const Caches& caches) noexcept;
 
 }  // namespace evenorm::internal

@@ -60,7 +60,7 @@ CacheUse cache_use(const Problem& p, const Caches& caches) noexcept {
     const bool in_place = to.data == p.x.data || to.data == p.residual.data;
     return !in_place && elements * bytes_of(to.dtype) >= streamed_from(caches);
   };
-  return {streams(p.y), streams(p.sum), elements * bytes_of(p.x.dtype) >= fetched_from(caches)};
+  return {streams(p.y), streams(p.sum), elements * bytes_of(p.x.dtype) >= prefetched_from(caches)};
 }
 
 ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {

@@ -30,7 +30,7 @@ GradientCacheUse cache_use(const GradientProblem& p, const Caches& caches) {
   const std::size_t elements = p.rows * p.cols;
   GradientCacheUse use;
   use.stream_dx = p.dx.data != nullptr && elements * bytes_of(p.dx.dtype) >= streamed_from(caches);
-  use.fetch = elements * bytes_of(p.x.dtype) >= fetched_from(caches);
+  use.prefetch = elements * bytes_of(p.x.dtype) >= prefetched_from(caches);
   return use;
 }
 

@@ -17,7 +17,7 @@ enum class GradientRoute : unsigned char {
 
 struct GradientCacheUse {
   bool stream_dx = false;  // non-temporal stores of dx
-  bool fetch = false;      // x and dy of the next row are prefetched
+  bool prefetch = false;   // x and dy of the next row are prefetched
 };
 
 struct GradientPlan {

@@ -49,7 +49,7 @@ struct TilePlan {
 // Outputs too large for the caches are written with non-temporal stores; an x too large for them is prefetched.
 struct CacheUse {
   bool stream_y = false, stream_sum = false;
-  bool fetch_x = false;
+  bool prefetch_x = false;
 };
 
 struct ForwardScratch {

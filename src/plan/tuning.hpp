@@ -42,7 +42,7 @@ inline constexpr std::size_t kLongStages = 4;
 // 3.15.
 inline constexpr std::size_t kStep = 128;
 // The prefetch distance of x in bytes. 2048 x 4096: 3.2 ms without, 1.9 with it; 3072 has half of that gain, 512 none.
-inline constexpr std::size_t kFetchAhead = 6144;
+inline constexpr std::size_t kPrefetchAhead = 6144;
 
 // The prefetch distance of x in bytes during the normalise step of channels-first rows.
 inline constexpr std::size_t kChannelsFirstAhead = 24576;
@@ -65,9 +65,9 @@ inline constexpr std::size_t kLeastStreamed = 256;
 // The least bytes of an output that is written with non-temporal stores: at most kStreamBytes, and the last cache /
 // kLastToStream. With 32 MiB this gains 25 % at 12 MiB (4096 x 768) and loses 5 % at 3 MiB. dx never gains.
 inline constexpr std::size_t kStreamBytes = 8u << 20u, kLastToStream = 4;
-// The least bytes of x for which x, and dy, are prefetched: the smaller of kFetchBytes and the second cache *
-// kSecondToFetch. With 1 MiB of second cache this gains 10 to 20 % of a backward pass; below, it loses up to 10 %.
-inline constexpr std::size_t kFetchBytes = 4u << 20u, kSecondToFetch = 4;
+// The least bytes of x for which x, and dy, are prefetched: the smaller of kPrefetchBytes and the second cache *
+// kSecondToPrefetch. With 1 MiB of second cache this gains 10 to 20 % of a backward pass; below, it loses up to 10 %.
+inline constexpr std::size_t kPrefetchBytes = 4u << 20u, kSecondToPrefetch = 4;
 
 // --- the backward pass
 

@@ -25,7 +25,7 @@ BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, 
       aside_(scratch.at<T>(plan.scratch.aside)),
       stream_(plan.cache.stream_dx && !sink_.is_staged() && !is_in_place(p)),
       direct_(!x_.get().is_staged() && !dy_.get().is_staged() && !sink_.is_staged() && aside_ == nullptr),
-      ahead_(plan.cache.fetch && direct_
+      ahead_(plan.cache.prefetch && direct_
                  ? std::min(kGradientAhead, p.cols * sizeof(T) * (p.cols <= kNarrowColumns ? kNarrowRows : 1))
                  : 0),
       piece_(direct_ ? kBlock : kGradientPiece<A>) {}

@@ -28,7 +28,7 @@ ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const Forw
       sink_(kernels, p.y, tiles_.y(), y_scratch_),
       only_numbers_(gamma_.is_finite() && beta_.is_finite() && p.moments == nullptr),
       stream_(plan.cache.stream_y && only_numbers_ && !sink_.is_staged()),
-      fetch_(tiles_.fetches() || (plan.cache.fetch_x && !sum_source_.is_staged())) {
+      prefetch_(tiles_.prefetches() || (plan.cache.prefetch_x && !sum_source_.is_staged())) {
   if (is_fused(p)) fuse(scratch, used, reduces);
 }
 
@@ -36,13 +36,13 @@ ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const Forw
 template <class T>
 [[gnu::noinline]] void ForwardRows<T>::fuse(const Scratch& scratch, ColumnRange used, bool reduces) {
   fusion_.emplace(kernels_, p_, used, reduces, plan_, scratch, raw_);
-  fusion_->set_sources(plan_.cache.fetch_x ? kFetchAhead : 0, sum_source_, normalise_source_);
+  fusion_->set_sources(plan_.cache.prefetch_x ? kPrefetchAhead : 0, sum_source_, normalise_source_);
   fusion_->set_sink(sink_);
   writes_beside_ = fusion_->writes_beside();
   copies_sum_ = fusion_->copies_sum();
   only_numbers_ = only_numbers_ && fusion_->is_finite();
   stream_ = stream_ && only_numbers_ && !sink_.is_staged() && !fusion_->reads_y();
-  fetch_ = fetch_ && !sum_source_.is_staged();
+  prefetch_ = prefetch_ && !sum_source_.is_staged();
 }
 
 template <class T>
@@ -59,14 +59,14 @@ void ForwardRows<T>::run_tiles(std::size_t first, std::size_t count) {
   for (std::size_t row = first; row < first + count; row += tile_rows) {
     const std::size_t rows = std::min(tile_rows, first + count - row);
     if (!tiles_.hold_whole_rows()) {
-      plan_.otherwise == ForwardRoute::precomputed ? run_given(row, rows) : run_pieces(row, rows);
+      plan_.otherwise == ForwardRoute::precomputed ? run_precomputed(row, rows) : run_pieces(row, rows);
       continue;
     }
     tiles_.load_x({row, rows, 0, p_.cols});
     tiles_.hold_y({row, rows, 0, p_.cols});
     tiles_.will_load_x({row + rows, rows, 0, p_.cols});
     if (plan_.otherwise == ForwardRoute::precomputed) {
-      run_given(row, rows);
+      run_precomputed(row, rows);
     } else if (plan_.otherwise == ForwardRoute::short_rows) {
       run_short_rows(row, rows);
     } else {
@@ -89,7 +89,7 @@ void ForwardRows<T>::normalise_blocks(std::size_t row, const RowScalars& scalars
 // How many rows one kernel call may take: rows that have memory of their own.
 template <class T>
 std::size_t ForwardRows<T>::summed_at_once(std::size_t row, std::size_t rows) const {
-  return tiles_.fetches() ? 1 : sum_source_.even_rows(row, rows);
+  return tiles_.prefetches() ? 1 : sum_source_.even_rows(row, rows);
 }
 template <class T>
 std::size_t ForwardRows<T>::normalised_at_once(std::size_t row, std::size_t rows) const {
@@ -143,7 +143,8 @@ void ForwardRows<T>::add_hooks(ShortRows<T>& rows, StageContext& context) const 
 // True if a kernel reads its blocks in place and nothing is written beside y. in_place(): y is written in place, too.
 template <class T>
 bool ForwardRows<T>::reads_in_place() const {
-  return only_numbers_ && !writes_beside_ && !tiles_.fetches() && !sum_source_.passes() && !normalise_source_.passes();
+  return only_numbers_ && !writes_beside_ && !tiles_.prefetches() && !sum_source_.passes() &&
+         !normalise_source_.passes();
 }
 template <class T>
 bool ForwardRows<T>::in_place() const {
@@ -228,7 +229,7 @@ void ForwardRows<T>::sum_short_rows(Group& g, std::size_t first_row, std::size_t
     n = summed_at_once(row, to - i);
     const bool begin = made || sum_source_.has_terms();
     const T* x = begin ? sum_source_.begin(row, 0, p_.cols) : sum_source_.block(row, 0, p_.cols);
-    if (fetch_ && tiles_.fetches()) tiles_.fetch_lines(p_.cols * sizeof(T) / 64);
+    if (prefetch_ && tiles_.prefetches()) tiles_.prefetch_lines(p_.cols * sizeof(T) / 64);
     sum_rows({{x, sum_source_.step()}, n, p_.cols, &g, i, ahead(), sum_source_.terms(row, 0)});
   }
 }
@@ -326,10 +327,10 @@ std::size_t ForwardRows<T>::normalise_and_sum(const Blocks& b, const Next& next)
     const Next* next;
   } context{this, &b, &next};
   StepHooks hooks{&context, nullptr, nullptr};
-  if (sum_source_.is_made() || (fetch_ && tiles_.fetches())) {
+  if (sum_source_.is_made() || (prefetch_ && tiles_.prefetches())) {
     hooks.before_sum = [](void* pointer, std::size_t first, std::size_t n) {
       const auto& c = *static_cast<const Context*>(pointer);
-      if (c.self->fetch_ && c.self->tiles_.fetches()) c.self->tiles_.fetch_lines(n * sizeof(T) / 64);
+      if (c.self->prefetch_ && c.self->tiles_.prefetches()) c.self->tiles_.prefetch_lines(n * sizeof(T) / 64);
       if (c.self->sum_source_.is_made()) {
         c.self->sum_source_.make(c.next->row, c.next->first + first, n, c.next->sum.x.first + first);
       }

@@ -85,7 +85,7 @@ class ForwardRows {
   void normalise_row(std::size_t row, const Group& g, std::size_t at);
   void normalise_finished_row(std::size_t row, const Group& g, std::size_t at);
 
-  void run_given(std::size_t first, std::size_t count);
+  void run_precomputed(std::size_t first, std::size_t count);
 
   void run_pieces(std::size_t first, std::size_t count);
   void sum_pieces(std::size_t first, std::size_t count);
@@ -107,7 +107,7 @@ class ForwardRows {
   bool is_centred() const { return p_.kind == Kind::layer; }
   std::size_t ahead() const {
     if (sum_source_.has_terms()) return sum_source_.ahead();
-    return fetch_ && !tiles_.fetches() ? kFetchAhead : 0;
+    return prefetch_ && !tiles_.prefetches() ? kPrefetchAhead : 0;
   }
 
   const Kernels& kernels_;
@@ -131,7 +131,7 @@ class ForwardRows {
   bool copies_sum_ = false;     // the normalise step also writes the sum
   bool only_numbers_;           // neither the parameters nor precomputed statistics can turn a number into a NaN
   bool stream_;
-  bool fetch_;
+  bool prefetch_;
   // The short rows in the pipeline, or the rows of a tile of incomplete rows.
   Group groups_[std::max(kGroups, kMaxTileRows / kMaxGroup)];
 };

@@ -72,8 +72,8 @@ void ForwardRows<T>::normalise_long_rows_in_place(const Group& g, std::size_t ro
   const StepHooks no_hooks;
   Blocks b = blocks_of_rows(row, rows, 0, kBlock, nullptr, nullptr, g.scalars, 0);
   const T* later_x = sum_source_.begin(later_row, 0, kBlock);
-  const std::size_t fetched = rows == 1 ? ahead() : 0;
-  SumRows<T> sum{{later_x, sum_source_.step()}, rows, kBlock, &later, 0, fetched, sum_source_.terms(later_row, 0)};
+  const std::size_t prefetched = rows == 1 ? ahead() : 0;
+  SumRows<T> sum{{later_x, sum_source_.step()}, rows, kBlock, &later, 0, prefetched, sum_source_.terms(later_row, 0)};
   for (std::size_t first = 0; first < p_.cols; first += kBlock) {
     const std::size_t n = std::min(kBlock, p_.cols - first);
     b.rows.n = sum.n = n;
@@ -140,7 +140,7 @@ void ForwardRows<T>::normalise_finished_row(std::size_t row, const Group& g, std
 
 // Rows with precomputed statistics.
 template <class T>
-[[gnu::noinline]] void ForwardRows<T>::run_given(std::size_t first, std::size_t count) {
+[[gnu::noinline]] void ForwardRows<T>::run_precomputed(std::size_t first, std::size_t count) {
   Group& group = groups_[0];
   for (std::size_t row = first; row < first + count; ++row) {
     const Moments& moments = p_.moments[row];
@@ -222,7 +222,7 @@ void ForwardRows<T>::normalise_pieces(std::size_t first, std::size_t count) {
 #define EVENORM_INSTANTIATE(T)                                                                 \
   template void ForwardRows<T>::finish_trees(ForwardRows<T>::Trees, std::size_t, std::size_t); \
   template void ForwardRows<T>::run_long_rows(std::size_t, std::size_t);                       \
-  template void ForwardRows<T>::run_given(std::size_t, std::size_t);                           \
+  template void ForwardRows<T>::run_precomputed(std::size_t, std::size_t);                     \
   template void ForwardRows<T>::run_pieces(std::size_t, std::size_t);
 EVENORM_INSTANTIATE(double)
 EVENORM_INSTANTIATE(float)

@@ -12,7 +12,7 @@
 namespace evenorm::internal {
 
 // Must be inlined: otherwise GCC takes it for a function without effects and drops the calls.
-[[gnu::always_inline]] inline void fetch_behind(const void* place, std::size_t bytes, std::size_t ahead) {
+[[gnu::always_inline]] inline void prefetch_behind(const void* place, std::size_t bytes, std::size_t ahead) {
   const char* from = static_cast<const char*>(place) + ahead;
   for (std::size_t line = 0; line < bytes; line += 64) __builtin_prefetch(from + line);
 }
@@ -63,9 +63,9 @@ class Residual {
   }
 
   // Prefetches what is `ahead` bytes behind n terms.
-  [[gnu::always_inline]] void fetch(std::size_t row, std::size_t first, std::size_t n, std::size_t ahead) const {
-    fetch_behind(place_in_row(p_.x, row, first), n * bytes_of(p_.x.dtype), ahead);
-    fetch_behind(place_in_row(p_.residual, row, first), n * bytes_of(p_.residual.dtype), ahead);
+  [[gnu::always_inline]] void prefetch(std::size_t row, std::size_t first, std::size_t n, std::size_t ahead) const {
+    prefetch_behind(place_in_row(p_.x, row, first), n * bytes_of(p_.x.dtype), ahead);
+    prefetch_behind(place_in_row(p_.residual, row, first), n * bytes_of(p_.residual.dtype), ahead);
   }
 
   // Writes n elements of s, which add() computed, to the sum tensor.

@@ -99,7 +99,7 @@ class Source {
   }
   void add_to(std::size_t row, std::size_t first, std::size_t n, T* to) {
     residual_->add(row, first, n, to);
-    if (ahead_ != 0) residual_->fetch(row, first, n, ahead_);
+    if (ahead_ != 0) residual_->prefetch(row, first, n, ahead_);
   }
   [[gnu::noinline]] const T* staged(std::size_t row, std::size_t first, std::size_t n) {
     if (residual_ != nullptr || held_ != nullptr) {

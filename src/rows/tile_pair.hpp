@@ -14,8 +14,8 @@ class TilePair {
         plan_(plan),
         gathers_x_(plan.x_bytes != 0),
         scatters_y_(plan.y_bytes != 0),
-        fetches_(cache.fetch_x && gathers_x_ && p.x.cols.count() == 1 &&
-                 p.x.rows.inner().stride == static_cast<std::ptrdiff_t>(bytes_of(p.x.dtype))) {
+        prefetches_(cache.prefetch_x && gathers_x_ && p.x.cols.count() == 1 &&
+                    p.x.rows.inner().stride == static_cast<std::ptrdiff_t>(bytes_of(p.x.dtype))) {
     if (gathers_x_) x_ = Tile<const void*>(kernels, p.x, false, scratch.at<char>(plan.x), plan.x_bytes);
     if (scatters_y_) y_ = Tile<void*>(kernels, p.y, cache.stream_y, scratch.at<char>(plan.y), plan.y_bytes);
   }
@@ -43,16 +43,16 @@ class TilePair {
     y_.release();
   }
 
-  // Announces the next part that load_x() will be called for. fetch_lines() prefetches it line by line.
+  // Announces the next part that load_x() will be called for. prefetch_lines() prefetches it line by line.
   void will_load_x(const Part& part) {
     ahead_ = {};
-    if (!fetches_ || part.row >= problem_.rows) return;
+    if (!prefetches_ || part.row >= problem_.rows) return;
     const Matrix<const void*>& x = problem_.x;
     const char* start = static_cast<const char*>(x.data) + x.rows.offset(part.row) + x.cols.offset(part.col);
     ahead_ = {start, start, start + part.rows * bytes_of(x.dtype), part.cols};
   }
-  bool fetches() const { return fetches_; }
-  void fetch_lines(std::size_t n) {
+  bool prefetches() const { return prefetches_; }
+  void prefetch_lines(std::size_t n) {
     for (; n != 0 && ahead_.cols != 0; --n) {
       __builtin_prefetch(ahead_.next);
       ahead_.next += 64;
@@ -75,7 +75,7 @@ class TilePair {
   const Problem& problem_;
   const TilePlan& plan_;
   bool gathers_x_, scatters_y_;
-  bool fetches_;  // x is channels-first and large enough to be prefetched
+  bool prefetches_;  // x is channels-first and large enough to be prefetched
   Ahead ahead_;
   Tile<const void*> x_;
   Tile<void*> y_;
