@@ -74,7 +74,7 @@ inline constexpr std::size_t kPrefetchBytes = 4u << 20u, kSecondToPrefetch = 4;
 // The prefetch distance of x and dy in bytes, unless the next rows are nearer. 20 x 100000: 2,048 0.93 of the time of
 // 6,144, 3,072 0.86; a whole row 1.33.
 inline constexpr std::size_t kGradientAhead = 3072;
-// The most columns of rows of which so many are summed together, then normalised tile by tile, with chains in
+// The most columns of rows of which so many are summed together. Their dx follows tile by tile, with chains in
 // registers.
 inline constexpr std::size_t kNarrowColumns = 128, kNarrowRows = 8;
 // Short rows with precomputed statistics in one call. Not measured apart.

@@ -1,4 +1,4 @@
-// The backward pass of rows whose columns are split over processes: the sums of a process's parts of blocks, and the
+// The backward pass of rows whose columns are split over processes: the sums of a process's parts, and the
 // scalars of whole rows.
 #include <algorithm>
 

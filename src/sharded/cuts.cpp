@@ -1,4 +1,4 @@
-// How a row's columns are split over processes, and which parts of blocks each process joins before it sends.
+// How a row's columns are split over processes, and which parts each process joins before it sends.
 #include <algorithm>
 #include <bit>
 #include <string>

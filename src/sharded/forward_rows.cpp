@@ -1,4 +1,4 @@
-// The forward pass of rows whose columns are split over processes: the moments of a process's parts of blocks, and
+// The forward pass of rows whose columns are split over processes: the moments of a process's parts, and
 // their join to the moments of whole rows.
 #include <algorithm>
 
@@ -81,7 +81,7 @@ Moments scalable_moments(const Kernels& kernels, const Problem& p, Source<T>& so
   return without_infinities(m);
 }
 
-// The moments of a part of blocks, joined.
+// The moments of the blocks of a part, joined.
 template <class T>
 Moments moments_of_part(const Kernels& kernels, const Problem& p, Source<T>& source, std::size_t row, std::size_t first,
                         std::size_t blocks) {

@@ -1,4 +1,4 @@
-// The messages between processes that share rows: f64 numbers for each part of blocks, row by row.
+// The messages between processes that share rows: f64 numbers for each part of a row, row by row.
 #pragma once
 
 #include <cstddef>
