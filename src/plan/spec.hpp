@@ -19,7 +19,8 @@ inline constexpr std::size_t kBlock = 1024;  // columns per block
 static_assert(kBlock % kLanes == 0);
 constexpr std::size_t blocks_of(std::size_t cols) { return cols / kBlock + (cols % kBlock != 0 ? 1 : 0); }
 constexpr std::size_t block_cols(std::size_t cols, std::size_t block) {
-  return std::min(kBlock, cols - block * kBlock);
+  const std::size_t rest = cols - block * kBlock;
+  return rest < kBlock ? rest : kBlock;  // not std::min: its reference to kBlock is no constant on a GPU
 }
 
 // A block is summed again about its mean if subtracting the mean leaves less than this fraction of its sum of squares.
@@ -63,7 +64,7 @@ constexpr std::size_t row_blocks(DType arithmetic, DType x, std::size_t rows, st
   return blocks == 1 && whole_cols <= kBlock && rows * whole_cols >= kLeastOfTwo ? 2 : blocks;
 }
 // The start of share i if units are split evenly into `shares`: row blocks, and what threads take.
-inline std::size_t share_start(std::size_t units, std::size_t shares, std::size_t i) {
+constexpr std::size_t share_start(std::size_t units, std::size_t shares, std::size_t i) {
   return units / shares * i + units % shares * i / shares;
 }
 

@@ -19,18 +19,18 @@ class JoinTree {
   using Part = typename Rule::Part;
 
   JoinTree() = default;
-  explicit JoinTree(const Rule& rule) : rule_(rule) {}
+  EVENORM_BOTH explicit JoinTree(const Rule& rule) : rule_(rule) {}
 
-  void clear() { parts_ = depth_ = 0; }
-  std::size_t depth() const { return depth_; }  // the nodes in use
+  EVENORM_BOTH void clear() { parts_ = depth_ = 0; }
+  EVENORM_BOTH std::size_t depth() const { return depth_; }  // the nodes in use
 
-  void push(Part part, std::size_t weight = 1) {
+  EVENORM_BOTH void push(Part part, std::size_t weight = 1) {
     parts_ += weight;
     for (std::size_t full = parts_ / weight; full % 2 == 0; full /= 2) part = rule_.join(rule_.load(--depth_), part);
     rule_.store(part, depth_++);
   }
 
-  Part finish() {
+  EVENORM_BOTH Part finish() {
     Part joined = rule_.load(--depth_);
     while (depth_ != 0 && depth_ <= kMaxNodes) joined = rule_.join(rule_.load(--depth_), joined);
     return joined;
@@ -45,7 +45,7 @@ class JoinTree {
 // The formula of Chan, Golub and LeVeque; a's columns are left of b's. Without a mean, it adds sums of squares (RMS
 // norm).
 template <class A>
-MomentNode join_moments(bool centred, const MomentNode& a, const MomentNode& b) {
+EVENORM_BOTH MomentNode join_moments(bool centred, const MomentNode& a, const MomentNode& b) {
   using namespace plain;
   using W = Number<A>;
   const auto m2 = [](const MomentNode& m) { return W::From(kOne, m.m2_hi, m.m2_lo); };
@@ -66,9 +66,9 @@ template <class A>
 struct JoinMoments {
   using Part = MomentNode;
 
-  Part join(const Part& left, const Part& right) const { return join_moments<A>(centred, left, right); }
-  const Part& load(std::size_t node) const { return nodes[node]; }
-  void store(const Part& part, std::size_t node) const { nodes[node] = part; }
+  EVENORM_BOTH Part join(const Part& left, const Part& right) const { return join_moments<A>(centred, left, right); }
+  EVENORM_BOTH const Part& load(std::size_t node) const { return nodes[node]; }
+  EVENORM_BOTH void store(const Part& part, std::size_t node) const { nodes[node] = part; }
 
   MomentNode* nodes = nullptr;
   bool centred = true;
@@ -78,11 +78,11 @@ using MomentTree = JoinTree<JoinMoments<A>>;
 
 // Precomputed moments; f32 arithmetic ignores their low parts.
 template <class A>
-MomentNode node_of(const Moments& m) {
+EVENORM_BOTH MomentNode node_of(const Moments& m) {
   constexpr bool kWide = std::is_same_v<A, double>;
   return {m.count, m.mean_hi, kWide ? m.mean_lo : 0, m.m2_hi, kWide ? m.m2_lo : 0};
 }
-inline Moments with_exponent(const MomentNode& m, std::int64_t exponent, double largest) {
+EVENORM_BOTH inline Moments with_exponent(const MomentNode& m, std::int64_t exponent, double largest) {
   return {m.count, m.mean_hi, m.mean_lo, m.m2_hi, m.m2_lo, exponent, largest};
 }
 

@@ -6,24 +6,27 @@
 #include <cstdint>
 
 #include "evenorm/sharded.hpp"
+#include "rows/plain_simd.hpp"
 
 namespace evenorm::internal {
 
-inline bool is_finite(const Moments& m) { return std::isfinite(m.mean_hi) && std::isfinite(m.m2_hi); }
-inline bool is_zero(const Moments& m) { return m.mean_hi == 0 && m.m2_hi == 0; }
+EVENORM_BOTH inline bool is_finite(const Moments& m) { return std::isfinite(m.mean_hi) && std::isfinite(m.m2_hi); }
+EVENORM_BOTH inline bool is_zero(const Moments& m) { return m.mean_hi == 0 && m.m2_hi == 0; }
 
 // Limits an exponent from the caller to more than the range of any type.
-inline std::int64_t within_range(std::int64_t exponent) { return std::clamp<std::int64_t>(exponent, -5000, 5000); }
+EVENORM_BOTH inline std::int64_t within_range(std::int64_t exponent) {
+  return std::clamp<std::int64_t>(exponent, -5000, 5000);
+}
 
 // The exponent that scales an out-of-range row: that of the largest |x|. Moments of such a row have it, unless another
 // process made them up.
-inline int exponent_of(const Moments& m) {
+EVENORM_BOTH inline int exponent_of(const Moments& m) {
   if (m.largest > 0 && std::isfinite(m.largest)) return std::ilogb(m.largest);
   return static_cast<int>(within_range(m.exponent));
 }
 
 // Returns m with another exponent.
-inline Moments rescaled(const Moments& m, int exponent) {
+EVENORM_BOTH inline Moments rescaled(const Moments& m, int exponent) {
   const auto shift = static_cast<int>(within_range(m.exponent) - exponent);
   if (shift == 0) return m;
   return {m.count,

@@ -1,35 +1,7 @@
-// The statistics of scaled rows, and OutOfRangeRow, which computes and writes out-of-range rows.
+// OutOfRangeRow, which computes and writes out-of-range rows.
 #include "rows/scaled.hpp"
 
 namespace evenorm::internal {
-
-// If rstd would be subnormal, the normalise step takes an rstd 2^16 times larger, and x smaller. Otherwise lost digits
-// of rstd would show in y, because x is up to 4 in magnitude.
-template <class A>
-ScaledRow finish_scaled(const Moments& moments, double eps) {
-  using namespace plain;
-  const int exponent = std::max(exponent_of(moments), kLeastExponent<A>);
-  const MomentNode scaled = node_of<A>(rescaled(moments, exponent));
-  const auto var = MeanOf(kOne, Number<A>::From(kOne, scaled.m2_hi, scaled.m2_lo), scaled.count);
-  const double scaled_eps = std::ldexp(eps, -2 * exponent);
-  const bool eps_alone = scaled_eps > std::numeric_limits<double>::max();  // var is smaller by hundreds of digits
-  const WideNumber scaled_rstd = eps_alone ? WideNumber{0, 0} : rstd_of<A>(var, scaled_eps);
-  ScaledRow row{};
-  row.by_eps = var.hi == 0 || eps_alone;
-  row.rstd = row.by_eps ? rstd_of_constant<A>(eps)
-                        : WideNumber{std::ldexp(scaled_rstd.hi, -exponent), std::ldexp(scaled_rstd.lo, -exponent)};
-  row.mean = std::ldexp(scaled.mean_hi, exponent);
-  const int shift = std::ldexp(row.rstd.hi, exponent) < static_cast<double>(std::numeric_limits<A>::min()) ? 16 : 0;
-  row.normalise_exponent = exponent + shift;
-  row.scalars.rstd = eps_alone ? std::ldexp(row.rstd.hi, row.normalise_exponent) : std::ldexp(scaled_rstd.hi, shift);
-  row.rstd_lo = eps_alone ? std::ldexp(row.rstd.lo, row.normalise_exponent) : std::ldexp(scaled_rstd.lo, shift);
-  row.scalars.mean_hi = std::ldexp(scaled.mean_hi, -shift);
-  row.scalars.mean_lo = std::ldexp(scaled.mean_lo, -shift);
-  row.scalars.near_zero = IsNearZero(kOne, scaled.mean_hi, var.hi);
-  return row;
-}
-template ScaledRow finish_scaled<double>(const Moments&, double);
-template ScaledRow finish_scaled<float>(const Moments&, double);
 
 template <class A>
 void OutOfRangeRow<A>::run(std::size_t row) {

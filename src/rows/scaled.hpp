@@ -12,16 +12,6 @@
 
 namespace evenorm::internal {
 
-// A row whose mean square is out of range, computed as x * 2^-exponent.
-struct ScaledRow {
-  int normalise_exponent;  // the exponent of the normalise step
-  RowScalars scalars;      // of the row scaled by that exponent
-  double mean;             // of the row itself
-  WideNumber rstd;         // likewise
-  double rstd_lo;          // of scalars.rstd
-  bool by_eps;             // rstd is 1 / sqrt(eps): the variance is 0, or far below eps
-};
-
 // The largest magnitude of a row, or infinity if an element is not finite.
 template <class A, class BlockSource>
 A largest_magnitude(BlockSource& source, std::size_t row, std::size_t cols) {
@@ -37,10 +27,6 @@ A largest_magnitude(BlockSource& source, std::size_t row, std::size_t cols) {
   }
   return largest;
 }
-
-// The least exponent that rows are scaled by: 2^-exponent is in range.
-template <class A>
-inline constexpr int kLeastExponent = 2 - std::numeric_limits<A>::max_exponent;
 
 // The moments of a finite row that is not all zeros. In f64 arithmetic the row, and afterwards the source, is scaled to
 // a largest magnitude of about 1. f32 arithmetic needs no scaling, because f64 holds squares of f32.
@@ -67,10 +53,6 @@ Moments out_of_range_moments(const Kernels& kernels, Kind kind, BlockSource& sou
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   return {count, kNan, kNan, kNan, kNan, 0, 0};
 }
-
-// Finishes a finite row that is not all zeros from its moments, computed or given.
-template <class A>
-ScaledRow finish_scaled(const Moments& moments, double eps);
 
 // One y with its parameters.
 template <class A>

@@ -4,6 +4,7 @@
 
 #include "plan/numbers.hpp"
 #include "rows/join.hpp"
+#include "rows/scaled_statistics.hpp"
 #include "rows/source.hpp"
 #include "rows/wide.hpp"
 
@@ -109,19 +110,6 @@ void sum_blocks(const Kernels& kernels, Kind kind, MomentTree<Arithmetic<T>>& tr
     const std::size_t n = block_cols(cols, block);
     tree.push(moments_of_block<T>(kernels, kind, source.block(row, block * kBlock, n), n));
   }
-}
-
-// 1 / sqrt(var + eps) of one row; lo is used in f64 arithmetic.
-template <class A>
-WideNumber rstd_of(const plain::Number<A>& var, double eps) {
-  using namespace plain;
-  const double r = RstdOf(kOne, var, eps);
-  return {r, RstdLowOf(kOne, var, eps, r)};
-}
-// The same for a row without variance.
-template <class A>
-WideNumber rstd_of_constant(double eps) {
-  return rstd_of<A>(plain::Number<A>::Zero(plain::kOne), eps);
 }
 
 // A row's scalars for the normalise step, as row 0 of a group.
