@@ -8,7 +8,7 @@ CONFIGURE := cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DEVENORM_W
 STAGES := tools/stages $(if $(filter ON 1 on,$(WERROR)),--werror)
 
 .PHONY: all demo test check test-all whole lint page package libtorch aarch64 sanitize thread mpi fuzz
-.PHONY: python wheel format mutants bench bench-quick study clean help
+.PHONY: python wheel format mutants bench bench-quick bench-cuda cuda study clean help
 .NOTPARALLEL:
 
 all:  ## build everything: build/evenorm, build/libevenorm.so, build/evenorm_tests
@@ -45,6 +45,14 @@ package libtorch aarch64 sanitize thread:  ## one stage of `make check`, in buil
 mpi:  ## norms over MPI processes, in build-mpi/; installs Open MPI
 	@tools/setup.sh build
 	@$(STAGES) --verbose $@
+
+cuda:  ## build for a GPU in build-cuda/, and run its tests if there is one; installs nvcc if it is missing
+	@tools/setup.sh test
+	@tools/cuda
+
+bench-cuda:  ## measure on a GPU, beside PyTorch and Triton; ARGS goes to bench/cuda.py (--help)
+	@tools/setup.sh test
+	@tools/cuda bench $(ARGS)
 
 fuzz:  ## run every fuzzer, or those in NAMES, for SECONDS (60)
 	@tools/setup.sh check

@@ -1,0 +1,81 @@
+// From the tensors of a Problem to kernels' arguments; CUDA's errors; the current device.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "cuda/tensors.cuh"
+
+namespace evenorm::internal::cuda {
+
+inline void check(cudaError_t status) {
+  if (status == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // or the next call would report it, too
+  throw std::runtime_error(std::string("CUDA: ") + cudaGetErrorString(status));
+}
+
+// Makes a device current for a while.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device) {
+    check(cudaGetDevice(&before_));
+    if (device != before_) check(cudaSetDevice(device));
+    changed_ = device != before_;
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  ~CurrentDevice() {
+    if (changed_ && cudaSetDevice(before_) != cudaSuccess) static_cast<void>(cudaGetLastError());
+  }
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+inline DeviceAxes device_axes(const char* name, const Axes& axes) {
+  if (axes.count() > Axes::kInline) {
+    throw Error(std::string(name) + " has " + std::to_string(axes.count()) +
+                " axes that cannot be merged; on a GPU at most " + std::to_string(Axes::kInline) + " are supported");
+  }
+  DeviceAxes to;
+  to.count = static_cast<int>(axes.count());
+  to.size[0] = 1;
+  for (std::size_t i = 0; i < axes.count(); ++i) {
+    to.size[i] = axes[i].size;
+    to.stride[i] = axes[i].stride;
+  }
+  return to;
+}
+inline void check_alignment(const char* name, const void* data, DType dtype) {
+  if (reinterpret_cast<std::uintptr_t>(data) % bytes_of(dtype) == 0) return;
+  throw Error(std::string(name) + " has an address that is not a multiple of " + std::to_string(bytes_of(dtype)) +
+              " bytes, the size of its elements; on a GPU it must be");
+}
+template <class Byte, class Pointer>
+DeviceMatrix<Byte> device_matrix(const char* name, const Matrix<Pointer>& m) {
+  if (m.data == nullptr) return {};
+  check_alignment(name, m.data, m.dtype);
+  return {static_cast<Byte*>(m.data), m.dtype, device_axes(name, m.rows), device_axes(name, m.cols)};
+}
+template <class Byte, class Pointer>
+DeviceVector<Byte> device_vector(const char* name, const Vector<Pointer>& v) {
+  if (v.data == nullptr) return {};
+  check_alignment(name, v.data, v.dtype);
+  return {static_cast<Byte*>(v.data), v.dtype, device_axes(name, v.axes)};
+}
+
+// True if each row begins at a multiple of `bytes`.
+template <class Pointer>
+bool is_aligned(const Matrix<Pointer>& m, std::size_t bytes) {
+  bool aligned = reinterpret_cast<std::uintptr_t>(m.data) % bytes == 0;
+  for (std::size_t i = 0; i < m.rows.count(); ++i) {
+    aligned = aligned && m.rows[i].stride % static_cast<std::ptrdiff_t>(bytes) == 0;
+  }
+  return aligned;
+}
+
+}  // namespace evenorm::internal::cuda

@@ -1,0 +1,127 @@
+// From a GradientProblem to the kernels' arguments, and to the kernels that take them.
+#include "cuda/backward.hpp"
+
+#include "cuda/arguments.hpp"
+#include "cuda/backward_kernels.hpp"
+#include "plan/scratch_plan.hpp"
+
+namespace evenorm::internal::cuda {
+namespace {
+
+bool sums_over_rows(const GradientProblem& p) { return p.dgamma.data != nullptr || p.dbeta.data != nullptr; }
+bool finds_statistics(const GradientProblem& p) { return p.rstd.data == nullptr; }
+
+// Scratch: flags of row blocks, sums of row blocks, statistics of rows. Counts of f64.
+constexpr std::size_t kFlags = kMostRowShares * sizeof(int) / sizeof(double);
+std::size_t sums_of(const GradientProblem& p) { return sums_over_rows(p) ? row_blocks(p) * 2 * p.cols : 0; }
+std::size_t statistics_of(const GradientProblem& p) { return finds_statistics(p) ? 2 * p.rows : 0; }
+
+Vector<void*> row_numbers(double* data, std::size_t rows) {
+  Vector<void*> v{data, DType::f64, {}};
+  v.axes.append({rows, sizeof(double)});
+  return v;
+}
+Vector<const void*> read_only(const Vector<void*>& v) { return {v.data, v.dtype, v.axes}; }
+
+BackwardArguments arguments_of(const GradientProblem& p) {
+  BackwardArguments a;
+  a.rows = p.rows;
+  a.cols = p.cols;
+  a.row_blocks = row_blocks(p);
+  a.centred = p.kind == Kind::layer;
+  a.zero_centered = p.zero_centered;
+  a.writes_dx = p.dx.data != nullptr;
+  a.x = device_matrix<const char>("x", p.x);
+  a.dy = device_matrix<const char>("dy", p.dy);
+  a.dsum = device_matrix<const char>("dsum", p.dsum);
+  a.dx = device_matrix<char>("dx", p.dx);
+  a.gamma = device_vector<const char>("weight", p.gamma);
+  a.mean = device_vector<const char>("mean", p.mean);
+  a.rstd = device_vector<const char>("rstd", p.rstd);
+  return a;
+}
+
+FormOfPass form_of(const GradientProblem& p) {
+  const auto is_dense = [&](const auto& m) {
+    return m.data == nullptr || (m.dtype == p.x.dtype && has_dense_rows(m) && m.rows.count() <= 1);
+  };
+  const DType parameters = p.gamma.data != nullptr ? p.gamma.dtype : p.x.dtype;
+  return {is_dense(p.x) && is_dense(p.dy) && is_dense(p.dsum) && is_dense(p.dx) && p.mean.axes.count() <= 1 &&
+              p.rstd.axes.count() <= 1 && (p.gamma.data == nullptr || p.gamma.axes.is_dense(bytes_of(parameters))) &&
+              (parameters == p.x.dtype || parameters == DType::f32),
+          false, parameters};
+}
+
+cudaError_t launch_plain(DType dtype, const BackwardArguments& a, const FormOfPass& form, cudaStream_t stream) {
+  switch (dtype) {
+    case DType::f32:
+      return launch_f32(a, form, stream);
+    case DType::bf16:
+      return launch_bf16(a, form, stream);
+    default:
+      return launch_f16(a, form, stream);
+  }
+}
+// Plain rows first; then the row blocks that turned out not to be. These are made again from x and dy, so a pass in
+// place has no first kernel.
+void launch(const GradientProblem& p, BackwardArguments a, int* flags, cudaStream_t stream) {
+  const FormOfPass form = form_of(p);
+  if (form.typed && !(a.writes_dx && is_in_place(p))) {
+    a.flags = flags;
+    check(cudaMemsetAsync(flags, 0, kFlags * sizeof(double), stream));
+    check(launch_plain(p.x.dtype, a, form, stream));
+  }
+  check(launch_any(a, stream));
+}
+
+// The statistics of a pass that is not given any are at `to`.
+void set_statistics(GradientProblem& p, double* to) {
+  if (p.kind == Kind::layer) p.mean = read_only(row_numbers(to, p.rows));
+  p.rstd = read_only(row_numbers(to + p.rows, p.rows));
+}
+// The forward pass finds them: those of `given`, where `p` has them.
+void find_statistics(const GradientProblem& given, const GradientProblem& p, const DeviceStream& on) {
+  Problem forward;
+  forward.kind = given.kind;
+  forward.rows = given.rows;
+  forward.cols = given.cols;
+  forward.x = given.x;
+  forward.y = {nullptr, given.x.dtype, given.x.rows, given.x.cols};
+  forward.eps = given.eps;
+  forward.mean = {const_cast<void*>(p.mean.data), p.mean.dtype, p.mean.axes};
+  forward.rstd = {const_cast<void*>(p.rstd.data), p.rstd.dtype, p.rstd.axes};
+  run_forward(forward, on);
+}
+
+}  // namespace
+
+std::size_t backward_scratch_bytes(const GradientProblem& p) {
+  if (arithmetic_type(p) == DType::f64) throw Error("gradients in f64 arithmetic are not supported on a GPU");
+  return (kFlags + sums_of(p) + statistics_of(p)) * sizeof(double);
+}
+
+void run_backward(const GradientProblem& problem, void* scratch, const DeviceStream& on) {
+  if (problem.cols == 0) return;
+  auto* const stream = static_cast<cudaStream_t>(on.stream);
+  auto* const flags = static_cast<int*>(scratch);
+  double* const numbers = static_cast<double*>(scratch) + kFlags;
+  GradientProblem p = problem;
+  if (finds_statistics(p)) set_statistics(p, numbers + sums_of(p));
+  BackwardArguments a = arguments_of(p);
+  const ColumnArguments columns{
+      numbers,      p.rows == 0 ? 0 : a.row_blocks,           a.cols,
+      p.accumulate, device_vector<char>("dweight", p.dgamma), device_vector<char>("dbias", p.dbeta)};
+  const CurrentDevice current(on.device);
+  if (finds_statistics(problem) && p.rows != 0) find_statistics(problem, p, on);
+  if (sums_over_rows(p)) {
+    a.sums = numbers;
+    a.writes_dx = a.writes_dx && !is_in_place(p);  // sums over rows may be made again from x and dy
+    if (p.rows != 0) launch(p, a, flags, stream);
+    check(finish_columns(columns, stream));
+    a.sums = nullptr;
+    a.writes_dx = p.dx.data != nullptr && is_in_place(p);
+  }
+  if (a.writes_dx && p.rows != 0) launch(p, a, flags, stream);
+}
+
+}  // namespace evenorm::internal::cuda

@@ -1,0 +1,10 @@
+// The backward kernels for f32 tensors.
+#include "cuda/backward_launch.cuh"
+
+namespace evenorm::internal::cuda {
+
+cudaError_t launch_f32(const BackwardArguments& p, const FormOfPass&, cudaStream_t stream) {
+  return launch_typed<float, float>(p, stream);
+}
+
+}  // namespace evenorm::internal::cuda

@@ -1,0 +1,90 @@
+// From a Problem to the kernels' arguments, and to the kernel that takes them.
+#include "cuda/forward.hpp"
+
+#include "cuda/arguments.hpp"
+#include "cuda/forward_kernels.hpp"
+
+namespace evenorm::internal::cuda {
+namespace {
+
+// What errors call y and its parameters.
+struct Names {
+  const char *y, *gamma, *beta;
+};
+
+ForwardArguments arguments_of(const Problem& p, const Names& names) {
+  ForwardArguments a;
+  a.rows = p.rows;
+  a.cols = p.cols;
+  a.count = static_cast<double>(p.cols);
+  a.centred = p.kind == Kind::layer;
+  a.zero_centered = p.zero_centered;
+  a.eps = p.eps;
+  a.residual_scale = p.residual_scale;
+  a.given_scale = p.given_scale;
+  a.x = device_matrix<const char>("x", p.x);
+  a.residual = device_matrix<const char>("residual", p.residual);
+  a.y = device_matrix<char>(names.y, p.y);
+  a.sum = device_matrix<char>("sum", p.sum);
+  a.gamma = device_vector<const char>(names.gamma, p.gamma);
+  a.beta = device_vector<const char>(names.beta, p.beta);
+  a.mean = device_vector<char>("mean", p.mean);
+  a.rstd = device_vector<char>("rstd", p.rstd);
+  a.scale = device_vector<char>("scale", p.scale);
+  return a;
+}
+
+FormOfPass form_of(const Problem& p) {
+  const auto is_dense = [&](const auto& m) {
+    return m.data == nullptr || (m.dtype == p.x.dtype && has_dense_rows(m) && m.rows.count() <= 1);
+  };
+  const DType parameters = p.gamma.data != nullptr ? p.gamma.dtype : p.beta.data != nullptr ? p.beta.dtype : p.x.dtype;
+  const auto is_plain = [&](const auto& v) {
+    return v.data == nullptr || (v.dtype == parameters && v.axes.is_dense(bytes_of(parameters)));
+  };
+  FormOfPass form{is_dense(p.x) && is_dense(p.y) && is_dense(p.residual) && is_dense(p.sum) && is_plain(p.gamma) &&
+                      is_plain(p.beta) &&
+                      (parameters == p.x.dtype || (parameters == DType::f32 && p.x.dtype != DType::f64)),
+                  false, parameters};
+  constexpr std::size_t kBytes = 16;
+  const auto starts_vector = [&](const auto& v) { return reinterpret_cast<std::uintptr_t>(v.data) % kBytes == 0; };
+  form.vectors = form.typed && p.cols * bytes_of(p.x.dtype) % kBytes == 0 && is_aligned(p.x, kBytes) &&
+                 is_aligned(p.y, kBytes) && is_aligned(p.residual, kBytes) && is_aligned(p.sum, kBytes) &&
+                 starts_vector(p.gamma) && starts_vector(p.beta);
+  return form;
+}
+
+cudaError_t launch(const Problem& p, const ForwardArguments& arguments, cudaStream_t stream) {
+  const FormOfPass form = form_of(p);
+  if (!form.typed) return launch_any(arithmetic_type(p), arguments, stream);
+  switch (p.x.dtype) {
+    case DType::f64:
+      return launch_f64(arguments, form, stream);
+    case DType::f32:
+      return launch_f32(arguments, form, stream);
+    case DType::bf16:
+      return launch_bf16(arguments, form, stream);
+    default:
+      return launch_f16(arguments, form, stream);
+  }
+}
+
+}  // namespace
+
+void run_forward(const Problem& p, const DeviceStream& on) {
+  if (p.rows == 0 || p.cols == 0) return;
+  auto* const stream = static_cast<cudaStream_t>(on.stream);
+  const ForwardArguments first = arguments_of(p, {"y", "weight", "bias"});
+  Problem second = p;
+  second.y = p.y2;
+  second.gamma = p.gamma2;
+  second.beta = p.beta2;
+  second.mean = second.rstd = {};
+  second.sum = {};
+  const ForwardArguments other = arguments_of(second, {"y2", "weight2", "bias2"});
+  const CurrentDevice current(on.device);
+  if (p.y2.data != nullptr) check(launch(second, other, stream));  // before y, which may overwrite x
+  check(launch(p, first, stream));
+}
+
+}  // namespace evenorm::internal::cuda
