@@ -41,35 +41,36 @@ BackwardArguments arguments_of(const GradientProblem& p) {
   return a;
 }
 
-FormOfPass form_of(const GradientProblem& p) {
+DType gamma_type(const GradientProblem& p) { return p.gamma.data != nullptr ? p.gamma.dtype : p.x.dtype; }
+
+// True if the kernels for one type can take a pass: dense rows along one axis, and a dense gamma of that type or f32.
+bool is_plain(const GradientProblem& p) {
   const auto is_dense = [&](const auto& m) {
     return m.data == nullptr || (m.dtype == p.x.dtype && has_dense_rows(m) && m.rows.count() <= 1);
   };
-  const DType parameters = p.gamma.data != nullptr ? p.gamma.dtype : p.x.dtype;
-  return {is_dense(p.x) && is_dense(p.dy) && is_dense(p.dsum) && is_dense(p.dx) && p.mean.axes.count() <= 1 &&
-              p.rstd.axes.count() <= 1 && (p.gamma.data == nullptr || p.gamma.axes.is_dense(bytes_of(parameters))) &&
-              (parameters == p.x.dtype || parameters == DType::f32),
-          false, parameters};
+  const DType gamma = gamma_type(p);
+  return is_dense(p.x) && is_dense(p.dy) && is_dense(p.dsum) && is_dense(p.dx) && p.mean.axes.count() <= 1 &&
+         p.rstd.axes.count() <= 1 && (p.gamma.data == nullptr || p.gamma.axes.is_dense(bytes_of(gamma))) &&
+         (gamma == p.x.dtype || gamma == DType::f32);
 }
 
-cudaError_t launch_plain(DType dtype, const BackwardArguments& a, const FormOfPass& form, cudaStream_t stream) {
-  switch (dtype) {
+cudaError_t launch_plain(const GradientProblem& p, const BackwardArguments& a, cudaStream_t stream) {
+  switch (p.x.dtype) {
     case DType::f32:
-      return launch_f32(a, form, stream);
+      return launch_f32(a, gamma_type(p), stream);
     case DType::bf16:
-      return launch_bf16(a, form, stream);
+      return launch_bf16(a, gamma_type(p), stream);
     default:
-      return launch_f16(a, form, stream);
+      return launch_f16(a, gamma_type(p), stream);
   }
 }
 // Plain rows first; then the row blocks that turned out not to be. These are made again from x and dy, so a pass in
 // place has no first kernel.
 void launch(const GradientProblem& p, BackwardArguments a, int* flags, cudaStream_t stream) {
-  const FormOfPass form = form_of(p);
-  if (form.typed && !(a.writes_dx && is_in_place(p))) {
+  if (is_plain(p) && !(a.writes_dx && is_in_place(p))) {
     a.flags = flags;
     check(cudaMemsetAsync(flags, 0, kFlags * sizeof(double), stream));
-    check(launch_plain(p.x.dtype, a, form, stream));
+    check(launch_plain(p, a, stream));
   }
   check(launch_any(a, stream));
 }

@@ -18,7 +18,7 @@ class BackwardBlock {
   static constexpr bool kPlain = Columns::kPlain;
   using Raw = typename Columns::Raw;
   static constexpr int kTeams = kBackwardThreads / kTeam;
-  static constexpr int kRows = kTeams * kFour;                 // of a turn
+  static constexpr int kRows = kTeams * kFour;                 // of a step
   static constexpr int kChainsOfTeam = kTeam / kChainThreads;  // of no more than a block of columns
   static_assert(kChainsOfTeam * kChainColumns <= static_cast<int>(kBlock) && 2 * kRows <= kBackwardThreads);
   static constexpr int kTeamColumns = kTeam * kLines;
@@ -106,7 +106,7 @@ class BackwardBlock {
     const int row = static_cast<int>(threadIdx.x);
     if (row < kRows) {
       mine_ = next_;
-      next_ = statistics_of<kPlain>(p_, first_of_turn() + kRows + row, end_);
+      next_ = statistics_of<kPlain>(p_, first_of_step() + kRows + row, end_);
       const GradientRow found = gradient_row(mine_);
       shared_.rows[row] = {found.centre, found.rs, found.offset};
       shared_.wide[row] = found.wide;
@@ -120,7 +120,7 @@ class BackwardBlock {
   __device__ bool any_wide(int team) const {
     return is_wide(team, 0) || is_wide(team, 1) || is_wide(team, 2) || is_wide(team, 3);
   }
-  __device__ std::size_t first_of_turn() const { return first_ - static_cast<std::size_t>(team_) * kFour; }
+  __device__ std::size_t first_of_step() const { return first_ - static_cast<std::size_t>(team_) * kFour; }
 
   __device__ __forceinline__ void begin_tile(std::size_t tile) {
     own_ = own_columns(tile);
@@ -164,14 +164,14 @@ class BackwardBlock {
     }
   }
 
-  // Brings the same columns of the next rows to the L2 cache: a cache line for each thread and turn of the loop.
+  // Brings the same columns of the next rows to the L2 cache: a cache line for each thread and step of the loop.
   __device__ __forceinline__ void prefetch(std::size_t tile) const {
     constexpr std::size_t kLine = 128;
     const std::size_t first = first_column(tile), left = first < p_.cols ? p_.cols - first : 0;
     const std::size_t bytes = (left < kTileColumns ? left : kTileColumns) * bytes_of(p_.x.dtype);
     const auto lines = static_cast<int>((bytes + kLine - 1) / kLine);
     for (int i = static_cast<int>(threadIdx.x); i < lines * kRows; i += kBackwardThreads) {
-      const std::size_t row = first_of_turn() + kRows + i / lines,
+      const std::size_t row = first_of_step() + kRows + i / lines,
                         at = first * bytes_of(p_.x.dtype) + i % lines * kLine;
       if (row >= end_) break;
       asm volatile("prefetch.global.L2 [%0];" ::"l"(p_.x.template row<kPlain>(row) + at));
@@ -220,13 +220,13 @@ class BackwardBlock {
     __syncthreads();
     const int row = static_cast<int>(threadIdx.x);
     bool again = false;
-    if (row < kRows && first_of_turn() + row < end_) {
+    if (row < kRows && first_of_step() + row < end_) {
       again = shared_.wide[row] || !(std::isfinite(shared_.sums[row][0]) && std::isfinite(shared_.sums[row][1]));
     }
     if constexpr (kPlain) {
       if (again) flag();
     } else if (__syncthreads_or(again)) {
-      if (again) sum_block_again(p_, first_of_turn() + row, end_, first_column(tile), shared_.sums[row]);
+      if (again) sum_block_again(p_, first_of_step() + row, end_, first_column(tile), shared_.sums[row]);
       __syncthreads();
     }
     join_cluster();
@@ -284,7 +284,7 @@ class BackwardBlock {
       DxScalarsOfRows<float> to;
       DxScalars s;
       s.wide = !plain::StoreDxScalars<float>(kOne, rest, rstd, means, 0, to) || known.wide;
-      if (kPlain && s.wide && p_.writes_dx && first_of_turn() + row < end_) flag();
+      if (kPlain && s.wide && p_.writes_dx && first_of_step() + row < end_) flag();
       s.c1 = means.c1.hi;
       s.c2 = means.c2.hi;
       s.k2 = to.k2[0];
@@ -467,7 +467,7 @@ class BackwardBlock {
   std::size_t row_block_, end_;
   std::size_t tiles_;
   std::size_t first_ = 0;          // the first of this thread's four rows
-  RowStatistics mine_{}, next_{};  // of row threadIdx.x of this turn, and of the next
+  RowStatistics mine_{}, next_{};  // of row threadIdx.x of this step, and of the next
   OwnColumns own_{};
   int left_ = 0;  // columns from own_.first on
   Raw raw_x_[kFour][kLines], raw_dy_[kFour][kLines];

@@ -3,9 +3,8 @@
 
 namespace evenorm::internal::cuda {
 
-cudaError_t launch_bf16(const BackwardArguments& p, const FormOfPass& form, cudaStream_t stream) {
-  return form.parameters == DType::f32 ? launch_typed<bfloat16, float>(p, stream)
-                                       : launch_typed<bfloat16, bfloat16>(p, stream);
+cudaError_t launch_bf16(const BackwardArguments& p, DType gamma, cudaStream_t stream) {
+  return gamma == DType::f32 ? launch_plain<bfloat16, float>(p, stream) : launch_plain<bfloat16, bfloat16>(p, stream);
 }
 
 }  // namespace evenorm::internal::cuda

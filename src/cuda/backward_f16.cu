@@ -3,9 +3,8 @@
 
 namespace evenorm::internal::cuda {
 
-cudaError_t launch_f16(const BackwardArguments& p, const FormOfPass& form, cudaStream_t stream) {
-  return form.parameters == DType::f32 ? launch_typed<float16, float>(p, stream)
-                                       : launch_typed<float16, float16>(p, stream);
+cudaError_t launch_f16(const BackwardArguments& p, DType gamma, cudaStream_t stream) {
+  return gamma == DType::f32 ? launch_plain<float16, float>(p, stream) : launch_plain<float16, float16>(p, stream);
 }
 
 }  // namespace evenorm::internal::cuda

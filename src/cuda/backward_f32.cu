@@ -3,8 +3,8 @@
 
 namespace evenorm::internal::cuda {
 
-cudaError_t launch_f32(const BackwardArguments& p, const FormOfPass&, cudaStream_t stream) {
-  return launch_typed<float, float>(p, stream);
+cudaError_t launch_f32(const BackwardArguments& p, DType, cudaStream_t stream) {
+  return launch_plain<float, float>(p, stream);
 }
 
 }  // namespace evenorm::internal::cuda

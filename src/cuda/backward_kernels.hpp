@@ -5,13 +5,13 @@
 #include <cuda_runtime.h>
 
 #include "cuda/backward_arguments.hpp"
-#include "cuda/form.hpp"
 
 namespace evenorm::internal::cuda {
 
-cudaError_t launch_f32(const BackwardArguments& p, const FormOfPass& form, cudaStream_t stream);
-cudaError_t launch_bf16(const BackwardArguments& p, const FormOfPass& form, cudaStream_t stream);
-cudaError_t launch_f16(const BackwardArguments& p, const FormOfPass& form, cudaStream_t stream);
+// gamma: its type, that of x or f32.
+cudaError_t launch_f32(const BackwardArguments& p, DType gamma, cudaStream_t stream);
+cudaError_t launch_bf16(const BackwardArguments& p, DType gamma, cudaStream_t stream);
+cudaError_t launch_f16(const BackwardArguments& p, DType gamma, cudaStream_t stream);
 cudaError_t launch_any(const BackwardArguments& p, cudaStream_t stream);
 
 // Adds to what dgamma and dbeta hold if `accumulate`; each may be absent.

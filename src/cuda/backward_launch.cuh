@@ -57,7 +57,7 @@ struct BackwardLaunch {
 };
 
 template <class X, class P>
-cudaError_t launch_typed(const BackwardArguments& p, cudaStream_t stream) {
+cudaError_t launch_plain(const BackwardArguments& p, cudaStream_t stream) {
   return BackwardLaunch<TypedColumns<X, P>>::run(p, stream);
 }
 

@@ -51,7 +51,7 @@ class ForwardRow {
     team_.sync();
     bool plain = true;  // no row is scaled
     for (int r = 0; r < part_.rows; ++r) plain = plain && scalars_[r].scale == A{1};
-    for_each_turn(kWrites, [&] { write(plain); });
+    for_each_step(kWrites, [&] { write(plain); });
   }
 
  private:
@@ -59,20 +59,20 @@ class ForwardRow {
 
   // Calls work() for each part of the row that the team holds at once. A row that it holds as a whole is read once.
   template <class Work>
-  __device__ __forceinline__ void for_each_turn(Pass pass, const Work& work) {
+  __device__ __forceinline__ void for_each_step(Pass pass, const Work& work) {
     if constexpr (kKeep) {
       if (!Form::kHolds || !loaded_) load(0, Form::kHolds || pass == kWrites);
       loaded_ = true;
       work();
     } else {
-      for (turn_ = 0; turn_ < team_.turns(); ++turn_) {
-        load(turn_, pass == kWrites);
+      for (step_ = 0; step_ < team_.steps(); ++step_) {
+        load(step_, pass == kWrites);
         work();
       }
     }
   }
-  __device__ __forceinline__ void load(std::size_t turn, bool stores_sum) {
-    part_ = team_.part(p_, turn);
+  __device__ __forceinline__ void load(std::size_t step, bool stores_sum) {
+    part_ = team_.part(p_, step);
     form_.template load<By>(part_, stores_sum);
   }
   // The group's row in the part, and whether there is one.
@@ -93,13 +93,13 @@ class ForwardRow {
   __device__ __forceinline__ MomentNode moments(A scale) {
     MomentNode nodes[kKeep ? 1 : kMaxNodes];
     MomentTree<A> tree({nodes, p_.centred});
-    for_each_turn(kReads, [&] {
+    for_each_step(kReads, [&] {
       const MomentNode own = columns() > 0 ? block(scale).moments(team_.group, p_.centred, count()) : MomentNode{};
-      const MomentNode joined = team_.joined(own, turn_, p_.centred);
+      const MomentNode joined = team_.joined(own, step_, p_.centred);
       if constexpr (kKeep) {
         nodes[0] = joined;
       } else {
-        tree.push(joined, team_.blocks_of_turn());
+        tree.push(joined, team_.blocks_of_step());
       }
     });
     return kKeep ? nodes[0] : tree.finish();
@@ -164,7 +164,7 @@ class ForwardRow {
   // The largest magnitude of the row, or infinity if an element is not finite.
   __device__ __forceinline__ A largest_magnitude() {
     A most = 0;
-    for_each_turn(kReads, [&] { block(1).for_each_element(team_.group, [&](A x) { most = larger(most, x); }); });
+    for_each_step(kReads, [&] { block(1).for_each_element(team_.group, [&](A x) { most = larger(most, x); }); });
     return team_.largest(most);
   }
   static __device__ A larger(A most, A x) {
@@ -219,7 +219,7 @@ class ForwardRow {
     if (p_.given_scale != 0) return 1 / p_.given_scale;
     constexpr float kMost = std::numeric_limits<float>::max(), kLargest = static_cast<float>(kLargestInt8);
     A most = 0;  // infinite if a y is not finite
-    for_each_turn(kReads, [&] { most = largest_result(scalars, most); });
+    for_each_step(kReads, [&] { most = largest_result(scalars, most); });
     const auto largest = static_cast<float>(team_.largest(most));
     if (exists() && team_.is_leader()) {
       store_as(largest <= kMost ? largest / kLargest : kNanOf<float>, p_.scale.at(part_.row + row()), DType::f32);
@@ -251,7 +251,7 @@ class ForwardRow {
   Scalars<A>* scalars_;  // of the part's rows
   float* factors_;
   Part part_{};
-  std::size_t turn_ = 0;
+  std::size_t step_ = 0;
   bool loaded_ = false;
 };
 

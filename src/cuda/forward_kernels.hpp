@@ -3,10 +3,17 @@
 
 #include <cuda_runtime.h>
 
-#include "cuda/form.hpp"
 #include "cuda/forward_arguments.hpp"
 
 namespace evenorm::internal::cuda {
+
+// What a pass's tensors allow.
+struct FormOfPass {
+  // The tensors of x's shape are dense rows of one type along one axis; gamma and beta are dense, of that type or f32.
+  bool typed;
+  bool vectors;      // every row, gamma and beta begin at multiples of a vector's size, and rows end there
+  DType parameters;  // the type of gamma and beta
+};
 
 cudaError_t launch_f32(const ForwardArguments& p, const FormOfPass& form, cudaStream_t stream);
 cudaError_t launch_bf16(const ForwardArguments& p, const FormOfPass& form, cudaStream_t stream);

@@ -20,7 +20,7 @@ struct ShortTeam {
   static constexpr int kMostWarps = 2;                       // of a thread block
 
   __device__ explicit ShortTeam(std::size_t) {}
-  // What the warp has in a turn; this thread's row of it, and its first column there.
+  // What the warp has in a step; this thread's row of it, and its first column there.
   __device__ Part part(const ForwardArguments& p, std::size_t) const {
     const std::size_t warp = (static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
     const std::size_t row = warp * kRows, rest = row < p.rows ? p.rows - row : 0;
@@ -28,8 +28,8 @@ struct ShortTeam {
   }
   __device__ int row() const { return static_cast<int>(threadIdx.x) % kWarp / Group<kV>::kThreads; }
   __device__ int col() const { return 0; }
-  __device__ std::size_t turns() const { return 1; }
-  __device__ std::size_t blocks_of_turn() const { return 1; }
+  __device__ std::size_t steps() const { return 1; }
+  __device__ std::size_t blocks_of_step() const { return 1; }
   __device__ MomentNode joined(const MomentNode& own, std::size_t, bool) const { return own; }
   // The threads that finish rows, and the one of them that stores statistics.
   __device__ bool finishes() const { return true; }
@@ -43,7 +43,7 @@ struct ShortTeam {
   Group<kV> group;
 };
 
-// Longer rows, kRows of them, each by some warps of a cluster's thread blocks. A turn is as many blocks of columns as
+// Longer rows, kRows of them, each by some warps of a cluster's thread blocks. A step is as many blocks of columns as
 // the cluster holds at once, a power of two.
 template <class A, int kV, int kRowsOfTeam>
 struct LongTeam {
@@ -60,31 +60,31 @@ struct LongTeam {
         rank(static_cast<int>(cooperative_groups::this_cluster().block_rank())),
         blocks_of_row(blocks) {}
 
-  __device__ Part part(const ForwardArguments& p, std::size_t turn) const {
+  __device__ Part part(const ForwardArguments& p, std::size_t step) const {
     const std::size_t row = blockIdx.x / static_cast<unsigned>(thread_blocks) * kRows;
-    const std::size_t col = first_block(turn) * kBlock, most = groups * kBlock;
+    const std::size_t col = first_block(step) * kBlock, most = groups * kBlock;
     const std::size_t rest = col < p.cols ? p.cols - col : 0, rows = p.rows - row;
     return {row, col, static_cast<int>(rows < kRows ? rows : kRows), static_cast<int>(rest < most ? rest : most)};
   }
   __device__ int row() const { return static_cast<int>(threadIdx.x) / threads; }
   __device__ int own_group() const { return static_cast<int>(threadIdx.x) % threads / Group<kV>::kThreads; }
   __device__ int col() const { return own_group() * static_cast<int>(kBlock); }
-  __device__ std::size_t turns() const { return (blocks_of_row + blocks_of_turn() - 1) / blocks_of_turn(); }
-  __device__ std::size_t blocks_of_turn() const { return static_cast<std::size_t>(groups) * thread_blocks; }
+  __device__ std::size_t steps() const { return (blocks_of_row + blocks_of_step() - 1) / blocks_of_step(); }
+  __device__ std::size_t blocks_of_step() const { return static_cast<std::size_t>(groups) * thread_blocks; }
 
-  // Joins the moments of a turn's blocks, for the threads that finish rows.
-  __device__ MomentNode joined(const MomentNode& own, std::size_t turn, bool centred) {
+  // Joins the moments of a step's blocks, for the threads that finish rows.
+  __device__ MomentNode joined(const MomentNode& own, std::size_t step, bool centred) {
     OfRow& of_row = shared()[row()];
     if (group.member == 0) of_row.parts[own_group()] = own;
     __syncthreads();
     MomentNode node{};
-    if (finishes()) node = tree(of_row.parts, present(first_block(turn), groups), centred);
+    if (finishes()) node = tree(of_row.parts, present(first_block(step), groups), centred);
     if (thread_blocks > 1) {
       auto cluster = cooperative_groups::this_cluster();
       if (finishes() && lane() == 0) of_row.whole = node;
       cluster.sync();
       if (finishes()) {
-        const int blocks = present(turn * blocks_of_turn(), groups * thread_blocks);
+        const int blocks = present(step * blocks_of_step(), groups * thread_blocks);
         const int parts = (blocks + groups - 1) / groups;
         if (lane() < parts) node = *cluster.map_shared_rank(&of_row.whole, lane());
         node = tree(node, parts, centred);
@@ -132,8 +132,8 @@ struct LongTeam {
   }
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
   // This thread block's first block of columns.
-  __device__ std::size_t first_block(std::size_t turn) const {
-    return turn * blocks_of_turn() + static_cast<std::size_t>(rank) * groups;
+  __device__ std::size_t first_block(std::size_t step) const {
+    return step * blocks_of_step() + static_cast<std::size_t>(rank) * groups;
   }
   // How many of `count` blocks from `first` on the row has.
   __device__ int present(std::size_t first, int count) const {

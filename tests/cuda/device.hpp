@@ -65,7 +65,7 @@ class Memory {
   void* device_ = nullptr;
 };
 
-// Rows that are hard for one reason or another, by turns.
+// Rows that are hard, each for another reason, and among them some that are not.
 inline double hard_element(std::mt19937_64& random, DType dtype, std::size_t row, std::size_t col) {
   const double x = std::normal_distribution<double>()(random);
   const bool wide = dtype == DType::f64, half = dtype == DType::f16;
