@@ -12,7 +12,7 @@ namespace evenorm::cuda {
 void run(const Forward& forward, const Stream& stream) {
   const internal::Problem problem = internal::validate(forward);
   internal::validate_buffers(problem);
-  internal::cuda::run_forward(problem, {stream.device, stream.stream});
+  internal::cuda::run_forward(problem, stream);
 }
 
 std::size_t scratch_bytes(const Backward& backward) {
@@ -26,7 +26,7 @@ void run(const Backward& backward, std::span<std::byte> scratch, const Stream& s
     throw Error("scratch has an address that is not a multiple of 8 bytes");
   }
   internal::validate_buffers(problem, scratch);
-  internal::cuda::run_backward(problem, scratch.data(), {stream.device, stream.stream});
+  internal::cuda::run_backward(problem, scratch.data(), stream);
 }
 
 }  // namespace evenorm::cuda

@@ -81,7 +81,7 @@ void set_statistics(GradientProblem& p, double* to) {
   p.rstd = read_only(row_numbers(to + p.rows, p.rows));
 }
 // The forward pass finds them: those of `given`, where `p` has them.
-void find_statistics(const GradientProblem& given, const GradientProblem& p, const DeviceStream& on) {
+void find_statistics(const GradientProblem& given, const GradientProblem& p, const evenorm::cuda::Stream& on) {
   Problem forward;
   forward.kind = given.kind;
   forward.rows = given.rows;
@@ -101,7 +101,7 @@ std::size_t backward_scratch_bytes(const GradientProblem& p) {
   return (kFlags + sums_of(p) + statistics_of(p)) * sizeof(double);
 }
 
-void run_backward(const GradientProblem& problem, void* scratch, const DeviceStream& on) {
+void run_backward(const GradientProblem& problem, void* scratch, const evenorm::cuda::Stream& on) {
   if (problem.cols == 0) return;
   auto* const stream = static_cast<cudaStream_t>(on.stream);
   auto* const flags = static_cast<int*>(scratch);

@@ -9,6 +9,6 @@ namespace evenorm::internal::cuda {
 std::size_t backward_scratch_bytes(const GradientProblem& p);
 
 // Enqueues a pass. scratch is in the device's memory, at a multiple of 8 bytes. Throws as run_forward() does.
-void run_backward(const GradientProblem& p, void* scratch, const DeviceStream& on);
+void run_backward(const GradientProblem& p, void* scratch, const evenorm::cuda::Stream& on);
 
 }  // namespace evenorm::internal::cuda

@@ -71,7 +71,7 @@ cudaError_t launch(const Problem& p, const ForwardArguments& arguments, cudaStre
 
 }  // namespace
 
-void run_forward(const Problem& p, const DeviceStream& on) {
+void run_forward(const Problem& p, const evenorm::cuda::Stream& on) {
   if (p.rows == 0 || p.cols == 0) return;
   auto* const stream = static_cast<cudaStream_t>(on.stream);
   const ForwardArguments first = arguments_of(p, {"y", "weight", "bias"});
