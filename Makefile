@@ -50,7 +50,7 @@ cuda:  ## build for a GPU in build-cuda/, and run its tests if there is one; ins
 	@tools/setup.sh test
 	@tools/cuda
 
-bench-cuda:  ## measure on a GPU, beside PyTorch and Triton; ARGS goes to bench/cuda.py (--help)
+bench-cuda:  ## measure on a GPU, beside PyTorch and Triton; ARGS goes to bench/gpu.py (--help)
 	@tools/setup.sh test
 	@tools/cuda bench $(ARGS)
 
