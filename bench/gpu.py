@@ -13,7 +13,7 @@ import sys
 import torch
 import torch.nn.functional as F
 
-DTYPES = {"f32": (torch.float32, 1), "bf16": (torch.bfloat16, 2)}
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 COLUMNS = [64, 128, 256, 257, 512, 768, 1024, 1031, 2048, 4096, 4097, 8192, 16384, 32768, 65536]
 
 
@@ -147,7 +147,7 @@ def triton_norm():
 
 
 def measure(library, rivals, dtype, rows, cols, runs):
-    torch_dtype, _ = DTYPES[dtype]
+    torch_dtype = DTYPES[dtype]
     compiled = rivals.get("compile")
     sets = [[torch.randn(rows, cols, device="cuda", dtype=torch_dtype) for _ in range(2)] for _ in range(2)]
     outs = [torch.empty_like(sets[0][0]) for _ in range(2)]

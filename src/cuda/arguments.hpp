@@ -68,14 +68,10 @@ DeviceVector<Byte> device_vector(const char* name, const Vector<Pointer>& v) {
   return {static_cast<Byte*>(v.data), v.dtype, device_axes(name, v.axes)};
 }
 
-// True if each row begins at a multiple of `bytes`.
+// True if m is absent, or has dense rows of this type along one axis, as the kernels for one type take them.
 template <class Pointer>
-bool is_aligned(const Matrix<Pointer>& m, std::size_t bytes) {
-  bool aligned = reinterpret_cast<std::uintptr_t>(m.data) % bytes == 0;
-  for (std::size_t i = 0; i < m.rows.count(); ++i) {
-    aligned = aligned && m.rows[i].stride % static_cast<std::ptrdiff_t>(bytes) == 0;
-  }
-  return aligned;
+bool has_plain_rows(const Matrix<Pointer>& m, DType dtype) {
+  return m.data == nullptr || (m.dtype == dtype && has_dense_rows(m) && m.rows.count() <= 1);
 }
 
 }  // namespace evenorm::internal::cuda

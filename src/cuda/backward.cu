@@ -45,9 +45,7 @@ DType gamma_type(const GradientProblem& p) { return p.gamma.data != nullptr ? p.
 
 // True if the kernels for one type can take a pass: dense rows along one axis, and a dense gamma of that type or f32.
 bool is_plain(const GradientProblem& p) {
-  const auto is_dense = [&](const auto& m) {
-    return m.data == nullptr || (m.dtype == p.x.dtype && has_dense_rows(m) && m.rows.count() <= 1);
-  };
+  const auto is_dense = [&](const auto& m) { return has_plain_rows(m, p.x.dtype); };
   const DType gamma = gamma_type(p);
   return is_dense(p.x) && is_dense(p.dy) && is_dense(p.dsum) && is_dense(p.dx) && p.mean.axes.count() <= 1 &&
          p.rstd.axes.count() <= 1 && (p.gamma.data == nullptr || p.gamma.axes.is_dense(bytes_of(gamma))) &&
@@ -75,22 +73,18 @@ void launch(const GradientProblem& p, BackwardArguments a, int* flags, cudaStrea
   check(launch_any(a, stream));
 }
 
-// The statistics of a pass that is not given any are at `to`.
-void set_statistics(GradientProblem& p, double* to) {
-  if (p.kind == Kind::layer) p.mean = read_only(row_numbers(to, p.rows));
-  p.rstd = read_only(row_numbers(to + p.rows, p.rows));
-}
-// The forward pass finds them: those of `given`, where `p` has them.
-void find_statistics(const GradientProblem& given, const GradientProblem& p, const evenorm::cuda::Stream& on) {
+// The statistics of a pass that is not given any, found by the forward pass.
+void find_statistics(const GradientProblem& p, const Vector<void*>& mean, const Vector<void*>& rstd,
+                     const evenorm::cuda::Stream& on) {
   Problem forward;
-  forward.kind = given.kind;
-  forward.rows = given.rows;
-  forward.cols = given.cols;
-  forward.x = given.x;
-  forward.y = {nullptr, given.x.dtype, given.x.rows, given.x.cols};
-  forward.eps = given.eps;
-  forward.mean = {const_cast<void*>(p.mean.data), p.mean.dtype, p.mean.axes};
-  forward.rstd = {const_cast<void*>(p.rstd.data), p.rstd.dtype, p.rstd.axes};
+  forward.kind = p.kind;
+  forward.rows = p.rows;
+  forward.cols = p.cols;
+  forward.x = p.x;
+  forward.y = {nullptr, p.x.dtype, p.x.rows, p.x.cols};
+  forward.eps = p.eps;
+  forward.mean = mean;
+  forward.rstd = rstd;
   run_forward(forward, on);
 }
 
@@ -107,13 +101,20 @@ void run_backward(const GradientProblem& problem, void* scratch, const evenorm::
   auto* const flags = static_cast<int*>(scratch);
   double* const numbers = static_cast<double*>(scratch) + kFlags;
   GradientProblem p = problem;
-  if (finds_statistics(p)) set_statistics(p, numbers + sums_of(p));
+  Vector<void*> mean, rstd;
+  if (finds_statistics(problem)) {
+    double* const statistics = numbers + sums_of(p);
+    if (p.kind == Kind::layer) mean = row_numbers(statistics, p.rows);
+    rstd = row_numbers(statistics + p.rows, p.rows);
+    p.mean = read_only(mean);
+    p.rstd = read_only(rstd);
+  }
   BackwardArguments a = arguments_of(p);
   const ColumnArguments columns{
       numbers,      p.rows == 0 ? 0 : a.row_blocks,           a.cols,
       p.accumulate, device_vector<char>("dweight", p.dgamma), device_vector<char>("dbias", p.dbeta)};
   const CurrentDevice current(on.device);
-  if (finds_statistics(problem) && p.rows != 0) find_statistics(problem, p, on);
+  if (finds_statistics(problem) && p.rows != 0) find_statistics(problem, mean, rstd, on);
   if (sums_over_rows(p)) {
     a.sums = numbers;
     a.writes_dx = a.writes_dx && !is_in_place(p);  // sums over rows may be made again from x and dy

@@ -34,10 +34,18 @@ ForwardArguments arguments_of(const Problem& p, const Names& names) {
   return a;
 }
 
+// True if each row begins at a multiple of `bytes`.
+template <class Pointer>
+bool is_aligned(const Matrix<Pointer>& m, std::size_t bytes) {
+  bool aligned = reinterpret_cast<std::uintptr_t>(m.data) % bytes == 0;
+  for (std::size_t i = 0; i < m.rows.count(); ++i) {
+    aligned = aligned && m.rows[i].stride % static_cast<std::ptrdiff_t>(bytes) == 0;
+  }
+  return aligned;
+}
+
 FormOfPass form_of(const Problem& p) {
-  const auto is_dense = [&](const auto& m) {
-    return m.data == nullptr || (m.dtype == p.x.dtype && has_dense_rows(m) && m.rows.count() <= 1);
-  };
+  const auto is_dense = [&](const auto& m) { return has_plain_rows(m, p.x.dtype); };
   const DType parameters = p.gamma.data != nullptr ? p.gamma.dtype : p.beta.data != nullptr ? p.beta.dtype : p.x.dtype;
   const auto is_plain = [&](const auto& v) {
     return v.data == nullptr || (v.dtype == parameters && v.axes.is_dense(bytes_of(parameters)));
@@ -75,6 +83,10 @@ void run_forward(const Problem& p, const evenorm::cuda::Stream& on) {
   if (p.rows == 0 || p.cols == 0) return;
   auto* const stream = static_cast<cudaStream_t>(on.stream);
   const ForwardArguments first = arguments_of(p, {"y", "weight", "bias"});
+  if (p.y2.data == nullptr) {
+    const CurrentDevice current(on.device);
+    return check(launch(p, first, stream));
+  }
   Problem second = p;
   second.y = p.y2;
   second.gamma = p.gamma2;
@@ -83,7 +95,7 @@ void run_forward(const Problem& p, const evenorm::cuda::Stream& on) {
   second.sum = {};
   const ForwardArguments other = arguments_of(second, {"y2", "weight2", "bias2"});
   const CurrentDevice current(on.device);
-  if (p.y2.data != nullptr) check(launch(second, other, stream));  // before y, which may overwrite x
+  check(launch(second, other, stream));  // before y, which may overwrite x
   check(launch(p, first, stream));
 }
 

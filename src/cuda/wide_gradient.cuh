@@ -4,7 +4,7 @@
 
 #include "cuda/backward_arguments.hpp"
 #include "plan/spec.hpp"
-#include "rows/join.hpp"
+#include "rows/scaled_statistics.hpp"
 
 namespace evenorm::internal::cuda {
 
@@ -60,8 +60,7 @@ __device__ inline GradientRow gradient_row(const RowStatistics& s) {
   GradientRow r;
   r.mean = s.mean;
   r.rstd = s.rstd;
-  constexpr GradientRange kRange = kGradientRange<float>;
-  r.wide = r.rstd != 0 && !(r.rstd >= kRange.least_rstd && r.rstd <= kRange.largest_rstd);
+  r.wide = has_wide_rstd<float>(r.rstd);
   plain::StoreNormScalars<float>(kOne, r.mean, 0.0, r.rstd, false, &r.centre, &r.offset, &r.rs);
   return r;
 }

@@ -20,13 +20,6 @@ void load_statistics(const Vector<const void*>& from, std::size_t first, std::si
   }
 }
 
-// Whether a row of this rstd is wide.
-template <class A>
-bool is_out_of_range(double rstd) {
-  constexpr GradientRange kRange = kGradientRange<A>;
-  return rstd != 0 && !(rstd >= kRange.least_rstd && rstd <= kRange.largest_rstd);
-}
-
 void set_rstd(const WideNumber& rstd, int exponent, GradientScalars* s) {
   s->rstd = rstd.hi;
   s->rstd_lo = rstd.lo;
@@ -43,7 +36,7 @@ void BackwardRows<T>::find_statistics(std::size_t first, std::size_t count, Grad
       scalars[i] = {};
       if (is_centred()) scalars[i].mean_hi = load_statistic(p_.mean, first + i);
       scalars[i].rstd = usable_rstd(load_statistic(p_.rstd, first + i));
-      scalars[i].wide = is_out_of_range<A>(scalars[i].rstd);
+      scalars[i].wide = has_wide_rstd<A>(scalars[i].rstd);
     }
     return;
   }
@@ -78,7 +71,7 @@ void BackwardRows<T>::set_statistics(const RowGroup<A>& group, std::size_t at, s
   s->rstd_lo = RstdLowOf(kOne, MeanOf(kOne, m2, static_cast<double>(p_.whole_cols)), p_.eps, found.rstd);
   if (found.out_of_range) scale_x(row, s);
   if (usable_rstd(s->rstd) == 0) set_rstd({0, 0}, 0, s);
-  s->wide = (kWide && found.out_of_range) || is_out_of_range<A>(s->rstd);
+  s->wide = (kWide && found.out_of_range) || has_wide_rstd<A>(s->rstd);
 }
 
 // Those of short rows that are dense and of type T: given, of up to kMaxShortRows, or found, of up to kMaxGroup. False

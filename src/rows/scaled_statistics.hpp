@@ -23,6 +23,13 @@ EVENORM_BOTH WideNumber rstd_of_constant(double eps) {
   return rstd_of<A>(plain::Number<A>::Zero(plain::kOne), eps);
 }
 
+// Whether the gradients of a row of this rstd are computed in wider numbers.
+template <class A>
+EVENORM_BOTH bool has_wide_rstd(double rstd) {
+  constexpr GradientRange kRange = kGradientRange<A>;
+  return rstd != 0 && !(rstd >= kRange.least_rstd && rstd <= kRange.largest_rstd);
+}
+
 // A row whose mean square is out of range, computed as x * 2^-exponent.
 struct ScaledRow {
   int normalise_exponent;  // the exponent of the normalise step

@@ -48,8 +48,8 @@ class Pass {
     f.normalized_shape = {shape_ + 1, 1};
     if (c.has_parameters) {
       f.weight = {weight.data() + c.skipped * size_of(c.parameters), c.parameters, {shape_ + 1, 1}};
+      f.bias = {bias.data() + c.skipped * size_of(c.parameters), c.parameters, {shape_ + 1, 1}};
     }
-    if (c.has_parameters) f.bias = {bias.data() + c.skipped * size_of(c.parameters), c.parameters, {shape_ + 1, 1}};
     if (c.kind == Kind::layer) f.mean = {mean.data(), DType::f64, {shape_, 1}};
     f.rstd = {rstd.data(), DType::f64, {shape_, 1}};
     if (c.has_residual) {
@@ -64,7 +64,7 @@ class Pass {
     if (c.y == DType::i8) f.scale = {scale.data(), DType::f32, {shape_, 1}};
     return f;
   }
-  // x, dy = residual, dx = y, dsum = sum, dweight = bias, dbias = scale's place in y2.
+  // x, dy = residual, dx = y, dsum = sum, dweight = bias, dbias = y2's first elements.
   Backward backward() {
     Backward b;
     b.kind = c.kind;
