@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "evenorm/evenorm.hpp"
+
 namespace evenorm::python::dlpack {
 
 constexpr std::int32_t kCpu = 1, kCudaHost = 3;
@@ -22,6 +24,25 @@ struct Tensor {
   std::uint64_t byte_offset;
 };
 
+// False for a type that evenorm does not have.
+inline bool find_dtype(const Tensor& tensor, DType& dtype) {
+  const bool is_float = tensor.code == kFloat;
+  if (tensor.lanes != 1) return false;
+  if (is_float && tensor.bits == 64) {
+    dtype = DType::f64;
+  } else if (is_float && tensor.bits == 32) {
+    dtype = DType::f32;
+  } else if (is_float && tensor.bits == 16) {
+    dtype = DType::f16;
+  } else if (tensor.code == kBfloat && tensor.bits == 16) {
+    dtype = DType::bf16;
+  } else {
+    dtype = DType::i8;
+    return tensor.code == kInt && tensor.bits == 8;
+  }
+  return true;
+}
+
 // Held by a capsule named "dltensor".
 struct Managed {
   Tensor tensor;
@@ -36,6 +57,17 @@ struct ManagedVersioned {
   void (*deleter)(ManagedVersioned*);
   std::uint64_t flags;
   Tensor tensor;
+};
+
+// Held by a capsule named "dlpack_exchange_api", an attribute of the tensor's class.
+struct ExchangeApi {
+  std::uint32_t major, minor;
+  ExchangeApi* previous;
+  void* allocate;
+  void* managed_from_object;
+  void* managed_to_object;
+  int (*tensor_from_object)(void* object, Tensor* tensor);  // may be null; the tensor's memory is the object's
+  void* current_stream;
 };
 
 }  // namespace evenorm::python::dlpack

@@ -40,24 +40,6 @@ nb::object resolved(nb::handle object, const char* name, bool as_output) {
   return result;
 }
 
-bool find_dtype(const dlpack::Tensor& tensor, DType& dtype) {
-  const bool is_float = tensor.code == dlpack::kFloat;
-  if (tensor.lanes != 1) return false;
-  if (is_float && tensor.bits == 64) {
-    dtype = DType::f64;
-  } else if (is_float && tensor.bits == 32) {
-    dtype = DType::f32;
-  } else if (is_float && tensor.bits == 16) {
-    dtype = DType::f16;
-  } else if (tensor.code == dlpack::kBfloat && tensor.bits == 16) {
-    dtype = DType::bf16;
-  } else {
-    dtype = DType::i8;
-    return tensor.code == dlpack::kInt && tensor.bits == 8;
-  }
-  return true;
-}
-
 std::string text_of(const dlpack::Tensor& tensor) {
   constexpr std::string_view kKinds[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
   const std::string kind(tensor.code < std::size(kKinds) ? kKinds[tensor.code] : "unknown");
@@ -122,7 +104,7 @@ void View::load_dlpack(nb::handle object, const char* name, bool as_output) {
     fail_type(std::string(name) + " is on another device (DLPack's type " + std::to_string(tensor->device_type) +
               "), but it should be in the CPU's memory");
   }
-  if (!find_dtype(*tensor, dtype_) || (dtype_ == DType::i8 && !as_output)) fail_dtype(name, text_of(*tensor));
+  if (!dlpack::find_dtype(*tensor, dtype_) || (dtype_ == DType::i8 && !as_output)) fail_dtype(name, text_of(*tensor));
   if (as_output && read_only) fail_value(std::string(name) + " is read-only");
   set_rank(name, static_cast<std::size_t>(tensor->ndim));
   std::copy_n(tensor->shape, rank_, shape_);

@@ -5,15 +5,9 @@
 #include <nanobind/stl/vector.h>
 
 #include "norms.hpp"
+#include "torch_tensors.hpp"
 #include "view.hpp"
 #include "work.hpp"
-
-namespace {
-
-// An argument of any type, None included: the operations check it, so that errors name it.
-auto any(const char* name) { return nanobind::arg(name).none(); }
-
-}  // namespace
 
 NB_MODULE(_core, m) {
   using namespace evenorm::python;
@@ -39,6 +33,7 @@ NB_MODULE(_core, m) {
         any("weight"), any("eps"), any("out"));
   m.def("sharded_backward", &sharded_backward, "rms"_a, any("dy"), any("x"), any("moments"), any("messages"),
         "columns"_a, "rank"_a, any("wide"), any("weight"), any("eps"), any("out"));
+  add_tensor_functions(m);
   m.def("set_num_threads", &set_threads);
   m.def("get_num_threads", &threads);
   m.def("targets", &evenorm::supported_targets);

@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <optional>
 #include <string_view>
+
+#include "torch/conditions.hpp"
 
 namespace evenorm::python {
 namespace {
@@ -135,8 +136,7 @@ bool truth_of(nb::handle object) {
 
 double eps_of(nb::handle object, bool rms, DType x) {
   if (!object.is_none() || !rms) return number_of(object, "eps");
-  return x == DType::f64 ? std::numeric_limits<double>::epsilon()
-                         : static_cast<double>(std::numeric_limits<float>::epsilon());
+  return torch_binding::default_eps(x);
 }
 
 void load_required(View& view, nb::handle object, const char* name) {

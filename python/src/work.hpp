@@ -14,6 +14,9 @@
 
 namespace evenorm::python {
 
+// An argument of any type, None included: the operations check it, so that errors name it.
+inline auto any(const char* name) { return nb::arg(name).none(); }
+
 // The normalised axes as the caller gave them: by normalized_shape or by axis.
 class Split {
  public:

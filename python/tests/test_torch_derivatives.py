@@ -3,11 +3,11 @@
 import pytest
 import torch
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
-from torch_cases import DTYPES, EXTENSION, NAMES, case, outputs
+from torch_cases import DTYPES, NAMES, NATIVE, case, outputs
 
 import evenorm.torch
 
-forward_mode = pytest.mark.skipif(not EXTENSION, reason="forward mode is PyTorch's own without the extension")
+forward_mode = pytest.mark.skipif(not NATIVE, reason="forward mode is PyTorch's own without C++ operators")
 SHAPES = [((3, 4), 1), ((2, 3, 4), 2), ((5,), 1), ((3, 1), 1), ((2, 3, 4), 3)]
 
 
@@ -15,9 +15,9 @@ SHAPES = [((3, 4), 1), ((2, 3, 4), 2), ((5,), 1), ((3, 1), 1), ((2, 3, 4), 3)]
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_match_finite_differences(name, shape, axes):
     c = case(name, torch.float64, shape, axes)
-    modes = dict(check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True) if EXTENSION else {}
+    modes = dict(check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True) if NATIVE else {}
     assert torch.autograd.gradcheck(c.function, c.tensors, **modes)
-    modes = dict(check_fwd_over_rev=True, check_rev_over_rev=True) if EXTENSION else {}
+    modes = dict(check_fwd_over_rev=True, check_rev_over_rev=True) if NATIVE else {}
     assert torch.autograd.gradgradcheck(c.function, c.tensors, **modes)
 
 

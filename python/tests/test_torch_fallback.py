@@ -1,12 +1,19 @@
-"""Runs tests again with the operators registered in Python, as with a PyTorch that the extension was not built for."""
+"""Runs tests again with the operators registered in Python, as with a PyTorch that the build has no C++ operators for."""
 
+import gc
+import importlib
 import os
 import pathlib
 import subprocess
 import sys
+import weakref
 
 import pytest
-from torch_cases import EXTENSION
+import torch
+from torch.autograd import forward_ad
+from torch_cases import NATIVE
+
+import evenorm.torch
 
 HERE = pathlib.Path(__file__).parent
 NAMES = ("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm", "layer_norm_backward", "rms_norm_backward")
@@ -17,9 +24,11 @@ def run_program(code, operators):
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.skipif(not EXTENSION, reason="these operators are already in use")
-@pytest.mark.parametrize("name", ["derivatives", pytest.param("operators", marks=pytest.mark.slow), "samples"])
-def test_without_the_extension(name):
+@pytest.mark.skipif(not NATIVE, reason="these operators are already in use")
+@pytest.mark.parametrize(
+    "name", ["derivatives", "fallback", pytest.param("operators", marks=pytest.mark.slow), "samples"]
+)
+def test_without_cpp_operators(name):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / f"test_torch_{name}.py")]
     environment = {**os.environ, "EVENORM_TORCH_OPERATORS": "python"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=HERE.parent.parent)
@@ -38,7 +47,120 @@ def test_a_wrong_choice_is_reported():
     assert "EVENORM_TORCH_OPERATORS is 'rust', but it should be 'c++' or 'python'" in done.stderr
 
 
+def test_an_old_pytorch_is_refused():
+    done = run_program("import torch; torch.__version__ = '2.9.1'; import evenorm.torch", "")
+    assert "evenorm.torch needs PyTorch 2.10 or later, but this is PyTorch 2.9.1" in done.stderr
+
+
 def test_another_pytorch_is_reported():
-    code = "import torch; torch.__version__ = '2.14.0'; import evenorm.torch; print(evenorm.torch.info()['reason'])"
+    code = "import torch; torch.__version__ = '2.99.1'; import evenorm.torch; print(evenorm.torch.info()['reason'])"
     done = run_program(code, "")
-    assert "was built for PyTorch 2.13" in done.stdout and "this is PyTorch 2.14.0" in done.stdout, done.stderr
+    assert "this is PyTorch 2.99.1, and this build has C++ operators for 2." in done.stdout, done.stderr
+
+
+# --- eager calls with the operators in Python: these tests run in test_without_cpp_operators()
+
+
+eager = pytest.mark.skipif(NATIVE, reason="C++ operators are in use")
+
+
+@pytest.fixture
+def kernel_calls(monkeypatch):
+    """A list that grows with each forward pass that comes through PyTorch's dispatcher."""
+    core = importlib.import_module("evenorm._core")
+    calls, write = [], core.write_norm
+    monkeypatch.setattr(core, "write_norm", lambda *arguments: (calls.append(1), write(*arguments)))
+    return calls
+
+
+def operands(requires_grad=False):
+    torch.manual_seed(0)
+    return [torch.randn(5, 8, requires_grad=requires_grad)] + [
+        torch.randn(8, requires_grad=requires_grad) for _ in range(2)
+    ]
+
+
+def norm(x, weight, bias):
+    return evenorm.torch.layer_norm(x, (8,), weight, bias)
+
+
+@eager
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_plain_tensors_bypass_the_dispatcher(kernel_calls, requires_grad):
+    x, weight, bias = operands(requires_grad)
+    y = norm(x, weight, bias)
+    assert not kernel_calls and y.requires_grad == requires_grad
+    assert torch.equal(y, torch.ops.evenorm.layer_norm(x, [8], weight, bias, 1e-5)) and kernel_calls
+
+
+class FunctionMode(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, function, types, arguments=(), keywords=None):
+        return function(*arguments, **(keywords or {}))
+
+
+class DispatchMode(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        return function(*arguments, **(keywords or {}))
+
+
+@eager
+@pytest.mark.parametrize("mode", [FunctionMode, DispatchMode])
+def test_modes_see_the_operator(kernel_calls, mode):
+    expected = norm(*operands())
+    with mode():
+        assert torch.equal(norm(*operands()), expected)
+    assert len(kernel_calls) == 1
+
+
+@eager
+def test_transforms_and_traces_see_the_operator(kernel_calls):
+    x, weight, bias = operands()
+    vmapped = torch.vmap(lambda row: norm(row, weight, bias) + norm(x[0], weight, bias))(x)
+    assert torch.equal(vmapped, norm(x, weight, bias) + norm(x[0], weight, bias)) and len(kernel_calls) >= 2
+    with torch.no_grad():
+        traced = torch.jit.trace(norm, (x, weight, bias))
+    assert "evenorm::layer_norm" in str(traced.graph)
+
+
+@eager
+def test_forward_mode_is_pytorchs(kernel_calls):
+    x, weight, bias = operands()
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones_like(x))
+        found, expected = norm(dual, weight, bias), torch.nn.functional.layer_norm(dual, (8,), weight, bias)
+        assert torch.equal(forward_ad.unpack_dual(found).tangent, forward_ad.unpack_dual(expected).tangent)
+
+
+@eager
+def test_other_layouts_take_the_dispatcher(kernel_calls):
+    x, weight, bias = operands()
+    expected = norm(x, weight, bias)
+    others = [x.mT.contiguous().mT, torch._neg_view(-x), x.as_subclass(type("Own", (torch.Tensor,), {}))]
+    for other in others:
+        assert torch.equal(norm(other, weight, bias), expected)
+    assert len(kernel_calls) == len(others)
+
+
+@eager
+def test_results_are_released():
+    x, weight, bias = operands(requires_grad=True)
+    for _ in range(2):
+        y, total = evenorm.torch.add_layer_norm(x, x.detach(), (8,), weight, bias)
+        references = [weakref.ref(y), weakref.ref(total), weakref.ref(norm(y, weight, bias))]
+        gc.disable()
+        try:
+            del y, total
+            assert [reference() for reference in references] == [None] * 3
+        finally:
+            gc.enable()
+
+
+@eager
+def test_the_number_of_threads_changes_no_bit():
+    x, before = torch.randn(4096, 256), torch.get_num_threads()
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        found.append(evenorm.torch.layer_norm(x, (256,)))
+    torch.set_num_threads(before)
+    assert torch.equal(*found)

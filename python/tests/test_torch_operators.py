@@ -389,9 +389,11 @@ def test_strides_match_pytorchs(rank, dtype, name):
                 found, expected = ours(x, normalized, weight).stride(), theirs(x, normalized, weight).stride()
                 on_meta = torch.empty_strided(shape, x.stride(), dtype=dtype, device="meta")
                 meta = ours(on_meta, normalized, None if weight is None else weight.to("meta"))
-                assert meta.stride() == found, (shape, axes, x.stride())
-                # Strides of axes with one element are arbitrary, and PyTorch's depend on how it computed the norm.
+                # Strides of axes with one element are arbitrary, and PyTorch's depend on how it computed the norm. On the
+                # meta device, 2.10 finds others than on the CPU.
                 matter = [axis for axis, size in enumerate(shape) if size != 1 or 0 in shape]
+                exact = range(rank) if torch.__version__ >= "2.11" else matter
+                assert [meta.stride(axis) for axis in exact] == [found[axis] for axis in exact], (shape, axes)
                 assert [found[axis] for axis in matter] == [expected[axis] for axis in matter], (shape, axes)
 
 

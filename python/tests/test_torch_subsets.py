@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import torch
-from torch_cases import EXTENSION, bits, outputs
+from torch_cases import NATIVE, bits, outputs
 from torch_subsets import WAYS, functions
 from torch_subsets import answers as computed_answers
 
@@ -46,7 +46,7 @@ def is_zero(t):
     return t is None or not t.any()
 
 
-@pytest.mark.skipif(not EXTENSION, reason="only the operators in Python are available")
+@pytest.mark.skipif(not NATIVE, reason="only the operators in Python are available")
 @pytest.mark.parametrize("way", MARKED_WAYS)
 def test_both_registrations_agree(way, of_python):
     found, expected = answers(way), of_python(way)
@@ -81,7 +81,7 @@ def test_the_sum_requires_a_gradient_if_x_or_the_residual_does(way):
             assert value[1] == (bool(needed), 0 in needed or 1 in needed), key
 
 
-@pytest.mark.skipif(not EXTENSION, reason="only the extension has these nodes")
+@pytest.mark.skipif(not NATIVE, reason="only the C++ operators have these nodes")
 @pytest.mark.parametrize("name, needed", [("add_layer", (2,)), ("add_layer", (0, 2)), ("add_layer", (1,)),
                                           ("add_layer", (0, 1, 2, 3)), ("rms", (0, 1))], ids=str)  # fmt: skip
 def test_compiled_autograd(name, needed):

@@ -12,7 +12,7 @@ from torch import Tensor
 import evenorm.torch
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-EXTENSION = evenorm.torch.info()["operators"] == "C++"
+NATIVE = evenorm.torch.info()["operators"] == "C++"
 
 
 def norm_by_formula(x: Tensor, axes: int, weight: Any, bias: Any, eps: float, layer: bool) -> Tensor:

@@ -1,19 +1,23 @@
-"""The operators registered in Python, for a PyTorch version that the extension was not built for.
+"""The operators registered in Python, for a PyTorch version that this build has no C++ operators for.
 
-They call evenorm's NumPy functions: the same bits, on evenorm's threads, microseconds slower per call. The schemas are
-those of python/src/torch/operators.cpp. PyTorch differentiates the formula in float64 for derivatives of gradients.
+They have the same bits, and calls take some microseconds more. The schemas are those of python/src/torch/operators.cpp.
+PyTorch differentiates the formula in float64 for derivatives of gradients. `layer_norm`, `rms_norm`, `add_layer_norm` and
+`add_rms_norm` are the eager entry points: they bypass PyTorch's dispatcher, and return NotImplemented for what it should
+see.
 """
 
 from __future__ import annotations
 
 import math
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-import evenorm
+from evenorm import _core
 
 from ._results import contiguous_like, gradients, rms_norm_like
 
@@ -39,54 +43,45 @@ _operators = torch.ops.evenorm
 # --- on the CPU
 
 
-def _lent(*tensors: Tensor | None) -> list[Tensor | None]:
-    return [None if t is None else t.detach() for t in tensors]
+def _norm(rms, x, residual, normalized_shape, weight, bias, eps, residual_scale, y, sum=None):
+    _core.write_norm(rms, x, residual, normalized_shape, weight, bias, eps, residual_scale, y, sum)
+    return y if sum is None else (y, sum)
 
 
 def _layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    y = contiguous_like(x)
-    x, weight, bias = _lent(x, weight, bias)
-    evenorm.layer_norm(x, normalized_shape, weight, bias, eps, out=y)
-    return y
+    return _norm(False, x, None, normalized_shape, weight, bias, eps, 1.0, contiguous_like(x))
 
 
 def _rms_norm(x, normalized_shape, weight=None, eps=1e-5):
-    y = rms_norm_like(x, normalized_shape, weight)
-    x, weight = _lent(x, weight)
-    evenorm.rms_norm(x, normalized_shape, weight, eps, out=y)
-    return y
+    return _norm(True, x, None, normalized_shape, weight, None, eps, 1.0, rms_norm_like(x, normalized_shape, weight))
 
 
-def _add_norm(function, x, residual, normalized_shape, parameters, eps, residual_scale):
-    out = (contiguous_like(x), contiguous_like(x))
-    x, residual, *parameters = _lent(x.contiguous(), residual.contiguous(), *parameters)
-    function(x, residual, normalized_shape, *parameters, eps, residual_scale=residual_scale, out=out)
-    return out
+def _add_norm(rms, x, residual, normalized_shape, weight, bias, eps, residual_scale):
+    x, residual = x.contiguous(), residual.contiguous()  # the fused forms need dense rows
+    y, sum = contiguous_like(x), contiguous_like(x)
+    return _norm(rms, x, residual, normalized_shape, weight, bias, eps, residual_scale, y, sum)
 
 
 def _add_layer_norm(x, residual, normalized_shape, weight=None, bias=None, eps=1e-5, residual_scale=1.0):
-    return _add_norm(evenorm.add_layer_norm, x, residual, normalized_shape, (weight, bias), eps, residual_scale)
+    return _add_norm(False, x, residual, normalized_shape, weight, bias, eps, residual_scale)
 
 
 def _add_rms_norm(x, residual, normalized_shape, weight=None, eps=1e-5, residual_scale=1.0):
-    return _add_norm(evenorm.add_rms_norm, x, residual, normalized_shape, (weight,), eps, residual_scale)
-
-
-def _backward(function, dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum):
-    results = gradients(x, normalized_shape, weight, bias_dtype, output_mask)
-    out = tuple(r if wanted else None for r, wanted in zip(results, output_mask, strict=True))
-    dy, x, weight, dsum = _lent(dy, x, weight, dsum)
-    function(dy, x, normalized_shape, weight, eps, dsum=dsum, out=out)
-    return results
+    return _add_norm(True, x, residual, normalized_shape, weight, None, eps, residual_scale)
 
 
 def _layer_norm_backward(dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum=None):
-    function = evenorm.layer_norm_backward
-    return _backward(function, dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum)
+    results = gradients(x, normalized_shape, weight, bias_dtype, output_mask)
+    out = (r if wanted else None for r, wanted in zip(results, output_mask, strict=True))
+    _core.write_backward(False, dy, x, normalized_shape, weight, eps, dsum, *out)
+    return results
 
 
 def _rms_norm_backward(dy, x, normalized_shape, weight, eps, output_mask, dsum=None):
-    return _backward(evenorm.rms_norm_backward, dy, x, normalized_shape, weight, None, eps, output_mask, dsum)
+    results = gradients(x, normalized_shape, weight, None, output_mask)
+    out = (r if wanted else None for r, wanted in zip(results, output_mask, strict=True))
+    _core.write_backward(True, dy, x, normalized_shape, weight, eps, dsum, *out, None)
+    return results
 
 
 for _name, _function in {
@@ -210,3 +205,75 @@ def _register_backward(name: str, kind: str, eps_place: int) -> None:
 
 _register_backward("layer_norm_backward", "layer", 5)
 _register_backward("rms_norm_backward", "rms", 4)
+
+
+# --- eager calls
+
+
+class _Norm(torch.autograd.Function):
+    """The derivative of an eager call, without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx, x, residual, weight, bias, norm, results):  # type: ignore[override]
+        """`norm` is (rms, normalized_shape, eps, residual_scale). `results` are y and, with a residual, the sum."""
+        ctx.norm = norm
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        if residual is None:
+            ctx.save_for_backward(x, weight)
+            return results[0]
+        ctx.set_materialize_grads(False)
+        ctx.residual_dtype = residual.dtype
+        ctx.save_for_backward(results[1], weight)
+        if not any(ctx.needs_input_grad[:2]):
+            ctx.mark_non_differentiable(results[1])  # it depends on x and residual only
+        return results
+
+    @staticmethod
+    def backward(ctx, dy, dsum=None):  # type: ignore[override]
+        needs_x, needs_residual, needs_weight, needs_bias, _, _ = ctx.needs_input_grad
+        rms, shape, eps, scale = ctx.norm
+        x, weight = ctx.saved_tensors
+        dx = dweight = dbias = None
+        if dy is None:
+            dx = dsum
+        elif torch.is_grad_enabled() or not _core.are_plain(dy, dsum):
+            mask = [needs_x or needs_residual, needs_weight]
+            if rms:
+                found = _operators.rms_norm_backward(dy, x, shape, weight, eps, mask, dsum)
+            else:
+                mask.append(needs_bias)
+                found = _operators.layer_norm_backward(dy, x, shape, weight, ctx.bias_dtype, eps, mask, dsum)
+            dx, dweight, dbias = (*(g if wanted else None for g, wanted in zip(found, mask, strict=True)), None)[:3]
+        else:
+            dx, dweight, dbias = needs_x or needs_residual or None, needs_weight or None, needs_bias or None
+            if needs_bias and (weight is None or weight.dtype != ctx.bias_dtype):
+                dbias = torch.empty(shape, dtype=ctx.bias_dtype)
+            dx, dweight, dbias = _core.write_backward(rms, dy, x, shape, weight, eps, dsum, dx, dweight, dbias)
+        dresidual = None
+        if needs_residual and dx is not None:
+            dresidual = (dx if scale == 1 else dx * scale).to(ctx.residual_dtype)
+        return dx if needs_x else None, dresidual, dweight, dbias, None, None
+
+
+_core.use_torch(
+    torch.Tensor.__dlpack_c_exchange_api__,
+    torch.Tensor,
+    torch.nn.Parameter,
+    torch.empty_like,
+    torch.is_grad_enabled,
+    torch.Tensor.is_neg,
+    (
+        torch._C._is_torch_function_mode_enabled,
+        torch._C._len_torch_dispatch_stack,
+        torch._C._functorch.peek_interpreter_stack,
+        torch._C._is_tracing,
+    ),
+    forward_ad,
+    super(torch.autograd.Function, _Norm).apply,  # without the checks for transforms, of which there are none
+    str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"),
+)
+
+layer_norm = _core.tensor_layer_norm
+rms_norm = _core.tensor_rms_norm
+add_layer_norm = _core.tensor_add_layer_norm
+add_rms_norm = _core.tensor_add_rms_norm

@@ -19,21 +19,10 @@ from torch.overrides import has_torch_function
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from . import _dtensors, _sharded_dtensors
-from ._operators import extension, operators
+from ._operators import eager, native, operators
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _NORM_DEVICES = ("cpu", "meta")
-
-
-def _is_not_taken(*arguments: object) -> Any:
-    return NotImplemented
-
-
-# The fast entry points of eager mode. They accept only plain tensors and return NotImplemented for anything else.
-_eager_layer_norm = extension.layer_norm if extension else _is_not_taken
-_eager_rms_norm = extension.rms_norm if extension else _is_not_taken
-_eager_add_layer_norm = extension.add_layer_norm if extension else _is_not_taken
-_eager_add_rms_norm = extension.add_rms_norm if extension else _is_not_taken
 
 
 def _has_rules(t: Tensor) -> bool:
@@ -88,7 +77,7 @@ def has_overrides(*tensors: Tensor | None) -> bool:
 
 def _has_derivatives() -> bool:
     """False for forward mode and functional derivatives with operators registered in Python, which lack them."""
-    if extension is not None or is_compiling():
+    if native is not None or is_compiling():
         return True
     levels = functorch.get_interpreter_stack() or []
     without = (functorch.TransformType.Vmap, functorch.TransformType.Functionalize)
@@ -97,7 +86,7 @@ def _has_derivatives() -> bool:
 
 @_past_overrides
 def _is_norm(x: object, normalized_shape: object, eps: object, *parameters: object) -> bool:
-    """True if evenorm handles the call. The same conditions as in the extension, for tensors that are not plain."""
+    """True if evenorm handles the call. The same conditions as in C++, for tensors that are not plain."""
     if not isinstance(normalized_shape, Sequence) or not isinstance(eps, (float, int)):
         return False
     if not _is_supported(x) or not _has_derivatives():
@@ -185,7 +174,7 @@ def layer_norm(
     tensor([[-0.2673, -1.0690,  1.3363]])
     """
     if not is_compiling():
-        y = _eager_layer_norm(input, normalized_shape, weight, bias, eps)
+        y = eager.layer_norm(input, normalized_shape, weight, bias, eps)
         if y is not NotImplemented:
             return y  # type: ignore[no-any-return]
     return _norm(False, input, normalized_shape, weight, bias, eps)
@@ -208,7 +197,7 @@ def rms_norm(
     tensor([[0.8485, 1.1314]])
     """
     if not is_compiling():
-        y = _eager_rms_norm(input, normalized_shape, weight, eps)
+        y = eager.rms_norm(input, normalized_shape, weight, eps)
         if y is not NotImplemented:
             return y  # type: ignore[no-any-return]
     return _norm(True, input, normalized_shape, weight, None, eps)
@@ -282,7 +271,7 @@ def add_layer_norm(
     tensor([0., 0., 0.])
     """
     if not is_compiling():
-        both = _eager_add_layer_norm(input, residual, normalized_shape, weight, bias, eps, residual_scale)
+        both = eager.add_layer_norm(input, residual, normalized_shape, weight, bias, eps, residual_scale)
         if both is not NotImplemented:
             return both  # type: ignore[no-any-return]
     return _add_norm(False, input, residual, normalized_shape, weight, bias, eps, residual_scale)
@@ -305,7 +294,7 @@ def add_rms_norm(
     tensor([0.8485, 1.1314])
     """
     if not is_compiling():
-        both = _eager_add_rms_norm(input, residual, normalized_shape, weight, eps, residual_scale)
+        both = eager.add_rms_norm(input, residual, normalized_shape, weight, eps, residual_scale)
         if both is not NotImplemented:
             return both  # type: ignore[no-any-return]
     return _add_norm(True, input, residual, normalized_shape, weight, None, eps, residual_scale)

@@ -1,13 +1,15 @@
 """The operators `torch.ops.evenorm.*`: loads them and registers their fake implementations.
 
-They are registered in C++ (`_extension`), or in Python (`_fallback`) if the extension was built for another PyTorch.
+They are registered in C++ (`_ops_2_13` for PyTorch 2.13, and so on), or in Python (`_fallback`) for a version of PyTorch
+that this build of evenorm has no module for.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.resources
 import os
+import pathlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,28 +20,34 @@ from ._results import contiguous_like, gradients, rms_norm_like
 Sizes = Sequence[int]
 
 
-def _load_extension() -> tuple[Any, str]:
-    """Returns the extension, or None and the reason why it is not used."""
+def built_for() -> list[str]:
+    """Returns the versions of PyTorch that this build has C++ operators for, such as ["2.13", "2.14"]."""
+    names = [re.fullmatch(r"_ops_(\d+)_(\d+)\..*so", file.name) for file in pathlib.Path(__file__).parent.iterdir()]
+    return [f"{major}.{minor}" for major, minor in sorted((int(n[1]), int(n[2])) for n in names if n)]
+
+
+def _load_native() -> tuple[Any, str]:
+    """Returns the module of C++ operators, or None and the reason why it is not used."""
     wanted = os.environ.get("EVENORM_TORCH_OPERATORS", "")
     if wanted not in ("", "c++", "python"):
         raise ImportError(f"EVENORM_TORCH_OPERATORS is {wanted!r}, but it should be 'c++' or 'python'")
+    version = ".".join(torch.__version__.split(".")[:2])
+    if tuple(map(int, version.split("."))) < (2, 10):
+        raise ImportError(f"evenorm.torch needs PyTorch 2.10 or later, but this is PyTorch {torch.__version__}")
     if wanted == "python":
         return None, "EVENORM_TORCH_OPERATORS is 'python'"
-    built_for = importlib.resources.files(__package__) / "built_for"
-    if not built_for.is_file():
-        return None, "this build of evenorm has no extension for PyTorch"
-    version = built_for.read_text().strip()
-    if version.split(".")[:2] != torch.__version__.split(".")[:2]:
-        return None, f"the extension was built for PyTorch {version}, but this is PyTorch {torch.__version__}"
+    if version not in built_for():
+        built = ", ".join(built_for()) or "no PyTorch"
+        return None, f"this is PyTorch {torch.__version__}, and this build has C++ operators for {built}"
     try:
-        return importlib.import_module("._extension", __package__), ""
+        return importlib.import_module(f"._ops_{version.replace('.', '_')}", __package__), ""
     except ImportError as error:
-        return None, f"the extension could not be loaded: {error}"
+        return None, f"the C++ operators for PyTorch {version} could not be loaded: {error}"
 
 
-extension, why_not = _load_extension()
-if extension is None:
-    importlib.import_module("._fallback", __package__)
+native, why_not = _load_native()
+# The entry points of eager mode.
+eager = importlib.import_module("._fallback", __package__) if native is None else native
 
 operators = torch.ops.evenorm
 
@@ -91,4 +99,4 @@ def info() -> dict[str, str]:
     >>> sorted(info())
     ['operators', 'reason', 'torch']
     """
-    return {"operators": "C++" if extension else "Python", "reason": why_not, "torch": torch.__version__}
+    return {"operators": "C++" if native else "Python", "reason": why_not, "torch": torch.__version__}

@@ -1,50 +1,58 @@
-// See arguments.hpp.
+// See arguments.hpp. The conditions themselves are in conditions.hpp.
 #include "arguments.hpp"
 
-#include <cmath>
-#include <limits>
+#include "conditions.hpp"
 
 namespace evenorm::torch_binding {
-
-bool is_supported(const Tensor& t) {
-  const at::ScalarType type = t.scalar_type();
-  return t.device().is_cpu() && t.layout() == at::kStrided && !t.is_nested() &&
-         !t.unsafeGetTensorImpl()->has_symbolic_sizes_strides() &&
-         (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf || type == at::kDouble);
-}
-
 namespace {
 
-bool is_of_shape(const OptionalTensor& t, at::IntArrayRef shape) {
-  return !t.has_value() || (is_supported(*t) && t->sizes() == shape);
+// The tensor without its memory, which it may not have: tensors that only record operations lack it.
+ConstTensor described(const Tensor& t) {
+  static constexpr char kThere = 0;
+  return {&kThere, *dtype_of(t.scalar_type()), t.sizes(), {}};
 }
+ConstTensor described(const OptionalTensor& t) { return t.has_value() ? described(*t) : ConstTensor{}; }
+
+bool is_supported_or_absent(const OptionalTensor& t) { return !t.has_value() || is_supported(*t); }
 
 }  // namespace
 
+std::optional<DType> dtype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble:
+      return DType::f64;
+    case at::kFloat:
+      return DType::f32;
+    case at::kBFloat16:
+      return DType::bf16;
+    case at::kHalf:
+      return DType::f16;
+    default:
+      return std::nullopt;
+  }
+}
+
+bool is_supported(const Tensor& t) {
+  return t.device().is_cpu() && t.layout() == at::kStrided && !t.is_nested() &&
+         !t.unsafeGetTensorImpl()->has_symbolic_sizes_strides() && dtype_of(t.scalar_type()).has_value();
+}
+
 bool has_parameter_types(const Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias) {
-  const auto fits = [&](const OptionalTensor& t) {
-    return !t.has_value() || t->scalar_type() == x.scalar_type() ||
-           (t->scalar_type() == at::kFloat && x.element_size() == 2);
-  };
-  return fits(weight) && fits(bias) &&
-         (!weight.has_value() || !bias.has_value() || weight->scalar_type() == bias->scalar_type());
+  return has_parameter_types(*dtype_of(x.scalar_type()), described(weight), described(bias));
 }
 
 bool is_norm(const Tensor& x, at::IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias,
              double eps) {
-  if (shape.empty() || shape.size() > static_cast<std::size_t>(x.dim()) || !is_supported(x)) return false;
-  const bool trailing = x.sizes().slice(static_cast<std::size_t>(x.dim()) - shape.size()) == shape;
-  return trailing && c10::multiply_integers(shape) != 0 && is_of_shape(weight, shape) && is_of_shape(bias, shape) &&
-         eps >= 0 && std::isfinite(eps);
+  return is_supported(x) && is_supported_or_absent(weight) && is_supported_or_absent(bias) &&
+         is_norm(described(x), shape, described(weight), described(bias), eps);
 }
 
 double eps_or_default(const std::optional<double>& eps, const Tensor& x) {
-  return eps.value_or(x.scalar_type() == at::kDouble ? std::numeric_limits<double>::epsilon()
-                                                     : std::numeric_limits<float>::epsilon());
+  return eps.value_or(default_eps(dtype_of(x.scalar_type()).value_or(DType::f32)));
 }
 
 bool can_add(const Tensor& x, const Tensor& residual, double scale) {
-  return is_supported(residual) && residual.sizes() == x.sizes() && std::isfinite(static_cast<float>(scale));
+  return is_supported(residual) && can_add(described(x), described(residual), scale);
 }
 
 }  // namespace evenorm::torch_binding

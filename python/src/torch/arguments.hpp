@@ -6,6 +6,9 @@
 
 namespace evenorm::torch_binding {
 
+// Nothing for a type that evenorm does not have.
+std::optional<DType> dtype_of(at::ScalarType type);
+
 // True for strided CPU tensors of float64, float32, bfloat16 or float16.
 bool is_supported(const Tensor& t);
 

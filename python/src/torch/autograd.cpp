@@ -16,6 +16,7 @@
 
 #include "formulas.hpp"
 #include "kernels.hpp"
+#include "nodes.hpp"
 #include "routes.hpp"
 
 namespace evenorm::torch_binding {
@@ -206,9 +207,9 @@ struct NormBackwardBackward final : NormNode {
 
 // Creates a node of type N if any of the tensors requires a gradient; otherwise returns null.
 template <class N, class... Tensors>
-c10::intrusive_ptr<N> node_towards(Kind kind, SymIntArrayRef shape, double eps, const Tensors&... tensors) {
+NodePointer<N> node_towards(Kind kind, SymIntArrayRef shape, double eps, const Tensors&... tensors) {
   if (!ad::compute_requires_grad(tensors...)) return {};
-  auto node = c10::make_intrusive<N>(ad::collect_next_edges(tensors...));
+  auto node = make_node<N>(ad::collect_next_edges(tensors...));
   node->kind = kind;
   node->shape = shape.vec();
   node->eps = eps;

@@ -5,25 +5,17 @@
 #include <ATen/ops/rms_norm.h>
 #include <torch/library.h>
 
+#include "arguments.hpp"
 #include "kernels.hpp"
 
 namespace evenorm::torch_binding {
 namespace {
 
 DType dtype_of_tensor(const char* argument, const Tensor& t) {
-  switch (t.scalar_type()) {
-    case at::kDouble:
-      return DType::f64;
-    case at::kFloat:
-      return DType::f32;
-    case at::kBFloat16:
-      return DType::bf16;
-    case at::kHalf:
-      return DType::f16;
-    default:
-      TORCH_CHECK_TYPE(false, argument, " has dtype ", t.scalar_type(), ", but it should be float64, float32, bfloat16",
-                       " or float16");
-  }
+  const std::optional<DType> dtype = dtype_of(t.scalar_type());
+  TORCH_CHECK_TYPE(dtype.has_value(), argument, " has dtype ", t.scalar_type(),
+                   ", but it should be float64, float32, bfloat16 or float16");
+  return *dtype;
 }
 
 void check_is_dense(const char* argument, const Tensor& t) {

@@ -1,18 +1,24 @@
-// The Python module evenorm.torch._extension: the eager entry points to the operators, for plain tensors. Importing it
-// registers the operators. A function returns NotImplemented for arguments that it does not accept (subclasses, torch
-// function modes, other devices and types, wrong shapes); evenorm.torch handles those calls.
+// The Python module evenorm.torch._ops_MAJOR_MINOR: the eager entry points to the operators, for plain tensors.
+// Importing it registers the operators. A function returns NotImplemented for arguments that it does not accept
+// (subclasses, torch function modes, other devices and types, wrong shapes); evenorm.torch handles those calls.
+//
+// It uses the stable ABI, so that one binary serves all versions of CPython. PyTorch's header of Python's tensors,
+// torch/csrc/autograd/python_variable.h, does not compile with that; python_variable.hpp has what is needed of it.
+#define Py_LIMITED_API 0x030B0000
 #include <ATen/PythonTorchFunctionTLS.h>
-#include <torch/csrc/Exceptions.h>
-#include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/utils/pybind.h>
+#include <Python.h>
 
 #include "arguments.hpp"
 #include "operators.hpp"
+#include "python_variable.hpp"
 
 namespace evenorm::torch_binding {
 namespace {
 
 using Shape = c10::SmallVector<std::int64_t, 4>;
+
+// Thrown where Python's error is set.
+struct PythonError {};
 
 // Each `read` returns false if the object is not of the expected plain type. A Python int too large for a double is an
 // OverflowError.
@@ -24,21 +30,22 @@ bool read(PyObject* object, Tensor& out) {
 bool read(PyObject* object, OptionalTensor& out) { return object == Py_None || read(object, out.emplace()); }
 bool read(PyObject* object, double& out) {
   if (PyFloat_CheckExact(object)) {
-    out = PyFloat_AS_DOUBLE(object);
+    out = PyFloat_AsDouble(object);
     return true;
   }
   if (!PyLong_CheckExact(object)) return false;
   out = PyLong_AsDouble(object);
-  if (out == -1 && PyErr_Occurred() != nullptr) throw python_error();
+  if (out == -1 && PyErr_Occurred() != nullptr) throw PythonError();
   return true;
 }
 bool read(PyObject* object, std::optional<double>& out) { return object == Py_None || read(object, out.emplace()); }
 bool read(PyObject* object, Shape& out) {
-  const bool is_tuple = PyTuple_Check(object);
-  if (!is_tuple && !PyList_Check(object)) return false;
-  const Py_ssize_t size = is_tuple ? PyTuple_GET_SIZE(object) : PyList_GET_SIZE(object);
+  const unsigned long kinds = PyType_GetFlags(Py_TYPE(object));
+  const bool is_tuple = (kinds & Py_TPFLAGS_TUPLE_SUBCLASS) != 0;
+  if (!is_tuple && (kinds & Py_TPFLAGS_LIST_SUBCLASS) == 0) return false;
+  const Py_ssize_t size = is_tuple ? PyTuple_Size(object) : PyList_Size(object);
   for (Py_ssize_t i = 0; i < size; ++i) {
-    PyObject* item = is_tuple ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
+    PyObject* item = is_tuple ? PyTuple_GetItem(object, i) : PyList_GetItem(object, i);
     int overflow = 1;
     if (PyLong_CheckExact(item)) out.push_back(PyLong_AsLongLongAndOverflow(item, &overflow));
     if (overflow != 0) return false;
@@ -59,25 +66,33 @@ struct Reader {
 
 PyObject* wrap(TwoTensors&& tensors) {
   PyObject* result = PyTuple_New(2);
-  if (result == nullptr) throw python_error();
-  PyTuple_SET_ITEM(result, 0, THPVariable_Wrap(std::get<0>(tensors)));
-  PyTuple_SET_ITEM(result, 1, THPVariable_Wrap(std::get<1>(tensors)));
+  if (result == nullptr) throw PythonError();
+  PyTuple_SetItem(result, 0, THPVariable_Wrap(std::get<0>(tensors)));
+  PyTuple_SetItem(result, 1, THPVariable_Wrap(std::get<1>(tensors)));
   return result;
 }
 PyObject* wrap(Tensor&& tensor) { return THPVariable_Wrap(std::move(tensor)); }
 
+struct WithoutGil {
+  WithoutGil() = default;
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+  ~WithoutGil() { PyEval_RestoreThread(state); }
+
+  PyThreadState* state = PyEval_SaveThread();
+};
+
 template <class Signature, class... Arguments>
 PyObject* call(const Operator<Signature>& op, const Arguments&... arguments) {
   return wrap([&] {
-    const pybind11::gil_scoped_release released;
+    const WithoutGil without_gil;
     return op.call(arguments...);
   }());
 }
 
 // A norm, of x or of x plus a residual. Only layer norm has a bias; only layer norm requires eps.
 template <Kind kind, bool kAdds>
-PyObject* norm(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  HANDLE_TH_ERRORS
+PyObject* checked_norm(PyObject* const* arguments, Py_ssize_t count) {
   constexpr bool kIsLayer = kind == Kind::layer;
   Tensor x, residual;
   Shape shape;
@@ -91,7 +106,8 @@ PyObject* norm(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   if (is_read && !kIsLayer) eps = eps_or_default(given, x);
   if (!is_read || !is_norm(x, shape, weight, bias, eps) || (kAdds && !can_add(x, residual, scale)) ||
       (kIsLayer && !has_parameter_types(x, weight, bias))) {
-    return Py_NewRef(Py_NotImplemented);
+    Py_IncRef(Py_NotImplemented);
+    return Py_NotImplemented;
   }
   const SymIntArrayRef sizes = c10::fromIntArrayRefSlow(shape);
   if constexpr (kIsLayer && kAdds) {
@@ -103,7 +119,18 @@ PyObject* norm(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   } else {
     return call(rms_norm_operator(), x, sizes, weight, eps);
   }
-  END_HANDLE_TH_ERRORS
+}
+
+template <Kind kind, bool kAdds>
+PyObject* norm(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  try {
+    return checked_norm<kind, kAdds>(arguments, count);
+  } catch (const PythonError&) {
+    return nullptr;
+  } catch (...) {
+    torch::translate_exception_to_python(std::current_exception());
+    return nullptr;
+  }
 }
 
 PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) {
@@ -116,9 +143,9 @@ PyMethodDef methods[] = {{"layer_norm", fast(norm<Kind::layer, false>), METH_FAS
                          {"add_rms_norm", fast(norm<Kind::rms, true>), METH_FASTCALL, nullptr},
                          {nullptr, nullptr, 0, nullptr}};
 
-PyModuleDef module = {PyModuleDef_HEAD_INIT, "_extension", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
+PyModuleDef module = {PyModuleDef_HEAD_INIT, EVENORM_OPS, nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 }  // namespace evenorm::torch_binding
 
-PyMODINIT_FUNC PyInit__extension() { return PyModule_Create(&evenorm::torch_binding::module); }
+PyMODINIT_FUNC EVENORM_OPS_INIT() { return PyModule_Create(&evenorm::torch_binding::module); }
