@@ -1,5 +1,6 @@
 """A converted real model: the embeddings of all-MiniLM-L6-v2, compared with float64."""
 
+import copy
 import importlib.util
 import json
 import os
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import evenorm.torch as et
 
@@ -49,6 +51,25 @@ def test_as_accurate_as_the_original(found):
         assert one["evenorm"] == pytest.approx(one["pytorch"], abs=2e-6)
     # A sentence and its paraphrase, then two unrelated sentences.
     assert pairs[0]["evenorm"] > 0.6 > 0.2 > pairs[-1]["evenorm"]
+
+
+def test_gradients_as_accurate_as_the_originals(minilm):
+    tokenizer, theirs = minilm.load()
+    tokens = dict(tokenizer(list(minilm.SENTENCES), padding=True, return_tensors="pt"))
+
+    def gradients(model, dtype):
+        model = copy.deepcopy(model).to(dtype)
+        embeddings = minilm.embed(model, tokens)
+        weights = torch.randn(embeddings.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        (embeddings * weights.to(dtype)).sum().backward()
+        return {name: p.grad.double() for name, p in model.named_parameters() if p.grad is not None}
+
+    exact = gradients(theirs, torch.float64)
+    distances = []
+    for model in (minilm.converted(theirs)[0], theirs):
+        found = gradients(model, torch.float32)
+        distances.append(sum(float((found[name] - exact[name]).square().sum()) for name in exact) ** 0.5)
+    assert 0 < distances[0] <= 1.05 * distances[1]
 
 
 def test_times_and_tables(minilm, found, capsys):
