@@ -1,5 +1,6 @@
 # Installs the library, its headers, and the files for find_package(evenorm) and `pkg-config evenorm`. All paths are
-# relative to the files themselves, so an installed tree may be moved.
+# relative to the files themselves, so an installed tree may be moved. A shared and a static library can be installed in
+# one prefix: only evenorm.pc and evenormConfig.cmake are files of both.
 include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/evenorm")
 
@@ -23,9 +24,6 @@ endforeach()
 # Users of a static library link its dependencies, except fetched ones, which the library contains.
 set(system_libraries ${evenorm_libraries})
 list(REMOVE_ITEM system_libraries ${evenorm_fetched_libraries})
-if(EVENORM_BUILD_SHARED)
-  set(system_libraries)
-endif()
 
 # --- find_package(evenorm) -------------------------------------------------------------------------------------------
 set(EVENORM_FIND_DEPENDENCIES)
@@ -33,7 +31,11 @@ foreach(library IN LISTS system_libraries)
   string(REGEX REPLACE "::.*" "" package ${library})
   list(APPEND EVENORM_FIND_DEPENDENCIES ${package})
 endforeach()
-install(EXPORT evenorm_targets NAMESPACE evenorm:: FILE evenormTargets.cmake DESTINATION "${package_dir}")
+set(kind Static)
+if(EVENORM_BUILD_SHARED)
+  set(kind Shared)
+endif()
+install(EXPORT evenorm_targets NAMESPACE evenorm:: FILE evenorm${kind}Targets.cmake DESTINATION "${package_dir}")
 if(TARGET evenorm_libtorch)  # a separate component, so that other users need no PyTorch
   install(EXPORT evenorm_torch_targets NAMESPACE evenorm:: FILE evenormTorchTargets.cmake DESTINATION "${package_dir}")
 endif()
@@ -49,19 +51,18 @@ cmake_path(APPEND EVENORM_PC_LIBDIR "\${prefix}" "${CMAKE_INSTALL_LIBDIR}")  # a
 cmake_path(APPEND EVENORM_PC_INCLUDEDIR "\${prefix}" "${CMAKE_INSTALL_INCLUDEDIR}")
 set(EVENORM_PC_CFLAGS)
 set(EVENORM_PC_REQUIRES_PRIVATE)
-set(EVENORM_PC_LIBS_PRIVATE)
+set(EVENORM_PC_LIBS_PRIVATE "-pthread -Wl,-z,nodelete")
+foreach(library IN LISTS evenorm_runtime)  # for users who link with a C compiler
+  string(APPEND EVENORM_PC_LIBS_PRIVATE " -l${library}")
+endforeach()
 if(NOT EVENORM_BUILD_SHARED)
   set(EVENORM_PC_CFLAGS " -DEVENORM_STATIC")
   if(hwy::hwy IN_LIST system_libraries)
     set(EVENORM_PC_REQUIRES_PRIVATE "libhwy >= 1.0.3")
   endif()
   if(Pthreadpool::pthreadpool IN_LIST system_libraries)
-    set(EVENORM_PC_LIBS_PRIVATE "-lpthreadpool ")
+    string(PREPEND EVENORM_PC_LIBS_PRIVATE "-lpthreadpool ")
   endif()
-  string(APPEND EVENORM_PC_LIBS_PRIVATE "-pthread -Wl,-z,nodelete")
-  foreach(library IN LISTS evenorm_runtime)  # for users who link with a C compiler
-    string(APPEND EVENORM_PC_LIBS_PRIVATE " -l${library}")
-  endforeach()
 endif()
 configure_file(cmake/evenorm.pc.in evenorm.pc @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/evenorm.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
