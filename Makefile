@@ -8,7 +8,7 @@ CONFIGURE := cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DEVENORM_W
 STAGES := tools/stages $(if $(filter ON 1 on,$(WERROR)),--werror)
 
 .PHONY: all demo test check test-all whole lint page package libtorch aarch64 sanitize thread mpi fuzz
-.PHONY: python wheels format mutants bench bench-quick bench-cuda cuda study clean help
+.PHONY: python wheels dist format mutants bench bench-quick bench-cuda cuda study clean help
 .NOTPARALLEL:
 
 all:  ## build everything: build/evenorm, build/libevenorm.so, build/evenorm_tests
@@ -65,6 +65,10 @@ python:  ## install the Python package, PyTorch, the test tools and the command 
 wheels:  ## write a release to dist/: wheels for the PYTHONS (python3) and every PyTorch, and an sdist
 	@tools/setup.sh python
 	@tools/wheels $(PYTHONS)
+
+dist:  ## write dist/evenorm-*.tar.gz for x86-64 and AArch64 Linux, and dist/evenorm_*.deb
+	@tools/setup.sh dist
+	@tools/dist
 
 format:  ## format all sources in place
 	@tools/setup.sh test

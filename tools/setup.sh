@@ -8,6 +8,7 @@
 #   python     `make python`, which installs other packages with pip
 #   page       Chromium and a font, for the tests of the page
 #   aarch64    the cross compiler and QEMU (tools/aarch64)
+#   dist       the cross compiler and QEMU, and what makes a Debian package and a bare Debian (tools/dist)
 #   mpi        Open MPI, unless there is another MPI
 # Without root, prints the command that installs what is missing; the status is then 1.
 set -eu
@@ -53,6 +54,11 @@ aarch64_needs='
 g++-aarch64-linux-gnu aarch64-linux-gnu-g++
 qemu-user-static qemu-aarch64-static
 '
+dist_needs='
+pkgconf          pkg-config
+dpkg-dev         dpkg-shlibdeps
+mmdebstrap       mmdebstrap
+'
 mpi_needs='
 libopenmpi-dev   /usr/include/*/mpi/mpi.h
 openmpi-bin      mpirun
@@ -71,6 +77,7 @@ for group in "$@"; do
     python) needs="$needs$build_needs$python_needs" ;;
     page) needs="$needs$page_needs" ;;
     aarch64) needs="$needs$aarch64_needs" ;;
+    dist) needs="$needs$build_needs$aarch64_needs$dist_needs" ;;
     mpi) needs="$needs$build_needs$mpi_needs" ;;
     *) echo "tools/setup.sh: there is no group '$group'" >&2; exit 1 ;;
   esac
