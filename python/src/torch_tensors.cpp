@@ -78,9 +78,9 @@ bool read(nb::handle object, Shape& shape) {
   const Py_ssize_t count = PySequence_Size(object.ptr());
   if (count > Shape::kMost) return false;
   for (Py_ssize_t i = 0; i < count; ++i) {
-    const nb::object item = nb::steal(PySequence_GetItem(object.ptr(), i));
+    const nb::object item = valid(PySequence_GetItem(object.ptr(), i));
     int overflow = 1;
-    if (item.is_valid() && PyLong_CheckExact(item.ptr())) {
+    if (PyLong_CheckExact(item.ptr())) {
       shape.sizes[shape.count++] = PyLong_AsLongLongAndOverflow(item.ptr(), &overflow);
     }
     if (overflow != 0) return false;
