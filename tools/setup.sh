@@ -9,6 +9,7 @@
 #   page       Chromium and a font, for the tests of the page
 #   aarch64    the cross compiler and QEMU (tools/aarch64)
 #   dist       the cross compiler and QEMU, and what makes a Debian package and a bare Debian (tools/dist)
+#   abi        abidiff
 #   mpi        Open MPI, unless there is another MPI
 # Without root, prints the command that installs what is missing; the status is then 1.
 set -eu
@@ -54,6 +55,9 @@ aarch64_needs='
 g++-aarch64-linux-gnu aarch64-linux-gnu-g++
 qemu-user-static qemu-aarch64-static
 '
+abi_needs='
+abigail-tools    abidiff
+'
 dist_needs='
 pkgconf          pkg-config
 dpkg-dev         dpkg-shlibdeps
@@ -77,6 +81,7 @@ for group in "$@"; do
     python) needs="$needs$build_needs$python_needs" ;;
     page) needs="$needs$page_needs" ;;
     aarch64) needs="$needs$aarch64_needs" ;;
+    abi) needs="$needs$abi_needs" ;;
     dist) needs="$needs$build_needs$aarch64_needs$dist_needs" ;;
     mpi) needs="$needs$build_needs$mpi_needs" ;;
     *) echo "tools/setup.sh: there is no group '$group'" >&2; exit 1 ;;
