@@ -20,7 +20,7 @@ using nb::literals::operator""_a;
 // What PyTorch provides: see use_torch(). Nothing is released, because the process may end in any order.
 struct Torch {
   const dlpack::ExchangeApi* api;
-  nb::handle tensor, parameter, empty_like, is_grad_enabled, is_neg, modes, forward_ad, differentiate;
+  nb::handle tensor, parameter, empty_like, is_grad_enabled, is_inference, is_neg, modes, forward_ad, differentiate;
   nb::handle requires_grad, current_level;  // names of attributes
   int (*parallel_for)(std::int64_t, std::int64_t, std::int64_t, void (*)(std::int64_t, std::int64_t, void*), void*);
   int (*thread_count)(std::uint32_t*);
@@ -198,9 +198,9 @@ nb::object tensor_norm(const NormArguments& given) {
   nb::object y = empty_like(given.x, work.y), sum;
   if (adds) sum = empty_like(given.x, work.sum);
   run_on_torch(work);
-  const bool differentiates =
-      is_true(torch.is_grad_enabled) && (needs_gradient(given.x) || needs_gradient(given.residual) ||
-                                         needs_gradient(given.weight) || needs_gradient(given.bias));
+  const bool differentiates = (needs_gradient(given.x) || needs_gradient(given.residual) ||
+                               needs_gradient(given.weight) || needs_gradient(given.bias)) &&
+                              is_true(torch.is_grad_enabled) && !is_true(torch.is_inference);
   if (!adds && !differentiates) return y;
   nb::object results = adds ? nb::make_tuple(y, sum) : nb::make_tuple(y);
   if (!differentiates) return results;
@@ -262,8 +262,8 @@ bool are_plain(nb::handle dy, nb::handle dsum) {
 }
 
 void use_torch(nb::handle exchange_api, nb::handle tensor, nb::handle parameter, nb::handle empty_like,
-               nb::handle is_grad_enabled, nb::handle is_neg, nb::handle modes, nb::handle forward_ad,
-               nb::handle differentiate, const std::string& library) {
+               nb::handle is_grad_enabled, nb::handle is_inference, nb::handle is_neg, nb::handle modes,
+               nb::handle forward_ad, nb::handle differentiate, const std::string& library) {
   const auto* api =
       static_cast<const dlpack::ExchangeApi*>(PyCapsule_GetPointer(exchange_api.ptr(), "dlpack_exchange_api"));
   if (api == nullptr) throw nb::python_error();
@@ -274,6 +274,7 @@ void use_torch(nb::handle exchange_api, nb::handle tensor, nb::handle parameter,
            .parameter = parameter,
            .empty_like = empty_like,
            .is_grad_enabled = is_grad_enabled,
+           .is_inference = is_inference,
            .is_neg = is_neg,
            .modes = modes,
            .forward_ad = forward_ad,
@@ -281,7 +282,7 @@ void use_torch(nb::handle exchange_api, nb::handle tensor, nb::handle parameter,
            .requires_grad = valid(PyUnicode_InternFromString("requires_grad")).release(),
            .current_level = valid(PyUnicode_InternFromString("_current_level")).release()};
   for (const nb::handle kept :
-       {tensor, parameter, empty_like, is_grad_enabled, is_neg, modes, forward_ad, differentiate}) {
+       {tensor, parameter, empty_like, is_grad_enabled, is_inference, is_neg, modes, forward_ad, differentiate}) {
     kept.inc_ref();
   }
   if (void* loaded = dlopen(library.c_str(), RTLD_NOLOAD | RTLD_LAZY)) {
@@ -333,7 +334,7 @@ void add_tensor_functions(nb::module_& m) {
         any("dbias"));
   m.def("are_plain", &are_plain, dy, dsum);
   m.def("use_torch", &use_torch, "exchange_api"_a, "tensor"_a, "parameter"_a, "empty_like"_a, "is_grad_enabled"_a,
-        "is_neg"_a, "modes"_a, "forward_ad"_a, "differentiate"_a, "library"_a);
+        "is_inference"_a, "is_neg"_a, "modes"_a, "forward_ad"_a, "differentiate"_a, "library"_a);
 }
 
 }  // namespace evenorm::python

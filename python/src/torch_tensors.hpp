@@ -8,8 +8,8 @@ namespace evenorm::python {
 
 // Adds to the module, for evenorm/torch/_fallback.py alone:
 //
-// use_torch(exchange_api, tensor, parameter, empty_like, is_grad_enabled, is_neg, modes, forward_ad, differentiate,
-// library): called once, before the others.
+// use_torch(exchange_api, tensor, parameter, empty_like, is_grad_enabled, is_inference, is_neg, modes, forward_ad,
+// differentiate, library): called once, before the others.
 //   modes: functions without arguments; while one gives a true value, calls are left to PyTorch's dispatcher
 //   differentiate: called if a gradient is wanted, with x, residual, weight, bias, (rms, normalized_shape, eps,
 //     residual_scale), and (y,) or (y, sum); its result is returned

@@ -142,6 +142,14 @@ def test_other_layouts_take_the_dispatcher(kernel_calls):
 
 
 @eager
+def test_inference_mode_records_no_gradient():
+    operands_that_do = operands(requires_grad=True)
+    with torch.inference_mode(), torch.enable_grad():
+        assert not norm(*operands_that_do).requires_grad
+        assert not norm(operands_that_do[0] + 1, *operands_that_do[1:]).requires_grad
+
+
+@eager
 def test_results_are_released():
     x, weight, bias = operands(requires_grad=True)
     for _ in range(2):

@@ -261,6 +261,7 @@ _core.use_torch(
     torch.nn.Parameter,
     torch.empty_like,
     torch.is_grad_enabled,
+    torch.is_inference_mode_enabled,
     torch.Tensor.is_neg,
     (
         torch._C._is_torch_function_mode_enabled,
