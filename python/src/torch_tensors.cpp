@@ -73,16 +73,16 @@ Tensor writable(const ConstTensor& view) {
   return {const_cast<void*>(view.data), view.dtype, view.shape, view.strides};
 }
 
+// Subclasses cannot change what is read.
 bool read(nb::handle object, Shape& shape) {
-  if (!nb::isinstance<nb::tuple>(object) && !nb::isinstance<nb::list>(object)) return false;
-  const Py_ssize_t count = PySequence_Size(object.ptr());
+  const bool is_tuple = nb::isinstance<nb::tuple>(object);
+  if (!is_tuple && !nb::isinstance<nb::list>(object)) return false;
+  const Py_ssize_t count = is_tuple ? PyTuple_Size(object.ptr()) : PyList_Size(object.ptr());
   if (count > Shape::kMost) return false;
   for (Py_ssize_t i = 0; i < count; ++i) {
-    const nb::object item = valid(PySequence_GetItem(object.ptr(), i));
+    PyObject* item = is_tuple ? PyTuple_GetItem(object.ptr(), i) : PyList_GetItem(object.ptr(), i);
     int overflow = 1;
-    if (PyLong_CheckExact(item.ptr())) {
-      shape.sizes[shape.count++] = PyLong_AsLongLongAndOverflow(item.ptr(), &overflow);
-    }
+    if (PyLong_CheckExact(item)) shape.sizes[shape.count++] = PyLong_AsLongLongAndOverflow(item, &overflow);
     if (overflow != 0) return false;
   }
   return true;
@@ -205,7 +205,8 @@ nb::object tensor_norm(const NormArguments& given) {
   nb::object results = adds ? nb::make_tuple(y, sum) : nb::make_tuple(y);
   if (!differentiates) return results;
   y.reset(), sum.reset();
-  const nb::object axes = valid(PySequence_Tuple(given.shape.ptr()));  // a list may change before the backward pass
+  nb::list axes;  // new, because the caller's list may change before the backward pass
+  for (const std::int64_t size : shape.span()) axes.append(size);
   const nb::object norm = nb::make_tuple(given.kind == Kind::rms, axes, work.eps, work.residual_scale);
   return torch.differentiate(given.x, given.residual, given.weight, given.bias, norm, results);
 }

@@ -150,6 +150,37 @@ def test_inference_mode_records_no_gradient():
 
 
 @eager
+def test_a_shape_is_read_as_it_is_stored():
+    class Shape(list):
+        def __len__(self):
+            raise KeyError
+
+        def __iter__(self):
+            return iter((5, 8))
+
+    x, weight, bias = operands(requires_grad=True)
+    y = evenorm.torch.layer_norm(x, Shape([8]), weight, bias)
+    (dx,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(y, norm(x, weight, bias)) and dx.shape == x.shape
+
+
+@eager
+def test_no_gradient_of_y_gives_none():
+    class Stop(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return None
+
+    x, weight, bias = operands(requires_grad=True)
+    Stop.apply(norm(x, weight, bias)).sum().backward()
+    assert x.grad is weight.grad is bias.grad is None
+
+
+@eager
 def test_results_are_released():
     x, weight, bias = operands(requires_grad=True)
     for _ in range(2):

@@ -216,12 +216,12 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, residual, weight, bias, norm, results):  # type: ignore[override]
         """`norm` is (rms, normalized_shape, eps, residual_scale). `results` are y and, with a residual, the sum."""
+        ctx.set_materialize_grads(False)
         ctx.norm = norm
         ctx.bias_dtype = None if bias is None else bias.dtype
         if residual is None:
             ctx.save_for_backward(x, weight)
             return results[0]
-        ctx.set_materialize_grads(False)
         ctx.residual_dtype = residual.dtype
         ctx.save_for_backward(results[1], weight)
         if not any(ctx.needs_input_grad[:2]):
