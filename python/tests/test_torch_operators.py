@@ -460,3 +460,11 @@ def test_strided_nested_tensors_go_to_pytorchs_rms_norm(monkeypatch):
     monkeypatch.setattr(F, "rms_norm", lambda *given: asked.append(given[0]))
     _, s = evenorm.torch.add_rms_norm(x, x, (16,), torch.rand(16))
     assert asked == [s]
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_freed_memory_is_an_error(name):
+    weight = torch.ones(3)
+    weight.untyped_storage().resize_(0)
+    with pytest.raises((RuntimeError, TypeError), match="weight"):
+        getattr(evenorm.torch, name)(torch.ones(2, 3), (3,), weight)

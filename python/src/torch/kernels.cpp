@@ -27,6 +27,7 @@ ConstTensor view_of(const char* argument, const Tensor& t) {
   // An empty tensor has a null address, which would mean an absent tensor.
   static constexpr char kNothing = 0;
   const void* data = t.numel() == 0 ? &kNothing : t.const_data_ptr();
+  TORCH_CHECK(data != nullptr, argument, " has no memory: its storage was freed");
   return {data, dtype_of_tensor(argument, t), t.sizes(), t.strides()};
 }
 ConstTensor view_of(const char* argument, const OptionalTensor& t) {
