@@ -70,18 +70,19 @@ def _add_rms_norm(x, residual, normalized_shape, weight=None, eps=1e-5, residual
     return _add_norm(True, x, residual, normalized_shape, weight, None, eps, residual_scale)
 
 
-def _layer_norm_backward(dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum=None):
+def _backward(rms, dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum):
     results = gradients(x, normalized_shape, weight, bias_dtype, output_mask)
-    out = (r if wanted else None for r, wanted in zip(results, output_mask, strict=True))
-    _core.write_backward(False, dy, x, normalized_shape, weight, eps, dsum, *out)
+    dx, dweight, *dbias = (r if wanted else None for r, wanted in zip(results, output_mask, strict=True))
+    _core.write_backward(rms, dy, x, normalized_shape, weight, eps, dsum, dx, dweight, *(dbias or [None]))
     return results
+
+
+def _layer_norm_backward(dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum=None):
+    return _backward(False, dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum)
 
 
 def _rms_norm_backward(dy, x, normalized_shape, weight, eps, output_mask, dsum=None):
-    results = gradients(x, normalized_shape, weight, None, output_mask)
-    out = (r if wanted else None for r, wanted in zip(results, output_mask, strict=True))
-    _core.write_backward(True, dy, x, normalized_shape, weight, eps, dsum, *out, None)
-    return results
+    return _backward(True, dy, x, normalized_shape, weight, None, eps, output_mask, dsum)
 
 
 for _name, _function in {
@@ -237,13 +238,10 @@ class _Norm(torch.autograd.Function):
         if dy is None:
             dx = dsum
         elif torch.is_grad_enabled() or not _core.are_plain(dy, dsum):
-            mask = [needs_x or needs_residual, needs_weight]
-            if rms:
-                found = _operators.rms_norm_backward(dy, x, shape, weight, eps, mask, dsum)
-            else:
-                mask.append(needs_bias)
-                found = _operators.layer_norm_backward(dy, x, shape, weight, ctx.bias_dtype, eps, mask, dsum)
-            dx, dweight, dbias = (*(g if wanted else None for g, wanted in zip(found, mask, strict=True)), None)[:3]
+            ctx.shape, ctx.eps = shape, eps
+            places = {"x": 0, "residual": 1, "weight": 2, **({} if rms else {"bias": 3})}
+            found = _differentiate(ctx, dy, dsum, places)
+            dx, dweight, dbias = found["x"], found["weight"], found.get("bias")
         else:
             dx, dweight, dbias = needs_x or needs_residual or None, needs_weight or None, needs_bias or None
             if needs_bias and (weight is None or weight.dtype != ctx.bias_dtype):

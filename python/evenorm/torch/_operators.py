@@ -36,11 +36,11 @@ def _load_native() -> tuple[Any, str]:
         raise ImportError(f"evenorm.torch needs PyTorch 2.10 or later, but this is PyTorch {torch.__version__}")
     if wanted == "python":
         return None, "EVENORM_TORCH_OPERATORS is 'python'"
-    if version not in built_for():
-        built = ", ".join(built_for()) or "no PyTorch"
-        return None, f"this is PyTorch {torch.__version__}, and this build has C++ operators for {built}"
     try:
         return importlib.import_module(f"._ops_{version.replace('.', '_')}", __package__), ""
+    except ModuleNotFoundError:
+        built = ", ".join(built_for()) or "no PyTorch"
+        return None, f"this is PyTorch {torch.__version__}, and this build has C++ operators for {built}"
     except ImportError as error:
         return None, f"the C++ operators for PyTorch {version} could not be loaded: {error}"
 
