@@ -16,7 +16,7 @@ from torch.ao.quantization import quantize_fx
 import evenorm.torch as et
 
 C = look_alikes.C
-pytestmark = pytest.mark.filterwarnings("ignore")  # torch.ao and the older exporter are deprecated
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch.ao is deprecated
 
 
 def model_of(norm):
@@ -143,22 +143,6 @@ def test_compiled_where_the_environment_says_ci():
     """CI enables PyTorch's own checks of operators that have a decomposition, which the exporter needs."""
     environment = {**os.environ, "CI": "true"}
     subprocess.run([sys.executable, "-c", COMPILED_IN_CI], env=environment, timeout=600, check=True)
-
-
-@EACH
-def test_the_older_onnx_exporter(norm, tmp_path):
-    """Layer norms are exported. For RMS norms, which the exporter does not support, the error states what to do."""
-    model = converted(norm)
-    x, path = torch.randn(5, 16), tmp_path / "model.onnx"
-    if isinstance(model[1], nn.RMSNorm | look_alikes.ZeroCentred):
-        with pytest.raises(Exception, match=r"evenorm::rms_norm.*dynamo=True"):
-            torch.onnx.export(model, (x,), path, dynamo=False)
-        return
-    torch.onnx.export(model, (x,), path, dynamo=False)
-    proto = onnx.load(path)
-    onnx.checker.check_model(proto)
-    assert "LayerNormalization" in operators(proto)
-    assert_computes(proto, model, x)
 
 
 # --- TorchScript

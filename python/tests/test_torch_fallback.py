@@ -1,5 +1,6 @@
 """Runs tests again with the operators registered in Python, as with a PyTorch that the build has no C++ operators for."""
 
+import functools
 import gc
 import importlib
 import os
@@ -56,6 +57,13 @@ def test_another_pytorch_is_reported():
     code = "import torch; torch.__version__ = '2.99.1'; import evenorm.torch; print(evenorm.torch.info()['reason'])"
     done = run_program(code, "")
     assert "this is PyTorch 2.99.1, and this build has C++ operators for 2." in done.stdout, done.stderr
+
+
+def test_importing_is_cheap():
+    """Dynamo, sympy and ONNX take seconds together, and PyTorch imports them only when they are used."""
+    code = "import sys, torch, evenorm.torch; print(*sorted({'sympy', 'torch._dynamo', 'torch.onnx'} & {*sys.modules}))"
+    for operators in ("", "python"):
+        assert run_program(code, operators).stdout.strip() == ""
 
 
 # --- eager calls with the operators in Python: these tests run in test_without_cpp_operators()
@@ -122,13 +130,50 @@ def test_transforms_and_traces_see_the_operator(kernel_calls):
     assert "evenorm::layer_norm" in str(traced.graph)
 
 
-@eager
-def test_forward_mode_is_pytorchs(kernel_calls):
-    x, weight, bias = operands()
+def tangent(function, x, along):
     with forward_ad.dual_level():
-        dual = forward_ad.make_dual(x, torch.ones_like(x))
-        found, expected = norm(dual, weight, bias), torch.nn.functional.layer_norm(dual, (8,), weight, bias)
-        assert torch.equal(forward_ad.unpack_dual(found).tangent, forward_ad.unpack_dual(expected).tangent)
+        return forward_ad.unpack_dual(function(forward_ad.make_dual(x, along))).tangent
+
+
+@eager
+@pytest.mark.parametrize("compiled", [False, True])
+def test_forward_mode_is_pytorchs(compiled):
+    """Of RMS norm, because PyTorch 2.13 cannot compile forward mode of its layer norm."""
+    x, weight, _ = operands()
+    along = torch.randn_like(x)
+    expected = tangent(lambda x: torch.nn.functional.rms_norm(x, (8,), weight), x, along)
+    for transform in (tangent, lambda f, x, along: torch.func.jvp(f, (x,), (along,))[1]):
+        derive = functools.partial(transform, lambda x: evenorm.torch.rms_norm(x, (8,), weight))
+        found = (torch.compile(derive, backend="aot_eager") if compiled else derive)(x, along)
+        torch.testing.assert_close(found, expected)
+
+
+@eager
+def test_operators_refuse_forward_mode():
+    x, weight, bias = operands(requires_grad=True)
+    refuses = functools.partial(pytest.raises, NotImplementedError, match=r"evenorm::layer_norm.* no forward mode")
+
+    def operator(x):
+        return torch.ops.evenorm.layer_norm(x, [8], weight, bias)
+
+    with refuses():
+        tangent(operator, x, x)
+    with refuses():
+        torch.func.jvp(operator, (x,), (x,))
+    y = norm(x, weight, bias)
+    with refuses():  # forward over reverse
+        tangent(lambda dy: torch.autograd.grad(y, x, dy)[0], torch.ones_like(y), torch.ones_like(y))
+
+
+@eager
+@pytest.mark.parametrize("call", [norm, lambda *given: torch.ops.evenorm.layer_norm(given[0], [8], *given[1:])])
+def test_weight_is_kept_for_dx_alone(call):
+    x, weight, bias = operands(requires_grad=True)
+    y = call(x.detach(), weight, bias)
+    (expected,) = torch.autograd.grad(y.sum(), weight, retain_graph=True)
+    with torch.no_grad():
+        weight.mul_(2)
+    assert torch.equal(torch.autograd.grad(y.sum(), weight)[0], expected)
 
 
 @eager

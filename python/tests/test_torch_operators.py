@@ -468,3 +468,25 @@ def test_freed_memory_is_an_error(name):
     weight.untyped_storage().resize_(0)
     with pytest.raises((RuntimeError, TypeError), match="weight"):
         getattr(evenorm.torch, name)(torch.ones(2, 3), (3,), weight)
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+@pytest.mark.parametrize(
+    "x, shape, weight",
+    [
+        (torch.ones(2, 3), (3.0,), None),
+        (torch.ones(2, 3), (2,), None),
+        (torch.ones(2, 3), (3,), torch.nn.UninitializedParameter()),
+        (torch.ones([1] * 64 + [3]), (3,), None),
+    ],
+    ids=["float", "other size", "uninitialised", "65 axes"],
+)
+def test_other_arguments_go_to_pytorch(name, x, shape, weight):
+    def outcome(function):
+        try:
+            return function(x, shape, weight)
+        except Exception as error:
+            return type(error), str(error).split(" in <")[0]
+
+    found, expected = outcome(getattr(evenorm.torch, name)), outcome(getattr(F, name))
+    assert torch.equal(found, expected) if isinstance(expected, torch.Tensor) else found == expected

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._tracing import run_while_tracing
+
 _RESULTS = {
     "layer_norm": ("y",),
     "rms_norm": ("y",),
@@ -29,7 +31,7 @@ def is_dtensor(t: Tensor) -> bool:
     return loaded is not None and isinstance(t, loaded.DTensor)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # runs while a compiler traces
+@run_while_tracing
 def have_rules() -> bool:
     """True if DTensors know the operators. False if no DTensor can exist, or if PyTorch's registry has changed."""
     return "torch.distributed.tensor" in sys.modules and _register()

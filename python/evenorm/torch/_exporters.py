@@ -1,6 +1,6 @@
-"""Registrations for PyTorch's ONNX exporters and quantizers.
+"""Registrations for PyTorch's ONNX exporter and quantizers.
 
-ONNX has norms of its own, so its exporters get decompositions into PyTorch's norms. torch.compile and torch.export keep
+ONNX has norms of its own, so its exporter gets decompositions into PyTorch's norms. torch.compile and torch.export keep
 the operators, but with dynamic shapes they take the shapes and strides of results from these decompositions, which
 must therefore match the operators.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -63,32 +62,7 @@ def _sum(x: Tensor, residual: Tensor, residual_scale: float) -> Tensor:
     return (x.to(wide) + residual.to(wide) * residual_scale).to(x.dtype).contiguous()
 
 
-# --- the older ONNX exporter for TorchScript graphs, and static quantization: a later PyTorch may lack both
-
-
-def _refuse(name: str) -> Callable[..., NoReturn]:
-    def symbol(g: Any, *arguments: Any) -> NoReturn:
-        raise RuntimeError(
-            f"evenorm::{name} is not supported by the older ONNX exporter: use torch.onnx.export(..., dynamo=True)"
-        )
-
-    return symbol
-
-
-def _register_symbols() -> None:
-    from torch.onnx import symbolic_helper
-    from torch.onnx.utils import register_custom_op_symbolic
-
-    @symbolic_helper.parse_args("v", "is", "v", "v", "f")
-    def layer_norm(g: Any, x: Any, normalized_shape: list[int], weight: Any, bias: Any, eps: float) -> Any:
-        if symbolic_helper._is_none(weight):
-            weight = g.op("Constant", value_t=torch.ones(normalized_shape))
-        parameters = [weight] if symbolic_helper._is_none(bias) else [weight, bias]
-        return g.op("LayerNormalization", x, *parameters, axis_i=-len(normalized_shape), epsilon_f=eps)
-
-    register_custom_op_symbolic("evenorm::layer_norm", layer_norm, 17)  # the first opset with LayerNormalization
-    for name in ("rms_norm", "add_layer_norm", "add_rms_norm"):
-        register_custom_op_symbolic(f"evenorm::{name}", _refuse(name), 9)
+# --- static quantization, which a later PyTorch may lack, and Inductor
 
 
 def _register_quantized() -> None:
@@ -109,6 +83,6 @@ def _register_fallbacks() -> None:
         make_fallback(operator.default, layout_constraint=constraint, warn=False)
 
 
-for _register in (_register_symbols, _register_quantized, *([_register_fallbacks] if os.environ.get("CI") else [])):
+for _register in (_register_quantized, *([_register_fallbacks] if os.environ.get("CI") else [])):
     with suppress(ImportError):
         _register()

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 from evenorm import _core
 
@@ -99,53 +100,96 @@ for _name, _function in {
 # --- derivatives
 
 
-def _differentiate(ctx: Any, dy: Tensor | None, dsum: Tensor | None, places: dict[str, int]) -> dict[str, Any]:
-    """Returns the gradients of x, weight and bias by name, from the gradients of y and of the sum."""
-    if dy is None:
-        return {"x": dsum}
-    x, weight = ctx.saved_tensors
-    needs = {name: any(ctx.needs_input_grad[place : place + 1]) for name, place in places.items()}
-    wants_x = needs["x"] or needs.get("residual", False)
-    if "bias" in places:
-        mask = [wants_x, needs["weight"], needs["bias"]]
-        results = _operators.layer_norm_backward(dy, x, ctx.shape, weight, ctx.bias_dtype, ctx.eps, mask, dsum)
-    else:
-        mask = [wants_x, needs["weight"]]
-        results = _operators.rms_norm_backward(dy, x, ctx.shape, weight, ctx.eps, mask, dsum)
-    names = ("x", "weight", "bias")
-    return {name: r if wanted else None for name, r, wanted in zip(names, results, mask, strict=False)}
+def _register_autograd(name: str, differentiate: Callable[..., Any]) -> None:
+    """Registers an operator's derivative. `differentiate(results, arguments)` returns the results as parts of the graph.
+
+    torch.library.register_autograd would give no tangents in forward mode. This raises an error.
+    """
+    operator = getattr(_operators, name).default
+    defaults = {argument.name: argument.default_value for argument in operator._schema.arguments}
+
+    def kernel(keys: Any, *given: Any) -> Any:
+        tensors = [t for t in given if isinstance(t, Tensor)]
+        if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
+            raise NotImplementedError(
+                f"evenorm::{name} has no forward mode without C++ operators: evenorm.torch.info() reports why they are "
+                "not in use. evenorm.torch's functions then use PyTorch's in forward mode."
+            )
+        with torch._C._AutoDispatchBelowAutograd():
+            results = operator.redispatch(keys & torch._C._after_autograd_keyset, *given)
+        if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
+            return results
+        return differentiate(results, {**defaults, **dict(zip(defaults, given, strict=False))})
+
+    _library.impl(name, kernel, "Autograd", with_keyset=True)
 
 
-def _register_forward(name: str, *places: str) -> None:
-    """Registers the derivative of a forward operator. `places` are the names of its arguments, in order."""
-    place = {argument: i for i, argument in enumerate(places)}
-    defaults = {"weight": None, "bias": None, "eps": 1e-5, "residual_scale": 1.0}
-    tensors = {a: i for a, i in place.items() if a in ("x", "residual", "weight", "bias")}
+class EvenormNorm(torch.autograd.Function):
+    """The derivative of the four forward operators."""
 
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        given = {**defaults, **dict(zip(places, inputs, strict=False))}  # PyTorch leaves trailing defaults out
+    @staticmethod
+    def forward(ctx, x, residual, weight, bias, norm, results):  # type: ignore[override]
+        """`norm` is (rms, normalized_shape, eps, residual_scale). `results` are y and, with a residual, the sum."""
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(output[1] if "residual" in place else given["x"], given["weight"])
-        ctx.shape, ctx.eps, ctx.scale = given["normalized_shape"], given["eps"], given["residual_scale"]
-        ctx.bias_dtype = None if given["bias"] is None else given["bias"].dtype
-        ctx.residual_dtype = given["residual"].dtype if "residual" in place else None
-        if "residual" in place and not any(ctx.needs_input_grad[:2]):
-            ctx.mark_non_differentiable(output[1])  # it depends on x and residual only
+        ctx.norm = norm
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        wants_dx = any(ctx.needs_input_grad[:2])
+        # dx needs the weight. Its type, which is dweight's, is needed if it differs from x's.
+        saved_weight = weight if wants_dx or (weight is not None and weight.dtype != x.dtype) else None
+        if residual is None:
+            ctx.save_for_backward(x, saved_weight)
+            return results[0]
+        ctx.residual_dtype = residual.dtype
+        ctx.save_for_backward(results[1], saved_weight)
+        if not wants_dx:
+            ctx.mark_non_differentiable(results[1])  # it depends on x and residual only
+        return results
 
-    def backward(ctx: Any, dy: Tensor | None, dsum: Tensor | None = None) -> tuple[Any, ...]:
-        found = _differentiate(ctx, dy, dsum, tensors)
-        if "residual" in place and found["x"] is not None:
-            dx = found["x"]
-            found["residual"] = (dx if ctx.scale == 1 else dx * ctx.scale).to(ctx.residual_dtype)
-        return tuple(found.get(argument) for argument in places[: len(ctx.needs_input_grad)])
+    @staticmethod
+    def backward(ctx, dy, dsum=None):  # type: ignore[override]
+        needs_x, needs_residual, needs_weight, needs_bias, _, _ = ctx.needs_input_grad
+        scale = ctx.norm[3]
+        dx = dweight = dbias = dresidual = None
+        if dy is None:
+            dx = dsum
+        else:
+            dx, dweight, dbias = _gradients(ctx, dy, dsum, [needs_x or needs_residual, needs_weight, needs_bias])
+        if needs_residual and dx is not None:
+            dresidual = (dx if scale == 1 else dx * scale).to(ctx.residual_dtype)
+        return dx if needs_x else None, dresidual, dweight, dbias, None, None
 
-    torch.library.register_autograd(f"evenorm::{name}", backward, setup_context=setup_context, lib=_library)
+
+def _gradients(ctx: Any, dy: Tensor, dsum: Tensor | None, mask: list[bool]) -> Any:
+    """Gradients of x, weight and bias; None where `mask` is False."""
+    rms, shape, eps, _ = ctx.norm
+    x, weight = ctx.saved_tensors
+    if torch.is_grad_enabled() or is_compiling() or not _core.are_plain(dy, dsum):
+        if rms:
+            results = (*_operators.rms_norm_backward(dy, x, shape, weight, eps, mask[:2], dsum), None)
+        else:
+            results = _operators.layer_norm_backward(dy, x, shape, weight, ctx.bias_dtype, eps, mask, dsum)
+        return [result if wanted else None for result, wanted in zip(results, mask, strict=True)]
+    dx, dweight, dbias = (wanted or None for wanted in mask)
+    if dweight and weight is None:
+        dweight = torch.empty(shape, dtype=x.dtype)
+    if dbias and (weight is None or weight.dtype != ctx.bias_dtype):
+        dbias = torch.empty(shape, dtype=ctx.bias_dtype)
+    return _core.write_backward(rms, dy, x, shape, weight, eps, dsum, dx, dweight, dbias)
 
 
-_register_forward("layer_norm", "x", "normalized_shape", "weight", "bias", "eps")
-_register_forward("rms_norm", "x", "normalized_shape", "weight", "eps")
-_register_forward("add_layer_norm", "x", "residual", "normalized_shape", "weight", "bias", "eps", "residual_scale")
-_register_forward("add_rms_norm", "x", "residual", "normalized_shape", "weight", "eps", "residual_scale")
+# Without the checks for functional transforms: eager calls have none, and the operators refuse them.
+_apply_norm = super(torch.autograd.Function, EvenormNorm).apply
+
+
+def _differentiate(results: Any, given: dict[str, Any]) -> Any:
+    norm = ("bias" not in given, given["normalized_shape"], given["eps"], given.get("residual_scale", 1.0))
+    residual = given.get("residual")
+    results = (results,) if residual is None else results
+    return _apply_norm(given["x"], residual, given["weight"], given.get("bias"), norm, results)
+
+
+for _name in ("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm"):
+    _register_autograd(_name, _differentiate)
 
 
 def _normalised(kind: str, x: Tensor, axes: list[int], eps: float) -> Tensor:
@@ -185,72 +229,42 @@ def _second_gradients(
     return [None if t is None else next(results) for t in leaves]
 
 
-def _register_backward(name: str, kind: str, eps_place: int) -> None:
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(inputs[0], inputs[1], inputs[3])
-        ctx.shape, ctx.eps, ctx.mask = inputs[2], inputs[eps_place], inputs[eps_place + 1]
-        ctx.count, ctx.dsum_dtype = len(inputs), inputs[-1].dtype if isinstance(inputs[-1], Tensor) else None
-
-    def backward(ctx: Any, *of: Tensor | None) -> tuple[Any, ...]:
-        asked = [o if wanted else None for o, wanted in zip(of, ctx.mask, strict=True)]
-        result: list[Any] = [None] * ctx.count
-        if any(o is not None for o in asked):
-            result[0], result[1], result[3] = _second_gradients(kind, ctx.saved_tensors, ctx.shape, ctx.eps, asked)
-        if ctx.dsum_dtype is not None and asked[0] is not None:
-            result[-1] = asked[0].to(ctx.dsum_dtype)
-        return tuple(result)
-
-    torch.library.register_autograd(f"evenorm::{name}", backward, setup_context=setup_context, lib=_library)
-
-
-_register_backward("layer_norm_backward", "layer", 5)
-_register_backward("rms_norm_backward", "rms", 4)
-
-
-# --- eager calls
-
-
-class _Norm(torch.autograd.Function):
-    """The derivative of an eager call, without the dispatcher."""
+class EvenormNormBackward(torch.autograd.Function):
+    """The derivative of the two backward operators."""
 
     @staticmethod
-    def forward(ctx, x, residual, weight, bias, norm, results):  # type: ignore[override]
-        """`norm` is (rms, normalized_shape, eps, residual_scale). `results` are y and, with a residual, the sum."""
+    def forward(ctx, dy, x, weight, dsum, norm, results):  # type: ignore[override]
+        """`norm` is (kind, normalized_shape, eps, output_mask)."""
         ctx.set_materialize_grads(False)
+        ctx.save_for_backward(dy, x, weight)
         ctx.norm = norm
-        ctx.bias_dtype = None if bias is None else bias.dtype
-        if residual is None:
-            ctx.save_for_backward(x, weight)
-            return results[0]
-        ctx.residual_dtype = residual.dtype
-        ctx.save_for_backward(results[1], weight)
-        if not any(ctx.needs_input_grad[:2]):
-            ctx.mark_non_differentiable(results[1])  # it depends on x and residual only
+        ctx.dsum_dtype = None if dsum is None else dsum.dtype
+        # Gradients that were not requested are empty and stay outside the graph.
+        ctx.mark_non_differentiable(*(r for r, wanted in zip(results, norm[3], strict=True) if not wanted))
         return results
 
     @staticmethod
-    def backward(ctx, dy, dsum=None):  # type: ignore[override]
-        needs_x, needs_residual, needs_weight, needs_bias, _, _ = ctx.needs_input_grad
-        rms, shape, eps, scale = ctx.norm
-        x, weight = ctx.saved_tensors
-        dx = dweight = dbias = None
-        if dy is None:
-            dx = dsum
-        elif torch.is_grad_enabled() or not _core.are_plain(dy, dsum):
-            ctx.shape, ctx.eps = shape, eps
-            places = {"x": 0, "residual": 1, "weight": 2, **({} if rms else {"bias": 3})}
-            found = _differentiate(ctx, dy, dsum, places)
-            dx, dweight, dbias = found["x"], found["weight"], found.get("bias")
-        else:
-            dx, dweight, dbias = needs_x or needs_residual or None, needs_weight or None, needs_bias or None
-            if needs_bias and (weight is None or weight.dtype != ctx.bias_dtype):
-                dbias = torch.empty(shape, dtype=ctx.bias_dtype)
-            dx, dweight, dbias = _core.write_backward(rms, dy, x, shape, weight, eps, dsum, dx, dweight, dbias)
-        dresidual = None
-        if needs_residual and dx is not None:
-            dresidual = (dx if scale == 1 else dx * scale).to(ctx.residual_dtype)
-        return dx if needs_x else None, dresidual, dweight, dbias, None, None
+    def backward(ctx, *of):  # type: ignore[override]
+        kind, shape, eps, _ = ctx.norm
+        first: list[Tensor | None] = [None, None, None]
+        if any(o is not None for o in of):
+            first = _second_gradients(kind, ctx.saved_tensors, shape, eps, of)
+        dsum = None if ctx.dsum_dtype is None or of[0] is None else of[0].to(ctx.dsum_dtype)
+        return *first, dsum, None, None
+
+
+def _differentiate_backward(results: Any, given: dict[str, Any]) -> Any:
+    kind = "layer" if "bias_dtype" in given else "rms"
+    norm = (kind, given["normalized_shape"], given["eps"], given["output_mask"])
+    apply = super(torch.autograd.Function, EvenormNormBackward).apply
+    return apply(given["dy"], given["x"], given["weight"], given["dsum"], norm, results)
+
+
+for _name in ("layer_norm_backward", "rms_norm_backward"):
+    _register_autograd(_name, _differentiate_backward)
+
+
+# --- eager calls
 
 
 _core.use_torch(
@@ -268,7 +282,7 @@ _core.use_torch(
         torch._C._is_tracing,
     ),
     forward_ad,
-    super(torch.autograd.Function, _Norm).apply,  # without the checks for transforms, of which there are none
+    _apply_norm,
     str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"),
 )
 

@@ -15,11 +15,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
+from torch.nn.parameter import is_lazy
 from torch.overrides import has_torch_function
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from . import _dtensors, _sharded_dtensors
 from ._operators import eager, native, operators
+from ._tracing import run_while_tracing
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _NORM_DEVICES = ("cpu", "meta")
@@ -46,6 +48,7 @@ def _is_supported(t: object) -> TypeGuard[Tensor]:
         and t.layout == torch.strided
         and t.dtype in _DTYPES
         and not t.is_nested
+        and not is_lazy(t)
         and not _has_rules(t)
     )
 
@@ -75,9 +78,10 @@ def has_overrides(*tensors: Tensor | None) -> bool:
     return not is_compiling() and any(t is not None and _override(type(t)) not in _NO_OVERRIDES for t in tensors)
 
 
+@run_while_tracing
 def _has_derivatives() -> bool:
     """False for forward mode and functional derivatives with operators registered in Python, which lack them."""
-    if native is not None or is_compiling():
+    if native is not None:
         return True
     levels = functorch.get_interpreter_stack() or []
     without = (functorch.TransformType.Vmap, functorch.TransformType.Functionalize)
@@ -93,7 +97,9 @@ def _is_norm(x: object, normalized_shape: object, eps: object, *parameters: obje
         return False
     axes = len(normalized_shape)
     shape = tuple(normalized_shape)
-    if not 0 < axes <= x.dim() or tuple(x.shape[-axes:]) != shape or any(size == 0 for size in shape):
+    if not 0 < axes <= x.dim() <= 64 or not all(isinstance(size, (int, torch.SymInt)) for size in shape):
+        return False
+    if tuple(x.shape[-axes:]) != shape or any(size == 0 for size in shape):
         return False
     fits = all(p is None or (_is_supported(p) and p.device == x.device and p.shape == shape) for p in parameters)
     return fits and 0 <= eps <= sys.float_info.max

@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
-from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch.utils._python_dispatch import _disable_current_modes
 
 
@@ -16,9 +15,18 @@ def contiguous_like(x: Tensor) -> Tensor:
 
 def rms_norm_like(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None) -> Tensor:
     """A contiguous tensor, or a channels-last one if x is channels-last, as PyTorch's RMS norm returns it."""
-    if guard_or_false(x.numel() == 0):
+    if _has_no_elements(x):
         return _rms_norm_without_elements(x, normalized_shape, weight)
     return torch.empty_like(x, memory_format=suggest_memory_format(x))
+
+
+def _has_no_elements(x: Tensor) -> bool:
+    size = x.numel()
+    if isinstance(size, int):
+        return size == 0
+    from torch.fx.experimental.symbolic_shapes import guard_or_false  # imports sympy, which takes a second
+
+    return guard_or_false(size == 0)
 
 
 def _rms_norm_without_elements(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None) -> Tensor:
