@@ -48,7 +48,7 @@ def _is_supported(t: object) -> TypeGuard[Tensor]:
         and t.layout == torch.strided
         and t.dtype in _DTYPES
         and not t.is_nested
-        and not is_lazy(t)
+        and (is_compiling() or not is_lazy(t))
         and not _has_rules(t)
     )
 
