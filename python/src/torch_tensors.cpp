@@ -301,30 +301,20 @@ void add_tensor_functions(nb::module_& m) {
   using H = nb::handle;
   const auto x = any("x"), residual = any("residual"), shape = any("normalized_shape"), weight = any("weight"),
              bias = any("bias"), eps = any("eps"), scale = any("residual_scale"), dsum = any("dsum"), dy = any("dy");
-  m.def(
-      "tensor_layer_norm",
-      [](H x, H shape, H weight, H bias, H eps) {
-        return as_any(tensor_norm({Kind::layer, x, kNone, shape, weight, bias, eps, kNone}));
-      },
-      x, shape, weight, bias, eps);
-  m.def(
-      "tensor_rms_norm",
-      [](H x, H shape, H weight, H eps) {
-        return as_any(tensor_norm({Kind::rms, x, kNone, shape, weight, kNone, eps, kNone}));
-      },
-      x, shape, weight, eps);
-  m.def(
-      "tensor_add_layer_norm",
-      [](H x, H residual, H shape, H weight, H bias, H eps, H scale) {
-        return as_any(tensor_norm({Kind::layer, x, residual, shape, weight, bias, eps, scale}));
-      },
-      x, residual, shape, weight, bias, eps, scale);
-  m.def(
-      "tensor_add_rms_norm",
-      [](H x, H residual, H shape, H weight, H eps, H scale) {
-        return as_any(tensor_norm({Kind::rms, x, residual, shape, weight, kNone, eps, scale}));
-      },
-      x, residual, shape, weight, eps, scale);
+  for (const Kind kind : {Kind::layer, Kind::rms}) {
+    m.def(
+        kind == Kind::layer ? "tensor_layer_norm" : "tensor_rms_norm",
+        [kind](H x, H shape, H weight, H bias, H eps) {
+          return as_any(tensor_norm({kind, x, kNone, shape, weight, bias, eps, kNone}));
+        },
+        x, shape, weight, bias, eps);
+    m.def(
+        kind == Kind::layer ? "tensor_add_layer_norm" : "tensor_add_rms_norm",
+        [kind](H x, H residual, H shape, H weight, H bias, H eps, H scale) {
+          return as_any(tensor_norm({kind, x, residual, shape, weight, bias, eps, scale}));
+        },
+        x, residual, shape, weight, bias, eps, scale);
+  }
   m.def(
       "write_norm",
       [](bool rms, H x, H residual, H shape, H weight, H bias, H eps, H scale, H y, H sum) {

@@ -15,9 +15,8 @@ namespace evenorm::python {
 //     residual_scale), and (y,) or (y, sum); its result is returned
 //   library: libtorch_cpu's path
 //
-// tensor_layer_norm(x, normalized_shape, weight, bias, eps), tensor_rms_norm(x, normalized_shape, weight, eps),
-// tensor_add_layer_norm(x, residual, normalized_shape, weight, bias, eps, residual_scale) and tensor_add_rms_norm(x,
-// residual, normalized_shape, weight, eps, residual_scale): y, or (y, sum). They return NotImplemented for what
+// tensor_layer_norm(x, normalized_shape, weight, bias, eps), tensor_add_layer_norm(x, residual, normalized_shape,
+// weight, bias, eps, residual_scale), and the same for rms: y, or (y, sum). They return NotImplemented for what
 // src/torch/eager.cpp does not take, either, for x that is not contiguous, and wherever the dispatcher may have
 // something to do.
 //

@@ -12,6 +12,7 @@ import torch.nn.utils.parametrize
 import torch.nn.utils.prune
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_cases import DTYPES, NAMES, assert_same_bits, bits, case, outputs
 from torch_look_alikes import C, made
@@ -28,14 +29,16 @@ def operator_calls(dtype=torch.float32):
     all_three, some = [True] * 3, [False, True, False]
     return {
         "layer_norm": [(x, [4, 6], w, b, 1e-3), (x, [6], None, None, 1e-3), (x.mT, [6, 4], w.mT, b.mT, 1e-3)],
-        "rms_norm": [(x, [4, 6], w, 1e-3), (x, [6], None, 1e-3), (x.mT, [6, 4], w.mT, 1e-3)],
+        "rms_norm": [(x, [4, 6], w, b, 1e-3), (x, [6], None, None, 1e-3), (x.mT, [6, 4], w.mT, None, 1e-3)],
         "add_layer_norm": [(x, r, [4, 6], w, b, 1e-3, 0.5), (x.mT, r.mT, [4], None, None, 1e-3, 1.0)],
-        "add_rms_norm": [(x, r, [4, 6], w, 1e-3, 0.5), (x.mT, r.mT, [4], None, 1e-3, 1.0)],
+        "add_rms_norm": [(x, r, [4, 6], w, b, 1e-3, 0.5), (x.mT, r.mT, [4], None, None, 1e-3, 1.0)],
         "layer_norm_backward": [
             (dy, x, [4, 6], w, dtype, 1e-3, all_three), (dy, x, [6], None, None, 1e-3, some),
             (dy, x, [4, 6], w, torch.float32, 1e-3, all_three, r),
         ],
-        "rms_norm_backward": [(dy, x, [4, 6], w, 1e-3, [True] * 2), (dy, x, [6], None, 1e-3, [True, False], r)],
+        "rms_norm_backward": [
+            (dy, x, [4, 6], w, dtype, 1e-3, all_three), (dy, x, [6], None, None, 1e-3, [True, False, False], r),
+        ],
     }  # fmt: skip
 
 
@@ -419,7 +422,7 @@ def test_strides_of_an_empty_rms_norm():
     compiled = torch.compile(evenorm.torch.RMSNorm(4), backend="aot_eager")
     assert compiled(x).stride() == (4, 4, 1)
     with FakeTensorMode() as mode:
-        fake = OPS.rms_norm(mode.from_tensor(x), [4], mode.from_tensor(torch.ones(4)), 1e-5)
+        fake = OPS.rms_norm(mode.from_tensor(x), [4], mode.from_tensor(torch.ones(4)), None, 1e-5)
         assert fake.stride() == (4, 4, 1)
 
 
@@ -490,3 +493,67 @@ def test_other_arguments_go_to_pytorch(name, x, shape, weight):
 
     found, expected = outcome(getattr(evenorm.torch, name)), outcome(getattr(F, name))
     assert torch.equal(found, expected) if isinstance(expected, torch.Tensor) else found == expected
+
+
+IMAGES = {"x": (2, 6, 3, 5), "residual": (2, 6, 3, 5), "weight": (6,), "bias": (6,)}
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_dim_normalises_these_axes(name, dtype):
+    """The bits of the norm of last axes, and gradients of each tensor, for channels first."""
+    x, residual, weight, bias = (torch.randn(size).to(dtype).requires_grad_() for size in IMAGES.values())
+    tensors = (x, residual) if name.startswith("add") else (x,)
+    norm = getattr(evenorm.torch, name)
+
+    def first(y):
+        return y[0] if isinstance(y, tuple) else y
+
+    def call(*tensors, **options):
+        if "layer" in name:
+            return first(norm(*tensors, (6,), weight, bias, **options))
+        return first(norm(*tensors, (6,), weight, bias=bias, **options))
+
+    for dim in (1, -3, (1,)):
+        found, expected = call(*tensors, dim=dim), call(*(t.movedim(1, -1) for t in tensors)).movedim(-1, 1)
+        assert torch.equal(found, expected)
+        leaves = (*tensors, weight, bias)
+        assert all(map(torch.equal, *(torch.autograd.grad(y.sin().sum(), leaves) for y in (found, expected))))
+
+
+def test_dim_of_several_axes():
+    x = torch.randn(2, 3, 4, 5)
+    found = evenorm.torch.layer_norm(x, (5, 3), dim=(3, 1))
+    assert torch.equal(found, evenorm.torch.layer_norm(x.permute(0, 2, 3, 1), (5, 3)).permute(0, 3, 1, 2))
+    with pytest.raises(IndexError, match="out of range"):
+        evenorm.torch.layer_norm(x, (3,), dim=4)
+    with pytest.raises(RuntimeError, match="normalized_shape"):
+        evenorm.torch.layer_norm(x, (4,), dim=1)
+
+
+@pytest.mark.parametrize("kind", ["LayerNorm", "RMSNorm"])
+def test_modules_with_dim_and_bias(kind):
+    module = getattr(evenorm.torch, kind)(6, bias=True, dim=1)
+    assert str(module).endswith("dim=1)") and [*module.state_dict()] == ["weight", "bias"]
+    torch.nn.init.normal_(module.weight), torch.nn.init.normal_(module.bias)
+    x = torch.randn(IMAGES["x"])
+    norm = evenorm.torch.layer_norm if kind == "LayerNorm" else evenorm.torch.rms_norm
+    expected = norm(x.movedim(1, -1), (6,), module.weight, bias=module.bias, eps=module.eps).movedim(-1, 1)
+    for own in (module, torch.compile(module, backend="aot_eager", fullgraph=True)):
+        assert torch.equal(own(x), expected)
+    module.reset_parameters()
+    assert not module.bias.any() and module.weight.eq(1).all()
+    parametrize.register_parametrization(module, "bias", torch.nn.Identity())
+    torch.nn.init.normal_(module.parametrizations.bias.original)
+    assert torch.equal(module(x), norm(x, (6,), module.weight, bias=module.bias, eps=module.eps, dim=1))
+
+
+def test_rms_norm_with_a_bias_rounds_once():
+    """In evenorm. PyTorch's function, which takes complex numbers, is followed by an addition."""
+    x, weight, bias = torch.randn(4, 64).bfloat16(), torch.randn(64), torch.randn(64)
+    wide = F.rms_norm(x.double(), (64,), weight.double(), torch.finfo(torch.float32).eps) + bias.double()
+    found = evenorm.torch.rms_norm(x, (64,), weight, bias=bias)
+    assert found.dtype == torch.bfloat16 and torch.equal(found, wide.bfloat16())
+    complex_x = torch.randn(4, 8, dtype=torch.complex64)
+    plain = F.rms_norm(complex_x, (8,), None, 1e-5)
+    assert torch.equal(evenorm.torch.rms_norm(complex_x, (8,), None, 1e-5, bias=torch.ones(8)), plain + 1)

@@ -55,15 +55,15 @@ def cases(dtype: torch.dtype, shape: tuple[int, ...] = (3, 4), axes: int = 1, ep
     def layer(x: Tensor, weight: Any = None, bias: Any = None) -> Tensor:
         return norm_by_formula(x, axes, weight, bias, eps, layer=True)
 
-    def rms(x: Tensor, weight: Any = None) -> Tensor:
-        return norm_by_formula(x, axes, weight, None, eps, layer=False)
+    def rms(x: Tensor, weight: Any = None, bias: Any = None) -> Tensor:
+        return norm_by_formula(x, axes, weight, bias, eps, layer=False)
 
     t = evenorm.torch
     x, residual, weight, bias = leaf(*shape), leaf(*shape), leaf(*normalized), leaf(*normalized)
     return [
         Case("layer", lambda x, w, b: t.layer_norm(x, normalized, w, b, eps), layer, (x, weight, bias)),
         Case("layer_plain", lambda x: t.layer_norm(x, normalized, eps=eps), layer, (x,)),
-        Case("rms", lambda x, w: t.rms_norm(x, normalized, w, eps), rms, (x, weight)),
+        Case("rms", lambda x, w, b: t.rms_norm(x, normalized, w, eps, bias=b), rms, (x, weight, bias)),
         Case("rms_plain", lambda x: t.rms_norm(x, normalized, eps=eps), rms, (x,)),
         Case("add_layer", lambda x, r, w, b: t.add_layer_norm(x, r, normalized, w, b, eps, 0.75), both(layer),
              (x, residual, weight, bias)),

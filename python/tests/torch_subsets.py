@@ -31,7 +31,7 @@ def functions() -> dict[str, tuple[Callable[..., Any], str]]:
     t, shape = evenorm.torch, (COLUMNS,)
     return {
         "layer": (lambda x, w, b: t.layer_norm(x, shape, w, b), "xwb"),
-        "rms": (lambda x, w: t.rms_norm(x, shape, w), "xw"),
+        "rms": (lambda x, w, b: t.rms_norm(x, shape, w, bias=b), "xwb"),
         "add_layer": (lambda x, r, w, b: t.add_layer_norm(x, r, shape, w, b, 1e-5, 0.75), "xrwb"),
         "add_rms": (lambda x, r, w: t.add_rms_norm(x, r, shape, w, 1e-6, 0.75), "xrw"),
     }
@@ -83,15 +83,13 @@ def of_operator(name: str, way: str, rows: tuple[int, ...], dtype: torch.dtype) 
     """Calls the backward operator with every mask, with and without a gradient of the sum."""
     kinds = "yxws"
     made, dims = tensors_of(kinds, rows, dtype, way)
-    count = 3 if name == "layer" else 2
-    for mask in itertools.product((False, True), repeat=count):
+    operator = getattr(torch.ops.evenorm, f"{name}_norm_backward")
+    for mask in itertools.product((False, True), repeat=3):
         for with_sum in (False, True):
 
             def call(dy, x, w, s, mask=mask, with_sum=with_sum):
                 of_sum = s if with_sum else None
-                if name == "layer":
-                    return torch.ops.evenorm.layer_norm_backward(dy, x, [COLUMNS], w, torch.float32, 1e-5, mask, of_sum)
-                return torch.ops.evenorm.rms_norm_backward(dy, x, [COLUMNS], w, 1e-5, mask, of_sum)
+                return operator(dy, x, [COLUMNS], w, torch.float32, 1e-5, mask, of_sum)
 
             torch._dynamo.reset()
             if way.startswith("vmapped"):

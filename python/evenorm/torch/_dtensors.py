@@ -22,7 +22,7 @@ _RESULTS = {
     "add_layer_norm": ("y", "sum"),
     "add_rms_norm": ("y", "sum"),
     "layer_norm_backward": ("dx", "dweight", "dbias"),
-    "rms_norm_backward": ("dx", "dweight"),
+    "rms_norm_backward": ("dx", "dweight", "dbias"),
 }
 
 

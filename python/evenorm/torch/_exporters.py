@@ -39,9 +39,14 @@ def _layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     return _one_type(torch.ops.aten.layer_norm.default, x, normalized_shape, [weight, bias], eps).contiguous()
 
 
+def _pytorchs_rms_norm(x, normalized_shape, weight, bias, eps):
+    y = torch.ops.aten.rms_norm.default(x, normalized_shape, weight, eps)
+    return y if bias is None else y + bias
+
+
 @register_decomposition(operators.rms_norm.default)
-def _rms_norm(x, normalized_shape, weight=None, eps=1e-5):
-    y = _one_type(torch.ops.aten.rms_norm.default, x, normalized_shape, [weight], eps)
+def _rms_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    y = _one_type(_pytorchs_rms_norm, x, normalized_shape, [weight, bias], eps)
     return y.contiguous(memory_format=suggest_memory_format(x))
 
 
@@ -52,9 +57,9 @@ def _add_layer_norm(x, residual, normalized_shape, weight=None, bias=None, eps=1
 
 
 @register_decomposition(operators.add_rms_norm.default)
-def _add_rms_norm(x, residual, normalized_shape, weight=None, eps=1e-5, residual_scale=1.0):
+def _add_rms_norm(x, residual, normalized_shape, weight=None, bias=None, eps=1e-5, residual_scale=1.0):
     s = _sum(x, residual, residual_scale)
-    return _rms_norm(s, normalized_shape, weight, eps), s
+    return _rms_norm(s, normalized_shape, weight, bias, eps), s
 
 
 def _sum(x: Tensor, residual: Tensor, residual_scale: float) -> Tensor:

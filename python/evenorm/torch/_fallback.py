@@ -8,6 +8,7 @@ see.
 
 from __future__ import annotations
 
+import functools
 import math
 import pathlib
 from collections.abc import Callable, Sequence
@@ -24,77 +25,48 @@ from ._results import contiguous_like, gradients, rms_norm_like
 
 _library = torch.library.Library("evenorm", "DEF")
 
-_SCHEMAS = (
-    "layer_norm(Tensor x, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-5) -> Tensor",
-    "rms_norm(Tensor x, SymInt[] normalized_shape, Tensor? weight=None, float eps=1e-5) -> Tensor",
-    "add_layer_norm(Tensor x, Tensor residual, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None,"
-    " float eps=1e-5, float residual_scale=1.0) -> (Tensor y, Tensor sum)",
-    "add_rms_norm(Tensor x, Tensor residual, SymInt[] normalized_shape, Tensor? weight=None, float eps=1e-5,"
-    " float residual_scale=1.0) -> (Tensor y, Tensor sum)",
-    "layer_norm_backward(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? weight, ScalarType? bias_dtype,"
-    " float eps, bool[3] output_mask, Tensor? dsum=None) -> (Tensor dx, Tensor dweight, Tensor dbias)",
-    "rms_norm_backward(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? weight, float eps,"
-    " bool[2] output_mask, Tensor? dsum=None) -> (Tensor dx, Tensor dweight)",
-)
-for _schema in _SCHEMAS:
-    _library.define(_schema)
+_KINDS = {"layer_norm": False, "rms_norm": True}  # the norms' names, and the `rms` of evenorm._core
+_PARAMETERS = "Tensor? weight=None, Tensor? bias=None, float eps=1e-5"
 _operators = torch.ops.evenorm
 
 
 # --- on the CPU
 
 
-def _norm(rms, x, residual, normalized_shape, weight, bias, eps, residual_scale, y, sum=None):
-    _core.write_norm(rms, x, residual, normalized_shape, weight, bias, eps, residual_scale, y, sum)
-    return y if sum is None else (y, sum)
+def _register_kernels(name: str, rms: bool) -> None:
+    def norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+        y = rms_norm_like(x, normalized_shape, weight) if rms else contiguous_like(x)
+        _core.write_norm(rms, x, None, normalized_shape, weight, bias, eps, 1.0, y, None)
+        return y
+
+    def add_norm(x, residual, normalized_shape, weight=None, bias=None, eps=1e-5, residual_scale=1.0):
+        x, residual = x.contiguous(), residual.contiguous()  # the fused forms need dense rows
+        y, sum = contiguous_like(x), contiguous_like(x)
+        _core.write_norm(rms, x, residual, normalized_shape, weight, bias, eps, residual_scale, y, sum)
+        return y, sum
+
+    def backward(dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum=None):
+        results = gradients(x, normalized_shape, weight, bias_dtype, output_mask)
+        wanted = (result if is_wanted else None for result, is_wanted in zip(results, output_mask, strict=True))
+        _core.write_backward(rms, dy, x, normalized_shape, weight, eps, dsum, *wanted)
+        return results
+
+    _library.define(f"{name}(Tensor x, SymInt[] normalized_shape, {_PARAMETERS}) -> Tensor")
+    _library.define(
+        f"add_{name}(Tensor x, Tensor residual, SymInt[] normalized_shape, {_PARAMETERS}, float residual_scale=1.0)"
+        " -> (Tensor y, Tensor sum)"
+    )
+    _library.define(
+        f"{name}_backward(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? weight, ScalarType? bias_dtype,"
+        " float eps, bool[3] output_mask, Tensor? dsum=None) -> (Tensor dx, Tensor dweight, Tensor dbias)"
+    )
+    _library.impl(name, norm, "CPU")
+    _library.impl(f"add_{name}", add_norm, "CPU")
+    _library.impl(f"{name}_backward", backward, "CPU")
 
 
-def _layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    return _norm(False, x, None, normalized_shape, weight, bias, eps, 1.0, contiguous_like(x))
-
-
-def _rms_norm(x, normalized_shape, weight=None, eps=1e-5):
-    return _norm(True, x, None, normalized_shape, weight, None, eps, 1.0, rms_norm_like(x, normalized_shape, weight))
-
-
-def _add_norm(rms, x, residual, normalized_shape, weight, bias, eps, residual_scale):
-    x, residual = x.contiguous(), residual.contiguous()  # the fused forms need dense rows
-    y, sum = contiguous_like(x), contiguous_like(x)
-    return _norm(rms, x, residual, normalized_shape, weight, bias, eps, residual_scale, y, sum)
-
-
-def _add_layer_norm(x, residual, normalized_shape, weight=None, bias=None, eps=1e-5, residual_scale=1.0):
-    return _add_norm(False, x, residual, normalized_shape, weight, bias, eps, residual_scale)
-
-
-def _add_rms_norm(x, residual, normalized_shape, weight=None, eps=1e-5, residual_scale=1.0):
-    return _add_norm(True, x, residual, normalized_shape, weight, None, eps, residual_scale)
-
-
-def _backward(rms, dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum):
-    results = gradients(x, normalized_shape, weight, bias_dtype, output_mask)
-    dx, dweight, *dbias = (r if wanted else None for r, wanted in zip(results, output_mask, strict=True))
-    _core.write_backward(rms, dy, x, normalized_shape, weight, eps, dsum, dx, dweight, *(dbias or [None]))
-    return results
-
-
-def _layer_norm_backward(dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum=None):
-    return _backward(False, dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum)
-
-
-def _rms_norm_backward(dy, x, normalized_shape, weight, eps, output_mask, dsum=None):
-    return _backward(True, dy, x, normalized_shape, weight, None, eps, output_mask, dsum)
-
-
-for _name, _function in {
-    "layer_norm": _layer_norm,
-    "rms_norm": _rms_norm,
-    "add_layer_norm": _add_layer_norm,
-    "add_rms_norm": _add_rms_norm,
-    "layer_norm_backward": _layer_norm_backward,
-    "rms_norm_backward": _rms_norm_backward,
-}.items():
-    _library.impl(_name, _function, "CPU")
+for _name, _rms in _KINDS.items():
+    _register_kernels(_name, _rms)
 
 
 # --- derivatives
@@ -164,10 +136,8 @@ def _gradients(ctx: Any, dy: Tensor, dsum: Tensor | None, mask: list[bool]) -> A
     rms, shape, eps, _ = ctx.norm
     x, weight = ctx.saved_tensors
     if torch.is_grad_enabled() or is_compiling() or not _core.are_plain(dy, dsum):
-        if rms:
-            results = (*_operators.rms_norm_backward(dy, x, shape, weight, eps, mask[:2], dsum), None)
-        else:
-            results = _operators.layer_norm_backward(dy, x, shape, weight, ctx.bias_dtype, eps, mask, dsum)
+        operator = _operators.rms_norm_backward if rms else _operators.layer_norm_backward
+        results = operator(dy, x, shape, weight, ctx.bias_dtype, eps, mask, dsum)
         return [result if wanted else None for result, wanted in zip(results, mask, strict=True)]
     dx, dweight, dbias = (wanted or None for wanted in mask)
     if dweight and weight is None:
@@ -181,33 +151,29 @@ def _gradients(ctx: Any, dy: Tensor, dsum: Tensor | None, mask: list[bool]) -> A
 _apply_norm = super(torch.autograd.Function, EvenormNorm).apply
 
 
-def _differentiate(results: Any, given: dict[str, Any]) -> Any:
-    norm = ("bias" not in given, given["normalized_shape"], given["eps"], given.get("residual_scale", 1.0))
+def _differentiate(rms: bool, results: Any, given: dict[str, Any]) -> Any:
+    norm = (rms, given["normalized_shape"], given["eps"], given.get("residual_scale", 1.0))
     residual = given.get("residual")
     results = (results,) if residual is None else results
-    return _apply_norm(given["x"], residual, given["weight"], given.get("bias"), norm, results)
+    return _apply_norm(given["x"], residual, given["weight"], given["bias"], norm, results)
 
 
-for _name in ("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm"):
-    _register_autograd(_name, _differentiate)
-
-
-def _normalised(kind: str, x: Tensor, axes: list[int], eps: float) -> Tensor:
+def _normalised(rms: bool, x: Tensor, axes: list[int], eps: float) -> Tensor:
     """The normalised rows in float64, for any magnitude of x. See Rows in python/src/torch/formulas.cpp."""
-    if kind == "layer":
+    if not rms:
         low, high = x.detach().amin(axes, keepdim=True), x.detach().amax(axes, keepdim=True)
         x = x - torch.where(low == high, low, low / 2 + high / 2)
     size = x.detach().abs().amax(axes, keepdim=True).clamp_min(math.sqrt(eps))
     is_zero = size == 0
     scale = size.masked_fill(is_zero, 1).clamp_min(torch.finfo(torch.float64).tiny).log2().floor().neg().exp2()
     x = x * scale
-    centred = x - x.mean(axes, keepdim=True) if kind == "layer" else x
+    centred = x - x.mean(axes, keepdim=True) if not rms else x
     z = centred.square().mean(axes, keepdim=True) + eps * scale * scale
     return centred * z.masked_fill(is_zero, 1).rsqrt().masked_fill(is_zero, 0)
 
 
 def _second_gradients(
-    kind: str, inputs: tuple[Tensor, Tensor, Tensor | None], shape: Sequence[int], eps: float, of: Sequence[Any]
+    rms: bool, inputs: tuple[Tensor, Tensor, Tensor | None], shape: Sequence[int], eps: float, of: Sequence[Any]
 ) -> list[Tensor | None]:
     """The gradients of <of, (dx, dweight, dbias)> with respect to dy, x and weight."""
     keep = torch.is_grad_enabled()
@@ -218,9 +184,8 @@ def _second_gradients(
         scale = x.new_ones(shape).requires_grad_() if weight is None else weight
         shift = x.new_zeros(shape).requires_grad_()
         axes = list(range(-len(shape), 0))
-        y = _normalised(kind, x, axes, eps) * scale + shift
-        wanted = (x, scale, shift) if kind == "layer" else (x, scale)
-        first = torch.autograd.grad(y, wanted, dy, create_graph=True)
+        y = _normalised(rms, x, axes, eps) * scale + shift
+        first = torch.autograd.grad(y, (x, scale, shift), dy, create_graph=True)
         pairs = [(f, o.double()) for f, o in zip(first, of, strict=True) if o is not None]
         into = [t for t in leaves if t is not None]
         outputs, given = zip(*pairs, strict=True)
@@ -234,7 +199,7 @@ class EvenormNormBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, dy, x, weight, dsum, norm, results):  # type: ignore[override]
-        """`norm` is (kind, normalized_shape, eps, output_mask)."""
+        """`norm` is (rms, normalized_shape, eps, output_mask)."""
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(dy, x, weight)
         ctx.norm = norm
@@ -245,23 +210,24 @@ class EvenormNormBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *of):  # type: ignore[override]
-        kind, shape, eps, _ = ctx.norm
+        rms, shape, eps, _ = ctx.norm
         first: list[Tensor | None] = [None, None, None]
         if any(o is not None for o in of):
-            first = _second_gradients(kind, ctx.saved_tensors, shape, eps, of)
+            first = _second_gradients(rms, ctx.saved_tensors, shape, eps, of)
         dsum = None if ctx.dsum_dtype is None or of[0] is None else of[0].to(ctx.dsum_dtype)
         return *first, dsum, None, None
 
 
-def _differentiate_backward(results: Any, given: dict[str, Any]) -> Any:
-    kind = "layer" if "bias_dtype" in given else "rms"
-    norm = (kind, given["normalized_shape"], given["eps"], given["output_mask"])
+def _differentiate_backward(rms: bool, results: Any, given: dict[str, Any]) -> Any:
+    norm = (rms, given["normalized_shape"], given["eps"], given["output_mask"])
     apply = super(torch.autograd.Function, EvenormNormBackward).apply
     return apply(given["dy"], given["x"], given["weight"], given["dsum"], norm, results)
 
 
-for _name in ("layer_norm_backward", "rms_norm_backward"):
-    _register_autograd(_name, _differentiate_backward)
+for _name, _rms in _KINDS.items():
+    _register_autograd(_name, functools.partial(_differentiate, _rms))
+    _register_autograd(f"add_{_name}", functools.partial(_differentiate, _rms))
+    _register_autograd(f"{_name}_backward", functools.partial(_differentiate_backward, _rms))
 
 
 # --- eager calls

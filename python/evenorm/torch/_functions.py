@@ -137,21 +137,41 @@ def _call(operator: Any, *arguments: Any) -> Any:
         return NotImplemented
 
 
+def _accepts(rms: bool, x: Any, shape: Any, weight: Any, bias: Any, eps: Any) -> bool:
+    """True if evenorm normalises x. RMS norm has a default eps, and its parameters may have any type."""
+    if not _is_norm(x, shape, 0.0 if rms and eps is None else eps, weight, bias):
+        return False
+    return rms or _has_parameter_types(x, weight, bias)
+
+
+def _pytorchs(rms: bool, x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: Any) -> Tensor:
+    if not rms:
+        return F.layer_norm(x, shape, weight, bias, eps)
+    y = F.rms_norm(x, shape, weight, eps)
+    return y if bias is None else (y + bias).to(y.dtype)
+
+
 def _norm(rms: bool, x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float | None) -> Tensor:
     """Normalises tensors that are not plain, by evenorm's operator, by the sharded norm, or by PyTorch's function."""
-    parameters: Any = (weight,) if rms else (weight, bias)
-    if _is_norm(x, shape, 0.0 if rms and eps is None else eps, *parameters) and (
-        rms or _has_parameter_types(x, weight, bias)
-    ):
+    if _accepts(rms, x, shape, weight, bias, eps):
         number: Any = _default_eps(x) if rms and eps is None else eps
-        axis = _sharded_dtensors.mesh_axis_of_columns(x, shape, *parameters)
+        axis = _sharded_dtensors.mesh_axis_of_columns(x, shape, weight, bias)
         if axis is not None:
             return _sharded_dtensors.norm(x, weight, bias, number, rms, axis)
-        y = _call(operators.rms_norm if rms else operators.layer_norm, x, shape, *parameters, number)
+        y = _call(operators.rms_norm if rms else operators.layer_norm, x, shape, weight, bias, number)
         if y is not NotImplemented:
             return y  # type: ignore[no-any-return]
-    norm: Callable[..., Tensor] = F.rms_norm if rms else F.layer_norm
-    return norm(x, shape, *parameters, eps)
+    return _pytorchs(rms, x, shape, weight, bias, eps)
+
+
+def _along(dim: int | Sequence[int], norm: Callable[..., Any], *tensors: Tensor) -> Any:
+    """Calls norm(*tensors) with the axes `dim` of tensors last, and moves the axes of its results back."""
+    axes = (dim,) if isinstance(dim, int) else tuple(dim)
+    last = tuple(range(-len(axes), 0))
+    results = norm(*(t.movedim(axes, last) for t in tensors))
+    if isinstance(results, Tensor):
+        return results.movedim(last, axes)
+    return tuple(result.movedim(last, axes) for result in results)
 
 
 def layer_norm(
@@ -160,6 +180,8 @@ def layer_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
+    *,
+    dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Layer norm over the trailing axes: torch.nn.functional.layer_norm, more accurate and faster on CPUs.
 
@@ -169,6 +191,8 @@ def layer_norm(
         weight, bias: tensors of shape `normalized_shape` and of input's type, or float32 with a 16-bit input. None: 1
             and 0.
         eps: added to the (biased) variance.
+        dim: the axes to normalise together, instead of the trailing ones. `normalized_shape` has their sizes. The result
+            is then contiguous with these axes last: for images and dim=1, channels-last.
 
     Returns:
         A contiguous tensor of input's shape and type. A row has the same bits in any batch, for any number of threads,
@@ -179,6 +203,8 @@ def layer_norm(
     >>> layer_norm(torch.tensor([[4.0, 2.0, 8.0]]), (3,))
     tensor([[-0.2673, -1.0690,  1.3363]])
     """
+    if dim is not None:
+        return _along(dim, lambda x: layer_norm(x, normalized_shape, weight, bias, eps), input)  # type: ignore[no-any-return]
     if not is_compiling():
         y = eager.layer_norm(input, normalized_shape, weight, bias, eps)
         if y is not NotImplemented:
@@ -187,13 +213,19 @@ def layer_norm(
 
 
 def rms_norm(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+    *,
+    bias: Tensor | None = None,
+    dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """RMS norm over the trailing axes: torch.nn.functional.rms_norm in one pass, and more accurate.
 
     Args:
-        input, normalized_shape: as in `layer_norm`.
-        weight: a tensor of shape `normalized_shape` and of any type that input may have. None: 1.
+        input, normalized_shape, dim: as in `layer_norm`.
+        weight, bias: tensors of shape `normalized_shape` and of any type that input may have. None: 1 and 0.
         eps: added to the mean of squares. None: the machine epsilon of float64 for a float64 input, else of float32.
 
     Returns:
@@ -202,11 +234,13 @@ def rms_norm(
     >>> rms_norm(torch.tensor([[3.0, 4.0]]), (2,), eps=0.0)
     tensor([[0.8485, 1.1314]])
     """
+    if dim is not None:
+        return _along(dim, lambda x: rms_norm(x, normalized_shape, weight, eps, bias=bias), input)  # type: ignore[no-any-return]
     if not is_compiling():
-        y = eager.rms_norm(input, normalized_shape, weight, eps)
+        y = eager.rms_norm(input, normalized_shape, weight, bias, eps)
         if y is not NotImplemented:
             return y  # type: ignore[no-any-return]
-    return _norm(True, input, normalized_shape, weight, None, eps)
+    return _norm(True, input, normalized_shape, weight, bias, eps)
 
 
 def _broadcast(input: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
@@ -235,20 +269,16 @@ def _add_norm(
     if isinstance(scale, int):
         float(scale)  # raises OverflowError for an int that no float holds, as PyTorch's functions do for eps
     x, residual = _broadcast(x, residual)
-    parameters: Any = (weight,) if rms else (weight, bias)
-    if (
-        _is_norm(x, shape, 0.0 if rms and eps is None else eps, *parameters)
-        and (rms or _has_parameter_types(x, weight, bias))
-        and _can_add(x, residual)
-    ):
+    if _accepts(rms, x, shape, weight, bias, eps) and _can_add(x, residual):
         number: Any = _default_eps(x) if rms and eps is None else eps
         operator = operators.add_rms_norm if rms else operators.add_layer_norm
-        both = _call(operator, x, residual, shape, *parameters, number, scale)
+        both = _call(operator, x, residual, shape, weight, bias, number, scale)
         if both is not NotImplemented:
             return both  # type: ignore[no-any-return]
     s = (x + scale * residual).to(_dtype(x))
-    norm: Callable[..., Tensor] = rms_norm if rms else layer_norm
-    return norm(s, shape, *parameters, eps), s
+    if rms:
+        return rms_norm(s, shape, weight, eps, bias=bias), s
+    return layer_norm(s, shape, weight, bias, eps), s
 
 
 def add_layer_norm(
@@ -259,13 +289,15 @@ def add_layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     residual_scale: float = 1.0,
+    *,
+    dim: int | Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Layer norm of s = input + residual_scale * residual, in one pass forward and backward. Returns the norm and s.
 
     Args:
         residual: a tensor of any type that input may have. Its shape broadcasts with input's, as in input + residual.
         residual_scale: a finite number.
-        input, normalized_shape, weight, bias, eps: as in `layer_norm`.
+        input, normalized_shape, weight, bias, eps, dim: as in `layer_norm`.
 
     Returns:
         (layer_norm(s), s), both contiguous and of input's type. s is rounded once, before it is normalised.
@@ -276,6 +308,10 @@ def add_layer_norm(
     >>> y
     tensor([0., 0., 0.])
     """
+    if dim is not None:
+        input, residual = _broadcast(input, residual)
+        options = normalized_shape, weight, bias, eps, residual_scale
+        return _along(dim, lambda x, r: add_layer_norm(x, r, *options), input, residual)  # type: ignore[no-any-return]
     if not is_compiling():
         both = eager.add_layer_norm(input, residual, normalized_shape, weight, bias, eps, residual_scale)
         if both is not NotImplemented:
@@ -290,6 +326,9 @@ def add_rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
     residual_scale: float = 1.0,
+    *,
+    bias: Tensor | None = None,
+    dim: int | Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """RMS norm of s = input + residual_scale * residual, in one pass. See `add_layer_norm` and `rms_norm`.
 
@@ -299,8 +338,12 @@ def add_rms_norm(
     >>> y
     tensor([0.8485, 1.1314])
     """
+    if dim is not None:
+        input, residual = _broadcast(input, residual)
+        options = normalized_shape, weight, eps, residual_scale
+        return _along(dim, lambda x, r: add_rms_norm(x, r, *options, bias=bias), input, residual)  # type: ignore[no-any-return]
     if not is_compiling():
-        both = eager.add_rms_norm(input, residual, normalized_shape, weight, eps, residual_scale)
+        both = eager.add_rms_norm(input, residual, normalized_shape, weight, bias, eps, residual_scale)
         if both is not NotImplemented:
             return both  # type: ignore[no-any-return]
-    return _add_norm(True, input, residual, normalized_shape, weight, None, eps, residual_scale)
+    return _add_norm(True, input, residual, normalized_shape, weight, bias, eps, residual_scale)

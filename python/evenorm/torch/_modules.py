@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -28,8 +29,9 @@ class LayerNorm(torch.nn.LayerNorm):
         elementwise_affine (bool): whether there is a weight, and a bias unless `bias` is False.
         bias (bool): if False, there is no bias.
         device, dtype: of the parameters.
+        dim (int or sequence of int): the axes to normalise, instead of the trailing ones (see `layer_norm`).
 
-    Shapes: (*, normalized_shape) to the same. Checkpoints of torch.nn.LayerNorm load into this class and vice versa.
+    Shapes: (*, normalized_shape) to the same, without `dim`. Checkpoints of torch.nn.LayerNorm load into this class and vice versa.
 
     >>> norm = LayerNorm(3)
     >>> norm
@@ -39,6 +41,14 @@ class LayerNorm(torch.nn.LayerNorm):
     """
 
     __prepare_scriptable__ = no_torchscript
+    dim: int | Sequence[int] | None = None
+
+    def __init__(self, *args: Any, dim: int | Sequence[int] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.dim = dim
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + ("" if self.dim is None else f", dim={self.dim}")
 
     def forward(self, input: Tensor) -> Tensor:
         # self.weight would find it through an AttributeError in __getattr__, which takes longer than a row. get() would
@@ -46,7 +56,7 @@ class LayerNorm(torch.nn.LayerNorm):
         own = self._parameters
         weight = own["weight"] if "weight" in own else self.weight  # noqa: SIM401
         bias = own["bias"] if "bias" in own else self.bias  # noqa: SIM401
-        return layer_norm(input, self.normalized_shape, weight, bias, self.eps)
+        return layer_norm(input, self.normalized_shape, weight, bias, self.eps, dim=self.dim)
 
 
 class RMSNorm(torch.nn.RMSNorm):
@@ -56,16 +66,37 @@ class RMSNorm(torch.nn.RMSNorm):
         normalized_shape (int or sequence of int): the sizes of the trailing axes to normalise together.
         eps (float or None): added to the mean of squares. None: the machine epsilon of float64 if x is float64, else of
             float32.
-        elementwise_affine (bool): whether there is a weight.
-        device, dtype: of the weight.
+        elementwise_affine (bool): whether there is a weight, and with `bias` a bias.
+        device, dtype: of the parameters.
+        bias (bool): whether a bias is added, which torch.nn.RMSNorm does not have.
+        dim (int or sequence of int): the axes to normalise, instead of the trailing ones (see `layer_norm`).
 
     >>> RMSNorm(2, eps=0.0)(torch.tensor([[3.0, 4.0]]))
     tensor([[0.8485, 1.1314]], grad_fn=<EvenormRmsNormBackward>)
     """
 
     __prepare_scriptable__ = no_torchscript
+    dim: int | Sequence[int] | None = None
+    _has_bias = False  # torch.nn.RMSNorm has none, nor has one that was converted
+
+    def __init__(self, *args: Any, bias: bool = False, dim: int | Sequence[int] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.dim = dim
+        self._has_bias = bias and self.elementwise_affine
+        if self._has_bias:
+            self.bias = torch.nn.Parameter(torch.zeros_like(self.weight))
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        if self._has_bias:
+            torch.nn.init.zeros_(self.bias)
+
+    def extra_repr(self) -> str:
+        bias = ", bias=True" if self._has_bias else ""
+        return super().extra_repr() + bias + ("" if self.dim is None else f", dim={self.dim}")
 
     def forward(self, x: Tensor) -> Tensor:
         own = self._parameters  # as in LayerNorm
         weight = own["weight"] if "weight" in own else self.weight  # noqa: SIM401
-        return rms_norm(x, self.normalized_shape, weight, self.eps)
+        bias = self.bias if self._has_bias else None
+        return rms_norm(x, self.normalized_shape, weight, self.eps, bias=bias, dim=self.dim)

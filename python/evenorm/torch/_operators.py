@@ -71,7 +71,7 @@ def _(x, normalized_shape, weight=None, bias=None, eps=1e-5):
 
 
 @torch.library.register_fake("evenorm::rms_norm")
-def _(x, normalized_shape, weight=None, eps=1e-5):
+def _(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     _check_norm(x, normalized_shape)
     return rms_norm_like(x, normalized_shape, weight)
 
@@ -84,13 +84,9 @@ def _(x, residual, normalized_shape, *parameters, **options):
 
 
 @torch.library.register_fake("evenorm::layer_norm_backward")
+@torch.library.register_fake("evenorm::rms_norm_backward")
 def _(dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum=None):
     return gradients(x, normalized_shape, weight, bias_dtype, output_mask)
-
-
-@torch.library.register_fake("evenorm::rms_norm_backward")
-def _(dy, x, normalized_shape, weight, eps, output_mask, dsum=None):
-    return gradients(x, normalized_shape, weight, None, output_mask)
 
 
 def info() -> dict[str, str]:

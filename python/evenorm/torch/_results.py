@@ -47,10 +47,10 @@ def gradients(
     bias_dtype: torch.dtype | None,
     mask: Sequence[bool],
 ) -> tuple[Tensor, ...]:
-    """Gradients of x, weight and, if `mask` has three elements, bias. Those not requested are empty."""
+    """Gradients of x, weight and bias. Those not requested are empty."""
     dtypes = (x.dtype, x.dtype if weight is None else weight.dtype, bias_dtype or x.dtype)
     shapes = (x.shape, normalized_shape, normalized_shape)
     return tuple(
         x.new_empty(shape, dtype=dtype) if wanted else x.new_empty(0)
-        for shape, dtype, wanted in zip(shapes, dtypes, mask, strict=False)
+        for shape, dtype, wanted in zip(shapes, dtypes, mask, strict=True)
     )

@@ -64,9 +64,7 @@ def _register(name: str, rows: tuple[int, ...], parameters: tuple[int, ...], mas
     torch.library.register_vmap(op, rule)
 
 
-_register("layer_norm", rows=(0,), parameters=(2, 3))
-_register("rms_norm", rows=(0,), parameters=(2,))
-_register("add_layer_norm", rows=(0, 1), parameters=(3, 4))
-_register("add_rms_norm", rows=(0, 1), parameters=(3,))
-_register("layer_norm_backward", rows=(0, 1, 7), parameters=(3,), mask=6)
-_register("rms_norm_backward", rows=(0, 1, 6), parameters=(3,), mask=5)
+for _norm in ("layer_norm", "rms_norm"):
+    _register(_norm, rows=(0,), parameters=(2, 3))
+    _register(f"add_{_norm}", rows=(0, 1), parameters=(3, 4))
+    _register(f"{_norm}_backward", rows=(0, 1, 7), parameters=(3,), mask=6)

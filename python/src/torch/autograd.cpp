@@ -41,13 +41,8 @@ Gradients run_backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArray
     return cpu_norm_backward(kind, dy, x, shape, weight, bias_dtype, eps, mask, dsum, statistics);
   }
   Gradients result;
-  if (kind == Kind::layer) {
-    std::tie(result.dx, result.dweight, result.dbias) =
-        layer_norm_backward_operator().call(dy, x, shape, weight, bias_dtype, eps, mask, dsum);
-  } else {
-    std::tie(result.dx, result.dweight) =
-        rms_norm_backward_operator().call(dy, x, shape, weight, eps, {mask[0], mask[1]}, dsum);
-  }
+  std::tie(result.dx, result.dweight, result.dbias) =
+      norm_backward_operator(kind).call(dy, x, shape, weight, bias_dtype, eps, mask, dsum);
   if (!mask[0]) result.dx = Tensor();
   if (!mask[1]) result.dweight = Tensor();
   if (!mask[2]) result.dbias = Tensor();
@@ -63,7 +58,7 @@ struct NormNode : ad::TraceableFunction {
   double eps = 0;
   ad::SavedVariable x, weight;
 
-  Norm norm() const { return {kind, shape.size(), eps}; }
+  Norm settings() const { return {kind, shape.size(), eps}; }
 
   void release_variables() override {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -180,8 +175,8 @@ struct NormBackwardBackward final : NormNode {
 
   ad::variable_list apply(ad::variable_list&& grads) override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const Gradients of = {grads[0], grads[1], grads.size() > 2 ? grads[2] : Tensor()};
-    const SecondGradients second = double_backward(norm(), dy.unpack(), x.unpack(), weight.unpack(), of);
+    const Gradients of = {grads[0], grads[1], grads[2]};
+    const SecondGradients second = double_backward(settings(), dy.unpack(), x.unpack(), weight.unpack(), of);
     ad::variable_list result(num_outputs());
     if (task_should_compute_output(0)) result[0] = second.dy;
     if (task_should_compute_output(1)) result[1] = second.x;
@@ -230,8 +225,9 @@ Tensor* place_for_statistics(NormBackward* node, const Tensor& x, SymIntArrayRef
   return wanted && keeps_statistics(x, shape, weight, bias) ? &node->statistics : nullptr;
 }
 
-Tensor forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
-               const OptionalTensor& bias, double eps) {
+template <Kind kind>
+Tensor norm(c10::DispatchKeySet keys, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
+            const OptionalTensor& bias, double eps) {
   auto node = node_towards<NormBackward>(kind, shape, eps, x, weight, bias);
   if (node) {
     node->x = ad::SavedVariable(x, /*is_output=*/false);
@@ -243,23 +239,21 @@ Tensor forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, SymIntArray
     if (goes_to_cpu(keys)) {
       return cpu_norm(kind, x, shape, weight, bias, eps, place_for_statistics(node.get(), x, shape, weight, bias));
     }
-    const c10::DispatchKeySet below = below_autograd(keys);
-    return kind == Kind::layer ? layer_norm_operator().redispatch(below, x, shape, weight, bias, eps)
-                               : rms_norm_operator().redispatch(below, x, shape, weight, eps);
+    return norm_operator(kind).redispatch(below_autograd(keys), x, shape, weight, bias, eps);
   }();
   if (node) ad::set_history(y, node);
   if (has_tangent(x, weight, bias)) {
-    const Norm norm = {kind, shape.size(), eps};
-    set_tangent(y, forward_tangent(norm, toNonOptPrimal(x), toNonOptPrimal(weight), toNonOptFwGrad(x),
+    const Norm settings = {kind, shape.size(), eps};
+    set_tangent(y, forward_tangent(settings, toNonOptPrimal(x), toNonOptPrimal(weight), toNonOptFwGrad(x),
                                    toNonOptFwGrad(weight), toNonOptFwGrad(bias)));
   }
   return y;
 }
 
 // The forward operators with a residual. The sum is x + residual_scale * residual.
-TwoTensors add_forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, const Tensor& residual,
-                       SymIntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias, double eps,
-                       double residual_scale) {
+template <Kind kind>
+TwoTensors add_norm(c10::DispatchKeySet keys, const Tensor& x, const Tensor& residual, SymIntArrayRef shape,
+                    const OptionalTensor& weight, const OptionalTensor& bias, double eps, double residual_scale) {
   auto node = node_towards<NormBackward>(kind, shape, eps, x, residual, weight, bias);
   auto [y, sum] = [&] {
     at::AutoDispatchBelowADInplaceOrView guard;
@@ -267,10 +261,8 @@ TwoTensors add_forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, con
       return cpu_add_norm(kind, x, residual, shape, weight, bias, eps, residual_scale,
                           place_for_statistics(node.get(), x, shape, weight, bias));
     }
-    const c10::DispatchKeySet below = below_autograd(keys);
-    return kind == Kind::layer
-               ? add_layer_norm_operator().redispatch(below, x, residual, shape, weight, bias, eps, residual_scale)
-               : add_rms_norm_operator().redispatch(below, x, residual, shape, weight, eps, residual_scale);
+    return add_norm_operator(kind).redispatch(below_autograd(keys), x, residual, shape, weight, bias, eps,
+                                              residual_scale);
   }();
   if (node) {
     node->has_residual = true;
@@ -287,10 +279,10 @@ TwoTensors add_forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, con
     // Always a new tensor: changing the sum in place changes its tangent, but must not change x's.
     Tensor of_sum = of_residual.defined() ? (of_residual * residual_scale).to(x.scalar_type()) : Tensor();
     if (of_x.defined()) of_sum = of_sum.defined() ? of_x + of_sum : of_x.clone();
-    const Norm norm = {kind, shape.size(), eps};
+    const Norm settings = {kind, shape.size(), eps};
     // Composed of differentiable operators, so that derivatives of the tangent reach x and residual.
     const Tensor primal = toNonOptPrimal(x).to(at::kDouble) + residual_scale * toNonOptPrimal(residual);
-    set_tangent(y, forward_tangent(norm, primal.to(x.scalar_type()), toNonOptPrimal(weight), of_sum,
+    set_tangent(y, forward_tangent(settings, primal.to(x.scalar_type()), toNonOptPrimal(weight), of_sum,
                                    toNonOptFwGrad(weight), toNonOptFwGrad(bias)));
     set_tangent(sum, of_sum);
   }
@@ -300,9 +292,10 @@ TwoTensors add_forward(Kind kind, c10::DispatchKeySet keys, const Tensor& x, con
   return {std::move(y), std::move(sum)};
 }
 
-Gradients backward(Kind kind, c10::DispatchKeySet keys, const Tensor& dy, const Tensor& x, SymIntArrayRef shape,
-                   const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
-                   std::array<bool, 3> mask, const OptionalTensor& dsum) {
+template <Kind kind>
+ThreeTensors norm_backward(c10::DispatchKeySet keys, const Tensor& dy, const Tensor& x, SymIntArrayRef shape,
+                           const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
+                           std::array<bool, 3> mask, const OptionalTensor& dsum) {
   auto node = node_towards<NormBackwardBackward>(kind, shape, eps, dy, x, weight, dsum);
   if (node) {
     node->dy = ad::SavedVariable(dy, /*is_output=*/false);
@@ -313,74 +306,36 @@ Gradients backward(Kind kind, c10::DispatchKeySet keys, const Tensor& dy, const 
   Gradients result;
   {
     at::AutoDispatchBelowADInplaceOrView guard;
-    const c10::DispatchKeySet below = below_autograd(keys);
-    if (kind == Kind::layer) {
-      std::tie(result.dx, result.dweight, result.dbias) =
-          layer_norm_backward_operator().redispatch(below, dy, x, shape, weight, bias_dtype, eps, mask, dsum);
-    } else {
-      std::tie(result.dx, result.dweight) =
-          rms_norm_backward_operator().redispatch(below, dy, x, shape, weight, eps, {mask[0], mask[1]}, dsum);
-    }
+    std::tie(result.dx, result.dweight, result.dbias) = norm_backward_operator(kind).redispatch(
+        below_autograd(keys), dy, x, shape, weight, bias_dtype, eps, mask, dsum);
   }
   if (node) {
     // Gradients that were not requested are empty and stay outside the graph.
     ad::set_history(mask[0] ? result.dx : Tensor(), node);
     ad::set_history(mask[1] ? result.dweight : Tensor(), node);
-    if (kind == Kind::layer) ad::set_history(mask[2] ? result.dbias : Tensor(), node);
+    ad::set_history(mask[2] ? result.dbias : Tensor(), node);
   }
   if (has_tangent(dy, x, weight, dsum)) {
-    const Norm norm = {kind, shape.size(), eps};
-    Gradients composed = composed_backward(norm, dy, x, weight.value_or(Tensor()));
+    const Norm settings = {kind, shape.size(), eps};
+    Gradients composed = composed_backward(settings, dy, x, weight.value_or(Tensor()));
     if (dsum.has_value() && dsum->defined()) composed.dx = composed.dx + dsum->to(composed.dx.scalar_type());
     if (mask[0]) set_tangent(result.dx, toNonOptFwGrad(composed.dx));
     if (mask[1]) set_tangent(result.dweight, toNonOptFwGrad(composed.dweight));
     if (mask[2]) set_tangent(result.dbias, toNonOptFwGrad(composed.dbias.to(result.dbias.scalar_type())));
   }
-  return result;
-}
-
-// --- the schemas' functions ------------------------------------------------------------------------------------------
-
-Tensor layer_norm(c10::DispatchKeySet keys, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
-                  const OptionalTensor& bias, double eps) {
-  return forward(Kind::layer, keys, x, shape, weight, bias, eps);
-}
-Tensor rms_norm(c10::DispatchKeySet keys, const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
-                double eps) {
-  return forward(Kind::rms, keys, x, shape, weight, std::nullopt, eps);
-}
-TwoTensors add_layer_norm(c10::DispatchKeySet keys, const Tensor& x, const Tensor& residual, SymIntArrayRef shape,
-                          const OptionalTensor& weight, const OptionalTensor& bias, double eps, double residual_scale) {
-  return add_forward(Kind::layer, keys, x, residual, shape, weight, bias, eps, residual_scale);
-}
-TwoTensors add_rms_norm(c10::DispatchKeySet keys, const Tensor& x, const Tensor& residual, SymIntArrayRef shape,
-                        const OptionalTensor& weight, double eps, double residual_scale) {
-  return add_forward(Kind::rms, keys, x, residual, shape, weight, std::nullopt, eps, residual_scale);
-}
-ThreeTensors layer_norm_backward(c10::DispatchKeySet keys, const Tensor& dy, const Tensor& x, SymIntArrayRef shape,
-                                 const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
-                                 std::array<bool, 3> mask, const OptionalTensor& dsum) {
-  Gradients result = backward(Kind::layer, keys, dy, x, shape, weight, bias_dtype, eps, mask, dsum);
   return {result.dx, result.dweight, result.dbias};
-}
-TwoTensors rms_norm_backward(c10::DispatchKeySet keys, const Tensor& dy, const Tensor& x, SymIntArrayRef shape,
-                             const OptionalTensor& weight, double eps, std::array<bool, 2> mask,
-                             const OptionalTensor& dsum) {
-  Gradients result =
-      backward(Kind::rms, keys, dy, x, shape, weight, std::nullopt, eps, {mask[0], mask[1], false}, dsum);
-  return {result.dx, result.dweight};
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(evenorm, Autograd, m) {
   if (!registers_operators()) return;
-  m.impl("layer_norm", layer_norm);
-  m.impl("rms_norm", rms_norm);
-  m.impl("add_layer_norm", add_layer_norm);
-  m.impl("add_rms_norm", add_rms_norm);
-  m.impl("layer_norm_backward", layer_norm_backward);
-  m.impl("rms_norm_backward", rms_norm_backward);
+  m.impl("layer_norm", norm<Kind::layer>);
+  m.impl("rms_norm", norm<Kind::rms>);
+  m.impl("add_layer_norm", add_norm<Kind::layer>);
+  m.impl("add_rms_norm", add_norm<Kind::rms>);
+  m.impl("layer_norm_backward", norm_backward<Kind::layer>);
+  m.impl("rms_norm_backward", norm_backward<Kind::rms>);
 }
 
 }  // namespace evenorm::torch_binding

@@ -90,7 +90,7 @@ PyObject* call(const Operator<Signature>& op, const Arguments&... arguments) {
   }());
 }
 
-// A norm, of x or of x plus a residual. Only layer norm has a bias; only layer norm requires eps.
+// A norm, of x or of x plus a residual. Only layer norm requires eps, and restricts the types of weight and bias.
 template <Kind kind, bool kAdds>
 PyObject* checked_norm(PyObject* const* arguments, Py_ssize_t count) {
   constexpr bool kIsLayer = kind == Kind::layer;
@@ -101,7 +101,7 @@ PyObject* checked_norm(PyObject* const* arguments, Py_ssize_t count) {
   std::optional<double> given;
   Reader read{arguments, arguments + count};
   const bool is_read = !at::impl::torch_function_mode_enabled() && read(x) && (!kAdds || read(residual)) &&
-                       read(shape) && read(weight) && (kIsLayer ? read(bias) && read(eps) : read(given)) &&
+                       read(shape) && read(weight) && read(bias) && (kIsLayer ? read(eps) : read(given)) &&
                        (!kAdds || read(scale)) && read.next == read.end;
   if (is_read && !kIsLayer) eps = eps_or_default(given, x);
   if (!is_read || !is_norm(x, shape, weight, bias, eps) || (kAdds && !can_add(x, residual, scale)) ||
@@ -110,15 +110,8 @@ PyObject* checked_norm(PyObject* const* arguments, Py_ssize_t count) {
     return Py_NotImplemented;
   }
   const SymIntArrayRef sizes = c10::fromIntArrayRefSlow(shape);
-  if constexpr (kIsLayer && kAdds) {
-    return call(add_layer_norm_operator(), x, residual, sizes, weight, bias, eps, scale);
-  } else if constexpr (kIsLayer) {
-    return call(layer_norm_operator(), x, sizes, weight, bias, eps);
-  } else if constexpr (kAdds) {
-    return call(add_rms_norm_operator(), x, residual, sizes, weight, eps, scale);
-  } else {
-    return call(rms_norm_operator(), x, sizes, weight, eps);
-  }
+  if constexpr (kAdds) return call(add_norm_operator(kind), x, residual, sizes, weight, bias, eps, scale);
+  return call(norm_operator(kind), x, sizes, weight, bias, eps);
 }
 
 template <Kind kind, bool kAdds>

@@ -175,49 +175,38 @@ Gradients cpu_norm_backward(Kind kind, const Tensor& dy, const Tensor& x, SymInt
 
 namespace {
 
-at::Tensor layer_norm(const at::Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
-                      const OptionalTensor& bias, double eps) {
-  return cpu_norm(Kind::layer, x, normalized_shape, weight, bias, eps);
+template <Kind kind>
+Tensor norm(const Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight, const OptionalTensor& bias,
+            double eps) {
+  return cpu_norm(kind, x, normalized_shape, weight, bias, eps);
 }
-at::Tensor rms_norm(const at::Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight, double eps) {
-  return cpu_norm(Kind::rms, x, normalized_shape, weight, std::nullopt, eps);
-}
-TwoTensors add_layer_norm(const at::Tensor& x, const at::Tensor& residual, SymIntArrayRef normalized_shape,
-                          const OptionalTensor& weight, const OptionalTensor& bias, double eps, double residual_scale) {
-  return cpu_add_norm(Kind::layer, x, residual, normalized_shape, weight, bias, eps, residual_scale);
-}
-TwoTensors add_rms_norm(const at::Tensor& x, const at::Tensor& residual, SymIntArrayRef normalized_shape,
-                        const OptionalTensor& weight, double eps, double residual_scale) {
-  return cpu_add_norm(Kind::rms, x, residual, normalized_shape, weight, std::nullopt, eps, residual_scale);
+template <Kind kind>
+TwoTensors add_norm(const Tensor& x, const Tensor& residual, SymIntArrayRef normalized_shape,
+                    const OptionalTensor& weight, const OptionalTensor& bias, double eps, double residual_scale) {
+  return cpu_add_norm(kind, x, residual, normalized_shape, weight, bias, eps, residual_scale);
 }
 // Replaces an undefined gradient by an empty tensor, because operators cannot return undefined tensors.
-at::Tensor or_empty(at::Tensor&& gradient, const at::Tensor& x) {
+Tensor or_empty(Tensor&& gradient, const Tensor& x) {
   return gradient.defined() ? std::move(gradient) : new_tensor({0}, x.scalar_type());
 }
-ThreeTensors layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, SymIntArrayRef normalized_shape,
-                                 const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
-                                 std::array<bool, 3> output_mask, const OptionalTensor& dsum) {
-  Gradients made = cpu_norm_backward(Kind::layer, dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum);
+template <Kind kind>
+ThreeTensors norm_backward(const Tensor& dy, const Tensor& x, SymIntArrayRef normalized_shape,
+                           const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
+                           std::array<bool, 3> output_mask, const OptionalTensor& dsum) {
+  Gradients made = cpu_norm_backward(kind, dy, x, normalized_shape, weight, bias_dtype, eps, output_mask, dsum);
   return {or_empty(std::move(made.dx), x), or_empty(std::move(made.dweight), x), or_empty(std::move(made.dbias), x)};
-}
-TwoTensors rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, SymIntArrayRef normalized_shape,
-                             const OptionalTensor& weight, double eps, std::array<bool, 2> output_mask,
-                             const OptionalTensor& dsum) {
-  Gradients made = cpu_norm_backward(Kind::rms, dy, x, normalized_shape, weight, std::nullopt, eps,
-                                     {output_mask[0], output_mask[1], false}, dsum);
-  return {or_empty(std::move(made.dx), x), or_empty(std::move(made.dweight), x)};
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(evenorm, CPU, m) {
   if (!registers_operators()) return;
-  m.impl("layer_norm", layer_norm);
-  m.impl("rms_norm", rms_norm);
-  m.impl("add_layer_norm", add_layer_norm);
-  m.impl("add_rms_norm", add_rms_norm);
-  m.impl("layer_norm_backward", layer_norm_backward);
-  m.impl("rms_norm_backward", rms_norm_backward);
+  m.impl("layer_norm", norm<Kind::layer>);
+  m.impl("rms_norm", norm<Kind::rms>);
+  m.impl("add_layer_norm", add_norm<Kind::layer>);
+  m.impl("add_rms_norm", add_norm<Kind::rms>);
+  m.impl("layer_norm_backward", norm_backward<Kind::layer>);
+  m.impl("rms_norm_backward", norm_backward<Kind::rms>);
 }
 
 }  // namespace evenorm::torch_binding

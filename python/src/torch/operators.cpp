@@ -3,6 +3,8 @@
 
 #include <torch/library.h>
 
+#include <string>
+
 namespace evenorm::torch_binding {
 
 bool registers_operators() {
@@ -12,56 +14,51 @@ bool registers_operators() {
 
 TORCH_LIBRARY_FRAGMENT(evenorm, m) {  // a second TORCH_LIBRARY would throw
   if (!registers_operators()) return;
-  m.def(
-      "layer_norm(Tensor x, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-5)"
-      " -> Tensor");
-  m.def("rms_norm(Tensor x, SymInt[] normalized_shape, Tensor? weight=None, float eps=1e-5) -> Tensor");
-  m.def(
-      "add_layer_norm(Tensor x, Tensor residual, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None,"
-      " float eps=1e-5, float residual_scale=1.0) -> (Tensor y, Tensor sum)");
-  m.def(
-      "add_rms_norm(Tensor x, Tensor residual, SymInt[] normalized_shape, Tensor? weight=None, float eps=1e-5,"
-      " float residual_scale=1.0) -> (Tensor y, Tensor sum)");
-  m.def(
-      "layer_norm_backward(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? weight, ScalarType? bias_dtype,"
-      " float eps, bool[3] output_mask, Tensor? dsum=None) -> (Tensor dx, Tensor dweight, Tensor dbias)");
-  m.def(
-      "rms_norm_backward(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? weight, float eps,"
-      " bool[2] output_mask, Tensor? dsum=None) -> (Tensor dx, Tensor dweight)");
+  for (const std::string kind : {"layer", "rms"}) {
+    const std::string norm = kind + "_norm", parameters = "Tensor? weight=None, Tensor? bias=None, float eps=1e-5";
+    m.def((norm + "(Tensor x, SymInt[] normalized_shape, " + parameters + ") -> Tensor").c_str());
+    m.def(("add_" + norm + "(Tensor x, Tensor residual, SymInt[] normalized_shape, " + parameters +
+           ", float residual_scale=1.0) -> (Tensor y, Tensor sum)")
+              .c_str());
+    m.def((norm + "_backward(Tensor dy, Tensor x, SymInt[] normalized_shape, Tensor? weight, ScalarType? bias_dtype,"
+                  " float eps, bool[3] output_mask, Tensor? dsum=None) -> (Tensor dx, Tensor dweight, Tensor dbias)")
+              .c_str());
+  }
 }
 
 namespace {
 
+// An operator for both kinds of norm.
 template <class Signature>
-Operator<Signature> find(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
-}
+class Operators {
+ public:
+  Operators(const std::string& before, const std::string& after)
+      : layer_(find("evenorm::" + before + "layer_norm" + after)),
+        rms_(find("evenorm::" + before + "rms_norm" + after)) {}
+
+  const Operator<Signature>& of(Kind kind) const { return kind == Kind::layer ? layer_ : rms_; }
+
+ private:
+  static Operator<Signature> find(const std::string& name) {
+    return c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "").template typed<Signature>();
+  }
+
+  Operator<Signature> layer_, rms_;
+};
 
 }  // namespace
 
-const Operator<LayerNorm>& layer_norm_operator() {
-  static const auto handle = find<LayerNorm>("evenorm::layer_norm");
-  return handle;
+const Operator<NormSchema>& norm_operator(Kind kind) {
+  static const Operators<NormSchema> operators("", "");
+  return operators.of(kind);
 }
-const Operator<RmsNorm>& rms_norm_operator() {
-  static const auto handle = find<RmsNorm>("evenorm::rms_norm");
-  return handle;
+const Operator<AddNormSchema>& add_norm_operator(Kind kind) {
+  static const Operators<AddNormSchema> operators("add_", "");
+  return operators.of(kind);
 }
-const Operator<AddLayerNorm>& add_layer_norm_operator() {
-  static const auto handle = find<AddLayerNorm>("evenorm::add_layer_norm");
-  return handle;
-}
-const Operator<AddRmsNorm>& add_rms_norm_operator() {
-  static const auto handle = find<AddRmsNorm>("evenorm::add_rms_norm");
-  return handle;
-}
-const Operator<LayerNormBackward>& layer_norm_backward_operator() {
-  static const auto handle = find<LayerNormBackward>("evenorm::layer_norm_backward");
-  return handle;
-}
-const Operator<RmsNormBackward>& rms_norm_backward_operator() {
-  static const auto handle = find<RmsNormBackward>("evenorm::rms_norm_backward");
-  return handle;
+const Operator<NormBackwardSchema>& norm_backward_operator(Kind kind) {
+  static const Operators<NormBackwardSchema> operators("", "_backward");
+  return operators.of(kind);
 }
 
 }  // namespace evenorm::torch_binding

@@ -25,22 +25,16 @@ struct Gradients {
   Tensor dx, dweight, dbias;
 };
 
-// The signatures of the schemas. RMS norm's lack the arguments that concern bias.
-using LayerNorm = Tensor(const Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
-                         const OptionalTensor& bias, double eps);
-using RmsNorm = Tensor(const Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight, double eps);
-using AddLayerNorm = TwoTensors(const Tensor& x, const Tensor& residual, SymIntArrayRef normalized_shape,
-                                const OptionalTensor& weight, const OptionalTensor& bias, double eps,
-                                double residual_scale);
-using AddRmsNorm = TwoTensors(const Tensor& x, const Tensor& residual, SymIntArrayRef normalized_shape,
-                              const OptionalTensor& weight, double eps, double residual_scale);
+// The signatures of the schemas, which are the same for layer and RMS norm.
+using NormSchema = Tensor(const Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
+                          const OptionalTensor& bias, double eps);
+using AddNormSchema = TwoTensors(const Tensor& x, const Tensor& residual, SymIntArrayRef normalized_shape,
+                                 const OptionalTensor& weight, const OptionalTensor& bias, double eps,
+                                 double residual_scale);
 // Gradients that output_mask leaves out are empty tensors. bias_dtype is dbias's type; by default it is x's.
-using LayerNormBackward = ThreeTensors(const Tensor& dy, const Tensor& x, SymIntArrayRef normalized_shape,
-                                       const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype,
-                                       double eps, std::array<bool, 3> output_mask, const OptionalTensor& dsum);
-using RmsNormBackward = TwoTensors(const Tensor& dy, const Tensor& x, SymIntArrayRef normalized_shape,
-                                   const OptionalTensor& weight, double eps, std::array<bool, 2> output_mask,
-                                   const OptionalTensor& dsum);
+using NormBackwardSchema = ThreeTensors(const Tensor& dy, const Tensor& x, SymIntArrayRef normalized_shape,
+                                        const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype,
+                                        double eps, std::array<bool, 3> output_mask, const OptionalTensor& dsum);
 
 // True if this library registers the operators. False if another library with this code was loaded before in the same
 // process (such as evenorm::torch before evenorm.torch); its operators are used then. Call at registration.
@@ -49,11 +43,8 @@ bool registers_operators();
 template <class Signature>
 using Operator = c10::TypedOperatorHandle<Signature>;
 
-const Operator<LayerNorm>& layer_norm_operator();
-const Operator<RmsNorm>& rms_norm_operator();
-const Operator<AddLayerNorm>& add_layer_norm_operator();
-const Operator<AddRmsNorm>& add_rms_norm_operator();
-const Operator<LayerNormBackward>& layer_norm_backward_operator();
-const Operator<RmsNormBackward>& rms_norm_backward_operator();
+const Operator<NormSchema>& norm_operator(Kind kind);                   // evenorm::layer_norm, evenorm::rms_norm
+const Operator<AddNormSchema>& add_norm_operator(Kind kind);            // evenorm::add_layer_norm, ...
+const Operator<NormBackwardSchema>& norm_backward_operator(Kind kind);  // evenorm::layer_norm_backward, ...
 
 }  // namespace evenorm::torch_binding

@@ -33,7 +33,7 @@ Tensor layer_norm(const Tensor& x, at::IntArrayRef normalized_shape, const Tenso
                   double eps) {
   const OptionalTensor w = present(weight), b = present(bias);
   if (!is_layer_norm(x, normalized_shape, w, b, eps)) return at::layer_norm(x, normalized_shape, w, b, eps);
-  return binding::layer_norm_operator().call(x, symbolic(normalized_shape), w, b, eps);
+  return binding::norm_operator(Kind::layer).call(x, symbolic(normalized_shape), w, b, eps);
 }
 
 Tensor rms_norm(const Tensor& x, at::IntArrayRef normalized_shape, const Tensor& weight, std::optional<double> eps) {
@@ -41,7 +41,7 @@ Tensor rms_norm(const Tensor& x, at::IntArrayRef normalized_shape, const Tensor&
   if (x.defined()) {
     const double added = binding::eps_or_default(eps, x);
     if (binding::is_norm(x, normalized_shape, w, std::nullopt, added)) {
-      return binding::rms_norm_operator().call(x, symbolic(normalized_shape), w, added);
+      return binding::norm_operator(Kind::rms).call(x, symbolic(normalized_shape), w, std::nullopt, added);
     }
   }
   return at::rms_norm(x, normalized_shape, w, eps);
@@ -51,7 +51,8 @@ std::tuple<Tensor, Tensor> add_layer_norm(const Tensor& x, const Tensor& residua
                                           const Tensor& weight, const Tensor& bias, double eps, double residual_scale) {
   const OptionalTensor w = present(weight), b = present(bias);
   if (is_layer_norm(x, normalized_shape, w, b, eps) && can_add(x, residual, residual_scale)) {
-    return binding::add_layer_norm_operator().call(x, residual, symbolic(normalized_shape), w, b, eps, residual_scale);
+    return binding::add_norm_operator(Kind::layer)
+        .call(x, residual, symbolic(normalized_shape), w, b, eps, residual_scale);
   }
   Tensor sum = sum_of(x, residual, residual_scale);
   return {layer_norm(sum, normalized_shape, weight, bias, eps), sum};
@@ -63,7 +64,8 @@ std::tuple<Tensor, Tensor> add_rms_norm(const Tensor& x, const Tensor& residual,
   if (x.defined()) {
     const double added = binding::eps_or_default(eps, x);
     if (binding::is_norm(x, normalized_shape, w, std::nullopt, added) && can_add(x, residual, residual_scale)) {
-      return binding::add_rms_norm_operator().call(x, residual, symbolic(normalized_shape), w, added, residual_scale);
+      return binding::add_norm_operator(Kind::rms).call(x, residual, symbolic(normalized_shape), w, std::nullopt, added,
+                                                        residual_scale);
     }
   }
   Tensor sum = sum_of(x, residual, residual_scale);
