@@ -114,4 +114,17 @@ nb::any norm_int8(bool rms, nb::handle x, nb::handle normalized_shape, nb::handl
   return tuple_of(q.result(), scales.result());
 }
 
+nb::any check_norm(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias,
+                   nb::handle eps, nb::handle axis, nb::handle zero_centered, nb::handle dtype) {
+  Common c(rms, x, normalized_shape, weight, bias, eps, axis, zero_centered);
+  c.forward.y = {nullptr, dtype_named_by(dtype, "dtype"), c.x.shape()};
+  run_steps([&](const Executor&) { const Plan plan(c.forward); }, 0);
+  nb::list axes;
+  const auto rank = static_cast<std::int64_t>(c.x.shape().size());
+  const auto count = static_cast<std::int64_t>(c.forward.normalized_shape.size());
+  for (std::int64_t i = -count; i < 0; ++i) axes.append(i);
+  for (const std::int64_t i : c.forward.axes) axes.append(i < 0 ? i : i - rank);
+  return tuple_of(nb::tuple(axes), c.forward.eps);
+}
+
 }  // namespace evenorm::python

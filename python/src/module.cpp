@@ -26,6 +26,8 @@ NB_MODULE(_core, m) {
   m.def("norm_backward", &norm_backward, "rms"_a, any("dy"), any("x"), any("normalized_shape"), any("weight"),
         any("eps"), any("axis"), any("mean"), any("rstd"), any("dsum"), any("zero_centered"), any("accumulate"),
         any("param_dtype"), any("out"));
+  m.def("check_norm", &check_norm, "rms"_a, any("x"), any("normalized_shape"), any("weight"), any("bias"), any("eps"),
+        any("axis"), any("zero_centered"), any("dtype"));
   m.def("sharded_moments", &sharded_moments, "rms"_a, any("x"), "columns"_a, "rank"_a, any("wide"), any("eps"));
   m.def("sharded_norm", &sharded_norm, "rms"_a, any("x"), any("messages"), "columns"_a, "rank"_a, any("wide"),
         any("weight"), any("bias"), any("eps"), any("out"));
