@@ -1,6 +1,6 @@
 """Layer norm and RMS norm of NumPy arrays on the CPU: accurate, fast, and with reproducible bits.
 
-The modules and functions for PyTorch are in `evenorm.torch`, which is imported separately.
+The modules and functions for PyTorch and JAX are in `evenorm.torch` and `evenorm.jax`, which are imported separately.
 """
 
 from evenorm._fused import add_layer_norm, add_rms_norm, layer_norm_int8, layer_norm_pair, rms_norm_int8, rms_norm_pair

@@ -7,7 +7,7 @@ import pytest
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"  # one for each run: its keys do not depend on evenorm's code
 # The slowest test files. They run first, so that none of them starts last.
-LONGEST = ("study", "torch_look_alikes", "torch_sharded", "torch_operators", "torch_subsets", "torch_fallback",
+LONGEST = ("study", "torch_look_alikes", "torch_sharded", "torch_operators", "torch_subsets", "torch_fallback", "jax",
            "torch_exporters", "torch_distributed_training", "torch_convert_ranks", "torch_convert_models", "minilm",
            "torch_distributed_example", "torch_recurrent")  # fmt: skip
 

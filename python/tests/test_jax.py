@@ -1,0 +1,318 @@
+"""evenorm.jax: the bits of the NumPy functions under JAX's transformations."""
+
+import contextlib
+import doctest
+import functools
+import importlib
+import inspect
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import evenorm
+from numpy_inputs import DTYPES, all_same_bits, bias, normal, same_bits, weight
+
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+import jax.numpy as jnp  # noqa: E402
+
+import evenorm.jax  # noqa: E402
+
+NORMS = ("layer_norm", "rms_norm")
+SHAPES = [(), (5,), (0,), (2, 3)]  # of the axes before the normalised ones
+
+
+@contextlib.contextmanager
+def x64(enabled):
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", enabled)
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
+@pytest.fixture(autouse=True)
+def with_x64():
+    with x64(True):
+        yield
+
+
+def backward(name, dy, x, *arguments, **options):
+    """NumPy's gradients, in the types of the arrays that they belong to: (dx, dweight, dbias)."""
+    if name == "layer_norm":
+        return evenorm.layer_norm_backward(dy, x, *arguments, **options)
+    dbias = evenorm.layer_norm_backward(dy, x, *arguments, **options)[2]  # the sum of dy over rows
+    return (*evenorm.rms_norm_backward(dy, x, *arguments, **options), dbias)
+
+
+def gradients(function, dy, *arrays):
+    return jax.vjp(function, *arrays)[1](jnp.asarray(dy))
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("parameters", ["f64", "f32", "bf16", "f16", None])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_types(dtype, parameters, name):
+    x, dy = normal(dtype, 5, 70), normal(dtype, 5, 70, seed=4)
+    w, b = (weight(parameters, 70), bias(parameters, 70)) if parameters else (None, None)
+    norm = functools.partial(getattr(evenorm.jax, name), normalized_shape=70)
+    expected = getattr(evenorm, name)(x, 70, w, bias=b)
+    assert same_bits(norm(x, weight=w, bias=b), expected)
+    if parameters is None:
+        assert same_bits(gradients(norm, dy, x)[0], backward(name, dy, x, 70)[0])
+        return
+    found = jax.jit(functools.partial(gradients, lambda x, w, b: norm(x, weight=w, bias=b)))(dy, x, w, b)
+    assert all_same_bits(found, backward(name, dy, x, 70, w, param_dtype=DTYPES[parameters]))
+
+
+@pytest.mark.parametrize("has_weight", [False, True])
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("cols", [1, 7, 1500])
+@pytest.mark.parametrize("outer", SHAPES)
+def test_shapes(outer, cols, has_bias, has_weight):
+    x, dy = normal("f32", *outer, cols), normal("f32", *outer, cols, seed=4)
+    given = {"weight": weight("f32", cols)} if has_weight else {}
+    given |= {"bias": bias("f32", cols)} if has_bias else {}
+    norm = jax.jit(lambda x, given: evenorm.jax.layer_norm(x, cols, eps=1e-3, **given))
+    assert same_bits(norm(x, given), evenorm.layer_norm(x, cols, eps=1e-3, **given))
+    dx, sums = gradients(norm, dy, x, given)
+    expected = backward("layer_norm", dy, x, cols, given.get("weight"), eps=1e-3)
+    names = ["weight"] * has_weight + ["bias"] * has_bias
+    assert same_bits(dx, expected[0])
+    assert all_same_bits([sums[n] for n in names], [expected[{"weight": 1, "bias": 2}[n]] for n in names])
+
+
+@pytest.mark.parametrize("axis", [0, -2, (0, 2), (2, 1)])
+@pytest.mark.parametrize("name", NORMS)
+def test_axis_and_options(name, axis):
+    x, dy = normal("f32", 4, 5, 6), normal("f64", 4, 5, 6, seed=4)
+    shape = [4, 5, 6] if axis == 3 else [x.shape[a] for a in sorted(np.arange(3)[np.atleast_1d(axis)])]
+    w = weight("f32", *shape)
+    options = {"axis": axis, "eps": 0.25, "zero_centered": True}
+    y = np.empty(x.shape)
+    getattr(evenorm, name)(x, weight=w, out=y, **options)
+    norm = functools.partial(getattr(evenorm.jax, name), **options, dtype=np.float64)
+    assert same_bits(norm(x, weight=w), y)
+    found = gradients(lambda x, w: norm(x, weight=w), dy, x, w)
+    assert all_same_bits(found, backward(name, dy, x, weight=w, param_dtype=np.float32, **options)[:2])
+
+
+def test_rows_with_a_large_mean():
+    x = (1e6 + np.random.default_rng(1).standard_normal((64, 768))).astype(np.float32)
+    exact = x.astype(np.float64) - x.mean(-1, dtype=np.float64, keepdims=True)
+    exact /= np.sqrt(np.square(exact).mean(-1, keepdims=True) + 1e-6)
+    found = jax.jit(lambda x: evenorm.jax.layer_norm(x, 768, eps=1e-6))(x)
+    limit = 4.1 * 2.0**-24 * np.abs(exact).max(-1, keepdims=True)
+    assert (np.abs(found - exact) <= limit).all()
+
+
+# --- vmap: each sample has the bits that it has alone
+
+BATCHES = [(0, None, None), (1, None, None), (None, 0, None), (0, 1, None), (0, None, 0), (2, 0, 0), (None, None, 0)]
+
+
+def batched(axes, samples, *shapes):
+    """Arrays of these shapes, each with a batch axis where axes names one; and a function that returns sample i."""
+    arrays = [normal("f32", *shape, seed=i) for i, shape in enumerate(shapes)]
+    inputs = [
+        a if axis is None else np.stack([a + np.float32(i) for i in range(samples)], axis)
+        for a, axis in zip(arrays, axes, strict=True)
+    ]
+    return inputs, lambda i: [a if x is None else np.take(a, i, x) for a, x in zip(inputs, axes, strict=True)]
+
+
+@pytest.mark.parametrize("axes", BATCHES)
+@pytest.mark.parametrize("samples", [1, 3])
+def test_vmap(samples, axes):
+    inputs, sample = batched(axes, samples, (4, 9), (9,), (9,))
+    norm = lambda x, w, b: evenorm.jax.layer_norm(x, 9, w, b)  # noqa: E731
+    found = jax.jit(jax.vmap(norm, axes))(*inputs)
+    assert same_bits(found, np.stack([evenorm.layer_norm(*sample(i)[:1], 9, *sample(i)[1:]) for i in range(samples)]))
+
+
+@pytest.mark.parametrize("axes", BATCHES)
+@pytest.mark.parametrize("dy_axis", [None, 0])
+def test_gradients_under_vmap(dy_axis, axes):
+    inputs, sample = batched((*axes, dy_axis), 3, (4, 9), (9,), (9,), (4, 9))
+    norm = lambda x, w, b: evenorm.jax.layer_norm(x, 9, w, b)  # noqa: E731
+    found = jax.vmap(lambda *a: gradients(norm, a[3], *a[:3]), (*axes, dy_axis))(*inputs)
+    for i in range(3):
+        x, w, _, dy = sample(i)
+        assert all_same_bits([g[i] for g in found], evenorm.layer_norm_backward(dy, x, 9, w))
+
+
+def test_nested_vmap():
+    x, w, b = normal("f32", 2, 4, 3, 9), weight("f32", 3, 9), bias("f32", 2, 9)
+    norm = lambda x, w, b: evenorm.jax.layer_norm(x, 9, w, b)  # noqa: E731
+    per_sample = lambda x, w, b: (norm(x, w, b), *gradients(norm, jnp.ones_like(x), x, w, b))  # noqa: E731
+    inner = jax.vmap(per_sample, (1, 0, None))
+    found = jax.vmap(inner, (0, None, 0))(x, w, b)
+    for i, j in np.ndindex(2, 3):
+        row = np.ascontiguousarray(x[i, :, j])
+        expected = [
+            evenorm.layer_norm(row, 9, w[j], b[i]),
+            *evenorm.layer_norm_backward(np.ones_like(row), row, 9, w[j]),
+        ]
+        assert all_same_bits([part[i, j] for part in found], expected)
+
+
+def test_vmap_of_an_empty_batch_and_of_rows_alone():
+    norm = functools.partial(evenorm.jax.rms_norm, normalized_shape=9)
+    weights = functools.partial(norm, weight=jnp.ones(9, "f"))
+    assert [jax.vmap(f)(jnp.ones((0, 4, 9), "f")).shape for f in (norm, weights)] == [(0, 4, 9)] * 2
+    x = normal("f32", 6, 9)
+    assert same_bits(jax.vmap(norm)(x), evenorm.rms_norm(x, 9))
+    row, tiled = x[0], np.tile(x[0], (6, 1))
+    of_x = lambda x, dy: gradients(norm, dy, x)[0]  # noqa: E731
+    assert same_bits(jax.vmap(of_x, (0, None))(x, row), evenorm.rms_norm_backward(tiled, x, 9)[0])
+    assert same_bits(jax.vmap(of_x, (None, 0))(row, x), evenorm.rms_norm_backward(x, tiled, 9)[0])
+    dw = jax.vmap(lambda x, w: jax.grad(lambda w: norm(x, weight=w).sum())(w), (0, None))
+    assert dw(jnp.ones((0, 4, 9), "f"), jnp.ones(9, "f")).shape == (0, 9)
+
+
+def test_vmap_makes_one_call_and_copies_no_weight():
+    norm = jax.vmap(lambda x, w: evenorm.jax.layer_norm(x, 9, w), (0, None))
+    text = str(jax.make_jaxpr(norm)(jnp.ones((3, 4, 9), "f"), jnp.ones(9, "f")))
+    assert text.count("= ffi_call[") == 1 and "f32[1,9]" in text and "scan" not in text and "f32[3,9]" not in text
+
+
+# --- other transformations
+
+
+def test_bits_on_the_threads_of_xla():
+    x, dy, w = normal("f32", 4096, 768), normal("f32", 4096, 768, seed=4), weight("f32", 768)
+    norm = lambda x, w: evenorm.jax.layer_norm(x, 768, w)  # noqa: E731
+    assert same_bits(jax.jit(norm)(x, w), evenorm.layer_norm(x, 768, w))
+    found = jax.jit(functools.partial(gradients, norm))(dy, x, w)
+    assert all_same_bits(found, evenorm.layer_norm_backward(dy, x, 768, w)[:2])
+
+
+def test_checkpoint_and_scan():
+    x, w = normal("f32", 3, 5, 8), weight("f32", 8)
+    step = jax.checkpoint(lambda total, x: (total + evenorm.jax.rms_norm(x, 8, w).sum(), None))
+    found = jax.grad(lambda x: jax.lax.scan(step, jnp.float32(0), x)[0])(x)
+    assert same_bits(found, evenorm.rms_norm_backward(np.ones_like(x), x, 8, w)[0])
+
+
+def test_without_x64_numbers_are_float32():
+    with x64(False):
+        x = normal("f64", 3, 8)
+        assert same_bits(evenorm.jax.layer_norm(x, 8), evenorm.layer_norm(x.astype(np.float32), 8))
+        assert same_bits(evenorm.jax.rms_norm(x, 8, dtype=np.float64), evenorm.rms_norm(x.astype(np.float32), 8))
+
+
+SHARDED = """
+    import functools, jax, jax.numpy as jnp, numpy as np
+    import evenorm, evenorm.jax
+    from jax.sharding import AxisType, PartitionSpec as P
+
+    mesh = jax.make_mesh((2,), ("i",), axis_types=(AxisType.Auto,))
+    x, dy, w, b = (np.random.default_rng(i).standard_normal(s).astype("f") for i, s in enumerate([(256, 768)] * 2 + [768] * 2))
+    norm = lambda x, w, b: evenorm.jax.layer_norm(x, 768, w, b)
+    rows, whole = P("i"), P()
+    y = evenorm.layer_norm(x, 768, w, b)
+    dx, dw, db = evenorm.layer_norm_backward(dy, x, 768, w)
+    for checked in (True, False):
+        sharded = jax.jit(jax.shard_map(norm, mesh=mesh, in_specs=(rows, whole, whole), out_specs=rows, check_vma=checked))
+        assert np.array_equal(sharded(x, w, b), y)
+        found = jax.vjp(sharded, x, w, b)[1](jnp.asarray(dy))
+        assert np.array_equal(found[0], dx)
+        for sums, expected in zip(found[1:], (dw, db)):
+            assert np.abs(sums - expected).max() < 1e-4 and sums.shape == (768,)
+    # Gradients inside: dx needs no communication, and a shared weight's gradient is the sum over the devices.
+    gradients = lambda x, w, b, dy: jax.vjp(norm, x, w, b)[1](dy)
+    inside = jax.shard_map(gradients, mesh=mesh, in_specs=(rows, whole, whole, rows), out_specs=(rows, whole, whole))
+    found = jax.jit(inside)(x, w, b, dy)
+    assert np.array_equal(found[0], dx) and np.abs(found[1] - dw).max() < 1e-4
+    of_x = lambda x, w, b, dy: (norm(x, w, b), jax.vjp(lambda x: norm(x, w, b), x)[1](dy)[0])
+    alone = jax.shard_map(of_x, mesh=mesh, in_specs=(rows, whole, whole, rows), out_specs=(rows, rows))
+    text = jax.jit(alone).lower(x, w, b, dy).compile().as_text()
+    assert "evenorm_jax_backward" in text
+    assert not any(name in text for name in ("all-reduce", "all-gather", "all-to-all", "collective-permute"))
+"""
+
+
+def run_program(code, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", inspect.cleandoc(code)], env=os.environ | environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_shard_map():
+    run_program(SHARDED, XLA_FLAGS="--xla_force_host_platform_device_count=2", JAX_PLATFORMS="cpu")
+
+
+# --- errors, and what is imported
+
+X = np.ones((2, 3), np.float32)
+WRONG = [
+    {"x": X.astype(np.int32), "normalized_shape": 3},
+    {"x": None, "normalized_shape": 3},
+    {"x": X},
+    {"x": X, "normalized_shape": 3, "axis": 1},
+    {"x": X, "normalized_shape": 4},
+    {"x": X, "normalized_shape": "3"},
+    {"x": X, "axis": 2},
+    {"x": X[:, :0], "normalized_shape": 0},
+    {"x": X, "normalized_shape": 3, "weight": X},
+    {"x": X, "normalized_shape": 3, "bias": X[0, :2]},
+    {"x": X, "normalized_shape": 3, "weight": X[0].astype(bool)},
+    {"x": X, "normalized_shape": 3, "eps": -1},
+    {"x": X, "normalized_shape": 3, "eps": float("nan")},
+    {"x": X, "normalized_shape": 3, "eps": "small"},
+    {"x": X, "normalized_shape": 3, "zero_centered": True},
+]
+
+
+@pytest.mark.parametrize("arguments", WRONG)
+def test_errors_are_those_of_numpy_when_a_call_is_traced(arguments):
+    with pytest.raises((TypeError, ValueError)) as expected:
+        evenorm.layer_norm(**arguments)
+    with pytest.raises(expected.type) as found:
+        jax.eval_shape(lambda: evenorm.jax.layer_norm(**arguments))
+    assert str(found.value) == str(expected.value)
+
+
+def test_errors_of_what_only_jax_has():
+    with pytest.raises(TypeError, match="dtype is int32, but it should be float64, float32, float16 or bfloat16"):
+        evenorm.jax.layer_norm(X, 3, dtype=np.int32)
+    with pytest.raises(TypeError, match="eps is of type .*Tracer, but it should be a number"):
+        jax.jit(lambda eps: evenorm.jax.layer_norm(X, 3, eps=eps))(1e-5)
+    with pytest.raises(TypeError, match="custom_vjp"):
+        jax.jvp(lambda x: evenorm.jax.layer_norm(x, 3), (X,), (X,))
+
+
+def test_imports():
+    run_program("""
+        import sys
+        import evenorm
+        assert not {"jax", "jaxlib", "flax"} & set(sys.modules)
+        import evenorm.jax
+        assert "flax" not in sys.modules
+    """)
+    run_program("""
+        import sys
+        sys.modules["jax"] = None
+        try:
+            import evenorm.jax
+        except ImportError as error:
+            assert str(error) == "evenorm.jax needs JAX, which is not installed: pip install 'jax>=0.6.2'", error
+        else:
+            raise AssertionError("imported")
+    """)
+
+
+def test_a_build_without_the_handlers(monkeypatch):
+    monkeypatch.setattr("pathlib.Path.exists", lambda path: False)
+    with pytest.raises(ImportError, match="this build of evenorm has no evenorm.jax"):
+        importlib.reload(evenorm.jax._calls)
+    monkeypatch.setattr(jax, "__version_info__", (0, 6, 1))
+    with pytest.raises(ImportError, match="needs JAX 0.6.2 or later, but this is JAX"):
+        importlib.reload(evenorm.jax._calls)
+
+
+def test_examples_of_the_documentation():
+    result = doctest.testmod(importlib.import_module("evenorm.jax._norms"))
+    assert result.attempted >= 4 and result.failed == 0
