@@ -1,4 +1,4 @@
-"""evenorm.jax: the bits of the NumPy functions under JAX's transformations."""
+"""evenorm.jax: the bits of the NumPy functions under JAX's transformations, and the modules for Flax."""
 
 import contextlib
 import doctest
@@ -16,11 +16,17 @@ import evenorm
 from numpy_inputs import DTYPES, all_same_bits, bias, normal, same_bits, weight
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
+pytest.importorskip("flax", reason="Flax is not installed")
 import jax.numpy as jnp  # noqa: E402
 
 import evenorm.jax  # noqa: E402
+import evenorm.jax.linen  # noqa: E402
+import evenorm.jax.nnx  # noqa: E402
 
+linen = importlib.import_module("flax.linen")
+nnx = importlib.import_module("flax.nnx")
 NORMS = ("layer_norm", "rms_norm")
+MODULES = ("LayerNorm", "RMSNorm")
 SHAPES = [(), (5,), (0,), (2, 3)]  # of the axes before the normalised ones
 
 
@@ -103,8 +109,10 @@ def test_rows_with_a_large_mean():
     exact = x.astype(np.float64) - x.mean(-1, dtype=np.float64, keepdims=True)
     exact /= np.sqrt(np.square(exact).mean(-1, keepdims=True) + 1e-6)
     found = jax.jit(lambda x: evenorm.jax.layer_norm(x, 768, eps=1e-6))(x)
+    flax = jax.jit(linen.LayerNorm(use_bias=False, use_scale=False).apply)({}, x)
     limit = 4.1 * 2.0**-24 * np.abs(exact).max(-1, keepdims=True)
     assert (np.abs(found - exact) <= limit).all()
+    assert np.abs(flax - exact).max() > 0.5
 
 
 # --- vmap: each sample has the bits that it has alone
@@ -313,6 +321,156 @@ def test_a_build_without_the_handlers(monkeypatch):
         importlib.reload(evenorm.jax._calls)
 
 
-def test_examples_of_the_documentation():
-    result = doctest.testmod(importlib.import_module("evenorm.jax._norms"))
+@pytest.mark.parametrize("module", ["evenorm.jax._norms", "evenorm.jax.linen", "evenorm.jax.nnx"])
+def test_examples_of_the_documentation(module):
+    result = doctest.testmod(importlib.import_module(module))
     assert result.attempted >= 4 and result.failed == 0
+
+
+# --- Flax
+
+
+def tolerance(dtype):
+    return {2: 0.04, 4: 3e-5, 8: 1e-13}[np.dtype(dtype).itemsize]
+
+
+def agree(found, flax):
+    assert found.dtype == flax.dtype and found.shape == flax.shape
+    wide = [np.asarray(y).astype(np.complex128) for y in (found, flax)]
+    np.testing.assert_allclose(*wide, atol=tolerance(found.dtype), rtol=tolerance(found.dtype))
+
+
+def shapes(tree):
+    return [
+        (jax.tree_util.keystr(path), a.shape, a.dtype.name) for path, a in jax.tree_util.tree_leaves_with_path(tree)
+    ]
+
+
+def randomized(tree):
+    return jax.tree.map(lambda array: jnp.asarray(weight("f32", *array.shape), array.dtype), tree)
+
+
+# The types of x, y (None: Flax's choice) and the parameters; the axes.
+FLAX_CASES = [
+    ("f32", None, "f32", {}),
+    ("bf16", None, "f32", {}),
+    ("f16", "f32", "bf16", {}),
+    ("f32", "bf16", "f32", {}),
+    ("f64", None, "f32", {"reduction_axes": (1, -1), "feature_axes": (2, 1)}),
+    ("f32", None, "f32", {"reduction_axes": 1, "feature_axes": 1}),
+    ("f32", None, "f32", {"reduction_axes": (1, 2)}),
+]
+
+
+def flax_case(x, y, parameters, axes):
+    """x of shape (3, 5, 6), the number of features, and the options of a module."""
+    features = {"(2, 1)": 30, "1": 5}.get(str(axes.get("feature_axes")), 6)
+    options = {"dtype": DTYPES.get(y), "param_dtype": DTYPES[parameters], "use_fast_variance": False, **axes}
+    return normal(x, 3, 5, 6), features, options
+
+
+def without_parameters(name):
+    return {"use_scale": False} | ({"use_bias": False} if name == "LayerNorm" else {})
+
+
+@pytest.mark.parametrize("case", FLAX_CASES)
+@pytest.mark.parametrize("name", MODULES)
+def test_linen(name, case):
+    x, _, options = flax_case(*case)
+    theirs, ours = (getattr(module, name)(**options) for module in (linen, evenorm.jax.linen))
+    variables = theirs.init(jax.random.key(0), x)
+    assert shapes(ours.init(jax.random.key(0), x)) == shapes(variables)
+    variables = randomized(variables)
+    agree(ours.apply(variables, x), theirs.apply(variables, x))
+    bare = without_parameters(name)
+    agree(ours.clone(**bare).apply({}, x), theirs.clone(**bare).apply({}, x))
+
+
+@pytest.mark.parametrize("case", FLAX_CASES)
+@pytest.mark.parametrize("name", MODULES)
+def test_nnx(name, case):
+    x, features, options = flax_case(*case)
+    theirs, ours = (getattr(m, name)(features, rngs=nnx.Rngs(0), **options) for m in (nnx, evenorm.jax.nnx))
+    assert shapes(nnx.state(ours)) == shapes(nnx.state(theirs)) != []
+    nnx.update(theirs, randomized(nnx.state(theirs)))
+    nnx.update(ours, nnx.state(theirs))
+    agree(ours(x), theirs(x))
+    options |= without_parameters(name)
+    theirs, ours = (getattr(m, name)(features, rngs=nnx.Rngs(0), **options) for m in (nnx, evenorm.jax.nnx))
+    agree(ours(x), theirs(x))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_which_calls_evenorm_computes(name, monkeypatch):
+    calls = []
+    function = {"LayerNorm": "layer_norm", "RMSNorm": "rms_norm"}[name]
+    for module in (evenorm.jax.linen, evenorm.jax.nnx):
+        original = getattr(evenorm.jax, function)
+        monkeypatch.setattr(module, function, lambda *a, f=original, **k: calls.append(1) or f(*a, **k))
+    x, mask = normal("f32", 4, 6), np.arange(6) < 4
+    plain = getattr(evenorm.jax.linen, name)()
+    variables = plain.init(jax.random.key(0), x)
+    calls.clear()
+    plain.apply(variables, x)
+    getattr(evenorm.jax.nnx, name)(6, rngs=nnx.Rngs(0))(x)
+    assert len(calls) == 2
+    for module, make in [(linen, lambda m, **k: functools.partial(getattr(m, name)(**k).apply, variables)),
+                         (nnx, lambda m, **k: getattr(m, name)(6, rngs=nnx.Rngs(0), **k))]:  # fmt: skip
+        ours, theirs = getattr(evenorm.jax, module.__name__.split(".")[-1]), module
+        agree(make(ours)(x, mask=mask), make(theirs)(x, mask=mask))
+        over_devices = [jax.vmap(make(m, axis_name="i"), axis_name="i")(x.reshape(2, 2, 6)) for m in (ours, theirs)]
+        agree(*over_devices)
+        agree(make(ours, reduction_axes=(0, 1))(x), make(theirs, reduction_axes=(0, 1))(x))
+        agree(make(ours)(x.astype(np.complex64)), make(theirs)(x.astype(np.complex64)))
+    assert len(calls) == 2
+
+
+def train(loss, parameters):
+    step = jax.jit(lambda values: jax.tree.map(lambda p, g: p - 0.1 * g, values, jax.grad(loss)(values)))
+    for _ in range(200):
+        parameters = step(parameters)
+    return parameters
+
+
+class Model(linen.Module):
+    norms: object = evenorm.jax.linen
+
+    @linen.compact
+    def __call__(self, x):
+        x = linen.relu(linen.Dense(16)(self.norms.LayerNorm()(x)))
+        return linen.Dense(1)(self.norms.RMSNorm()(x))
+
+
+def test_a_linen_model_trains_and_loads_a_checkpoint():
+    serialization = importlib.import_module("flax.serialization")
+    x = normal("f32", 64, 8)
+    y = np.tanh(x[:, :1] - x[:, 1:2])
+    theirs, ours = Model(linen), Model()
+    variables = theirs.init(jax.random.key(0), x)
+    loaded = serialization.from_bytes(ours.init(jax.random.key(1), x), serialization.to_bytes(variables))
+    loss = lambda model, variables: jnp.mean((model.apply(variables, x) - y) ** 2)  # noqa: E731
+    np.testing.assert_allclose(loss(ours, loaded), loss(theirs, variables), rtol=1e-5)
+    first = loss(ours, loaded)
+    trained = [train(functools.partial(loss, model), loaded) for model in (ours, theirs)]
+    losses = [loss(ours, variables) for variables in trained]
+    assert losses[0] < 0.2 * first
+    np.testing.assert_allclose(*losses, rtol=0.01)
+    scales = [trained[0]["params"][name]["scale"] for name in ("LayerNorm_0", "RMSNorm_0")]
+    assert all((np.abs(scale - 1) > 1e-3).any() for scale in scales)
+
+
+def test_an_nnx_model_trains():
+    class Small(nnx.Module):
+        def __init__(self, rngs):
+            self.norm, self.linear = evenorm.jax.nnx.LayerNorm(8, rngs=rngs), nnx.Linear(8, 1, rngs=rngs)
+
+        def __call__(self, x):
+            return self.linear(self.norm(x))
+
+    x = normal("f32", 64, 8)
+    y = x[:, :1] - x[:, 1:2]
+    graph, state = nnx.split(Small(nnx.Rngs(0)))
+    loss = lambda state: jnp.mean((nnx.merge(graph, state)(x) - y) ** 2)  # noqa: E731
+    trained = train(loss, state)
+    assert loss(trained) < 0.2 * loss(state)
+    assert (np.abs(nnx.merge(graph, trained).norm.scale[...] - 1) > 1e-3).any()

@@ -2,6 +2,8 @@
 
 import evenorm.jax
 y = evenorm.jax.layer_norm(x, 768, weight, bias)
+
+The modules for Flax are in `evenorm.jax.linen` and `evenorm.jax.nnx`, which are imported separately.
 """
 
 from . import _calls as _calls  # first, because it reports what is missing

@@ -1,0 +1,29 @@
+"""What the modules for Flax's two APIs share: which calls evenorm computes."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax.numpy as jnp
+
+TYPES = {jnp.dtype(name) for name in ("float64", "float32", "bfloat16", "float16")}
+
+
+def normalized_axes(module: Any, x: Any, mask: Any) -> tuple[int, ...] | None:
+    """The axes that a module normalises, ascending. None if Flax's own implementation should run.
+
+    That is the case for masks, statistics over several devices, features on other axes than the normalised ones, and
+    types other than evenorm's four.
+    """
+    types = [jnp.asarray(x).dtype, jnp.dtype(module.param_dtype), *([module.dtype] if module.dtype is not None else [])]
+    reduced, features = (_axes(axes, jnp.ndim(x)) for axes in (module.reduction_axes, module.feature_axes))
+    handled = (
+        mask is None
+        and module.axis_name is None
+        and reduced == features != ()
+        and all(jnp.dtype(dtype) in TYPES for dtype in types)
+    )
+    return reduced if handled else None
+
+
+def _axes(axes: int | Iterable[int], rank: int) -> tuple[int, ...]:
+    return tuple(sorted({a + rank if a < 0 else a for a in (axes if isinstance(axes, Iterable) else (axes,))}))

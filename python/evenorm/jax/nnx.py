@@ -1,0 +1,60 @@
+"""LayerNorm and RMSNorm for flax.nnx: parameters, options and types of results are Flax's."""
+
+from typing import Any
+
+import jax
+from flax import nnx
+from flax.linen.dtypes import canonicalize_dtype
+
+from ._flax import normalized_axes
+from ._norms import layer_norm, rms_norm
+
+__all__ = ["LayerNorm", "RMSNorm"]
+
+
+def _reshaped(parameter: Any, shape: tuple[int, ...]) -> Any:
+    return None if parameter is None else parameter[...].reshape(shape)
+
+
+class LayerNorm(nnx.LayerNorm):
+    """A flax.nnx.LayerNorm that evenorm computes.
+
+    Flax computes what evenorm does not support: masks, `axis_name`, and `feature_axes` other than `reduction_axes`.
+    `use_fast_variance` changes nothing, because evenorm's accuracy does not depend on it. x and the parameters are not
+    rounded to `dtype` before they are used. So `promote_dtype` is not called.
+
+    >>> from flax import nnx
+    >>> norm = LayerNorm(2, epsilon=0, rngs=nnx.Rngs(0))
+    >>> print(norm(jax.numpy.array([[1.0, 2], [1, 5]])))
+    [[-1.  1.]
+     [-1.  1.]]
+    """
+
+    def __call__(self, x: Any, *, mask: jax.Array | None = None) -> Any:
+        axes = normalized_axes(self, x, mask)
+        if axes is None:
+            return super().__call__(x, mask=mask)
+        shape = tuple(x.shape[axis] for axis in axes)
+        scale = _reshaped(self.scale, shape)
+        bias = _reshaped(self.bias, shape)
+        dtype = canonicalize_dtype(x, scale, bias, dtype=self.dtype)
+        return layer_norm(x, None, scale, bias, self.epsilon, axis=axes, dtype=dtype)
+
+
+class RMSNorm(nnx.RMSNorm):
+    """A flax.nnx.RMSNorm that evenorm computes, like `LayerNorm`.
+
+    >>> from flax import nnx
+    >>> norm = RMSNorm(2, epsilon=0, rngs=nnx.Rngs(0))
+    >>> print(norm(jax.numpy.array([[3.0, 3], [-2, 2]])))
+    [[ 1.  1.]
+     [-1.  1.]]
+    """
+
+    def __call__(self, x: Any, mask: jax.Array | None = None) -> Any:
+        axes = normalized_axes(self, x, mask)
+        if axes is None:
+            return super().__call__(x, mask=mask)
+        shape = tuple(x.shape[axis] for axis in axes)
+        scale = _reshaped(self.scale, shape)
+        return rms_norm(x, None, scale, self.epsilon, axis=axes, dtype=canonicalize_dtype(x, scale, dtype=self.dtype))
