@@ -128,7 +128,8 @@ def test_it_works_beside_pytorch(installed):
 @pytest.mark.slow
 def test_libraries_are_bundled_or_the_system_s(installed):
     package = installed_package(installed)
-    natives = [package / "bin" / "evenorm", *package.glob("_core*.so"), *(package / "lib").iterdir()]
+    natives = [package / "bin" / "evenorm", *package.glob("_core*.so"), *package.glob("jax/*.so")]
+    natives += (package / "lib").iterdir()
     assert len(natives) >= 5
     for native in natives:
         for line in run("ldd", native).splitlines():
