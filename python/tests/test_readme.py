@@ -47,6 +47,8 @@ def test_readme_python(block):
         torch = pytest.importorskip("torch")
         names = {"x": torch.ones(2, 768), "model": torch.nn.Sequential(torch.nn.LayerNorm(768))}
     else:
+        if "jax" in block:
+            pytest.importorskip("jax")
         names = {name: np.ones((2, 768), np.float32) for name in ("x", "dy")}
         names |= {name: np.ones(768, np.float32) for name in ("weight", "bias")}
     exec(compile(block, "README.md", "exec"), names)
