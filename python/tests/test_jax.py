@@ -422,6 +422,8 @@ def test_which_calls_evenorm_computes(name, monkeypatch):
         agree(*over_devices)
         agree(make(ours, reduction_axes=(0, 1))(x), make(theirs, reduction_axes=(0, 1))(x))
         agree(make(ours)(x.astype(np.complex64)), make(theirs)(x.astype(np.complex64)))
+        agree(make(ours, epsilon=-1e-5)(x), make(theirs, epsilon=-1e-5)(x))
+        agree(*(jax.jit(lambda e, m=m: make(m, epsilon=e)(x))(1e-3) for m in (ours, theirs)))  # noqa: B023
     assert len(calls) == 2
 
 

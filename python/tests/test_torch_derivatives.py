@@ -7,7 +7,7 @@ from torch_cases import DTYPES, NAMES, NATIVE, case, outputs
 
 import evenorm.torch
 
-forward_mode = pytest.mark.skipif(not NATIVE, reason="forward mode is PyTorch's own without C++ operators")
+forward_mode = pytest.mark.skipif(not NATIVE, reason="operators in Python refuse forward mode")
 SHAPES = [((3, 4), 1), ((2, 3, 4), 2), ((5,), 1), ((3, 1), 1), ((2, 3, 4), 3)]
 
 
@@ -125,7 +125,6 @@ def test_saved_tensor_hooks_see_x_and_the_weight(shape):
 # --- the caller's memory, and magnitudes
 
 
-@forward_mode
 @pytest.mark.parametrize("shape", [(4,), (1, 4), (2, 4)], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_changing_an_output_in_place_keeps_tangents(name, shape):
@@ -174,6 +173,22 @@ def second_derivatives(kind, x, dy, weight, eps, of_dx):
     return torch.autograd.grad(dx, leaves, of_dx)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_derivatives_of_a_loss_up_to_the_third(name):
+    """Each order's graph is kept, and the gradient of y depends on x and on the parameters."""
+    c = case(name, torch.float64, (3, 4))
+    found, expected = [], []
+    for function, derivatives in ((c.function, found), (c.formula, expected)):
+        leaves = [t.detach().clone().requires_grad_() for t in c.tensors]
+        loss = sum((out**3).sum() for out in outputs(function(*leaves)))
+        for _ in range(3):
+            of_each = torch.autograd.grad(loss, leaves, create_graph=True)
+            derivatives.extend(of_each)
+            loss = sum((t**2).sum() for t in of_each)
+    for i, (f, e) in enumerate(zip(found, expected, strict=True)):
+        assert torch.allclose(f, e, rtol=1e-8), i
+
+
 MAGNITUDES = [2.0**k for k in (-1000, -542, -512, 0, 512, 515, 1010)]
 
 
@@ -191,7 +206,6 @@ def test_second_derivatives_at_every_magnitude(kind, eps):
                 assert torch.allclose(found, expected, rtol=1e-12, atol=1e-13), m
 
 
-@forward_mode
 @pytest.mark.parametrize("kind", ["layer", "rms"])
 def test_forward_mode_at_every_magnitude(kind):
     x, tangent = torch.tensor([[1.0, 2, 4], [1, 0, 0]], dtype=torch.float64)
@@ -207,7 +221,6 @@ def test_forward_mode_at_every_magnitude(kind):
     assert torch.allclose(least, centred / 1e-5**0.5, rtol=1e-12)
 
 
-@forward_mode
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e200, 1.7e308, 5e-324])
 def test_forward_mode_of_a_constant_row(value):
     """The rounded mean may differ from the value, but the row still counts as constant."""
@@ -247,7 +260,16 @@ def test_functional_transforms_agree_with_the_formula(name):
     def scalar(f):
         return lambda *args: sum((out**3).sum() for out in outputs(f(*args)))
 
-    for transform in (grad, jacrev, jacfwd, hessian):
+    def over_forward(f):
+        return grad(lambda *args: jvp(f, args, args)[1] ** 2)
+
+    def of_each_sample(f):
+        return grad(lambda *args: (vmap(grad(f))(*(torch.stack([t, 2 * t]) for t in args)) ** 2).sum())
+
+    def of_all(f):
+        return lambda *args: torch.cat([t.flatten() for t in jacrev(grad(f), tuple(range(len(args))))(*args)])
+
+    for transform in (grad, jacrev, jacfwd, hessian, over_forward, of_each_sample, of_all):
         f, g = transform(scalar(c.function)), transform(scalar(c.formula))
         assert torch.allclose(f(*tensors), g(*tensors)), transform
     tangents = tuple(torch.randn_like(t) for t in tensors)

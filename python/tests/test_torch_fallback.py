@@ -137,13 +137,12 @@ def tangent(function, x, along):
 
 @eager
 @pytest.mark.parametrize("compiled", [False, True])
-def test_forward_mode_is_pytorchs(compiled):
-    """Of RMS norm, because PyTorch 2.13 cannot compile forward mode of its layer norm."""
-    x, weight, _ = operands()
+def test_forward_mode(compiled):
+    x, weight, bias = operands()
     along = torch.randn_like(x)
-    expected = tangent(lambda x: torch.nn.functional.rms_norm(x, (8,), weight), x, along)
+    expected = tangent(lambda x: torch.nn.functional.layer_norm(x, (8,), weight, bias), x, along)
     for transform in (tangent, lambda f, x, along: torch.func.jvp(f, (x,), (along,))[1]):
-        derive = functools.partial(transform, lambda x: evenorm.torch.rms_norm(x, (8,), weight))
+        derive = functools.partial(transform, lambda x: norm(x, weight, bias))
         found = (torch.compile(derive, backend="aot_eager") if compiled else derive)(x, along)
         torch.testing.assert_close(found, expected)
 
@@ -158,8 +157,9 @@ def test_operators_refuse_forward_mode():
 
     with refuses():
         tangent(operator, x, x)
-    with refuses():
-        torch.func.jvp(operator, (x,), (x,))
+    for transform in (lambda f, x: torch.func.jvp(f, (x,), (x,)), lambda f, x: torch.func.vjp(f, x)):
+        with refuses():
+            transform(operator, x)
     y = norm(x, weight, bias)
     with refuses():  # forward over reverse
         tangent(lambda dy: torch.autograd.grad(y, x, dy)[0], torch.ones_like(y), torch.ones_like(y))

@@ -529,6 +529,9 @@ def test_dim_of_several_axes():
         evenorm.torch.layer_norm(x, (3,), dim=4)
     with pytest.raises(RuntimeError, match="normalized_shape"):
         evenorm.torch.layer_norm(x, (4,), dim=1)
+    for dim in (1, (), (0, 1, 2)):
+        with pytest.raises(ValueError, match=r"dim has \d axes \(.*\), but normalized_shape has 2 \(\(5, 4\)\)"):
+            evenorm.torch.add_rms_norm(x, x, (5, 4), dim=dim)
 
 
 @pytest.mark.parametrize("kind", ["LayerNorm", "RMSNorm"])

@@ -1,6 +1,8 @@
 """What the modules for Flax's two APIs share: which calls evenorm computes."""
 
+import math
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,8 +13,8 @@ TYPES = {jnp.dtype(name) for name in ("float64", "float32", "bfloat16", "float16
 def normalized_axes(module: Any, x: Any, mask: Any) -> tuple[int, ...] | None:
     """The axes that a module normalises, ascending. None if Flax's own implementation should run.
 
-    That is the case for masks, statistics over several devices, features on other axes than the normalised ones, and
-    types other than evenorm's four.
+    That is the case for masks, statistics over several devices, features on other axes than the normalised ones, types
+    other than evenorm's four, rows without elements, and an epsilon that evenorm refuses or that is traced.
     """
     types = [jnp.asarray(x).dtype, jnp.dtype(module.param_dtype), *([module.dtype] if module.dtype is not None else [])]
     reduced, features = (_axes(axes, jnp.ndim(x)) for axes in (module.reduction_axes, module.feature_axes))
@@ -20,6 +22,9 @@ def normalized_axes(module: Any, x: Any, mask: Any) -> tuple[int, ...] | None:
         mask is None
         and module.axis_name is None
         and reduced == features != ()
+        and all(jnp.shape(x)[axis] for axis in reduced)
+        and isinstance(module.epsilon, Real)
+        and 0 <= module.epsilon < math.inf
         and all(jnp.dtype(dtype) in TYPES for dtype in types)
     )
     return reduced if handled else None

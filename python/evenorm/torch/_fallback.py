@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
@@ -72,6 +73,19 @@ for _name, _rms in _KINDS.items():
 # --- derivatives
 
 
+def has_derivatives() -> bool:
+    """False in forward mode and inside the derivatives of torch.func, which these operators lack."""
+    levels = functorch.get_interpreter_stack() or []
+    without = (functorch.TransformType.Vmap, functorch.TransformType.Functionalize)
+    return forward_ad._current_level < 0 and all(level.key() in without for level in levels)
+
+
+_LACKS = (
+    "evenorm::{} has no forward mode and no torch.func without C++ operators: evenorm.torch.info() reports why they are not "
+    "in use. The functions of evenorm.torch have both."
+)
+
+
 def _register_autograd(name: str, differentiate: Callable[..., Any]) -> None:
     """Registers an operator's derivative. `differentiate(results, arguments)` returns the results as parts of the graph.
 
@@ -83,14 +97,13 @@ def _register_autograd(name: str, differentiate: Callable[..., Any]) -> None:
     def kernel(keys: Any, *given: Any) -> Any:
         tensors = [t for t in given if isinstance(t, Tensor)]
         if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
-            raise NotImplementedError(
-                f"evenorm::{name} has no forward mode without C++ operators: evenorm.torch.info() reports why they are "
-                "not in use. evenorm.torch's functions then use PyTorch's in forward mode."
-            )
+            raise NotImplementedError(_LACKS.format(name))
         with torch._C._AutoDispatchBelowAutograd():
             results = operator.redispatch(keys & torch._C._after_autograd_keyset, *given)
         if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
             return results
+        if not has_derivatives():
+            raise NotImplementedError(_LACKS.format(name))
         return differentiate(results, {**defaults, **dict(zip(defaults, given, strict=False))})
 
     _library.impl(name, kernel, "Autograd", with_keyset=True)
@@ -172,13 +185,27 @@ def _normalised(rms: bool, x: Tensor, axes: list[int], eps: float) -> Tensor:
     return centred * z.masked_fill(is_zero, 1).rsqrt().masked_fill(is_zero, 0)
 
 
+def composed_norm(rms: bool, x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Tensor:
+    """The norm as differentiable operators in float64, for derivatives that the operators lack."""
+    y = _normalised(rms, x.double(), list(range(-len(shape), 0)), eps)
+    if weight is not None:
+        y = y * weight.double()
+    if bias is not None:
+        y = y + bias.double()
+    return y.to(x.dtype)
+
+
 def _second_gradients(
     rms: bool, inputs: tuple[Tensor, Tensor, Tensor | None], shape: Sequence[int], eps: float, of: Sequence[Any]
 ) -> list[Tensor | None]:
     """The gradients of <of, (dx, dweight, dbias)> with respect to dy, x and weight."""
     keep = torch.is_grad_enabled()
     with torch.enable_grad():
-        leaves = [t if t is None or (keep and t.requires_grad) else t.detach().requires_grad_() for t in inputs]
+        # Aliases, because the inputs may depend on each other: dy, for example, on x.
+        leaves = [
+            t if t is None else t.view_as(t) if keep and t.requires_grad else t.detach().requires_grad_()
+            for t in inputs
+        ]
         dy, x, weight = (None if t is None else t.double() for t in leaves)
         assert dy is not None and x is not None
         scale = x.new_ones(shape).requires_grad_() if weight is None else weight

@@ -10,10 +10,8 @@ from typing import Any, TypeGuard
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._C import _functorch as functorch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 from torch.nn.parameter import is_lazy
 from torch.overrides import has_torch_function
@@ -80,12 +78,8 @@ def has_overrides(*tensors: Tensor | None) -> bool:
 
 @run_while_tracing
 def _has_derivatives() -> bool:
-    """False for forward mode and functional derivatives with operators registered in Python, which lack them."""
-    if native is not None:
-        return True
-    levels = functorch.get_interpreter_stack() or []
-    without = (functorch.TransformType.Vmap, functorch.TransformType.Functionalize)
-    return forward_ad._current_level < 0 and all(level.key() in without for level in levels)
+    """False where the operators lack derivatives that are taken."""
+    return native is not None or eager.has_derivatives()  # type: ignore[no-any-return]
 
 
 @_past_overrides
@@ -93,7 +87,7 @@ def _is_norm(x: object, normalized_shape: object, eps: object, *parameters: obje
     """True if evenorm handles the call. The same conditions as in C++, for tensors that are not plain."""
     if not isinstance(normalized_shape, Sequence) or not isinstance(eps, (float, int)):
         return False
-    if not _is_supported(x) or not _has_derivatives():
+    if not _is_supported(x):
         return False
     axes = len(normalized_shape)
     shape = tuple(normalized_shape)
@@ -155,6 +149,8 @@ def _norm(rms: bool, x: Tensor, shape: Sequence[int], weight: Any, bias: Any, ep
     """Normalises tensors that are not plain, by evenorm's operator, by the sharded norm, or by PyTorch's function."""
     if _accepts(rms, x, shape, weight, bias, eps):
         number: Any = _default_eps(x) if rms and eps is None else eps
+        if not _has_derivatives():
+            return eager.composed_norm(rms, x, shape, weight, bias, number)  # type: ignore[no-any-return]
         axis = _sharded_dtensors.mesh_axis_of_columns(x, shape, weight, bias)
         if axis is not None:
             return _sharded_dtensors.norm(x, weight, bias, number, rms, axis)
@@ -164,11 +160,13 @@ def _norm(rms: bool, x: Tensor, shape: Sequence[int], weight: Any, bias: Any, ep
     return _pytorchs(rms, x, shape, weight, bias, eps)
 
 
-def _along(dim: int | Sequence[int], norm: Callable[..., Any], *tensors: Tensor) -> Any:
+def _along(dim: int | Sequence[int], shape: Sequence[int], norm: Callable[..., Any], *tensors: Tensor) -> Any:
     """Calls norm(*tensors) with the axes `dim` of tensors last, and moves the axes of its results back."""
     axes = (dim,) if isinstance(dim, int) else tuple(dim)
+    if len(axes) != len(shape):
+        raise ValueError(f"dim has {len(axes)} axes ({dim}), but normalized_shape has {len(shape)} ({tuple(shape)})")
     last = tuple(range(-len(axes), 0))
-    results = norm(*(t.movedim(axes, last) for t in tensors))
+    results = norm(*(t.movedim(axes, last) if isinstance(t, Tensor) else t for t in tensors))
     if isinstance(results, Tensor):
         return results.movedim(last, axes)
     return tuple(result.movedim(last, axes) for result in results)
@@ -204,7 +202,7 @@ def layer_norm(
     tensor([[-0.2673, -1.0690,  1.3363]])
     """
     if dim is not None:
-        return _along(dim, lambda x: layer_norm(x, normalized_shape, weight, bias, eps), input)  # type: ignore[no-any-return]
+        return _along(dim, normalized_shape, lambda x: layer_norm(x, normalized_shape, weight, bias, eps), input)  # type: ignore[no-any-return]
     if not is_compiling():
         y = eager.layer_norm(input, normalized_shape, weight, bias, eps)
         if y is not NotImplemented:
@@ -235,7 +233,7 @@ def rms_norm(
     tensor([[0.8485, 1.1314]])
     """
     if dim is not None:
-        return _along(dim, lambda x: rms_norm(x, normalized_shape, weight, eps, bias=bias), input)  # type: ignore[no-any-return]
+        return _along(dim, normalized_shape, lambda x: rms_norm(x, normalized_shape, weight, eps, bias=bias), input)  # type: ignore[no-any-return]
     if not is_compiling():
         y = eager.rms_norm(input, normalized_shape, weight, bias, eps)
         if y is not NotImplemented:
@@ -269,7 +267,7 @@ def _add_norm(
     if isinstance(scale, int):
         float(scale)  # raises OverflowError for an int that no float holds, as PyTorch's functions do for eps
     x, residual = _broadcast(x, residual)
-    if _accepts(rms, x, shape, weight, bias, eps) and _can_add(x, residual):
+    if _has_derivatives() and _accepts(rms, x, shape, weight, bias, eps) and _can_add(x, residual):
         number: Any = _default_eps(x) if rms and eps is None else eps
         operator = operators.add_rms_norm if rms else operators.add_layer_norm
         both = _call(operator, x, residual, shape, weight, bias, number, scale)
@@ -311,7 +309,7 @@ def add_layer_norm(
     if dim is not None:
         input, residual = _broadcast(input, residual)
         options = normalized_shape, weight, bias, eps, residual_scale
-        return _along(dim, lambda x, r: add_layer_norm(x, r, *options), input, residual)  # type: ignore[no-any-return]
+        return _along(dim, normalized_shape, lambda x, r: add_layer_norm(x, r, *options), input, residual)  # type: ignore[no-any-return]
     if not is_compiling():
         both = eager.add_layer_norm(input, residual, normalized_shape, weight, bias, eps, residual_scale)
         if both is not NotImplemented:
@@ -341,7 +339,7 @@ def add_rms_norm(
     if dim is not None:
         input, residual = _broadcast(input, residual)
         options = normalized_shape, weight, eps, residual_scale
-        return _along(dim, lambda x, r: add_rms_norm(x, r, *options, bias=bias), input, residual)  # type: ignore[no-any-return]
+        return _along(dim, normalized_shape, lambda x, r: add_rms_norm(x, r, *options, bias=bias), input, residual)  # type: ignore[no-any-return]
     if not is_compiling():
         both = eager.add_rms_norm(input, residual, normalized_shape, weight, bias, eps, residual_scale)
         if both is not NotImplemented:

@@ -88,11 +88,12 @@ class RMSNorm(torch.nn.RMSNorm):
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
-        if self._has_bias:
-            torch.nn.init.zeros_(self.bias)
+        bias = self._parameters.get("bias")
+        if bias is not None:
+            torch.nn.init.zeros_(bias)
 
     def extra_repr(self) -> str:
-        bias = ", bias=True" if self._has_bias else ""
+        bias = ", bias=True" if self._has_bias and self.bias is not None else ""
         return super().extra_repr() + bias + ("" if self.dim is None else f", dim={self.dim}")
 
     def forward(self, x: Tensor) -> Tensor:
