@@ -26,10 +26,9 @@ struct Torch {
   int (*thread_count)(std::uint32_t*);
 } torch;
 
-// Up to this many axes, without allocating.
+// Up to kMostAxes axes, without allocating.
 struct Shape {
-  static constexpr Py_ssize_t kMost = 64;  // the library's limit
-  std::int64_t sizes[kMost];
+  std::int64_t sizes[kMostAxes];
   std::size_t count = 0;
 
   std::span<const std::int64_t> span() const { return {sizes, count}; }
@@ -78,7 +77,7 @@ bool read(nb::handle object, Shape& shape) {
   const bool is_tuple = nb::isinstance<nb::tuple>(object);
   if (!is_tuple && !nb::isinstance<nb::list>(object)) return false;
   const Py_ssize_t count = is_tuple ? PyTuple_Size(object.ptr()) : PyList_Size(object.ptr());
-  if (count > Shape::kMost) return false;
+  if (count > static_cast<Py_ssize_t>(kMostAxes)) return false;
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* item = is_tuple ? PyTuple_GetItem(object.ptr(), i) : PyList_GetItem(object.ptr(), i);
     int overflow = 1;

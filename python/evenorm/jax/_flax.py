@@ -1,11 +1,12 @@
-"""What the modules for Flax's two APIs share: which calls evenorm computes."""
+"""What the modules for Flax's two APIs share: which calls evenorm computes, and the call of the norm."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Real
 from typing import Any
 
 import jax.numpy as jnp
+from flax.linen.dtypes import canonicalize_dtype
 
 TYPES = {jnp.dtype(name) for name in ("float64", "float32", "bfloat16", "float16")}
 
@@ -24,10 +25,16 @@ def normalized_axes(module: Any, x: Any, mask: Any) -> tuple[int, ...] | None:
         and reduced == features != ()
         and all(jnp.shape(x)[axis] for axis in reduced)
         and isinstance(module.epsilon, Real)
-        and 0 <= module.epsilon < math.inf
+        and 0 <= float(module.epsilon) < math.inf
         and all(jnp.dtype(dtype) in TYPES for dtype in types)
     )
     return reduced if handled else None
+
+
+def compute(norm: Callable[..., Any], module: Any, x: Any, axes: tuple[int, ...], scale: Any, bias: Any) -> Any:
+    """The norm of x with a module's epsilon, of the type that Flax's module would return."""
+    dtype = canonicalize_dtype(x, scale, bias, dtype=module.dtype)
+    return norm(x, None, scale, bias=bias, eps=module.epsilon, axis=axes, dtype=dtype)
 
 
 def _axes(axes: int | Iterable[int], rank: int) -> tuple[int, ...]:

@@ -4,12 +4,18 @@ from typing import Any
 
 import flax.linen as nn
 import jax
-from flax.linen.dtypes import canonicalize_dtype
 
-from ._flax import normalized_axes
+from ._flax import compute, normalized_axes
 from ._norms import layer_norm, rms_norm
 
 __all__ = ["LayerNorm", "RMSNorm"]
+
+
+def _parameters(module: Any, x: Any, axes: tuple[int, ...], use_bias: bool) -> tuple[Any, Any]:
+    """The module's scale and bias. Call it inside of a compact method."""
+    shape = tuple(x.shape[axis] for axis in axes)
+    scale = module.param("scale", module.scale_init, shape, module.param_dtype) if module.use_scale else None
+    return scale, module.param("bias", module.bias_init, shape, module.param_dtype) if use_bias else None
 
 
 class LayerNorm(nn.LayerNorm):
@@ -32,11 +38,7 @@ class LayerNorm(nn.LayerNorm):
         axes = normalized_axes(self, x, mask)
         if axes is None:
             return super().__call__(x, mask=mask)
-        shape = tuple(x.shape[axis] for axis in axes)
-        scale = self.param("scale", self.scale_init, shape, self.param_dtype) if self.use_scale else None
-        bias = self.param("bias", self.bias_init, shape, self.param_dtype) if self.use_bias else None
-        dtype = canonicalize_dtype(x, scale, bias, dtype=self.dtype)
-        return layer_norm(x, None, scale, bias, self.epsilon, axis=axes, dtype=dtype)
+        return compute(layer_norm, self, x, axes, *_parameters(self, x, axes, self.use_bias))
 
 
 class RMSNorm(nn.RMSNorm):
@@ -55,6 +57,4 @@ class RMSNorm(nn.RMSNorm):
         axes = normalized_axes(self, x, mask)
         if axes is None:
             return super().__call__(x, mask=mask)
-        shape = tuple(x.shape[axis] for axis in axes)
-        scale = self.param("scale", self.scale_init, shape, self.param_dtype) if self.use_scale else None
-        return rms_norm(x, None, scale, self.epsilon, axis=axes, dtype=canonicalize_dtype(x, scale, dtype=self.dtype))
+        return compute(rms_norm, self, x, axes, *_parameters(self, x, axes, False))

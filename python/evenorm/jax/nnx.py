@@ -4,16 +4,15 @@ from typing import Any
 
 import jax
 from flax import nnx
-from flax.linen.dtypes import canonicalize_dtype
 
-from ._flax import normalized_axes
+from ._flax import compute, normalized_axes
 from ._norms import layer_norm, rms_norm
 
 __all__ = ["LayerNorm", "RMSNorm"]
 
 
-def _reshaped(parameter: Any, shape: tuple[int, ...]) -> Any:
-    return None if parameter is None else parameter[...].reshape(shape)
+def _reshaped(parameter: Any, x: Any, axes: tuple[int, ...]) -> Any:
+    return None if parameter is None else parameter[...].reshape([x.shape[axis] for axis in axes])
 
 
 class LayerNorm(nnx.LayerNorm):
@@ -34,11 +33,7 @@ class LayerNorm(nnx.LayerNorm):
         axes = normalized_axes(self, x, mask)
         if axes is None:
             return super().__call__(x, mask=mask)
-        shape = tuple(x.shape[axis] for axis in axes)
-        scale = _reshaped(self.scale, shape)
-        bias = _reshaped(self.bias, shape)
-        dtype = canonicalize_dtype(x, scale, bias, dtype=self.dtype)
-        return layer_norm(x, None, scale, bias, self.epsilon, axis=axes, dtype=dtype)
+        return compute(layer_norm, self, x, axes, _reshaped(self.scale, x, axes), _reshaped(self.bias, x, axes))
 
 
 class RMSNorm(nnx.RMSNorm):
@@ -55,6 +50,4 @@ class RMSNorm(nnx.RMSNorm):
         axes = normalized_axes(self, x, mask)
         if axes is None:
             return super().__call__(x, mask=mask)
-        shape = tuple(x.shape[axis] for axis in axes)
-        scale = _reshaped(self.scale, shape)
-        return rms_norm(x, None, scale, self.epsilon, axis=axes, dtype=canonicalize_dtype(x, scale, dtype=self.dtype))
+        return compute(rms_norm, self, x, axes, _reshaped(self.scale, x, axes), None)

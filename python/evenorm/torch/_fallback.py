@@ -210,8 +210,7 @@ def _second_gradients(
         assert dy is not None and x is not None
         scale = x.new_ones(shape).requires_grad_() if weight is None else weight
         shift = x.new_zeros(shape).requires_grad_()
-        axes = list(range(-len(shape), 0))
-        y = _normalised(rms, x, axes, eps) * scale + shift
+        y = composed_norm(rms, x, shape, scale, shift, eps)
         first = torch.autograd.grad(y, (x, scale, shift), dy, create_graph=True)
         pairs = [(f, o.double()) for f, o in zip(first, of, strict=True) if o is not None]
         into = [t for t in leaves if t is not None]

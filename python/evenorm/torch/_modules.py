@@ -31,7 +31,8 @@ class LayerNorm(torch.nn.LayerNorm):
         device, dtype: of the parameters.
         dim (int or sequence of int): the axes to normalise, instead of the trailing ones (see `layer_norm`).
 
-    Shapes: (*, normalized_shape) to the same, without `dim`. Checkpoints of torch.nn.LayerNorm load into this class and vice versa.
+    Shapes: (*, normalized_shape) to the same, without `dim`. Checkpoints of torch.nn.LayerNorm load into this class and
+    vice versa.
 
     >>> norm = LayerNorm(3)
     >>> norm

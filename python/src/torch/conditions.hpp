@@ -12,6 +12,8 @@
 
 namespace evenorm::torch_binding {
 
+inline constexpr std::size_t kMostAxes = 64;  // the library's limit
+
 // The number of elements.
 inline std::int64_t size_of(std::span<const std::int64_t> shape) {
   std::int64_t size = 1;
@@ -19,11 +21,11 @@ inline std::int64_t size_of(std::span<const std::int64_t> shape) {
   return size;
 }
 
-// True if x has at most 64 axes and ends in the axes `shape`, which have elements, the parameters have that shape, and
-// eps is finite and >= 0.
+// True if x has at most kMostAxes axes and ends in the axes `shape`, which have elements, the parameters have that
+// shape, and eps is finite and >= 0.
 inline bool is_norm(const ConstTensor& x, std::span<const std::int64_t> shape, const ConstTensor& weight,
                     const ConstTensor& bias, double eps) {
-  if (shape.empty() || shape.size() > x.shape.size() || x.shape.size() > 64 || size_of(shape) == 0) return false;
+  if (shape.empty() || shape.size() > x.shape.size() || x.shape.size() > kMostAxes || size_of(shape) == 0) return false;
   const auto is_shape = [&](std::span<const std::int64_t> sizes) { return std::ranges::equal(sizes, shape); };
   return is_shape(x.shape.last(shape.size())) && (weight.data == nullptr || is_shape(weight.shape)) &&
          (bias.data == nullptr || is_shape(bias.shape)) && eps >= 0 && std::isfinite(eps);
