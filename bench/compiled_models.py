@@ -2,9 +2,10 @@
 
 Inductor fuses PyTorch's norm with its element-wise neighbours, but calls evenorm's norm as an opaque operator. Both models
 take turns. A row shows medians and the median of the paired ratios (PyTorch's time over evenorm's: above 1, evenorm is
-faster).
+faster). The models of transformers have random weights and two layers.
 
     .venv/bin/python bench/compiled_models.py --threads 1
+    .venv/bin/python bench/compiled_models.py --models chain llama --dtypes bfloat16
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import argparse
 import copy
 import statistics
 import time
+from collections.abc import Callable, Iterator
 
 import allocator
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import evenorm.torch
+
+SHAPES = ((50, 768), (64, 768), (512, 768), (4096, 768), (700, 1024))
 
 
 class Chain(nn.Module):
@@ -28,7 +32,7 @@ class Chain(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return torch.nn.functional.gelu(self.norm(x * 1.5 + 0.5)) + x
 
 
@@ -39,11 +43,45 @@ class Block(nn.Module):
         super().__init__()
         self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
 
 
-def seconds(call, x: torch.Tensor, backward: bool, count: int) -> float:
+class Transformer(nn.Module):
+    """A model of transformers. Its input is embedded already, or an image."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        import transformers
+
+        size = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 1024}
+        config, options = {
+            "gpt2": ("GPT2", {"n_embd": 256, "n_layer": 2, "n_head": 4, "vocab_size": 64}),
+            "bert": ("Bert", {**size, "vocab_size": 64}),
+            "llama": ("Llama", {**size, "vocab_size": 64}),
+            "vit": ("ViT", {**size, "image_size": 64, "patch_size": 8}),
+            "convnext": ("ConvNext", {"hidden_sizes": [64, 128], "depths": [1, 1], "num_stages": 2, "patch_size": 4}),
+        }[name]
+        settings = getattr(transformers, config + "Config")(**options)
+        self.model = getattr(transformers, config + "Model")(settings).eval()
+        self.takes = "pixel_values" if name in ("vit", "convnext") else "inputs_embeds"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(**{self.takes: x}).last_hidden_state
+
+
+def cases(names: list[str]) -> Iterator[tuple[str, Callable[[], nn.Module], tuple[int, ...]]]:
+    """Yields names, models and the shapes of their inputs."""
+    for name in names:
+        if name in ("chain", "block"):
+            for shape in SHAPES if name == "chain" else ((64, 256), (512, 384)):
+                yield name, lambda width=shape[1], name=name: (Chain if name == "chain" else Block)(width), shape
+        else:
+            shape = {"vit": (4, 3, 64, 64), "convnext": (4, 3, 64, 64)}.get(name, (4, 64, 256))
+            yield name, lambda name=name: Transformer(name), shape
+
+
+def seconds(call: Callable[[Tensor], Tensor], x: Tensor, backward: bool, count: int) -> float:
     start = time.perf_counter()
     for _ in range(count):
         y = call(x)
@@ -52,31 +90,42 @@ def seconds(call, x: torch.Tensor, backward: bool, count: int) -> float:
     return (time.perf_counter() - start) / count
 
 
+def compare(model: nn.Module, x: Tensor, backward: bool, rounds: int) -> tuple[float, float, float]:
+    """Returns PyTorch's and evenorm's medians in seconds, and the median ratio."""
+    converted = copy.deepcopy(model)
+    evenorm.torch.convert(converted)
+    with torch.set_grad_enabled(backward):
+        calls = [torch.compile(m, fullgraph=True) for m in (model, converted)]
+        for call in calls:
+            seconds(call, x, backward, 3)  # compiles
+        count = max(1, int(0.01 / seconds(calls[0], x, backward, 3)))
+        times = [[seconds(call, x, backward, count) for call in calls] for _ in range(rounds)]
+    theirs, ours = (statistics.median(t) for t in zip(*times, strict=True))
+    return theirs, ours, statistics.median(a / b for a, b in times)
+
+
 def main() -> None:
+    models = ["chain", "block", "gpt2", "bert", "llama", "vit", "convnext"]
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--models", nargs="+", choices=models, default=models)
+    parser.add_argument("--dtypes", nargs="+", choices=["float32", "bfloat16"], default=["float32", "bfloat16"])
     arguments = parser.parse_args()
     allocator.restart_with_it()
     torch.set_num_threads(arguments.threads)
-    print(f"{'model':8}{'rows x width':>14}{'pass':>9}{'torch us':>12}{'evenorm us':>12}{'ratio':>8}")
-    for name, rows, width in (("chain", 64, 768), ("chain", 4096, 768), ("block", 64, 256), ("block", 512, 384)):
-        model = (Chain if name == "chain" else Block)(width)
-        converted = copy.deepcopy(model)
-        evenorm.torch.convert(converted)
-        for backward in (False, True):
-            x = torch.randn(rows, width, requires_grad=backward)
-            with torch.set_grad_enabled(backward):
-                calls = [torch.compile(m, fullgraph=True) for m in (model, converted)]
-                for call in calls:
-                    seconds(call, x, backward, 3)  # compiles
-                once = seconds(calls[0], x, backward, 3)
-                count = max(1, int(0.01 / once))
-                times = [[seconds(call, x, backward, count) for call in calls] for _ in range(arguments.rounds)]
-            theirs, ours = (statistics.median(t) * 1e6 for t in zip(*times, strict=True))
-            ratio = statistics.median(a / b for a, b in times)
-            a_pass = "both" if backward else "forward"
-            print(f"{name:8}{f'{rows} x {width}':>14}{a_pass:>9}{theirs:12.1f}{ours:12.1f}{ratio:8.2f}", flush=True)
+    print(f"{'model':9}{'shape':>14}{'type':>10}{'pass':>9}{'torch us':>11}{'evenorm us':>12}{'ratio':>7}")
+    ratios = []
+    for name, make, shape in cases(arguments.models):
+        for dtype in arguments.dtypes:
+            for backward in (False, True):
+                x = torch.randn(shape, dtype=getattr(torch, dtype), requires_grad=backward)
+                torch._dynamo.reset()
+                theirs, ours, ratio = compare(make().to(x.dtype), x, backward, arguments.rounds)
+                ratios.append(ratio)
+                row = f"{name:9}{'x'.join(map(str, shape)):>14}{dtype:>10}{'both' if backward else 'forward':>9}"
+                print(f"{row}{theirs * 1e6:11.1f}{ours * 1e6:12.1f}{ratio:7.2f}", flush=True)
+    print(f"geometric mean {statistics.geometric_mean(ratios):.3f}, least {min(ratios):.2f}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ must therefore match the operators.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -67,7 +66,7 @@ def _sum(x: Tensor, residual: Tensor, residual_scale: float) -> Tensor:
     return (x.to(wide) + residual.to(wide) * residual_scale).to(x.dtype).contiguous()
 
 
-# --- static quantization, which a later PyTorch may lack, and Inductor
+# --- static quantization, which a later PyTorch may lack
 
 
 def _register_quantized() -> None:
@@ -77,17 +76,5 @@ def _register_quantized() -> None:
     MAPPINGS[LayerNorm] = MAPPINGS[nn.LayerNorm]
 
 
-def _register_fallbacks() -> None:
-    """Tells Inductor to keep the operators. If the environment variable CI is set, it would reject them for having a
-    decomposition. Inductor is large, so it is imported only in that case."""
-    from torch._inductor.lowering import make_fallback, tag_to_layout_constraint
-    from torch._library.utils import get_layout_constraint_tag
-
-    for operator in (operators.layer_norm, operators.rms_norm, operators.add_layer_norm, operators.add_rms_norm):
-        constraint = tag_to_layout_constraint(get_layout_constraint_tag(operator.default, with_default=True))
-        make_fallback(operator.default, layout_constraint=constraint, warn=False)
-
-
-for _register in (_register_quantized, *([_register_fallbacks] if os.environ.get("CI") else [])):
-    with suppress(ImportError):
-        _register()
+with suppress(ImportError):
+    _register_quantized()

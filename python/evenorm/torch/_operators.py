@@ -10,7 +10,9 @@ import importlib
 import os
 import pathlib
 import re
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -55,7 +57,18 @@ operators = torch.ops.evenorm
 # --- fake tensors and the meta device: only shapes and types
 
 
+def _register_lowerings() -> None:
+    """Registers how Inductor calls the norms if it is loaded. Inductor traces a graph, and so calls the functions below,
+    before it lowers it."""
+    if "torch._inductor.lowering" in sys.modules:
+        with suppress(
+            ImportError, AttributeError
+        ):  # in a PyTorch with other private interfaces, it calls the operators
+            importlib.import_module("._inductor", __package__)
+
+
 def _check_norm(x: torch.Tensor, normalized_shape: Sizes) -> None:
+    _register_lowerings()
     first = x.dim() - len(normalized_shape)
     if not normalized_shape or first < 0 or list(x.shape[first:]) != list(normalized_shape):
         raise ValueError(
