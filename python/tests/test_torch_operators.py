@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 import torch.nn.utils.parametrize
 import torch.nn.utils.prune
+from torch._inductor.utils import run_and_get_code
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.nn.utils import parametrize
@@ -66,6 +67,22 @@ def test_compiled_has_the_bits_of_eager(name, backend, dtype):
     assert_same_bits(
         torch.autograd.grad(outputs(eager), c.tensors, seeds), torch.autograd.grad(outputs(found), c.tensors, seeds)
     )
+
+
+def test_inductor_calls_the_eager_entries():
+    """Also with what they refuse: function modes, and types that only the operators take."""
+    torch._dynamo.reset()
+    x, module, wide = torch.randn(5, 8), evenorm.torch.LayerNorm(8), torch.rand(8, dtype=torch.float64)
+
+    def norms(x):
+        return module(x) * 2, torch.ops.evenorm.layer_norm(x, [8], weight=wide) * 2
+
+    compiled = torch.compile(norms, fullgraph=True)
+    found, (code, *_) = run_and_get_code(torch.no_grad(compiled), x)
+    assert code.count("evenorm.torch._inductor.layer_norm(") == 2
+    with torch.device("cpu"), torch.no_grad():
+        for results in (found, compiled(x)):
+            assert all(map(torch.equal, results, norms(x)))
 
 
 def test_compiled_for_any_shape():

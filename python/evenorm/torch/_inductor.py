@@ -31,7 +31,7 @@ class Call(ir.FallbackKernel):
 def _lower(operator: Any, *arguments: Any, **named: Any) -> Any:
     rest = operator._schema.arguments[len(arguments) :]
     made = Call.create(operator, *arguments, *(named.get(a.name, a.default_value) for a in rest))
-    return tree_map(lambda x: x.wrap_for_lowering() if isinstance(x, ir.IRNode) else x, made)
+    return tree_map(lambda x: ir.TensorBox.create(x) if isinstance(x, ir.IRNode) else x, made)
 
 
 def _entry(name: str) -> Callable[..., Any]:
