@@ -38,10 +38,8 @@ def _entry(name: str) -> Callable[..., Any]:
     """Registers a norm's lowering. Without one, Inductor rejects operators that have a decomposition if the environment
     variable CI is set. Returns what generated code calls."""
     norm, operator = getattr(eager, name), getattr(operators, name).default
-    lowering.fallbacks.add(operator)
-    lowering.add_needs_realized_inputs(operator)
     constraint = lowering.tag_to_layout_constraint(get_layout_constraint_tag(operator, with_default=True))
-    lowering.add_layout_constraint(operator, constraint)
+    lowering.make_fallback(operator, layout_constraint=constraint, warn=False)
     lowering.register_lowering(operator, type_promotion_kind=None)(functools.partial(_lower, operator))
 
     def call(*arguments: Any) -> Any:

@@ -59,16 +59,13 @@ operators = torch.ops.evenorm
 
 def _register_lowerings() -> None:
     """Registers how Inductor calls the norms if it is loaded. Inductor traces a graph, and so calls the functions below,
-    before it lowers it."""
+    before it lowers it. In a PyTorch with other private interfaces, it calls the operators."""
     if "torch._inductor.lowering" in sys.modules:
-        with suppress(
-            ImportError, AttributeError
-        ):  # in a PyTorch with other private interfaces, it calls the operators
+        with suppress(ImportError, AttributeError):
             importlib.import_module("._inductor", __package__)
 
 
 def _check_norm(x: torch.Tensor, normalized_shape: Sizes) -> None:
-    _register_lowerings()
     first = x.dim() - len(normalized_shape)
     if not normalized_shape or first < 0 or list(x.shape[first:]) != list(normalized_shape):
         raise ValueError(
@@ -79,12 +76,14 @@ def _check_norm(x: torch.Tensor, normalized_shape: Sizes) -> None:
 
 @torch.library.register_fake("evenorm::layer_norm")
 def _(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    _register_lowerings()
     _check_norm(x, normalized_shape)
     return contiguous_like(x)
 
 
 @torch.library.register_fake("evenorm::rms_norm")
 def _(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    _register_lowerings()
     _check_norm(x, normalized_shape)
     return rms_norm_like(x, normalized_shape, weight)
 
@@ -92,6 +91,7 @@ def _(x, normalized_shape, weight=None, bias=None, eps=1e-5):
 @torch.library.register_fake("evenorm::add_layer_norm")
 @torch.library.register_fake("evenorm::add_rms_norm")
 def _(x, residual, normalized_shape, *parameters, **options):
+    _register_lowerings()
     _check_norm(x, normalized_shape)
     return contiguous_like(x), contiguous_like(x)
 
