@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import argparse
 import copy
+import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import allocator
 import torch
@@ -22,7 +23,17 @@ from torch import Tensor, nn
 
 import evenorm.torch
 
-SHAPES = ((50, 768), (64, 768), (512, 768), (4096, 768), (700, 1024))
+TOKENS, IMAGES = (4, 64, 256), (4, 3, 64, 64)
+# The shapes of each model's input.
+SHAPES = {
+    "chain": ((50, 768), (64, 768), (512, 768), (4096, 768), (700, 1024)),
+    "block": ((64, 256), (512, 384)),
+    "gpt2": (TOKENS,),
+    "bert": (TOKENS,),
+    "llama": (TOKENS,),
+    "vit": (IMAGES,),
+    "convnext": (IMAGES,),
+}
 
 
 class Chain(nn.Module):
@@ -64,21 +75,16 @@ class Transformer(nn.Module):
         }[name]
         settings = getattr(transformers, config + "Config")(**options)
         self.model = getattr(transformers, config + "Model")(settings).eval()
-        self.takes = "pixel_values" if name in ("vit", "convnext") else "inputs_embeds"
+        self.takes = "pixel_values" if IMAGES in SHAPES[name] else "inputs_embeds"
 
     def forward(self, x: Tensor) -> Tensor:
         return self.model(**{self.takes: x}).last_hidden_state
 
 
-def cases(names: list[str]) -> Iterator[tuple[str, Callable[[], nn.Module], tuple[int, ...]]]:
-    """Yields names, models and the shapes of their inputs."""
-    for name in names:
-        if name in ("chain", "block"):
-            for shape in SHAPES if name == "chain" else ((64, 256), (512, 384)):
-                yield name, lambda width=shape[1], name=name: (Chain if name == "chain" else Block)(width), shape
-        else:
-            shape = {"vit": (4, 3, 64, 64), "convnext": (4, 3, 64, 64)}.get(name, (4, 64, 256))
-            yield name, lambda name=name: Transformer(name), shape
+def model_of(name: str, width: int) -> nn.Module:
+    if name == "chain":
+        return Chain(width)
+    return Block(width) if name == "block" else Transformer(name)
 
 
 def seconds(call: Callable[[Tensor], Tensor], x: Tensor, backward: bool, count: int) -> float:
@@ -105,26 +111,24 @@ def compare(model: nn.Module, x: Tensor, backward: bool, rounds: int) -> tuple[f
 
 
 def main() -> None:
-    models = ["chain", "block", "gpt2", "bert", "llama", "vit", "convnext"]
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--models", nargs="+", choices=models, default=models)
+    parser.add_argument("--models", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--dtypes", nargs="+", choices=["float32", "bfloat16"], default=["float32", "bfloat16"])
     arguments = parser.parse_args()
     allocator.restart_with_it()
     torch.set_num_threads(arguments.threads)
     print(f"{'model':9}{'shape':>14}{'type':>10}{'pass':>9}{'torch us':>11}{'evenorm us':>12}{'ratio':>7}")
     ratios = []
-    for name, make, shape in cases(arguments.models):
-        for dtype in arguments.dtypes:
-            for backward in (False, True):
-                x = torch.randn(shape, dtype=getattr(torch, dtype), requires_grad=backward)
-                torch._dynamo.reset()
-                theirs, ours, ratio = compare(make().to(x.dtype), x, backward, arguments.rounds)
-                ratios.append(ratio)
-                row = f"{name:9}{'x'.join(map(str, shape)):>14}{dtype:>10}{'both' if backward else 'forward':>9}"
-                print(f"{row}{theirs * 1e6:11.1f}{ours * 1e6:12.1f}{ratio:7.2f}", flush=True)
+    inputs = [(name, shape) for name in arguments.models for shape in SHAPES[name]]
+    for (name, shape), dtype, backward in itertools.product(inputs, arguments.dtypes, (False, True)):
+        x = torch.randn(shape, dtype=getattr(torch, dtype), requires_grad=backward)
+        torch._dynamo.reset()
+        theirs, ours, ratio = compare(model_of(name, shape[-1]).to(x.dtype), x, backward, arguments.rounds)
+        ratios.append(ratio)
+        row = f"{name:9}{'x'.join(map(str, shape)):>14}{dtype:>10}{'both' if backward else 'forward':>9}"
+        print(f"{row}{theirs * 1e6:11.1f}{ours * 1e6:12.1f}{ratio:7.2f}", flush=True)
     print(f"geometric mean {statistics.geometric_mean(ratios):.3f}, least {min(ratios):.2f}")
 
 
