@@ -54,8 +54,8 @@ Description choose_description(Choices& choices) {
     d.y.strides = d.x.strides;
     d.y.begin = alike == 0 ? d.x.begin : d.y.begin / d.y.element() * d.y.element();
   }
-  if (choices.one_in(2)) d.weight = choose_view(choices, "weight", split.normalized);
-  if (choices.one_in(2)) d.bias = choose_view(choices, "bias", split.normalized);
+  if (choices.one_in(2)) d.weight = choose_parameter(choices, "weight", d.axes);
+  if (choices.one_in(2)) d.bias = choose_parameter(choices, "bias", d.axes);
   if (choices.one_in(2) && (d.kind == Kind::layer || choices.one_in(20)))
     d.mean = choose_view(choices, "mean", split.outer);
   if (choices.one_in(2)) d.rstd = choose_view(choices, "rstd", split.outer);
@@ -70,6 +70,25 @@ Description choose_description(Choices& choices) {
   return d;
 }
 
+// A parameter's elements for one row after the other.
+Array elements_by_row(const View& parameter, const Description& d, const std::vector<std::size_t>& order,
+                      const Memory& before) {
+  if (!parameter.present) return {};
+  Array rows(parameter.dtype, std::size_t{0});
+  if (!is_broadcast(parameter, d.x.shape, d.axes)) {
+    const Array row = parameter.array(before);
+    for (std::size_t i = 0; i < order.size(); i += row.size()) rows.append(row);
+    return rows;
+  }
+  View expanded = parameter;
+  expanded.shape = d.x.shape;
+  expanded.strides = parameter.actual_strides();
+  for (std::size_t i = 0; i < d.x.shape.size(); ++i) {
+    if (parameter.shape[i] == 1) expanded.strides[i] = 0;
+  }
+  return array_of(parameter.dtype, contracts::permuted(expanded.elements(before), parameter.element(), order, false));
+}
+
 // The memory as it should be after the call, computed from separate rows.
 Memory expected_memory(const Description& d, const Memory& before) {
   Memory after = before;
@@ -79,12 +98,20 @@ Memory expected_memory(const Description& d, const Memory& before) {
   if (d.weight.present) op.weight = d.weight.dtype;
   if (d.bias.present) op.bias = d.bias.dtype;
   const Array x = array_of(d.x.dtype, contracts::permuted(d.x.elements(before), d.x.element(), order, false));
-  const auto outcome = run_operation(contracts::on_target(internal::active_target()), op, x, d.weight.array(before),
-                                     d.bias.array(before));
-  const Memory y(outcome.y.bytes().begin(), outcome.y.bytes().end());
+  const Array weight = elements_by_row(d.weight, d, order, before), bias = elements_by_row(d.bias, d, order, before);
+  Memory y;
+  std::vector<double> mean, rstd;
+  for (std::size_t first = 0; first < order.size(); first += op.cols) {
+    const auto row = [&](const Array& all) { return all.empty() ? all : all.part(first, op.cols); };
+    const auto outcome =
+        run_operation(contracts::on_target(internal::active_target()), op, row(x), row(weight), row(bias));
+    y.insert(y.end(), outcome.y.bytes().begin(), outcome.y.bytes().end());
+    mean.insert(mean.end(), outcome.mean.begin(), outcome.mean.end());
+    rstd.insert(rstd.end(), outcome.rstd.begin(), outcome.rstd.end());
+  }
   d.y.put(contracts::permuted(y, d.y.element(), order, true), after);
-  if (d.mean.present) d.mean.put(statistic_bytes(d.mean.dtype, outcome.mean), after);
-  if (d.rstd.present) d.rstd.put(statistic_bytes(d.rstd.dtype, outcome.rstd), after);
+  if (d.mean.present) d.mean.put(statistic_bytes(d.mean.dtype, mean), after);
+  if (d.rstd.present) d.rstd.put(statistic_bytes(d.rstd.dtype, rstd), after);
   return after;
 }
 

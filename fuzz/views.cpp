@@ -136,6 +136,17 @@ Axes choose_axes(Choices& choices) {
   return a;
 }
 
+View choose_parameter(Choices& choices, std::string_view name, const Axes& axes) {
+  if (!choices.one_in(3)) return choose_view(choices, name, axes.split.normalized);
+  Shape shape = axes.shape;
+  for (std::int64_t& size : shape) size = choices.one_in(2) ? 1 : size;
+  return choose_view(choices, name, shape);
+}
+
+bool is_broadcast(const View& parameter, const Shape& x, const Axes& axes) {
+  return parameter.present && parameter.shape.size() == x.size() && axes.numbers().size() < x.size();
+}
+
 Shape Axes::numbers() const {
   Shape all = axes;
   for (std::size_t i = 0; i < normalized_shape.size(); ++i) all.push_back(-1 - static_cast<std::int64_t>(i));

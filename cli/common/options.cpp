@@ -1,5 +1,7 @@
 #include "cli/common/options.hpp"
 
+#include <fmt/format.h>
+
 #include "cli/common/layout.hpp"
 #include "cli/common/text.hpp"
 
@@ -49,12 +51,25 @@ Norm norm_of(const NormOptions& options) {
   return norm;
 }
 
+namespace {
+
+// Rows are read in pieces, so a parameter that is broadcast to all of x is refused.
+void expect_not_broadcast(const char* name, const Array& parameter, const NpyFile& x, const Norm& norm) {
+  if (!parameter.present() || parameter.shape().size() <= norm.axes.size()) return;
+  throw Failure(fmt::format("{} has shape {}, but the normalised axes have shape {}", name,
+                            shape_text(parameter.shape()), shape_text(sizes_at(x.shape(), norm.axes))));
+}
+
+}  // namespace
+
 void set_axes_and_parameters(const NormOptions& options, const NpyFile& x, const Parameters& parameters, Norm& norm) {
   norm.axes =
       normalized_axes(x.file().path(), x.shape(),
                       axes_choice(options.axes, options.normalized_shape, parameters.weight(), parameters.bias()));
   norm.weight = &parameters.weight();
   norm.bias = &parameters.bias();
+  expect_not_broadcast("weight", *norm.weight, x, norm);
+  expect_not_broadcast("bias", *norm.bias, x, norm);
 }
 
 void expect_room_for_json(bool json, const Outputs& outputs) {

@@ -139,7 +139,10 @@ typedef struct evenorm_forward {
   const int64_t* axes;
   size_t axes_count;
 
-  /* gamma and beta: the shape of the normalised axes, each f64, f32, bf16 or f16. Absent: 1 and 0. */
+  /* gamma and beta, each f64, f32, bf16 or f16. Absent: 1 and 0. They have the shape of the normalised axes. Or they
+   * have as many axes as x, each as long as x's or 1, and are broadcast to x. For example, for x of shape (N, T, C),
+   * normalised over C, with a scale for each sample: (N, 1, C). Group norm of (N, C, H, W) in G groups is the norm of x
+   * viewed as (N, G, C / G, H, W) over its last three axes, with a weight and bias viewed as (1, G, C / G, 1, 1). */
   evenorm_const_tensor weight;
   evenorm_const_tensor bias;
 
@@ -243,7 +246,7 @@ typedef struct evenorm_backward {
   size_t normalized_shape_count;
   const int64_t* axes;
   size_t axes_count;
-  evenorm_const_tensor weight; /* the shape of the normalised axes; absent: 1 */
+  evenorm_const_tensor weight; /* as in the forward pass; absent: 1 */
 
   /* The statistics that the forward pass wrote for this x and eps: mean and rstd for layer norm, only rstd for RMS
    * norm. They must be f64. Only f32 arithmetic uses them. Otherwise, or if they are absent, they are computed from x,
@@ -254,7 +257,9 @@ typedef struct evenorm_backward {
 
   evenorm_tensor dx; /* x's shape; may be the same tensor as dy, dsum or x */
 
-  /* The shape of the normalised axes. Sums over rows are kept in a wider type and rounded once. */
+  /* A shape that weight may have; dweight has weight's. They are summed over the rows, and the columns, that share an
+   * element. Sums are kept in a wider type and rounded once. weight, dweight and dbias must vary along the same axes of
+   * those that are not normalised. If they do not, run a pass for each gradient: dweight and dbias need no weight. */
   evenorm_tensor dweight;
   evenorm_tensor dbias;
 
@@ -278,7 +283,8 @@ static inline evenorm_backward evenorm_backward_defaults(void) {
 
 /* Sets *out to the bytes of scratch memory that the pass needs, or to 0 on failure. The size depends only on shapes and
  * types. It is at most 256 KiB or 1/8 of the bytes of x's elements, whichever is more, and 0 if neither dweight nor
- * dbias is present. Fails as evenorm_run_backward does, but does not check addresses and overlaps. */
+ * dbias is present. If columns share elements of dweight or dbias, it may be 48 bytes for each column and 320 bytes
+ * instead. Fails as evenorm_run_backward does, but does not check addresses and overlaps. */
 EVENORM_API evenorm_status evenorm_backward_scratch_bytes(const evenorm_backward* backward, size_t* out);
 
 /* Validates a backward pass and runs it once, over `executor` or, if that is NULL, on the calling thread. scratch has

@@ -127,7 +127,10 @@ struct Forward {
   std::span<const std::int64_t> normalized_shape{};  // the sizes of the trailing axes, which are normalised
   std::span<const std::int64_t> axes{};  // or the indices of the normalised axes; negative ones count from the end
 
-  // gamma and beta: the shape of the normalised axes, each f64, f32, bf16 or f16. Absent: 1 and 0.
+  // gamma and beta, each f64, f32, bf16 or f16. Absent: 1 and 0. They have the shape of the normalised axes. Or they
+  // have as many axes as x, each as long as x's or 1, and are broadcast to x. For example, for x of shape (N, T, C),
+  // normalised over C, with a scale for each sample: (N, 1, C). Group norm of (N, C, H, W) in G groups is the norm of x
+  // viewed as (N, G, C / G, H, W) over its last three axes, with a weight and bias viewed as (1, G, C / G, 1, 1).
   ConstTensor weight{};
   ConstTensor bias{};
 
@@ -222,7 +225,7 @@ struct Backward {
   ConstTensor dy{};  // x's shape
   std::span<const std::int64_t> normalized_shape{};
   std::span<const std::int64_t> axes{};
-  ConstTensor weight{};  // the shape of the normalised axes; absent: 1
+  ConstTensor weight{};  // as in the forward pass; absent: 1
 
   // The statistics that the forward pass wrote for this x and eps: mean and rstd for layer norm, only rstd for RMS
   // norm. They must be f64. Only f32 arithmetic uses them. Otherwise, or if they are absent, they are computed from x,
@@ -232,7 +235,9 @@ struct Backward {
 
   Tensor dx{};  // x's shape; may be the same tensor as dy, dsum or x
 
-  // The shape of the normalised axes. Sums over rows are kept in a wider type and rounded once.
+  // A shape that weight may have; dweight has weight's. They are summed over the rows, and the columns, that share an
+  // element. Sums are kept in a wider type and rounded once. weight, dweight and dbias must vary along the same axes of
+  // those that are not normalised. If they do not, run a pass for each gradient: dweight and dbias need no weight.
   Tensor dweight{};
   Tensor dbias{};
 
@@ -248,8 +253,9 @@ struct Backward {
 };
 
 // Returns the bytes of scratch memory that run() needs. The size depends only on shapes and types. It is at most
-// 256 KiB or 1/8 of the bytes of x's elements, whichever is more, and 0 if neither dweight nor dbias is present. Throws
-// Error as run() does, but does not check addresses and overlaps.
+// 256 KiB or 1/8 of the bytes of x's elements, whichever is more, and 0 if neither dweight nor dbias is present. If
+// columns share elements of dweight or dbias, it may be 48 bytes for each column and 320 bytes instead. Throws Error as
+// run() does, but does not check addresses and overlaps.
 EVENORM_API std::size_t scratch_bytes(const Backward& backward);
 
 // Validates a backward pass and runs it once, on the calling thread or over `executor`. scratch has at least

@@ -1,5 +1,5 @@
-// Adds two rows, one of them scaled, and rounds to the type of the first. Also copies with non-temporal stores. Knows
-// nothing of norms. Included once per target.
+// Adds two rows, one of them scaled, and rounds to the type of the first. Also fills rows, and copies with non-temporal
+// stores. Knows nothing of norms. Included once per target.
 #pragma once
 
 #include <cstring>
@@ -50,6 +50,15 @@ void AddRows(Arithmetic<T> scale, const T* x, const T* r, size_t n, T* to, bool 
 template <class T>
 void AddWideRows(Arithmetic<T> scale, const T* x, const Arithmetic<T>* r, size_t n, T* to) {
   AddScaled<false>(scale, x, r, n, to);
+}
+
+template <class A>
+void FillColumns(A value, size_t n, A* to) {
+  const hn::ScalableTag<A> d;
+  constexpr size_t kN = hn::MaxLanes(d);
+  size_t i = 0;
+  for (; i + kN <= n; i += kN) hn::StoreU(hn::Set(d, value), d, to + i);
+  for (; i < n; ++i) to[i] = value;
 }
 
 // Copies with non-temporal stores, except for a last incomplete vector. `to` must be aligned to a whole vector.

@@ -5,6 +5,7 @@
 
 #include "plan/spec.hpp"
 #include "plan/tuning.hpp"
+#include "problem/sets.hpp"
 
 namespace evenorm::internal {
 namespace {
@@ -34,24 +35,30 @@ GradientCacheUse cache_use(const GradientProblem& p, const Caches& caches) {
   return use;
 }
 
+// The route and scratch of a problem without sets, of which at least one gradient is a sum over rows.
+void plan_sums(const GradientProblem& p, GradientPlan& plan) {
+  const bool is_one_block = row_blocks(p) == 1;
+  // Sums over columns take all sums over rows, in order.
+  const bool may_take_columns = is_one_block && !has_shared_columns(p);
+  if (may_take_columns && sums_bytes(p, p.cols) > most_scratch(p)) {
+    plan.route = GradientRoute::two_steps;
+    plan.scratch_bytes = scalars_bytes(p) + kLine;
+    return;
+  }
+  plan.route = GradientRoute::row_blocks;
+  plan.may_take_two_steps = may_take_columns && p.cols >= kTwoStepCols && scalars_bytes(p) <= sums_bytes(p, p.cols);
+  const std::size_t sums = row_blocks(p) * sums_bytes(p, p.cols);
+  plan.spare_bytes = has_shared_columns(p) ? kLine : std::min(kLine, most_scratch(p) - sums);
+  plan.scratch_bytes = sums + plan.spare_bytes;
+}
+
 }  // namespace
 
 GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept {
   GradientPlan plan;
   plan.cache = cache_use(p, caches);
   plan.scratch = gradient_scratch(p);
-  if (!sums_over_rows(p)) return plan;
-  const bool is_one_block = row_blocks(p) == 1;
-  if (is_one_block && sums_bytes(p, p.cols) > most_scratch(p)) {
-    plan.route = GradientRoute::two_steps;
-    plan.scratch_bytes = scalars_bytes(p) + kLine;
-    return plan;
-  }
-  plan.route = GradientRoute::row_blocks;
-  plan.may_take_two_steps = is_one_block && p.cols >= kTwoStepCols && scalars_bytes(p) <= sums_bytes(p, p.cols);
-  const std::size_t sums = row_blocks(p) * sums_bytes(p, p.cols);
-  plan.spare_bytes = std::min(kLine, most_scratch(p) - sums);
-  plan.scratch_bytes = sums + plan.spare_bytes;
+  if (sums_over_rows(p) && p.sets != 0) plan_sums(p.sets == 1 ? p : problem_of(p, 0), plan);
   return plan;
 }
 

@@ -57,6 +57,10 @@ template <class Pointer>
 Region region_of(const char* name, const Vector<Pointer>& v) {
   return make_region(name, v.data, v.dtype, v.axes, no_axes());
 }
+Region region_of(const char* name, const SetVector& v) { return make_region(name, v.data, v.dtype, v.axes, v.sets); }
+Region region_of(const char* name, const SetGradient& v) {
+  return make_region(name, v.data, v.dtype, v.elements, v.sets);
+}
 
 // An array of `count` elements of `bytes` bytes each.
 Region region_of(const char* name, const void* data, std::size_t count, std::size_t bytes) {

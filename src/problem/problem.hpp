@@ -29,6 +29,21 @@ struct Vector {
   Axes axes;
 };
 
+// gamma or beta: one value per column for each set of rows. Its strides are 0 along axes of x where it has one element.
+struct SetVector : Vector<const void*> {
+  Axes sets;
+
+  const void* of_set(std::size_t set) const { return static_cast<const char*>(data) + sets.offset(set); }
+};
+
+// A gradient of gamma or beta. Columns share elements if these have fewer axes.
+struct SetGradient : Vector<void*> {
+  Axes sets;
+  Axes elements;
+
+  bool has_shared_columns() const { return elements != axes; }
+};
+
 // The most columns of a row. No address space can hold longer rows.
 inline constexpr std::size_t kMaxCols = std::size_t{1} << 48U;
 
@@ -38,10 +53,11 @@ struct Problem {
   Kind kind = Kind::layer;
   std::size_t rows = 0;
   std::size_t cols = 0;
+  // Rows that share one gamma and beta are a set. The rows of a set are neighbours, and all sets have equally many.
+  std::size_t sets = 1;
   Matrix<const void*> x;
   Matrix<void*> y;
-  Vector<const void*> gamma;
-  Vector<const void*> beta;
+  SetVector gamma, beta;
   Vector<void*> mean;
   Vector<void*> rstd;
   double eps = 1e-5;
@@ -50,7 +66,7 @@ struct Problem {
   Matrix<const void*> residual;
   double residual_scale = 1;
   Matrix<void*> sum;
-  Vector<const void*> gamma2, beta2;
+  SetVector gamma2, beta2;
   Matrix<void*> y2;
   Vector<void*> scale;
   float given_scale = 0;
@@ -63,12 +79,13 @@ struct GradientProblem {
   Kind kind = Kind::layer;
   std::size_t rows = 0;
   std::size_t cols = 0;
+  std::size_t sets = 1;  // as in Problem
   Matrix<const void*> x, dy;
   Matrix<const void*> dsum;
   Matrix<void*> dx;
-  Vector<const void*> gamma;
+  SetVector gamma;
   Vector<const void*> mean, rstd;
-  Vector<void*> dgamma, dbeta;
+  SetGradient dgamma, dbeta;
   double eps = 1e-5;
   bool zero_centered = false;
   bool accumulate = false;
@@ -114,6 +131,10 @@ inline bool is_in_place(const GradientProblem& p) {
 template <class Pointer>
 bool has_dense_rows(const Matrix<Pointer>& m) {
   return m.cols.is_dense(bytes_of(m.dtype));
+}
+
+inline bool has_shared_columns(const GradientProblem& p) {
+  return p.dgamma.has_shared_columns() || p.dbeta.has_shared_columns();
 }
 
 // The address of an element of a matrix with dense rows.

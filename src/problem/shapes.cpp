@@ -184,7 +184,9 @@ void check_eps(double eps) {
   throw Error("eps is " + text_of(eps) + ", but it should be finite and at least 0");
 }
 
-AxisSplit split_axes(Shape x_shape, Shape normalized_shape, Shape axes) {
+namespace {
+
+AxisSplit normalized_and_outer(Shape x_shape, Shape normalized_shape, Shape axes) {
   if (x_shape.size() > kMaxRank) {
     fail("x",
          "has " + std::to_string(x_shape.size()) + " axes, but at most " + std::to_string(kMaxRank) + " are supported");
@@ -195,6 +197,35 @@ AxisSplit split_axes(Shape x_shape, Shape normalized_shape, Shape axes) {
   }
   if (!normalized_shape.empty()) throw Error("axes and normalized_shape are given, but only one of them should be");
   return named_axes(x_shape, axes);
+}
+
+// True if the parameter has all axes of x, not only the normalised ones.
+bool has_outer_axes(const ConstTensor& view, const AxisSplit& split) {
+  return split.outer.count != 0 && view.shape.size() == split.normalized.count + split.outer.count;
+}
+
+}  // namespace
+
+AxisSplit split_axes(Shape x_shape, Shape normalized_shape, Shape axes) {
+  AxisSplit split = normalized_and_outer(x_shape, normalized_shape, axes);
+  split.rows = split.outer;
+  return split;
+}
+
+void order_rows(AxisSplit& split, Shape x_shape, std::initializer_list<ConstTensor> parameters) {
+  const auto varies = [&](std::size_t axis) {
+    return x_shape[axis] != 1 && std::any_of(parameters.begin(), parameters.end(), [&](const ConstTensor& view) {
+             return view.data != nullptr && has_outer_axes(view, split) && view.shape[axis] != 1;
+           });
+  };
+  AxisList shared;
+  split.rows.count = 0;
+  for (std::size_t i = 0; i < split.outer.count; ++i) {
+    const std::size_t axis = split.outer.number[i];
+    (varies(axis) ? split.rows : shared).add(axis);
+  }
+  split.sets = split.rows.count;
+  for (std::size_t i = 0; i < shared.count; ++i) split.rows.add(shared.number[i]);
 }
 
 std::size_t count_cols(Shape x_shape, const AxisSplit& split) {
@@ -222,11 +253,49 @@ std::size_t count_rows(Shape x_shape, std::size_t cols) { return count_elements(
 MatrixAxes matrix_axes(std::string_view argument, const ConstTensor& view, const AxisSplit& split) {
   PerAxis room;
   const Shape strides = strides_of(argument, view, room);
-  return {layout_of(argument, view, strides, split.outer), layout_of(argument, view, strides, split.normalized)};
+  return {layout_of(argument, view, strides, split.rows), layout_of(argument, view, strides, split.normalized)};
+}
+
+namespace {
+
+// The layout along some of x's axes of a parameter that is broadcast to x.
+Axes broadcast_layout(std::string_view argument, const ConstTensor& view, Shape strides, Shape x_shape,
+                      const AxisList& list) {
+  const auto bytes = static_cast<std::int64_t>(bytes_of(view.dtype));
+  Axes axes;
+  for (std::size_t i = 0; i < list.count; ++i) {
+    const std::size_t axis = list.number[i];
+    if (!axes.append({static_cast<std::size_t>(x_shape[axis]), view.shape[axis] == 1 ? 0 : strides[axis] * bytes})) {
+      fail(argument, "has shape " + text_of(view.shape) + " for x's " + text_of(x_shape) + ", but at most " +
+                         std::to_string(Axes::kCapacity) + " axes that cannot be merged are supported");
+    }
+  }
+  return axes;
+}
+
+}  // namespace
+
+ParameterAxes parameter_axes(std::string_view argument, const ConstTensor& view, Shape x_shape,
+                             const AxisSplit& split) {
+  if (!has_outer_axes(view, split)) {
+    const Axes axes = vector_axes(argument, view, x_shape, split.normalized, split.normalized,
+                                  split.by_number ? "the axes normalised have shape" : "normalized_shape is");
+    return {axes, {}, axes};
+  }
+  for (std::size_t i = 0; i < x_shape.size(); ++i) {
+    if (view.shape[i] == x_shape[i] || view.shape[i] == 1) continue;
+    fail(argument, "has shape " + text_of(view.shape) + ", but x has " + text_of(x_shape) +
+                       ": each axis should be as long as x's, or 1");
+  }
+  PerAxis room;
+  const Shape strides = strides_of(argument, view, room);
+  return {broadcast_layout(argument, view, strides, x_shape, split.normalized),
+          has_no_elements(view.shape) ? Axes() : broadcast_layout(argument, view, strides, x_shape, split.set_axes()),
+          layout_of(argument, view, strides, split.normalized)};
 }
 
 Axes vector_axes(std::string_view argument, const ConstTensor& view, Shape x_shape, const AxisList& list,
-                 std::string_view expected_name) {
+                 const AxisList& order, std::string_view expected_name) {
   PerAxis expected_room;
   const Shape expected = sizes_at(x_shape, list, expected_room);
   if (!equal(view.shape, expected)) {
@@ -235,9 +304,12 @@ Axes vector_axes(std::string_view argument, const ConstTensor& view, Shape x_sha
   }
   PerAxis room;
   const Shape strides = strides_of(argument, view, room);
-  AxisList all;
-  for (std::size_t i = 0; i < list.count; ++i) all.add(i);
-  return layout_of(argument, view, strides, all);
+  AxisList places;  // in the view
+  const auto* const end = list.number.begin() + list.count;
+  for (std::size_t i = 0; i < order.count; ++i) {
+    places.add(static_cast<std::size_t>(std::find(list.number.begin(), end, order.number[i]) - list.number.begin()));
+  }
+  return layout_of(argument, view, strides, places);
 }
 
 namespace {
@@ -257,16 +329,14 @@ const MatrixAxes& Layouts::axes_of_matrix(std::string_view argument, const Const
   return axes_of(matrix_, view, [&] { return matrix_axes(argument, view, split_); });
 }
 
-const Axes& Layouts::axes_of_parameter(std::string_view argument, const ConstTensor& view) {
-  return axes_of(parameter_, view, [&] {
-    return vector_axes(argument, view, x_shape_, split_.normalized,
-                       split_.by_number ? "the axes normalised have shape" : "normalized_shape is");
-  });
+const ParameterAxes& Layouts::axes_of_parameter(std::string_view argument, const ConstTensor& view) {
+  return axes_of(parameter_, view, [&] { return parameter_axes(argument, view, x_shape_, split_); });
 }
 
 const Axes& Layouts::axes_of_statistic(std::string_view argument, const ConstTensor& view) {
-  return axes_of(statistic_, view,
-                 [&] { return vector_axes(argument, view, x_shape_, split_.outer, "x has rows of shape"); });
+  return axes_of(statistic_, view, [&] {
+    return vector_axes(argument, view, x_shape_, split_.outer, split_.rows, "x has rows of shape");
+  });
 }
 
 }  // namespace evenorm::internal

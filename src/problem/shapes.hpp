@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,10 +45,18 @@ struct AxisList {
 // x's axes: the normalised ones, and the outer ones, which number the rows.
 struct AxisSplit {
   AxisList normalized, outer;
+  // The outer axes in the order that numbers the rows: first the `sets` axes along which a parameter varies.
+  AxisList rows;
+  std::size_t sets = 0;
   bool by_number = false;  // given by axes, not by normalized_shape
+
+  AxisList set_axes() const { return {rows.number, sets}; }
 };
 
 AxisSplit split_axes(Shape x_shape, Shape normalized_shape, Shape axes);
+
+// Orders split.rows for these parameters: views with their shapes, absent ones included.
+void order_rows(AxisSplit& split, Shape x_shape, std::initializer_list<ConstTensor> parameters);
 
 // The number of elements of a row, at least 1.
 std::size_t count_cols(Shape x_shape, const AxisSplit& split);
@@ -62,8 +71,14 @@ struct MatrixAxes {
   Axes rows, cols;
 };
 MatrixAxes matrix_axes(std::string_view argument, const ConstTensor& view, const AxisSplit& split);
+// gamma, beta or a gradient of theirs: the layouts of a SetGradient.
+struct ParameterAxes {
+  Axes cols, sets, elements;
+};
+ParameterAxes parameter_axes(std::string_view argument, const ConstTensor& view, Shape x_shape, const AxisSplit& split);
+// `order` has the same axes as `list`, in the order of the layout.
 Axes vector_axes(std::string_view argument, const ConstTensor& view, Shape x_shape, const AxisList& list,
-                 std::string_view expected_name);
+                 const AxisList& order, std::string_view expected_name);
 
 inline ConstTensor as_const(const ConstTensor& view) { return view; }
 inline ConstTensor as_const(const Tensor& view) { return {view.data, view.dtype, view.shape, view.strides}; }
@@ -79,11 +94,16 @@ class Layouts {
     const MatrixAxes& axes = axes_of_matrix(argument, as_const(view));
     return {view.data, view.dtype, axes.rows, axes.cols};
   }
-  // A tensor over the normalised axes: gamma, beta or a gradient of theirs. Absent if its data is null.
-  template <class View>
-  Vector<decltype(View::data)> parameter(std::string_view argument, const View& view) {
+  // gamma, beta or a gradient of theirs. Absent if its data is null.
+  SetVector parameter(std::string_view argument, const ConstTensor& view) {
     if (view.data == nullptr) return {};
-    return {view.data, view.dtype, axes_of_parameter(argument, as_const(view))};
+    const ParameterAxes& axes = axes_of_parameter(argument, view);
+    return {{view.data, view.dtype, axes.cols}, axes.sets};
+  }
+  SetGradient gradient(std::string_view argument, const Tensor& view) {
+    if (view.data == nullptr) return {};
+    const ParameterAxes& axes = axes_of_parameter(argument, as_const(view));
+    return {{view.data, view.dtype, axes.cols}, axes.sets, axes.elements};
   }
   // A tensor over the outer axes: mean, rstd or scale. Absent if its data is null.
   template <class View>
@@ -101,13 +121,14 @@ class Layouts {
   };
 
   const MatrixAxes& axes_of_matrix(std::string_view argument, const ConstTensor& view);
-  const Axes& axes_of_parameter(std::string_view argument, const ConstTensor& view);
+  const ParameterAxes& axes_of_parameter(std::string_view argument, const ConstTensor& view);
   const Axes& axes_of_statistic(std::string_view argument, const ConstTensor& view);
 
   Shape x_shape_;
   const AxisSplit& split_;
   Known<MatrixAxes> matrix_;
-  Known<Axes> parameter_, statistic_;
+  Known<ParameterAxes> parameter_;
+  Known<Axes> statistic_;
 };
 
 }  // namespace evenorm::internal

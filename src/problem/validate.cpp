@@ -23,7 +23,8 @@ Problem validate(const Forward& f) {
   check_kind(f.kind);
   check_dtype("x", f.x.dtype);
   if (f.y.dtype != DType::i8) check_dtype("y", f.y.dtype);
-  const AxisSplit split = split_axes(f.x.shape, f.normalized_shape, f.axes);
+  AxisSplit split = split_axes(f.x.shape, f.normalized_shape, f.axes);
+  order_rows(split, f.x.shape, {f.weight, f.bias, f.weight2, f.bias2});
   Layouts layouts(f.x.shape, split);
   check_shape_is_of_x("y", f.y.shape, f.x.shape);
 
@@ -31,6 +32,7 @@ Problem validate(const Forward& f) {
   p.kind = f.kind;
   p.cols = count_cols(f.x.shape, split);
   p.rows = count_rows(f.x.shape, p.cols);
+  p.sets = count_at(f.x.shape, split.set_axes());
   p.x = layouts.matrix("x", f.x);
   p.y = layouts.matrix("y", f.y);
 
@@ -52,6 +54,12 @@ Problem validate(const Forward& f) {
   check_eps(f.eps);
   p.eps = f.eps;
   add_fused(f, layouts, p);
+  return p;
+}
+
+Problem validate_plain(const Forward& f) {
+  Problem p = validate(f);
+  if (p.sets != 1) throw Error("weight or bias varies from row to row, which this pass does not support");
   return p;
 }
 

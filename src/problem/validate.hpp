@@ -13,6 +13,10 @@ namespace evenorm::internal {
 Problem validate(const Forward& forward);
 GradientProblem validate(const Backward& backward);
 
+// The same for passes whose weight, bias and their gradients must have one element for each column.
+Problem validate_plain(const Forward& forward);
+GradientProblem validate_plain(const Backward& backward);
+
 // A step of validate(): adds f's fused forms to p, which has everything else.
 class Layouts;
 void add_fused(const Forward& f, Layouts& layouts, Problem& p);

@@ -1,4 +1,5 @@
 // Validates a backward pass, except how its buffers overlap (overlap.cpp).
+#include <algorithm>
 #include <string>
 
 #include "problem/fp_environment.hpp"
@@ -35,6 +36,19 @@ void check_dtypes(const Backward& b) {
   if (b.dbias.data != nullptr) check_dtype("dbias", b.dbias.dtype);
 }
 
+// An element of a gradient is a sum over rows of one set, so it has to vary along all axes that number sets.
+void check_varies_by_set(std::string_view argument, const ConstTensor& view, const AxisSplit& split) {
+  const auto varies_along = [&](std::size_t axis) { return view.shape.size() > axis && view.shape[axis] != 1; };
+  const bool has_all_axes = view.shape.size() > split.normalized.count;
+  const auto* const axes = split.rows.number.begin();
+  if (view.data == nullptr || split.sets == 0 || (has_all_axes && std::all_of(axes, axes + split.sets, varies_along))) {
+    return;
+  }
+  fail(argument, "has shape " + text_of(view.shape) +
+                     ", but weight, dweight and dbias should vary along the same axes that are not normalised; if they "
+                     "do not, run a pass for each gradient");
+}
+
 }  // namespace
 
 GradientProblem validate(const Backward& b) {
@@ -42,7 +56,9 @@ GradientProblem validate(const Backward& b) {
   check_kind(b.kind);
   check_dtypes(b);
   const Shape shape = b.x.shape;
-  const AxisSplit split = split_axes(shape, b.normalized_shape, b.axes);
+  AxisSplit split = split_axes(shape, b.normalized_shape, b.axes);
+  const ConstTensor dweight = as_const(b.dweight), dbias = as_const(b.dbias);
+  order_rows(split, shape, {b.weight, dweight, dbias});
   Layouts layouts(shape, split);
   check_shape_is_of_x("dy", b.dy.shape, shape);
   if (b.dx.data != nullptr) check_shape_is_of_x("dx", b.dx.shape, shape);
@@ -51,6 +67,7 @@ GradientProblem validate(const Backward& b) {
   p.kind = b.kind;
   p.cols = p.whole_cols = count_cols(shape, split);
   p.rows = count_rows(shape, p.cols);
+  p.sets = count_at(shape, split.set_axes());
   // Without rows, dx has no elements and may be null.
   if (p.rows != 0 && b.dx.data == nullptr && b.dweight.data == nullptr && b.dbias.data == nullptr) {
     throw Error("dx, dweight and dbias are null, but at least one should be given");
@@ -65,8 +82,13 @@ GradientProblem validate(const Backward& b) {
   }
 
   p.gamma = layouts.parameter("weight", b.weight);
-  p.dgamma = layouts.parameter("dweight", b.dweight);
-  p.dbeta = layouts.parameter("dbias", b.dbias);
+  p.dgamma = layouts.gradient("dweight", b.dweight);
+  p.dbeta = layouts.gradient("dbias", b.dbias);
+  if (b.weight.data != nullptr && b.dweight.data != nullptr && !std::ranges::equal(dweight.shape, b.weight.shape)) {
+    fail("dweight", "has shape " + text_of(dweight.shape) + ", but weight has " + text_of(b.weight.shape));
+  }
+  check_varies_by_set("dweight", dweight, split);
+  check_varies_by_set("dbias", dbias, split);
   if (b.zero_centered && b.weight.data == nullptr) fail("weight", "is absent, but zero_centered needs one");
   p.zero_centered = b.zero_centered;
   p.accumulate = b.accumulate;
@@ -77,6 +99,13 @@ GradientProblem validate(const Backward& b) {
 
   check_eps(b.eps);
   p.eps = b.eps;
+  return p;
+}
+
+GradientProblem validate_plain(const Backward& b) {
+  GradientProblem p = validate(b);
+  if (p.sets != 1) throw Error("weight, dweight or dbias varies from row to row, which this pass does not support");
+  if (has_shared_columns(p)) throw Error("dweight or dbias is a sum over columns, which this pass does not support");
   return p;
 }
 

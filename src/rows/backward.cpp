@@ -9,7 +9,7 @@ namespace evenorm::internal {
 
 template <class T>
 BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                              const Scratch& scratch, ColumnRange used)
+                              const Scratch& scratch, std::size_t set, ColumnRange used)
     : kernels_(kernels),
       p_(p),
       moment_nodes_(scratch.at<MomentNode>(plan.scratch.nodes)),
@@ -17,7 +17,7 @@ BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, 
       whole_row_(kernels, p.x, plan.scratch.whole_row, scratch),
       x_(kernels, p.x, plan.scratch.x, scratch),
       dy_(kernels, p.dy, plan.scratch.dy, scratch),
-      gamma_(kernels, p.gamma, p.zero_centered, p.cols, used, plan.scratch.gamma, scratch,
+      gamma_(kernels, p.gamma, set, p.zero_centered, p.cols, used, plan.scratch.gamma, scratch,
              scratch.at<void>(plan.scratch.raw)),
       dx_tile_(kernels, p.dx, false, scratch.at<char>(plan.scratch.dx.tile), 0),
       sink_(kernels, p.dx, plan.scratch.dx.tile.bytes == 0 ? nullptr : &dx_tile_,

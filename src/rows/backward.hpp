@@ -47,9 +47,9 @@ class BackwardRows {
   using A = Arithmetic<T>;
   static_assert(kBlock % kGradientPiece<A> == 0 && kGradientPiece<A> % (kChainLines * kLanes) == 0);
 
-  // used: the columns whose gamma is used.
+  // set: that of the rows. used: the columns whose gamma is used.
   BackwardRows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, const Scratch& scratch,
-               ColumnRange used);
+               std::size_t set, ColumnRange used);
 
   // dx of the rows of a row block, and their sums to `sums`, which are cleared first, unless there are none.
   void run(std::size_t first, std::size_t count, const ColumnSums& sums);

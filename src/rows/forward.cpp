@@ -8,7 +8,7 @@ namespace evenorm::internal {
 
 template <class T>
 ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, const Scratch& scratch,
-                            ColumnRange used, bool reduces)
+                            std::size_t set, ColumnRange used, bool reduces)
     : kernels_(kernels),
       of_type_(kernels.of<T>()),
       p_(p),
@@ -17,8 +17,8 @@ ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const Forw
       y_scratch_(scratch.at<A>(plan.scratch.y)),
       sum_scratch_(scratch.at<A>(plan.scratch.sum)),
       raw_(scratch.at<void>(plan.scratch.raw)),
-      gamma_(kernels, p.gamma, p.zero_centered, p.cols, used, plan.scratch.gamma, scratch, raw_),
-      beta_(kernels, p.beta, false, p.cols, used, plan.scratch.beta, scratch, raw_),
+      gamma_(kernels, p.gamma, set, p.zero_centered, p.cols, used, plan.scratch.gamma, scratch, raw_),
+      beta_(kernels, p.beta, set, false, p.cols, used, plan.scratch.beta, scratch, raw_),
       nodes_(scratch.at<MomentNode>(plan.scratch.nodes)),
       tiles_(kernels, p, plan.scratch.tile, plan.cache, scratch),
       piece_sums_(scratch.at<double>(plan.scratch.lane_sums)),
@@ -29,13 +29,13 @@ ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const Forw
       only_numbers_(gamma_.is_finite() && beta_.is_finite() && p.moments == nullptr),
       stream_(plan.cache.stream_y && only_numbers_ && !sink_.is_staged()),
       prefetch_(tiles_.prefetches() || (plan.cache.prefetch_x && !sum_source_.is_staged())) {
-  if (is_fused(p)) fuse(scratch, used, reduces);
+  if (is_fused(p)) fuse(scratch, set, used, reduces);
 }
 
 // Sets up what only a fused pass has.
 template <class T>
-[[gnu::noinline]] void ForwardRows<T>::fuse(const Scratch& scratch, ColumnRange used, bool reduces) {
-  fusion_.emplace(kernels_, p_, used, reduces, plan_, scratch, raw_);
+[[gnu::noinline]] void ForwardRows<T>::fuse(const Scratch& scratch, std::size_t set, ColumnRange used, bool reduces) {
+  fusion_.emplace(kernels_, p_, set, used, reduces, plan_, scratch, raw_);
   fusion_->set_sources(plan_.cache.prefetch_x ? kPrefetchAhead : 0, sum_source_, normalise_source_);
   fusion_->set_sink(sink_);
   writes_beside_ = fusion_->writes_beside();

@@ -17,9 +17,10 @@ class ForwardRows {
  public:
   using A = Arithmetic<T>;
 
-  // used: the columns that are normalised. reduces: the rows are reduced first, over all of their columns.
+  // set: that of the rows. used: the columns that are normalised. reduces: the rows are reduced first, over all of
+  // their columns.
   ForwardRows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, const Scratch& scratch,
-              ColumnRange used, bool reduces);
+              std::size_t set, ColumnRange used, bool reduces);
 
   void run(std::size_t first, std::size_t count);
   void normalise_blocks(std::size_t row, const RowScalars& scalars, std::size_t first, std::size_t count);
@@ -54,7 +55,7 @@ class ForwardRows {
     std::size_t first, group, count;
   };
 
-  void fuse(const Scratch& scratch, ColumnRange used, bool reduces);
+  void fuse(const Scratch& scratch, std::size_t set, ColumnRange used, bool reduces);
   std::size_t summed_at_once(std::size_t row, std::size_t rows) const;
   std::size_t normalised_at_once(std::size_t row, std::size_t rows) const;
 

@@ -13,13 +13,13 @@ class Fusion {
   using A = Arithmetic<T>;
 
   // used, raw: see Parameter. reduces: the pass reduces the rows that it normalises.
-  Fusion(const Kernels& kernels, const Problem& p, ColumnRange used, bool reduces, const ForwardPlan& plan,
-         const Scratch& scratch, void* raw)
+  Fusion(const Kernels& kernels, const Problem& p, std::size_t set, ColumnRange used, bool reduces,
+         const ForwardPlan& plan, const Scratch& scratch, void* raw)
       : kernels_(kernels),
         p_(p),
         y2_scratch_(scratch.at<A>(plan.scratch.y2)),
-        gamma2_(kernels, p.gamma2, p.zero_centered, p.cols, used, plan.scratch.gamma2, scratch, raw),
-        beta2_(kernels, p.beta2, false, p.cols, used, plan.scratch.beta2, scratch, raw),
+        gamma2_(kernels, p.gamma2, set, p.zero_centered, p.cols, used, plan.scratch.gamma2, scratch, raw),
+        beta2_(kernels, p.beta2, set, false, p.cols, used, plan.scratch.beta2, scratch, raw),
         residual_(kernels, p),
         held_(reduces ? HeldSums<T>(p, plan.scratch, scratch) : HeldSums<T>()),
         quantiser_(kernels, p, plan.scratch, scratch),

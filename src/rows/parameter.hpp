@@ -2,7 +2,9 @@
 // An absent parameter is a block of constants.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "plan/scratch.hpp"
 #include "rows/tile.hpp"
@@ -28,10 +30,11 @@ class Parameter {
  public:
   // used: the columns that block() will be called for. raw: kRawColumns elements of v's type, needed if v is both
   // gathered and converted.
-  Parameter(const Kernels& kernels, const Vector<const void*>& v, bool plus_one, std::size_t cols, ColumnRange used,
-            const ParameterPlan& plan, const Scratch& scratch, void* raw)
+  Parameter(const Kernels& kernels, const SetVector& v, std::size_t set, bool plus_one, std::size_t cols,
+            ColumnRange used, const ParameterPlan& plan, const Scratch& scratch, void* raw)
       : kernels_(kernels),
         v_(v),
+        data_(v.data == nullptr ? nullptr : v.of_set(set)),
         plus_one_(plus_one),
         whole_(plan.whole),
         values_(scratch.at<A>(plan.values)),
@@ -40,6 +43,7 @@ class Parameter {
       const bool dense = v.axes.is_dense(bytes_of(v.dtype));
       convert_ = dense || v.dtype != dtype_of<A> ? kernels.convert[index_of(v.dtype)][index_of(dtype_of<A>)] : nullptr;
       gather_ = !dense;
+      shares_ = v.axes.count() != 0 && v.axes.inner().stride == 0;
       if (whole_) fill(0, cols, values_);
     }
     finite_ = check_finite(used);
@@ -48,23 +52,47 @@ class Parameter {
   bool is_finite() const { return finite_; }  // in the columns `used`
 
   const A* block(std::size_t first, std::size_t n) {
-    if (v_.data == nullptr) return kConstantBlock<A, kNeutral>.data();
-    if (values_ == nullptr) return static_cast<const A*>(v_.data) + first;
+    if (data_ == nullptr) return kConstantBlock<A, kNeutral>.data();
+    if (values_ == nullptr) return static_cast<const A*>(data_) + first;
     if (whole_) return values_ + first;
     fill(first, n, values_);
     return values_;
   }
 
  private:
+  // The end of the neighbours of column `col` that share its element.
+  std::size_t end_of_run(std::size_t col) const {
+    const std::size_t length = v_.axes.inner().size;
+    return (col / length + 1) * length;
+  }
+  const void* element(std::size_t col) const { return static_cast<const char*>(data_) + v_.axes.offset(col); }
+  A value(const void* element) const {
+    A value;
+    kernels_.convert[index_of(v_.dtype)][index_of(dtype_of<A>)](element, &value, 1);
+    return plus_one_ ? value + A{1} : value;
+  }
+
+  void fill_runs(std::size_t first, std::size_t n, A* to) {
+    for (std::size_t col = first, end; col < first + n; col = end) {
+      end = std::min(end_of_run(col), first + n);
+      const void* shared = element(col);
+      if (shared == filled_ && end - col == n && n <= filled_columns_) return;  // it is what `to` has
+      kernels_.in<A>().fill(value(shared), end - col, to + (col - first));
+      filled_ = end - col == n ? shared : nullptr;
+      filled_columns_ = n;
+    }
+  }
+
   [[gnu::noinline]] void fill(std::size_t first, std::size_t n, A* to) {
+    if (shares_) return fill_runs(first, n, to);
     if (!gather_) {
-      convert_(static_cast<const char*>(v_.data) + first * bytes_of(v_.dtype), to, n);
+      convert_(static_cast<const char*>(data_) + first * bytes_of(v_.dtype), to, n);
     } else if (convert_ == nullptr) {
-      gather_vector(kernels_, v_, first, n, to);
+      gather_vector(kernels_, data_, v_, first, n, to);
     } else {
       for (std::size_t i = 0; i < n; i += kRawColumns) {
         const std::size_t count = std::min(kRawColumns, n - i);
-        gather_vector(kernels_, v_, first + i, count, raw_);
+        gather_vector(kernels_, data_, v_, first + i, count, raw_);
         convert_(raw_, to + i, count);
       }
     }
@@ -73,7 +101,13 @@ class Parameter {
   }
 
   bool check_finite(ColumnRange used) {
-    if (v_.data == nullptr) return true;
+    if (data_ == nullptr) return true;
+    if (shares_) {
+      for (std::size_t col = used.first; col < used.end; col = end_of_run(col)) {
+        if (!std::isfinite(value(element(col)))) return false;
+      }
+      return true;
+    }
     for (std::size_t first = used.first; first < used.end; first += kBlock) {
       const std::size_t n = std::min(kBlock, used.end - first);
       if (!kernels_.in<A>().are_finite(block(first, n), n)) return false;
@@ -82,10 +116,14 @@ class Parameter {
   }
 
   const Kernels& kernels_;
-  const Vector<const void*>& v_;
+  const SetVector& v_;
+  const void* data_;  // of the set
   bool plus_one_;
   bool whole_;
   bool gather_ = false;
+  bool shares_ = false;           // neighbouring columns share elements
+  const void* filled_ = nullptr;  // the element that fills a block alone
+  std::size_t filled_columns_ = 0;
   bool finite_;
   Convert* convert_ = nullptr;
   A* values_;

@@ -3,6 +3,7 @@
 
 #include "plan/gradient_plan.hpp"
 #include "problem/fp_environment.hpp"
+#include "problem/sets.hpp"
 #include "rows/backward.hpp"
 #include "rows/rows.hpp"
 #include "rows/types.hpp"
@@ -12,16 +13,16 @@ namespace {
 
 template <class T>
 [[gnu::noinline]] void run_rows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                                std::size_t first, std::size_t count) {
+                                std::size_t set, std::size_t first, std::size_t count) {
   ScratchMemory<kGradientScratchBytes> scratch;
-  BackwardRows<T>(kernels, p, plan, scratch, {0, p.cols}).run(first, count, {});
+  BackwardRows<T>(kernels, p, plan, scratch, set, {0, p.cols}).run(first, count, {});
 }
 
 template <class T>
 [[gnu::noinline]] void run_blocks(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
                                   std::size_t first, std::size_t count, double* slots) {
   ScratchMemory<kGradientScratchBytes> scratch;
-  BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
+  BackwardRows<T> rows(kernels, p, plan, scratch, 0, {0, p.cols});
   const std::size_t blocks = row_blocks(p), slot = column_numbers(p) * p.cols;
   double* const chains = slots + count * slot;
   double* nodes[kMaxNodes];
@@ -49,7 +50,7 @@ template <class T>
 [[gnu::noinline]] void find_range_scalars(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
                                           std::size_t first, std::size_t count, GradientScalars* scalars) {
   ScratchMemory<kGradientScratchBytes> scratch;
-  BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
+  BackwardRows<T> rows(kernels, p, plan, scratch, 0, {0, p.cols});
   rows.find_scalars(first, count, scalars + first);
 }
 
@@ -60,7 +61,7 @@ template <class T>
   ScratchMemory<kGradientScratchBytes> scratch;
   auto* values = scratch.at<double>(plan.scratch.column_sums);
   const std::size_t piece = plan.scratch.piece_cols;
-  BackwardRows<T> rows(kernels, p, plan, scratch, {first, first + count});
+  BackwardRows<T> rows(kernels, p, plan, scratch, 0, {first, first + count});
   for (std::size_t col = first, n; col < first + count; col += n) {
     n = std::min(piece, first + count - col);
     const ColumnSums sums{values, col, piece, values + column_numbers(p) * piece};
@@ -74,7 +75,9 @@ template <class T>
 void run_backward(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                   std::size_t count) noexcept {
   const FpEnvironment environment;
-  with_type(gradient_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, first, count); });
+  for_sets(p, first, count, [&](std::size_t set, std::size_t row, std::size_t rows) {
+    with_type(gradient_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, set, row, rows); });
+  });
 }
 
 void run_row_blocks(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,

@@ -3,6 +3,7 @@
 
 #include "plan/forward_plan.hpp"
 #include "problem/fp_environment.hpp"
+#include "problem/sets.hpp"
 #include "rows/forward.hpp"
 #include "rows/types.hpp"
 
@@ -13,10 +14,10 @@ template <class T>
 inline constexpr std::size_t kForwardScratchBytes = forward_scratch_bytes(dtype_of<Arithmetic<T>>);
 
 template <class T>
-[[gnu::noinline]] void run_rows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
-                                std::size_t count) {
+[[gnu::noinline]] void run_rows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t set,
+                                std::size_t first, std::size_t count) {
   ScratchMemory<kForwardScratchBytes<T>> scratch;
-  ForwardRows<T>(kernels, p, plan, scratch, {0, p.cols}, true).run(first, count);
+  ForwardRows<T>(kernels, p, plan, scratch, set, {0, p.cols}, true).run(first, count);
 }
 
 template <class T>
@@ -48,7 +49,8 @@ template <class T>
                                        std::size_t count) {
   ScratchMemory<kForwardScratchBytes<T>> scratch;
   const ColumnRange used{first * kBlock, std::min((first + count) * kBlock, p.cols)};
-  ForwardRows<T>(kernels, p, plan, scratch, used, false).normalise_blocks(row, scalars, first, count);
+  ForwardRows<T>(kernels, p, plan, scratch, row / (p.rows / p.sets), used, false)
+      .normalise_blocks(row, scalars, first, count);
 }
 
 }  // namespace
@@ -56,7 +58,9 @@ template <class T>
 void run_forward(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                  std::size_t count) noexcept {
   const FpEnvironment environment;
-  with_type(row_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, first, count); });
+  for_sets(p, first, count, [&](std::size_t set, std::size_t row, std::size_t rows) {
+    with_type(row_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, set, row, rows); });
+  });
 }
 
 MomentNode block_moments(const Kernels& kernels, const Problem& p, std::size_t row, std::size_t first,

@@ -65,9 +65,10 @@ void move_tile(const Kernels& kernels, Move move, char* data, DType dtype, const
   }
 }
 
-void gather_vector(const Kernels& kernels, const Vector<const void*>& v, std::size_t first, std::size_t n, void* to) {
-  char* data = const_cast<char*>(static_cast<const char*>(v.data));
-  move_tile(kernels, Move::gather, data, v.dtype, Axes(), v.axes, {0, 1, first, n}, false, static_cast<char*>(to), 0);
+void gather_vector(const Kernels& kernels, const void* data, const Vector<const void*>& v, std::size_t first,
+                   std::size_t n, void* to) {
+  char* start = const_cast<char*>(static_cast<const char*>(data));
+  move_tile(kernels, Move::gather, start, v.dtype, Axes(), v.axes, {0, 1, first, n}, false, static_cast<char*>(to), 0);
 }
 
 }  // namespace evenorm::internal

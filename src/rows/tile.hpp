@@ -18,8 +18,9 @@ struct Part {
 void move_tile(const Kernels& kernels, Move move, char* data, DType dtype, const Axes& row_axes, const Axes& col_axes,
                const Part& part, bool stream, char* tile, std::size_t tile_stride);
 
-// Gathers elements [first, first + n) of a vector.
-void gather_vector(const Kernels& kernels, const Vector<const void*>& v, std::size_t first, std::size_t n, void* to);
+// Gathers elements [first, first + n) of a vector like v that begins at `data`.
+void gather_vector(const Kernels& kernels, const void* data, const Vector<const void*>& v, std::size_t first,
+                   std::size_t n, void* to);
 
 // Scratch for parts of a matrix: single blocks of a row on request or, while held, a block of several rows.
 template <class Pointer>

@@ -10,6 +10,7 @@
 
 #include "plan/caches.hpp"
 #include "plan/scratch_plan.hpp"
+#include "problem/sets.hpp"
 #include "problem/shapes.hpp"
 #include "problem/validate.hpp"
 #include "rows/rows.hpp"
@@ -140,6 +141,18 @@ void run_in_two_steps(const GradientProblem& p, const GradientPlan& plan, const 
   });
 }
 
+// Computes the gradients of one problem without sets, of which at least one is a sum over rows.
+void run_sums(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels, std::byte* scratch,
+              const Executor& executor) {
+  const bool in_two_steps = plan.route == GradientRoute::two_steps ||
+                            (plan.may_take_two_steps && tasks_of(p, executor) > 1) || !has_room_aligned(plan, scratch);
+  if (in_two_steps) {
+    run_in_two_steps(p, plan, kernels, aligned<GradientScalars>(scratch), executor);
+  } else {
+    run_blocks(p, plan, kernels, aligned<double>(scratch), executor);
+  }
+}
+
 // Not inlined, so that the problem that is moved into the passes has left the stack when they run.
 [[gnu::noinline]] ForwardPasses validated_passes(const Forward& forward) {
   ForwardPasses passes(validate(forward));
@@ -161,13 +174,8 @@ void run(const GradientPass& pass, const Kernels& kernels, std::byte* scratch, c
               [&](std::size_t first, std::size_t count) { run_backward(kernels, p, plan, first, count); });
     return;
   }
-  const bool in_two_steps = plan.route == GradientRoute::two_steps ||
-                            (plan.may_take_two_steps && tasks_of(p, executor) > 1) || !has_room_aligned(plan, scratch);
-  if (in_two_steps) {
-    run_in_two_steps(p, plan, kernels, aligned<GradientScalars>(scratch), executor);
-  } else {
-    run_blocks(p, plan, kernels, aligned<double>(scratch), executor);
-  }
+  if (p.sets == 1) return run_sums(p, plan, kernels, scratch, executor);
+  for (std::size_t set = 0; set < p.sets; ++set) run_sums(problem_of(p, set), plan, kernels, scratch, executor);
 }
 
 void run_on(Target target, const Forward& forward, const Executor& executor) {

@@ -15,7 +15,7 @@ template <class T>
                                  const Cuts& cuts, std::size_t first, std::size_t count, double* message) {
   constexpr bool kWide = std::is_same_v<Arithmetic<T>, double>;
   ScratchMemory<kGradientScratchBytes> scratch;
-  BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
+  BackwardRows<T> rows(kernels, p, plan, scratch, 0, {0, p.cols});
   const std::size_t numbers = cuts.numbers(Pass::backward, p.kind, kWide);
   for (std::size_t row = first; row < first + count; ++row) {
     std::fill_n(message + row * numbers, numbers, 0.0);
@@ -35,7 +35,7 @@ template <class T>
                                    GradientScalars* scalars) {
   constexpr bool kWide = std::is_same_v<Arithmetic<T>, double>;
   ScratchMemory<kGradientScratchBytes> scratch;
-  BackwardRows<T> rows(kernels, p, plan, scratch, {0, p.cols});
+  BackwardRows<T> rows(kernels, p, plan, scratch, 0, {0, p.cols});
   const std::size_t numbers = cuts.numbers(Pass::backward, p.kind, kWide);
   GradientSums nodes[kMaxNodes];
   GradientSumsTree<Arithmetic<T>> tree({nodes});

@@ -135,7 +135,7 @@ Agreement description_of(const Forward& f) {
   a.cols = static_cast<std::int64_t>(internal::count_at(f.x.shape, split.normalized));
   a.rows = static_cast<std::int64_t>(internal::count_at(f.x.shape, split.outer));
   a.wide = is_wide(a) ? 1 : 0;
-  if (a.cols != 0) (void)internal::validate(with_parameters(f));
+  if (a.cols != 0) (void)internal::validate_plain(with_parameters(f));
   internal::check_eps(f.eps);
   return a;
 }
@@ -431,7 +431,7 @@ void ShardedNorm::run(const Forward& given, std::span<Moments> moments, const Ex
     } else {
       return;
     }
-    p = internal::validate(has_columns ? given : stand_in->forward());
+    p = internal::validate_plain(has_columns ? given : stand_in->forward());
     internal::validate_buffers(*p);
     internal::validate_moments(*p, moments.empty() ? nullptr : moments.data());
     if (has_columns) internal::find_moments_on(active_target(), s.cuts, *p, message, executor);

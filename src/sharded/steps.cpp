@@ -48,7 +48,7 @@ GradientPass gradient_pass(const Cuts& cuts, const Backward& backward, std::span
     throw Error(std::string(backward.mean.data != nullptr ? "mean" : "rstd") +
                 " is given, but the moments already contain it");
   }
-  GradientProblem p = validate(backward);
+  GradientProblem p = validate_plain(backward);
   check_cols(cuts, p.cols);
   p.whole_cols = cuts.cols();
   p.moments = moments.data();
@@ -89,7 +89,7 @@ using internal::active_target;
 void detail::find_shard_moments(const Cuts& cuts, const Forward& forward, std::span<double> message,
                                 const Executor& executor) {
   if (cuts.own_cols() == 0) return std::fill(message.begin(), message.end(), 0.0);
-  const internal::Problem p = internal::validate(forward);
+  const internal::Problem p = internal::validate_plain(forward);
   internal::check_cols(cuts, p.cols);
   internal::find_moments_on(active_target(), cuts, p, message, executor);
 }
@@ -101,7 +101,7 @@ void detail::run_shard(const Cuts& cuts, const Forward& forward, bool wide, std:
   if (cuts.own_cols() == 0) {
     return internal::join_shards(cuts, forward.kind, wide, all, moments);
   }
-  internal::Problem p = internal::validate(forward);
+  internal::Problem p = internal::validate_plain(forward);
   internal::validate_buffers(p);
   internal::join_shards(cuts, forward.kind, wide, all, moments);
   p.moments = moments.data();

@@ -73,14 +73,22 @@ at::Tensor result_like(Kind kind, const at::Tensor& x, SymIntArrayRef normalized
   return new_tensor(x.sizes(), x.scalar_type(), format);
 }
 
+// weight or bias. One that varies from row to row is refused: gradients would not have its shape.
+ConstTensor parameter_view(const char* name, const OptionalTensor& parameter, SymIntArrayRef normalized_shape) {
+  const bool given = parameter.has_value() && parameter->defined();
+  TORCH_CHECK(!given || parameter->dim() == static_cast<std::int64_t>(normalized_shape.size()), name, " has shape ",
+              parameter->sizes(), ", but normalized_shape is ", normalized_shape);
+  return view_of(name, parameter);
+}
+
 // The settings that all forward passes share. The result borrows the arguments' shapes.
 Forward described(Kind kind, const at::Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
                   const OptionalTensor& bias, double eps) {
   Forward work{.kind = kind};
   work.x = view_of("x", x);
   work.normalized_shape = C10_AS_INTARRAYREF_SLOW(normalized_shape);
-  work.weight = view_of("weight", weight);
-  work.bias = view_of("bias", bias);
+  work.weight = parameter_view("weight", weight, normalized_shape);
+  work.bias = parameter_view("bias", bias, normalized_shape);
   work.eps = eps;
   return work;
 }
@@ -153,7 +161,7 @@ Gradients cpu_norm_backward(Kind kind, const Tensor& dy, const Tensor& x, SymInt
   if (output_mask[0]) work.dsum = view_of("dsum", dsum);  // only dx uses it
   const at::IntArrayRef shape = C10_AS_INTARRAYREF_SLOW(normalized_shape);
   work.normalized_shape = shape;
-  work.weight = view_of("weight", weight);
+  work.weight = parameter_view("weight", weight, normalized_shape);
   work.eps = eps;
   if (statistics.defined()) use_statistics(statistics, rows_of(x, shape.size()), work);
   Gradients made;

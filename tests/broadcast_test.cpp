@@ -1,0 +1,299 @@
+// weight and bias that are broadcast to x: the bits of separate passes for rows of one weight, and sums over all that
+// was broadcast. The expected results come from passes with one weight for all rows.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "problem/shapes.hpp"
+#include "support/refusal.hpp"
+
+namespace evenorm::testing {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+using Index = std::vector<std::size_t>;
+
+std::size_t product(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::size_t{1},
+                         [](std::size_t n, std::int64_t size) { return n * static_cast<std::size_t>(size); });
+}
+
+template <class T>
+std::vector<T> random_numbers(std::size_t n, unsigned seed) {
+  std::mt19937 engine(seed);
+  std::normal_distribution<double> normal;
+  std::vector<T> numbers(n);
+  for (T& number : numbers) number = static_cast<T>(normal(engine));
+  return numbers;
+}
+
+template <class T>
+ConstTensor input(const std::vector<T>& numbers, const Shape& shape) {
+  return {numbers.data(), dtype_of<T>, shape, {}};
+}
+template <class T>
+Tensor output(std::vector<T>& numbers, const Shape& shape) {
+  return {numbers.data(), dtype_of<T>, shape, {}};
+}
+
+// x of `shape`, whose last `normalized` axes are normalised, and a weight and bias of `parameter`, which are broadcast.
+struct Case {
+  Shape shape, parameter;
+  std::size_t normalized;
+  Kind kind = Kind::layer;
+
+  Shape tail() const { return {shape.end() - static_cast<std::ptrdiff_t>(normalized), shape.end()}; }
+  std::size_t cols() const { return product(tail()); }
+  std::size_t rows() const { return product(shape) / cols(); }
+
+  // The parameter's element for an element of x.
+  std::size_t element(std::size_t index) const {
+    std::size_t element = 0, step = 1;
+    for (std::size_t axis = shape.size(); axis-- > 0;) {
+      const std::size_t size = static_cast<std::size_t>(shape[axis]), at = index % size;
+      index /= size;
+      if (parameter[axis] == 1) continue;
+      element += at * step;
+      step *= size;
+    }
+    return element;
+  }
+  // Rows with the same parameters, in order.
+  std::vector<Index> sets() const {
+    std::vector<Index> all;
+    for (std::size_t row = 0; row < rows(); ++row) {
+      const auto same = std::find_if(all.begin(), all.end(), [&](const Index& set) {
+        return element(set.front() * cols()) == element(row * cols());
+      });
+      same == all.end() ? all.push_back({row}) : same->push_back(row);
+    }
+    return all;
+  }
+};
+
+template <class T>
+struct Results {
+  std::vector<T> y, dx;
+  std::vector<double> mean, rstd;
+  std::vector<double> dweight, dbias;  // f64, so that f32 arithmetic shows its sums unrounded
+};
+
+template <class T>
+struct Inputs {
+  std::vector<T> x, dy, weight, bias;
+
+  explicit Inputs(const Case& c)
+      : x(random_numbers<T>(product(c.shape), 1)),
+        dy(random_numbers<T>(product(c.shape), 2)),
+        weight(random_numbers<T>(product(c.parameter), 3)),
+        bias(random_numbers<T>(product(c.parameter), 4)) {}
+};
+
+template <class T>
+Results<T> run_passes(const Inputs<T>& in, Kind kind, const Shape& shape, const Shape& tail, const Shape& parameter,
+                      const Executor& executor) {
+  const std::size_t n = in.x.size(), rows = n / product(tail);
+  const Shape outer(shape.begin(), shape.end() - static_cast<std::ptrdiff_t>(tail.size()));
+  Results<T> out{std::vector<T>(n),
+                 std::vector<T>(n),
+                 std::vector<double>(rows),
+                 std::vector<double>(rows),
+                 std::vector<double>(product(parameter)),
+                 std::vector<double>(product(parameter))};
+  Forward f;
+  f.kind = kind;
+  f.x = input(in.x, shape);
+  f.y = output(out.y, shape);
+  f.normalized_shape = tail;
+  f.weight = input(in.weight, parameter);
+  f.bias = input(in.bias, parameter);
+  if (kind == Kind::layer) f.mean = output(out.mean, outer);
+  f.rstd = output(out.rstd, outer);
+  run(f, executor);
+  Backward b;
+  b.kind = kind;
+  b.x = f.x;
+  b.dy = input(in.dy, shape);
+  b.normalized_shape = tail;
+  b.weight = f.weight;
+  if (kind == Kind::layer) b.mean = input(out.mean, outer);
+  b.rstd = input(out.rstd, outer);
+  b.dx = output(out.dx, shape);
+  b.dweight = output(out.dweight, parameter);
+  b.dbias = output(out.dbias, parameter);
+  run(b, executor);
+  return out;
+}
+
+// The sums of columns that share elements, innermost axis first; 16 lanes, distant ones joined first.
+std::vector<double> shared_sums(const Case& c, std::vector<double> sums) {
+  const Shape tail = c.tail();
+  std::size_t inner = 1, outer = c.cols();
+  for (std::size_t axis = tail.size(), n; axis-- > 0;) {
+    n = static_cast<std::size_t>(tail[axis]);
+    outer /= n;
+    if (c.parameter[c.shape.size() - tail.size() + axis] != 1) {
+      inner *= n;
+      continue;
+    }
+    std::vector<double> joined;
+    for (std::size_t o = 0; o < outer; ++o) {
+      for (std::size_t i = 0; i < inner; ++i) {
+        std::array<double, 16> lanes{};
+        for (std::size_t k = 0; k < n; ++k) lanes[k % 16] += sums[(o * n + k) * inner + i];
+        for (std::size_t step : {8U, 4U, 2U, 1U}) {
+          for (std::size_t l = 0; l < step; ++l) lanes[l] += lanes[l + step];
+        }
+        joined.push_back(lanes[0]);
+      }
+    }
+    sums = joined;
+  }
+  return sums;
+}
+
+template <class T>
+Results<T> expected(const Case& c, const Inputs<T>& in) {
+  const std::size_t cols = c.cols(), n = in.x.size();
+  Results<T> all{std::vector<T>(n),
+                 std::vector<T>(n),
+                 std::vector<double>(c.rows()),
+                 std::vector<double>(c.rows()),
+                 std::vector<double>(product(c.parameter)),
+                 std::vector<double>(product(c.parameter))};
+  for (const Index& set : c.sets()) {
+    Inputs<T> one = in;
+    one.x.resize(set.size() * cols);
+    one.dy.resize(set.size() * cols);
+    one.weight.resize(cols);
+    one.bias.resize(cols);
+    for (std::size_t r = 0; r < set.size(); ++r) {
+      std::copy_n(&in.x[set[r] * cols], cols, &one.x[r * cols]);
+      std::copy_n(&in.dy[set[r] * cols], cols, &one.dy[r * cols]);
+    }
+    for (std::size_t col = 0; col < cols; ++col) {
+      one.weight[col] = in.weight[c.element(set[0] * cols + col)];
+      one.bias[col] = in.bias[c.element(set[0] * cols + col)];
+    }
+    const Shape flat{static_cast<std::int64_t>(set.size()), static_cast<std::int64_t>(cols)}, tail{flat[1]};
+    const Results<T> part = run_passes(one, c.kind, flat, tail, tail, {});
+    for (std::size_t r = 0; r < set.size(); ++r) {
+      std::copy_n(&part.y[r * cols], cols, &all.y[set[r] * cols]);
+      std::copy_n(&part.dx[r * cols], cols, &all.dx[set[r] * cols]);
+      all.mean[set[r]] = part.mean[r];
+      all.rstd[set[r]] = part.rstd[r];
+    }
+    const std::vector<double> dweight = shared_sums(c, part.dweight), dbias = shared_sums(c, part.dbias);
+    std::vector<bool> is_done(product(c.parameter));
+    for (std::size_t col = 0, next = 0; col < cols; ++col) {  // elements in the order of their first columns
+      const std::size_t element = c.element(set[0] * cols + col);
+      if (is_done[element]) continue;
+      is_done[element] = true;
+      all.dweight[element] = dweight[next];
+      all.dbias[element] = dbias[next++];
+    }
+  }
+  return all;
+}
+
+const std::vector<Case> kCases = {
+    {{4, 6, 40}, {4, 1, 40}, 1},                       // adaptive layer norm
+    {{4, 6, 40}, {1, 6, 40}, 1},                       // sets of rows that are not neighbours
+    {{4, 6, 40}, {4, 6, 40}, 1},                       // a weight of x's shape
+    {{3, 300, 33}, {3, 1, 33}, 1, Kind::rms},          // several row blocks
+    {{2, 3, 2500}, {2, 1, 1}, 1},                      // one scale for a row
+    {{2, 4, 5, 7, 6}, {1, 4, 5, 1, 1}, 3},             // group norm
+    {{2, 4, 3, 30, 30}, {1, 4, 3, 1, 1}, 3},           // of several blocks, which columns of one channel cross
+    {{3, 5, 49}, {1, 5, 1}, 1},                        // instance norm
+    {{2, 3, 4, 5, 6}, {2, 1, 1, 5, 1}, 3, Kind::rms},  // columns that share elements on both sides
+    {{3, 2, 7, 5}, {1, 2, 1, 5}, 2},                   // and in the middle
+    {{5, 4, 3}, {1, 1, 1}, 2},                         // no sets, one element
+    {{2, 2, 40000}, {2, 1, 40000}, 1},                 // rows by parts, and gradients in two steps
+};
+
+template <class T>
+void try_case(const Case& c, bool exact_sums) {
+  const Inputs<T> in(c);
+  const Results<T> want = expected(c, in);
+  for (const std::size_t threads : {1U, 4U}) {
+    const Results<T> got = run_passes(in, c.kind, c.shape, c.tail(), c.parameter, pool_executor(threads));
+    const std::string where = internal::text_of(c.shape) + " by " + internal::text_of(c.parameter);
+    EXPECT_EQ(got.y, want.y) << where;
+    EXPECT_EQ(got.dx, want.dx) << where;
+    EXPECT_EQ(got.mean, want.mean) << where;
+    EXPECT_EQ(got.rstd, want.rstd) << where;
+    for (std::size_t i = 0; i < want.dweight.size(); ++i) {
+      const double close = exact_sums ? 0 : 1e-12;
+      EXPECT_NEAR(got.dweight[i], want.dweight[i], close) << where;
+      EXPECT_NEAR(got.dbias[i], want.dbias[i], close) << where;
+    }
+  }
+}
+
+TEST(Broadcast, HasTheBitsOfPassesForRowsOfOneWeight) {
+  for (const Case& c : kCases) {
+    try_case<float>(c, true);
+    try_case<double>(c, false);  // its sums of columns have low parts, which dweight does not show
+  }
+}
+
+// Sums of numbers of one sign whose sum is the largest f64, and whose partial sums overflow.
+TEST(Broadcast, SumsOfColumnsMayLeaveTheRangeOnTheWay) {
+  const Shape shape{1, 2, 48}, parameter{1, 2, 1};
+  std::vector<double> x(96, 0), dy(96, 0), dbias(2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    dy[48 * i] = dy[48 * i + 16] = 0x1.8p1023;  // lane 0
+    dy[48 * i + 1] = -0x1.8p1023;
+  }
+  Backward b;
+  b.x = input(x, shape);
+  b.dy = input(dy, shape);
+  b.dbias = output(dbias, parameter);
+  const std::array<std::int64_t, 1> axes{2};
+  b.axes = axes;
+  run(b);
+  EXPECT_EQ(dbias, (std::vector<double>{0x1.8p1023, 0x1.8p1023}));
+}
+
+TEST(Broadcast, NamesShapesThatDoNotFit) {
+  const Case c{{2, 3, 8}, {2, 1, 8}, 1};
+  const Inputs<float> in(c);
+  std::vector<float> y(48), sums(48);
+  Forward f;
+  f.x = input(in.x, c.shape);
+  f.y = output(y, c.shape);
+  const Shape tail = c.tail(), wrong{2, 2, 8}, shared{1, 1, 8}, strides{0, 8, 1};
+  f.normalized_shape = tail;
+  f.weight = input(in.weight, wrong);
+  EXPECT_EQ(error_of([&] { run(f); }),
+            "weight has shape (2, 2, 8), but x has (2, 3, 8): each axis should be as long as x's, or 1");
+  Backward b;
+  b.x = f.x;
+  b.dy = input(in.dy, c.shape);
+  b.normalized_shape = tail;
+  b.weight = input(in.weight, c.parameter);
+  b.dbias = output(sums, shared);
+  EXPECT_THAT(error_of([&] { run(b); }), ::testing::HasSubstr("dbias has shape (1, 1, 8), but weight, dweight and"));
+  b.weight = {};
+  b.dbias = output(sums, c.parameter);
+  b.dbias.strides = strides;
+  EXPECT_EQ(error_of([&] { run(b); }), "dbias may overlap itself");
+}
+
+TEST(Broadcast, WritesZerosForSetsWithoutRows) {
+  const Shape shape{2, 0, 8}, parameter{2, 1, 8}, tail{8};
+  std::vector<float> dweight(16, 1);
+  Backward b;
+  b.x = {nullptr, DType::f32, shape, {}};
+  b.dy = b.x;
+  b.normalized_shape = tail;
+  b.dweight = output(dweight, parameter);
+  run(b);
+  EXPECT_EQ(dweight, std::vector<float>(16, 0));
+}
+
+}  // namespace
+}  // namespace evenorm::testing
