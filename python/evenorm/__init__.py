@@ -7,6 +7,8 @@ from evenorm._fused import add_layer_norm, add_rms_norm, layer_norm_int8, layer_
 from evenorm._info import numerics_revision, target, targets, version
 from evenorm._norms import (
     get_num_threads,
+    group_norm,
+    instance_norm,
     layer_norm,
     layer_norm_backward,
     rms_norm,
@@ -21,6 +23,8 @@ __all__ = [
     "add_layer_norm",
     "add_rms_norm",
     "get_num_threads",
+    "group_norm",
+    "instance_norm",
     "layer_norm",
     "layer_norm_backward",
     "layer_norm_int8",

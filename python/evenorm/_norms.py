@@ -3,6 +3,7 @@
 An Array is a NumPy array, an object with DLPack or the buffer protocol (read in place), or a sequence of numbers.
 """
 
+import operator
 from collections.abc import Sequence
 from typing import Any, SupportsFloat, SupportsIndex, TypeAlias
 
@@ -34,7 +35,8 @@ def layer_norm(
     Args:
         x: float64, float32, float16 or bfloat16 (from ml_dtypes), of any shape and strides.
         normalized_shape: the sizes of the trailing axes to normalise together, an int or several.
-        weight, bias: arrays of the normalised axes' shape, each of any of the four types. None: 1 and 0.
+        weight, bias: arrays of the normalised axes' shape, or with as many axes as x, each as long as x's or 1. Each has
+            any of the four types. None: 1 and 0.
         eps: a finite number, at least 0.
         axis: the axes to normalise together, instead of normalized_shape: an int or several, negative from the end.
         zero_centered: multiply by 1 + weight instead of weight.
@@ -98,6 +100,79 @@ def rms_norm(
     return _core.norm(True, x, normalized_shape, weight, bias, eps, axis, zero_centered, out, return_stats)
 
 
+def group_norm(
+    x: Array,
+    num_groups: SupportsIndex,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: SupportsFloat = 1e-5,
+    *,
+    out: NewArray | None = None,
+    return_stats: bool = False,
+) -> Result:
+    """Group norm: `layer_norm` of each sample's groups of channels, with a weight and a bias for each channel.
+
+    Args:
+        x: an array (N, C, ...) of the types of `layer_norm`, of any strides, or a sequence of numbers.
+        num_groups: how many groups of equally many channels there are; a divisor of C.
+        weight, bias: arrays (C,).
+        eps, out, return_stats: as in `layer_norm`; out is a NumPy array, and mean and rstd have shape (N, num_groups).
+
+    Returns:
+        What `layer_norm` returns, with its bits, for x of shape (N, num_groups, C / num_groups, ...).
+
+    >>> import numpy as np
+    >>> x = np.float32([[[1, 3], [5, 7], [0, 4], [4, 0]]])
+    >>> print(group_norm(x, 2, [1, 1, 1, 2], [0, 0, 1, 0]).round(2)[0].tolist())
+    [[-1.34, -0.45], [0.45, 1.34], [0.0, 2.0], [2.0, -2.0]]
+    """
+    x = np.asarray(x)
+    groups = operator.index(num_groups)
+    if x.ndim < 2 or groups < 1 or x.shape[1] % groups:
+        raise ValueError(f"x has shape {x.shape}, but it should be (N, C, ...), where num_groups, {groups}, divides C")
+    if out is not None and not (isinstance(out, np.ndarray) and out.shape == x.shape):
+        raise ValueError(f"out should be a NumPy array of x's shape {x.shape}")
+    split = (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
+    parameters = []
+    for name, parameter in (("weight", weight), ("bias", bias)):
+        if parameter is not None:
+            parameter = np.asarray(parameter, None if hasattr(parameter, "dtype") else np.result_type(x, np.float32))
+            if parameter.shape != x.shape[1:2]:
+                raise ValueError(f"{name} has shape {parameter.shape}, but x has {x.shape[1]} channels")
+            parameter = parameter.reshape(1, *split[1:3], *(1 for _ in x.shape[2:]))
+        parameters.append(parameter)
+    result = layer_norm(
+        x.reshape(split),
+        None,
+        *parameters,
+        eps,
+        axis=range(2, len(split)),
+        out=None if out is None else out.reshape(split),
+        return_stats=return_stats,
+    )
+    y = out if out is not None else (result[0] if return_stats else result).reshape(x.shape)
+    return (y, *result[1:]) if return_stats else y
+
+
+def instance_norm(
+    x: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: SupportsFloat = 1e-5,
+    *,
+    out: NewArray | None = None,
+    return_stats: bool = False,
+) -> Result:
+    """Instance norm of an array (N, C, ...): `group_norm` with a group for each channel.
+
+    >>> print(instance_norm([[[1.0, 3.0], [5.0, 5.0]]], eps=0).tolist())
+    [[[-1.0, 1.0], [0.0, 0.0]]]
+    """
+    x = np.asarray(x)
+    channels = x.shape[1] if x.ndim > 1 else 1
+    return group_norm(x, max(channels, 1), weight, bias, eps, out=out, return_stats=return_stats)
+
+
 def layer_norm_backward(
     dy: Array,
     x: Array,
@@ -128,8 +203,8 @@ def layer_norm_backward(
             x.
 
     Returns:
-        (dx, dweight, dbias): dx has x's shape and type, dweight and dbias have the normalised axes' shape. Without a
-        weight, dweight is the gradient for a weight of 1.
+        (dx, dweight, dbias): dx has x's shape and type, dweight and dbias have weight's shape. Without a weight, they
+        have the normalised axes' shape, and dweight is the gradient for a weight of 1.
 
     >>> import numpy as np
     >>> x = np.array([[4, 2, 8], [1, 1, 1]], dtype=np.float32)

@@ -38,10 +38,12 @@ nb::any norm_backward(bool rms, nb::handle dy_object, nb::handle x_object, nb::h
     fail_value("accumulate is given, but out has no dweight and dbias to add to");
   }
   const Integers inner = split.inner(x.shape());
+  const bool broadcast = weight.present() && weight.shape().size() == x.shape().size();
+  const std::span<const std::int64_t> parameter = broadcast ? weight.shape() : inner.span();
   View dx, dweight, dbias;
   load_or_allocate(dx, outputs[0], "dx", x.shape(), x.dtype(), &x);
-  load_or_allocate(dweight, outputs[1], "dweight", inner.span(), dtype);
-  if (!rms) load_or_allocate(dbias, outputs[2], "dbias", inner.span(), dtype);
+  load_or_allocate(dweight, outputs[1], "dweight", parameter, dtype);
+  if (!rms) load_or_allocate(dbias, outputs[2], "dbias", parameter, dtype);
 
   const Backward backward{.kind = kind_of_norm(rms),
                           .x = x.input(),

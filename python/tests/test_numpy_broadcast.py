@@ -1,0 +1,88 @@
+"""weight and bias that are broadcast, group norm and instance norm: the bits of layer norm row by row."""
+
+import numpy as np
+import pytest
+from numpy_models import STORAGE
+
+import evenorm
+
+
+def numbers(shape, dtype, seed):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", STORAGE)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_scale_for_each_sample(dtype, threads):
+    x, dy, weight, bias = (
+        numbers(s, dtype, i) for i, s in enumerate([(3, 50, 40), (3, 50, 40), (3, 1, 40), (3, 1, 40)])
+    )
+    evenorm.set_num_threads(threads)
+    y = evenorm.layer_norm(x, 40, weight, bias)
+    dx, dweight, dbias = evenorm.layer_norm_backward(dy, x, 40, weight)
+    evenorm.set_num_threads(1)
+    for i in range(3):
+        np.testing.assert_array_equal(y[i], evenorm.layer_norm(x[i], 40, weight[i, 0], bias[i, 0]))
+        alone = evenorm.layer_norm_backward(dy[i], x[i], 40, weight[i, 0])
+        for got, want in zip((dx[i], dweight[i, 0], dbias[i, 0]), alone, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", STORAGE)
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("groups", [1, 3, 12])
+def test_group_norm(dtype, channels_last, groups):
+    x, weight, bias = numbers((2, 12, 5, 7), dtype, 1), numbers(12, dtype, 2), numbers(12, dtype, 3)
+    if channels_last:
+        x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    y, mean, rstd = evenorm.group_norm(x, groups, weight, bias, return_stats=True)
+    rows = np.ascontiguousarray(x).reshape(2 * groups, -1)
+    full = [np.repeat(p, 35).reshape(groups, -1) for p in (weight, bias)]
+    for row in range(2 * groups):
+        want, *stats = evenorm.layer_norm(
+            rows[row], len(rows[row]), *(p[row % groups] for p in full), return_stats=True
+        )
+        np.testing.assert_array_equal(np.ascontiguousarray(y).reshape(2 * groups, -1)[row], want)
+        assert [mean.ravel()[row], rstd.ravel()[row]] == stats
+    out = np.empty_like(x)
+    assert evenorm.group_norm(x, groups, weight, bias, out=out) is out
+    np.testing.assert_array_equal(out, y)
+    if groups == 12:
+        np.testing.assert_array_equal(evenorm.instance_norm(x, weight, bias), y)
+
+
+def test_gradients_of_group_norm_match_differences():
+    x, dy, weight = (
+        numbers((2, 2, 3, 4, 5), np.float64, 1),
+        numbers((2, 2, 3, 4, 5), np.float64, 2),
+        np.ones((1, 2, 3, 1, 1)),
+    )
+    weight += 0.1 * np.arange(6).reshape(weight.shape)
+    dx, dweight, dbias = evenorm.layer_norm_backward(dy, x, (3, 4, 5), weight)
+    np.testing.assert_allclose(dbias, dy.sum((0, 3, 4), keepdims=True), rtol=1e-13)
+    xhat = evenorm.layer_norm(x, (3, 4, 5))
+    np.testing.assert_allclose(dweight, (dy * xhat).sum((0, 3, 4), keepdims=True), rtol=1e-12)
+    step = np.zeros_like(x)
+    step[1, 0, 2, 3, 4] = 1e-6
+    change = evenorm.layer_norm(x + step, (3, 4, 5), weight) - evenorm.layer_norm(x - step, (3, 4, 5), weight)
+    np.testing.assert_allclose(dx[1, 0, 2, 3, 4], (dy * change).sum() / 2e-6, rtol=1e-6)
+
+
+def test_wrong_arguments():
+    x = np.zeros((2, 6, 4), np.float32)
+    for call, message in [
+        (
+            lambda: evenorm.group_norm(x, 4),
+            r"x has shape \(2, 6, 4\), but it should be \(N, C, ...\), where num_groups, 4",
+        ),
+        (lambda: evenorm.group_norm(x[0, 0], 1), r"x has shape \(4,\)"),
+        (lambda: evenorm.group_norm(x, 2, np.ones(5)), r"weight has shape \(5,\), but x has 6 channels"),
+        (lambda: evenorm.group_norm(x, 2, out=x[0]), r"out should be a NumPy array of x's shape \(2, 6, 4\)"),
+        (lambda: evenorm.layer_norm(x, 4, np.ones((2, 5, 4))), r"weight has shape \(2, 5, 4\), but x has \(2, 6, 4\)"),
+        (
+            lambda: evenorm.layer_norm_backward(x, x, 4, np.ones((2, 1, 4)), out=(None, np.ones((1, 6, 4)), None)),
+            r"dweight has shape \(1, 6, 4\), but weight has \(2, 1, 4\)",
+        ),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            call()
