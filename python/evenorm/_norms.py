@@ -123,8 +123,11 @@ def group_norm(
 
     >>> import numpy as np
     >>> x = np.float32([[[1, 3], [5, 7], [0, 4], [4, 0]]])
-    >>> print(group_norm(x, 2, [1, 1, 1, 2], [0, 0, 1, 0]).round(2)[0].tolist())
-    [[-1.34, -0.45], [0.45, 1.34], [0.0, 2.0], [2.0, -2.0]]
+    >>> print(group_norm(x, 2, [1, 1, 1, 2], [0, 0, 1, 0])[0].round(2))
+    [[-1.34 -0.45]
+     [ 0.45  1.34]
+     [ 0.    2.  ]
+     [ 2.   -2.  ]]
     """
     x = np.asarray(x)
     groups = operator.index(num_groups)
@@ -133,20 +136,21 @@ def group_norm(
     if out is not None and not (isinstance(out, np.ndarray) and out.shape == x.shape):
         raise ValueError(f"out should be a NumPy array of x's shape {x.shape}")
     split = (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
-    parameters = []
-    for name, parameter in (("weight", weight), ("bias", bias)):
-        if parameter is not None:
-            parameter = np.asarray(parameter, None if hasattr(parameter, "dtype") else np.result_type(x, np.float32))
-            if parameter.shape != x.shape[1:2]:
-                raise ValueError(f"{name} has shape {parameter.shape}, but x has {x.shape[1]} channels")
-            parameter = parameter.reshape(1, *split[1:3], *(1 for _ in x.shape[2:]))
-        parameters.append(parameter)
+
+    def by_channel(name: str, parameter: Array | None) -> Array | None:
+        if parameter is None:
+            return None
+        values = np.asarray(parameter, None if hasattr(parameter, "dtype") else np.result_type(x, np.float32))
+        if values.shape != x.shape[1:2]:
+            raise ValueError(f"{name} has shape {values.shape}, but x has {x.shape[1]} channels")
+        return values.reshape(1, *split[1:3], *(1 for _ in x.shape[2:]))
+
     result = layer_norm(
         x.reshape(split),
-        None,
-        *parameters,
-        eps,
-        axis=range(2, len(split)),
+        weight=by_channel("weight", weight),
+        bias=by_channel("bias", bias),
+        eps=eps,
+        axis=tuple(range(2, len(split))),
         out=None if out is None else out.reshape(split),
         return_stats=return_stats,
     )
@@ -164,6 +168,12 @@ def instance_norm(
     return_stats: bool = False,
 ) -> Result:
     """Instance norm of an array (N, C, ...): `group_norm` with a group for each channel.
+
+    Args:
+        x, weight, bias, eps, out, return_stats: as in `group_norm`. mean and rstd have shape (N, C).
+
+    Returns:
+        What `group_norm` returns.
 
     >>> print(instance_norm([[[1.0, 3.0], [5.0, 5.0]]], eps=0).tolist())
     [[[-1.0, 1.0], [0.0, 0.0]]]

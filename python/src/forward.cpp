@@ -119,6 +119,11 @@ nb::any check_norm(bool rms, nb::handle x, nb::handle normalized_shape, nb::hand
   Common c(rms, x, normalized_shape, weight, bias, eps, axis, zero_centered);
   c.forward.y = {nullptr, dtype_named_by(dtype, "dtype"), c.x.shape()};
   run_steps([&](const Executor&) { const Plan plan(c.forward); }, 0);
+  for (const View* parameter : {&c.weight, &c.bias}) {
+    if (parameter->present() && parameter->shape().size() > c.split.inner(c.x.shape()).count) {
+      fail_value("weight or bias has an axis that is not normalised, which is supported for NumPy arrays only");
+    }
+  }
   nb::list axes;
   const auto rank = static_cast<std::int64_t>(c.x.shape().size());
   const auto count = static_cast<std::int64_t>(c.forward.normalized_shape.size());

@@ -264,7 +264,7 @@ WRONG = [
     {"x": X, "normalized_shape": "3"},
     {"x": X, "axis": 2},
     {"x": X[:, :0], "normalized_shape": 0},
-    {"x": X, "normalized_shape": 3, "weight": X},
+    {"x": X, "normalized_shape": 3, "weight": X[:, :2]},
     {"x": X, "normalized_shape": 3, "bias": X[0, :2]},
     {"x": X, "normalized_shape": 3, "weight": X[0].astype(bool)},
     {"x": X, "normalized_shape": 3, "eps": -1},
@@ -272,6 +272,11 @@ WRONG = [
     {"x": X, "normalized_shape": 3, "eps": "small"},
     {"x": X, "normalized_shape": 3, "zero_centered": True},
 ]
+
+
+def test_parameters_that_are_broadcast_are_refused():
+    with pytest.raises(ValueError, match="weight or bias has an axis that is not normalised"):
+        jax.jit(lambda x: evenorm.jax.layer_norm(x, 3, X))(X)
 
 
 @pytest.mark.parametrize("arguments", WRONG)
