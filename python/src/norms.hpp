@@ -25,7 +25,8 @@ nb::any norm_backward(bool rms, nb::handle dy, nb::handle x, nb::handle normaliz
                       nb::handle zero_centered, nb::handle accumulate, nb::handle param_dtype, nb::handle out);
 
 // Checks the arguments of a forward pass that runs later. x, weight and bias have the types and shapes of its tensors;
-// their elements are not read, and they have the shape of the normalised axes. dtype is y's type. Returns the normalised axes, as negative numbers, and eps.
+// their elements are not read, and they have the shape of the normalised axes. dtype is y's type. Returns the
+// normalised axes, as negative numbers, and eps.
 nb::any check_norm(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias,
                    nb::handle eps, nb::handle axis, nb::handle zero_centered, nb::handle dtype);
 
