@@ -77,8 +77,8 @@ std::size_t count_elements(Shape normalized_shape) {
 std::vector<std::byte> gathered(const NamedConstTensor& given, DType dtype, Shape shape) {
   const auto& [name, tensor] = given;
   internal::check_dtype(name, tensor.dtype);
-  const internal::AxisList all = internal::split_axes(shape, shape, {}).normalized;
-  const internal::Axes axes = internal::vector_axes(name, tensor, shape, all, all, "should have");
+  const internal::Axes axes =
+      internal::vector_axes(name, tensor, shape, internal::split_axes(shape, shape, {}).normalized, "should have");
   if (tensor.dtype != dtype) {
     fail(name, "has dtype " + std::string(evenorm::name(tensor.dtype)) + ", but should have " +
                    std::string(evenorm::name(dtype)));

@@ -5,7 +5,6 @@
 
 #include "plan/spec.hpp"
 #include "plan/tuning.hpp"
-#include "problem/sets.hpp"
 
 namespace evenorm::internal {
 namespace {
@@ -14,11 +13,11 @@ constexpr std::size_t kMostScratch = 256u << 10u;  // bytes, for a small x
 constexpr std::size_t kTwoStepCols = 1024;         // for shorter rows a second pass over x costs what threads gain
 
 bool sums_over_rows(const GradientProblem& p) { return p.dgamma.data != nullptr || p.dbeta.data != nullptr; }
-std::size_t scalars_bytes(const GradientProblem& p) { return p.rows * sizeof(GradientScalars); }
+std::size_t scalars_bytes(const GradientProblem& p) { return rows_of_set(p) * sizeof(GradientScalars); }
 
 // The most scratch that a caller is promised to need.
 std::size_t most_scratch(const GradientProblem& p) {
-  return std::max(kMostScratch, p.rows * p.cols * bytes_of(p.x.dtype) / 8);
+  return std::max(kMostScratch, rows_of_set(p) * p.cols * bytes_of(p.x.dtype) / 8);
 }
 
 // Sums fill all of this scratch only if there is one row block, of fewer rows than this. If they leave no room for
@@ -35,30 +34,25 @@ GradientCacheUse cache_use(const GradientProblem& p, const Caches& caches) {
   return use;
 }
 
-// The route and scratch of a problem without sets, of which at least one gradient is a sum over rows.
-void plan_sums(const GradientProblem& p, GradientPlan& plan) {
-  const bool is_one_block = row_blocks(p) == 1;
-  // Sums over columns take all sums over rows, in order.
-  const bool may_take_columns = is_one_block && !has_shared_columns(p);
-  if (may_take_columns && sums_bytes(p, p.cols) > most_scratch(p)) {
-    plan.route = GradientRoute::two_steps;
-    plan.scratch_bytes = scalars_bytes(p) + kLine;
-    return;
-  }
-  plan.route = GradientRoute::row_blocks;
-  plan.may_take_two_steps = may_take_columns && p.cols >= kTwoStepCols && scalars_bytes(p) <= sums_bytes(p, p.cols);
-  const std::size_t sums = row_blocks(p) * sums_bytes(p, p.cols);
-  plan.spare_bytes = has_shared_columns(p) ? kLine : std::min(kLine, most_scratch(p) - sums);
-  plan.scratch_bytes = sums + plan.spare_bytes;
-}
-
 }  // namespace
 
 GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept {
   GradientPlan plan;
   plan.cache = cache_use(p, caches);
   plan.scratch = gradient_scratch(p);
-  if (sums_over_rows(p) && p.sets != 0) plan_sums(p.sets == 1 ? p : problem_of(p, 0), plan);
+  if (!sums_over_rows(p) || p.sets == 0) return plan;
+  // Two steps finish some columns at a time, so these must not share elements.
+  const bool may_take_two_steps = row_blocks(p) == 1 && !has_shared_columns(p);
+  if (may_take_two_steps && sums_bytes(p, p.cols) > most_scratch(p)) {
+    plan.route = GradientRoute::two_steps;
+    plan.scratch_bytes = scalars_bytes(p) + kLine;
+    return plan;
+  }
+  plan.route = GradientRoute::row_blocks;
+  plan.may_take_two_steps = may_take_two_steps && p.cols >= kTwoStepCols && scalars_bytes(p) <= sums_bytes(p, p.cols);
+  const std::size_t sums = row_blocks(p) * sums_bytes(p, p.cols);
+  plan.spare_bytes = has_shared_columns(p) ? kLine : std::min(kLine, most_scratch(p) - sums);
+  plan.scratch_bytes = sums + plan.spare_bytes;
   return plan;
 }
 

@@ -25,9 +25,10 @@ struct GradientPlan {
   // For a single row block: several threads take two steps. So does one thread if scratch has no room to align sums.
   bool may_take_two_steps = false;
   GradientCacheUse cache;
-  GradientScratch scratch;        // of one worker, on its stack
-  std::size_t scratch_bytes = 0;  // provided by the caller, at any address: sums over rows, or scalars of rows
-  std::size_t spare_bytes = 0;    // the part of scratch_bytes that is for alignment
+  GradientScratch scratch;  // of one worker, on its stack
+  std::size_t scratch_bytes =
+      0;                        // provided by the caller, at any address: sums over rows, or scalars of rows, of a set
+  std::size_t spare_bytes = 0;  // the part of scratch_bytes that is for alignment
 };
 GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept;
 

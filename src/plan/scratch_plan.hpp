@@ -96,8 +96,9 @@ inline std::size_t chain_length(std::size_t cols) { return (cols + kLanes - 1) /
 inline std::size_t sums_bytes(const GradientProblem& p, std::size_t cols) {
   return column_numbers(p) * cols * sizeof(double) + 2 * chain_length(cols) * bytes_of(arithmetic_type(p));
 }
+// The row blocks of one set.
 inline std::size_t row_blocks(const GradientProblem& p) {
-  return row_blocks(arithmetic_type(p), p.x.dtype, p.rows, p.whole_cols);
+  return row_blocks(arithmetic_type(p), p.x.dtype, rows_of_set(p), p.whole_cols);
 }
 
 struct GradientScratch {

@@ -57,9 +57,12 @@ template <class Pointer>
 Region region_of(const char* name, const Vector<Pointer>& v) {
   return make_region(name, v.data, v.dtype, v.axes, no_axes());
 }
-Region region_of(const char* name, const SetVector& v) { return make_region(name, v.data, v.dtype, v.axes, v.sets); }
+const Axes& axes_or_none(const std::optional<Axes>& sets) { return sets.has_value() ? *sets : no_axes(); }
+Region region_of(const char* name, const SetVector& v) {
+  return make_region(name, v.data, v.dtype, v.axes, axes_or_none(v.sets));
+}
 Region region_of(const char* name, const SetGradient& v) {
-  return make_region(name, v.data, v.dtype, v.elements, v.sets);
+  return make_region(name, v.data, v.dtype, v.elements(), axes_or_none(v.sets));
 }
 
 // An array of `count` elements of `bytes` bytes each.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "evenorm/evenorm.hpp"
 #include "problem/dtype.hpp"
@@ -29,19 +30,26 @@ struct Vector {
   Axes axes;
 };
 
-// gamma or beta: one value per column for each set of rows. Its strides are 0 along axes of x where it has one element.
-struct SetVector : Vector<const void*> {
-  Axes sets;
+// The bytes from the first set's elements to another's. Without axes, all sets have the same elements.
+inline std::ptrdiff_t offset_of_set(const std::optional<Axes>& sets, std::size_t set) {
+  return sets.has_value() ? sets->offset(set) : 0;
+}
 
-  const void* of_set(std::size_t set) const { return static_cast<const char*>(data) + sets.offset(set); }
+// gamma or beta: one value per column for each set of rows. Its strides are 0 along axes of x where it has one element.
+// `sets` is absent if there is one value per column for all rows, as in most problems.
+struct SetVector : Vector<const void*> {
+  std::optional<Axes> sets;
+
+  const void* of_set(std::size_t set) const { return static_cast<const char*>(data) + offset_of_set(sets, set); }
 };
 
-// A gradient of gamma or beta. Columns share elements if these have fewer axes.
+// A gradient of gamma or beta.
 struct SetGradient : Vector<void*> {
-  Axes sets;
-  Axes elements;
+  std::optional<Axes> sets;    // as in SetVector
+  std::optional<Axes> shared;  // the axes of the elements, if columns share elements
 
-  bool has_shared_columns() const { return elements != axes; }
+  bool has_shared_columns() const { return shared.has_value(); }
+  const Axes& elements() const { return shared.has_value() ? *shared : axes; }
 };
 
 // The most columns of a row. No address space can hold longer rows.
@@ -125,6 +133,11 @@ inline DType arithmetic_type(const GradientProblem& p) {
 // True if dx overwrites x, dy or dsum.
 inline bool is_in_place(const GradientProblem& p) {
   return p.dx.data != nullptr && (p.dx.data == p.x.data || p.dx.data == p.dy.data || p.dx.data == p.dsum.data);
+}
+
+template <class AnyProblem>
+std::size_t rows_of_set(const AnyProblem& p) {
+  return p.sets <= 1 ? p.rows : p.rows / p.sets;
 }
 
 // True if the elements of each row are contiguous. Otherwise rows are gathered into scratch.

@@ -184,9 +184,7 @@ void check_eps(double eps) {
   throw Error("eps is " + text_of(eps) + ", but it should be finite and at least 0");
 }
 
-namespace {
-
-AxisSplit normalized_and_outer(Shape x_shape, Shape normalized_shape, Shape axes) {
+AxisSplit split_axes(Shape x_shape, Shape normalized_shape, Shape axes) {
   if (x_shape.size() > kMaxRank) {
     fail("x",
          "has " + std::to_string(x_shape.size()) + " axes, but at most " + std::to_string(kMaxRank) + " are supported");
@@ -199,33 +197,18 @@ AxisSplit normalized_and_outer(Shape x_shape, Shape normalized_shape, Shape axes
   return named_axes(x_shape, axes);
 }
 
-// True if the parameter has all axes of x, not only the normalised ones.
-bool has_outer_axes(const ConstTensor& view, const AxisSplit& split) {
-  return split.outer.count != 0 && view.shape.size() == split.normalized.count + split.outer.count;
-}
-
-}  // namespace
-
-AxisSplit split_axes(Shape x_shape, Shape normalized_shape, Shape axes) {
-  AxisSplit split = normalized_and_outer(x_shape, normalized_shape, axes);
-  split.rows = split.outer;
-  return split;
-}
-
-void order_rows(AxisSplit& split, Shape x_shape, std::initializer_list<ConstTensor> parameters) {
-  const auto varies = [&](std::size_t axis) {
-    return x_shape[axis] != 1 && std::any_of(parameters.begin(), parameters.end(), [&](const ConstTensor& view) {
-             return view.data != nullptr && has_outer_axes(view, split) && view.shape[axis] != 1;
-           });
-  };
-  AxisList shared;
-  split.rows.count = 0;
+void order_rows(AxisSplit& split, Shape x_shape, std::initializer_list<Shape> parameters) {
+  const auto any = [&](const auto& holds) { return std::any_of(parameters.begin(), parameters.end(), holds); };
+  if (!any([&](Shape parameter) { return has_outer_axes(parameter, split); })) return;
+  AxisList varying, shared;
   for (std::size_t i = 0; i < split.outer.count; ++i) {
     const std::size_t axis = split.outer.number[i];
-    (varies(axis) ? split.rows : shared).add(axis);
+    const bool varies = x_shape[axis] != 1 && any([&](Shape shape) { return varies_along(axis, shape, split); });
+    (varies ? varying : shared).add(axis);
   }
-  split.sets = split.rows.count;
-  for (std::size_t i = 0; i < shared.count; ++i) split.rows.add(shared.number[i]);
+  split.sets = varying.count;
+  split.outer = varying;
+  for (std::size_t i = 0; i < shared.count; ++i) split.outer.add(shared.number[i]);
 }
 
 std::size_t count_cols(Shape x_shape, const AxisSplit& split) {
@@ -253,7 +236,7 @@ std::size_t count_rows(Shape x_shape, std::size_t cols) { return count_elements(
 MatrixAxes matrix_axes(std::string_view argument, const ConstTensor& view, const AxisSplit& split) {
   PerAxis room;
   const Shape strides = strides_of(argument, view, room);
-  return {layout_of(argument, view, strides, split.rows), layout_of(argument, view, strides, split.normalized)};
+  return {layout_of(argument, view, strides, split.outer), layout_of(argument, view, strides, split.normalized)};
 }
 
 namespace {
@@ -275,13 +258,8 @@ Axes broadcast_layout(std::string_view argument, const ConstTensor& view, Shape 
 
 }  // namespace
 
-ParameterAxes parameter_axes(std::string_view argument, const ConstTensor& view, Shape x_shape,
+BroadcastAxes broadcast_axes(std::string_view argument, const ConstTensor& view, Shape x_shape,
                              const AxisSplit& split) {
-  if (!has_outer_axes(view, split)) {
-    const Axes axes = vector_axes(argument, view, x_shape, split.normalized, split.normalized,
-                                  split.by_number ? "the axes normalised have shape" : "normalized_shape is");
-    return {axes, {}, axes};
-  }
   for (std::size_t i = 0; i < x_shape.size(); ++i) {
     if (view.shape[i] == x_shape[i] || view.shape[i] == 1) continue;
     fail(argument, "has shape " + text_of(view.shape) + ", but x has " + text_of(x_shape) +
@@ -289,26 +267,32 @@ ParameterAxes parameter_axes(std::string_view argument, const ConstTensor& view,
   }
   PerAxis room;
   const Shape strides = strides_of(argument, view, room);
-  return {broadcast_layout(argument, view, strides, x_shape, split.normalized),
-          has_no_elements(view.shape) ? Axes() : broadcast_layout(argument, view, strides, x_shape, split.set_axes()),
-          layout_of(argument, view, strides, split.normalized)};
+  BroadcastAxes axes{broadcast_layout(argument, view, strides, x_shape, split.normalized), {}, {}};
+  if (split.sets != 0 && !has_no_elements(view.shape)) {
+    axes.sets = broadcast_layout(argument, view, strides, x_shape, split.set_axes());
+  }
+  const Axes elements = layout_of(argument, view, strides, split.normalized);
+  if (elements != axes.cols) axes.shared = elements;
+  return axes;
 }
 
 Axes vector_axes(std::string_view argument, const ConstTensor& view, Shape x_shape, const AxisList& list,
-                 const AxisList& order, std::string_view expected_name) {
-  PerAxis expected_room;
-  const Shape expected = sizes_at(x_shape, list, expected_room);
+                 std::string_view expected_name) {
+  PerAxis sizes;
+  AxisList places;  // of the listed axes, in the view
+  for (std::size_t i = 0; i < list.count; ++i) {
+    std::size_t place = 0;
+    for (std::size_t j = 0; j < list.count; ++j) place += list.number[j] < list.number[i] ? 1 : 0;
+    places.add(place);
+    sizes[place] = x_shape[list.number[i]];
+  }
+  const Shape expected{sizes.data(), list.count};
   if (!equal(view.shape, expected)) {
     fail(argument,
          "has shape " + text_of(view.shape) + ", but " + std::string(expected_name) + " " + text_of(expected));
   }
   PerAxis room;
   const Shape strides = strides_of(argument, view, room);
-  AxisList places;  // in the view
-  const auto* const end = list.number.begin() + list.count;
-  for (std::size_t i = 0; i < order.count; ++i) {
-    places.add(static_cast<std::size_t>(std::find(list.number.begin(), end, order.number[i]) - list.number.begin()));
-  }
   return layout_of(argument, view, strides, places);
 }
 
@@ -329,14 +313,16 @@ const MatrixAxes& Layouts::axes_of_matrix(std::string_view argument, const Const
   return axes_of(matrix_, view, [&] { return matrix_axes(argument, view, split_); });
 }
 
-const ParameterAxes& Layouts::axes_of_parameter(std::string_view argument, const ConstTensor& view) {
-  return axes_of(parameter_, view, [&] { return parameter_axes(argument, view, x_shape_, split_); });
+const Axes& Layouts::axes_of_parameter(std::string_view argument, const ConstTensor& view) {
+  return axes_of(parameter_, view, [&] {
+    return vector_axes(argument, view, x_shape_, split_.normalized,
+                       split_.by_number ? "the axes normalised have shape" : "normalized_shape is");
+  });
 }
 
 const Axes& Layouts::axes_of_statistic(std::string_view argument, const ConstTensor& view) {
-  return axes_of(statistic_, view, [&] {
-    return vector_axes(argument, view, x_shape_, split_.outer, split_.rows, "x has rows of shape");
-  });
+  return axes_of(statistic_, view,
+                 [&] { return vector_axes(argument, view, x_shape_, split_.outer, "x has rows of shape"); });
 }
 
 }  // namespace evenorm::internal

@@ -42,21 +42,33 @@ struct AxisList {
   void add(std::size_t axis) { number[count++] = static_cast<std::uint8_t>(axis); }
 };
 
-// x's axes: the normalised ones, and the outer ones, which number the rows.
+// x's axes: the normalised ones, and the outer ones, which number the rows. The first `sets` outer axes are those along
+// which a parameter varies.
 struct AxisSplit {
   AxisList normalized, outer;
-  // The outer axes in the order that numbers the rows: first the `sets` axes along which a parameter varies.
-  AxisList rows;
   std::size_t sets = 0;
   bool by_number = false;  // given by axes, not by normalized_shape
 
-  AxisList set_axes() const { return {rows.number, sets}; }
+  AxisList set_axes() const { return {outer.number, sets}; }
 };
 
 AxisSplit split_axes(Shape x_shape, Shape normalized_shape, Shape axes);
 
-// Orders split.rows for these parameters: views with their shapes, absent ones included.
-void order_rows(AxisSplit& split, Shape x_shape, std::initializer_list<ConstTensor> parameters);
+// The shape of a view; empty if it is absent.
+template <class View>
+Shape shape_of(const View& view) {
+  return view.data == nullptr ? Shape() : view.shape;
+}
+// True if a parameter of this shape has all axes of x, not only the normalised ones.
+inline bool has_outer_axes(Shape parameter, const AxisSplit& split) {
+  return split.outer.count != 0 && parameter.size() == split.normalized.count + split.outer.count;
+}
+// True if it has more than one element along an outer axis.
+inline bool varies_along(std::size_t axis, Shape parameter, const AxisSplit& split) {
+  return has_outer_axes(parameter, split) && parameter[axis] != 1;
+}
+// Puts the outer axes along which one of these parameters varies first. See shape_of().
+void order_rows(AxisSplit& split, Shape x_shape, std::initializer_list<Shape> parameters);
 
 // The number of elements of a row, at least 1.
 std::size_t count_cols(Shape x_shape, const AxisSplit& split);
@@ -71,14 +83,15 @@ struct MatrixAxes {
   Axes rows, cols;
 };
 MatrixAxes matrix_axes(std::string_view argument, const ConstTensor& view, const AxisSplit& split);
-// gamma, beta or a gradient of theirs: the layouts of a SetGradient.
-struct ParameterAxes {
-  Axes cols, sets, elements;
+// The layouts of a SetGradient that has outer axes.
+struct BroadcastAxes {
+  Axes cols;
+  std::optional<Axes> sets, shared;
 };
-ParameterAxes parameter_axes(std::string_view argument, const ConstTensor& view, Shape x_shape, const AxisSplit& split);
-// `order` has the same axes as `list`, in the order of the layout.
+BroadcastAxes broadcast_axes(std::string_view argument, const ConstTensor& view, Shape x_shape, const AxisSplit& split);
+// The view has the listed axes in x's order, the layout in the list's.
 Axes vector_axes(std::string_view argument, const ConstTensor& view, Shape x_shape, const AxisList& list,
-                 const AxisList& order, std::string_view expected_name);
+                 std::string_view expected_name);
 
 inline ConstTensor as_const(const ConstTensor& view) { return view; }
 inline ConstTensor as_const(const Tensor& view) { return {view.data, view.dtype, view.shape, view.strides}; }
@@ -97,13 +110,18 @@ class Layouts {
   // gamma, beta or a gradient of theirs. Absent if its data is null.
   SetVector parameter(std::string_view argument, const ConstTensor& view) {
     if (view.data == nullptr) return {};
-    const ParameterAxes& axes = axes_of_parameter(argument, view);
+    if (!has_outer_axes(view.shape, split_)) return {{view.data, view.dtype, axes_of_parameter(argument, view)}, {}};
+    const BroadcastAxes axes = broadcast_axes(argument, view, x_shape_, split_);
     return {{view.data, view.dtype, axes.cols}, axes.sets};
   }
   SetGradient gradient(std::string_view argument, const Tensor& view) {
+    const ConstTensor given = as_const(view);
     if (view.data == nullptr) return {};
-    const ParameterAxes& axes = axes_of_parameter(argument, as_const(view));
-    return {{view.data, view.dtype, axes.cols}, axes.sets, axes.elements};
+    if (!has_outer_axes(view.shape, split_)) {
+      return {{view.data, view.dtype, axes_of_parameter(argument, given)}, {}, {}};
+    }
+    const BroadcastAxes axes = broadcast_axes(argument, given, x_shape_, split_);
+    return {{view.data, view.dtype, axes.cols}, axes.sets, axes.shared};
   }
   // A tensor over the outer axes: mean, rstd or scale. Absent if its data is null.
   template <class View>
@@ -121,14 +139,13 @@ class Layouts {
   };
 
   const MatrixAxes& axes_of_matrix(std::string_view argument, const ConstTensor& view);
-  const ParameterAxes& axes_of_parameter(std::string_view argument, const ConstTensor& view);
+  const Axes& axes_of_parameter(std::string_view argument, const ConstTensor& view);
   const Axes& axes_of_statistic(std::string_view argument, const ConstTensor& view);
 
   Shape x_shape_;
   const AxisSplit& split_;
   Known<MatrixAxes> matrix_;
-  Known<ParameterAxes> parameter_;
-  Known<Axes> statistic_;
+  Known<Axes> parameter_, statistic_;
 };
 
 }  // namespace evenorm::internal

@@ -37,13 +37,10 @@ void check_dtypes(const Backward& b) {
 }
 
 // An element of a gradient is a sum over rows of one set, so it has to vary along all axes that number sets.
-void check_varies_by_set(std::string_view argument, const ConstTensor& view, const AxisSplit& split) {
-  const auto varies_along = [&](std::size_t axis) { return view.shape.size() > axis && view.shape[axis] != 1; };
-  const bool has_all_axes = view.shape.size() > split.normalized.count;
-  const auto* const axes = split.rows.number.begin();
-  if (view.data == nullptr || split.sets == 0 || (has_all_axes && std::all_of(axes, axes + split.sets, varies_along))) {
-    return;
-  }
+void check_varies_by_set(std::string_view argument, const Tensor& view, const AxisSplit& split) {
+  const auto* const axes = split.outer.number.begin();
+  const auto varies = [&](std::size_t axis) { return varies_along(axis, view.shape, split); };
+  if (view.data == nullptr || std::all_of(axes, axes + split.sets, varies)) return;
   fail(argument, "has shape " + text_of(view.shape) +
                      ", but weight, dweight and dbias should vary along the same axes that are not normalised; if they "
                      "do not, run a pass for each gradient");
@@ -57,8 +54,7 @@ GradientProblem validate(const Backward& b) {
   check_dtypes(b);
   const Shape shape = b.x.shape;
   AxisSplit split = split_axes(shape, b.normalized_shape, b.axes);
-  const ConstTensor dweight = as_const(b.dweight), dbias = as_const(b.dbias);
-  order_rows(split, shape, {b.weight, dweight, dbias});
+  order_rows(split, shape, {shape_of(b.weight), shape_of(b.dweight), shape_of(b.dbias)});
   Layouts layouts(shape, split);
   check_shape_is_of_x("dy", b.dy.shape, shape);
   if (b.dx.data != nullptr) check_shape_is_of_x("dx", b.dx.shape, shape);
@@ -84,11 +80,11 @@ GradientProblem validate(const Backward& b) {
   p.gamma = layouts.parameter("weight", b.weight);
   p.dgamma = layouts.gradient("dweight", b.dweight);
   p.dbeta = layouts.gradient("dbias", b.dbias);
-  if (b.weight.data != nullptr && b.dweight.data != nullptr && !std::ranges::equal(dweight.shape, b.weight.shape)) {
-    fail("dweight", "has shape " + text_of(dweight.shape) + ", but weight has " + text_of(b.weight.shape));
+  if (b.weight.data != nullptr && b.dweight.data != nullptr && !std::ranges::equal(b.dweight.shape, b.weight.shape)) {
+    fail("dweight", "has shape " + text_of(b.dweight.shape) + ", but weight has " + text_of(b.weight.shape));
   }
-  check_varies_by_set("dweight", dweight, split);
-  check_varies_by_set("dbias", dbias, split);
+  check_varies_by_set("dweight", b.dweight, split);
+  check_varies_by_set("dbias", b.dbias, split);
   if (b.zero_centered && b.weight.data == nullptr) fail("weight", "is absent, but zero_centered needs one");
   p.zero_centered = b.zero_centered;
   p.accumulate = b.accumulate;

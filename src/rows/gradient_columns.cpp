@@ -19,14 +19,14 @@ void store_sums(const Kernels& kernels, const SetGradient& to, bool accumulate, 
   constexpr std::size_t kAtOnce = 128;
   Convert* narrow = kernels.convert[index_of(DType::f64)][index_of(to.dtype)];
   Convert* widen = kernels.convert[index_of(to.dtype)][index_of(DType::f64)];
-  const bool dense = to.elements.is_dense(bytes_of(to.dtype));
+  const bool dense = to.elements().is_dense(bytes_of(to.dtype));
   for (std::size_t done = 0, n; done < count; done += n) {
     n = std::min(kAtOnce, count - done);
     double values[kAtOnce];
     double there[kAtOnce];  // of what is accumulated to
     std::byte rounded[kAtOnce * sizeof(double)];
     const auto place = [&](std::size_t i) {
-      return static_cast<char*>(to.data) + to.elements.offset(first + done + i);
+      return static_cast<char*>(to.data) + to.elements().offset(first + done + i);
     };
     for (std::size_t i = 0; accumulate && i < n; i += dense ? n : 1) widen(place(i), there + i, dense ? n : 1);
     if (!kernels.in<A>().round_columns(sums + done, low, accumulate ? there : nullptr, n, values)) {

@@ -34,7 +34,7 @@ class Parameter {
             ColumnRange used, const ParameterPlan& plan, const Scratch& scratch, void* raw)
       : kernels_(kernels),
         v_(v),
-        data_(v.data == nullptr ? nullptr : v.of_set(set)),
+        data_(v.of_set(set)),
         plus_one_(plus_one),
         whole_(plan.whole),
         values_(scratch.at<A>(plan.values)),

@@ -49,7 +49,7 @@ template <class T>
                                        std::size_t count) {
   ScratchMemory<kForwardScratchBytes<T>> scratch;
   const ColumnRange used{first * kBlock, std::min((first + count) * kBlock, p.cols)};
-  ForwardRows<T>(kernels, p, plan, scratch, row / (p.rows / p.sets), used, false)
+  ForwardRows<T>(kernels, p, plan, scratch, row / rows_of_set(p), used, false)
       .normalise_blocks(row, scalars, first, count);
 }
 
