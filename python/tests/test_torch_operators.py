@@ -85,6 +85,29 @@ def test_inductor_calls_the_eager_entries():
             assert all(map(torch.equal, results, norms(x)))
 
 
+def test_inductor_lets_results_take_the_memory_of_x():
+    """Only if nothing else reads x, and if x has all of its memory."""
+    norm, rms, wide = evenorm.torch.LayerNorm(8), evenorm.torch.RMSNorm(8), torch.rand(8, dtype=torch.float64)
+
+    def four(x):
+        twice = x.cumsum(0)  # one of its norms is the last
+        view = (x * 2).view(20, 8).cumsum(0).view(x.shape)
+        return norm(x * 3), OPS.layer_norm(x * 4, [8], weight=wide), norm(twice), rms(twice), norm(view)
+
+    def none(x):
+        result, part, weight = x.cumsum(1), torch.cat([x * 2, x]).cumsum(0)[:4], x.view(160).cumsum(0)
+        transposed = evenorm.torch.rms_norm((x * 3).mT, (5,))
+        return norm(x), result, norm(result), norm(part), transposed, OPS.rms_norm(weight, [160], weight=weight)
+
+    x = torch.randn(4, 5, 8)
+    for function, count in ((four, 4), (none, 0)):
+        torch._dynamo.reset()
+        found, (code, *_) = run_and_get_code(torch.no_grad(torch.compile(function, fullgraph=True)), x)
+        assert code.count("_norm_(") == count
+        with torch.no_grad():
+            assert_same_bits(function(x), found)
+
+
 def test_compiled_for_any_shape():
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()

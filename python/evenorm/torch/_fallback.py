@@ -282,3 +282,15 @@ layer_norm = _core.tensor_layer_norm
 rms_norm = _core.tensor_rms_norm
 add_layer_norm = _core.tensor_add_layer_norm
 add_rms_norm = _core.tensor_add_rms_norm
+
+
+def _in_place(rms: bool) -> Callable[..., Tensor]:
+    def norm(x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+        _core.write_norm(rms, x, None, shape, weight, bias, eps, 1.0, x, None)
+        return x
+
+    return norm
+
+
+layer_norm_ = _in_place(rms=False)
+rms_norm_ = _in_place(rms=True)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from torch._inductor import ir, lowering
+from torch._inductor import config, ir, lowering
 from torch._inductor.virtualized import V
 from torch._library.utils import get_layout_constraint_tag
 from torch.utils._pytree import tree_map
@@ -22,10 +23,37 @@ class Call(ir.FallbackKernel):
     """A norm in Inductor's graph. Generated C++ calls the operator, and generated Python the functions below."""
 
     def codegen(self, wrapper: Any) -> None:
-        if not V.graph.cpp_wrapper:
-            wrapper.add_import_once(f"import {__name__}")
-            self.python_kernel_name = f"{__name__}.{self.op_overload._opname}"
+        if V.graph.cpp_wrapper:
+            super().codegen(wrapper)
+            return
+        wrapper.add_import_once(f"import {__name__}")
+        self.python_kernel_name = f"{__name__}.{self.op_overload._opname}"
+        free_x = self._take_memory_of_x(wrapper)
+        if free_x is not None:
+            self.python_kernel_name += "_"
         super().codegen(wrapper)
+        if free_x is not None:
+            wrapper.writeline(free_x)
+
+    def _take_memory_of_x(self, wrapper: Any) -> str | None:
+        """Lets y take x's memory, which the caches hold, if Inductor itself would reuse it after the norm: nothing else
+        reads or owns it. Returns the line that frees x, or None."""
+        inputs: Any = self.inputs
+        (x, *_), (y, *more), scheduler = inputs, self.outputs or [self], V.graph.scheduler
+        name, *others = (given.get_name() for given in inputs)
+        with suppress(AttributeError, KeyError, TypeError):  # other private interfaces, or x is an input of the graph
+            node: Any = scheduler.current_node
+            buffer = scheduler.name_to_buf[name].node
+            dies = node.node is self and name in node.last_usage and wrapper.can_reuse(buffer)
+            made = [scheduler.name_to_buf[n].node for n in (name, *others) if n in scheduler.name_to_buf]
+            apart = all(type(b.layout) is ir.FixedLayout and not b.get_inputs_that_alias_output() for b in made)
+            fits = not more and x.get_stride() == y.get_stride() and buffer.get_numel() == y.get_numel()
+            plans = config.allow_buffer_reuse and not config.memory_planning
+            if dies and apart and name not in others and fits and plans:
+                line: str = wrapper.make_buffer_free(buffer)
+                wrapper.freed.add(name)
+                return line
+        return None
 
 
 def _lower(operator: Any, *arguments: Any, **named: Any) -> Any:
@@ -34,22 +62,30 @@ def _lower(operator: Any, *arguments: Any, **named: Any) -> Any:
     return tree_map(lambda x: ir.TensorBox.create(x) if isinstance(x, ir.IRNode) else x, made)
 
 
+def _either(norm: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """`norm`, or `otherwise` for what it refuses: function modes, and types that only the operator takes."""
+
+    def call(*arguments: Any) -> Any:
+        result = norm(*arguments)
+        return otherwise(*arguments) if result is NotImplemented else result
+
+    return call
+
+
 def _entry(name: str) -> Callable[..., Any]:
     """Registers a norm's lowering. Without one, Inductor rejects operators that have a decomposition if the environment
     variable CI is set. Returns what generated code calls."""
-    norm, operator = getattr(eager, name), getattr(operators, name).default
+    operator = getattr(operators, name).default
     constraint = lowering.tag_to_layout_constraint(get_layout_constraint_tag(operator, with_default=True))
     lowering.make_fallback(operator, layout_constraint=constraint, warn=False)
     lowering.register_lowering(operator, type_promotion_kind=None)(functools.partial(_lower, operator))
-
-    def call(*arguments: Any) -> Any:
-        result = norm(*arguments)  # refuses function modes, and types that only the operator takes
-        return operator(*arguments) if result is NotImplemented else result
-
-    return call
+    return _either(getattr(eager, name), operator)
 
 
 layer_norm = _entry("layer_norm")
 rms_norm = _entry("rms_norm")
 add_layer_norm = _entry("add_layer_norm")
 add_rms_norm = _entry("add_rms_norm")
+# In place: y takes x's memory.
+layer_norm_ = _either(eager.layer_norm_, layer_norm)
+rms_norm_ = _either(eager.rms_norm_, rms_norm)

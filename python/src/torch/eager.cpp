@@ -9,8 +9,10 @@
 #include <Python.h>
 
 #include "arguments.hpp"
+#include "kernels.hpp"
 #include "operators.hpp"
 #include "python_variable.hpp"
+#include "routes.hpp"
 
 namespace evenorm::torch_binding {
 namespace {
@@ -90,10 +92,13 @@ PyObject* call(const Operator<Signature>& op, const Arguments&... arguments) {
   }());
 }
 
-// A norm, of x or of x plus a residual. Only layer norm requires eps, and restricts the types of weight and bias.
-template <Kind kind, bool kAdds>
+// What a norm reads, and where it writes: x, x plus a residual, or x over itself.
+enum class Form { plain, adds, in_place };
+
+// A norm. Only layer norm requires eps, and restricts the types of weight and bias.
+template <Kind kind, Form form>
 PyObject* checked_norm(PyObject* const* arguments, Py_ssize_t count) {
-  constexpr bool kIsLayer = kind == Kind::layer;
+  constexpr bool kIsLayer = kind == Kind::layer, kAdds = form == Form::adds, kIsInPlace = form == Form::in_place;
   Tensor x, residual;
   Shape shape;
   OptionalTensor weight, bias;
@@ -105,19 +110,27 @@ PyObject* checked_norm(PyObject* const* arguments, Py_ssize_t count) {
                        (!kAdds || read(scale)) && read.next == read.end;
   if (is_read && !kIsLayer) eps = eps_or_default(given, x);
   if (!is_read || !is_norm(x, shape, weight, bias, eps) || (kAdds && !can_add(x, residual, scale)) ||
-      (kIsLayer && !has_parameter_types(x, weight, bias))) {
+      (kIsLayer && !has_parameter_types(x, weight, bias)) || (kIsInPlace && !goes_to_cpu_alone(x, weight, bias))) {
     Py_IncRef(Py_NotImplemented);
     return Py_NotImplemented;
   }
   const SymIntArrayRef sizes = c10::fromIntArrayRefSlow(shape);
-  if constexpr (kAdds) return call(add_norm_operator(kind), x, residual, sizes, weight, bias, eps, scale);
-  return call(norm_operator(kind), x, sizes, weight, bias, eps);
+  if constexpr (kIsInPlace) {
+    const WithoutGil without_gil;
+    cpu_norm(kind, x, sizes, weight, bias, eps, /*statistics=*/nullptr, /*place=*/&x);
+  } else if constexpr (kAdds) {
+    return call(add_norm_operator(kind), x, residual, sizes, weight, bias, eps, scale);
+  } else {
+    return call(norm_operator(kind), x, sizes, weight, bias, eps);
+  }
+  Py_IncRef(arguments[0]);
+  return arguments[0];
 }
 
-template <Kind kind, bool kAdds>
+template <Kind kind, Form form>
 PyObject* norm(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   try {
-    return checked_norm<kind, kAdds>(arguments, count);
+    return checked_norm<kind, form>(arguments, count);
   } catch (const PythonError&) {
     return nullptr;
   } catch (...) {
@@ -130,10 +143,12 @@ PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t))
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
-PyMethodDef methods[] = {{"layer_norm", fast(norm<Kind::layer, false>), METH_FASTCALL, nullptr},
-                         {"rms_norm", fast(norm<Kind::rms, false>), METH_FASTCALL, nullptr},
-                         {"add_layer_norm", fast(norm<Kind::layer, true>), METH_FASTCALL, nullptr},
-                         {"add_rms_norm", fast(norm<Kind::rms, true>), METH_FASTCALL, nullptr},
+PyMethodDef methods[] = {{"layer_norm", fast(norm<Kind::layer, Form::plain>), METH_FASTCALL, nullptr},
+                         {"rms_norm", fast(norm<Kind::rms, Form::plain>), METH_FASTCALL, nullptr},
+                         {"add_layer_norm", fast(norm<Kind::layer, Form::adds>), METH_FASTCALL, nullptr},
+                         {"add_rms_norm", fast(norm<Kind::rms, Form::adds>), METH_FASTCALL, nullptr},
+                         {"layer_norm_", fast(norm<Kind::layer, Form::in_place>), METH_FASTCALL, nullptr},
+                         {"rms_norm_", fast(norm<Kind::rms, Form::in_place>), METH_FASTCALL, nullptr},
                          {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef module = {PyModuleDef_HEAD_INIT, EVENORM_OPS, nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};

@@ -128,9 +128,9 @@ at::Tensor with_dense_rows(const at::Tensor& t, std::size_t axes) {
 }  // namespace
 
 Tensor cpu_norm(Kind kind, const Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
-                const OptionalTensor& bias, double eps, Tensor* statistics) {
+                const OptionalTensor& bias, double eps, Tensor* statistics, const Tensor* place) {
   Forward work = described(kind, x, normalized_shape, weight, bias, eps);
-  at::Tensor y = result_like(kind, x, normalized_shape, weight);
+  at::Tensor y = place != nullptr ? *place : result_like(kind, x, normalized_shape, weight);
   work.y = result_view(y);
   run_and_keep(work, x, statistics);
   return y;

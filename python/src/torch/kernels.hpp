@@ -7,9 +7,9 @@
 namespace evenorm::torch_binding {
 
 // *statistics receives the rows' statistics in f64: rstd of shape (1, rows), or mean and rstd of shape (2, rows). Pass
-// null if they are not needed.
+// null if they are not needed. `place` receives y, and may be x; null makes a new tensor.
 Tensor cpu_norm(Kind kind, const Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
-                const OptionalTensor& bias, double eps, Tensor* statistics = nullptr);
+                const OptionalTensor& bias, double eps, Tensor* statistics = nullptr, const Tensor* place = nullptr);
 TwoTensors cpu_add_norm(Kind kind, const Tensor& x, const Tensor& residual, SymIntArrayRef normalized_shape,
                         const OptionalTensor& weight, const OptionalTensor& bias, double eps, double residual_scale,
                         Tensor* statistics = nullptr);
