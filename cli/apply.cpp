@@ -29,6 +29,8 @@ constexpr const char* kApplyExamples = R"(Examples:
   evenorm apply x.npy -o y.npy --normalized-shape 3,8 --eps 1e-12
   evenorm apply x.npy -o y.npy --axes 1 --weight w.npy             over the channels of (batch, channels, ...)
   evenorm apply x.npy -o y.npy --axes -2,-1                        over the last two axes
+  evenorm apply x.npy -o y.npy --groups 32 --weight w.npy          group norm of (batch, channels, ...)
+  evenorm apply x.npy -o y.npy --axes -1 --weight scale.npy        adaptive: a scale of (batch, 1, channels)
   evenorm apply x.npy -o y.npy --params model.safetensors --name encoder.layer.0.output.LayerNorm --eps 1e-12
   evenorm apply x.npy -o y.npy --params norm.safetensors           a file with one norm needs no --name
   evenorm apply x.npy -o y.npy --mean mean.npy --rstd rstd.npy     also writes the statistics, as f64
@@ -40,8 +42,11 @@ Files are .npy of f16, f32, f64 or bf16 ('<V2', as ml_dtypes writes it), of eith
 Outputs are little-endian and in the order of the input; mean and rstd have the shape of the axes that are not
 normalised. A tensor larger than memory is processed in pieces. An output file is replaced as a whole at the end, or not
 at all; a pipe or device is written piece by piece. If X or the output is a pipe, rows that are not contiguous (Fortran
-order, axes other than the last) are held in memory, up to 1 GiB. In the FILE of --params, a norm's weight is
-NAME.weight, .gamma, .scale or .gain, and its bias is NAME.bias, .beta or .shift.)";
+order, axes other than the last) are held in memory, up to 1 GiB.
+
+The weight and the bias have the shape of the normalised axes, or as many axes as X, each as long as X's or 1. With
+--groups they have one element for each channel, and mean and rstd have shape (batch, G). In the FILE of --params, a
+norm's weight is NAME.weight, .gamma, .scale or .gain, and its bias is NAME.bias, .beta or .shift.)";
 
 void name_outputs(const ApplyOptions& options, Outputs& outputs, Normalization& what) {
   what.y = outputs.add("-o", options.y);

@@ -27,13 +27,15 @@ constexpr const char* kGradExamples = R"(Examples:
   evenorm grad x.npy dy.npy -o dx.npy --weight w.npy --dweight dw.npy --dbias db.npy
   evenorm grad x.npy dy.npy --dbias db.npy --dweight dw.npy --param-dtype f64  only the sums over rows, as f64
   evenorm grad x.npy dy.npy -o dx.npy --axes 1 --weight w.npy                  over the channels of (batch, channels, ...)
+  evenorm grad x.npy dy.npy --groups 32 --weight w.npy --dweight dw.npy        group norm of (batch, channels, ...)
   evenorm grad x.npy dy.npy -o dx.npy --params model.safetensors --name encoder.layer.0.output.LayerNorm --eps 1e-12
   evenorm grad x.npy dy.npy -o dy.npy --rms --weight w.npy --threads 0         RMS norm, over dy, on every processor
   zcat dy.npy.gz | evenorm grad x.npy - -o - | gzip > dx.npy.gz                from and to pipes
 
 X is the input of the norm, and DY is the gradient of its output; both have the same shape. -o is the gradient of X.
---dweight and --dbias are the gradients of weight and bias, which are sums over all rows. Axes, weight and eps should be
-those of the forward pass (evenorm apply). The bias does not matter.
+--dweight and --dbias are the gradients of weight and bias. They are summed over what was broadcast, usually all rows,
+and have the weight's shape. Axes, groups, weight and eps should be those of the forward pass (evenorm apply). The bias
+does not matter.
 
 X and DY are in memory as a whole, because the sums must not depend on pieces. The gradient of X overwrites X in memory
 if it has X's type. The file formats are those of evenorm apply, and the gradient of X is in the order of X. All output
@@ -57,7 +59,7 @@ GradientWork name_outputs(const GradOptions& options, Outputs& outputs) {
 
 void set_dtypes(const GradOptions& options, const NpyFile& x, const NpyFile& dy, GradientWork& what) {
   what.dx_dtype = options.dtype.empty() ? x.dtype() : parse_dtype("--dtype", options.dtype);
-  const DType weight = what.norm.weight->present() ? what.norm.weight->dtype() : DType::f32;
+  const DType weight = what.norm.weight.present() ? what.norm.weight.array->dtype() : DType::f32;
   what.parameter_dtype = options.parameter_dtype.empty()
                              ? parameter_gradient_dtype({x.dtype(), dy.dtype(), what.dx_dtype, weight})
                              : parse_dtype("--param-dtype", options.parameter_dtype);

@@ -10,13 +10,19 @@ namespace {
 constexpr std::size_t kPiece = std::size_t{16} << 20;  // bytes read or written between two updates of the progress
 
 // The strides of the elements in the file.
-Shape strides_in_file(const NpyFile& file) {
-  Shape sizes = file.shape();
-  if (!file.fortran_order()) return dense_strides(sizes);
-  std::reverse(sizes.begin(), sizes.end());
-  Shape strides = dense_strides(sizes);
-  std::reverse(strides.begin(), strides.end());
-  return strides;
+Shape strides_in_file(const NpyFile& file, const Norm& norm) {
+  return dense_strides(norm.shape, axes_in_file(norm.shape.size(), file.fortran_order(), norm.groups != 0));
+}
+
+// The shapes of a parameter's gradient. They are those of the parameter if there is one, else those of the other one.
+GradientShapes gradient_shapes(const NpyFile& x, const Norm& norm, const NormParameter& own,
+                               const NormParameter& other) {
+  for (const NormParameter* parameter : {&own, &other}) {
+    if (parameter->present()) return {parameter->array->shape(), parameter->shape};
+  }
+  if (norm.groups != 0) return {{x.shape()[1]}, in_groups(channel_shape(x.shape()), norm.groups)};
+  const Shape normalized = sizes_at(norm.shape, norm.axes);
+  return {normalized, normalized};
 }
 
 // Calls visit(first byte, bytes) for each piece.
@@ -43,14 +49,15 @@ Gradients::Gradients(NpyFile& x, NpyFile& dy, Outputs& outputs, const GradientWo
       dy_(dy),
       outputs_(outputs),
       what_(what),
-      normalized_shape_(sizes_at(x.shape(), what.norm.axes)),
       axes_(what.norm.axes.begin(), what.norm.axes.end()),
-      x_strides_(strides_in_file(x)),
-      dy_strides_(strides_in_file(dy)),
-      rows_(product(sizes_elsewhere(x.shape(), what.norm.axes))) {
+      x_strides_(strides_in_file(x, what.norm)),
+      dy_strides_(strides_in_file(dy, what.norm)),
+      dweight_(gradient_shapes(x, what.norm, what.norm.weight, what.norm.bias)),
+      dbias_(gradient_shapes(x, what.norm, what.norm.bias, what.norm.weight)),
+      rows_(product(sizes_elsewhere(what.norm.shape, what.norm.axes))) {
   std::byte place{};  // an address for each wanted output; never written
   Backward checked = backward();
-  checked.weight = what.norm.weight->view();
+  checked.weight = what.norm.weight.view();
   if (what.dx) checked.dx.data = &place;
   if (what.dweight) checked.dweight.data = &place;
   if (what.dbias) checked.dbias.data = &place;
@@ -65,12 +72,12 @@ std::uint64_t Gradients::total_bytes() const {
 // The pass without addresses.
 Backward Gradients::backward() const {
   return {.kind = what_.norm.kind,
-          .x = {nullptr, x_.dtype(), x_.shape(), x_strides_},
-          .dy = {nullptr, dy_.dtype(), dy_.shape(), dy_strides_},
+          .x = {nullptr, x_.dtype(), what_.norm.shape, x_strides_},
+          .dy = {nullptr, dy_.dtype(), what_.norm.shape, dy_strides_},
           .axes = axes_,
-          .dx = {nullptr, what_.dx_dtype, x_.shape(), x_strides_},
-          .dweight = {nullptr, what_.parameter_dtype, normalized_shape_, {}},
-          .dbias = {nullptr, what_.parameter_dtype, normalized_shape_, {}},
+          .dx = {nullptr, what_.dx_dtype, what_.norm.shape, x_strides_},
+          .dweight = {nullptr, what_.parameter_dtype, dweight_.in_groups, {}},
+          .dbias = {nullptr, what_.parameter_dtype, dbias_.in_groups, {}},
           .eps = what_.norm.eps,
           .zero_centered = what_.norm.zero_centered};
 }
@@ -80,14 +87,14 @@ void Gradients::run(const Advance& advance) {
   const Array dy = read_as_it_lies(dy_, advance);
   Array dx, dweight, dbias;
   if (what_.dx && !dx_takes_place_of_x()) dx = Array(what_.dx_dtype, x_.shape());
-  if (what_.dweight) dweight = Array(what_.parameter_dtype, normalized_shape_);
-  if (what_.dbias) dbias = Array(what_.parameter_dtype, normalized_shape_);
+  if (what_.dweight) dweight = Array(what_.parameter_dtype, dweight_.in_file);
+  if (what_.dbias) dbias = Array(what_.parameter_dtype, dbias_.in_file);
   Array& dx_place = dx_takes_place_of_x() ? x : dx;
 
   Backward whole = backward();
   whole.x.data = x.bytes().data();
   whole.dy.data = dy.bytes().data();
-  whole.weight = what_.norm.weight->view();
+  whole.weight = what_.norm.weight.view();
   if (what_.dx) whole.dx.data = dx_place.bytes().data();
   whole.dweight.data = dweight.bytes().data();
   whole.dbias.data = dbias.bytes().data();

@@ -20,6 +20,11 @@ struct GradientWork {
   std::optional<std::size_t> dx{}, dweight{}, dbias{};
 };
 
+// The shapes of dweight or dbias: in its file, and as that of a NormParameter.
+struct GradientShapes {
+  Shape in_file, in_groups;
+};
+
 class Gradients {
  public:
   // Throws Error or Failure if the arguments are wrong. Reads, writes and allocates nothing large. Borrows x, dy and
@@ -43,8 +48,9 @@ class Gradients {
   NpyFile& dy_;
   Outputs& outputs_;
   const GradientWork what_;
-  const Shape normalized_shape_, axes_;
+  const Shape axes_;
   const Shape x_strides_, dy_strides_;  // the same in memory and in the file
+  const GradientShapes dweight_, dbias_;
   const std::uint64_t rows_;
 };
 

@@ -15,10 +15,15 @@ Normalizer::Normalizer(NpyFile& x, Outputs& outputs, const Normalization& what)
     : x_(x),
       outputs_(outputs),
       what_(what),
-      extents_(extents_of(x.shape(), what.norm.axes, x.fortran_order())),
+      extents_(extents_of(what.norm.shape, what.norm.axes,
+                          axes_in_file(what.norm.shape.size(), x.fortran_order(), what.norm.groups != 0))),
       in_order_(x.file().sequential() || outputs.sequential(what.y)),
       pieces_(extents_.in_file, limits()),
-      normalized_shape_(sizes_at(x.shape(), what.norm.axes)) {
+      normalized_shape_(sizes_at(what.norm.shape, what.norm.axes)) {
+  for (std::size_t i = 0; i < extents_.in_file.size(); ++i) {
+    if (extents_.in_file[i].rows) order_.push_back(i);
+  }
+  order_.insert(order_.end(), extents_.normalized.begin(), extents_.normalized.end());
   check_held();
   const Piece largest = pieces_.largest();
   x_piece_ = Array(x.dtype(), {largest.elements});
@@ -57,31 +62,46 @@ void Normalizer::check_held() const {
       with_commas(static_cast<std::uint64_t>(what_.limits.held))));
 }
 
+// A parameter with all axes of x varies from row to row: a piece takes the elements of its rows.
+ConstTensor Normalizer::part_of(const NormParameter& parameter, const Piece& piece, Layout& layout) const {
+  ConstTensor part = parameter.view();
+  if (parameter.shape.size() != order_.size()) return part;
+  const Shape strides = dense_strides(parameter.shape);
+  std::int64_t first = 0;
+  layout = {};
+  for (const std::size_t i : order_) {
+    const std::size_t axis = extents_.in_file[i].axis;
+    const bool varies = parameter.shape[axis] != 1;
+    layout.shape.push_back(varies ? piece.sizes[i] : 1);
+    layout.strides.push_back(strides[axis]);
+    if (varies) first += piece.start[i] * strides[axis];
+  }
+  part.data = parameter.array->bytes().data() + first * bytes_of(part.dtype);
+  part.shape = layout.shape;
+  part.strides = layout.strides;
+  return part;
+}
+
 // Rows are in the file's order. The elements of a row are in the order of x's axes, on which the bits depend.
 Forward Normalizer::forward_of(const Piece& piece) {
   const std::vector<std::int64_t> strides = dense_strides(piece.sizes);
-  shape_.clear();
-  strides_.clear();
-  for (std::size_t i = 0; i < piece.sizes.size(); ++i) {
-    if (!extents_.in_file[i].rows) continue;
-    shape_.push_back(piece.sizes[i]);
-    strides_.push_back(strides[i]);
+  x_layout_ = {};
+  for (const std::size_t i : order_) {
+    x_layout_.shape.push_back(piece.sizes[i]);
+    x_layout_.strides.push_back(strides[i]);
   }
-  statistics_shape_ = shape_;
-  for (const std::size_t i : extents_.normalized) {
-    shape_.push_back(piece.sizes[i]);
-    strides_.push_back(strides[i]);
-  }
+  const auto& [shape, x_strides] = x_layout_;
+  statistics_shape_ = Shape(shape.begin(), shape.end() - static_cast<std::ptrdiff_t>(normalized_shape_.size()));
   Array& y = y_piece_.present() ? y_piece_ : x_piece_;
   const auto statistic = [&](Array& array) {
     return array.present() ? Tensor{array.bytes().data(), DType::f64, statistics_shape_, {}} : Tensor{};
   };
   return {.kind = what_.norm.kind,
-          .x = {x_piece_.bytes().data(), x_piece_.dtype(), shape_, strides_},
-          .y = {y.bytes().data(), y.dtype(), shape_, strides_},
+          .x = {x_piece_.bytes().data(), x_piece_.dtype(), shape, x_strides},
+          .y = {y.bytes().data(), y.dtype(), shape, x_strides},
           .normalized_shape = normalized_shape_,
-          .weight = what_.norm.weight->view(),
-          .bias = what_.norm.bias->view(),
+          .weight = part_of(what_.norm.weight, piece, weight_layout_),
+          .bias = part_of(what_.norm.bias, piece, bias_layout_),
           .mean = statistic(mean_piece_),
           .rstd = statistic(rstd_piece_),
           .eps = what_.norm.eps,
@@ -127,7 +147,7 @@ void Normalizer::write(const Piece& piece) {
 
 // The statistics have the order of the rows in x's file.
 void Normalizer::write_headers() {
-  const Shape rows_shape = sizes_elsewhere(x_.shape(), what_.norm.axes);
+  const Shape rows_shape = sizes_elsewhere(what_.norm.shape, what_.norm.axes);
   const std::string y = npy_header_text(what_.y_dtype, x_.shape(), x_.fortran_order());
   const std::string statistics = npy_header_text(DType::f64, rows_shape, x_.fortran_order() && rows_shape.size() > 1);
   outputs_.write(what_.y, 0, std::as_bytes(std::span(y)));

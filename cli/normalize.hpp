@@ -46,7 +46,12 @@ class Normalizer {
   std::int64_t element_bytes() const;
   PieceLimits limits() const;
   void check_held() const;
+  struct Layout {
+    Shape shape, strides;
+  };
+
   Forward forward_of(const Piece& piece);
+  ConstTensor part_of(const NormParameter& parameter, const Piece& piece, Layout& layout) const;
   void read(const Piece& piece);
   void write(const Piece& piece);
   void write_headers();
@@ -58,10 +63,12 @@ class Normalizer {
   const bool in_order_;
   const Pieces pieces_;
   const Shape normalized_shape_;
+  std::vector<std::size_t> order_;  // the numbers of the extents in the views of forward_of(): rows, then normalised
   std::uint64_t y_start_ = 0, statistics_start_ = 0;  // bytes of the headers
   Array x_piece_, mean_piece_, rstd_piece_;
-  Array y_piece_;                             // absent if y overwrites x
-  Shape shape_, strides_, statistics_shape_;  // of the views of forward_of()
+  Array y_piece_;                                  // absent if y overwrites x
+  Layout x_layout_, weight_layout_, bias_layout_;  // of the views of forward_of()
+  Shape statistics_shape_;
 };
 
 }  // namespace evenorm::cli

@@ -140,6 +140,45 @@ TEST_F(CliApply, NormalisesAnyAxes) {
   for (const char* axes : {"1,2", "-2,-1", "-1,1"}) EXPECT_EQ(floats({"--axes", axes}), last_two);
 }
 
+// (batch, channels, points): the channels are normalised in pairs.
+TEST_F(CliApply, NormalisesGroupsOfChannels) {
+  const Floats x = {4, 40, 2, 20, 8, 80, 1, 7, 1, 8, 1, 9, 3, 5, 2, 6}, weight = {1.5F, 1, 0.5F, 2};
+  write_f32(folder / "x.npy", "(2, 4, 2)", x);
+  write_f32(folder / "w.npy", "(4,)", weight);
+  Floats expected(x.size());
+  for (const std::size_t first : {0, 4, 8, 12}) {
+    Floats of_row;
+    for (std::size_t i = 0; i < 4; ++i) of_row.push_back(weight[first / 2 % 4 + i / 2]);
+    const std::span<const float> row(&x[first], 4);
+    layer_norm<float>(row, std::span(&expected[first], 4), 4, {.weight = of_row, .bias = of_row});
+  }
+  const Words options{"--groups", "2", "--weight", folder / "w.npy", "--bias", folder / "w.npy"};
+  EXPECT_EQ(floats(options + Words{"--mean", folder / "mean.npy"}), expected);
+  EXPECT_THAT(read_file(folder / "mean.npy"), HasSubstr("'shape': (2, 2), }"));
+  write_f32(folder / "w.npy", "(1, 4, 1)", weight);
+  EXPECT_EQ(floats(options), expected);
+  const json report =
+      json::parse(run_evenorm(Words{"apply", folder / "x.npy", "-o", "/dev/null", "--json"} + options).out);
+  EXPECT_EQ(report["groups"], 2);
+  EXPECT_EQ(report["shape"], json({2, 4, 2}));
+  EXPECT_EQ(report["axes"], json({1, 2}));
+  EXPECT_EQ(report["normalized_shape"], json({2, 2}));
+  EXPECT_EQ(report["rows"], 4);
+}
+
+// (batch, points, channels): one scale for each channel of each sample.
+TEST_F(CliApply, AWeightMayVaryFromSampleToSample) {
+  const Floats x = {4, 2, 8, 1, 7, 3, 0, 5, 9, 2, 2, 1}, weight = {1, 2, 3, 4, 5, 6};
+  write_f32(folder / "x.npy", "(2, 2, 3)", x);
+  write_f32(folder / "w.npy", "(2, 1, 3)", weight);
+  Floats expected(x.size());
+  for (const std::size_t sample : {0, 1}) {
+    layer_norm<float>(std::span<const float>(&x[6 * sample], 6), std::span(&expected[6 * sample], 6), 3,
+                      {.weight = std::span<const float>(&weight[3 * sample], 3)});
+  }
+  EXPECT_EQ(floats({"--axes", "-1", "--weight", folder / "w.npy"}), expected);
+}
+
 TEST_F(CliApply, JsonReportsWhatWasDone) {
   write_file(folder / "x.npy",
              npy_bytes("{'descr': '>f4', 'fortran_order': True, 'shape': (2, 3, 4)}", std::string(96, '\0')));
@@ -174,8 +213,11 @@ TEST_F(CliApply, AcceptsZeroRowsAndOneColumn) {
   write_f32(folder / "x.npy", "(0, 5)", {});
   EXPECT_EQ(apply({"--mean", folder / "mean.npy"}), npy_bytes_of("<f4", "(0, 5)", ""));
   EXPECT_EQ(read_file(folder / "mean.npy"), npy_bytes_of("<f8", "(0,)", ""));
+  write_f32(folder / "x.npy", "(0, 4, 3)", {});
+  EXPECT_EQ(apply({"--groups", "2"}), npy_bytes_of("<f4", "(0, 4, 3)", ""));
   write_f32(folder / "x.npy", "(2, 1)", {7, -3});
   EXPECT_EQ(floats(), (Floats{0, 0}));
+  EXPECT_EQ(floats({"--groups", "1"}), (Floats{0, 0}));
 }
 
 }  // namespace

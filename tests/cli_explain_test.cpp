@@ -150,6 +150,40 @@ TEST(CliExplain, ResultEqualsThatOfApply) {
   }
 }
 
+// Groups of channels, and samples with a scale each, in both orders of the file.
+TEST(CliExplain, ShowsTheWeightOfEachRow) {
+  const TemporaryFolder folder;
+  std::vector<float> x(24), in_fortran_order(24);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<float>((i * 7919) % 101);
+    in_fortran_order[i / 12 + i / 3 % 4 * 2 + i % 3 * 8] = x[i];
+  }
+  write_f32(folder / "x.npy", "(2, 4, 3)", x);
+  write_file(folder / "f.npy",
+             npy_bytes("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 4, 3)}", bytes_of(in_fortran_order)));
+  write_f32(folder / "channels.npy", "(4,)", {1, 2, 3, 4});
+  write_f32(folder / "samples.npy", "(2, 4, 1)", {1, 2, 3, 4, 5, 6, 7, 8});
+  for (const Words& options : {Words{"--groups", "2", "--weight", folder / "samples.npy"},
+                               {"--axes", "2", "--bias", folder / "samples.npy"},
+                               {"--groups", "2", "--weight", folder / "channels.npy", "--zero-centered"}}) {
+    expect_done(Words{"apply", folder / "x.npy", "-o", folder / "y.npy"} + options);
+    const json document = json_of(Words{folder / "x.npy", "--rows", "all"} + options);
+    std::vector<float> y;
+    for (const json& row : document["rows"]) {
+      for (const double v : numbers(row["y"])) y.push_back(static_cast<float>(v));
+    }
+    EXPECT_EQ(y, elements_of<float>(read_file(folder / "y.npy")));
+    EXPECT_EQ(json_of(Words{folder / "f.npy", "--rows", "all"} + options), document);
+  }
+  const json grouped = json_of({folder / "x.npy", "--groups", "2", "--weight", "1 2 3 4", "--rows", "3"});
+  EXPECT_EQ(grouped["weight"], nullptr);
+  EXPECT_EQ(grouped["rows"][0]["index"], json({1, 1}));
+  EXPECT_EQ(grouped["rows"][0]["weight"], json({{3, 3, 3}, {4, 4, 4}}));
+  const std::string text = text_of({folder / "x.npy", "--groups", "2", "--weight", "1 2 3 4"});
+  EXPECT_THAT(text,
+              HasSubstr("Input gamma, shape (2, 3)\n    [[1.0000 1.0000 1.0000]\n     [2.0000 2.0000 2.0000]]\n"));
+}
+
 // Rows of a file in any order are read without reading the rest of the file.
 TEST(CliExplain, ReadsRowsOfAFileInAnyOrder) {
   const TemporaryFolder folder;
@@ -308,6 +342,10 @@ TEST(CliExplain, RejectsWrongUseWithOneLine) {
       {{"4 2 8", "--grad", ""}, "--grad: is empty"},
       {{"4 2 8", "--grad", "no/such.npy"}, "no/such.npy: cannot be read"},
       {{"4 2 8", "--grad", "1 1e39 0"}, "dy has 1e+39, which is beyond f32"},
+      {{"[[1 2]]", "--groups", "3"}, "--groups is 3, but should divide 2, the channels of x, which has shape (1, 2)"},
+      {{"[[1 2]]", "--groups", "2", "--grad", "[[1 2]]"}, "--grad is given, but should not be with --groups"},
+      {{"[[1 2]]", "--axes", "1", "--weight", "[[1 2]]", "--grad", "[[1 2]]"},
+       "--grad is given, but should not be with a weight"},
       {{"--slips", "--grad", "1 2 3"}, "--slips shows examples of its own and takes no --grad"},
   };
   for (const auto& [arguments, message] : cases) expect_wrong_use(arguments, message);

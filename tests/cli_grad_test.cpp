@@ -215,6 +215,35 @@ TEST_F(CliGrad, RoundsEveryGradientTypeOnce) {
   EXPECT_EQ(elements_of<double>(read_file(folder / "dw.npy")), dweight);
 }
 
+// Gradients of a weight for each channel, and of one for each channel of each sample.
+TEST_F(CliGrad, ParametersOfGroupsAndSamples) {
+  const std::int64_t shape[] = {50, 2, 3, 129}, axes[] = {2, 3};
+  const auto expect = [&](const std::string& weight_shape, const std::vector<std::int64_t>& grouped) {
+    std::size_t elements = 1;
+    for (const std::int64_t size : grouped) elements *= static_cast<std::size_t>(size);
+    const Floats gamma = some(elements, 5);
+    write_f32(folder / "w.npy", weight_shape, gamma);
+    Gradients expected{Floats(x.size()), Floats(elements), Floats(elements)};
+    run(Backward{.x = {x.data(), DType::f32, shape, {}},
+                 .dy = {dy.data(), DType::f32, shape, {}},
+                 .axes = axes,
+                 .weight = {gamma.data(), DType::f32, grouped, {}},
+                 .dx = {expected.dx.data(), DType::f32, shape, {}},
+                 .dweight = {expected.dweight.data(), DType::f32, grouped, {}},
+                 .dbias = {expected.dbias.data(), DType::f32, grouped, {}}});
+    EXPECT_TRUE(program({"--groups", "2", "--weight", folder / "w.npy"}) == expected);
+    for (const char* name : {"dw.npy", "db.npy"}) {
+      EXPECT_EQ(header_of(read_file(folder / name)), header_of(read_file(folder / "w.npy")));
+    }
+  };
+  for (const char* name : {"x.npy", "dy.npy"}) write_f32(folder / name, "(50, 6, 129)", *name == 'x' ? x : dy);
+  expect("(50, 6, 1)", {50, 2, 3, 1});
+  expect("(6,)", {1, 2, 3, 1});
+  const Floats of_weight = written().dbias;
+  EXPECT_EQ(program({"--groups", "2"}).dbias, of_weight);
+  EXPECT_THAT(read_file(folder / "dw.npy"), HasSubstr("'shape': (6,), }"));
+}
+
 TEST_F(CliGrad, PipesGiveTheSameBytesAsFiles) {
   ASSERT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
   ASSERT_EQ(mkfifo((folder / "out").c_str(), 0600), 0);

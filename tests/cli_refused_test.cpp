@@ -33,6 +33,7 @@ class CliRefused : public ::testing::TestWithParam<Wrong> {
     write_f32(folder / "scalar.npy", "()", {1});
     write_f32(folder / "w2.npy", "(2,)", {1, 2});
     write_f32(folder / "w3.npy", "(3,)", {1, 2, 3});
+    write_f32(folder / "w21.npy", "(2, 1)", {1, 2});
     write_file(folder / "model", safetensors_bytes("{" + safetensors_entry("a.norm.weight", "F32", "3", 0, 12) + "," +
                                                        safetensors_entry("b.norm.weight", "F32", "3", 12, 24) + "," +
                                                        safetensors_entry("ids.weight", "I64", "3", 24, 48) + "}",
@@ -51,6 +52,7 @@ class CliRefused : public ::testing::TestWithParam<Wrong> {
                                      {"DB", "db.npy"},
                                      {"W2", "w2.npy"},
                                      {"W3", "w3.npy"},
+                                     {"W21", "w21.npy"},
                                      {"MODEL", "model"},
                                      {"BAD", "bad"},
                                      {"NONE", "none.npy"},
@@ -209,6 +211,14 @@ std::vector<Wrong> wrong_options() {
             "weight has shape (2), but normalized_shape is (2, 3)"),
       wrong("BiasOfAnotherShape", {"--bias", "W2", "--normalized-shape", "3"},
             "bias has shape (2), but normalized_shape is (3)"),
+      wrong("WeightOfAllAxes", {"--weight", "W21"}, "so --axes or --normalized-shape should give the axes"),
+      wrong("WeightThatDoesNotBroadcast", {"--weight", "OTHER", "--axes", "1"},
+            "x.npy has shape (2, 3): each axis should be as long, or 1"),
+      wrong("GroupsZero", {"--groups", "0"}, "--groups is '0', but should be a number of at least 1"),
+      wrong("GroupsOfLetters", {"--groups", "two"}, "--groups is 'two', but"),
+      wrong("GroupsThatDoNotDivide", {"--groups", "2"}, "--groups is 2, but should divide 3, the channels of "),
+      wrong("GroupsAndAxes", {"--groups", "3", "--axes", "1"}, "--axes and --groups are both given, but only one"),
+      wrong("GroupsOfAnotherWeight", {"--groups", "3", "--weight", "W2"}, "one element for each channel, (3)"),
       wrong("WeightMissing", {"--weight", "NONE"}, "none.npy: cannot be read"),
       wrong("WeightEmpty", {"--weight", ""}, "--weight"),
       wrong("WeightFromStandardInput", {"--weight", "-"}, "only input tensors can be standard input"),
@@ -258,6 +268,8 @@ std::vector<Wrong> wrong_gradients() {
       wrong("DyMissing", "X", "NONE", {}, "none.npy: cannot be read: No such file"),
       wrong("TwoStandardInputs", "-", "-", {}, "X and DY are both standard input, but only one can be"),
       wrong("Weight", "X", "DY", {"--weight", "W2"}, "weight has shape (2), but "),
+      wrong("Groups", "X", "DY", {"--groups", "2"}, "--groups is 2, but should divide 3"),
+      wrong("WeightOfAllAxes", "X", "DY", {"--axes", "1", "--weight", "OTHER"}, "each axis should be as long, or 1"),
       wrong("WeightOfAxes", "X", "DY", {"--weight", "W2", "--axes", "1"},
             "weight has shape (2), but the axes normalised have shape (3)"),
       wrong("ZeroCentered", "X", "DY", {"--zero-centered"}, "weight is absent"),

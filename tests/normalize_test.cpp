@@ -26,6 +26,16 @@ struct Case {
   Axes axes;
   bool fortran_order;
   DType x, y;
+  Shape weight{};           // as many axes as shape; empty: the normalised axes' shape
+  std::int64_t groups = 0;  // if not 0, the second and third axis are one in the file
+
+  Shape shape_in_file() const {
+    Shape sizes = shape;
+    if (groups == 0) return sizes;
+    sizes[1] *= sizes[2];
+    sizes.erase(sizes.begin() + 2);
+    return sizes;
+  }
 };
 
 std::size_t elements_of(const Shape& shape) {
@@ -96,10 +106,12 @@ Results normalize(const TemporaryFolder& folder, const Case& c, const MemoryLimi
                   const std::string& y = "y.npy") {
   NpyFile x(folder / "x.npy");
   Outputs outputs;
-  Normalization what{.norm = {.axes = c.axes, .threads = threads}, .y_dtype = c.y, .limits = limits};
+  Normalization what{.norm = {.groups = c.groups, .shape = c.shape, .axes = c.axes, .threads = threads},
+                     .y_dtype = c.y,
+                     .limits = limits};
   const Array weight = read_npy(folder / "w.npy"), bias;
-  what.norm.weight = &weight;
-  what.norm.bias = &bias;
+  what.norm.weight = {&weight, weight.shape()};
+  what.norm.bias = {&bias, {}};
   what.y = outputs.add("-o", folder / y);
   what.mean = outputs.add("--mean", folder / "mean.npy");
   what.rstd = outputs.add("--rstd", folder / "rstd.npy");
@@ -115,6 +127,20 @@ Results normalize(const TemporaryFolder& folder, const Case& c, const MemoryLimi
 
 std::string data_of(const std::string& npy) {
   return npy.substr(10 + static_cast<unsigned char>(npy[8]) + 256U * static_cast<unsigned char>(npy[9]));
+}
+
+// The place in the weight of element i of x, both in C order.
+std::size_t place_in_weight(const Case& c, std::size_t i) {
+  std::size_t place = 0, stride = 1;
+  for (std::size_t axis = c.shape.size(); axis-- > 0;) {
+    const auto size = static_cast<std::size_t>(c.shape[axis]);
+    const bool varies = c.weight.empty() ? std::find(c.axes.begin(), c.axes.end(), axis) != c.axes.end()  //
+                                         : c.weight[axis] != 1;
+    if (varies) place += i % size * stride;
+    if (varies) stride *= size;
+    i /= size;
+  }
+  return place;
 }
 
 // The library's result for each row, gathered here. y, mean and rstd are in the file's order.
@@ -135,13 +161,13 @@ Results expected_of(const Case& c) {
     elements[row].push_back(i);
   }
   const std::size_t y_bytes = size_of(c.y);
-  std::string y(elements_of(c.shape) * y_bytes, '\0'), weight;
+  std::string y(elements_of(c.shape) * y_bytes, '\0');
   std::vector<double> mean(rows), rstd(rows);
-  for (std::size_t i = 0; i < cols; ++i) weight += element_bytes(DType::f32, i);
   const Shape one_row{static_cast<std::int64_t>(cols)};
   for (std::size_t r = 0; r < rows; ++r) {
-    std::string in, out(cols * y_bytes, '\0');
+    std::string in, weight, out(cols * y_bytes, '\0');
     for (const std::size_t i : elements[r]) in += element_bytes(c.x, i);
+    for (const std::size_t i : elements[r]) weight += element_bytes(DType::f32, place_in_weight(c, i));
     run({.x = {in.data(), c.x, one_row, {}},
          .y = {out.data(), c.y, one_row, {}},
          .normalized_shape = one_row,
@@ -151,7 +177,7 @@ Results expected_of(const Case& c) {
     for (std::size_t i = 0; i < cols; ++i) y.replace(elements[r][i] * y_bytes, y_bytes, out, i * y_bytes, y_bytes);
   }
   Results results;
-  for (const std::size_t i : c_order_of(c.shape, c.fortran_order)) results.y.append(y, i * y_bytes, y_bytes);
+  for (const std::size_t i : c_order_of(c.shape_in_file(), c.fortran_order)) results.y.append(y, i * y_bytes, y_bytes);
   for (const std::size_t r : c_order_of(rows_shape, c.fortran_order)) {
     results.mean += testing::bytes_of<double>({mean[r]});
     results.rstd += testing::bytes_of<double>({rstd[r]});
@@ -163,8 +189,8 @@ void expect_same_bytes(const Case& c) {
   SCOPED_TRACE(python_shape(c.shape) + " over " + ::testing::PrintToString(c.axes) +
                (c.fortran_order ? " Fortran " : " C ") + std::string(name(c.x)) + " to " + std::string(name(c.y)));
   const TemporaryFolder folder;
-  write_file(folder / "x.npy", file_of(c.shape, c.x, c.fortran_order));
-  write_file(folder / "w.npy", file_of(sizes_at(c.shape, c.axes), DType::f32, false));
+  write_file(folder / "x.npy", file_of(c.shape_in_file(), c.x, c.fortran_order));
+  write_file(folder / "w.npy", file_of(c.weight.empty() ? sizes_at(c.shape, c.axes) : c.weight, DType::f32, false));
   const Results whole = normalize(folder, c, {});
   EXPECT_EQ(whole.pieces, 1);
   const Results expected = expected_of(c);
@@ -201,6 +227,25 @@ TEST(Normalize_Pieces, GiveTheSameBytesForAnyAxesAndOrder) {
   }
   expect_same_bytes({{2, 3, 4, 5}, {1, 3}, true, DType::f32, DType::f32});
   expect_same_bytes({{2, 3, 4, 5}, {0, 2}, false, DType::f32, DType::f32});
+}
+
+TEST(Normalize_Pieces, EachRowHasItsPartOfAWeightOfAllAxes) {
+  for (const Axes& axes : all_choices(3)) {
+    if (axes.size() == 3) continue;
+    for (const Shape& weight : {Shape{3, 1, 5}, {1, 4, 1}, {3, 4, 5}, {1, 1, 1}}) {
+      for (const bool fortran_order : {false, true}) {
+        expect_same_bytes({{3, 4, 5}, axes, fortran_order, DType::f32, DType::f32, weight});
+      }
+    }
+  }
+}
+
+TEST(Normalize_Pieces, GroupsOfChannelsAreRows) {
+  for (const Shape& weight : {Shape{1, 2, 3, 1}, {5, 2, 3, 1}}) {
+    for (const bool fortran_order : {false, true}) {
+      expect_same_bytes({{5, 2, 3, 4}, {2, 3}, fortran_order, DType::f32, DType::f32, weight, 2});
+    }
+  }
 }
 
 TEST(Normalize_Pieces, GiveTheSameBytesForAnyTypes) {

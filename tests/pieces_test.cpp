@@ -11,7 +11,7 @@ using Shape = std::vector<std::int64_t>;
 using Axes = std::vector<std::size_t>;
 
 Pieces pieces_of(const Shape& shape, const Axes& axes, const PieceLimits& limits, bool fortran_order = false) {
-  return {extents_of(shape, axes, fortran_order).in_file, limits};
+  return {extents_of(shape, axes, axes_in_file(shape.size(), fortran_order)).in_file, limits};
 }
 
 TEST(Pieces, TrailingAxesAreRunsOfRows) {
@@ -44,6 +44,7 @@ TEST(Pieces, InOrderHoldAllStridedElements) {
   EXPECT_EQ(pieces_of({8, 16, 100}, {2}, {200, 1, 200, true}).largest().elements, 200);
   EXPECT_EQ(pieces_of({8, 16, 100}, {1}, {200, 1, 200, true}).largest().elements, 1600);
   EXPECT_EQ(pieces_of({8, 16, 100}, {0}, {200, 1, 200, true}).largest().elements, 12800);
+  EXPECT_EQ(pieces_of({2, 8, 4, 100}, {2}, {800, 1, 800, true}).largest().elements, 800);  // two of the second axis
 }
 
 TEST(Pieces, AreNoneForEmptyTensors) {
@@ -52,7 +53,7 @@ TEST(Pieces, AreNoneForEmptyTensors) {
     EXPECT_EQ(pieces.count(), 0);
     EXPECT_EQ(pieces.rows(), 0U);
     EXPECT_EQ(pieces.largest().elements, 0);
-    EXPECT_EQ(pieces.largest().sizes, (Shape{0, 5}));
+    EXPECT_EQ(pieces.largest().sizes, shape);
   }
 }
 

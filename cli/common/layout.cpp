@@ -31,6 +31,12 @@ std::vector<std::size_t> axes_by_index(const std::string& x, std::span<const std
   return axes;
 }
 
+std::vector<std::size_t> axes_from(std::size_t first, std::span<const std::int64_t> shape) {
+  std::vector<std::size_t> axes(shape.size() - first);
+  std::iota(axes.begin(), axes.end(), first);
+  return axes;
+}
+
 // source: where the sizes come from, e.g. "weight has shape".
 std::vector<std::size_t> trailing_axes(const std::string& x, std::span<const std::int64_t> shape,
                                        std::span<const std::int64_t> sizes, std::string_view source) {
@@ -39,15 +45,32 @@ std::vector<std::size_t> trailing_axes(const std::string& x, std::span<const std
     throw Failure(fmt::format("{} {}, but {} has shape {}, which should end in it", source, shape_text(sizes), x,
                               shape_text(shape)));
   }
-  std::vector<std::size_t> axes(sizes.size());
-  std::iota(axes.begin(), axes.end(), shape.size() - sizes.size());
-  return axes;
+  return axes_from(shape.size() - sizes.size(), shape);
+}
+
+void expect_one_choice(const AxesChoice& choice) {
+  std::vector<std::string_view> given;
+  if (!choice.axes.empty()) given.emplace_back("--axes");
+  if (!choice.normalized_shape.empty()) given.emplace_back("--normalized-shape");
+  if (!choice.groups.empty()) given.emplace_back("--groups");
+  if (given.size() < 2) return;
+  throw Failure(fmt::format("{} and {} are both given, but only one of them can be", given[0], given[1]));
+}
+
+// If the parameter has all axes of x, as one that varies from row to row has, it does not show which are normalised.
+std::vector<std::size_t> axes_of_parameter(const std::string& x, std::span<const std::int64_t> shape,
+                                           const AxesChoice& choice) {
+  const Shape& sizes = *choice.parameter_shape;
+  if (sizes.size() == shape.size() && !std::ranges::equal(sizes, shape) && broadcasts(sizes, shape)) {
+    throw Failure(fmt::format("{} has shape {}, and {} has {}, so --axes or --normalized-shape should give the axes",
+                              choice.parameter, shape_text(sizes), x, shape_text(shape)));
+  }
+  return trailing_axes(x, shape, sizes, choice.parameter + " has shape");
 }
 
 std::vector<std::size_t> choose(const std::string& x, std::span<const std::int64_t> shape, const AxesChoice& choice) {
-  if (!choice.axes.empty() && !choice.normalized_shape.empty()) {
-    throw Failure("--axes and --normalized-shape are both given, but only one of them can be");
-  }
+  expect_one_choice(choice);
+  if (!choice.groups.empty()) return axes_from(2, shape);
   if (!choice.axes.empty()) return axes_by_index(x, shape, choice.axes);
   if (!choice.normalized_shape.empty()) {
     const auto sizes = parse_sizes(choice.normalized_shape);
@@ -55,12 +78,44 @@ std::vector<std::size_t> choose(const std::string& x, std::span<const std::int64
     throw Failure(fmt::format("--normalized-shape is '{}', but should be sizes separated by commas, e.g. 3,8",
                               choice.normalized_shape));
   }
-  if (choice.parameter_shape) return trailing_axes(x, shape, *choice.parameter_shape, choice.parameter + " has shape");
+  if (choice.parameter_shape) return axes_of_parameter(x, shape, choice);
   if (shape.empty()) throw Failure(fmt::format("{} has shape (), but should have an axis to normalise", x));
   return {shape.size() - 1};
 }
 
 }  // namespace
+
+bool broadcasts(std::span<const std::int64_t> sizes, std::span<const std::int64_t> shape) {
+  return std::ranges::equal(sizes, shape,
+                            [](std::int64_t size, std::int64_t of_x) { return size == of_x || size == 1; });
+}
+
+std::int64_t group_count(const std::string& groups, const std::string& x, std::span<const std::int64_t> shape) {
+  if (groups.empty()) return 0;
+  const std::int64_t count = parse_integer(groups).value_or(0);
+  if (count < 1) throw Failure(fmt::format("--groups is '{}', but should be a number of at least 1", groups));
+  if (shape.size() < 2) {
+    throw Failure(fmt::format("{} has shape {}, but should have shape (N, C, ...) for --groups", x, shape_text(shape)));
+  }
+  if (shape[1] % count == 0) return count;
+  throw Failure(fmt::format("--groups is {}, but should divide {}, the channels of {}, which has shape {}", count,
+                            shape[1], x, shape_text(shape)));
+}
+
+Shape in_groups(std::span<const std::int64_t> shape, std::int64_t groups) {
+  Shape sizes(shape.begin(), shape.end());
+  if (groups == 0) return sizes;
+  if (sizes[1] == 1) groups = 1;
+  sizes[1] /= groups;
+  sizes.insert(sizes.begin() + 1, groups);
+  return sizes;
+}
+
+Shape channel_shape(std::span<const std::int64_t> shape) {
+  Shape sizes(shape.size(), 1);
+  sizes[1] = shape[1];
+  return sizes;
+}
 
 std::vector<std::size_t> normalized_axes(const std::string& x, std::span<const std::int64_t> shape,
                                          const AxesChoice& choice) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/common/layout.hpp"
 #include "cli/common/text.hpp"
 
@@ -21,11 +23,13 @@ void add_norm_options(CLI::App& command, NormOptions& options, TakesBias bias) {
             biased
                 ? "Sizes of the normalised axes, the last ones, e.g. 3,8 (default: the weight's or bias's, or the last)"
                 : "Sizes of the normalised axes, the last ones, e.g. 3,8 (default: the weight's, or the last)");
+  add_value(command, "--groups", options.groups, "G",
+            "Group norm of X, (N, C, ...): G groups of channels, each normalised with all axes after C");
   add_value(command, "--weight", options.parameters.weight, "FILE",
-            "gamma, a .npy file with the shape of the normalised axes (default 1)");
+            "gamma, a .npy file with the normalised axes' shape, or one that broadcasts to X (default 1)");
   if (biased) {
     add_value(command, "--bias", options.parameters.bias, "FILE",
-              "beta, a .npy file with the shape of the normalised axes (default 0)");
+              "beta, a .npy file with the normalised axes' shape, or one that broadcasts to X (default 0)");
   }
   add_value(command, "--params", options.parameters.params, "FILE",
             biased ? "Weight and bias from a .safetensors file" : "The weight from a .safetensors file");
@@ -51,25 +55,15 @@ Norm norm_of(const NormOptions& options) {
   return norm;
 }
 
-namespace {
-
-// Rows are read in pieces, so a parameter that is broadcast to all of x is refused.
-void expect_not_broadcast(const char* name, const Array& parameter, const NpyFile& x, const Norm& norm) {
-  if (!parameter.present() || parameter.shape().size() <= norm.axes.size()) return;
-  throw Failure(fmt::format("{} has shape {}, but the normalised axes have shape {}", name,
-                            shape_text(parameter.shape()), shape_text(sizes_at(x.shape(), norm.axes))));
-}
-
-}  // namespace
-
 void set_axes_and_parameters(const NormOptions& options, const NpyFile& x, const Parameters& parameters, Norm& norm) {
-  norm.axes =
-      normalized_axes(x.file().path(), x.shape(),
-                      axes_choice(options.axes, options.normalized_shape, parameters.weight(), parameters.bias()));
-  norm.weight = &parameters.weight();
-  norm.bias = &parameters.bias();
-  expect_not_broadcast("weight", *norm.weight, x, norm);
-  expect_not_broadcast("bias", *norm.bias, x, norm);
+  const std::string& path = x.file().path();
+  norm.groups = group_count(options.groups, path, x.shape());
+  norm.shape = in_groups(x.shape(), norm.groups);
+  norm.axes = normalized_axes(
+      path, norm.shape,
+      axes_choice(options.axes, options.normalized_shape, options.groups, parameters.weight(), parameters.bias()));
+  norm.weight = {&parameters.weight(), parameter_shape("weight", parameters.weight(), path, x.shape(), norm.groups)};
+  norm.bias = {&parameters.bias(), parameter_shape("bias", parameters.bias(), path, x.shape(), norm.groups)};
 }
 
 void expect_room_for_json(bool json, const Outputs& outputs) {
@@ -79,17 +73,21 @@ void expect_room_for_json(bool json, const Outputs& outputs) {
 }
 
 nlohmann::ordered_json norm_report(const std::string& path, const NpyFile& x, const Norm& norm, std::uint64_t rows) {
-  return {{"input", path},
-          {"shape", x.shape()},
-          {"dtype", name(x.dtype())},
-          {"order", x.fortran_order() ? "Fortran" : "C"},
-          {"axes", norm.axes},
-          {"normalized_shape", sizes_at(x.shape(), norm.axes)},
-          {"rows", rows},
-          {"kind", norm.kind == Kind::rms ? "rms" : "layer"},
-          {"eps", norm.eps},
-          {"zero_centered", norm.zero_centered},
-          {"weight", norm.weight->present()}};
+  std::vector<std::size_t> axes = norm.axes;
+  if (norm.groups != 0) std::ranges::for_each(axes, [](std::size_t& axis) { --axis; });  // those of x.shape()
+  nlohmann::ordered_json document{{"input", path},
+                                  {"shape", x.shape()},
+                                  {"dtype", name(x.dtype())},
+                                  {"order", x.fortran_order() ? "Fortran" : "C"},
+                                  {"axes", axes},
+                                  {"normalized_shape", sizes_at(norm.shape, norm.axes)},
+                                  {"rows", rows},
+                                  {"kind", norm.kind == Kind::rms ? "rms" : "layer"},
+                                  {"eps", norm.eps},
+                                  {"zero_centered", norm.zero_centered},
+                                  {"weight", norm.weight.present()}};
+  if (norm.groups != 0) document["groups"] = norm.groups;
+  return document;
 }
 
 nlohmann::ordered_json run_report(const Norm& norm) {

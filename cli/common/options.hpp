@@ -14,7 +14,7 @@ namespace evenorm::cli {
 // Values as on the command line; empty if not given.
 struct NormOptions {
   ParameterPaths parameters;
-  std::string axes, normalized_shape;
+  std::string axes, normalized_shape, groups;
   std::string eps = "1e-5";
   std::string threads = "1";
   bool rms = false;

@@ -145,15 +145,27 @@ void Parameters::read(Parameter& parameter) {
   if (parameter.entry != nullptr) model_->read(*parameter.entry, parameter.array);
 }
 
-AxesChoice axes_choice(const std::string& axes, const std::string& normalized_shape, const Array& weight,
-                       const Array& bias) {
-  AxesChoice choice{axes, normalized_shape};
+AxesChoice axes_choice(const std::string& axes, const std::string& normalized_shape, const std::string& groups,
+                       const Array& weight, const Array& bias) {
+  AxesChoice choice{axes, normalized_shape, groups};
   const Array& parameter = weight.present() ? weight : bias;
   if (parameter.present()) {
     choice.parameter_shape = parameter.shape();
     choice.parameter = weight.present() ? "weight" : "bias";
   }
   return choice;
+}
+
+Shape parameter_shape(const char* name, const Array& parameter, const std::string& x, const Shape& x_shape,
+                      std::int64_t groups) {
+  if (!parameter.present()) return {};
+  Shape shape = parameter.shape();
+  if (groups != 0 && shape == Shape{x_shape[1]}) shape = channel_shape(x_shape);
+  if ((groups == 0 && shape.size() != x_shape.size()) || broadcasts(shape, x_shape)) return in_groups(shape, groups);
+  throw Failure(fmt::format("{} has shape {}, but {} has shape {}: {}", name, shape_text(shape), x, shape_text(x_shape),
+                            groups == 0
+                                ? "each axis should be as long, or 1"
+                                : fmt::format("it should have one element for each channel, ({})", x_shape[1])));
 }
 
 }  // namespace evenorm::cli

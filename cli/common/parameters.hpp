@@ -45,8 +45,14 @@ class Parameters {
   Parameter weight_, bias_;
 };
 
-// How to choose the normalised axes: from --axes, --normalized-shape and the parameters.
-AxesChoice axes_choice(const std::string& axes, const std::string& normalized_shape, const Array& weight,
-                       const Array& bias);
+// How to choose the normalised axes: from --axes, --normalized-shape, --groups and the parameters.
+AxesChoice axes_choice(const std::string& axes, const std::string& normalized_shape, const std::string& groups,
+                       const Array& weight, const Array& bias);
+
+// The shape in which a parameter is given to the norm; empty if it is absent. Without groups it is the parameter's own.
+// With groups the parameter has one element for each channel, or a shape that broadcasts to x, and has all axes of x
+// in_groups(). Throws Failure.
+Shape parameter_shape(const char* name, const Array& parameter, const std::string& x, const Shape& x_shape,
+                      std::int64_t groups);
 
 }  // namespace evenorm::cli

@@ -1,30 +1,29 @@
 #include "cli/files/pieces.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace evenorm::cli {
 
-Extents extents_of(std::span<const std::int64_t> shape, std::span<const std::size_t> axes, bool fortran_order) {
+std::vector<std::size_t> axes_in_file(std::size_t axes, bool fortran_order, bool groups) {
+  std::vector<std::size_t> in_file(axes);
+  std::iota(in_file.begin(), in_file.end(), 0);
+  if (!fortran_order) return in_file;
+  std::reverse(in_file.begin(), in_file.end());
+  if (groups) std::swap(in_file[axes - 2], in_file[axes - 3]);
+  return in_file;
+}
+
+Extents extents_of(std::span<const std::int64_t> shape, std::span<const std::size_t> axes,
+                   std::span<const std::size_t> in_file) {
   Extents result;
   result.normalized.resize(axes.size());
-  bool no_rows = false;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    const std::size_t axis = fortran_order ? shape.size() - 1 - i : i;
+  for (const std::size_t axis : in_file) {
     const auto place = std::find(axes.begin(), axes.end(), axis);
     const bool rows = place == axes.end();
-    no_rows = no_rows || (rows && shape[axis] == 0);
-    if (rows && !result.in_file.empty() && result.in_file.back().rows) {
-      // If one size is 0, the product of the others may overflow.
-      std::int64_t& size = result.in_file.back().size;
-      if (__builtin_mul_overflow(size, shape[axis], &size)) size = 0;
-      continue;
-    }
     if (!rows) result.normalized[static_cast<std::size_t>(place - axes.begin())] = result.in_file.size();
-    result.in_file.push_back({shape[axis], rows});
-  }
-  for (Extent& extent : result.in_file) {
-    if (extent.rows && no_rows) extent.size = 0;
+    result.in_file.push_back({axis, shape[axis], rows});
   }
   return result;
 }
@@ -35,6 +34,14 @@ std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> sizes) {
     // It overflows only if there are no elements; the strides are then unused.
     if (__builtin_mul_overflow(strides[i], sizes[i], &strides[i - 1])) strides[i - 1] = 1;
   }
+  return strides;
+}
+
+std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> sizes, std::span<const std::size_t> in_file) {
+  std::vector<std::int64_t> lying, strides(sizes.size());
+  for (const std::size_t axis : in_file) lying.push_back(sizes[axis]);
+  lying = dense_strides(lying);
+  for (std::size_t i = 0; i < lying.size(); ++i) strides[in_file[i]] = lying[i];
   return strides;
 }
 
@@ -56,7 +63,7 @@ Pieces::Pieces(std::vector<Extent> extents, const PieceLimits& limits) : extents
 }
 
 // Divides the outermost extent of rows of which one index is small enough, else the innermost one. This makes the runs
-// as long as possible.
+// as long as possible. Pieces are in order if all extents up to the divided one are rows.
 void Pieces::cut(const PieceLimits& limits) {
   std::vector<std::size_t> rows;
   for (std::size_t i = 0; i < extents_.size(); ++i) {
@@ -67,7 +74,8 @@ void Pieces::cut(const PieceLimits& limits) {
   cut_ = whole ? extents_.size() : rows.front();
   std::int64_t unit = row_elements_;
   for (std::size_t r = rows.size(); r-- > 0 && !whole;) {
-    const bool stays = r == 0 || (!limits.in_order && unit * extents_[rows[r]].size > limits.wanted);
+    const bool can_stay = !limits.in_order || rows[r] == r;
+    const bool stays = r == 0 || (can_stay && unit * extents_[rows[r]].size > limits.wanted);
     cut_ = rows[r];
     if (stays) {
       for (std::size_t i = 0; i < r; ++i) count_ *= extents_[rows[i]].size;
@@ -90,21 +98,23 @@ void Pieces::cut(const PieceLimits& limits) {
 Piece Pieces::box(std::int64_t outer, std::int64_t step) const {
   Piece piece;
   for (const Extent& extent : extents_) piece.sizes.push_back(extent.size);
+  piece.start.resize(extents_.size());
   if (empty_) return piece;
   piece.rows = rows_after_;
   if (cut_ < extents_.size()) {
     const std::int64_t from = step * step_;
     piece.sizes[cut_] = std::min(step_, extents_[cut_].size - from);
-    piece.first = from * strides_[cut_];
+    piece.start[cut_] = from;
     piece.first_row = (outer * extents_[cut_].size + from) * rows_after_;
     piece.rows *= piece.sizes[cut_];
     for (std::size_t i = cut_; i-- > 0;) {
       if (!extents_[i].rows) continue;
-      piece.first += outer % extents_[i].size * strides_[i];
+      piece.start[i] = outer % extents_[i].size;
       outer /= extents_[i].size;
       piece.sizes[i] = 1;
     }
   }
+  piece.first = std::inner_product(piece.start.begin(), piece.start.end(), strides_.begin(), std::int64_t{0});
   piece.elements = piece.rows * row_elements_;
   piece.run = 1;
   for (std::size_t i = extents_.size(); i-- > 0;) {

@@ -10,8 +10,9 @@
 
 namespace evenorm::cli {
 
-// One axis of a tensor in its file, or several axes merged into one.
+// One axis of a tensor in its file.
 struct Extent {
+  std::size_t axis = 0;
   std::int64_t size = 1;
   bool rows = false;  // true: an axis that numbers the rows; false: a normalised axis
 };
@@ -21,8 +22,13 @@ struct Extents {
   std::vector<std::size_t> normalized;  // the numbers of the normalised extents, in the tensor's order of axes
 };
 
-// axes: the normalised axes, ascending. Neighbouring axes of rows are merged.
-Extents extents_of(std::span<const std::int64_t> shape, std::span<const std::size_t> axes, bool fortran_order);
+// The axes of a tensor as they lie in its file, outermost first. With groups, the first two axes after the batch were
+// one axis in the file; see in_groups().
+std::vector<std::size_t> axes_in_file(std::size_t axes, bool fortran_order, bool groups = false);
+
+// axes: the normalised axes, ascending. in_file: see axes_in_file().
+Extents extents_of(std::span<const std::int64_t> shape, std::span<const std::size_t> axes,
+                   std::span<const std::size_t> in_file);
 
 // The limits of a piece, in elements. A piece has at least one row. It exceeds `wanted`, up to `most`, only to make its
 // contiguous runs `run` long.
@@ -35,7 +41,7 @@ struct PieceLimits {
 
 // Rows that follow each other in the file's order. In memory a piece has the file's order of elements, without gaps.
 struct Piece {
-  std::vector<std::int64_t> sizes;  // one per extent
+  std::vector<std::int64_t> sizes, start;  // one per extent
   std::int64_t elements = 0;
   std::int64_t rows = 0;
   std::int64_t first = 0;      // number of the first element in the file
@@ -72,7 +78,8 @@ class Pieces {
   std::int64_t count_ = 0;
 };
 
-// The strides, in elements, of a dense tensor with these sizes in C order.
+// The strides, in elements, of a dense tensor with these sizes in C order, or whose axes lie as axes_in_file().
 std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> sizes);
+std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> sizes, std::span<const std::size_t> in_file);
 
 }  // namespace evenorm::cli

@@ -32,6 +32,7 @@ constexpr const char* kExplainExamples = R"(Examples:
   evenorm explain "4 2 8" --round 2                      also with each step rounded, as by hand
   evenorm explain "[[[0.2 0.1 0.3]] [[0.5 0.1 0.1]]]" --normalized-shape 1,3 --batch-axis 1
   evenorm explain "[[1, 2], [3, 5]]" --axes 0            over the first axis
+  evenorm explain "[[[1 3] [5 7] [0 4] [4 0]]]" --groups 2 --weight "1 1 1 2"   group norm
   evenorm explain "4 2 8" --rms
   evenorm explain "4 2 8" --grad "1 0 -1" --weight "1.5 1 0.5"   the backward pass
   evenorm explain hidden.npy --rows 0,17 --weight w.npy --bias b.npy
@@ -114,13 +115,14 @@ void add_explain(CLI::App& app) {
   };
   add("X", input.x, "NUMBERS|FILE", "The input: numbers, or a .npy file");
   add("--grad", input.grad, "NUMBERS|FILE", "Show the backward pass; dy, the gradient of y, has x's shape");
-  add("--weight", input.weight, "NUMBERS|FILE", "gamma, of the normalised shape (1)");
-  add("--bias", input.bias, "NUMBERS|FILE", "beta, of the normalised shape (0)");
+  add("--weight", input.weight, "NUMBERS|FILE", "gamma, of the normalised shape or one that broadcasts to X (1)");
+  add("--bias", input.bias, "NUMBERS|FILE", "beta, of the normalised shape or one that broadcasts to X (0)");
   add("--params", input.params, "FILE", "Weight and bias from a .safetensors file");
   add("--name", input.name, "NAME", "Which norm in that file");
   CLI::Option* shape = add("--normalized-shape", input.normalized_shape, "SIZES",
                            "The trailing axes to normalise together (the weight's or bias's, else the last axis)");
   add("--axes", input.axes, "AXES", "The normalised axes by their places, e.g. 1,2 or -1")->excludes(shape);
+  add("--groups", input.groups, "G", "Group norm of X, (N, C, ...): a row is one of G groups of channels");
   add("--eps", input.eps, "E", "Added to the variance, inside the square root (1e-5)");
   add_flag("--rms", input.rms, "RMS norm: the mean is not subtracted");
   add_flag("--zero-centered", input.zero_centered, "Multiply by 1 + weight instead of weight");

@@ -86,6 +86,7 @@ struct ExplainedRow {
   std::size_t row = 0;  // counted over the leading axes in C order
   Shape index;          // along the leading axes
   std::vector<double> x;
+  std::vector<double> gamma, beta;  // only of a Parameter that varies
   std::vector<Step> steps;
   std::vector<double> y;          // evenorm's own
   double largest_difference = 0;  // of evenorm's y from the exact one
@@ -99,7 +100,8 @@ struct ExplainedRow {
 // gamma or beta. If it was not given, it is 1 or 0 everywhere and `values` is empty.
 struct Parameter {
   bool given = false;
-  std::vector<double> values;
+  bool varies = false;         // from row to row: each row has its own
+  std::vector<double> values;  // else of all rows
 };
 
 // The norm, its input's shape, and display options.
@@ -110,6 +112,7 @@ struct ExplainedNorm {
   bool zero_centered = false;
   int decimals = 4;
   std::optional<int> round;
+  std::int64_t groups = 0;  // of channels; if not 0, x's shape is (N, groups, C / groups, ...)
   Shape x_shape, leading_shape, normalized_shape;
   std::vector<std::size_t> axes;  // normalised
   std::size_t rows_total = 0;

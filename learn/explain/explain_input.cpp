@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "cli/common/layout.hpp"
+#include "cli/common/norm.hpp"
 #include "cli/common/text.hpp"
 #include "cli/files/pieces.hpp"
 #include "learn/explain/numbers.hpp"
@@ -49,15 +51,12 @@ class GivenInput {
   DType dtype() const { return file_ ? file_->dtype() : typed_.dtype(); }
   const Shape& shape() const { return file_ ? file_->shape() : typed_.shape(); }
 
-  // The distance between neighbours along each axis, in elements.
-  std::vector<std::size_t> strides() const {
+  // The distance between neighbours along each axis of the shape in_groups(), in elements.
+  std::vector<std::size_t> strides(std::int64_t groups) const {
+    const Shape sizes = in_groups(shape(), groups);
     const bool fortran = file_ && file_->fortran_order();
-    Shape sizes = shape();
-    if (fortran) std::reverse(sizes.begin(), sizes.end());
-    const std::vector<std::int64_t> dense = dense_strides(sizes);
-    std::vector<std::size_t> strides(dense.begin(), dense.end());
-    if (fortran) std::reverse(strides.begin(), strides.end());
-    return strides;
+    const Shape strides = dense_strides(sizes, axes_in_file(sizes.size(), fortran, groups != 0));
+    return {strides.begin(), strides.end()};
   }
 
   // Reads the elements at `start` + places. Adjacent elements are read together.
@@ -130,22 +129,30 @@ std::vector<std::int64_t> sizes(const char* option, const std::string& text, con
   throw Failure(fmt::format("{} is '{}', but should be numbers with commas between, e.g. {}", option, text, like));
 }
 
-void set_axes(const ExplainOptions& options, const GivenParameters& parameters, ExplainInput& input) {
+void set_axes(const ExplainOptions& options, const Shape& x_shape, const GivenParameters& parameters,
+              ExplainInput& input) {
+  input.groups = group_count(options.groups, "x", x_shape);
+  input.x_shape = in_groups(x_shape, input.groups);
   input.axes = normalized_axes(
-      "x", input.x_shape, axes_choice(options.axes, options.normalized_shape, parameters.weight(), parameters.bias()));
+      "x", input.x_shape,
+      axes_choice(options.axes, options.normalized_shape, options.groups, parameters.weight(), parameters.bias()));
   input.normalized_shape = sizes_at(input.x_shape, input.axes);
   input.leading_shape = sizes_elsewhere(input.x_shape, input.axes);
 }
 
+NormParameter parameter_of(const char* name, const Array& given, const Shape& x_shape, const ExplainInput& input) {
+  return {&given, parameter_shape(name, given, "x", x_shape, input.groups)};
+}
+
 // Has the library validate the arguments; nothing is run.
-void check(const ExplainInput& input, const GivenInput& x, const GivenParameters& parameters) {
+void check(const ExplainInput& input, const GivenInput& x, const ConstTensor& weight, const ConstTensor& bias) {
   const Shape axes(input.axes.begin(), input.axes.end());
   (void)Plan({.kind = input.kind,
               .x = {nullptr, x.dtype(), input.x_shape, {}},
               .y = {nullptr, x.dtype(), input.x_shape, {}},
               .axes = axes,
-              .weight = parameters.weight().view(),
-              .bias = parameters.bias().view(),
+              .weight = weight,
+              .bias = bias,
               .eps = input.eps,
               .zero_centered = input.zero_centered});
 }
@@ -253,7 +260,7 @@ contracts::Array converted(const char* argument, const Array& given, bool typed,
 
 // The chosen rows, in the type to compute in.
 std::vector<contracts::Array> read_rows(const char* argument, GivenInput& from, DType dtype, ExplainInput& input) {
-  const std::vector<std::size_t> strides = from.strides();
+  const std::vector<std::size_t> strides = from.strides(input.groups);
   const std::vector<std::size_t> places = places_in_row(input.x_shape, input.axes, strides);
   std::vector<contracts::Array> rows;
   for (const std::size_t row : input.rows) {
@@ -268,7 +275,7 @@ std::vector<contracts::Array> read_rows(const char* argument, GivenInput& from, 
 std::optional<contracts::Array> read_whole(GivenInput& x, const ExplainInput& input) {
   if (product(input.x_shape) > kMostInPicture) return std::nullopt;
   const std::vector<std::size_t> axes = up_to(input.x_shape.size());
-  const Array given = x.read(0, places_in_row(input.x_shape, axes, x.strides()));
+  const Array given = x.read(0, places_in_row(input.x_shape, axes, x.strides(input.groups)));
   const std::vector<reference::Real> values = reference::widen(x.dtype(), given.bytes().data(), given.elements());
   contracts::Array whole(input.dtype, values.size());
   for (std::size_t i = 0; i < values.size(); ++i) reference::store(input.dtype, whole.data(), i, values[i]);
@@ -284,11 +291,46 @@ std::optional<GivenInput> given_gradient(const std::string& text, const Shape& x
                             shape_text(x_shape)));
 }
 
-contracts::Array parameter(const char* argument, const ExplainOptions& options, const Array& given, bool typed,
-                           ExplainInput& input) {
-  if (!given.present()) return {};
-  const DType own = typed ? input.dtype : given.dtype();
-  return converted(argument, given, typed, dtype_named(options.dtype).value_or(own), input.inexact);
+bool varies(const Shape& parameter, const ExplainInput& input) {
+  return parameter.size() == input.x_shape.size() && !input.leading_shape.empty();
+}
+
+// The elements for each row of a parameter that varies.
+std::vector<contracts::Array> of_rows(const contracts::Array& whole, const Shape& shape, const ExplainInput& input) {
+  std::vector<std::size_t> strides;
+  for (const std::int64_t stride : dense_strides(shape)) strides.push_back(static_cast<std::size_t>(stride));
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    if (shape[axis] == 1) strides[axis] = 0;
+  }
+  const std::vector<std::size_t> places = places_in_row(input.x_shape, input.axes, strides);
+  const std::size_t bytes = size_of(whole.dtype());
+  std::vector<contracts::Array> rows;
+  for (const std::size_t row : input.rows) {
+    const std::size_t start = row_start(row, input.x_shape, input.axes, strides);
+    std::byte* to = rows.emplace_back(whole.dtype(), places.size()).data();
+    for (const std::size_t place : places) to = std::copy_n(whole.data() + (start + place) * bytes, bytes, to);
+  }
+  return rows;
+}
+
+void set_parameter(const char* argument, const ExplainOptions& options, const NormParameter& given, bool typed,
+                   ExplainInput& input, contracts::Array& one, std::vector<contracts::Array>& of_each_row) {
+  if (!given.present()) return;
+  const DType own = typed ? input.dtype : given.array->dtype();
+  one = converted(argument, *given.array, typed, dtype_named(options.dtype).value_or(own), input.inexact);
+  if (varies(given.shape, input)) of_each_row = of_rows(std::exchange(one, {}), given.shape, input);
+}
+
+// The sums over rows and the page are of norms whose rows share one weight. A batch axis is one of x's own shape.
+void expect_text_of_forward(const ExplainOptions& options, const ExplainInput& input, bool varying) {
+  const bool grouped = input.groups != 0;
+  const char* option = !options.grad.empty()                    ? "--grad"
+                       : options.pictures                       ? "--html"
+                       : grouped && !options.batch_axis.empty() ? "--batch-axis"
+                                                                : nullptr;
+  if (option == nullptr || !(grouped || varying)) return;
+  throw Failure(fmt::format("{} is given, but should not be with {}", option,
+                            grouped ? "--groups" : "a weight or bias that has all axes of x"));
 }
 
 void set_numbers(const ExplainOptions& options, ExplainInput& input) {
@@ -309,10 +351,12 @@ ExplainInput read_explain_input(const ExplainOptions& options, const Outputs& ou
   x.expect_apart(outputs, "x");
   const GivenParameters parameters(options, outputs);
   input.dtype = dtype_named(options.dtype).value_or(x.typed() ? DType::f32 : x.dtype());
-  input.x_shape = x.shape();
+  set_axes(options, x.shape(), parameters, input);
+  const NormParameter weight = parameter_of("weight", parameters.weight(), x.shape(), input);
+  const NormParameter bias = parameter_of("bias", parameters.bias(), x.shape(), input);
+  check(input, x, weight.view(), bias.view());
+  expect_text_of_forward(options, input, varies(weight.shape, input) || varies(bias.shape, input));
   std::optional<GivenInput> dy = given_gradient(options.grad, input.x_shape, outputs);
-  set_axes(options, parameters, input);
-  check(input, x, parameters);
   if (!options.batch_axis.empty()) input.batch_axis = batch_axis(options.batch_axis, input.x_shape);
   set_rows(options, input);
   input.x = read_rows("x", x, input.dtype, input);
@@ -321,10 +365,8 @@ ExplainInput read_explain_input(const ExplainOptions& options, const Outputs& ou
     const DType own = dy->typed() ? input.dtype : dy->dtype();
     input.dy = read_rows("dy", *dy, dtype_named(options.dtype).value_or(own), input);
   }
-  const Array& weight = parameters.weight();
-  const Array& bias = parameters.bias();
-  input.weight = parameter("weight", options, weight, parameters.has_typed(weight), input);
-  input.bias = parameter("bias", options, bias, parameters.has_typed(bias), input);
+  set_parameter("weight", options, weight, parameters.has_typed(*weight.array), input, input.weight, input.weights);
+  set_parameter("bias", options, bias, parameters.has_typed(*bias.array), input, input.bias, input.biases);
   return input;
 }
 

@@ -88,6 +88,8 @@ Json row_json(const Explanation& e, const ExplainedRow& row) {
             {"steps", steps_json(row.steps)},
             {"y", json_tensor(row.y, e.normalized_shape)},
             {"largest_difference", json_number(row.largest_difference)}};
+  if (e.gamma.varies) json["weight"] = json_tensor(row.gamma, e.normalized_shape);
+  if (e.beta.varies) json["bias"] = json_tensor(row.beta, e.normalized_shape);
   if (e.kind == Kind::layer) json["mean"] = json_number(row.mean);
   json["rstd"] = json_number(row.rstd);
   Json check{{e.kind == Kind::layer ? "var" : "mean_square", json_number(row.check.var)},
@@ -101,7 +103,7 @@ Json row_json(const Explanation& e, const ExplainedRow& row) {
 }
 
 Json parameter_json(const Explanation& e, const Parameter& parameter) {
-  return parameter.given ? json_tensor(parameter.values, e.normalized_shape) : Json(nullptr);
+  return parameter.given && !parameter.varies ? json_tensor(parameter.values, e.normalized_shape) : Json(nullptr);
 }
 
 }  // namespace
@@ -123,6 +125,7 @@ std::string explanation_json(const Explanation& e) {
                 {"warnings", e.warnings},
                 {"notes", e.notes},
                 {"rows", std::move(rows)}};
+  if (e.groups != 0) document["groups"] = e.groups;
   if (e.gradient_sums) document["gradient_sums"] = sums_json(e);
   if (e.pictures) {
     const std::string& note = e.pictures->neighbours_note;

@@ -19,6 +19,7 @@ std::string parameter_lines(const Explanation& e, const char* symbol, const Para
                             const char* otherwise) {
   if (!parameter.given)
     return shape_line(symbol, e.normalized_shape, fmt::format("{}; not given: {}", what, otherwise));
+  if (parameter.varies) return shape_line(symbol, e.normalized_shape, fmt::format("{}; each row has its own", what));
   return shape_line(symbol, e.normalized_shape, fmt::format("{}, one for each place in a row:", what)) +
          tensor_lines(e, parameter.values, e.normalized_shape, 14);
 }
@@ -51,11 +52,14 @@ std::string counted(std::size_t n, const char* one, const char* many) {
 }
 
 std::string row_words(const Explanation& e) {
-  return fmt::format(
-      "Here a row is what x holds along its {} {} (counted from 0): {}. Numbers are shown with about {} decimals but "
-      "computed with many more.",
-      e.axes.size() == 1 ? "axis" : "axes", fmt::join(e.axes, " and "),
-      counted(e.rows.front().x.size(), "number", "numbers"), e.decimals);
+  const std::string row = e.groups == 0
+                              ? fmt::format("what x holds along its {} {} (counted from 0)",
+                                            e.axes.size() == 1 ? "axis" : "axes", fmt::join(e.axes, " and "))
+                              : fmt::format("one of the {} of each sample, which has {} and all axes after them",
+                                            counted(static_cast<std::size_t>(e.groups), "group", "groups"),
+                                            counted(static_cast<std::size_t>(e.x_shape[2]), "channel", "channels"));
+  return fmt::format("Here a row is {}: {}. Numbers are shown with about {} decimals but computed with many more.", row,
+                     counted(e.rows.front().x.size(), "number", "numbers"), e.decimals);
 }
 
 std::string shape_line(std::string_view symbol, const Shape& shape, std::string_view meaning) {

@@ -149,6 +149,8 @@ ExplainedRow explained(const ExplainInput& input, std::size_t i) {
   row.row = input.rows[i];
   row.index = index_of(row.row, input.leading_shape);
   row.x = widened(x);
+  if (!input.weights.empty()) row.gamma = widened(input.weight);
+  if (!input.biases.empty()) row.beta = widened(input.bias);
   row.steps = StepWriter(input, x, exact).write();
   const OwnResults own = own_results(input, x);
   row.y = own.y;
@@ -174,14 +176,21 @@ std::string factor_text(const ExplainInput& input, const HandInput& hand, const 
   return fmt::format("(1{})", Notation({&given, 1}, input.decimals).added(given));
 }
 
-Explanation explain(const ExplainInput& input) {
+Explanation explain(ExplainInput input) {
   Explanation result;
   static_cast<ExplainedNorm&>(result) = input;
-  result.gamma = {!input.weight.empty(), widened(input.weight)};
-  result.beta = {!input.bias.empty(), widened(input.bias)};
+  const auto parameter = [](const contracts::Array& one, const std::vector<contracts::Array>& of_each_row) {
+    return Parameter{!one.empty() || !of_each_row.empty(), !of_each_row.empty(), widened(one)};
+  };
+  result.gamma = parameter(input.weight, input.weights);
+  result.beta = parameter(input.bias, input.biases);
   result.warnings = warnings(input);
   result.notes = notes(input);
-  for (std::size_t i = 0; i < input.rows.size(); ++i) result.rows.push_back(explained(input, i));
+  for (std::size_t i = 0; i < input.rows.size(); ++i) {
+    if (!input.weights.empty()) input.weight = input.weights[i];
+    if (!input.biases.empty()) input.bias = input.biases[i];
+    result.rows.push_back(explained(input, i));
+  }
   if (!input.dy.empty()) result.gradient_sums = gradient_sums(input);
   if (input.pictures) result.pictures = pictures(input);
   return result;

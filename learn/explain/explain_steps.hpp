@@ -14,7 +14,7 @@ namespace evenorm::cli {
 // The factor of column i in a formula: gamma, or "(1 + gamma)" with its number if gamma is zero-centred.
 std::string factor_text(const ExplainInput& input, const HandInput& hand, const Notation& gamma, std::size_t i);
 
-Explanation explain(const ExplainInput& input);
+Explanation explain(ExplainInput input);
 
 // The backward pass of the i-th row that is shown. `row` is its forward pass.
 RowGradient explain_gradient(const ExplainInput& input, std::size_t i, const ExplainedRow& row);

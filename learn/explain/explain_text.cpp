@@ -74,6 +74,8 @@ std::string check_text(const Explanation& e, const ExplainedRow& row) {
 
 std::string row_text(const Explanation& e, const ExplainedRow& row) {
   std::string text = row_heading(e, row) + input_text(e, "x", row.x);
+  if (e.gamma.varies) text += input_text(e, "gamma", row.gamma);
+  if (e.beta.varies) text += input_text(e, "beta", row.beta);
   std::size_t number = 1;
   for (const Step& step : row.steps) text += step_text(e, step, number++);
   return text + result_text(e, row, number) + check_text(e, row) + notes_text(row.notes);
