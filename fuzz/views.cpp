@@ -144,7 +144,8 @@ View choose_parameter(Choices& choices, std::string_view name, const Axes& axes)
 }
 
 bool is_broadcast(const View& parameter, const Shape& x, const Axes& axes) {
-  return parameter.present && parameter.shape.size() == x.size() && axes.numbers().size() < x.size();
+  const bool has_axes_of_x = parameter.present && parameter.shape.size() == x.size();
+  return has_axes_of_x && (axes.numbers().size() < x.size() || parameter.shape != x);
 }
 
 Shape Axes::numbers() const {

@@ -57,7 +57,8 @@ Axes choose_axes(Choices& choices);
 
 // A weight or bias: of the normalised axes, or broadcast to x.
 View choose_parameter(Choices& choices, std::string_view name, const Axes& axes);
-// True for an accepted parameter that has all axes of x, and so may vary from row to row.
+// True for an accepted parameter that has all axes of x and is not just one row's: it may vary from row to row, or be
+// broadcast along a row.
 bool is_broadcast(const View& parameter, const contracts::Shape& x, const Axes& axes);
 
 bool share_bytes(const View& a, const View& b);

@@ -64,7 +64,7 @@ REFUSED = {
     "more axes than x": lambda f: f(x, (2, 3, 5)),
     "no axes": lambda f: f(x, ()),
     "a weight of another shape": lambda f: f(x, (5,), torch.ones(4)),
-    "a weight of more axes": lambda f: f(x, (5,), torch.ones(1, 5)),
+    "a weight of more axes than x": lambda f: f(x, (5,), torch.ones(1, 1, 5)),
     "whole numbers": lambda f: f(x.long(), (5,)),
     "an array": lambda f: f(x.numpy(), (5,)),
     "a weight that is a list": lambda f: f(x, (5,), [1.0] * 5),

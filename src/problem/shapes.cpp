@@ -79,8 +79,6 @@ Shape contiguous_strides(Shape shape, PerAxis& room) {
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;  // so that an address and an extent have a sum
 
-bool has_no_elements(Shape shape) { return std::find(shape.begin(), shape.end(), 0) != shape.end(); }
-
 // A view's strides in elements, given or of C order. Throws Error if the elements span more than kMostBytes. Strides of
 // axes of size 1 and of tensors without elements are ignored.
 Shape strides_of(std::string_view argument, const ConstTensor& view, PerAxis& room) {

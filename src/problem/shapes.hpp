@@ -2,6 +2,7 @@
 // buffers overlap.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -59,9 +60,10 @@ template <class View>
 Shape shape_of(const View& view) {
   return view.data == nullptr ? Shape() : view.shape;
 }
+inline bool has_no_elements(Shape shape) { return std::ranges::find(shape, 0) != shape.end(); }
 // True if a parameter of this shape has all axes of x, not only the normalised ones.
 inline bool has_outer_axes(Shape parameter, const AxisSplit& split) {
-  return split.outer.count != 0 && parameter.size() == split.normalized.count + split.outer.count;
+  return parameter.size() == split.normalized.count + split.outer.count;
 }
 // True if it has more than one element along an outer axis.
 inline bool varies_along(std::size_t axis, Shape parameter, const AxisSplit& split) {
@@ -121,6 +123,7 @@ class Layouts {
       return {{view.data, view.dtype, axes_of_parameter(argument, given)}, {}, {}};
     }
     const BroadcastAxes axes = broadcast_axes(argument, given, x_shape_, split_);
+    if (has_no_elements(view.shape)) return {};  // without sets; its columns alone would look like elements
     return {{view.data, view.dtype, axes.cols}, axes.sets, axes.shared};
   }
   // A tensor over the outer axes: mean, rstd or scale. Absent if its data is null.

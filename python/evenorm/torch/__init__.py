@@ -9,21 +9,28 @@ from . import _exporters as _exporters
 from . import _vmap as _vmap
 from ._convert import Conversion, convert
 from ._functions import add_layer_norm, add_rms_norm, layer_norm, rms_norm
+from ._groups import GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, ada_layer_norm, group_norm
 from ._modules import LayerNorm, RMSNorm
 from ._operators import info
 from ._recurrent import LayerNormGRU, LayerNormGRUCell, LayerNormLSTM, LayerNormLSTMCell
 
 __all__ = [
     "Conversion",
+    "GroupNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
     "LayerNorm",
     "LayerNormGRU",
     "LayerNormGRUCell",
     "LayerNormLSTM",
     "LayerNormLSTMCell",
     "RMSNorm",
+    "ada_layer_norm",
     "add_layer_norm",
     "add_rms_norm",
     "convert",
+    "group_norm",
     "info",
     "layer_norm",
     "rms_norm",

@@ -15,9 +15,13 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from . import _look_alikes, _trial
+from ._groups import GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from ._modules import LayerNorm, RMSNorm
 
-OWN: dict[type[nn.Module], type[nn.Module]] = {nn.LayerNorm: LayerNorm, nn.RMSNorm: RMSNorm}
+OWN: dict[type[nn.Module], type[nn.Module]] = {
+    getattr(nn, own.__name__): own
+    for own in (LayerNorm, RMSNorm, GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d)
+}
 EVERY_MODULES = frozenset(vars(nn.Module()))  # the attributes that every module has
 
 
@@ -59,8 +63,8 @@ class Conversion:
 def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
     """Replace a model's norms by evenorm's, in place; report what was replaced, what was left, and why.
 
-    Every module that is exactly torch.nn.LayerNorm or torch.nn.RMSNorm becomes evenorm.torch.LayerNorm or RMSNorm by a
-    change of its class. It stays the same object, with the same Parameters, buffers, hooks and attributes.
+    Every module that is exactly torch.nn.LayerNorm, RMSNorm, GroupNorm or InstanceNorm1d, 2d or 3d becomes the class of
+    that name in evenorm.torch. It stays the same object, with the same Parameters, buffers, hooks and attributes.
 
     Other norms (subclasses, Hugging Face's RMS norms, hand-written ones) are replaced only if their values and
     gradients agree with evenorm's in a trial on random rows. Their own forward still runs on x of other types, devices,
@@ -117,7 +121,7 @@ def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
 def _swap(module: nn.Module, settled: "Settled | None") -> type[nn.Module] | str | None:
     """Returns the class that the module should get, or why it keeps its own, or None if it is not a norm."""
     cls = type(module)
-    if isinstance(module, LayerNorm | RMSNorm) or hasattr(type(module), "evenorm_recipe"):
+    if isinstance(module, tuple(OWN.values())) or hasattr(type(module), "evenorm_recipe"):
         return "already evenorm's"
     if isinstance(module, torch.jit.ScriptModule):
         names = {own.__name__ for own in OWN}
@@ -129,6 +133,8 @@ def _swap(module: nn.Module, settled: "Settled | None") -> type[nn.Module] | str
         return "not exactly torch.nn's, and look_alikes is False" if _look_alikes.candidate(module) else None
     if "forward" in vars(module):
         return "its forward was replaced on the object itself"
+    if getattr(module, "track_running_stats", False):
+        return "has running statistics"
     return OWN[base] if base is cls else _parametrized(cls, OWN[base])
 
 
@@ -220,7 +226,7 @@ def _class_name(module: nn.Module) -> str:
 
 def _new_name(cls: type[nn.Module]) -> str:
     recipe = getattr(cls, "evenorm_recipe", None)
-    base = next(own for own in (LayerNorm, RMSNorm) if issubclass(cls, own)) if recipe is None else None
+    base = next(own for own in OWN.values() if issubclass(cls, own)) if recipe is None else None
     return f"evenorm.torch.{base.__name__}" if base else f"evenorm.torch.{recipe}"
 
 

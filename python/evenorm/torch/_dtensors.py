@@ -61,13 +61,17 @@ def _rules(operator: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) 
     names = (argument.name for argument in operator._schema.arguments)
     given = dict(zip(names, arguments, strict=False)) | keywords
     rules: list[list[Any]] = []
-    for axis in range(len(given["x"].shape) - len(given["normalized_shape"])):
+    tensors = {name: value for name, value in given.items() if hasattr(value, "shape")}
+    axes = len(given["x"].shape)
+    for axis in range(axes - len(given["normalized_shape"])):
         rows = _ShardingPlaceholder(axis)
+        varies = "weight" in tensors and len(tensors["weight"].shape) == axes and tensors["weight"].shape[axis] != 1
+        of_parameters = rows if varies else Partial("sum")
         results: list[Any] = [
-            Partial("sum") if name in ("dweight", "dbias") else rows for name in _RESULTS[operator._opname]
+            of_parameters if name in ("dweight", "dbias") else rows for name in _RESULTS[operator._opname]
         ]
         if not given.get("output_mask", (True,))[0]:
             results[0] = Replicate()  # dx was not requested and is empty
-        tensors = [name for name, value in given.items() if hasattr(value, "shape")]
-        rules.append([*results, *(Replicate() if name in ("weight", "bias") else rows for name in tensors)])
+        is_whole = {"weight": not varies, "bias": not varies}
+        rules.append([*results, *(Replicate() if is_whole.get(name) else rows for name in tensors)])
     return rules

@@ -17,6 +17,7 @@ from torch._prims_common import suggest_memory_format
 
 from ._modules import LayerNorm
 from ._operators import operators
+from ._results import varies_by_row
 
 Sizes = Sequence[int]
 
@@ -29,13 +30,17 @@ def _one_type(norm: Callable[..., Tensor], x: Tensor, shape: Sizes, given: list[
     wide = x.dtype
     for parameter in given:
         wide = wide if parameter is None else torch.promote_types(wide, parameter.dtype)
-    y = norm(x.to(wide), shape, *(None if p is None else p.to(wide) for p in given), eps)
-    return y.to(x.dtype)
+    weight, bias = (None if p is None else p.to(wide) for p in given)
+    if weight is None or not varies_by_row(weight, shape):
+        return norm(x.to(wide), shape, weight, bias, eps).to(x.dtype)
+    y = norm(x.to(wide), shape, None, None, eps) * weight
+    return torch.ops.aten.copy.default(torch.empty_like(x), y if bias is None else y + bias)
 
 
 @register_decomposition(operators.layer_norm.default)
 def _layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    return _one_type(torch.ops.aten.layer_norm.default, x, normalized_shape, [weight, bias], eps).contiguous()
+    y = _one_type(torch.ops.aten.layer_norm.default, x, normalized_shape, [weight, bias], eps)
+    return y if varies_by_row(weight, normalized_shape) else y.contiguous()
 
 
 def _pytorchs_rms_norm(x, normalized_shape, weight, bias, eps):
@@ -46,6 +51,8 @@ def _pytorchs_rms_norm(x, normalized_shape, weight, bias, eps):
 @register_decomposition(operators.rms_norm.default)
 def _rms_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     y = _one_type(_pytorchs_rms_norm, x, normalized_shape, [weight, bias], eps)
+    if varies_by_row(weight, normalized_shape):
+        return y
     return y.contiguous(memory_format=suggest_memory_format(x))
 
 

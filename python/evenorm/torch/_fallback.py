@@ -22,7 +22,7 @@ from torch.compiler import is_compiling
 
 from evenorm import _core
 
-from ._results import contiguous_like, gradients, rms_norm_like
+from ._results import contiguous_like, gradients, norm_like
 
 _library = torch.library.Library("evenorm", "DEF")
 
@@ -36,7 +36,7 @@ _operators = torch.ops.evenorm
 
 def _register_kernels(name: str, rms: bool) -> None:
     def norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-        y = rms_norm_like(x, normalized_shape, weight) if rms else contiguous_like(x)
+        y = norm_like(rms, x, normalized_shape, weight)
         _core.write_norm(rms, x, None, normalized_shape, weight, bias, eps, 1.0, y, None)
         return y
 
@@ -119,8 +119,9 @@ class EvenormNorm(torch.autograd.Function):
         ctx.norm = norm
         ctx.bias_dtype = None if bias is None else bias.dtype
         wants_dx = any(ctx.needs_input_grad[:2])
-        # dx needs the weight. Its type, which is dweight's, is needed if it differs from x's.
-        saved_weight = weight if wants_dx or (weight is not None and weight.dtype != x.dtype) else None
+        # dx needs the weight. Its type and shape, which are dweight's, are needed if they are not x's and norm's.
+        differs = weight is not None and (weight.dtype != x.dtype or list(weight.shape) != list(norm[1]))
+        saved_weight = weight if wants_dx or differs else None
         if residual is None:
             ctx.save_for_backward(x, saved_weight)
             return results[0]
@@ -156,7 +157,7 @@ def _gradients(ctx: Any, dy: Tensor, dsum: Tensor | None, mask: list[bool]) -> A
     if dweight and weight is None:
         dweight = torch.empty(shape, dtype=x.dtype)
     if dbias and (weight is None or weight.dtype != ctx.bias_dtype):
-        dbias = torch.empty(shape, dtype=ctx.bias_dtype)
+        dbias = torch.empty(shape if weight is None else weight.shape, dtype=ctx.bias_dtype)
     return _core.write_backward(rms, dy, x, shape, weight, eps, dsum, dx, dweight, dbias)
 
 
@@ -209,7 +210,7 @@ def _second_gradients(
         dy, x, weight = (None if t is None else t.double() for t in leaves)
         assert dy is not None and x is not None
         scale = x.new_ones(shape).requires_grad_() if weight is None else weight
-        shift = x.new_zeros(shape).requires_grad_()
+        shift = torch.zeros_like(scale).requires_grad_()
         y = composed_norm(rms, x, shape, scale, shift, eps)
         first = torch.autograd.grad(y, (x, scale, shift), dy, create_graph=True)
         pairs = [(f, o.double()) for f, o in zip(first, of, strict=True) if o is not None]

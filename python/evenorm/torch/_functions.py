@@ -95,8 +95,17 @@ def _is_norm(x: object, normalized_shape: object, eps: object, *parameters: obje
         return False
     if tuple(x.shape[-axes:]) != shape or any(size == 0 for size in shape):
         return False
-    fits = all(p is None or (_is_supported(p) and p.device == x.device and p.shape == shape) for p in parameters)
+    fits = all(
+        p is None
+        or (_is_supported(p) and p.device == x.device and (p.shape == shape or broadcasts_to(p.shape, x.shape)))
+        for p in parameters
+    )
     return fits and 0 <= eps <= sys.float_info.max
+
+
+def broadcasts_to(shape: Sequence[int], to: Sequence[int]) -> bool:
+    # Not `in (1, size)`: Dynamo would not find a symbolic size.
+    return len(shape) == len(to) and all(n == 1 or n == size for n, size in zip(shape, to, strict=True))
 
 
 @_past_overrides
@@ -138,6 +147,18 @@ def _accepts(rms: bool, x: Any, shape: Any, weight: Any, bias: Any, eps: Any) ->
     return rms or _has_parameter_types(x, weight, bias)
 
 
+@_past_overrides
+def _has_shape_of(bias: Tensor, weight: Tensor | None, shape: Sequence[int]) -> bool:
+    return tuple(bias.shape) == tuple(shape if weight is None else weight.shape)
+
+
+def _of_one_shape(weight: Any, bias: Any, shape: Sequence[int]) -> tuple[Any, Any]:
+    """Gives bias the shape of weight, and both that of their product if they broadcast to x along other axes."""
+    if bias is None or _has_shape_of(bias, weight, shape):
+        return weight, bias
+    return torch.broadcast_tensors(bias.new_ones(()) if weight is None else weight, bias)
+
+
 def _pytorchs(rms: bool, x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: Any) -> Tensor:
     if not rms:
         return F.layer_norm(x, shape, weight, bias, eps)
@@ -145,19 +166,24 @@ def _pytorchs(rms: bool, x: Tensor, shape: Sequence[int], weight: Any, bias: Any
     return y if bias is None else (y + bias).to(y.dtype)
 
 
+def evenorms(rms: bool, x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float | None) -> Any:
+    """Normalises by evenorm's operator or by the sharded norm. NotImplemented for what PyTorch's function should take."""
+    if not _accepts(rms, x, shape, weight, bias, eps):
+        return NotImplemented
+    number: Any = _default_eps(x) if rms and eps is None else eps
+    if not _has_derivatives():
+        return eager.composed_norm(rms, x, shape, weight, bias, number)
+    axis = _sharded_dtensors.mesh_axis_of_columns(x, shape, weight, bias)
+    if axis is not None:
+        return _sharded_dtensors.norm(x, weight, bias, number, rms, axis)
+    weight, bias = _of_one_shape(weight, bias, shape)
+    return _call(operators.rms_norm if rms else operators.layer_norm, x, shape, weight, bias, number)
+
+
 def _norm(rms: bool, x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float | None) -> Tensor:
-    """Normalises tensors that are not plain, by evenorm's operator, by the sharded norm, or by PyTorch's function."""
-    if _accepts(rms, x, shape, weight, bias, eps):
-        number: Any = _default_eps(x) if rms and eps is None else eps
-        if not _has_derivatives():
-            return eager.composed_norm(rms, x, shape, weight, bias, number)  # type: ignore[no-any-return]
-        axis = _sharded_dtensors.mesh_axis_of_columns(x, shape, weight, bias)
-        if axis is not None:
-            return _sharded_dtensors.norm(x, weight, bias, number, rms, axis)
-        y = _call(operators.rms_norm if rms else operators.layer_norm, x, shape, weight, bias, number)
-        if y is not NotImplemented:
-            return y  # type: ignore[no-any-return]
-    return _pytorchs(rms, x, shape, weight, bias, eps)
+    """Normalises what the eager entries do not take."""
+    y = evenorms(rms, x, shape, weight, bias, eps)
+    return _pytorchs(rms, x, shape, weight, bias, eps) if y is NotImplemented else y
 
 
 def _along(dim: int | Sequence[int], shape: Sequence[int], norm: Callable[..., Any], *tensors: Tensor) -> Any:
@@ -186,14 +212,14 @@ def layer_norm(
     Args:
         input: a tensor whose shape ends in `normalized_shape`; float32, float64, bfloat16 or float16; any strides.
         normalized_shape: the sizes of the axes to normalise together.
-        weight, bias: tensors of shape `normalized_shape` and of input's type, or float32 with a 16-bit input. None: 1
-            and 0.
+        weight, bias: tensors of input's type, or float32 with a 16-bit input. Their shape is `normalized_shape`, or has
+            as many axes as input, each as long as input's or 1. None: 1 and 0.
         eps: added to the (biased) variance.
         dim: the axes to normalise together, instead of the trailing ones. `normalized_shape` has their sizes. The result
             is then contiguous with these axes last: for images and dim=1, channels-last.
 
     Returns:
-        A contiguous tensor of input's shape and type. A row has the same bits in any batch, for any number of threads,
+        A tensor of input's shape and type: contiguous, or of input's strides if weight has its axes. A row has the same bits in any batch, for any number of threads,
         in eager, compiled and exported code.
 
     PyTorch's own function handles all other arguments and raises its own errors; see docs/python.md.
@@ -223,7 +249,7 @@ def rms_norm(
 
     Args:
         input, normalized_shape, dim: as in `layer_norm`.
-        weight, bias: tensors of shape `normalized_shape` and of any type that input may have. None: 1 and 0.
+        weight, bias: tensors of the shapes that `layer_norm` takes and of any type that input may have. None: 1 and 0.
         eps: added to the mean of squares. None: the machine epsilon of float64 for a float64 input, else of float32.
 
     Returns:
@@ -269,6 +295,7 @@ def _add_norm(
     x, residual = _broadcast(x, residual)
     if _has_derivatives() and _accepts(rms, x, shape, weight, bias, eps) and _can_add(x, residual):
         number: Any = _default_eps(x) if rms and eps is None else eps
+        weight, bias = _of_one_shape(weight, bias, shape)
         operator = operators.add_rms_norm if rms else operators.add_layer_norm
         both = _call(operator, x, residual, shape, weight, bias, number, scale)
         if both is not NotImplemented:

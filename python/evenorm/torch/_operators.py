@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ._results import contiguous_like, gradients, rms_norm_like
+from ._results import contiguous_like, gradients, norm_like
 
 Sizes = Sequence[int]
 
@@ -78,14 +78,14 @@ def _check_norm(x: torch.Tensor, normalized_shape: Sizes) -> None:
 def _(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     _register_lowerings()
     _check_norm(x, normalized_shape)
-    return contiguous_like(x)
+    return norm_like(False, x, normalized_shape, weight)
 
 
 @torch.library.register_fake("evenorm::rms_norm")
 def _(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     _register_lowerings()
     _check_norm(x, normalized_shape)
-    return rms_norm_like(x, normalized_shape, weight)
+    return norm_like(True, x, normalized_shape, weight)
 
 
 @torch.library.register_fake("evenorm::add_layer_norm")

@@ -13,8 +13,17 @@ def contiguous_like(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def rms_norm_like(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None) -> Tensor:
-    """A contiguous tensor, or a channels-last one if x is channels-last, as PyTorch's RMS norm returns it."""
+def varies_by_row(weight: Tensor | None, normalized_shape: Sequence[int]) -> bool:
+    """True if weight has x's axes. Results then keep the layout of x, as in group norm."""
+    return weight is not None and weight.dim() != len(normalized_shape)
+
+
+def norm_like(rms: bool, x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None) -> Tensor:
+    """A contiguous tensor. RMS norm keeps channels-last, as PyTorch's does."""
+    if varies_by_row(weight, normalized_shape):
+        return torch.empty_like(x)
+    if not rms:
+        return contiguous_like(x)
     if _has_no_elements(x):
         return _rms_norm_without_elements(x, normalized_shape, weight)
     return torch.empty_like(x, memory_format=suggest_memory_format(x))
@@ -49,8 +58,9 @@ def gradients(
 ) -> tuple[Tensor, ...]:
     """Gradients of x, weight and bias. Those not requested are empty."""
     dtypes = (x.dtype, x.dtype if weight is None else weight.dtype, bias_dtype or x.dtype)
-    shapes = (x.shape, normalized_shape, normalized_shape)
-    return tuple(
+    of_parameters = normalized_shape if weight is None else weight.shape
+    dx, dweight, dbias = (
         x.new_empty(shape, dtype=dtype) if wanted else x.new_empty(0)
-        for shape, dtype, wanted in zip(shapes, dtypes, mask, strict=True)
+        for shape, dtype, wanted in zip((x.shape, of_parameters, of_parameters), dtypes, mask, strict=True)
     )
+    return torch.empty_like(x) if mask[0] and varies_by_row(weight, normalized_shape) else dx, dweight, dbias

@@ -15,7 +15,7 @@ def mesh_axis_of_columns(x: Tensor, normalized_shape: Sequence[int], *parameters
     """The mesh axis over which x's single normalised axis is sharded. None if it is not sharded by one mesh axis."""
     if not _dtensors.is_dtensor(x) or len(normalized_shape) != 1:
         return None
-    if not all(t is None or _dtensors.is_dtensor(t) for t in parameters):
+    if not all(t is None or (_dtensors.is_dtensor(t) and t.dim() == 1) for t in parameters):
         return None
     placements: Any = x.placements  # type: ignore[attr-defined]
     axes = [axis for axis, place in enumerate(placements) if place.is_shard(x.dim() - 1)]

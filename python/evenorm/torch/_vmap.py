@@ -1,7 +1,7 @@
-"""torch.vmap of the operators. A sample has the same bits as alone.
+"""torch.vmap of the operators, in one call. A sample has the same bits as alone.
 
-Rows do not depend on each other, so a batch of rows is a single call. Parameters that differ for each sample, and sums
-over the rows of a sample, take one call per sample.
+Rows do not depend on each other, so a batch of rows is a call like any other. If samples have their own parameters or
+sums over rows, weight and bias get x's axes, of which the first is the batch.
 """
 
 from __future__ import annotations
@@ -9,62 +9,58 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ._operators import operators
 
+_ROWS = ("x", "residual", "dy", "dsum")  # the arguments of x's shape
 
-def _moved(t: Any, dim: int | None, info: Any) -> Any:
+
+def _moved(t: Tensor, dim: int | None, size: int) -> Tensor:
     """`t` with its batch axis first, or expanded to a batch if it has none."""
-    if not isinstance(t, torch.Tensor):
-        return t
-    return t.unsqueeze(0).expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
+    return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
 
 
-def _at_once(op: Any, info: Any, in_dims: Any, args: Any, batched: tuple[int, ...]) -> Any:
-    """Makes one call. `batched` are the positions of the arguments that have rows."""
-    moved = [_moved(arg, in_dims[i], info) if i in batched else arg for i, arg in enumerate(args)]
-    return op(*moved)
+def _with_axes_of(x: Tensor, parameter: Tensor) -> Tensor:
+    """A batch of parameters with as many axes as the batch of x."""
+    size, *shape = parameter.shape
+    return parameter.reshape(size, *[1] * (x.dim() - parameter.dim()), *shape)
 
 
-def _one_by_one(op: Any, info: Any, in_dims: Any, args: Any) -> Any:
-    def sample(i: int) -> Any:
-        return op(*(arg if dim is None else arg.select(dim, i) for arg, dim in zip(args, in_dims, strict=True)))
-
-    if info.batch_size == 0:  # a sample of zeros gives the shapes; a sum over nothing keeps it in the graph
-        zeros = [arg if dim is None else arg.sum(dim) for arg, dim in zip(args, in_dims, strict=True)]
-        result = op(*zeros)
-        if isinstance(result, torch.Tensor):
-            return result.expand(0, *result.shape)
-        return tuple(part.expand(0, *part.shape) for part in result)
-    results = [sample(i) for i in range(info.batch_size)]
-    if isinstance(results[0], torch.Tensor):
-        return torch.stack(results)
-    return tuple(torch.stack(parts) for parts in zip(*results, strict=True))
-
-
-def _register(name: str, rows: tuple[int, ...], parameters: tuple[int, ...], mask: int | None = None) -> None:
-    """Registers an operator's rule. rows, parameters and mask are positions of arguments: those with x's shape, weight
-    and bias, and the backward's output_mask."""
+def _register(name: str) -> None:
     op = getattr(operators, name).default
+    names = [argument.name for argument in op._schema.arguments]
 
     def rule(info: Any, in_dims: Any, *args: Any) -> Any:
-        dims = [dim if isinstance(arg, torch.Tensor) else None for arg, dim in zip(args, in_dims, strict=True)]
-        sums_rows = mask is not None and any(args[mask][1:])
-        if sums_rows or any(i < len(args) and dims[i] is not None for i in parameters):
-            result = _one_by_one(op, info, dims, args)
-        else:
-            result = _at_once(op, info, dims, args, rows)
-            if mask is not None:  # gradients that were not requested stay empty, but get the batch axis
-                result = tuple(
-                    r if wanted else r.new_empty(info.batch_size, 0)
-                    for r, wanted in zip(result, args[mask], strict=True)
-                )
-        return result, 0 if isinstance(result, torch.Tensor) else (0,) * len(result)
+        given = dict(zip(names, args, strict=False))
+        dims = dict(zip(names, in_dims, strict=False))
+        for one in _ROWS:
+            if isinstance(given.get(one), Tensor):
+                given[one] = _moved(given[one], dims[one], info.batch_size)
+        shape, mask = given["normalized_shape"], given.get("output_mask", (True,))
+        parameters = {one: given[one] for one in ("weight", "bias") if isinstance(given.get(one), Tensor)}
+        has_own = [dims[one] is not None or list(given[one].shape) != list(shape) for one in parameters]
+        of_parameter = shape
+        if any(has_own) or any(mask[1:]):
+            x = given["x"]
+            if "weight" not in parameters:
+                given["weight"] = parameters["weight"] = parameters.get("bias", x).new_ones(()).expand(shape)
+                dims["weight"] = None
+            for one, parameter in parameters.items():
+                batch = _moved(parameter, dims[one], info.batch_size)
+                given[one], of_parameter = _with_axes_of(x, batch), batch.shape[1:]
+        results = op(*given.values())
+        if name.endswith("_backward"):  # gradients that were not requested stay empty, but get the batch axis
+            shapes = (given["x"].shape[1:], of_parameter, of_parameter)
+            results = tuple(
+                result.reshape(info.batch_size, *(one if wanted else (0,)))
+                for result, one, wanted in zip(results, shapes, mask, strict=True)
+            )
+        return results, 0 if isinstance(results, Tensor) else (0,) * len(results)
 
     torch.library.register_vmap(op, rule)
 
 
 for _norm in ("layer_norm", "rms_norm"):
-    _register(_norm, rows=(0,), parameters=(2, 3))
-    _register(f"add_{_norm}", rows=(0, 1), parameters=(3, 4))
-    _register(f"{_norm}_backward", rows=(0, 1, 7), parameters=(3,), mask=6)
+    for _name in (_norm, f"add_{_norm}", f"{_norm}_backward"):
+        _register(_name)

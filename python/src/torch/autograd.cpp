@@ -98,10 +98,11 @@ struct NormBackward final : NormNode {
   // May be undefined. Not a saved variable: hooks would see it, and checkpoints need equally many in each mode.
   Tensor statistics;
 
-  // dx needs the weight. Its type, which is dweight's, is needed if it differs from x's.
+  // dx needs the weight. Its type and shape, which are dweight's, are needed if they are not x's and normalized_shape.
   void save_weight(const OptionalTensor& w, const Tensor& normalised, bool wants_dx) {
-    const bool of_another_type = w.has_value() && w->defined() && w->scalar_type() != normalised.scalar_type();
-    if (wants_dx || of_another_type) weight = ad::SavedVariable(w, /*is_output=*/false);
+    const bool is_given = w.has_value() && w->defined();
+    const bool differs = is_given && (w->scalar_type() != normalised.scalar_type() || w->sym_sizes() != shape);
+    if (wants_dx || differs) weight = ad::SavedVariable(w, /*is_output=*/false);
   }
 
   std::string name() const override {

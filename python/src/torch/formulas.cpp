@@ -25,10 +25,8 @@ Tensor plus(const Tensor& a, const Tensor& b) { return !a.defined() ? b : !b.def
 // neither has a derivative. Tangents of x are multiplied by scale, and so are gradients.
 class Rows {
  public:
-  Rows(const Norm& norm, const Tensor& x)
-      : kind_(norm.kind), axes_(norm.axes), leading_(static_cast<std::size_t>(x.dim()) - norm.axes) {
-    std::iota(axes_.begin(), axes_.end(), static_cast<std::int64_t>(leading_.size()));
-    std::iota(leading_.begin(), leading_.end(), 0);
+  Rows(const Norm& norm, const Tensor& x) : kind_(norm.kind), axes_(norm.axes) {
+    std::iota(axes_.begin(), axes_.end(), x.dim() - static_cast<std::int64_t>(norm.axes));
     const Tensor shifted = without_shift(wide(x));
     const Tensor size = shifted.detach().abs().amax(axes_, /*keepdim=*/true).clamp_min(std::sqrt(norm.eps));
     // If a row is constant and eps is 0, xhat, rstd and all derivatives are 0 by definition.
@@ -42,8 +40,12 @@ class Rows {
 
   Tensor mean(const Tensor& t) const { return axes_.empty() ? t : t.mean(axes_, /*keepdim=*/true); }
   Tensor centred(const Tensor& t) const { return kind_ == Kind::layer ? t - mean(t) : t; }
-  // Always a new tensor, also for a single row.
-  Tensor over_rows(const Tensor& t) const { return leading_.empty() ? t.clone() : t.sum(leading_); }
+  // Sums over what the weight, or a parameter of one row without it, was broadcast to. Always a new tensor.
+  Tensor sum_to_parameter(const Tensor& t, const Tensor& weight) const {
+    const c10::SymIntArrayRef sizes = t.sym_sizes();
+    const auto shape = weight.defined() ? weight.sym_sizes() : sizes.slice(sizes.size() - axes_.size());
+    return at::sum_to(t, shape, /*always_return_non_view=*/true);
+  }
   // Maps a tangent of scale * x to that of xhat, and a gradient of xhat to that of scale * x: the matrix is symmetric.
   Tensor project(const Tensor& t) const { return rstd * (centred(t) - xhat * mean(t * xhat)); }
 
@@ -58,7 +60,7 @@ class Rows {
   }
 
   Kind kind_;
-  std::vector<std::int64_t> axes_, leading_;
+  std::vector<std::int64_t> axes_;
 };
 
 Tensor weighted(const Tensor& t, const Tensor& weight) { return weight.defined() ? t * wide(weight) : t; }
@@ -79,7 +81,8 @@ Gradients composed_backward(const Norm& norm, const Tensor& dy, const Tensor& x,
   const Rows rows(norm, x);
   const Tensor wide_dy = wide(dy);
   return {narrow(rows.project(weighted(wide_dy, weight)) * rows.scale, x),
-          narrow(rows.over_rows(wide_dy * rows.xhat), weight.defined() ? weight : x), rows.over_rows(wide_dy)};
+          narrow(rows.sum_to_parameter(wide_dy * rows.xhat, weight), weight.defined() ? weight : x),
+          rows.sum_to_parameter(wide_dy, weight)};
 }
 
 SecondGradients double_backward(const Norm& norm, const Tensor& dy, const Tensor& x, const Tensor& weight,
@@ -91,7 +94,7 @@ SecondGradients double_backward(const Norm& norm, const Tensor& dy, const Tensor
     const Tensor a = wide(of.dx) * rows.scale;
     const Tensor g = weighted(wide_dy, weight), projected = rows.project(a);
     of_dy = weighted(projected, weight);
-    if (weight.defined()) of_weight = rows.over_rows(wide_dy * projected);
+    if (weight.defined()) of_weight = rows.sum_to_parameter(wide_dy * projected, weight);
     // dx = rstd (g - mean(g) - xhat mean(g xhat)). The derivative of <a, dx> by xhat, then by rstd.
     const Tensor along = rows.mean(g * rows.xhat);
     of_xhat = -rows.rstd * (a * along + g * rows.mean(a * rows.xhat));

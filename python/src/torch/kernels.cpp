@@ -2,6 +2,7 @@
 // errors become PyTorch's. Derivatives are in autograd.cpp.
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/rms_norm.h>
 #include <torch/library.h>
 
@@ -63,22 +64,23 @@ at::Tensor new_tensor(at::IntArrayRef sizes, at::ScalarType dtype,
   return at::Tensor(at::detail::empty_cpu(sizes, dtype, /*pin_memory=*/false, format));
 }
 
-// A result with the layout of PyTorch's: contiguous, except that RMS norm keeps channels-last. An empty RMS norm has
-// the strides of PyTorch's multiplications, so PyTorch computes it.
+bool is_given(const OptionalTensor& t) { return t.has_value() && t->defined(); }
+
+// True if weight has x's axes and may vary from row to row.
+bool varies_by_row(const OptionalTensor& weight, std::size_t axes) {
+  return is_given(weight) && static_cast<std::size_t>(weight->dim()) != axes;
+}
+
+// A result with the layout of PyTorch's: contiguous, except that RMS norm keeps channels-last, and that the layout of x
+// is kept if the weight varies from row to row, as in group norm. An empty RMS norm has the strides of PyTorch's
+// multiplications, so PyTorch computes it.
 at::Tensor result_like(Kind kind, const at::Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight) {
+  if (varies_by_row(weight, normalized_shape.size())) return at::empty_like(x);
   if (kind == Kind::rms && x.numel() == 0) {
     return at::rms_norm(x, C10_AS_INTARRAYREF_SLOW(normalized_shape), weight, /*eps=*/0.0);
   }
   const at::MemoryFormat format = kind == Kind::layer ? at::MemoryFormat::Contiguous : x.suggest_memory_format();
   return new_tensor(x.sizes(), x.scalar_type(), format);
-}
-
-// weight or bias. One that varies from row to row is refused: gradients would not have its shape.
-ConstTensor parameter_view(const char* name, const OptionalTensor& parameter, SymIntArrayRef normalized_shape) {
-  const bool given = parameter.has_value() && parameter->defined();
-  TORCH_CHECK(!given || parameter->dim() == static_cast<std::int64_t>(normalized_shape.size()), name, " has shape ",
-              parameter->sizes(), ", but normalized_shape is ", normalized_shape);
-  return view_of(name, parameter);
 }
 
 // The settings that all forward passes share. The result borrows the arguments' shapes.
@@ -87,9 +89,17 @@ Forward described(Kind kind, const at::Tensor& x, SymIntArrayRef normalized_shap
   Forward work{.kind = kind};
   work.x = view_of("x", x);
   work.normalized_shape = C10_AS_INTARRAYREF_SLOW(normalized_shape);
-  work.weight = parameter_view("weight", weight, normalized_shape);
-  work.bias = parameter_view("bias", bias, normalized_shape);
+  work.weight = view_of("weight", weight);
+  work.bias = view_of("bias", bias);
   work.eps = eps;
+  if (is_given(bias) && is_given(weight)) {  // the backward operators know weight's shape only
+    TORCH_CHECK(bias->sizes() == weight->sizes(), "bias has shape ", bias->sizes(),
+                ", but it should have weight's shape ", weight->sizes());
+  } else if (is_given(bias)) {
+    TORCH_CHECK(bias->sizes() == at::IntArrayRef(work.normalized_shape.data(), work.normalized_shape.size()),
+                "bias has shape ", bias->sizes(), ", but without a weight it should be normalized_shape ",
+                normalized_shape);
+  }
   return work;
 }
 
@@ -161,20 +171,18 @@ Gradients cpu_norm_backward(Kind kind, const Tensor& dy, const Tensor& x, SymInt
   if (output_mask[0]) work.dsum = view_of("dsum", dsum);  // only dx uses it
   const at::IntArrayRef shape = C10_AS_INTARRAYREF_SLOW(normalized_shape);
   work.normalized_shape = shape;
-  work.weight = parameter_view("weight", weight, normalized_shape);
+  work.weight = view_of("weight", weight);
   work.eps = eps;
   if (statistics.defined()) use_statistics(statistics, rows_of(x, shape.size()), work);
   Gradients made;
-  const auto make = [](bool wanted, at::IntArrayRef sizes, at::ScalarType dtype, Tensor& gradient,
-                       evenorm::Tensor& view) {
-    if (!wanted) return;
-    gradient = new_tensor(sizes, dtype);
-    view = result_view(gradient);
-  };
-  const bool has_weight = weight.has_value() && weight->defined();
-  make(output_mask[0], x.sizes(), x.scalar_type(), made.dx, work.dx);
-  make(output_mask[1], shape, has_weight ? weight->scalar_type() : x.scalar_type(), made.dweight, work.dweight);
-  make(output_mask[2], shape, bias_dtype.value_or(x.scalar_type()), made.dbias, work.dbias);
+  const bool keeps_layout = varies_by_row(weight, shape.size());
+  if (output_mask[0]) made.dx = keeps_layout ? at::empty_like(x) : new_tensor(x.sizes(), x.scalar_type());
+  const at::IntArrayRef sizes = is_given(weight) ? weight->sizes() : shape;
+  if (output_mask[1]) made.dweight = new_tensor(sizes, (is_given(weight) ? *weight : x).scalar_type());
+  if (output_mask[2]) made.dbias = new_tensor(sizes, bias_dtype.value_or(x.scalar_type()));
+  if (output_mask[0]) work.dx = result_view(made.dx);
+  if (output_mask[1]) work.dweight = result_view(made.dweight);
+  if (output_mask[2]) work.dbias = result_view(made.dbias);
   if (output_mask[0] || output_mask[1] || output_mask[2]) run_checked(work);
   return made;
 }

@@ -1,0 +1,144 @@
+"""Norms whose weight and bias vary from row to row: group norm, instance norm and adaptive layer norm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from . import _dtensors
+from ._functions import broadcasts_to, evenorms, has_overrides
+from ._modules import no_torchscript
+
+
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Group norm: torch.nn.functional.group_norm, more accurate.
+
+    Args:
+        input: a tensor (N, C, ...); float32, float64, bfloat16 or float16; any strides.
+        num_groups: how many groups of equally many channels there are; a divisor of C.
+        weight, bias: tensors (C) of input's type, or float32 with a 16-bit input. None: 1 and 0.
+        eps: added to the (biased) variance.
+
+    Returns:
+        A tensor of input's shape, type and memory order, with the bits of `layer_norm` for an input of shape
+        (N, num_groups, C / num_groups, ...).
+
+    PyTorch's own function handles all other arguments and raises its own errors.
+
+    >>> group_norm(torch.tensor([[1.0, 3.0, 4.0, 0.0]]), 2, eps=0.0)
+    tensor([[-1.,  1.,  1., -1.]])
+    """
+    y = _by_group(input, num_groups, weight, bias, eps)
+    return F.group_norm(input, num_groups, weight, bias, eps) if y is NotImplemented else y
+
+
+def _by_group(x: Any, groups: Any, weight: Any, bias: Any, eps: Any) -> Any:
+    """NotImplemented for what PyTorch's function should take: it also refuses a single element for each statistic."""
+    if not isinstance(x, Tensor) or _dtensors.is_dtensor(x) or has_overrides(x, weight, bias) or x.is_nested:
+        return NotImplemented
+    if x.dim() < 2 or not isinstance(groups, int) or groups < 1 or x.shape[1] % groups or x.numel() == groups:
+        return NotImplemented
+    split = x.unflatten(1, (groups, x.shape[1] // groups))
+    shape = (1, groups, split.shape[2], *[1] * (x.dim() - 2))
+    if any(p is not None and p.shape != x.shape[1:2] for p in (weight, bias)):
+        return NotImplemented
+    weight, bias = (None if p is None else p.reshape(shape) for p in (weight, bias))
+    if weight is None and not x.is_contiguous():
+        weight = x.new_ones(()).expand(shape)  # keeps the memory order
+    y = evenorms(False, split, split.shape[2:], weight, bias, eps)
+    return y if y is NotImplemented else y.flatten(1, 2)
+
+
+def ada_layer_norm(x: Tensor, scale: Tensor, shift: Tensor, eps: float = 1e-5) -> Tensor:
+    """Adaptive layer norm over the last axis: y = (x - mean) / sqrt(var + eps) * (1 + scale) + shift, in one pass.
+
+    Args:
+        x: a tensor (..., D) of the types of `layer_norm`.
+        scale, shift: tensors with as many axes as x, each as long as x's or 1, or of shape (D). With one scale for each
+            sample of x (N, T, D), scale has shape (N, 1, D). 1 + scale is rounded to float32, or to float64 with such an x.
+        eps: added to the (biased) variance.
+
+    Returns:
+        A tensor of x's shape and type.
+
+    Raises:
+        ValueError: scale or shift has another shape.
+
+    >>> x = torch.tensor([[[4.0, 2.0, 8.0]], [[4.0, 2.0, 8.0]]])
+    >>> ada_layer_norm(x, torch.tensor([[[0.0]], [[1.0]]]), torch.tensor([[[0.0]], [[0.5]]]))
+    tensor([[[-0.2673, -1.0690,  1.3363]],
+    <BLANKLINE>
+            [[-0.0345, -1.6381,  3.1726]]])
+    """
+    for name, given in (("scale", scale), ("shift", shift)):
+        if not broadcasts_to(given.shape, x.shape) and given.shape != x.shape[-1:]:
+            raise ValueError(
+                f"{name} has shape {tuple(given.shape)}, but it should have x's axes {tuple(x.shape)}, each as long as "
+                "x's or 1, or the last one alone"
+            )
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    y = evenorms(False, x, x.shape[-1:], scale.to(wide) + 1, shift.to(wide), eps)
+    if y is not NotImplemented:
+        return y  # type: ignore[no-any-return]
+    return F.layer_norm(x, x.shape[-1:], eps=eps) * (1 + scale) + shift
+
+
+class GroupNorm(torch.nn.GroupNorm):
+    """A torch.nn.GroupNorm whose forward and backward passes are evenorm's. See `group_norm`.
+
+    Checkpoints of torch.nn.GroupNorm load into this class and vice versa.
+
+    >>> GroupNorm(2, 4, eps=0.0)(torch.tensor([[1.0, 3.0, 4.0, 0.0]]))
+    tensor([[-1.,  1.,  1., -1.]], grad_fn=<ViewBackward0>)
+    """
+
+    __prepare_scriptable__ = no_torchscript
+
+    def forward(self, input: Tensor) -> Tensor:
+        return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+
+class _InstanceNorm(torch.nn.modules.instancenorm._InstanceNorm):
+    __prepare_scriptable__ = no_torchscript
+
+    def _apply_instance_norm(self, input: Tensor) -> Tensor:
+        if not self.track_running_stats and input[:1, :1].numel() != 1:
+            y = _by_group(input, input.shape[1], self.weight, self.bias, self.eps)
+            if y is not NotImplemented:
+                return y  # type: ignore[no-any-return]
+        return super()._apply_instance_norm(input)  # type: ignore[no-any-return]
+
+
+class InstanceNorm1d(_InstanceNorm, torch.nn.InstanceNorm1d):
+    """A torch.nn.InstanceNorm1d whose passes are evenorm's, and PyTorch's with track_running_stats.
+
+    >>> InstanceNorm1d(2, eps=0.0)(torch.tensor([[[1.0, 3.0], [4.0, 0.0]]]))
+    tensor([[[-1.,  1.],
+             [ 1., -1.]]])
+    """
+
+
+class InstanceNorm2d(_InstanceNorm, torch.nn.InstanceNorm2d):
+    """A torch.nn.InstanceNorm2d whose passes are evenorm's, and PyTorch's with track_running_stats.
+
+    >>> InstanceNorm2d(2, eps=0.0)(torch.tensor([[[[1.0, 3.0]], [[4.0, 0.0]]]]))
+    tensor([[[[-1.,  1.]],
+    <BLANKLINE>
+             [[ 1., -1.]]]])
+    """
+
+
+class InstanceNorm3d(_InstanceNorm, torch.nn.InstanceNorm3d):
+    """A torch.nn.InstanceNorm3d whose passes are evenorm's, and PyTorch's with track_running_stats.
+
+    >>> InstanceNorm3d(2, eps=0.0)(torch.tensor([[[[[1.0, 3.0]]], [[[4.0, 0.0]]]]]))
+    tensor([[[[[-1.,  1.]]],
+    <BLANKLINE>
+    <BLANKLINE>
+             [[[ 1., -1.]]]]])
+    """
