@@ -66,12 +66,9 @@ def _rules(operator: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) 
     for axis in range(axes - len(given["normalized_shape"])):
         rows = _ShardingPlaceholder(axis)
         varies = "weight" in tensors and len(tensors["weight"].shape) == axes and tensors["weight"].shape[axis] != 1
-        of_parameters = rows if varies else Partial("sum")
-        results: list[Any] = [
-            of_parameters if name in ("dweight", "dbias") else rows for name in _RESULTS[operator._opname]
-        ]
+        parameters, sums = (rows, rows) if varies else (Replicate(), Partial("sum"))
+        results: list[Any] = [sums if name in ("dweight", "dbias") else rows for name in _RESULTS[operator._opname]]
         if not given.get("output_mask", (True,))[0]:
             results[0] = Replicate()  # dx was not requested and is empty
-        is_whole = {"weight": not varies, "bias": not varies}
-        rules.append([*results, *(Replicate() if is_whole.get(name) else rows for name in tensors)])
+        rules.append([*results, *(parameters if name in ("weight", "bias") else rows for name in tensors)])
     return rules

@@ -31,7 +31,7 @@ def _one_type(norm: Callable[..., Tensor], x: Tensor, shape: Sizes, given: list[
     for parameter in given:
         wide = wide if parameter is None else torch.promote_types(wide, parameter.dtype)
     weight, bias = (None if p is None else p.to(wide) for p in given)
-    if weight is None or not varies_by_row(weight, shape):
+    if not varies_by_row(weight, shape):
         return norm(x.to(wide), shape, weight, bias, eps).to(x.dtype)
     y = norm(x.to(wide), shape, None, None, eps) * weight
     return torch.ops.aten.copy.default(torch.empty_like(x), y if bias is None else y + bias)
@@ -51,9 +51,8 @@ def _pytorchs_rms_norm(x, normalized_shape, weight, bias, eps):
 @register_decomposition(operators.rms_norm.default)
 def _rms_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     y = _one_type(_pytorchs_rms_norm, x, normalized_shape, [weight, bias], eps)
-    if varies_by_row(weight, normalized_shape):
-        return y
-    return y.contiguous(memory_format=suggest_memory_format(x))
+    kept = varies_by_row(weight, normalized_shape)
+    return y if kept else y.contiguous(memory_format=suggest_memory_format(x))
 
 
 @register_decomposition(operators.add_layer_norm.default)

@@ -1,6 +1,7 @@
 """Allocates the operators' results, for real and for fake tensors: shapes, types and layouts."""
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,7 @@ def contiguous_like(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def varies_by_row(weight: Tensor | None, normalized_shape: Sequence[int]) -> bool:
+def varies_by_row(weight: Tensor | None, normalized_shape: Sequence[int]) -> TypeGuard[Tensor]:
     """True if weight has x's axes. Results then keep the layout of x, as in group norm."""
     return weight is not None and weight.dim() != len(normalized_shape)
 
@@ -57,10 +58,11 @@ def gradients(
     mask: Sequence[bool],
 ) -> tuple[Tensor, ...]:
     """Gradients of x, weight and bias. Those not requested are empty."""
-    dtypes = (x.dtype, x.dtype if weight is None else weight.dtype, bias_dtype or x.dtype)
-    of_parameters = normalized_shape if weight is None else weight.shape
-    dx, dweight, dbias = (
+    like_x = norm_like(False, x, normalized_shape, weight) if mask[0] else x.new_empty(0)
+    dtypes = (x.dtype if weight is None else weight.dtype, bias_dtype or x.dtype)
+    shape = normalized_shape if weight is None else weight.shape
+    of_parameters = (
         x.new_empty(shape, dtype=dtype) if wanted else x.new_empty(0)
-        for shape, dtype, wanted in zip((x.shape, of_parameters, of_parameters), dtypes, mask, strict=True)
+        for dtype, wanted in zip(dtypes, mask[1:], strict=True)
     )
-    return torch.empty_like(x) if mask[0] and varies_by_row(weight, normalized_shape) else dx, dweight, dbias
+    return like_x, *of_parameters

@@ -100,8 +100,7 @@ struct NormBackward final : NormNode {
 
   // dx needs the weight. Its type and shape, which are dweight's, are needed if they are not x's and normalized_shape.
   void save_weight(const OptionalTensor& w, const Tensor& normalised, bool wants_dx) {
-    const bool is_given = w.has_value() && w->defined();
-    const bool differs = is_given && (w->scalar_type() != normalised.scalar_type() || w->sym_sizes() != shape);
+    const bool differs = is_given(w) && (w->scalar_type() != normalised.scalar_type() || w->sym_sizes() != shape);
     if (wants_dx || differs) weight = ad::SavedVariable(w, /*is_output=*/false);
   }
 
@@ -213,7 +212,7 @@ NodePointer<N> node_towards(Kind kind, SymIntArrayRef shape, double eps, const T
 }
 
 std::optional<at::ScalarType> dtype_of(const OptionalTensor& t) {
-  return t.has_value() && t->defined() ? std::optional(t->scalar_type()) : std::nullopt;
+  return is_given(t) ? std::optional(t->scalar_type()) : std::nullopt;
 }
 
 // Where to write the statistics, or null if they are not kept. The last edge, to bias, does not need them.
@@ -319,7 +318,7 @@ ThreeTensors norm_backward(c10::DispatchKeySet keys, const Tensor& dy, const Ten
   if (has_tangent(dy, x, weight, dsum)) {
     const Norm settings = {kind, shape.size(), eps};
     Gradients composed = composed_backward(settings, dy, x, weight.value_or(Tensor()));
-    if (dsum.has_value() && dsum->defined()) composed.dx = composed.dx + dsum->to(composed.dx.scalar_type());
+    if (is_given(dsum)) composed.dx = composed.dx + dsum->to(composed.dx.scalar_type());
     if (mask[0]) set_tangent(result.dx, toNonOptFwGrad(composed.dx));
     if (mask[1]) set_tangent(result.dweight, toNonOptFwGrad(composed.dweight));
     if (mask[2]) set_tangent(result.dbias, toNonOptFwGrad(composed.dbias.to(result.dbias.scalar_type())));

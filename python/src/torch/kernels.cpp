@@ -32,7 +32,7 @@ ConstTensor view_of(const char* argument, const Tensor& t) {
   return {data, dtype_of_tensor(argument, t), t.sizes(), t.strides()};
 }
 ConstTensor view_of(const char* argument, const OptionalTensor& t) {
-  return t.has_value() && t->defined() ? view_of(argument, *t) : ConstTensor{};
+  return is_given(t) ? view_of(argument, *t) : ConstTensor{};
 }
 evenorm::Tensor result_view(const at::Tensor& t) {
   static char nothing = 0;
@@ -64,8 +64,6 @@ at::Tensor new_tensor(at::IntArrayRef sizes, at::ScalarType dtype,
   return at::Tensor(at::detail::empty_cpu(sizes, dtype, /*pin_memory=*/false, format));
 }
 
-bool is_given(const OptionalTensor& t) { return t.has_value() && t->defined(); }
-
 // True if weight has x's axes and may vary from row to row.
 bool varies_by_row(const OptionalTensor& weight, std::size_t axes) {
   return is_given(weight) && static_cast<std::size_t>(weight->dim()) != axes;
@@ -83,23 +81,24 @@ at::Tensor result_like(Kind kind, const at::Tensor& x, SymIntArrayRef normalized
   return new_tensor(x.sizes(), x.scalar_type(), format);
 }
 
+// The shape of the bias and of the parameters' gradients: the backward operators know no other.
+at::IntArrayRef parameter_shape(const OptionalTensor& weight, at::IntArrayRef normalized_shape) {
+  return is_given(weight) ? weight->sizes() : normalized_shape;
+}
+
 // The settings that all forward passes share. The result borrows the arguments' shapes.
 Forward described(Kind kind, const at::Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
                   const OptionalTensor& bias, double eps) {
   Forward work{.kind = kind};
   work.x = view_of("x", x);
-  work.normalized_shape = C10_AS_INTARRAYREF_SLOW(normalized_shape);
+  const at::IntArrayRef shape = C10_AS_INTARRAYREF_SLOW(normalized_shape);
+  work.normalized_shape = shape;
   work.weight = view_of("weight", weight);
   work.bias = view_of("bias", bias);
   work.eps = eps;
-  if (is_given(bias) && is_given(weight)) {  // the backward operators know weight's shape only
-    TORCH_CHECK(bias->sizes() == weight->sizes(), "bias has shape ", bias->sizes(),
-                ", but it should have weight's shape ", weight->sizes());
-  } else if (is_given(bias)) {
-    TORCH_CHECK(bias->sizes() == at::IntArrayRef(work.normalized_shape.data(), work.normalized_shape.size()),
-                "bias has shape ", bias->sizes(), ", but without a weight it should be normalized_shape ",
-                normalized_shape);
-  }
+  const at::IntArrayRef expected = parameter_shape(weight, shape);
+  TORCH_CHECK(!is_given(bias) || bias->sizes() == expected, "bias has shape ", bias->sizes(), ", but it should have ",
+              is_given(weight) ? "weight's shape " : "normalized_shape, without a weight: ", expected);
   return work;
 }
 
@@ -177,9 +176,9 @@ Gradients cpu_norm_backward(Kind kind, const Tensor& dy, const Tensor& x, SymInt
   Gradients made;
   const bool keeps_layout = varies_by_row(weight, shape.size());
   if (output_mask[0]) made.dx = keeps_layout ? at::empty_like(x) : new_tensor(x.sizes(), x.scalar_type());
-  const at::IntArrayRef sizes = is_given(weight) ? weight->sizes() : shape;
-  if (output_mask[1]) made.dweight = new_tensor(sizes, (is_given(weight) ? *weight : x).scalar_type());
-  if (output_mask[2]) made.dbias = new_tensor(sizes, bias_dtype.value_or(x.scalar_type()));
+  const at::IntArrayRef of_parameters = parameter_shape(weight, shape);
+  if (output_mask[1]) made.dweight = new_tensor(of_parameters, (is_given(weight) ? *weight : x).scalar_type());
+  if (output_mask[2]) made.dbias = new_tensor(of_parameters, bias_dtype.value_or(x.scalar_type()));
   if (output_mask[0]) work.dx = result_view(made.dx);
   if (output_mask[1]) work.dweight = result_view(made.dweight);
   if (output_mask[2]) work.dbias = result_view(made.dbias);

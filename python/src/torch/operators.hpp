@@ -17,6 +17,7 @@ using at::Tensor;
 using c10::SymInt;
 using c10::SymIntArrayRef;
 using OptionalTensor = std::optional<Tensor>;
+inline bool is_given(const OptionalTensor& t) { return t.has_value() && t->defined(); }
 using TwoTensors = std::tuple<Tensor, Tensor>;
 using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
 

@@ -49,9 +49,7 @@ inline constexpr std::int64_t kLeastKept = 4096, kLeastRowKept = 128;
 // Statistics of f64 arithmetic are useless to the backward pass and to other arithmetic, so they are not kept.
 inline bool keeps_statistics(const Tensor& x, SymIntArrayRef shape, const OptionalTensor& weight,
                              const OptionalTensor& bias) {
-  const auto is_f64 = [](const OptionalTensor& t) {
-    return t.has_value() && t->defined() && t->scalar_type() == at::kDouble;
-  };
+  const auto is_f64 = [](const OptionalTensor& t) { return is_given(t) && t->scalar_type() == at::kDouble; };
   const std::int64_t row = c10::multiply_integers(C10_AS_INTARRAYREF_SLOW(shape)) * x.element_size();
   return x.numel() >= kLeastKept && row >= kLeastRowKept && !is_f64(x) && !is_f64(weight) && !is_f64(bias);
 }
