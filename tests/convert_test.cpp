@@ -171,7 +171,7 @@ Bytes stored_by_map(Target target, const std::vector<std::uint32_t>& words) {
   scalars.offset[0] = scalars.rstd[0] = -0.0f;
   std::vector<T> y(n);
   internal::kernels_of(target).of<T>().normalise_rows(
-      {{x.data(), 0}, {y.data(), 0}, 1, n, gamma.data(), beta.data(), &scalars, 0, false});
+      {{x.data(), 0}, {y.data(), 0}, 1, n, {gamma.data(), beta.data()}, &scalars, 0, false});
   return bytes_of(y);
 }
 
@@ -208,7 +208,7 @@ TEST(Convert_Widening, OfXIsExactForAll16BitNumbers) {
   scalars.rstd[0] = 1;
   for (const Target target : runnable_targets()) {
     internal::kernels_of(target).of<bfloat16>().normalise_rows(
-        {{x.data(), 0}, {y.data(), 0}, 1, n, gamma.data(), beta.data(), &scalars, 0, false});
+        {{x.data(), 0}, {y.data(), 0}, 1, n, {gamma.data(), beta.data()}, &scalars, 0, false});
     EXPECT_EQ(std::memcmp(y.data(), finite.data(), n * sizeof(bfloat16)), 0) << internal::name(target);
   }
 }

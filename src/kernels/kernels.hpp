@@ -102,6 +102,19 @@ struct EvenRows {
   std::ptrdiff_t step = 0;
 };
 
+// gamma and beta of some columns. mask: all ones, or 0 if all columns have one gamma and one beta; memory then has
+// kStep of each.
+template <class A>
+struct Affine {
+  const A* gamma_at(std::size_t col) const { return gamma + (col & mask); }
+  const A* beta_at(std::size_t col) const { return beta + (col & mask); }
+  Affine from(std::size_t col) const { return {gamma_at(col), beta_at(col), mask}; }
+
+  const A* gamma;
+  const A* beta;
+  std::size_t mask = ~std::size_t{0};
+};
+
 // Rows to be normalised, each of n columns, with the scalars of `scalars` from `first` on. copy: where x is copied to;
 // nowhere if its first is null. Each column is copied before y is written, because y may overwrite x.
 template <class T>
@@ -109,8 +122,7 @@ struct NormaliseRows {
   EvenRows<const T> x;
   EvenRows<T> y;
   std::size_t rows, n;
-  const Arithmetic<T>* gamma;
-  const Arithmetic<T>* beta;
+  Affine<Arithmetic<T>> affine;
   const NormScalarsOfRows<Arithmetic<T>>* scalars;
   std::size_t first;
   bool stream;  // non-temporal stores of y, if it is aligned

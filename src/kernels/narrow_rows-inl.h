@@ -87,7 +87,7 @@ class NarrowPipeline {
   template <bool kHasCentre, bool kStream, size_t kColumns>
   HWY_NOINLINE void Stage(size_t stage) {
     const size_t n = kColumns != 0 ? kColumns : rows_.n, beside = n / kBesideStep * kBesideStep, ahead = rows_.ahead;
-    const A *gamma = rows_.gamma, *beta = rows_.beta;
+    const Affine<A> affine{rows_.gamma, rows_.beta};
     const NormScalarsOfRows<A>& scalars_of_rows = group(stage).scalars;
     const auto x_step = static_cast<uintptr_t>(rows_.x.step), y_step = static_cast<uintptr_t>(rows_.y.step);
     auto x_at = reinterpret_cast<uintptr_t>(rows_.x.at(stage * kMaxGroup));
@@ -101,10 +101,10 @@ class NarrowPipeline {
       sums.Begin(later_x, n);
       const NormScalars<A> scalars = scalars_of_rows.of(row);
       const auto nothing = [](size_t) {};
-      NormaliseBesideSums<kHasCentre, kCentred, kStream, kColumns>(scalars, x, gamma, beta, beside, y, later_x, nothing,
+      NormaliseBesideSums<kHasCentre, kCentred, kStream, kColumns>(scalars, x, affine, beside, y, later_x, nothing,
                                                                    sums);
       if (kColumns == 0 && beside != n) {
-        SumAndNormaliseRest<kCentred>(later_x, sums, scalars, x, gamma, beta, beside, n, y);
+        SumAndNormaliseRest<kCentred>(later_x, sums, scalars, x, affine, beside, n, y);
       }
       lanes_.Set(row, sums.Fold());
       if (row == 1) second_pass_ = FinishNarrowStatistics<kCentred>(group(stage + 1), columns_, rows_.eps);

@@ -49,41 +49,42 @@ HWY_INLINE bool AnyCentre(const NormScalarsOfRows<A>& scalars, size_t rows) {
 inline constexpr size_t kNormaliseStep = 2 * hn::MaxLanes(DF32());
 
 template <bool kCentred, bool kStream, class A, class T>
-HWY_INLINE void NormaliseColumnsSo(const NormScalars<A>& scalars, const T* x, const A* gamma, const A* beta,
+HWY_INLINE void NormaliseColumnsSo(const NormScalars<A>& scalars, const T* x, const Affine<A> affine,
                                    size_t from, size_t to, T* y) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d);
   const NormaliseVectors<kCentred, hn::ScalableTag<A>> normalise(d, scalars);
 #pragma GCC unroll 1
   for (size_t i = from; i < to; i += 2 * kN) {
-    normalise.template NormalisePair<kStream>(d, x + i, LoadPair(d, gamma + i), LoadPair(d, beta + i), y + i);
+    normalise.template NormalisePair<kStream>(d, x + i, LoadPair(d, affine.gamma_at(i)), LoadPair(d, affine.beta_at(i)),
+                                              y + i);
   }
 }
 
 // Rows without a centre have a loop of their own where that is faster.
 template <class A, class T>
-HWY_INLINE void NormaliseColumns(bool stream, const NormScalars<A>& scalars, const T* x, const A* gamma, const A* beta,
+HWY_INLINE void NormaliseColumns(bool stream, const NormScalars<A>& scalars, const T* x, const Affine<A> affine,
                                  size_t from, size_t to, T* y) {
   const bool centred = !HWY_NATIVE_FMA || scalars.centre != 0;
   if (centred) {
-    stream ? NormaliseColumnsSo<true, true>(scalars, x, gamma, beta, from, to, y)
-           : NormaliseColumnsSo<true, false>(scalars, x, gamma, beta, from, to, y);
+    stream ? NormaliseColumnsSo<true, true>(scalars, x, affine, from, to, y)
+           : NormaliseColumnsSo<true, false>(scalars, x, affine, from, to, y);
   } else {
-    stream ? NormaliseColumnsSo<false, true>(scalars, x, gamma, beta, from, to, y)
-           : NormaliseColumnsSo<false, false>(scalars, x, gamma, beta, from, to, y);
+    stream ? NormaliseColumnsSo<false, true>(scalars, x, affine, from, to, y)
+           : NormaliseColumnsSo<false, false>(scalars, x, affine, from, to, y);
   }
 }
 
 // The last columns of an n-column block, fewer than kNormaliseStep, from a multiple of kNormaliseStep on.
 template <class A, class T>
-HWY_INLINE void NormaliseTail(const NormScalars<A>& scalars, const T* x, const A* gamma, const A* beta, size_t n,
+HWY_INLINE void NormaliseTail(const NormScalars<A>& scalars, const T* x, const Affine<A> affine, size_t n,
                               T* y) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d);
   const NormaliseVectors<true, hn::ScalableTag<A>> normalise(d, scalars);
   size_t i = n / kNormaliseStep * kNormaliseStep;
   for (; i + kN <= n; i += kN) {
-    StoreArithmetic(normalise(d, LoadArithmetic(d, x + i), hn::LoadU(d, gamma + i), hn::LoadU(d, beta + i)), d, y + i);
+    StoreArithmetic(normalise(d, LoadArithmetic(d, x + i), hn::LoadU(d, affine.gamma_at(i)), hn::LoadU(d, affine.beta_at(i))), d, y + i);
   }
   if (i == n) return;
   const size_t rest = n - i;
@@ -91,18 +92,18 @@ HWY_INLINE void NormaliseTail(const NormScalars<A>& scalars, const T* x, const A
   T y_tail[kN];
   A gamma_tail[kN] = {}, beta_tail[kN] = {};
   std::memcpy(x_tail, x + i, rest * sizeof(T));
-  std::memcpy(gamma_tail, gamma + i, rest * sizeof(A));
-  std::memcpy(beta_tail, beta + i, rest * sizeof(A));
+  std::memcpy(gamma_tail, affine.gamma_at(i), rest * sizeof(A));
+  std::memcpy(beta_tail, affine.beta_at(i), rest * sizeof(A));
   StoreArithmetic(normalise(d, LoadArithmetic(d, x_tail), hn::LoadU(d, gamma_tail), hn::LoadU(d, beta_tail)), d,
                   y_tail);
   std::memcpy(y + i, y_tail, rest * sizeof(T));
 }
 
 template <class A, class T>
-HWY_INLINE void NormaliseWhole(bool stream, const NormScalars<A>& scalars, const T* x, const A* gamma, const A* beta,
+HWY_INLINE void NormaliseWhole(bool stream, const NormScalars<A>& scalars, const T* x, const Affine<A> affine,
                                size_t n, T* y) {
-  NormaliseColumns(stream, scalars, x, gamma, beta, 0, n / kNormaliseStep * kNormaliseStep, y);
-  NormaliseTail(scalars, x, gamma, beta, n, y);
+  NormaliseColumns(stream, scalars, x, affine, 0, n / kNormaliseStep * kNormaliseStep, y);
+  NormaliseTail(scalars, x, affine, n, y);
 }
 
 // Copies n columns of row i.
@@ -120,7 +121,7 @@ EVENORM_INLINE_LOOP void NormaliseRow(const NormaliseRows<T>& current, size_t i,
   if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, from, current.n - from);
   T* y = current.y.at(i) + from;
   NormaliseWhole(current.stream && IsAlignedToVector(y), current.scalars->of(current.first + i), current.x.at(i) + from,
-                 current.gamma + from, current.beta + from, current.n - from, y);
+                 current.affine.from(from), current.n - from, y);
 }
 
 template <class T>
@@ -134,36 +135,37 @@ inline constexpr bool kNormalisesBesideSums = HWY_NATIVE_FMA && hn::MaxLanes(DF6
 // Normalises n columns of one row and sums as many of another, alternately, a few columns at a time. kColumns, before:
 // see LaneSums::AddBeside(). kStream: with non-temporal stores; y must be aligned to a whole vector.
 template <bool kHasCentre, bool kCentred, bool kStream, size_t kColumns, class A, class T, class Before>
-HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, const A* gamma, const A* beta, size_t n,
+HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A> affine, size_t n,
                                     T* y, const T* next_x, const Before& before, SumsAboutZero<T, kCentred>& sums) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d), kBeside = SumsAboutZero<T, kCentred>::kBeside;
   static_assert(kBeside % (2 * kN) == 0);
   const NormaliseVectors<kHasCentre, decltype(d)> normalise(d, scalars);
   sums.template AddBeside<kColumns>(next_x, n, AboutZero<kCentred, A>(), before, [&](size_t c) HWY_ATTR {
+    const A *gamma = affine.gamma_at(c), *beta = affine.beta_at(c);
     for (size_t i = 0; i < kBeside; i += 2 * kN) {
       const size_t at = c + i;
-      normalise.template NormalisePair<kStream>(d, x + at, LoadPair(d, gamma + at), LoadPair(d, beta + at), y + at);
+      normalise.template NormalisePair<kStream>(d, x + at, LoadPair(d, gamma + i), LoadPair(d, beta + i), y + at);
     }
   });
 }
 // The same in steps, with a centre or without.
 template <bool kCentred, class A, class T, class Before>
-HWY_INLINE void NormaliseStepsBesideSums(const NormScalars<A>& scalars, const T* x, const A* gamma, const A* beta,
+HWY_INLINE void NormaliseStepsBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A> affine,
                                          size_t n, T* y, const T* next_x, const Before& before,
                                          SumsAboutZero<T, kCentred>& sums) {
   constexpr size_t kSteps = SumsAboutZero<T, kCentred>::kSteps;
   scalars.centre != 0
-      ? NormaliseBesideSums<true, kCentred, false, kSteps>(scalars, x, gamma, beta, n, y, next_x, before, sums)
-      : NormaliseBesideSums<false, kCentred, false, kSteps>(scalars, x, gamma, beta, n, y, next_x, before, sums);
+      ? NormaliseBesideSums<true, kCentred, false, kSteps>(scalars, x, affine, n, y, next_x, before, sums)
+      : NormaliseBesideSums<false, kCentred, false, kSteps>(scalars, x, affine, n, y, next_x, before, sums);
 }
 
 // The remaining columns of two rows of n columns, from column `from` on: sums of the one, normalises the other.
 template <bool kCentred, class A, class T>
 HWY_INLINE void SumAndNormaliseRest(const T* next_x, SumsAboutZero<T, kCentred>& sums, const NormScalars<A>& scalars,
-                                    const T* x, const A* gamma, const A* beta, size_t from, size_t n, T* y) {
+                                    const T* x, const Affine<A> affine, size_t from, size_t n, T* y) {
   AddAboutZero<T, kCentred>(next_x + from, n - from, sums);
-  NormaliseWhole(false, scalars, x + from, gamma + from, beta + from, n - from, y + from);
+  NormaliseWhole(false, scalars, x + from, affine.from(from), n - from, y + from);
 }
 
 // Row i of `current` and row i of `next`, which have equally many columns, in steps. The first `normalised` columns of
@@ -180,7 +182,7 @@ HWY_INLINE void NormaliseAndSumInSteps(const NormaliseRows<T>& current, const Su
   for (size_t c = 0; c < normalised; c += kStep) {
     if (HWY_UNLIKELY(hooks.before_normalise != nullptr)) hooks.before_normalise(hooks.context, c, kStep);
     if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, c, kStep);
-    NormaliseColumns(stream, scalars, current.x.at(i), current.gamma, current.beta, c, c + kStep, current.y.at(i));
+    NormaliseColumns(stream, scalars, current.x.at(i), current.affine, c, c + kStep, current.y.at(i));
     prepare(c, kStep);
     if (c == 0) sums.Begin(next.x.at(i), next.n);
     sums.Add(next.x.at(i), c, c + kStep, AboutZero<kCentred, Arithmetic<T>>());
@@ -211,7 +213,7 @@ EVENORM_INLINE_LOOP SumsAboutZero<T, kCentred> NormaliseAndSumRow(const Normalis
       const auto prefetch = [&](size_t c) HWY_ATTR {
         if (ahead != 0) PrefetchBehind(next_x + c, kStep * sizeof(T), ahead);
       };
-      NormaliseStepsBesideSums<kCentred>(scalars, x, current.gamma, current.beta, normalised, y, next_x, prefetch,
+      NormaliseStepsBesideSums<kCentred>(scalars, x, current.affine, normalised, y, next_x, prefetch,
                                          sums);
       if (!made) PrepareColumns(next, i, normalised, next.n - normalised);
     } else {

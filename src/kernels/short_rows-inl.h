@@ -18,13 +18,13 @@ HWY_NOINLINE void NormaliseNarrowRowsSo(const NormaliseRows<T>& current) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d);
   const size_t rows = current.rows, whole = current.n / kNormaliseStep * kNormaliseStep;
-  const A *gamma = current.gamma, *beta = current.beta;
+  const Affine<A> affine = current.affine;
   const auto x_step = static_cast<uintptr_t>(current.x.step), y_step = static_cast<uintptr_t>(current.y.step);
   const NormScalarsOfRows<A>& scalars = *current.scalars;
   const A *centre = scalars.centre + current.first, *offset = scalars.offset + current.first,
           *rstd = scalars.rstd + current.first;
   for (size_t i = 0; i < whole; i += 2 * kN) {
-    const auto gammas = LoadPair(d, gamma + i), betas = LoadPair(d, beta + i);
+    const auto gammas = LoadPair(d, affine.gamma_at(i)), betas = LoadPair(d, affine.beta_at(i));
     auto x = reinterpret_cast<uintptr_t>(current.x.first + i), y = reinterpret_cast<uintptr_t>(current.y.first + i);
 #pragma GCC unroll 2
     for (size_t row = 0; row < rows; ++row, x += x_step, y += y_step) {
@@ -34,7 +34,7 @@ HWY_NOINLINE void NormaliseNarrowRowsSo(const NormaliseRows<T>& current) {
   }
   if (current.n % kNormaliseStep == 0) return;
   for (size_t row = 0; row < rows; ++row) {
-    NormaliseTail(scalars.of(current.first + row), current.x.at(row), gamma, beta, current.n, current.y.at(row));
+    NormaliseTail(scalars.of(current.first + row), current.x.at(row), affine, current.n, current.y.at(row));
   }
 }
 // current.first must be 0.
@@ -98,9 +98,10 @@ HWY_NOINLINE size_t PipelineOfFewRows(const ShortRows<T>& rows, size_t stage, bo
       SumsAboutZero<T, kCentred> sums;
       sums.Begin(later_x, n);
       const NormScalars<Arithmetic<T>> scalars = scalars_of_rows.of(r);
-      NormaliseStepsBesideSums<kCentred>(scalars, x, rows.gamma, rows.beta, normalised, y, later_x, before, sums);
+      const Affine<Arithmetic<T>> affine{rows.gamma, rows.beta};
+      NormaliseStepsBesideSums<kCentred>(scalars, x, affine, normalised, y, later_x, before, sums);
       if (normalised != n) {
-        SumAndNormaliseRest<kCentred>(later_x, sums, scalars, x, rows.gamma, rows.beta, normalised, n, y);
+        SumAndNormaliseRest<kCentred>(later_x, sums, scalars, x, affine, normalised, n, y);
       }
       const BlockSums joined = sums.Join();
       later.set(r, joined.s, joined.q);
@@ -139,7 +140,7 @@ size_t PipelineOfShortRows(const ShortRows<T>& rows, size_t stage) {
     const EvenRows<const T> x{rows.x.at(stage * group), rows.x.step};
     const EvenRows<T> y{rows.y_of(stage), rows.y.step};
     const NormaliseRows<T> current{
-        x, y, rows_of(stage), rows.n, rows.gamma, rows.beta, &group_of(stage)->scalars, 0, rows.stream, {}, false};
+        x, y, rows_of(stage), rows.n, {rows.gamma, rows.beta}, &group_of(stage)->scalars, 0, rows.stream, {}, false};
     const auto& terms = rows.terms;
     const TermRows<T> later_terms{{terms.x.at(later_row), terms.x.step},
                                   {terms.r.first == nullptr ? nullptr : terms.r.at(later_row), terms.r.step},

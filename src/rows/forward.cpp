@@ -197,13 +197,12 @@ std::size_t ForwardRows<T>::run_pipeline(const ShortRows<T>& rows, std::size_t f
 template <class T>
 void ForwardRows<T>::normalise_short_rows(const Group& g, std::size_t row, std::size_t rows, Group& later,
                                           std::size_t later_row, std::size_t later_rows) {
-  const A* gamma = gamma_.block(0, p_.cols);
-  const A* beta = beta_.block(0, p_.cols);
+  const Affine<A> affine = affine_of(0, p_.cols);
   const bool out_of_range = g.any_flag(rows);
   const std::size_t fused = p_.cols > kStep && !out_of_range ? later_rows : 0;
   for (std::size_t i = 0, n; i < fused; i += n) {
     n = std::min(summed_at_once(later_row + i, fused - i), normalised_at_once(row + i, fused - i));
-    const Blocks b = blocks_of_rows(row + i, n, 0, p_.cols, gamma, beta, g.scalars, i);
+    const Blocks b = blocks_of_rows(row + i, n, 0, p_.cols, affine, g.scalars, i);
     const T* x = sum_source_.begin(later_row + i, 0, p_.cols);
     const TermRows<T> terms = sum_source_.terms(later_row + i, 0);
     normalise(
@@ -215,7 +214,7 @@ void ForwardRows<T>::normalise_short_rows(const Group& g, std::size_t row, std::
     if (out_of_range && g.flag[i] != 0) {
       run_out_of_range(row + i);
     } else {
-      normalise(blocks_of_rows(row + i, n, 0, p_.cols, gamma, beta, g.scalars, i));
+      normalise(blocks_of_rows(row + i, n, 0, p_.cols, affine, g.scalars, i));
     }
   }
 }
@@ -255,17 +254,24 @@ void ForwardRows<T>::store_statistics(const Group& g, std::size_t at, std::size_
   }
 }
 
+// gamma and beta of a block. If its columns share one element of each, these fill only as much as a kernel reads.
+template <class T>
+Affine<Arithmetic<T>> ForwardRows<T>::affine_of(std::size_t first, std::size_t n) {
+  const bool constant = n > kStep && gamma_.is_constant(first, n) && beta_.is_constant(first, n);
+  const std::size_t filled = constant ? kStep : n;
+  return {gamma_.block(first, filled), beta_.block(first, filled), constant ? 0 : ~std::size_t{0}};
+}
+
 template <class T>
 typename ForwardRows<T>::Blocks ForwardRows<T>::block_of_row(std::size_t row, std::size_t block,
                                                              const NormScalarsOfRows<A>& scalars, std::size_t at) {
   const std::size_t first = block * kBlock, n = block_cols(p_.cols, block);
-  const A* gamma = gamma_.block(first, n);
-  return blocks_of_rows(row, 1, first, n, gamma, beta_.block(first, n), scalars, at);
+  return blocks_of_rows(row, 1, first, n, affine_of(first, n), scalars, at);
 }
 // Arguments are constructed in place. A copy would wait until what was just stored in smaller parts is in the cache.
 template <class T>
 typename ForwardRows<T>::Blocks ForwardRows<T>::blocks_of_rows(std::size_t row, std::size_t rows, std::size_t first,
-                                                               std::size_t n, const A* gamma, const A* beta,
+                                                               std::size_t n, const Affine<A>& affine,
                                                                const NormScalarsOfRows<A>& scalars, std::size_t at) {
   const T* x = normalise_source_.block(row, first, n);
   T* y = sink_.block(row, first, n);
@@ -278,8 +284,7 @@ typename ForwardRows<T>::Blocks ForwardRows<T>::blocks_of_rows(std::size_t row, 
            {y, sink_.step()},
            rows,
            n,
-           gamma,
-           beta,
+           affine,
            &scalars,
            at,
            stream_,
@@ -304,8 +309,7 @@ void ForwardRows<T>::normalise(const Blocks& b, std::size_t from) {
                              {y, 0},
                              1,
                              m.n - from,
-                             m.gamma + from,
-                             m.beta + from,
+                             m.affine.from(from),
                              m.scalars,
                              m.first,
                              m.stream,

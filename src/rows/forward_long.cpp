@@ -70,15 +70,14 @@ void ForwardRows<T>::normalise_long_rows_in_place(const Group& g, std::size_t ro
                                                   std::size_t later_row, MomentTree<A>* trees, SummedBlock& summed) {
   const auto kernel = of_type_.normalise_and_sum[index_of(p_.kind)];
   const StepHooks no_hooks;
-  Blocks b = blocks_of_rows(row, rows, 0, kBlock, nullptr, nullptr, g.scalars, 0);
+  Blocks b = blocks_of_rows(row, rows, 0, kBlock, {}, g.scalars, 0);
   const T* later_x = sum_source_.begin(later_row, 0, kBlock);
   const std::size_t prefetched = rows == 1 ? ahead() : 0;
   SumRows<T> sum{{later_x, sum_source_.step()}, rows, kBlock, &later, 0, prefetched, sum_source_.terms(later_row, 0)};
   for (std::size_t first = 0; first < p_.cols; first += kBlock) {
     const std::size_t n = std::min(kBlock, p_.cols - first);
     b.rows.n = sum.n = n;
-    b.rows.gamma = gamma_.block(first, n);
-    b.rows.beta = beta_.block(first, n);
+    b.rows.affine = affine_of(first, n);
     kernel(b.rows, sum, no_hooks);
     settle(trees, summed);
     summed = {&later, sum.first, later_row, rows, first, n, sum.x};
@@ -208,12 +207,11 @@ void ForwardRows<T>::normalise_pieces(std::size_t first, std::size_t count) {
     const std::size_t n = std::min(tiles_.cols(), p_.cols - col);
     tiles_.load_x({first, count, col, n});
     tiles_.hold_y({first, count, col, n});
-    const A* gamma = gamma_.block(col, n);
-    const A* beta = beta_.block(col, n);
+    const Affine<A> affine = affine_of(col, n);
     for (std::size_t i = 0; i < count; ++i) {
       const Group& g = groups_[i / kMaxGroup];
       const std::size_t at = i % kMaxGroup;
-      if (g.flag[at] == 0) normalise(blocks_of_rows(first + i, 1, col, n, gamma, beta, g.scalars, at));
+      if (g.flag[at] == 0) normalise(blocks_of_rows(first + i, 1, col, n, affine, g.scalars, at));
     }
     tiles_.store_y();
   }

@@ -62,7 +62,7 @@ class Fusion {
     if (!has_second_) return;
     T* y = y2_block_ + from;
     kernels_.of<T>().normalise_rows(
-        {{x, 0}, {y, 0}, 1, n, gamma2_block_ + from, beta2_block_ + from, &scalars, at, stream2_});
+        {{x, 0}, {y, 0}, 1, n, {gamma2_block_ + from, beta2_block_ + from}, &scalars, at, stream2_});
   }
   void end(std::size_t row, std::size_t first, std::size_t n) {
     if (!has_second_) return;

@@ -51,6 +51,14 @@ class Parameter {
 
   bool is_finite() const { return finite_; }  // in the columns `used`
 
+  // The value of a column. The parameter is present.
+  A at(std::size_t col) const { return value(element(col)); }
+
+  // True if columns [first, first + n) have one element.
+  bool is_constant(std::size_t first, std::size_t n) const {
+    return data_ == nullptr || (shares_ && !whole_ && end_of_run(first) >= first + n);
+  }
+
   const A* block(std::size_t first, std::size_t n) {
     if (data_ == nullptr) return kConstantBlock<A, kNeutral>.data();
     if (values_ == nullptr) return static_cast<const A*>(data_) + first;

@@ -38,7 +38,7 @@ void OutOfRangeRow<A>::normalise(std::size_t row, const ScaledRow& scaled) {
   write(row, [&](std::size_t first, std::size_t n, NormOutput<A>& output, A* y) {
     const A* x = source_.block(row, first, n);
     const A* gamma = output.gamma.block(first, n);
-    kernels_.of<A>().normalise_rows({{x, 0}, {y, 0}, 1, n, gamma, output.beta.block(first, n), &scalars, 0, false});
+    kernels_.of<A>().normalise_rows({{x, 0}, {y, 0}, 1, n, {gamma, output.beta.block(first, n)}, &scalars, 0, false});
     canonicalise_nans(y, n);
   });
 }
