@@ -191,8 +191,9 @@ void run_in_pieces(Target target, const Backward& backward, std::size_t amount) 
     }
   };
   if (p.dgamma.data == nullptr && p.dbeta.data == nullptr) {
-    return cut(p.rows, piece,
-               [&](std::size_t first, std::size_t count) { internal::run_backward(kernels, p, plan, first, count); });
+    return cut(p.rows, piece, [&](std::size_t first, std::size_t count) {
+      internal::run_backward(kernels, p, plan, first, count, nullptr);
+    });
   }
   if (blocks == 1 && amount % 5 != 0) {
     std::vector<internal::GradientScalars> scalars(p.rows);

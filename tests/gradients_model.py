@@ -133,6 +133,10 @@ class Apart:
                 break
         return Apart(a + b, exponent)
 
+    def scaled(self):
+        """A pair (1,)."""
+        return forward.scaled(Pair(np.array([self.pair.hi]), np.array([self.pair.lo])), self.exponent)
+
     def quad(self):
         """Rounded to binary128."""
         return as_quads(self.pair).times_power(self.exponent)
@@ -271,11 +275,14 @@ def block_sums(g, d, arithmetic):
 
 
 class Rows:
-    """The rows of a problem: dx, in the arithmetic's type, and what dgamma and dbeta take."""
+    """The rows of a problem: dx, in the arithmetic's type, and what dgamma and dbeta take.
 
-    def __init__(self, dy, x, gamma, eps, rms, arithmetic):
+    of: the statistics. n: what c1 and c2 are divided by. weighed: (G, D) by runs, not finite where they are not used.
+    """
+
+    def __init__(self, dy, x, gamma, of, n, rms, arithmetic, weighed=None):
         self.dy, self.x, self.gamma, self.rms, self.arithmetic = dy, x, gamma, rms, arithmetic
-        self.of = of = arithmetic.statistics(x, eps, rms)
+        self.of, self.n = of, n
         r, rstd = of.rstd, high(of.rstd)
         rs = np.minimum(rstd, np.finfo(x.dtype).max).astype(x.dtype)
         g, d = dy * gamma, of.k - x
@@ -286,17 +293,22 @@ class Rows:
         for at in map(tuple, np.argwhere(anew)):
             sums[0][at], sums[1][at] = map(arithmetic.block_sum, self.block_anew(*at))
         self.sums = [joined([a[:, b, None] for b in range(anew.shape[1])]) for a in sums]
+        if weighed:
+            used = ~self.wide & np.isfinite(high(weighed[0])) & np.isfinite(high(weighed[1]))
+            by_runs = (arithmetic.with_exponents(a) for a in weighed)
+            self.sums = [np.where(used, a, b) for a, b in zip(by_runs, self.sums, strict=True)]
         (g_sum, g_apart), (d_sum, d_apart) = map(arithmetic.row_sums, self.sums)
         nothing = arithmetic.all_wide(np.zeros_like(high(g_sum)))
-        c1 = nothing if rms else arithmetic.variance(g_sum, x.shape[1])
-        c2 = arithmetic.variance(-arithmetic.minus_p(of.lo, g_sum, d_sum), x.shape[1]) * r
+        c1 = nothing if rms else arithmetic.variance(g_sum, n)
+        self.c2 = c2 = arithmetic.variance(-arithmetic.minus_p(of.lo, g_sum, d_sum), n) * r
         wide_k2 = (c2 * r) * r
         k2, minus_k1 = high(wide_k2), high(arithmetic.product(of.lo, high(wide_k2)) + (nothing - c1 * r))
         k2, a, o = (each.astype(x.dtype) for each in (k2, minus_k1, -(of.lo * rs)))
         dx, self.xhat = arithmetic.fma(g, rs, arithmetic.fma(d, k2, a)), arithmetic.fma(-d, rs, o)
         usual = [np.isfinite(a) & (np.abs(a) >= arithmetic.least_c2) for a in map(high, (c2, wide_k2))]
         wide = self.wide | g_apart & (not rms) | d_apart
-        wide |= ~np.isfinite(high(c1)) | (high(c2) != 0) & ~(usual[0] & usual[1])
+        self.wide_c2 = wide
+        wide = wide | ~np.isfinite(high(c1)) | (high(c2) != 0) & ~(usual[0] & usual[1])
         finite = (np.isfinite(x) & np.isfinite(dy) & np.isfinite(gamma)).all(axis=1, keepdims=True)
         self.dx = np.where(finite, dx, x.dtype.type(np.nan))
         for i in np.flatnonzero((wide | ~np.isfinite(dx)).any(axis=1) & finite[:, 0]):
@@ -317,13 +329,29 @@ class Rows:
         a, at = self.arithmetic, whole | ~np.isfinite(self.dx[i])
         (dy, x, gamma), (mean, rstd, k) = self.exact(i, at), (each[i, 0] for each in self.of[-3:])
         if whole and a is Double:
-            g, d = (each[i, 0].quad() for each in self.sums)
-            c1 = Quad(0, 0) if self.rms else g / self.x.shape[1]
-            c2 = (-(d + (mean - k) * g) / self.x.shape[1]) * rstd
-            c1, c2 = (Apart.of(c).quad() for c in (c1, c2))
+            c1, c2 = (c.quad() for c in self.wide_means(i))
         else:
             c1, c2 = (a.exact(c[i, 0]) for c in (c1, c2))
         self.dx[i, at] = a.rounded(((dy * gamma - c1) - ((x - mean) * rstd) * c2) * rstd + a.exact(0.0))
+
+    def wide_means(self, i):
+        """Item 5: c1 and c2 of row i in f64 arithmetic, with exponents."""
+        (g, d), (mean, rstd, k) = (each[i, 0].quad() for each in self.sums), (each[i, 0] for each in self.of[-3:])
+        return (
+            Apart.of(Quad(0, 0) if self.rms else g / self.n),
+            Apart.of((-(d + (mean - k) * g) / self.n) * rstd),
+        )
+
+    def sums_of_run(self, i, whole_is_finite):
+        """"Sums over rows", item 5: what row i, which is a run of a whole row, adds to dgamma and dbeta, wide, (1,)."""
+        a, dgamma, dbeta = self.arithmetic, self.c2[i], self.sums[0][i]
+        if a is Double:
+            dgamma = self.wide_means(i)[1].scaled() if self.wide_c2[i, 0] else dgamma
+            dbeta = dbeta[0].scaled()
+        fine = np.isfinite(self.dy[i]).all()
+        nan = a.all_wide(np.full(1, np.nan))
+        sums = dgamma if fine and whole_is_finite else nan, dbeta if fine else nan
+        return [Pair(s.hi + 0.0, s.lo) if a is Double else s + 0.0 for s in sums]  # not -0
 
     def terms(self, i):
         """Item 5: dgamma's and dbeta's terms of row i, wide, (n,)."""
@@ -371,6 +399,58 @@ def row_block_sums(rows, begin, end):
     return sums
 
 
+def parts_of_runs(dy, x, run, of, rms, arithmetic):
+    """Item 5: the rows of each run alone, with gamma = 1."""
+    parts = ((dy[:, c : c + run], x[:, c : c + run]) for c in range(0, x.shape[1], run))
+    return [Rows(*part, np.ones_like(part[0]), of, 1, rms, arithmetic) for part in parts]
+
+
+def weighed_sums(parts, gamma, arithmetic):
+    """Item 5: G and D of each row, (rows, 1), NaN where a run's have exponents."""
+    sums = [arithmetic.all_wide(np.zeros((len(parts[0].x), 1)))] * 2
+    for part, weight in zip(parts, gamma, strict=True):
+        of_part, apart = zip(*map(arithmetic.row_sums, part.sums), strict=True)
+        weight = arithmetic.all_wide(np.where(apart[0] | apart[1], np.nan, np.float64(weight)))
+        sums = [s + a * weight for s, a in zip(sums, of_part, strict=True)]
+    return sums
+
+
+def run_sums(parts, x, arithmetic):
+    """Item 5: dgamma and dbeta of each row, wide, (n / run,)."""
+
+    def side_by_side(sums):
+        if arithmetic is Single:
+            return np.concatenate(sums)
+        return Pair(np.concatenate([s.hi for s in sums]), np.concatenate([s.lo for s in sums]))
+
+    of_rows = ([part.sums_of_run(i, np.isfinite(row).all()) for part in parts] for i, row in enumerate(x))
+    return [[side_by_side(sums) for sums in zip(*of_row, strict=True)] for of_row in of_rows]
+
+
+def shared_sums(total, run, arithmetic):
+    """Item 5: the sums of columns, (n,), to those of runs, (n / run,)."""
+
+    def summed(total):
+        steps = -(-run // LANES)
+
+        def padded(a):
+            return np.pad(a.reshape(-1, run), ((0, 0), (0, steps * LANES - run)))
+
+        numbers = Pair(padded(total.hi), padded(total.lo)) if arithmetic is Double else padded(total)
+        lanes = arithmetic.all_wide(np.zeros((high(numbers).shape[0], LANES)))
+        for step in range(steps):
+            lanes = lanes + numbers[:, step * LANES : (step + 1) * LANES]
+        for half in (8, 4, 2, 1):
+            lanes = lanes[:, :half] + lanes[:, half:]
+        return lanes[:, 0]
+
+    once = summed(total)
+    if arithmetic is Single:
+        return once
+    again = forward.scaled(summed(forward.scaled(total, -64)), 64)
+    return chosen(np.isfinite(once.hi), once, again)
+
+
 def finished(total, before, to, arithmetic):
     """Item 4: the sum, added to `before` where that is not None, in the type `to`."""
     total = total if before is None else arithmetic.plus(total, before.astype(np.float64))
@@ -379,12 +459,13 @@ def finished(total, before, to, arithmetic):
 
 
 def gradients(
-    dy, x, gamma=None, eps=1e-5, *, rms=False, zero_centered=False, to=None, params=None, before=(None, None)
+    dy, x, gamma=None, eps=1e-5, *, rms=False, zero_centered=False, to=None, params=None, before=(None, None), run=1
 ):
     """Sections 2 and 7: dx (rows, n) in the type `to` (x's), dgamma and dbeta (n,) in the types `params`.
 
     dy and x are (rows, n), gamma (n,) or None; without `params` it is the arithmetic's type, twice; `before` is what
-    dgamma and dbeta are added to, (n,), or None.
+    dgamma and dbeta are added to, (n,), or None. If `run` is not 1, runs of so many columns share an element of gamma,
+    dgamma and dbeta: these are (n / run,).
     """
     to = x.dtype if to is None else np.dtype(to)
     types = {to} | {array.dtype for array in (dy, x, gamma) if array is not None}
@@ -393,13 +474,18 @@ def gradients(
     with np.errstate(all="ignore"):
         begin, storage = row_blocks(x.shape, x.dtype, arithmetic), arithmetic.type
         dy, x = dy.astype(storage), x.astype(storage)
-        gamma = np.ones(x.shape[1], storage) if gamma is None else gamma.astype(storage)
-        gamma = np.broadcast_to(gamma + storage.type(1) if zero_centered else gamma, x.shape)
-        sums = [arithmetic.all_wide(np.zeros(x.shape[1]))] * 2  # of no rows
+        gamma = np.ones(x.shape[1] // run, storage) if gamma is None else gamma.astype(storage)
+        gamma = np.repeat(gamma + storage.type(1) if zero_centered else gamma, run)
+        sums = [arithmetic.all_wide(np.zeros(x.shape[1] // run))] * 2  # of no rows
         if len(x):
-            rows = Rows(dy, x, gamma, eps, rms, arithmetic)
+            of = arithmetic.statistics(x, eps, rms)
+            parts = parts_of_runs(dy, x, run, of, rms, arithmetic) if run >= 256 else None
+            weighed = weighed_sums(parts, gamma[::run], arithmetic) if parts else None
+            rows = Rows(dy, x, np.broadcast_to(gamma, x.shape), of, x.shape[1], rms, arithmetic, weighed)
+            blocks = run_sums(parts, x, arithmetic) if parts else None
+            blocks = blocks or [row_block_sums(rows, *ends) for ends in zip(begin, begin[1:], strict=False)]
             x = rows.dx
-            blocks = [row_block_sums(rows, *ends) for ends in zip(begin, begin[1:], strict=False)]
-            sums = [joined(parts) for parts in zip(*blocks, strict=True)]
+            sums = [joined(of_blocks) for of_blocks in zip(*blocks, strict=True)]
+            sums = [shared_sums(a, run, arithmetic) for a in sums] if 1 < run < 256 else sums
         dgamma, dbeta = (finished(*each, arithmetic) for each in zip(sums, before, params, strict=True))
         return narrowed(x, to), dgamma, dbeta

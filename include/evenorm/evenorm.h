@@ -258,8 +258,8 @@ typedef struct evenorm_backward {
   evenorm_tensor dx; /* x's shape; may be the same tensor as dy, dsum or x */
 
   /* A shape that weight may have; dweight has weight's. They are summed over the rows, and the columns, that share an
-   * element. Sums are kept in a wider type and rounded once. weight, dweight and dbias must vary along the same axes of
-   * those that are not normalised. If they do not, run a pass for each gradient: dweight and dbias need no weight. */
+   * element. Sums are kept in a wider type and rounded once. weight, dweight and dbias must vary along the same axes.
+   * If they do not, run a pass for each gradient: dweight and dbias need no weight. */
   evenorm_tensor dweight;
   evenorm_tensor dbias;
 

@@ -212,11 +212,24 @@ def added(rng):
     return made | {"params": params, "before": before if rng.random() < 0.7 else [None] * 2, "handed": True}
 
 
-KINDS = [usual, many_rows, many_columns, magnitudes, any_bits, not_finite, sums_cancel, far_apart, limits, added]
+def shared(rng):
+    """Any of the problems above, with a weight that neighbouring columns share."""
+    run = int(one_of(rng, [2, 3, 16, 33, 100, 255, 256, 257, 400, 1025]))
+    made = one_of(rng, KINDS[:9])(rng) if run < 1000 else many_columns(rng)
+    x, dy, weight, rows = made["x"], made["dy"], made["weight"], len(made["x"])
+    n = -(-x.shape[1] // run) * run
+    weight = np.ones(1, x.dtype) if weight is None else weight
+    arrays = {"x": np.resize(x.T, (n, rows)).T.copy(), "dy": np.resize(dy.T, (n, rows)).T.copy()}
+    return made | arrays | {"weight": np.resize(weight, n // run), "run": run}
 
 
-def of_library(x, dy, weight, eps, rms, zero_centered, to, params, before=(None, None), handed=False):
+KINDS = [usual, many_rows, many_columns, magnitudes, any_bits, not_finite, sums_cancel, far_apart, limits, added, shared]
+
+
+def of_library(x, dy, weight, eps, rms, zero_centered, to, params, before=(None, None), handed=False, run=1):
     """Returns dx, dweight and, for layer norm, dbias."""
+    if run != 1:
+        return of_library_shared(x, dy, weight, eps, rms, zero_centered, to, params, run)
     n = x.shape[1]
     sums = [np.empty(n, kind) if a is None else a.copy() for kind, a in zip(params, before, strict=True)]
     named = {"eps": eps, "zero_centered": zero_centered, "accumulate": before[0] is not None}
@@ -229,8 +242,17 @@ def of_library(x, dy, weight, eps, rms, zero_centered, to, params, before=(None,
     return evenorm.layer_norm_backward(dy, x, n, weight, out=(np.empty(x.shape, to), *sums), **named)
 
 
-def of_model(x, dy, weight, eps, rms, zero_centered, to, params, before=(None, None), handed=False):
-    named = {"rms": rms, "zero_centered": zero_centered, "to": to, "params": params, "before": before}
+def of_library_shared(x, dy, weight, eps, rms, zero_centered, to, params, run):
+    elements = len(weight)
+    x, dy = (a.reshape(-1, elements, run) for a in (x, dy))
+    sums = [np.empty((1, elements, 1), kind) for kind in params[: 1 if rms else 2]]
+    backward = evenorm.rms_norm_backward if rms else evenorm.layer_norm_backward
+    out, weight = (np.empty(x.shape, to), *sums), weight.reshape(1, elements, 1)
+    return backward(dy, x, (elements, run), weight, out=out, eps=eps, zero_centered=zero_centered)
+
+
+def of_model(x, dy, weight, eps, rms, zero_centered, to, params, before=(None, None), handed=False, run=1):
+    named = {"rms": rms, "zero_centered": zero_centered, "to": to, "params": params, "before": before, "run": run}
     return model.gradients(dy, x, weight, eps, **named)
 
 

@@ -49,8 +49,8 @@ HWY_INLINE bool AnyCentre(const NormScalarsOfRows<A>& scalars, size_t rows) {
 inline constexpr size_t kNormaliseStep = 2 * hn::MaxLanes(DF32());
 
 template <bool kCentred, bool kStream, class A, class T>
-HWY_INLINE void NormaliseColumnsSo(const NormScalars<A>& scalars, const T* x, const Affine<A> affine,
-                                   size_t from, size_t to, T* y) {
+HWY_INLINE void NormaliseColumnsSo(const NormScalars<A>& scalars, const T* x, const Affine<A> affine, size_t from,
+                                   size_t to, T* y) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d);
   const NormaliseVectors<kCentred, hn::ScalableTag<A>> normalise(d, scalars);
@@ -77,14 +77,15 @@ HWY_INLINE void NormaliseColumns(bool stream, const NormScalars<A>& scalars, con
 
 // The last columns of an n-column block, fewer than kNormaliseStep, from a multiple of kNormaliseStep on.
 template <class A, class T>
-HWY_INLINE void NormaliseTail(const NormScalars<A>& scalars, const T* x, const Affine<A> affine, size_t n,
-                              T* y) {
+HWY_INLINE void NormaliseTail(const NormScalars<A>& scalars, const T* x, const Affine<A> affine, size_t n, T* y) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d);
   const NormaliseVectors<true, hn::ScalableTag<A>> normalise(d, scalars);
   size_t i = n / kNormaliseStep * kNormaliseStep;
   for (; i + kN <= n; i += kN) {
-    StoreArithmetic(normalise(d, LoadArithmetic(d, x + i), hn::LoadU(d, affine.gamma_at(i)), hn::LoadU(d, affine.beta_at(i))), d, y + i);
+    StoreArithmetic(
+        normalise(d, LoadArithmetic(d, x + i), hn::LoadU(d, affine.gamma_at(i)), hn::LoadU(d, affine.beta_at(i))), d,
+        y + i);
   }
   if (i == n) return;
   const size_t rest = n - i;
@@ -100,8 +101,8 @@ HWY_INLINE void NormaliseTail(const NormScalars<A>& scalars, const T* x, const A
 }
 
 template <class A, class T>
-HWY_INLINE void NormaliseWhole(bool stream, const NormScalars<A>& scalars, const T* x, const Affine<A> affine,
-                               size_t n, T* y) {
+HWY_INLINE void NormaliseWhole(bool stream, const NormScalars<A>& scalars, const T* x, const Affine<A> affine, size_t n,
+                               T* y) {
   NormaliseColumns(stream, scalars, x, affine, 0, n / kNormaliseStep * kNormaliseStep, y);
   NormaliseTail(scalars, x, affine, n, y);
 }
@@ -135,8 +136,8 @@ inline constexpr bool kNormalisesBesideSums = HWY_NATIVE_FMA && hn::MaxLanes(DF6
 // Normalises n columns of one row and sums as many of another, alternately, a few columns at a time. kColumns, before:
 // see LaneSums::AddBeside(). kStream: with non-temporal stores; y must be aligned to a whole vector.
 template <bool kHasCentre, bool kCentred, bool kStream, size_t kColumns, class A, class T, class Before>
-HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A> affine, size_t n,
-                                    T* y, const T* next_x, const Before& before, SumsAboutZero<T, kCentred>& sums) {
+HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A> affine, size_t n, T* y,
+                                    const T* next_x, const Before& before, SumsAboutZero<T, kCentred>& sums) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d), kBeside = SumsAboutZero<T, kCentred>::kBeside;
   static_assert(kBeside % (2 * kN) == 0);
@@ -151,8 +152,8 @@ HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, c
 }
 // The same in steps, with a centre or without.
 template <bool kCentred, class A, class T, class Before>
-HWY_INLINE void NormaliseStepsBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A> affine,
-                                         size_t n, T* y, const T* next_x, const Before& before,
+HWY_INLINE void NormaliseStepsBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A> affine, size_t n,
+                                         T* y, const T* next_x, const Before& before,
                                          SumsAboutZero<T, kCentred>& sums) {
   constexpr size_t kSteps = SumsAboutZero<T, kCentred>::kSteps;
   scalars.centre != 0
@@ -213,8 +214,7 @@ EVENORM_INLINE_LOOP SumsAboutZero<T, kCentred> NormaliseAndSumRow(const Normalis
       const auto prefetch = [&](size_t c) HWY_ATTR {
         if (ahead != 0) PrefetchBehind(next_x + c, kStep * sizeof(T), ahead);
       };
-      NormaliseStepsBesideSums<kCentred>(scalars, x, current.affine, normalised, y, next_x, prefetch,
-                                         sums);
+      NormaliseStepsBesideSums<kCentred>(scalars, x, current.affine, normalised, y, next_x, prefetch, sums);
       if (!made) PrepareColumns(next, i, normalised, next.n - normalised);
     } else {
       NormaliseAndSumInSteps<T, kCentred>(current, next, hooks, i, normalised, stream, sums);

@@ -41,6 +41,10 @@ GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept 
   plan.cache = cache_use(p, caches);
   plan.scratch = gradient_scratch(p);
   if (!sums_over_rows(p) || p.sets == 0) return plan;
+  if (summed_run(p) != 1) {
+    plan.scratch_bytes = std::max<std::size_t>(p.rows, 1) * slot_of_row(p) * sizeof(double) + kLine;
+    return plan;
+  }
   // Two steps finish some columns at a time, so these must not share elements.
   const bool may_take_two_steps = row_blocks(p) == 1 && !has_shared_columns(p);
   if (may_take_two_steps && sums_bytes(p, p.cols) > most_scratch(p)) {

@@ -10,7 +10,7 @@
 namespace evenorm::internal {
 
 enum class GradientRoute : unsigned char {
-  rows,        // dx alone, row by row; nothing is summed over rows
+  rows,        // row by row: dx alone, or also sums of each row over runs of columns
   row_blocks,  // all gradients, by row blocks, whose sums are joined in a tree
   two_steps,   // few long rows: first the scalars of each row, then all gradients by columns
 };
@@ -25,10 +25,9 @@ struct GradientPlan {
   // For a single row block: several threads take two steps. So does one thread if scratch has no room to align sums.
   bool may_take_two_steps = false;
   GradientCacheUse cache;
-  GradientScratch scratch;  // of one worker, on its stack
-  std::size_t scratch_bytes =
-      0;                        // provided by the caller, at any address: sums over rows, or scalars of rows, of a set
-  std::size_t spare_bytes = 0;  // the part of scratch_bytes that is for alignment
+  GradientScratch scratch;        // of one worker, on its stack
+  std::size_t scratch_bytes = 0;  // provided by the caller, at any address: sums, or scalars of the rows of a set
+  std::size_t spare_bytes = 0;    // the part of scratch_bytes that is for alignment
 };
 GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept;
 

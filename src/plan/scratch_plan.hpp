@@ -96,6 +96,10 @@ inline std::size_t chain_length(std::size_t cols) { return (cols + kLanes - 1) /
 inline std::size_t sums_bytes(const GradientProblem& p, std::size_t cols) {
   return column_numbers(p) * cols * sizeof(double) + 2 * chain_length(cols) * bytes_of(arithmetic_type(p));
 }
+// How many columns are summed before rows are: a run of those that share elements; 1 if runs are short.
+inline std::size_t summed_run(const GradientProblem& p) { return p.run < kLeastRun ? 1 : p.run; }
+// The numbers of one row's sums over runs of columns.
+inline std::size_t slot_of_row(const GradientProblem& p) { return column_numbers(p) * (p.cols / p.run); }
 // The row blocks of one set.
 inline std::size_t row_blocks(const GradientProblem& p) {
   return row_blocks(arithmetic_type(p), p.x.dtype, rows_of_set(p), p.whole_cols);

@@ -11,6 +11,10 @@
 namespace evenorm::internal {
 
 inline constexpr std::size_t kLanes = 16;  // virtual lanes that hold a block's sums
+// The backward pass sums runs of at least so many neighbouring columns that share elements of gamma, dgamma and dbeta
+// before rows. Time relative to columns first on Zen 4, (8, 512, 32 by 8 or 16 by 16) in 32 groups: f32 0.65, bf16
+// 0.77; runs of 196: 1.0.
+inline constexpr std::size_t kLeastRun = 256;
 // The numbers that hold the lanes' sums of a piece of a block: sums of x and of x^2, and in f64 arithmetic their low
 // parts and their anchors.
 template <class A>

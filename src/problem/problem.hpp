@@ -1,6 +1,7 @@
 // A validated pass as plain data, without templates: validate() makes it, and the layers below run it. It owns nothing.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 
@@ -88,6 +89,7 @@ struct GradientProblem {
   std::size_t rows = 0;
   std::size_t cols = 0;
   std::size_t sets = 1;  // as in Problem
+  std::size_t run = 1;   // how many neighbouring columns share an element of gamma, dgamma and dbeta
   Matrix<const void*> x, dy;
   Matrix<const void*> dsum;
   Matrix<void*> dx;
@@ -149,7 +151,6 @@ bool has_dense_rows(const Matrix<Pointer>& m) {
 inline bool has_shared_columns(const GradientProblem& p) {
   return p.dgamma.has_shared_columns() || p.dbeta.has_shared_columns();
 }
-
 // The address of an element of a matrix with dense rows.
 template <class Pointer>
 inline const char* place_in_row(const Matrix<Pointer>& m, std::size_t row, std::size_t col) {

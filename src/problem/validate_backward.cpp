@@ -36,14 +36,31 @@ void check_dtypes(const Backward& b) {
   if (b.dbias.data != nullptr) check_dtype("dbias", b.dbias.dtype);
 }
 
-// An element of a gradient is a sum over rows of one set, so it has to vary along all axes that number sets.
-void check_varies_by_set(std::string_view argument, const Tensor& view, const AxisSplit& split) {
-  const auto* const axes = split.outer.number.begin();
-  const auto varies = [&](std::size_t axis) { return varies_along(axis, view.shape, split); };
-  if (view.data == nullptr || std::all_of(axes, axes + split.sets, varies)) return;
-  fail(argument, "has shape " + text_of(view.shape) +
-                     ", but weight, dweight and dbias should vary along the same axes that are not normalised; if they "
-                     "do not, run a pass for each gradient");
+// How many neighbouring columns share an element of a parameter.
+std::size_t run_of(Shape parameter, Shape x_shape, const AxisSplit& split) {
+  std::size_t run = 1;
+  for (std::size_t i = split.normalized.count; i-- > 0;) {
+    const std::size_t axis = split.normalized.number[i];
+    if (!has_outer_axes(parameter, split) || parameter[axis] != 1) break;
+    run *= static_cast<std::size_t>(x_shape[axis]);
+  }
+  return run;
+}
+
+// weight, dweight and dbias have the same sets of rows, and the same columns share their elements.
+void check_varies_alike(std::string_view argument, Shape shape, Shape as, Shape x_shape, const AxisSplit& split) {
+  const auto varies = [&](Shape parameter, std::size_t axis) {
+    if (has_outer_axes(parameter, split)) return parameter[axis] != 1;
+    const auto* const last = split.normalized.number.begin() + split.normalized.count;
+    return std::find(split.normalized.number.begin(), last, axis) != last;
+  };
+  for (std::size_t axis = 0; axis < x_shape.size() && !shape.empty(); ++axis) {
+    if (x_shape[axis] == 1 || varies(shape, axis) == varies(as, axis)) continue;
+    fail(argument,
+         "has shape " + text_of(shape) +
+             ", but weight, dweight and dbias should vary along the same axes; if they do not, run a pass for "
+             "each gradient");
+  }
 }
 
 }  // namespace
@@ -83,8 +100,13 @@ GradientProblem validate(const Backward& b) {
   if (b.weight.data != nullptr && b.dweight.data != nullptr && !std::ranges::equal(b.dweight.shape, b.weight.shape)) {
     fail("dweight", "has shape " + text_of(b.dweight.shape) + ", but weight has " + text_of(b.weight.shape));
   }
-  check_varies_by_set("dweight", b.dweight, split);
-  check_varies_by_set("dbias", b.dbias, split);
+  const Shape shapes[] = {shape_of(b.weight), shape_of(b.dweight), shape_of(b.dbias)};
+  const auto* const given = std::ranges::find_if(shapes, [](Shape parameter) { return !parameter.empty(); });
+  if (given != std::end(shapes)) {
+    p.run = run_of(*given, shape, split);
+    check_varies_alike("dweight", shapes[1], *given, shape, split);
+    check_varies_alike("dbias", shapes[2], *given, shape, split);
+  }
   if (b.zero_centered && b.weight.data == nullptr) fail("weight", "is absent, but zero_centered needs one");
   p.zero_centered = b.zero_centered;
   p.accumulate = b.accumulate;

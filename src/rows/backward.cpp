@@ -38,7 +38,7 @@ void BackwardRows<T>::run(std::size_t first, std::size_t count, const ColumnSums
     for (std::size_t col = 0; col < p_.cols; col += piece_) {
       run_rows(p_.scalars, rows, {col, std::min(col + piece_, p_.cols)}, sums);
     }
-  } else if (direct_ && p_.cols <= kBlock) {
+  } else if (direct_ && p_.cols <= kBlock && !weighs_runs() && row_sums_ == nullptr) {
     run_short_rows(rows, sums);
     repair_columns(nullptr, rows, {0, p_.cols}, sums);
   } else {
@@ -60,7 +60,7 @@ void BackwardRows<T>::find_scalars(std::size_t first, std::size_t count, Gradien
   for (std::size_t i = 0, n; i < count; i += n) {
     n = std::min(kMaxGroup, count - i);
     find_statistics(first + i, n, scalars + i);
-    for (std::size_t r = i; r < i + n; ++r) finish(sum_row(first + r, scalars[r], {0, p_.cols}), &scalars[r]);
+    for (std::size_t r = i; r < i + n; ++r) finish(sum_row(first + r, scalars[r]), &scalars[r]);
   }
 }
 
@@ -86,6 +86,7 @@ template <class T>
 void BackwardRows<T>::run_row(std::size_t row, RowBlock rows, const ColumnSums& sums, Want want) {
   GradientScalars s;
   find_scalars(row, 1, &s);
+  if (p_.dx.data == nullptr && sums.values == nullptr) return;
   dx_of_row(row, s, {0, p_.cols}, sums, rows.ends_chain(row), want);
 }
 

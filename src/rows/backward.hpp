@@ -54,6 +54,9 @@ class BackwardRows {
   // dx of the rows of a row block, and their sums to `sums`, which are cleared first, unless there are none.
   void run(std::size_t first, std::size_t count, const ColumnSums& sums);
 
+  // Where each row's sums over runs of columns go: slot_of_row() numbers for each row of the problem.
+  void set_row_sums(double* sums) { row_sums_ = sums; }
+
   // The scalars of some rows.
   void find_scalars(std::size_t first, std::size_t count, GradientScalars* scalars);
   // Columns [first_col, first_col + cols), no more than a piece, of all rows, whose scalars are known.
@@ -82,9 +85,20 @@ class BackwardRows {
   void scale_x(std::size_t row, GradientScalars* s);
   double usable_rstd(double rstd) const { return is_centred() && p_.whole_cols == 1 && rstd == rstd ? 0 : rstd; }
 
-  GradientSums sum_row(std::size_t row, const GradientScalars& s, ColumnRange range);
+  bool weighs_runs() const { return summed_run(p_) != 1 && p_.gamma.data != nullptr; }
+  GradientSums sum_row(std::size_t row, const GradientScalars& s);
+  GradientSums sum_by_blocks(std::size_t row, const GradientScalars& s, ColumnRange range);
   GradientSums sum_block(std::size_t row, const GradientScalars& s, ColumnRange range);
+  bool has_exponents(const GradientSums& sums) const {
+    return (is_centred() && sums.g_exponent != 0) || sums.gd_exponent != 0;
+  }
+  // Whether c1 and c2 are found in wider numbers.
+  bool is_wide(const GradientScalars& s, const GradientSums& sums) const {
+    return kWide && (s.wide || has_exponents(sums));
+  }
   void finish(const GradientSums& sums, GradientScalars* s);
+  GradientSums sum_runs(std::size_t row, const GradientScalars& s);
+  void store_run(const GradientScalars& s, const GradientSums& sums, double* to);
   bool store_dx_scalars(const GradientScalars& s, DxScalarsOfRows<A>& scalars) const;
   void dx_of_row(std::size_t row, const GradientScalars& s, ColumnRange range, const ColumnSums& sums, bool ends,
                  Want want);
@@ -116,7 +130,9 @@ class BackwardRows {
   bool direct_;  // whether x, dy and dx are of type T, their rows dense, and dx elsewhere
   std::size_t ahead_;
   std::size_t piece_;
-  bool open_ = false;  // whether there are rows in the chains
+  bool open_ = false;   // whether there are rows in the chains
+  bool weighs_ = true;  // whether g is dy gamma, or dy alone
+  double* row_sums_ = nullptr;
 };
 
 }  // namespace evenorm::internal

@@ -2,11 +2,27 @@
 // arithmetic's type cannot hold what is on the way.
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "rows/backward.hpp"
 
 namespace evenorm::internal {
 namespace {
+
+// (hi + lo) 2^exponent, which has a low part in f64 arithmetic; 0 is +0.
+void store_scaled(double hi, double lo, int exponent, double* to, std::size_t low) {
+  if (low != 0) to[low] = std::ldexp(lo, exponent);
+  to[0] = std::ldexp(hi, exponent) + 0.0;
+}
+
+// A row's sum of g (x - mean).
+template <class A>
+plain::Number<A> about_mean(const GradientScalars& s, const GradientSums& sums) {
+  using namespace plain;
+  using W = Number<A>;
+  return SumAboutMean(kOne, W::From(kOne, sums.sums.g_hi, sums.sums.g_lo),
+                      W::From(kOne, sums.sums.gd_hi, sums.sums.gd_lo), RestOfMean<A>(kOne, s.mean_hi, s.mean_lo));
+}
 
 // A block's lanes, as many as are wide, to one number.
 template <class A>
@@ -27,7 +43,8 @@ template <class Work>
 void BackwardRows<T>::for_pieces(std::size_t row, ColumnRange range, const Work& work) {
   for (std::size_t col = range.first, n; col < range.end; col += n) {
     n = std::min(piece_, range.end - col);
-    work({x_.get().block(row, col, n), dy_.get().block(row, col, n), gamma_.block(col, n), n, ahead_}, col);
+    const A* gamma = weighs_ ? gamma_.block(col, n) : kConstantBlock<A, 1>.data();
+    work({x_.get().block(row, col, n), dy_.get().block(row, col, n), gamma, n, ahead_}, col);
   }
 }
 
@@ -51,7 +68,16 @@ void BackwardRows<T>::widened(const GradientPiece<T>& piece, const Work& work) {
 }
 
 template <class T>
-GradientSums BackwardRows<T>::sum_row(std::size_t row, const GradientScalars& s, ColumnRange range) {
+GradientSums BackwardRows<T>::sum_row(std::size_t row, const GradientScalars& s) {
+  if (weighs_runs() || row_sums_ != nullptr) {
+    const GradientSums sums = sum_runs(row, s);
+    if (weighs_runs() && !s.wide && std::isfinite(sums.sums.g_hi) && std::isfinite(sums.sums.gd_hi)) return sums;
+  }
+  return sum_by_blocks(row, s, {0, p_.cols});
+}
+
+template <class T>
+GradientSums BackwardRows<T>::sum_by_blocks(std::size_t row, const GradientScalars& s, ColumnRange range) {
   GradientSumsTree<A> tree({sum_nodes_});
   for (std::size_t block = range.first; block < range.end; block += kBlock) {
     tree.push(sum_block(row, s, {block, std::min(block + kBlock, range.end)}));
@@ -81,17 +107,15 @@ template <class T>
 void BackwardRows<T>::finish(const GradientSums& sums, GradientScalars* s) {
   using namespace plain;
   using W = Number<A>;
-  const bool has_exponents = (is_centred() && sums.g_exponent != 0) || sums.gd_exponent != 0;
-  if (!kWide || !(s->wide || has_exponents)) {
-    const W g = W::From(kOne, sums.sums.g_hi, sums.sums.g_lo), gd = W::From(kOne, sums.sums.gd_hi, sums.sums.gd_lo);
-    const double rest = RestOfMean<A>(kOne, s->mean_hi, s->mean_lo);
-    const auto means = GradientMeansOf(kOne, is_centred(), WideSums<W>{g, SumAboutMean(kOne, g, gd, rest)},
-                                       W::From(kOne, s->rstd, s->rstd_lo), static_cast<double>(p_.whole_cols));
+  if (!is_wide(*s, sums)) {
+    const auto means = GradientMeansOf(
+        kOne, is_centred(), WideSums<W>{W::From(kOne, sums.sums.g_hi, sums.sums.g_lo), about_mean<A>(*s, sums)},
+        W::From(kOne, s->rstd, s->rstd_lo), static_cast<double>(p_.whole_cols));
     s->c1_hi = means.c1.hi, s->c1_lo = means.c1.Low(kOne);
     s->c2_hi = means.c2.hi, s->c2_lo = means.c2.Low(kOne);
   }
   DxScalarsOfRows<A> scalars;
-  s->wide_dx = s->wide || has_exponents || !store_dx_scalars(*s, scalars);
+  s->wide_dx = s->wide || has_exponents(sums) || !store_dx_scalars(*s, scalars);
   if constexpr (kWide) {
     if (s->wide_dx) WideGradient<A>(*s).finish(is_centred(), p_.whole_cols, sums, s);
   }
@@ -112,7 +136,7 @@ template <class T>
 GradientSums BackwardRows<T>::sum_part(std::size_t row, std::size_t first_col, std::size_t cols) {
   GradientScalars s;
   find_statistics(row, 1, &s);
-  return sum_row(row, s, {first_col, first_col + cols});
+  return sum_by_blocks(row, s, {first_col, first_col + cols});
 }
 
 template <class T>
@@ -121,6 +145,46 @@ GradientScalars BackwardRows<T>::finish_sums(std::size_t row, const GradientSums
   find_statistics(row, 1, &s);
   finish(sums, &s);
   return s;
+}
+
+// Sums each run of columns. Returns the sums of the row, weighed run by run: not finite if they have to be found by
+// blocks.
+template <class T>
+GradientSums BackwardRows<T>::sum_runs(std::size_t row, const GradientScalars& s) {
+  using namespace plain;
+  using W = Number<A>;
+  double* const to = row_sums_ != nullptr ? row_sums_ + row * slot_of_row(p_) : nullptr;
+  W g = W::Zero(kOne), gd = W::Zero(kOne);
+  weighs_ = false;
+  for (std::size_t i = 0, col = 0; col < p_.cols; ++i, col += p_.run) {
+    const GradientSums sums = sum_by_blocks(row, s, {col, col + p_.run});
+    if (to != nullptr) store_run(s, sums, to + i);
+    if (!weighs_runs()) continue;
+    const bool apart = sums.g_exponent != 0 || sums.gd_exponent != 0;
+    const double weight = apart ? std::numeric_limits<double>::quiet_NaN() : static_cast<double>(gamma_.at(col));
+    const W gamma = W::From(kOne, weight, 0);
+    g = Add(kOne, g, Multiply(kOne, W::From(kOne, sums.sums.g_hi, sums.sums.g_lo), gamma));
+    gd = Add(kOne, gd, Multiply(kOne, W::From(kOne, sums.sums.gd_hi, sums.sums.gd_lo), gamma));
+  }
+  weighs_ = true;
+  return {{g.hi, g.Low(kOne), gd.hi, gd.Low(kOne)}};
+}
+
+// A run's sums of dy xhat and of dy.
+template <class T>
+void BackwardRows<T>::store_run(const GradientScalars& s, const GradientSums& sums, double* to) {
+  using namespace plain;
+  const std::size_t runs = p_.cols / p_.run, low = kWide ? 2 * runs : 0;
+  store_scaled(sums.sums.g_hi, sums.sums.g_lo, sums.g_exponent, to + runs, low);
+  if constexpr (kWide) {
+    if (is_wide(s, sums)) {
+      GradientScalars of_run = s;
+      WideGradient<A>(s).finish(is_centred(), 1, sums, &of_run);
+      return store_scaled(of_run.c2_hi, of_run.c2_lo, of_run.c2_exponent, to, low);
+    }
+  }
+  const auto sum = Multiply(kOne, about_mean<A>(s, sums), Number<A>::From(kOne, s.rstd, s.rstd_lo));
+  store_scaled(sum.hi, sum.Low(kOne), 0, to, low);
 }
 
 template <class T>

@@ -101,8 +101,8 @@ class ForwardRows {
 
   Affine<A> affine_of(std::size_t first, std::size_t n);
   Blocks block_of_row(std::size_t row, std::size_t block, const NormScalarsOfRows<A>& scalars, std::size_t at = 0);
-  Blocks blocks_of_rows(std::size_t row, std::size_t rows, std::size_t first, std::size_t n,
-                        const Affine<A>& affine, const NormScalarsOfRows<A>& scalars, std::size_t at);
+  Blocks blocks_of_rows(std::size_t row, std::size_t rows, std::size_t first, std::size_t n, const Affine<A>& affine,
+                        const NormScalarsOfRows<A>& scalars, std::size_t at);
   void normalise(const Blocks& b, std::size_t from = 0);
   std::size_t normalise_and_sum(const Blocks& b, const Next& next);
 

@@ -67,12 +67,12 @@ WideNumber sum_shared(const double* sums, std::size_t low, std::size_t n, std::s
   return {scaled.hi * 0x1p64, scaled.lo * 0x1p64};
 }
 
-// Adds up the columns that share an element of a gradient, axis by axis from the innermost. The elements of the
-// gradient take the first places of the columns. Returns their number.
+// Adds up the columns that share an element of a gradient, or runs of them, axis by axis from the innermost. The
+// elements of the gradient take the first places of the columns. Returns their number.
 template <class A>
-std::size_t join_shared_columns(const Axes& axes, double* sums, std::size_t low, std::size_t cols) {
+std::size_t join_shared_columns(const Axes& axes, bool are_runs, double* sums, std::size_t low, std::size_t cols) {
   std::size_t inner = 1, outer = cols;
-  for (std::size_t axis = axes.count(); axis-- > 0;) {
+  for (std::size_t axis = axes.count() - (are_runs ? 1 : 0); axis-- > 0;) {
     const std::size_t n = axes[axis].size;
     outer /= n;
     if (axes[axis].stride != 0) {
@@ -95,7 +95,8 @@ template <class A>
 void finish_columns(const Kernels& kernels, const GradientProblem& p, const ColumnSums& sums, std::size_t count) {
   const std::size_t low = std::is_same_v<A, double> ? 2 * sums.stride : 0;
   const auto finish = [&](const SetGradient& to, double* values) {
-    const std::size_t n = to.has_shared_columns() ? join_shared_columns<A>(to.axes, values, low, count) : count;
+    const std::size_t n =
+        to.has_shared_columns() ? join_shared_columns<A>(to.axes, summed_run(p) != 1, values, low, count) : count;
     store_sums<A>(kernels, to, p.accumulate, values, low, sums.first, n);
   };
   finish(p.dgamma, sums.values);

@@ -38,7 +38,7 @@ template <class A>
 using ColumnTree = JoinTree<JoinColumns<A>>;
 
 // `count` columns from sums.first on, rounded once; a sum that is not finite is a NaN. What the elements hold is added
-// if it is asked for. If columns share elements, these are all columns.
+// if it is asked for. If columns share elements, these are all columns, or all runs of them.
 template <class A>
 void finish_columns(const Kernels& kernels, const GradientProblem& p, const ColumnSums& sums, std::size_t count);
 

@@ -76,7 +76,11 @@ class Parameter {
   const void* element(std::size_t col) const { return static_cast<const char*>(data_) + v_.axes.offset(col); }
   A value(const void* element) const {
     A value;
-    kernels_.convert[index_of(v_.dtype)][index_of(dtype_of<A>)](element, &value, 1);
+    if (v_.dtype == dtype_of<A>) {
+      value = load_one(static_cast<const A*>(element));
+    } else {
+      kernels_.convert[index_of(v_.dtype)][index_of(dtype_of<A>)](element, &value, 1);
+    }
     return plus_one_ ? value + A{1} : value;
   }
 

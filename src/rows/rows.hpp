@@ -28,9 +28,10 @@ RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts
 void normalise_blocks(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t row,
                       const RowScalars& scalars, std::size_t first, std::size_t count) noexcept;
 
-// Computes dx of rows [first, first + count), if nothing is summed over rows.
+// Computes dx of rows [first, first + count), if wanted. Sums over runs of columns, if
+// wanted, go to each row's slot of `sums`, which has slot_of_row() numbers; finish_row_blocks() joins them.
 void run_backward(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
-                  std::size_t count) noexcept;
+                  std::size_t count, double* sums) noexcept;
 
 // Computes dx of row blocks [first, first + count), if wanted, and their sums over rows. The joined sums go to the
 // first of `slots`. There must be as many slots as row blocks, each of sums_bytes(). 2^k blocks that begin at a
@@ -38,7 +39,7 @@ void run_backward(const Kernels& kernels, const GradientProblem& p, const Gradie
 void run_row_blocks(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                     std::size_t count, double* slots) noexcept;
 // Joins the sums of `shares` such calls, each for equally many row blocks except the last, which begin `distance`
-// numbers apart. Then writes dgamma and dbeta.
+// numbers apart; or those of `shares` rows of one set. Then writes dgamma and dbeta.
 void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t shares,
                        std::size_t distance) noexcept;
 

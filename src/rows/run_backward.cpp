@@ -13,9 +13,11 @@ namespace {
 
 template <class T>
 [[gnu::noinline]] void run_rows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                                std::size_t set, std::size_t first, std::size_t count) {
+                                std::size_t set, std::size_t first, std::size_t count, double* sums) {
   ScratchMemory<kGradientScratchBytes> scratch;
-  BackwardRows<T>(kernels, p, plan, scratch, set, {0, p.cols}).run(first, count, {});
+  BackwardRows<T> rows(kernels, p, plan, scratch, set, {0, p.cols});
+  rows.set_row_sums(sums);
+  rows.run(first, count, {});
 }
 
 template <class T>
@@ -39,11 +41,12 @@ template <class T>
 template <class A>
 void finish_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t shares,
                    std::size_t distance) {
+  const std::size_t columns = p.cols / summed_run(p);
   double* nodes[kMaxNodes];
-  ColumnTree<A> tree({&kernels, nodes, 2 * p.cols});
+  ColumnTree<A> tree({&kernels, nodes, 2 * columns});
   tree.push(sums);
   for (std::size_t i = 1; i < shares; ++i) tree.push(sums + i * distance);
-  finish_columns<A>(kernels, p, {tree.finish(), 0, p.cols}, p.cols);
+  finish_columns<A>(kernels, p, {tree.finish(), 0, columns}, columns);
 }
 
 template <class T>
@@ -73,10 +76,10 @@ template <class T>
 }  // namespace
 
 void run_backward(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
-                  std::size_t count) noexcept {
+                  std::size_t count, double* sums) noexcept {
   const FpEnvironment environment;
   for_sets(p, first, count, [&](std::size_t set, std::size_t row, std::size_t rows) {
-    with_type(gradient_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, set, row, rows); });
+    with_type(gradient_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, set, row, rows, sums); });
   });
 }
 

@@ -141,6 +141,20 @@ void run_in_two_steps(const GradientProblem& p, const GradientPlan& plan, const 
   });
 }
 
+// dx, and each row's sums over runs of columns, if wanted. Those of the rows of a set are then joined.
+void run_by_rows(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels, std::byte* scratch,
+                 const Executor& executor) {
+  const std::size_t rows = rows_of_set(p), slot = slot_of_row(p);
+  double* const sums = plan.scratch_bytes != 0 ? aligned<double>(scratch) : nullptr;
+  share_out(executor, p.rows, tasks_of(p, executor),
+            [&](std::size_t first, std::size_t count) { run_backward(kernels, p, plan, first, count, sums); });
+  if (sums == nullptr) return;
+  if (rows == 0) std::fill_n(sums, slot, 0.0);
+  for (std::size_t set = 0; set < p.sets; ++set) {
+    finish_row_blocks(kernels, problem_of(p, set), sums + set * rows * slot, std::max<std::size_t>(rows, 1), slot);
+  }
+}
+
 // Computes the gradients of one problem without sets, of which at least one is a sum over rows.
 void run_sums(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels, std::byte* scratch,
               const Executor& executor) {
@@ -169,11 +183,7 @@ void run(const ForwardPasses& passes, const Kernels& kernels, const Executor& ex
 void run(const GradientPass& pass, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept {
   const GradientProblem& p = pass.problem;
   const GradientPlan& plan = pass.plan;
-  if (plan.route == GradientRoute::rows) {
-    share_out(executor, p.rows, tasks_of(p, executor),
-              [&](std::size_t first, std::size_t count) { run_backward(kernels, p, plan, first, count); });
-    return;
-  }
+  if (plan.route == GradientRoute::rows) return run_by_rows(p, plan, kernels, scratch, executor);
   if (p.sets == 1) return run_sums(p, plan, kernels, scratch, executor);
   for (std::size_t set = 0; set < p.sets; ++set) run_sums(problem_of(p, set), plan, kernels, scratch, executor);
 }
