@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <random>
 
 #include "contracts/scattered.hpp"
@@ -117,13 +119,14 @@ struct Inputs {
 
 template <class T>
 Results<T> run_passes(const Inputs<T>& in, Kind kind, const Shape& shape, const Shape& tail, const Shape& parameter,
-                      const Executor& executor) {
+                      const Executor& executor, const Shape& strides = {}) {
   const Shape outer(shape.begin(), shape.end() - static_cast<std::ptrdiff_t>(tail.size()));
   Results<T> out(in.x.size(), product(outer), product(parameter));
   Forward f;
   f.kind = kind;
   f.x = input(in.x, shape);
   f.y = output(out.y, shape);
+  f.x.strides = f.y.strides = strides;
   f.normalized_shape = tail;
   f.weight = input(in.weight, parameter);
   f.bias = input(in.bias, parameter);
@@ -134,11 +137,13 @@ Results<T> run_passes(const Inputs<T>& in, Kind kind, const Shape& shape, const 
   b.kind = kind;
   b.x = f.x;
   b.dy = input(in.dy, shape);
+  b.dy.strides = strides;
   b.normalized_shape = tail;
   b.weight = f.weight;
   if (kind == Kind::layer) b.mean = input(out.mean, outer);
   b.rstd = input(out.rstd, outer);
   b.dx = output(out.dx, shape);
+  b.dx.strides = strides;
   b.dweight = output(out.dweight, parameter);
   b.dbias = output(out.dbias, parameter);
   run(b, executor);
@@ -242,6 +247,94 @@ TEST(Broadcast, HasTheBitsOfPassesForRowsOfOneWeight) {
   for (const Case& c : kCases) {
     try_case<float>(c);
     try_case<double>(c);
+  }
+}
+
+// Rows of groups (N, G, C / G, positions) whose channels lie side by side in memory.
+struct Groups {
+  std::int64_t samples, groups, channels, positions;
+  Kind kind = Kind::layer;
+
+  Shape shape() const { return {samples, groups, channels, positions}; }
+  Shape parameter() const { return {1, groups, channels, 1}; }
+  Shape strides() const { return {positions * groups * channels, channels, 1, groups * channels}; }
+};
+
+// The elements of a tensor of a shape as they lie in memory with these strides. back: the reverse.
+template <class T>
+std::vector<T> moved(const std::vector<T>& from, const Groups& g, bool back) {
+  std::vector<T> to(from.size());
+  const Shape shape = g.shape(), strides = g.strides();
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    std::size_t index = i, place = 0;
+    for (std::size_t axis = shape.size(); axis-- > 0;) {
+      const auto size = static_cast<std::size_t>(shape[axis]);
+      place += index % size * static_cast<std::size_t>(strides[axis]);
+      index /= size;
+    }
+    back ? to[i] = from[place] : to[place] = from[i];
+  }
+  return to;
+}
+
+const std::vector<Groups> kGroups = {
+    {2, 3, 1, 49},    {2, 20, 1, 1040},           {3, 4, 2, 3136},  {2, 8, 10, 144},
+    {2, 4, 10, 1024}, {2, 2, 16, 2064},           {1, 5, 16, 196},  {2, 40, 2, 400},
+    {2, 3, 33, 272},  {2, 4, 16, 528, Kind::rms}, {3, 1, 33, 1296}, {1, 2, 300, 160},
+};
+
+// y, which takes x's place if it is in place.
+template <class U>
+std::vector<U> normalised(const Groups& g, DType dtype, std::vector<U> x, const Shape& strides, bool in_place) {
+  const Shape shape = g.shape(), parameter = g.parameter(), tail{g.channels, g.positions};
+  const std::vector<float> weight = random_numbers<float>(product(parameter), 3);
+  std::vector<U> y(x.size());
+  Forward f;
+  f.kind = g.kind;
+  f.x = {x.data(), dtype, shape, strides};
+  f.y = {in_place ? x.data() : y.data(), dtype, shape, strides};
+  f.normalized_shape = tail;
+  f.weight = input(weight, parameter);
+  run(f);
+  return in_place ? x : y;
+}
+template <class U>
+void try_in_place(const Groups& g, DType dtype, const std::vector<U>& x) {
+  const std::vector<U> want = normalised(g, dtype, x, {}, false), last = moved(x, g, false);
+  for (const bool in_place : {false, true}) {
+    EXPECT_EQ(moved(normalised(g, dtype, last, g.strides(), in_place), g, true), want) << internal::text_of(g.shape());
+  }
+}
+
+TEST(Broadcast, HasTheBitsOfContiguousChannelsWithChannelsLast) {
+  for (const Groups& g : kGroups) {
+    Inputs<float> in(Case{g.shape(), g.parameter(), 2, g.kind});
+    const auto cols = static_cast<std::ptrdiff_t>(product(Shape{g.channels, g.positions}));
+    if (g.samples == 3) {  // rows that need a second pass or are out of range
+      std::for_each(in.x.begin(), in.x.begin() + cols, [](float& x) { x += 3e4F; });
+      std::for_each(in.x.end() - cols, in.x.end(), [](float& x) { x *= 1e32F; });
+    }
+    try_in_place(g, DType::f32, in.x);
+    std::vector<std::uint16_t> halves(in.x.size());
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+      halves[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(in.x[i]) >> 16U);
+    }
+    try_in_place(g, DType::bf16, halves);
+    Inputs<float> last = in;
+    last.x = moved(in.x, g, false);
+    last.dy = moved(in.dy, g, false);
+    const Shape shape = g.shape(), strides = g.strides(), tail{g.channels, g.positions};
+    const Results<float> want = run_passes(in, g.kind, shape, tail, g.parameter(), {});
+    for (const std::size_t threads : {1U, 4U}) {
+      const Results<float> got = run_passes(last, g.kind, shape, tail, g.parameter(), pool_executor(threads), strides);
+      const std::string where = internal::text_of(shape) + " on " + std::to_string(threads) + " threads";
+      EXPECT_EQ(moved(got.y, g, true), want.y) << where;
+      EXPECT_EQ(moved(got.dx, g, true), want.dx) << where;
+      EXPECT_EQ(got.mean, want.mean) << where;
+      EXPECT_EQ(got.rstd, want.rstd) << where;
+      EXPECT_EQ(got.dweight, want.dweight) << where;
+      EXPECT_EQ(got.dbias, want.dbias) << where;
+    }
   }
 }
 

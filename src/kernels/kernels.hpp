@@ -162,8 +162,30 @@ struct ChannelsFirstRows {
   RowGroup<Arithmetic<T>>* groups;
   const Arithmetic<T>* gamma;
   const Arithmetic<T>* beta;
-  std::size_t ahead;  // the prefetch distance during the normalise step, in bytes
+  std::size_t ahead;  // the prefetch distance during the normalise step, or of sums piece by piece, in bytes
   bool stream;        // non-temporal stores of y, if it is aligned
+};
+// The same for blocks that are summed piece by piece, in f32 arithmetic. `lanes` keeps the sums of lanes between calls.
+// Each piece begins at lane 0 and has whole lines of lanes. Sums go to `groups` only if these are given. gamma and beta
+// are not used.
+template <class T>
+struct ChannelsFirstPieces : ChannelsFirstRows<T> {
+  static constexpr std::size_t kSquares = 2 * kChannelsFirstRows<T>;  // from a lane's sums to its sums of squares
+  static constexpr std::size_t kNextLane = 2 * kSquares;              // from a lane to the next
+
+  double* lanes;
+};
+
+// Channels of rows, which lie side by side: as many, a multiple of kChannelsFirstRows, as each of `positions` has. Each
+// has scalars and parameters of its own.
+template <class T>
+struct SideBySide {
+  const T* x;                     // the first channel's first position
+  T* y;                           // likewise; may be the same memory as x
+  std::ptrdiff_t x_step, y_step;  // bytes from one position to the next
+  std::size_t positions, channels;
+  const Arithmetic<T>*centre, *offset, *rstd, *gamma, *beta;  // of each channel
+  bool stream;                                                // non-temporal stores of y, if it is aligned
 };
 
 // Evenly spaced short rows in groups. In iteration t group t is normalised, t + 1 finished, t + 2 summed. Group t is in

@@ -75,6 +75,9 @@ ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {
   }
   plan.otherwise = plan.route;
   if (is_channels_first(p, tile)) plan.route = ForwardRoute::channels_first;
+  if (plan.scratch.channels.rows != 0 && (plan.route == plan.otherwise || p.sets > 1)) {
+    plan.route = ForwardRoute::channels_last;
+  }
   return plan;
 }
 

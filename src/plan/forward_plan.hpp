@@ -17,6 +17,7 @@ enum class ForwardRoute : unsigned char {
   long_rows,       // rows of several blocks
   pieces,          // rows of which scratch holds only some columns at a time
   channels_first,  // channels-first rows, normalised without gathering
+  channels_last,   // rows of several channels that lie side by side (channels-last groups), likewise
   precomputed,     // rows with precomputed statistics, which are only normalised
 };
 

@@ -15,7 +15,7 @@ constexpr std::size_t rounded(std::size_t bytes, std::size_t unit) { return (byt
 // large.
 class Taker {
  public:
-  explicit Taker(std::size_t bytes) : bytes_(bytes) {}
+  explicit Taker(std::size_t bytes, std::size_t used = 0) : bytes_(bytes), used_(used) {}
 
   Piece take(std::size_t bytes) {
     if (bytes == 0) return {};
@@ -28,8 +28,7 @@ class Taker {
   std::size_t left() const { return used_ < bytes_ ? bytes_ - used_ : 0; }
 
  private:
-  std::size_t bytes_;
-  std::size_t used_ = 0;
+  std::size_t bytes_, used_;
 };
 
 using Parameter = Vector<const void*>;
@@ -170,6 +169,21 @@ void plan_fused(Taker& taker, const Problem& p, CacheUse cache, ForwardScratch& 
   }
 }
 
+// Rows go through tiles if there is not enough room.
+ChannelsPlan plan_channels(Taker taker, const Problem& p) {
+  const ChannelsLast place = channels_last(p);
+  if (place.groups == 0) return {};
+  const std::size_t line = kLine / bytes_of(p.x.dtype), unit = place.unit, channels = place.channels;
+  const std::size_t most = std::min(kChannelsBytes / (p.cols * bytes_of(p.x.dtype)), kMostChannels / channels);
+  const std::size_t rows = std::clamp(most / unit, std::size_t{1}, kMostRowsOfChannels / unit) * unit;
+  const std::size_t sums = line * sums_of_channel(place.positions) * 4 * sizeof(double);
+  const Piece memory =
+      taker.take(lanes_of_channels(line) * sizeof(double) + sums + (rows + unit) * channels * 5 * sizeof(float));
+  if (taker.left() == 0) return {};
+  const std::size_t share = place.groups % unit == 0 ? unit : place.groups;
+  return {static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(share), memory};
+}
+
 inline RowPlan plan_row(Taker& taker, bool dense, bool converts, DType dtype, DType arithmetic, std::size_t cols,
                         const Piece& passing) {
   if (dense && !converts) return {};
@@ -202,6 +216,7 @@ ForwardScratch forward_scratch(const Problem& p, CacheUse cache) noexcept {
   if (plain && p.cols > kBlock) s.rows_together = std::clamp(together / row_bytes, std::size_t{1}, kLongRows);
   s.nodes = taker.take(s.rows_together * nodes);
   s.tile = TileDivision(p, lane_sums + nodes).take_from(taker);
+  if (s.tile.x.bytes != 0) s.channels = plan_channels(Taker(forward_scratch_bytes(arithmetic), s.tile.x.offset), p);
   const bool by_pieces = s.tile.rows != 0 && s.tile.cols != p.cols;
   s.lane_sums = taker.take_if(by_pieces, s.tile.rows * lane_sums);
   // The tree of a single row is no longer needed when that of a scaled row begins.

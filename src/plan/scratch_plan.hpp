@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "plan/channels_last.hpp"
 #include "plan/numbers.hpp"
 #include "plan/spec.hpp"
 #include "plan/tuning.hpp"
@@ -52,12 +53,26 @@ struct CacheUse {
   bool prefetch_x = false;
 };
 
+// For rows whose channels lie side by side; channels_last() describes them. Their scratch takes the place of tiles. It
+// holds, one after the other:
+// - the lanes of as many channels as a cache line has elements, twice;
+// - the sums of blocks, for those that begin in each of these channels;
+// - five scalars of the normalise step, gamma and beta included, for each channel of `rows` + ChannelsLast::unit rows.
+struct ChannelsPlan {
+  std::uint32_t rows = 0;   // of a sample, that are summed, then normalised, at once; 0: there are no such rows
+  std::uint32_t share = 0;  // a thread can take part in so many rows of a sample, or a multiple
+  Piece memory;
+};
+constexpr std::size_t lanes_of_channels(std::size_t line) { return 4 * kLanes * line; }  // numbers
+constexpr std::size_t sums_of_channel(std::size_t positions) { return positions / kBlock + 1; }
+
 struct ForwardScratch {
   Piece x, y, sum;  // a block of each in the arithmetic's type, or fewer columns if there are fewer
   Piece raw;        // kRawColumns of a parameter
   ParameterPlan gamma, beta;
   Piece nodes;  // for the trees of rows of several blocks, or of one scaled row
   TilePlan tile;
+  ChannelsPlan channels;
   Piece lane_sums, row_nodes;     // for each row of a tile of incomplete rows
   std::size_t group = 0;          // short rows that are processed together
   std::size_t rows_together = 1;  // rows of several blocks that are processed together in the caches

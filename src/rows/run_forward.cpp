@@ -4,7 +4,9 @@
 #include "plan/forward_plan.hpp"
 #include "problem/fp_environment.hpp"
 #include "problem/sets.hpp"
+#include "rows/channels_last.hpp"
 #include "rows/forward.hpp"
+#include "rows/stream.hpp"
 #include "rows/types.hpp"
 
 namespace evenorm::internal {
@@ -18,6 +20,39 @@ template <class T>
                                 std::size_t first, std::size_t count) {
   ScratchMemory<kForwardScratchBytes<T>> scratch;
   ForwardRows<T>(kernels, p, plan, scratch, set, {0, p.cols}, true).run(first, count);
+}
+
+// Returns false if these rows of a sample must go through tiles.
+template <class T>
+[[gnu::noinline]] bool run_sample(const Kernels& kernels, const Problem& p, const ForwardPlan& plan,
+                                  const ChannelsLast& place, std::size_t first, std::size_t count) {
+  ScratchMemory<kForwardScratchBytes<T>> scratch;
+  return ChannelsLastRows<T>(kernels, p, plan, place, scratch).run(first, count);
+}
+
+// Rows whose channels lie side by side, counted sample by sample.
+template <class T>
+void run_samples(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
+                 std::size_t count) {
+  const ChannelsLast place = channels_last(p);
+  const std::size_t at_once = plan.scratch.channels.rows;
+  for (std::size_t i = first, n; i < first + count; i += n) {
+    n = std::min(first + count - i, place.groups - i % place.groups);
+    if (n >= at_once + place.unit) n = at_once;
+    if (run_sample<T>(kernels, p, plan, place, i, n)) continue;
+    for (std::size_t k = i; k < i + n; ++k) {
+      const std::size_t row = place.row(k);
+      run_rows<T>(kernels, p, plan, row / rows_of_set(p), row, 1);
+    }
+  }
+  if (plan.cache.stream_y) flush_stream();
+}
+
+[[gnu::noinline]] void run_channels_last(const Kernels& kernels, const Problem& p, const ForwardPlan& plan,
+                                         std::size_t first, std::size_t count) {
+  with_type(row_type(p), [&]<class T>() {
+    if constexpr (!std::is_same_v<T, double>) run_samples<T>(kernels, p, plan, first, count);
+  });
 }
 
 template <class T>
@@ -58,6 +93,7 @@ template <class T>
 void run_forward(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                  std::size_t count) noexcept {
   const FpEnvironment environment;
+  if (plan.route == ForwardRoute::channels_last) return run_channels_last(kernels, p, plan, first, count);
   for_sets(p, first, count, [&](std::size_t set, std::size_t row, std::size_t rows) {
     with_type(row_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, set, row, rows); });
   });

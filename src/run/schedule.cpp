@@ -72,12 +72,15 @@ void run_row_by_parts(const Problem& p, const ForwardPlan& plan, const Kernels& 
 void run_pass(const Problem& p, const ForwardPlan& plan, const Kernels& kernels, const Executor& executor) {
   const std::size_t threads = usable_threads(executor);
   const std::size_t tasks = std::min(p.rows * p.cols / kForwardTask, threads * kTasksPerThread);
+  const bool side_by_side = plan.route == ForwardRoute::channels_last;
   if (threads <= 1 || tasks <= 1) {
     if (p.rows != 0) run_forward(kernels, p, plan, 0, p.rows);
-  } else if (p.rows < threads * 2 && p.cols >= 2 * kForwardTask && p.scale.data == nullptr && p.moments == nullptr) {
+  } else if (!side_by_side && p.rows < threads * 2 && p.cols >= 2 * kForwardTask && p.scale.data == nullptr &&
+             p.moments == nullptr) {
     for (std::size_t row = 0; row < p.rows; ++row) run_row_by_parts(p, plan, kernels, executor, row);
   } else {
-    const std::size_t unit = needs_tiles(p) ? kTileRows : 1, units = (p.rows + unit - 1) / unit;
+    const std::size_t unit = side_by_side ? plan.scratch.channels.share : needs_tiles(p) ? kTileRows : 1;
+    const std::size_t units = (p.rows + unit - 1) / unit;
     const std::size_t shares = std::min(tasks, units);
     parallel_for(executor, shares, [&](std::size_t i) {
       const std::size_t first = share_start(units, shares, i) * unit;

@@ -1,0 +1,64 @@
+// The forward pass of rows whose channels lie side by side, such as groups of channels-last images. Channels, not rows,
+// go through the kernels of channels-first rows, in place: a cache line of them at once. Their blocks are joined row by
+// row.
+#pragma once
+
+#include "plan/forward_plan.hpp"
+#include "plan/scratch.hpp"
+#include "rows/statistics.hpp"
+
+namespace evenorm::internal {
+
+template <class T>
+class ChannelsLastRows {
+ public:
+  using A = Arithmetic<T>;
+
+  ChannelsLastRows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, const ChannelsLast& place,
+                   const Scratch& scratch);
+
+  // Rows [first, first + count) of one sample, in the order of ChannelsLast::row(). Returns false if they must go
+  // through tiles, because one of them is out of range or a parameter is not finite. y is not written then.
+  bool run(std::size_t first, std::size_t count);
+
+ private:
+  static constexpr std::size_t kLines = kChannelsFirstRows<T>;  // channels at once
+  static constexpr std::size_t kNone = ~std::size_t{0};
+  static_assert(kLines * kLeastPositions >= kBlock);  // a block that begins in one of them ends before twice as many
+
+  // What a pass over the positions adds to the lanes of each channel: `column` is that of position 0, and no position
+  // from `end` on is needed. next: where the next block begins or ends, or kNone.
+  struct Pass {
+    std::size_t column[kLines], end[kLines], next[kLines];
+    std::size_t most = 0;  // of `end`
+  };
+
+  std::size_t row_of(std::size_t line) const { return place_.row(first_ + line / place_.channels); }
+  std::size_t channel_of(std::size_t line) const { return line % place_.channels; }
+  template <class Pointer>
+  char* at(const Matrix<Pointer>& m, std::size_t line) const;
+  bool load(const SetVector& v, std::size_t row, bool plus_one, A absent, A* to) const;
+
+  void sum(std::size_t line);
+  Pass pass_of(std::size_t line, std::size_t ahead) const;
+  void settle(Pass& pass, std::size_t line, std::size_t position, std::size_t shift);
+  bool push(std::size_t line, std::size_t from);
+  bool finish_row(std::size_t line);
+  void normalise(std::size_t line, std::size_t lines);
+
+  const Kernels& kernels_;
+  const Problem& p_;
+  const ForwardPlan& plan_;
+  const ChannelsLast& place_;
+  double* lanes_;
+  std::size_t sums_of_line_;
+  BlockSums* sums_;  // of the blocks that begin in each channel, sums_of_line_ for each
+  A* scalars_;       // lines_ numbers of each: centre, offset, rstd, gamma, beta
+  Tile<const void*> tile_;
+  Source<T> source_;
+  MomentTree<A> tree_;
+  std::size_t first_ = 0, lines_ = 0;
+  RowGroup<A> groups_[kLines / kMaxGroup];
+};
+
+}  // namespace evenorm::internal
