@@ -49,7 +49,7 @@ HWY_INLINE bool AnyCentre(const NormScalarsOfRows<A>& scalars, size_t rows) {
 inline constexpr size_t kNormaliseStep = 2 * hn::MaxLanes(DF32());
 
 template <bool kCentred, bool kStream, class A, class T>
-HWY_INLINE void NormaliseColumnsSo(const NormScalars<A>& scalars, const T* x, const Affine<A> affine, size_t from,
+HWY_INLINE void NormaliseColumnsSo(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t from,
                                    size_t to, T* y) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d);
@@ -63,7 +63,7 @@ HWY_INLINE void NormaliseColumnsSo(const NormScalars<A>& scalars, const T* x, co
 
 // Rows without a centre have a loop of their own where that is faster.
 template <class A, class T>
-HWY_INLINE void NormaliseColumns(bool stream, const NormScalars<A>& scalars, const T* x, const Affine<A> affine,
+HWY_INLINE void NormaliseColumns(bool stream, const NormScalars<A>& scalars, const T* x, const Affine<A>& affine,
                                  size_t from, size_t to, T* y) {
   const bool centred = !HWY_NATIVE_FMA || scalars.centre != 0;
   if (centred) {
@@ -77,7 +77,7 @@ HWY_INLINE void NormaliseColumns(bool stream, const NormScalars<A>& scalars, con
 
 // The last columns of an n-column block, fewer than kNormaliseStep, from a multiple of kNormaliseStep on.
 template <class A, class T>
-HWY_INLINE void NormaliseTail(const NormScalars<A>& scalars, const T* x, const Affine<A> affine, size_t n, T* y) {
+HWY_INLINE void NormaliseTail(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t n, T* y) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d);
   const NormaliseVectors<true, hn::ScalableTag<A>> normalise(d, scalars);
@@ -101,8 +101,8 @@ HWY_INLINE void NormaliseTail(const NormScalars<A>& scalars, const T* x, const A
 }
 
 template <class A, class T>
-HWY_INLINE void NormaliseWhole(bool stream, const NormScalars<A>& scalars, const T* x, const Affine<A> affine, size_t n,
-                               T* y) {
+HWY_INLINE void NormaliseWhole(bool stream, const NormScalars<A>& scalars, const T* x, const Affine<A>& affine,
+                               size_t n, T* y) {
   NormaliseColumns(stream, scalars, x, affine, 0, n / kNormaliseStep * kNormaliseStep, y);
   NormaliseTail(scalars, x, affine, n, y);
 }
@@ -136,7 +136,7 @@ inline constexpr bool kNormalisesBesideSums = HWY_NATIVE_FMA && hn::MaxLanes(DF6
 // Normalises n columns of one row and sums as many of another, alternately, a few columns at a time. kColumns, before:
 // see LaneSums::AddBeside(). kStream: with non-temporal stores; y must be aligned to a whole vector.
 template <bool kHasCentre, bool kCentred, bool kStream, size_t kColumns, class A, class T, class Before>
-HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A> affine, size_t n, T* y,
+HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t n, T* y,
                                     const T* next_x, const Before& before, SumsAboutZero<T, kCentred>& sums) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d), kBeside = SumsAboutZero<T, kCentred>::kBeside;
@@ -152,7 +152,7 @@ HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, c
 }
 // The same in steps, with a centre or without.
 template <bool kCentred, class A, class T, class Before>
-HWY_INLINE void NormaliseStepsBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A> affine, size_t n,
+HWY_INLINE void NormaliseStepsBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t n,
                                          T* y, const T* next_x, const Before& before,
                                          SumsAboutZero<T, kCentred>& sums) {
   constexpr size_t kSteps = SumsAboutZero<T, kCentred>::kSteps;
@@ -164,7 +164,7 @@ HWY_INLINE void NormaliseStepsBesideSums(const NormScalars<A>& scalars, const T*
 // The remaining columns of two rows of n columns, from column `from` on: sums of the one, normalises the other.
 template <bool kCentred, class A, class T>
 HWY_INLINE void SumAndNormaliseRest(const T* next_x, SumsAboutZero<T, kCentred>& sums, const NormScalars<A>& scalars,
-                                    const T* x, const Affine<A> affine, size_t from, size_t n, T* y) {
+                                    const T* x, const Affine<A>& affine, size_t from, size_t n, T* y) {
   AddAboutZero<T, kCentred>(next_x + from, n - from, sums);
   NormaliseWhole(false, scalars, x + from, affine.from(from), n - from, y + from);
 }

@@ -38,6 +38,9 @@ static_assert(2 * kLongRows <= kMaxGroup);
 inline constexpr std::size_t kConvertedRowsBytes = 512u << 10u;
 // The least number of such sets of rows; two rows ahead need over twice as many rows. 4 x 4096: 0.85 of one set's time.
 inline constexpr std::size_t kLongStages = 4;
+// The most rows of a set for which long rows of several sets go through one pipeline. Time relative to one for each set
+// on Zen 4, 32 groups: (1, 320, 64, 64) 0.83, (2, 512, 32, 32) 0.87; with 8 and 16 rows of a set 0.95 to 1.07.
+inline constexpr std::size_t kFewRowsOfSet = 4;
 // Columns that are normalised, then summed, alternately. 8192 x 2048: 64 or 128 2.8 ms, 512 or 1024 4.4 to 4.7, rows
 // 3.15.
 inline constexpr std::size_t kStep = 128;

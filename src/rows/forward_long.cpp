@@ -23,6 +23,10 @@ void ForwardRows<T>::run_long_rows(std::size_t first, std::size_t count) {
     const Group& g = groups_[stage % (ahead + 1)];
     Group& later = groups_[(stage + ahead) % (ahead + 1)];
     const std::size_t row = first + stage * together, later_row = row + ahead * together;
+    if (p_.sets != 1) {
+      gamma_.use(row / rows_of_set(p_), p_.cols);
+      beta_.use(row / rows_of_set(p_), p_.cols);
+    }
     const std::size_t rows = rows_of(stage), later_rows = rows_of(stage + ahead);
     if (ahead == 1 || g.any_flag(rows) || later_rows == 0) settle(trees, summed);  // which may finish g
     const bool out_of_range = g.any_flag(rows);
@@ -42,9 +46,10 @@ void ForwardRows<T>::run_long_rows(std::size_t first, std::size_t count) {
 // overlap with no normalise step, would be too large a fraction of all.
 template <class T>
 std::size_t ForwardRows<T>::rows_together(std::size_t first, std::size_t count) const {
-  return !stream_ && are_even(first, count)
-             ? std::clamp(count / kLongStages, std::size_t{1}, plan_.scratch.rows_together)
-             : 1;
+  if (stream_ || !are_even(first, count)) return 1;
+  std::size_t together = std::clamp(count / kLongStages, std::size_t{1}, plan_.scratch.rows_together);
+  while (p_.sets != 1 && (rows_of_set(p_) % together != 0 || first % together != 0)) --together;  // of one set
+  return together;
 }
 
 // Normalises a row block by block, and sums a later row meanwhile.

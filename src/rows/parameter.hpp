@@ -44,9 +44,22 @@ class Parameter {
       convert_ = dense || v.dtype != dtype_of<A> ? kernels.convert[index_of(v.dtype)][index_of(dtype_of<A>)] : nullptr;
       gather_ = !dense;
       shares_ = v.axes.count() != 0 && v.axes.inner().stride == 0;
-      if (whole_) fill(0, cols, values_);
     }
+    use(set, cols);
     finite_ = check_finite(used);
+  }
+
+  // Goes over to the parameter of another set.
+  void use(std::size_t set, std::size_t cols) {
+    data_ = v_.of_set(set);
+    if (whole_ && values_ != nullptr) fill(0, cols, values_);
+  }
+  // The same for one after the other of sets [set, set + count), of which it uses the first in the end.
+  void check_finite_in_sets(std::size_t set, std::size_t count, std::size_t cols) {
+    for (std::size_t i = count; i-- > 0;) {
+      use(set + i, cols);
+      finite_ = check_finite({0, cols}) && finite_;
+    }
   }
 
   bool is_finite() const { return finite_; }  // in the columns `used`

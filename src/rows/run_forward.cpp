@@ -94,9 +94,13 @@ void run_forward(const Kernels& kernels, const Problem& p, const ForwardPlan& pl
                  std::size_t count) noexcept {
   const FpEnvironment environment;
   if (plan.route == ForwardRoute::channels_last) return run_channels_last(kernels, p, plan, first, count);
-  for_sets(p, first, count, [&](std::size_t set, std::size_t row, std::size_t rows) {
+  const auto run = [&](std::size_t set, std::size_t row, std::size_t rows) {
     with_type(row_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, set, row, rows); });
-  });
+  };
+  const bool sets_overlap =
+      rows_of_set(p) <= kFewRowsOfSet && plan.route == ForwardRoute::long_rows && !is_fused(p) && !needs_tiles(p);
+  if (sets_overlap && count != 0) return run(first / rows_of_set(p), first, count);
+  for_sets(p, first, count, run);
 }
 
 MomentNode block_moments(const Kernels& kernels, const Problem& p, std::size_t row, std::size_t first,
