@@ -40,13 +40,13 @@ ChannelsLast channels_last(const Problem& p) noexcept {
     groups = p.x.rows[i].size;
     c.step = step;
   }
-  const std::size_t line = kLine / bytes, all = groups * c.channels;
-  const bool fills_lines = all >= line && (all % line == 0 || p.x.data != p.y.data);
+  const std::size_t all = groups * c.channels * bytes;
+  const bool fills_lines = all >= kLine && (all % kLine == 0 || p.x.data != p.y.data);
   const bool by_channel = is_by_channel(p.gamma, c.positions) && is_by_channel(p.beta, c.positions);
   if (!fills_lines || groups > kMostGroups || !by_channel || c.positions % kLanes != 0 || c.positions < kLeastPositions)
     return {};
   c.groups = groups;
-  c.unit = line / std::gcd(line, c.channels);
+  c.unit = kLine / std::gcd(kLine, c.channels * bytes);
   return c;
 }
 
