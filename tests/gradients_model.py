@@ -278,9 +278,10 @@ class Rows:
     """The rows of a problem: dx, in the arithmetic's type, and what dgamma and dbeta take.
 
     of: the statistics. n: what c1 and c2 are divided by. weighed: (G, D) by runs, not finite where they are not used.
+    least: of |D| of a block.
     """
 
-    def __init__(self, dy, x, gamma, of, n, rms, arithmetic, weighed=None):
+    def __init__(self, dy, x, gamma, of, n, rms, arithmetic, weighed=None, least=0):
         self.dy, self.x, self.gamma, self.rms, self.arithmetic = dy, x, gamma, rms, arithmetic
         self.of, self.n = of, n
         r, rstd = of.rstd, high(of.rstd)
@@ -289,6 +290,7 @@ class Rows:
         sums = block_sums(g, d, arithmetic)
         self.wide = of.scaled | (rstd != 0) & ~((rstd >= arithmetic.least_rstd) & (rstd <= arithmetic.largest_rstd))
         anew = self.wide | ~(np.isfinite(high(sums[0])) & np.isfinite(high(sums[1])))  # (rows, blocks)
+        anew |= np.abs(high(sums[1])) < least
         sums = [arithmetic.with_exponents(a) for a in sums]
         for at in map(tuple, np.argwhere(anew)):
             sums[0][at], sums[1][at] = map(arithmetic.block_sum, self.block_anew(*at))
@@ -343,7 +345,7 @@ class Rows:
         )
 
     def sums_of_run(self, i, whole_is_finite):
-        """"Sums over rows", item 5: what row i, which is a run of a whole row, adds to dgamma and dbeta, wide, (1,)."""
+        """ "Sums over rows", item 5: what row i, which is a run of a whole row, adds to dgamma and dbeta, wide, (1,)."""
         a, dgamma, dbeta = self.arithmetic, self.c2[i], self.sums[0][i]
         if a is Double:
             dgamma = self.wide_means(i)[1].scaled() if self.wide_c2[i, 0] else dgamma
@@ -402,7 +404,8 @@ def row_block_sums(rows, begin, end):
 def parts_of_runs(dy, x, run, of, rms, arithmetic):
     """Item 5: the rows of each run alone, with gamma = 1."""
     parts = ((dy[:, c : c + run], x[:, c : c + run]) for c in range(0, x.shape[1], run))
-    return [Rows(*part, np.ones_like(part[0]), of, 1, rms, arithmetic) for part in parts]
+    least = 2.0**-64 if arithmetic is Single else 2.0**-960
+    return [Rows(*part, np.ones_like(part[0]), of, 1, rms, arithmetic, least=least) for part in parts]
 
 
 def weighed_sums(parts, gamma, arithmetic):

@@ -15,6 +15,10 @@ inline constexpr std::size_t kLanes = 16;  // virtual lanes that hold a block's 
 // before rows. Time relative to columns first on Zen 4, (8, 512, 32 by 8 or 16 by 16) in 32 groups: f32 0.65, bf16
 // 0.77; runs of 196: 1.0.
 inline constexpr std::size_t kLeastRun = 256;
+// The least |D| of a run's block that is used as it was added up. Then products that were subnormal, of up to kMaxCols
+// columns, matter by less than 2^-10 u of its terms. Without a bound, a large rstd or gamma would show them.
+template <class A>
+inline constexpr double kLeastOfRun = sizeof(A) == sizeof(double) ? 0x1p-960 : 0x1p-64;
 // The numbers that hold the lanes' sums of a piece of a block: sums of x and of x^2, and in f64 arithmetic their low
 // parts and their anchors.
 template <class A>

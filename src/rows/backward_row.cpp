@@ -93,7 +93,8 @@ GradientSums BackwardRows<T>::sum_block(std::size_t row, const GradientScalars& 
       kernels_.of<T>().sum_gradients(piece, static_cast<A>(s.mean_hi), col == range.first, &lanes);
     });
     const WideNumber g = joined<A>(lanes.g), gd = joined<A>(lanes.gd);
-    if (std::isfinite(g.hi) && std::isfinite(gd.hi)) return {{g.hi, g.lo, gd.hi, gd.lo}};
+    const bool has_digits = weighs_ || std::abs(gd.hi) >= kLeastOfRun<A>;
+    if (has_digits && std::isfinite(g.hi) && std::isfinite(gd.hi)) return {{g.hi, g.lo, gd.hi, gd.lo}};
   }
   WideGradient<A> wide(s);
   for_pieces(row, range, [&](const GradientPiece<T>& piece, std::size_t) {
