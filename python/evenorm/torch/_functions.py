@@ -153,10 +153,15 @@ def _has_shape_of(bias: Tensor, weight: Tensor | None, shape: Sequence[int]) -> 
 
 
 def _of_one_shape(weight: Any, bias: Any, shape: Sequence[int]) -> tuple[Any, Any]:
-    """Gives bias the shape of weight, and both that of their product if they broadcast to x along other axes."""
+    """Gives bias the shape of weight, and both that of their product if they broadcast to x along other axes.
+
+    16-bit parameters become float32 then, so that their gradients are rounded once.
+    """
     if bias is None or _has_shape_of(bias, weight, shape):
         return weight, bias
-    return torch.broadcast_tensors(bias.new_ones(()) if weight is None else weight, bias)
+    both = (bias.new_ones(()) if weight is None else weight, bias)
+    wide = (p.float() if p.dtype in (torch.bfloat16, torch.float16) else p for p in both)
+    return torch.broadcast_tensors(*wide)
 
 
 def _pytorchs(rms: bool, x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: Any) -> Tensor:
