@@ -48,10 +48,18 @@ def _by_group(x: Any, groups: Any, weight: Any, bias: Any, eps: Any) -> Any:
     if any(p is not None and p.shape != x.shape[1:2] for p in (weight, bias)):
         return NotImplemented
     weight, bias = (None if p is None else p.reshape(shape) for p in (weight, bias))
-    if weight is None and not x.is_contiguous():
-        weight = x.new_ones(()).expand(shape)  # keeps the memory order
+    if weight is None:  # results keep x's memory order if there is a weight of x's axes
+        weight = (x if bias is None else bias).new_ones(()).expand([1] * split.dim() if bias is None else shape)
     y = evenorms(False, split, split.shape[2:], weight, bias, eps)
-    return y if y is NotImplemented else y.flatten(1, 2)
+    return y if y is NotImplemented else _with_strides_of(x, y.flatten(1, 2))
+
+
+def _with_strides_of(x: Tensor, y: Tensor) -> Tensor:
+    """y, of x's memory order. flatten() changes strides of axes of size 1, which tell PyTorch the memory format."""
+    strides = zip(y.stride(), x.stride(), x.shape, strict=True)
+    if y.stride() == x.stride() or any(of_y != of_x and size != 1 for of_y, of_x, size in strides):
+        return y
+    return y if torch._C._functorch.is_functorch_wrapped_tensor(y) else y.as_strided(x.shape, x.stride())
 
 
 def ada_layer_norm(x: Tensor, scale: Tensor, shift: Tensor, eps: float = 1e-5) -> Tensor:
