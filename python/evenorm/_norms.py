@@ -129,21 +129,23 @@ def group_norm(
      [ 0.    2.  ]
      [ 2.   -2.  ]]
     """
-    x = np.asarray(x)
-    groups = operator.index(num_groups)
-    if x.ndim < 2 or groups < 1 or x.shape[1] % groups:
-        raise ValueError(f"x has shape {x.shape}, but it should be (N, C, ...), where num_groups, {groups}, divides C")
-    if out is not None and not (isinstance(out, np.ndarray) and out.shape == x.shape):
-        raise ValueError(f"out should be a NumPy array of x's shape {x.shape}")
-    split = (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
+    x = _array(x, np.float64)
+    whole, groups = tuple(x.shape), operator.index(num_groups)
+    if len(whole) < 2 or groups < 1 or whole[1] % groups:
+        raise ValueError(f"x has shape {whole}, but it should be (N, C, ...), where num_groups, {groups}, divides C")
+    if 0 in whole[1:]:
+        raise ValueError(f"x has shape {whole}, but only its first axis may be empty")
+    if out is not None and not (isinstance(out, np.ndarray) and out.shape == whole):
+        raise ValueError(f"out should be a NumPy array of x's shape {whole}")
+    split = (whole[0], groups, whole[1] // groups, *whole[2:])
 
     def by_channel(name: str, parameter: Array | None) -> Array | None:
         if parameter is None:
             return None
-        values = np.asarray(parameter, None if hasattr(parameter, "dtype") else np.result_type(x, np.float32))
-        if values.shape != x.shape[1:2]:
-            raise ValueError(f"{name} has shape {values.shape}, but x has {x.shape[1]} channels")
-        return values.reshape(1, *split[1:3], *(1 for _ in x.shape[2:]))
+        values = _array(parameter, np.float64 if "float64" in str(x.dtype) else np.float32)
+        if tuple(values.shape) != whole[1:2]:
+            raise ValueError(f"{name} has shape {tuple(values.shape)}, but x has {whole[1]} channels")
+        return values.reshape(1, *split[1:3], *(1 for _ in whole[2:]))
 
     result = layer_norm(
         x.reshape(split),
@@ -154,8 +156,18 @@ def group_norm(
         out=None if out is None else out.reshape(split),
         return_stats=return_stats,
     )
-    y = out if out is not None else (result[0] if return_stats else result).reshape(x.shape)
+    y = out if out is not None else (result[0] if return_stats else result).reshape(whole)
     return (y, *result[1:]) if return_stats else y
+
+
+def _array(a: Any, of_numbers: type) -> Any:
+    """An array of any library, to be reshaped. Numbers in lists get the given type. The core checks what arrays hold."""
+    if hasattr(a, "reshape"):
+        return a
+    if hasattr(a, "__dlpack__"):
+        return np.from_dlpack(a)
+    values = np.asarray(a)
+    return values.astype(of_numbers) if isinstance(a, list | tuple) and values.dtype.kind in "iuf" else values
 
 
 def instance_norm(
@@ -178,8 +190,8 @@ def instance_norm(
     >>> print(instance_norm([[[1.0, 3.0], [5.0, 5.0]]], eps=0).tolist())
     [[[-1.0, 1.0], [0.0, 0.0]]]
     """
-    x = np.asarray(x)
-    channels = x.shape[1] if x.ndim > 1 else 1
+    x = _array(x, np.float64)
+    channels = x.shape[1] if len(x.shape) > 1 else 1
     return group_norm(x, max(channels, 1), weight, bias, eps, out=out, return_stats=return_stats)
 
 

@@ -223,7 +223,19 @@ def shared(rng):
     return made | arrays | {"weight": np.resize(weight, n // run), "run": run}
 
 
-KINDS = [usual, many_rows, many_columns, magnitudes, any_bits, not_finite, sums_cancel, far_apart, limits, added, shared]
+KINDS = [
+    usual,
+    many_rows,
+    many_columns,
+    magnitudes,
+    any_bits,
+    not_finite,
+    sums_cancel,
+    far_apart,
+    limits,
+    added,
+    shared,
+]
 
 
 def of_library(x, dy, weight, eps, rms, zero_centered, to, params, before=(None, None), handed=False, run=1):
