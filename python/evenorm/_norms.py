@@ -161,7 +161,11 @@ def group_norm(
 
 
 def _array(a: Any, of_numbers: type) -> Any:
-    """An array of any library, to be reshaped. Numbers in lists get the given type. The core checks what arrays hold."""
+    """An array of any library, to be reshaped. Numbers in lists get the given type. The core checks what arrays hold.
+
+    >>> _array([1, 2], np.float32)
+    array([1., 2.], dtype=float32)
+    """
     if hasattr(a, "reshape"):
         return a
     if hasattr(a, "__dlpack__"):

@@ -86,3 +86,28 @@ def test_wrong_arguments():
     ]:
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_arrays_of_group_norm_are_read_as_those_of_layer_norm():
+    x = np.arange(24, dtype=np.float32).reshape(2, 4, 3)
+    for call in [
+        lambda: evenorm.group_norm(np.ma.array(x, mask=x > 3), 2),
+        lambda: evenorm.group_norm(x, 2, np.ma.array(np.ones(4), mask=[0, 1, 0, 0])),
+        lambda: evenorm.group_norm(x, 2, [1, None, 1, 1]),
+        lambda: evenorm.group_norm(x, 2, ["1", "1", "1", "1"]),
+    ]:
+        with pytest.raises(TypeError, match="^(x|weight) "):
+            call()
+    assert evenorm.group_norm(x.tolist(), 2).dtype == np.float64
+    np.testing.assert_array_equal(evenorm.group_norm(x, 2, [1, 1, 1, 1]), evenorm.group_norm(x, 2))
+
+
+def test_gradients_of_runs_keep_their_digits():
+    """Of dy and x so small that their products are subnormal."""
+    for dtype, size_of_dy, size_of_x in ((np.float32, 1e-36, 1e-9), (np.float64, 1e-235, 1e-89)):
+        rng = np.random.default_rng(0)
+        x, dy = ((rng.standard_normal((1, 1, 300)) * size).astype(dtype) for size in (size_of_x, size_of_dy))
+        found = evenorm.layer_norm_backward(dy, x, 300, np.ones((1, 1, 1), dtype), eps=0.0)[1]
+        wide = x.astype(np.longdouble)
+        xhat = (wide - wide.mean()) / wide.std()
+        np.testing.assert_allclose(found.ravel()[0], np.float64((dy * xhat).sum()), rtol=1e-5)
