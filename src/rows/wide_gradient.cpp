@@ -71,9 +71,11 @@ WideGradient<A>::WideGradient(const GradientScalars& s)
 template <class A>
 void WideGradient<A>::add(const A* x, const A* dy, const A* gamma, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) {
-    const W g = static_cast<W>(load_one(dy + i)) * static_cast<W>(load_one(gamma + i));
+    const A dy_i = load_one(dy + i), gamma_i = load_one(gamma + i), x_i = load_one(x + i);
+    if (dy_i == 0 && std::isfinite(gamma_i) && std::isfinite(x_i)) continue;  // common, and slow in binary128
+    const W g = static_cast<W>(dy_i) * static_cast<W>(gamma_i);
     g_ += g;
-    gd_ += g * (centre_ - static_cast<W>(load_one(x + i)));
+    gd_ += g * (centre_ - static_cast<W>(x_i));
   }
 }
 
