@@ -47,10 +47,10 @@ template <class T>
 
 template <class T>
 void ForwardRows<T>::run(std::size_t first, std::size_t count) {
-  const std::size_t set = first / rows_of_set(p_), sets = (first + count - 1) / rows_of_set(p_) - set + 1;
-  if (sets > 1) {
-    gamma_.check_finite_in_sets(set, sets, p_.cols);
-    beta_.check_finite_in_sets(set, sets, p_.cols);
+  const std::size_t set = first / rows_of_set(p_), behind = (first + count - 1) / rows_of_set(p_) - set;
+  if (behind != 0) {
+    gamma_.check_finite_behind(set, behind, p_.cols);
+    beta_.check_finite_behind(set, behind, p_.cols);
     only_numbers_ = only_numbers_ && gamma_.is_finite() && beta_.is_finite();
     stream_ = stream_ && only_numbers_;
   }

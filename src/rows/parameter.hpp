@@ -34,7 +34,6 @@ class Parameter {
             ColumnRange used, const ParameterPlan& plan, const Scratch& scratch, void* raw)
       : kernels_(kernels),
         v_(v),
-        data_(v.of_set(set)),
         plus_one_(plus_one),
         whole_(plan.whole),
         values_(scratch.at<A>(plan.values)),
@@ -49,17 +48,20 @@ class Parameter {
     finite_ = check_finite(used);
   }
 
-  // Goes over to the parameter of another set.
+  // Goes over to the parameter of a set, unless it is in use already.
   void use(std::size_t set, std::size_t cols) {
-    data_ = v_.of_set(set);
+    const void* data = v_.of_set(set);
+    if (data == data_) return;
+    data_ = data;
     if (whole_ && values_ != nullptr) fill(0, cols, values_);
   }
-  // The same for one after the other of sets [set, set + count), of which it uses the first in the end.
-  void check_finite_in_sets(std::size_t set, std::size_t count, std::size_t cols) {
-    for (std::size_t i = count; i-- > 0;) {
+  // Checks the `count` sets behind `set`, too, which is in use and stays so.
+  void check_finite_behind(std::size_t set, std::size_t count, std::size_t cols) {
+    for (std::size_t i = 1; i <= count; ++i) {
       use(set + i, cols);
       finite_ = check_finite({0, cols}) && finite_;
     }
+    use(set, cols);
   }
 
   bool is_finite() const { return finite_; }  // in the columns `used`
@@ -142,7 +144,7 @@ class Parameter {
 
   const Kernels& kernels_;
   const SetVector& v_;
-  const void* data_;  // of the set
+  const void* data_ = nullptr;  // of the set in use
   bool plus_one_;
   bool whole_;
   bool gather_ = false;
