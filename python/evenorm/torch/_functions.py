@@ -224,8 +224,8 @@ def layer_norm(
             is then contiguous with these axes last: for images and dim=1, channels-last.
 
     Returns:
-        A tensor of input's shape and type: contiguous, or of input's strides if weight has its axes. A row has the same bits in any batch, for any number of threads,
-        in eager, compiled and exported code.
+        A tensor of input's shape and type: contiguous, or of input's strides if weight has its axes. A row has
+        the same bits in any batch, for any number of threads, in eager, compiled and exported code.
 
     PyTorch's own function handles all other arguments and raises its own errors; see docs/python.md.
 
