@@ -264,7 +264,7 @@ HWY_INLINE hn::Vec<D> LoadFirst(D d, const T* p, size_t n) {
     return hn::MaskedLoad(hn::FirstN(d, n), d, p);
   } else {
     T first[hn::MaxLanes(d)] = {};
-    for (size_t i = 0; i < n && i < hn::Lanes(d); ++i) first[i] = p[i];
+    for (size_t i = 0; i < n && i < hn::Lanes(d); ++i) first[i] = load_one(p + i);
     return LoadArithmetic(d, first);
   }
 }
