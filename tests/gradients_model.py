@@ -329,7 +329,7 @@ class Rows:
     def wide_dx(self, i, whole, c1, c2):
         """Item 5: the whole row i of dx, or its numbers that are not finite. Of finite numbers c1 and c2 are finite."""
         a, at = self.arithmetic, whole | ~np.isfinite(self.dx[i])
-        (dy, x, gamma), (mean, rstd, k) = self.exact(i, at), (each[i, 0] for each in self.of[-3:])
+        (dy, x, gamma), (mean, rstd, _) = self.exact(i, at), (each[i, 0] for each in self.of[-3:])
         if whole and a is Double:
             c1, c2 = (c.quad() for c in self.wide_means(i))
         else:
