@@ -59,6 +59,22 @@ def test_group_norm_is_pytorchs(shape, channels_last, affine, dtype):
             assert torch.equal(results[0][0], rows.flatten(1, 2))  # the bits of layer norm
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_gradients_of_channels_last_images_have_the_bits_of_contiguous_ones(dtype):
+    module = evenorm.torch.GroupNorm(4, 48, dtype=dtype)
+    torch.nn.init.normal_(module.weight)
+    torch.manual_seed(0)
+    x, dy = torch.randn(2, 3, 48, 16, 36).to(dtype)
+    dy[:, :7] = 0
+    results = []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        leaf = x.contiguous(memory_format=layout).requires_grad_()
+        y = module(leaf)
+        results.append(torch.autograd.grad(y, [leaf, *module.parameters()], dy.contiguous(memory_format=layout)))
+    for found, expected in zip(*results, strict=True):
+        assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_instance_norm_is_pytorchs(axes, affine):

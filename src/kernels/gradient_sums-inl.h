@@ -57,13 +57,27 @@ HWY_INLINE void AddHalves(const V* line, Half* to) {
   }
 }
 
-// At most kChainLines lines. Products are added in pairs, which halves the chain of their roundings. kPart: the last
-// line has but `left` columns; those that do not exist count as 0.
+// One vector of each of at most kChainLines lines. Products are added in pairs, which halves the chain of their
+// roundings.
+template <class V>
+struct LineSums {
+  HWY_INLINE void AddLine(size_t line, V product, V difference) {
+    const hn::DFromV<V> d;
+    g = line == 0 ? product : hn::Add(g, product);
+    V& sum = line < 2 ? first : second;
+    sum = line % 2 == 0 ? hn::Mul(product, difference) : Fma(d, product, difference, sum);
+  }
+  HWY_INLINE V Products(size_t lines) const { return lines > 2 ? hn::Add(first, second) : first; }
+
+  V g, first, second;
+};
+
+// kPart: the last line has but `left` columns; those that do not exist count as 0.
 template <size_t kLines, bool kPart, class T, class A = Arithmetic<T>, class V = hn::Vec<hn::ScalableTag<A>>>
 HWY_INLINE GradientHalves<A> SumLines(const T* x, const T* dy, const A* gamma, size_t left, V centre) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d), kVectors = kLanes / kN;
-  V g[kVectors], gd[kVectors], pair[kVectors];
+  LineSums<V> sums[kVectors];
   HWY_UNROLL(4)
   for (size_t line = 0; line < kLines; ++line) {
     HWY_UNROLL(4)
@@ -73,20 +87,15 @@ HWY_INLINE GradientHalves<A> SumLines(const T* x, const T* dy, const A* gamma, s
         if (!kPart || line + 1 != kLines) return LoadArithmetic(d, from + c);
         return LoadFirst(d, from + c, left > v * kN ? left - v * kN : 0);
       };
-      const V product = hn::Mul(load(dy), load(gamma));
-      const V difference = hn::Sub(centre, load(x));
-      g[v] = line == 0 ? product : hn::Add(g[v], product);
-      V& sum = line < 2 ? gd[v] : pair[v];
-      sum = line % 2 == 0 ? hn::Mul(product, difference) : Fma(d, product, difference, sum);
+      sums[v].AddLine(line, hn::Mul(load(dy), load(gamma)), hn::Sub(centre, load(x)));
     }
   }
-  if constexpr (kLines > 2) {
-    for (size_t v = 0; v < kVectors; ++v) gd[v] = hn::Add(gd[v], pair[v]);
-  }
-  GradientHalves<A> sums;
-  AddHalves(g, sums.g);
-  AddHalves(gd, sums.gd);
-  return sums;
+  V g[kVectors], gd[kVectors];
+  for (size_t v = 0; v < kVectors; ++v) g[v] = sums[v].g, gd[v] = sums[v].Products(kLines);
+  GradientHalves<A> halves;
+  AddHalves(g, halves.g);
+  AddHalves(gd, halves.gd);
+  return halves;
 }
 
 template <bool kPart, class T, class A = Arithmetic<T>, class V = hn::Vec<hn::ScalableTag<A>>>

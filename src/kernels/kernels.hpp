@@ -188,6 +188,17 @@ struct SideBySide {
   bool stream;                                                // non-temporal stores of y, if it is aligned
 };
 
+// The same for gradients. dx = fma(dy gamma, rstd, fma(centre - x, k2, a)).
+template <class T>
+struct GradientsSideBySide {
+  const T *x, *dy;
+  T* dx;                                    // elsewhere
+  std::ptrdiff_t x_step, dy_step, dx_step;  // bytes from one position to the next
+  std::size_t positions, channels;
+  const Arithmetic<T>*centre, *rstd, *gamma, *k2, *a;  // of each channel
+  bool stream;                                         // non-temporal stores of dx, if it is aligned
+};
+
 // Evenly spaced short rows in groups. In iteration t group t is normalised, t + 1 finished, t + 2 summed. Group t is in
 // groups[t mod kGroups].
 template <class T>

@@ -16,6 +16,7 @@
 #include "kernels/convert-inl.h"
 #include "kernels/finish-inl.h"
 #include "kernels/gradient_rows-inl.h"
+#include "kernels/gradient_side_by_side-inl.h"
 #include "kernels/move-inl.h"
 #include "kernels/quantise-inl.h"
 #include "kernels/second_pass-inl.h"

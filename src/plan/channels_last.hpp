@@ -12,6 +12,8 @@ namespace evenorm::internal {
 // `step` rows after the last, form a sample: the channels of one follow those of the last. groups is 0 if rows lie
 // otherwise.
 struct ChannelsLast {
+  bool operator==(const ChannelsLast&) const = default;
+
   // The row with this number if rows are counted sample by sample.
   std::size_t row(std::size_t number) const {
     const std::size_t sample = number / groups;
@@ -25,5 +27,6 @@ struct ChannelsLast {
   std::size_t unit = 1;  // the least rows of a sample that fill whole cache lines of each position
 };
 ChannelsLast channels_last(const Problem& p) noexcept;
+ChannelsLast channels_last(const GradientProblem& p) noexcept;
 
 }  // namespace evenorm::internal

@@ -169,19 +169,25 @@ void plan_fused(Taker& taker, const Problem& p, CacheUse cache, ForwardScratch& 
   }
 }
 
+// What rows whose channels lie side by side keep in scratch: for the channels that are summed at once, for each row,
+// and for each of its channels. of_position: what a pass reads of a channel's position.
+struct ChannelsBytes {
+  std::size_t of_sums, of_row, of_channel, of_position;
+};
 // Rows go through tiles if there is not enough room.
-ChannelsPlan plan_channels(Taker taker, const Problem& p) {
-  const ChannelsLast place = channels_last(p);
-  if (place.groups == 0) return {};
-  const std::size_t line = kLine / bytes_of(p.x.dtype), unit = place.unit, channels = place.channels;
-  const std::size_t most = std::min(kChannelsBytes / (p.cols * bytes_of(p.x.dtype)), kMostChannels / channels);
-  const std::size_t rows = std::clamp(most / unit, std::size_t{1}, kMostRowsOfChannels / unit) * unit;
-  const std::size_t sums = line * sums_of_channel(place.positions) * 4 * sizeof(double);
-  const Piece memory =
-      taker.take(lanes_of_channels(line) * sizeof(double) + sums + (rows + unit) * channels * 5 * sizeof(float));
-  if (taker.left() == 0) return {};
-  const std::size_t share = place.groups % unit == 0 ? unit : place.groups;
-  return {static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(share), memory};
+ChannelsPlan plan_channels(Taker taker, const ChannelsLast& place, const ChannelsBytes& bytes) {
+  if (place.groups == 0 || taker.left() <= bytes.of_sums) return {};
+  const std::size_t unit = place.unit, channels = place.channels, rest = place.groups % unit;
+  const std::size_t row = bytes.of_row + channels * bytes.of_channel;
+  const std::size_t room = (taker.left() - bytes.of_sums) / row;
+  const std::size_t in_cache = kChannelsBytes / (channels * place.positions * bytes.of_position);
+  if (room < unit + rest) return {};
+  const std::size_t most = std::min(
+      {room - rest, kMostRowsOfChannels, kMostChannels / channels, std::max(in_cache, kChannelsAtOnce / channels)});
+  const std::size_t rows = std::max(most / unit, std::size_t{1}) * unit;
+  const std::size_t share = rest == 0 ? unit : place.groups;
+  return {static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(share),
+          taker.take(bytes.of_sums + (rows + rest) * row)};
 }
 
 inline RowPlan plan_row(Taker& taker, bool dense, bool converts, DType dtype, DType arithmetic, std::size_t cols,
@@ -216,7 +222,13 @@ ForwardScratch forward_scratch(const Problem& p, CacheUse cache) noexcept {
   if (plain && p.cols > kBlock) s.rows_together = std::clamp(together / row_bytes, std::size_t{1}, kLongRows);
   s.nodes = taker.take(s.rows_together * nodes);
   s.tile = TileDivision(p, lane_sums + nodes).take_from(taker);
-  if (s.tile.x.bytes != 0) s.channels = plan_channels(Taker(forward_scratch_bytes(arithmetic), s.tile.x.offset), p);
+  if (s.tile.x.bytes != 0) {
+    const ChannelsLast place = channels_last(p);
+    const std::size_t line = kLine / bytes_of(p.x.dtype);
+    const std::size_t sums = lanes_of_channels(line) + line * 4 * sums_of_channel(place.positions);
+    s.channels = plan_channels(Taker(forward_scratch_bytes(arithmetic), s.tile.x.offset), place,
+                               {sums * sizeof(double), 0, 5 * sizeof(float), bytes_of(p.x.dtype)});
+  }
   const bool by_pieces = s.tile.rows != 0 && s.tile.cols != p.cols;
   s.lane_sums = taker.take_if(by_pieces, s.tile.rows * lane_sums);
   // The tree of a single row is no longer needed when that of a scaled row begins.
@@ -273,6 +285,11 @@ GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   const auto passes = [](const RowPlan& r) { return r.tile.bytes + r.converted.bytes != 0; };
   const std::size_t widest = arithmetic == DType::f64 ? kColumnPiece<double> : kColumnPiece<float>;
   s.piece_cols = passes(s.x) || passes(s.dy) || passes(s.dx) || s.aside.bytes != 0 ? piece : widest;
+  const ChannelsLast place = channels_last(p);
+  const std::size_t of_sum = kLanes * sizeof(double) + nodes_for(blocks_of(place.positions)) * sizeof(GradientSums);
+  s.channels = plan_channels(taker, place,
+                             {kChannelsAtOnce * of_sum, sizeof(GradientScalars),
+                              sizeof(GradientNode) + 5 * sizeof(float), 2 * bytes_of(p.x.dtype)});
   s.column_sums = taker.take(sums_bytes(p, s.piece_cols));
   s.bytes = taker.used();
   return s;

@@ -53,13 +53,19 @@ struct CacheUse {
   bool prefetch_x = false;
 };
 
-// For rows whose channels lie side by side; channels_last() describes them. Their scratch takes the place of tiles. It
-// holds, one after the other:
+// For rows whose channels lie side by side; channels_last() describes them. Scratch of the forward pass takes the place
+// of tiles. It holds, one after the other:
 // - the lanes of as many channels as a cache line has elements, twice;
 // - the sums of blocks, for those that begin in each of these channels;
-// - five scalars of the normalise step, gamma and beta included, for each channel of `rows` + ChannelsLast::unit rows.
+// - five scalars of the normalise step, gamma and beta included, for each channel of `rows` rows.
+// That of the backward pass:
+// - five scalars of the dx step, gamma included, and sums, for each channel of `rows` rows;
+// - the statistics of these rows;
+// - the lanes and trees of kChannelsAtOnce channels.
 struct ChannelsPlan {
-  std::uint32_t rows = 0;   // of a sample, that are summed, then normalised, at once; 0: there are no such rows
+  // Of a sample, that are summed, then normalised, at once; the last ones with those that fill no unit. 0: there are no
+  // such rows.
+  std::uint32_t rows = 0;
   std::uint32_t share = 0;  // a thread can take part in so many rows of a sample, or a multiple
   Piece memory;
 };
@@ -129,6 +135,7 @@ struct GradientScratch {
   RowPlan dx;
   Piece aside;             // dx, if it overwrites one of its inputs or is not wanted
   Piece column_sums;       // sums over rows, for the columns of a piece, and their chains
+  ChannelsPlan channels;   // in place of column_sums
   std::size_t piece_cols;  // fewer where other pieces need the room
   std::size_t bytes = 0;
 };

@@ -51,11 +51,13 @@ inline constexpr std::size_t kPrefetchAhead = 6144;
 inline constexpr std::size_t kChannelsFirstAhead = 24576;
 
 // Rows whose channels lie side by side (channels-last groups): the least positions of a channel; the bytes of x of rows
-// of a sample that are summed, then normalised, the most such rows, and the most of their channels; and the positions
-// that are summed at once, while the next ones are prefetched.
+// of a sample that are summed, then normalised, the most such rows, and the most of their channels; the positions that
+// are summed at once, while the next ones are prefetched; and the channels that the backward pass sums at once. Time of
+// (16, 64, 56, 56) f32 with 64 channels relative to a cache line of them: 0.65.
 inline constexpr std::size_t kLeastPositions = 128;
 inline constexpr std::size_t kChannelsBytes = 1u << 20u, kMostRowsOfChannels = 32, kMostChannels = 512;
 inline constexpr std::size_t kPositionsAtOnce = 64;
+inline constexpr std::size_t kChannelsAtOnce = 64;
 
 // Bytes of short rows that are quantised together. 60 x 768: 112 ns a row; 8192 bytes 120; one by one 127.
 inline constexpr std::size_t kValueBytes = 16384;

@@ -63,6 +63,13 @@ class BackwardRows {
   void run_column_piece(const GradientScalars* scalars, std::size_t first_col, std::size_t cols,
                         const ColumnSums& sums);
 
+  // mean, rstd, and whether the row is wide.
+  void find_statistics(std::size_t first, std::size_t count, GradientScalars* scalars);
+  // The scalars of a row with these statistics, whose sums over runs of columns are known as far as they are finite,
+  // and the runs' gamma. Returns false if the row is wide.
+  bool finish_runs(std::size_t row, GradientScalars& s, const GradientNode* runs, DxScalarsOfRows<A>& scalars,
+                   A* gamma);
+
   // A row's sums over columns [first_col, first_col + cols), whole blocks; and its scalars, from its sums over the
   // columns of all processes.
   GradientSums sum_part(std::size_t row, std::size_t first_col, std::size_t cols);
@@ -79,14 +86,13 @@ class BackwardRows {
   void run_row(std::size_t row, RowBlock rows, const ColumnSums& sums, Want want);
   void repair_columns(const GradientScalars* scalars, RowBlock rows, ColumnRange range, const ColumnSums& sums);
 
-  void find_statistics(std::size_t first, std::size_t count, GradientScalars* scalars);
   bool find_short_statistics(std::size_t first, std::size_t count, RowStatistics& statistics);
   void set_statistics(const RowGroup<A>& group, std::size_t at, std::size_t row, GradientScalars* s);
   void scale_x(std::size_t row, GradientScalars* s);
   double usable_rstd(double rstd) const { return is_centred() && p_.whole_cols == 1 && rstd == rstd ? 0 : rstd; }
 
   bool weighs_runs() const { return summed_run(p_) != 1 && p_.gamma.data != nullptr; }
-  GradientSums sum_row(std::size_t row, const GradientScalars& s);
+  GradientSums sum_row(std::size_t row, const GradientScalars& s, const GradientNode* runs = nullptr);
   GradientSums sum_by_blocks(std::size_t row, const GradientScalars& s, ColumnRange range);
   GradientSums sum_block(std::size_t row, const GradientScalars& s, ColumnRange range);
   bool has_exponents(const GradientSums& sums) const {
@@ -97,7 +103,7 @@ class BackwardRows {
     return kWide && (s.wide || has_exponents(sums));
   }
   void finish(const GradientSums& sums, GradientScalars* s);
-  GradientSums sum_runs(std::size_t row, const GradientScalars& s);
+  GradientSums sum_runs(std::size_t row, const GradientScalars& s, const GradientNode* known);
   void store_run(const GradientScalars& s, const GradientSums& sums, double* to);
   bool store_dx_scalars(const GradientScalars& s, DxScalarsOfRows<A>& scalars) const;
   void dx_of_row(std::size_t row, const GradientScalars& s, ColumnRange range, const ColumnSums& sums, bool ends,

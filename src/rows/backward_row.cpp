@@ -68,9 +68,9 @@ void BackwardRows<T>::widened(const GradientPiece<T>& piece, const Work& work) {
 }
 
 template <class T>
-GradientSums BackwardRows<T>::sum_row(std::size_t row, const GradientScalars& s) {
+GradientSums BackwardRows<T>::sum_row(std::size_t row, const GradientScalars& s, const GradientNode* runs) {
   if (weighs_runs() || row_sums_ != nullptr) {
-    const GradientSums sums = sum_runs(row, s);
+    const GradientSums sums = sum_runs(row, s, runs);
     if (weighs_runs() && !s.wide && std::isfinite(sums.sums.g_hi) && std::isfinite(sums.sums.gd_hi)) return sums;
   }
   return sum_by_blocks(row, s, {0, p_.cols});
@@ -148,17 +148,27 @@ GradientScalars BackwardRows<T>::finish_sums(std::size_t row, const GradientSums
   return s;
 }
 
+template <class T>
+bool BackwardRows<T>::finish_runs(std::size_t row, GradientScalars& s, const GradientNode* runs,
+                                  DxScalarsOfRows<A>& scalars, A* gamma) {
+  finish(sum_row(row, s, runs), &s);
+  store_dx_scalars(s, scalars);
+  for (std::size_t col = 0; col < p_.cols; col += p_.run) *gamma++ = gamma_.at(col);
+  return !s.wide && !s.wide_dx;
+}
+
 // Sums each run of columns. Returns the sums of the row, weighed run by run: not finite if they have to be found by
 // blocks.
 template <class T>
-GradientSums BackwardRows<T>::sum_runs(std::size_t row, const GradientScalars& s) {
+GradientSums BackwardRows<T>::sum_runs(std::size_t row, const GradientScalars& s, const GradientNode* known) {
   using namespace plain;
   using W = Number<A>;
   double* const to = row_sums_ != nullptr ? row_sums_ + row * slot_of_row(p_) : nullptr;
   W g = W::Zero(kOne), gd = W::Zero(kOne);
   weighs_ = false;
   for (std::size_t i = 0, col = 0; col < p_.cols; ++i, col += p_.run) {
-    const GradientSums sums = sum_by_blocks(row, s, {col, col + p_.run});
+    const bool is_known = known != nullptr && std::isfinite(known[i].g_hi) && std::isfinite(known[i].gd_hi);
+    const GradientSums sums = is_known ? GradientSums{known[i]} : sum_by_blocks(row, s, {col, col + p_.run});
     if (to != nullptr) store_run(s, sums, to + i);
     if (!weighs_runs()) continue;
     const bool apart = sums.g_exponent != 0 || sums.gd_exponent != 0;

@@ -28,7 +28,6 @@ void set_rstd(const WideNumber& rstd, int exponent, GradientScalars* s) {
 
 }  // namespace
 
-// mean, rstd, and whether the row is wide.
 template <class T>
 void BackwardRows<T>::find_statistics(std::size_t first, std::size_t count, GradientScalars* scalars) {
   if (!kWide && p_.rstd.data != nullptr) {

@@ -9,6 +9,19 @@
 
 namespace evenorm::internal {
 
+// Calls run(first, n) for as many rows of a sample as run at once, or row(i), in the order of the problem, for each of
+// them if that returns false.
+template <class Run, class Row>
+void for_samples(const ChannelsLast& place, const ChannelsPlan& plan, std::size_t first, std::size_t count,
+                 const Run& run, const Row& row) {
+  for (std::size_t i = first, n; i < first + count; i += n) {
+    n = std::min(first + count - i, place.groups - i % place.groups);
+    if (n > plan.rows + place.groups % place.unit) n = plan.rows;
+    if (run(i, n)) continue;
+    for (std::size_t k = i; k < i + n; ++k) row(place.row(k));
+  }
+}
+
 template <class T>
 class ChannelsLastRows {
  public:

@@ -5,7 +5,10 @@
 #include "problem/fp_environment.hpp"
 #include "problem/sets.hpp"
 #include "rows/backward.hpp"
+#include "rows/channels_last.hpp"
+#include "rows/channels_last_gradients.hpp"
 #include "rows/rows.hpp"
+#include "rows/stream.hpp"
 #include "rows/types.hpp"
 
 namespace evenorm::internal {
@@ -18,6 +21,27 @@ template <class T>
   BackwardRows<T> rows(kernels, p, plan, scratch, set, {0, p.cols});
   rows.set_row_sums(sums);
   rows.run(first, count, {});
+}
+
+template <class T>
+[[gnu::noinline]] bool run_sample(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                                  const ChannelsLast& place, std::size_t first, std::size_t count, double* sums) {
+  ScratchMemory<kGradientScratchBytes> scratch;
+  return ChannelsLastGradients<T>(kernels, p, plan, place, scratch, sums).run(first, count);
+}
+
+[[gnu::noinline]] void run_channels_last(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                                         std::size_t first, std::size_t count, double* sums) {
+  const ChannelsLast place = channels_last(p);
+  with_type(p.x.dtype, [&]<class T>() {
+    if constexpr (!std::is_same_v<T, double>) {
+      for_samples(
+          place, plan.scratch.channels, first, count,
+          [&](std::size_t i, std::size_t n) { return run_sample<T>(kernels, p, plan, place, i, n, sums); },
+          [&](std::size_t row) { run_rows<float>(kernels, p, plan, row / rows_of_set(p), row, 1, sums); });
+    }
+  });
+  if (plan.cache.stream_dx) flush_stream();
 }
 
 template <class T>
@@ -78,6 +102,7 @@ template <class T>
 void run_backward(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                   std::size_t count, double* sums) noexcept {
   const FpEnvironment environment;
+  if (plan.scratch.channels.rows != 0) return run_channels_last(kernels, p, plan, first, count, sums);
   for_sets(p, first, count, [&](std::size_t set, std::size_t row, std::size_t rows) {
     with_type(gradient_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, set, row, rows, sums); });
   });

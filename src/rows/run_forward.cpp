@@ -22,7 +22,6 @@ template <class T>
   ForwardRows<T>(kernels, p, plan, scratch, set, {0, p.cols}, true).run(first, count);
 }
 
-// Returns false if these rows of a sample must go through tiles.
 template <class T>
 [[gnu::noinline]] bool run_sample(const Kernels& kernels, const Problem& p, const ForwardPlan& plan,
                                   const ChannelsLast& place, std::size_t first, std::size_t count) {
@@ -30,29 +29,18 @@ template <class T>
   return ChannelsLastRows<T>(kernels, p, plan, place, scratch).run(first, count);
 }
 
-// Rows whose channels lie side by side, counted sample by sample.
-template <class T>
-void run_samples(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
-                 std::size_t count) {
-  const ChannelsLast place = channels_last(p);
-  const std::size_t at_once = plan.scratch.channels.rows;
-  for (std::size_t i = first, n; i < first + count; i += n) {
-    n = std::min(first + count - i, place.groups - i % place.groups);
-    if (n >= at_once + place.unit) n = at_once;
-    if (run_sample<T>(kernels, p, plan, place, i, n)) continue;
-    for (std::size_t k = i; k < i + n; ++k) {
-      const std::size_t row = place.row(k);
-      run_rows<T>(kernels, p, plan, row / rows_of_set(p), row, 1);
-    }
-  }
-  if (plan.cache.stream_y) flush_stream();
-}
-
 [[gnu::noinline]] void run_channels_last(const Kernels& kernels, const Problem& p, const ForwardPlan& plan,
                                          std::size_t first, std::size_t count) {
+  const ChannelsLast place = channels_last(p);
   with_type(row_type(p), [&]<class T>() {
-    if constexpr (!std::is_same_v<T, double>) run_samples<T>(kernels, p, plan, first, count);
+    if constexpr (!std::is_same_v<T, double>) {
+      for_samples(
+          place, plan.scratch.channels, first, count,
+          [&](std::size_t i, std::size_t n) { return run_sample<T>(kernels, p, plan, place, i, n); },
+          [&](std::size_t row) { run_rows<T>(kernels, p, plan, row / rows_of_set(p), row, 1); });
+    }
   });
+  if (plan.cache.stream_y) flush_stream();
 }
 
 template <class T>

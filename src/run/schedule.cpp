@@ -24,15 +24,16 @@ constexpr std::size_t kForwardTask = 32768, kBackwardTask = 16384;
 constexpr std::size_t kTileRows = 32;   // rows that one task gathers together: a cache line of 16-bit elements
 constexpr std::size_t kMaxParts = 512;  // parts of a long row; bounds the memory for their moments
 
-// Divides `units` evenly and calls share(first, count) for each of the `shares` parts.
+// Divides `count` into `shares` parts of whole units, but for the last, and calls share(first, count) for each of them.
 template <class Share>
-void share_out(const Executor& executor, std::size_t units, std::size_t shares, const Share& share) {
-  if (units == 0) return;
+void share_out(const Executor& executor, std::size_t count, std::size_t unit, std::size_t shares, const Share& share) {
+  if (count == 0) return;
+  const std::size_t units = (count + unit - 1) / unit;
   shares = std::min(shares, units);
-  if (shares <= 1) return share(std::size_t{0}, units);
+  if (shares <= 1) return share(std::size_t{0}, count);
   parallel_for(executor, shares, [&](std::size_t i) {
-    const std::size_t first = share_start(units, shares, i);
-    share(first, share_start(units, shares, i + 1) - first);
+    const std::size_t first = share_start(units, shares, i) * unit;
+    share(first, std::min(share_start(units, shares, i + 1) * unit, count) - first);
   });
 }
 
@@ -59,8 +60,9 @@ struct RowParts {
   return finish_row(p, row, moments.data(), parts.count);
 }
 
-void run_row_by_parts(const Problem& p, const ForwardPlan& plan, const Kernels& kernels, const Executor& executor,
-                      std::size_t row) {
+// Not inlined, so that what it keeps is not on the stack of other passes.
+[[gnu::noinline]] void run_row_by_parts(const Problem& p, const ForwardPlan& plan, const Kernels& kernels,
+                                        const Executor& executor, std::size_t row) {
   const RowParts parts(p.cols);
   const RowScalars scalars = join_row_by_parts(p, kernels, executor, row, parts);
   if (scalars.out_of_range) return run_forward(kernels, p, plan, row, 1);
@@ -80,13 +82,8 @@ void run_pass(const Problem& p, const ForwardPlan& plan, const Kernels& kernels,
     for (std::size_t row = 0; row < p.rows; ++row) run_row_by_parts(p, plan, kernels, executor, row);
   } else {
     const std::size_t unit = side_by_side ? plan.scratch.channels.share : needs_tiles(p) ? kTileRows : 1;
-    const std::size_t units = (p.rows + unit - 1) / unit;
-    const std::size_t shares = std::min(tasks, units);
-    parallel_for(executor, shares, [&](std::size_t i) {
-      const std::size_t first = share_start(units, shares, i) * unit;
-      const std::size_t end = std::min(share_start(units, shares, i + 1) * unit, p.rows);
-      run_forward(kernels, p, plan, first, end - first);
-    });
+    share_out(executor, p.rows, unit, tasks,
+              [&](std::size_t first, std::size_t count) { run_forward(kernels, p, plan, first, count); });
   }
 }
 
@@ -133,12 +130,12 @@ void run_in_two_steps(const GradientProblem& p, const GradientPlan& plan, const 
                       GradientScalars* scalars, const Executor& executor) {
   const std::size_t tasks = tasks_of(p, executor);
   if (p.scalars == nullptr) {
-    share_out(executor, p.rows, tasks,
+    share_out(executor, p.rows, 1, tasks,
               [&](std::size_t first, std::size_t count) { find_row_scalars(kernels, p, plan, first, count, scalars); });
   }
   const GradientScalars* known = p.scalars == nullptr ? scalars : p.scalars;
   const std::size_t pieces = (p.cols + kColumnPiece<float> - 1) / kColumnPiece<float>;
-  share_out(executor, pieces, tasks, [&](std::size_t first, std::size_t count) {
+  share_out(executor, pieces, 1, tasks, [&](std::size_t first, std::size_t count) {
     const std::size_t col = first * kColumnPiece<float>;
     run_columns(kernels, p, plan, known, col, std::min(count * kColumnPiece<float>, p.cols - col));
   });
@@ -149,7 +146,8 @@ void run_by_rows(const GradientProblem& p, const GradientPlan& plan, const Kerne
                  const Executor& executor) {
   const std::size_t rows = rows_of_set(p), slot = slot_of_row(p);
   double* const sums = plan.scratch_bytes != 0 ? aligned<double>(scratch) : nullptr;
-  share_out(executor, p.rows, tasks_of(p, executor),
+  const std::size_t unit = std::max<std::size_t>(plan.scratch.channels.share, 1);
+  share_out(executor, p.rows, unit, tasks_of(p, executor),
             [&](std::size_t first, std::size_t count) { run_backward(kernels, p, plan, first, count, sums); });
   if (sums == nullptr) return;
   if (rows == 0) std::fill_n(sums, slot, 0.0);

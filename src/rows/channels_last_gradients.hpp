@@ -1,0 +1,44 @@
+// The backward pass of rows whose channels lie side by side and are the runs of columns that share an element of gamma.
+// They go through kernels in place: those of a cache line are summed at once, and all that are known get their dx.
+#pragma once
+
+#include "plan/channels_last.hpp"
+#include "rows/backward.hpp"
+
+namespace evenorm::internal {
+
+// T: the type of x, dy and dx, not f64.
+template <class T>
+class ChannelsLastGradients {
+ public:
+  // sums: null, or slot_of_row() numbers for each row of the problem.
+  ChannelsLastGradients(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                        const ChannelsLast& place, const Scratch& scratch, double* sums);
+
+  // Rows [first, first + count) of one sample, in the order of ChannelsLast::row(). Returns false if they must go
+  // through tiles: they are few, one of them is wide, or some dx may not be finite.
+  bool run(std::size_t first, std::size_t count);
+
+ private:
+  std::size_t row_of(std::size_t line) const { return place_.row(first_ + line / place_.channels); }
+  GradientsSideBySide<T> at(std::size_t line, std::size_t position) const;
+  bool find_centres(std::size_t count);
+  void sum(std::size_t line);
+  bool finish_row(std::size_t i);
+  bool write_dx(std::size_t line, std::size_t lines) const;
+
+  const Kernels& kernels_;
+  const GradientProblem& p_;
+  const GradientPlan& plan_;
+  const ChannelsLast& place_;
+  const Scratch& scratch_;
+  double* row_sums_;
+  float* scalars_;               // lines_ numbers of each: centre, rstd, gamma, k2, a
+  GradientNode* sums_;           // of each channel
+  GradientScalars* statistics_;  // of each row
+  double* lanes_;                // of the channels that are summed at once
+  GradientSums* nodes_;          // of their trees
+  std::size_t first_ = 0, lines_ = 0, at_once_ = 0;
+};
+
+}  // namespace evenorm::internal
