@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from . import _dtensors
 from ._functions import broadcasts_to, evenorms, has_overrides
 from ._modules import no_torchscript
+from ._operators import eager
 
 
 def group_norm(
@@ -50,8 +53,13 @@ def _by_group(x: Any, groups: Any, weight: Any, bias: Any, eps: Any) -> Any:
     weight, bias = (None if p is None else p.reshape(shape) for p in (weight, bias))
     if weight is None:  # results keep x's memory order if there is a weight of x's axes
         weight = (x if bias is None else bias).new_ones(()).expand([1] * split.dim() if bias is None else shape)
-    y = evenorms(False, split, split.shape[2:], weight, bias, eps)
+    y = _norm(split, split.shape[2:], weight, bias, eps)
     return y if y is NotImplemented else _with_strides_of(x, y.flatten(1, 2))
+
+
+def _norm(x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
+    y = NotImplemented if is_compiling() else eager.layer_norm(x, shape, weight, bias, eps)
+    return evenorms(False, x, shape, weight, bias, eps) if y is NotImplemented else y
 
 
 def _with_strides_of(x: Tensor, y: Tensor) -> Tensor:
@@ -90,7 +98,7 @@ def ada_layer_norm(x: Tensor, scale: Tensor, shift: Tensor, eps: float = 1e-5) -
                 "x's or 1, or the last one alone"
             )
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    y = evenorms(False, x, x.shape[-1:], scale.to(wide) + 1, shift.to(wide), eps)
+    y = _norm(x, x.shape[-1:], scale.to(wide) + 1, shift.to(wide), eps)
     if y is not NotImplemented:
         return y  # type: ignore[no-any-return]
     return F.layer_norm(x, x.shape[-1:], eps=eps) * (1 + scale) + shift

@@ -21,14 +21,16 @@ inline std::int64_t size_of(std::span<const std::int64_t> shape) {
   return size;
 }
 
-// True if x has at most kMostAxes axes and ends in the axes `shape`, which have elements, the parameters have that
-// shape, and eps is finite and >= 0.
+// True if x has at most kMostAxes axes and ends in the axes `shape`, which have elements, weight has that shape or x's
+// axes, each as long as x's or 1, bias has weight's shape, or without a weight that one, and eps is finite and >= 0.
 inline bool is_norm(const ConstTensor& x, std::span<const std::int64_t> shape, const ConstTensor& weight,
                     const ConstTensor& bias, double eps) {
   if (shape.empty() || shape.size() > x.shape.size() || x.shape.size() > kMostAxes || size_of(shape) == 0) return false;
-  const auto is_shape = [&](std::span<const std::int64_t> sizes) { return std::ranges::equal(sizes, shape); };
-  return is_shape(x.shape.last(shape.size())) && (weight.data == nullptr || is_shape(weight.shape)) &&
-         (bias.data == nullptr || is_shape(bias.shape)) && eps >= 0 && std::isfinite(eps);
+  const std::span<const std::int64_t> of_weight = weight.data == nullptr ? shape : weight.shape;
+  const auto broadcasts = [](std::int64_t n, std::int64_t size) { return n == 1 || n == size; };
+  return std::ranges::equal(x.shape.last(shape.size()), shape) &&
+         (std::ranges::equal(of_weight, shape) || std::ranges::equal(of_weight, x.shape, broadcasts)) &&
+         (bias.data == nullptr || std::ranges::equal(bias.shape, of_weight)) && eps >= 0 && std::isfinite(eps);
 }
 
 // True if weight and bias have one type that PyTorch's layer norm allows: x's, or float32 with a 16-bit x.
