@@ -75,6 +75,18 @@ def test_gradients_of_channels_last_images_have_the_bits_of_contiguous_ones(dtyp
         assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("module", [evenorm.torch.LayerNorm(8), evenorm.torch.GroupNorm(2, 6)], ids=str)
+def test_a_gradient_of_another_layout_has_the_same_bits(module):
+    torch.manual_seed(0)
+    x = torch.randn(3, 6, 5, 8).to(memory_format=torch.channels_last).requires_grad_()
+    for dy in (torch.ones(()).expand(x.shape), torch.randn(1, 6, 1, 8).expand(x.shape), torch.randn(x.shape)):
+        leaves, y = [x, *module.parameters()], module(x)
+        layouts = (dy, dy.contiguous(), dy.contiguous(memory_format=torch.channels_last))
+        results = [torch.autograd.grad(y, leaves, each, retain_graph=True) for each in layouts]
+        for gradients in zip(*results, strict=True):
+            assert all(torch.equal(gradients[0], each) for each in gradients[1:])
+
+
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_instance_norm_is_pytorchs(axes, affine):

@@ -134,6 +134,16 @@ at::Tensor with_dense_rows(const at::Tensor& t, std::size_t axes) {
   return t;
 }
 
+// dy or dsum, or a copy in x's layout: of an expanded one, such as sum()'s, and if dx has x's layout, of one with
+// another. A copy takes less time than gathering such rows.
+at::Tensor gradient_beside(const at::Tensor& dy, const at::Tensor& x, bool keeps_layout) {
+  for (std::int64_t axis = 0; dy.sizes() == x.sizes() && axis < x.dim(); ++axis) {
+    const bool is_unlike = dy.stride(axis) == 0 || (keeps_layout && dy.stride(axis) != x.stride(axis));
+    if (x.size(axis) != 1 && is_unlike) return at::empty_like(x, dy.options()).copy_(dy);
+  }
+  return dy;
+}
+
 }  // namespace
 
 Tensor cpu_norm(Kind kind, const Tensor& x, SymIntArrayRef normalized_shape, const OptionalTensor& weight,
@@ -164,17 +174,20 @@ TwoTensors cpu_add_norm(Kind kind, const Tensor& x, const Tensor& residual, SymI
 Gradients cpu_norm_backward(Kind kind, const Tensor& dy, const Tensor& x, SymIntArrayRef normalized_shape,
                             const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype, double eps,
                             std::array<bool, 3> output_mask, const OptionalTensor& dsum, const Tensor& statistics) {
+  const bool keeps_layout = varies_by_row(weight, normalized_shape.size());
+  const at::Tensor dy_beside_x = gradient_beside(dy, x, keeps_layout);
+  OptionalTensor dsum_beside_x;
+  if (output_mask[0] && is_given(dsum)) dsum_beside_x = gradient_beside(*dsum, x, keeps_layout);  // only dx uses it
   Backward work{.kind = kind};
   work.x = view_of("x", x);
-  work.dy = view_of("dy", dy);
-  if (output_mask[0]) work.dsum = view_of("dsum", dsum);  // only dx uses it
+  work.dy = view_of("dy", dy_beside_x);
+  work.dsum = view_of("dsum", dsum_beside_x);
   const at::IntArrayRef shape = C10_AS_INTARRAYREF_SLOW(normalized_shape);
   work.normalized_shape = shape;
   work.weight = view_of("weight", weight);
   work.eps = eps;
   if (statistics.defined()) use_statistics(statistics, rows_of(x, shape.size()), work);
   Gradients made;
-  const bool keeps_layout = varies_by_row(weight, shape.size());
   if (output_mask[0]) made.dx = keeps_layout ? at::empty_like(x) : new_tensor(x.sizes(), x.scalar_type());
   const at::IntArrayRef of_parameters = parameter_shape(weight, shape);
   if (output_mask[1]) made.dweight = new_tensor(of_parameters, (is_given(weight) ? *weight : x).scalar_type());
