@@ -1,4 +1,4 @@
-"""Times compiled models with PyTorch's norms and with evenorm's.
+"""Times compiled models with PyTorch's norms and with evenorm's, or group norms as they are.
 
 Inductor fuses PyTorch's norm with its element-wise neighbours, but calls evenorm's norm as an opaque operator. Both models
 take turns. A row shows medians and the median of the paired ratios (PyTorch's time over evenorm's: above 1, evenorm is
@@ -6,6 +6,7 @@ faster). The models of transformers have random weights and two layers.
 
     .venv/bin/python bench/compiled_models.py --threads 1
     .venv/bin/python bench/compiled_models.py --models chain llama --dtypes bfloat16
+    .venv/bin/python bench/compiled_models.py --models group --eager --channels-last
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ SHAPES = {
     "llama": (TOKENS,),
     "vit": (IMAGES,),
     "convnext": (IMAGES,),
+    "group": ((8, 320, 64, 64), (2, 512, 32, 32), (16, 64, 56, 56)),
 }
 
 
@@ -81,27 +83,30 @@ class Transformer(nn.Module):
         return self.model(**{self.takes: x}).last_hidden_state
 
 
-def model_of(name: str, width: int) -> nn.Module:
+def model_of(name: str, shape: tuple[int, ...]) -> nn.Module:
+    if name == "group":
+        return nn.Sequential(nn.GroupNorm(32, shape[1]))
     if name == "chain":
-        return Chain(width)
-    return Block(width) if name == "block" else Transformer(name)
+        return Chain(shape[-1])
+    return Block(shape[-1]) if name == "block" else Transformer(name)
 
 
 def seconds(call: Callable[[Tensor], Tensor], x: Tensor, backward: bool, count: int) -> float:
     start = time.perf_counter()
     for _ in range(count):
+        x.grad = None
         y = call(x)
         if backward:
             y.sum().backward()
     return (time.perf_counter() - start) / count
 
 
-def compare(model: nn.Module, x: Tensor, backward: bool, rounds: int) -> tuple[float, float, float]:
+def compare(model: nn.Module, x: Tensor, backward: bool, eager: bool, rounds: int) -> tuple[float, float, float]:
     """Returns PyTorch's and evenorm's medians in seconds, and the median ratio."""
     converted = copy.deepcopy(model)
     evenorm.torch.convert(converted)
     with torch.set_grad_enabled(backward):
-        calls = [torch.compile(m, fullgraph=True) for m in (model, converted)]
+        calls = [m if eager else torch.compile(m, fullgraph=True) for m in (model, converted)]
         for call in calls:
             seconds(call, x, backward, 3)  # compiles
         count = max(1, int(0.01 / seconds(calls[0], x, backward, 3)))
@@ -114,7 +119,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--models", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--models", nargs="+", choices=SHAPES, default=[name for name in SHAPES if name != "group"])
+    parser.add_argument("--eager", action="store_true", help="do not compile")
+    parser.add_argument("--channels-last", action="store_true", help="the memory format of images")
     parser.add_argument("--dtypes", nargs="+", choices=["float32", "bfloat16"], default=["float32", "bfloat16"])
     arguments = parser.parse_args()
     allocator.restart_with_it()
@@ -123,9 +130,12 @@ def main() -> None:
     ratios = []
     inputs = [(name, shape) for name in arguments.models for shape in SHAPES[name]]
     for (name, shape), dtype, backward in itertools.product(inputs, arguments.dtypes, (False, True)):
-        x = torch.randn(shape, dtype=getattr(torch, dtype), requires_grad=backward)
+        x = torch.randn(shape, dtype=getattr(torch, dtype))
+        if arguments.channels_last and x.dim() == 4:
+            x = x.to(memory_format=torch.channels_last)
+        x.requires_grad_(backward)
         torch._dynamo.reset()
-        theirs, ours, ratio = compare(model_of(name, shape[-1]).to(x.dtype), x, backward, arguments.rounds)
+        theirs, ours, ratio = compare(model_of(name, shape).to(x.dtype), x, backward, arguments.eager, arguments.rounds)
         ratios.append(ratio)
         row = f"{name:9}{'x'.join(map(str, shape)):>14}{dtype:>10}{'both' if backward else 'forward':>9}"
         print(f"{row}{theirs * 1e6:11.1f}{ours * 1e6:12.1f}{ratio:7.2f}", flush=True)
