@@ -75,6 +75,22 @@ def test_gradients_of_channels_last_images_have_the_bits_of_contiguous_ones(dtyp
         assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_rows_may_be_windows_of_one_tensor(dtype):
+    torch.manual_seed(0)
+    x = torch.randn(319).to(dtype).unfold(0, 256, 1)[None]
+    dy = torch.zeros(319, dtype=dtype).unfold(0, 256, 1)[None]
+    weight = torch.ones(64, dtype=dtype, requires_grad=True)
+    for each in (x, x.contiguous()):
+        y = evenorm.torch.group_norm(each, 64, weight)
+        assert not torch.autograd.grad(y, weight, dy)[0].any()
+
+
+def test_a_weight_that_is_no_tensor_is_refused_as_by_pytorch():
+    with pytest.raises(TypeError, match="must be Tensor"):
+        evenorm.torch.group_norm(torch.zeros(2, 6, 4), 3, 1.0)
+
+
 @pytest.mark.parametrize("module", [evenorm.torch.LayerNorm(8), evenorm.torch.GroupNorm(2, 6)], ids=str)
 def test_a_gradient_of_another_layout_has_the_same_bits(module):
     torch.manual_seed(0)

@@ -285,7 +285,7 @@ GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   const auto passes = [](const RowPlan& r) { return r.tile.bytes + r.converted.bytes != 0; };
   const std::size_t widest = arithmetic == DType::f64 ? kColumnPiece<double> : kColumnPiece<float>;
   s.piece_cols = passes(s.x) || passes(s.dy) || passes(s.dx) || s.aside.bytes != 0 ? piece : widest;
-  const ChannelsLast place = channels_last(p);
+  const ChannelsLast place = row == DType::f32 ? channels_last(p) : ChannelsLast{};  // they may be gathered as f32
   const std::size_t of_sum = kLanes * sizeof(double) + nodes_for(blocks_of(place.positions)) * sizeof(GradientSums);
   s.channels = plan_channels(taker, place,
                              {kChannelsAtOnce * of_sum, sizeof(GradientScalars),

@@ -15,6 +15,13 @@ void store_scaled(double hi, double lo, int exponent, double* to, std::size_t lo
   to[0] = std::ldexp(hi, exponent) + 0.0;
 }
 
+template <class T>
+bool are_zero(const T* values, std::size_t n) {
+  MagnitudeBits<T> any = 0;
+  for (std::size_t i = 0; i < n; ++i) any |= magnitude_bits(values + i);
+  return any == 0;
+}
+
 // A row's sum of g (x - mean).
 template <class A>
 plain::Number<A> about_mean(const GradientScalars& s, const GradientSums& sums) {
@@ -87,6 +94,7 @@ GradientSums BackwardRows<T>::sum_by_blocks(std::size_t row, const GradientScala
 
 template <class T>
 GradientSums BackwardRows<T>::sum_block(std::size_t row, const GradientScalars& s, ColumnRange range) {
+  bool may_be_zero = false;
   if (!s.wide) {
     GradientLanes lanes;
     for_pieces(row, range, [&](const GradientPiece<T>& piece, std::size_t col) {
@@ -95,9 +103,11 @@ GradientSums BackwardRows<T>::sum_block(std::size_t row, const GradientScalars& 
     const WideNumber g = joined<A>(lanes.g), gd = joined<A>(lanes.gd);
     const bool has_digits = weighs_ || std::abs(gd.hi) >= kLeastOfRun<A>;
     if (has_digits && std::isfinite(g.hi) && std::isfinite(gd.hi)) return {{g.hi, g.lo, gd.hi, gd.lo}};
+    may_be_zero = gd.hi == 0;  // else x may not be finite
   }
   WideGradient<A> wide(s);
   for_pieces(row, range, [&](const GradientPiece<T>& piece, std::size_t) {
+    if (may_be_zero && are_zero(piece.dy, piece.n)) return;
     widened(piece,
             [&](const A* x, const A* dy, const A* gamma, std::size_t n, std::size_t) { wide.add(x, dy, gamma, n); });
   });

@@ -22,7 +22,6 @@ template <class T>
 bool ChannelsLastGradients<T>::run(std::size_t first, std::size_t count) {
   first_ = first;
   lines_ = count * place_.channels;
-  constexpr std::size_t kUnit = kChannelsFirstRows<T>;
   if (lines_ < kUnit) return false;
   at_once_ = std::min(lines_ / kUnit * kUnit, kChannelsAtOnce);
   sums_ = reinterpret_cast<GradientNode*>(scalars_ + (5 * lines_ + 1) / 2 * 2);
@@ -72,6 +71,20 @@ template <class T>
   return true;
 }
 
+// For each channel of a block, whether dy is 0 everywhere, as it often is.
+template <class T>
+void ChannelsLastGradients<T>::find_zeros(const GradientsSideBySide<T>& block, bool* are_zero) {
+  MagnitudeBits<T> any[kChannelsAtOnce] = {};
+  const char* dy = reinterpret_cast<const char*>(block.dy);
+  for (std::size_t position = 0; position < block.positions; ++position, dy += block.dy_step) {
+    for (std::size_t line = 0; line < block.channels; line += kUnit) {
+      const T* values = reinterpret_cast<const T*>(dy) + line;
+      for (std::size_t i = 0; i < kUnit; ++i) any[line + i] |= magnitude_bits(values + i);
+    }
+  }
+  for (std::size_t i = 0; i < block.channels; ++i) are_zero[i] = any[i] == 0;
+}
+
 // The sums of channels [line, line + at_once_). Those with a block that has to be summed in another way are NaN.
 template <class T>
 void ChannelsLastGradients<T>::sum(std::size_t line) {
@@ -83,9 +96,13 @@ void ChannelsLastGradients<T>::sum(std::size_t line) {
     block.positions = std::min(kBlock, place_.positions - position);
     block.channels = n;
     kernels_.of<T>().sum_gradients_side_by_side(block, lanes_);
+    bool are_zero[kChannelsAtOnce] = {};
+    if (std::count(lanes_ + n, lanes_ + 2 * n, 0.0) != 0) find_zeros(block, are_zero);
     for (std::size_t i = 0; i < n; ++i) {
       const bool holds = std::abs(lanes_[n + i]) >= kLeastOfRun<float>;
-      trees[i].push({{holds ? lanes_[i] : std::numeric_limits<double>::quiet_NaN(), 0, lanes_[n + i], 0}});
+      const double g = holds ? lanes_[i] : std::numeric_limits<double>::quiet_NaN();
+      const bool is_zero = are_zero[i] && lanes_[n + i] == 0;  // else x is not finite
+      trees[i].push(is_zero ? GradientSums{} : GradientSums{{g, 0, lanes_[n + i], 0}});
     }
   }
   for (std::size_t i = 0; i < n; ++i) sums_[line + i] = trees[i].finish().sums;

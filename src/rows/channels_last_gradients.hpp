@@ -20,9 +20,12 @@ class ChannelsLastGradients {
   bool run(std::size_t first, std::size_t count);
 
  private:
+  static constexpr std::size_t kUnit = kChannelsFirstRows<T>;  // channels are taken in multiples of so many
+
   std::size_t row_of(std::size_t line) const { return place_.row(first_ + line / place_.channels); }
   GradientsSideBySide<T> at(std::size_t line, std::size_t position) const;
   bool find_centres(std::size_t count);
+  static void find_zeros(const GradientsSideBySide<T>& block, bool* are_zero);
   void sum(std::size_t line);
   bool finish_row(std::size_t i);
   bool write_dx(std::size_t line, std::size_t lines) const;

@@ -5,6 +5,8 @@
 
 #include <cfloat>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "kernels/kernels.hpp"
@@ -17,6 +19,17 @@ using Binary128 = long double;
 #else
 using Binary128 = __float128;
 #endif
+
+// The bits of a number without its sign: 0 only for 0.
+template <class T>
+using MagnitudeBits =
+    std::conditional_t<sizeof(T) == 8, std::uint64_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
+template <class T>
+MagnitudeBits<T> magnitude_bits(const T* place) {
+  MagnitudeBits<T> bits;
+  std::memcpy(&bits, static_cast<const void*>(place), sizeof bits);
+  return static_cast<MagnitudeBits<T>>(bits << 1U);
+}
 
 // A: the arithmetic's type.
 template <class A>

@@ -71,9 +71,11 @@ def _past_overrides(question: Callable[..., Any]) -> Callable[..., Any]:
     return asked
 
 
-def has_overrides(*tensors: Tensor | None) -> bool:
+def has_overrides(*tensors: object) -> bool:
     """True if the class of any of the tensors has its own __torch_function__."""
-    return not is_compiling() and any(t is not None and _override(type(t)) not in _NO_OVERRIDES for t in tensors)
+    return not is_compiling() and any(
+        isinstance(t, Tensor) and _override(type(t)) not in _NO_OVERRIDES for t in tensors
+    )
 
 
 @run_while_tracing

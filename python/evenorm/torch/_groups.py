@@ -48,7 +48,7 @@ def _by_group(x: Any, groups: Any, weight: Any, bias: Any, eps: Any) -> Any:
         return NotImplemented
     split = x.unflatten(1, (groups, x.shape[1] // groups))
     shape = (1, groups, split.shape[2], *[1] * (x.dim() - 2))
-    if any(p is not None and p.shape != x.shape[1:2] for p in (weight, bias)):
+    if any(p is not None and (not isinstance(p, Tensor) or p.shape != x.shape[1:2]) for p in (weight, bias)):
         return NotImplemented
     weight, bias = (None if p is None else p.reshape(shape) for p in (weight, bias))
     if weight is None:  # results keep x's memory order if there is a weight of x's axes
