@@ -24,8 +24,8 @@ namespace evenorm::torch {
 
 // --- functions -------------------------------------------------------------------------------------------------------
 // x is f32, f64, bf16 or f16, and has any strides. Its shape ends in normalized_shape. weight and bias have
-// normalized_shape; undefined means 1 and 0. In layer norm, weight and bias have x's type; if x has 16 bits, both may
-// be f32 instead. Results have x's shape and type.
+// normalized_shape, or both one shape with x's axes, each as long as x's or 1; undefined means 1 and 0. In layer norm,
+// weight and bias have x's type; if x has 16 bits, both may be f32 instead. Results have x's shape and type.
 
 EVENORM_TORCH_API at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape,
                                         const at::Tensor& weight = {}, const at::Tensor& bias = {}, double eps = 1e-5);
