@@ -29,7 +29,7 @@ static_assert(kMostRowsOfOneBlock * sizeof(GradientScalars) + kLine <= kMostScra
 GradientCacheUse cache_use(const GradientProblem& p, const Caches& caches) {
   const std::size_t elements = p.rows * p.cols;
   GradientCacheUse use;
-  use.stream_dx = p.dx.data != nullptr && elements * bytes_of(p.dx.dtype) >= streamed_from(caches);
+  use.stream_dx = p.dx.data != nullptr && elements * bytes_of(p.dx.dtype) >= streamed_from(caches) / kPartToStreamDx;
   use.prefetch = elements * bytes_of(p.x.dtype) >= prefetched_from(caches);
   return use;
 }

@@ -75,9 +75,9 @@ inline constexpr std::size_t kTileStep = 128;
 // 970 us with a ring, 1,275 without; 65536 x 32 (128 bytes a row): 1,590 and 1,217.
 inline constexpr std::size_t kLeastStreamed = 256;
 // The least bytes of an output that is written with non-temporal stores: at most kStreamBytes, and the last cache /
-// kLastToStream. With 32 MiB this gains 25 % at 12 MiB (4096 x 768) and loses 5 % at 3 MiB. dx gains
-// only where channels lie side by side: 20 %.
-inline constexpr std::size_t kStreamBytes = 8u << 20u, kLastToStream = 4;
+// kLastToStream. With 32 MiB this gains 25 % at 12 MiB (4096 x 768) and loses 5 % at 3 MiB. dx is streamed from a part
+// of that on, because x and dy take room in the caches, too: docs/lab/README.md, "Streaming stores and prefetching".
+inline constexpr std::size_t kStreamBytes = 8u << 20u, kLastToStream = 4, kPartToStreamDx = 2;
 // The least bytes of x for which x, and dy, are prefetched: the smaller of kPrefetchBytes and the second cache *
 // kSecondToPrefetch. With 1 MiB of second cache this gains 10 to 20 % of a backward pass; below, it loses up to 10 %.
 inline constexpr std::size_t kPrefetchBytes = 4u << 20u, kSecondToPrefetch = 4;
