@@ -154,6 +154,14 @@ struct ChannelsFirstScalars {
 template <class T, class D = hn::ScalableTag<Arithmetic<T>>>
 inline constexpr size_t kChannelsFirstStep = HWY_MIN(2 * hn::MaxLanes(D()), kChannelsFirstRows<T>);
 
+// Whether these fill cache lines, so that y may be written with non-temporal stores; and whether it is.
+template <class T>
+inline constexpr bool kFillsLines = kChannelsFirstStep<T> == kChannelsFirstRows<T>;
+template <class T>
+HWY_INLINE bool StreamsLines(bool stream, const T* y, ptrdiff_t step) {
+  return kFillsLines<T> && stream && (reinterpret_cast<uintptr_t>(y) | static_cast<uintptr_t>(step)) % 64 == 0;
+}
+
 // Normalises that many rows from `row` on. kStream: with non-temporal stores; all of y must be aligned to cache lines.
 template <class T, bool kCentred, bool kStream>
 HWY_NOINLINE void NormaliseChannelsFirstStep(const ChannelsFirstRows<T>& rows, const ChannelsFirstScalars<T>& scalars,
@@ -187,16 +195,14 @@ HWY_NOINLINE void NormaliseChannelsFirstStep(const ChannelsFirstRows<T>& rows, c
 
 template <class T>
 void NormaliseChannelsFirstRows(const ChannelsFirstRows<T>& rows) {
-  constexpr bool kWholeLines = kChannelsFirstStep<T> == kChannelsFirstRows<T>;
-  const auto lines = reinterpret_cast<uintptr_t>(rows.y) | static_cast<uintptr_t>(rows.y_step);
-  const bool stream = kWholeLines && rows.stream && lines % 64 == 0;
+  const bool stream = StreamsLines(rows.stream, rows.y, rows.y_step);
   const ChannelsFirstScalars<T> scalars(rows);
   for (size_t row = 0; row < kChannelsFirstRows<T>; row += kChannelsFirstStep<T>) {
     if (scalars.any_centre) {
-      stream ? NormaliseChannelsFirstStep<T, true, kWholeLines>(rows, scalars, row)
+      stream ? NormaliseChannelsFirstStep<T, true, kFillsLines<T>>(rows, scalars, row)
              : NormaliseChannelsFirstStep<T, true, false>(rows, scalars, row);
     } else {
-      stream ? NormaliseChannelsFirstStep<T, false, kWholeLines>(rows, scalars, row)
+      stream ? NormaliseChannelsFirstStep<T, false, kFillsLines<T>>(rows, scalars, row)
              : NormaliseChannelsFirstStep<T, false, false>(rows, scalars, row);
     }
   }
@@ -231,12 +237,10 @@ HWY_NOINLINE void NormalisePositions(const SideBySide<T>& rows) {
 }
 template <class T>
 void NormaliseSideBySide(const SideBySide<T>& rows) {
-  constexpr bool kWholeLines = kChannelsFirstStep<T> == kChannelsFirstRows<T>;
-  const auto lines = reinterpret_cast<uintptr_t>(rows.y) | static_cast<uintptr_t>(rows.y_step);
   bool centred = !HWY_NATIVE_FMA;
   for (size_t c = 0; c < rows.channels; ++c) centred = centred || rows.centre[c] != 0;
-  if (kWholeLines && rows.stream && lines % 64 == 0) {
-    centred ? NormalisePositions<T, true, kWholeLines>(rows) : NormalisePositions<T, false, kWholeLines>(rows);
+  if (StreamsLines(rows.stream, rows.y, rows.y_step)) {
+    centred ? NormalisePositions<T, true, kFillsLines<T>>(rows) : NormalisePositions<T, false, kFillsLines<T>>(rows);
   } else {
     centred ? NormalisePositions<T, true, false>(rows) : NormalisePositions<T, false, false>(rows);
   }

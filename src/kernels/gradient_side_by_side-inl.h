@@ -93,9 +93,7 @@ HWY_NOINLINE bool DxOfPositions(const GradientsSideBySide<T>& all) {
 }
 template <class T>
 bool DxSideBySide(const GradientsSideBySide<T>& c) {
-  constexpr bool kWholeLines = kChannelsFirstStep<T> == kChannelsFirstRows<T>;
-  const auto lines = reinterpret_cast<uintptr_t>(c.dx) | static_cast<uintptr_t>(c.dx_step);
-  return kWholeLines && c.stream && lines % 64 == 0 ? DxOfPositions<T, kWholeLines>(c) : DxOfPositions<T, false>(c);
+  return StreamsLines(c.stream, c.dx, c.dx_step) ? DxOfPositions<T, kFillsLines<T>>(c) : DxOfPositions<T, false>(c);
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

@@ -164,7 +164,7 @@ bool BackwardRows<T>::finish_runs(std::size_t row, GradientScalars& s, const Gra
   finish(sum_row(row, s, runs), &s);
   store_dx_scalars(s, scalars);
   for (std::size_t col = 0; col < p_.cols; col += p_.run) *gamma++ = gamma_.at(col);
-  return !s.wide && !s.wide_dx;
+  return !s.wide_dx;
 }
 
 // Sums each run of columns. Returns the sums of the row, weighed run by run: not finite if they have to be found by

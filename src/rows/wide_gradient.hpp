@@ -6,7 +6,6 @@
 #include <cfloat>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
 #include "kernels/kernels.hpp"
@@ -26,9 +25,7 @@ using MagnitudeBits =
     std::conditional_t<sizeof(T) == 8, std::uint64_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
 template <class T>
 MagnitudeBits<T> magnitude_bits(const T* place) {
-  MagnitudeBits<T> bits;
-  std::memcpy(&bits, static_cast<const void*>(place), sizeof bits);
-  return static_cast<MagnitudeBits<T>>(bits << 1U);
+  return static_cast<MagnitudeBits<T>>(load_one(reinterpret_cast<const MagnitudeBits<T>*>(place)) << 1U);
 }
 
 // A: the arithmetic's type.

@@ -137,7 +137,8 @@ at::Tensor with_dense_rows(const at::Tensor& t, std::size_t axes) {
 // dy or dsum, or a copy in x's layout: of an expanded one, such as sum()'s, and if dx has x's layout, of one with
 // another. A copy takes less time than gathering such rows.
 at::Tensor gradient_beside(const at::Tensor& dy, const at::Tensor& x, bool keeps_layout) {
-  for (std::int64_t axis = 0; dy.sizes() == x.sizes() && axis < x.dim(); ++axis) {
+  if (dy.sizes() != x.sizes()) return dy;  // it will be refused
+  for (std::int64_t axis = 0; axis < x.dim(); ++axis) {
     const bool is_unlike = dy.stride(axis) == 0 || (keeps_layout && dy.stride(axis) != x.stride(axis));
     if (x.size(axis) != 1 && is_unlike) return at::empty_like(x, dy.options()).copy_(dy);
   }
