@@ -12,17 +12,17 @@ HWY_INLINE T* ColumnAt(T* first, ptrdiff_t step, size_t column) {
   return EvenRows<T>{first, step}.at(column);
 }
 
-// The sums of as many rows as a few vectors hold. kKept: the lanes' sums are in memory.
-template <class T, bool kCentred, bool kKept>
+// The sums of as many rows as a few vectors hold.
+template <class T, bool kCentred>
 class ChannelsFirstSums {
   using A = Arithmetic<T>;
   using W = Wide<A, DF64>;
-  using Rows = std::conditional_t<kKept, ChannelsFirstPieces<T>, ChannelsFirstRows<T>>;
+  using Rows = ChannelsFirstRows<T>;
   static constexpr size_t kN = hn::MaxLanes(DF64());
 
  public:
   static constexpr size_t kVectors = kChannelsFirstRows<T> / kN;
-  static constexpr size_t kMost = std::is_same_v<A, double> || (kN == 8 && !kKept) ? 2 : 4;
+  static constexpr size_t kMost = std::is_same_v<A, double> || kN == 8 ? 2 : 4;
   static constexpr size_t kAtOnce = HWY_MIN(kVectors, kMost);
 
   // Sums the rows of the vectors from v0 on.
@@ -33,26 +33,14 @@ class ChannelsFirstSums {
       for (size_t v = 0; v < kAtOnce; ++v) anchors[v] = RowAnchors::Of(LargestOfFirst(rows, (v0 + v) * kN));
     }
     for (size_t lane = 0; lane < kLanes; ++lane) SumLane(rows, v0 * kN, lane, anchors, s, q);
-    if (rows.groups == nullptr) return;
-    for (size_t v = 0; v < kAtOnce; ++v) {
-      if constexpr (kKept) {
-        for (size_t lane = 0; lane < kLanes; ++lane) {
-          s[0][lane] = LoadColumns<W>(Kept(rows, (v0 + v) * kN, lane), 0, 0);
-          q[0][lane] = LoadColumns<W>(Kept(rows, (v0 + v) * kN, lane), 0, rows.kSquares);
-        }
-      }
-      Store(Fold(s[kKept ? 0 : v], q[kKept ? 0 : v], anchors[v]), rows, (v0 + v) * kN);
-    }
+    for (size_t v = 0; v < kAtOnce; ++v) Store(Fold(s[v], q[v], anchors[v]), rows, (v0 + v) * kN);
   }
 
  private:
   static constexpr bool kHasAnchors = kAnchored<A, kCentred>;
   using RowAnchors = Anchors<A, kHasAnchors>;
-  using Lanes = W[kKept ? 1 : kAtOnce][kLanes];
+  using Lanes = W[kAtOnce][kLanes];
 
-  static HWY_INLINE double* Kept(const Rows& rows, size_t row, size_t lane) {
-    return rows.lanes + lane * rows.kNextLane + row;
-  }
   static HWY_INLINE hn::Vec<DF64> LargestOfFirst(const ChannelsFirstRows<T>& rows, size_t row) {
     const DF64 d;
     const size_t n = HWY_MIN(rows.n, kLanes);
@@ -88,31 +76,20 @@ class ChannelsFirstSums {
     const AboutZero<kCentred, A> accumulate;
     W s[kAtOnce], q[kAtOnce];
     for (size_t v = 0; v < kAtOnce; ++v) {
-      if constexpr (kKept) {
-        s[v] = LoadColumns<W>(Kept(rows, row, lane), 0, v * kN);
-        q[v] = LoadColumns<W>(Kept(rows, row, lane), 0, rows.kSquares + v * kN);
-      } else {
-        s[v] = anchors[v].Sum();
-        q[v] = anchors[v].Square();
-      }
+      s[v] = anchors[v].Sum();
+      q[v] = anchors[v].Square();
     }
     const T* x = ColumnAt(rows.x + row, rows.x_step, lane);
 #pragma GCC unroll 1
     for (size_t c = lane; c < rows.n; c += kLanes, x = ColumnAt(x, rows.x_step, kLanes)) {
-      if constexpr (kKept) PrefetchBehind(x, 1, rows.ahead);
       for (size_t v = 0; v < kAtOnce; ++v) accumulate(LoadF64(d, x + v * kN), 0, 0, s[v], q[v]);
     }
     if (std::is_same_v<A, double> && lane >= rows.n % kLanes) {  // missing columns count as +0, for the signs of 0
       for (size_t v = 0; v < kAtOnce; ++v) accumulate(hn::Zero(d), 0, 0, s[v], q[v]);
     }
     for (size_t v = 0; v < kAtOnce; ++v) {
-      if constexpr (kKept) {
-        StoreColumns(s[v], Kept(rows, row, lane), 0, v * kN);
-        StoreColumns(q[v], Kept(rows, row, lane), 0, rows.kSquares + v * kN);
-      } else {
-        s_to[v][lane] = s[v];
-        q_to[v][lane] = q[v];
-      }
+      s_to[v][lane] = s[v];
+      q_to[v][lane] = q[v];
     }
   }
   static HWY_INLINE void Store(const WideSums<W>& sums, const ChannelsFirstRows<T>& rows, size_t row) {
@@ -122,15 +99,8 @@ class ChannelsFirstSums {
 
 template <class T, bool kCentred>
 void SumChannelsFirstRows(const ChannelsFirstRows<T>& rows) {
-  using Sums = ChannelsFirstSums<T, kCentred, false>;
+  using Sums = ChannelsFirstSums<T, kCentred>;
   for (size_t v = 0; v < Sums::kVectors; v += Sums::kAtOnce) Sums::Run(rows, v);
-}
-template <class T, bool kCentred>
-void SumChannelsFirstPieces(const ChannelsFirstPieces<T>& rows) {
-  if constexpr (!std::is_same_v<T, double>) {
-    using Sums = ChannelsFirstSums<T, kCentred, true>;
-    for (size_t v = 0; v < Sums::kVectors; v += Sums::kAtOnce) Sums::Run(rows, v);
-  }
 }
 
 // The scalars of all rows, contiguous for each scalar.
@@ -205,44 +175,6 @@ void NormaliseChannelsFirstRows(const ChannelsFirstRows<T>& rows) {
       stream ? NormaliseChannelsFirstStep<T, false, kFillsLines<T>>(rows, scalars, row)
              : NormaliseChannelsFirstStep<T, false, false>(rows, scalars, row);
     }
-  }
-}
-
-// The scalars of a channel differ from those of its neighbours, but not from position to position.
-template <class T, bool kCentred, bool kStream>
-HWY_NOINLINE void NormalisePositions(const SideBySide<T>& rows) {
-  using A = Arithmetic<T>;
-  const hn::ScalableTag<A> d;
-  constexpr size_t kN = hn::MaxLanes(d), kStep = kChannelsFirstStep<T>;
-  const size_t channels = rows.channels;
-  const A *centre = rows.centre, *offset = rows.offset, *rstd = rows.rstd, *gamma = rows.gamma, *beta = rows.beta;
-  const auto normalise = [=](hn::Vec<decltype(d)> x, size_t c) HWY_ATTR {
-    const NormaliseVectors<kCentred, decltype(d)> by(hn::LoadU(d, centre + c), hn::LoadU(d, offset + c),
-                                                     hn::LoadU(d, rstd + c));
-    return by(d, x, hn::LoadU(d, gamma + c), hn::LoadU(d, beta + c));
-  };
-  const T* x = rows.x;
-  T* y = rows.y;
-  for (size_t i = 0; i < rows.positions; ++i, x = ColumnAt(x, rows.x_step, 1), y = ColumnAt(y, rows.y_step, 1)) {
-#pragma GCC unroll 1
-    for (size_t c = 0; c < channels; c += kStep) {
-      if constexpr (kStep == 2 * kN) {
-        const auto from = LoadPair(d, x + c);
-        StorePair<kStream>(normalise(from.a, c), normalise(from.b, c + kN), d, y + c);
-      } else {
-        StoreWhole<kStream>(normalise(LoadArithmetic(d, x + c), c), d, y + c);
-      }
-    }
-  }
-}
-template <class T>
-void NormaliseSideBySide(const SideBySide<T>& rows) {
-  bool centred = !HWY_NATIVE_FMA;
-  for (size_t c = 0; c < rows.channels; ++c) centred = centred || rows.centre[c] != 0;
-  if (StreamsLines(rows.stream, rows.y, rows.y_step)) {
-    centred ? NormalisePositions<T, true, kFillsLines<T>>(rows) : NormalisePositions<T, false, kFillsLines<T>>(rows);
-  } else {
-    centred ? NormalisePositions<T, true, false>(rows) : NormalisePositions<T, false, false>(rows);
   }
 }
 

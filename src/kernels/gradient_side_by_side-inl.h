@@ -2,9 +2,9 @@
 // transposed. Included once per target.
 #pragma once
 
-#include "kernels/channels_first-inl.h"
 #include "kernels/gradient_dx-inl.h"
 #include "kernels/gradient_sums-inl.h"
+#include "kernels/side_by_side-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {

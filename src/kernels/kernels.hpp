@@ -162,18 +162,8 @@ struct ChannelsFirstRows {
   RowGroup<Arithmetic<T>>* groups;
   const Arithmetic<T>* gamma;
   const Arithmetic<T>* beta;
-  std::size_t ahead;  // the prefetch distance during the normalise step, or of sums piece by piece, in bytes
+  std::size_t ahead;  // the prefetch distance of x during the normalise step, in bytes
   bool stream;        // non-temporal stores of y, if it is aligned
-};
-// The same for blocks that are summed piece by piece, in f32 arithmetic. `lanes` keeps the sums of lanes between calls.
-// Each piece begins at lane 0 and has whole lines of lanes. Sums go to `groups` only if these are given. gamma and beta
-// are not used.
-template <class T>
-struct ChannelsFirstPieces : ChannelsFirstRows<T> {
-  static constexpr std::size_t kSquares = 2 * kChannelsFirstRows<T>;  // from a lane's sums to its sums of squares
-  static constexpr std::size_t kNextLane = 2 * kSquares;              // from a lane to the next
-
-  double* lanes;
 };
 
 // Channels of rows, which lie side by side: as many, a multiple of kChannelsFirstRows, as each of `positions` has. Each
@@ -187,6 +177,19 @@ struct SideBySide {
   const Arithmetic<T>*centre, *offset, *rstd, *gamma, *beta;  // of each channel
   bool stream;                                                // non-temporal stores of y, if it is aligned
 };
+
+// The sums of such channels, in f32 arithmetic: a multiple of kLanes channels and of kLanes positions, of which the
+// first belongs to lane 0. Each lane has the sums of x of all channels, then, `squares` numbers further, those of x^2.
+template <class T>
+struct SumsSideBySide {
+  const T* x;             // the first channel's first position
+  std::ptrdiff_t x_step;  // bytes from one position to the next
+  std::size_t positions, channels;
+  double* lanes;        // of the first channel; they are added to
+  std::size_t squares;  // also from the squares of a lane to the next lane
+  std::size_t ahead;    // the prefetch distance in bytes
+};
+using JoinChannels = void(const double* lanes, std::size_t squares, RowGroup<float>& group);
 
 // The same for gradients. dx = fma(dy gamma, rstd, fma(centre - x, k2, a)).
 template <class T>
@@ -402,6 +405,7 @@ struct Kernels {
   ArithmeticKernels<float> in_f32;
   std::array<std::array<Convert*, kDTypeCount>, kDTypeCount> convert;  // [from][to]; to or from is f32 or f64
   std::array<Transpose*, 3> transpose;                                 // for elements of 2, 4 and 8 bytes
+  JoinChannels* join_side_by_side;                                     // joins the lanes of kMaxGroup channels
   bool normalises_beside_sums;                                         // sums and normalise step are one loop
 };
 

@@ -11,7 +11,6 @@
 #if HWY_TARGET == EVENORM_TARGET
 
 #include "kernels/add-inl.h"
-#include "kernels/channels_first-inl.h"
 #include "kernels/columns-inl.h"
 #include "kernels/convert-inl.h"
 #include "kernels/finish-inl.h"
@@ -21,6 +20,7 @@
 #include "kernels/quantise-inl.h"
 #include "kernels/second_pass-inl.h"
 #include "kernels/short_rows-inl.h"
+#include "kernels/side_by_side-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
@@ -67,6 +67,7 @@ constinit const Kernels EVENORM_TABLE = [] {
                    {&ConvertElements<bfloat16, double>, &ConvertElements<bfloat16, float>, nullptr, nullptr},
                    {&ConvertElements<float16, double>, &ConvertElements<float16, float>, nullptr, nullptr}}},
       .transpose = {&MoveTransposed<uint16_t>, &MoveTransposed<uint32_t>, &MoveTransposed<uint64_t>},
+      .join_side_by_side = &JoinSideBySide,
       .normalises_beside_sums = kNormalisesBesideSums,
   };
 }();

@@ -169,25 +169,23 @@ void plan_fused(Taker& taker, const Problem& p, CacheUse cache, ForwardScratch& 
   }
 }
 
-// What rows whose channels lie side by side keep in scratch: for the channels that are summed at once, for each row,
-// and for each of its channels. of_position: what a pass reads of a channel's position.
+// What rows whose channels lie side by side keep in scratch: for the channels that are summed at once, for each of
+// these, for each row, and for each of its channels.
 struct ChannelsBytes {
-  std::size_t of_sums, of_row, of_channel, of_position;
+  std::size_t of_all, of_sum, of_row, of_channel;
 };
 // Rows go through tiles if there is not enough room.
-ChannelsPlan plan_channels(Taker taker, const ChannelsLast& place, const ChannelsBytes& bytes) {
-  if (place.groups == 0 || taker.left() <= bytes.of_sums) return {};
+ChannelsPlan plan_channels(Taker taker, const ChannelsLast& place, const ChannelsBytes& bytes,
+                           std::size_t at_once = kChannelsAtOnce) {
+  if (place.groups == 0 || at_once == 0) return {};
   const std::size_t unit = place.unit, channels = place.channels, rest = place.groups % unit;
-  const std::size_t row = bytes.of_row + channels * bytes.of_channel;
-  const std::size_t room = (taker.left() - bytes.of_sums) / row;
-  const std::size_t in_cache = kChannelsBytes / (channels * place.positions * bytes.of_position);
-  if (room < unit + rest) return {};
-  const std::size_t most = std::min(
-      {room - rest, kMostRowsOfChannels, kMostChannels / channels, std::max(in_cache, kChannelsAtOnce / channels)});
-  const std::size_t rows = std::max(most / unit, std::size_t{1}) * unit;
+  const std::size_t row = bytes.of_row + channels * bytes.of_channel, sums = bytes.of_all + at_once * bytes.of_sum;
+  const std::size_t room = taker.left() < sums ? 0 : (taker.left() - sums) / row;
+  if (room < unit + rest) return plan_channels(taker, place, bytes, at_once - kLanes);
+  const std::size_t rows = std::max(std::min(room - rest, place.groups) / unit, std::size_t{1}) * unit;
   const std::size_t share = rest == 0 ? unit : place.groups;
-  return {static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(share),
-          taker.take(bytes.of_sums + (rows + rest) * row)};
+  return {static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(share), static_cast<std::uint32_t>(at_once),
+          taker.take(sums + (rows + rest) * row)};
 }
 
 inline RowPlan plan_row(Taker& taker, bool dense, bool converts, DType dtype, DType arithmetic, std::size_t cols,
@@ -224,10 +222,9 @@ ForwardScratch forward_scratch(const Problem& p, CacheUse cache) noexcept {
   s.tile = TileDivision(p, lane_sums + nodes).take_from(taker);
   if (s.tile.x.bytes != 0) {
     const ChannelsLast place = channels_last(p);
-    const std::size_t line = kLine / bytes_of(p.x.dtype);
-    const std::size_t sums = lanes_of_channels(line) + line * 4 * sums_of_channel(place.positions);
-    s.channels = plan_channels(Taker(forward_scratch_bytes(arithmetic), s.tile.x.offset), place,
-                               {sums * sizeof(double), 0, 5 * sizeof(float), bytes_of(p.x.dtype)});
+    const std::size_t of_sum = 2 * kLanes * sizeof(double) + nodes_of_channel(place.positions) * sizeof(MomentNode);
+    s.channels = plan_channels(Taker(forward_scratch_bytes(arithmetic), s.x.bytes), place,
+                               {lanes_of_channels(0) * sizeof(double) + nodes, of_sum, 0, 5 * sizeof(float)});
   }
   const bool by_pieces = s.tile.rows != 0 && s.tile.cols != p.cols;
   s.lane_sums = taker.take_if(by_pieces, s.tile.rows * lane_sums);
@@ -287,9 +284,8 @@ GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   s.piece_cols = passes(s.x) || passes(s.dy) || passes(s.dx) || s.aside.bytes != 0 ? piece : widest;
   const ChannelsLast place = row == DType::f32 ? channels_last(p) : ChannelsLast{};  // they may be gathered as f32
   const std::size_t of_sum = kLanes * sizeof(double) + nodes_for(blocks_of(place.positions)) * sizeof(GradientSums);
-  s.channels = plan_channels(taker, place,
-                             {kChannelsAtOnce * of_sum, sizeof(GradientScalars),
-                              sizeof(GradientNode) + 5 * sizeof(float), 2 * bytes_of(p.x.dtype)});
+  s.channels =
+      plan_channels(taker, place, {0, of_sum, sizeof(GradientScalars), sizeof(GradientNode) + 5 * sizeof(float)});
   s.column_sums = taker.take(sums_bytes(p, s.piece_cols));
   s.bytes = taker.used();
   return s;

@@ -2,6 +2,7 @@
 // exactly these pieces. Validation refuses a problem whose plan is too large. No bit of any result depends on it.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -55,22 +56,31 @@ struct CacheUse {
 
 // For rows whose channels lie side by side; channels_last() describes them. Scratch of the forward pass takes the place
 // of tiles. It holds, one after the other:
-// - the lanes of as many channels as a cache line has elements, twice;
-// - the sums of blocks, for those that begin in each of these channels;
+// - the lanes of `at_once` channels, and of those behind in which their blocks may end;
+// - the nodes of the tree of a row, then of the blocks that begin in each of these channels;
 // - five scalars of the normalise step, gamma and beta included, for each channel of `rows` rows.
 // That of the backward pass:
 // - five scalars of the dx step, gamma included, and sums, for each channel of `rows` rows;
 // - the statistics of these rows;
-// - the lanes and trees of kChannelsAtOnce channels.
+// - the lanes and trees of `at_once` channels.
 struct ChannelsPlan {
+  // How many of some channels are summed at once. All are summed in equal parts, of which the last ones may overlap.
+  std::size_t at_once_of(std::size_t channels) const {
+    const std::size_t parts = (channels + at_once - 1) / at_once;
+    return std::min(((channels + parts - 1) / parts + kLanes - 1) / kLanes, channels / kLanes) * kLanes;
+  }
+
   // Of a sample, that are summed, then normalised, at once; the last ones with those that fill no unit. 0: there are no
   // such rows.
   std::uint32_t rows = 0;
-  std::uint32_t share = 0;  // a thread can take part in so many rows of a sample, or a multiple
+  std::uint32_t share = 0;    // a thread can take part in so many rows of a sample, or a multiple
+  std::uint32_t at_once = 0;  // channels that are summed at once, at most; a multiple of kLanes
   Piece memory;
 };
-constexpr std::size_t lanes_of_channels(std::size_t line) { return 4 * kLanes * line; }  // numbers
-constexpr std::size_t sums_of_channel(std::size_t positions) { return positions / kBlock + 1; }
+// A block that begins in a channel ends in this one or in one of so many behind.
+inline constexpr std::size_t kChannelsBehind = kBlock / kLeastPositions;
+constexpr std::size_t lanes_of_channels(std::size_t n) { return 2 * kLanes * (n + kChannelsBehind); }  // numbers
+constexpr std::size_t nodes_of_channel(std::size_t positions) { return 2 * nodes_for(positions / kBlock + 1); }
 
 struct ForwardScratch {
   Piece x, y, sum;  // a block of each in the arithmetic's type, or fewer columns if there are fewer

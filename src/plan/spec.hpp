@@ -30,6 +30,11 @@ constexpr std::size_t block_cols(std::size_t cols, std::size_t block) {
   const std::size_t rest = cols - block * kBlock;
   return rest < kBlock ? rest : kBlock;  // not std::min: its reference to kBlock is no constant on a GPU
 }
+// The parts of the largest full subtree of a tree of parts that begins with part `first` and has no more than `most`.
+constexpr std::size_t subtree_at(std::size_t first, std::size_t most) {
+  const std::size_t size = std::bit_floor(most);
+  return first == 0 ? size : std::min(size, first & (~first + 1));
+}
 
 // A block is summed again about its mean if subtracting the mean leaves less than this fraction of its sum of squares.
 // docs/numerics.md derives the error that remains.

@@ -12,23 +12,28 @@ ChannelsLastRows<T>::ChannelsLastRows(const Kernels& kernels, const Problem& p, 
       plan_(plan),
       place_(place),
       lanes_(scratch.at<double>(plan.scratch.channels.memory)),
-      sums_of_line_(sums_of_channel(place.positions)),
-      sums_(reinterpret_cast<BlockSums*>(lanes_ + lanes_of_channels(kLines))),
-      scalars_(reinterpret_cast<A*>(sums_ + kLines * sums_of_line_)),
+      row_nodes_(reinterpret_cast<MomentNode*>(lanes_ + lanes_of_channels(plan.scratch.channels.at_once))),
+      nodes_(row_nodes_ + nodes_for(blocks_of(p.cols))),
+      scalars_(reinterpret_cast<A*>(nodes_ + plan.scratch.channels.at_once * nodes_of_channel(place.positions))),
       tile_(kernels, p.x, false, scratch.at<char>(plan.scratch.x), 0),
       source_(kernels, p.x, &tile_, nullptr),
-      tree_({scratch.at<MomentNode>(plan.scratch.nodes), p.kind == Kind::layer}) {}
+      tree_({row_nodes_, p.kind == Kind::layer}) {}
 
 template <class T>
 bool ChannelsLastRows<T>::run(std::size_t first, std::size_t count) {
   first_ = first;
   lines_ = count * place_.channels;
+  constexpr std::size_t kLines = kChannelsFirstRows<T>;
   if (lines_ < kLines) return false;
+  at_once_ = plan_.scratch.channels.at_once_of(lines_);
   bool in_range = true;
-  for (std::size_t from = 0; from < lines_; from += kLines) {
-    const std::size_t line = std::min(from, lines_ - kLines);  // the last ones may be summed again
+  for (std::size_t from = 0; from < lines_; from += at_once_) {
+    const std::size_t line = std::min(from, lines_ - at_once_);  // the last ones may be summed again
     sum(line);
-    in_range = push(line, from) && in_range;
+    for (std::size_t i = from - line; i < at_once_; ++i) {
+      subtrees_[i].push_to(tree_);
+      if (channel_of(line + i) + 1 == place_.channels) in_range = finish_row(line + i) && in_range;
+    }
   }
   if (!in_range) return false;
   const std::size_t whole = lines_ / kLines * kLines;
@@ -63,31 +68,30 @@ bool ChannelsLastRows<T>::load(const SetVector& v, std::size_t row, bool plus_on
   return kernels_.in<A>().are_finite(to, channels);
 }
 
-// The sums of the blocks that begin in channels [line, line + kLines). A block may end in a later channel of its row:
-// the first pass reads each of these channels, the next one the channel behind each, and so on.
+// Joins the blocks that begin in each of the channels [line, line + at_once_). A block may end in a later channel of
+// its row: the first pass reads each of these channels, the next one the channel behind each, and so on.
 template <class T>
 void ChannelsLastRows<T>::sum(std::size_t line) {
-  using Rows = ChannelsFirstPieces<T>;
-  std::fill_n(lanes_, kLanes * Rows::kNextLane, 0.0);
-  const auto kernel = kernels_.of<T>().sum_channels_first_pieces[index_of(p_.kind)];
+  const std::size_t width = at_once_ + kChannelsBehind;
+  std::fill_n(lanes_, 2 * kLanes * width, 0.0);
+  for (std::size_t i = 0; i < at_once_; ++i) {
+    MomentNode* nodes = nodes_ + i * nodes_of_channel(place_.positions);
+    subtrees_[i] = {{nodes, p_.kind == Kind::layer}, place_.first_block(channel_of(line + i))};
+  }
+  const auto kernel = kernels_.of<T>().sum_side_by_side[index_of(p_.kind)];
   const std::ptrdiff_t step = p_.x.cols.inner().stride;
   for (std::size_t ahead = 0;; ++ahead) {
     Pass pass = pass_of(line, ahead);
     if (pass.most == 0) return;
     // At the end of the sample the channels read begin earlier, as do the lanes that they are added to.
-    const std::size_t read = std::min(line + ahead, lines_ - kLines), shift = line + ahead - read;
+    const std::size_t read = std::min(line + ahead, lines_ - at_once_), shift = line + ahead - read;
     const char* x = at(p_.x, read);
-    Rows rows{};
-    rows.x_step = step;
-    rows.ahead = static_cast<std::size_t>(step) * kPositionsAtOnce;
-    rows.lanes = lanes_ + kLines - shift;
-    for (std::size_t position = 0; position < pass.most; position += rows.n) {
-      const std::size_t next = *std::min_element(pass.next, pass.next + kLines);
-      rows.n = std::min(next - position, kPositionsAtOnce);
-      rows.x = reinterpret_cast<const T*>(x + static_cast<std::ptrdiff_t>(position) * step);
-      rows.groups = position + rows.n == next ? groups_ : nullptr;
-      kernel(rows);
-      if (rows.groups != nullptr) settle(pass, line, next, shift);
+    for (std::size_t position = 0, next, n; position < pass.most; position += n) {
+      next = *std::min_element(pass.next, pass.next + at_once_);
+      n = std::min(next - position, kPositionsAtOnce);
+      kernel({reinterpret_cast<const T*>(x + static_cast<std::ptrdiff_t>(position) * step), step, n, at_once_,
+              lanes_ + kChannelsBehind - shift, width, static_cast<std::size_t>(step) * kPositionsAtOnce});
+      if (position + n == next) settle(pass, line, next);
     }
   }
 }
@@ -95,7 +99,7 @@ void ChannelsLastRows<T>::sum(std::size_t line) {
 template <class T>
 typename ChannelsLastRows<T>::Pass ChannelsLastRows<T>::pass_of(std::size_t line, std::size_t ahead) const {
   Pass pass;
-  for (std::size_t i = 0; i < kLines; ++i) {
+  for (std::size_t i = 0; i < at_once_; ++i) {
     const std::size_t channel = channel_of(line + i), read = channel + ahead;
     const std::size_t first = place_.first_block(channel) * kBlock, column = read * place_.positions;
     const std::size_t end = std::min(place_.first_block(channel + 1) * kBlock, p_.cols);
@@ -108,48 +112,38 @@ typename ChannelsLastRows<T>::Pass ChannelsLastRows<T>::pass_of(std::size_t line
   return pass;
 }
 
-// Takes the sums of the blocks that end at a position, in channels whose lanes are `shift` places further in groups_,
-// and clears the lanes for those that begin there.
+// Takes the sums of the blocks that end at a position, and clears the lanes for those that begin there.
 template <class T>
-void ChannelsLastRows<T>::settle(Pass& pass, std::size_t line, std::size_t position, std::size_t shift) {
-  for (std::size_t i = 0; i < kLines; ++i) {
+void ChannelsLastRows<T>::settle(Pass& pass, std::size_t line, std::size_t position) {
+  for (std::size_t i = 0; i < at_once_; i += kMaxGroup) {
+    if (std::count(pass.next + i, pass.next + i + kMaxGroup, position) != 0) settle_group(pass, line, position, i);
+  }
+}
+// The same for kMaxGroup channels from `first` on.
+template <class T>
+void ChannelsLastRows<T>::settle_group(Pass& pass, std::size_t line, std::size_t position, std::size_t first) {
+  const std::size_t width = at_once_ + kChannelsBehind;
+  double* lanes = lanes_ + kChannelsBehind + first;
+  kernels_.join_side_by_side(lanes, width, group_);
+  for (std::size_t k = 0; k < kMaxGroup; ++k) {
+    const std::size_t i = first + k, column = pass.column[i] + position;
     if (pass.next[i] != position) continue;
-    const std::size_t column = pass.column[i] + position, at = i + shift;
     pass.next[i] = position < pass.end[i] ? std::min(position + kBlock, pass.end[i]) : kNone;
     if (column % kBlock != 0 && column != p_.cols) continue;
-    const std::size_t ended = blocks_of(column), first = place_.first_block(channel_of(line + i));
-    if (ended > first)
-      sums_[i * sums_of_line_ + (ended - 1 - first)] = sums_of(groups_[at / kMaxGroup], at % kMaxGroup);
-    double* lane = lanes_ + kLines + i;
-    for (std::size_t l = 0; l < kLanes; ++l, lane += ChannelsFirstPieces<T>::kNextLane) {
-      lane[0] = lane[ChannelsFirstPieces<T>::kSquares] = 0;
+    const std::size_t block = blocks_of(column) - 1, n = block_cols(p_.cols, block);
+    if (block >= place_.first_block(channel_of(line + i))) {
+      const auto x = [&] { return source_.block(row_of(line + i), block * kBlock, n); };
+      subtrees_[i].push(moments_of<T>(kernels_, p_.kind == Kind::layer, sums_of(group_, k), n, x));
     }
+    for (std::size_t l = 0; l < 2 * kLanes; ++l) lanes[l * width + k] = 0;
   }
 }
 
-// Joins the blocks that begin in channels [from, line + kLines), and finishes the rows that end there. Returns false if
-// one of these is out of range.
-template <class T>
-bool ChannelsLastRows<T>::push(std::size_t line, std::size_t from) {
-  bool in_range = true;
-  for (std::size_t i = from - line; i < kLines; ++i) {
-    const std::size_t row = row_of(line + i), channel = channel_of(line + i), first = place_.first_block(channel);
-    for (std::size_t block = first; block < place_.first_block(channel + 1); ++block) {
-      const std::size_t n = block_cols(p_.cols, block);
-      const auto x = [&] { return source_.block(row, block * kBlock, n); };
-      const BlockSums& sums = sums_[i * sums_of_line_ + block - first];
-      tree_.push(moments_of<T>(kernels_, p_.kind == Kind::layer, sums, n, x));
-    }
-    if (channel + 1 == place_.channels) in_range = finish_row(line + i) && in_range;
-  }
-  return in_range;
-}
-
-// The row whose last channel is `line`.
+// Finishes the row whose last channel is `line`. Returns false if it is out of range.
 template <class T>
 bool ChannelsLastRows<T>::finish_row(std::size_t line) {
   const std::size_t row = row_of(line);
-  RowGroup<A>& g = groups_[0];
+  RowGroup<A>& g = group_;
   finish_one(g, 0, tree_.finish(), p_.eps);
   tree_.clear();
   store_statistic(p_.mean, row, g.mean_hi[0]);

@@ -1,6 +1,6 @@
 // The forward pass of rows whose channels lie side by side, such as groups of channels-last images. Channels, not rows,
-// go through the kernels of channels-first rows, in place: a cache line of them at once. Their blocks are joined row by
-// row.
+// go through the kernels, in place: some of them are summed at once, and all are normalised. Their blocks are joined
+// row by row.
 #pragma once
 
 #include "plan/forward_plan.hpp"
@@ -35,14 +35,12 @@ class ChannelsLastRows {
   bool run(std::size_t first, std::size_t count);
 
  private:
-  static constexpr std::size_t kLines = kChannelsFirstRows<T>;  // channels at once
   static constexpr std::size_t kNone = ~std::size_t{0};
-  static_assert(kLines * kLeastPositions >= kBlock);  // a block that begins in one of them ends before twice as many
 
   // What a pass over the positions adds to the lanes of each channel: `column` is that of position 0, and no position
   // from `end` on is needed. next: where the next block begins or ends, or kNone.
   struct Pass {
-    std::size_t column[kLines], end[kLines], next[kLines];
+    std::size_t column[kChannelsAtOnce], end[kChannelsAtOnce], next[kChannelsAtOnce];
     std::size_t most = 0;  // of `end`
   };
 
@@ -54,8 +52,8 @@ class ChannelsLastRows {
 
   void sum(std::size_t line);
   Pass pass_of(std::size_t line, std::size_t ahead) const;
-  void settle(Pass& pass, std::size_t line, std::size_t position, std::size_t shift);
-  bool push(std::size_t line, std::size_t from);
+  void settle(Pass& pass, std::size_t line, std::size_t position);
+  void settle_group(Pass& pass, std::size_t line, std::size_t position, std::size_t first);
   bool finish_row(std::size_t line);
   void normalise(std::size_t line, std::size_t lines);
 
@@ -63,15 +61,17 @@ class ChannelsLastRows {
   const Problem& p_;
   const ForwardPlan& plan_;
   const ChannelsLast& place_;
+  std::size_t at_once_ = 0;  // channels that are summed at once
   double* lanes_;
-  std::size_t sums_of_line_;
-  BlockSums* sums_;  // of the blocks that begin in each channel, sums_of_line_ for each
-  A* scalars_;       // lines_ numbers of each: centre, offset, rstd, gamma, beta
+  MomentNode* row_nodes_;  // of tree_
+  MomentNode* nodes_;      // of subtrees_, nodes_of_channel() for each
+  A* scalars_;             // lines_ numbers of each: centre, offset, rstd, gamma, beta
   Tile<const void*> tile_;
   Source<T> source_;
   MomentTree<A> tree_;
+  MomentSubtrees<A> subtrees_[kChannelsAtOnce];  // of the blocks that begin in each channel
   std::size_t first_ = 0, lines_ = 0;
-  RowGroup<A> groups_[kLines / kMaxGroup];
+  RowGroup<A> group_;
 };
 
 }  // namespace evenorm::internal

@@ -23,7 +23,7 @@ bool ChannelsLastGradients<T>::run(std::size_t first, std::size_t count) {
   first_ = first;
   lines_ = count * place_.channels;
   if (lines_ < kUnit) return false;
-  at_once_ = std::min(lines_ / kUnit * kUnit, kChannelsAtOnce);
+  at_once_ = plan_.scratch.channels.at_once_of(lines_);
   sums_ = reinterpret_cast<GradientNode*>(scalars_ + (5 * lines_ + 1) / 2 * 2);
   statistics_ = reinterpret_cast<GradientScalars*>(sums_ + lines_);
   lanes_ = reinterpret_cast<double*>(statistics_ + count);

@@ -1,5 +1,5 @@
 // The backward pass of rows whose channels lie side by side and are the runs of columns that share an element of gamma.
-// They go through kernels in place: kChannelsAtOnce of them are summed at once, then all of some rows get their dx.
+// They go through kernels in place: some of them are summed at once, then all channels of some rows get their dx.
 #pragma once
 
 #include "plan/channels_last.hpp"

@@ -42,6 +42,36 @@ class JoinTree {
   std::size_t depth_ = 0;
 };
 
+// Joins consecutive parts of such a tree, from part `first` on, as far as they fill subtrees of it. At most two nodes of
+// each size remain, which are then pushed to the tree.
+template <class Rule>
+class JoinSubtrees {
+ public:
+  JoinSubtrees() = default;
+  JoinSubtrees(const Rule& rule, std::size_t first) : rule_(rule), first_(first), end_(first) {}
+
+  void push(typename Rule::Part part) {
+    ++end_;
+    for (std::size_t size = 2; end_ % size == 0 && end_ - first_ >= size; size *= 2) {
+      part = rule_.join(rule_.load(--depth_), part);
+    }
+    rule_.store(part, depth_++);
+  }
+
+  void push_to(JoinTree<Rule>& tree) const {
+    std::size_t part = first_;
+    for (std::size_t i = 0, size; i < depth_; ++i, part += size) {
+      size = subtree_at(part, end_ - part);
+      tree.push(rule_.load(i), size);
+    }
+  }
+
+ private:
+  Rule rule_{};
+  std::size_t first_ = 0, end_ = 0;
+  std::size_t depth_ = 0;
+};
+
 // The formula of Chan, Golub and LeVeque; a's columns are left of b's. Without a mean, it adds sums of squares (RMS
 // norm).
 template <class A>
@@ -75,6 +105,8 @@ struct JoinMoments {
 };
 template <class A>
 using MomentTree = JoinTree<JoinMoments<A>>;
+template <class A>
+using MomentSubtrees = JoinSubtrees<JoinMoments<A>>;
 
 // Precomputed moments; f32 arithmetic ignores their low parts.
 template <class A>

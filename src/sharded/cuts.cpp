@@ -1,6 +1,5 @@
 // How a row's columns are split over processes, and which parts each process joins before it sends.
 #include <algorithm>
-#include <bit>
 #include <string>
 
 #include "plan/scratch_plan.hpp"
@@ -41,9 +40,7 @@ void Cuts::add_parts(std::size_t first_col, std::size_t cols) {
   if (!at_blocks_) return parts_.push_back({0, blocks, 1});
   const std::size_t before = first_col / kBlock;
   for (std::size_t block = 0, n; block < blocks; block += n) {
-    n = std::bit_floor(blocks - block);
-    const std::size_t place = before + block;
-    if (place != 0) n = std::min(n, place & (~place + 1));
+    n = internal::subtree_at(before + block, blocks - block);
     parts_.push_back({block, n, n});
   }
 }
