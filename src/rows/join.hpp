@@ -42,8 +42,8 @@ class JoinTree {
   std::size_t depth_ = 0;
 };
 
-// Joins consecutive parts of such a tree, from part `first` on, as far as they fill subtrees of it. At most two nodes of
-// each size remain, which are then pushed to the tree.
+// Joins consecutive parts of such a tree, from part `first` on, as far as they fill subtrees of it. At most two nodes
+// of each size remain, which are then pushed to the tree.
 template <class Rule>
 class JoinSubtrees {
  public:

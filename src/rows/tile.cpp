@@ -44,6 +44,17 @@ void move_plane(Transpose* transpose, const Plane& p, Move move, bool stream, ch
   move_elements<U>(p, move, rows, 0, tile, tile_stride);
 }
 
+// How many of the next n columns, from column `col` on, form a transposed matrix: whole runs of the innermost axis,
+// whose first elements lie side by side, such as the channels of a channels-last image. Less than two runs do not
+// count.
+std::size_t transposed_cols(const Axes& axes, std::size_t bytes, std::size_t col, std::size_t n) {
+  if (axes.count() < 2) return 0;
+  const Axis &runs = axes[axes.count() - 2], &run = axes.inner();
+  if (runs.stride != static_cast<std::ptrdiff_t>(bytes) || col % run.size != 0) return 0;
+  const std::size_t count = std::min(n / run.size, runs.size - col / run.size % runs.size);
+  return count < 2 ? 0 : count * run.size;
+}
+
 }  // namespace
 
 void move_tile(const Kernels& kernels, Move move, char* data, DType dtype, const Axes& row_axes, const Axes& col_axes,
@@ -57,10 +68,18 @@ void move_tile(const Kernels& kernels, Move move, char* data, DType dtype, const
     r_run = even_run(row_axes, part.row + r, part.rows - r);
     char* row_data = data + row_axes.offset(part.row + r);
     for (std::size_t c = 0, c_run; c < part.cols; c += c_run) {
-      c_run = even_run(col_axes, part.col + c, part.cols - c);
       char* start = row_data + col_axes.offset(part.col + c);
-      move_one(transpose, {start, row_axes.inner().stride, col_axes.inner().stride, r_run, c_run}, move, stream,
-               tile + r * tile_stride + c * bytes, tile_stride);
+      char* to = tile + r * tile_stride + c * bytes;
+      const Axis &rows = row_axes.inner(), &cols = col_axes.inner();
+      c_run = transposed_cols(col_axes, bytes, part.col + c, part.cols - c);
+      for (std::size_t i = 0; c_run != 0 && i < r_run; ++i) {
+        const Plane plane{start + static_cast<std::ptrdiff_t>(i) * rows.stride, static_cast<std::ptrdiff_t>(bytes),
+                          cols.stride, c_run / cols.size, cols.size};
+        move_one(transpose, plane, move, stream, to + i * tile_stride, cols.size * bytes);
+      }
+      if (c_run != 0) continue;
+      c_run = even_run(col_axes, part.col + c, part.cols - c);
+      move_one(transpose, {start, rows.stride, cols.stride, r_run, c_run}, move, stream, to, tile_stride);
     }
   }
 }
