@@ -278,9 +278,9 @@ std::vector<T> moved(const std::vector<T>& from, const Groups& g, bool back) {
 }
 
 const std::vector<Groups> kGroups = {
-    {2, 3, 1, 49},    {2, 20, 1, 1040}, {3, 4, 2, 3136}, {2, 8, 10, 144}, {2, 4, 10, 1024},
-    {2, 2, 16, 2064}, {1, 5, 16, 196},  {2, 40, 2, 400}, {2, 3, 33, 272}, {2, 4, 16, 528, Kind::rms},
-    {3, 1, 33, 1296}, {1, 2, 300, 160}, {1, 6, 3, 9232},
+    {2, 3, 1, 49},    {2, 20, 1, 1040}, {3, 4, 2, 3136}, {2, 8, 10, 144},  {2, 4, 10, 1024},
+    {2, 2, 16, 2064}, {1, 5, 16, 196},  {2, 40, 2, 400}, {2, 3, 33, 272},  {2, 4, 16, 528, Kind::rms},
+    {3, 1, 33, 1296}, {1, 2, 300, 160}, {1, 6, 3, 9232}, {1, 2, 10, 1157}, {1, 3, 33, 289},
 };
 
 // y, which takes x's place if it is in place.
@@ -309,6 +309,7 @@ void try_in_place(const Groups& g, DType dtype, const std::vector<U>& x) {
 TEST(Broadcast, HasTheBitsOfContiguousChannelsWithChannelsLast) {
   for (const Groups& g : kGroups) {
     Inputs<float> in(Case{g.shape(), g.parameter(), 2, g.kind});
+    if (g.samples != 3) spread(in.x);  // else sums of squares would be exact in any order
     const auto cols = static_cast<std::ptrdiff_t>(product(Shape{g.channels, g.positions}));
     if (g.samples == 3) {  // rows that need a second pass or are out of range
       std::for_each(in.x.begin(), in.x.begin() + cols, [](float& x) { x += 3e4F; });

@@ -178,17 +178,18 @@ struct SideBySide {
   bool stream;                                                // non-temporal stores of y, if it is aligned
 };
 
-// The sums of such channels, in f32 arithmetic: a multiple of kLanes channels and of kLanes positions, of which the
-// first belongs to lane 0. Each lane has the sums of x of all channels, then, `squares` numbers further, those of x^2.
+// The sums of such channels, in f32 arithmetic; `channels` is a multiple of kLanes. Position i belongs to lane (first +
+// i) mod kLanes. Each lane has the sums of x of all channels, then, `squares` numbers further, those of x^2.
 template <class T>
 struct SumsSideBySide {
   const T* x;             // the first channel's first position
   std::ptrdiff_t x_step;  // bytes from one position to the next
-  std::size_t positions, channels;
+  std::size_t positions, first, channels;
   double* lanes;        // of the first channel; they are added to
   std::size_t squares;  // also from the squares of a lane to the next lane
   std::size_t ahead;    // the prefetch distance in bytes
 };
+// Joins the lanes of kMaxGroup channels, with `squares` as above.
 using JoinChannels = void(const double* lanes, std::size_t squares, RowGroup<float>& group);
 
 // The same for gradients. dx = fma(dy gamma, rstd, fma(centre - x, k2, a)).
@@ -405,8 +406,8 @@ struct Kernels {
   ArithmeticKernels<float> in_f32;
   std::array<std::array<Convert*, kDTypeCount>, kDTypeCount> convert;  // [from][to]; to or from is f32 or f64
   std::array<Transpose*, 3> transpose;                                 // for elements of 2, 4 and 8 bytes
-  JoinChannels* join_side_by_side;                                     // joins the lanes of kMaxGroup channels
-  bool normalises_beside_sums;                                         // sums and normalise step are one loop
+  JoinChannels* join_side_by_side;
+  bool normalises_beside_sums;  // sums and normalise step are one loop
 };
 
 }  // namespace evenorm::internal

@@ -25,6 +25,7 @@ HWY_INLINE void AddPositions(const SumsSideBySide<T>& c, const T* x, double* lan
     StoreColumns(q, lane + squares, 0, v);
   }
 }
+// Adds kCount lines of lanes, beginning with lane 0.
 template <bool kCentred, size_t kCount, class T>
 HWY_NOINLINE void AddLines(const SumsSideBySide<T>& c, const T* x) {
   for (size_t l = 0; l < kLanes; ++l, x = ColumnAt(x, c.x_step, 1)) {
@@ -39,14 +40,22 @@ template <class T, bool kCentred>
 void SumSideBySide(const SumsSideBySide<T>& c) {
   if constexpr (!std::is_same_v<T, double>) {
     constexpr size_t kMost = kPositionsAtOnce / kLanes;
-    const size_t lines = c.positions / kLanes;
-    size_t i = 0;
-    for (; i + kMost <= lines; i += kMost) AddLines<kCentred, kMost>(c, ColumnAt(c.x, c.x_step, i * kLanes));
-    for (; i < lines; ++i) AddLines<kCentred, 1>(c, ColumnAt(c.x, c.x_step, i * kLanes));
+    for (size_t i = 0, n; i < c.positions; i += n) {
+      const T* x = ColumnAt(c.x, c.x_step, i);
+      const size_t lane = (c.first + i) % kLanes, lines = lane == 0 ? (c.positions - i) / kLanes : 0;
+      n = lines >= kMost ? kMost * kLanes : lines != 0 ? kLanes : 1;
+      if (lines >= kMost) {
+        AddLines<kCentred, kMost>(c, x);
+      } else if (lines != 0) {
+        AddLines<kCentred, 1>(c, x);
+      } else {
+        PrefetchBehind(x, c.channels * sizeof(T), c.ahead);
+        AddPositions<kCentred, 1>(c, x, c.lanes + 2 * lane * c.squares);
+      }
+    }
   }
 }
 
-// Joins the lanes of kMaxGroup channels.
 inline void JoinSideBySide(const double* lanes, size_t squares, RowGroup<float>& group) {
   using W = Wide<float, DF64>;
   for (size_t v = 0; v < kMaxGroup; v += hn::MaxLanes(DF64())) {

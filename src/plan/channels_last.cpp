@@ -31,7 +31,7 @@ ChannelsLast place_of(const Matrix<Pointer>& m) {
     c.groups = m.rows[i].size;
     c.step = step;
   }
-  const bool fits = c.positions % kLanes == 0 && c.positions >= kLeastPositions && c.groups <= kMostGroups;
+  const bool fits = c.positions >= kLeastPositions && c.groups <= kMostGroups;
   if (!fits || c.groups * c.channels * bytes < kLine) c.groups = 0;
   return c;
 }
@@ -50,7 +50,7 @@ ChannelsLast channels_last(const GradientProblem& p) noexcept {
   const ChannelsLast c = place_of(p.x);
   if (c.groups == 0 || place_of(p.dy) != c || p.x.dtype != p.dy.dtype || arithmetic_type(p) == DType::f64) return {};
   const bool has_dx = p.dx.data == nullptr || (place_of(p.dx) == c && p.dx.dtype == p.x.dtype && !is_in_place(p));
-  const bool by_channel = p.gamma.data != nullptr && summed_run(p) == c.positions;
+  const bool by_channel = p.gamma.data != nullptr && summed_run(p) == c.positions && c.positions % kLanes == 0;
   return has_dx && by_channel && p.dsum.data == nullptr && p.moments == nullptr ? c : ChannelsLast{};
 }
 

@@ -53,7 +53,7 @@ inline constexpr std::size_t kChannelsFirstAhead = 24576;
 // Rows whose channels lie side by side (channels-last groups): the least positions of a channel; the positions that are
 // summed at once, while the next ones are prefetched; and the most channels that are summed at once. Time of sums on
 // Zen 3 with 64 channels relative to a cache line of them: (16, 64, 56, 56) f32 0.4, (2, 512, 32, 32) f32 0.5.
-inline constexpr std::size_t kLeastPositions = 128;
+inline constexpr std::size_t kLeastPositions = 256;
 inline constexpr std::size_t kPositionsAtOnce = 64;
 inline constexpr std::size_t kChannelsAtOnce = 64;
 

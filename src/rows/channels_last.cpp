@@ -1,6 +1,7 @@
 #include "rows/channels_last.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace evenorm::internal {
 
@@ -88,10 +89,10 @@ void ChannelsLastRows<T>::sum(std::size_t line) {
     const char* x = at(p_.x, read);
     for (std::size_t position = 0, next, n; position < pass.most; position += n) {
       next = *std::min_element(pass.next, pass.next + at_once_);
-      n = std::min(next - position, kPositionsAtOnce);
-      kernel({reinterpret_cast<const T*>(x + static_cast<std::ptrdiff_t>(position) * step), step, n, at_once_,
-              lanes_ + kChannelsBehind - shift, width, static_cast<std::size_t>(step) * kPositionsAtOnce});
-      if (position + n == next) settle(pass, line, next);
+      n = next - position;
+      kernel({reinterpret_cast<const T*>(x + static_cast<std::ptrdiff_t>(position) * step), step, n, position % kLanes,
+              at_once_, lanes_ + kChannelsBehind - shift, width, static_cast<std::size_t>(step) * kPositionsAtOnce});
+      settle(pass, line, next);
     }
   }
 }
@@ -112,7 +113,7 @@ typename ChannelsLastRows<T>::Pass ChannelsLastRows<T>::pass_of(std::size_t line
   return pass;
 }
 
-// Takes the sums of the blocks that end at a position, and clears the lanes for those that begin there.
+// Takes the sums of the blocks that end at a position, and prepares the lanes for what begins there.
 template <class T>
 void ChannelsLastRows<T>::settle(Pass& pass, std::size_t line, std::size_t position) {
   for (std::size_t i = 0; i < at_once_; i += kMaxGroup) {
@@ -122,21 +123,44 @@ void ChannelsLastRows<T>::settle(Pass& pass, std::size_t line, std::size_t posit
 // The same for kMaxGroup channels from `first` on.
 template <class T>
 void ChannelsLastRows<T>::settle_group(Pass& pass, std::size_t line, std::size_t position, std::size_t first) {
-  const std::size_t width = at_once_ + kChannelsBehind;
-  double* lanes = lanes_ + kChannelsBehind + first;
-  kernels_.join_side_by_side(lanes, width, group_);
+  bool any_ends = false;
+  for (std::size_t k = 0; k < kMaxGroup; ++k) {
+    const std::size_t i = first + k;
+    if (pass.next[i] == position) any_ends = take_lanes(pass.column[i], position, i, ordered_ + k) || any_ends;
+  }
+  if (any_ends) kernels_.join_side_by_side(ordered_, kMaxGroup, group_);
   for (std::size_t k = 0; k < kMaxGroup; ++k) {
     const std::size_t i = first + k, column = pass.column[i] + position;
     if (pass.next[i] != position) continue;
     pass.next[i] = position < pass.end[i] ? std::min(position + kBlock, pass.end[i]) : kNone;
     if (column % kBlock != 0 && column != p_.cols) continue;
     const std::size_t block = blocks_of(column) - 1, n = block_cols(p_.cols, block);
-    if (block >= place_.first_block(channel_of(line + i))) {
-      const auto x = [&] { return source_.block(row_of(line + i), block * kBlock, n); };
-      subtrees_[i].push(moments_of<T>(kernels_, p_.kind == Kind::layer, sums_of(group_, k), n, x));
-    }
-    for (std::size_t l = 0; l < 2 * kLanes; ++l) lanes[l * width + k] = 0;
+    if (block < place_.first_block(channel_of(line + i))) continue;
+    const auto x = [&] { return source_.block(row_of(line + i), block * kBlock, n); };
+    subtrees_[i].push(moments_of<T>(kernels_, p_.kind == Kind::layer, sums_of(group_, k), n, x));
   }
+}
+
+// At the end of a block, moves the lanes of channel i, which are in the order of its positions, to the order of its
+// columns, and returns true. At the end of a channel, rotates them to the order of the next one's positions.
+template <class T>
+bool ChannelsLastRows<T>::take_lanes(std::size_t column, std::size_t position, std::size_t i, double* to) {
+  const std::size_t width = at_once_ + kChannelsBehind, end = column + position;
+  const bool ends = end % kBlock == 0 || end == p_.cols;
+  double* lanes = lanes_ + kChannelsBehind + i;
+  if (!ends && position % kLanes == 0) return false;
+  for (std::size_t l = 0; l < kLanes; ++l, lanes += 2 * width) {
+    double* lane = to + 2 * kMaxGroup * ((column + l) % kLanes);
+    lane[0] = std::exchange(lanes[0], 0);
+    lane[kMaxGroup] = std::exchange(lanes[width], 0);
+  }
+  for (std::size_t l = kLanes; !ends && l-- > 0;) {
+    const double* lane = to + 2 * kMaxGroup * ((end + l) % kLanes);
+    lanes -= 2 * width;
+    lanes[0] = lane[0];
+    lanes[width] = lane[kMaxGroup];
+  }
+  return ends;
 }
 
 // Finishes the row whose last channel is `line`. Returns false if it is out of range.

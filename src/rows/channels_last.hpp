@@ -53,6 +53,7 @@ class ChannelsLastRows {
   void sum(std::size_t line);
   Pass pass_of(std::size_t line, std::size_t ahead) const;
   void settle(Pass& pass, std::size_t line, std::size_t position);
+  bool take_lanes(std::size_t column, std::size_t position, std::size_t i, double* to);
   void settle_group(Pass& pass, std::size_t line, std::size_t position, std::size_t first);
   bool finish_row(std::size_t line);
   void normalise(std::size_t line, std::size_t lines);
@@ -71,6 +72,7 @@ class ChannelsLastRows {
   MomentTree<A> tree_;
   MomentSubtrees<A> subtrees_[kChannelsAtOnce];  // of the blocks that begin in each channel
   std::size_t first_ = 0, lines_ = 0;
+  alignas(64) double ordered_[2 * kLanes * kMaxGroup] = {};  // the lanes of kMaxGroup channels
   RowGroup<A> group_;
 };
 
