@@ -278,9 +278,10 @@ std::vector<T> moved(const std::vector<T>& from, const Groups& g, bool back) {
 }
 
 const std::vector<Groups> kGroups = {
-    {2, 3, 1, 49},    {2, 20, 1, 1040}, {3, 4, 2, 3136}, {2, 8, 10, 144},  {2, 4, 10, 1024},
-    {2, 2, 16, 2064}, {1, 5, 16, 196},  {2, 40, 2, 400}, {2, 3, 33, 272},  {2, 4, 16, 528, Kind::rms},
-    {3, 1, 33, 1296}, {1, 2, 300, 160}, {1, 6, 3, 9232}, {1, 2, 10, 1157}, {1, 3, 33, 289},
+    {2, 3, 1, 49},    {2, 20, 1, 1040},           {3, 4, 2, 3136},  {2, 8, 10, 144},
+    {2, 4, 10, 1024}, {2, 2, 16, 2064},           {1, 5, 16, 196},  {2, 40, 2, 400},
+    {2, 3, 33, 272},  {2, 4, 16, 528, Kind::rms}, {3, 1, 33, 1296}, {1, 2, 300, 160},
+    {1, 6, 3, 9232},  {1, 2, 10, 1157},           {1, 3, 33, 289},  {1, 3, 16, 256},
 };
 
 // y, which takes x's place if it is in place.
@@ -306,6 +307,35 @@ void try_in_place(const Groups& g, DType dtype, const std::vector<U>& x) {
   }
 }
 
+using Halves = std::vector<std::uint16_t>;
+
+Halves halves_of(const std::vector<float>& numbers) {
+  Halves halves(numbers.size());
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    halves[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(numbers[i]) >> 16U);
+  }
+  return halves;
+}
+
+Halves dx_of(const Groups& g, const Halves& x, const Halves& dy, const Shape& strides) {
+  const Shape shape = g.shape(), parameter = g.parameter(), tail{g.channels, g.positions};
+  const std::vector<float> weight = random_numbers<float>(product(parameter), 3);
+  Halves dx(x.size());
+  Backward b;
+  b.kind = g.kind;
+  b.x = {x.data(), DType::bf16, shape, strides};
+  b.dy = {dy.data(), DType::bf16, shape, strides};
+  b.dx = {dx.data(), DType::bf16, shape, strides};
+  b.normalized_shape = tail;
+  b.weight = input(weight, parameter);
+  run(b);
+  return dx;
+}
+void try_gradients(const Groups& g, const Halves& x, const Halves& dy) {
+  const Halves last = dx_of(g, moved(x, g, false), moved(dy, g, false), g.strides());
+  EXPECT_EQ(moved(last, g, true), dx_of(g, x, dy, {})) << internal::text_of(g.shape());
+}
+
 TEST(Broadcast, HasTheBitsOfContiguousChannelsWithChannelsLast) {
   for (const Groups& g : kGroups) {
     Inputs<float> in(Case{g.shape(), g.parameter(), 2, g.kind});
@@ -317,11 +347,11 @@ TEST(Broadcast, HasTheBitsOfContiguousChannelsWithChannelsLast) {
       std::fill_n(in.dy.begin(), g.positions + 1, 0.0F);  // a channel whose sums are found anew
     }
     try_in_place(g, DType::f32, in.x);
-    std::vector<std::uint16_t> halves(in.x.size());
-    for (std::size_t i = 0; i < halves.size(); ++i) {
-      halves[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(in.x[i]) >> 16U);
-    }
+    const Halves halves = halves_of(in.x);
     try_in_place(g, DType::bf16, halves);
+    Halves dy = halves_of(in.dy);
+    std::fill_n(dy.begin(), g.positions, std::uint16_t{0});
+    try_gradients(g, halves, dy);
     Inputs<float> last = in;
     last.x = moved(in.x, g, false);
     last.dy = moved(in.dy, g, false);

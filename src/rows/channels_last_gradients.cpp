@@ -77,9 +77,9 @@ void ChannelsLastGradients<T>::find_zeros(const GradientsSideBySide<T>& block, b
   MagnitudeBits<T> any[kChannelsAtOnce] = {};
   const char* dy = reinterpret_cast<const char*>(block.dy);
   for (std::size_t position = 0; position < block.positions; ++position, dy += block.dy_step) {
-    for (std::size_t line = 0; line < block.channels; line += kUnit) {
+    for (std::size_t line = 0; line < block.channels; line += kLanes) {
       const T* values = reinterpret_cast<const T*>(dy) + line;
-      for (std::size_t i = 0; i < kUnit; ++i) any[line + i] |= magnitude_bits(values + i);
+      for (std::size_t i = 0; i < kLanes; ++i) any[line + i] |= magnitude_bits(values + i);
     }
   }
   for (std::size_t i = 0; i < block.channels; ++i) are_zero[i] = any[i] == 0;

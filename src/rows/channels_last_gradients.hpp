@@ -20,7 +20,7 @@ class ChannelsLastGradients {
   bool run(std::size_t first, std::size_t count);
 
  private:
-  static constexpr std::size_t kUnit = kChannelsFirstRows<T>;  // channels are taken in multiples of so many
+  static constexpr std::size_t kUnit = kChannelsFirstRows<T>;  // channels get their dx in multiples of so many
 
   std::size_t row_of(std::size_t line) const { return place_.row(first_ + line / place_.channels); }
   GradientsSideBySide<T> at(std::size_t line, std::size_t position) const;
