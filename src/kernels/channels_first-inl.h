@@ -17,7 +17,6 @@ template <class T, bool kCentred>
 class ChannelsFirstSums {
   using A = Arithmetic<T>;
   using W = Wide<A, DF64>;
-  using Rows = ChannelsFirstRows<T>;
   static constexpr size_t kN = hn::MaxLanes(DF64());
 
  public:
@@ -26,7 +25,7 @@ class ChannelsFirstSums {
   static constexpr size_t kAtOnce = HWY_MIN(kVectors, kMost);
 
   // Sums the rows of the vectors from v0 on.
-  static HWY_INLINE void Run(const Rows& rows, size_t v0) {
+  static HWY_INLINE void Run(const ChannelsFirstRows<T>& rows, size_t v0) {
     Lanes s, q;
     RowAnchors anchors[kAtOnce];
     if constexpr (kHasAnchors) {
@@ -70,8 +69,8 @@ class ChannelsFirstSums {
     }
   }
 
-  static HWY_INLINE void SumLane(const Rows& rows, size_t row, size_t lane, const RowAnchors* anchors, Lanes& s_to,
-                                 Lanes& q_to) {
+  static HWY_INLINE void SumLane(const ChannelsFirstRows<T>& rows, size_t row, size_t lane, const RowAnchors* anchors,
+                                 Lanes& s_to, Lanes& q_to) {
     const DF64 d;
     const AboutZero<kCentred, A> accumulate;
     W s[kAtOnce], q[kAtOnce];

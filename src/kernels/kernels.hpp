@@ -192,7 +192,7 @@ struct SumsSideBySide {
 // Joins the lanes of kMaxGroup channels, with `squares` as above.
 using JoinChannels = void(const double* lanes, std::size_t squares, RowGroup<float>& group);
 
-// The same for gradients. dx = fma(dy gamma, rstd, fma(centre - x, k2, a)).
+// Such channels for gradients. dx = fma(dy gamma, rstd, fma(centre - x, k2, a)).
 template <class T>
 struct GradientsSideBySide {
   const T *x, *dy;

@@ -43,12 +43,14 @@ void SumSideBySide(const SumsSideBySide<T>& c) {
     for (size_t i = 0, n; i < c.positions; i += n) {
       const T* x = ColumnAt(c.x, c.x_step, i);
       const size_t lane = (c.first + i) % kLanes, lines = lane == 0 ? (c.positions - i) / kLanes : 0;
-      n = lines >= kMost ? kMost * kLanes : lines != 0 ? kLanes : 1;
       if (lines >= kMost) {
+        n = kMost * kLanes;
         AddLines<kCentred, kMost>(c, x);
       } else if (lines != 0) {
+        n = kLanes;
         AddLines<kCentred, 1>(c, x);
       } else {
+        n = 1;
         PrefetchBehind(x, c.channels * sizeof(T), c.ahead);
         AddPositions<kCentred, 1>(c, x, c.lanes + 2 * lane * c.squares);
       }

@@ -133,7 +133,7 @@ void ChannelsLastRows<T>::settle_group(Pass& pass, std::size_t line, std::size_t
     const std::size_t i = first + k, column = pass.column[i] + position;
     if (pass.next[i] != position) continue;
     pass.next[i] = position < pass.end[i] ? std::min(position + kBlock, pass.end[i]) : kNone;
-    if (column % kBlock != 0 && column != p_.cols) continue;
+    if (!ends_block(column)) continue;
     const std::size_t block = blocks_of(column) - 1, n = block_cols(p_.cols, block);
     if (block < place_.first_block(channel_of(line + i))) continue;
     const auto x = [&] { return source_.block(row_of(line + i), block * kBlock, n); };
@@ -146,7 +146,7 @@ void ChannelsLastRows<T>::settle_group(Pass& pass, std::size_t line, std::size_t
 template <class T>
 bool ChannelsLastRows<T>::take_lanes(std::size_t column, std::size_t position, std::size_t i, double* to) {
   const std::size_t width = at_once_ + kChannelsBehind, end = column + position;
-  const bool ends = end % kBlock == 0 || end == p_.cols;
+  const bool ends = ends_block(end);
   double* lanes = lanes_ + kChannelsBehind + i;
   if (!ends && position % kLanes == 0) return false;
   for (std::size_t l = 0; l < kLanes; ++l, lanes += 2 * width) {

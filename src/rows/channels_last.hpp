@@ -53,8 +53,9 @@ class ChannelsLastRows {
   void sum(std::size_t line);
   Pass pass_of(std::size_t line, std::size_t ahead) const;
   void settle(Pass& pass, std::size_t line, std::size_t position);
-  bool take_lanes(std::size_t column, std::size_t position, std::size_t i, double* to);
   void settle_group(Pass& pass, std::size_t line, std::size_t position, std::size_t first);
+  bool ends_block(std::size_t column) const { return column % kBlock == 0 || column == p_.cols; }
+  bool take_lanes(std::size_t column, std::size_t position, std::size_t i, double* to);
   bool finish_row(std::size_t line);
   void normalise(std::size_t line, std::size_t lines);
 
@@ -62,7 +63,6 @@ class ChannelsLastRows {
   const Problem& p_;
   const ForwardPlan& plan_;
   const ChannelsLast& place_;
-  std::size_t at_once_ = 0;  // channels that are summed at once
   double* lanes_;
   MomentNode* row_nodes_;  // of tree_
   MomentNode* nodes_;      // of subtrees_, nodes_of_channel() for each
@@ -72,6 +72,7 @@ class ChannelsLastRows {
   MomentTree<A> tree_;
   MomentSubtrees<A> subtrees_[kChannelsAtOnce];  // of the blocks that begin in each channel
   std::size_t first_ = 0, lines_ = 0;
+  std::size_t at_once_ = 0;                                  // channels that are summed at once
   alignas(64) double ordered_[2 * kLanes * kMaxGroup] = {};  // the lanes of kMaxGroup channels
   RowGroup<A> group_;
 };

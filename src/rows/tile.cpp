@@ -72,14 +72,16 @@ void move_tile(const Kernels& kernels, Move move, char* data, DType dtype, const
       char* to = tile + r * tile_stride + c * bytes;
       const Axis &rows = row_axes.inner(), &cols = col_axes.inner();
       c_run = transposed_cols(col_axes, bytes, part.col + c, part.cols - c);
-      for (std::size_t i = 0; c_run != 0 && i < r_run; ++i) {
-        const Plane plane{start + static_cast<std::ptrdiff_t>(i) * rows.stride, static_cast<std::ptrdiff_t>(bytes),
-                          cols.stride, c_run / cols.size, cols.size};
-        move_one(transpose, plane, move, stream, to + i * tile_stride, cols.size * bytes);
+      if (c_run == 0) {
+        c_run = even_run(col_axes, part.col + c, part.cols - c);
+        move_one(transpose, {start, rows.stride, cols.stride, r_run, c_run}, move, stream, to, tile_stride);
+        continue;
       }
-      if (c_run != 0) continue;
-      c_run = even_run(col_axes, part.col + c, part.cols - c);
-      move_one(transpose, {start, rows.stride, cols.stride, r_run, c_run}, move, stream, to, tile_stride);
+      const std::size_t runs = c_run / cols.size;
+      for (std::size_t i = 0; i < r_run; ++i, start += rows.stride, to += tile_stride) {
+        move_one(transpose, {start, static_cast<std::ptrdiff_t>(bytes), cols.stride, runs, cols.size}, move, stream, to,
+                 cols.size * bytes);
+      }
     }
   }
 }
