@@ -98,7 +98,7 @@ def test_plain_tensors_bypass_the_dispatcher(kernel_calls, requires_grad):
     x, weight, bias = operands(requires_grad)
     y = norm(x, weight, bias)
     assert not kernel_calls and y.requires_grad == requires_grad
-    assert torch.equal(y, torch.ops.evenorm.layer_norm(x, [8], weight, bias, 1e-5)) and kernel_calls
+    assert torch.equal(y, torch.ops.evenorm.layer_norm(x, [8], weight, bias, eps=1e-5)) and kernel_calls
 
 
 class FunctionMode(torch.overrides.TorchFunctionMode):

@@ -49,7 +49,9 @@ def _register() -> bool:
         # DTensor caches a decision for equal arguments. Lists and numbers are compared only from `first` on.
         # torch.distributed.tensor.experimental.register_dtensors ignores lists, so output_masks would be confused.
         first = [argument.name for argument in operator._schema.arguments].index("normalized_shape")
-        register_single_dim_strategy([operator], schema_info=RuntimeSchemaInfo(first))(_rules)
+        register_single_dim_strategy([operator], schema_info=RuntimeSchemaInfo(first, ["eps", "residual_scale"]))(
+            _rules
+        )
     return True
 
 

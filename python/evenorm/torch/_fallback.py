@@ -27,7 +27,7 @@ from ._results import contiguous_like, gradients, norm_like
 _library = torch.library.Library("evenorm", "DEF")
 
 _KINDS = {"layer_norm": False, "rms_norm": True}  # the norms' names, and the `rms` of evenorm._core
-_PARAMETERS = "Tensor? weight=None, Tensor? bias=None, float eps=1e-5"
+_PARAMETERS = "Tensor? weight=None, Tensor? bias=None, *, float eps=1e-5"
 _operators = torch.ops.evenorm
 
 
@@ -70,6 +70,30 @@ for _name, _rms in _KINDS.items():
     _register_kernels(_name, _rms)
 
 
+def _group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
+    """See python/src/torch/groups.cpp."""
+    split = x.unflatten(1, (num_groups, x.shape[1] // num_groups))
+    of_channels = (1, *split.shape[1:3], *[1] * (x.dim() - 2))
+    weight, bias = (None if p is None else p.reshape(of_channels) for p in (weight, bias))
+    if weight is None:
+        weight = x.new_ones([1] * split.dim()) if bias is None else bias.new_ones(()).expand(of_channels)
+    norm = _operators.layer_norm if has_derivatives() else functools.partial(composed_norm, False)
+    y = norm(split, split.shape[2:], weight, bias, eps=eps)
+    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)):
+        y = y.flatten(1, 2)
+        strides = zip(y.stride(), x.stride(), x.shape, strict=True)
+        if torch._C._functorch.is_functorch_wrapped_tensor(y) or any(a != b and n != 1 for a, b, n in strides):
+            return y
+        return y.as_strided(x.shape, x.stride())
+
+
+_library.define(
+    "group_norm(Tensor x, SymInt num_groups, Tensor? weight=None, Tensor? bias=None, *, float eps=1e-5) -> Tensor"
+)
+for _key in ("CompositeImplicitAutograd", "FuncTorchBatchedDecomposition"):
+    _library.impl("group_norm", _group_norm, _key)
+
+
 # --- derivatives
 
 
@@ -94,17 +118,17 @@ def _register_autograd(name: str, differentiate: Callable[..., Any]) -> None:
     operator = getattr(_operators, name).default
     defaults = {argument.name: argument.default_value for argument in operator._schema.arguments}
 
-    def kernel(keys: Any, *given: Any) -> Any:
+    def kernel(keys: Any, *given: Any, **options: Any) -> Any:
         tensors = [t for t in given if isinstance(t, Tensor)]
         if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
             raise NotImplementedError(_LACKS.format(name))
         with torch._C._AutoDispatchBelowAutograd():
-            results = operator.redispatch(keys & torch._C._after_autograd_keyset, *given)
+            results = operator.redispatch(keys & torch._C._after_autograd_keyset, *given, **options)
         if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
             return results
         if not has_derivatives():
             raise NotImplementedError(_LACKS.format(name))
-        return differentiate(results, {**defaults, **dict(zip(defaults, given, strict=False))})
+        return differentiate(results, {**defaults, **dict(zip(defaults, given, strict=False)), **options})
 
     _library.impl(name, kernel, "Autograd", with_keyset=True)
 

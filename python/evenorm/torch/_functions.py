@@ -13,13 +13,14 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.compiler import is_compiling
+from torch.fx import Proxy
 from torch.nn.parameter import is_lazy
 from torch.overrides import has_torch_function
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from . import _dtensors, _sharded_dtensors
 from ._operators import eager, native, operators
-from ._tracing import run_while_tracing
+from ._tracing import is_recorded, record, run_while_tracing, sizes_of
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _NORM_DEVICES = ("cpu", "meta")
@@ -39,7 +40,7 @@ def _has_rules(t: Tensor) -> bool:
     return not isinstance(t, (FakeTensor, FunctionalTensor))
 
 
-def _is_supported(t: object) -> TypeGuard[Tensor]:
+def is_supported(t: object) -> TypeGuard[Tensor]:
     return (
         isinstance(t, Tensor)
         and t.device.type in _NORM_DEVICES
@@ -58,7 +59,7 @@ def _override(cls: type[Tensor]) -> Any:
 _NO_OVERRIDES = (_override(Tensor), torch._C._disabled_torch_function_impl)
 
 
-def _past_overrides(question: Callable[..., Any]) -> Callable[..., Any]:
+def past_overrides(question: Callable[..., Any]) -> Callable[..., Any]:
     """Runs `question` without __torch_function__ of subclasses, which may refuse even to give a tensor's shape."""
 
     @functools.wraps(question)
@@ -84,34 +85,47 @@ def _has_derivatives() -> bool:
     return native is not None or eager.has_derivatives()  # type: ignore[no-any-return]
 
 
-@_past_overrides
-def _is_norm(x: object, normalized_shape: object, eps: object, *parameters: object) -> bool:
+@past_overrides
+def is_norm(x: object, normalized_shape: object, eps: object, *parameters: object) -> bool:
     """True if evenorm handles the call. The same conditions as in C++, for tensors that are not plain."""
     if not isinstance(normalized_shape, Sequence) or not isinstance(eps, (float, int)):
         return False
-    if not _is_supported(x):
+    if not is_supported(x):
         return False
-    axes = len(normalized_shape)
+    axes, sizes = len(normalized_shape), sizes_of(x)
     shape = tuple(normalized_shape)
-    if not 0 < axes <= x.dim() <= 64 or not all(isinstance(size, (int, torch.SymInt)) for size in shape):
+    if not 0 < axes <= len(sizes) <= 64 or not all(isinstance(size, (int, torch.SymInt)) for size in shape):
         return False
-    if tuple(x.shape[-axes:]) != shape or any(size == 0 for size in shape):
+    if not is_shape(sizes[-axes:], shape) or any(size == 0 for size in shape):
         return False
     fits = all(
         p is None
-        or (_is_supported(p) and p.device == x.device and (p.shape == shape or broadcasts_to(p.shape, x.shape)))
+        or (is_supported(p) and p.device == x.device and (is_shape(p.shape, shape) or broadcasts_to(p.shape, sizes)))
         for p in parameters
     )
     return fits and 0 <= eps <= sys.float_info.max
 
 
+def is_shape(shape: Sequence[int], other: Sequence[int]) -> bool:
+    """True if they are equal. Asks for the lengths first, because comparing symbolic sizes adds guards."""
+    return len(shape) == len(other) and all(_is_size(n, size) for n, size in zip(shape, other, strict=True))
+
+
 def broadcasts_to(shape: Sequence[int], to: Sequence[int]) -> bool:
-    # Not `in (1, size)`: Dynamo would not find a symbolic size.
-    return len(shape) == len(to) and all(n == 1 or n == size for n, size in zip(shape, to, strict=True))
+    return len(shape) == len(to) and all(_is_size(n, size) or _is_size(n, 1) for n, size in zip(shape, to, strict=True))
 
 
-@_past_overrides
-def _has_parameter_types(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
+def _is_size(n: int, size: int) -> bool:
+    """n == size, but False if that depends on data while the call is compiled."""
+    if not is_compiling():
+        return n == size
+    from torch.fx.experimental.symbolic_shapes import guard_or_false  # imports sympy, which takes a second
+
+    return guard_or_false(n == size)
+
+
+@past_overrides
+def has_parameter_types(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
     """True if weight and bias have one type that PyTorch's layer norm allows: x's, or float32 with a 16-bit x."""
     dtypes = {p.dtype for p in (weight, bias) if p is not None}
     return not dtypes or (
@@ -119,39 +133,41 @@ def _has_parameter_types(x: Tensor, weight: Tensor | None, bias: Tensor | None) 
     )
 
 
-@_past_overrides
+@past_overrides
 def _default_eps(x: Tensor) -> float:
     return torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
 
 
-@_past_overrides
+@past_overrides
 def _can_add(x: Tensor, residual: Tensor) -> bool:
-    return _is_supported(residual) and residual.shape == x.shape and residual.device == x.device
+    return is_supported(residual) and is_shape(residual.shape, x.shape) and residual.device == x.device
 
 
-def _call(operator: Any, *arguments: Any) -> Any:
+def call(operator: Any, *arguments: Any, **options: Any) -> Any:
     """Calls the operator; returns NotImplemented if a class's __torch_function__ refuses it.
 
-    Classes refuse with exceptions of any type. If the error has another cause, PyTorch's own function raises it again.
+    Options that are None are left out, since torch.export.draft_export cannot take them. Classes refuse with exceptions
+    of any type. If the error has another cause, PyTorch's own function raises it again.
     """
-    if is_compiling() or not has_torch_function(arguments):
-        return operator(*arguments)
+    given = {name: option for name, option in options.items() if option is not None}
+    if is_compiling() or not has_torch_function((*arguments, *given.values())):
+        return operator(*arguments, **given)
     try:
-        return operator(*arguments)
+        return operator(*arguments, **given)
     except Exception:
         return NotImplemented
 
 
 def _accepts(rms: bool, x: Any, shape: Any, weight: Any, bias: Any, eps: Any) -> bool:
     """True if evenorm normalises x. RMS norm has a default eps, and its parameters may have any type."""
-    if not _is_norm(x, shape, 0.0 if rms and eps is None else eps, weight, bias):
+    if not is_norm(x, shape, 0.0 if rms and eps is None else eps, weight, bias):
         return False
-    return rms or _has_parameter_types(x, weight, bias)
+    return rms or has_parameter_types(x, weight, bias)
 
 
-@_past_overrides
+@past_overrides
 def _has_shape_of(bias: Tensor, weight: Tensor | None, shape: Sequence[int]) -> bool:
-    return tuple(bias.shape) == tuple(shape if weight is None else weight.shape)
+    return is_shape(bias.shape, shape if weight is None else weight.shape)
 
 
 def _of_one_shape(weight: Any, bias: Any, shape: Sequence[int]) -> tuple[Any, Any]:
@@ -184,11 +200,16 @@ def evenorms(rms: bool, x: Tensor, shape: Sequence[int], weight: Any, bias: Any,
     if axis is not None:
         return _sharded_dtensors.norm(x, weight, bias, number, rms, axis)
     weight, bias = _of_one_shape(weight, bias, shape)
-    return _call(operators.rms_norm if rms else operators.layer_norm, x, shape, weight, bias, number)
+    operator = operators.rms_norm if rms else operators.layer_norm
+    return call(operator, x, shape, weight=weight, bias=bias, eps=number)
 
 
 def _norm(rms: bool, x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float | None) -> Tensor:
     """Normalises what the eager entries do not take."""
+    if is_recorded(x):
+        if rms:
+            return record(rms_norm, x, shape, weight, eps, bias=bias)  # type: ignore[no-any-return]
+        return record(layer_norm, x, shape, weight, bias, eps)  # type: ignore[no-any-return]
     y = evenorms(rms, x, shape, weight, bias, eps)
     return _pytorchs(rms, x, shape, weight, bias, eps) if y is NotImplemented else y
 
@@ -199,8 +220,8 @@ def _along(dim: int | Sequence[int], shape: Sequence[int], norm: Callable[..., A
     if len(axes) != len(shape):
         raise ValueError(f"dim has {len(axes)} axes ({dim}), but normalized_shape has {len(shape)} ({tuple(shape)})")
     last = tuple(range(-len(axes), 0))
-    results = norm(*(t.movedim(axes, last) if isinstance(t, Tensor) else t for t in tensors))
-    if isinstance(results, Tensor):
+    results = norm(*(t.movedim(axes, last) if isinstance(t, (Tensor, Proxy)) else t for t in tensors))
+    if isinstance(results, (Tensor, Proxy)):
         return results.movedim(last, axes)
     return tuple(result.movedim(last, axes) for result in results)
 
@@ -278,17 +299,17 @@ def _broadcast(input: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
     """Expands both to the shape of their sum, so that the sum is rounded once for any shapes."""
     if not isinstance(residual, Tensor) or _need_no_expansion(input, residual):
         return input, residual
-    expanded = _call(torch.broadcast_tensors, input, residual)
+    expanded = call(torch.broadcast_tensors, input, residual)
     return (input, residual) if expanded is NotImplemented else expanded
 
 
-@_past_overrides
+@past_overrides
 def _need_no_expansion(a: Tensor, b: Tensor) -> bool:
     """True for equal shapes, and for nested tensors, which are left to PyTorch: they may not have a shape."""
-    return a.is_nested or b.is_nested or a.shape == b.shape
+    return a.is_nested or b.is_nested or is_shape(a.shape, b.shape)
 
 
-@_past_overrides
+@past_overrides
 def _dtype(t: Tensor) -> Any:
     return t.dtype
 
@@ -297,6 +318,10 @@ def _add_norm(
     rms: bool, x: Tensor, residual: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: Any, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Like `_norm`, for the sum of x and a residual."""
+    if is_recorded(x):
+        if rms:
+            return record(add_rms_norm, x, residual, shape, weight, eps, scale, bias=bias)  # type: ignore[no-any-return]
+        return record(add_layer_norm, x, residual, shape, weight, bias, eps, scale)  # type: ignore[no-any-return]
     if isinstance(scale, int):
         float(scale)  # raises OverflowError for an int that no float holds, as PyTorch's functions do for eps
     x, residual = _broadcast(x, residual)
@@ -304,7 +329,7 @@ def _add_norm(
         number: Any = _default_eps(x) if rms and eps is None else eps
         weight, bias = _of_one_shape(weight, bias, shape)
         operator = operators.add_rms_norm if rms else operators.add_layer_norm
-        both = _call(operator, x, residual, shape, weight, bias, number, scale)
+        both = call(operator, x, residual, shape, weight=weight, bias=bias, eps=number, residual_scale=scale)
         if both is not NotImplemented:
             return both  # type: ignore[no-any-return]
     s = (x + scale * residual).to(_dtype(x))

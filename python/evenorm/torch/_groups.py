@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.compiler import is_compiling
+from torch.fx import Proxy
 
 from . import _dtensors
-from ._functions import broadcasts_to, evenorms, has_overrides
-from ._modules import no_torchscript
-from ._operators import eager
+from ._functions import (
+    broadcasts_to,
+    call,
+    evenorms,
+    has_overrides,
+    has_parameter_types,
+    is_norm,
+    is_shape,
+    is_supported,
+)
+from ._operators import eager, operators
+from ._tracing import Module, is_recorded, record, sizes_of
 
 
 def group_norm(
@@ -36,38 +46,27 @@ def group_norm(
     >>> group_norm(torch.tensor([[1.0, 3.0, 4.0, 0.0]]), 2, eps=0.0)
     tensor([[-1.,  1.,  1., -1.]])
     """
+    if is_recorded(input):
+        return record(group_norm, input, num_groups, weight, bias, eps)  # type: ignore[no-any-return]
     y = _by_group(input, num_groups, weight, bias, eps)
     return F.group_norm(input, num_groups, weight, bias, eps) if y is NotImplemented else y
 
 
 def _by_group(x: Any, groups: Any, weight: Any, bias: Any, eps: Any) -> Any:
     """NotImplemented for what PyTorch's function should take: it also refuses a single element for each statistic."""
-    if not isinstance(x, Tensor) or _dtensors.is_dtensor(x) or has_overrides(x, weight, bias) or x.is_nested:
+    if not is_supported(x) or _dtensors.is_dtensor(x) or has_overrides(x, weight, bias):
         return NotImplemented
-    if x.dim() < 2 or not isinstance(groups, int) or groups < 1 or x.shape[1] % groups or x.numel() == groups:
+    shape: Any = sizes_of(x)
+    if len(shape) < 2 or not isinstance(groups, (int, torch.SymInt)) or groups < 1 or shape[1] % groups != 0:
         return NotImplemented
-    split = x.unflatten(1, (groups, x.shape[1] // groups))
-    shape = (1, groups, split.shape[2], *[1] * (x.dim() - 2))
-    if any(p is not None and (not isinstance(p, Tensor) or p.shape != x.shape[1:2]) for p in (weight, bias)):
+    given = [p for p in (weight, bias) if p is not None]
+    fits = all(is_supported(p) and p.device == x.device and is_shape(sizes_of(p), shape[1:2]) for p in given)
+    single = shape[1] == groups and math.prod(shape[2:]) == 1 and shape[0] == 1  # in this order: it may depend on data
+    if single or not fits or not is_norm(x, shape[1:], eps):
         return NotImplemented
-    weight, bias = (None if p is None else p.reshape(shape) for p in (weight, bias))
-    if weight is None:  # results keep x's memory order if there is a weight of x's axes
-        weight = (x if bias is None else bias).new_ones(()).expand([1] * split.dim() if bias is None else shape)
-    y = _norm(split, split.shape[2:], weight, bias, eps)
-    return y if y is NotImplemented else _with_strides_of(x, y.flatten(1, 2))
-
-
-def _norm(x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
-    y = NotImplemented if is_compiling() else eager.layer_norm(x, shape, weight, bias, eps)
-    return evenorms(False, x, shape, weight, bias, eps) if y is NotImplemented else y
-
-
-def _with_strides_of(x: Tensor, y: Tensor) -> Tensor:
-    """y, of x's memory order. flatten() changes strides of axes of size 1, which tell PyTorch the memory format."""
-    strides = zip(y.stride(), x.stride(), x.shape, strict=True)
-    if y.stride() == x.stride() or any(of_y != of_x and size != 1 for of_y, of_x, size in strides):
-        return y
-    return y if torch._C._functorch.is_functorch_wrapped_tensor(y) else y.as_strided(x.shape, x.stride())
+    if not has_parameter_types(x, weight, bias):
+        return NotImplemented
+    return call(operators.group_norm, x, groups, weight=weight, bias=bias, eps=eps)
 
 
 def ada_layer_norm(x: Tensor, scale: Tensor, shift: Tensor, eps: float = 1e-5) -> Tensor:
@@ -91,20 +90,25 @@ def ada_layer_norm(x: Tensor, scale: Tensor, shift: Tensor, eps: float = 1e-5) -
     <BLANKLINE>
             [[-0.0345, -1.6381,  3.1726]]])
     """
+    if is_recorded(x):
+        return record(ada_layer_norm, x, scale, shift, eps)  # type: ignore[no-any-return]
     for name, given in (("scale", scale), ("shift", shift)):
-        if not broadcasts_to(given.shape, x.shape) and given.shape != x.shape[-1:]:
+        if not x.is_nested and not broadcasts_to(given.shape, x.shape) and not is_shape(given.shape, x.shape[-1:]):
             raise ValueError(
                 f"{name} has shape {tuple(given.shape)}, but it should have x's axes {tuple(x.shape)}, each as long as "
                 "x's or 1, or the last one alone"
             )
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    y = _norm(x, x.shape[-1:], scale.to(wide) + 1, shift.to(wide), eps)
+    arguments = x, (x.size(-1),), scale.to(wide) + 1, shift.to(wide), eps
+    y = NotImplemented if is_compiling() else eager.layer_norm(*arguments)
+    if y is NotImplemented:
+        y = evenorms(False, *arguments)
     if y is not NotImplemented:
         return y  # type: ignore[no-any-return]
-    return F.layer_norm(x, x.shape[-1:], eps=eps) * (1 + scale) + shift
+    return (F.layer_norm(x, (x.size(-1),), eps=eps) * (1 + scale) + shift).to(x.dtype)
 
 
-class GroupNorm(torch.nn.GroupNorm):
+class GroupNorm(Module, torch.nn.GroupNorm):
     """A torch.nn.GroupNorm whose forward and backward passes are evenorm's. See `group_norm`.
 
     Checkpoints of torch.nn.GroupNorm load into this class and vice versa.
@@ -113,21 +117,24 @@ class GroupNorm(torch.nn.GroupNorm):
     tensor([[-1.,  1.,  1., -1.]], grad_fn=<ViewBackward0>)
     """
 
-    __prepare_scriptable__ = no_torchscript
-
     def forward(self, input: Tensor) -> Tensor:
         return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
 
-class _InstanceNorm(torch.nn.modules.instancenorm._InstanceNorm):
-    __prepare_scriptable__ = no_torchscript
+class _InstanceNorm(Module, torch.nn.modules.instancenorm._InstanceNorm):
+    _is_quantizable = True
+
+    def forward(self, input: Tensor) -> Tensor:
+        if isinstance(input, Proxy):  # it has no sizes, which PyTorch's forward() would check
+            return super()._apply_instance_norm(input)  # type: ignore[no-any-return, no-untyped-call]
+        return super().forward(input)
 
     def _apply_instance_norm(self, input: Tensor) -> Tensor:
-        if not self.track_running_stats and input[:1, :1].numel() != 1:
-            y = _by_group(input, input.shape[1], self.weight, self.bias, self.eps)
+        if not self.track_running_stats and math.prod(sizes_of(input)[2:]) != 1:
+            y = _by_group(input, sizes_of(input)[1], self.weight, self.bias, self.eps)
             if y is not NotImplemented:
                 return y  # type: ignore[no-any-return]
-        return super()._apply_instance_norm(input)  # type: ignore[no-any-return]
+        return super()._apply_instance_norm(input)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class InstanceNorm1d(_InstanceNorm, torch.nn.InstanceNorm1d):

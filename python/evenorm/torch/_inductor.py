@@ -58,16 +58,18 @@ class Call(ir.FallbackKernel):
 
 def _lower(operator: Any, *arguments: Any, **named: Any) -> Any:
     rest = operator._schema.arguments[len(arguments) :]
-    made = Call.create(operator, *arguments, *(named.get(a.name, a.default_value) for a in rest))
+    given = {a.name: named.get(a.name, a.default_value) for a in rest}
+    options = {a.name: given.pop(a.name) for a in rest if a.kwarg_only}
+    made = Call.create(operator, *arguments, *given.values(), **options)
     return tree_map(lambda x: ir.TensorBox.create(x) if isinstance(x, ir.IRNode) else x, made)
 
 
 def _either(norm: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """`norm`, or `otherwise` for what it refuses: function modes, and types that only the operator takes."""
 
-    def call(*arguments: Any) -> Any:
-        result = norm(*arguments)
-        return otherwise(*arguments) if result is NotImplemented else result
+    def call(*arguments: Any, **options: Any) -> Any:  # all of them, in order
+        result = norm(*arguments, *options.values())
+        return otherwise(*arguments, **options) if result is NotImplemented else result
 
     return call
 

@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from ._functions import has_overrides, layer_norm, rms_norm
-from ._modules import no_torchscript
+from ._tracing import Module
 
 WEIGHTS = ("weight", "scale", "gamma", "gain", "g", "w", "a_2", "alpha")
 BIASES = ("bias", "shift", "beta", "offset", "b", "b_2")
@@ -182,11 +182,10 @@ def _make(cls: type[nn.Module], recipe: Recipe) -> type[nn.Module]:
     body = {
         "forward": forward,
         "__reduce_ex__": reduce,
-        "__prepare_scriptable__": no_torchscript,
         "__module__": cls.__module__,
         "evenorm_recipe": recipe,
     }
-    return type(f"Evenorm{cls.__name__}", (cls,), body)
+    return type(f"Evenorm{cls.__name__}", (Module, cls), body)
 
 
 def restore(cls: type[nn.Module], recipe: Recipe) -> nn.Module:

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ._functions import layer_norm, rms_norm
+from ._tracing import Module
 
 
-def no_torchscript(module: torch.nn.Module) -> NoReturn:
-    """A module's __prepare_scriptable__, which torch.jit.script calls first. Otherwise scripting would fail on types
-    that TorchScript does not know, with an unclear message."""
-    raise TypeError(
-        f"torch.jit.script cannot compile evenorm's modules ({type(module).__name__.removeprefix('Evenorm')}): use "
-        "torch.compile, torch.export or torch.jit.trace, or script the model with PyTorch's own modules"
-    )
-
-
-class LayerNorm(torch.nn.LayerNorm):
+class LayerNorm(Module, torch.nn.LayerNorm):
     """A torch.nn.LayerNorm whose forward and backward passes are evenorm's.
 
     Args:
@@ -41,11 +33,22 @@ class LayerNorm(torch.nn.LayerNorm):
     tensor([[-0.2673, -1.0690,  1.3363]], grad_fn=<EvenormLayerNormBackward>)
     """
 
-    __prepare_scriptable__ = no_torchscript
+    _is_quantizable = True
     dim: int | Sequence[int] | None = None
 
-    def __init__(self, *args: Any, dim: int | Sequence[int] | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    # Spelled out: torch.nn.utils.skip_init looks for `device` in the signature.
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        dim: int | Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
         self.dim = dim
 
     def extra_repr(self) -> str:
@@ -60,7 +63,7 @@ class LayerNorm(torch.nn.LayerNorm):
         return layer_norm(input, self.normalized_shape, weight, bias, self.eps, dim=self.dim)
 
 
-class RMSNorm(torch.nn.RMSNorm):
+class RMSNorm(Module, torch.nn.RMSNorm):
     """A torch.nn.RMSNorm whose forward and backward passes are evenorm's, in one pass each.
 
     Args:
@@ -76,12 +79,21 @@ class RMSNorm(torch.nn.RMSNorm):
     tensor([[0.8485, 1.1314]], grad_fn=<EvenormRmsNormBackward>)
     """
 
-    __prepare_scriptable__ = no_torchscript
     dim: int | Sequence[int] | None = None
     _has_bias = False  # torch.nn.RMSNorm has none, nor has one that was converted
 
-    def __init__(self, *args: Any, bias: bool = False, dim: int | Sequence[int] | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = False,
+        dim: int | Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
         self.dim = dim
         self._has_bias = bias and self.elementwise_affine
         if self._has_bias:

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from ._modules import no_torchscript
 from ._recurrent_steps import Tensors, Weights, gru_input, gru_step, lstm_input, lstm_step, scan
+from ._tracing import Module
 
 
 def _checked_eps(eps: float) -> float:
@@ -35,11 +35,10 @@ def _reset_norms(module: nn.Module) -> None:
             nn.init.zeros_(parameter)
 
 
-class _Normalised(nn.Module):
+class _Normalised(Module):
     """What the normalised modules add to torch.nn's: eps, and how norms are initialised."""
 
     eps: float
-    __prepare_scriptable__ = no_torchscript
 
     def reset_parameters(self) -> None:
         """Initialises weights like torch.nn's modules, uniformly within 1 / sqrt(hidden_size), gains to 1 and biases

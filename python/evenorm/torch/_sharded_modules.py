@@ -6,13 +6,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ._modules import no_torchscript
 from ._sharded import sharded_norm_in
 from ._sharded_group import MOST_COLUMNS, Call, group_of, group_or_default, reporting_refusals
+from ._tracing import Module
 
 
-class _ShardedNorm(torch.nn.Module):
-    __prepare_scriptable__ = no_torchscript
+class _ShardedNorm(Module):
     weight: Tensor | None
     bias: Tensor | None
 

@@ -1,7 +1,14 @@
-"""How the package behaves while torch.compile traces it."""
+"""How the package behaves while torch.compile, torch.fx or torch.jit trace it."""
 
-from collections.abc import Callable
-from typing import TypeVar
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeGuard, TypeVar
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+from torch.fx import Proxy
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -13,3 +20,54 @@ def run_while_tracing(function: Function) -> Function:
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+def is_recorded(x: object) -> TypeGuard[Proxy]:
+    """True if torch.fx traces x and evenorm's functions should be in the graph. Static quantization knows PyTorch's."""
+    return isinstance(x, Proxy) and not _is_quantizers(x)
+
+
+def _is_quantizers(x: Proxy) -> bool:
+    return type(x.tracer).__module__.startswith("torch.ao.")
+
+
+def record(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Records a call of a function of this package, one of whose arguments torch.fx traces."""
+    return Proxy.__torch_function__(function, (Proxy,), arguments, options)
+
+
+def sizes_of(x: Tensor) -> Sequence[int]:
+    """x's shape. torch.jit.trace would record the sizes as tensors."""
+    state = None if is_compiling() else torch._C._get_tracing_state()
+    if state is None:
+        return x.shape
+    set_state: Any = torch._C._set_tracing_state  # type: ignore[attr-defined]
+    set_state(None)
+    try:
+        return x.shape
+    finally:
+        set_state(state)
+
+
+class Module(torch.nn.Module):
+    """What evenorm's modules share."""
+
+    _is_quantizable = False  # static quantization knows the function of PyTorch that forward() calls for it
+
+    def _call_impl(self, *arguments: Any, **options: Any) -> Any:
+        # torch.fx records calls of torch.nn's modules, which it knows by their names, instead of tracing them. So does
+        # this for evenorm's. It is not in forward(), because the hooks around it belong to the recorded call.
+        x = arguments[0] if arguments else next(iter(options.values()), None)
+        if isinstance(x, Proxy) and not (self._is_quantizable and _is_quantizers(x)):
+            path = x.tracer.path_of_module(self)  # type: ignore[attr-defined]
+            if path:  # not the model itself
+                return x.tracer.create_proxy("call_module", path, arguments, options)
+        return super()._call_impl(*arguments, **options)  # type: ignore[no-untyped-call]
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """torch.jit.script calls this first. Otherwise it would fail on types that TorchScript does not know, with an
+        unclear message."""
+        raise TypeError(
+            f"torch.jit.script cannot compile evenorm's modules ({type(self).__name__.removeprefix('Evenorm')}): use "
+            "torch.compile, torch.export or torch.jit.trace, or script the model with PyTorch's own modules"
+        )

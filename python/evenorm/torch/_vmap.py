@@ -31,7 +31,7 @@ def _register(name: str) -> None:
     op = getattr(operators, name).default
     names = [argument.name for argument in op._schema.arguments]
 
-    def rule(info: Any, in_dims: Any, *args: Any) -> Any:
+    def rule(info: Any, in_dims: Any, *args: Any, **options: Any) -> Any:
         given = dict(zip(names, args, strict=False))
         dims = dict(zip(names, in_dims, strict=False))
         for one in _ROWS:
@@ -49,7 +49,7 @@ def _register(name: str) -> None:
             for one, parameter in parameters.items():
                 batch = _moved(parameter, dims[one], info.batch_size)
                 given[one], of_parameter = _with_axes_of(x, batch), batch.shape[1:]
-        results = op(*given.values())
+        results = op(**given, **options)
         if name.endswith("_backward"):  # gradients that were not requested stay empty, but get the batch axis
             shapes = (given["x"].shape[1:], of_parameter, of_parameter)
             results = tuple(

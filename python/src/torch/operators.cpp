@@ -15,7 +15,7 @@ bool registers_operators() {
 TORCH_LIBRARY_FRAGMENT(evenorm, m) {  // a second TORCH_LIBRARY would throw
   if (!registers_operators()) return;
   for (const std::string kind : {"layer", "rms"}) {
-    const std::string norm = kind + "_norm", parameters = "Tensor? weight=None, Tensor? bias=None, float eps=1e-5";
+    const std::string norm = kind + "_norm", parameters = "Tensor? weight=None, Tensor? bias=None, *, float eps=1e-5";
     m.def((norm + "(Tensor x, SymInt[] normalized_shape, " + parameters + ") -> Tensor").c_str());
     m.def(("add_" + norm + "(Tensor x, Tensor residual, SymInt[] normalized_shape, " + parameters +
            ", float residual_scale=1.0) -> (Tensor y, Tensor sum)")
@@ -24,6 +24,7 @@ TORCH_LIBRARY_FRAGMENT(evenorm, m) {  // a second TORCH_LIBRARY would throw
                   " float eps, bool[3] output_mask, Tensor? dsum=None) -> (Tensor dx, Tensor dweight, Tensor dbias)")
               .c_str());
   }
+  m.def("group_norm(Tensor x, SymInt num_groups, Tensor? weight=None, Tensor? bias=None, *, float eps=1e-5) -> Tensor");
 }
 
 namespace {
