@@ -140,6 +140,39 @@ def test_gradients_of_unlike_parameters_are_rounded_once():
     torch.testing.assert_close(found.double(), expected, rtol=2.0**-8, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "shape, channels_last", [((3, 2, 4), False), ((1, 2, 5, 6), True), ((1, 2, 3, 1), True)], ids=str
+)
+def test_results_may_be_changed_in_place(shape, channels_last):
+    x, shift = images(shape, torch.float32, channels_last), torch.ones(2, *[1] * (len(shape) - 2), requires_grad=True)
+    for module in (evenorm.torch.GroupNorm(1, 2), evenorm.torch.InstanceNorm1d(2)):
+        given = x.flatten(2) if isinstance(module, evenorm.torch.InstanceNorm1d) else x
+        with torch.no_grad():
+            y = module(given)
+        assert not y._is_view() and y.stride() == given.stride()
+        y += shift.flatten(1) if given is not x else shift
+        module(given).detach_()
+    y = evenorm.torch.group_norm(x, 2, shift.flatten())
+    y *= 2
+    pytorchs = F.group_norm(x.contiguous(), 2, shift.flatten())
+    expected = torch.autograd.grad(pytorchs.mul(2).square().sum(), shift)[0]
+    assert_close(torch.autograd.grad(y.square().sum(), shift)[0], expected, 1e-3)
+
+
+@pytest.mark.parametrize("kind", ["to_sparse", "to_mkldnn", "int", "quantized", "cfloat"])
+@pytest.mark.parametrize("name, arguments", [("GroupNorm", (1, 2)), ("InstanceNorm1d", (2,))])
+def test_other_tensors_get_pytorchs_results_and_errors(name, arguments, kind):
+    x = torch.randn(3, 2, 4)
+    x = torch.quantize_per_tensor(x, 0.1, 0, torch.quint8) if kind == "quantized" else getattr(x, kind)()
+    results = []
+    for library in (evenorm.torch, torch.nn):
+        try:
+            results.append(str(getattr(library, name)(*arguments)(x)))
+        except (RuntimeError, NotImplementedError, ValueError) as error:
+            results.append(str(error)[:60])
+    assert results[0] == results[1]
+
+
 def test_group_norm_leaves_wrong_arguments_to_pytorch():
     x = torch.randn(2, 8, 3)
     for groups, weight, given in ((3, None, x), (2, torch.ones(7), x), (2, torch.ones(8, dtype=torch.float64), x)):
@@ -189,8 +222,11 @@ def test_derivatives_of_any_order():
 def test_adaptive_layer_norm():
     x, scale, shift = torch.randn(4, 6, 8), torch.randn(4, 1, 8), torch.randn(8)
     assert_close(evenorm.torch.ada_layer_norm(x, scale, shift), F.layer_norm(x, (8,)) * (1 + scale) + shift, 1e-5)
-    short = evenorm.torch.ada_layer_norm(x.bfloat16(), scale.bfloat16(), shift.bfloat16())
-    assert short.dtype == torch.bfloat16
+    short = x.bfloat16()
+    nested = torch.nested.nested_tensor([short[0], short[1, :3]], layout=torch.jagged)
+    for given, eps in ((short, 1e-5), (short, -1e-6), (short[..., :0], 1e-5), (nested, 1e-5)):  # not all are evenorm's
+        wide = shift[: given.size(-1)]
+        assert evenorm.torch.ada_layer_norm(given, wide, wide, eps).dtype == torch.bfloat16
     with pytest.raises(ValueError, match=r"shift has shape \(4, 8\), but it should have x's axes \(4, 6, 8\)"):
         evenorm.torch.ada_layer_norm(x, scale, torch.randn(4, 8))
 
