@@ -183,6 +183,7 @@ def _make(cls: type[nn.Module], recipe: Recipe) -> type[nn.Module]:
         "forward": forward,
         "__reduce_ex__": reduce,
         "__module__": cls.__module__,
+        "_is_quantizable": True,  # static quantization knows the operations of cls's forward
         "evenorm_recipe": recipe,
     }
     return type(f"Evenorm{cls.__name__}", (Module, cls), body)

@@ -52,7 +52,7 @@ def sizes_of(x: Tensor) -> Sequence[int]:
 class Module(torch.nn.Module):
     """What evenorm's modules share."""
 
-    _is_quantizable = False  # static quantization knows the function of PyTorch that forward() calls for it
+    _is_quantizable = False  # True if static quantization knows what forward() calls for it
 
     def _call_impl(self, *arguments: Any, **options: Any) -> Any:
         # torch.fx records calls of torch.nn's modules, which it knows by their names, instead of tracing them. So does
