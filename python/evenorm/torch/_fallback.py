@@ -309,6 +309,10 @@ add_layer_norm = _core.tensor_add_layer_norm
 add_rms_norm = _core.tensor_add_rms_norm
 
 
+def group_norm(*arguments: object) -> object:
+    return NotImplemented
+
+
 def _in_place(rms: bool) -> Callable[..., Tensor]:
     def norm(x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
         _core.write_norm(rms, x, None, shape, weight, bias, eps, 1.0, x, None)

@@ -46,14 +46,19 @@ def group_norm(
     >>> group_norm(torch.tensor([[1.0, 3.0, 4.0, 0.0]]), 2, eps=0.0)
     tensor([[-1.,  1.,  1., -1.]])
     """
+    y = _by_group(input, num_groups, weight, bias, eps)
+    if y is not NotImplemented:
+        return y  # type: ignore[no-any-return]
     if is_recorded(input):
         return record(group_norm, input, num_groups, weight, bias, eps)  # type: ignore[no-any-return]
-    y = _by_group(input, num_groups, weight, bias, eps)
-    return F.group_norm(input, num_groups, weight, bias, eps) if y is NotImplemented else y
+    return F.group_norm(input, num_groups, weight, bias, eps)
 
 
 def _by_group(x: Any, groups: Any, weight: Any, bias: Any, eps: Any) -> Any:
     """NotImplemented for what PyTorch's function should take: it also refuses a single element for each statistic."""
+    y = NotImplemented if is_compiling() else eager.group_norm(x, groups, weight, bias, eps)
+    if y is not NotImplemented:
+        return y
     if not is_supported(x) or _dtensors.is_dtensor(x) or has_overrides(x, weight, bias):
         return NotImplemented
     shape: Any = sizes_of(x)

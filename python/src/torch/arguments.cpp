@@ -47,6 +47,16 @@ bool is_norm(const Tensor& x, at::IntArrayRef shape, const OptionalTensor& weigh
          is_norm(described(x), shape, described(weight), described(bias), eps);
 }
 
+bool is_group_norm(const Tensor& x, std::int64_t groups, const OptionalTensor& weight, const OptionalTensor& bias,
+                   double eps) {
+  const at::IntArrayRef shape = is_supported(x) ? x.sizes() : at::IntArrayRef();
+  const auto fits = [&](const OptionalTensor& t) {
+    return !t.has_value() || (is_supported(*t) && t->sizes() == shape.slice(1, 1));
+  };
+  return shape.size() >= 2 && groups >= 1 && shape[1] % groups == 0 && x.numel() != groups && fits(weight) &&
+         fits(bias) && is_norm(x, shape.slice(1), {}, {}, eps) && has_parameter_types(x, weight, bias);
+}
+
 double eps_or_default(const std::optional<double>& eps, const Tensor& x) {
   return eps.value_or(default_eps(dtype_of(x.scalar_type()).value_or(DType::f32)));
 }

@@ -19,6 +19,11 @@ bool has_parameter_types(const Tensor& x, const OptionalTensor& weight, const Op
 bool is_norm(const Tensor& x, at::IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias,
              double eps);
 
+// The same for group norm: x has at least two axes, and weight and bias have an element for each of its channels.
+// PyTorch's function refuses a single element for each statistic.
+bool is_group_norm(const Tensor& x, std::int64_t groups, const OptionalTensor& weight, const OptionalTensor& bias,
+                   double eps);
+
 // The eps of RMS norm: by default the machine epsilon of x's type, or of float32 for 16-bit types.
 double eps_or_default(const std::optional<double>& eps, const Tensor& x);
 

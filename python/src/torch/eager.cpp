@@ -41,16 +41,18 @@ bool read(PyObject* object, double& out) {
   return true;
 }
 bool read(PyObject* object, std::optional<double>& out) { return object == Py_None || read(object, out.emplace()); }
+bool read(PyObject* object, std::int64_t& out) {
+  int overflow = 1;
+  if (PyLong_CheckExact(object)) out = PyLong_AsLongLongAndOverflow(object, &overflow);
+  return overflow == 0;
+}
 bool read(PyObject* object, Shape& out) {
   const unsigned long kinds = PyType_GetFlags(Py_TYPE(object));
   const bool is_tuple = (kinds & Py_TPFLAGS_TUPLE_SUBCLASS) != 0;
   if (!is_tuple && (kinds & Py_TPFLAGS_LIST_SUBCLASS) == 0) return false;
   const Py_ssize_t size = is_tuple ? PyTuple_Size(object) : PyList_Size(object);
   for (Py_ssize_t i = 0; i < size; ++i) {
-    PyObject* item = is_tuple ? PyTuple_GetItem(object, i) : PyList_GetItem(object, i);
-    int overflow = 1;
-    if (PyLong_CheckExact(item)) out.push_back(PyLong_AsLongLongAndOverflow(item, &overflow));
-    if (overflow != 0) return false;
+    if (!read(is_tuple ? PyTuple_GetItem(object, i) : PyList_GetItem(object, i), out.emplace_back(0))) return false;
   }
   return true;
 }
@@ -127,10 +129,24 @@ PyObject* checked_norm(PyObject* const* arguments, Py_ssize_t count) {
   return arguments[0];
 }
 
-template <Kind kind, Form form>
-PyObject* norm(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+PyObject* checked_group_norm(PyObject* const* arguments, Py_ssize_t count) {
+  Tensor x;
+  std::int64_t groups = 0;
+  OptionalTensor weight, bias;
+  double eps = 0;
+  Reader read{arguments, arguments + count};
+  if (at::impl::torch_function_mode_enabled() || !read(x) || !read(groups) || !read(weight) || !read(bias) ||
+      !read(eps) || read.next != read.end || !is_group_norm(x, groups, weight, bias, eps)) {
+    Py_IncRef(Py_NotImplemented);
+    return Py_NotImplemented;
+  }
+  return call(group_norm_operator(), x, SymInt(groups), weight, bias, eps);
+}
+
+template <PyObject* (*checked)(PyObject* const*, Py_ssize_t)>
+PyObject* entry(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   try {
-    return checked_norm<kind, form>(arguments, count);
+    return checked(arguments, count);
   } catch (const PythonError&) {
     return nullptr;
   } catch (...) {
@@ -143,13 +159,15 @@ PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t))
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
-PyMethodDef methods[] = {{"layer_norm", fast(norm<Kind::layer, Form::plain>), METH_FASTCALL, nullptr},
-                         {"rms_norm", fast(norm<Kind::rms, Form::plain>), METH_FASTCALL, nullptr},
-                         {"add_layer_norm", fast(norm<Kind::layer, Form::adds>), METH_FASTCALL, nullptr},
-                         {"add_rms_norm", fast(norm<Kind::rms, Form::adds>), METH_FASTCALL, nullptr},
-                         {"layer_norm_", fast(norm<Kind::layer, Form::in_place>), METH_FASTCALL, nullptr},
-                         {"rms_norm_", fast(norm<Kind::rms, Form::in_place>), METH_FASTCALL, nullptr},
-                         {nullptr, nullptr, 0, nullptr}};
+PyMethodDef methods[] = {
+    {"layer_norm", fast(entry<checked_norm<Kind::layer, Form::plain>>), METH_FASTCALL, nullptr},
+    {"rms_norm", fast(entry<checked_norm<Kind::rms, Form::plain>>), METH_FASTCALL, nullptr},
+    {"add_layer_norm", fast(entry<checked_norm<Kind::layer, Form::adds>>), METH_FASTCALL, nullptr},
+    {"add_rms_norm", fast(entry<checked_norm<Kind::rms, Form::adds>>), METH_FASTCALL, nullptr},
+    {"layer_norm_", fast(entry<checked_norm<Kind::layer, Form::in_place>>), METH_FASTCALL, nullptr},
+    {"rms_norm_", fast(entry<checked_norm<Kind::rms, Form::in_place>>), METH_FASTCALL, nullptr},
+    {"group_norm", fast(entry<checked_group_norm>), METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef module = {PyModuleDef_HEAD_INIT, EVENORM_OPS, nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
 

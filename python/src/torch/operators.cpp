@@ -61,5 +61,10 @@ const Operator<NormBackwardSchema>& norm_backward_operator(Kind kind) {
   static const Operators<NormBackwardSchema> operators("", "_backward");
   return operators.of(kind);
 }
+const Operator<GroupNormSchema>& group_norm_operator() {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("evenorm::group_norm", "").typed<GroupNormSchema>();
+  return op;
+}
 
 }  // namespace evenorm::torch_binding

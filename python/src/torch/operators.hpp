@@ -36,6 +36,8 @@ using AddNormSchema = TwoTensors(const Tensor& x, const Tensor& residual, SymInt
 using NormBackwardSchema = ThreeTensors(const Tensor& dy, const Tensor& x, SymIntArrayRef normalized_shape,
                                         const OptionalTensor& weight, std::optional<at::ScalarType> bias_dtype,
                                         double eps, std::array<bool, 3> output_mask, const OptionalTensor& dsum);
+using GroupNormSchema = Tensor(const Tensor& x, SymInt num_groups, const OptionalTensor& weight,
+                               const OptionalTensor& bias, double eps);
 
 // True if this library registers the operators. False if another library with this code was loaded before in the same
 // process (such as evenorm::torch before evenorm.torch); its operators are used then. Call at registration.
@@ -47,5 +49,6 @@ using Operator = c10::TypedOperatorHandle<Signature>;
 const Operator<NormSchema>& norm_operator(Kind kind);                   // evenorm::layer_norm, evenorm::rms_norm
 const Operator<AddNormSchema>& add_norm_operator(Kind kind);            // evenorm::add_layer_norm, ...
 const Operator<NormBackwardSchema>& norm_backward_operator(Kind kind);  // evenorm::layer_norm_backward, ...
+const Operator<GroupNormSchema>& group_norm_operator();
 
 }  // namespace evenorm::torch_binding
