@@ -1,9 +1,16 @@
-"""Arrays that the NumPy tests share, and comparisons of their bits."""
+"""Shared by the NumPy tests: storage types, arrays, comparisons of bits, and files of the repository as modules."""
+
+import importlib.util
+import pathlib
+import sys
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 DTYPES = {"f64": np.float64, "f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
+STORAGE = F64, F32, BF16, F16 = [np.dtype(t) for t in DTYPES.values()]
+RANGE = {F64: (-1074, 1023), F32: (-149, 127), BF16: (-133, 127), F16: (-24, 15)}  # the smallest and largest exponents
 
 
 def normal(dtype, *shape, seed=11):
@@ -27,3 +34,14 @@ def same_bits(a, b):
 
 def all_same_bits(a, b):
     return all(same_bits(one, other) for one, other in zip(a, b, strict=True))
+
+
+def load(file):
+    """Imports a Python file of the repository. Skips the test's file if it is missing, as beside an installed package."""
+    path = pathlib.Path(__file__).resolve().parents[2] / file
+    if not path.exists():
+        pytest.skip(f"no {path}", allow_module_level=True)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

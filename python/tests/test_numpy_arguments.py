@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import evenorm
-from numpy_inputs import same_bits
+from numpy_inputs import DTYPES, normal, same_bits
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 FLOATS = "float64, float32, float16 or bfloat16"
@@ -110,8 +110,16 @@ def test_shapes_in_sequences_of_any_kind():
         assert np.array_equal(evenorm.layer_norm(X, four), right)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_default_eps_of_rms_norm(dtype):
+    x = (1e-3 * normal(dtype, 2, 3)).astype(DTYPES[dtype])
+    eps = 2.0**-52 if dtype == "f64" else 2.0**-23
+    assert np.array_equal(evenorm.rms_norm(x, 3), evenorm.rms_norm(x, 3, eps=eps))
+    assert not np.array_equal(evenorm.rms_norm(x, 3), evenorm.rms_norm(x, 3, eps=1e-5))
+
+
 def test_only_rms_norms_take_none_for_eps():
-    assert np.array_equal(evenorm.rms_norm(X, 4, eps=None), evenorm.rms_norm(X, 4, eps=2.0**-23))
+    evenorm.rms_norm(X, 4, eps=None)
     evenorm.add_rms_norm(X, X, 4, eps=None), evenorm.rms_norm_backward(X, X, 4, eps=None)
     for function, count in ((evenorm.layer_norm, 1), (evenorm.layer_norm_backward, 2), (evenorm.add_layer_norm, 2),
                             (evenorm.layer_norm_pair, 1), (evenorm.layer_norm_int8, 1)):  # fmt: skip
@@ -274,9 +282,3 @@ def test_threads():
     refused(ValueError, f"n {LONG}", evenorm.set_num_threads, 2**70)
     refused(TypeError, "n is of type str, but it should be an integer", evenorm.set_num_threads, "2")
     assert evenorm.get_num_threads() == 1
-
-
-def test_targets_and_version():
-    assert evenorm.target() in evenorm.targets() and "portable" in evenorm.targets()
-    assert evenorm.__version__ == evenorm.version() and re.fullmatch(r"\d+\.\d+\.\d+", evenorm.version())
-    assert evenorm.numerics_revision() >= 1

@@ -2,25 +2,16 @@
 
 import numpy as np
 import pytest
-from numpy_models import STORAGE
 
 import evenorm
+from numpy_inputs import DTYPES, normal
 
 
-def numbers(shape, dtype, seed):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
-@pytest.mark.parametrize("dtype", STORAGE)
-@pytest.mark.parametrize("threads", [1, 2])
-def test_scale_for_each_sample(dtype, threads):
-    x, dy, weight, bias = (
-        numbers(s, dtype, i) for i, s in enumerate([(3, 50, 40), (3, 50, 40), (3, 1, 40), (3, 1, 40)])
-    )
-    evenorm.set_num_threads(threads)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_scale_for_each_sample(dtype):
+    x, dy, weight, bias = (normal(dtype, 3, *shape, seed=i) for i, shape in enumerate([(50, 40)] * 2 + [(1, 40)] * 2))
     y = evenorm.layer_norm(x, 40, weight, bias)
     dx, dweight, dbias = evenorm.layer_norm_backward(dy, x, 40, weight)
-    evenorm.set_num_threads(1)
     for i in range(3):
         np.testing.assert_array_equal(y[i], evenorm.layer_norm(x[i], 40, weight[i, 0], bias[i, 0]))
         alone = evenorm.layer_norm_backward(dy[i], x[i], 40, weight[i, 0])
@@ -28,11 +19,11 @@ def test_scale_for_each_sample(dtype, threads):
             np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("dtype", STORAGE)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("groups", [1, 3, 12])
 def test_group_norm(dtype, channels_last, groups):
-    x, weight, bias = numbers((2, 12, 5, 7), dtype, 1), numbers(12, dtype, 2), numbers(12, dtype, 3)
+    x, weight, bias = normal(dtype, 2, 12, 5, 7), normal(dtype, 12, seed=2), normal(dtype, 12, seed=3)
     if channels_last:
         x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     y, mean, rstd = evenorm.group_norm(x, groups, weight, bias, return_stats=True)
@@ -49,23 +40,6 @@ def test_group_norm(dtype, channels_last, groups):
     np.testing.assert_array_equal(out, y)
     if groups == 12:
         np.testing.assert_array_equal(evenorm.instance_norm(x, weight, bias), y)
-
-
-def test_gradients_of_group_norm_match_differences():
-    x, dy, weight = (
-        numbers((2, 2, 3, 4, 5), np.float64, 1),
-        numbers((2, 2, 3, 4, 5), np.float64, 2),
-        np.ones((1, 2, 3, 1, 1)),
-    )
-    weight += 0.1 * np.arange(6).reshape(weight.shape)
-    dx, dweight, dbias = evenorm.layer_norm_backward(dy, x, (3, 4, 5), weight)
-    np.testing.assert_allclose(dbias, dy.sum((0, 3, 4), keepdims=True), rtol=1e-13)
-    xhat = evenorm.layer_norm(x, (3, 4, 5))
-    np.testing.assert_allclose(dweight, (dy * xhat).sum((0, 3, 4), keepdims=True), rtol=1e-12)
-    step = np.zeros_like(x)
-    step[1, 0, 2, 3, 4] = 1e-6
-    change = evenorm.layer_norm(x + step, (3, 4, 5), weight) - evenorm.layer_norm(x - step, (3, 4, 5), weight)
-    np.testing.assert_allclose(dx[1, 0, 2, 3, 4], (dy * change).sum() / 2e-6, rtol=1e-6)
 
 
 def test_wrong_arguments():

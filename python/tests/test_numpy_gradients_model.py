@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from numpy_models import BF16, F16, F32, F64, RANGE, STORAGE, load
 
 import evenorm
+from numpy_inputs import BF16, F16, F32, F64, RANGE, STORAGE, load
 
-load("numerics_model")  # gradients_model imports it
-model = load("gradients_model")
+load("tests/numerics_model.py")  # gradients_model imports it
+model = load("tests/gradients_model.py")
 
 COLUMNS = [1, 2, 3, 4, 5, 8, 16, 17, 31, 33, 50, 100]
 EPS = [1e-5, 1e-5, 0.0, 0.0, 1.0, 1e-12, 1e30, 1e300]

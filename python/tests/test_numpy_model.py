@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from numpy_models import BF16, F16, F32, F64, RANGE, STORAGE, load
 
 import evenorm
+from numpy_inputs import BF16, F16, F32, F64, RANGE, STORAGE, load
 
-model = load("numerics_model")
+model = load("tests/numerics_model.py")
 
 COLUMNS = {
     F64: [1, 2, 5, 16, 33, 120, 1030],

@@ -1,6 +1,5 @@
 """The example's synchronised batch norm matches batch norm of all rows: results, gradients, running statistics."""
 
-import importlib.util
 import json
 import re
 import subprocess
@@ -11,15 +10,10 @@ import pytest
 import torch
 from distributed_processes import run
 
+from numpy_inputs import load
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "distributed" / "norms_in_two_processes.py"
 COLS = 6
-
-
-def example():
-    spec = importlib.util.spec_from_file_location("norms_in_two_processes", EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def inputs():
@@ -44,7 +38,7 @@ def norm_and_gradients(norm, x, dy, weight, bias):
 
 def share(rank, cuts):
     x, dy, weight, bias = inputs()
-    norm = example().SynchronisedBatchNorm(COLS)
+    norm = load(EXAMPLE).SynchronisedBatchNorm(COLS)
     return norm_and_gradients(norm, x.split(cuts)[rank], dy.split(cuts)[rank], weight, bias)
 
 
