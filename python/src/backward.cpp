@@ -14,8 +14,6 @@ DType type_of_sums(const View& x, const View& dy, const View& weight) {
   return wide ? DType::f64 : DType::f32;
 }
 
-}  // namespace
-
 nb::any norm_backward(bool rms, nb::handle dy_object, nb::handle x_object, nb::handle normalized_shape,
                       nb::handle weight_object, nb::handle eps, nb::handle axis, nb::handle mean_object,
                       nb::handle rstd_object, nb::handle dsum_object, nb::handle zero_centered, nb::handle accumulate,
@@ -66,6 +64,15 @@ nb::any norm_backward(bool rms, nb::handle dy_object, nb::handle x_object, nb::h
   run(backward, x.size());
   if (rms) return tuple_of(dx.result(), dweight.result());
   return tuple_of(dx.result(), dweight.result(), dbias.result());
+}
+
+}  // namespace
+
+void add_backward(nb::module_& m) {
+  using nb::literals::operator""_a;
+  m.def("norm_backward", &norm_backward, "rms"_a, any("dy"), any("x"), any("normalized_shape"), any("weight"),
+        any("eps"), any("axis"), any("mean"), any("rstd"), any("dsum"), any("zero_centered"), any("accumulate"),
+        any("param_dtype"), any("out"));
 }
 
 }  // namespace evenorm::python

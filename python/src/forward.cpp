@@ -37,8 +37,6 @@ struct Common {
   }
 };
 
-}  // namespace
-
 nb::any norm(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias, nb::handle eps,
              nb::handle axis, nb::handle zero_centered, nb::handle out, nb::handle return_stats) {
   Common c(rms, x, normalized_shape, weight, bias, eps, axis, zero_centered);
@@ -114,6 +112,9 @@ nb::any norm_int8(bool rms, nb::handle x, nb::handle normalized_shape, nb::handl
   return tuple_of(q.result(), scales.result());
 }
 
+// Checks the arguments of a forward pass that runs later. x, weight and bias have the types and shapes of its tensors;
+// their elements are not read, and they have the shape of the normalised axes. dtype is y's type. Returns the
+// normalised axes, as negative numbers, and eps.
 nb::any check_norm(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias,
                    nb::handle eps, nb::handle axis, nb::handle zero_centered, nb::handle dtype) {
   Common c(rms, x, normalized_shape, weight, bias, eps, axis, zero_centered);
@@ -130,6 +131,22 @@ nb::any check_norm(bool rms, nb::handle x, nb::handle normalized_shape, nb::hand
   for (std::int64_t i = -count; i < 0; ++i) axes.append(i);
   for (const std::int64_t i : c.forward.axes) axes.append(i < 0 ? i : i - rank);
   return tuple_of(nb::tuple(axes), c.forward.eps);
+}
+
+}  // namespace
+
+void add_forward(nb::module_& m) {
+  using nb::literals::operator""_a;
+  m.def("norm", &norm, "rms"_a, any("x"), any("normalized_shape"), any("weight"), any("bias"), any("eps"), any("axis"),
+        any("zero_centered"), any("out"), any("return_stats"));
+  m.def("add_norm", &add_norm, "rms"_a, any("x"), any("residual"), any("normalized_shape"), any("weight"), any("bias"),
+        any("eps"), any("axis"), any("residual_scale"), any("zero_centered"), any("out"));
+  m.def("norm_pair", &norm_pair, "rms"_a, any("x"), any("normalized_shape"), any("weight"), any("bias"), any("weight2"),
+        any("bias2"), any("eps"), any("axis"), any("zero_centered"), any("out"));
+  m.def("norm_int8", &norm_int8, "rms"_a, any("x"), any("normalized_shape"), any("weight"), any("bias"), any("eps"),
+        any("axis"), any("scale"), any("zero_centered"), any("out"));
+  m.def("check_norm", &check_norm, "rms"_a, any("x"), any("normalized_shape"), any("weight"), any("bias"), any("eps"),
+        any("axis"), any("zero_centered"), any("dtype"));
 }
 
 }  // namespace evenorm::python

@@ -2,6 +2,8 @@
 // moments are float64 arrays of rows x numbers. evenorm/torch/_sharded_group.py exchanges them.
 #include "sharded/exported_steps.hpp"
 
+#include <nanobind/stl/vector.h>
+
 #include <array>
 
 #include "norms.hpp"
@@ -9,6 +11,8 @@
 
 namespace evenorm::python {
 namespace {
+
+using Columns = std::vector<std::int64_t>;  // the number of columns of each process
 
 Cuts cuts_of(const Columns& columns, std::size_t rank) {
   try {
@@ -62,8 +66,6 @@ struct Rows {
   }
 };
 
-}  // namespace
-
 nb::any sharded_moments(bool rms, nb::handle x, const Columns& columns, std::size_t rank, nb::handle wide,
                         nb::handle eps) {
   Rows r(rms, x, columns, rank, wide);
@@ -101,8 +103,6 @@ nb::any sharded_norm(bool rms, nb::handle x, nb::handle messages, const Columns&
   return tuple_of(y.result(), moments.result());
 }
 
-namespace {
-
 // What both steps of a backward pass share.
 struct GradientRows : Rows {
   View dy, given_moments, weight, dx, dweight, dbias;
@@ -133,8 +133,6 @@ struct GradientRows : Rows {
   }
 };
 
-}  // namespace
-
 nb::any sharded_sums(bool rms, nb::handle dy, nb::handle x, nb::handle moments, const Columns& columns,
                      std::size_t rank, nb::handle wide, nb::handle weight, nb::handle eps, nb::handle out) {
   GradientRows r(rms, dy, x, moments, columns, rank, wide, weight, eps, out);
@@ -154,6 +152,19 @@ void sharded_backward(bool rms, nb::handle dy, nb::handle x, nb::handle moments,
   const std::span<const double> all = r.load_messages(given, messages, Pass::backward);
   run_steps([&](const Executor& executor) { detail::run_shard_backward(r.cuts, r.backward, r.moments, all, executor); },
             r.x.size());
+}
+
+}  // namespace
+
+void add_sharded_steps(nb::module_& m) {
+  using nb::literals::operator""_a;
+  m.def("sharded_moments", &sharded_moments, "rms"_a, any("x"), "columns"_a, "rank"_a, any("wide"), any("eps"));
+  m.def("sharded_norm", &sharded_norm, "rms"_a, any("x"), any("messages"), "columns"_a, "rank"_a, any("wide"),
+        any("weight"), any("bias"), any("eps"), any("out"));
+  m.def("sharded_sums", &sharded_sums, "rms"_a, any("dy"), any("x"), any("moments"), "columns"_a, "rank"_a, any("wide"),
+        any("weight"), any("eps"), any("out"));
+  m.def("sharded_backward", &sharded_backward, "rms"_a, any("dy"), any("x"), any("moments"), any("messages"),
+        "columns"_a, "rank"_a, any("wide"), any("weight"), any("eps"), any("out"));
 }
 
 }  // namespace evenorm::python

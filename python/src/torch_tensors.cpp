@@ -26,14 +26,6 @@ struct Torch {
   int (*thread_count)(std::uint32_t*);
 } torch;
 
-// Up to kMostAxes axes, without allocating.
-struct Shape {
-  std::int64_t sizes[kMostAxes];
-  std::size_t count = 0;
-
-  std::span<const std::int64_t> span() const { return {sizes, count}; }
-};
-
 nb::object valid(PyObject* result) {
   if (result == nullptr) throw nb::python_error();
   return nb::steal(result);
@@ -73,22 +65,22 @@ Tensor writable(const ConstTensor& view) {
 }
 
 // Subclasses cannot change what is read.
-bool read(nb::handle object, Shape& shape) {
+bool read(nb::handle object, Integers& shape) {
   const bool is_tuple = nb::isinstance<nb::tuple>(object);
   if (!is_tuple && !nb::isinstance<nb::list>(object)) return false;
   const Py_ssize_t count = is_tuple ? PyTuple_Size(object.ptr()) : PyList_Size(object.ptr());
-  if (count > static_cast<Py_ssize_t>(kMostAxes)) return false;
+  if (count > static_cast<Py_ssize_t>(kMaxRank)) return false;
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* item = is_tuple ? PyTuple_GetItem(object.ptr(), i) : PyList_GetItem(object.ptr(), i);
     int overflow = 1;
-    if (PyLong_CheckExact(item)) shape.sizes[shape.count++] = PyLong_AsLongLongAndOverflow(item, &overflow);
+    if (PyLong_CheckExact(item)) shape.add(PyLong_AsLongLongAndOverflow(item, &overflow));
     if (overflow != 0) return false;
   }
   return true;
 }
 
-Shape shape_for_kernel(nb::handle object) {
-  Shape shape;
+Integers shape_for_kernel(nb::handle object) {
+  Integers shape;
   if (!read(object, shape)) fail_type("normalized_shape should be a list of at most 64 integers");
   return shape;
 }
@@ -164,7 +156,7 @@ bool is_contiguous(const ConstTensor& view) {
 }
 
 // Reads what the eager functions take. False for anything else.
-bool read_plain(const NormArguments& given, Shape& shape, Forward& work) {
+bool read_plain(const NormArguments& given, Integers& shape, Forward& work) {
   if (given.x.is_none() || !is_plain(given.x, work.x) || !is_plain(given.residual, work.residual) ||
       !is_plain(given.weight, work.weight) || !is_plain(given.bias, work.bias) || !read(given.shape, shape)) {
     return false;
@@ -191,7 +183,7 @@ nb::object empty_like(nb::handle tensor, Tensor& view) {
 
 nb::object tensor_norm(const NormArguments& given) {
   Forward work{.kind = given.kind};
-  Shape shape;
+  Integers shape;
   if (!reaches_kernel() || !read_plain(given, shape, work)) return nb::borrow(nb::handle(Py_NotImplemented));
   const bool adds = !given.residual.is_none();
   nb::object y = empty_like(given.x, work.y), sum;
@@ -221,7 +213,7 @@ void write_norm(const NormArguments& given, nb::handle y, nb::handle sum) {
   lend_to_kernel(given.bias, "bias", work.bias);
   lend_to_kernel(y, "y", to_y);
   lend_to_kernel(sum, "sum", to_sum);
-  const Shape shape = shape_for_kernel(given.shape);
+  const Integers shape = shape_for_kernel(given.shape);
   work.normalized_shape = shape.span();
   work.eps = number(given.eps);
   work.residual_scale = number(given.scale);
@@ -245,7 +237,7 @@ nb::any write_backward(bool rms, nb::handle dy, nb::handle x, nb::handle axes, n
   lend_to_kernel(dy, "dy", work.dy);
   lend_to_kernel(x, "x", work.x);
   lend_to_kernel(weight, "weight", work.weight);
-  const Shape shape = shape_for_kernel(axes);
+  const Integers shape = shape_for_kernel(axes);
   work.normalized_shape = shape.span();
   work.eps = number(eps);
   const nb::object dx = gradient(to_dx, x, "dx", work.dx);

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <string>
 
 #include "view.hpp"
 #include "words.hpp"
