@@ -1,7 +1,9 @@
 """Shared by the NumPy tests: storage types, arrays, comparisons of bits, and files of the repository as modules."""
 
 import importlib.util
+import inspect
 import pathlib
+import subprocess
 import sys
 
 import ml_dtypes
@@ -34,6 +36,10 @@ def same_bits(a, b):
 
 def all_same_bits(a, b):
     return all(same_bits(one, other) for one, other in zip(a, b, strict=True))
+
+
+def run_program(code):
+    subprocess.run([sys.executable, "-c", inspect.cleandoc(code)], check=True)
 
 
 def load(file):

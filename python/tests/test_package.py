@@ -13,6 +13,7 @@ import torch
 
 import evenorm
 import evenorm.torch
+from numpy_inputs import run_program
 
 PROGRAM = pathlib.Path(sys.executable).parent / "evenorm"
 NUMPY_FUNCTIONS = [name for name in evenorm.__all__ if "norm" in name]
@@ -43,10 +44,6 @@ def test_each_function_is_documented(name):
     assert all(part in text for part in ["Args:", "Returns:", ">>> "])
     arguments = text[text.index("Args:") : text.index("Returns:")]
     assert [name for name in inspect.signature(function).parameters if name not in arguments] == []
-
-
-def run_program(code):
-    subprocess.run([sys.executable, "-c", inspect.cleandoc(code)], check=True)
 
 
 def test_without_torch_and_ml_dtypes():

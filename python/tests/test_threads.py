@@ -1,10 +1,7 @@
 """The NumPy functions and evenorm.torch with many threads at once, after fork(), and over many calls without leaks."""
 
 import gc
-import inspect
 import os
-import subprocess
-import sys
 import threading
 import time
 
@@ -14,7 +11,7 @@ import torch
 
 import evenorm
 import evenorm.torch
-from numpy_inputs import normal, weight
+from numpy_inputs import normal, run_program, weight
 
 
 def passes_of_numpy(x, w):
@@ -107,10 +104,6 @@ def test_other_threads_run_during_a_norm(norm):
     other.join()
     quarter = (end - start) / 4  # near the ends the interpreter may switch threads by itself
     assert any(start + quarter < t < end - quarter for t in ticks)
-
-
-def run_program(code):
-    subprocess.run([sys.executable, "-c", inspect.cleandoc(code)], check=True)
 
 
 def test_a_large_call_uses_threads():

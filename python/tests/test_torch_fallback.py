@@ -12,7 +12,7 @@ import weakref
 import pytest
 import torch
 from torch.autograd import forward_ad
-from torch_cases import NATIVE
+from torch_cases import NATIVE, DispatchMode
 
 import evenorm.torch
 
@@ -103,11 +103,6 @@ def test_plain_tensors_bypass_the_dispatcher(kernel_calls, requires_grad):
 
 class FunctionMode(torch.overrides.TorchFunctionMode):
     def __torch_function__(self, function, types, arguments=(), keywords=None):
-        return function(*arguments, **(keywords or {}))
-
-
-class DispatchMode(torch.utils._python_dispatch.TorchDispatchMode):
-    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
         return function(*arguments, **(keywords or {}))
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch.func import functional_call, grad, vjp
-from torch_cases import NAMES, NATIVE, case, outputs
+from torch_cases import NAMES, NATIVE, DispatchMode, case, outputs
 
 import evenorm.torch
 
@@ -37,12 +37,7 @@ def gradients_of(c, **options):
 
 def with_recomputed(function):
     """Runs the function in a mode that sees every operator: passes recompute statistics instead of keeping them."""
-
-    class Nothing(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            return function(*args, **(kwargs or {}))
-
-    with Nothing():
+    with DispatchMode():
         return function()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import evenorm.torch
 
@@ -77,6 +78,13 @@ NAMES = [case.name for case in cases(torch.float64)]
 
 def case(name: str, dtype: torch.dtype, *arguments: Any, **options: Any) -> Case:
     return next(c for c in cases(dtype, *arguments, **options) if c.name == name)
+
+
+class DispatchMode(TorchDispatchMode):
+    """Sees every operator, and changes nothing."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        return function(*args, **(kwargs or {}))
 
 
 def outputs(result: Any) -> tuple[Tensor, ...]:
