@@ -16,14 +16,7 @@ from torch import Tensor
 
 from ._tracing import run_while_tracing
 
-_RESULTS = {
-    "layer_norm": ("y",),
-    "rms_norm": ("y",),
-    "add_layer_norm": ("y", "sum"),
-    "add_rms_norm": ("y", "sum"),
-    "layer_norm_backward": ("dx", "dweight", "dbias"),
-    "rms_norm_backward": ("dx", "dweight", "dbias"),
-}
+_NAMES = [name for norm in ("layer_norm", "rms_norm") for name in (norm, f"add_{norm}", f"{norm}_backward")]
 
 
 def is_dtensor(t: Tensor) -> bool:
@@ -44,7 +37,7 @@ def _register() -> bool:
         from torch.distributed.tensor._ops.single_dim_strategy import register_single_dim_strategy
     except ImportError:
         return False
-    for name in _RESULTS:
+    for name in _NAMES:
         operator = getattr(torch.ops.evenorm, name).default
         # DTensor caches a decision for equal arguments. Lists and numbers are compared only from `first` on.
         # torch.distributed.tensor.experimental.register_dtensors ignores lists, so output_masks would be confused.
@@ -69,7 +62,7 @@ def _rules(operator: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) 
         rows = _ShardingPlaceholder(axis)
         varies = "weight" in tensors and len(tensors["weight"].shape) == axes and tensors["weight"].shape[axis] != 1
         parameters, sums = (rows, rows) if varies else (Replicate(), Partial("sum"))
-        results: list[Any] = [sums if name in ("dweight", "dbias") else rows for name in _RESULTS[operator._opname]]
+        results: list[Any] = [sums if r.name in ("dweight", "dbias") else rows for r in operator._schema.returns]
         if not given.get("output_mask", (True,))[0]:
             results[0] = Replicate()  # dx was not requested and is empty
         rules.append([*results, *(parameters if name in ("weight", "bias") else rows for name in tensors)])

@@ -79,7 +79,7 @@ def _sharded_norm_backward(dy, x, moments, weight, bias_dtype, rms, eps, group, 
     wide = any(t is not None and t.dtype == torch.float64 for t in (dy, weight))
     with call.reporting_failure():
         rows, dy_rows = _rows(x), _rows(dy)
-        results = _gradients(x, weight, bias_dtype, output_mask)
+        results = gradients(x, x.shape[-1:], weight, bias_dtype, output_mask)
         # Allocated even if not wanted: all processes must gather.
         dx = results[0].view(rows.shape) if output_mask[0] else torch.empty_like(rows)
     out = (dx, results[1] if output_mask[1] else None, results[2] if output_mask[2] else None)
@@ -92,10 +92,6 @@ def _sharded_norm_backward(dy, x, moments, weight, bias_dtype, rms, eps, group, 
     messages, columns = call.gather(sums_of)
     _core.sharded_backward(rms, dy_rows, rows, moments, messages, columns, rank, wide, weight, eps, out)
     return results
-
-
-def _gradients(x, weight, bias_dtype, output_mask):
-    return gradients(x, x.shape[-1:], weight, bias_dtype, output_mask)
 
 
 _library.impl("sharded_norm", _sharded_norm, "CPU")
@@ -111,7 +107,7 @@ def _(x, weight, bias, rms, eps, group):
 
 @torch.library.register_fake("evenorm::sharded_norm_backward")
 def _(dy, x, moments, weight, bias_dtype, rms, eps, group, output_mask):
-    return _gradients(x, weight, bias_dtype, output_mask)
+    return gradients(x, x.shape[-1:], weight, bias_dtype, output_mask)
 
 
 def _save(ctx, inputs, output):
@@ -127,10 +123,10 @@ def _backward(ctx, dy, _):
     if dy is None:
         dy = torch.zeros_like(x)
     wanted = list(ctx.needs_input_grad[:3])
-    gradients = _operators.sharded_norm_backward(
+    results = _operators.sharded_norm_backward(
         dy.contiguous(), x, moments, weight, ctx.bias_dtype, ctx.rms, ctx.eps, ctx.group, wanted
     )
-    dx, dweight, dbias = (g if is_wanted else None for g, is_wanted in zip(gradients, wanted, strict=True))
+    dx, dweight, dbias = (g if is_wanted else None for g, is_wanted in zip(results, wanted, strict=True))
     return dx, dweight, dbias, None, None, None
 
 
