@@ -240,31 +240,22 @@ KINDS = [
 
 def of_library(x, dy, weight, eps, rms, zero_centered, to, params, before=(None, None), handed=False, run=1):
     """Returns dx, dweight and, for layer norm, dbias."""
+    shape = of_weight = x.shape[1:]
     if run != 1:
-        return of_library_shared(x, dy, weight, eps, rms, zero_centered, to, params, run)
-    n = x.shape[1]
-    sums = [np.empty(n, kind) if a is None else a.copy() for kind, a in zip(params, before, strict=True)]
+        shape, of_weight = (len(weight), run), (1, len(weight), 1)
+        x, dy, weight = x.reshape(-1, *shape), dy.reshape(-1, *shape), weight.reshape(of_weight)
+    sums = [np.empty(of_weight, kind) if a is None else a.copy() for kind, a in zip(params, before, strict=True)]
     named = {"eps": eps, "zero_centered": zero_centered, "accumulate": before[0] is not None}
     if rms:
         if handed:
-            named["rstd"] = evenorm.rms_norm(x, n, eps=eps, return_stats=True)[1]
-        return evenorm.rms_norm_backward(dy, x, n, weight, out=(np.empty(x.shape, to), sums[0]), **named)
+            named["rstd"] = evenorm.rms_norm(x, shape, eps=eps, return_stats=True)[1]
+        return evenorm.rms_norm_backward(dy, x, shape, weight, out=(np.empty(x.shape, to), sums[0]), **named)
     if handed:
-        named["mean"], named["rstd"] = evenorm.layer_norm(x, n, eps=eps, return_stats=True)[1:]
-    return evenorm.layer_norm_backward(dy, x, n, weight, out=(np.empty(x.shape, to), *sums), **named)
+        named["mean"], named["rstd"] = evenorm.layer_norm(x, shape, eps=eps, return_stats=True)[1:]
+    return evenorm.layer_norm_backward(dy, x, shape, weight, out=(np.empty(x.shape, to), *sums), **named)
 
 
-def of_library_shared(x, dy, weight, eps, rms, zero_centered, to, params, run):
-    elements = len(weight)
-    x, dy = (a.reshape(-1, elements, run) for a in (x, dy))
-    sums = [np.empty((1, elements, 1), kind) for kind in params[: 1 if rms else 2]]
-    backward = evenorm.rms_norm_backward if rms else evenorm.layer_norm_backward
-    out, weight = (np.empty(x.shape, to), *sums), weight.reshape(1, elements, 1)
-    return backward(dy, x, (elements, run), weight, out=out, eps=eps, zero_centered=zero_centered)
-
-
-def of_model(x, dy, weight, eps, rms, zero_centered, to, params, before=(None, None), handed=False, run=1):
-    named = {"rms": rms, "zero_centered": zero_centered, "to": to, "params": params, "before": before, "run": run}
+def of_model(x, dy, weight, eps, handed=False, **named):
     return model.gradients(dy, x, weight, eps, **named)
 
 
