@@ -147,10 +147,7 @@ class LayerNormLSTMCell(LayerNormCell):
     ) -> None:
         super().__init__(input_size, hidden_size, bias, 4, device, dtype, eps)
         self.add("gain_c", hidden_size)
-        if bias:
-            self.add("bias_c", hidden_size)
-        else:
-            self.register_parameter("bias_c", None)
+        self.add("bias_c", hidden_size if bias else None)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         state = self.state(input, pair(hx), 2)

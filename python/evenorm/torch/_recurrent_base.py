@@ -180,9 +180,10 @@ class LayerNormCell(_Normalised, nn.RNNCellBase):
         self.add("gain_ih", gates * hidden_size)
         self.add("gain_hh", gates * hidden_size)
 
-    def add(self, name: str, size: int) -> None:
-        empty = torch.empty(size, device=self.weight_ih.device, dtype=self.weight_ih.dtype)
-        setattr(self, name, nn.Parameter(empty))
+    def add(self, name: str, size: int | None) -> None:
+        like = self.weight_ih
+        empty = None if size is None else torch.empty(size, device=like.device, dtype=like.dtype)
+        self.register_parameter(name, None if empty is None else nn.Parameter(empty))
         _reset_norms(self)
 
     def state(self, input: Tensor, state: Tensors | None, parts: int) -> Tensors:
