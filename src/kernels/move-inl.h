@@ -4,8 +4,6 @@
 
 #include <hwy/highway.h>
 
-#include <cstring>
-
 #include "kernels/kernels.hpp"
 
 HWY_BEFORE_NAMESPACE();

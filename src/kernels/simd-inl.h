@@ -6,7 +6,6 @@
 #include <hwy/highway.h>
 
 #include <cmath>
-#include <cstring>
 #include <type_traits>
 
 #include "kernels/kernels.hpp"

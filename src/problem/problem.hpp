@@ -1,7 +1,6 @@
 // A validated pass as plain data, without templates: validate() makes it, and the layers below run it. It owns nothing.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <optional>
 

@@ -4,11 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <memory>
-#include <string>
-#include <utility>
 
-#include "plan/caches.hpp"
 #include "plan/scratch_plan.hpp"
 #include "problem/sets.hpp"
 #include "problem/shapes.hpp"
