@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "words.hpp"
 
@@ -29,24 +30,17 @@ bool is_bf16(PyArray_Descr* descr) {
   return true;
 }
 
+// NumPy's numbers of the other types.
+constexpr std::pair<DType, int> kNumbers[] = {
+    {DType::f64, NPY_DOUBLE}, {DType::f32, NPY_FLOAT}, {DType::f16, NPY_HALF}, {DType::i8, NPY_BYTE}};
+
 bool find_dtype(PyArray_Descr* descr, DType& dtype) {
-  switch (descr->type_num) {
-    case NPY_DOUBLE:
-      dtype = DType::f64;
-      return true;
-    case NPY_FLOAT:
-      dtype = DType::f32;
-      return true;
-    case NPY_HALF:
-      dtype = DType::f16;
-      return true;
-    case NPY_BYTE:
-      dtype = DType::i8;
-      return true;
-    default:
-      dtype = DType::bf16;
-      return is_bf16(descr);
+  for (const auto& [known, number] : kNumbers) {
+    dtype = known;
+    if (descr->type_num == number) return true;
   }
+  dtype = DType::bf16;
+  return is_bf16(descr);
 }
 
 std::string text_of(PyArray_Descr* descr) {
@@ -55,17 +49,8 @@ std::string text_of(PyArray_Descr* descr) {
 
 // Returns a new reference.
 PyArray_Descr* descr_of(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return PyArray_DescrFromType(NPY_DOUBLE);
-    case DType::f32:
-      return PyArray_DescrFromType(NPY_FLOAT);
-    case DType::f16:
-      return PyArray_DescrFromType(NPY_HALF);
-    case DType::i8:
-      return PyArray_DescrFromType(NPY_BYTE);
-    case DType::bf16:
-      break;
+  for (const auto& [known, number] : kNumbers) {
+    if (dtype == known) return PyArray_DescrFromType(number);
   }
   if (bf16_number < 0) {
     PyArray_Descr* descr = nullptr;
