@@ -253,30 +253,26 @@ bool are_plain(nb::handle dy, nb::handle dsum) {
   return reaches_kernel() && is_plain(dy, view) && is_plain(dsum, view);
 }
 
-void use_torch(nb::handle exchange_api, nb::handle tensor, nb::handle parameter, nb::handle empty_like,
-               nb::handle is_grad_enabled, nb::handle is_inference, nb::handle is_neg, nb::handle modes,
-               nb::handle forward_ad, nb::handle differentiate, const std::string& library) {
+void use_torch(nb::handle exchange_api, nb::object tensor, nb::object parameter, nb::object empty_like,
+               nb::object is_grad_enabled, nb::object is_inference, nb::object is_neg, nb::object modes,
+               nb::object forward_ad, nb::object differentiate, const std::string& library) {
   const auto* api =
       static_cast<const dlpack::ExchangeApi*>(PyCapsule_GetPointer(exchange_api.ptr(), "dlpack_exchange_api"));
   if (api == nullptr) throw nb::python_error();
   while (api != nullptr && api->major != 1) api = api->previous;
   if (api == nullptr || api->tensor_from_object == nullptr) fail_value("exchange_api lacks DLPack's version 1");
   torch = {.api = api,
-           .tensor = tensor,
-           .parameter = parameter,
-           .empty_like = empty_like,
-           .is_grad_enabled = is_grad_enabled,
-           .is_inference = is_inference,
-           .is_neg = is_neg,
-           .modes = modes,
-           .forward_ad = forward_ad,
-           .differentiate = differentiate,
+           .tensor = tensor.release(),
+           .parameter = parameter.release(),
+           .empty_like = empty_like.release(),
+           .is_grad_enabled = is_grad_enabled.release(),
+           .is_inference = is_inference.release(),
+           .is_neg = is_neg.release(),
+           .modes = modes.release(),
+           .forward_ad = forward_ad.release(),
+           .differentiate = differentiate.release(),
            .requires_grad = valid(PyUnicode_InternFromString("requires_grad")).release(),
            .current_level = valid(PyUnicode_InternFromString("_current_level")).release()};
-  for (const nb::handle kept :
-       {tensor, parameter, empty_like, is_grad_enabled, is_inference, is_neg, modes, forward_ad, differentiate}) {
-    kept.inc_ref();
-  }
   if (void* loaded = dlopen(library.c_str(), RTLD_NOLOAD | RTLD_LAZY)) {
     torch.parallel_for = reinterpret_cast<decltype(torch.parallel_for)>(dlsym(loaded, "torch_parallel_for"));
     torch.thread_count = reinterpret_cast<decltype(torch.thread_count)>(dlsym(loaded, "torch_get_num_threads"));
