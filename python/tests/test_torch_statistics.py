@@ -13,14 +13,12 @@ LOW = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def keeps_them(norm, x):
-    """True if the backward pass uses the mean and rstd of the original x: x is multiplied by 10 in between, without
-    autograd noticing."""
+    """True if the backward pass uses the mean and rstd of the original x: it is given 10 times the saved x."""
     weight = norm.weight
     norm(x).backward(torch.ones_like(x))
     dweight, weight.grad = weight.grad, None
-    y = norm(x)
-    numbers = x.detach().numpy() if x.dtype == torch.float32 else x.detach().view(torch.float64).numpy()
-    numbers *= 10
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t * 10 if t.shape == x.shape else t):
+        y = norm(x)
     y.backward(torch.ones_like(x))
     found, weight.grad = weight.grad, None
     return not torch.allclose(found, dweight, rtol=0.1)

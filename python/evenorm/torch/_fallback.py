@@ -145,12 +145,14 @@ class EvenormNorm(torch.autograd.Function):
         wants_dx = any(ctx.needs_input_grad[:2])
         # dx needs the weight. Its type and shape, which are dweight's, are needed if they are not x's and norm's.
         differs = weight is not None and (weight.dtype != x.dtype or list(weight.shape) != list(norm[1]))
-        saved_weight = weight if wants_dx or differs else None
+        # dbias needs no x. For dweight alone, RMS norm saves a copy: see NormBackward in python/src/torch/autograd.cpp.
+        x = x if residual is None else results[1]
+        if not wants_dx:
+            x = None if not ctx.needs_input_grad[2] else x.clone() if norm[0] else x
+        ctx.save_for_backward(x, weight if wants_dx or differs else None)
         if residual is None:
-            ctx.save_for_backward(x, saved_weight)
             return results[0]
         ctx.residual_dtype = residual.dtype
-        ctx.save_for_backward(results[1], saved_weight)
         if not wants_dx:
             ctx.mark_non_differentiable(results[1])  # it depends on x and residual only
         return results
@@ -173,6 +175,7 @@ def _gradients(ctx: Any, dy: Tensor, dsum: Tensor | None, mask: list[bool]) -> A
     """Gradients of x, weight and bias; None where `mask` is False."""
     rms, shape, eps, _ = ctx.norm
     x, weight = ctx.saved_tensors
+    x = dy if x is None else x
     if torch.is_grad_enabled() or is_compiling() or not _core.are_plain(dy, dsum):
         operator = _operators.rms_norm_backward if rms else _operators.layer_norm_backward
         results = operator(dy, x, shape, weight, ctx.bias_dtype, eps, mask, dsum)

@@ -106,6 +106,8 @@ class Recipe:
         if self.kind == "rms":
             return rms_norm(x, shape, weight, eps)
         assert eps is not None  # layer norm has no default eps
+        if weight is not None and weight.requires_grad and not x.requires_grad and torch.is_grad_enabled():
+            x = x.clone()  # layer norm saves x, which a hand-written one leaves to be changed in place
         return layer_norm(x, shape, weight, bias, eps)
 
     def compute(self, module: nn.Module, x: Tensor, axis: int) -> Tensor:

@@ -114,7 +114,8 @@ def _save(ctx, inputs, output):
     x, weight, bias, ctx.rms, ctx.eps, ctx.group = inputs
     ctx.bias_dtype = None if bias is None else bias.dtype
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, weight, output[1])
+    copies = ctx.rms and not ctx.needs_input_grad[0]  # as rms_norm does
+    ctx.save_for_backward(x.clone() if copies else x, weight, output[1])
     ctx.mark_non_differentiable(output[1])
 
 

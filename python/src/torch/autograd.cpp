@@ -1,8 +1,9 @@
 // The operators' derivatives: saved tensors, gradients and forward mode. The forward operators save x (or the sum, with
-// a residual) and weight. If nothing lies between autograd and the CPU's kernels, these are called directly and the
-// statistics are kept. Otherwise (compilers, functional transforms, modes) the backward pass recomputes the statistics,
-// with the same bits, so no operator takes them. The derivatives are nodes of the graph, like those of PyTorch's own
-// operators, because torch::autograd::Function costs more and does not support functional transforms.
+// a residual), or a copy of it, and weight. If nothing lies between autograd and the CPU's kernels, these are called
+// directly and the statistics are kept. Otherwise (compilers, functional transforms, modes) the backward pass
+// recomputes the statistics, with the same bits, so no operator takes them. The derivatives are nodes of the graph,
+// like those of PyTorch's own operators, because torch::autograd::Function costs more and does not support functional
+// transforms.
 #include <torch/csrc/autograd/FunctionsManual.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/forward_grad.h>
@@ -98,8 +99,13 @@ struct NormBackward final : NormNode {
   // May be undefined. Not a saved variable: hooks would see it, and checkpoints need equally many in each mode.
   Tensor statistics;
 
+  // Saves what is normalised, unless only dbias is wanted. PyTorch's RMS norm saves the normalised rows for dweight
+  // alone, so that x may change in place or be of inference mode. A copy of x takes as much memory.
   // dx needs the weight. Its type and shape, which are dweight's, are needed if they are not x's and normalized_shape.
-  void save_weight(const OptionalTensor& w, const Tensor& normalised, bool wants_dx) {
+  void save(const Tensor& normalised, const OptionalTensor& w, bool wants_dx) {
+    if (wants_dx || should_compute_output(has_residual ? 2 : 1)) {
+      x = ad::SavedVariable(kind == Kind::rms && !wants_dx ? normalised.clone() : normalised, saves_output);
+    }
     const bool differs = is_given(w) && (w->scalar_type() != normalised.scalar_type() || w->sym_sizes() != shape);
     if (wants_dx || differs) weight = ad::SavedVariable(w, /*is_output=*/false);
   }
@@ -126,7 +132,8 @@ struct NormBackward final : NormNode {
     const OptionalTensor dsum = has_residual ? or_absent(grads[1]) : std::nullopt;
     Tensor dx;
     if (dy.defined()) {
-      const Tensor saved_x = x.unpack(saves_output ? getptr() : nullptr);
+      Tensor saved_x = x.unpack(saves_output ? getptr() : nullptr);
+      if (!saved_x.defined()) saved_x = dy;  // dbias needs only its type and shape
       Gradients gradients =
           run_backward(kind, dy, saved_x, shape, or_absent(weight.unpack()), bias_dtype, eps, mask, dsum, statistics);
       dx = std::move(gradients.dx);
@@ -230,8 +237,7 @@ Tensor norm(c10::DispatchKeySet keys, const Tensor& x, SymIntArrayRef shape, con
             const OptionalTensor& bias, double eps) {
   auto node = node_towards<NormBackward>(kind, shape, eps, x, weight, bias);
   if (node) {
-    node->x = ad::SavedVariable(x, /*is_output=*/false);
-    node->save_weight(weight, x, node->should_compute_output(0));
+    node->save(x, weight, node->should_compute_output(0));
     node->bias_dtype = dtype_of(bias);
   }
   const Tensor y = [&] {
@@ -272,7 +278,6 @@ TwoTensors add_norm(c10::DispatchKeySet keys, const Tensor& x, const Tensor& res
     node->saves_output = node->should_compute_output(0) || node->should_compute_output(1);
     ad::set_history(y, node);
     ad::set_history(node->saves_output ? sum : Tensor(), node);  // it depends on x and residual only
-    node->save_weight(weight, x, node->saves_output);
   }
   if (has_tangent(x, residual, weight, bias)) {
     const Tensor of_x = toNonOptFwGrad(x), of_residual = toNonOptFwGrad(residual);
@@ -286,9 +291,7 @@ TwoTensors add_norm(c10::DispatchKeySet keys, const Tensor& x, const Tensor& res
                                    toNonOptFwGrad(weight), toNonOptFwGrad(bias)));
     set_tangent(sum, of_sum);
   }
-  if (node) {  // last, so that it is saved with its tangent
-    node->x = ad::SavedVariable(sum, /*is_output=*/node->saves_output);
-  }
+  if (node) node->save(sum, weight, node->saves_output);  // last, so that the sum is saved with its tangent
   return {std::move(y), std::move(sum)};
 }
 
