@@ -23,8 +23,8 @@ enum class ForwardRoute : unsigned char {
 
 struct ForwardPlan {
   ForwardRoute route = ForwardRoute::short_rows;
-  // The route of rows that `route` cannot take: those that do not fill cache lines, or all rows if gamma or beta holds
-  // a NaN or an infinity. It differs from `route` only for channels_first.
+  // The route of rows that channels_first and channels_last cannot take: those that do not fill cache lines, are out of
+  // range or need a second pass, or whose gamma or beta holds a NaN or an infinity. Elsewhere it is `route`.
   ForwardRoute otherwise = ForwardRoute::short_rows;
   CacheUse cache;
   ForwardScratch scratch;
