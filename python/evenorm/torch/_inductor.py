@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
+import torch
 from torch._inductor import config, ir, lowering
 from torch._inductor.virtualized import V
 from torch._library.utils import get_layout_constraint_tag
 from torch.utils._pytree import tree_map
 
 from ._operators import eager, operators
+
+# The versions of PyTorch that tools/stages tests with: in others, the private fields below may mean something else.
+IS_TESTED = ".".join(torch.__version__.split(".")[:2]) in ("2.10", "2.12", "2.13", "2.14", "2.15")
 
 
 class Call(ir.FallbackKernel):
@@ -28,7 +31,7 @@ class Call(ir.FallbackKernel):
             return
         wrapper.add_import_once(f"import {__name__}")
         self.python_kernel_name = f"{__name__}.{self.op_overload._opname}"
-        free_x = self._take_memory_of_x(wrapper)
+        free_x = self._take_memory_of_x(wrapper) if IS_TESTED else None
         if free_x is not None:
             self.python_kernel_name += "_"
         super().codegen(wrapper)
@@ -41,19 +44,20 @@ class Call(ir.FallbackKernel):
         inputs: Any = self.inputs
         (x, *_), (y, *more), scheduler = inputs, self.outputs or [self], V.graph.scheduler
         name, *others = (given.get_name() for given in inputs)
-        with suppress(AttributeError, KeyError, TypeError):  # other private interfaces, or x is an input of the graph
-            node: Any = scheduler.current_node
-            buffer = scheduler.name_to_buf[name].node
-            dies = node.node is self and name in node.last_usage and wrapper.can_reuse(buffer)
-            made = [scheduler.name_to_buf[n].node for n in (name, *others) if n in scheduler.name_to_buf]
-            apart = all(type(b.layout) is ir.FixedLayout and not b.get_inputs_that_alias_output() for b in made)
-            fits = not more and x.get_stride() == y.get_stride() and buffer.get_numel() == y.get_numel()
-            plans = config.allow_buffer_reuse and not config.memory_planning
-            if dies and apart and name not in others and fits and plans:
-                line: str = wrapper.make_buffer_free(buffer)
-                wrapper.freed.add(name)
-                return line
-        return None
+        if name not in scheduler.name_to_buf:  # x is an input of the graph
+            return None
+        node: Any = scheduler.current_node
+        buffer: Any = scheduler.name_to_buf[name].node
+        dies = node.node is self and name in node.last_usage and wrapper.can_reuse(buffer)
+        made: Any = [scheduler.name_to_buf[n].node for n in (name, *others) if n in scheduler.name_to_buf]
+        apart = all(type(b.layout) is ir.FixedLayout and not b.get_inputs_that_alias_output() for b in made)
+        fits = not more and x.get_stride() == y.get_stride() and buffer.get_numel() == y.get_numel()
+        plans = config.allow_buffer_reuse and not config.memory_planning
+        if not (dies and apart and name not in others and fits and plans):
+            return None
+        line: str = wrapper.make_buffer_free(buffer)
+        wrapper.freed.add(name)
+        return line
 
 
 def _lower(operator: Any, *arguments: Any, **named: Any) -> Any:
