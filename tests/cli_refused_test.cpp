@@ -132,6 +132,10 @@ std::vector<Wrong> wrong_safetensors_files() {
       {"HeaderOfTwoPower60", safetensors_bytes("{}", eight, std::uint64_t{1} << 60),
        "says that its header has 1,152,921"},
       {"HeaderOfAllOnes", safetensors_bytes("{}", eight, ~std::uint64_t{0}), "says that its header has 18,446,744"},
+      {"Index", R"({"metadata":{"a":"b"},"weight_map":{"n.weight":"2\n","n.bias":"1"},"x":["y"]})",
+       "its tensors are in '1', '2?'"},
+      {"LongIndex", R"({"weight_map":{"a":"4","b":"2","c":"3","d":"1","e":"2"}})",
+       "its tensors are in '1', '2', '3' and others"},
       {"ControlCharacters", safetensors_bytes("{\"a\\n\\u001b[31m\":1}", eight), "'a??[31m'"},
       {"NoNorms", safetensors_bytes(one(safetensors_entry("a", "F32", "2", 0, 8)), eight), "has no norms"},
   };

@@ -135,6 +135,11 @@ std::vector<Malformed> malformed_files() {
   return {
       {"Empty", "", "is empty, but should be a .safetensors file"},
       {"Short", "abc", "has 3 bytes, too few for a .safetensors header"},
+      {"Json", "\n{\"n.weight\": [1, 2]}", "is not a .safetensors file: it is JSON text"},
+      {"JsonWithAMark", "\xEF\xBB\xBF[1, 2, 3]", "is not a .safetensors file: it is JSON text"},
+      {"Html", "<!DOCTYPE html>", "is not a .safetensors file: it is text"},
+      {"Pointer", "version https://git-lfs.github.com/spec/v1",
+       "is not a .safetensors file: it is a Git LFS pointer (try `git lfs pull`)"},
       {"LengthAlone", safetensors_bytes("", "", 0), "has an empty header"},
       {"LengthPastTheEnd", safetensors_bytes("{}", "", 3),
        "is not a .safetensors file: it has 2 bytes after byte 8, but says that its header has 3"},

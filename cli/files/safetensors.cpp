@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/common/text.hpp"
+#include "cli/files/safetensors_index.hpp"
 
 namespace evenorm::cli {
 namespace {
@@ -305,6 +306,21 @@ std::uint64_t header_size(std::span<const std::byte> start) {
   return size;
 }
 
+constexpr std::string_view kIsJson = "is not a .safetensors file: it is JSON text";
+
+// Returns what a file is if it begins with text, which would be the size of a header beyond any file. Else empty.
+std::string_view kind_of_text(std::span<const std::byte> start) {
+  std::string_view text(reinterpret_cast<const char*>(start.data()), kSafetensorsStartBytes);
+  if (text.starts_with("version ")) return "is not a .safetensors file: it is a Git LFS pointer (try `git lfs pull`)";
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  constexpr std::string_view kSpaces = " \t\r\n";
+  const auto is_text = [&](char c) { return (c >= ' ' && c <= '~') || kSpaces.find(c) != std::string_view::npos; };
+  if (!std::all_of(text.begin(), text.end(), is_text)) return {};
+  const std::size_t first = text.find_first_not_of(kSpaces);
+  const bool is_json = first != std::string_view::npos && (text[first] == '{' || text[first] == '[');
+  return is_json ? kIsJson : "is not a .safetensors file: it is text";
+}
+
 std::string check_start(std::span<const std::byte> start, std::uint64_t file_size) {
   if (file_size == 0) return "is empty, but should be a .safetensors file";
   if (start.size() < kSafetensorsStartBytes) {
@@ -312,6 +328,7 @@ std::string check_start(std::span<const std::byte> start, std::uint64_t file_siz
   }
   const std::uint64_t size = header_size(start), after = file_size - kSafetensorsStartBytes;
   if (size > after) {
+    if (const std::string_view kind = kind_of_text(start); !kind.empty()) return std::string(kind);
     return fmt::format("is not a .safetensors file: it has {} bytes after byte 8, but says that its header has {}",
                        with_commas(after), with_commas(size));
   }
@@ -362,6 +379,12 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
   start.resize(safetensors_header_bytes(start, size));
   file_.read(0, start);
   SafetensorsParse parse = parse_safetensors_header(start, size);
+  if (parse.error == kIsJson) {
+    std::string text(static_cast<std::size_t>(std::min<std::uint64_t>(kMaxSafetensorsHeaderBytes, size)), ' ');
+    file_.read(0, std::as_writable_bytes(std::span(text)));
+    const std::string shards = shards_of_index(text);
+    if (!shards.empty()) parse.error = "is not a .safetensors file: it is an index, and its tensors are in " + shards;
+  }
   if (!parse.error.empty()) throw Failure(fmt::format("{} {}", path, parse.error));
   entries_ = std::move(parse.entries);
 }
