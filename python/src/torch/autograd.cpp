@@ -57,7 +57,7 @@ struct NormNode : ad::TraceableFunction {
   Kind kind = Kind::layer;
   std::vector<SymInt> shape;
   double eps = 0;
-  ad::SavedVariable x, weight;
+  ad::SavedVariable x, weight, dy;  // dy is saved for the backward operators only
 
   Norm settings() const { return {kind, shape.size(), eps}; }
 
@@ -65,6 +65,7 @@ struct NormNode : ad::TraceableFunction {
     const std::lock_guard<std::mutex> lock(mutex_);
     x.reset_data();
     weight.reset_data();
+    dy.reset_data();
   }
 
  protected:
@@ -74,16 +75,15 @@ struct NormNode : ad::TraceableFunction {
     args.collect(eps);
     args.collect(x, x_is_output);
     args.collect(weight, false);
+    args.collect(dy, false);
   }
-  void before(ad::SwapSavedVariables& saved) {
+  ad::variable_list apply_with_saved(const ad::variable_list& grads, ad::SwapSavedVariables& saved) override {
     saved.before(shape);
-    saved.before(x);
-    saved.before(weight);
-  }
-  void after(ad::SwapSavedVariables& saved) {
+    for (ad::SavedVariable* each : {&x, &weight, &dy}) saved.before(*each);
+    ad::variable_list result = apply(ad::variable_list(grads));
     saved.after(shape);
-    saved.after(x);
-    saved.after(weight);
+    for (ad::SavedVariable* each : {&x, &weight, &dy}) saved.after(*each);
+    return result;
   }
 };
 
@@ -128,14 +128,14 @@ struct NormBackward final : NormNode {
     const bool wants_residual = has_residual && task_should_compute_output(1);
     const std::array<bool, 3> mask = {task_should_compute_output(0) || wants_residual,
                                       task_should_compute_output(first), task_should_compute_output(first + 1)};
-    const Tensor& dy = grads[0];
+    const Tensor& grad = grads[0];
     const OptionalTensor dsum = has_residual ? or_absent(grads[1]) : std::nullopt;
     Tensor dx;
-    if (dy.defined()) {
+    if (grad.defined()) {
       Tensor saved_x = x.unpack(saves_output ? getptr() : nullptr);
-      if (!saved_x.defined()) saved_x = dy;  // dbias needs only its type and shape
+      if (!saved_x.defined()) saved_x = grad;  // dbias needs only its type and shape
       Gradients gradients =
-          run_backward(kind, dy, saved_x, shape, or_absent(weight.unpack()), bias_dtype, eps, mask, dsum, statistics);
+          run_backward(kind, grad, saved_x, shape, or_absent(weight.unpack()), bias_dtype, eps, mask, dsum, statistics);
       dx = std::move(gradients.dx);
       result[first] = std::move(gradients.dweight);
       result[first + 1] = std::move(gradients.dbias);
@@ -156,28 +156,16 @@ struct NormBackward final : NormNode {
     args.collect(bias_dtype);
     args.collect(residual_scale);
   }
-  ad::variable_list apply_with_saved(const ad::variable_list& grads, ad::SwapSavedVariables& saved) override {
-    before(saved);
-    ad::variable_list result = apply(ad::variable_list(grads));
-    after(saved);
-    return result;
-  }
 };
 
 // The node of the backward operators. Edges: dy, x, weight, dsum. Inputs: the gradients of dx, dweight, dbias.
 struct NormBackwardBackward final : NormNode {
   using NormNode::NormNode;
 
-  ad::SavedVariable dy;
   std::optional<at::ScalarType> dsum_dtype;
 
   std::string name() const override {
     return std::string("Evenorm") + (kind == Kind::layer ? "LayerNorm" : "RmsNorm") + "BackwardBackward";
-  }
-  void release_variables() override {
-    NormNode::release_variables();
-    const std::lock_guard<std::mutex> lock(mutex_);
-    dy.reset_data();
   }
 
   ad::variable_list apply(ad::variable_list&& grads) override {
@@ -194,16 +182,7 @@ struct NormBackwardBackward final : NormNode {
 
   void compiled_args(ad::CompiledNodeArgs& args) const override {
     collect(args, false);
-    args.collect(dy, false);
     args.collect(dsum_dtype);
-  }
-  ad::variable_list apply_with_saved(const ad::variable_list& grads, ad::SwapSavedVariables& saved) override {
-    before(saved);
-    saved.before(dy);
-    ad::variable_list result = apply(ad::variable_list(grads));
-    saved.after(dy);
-    after(saved);
-    return result;
   }
 };
 
