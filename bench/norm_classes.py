@@ -43,9 +43,11 @@ DEFINES = re.compile(r"^\s*class\s+(\w*norm\w*|\w+\(.*norm.*\))", re.M | re.I)  
 SKIPPED = re.compile(r"(^|/)(modular_|convert_|test)")  # templates of other files, scripts and tests
 BASES = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
 SIZE = 64  # two channels for each of the usual 32 groups
+ROWS = ((SIZE,), (5, SIZE), (3, 7, SIZE), (2, 5, 6, SIZE), (2, 3, 4, 5, SIZE))
+CHANNELS = ((3, SIZE, 7), (2, SIZE, 5, 6), (2, SIZE, 2, SIZE), (2, SIZE, 3, 4, 5))
 SIZES = re.compile("size|dim|shape|channels|features")
-SLOW = 0.3  # seconds
-KINDS = ("replaced", "left", "inside", "not made", "not imported")
+SLOW = 0.3  # seconds of processor time
+KINDS = ("replaced", "left", "inside", "not made", "not imported")  # inside: it has norms of torch.nn
 Entry = collections.namedtuple("Entry", "name kind text seconds faults", defaults=(0.0, ()))
 
 
@@ -56,9 +58,8 @@ class Mocks(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds each module of torchvision, a mock. As the last finder, it finds none if torchvision is installed."""
 
     def find_spec(self, name, path=None, target=None):
-        return (
-            importlib.machinery.ModuleSpec(name, self, is_package=True) if name.split(".")[0] == "torchvision" else None
-        )
+        is_its = name.split(".")[0] == "torchvision"
+        return importlib.machinery.ModuleSpec(name, self, is_package=True) if is_its else None
 
     def create_module(self, spec):
         return unittest.mock.MagicMock()
@@ -79,10 +80,8 @@ def classes_of(package):
         except BaseException as error:  # SystemExit too
             yield name, f"{type(error).__name__}: {error}"
             continue
-        classes = {
-            value: None for value in vars(module).values() if inspect.isclass(value) and value.__module__ == name
-        }
-        for cls in classes:
+        own = (value for value in vars(module).values() if inspect.isclass(value) and value.__module__ == name)
+        for cls in dict.fromkeys(own):
             if issubclass(cls, nn.Module) and ("norm" in cls.__name__.lower() or issubclass(cls, BASES)):
                 yield f"{name}.{cls.__name__}", cls
 
@@ -96,27 +95,10 @@ class Config:
         return value_of(name)
 
 
-VALUES = {
-    "config": Config(),
-    "cfg": Config(),
-    "fn": nn.Identity(),
-    "block": nn.Identity(),
-    "module": nn.Identity(),
-    "bias": True,
-    "affine": True,
-    "drop": 0.0,
-    "prob": 0.0,
-    "eps": 1e-6,
-    "idx": 0,
-    "id": 0,
-    "group": 4,
-    "head": 2,
-    "layer": 2,
-    "act": "silu",
-    "type": "layer_norm",
-    "dtype": torch.float32,
-    "device": "cpu",
-}  # by a part of the name
+# By a part of the name.
+VALUES = {"config": Config(), "cfg": Config(), "fn": nn.Identity(), "block": nn.Identity(), "module": nn.Identity()}
+VALUES |= {"bias": True, "affine": True, "drop": 0.0, "prob": 0.0, "eps": 1e-6, "idx": 0, "id": 0, "group": 4}
+VALUES |= {"head": 2, "layer": 2, "act": "silu", "type": "layer_norm", "dtype": torch.float32, "device": "cpu"}
 
 
 def value_of(name):
@@ -161,49 +143,35 @@ def converted(name, module):
     """Converts the module and compares it with a copy."""
     old = copy.deepcopy(module)
     with warnings.catch_warnings(record=True, action="always") as caught:
-        start = time.perf_counter()
+        start = time.process_time()
         report = evenorm.torch.convert(module)
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
     faults = [f"warning: {one.message}" for one in caught if str(one.message) not in report.warnings]
     own = next((one for one in (*report.replaced, *report.left) if one.name == ""), None)
     if own in report.replaced:
         return Entry(name, "replaced", own.new, seconds, faults + faults_of(old, module))
     if own is not None:
         return Entry(name, "left", own.reason, seconds, faults)
-    inner = len(report.replaced) + len(report.left)
-    text = f"{len(report.replaced)} of {inner} norms" if inner else "not taken for a norm"
-    return Entry(name, "inside" if inner else "left", text, seconds, faults)
+    if not report.replaced and not report.left:
+        return Entry(name, "left", "not taken for a norm", seconds, faults)
+    return Entry(name, "inside", "some left" if report.left else "all replaced", seconds, faults)
 
 
-def shortened(entry):
-    """The outcome without what differs from class to class."""
-    if entry.kind == "inside":
-        replaced, inner = re.findall(r"\d+", entry.text)
-        return "all norms in the module" if replaced == inner else "not all norms in the module"
-    text = re.sub(r"(evenorm\.torch\.\w+).*|(when tried): .*", r"\1\2", entry.text, flags=re.S)
-    text = re.sub(r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)", "(...)", text)
-    return re.sub(r"-?\b\d[\d.,e+-]*\b", "N", text)
+def shortened(text):
+    """The outcome without what differs from class to class: up to a number, a bracket or an error message."""
+    return re.split(r"[(\d:]", text)[0].rstrip(" -")
 
 
 def inputs():
-    """Inputs with rows along the last axis, along the first after the batch's, or along both, in three memory orders."""
+    """Random x, contiguous, transposed and channels-last."""
     generator = torch.Generator().manual_seed(2)
-    for shape in (
-        (SIZE,),
-        (5, SIZE),
-        (3, 7, SIZE),
-        (3, SIZE, 7),
-        (2, 5, 6, SIZE),
-        (2, SIZE, 5, 6),
-        (1, SIZE, 2, SIZE),
-        (2, SIZE, 3, 4, 5),
-        (2, 3, 4, 5, SIZE),
-    ):
+    for shape in (*ROWS, *CHANNELS):
         for dtype in (torch.float32, torch.bfloat16, torch.float64):
             x = (3 * torch.randn(shape, generator=generator, dtype=torch.float64) + 0.5).to(dtype)
-            yield from (
-                (x, x.mT.contiguous().mT, x.movedim(1, -1).contiguous().movedim(-1, 1)) if len(shape) > 1 else (x,)
-            )
+            yield x
+            if len(shape) > 1:
+                yield x.mT.contiguous().mT
+                yield x.movedim(1, -1).contiguous().movedim(-1, 1)
 
 
 def result_of(module, x):
@@ -219,10 +187,8 @@ def faults_of(old, new):
     """How the converted module differs from its copy."""
     found, wide = [], [copy.deepcopy(module).double() for module in (old, new)]
     for x in inputs():
-        (y, dx), (y_new, dx_new) = (
-            result_of(module, x) for module in (wide if x.dtype is torch.float64 else (old, new))
-        )
-        wrong = []
+        pair = wide if x.dtype is torch.float64 else (old, new)
+        (y, dx), (y_new, dx_new) = (result_of(module, x) for module in pair)
         if y is None or y_new is None:
             wrong = [] if y is y_new else ["a new error" if y_new is None else "no error as before"]
         elif about(y) != about(y_new):
@@ -257,14 +223,12 @@ def survey(package):
 
 
 def counts_of(entries):
-    """The numbers of classes by kind, and those of norms by the text of the outcome, largest first."""
-    counts = {kind: collections.Counter(shortened(one) for one in entries if one.kind == kind) for kind in KINDS}
-    return {
-        kind: sum(some.values())
-        if kind.startswith("not ")
-        else dict(sorted(some.items(), key=lambda it: (-it[1], it[0])))
-        for kind, some in counts.items()
-    }
+    """The numbers of classes by kind, and those of norms by the outcome, the largest first."""
+    counts = {}
+    for kind in KINDS:
+        texts = sorted(shortened(one.text) for one in entries if one.kind == kind)
+        counts[kind] = len(texts) if kind.startswith("not ") else dict(collections.Counter(texts).most_common())
+    return counts
 
 
 def show(title, entries, listed):
@@ -274,13 +238,12 @@ def show(title, entries, listed):
         for text, number in counts.items() if isinstance(counts, dict) else ():
             print(f"    {number:>4}  {text}")
     for one in entries:
-        lines = [f"{one.kind}: {one.name}: {' '.join(one.text.split())[:300]}"] if listed else []
-        lines += [f"SLOW: {one.name}: {one.seconds:.1f} s"] if one.seconds > SLOW else []
-        print(
-            *(f"  {line}\n" for line in (*lines, *(f"FAULT: {one.name}: {fault}" for fault in one.faults))),
-            sep="",
-            end="",
-        )
+        if listed:
+            print(f"  {one.kind}: {one.name}: {' '.join(one.text.split())[:300]}")
+        if one.seconds > SLOW:
+            print(f"  SLOW: {one.name}: {one.seconds:.1f} s")
+        for fault in one.faults:
+            print(f"  FAULT: {one.name}: {fault}")
 
 
 def main():
