@@ -2,7 +2,7 @@
 
 import evenorm.torch
 norm = evenorm.torch.LayerNorm(768)          # instead of torch.nn.LayerNorm(768)
-evenorm.torch.convert(model)                 # or: replace every norm of a model
+evenorm.torch.convert(model)                 # or: replace every norm of a model; revert(model) undoes it
 """
 
 from . import _exporters as _exporters
@@ -13,6 +13,7 @@ from ._groups import GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, 
 from ._modules import LayerNorm, RMSNorm
 from ._operators import info
 from ._recurrent import LayerNormGRU, LayerNormGRUCell, LayerNormLSTM, LayerNormLSTMCell
+from ._revert import revert
 
 __all__ = [
     "Conversion",
@@ -33,5 +34,6 @@ __all__ = [
     "group_norm",
     "info",
     "layer_norm",
+    "revert",
     "rms_norm",
 ]

@@ -6,7 +6,7 @@ torch.nn's own is a norm.
 """
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -43,21 +43,22 @@ class Left(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Conversion:
-    """What convert() did. Its repr is a table; modules whose names differ only in numbers share a line."""
+    """What convert() or revert() did. Its repr is a table; modules whose names differ only in numbers share a line."""
 
     model: nn.Module
     replaced: tuple[Replaced, ...]
     left: tuple[Left, ...]
     warnings: tuple[str, ...]
+    function: str = "convert"
 
     def __repr__(self) -> str:
-        lines = [f"evenorm.torch.convert: {len(self.replaced)} replaced, {len(self.left)} left"]
+        lines = [f"evenorm.torch.{self.function}: {len(self.replaced)} replaced, {len(self.left)} left"]
         lines += _table("replaced", [(one.name, f"{one.old} -> {one.new}") for one in self.replaced])
         lines += _table("left", [(one.name, f"{one.old}: {one.reason}") for one in self.left])
         return "\n".join([*lines, *(f"  warning   {text}" for text in self.warnings)])
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError("convert() returns a report, not the model; the model was converted in place")
+        raise TypeError(f"{self.function}() returns a report, not the model; the model was {self.function}ed in place")
 
 
 def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
@@ -93,29 +94,47 @@ def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
         >>> isinstance(model[1], torch.nn.LayerNorm)
         True
     """
+    checked(model)
+    if not isinstance(look_alikes, bool):
+        raise TypeError(f"look_alikes is a {type(look_alikes).__name__}, but must be a bool")
+    settled: Settled | None = {} if look_alikes else None
+    observed = {part for module in model.modules() if _is_observed(module) for part in module.modules()}
+
+    def choose(module: nn.Module) -> type[nn.Module] | str | None:
+        result = _swap(module, settled)
+        if module in observed and isinstance(result, type):
+            return "prepared for static quantization, which will put PyTorch's quantized norm in its place"
+        return result
+
+    replaced, left = swap_classes(model, choose)
+    notes = tuple(_bypassed(model, {one.name for one in replaced}))
+    for note in notes:
+        warnings.warn(note, UserWarning, stacklevel=2)
+    return Conversion(model, replaced, left, notes)
+
+
+def checked(model: nn.Module) -> nn.Module:
     if isinstance(model, type):
         raise TypeError(f"model is the class {model.__name__}, but must be a torch.nn.Module: an instance of it")
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is a {type(model).__name__}, but must be a torch.nn.Module")
-    if not isinstance(look_alikes, bool):
-        raise TypeError(f"look_alikes is a {type(look_alikes).__name__}, but must be a bool")
-    settled: Settled = {}
+    return model
+
+
+def swap_classes(
+    model: nn.Module, choose: Callable[[nn.Module], type[nn.Module] | str | None]
+) -> tuple[tuple[Replaced, ...], tuple[Left, ...]]:
+    """Gives each module the class that choose() returns, and collects the reasons that it returns instead."""
     replaced, left = [], []
-    observed = {part for module in model.modules() if _is_observed(module) for part in module.modules()}
     for name, module in model.named_modules():
         old = _class_name(module)
-        result = _swap(module, settled if look_alikes else None)
-        if module in observed and isinstance(result, type):
-            result = "prepared for static quantization, which will put PyTorch's quantized norm in its place"
+        result = choose(module)
         if isinstance(result, type):
             object.__setattr__(module, "__class__", result)  # the module's own __setattr__ may refuse it
-            replaced.append(Replaced(name, old, _new_name(result)))
+            replaced.append(Replaced(name, old, _class_name(module)))
         elif result is not None:
             left.append(Left(name, old, result))
-    notes = tuple(_bypassed(model, {one.name for one in replaced}))
-    for note in notes:
-        warnings.warn(note, UserWarning, stacklevel=2)
-    return Conversion(model, tuple(replaced), tuple(left), notes)
+    return tuple(replaced), tuple(left)
 
 
 def _swap(module: nn.Module, settled: "Settled | None") -> type[nn.Module] | str | None:
@@ -135,7 +154,7 @@ def _swap(module: nn.Module, settled: "Settled | None") -> type[nn.Module] | str
         return "its forward was replaced on the object itself"
     if getattr(module, "track_running_stats", False):
         return "has running statistics"
-    return OWN[base] if base is cls else _parametrized(cls, OWN[base])
+    return OWN[base] if base is cls else parametrized_as(cls, OWN[base])
 
 
 def _is_observed(module: nn.Module) -> bool:
@@ -143,7 +162,7 @@ def _is_observed(module: nn.Module) -> bool:
     return isinstance(module, torch.fx.GraphModule) and "_observed_graph_module_attrs" in module.meta
 
 
-def _parametrized(cls: type[nn.Module], base: type[nn.Module]) -> type[nn.Module]:
+def parametrized_as(cls: type[nn.Module], base: type[nn.Module]) -> type[nn.Module]:
     """The class of a parametrized module, derived from `base` instead of torch.nn's class.
 
     PyTorch gives each parametrized module its own class, with properties for its tensors. When the last parametrization
@@ -220,14 +239,11 @@ def _has_fast_path(layer: nn.TransformerEncoderLayer) -> bool:
 
 
 def _class_name(module: nn.Module) -> str:
-    cls = type(module)
+    cls = parametrize.type_before_parametrizations(module)
+    recipe = vars(cls).get("evenorm_recipe")
+    if recipe is not None or cls in OWN.values():
+        return f"evenorm.torch.{recipe or cls.__name__}"
     return f"torch.nn.{cls.__name__}" if cls in OWN else cls.__name__
-
-
-def _new_name(cls: type[nn.Module]) -> str:
-    recipe = getattr(cls, "evenorm_recipe", None)
-    base = next(own for own in OWN.values() if issubclass(cls, own)) if recipe is None else None
-    return f"evenorm.torch.{base.__name__}" if base else f"evenorm.torch.{recipe}"
 
 
 def _table(heading: str, entries: list[tuple[str, str]]) -> list[str]:
