@@ -38,6 +38,7 @@ NORMS = {
     "formula": look_alikes.ScaleShift,
     "zero-centred": look_alikes.ZeroCentred,
 }
+OF_IMAGES = {"group": lambda: nn.GroupNorm(4, C), "instance": lambda: nn.InstanceNorm2d(C, affine=True)}
 EACH = pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
 
 
@@ -72,6 +73,22 @@ def test_onnx_uses_its_own_operator(norm, opset):
         assert opset < 23 or found.count("RMSNormalization") == 1, found
     assert not any(node.domain for node in proto.graph.node)
     assert_computes(proto, model, x)
+
+
+@pytest.mark.parametrize("opset", [18, 21])
+@pytest.mark.parametrize("norm", OF_IMAGES.values(), ids=OF_IMAGES)
+def test_onnx_of_group_and_instance_norm_is_that_of_torch_nn(norm, opset):
+    model, images = look_alikes.randomised(norm()).eval(), torch.randn(2, 5, 6, C).movedim(-1, 1)
+    shapes = ({0: torch.export.Dim.DYNAMIC, 2: torch.export.Dim.DYNAMIC},)
+    expected = operators(exported(model, images, opset_version=opset, dynamic_shapes=shapes))
+    assert opset == 18 or expected == [type(model).__name__.removesuffix("2d") + "alization"]
+    et.convert(model)
+    program = torch.export.export(model, (images,), dynamic_shapes=shapes)
+    for given, options in ((model, {"dynamic_shapes": shapes}), (program, {})):
+        proto = exported(given, images, opset_version=opset, **options)
+        assert operators(proto) in (expected, [*expected, "Identity"])
+        assert_computes(proto, model, images)
+    assert exported(model.bfloat16(), images.bfloat16(), opset_version=opset)
 
 
 class Residual(nn.Module):
@@ -166,10 +183,12 @@ def test_the_torchscript_error_states_what_to_do(make):
 # --- torch.export
 
 
-@EACH
+@pytest.mark.parametrize("norm", [*NORMS.values(), *OF_IMAGES.values()], ids=[*NORMS, *OF_IMAGES])
 def test_decompositions_reach_core_aten(norm):
     """Only if the caller asks for them: otherwise an exported program keeps evenorm's operators and bits."""
     model, x = converted(norm), torch.randn(5, 16)
+    if norm in OF_IMAGES.values():
+        model, x = model[1], torch.randn(5, 4, 3, C).movedim(-1, 1)
     program = torch.export.export(model, (x,))
 
     def namespaces(program):

@@ -275,8 +275,6 @@ def test_a_module_for_any_shape():
     compiled = torch.compile(norm, dynamic=True, fullgraph=True)(x)
     assert torch.equal(compiled, norm(x)) and compiled.stride() == norm(x).stride()
     assert torch.equal(torch.export.export(norm, (x,)).module()(x), norm(x))
-    program = torch.onnx.export(norm.eval(), (x,), dynamo=True, verbose=False)
-    assert "LayerNormalization" in [node.op_type for node in program.model.graph]
 
 
 def test_convert():

@@ -7,8 +7,10 @@ must therefore match the operators.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,26 +22,41 @@ from ._operators import operators
 from ._results import varies_by_row
 
 Sizes = Sequence[int]
+COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 # --- the ONNX exporter for graphs of torch.export: it decomposes operators that it does not know
 
 
-def _one_type(norm: Callable[..., Tensor], x: Tensor, shape: Sizes, given: list[Tensor | None], eps: float) -> Tensor:
-    """The norm in a type that holds x and all parameters, because ONNX's operators have a single type."""
-    wide = x.dtype
-    for parameter in given:
-        wide = wide if parameter is None else torch.promote_types(wide, parameter.dtype)
-    weight, bias = (None if p is None else p.to(wide) for p in given)
+def _of_one_type(norm: Callable[..., Tensor], x: Tensor, *given: Tensor | None) -> Tensor:
+    """norm(x, *given) in a type that holds all of them, because ONNX's operators have a single type."""
+    wide = functools.reduce(torch.promote_types, (p.dtype for p in given if p is not None), x.dtype)
+    return norm(x.to(wide), *(None if p is None else p.to(wide) for p in given)).to(x.dtype)
+
+
+def _in_order_of(x: Tensor, y: Tensor) -> Tensor:
+    """y with the strides of empty_like(x). That is empty_permuted in core ATen, which ExecuTorch does not know."""
+    like = torch.empty_like(x)
+    if y.stride() == like.stride():
+        return y
+    order = sorted(range(x.dim()), key=like.stride, reverse=True)
+    return y.permute(order).contiguous().permute([order.index(axis) for axis in range(x.dim())])
+
+
+def _norm(norm: Callable[..., Tensor], x: Tensor, shape: Sizes, weight: Any, bias: Any, eps: float) -> Tensor:
     if not varies_by_row(weight, shape):
-        return norm(x.to(wide), shape, weight, bias, eps).to(x.dtype)
-    y = norm(x.to(wide), shape, None, None, eps) * weight
-    return torch.ops.aten.copy.default(torch.empty_like(x), y if bias is None else y + bias)
+        return _of_one_type(lambda x, *given: norm(x, shape, *given, eps), x, weight, bias)
+
+    def by_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        y = norm(x, shape, None, None, eps) * weight
+        return y if bias is None else y + bias
+
+    return _in_order_of(x, _of_one_type(by_row, x, weight, bias))
 
 
 @register_decomposition(operators.layer_norm.default)
 def _layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    y = _one_type(torch.ops.aten.layer_norm.default, x, normalized_shape, [weight, bias], eps)
+    y = _norm(torch.ops.aten.layer_norm.default, x, normalized_shape, weight, bias, eps)
     return y if varies_by_row(weight, normalized_shape) else y.contiguous()
 
 
@@ -50,9 +67,24 @@ def _pytorchs_rms_norm(x, normalized_shape, weight, bias, eps):
 
 @register_decomposition(operators.rms_norm.default)
 def _rms_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    y = _one_type(_pytorchs_rms_norm, x, normalized_shape, [weight, bias], eps)
+    y = _norm(_pytorchs_rms_norm, x, normalized_shape, weight, bias, eps)
     kept = varies_by_row(weight, normalized_shape)
     return y if kept else y.contiguous(memory_format=suggest_memory_format(x))
+
+
+@operators.group_norm.default.py_impl(COMPOSITE)
+def _group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
+    """The ONNX exporter decomposes composite operators as they are defined. It has norms for this one."""
+    if not torch.onnx.is_in_onnx_export():
+        return operators.group_norm.default._op_dk(COMPOSITE, x, num_groups, weight, bias, eps=eps)
+
+    def norm(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Any:
+        if num_groups == x.shape[1] and x.dim() > 2:
+            return torch.ops.aten.instance_norm.default(x, weight, bias, None, None, True, 0.0, eps, False)
+        return torch.ops.aten.group_norm.default(x, num_groups, weight, bias, eps)
+
+    wide = x.float() if x.dtype == torch.bfloat16 else x  # which instance norm does not take before opset 22
+    return _in_order_of(x, _of_one_type(norm, wide, weight, bias).to(x.dtype))
 
 
 @register_decomposition(operators.add_layer_norm.default)
