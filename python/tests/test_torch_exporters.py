@@ -246,6 +246,23 @@ def test_quantized_eagerly(norm):
     assert is_close(ours(x), theirs(x))
 
 
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("axes", [0, 1, 2, 3])
+def test_norms_of_images_quantized_eagerly(axes, training):
+    x, results = torch.randn(2, C, *[3] * (axes or 2)), []
+    for module in (nn, et):
+        norm = getattr(module, f"InstanceNorm{axes}d")(C, affine=True) if axes else module.GroupNorm(4, C)
+        model = quantization.QuantWrapper(look_alikes.randomised(norm)).train(training)
+        of_mode = quantization.get_default_qat_qconfig if training else quantization.get_default_qconfig
+        model.qconfig = of_mode("x86")
+        model = (quantization.prepare_qat if training else quantization.prepare)(model)
+        model(x)
+        model = quantization.convert(model.eval())
+        results.append((type(model.module), model(x)))
+    (cls, expected), (found, y) = results
+    assert found is cls and cls.__module__.startswith("torch.ao.nn.quantized") and is_close(y, expected)
+
+
 @LAYERS
 def test_converted_after_it_was_prepared(norm):
     x, reports = torch.randn(50, 16), []

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch._decomp import register_decomposition
 from torch._prims_common import suggest_memory_format
 
+from ._groups import GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from ._modules import LayerNorm
 from ._operators import operators
 from ._results import varies_by_row
@@ -108,10 +109,11 @@ def _sum(x: Tensor, residual: Tensor, residual_scale: float) -> Tensor:
 
 
 def _register_quantized() -> None:
-    """Registers LayerNorm for prepare() and convert() of torch.ao.quantization, which look up the exact class."""
+    """Registers the modules for prepare() and convert() of torch.ao.quantization, which look up the exact class."""
     from torch.ao.quantization.quantization_mappings import DEFAULT_STATIC_QUANT_MODULE_MAPPINGS as MAPPINGS
 
-    MAPPINGS[LayerNorm] = MAPPINGS[nn.LayerNorm]
+    for own in (LayerNorm, GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d):
+        MAPPINGS[own] = MAPPINGS[getattr(nn, own.__name__)]
 
 
 with suppress(ImportError):
