@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import onnx
 import onnx.reference
@@ -281,3 +282,14 @@ def test_converted_after_it_was_quantized():
         report = et.convert(model)
         assert [one.reason for one in report.left] == ["PyTorch's quantized norm"], report
         assert torch.equal(model(x), expected)
+
+
+# --- counters of operations
+
+
+def test_counters_that_are_loaded_count_evenorms_norms_as_pytorchs(monkeypatch):
+    """thop and others look modules up by their exact class. Counters loaded later are found by convert()."""
+    table = {nn.LayerNorm: "a rule", nn.GroupNorm: "another", nn.Linear: "a third"}
+    monkeypatch.setitem(sys.modules, "thop.profile", SimpleNamespace(register_hooks=table))
+    et.convert(nn.Identity())
+    assert table[et.LayerNorm] == "a rule" and table[et.GroupNorm] == "another" and len(table) == 5

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from . import _look_alikes, _trial
+from ._exporters import register_counted
 from ._groups import GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from ._modules import LayerNorm, RMSNorm
 
@@ -106,6 +107,7 @@ def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
             return "prepared for static quantization, which will put PyTorch's quantized norm in its place"
         return result
 
+    register_counted()  # again, since counters may have been loaded since
     replaced, left = swap_classes(model, choose)
     notes = tuple(_bypassed(model, {one.name for one in replaced}))
     for note in notes:

@@ -1,4 +1,4 @@
-"""Registrations for PyTorch's ONNX exporter and quantizers.
+"""Registrations for PyTorch's ONNX exporter and quantizers, and for counters of operations.
 
 ONNX has norms of its own, so its exporter gets decompositions into PyTorch's norms. torch.compile and torch.export keep
 the operators, but with dynamic shapes they take the shapes and strides of results from these decompositions, which
@@ -8,6 +8,7 @@ must therefore match the operators.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -18,11 +19,19 @@ from torch._decomp import register_decomposition
 from torch._prims_common import suggest_memory_format
 
 from ._groups import GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
-from ._modules import LayerNorm
+from ._modules import LayerNorm, RMSNorm
 from ._operators import operators
 from ._results import varies_by_row
 
 Sizes = Sequence[int]
+MODULES = (LayerNorm, RMSNorm, GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d)
+TWINS: dict[Any, Any] = {getattr(nn, own.__name__): own for own in MODULES}
+TWINS |= {f"aten::{name}": f"evenorm::{name}" for name in ("layer_norm", "rms_norm", "group_norm")}
+COUNTERS = {
+    "fvcore.nn.flop_count": "_DEFAULT_SUPPORTED_OPS",
+    "ptflops.pytorch_ops": "MODULES_MAPPING",
+    "thop.profile": "register_hooks",
+}
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
@@ -105,16 +114,26 @@ def _sum(x: Tensor, residual: Tensor, residual_scale: float) -> Tensor:
     return (x.to(wide) + residual.to(wide) * residual_scale).to(x.dtype).contiguous()
 
 
-# --- static quantization, which a later PyTorch may lack
+# --- tools with tables of modules or operators
 
 
 def _register_quantized() -> None:
     """Registers the modules for prepare() and convert() of torch.ao.quantization, which look up the exact class."""
     from torch.ao.quantization.quantization_mappings import DEFAULT_STATIC_QUANT_MODULE_MAPPINGS as MAPPINGS
 
-    for own in (LayerNorm, GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d):
-        MAPPINGS[own] = MAPPINGS[getattr(nn, own.__name__)]
+    _add_twins(MAPPINGS)
 
 
-with suppress(ImportError):
+def register_counted() -> None:
+    """Makes loaded counters of operations count evenorm's norms as they count PyTorch's."""
+    for module, table in COUNTERS.items():
+        _add_twins(getattr(sys.modules.get(module), table, {}))
+
+
+def _add_twins(table: dict[Any, Any]) -> None:
+    table.update({twin: table[known] for known, twin in TWINS.items() if known in table})
+
+
+with suppress(ImportError):  # a later PyTorch may lack static quantization
     _register_quantized()
+register_counted()
