@@ -58,6 +58,10 @@ def test_model_is_converted_in_place():
     assert repr(model) == repr(plain) and list(model.state_dict()) == list(plain.state_dict())
     x = torch.randn(5, 6)
     torch.testing.assert_close(model(x), plain(x), rtol=1e-5, atol=1e-6)
+    assert names(et.revert(model)) == names(report) and list(map(type, model.modules())) == list(
+        map(type, plain.modules())
+    )
+    assert torch.equal(model(x), plain(x))
 
 
 @EXACT
@@ -92,6 +96,30 @@ def test_converting_twice_leaves_evenorms_norms():
     first, second = et.convert(model), et.convert(model)
     assert names(first) == ["0", "1"] and reasons(first) == ["already evenorm's"]
     assert second.replaced == () and reasons(second) == ["already evenorm's"] * 3
+    assert names(et.revert(model)) == ["0", "1", "2"]
+    assert [type(norm) for norm in model] == [nn.LayerNorm, ScaleShift, nn.RMSNorm]
+    assert names(et.convert(model)) == ["0", "1", "2"]
+
+
+REVERTED = {
+    "torch.nn.LayerNorm": lambda: et.LayerNorm(C, dim=-1),
+    "torch.nn.RMSNorm": lambda: et.RMSNorm(C),
+    "torch.nn.GroupNorm": lambda: et.GroupNorm(2, C),
+    "torch.nn.InstanceNorm1d": lambda: et.InstanceNorm1d(C),
+    "torch.nn.InstanceNorm2d": lambda: et.InstanceNorm2d(C, affine=True),
+    "torch.nn.InstanceNorm3d": lambda: et.InstanceNorm3d(C, track_running_stats=True),
+    "torch.nn's has no dim=1": lambda: et.LayerNorm(C, dim=1),
+    "torch.nn's has no bias": lambda: et.RMSNorm(C, bias=True),
+    "torch.nn has no such module": lambda: et.LayerNormGRU(4, C),
+}
+
+
+@pytest.mark.parametrize("expected", REVERTED)
+def test_constructed_modules_get_pytorchs_class(expected):
+    norm = REVERTED[expected]()
+    cls, report = type(norm), et.revert(norm)
+    assert [one.new for one in report.replaced] + reasons(report) == [expected]
+    assert type(norm) is (cls if report.left else getattr(nn, cls.__name__))
 
 
 def test_copies_and_pickles():
@@ -121,6 +149,8 @@ def test_parametrized_norms_are_replaced_below_their_parametrizations():
     assert original.grad is not None
     assert reasons(et.convert(norm)) == ["already evenorm's"]
     torch.testing.assert_close(copy.deepcopy(norm)(x), expected)
+    assert names(et.revert(norm)) == [""] and not isinstance(norm, et.LayerNorm) and torch.equal(norm(x), expected)
+    et.convert(norm)
     parametrize.remove_parametrizations(norm, "weight")
     assert type(norm) is et.LayerNorm
     torch.testing.assert_close(norm(x), expected)

@@ -95,13 +95,13 @@ def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
         >>> isinstance(model[1], torch.nn.LayerNorm)
         True
     """
-    checked(model)
     if not isinstance(look_alikes, bool):
         raise TypeError(f"look_alikes is a {type(look_alikes).__name__}, but must be a bool")
     settled: Settled | None = {} if look_alikes else None
-    observed = {part for module in model.modules() if _is_observed(module) for part in module.modules()}
+    observed: set[nn.Module] = set()
 
     def choose(module: nn.Module) -> type[nn.Module] | str | None:
+        observed.update(module.modules() if _is_observed(module) else ())
         result = _swap(module, settled)
         if module in observed and isinstance(result, type):
             return "prepared for static quantization, which will put PyTorch's quantized norm in its place"
@@ -115,18 +115,14 @@ def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
     return Conversion(model, replaced, left, notes)
 
 
-def checked(model: nn.Module) -> nn.Module:
-    if isinstance(model, type):
-        raise TypeError(f"model is the class {model.__name__}, but must be a torch.nn.Module: an instance of it")
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model is a {type(model).__name__}, but must be a torch.nn.Module")
-    return model
-
-
 def swap_classes(
     model: nn.Module, choose: Callable[[nn.Module], type[nn.Module] | str | None]
 ) -> tuple[tuple[Replaced, ...], tuple[Left, ...]]:
     """Gives each module the class that choose() returns, and collects the reasons that it returns instead."""
+    if isinstance(model, type):
+        raise TypeError(f"model is the class {model.__name__}, but must be a torch.nn.Module: an instance of it")
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is a {type(model).__name__}, but must be a torch.nn.Module")
     replaced, left = [], []
     for name, module in model.named_modules():
         old = _class_name(module)
