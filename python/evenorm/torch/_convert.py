@@ -15,14 +15,8 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from . import _look_alikes, _trial
-from ._exporters import register_counted
-from ._groups import GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
-from ._modules import LayerNorm, RMSNorm
+from ._exporters import OWN, register_counted
 
-OWN: dict[type[nn.Module], type[nn.Module]] = {
-    getattr(nn, own.__name__): own
-    for own in (LayerNorm, RMSNorm, GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d)
-}
 EVERY_MODULES = frozenset(vars(nn.Module()))  # the attributes that every module has
 
 

@@ -24,15 +24,11 @@ from ._operators import operators
 from ._results import varies_by_row
 
 Sizes = Sequence[int]
-MODULES = (LayerNorm, RMSNorm, GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d)
-TWINS: dict[Any, Any] = {getattr(nn, own.__name__): own for own in MODULES}
-TWINS |= {f"aten::{name}": f"evenorm::{name}" for name in ("layer_norm", "rms_norm", "group_norm")}
-COUNTERS = {
-    "fvcore.nn.flop_count": "_DEFAULT_SUPPORTED_OPS",
-    "ptflops.pytorch_ops": "MODULES_MAPPING",
-    "thop.profile": "register_hooks",
-}
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+OWN: dict[type[nn.Module], type[nn.Module]] = {
+    getattr(nn, own.__name__): own
+    for own in (LayerNorm, RMSNorm, GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d)
+}
 
 
 # --- the ONNX exporter for graphs of torch.export: it decomposes operators that it does not know
@@ -53,21 +49,22 @@ def _in_order_of(x: Tensor, y: Tensor) -> Tensor:
     return y.permute(order).contiguous().permute([order.index(axis) for axis in range(x.dim())])
 
 
-def _norm(norm: Callable[..., Tensor], x: Tensor, shape: Sizes, weight: Any, bias: Any, eps: float) -> Tensor:
-    if not varies_by_row(weight, shape):
-        return _of_one_type(lambda x, *given: norm(x, shape, *given, eps), x, weight, bias)
+def _norm(norm: Any, x: Tensor, shape: Sizes, weight: Any, bias: Any, eps: float, order: torch.memory_format) -> Tensor:
+    by_row = varies_by_row(weight, shape)
 
-    def by_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def of_type(x: Tensor, weight: Any, bias: Any) -> Any:
+        if not by_row:
+            return norm(x, shape, weight, bias, eps)
         y = norm(x, shape, None, None, eps) * weight
         return y if bias is None else y + bias
 
-    return _in_order_of(x, _of_one_type(by_row, x, weight, bias))
+    y = _of_one_type(of_type, x, weight, bias)
+    return _in_order_of(x, y) if by_row else y.contiguous(memory_format=order)
 
 
 @register_decomposition(operators.layer_norm.default)
 def _layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    y = _norm(torch.ops.aten.layer_norm.default, x, normalized_shape, weight, bias, eps)
-    return y if varies_by_row(weight, normalized_shape) else y.contiguous()
+    return _norm(torch.ops.aten.layer_norm, x, normalized_shape, weight, bias, eps, torch.contiguous_format)
 
 
 def _pytorchs_rms_norm(x, normalized_shape, weight, bias, eps):
@@ -77,63 +74,57 @@ def _pytorchs_rms_norm(x, normalized_shape, weight, bias, eps):
 
 @register_decomposition(operators.rms_norm.default)
 def _rms_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    y = _norm(_pytorchs_rms_norm, x, normalized_shape, weight, bias, eps)
-    kept = varies_by_row(weight, normalized_shape)
-    return y if kept else y.contiguous(memory_format=suggest_memory_format(x))
+    return _norm(_pytorchs_rms_norm, x, normalized_shape, weight, bias, eps, suggest_memory_format(x))
+
+
+def _after_sum(norm: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
+    def add_norm(x, residual, normalized_shape, weight=None, bias=None, eps=1e-5, residual_scale=1.0):
+        wide = torch.promote_types(x.dtype, residual.dtype)
+        s = (x.to(wide) + residual.to(wide) * residual_scale).to(x.dtype).contiguous()
+        return norm(s, normalized_shape, weight, bias, eps), s
+
+    return add_norm
+
+
+register_decomposition(operators.add_layer_norm.default)(_after_sum(_layer_norm))
+register_decomposition(operators.add_rms_norm.default)(_after_sum(_rms_norm))
 
 
 @operators.group_norm.default.py_impl(COMPOSITE)
 def _group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
-    """The ONNX exporter decomposes composite operators as they are defined. It has norms for this one."""
+    """The ONNX exporter decomposes composite operators as they are defined, so that this is their definition there."""
     if not torch.onnx.is_in_onnx_export():
         return operators.group_norm.default._op_dk(COMPOSITE, x, num_groups, weight, bias, eps=eps)
 
-    def norm(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Any:
+    def norm(x: Tensor, weight: Any, bias: Any) -> Any:
         if num_groups == x.shape[1] and x.dim() > 2:
-            return torch.ops.aten.instance_norm.default(x, weight, bias, None, None, True, 0.0, eps, False)
-        return torch.ops.aten.group_norm.default(x, num_groups, weight, bias, eps)
+            return torch.ops.aten.instance_norm(x, weight, bias, None, None, True, 0.0, eps, False)
+        return torch.ops.aten.group_norm(x, num_groups, weight, bias, eps)
 
     wide = x.float() if x.dtype == torch.bfloat16 else x  # which instance norm does not take before opset 22
     return _in_order_of(x, _of_one_type(norm, wide, weight, bias).to(x.dtype))
 
 
-@register_decomposition(operators.add_layer_norm.default)
-def _add_layer_norm(x, residual, normalized_shape, weight=None, bias=None, eps=1e-5, residual_scale=1.0):
-    s = _sum(x, residual, residual_scale)
-    return _layer_norm(s, normalized_shape, weight, bias, eps), s
-
-
-@register_decomposition(operators.add_rms_norm.default)
-def _add_rms_norm(x, residual, normalized_shape, weight=None, bias=None, eps=1e-5, residual_scale=1.0):
-    s = _sum(x, residual, residual_scale)
-    return _rms_norm(s, normalized_shape, weight, bias, eps), s
-
-
-def _sum(x: Tensor, residual: Tensor, residual_scale: float) -> Tensor:
-    wide = torch.promote_types(x.dtype, residual.dtype)
-    return (x.to(wide) + residual.to(wide) * residual_scale).to(x.dtype).contiguous()
-
-
 # --- tools with tables of modules or operators
 
 
-def _register_quantized() -> None:
-    """Registers the modules for prepare() and convert() of torch.ao.quantization, which look up the exact class."""
-    from torch.ao.quantization.quantization_mappings import DEFAULT_STATIC_QUANT_MODULE_MAPPINGS as MAPPINGS
-
-    _add_twins(MAPPINGS)
+def _add_ours(table: dict[Any, Any]) -> None:
+    ours = OWN | {f"aten::{name}": f"evenorm::{name}" for name in ("layer_norm", "rms_norm", "group_norm")}
+    table.update({own: table[known] for known, own in ours.items() if known in table})
 
 
 def register_counted() -> None:
-    """Makes loaded counters of operations count evenorm's norms as they count PyTorch's."""
-    for module, table in COUNTERS.items():
-        _add_twins(getattr(sys.modules.get(module), table, {}))
+    """Makes counters of operations that are loaded count evenorm's norms like PyTorch's."""
+    for module, table in (
+        ("fvcore.nn.flop_count", "_DEFAULT_SUPPORTED_OPS"),
+        ("ptflops.pytorch_ops", "MODULES_MAPPING"),
+        ("thop.profile", "register_hooks"),
+    ):
+        _add_ours(getattr(sys.modules.get(module), table, {}))
 
 
-def _add_twins(table: dict[Any, Any]) -> None:
-    table.update({twin: table[known] for known, twin in TWINS.items() if known in table})
-
-
-with suppress(ImportError):  # a later PyTorch may lack static quantization
-    _register_quantized()
 register_counted()
+with suppress(ImportError):  # a later PyTorch may lack static quantization, which looks up the exact class
+    from torch.ao.quantization.quantization_mappings import DEFAULT_STATIC_QUANT_MODULE_MAPPINGS
+
+    _add_ours(DEFAULT_STATIC_QUANT_MODULE_MAPPINGS)

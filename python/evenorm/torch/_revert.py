@@ -3,7 +3,8 @@
 from torch import nn
 from torch.nn.utils import parametrize
 
-from ._convert import OWN, Conversion, parametrized_as, swap_classes
+from ._convert import Conversion, parametrized_as, swap_classes
+from ._exporters import OWN
 
 PYTORCHS = {own: old for old, own in OWN.items()}
 
