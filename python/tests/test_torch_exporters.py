@@ -22,7 +22,16 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # torch.ao is deprecated
 
 def model_of(norm):
     torch.manual_seed(0)
-    return look_alikes.randomised(nn.Sequential(nn.Linear(16, C), norm, nn.Linear(C, 16))).eval()
+    ends = (nn.Identity(), nn.Identity()) if hasattr(norm, "affine") else (nn.Linear(16, C), nn.Linear(C, 16))
+    return look_alikes.randomised(nn.Sequential(ends[0], norm, ends[1])).eval()
+
+
+def input_of(norm, rows=50):
+    """Rows for a model_of(norm); images in channels-last order for group and instance norm."""
+    if not hasattr(norm, "affine"):
+        return torch.randn(rows, 16)
+    axes = {nn.InstanceNorm1d: 1, nn.InstanceNorm3d: 3}.get(type(norm), 2)
+    return torch.randn(2, *[5] * axes, C).movedim(-1, 1)
 
 
 def converted(norm):
@@ -79,10 +88,10 @@ def test_onnx_uses_its_own_operator(norm, opset):
 @pytest.mark.parametrize("opset", [18, 21])
 @pytest.mark.parametrize("norm", OF_IMAGES.values(), ids=OF_IMAGES)
 def test_onnx_of_group_and_instance_norm_is_that_of_torch_nn(norm, opset):
-    model, images = look_alikes.randomised(norm()).eval(), torch.randn(2, 5, 6, C).movedim(-1, 1)
+    model, images = model_of(norm()), input_of(norm())
     shapes = ({0: torch.export.Dim.DYNAMIC, 2: torch.export.Dim.DYNAMIC},)
     expected = operators(exported(model, images, opset_version=opset, dynamic_shapes=shapes))
-    assert opset == 18 or expected == [type(model).__name__.removesuffix("2d") + "alization"]
+    assert opset == 18 or expected == [type(model[1]).__name__.removesuffix("2d") + "alization"]
     et.convert(model)
     program = torch.export.export(model, (images,), dynamic_shapes=shapes)
     for given, options in ((model, {"dynamic_shapes": shapes}), (program, {})):
@@ -187,9 +196,7 @@ def test_the_torchscript_error_states_what_to_do(make):
 @pytest.mark.parametrize("norm", [*NORMS.values(), *OF_IMAGES.values()], ids=[*NORMS, *OF_IMAGES])
 def test_decompositions_reach_core_aten(norm):
     """Only if the caller asks for them: otherwise an exported program keeps evenorm's operators and bits."""
-    model, x = converted(norm), torch.randn(5, 16)
-    if norm in OF_IMAGES.values():
-        model, x = model[1], torch.randn(5, 4, 3, C).movedim(-1, 1)
+    model, x = converted(norm), input_of(norm(), 5)
     program = torch.export.export(model, (x,))
 
     def namespaces(program):
@@ -221,12 +228,13 @@ def quantized_by_fx(model, x, between=lambda model: None):
     return quantize_fx.convert_fx(prepared)
 
 
-def quantized_eagerly(model, x, between=lambda model: None):
-    model.qconfig = quantization.get_default_qconfig("x86")
-    prepared = quantization.prepare(quantization.QuantWrapper(model))
+def quantized_eagerly(model, x, between=lambda model: None, training=False):
+    model.qconfig = (quantization.get_default_qat_qconfig if training else quantization.get_default_qconfig)("x86")
+    prepare = quantization.prepare_qat if training else quantization.prepare
+    prepared = prepare(quantization.QuantWrapper(model).train(training))
     prepared(x)
     between(prepared)
-    return quantization.convert(prepared)
+    return quantization.convert(prepared.eval())
 
 
 LAYERS = pytest.mark.parametrize("norm", list(NORMS.values())[:3], ids=list(NORMS)[:3])
@@ -239,29 +247,16 @@ def test_quantized_by_fx(norm):
     assert is_close(ours, theirs) and (ours - exact).abs().max() < 1.5 * (theirs - exact).abs().max()
 
 
-@LAYERS
-def test_quantized_eagerly(norm):
-    x = torch.randn(50, 16)
-    ours, theirs = (quantized_eagerly(model, x) for model in (converted(norm), model_of(norm())))
-    assert type(ours.module[1]) is type(theirs.module[1]) is torch.ao.nn.quantized.LayerNorm
-    assert is_close(ours(x), theirs(x))
-
-
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("axes", [0, 1, 2, 3])
-def test_norms_of_images_quantized_eagerly(axes, training):
-    x, results = torch.randn(2, C, *[3] * (axes or 2)), []
-    for module in (nn, et):
-        norm = getattr(module, f"InstanceNorm{axes}d")(C, affine=True) if axes else module.GroupNorm(4, C)
-        model = quantization.QuantWrapper(look_alikes.randomised(norm)).train(training)
-        of_mode = quantization.get_default_qat_qconfig if training else quantization.get_default_qconfig
-        model.qconfig = of_mode("x86")
-        model = (quantization.prepare_qat if training else quantization.prepare)(model)
-        model(x)
-        model = quantization.convert(model.eval())
-        results.append((type(model.module), model(x)))
-    (cls, expected), (found, y) = results
-    assert found is cls and cls.__module__.startswith("torch.ao.nn.quantized") and is_close(y, expected)
+@pytest.mark.parametrize(
+    "norm", [*list(NORMS.values())[:3], *OF_IMAGES.values(), lambda: nn.InstanceNorm1d(C), lambda: nn.InstanceNorm3d(C)]
+)
+def test_quantized_eagerly(norm, training):
+    x = input_of(norm())
+    ours, theirs = (quantized_eagerly(model, x, training=training) for model in (converted(norm), model_of(norm())))
+    assert type(ours.module[1]) is type(theirs.module[1])
+    assert type(ours.module[1]).__module__ == "torch.ao.nn.quantized.modules.normalization"
+    assert is_close(ours(x), theirs(x))
 
 
 @LAYERS
