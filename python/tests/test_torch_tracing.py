@@ -134,6 +134,7 @@ def test_export_keeps_dynamic_sizes(module, strict):
 
 DEPEND_ON_DATA = {
     "layer_norm": lambda s: et.layer_norm(s, (6,), torch.ones(6)),
+    "normalized_shape": lambda s: et.layer_norm(s.mT, s.mT.shape[-1:]),
     "add_rms_norm": lambda s: et.add_rms_norm(s, torch.ones(6), (6,))[0],
     "add_layer_norm": lambda s: et.add_layer_norm(s, torch.ones(1, 6), (6,))[0],
     "ada_layer_norm": lambda s: et.ada_layer_norm(s, s[:, :1], s[:, :1]),

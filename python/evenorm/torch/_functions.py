@@ -96,7 +96,7 @@ def is_norm(x: object, normalized_shape: object, eps: object, *parameters: objec
     shape = tuple(normalized_shape)
     if not 0 < axes <= len(sizes) <= 64 or not all(isinstance(size, (int, torch.SymInt)) for size in shape):
         return False
-    if not is_shape(sizes[-axes:], shape) or any(size == 0 for size in shape):
+    if not is_shape(sizes[-axes:], shape) or any(_is_size(size, 0) for size in shape):
         return False
     fits = all(
         p is None

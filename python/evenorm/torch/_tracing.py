@@ -69,5 +69,5 @@ class Module(torch.nn.Module):
         unclear message."""
         raise TypeError(
             f"torch.jit.script cannot compile evenorm's modules ({type(self).__name__.removeprefix('Evenorm')}): use "
-            "torch.compile, torch.export or torch.jit.trace, or script the model with PyTorch's own modules"
+            "torch.compile, torch.export or torch.jit.trace, or call evenorm.torch.revert(model) before"
         )
