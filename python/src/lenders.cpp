@@ -14,7 +14,7 @@ namespace {
 // Address for an empty tensor whose lender has none: a null pointer would mean an absent argument.
 double nothing;
 
-// Asks for a version 1 capsule first, because only that version reports read-only memory.
+// Asks for a version 1 capsule first, because only that version tells whether memory may be written.
 nb::object dlpack_capsule(nb::handle object) {
   const nb::object method = object.attr("__dlpack__");
   try {
@@ -88,7 +88,7 @@ void View::set_layout(const char* name, std::size_t rank, const std::int64_t* sh
 void View::load_dlpack(nb::handle object, const char* name, bool as_output) {
   nb::object capsule = dlpack_capsule(resolved(object, name, as_output));
   const dlpack::Tensor* tensor = nullptr;
-  bool read_only = false;
+  bool read_only = true;  // of version 0, too, which lends immutable memory without saying so, as JAX does
   // The capsule is never marked as used, so it frees the tensor itself when it is destroyed.
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
     auto* managed = static_cast<dlpack::ManagedVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
