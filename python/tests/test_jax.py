@@ -18,6 +18,8 @@ from numpy_inputs import DTYPES, all_same_bits, bias, normal, same_bits, weight
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 pytest.importorskip("flax", reason="Flax is not installed")
 import jax.numpy as jnp  # noqa: E402
+from jax import export  # noqa: E402
+from jax.test_util import check_grads  # noqa: E402
 
 import evenorm.jax  # noqa: E402
 import evenorm.jax.linen  # noqa: E402
@@ -181,8 +183,52 @@ def test_vmap_of_an_empty_batch_and_of_rows_alone():
 
 def test_vmap_makes_one_call_and_copies_no_weight():
     norm = jax.vmap(lambda x, w: evenorm.jax.layer_norm(x, 9, w), (0, None))
-    text = str(jax.make_jaxpr(norm)(jnp.ones((3, 4, 9), "f"), jnp.ones(9, "f")))
-    assert text.count("= ffi_call[") == 1 and "f32[1,9]" in text and "scan" not in text and "f32[3,9]" not in text
+    text = jax.jit(norm).lower(jnp.ones((3, 4, 9), "f"), jnp.ones(9, "f")).as_text()
+    assert text.count("custom_call @evenorm_jax_forward") == 1 and "<1x9xf32>" in text
+    assert "while" not in text and "<3x9xf32>" not in text
+
+
+# --- forward mode and higher derivatives
+
+
+@pytest.mark.parametrize(
+    "rms,axes,names", [(0, [-1], ["weight", "bias"]), (1, [-3, -1], ["weight"]), (0, [-2], ["bias"])]
+)
+def test_derivatives(rms, axes, names):
+    x, *given = normal("f64", 2, 2, 3), *(weight("f64", *(2, 2, 3)[axes[0] :: 2]) for _ in names)
+    function = functools.partial(getattr(evenorm.jax, NORMS[rms]), axis=axes, eps=0.5)
+    norm = lambda x, *arrays: function(x, **dict(zip(names, arrays, strict=True)))  # noqa: E731
+    check = functools.partial(check_grads, order=2, modes=("fwd", "rev"))
+    check(norm, (x, *given))
+    check(jax.jit(lambda last: norm(x, *given[:-1], last)), given[-1:])
+    check(jax.jit(jax.vmap(norm, (0, *(None for _ in names)))), (np.stack([x, x * x]), *given))
+    check(jax.vmap(jax.grad(lambda w: jnp.sin(norm(x, *[w] * len(names))).sum())), (np.stack([given[0]] * 2),))
+    check(jax.jit(jax.hessian(lambda *a: jnp.sin(norm(*a)).sum(), (0, 1))), (x, *given), order=1)
+
+
+@pytest.mark.parametrize("mean", [0, 1e6])
+def test_derivatives_in_float32(mean):
+    arrays = normal("f32", 8, 768) + np.float32(mean), normal("f32", 8, 768, seed=4)
+    norm = lambda x: evenorm.jax.layer_norm(x, 768)  # noqa: E731
+    gradient = jax.grad(lambda x: (norm(x) ** 3).sum())
+    both = lambda x, v: [jax.jvp(f, [x], [v])[1] for f in (norm, gradient)]  # noqa: E731
+    expected = jax.jit(both)(*(a.astype(np.float64) for a in arrays))
+    with x64(False):
+        for found, exact in zip(
+            *(map(np.asarray, results) for results in (jax.jit(both)(*arrays), expected)), strict=True
+        ):
+            assert found.dtype == np.float32 and np.abs(found - exact).max() < 1e-6 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_hessians_of_modules(name):
+    x, options = normal("f64", 3, 4), {"param_dtype": np.float64, "use_fast_variance": False}
+    loss = lambda norm: lambda *arrays: jnp.sum(jnp.sin(norm(*arrays)) ** 3)  # noqa: E731
+    ours, theirs = (getattr(module, name)(**options) for module in (evenorm.jax.linen, linen))
+    variables = randomized(theirs.init(jax.random.key(0), x))
+    jax.tree.map(agree, *(jax.hessian(loss(module.apply), (0, 1))(variables, x) for module in (ours, theirs)))
+    ours, theirs = (getattr(module, name)(4, rngs=nnx.Rngs(0), **options) for module in (evenorm.jax.nnx, nnx))
+    agree(jax.hessian(loss(ours))(x), jax.hessian(loss(theirs))(x))
 
 
 # --- other transformations
@@ -241,6 +287,32 @@ SHARDED = """
 """
 
 
+OVER_TWO_AXES = """
+    import jax, jax.numpy as jnp, numpy as np
+    import evenorm, evenorm.jax
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+    mesh = jax.make_mesh((2, 2), ("i", "j"), axis_types=(AxisType.Auto,) * 2)
+    x, dy, w, b = (np.random.default_rng(i).standard_normal(s).astype("f") for i, s in enumerate([(8, 4, 24)] * 2 + [24] * 2))
+    norm = lambda x, w, b: evenorm.jax.layer_norm(x, 24, w, b)
+    second = lambda f: jax.jit(lambda *a: jax.jvp(jax.grad(lambda *a: jnp.sum(f(*a) ** 2 * dy), (0, 1, 2)), a, a)[1])
+    expected = evenorm.layer_norm(x, 24, w, b), *evenorm.layer_norm_backward(dy, x, 24, w), *second(norm)(x, w, b)
+    cases = [(norm, P("i")), (norm, P(None, "i")), (norm, P("i", None, "j"))]  # without shard_map, no sum is split
+    for axes, spec in [("i", P("i")), ("j", P(None, "j")), ("ij", P("i", "j"))]:
+        for checked in (True, False):
+            sharded = jax.shard_map(norm, mesh=mesh, in_specs=(spec, P(), P()), out_specs=spec, axis_names=set(axes),
+                                    check_vma=checked)
+            cases += [(sharded, P()), (sharded, P("i", None, "j"))]
+    for function, spec in cases:
+        arrays = jax.device_put(x, NamedSharding(mesh, spec)), w, b
+        first = jax.jit(lambda dy, *a: jax.vjp(function, *a)[1](dy))(dy, *arrays)
+        found = jax.jit(function)(*arrays), *first, *second(function)(*arrays)
+        for i, (ours, right) in enumerate(zip(found, expected)):
+            limit = 0 if i < (4 if function is norm else 2) else 1e-4
+            assert ours.shape == right.shape and np.abs(ours - right).max() <= limit, (spec, i)
+"""
+
+
 def run_program(code, **environment):
     done = subprocess.run(
         [sys.executable, "-c", inspect.cleandoc(code)], env=os.environ | environment, capture_output=True, text=True
@@ -248,8 +320,46 @@ def run_program(code, **environment):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_shard_map():
-    run_program(SHARDED, XLA_FLAGS="--xla_force_host_platform_device_count=2", JAX_PLATFORMS="cpu")
+@pytest.mark.parametrize("program,devices", [(SHARDED, 2), (OVER_TWO_AXES, 4)])
+def test_shard_map(program, devices):
+    run_program(program, XLA_FLAGS=f"--xla_force_host_platform_device_count={devices}", JAX_PLATFORMS="cpu")
+
+
+def exported(function, *shapes):
+    checks = [export.DisabledSafetyCheck.custom_call(f"evenorm_jax_{name}") for name in ("forward", "backward")]
+    scope = export.SymbolicScope()
+    arrays = [jax.ShapeDtypeStruct(export.symbolic_shape(shape, scope=scope), np.float32) for shape in shapes]
+    return export.export(jax.jit(function), disabled_checks=checks)(*arrays)
+
+
+def test_export_for_open_sizes():
+    norm = lambda x, w: evenorm.jax.layer_norm(x, x.shape[1:], w)  # noqa: E731
+    both = lambda x, w: (norm(x, w), *gradients(norm, jnp.ones_like(x), x, w))  # noqa: E731
+    forms = [exported(both, "b, 8", "8"), exported(both, "b, t", "t"), exported(both, "2 * b, b", "b")]
+    for form, shape in [(0, (2, 8)), (0, (5, 8)), (1, (3, 7)), (2, (6, 3))]:
+        x, w = normal("f32", *shape), weight("f32", shape[1])
+        expected = evenorm.layer_norm(x, shape[1], w), *evenorm.layer_norm_backward(np.ones_like(x), x, shape[1], w)[:2]
+        assert all_same_bits(forms[form].call(x, w), expected)
+    for sizes in ((2, 8), (3, 8)):  # no number stands for an open size
+        with pytest.raises(ValueError, match="^x has shape .*, but it should end in normalized_shape"):
+            exported(lambda x, n=sizes: evenorm.jax.layer_norm(x, n), "b, 8")
+
+
+def test_a_serialized_export_needs_evenorm(tmp_path):
+    pytest.importorskip("flatbuffers", reason="JAX serializes by flatbuffers")
+    path = tmp_path / "norm"
+    path.write_bytes(exported(lambda x: evenorm.jax.rms_norm(x, 8), "b, 8").serialize())
+    run_program(f"""
+        import jax.export, numpy as np
+        exported = jax.export.deserialize(bytearray(open({str(path)!r}, "rb").read()))
+        x = np.ones((3, 8), np.float32)
+        try:
+            exported.call(x)
+        except Exception as error:
+            assert "No FFI handler registered for evenorm_jax_forward" in str(error), error
+        import evenorm.jax
+        assert np.array_equal(exported.call(x), evenorm.rms_norm(x, 8))
+    """)
 
 
 # --- errors, and what is imported
@@ -293,8 +403,10 @@ def test_errors_of_what_only_jax_has():
         evenorm.jax.layer_norm(X, 3, dtype=np.int32)
     with pytest.raises(TypeError, match="eps is of type .*Tracer, but it should be a number"):
         jax.jit(lambda eps: evenorm.jax.layer_norm(X, 3, eps=eps))(1e-5)
-    with pytest.raises(TypeError, match="custom_vjp"):
-        jax.jvp(lambda x: evenorm.jax.layer_norm(x, 3), (X,), (X,))
+    immutable = jnp.zeros((2, 3), "f")
+    with pytest.raises(ValueError, match="^out is read-only$"):
+        evenorm.layer_norm(X, 3, out=immutable)
+    assert not immutable.any()
 
 
 def test_imports():

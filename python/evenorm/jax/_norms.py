@@ -1,6 +1,7 @@
 """The functions for JAX: signatures, documentation and checks. The library makes the checks, when a call is traced."""
 
-from typing import SupportsFloat
+import itertools
+from typing import Any, SupportsFloat
 
 import jax
 import jax.numpy as jnp
@@ -94,11 +95,25 @@ def _norm(
 ) -> jax.Array:
     arrays = [None if array is None else jnp.asarray(array) for array in (x, weight, bias)]
     # The checks see one element that repeats, so errors are those of NumPy's arrays.
+    shapes, normalized_shape = _numbered([None if a is None else a.shape for a in arrays], normalized_shape)
     like_x, like_weight, like_bias = (
-        None if a is None else np.broadcast_to(np.empty((), a.dtype), a.shape) for a in arrays
+        None if a is None else np.broadcast_to(np.empty((), a.dtype), shape)
+        for a, shape in zip(arrays, shapes, strict=True)
     )
     y_dtype = jax.dtypes.canonicalize_dtype(like_x.dtype if dtype is None and like_x is not None else dtype)
     axes, number = _core.check_norm(
         rms, like_x, normalized_shape, like_weight, like_bias, eps, axis, zero_centered, y_dtype
     )
-    return apply(Norm(rms, axes, number, bool(zero_centered), y_dtype), *arrays)
+    return apply(Norm(rms, axes, number, bool(zero_centered), y_dtype, len(shapes[0])), *arrays)
+
+
+def _numbered(shapes: list[Any], normalized_shape: Any) -> tuple[list[Any], Any]:
+    """Both with numbers instead of the symbolic sizes of jax.export, each a number that no other size has."""
+    sizes = [n for shape in shapes if shape is not None for n in shape]
+    if all(isinstance(n, int) for n in sizes):
+        return shapes, normalized_shape
+    given = np.ravel(np.array(normalized_shape, object)).tolist()
+    unused = itertools.filterfalse({*sizes, *given}.__contains__, itertools.count(2))
+    numbers = {n: next(unused) for n in sizes if not isinstance(n, int)}
+    shapes = [shape if shape is None else [numbers.get(n, n) for n in shape] for shape in shapes]
+    return shapes, normalized_shape if normalized_shape is None else [numbers.get(n, n) for n in given]
