@@ -164,6 +164,17 @@ def test_forward_replaced_on_the_object_is_left():
     assert reasons(report) == ["its forward was replaced on the object itself", own]
 
 
+def test_modules_with_hooks_of_opacus_are_left():
+    def hook(module, inputs, output):
+        pass
+
+    hook.__module__ = "opacus.grad_sample.grad_sample_module"
+    model = nn.Sequential(nn.LayerNorm(C), ScaleShift())
+    for module in model:
+        module.register_forward_hook(hook)
+    assert reasons(et.convert(model)) == ["has hooks of opacus, which know it by its class"] * 2
+
+
 @pytest.mark.filterwarnings("ignore")  # torch.jit is deprecated
 def test_torchscript_is_left():
     report = et.convert(torch.jit.script(nn.Sequential(nn.LayerNorm(4))))

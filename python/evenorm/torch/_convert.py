@@ -99,6 +99,8 @@ def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
         result = _swap(module, settled)
         if module in observed and isinstance(result, type):
             return "prepared for static quantization, which will put PyTorch's quantized norm in its place"
+        if isinstance(result, type) and _has_hooks_by_class(module):
+            return "has hooks of opacus, which know it by its class"
         return result
 
     register_counted()  # again, since counters may have been loaded since
@@ -152,6 +154,13 @@ def _swap(module: nn.Module, settled: "Settled | None") -> type[nn.Module] | str
 def _is_observed(module: nn.Module) -> bool:
     """True if torch.ao.quantization's prepare_fx made the module. Its convert_fx looks modules up by exact class."""
     return isinstance(module, torch.fx.GraphModule) and "_observed_graph_module_attrs" in module.meta
+
+
+def _has_hooks_by_class(module: nn.Module) -> bool:
+    """True if hooks look up the module's class, as those of opacus' GradSampleModule do."""
+    hooks = (*module._forward_hooks.values(), *module._backward_hooks.values())
+    homes = (getattr(getattr(hook, "func", hook), "__module__", None) or "" for hook in hooks)
+    return any(home.split(".")[0] == "opacus" for home in homes)
 
 
 def parametrized_as(cls: type[nn.Module], base: type[nn.Module]) -> type[nn.Module]:
