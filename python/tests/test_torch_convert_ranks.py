@@ -74,6 +74,20 @@ def layer(forward, cols=C):
     return made(forward, BaseNorm, weight=ones(cols), bias=zeros(cols))
 
 
+def of_groups(groups):
+    forward = lambda m, x: nn.GroupNorm.forward(m, x.float()).type(x.dtype)  # noqa: E731
+    return type("OtherGroupNorm", (nn.GroupNorm,), {"forward": forward})(groups, C)
+
+
+def all_channels(m, x):
+    centred = x - x.mean((1, 2), keepdim=True)
+    return m.weight * centred / torch.sqrt(centred.pow(2).mean((1, 2), keepdim=True) + m.eps) + m.bias
+
+
+def each_channel(m, x):
+    return F.instance_norm(x, None, None, m.weight, m.bias, True, 0.0, m.eps)
+
+
 def any_first(m, x):
     return along(1, m, x)
 
@@ -97,6 +111,13 @@ MODULES = {
     "broadcast rows": (
         lambda: made(lambda m, x: F.layer_norm(x, x.shape[-1:], None, None, m.eps) * m.weight + m.bias, BaseNorm,
                      weight=ones(1, 1, C), bias=zeros(1, 1, C)), f"{LAYER}), not of 1-D, 2-D x"),
+    "exotic order": (lambda: layer(lambda m, x: images(m, x) if x.is_contiguous() else broadcast(m, x)), FIRST),
+    "groups": (lambda: of_groups(2), "group_norm(x, num_groups, weight, bias, eps=eps)"),
+    "one group": (lambda: of_groups(1), "group_norm(x, num_groups, weight, bias, eps=eps)"),
+    "all channels": (
+        lambda: made(all_channels, BaseNorm, weight=ones(C, 1), bias=zeros(C, 1)),
+        "group_norm(x, 1, weight, bias, eps=eps)"),
+    "each channel": (lambda: layer(each_channel), "group_norm(x, channels, weight, bias, eps=eps)"),
     "no weights": (
         lambda: made(lambda m, x: x * torch.rsqrt(x.pow(2).mean(1, keepdim=True) + m.eps), BaseNorm),
         "rms_norm(x, eps=eps, axes=(1,))"),
@@ -137,8 +158,9 @@ def test_every_rank_size_and_order(name):
                 torch.testing.assert_close(
                     found, expected, rtol=1e-4, atol=1e-4, msg=lambda text, at=shape: f"{at}: {text}"
                 )
-    for order, shape in itertools.product([(0, 1, 2, 3), (0, 2, 3, 1), (3, 2, 1, 0)], [(2, C, 3, 4), (2, 3, 4, C)]):
-        x = torch.randn([shape[axis] for axis in order]).permute([order.index(axis) for axis in range(4)])
+    shapes = [(2, C, 7), (2, 7, C), (2, C, 3, 4), (2, 3, 4, C)]
+    for shape, order in ((one, order) for one in shapes for order in itertools.permutations(range(len(one)))):
+        x = torch.randn([shape[axis] for axis in order]).permute([order.index(axis) for axis in range(len(shape))])
         expected = result(plain, x)
         if not isinstance(expected, type):
             assert module(x).stride() == plain(x).stride(), (order, shape)
@@ -150,7 +172,7 @@ def test_only_ranks_that_were_tried_call_evenorm(norm_calls):
     for rank in range(1, 7):
         x = torch.randn(*[2] * (rank - 1), look_alikes.C)
         torch.testing.assert_close(module(x), plain(x))
-    assert [len(shape) for _, shape in norm_calls] == [1, 2, 3, 4]
+    assert [len(shape) for _, shape in norm_calls] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("forward", [images, broadcast, any_first])

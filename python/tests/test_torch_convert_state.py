@@ -19,6 +19,7 @@ import evenorm.torch as et
 C = look_alikes.C
 SEEN = []
 COUNT = 0
+CACHE = {}
 ELSEWHERE = types.ModuleType("elsewhere")
 ELSEWHERE.calls = 0
 
@@ -129,6 +130,7 @@ def test_attributes_of_any_depth():
 def test_state_that_does_not_change_is_allowed():
     def use(m, x):
         assert m.shapes and m.options["a"] and m.offset.numel() and random.random() >= 0
+        assert CACHE.setdefault(x.dim(), [x.dim()])  # a cache that fills is no state
 
     before = random.getstate()
     assert et.convert(changing(use, shapes=[1], options={"a": [2]}, offset=torch.zeros(3))).replaced

@@ -1,6 +1,10 @@
 """evenorm.torch.convert on norms that are not torch.nn's: replaced if they compute a norm, otherwise left."""
 
 import copy
+import pathlib
+import subprocess
+import sys
+import warnings
 
 import pytest
 import torch
@@ -11,7 +15,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch_look_alikes import NarrowRMSNorm, ScaleShift, ZeroCentred, layer_xhat, made, randomised, rms_xhat, squares
 
 import evenorm.torch as et
-from evenorm.torch import _trial
+from evenorm.torch import _probe, _trial
 
 C = look_alikes.C
 
@@ -27,7 +31,7 @@ def values_and_gradients(module, x):
     x = x.clone().requires_grad_()
     y = module(x)
     weight = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).reshape(y.shape)
-    return y, torch.autograd.grad((y * weight).sum(), [x, *module.parameters()])
+    return y, torch.autograd.grad((y * weight).sum(), [x, *module.parameters()], allow_unused=True)
 
 
 @pytest.mark.parametrize("name", look_alikes.NORMS)
@@ -57,9 +61,21 @@ def test_other_modules_are_left(name):
 
 
 @pytest.mark.parametrize("name", look_alikes.CLAMPS)
-def test_clamps_are_not_taken_for_eps(name):
-    why = reason(look_alikes.CLAMPS[name]())
-    assert "differs by" in why or "its gradients are not" in why
+def test_clamps_are_kept(name, norm_calls):
+    """RMS norms with a clamp are replaced for rows above it. The module's own forward runs if a row is smaller."""
+    plain, module = (randomised(look_alikes.CLAMPS[name]()) for _ in range(2))
+    report = et.convert(module)
+    left = {"eps beside the root, eps 1e-08", "eps beside the root, eps 1e-05", "no NaN for zeros", "clamped variance"}
+    assert bool(report.replaced) == (name not in left), report
+    norm_calls.clear()
+    for scale in (*10.0 ** -torch.arange(46), 0.0):
+        x = scale * torch.randn(2, C)
+        for a, b in zip(
+            *(torch.utils._pytree.tree_leaves(values_and_gradients(one, x)) for one in (module, plain)), strict=True
+        ):
+            size = b.abs().max()  # 0 and NaN too
+            torch.testing.assert_close(a / size, b / size, rtol=0, atol=1e-5, equal_nan=True)
+    assert (len(norm_calls) > 1) == bool(report.replaced)
 
 
 @pytest.mark.parametrize("eps", [1e-20, 1e-12, 1e-8, 1e-5, 0.1])
@@ -117,6 +133,15 @@ def test_own_forward_runs_on_inputs_that_were_not_tried():
     assert torch.equal(module(wide), NarrowRMSNorm.forward(module, wide))
     half = torch.randn(3, C, dtype=torch.bfloat16)  # float32 weights make its output float32
     assert module(half).dtype == torch.float32 and torch.equal(module(half), NarrowRMSNorm.forward(module, half))
+    unused = made(lambda m, x: rms_xhat(x).to(m.weight.dtype))
+    assert et.convert(unused).replaced and unused(half).dtype == torch.float32
+    gated = look_alikes.Gated()
+    et.convert(gated)
+    torch.testing.assert_close(gated(half, gate=half), look_alikes.Gated.forward(gated, half, half))
+    identity = made(lambda m, x: m.act(NarrowRMSNorm.forward(m, x)), act=nn.Identity())
+    assert et.convert(identity).replaced
+    identity.act = nn.ReLU()
+    assert (identity(torch.randn(3, C)) >= 0).all()
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
         module()
     with pytest.raises(TypeError, match="unexpected keyword argument 'y'"):
@@ -180,6 +205,36 @@ def test_weight_and_bias_of_two_types():
 
 
 # --- trials
+
+
+@pytest.mark.parametrize("cols", [8, 2**20])
+def test_a_trial_is_small(monkeypatch, cols):
+    sizes = []
+    original = _probe.Prober.see
+    see = lambda self, rows, *args, **options: sizes.append(rows.numel()) or original(self, rows, *args, **options)  # noqa: E731
+    monkeypatch.setattr(_probe.Prober, "see", see)
+    assert et.convert(made(NarrowRMSNorm.forward, weight=look_alikes.ones(cols))).replaced
+    assert max(sizes) <= max(cols, 2**15) and sum(sizes) < 2**20 + 6 * cols
+
+
+def test_a_trial_imports_little():
+    code = "import sys, evenorm.torch as et, torch_look_alikes as a; et.convert(a.ScaleShift()); print('sympy' in sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=pathlib.Path(__file__).parent, capture_output=True, text=True
+    )
+    assert run.stdout == "False\n", run.stderr
+
+
+def test_warnings_of_a_trial_are_hidden():
+    def warning(m, x):
+        warnings.warn("seen", stacklevel=1)
+        return NarrowRMSNorm.forward(m, x)
+
+    module = made(warning)
+    with warnings.catch_warnings(action="error"):
+        assert et.convert(module).replaced and not torch.is_warn_always_enabled()
+    with pytest.warns(UserWarning, match="seen"):
+        module(torch.randn(2, 3, 4, 5, 6, C))
 
 
 def test_a_trial_leaves_no_trace():

@@ -68,6 +68,11 @@ class NarrowRMSNorm(nn.Module):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight
 
 
+class Gated(NarrowRMSNorm):
+    def forward(self, x, gate=None):
+        return super().forward(x) if gate is None else super().forward(x) * F.silu(gate)
+
+
 class PlainSubclass(nn.LayerNorm):
     def __init__(self, cols=C):
         super().__init__(cols)
@@ -152,6 +157,24 @@ NORMS = {
     "no weight": (NoWeightNorm, "rms_norm(x, eps=1e-06)"),
     "weight": (NarrowRMSNorm, "rms_norm(x, weight, eps=eps)"),
     "subclass": (PlainSubclass, "layer_norm(x, weight, bias, eps=eps)"),
+    **{f"eps {eps}": (of(lambda m, x, eps=eps: rms_xhat(x, eps) * m.weight), f"rms_norm(x, weight, eps={eps:.3g})")
+       for eps in (1e-10, 1e-9, 1e-7, 1.19e-7, 1e-4, 3e-4)},
+    "machine epsilon": (of(lambda m, x: rms_xhat(x, 2.0**-23) * m.weight), "rms_norm(x, weight, eps=None)"),
+    "weight first": (of(lambda m, x: m.weight * x * torch.rsqrt(squares(x) + 1e-6)), "rms_norm(x, weight, eps=eps)"),
+    "RMS norm with bias": (
+        of(lambda m, x: rms_xhat(x) * m.weight + m.bias, bias=zeros()), "rms_norm(x, weight, bias, eps=eps)"),
+    "weight that is not used": (of(lambda m, x: rms_xhat(x)), "rms_norm(x, eps=eps)"),
+    "one gain": (
+        of(lambda m, x: x / rms(x) * m.weight, weight=ones(1)),
+        "rms_norm(x, weight, eps=0.0), for rows of at least 2e-14"),
+    "length 1, one gain": (
+        of(lambda m, x: m.g * x / x.norm(dim=-1, keepdim=True).clamp(min=1e-5), EmptyNorm, g=ones(1)),
+        "rms_norm(x, g / sqrt(n), eps=0.0), for rows of at least 2e-05"),
+    "root of the length": (
+        of(lambda m, x: F.normalize(x, dim=-1) * m.root, EmptyNorm, root=C**0.5),
+        "rms_norm(x, eps=0.0), for rows of at least 2e-12"),
+    "optional argument": (Gated, "rms_norm(x, weight, eps=eps)"),
+    "identities": (of(lambda m, x: m.act(norm(m, x)), act=nn.Identity()), "rms_norm(x, weight, eps=eps)"),
 }  # fmt: skip
 # Formulas with something else in place of eps, which shows only on small rows.
 CLAMPS = {
@@ -206,9 +229,11 @@ def refusing(m, x):
     return norm(m, x)
 
 
-class Gated(NarrowRMSNorm):
-    def forward(self, x, gate=None):
-        return super().forward(x) if gate is None else super().forward(x) * F.silu(gate)
+def for_images(m, x):
+    batch, channels, height, width = x.shape
+    if channels > 2:
+        raise RuntimeError("more than 2 channels")
+    return norm(m, x)
 
 
 class CallNorm(NarrowRMSNorm):
@@ -238,13 +263,14 @@ RANDOM, OUTLIERS, LARGE, PARAMETERS, BROKEN = (
     for where in ("on random input it", "on input with outliers it", "on large input it", "with large parameters it",
                   "on rows that are not finite it")
 )  # fmt: skip
+NEAREST = "from the nearest norm, "
 WIDE = ones(64)  # rows long enough for outliers that ordinary rows do not reach
 OTHERS = {
     # another formula
-    "unbiased": (of(lambda m, x: (x - mean(x)) / (x.std(-1, keepdim=True) + m.eps) * m.weight), RANDOM),
-    "eps outside": (of(lambda m, x: (x - mean(x)) / (var(x).sqrt() + m.eps) * m.weight), RANDOM),
+    "unbiased": (of(lambda m, x: (x - mean(x)) / (x.std(-1, keepdim=True) + m.eps) * m.weight), NEAREST + "layer_norm"),
+    "eps outside": (of(lambda m, x: (x - mean(x)) / (var(x).sqrt() + m.eps) * m.weight), NEAREST + "layer_norm"),
+    "eps outside, RMS": (of(lambda m, x: x / (rms(x) + 1e-4) * m.weight), NEAREST + "rms_norm"),
     "length 1": (of(lambda m, x: x / (x.pow(2).sum(-1, keepdim=True) + m.eps).sqrt() * m.weight), RANDOM),
-    "eps that no attribute has": (of(lambda m, x: rms_xhat(x, 3e-4) * m.weight), RANDOM),
     "E[x^2] - E[x]^2": (of(lambda m, x: (x - mean(x)) / (squares(x) - mean(x) ** 2 + m.eps).sqrt() * m.weight), RANDOM),
     "self-gated": (of(lambda m, x: norm(m, x) * torch.sigmoid(x)), RANDOM),
     "dropout": (of(lambda m, x: F.dropout(norm(m, x), 0.1, m.training)), RANDOM),
@@ -252,6 +278,7 @@ OTHERS = {
     "clipped": (of(lambda m, x: norm(m, x.clamp(-1e3, 1e3))), RANDOM),
     "bfloat16 inside": (of(lambda m, x: norm(m, x.bfloat16()).to(x.dtype)), RANDOM),
     "no norm": (LayerScale, RANDOM),
+    "batch norm": (of(lambda m, x: F.batch_norm(x, None, None, m.weight, training=True), weight=WIDE), RANDOM),
     # other gradients
     "detached": (of(lambda m, x: x * torch.rsqrt(squares(x) + m.eps).detach() * m.weight), "its gradients are not"),
     "straight through at 0": (
@@ -286,9 +313,14 @@ OTHERS = {
         of(lambda m, x: norm(m, x) * (2 if torch.is_inference_mode_enabled() else 1)), "something else under inference"),
     "contiguous": (of(lambda m, x: norm(m, x) * (1 if x.is_contiguous() else 2)), "where x is not contiguous"),
     # other tensors and arguments
-    "gated": (Gated, "its forward takes (x, gate), not a single tensor"),
+    "gated": (of(lambda m, x, gate: norm(m, x) * gate), "its forward takes (x, gate), not a single tensor"),
+    "no forward": (lambda: EmptyNorm(), "its class has no forward"),
+    "images only": (of(for_images), "it raised RuntimeError when tried: more than 2 channels"),
     "two outputs": (of(lambda m, x: (norm(m, x), x)), "its forward returns tuple, not a tensor"),
-    "one gain": (of(lambda m, x: x / rms(x) * m.weight, weight=ones(1)), "not of one shape of 2 to 1048576 elements"),
+    "wide rows": (
+        of(lambda m, x: norm(m, x) * (2 if x.shape[-1] > 99 else 1), weight=ones(4096)), "with rows of 4096 elements it"),
+    "outliers of wide rows": (
+        of(lambda m, x: rms_xhat(x).clamp(-40, 40) * m.weight, weight=ones(4096)), "with rows of 4096 elements it"),
     "temperature": (of(norm, temperature=ones(1)), "its tensors (weight, temperature) are not weight and bias"),
     "running mean": (RunningNorm, "its tensors (weight, running_mean) are not weight and bias"),
     "own __call__": (CallNorm, "its forward or __call__ is not that of its class"),

@@ -13,20 +13,24 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from ._functions import has_overrides, layer_norm, rms_norm
+from ._groups import group_norm
 from ._tracing import Module
 
 WEIGHTS = ("weight", "scale", "gamma", "gain", "g", "w", "a_2", "alpha")
 BIASES = ("bias", "shift", "beta", "offset", "b", "b_2")
 MOST_COLS = 2**20  # the longest rows that are tried: longer ones take too much memory
-LAST, FIRST = -1, 1  # the axes of rows: the last ones, or the first one after the batch's
+LAST, FIRST, GROUPS = -1, 1, 0  # rows are the last axes, the first axis after the batch's, or groups of channels
+EACH = -1  # each channel is a group
+PLAIN, ZERO_CENTRED, PER_LENGTH, UNUSED = "{}", "1 + {}", "{} / sqrt(n)", ""  # what the norm multiplies by
 
 Types = tuple[torch.dtype, torch.dtype | None]  # the types of x and of the weight
 
@@ -35,36 +39,42 @@ Types = tuple[torch.dtype, torch.dtype | None]  # the types of x and of the weig
 class Recipe:
     """A norm, and the module's attributes that hold its tensors and eps."""
 
-    kind: Literal["layer", "rms"]
+    kind: str  # "layer", "rms" or "group"
     weight: str | None
     bias: str | None
     argument: str  # the name of forward's argument
     eps: float | None
     eps_name: str | None = None  # read at each call, so that a new value takes effect
-    zero_centred: bool = False  # the norm multiplies by 1 + weight
+    form: str = PLAIN  # of the weight
+    groups: int | str = 1  # of channels, or the name of the attribute that holds their number
+    least: float = 0.0  # the module's own forward runs if the root mean square of a row is smaller: it may have a clamp
     types: frozenset[Types] = frozenset()  # for which the module and evenorm agreed
-    axes: tuple[tuple[int, int], ...] = ()  # the numbers of x's axes for which they agreed, each with LAST or FIRST
-    ordered: frozenset[int] = frozenset()  # the numbers of axes for which the module's y has x's memory order
+    cols: int | None = None  # the length of rows, if an attribute determines it
+    # The numbers of x's axes for which they agreed, each with the place of rows, y's memory order, and whether that is
+    # known for contiguous x only.
+    axes: tuple[tuple[int, int, str, bool], ...] = ()
     square: bool = True  # they also agreed when other axes are as long as the row
     unlike: tuple[int, ...] = ()  # the numbers of axes for which the module computes something else
-    _axis_of: dict[int, int] = field(init=False, repr=False, compare=False)
+    _axis_of: dict[int, tuple[int, str, bool]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Computed here and not on first use: torch.compile would see it change and compile twice.
-        object.__setattr__(self, "_axis_of", dict(self.axes))
+        object.__setattr__(self, "_axis_of", {count: place for count, *place in self.axes})
 
     def __str__(self) -> str:
-        name = "layer_norm" if self.kind == "layer" else "rms_norm"
-        weight = "" if self.weight is None else f", {'1 + ' if self.zero_centred else ''}{self.weight}"
-        bias = "" if self.bias is None else f", {self.bias}"
+        groups = "" if self.kind != "group" else f", {'channels' if self.groups == EACH else self.groups}"
+        weight = "" if self.weight is None or self.form == UNUSED else f", {self.form.format(self.weight)}"
+        bias = "" if self.bias is None or self.form == UNUSED else f", {self.bias}"
         eps = self.eps if self.eps_name is None else self.eps_name
-        return f"{name}(x{weight}{bias}, eps={eps}{self._axes_text()}){_of_axes(', not of', self.unlike)}"
+        least = f", for rows of at least {self.least:.0e}" if self.least else ""
+        text = f"{self.kind}_norm(x{groups}{weight}{bias}, eps={eps}{self._axes_text()}){least}"
+        return text + _of_axes(", not of", self.unlike)
 
     def _axes_text(self) -> str:
-        first = [count for count, axis in self.axes if axis == FIRST]
+        first = [count for count, axis, *_ in self.axes if axis == FIRST]
         if not first:
             return ""
-        mixed = any(count > 2 and axis == LAST for count, axis in self.axes)
+        mixed = any(count > 2 and axis == LAST for count, axis, *_ in self.axes)
         return f", axes=(1,){_of_axes(' of', first) if mixed else ''}"
 
     def tensors(self, module: nn.Module) -> tuple[Tensor | None, Tensor | None]:
@@ -73,50 +83,63 @@ class Recipe:
         return weight, None if self.bias is None else getattr(module, self.bias)
 
     def shape(self, module: nn.Module) -> tuple[int, ...] | None:
-        """Returns the shape of one row if the module determines it."""
+        """Returns the shape of one row, or the number of channels, if the module determines it."""
+        if self.cols is not None:
+            return (self.cols,)
         if self.weight is None:
             shape = getattr(module, "normalized_shape", None)
-            return (shape,) if isinstance(shape, int) else None if shape is None else tuple(shape)
-        sizes = getattr(module, self.weight).shape
-        if len(sizes) > 1:
+            sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+            return sizes if all(isinstance(size, Integral) for size in sizes) and math.prod(sizes) > 1 else None
+        sizes = tuple([int(size) for size in getattr(module, self.weight).shape])  # tensors under torch.jit.trace
+        if len(sizes) != 1 or sizes == (1,):
             long = tuple(size for size in sizes if size != 1)
-            sizes = long if len(long) == 1 else sizes  # (C, 1, 1) broadcasts over the rows of images
-        return tuple([int(size) for size in sizes])  # torch.jit.trace makes the sizes tensors
+            sizes = long if len(long) < 2 else sizes  # (C, 1, 1) broadcasts over the rows of images
+        return sizes or None
 
-    def row(self, module: nn.Module) -> tuple[Tensor | None, Tensor | None, tuple[int, ...] | None]:
-        """Returns the module's weight and bias in the shape of one row, and that shape."""
+    def affine(self, module: nn.Module, x: Tensor, axis: int) -> tuple[Tensor | None, Tensor | None]:
+        """Returns what x's rows are multiplied by and what is added, in the shape of one row or of x's axes."""
         weight, bias = self.tensors(module)
-        shape = self.shape(module)
-        if weight is not None and shape is not None and weight.dim() != len(shape):
+        if weight is None or self.form == UNUSED:
+            return None, None
+        if self.form != PLAIN:
+            # Rounding 1 + weight to bf16 or f16 would lose most of the weight's digits.
+            wide = torch.promote_types(weight.dtype, torch.float32)
+            weight = weight.to(wide) + 1 if self.form == ZERO_CENTRED else weight.to(wide) * x.shape[axis] ** -0.5
+            bias = None if bias is None else bias.to(wide)
+        shape = (1,) * x.dim() if weight.numel() == 1 else self.shape(module)
+        assert shape is not None
+        if weight.dim() != len(shape):
             weight, bias = weight.reshape(shape), None if bias is None else bias.reshape(shape)
-        return weight, bias, shape
+        return weight, bias
 
     def eps_of(self, module: nn.Module) -> Any:
         return self.eps if self.eps_name is None else getattr(module, self.eps_name)
 
-    def norm(self, module: nn.Module, x: Tensor) -> Tensor:
-        """Normalises x over its last axes with evenorm."""
-        weight, bias, shape = self.row(module)
-        shape = shape or (int(x.shape[-1]),)
+    def groups_of(self, module: nn.Module, channels: int) -> int:
+        groups = getattr(module, self.groups) if isinstance(self.groups, str) else self.groups
+        return channels if groups == EACH else groups
+
+    def compute(self, module: nn.Module, x: Tensor, axis: int, order: str) -> Tensor:
+        """Computes the module's forward with evenorm, for what axis() returned."""
+        weight, bias = self.affine(module, x, axis)
         eps = self.eps_of(module)
-        if weight is not None and self.zero_centred:
-            # Rounding 1 + weight to bf16 or f16 would lose most of the weight's digits.
-            wide = torch.promote_types(weight.dtype, torch.float32)
-            weight, bias = weight.to(wide) + 1, None if bias is None else bias.to(wide)
+        if self.kind != "rms" and weight is not None and weight.requires_grad and torch.is_grad_enabled():
+            x = x if x.requires_grad else x.clone()  # it is saved, and hand-written norms let it change in place
+        if axis == GROUPS:
+            y = group_norm(x, self.groups_of(module, x.shape[1]), weight, bias, eps)
+            return _in_order(order, x, y, axis)
+        rows = x.movedim(FIRST, -1) if axis == FIRST else x
+        shape = self.shape(module) or (int(rows.shape[-1]),)
         if self.kind == "rms":
-            return rms_norm(x, shape, weight, eps)
-        assert eps is not None  # layer norm has no default eps
-        if weight is not None and weight.requires_grad and not x.requires_grad and torch.is_grad_enabled():
-            x = x.clone()  # layer norm saves x, which a hand-written one leaves to be changed in place
-        return layer_norm(x, shape, weight, bias, eps)
+            y = rms_norm(rows, shape, weight, eps) if bias is None else rms_norm(rows, shape, weight, eps, bias=bias)
+        else:
+            assert eps is not None  # layer norm has no default eps
+            y = layer_norm(rows, shape, weight, bias, eps)
+        return _in_order(order, x, y.movedim(-1, FIRST) if axis == FIRST else y, axis)
 
-    def compute(self, module: nn.Module, x: Tensor, axis: int) -> Tensor:
-        """Computes the module's forward with evenorm, along the axis that axis() returned."""
-        y = self.norm(module, x) if axis == LAST else self.norm(module, x.movedim(FIRST, -1)).movedim(-1, FIRST)
-        return _in_order_of(x, y) if x.dim() in self.ordered else y
-
-    def axis(self, module: nn.Module, x: object) -> int | None:
-        """Returns the axis of x's rows, or None if evenorm is not known to agree with the module on such an x."""
+    def axis(self, module: nn.Module, x: object) -> tuple[int, str] | None:
+        """Returns the place of x's rows and y's memory order, or None if evenorm is not known to agree with the module
+        on such an x."""
         weight, bias = self.tensors(module)
         if not isinstance(x, Tensor) or has_overrides(x, weight, bias) or x.device.type != "cpu" or x.is_nested:
             return None
@@ -124,29 +147,68 @@ class Recipe:
             return None
         if bias is not None and weight is not None and bias.dtype is not weight.dtype:
             return None
-        axis: int | None = self._axis_of.get(x.dim())
-        shape = None if axis is None else self.shape(module)
-        if axis is None or shape is None:
-            return axis
+        found = self._axis_of.get(x.dim())
+        if found is None or not _children_are_identities(module):
+            return None
+        axis, order, contiguous = found
+        if not self._fits(module, x, axis) or (contiguous and not x.is_contiguous()):
+            return None
+        return (axis, order) if not self.least or self._is_large(x, axis, self.shape(module)) else None
+
+    def _fits(self, module: nn.Module, x: Tensor, axis: int) -> bool:
+        shape = self.shape(module)
+        if axis == GROUPS:
+            groups = self.groups_of(module, x.shape[1])
+            fits = x.shape[1] % groups == 0 and x.numel() > x.shape[0] * groups
+            return fits and (shape is None or x.shape[1:2] == shape)
+        if shape is None:
+            return True
         if (x.shape[-len(shape) :] if axis == LAST else x.shape[1:2]) != shape:
-            return None
-        if not self.square and sum(size == shape[0] for size in x.shape) > 1:
-            return None
-        return axis
+            return False
+        return self.square or sum(size == shape[0] for size in x.shape) <= 1
+
+    def _is_large(self, x: Tensor, axis: int, shape: tuple[int, ...] | None) -> bool:
+        """True if no row is smaller than `least`. Only values can tell, which traced and transformed tensors lack."""
+        if is_compiling() or torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack() > 0:
+            return False
+        if type(x) not in (Tensor, nn.Parameter) or torch._C._functorch.is_functorch_wrapped_tensor(x):
+            return False
+        axes = tuple(range(-len(shape or (1,)), 0)) if axis == LAST else (FIRST,)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        norms = torch.linalg.vector_norm(x.detach(), dim=axes, dtype=wide)
+        cols = math.prod(x.shape[one] for one in axes)
+        return norms.numel() > 0 and float(norms.amin()) >= self.least * math.sqrt(cols)
 
 
 def _of_axes(of: str, counts: Sequence[int]) -> str:
     return f"{of} {', '.join(f'{count}-D' for count in counts)} x" if counts else ""
 
 
-def _in_order_of(x: Tensor, y: Tensor) -> Tensor:
-    """y with the memory order of x's axes, which PyTorch's element-wise operations keep."""
-    if x.is_contiguous():
+def _children_are_identities(module: nn.Module) -> bool:
+    return all(
+        child is None or (type(child) is nn.Identity and not child._forward_hooks and not child._forward_pre_hooks)
+        for child in module._modules.values()
+    )
+
+
+# y's memory order: x's, which PyTorch's element-wise operations keep; that of F.group_norm, which keeps channels-last;
+# the order of the axes; or with the normalised axes last.
+ORDERS = ("x", "format", "axes", "rows")
+
+
+def _in_order(order: str, x: Tensor, y: Tensor, axis: int) -> Tensor:
+    if order == "axes" or x.dim() == 1 or (order != "rows" and x.is_contiguous()):
         return y.contiguous()
+    if order == "format":
+        formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+        keeps = x.dim() in formats and x.is_contiguous(memory_format=formats[x.dim()])
+        return y.contiguous(memory_format=formats[x.dim()] if keeps else torch.contiguous_format)
+    if order == "rows":
+        return y.movedim(FIRST, -1).contiguous().movedim(-1, FIRST) if axis == FIRST else y.contiguous()
     if x.stride() == y.stride():
         return y
-    order = sorted(range(x.dim()), key=x.stride, reverse=True)
-    return y.permute(order).contiguous().permute([order.index(axis) for axis in range(x.dim())])
+    by_stride = sorted(range(x.dim()), key=x.stride, reverse=True)
+    return y.permute(by_stride).contiguous().permute([by_stride.index(axis) for axis in range(x.dim())])
 
 
 _made: dict[tuple[type[nn.Module], Recipe], type[nn.Module]] = {}
@@ -162,14 +224,21 @@ def stand_in(cls: type[nn.Module], recipe: Recipe) -> type[nn.Module]:
 def _make(cls: type[nn.Module], recipe: Recipe) -> type[nn.Module]:
     old_forward: Callable[..., Any] = cls.forward
 
+    defaults = {argument.name: argument.default for argument in _arguments(cls)}
+
     @functools.wraps(old_forward)
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        x = args[0] if len(args) == 1 and not kwargs else kwargs.get(recipe.argument) if len(kwargs) == 1 else None
-        axis = None if args and kwargs else recipe.axis(self, x)
-        if axis is None:
+        if len(args) == 1 and not kwargs:
+            x = args[0]
+        else:  # further arguments must have their defaults
+            given = {**dict(zip(defaults, args, strict=False)), **kwargs}
+            x = given.pop(recipe.argument, None) if len(given) == len(args) + len(kwargs) else None
+            x = x if all(value is defaults.get(name, given) for name, value in given.items()) else None
+        found = recipe.axis(self, x)
+        if found is None:
             return old_forward(self, *args, **kwargs)
         assert isinstance(x, Tensor)
-        return recipe.compute(self, x, axis)
+        return recipe.compute(self, x, *found)
 
     def reduce(self: nn.Module, protocol: Any) -> Any:
         # The class has no importable name, so it is made again from cls and recipe.
@@ -203,11 +272,11 @@ def candidate(module: nn.Module) -> Recipe | str | None:
     cls = type(module)
     if cls.__module__.startswith("torch.ao.nn.quantized.") and isinstance(module, nn.LayerNorm):
         return "PyTorch's quantized norm"
-    called_norm = "norm" in cls.__name__.lower() or isinstance(module, nn.LayerNorm | nn.RMSNorm)
+    called_norm = "norm" in cls.__name__.lower() or isinstance(module, nn.LayerNorm | nn.RMSNorm | nn.GroupNorm)
     if called_norm and parametrize.is_parametrized(module):
         return "parametrized, and not exactly torch.nn's"
     torch_own = cls.__module__.startswith("torch.nn.") and not isinstance(module, nn.LayerNorm | nn.RMSNorm)
-    if torch_own or next(module.children(), None) is not None:
+    if torch_own or not _children_are_identities(module):
         return None
     own = {**module._parameters, **module._buffers}
     tensors = {name: value for name, value in own.items() if value is not None}
@@ -223,8 +292,9 @@ def candidate(module: nn.Module) -> Recipe | str | None:
     shape = tensors[weight].shape
     if len(shape) != 1 and not called_norm:
         return None
-    if not 2 <= shape.numel() <= MOST_COLS or (bias is not None and tensors[bias].shape != shape):
-        return f"its weight and bias are not of one shape of 2 to {MOST_COLS} elements" if called_norm else None
+    least = 1 if called_norm else 2
+    if not least <= shape.numel() <= MOST_COLS or (bias is not None and tensors[bias].shape != shape):
+        return f"its weight and bias are not of one shape of 1 to {MOST_COLS} elements" if called_norm else None
     if bias is not None and tensors[bias].dtype != tensors[weight].dtype:
         return "its weight and bias are not of one type" if called_norm else None
     return _with_argument(cls, weight, bias)
@@ -246,12 +316,21 @@ def _only(names: tuple[str, ...], tensors: dict[str, Tensor]) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
+def _arguments(cls: type[nn.Module]) -> list[inspect.Parameter]:
+    """The arguments of forward besides self."""
+    return list(inspect.signature(cls.forward).parameters.values())[1:]
+
+
 def _with_argument(cls: type[nn.Module], weight: str | None, bias: str | None) -> Recipe | str:
+    if cls.forward is nn.Module.forward:
+        return "its class has no forward"
     try:
-        arguments = list(inspect.signature(cls.forward).parameters.values())[1:]
+        first, *others = _arguments(cls)
     except ValueError:
-        return "its forward is not written in Python"
-    names = [argument.name for argument in arguments]
-    if len(arguments) != 1 or arguments[0].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
+        return "its forward is not written in Python, or takes no tensor"
+    of_many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [one for one in others if one.default is inspect.Parameter.empty and one.kind not in of_many]
+    if needed or first.kind in (*of_many, inspect.Parameter.KEYWORD_ONLY):
+        names = [argument.name for argument in (first, *others)]
         return f"its forward takes ({', '.join(names)}), not a single tensor"
-    return Recipe("layer", weight, bias, names[0], None)
+    return Recipe("layer", weight, bias, first.name, None)

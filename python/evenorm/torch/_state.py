@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 MOST_RECORDS = 2000  # the walk stops after this many
-MOST_ELEMENTS = 2**20  # tensors up to this total are compared by value, the others by version
+MOST_ELEMENTS = 2**18  # tensors up to this total are compared by value, the others by version
 STRANGERS = frozenset({"torch", "numpy", *sys.stdlib_module_names})  # packages whose objects are not walked
 # Types of these packages that are walked, because they hold what others put in.
 HOLDERS = (types.SimpleNamespace, argparse.Namespace, collections.UserList, collections.UserDict, queue.Queue)
@@ -28,20 +28,21 @@ HOLDERS = (types.SimpleNamespace, argparse.Namespace, collections.UserList, coll
 
 @dataclass
 class Record:
-    """Something mutable: its label, how to read and write it, and its saved value."""
+    """Something mutable: its label, how to read and write it, its saved value, and its value with filled caches."""
 
     label: str  # if it is empty or ends in a point, the changed key is appended
     read: Callable[[], Any]
     write: Callable[[Any], object]
     saved: Any
+    known: Any
 
     def changed(self) -> str | None:
         now = self.read()
-        if _same(self.saved, now):
+        if _same(self.known, now):
             return None
         if isinstance(now, dict) and (not self.label or self.label.endswith(".")):
-            keys = [*self.saved, *now]
-            return self.label + str(next(key for key in keys if not _same_entry(key, self.saved, now)))
+            keys = [*self.known, *now]
+            return self.label + str(next(key for key in keys if not _same_entry(key, self.known, now)))
         return self.label
 
 
@@ -69,10 +70,15 @@ class Memory:
         return memory._complete()
 
     @classmethod
-    def of_probe(cls, probe: nn.Module, x: torch.Tensor) -> "Memory":
-        """The state that a probe has to itself: its attributes, its tensors, and x."""
+    def of_tensor(cls, label: str, tensor: torch.Tensor) -> "Memory":
         memory = cls()
-        memory._walk("x", x)
+        memory._walk(label, tensor)
+        return memory._complete()
+
+    @classmethod
+    def of_probe(cls, probe: nn.Module) -> "Memory":
+        """The state that a probe has to itself: its attributes and its tensors."""
+        memory = cls()
         for own in (vars(probe), probe._parameters, probe._buffers):
             memory._walk_container("", own, deep=False)
         for name, tensor in (*probe._parameters.items(), *probe._buffers.items()):
@@ -85,11 +91,23 @@ class Memory:
 
     def restore(self) -> None:
         for record in self._records:
-            if record.changed() is not None:
+            if not _same(record.saved, record.read()):
                 record.write(record.saved)
 
+    def accept_additions(self) -> None:
+        """Takes it that dicts have gained entries, as caches do. Other changes, and those of the entries, still count."""
+        for record in list(self._records):
+            now = record.read()
+            if isinstance(now, dict) and record.label.strip(".") == record.label != "":
+                added = [value for key, value in now.items() if key not in record.known]
+                if all(_same_entry(key, record.known, now) for key in record.known):
+                    record.known = now
+                    self._walk_all(record.label, added)
+        self._complete()
+
     def _record(self, label: str, read: Callable[[], Any], write: Callable[[Any], object]) -> None:
-        self._records.append(Record(label, read, write, read()))
+        saved = read()
+        self._records.append(Record(label, read, write, saved, saved))
 
     def _record_value(self, label: str, read: Callable[[], Any], write: Callable[[Any], object]) -> None:
         """Records a place that holds any value. The value is compared by identity, and walked."""
@@ -140,9 +158,10 @@ class Memory:
             value.clear()
             (value.extend if kind in (list, bytearray) else value.update)(saved)
 
-        self._record(label, lambda: kind(value), write)
+        # A subclass of dict may make what its own methods return.
+        self._record(label, lambda: dict(dict.items(value)) if kind is dict else kind(value), write)
         if deep and kind is not bytearray:
-            self._walk_all(label, list(value.values() if kind is dict else value))
+            self._walk_all(label, list(dict.values(value) if kind is dict else value))
 
     def _walk_object(self, label: str, value: Any) -> None:
         if hasattr(value, "__dict__"):
