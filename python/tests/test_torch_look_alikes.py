@@ -62,7 +62,7 @@ def test_other_modules_are_left(name):
 
 @pytest.mark.parametrize("name", look_alikes.CLAMPS)
 def test_clamps_are_kept(name, norm_calls):
-    """RMS norms with a clamp are replaced for rows above it. The module's own forward runs if a row is smaller."""
+    """RMS norms with a clamp are replaced for rows above it. The module's own forward computes smaller ones."""
     plain, module = (randomised(look_alikes.CLAMPS[name]()) for _ in range(2))
     report = et.convert(module)
     left = {"eps beside the root, eps 1e-08", "eps beside the root, eps 1e-05", "no NaN for zeros", "clamped variance"}
@@ -76,6 +76,9 @@ def test_clamps_are_kept(name, norm_calls):
             size = b.abs().max()  # 0 and NaN too
             torch.testing.assert_close(a / size, b / size, rtol=0, atol=1e-5, equal_nan=True)
     assert (len(norm_calls) > 1) == bool(report.replaced)
+    together = torch.randn(4, C) * torch.tensor([[1.0], [0.0], [1e-3], [1e-41]])
+    assert torch.equal(module(together)[::2], module(together[::2])) or not report.replaced
+    torch.testing.assert_close(module(together), plain(together), equal_nan=True)
 
 
 @pytest.mark.parametrize("eps", [1e-20, 1e-12, 1e-8, 1e-5, 0.1])

@@ -47,7 +47,7 @@ class Recipe:
     eps_name: str | None = None  # read at each call, so that a new value takes effect
     form: str = PLAIN  # of the weight
     groups: int | str = 1  # of channels, or the name of the attribute that holds their number
-    least: float = 0.0  # the module's own forward runs if the root mean square of a row is smaller: it may have a clamp
+    least: float = 0.0  # the module's own forward computes rows of a smaller root mean square: it may have a clamp
     types: frozenset[Types] = frozenset()  # for which the module and evenorm agreed
     cols: int | None = None  # the length of rows, if an attribute determines it
     # The numbers of x's axes for which they agreed, each with the place of rows, y's memory order, and whether that is
@@ -153,7 +153,7 @@ class Recipe:
         axis, order, contiguous = found
         if not self._fits(module, x, axis) or (contiguous and not x.is_contiguous()):
             return None
-        return (axis, order) if not self.least or self._is_large(x, axis, self.shape(module)) else None
+        return (axis, order) if not self.least or _has_values(x) else None
 
     def _fits(self, module: nn.Module, x: Tensor, axis: int) -> bool:
         shape = self.shape(module)
@@ -167,17 +167,19 @@ class Recipe:
             return False
         return self.square or sum(size == shape[0] for size in x.shape) <= 1
 
-    def _is_large(self, x: Tensor, axis: int, shape: tuple[int, ...] | None) -> bool:
-        """True if no row is smaller than `least`. Only values can tell, which traced and transformed tensors lack."""
-        if is_compiling() or torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack() > 0:
-            return False
-        if type(x) not in (Tensor, nn.Parameter) or torch._C._functorch.is_functorch_wrapped_tensor(x):
-            return False
-        axes = tuple(range(-len(shape or (1,)), 0)) if axis == LAST else (FIRST,)
+    def smaller_rows(self, module: nn.Module, x: Tensor, axis: int) -> Tensor:
+        """Returns which rows are smaller than `least` or not finite, as a tensor that broadcasts to x."""
+        axes = tuple(range(-len(self.shape(module) or (1,)), 0)) if axis == LAST else (FIRST,)
         wide = torch.promote_types(x.dtype, torch.float32)
-        norms = torch.linalg.vector_norm(x.detach(), dim=axes, dtype=wide)
-        cols = math.prod(x.shape[one] for one in axes)
-        return norms.numel() > 0 and float(norms.amin()) >= self.least * math.sqrt(cols)
+        norms = torch.linalg.vector_norm(x.detach(), dim=axes, dtype=wide, keepdim=True)
+        return (norms >= self.least * math.sqrt(math.prod(x.shape[one] for one in axes))).logical_not_()
+
+
+def _has_values(x: Tensor) -> bool:
+    """False for traced and transformed tensors."""
+    if is_compiling() or torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack() > 0:
+        return False
+    return type(x) in (Tensor, nn.Parameter) and not torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
 def _of_axes(of: str, counts: Sequence[int]) -> str:
@@ -238,7 +240,12 @@ def _make(cls: type[nn.Module], recipe: Recipe) -> type[nn.Module]:
         if found is None:
             return old_forward(self, *args, **kwargs)
         assert isinstance(x, Tensor)
-        return recipe.compute(self, x, *found)
+        y = recipe.compute(self, x, *found)
+        if recipe.least:
+            smaller = recipe.smaller_rows(self, x, found[0])
+            if smaller.any():  # the bits of the other rows do not depend on them
+                y = torch.where(smaller, old_forward(self, *args, **kwargs), y)
+        return y
 
     def reduce(self: nn.Module, protocol: Any) -> Any:
         # The class has no importable name, so it is made again from cls and recipe.
