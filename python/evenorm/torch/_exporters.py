@@ -21,7 +21,7 @@ from torch._prims_common import suggest_memory_format
 from ._groups import GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from ._modules import LayerNorm, RMSNorm
 from ._operators import operators
-from ._results import varies_by_row
+from ._results import in_order_of, varies_by_row
 
 Sizes = Sequence[int]
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -40,15 +40,6 @@ def _of_one_type(norm: Callable[..., Tensor], x: Tensor, *given: Tensor | None) 
     return norm(x.to(wide), *(None if p is None else p.to(wide) for p in given)).to(x.dtype)
 
 
-def _in_order_of(x: Tensor, y: Tensor) -> Tensor:
-    """y with the strides of empty_like(x). That is empty_permuted in core ATen, which ExecuTorch does not know."""
-    like = torch.empty_like(x)
-    if y.stride() == like.stride():
-        return y
-    order = sorted(range(x.dim()), key=like.stride, reverse=True)
-    return y.permute(order).contiguous().permute([order.index(axis) for axis in range(x.dim())])
-
-
 def _norm(norm: Any, x: Tensor, shape: Sizes, weight: Any, bias: Any, eps: float, order: torch.memory_format) -> Tensor:
     by_row = varies_by_row(weight, shape)
 
@@ -59,7 +50,7 @@ def _norm(norm: Any, x: Tensor, shape: Sizes, weight: Any, bias: Any, eps: float
         return y if bias is None else y + bias
 
     y = _of_one_type(of_type, x, weight, bias)
-    return _in_order_of(x, y) if by_row else y.contiguous(memory_format=order)
+    return in_order_of(x, y) if by_row else y.contiguous(memory_format=order)
 
 
 @register_decomposition(operators.layer_norm.default)
@@ -102,7 +93,7 @@ def _group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
         return torch.ops.aten.group_norm(x, num_groups, weight, bias, eps)
 
     wide = x.float() if x.dtype == torch.bfloat16 else x  # which instance norm does not take before opset 22
-    return _in_order_of(x, _of_one_type(norm, wide, weight, bias).to(x.dtype))
+    return in_order_of(x, _of_one_type(norm, wide, weight, bias).to(x.dtype))
 
 
 # --- tools with tables of modules or operators

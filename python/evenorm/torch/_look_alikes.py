@@ -23,6 +23,7 @@ from torch.nn.utils import parametrize
 
 from ._functions import has_overrides, layer_norm, rms_norm
 from ._groups import group_norm
+from ._results import in_order_of
 from ._tracing import Module
 
 WEIGHTS = ("weight", "scale", "gamma", "gain", "g", "w", "a_2", "alpha")
@@ -207,10 +208,7 @@ def _in_order(order: str, x: Tensor, y: Tensor, axis: int) -> Tensor:
         return y.contiguous(memory_format=formats[x.dim()] if keeps else torch.contiguous_format)
     if order == "rows":
         return y.movedim(FIRST, -1).contiguous().movedim(-1, FIRST) if axis == FIRST else y.contiguous()
-    if x.stride() == y.stride():
-        return y
-    by_stride = sorted(range(x.dim()), key=x.stride, reverse=True)
-    return y.permute(by_stride).contiguous().permute([by_stride.index(axis) for axis in range(x.dim())])
+    return y if x.stride() == y.stride() else in_order_of(x, y)
 
 
 _made: dict[tuple[type[nn.Module], Recipe], type[nn.Module]] = {}

@@ -14,6 +14,18 @@ def contiguous_like(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
+def in_order_of(x: Tensor, y: Tensor) -> Tensor:
+    """y with the strides of empty_like(x), as PyTorch's element-wise operations have. Copies y if it must.
+
+    empty_like() with these strides would be empty_permuted in core ATen, which ExecuTorch does not know.
+    """
+    strides = torch.empty_like(x, device="meta").stride()
+    if y.stride() == strides:
+        return y
+    order = sorted(range(x.dim()), key=strides.__getitem__, reverse=True)
+    return y.permute(order).contiguous().permute([order.index(axis) for axis in range(x.dim())])
+
+
 def varies_by_row(weight: Tensor | None, normalized_shape: Sequence[int]) -> TypeGuard[Tensor]:
     """True if weight has x's axes. Results then keep the layout of x, as in group norm."""
     return weight is not None and weight.dim() != len(normalized_shape)
