@@ -109,8 +109,12 @@ def test_instance_norm_is_pytorchs(axes, affine):
     name = f"InstanceNorm{axes}d"
     pytorchs, own = getattr(torch.nn, name)(8, affine=affine), getattr(evenorm.torch, name)(8, affine=affine)
     x = images((2, 8, 5, 4, 3)[: 2 + axes], torch.float32, channels_last=False)
-    for given in (x, x[0], x.transpose(0, -1).contiguous().transpose(0, -1)):
+    transposed = x.transpose(1, -1).contiguous().transpose(1, -1)
+    for given in (x, x[0], transposed, x.transpose(0, -1).contiguous().transpose(0, -1)):
         assert_close(own(given), pytorchs(given), 2e-5)
+        assert own(given).stride() == pytorchs(given).stride()
+    groups = (each.GroupNorm(2, 8)(transposed) for each in (evenorm.torch, torch.nn))
+    assert next(groups).stride() == next(groups).stride()
     for module in (own, pytorchs):
         with pytest.raises(ValueError, match="more than 1 spatial element"):
             module(torch.randn(2, 8, *[1] * axes))
@@ -149,7 +153,7 @@ def test_results_may_be_changed_in_place(shape, channels_last):
         given = x.flatten(2) if isinstance(module, evenorm.torch.InstanceNorm1d) else x
         with torch.no_grad():
             y = module(given)
-        assert not y._is_view() and y.stride() == given.stride()
+        assert not y._is_view() and y.stride() == (given if given is x else given.contiguous()).stride()
         y += shift.flatten(1) if given is not x else shift
         module(given).detach_()
     y = evenorm.torch.group_norm(x, 2, shift.flatten())

@@ -28,7 +28,7 @@ FUNCTIONS = {
     "add_layer_norm": lambda x: et.add_layer_norm(x, x + 1, (4,))[0],
     "add_rms_norm": lambda x: et.add_rms_norm(x, x + 1, (4,), residual_scale=2.0)[1],
     "group_norm": lambda x: et.group_norm(x, 2),
-    "ada_layer_norm": lambda x: et.ada_layer_norm(x, x[:, :1], x[:, :1]),
+    "ada_layer_norm": lambda x: et.ada_layer_norm(torch.ones(3, 4, 4), x[:, :1], x[:, :1]),
 }
 
 
@@ -78,6 +78,15 @@ def test_fx_records_look_alikes_and_subclasses():
     assert torch.equal(
         torch.fx.symbolic_trace(model[0])(x), model[0](x)
     )  # the model itself: its functions are recorded
+
+
+def test_fx_traces_modules_as_the_tracer_decides():
+    class Inside(torch.fx.Tracer):
+        def is_leaf_module(self, module, name):
+            return False
+
+    graph = Inside().trace(nn.Sequential(et.LayerNorm(4)))
+    assert et.layer_norm in [node.target for node in graph.nodes]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

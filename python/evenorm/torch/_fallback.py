@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import _functorch as functorch
+from torch._prims_common import suggest_memory_format
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
@@ -72,6 +73,8 @@ for _name, _rms in _KINDS.items():
 
 def _group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
     """See python/src/torch/groups.cpp."""
+    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor(x)
+    x = x if is_wrapped else x.contiguous(memory_format=suggest_memory_format(x))
     split = x.unflatten(1, (num_groups, x.shape[1] // num_groups))
     of_channels = (1, *split.shape[1:3], *[1] * (x.dim() - 2))
     weight, bias = (None if p is None else p.reshape(of_channels) for p in (weight, bias))
@@ -82,7 +85,7 @@ def _group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
     with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)):
         y = y.flatten(1, 2)
         strides = zip(y.stride(), x.stride(), x.shape, strict=True)
-        if torch._C._functorch.is_functorch_wrapped_tensor(y) or any(a != b and n != 1 for a, b, n in strides):
+        if is_wrapped or any(a != b and n != 1 for a, b, n in strides):
             return y
         return y.as_strided(x.shape, x.stride())
 

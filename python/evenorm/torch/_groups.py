@@ -95,7 +95,7 @@ def ada_layer_norm(x: Tensor, scale: Tensor, shift: Tensor, eps: float = 1e-5) -
     <BLANKLINE>
             [[-0.0345, -1.6381,  3.1726]]])
     """
-    if is_recorded(x):
+    if any(map(is_recorded, (x, scale, shift))):
         return record(ada_layer_norm, x, scale, shift, eps)  # type: ignore[no-any-return]
     for name, given in (("scale", scale), ("shift", shift)):
         if not x.is_nested and not broadcasts_to(given.shape, x.shape) and not is_shape(given.shape, x.shape[-1:]):
@@ -138,7 +138,7 @@ class _InstanceNorm(Module, torch.nn.modules.instancenorm._InstanceNorm):
         if not self.track_running_stats and math.prod(sizes_of(input)[2:]) != 1:
             y = _by_group(input, sizes_of(input)[1], self.weight, self.bias, self.eps)
             if y is not NotImplemented:
-                return y  # type: ignore[no-any-return]
+                return y.contiguous()  # type: ignore[no-any-return]
         return super()._apply_instance_norm(input)  # type: ignore[no-any-return, no-untyped-call]
 
 

@@ -49,6 +49,9 @@ def sizes_of(x: Tensor) -> Sequence[int]:
         set_state(state)
 
 
+_OF_TORCH_NN = torch.nn.Identity()
+
+
 class Module(torch.nn.Module):
     """What evenorm's modules share."""
 
@@ -56,12 +59,14 @@ class Module(torch.nn.Module):
 
     def _call_impl(self, *arguments: Any, **options: Any) -> Any:
         # torch.fx records calls of torch.nn's modules, which it knows by their names, instead of tracing them. So does
-        # this for evenorm's. It is not in forward(), because the hooks around it belong to the recorded call.
+        # this for evenorm's, if the tracer does. It is not in forward(), because the hooks around it belong to the
+        # recorded call.
         x = arguments[0] if arguments else next(iter(options.values()), None)
         if isinstance(x, Proxy) and not (self._is_quantizable and _is_quantizers(x)):
-            path = x.tracer.path_of_module(self)  # type: ignore[attr-defined]
-            if path:  # not the model itself
-                return x.tracer.create_proxy("call_module", path, arguments, options)
+            tracer: Any = x.tracer
+            path = tracer.path_of_module(self)
+            if path and tracer.is_leaf_module(_OF_TORCH_NN, path):  # the model itself has no path
+                return tracer.create_proxy("call_module", path, arguments, options)
         return super()._call_impl(*arguments, **options)  # type: ignore[no-untyped-call]
 
     def __prepare_scriptable__(self) -> NoReturn:

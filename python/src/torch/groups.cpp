@@ -12,18 +12,25 @@
 namespace evenorm::torch_binding {
 namespace {
 
+// True inside of functional transforms, which hide the strides.
+bool is_wrapped(const Tensor& t) {
+  constexpr c10::DispatchKeySet kWrapped({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
+  return t.key_set().has_any(kWrapped);
+}
+
 // True if only the strides of axes of size 1 differ. They tell PyTorch the memory format.
 bool differs_in_axes_of_one(const Tensor& y, const Tensor& x) {
-  constexpr c10::DispatchKeySet kWrapped({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
-  if (y.key_set().has_any(kWrapped) || y.sym_strides() == x.sym_strides()) return false;
+  if (is_wrapped(y) || y.sym_strides() == x.sym_strides()) return false;
   for (std::int64_t i = 0; i < x.dim(); ++i) {
     if (y.sym_stride(i) != x.sym_stride(i) && !TORCH_GUARD_OR_FALSE(x.sym_size(i).sym_eq(1))) return false;
   }
   return true;
 }
 
-Tensor group_norm(const Tensor& x, SymInt groups, const OptionalTensor& weight, const OptionalTensor& bias,
+Tensor group_norm(const Tensor& given, SymInt groups, const OptionalTensor& weight, const OptionalTensor& bias,
                   double eps) {
+  // Results are contiguous or channels-last, as PyTorch's.
+  const Tensor x = is_wrapped(given) ? given : given.contiguous(given.suggest_memory_format());
   TORCH_CHECK_VALUE(x.dim() >= 2 && groups >= 1 && x.sym_size(1) % groups == 0, "x has shape ", x.sym_sizes(),
                     ", but its second axis should have a multiple of num_groups (", groups, ") channels");
   const Tensor split = at::unflatten_symint(x, 1, {groups, x.sym_size(1) / groups});
