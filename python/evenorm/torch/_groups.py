@@ -38,8 +38,8 @@ def group_norm(
         eps: added to the (biased) variance.
 
     Returns:
-        A tensor of input's shape, type and memory order, with the bits of `layer_norm` for an input of shape
-        (N, num_groups, C / num_groups, ...).
+        A tensor of input's shape and type, channels-last if input is, else contiguous. It has the bits of `layer_norm`
+        for an input of shape (N, num_groups, C / num_groups, ...).
 
     PyTorch's own function handles all other arguments and raises its own errors.
 
