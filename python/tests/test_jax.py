@@ -220,6 +220,13 @@ def test_derivatives_in_float32(mean):
             assert found.dtype == np.float32 and np.abs(found - exact).max() < 1e-6 * np.abs(exact).max()
 
 
+def test_tangents_keep_nan_and_need_no_promotion():
+    x, weight = jnp.array([[np.nan, 1, 2, 3], [1, 2, 3, np.inf], [1, 2, 3, 4]], "float32"), jnp.ones(4, "float32")
+    with jax.numpy_dtype_promotion("strict"):
+        tangents = jax.jvp(lambda x: evenorm.jax.rms_norm(x, 4, weight), [x], [jnp.ones_like(x)])[1]
+    assert np.isnan(tangents).all(1).tolist() == [True, True, False] and np.isfinite(tangents[2]).all()
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_hessians_of_modules(name):
     x, options = normal("f64", 3, 4), {"param_dtype": np.float64, "use_fast_variance": False}

@@ -149,10 +149,10 @@ def _formula(norm, x, weight, bias):
     scale = jnp.where(scale > 0, scale, 1)
     x = x / scale
     variance = mean(x * x) + (root / scale) ** 2
-    y = x * jnp.where(variance > 0, jax.lax.rsqrt(jnp.where(variance > 0, variance, 1)), 0)
+    y = x * jnp.where(variance == 0, 0, jax.lax.rsqrt(jnp.where(variance == 0, 1, variance)))  # NaN stays
     others = [axis for axis in range(-norm.rank, 0) if axis not in norm.axes]
     if weight is not None:
-        y = y * jnp.expand_dims(weight.astype(float) + norm.zero_centered, others)
+        y = y * jnp.expand_dims(weight.astype(float) + float(norm.zero_centered), others)
     if bias is not None:
         y = y + jnp.expand_dims(bias.astype(float), others)
     return y.astype(norm.dtype)
