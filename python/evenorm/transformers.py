@@ -15,7 +15,7 @@ import transformers
 from torch import Tensor, nn
 from transformers.utils import import_utils
 
-from evenorm.torch._look_alikes import Recipe
+from evenorm.torch._look_alikes import LAST, ZERO_CENTRED, Recipe
 
 __all__ = ["register"]
 
@@ -24,16 +24,16 @@ class _Norm(nn.Module):
     """What a norm's forward becomes. kernels allows no other members."""
 
     def forward(self, hidden_states: Tensor) -> Tensor:
-        return _RECIPE.norm(self, hidden_states)
+        return _RECIPE.compute(self, hidden_states, LAST, "x")
 
 
 class _ZeroCentredNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return _ZERO_CENTRED.norm(self, x)
+        return _ZERO_CENTRED.compute(self, x, LAST, "x")
 
 
 _RECIPE = Recipe("rms", "weight", None, "hidden_states", None, "variance_epsilon")
-_ZERO_CENTRED = Recipe("rms", "weight", None, "x", None, "eps", zero_centred=True)
+_ZERO_CENTRED = Recipe("rms", "weight", None, "x", None, "eps", form=ZERO_CENTRED)
 
 
 class _Layer:
