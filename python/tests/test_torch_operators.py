@@ -106,11 +106,11 @@ def test_inductor_lets_results_take_the_memory_of_x(monkeypatch):
         return norm(x), result, norm(result), norm(part), transposed, OPS.rms_norm(weight, [160], weight=weight)
 
     x = torch.randn(4, 5, 8)
-    monkeypatch.setattr(torch._inductor.config, "force_disable_caches", True)
     for function, count, is_tested in ((four, 4, True), (none, 0, True), (four, 0, False)):
         monkeypatch.setattr(_inductor, "IS_TESTED", is_tested)
         torch._dynamo.reset()
-        found, (code, *_) = run_and_get_code(torch.no_grad(torch.compile(function, fullgraph=True)), x)
+        with torch._inductor.config.patch(force_disable_caches=True):
+            found, (code, *_) = run_and_get_code(torch.no_grad(torch.compile(function, fullgraph=True)), x)
         assert code.count("_norm_(") == count
         with torch.no_grad():
             assert_same_bits(function(x), found)
