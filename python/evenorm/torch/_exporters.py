@@ -88,7 +88,7 @@ def _group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
         return operators.group_norm.default._op_dk(COMPOSITE, x, num_groups, weight, bias, eps=eps)
 
     def norm(x: Tensor, weight: Any, bias: Any) -> Any:
-        if num_groups == x.shape[1] and x.dim() > 2:
+        if num_groups == x.shape[1] and x.dim() > 2 and x.dtype != torch.float64:  # which has no runtime's
             return torch.ops.aten.instance_norm(x, weight, bias, None, None, True, 0.0, eps, False)
         return torch.ops.aten.group_norm(x, num_groups, weight, bias, eps)
 
