@@ -138,6 +138,8 @@ std::vector<Malformed> malformed_files() {
       {"Json", "\n{\"n.weight\": [1, 2]}", "is not a .safetensors file: it is JSON text"},
       {"JsonWithAMark", "\xEF\xBB\xBF[1, 2, 3]", "is not a .safetensors file: it is JSON text"},
       {"Html", "<!DOCTYPE html>", "is not a .safetensors file: it is text"},
+      {"Zip", "PK\x03\x04 and more bytes", "is not a .safetensors file: it is a ZIP archive"},
+      {"Numpy", "\x93NUMPY and more bytes", "is not a .safetensors file: it is an .npy file"},
       {"Pointer", "version https://git-lfs.github.com/spec/v1",
        "is not a .safetensors file: it is a Git LFS pointer (try `git lfs pull`)"},
       {"LengthAlone", safetensors_bytes("", "", 0), "has an empty header"},

@@ -308,10 +308,23 @@ std::uint64_t header_size(std::span<const std::byte> start) {
 
 constexpr std::string_view kIsJson = "is not a .safetensors file: it is JSON text";
 
-// Returns what a file is if it begins with text, which would be the size of a header beyond any file. Else empty.
-std::string_view kind_of_text(std::span<const std::byte> start) {
+// Returns what a file of another format is by its first bytes, which would be the size of a header beyond any file.
+// Empty if they do not tell.
+std::string_view kind_of_other(std::span<const std::byte> start) {
+  using namespace std::literals;
+  static constexpr std::pair<std::string_view, std::string_view> kFormats[] = {
+      {"version "sv, "is not a .safetensors file: it is a Git LFS pointer (try `git lfs pull`)"sv},
+      {"PK\x03\x04"sv, "is not a .safetensors file: it is a ZIP archive, such as a PyTorch checkpoint or an .npz"sv},
+      {"\x80\x02"sv, "is not a .safetensors file: it is a pickle, such as an old PyTorch checkpoint"sv},
+      {"\x93NUMPY"sv, "is not a .safetensors file: it is an .npy file"sv},
+      {"GGUF"sv, "is not a .safetensors file: it is a GGUF file"sv},
+      {"\x1f\x8b"sv, "is not a .safetensors file: it is compressed by gzip"sv},
+      {"\xff\xfe"sv, "is not a .safetensors file: it is text in UTF-16"sv},
+  };
   std::string_view text(reinterpret_cast<const char*>(start.data()), kSafetensorsStartBytes);
-  if (text.starts_with("version ")) return "is not a .safetensors file: it is a Git LFS pointer (try `git lfs pull`)";
+  for (const auto& [beginning, what] : kFormats) {
+    if (text.starts_with(beginning)) return what;
+  }
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   constexpr std::string_view kSpaces = " \t\r\n";
   const auto is_text = [&](char c) { return (c >= ' ' && c <= '~') || kSpaces.find(c) != std::string_view::npos; };
@@ -328,7 +341,7 @@ std::string check_start(std::span<const std::byte> start, std::uint64_t file_siz
   }
   const std::uint64_t size = header_size(start), after = file_size - kSafetensorsStartBytes;
   if (size > after) {
-    if (const std::string_view kind = kind_of_text(start); !kind.empty()) return std::string(kind);
+    if (const std::string_view kind = kind_of_other(start); !kind.empty()) return std::string(kind);
     return fmt::format("is not a .safetensors file: it has {} bytes after byte 8, but says that its header has {}",
                        with_commas(after), with_commas(size));
   }
