@@ -82,6 +82,7 @@ STATEFUL = {
     "items": (lambda m, x: m.items.append(1), collections.UserList, lambda m: m.items),
     "queue": (lambda m, x: m.queue.put(1), queue.Queue, lambda m: m.queue.qsize()),
     "average": (lambda m, x: m.average.add_(1), lambda: torch.zeros(3), lambda m: m.average),  # not registered
+    "map": (lambda m, x: m.map.add_(1), lambda: torch.zeros(2**19), lambda m: m.map),
     "weight": (lambda m, x: m.weight.data.clamp_(max=0.25), None, lambda m: m.weight),
     "OfTheClass.calls": (lambda m, x: setattr(OfTheClass, "calls", 1), None, lambda m: OfTheClass.calls),
     "OfTheClass.seen": (lambda m, x: OfTheClass.seen.append(1), None, lambda m: OfTheClass.seen),

@@ -291,6 +291,8 @@ def test_convert():
     assert [one.new for one in report.replaced] == ["evenorm.torch.GroupNorm", "evenorm.torch.InstanceNorm2d"]
     assert [one.reason for one in report.left] == ["has running statistics"]
     assert_close(model(x), before, 1e-5)
+    wide = type("OwnNorm", (torch.nn.GroupNorm,), {"forward": lambda self, x: torch.nn.GroupNorm.forward(self, x)})
+    assert evenorm.torch.convert(wide(128, 128)).replaced  # a channel in each group
 
 
 def norms_of_shards(rank):

@@ -42,6 +42,16 @@ class EmptyNorm(nn.Module):
     pass
 
 
+class PropertyNorm(nn.RMSNorm):
+    forward = property(lambda module: module.extra_repr)
+
+
+class Undifferentiable(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+
 class ZeroCentred(nn.Module):
     def __init__(self):
         super().__init__()
@@ -279,7 +289,11 @@ OTHERS = {
     "bfloat16 inside": (of(lambda m, x: norm(m, x.bfloat16()).to(x.dtype)), RANDOM),
     "no norm": (LayerScale, RANDOM),
     "batch norm": (of(lambda m, x: F.batch_norm(x, None, None, m.weight, training=True), weight=WIDE), RANDOM),
+    "eps of the sum": (
+        of(lambda m, x: x * (x.pow(2).sum(-1, keepdim=True) + 1e-5).rsqrt() * m.cols**0.5 * m.weight, num_groups=4, cols=768,
+           weight=ones(768)), "with rows of 768 elements it differs"),
     # other gradients
+    "no backward": (of(lambda m, x: Undifferentiable.apply(norm(m, x))), "it raised NotImplementedError when tried"),
     "detached": (of(lambda m, x: x * torch.rsqrt(squares(x) + m.eps).detach() * m.weight), "its gradients are not"),
     "straight through at 0": (
         of(lambda m, x: torch.where((x == 0).all(-1, keepdim=True), x * m.weight, norm(m, x))), "its gradients are not"),
@@ -315,6 +329,7 @@ OTHERS = {
     # other tensors and arguments
     "gated": (of(lambda m, x, gate: norm(m, x) * gate), "its forward takes (x, gate), not a single tensor"),
     "no forward": (lambda: EmptyNorm(), "its class has no forward"),
+    "property": (lambda: PropertyNorm(C), "its forward is not written in Python"),
     "images only": (of(for_images), "it raised RuntimeError when tried: more than 2 channels"),
     "two outputs": (of(lambda m, x: (norm(m, x), x)), "its forward returns tuple, not a tensor"),
     "wide rows": (

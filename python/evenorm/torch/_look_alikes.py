@@ -331,7 +331,7 @@ def _with_argument(cls: type[nn.Module], weight: str | None, bias: str | None) -
         return "its class has no forward"
     try:
         first, *others = _arguments(cls)
-    except ValueError:
+    except (TypeError, ValueError):
         return "its forward is not written in Python, or takes no tensor"
     of_many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [one for one in others if one.default is inspect.Parameter.empty and one.kind not in of_many]

@@ -176,15 +176,12 @@ class Memory:
         if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized or type(tensor) is not torch.Tensor:
             return
 
-        def write(saved: Any) -> None:
-            if isinstance(saved, torch.Tensor):
-                tensor.copy_(saved)
-
         if self._elements + tensor.numel() <= MOST_ELEMENTS:
             self._elements += tensor.numel()
-            self._record(label, tensor.clone, write)
+            self._record(label, tensor.clone, tensor.copy_)
         elif not tensor.is_inference():
-            self._record(label, lambda: value._version, write)
+            kept = tensor.clone()
+            self._record(label, lambda: value._version, lambda _: tensor.copy_(kept))
 
     def _walk_function(self, function: types.FunctionType) -> None:
         if _is_strange(function):

@@ -48,6 +48,8 @@ def settle(module: nn.Module, recipe: Recipe) -> Recipe | str:
             return found
         except StateChanged as changed:
             return f"its forward changes its state ({changed})"
+        except Exception as error:  # the module's backward may raise anything
+            return f"it raised {type(error).__name__} when tried: {error}"[:200]
         finally:
             memory.restore()
 
@@ -338,13 +340,21 @@ class _Trial:
     def confirm(self, recipe: Recipe) -> Recipe | str:
         """Compares a few rows of the module's own length, for what a narrower module settled."""
         shape = self.shapes[0]
+        eps = recipe.eps_of(self.module)
+        small = torch.tensor(
+            [[math.sqrt(torch.finfo(torch.float32).eps if eps is None else eps), 0]]
+        )  # eps counts here
         for count, axis, *_ in recipe.axes:
-            place = self._place(recipe, (count, axis), shape, (1,) * (count - len(shape)))
+            leading = (1, 3, 5, 2)[: count - 1] if axis == GROUPS else (1,) * (count - len(shape))
+            place = self._place(recipe, (count, axis), shape, leading)
+            if place.cols == 1:
+                continue
             first = count == recipe.axes[0][0]
             views = self._see([(_probe.rows(_probe.ROWS[2:3], place), place)], self.own, (False,), gradients=first)
             outcome = worst(recipe, views, first)
             if first and outcome.agreed:
-                outcome = self._values(recipe, [(_probe.outlying(place), place)], self.own)
+                others = _probe.outlying(place), _probe.rows(small.double(), place, recipe.least)
+                outcome = self._values(recipe, [(rows, place) for rows in others], self.own)
             if not outcome.agreed:
                 return outcome.reason(f"with rows of {place.cols} elements", recipe)
         return recipe
