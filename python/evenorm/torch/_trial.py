@@ -353,8 +353,9 @@ class _Trial:
             views = self._see([(_probe.rows(_probe.ROWS[2:3], place), place)], self.own, (False,), gradients=first)
             outcome = worst(recipe, views, first)
             if first and outcome.agreed:
-                others = _probe.outlying(place), _probe.rows(small.double(), place, recipe.least)
-                outcome = self._values(recipe, [(rows, place) for rows in others], self.own)
+                outcome = self._values(recipe, [(_probe.outlying(place), place)], self.own)
+            if first and outcome.agreed:
+                outcome = self._values(recipe, [(_probe.rows(small.double(), place, recipe.least), place)], self.own)
             if not outcome.agreed:
                 return outcome.reason(f"with rows of {place.cols} elements", recipe)
         return recipe
