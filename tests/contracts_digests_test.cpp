@@ -203,8 +203,8 @@ struct Rows {
   BackwardInputs inputs = {};
   BackwardOutcome expected = {};
 
-  Rows(const BackwardOperation& operation, std::size_t rows)
-      : op(operation), inputs(evenorm::testing::inputs_of(op, {"normal"}, {"normal"}, rows)) {
+  Rows(const BackwardOperation& operation, std::size_t rows, const std::string& of_dy = "normal")
+      : op(operation), inputs(evenorm::testing::inputs_of(op, {"normal"}, {of_dy}, rows)) {
     expected = run_backward(gradients_on_target(runnable_targets()[0]), op, inputs);
     EXPECT_TRUE(expected.kept_inside);
   }
@@ -243,9 +243,9 @@ TEST(Contract_GradientsSameBits, HoldForOneCaseOnEveryTarget) {
   }
 }
 
-// 29 row blocks for 3 tasks, which cannot be divided evenly.
+// 29 row blocks for 3 tasks, which cannot be divided evenly. Sums of numbers of one size would be exact in any order.
 TEST(Contract_GradientsSameBits, SharesOfRowBlocksAreSubtrees) {
-  const Rows rows(with_wide_sums(same_type_backward(Kind::rms, DType::f32, 33)), 1900);
+  const Rows rows(with_wide_sums(same_type_backward(Kind::rms, DType::f32, 33)), 1900, "wide_exponents");
   for (const std::size_t threads : {2, 3, 64}) rows.expect_same(runnable_targets()[0], reversed_executor(threads));
 }
 
