@@ -63,6 +63,26 @@ TEST(Contract_GradientsScratch, IsAtMostAnEighthOfXOrAQuarterMebibyte) {
   EXPECT_GT(largest, std::size_t{1} << 30U);
 }
 
+TEST(Contract_GradientsScratch, IsAtMostAsMuchForSetsOfRows) {
+  int somewhere = 0;
+  for (const DType dtype : kAllTypes) {
+    for (const std::int64_t sets : {1, 2, 7, 64, 1000, 100000}) {
+      for (const std::int64_t rows : {1, 16, 96, 129, 4096}) {
+        for (const std::int64_t cols : {1, 33, 768, 1025, 65536}) {
+          const std::int64_t shape[] = {sets, rows, cols}, parameter[] = {sets, 1, cols};
+          Backward backward;
+          backward.x = backward.dy = {&somewhere, dtype, shape, {}};
+          backward.normalized_shape = std::span(shape).last(1);
+          backward.dweight = {&somewhere, DType::f32, parameter, {}};
+          const std::size_t of_x = static_cast<std::size_t>(sets * rows * cols) * size_of(dtype);
+          ASSERT_LE(scratch_bytes(backward), std::max(std::size_t{256} << 10U, of_x / 8))
+              << sets << " sets of " << rows << " x " << cols << " " << name(dtype);
+        }
+      }
+    }
+  }
+}
+
 TEST(Contract_GradientsScratch, IsZeroIfNothingIsSummed) {
   BackwardOperation op = same_type_backward(Kind::layer, DType::f32, 768);
   op.dgamma = op.dbeta = {};

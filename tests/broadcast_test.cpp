@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <random>
 
+#include "contracts/harness.hpp"
 #include "contracts/scattered.hpp"
 #include "plan/spec.hpp"
 #include "problem/shapes.hpp"
@@ -219,6 +220,11 @@ const std::vector<Case> kCases = {
     {{5, 4, 3}, {1, 1, 1}, 2},                         // no sets, one element
     {{2, 3, 4, 2, 300}, {1, 1, 4, 1, 1}, 4},           // runs whose elements are shared by others, too
     {{2, 2, 40000}, {2, 1, 40000}, 1},                 // rows by parts, and gradients in two steps
+    {{60, 16, 320}, {60, 1, 320}, 1},                  // shares of sets are tasks
+    {{9, 150, 33}, {9, 1, 33}, 1, Kind::rms},          // of several row blocks
+    {{70, 3, 1500}, {70, 1, 1500}, 1},                 // which threads could take in two steps
+    {{4, 90, 200}, {1, 90, 1}, 1},                     // whose columns share elements
+    {{5, 40, 300}, {1, 40, 1}, 1},                     // runs of many sets
 };
 
 template <class T>
@@ -226,8 +232,8 @@ void try_case(const Case& c) {
   const Inputs<T> in(c);
   Errors errors;
   const Results<T> want = expected(c, in, errors), alone = run_passes(in, c.kind, c.shape, c.tail(), c.parameter, {});
-  for (const std::size_t threads : {1U, 4U}) {
-    const Results<T> got = run_passes(in, c.kind, c.shape, c.tail(), c.parameter, pool_executor(threads));
+  for (const Executor& executor : {pool_executor(1), pool_executor(4), contracts::reversed_executor(7)}) {
+    const Results<T> got = run_passes(in, c.kind, c.shape, c.tail(), c.parameter, executor);
     const std::string where = internal::text_of(c.shape) + " by " + internal::text_of(c.parameter);
     EXPECT_EQ(got.y, want.y) << where;
     EXPECT_EQ(got.dx, alone.dx) << where;

@@ -10,14 +10,15 @@ namespace evenorm::internal {
 namespace {
 
 constexpr std::size_t kMostScratch = 256u << 10u;  // bytes, for a small x
+constexpr std::size_t kMostSetsAtOnce = 256;       // as many as the pool may have threads
 constexpr std::size_t kTwoStepCols = 1024;         // for shorter rows a second pass over x costs what threads gain
 
 bool sums_over_rows(const GradientProblem& p) { return p.dgamma.data != nullptr || p.dbeta.data != nullptr; }
 std::size_t scalars_bytes(const GradientProblem& p) { return rows_of_set(p) * sizeof(GradientScalars); }
 
-// The most scratch that a caller is promised to need.
-std::size_t most_scratch(const GradientProblem& p) {
-  return std::max(kMostScratch, rows_of_set(p) * p.cols * bytes_of(p.x.dtype) / 8);
+// The most scratch that a caller is promised to need for so many rows.
+std::size_t most_scratch(const GradientProblem& p, std::size_t rows) {
+  return std::max(kMostScratch, rows * p.cols * bytes_of(p.x.dtype) / 8);
 }
 
 // Sums fill all of this scratch only if there is one row block, of fewer rows than this. If they leave no room for
@@ -34,6 +35,23 @@ GradientCacheUse cache_use(const GradientProblem& p, const Caches& caches) {
   return use;
 }
 
+// The route and scratch of one set, if its rows are summed.
+void plan_set(const GradientProblem& p, GradientPlan& plan) {
+  const std::size_t most = most_scratch(p, rows_of_set(p));
+  // Two steps finish some columns at a time, so these must not share elements.
+  const bool may_take_two_steps = row_blocks(p) == 1 && !has_shared_columns(p);
+  if (may_take_two_steps && sums_bytes(p, p.cols) > most) {
+    plan.route = GradientRoute::two_steps;
+    plan.set_bytes = scalars_bytes(p) + kLine;
+    return;
+  }
+  plan.route = GradientRoute::row_blocks;
+  plan.may_take_two_steps = may_take_two_steps && p.cols >= kTwoStepCols && scalars_bytes(p) <= sums_bytes(p, p.cols);
+  const std::size_t sums = row_blocks(p) * sums_bytes(p, p.cols);
+  plan.spare_bytes = has_shared_columns(p) ? kLine : std::min(kLine, most - sums);
+  plan.set_bytes = sums + plan.spare_bytes;
+}
+
 }  // namespace
 
 GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept {
@@ -45,18 +63,10 @@ GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept 
     plan.scratch_bytes = std::max<std::size_t>(p.rows, 1) * slot_of_row(p) * sizeof(double) + kLine;
     return plan;
   }
-  // Two steps finish some columns at a time, so these must not share elements.
-  const bool may_take_two_steps = row_blocks(p) == 1 && !has_shared_columns(p);
-  if (may_take_two_steps && sums_bytes(p, p.cols) > most_scratch(p)) {
-    plan.route = GradientRoute::two_steps;
-    plan.scratch_bytes = scalars_bytes(p) + kLine;
-    return plan;
-  }
-  plan.route = GradientRoute::row_blocks;
-  plan.may_take_two_steps = may_take_two_steps && p.cols >= kTwoStepCols && scalars_bytes(p) <= sums_bytes(p, p.cols);
-  const std::size_t sums = row_blocks(p) * sums_bytes(p, p.cols);
-  plan.spare_bytes = has_shared_columns(p) ? kLine : std::min(kLine, most_scratch(p) - sums);
-  plan.scratch_bytes = sums + plan.spare_bytes;
+  plan_set(p, plan);
+  plan.sets_at_once =
+      std::clamp<std::size_t>(most_scratch(p, p.rows) / plan.set_bytes, 1, std::min(p.sets, kMostSetsAtOnce));
+  plan.scratch_bytes = plan.sets_at_once * plan.set_bytes;
   return plan;
 }
 

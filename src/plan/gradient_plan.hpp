@@ -26,8 +26,10 @@ struct GradientPlan {
   bool may_take_two_steps = false;
   GradientCacheUse cache;
   GradientScratch scratch;        // of one worker, on its stack
-  std::size_t scratch_bytes = 0;  // provided by the caller, at any address: sums, or scalars of the rows of a set
-  std::size_t spare_bytes = 0;    // the part of scratch_bytes that is for alignment
+  std::size_t scratch_bytes = 0;  // provided by the caller, at any address
+  std::size_t set_bytes = 0;      // of scratch_bytes, for one set: its sums, or the scalars of its rows
+  std::size_t spare_bytes = 0;    // of set_bytes, for alignment
+  std::size_t sets_at_once = 1;   // that scratch has room for
 };
 GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept;
 

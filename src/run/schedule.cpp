@@ -83,8 +83,8 @@ void run_pass(const Problem& p, const ForwardPlan& plan, const Kernels& kernels,
   }
 }
 
-// --- the backward pass: tasks are rows if dx is the only output, else row blocks; if there is only one row block,
-// tasks are first rows, then columns
+// --- the backward pass: tasks are rows if dx is the only output, else shares of the sets, or row blocks of one set
+// after the other; if a set has only one row block, tasks are first rows, then columns
 
 // The first multiple of a cache line in scratch.
 template <class T>
@@ -93,11 +93,12 @@ T* aligned(std::byte* scratch) {
   return reinterpret_cast<T*>((address + kLine - 1) / kLine * kLine);
 }
 
-std::size_t tasks_of(const GradientProblem& p, const Executor& executor) {
+std::size_t tasks_of(const GradientProblem& p, std::size_t rows, const Executor& executor) {
   const std::size_t threads = usable_threads(executor);
   return threads <= 1 ? 1
-                      : std::max(std::size_t{1}, std::min(p.rows * p.cols / kBackwardTask, threads * kTasksPerThread));
+                      : std::max(std::size_t{1}, std::min(rows * p.cols / kBackwardTask, threads * kTasksPerThread));
 }
+std::size_t tasks_of(const GradientProblem& p, const Executor& executor) { return tasks_of(p, p.rows, executor); }
 
 bool has_room_aligned(const GradientPlan& plan, std::byte* scratch) {
   return static_cast<std::size_t>(aligned<std::byte>(scratch) - scratch) <= plan.spare_bytes;
@@ -142,14 +143,16 @@ void run_by_rows(const GradientProblem& p, const GradientPlan& plan, const Kerne
                  const Executor& executor) {
   const std::size_t rows = rows_of_set(p), slot = slot_of_row(p);
   double* const sums = plan.scratch_bytes != 0 ? aligned<double>(scratch) : nullptr;
-  const std::size_t unit = std::max<std::size_t>(plan.scratch.channels.share, 1);
-  share_out(executor, p.rows, unit, tasks_of(p, executor),
+  const std::size_t unit = std::max<std::size_t>(plan.scratch.channels.share, 1), tasks = tasks_of(p, executor);
+  share_out(executor, p.rows, unit, tasks,
             [&](std::size_t first, std::size_t count) { run_backward(kernels, p, plan, first, count, sums); });
   if (sums == nullptr) return;
   if (rows == 0) std::fill_n(sums, slot, 0.0);
-  for (std::size_t set = 0; set < p.sets; ++set) {
-    finish_row_blocks(kernels, problem_of(p, set), sums + set * rows * slot, std::max<std::size_t>(rows, 1), slot);
-  }
+  share_out(executor, p.sets, 1, tasks, [&](std::size_t first, std::size_t count) {
+    for (std::size_t set = first; set < first + count; ++set) {
+      finish_row_blocks(kernels, problem_of(p, set), sums + set * rows * slot, std::max<std::size_t>(rows, 1), slot);
+    }
+  });
 }
 
 // Computes the gradients of one problem without sets, of which at least one is a sum over rows.
@@ -162,6 +165,19 @@ void run_sums(const GradientProblem& p, const GradientPlan& plan, const Kernels&
   } else {
     run_blocks(p, plan, kernels, aligned<double>(scratch), executor);
   }
+}
+
+// The same for several sets: their shares are tasks if there are as many as one set would have.
+void run_sets(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels, std::byte* scratch,
+              const Executor& executor) {
+  const std::size_t tasks = std::min(tasks_of(p, executor), plan.sets_at_once);
+  const bool alone = tasks >= tasks_of(p, rows_of_set(p), executor);  // whether one thread takes all of a set
+  const std::size_t shares = alone ? tasks : 1;
+  parallel_for(executor, shares, [&](std::size_t i) {
+    for (std::size_t set = share_start(p.sets, shares, i); set < share_start(p.sets, shares, i + 1); ++set) {
+      run_sums(problem_of(p, set), plan, kernels, scratch + i * plan.set_bytes, alone ? Executor{} : executor);
+    }
+  });
 }
 
 // Not inlined, so that the problem that is moved into the passes has left the stack when they run.
@@ -182,7 +198,7 @@ void run(const GradientPass& pass, const Kernels& kernels, std::byte* scratch, c
   const GradientPlan& plan = pass.plan;
   if (plan.route == GradientRoute::rows) return run_by_rows(p, plan, kernels, scratch, executor);
   if (p.sets == 1) return run_sums(p, plan, kernels, scratch, executor);
-  for (std::size_t set = 0; set < p.sets; ++set) run_sums(problem_of(p, set), plan, kernels, scratch, executor);
+  run_sets(p, plan, kernels, scratch, executor);
 }
 
 void run_on(Target target, const Forward& forward, const Executor& executor) {
