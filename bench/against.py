@@ -26,9 +26,10 @@ def build(tree: pathlib.Path) -> pathlib.Path:
         run("cmake", "-S", ".", "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", tree=tree)
     run("cmake", "--build", folder, "--target", "evenorm_internal", tree=tree)
     rival = folder / "rival_against.so"
+    pool = ["-lpthreadpool"] if (tree / "cmake" / "FindPthreadpool.cmake").exists() else []  # older commits
     run(
         "c++", "-std=c++20", "-O3", "-fPIC", "-shared", f"-I{tree}/include", f"-I{ROOT}",
-        ROOT / "bench" / "rivals" / "evenorm.cpp", folder / "libevenorm_internal.a", "-lhwy", "-lpthreadpool", "-pthread",
+        ROOT / "bench" / "rivals" / "evenorm.cpp", folder / "libevenorm_internal.a", "-lhwy", *pool, "-pthread",
         f"-Wl,--version-script={ROOT}/bench/rivals/exports.map", "-Wl,-z,nodelete", "-o", rival, tree=tree,
     )  # fmt: skip
     return rival

@@ -14,14 +14,11 @@ set(EVENORM_FETCH_DEPENDENCIES AUTO CACHE STRING
 set_property(CACHE EVENORM_FETCH_DEPENDENCIES PROPERTY STRINGS AUTO ON OFF)
 
 # package: lowest version | target | Debian's package | archive | hash of the archive
-# evenorm is tested with these versions, which are Debian 12's. pthreadpool and FXdiv have commits but no releases.
+# evenorm is tested with these versions, which are Debian 12's.
 set(github https://github.com)
 set(dependency_hwy 1.0.3 hwy::hwy libhwy-dev
   ${github}/google/highway/archive/refs/tags/1.0.3.tar.gz
   SHA256=566fc77315878473d9a6bd815f7de78c73734acdcb745c3dde8579560ac5440e)
-set(dependency_Pthreadpool "" Pthreadpool::pthreadpool libpthreadpool-dev
-  ${github}/Maratyszcza/pthreadpool/archive/560c60d342a76076f0557a3946924c6478470044.tar.gz
-  SHA512=d23e764e9a02f34210b3b9c5a66dae3b9e8211de6f78ec9b2672c19c48f364f4edb268ab77b1adf2802a3c35c6857deba81e48a658caa1a587fe8f3493a07f59)
 set(dependency_fmt 9.1 fmt::fmt libfmt-dev
   ${github}/fmtlib/fmt/archive/refs/tags/9.1.0.tar.gz
   SHA256=5dea48d1fcddc3ec571ce2058e13910a0d4a6bab4cc09a809d8b1dd1c88ae6f2)
@@ -34,10 +31,8 @@ set(dependency_CLI11 2.1 CLI11::CLI11 libcli11-dev
 set(dependency_GTest 1.12 GTest::gmock libgtest-dev
   ${github}/google/googletest/archive/refs/tags/release-1.12.1.tar.gz
   SHA256=81964fe578e9bd7c94dfdb09c8e4d6e6759e19967e397dbea48d1c10e45d0df2)
-set(fxdiv_url ${github}/Maratyszcza/FXdiv/archive/b408327ac2a15ec3e43352421954f5b1967701d1.zip)
-set(fxdiv_hash SHA256=ab7dfb08829bee33dca38405d647868fb214ac685e379ec7ef2bebcd234cd44d)
 
-set(evenorm_libraries hwy::hwy Pthreadpool::pthreadpool)
+set(evenorm_libraries hwy::hwy)
 set(evenorm_fetched_libraries)
 
 # Fetches and configures one project: static, position-independent, without tests or install rules. FetchContent knows
@@ -96,13 +91,9 @@ function(evenorm_find_or_fetch package)
   endif()
 
   message(STATUS "Fetching ${package} from ${url}")
-  if(plain STREQUAL "pthreadpool")
-    evenorm_fetch(${fxdiv_url} ${fxdiv_hash})  # otherwise pthreadpool downloads it without a hash
-    FetchContent_GetProperties(fxdiv SOURCE_DIR FXDIV_SOURCE_DIR)
-  endif()
   evenorm_fetch(${url} ${hash})
   evenorm_alias(${target} ${plain})
-  foreach(made ${plain} gtest pthreadpool_interface)
+  foreach(made ${plain} gtest)
     if(TARGET ${made})
       evenorm_as_system(${made})
     endif()

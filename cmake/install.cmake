@@ -14,12 +14,10 @@ install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 if(TARGET evenorm_cli)
   install(TARGETS evenorm_cli)
 endif()
-foreach(fetched highway pthreadpool fxdiv)  # the library contains them, so their licences are installed
-  FetchContent_GetProperties(${fetched} SOURCE_DIR directory)
-  if(directory)
-    install(FILES "${directory}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME LICENSE.${fetched})
-  endif()
-endforeach()
+FetchContent_GetProperties(highway SOURCE_DIR directory)
+if(directory)  # the library contains it, so its licence is installed
+  install(FILES "${directory}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME LICENSE.highway)
+endif()
 
 # Users of a static library link its dependencies, except fetched ones, which the library contains.
 set(system_libraries ${evenorm_libraries})
@@ -42,7 +40,7 @@ endif()
 configure_package_config_file(cmake/evenormConfig.cmake.in evenormConfig.cmake INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file(evenormConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/evenormConfig.cmake" "${PROJECT_BINARY_DIR}/evenormConfigVersion.cmake"
-              cmake/FindPthreadpool.cmake DESTINATION "${package_dir}")
+        DESTINATION "${package_dir}")
 
 # --- pkg-config evenorm ----------------------------------------------------------------------------------------------
 file(RELATIVE_PATH EVENORM_PC_PREFIX "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
@@ -59,9 +57,6 @@ if(NOT EVENORM_BUILD_SHARED)
   set(EVENORM_PC_CFLAGS " -DEVENORM_STATIC")
   if(hwy::hwy IN_LIST system_libraries)
     set(EVENORM_PC_REQUIRES_PRIVATE "libhwy >= 1.0.3")
-  endif()
-  if(Pthreadpool::pthreadpool IN_LIST system_libraries)
-    string(PREPEND EVENORM_PC_LIBS_PRIVATE "-lpthreadpool ")
   endif()
 endif()
 configure_file(cmake/evenorm.pc.in evenorm.pc @ONLY)

@@ -119,6 +119,32 @@ TEST_P(CallerStack, GradientsTakeAtMost64KiB) {
   }
 }
 
+// A copy of the problem describes each set.
+TEST_P(CallerStack, GradientsOfSetsTakeAtMost64KiB) {
+  for (const std::int64_t cols : {700, 5000}) {
+    const std::vector<std::int64_t> shape = {cols, 8, 5}, axes = {0}, parameter = {cols, 8, 1};
+    const Array x = contracts::make_input("normal", GetParam(), static_cast<std::size_t>(40 * cols));
+    const Array weight(DType::f16, static_cast<std::size_t>(8 * cols));
+    for (const DType dx_type : kAllTypes) {
+      Array dx(dx_type, x.size()), dweight(DType::f32, weight.size()), dbias = dweight;
+      Backward backward;
+      backward.x = backward.dy = {x.data(), GetParam(), shape, {}};
+      backward.axes = axes;
+      backward.weight = {weight.data(), DType::f16, parameter, {}};
+      backward.dx = {dx.data(), dx_type, shape, {}};
+      backward.dweight = {dweight.data(), DType::f32, parameter, {}};
+      backward.dbias = {dbias.data(), DType::f32, parameter, {}};
+      for (const internal::Target target : runnable_targets()) {
+        for (const Executor& executor : executors()) {
+          expect_promise_kept(std::to_string(cols) + " columns to " + std::string(name(dx_type)) + " on " +
+                                  std::string(internal::name(target)),
+                              [&] { run_on(target, backward, executor); });
+        }
+      }
+    }
+  }
+}
+
 // Out-of-range rows, gathered and with two outputs, take the longest path.
 TEST_P(CallerStack, OutOfRangeRowsOfTwoOutputsTakeAtMost64KiB) {
   for (const std::int64_t cols : {700, 1509, 4169}) {

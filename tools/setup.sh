@@ -23,7 +23,6 @@ ninja-build      ninja
 python3          python3
 ccache           ccache
 libhwy-dev       hwy/highway.h
-libpthreadpool-dev pthreadpool.h
 libcli11-dev     CLI/CLI.hpp
 libfmt-dev       fmt/format.h
 nlohmann-json3-dev nlohmann/json.hpp

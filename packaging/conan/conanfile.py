@@ -1,8 +1,8 @@
 """Conan 2 recipe of this checkout: conan create packaging/conan --build=missing [-o evenorm/*:shared=True]
 
-The package contains Highway, pthreadpool and FXdiv, as the archives of tools/dist do. CMake users get evenorm's own
-package file. Without GitHub, name the dependencies' sources (tools/dist stores them in build/dist/sources):
--c "tools.cmake.cmaketoolchain:extra_variables={'FETCHCONTENT_SOURCE_DIR_HIGHWAY': '/...', ...}"
+The package contains Highway, as the archives of tools/dist do. CMake users get evenorm's own package file. Without
+GitHub, name Highway's sources (tools/dist stores them in build/dist/sources):
+-c "tools.cmake.cmaketoolchain:extra_variables={'FETCHCONTENT_SOURCE_DIR_HIGHWAY': '/...'}"
 """
 
 import os

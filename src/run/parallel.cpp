@@ -1,138 +1,127 @@
-// The library's own thread pool: one pthreadpool per number of threads, made at its first use. It is never destroyed,
-// because a thread may still be inside it when the process ends.
+// The library's own thread pool. Its threads start when a call first wants them, and serve all callers. They never end,
+// because a program may call evenorm until it exits. Only objects without destructors are shared with them.
 #include "run/parallel.hpp"
 
 #include <pthread.h>
-#include <pthreadpool.h>
+#include <sched.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <csignal>
-#include <mutex>
 #include <thread>
-
-#if defined(__has_feature)  // clang
-#if __has_feature(thread_sanitizer)
-#define EVENORM_THREAD_SANITIZER
-#endif
-#endif
-#if defined(EVENORM_THREAD_SANITIZER) || defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-#endif
+#include <utility>
 
 namespace evenorm::internal {
 namespace {
-
-// pthreadpool orders the caller's work before the tasks, and the tasks before the caller's return. ThreadSanitizer does
-// not see this in uninstrumented code, so these annotations report it. Two tasks remain unordered.
-#if defined(EVENORM_THREAD_SANITIZER) || defined(__SANITIZE_THREAD__)
-void hand_over(void* place) noexcept { __tsan_release(place); }
-void take_over(void* place) noexcept { __tsan_acquire(place); }
-#else
-void hand_over(void*) noexcept {}
-void take_over(void*) noexcept {}
-#endif
 
 std::atomic<bool> in_forked_child{false};
 [[maybe_unused]] const int kForkHandler =
     pthread_atfork(nullptr, nullptr, [] { in_forked_child.store(true, std::memory_order_relaxed); });
 
 constexpr std::size_t kMaxThreads = 256;
+// How often a thread yields before it sleeps: for about 6 ms if nothing else runs. Waking it takes up to 0.1 ms.
+constexpr int kYields = 16384;
 
 std::size_t processors() noexcept {
   static const std::size_t count = std::max(1u, std::thread::hardware_concurrency());
   return count;
 }
 
-// While an object lives, new threads block all signals that are sent to the process, except a profiler's. They still
-// take the signals that they cause themselves.
-class SignalsBlocked {
- public:
-  SignalsBlocked() noexcept {
-    sigset_t blocked;
-    sigfillset(&blocked);
-    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGPROF}) sigdelset(&blocked, own);
-    pthread_sigmask(SIG_SETMASK, &blocked, &saved_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &saved_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t saved_;
-};
-
-// Tries to start that many threads at once, because pthreadpool waits forever for a worker that cannot be started.
-bool can_start(std::size_t threads) noexcept {
-  std::array<pthread_t, kMaxThreads> started;
-  std::size_t count = 0;
-  std::mutex gate;
-  {
-    const std::lock_guard closed(gate);
-    const auto pass = [](void* closed_gate) -> void* {
-      const std::lock_guard open(*static_cast<std::mutex*>(closed_gate));
-      return nullptr;
-    };
-    while (count < threads && pthread_create(&started[count], nullptr, pass, &gate) == 0) ++count;
-  }
-  for (std::size_t i = 0; i < count; ++i) pthread_join(started[i], nullptr);
-  return count == threads;
-}
-
 thread_local bool inside_pool = false;
 
-// Returns null if the threads cannot be started.
-pthreadpool_t pool_of(std::size_t threads) noexcept {
-  static std::array<std::atomic<pthreadpool_t>, kMaxThreads + 1> pools{};
-  static std::mutex making;
-  pthreadpool_t pool = pools[threads].load(std::memory_order_acquire);
-  if (pool != nullptr) return pool;
-  const std::lock_guard lock(making);
-  pool = pools[threads].load(std::memory_order_relaxed);
-  const SignalsBlocked blocked;
-  if (pool == nullptr && can_start(threads - 1)) {  // the caller is one of the threads
-    pool = pthreadpool_create(threads);
-    pools[threads].store(pool, std::memory_order_release);
-  }
-  return pool;
-}
-
+// A call's tasks. Whoever works on them takes the next one until none is left.
 struct Job {
   void (*task)(void*, std::size_t) noexcept;
   void* argument;
   std::size_t tasks;
-  std::atomic<std::size_t> next{0};
+  std::size_t wanted;  // how many threads may still join the caller
+  Job* behind = nullptr;
+  std::atomic<std::size_t> next{0}, joined{0};
 
   void work() noexcept {
-    inside_pool = true;
+    const bool nested = std::exchange(inside_pool, true);
     const auto take = [&] { return next.fetch_add(1, std::memory_order_relaxed); };
     for (std::size_t i = take(); i < tasks; i = take()) task(argument, i);
-    inside_pool = false;
-  }
-  void work_in_pool() noexcept {
-    take_over(&task);
-    work();
-    hand_over(&tasks);
+    inside_pool = nested;
   }
 };
 
+struct Event {
+  pthread_cond_t happened = PTHREAD_COND_INITIALIZER;
+  std::size_t awake = 0;  // threads that wait for it without sleeping
+};
+
+// Guards what follows, and all of a job but `next`.
+pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+Event job_came, job_left;
+std::atomic<Job*> jobs{nullptr};  // those that want threads, the latest first
+std::size_t started = 0;          // threads
+
+void remove(const Job& job) noexcept {
+  if (jobs == &job) jobs = job.behind;
+  for (Job* other = jobs; other != nullptr; other = other->behind) {
+    if (other->behind == &job) other->behind = job.behind;
+  }
+}
+
+// Waits, with the mutex held, until an event has made a condition true.
+template <class Condition>
+void wait(Event& event, const Condition& holds) noexcept {
+  if (holds()) return;
+  ++event.awake;
+  pthread_mutex_unlock(&mutex);
+  for (int i = 0; i < kYields && !holds(); ++i) sched_yield();
+  pthread_mutex_lock(&mutex);
+  --event.awake;
+  while (!holds()) pthread_cond_wait(&event.happened, &mutex);
+}
+
+void* serve(void*) {
+  pthread_mutex_lock(&mutex);
+  for (;;) {
+    wait(job_came, [] { return jobs.load(std::memory_order_relaxed) != nullptr; });
+    Job& job = *jobs;
+    ++job.joined;
+    if (--job.wanted == 0) remove(job);
+    pthread_mutex_unlock(&mutex);
+    job.work();
+    pthread_mutex_lock(&mutex);
+    if (--job.joined == 0) pthread_cond_broadcast(&job_left.happened);
+  }
+}
+
+// Starts a thread that blocks all signals that are sent to the process, except a profiler's. It still takes the signals
+// that it causes itself.
+bool start_thread() noexcept {
+  sigset_t blocked, saved;
+  sigfillset(&blocked);
+  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGPROF}) sigdelset(&blocked, own);
+  pthread_sigmask(SIG_SETMASK, &blocked, &saved);
+  pthread_t thread;
+  const bool is_started = pthread_create(&thread, nullptr, serve, nullptr) == 0;
+  pthread_sigmask(SIG_SETMASK, &saved, nullptr);
+  if (is_started) pthread_detach(thread);
+  return is_started;
+}
+
+// The caller takes every task that no thread takes before, so it never waits for a thread that has not begun.
 void run_in_pool(void* context, std::size_t tasks, void (*task)(void*, std::size_t) noexcept, void* argument) {
   // More threads than processors would only wait for one another.
   const std::size_t threads = std::min({reinterpret_cast<std::size_t>(context), tasks, processors()});
-  Job job{task, argument, tasks};
-  const bool nested = inside_pool;
-  const bool alone = threads <= 1 || nested || in_forked_child.load(std::memory_order_relaxed);
-  const pthreadpool_t pool = alone ? nullptr : pool_of(threads);
-  if (pool == nullptr) {
-    job.work();
-    inside_pool = nested;
-    return;
-  }
-  hand_over(&job.task);
-  pthreadpool_parallelize_1d(
-      pool, [](void* shared, std::size_t) { static_cast<Job*>(shared)->work_in_pool(); }, &job, threads, 0);
-  take_over(&job.tasks);
+  Job job{task, argument, tasks, threads - 1};
+  if (threads <= 1 || inside_pool || in_forked_child.load(std::memory_order_relaxed)) return job.work();
+  pthread_mutex_lock(&mutex);
+  while (started < threads - 1 && start_thread()) ++started;
+  job.behind = jobs;
+  jobs = &job;
+  const std::size_t awake = job.behind == nullptr ? job_came.awake : 0;  // those that no other job gets
+  pthread_mutex_unlock(&mutex);
+  for (std::size_t i = 1 + awake; i < threads; ++i) pthread_cond_signal(&job_came.happened);
+  job.work();
+  pthread_mutex_lock(&mutex);
+  remove(job);
+  wait(job_left, [&] { return job.joined == 0; });
+  pthread_mutex_unlock(&mutex);
 }
 
 }  // namespace

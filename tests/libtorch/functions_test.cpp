@@ -149,7 +149,6 @@ TEST(Torch_Process, AnyNumberOfThreadsHasTheSameBits) {
   torch::set_num_threads(threads);
 }
 
-// PyTorch's libraries export their own pthreadpool, of another version.
 TEST(Torch_Process, EvenormsOwnThreadsWorkBesidePyTorch) {
   const Tensor x = random({512, 600}, torch::kFloat);
   const Tensor y = evenorm::torch::layer_norm(x, {600});
