@@ -86,12 +86,14 @@ Way shuffled(std::uint64_t seed) {
   };
 }
 
+const Peculiar kPeculiar[] = {{"late", late_on_another_thread}, {"one by one", each_on_its_own_thread_one_by_one},
+                              {"all at once", all_at_once},     {"on 16 threads", on_threads(16)},
+                              {"shuffled", shuffled(1)},        {"shuffled otherwise", shuffled(2)}};
+
 TEST(Stress_Executor, AnyAllowedBehaviourChangesNoBit) {
-  const Peculiar executors[] = {{"late", late_on_another_thread}, {"one by one", each_on_its_own_thread_one_by_one},
-                                {"all at once", all_at_once},     {"on 16 threads", on_threads(16)},
-                                {"shuffled", shuffled(1)},        {"shuffled otherwise", shuffled(2)}};
   const std::vector<Work> all = all_work();
-  for (const Peculiar& peculiar : executors) {
+  for (const Peculiar& peculiar : kPeculiar) {
+    peculiar.calls = 0;
     for (const std::size_t threads : {2, 3, 7}) {
       for (const Work& work : all) {
         EXPECT_TRUE(work.comes_out(through_cpp(), peculiar.executor(threads)))
@@ -101,6 +103,40 @@ TEST(Stress_Executor, AnyAllowedBehaviourChangesNoBit) {
       }
     }
     EXPECT_GE(peculiar.calls, 3 * 2 * (all.size() - 1)) << peculiar.name;  // all but the small one are shared out
+  }
+}
+
+// dx, dweight and dbias of rows in sets that have a weight each.
+std::array<std::vector<float>, 3> gradients(const std::array<std::int64_t, 3>& shape, const Executor& executor) {
+  const std::int64_t parameter[] = {shape[0], 1, shape[2]};
+  const auto n = static_cast<std::size_t>(shape[0] * shape[1] * shape[2]);
+  std::vector<float> x(n), dx(n), weight(n / static_cast<std::size_t>(shape[1])), dweight(weight), dbias(weight);
+  for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(i * i % 1021) / 7;
+  for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(i % 13);
+  Backward b;
+  b.x = b.dy = {x.data(), DType::f32, shape, {}};
+  b.normalized_shape = std::span(shape).last(1);
+  b.weight = {weight.data(), DType::f32, parameter, {}};
+  b.dx = {dx.data(), DType::f32, shape, {}};
+  b.dweight = {dweight.data(), DType::f32, parameter, {}};
+  b.dbias = {dbias.data(), DType::f32, parameter, {}};
+  run(b, executor);
+  return {dx, dweight, dbias};
+}
+
+TEST(Stress_Executor, AnyAllowedBehaviourChangesNoBitOfGradients) {
+  // Shares of sets, of one or several row blocks; row blocks of one set after the other; two steps.
+  for (const auto& shape : std::initializer_list<std::array<std::int64_t, 3>>{
+           {40, 16, 320}, {30, 150, 33}, {2, 400, 320}, {1, 400, 320}, {2, 20, 3000}}) {
+    const auto expected = gradients(shape, {});
+    for (const Peculiar& peculiar : kPeculiar) {
+      peculiar.calls = 0;
+      for (const std::size_t threads : {2, 3, 7}) {
+        EXPECT_EQ(gradients(shape, peculiar.executor(threads)), expected)
+            << peculiar.name << ", " << threads << " threads: " << shape[0] << " sets of " << shape[1] << " rows";
+      }
+      EXPECT_GE(peculiar.calls, 3u) << peculiar.name;
+    }
   }
 }
 
