@@ -39,7 +39,7 @@ class Forward(ctypes.Structure):
         + [("axes", ctypes.POINTER(ctypes.c_int64)), ("axes_count", ctypes.c_size_t)]
         + [(name, Tensor) for name in ("weight", "bias", "mean", "rstd", "residual")]
         + [("residual_scale", ctypes.c_double)]
-        + [(name, Tensor) for name in ("sum", "weight2", "bias2", "y2", "scale")]
+        + [(name, Tensor) for name in ("sum", "scale")]
         + [("given_scale", ctypes.c_double)]
     )
 

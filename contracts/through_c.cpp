@@ -36,9 +36,6 @@ evenorm_forward c_forward(const Forward& forward) {
   result.residual = c_view<evenorm_const_tensor>(forward.residual);
   result.residual_scale = forward.residual_scale;
   result.sum = c_view<evenorm_tensor>(forward.sum);
-  result.weight2 = c_view<evenorm_const_tensor>(forward.weight2);
-  result.bias2 = c_view<evenorm_const_tensor>(forward.bias2);
-  result.y2 = c_view<evenorm_tensor>(forward.y2);
   result.scale = c_view<evenorm_tensor>(forward.scale);
   result.given_scale = forward.given_scale;
   return result;
@@ -93,9 +90,6 @@ evenorm_buffers c_buffers(const evenorm_forward& f) {
   buffers.rstd = f.rstd.data;
   buffers.residual = f.residual.data;
   buffers.sum = f.sum.data;
-  buffers.weight2 = f.weight2.data;
-  buffers.bias2 = f.bias2.data;
-  buffers.y2 = f.y2.data;
   buffers.scale = f.scale.data;
   return buffers;
 }

@@ -76,12 +76,7 @@ TEST_P(CallerStack, FusedFormsTakeAtMost64KiB) {
         const DType other = GetParam() == f16 ? bf16 : f16, parameters = wide ? f64 : other;
         FusedOperation op{contracts::Operation{Kind::layer, GetParam(), y, parameters, parameters, true, 1e-5, cols}};
         op.residual = other;
-        if (y != i8) {
-          op.y2 = other;
-          op.weight2 = op.bias2 = parameters;
-        }
-        // Parameters are gathered too. In f64 arithmetic, two outputs share a pass only if parameters are dense.
-        const FusedLayout layout{.vectors_apart = op.norm.arithmetic() == f32 || !op.y2};
+        const FusedLayout layout{.vectors_apart = true};  // parameters are gathered too
         const FusedInputs inputs = fused_inputs(op, cols > 10000 ? 1 : 20, cols == 2048 ? 5 : 0);
         for (const internal::Target target : runnable_targets()) {
           for (const Executor& executor : executors()) {
@@ -145,20 +140,19 @@ TEST_P(CallerStack, GradientsOfSetsTakeAtMost64KiB) {
   }
 }
 
-// Out-of-range rows, gathered and with two outputs, take the longest path.
-TEST_P(CallerStack, OutOfRangeRowsOfTwoOutputsTakeAtMost64KiB) {
+// Out-of-range rows that are gathered take the longest path.
+TEST_P(CallerStack, OutOfRangeRowsTakeAtMost64KiB) {
   for (const std::int64_t cols : {700, 1509, 4169}) {
     const std::vector<std::int64_t> shape = {4, cols}, strides = {1, 4}, parameter = {cols}, rows = {4};
     const auto elements = static_cast<std::size_t>(4 * cols);
     const Array x(GetParam(), elements), weight(DType::f16, static_cast<std::size_t>(cols));
     std::vector<double> mean(4), rstd(4);
     for (const DType y_type : kAllTypes) {
-      Array y(y_type, elements), y2(DType::f16, elements);
+      Array y(y_type, elements);
       Forward forward;
       forward.x = {x.data(), GetParam(), shape, strides};
       forward.y = {y.data(), y_type, shape, strides};
-      forward.y2 = {y2.data(), DType::f16, shape, strides};
-      forward.weight = forward.bias = forward.weight2 = forward.bias2 = {weight.data(), DType::f16, parameter, {}};
+      forward.weight = forward.bias = {weight.data(), DType::f16, parameter, {}};
       forward.mean = {mean.data(), DType::f64, rows, {}};
       forward.rstd = {rstd.data(), DType::f64, rows, {}};
       forward.normalized_shape = parameter;

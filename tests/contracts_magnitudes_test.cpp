@@ -147,9 +147,9 @@ INSTANTIATE_TEST_SUITE_P(Types, Contract_Magnitudes, ::testing::ValuesIn(kAllTyp
 
 // --- the forward pass, plain and fused -----------------------------------------------------------------------------
 
-enum class Form { plain, two, residual, int8, given_int8, sharded, residual_int8 };
-constexpr Form kForms[] = {Form::plain,      Form::two,     Form::residual,     Form::int8,
-                           Form::given_int8, Form::sharded, Form::residual_int8};
+enum class Form { plain, residual, int8, given_int8, sharded, residual_int8 };
+constexpr Form kForms[] = {Form::plain,      Form::residual, Form::int8,
+                           Form::given_int8, Form::sharded,  Form::residual_int8};
 
 std::vector<int> factors_of(DType dtype) {
   switch (dtype) {
@@ -186,18 +186,12 @@ FusedMagnitude plain_pass(Random& random, DType dtype, std::size_t cols) {
 void add_form(FusedMagnitude& pass, Form form, Random& random) {
   FusedOperation& op = pass.op;
   const DType dtype = op.norm.x;
-  const std::vector<int> factors = factors_of(dtype);
   if (form == Form::residual || form == Form::residual_int8) {
     op.residual = dtype;
     pass.residual = static_cast<int>(random.below(9)) * 8 - 40;
     op.sum = random.below(4) != 0;
     constexpr double kScales[] = {1, -1, 0.1, 0x1p-60, -0x1.8p60, 0x1p-126};
     op.residual_scale = kScales[random.below(std::size(kScales))];
-  }
-  if (form == Form::two) {
-    op.y2 = op.weight2 = op.bias2 = dtype;
-    pass.gamma2 = choose(random, factors);
-    pass.beta2 = choose(random, factors);
   }
   if (form == Form::int8 || form == Form::given_int8 || form == Form::residual_int8) op.norm.y = DType::i8;
   if (form == Form::given_int8) {

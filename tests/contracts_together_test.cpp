@@ -15,7 +15,7 @@ namespace {
 
 using contracts::Array;
 
-enum class FusedForm { plain, residual, int8, two };
+enum class FusedForm { plain, residual, int8 };
 
 // Two of three batches have an eps so small that it hides nothing in rows with a large mean.
 FusedOperation operation(FusedForm form, Kind kind, DType dtype, std::size_t cols, std::size_t batch) {
@@ -23,7 +23,6 @@ FusedOperation operation(FusedForm form, Kind kind, DType dtype, std::size_t col
   if (batch % 3 != 0) op.norm.eps = 1e-30;
   if (form == FusedForm::residual) op.residual = dtype;
   if (form == FusedForm::int8) op.norm.y = DType::i8;
-  if (form == FusedForm::two) op.y2 = op.weight2 = op.bias2 = dtype;
   return op;
 }
 
@@ -34,15 +33,12 @@ FusedInputs row_of(const FusedOperation& op, std::size_t r, std::size_t batch) {
   const FusedInputs parameters = fused_inputs(op, 1);
   row.weight = parameters.weight;
   row.bias = parameters.bias;
-  row.weight2 = parameters.weight2;
-  row.bias2 = parameters.bias2;
   return row;
 }
 
 void append(FusedOutcome& all, const FusedOutcome& row) {
   const auto add = [](Array& to, const Array& from) { to.empty() ? void(to = from) : to.append(from); };
   add(all.y, row.y);
-  add(all.y2, row.y2);
   add(all.sum, row.sum);
   add(all.scale, row.scale);
   all.mean.insert(all.mean.end(), row.mean.begin(), row.mean.end());
@@ -78,7 +74,7 @@ class Contract_Together : public ::testing::TestWithParam<DType> {};
 TEST_P(Contract_Together, RowsHaveTheBitsOfEachAlone) {
   constexpr std::size_t kShort[] = {1, 2, 7, 16, 33, 129, 300, 768, 1024}, kLong[] = {1025, 2048, 3100};
   std::size_t batch = 0;
-  for (const FusedForm form : {FusedForm::plain, FusedForm::residual, FusedForm::int8, FusedForm::two}) {
+  for (const FusedForm form : {FusedForm::plain, FusedForm::residual, FusedForm::int8}) {
     for (const Kind kind : {Kind::layer, Kind::rms}) {
       for (const std::size_t cols : kShort) {
         expect_alone_and_together_alike(operation(form, kind, GetParam(), cols, batch), 61, batch);

@@ -97,9 +97,6 @@ TEST_P(Enumerations, RejectsAnInvalidDType) {
   forward("rstd", &Forward::rstd);
   forward("residual", &Forward::residual);
   forward("sum", &Forward::sum);
-  forward("weight2", &Forward::weight2);
-  forward("bias2", &Forward::bias2);
-  forward("y2", &Forward::y2);
   forward("scale", &Forward::scale, &ForwardCall::quantising);
   const auto backward = [&](const char* name, auto Backward::*tensor) {
     expect_refused(&BackwardCall::plain, &BackwardCall::error_without_buffers,

@@ -44,9 +44,6 @@ TEST(Forward_Arguments, RejectsShapesThatDoNotFit) {
   expect_fused_refused({
       {with(&Call::residual_shape, {2, 24}), "residual has shape (2, 24), but x has (2, 3, 8)"},
       {with(&Call::sum_shape, {2, 3, 7}), "sum has shape (2, 3, 7), but x has (2, 3, 8)"},
-      {with(&Call::y2_shape, {3, 2, 8}), "y2 has shape (3, 2, 8), but x has (2, 3, 8)"},
-      {with(&Call::weight2_shape, {8}), "weight2 has shape (8), but normalized_shape is (3, 8)"},
-      {with(&Call::bias2_shape, {24}), "bias2 has shape (24), but normalized_shape is (3, 8)"},
   });
   expect_quantising_refused(
       {{with(&Call::scale_shape, {2, 3}), "scale has shape (2, 3), but x has rows of shape (2)"}});
@@ -104,10 +101,7 @@ TEST(Forward_Arguments, RejectsI8ForOtherTensors) {
   expect_fused_refused({{set_i8(&Forward::x), "x has dtype i8"},
                         {set_i8(&Forward::residual), "residual has dtype i8"},
                         {set_i8(&Forward::sum), "sum has dtype i8"},
-                        {set_i8(&Forward::y2), "y2 has dtype i8"},
                         {set_i8(&Forward::weight), "weight has dtype i8"},
-                        {set_i8(&Forward::weight2), "weight2 has dtype i8"},
-                        {set_i8(&Forward::bias2), "bias2 has dtype i8"},
                         {set_i8(&Forward::rstd), "rstd has dtype i8"}});
 }
 
@@ -129,18 +123,6 @@ TEST(Forward_Arguments, RejectsMissingTensors) {
   });
   expect_fused_refused({
       {[](Call& c) { c.forward.residual.data = nullptr; }, "sum is given, but residual is absent"},
-      {[](Call& c) { c.forward.y2.data = nullptr; }, "weight2 is given, but y2 is absent"},
-      {[](Call& c) { c.forward.y2 = {}, c.forward.weight2 = {}; }, "bias2 is given, but y2 is absent"},
-      {[](Call& c) {
-         c.forward.zero_centered = true;
-         c.forward.weight2.data = nullptr;
-       },
-       "weight2 is absent, but zero_centered needs one"},
-      {[](Call& c) {
-         c.forward.y.dtype = DType::i8;
-         c.forward.scale.data = c.at(Call::kScale);
-       },
-       "y2 is given, but y is i8"},
   });
   expect_quantising_refused({
       {[](Call& c) { c.forward.scale.data = nullptr; }, "scale is null, but y is i8 and there is no given_scale"},
@@ -213,7 +195,6 @@ TEST(Forward_Arguments, RejectsStridedRowsOfFusedForms) {
   expect_strides_refused(&Call::fused, &Call::y_strides, "y", "residual is given");
   expect_strides_refused(&Call::fused, &Call::residual_strides, "residual", "residual is given");
   expect_strides_refused(&Call::fused, &Call::sum_strides, "sum", "residual is given");
-  expect_strides_refused(&Call::fused, &Call::y2_strides, "y2", "residual is given");
   const auto without_residual = [] {
     Call call = Call::quantising();
     call.forward.residual = {};
@@ -224,16 +205,16 @@ TEST(Forward_Arguments, RejectsStridedRowsOfFusedForms) {
   expect_strides_refused(without_residual, &Call::y_strides, "y", "y is i8");
 }
 
-// Rows may be strided. With y2 alone, their elements may be strided too.
+// Rows may be strided. Without a residual, their elements may be strided too.
 TEST(Forward_Arguments, AcceptsOtherStrides) {
   Call call = Call::fused();
   call.x_strides = call.residual_strides = {0, 8, 1};
-  call.y_strides = call.sum_strides = call.y2_strides = {30, 8, 1};
+  call.y_strides = call.sum_strides = {30, 8, 1};
   EXPECT_TRUE(passes(call));
   call = Call::fused();
   call.forward.residual = {};
   call.forward.sum = {};
-  call.x_strides = call.y_strides = call.y2_strides = {24, 1, 3};
+  call.x_strides = call.y_strides = {24, 1, 3};
   EXPECT_TRUE(passes(call));
 }
 
@@ -273,9 +254,6 @@ TEST(Forward_Arguments, RejectsBuffersThatArePresentOrAbsentUnlikeThePlan) {
     expect_present_as_planned(*call, &Buffers::mean, "mean");
     expect_present_as_planned(*call, &Buffers::residual, "residual");
     expect_present_as_planned(*call, &Buffers::sum, "sum");
-    expect_present_as_planned(*call, &Buffers::weight2, "weight2");
-    expect_present_as_planned(*call, &Buffers::bias2, "bias2");
-    expect_present_as_planned(*call, &Buffers::y2, "y2");
   }
   for (Call* call : {&quantising, &plain}) expect_present_as_planned(*call, &Buffers::scale, "scale");
   plain.forward.mean = {};

@@ -57,11 +57,8 @@ void run_guarded(internal::Target target, const FusedOperation& op, const FusedI
   };
   forward.weight = parameter(norm.weight, inputs.weight);
   forward.bias = parameter(norm.bias, inputs.bias);
-  forward.weight2 = parameter(op.weight2, inputs.weight2);
-  forward.bias2 = parameter(op.bias2, inputs.bias2);
   if (op.residual) forward.residual = {tensors.input(inputs.residual), *op.residual, shape};
   if (op.residual) forward.sum = {tensors.output(norm.x, size), norm.x, shape};
-  if (op.y2) forward.y2 = {tensors.output(*op.y2, size), *op.y2, shape};
   if (norm.y == DType::i8) forward.scale = {tensors.output(DType::f32, rows), DType::f32, outer};
   contracts::on_target(target)(forward, executor);
 
@@ -70,7 +67,7 @@ void run_guarded(internal::Target target, const FusedOperation& op, const FusedI
     return data == nullptr ||
            std::equal(expected.bytes().begin(), expected.bytes().end(), static_cast<const std::byte*>(data));
   };
-  EXPECT_TRUE(same(plain.y, forward.y.data) && same(plain.sum, forward.sum.data) && same(plain.y2, forward.y2.data) &&
+  EXPECT_TRUE(same(plain.y, forward.y.data) && same(plain.sum, forward.sum.data) &&
               same(plain.scale, forward.scale.data))
       << op.name() << " on " << internal::name(target);
 }
@@ -114,11 +111,10 @@ class Fused_GuardPages : public ::testing::TestWithParam<DType> {};
 
 constexpr std::size_t kCols[] = {1, 3, 7, 9, 15, 17, 31, 33, 47, 65, 129, 255, 1000, 1023, 1025, 2049};
 
-TEST_P(Fused_GuardPages, StayUntouchedForResidualSumAndSecondY) {
+TEST_P(Fused_GuardPages, StayUntouchedForResidualAndSum) {
   for (const std::size_t cols : kCols) {
     FusedOperation op{contracts::same_type(Kind::layer, GetParam(), cols)};
     op.residual = GetParam();
-    if (cols % 4 != 3) op.y2 = op.weight2 = op.bias2 = GetParam();
     run_guarded(op, cols < 100 ? 7 : 3);
   }
 }
@@ -138,8 +134,6 @@ TEST_P(Fused_GuardPages, StayUntouchedForConvertedTensors) {
       if (other == GetParam()) continue;
       FusedOperation op{contracts::Operation{Kind::layer, GetParam(), other, other, GetParam(), true, 1e-5, cols}};
       op.residual = other;
-      op.y2 = GetParam();
-      op.weight2 = op.bias2 = other;
       run_guarded(op, 3);
     }
   }
@@ -147,7 +141,7 @@ TEST_P(Fused_GuardPages, StayUntouchedForConvertedTensors) {
 
 TEST_P(Fused_GuardPages, StayUntouchedForLongRowsInParts) {
   FusedOperation op{contracts::same_type(Kind::layer, GetParam(), 65536 + 7)};
-  op.residual = op.y2 = GetParam();
+  op.residual = GetParam();
   const FusedInputs inputs = normal_inputs(op, 2);
   for (const internal::Target target : runnable_targets()) {
     for (const Guard guard : {Guard::after, Guard::before}) run_guarded(target, op, inputs, guard, pool_executor(2));

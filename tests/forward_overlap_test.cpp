@@ -97,17 +97,14 @@ TEST(Forward_Overlap, RejectsOutputsThatOverlapThemselves) {
   for (const Shape& repeated : {Shape{0, 1}, {3, 1}}) {  // inputs may overlap themselves
     EXPECT_EQ(error_of_two({3, 4}, 100, repeated, {4, 1}), "no error");
   }
-  expect_refused(&Call::fused, &Call::error,
-                 {{with(&Call::sum_strides, {0, 8, 1}), "sum may overlap itself"},
-                  {with(&Call::y2_strides, {12, 8, 1}), "y2 may overlap itself"}});
+  expect_refused(&Call::fused, &Call::error, {{with(&Call::sum_strides, {0, 8, 1}), "sum may overlap itself"}});
   expect_refused(&Call::quantising, &Call::error, {{with(&Call::scale_strides, {0}), "scale may overlap itself"}});
 }
 
 // --- all tensors ---------------------------------------------------------------------------------------------------
 
 constexpr Extent kOfX{"x", Call::kX, 48}, kResidual{"residual", Call::kResidual, 48}, kY{"y", Call::kY, 48},
-    kSum{"sum", Call::kSum, 48}, kY2{"y2", Call::kY2, 48}, kWeight{"weight", Call::kWeight, 24},
-    kBias{"bias", Call::kBias, 24}, kWeight2{"weight2", Call::kWeight2, 24}, kBias2{"bias2", Call::kBias2, 24},
+    kSum{"sum", Call::kSum, 48}, kWeight{"weight", Call::kWeight, 24}, kBias{"bias", Call::kBias, 24},
     kMean{"mean", Call::kMean, 2}, kRstd{"rstd", Call::kRstd, 2}, kScale{"scale", Call::kScale, 2};
 
 void expect_fused_apart(Tensor Forward::*output, const Extent& moved, const Extent& other) {
@@ -115,10 +112,9 @@ void expect_fused_apart(Tensor Forward::*output, const Extent& moved, const Exte
 }
 
 TEST(Forward_Overlap, RejectsOutputsThatOverlapInputs) {
-  for (const Extent& input : {kOfX, kResidual, kWeight, kBias, kWeight2, kBias2}) {
+  for (const Extent& input : {kOfX, kResidual, kWeight, kBias}) {
     expect_fused_apart(&Forward::y, kY, input);
     expect_fused_apart(&Forward::sum, kSum, input);
-    expect_fused_apart(&Forward::y2, kY2, input);
     expect_fused_apart(&Forward::rstd, kRstd, input);
   }
   for (const Extent& input : {kOfX, kResidual, kWeight, kBias}) {
@@ -128,10 +124,7 @@ TEST(Forward_Overlap, RejectsOutputsThatOverlapInputs) {
 
 TEST(Forward_Overlap, RejectsOutputsThatOverlapEachOther) {
   expect_fused_apart(&Forward::sum, kSum, kY);
-  expect_fused_apart(&Forward::y2, kY2, kY);
-  expect_fused_apart(&Forward::y2, kY2, kSum);
   expect_fused_apart(&Forward::rstd, kRstd, kY);
-  expect_fused_apart(&Forward::rstd, kRstd, kY2);
   expect_fused_apart(&Forward::mean, kMean, kSum);
   expect_fused_apart(&Forward::mean, kMean, kRstd);
   for (const Extent& other : {kMean, kRstd, kSum}) {
@@ -151,7 +144,7 @@ TEST(Forward_Overlap, YAndTheSumMayBeXAndTheResidualButNotTheSame) {
   }
 }
 
-// The same address with other strides or another size, or an output that may not be in place.
+// The same address with other strides or another size.
 TEST(Forward_Overlap, InPlaceMeansElementByElement) {
   expect_refused(&Call::fused, &Call::error,
                  {{[](Call& c) {
@@ -163,9 +156,7 @@ TEST(Forward_Overlap, InPlaceMeansElementByElement) {
                      c.forward.y.data = c.at(Call::kResidual);
                      c.forward.residual.dtype = DType::bf16;
                    },
-                   "y may overlap residual"},
-                  {[](Call& c) { c.forward.y2.data = c.at(Call::kX); }, "y2 may overlap x"},
-                  {[](Call& c) { c.forward.y2.data = c.at(Call::kResidual); }, "y2 may overlap residual"}});
+                   "y may overlap residual"}});
   expect_refused(&Call::quantising, &Call::error,
                  {{[](Call& c) { c.forward.y.data = c.at(Call::kX); }, "y may overlap x"}});  // of another size
   Call strided = Call::fused(), small = Call::fused();
@@ -199,12 +190,11 @@ TEST(Forward_Overlap, AcceptsInterleavedRows) {
   forward.x = {&memory[0], DType::f32, shape, strides};
   forward.y = view(8);
   forward.sum = view(16);
-  forward.y2 = view(24);
   forward.residual = {residual.data(), DType::f32, shape, {}};
   forward.normalized_shape = normalized;
   EXPECT_EQ(error_of([&] { run(forward); }), "no error");
-  forward.y2 = view(23);
-  EXPECT_EQ(error_of([&] { run(forward); }), "y2 may overlap sum");
+  forward.sum = view(15);
+  EXPECT_EQ(error_of([&] { run(forward); }), "sum may overlap y");
 }
 
 TEST(Forward_Overlap, IsCheckedForAPlansBuffers) {
@@ -218,19 +208,19 @@ TEST(Forward_Overlap, IsCheckedForAPlansBuffers) {
   };
   EXPECT_EQ(error_with(&Buffers::sum, Call::kX), "no error");
   EXPECT_EQ(error_with(&Buffers::sum, Call::kX + 1), "sum may overlap x");
-  EXPECT_EQ(error_with(&Buffers::y2, Call::kSum + 1), "y2 may overlap sum");
+  EXPECT_EQ(error_with(&Buffers::rstd, Call::kSum + 1), "rstd may overlap sum");
   // A plan made with overlapping buffers can run on others.
-  call.forward.y2.data = call.at(Call::kSum + 1);
+  call.forward.rstd.data = call.at(Call::kSum + 1);
   const Plan meeting(call.complete());
-  EXPECT_EQ(error_of([&] { meeting.run(); }), "y2 may overlap sum");
+  EXPECT_EQ(error_of([&] { meeting.run(); }), "rstd may overlap sum");
   EXPECT_EQ(error_of([&] { meeting.run(good); }), "no error");
 }
 
 TEST(Forward_Overlap, NothingOverlapsWithoutRows) {
   Call call = Call::fused();
-  call.shape = call.y_shape = call.residual_shape = call.sum_shape = call.y2_shape = {0, 3, 8};
+  call.shape = call.y_shape = call.residual_shape = call.sum_shape = {0, 3, 8};
   call.forward.mean = call.forward.rstd = {};
-  call.forward.y2.data = call.forward.sum.data = call.at(Call::kX + 1);
+  call.forward.sum.data = call.at(Call::kX + 1);
   EXPECT_EQ(error_of([&] { run(call.complete()); }), "no error");
 }
 

@@ -136,12 +136,12 @@ TEST(Fused_Environment, NothingRaisesUnmaskedExceptions) {
 
 TEST(Contract_FusedModes, ChangeNoBitOfAnyForm) {
   for (const DType type : contracts::kAllTypes) {
-    FusedOperation two{contracts::same_type(Kind::layer, type, 100)}, int8 = two, int8_given = two;
-    two.residual = two.y2 = two.weight2 = two.bias2 = int8.residual = type;
-    two.residual_scale = int8.residual_scale = 0.7;
+    FusedOperation residual{contracts::same_type(Kind::layer, type, 100)}, int8 = residual, int8_given = residual;
+    residual.residual = int8.residual = type;
+    residual.residual_scale = int8.residual_scale = 0.7;
     int8.norm.y = int8_given.norm.y = DType::i8;
     int8_given.given_scale = 0.03;
-    for (const FusedOperation& op : {two, int8, int8_given}) {
+    for (const FusedOperation& op : {residual, int8, int8_given}) {
       const FusedInputs inputs = fused_inputs(op, 17);
       const FusedOutcome expected = run_fused(contracts::on_target(contracts::runnable_targets()[0]), op, inputs);
       for (const internal::Target target : contracts::runnable_targets()) {

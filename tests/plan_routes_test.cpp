@@ -23,14 +23,14 @@ constexpr std::int64_t kRows = 64;
 constexpr std::int64_t kCols[] = {1, 32, 128, 129, 768, 1024, 1025, 2048, 5000, 16384, 16385, 100000, 1 << 20};
 
 enum class Layout : unsigned char { dense, gathered, side_by_side };
-enum class Form : unsigned char { plain, residual, second, second_f64, quantised };
+enum class Form : unsigned char { plain, residual, quantised };
 
 std::string_view name(Layout layout) {
   constexpr std::string_view kNames[] = {"dense", "strided", "side by side"};
   return kNames[static_cast<std::size_t>(layout)];
 }
 std::string_view name(Form form) {
-  constexpr std::string_view kNames[] = {"plain", "residual", "second y", "second y f64", "i8"};
+  constexpr std::string_view kNames[] = {"plain", "residual", "i8"};
   return kNames[static_cast<std::size_t>(form)];
 }
 
@@ -58,7 +58,6 @@ Problem problem(DType x, DType y, Layout layout, Form form, std::int64_t cols) {
     f.residual = {places + 2, x, shape, {}};
     f.sum = {places + 3, x, shape, {}};
   }
-  if (form == Form::second || form == Form::second_f64) f.y2 = {places + 4, form == Form::second ? y : f64, shape, {}};
   if (form == Form::quantised) f.scale = {places + 5, f32, std::span(shape, 1), {}};
   return validate(f);
 }
@@ -82,10 +81,7 @@ std::string routes(DType x, DType y, Layout layout, Form form) {
                        std::string(name(layout)) + ", " + std::string(name(form)) + "\n";
   std::string before;
   for (const std::int64_t cols : kCols) {
-    std::string now;
-    ForwardPasses(problem(x, y, layout, form, cols), kCaches).for_each([&](const Problem&, const ForwardPlan& plan) {
-      now += (now.empty() ? "" : "; then ") + text(plan);
-    });
+    const std::string now = text(ForwardPass(problem(x, y, layout, form, cols), kCaches).plan);
     if (now != before) result += "  " + std::to_string(cols) + ": " + now + "\n";
     before = now;
   }
@@ -129,7 +125,7 @@ std::string table() {
   std::string result = "Each line: from how many columns on rows take this route. Forward: 64 rows.\n\n";
   for (const auto& [x, y] : {std::pair(f64, f64), {f32, f32}, {bf16, bf16}, {f16, f16}, {f32, bf16}, {bf16, f64}}) {
     for (const Layout layout : {Layout::dense, Layout::gathered, Layout::side_by_side}) {
-      for (const Form form : {Form::plain, Form::residual, Form::second, Form::second_f64, Form::quantised}) {
+      for (const Form form : {Form::plain, Form::residual, Form::quantised}) {
         const bool needs_dense = form == Form::residual || form == Form::quantised;
         if (layout == Layout::dense || !needs_dense) result += routes(x, y, layout, form);
       }

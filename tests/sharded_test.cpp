@@ -545,7 +545,6 @@ TEST(ShardedNorm_Refuses, UnsupportedForms) {
   };
   EXPECT_THAT(refuses([](Forward& f) { f.y.dtype = DType::i8; }), HasSubstr("y has dtype i8"));
   EXPECT_THAT(refuses([](Forward& f) { f.residual = f.x; }), HasSubstr("residual is given"));
-  EXPECT_THAT(refuses([](Forward& f) { f.y2 = f.y; }), HasSubstr("y2 is given"));
   EXPECT_THROW((Cuts(Columns{3, -1}, 0)), Error);
   EXPECT_THROW((Cuts(Columns{3, 1}, 2)), Error);
   EXPECT_THROW((Cuts(Columns{0, 0}, 0)), Error);

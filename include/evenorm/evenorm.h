@@ -91,8 +91,8 @@ typedef struct evenorm_tensor {
   const int64_t* strides;
 } evenorm_tensor;
 
-/* A later version may add fields at the end of the structures below. struct_size is the caller's sizeof; fields beyond
- * it have their defaults. A size that this version does not know is an invalid argument. */
+/* struct_size of the structures below is the caller's sizeof. Any other size than this version's is an invalid argument,
+ * so that a later version may add fields at the end. */
 
 /* Runs the tasks of a pass, on the caller's threads for example. */
 typedef struct evenorm_executor {
@@ -159,12 +159,6 @@ typedef struct evenorm_forward {
   /* Output, if present: s. It has x's shape and type, and may be the same tensor as x or residual, but not as y. */
   evenorm_tensor sum;
 
-  /* If y2 is present, the pass also normalises with weight2 and bias2 and writes the result to y2. They follow the
-   * rules of weight, bias and y, but y2 must not overlap any other tensor. Neither y nor y2 may then be i8. */
-  evenorm_const_tensor weight2;
-  evenorm_const_tensor bias2;
-  evenorm_tensor y2;
-
   /* If y is i8, it is quantised: each result, in the precision of the arithmetic, is multiplied by a factor and rounded
    * to the nearest integer (ties to even). Factors and scales are f32.
    *
@@ -210,9 +204,6 @@ typedef struct evenorm_buffers {
   void* rstd;
   const void* residual;
   void* sum;
-  const void* weight2;
-  const void* bias2;
-  void* y2;
   void* scale;
 } evenorm_buffers;
 
@@ -266,7 +257,7 @@ typedef struct evenorm_backward {
   /* A further gradient to add to dx before dx is rounded; dx must be present. It has x's shape.
    *   If x is the output `sum` of a forward pass, and sum is also used elsewhere, pass the gradient from that use here.
    *   The gradient of the residual is then residual_scale * dx.
-   *   If the forward pass has a y2, run the backward pass of the second norm first and pass its dx here. */
+   *   If two norms have one x, run the backward pass of one first and pass its dx here. */
   evenorm_const_tensor dsum;
 } evenorm_backward;
 

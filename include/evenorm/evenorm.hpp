@@ -150,12 +150,6 @@ struct Forward {
   // Output, if present: s. It has x's shape and type, and may be the same tensor as x or residual, but not as y.
   Tensor sum{};
 
-  // If y2 is present, the pass also normalises with weight2 and bias2 and writes the result to y2. They follow the
-  // rules of weight, bias and y, but y2 must not overlap any other tensor. Neither y nor y2 may then be i8.
-  ConstTensor weight2{};
-  ConstTensor bias2{};
-  Tensor y2{};
-
   // If y is i8, it is quantised: each result, in the precision of the arithmetic, is multiplied by a factor and rounded
   // to the nearest integer (ties to even). Factors and scales are f32.
   //
@@ -181,9 +175,6 @@ struct Buffers {
   void* rstd = nullptr;
   const void* residual = nullptr;
   void* sum = nullptr;
-  const void* weight2 = nullptr;
-  const void* bias2 = nullptr;
-  void* y2 = nullptr;
   void* scale = nullptr;
 };
 
@@ -248,7 +239,7 @@ struct Backward {
   // A further gradient to add to dx before dx is rounded; dx must be present. It has x's shape.
   //   If x is the output `sum` of a forward pass, and sum is also used elsewhere, pass the gradient from that use here.
   //   The gradient of the residual is then residual_scale * dx.
-  //   If the forward pass has a y2, run the backward pass of the second norm first and pass its dx here.
+  //   If two norms have one x, run the backward pass of one first and pass its dx here.
   ConstTensor dsum{};
 };
 

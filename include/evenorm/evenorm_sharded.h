@@ -51,7 +51,7 @@ typedef struct evenorm_communicator {
 typedef struct evenorm_sharded_norm evenorm_sharded_norm;
 
 /* Sets *out to a new norm, or to NULL on failure. The caller destroys the norm. forward describes this process's
- * columns, in any layout. residual, y2 and an i8 y are not supported. A process without columns has an x of shape
+ * columns, in any layout. A residual and an i8 y are not supported. A process without columns has an x of shape
  * (rows, 0), for example, and normalized_shape (0). Buffers may be absent: a weight or bias counts as present if its
  * data is not NULL or its rank is not 0. *communicator is copied; its context must outlive the norm. */
 EVENORM_API evenorm_status evenorm_sharded_norm_create(const evenorm_forward* forward,

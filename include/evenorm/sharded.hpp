@@ -92,7 +92,7 @@ struct Communicator {
 // only the allocation of messages or of scratch can fail (std::bad_alloc). The other processes do not notice.
 class EVENORM_API ShardedNorm {
  public:
-  // forward describes this process's columns, in any layout. Buffers may be absent. residual, y2 and an i8 y are not
+  // forward describes this process's columns, in any layout. Buffers may be absent. A residual and an i8 y are not
   // supported. x may have no columns; the passes still write mean and rstd of the whole rows. Throws Error.
   ShardedNorm(const Forward& forward, const Communicator& communicator);
   ShardedNorm(ShardedNorm&&) noexcept;  // a norm that was moved from can only be destroyed or assigned to

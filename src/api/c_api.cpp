@@ -66,7 +66,7 @@ Executor internal::c::executor_of(const evenorm_executor& e) {
 }
 
 evenorm_executor internal::c::completed_executor(const evenorm_executor* given) {
-  return given == nullptr ? evenorm_executor{} : completed("executor", given, kExecutorSizes, {});
+  return given == nullptr ? evenorm_executor{} : checked("executor", given);
 }
 
 namespace {
@@ -163,18 +163,17 @@ size_t evenorm_dtype_size(evenorm_dtype dtype) {
 
 evenorm_status evenorm_pool_executor(size_t threads, evenorm_executor* out) {
   return evenorm::status_of([&] {
-    evenorm_executor executor = evenorm::internal::completed("out", out, evenorm::kExecutorSizes, {});
+    evenorm_executor executor = evenorm::internal::checked("out", out);
     executor.threads = evenorm::pool_executor(threads).threads;
     executor.context = reinterpret_cast<void*>(executor.threads);
     executor.parallel_for = &evenorm::run_in_pool;
-    std::memcpy(out, &executor, executor.struct_size);
+    *out = executor;
   });
 }
 
 evenorm_status evenorm_forward_init(evenorm_forward* forward, size_t struct_size) {
-  return evenorm::status_of([&] {
-    evenorm::internal::initialise("forward", forward, struct_size, evenorm::kForwardSizes, evenorm::default_forward());
-  });
+  return evenorm::status_of(
+      [&] { evenorm::internal::initialise("forward", forward, struct_size, evenorm::default_forward()); });
 }
 
 evenorm_status evenorm_run(const evenorm_forward* forward, const evenorm_executor* executor) {
@@ -209,10 +208,8 @@ evenorm_status evenorm_plan_run_with(const evenorm_plan* plan, const evenorm_buf
 void evenorm_plan_destroy(evenorm_plan* plan) { delete plan; }
 
 evenorm_status evenorm_backward_init(evenorm_backward* backward, size_t struct_size) {
-  return evenorm::status_of([&] {
-    evenorm::internal::initialise("backward", backward, struct_size, evenorm::kBackwardSizes,
-                                  evenorm::default_backward());
-  });
+  return evenorm::status_of(
+      [&] { evenorm::internal::initialise("backward", backward, struct_size, evenorm::default_backward()); });
 }
 evenorm_status evenorm_backward_scratch_bytes(const evenorm_backward* backward, size_t* out) {
   return evenorm::status_of([&] {

@@ -21,7 +21,6 @@ namespace {
 
 using namespace internal::c;
 
-constexpr std::array kCommunicatorSizes{sizeof(evenorm_communicator)};
 static_assert(sizeof(evenorm_moments) == sizeof(Moments) && alignof(evenorm_moments) == alignof(Moments) &&
               offsetof(evenorm_moments, m2_lo) == offsetof(Moments, m2_lo) &&
               offsetof(evenorm_moments, exponent) == offsetof(Moments, exponent) &&
@@ -37,7 +36,7 @@ std::span<To> moments_of(Given* given, std::size_t count) {
 }
 
 evenorm_communicator completed_communicator(const evenorm_communicator* given) {
-  const evenorm_communicator c = internal::completed("communicator", given, kCommunicatorSizes, {});
+  const evenorm_communicator c = internal::checked("communicator", given);
   if (c.all_gather == nullptr) throw Error("all_gather is null");
   return c;
 }
@@ -56,7 +55,7 @@ Communicator communicator_of(evenorm_communicator& c) {
 // Includes a weight or bias that has a shape but no data, as in a process without columns.
 Forward sharded_forward_of(const evenorm_forward* given) {
   Forward forward = forward_of(given);
-  const evenorm_forward f = internal::completed("forward", given, kForwardSizes, default_forward());
+  const evenorm_forward& f = *given;
   if (f.weight.rank != 0) forward.weight = view_of<ConstTensor>("weight", f.weight);
   if (f.bias.rank != 0) forward.bias = view_of<ConstTensor>("bias", f.bias);
   return forward;

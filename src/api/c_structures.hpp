@@ -2,7 +2,6 @@
 // does all other checks.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -67,13 +66,6 @@ View optional_view_of(std::string_view argument, const Given& given) {
   return given.data == nullptr ? View{} : view_of<View>(argument, given);
 }
 
-// The sizes of each structure in all versions. If a structure grows, append its new size.
-inline constexpr std::array kForwardSizes{offsetof(evenorm_forward, residual), sizeof(evenorm_forward)};
-inline constexpr std::array kBackwardSizes{offsetof(evenorm_backward, dsum), sizeof(evenorm_backward)};
-inline constexpr std::array kBuffersSizes{offsetof(evenorm_buffers, residual), sizeof(evenorm_buffers)};
-inline constexpr std::array kBackwardBuffersSizes{sizeof(evenorm_backward_buffers)};
-inline constexpr std::array kExecutorSizes{sizeof(evenorm_executor)};
-
 inline evenorm_forward default_forward() {
   evenorm_forward given{};
   given.eps = Forward{}.eps;
@@ -103,7 +95,7 @@ Pass pass_of(const Given& given) {
 }
 
 inline Forward forward_of(const evenorm_forward* given) {
-  const evenorm_forward f = completed("forward", given, kForwardSizes, default_forward());
+  const evenorm_forward& f = checked("forward", given);
   auto forward = pass_of<Forward>(f);
   forward.y = view_of<Tensor>("y", f.y);
   forward.bias = optional_view_of<ConstTensor>("bias", f.bias);
@@ -112,16 +104,13 @@ inline Forward forward_of(const evenorm_forward* given) {
   forward.residual = optional_view_of<ConstTensor>("residual", f.residual);
   forward.residual_scale = f.residual_scale;
   forward.sum = optional_view_of<Tensor>("sum", f.sum);
-  forward.weight2 = optional_view_of<ConstTensor>("weight2", f.weight2);
-  forward.bias2 = optional_view_of<ConstTensor>("bias2", f.bias2);
-  forward.y2 = optional_view_of<Tensor>("y2", f.y2);
   forward.scale = optional_view_of<Tensor>("scale", f.scale);
   forward.given_scale = f.given_scale;
   return forward;
 }
 
 inline Backward backward_of(const evenorm_backward* given) {
-  const evenorm_backward b = completed("backward", given, kBackwardSizes, default_backward());
+  const evenorm_backward& b = checked("backward", given);
   auto backward = pass_of<Backward>(b);
   backward.dy = view_of<ConstTensor>("dy", b.dy);
   backward.mean = optional_view_of<ConstTensor>("mean", b.mean);
@@ -135,12 +124,12 @@ inline Backward backward_of(const evenorm_backward* given) {
 }
 
 inline Buffers buffers_of(const evenorm_buffers* given) {
-  const evenorm_buffers b = completed("buffers", given, kBuffersSizes, {});
-  return {b.x, b.y, b.weight, b.bias, b.mean, b.rstd, b.residual, b.sum, b.weight2, b.bias2, b.y2, b.scale};
+  const evenorm_buffers& b = checked("buffers", given);
+  return {b.x, b.y, b.weight, b.bias, b.mean, b.rstd, b.residual, b.sum, b.scale};
 }
 
 inline BackwardBuffers buffers_of(const evenorm_backward_buffers* given) {
-  const evenorm_backward_buffers b = completed("buffers", given, kBackwardBuffersSizes, {});
+  const evenorm_backward_buffers& b = checked("buffers", given);
   return {b.x, b.dy, b.weight, b.mean, b.rstd, b.dx, b.dweight, b.dbias, b.dsum};
 }
 

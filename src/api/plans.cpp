@@ -53,8 +53,8 @@ void replace(const char* argument, Pointer& planned, Pointer given) {
   planned = given;
 }
 
-// Not inlined, so that the copy of the problem has left the stack when the passes run.
-[[gnu::noinline]] internal::ForwardPasses passes_on(const Buffers& buffers, const internal::Problem& planned) {
+// Not inlined, so that the copy of the problem has left the stack when the pass runs.
+[[gnu::noinline]] internal::ForwardPass pass_on(const Buffers& buffers, const internal::Problem& planned) {
   internal::Problem p = planned;
   p.x.data = buffers.x;
   p.y.data = buffers.y;
@@ -64,17 +64,14 @@ void replace(const char* argument, Pointer& planned, Pointer given) {
   replace("rstd", p.rstd.data, buffers.rstd);
   replace("residual", p.residual.data, buffers.residual);
   replace("sum", p.sum.data, buffers.sum);
-  replace("weight2", p.gamma2.data, buffers.weight2);
-  replace("bias2", p.beta2.data, buffers.bias2);
-  replace("y2", p.y2.data, buffers.y2);
   replace("scale", p.scale.data, buffers.scale);
   internal::validate_buffers(p);
-  return internal::ForwardPasses(std::move(p));
+  return internal::ForwardPass(std::move(p));
 }
 
 }  // namespace
 
-struct Plan::State : KeptPass<internal::ForwardPasses> {
+struct Plan::State : KeptPass<internal::ForwardPass> {
   using KeptPass::KeptPass;
 };
 
@@ -97,7 +94,7 @@ void Plan::run(const Executor& executor) const {
 void Plan::run(const Buffers& buffers) const { run(buffers, Executor{}); }
 void Plan::run(const Buffers& buffers, const Executor& executor) const {
   const State& state = present(state_);
-  internal::run(passes_on(buffers, state.kept.problem), *state.kernels, executor);
+  internal::run(pass_on(buffers, state.kept.problem), *state.kernels, executor);
 }
 
 struct BackwardPlan::State : KeptPass<internal::GradientPass> {

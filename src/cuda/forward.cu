@@ -7,12 +7,7 @@
 namespace evenorm::internal::cuda {
 namespace {
 
-// What errors call y and its parameters.
-struct Names {
-  const char *y, *gamma, *beta;
-};
-
-ForwardArguments arguments_of(const Problem& p, const Names& names) {
+ForwardArguments arguments_of(const Problem& p) {
   ForwardArguments a;
   a.rows = p.rows;
   a.cols = p.cols;
@@ -24,10 +19,10 @@ ForwardArguments arguments_of(const Problem& p, const Names& names) {
   a.given_scale = p.given_scale;
   a.x = device_matrix<const char>("x", p.x);
   a.residual = device_matrix<const char>("residual", p.residual);
-  a.y = device_matrix<char>(names.y, p.y);
+  a.y = device_matrix<char>("y", p.y);
   a.sum = device_matrix<char>("sum", p.sum);
-  a.gamma = device_vector<const char>(names.gamma, p.gamma);
-  a.beta = device_vector<const char>(names.beta, p.beta);
+  a.gamma = device_vector<const char>("weight", p.gamma);
+  a.beta = device_vector<const char>("bias", p.beta);
   a.mean = device_vector<char>("mean", p.mean);
   a.rstd = device_vector<char>("rstd", p.rstd);
   a.scale = device_vector<char>("scale", p.scale);
@@ -82,21 +77,9 @@ cudaError_t launch(const Problem& p, const ForwardArguments& arguments, cudaStre
 void run_forward(const Problem& p, const evenorm::cuda::Stream& on) {
   if (p.rows == 0 || p.cols == 0) return;
   auto* const stream = static_cast<cudaStream_t>(on.stream);
-  const ForwardArguments first = arguments_of(p, {"y", "weight", "bias"});
-  if (p.y2.data == nullptr) {
-    const CurrentDevice current(on.device);
-    return check(launch(p, first, stream));
-  }
-  Problem second = p;
-  second.y = p.y2;
-  second.gamma = p.gamma2;
-  second.beta = p.beta2;
-  second.mean = second.rstd = {};
-  second.sum = {};
-  const ForwardArguments other = arguments_of(second, {"y2", "weight2", "bias2"});
+  const ForwardArguments arguments = arguments_of(p);
   const CurrentDevice current(on.device);
-  check(launch(second, other, stream));  // before y, which may overwrite x
-  check(launch(p, first, stream));
+  check(launch(p, arguments, stream));
 }
 
 }  // namespace evenorm::internal::cuda

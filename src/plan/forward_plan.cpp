@@ -7,32 +7,6 @@
 namespace evenorm::internal {
 namespace {
 
-bool fits(const Problem& p, const ForwardPlan& plan) {
-  return plan.scratch.bytes <= forward_scratch_bytes(arithmetic_type(p));
-}
-
-// True if one pass can write both y. They need one arithmetic and dense rows.
-bool can_share(const Problem& p) {
-  return arithmetic_type(p) == arithmetic_type_of_second(p) && !needs_tiles(p) && has_dense_rows(p.y2);
-}
-
-Problem first_alone(const Problem& p) {
-  Problem alone = p;
-  alone.y2.data = nullptr;
-  alone.gamma2.data = alone.beta2.data = nullptr;
-  return alone;
-}
-
-// The second y takes the first one's place. The sum and the statistics are left to the first y's pass.
-Problem second_alone(const Problem& p) {
-  Problem swapped = p;
-  std::swap(swapped.y, swapped.y2);
-  std::swap(swapped.gamma, swapped.gamma2);
-  std::swap(swapped.beta, swapped.beta2);
-  swapped.sum.data = swapped.mean.data = swapped.rstd.data = nullptr;
-  return first_alone(swapped);
-}
-
 // True for channels-first rows that fill whole cache lines of each column. Rows of several blocks need tiles of as many
 // rows, because scratch also holds their trees.
 bool is_channels_first(const Problem& p, const TilePlan& tile) {
@@ -50,8 +24,7 @@ bool is_channels_first(const Problem& p, const TilePlan& tile) {
 
 DType row_type(const Problem& p) noexcept {
   const DType arithmetic = arithmetic_type(p);
-  const bool agree = p.x.dtype == p.y.dtype && (p.y2.data == nullptr || p.x.dtype == p.y2.dtype);
-  return agree && (p.x.dtype == DType::f64) == (arithmetic == DType::f64) ? p.x.dtype : arithmetic;
+  return p.x.dtype == p.y.dtype && (p.x.dtype == DType::f64) == (arithmetic == DType::f64) ? p.x.dtype : arithmetic;
 }
 
 CacheUse cache_use(const Problem& p, const Caches& caches) noexcept {
@@ -81,21 +54,9 @@ ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {
   return plan;
 }
 
-ForwardPasses::Pass ForwardPasses::planned(Problem p, const Caches& caches) {
-  const ForwardPlan plan = make_plan(p, cache_use(p, caches));
-  if (!fits(p, plan)) throw Error(kTooLarge);
-  return {std::move(p), plan};
-}
-
-ForwardPasses::ForwardPasses(Problem validated, const Caches& caches) : problem(std::move(validated)) {
-  const bool has_second = problem.y2.data != nullptr;
-  if (!has_second || can_share(problem)) {
-    plan_ = make_plan(problem, cache_use(problem, caches));
-    if (fits(problem, plan_)) return;
-    if (!has_second) throw Error(kTooLarge);
-  }
-  alone_ = std::make_shared<const std::array<Pass, 2>>(
-      std::array<Pass, 2>{planned(second_alone(problem), caches), planned(first_alone(problem), caches)});
+ForwardPass::ForwardPass(Problem validated, const Caches& caches)
+    : problem(std::move(validated)), plan(make_plan(problem, cache_use(problem, caches))) {
+  if (plan.scratch.bytes > forward_scratch_bytes(arithmetic_type(problem))) throw Error(kTooLarge);
 }
 
 }  // namespace evenorm::internal

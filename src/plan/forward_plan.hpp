@@ -2,9 +2,6 @@
 // problem and the sizes of the caches. It is plain data, and no bit of any result depends on it.
 #pragma once
 
-#include <array>
-#include <memory>
-
 #include "plan/caches.hpp"
 #include "plan/scratch_plan.hpp"
 #include "problem/problem.hpp"
@@ -29,7 +26,7 @@ struct ForwardPlan {
   CacheUse cache;
   ForwardScratch scratch;
 };
-ForwardPlan make_plan(const Problem& one_pass, CacheUse cache) noexcept;
+ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept;
 
 // The cache use that suits caches of these sizes.
 CacheUse cache_use(const Problem& p, const Caches& caches) noexcept;
@@ -38,30 +35,13 @@ CacheUse cache_use(const Problem& p, const Caches& caches) noexcept;
 // type of the arithmetic, and x and y are converted block by block.
 DType row_type(const Problem& p) noexcept;
 
-// The passes of a validated problem: one, or one for each y if its two y cannot share a pass.
-class ForwardPasses {
- public:
-  // Throws Error if scratch does not suffice, and std::bad_alloc if there is no memory for two passes.
-  explicit ForwardPasses(Problem validated, const Caches& caches = internal::caches());
+// A validated problem with its plan.
+struct ForwardPass {
+  // Throws Error if scratch does not suffice.
+  explicit ForwardPass(Problem validated, const Caches& caches = internal::caches());
 
-  // Calls run(problem, plan) for each pass, in order. y's pass comes last, since y and the sum may overwrite x.
-  template <class Run>
-  void for_each(const Run& run) const {
-    if (alone_ == nullptr) return run(problem, plan_);
-    for (const Pass& pass : *alone_) run(pass.problem, pass.plan);
-  }
-
-  Problem problem;  // as validated
-
- private:
-  struct Pass {
-    Problem problem;
-    ForwardPlan plan;
-  };
-  static Pass planned(Problem p, const Caches& caches);
-
-  ForwardPlan plan_;                                  // of a single pass
-  std::shared_ptr<const std::array<Pass, 2>> alone_;  // otherwise, the second y's pass and the first's
+  Problem problem;
+  ForwardPlan plan;
 };
 
 }  // namespace evenorm::internal

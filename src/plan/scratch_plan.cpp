@@ -120,7 +120,7 @@ class TileDivision {
 // How many columns of a converted gamma and beta are kept, unless tiles need the scratch.
 std::size_t columns_to_keep(const Problem& p) {
   if (arithmetic_type(p) == DType::f64 || needs_tiles(p)) return kBlock;
-  return p.y2.data != nullptr ? 2 * kBlock : 4 * kBlock;
+  return 4 * kBlock;
 }
 
 // Plans where the sums x + residual stay between the reduction of a row and its normalise step:
@@ -153,10 +153,7 @@ void plan_sums(Taker& taker, const Problem& p, CacheUse cache, ForwardScratch& s
 
 void plan_fused(Taker& taker, const Problem& p, CacheUse cache, ForwardScratch& s) {
   const DType arithmetic = arithmetic_type(p);
-  const std::size_t keep = columns_to_keep(p), bytes = bytes_of(arithmetic);
-  s.y2 = taker.take_if(p.y2.data != nullptr && p.y2.dtype != arithmetic, std::min(p.cols, kBlock) * bytes);
-  s.gamma2 = plan_parameter(taker, p.gamma2, p.zero_centered, arithmetic, p.cols, keep);
-  s.beta2 = plan_parameter(taker, p.beta2, false, arithmetic, p.cols, keep);
+  const std::size_t bytes = bytes_of(arithmetic);
   if (p.residual.data != nullptr) plan_sums(taker, p, cache, s);
   if (p.y.dtype == DType::i8) {
     const std::size_t cols = rounded(p.cols, kBlock), room = taker.left() / bytes / kBlock * kBlock;
@@ -207,8 +204,7 @@ ForwardScratch forward_scratch(const Problem& p, CacheUse cache) noexcept {
   s.x = taker.take(block);
   s.y = taker.take_if(p.y.dtype != arithmetic && p.y.dtype != DType::i8, block);
   s.sum = taker.take_if(p.x.dtype != row || p.residual.data != nullptr, block);
-  const bool raw = needs_raw(p.gamma, arithmetic) || needs_raw(p.beta, arithmetic) || needs_raw(p.gamma2, arithmetic) ||
-                   needs_raw(p.beta2, arithmetic);
+  const bool raw = needs_raw(p.gamma, arithmetic) || needs_raw(p.beta, arithmetic);
   s.raw = taker.take_if(raw, kRawColumns * sizeof(float));
   s.gamma = plan_parameter(taker, p.gamma, p.zero_centered, arithmetic, p.cols, keep);
   s.beta = plan_parameter(taker, p.beta, false, arithmetic, p.cols, keep);

@@ -94,8 +94,6 @@ struct ForwardScratch {
   std::size_t rows_together = 1;  // rows of several blocks that are processed together in the caches
   std::size_t rows_ahead = 0;     // for rows processed alone: how many rows the sums are ahead of the normalise step
   // For fused forms:
-  Piece y2;
-  ParameterPlan gamma2, beta2;
   Piece ring;                                   // rows of sums between their reduction and their normalise step
   std::size_t ring_rows = 0, ring_bytes = 0;    // how many, and bytes from one to the next
   bool sums_in_tensor = false;                  // such rows stay in the tensor of the sum or of y

@@ -274,11 +274,8 @@ void validate_buffers(const Problem& p) {
   buffers.add_source("residual", p.residual);
   buffers.add_input("weight", p.gamma);
   buffers.add_input("bias", p.beta);
-  buffers.add_input("weight2", p.gamma2);
-  buffers.add_input("bias2", p.beta2);
   buffers.check("y", p.y, true);
   buffers.check("sum", p.sum, true);
-  buffers.check("y2", p.y2, false);
   buffers.check("rstd", p.rstd, false);
   buffers.check("mean", p.mean, false);
   buffers.check("scale", p.scale, false);

@@ -74,8 +74,6 @@ struct Problem {
   Matrix<const void*> residual;
   double residual_scale = 1;
   Matrix<void*> sum;
-  SetVector gamma2, beta2;
-  Matrix<void*> y2;
   Vector<void*> scale;
   float given_scale = 0;
   // If x has only some columns of longer rows: the moments of the whole rows, one per row. x is then only normalised.
@@ -115,11 +113,6 @@ inline DType arithmetic_type(const Problem& p) {
   const bool wide = p.x.dtype == DType::f64 || p.y.dtype == DType::f64 || is_f64(p.gamma) || is_f64(p.beta);
   return wide ? DType::f64 : DType::f32;
 }
-// The arithmetic of the second y depends on its own tensors, so that it has the bits of a separate pass.
-inline DType arithmetic_type_of_second(const Problem& p) {
-  const bool wide = p.x.dtype == DType::f64 || p.y2.dtype == DType::f64 || is_f64(p.gamma2) || is_f64(p.beta2);
-  return wide ? DType::f64 : DType::f32;
-}
 // The arithmetic of the sum of x and the residual.
 inline DType arithmetic_type_of_sum(const Problem& p) {
   return p.x.dtype == DType::f64 || is_f64(p.residual) ? DType::f64 : DType::f32;
@@ -156,10 +149,8 @@ inline const char* place_in_row(const Matrix<Pointer>& m, std::size_t row, std::
   return static_cast<const char*>(m.data) + m.rows.offset(row) + static_cast<std::ptrdiff_t>(col * bytes_of(m.dtype));
 }
 
-// True if the pass has a residual, a second y or a quantised y.
-inline bool is_fused(const Problem& p) {
-  return p.residual.data != nullptr || p.y2.data != nullptr || p.y.dtype == DType::i8;
-}
+// True if the pass has a residual or a quantised y.
+inline bool is_fused(const Problem& p) { return p.residual.data != nullptr || p.y.dtype == DType::i8; }
 
 // True if rows are gathered from x or scattered to y.
 inline bool needs_tiles(const Problem& p) { return !has_dense_rows(p.x) || !has_dense_rows(p.y); }

@@ -24,7 +24,7 @@ Problem validate(const Forward& f) {
   check_dtype("x", f.x.dtype);
   if (f.y.dtype != DType::i8) check_dtype("y", f.y.dtype);
   AxisSplit split = split_axes(f.x.shape, f.normalized_shape, f.axes);
-  order_rows(split, f.x.shape, {shape_of(f.weight), shape_of(f.bias), shape_of(f.weight2), shape_of(f.bias2)});
+  order_rows(split, f.x.shape, {shape_of(f.weight), shape_of(f.bias)});
   Layouts layouts(f.x.shape, split);
   check_shape_is_of_x("y", f.y.shape, f.x.shape);
 

@@ -1,4 +1,4 @@
-// Validates the fused forms of a forward pass: residual and sum, a second y, quantised y.
+// Validates the fused forms of a forward pass: residual and sum, quantised y.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -50,30 +50,12 @@ void add_residual(const Forward& f, Layouts& layouts, Problem& p) {
   check_dense_rows("sum", f.sum, p.sum.cols, kBecause);
 }
 
-void add_second(const Forward& f, Layouts& layouts, Problem& p) {
-  if (f.y2.data == nullptr) {
-    check_absent("weight2", f.weight2.data, "y2 is absent");
-    check_absent("bias2", f.bias2.data, "y2 is absent");
-    return;
-  }
-  check_dtype("y2", f.y2.dtype);
-  check_shape_is_of_x("y2", f.y2.shape, f.x.shape);
-  if (f.weight2.data != nullptr) check_dtype("weight2", f.weight2.dtype);
-  if (f.bias2.data != nullptr) check_dtype("bias2", f.bias2.dtype);
-  if (f.zero_centered && f.weight2.data == nullptr) fail("weight2", "is absent, but zero_centered needs one");
-  p.y2 = layouts.matrix("y2", f.y2);
-  if (f.residual.data != nullptr) check_dense_rows("y2", f.y2, p.y2.cols, "where residual is given");
-  p.gamma2 = layouts.parameter("weight2", f.weight2);
-  p.beta2 = layouts.parameter("bias2", f.bias2);
-}
-
 void add_quantisation(const Forward& f, Layouts& layouts, Problem& p) {
   if (f.y.dtype != DType::i8) {
     check_absent("scale", f.scale.data, "y is not i8");
     if (f.given_scale != 0) fail("given_scale", "is " + text_of(f.given_scale) + ", but y is not i8");
     return;
   }
-  check_absent("y2", f.y2.data, "y is i8");
   check_dense_rows("x", f.x, p.x.cols, "where y is i8");
   check_dense_rows("y", f.y, p.y.cols, "where y is i8");
   p.given_scale = static_cast<float>(f.given_scale);
@@ -97,7 +79,6 @@ void add_quantisation(const Forward& f, Layouts& layouts, Problem& p) {
 
 void add_fused(const Forward& f, Layouts& layouts, Problem& p) {
   add_residual(f, layouts, p);
-  add_second(f, layouts, p);
   add_quantisation(f, layouts, p);
 }
 

@@ -29,18 +29,17 @@ ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const Forw
       only_numbers_(gamma_.is_finite() && beta_.is_finite() && p.moments == nullptr),
       stream_(plan.cache.stream_y && only_numbers_ && !sink_.is_staged()),
       prefetch_(tiles_.prefetches() || (plan.cache.prefetch_x && !sum_source_.is_staged())) {
-  if (is_fused(p)) fuse(scratch, set, used, reduces);
+  if (is_fused(p)) fuse(scratch, reduces);
 }
 
 // Sets up what only a fused pass has.
 template <class T>
-[[gnu::noinline]] void ForwardRows<T>::fuse(const Scratch& scratch, std::size_t set, ColumnRange used, bool reduces) {
-  fusion_.emplace(kernels_, p_, set, used, reduces, plan_, scratch, raw_);
+[[gnu::noinline]] void ForwardRows<T>::fuse(const Scratch& scratch, bool reduces) {
+  fusion_.emplace(kernels_, p_, reduces, plan_, scratch);
   fusion_->set_sources(plan_.cache.prefetch_x ? kPrefetchAhead : 0, sum_source_, normalise_source_);
   fusion_->set_sink(sink_);
   writes_beside_ = fusion_->writes_beside();
   copies_sum_ = fusion_->copies_sum();
-  only_numbers_ = only_numbers_ && fusion_->is_finite();
   stream_ = stream_ && only_numbers_ && !sink_.is_staged() && !fusion_->reads_y();
   prefetch_ = prefetch_ && !sum_source_.is_staged();
 }
@@ -282,7 +281,6 @@ typename ForwardRows<T>::Blocks ForwardRows<T>::blocks_of_rows(std::size_t row, 
                                                                const NormScalarsOfRows<A>& scalars, std::size_t at) {
   const T* x = normalise_source_.block(row, first, n);
   T* y = sink_.block(row, first, n);
-  if (writes_beside_) fusion_->begin(row, first, n, !sink_.is_measuring());
   const bool copies = copies_sum_ && !sink_.is_measuring();
   T* copy = copies ? reinterpret_cast<T*>(const_cast<char*>(place_in_row(p_.sum, row, first))) : nullptr;
   return {row,
@@ -303,9 +301,8 @@ typename ForwardRows<T>::Blocks ForwardRows<T>::blocks_of_rows(std::size_t row, 
 template <class T>
 void ForwardRows<T>::normalise(const Blocks& b, std::size_t from) {
   const NormaliseRows<T>& m = b.rows;
-  if (writes_beside_) {
-    fusion_->write(b.row, b.first, from, m.n - from, m.x.first + from, *m.scalars, m.first);
-    fusion_->end(b.row, b.first, m.n);
+  if (writes_beside_ && !sink_.is_measuring()) {
+    fusion_->store_sum(b.row, b.first + from, m.n - from, m.x.first + from);
   }
   if (from == 0) {
     of_type_.normalise_rows(m);
@@ -347,11 +344,10 @@ std::size_t ForwardRows<T>::normalise_and_sum(const Blocks& b, const Next& next)
       }
     };
   }
-  if (writes_beside_) {
+  if (writes_beside_ && !sink_.is_measuring()) {
     hooks.before_normalise = [](void* pointer, std::size_t first, std::size_t n) {
       const auto& c = *static_cast<const Context*>(pointer);
-      const NormaliseRows<T>& m = c.b->rows;
-      c.self->fusion_->write(c.b->row, c.b->first, first, n, m.x.first + first, *m.scalars, m.first);
+      c.self->fusion_->store_sum(c.b->row, c.b->first + first, n, c.b->rows.x.first + first);
     };
   }
   return of_type_.normalise_and_sum[index_of(p_.kind)](b.rows, next.sum, hooks);

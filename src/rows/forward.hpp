@@ -55,7 +55,7 @@ class ForwardRows {
     std::size_t first, group, count;
   };
 
-  void fuse(const Scratch& scratch, std::size_t set, ColumnRange used, bool reduces);
+  void fuse(const Scratch& scratch, bool reduces);
   std::size_t summed_at_once(std::size_t row, std::size_t rows) const;
   std::size_t normalised_at_once(std::size_t row, std::size_t rows) const;
 
@@ -129,7 +129,7 @@ class ForwardRows {
   Source<T> sum_source_, normalise_source_;
   Sink<T> sink_;
   std::optional<Fusion<T>> fusion_;
-  bool writes_beside_ = false;  // some outputs are written by calls of their own
+  bool writes_beside_ = false;  // the sum is written by calls of its own
   bool copies_sum_ = false;     // the normalise step also writes the sum
   bool only_numbers_;           // neither the parameters nor precomputed statistics can turn a number into a NaN
   bool stream_;

@@ -35,10 +35,10 @@ void OutOfRangeRow<A>::normalise(std::size_t row, const ScaledRow& scaled) {
   store_statistic(p_.mean, row, scaled.mean);
   store_statistic(p_.rstd, row, scaled.rstd.hi);
   const auto scalars = norm_scalars_of<A>(scaled.scalars);
-  write(row, [&](std::size_t first, std::size_t n, NormOutput<A>& output, A* y) {
+  write(row, [&](std::size_t first, std::size_t n, A* y) {
     const A* x = source_.block(row, first, n);
-    const A* gamma = output.gamma.block(first, n);
-    kernels_.of<A>().normalise_rows({{x, 0}, {y, 0}, 1, n, {gamma, output.beta.block(first, n)}, &scalars, 0, false});
+    const A* gamma = output_.gamma.block(first, n);
+    kernels_.of<A>().normalise_rows({{x, 0}, {y, 0}, 1, n, {gamma, output_.beta.block(first, n)}, &scalars, 0, false});
     canonicalise_nans(y, n);
   });
 }
@@ -48,7 +48,7 @@ void OutOfRangeRow<A>::fill_nan(std::size_t row) {
   constexpr A kNan = std::numeric_limits<A>::quiet_NaN();
   store_statistic(p_.mean, row, std::numeric_limits<double>::quiet_NaN());
   store_statistic(p_.rstd, row, std::numeric_limits<double>::quiet_NaN());
-  write(row, [&](std::size_t, std::size_t n, NormOutput<A>&, A* y) {
+  write(row, [&](std::size_t, std::size_t n, A* y) {
     for (std::size_t i = 0; i < n; ++i) store_one(kNan, y + i);
   });
 }
@@ -62,18 +62,11 @@ void OutOfRangeRow<A>::write(std::size_t row, const Fill& fill) {
       // Must precede done(), which ends the measuring after the last block of a row.
       const bool stores_sum = residual_ != nullptr && !output_.sink.is_measuring();
       const A* sum = stores_sum ? unscaled_->block(row, first, n) : nullptr;
-      if (second_ != nullptr) fill_block(row, first, n, fill, *second_);
-      fill_block(row, first, n, fill, output_);
+      fill(first, n, output_.sink.block(row, first, n));
+      output_.sink.done(row, 1, first, n);
       if (stores_sum) residual_->store_sum(row, first, n, sum);
     }
   } while (output_.sink.wants_again());
-}
-template <class A>
-template <class Fill>
-void OutOfRangeRow<A>::fill_block(std::size_t row, std::size_t first, std::size_t n, const Fill& fill,
-                                  NormOutput<A>& output) {
-  fill(first, n, output, output.sink.block(row, first, n));
-  output.sink.done(row, 1, first, n);
 }
 
 template class OutOfRangeRow<double>;

@@ -54,7 +54,7 @@ Moments out_of_range_moments(const Kernels& kernels, Kind kind, BlockSource& sou
   return {count, kNan, kNan, kNan, kNan, 0, 0};
 }
 
-// One y with its parameters.
+// y with its parameters.
 template <class A>
 struct NormOutput {
   Parameter<A, 1>& gamma;
@@ -69,7 +69,6 @@ class OutOfRangeRow {
   OutOfRangeRow(const Kernels& kernels, const Problem& p, Source<A>& source, NormOutput<A>& output, MomentNode* nodes)
       : kernels_(kernels), p_(p), blocks_(blocks_of(p.cols)), source_(source), output_(output), nodes_(nodes) {}
 
-  void add_second(NormOutput<A>* second) { second_ = second; }
   // unscaled: the same rows as `source`, with scratch of their own.
   void add_sum(const Residual<A>* residual, Source<A>* unscaled) {
     residual_ = residual;
@@ -87,8 +86,6 @@ class OutOfRangeRow {
   // Writes block by block. In each block y comes last, because y, like the sum, may overwrite x or the residual.
   template <class Fill>
   void write(std::size_t row, const Fill& fill);
-  template <class Fill>
-  static void fill_block(std::size_t row, std::size_t first, std::size_t n, const Fill& fill, NormOutput<A>& output);
 
   const Kernels& kernels_;
   const Problem& p_;
@@ -96,7 +93,6 @@ class OutOfRangeRow {
   Source<A>& source_;
   NormOutput<A>& output_;
   MomentNode* nodes_;
-  NormOutput<A>* second_ = nullptr;
   const Residual<A>* residual_ = nullptr;
   Source<A>* unscaled_ = nullptr;
 };

@@ -67,22 +67,6 @@ struct RowParts {
   });
 }
 
-void run_pass(const Problem& p, const ForwardPlan& plan, const Kernels& kernels, const Executor& executor) {
-  const std::size_t threads = usable_threads(executor);
-  const std::size_t tasks = std::min(p.rows * p.cols / kForwardTask, threads * kTasksPerThread);
-  const bool side_by_side = plan.route == ForwardRoute::channels_last;
-  if (threads <= 1 || tasks <= 1) {
-    if (p.rows != 0) run_forward(kernels, p, plan, 0, p.rows);
-  } else if (!side_by_side && p.rows < threads * 2 && p.cols >= 2 * kForwardTask && p.scale.data == nullptr &&
-             p.moments == nullptr) {
-    for (std::size_t row = 0; row < p.rows; ++row) run_row_by_parts(p, plan, kernels, executor, row);
-  } else {
-    const std::size_t unit = side_by_side ? plan.scratch.channels.share : needs_tiles(p) ? kTileRows : 1;
-    share_out(executor, p.rows, unit, tasks,
-              [&](std::size_t first, std::size_t count) { run_forward(kernels, p, plan, first, count); });
-  }
-}
-
 // --- the backward pass: tasks are rows if dx is the only output, else shares of the sets, or row blocks of one set
 // after the other; if a set has only one row block, tasks are first rows, then columns
 
@@ -180,17 +164,31 @@ void run_sets(const GradientProblem& p, const GradientPlan& plan, const Kernels&
   });
 }
 
-// Not inlined, so that the problem that is moved into the passes has left the stack when they run.
-[[gnu::noinline]] ForwardPasses validated_passes(const Forward& forward) {
-  ForwardPasses passes(validate(forward));
-  validate_buffers(passes.problem);
-  return passes;
+// Not inlined, so that the problem that is moved into the pass has left the stack when it runs.
+[[gnu::noinline]] ForwardPass validated_pass(const Forward& forward) {
+  ForwardPass pass(validate(forward));
+  validate_buffers(pass.problem);
+  return pass;
 }
 
 }  // namespace
 
-void run(const ForwardPasses& passes, const Kernels& kernels, const Executor& executor) noexcept {
-  passes.for_each([&](const Problem& p, const ForwardPlan& plan) { run_pass(p, plan, kernels, executor); });
+void run(const ForwardPass& pass, const Kernels& kernels, const Executor& executor) noexcept {
+  const Problem& p = pass.problem;
+  const ForwardPlan& plan = pass.plan;
+  const std::size_t threads = usable_threads(executor);
+  const std::size_t tasks = std::min(p.rows * p.cols / kForwardTask, threads * kTasksPerThread);
+  const bool side_by_side = plan.route == ForwardRoute::channels_last;
+  if (threads <= 1 || tasks <= 1) {
+    if (p.rows != 0) run_forward(kernels, p, plan, 0, p.rows);
+  } else if (!side_by_side && p.rows < threads * 2 && p.cols >= 2 * kForwardTask && p.scale.data == nullptr &&
+             p.moments == nullptr) {
+    for (std::size_t row = 0; row < p.rows; ++row) run_row_by_parts(p, plan, kernels, executor, row);
+  } else {
+    const std::size_t unit = side_by_side ? plan.scratch.channels.share : needs_tiles(p) ? kTileRows : 1;
+    share_out(executor, p.rows, unit, tasks,
+              [&](std::size_t first, std::size_t count) { run_forward(kernels, p, plan, first, count); });
+  }
 }
 
 void run(const GradientPass& pass, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept {
@@ -202,8 +200,7 @@ void run(const GradientPass& pass, const Kernels& kernels, std::byte* scratch, c
 }
 
 void run_on(Target target, const Forward& forward, const Executor& executor) {
-  const ForwardPasses passes = validated_passes(forward);
-  run(passes, kernels_of(target), executor);
+  run(validated_pass(forward), kernels_of(target), executor);
 }
 
 void run_on(Target target, const Backward& backward, const Executor& executor) {

@@ -13,7 +13,7 @@
 namespace evenorm::internal {
 
 // Runs a validated pass. Does not allocate. scratch: pass.plan.scratch_bytes bytes at any address.
-void run(const ForwardPasses& passes, const Kernels& kernels, const Executor& executor) noexcept;
+void run(const ForwardPass& pass, const Kernels& kernels, const Executor& executor) noexcept;
 void run(const GradientPass& pass, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept;
 
 // Scratch that the library allocates, at a multiple of a cache line, where it is fastest. Throws std::bad_alloc.

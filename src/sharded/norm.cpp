@@ -87,7 +87,6 @@ void check_plain(const Forward& f) {
   };
   if (f.residual.data != nullptr) refuse("residual");
   if (f.sum.data != nullptr) refuse("sum");
-  if (f.y2.data != nullptr) refuse("y2");
   if (f.y.dtype == DType::i8) throw Error("y has dtype i8, which a sharded norm cannot write");
 }
 
@@ -439,7 +438,7 @@ void ShardedNorm::run(const Forward& given, std::span<Moments> moments, const Ex
   internal::join_shards(s.cuts, s.kind(), s.wide(), messages, s.moments);
   if (p) {
     p->moments = s.moments.data();
-    internal::run(internal::ForwardPasses(std::move(*p)), internal::kernels_of(active_target()), executor);
+    internal::run(internal::ForwardPass(std::move(*p)), internal::kernels_of(active_target()), executor);
   }
   std::copy(s.moments.begin(), s.moments.begin() + static_cast<std::ptrdiff_t>(moments.size()), moments.begin());
 }

@@ -104,7 +104,7 @@ void detail::run_shard(const Cuts& cuts, const Forward& forward, bool wide, std:
   internal::validate_buffers(p);
   internal::join_shards(cuts, forward.kind, wide, all, moments);
   p.moments = moments.data();
-  internal::run(internal::ForwardPasses(std::move(p)), internal::kernels_of(active_target()), executor);
+  internal::run(internal::ForwardPass(std::move(p)), internal::kernels_of(active_target()), executor);
 }
 
 void detail::find_shard_sums(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments,

@@ -10,7 +10,7 @@ struct Case {
   Kind kind = Kind::layer;
   DType x = DType::f32, y = DType::f32, parameters = DType::f32;
   std::size_t rows = 44, cols = 1024;
-  bool zero_centered = false, has_residual = false, has_second = false, accumulates = false, in_place = false;
+  bool zero_centered = false, has_residual = false, accumulates = false, in_place = false;
   bool has_parameters = true, sum_in_x = false, only_dx = false;
   bool has_statistics = true;        // of a backward pass
   std::size_t skipped = 0, gap = 0;  // elements before each tensor, and between rows
@@ -20,7 +20,7 @@ struct Case {
 class Pass {
  public:
   explicit Pass(const Case& given) : c(given), random_(given.rows * 131 + given.cols) {
-    x = rows_of(c.x), residual = rows_of(c.x), y = rows_of(c.y), sum = rows_of(c.x), y2 = rows_of(c.y);
+    x = rows_of(c.x), residual = rows_of(c.x), y = rows_of(c.y), sum = rows_of(c.x), dbias = rows_of(c.y);
     weight = columns_of(c.parameters), bias = columns_of(c.parameters);
     mean = Memory(c.rows * sizeof(double)), rstd = Memory(c.rows * sizeof(double)), scale = Memory(c.rows * 4);
     for (std::size_t row = 0; row < c.rows; ++row) {
@@ -37,7 +37,7 @@ class Pass {
   }
   Pass(const Pass&) = default;
 
-  std::vector<Memory*> all() { return {&x, &residual, &y, &sum, &y2, &weight, &bias, &mean, &rstd, &scale}; }
+  std::vector<Memory*> all() { return {&x, &residual, &y, &sum, &dbias, &weight, &bias, &mean, &rstd, &scale}; }
 
   Forward forward() {
     Forward f;
@@ -57,14 +57,10 @@ class Pass {
       f.residual_scale = 0.5;
       f.sum = rows_tensor<Tensor>(c.sum_in_x ? x : sum, c.x);
     }
-    if (c.has_second) {
-      f.y2 = rows_tensor<Tensor>(y2, c.y);
-      f.weight2 = f.bias;
-    }
     if (c.y == DType::i8) f.scale = {scale.data(), DType::f32, {shape_, 1}};
     return f;
   }
-  // x, dy = residual, dx = y, dsum = sum, dweight = bias, dbias = y2's first elements.
+  // x, dy = residual, dx = y, dsum = sum, dweight = bias.
   Backward backward() {
     Backward b;
     b.kind = c.kind;
@@ -82,12 +78,12 @@ class Pass {
     }
     if (c.only_dx) return b;
     b.dweight = {bias.data() + c.skipped * size_of(c.parameters), c.parameters, {shape_ + 1, 1}};
-    b.dbias = {y2.data() + c.skipped * size_of(c.y), c.y, {shape_ + 1, 1}};
+    b.dbias = {dbias.data() + c.skipped * size_of(c.y), c.y, {shape_ + 1, 1}};
     return b;
   }
 
   Case c;
-  Memory x, residual, y, sum, y2, weight, bias, mean, rstd, scale;
+  Memory x, residual, y, sum, dbias, weight, bias, mean, rstd, scale;
 
  private:
   std::size_t step() const { return c.cols + c.gap; }
@@ -179,9 +175,8 @@ TEST_P(OfType, GivesThemForUnalignedAndSpacedRows) {
 TEST_P(OfType, GivesThemForFusedForms) {
   for (const std::size_t cols : kColumns) {
     Case c = of(cols);
-    c.has_residual = c.has_second = c.zero_centered = true;
+    c.has_residual = c.zero_centered = true;
     expect_same_forward(c);
-    c.has_second = false;
     c.y = DType::i8;
     expect_same_forward(c);
   }

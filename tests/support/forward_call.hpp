@@ -19,14 +19,13 @@ struct ForwardCall {
   using Shape = std::vector<std::int64_t>;
 
   // Offset of each tensor in memory, in floats. The gaps have room for the largest tensor.
-  static constexpr std::ptrdiff_t kX = 64, kY = 192, kResidual = 320, kSum = 448, kY2 = 576, kWeight = 704, kBias = 832,
-                                  kWeight2 = 960, kBias2 = 1088, kMean = 1216, kRstd = 1344, kScale = 1472,
-                                  kFloats = 1600;
+  static constexpr std::ptrdiff_t kX = 64, kY = 192, kResidual = 320, kSum = 448, kWeight = 704, kBias = 832,
+                                  kMean = 1216, kRstd = 1344, kScale = 1472, kFloats = 1600;
 
-  Shape shape{2, 3, 8}, y_shape{2, 3, 8}, residual_shape{2, 3, 8}, sum_shape{2, 3, 8}, y2_shape{2, 3, 8};
-  Shape normalized{3, 8}, axes, weight_shape{3, 8}, bias_shape{3, 8}, weight2_shape{3, 8}, bias2_shape{3, 8};
+  Shape shape{2, 3, 8}, y_shape{2, 3, 8}, residual_shape{2, 3, 8}, sum_shape{2, 3, 8};
+  Shape normalized{3, 8}, axes, weight_shape{3, 8}, bias_shape{3, 8};
   Shape statistics_shape{2}, scale_shape{2};
-  Shape x_strides, y_strides, residual_strides, sum_strides, y2_strides, weight_strides, scale_strides;
+  Shape x_strides, y_strides, residual_strides, sum_strides, weight_strides, scale_strides;
   std::vector<float> memory = std::vector<float>(kFloats);
   Forward forward;
 
@@ -49,17 +48,12 @@ struct ForwardCall {
     ForwardCall call;
     call.forward.residual.data = call.at(kResidual);
     call.forward.sum.data = call.at(kSum);
-    call.forward.y2.data = call.at(kY2);
-    call.forward.weight2.data = call.at(kWeight2);
-    call.forward.bias2.data = call.at(kBias2);
     return call;
   }
 
-  // y is i8 with a scale per row, which excludes y2.
+  // y is i8 with a scale per row.
   static ForwardCall quantising() {
     ForwardCall call = fused();
-    call.forward.y2 = {};
-    call.forward.weight2 = call.forward.bias2 = {};
     call.forward.y.dtype = DType::i8;
     call.forward.scale.data = call.at(kScale);
     return call;
@@ -72,11 +66,8 @@ struct ForwardCall {
     describe(forward.y, y_shape, y_strides);
     describe(forward.residual, residual_shape, residual_strides);
     describe(forward.sum, sum_shape, sum_strides);
-    describe(forward.y2, y2_shape, y2_strides);
     describe(forward.weight, weight_shape, weight_strides);
     describe(forward.bias, bias_shape, {});
-    describe(forward.weight2, weight2_shape, {});
-    describe(forward.bias2, bias2_shape, {});
     describe(forward.mean, statistics_shape, {});
     describe(forward.rstd, statistics_shape, {});
     describe(forward.scale, scale_shape, scale_strides);
@@ -87,8 +78,8 @@ struct ForwardCall {
 
   Buffers buffers() const {
     const Forward& f = forward;
-    return {f.x.data,        f.y.data,   f.weight.data,  f.bias.data,  f.mean.data, f.rstd.data,
-            f.residual.data, f.sum.data, f.weight2.data, f.bias2.data, f.y2.data,   f.scale.data};
+    return {f.x.data,    f.y.data,        f.weight.data, f.bias.data, f.mean.data,
+            f.rstd.data, f.residual.data, f.sum.data,    f.scale.data};
   }
 
   // The message, which every overload and a plan must give. Nothing may be written.

@@ -78,12 +78,8 @@ class Call {
         residual_(matrix(op.residual.value_or(DType::f32), op.residual.has_value(), 0)),
         y_(matrix(op.norm.y, layout.y == Place::own, 1)),
         sum_(matrix(op.norm.x, has_sum() && layout.sum == Place::own, 2)),
-        y2_(op.y2.value_or(DType::f32), op.y2 ? rows_ : 0, op.norm.cols, layout.offset, layout.gap,
-            layout.odd_addresses, layout.y2_order),
         gamma_(parameter(op.norm.weight)),
         beta_(parameter(op.norm.bias)),
-        gamma2_(parameter(op.weight2)),
-        beta2_(parameter(op.bias2)),
         mean_(vector(DType::f64, layout.statistics && op.norm.kind == Kind::layer ? rows_ : 0)),
         rstd_(vector(DType::f64, layout.statistics ? rows_ : 0)),
         scale_(statistic(DType::f32)) {
@@ -91,8 +87,6 @@ class Call {
     residual_.put(inputs.residual.data());
     gamma_.put(inputs.weight.data());
     beta_.put(inputs.bias.data());
-    gamma2_.put(inputs.weight2.data());
-    beta2_.put(inputs.bias2.data());
   }
 
   FusedOutcome run(const contracts::Runner& runner, const Executor& executor) {
@@ -102,14 +96,13 @@ class Call {
     FusedOutcome outcome;
     outcome.y = contents(place_of(layout_.y, y_), op_.norm.y);
     if (has_sum()) outcome.sum = contents(place_of(layout_.sum, sum_), op_.norm.x);
-    if (op_.y2) outcome.y2 = contents(y2_, *op_.y2);
     if (has_scale()) outcome.scale = contents(scale_, DType::f32, 1);
     outcome.mean = statistics(mean_);
     outcome.rstd = statistics(rstd_);
     const bool x_written = layout_.y == Place::of_x || (has_sum() && layout_.sum == Place::of_x);
     const bool residual_written = layout_.y == Place::of_residual || (has_sum() && layout_.sum == Place::of_residual);
     outcome.kept_inside = (x_written || x_ == x_before) && (residual_written || residual_ == residual_before);
-    for (const Field* field : {&x_, &residual_, &y_, &sum_, &y2_, &mean_, &rstd_, &scale_}) {
+    for (const Field* field : {&x_, &residual_, &y_, &sum_, &mean_, &rstd_, &scale_}) {
       outcome.kept_inside = outcome.kept_inside && field->surroundings_untouched();
     }
     return outcome;
@@ -143,7 +136,6 @@ class Call {
     Field& sum = place_of(layout_.sum, sum_);
     y_strides_ = y.strides();
     sum_strides_ = sum.strides();
-    y2_strides_ = y2_.strides();
     forward_.kind = norm.kind;
     forward_.x = {x_.data(), norm.x, shape_, x_strides_};
     forward_.y = {y.data(), norm.y, shape_, y_strides_};
@@ -159,9 +151,6 @@ class Call {
     if (op_.residual) forward_.residual = {residual_.data(), *op_.residual, shape_, residual_strides_};
     if (op_.residual) forward_.residual_scale = op_.residual_scale;
     if (has_sum()) forward_.sum = {sum.data(), norm.x, shape_, sum_strides_};
-    if (op_.y2) forward_.y2 = {y2_.data(), *op_.y2, shape_, y2_strides_};
-    if (op_.weight2) forward_.weight2 = {gamma2_.data(), *op_.weight2, normalized, vector_stride_};
-    if (op_.bias2) forward_.bias2 = {beta2_.data(), *op_.bias2, normalized, vector_stride_};
     if (has_scale()) forward_.scale = {scale_.data(), DType::f32, outer, vector_stride_};
     forward_.given_scale = op_.given_scale;
   }
@@ -180,9 +169,9 @@ class Call {
   const FusedOperation& op_;
   FusedLayout layout_;
   std::size_t rows_;
-  std::array<std::int64_t, 2> shape_, x_strides_{}, residual_strides_{}, y_strides_{}, sum_strides_{}, y2_strides_{};
+  std::array<std::int64_t, 2> shape_, x_strides_{}, residual_strides_{}, y_strides_{}, sum_strides_{};
   std::array<std::int64_t, 1> vector_stride_;
-  Field x_, residual_, y_, sum_, y2_, gamma_, beta_, gamma2_, beta2_, mean_, rstd_, scale_;
+  Field x_, residual_, y_, sum_, gamma_, beta_, mean_, rstd_, scale_;
   Forward forward_;
 };
 
@@ -204,7 +193,6 @@ std::string FusedOperation::name() const {
   };
   std::string all = norm.name() + text(" residual=", residual);
   if (residual) all += "*" + std::to_string(residual_scale) + (sum ? "" : " without sum");
-  all += text(" y2=", y2) + text(" weight2=", weight2) + text(" bias2=", bias2);
   return given_scale != 0 ? all + " given_scale=" + std::to_string(given_scale) : all;
 }
 
@@ -219,7 +207,6 @@ std::string FusedOutcome::difference_to(const FusedOutcome& other) const {
     if (differ(a, b)) text += (text.empty() ? "" : ", ") + std::string(what);
   };
   add("y", y.bytes(), other.y.bytes());
-  add("y2", y2.bytes(), other.y2.bytes());
   add("sum", sum.bytes(), other.sum.bytes());
   add("scale", scale.bytes(), other.scale.bytes());
   add("mean", mean, other.mean);
@@ -276,11 +263,6 @@ FusedOutcome one_by_one(internal::Target target, const FusedOperation& op, const
     outcome.y = q.y;
     outcome.scale = q.scale;
   }
-  if (!op.y2) return outcome;
-  norm.y = *op.y2;
-  norm.weight = op.weight2;
-  norm.bias = op.bias2;
-  outcome.y2 = run_operation(run, norm, x, inputs.weight2, inputs.bias2).y;
   return outcome;
 }
 

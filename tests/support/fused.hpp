@@ -15,7 +15,6 @@ struct FusedOperation {
   std::optional<DType> residual{};
   double residual_scale = 1;
   bool sum = true;  // if there is a residual
-  std::optional<DType> y2{}, weight2{}, bias2{};
   double given_scale = 0;
 
   DType arithmetic_of_sum() const;
@@ -23,7 +22,7 @@ struct FusedOperation {
 };
 
 struct FusedInputs {
-  contracts::Array x, residual, weight, bias, weight2, bias2;
+  contracts::Array x, residual, weight, bias;
 };
 
 // Rows of every kind in turn, starting with kind `first`: large means, constants, zeros, subnormal and huge numbers,
@@ -41,12 +40,11 @@ struct FusedLayout {
   std::size_t offset = 0, gap = 0;
   bool odd_addresses = false;
   bool vectors_apart = false;
-  contracts::Order y2_order = contracts::Order::rows_first;
   bool statistics = true;  // whether mean and rstd are asked for
 };
 
 struct FusedOutcome {
-  contracts::Array y, y2, sum, scale;  // empty if absent
+  contracts::Array y, sum, scale;  // empty if absent
   std::vector<double> mean, rstd;
   bool kept_inside = true;  // nothing else was written
 

@@ -67,12 +67,10 @@ void add_parameters(const FusedOperation& op, FusedInputs& inputs) {
   const std::size_t cols = op.norm.cols;
   if (op.norm.weight) inputs.weight = contracts::make_weight(*op.norm.weight, cols);
   if (op.norm.bias) inputs.bias = contracts::make_bias(*op.norm.bias, cols);
-  if (op.weight2) inputs.weight2 = contracts::make_weight(*op.weight2, cols, 12);
-  if (op.bias2) inputs.bias2 = contracts::make_bias(*op.bias2, cols, 13);
 }
 
 FusedInputs make_inputs(const FusedOperation& op, std::size_t rows, std::size_t first, std::size_t kinds) {
-  FusedInputs inputs{Array(op.norm.x, std::size_t{0}), {}, {}, {}, {}, {}};
+  FusedInputs inputs{Array(op.norm.x, std::size_t{0}), {}, {}, {}};
   if (op.residual) inputs.residual = Array(*op.residual, std::size_t{0});
   for (std::size_t r = 0; r < rows; ++r) {
     const RowKind& kind = kRowKinds[(first + r) % kinds];
@@ -119,10 +117,6 @@ std::vector<FusedWay> ways_of(const FusedOperation& op) {
   add(sum_at_residual, "sum at the residual", {.sum = Place::of_residual, .offset = 3});
   add(y_at_x && sum_at_residual, "y at x, sum at the residual", {.y = Place::of_x, .sum = Place::of_residual});
   add(y_at_residual && has_sum, "y at the residual, sum at x", {.y = Place::of_residual, .sum = Place::of_x});
-  const bool y2_anywhere = op.y2 && !op.residual;
-  add(y2_anywhere, "y2 columns first", {.y2_order = contracts::Order::columns_first});
-  add(y2_anywhere && y_at_x, "y at x, y2 columns apart",
-      {.y = Place::of_x, .y2_order = contracts::Order::columns_apart});
   return ways;
 }
 

@@ -67,11 +67,11 @@ std::string on(internal::Target target);  // " on avx2"
 // Checks all promises about the pass's gradients. Alternates precomputed statistics, in-place dx, and dsum.
 void try_gradients(const MagnitudePass& pass, Findings& findings);
 
-// A forward pass, fused or not. x, residual, gamma, beta, gamma2 and beta2 have these exponents.
+// A forward pass, fused or not. x, residual, gamma and beta have these exponents.
 struct FusedMagnitude {
   FusedOperation op;
   std::vector<int> x;  // one per row
-  int gamma = 0, beta = 0, gamma2 = 0, beta2 = 0;
+  int gamma = 0, beta = 0;
   int residual = 0;      // relative to x
   bool sharded = false;  // run as one process of a norm over processes
   std::uint64_t seed = 1;

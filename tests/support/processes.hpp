@@ -80,7 +80,7 @@ inline std::vector<Moments> run_forward_steps(internal::Target target, const Col
   for (std::size_t i = 0; i < columns.size(); ++i) {
     if (columns[i] == 0) continue;
     passes[i].moments = moments.data();
-    internal::run(internal::ForwardPasses(passes[i]), internal::kernels_of(target), executor);
+    internal::run(internal::ForwardPass(passes[i]), internal::kernels_of(target), executor);
   }
   return moments;
 }
