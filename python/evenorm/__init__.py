@@ -3,7 +3,7 @@
 The modules and functions for PyTorch and JAX are in `evenorm.torch` and `evenorm.jax`, which are imported separately.
 """
 
-from evenorm._fused import add_layer_norm, add_rms_norm, layer_norm_int8, layer_norm_pair, rms_norm_int8, rms_norm_pair
+from evenorm._fused import add_layer_norm, add_rms_norm, layer_norm_int8, rms_norm_int8
 from evenorm._info import numerics_revision, target, targets, version
 from evenorm._norms import (
     get_num_threads,
@@ -28,12 +28,10 @@ __all__ = [
     "layer_norm",
     "layer_norm_backward",
     "layer_norm_int8",
-    "layer_norm_pair",
     "numerics_revision",
     "rms_norm",
     "rms_norm_backward",
     "rms_norm_int8",
-    "rms_norm_pair",
     "set_num_threads",
     "target",
     "targets",

@@ -222,7 +222,7 @@ def layer_norm_backward(
         x, normalized_shape, weight, eps, axis, zero_centered: the arguments of `layer_norm`.
         mean, rstd: the statistics that `layer_norm` returned, float64. None: they are recomputed, with the same bits.
         dsum: an array of x's shape that is added to dx: a gradient that reaches x by another path. For
-            `add_layer_norm`, it is the gradient of the sum; for `layer_norm_pair`, the dx of the other norm.
+            `add_layer_norm`, it is the gradient of the sum; for two norms of one x, the dx of the other norm.
         accumulate: add to the dweight and dbias in `out`, which must be given.
         param_dtype: the type of dweight and dbias. None: float64 if any array is float64, else float32.
         out: (dx, dweight, dbias), the output arrays. If it or an element is None, a new array is made. dx may be dy or

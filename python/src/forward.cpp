@@ -74,23 +74,6 @@ nb::any add_norm(bool rms, nb::handle x, nb::handle residual, nb::handle normali
   return tuple_of(y.result(), sum.result());
 }
 
-nb::any norm_pair(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias,
-                  nb::handle weight2, nb::handle bias2, nb::handle eps, nb::handle axis, nb::handle zero_centered,
-                  nb::handle out) {
-  Common c(rms, x, normalized_shape, weight, bias, eps, axis, zero_centered);
-  View w2, b2, y, y2;
-  std::array<nb::object, 2> outputs;
-  unpack(out, "(y, y2), where either may be None", outputs);
-  w2.load(weight2, "weight2", arithmetic_of(c.x));
-  b2.load(bias2, "bias2", arithmetic_of(c.x));
-  c.forward.weight2 = w2.input();
-  c.forward.bias2 = b2.input();
-  c.forward.y = c.output(y, outputs[0], "y");
-  c.forward.y2 = c.output(y2, outputs[1], "y2");
-  run(c.forward, c.x.size(), false);
-  return tuple_of(y.result(), y2.result());
-}
-
 nb::any norm_int8(bool rms, nb::handle x, nb::handle normalized_shape, nb::handle weight, nb::handle bias,
                   nb::handle eps, nb::handle axis, nb::handle scale, nb::handle zero_centered, nb::handle out) {
   Common c(rms, x, normalized_shape, weight, bias, eps, axis, zero_centered);
@@ -141,8 +124,6 @@ void add_forward(nb::module_& m) {
         any("zero_centered"), any("out"), any("return_stats"));
   m.def("add_norm", &add_norm, "rms"_a, any("x"), any("residual"), any("normalized_shape"), any("weight"), any("bias"),
         any("eps"), any("axis"), any("residual_scale"), any("zero_centered"), any("out"));
-  m.def("norm_pair", &norm_pair, "rms"_a, any("x"), any("normalized_shape"), any("weight"), any("bias"), any("weight2"),
-        any("bias2"), any("eps"), any("axis"), any("zero_centered"), any("out"));
   m.def("norm_int8", &norm_int8, "rms"_a, any("x"), any("normalized_shape"), any("weight"), any("bias"), any("eps"),
         any("axis"), any("scale"), any("zero_centered"), any("out"));
   m.def("check_norm", &check_norm, "rms"_a, any("x"), any("normalized_shape"), any("weight"), any("bias"), any("eps"),

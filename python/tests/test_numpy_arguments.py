@@ -122,7 +122,7 @@ def test_only_rms_norms_take_none_for_eps():
     evenorm.rms_norm(X, 4, eps=None)
     evenorm.add_rms_norm(X, X, 4, eps=None), evenorm.rms_norm_backward(X, X, 4, eps=None)
     for function, count in ((evenorm.layer_norm, 1), (evenorm.layer_norm_backward, 2), (evenorm.add_layer_norm, 2),
-                            (evenorm.layer_norm_pair, 1), (evenorm.layer_norm_int8, 1)):  # fmt: skip
+                            (evenorm.layer_norm_int8, 1)):  # fmt: skip
         refused(TypeError, "eps is None, but it should be a number", function, *[X] * count, 4, eps=None)
 
 
@@ -166,7 +166,6 @@ FUSED = {
     "scale is 0, but it should be a normal f32 above 0": (evenorm.layer_norm_int8, dict(scale=0)),
     "scale is 1e-40, but it should be a normal f32 above 0": (evenorm.layer_norm_int8, dict(scale=1e-40)),
     "out has dtype float32, but it should have int8": (evenorm.layer_norm_int8, dict(out=X.copy())),
-    "weight2 has shape (3), but normalized_shape is (4)": (evenorm.layer_norm_pair, dict(weight2=np.ones(3))),
 }  # fmt: skip
 
 
@@ -219,7 +218,6 @@ def test_elements_of_other_arguments():
     for function, name, arguments in (
         (evenorm.layer_norm, "weight", dict(weight=none)),
         (evenorm.layer_norm, "bias", dict(bias=none)),
-        (evenorm.layer_norm_pair, "weight2", dict(weight2=none)),
         (evenorm.add_layer_norm, "residual", dict(residual=[none, none])),
         (evenorm.layer_norm_backward, "dy", dict(dy=[none, none])),
         (evenorm.layer_norm_backward, "dsum", dict(dy=x, dsum=[none, none])),

@@ -38,27 +38,6 @@ def test_residual_scale_is_one_rounding():
     assert np.array_equal(total, right.astype(np.float32))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@KINDS
-def test_pair(kind, dtype):
-    norm, pair = getattr(evenorm, kind), getattr(evenorm, f"{kind}_pair")
-    x, w, w2 = normal(dtype, 6, 5, 40), weight(dtype, 5), weight(dtype, 5, seed=7)
-    right = norm(x, None, w, axis=1), norm(x, None, w2, axis=1)
-    in_place = x.copy()
-    for y, y2 in (
-        pair(x, None, w, weight2=w2, axis=(1,)),
-        pair(in_place, None, w, weight2=w2, axis=1, out=(in_place, None)),
-    ):
-        assert same_bits(y, right[0]) and same_bits(y2, right[1])
-    assert same_bits(in_place, right[0])
-
-
-def test_pair_with_biases():
-    x, b, b2 = normal("f32", 4, 8), bias("f32", 8), bias("f32", 8, seed=9)
-    y, y2 = evenorm.layer_norm_pair(x, 8, None, b, None, b2)
-    assert same_bits(y, evenorm.layer_norm(x, 8, None, b)) and same_bits(y2, evenorm.layer_norm(x, 8, None, b2))
-
-
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 @KINDS
 def test_int8(kind, dtype):

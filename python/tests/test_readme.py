@@ -19,7 +19,7 @@ NAMES = {  # declarations that the blocks of docs/cpp.md need, by a word that on
     "channels": "std::vector<float> x, y, gamma;",
     "dgamma": "std::vector<float> x, gamma;",
     "zero_grad": "evenorm::ConstTensor x, dy; evenorm::Tensor y, dx;",
-    "residual": "std::vector<float> x, y, r, y2, scale; std::vector<std::int8_t> q; const std::int64_t tokens = 2;",
+    "residual": "std::vector<float> x, y, r, scale; std::vector<std::int8_t> q; const std::int64_t tokens = 2;",
 }
 
 
