@@ -1,4 +1,5 @@
-// evenorm on a GPU, in libraries that are built with EVENORM_CUDA. The results are bit-identical to those on a CPU.
+// evenorm on a GPU, in libraries that are built with EVENORM_CUDA. The results are bit-identical to those on a CPU, but
+// for rows that leave the range of f32 (docs/cuda.md). There is no f64 arithmetic.
 //
 // A GPU needs compute capability 9.0 or later. A call enqueues the pass on a stream and returns before it is done. It
 // allocates no memory, so a CUDA graph can capture it. Each tensor is in memory that the device can reach, and its
@@ -20,8 +21,7 @@ struct Stream {
 EVENORM_API void run(const Forward& forward, const Stream& stream = {});
 
 // Validates a backward pass and enqueues it. scratch is device memory of at least scratch_bytes() bytes, at a multiple
-// of 8 bytes, that overlaps no tensor and is in use until the pass is done. The arithmetic must be f32. Throws as
-// above.
+// of 8 bytes, that overlaps no tensor and is in use until the pass is done. Throws as above.
 EVENORM_API std::size_t scratch_bytes(const Backward& backward);
 EVENORM_API void run(const Backward& backward, std::span<std::byte> scratch, const Stream& stream = {});
 

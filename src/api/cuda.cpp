@@ -3,8 +3,7 @@
 
 #include <cstdint>
 
-#include "cuda/backward.hpp"
-#include "cuda/forward.hpp"
+#include "cuda/passes.hpp"
 #include "problem/validate.hpp"
 
 namespace evenorm::cuda {

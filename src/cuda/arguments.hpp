@@ -55,8 +55,12 @@ inline void check_alignment(const char* name, const void* data, DType dtype) {
   throw Error(std::string(name) + " has an address that is not a multiple of " + std::to_string(bytes_of(dtype)) +
               " bytes, the size of its elements; on a GPU it must be");
 }
+inline void check_arithmetic(const char* name, DType dtype) {
+  if (dtype == DType::f64) throw Error(std::string(name) + " has dtype f64, but a GPU has f32 arithmetic only");
+}
 template <class Byte, class Pointer>
 DeviceMatrix<Byte> device_matrix(const char* name, const Matrix<Pointer>& m) {
+  check_arithmetic(name, m.dtype);
   if (m.data == nullptr) return {};
   check_alignment(name, m.data, m.dtype);
   return {static_cast<Byte*>(m.data), m.dtype, device_axes(name, m.rows), device_axes(name, m.cols)};
@@ -66,6 +70,16 @@ DeviceVector<Byte> device_vector(const char* name, const Vector<Pointer>& v) {
   if (v.data == nullptr) return {};
   check_alignment(name, v.data, v.dtype);
   return {static_cast<Byte*>(v.data), v.dtype, device_axes(name, v.axes)};
+}
+
+// gamma or beta. Runs of columns that share an element would have blocks of their own.
+inline DeviceVector<const char> device_parameter(const char* name, const Vector<const void*>& v) {
+  check_arithmetic(name, v.dtype);
+  if (v.axes.count() > 1 && v.axes.inner().stride == 0) {
+    throw Error(std::string(name) +
+                " has runs of columns that share an element; on a GPU each column must have its own");
+  }
+  return device_vector<const char>(name, v);
 }
 
 // True if m is absent, or has dense rows of this type along one axis, as the kernels for one type take them.

@@ -1,8 +1,7 @@
 // From a GradientProblem to the kernels' arguments, and to the kernels that take them.
-#include "cuda/backward.hpp"
-
 #include "cuda/arguments.hpp"
 #include "cuda/backward_kernels.hpp"
+#include "cuda/passes.hpp"
 #include "plan/scratch_plan.hpp"
 
 namespace evenorm::internal::cuda {
@@ -21,7 +20,6 @@ Vector<void*> row_numbers(double* data, std::size_t rows) {
   v.axes.append({rows, sizeof(double)});
   return v;
 }
-Vector<const void*> read_only(const Vector<void*>& v) { return {v.data, v.dtype, v.axes}; }
 
 BackwardArguments arguments_of(const GradientProblem& p) {
   BackwardArguments a;
@@ -35,7 +33,7 @@ BackwardArguments arguments_of(const GradientProblem& p) {
   a.dy = device_matrix<const char>("dy", p.dy);
   a.dsum = device_matrix<const char>("dsum", p.dsum);
   a.dx = device_matrix<char>("dx", p.dx);
-  a.gamma = device_vector<const char>("weight", p.gamma);
+  a.gamma = device_parameter("weight", p.gamma);
   a.mean = device_vector<const char>("mean", p.mean);
   a.rstd = device_vector<const char>("rstd", p.rstd);
   return a;
@@ -52,25 +50,16 @@ bool is_plain(const GradientProblem& p) {
          (gamma == p.x.dtype || gamma == DType::f32);
 }
 
-cudaError_t launch_plain(const GradientProblem& p, const BackwardArguments& a, cudaStream_t stream) {
-  switch (p.x.dtype) {
-    case DType::f32:
-      return launch_f32(a, gamma_type(p), stream);
-    case DType::bf16:
-      return launch_bf16(a, gamma_type(p), stream);
-    default:
-      return launch_f16(a, gamma_type(p), stream);
-  }
-}
 // Plain rows first; then the row blocks that turned out not to be. These are made again from x and dy, so a pass in
 // place has no first kernel.
 void launch(const GradientProblem& p, BackwardArguments a, int* flags, cudaStream_t stream) {
   if (is_plain(p) && !(a.writes_dx && is_in_place(p))) {
     a.flags = flags;
     check(cudaMemsetAsync(flags, 0, kFlags * sizeof(double), stream));
-    check(launch_plain(p, a, stream));
+    const auto plain = p.x.dtype == DType::f32 ? backward_f32 : p.x.dtype == DType::bf16 ? backward_bf16 : backward_f16;
+    check(plain(a, gamma_type(p), stream));
   }
-  check(launch_any(a, stream));
+  check(backward_any(a, stream));
 }
 
 // The statistics of a pass that is not given any, found by the forward pass.
@@ -91,7 +80,7 @@ void find_statistics(const GradientProblem& p, const Vector<void*>& mean, const 
 }  // namespace
 
 std::size_t backward_scratch_bytes(const GradientProblem& p) {
-  if (arithmetic_type(p) == DType::f64) throw Error("gradients in f64 arithmetic are not supported on a GPU");
+  static_cast<void>(arguments_of(p));  // refuses what a GPU cannot take
   return (kFlags + sums_of(p) + statistics_of(p)) * sizeof(double);
 }
 
@@ -106,8 +95,8 @@ void run_backward(const GradientProblem& problem, void* scratch, const evenorm::
     double* const statistics = numbers + sums_of(p);
     if (p.kind == Kind::layer) mean = row_numbers(statistics, p.rows);
     rstd = row_numbers(statistics + p.rows, p.rows);
-    p.mean = read_only(mean);
-    p.rstd = read_only(rstd);
+    p.mean = {mean.data, mean.dtype, mean.axes};
+    p.rstd = {rstd.data, rstd.dtype, rstd.axes};
   }
   BackwardArguments a = arguments_of(p);
   const ColumnArguments columns{

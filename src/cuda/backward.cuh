@@ -6,8 +6,7 @@
 
 #include <cooperative_groups.h>
 
-#include "cuda/columns.cuh"
-#include "cuda/wide_gradient.cuh"
+#include "cuda/rare_rows.cuh"
 #include "plan/spec.hpp"
 
 namespace evenorm::internal::cuda {
@@ -36,7 +35,8 @@ class BackwardBlock {
     double wide_sums[kWideSums][kBackwardThreads];  // of columns; a thread's own
     RowInArithmetic rows[kRows];
     DxScalars scalars[kRows];
-    bool wide[kRows];
+    bool rare[kRows];
+    bool any_rare;  // of the row block
   };
 
   __device__ BackwardBlock(const BackwardArguments& p, Shared& shared)
@@ -51,10 +51,13 @@ class BackwardBlock {
     tiles_ = kTiled ? (p.cols + tile_columns() - 1) / tile_columns() : 1;
   }
 
-  __device__ bool is_flagged() const { return p_.flags[row_block_] != 0; }
-
   __device__ __forceinline__ void run() {
+    if (!kPlain && p_.flags != nullptr && p_.flags[row_block_] == 0) return;
     if (p_.sums != nullptr) clear_sums();
+    if constexpr (!kPlain) {
+      if (threadIdx.x == 0) shared_.any_rare = false;
+      __syncthreads();
+    }
     begin_tile(0);
     if constexpr (!kTiled) load_gamma();
     const std::size_t first = share_start(p_.rows, p_.row_blocks, row_block_);
@@ -107,19 +110,15 @@ class BackwardBlock {
     if (row < kRows) {
       mine_ = next_;
       next_ = statistics_of<kPlain>(p_, first_of_step() + kRows + row, end_);
-      const GradientRow found = gradient_row(mine_);
-      shared_.rows[row] = {found.centre, found.rs, found.offset};
-      shared_.wide[row] = found.wide;
-      if (kPlain && found.wide) flag();
+      shared_.rows[row] = {norm_scalars(mine_, false)};
+      shared_.rare[row] = has_rare_rstd(mine_.rstd);
+      if (kPlain && shared_.rare[row]) flag();
+      if (!kPlain && shared_.rare[row]) shared_.any_rare = true;
     }
     __syncthreads();
   }
   // Row r of the four of a team.
   __device__ const RowInArithmetic& known(int r) const { return shared_.rows[team_ * kFour + r]; }
-  __device__ bool is_wide(int team, int r) const { return shared_.wide[team * kFour + r]; }
-  __device__ bool any_wide(int team) const {
-    return is_wide(team, 0) || is_wide(team, 1) || is_wide(team, 2) || is_wide(team, 3);
-  }
   __device__ std::size_t first_of_step() const { return first_ - static_cast<std::size_t>(team_) * kFour; }
 
   __device__ __forceinline__ void begin_tile(std::size_t tile) {
@@ -203,7 +202,7 @@ class BackwardBlock {
     }
     __syncthreads();
   }
-  // Adds the chains of each row in wide lanes, and these in a tree. Sums that are not finite, and those of wide rows,
+  // Adds the chains of each row in wide lanes, and these in a tree. Sums that are not finite, and those of rare rows,
   // are found again in f64.
   __device__ __forceinline__ void sum_blocks(std::size_t tile) {
     for (int task = static_cast<int>(threadIdx.x); task < kRows * 2 * kWideLanes; task += kBackwardThreads) {
@@ -221,12 +220,12 @@ class BackwardBlock {
     const int row = static_cast<int>(threadIdx.x);
     bool again = false;
     if (row < kRows && first_of_step() + row < end_) {
-      again = shared_.wide[row] || !(std::isfinite(shared_.sums[row][0]) && std::isfinite(shared_.sums[row][1]));
+      again = shared_.rare[row] || !(std::isfinite(shared_.sums[row][0]) && std::isfinite(shared_.sums[row][1]));
     }
     if constexpr (kPlain) {
       if (again) flag();
     } else if (__syncthreads_or(again)) {
-      if (again) sum_block_again(p_, first_of_step() + row, end_, first_column(tile), shared_.sums[row]);
+      if (again) sum_block_again(p_, first_of_step() + row, first_column(tile), shared_.sums[row]);
       __syncthreads();
     }
     join_cluster();
@@ -273,22 +272,10 @@ class BackwardBlock {
   __device__ void find_scalars() {
     const int row = static_cast<int>(threadIdx.x);
     if (row < kRows) {
-      using W = plain::Number<float>;
-      const GradientRow known = gradient_row(mine_);
-      const W g = {shared_.sums[row][0]}, gd = {shared_.sums[row][1]};
-      const double rest = plain::RestOfMean<float>(kOne, known.mean, 0.0);
-      const W rstd = {known.rstd};
-      const auto means =
-          plain::GradientMeansOf(kOne, p_.centred, plain::WideSums<W>{g, plain::SumAboutMean(kOne, g, gd, rest)}, rstd,
-                                 Count(static_cast<double>(p_.cols)));
-      DxScalarsOfRows<float> to;
-      DxScalars s;
-      s.wide = !plain::StoreDxScalars<float>(kOne, rest, rstd, means, 0, to) || known.wide;
-      if (kPlain && s.wide && p_.writes_dx && first_of_step() + row < end_) flag();
-      s.c1 = means.c1.hi;
-      s.c2 = means.c2.hi;
-      s.k2 = to.k2[0];
-      s.a = to.a[0];
+      const double* const sums = shared_.sums[row];
+      const DxScalars s = dx_scalars(p_.centred, mine_, shared_.rows[row].centre, sums[0], sums[1],
+                                     Count(static_cast<double>(p_.cols)));
+      if (kPlain && s.rare && p_.writes_dx && first_of_step() + row < end_) flag();
       shared_.scalars[row] = s;
     }
     __syncthreads();
@@ -307,10 +294,10 @@ class BackwardBlock {
 #pragma unroll
       for (int at = 0; at < kLines; ++at) {
         const float g = dy_[r][at] * gamma_[at], d = row_known.centre - x_[r][at];
-        dx[at] = std::fma(g, row_known.rs, std::fma(d, s.k2, s.a));
-        if (exists(at)) watch += dx[at];
+        dx[at] = std::fma(g, row_known.rstd, std::fma(d, s.k2, s.a));
+        if (exists(at)) watch += kPlain ? dx[at] : 0 * dx[at];  // a sum of finite dx may be infinite
       }
-      const bool in_range = std::isfinite(watch) && (kPlain || !s.wide);
+      const bool in_range = std::isfinite(watch) && (kPlain || !s.rare);
       if (kPlain && !in_range) flag();
       if (kPlain || in_range) {
         write_row(row, dx);
@@ -320,7 +307,7 @@ class BackwardBlock {
     }
     if constexpr (!kPlain) {
       for (int r = 0; again != 0 && r < kFour; ++r) {
-        if ((again >> r & 1U) != 0) write_wide_dx(p_, first_ + r, shared_.scalars[team_ * kFour + r], own_.first);
+        if ((again >> r & 1U) != 0) write_rare_dx(p_, first_ + r, shared_.scalars[team_ * kFour + r], own_.first);
       }
     }
   }
@@ -340,37 +327,26 @@ class BackwardBlock {
   }
 
   // --- sums over rows ---
-  __device__ void clear_sums() const {
+  __device__ __forceinline__ void clear_sums() {
     for (int i = 0; i < kWideSums; ++i) wide_sum(i) = 0;
-    for (std::size_t tile = 0; kTiled && tile < tiles_; ++tile) {
-      for (int i = 0; i < 2 * kLines; ++i) {
-        const ColumnOfThread c = column_of(own_columns(tile), i);
-        if (c.col < p_.cols) *sums_at(c.which, c.col) = 0;
-      }
-    }
+    if constexpr (kTiled) for_each_sum([&](int, const ColumnOfThread& c) { *sums_at(c) = 0; });
   }
-  // What the four rows add to the columns of this thread in f32. Wide rows, which a plain kernel does not have, are
-  // left out.
+  // What the four rows add to the columns of this thread in f32.
   __device__ __forceinline__ void chain_rows(float (&dgamma)[kLines], float (&dbeta)[kLines]) const {
 #pragma unroll
     for (int line = 0; line < kLines; ++line) dgamma[line] = dbeta[line] = 0;
 #pragma unroll
     for (int r = 0; r < kFour; ++r) {
-      if (!kPlain && is_wide(team_, r)) continue;
       const RowInArithmetic row = known(r);
 #pragma unroll
       for (int line = 0; line < kLines; ++line) {
-        const float xhat = std::fma(x_[r][line] - row.centre, row.rs, row.offset);
+        const float xhat = std::fma(x_[r][line] - row.centre, row.rstd, row.offset);
         dgamma[line] = std::fma(dy_[r][line], xhat, dgamma[line]);
         dbeta[line] += dy_[r][line];
       }
     }
   }
-  // The terms of wide rows go to the wide sums of columns first, in memory; then the chains of the others.
   __device__ __forceinline__ void add_to_columns() {
-    if constexpr (!kPlain) {
-      if (kTeams == 1 && any_wide(0)) add_wide_rows(own_, 0);
-    }
     float chains[2][kLines];
     chain_rows(chains[0], chains[1]);
 #pragma unroll
@@ -381,7 +357,7 @@ class BackwardBlock {
         if constexpr (kTeams > 1) {
           shared_.columns[(team_ * 2 + which) * kTeamColumns + static_cast<int>(own_.at(line))] = chain;
         } else if constexpr (kTiled) {
-          if (exists(line)) *sums_at(which, own_.at(line)) += static_cast<double>(chain);
+          if (exists(line)) *sums_at({own_.at(line), which}) += static_cast<double>(chain);
         } else {
           wide_sum(which * kLines + line) += static_cast<double>(chain);
         }
@@ -390,9 +366,6 @@ class BackwardBlock {
     if constexpr (kTeams > 1) {
       __syncthreads();
       for (int team = 0; team < kTeams; ++team) {
-        if constexpr (!kPlain) {
-          if (any_wide(team)) add_wide_rows(own_, team);
-        }
 #pragma unroll
         for (int i = 0; i < kWideSums; ++i) {
           const int task = static_cast<int>(threadIdx.x) + i * kBackwardThreads;
@@ -402,62 +375,40 @@ class BackwardBlock {
       }
     }
   }
-  __device__ __forceinline__ void add_wide_rows(const OwnColumns& own, int team) {
-    if constexpr (!kTiled) exchange_sums(own, [](double* memory, double& sum) { *memory = sum; });
-    const std::size_t first = first_ + static_cast<std::size_t>(team - team_) * kFour;
-    for (int i = 0; i < (kTeams > 1 ? kWideSums : 2 * kLines); ++i) {
-      const ColumnOfThread c = column_of(own, i);
-      if (c.col < p_.cols)
-        add_wide_terms(p_, shared_.wide + team * kFour, first, end_, c.col, c.which, sums_at(c.which, c.col));
-    }
-    if constexpr (!kTiled) exchange_sums(own, [](const double* memory, double& sum) { sum = *memory; });
-  }
-  // Which column, and which of dgamma and dbeta, this thread's wide sum i is of.
+  // A column, and which of dgamma and dbeta.
   struct ColumnOfThread {
     std::size_t col;
     int which;
   };
-  __device__ __forceinline__ ColumnOfThread column_of(const OwnColumns& own, int i) const {
-    if constexpr (kTeams > 1) {
-      const int task = static_cast<int>(threadIdx.x) + i * kBackwardThreads;
-      return {task < 2 * kTeamColumns ? static_cast<std::size_t>(task % kTeamColumns) : p_.cols, task / kTeamColumns};
-    } else {
-      const int at = i % kLines;
-      return {own.at(at), i / kLines};
-    }
-  }
-  // Calls exchange(place, sum) for this thread's wide sums and their places in memory.
-  template <class Exchange>
-  __device__ __forceinline__ void exchange_sums(const OwnColumns& own, const Exchange& exchange) {
-#pragma unroll
-    for (int i = 0; i < kWideSums; ++i) {
-      const ColumnOfThread c = column_of(own, i);
-      if (c.col < p_.cols) exchange(sums_at(c.which, c.col), wide_sum(i));
-    }
-  }
-
-  __device__ void flag() const { p_.flags[row_block_] = 1; }
-  __device__ double& wide_sum(int i) const { return shared_.wide_sums[i][threadIdx.x]; }
-  __device__ double* sums_at(int which, std::size_t col) const {
-    return p_.sums + (row_block_ * 2 + which) * p_.cols + col;
-  }
-  // Stores the row block's sums; those that left the range on the way are found anew in f64.
-  __device__ __forceinline__ void store_sums() {
-    if constexpr (!kTiled) exchange_sums(own_columns(0), [](double* memory, double& sum) { *memory = sum; });
-    const std::size_t first = share_start(p_.rows, p_.row_blocks, row_block_);
+  // Calls work(i, column) for this thread's sums, which are wide_sum(i) or, if the row is tiled, in memory.
+  template <class Work>
+  __device__ __forceinline__ void for_each_sum(const Work& work) {
     for (std::size_t tile = 0; tile < tiles_; ++tile) {
       for (int i = 0; i < (kTeams > 1 ? kWideSums : 2 * kLines); ++i) {
-        const ColumnOfThread c = column_of(own_columns(tile), i);
-        if (c.col >= p_.cols) continue;
-        double* const sum = sums_at(c.which, c.col);
-        if (std::isfinite(*sum)) continue;
-        if constexpr (kPlain) {
-          flag();
-        } else {
-          *sum = sum_over_rows_again(p_, first, end_, c.col, c.which);
-        }
+        const int task = static_cast<int>(threadIdx.x) + i * kBackwardThreads;
+        ColumnOfThread c{own_columns(tile).at(i % kLines), i / kLines};
+        if (kTeams > 1) c = {static_cast<std::size_t>(task % kTeamColumns), task / kTeamColumns};
+        if (c.col < p_.cols && c.which < 2) work(i, c);
       }
     }
+  }
+  // Stores the row block's sums. Those that left the range on the way, or have rare rows, are found anew in f64.
+  __device__ __forceinline__ void store_sums() {
+    const std::size_t first = share_start(p_.rows, p_.row_blocks, row_block_);
+    for_each_sum([&](int i, const ColumnOfThread& c) {
+      double sum = kTiled ? *sums_at(c) : wide_sum(i);
+      if constexpr (kPlain) {
+        if (!std::isfinite(sum)) flag();
+      } else {
+        if (shared_.any_rare || !std::isfinite(sum)) sum = sum_over_rows_again(p_, first, end_, c.col, c.which);
+      }
+      *sums_at(c) = sum;
+    });
+  }
+  __device__ void flag() const { p_.flags[row_block_] = 1; }
+  __device__ double& wide_sum(int i) const { return shared_.wide_sums[i][threadIdx.x]; }
+  __device__ double* sums_at(const ColumnOfThread& c) const {
+    return p_.sums + (row_block_ * 2 + c.which) * p_.cols + c.col;
   }
 
   const BackwardArguments& p_;
@@ -479,8 +430,7 @@ class BackwardBlock {
 template <class Columns, int kTeam, bool kTiled>
 __global__ void __launch_bounds__(kBackwardThreads, 3) backward_rows(const __grid_constant__ BackwardArguments p) {
   __shared__ typename BackwardBlock<Columns, kTeam, kTiled>::Shared shared;
-  BackwardBlock<Columns, kTeam, kTiled> block(p, shared);
-  if (Columns::kPlain || p.flags == nullptr || block.is_flagged()) block.run();
+  BackwardBlock<Columns, kTeam, kTiled>(p, shared).run();
 }
 
 }  // namespace evenorm::internal::cuda

@@ -56,9 +56,4 @@ struct BackwardLaunch {
   }
 };
 
-template <class X, class P>
-cudaError_t launch_plain(const BackwardArguments& p, cudaStream_t stream) {
-  return BackwardLaunch<TypedColumns<X, P>>::run(p, stream);
-}
-
 }  // namespace evenorm::internal::cuda

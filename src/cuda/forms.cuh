@@ -1,7 +1,7 @@
 // How a forward kernel reaches its tensors: TypedForm for dense rows of one type, AnyForm for all types and layouts.
 #pragma once
 
-#include "cuda/forward_arguments.hpp"
+#include "cuda/forward_kernels.hpp"
 #include "cuda/staged.cuh"
 #include "plan/spec.hpp"
 
@@ -17,12 +17,9 @@ struct Part {
 // x, residual, sum and y are dense rows of X along one axis; gamma and beta, if present, are dense and of type P. The
 // part of x is in shared memory. kVectors: all rows begin at multiples of 16 bytes, and have a multiple of kWidth
 // columns.
-template <class X_, class P_, bool kVectors>
+template <class X, class P, bool kVectors>
 class TypedForm {
  public:
-  using X = X_;
-  using P = P_;
-  using A = std::conditional_t<std::is_same_v<X, double>, double, float>;
   static constexpr bool kHolds = true;  // x is read once
   static constexpr bool kQuantises = false;
   static constexpr int kUnroll = 4;
@@ -48,9 +45,9 @@ class TypedForm {
     if (p_.residual.data != nullptr) add_residual<By>(stores_sum);
   }
   // Element `col` of row `row` of the part.
-  __device__ A at(int row, int col) const { return widened(image_[row * part_.cols + col]); }
+  __device__ float at(int row, int col) const { return widened(image_[row * part_.cols + col]); }
   template <int kN>
-  __device__ void get(int row, int col, A (&x)[kN]) const {
+  __device__ void get(int row, int col, float (&x)[kN]) const {
     if constexpr (kVectors && kN * sizeof(X) >= 4) {
       Packed<X, kN> packed;
       packed.load(image_ + row * part_.cols + col);
@@ -71,7 +68,7 @@ class TypedForm {
     if constexpr (kLong) {
 #pragma unroll 2
       for (int col = own; col < part_.cols; col += step) {
-        A gamma[kWidth], beta[kWidth];
+        float gamma[kWidth], beta[kWidth];
         load_parameters<kBoth>(col, gamma, beta);
         for (int row = 0; row < part_.rows; ++row) {
           transform_vector(make, row, col, gamma, beta, place<X>(p_.y, row) + col, in_place);
@@ -84,7 +81,7 @@ class TypedForm {
 #pragma unroll 2
       for (int i = own; i < elements; i += step) {
         const int row = static_cast<int>(static_cast<std::uint64_t>(i) * inverse >> 32U), col = i - row * part_.cols;
-        A gamma[kWidth], beta[kWidth];
+        float gamma[kWidth], beta[kWidth];
         load_parameters<kBoth>(col, gamma, beta);
         X* const to = contiguous ? y_of_part + i : place<X>(p_.y, row) + col;
         transform_vector(make, row, col, gamma, beta, to, in_place);
@@ -107,14 +104,14 @@ class TypedForm {
     return reinterpret_cast<T*>(m.template row<true>(part_.row + row)) + part_.col;
   }
   template <bool kBoth>
-  __device__ __forceinline__ void load_parameters(int col, A (&gamma)[kWidth], A (&beta)[kWidth]) const {
-    parameter<kBoth>(p_.gamma, part_.col + col, A{1}, gamma);
-    parameter<kBoth>(p_.beta, part_.col + col, A{0}, beta);
+  __device__ __forceinline__ void load_parameters(int col, float (&gamma)[kWidth], float (&beta)[kWidth]) const {
+    parameter<kBoth>(p_.gamma, part_.col + col, 1.0F, gamma);
+    parameter<kBoth>(p_.beta, part_.col + col, 0.0F, beta);
   }
   template <class Make>
-  __device__ __forceinline__ void transform_vector(const Make& make, int row, int col, const A (&gamma)[kWidth],
-                                                   const A (&beta)[kWidth], X* to, bool in_place) {
-    A x[kWidth], y[kWidth];
+  __device__ __forceinline__ void transform_vector(const Make& make, int row, int col, const float (&gamma)[kWidth],
+                                                   const float (&beta)[kWidth], X* to, bool in_place) {
+    float x[kWidth], y[kWidth];
     get(row, col, x);
     make(row, x, gamma, beta, y);
     if constexpr (kVectors) {
@@ -139,10 +136,10 @@ class TypedForm {
   template <class By>
   __device__ void add_residual(bool stores_sum) {
     const int elements = part_.rows * part_.cols;
-    const auto scale = static_cast<A>(p_.residual_scale);
+    const auto scale = static_cast<float>(p_.residual_scale);
     for (int i = By::own(); i < elements; i += By::count()) {
       const int row = i / part_.cols, col = i % part_.cols;
-      const A residual = widened(place<const X>(p_.residual, row)[col]);
+      const float residual = widened(place<const X>(p_.residual, row)[col]);
       const X sum = rounded<X>(std::fma(scale, residual, widened(image_[i])));
       image_[i] = sum;
       if (stores_sum && p_.sum.data != nullptr) place<X>(p_.sum, row)[col] = sum;
@@ -150,7 +147,8 @@ class TypedForm {
     By::sync();
   }
   template <bool kPresent>
-  static __device__ void parameter(const DeviceVector<const char>& v, std::size_t col, A absent, A (&values)[kWidth]) {
+  static __device__ void parameter(const DeviceVector<const char>& v, std::size_t col, float absent,
+                                   float (&values)[kWidth]) {
     if (!kPresent && v.data == nullptr) {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) values[i] = absent;
@@ -171,10 +169,8 @@ class TypedForm {
 };
 
 // Every type and layout, element by element, without shared memory.
-template <class A_>
 class AnyForm {
  public:
-  using A = A_;
   static constexpr bool kHolds = false;
   static constexpr bool kQuantises = true;
   static constexpr int kUnroll = 1;
@@ -188,51 +184,45 @@ class AnyForm {
     part_ = part;
     stores_sum_ = stores_sum;
   }
-  __device__ A at(int row, int col) const { return load_one(row, col, false); }
+  __device__ float at(int row, int col) const { return load_one(row, col, false); }
   template <int kN>
-  __device__ void get(int row, int col, A (&x)[kN]) const {
+  __device__ void get(int row, int col, float (&x)[kN]) const {
 #pragma unroll
-    for (int i = 0; i < kN; ++i) x[i] = col + i < part_.cols ? at(row, col + i) : A{0};
+    for (int i = 0; i < kN; ++i) x[i] = col + i < part_.cols ? at(row, col + i) : 0.0F;
   }
   template <class By, bool, bool, class Make>
   __device__ void transform(const Make& make) {
-    for_each<By>(make, stores_sum_, [&](int row, std::size_t col, A y) {
-      store_as(y, p_.y.data + p_.y.rows.offset(part_.row + row) + p_.y.cols.offset(col), p_.y.dtype);
-    });
+    for_each<By>([&](int row, int col) { store_as(y_at(make, row, col), place(p_.y, row, col), p_.y.dtype); });
   }
-  // Calls write(row, column, y) for each y instead of storing it.
-  template <class By, class Make, class Write>
-  __device__ void for_each(const Make& make, bool stores_sum, const Write& write) const {
+  // Calls work(row, column) for the elements of the part.
+  template <class By, class Work>
+  __device__ void for_each(const Work& work) const {
     const int elements = part_.rows * part_.cols;
-    for (int i = By::own(); i < elements; i += By::count()) {
-      const int row = i / part_.cols, col = i % part_.cols;
-      A x[1] = {load_one(row, col, stores_sum)}, gamma[1] = {A{1}}, beta[1] = {A{0}}, y[1];
-      if (p_.gamma.data != nullptr) gamma[0] = load_as<A>(p_.gamma.at(part_.col + col), p_.gamma.dtype);
-      if (p_.beta.data != nullptr) beta[0] = load_as<A>(p_.beta.at(part_.col + col), p_.beta.dtype);
-      make(row, x, gamma, beta, y);
-      write(row, part_.col + col, y[0]);
-    }
+    for (int i = By::own(); i < elements; i += By::count()) work(i / part_.cols, i % part_.cols);
   }
-
- private:
+  // make(row, x, gamma, beta) of one element.
+  template <class Make>
+  __device__ float y_at(const Make& make, int row, int col) const {
+    const float x[1] = {load_one(row, col, stores_sum_)};
+    float gamma[1] = {1}, beta[1] = {0}, y[1];
+    if (p_.gamma.data != nullptr) gamma[0] = load_as<float>(p_.gamma.at(part_.col + col), p_.gamma.dtype);
+    if (p_.beta.data != nullptr) beta[0] = load_as<float>(p_.beta.at(part_.col + col), p_.beta.dtype);
+    make(row, x, gamma, beta, y);
+    return y[0];
+  }
   template <class Byte>
   __device__ Byte* place(const DeviceMatrix<Byte>& m, int row, int col) const {
     return m.data + m.rows.offset(part_.row + row) + m.cols.offset(part_.col + col);
   }
-  __device__ A load_one(int row, int col, bool stores_sum) const {
-    const char* x = place(p_.x, row, col);
-    if (p_.residual.data == nullptr) return load_as<A>(x, p_.x.dtype);
-    const char* residual = place(p_.residual, row, col);
-    const bool wide = p_.x.dtype == DType::f64 || p_.residual.dtype == DType::f64;
+
+ private:
+  __device__ float load_one(int row, int col, bool stores_sum) const {
+    const float x = load_as<float>(place(p_.x, row, col), p_.x.dtype);
+    if (p_.residual.data == nullptr) return x;
+    const float residual = load_as<float>(place(p_.residual, row, col), p_.residual.dtype);
     alignas(8) char sum[8];  // of x's type
-    if (wide) {
-      const double r = load_as<double>(residual, p_.residual.dtype);
-      store_as(std::fma(p_.residual_scale, r, load_as<double>(x, p_.x.dtype)), sum, p_.x.dtype);
-    } else {
-      const float r = load_as<float>(residual, p_.residual.dtype);
-      store_as(std::fma(static_cast<float>(p_.residual_scale), r, load_as<float>(x, p_.x.dtype)), sum, p_.x.dtype);
-    }
-    const A value = load_as<A>(sum, p_.x.dtype);
+    store_as(std::fma(static_cast<float>(p_.residual_scale), residual, x), sum, p_.x.dtype);
+    const float value = load_as<float>(sum, p_.x.dtype);
     if (stores_sum && p_.sum.data != nullptr) store_as(value, place(p_.sum, row, col), p_.x.dtype);
     return value;
   }

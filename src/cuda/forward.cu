@@ -1,8 +1,7 @@
 // From a Problem to the kernels' arguments, and to the kernel that takes them.
-#include "cuda/forward.hpp"
-
 #include "cuda/arguments.hpp"
 #include "cuda/forward_kernels.hpp"
+#include "cuda/passes.hpp"
 
 namespace evenorm::internal::cuda {
 namespace {
@@ -21,8 +20,8 @@ ForwardArguments arguments_of(const Problem& p) {
   a.residual = device_matrix<const char>("residual", p.residual);
   a.y = device_matrix<char>("y", p.y);
   a.sum = device_matrix<char>("sum", p.sum);
-  a.gamma = device_vector<const char>("weight", p.gamma);
-  a.beta = device_vector<const char>("bias", p.beta);
+  a.gamma = device_parameter("weight", p.gamma);
+  a.beta = device_parameter("bias", p.beta);
   a.mean = device_vector<char>("mean", p.mean);
   a.rstd = device_vector<char>("rstd", p.rstd);
   a.scale = device_vector<char>("scale", p.scale);
@@ -46,8 +45,7 @@ FormOfPass form_of(const Problem& p) {
     return v.data == nullptr || (v.dtype == parameters && v.axes.is_dense(bytes_of(parameters)));
   };
   FormOfPass form{is_dense(p.x) && is_dense(p.y) && is_dense(p.residual) && is_dense(p.sum) && is_plain(p.gamma) &&
-                      is_plain(p.beta) &&
-                      (parameters == p.x.dtype || (parameters == DType::f32 && p.x.dtype != DType::f64)),
+                      is_plain(p.beta) && (parameters == p.x.dtype || parameters == DType::f32),
                   false, parameters};
   constexpr std::size_t kBytes = 16;
   const auto starts_vector = [&](const auto& v) { return reinterpret_cast<std::uintptr_t>(v.data) % kBytes == 0; };
@@ -59,27 +57,17 @@ FormOfPass form_of(const Problem& p) {
 
 cudaError_t launch(const Problem& p, const ForwardArguments& arguments, cudaStream_t stream) {
   const FormOfPass form = form_of(p);
-  if (!form.typed) return launch_any(arithmetic_type(p), arguments, stream);
-  switch (p.x.dtype) {
-    case DType::f64:
-      return launch_f64(arguments, form, stream);
-    case DType::f32:
-      return launch_f32(arguments, form, stream);
-    case DType::bf16:
-      return launch_bf16(arguments, form, stream);
-    default:
-      return launch_f16(arguments, form, stream);
-  }
+  const auto typed = p.x.dtype == DType::f32 ? forward_f32 : p.x.dtype == DType::bf16 ? forward_bf16 : forward_f16;
+  return form.typed ? typed(arguments, form, stream) : forward_any(arguments, stream);
 }
 
 }  // namespace
 
 void run_forward(const Problem& p, const evenorm::cuda::Stream& on) {
-  if (p.rows == 0 || p.cols == 0) return;
-  auto* const stream = static_cast<cudaStream_t>(on.stream);
   const ForwardArguments arguments = arguments_of(p);
+  if (p.rows == 0 || p.cols == 0) return;
   const CurrentDevice current(on.device);
-  check(launch(p, arguments, stream));
+  check(launch(p, arguments, static_cast<cudaStream_t>(on.stream)));
 }
 
 }  // namespace evenorm::internal::cuda

@@ -1,11 +1,26 @@
-// The forward kernels by the types that they are compiled for: one function a type, in a file of its own.
+// The arguments of the forward kernels, and the kernels by the types that they are compiled for.
 #pragma once
 
 #include <cuda_runtime.h>
 
-#include "cuda/forward_arguments.hpp"
+#include "cuda/tensors.cuh"
+#include "kernels/kernels.hpp"
 
 namespace evenorm::internal::cuda {
+
+struct ForwardArguments {
+  std::size_t rows = 0, cols = 0;
+  Count count = 0;      // cols
+  bool centred = true;  // layer norm
+  bool zero_centered = false;
+  double eps = 0;
+  double residual_scale = 1;
+  float given_scale = 0;
+  DeviceMatrix<const char> x, residual;
+  DeviceMatrix<char> y, sum;
+  DeviceVector<const char> gamma, beta;
+  DeviceVector<char> mean, rstd, scale;
+};
 
 // What a pass's tensors allow.
 struct FormOfPass {
@@ -15,11 +30,10 @@ struct FormOfPass {
   DType parameters;  // the type of gamma and beta
 };
 
-cudaError_t launch_f32(const ForwardArguments& p, const FormOfPass& form, cudaStream_t stream);
-cudaError_t launch_bf16(const ForwardArguments& p, const FormOfPass& form, cudaStream_t stream);
-cudaError_t launch_f16(const ForwardArguments& p, const FormOfPass& form, cudaStream_t stream);
-cudaError_t launch_f64(const ForwardArguments& p, const FormOfPass& form, cudaStream_t stream);
-// For any types: `arithmetic` is f32 or f64.
-cudaError_t launch_any(DType arithmetic, const ForwardArguments& p, cudaStream_t stream);
+// One for each type of x, in a file of its own, and one for all types.
+cudaError_t forward_f32(const ForwardArguments& p, const FormOfPass& form, cudaStream_t stream);
+cudaError_t forward_bf16(const ForwardArguments& p, const FormOfPass& form, cudaStream_t stream);
+cudaError_t forward_f16(const ForwardArguments& p, const FormOfPass& form, cudaStream_t stream);
+cudaError_t forward_any(const ForwardArguments& p, cudaStream_t stream);
 
 }  // namespace evenorm::internal::cuda

@@ -11,17 +11,15 @@ namespace evenorm::internal::cuda {
 
 template <class Form>
 struct Launch {
-  using A = typename Form::A;
-  static constexpr int kWide = static_cast<int>(sizeof(double) / sizeof(A));  // 1 in f64 arithmetic, else 2
   // Two rows at a time read gamma and beta half as often.
   template <bool kKeep>
-  using Long = LongTeam<A, 1, kKeep ? 2 : 1>;
+  using Long = LongTeam<1, kKeep ? 2 : 1>;
   static constexpr int kMostBlocks = 8;  // of a cluster, on every device that has clusters
 
   static cudaError_t run(const ForwardArguments& p, cudaStream_t stream) {
-    if (p.cols <= 128) return short_rows<4 * kWide>(p, stream);
-    if (p.cols <= 256) return short_rows<2 * kWide>(p, stream);
-    if (p.cols <= 512) return short_rows<kWide>(p, stream);
+    if (p.cols <= 128) return short_rows<8>(p, stream);
+    if (p.cols <= 256) return short_rows<4>(p, stream);
+    if (p.cols <= 512) return short_rows<2>(p, stream);
     if (p.cols <= kBlock) return short_rows<1>(p, stream);
     const std::size_t cluster =
         std::bit_ceil((blocks_of(p.cols) + Long<true>::kMostGroups - 1) / Long<true>::kMostGroups);
@@ -37,7 +35,7 @@ struct Launch {
   }
   template <int kV>
   static cudaError_t short_rows(const ForwardArguments& p, cudaStream_t stream) {
-    using Team = ShortTeam<A, kV>;
+    using Team = ShortTeam<kV>;
     constexpr unsigned kWarps = Team::kMostWarps, kRows = kWarps * Team::kRows;
     const unsigned of_warp = part_bytes<ForwardRow<Form, Team, kV, true>>(Team::kRows * p.cols);
     const LaunchSize size{(p.rows + kRows - 1) / kRows, kWarps * kWarp, kWarps * of_warp};

@@ -12,7 +12,7 @@ namespace evenorm::internal::cuda {
 inline constexpr int kWarp = 32;
 
 // Rows of at most kBlock columns: a warp has one for each of its groups.
-template <class A, int kV>
+template <int kV>
 struct ShortTeam {
   static constexpr bool kLong = false;
   using By = Sharers<false>;
@@ -35,23 +35,20 @@ struct ShortTeam {
   __device__ bool finishes() const { return true; }
   __device__ bool is_leader() const { return group.member == 0; }
   __device__ void sync() const { __syncwarp(); }
-  template <class V>
-  __device__ V largest(V value) const {
-    return group.largest(value);
-  }
+  __device__ float largest(float value) const { return group.largest(value); }
 
   Group<kV> group;
 };
 
 // Longer rows, kRows of them, each by some warps of a cluster's thread blocks. A step is as many blocks of columns as
 // the cluster holds at once, a power of two.
-template <class A, int kV, int kRowsOfTeam>
+template <int kV, int kRowsOfTeam>
 struct LongTeam {
   static constexpr bool kLong = true;
   using By = Sharers<true>;
   static constexpr int kRows = kRowsOfTeam, kGroupsOfWarp = kWarp / Group<kV>::kThreads;
-  static constexpr int kMostGroups = sizeof(A) == sizeof(double) ? 4 : 8;  // of a row, in a thread block
-  static constexpr int kMostWarps = kRows * kMostGroups / kGroupsOfWarp;   // of a thread block
+  static constexpr int kMostGroups = 8;                                   // of a row, in a thread block
+  static constexpr int kMostWarps = kRows * kMostGroups / kGroupsOfWarp;  // of a thread block
 
   __device__ explicit LongTeam(std::size_t blocks)
       : threads(static_cast<int>(blockDim.x) / kRows),
@@ -99,9 +96,8 @@ struct LongTeam {
   __device__ bool finishes() const { return static_cast<int>(threadIdx.x) % threads < kWarp; }
   __device__ bool is_leader() const { return rank == 0 && static_cast<int>(threadIdx.x) % threads == 0; }
   __device__ void sync() const { __syncthreads(); }
-  template <class V>
-  __device__ V largest(V value) {
-    auto* const parts = reinterpret_cast<V*>(shared()[row()].parts);
+  __device__ float largest(float value) {
+    auto* const parts = reinterpret_cast<float*>(shared()[row()].parts);
     value = group.largest(value);
     if (group.member == 0) parts[own_group()] = value;
     __syncthreads();
@@ -147,15 +143,14 @@ struct LongTeam {
   static __device__ MomentNode tree(MomentNode node, int count, bool centred) {
     for (int distance = 1; distance < count; distance *= 2) {
       const MomentNode right = from_lane(node, lane() + distance);
-      if (lane() % (2 * distance) == 0 && lane() + distance < count) node = join_moments<A>(centred, node, right);
+      if (lane() % (2 * distance) == 0 && lane() + distance < count) node = join_moments<float>(centred, node, right);
     }
     return from_lane(node, 0);
   }
   static __device__ MomentNode from_lane(const MomentNode& node, int lane) {
-    constexpr bool kWide = std::is_same_v<A, double>;
     const auto get = [&](double v) { return __shfl_sync(~0U, v, lane); };
-    return {get(node.count), get(node.mean_hi), kWide ? get(node.mean_lo) : 0, get(node.m2_hi),
-            kWide ? get(node.m2_lo) : 0};
+    const MeanAndM2 moments = moments_of(node);
+    return node_of(get(node.count), {get(moments.mean), get(moments.m2)});
   }
 };
 

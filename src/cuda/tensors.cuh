@@ -68,7 +68,6 @@ struct DeviceVector {
 template <class T>
 inline constexpr T kNanOf = std::numeric_limits<T>::quiet_NaN();
 
-__device__ inline double widened(double v) { return v; }
 __device__ inline float widened(float v) { return v; }
 __device__ inline float widened(bfloat16 v) { return __uint_as_float(static_cast<unsigned>(v.bits) << 16U); }
 __device__ inline float widened(float16 v) { return __half2float(__ushort_as_half(v.bits)); }
@@ -104,7 +103,7 @@ __device__ T rounded(double v) {
   }
 }
 
-// One element of any type, in the arithmetic's type A.
+// One element of any type, as an A that holds it.
 template <class A>
 __device__ A load_as(const char* from, DType dtype) {
   switch (dtype) {
@@ -141,18 +140,15 @@ template <class T, int kN>
 struct Packed {
   static constexpr int kWords = kN * static_cast<int>(sizeof(T)) / 4;
   static_assert(kWords * 4 == kN * static_cast<int>(sizeof(T)));
-  using A = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
   __device__ T raw(int i) const {
-    if constexpr (std::is_same_v<T, double>) {
-      return __hiloint2double(static_cast<int>(words[2 * i + 1]), static_cast<int>(words[2 * i]));
-    } else if constexpr (std::is_same_v<T, float>) {
+    if constexpr (std::is_same_v<T, float>) {
       return __uint_as_float(words[i]);
     } else {
       return {static_cast<std::uint16_t>(words[i / 2] >> (i % 2 * 16))};
     }
   }
-  __device__ A at(int i) const {
+  __device__ float at(int i) const {
     if constexpr (std::is_same_v<T, bfloat16>) {  // one operation, also for odd elements
       return __uint_as_float(i % 2 != 0 ? words[i / 2] & 0xFFFF0000U : words[i / 2] << 16U);
     } else {
@@ -160,15 +156,8 @@ struct Packed {
     }
   }
   // Rounds all elements. One operation rounds two of 16 bits, but makes other NaNs than the canonical ones.
-  __device__ void set(const A (&values)[kN]) {
-    if constexpr (std::is_same_v<T, double>) {
-#pragma unroll
-      for (int i = 0; i < kN; ++i) {
-        const double value = rounded<double>(values[i]);
-        words[2 * i] = static_cast<unsigned>(__double2loint(value));
-        words[2 * i + 1] = static_cast<unsigned>(__double2hiint(value));
-      }
-    } else if constexpr (std::is_same_v<T, float>) {
+  __device__ void set(const float (&values)[kN]) {
+    if constexpr (std::is_same_v<T, float>) {
 #pragma unroll
       for (int i = 0; i < kN; ++i) words[i] = __float_as_uint(rounded<float>(values[i]));
     } else {
@@ -189,31 +178,16 @@ struct Packed {
   }
 
   // All elements at once; the address is a multiple of 16 or of their size, whichever is less.
+  using Chunk = std::conditional_t<kWords == 1, unsigned, std::conditional_t<kWords == 2, uint2, uint4>>;
+  static constexpr int kChunks = kWords * 4 / static_cast<int>(sizeof(Chunk));
   __device__ void load(const T* from) {
-    if constexpr (kWords == 1) {
-      words[0] = *reinterpret_cast<const unsigned*>(from);
-    } else if constexpr (kWords == 2) {
-      const uint2 v = *reinterpret_cast<const uint2*>(from);
-      words[0] = v.x, words[1] = v.y;
-    } else {
 #pragma unroll
-      for (int w = 0; w < kWords; w += 4) {
-        const uint4 v = reinterpret_cast<const uint4*>(from)[w / 4];
-        words[w] = v.x, words[w + 1] = v.y, words[w + 2] = v.z, words[w + 3] = v.w;
-      }
-    }
+    for (int i = 0; i < kChunks; ++i) reinterpret_cast<Chunk*>(words)[i] = reinterpret_cast<const Chunk*>(from)[i];
   }
   __device__ void store(T* to) const {
-    if constexpr (kWords == 1) {
-      __stcs(reinterpret_cast<unsigned*>(to), words[0]);
-    } else if constexpr (kWords == 2) {
-      __stcs(reinterpret_cast<uint2*>(to), make_uint2(words[0], words[1]));
-    } else {
 #pragma unroll
-      for (int w = 0; w < kWords; w += 4) {
-        __stcs(reinterpret_cast<uint4*>(to) + w / 4, make_uint4(words[w], words[w + 1], words[w + 2], words[w + 3]));
-      }
-    }
+    for (int i = 0; i < kChunks; ++i)
+      __stcs(reinterpret_cast<Chunk*>(to) + i, reinterpret_cast<const Chunk*>(words)[i]);
   }
 
   // Of 16-bit elements.
@@ -228,7 +202,7 @@ struct Packed {
     }
   }
 
-  unsigned words[kWords];
+  alignas(16) unsigned words[kWords];
 };
 
 }  // namespace evenorm::internal::cuda
