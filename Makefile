@@ -26,7 +26,7 @@ test:  ## for every change: build, tests, clang-format
 	@tools/setup.sh test
 	@$(STAGES) test
 
-check:  ## after `make test`: slower tests, PyTorch, page, packages, lint, sanitizers, fuzzers, mutations, AArch64
+check:  ## after `make test`: slower tests, PyTorch, GPU, page, packages, lint, sanitizers, fuzzers, mutations, AArch64
 	@tools/setup.sh check
 	@$(STAGES) check
 
