@@ -1,6 +1,6 @@
 // Rows that leave the range of f32 arithmetic: plain loops in f64, rounded once. Their results keep the bounds of
-// docs/numerics.md, but their bits are not promised to be those of a CPU. Functions are out of line, so that they take
-// no registers of the kernels.
+// docs/numerics.md, but their bits are not promised to be those of a CPU. Long functions are out of line, so that they
+// take no registers of the kernels.
 #pragma once
 
 #include "cuda/gradient_row.cuh"
