@@ -22,8 +22,8 @@ struct Case {
 class Pass {
  public:
   explicit Pass(const Case& given) : c(given), random_(given.rows * 131 + given.cols) {
-    x = rows_of(c.x), residual = rows_of(c.x), y = rows_of(c.y), sum = rows_of(c.x);
-    weight = columns_of(c.parameters), bias = columns_of(c.parameters), dbias = columns_of(c.y);
+    x = rows_of(c.x), residual = rows_of(c.x), y = rows_of(c.y), sum = rows_of(c.x), dbias = rows_of(c.y);
+    weight = columns_of(c.parameters), bias = columns_of(c.parameters);
     mean = Memory(c.rows * sizeof(double)), rstd = Memory(c.rows * sizeof(double)), scale = Memory(c.rows * 4);
     const Rows dy_rows = c.x_rows == Rows::leaving ? Rows::leaving : Rows::not_finite;
     for (std::size_t row = 0; row < c.rows; ++row) {
@@ -40,7 +40,7 @@ class Pass {
   }
   Pass(const Pass&) = default;
 
-  std::vector<Memory*> all() { return {&x, &residual, &y, &sum, &weight, &bias, &dbias, &mean, &rstd, &scale}; }
+  std::vector<Memory*> all() { return {&x, &residual, &y, &sum, &dbias, &weight, &bias, &mean, &rstd, &scale}; }
 
   Forward forward() {
     Forward f;
@@ -86,7 +86,7 @@ class Pass {
   }
 
   Case c;
-  Memory x, residual, y, sum, weight, bias, dbias, mean, rstd, scale;
+  Memory x, residual, y, sum, dbias, weight, bias, mean, rstd, scale;
 
  private:
   std::size_t step() const { return c.cols + c.gap; }
