@@ -91,8 +91,8 @@ typedef struct evenorm_tensor {
   const int64_t* strides;
 } evenorm_tensor;
 
-/* struct_size of the structures below is the caller's sizeof. Any other size than this version's is an invalid argument,
- * so that a later version may add fields at the end. */
+/* struct_size of the structures below is the caller's sizeof. Any other size than this version's is an invalid
+ * argument, so that a later version may add fields at the end. */
 
 /* Runs the tasks of a pass, on the caller's threads for example. */
 typedef struct evenorm_executor {
