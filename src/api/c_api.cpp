@@ -65,7 +65,7 @@ Executor internal::c::executor_of(const evenorm_executor& e) {
   return {e.threads, const_cast<evenorm_executor*>(&e), parallel_for};
 }
 
-evenorm_executor internal::c::completed_executor(const evenorm_executor* given) {
+evenorm_executor internal::c::checked_executor(const evenorm_executor* given) {
   return given == nullptr ? evenorm_executor{} : checked("executor", given);
 }
 
@@ -178,7 +178,7 @@ evenorm_status evenorm_forward_init(evenorm_forward* forward, size_t struct_size
 
 evenorm_status evenorm_run(const evenorm_forward* forward, const evenorm_executor* executor) {
   return evenorm::status_of([&] {
-    const evenorm_executor shared = evenorm::completed_executor(executor);
+    const evenorm_executor shared = evenorm::checked_executor(executor);
     evenorm::run(evenorm::forward_of(forward), evenorm::executor_of(shared));
   });
 }
@@ -193,7 +193,7 @@ evenorm_status evenorm_plan_create(const evenorm_forward* forward, evenorm_plan*
 evenorm_status evenorm_plan_run(const evenorm_plan* plan, const evenorm_executor* executor) {
   return evenorm::status_of([&] {
     evenorm::check_pointer("plan", plan);
-    const evenorm_executor shared = evenorm::completed_executor(executor);
+    const evenorm_executor shared = evenorm::checked_executor(executor);
     plan->plan.run(evenorm::executor_of(shared));
   });
 }
@@ -201,7 +201,7 @@ evenorm_status evenorm_plan_run_with(const evenorm_plan* plan, const evenorm_buf
                                      const evenorm_executor* executor) {
   return evenorm::status_of([&] {
     evenorm::check_pointer("plan", plan);
-    const evenorm_executor shared = evenorm::completed_executor(executor);
+    const evenorm_executor shared = evenorm::checked_executor(executor);
     plan->plan.run(evenorm::buffers_of(buffers), evenorm::executor_of(shared));
   });
 }
@@ -221,7 +221,7 @@ evenorm_status evenorm_backward_scratch_bytes(const evenorm_backward* backward, 
 evenorm_status evenorm_run_backward(const evenorm_backward* backward, void* scratch, size_t scratch_size,
                                     const evenorm_executor* executor) {
   return evenorm::status_of([&] {
-    const evenorm_executor shared = evenorm::completed_executor(executor);
+    const evenorm_executor shared = evenorm::checked_executor(executor);
     const evenorm::Backward described = evenorm::backward_of(backward);
     if (scratch != nullptr) {
       const std::span bytes(static_cast<std::byte*>(scratch), scratch_size);
@@ -253,7 +253,7 @@ evenorm_status evenorm_backward_plan_run(const evenorm_backward_plan* plan, void
                                          const evenorm_executor* executor) {
   return evenorm::status_of([&] {
     evenorm::check_pointer("plan", plan);
-    const evenorm_executor shared = evenorm::completed_executor(executor);
+    const evenorm_executor shared = evenorm::checked_executor(executor);
     plan->plan.run({static_cast<std::byte*>(scratch), scratch_size}, evenorm::executor_of(shared));
   });
 }
@@ -262,7 +262,7 @@ evenorm_status evenorm_backward_plan_run_with(const evenorm_backward_plan* plan,
                                               size_t scratch_size, const evenorm_executor* executor) {
   return evenorm::status_of([&] {
     evenorm::check_pointer("plan", plan);
-    const evenorm_executor shared = evenorm::completed_executor(executor);
+    const evenorm_executor shared = evenorm::checked_executor(executor);
     plan->plan.run(evenorm::buffers_of(buffers), {static_cast<std::byte*>(scratch), scratch_size},
                    evenorm::executor_of(shared));
   });

@@ -23,7 +23,7 @@ evenorm_status status_of(const Body& body) noexcept {
 }
 
 // Null becomes an executor of the calling thread. Throws Error.
-evenorm_executor completed_executor(const evenorm_executor* given);
+evenorm_executor checked_executor(const evenorm_executor* given);
 // `e` must outlive the result.
 Executor executor_of(const evenorm_executor& e);
 

@@ -35,7 +35,7 @@ std::span<To> moments_of(Given* given, std::size_t count) {
   return {reinterpret_cast<To*>(given), count};
 }
 
-evenorm_communicator completed_communicator(const evenorm_communicator* given) {
+evenorm_communicator checked_communicator(const evenorm_communicator* given) {
   const evenorm_communicator c = internal::checked("communicator", given);
   if (c.all_gather == nullptr) throw Error("all_gather is null");
   return c;
@@ -80,8 +80,8 @@ evenorm_status evenorm_sharded_norm_create(const evenorm_forward* forward, const
   return evenorm::status_of([&] {
     evenorm::check_pointer("out", out);
     *out = nullptr;
-    const auto completed = evenorm::completed_communicator(communicator);
-    auto made = std::make_unique<evenorm_sharded_norm>(evenorm_sharded_norm{completed, {}});
+    auto made =
+        std::make_unique<evenorm_sharded_norm>(evenorm_sharded_norm{evenorm::checked_communicator(communicator), {}});
     const evenorm::Communicator others = evenorm::communicator_of(made->communicator);
     evenorm::Forward described;
     evenorm::describe_or_tell([&] { described = evenorm::sharded_forward_of(forward); },
@@ -100,7 +100,7 @@ evenorm_status evenorm_sharded_norm_run_forward(evenorm_sharded_norm* norm, cons
     std::span<evenorm::Moments> written;
     evenorm_executor shared{};
     const auto describe = [&] {
-      shared = evenorm::completed_executor(executor);
+      shared = evenorm::checked_executor(executor);
       written = evenorm::moments_of<evenorm::Moments>(moments, moments_count);
       described = evenorm::sharded_forward_of(forward);
     };
@@ -118,7 +118,7 @@ evenorm_status evenorm_sharded_norm_run_backward(evenorm_sharded_norm* norm, con
     std::span<const evenorm::Moments> given;
     evenorm_executor shared{};
     const auto describe = [&] {
-      shared = evenorm::completed_executor(executor);
+      shared = evenorm::checked_executor(executor);
       given = evenorm::moments_of<const evenorm::Moments>(moments, moments_count);
       described = evenorm::backward_of(backward);
     };
