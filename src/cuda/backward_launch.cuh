@@ -56,4 +56,11 @@ struct BackwardLaunch {
   }
 };
 
+// X: the type of x; gamma is of that type or f32.
+template <class X>
+cudaError_t launch_typed(const BackwardArguments& p, DType gamma, cudaStream_t stream) {
+  return gamma == DType::f32 ? BackwardLaunch<TypedColumns<X, float>>::run(p, stream)
+                             : BackwardLaunch<TypedColumns<X, X>>::run(p, stream);
+}
+
 }  // namespace evenorm::internal::cuda

@@ -68,5 +68,10 @@ template <class X, class P>
 cudaError_t launch_typed(const ForwardArguments& p, const FormOfPass& form, cudaStream_t stream) {
   return form.vectors ? Launch<TypedForm<X, P, true>>::run(p, stream) : Launch<TypedForm<X, P, false>>::run(p, stream);
 }
+// X: the type of x; gamma and beta are of that type or f32.
+template <class X>
+cudaError_t launch_typed(const ForwardArguments& p, const FormOfPass& form, cudaStream_t stream) {
+  return form.parameters == DType::f32 ? launch_typed<X, float>(p, form, stream) : launch_typed<X, X>(p, form, stream);
+}
 
 }  // namespace evenorm::internal::cuda
