@@ -7,7 +7,6 @@
 namespace evenorm::internal::cuda {
 namespace {
 
-bool sums_over_rows(const GradientProblem& p) { return p.dgamma.data != nullptr || p.dbeta.data != nullptr; }
 bool finds_statistics(const GradientProblem& p) { return p.rstd.data == nullptr; }
 
 // Scratch: flags of row blocks, sums of row blocks, statistics of rows. Counts of f64.

@@ -13,7 +13,6 @@ constexpr std::size_t kMostScratch = 256u << 10u;  // bytes, for a small x
 constexpr std::size_t kMostSetsAtOnce = 256;       // as many as the pool may have threads
 constexpr std::size_t kTwoStepCols = 1024;         // for shorter rows a second pass over x costs what threads gain
 
-bool sums_over_rows(const GradientProblem& p) { return p.dgamma.data != nullptr || p.dbeta.data != nullptr; }
 std::size_t scalars_bytes(const GradientProblem& p) { return rows_of_set(p) * sizeof(GradientScalars); }
 
 // The most scratch that a caller is promised to need for so many rows.

@@ -124,6 +124,9 @@ inline DType arithmetic_type(const GradientProblem& p) {
   return wide ? DType::f64 : DType::f32;
 }
 
+// True if dgamma or dbeta is wanted.
+inline bool sums_over_rows(const GradientProblem& p) { return p.dgamma.data != nullptr || p.dbeta.data != nullptr; }
+
 // True if dx overwrites x, dy or dsum.
 inline bool is_in_place(const GradientProblem& p) {
   return p.dx.data != nullptr && (p.dx.data == p.x.data || p.dx.data == p.dy.data || p.dx.data == p.dsum.data);
