@@ -96,14 +96,9 @@ void run_blocks(const GradientProblem& p, const GradientPlan& plan, const Kernel
   // threads.
   const std::size_t share = tasks == 1 ? blocks : std::bit_floor(std::max(std::size_t{1}, blocks / tasks));
   const std::size_t shares = (blocks + share - 1) / share;
-  const auto one_share = [&](std::size_t i) {
+  parallel_for(executor, shares, [&](std::size_t i) {
     run_row_blocks(kernels, p, plan, i * share, std::min(share, blocks - i * share), slots + i * share * slot);
-  };
-  if (shares == 1) {
-    one_share(0);
-  } else {
-    parallel_for(executor, shares, one_share);
-  }
+  });
   finish_row_blocks(kernels, p, slots, shares, share * slot);
 }
 
