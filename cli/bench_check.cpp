@@ -181,12 +181,11 @@ class Checker {
   }
 
   // Checks the sums over all rows against sums with the precomputed statistics, which may themselves be off by
-  // kRstdLimit. The bound has terms h = |xhat| + e (contracts/backward_accuracy.cpp); e follows from max|xhat| <=
-  // sqrt(cols).
+  // rstd_limit(). The bound has terms h = |xhat| + e (contracts/backward_accuracy.cpp); in f32 arithmetic e follows
+  // from max|xhat| <= sqrt(cols).
   void check_sums(std::size_t col) {
     const double u = contracts::unit_roundoff(op_.arithmetic());
-    const double places = 3 * (1 + static_cast<double>(contracts::levels_of_tree(cols_)));
-    const bool centred = problem_.kind == Kind::layer;
+    const bool centred = problem_.kind == Kind::layer, is_f64 = op_.arithmetic() == DType::f64;
     Real dgamma = 0, dbeta = 0;
     double terms = 0, plain_terms = 0;
     for (std::size_t row = 0; row < problem_.rows(); ++row) {
@@ -195,7 +194,8 @@ class Checker {
       const Real dy = value_at(tensors_.dy, at);
       const Real xhat = (value_at(tensors_.x, at) - static_cast<Real>(mean)) * static_cast<Real>(rstd);
       const double magnitude = std::fabs(static_cast<double>(dy));
-      const double e = centred ? places * u * (std::fabs(mean) * rstd + std::sqrt(static_cast<double>(cols_))) : 0;
+      const double places = 2 * u * (std::fabs(mean) * rstd + std::sqrt(static_cast<double>(cols_)));
+      const double e = !centred ? 0 : is_f64 ? 1 : places;
       dgamma += dy * xhat;
       dbeta += dy;
       terms += magnitude * (std::fabs(static_cast<double>(xhat)) + e);
@@ -203,7 +203,8 @@ class Checker {
     }
     if (!std::isfinite(terms)) return;  // a row that is not finite
     const contracts::GradientLimits limits = contracts::gradient_limits(op_);
-    check_sum_over_rows(tensors_.dweight, "dweight", col, dgamma, (limits.dgamma + contracts::kRstdLimit) * u * terms);
+    check_sum_over_rows(tensors_.dweight, "dweight", col, dgamma,
+                        (limits.dgamma + contracts::rstd_limit(op_)) * u * terms);
     if (centred) check_sum_over_rows(tensors_.dbias, "dbias", col, dbeta, limits.dbeta * u * plain_terms);
   }
 

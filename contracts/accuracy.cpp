@@ -69,21 +69,34 @@ std::size_t levels_of_tree(std::size_t cols) {
 }
 
 double output_limit(const Operation& op) {
+  const int added = op.weight && op.zero_centered ? 1 : 0;
+  if (op.arithmetic() == DType::f64) {
+    const auto levels = static_cast<double>(levels_of_tree(op.cols));
+    return (op.kind == Kind::layer ? 196 + 6 * levels : 42 + levels) + added;
+  }
   // The roundings: rstd and two fused operations, and for layer norm x - centre or the offset.
-  const int roundings = (op.kind == Kind::layer ? 4 : 3) + (op.weight && op.zero_centered ? 1 : 0);
-  return roundings + kOfStatistics;
+  return (op.kind == Kind::layer ? 4 : 3) + added + kOfStatistics;
 }
 
 double mean_share(const Operation& op, double largest_xhat) {
-  if (op.kind == Kind::rms) return 0;
-  const double of_joins = static_cast<double>(levels_of_tree(op.cols)) * (1 + largest_xhat);
-  return op.arithmetic() == DType::f64 ? (8 + 10 * of_joins) * 0x1p-106 : (3 + of_joins) * 0x1p-53;
+  if (op.kind == Kind::rms || op.arithmetic() == DType::f64) return 0;
+  return (3 + static_cast<double>(levels_of_tree(op.cols)) * (1 + largest_xhat)) * 0x1p-53;
+}
+
+double rstd_limit(const Operation& op) {
+  if (op.arithmetic() != DType::f64) return kRstdLimit;
+  return 133 + 3 * static_cast<double>(levels_of_tree(op.cols));
+}
+
+double growth_by_mean(const Operation& op, const reference::Moments& m) {
+  if (op.kind == Kind::rms || op.arithmetic() != DType::f64 || m.var == 0) return 1;
+  const Real rho_squared = Real{42 * 0x1p-53} * (m.mean * m.mean / m.var) * Real{42 * 0x1p-53};
+  return 1 + static_cast<double>(rho_squared);
 }
 
 double unit_roundoff(DType arithmetic) { return arithmetic == DType::f64 ? 0x1p-53 : 0x1p-24; }
 
-double mean_limit(DType arithmetic, std::size_t cols) {
-  if (arithmetic == DType::f64) return 1;
+double mean_limit(std::size_t cols) {
   // additions in a lane, joins of lanes, and the division by n
   constexpr std::size_t kInBlock = internal::kBlock / internal::kLanes + 8;
   return static_cast<double>(kInBlock + 4 * levels_of_tree(cols));
@@ -145,7 +158,7 @@ void Errors::include(const Errors& other) {
 }
 
 bool Errors::within_limits(const Operation& op) const {
-  return output <= output_limit(op) && rstd <= kRstdLimit && mean <= 1;
+  return output <= output_limit(op) && rstd <= rstd_limit(op) && mean <= 1;
 }
 
 Expected::Expected(const Operation& op, const Array& x, const Array& weight, const Array& bias) : op_(op) {
@@ -156,6 +169,7 @@ Expected::Expected(const Operation& op, const Array& x, const Array& weight, con
   const reference::Moments moments = reference::moments(op.kind, wide_x);
   mean_ = moments.mean;
   rstd_ = reference::rstd(moments, op.eps);
+  growth_ = growth_by_mean(op, moments);
   largest_xhat_ = static_cast<double>(reference::largest_xhat(wide_x, moments, rstd_));
   // the error of the row's mean, in units of its xhat
   const double offset = std::fabs(static_cast<double>(mean_ * rstd_));
@@ -179,13 +193,13 @@ Errors Expected::errors_of(const Array& y, std::size_t first, double mean, doubl
     if (op_.weight) bound.scale = scale_[i];
     bound.besides = besides_ * bound.scale;
     if (op_.bias) bound.shift = shift_[i];
-    errors.include({error_in_u(bits_at(y, first + i), y_[i], bound), 0, 0});
+    errors.include({error_in_u(bits_at(y, first + i), y_[i], bound) / growth_, 0, 0});
   }
-  errors.rstd = relative_error_in_u(rstd, rstd_, unit_roundoff(arithmetic));
+  errors.rstd = relative_error_in_u(rstd, rstd_, unit_roundoff(arithmetic)) / growth_;
   if (op_.kind == Kind::layer) {
     const Pair exact = to_pair(mean_);
     const double apart = std::fabs((mean - exact.hi) - exact.lo) - smallest_subnormal(DType::f64);
-    const double allowed = mean_limit(arithmetic, op_.cols) * 0x1p-53 * largest_x_;
+    const double allowed = mean_limit(op_.cols) * 0x1p-53 * largest_x_;
     errors.mean = apart <= 0 ? 0 : apart / allowed;
   }
   return errors;

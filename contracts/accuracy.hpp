@@ -15,14 +15,19 @@ namespace evenorm::contracts {
 // The proved share of the statistics' errors in a result, in u of the result's own bound.
 inline constexpr double kOfStatistics = 0x1p-5;
 
-// The limit of y's error in u (|gamma_i| max_j |xhat_j| + |beta_i|): one unit per rounding. mean_share() comes on top.
+// The limit of y's error in u (|gamma_i| max_j |xhat_j| + |beta_i|). In f32 arithmetic: one unit per rounding.
+// mean_share() comes on top.
 double output_limit(const Operation& op);
 
 // What the last places of the wide mean may change in y, including through rstd: this value times |mean| rstd
 // |gamma_i|. It applies to rows that are not constant.
 double mean_share(const Operation& op, double largest_xhat);
 
-inline constexpr double kRstdLimit = 2;  // in u rstd
+inline constexpr double kRstdLimit = 2;  // in u rstd, of f32 arithmetic
+double rstd_limit(const Operation& op);
+
+// By how much all limits of a row in f64 arithmetic grow with its mean / std: 1 + rho^2.
+double growth_by_mean(const Operation& op, const reference::Moments& m);
 
 // u: half the distance from 1 to the next number of the arithmetic's type (f64 or f32).
 double unit_roundoff(DType arithmetic);
@@ -30,9 +35,9 @@ double unit_roundoff(DType arithmetic);
 // The levels of the tree that joins the blocks of a row.
 std::size_t levels_of_tree(std::size_t cols);
 
-// The limit of the returned mean's error, in 2^-53 max|x|. In f32 arithmetic it has one unit for each f64 addition that
-// an element can pass through. In f64 arithmetic it is the last rounding.
-double mean_limit(DType arithmetic, std::size_t cols);
+// The limit of the returned mean's error, in 2^-53 max|x|: one unit for each f64 addition that an element can pass
+// through.
+double mean_limit(std::size_t cols);
 
 // A real number as the sum of two f64, with a relative error of about 2^-106. It may exceed f64's range, up to twice
 // its end.
@@ -74,7 +79,7 @@ double relative_error_in_u(double value, reference::Real exact, double u);
 
 struct Errors {
   double output = 0;  // in u (...), at most output_limit()
-  double rstd = 0;    // in u, at most kRstdLimit
+  double rstd = 0;    // in u, at most rstd_limit()
   double mean = 0;    // as a share of mean_limit(), at most 1
 
   void include(const Errors& other);
@@ -95,6 +100,7 @@ class Expected {
   std::vector<Pair> y_;
   std::vector<double> scale_, shift_;          // magnitudes; empty: 1 and 0
   double largest_xhat_, largest_x_, besides_;  // the last one for gamma = 1
+  double growth_;
   reference::Real mean_, rstd_;
 };
 

@@ -2,7 +2,10 @@
 #include "contracts/backward_accuracy.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+
+#include "plan/spec.hpp"
 
 namespace evenorm::contracts {
 namespace {
@@ -18,20 +21,28 @@ Real magnitude(Real a) { return a < 0 ? -a : a; }
 double worse(double a, double b) { return a >= b || a != a ? a : b; }
 
 // Of one row: h_i = |xhat_i| + e, what an error of xhat_i is measured in. e is what the last places of the mean are
-// worth, which reaches every xhat alike, however small; RMS norm and a constant row have none. In f64 arithmetic the
-// joins of the row's tree are among them; in f32 their f64 is far below u.
+// worth, which reaches every xhat alike, however small; RMS norm and a constant row have none. In f64 arithmetic e is
+// 1, an error of the mean in units of the standard deviation.
 std::vector<Real> xhat_terms(const Operation& op, std::span<const Real> x, std::span<const Real> xhat,
                              const reference::Moments& m, Real rstd) {
   Real largest_x = 0;
   for (const Real v : x) largest_x = std::max(largest_x, magnitude(v));
-  const bool has_mean = op.kind == Kind::layer && m.var != 0;
-  const bool wide = op.arithmetic() == DType::f64;
-  const double places = wide ? 3 * (1 + static_cast<double>(levels_of_tree(op.cols))) : 2;
-  const Real of_mean = has_mean ? places * unit_roundoff(op.arithmetic()) * largest_x * rstd : Real{0};
+  const bool has_mean = op.kind == Kind::layer && m.var != 0, is_f64 = op.arithmetic() == DType::f64;
+  const Real of_mean = !has_mean ? 0 : is_f64 ? 1 : 2 * unit_roundoff(DType::f32) * largest_x * rstd;
   std::vector<Real> h;
   h.reserve(xhat.size());
   for (const Real v : xhat) h.push_back(magnitude(v) + of_mean);
   return h;
+}
+
+// The power of two by which f64 arithmetic scales a row's x: 1 unless rstd is out of range.
+Real scale_of(std::span<const Real> x, Real rstd, double eps) {
+  constexpr internal::RstdRange kRange = internal::kRstdRange<double>;
+  Real largest = 0;
+  for (const Real v : x) largest = std::max(largest, magnitude(v));
+  if (largest == 0 || (rstd >= Real{kRange.least} && rstd <= Real{kRange.most})) return 1;
+  const int least = eps > 0 ? std::max(-1022, (std::ilogb(eps) >> 1) - internal::kMostBelowEps) : -1022;
+  return Real{std::ldexp(1.0, -std::max(std::ilogb(static_cast<double>(largest)), least))};
 }
 
 // mean|g|, 0 for RMS norm, and mean(|g| h).
@@ -49,11 +60,27 @@ MeanMagnitudes mean_magnitudes(Kind kind, const std::vector<Real>& g, const std:
   return {of_g / cols, of_gh / cols};
 }
 
+// Whether the sums and products of a row may leave the range of f64 on the way. rstd: of the row as scaled.
+bool may_overflow(const std::vector<Real>& g, const MeanMagnitudes& means, Real rstd, Real cols) {
+  Real largest = 0;
+  for (const Real v : g) largest = std::max(largest, magnitude(v));
+  const Real most = std::max(
+      {largest, means.g * cols, means.gh * rstd * rstd, means.g * rstd, rstd == 0 ? 0 : means.gh * cols / rstd});
+  return most > Real{0x1p1020};
+}
+
 }  // namespace
 
 GradientLimits gradient_limits(const Operation& op) {
+  const int added = op.weight && op.zero_centered ? 1 : 0;
+  if (op.arithmetic() == DType::f64) {
+    const auto levels = static_cast<double>(levels_of_tree(op.cols));
+    const auto rows = static_cast<double>(2 * internal::least_rows_of_block(op.x));  // of a row block, at most
+    return {(op.kind == Kind::layer ? 552 + 16 * levels : 150 + 4 * levels) + added, 210 + 6 * levels + rows / 4,
+            13 + rows / 4};
+  }
   // The term of xhat_i takes the most: the sum of g d and k2, and both fmas; in layer norm also x - mean, twice.
-  const int roundings = (op.kind == Kind::layer ? 10 : 8) + (op.weight && op.zero_centered ? 1 : 0);
+  const int roundings = (op.kind == Kind::layer ? 10 : 8) + added;
   return {roundings + kOfStatistics, 8 + kOfStatistics, 4 + kOfStatistics};
 }
 
@@ -97,16 +124,21 @@ void ExpectedGradients::add_row(std::span<const Real> x, std::span<const Real> d
   const std::vector<Real> dx = reference::dx_of_sums(of_row, xhat, rstd);
   const std::vector<Real>& g = of_row.g;
   const MeanMagnitudes means = mean_magnitudes(op_.kind, g, h);
+  const auto growth = static_cast<Real>(growth_by_mean(op_, m));
+  const bool is_f64 = op_.arithmetic() == DType::f64;
+  const Real scale = is_f64 ? scale_of(x, rstd, op_.eps) : 1, scaled_rstd = rstd / scale;
+  const bool overflows = is_f64 && may_overflow(g, means, scaled_rstd, static_cast<Real>(op_.cols));
   const bool no_gradient = rstd == 0 || (op_.kind == Kind::layer && op_.cols == 1);
   for (std::size_t i = 0; i < op_.cols; ++i) {
     const Real of_dy = magnitude(dy[i]);
-    const Real terms = rstd * (magnitude(g[i]) + means.g + h[i] * means.gh);
-    const Real quanta = 2 + (1 + rstd) * rstd * (1 + h[i] + means.gh);
+    const Real terms = growth * rstd * (magnitude(g[i]) + means.g + h[i] * means.gh);
+    const Real of_k2 = is_f64 && rstd != 0 ? h[i] / scaled_rstd * scale : 0;  // c2 rstd^2 may be subnormal
+    const Real quanta = 2 + (1 + rstd) * rstd * (1 + h[i] + means.gh) + of_k2;
     dx_.exact.push_back(to_pair(dx[i]));
-    dx_.terms.push_back(no_gradient ? 0 : static_cast<long double>(terms));
+    dx_.terms.push_back(overflows ? kInfinity : no_gradient ? 0 : static_cast<long double>(terms));
     dx_.quanta.push_back(no_gradient ? 0 : static_cast<double>(quanta));
-    dgamma_.terms[i] += static_cast<long double>(of_dy * h[i]);
-    dgamma_.quanta[i] += static_cast<double>(1 + of_dy);
+    dgamma_.terms[i] += static_cast<long double>(growth * of_dy * h[i]);
+    dgamma_.quanta[i] += static_cast<double>(1 + of_dy * (scale != 1 ? std::max(Real{1}, scaled_rstd) : Real{1}));
     dbeta_.terms[i] += static_cast<long double>(of_dy);
   }
   sums.add_row(x, dy, m, rstd);

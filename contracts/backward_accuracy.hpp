@@ -11,7 +11,7 @@
 
 namespace evenorm::contracts {
 
-// What is proved. Per row, h_i = |xhat_i| + e, e as docs/numerics.md has it.
+// What is proved, for sums over up to 2^13 rows. Per row, h_i = |xhat_i| + e, e as docs/numerics.md has it.
 struct GradientLimits {
   double dx;      // u rstd (|g_i| + mean|g| + h_i mean(|g| h))
   double dgamma;  // u sum over rows of |dy_i| h_i

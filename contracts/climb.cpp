@@ -133,7 +133,7 @@ double Route::limit() const {
     case Result::y:
       return output_limit(op);
     case Result::rstd:
-      return kRstdLimit;
+      return rstd_limit(op);
     case Result::mean:
       return 1;
     case Result::dx:

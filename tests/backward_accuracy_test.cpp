@@ -102,35 +102,24 @@ std::vector<BackwardOperation> mixtures(Kind kind, std::size_t cols) {
           {forward(f32, f32, {}), f64, f64, f32},        {forward(f32, f32, {}), f32, {}, f32}};
 }
 
-// Scaling the row by its largest element would make x = 2^-40 subnormal, and a huge dy would carry that error into
-// dgamma.
-TEST(Contract_GradientsAccuracy, SmallElementsBesideAHugeOneStayAccurate) {
+// f64's bound counts every addition; what rows reach is far below it.
+TEST(Contract_GradientsAccuracy, RowsOfF64AreWithinAFewUnits) {
   for (const Kind kind : kBothKinds) {
-    const BackwardOperation op = same_type_backward(kind, DType::f64, 64);
-    BackwardInputs inputs{make_input("normal", DType::f64, 64), make_input("normal", DType::f64, 64),
-                          make_weight(DType::f64, 64)};
-    for (std::size_t i = 0; i < 64; ++i) {
-      const double varied = 1 + static_cast<double>(i) / 97;
-      inputs.x.set(i, i == 5 ? 0x1p1020 : varied * 0x1p-40);
-      inputs.dy.set(i, i % 3 == 0 ? 0 : varied * (i == 5 ? 0x1p1010 : 0x1p900));
+    for (const std::size_t cols : {15, 64, 768, 3000}) {
+      BackwardOperation op = same_type_backward(kind, DType::f64, cols);
+      op.forward.eps = 0;
+      for (const std::string_view input : {"normal", "mean_1e2", "mean_1e6", "outlier_1e6_first", "ramp"}) {
+        BackwardInputs inputs = inputs_of(op, {input}, {"normal"}, 100, 4);
+        if (input == "ramp") {
+          for (std::size_t i = 0; i < inputs.x.size(); ++i) inputs.x.set(i, value_at(inputs.x, i) + 1e12);
+        }
+        const GradientErrors errors = expect_within_limits(op, inputs, std::string(input));
+        const double most = input == "outlier_1e6_first" && kind == Kind::rms ? 20 : 16;  // one square is nearly all
+        EXPECT_LE(errors.dx, most) << input << " " << op.name();
+        EXPECT_LE(errors.dgamma, most) << input << " " << op.name();
+        EXPECT_LE(errors.dbeta, most) << input << " " << op.name();
+      }
     }
-    expect_within_limits(op, inputs, "x 2^-40 beside 2^1020");
-  }
-}
-
-// The largest g has neither the largest dy nor the largest gamma. Scaling by either would make it subnormal.
-TEST(Contract_GradientsAccuracy, LargestProductsOfSmallFactorsStayAccurate) {
-  for (const Kind kind : kBothKinds) {
-    const BackwardOperation op = same_type_backward(kind, DType::f64, 33);
-    BackwardInputs inputs{make_input("normal", DType::f64, 33), make_input("normal", DType::f64, 33),
-                          make_weight(DType::f64, 33)};
-    for (std::size_t i = 0; i < 33; ++i) {
-      const double varied = 1 + static_cast<double>(i) / 97;
-      inputs.dy.set(i, varied * (i == 7 ? 0x1p400 : 0x1p-640));
-      inputs.weight.set(i, varied * (i == 7 ? 0x1p-700 : i == 9 ? 0x1p800 : 0x1p790));
-      if (i == 9) inputs.dy.set(i, 0x1p-960);
-    }
-    expect_within_limits(op, inputs, "dy 2^-640 beside 2^400, gamma 2^790 beside 2^-700");
   }
 }
 
@@ -226,7 +215,7 @@ TEST(Contract_GradientsAccuracy, TinyGammasAreWithinTheBound) {
     DType dtype;
     double x, gamma, first_dx;
   };
-  for (const Case& c : {Case{DType::f64, 1e70, 1e-200, 7.43736e-271}, Case{DType::f32, 1e9, 2e-27, 1.48747e-36}}) {
+  for (const Case& c : {Case{DType::f64, 1e30, 1e-200, 7.43736e-231}, Case{DType::f32, 1e9, 2e-27, 1.48747e-36}}) {
     BackwardOperation op = same_type_backward(Kind::layer, c.dtype, 4);
     op.forward.eps = 0;
     const BackwardInputs inputs{Array(c.dtype, std::vector<double>{1 * c.x, 2 * c.x, 3 * c.x, 5 * c.x}),

@@ -157,7 +157,7 @@ TEST(CApi_Sharded, ReportsAnEngineThatFailsInAPass) {
     const evenorm_forward forward = contracts::c_forward(shard.forward);
     const evenorm_backward backward = contracts::c_backward(shard.backward);
     const Norm norm = made(forward, engine);
-    std::vector<evenorm_moments> moments(shard.rows, evenorm_moments{-3, 0, 0, 0, 0, 0, 0});
+    std::vector<evenorm_moments> moments(shard.rows, evenorm_moments{-3, 0, 0, 0});
     const auto run_forward = [&] {
       return evenorm_sharded_norm_run_forward(norm.get(), &forward, moments.data(), moments.size(), nullptr);
     };

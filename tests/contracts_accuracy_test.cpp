@@ -249,7 +249,40 @@ TEST(Contract_Limits, AllowForTheMeansLastPlaces) {
     op.kind = Kind::rms;
     EXPECT_EQ(mean_share(op, 2), 0);
   }
-  EXPECT_EQ(mean_share(same_type(Kind::layer, DType::f64, 4096), 2), 68 * 0x1p-106);
+  EXPECT_EQ(mean_share(same_type(Kind::layer, DType::f64, 4096), 2), 0);
+}
+
+// f64's bound counts every addition; what rows reach is far below it.
+TEST(Contract_Limits, OfF64GrowWithTheTreeAndTheMean) {
+  Operation op = same_type(Kind::layer, DType::f64, 4096);
+  EXPECT_EQ(output_limit(op), 196 + 6 * 2);
+  EXPECT_EQ(rstd_limit(op), 133 + 3 * 2);
+  EXPECT_EQ(growth_by_mean(op, {0x1p53 / 42, 1}), 2);
+  op.kind = Kind::rms;
+  EXPECT_EQ(output_limit(op), 42 + 2);
+  EXPECT_EQ(growth_by_mean(op, {0x1p53 / 42, 1}), 1);
+}
+
+TEST(Contract_Accuracy, RowsOfF64AreWithinAFewUnits) {
+  for (const std::string_view input :
+       {"normal", "mean_1e2", "mean_1e6", "std_1e4", "outlier_1e6_first", "constant_0.1", "wide_exponents", "ramp"}) {
+    for (const std::size_t cols : {15, 64, 768, 5000}) {
+      for (const Kind kind : kBothKinds) {
+        Operation op = same_type(kind, DType::f64, cols);
+        op.eps = 0;
+        Array x = make_input(input, DType::f64, cols);
+        if (input == "normal") {
+          for (std::size_t i = 0; i < cols; ++i) x.set(i, value_at(x, i) + 1e12);
+        }
+        const Array weight = make_weight(DType::f64, cols), bias = make_bias(DType::f64, cols);
+        const Outcome outcome = run_operation(on_target(runnable_targets()[0]), op, x, weight, bias);
+        const Errors errors = Expected(op, x, weight, bias)
+                                  .errors_of(outcome.y, 0, kind == Kind::layer ? outcome.mean[0] : 0, outcome.rstd[0]);
+        EXPECT_LE(errors.output, 8) << input << " " << op.name();
+        EXPECT_LE(errors.rstd, 8) << input << " " << op.name();
+      }
+    }
+  }
 }
 
 // The measure itself: which errors it must detect, and which it must allow.

@@ -198,7 +198,7 @@ void add_form(FusedMagnitude& pass, Form form, Random& random) {
     const double fraction = 1 + random.uniform();
     op.given_scale = std::ldexp(fraction, static_cast<int>(random.below(252)) - 126);
   }
-  pass.sharded = form == Form::sharded;
+  pass.sharded = form == Form::sharded && dtype != DType::f64;  // processes cannot scale rows of f64
 }
 
 FusedMagnitude choose_pass(std::uint64_t turn, DType dtype, Form form, std::size_t cols) {

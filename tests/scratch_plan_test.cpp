@@ -90,7 +90,7 @@ void expect_in_budget(const Problem& p, const ForwardScratch& s) {
     EXPECT_LE(s.tile.rows, kMaxTileRows);
     EXPECT_TRUE(s.tile.cols % kTileStep == 0 && s.tile.cols <= kBlock && s.tile.cols != 0) << s.tile.cols;
     if (s.tile.rows != 1) pieces.add(s.row_nodes, s.tile.rows * nodes);
-    pieces.add(s.lane_sums, s.tile.rows * 2 * kLanes * sizeof(double) * element / 4);
+    pieces.add(s.lane_sums, s.tile.rows * 2 * kLanes * sizeof(double));
   }
   EXPECT_TRUE(s.group >= 2 && s.group <= kMaxGroup);
   pieces.add(s.ring, s.ring_rows * s.ring_bytes);
@@ -203,7 +203,7 @@ void expect_in_budget(const GradientProblem& p) {
   ASSERT_LE(s.bytes, kGradientScratchBytes);
   const std::size_t nodes = nodes_for(blocks_of(p.cols));
   Pieces pieces(s.bytes);
-  pieces.add(s.nodes, nodes * std::max(sizeof(MomentNode), sizeof(GradientSums)));
+  pieces.add(s.nodes, nodes * std::max(sizeof(MomentNode), sizeof(GradientNode)));
   const DType arithmetic = arithmetic_type(p);
   const std::size_t piece = (arithmetic == DType::f64 ? kGradientPiece<double> : kGradientPiece<float>);
   const bool dense_x = has_dense_rows(p.x), dense_dy = has_dense_rows(p.dy);

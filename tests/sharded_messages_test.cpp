@@ -132,38 +132,24 @@ std::string told_in_a_pass(Own& own, bool back, std::size_t number, double value
 
 TEST(ShardedMessages_Pass, RejectsImpossibleForwardNumbers) {
   Own wide(DType::f64);
-  constexpr std::size_t kMean = 0, kMeanLow = 1, kSquares = 2, kSquaresLow = 3, kExponent = 4, kLargest = 5, kOfRow = 6;
+  constexpr std::size_t kMean = 0, kMeanLow = 1, kSquares = 2, kOfRow = 3;
   const auto expect = [&](std::size_t number, double value, const std::string& what) {
     EXPECT_EQ(told_in_a_pass(wide, false, number, value),
               what.empty() ? "no error" : "process 1 has sent a message whose " + what);
   };
-  constexpr const char* kWhole = ", but it should be a whole number from -10000 to 10000";
-  expect(kExponent, 1e300, std::string("exponent of row 0 is 1e+300") + kWhole);
-  expect(kExponent, 0.5, std::string("exponent of row 0 is 0.5") + kWhole);
-  expect(kExponent, kNan, std::string("exponent of row 0 is nan") + kWhole);
-  expect(kOfRow + kExponent, -kInfinity, std::string("exponent of row 1 is -inf") + kWhole);
   expect(kSquares, -1, "sum of squares of row 0 is -1, but it should be from 0 to 1.79769e+308");
   expect(kSquares, kInfinity, "sum of squares of row 0 is inf, but it should be from 0 to 1.79769e+308");
-  expect(kLargest, -0.5, "largest magnitude of row 0 is -0.5, but it should be from 0 to 1.79769e+308");
-  expect(kLargest, kNan, "largest magnitude of row 0 is nan, but it should be from 0 to 1.79769e+308");
+  expect(kOfRow + kSquares, -1, "sum of squares of row 1 is -1, but it should be from 0 to 1.79769e+308");
   expect(kMean, kInfinity, "mean of row 0 is inf, but it should be from -1.79769e+308 to 1.79769e+308");
   EXPECT_THAT(told_in_a_pass(wide, false, kMeanLow, -kInfinity), HasSubstr("mean's low part of row 0 is -inf"));
-  EXPECT_THAT(told_in_a_pass(wide, false, kSquaresLow, kInfinity), HasSubstr("squares' low part of row 0 is inf"));
   expect(kMean, kNan, "");
   expect(kSquares, 1e300, "");
-  expect(kExponent, -1074, "");
-  expect(kExponent, 10000, "");
 }
 
-TEST(ShardedMessages_Pass, RejectsImpossibleBackwardNumbers) {
+TEST(ShardedMessages_Pass, AcceptsAnyBackwardNumbers) {
   Own wide(DType::f64);
-  constexpr std::size_t kExponentOfG = 2, kExponentOfProducts = 5;
-  EXPECT_THAT(told_in_a_pass(wide, true, kExponentOfG, 1e6), HasSubstr("process 1 has sent a message whose exponent"));
-  EXPECT_THAT(told_in_a_pass(wide, true, kExponentOfProducts, -1e6), HasSubstr("exponent of row 0 is -1e+06"));
-  EXPECT_THAT(told_in_a_pass(wide, true, 6 + kExponentOfG, kNan), HasSubstr("exponent of row 1 is nan"));
   EXPECT_EQ(told_in_a_pass(wide, true, 0, kInfinity), "no error");
-  EXPECT_EQ(told_in_a_pass(wide, true, 3, kNan), "no error");
-  EXPECT_EQ(told_in_a_pass(wide, true, kExponentOfProducts, -10000), "no error");
+  EXPECT_EQ(told_in_a_pass(wide, true, 1, kNan), "no error");
 }
 
 TEST(ShardedMessages_Pass, IsRefusedIfAnyByteOfItsHeadDiffers) {
@@ -182,15 +168,12 @@ TEST(ShardedMessages_Pass, IsRefusedIfAnyByteOfItsHeadDiffers) {
 TEST(ShardedMessages_Steps, RefuseInvalidNumbers) {
   Own own(DType::f64);
   const Cuts cuts(Columns{8, 8}, 0);
-  std::vector<double> messages(2 * 3 * 6), sums(2 * 3 * 6);
+  std::vector<double> messages(2 * 3 * 3);
   std::vector<Moments> moments(3, Moments{-1}), untouched = moments;
-  messages[3 * 6 + 4] = 1e18;
+  messages[3 * 3 + 2] = -1e18;
   EXPECT_THAT(error_of([&] { detail::run_shard(cuts, own.shard->forward, true, messages, moments, {}); }),
-              StartsWith("process 1 has sent a message whose exponent of row 0 is 1e+18"));
+              StartsWith("process 1 has sent a message whose sum of squares of row 0 is -1e+18"));
   EXPECT_TRUE(same_bits(moments, untouched));
-  sums[3 * 6 + 2] = 0.5;
-  EXPECT_THAT(error_of([&] { detail::run_shard_backward(cuts, own.shard->backward, moments, sums, {}); }),
-              StartsWith("process 1 has sent a message whose exponent of row 0 is 0.5"));
   EXPECT_TRUE(own.is_untouched());
 }
 

@@ -150,7 +150,8 @@ TEST_P(Contract_ShardedAccuracy, EveryAdversarialRowIsWithinTheBound) {
         BackwardOperation op = contracts::same_type_backward(kind, GetParam(), cols);
         op.forward.eps = turn % 3 == 2 ? 0 : 1e-5;
         const BackwardInputs inputs = inputs_of(op, {name}, {"normal"}, 2, turn);
-        expect_within_bounds(op, inputs, cuts[turn++ % std::size(cuts)], std::string(name));
+        const Columns& columns = cuts[turn++ % std::size(cuts)];
+        if (fits_processes(op.forward, inputs.x)) expect_within_bounds(op, inputs, columns, std::string(name));
       }
     }
   }
@@ -159,11 +160,10 @@ TEST_P(Contract_ShardedAccuracy, EveryAdversarialRowIsWithinTheBound) {
 INSTANTIATE_TEST_SUITE_P(Types, Contract_ShardedAccuracy, ::testing::ValuesIn(kAllTypes),
                          [](const auto& test) { return word(test.param); });
 
-// f64 rows that some processes must scale and others not, because of x, dy or gamma, and sums that cancel or nearly
-// vanish.
+// f64 rows of processes that differ in magnitude, in x, dy or gamma, and sums that cancel or nearly vanish.
 TEST(Contract_ShardedAccuracy, ProcessesOfDifferentMagnitudesAreWithinTheBound) {
   constexpr std::size_t kShard = 40, kCols = 3 * kShard;
-  const double sizes[] = {0, 1e-320, 1e-200, 1e-95, 1, 1e95, 1e160};
+  const double sizes[] = {0, 1e-320, 1e-200, 1e-70, 1, 1e35, 1e70};
   contracts::Random random(3);
   for (int round = 0; round < 150; ++round) {
     const auto values = [&](double largest) {
@@ -178,7 +178,8 @@ TEST(Contract_ShardedAccuracy, ProcessesOfDifferentMagnitudesAreWithinTheBound) 
       BackwardOperation op = contracts::same_type_backward(kind, DType::f64, kCols);
       op.forward.bias.reset();
       op.forward.eps = round % 2 == 0 ? 1e-5 : 0;
-      const BackwardInputs inputs{values(1e160), values(round % 3 == 0 ? 1e160 : 1), values(1)};
+      const BackwardInputs inputs{values(1e70), values(round % 3 == 0 ? 1e70 : 1), values(1)};
+      if (!fits_processes(op.forward, inputs.x)) continue;
       expect_within_bounds(op, inputs, {kShard, kShard, kShard}, "round " + std::to_string(round));
     }
   }
@@ -236,9 +237,9 @@ TEST(ShardedNorm_Processes, SendAtMostAHundredthOfX) {
     ShardedNorm norm(shards[communicator.rank]->forward, communicator);
     if (communicator.rank == 0) before = processes.bytes();
     norm.run(shards[communicator.rank]->forward);
-    EXPECT_EQ(norm.bytes(), 200 + kRows * 24);
+    EXPECT_EQ(norm.bytes(), 200 + kRows * 16);
   });
-  EXPECT_EQ(processes.bytes() - before, 200 + kRows * 24);
+  EXPECT_EQ(processes.bytes() - before, 200 + kRows * 16);
   EXPECT_LT((processes.bytes() - before) * 100, kRows * 2048 * 4);
 }
 
@@ -448,7 +449,7 @@ TEST(ShardedNorm_Refuses, MoreRowsThanMessagesCanHold) {
   const std::span<const std::int64_t> normalized(&shape[1], 1);
   Forward forward{.x = {nullptr, DType::f32, shape}, .y = {nullptr, DType::f32, shape}, .normalized_shape = normalized};
   for (const std::string& text : told(2, [&](const Communicator& c) { ShardedNorm norm(forward, c); })) {
-    EXPECT_EQ(text, "x has 70368744177664 rows, whose messages (3 numbers per row, 2 processes) exceed 2^47 bytes");
+    EXPECT_EQ(text, "x has 70368744177664 rows, whose messages (2 numbers per row, 2 processes) exceed 2^47 bytes");
   }
 }
 
@@ -478,7 +479,7 @@ TEST(ShardedNorm_Processes, WithoutColumnsWriteTheStatisticsOfWholeRows) {
     for (const Kind kind : kBothKinds) {
       const BackwardOperation op = contracts::same_type_backward(kind, type, kCols);
       Names names = rows_of_type(type);
-      if (type == DType::f64) names.insert(names.end(), {"huge", "subnormal"});
+      if (type == DType::f64) names.push_back("subnormal");
       BackwardInputs inputs = inputs_of(op, names, {"normal"}, kRowsInAll);
       inputs.x.set(3 * kCols + 1050, kNan);
       const Array bias = bias_of(op);
@@ -563,7 +564,8 @@ TEST(ShardedNorm_Cuts, PartsAreSubtreesOfTheWholeRow) {
   EXPECT_EQ(blocks(1), std::vector<std::size_t>{});
   EXPECT_EQ(blocks(2), (std::vector<std::size_t>{1, 4, 1}));
   EXPECT_EQ(blocks(3), std::vector<std::size_t>{1});
-  EXPECT_EQ(cuts.numbers(Pass::forward, Kind::layer, false), 9u);
+  EXPECT_EQ(cuts.numbers(Pass::forward, Kind::layer, false), 6u);
+  EXPECT_EQ(cuts.numbers(Pass::forward, Kind::layer, true), 9u);
   EXPECT_FALSE(Cuts(Columns{1000, 24}, 0).at_blocks());
   EXPECT_EQ(Cuts(Columns{5000, 24}, 0).numbers(Pass::backward, Kind::rms, false), 1u);
   EXPECT_TRUE(Cuts(Columns{1024, 0, 24}, 0).at_blocks());

@@ -244,9 +244,9 @@ struct Backward {
 };
 
 // Returns the bytes of scratch memory that run() needs. The size depends only on shapes and types. It is at most
-// 256 KiB or 1/8 of the bytes of x's elements, whichever is more, and 0 if neither dweight nor dbias is present. If
-// columns share elements of dweight or dbias, it may be 48 bytes for each column and 320 bytes instead. Throws Error as
-// run() does, but does not check addresses and overlaps.
+// 256 KiB or 1/8 of the bytes of x's elements, whichever is more, and 64 bytes, and 0 if neither dweight nor dbias is
+// present. If columns share elements of dweight or dbias, it may be 32 bytes for each column and 320 bytes instead.
+// Throws Error as run() does, but does not check addresses and overlaps.
 EVENORM_API std::size_t scratch_bytes(const Backward& backward);
 
 // Validates a backward pass and runs it once, on the calling thread or over `executor`. scratch has at least

@@ -16,15 +16,13 @@
 extern "C" {
 #endif
 
-/* The statistics of one whole row, which a forward pass computes and its backward pass needs. They are those of the
- * scaled row, x * 2^-exponent. mean and m2 are each the sum of two numbers, and the low one is 0 unless the arithmetic
- * is f64. If an element of the row is not finite, all numbers are NaN. The structure never grows. */
+/* The statistics of one whole row, which a forward pass computes and its backward pass needs. The mean is the sum of two
+ * numbers; the low one is 0 unless the arithmetic is f64. If an element of the row is not finite, mean and m2 are NaN.
+ * The structure never grows. */
 typedef struct evenorm_moments {
-  double count;            /* columns */
-  double mean_hi, mean_lo; /* RMS norm: 0 */
-  double m2_hi, m2_lo;     /* the sum of (x - mean)^2; RMS norm: of x^2 */
-  int64_t exponent;        /* 0 unless x is f64 and its squares are out of range */
-  double largest;          /* the largest |x|, which scales an out-of-range row; may be 0 for other rows */
+  double count;          /* columns */
+  double mean, mean_low; /* RMS norm: 0 */
+  double m2;             /* the sum of (x - mean)^2; RMS norm: of x^2 */
 } evenorm_moments;
 
 /* The processes that share rows, and the caller's engine. All processes must use the norms of one communicator in the

@@ -20,15 +20,13 @@
 
 namespace evenorm {
 
-// The statistics of one whole row, which a forward pass computes and its backward pass needs. They are those of the
-// scaled row, x * 2^-exponent. mean and m2 are each the sum of two numbers, and the low one is 0 unless the arithmetic
-// is f64. If an element of the row is not finite, all numbers are NaN.
+// The statistics of one whole row, which a forward pass computes and its backward pass needs. The mean is the sum of
+// two numbers; the low one is 0 unless the arithmetic is f64. If an element of the row is not finite, mean and m2 are
+// NaN.
 struct Moments {
-  double count = 0;                 // columns
-  double mean_hi = 0, mean_lo = 0;  // RMS norm: 0
-  double m2_hi = 0, m2_lo = 0;      // the sum of (x - mean)^2; RMS norm: of x^2
-  std::int64_t exponent = 0;        // 0 unless x is f64 and its squares are out of range
-  double largest = 0;               // the largest |x|, which scales an out-of-range row; may be 0 for other rows
+  double count = 0;               // columns
+  double mean = 0, mean_low = 0;  // RMS norm: 0
+  double m2 = 0;                  // the sum of (x - mean)^2; RMS norm: of x^2
 };
 
 enum class Pass : std::uint8_t { forward, backward };

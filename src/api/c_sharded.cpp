@@ -22,9 +22,8 @@ namespace {
 using namespace internal::c;
 
 static_assert(sizeof(evenorm_moments) == sizeof(Moments) && alignof(evenorm_moments) == alignof(Moments) &&
-              offsetof(evenorm_moments, m2_lo) == offsetof(Moments, m2_lo) &&
-              offsetof(evenorm_moments, exponent) == offsetof(Moments, exponent) &&
-              offsetof(evenorm_moments, largest) == offsetof(Moments, largest));
+              offsetof(evenorm_moments, mean_low) == offsetof(Moments, mean_low) &&
+              offsetof(evenorm_moments, m2) == offsetof(Moments, m2));
 
 // Moments and evenorm_moments have the same layout.
 template <class To, class Given>

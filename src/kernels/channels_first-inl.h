@@ -16,83 +16,41 @@ HWY_INLINE T* ColumnAt(T* first, ptrdiff_t step, size_t column) {
 template <class T, bool kCentred>
 class ChannelsFirstSums {
   using A = Arithmetic<T>;
-  using W = Wide<A, DF64>;
   static constexpr size_t kN = hn::MaxLanes(DF64());
 
  public:
   static constexpr size_t kVectors = kChannelsFirstRows<T> / kN;
-  static constexpr size_t kMost = std::is_same_v<A, double> || kN == 8 ? 2 : 4;
+  static constexpr size_t kMost = kN == 8 ? 2 : 4;
   static constexpr size_t kAtOnce = HWY_MIN(kVectors, kMost);
 
   // Sums the rows of the vectors from v0 on.
   static HWY_INLINE void Run(const ChannelsFirstRows<T>& rows, size_t v0) {
     Lanes s, q;
-    RowAnchors anchors[kAtOnce];
-    if constexpr (kHasAnchors) {
-      for (size_t v = 0; v < kAtOnce; ++v) anchors[v] = RowAnchors::Of(LargestOfFirst(rows, (v0 + v) * kN));
+    for (size_t lane = 0; lane < kLanes; ++lane) SumLane(rows, v0 * kN, lane, s, q);
+    for (size_t v = 0; v < kAtOnce; ++v) {
+      const size_t row = (v0 + v) * kN;
+      StoreSums({FoldVectors<kLanes, 1>(s[v]), FoldVectors<kLanes, 1>(q[v])}, rows.groups[row / kMaxGroup],
+                row % kMaxGroup);
     }
-    for (size_t lane = 0; lane < kLanes; ++lane) SumLane(rows, v0 * kN, lane, anchors, s, q);
-    for (size_t v = 0; v < kAtOnce; ++v) Store(Fold(s[v], q[v], anchors[v]), rows, (v0 + v) * kN);
   }
 
  private:
-  static constexpr bool kHasAnchors = kAnchored<A, kCentred>;
-  using RowAnchors = Anchors<A, kHasAnchors>;
-  using Lanes = W[kAtOnce][kLanes];
+  using Lanes = V64[kAtOnce][kLanes];
 
-  static HWY_INLINE hn::Vec<DF64> LargestOfFirst(const ChannelsFirstRows<T>& rows, size_t row) {
-    const DF64 d;
-    const size_t n = HWY_MIN(rows.n, kLanes);
-    auto largest = hn::Zero(d);
-    const T* x = rows.x + row;
-    for (size_t c = 0; c < n; ++c, x = ColumnAt(x, rows.x_step, 1)) {
-      largest = hn::Max(largest, hn::Abs(LoadF64(d, x)));
-    }
-    return largest;
-  }
-  static HWY_INLINE WideSums<W> Fold(W (&s)[kLanes], W (&q)[kLanes], const RowAnchors& anchors) {
-    if constexpr (kHasAnchors) {
-      const DF64 d;
-      Parts<DF64> s_parts[kLanes], q_parts[kLanes];
-      auto held = anchors.Held(q[0].hi);
-      for (size_t lane = 0; lane < kLanes; ++lane) {
-        held = hn::And(held, anchors.Held(q[lane].hi));
-        s_parts[lane] = Without(s[lane], anchors.Sum());
-        q_parts[lane] = Without(q[lane], anchors.Square());
-      }
-      const W sum = Normalised(d, FoldVectors<kLanes, 1>(s_parts)),
-              square = Normalised(d, FoldVectors<kLanes, 1>(q_parts));
-      const W negated = Negate(d, square);
-      return {sum, {hn::IfThenElse(held, square.hi, negated.hi), hn::IfThenElse(held, square.lo, negated.lo)}};
-    } else {
-      return {FoldVectors<kLanes, 1>(s), FoldVectors<kLanes, 1>(q)};
-    }
-  }
-
-  static HWY_INLINE void SumLane(const ChannelsFirstRows<T>& rows, size_t row, size_t lane, const RowAnchors* anchors,
-                                 Lanes& s_to, Lanes& q_to) {
+  static HWY_INLINE void SumLane(const ChannelsFirstRows<T>& rows, size_t row, size_t lane, Lanes& s_to, Lanes& q_to) {
     const DF64 d;
     const AboutZero<kCentred, A> accumulate;
-    W s[kAtOnce], q[kAtOnce];
-    for (size_t v = 0; v < kAtOnce; ++v) {
-      s[v] = anchors[v].Sum();
-      q[v] = anchors[v].Square();
-    }
+    V64 s[kAtOnce], q[kAtOnce];
+    for (size_t v = 0; v < kAtOnce; ++v) s[v] = q[v] = hn::Zero(d);
     const T* x = ColumnAt(rows.x + row, rows.x_step, lane);
 #pragma GCC unroll 1
     for (size_t c = lane; c < rows.n; c += kLanes, x = ColumnAt(x, rows.x_step, kLanes)) {
       for (size_t v = 0; v < kAtOnce; ++v) accumulate(LoadF64(d, x + v * kN), 0, 0, s[v], q[v]);
     }
-    if (std::is_same_v<A, double> && lane >= rows.n % kLanes) {  // missing columns count as +0, for the signs of 0
-      for (size_t v = 0; v < kAtOnce; ++v) accumulate(hn::Zero(d), 0, 0, s[v], q[v]);
-    }
     for (size_t v = 0; v < kAtOnce; ++v) {
       s_to[v][lane] = s[v];
       q_to[v][lane] = q[v];
     }
-  }
-  static HWY_INLINE void Store(const WideSums<W>& sums, const ChannelsFirstRows<T>& rows, size_t row) {
-    StoreSums(sums, rows.groups[row / kMaxGroup], row % kMaxGroup);
   }
 };
 

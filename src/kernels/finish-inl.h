@@ -9,20 +9,16 @@ namespace evenorm::internal::HWY_NAMESPACE {
 
 using DGroup = hn::CappedTag<double, kMaxGroup>;
 
-template <class A, class D>
-HWY_INLINE Wide<A, D> MeansOf(D d, const RowGroup<A>& g, size_t i) {
-  return Wide<A, D>::From(d, hn::Load(d, g.mean_hi + i), hn::Load(d, g.mean_lo + i));
-}
-template <class A, class D>
-HWY_INLINE Wide<A, D> M2sOf(D d, const RowGroup<A>& g, size_t i) {
-  return Wide<A, D>::From(d, hn::Load(d, g.m2_hi + i), hn::Load(d, g.m2_lo + i));
+template <class D, class A>
+HWY_INLINE MeanAndM2<hn::Vec<D>> MomentsOf(D d, const RowGroup<A>& g, size_t i) {
+  return {hn::Load(d, g.mean + i), hn::Load(d, g.mean_lo + i), hn::Load(d, g.m2 + i)};
 }
 
 template <class A>
 void FinishRows(RowGroup<A>& g, size_t rows, double columns, double eps) {
   const DGroup d;
   for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
-    hn::Store(FinishMoments<A>(d, MeansOf(d, g, i), M2sOf(d, g, i), columns, eps, g, i), d, g.flag + i);
+    hn::Store(FinishMoments<A>(d, MomentsOf(d, g, i), columns, eps, g, i), d, g.flag + i);
   }
 }
 
@@ -34,16 +30,14 @@ EVENORM_INLINE_LOOP bool FinishStatistics(RowGroup<A>& g, size_t rows, const Cou
   const D d;
   bool second_pass = false;
   for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
-    auto m2 = M2sOf(d, g, i);
+    auto m2 = hn::Load(d, g.m2 + i);
     if (centred) {
       const auto q = m2;
-      const auto moments = MomentsFromSums(d, WideSums<decltype(m2)>{MeansOf(d, g, i), q}, count);
+      const auto moments = MomentsFromSums(d, SumsOfRows<hn::Vec<D>>{hn::Load(d, g.mean + i), q}, count);
       m2 = moments.m2;
-      hn::Store(moments.mean.hi, d, g.mean_hi + i);
-      hn::Store(moments.mean.Low(d), d, g.mean_lo + i);
-      hn::Store(m2.hi, d, g.m2_hi + i);
-      hn::Store(m2.Low(d), d, g.m2_lo + i);
-      const auto needs_second_pass = NeedsSecondPass(d, m2, q);
+      hn::Store(moments.mean, d, g.mean + i);
+      hn::Store(m2, d, g.m2 + i);
+      const auto needs_second_pass = NeedsSecondPass<A>(d, m2, q);
       hn::Store(hn::IfThenElseZero(needs_second_pass, hn::Set(d, 1.0)), d, g.flag + i);
       second_pass = second_pass || !hn::AllFalse(d, needs_second_pass);
     }
@@ -57,8 +51,7 @@ EVENORM_INLINE_LOOP bool FinishNormScalars(RowGroup<A>& g, size_t rows, const Co
   const D d;
   bool any = false;
   for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
-    const auto out_of_range =
-        FinishScalars(d, MeansOf(d, g, i), M2sOf(d, g, i), hn::Load(d, g.rstd + i), count, eps, g, i);
+    const auto out_of_range = FinishScalars<A>(d, MomentsOf(d, g, i), hn::Load(d, g.rstd + i), count, eps, g, i);
     hn::Store(out_of_range, d, g.flag + i);
     any = any || !hn::AllTrue(d, hn::Eq(out_of_range, hn::Zero(d)));
   }

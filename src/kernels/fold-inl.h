@@ -6,91 +6,91 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-using DScalar = hn::CappedTag<double, 1>;
-
 // Element c of a block belongs to lane c mod kLanes. bfloat16 is split by words into even and odd elements, which costs
 // less than widening in order; other types keep lanes in order. Joining distant lanes first and neighbours last gives
 // the same tree for both. It needs no shuffles until a row's lanes are one vector, or one of even and one of odd lanes.
 template <class T>
 inline constexpr bool kEvenThenOdd = std::is_same_v<T, bfloat16>;
 
+using V64 = hn::Vec<DF64>;
+
 // The result of adding lanes as far as whole vectors go: one vector, or one of even and one of odd lanes.
-template <class W, bool kSplit>
+template <bool kSplit>
 struct FoldedLanes {
   static constexpr size_t kParts = kSplit ? 2 : 1;
 
-  W parts[kParts];
+  V64 parts[kParts];
 };
 
 // The tree of kCount vectors, kStep apart: the first is added to the one kCount / 2 further, and so on. It is written
 // by recursion, because GCC keeps arrays in loops in memory instead of registers.
-template <size_t kCount, size_t kStep, class W>
-HWY_INLINE W FoldVectors(const W* v) {
+template <size_t kCount, size_t kStep>
+HWY_INLINE V64 FoldVectors(const V64* v) {
   if constexpr (kCount == 1) {
     return v[0];
   } else {
-    return Add(DF64(), FoldVectors<kCount / 2, 2 * kStep>(v), FoldVectors<kCount / 2, 2 * kStep>(v + kStep));
+    return hn::Add(FoldVectors<kCount / 2, 2 * kStep>(v), FoldVectors<kCount / 2, 2 * kStep>(v + kStep));
   }
 }
 
 // Adds lanes l and l + 8 of a block. Later steps add l and l + 4, then l and l + 2, then l and l + 1. kSplit: even
 // lanes come first, then odd ones.
-template <bool kSplit, class W>
-HWY_INLINE FoldedLanes<W, kSplit> FoldLanes(const W* lanes) {
-  using Folded = FoldedLanes<W, kSplit>;
-  constexpr size_t kEach = kLanes / hn::MaxLanes(DF64()) / Folded::kParts;
+template <bool kSplit>
+HWY_INLINE FoldedLanes<kSplit> FoldLanes(const V64* lanes) {
+  constexpr size_t kEach = kLanes / hn::MaxLanes(DF64()) / FoldedLanes<kSplit>::kParts;
   if constexpr (kSplit) return {{FoldVectors<kEach, 1>(lanes), FoldVectors<kEach, 1>(lanes + kEach)}};
   return {{FoldVectors<kEach, 1>(lanes)}};
 }
 
+// Joins lanes l and l + N/2, then l and l + N/4, and so on, of one vector, to one number.
+template <class D>
+HWY_INLINE double JoinLanes(D d, hn::Vec<D> a) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (hn::MaxLanes(d) > 1) {
+    const hn::Half<D> half;
+    return JoinLanes(half, hn::Add(hn::LowerHalf(half, a), hn::UpperHalf(half, a)));
+  }
+#endif
+  (void)d;
+  return hn::GetLane(a);
+}
 // Joins the folded lanes of one sum to one number.
-template <class W, bool kSplit>
-HWY_INLINE WideNumber JoinFolded(const FoldedLanes<W, kSplit>& folded) {
-  const DF64 d;
-  const DScalar one;
-  auto sum = JoinLanes(d, folded.parts[0]);
-  if constexpr (kSplit) sum = internal::HWY_NAMESPACE::Add(one, sum, JoinLanes(d, folded.parts[1]));
-  const auto wide = Normalised(one, sum);
-  return {hn::GetLane(wide.hi), hn::GetLane(wide.Low(one))};
+template <bool kSplit>
+HWY_INLINE double JoinFolded(const FoldedLanes<kSplit>& folded) {
+  const double sum = JoinLanes(DF64(), folded.parts[0]);
+  if constexpr (kSplit) return sum + JoinLanes(DF64(), folded.parts[1]);
+  return sum;
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// The functions below take one shuffle for each part of a sum. Numbers may be added either way round.
+// The functions below take one shuffle for each operand. Numbers may be added either way round.
 // AddHalves() adds a's upper half to its lower half, and likewise b's.
-template <class W>
-HWY_INLINE W AddHalves(const W& a, const W& b) {
+HWY_INLINE V64 AddHalves(V64 a, V64 b) {
   const DF64 d;
-  return Add(d, Both(a, b, [](auto v, auto w) HWY_ATTR { return hn::ConcatUpperLower(DF64(), w, v); }),
-             Both(a, b, [](auto v, auto w) HWY_ATTR { return hn::ConcatLowerUpper(DF64(), w, v); }));
+  return hn::Add(hn::ConcatUpperLower(d, b, a), hn::ConcatLowerUpper(d, b, a));
 }
 // Adds neighbouring 128-bit blocks of a, and of b; those of a go to the even places.
-template <class W>
-HWY_INLINE W AddBlocks(const W& a, const W& b) {
-  return Add(DF64(), Both(a, b, [](auto v, auto w) HWY_ATTR { return hn::OddEvenBlocks(w, v); }),
-             Both(a, b, [](auto v, auto w) HWY_ATTR { return hn::SwapAdjacentBlocks(hn::OddEvenBlocks(v, w)); }));
+HWY_INLINE V64 AddBlocks(V64 a, V64 b) {
+  return hn::Add(hn::OddEvenBlocks(b, a), hn::SwapAdjacentBlocks(hn::OddEvenBlocks(a, b)));
 }
 // Adds neighbouring 64-bit lanes likewise.
-template <class W>
-HWY_INLINE W AddLanes(const W& a, const W& b) {
-  return Add(DF64(), Both(a, b, [](auto v, auto w) HWY_ATTR { return hn::OddEven(w, v); }),
-             Both(a, b, [](auto v, auto w) HWY_ATTR { return hn::Reverse2(DF64(), hn::OddEven(v, w)); }));
-}
+HWY_INLINE V64 AddLanes(V64 a, V64 b) { return hn::Add(hn::OddEven(b, a), hn::Reverse2(DF64(), hn::OddEven(a, b))); }
 #endif
 
 // Folds to one vector. kSplit: even lanes are in its lower half, odd lanes in the upper.
-template <class W, bool kSplit>
-HWY_INLINE W FoldedToOne(const FoldedLanes<W, kSplit>& folded) {
-  constexpr size_t kLast = FoldedLanes<W, kSplit>::kParts - 1;
+template <bool kSplit>
+HWY_INLINE V64 FoldedToOne(const FoldedLanes<kSplit>& folded) {
+  constexpr size_t kLast = FoldedLanes<kSplit>::kParts - 1;
 #if HWY_TARGET == HWY_SCALAR
-  return kSplit ? Add(DF64(), folded.parts[0], folded.parts[kLast]) : folded.parts[0];
+  return kSplit ? hn::Add(folded.parts[0], folded.parts[kLast]) : folded.parts[0];
 #else
   return kSplit ? AddHalves(folded.parts[0], folded.parts[kLast]) : folded.parts[0];
 #endif
 }
 
 // Joins as many vectors as each has lanes: lane i of the result is the sum of v[i].
-template <bool kSplit, class W>
-HWY_INLINE W JoinFoldedRows(const W* v) {
+template <bool kSplit>
+HWY_INLINE V64 JoinFoldedRows(const V64* v) {
 #if HWY_TARGET == HWY_SCALAR
   return v[0];
 #else

@@ -3,8 +3,7 @@
 
 #include <limits>
 
-#include "kernels/kernels.hpp"
-#include "kernels/wide-inl.h"
+#include "kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {

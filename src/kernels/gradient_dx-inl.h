@@ -8,21 +8,17 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// A vector of a chain, added to wide sums of columns.
-HWY_INLINE void AddToColumns(hn::Vec<DF64> chain, double* sums, size_t low, size_t c) {
-  using W = Paired<DF64>;
-  W total = LoadColumns<W>(sums, low, c);
-  AccumulateSum(DF64(), total, chain);
-  StoreColumns(total, sums, low, c);
-}
-HWY_INLINE void AddToColumns(hn::Vec<DF32> chain, double* sums, size_t, size_t c) {
+// Vectors of f64, or of a chain, added to sums of columns.
+HWY_INLINE void AddToColumns(V64 chain, double* sums) {
   const DF64 d;
+  hn::StoreU(hn::Add(hn::LoadU(d, sums), chain), d, sums);
+}
+HWY_INLINE void AddToColumns(hn::Vec<DF32> chain, double* sums) {
 #if HWY_TARGET == HWY_SCALAR
-  hn::StoreU(hn::Add(hn::LoadU(d, sums + c), hn::PromoteTo(d, chain)), d, sums + c);
+  AddToColumns(hn::PromoteTo(DF64(), chain), sums);
 #else
-  hn::StoreU(hn::Add(hn::LoadU(d, sums + c), LowerToF64(chain)), d, sums + c);
-  double* upper = sums + c + hn::Lanes(d);
-  hn::StoreU(hn::Add(hn::LoadU(d, upper), UpperToF64(chain)), d, upper);
+  AddToColumns(LowerToF64(chain), sums);
+  AddToColumns(UpperToF64(chain), sums + hn::MaxLanes(DF64()));
 #endif
 }
 
@@ -50,25 +46,25 @@ class DxOfColumns {
   }
   HWY_INLINE void LoadChains(const GradientColumns<A>& columns) {
     for (size_t v = 0; v < kVectors && !(kPart && LeftOf(v) == 0); ++v) {
-      dgamma_[v] = hn::LoadU(D(), columns.dgamma_chain + c_ + v * kN);
-      dbeta_[v] = hn::LoadU(D(), columns.dbeta_chain + c_ + v * kN);
+      dgamma_[v] = LoadChain(columns.dgamma_chain, v);
+      dbeta_[v] = LoadChain(columns.dbeta_chain, v);
     }
   }
-  HWY_INLINE void StoreChains(const GradientColumns<A>& columns) const {  // there is room for whole lines
+  HWY_INLINE void StoreChains(const GradientColumns<A>& columns) const {
     for (size_t v = 0; v < kVectors && !(kPart && LeftOf(v) == 0); ++v) {
-      hn::StoreU(dgamma_[v], D(), columns.dgamma_chain + c_ + v * kN);
-      hn::StoreU(dbeta_[v], D(), columns.dbeta_chain + c_ + v * kN);
+      StoreChain(dgamma_[v], columns.dgamma_chain, v);
+      StoreChain(dbeta_[v], columns.dbeta_chain, v);
     }
   }
   HWY_INLINE void AddTo(const ColumnPlaces& sums) const {
     for (size_t v = 0; v < kVectors && !(kPart && LeftOf(v) == 0); ++v) {
       const size_t at = c_ + v * kN;
       if constexpr (kPart) {
-        AddFirst(dgamma_[v], sums.dgamma + at, sums.low, LeftOf(v));
-        AddFirst(dbeta_[v], sums.dbeta + at, sums.low, LeftOf(v));
+        AddFirst(dgamma_[v], sums.dgamma + at, LeftOf(v));
+        AddFirst(dbeta_[v], sums.dbeta + at, LeftOf(v));
       } else {
-        AddToColumns(dgamma_[v], sums.dgamma, sums.low, at);
-        AddToColumns(dbeta_[v], sums.dbeta, sums.low, at);
+        AddToColumns(dgamma_[v], sums.dgamma + at);
+        AddToColumns(dbeta_[v], sums.dbeta + at);
       }
     }
   }
@@ -104,17 +100,22 @@ class DxOfColumns {
     return LoadArithmetic(D(), from + c_ + v * kN);
   }
 
+  // In f32 arithmetic a chain has room for whole lines.
+  static constexpr bool kExactChains = kPart && std::is_same_v<A, double>;
+  HWY_INLINE V LoadChain(const A* chain, size_t v) const {
+    const A* from = chain + c_ + v * kN;
+    return kExactChains ? LoadFirst(D(), from, LeftOf(v)) : hn::LoadU(D(), from);
+  }
+  HWY_INLINE void StoreChain(V value, A* chain, size_t v) const {
+    A* to = chain + c_ + v * kN;
+    kExactChains ? StoreFirst(value, D(), to, LeftOf(v)) : hn::StoreU(value, D(), to);
+  }
+
   // The first n lanes of a chain to their columns, one by one.
-  static HWY_INLINE void AddFirst(V chain, double* sums, size_t low, size_t n) {
+  static HWY_INLINE void AddFirst(V chain, double* sums, size_t n) {
     HWY_ALIGN A lanes[kN];
     hn::Store(chain, D(), lanes);
-    const DScalar d;
-    for (size_t i = 0; i < n && i < kN; ++i) {
-      auto total = Wide<A, DScalar>::From(d, hn::Set(d, sums[i]), hn::Set(d, sums[low + i]));
-      AccumulateSum(d, total, hn::Set(d, static_cast<double>(lanes[i])));
-      sums[i] = hn::GetLane(total.hi);
-      if (low != 0) sums[low + i] = hn::GetLane(total.Low(d));
-    }
+    for (size_t i = 0; i < n && i < kN; ++i) sums[i] += static_cast<double>(lanes[i]);
   }
 
   size_t c_, left_;

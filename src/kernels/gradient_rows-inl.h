@@ -13,7 +13,6 @@ template <class T, size_t kRows>
 class ShortRowScalars {
   using A = Arithmetic<T>;
   using D = hn::CappedTag<double, kRows>;
-  using W = Wide<A, D>;
   static constexpr size_t kAtOnce = hn::MaxLanes(D());
   static constexpr size_t kJoined = kRows == 1 ? 1 : hn::MaxLanes(DF64());
   static_assert(kRows % kJoined == 0);
@@ -24,30 +23,28 @@ class ShortRowScalars {
     const D d;
     for (size_t r = 0; r < kRows; r += kAtOnce) {
       const auto never = hn::Lt(hn::Zero(d), hn::Zero(d));
-      StoreNormScalars<A>(d, Load(statistics_.mean_hi, r), Load(statistics_.mean_lo, r), Load(statistics_.rstd, r),
-                          never, scalars_.centre + r, scalars_.offset + r, scalars_.rstd + r);
+      StoreNormScalars<A>(d, Load(statistics_.mean, r), Load(statistics_.mean_lo, r), Load(statistics_.rstd, r), never,
+                          scalars_.centre + r, scalars_.offset + r, scalars_.rstd + r);
     }
   }
 
   const DxScalarsOfRows<A>& get() const { return scalars_; }
 
-  // False where a row needs wider steps.
-  HWY_INLINE bool Finish(const GradientSumLanes<A>* lanes, size_t cols, bool centred) {
+  // False where a row is rare.
+  HWY_INLINE bool Finish(const GradientSumLanes* lanes, size_t cols, bool centred) {
     const D d;
-    HWY_ALIGN double g[2 * kRows] = {}, gd[2 * kRows] = {};  // high parts, then low parts
+    HWY_ALIGN double g[kRows], gd[kRows];
     for (size_t r = 0; r < kRows; r += kJoined) {
       Join(
-          lanes, r, [](const auto& sums) HWY_ATTR { return sums.g; }, g);
+          lanes + r, [](const auto& sums) HWY_ATTR { return sums.g; }, g + r);
       Join(
-          lanes, r, [](const auto& sums) HWY_ATTR { return sums.gd; }, gd);
+          lanes + r, [](const auto& sums) HWY_ATTR { return sums.gd; }, gd + r);
     }
     bool holds = true;
     for (size_t r = 0; r < kRows; r += kAtOnce) {
-      const auto rest = RestOfMean<A>(d, Load(statistics_.mean_hi, r), Load(statistics_.mean_lo, r));
-      const W rstd = W::From(d, Load(statistics_.rstd, r), Load(statistics_.rstd_lo, r));
-      const auto load = [&](const double* sums)
-                            HWY_ATTR { return W::From(d, hn::Load(d, sums + r), hn::Load(d, sums + kRows + r)); };
-      const WideSums<W> sums{load(g), SumAboutMean(d, load(g), load(gd), rest)};
+      const auto rest = RestOfMean<A>(d, Load(statistics_.mean, r), Load(statistics_.mean_lo, r));
+      const auto rstd = Load(statistics_.rstd, r), sum = centred ? hn::Load(d, g + r) : hn::Zero(d);
+      const SumsOfRows<hn::Vec<D>> sums{sum, SumAboutMean(d, sum, hn::Load(d, gd + r), rest)};
       const auto means = GradientMeansOf(d, centred, sums, rstd, static_cast<double>(cols));
       holds = holds && hn::AllTrue(d, StoreDxScalars<A>(d, rest, rstd, means, r, scalars_));
     }
@@ -57,17 +54,16 @@ class ShortRowScalars {
  private:
   HWY_INLINE hn::Vec<D> Load(const double* values, size_t r) const { return hn::LoadU(D(), values + first_ + r); }
 
-  // The lanes of kJoined rows from row r on, each to one number.
+  // The lanes of kJoined rows, each to one number.
   template <class SumOf>
-  static HWY_INLINE void Join(const GradientSumLanes<A>* lanes, size_t r, const SumOf& of, double* to) {
+  static HWY_INLINE void Join(const GradientSumLanes* lanes, const SumOf& of, double* to) {
     constexpr size_t kVectors = kWideLanes / hn::MaxLanes(DF64());
     if constexpr (kJoined == 1) {
-      const auto sum = JoinLanes(DF64(), FoldVectors<kVectors, 1>(of(lanes[r])));
-      to[r] = hn::GetLane(sum.hi), to[kRows + r] = hn::GetLane(sum.Low(DScalar()));
+      *to = JoinLanes(DF64(), FoldVectors<kVectors, 1>(of(lanes[0])));
     } else {
-      Wide<A, DF64> rows[kJoined];
-      for (size_t i = 0; i < kJoined; ++i) rows[i] = FoldVectors<kVectors, 1>(of(lanes[r + i]));
-      StoreColumns(JoinFoldedRows<false>(rows), to, kRows, r);
+      V64 rows[kJoined];
+      for (size_t i = 0; i < kJoined; ++i) rows[i] = FoldVectors<kVectors, 1>(of(lanes[i]));
+      hn::Store(JoinFoldedRows<false>(rows), DF64(), to);
     }
   }
 
@@ -121,7 +117,7 @@ EVENORM_INLINE_LOOP bool DxOfNarrowRows(const RowPlaces<T>& rows, const A* gamma
   return AllFinite<A>(watch);
 }
 
-// What became of some rows: nothing, and nothing is written, where one of them is wide.
+// What became of some rows: nothing, and nothing is written, where one of them is rare.
 enum class Done { none, all, with_dx_not_finite };
 
 // kRows rows, of which all are summed first. open: whether there are rows in the chains.
@@ -129,7 +125,7 @@ template <class T, size_t kRows>
 EVENORM_INLINE_LOOP Done GradientsOfFew(const GradientShortRows<T>& all, size_t first, bool open) {
   using A = Arithmetic<T>;
   ShortRowScalars<T, kRows> scalars(all, first);
-  GradientSumLanes<A> lanes[kRows];
+  GradientSumLanes lanes[kRows];
   RowPlaces<T> rows(all, first), summed = rows;
   const A* gamma = all.gamma;
   const size_t n = all.n, ahead = all.ahead;

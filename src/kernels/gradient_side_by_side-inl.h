@@ -29,8 +29,8 @@ HWY_INLINE void AddChainOfLane(const GradientsSideBySide<T>& c, const T* x, cons
     for (size_t i = 0; i < 2 * kLines; ++i) {
       halves[i % 2].AddLine(i / 2, LoadArithmetic(d, dy_at[i] + v), hn::Sub(centre, LoadArithmetic(d, x_at[i] + v)));
     }
-    AddToColumns(hn::Add(halves[0].g, halves[1].g), lanes, 0, v);
-    AddToColumns(hn::Add(halves[0].Products(kLines), halves[1].Products(kLines)), lanes, 0, channels + v);
+    AddToColumns(hn::Add(halves[0].g, halves[1].g), lanes + v);
+    AddToColumns(hn::Add(halves[0].Products(kLines), halves[1].Products(kLines)), lanes + channels + v);
   }
 }
 template <size_t kLines, class T>

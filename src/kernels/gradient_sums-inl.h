@@ -11,31 +11,26 @@ namespace evenorm::internal::HWY_NAMESPACE {
 inline constexpr size_t kWideLanes = kLanes / 2;  // lanes l and l + 8 are added before they are widened
 
 // A row's sums over at most a block.
-template <class A>
 struct GradientSumLanes {
-  using W = Wide<A, DF64>;
   static constexpr size_t kN = hn::MaxLanes(DF64()), kVectors = kWideLanes / kN;
 
   HWY_INLINE void Clear() {
-    for (size_t v = 0; v < kVectors; ++v) g[v] = gd[v] = W::Zero(DF64());
+    for (size_t v = 0; v < kVectors; ++v) g[v] = gd[v] = hn::Zero(DF64());
   }
   HWY_INLINE void Load(const GradientLanes& from) {
     for (size_t v = 0; v < kVectors; ++v) {
-      g[v] = LoadColumns<W>(from.g, kLow, v * kN);
-      gd[v] = LoadColumns<W>(from.gd, kLow, v * kN);
+      g[v] = hn::Load(DF64(), from.g + v * kN);
+      gd[v] = hn::Load(DF64(), from.gd + v * kN);
     }
   }
   HWY_INLINE void Store(GradientLanes& to) const {
     for (size_t v = 0; v < kVectors; ++v) {
-      StoreColumns(g[v], to.g, kLow, v * kN);
-      StoreColumns(gd[v], to.gd, kLow, v * kN);
+      hn::Store(g[v], DF64(), to.g + v * kN);
+      hn::Store(gd[v], DF64(), to.gd + v * kN);
     }
   }
 
-  W g[kVectors], gd[kVectors];
-
- private:
-  static constexpr size_t kLow = std::is_same_v<A, double> ? GradientLanes::kLow : 0;
+  V64 g[kVectors], gd[kVectors];
 };
 
 // What lines add to wide lanes l, in the arithmetic's type: the sums of lanes l and l + 8.
@@ -114,23 +109,22 @@ HWY_NOINLINE GradientHalves<A> SumPartOfLines(const T* x, const T* dy, const A* 
 }
 
 template <class Half>
-HWY_INLINE void AddToWideLanes(const Half* halves, Paired<DF64>* lanes) {
-  for (size_t v = 0; v < GradientHalves<double>::kVectors; ++v) AccumulateSum(DF64(), lanes[v], halves[v]);
-}
-template <class Half>
-HWY_INLINE void AddToWideLanes(const Half* halves, Plain<DF64>* lanes) {
+HWY_INLINE void AddToWideLanes(const Half* halves, V64* lanes) {
   const DF64 d;
-  for (size_t v = 0; v < GradientHalves<float>::kVectors; ++v) {
-    if constexpr (hn::MaxLanes(d) == hn::MaxLanes(hn::DFromV<Half>())) {
-      AccumulateSum(d, lanes[v], hn::PromoteTo(d, halves[v]));
+  using A = hn::TFromV<Half>;
+  for (size_t v = 0; v < GradientHalves<A>::kVectors; ++v) {
+    if constexpr (std::is_same_v<A, double>) {
+      lanes[v] = hn::Add(lanes[v], halves[v]);
+    } else if constexpr (hn::MaxLanes(d) == hn::MaxLanes(hn::DFromV<Half>())) {
+      lanes[v] = hn::Add(lanes[v], hn::PromoteTo(d, halves[v]));
     } else {
-      AccumulateSum(d, lanes[2 * v], LowerToF64(halves[v]));
-      AccumulateSum(d, lanes[2 * v + 1], UpperToF64(halves[v]));
+      lanes[2 * v] = hn::Add(lanes[2 * v], LowerToF64(halves[v]));
+      lanes[2 * v + 1] = hn::Add(lanes[2 * v + 1], UpperToF64(halves[v]));
     }
   }
 }
 template <class A>
-HWY_INLINE void AddToLanes(const GradientHalves<A>& sums, GradientSumLanes<A>& lanes) {
+HWY_INLINE void AddToLanes(const GradientHalves<A>& sums, GradientSumLanes& lanes) {
   AddToWideLanes(sums.g, lanes.g);
   AddToWideLanes(sums.gd, lanes.gd);
 }
@@ -138,7 +132,7 @@ HWY_INLINE void AddToLanes(const GradientHalves<A>& sums, GradientSumLanes<A>& l
 // n columns, no more than a block; all but the last call of a block take whole chains.
 template <class T, class A = Arithmetic<T>>
 EVENORM_INLINE_LOOP void AddRow(const T* x, const T* dy, const A* gamma, A centre, size_t n, size_t ahead,
-                                GradientSumLanes<A>& lanes) {
+                                GradientSumLanes& lanes) {
   constexpr size_t kChain = kChainLines * kLanes;
   const auto k = hn::Set(hn::ScalableTag<A>(), centre);
   size_t c = 0;
@@ -158,7 +152,7 @@ EVENORM_INLINE_LOOP void AddRow(const T* x, const T* dy, const A* gamma, A centr
 
 template <class T>
 void SumGradients(const GradientPiece<T>& piece, Arithmetic<T> centre, bool is_first, GradientLanes* sums) {
-  GradientSumLanes<Arithmetic<T>> lanes;
+  GradientSumLanes lanes;
   is_first ? lanes.Clear() : lanes.Load(*sums);
   AddRow(piece.x, piece.dy, piece.gamma, centre, piece.n, piece.ahead, lanes);
   lanes.Store(*sums);
@@ -166,8 +160,8 @@ void SumGradients(const GradientPiece<T>& piece, Arithmetic<T> centre, bool is_f
 
 // The same of a whole block.
 template <class T, class A = Arithmetic<T>>
-HWY_INLINE GradientSumLanes<A> RowLanes(const T* x, const T* dy, const A* gamma, A centre, size_t n, size_t ahead) {
-  GradientSumLanes<A> lanes;
+HWY_INLINE GradientSumLanes RowLanes(const T* x, const T* dy, const A* gamma, A centre, size_t n, size_t ahead) {
+  GradientSumLanes lanes;
   lanes.Clear();
   AddRow(x, dy, gamma, centre, n, ahead, lanes);
   return lanes;

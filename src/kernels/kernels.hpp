@@ -32,13 +32,9 @@ void store_one(T value, void* place) {
   std::memcpy(place, &value, sizeof value);
 }
 
-// A wide number; lo is 0 except in f64 arithmetic.
-struct WideNumber {
-  double hi, lo;
-};
-// Sums of a block's columns: of x and x^2, of x - k and (x - k)^2, or of g and g (x - mean).
+// Sums of a block's columns: of x and x^2, or of x - k and (x - k)^2.
 struct BlockSums {
-  WideNumber s, q;
+  double s, q;
 };
 
 // A number of columns, and its inverse, which MeanOf() multiplies by.
@@ -62,20 +58,20 @@ struct NormScalarsOfRows {
 };
 
 // Up to kMaxGroup rows: their sums (s and q in the places of mean and m2), then their moments, then the scalars that
-// follow from them. Unused rows are computed, too; clear_from() gives them values that set no flag.
+// follow from them. The mean has a low part in f64 arithmetic, else 0. Unused rows are computed, too; clear_from()
+// gives them values that set no flag.
 template <class A>
 struct RowGroup {
   void clear_from(std::size_t row) {
     for (std::size_t i = row; i < kMaxGroup; ++i) {
-      mean_hi[i] = mean_lo[i] = m2_lo[i] = 0;
-      m2_hi[i] = 1;
+      mean[i] = mean_lo[i] = 0;
+      m2[i] = 1;
     }
   }
-  void set(std::size_t row, const WideNumber& a, const WideNumber& b) {
-    mean_hi[row] = a.hi;
-    mean_lo[row] = a.lo;
-    m2_hi[row] = b.hi;
-    m2_lo[row] = b.lo;
+  void set(std::size_t row, double m, double m_lo, double squares) {
+    mean[row] = m;
+    mean_lo[row] = m_lo;
+    m2[row] = squares;
   }
   bool any_flag(std::size_t rows) const {
     double any = 0;
@@ -83,8 +79,7 @@ struct RowGroup {
     return any != 0;
   }
 
-  alignas(64) double mean_hi[kMaxGroup], mean_lo[kMaxGroup];
-  alignas(64) double m2_hi[kMaxGroup], m2_lo[kMaxGroup];
+  alignas(64) double mean[kMaxGroup], mean_lo[kMaxGroup], m2[kMaxGroup];
   alignas(64) double rstd[kMaxGroup], flag[kMaxGroup];  // flag: needs a second pass; once finished: is out of range
   NormScalarsOfRows<A> scalars;
 };
@@ -258,20 +253,15 @@ struct GradientPiece {
   std::size_t ahead = 0;
 };
 
-// A row's sums over a block in wide lanes, of g = dy gamma and of g (centre - x); in f64 arithmetic their low parts
-// follow.
+// A row's sums over a block in wide lanes, of g = dy gamma and of g (centre - x).
 struct alignas(64) GradientLanes {
-  static constexpr std::size_t kLow = kLanes / 2;  // from a lane to its low part
-
-  double g[2 * kLow], gd[2 * kLow];
+  double g[kLanes / 2], gd[kLanes / 2];
 };
 
-// Sums over rows: dgamma and dbeta of consecutive columns, each with its low part `low` numbers further. Null if
-// columns are not summed.
+// Sums over rows: dgamma and dbeta of consecutive columns. Null if columns are not summed.
 struct ColumnPlaces {
   double* dgamma = nullptr;
   double* dbeta = nullptr;
-  std::size_t low = 0;
 };
 // The same, and the chains of rows that have not been added to them yet.
 template <class A>
@@ -284,9 +274,7 @@ struct GradientColumns {
 template <class A>
 constexpr GradientColumns<A> from_column(const GradientColumns<A>& columns, std::size_t c) {
   if (columns.sums.dgamma == nullptr) return columns;
-  return {columns.dgamma_chain + c,
-          columns.dbeta_chain + c,
-          {columns.sums.dgamma + c, columns.sums.dbeta + c, columns.sums.low}};
+  return {columns.dgamma_chain + c, columns.dbeta_chain + c, {columns.sums.dgamma + c, columns.sums.dbeta + c}};
 }
 // begins: the row is the first one in its chains; ends: it is the last one, after which they are added to the columns.
 struct ChainPlace {
@@ -308,7 +296,7 @@ struct DxScalarsOfRows {
 
 // The statistics of some rows; low parts are 0 in f32 arithmetic.
 struct RowStatistics {
-  double mean_hi[kMaxShortRows], mean_lo[kMaxShortRows], rstd[kMaxShortRows], rstd_lo[kMaxShortRows];
+  double mean[kMaxShortRows], mean_lo[kMaxShortRows], rstd[kMaxShortRows];
 };
 
 // Rows [first, end), which share the sums of their columns, in chains of kChainRows from the first on.
@@ -335,7 +323,7 @@ struct GradientShortRows {
   std::size_t ahead;  // see GradientPiece
 };
 // The next row. dx of the last `not_finite` rows before it must be computed again. If there are none, the next row, if
-// any, is wide.
+// any, is rare.
 struct GradientsDone {
   std::size_t next, not_finite;
 };
@@ -372,6 +360,11 @@ struct ArithmeticKernels {
 #include "kernels/kernels.inc"
 };
 
+// left += right for sums over rows.
+using AddColumnSums = void(double* left, const double* right, std::size_t count);
+// Adds `there`, unless it is null, to n such sums. Returns true if all are finite.
+using AddToColumnSums = bool(const double* sums, const double* there, std::size_t n, double* values);
+
 using Transpose = std::size_t(const Plane&, Move, bool stream, char* tile, std::size_t tile_stride);
 
 // All kernels of a target.
@@ -406,6 +399,8 @@ struct Kernels {
   std::array<std::array<Convert*, kDTypeCount>, kDTypeCount> convert;  // [from][to]; to or from is f32 or f64
   std::array<Transpose*, 3> transpose;                                 // for elements of 2, 4 and 8 bytes
   JoinChannels* join_side_by_side;
+  AddColumnSums* add_columns;
+  AddToColumnSums* add_to_columns;
   bool normalises_beside_sums;  // sums and normalise step are one loop
 };
 

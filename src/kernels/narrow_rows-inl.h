@@ -97,8 +97,8 @@ class NarrowPipeline {
       const T *x = reinterpret_cast<const T*>(x_at), *later_x = reinterpret_cast<const T*>(later_at);
       T* y = reinterpret_cast<T*>(y_at);
       if (ahead != 0) PrefetchBehind(later_x, n * sizeof(T), ahead);
-      SumsAboutZero<T, kCentred> sums;
-      sums.Begin(later_x, n);
+      LaneSums<T> sums;
+      sums.Clear();
       const NormScalars<A> scalars = scalars_of_rows.of(row);
       const auto nothing = [](size_t) {};
       NormaliseBesideSums<kHasCentre, kCentred, kStream, kColumns>(scalars, x, affine, beside, y, later_x, nothing,
@@ -114,7 +114,7 @@ class NarrowPipeline {
     }
   }
 
-  LanesOfRows<SumsAboutZero<T, kCentred>, kCentred> lanes_;
+  LanesOfRows<T, kCentred> lanes_;
   const ShortRows<T>& rows_;
   const Count columns_;
   bool second_pass_ = false, out_of_range_ = false;

@@ -137,9 +137,9 @@ inline constexpr bool kNormalisesBesideSums = HWY_NATIVE_FMA && hn::MaxLanes(DF6
 // see LaneSums::AddBeside(). kStream: with non-temporal stores; y must be aligned to a whole vector.
 template <bool kHasCentre, bool kCentred, bool kStream, size_t kColumns, class A, class T, class Before>
 HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t n, T* y,
-                                    const T* next_x, const Before& before, SumsAboutZero<T, kCentred>& sums) {
+                                    const T* next_x, const Before& before, LaneSums<T>& sums) {
   const hn::ScalableTag<A> d;
-  constexpr size_t kN = hn::MaxLanes(d), kBeside = SumsAboutZero<T, kCentred>::kBeside;
+  constexpr size_t kN = hn::MaxLanes(d), kBeside = LaneSums<T>::kBeside;
   static_assert(kBeside % (2 * kN) == 0);
   const NormaliseVectors<kHasCentre, decltype(d)> normalise(d, scalars);
   sums.template AddBeside<kColumns>(next_x, n, AboutZero<kCentred, A>(), before, [&](size_t c) HWY_ATTR {
@@ -153,9 +153,8 @@ HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, c
 // The same in steps, with a centre or without.
 template <bool kCentred, class A, class T, class Before>
 HWY_INLINE void NormaliseStepsBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t n,
-                                         T* y, const T* next_x, const Before& before,
-                                         SumsAboutZero<T, kCentred>& sums) {
-  constexpr size_t kSteps = SumsAboutZero<T, kCentred>::kSteps;
+                                         T* y, const T* next_x, const Before& before, LaneSums<T>& sums) {
+  constexpr size_t kSteps = LaneSums<T>::kSteps;
   scalars.centre != 0
       ? NormaliseBesideSums<true, kCentred, false, kSteps>(scalars, x, affine, n, y, next_x, before, sums)
       : NormaliseBesideSums<false, kCentred, false, kSteps>(scalars, x, affine, n, y, next_x, before, sums);
@@ -163,8 +162,8 @@ HWY_INLINE void NormaliseStepsBesideSums(const NormScalars<A>& scalars, const T*
 
 // The remaining columns of two rows of n columns, from column `from` on: sums of the one, normalises the other.
 template <bool kCentred, class A, class T>
-HWY_INLINE void SumAndNormaliseRest(const T* next_x, SumsAboutZero<T, kCentred>& sums, const NormScalars<A>& scalars,
-                                    const T* x, const Affine<A>& affine, size_t from, size_t n, T* y) {
+HWY_INLINE void SumAndNormaliseRest(const T* next_x, LaneSums<T>& sums, const NormScalars<A>& scalars, const T* x,
+                                    const Affine<A>& affine, size_t from, size_t n, T* y) {
   AddAboutZero<T, kCentred>(next_x + from, n - from, sums);
   NormaliseWhole(false, scalars, x + from, affine.from(from), n - from, y + from);
 }
@@ -174,7 +173,7 @@ HWY_INLINE void SumAndNormaliseRest(const T* next_x, SumsAboutZero<T, kCentred>&
 // first are prepared.
 template <class T, bool kCentred>
 HWY_INLINE void NormaliseAndSumInSteps(const NormaliseRows<T>& current, const SumRows<T>& next, const StepHooks& hooks,
-                                       size_t i, size_t normalised, bool stream, SumsAboutZero<T, kCentred>& sums) {
+                                       size_t i, size_t normalised, bool stream, LaneSums<T>& sums) {
   const auto prepare = [&](size_t from, size_t count) HWY_ATTR {
     PrepareColumns(next, i, from, count);
     if (HWY_UNLIKELY(hooks.before_sum != nullptr)) hooks.before_sum(hooks.context, from, count);
@@ -185,29 +184,28 @@ HWY_INLINE void NormaliseAndSumInSteps(const NormaliseRows<T>& current, const Su
     if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, c, kStep);
     NormaliseColumns(stream, scalars, current.x.at(i), current.affine, c, c + kStep, current.y.at(i));
     prepare(c, kStep);
-    if (c == 0) sums.Begin(next.x.at(i), next.n);
+    if (c == 0) sums.Clear();
     sums.Add(next.x.at(i), c, c + kStep, AboutZero<kCentred, Arithmetic<T>>());
   }
   prepare(normalised, next.n - normalised);
-  if (normalised == 0) sums.Begin(next.x.at(i), next.n);
+  if (normalised == 0) sums.Clear();
 }
 
 template <class T, bool kCentred>
-EVENORM_INLINE_LOOP SumsAboutZero<T, kCentred> NormaliseAndSumRow(const NormaliseRows<T>& current,
-                                                                  const SumRows<T>& next, const StepHooks& hooks,
-                                                                  size_t i, size_t normalised) {
+EVENORM_INLINE_LOOP LaneSums<T> NormaliseAndSumRow(const NormaliseRows<T>& current, const SumRows<T>& next,
+                                                   const StepHooks& hooks, size_t i, size_t normalised) {
   using A = Arithmetic<T>;
   const T* next_x = next.x.at(i);
   T* y = current.y.at(i);
   const bool stream = current.stream && IsAlignedToVector(y);
-  SumsAboutZero<T, kCentred> sums;
+  LaneSums<T> sums;
   if constexpr (kNormalisesBesideSums) {
     const bool plain =
         !stream && hooks.before_normalise == nullptr && hooks.before_sum == nullptr && current.copy.first == nullptr;
     if (plain) {
       const bool made = next.terms.r.first != nullptr;
       if (made) PrepareColumns(next, i, 0, next.n);
-      sums.Begin(next_x, next.n);
+      sums.Clear();
       const size_t ahead = made ? 0 : next.ahead;
       const NormScalars<A> scalars = current.scalars->of(current.first + i);
       const T* x = current.x.at(i);
@@ -231,7 +229,7 @@ EVENORM_INLINE_LOOP SumsAboutZero<T, kCentred> NormaliseAndSumRow(const Normalis
 template <class T, bool kCentred>
 HWY_NOINLINE void NormaliseAndSumRows(const NormaliseRows<T>& current, const SumRows<T>& next, const StepHooks& hooks,
                                       size_t rows, size_t normalised) {
-  LanesOfRows<SumsAboutZero<T, kCentred>, kCentred> lanes;
+  LanesOfRows<T, kCentred> lanes;
   for (size_t i = 0; i < rows; ++i) {
     lanes.Add(i, rows, NormaliseAndSumRow<T, kCentred>(current, next, hooks, i, normalised).Fold(), *next.group,
               next.first);

@@ -9,29 +9,30 @@ HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
 // The sums of n columns about k. Whole lanes stay in registers; with an incomplete last one, lanes are in memory.
-template <class T, class A = Arithmetic<T>>
-HWY_INLINE typename LaneSums<A, T>::Folded SumsAbout(const T* x, size_t n, const WideNumber& k) {
-  const DF64 d;
-  const auto wide_k = Wide<A, DF64>::From(d, hn::Set(d, k.hi), hn::Set(d, k.lo));
-  const auto all = hn::Eq(hn::Zero(d), hn::Zero(d));
-  const auto about_k = [=](hn::Vec<DF64> v, size_t, size_t, Wide<A, DF64>& s, Wide<A, DF64>& q)
-                           HWY_ATTR { AccumulateAbout(d, wide_k, all, v, s, q); };
-  if constexpr (std::is_same_v<A, float> && hn::MaxLanes(d) >= 4) {
-    if (n % kLanes == 0) return LaneSums<A, T>::OfWholeLanes(x, n, about_k);
+template <class T>
+HWY_INLINE FoldedSums<T> SumsAbout(const T* x, size_t n, double about) {
+  const V64 k = hn::Set(DF64(), about);
+  const auto add = [](V64 difference, V64& s, V64& q) HWY_ATTR {
+    s = hn::Add(s, difference);
+    q = hn::Add(q, hn::Mul(difference, difference));
+  };
+  const auto about_k = [=](V64 v, size_t, size_t, V64& s, V64& q) HWY_ATTR { add(hn::Sub(v, k), s, q); };
+  if constexpr (hn::MaxLanes(DF64()) >= 4) {
+    if (n % kLanes == 0) return LaneSums<T>::OfWholeLanes(x, n, about_k);
   }
-  LaneSums<A, T> sums;
-  sums.Begin(x, n);
+  LaneSums<T> sums;
+  sums.Clear();
   sums.Add(x, 0, n / kLanes * kLanes, about_k);
-  sums.AddTail(x, n, [=](hn::Vec<DF64> v, size_t c, size_t vector, Wide<A, DF64>& s, Wide<A, DF64>& q) HWY_ATTR {
-    const auto rest = hn::Set(d, static_cast<double>(n - c));
-    AccumulateAbout(d, wide_k, hn::Lt(LaneSums<A, T>::Lanes(vector), rest), v, s, q);
+  sums.AddTail(x, n, [=](V64 v, size_t c, size_t vector, V64& s, V64& q) HWY_ATTR {
+    const auto exists = hn::Lt(LaneSums<T>::Lanes(vector), hn::Set(DF64(), static_cast<double>(n - c)));
+    add(hn::IfThenElseZero(exists, hn::Sub(v, k)), s, q);
   });
   return sums.Fold();
 }
 
 template <class T>
-BlockSums SumAbout(const T* x, size_t n, const WideNumber& k) {
-  const auto folded = SumsAbout(x, n, k);
+BlockSums SumAbout(const T* x, size_t n, double k) {
+  const FoldedSums<T> folded = SumsAbout(x, n, k);
   return {JoinFolded(folded.s), JoinFolded(folded.q)};
 }
 
@@ -39,13 +40,10 @@ BlockSums SumAbout(const T* x, size_t n, const WideNumber& k) {
 template <class T, class A = Arithmetic<T>>
 HWY_INLINE void SumAboutMeans(const SumRows<T>& rows, RowGroup<A>& sums) {
   const RowGroup<A>& group = *rows.group;
-  const auto folded = [&](size_t i) HWY_ATTR {
-    const size_t at = rows.first + i;
-    return SumsAbout(rows.x.at(i), rows.n, {group.mean_hi[at], group.mean_lo[at]});
-  };
+  const auto folded = [&](size_t i) HWY_ATTR { return SumsAbout(rows.x.at(i), rows.n, group.mean[rows.first + i]); };
   size_t i = 0;
   constexpr size_t kN = hn::MaxLanes(DF64());
-  LanesOfRows<LaneSums<A, T>, true> lanes;
+  LanesOfRows<T, true> lanes;
   for (size_t n; i + 1 < rows.rows && rows.first + i + kN <= kMaxGroup; i += n) {
     n = HWY_MIN(kN, rows.rows - i);
     for (size_t r = 0; r < n; ++r) lanes.Set(r, folded(i + r));
@@ -54,7 +52,7 @@ HWY_INLINE void SumAboutMeans(const SumRows<T>& rows, RowGroup<A>& sums) {
   }
   for (; i < rows.rows; ++i) {
     const auto row = folded(i);
-    sums.set(rows.first + i, JoinFolded(row.s), JoinFolded(row.q));
+    sums.set(rows.first + i, JoinFolded(row.s), 0, JoinFolded(row.q));
   }
 }
 
@@ -68,16 +66,14 @@ void SecondPass(const SumRows<T>& rows) {
   SumAboutMeans(rows, sums);
   for (size_t i = 0; i < kMaxGroup; ++i) sums.flag[i] = i - rows.first < rows.rows ? group.flag[i] : 0;
   for (size_t i = 0; i < kMaxGroup; i += hn::MaxLanes(d)) {
-    const auto n = static_cast<double>(rows.n);
-    const WideSums<Wide<A, DGroup>> about{MeansOf(d, sums, i), M2sOf(d, sums, i)};
-    const auto moments = MomentsFromSumsAbout(d, MeansOf(d, group, i), about, n);
+    const SumsOfRows<hn::Vec<DGroup>> about{hn::Load(d, sums.mean + i), hn::Load(d, sums.m2 + i)};
+    const auto moments = MomentsFromSumsAbout<A>(d, hn::Load(d, group.mean + i), about, static_cast<double>(rows.n));
     const auto is_wanted = hn::Ne(hn::Load(d, sums.flag + i), hn::Zero(d));
     const auto replace = [&](double* values, hn::Vec<DGroup> by)
                              HWY_ATTR { hn::Store(hn::IfThenElse(is_wanted, by, hn::Load(d, values)), d, values); };
-    replace(group.mean_hi + i, moments.mean.hi);
-    replace(group.mean_lo + i, moments.mean.Low(d));
-    replace(group.m2_hi + i, moments.m2.hi);
-    replace(group.m2_lo + i, moments.m2.Low(d));
+    replace(group.mean + i, moments.mean);
+    replace(group.mean_lo + i, moments.mean_lo);
+    replace(group.m2 + i, moments.m2);
   }
 }
 

@@ -95,8 +95,8 @@ HWY_NOINLINE size_t PipelineOfFewRows(const ShortRows<T>& rows, size_t stage, bo
         }
       };
       if (HWY_UNLIKELY(r == 1 && second_pass)) *out_of_range = SecondPassOfGroup(rows, stage + 1, group);
-      SumsAboutZero<T, kCentred> sums;
-      sums.Begin(later_x, n);
+      LaneSums<T> sums;
+      sums.Clear();
       const NormScalars<Arithmetic<T>> scalars = scalars_of_rows.of(r);
       const Affine<Arithmetic<T>> affine{rows.gamma, rows.beta};
       NormaliseStepsBesideSums<kCentred>(scalars, x, affine, normalised, y, later_x, before, sums);
@@ -104,7 +104,7 @@ HWY_NOINLINE size_t PipelineOfFewRows(const ShortRows<T>& rows, size_t stage, bo
         SumAndNormaliseRest<kCentred>(later_x, sums, scalars, x, affine, normalised, n, y);
       }
       const BlockSums joined = sums.Join();
-      later.set(r, joined.s, joined.q);
+      later.set(r, joined.s, 0, joined.q);
     }
     if (rows.normalised != nullptr) rows.normalised(rows.context, stage);
     if (rows.finished != nullptr && !*out_of_range) rows.finished(rows.context, stage + 1);

@@ -10,7 +10,6 @@ namespace evenorm::internal::HWY_NAMESPACE {
 // Adds kCount positions, kLanes apart from x on, to one lane of each channel.
 template <bool kCentred, size_t kCount, class T>
 HWY_INLINE void AddPositions(const SumsSideBySide<T>& c, const T* x, double* lane) {
-  using W = Wide<float, DF64>;
   const DF64 d;
   const AboutZero<kCentred, float> accumulate;
   const size_t channels = c.channels, squares = c.squares;
@@ -18,11 +17,11 @@ HWY_INLINE void AddPositions(const SumsSideBySide<T>& c, const T* x, double* lan
   for (size_t i = 0; i < kCount; ++i) at[i] = ColumnAt(x, c.x_step, i * kLanes);
 #pragma GCC unroll 1
   for (size_t v = 0; v < channels; v += hn::Lanes(d)) {
-    W s = LoadColumns<W>(lane, 0, v), q = LoadColumns<W>(lane + squares, 0, v);
+    V64 s = hn::LoadU(d, lane + v), q = hn::LoadU(d, lane + squares + v);
     HWY_UNROLL(8)
     for (size_t i = 0; i < kCount; ++i) accumulate(LoadF64(d, at[i] + v), 0, 0, s, q);
-    StoreColumns(s, lane, 0, v);
-    StoreColumns(q, lane + squares, 0, v);
+    hn::StoreU(s, d, lane + v);
+    hn::StoreU(q, d, lane + squares + v);
   }
 }
 // Adds kCount lines of lanes, beginning with lane 0.
@@ -59,14 +58,13 @@ void SumSideBySide(const SumsSideBySide<T>& c) {
 }
 
 inline void JoinSideBySide(const double* lanes, size_t squares, RowGroup<float>& group) {
-  using W = Wide<float, DF64>;
   for (size_t v = 0; v < kMaxGroup; v += hn::MaxLanes(DF64())) {
-    W s[kLanes], q[kLanes];
+    V64 s[kLanes], q[kLanes];
     for (size_t l = 0; l < kLanes; ++l) {
-      s[l] = LoadColumns<W>(lanes + 2 * l * squares, 0, v);
-      q[l] = LoadColumns<W>(lanes + (2 * l + 1) * squares, 0, v);
+      s[l] = hn::LoadU(DF64(), lanes + 2 * l * squares + v);
+      q[l] = hn::LoadU(DF64(), lanes + (2 * l + 1) * squares + v);
     }
-    StoreSums(WideSums<W>{FoldVectors<kLanes, 1>(s), FoldVectors<kLanes, 1>(q)}, group, v);
+    StoreSums({FoldVectors<kLanes, 1>(s), FoldVectors<kLanes, 1>(q)}, group, v);
   }
 }
 

@@ -63,17 +63,6 @@ HWY_INLINE V NegatedFma(D d, V a, V b, V c) {
 #endif
 }
 
-// a + b and a - b on the units of fused multiply-adds, if the target has them, for loops with too many additions for
-// the other units. The bits are the same, fused or not, because a times 1 is a.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V AddByFma(D d, V a, V b) {
-  return hn::MulAdd(a, hn::Set(d, 1.0), b);
-}
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V SubtractByFma(D d, V a, V b) {
-  return hn::MulSub(a, hn::Set(d, 1.0), b);
-}
-
 // F16C and AArch64 convert binary16 exactly and round to nearest even, whatever the flush modes. Highway's emulation
 // for other targets truncates and ignores infinities, so they use the integer code below.
 inline constexpr bool kHardwareF16 = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON;

@@ -1,8 +1,7 @@
-// The sums of one block of columns in virtual lanes: of x and x^2, or of x - k and (x - k)^2. docs/numerics.md
-// specifies lanes and their initial values. Included once per target.
+// The sums of one block of columns in virtual lanes, in f64: of x and x^2, or of x - k and (x - k)^2. Included once per
+// target.
 #pragma once
 
-#include <cmath>
 #include <cstring>
 
 #include "kernels/add-inl.h"
@@ -11,69 +10,30 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// The initial values of sums. In f64 arithmetic, layer norm's sums about 0 are biased accumulators, whose rounding
-// errors are cheap to find: they begin with anchors. All others begin with 0.
-template <class A, bool kCentred>
-inline constexpr bool kAnchored = std::is_same_v<A, double>&& kCentred;
-template <class A, bool kHasAnchors>
-struct Anchors {
-  using W = Wide<A, DF64>;
-
-  HWY_INLINE W Sum() const { return W::Zero(DF64()); }
-  HWY_INLINE W Square() const { return W::Zero(DF64()); }
-};
-template <class A>
-struct Anchors<A, true> {
-  using W = Wide<A, DF64>;
-  using V = hn::Vec<DF64>;
-
-  // Anchors from the largest |x| of a block's first columns, of which they use only the power of two.
-  static HWY_INLINE Anchors Of(V largest) {
-    const DF64 d;
-    const hn::RebindToUnsigned<DF64> du;
-    const V power = hn::BitCast(d, hn::And(hn::BitCast(du, largest), hn::Set(du, 0x7FF0000000000000u)));
-    return {hn::Mul(power, hn::Set(d, kSumAnchor)), hn::Mul(hn::Mul(power, power), hn::Set(d, kSquareAnchor))};
-  }
-  HWY_INLINE W Sum() const { return W::From(DF64(), sum, hn::Zero(DF64())); }
-  HWY_INLINE W Square() const { return W::From(DF64(), square, hn::Zero(DF64())); }
-  // True for the lanes whose sum of squares did not exceed the limit of the anchor.
-  HWY_INLINE auto Held(V q) const { return hn::Le(q, hn::Mul(square, hn::Set(DF64(), kMostOfAnchor))); }
-
-  V sum, square;
-};
-
 // Columns that LaneSums::AddBeside() sums at once.
 inline constexpr size_t kBesideStep = HWY_MAX(kLanes, 2 * hn::MaxLanes(DF32()));
 
-template <class W, class T>
+template <class T>
 struct FoldedSums {
-  FoldedLanes<W, kEvenThenOdd<T>> s, q;
+  FoldedLanes<kEvenThenOdd<T>> s, q;
 };
 
 // The lanes' sums of a block, added in steps from left to right.
-template <class A, class T, bool kHasAnchors = false>
+template <class T>
 class LaneSums {
   static constexpr size_t kN = hn::MaxLanes(DF64());
   static constexpr size_t kVectors = kLanes / kN;
   static constexpr size_t kHalf = kVectors / 2;
-  static constexpr bool kFewRegisters = std::is_same_v<A, double> && HWY_TARGET != HWY_AVX3;
-  static constexpr size_t kAtOnce = HWY_MIN(kVectors, size_t{kFewRegisters ? 2 : 4}), kPasses = kVectors / kAtOnce;
+  static constexpr size_t kAtOnce = HWY_MIN(kVectors, size_t{4}), kPasses = kVectors / kAtOnce;
   static_assert(kLanes % (2 * kN) == 0 && kVectors % kAtOnce == 0);
 
  public:
-  using W = Wide<A, DF64>;
-  using FoldedW = std::conditional_t<kHasAnchors, Parts<DF64>, W>;  // lanes without their anchors
-  using Folded = FoldedSums<FoldedW, T>;
+  using Folded = FoldedSums<T>;
   static constexpr bool kSplit = kEvenThenOdd<T>;
   static constexpr size_t kBeside = kBesideStep / kPasses;
 
-  // Begins a block of n columns from x on.
-  HWY_INLINE void Begin(const T* x, size_t n) {
-    if constexpr (kHasAnchors) anchors_ = Anchors<A, true>::Of(LargestOfFirst(x, n));
-    for (size_t v = 0; v < kVectors; ++v) {
-      s_[v] = anchors_.Sum();
-      q_[v] = anchors_.Square();
-    }
+  HWY_INLINE void Clear() {
+    for (size_t v = 0; v < kVectors; ++v) s_[v] = q_[v] = hn::Zero(DF64());
   }
 
   // Adds columns [from, to) of x, where from and to are multiples of kLanes. Calls accumulate(elements, the line's
@@ -81,7 +41,7 @@ class LaneSums {
   template <class Accumulate>
   HWY_INLINE void Add(const T* HWY_RESTRICT x, size_t from, size_t to, const Accumulate& accumulate) {
     for (size_t v0 = 0; v0 < kVectors; v0 += kAtOnce) {
-      W s[kAtOnce], q[kAtOnce];
+      V64 s[kAtOnce], q[kAtOnce];
       for (size_t v = 0; v < kAtOnce; ++v) {
         s[v] = s_[v0 + v];
         q[v] = q_[v0 + v];
@@ -106,7 +66,7 @@ class LaneSums {
   HWY_INLINE void AddBeside(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate, const Before& before,
                             const Beside& beside) {
     for (size_t v0 = 0; v0 < kVectors; v0 += kAtOnce) {
-      W s[kAtOnce], q[kAtOnce];
+      V64 s[kAtOnce], q[kAtOnce];
       for (size_t v = 0; v < kAtOnce; ++v) {
         s[v] = s_[v0 + v];
         q[v] = q_[v0 + v];
@@ -142,9 +102,8 @@ class LaneSums {
   // The sums of n columns, a multiple of kLanes. They are local variables: members of an object would be in memory.
   template <class Accumulate>
   static HWY_INLINE Folded OfWholeLanes(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate) {
-    const DF64 d;
-    W s[kVectors], q[kVectors];
-    for (size_t v = 0; v < kVectors; ++v) s[v] = q[v] = W::Zero(d);
+    V64 s[kVectors], q[kVectors];
+    for (size_t v = 0; v < kVectors; ++v) s[v] = q[v] = hn::Zero(DF64());
 #pragma GCC unroll 1
     for (size_t c = 0; c < n; c += kLanes) {
       for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(x + c, v), c, v, s[v], q[v]);
@@ -162,32 +121,14 @@ class LaneSums {
     for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(tail, v), whole, v, s_[v], q_[v]);
   }
 
-  // Folds the lanes. If an anchor did not hold, the sum of squares becomes negative, which causes a second pass.
-  HWY_INLINE Folded Fold() const {
-    if constexpr (kHasAnchors) {
-      const DF64 d;
-      Parts<DF64> s[kVectors], q[kVectors];
-      auto largest = q_[0].hi;
-      for (size_t v = 0; v < kVectors; ++v) {
-        s[v] = Without(s_[v], anchors_.Sum());
-        q[v] = Without(q_[v], anchors_.Square());
-        largest = hn::Max(largest, q_[v].hi);
-      }
-      if (HWY_UNLIKELY(!hn::AllTrue(d, anchors_.Held(largest)))) {
-        for (size_t v = 0; v < kVectors; ++v) q[v] = Negate(d, q[v]);
-      }
-      return FoldBoth(s, q);
-    } else {
-      return FoldBoth(s_, q_);
-    }
-  }
+  HWY_INLINE Folded Fold() const { return FoldBoth(s_, q_); }
   HWY_INLINE BlockSums Join() const {
     const Folded folded = Fold();
     return {JoinFolded(folded.s), JoinFolded(folded.q)};
   }
 
   // The numbers of the lanes of vector v of a line, from 0 on.
-  static HWY_INLINE hn::Vec<DF64> Lanes(size_t v) {
+  static HWY_INLINE V64 Lanes(size_t v) {
     const DF64 d;
     if constexpr (!kEvenThenOdd<T>) return hn::Iota(d, static_cast<double>(v * kN));
     const auto pair = hn::Iota(d, static_cast<double>(v % kHalf * kN));
@@ -195,25 +136,10 @@ class LaneSums {
   }
 
  private:
-  template <class Any>
-  static HWY_INLINE Folded FoldBoth(const Any* s, const Any* q) {
+  static HWY_INLINE Folded FoldBoth(const V64* s, const V64* q) {
     return {FoldLanes<kEvenThenOdd<T>>(s), FoldLanes<kEvenThenOdd<T>>(q)};
   }
-  // Used in f64 arithmetic, where T is double.
-  static HWY_INLINE hn::Vec<DF64> LargestOfFirst(const T* x, size_t n) {
-    const DF64 d;
-    if (HWY_UNLIKELY(n < kLanes)) return hn::Set(d, LargestOfFew(x, n));
-    auto largest = hn::Abs(hn::LoadU(d, x));
-    for (size_t v = 1; v < kVectors; ++v) largest = hn::Max(largest, hn::Abs(hn::LoadU(d, x + v * kN)));
-    return hn::MaxOfLanes(d, largest);
-  }
-  static HWY_NOINLINE double LargestOfFew(const T* x, size_t n) {
-    double largest = 0;
-    for (size_t c = 0; c < n; ++c) largest = HWY_MAX(largest, std::fabs(load_one(x + c)));
-    return largest;
-  }
-
-  static HWY_INLINE hn::Vec<DF64> LoadLanes(const T* line, size_t v) {
+  static HWY_INLINE V64 LoadLanes(const T* line, size_t v) {
     const DF64 d;
     if constexpr (kEvenThenOdd<T>) {
       const auto* pairs = line + v % kHalf * 2 * kN;
@@ -223,30 +149,25 @@ class LaneSums {
     }
   }
 
-  W s_[kVectors], q_[kVectors];
-  [[no_unique_address]] Anchors<A, kHasAnchors> anchors_;
+  V64 s_[kVectors], q_[kVectors];
 };
 
-// Accumulates x and x^2.
+// Accumulates x and x^2. The square of an f32 is exact in f64, so there fusing changes nothing.
 template <bool kCentred, class A>
 struct AboutZero {
-  HWY_INLINE void operator()(hn::Vec<DF64> x, size_t, size_t, Wide<A, DF64>& s, Wide<A, DF64>& q) const {
-    const DF64 d;
-    if constexpr (kAnchored<A, kCentred>) {
-      AccumulateAnchoredSum(d, s, x);
-      AccumulateAnchoredSquare(d, q, x);
+  HWY_INLINE void operator()(V64 x, size_t, size_t, V64& s, V64& q) const {
+    if constexpr (kCentred) s = hn::Add(s, x);
+    if constexpr (std::is_same_v<A, double>) {
+      q = Fma(DF64(), x, x, q);
     } else {
-      if constexpr (kCentred) AccumulateSum(d, s, x);
-      AccumulateSquare(d, q, x);
+      q = hn::MulAdd(x, x, q);
     }
   }
 };
-template <class T, bool kCentred, class A = Arithmetic<T>>
-using SumsAboutZero = LaneSums<A, T, kAnchored<A, kCentred>>;
 
 // Adds n columns of a block, from column 0 or from a multiple of kLanes on.
 template <class T, bool kCentred>
-HWY_INLINE void AddAboutZero(const T* x, size_t n, SumsAboutZero<T, kCentred>& sums) {
+HWY_INLINE void AddAboutZero(const T* x, size_t n, LaneSums<T>& sums) {
   const AboutZero<kCentred, Arithmetic<T>> about_zero;
   sums.Add(x, 0, n / kLanes * kLanes, about_zero);
   sums.AddTail(x, n, about_zero);
@@ -276,46 +197,43 @@ HWY_INLINE void PrepareColumns(const SumRows<T>& rows, size_t i, size_t from, si
 
 // Stores the sums of as many rows as a vector holds to `group`, from row `at` on.
 template <class A>
-HWY_INLINE void StoreSums(const WideSums<Wide<A, DF64>>& sums, RowGroup<A>& group, size_t at) {
+HWY_INLINE void StoreSums(const SumsOfRows<V64>& sums, RowGroup<A>& group, size_t at) {
   const DF64 d;
-  hn::StoreU(sums.s.hi, d, group.mean_hi + at);
-  hn::StoreU(sums.s.Low(d), d, group.mean_lo + at);
-  hn::StoreU(sums.q.hi, d, group.m2_hi + at);
-  hn::StoreU(sums.q.Low(d), d, group.m2_lo + at);
+  hn::StoreU(sums.s, d, group.mean + at);
+  hn::StoreU(hn::Zero(d), d, group.mean_lo + at);
+  hn::StoreU(sums.q, d, group.m2 + at);
 }
 
-// Collects the folded lanes of a group's rows. Joining them all at once costs less than one after another. Sums: the
-// LaneSums of the rows.
-template <class Sums, bool kCentred>
+// Collects the folded lanes of a group's rows. Joining them all at once costs less than one after another.
+template <class T, bool kCentred>
 class LanesOfRows {
-  using W = typename Sums::W;
-  using FoldedW = typename Sums::FoldedW;
+  using Folded = FoldedSums<T>;
 
  public:
-  HWY_INLINE void Set(size_t row, const typename Sums::Folded& folded) {
-    if constexpr (kCentred) StoreColumns(FoldedToOne(folded.s), s_, kLow, row * kN);
-    StoreColumns(FoldedToOne(folded.q), q_, kLow, row * kN);
+  HWY_INLINE void Set(size_t row, const Folded& folded) {
+    const DF64 d;
+    if constexpr (kCentred) hn::StoreU(FoldedToOne(folded.s), d, s_ + row * kN);
+    hn::StoreU(FoldedToOne(folded.q), d, q_ + row * kN);
   }
 
   HWY_INLINE void Clear(size_t row) {
     const DF64 d;
-    const FoldedW zero = FoldedW::From(d, hn::Zero(d), hn::Zero(d));
-    StoreColumns(zero, s_, kLow, row * kN);
-    StoreColumns(zero, q_, kLow, row * kN);
+    hn::StoreU(hn::Zero(d), d, s_ + row * kN);
+    hn::StoreU(hn::Zero(d), d, q_ + row * kN);
   }
 
   // Takes the lanes of row i of `rows` rows, which come one after another, and stores their sums to `group` from row
   // `first` on: as many rows at once as a vector holds, and the last ones one by one.
   template <class A>
-  HWY_INLINE void Add(size_t i, size_t rows, const typename Sums::Folded& folded, RowGroup<A>& group, size_t first) {
-    if (i >= rows / kN * kN) return group.set(first + i, JoinFolded(folded.s), JoinFolded(folded.q));
+  HWY_INLINE void Add(size_t i, size_t rows, const Folded& folded, RowGroup<A>& group, size_t first) {
+    if (i >= rows / kN * kN) return group.set(first + i, JoinFolded(folded.s), 0, JoinFolded(folded.q));
     Set(i % kN, folded);
     if (i % kN == kN - 1) Join(kN, group, first + i + 1 - kN);
   }
 
   // Joins kN rows from `row` on.
-  HWY_INLINE WideSums<W> JoinVector(size_t row) const {
-    return {kCentred ? JoinFrom(s_, row) : W::Zero(DF64()), JoinFrom(q_, row)};
+  HWY_INLINE SumsOfRows<V64> JoinVector(size_t row) const {
+    return {kCentred ? JoinFrom(s_, row) : hn::Zero(DF64()), JoinFrom(q_, row)};
   }
   // Joins rows [0, rows) and stores them to `group` from row `first` on. If they do not fill a vector, this also
   // overwrites rows after them.
@@ -326,24 +244,22 @@ class LanesOfRows {
 
  private:
   static constexpr size_t kN = hn::MaxLanes(DF64());
-  static constexpr size_t kLow =
-      std::is_same_v<W, Plain<DF64>> ? 0 : kMaxGroup * kN;  // from a high part to its low part
 
-  static HWY_INLINE W JoinFrom(const double* lanes, size_t row) {
-    FoldedW v[kN];
-    for (size_t r = 0; r < kN; ++r) v[r] = LoadColumns<FoldedW>(lanes, kLow, (row + r) * kN);
-    return Normalised(DF64(), JoinFoldedRows<Sums::kSplit>(v));
+  static HWY_INLINE V64 JoinFrom(const double* lanes, size_t row) {
+    V64 v[kN];
+    for (size_t r = 0; r < kN; ++r) v[r] = hn::LoadU(DF64(), lanes + (row + r) * kN);
+    return JoinFoldedRows<kEvenThenOdd<T>>(v);
   }
 
-  alignas(64) double s_[kMaxGroup * kN + kLow], q_[kMaxGroup * kN + kLow];
+  alignas(64) double s_[kMaxGroup * kN], q_[kMaxGroup * kN];
 };
 
 // Prepares and sums one row.
 template <class T, bool kCentred>
-HWY_INLINE SumsAboutZero<T, kCentred> SumsOfRow(const SumRows<T>& rows, size_t i) {
+HWY_INLINE LaneSums<T> SumsOfRow(const SumRows<T>& rows, size_t i) {
   PrepareColumns(rows, i, 0, rows.n);
-  SumsAboutZero<T, kCentred> sums;
-  sums.Begin(rows.x.at(i), rows.n);
+  LaneSums<T> sums;
+  sums.Clear();
   AddAboutZero<T, kCentred>(rows.x.at(i), rows.n, sums);
   return sums;
 }
@@ -352,14 +268,14 @@ HWY_INLINE SumsAboutZero<T, kCentred> SumsOfRow(const SumRows<T>& rows, size_t i
 template <class T, bool kCentred>
 HWY_NOINLINE void SumRowsFrom(const SumRows<T>& rows, size_t i) {
   constexpr size_t kN = hn::MaxLanes(DF64());
-  LanesOfRows<SumsAboutZero<T, kCentred>, kCentred> lanes;
+  LanesOfRows<T, kCentred> lanes;
   for (; i + kN <= rows.rows; i += kN) {
     for (size_t r = 0; r < kN; ++r) lanes.Set(r, SumsOfRow<T, kCentred>(rows, i + r).Fold());
     lanes.Join(kN, *rows.group, rows.first + i);
   }
   for (; i < rows.rows; ++i) {
     const BlockSums sums = SumsOfRow<T, kCentred>(rows, i).Join();
-    rows.group->set(rows.first + i, sums.s, sums.q);
+    rows.group->set(rows.first + i, sums.s, 0, sums.q);
   }
 }
 
@@ -371,15 +287,14 @@ void SumRowsOf(const SumRows<T>& rows) {
 // Adds a piece of a block; `lanes` has the sums of all earlier pieces.
 template <class T, bool kCentred>
 void SumPiece(const T* x, size_t n, bool is_first, double* lanes) {
-  using Sums = SumsAboutZero<T, kCentred>;
-  static_assert(sizeof(Sums) <= kPieceSums<Arithmetic<T>> * sizeof(double));
-  auto& sums = *reinterpret_cast<Sums*>(lanes);
-  if (is_first) sums.Begin(x, n);
+  static_assert(sizeof(LaneSums<T>) <= kPieceSums * sizeof(double));
+  auto& sums = *reinterpret_cast<LaneSums<T>*>(lanes);
+  if (is_first) sums.Clear();
   AddAboutZero<T, kCentred>(x, n, sums);
 }
-template <class T, bool kCentred>
+template <class T>
 BlockSums JoinPieceSums(const double* lanes) {
-  return reinterpret_cast<const SumsAboutZero<T, kCentred>*>(lanes)->Join();
+  return reinterpret_cast<const LaneSums<T>*>(lanes)->Join();
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

@@ -68,6 +68,8 @@ constinit const Kernels EVENORM_TABLE = [] {
                    {&ConvertElements<float16, double>, &ConvertElements<float16, float>, nullptr, nullptr}}},
       .transpose = {&MoveTransposed<uint16_t>, &MoveTransposed<uint32_t>, &MoveTransposed<uint64_t>},
       .join_side_by_side = &JoinSideBySide,
+      .add_columns = &AddColumns,
+      .add_to_columns = &SumColumns,
       .normalises_beside_sums = kNormalisesBesideSums,
   };
 }();

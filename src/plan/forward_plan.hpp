@@ -8,7 +8,7 @@
 
 namespace evenorm::internal {
 
-// The driver of a pass (rows/forward*.cpp). Each driver passes out-of-range rows to rows/scaled.cpp one by one.
+// The driver of a pass (rows/forward*.cpp). Each driver passes rare rows to rows/rare_row.cpp one by one.
 enum class ForwardRoute : unsigned char {
   short_rows,      // rows of at most one block, in groups
   long_rows,       // rows of several blocks

@@ -15,15 +15,10 @@ constexpr std::size_t kTwoStepCols = 1024;         // for shorter rows a second 
 
 std::size_t scalars_bytes(const GradientProblem& p) { return rows_of_set(p) * sizeof(GradientScalars); }
 
-// The most scratch that a caller is promised to need for so many rows.
+// The most scratch that a caller is promised to need for so many rows, except a cache line for alignment.
 std::size_t most_scratch(const GradientProblem& p, std::size_t rows) {
   return std::max(kMostScratch, rows * p.cols * bytes_of(p.x.dtype) / 8);
 }
-
-// Sums fill all of this scratch only if there is one row block, of fewer rows than this. If they leave no room for
-// alignment, the scalars of as many rows still do.
-constexpr std::size_t kMostRowsOfOneBlock = 2 * least_rows_of_block(DType::f64, DType::bf16);
-static_assert(kMostRowsOfOneBlock * sizeof(GradientScalars) + kLine <= kMostScratch - kLine);
 
 // Prefetching pays from memory.
 GradientCacheUse cache_use(const GradientProblem& p, const Caches& caches) {
@@ -46,9 +41,7 @@ void plan_set(const GradientProblem& p, GradientPlan& plan) {
   }
   plan.route = GradientRoute::row_blocks;
   plan.may_take_two_steps = may_take_two_steps && p.cols >= kTwoStepCols && scalars_bytes(p) <= sums_bytes(p, p.cols);
-  const std::size_t sums = row_blocks(p) * sums_bytes(p, p.cols);
-  plan.spare_bytes = has_shared_columns(p) ? kLine : std::min(kLine, most - sums);
-  plan.set_bytes = sums + plan.spare_bytes;
+  plan.set_bytes = row_blocks(p) * sums_bytes(p, p.cols) + kLine;
 }
 
 }  // namespace

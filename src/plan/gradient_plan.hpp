@@ -22,13 +22,12 @@ struct GradientCacheUse {
 
 struct GradientPlan {
   GradientRoute route = GradientRoute::rows;
-  // For a single row block: several threads take two steps. So does one thread if scratch has no room to align sums.
+  // For a single row block: several threads take two steps.
   bool may_take_two_steps = false;
   GradientCacheUse cache;
   GradientScratch scratch;        // of one worker, on its stack
   std::size_t scratch_bytes = 0;  // provided by the caller, at any address
   std::size_t set_bytes = 0;      // of scratch_bytes, for one set: its sums, or the scalars of its rows
-  std::size_t spare_bytes = 0;    // of set_bytes, for alignment
   std::size_t sets_at_once = 1;   // that scratch has room for
 };
 GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept;

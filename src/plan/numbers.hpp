@@ -7,48 +7,39 @@
 
 namespace evenorm::internal {
 
-// The moments of a node of a row's tree: like Moments, but without an exponent.
+// The moments of a node of a row's tree. mean_lo, the mean's low part, is used in f64 arithmetic.
 struct MomentNode {
   double count;
-  double mean_hi, mean_lo;
-  double m2_hi, m2_lo;
+  double mean, mean_lo;
+  double m2;
 };
 
 // The scalars of a row that the normalise step uses. near_zero: IsNearZero() of statistics.inc. out_of_range: the row
-// is out of range and must take the scaled path.
+// is rare.
 struct RowScalars {
-  double mean_hi, mean_lo;
+  double mean, mean_lo;
   double rstd;
   bool near_zero, out_of_range;
 };
 
-// The scalars of a row that the dx step uses, as hi + lo where lo is used (f64 arithmetic). mean is the mean of x
-// 2^-x_exponent. rstd 2^rstd_exponent is the row's rstd, c1 2^c1_exponent = mean(g) and c2 2^c2_exponent = mean(g
-// xhat). The exponents are 0 unless the row is wide.
+// The scalars of a row that the dx step uses. mean and rstd are those of x 2^-exponent, which is 0 unless the row is
+// rare in f64 arithmetic. c1 = mean(g) and c2 = mean(g xhat).
 struct GradientScalars {
-  double mean_hi, mean_lo;
-  double rstd, rstd_lo;
-  double c1_hi, c1_lo;
-  double c2_hi, c2_lo;
-  int x_exponent, rstd_exponent, c1_exponent, c2_exponent;
-  bool wide;     // computed in wider numbers: rows/wide_gradient.hpp
-  bool wide_dx;  // only its dx is, or all of it
+  double mean, mean_lo;
+  double rstd;
+  double c1, c2;
+  int exponent;
+  bool rare;     // see rows/backward_rare.cpp
+  bool rare_dx;  // only its dx is, or all of it
 };
 
 // The sums of g and of g (centre - x) over blocks of a row.
 struct GradientNode {
-  double g_hi, g_lo, gd_hi, gd_lo;
+  double g, gd;
 };
 
-// The same of g 2^-g_exponent and of g (centre - x) 2^-gd_exponent. The exponents are 0 unless a block is wide.
-struct GradientSums {
-  GradientNode sums;
-  int g_exponent = 0, gd_exponent = 0;
-};
-
-// Sums over rows, from column `first` on: dgamma, dbeta and, in f64 arithmetic, the low parts of both. Each takes
-// `stride` numbers. `chains` are the rows that have not been added to them yet: two times chain_length(stride) numbers
-// of the arithmetic's type.
+// Sums over rows, from column `first` on: dgamma, then dbeta, `stride` numbers of each. `chains` are the rows that have
+// not been added to them yet: two times chain_length() numbers of the arithmetic's type.
 struct ColumnSums {
   double* values = nullptr;
   std::size_t first = 0;

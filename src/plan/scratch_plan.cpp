@@ -198,7 +198,7 @@ ForwardScratch forward_scratch(const Problem& p, CacheUse cache) noexcept {
   const DType row = row_type(p), arithmetic = arithmetic_type(p);
   const std::size_t block = std::min(p.cols, kBlock) * bytes_of(arithmetic), keep = columns_to_keep(p);
   const std::size_t nodes = nodes_for(blocks_of(p.cols)) * sizeof(MomentNode);
-  const std::size_t lane_sums = (arithmetic == DType::f64 ? kPieceSums<double> : kPieceSums<float>)*sizeof(double);
+  const std::size_t lane_sums = kPieceSums * sizeof(double);
   Taker taker(forward_scratch_bytes(arithmetic));
   ForwardScratch s;
   s.x = taker.take(block);
@@ -224,7 +224,7 @@ ForwardScratch forward_scratch(const Problem& p, CacheUse cache) noexcept {
   }
   const bool by_pieces = s.tile.rows != 0 && s.tile.cols != p.cols;
   s.lane_sums = taker.take_if(by_pieces, s.tile.rows * lane_sums);
-  // The tree of a single row is no longer needed when that of a scaled row begins.
+  // The tree of a single row is no longer needed when that of a rare row begins.
   s.row_nodes = by_pieces && s.tile.rows == 1 ? s.nodes : taker.take_if(by_pieces, s.tile.rows * nodes);
   s.group = std::clamp(kGroupBytes / row_bytes, std::size_t{2}, kMaxGroup);
   s.rows_ahead = p.cols <= kFarAheadCols ? 2 : 1;
@@ -259,14 +259,15 @@ GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   Taker taker(kGradientScratchBytes);
   GradientScratch s;
   // Moments are no longer needed when sums begin.
-  s.nodes = taker.take(levels * std::max(sizeof(MomentNode), sizeof(GradientSums)));
+  s.nodes = taker.take(levels * std::max(sizeof(MomentNode), sizeof(GradientNode)));
   const bool dense_x = has_dense_rows(p.x), dense_dy = has_dense_rows(p.dy), converts_x = p.x.dtype != row;
   const bool dense_dx = p.dx.data == nullptr || has_dense_rows(p.dx);
   // A tile that only passes through holds whole blocks of x, or pieces of a narrower type.
   const std::size_t of_block = dense_x ? 0 : kBlock * bytes_of(p.x.dtype);
   const std::size_t of_piece = dense_dy && dense_dx ? 0 : piece_bytes / 2;
   const Piece passing = taker.take(std::max(of_block, of_piece));
-  s.whole_row = plan_row(taker, dense_x, true, p.x.dtype, arithmetic, kBlock, passing);  // it may be scaled
+  const bool may_scale = arithmetic == DType::f64;
+  s.whole_row = plan_row(taker, dense_x, may_scale || converts_x, p.x.dtype, arithmetic, kBlock, passing);
   s.x = plan_row(taker, dense_x, converts_x, p.x.dtype, arithmetic, piece, passing);
   s.dy = plan_row(taker, dense_dy, p.dy.dtype != row, p.dy.dtype, arithmetic, piece, passing);
   s.raw = taker.take_if(needs_raw(p.gamma, arithmetic), kRawColumns * sizeof(float));
@@ -279,7 +280,7 @@ GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   const std::size_t widest = arithmetic == DType::f64 ? kColumnPiece<double> : kColumnPiece<float>;
   s.piece_cols = passes(s.x) || passes(s.dy) || passes(s.dx) || s.aside.bytes != 0 ? piece : widest;
   const ChannelsLast place = row == DType::f32 ? channels_last(p) : ChannelsLast{};  // they may be gathered as f32
-  const std::size_t of_sum = kLanes * sizeof(double) + nodes_for(blocks_of(place.positions)) * sizeof(GradientSums);
+  const std::size_t of_sum = kLanes * sizeof(double) + nodes_for(blocks_of(place.positions)) * sizeof(GradientNode);
   s.channels =
       plan_channels(taker, place, {0, of_sum, sizeof(GradientScalars), sizeof(GradientNode) + 5 * sizeof(float)});
   s.column_sums = taker.take(sums_bytes(p, s.piece_cols));

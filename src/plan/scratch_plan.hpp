@@ -86,7 +86,7 @@ struct ForwardScratch {
   Piece x, y, sum;  // a block of each in the arithmetic's type, or fewer columns if there are fewer
   Piece raw;        // kRawColumns of a parameter
   ParameterPlan gamma, beta;
-  Piece nodes;  // for the trees of rows of several blocks, or of one scaled row
+  Piece nodes;  // for the trees of rows of several blocks, or of one rare row
   TilePlan tile;
   ChannelsPlan channels;
   Piece lane_sums, row_nodes;     // for each row of a tile of incomplete rows
@@ -117,22 +117,22 @@ inline constexpr std::size_t kBlockScratchBytes = 2 * kBlock * sizeof(double);
 struct RowPlan {
   Piece tile, converted;
 };
-// The numbers of spec.hpp for a problem.
-inline std::size_t column_numbers(const GradientProblem& p) { return column_numbers(arithmetic_type(p)); }
-// The sums of `cols` columns over the rows of a row block take column_numbers() f64 a column. Two chains in the
-// arithmetic's type follow them, each with room for whole vectors.
-inline std::size_t chain_length(std::size_t cols) { return (cols + kLanes - 1) / kLanes * kLanes; }
+// The sums of `cols` columns over the rows of a row block take two f64 a column. Two chains in the arithmetic's type
+// follow them; those of f32 arithmetic have room for whole vectors.
+template <class A>
+std::size_t chain_length(std::size_t cols) {
+  return std::is_same_v<A, double> ? cols : (cols + kLanes - 1) / kLanes * kLanes;
+}
 inline std::size_t sums_bytes(const GradientProblem& p, std::size_t cols) {
-  return column_numbers(p) * cols * sizeof(double) + 2 * chain_length(cols) * bytes_of(arithmetic_type(p));
+  return 2 * cols * sizeof(double) + 2 * (arithmetic_type(p) == DType::f64 ? chain_length<double>(cols) * sizeof(double)
+                                                                           : chain_length<float>(cols) * sizeof(float));
 }
 // How many columns are summed before rows are: a run of those that share elements; 1 if runs are short.
 inline std::size_t summed_run(const GradientProblem& p) { return p.run < kLeastRun ? 1 : p.run; }
 // The numbers of one row's sums over runs of columns.
-inline std::size_t slot_of_row(const GradientProblem& p) { return column_numbers(p) * (p.cols / p.run); }
+inline std::size_t slot_of_row(const GradientProblem& p) { return 2 * (p.cols / p.run); }
 // The row blocks of one set.
-inline std::size_t row_blocks(const GradientProblem& p) {
-  return row_blocks(arithmetic_type(p), p.x.dtype, rows_of_set(p), p.whole_cols);
-}
+inline std::size_t row_blocks(const GradientProblem& p) { return row_blocks(p.x.dtype, rows_of_set(p), p.whole_cols); }
 
 struct GradientScratch {
   Piece nodes;        // for a row's trees: of moments, then of sums

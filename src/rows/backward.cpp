@@ -13,7 +13,7 @@ BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, 
     : kernels_(kernels),
       p_(p),
       moment_nodes_(scratch.at<MomentNode>(plan.scratch.nodes)),
-      sum_nodes_(scratch.at<GradientSums>(plan.scratch.nodes)),
+      sum_nodes_(scratch.at<GradientNode>(plan.scratch.nodes)),
       whole_row_(kernels, p.x, plan.scratch.whole_row, scratch),
       x_(kernels, p.x, plan.scratch.x, scratch),
       dy_(kernels, p.dy, plan.scratch.dy, scratch),
@@ -32,7 +32,7 @@ BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, 
 
 template <class T>
 void BackwardRows<T>::run(std::size_t first, std::size_t count, const ColumnSums& sums) {
-  if (sums.values != nullptr) std::fill_n(sums.values, sums.stride * column_numbers(p_), 0.0);
+  if (sums.values != nullptr) std::fill_n(sums.values, 2 * sums.stride, 0.0);
   const RowBlock rows{first, first + count};
   if (p_.scalars != nullptr) {
     for (std::size_t col = 0; col < p_.cols; col += piece_) {
@@ -50,7 +50,7 @@ void BackwardRows<T>::run(std::size_t first, std::size_t count, const ColumnSums
 template <class T>
 void BackwardRows<T>::run_column_piece(const GradientScalars* scalars, std::size_t first_col, std::size_t cols,
                                        const ColumnSums& sums) {
-  std::fill_n(sums.values, sums.stride * column_numbers(p_), 0.0);
+  std::fill_n(sums.values, 2 * sums.stride, 0.0);
   run_rows(scalars, {0, p_.rows}, {first_col, first_col + cols}, sums);
   if (stream_) flush_stream();
 }
@@ -93,7 +93,7 @@ void BackwardRows<T>::run_row(std::size_t row, RowBlock rows, const ColumnSums& 
 // Rows of one block that are of type T, dense and apart.
 template <class T>
 void BackwardRows<T>::run_short_rows(RowBlock rows, const ColumnSums& sums) {
-  const std::size_t most = !kWide && p_.rstd.data != nullptr ? kMaxShortRows : kMaxGroup;
+  const std::size_t most = !kWide && p_.rstd.data != nullptr ? kMaxShortRows : kMaxGroup;  // all of f64 may be found
   RowStatistics statistics;
   open_ = false;
   for (std::size_t row = rows.first, n; row < rows.end; row += n) {

@@ -1,13 +1,13 @@
 // The backward pass over rows: statistics -> sums -> dx and columns, row by row or short rows together; and the same in
 // two steps, for few long rows. backward.cpp has the order of rows, backward_row.cpp what becomes of one of them,
-// backward_statistics.cpp what is known of it before. Knows nothing of threads, or of how row blocks are joined.
+// backward_statistics.cpp what is known of it before, backward_rare.cpp rare rows. Knows nothing of threads, or of how
+// row blocks are joined.
 #pragma once
 
 #include "plan/gradient_plan.hpp"
 #include "rows/gradient_columns.hpp"
 #include "rows/parameter.hpp"
-#include "rows/scaled.hpp"
-#include "rows/wide_gradient.hpp"
+#include "rows/rare_row.hpp"
 
 namespace evenorm::internal {
 
@@ -18,27 +18,31 @@ class RowSource {
 
  public:
   RowSource(const Kernels& kernels, const Matrix<const void*>& m, const RowPlan& plan, const Scratch& scratch)
-      : kernels_(kernels),
-        matrix_(m),
-        is_tiled_(plan.tile.bytes != 0),
-        scratch_(scratch.at<A>(plan.converted)),
+      : scratch_(scratch.at<A>(plan.converted)),
         tile_(kernels, m, false, scratch.at<char>(plan.tile), 0),
-        source_(kernels, m, is_tiled_ ? &tile_ : nullptr, scratch_) {}
+        source_(kernels, m, plan.tile.bytes != 0 ? &tile_ : nullptr, scratch_) {}
   RowSource(const RowSource&) = delete;
   RowSource& operator=(const RowSource&) = delete;
 
   Source<T>& get() { return source_; }
-  // The same in the arithmetic's type, to be scaled; converted scratch is planned.
-  Source<A> wide() { return Source<A>(kernels_, matrix_, is_tiled_ ? &tile_ : nullptr, scratch_); }
+  A* scratch() const { return scratch_; }
 
  private:
-  const Kernels& kernels_;
-  const Matrix<const void*>& matrix_;
-  bool is_tiled_;
   A* scratch_;
   Tile<const void*> tile_;
   Source<T> source_;
 };
+
+// A block's lanes, joined to one number each.
+inline GradientNode joined(const GradientLanes& lanes) {
+  double g[kLanes / 2], gd[kLanes / 2];
+  std::copy_n(lanes.g, kLanes / 2, g);
+  std::copy_n(lanes.gd, kLanes / 2, gd);
+  for (std::size_t step = kLanes / 4; step != 0; step /= 2) {
+    for (std::size_t l = 0; l < step; ++l) g[l] += g[l + step], gd[l] += gd[l + step];
+  }
+  return {g[0], gd[0]};
+}
 
 // T: the arithmetic's type, or a 16-bit one: x, dy and dx are then of it and dense, dx apart, and there is no dsum.
 template <class T>
@@ -63,17 +67,17 @@ class BackwardRows {
   void run_column_piece(const GradientScalars* scalars, std::size_t first_col, std::size_t cols,
                         const ColumnSums& sums);
 
-  // mean, rstd, and whether the row is wide.
+  // mean, rstd, and whether the row is rare.
   void find_statistics(std::size_t first, std::size_t count, GradientScalars* scalars);
   // The scalars of a row with these statistics, whose sums over runs of columns are known as far as they are finite,
-  // and the runs' gamma. Returns false if the row is wide.
+  // and the runs' gamma. Returns false if the row is rare.
   bool finish_runs(std::size_t row, GradientScalars& s, const GradientNode* runs, DxScalarsOfRows<A>& scalars,
                    A* gamma);
 
   // A row's sums over columns [first_col, first_col + cols), whole blocks; and its scalars, from its sums over the
   // columns of all processes.
-  GradientSums sum_part(std::size_t row, std::size_t first_col, std::size_t cols);
-  GradientScalars finish_sums(std::size_t row, const GradientSums& sums);
+  GradientNode sum_part(std::size_t row, std::size_t first_col, std::size_t cols);
+  GradientScalars finish_sums(std::size_t row, const GradientNode& sums);
 
  private:
   static constexpr bool kWide = std::is_same_v<A, double>;
@@ -86,37 +90,46 @@ class BackwardRows {
   void run_row(std::size_t row, RowBlock rows, const ColumnSums& sums, Want want);
   void repair_columns(const GradientScalars* scalars, RowBlock rows, ColumnRange range, const ColumnSums& sums);
 
+  bool load_statistics(std::size_t first, std::size_t count, double* means, double* rstds) const;
   bool find_short_statistics(std::size_t first, std::size_t count, RowStatistics& statistics);
   void set_statistics(const RowGroup<A>& group, std::size_t at, std::size_t row, GradientScalars* s);
-  void scale_x(std::size_t row, GradientScalars* s);
   double usable_rstd(double rstd) const { return is_centred() && p_.whole_cols == 1 && rstd == rstd ? 0 : rstd; }
 
   bool weighs_runs() const { return summed_run(p_) != 1 && p_.gamma.data != nullptr; }
-  GradientSums sum_row(std::size_t row, const GradientScalars& s, const GradientNode* runs = nullptr);
-  GradientSums sum_by_blocks(std::size_t row, const GradientScalars& s, ColumnRange range);
-  GradientSums sum_block(std::size_t row, const GradientScalars& s, ColumnRange range);
-  bool has_exponents(const GradientSums& sums) const {
-    return (is_centred() && sums.g_exponent != 0) || sums.gd_exponent != 0;
-  }
-  // Whether c1 and c2 are found in wider numbers.
-  bool is_wide(const GradientScalars& s, const GradientSums& sums) const {
-    return kWide && (s.wide || has_exponents(sums));
-  }
-  void finish(const GradientSums& sums, GradientScalars* s);
-  GradientSums sum_runs(std::size_t row, const GradientScalars& s, const GradientNode* known);
-  void store_run(const GradientScalars& s, const GradientSums& sums, double* to);
-  bool store_dx_scalars(const GradientScalars& s, DxScalarsOfRows<A>& scalars) const;
+  GradientNode sum_row(std::size_t row, const GradientScalars& s, const GradientNode* runs = nullptr);
+  GradientNode sum_by_blocks(std::size_t row, const GradientScalars& s, ColumnRange range);
+  GradientNode sum_block(std::size_t row, const GradientScalars& s, ColumnRange range);
+  GradientNode sum_rare_block(std::size_t row, const GradientScalars& s, ColumnRange range);
+  void finish(const GradientNode& sums, GradientScalars* s);
+  GradientNode sum_runs(std::size_t row, const GradientScalars& s, const GradientNode* known);
+  void store_run(const GradientScalars& s, const GradientNode& sums, double* to) const;
   void dx_of_row(std::size_t row, const GradientScalars& s, ColumnRange range, const ColumnSums& sums, bool ends,
                  Want want);
   void dx_of_piece(std::size_t row, const GradientScalars& s, const DxScalarsOfRows<A>& scalars,
                    const GradientPiece<T>& piece, const GradientColumns<A>& columns, const ChainPlace& place,
                    std::size_t col, Want want);
-  void dx_of_wide_piece(const GradientScalars& s, const DxScalarsOfRows<A>& scalars, const GradientPiece<T>& piece,
-                        T* dx);
+  void dx_of_rare_piece(const GradientScalars& s, const DxScalarsOfRows<A>& scalars, const GradientPiece<T>& piece,
+                        const GradientColumns<A>& columns, const ChainPlace& place, T* dx);
+  void replace_not_finite(const DxScalarsOfRows<A>& scalars, const GradientPiece<T>& piece, const double* found, T* dx);
+  // work(piece, first column) of some columns of a row.
   template <class Work>
-  void for_pieces(std::size_t row, ColumnRange range, const Work& work);
+  void for_pieces(std::size_t row, ColumnRange range, const Work& work) {
+    for (std::size_t col = range.first, n; col < range.end; col += n) {
+      n = std::min(piece_, range.end - col);
+      const A* gamma = weighs_ ? gamma_.block(col, n) : kConstantBlock<A, 1>.data();
+      work(GradientPiece<T>{x_.get().block(row, col, n), dy_.get().block(row, col, n), gamma, n, ahead_}, col);
+    }
+  }
+  // The scalars of dx in f32 or f64 arithmetic. Returns false if they do not make dx.
+  template <class B>
+  bool store_dx_scalars(const GradientScalars& s, DxScalarsOfRows<B>& scalars) const {
+    using namespace plain;
+    StoreNormScalars<B>(kOne, s.mean, s.mean_lo, s.rstd, false, scalars.centre, scalars.offset, scalars.rstd);
+    return StoreDxScalars<B>(kOne, RestOfMean<B>(kOne, s.mean, s.mean_lo), s.rstd, GradientMeans<double>{s.c1, s.c2}, 0,
+                             scalars);
+  }
   template <class Work>
-  void widened(const GradientPiece<T>& piece, const Work& work);
+  void widened(const GradientPiece<T>& piece, int exponent, const Work& work);
   void deliver(std::size_t row, std::size_t col, std::size_t n, const A* dx, A* place);
   void add_sum(std::size_t row, std::size_t col, std::size_t n, A* place);
   void add_pieces(std::size_t row, std::size_t col, std::size_t n, A* place);
@@ -126,7 +139,7 @@ class BackwardRows {
   const Kernels& kernels_;
   const GradientProblem& p_;
   MomentNode* moment_nodes_;
-  GradientSums* sum_nodes_;
+  GradientNode* sum_nodes_;
   RowSource<T> whole_row_, x_, dy_;  // by blocks; by pieces
   Parameter<A, 1> gamma_;
   Tile<void*> dx_tile_;

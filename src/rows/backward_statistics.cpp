@@ -1,5 +1,6 @@
 // The statistics that a backward pass is given, or finds anew, as the forward pass finds them.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -8,34 +9,51 @@
 namespace evenorm::internal {
 namespace {
 
-double load_statistic(const Vector<const void*>& from, std::size_t row) {
-  return load_one(reinterpret_cast<const double*>(static_cast<const char*>(from.data) + from.axes.offset(row)));
-}
-
-void load_statistics(const Vector<const void*>& from, std::size_t first, std::size_t count, double* to) {
+void load_numbers(const Vector<const void*>& from, std::size_t first, std::size_t count, double* to) {
+  const char* data = static_cast<const char*>(from.data);
   if (from.axes.is_dense(sizeof(double))) {
-    std::memcpy(to, static_cast<const char*>(from.data) + first * sizeof(double), count * sizeof(double));
+    std::memcpy(to, data + first * sizeof(double), count * sizeof(double));
   } else {
-    for (std::size_t i = 0; i < count; ++i) to[i] = load_statistic(from, first + i);
+    for (std::size_t i = 0; i < count; ++i) {
+      to[i] = load_one(reinterpret_cast<const double*>(data + from.axes.offset(first + i)));
+    }
   }
 }
 
-void set_rstd(const WideNumber& rstd, int exponent, GradientScalars* s) {
-  s->rstd = rstd.hi;
-  s->rstd_lo = rstd.lo;
-  s->rstd_exponent = exponent;
+template <class A>
+bool is_in_range(double rstd) {
+  return rstd >= kRstdRange<A>.least && rstd <= kRstdRange<A>.most;
 }
+
+// In f64 arithmetic the mean's low part counts only beside a mean that is larger than the standard deviation.
+bool needs_low(double mean, double rstd) { return !(std::abs(mean) * rstd <= 1); }
 
 }  // namespace
 
+// Loads the statistics that are given. Returns false if there are none, or if an f64 row among them has to be found
+// anew, because a given mean has no low part, or because the row is rare. What is found has the same bits.
+template <class T>
+bool BackwardRows<T>::load_statistics(std::size_t first, std::size_t count, double* means, double* rstds) const {
+  if (p_.rstd.data == nullptr) return false;
+  std::fill_n(means, count, 0.0);
+  if (is_centred()) load_numbers(p_.mean, first, count, means);
+  load_numbers(p_.rstd, first, count, rstds);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (kWide && (needs_low(means[i], rstds[i]) || !(rstds[i] == 0 || is_in_range<A>(rstds[i])))) return false;
+    rstds[i] = usable_rstd(rstds[i]);
+  }
+  return true;
+}
+
 template <class T>
 void BackwardRows<T>::find_statistics(std::size_t first, std::size_t count, GradientScalars* scalars) {
-  if (!kWide && p_.rstd.data != nullptr) {
+  double means[kMaxGroup], rstds[kMaxGroup];
+  if (load_statistics(first, count, means, rstds)) {
     for (std::size_t i = 0; i < count; ++i) {
       scalars[i] = {};
-      if (is_centred()) scalars[i].mean_hi = load_statistic(p_.mean, first + i);
-      scalars[i].rstd = usable_rstd(load_statistic(p_.rstd, first + i));
-      scalars[i].wide = has_wide_rstd<A>(scalars[i].rstd);
+      scalars[i].mean = means[i];
+      scalars[i].rstd = rstds[i];
+      scalars[i].rare = !kWide && rstds[i] != 0 && !is_in_range<A>(rstds[i]);
     }
     return;
   }
@@ -43,7 +61,6 @@ void BackwardRows<T>::find_statistics(std::size_t first, std::size_t count, Grad
   if (p_.moments != nullptr) {
     for (std::size_t i = 0; i < count; ++i) {
       finish_one(group, 0, node_of<A>(p_.moments[first + i]), p_.eps);
-      if (p_.moments[first + i].exponent != 0) group.flag[0] = 1;
       set_statistics(group, 0, first + i, scalars + i);
     }
     return;
@@ -58,75 +75,52 @@ void BackwardRows<T>::find_statistics(std::size_t first, std::size_t count, Grad
   for (std::size_t i = 0; i < count; ++i) set_statistics(group, i, first + i, scalars + i);
 }
 
+// A row over several processes cannot be scaled.
 template <class T>
 void BackwardRows<T>::set_statistics(const RowGroup<A>& group, std::size_t at, std::size_t row, GradientScalars* s) {
-  using namespace plain;
-  const RowScalars found = scalars_of(group, at);
-  const auto m2 = Number<A>::From(kOne, group.m2_hi[at], group.m2_lo[at]);
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   *s = {};
-  s->mean_hi = found.mean_hi;
-  s->mean_lo = found.mean_lo;
-  s->rstd = found.rstd;
-  s->rstd_lo = RstdLowOf(kOne, MeanOf(kOne, m2, static_cast<double>(p_.whole_cols)), p_.eps, found.rstd);
-  if (found.out_of_range) scale_x(row, s);
-  if (usable_rstd(s->rstd) == 0) set_rstd({0, 0}, 0, s);
-  s->wide = (kWide && found.out_of_range) || has_wide_rstd<A>(s->rstd);
+  s->mean = group.mean[at];
+  s->rstd = group.rstd[at];
+  if constexpr (kWide) {
+    s->mean_lo = group.mean_lo[at];
+    if (p_.moments != nullptr) {
+      if (group.flag[at] != 0 && (group.mean[at] != 0 || group.m2[at] != 0)) s->mean = s->rstd = kNan;
+    } else if (!is_in_range<A>(s->rstd)) {
+      const RareScalars rare = rare_scalars(kernels_, p_.kind, whole_row_.get(), row, p_.cols, p_.eps, s->mean,
+                                            whole_row_.scratch(), moment_nodes_);
+      s->mean = rare.mean, s->mean_lo = 0, s->rstd = rare.rstd;
+      if (rare.has_variance) {
+        s->mean = rare.row.mean, s->mean_lo = rare.row.mean_lo, s->rstd = rare.row.rstd;
+        s->exponent = rare.exponent;
+      }
+    }
+    if (!needs_low(s->mean, s->rstd)) s->mean_lo = 0;
+  } else if (!std::isfinite(group.mean[at]) || !std::isfinite(group.m2[at])) {
+    s->mean = s->rstd = kNan;
+  }
+  s->rstd = usable_rstd(s->rstd);
+  s->rare = kWide ? s->exponent != 0 : s->rstd != 0 && !is_in_range<A>(s->rstd);
 }
 
-// Those of short rows that are dense and of type T: given, of up to kMaxShortRows, or found, of up to kMaxGroup. False
-// where one is out of range.
+// Those of short rows that are dense and of type T: given, of up to kMaxShortRows (f64: kMaxGroup), or found, of up to
+// kMaxGroup. False where one may be rare.
 template <class T>
 bool BackwardRows<T>::find_short_statistics(std::size_t first, std::size_t count, RowStatistics& to) {
-  const bool is_given = !kWide && p_.rstd.data != nullptr;
+  std::fill_n(to.mean_lo, count, 0.0);
+  if (load_statistics(first, count, to.mean, to.rstd)) return true;
   RowGroup<A> group;
-  if (!is_given) {
-    Source<T>& x = x_.get();
-    kernels_.of<T>().sum_rows[index_of(p_.kind)](
-        {{x.block(first, 0, p_.cols), x.step()}, count, p_.cols, &group, 0, 0});
-    finish_group<T>(kernels_, group, count, p_.cols, p_.eps, is_centred(), x, first);
-    if (group.any_flag(count)) return false;
-  }
-  std::fill_n(to.mean_hi, count, 0.0);
-  if (is_given && is_centred()) load_statistics(p_.mean, first, count, to.mean_hi);
-  if (is_given) load_statistics(p_.rstd, first, count, to.rstd);
-  if (!is_given) std::copy_n(group.mean_hi, count, to.mean_hi), std::copy_n(group.rstd, count, to.rstd);
+  Source<T>& x = x_.get();
+  kernels_.of<T>().sum_rows[index_of(p_.kind)]({{x.block(first, 0, p_.cols), x.step()}, count, p_.cols, &group, 0, 0});
+  finish_group<T>(kernels_, group, count, p_.cols, p_.eps, is_centred(), x, first);
+  if (group.any_flag(count)) return false;
+  std::copy_n(group.mean, count, to.mean);
   for (std::size_t i = 0; i < count; ++i) {
-    to.rstd[i] = usable_rstd(to.rstd[i]);
-    to.mean_lo[i] = kWide ? group.mean_lo[i] : 0;
-    to.rstd_lo[i] = 0;
-    if constexpr (kWide) {
-      using namespace plain;
-      const auto m2 = Number<A>::From(kOne, group.m2_hi[i], group.m2_lo[i]);
-      to.rstd_lo[i] = RstdLowOf(kOne, MeanOf(kOne, m2, static_cast<double>(p_.cols)), p_.eps, to.rstd[i]);
-    }
+    if (kWide && !is_in_range<A>(group.rstd[i])) return false;
+    if (kWide && needs_low(group.mean[i], group.rstd[i])) to.mean_lo[i] = group.mean_lo[i];
+    to.rstd[i] = usable_rstd(group.rstd[i]);
   }
   return true;
-}
-
-// A row outside the safe range, or one that is not finite.
-template <class T>
-[[gnu::noinline]] void BackwardRows<T>::scale_x(std::size_t row, GradientScalars* s) {
-  Source<A> source = whole_row_.wide();
-  const Moments moments = p_.moments != nullptr
-                              ? p_.moments[row]
-                              : out_of_range_moments<A>(kernels_, p_.kind, source, row, p_.cols, moment_nodes_);
-  s->mean_hi = s->mean_lo = s->rstd_lo = 0;
-  if (!is_finite(moments)) {
-    s->mean_hi = s->rstd = std::numeric_limits<double>::quiet_NaN();
-  } else if (internal::is_zero(moments)) {
-    set_rstd(rstd_of_constant<A>(p_.eps), 0, s);
-  } else {
-    const ScaledRow scaled = finish_scaled<A>(moments, p_.eps);
-    if constexpr (!kWide) {  // f32's factors stay in f64's range
-      s->mean_hi = scaled.mean;
-      return set_rstd(scaled.rstd, 0, s);
-    }
-    s->x_exponent = scaled.normalise_exponent;
-    s->mean_hi = scaled.scalars.mean_hi;
-    s->mean_lo = scaled.scalars.mean_lo;
-    scaled.by_eps ? set_rstd(scaled.rstd, 0, s)
-                  : set_rstd({scaled.scalars.rstd, scaled.rstd_lo}, -scaled.normalise_exponent, s);
-  }
 }
 
 template class BackwardRows<double>;

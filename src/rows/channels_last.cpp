@@ -170,7 +170,7 @@ bool ChannelsLastRows<T>::finish_row(std::size_t line) {
   RowGroup<A>& g = group_;
   finish_one(g, 0, tree_.finish(), p_.eps);
   tree_.clear();
-  store_statistic(p_.mean, row, g.mean_hi[0]);
+  store_statistic(p_.mean, row, g.mean[0]);
   store_statistic(p_.rstd, row, g.rstd[0]);
   const NormScalars<A> scalars = g.scalars.of(0);
   A* to = scalars_ + line + 1 - place_.channels;

@@ -27,7 +27,7 @@ bool ChannelsLastGradients<T>::run(std::size_t first, std::size_t count) {
   sums_ = reinterpret_cast<GradientNode*>(scalars_ + (5 * lines_ + 1) / 2 * 2);
   statistics_ = reinterpret_cast<GradientScalars*>(sums_ + lines_);
   lanes_ = reinterpret_cast<double*>(statistics_ + count);
-  nodes_ = reinterpret_cast<GradientSums*>(lanes_ + kLanes * at_once_);
+  nodes_ = reinterpret_cast<GradientNode*>(lanes_ + kLanes * at_once_);
   if (!find_centres(count)) return false;
   for (std::size_t line = 0; line < lines_; line += at_once_) sum(std::min(line, lines_ - at_once_));  // some twice
   for (std::size_t i = 0; i < count; ++i) {
@@ -65,8 +65,8 @@ template <class T>
   BackwardRows<float> rows(kernels_, p_, plan_, scratch_, 0, {0, 0});
   for (std::size_t i = 0; i < count; ++i) {
     rows.find_statistics(row_of(i * place_.channels), 1, &statistics_[i]);
-    if (statistics_[i].wide) return false;
-    std::fill_n(scalars_ + i * place_.channels, place_.channels, static_cast<float>(statistics_[i].mean_hi));
+    if (statistics_[i].rare) return false;
+    std::fill_n(scalars_ + i * place_.channels, place_.channels, static_cast<float>(statistics_[i].mean));
   }
   return true;
 }
@@ -88,9 +88,9 @@ void ChannelsLastGradients<T>::find_zeros(const GradientsSideBySide<T>& block, b
 // The sums of channels [line, line + at_once_). Those with a block that has to be summed in another way are NaN.
 template <class T>
 void ChannelsLastGradients<T>::sum(std::size_t line) {
-  GradientSumsTree<float> trees[kChannelsAtOnce];
+  GradientTree trees[kChannelsAtOnce];
   const std::size_t levels = nodes_for(blocks_of(place_.positions)), n = at_once_;
-  for (std::size_t i = 0; i < n; ++i) trees[i] = GradientSumsTree<float>({nodes_ + i * levels});
+  for (std::size_t i = 0; i < n; ++i) trees[i] = GradientTree({nodes_ + i * levels});
   for (std::size_t position = 0; position < place_.positions; position += kBlock) {
     GradientsSideBySide<T> block = at(line, position);
     block.positions = std::min(kBlock, place_.positions - position);
@@ -99,16 +99,16 @@ void ChannelsLastGradients<T>::sum(std::size_t line) {
     bool are_zero[kChannelsAtOnce] = {};
     if (std::count(lanes_ + n, lanes_ + 2 * n, 0.0) != 0) find_zeros(block, are_zero);
     for (std::size_t i = 0; i < n; ++i) {
-      const bool holds = std::abs(lanes_[n + i]) >= kLeastOfRun<float>;
+      const bool holds = std::abs(lanes_[n + i]) >= kLeastOfRun;
       const double g = holds ? lanes_[i] : std::numeric_limits<double>::quiet_NaN();
       const bool is_zero = are_zero[i] && lanes_[n + i] == 0;  // else x is not finite
-      trees[i].push(is_zero ? GradientSums{} : GradientSums{{g, 0, lanes_[n + i], 0}});
+      trees[i].push(is_zero ? GradientNode{} : GradientNode{g, lanes_[n + i]});
     }
   }
-  for (std::size_t i = 0; i < n; ++i) sums_[line + i] = trees[i].finish().sums;
+  for (std::size_t i = 0; i < n; ++i) sums_[line + i] = trees[i].finish();
 }
 
-// Row i of those that run, to the scalars of its channels. Returns false if it is wide.
+// Row i of those that run, to the scalars of its channels. Returns false if it is rare.
 template <class T>
 [[gnu::noinline]] bool ChannelsLastGradients<T>::finish_row(std::size_t i) {
   const std::size_t row = row_of(i * place_.channels), line = i * place_.channels, n = place_.channels;

@@ -7,6 +7,14 @@
 
 namespace evenorm::internal {
 
+// The bits of a number without its sign: 0 only for 0.
+template <class T>
+using MagnitudeBits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>;
+template <class T>
+MagnitudeBits<T> magnitude_bits(const T* place) {
+  return static_cast<MagnitudeBits<T>>(load_one(reinterpret_cast<const MagnitudeBits<T>*>(place)) << 1U);
+}
+
 // T: the type of x, dy and dx, not f64.
 template <class T>
 class ChannelsLastGradients {
@@ -16,7 +24,7 @@ class ChannelsLastGradients {
                         const ChannelsLast& place, const Scratch& scratch, double* sums);
 
   // Rows [first, first + count) of one sample, in the order of ChannelsLast::row(). Returns false if they must go
-  // through tiles: they are few, one of them is wide, or some dx may not be finite.
+  // through tiles: they are few, one of them is rare, or some dx may not be finite.
   bool run(std::size_t first, std::size_t count);
 
  private:
@@ -40,7 +48,7 @@ class ChannelsLastGradients {
   GradientNode* sums_;           // of each channel
   GradientScalars* statistics_;  // of each row
   double* lanes_;                // of the channels that are summed at once
-  GradientSums* nodes_;          // of their trees
+  GradientNode* nodes_;          // of their trees
   std::size_t first_ = 0, lines_ = 0, at_once_ = 0;
 };
 

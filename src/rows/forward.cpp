@@ -218,7 +218,7 @@ void ForwardRows<T>::normalise_short_rows(const Group& g, std::size_t row, std::
   for (std::size_t i = fused, n; i < rows; i += n) {
     n = out_of_range ? 1 : normalised_at_once(row + i, rows - i);
     if (out_of_range && g.flag[i] != 0) {
-      run_out_of_range(row + i);
+      run_rare(row + i, g, i);
     } else {
       normalise(blocks_of_rows(row + i, n, 0, p_.cols, affine, g.scalars, i));
     }
@@ -255,7 +255,7 @@ template <class T>
 void ForwardRows<T>::store_statistics(const Group& g, std::size_t at, std::size_t first_row, std::size_t rows) {
   if (p_.mean.data == nullptr && p_.rstd.data == nullptr) return;
   for (std::size_t i = 0; i < rows; ++i) {
-    store_statistic(p_.mean, first_row + i, g.mean_hi[at + i]);
+    store_statistic(p_.mean, first_row + i, g.mean[at + i]);
     store_statistic(p_.rstd, first_row + i, g.rstd[at + i]);
   }
 }
@@ -354,11 +354,11 @@ std::size_t ForwardRows<T>::normalise_and_sum(const Blocks& b, const Next& next)
 }
 
 template <class T>
-[[gnu::noinline]] void ForwardRows<T>::run_out_of_range(std::size_t row) {
-  NormOutput<A> output{gamma_, beta_, Sink<A>(kernels_, p_.y, tiles_.y(), y_scratch_)};
-  if (fusion_.has_value()) return fusion_->run_out_of_range(row, tiles_.x(), x_scratch_, output, sum_scratch_, nodes_);
+[[gnu::noinline]] void ForwardRows<T>::run_rare(std::size_t row, const Group& g, std::size_t at) {
+  const NormOutput<A> output{gamma_, beta_, p_.y, tiles_.y()};
+  if (fusion_.has_value()) return fusion_->run_rare(row, g, at, tiles_.x(), x_scratch_, output, nodes_);
   Source<A> source(kernels_, p_.x, tiles_.x(), x_scratch_);
-  OutOfRangeRow<A>(kernels_, p_, source, output, nodes_).run(row);
+  RareRow<A>(kernels_, p_, source, output, x_scratch_, nodes_).run(row, g, at);
 }
 
 template class ForwardRows<double>;

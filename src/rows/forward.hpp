@@ -94,7 +94,7 @@ class ForwardRows {
   void normalise_pieces(std::size_t first, std::size_t count);
 
   void store_statistics(const Group& g, std::size_t at, std::size_t first_row, std::size_t rows);
-  void run_out_of_range(std::size_t row);
+  void run_rare(std::size_t row, const Group& g, std::size_t at);
   bool reads_in_place() const;
   bool in_place() const;
   bool are_even(std::size_t first, std::size_t count) const;
@@ -122,7 +122,7 @@ class ForwardRows {
   void* raw_;
   Parameter<A, 1> gamma_;
   Parameter<A, 0> beta_;
-  MomentNode* nodes_;  // for the trees of rows of several blocks, or of one scaled row
+  MomentNode* nodes_;  // for the trees of rows of several blocks, or of one rare row
   TilePair tiles_;
   double* piece_sums_;
   MomentNode* piece_nodes_;

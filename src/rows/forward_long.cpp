@@ -137,7 +137,7 @@ void ForwardRows<T>::normalise_row(std::size_t row, const Group& g, std::size_t 
 
 template <class T>
 void ForwardRows<T>::normalise_finished_row(std::size_t row, const Group& g, std::size_t at) {
-  if (g.flag[at] != 0) return run_out_of_range(row);
+  if (g.flag[at] != 0) return run_rare(row, g, at);
   normalise_row(row, g, at);
   if (sink_.wants_again()) normalise_row(row, g, at);
 }
@@ -147,9 +147,7 @@ template <class T>
 [[gnu::noinline]] void ForwardRows<T>::run_precomputed(std::size_t first, std::size_t count) {
   Group& group = groups_[0];
   for (std::size_t row = first; row < first + count; ++row) {
-    const Moments& moments = p_.moments[row];
-    finish_one(group, 0, node_of<A>(moments), p_.eps);
-    if (moments.exponent != 0) group.flag[0] = 1;
+    finish_one(group, 0, node_of<A>(p_.moments[row]), p_.eps);
     store_statistics(group, 0, row, 1);
     normalise_finished_row(row, group, 0);
   }
@@ -162,13 +160,13 @@ template <class T>
   normalise_pieces(first, count);
   tiles_.release();
   for (std::size_t i = 0; i < count; ++i) {
-    if (groups_[i / kMaxGroup].flag[i % kMaxGroup] != 0) run_out_of_range(first + i);
+    const Group& g = groups_[i / kMaxGroup];
+    if (g.flag[i % kMaxGroup] != 0) run_rare(first + i, g, i % kMaxGroup);
   }
 }
 
 template <class T>
 void ForwardRows<T>::sum_pieces(std::size_t first, std::size_t count) {
-  constexpr std::size_t kSums = kPieceSums<A>;
   const auto sum_piece = of_type_.sum_piece[index_of(p_.kind)];
   MomentTree<A> trees[kMaxTileRows];
   const std::size_t nodes = nodes_for(internal::blocks_of(p_.cols));
@@ -179,7 +177,7 @@ void ForwardRows<T>::sum_pieces(std::size_t first, std::size_t count) {
       const std::size_t n = std::min(tiles_.cols(), end - col);
       tiles_.load_x({first, count, col, n});
       for (std::size_t i = 0; i < count; ++i) {
-        sum_piece(sum_source_.block(first + i, col, n), n, col == block, piece_sums_ + i * kSums);
+        sum_piece(sum_source_.block(first + i, col, n), n, col == block, piece_sums_ + i * kPieceSums);
       }
     }
     for (std::size_t i = 0; i < count; ++i) {
@@ -187,7 +185,7 @@ void ForwardRows<T>::sum_pieces(std::size_t first, std::size_t count) {
         tiles_.release();
         return sum_source_.block(first + i, block, end - block);
       };
-      const BlockSums sums = of_type_.join_piece_sums[index_of(p_.kind)](piece_sums_ + i * kSums);
+      const BlockSums sums = of_type_.join_piece_sums(piece_sums_ + i * kPieceSums);
       trees[i].push(moments_of<T>(kernels_, is_centred(), sums, end - block, whole_block));
     }
   }

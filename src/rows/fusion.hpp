@@ -3,7 +3,7 @@
 #pragma once
 
 #include "plan/forward_plan.hpp"
-#include "rows/scaled.hpp"
+#include "rows/rare_row.hpp"
 
 namespace evenorm::internal {
 
@@ -42,21 +42,18 @@ class Fusion {
     residual_.store_sum(row, first, n, x);
   }
 
-  // tile, scratch: see Source, for the rows that are normalised. unscaled: room for a block if there is a residual.
-  [[gnu::noinline]] void run_out_of_range(std::size_t row, Tile<const void*>* tile, A* scratch, NormOutput<A>& output,
-                                          A* unscaled, MomentNode* nodes) {
+  // tile, scratch: see Source, for the rows that are normalised. The others: see RareRow.
+  [[gnu::noinline]] void run_rare(std::size_t row, const RowGroup<A>& g, std::size_t at, Tile<const void*>* tile,
+                                  A* scratch, const NormOutput<A>& output, MomentNode* nodes) {
     Source<A> source = held_.are_in_tensor() ? Source<A>(kernels_, held_.tensor(), nullptr, scratch)
                                              : Source<A>(kernels_, p_.x, tile, scratch);
     const Residual<A> residual(kernels_, p_);
-    Source<A> sums(kernels_, p_.x, nullptr, unscaled);
+    RareRow<A> rare(kernels_, p_, source, output, scratch, nodes);
     if (stores_sums()) {
       source.add_residual(residual, 0);
-      sums.add_residual(residual, 0);
+      rare.add_sum(&residual);
     }
-    if constexpr (std::is_same_v<T, A>) set_sink(output.sink);
-    OutOfRangeRow<A> out_of_range(kernels_, p_, source, output, nodes);
-    if (stores_sums()) out_of_range.add_sum(&residual, &sums);
-    out_of_range.run(row);
+    rare.run(row, g, at);
   }
 
  private:

@@ -13,18 +13,15 @@ GradientColumns<A> columns_at(const ColumnSums& sums, std::size_t col) {
   const std::size_t at = col - sums.first;
   double* dgamma = sums.values + at;
   A* chain = static_cast<A*>(sums.chains) + at;
-  return {chain,
-          chain + chain_length(sums.stride),
-          {dgamma, dgamma + sums.stride, std::is_same_v<A, double> ? 2 * sums.stride : 0}};
+  return {chain, chain + chain_length<A>(sums.stride), {dgamma, dgamma + sums.stride}};
 }
 
 // Shares of row blocks, in the tree of a row's blocks; the left one takes the right one up.
-template <class A>
 struct JoinColumns {
   using Part = double*;
 
   Part join(Part left, Part right) const {
-    kernels->in<A>().add_columns(left, right, count);
+    kernels->add_columns(left, right, count);
     return left;
   }
   Part load(std::size_t node) const { return nodes[node]; }
@@ -32,14 +29,12 @@ struct JoinColumns {
 
   const Kernels* kernels = nullptr;
   double** nodes = nullptr;
-  std::size_t count = 0;  // of dgamma and dbeta together, without their low parts
+  std::size_t count = 0;  // of dgamma and dbeta together
 };
-template <class A>
-using ColumnTree = JoinTree<JoinColumns<A>>;
+using ColumnTree = JoinTree<JoinColumns>;
 
 // `count` columns from sums.first on, rounded once; a sum that is not finite is a NaN. What the elements hold is added
 // if it is asked for. If columns share elements, these are all columns, or all runs of them.
-template <class A>
 void finish_columns(const Kernels& kernels, const GradientProblem& p, const ColumnSums& sums, std::size_t count);
 
 }  // namespace evenorm::internal

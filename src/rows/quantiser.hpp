@@ -25,6 +25,10 @@ class Quantiser {
         rows_(plan.value_rows),
         step_(static_cast<std::ptrdiff_t>(plan.value_bytes)) {}
 
+  // values: room for a block of a row, or fewer columns if no more are written at once.
+  Quantiser(const Kernels& kernels, const Problem& p, A* values)
+      : kernels_(kernels.in<A>()), p_(p), values_(values), holds_row_(false), rows_(1), step_(0) {}
+
   bool is_on() const { return values_ != nullptr; }
   A* block(std::size_t first) const { return holds_row_ ? values_ + first : values_; }
   // even_rows(): how many of n rows from `row` on go together. rows(): the most that may. step(): the distance between

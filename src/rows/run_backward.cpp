@@ -49,10 +49,10 @@ template <class T>
                                   std::size_t first, std::size_t count, double* slots) {
   ScratchMemory<kGradientScratchBytes> scratch;
   BackwardRows<T> rows(kernels, p, plan, scratch, 0, {0, p.cols});
-  const std::size_t blocks = row_blocks(p), slot = column_numbers(p) * p.cols;
+  const std::size_t blocks = row_blocks(p), slot = 2 * p.cols;
   double* const chains = slots + count * slot;
   double* nodes[kMaxNodes];
-  ColumnTree<Arithmetic<T>> tree({&kernels, nodes, 2 * p.cols});
+  ColumnTree tree({&kernels, nodes, 2 * p.cols});
   for (std::size_t block = first; block < first + count; ++block) {
     const std::size_t row = share_start(p.rows, blocks, block), end = share_start(p.rows, blocks, block + 1);
     double* sums = slots + tree.depth() * slot;
@@ -62,15 +62,14 @@ template <class T>
   tree.finish();
 }
 
-template <class A>
 void finish_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t shares,
                    std::size_t distance) {
   const std::size_t columns = p.cols / summed_run(p);
   double* nodes[kMaxNodes];
-  ColumnTree<A> tree({&kernels, nodes, 2 * columns});
+  ColumnTree tree({&kernels, nodes, 2 * columns});
   tree.push(sums);
   for (std::size_t i = 1; i < shares; ++i) tree.push(sums + i * distance);
-  finish_columns<A>(kernels, p, {tree.finish(), 0, columns}, columns);
+  finish_columns(kernels, p, {tree.finish(), 0, columns}, columns);
 }
 
 template <class T>
@@ -84,16 +83,15 @@ template <class T>
 template <class T>
 [[gnu::noinline]] void run_column_pieces(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
                                          const GradientScalars* scalars, std::size_t first, std::size_t count) {
-  using A = Arithmetic<T>;
   ScratchMemory<kGradientScratchBytes> scratch;
   auto* values = scratch.at<double>(plan.scratch.column_sums);
   const std::size_t piece = plan.scratch.piece_cols;
   BackwardRows<T> rows(kernels, p, plan, scratch, 0, {first, first + count});
   for (std::size_t col = first, n; col < first + count; col += n) {
     n = std::min(piece, first + count - col);
-    const ColumnSums sums{values, col, piece, values + column_numbers(p) * piece};
+    const ColumnSums sums{values, col, piece, values + 2 * piece};
     rows.run_column_piece(scalars, col, n, sums);
-    finish_columns<A>(kernels, p, sums, n);
+    finish_columns(kernels, p, sums, n);
   }
 }
 
@@ -117,8 +115,7 @@ void run_row_blocks(const Kernels& kernels, const GradientProblem& p, const Grad
 void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t shares,
                        std::size_t distance) noexcept {
   const FpEnvironment environment;
-  arithmetic_type(p) == DType::f64 ? finish_blocks<double>(kernels, p, sums, shares, distance)
-                                   : finish_blocks<float>(kernels, p, sums, shares, distance);
+  finish_blocks(kernels, p, sums, shares, distance);
 }
 
 void find_row_scalars(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,

@@ -102,7 +102,7 @@ RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts
   const RowScalars scalars =
       arithmetic_type(p) == DType::f64 ? join_row<double>(p, parts, count) : join_row<float>(p, parts, count);
   if (!scalars.out_of_range) {
-    store_statistic(p.mean, row, scalars.mean_hi);
+    store_statistic(p.mean, row, scalars.mean);
     store_statistic(p.rstd, row, scalars.rstd);
   }
   return scalars;

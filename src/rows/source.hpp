@@ -7,14 +7,14 @@
 
 namespace evenorm::internal {
 
-// x by blocks, as T. set_scale(), which needs T to be the arithmetic's type, multiplies each element by the scale.
+// x by blocks, as T.
 template <class T>
 class Source {
  public:
   using A = Arithmetic<T>;
 
-  // tile: where x is gathered; null if its rows are dense. scratch: kBlock elements, used only if blocks are converted,
-  // scaled or sums.
+  // tile: where x is gathered; null if its rows are dense. scratch: kBlock elements, used only if blocks are converted
+  // or sums.
   template <class Pointer>
   Source(const Kernels& kernels, const Matrix<Pointer>& x, Tile<const void*>* tile, A* scratch)
       : data_(static_cast<const char*>(x.data)),
@@ -51,11 +51,6 @@ class Source {
     return has_terms() ? residual_->terms(row, first) : TermRows<T>{};
   }
   std::size_t ahead() const { return ahead_; }
-  void set_scale(A scale) {
-    scale_ = scale;
-    staged_ = true;
-    in_tile_ = false;
-  }
 
   // Makes blocks those of the sum; x must have dense rows. ahead: the prefetch distance of its terms in bytes, or 0.
   // held: where the sums stay; null: in scratch.
@@ -106,26 +101,16 @@ class Source {
       T* sum = made(row, first);
       if (residual_ == nullptr) return sum;
       add_to(row, first, n, sum);
-      if constexpr (kCanConvert) multiply(n);
       return sum;
     }
     const char* from = tile_ != nullptr ? tile_->load(row, first, n) : data_ + rows_->offset(row) + first * bytes_;
     if constexpr (kCanConvert) {
       if (convert_ != nullptr) {
         convert_(from, scratch_, n);
-      } else if (scale_ != 1) {
-        std::memcpy(scratch_, from, n * sizeof(T));
-      } else {
-        return reinterpret_cast<const T*>(from);
+        return scratch_;
       }
-      multiply(n);
-      return scratch_;
     }
     return reinterpret_cast<const T*>(from);
-  }
-  void multiply(std::size_t n) {
-    if (scale_ == 1) return;
-    for (std::size_t i = 0; i < n; ++i) scratch_[i] *= scale_;
   }
 
   static constexpr bool kCanConvert = std::is_same_v<T, A>;
@@ -141,7 +126,6 @@ class Source {
   const HeldSums<T>* held_ = nullptr;
   bool rows_in_one_ = false;  // rows are held, and several may be added at once
   std::size_t ahead_ = 0;
-  A scale_ = 1;
   A* scratch_;
 };
 

@@ -2,11 +2,10 @@
 // eps). docs/numerics.md specifies every operation. Kernels finish groups of short rows with the same formulas.
 #pragma once
 
+#include "evenorm/sharded.hpp"
 #include "plan/numbers.hpp"
 #include "rows/join.hpp"
-#include "rows/scaled_statistics.hpp"
 #include "rows/source.hpp"
-#include "rows/wide.hpp"
 
 namespace evenorm::internal {
 
@@ -23,39 +22,39 @@ inline void store_statistic(const Vector<void*>& to, std::size_t row, double val
 
 template <class A>
 BlockSums sums_of(const RowGroup<A>& g, std::size_t row) {
-  return {{g.mean_hi[row], g.mean_lo[row]}, {g.m2_hi[row], g.m2_lo[row]}};
+  return {g.mean[row], g.m2[row]};
 }
 template <class A>
 RowScalars scalars_of(const RowGroup<A>& g, std::size_t row) {
-  return {g.mean_hi[row], g.mean_lo[row], g.rstd[row], g.scalars.centre[row] == 0, g.flag[row] != 0};
+  return {g.mean[row], g.mean_lo[row], g.rstd[row], g.scalars.centre[row] == 0, g.flag[row] != 0};
 }
 template <class A>
 void set_moments(RowGroup<A>& g, std::size_t row, const MomentNode& m) {
-  g.set(row, {m.mean_hi, m.mean_lo}, {m.m2_hi, m.m2_lo});
+  g.set(row, m.mean, m.mean_lo, m.m2);
+}
+
+// Precomputed moments; f32 arithmetic ignores the mean's low part.
+template <class A>
+MomentNode node_of(const Moments& m) {
+  return {m.count, m.mean, std::is_same_v<A, double> ? m.mean_low : 0, m.m2};
 }
 
 // Finishes one row of a group in plain code: vector loads would wait for the stores that just wrote its moments.
 template <class A>
 void finish_one(RowGroup<A>& g, std::size_t row, const MomentNode& m, double eps) {
-  using namespace plain;
-  using W = Number<A>;
-  g.set(row, {m.mean_hi, m.mean_lo}, {m.m2_hi, m.m2_lo});
-  const W mean = W::From(kOne, m.mean_hi, m.mean_lo), m2 = W::From(kOne, m.m2_hi, m.m2_lo);
-  g.flag[row] = FinishMoments<A>(kOne, mean, m2, m.count, eps, g, row);
+  set_moments(g, row, m);
+  g.flag[row] =
+      plain::FinishMoments<A>(plain::kOne, plain::MeanAndM2<double>{m.mean, m.mean_lo, m.m2}, m.count, eps, g, row);
 }
 
 // The second pass of a block of n columns, about k, its mean from the first pass.
 template <class T>
-[[gnu::noinline]] MomentNode moments_about(const Kernels& kernels, const T* x, std::size_t n, const WideNumber& k) {
-  using namespace plain;
-  using A = Arithmetic<T>;
-  using W = Number<A>;
-  const BlockSums about_k = kernels.of<T>().sum_about(x, n, k);
+[[gnu::noinline]] MomentNode moments_about(const Kernels& kernels, const T* x, std::size_t n, double k) {
+  const BlockSums sums = kernels.of<T>().sum_about(x, n, k);
   const auto count = static_cast<double>(n);
-  const WideSums<W> sums{from_memory<A>(about_k.s), from_memory<A>(about_k.q)};
-  const auto moments = MomentsFromSumsAbout(kOne, from_memory<A>(k), sums, count);
-  const WideNumber mean = to_memory(moments.mean), m2 = to_memory(moments.m2);
-  return {count, mean.hi, mean.lo, m2.hi, m2.lo};
+  const auto m =
+      plain::MomentsFromSumsAbout<Arithmetic<T>>(plain::kOne, k, plain::SumsOfRows<double>{sums.s, sums.q}, count);
+  return {count, m.mean, m.mean_lo, m.m2};
 }
 
 // The second pass of rows of a group, if kernels flagged some: the rows of x from row `first` on.
@@ -82,16 +81,13 @@ void finish_group(const Kernels& kernels, RowGroup<Arithmetic<T>>& g, std::size_
 // The moments of one block of n <= kBlock columns, from its sums about 0. A second pass gets the block from get_x().
 template <class T, class GetX>
 MomentNode moments_of(const Kernels& kernels, bool centred, const BlockSums& sums, std::size_t n, const GetX& get_x) {
-  using namespace plain;
-  using A = Arithmetic<T>;
-  using W = Number<A>;
   const auto count = static_cast<double>(n);
-  if (!centred) return {count, 0, 0, sums.q.hi, sums.q.lo};
-  const W q = from_memory<A>(sums.q);
-  const auto moments = MomentsFromSums(kOne, WideSums<W>{from_memory<A>(sums.s), q}, count);
-  const WideNumber mean = to_memory(moments.mean), m2 = to_memory(moments.m2);
-  if (NeedsSecondPass(kOne, moments.m2, q)) return moments_about<T>(kernels, get_x(), n, mean);
-  return {count, mean.hi, mean.lo, m2.hi, m2.lo};
+  if (!centred) return {count, 0, 0, sums.q};
+  const auto m = plain::MomentsFromSums(plain::kOne, plain::SumsOfRows<double>{sums.s, sums.q}, count);
+  if (plain::NeedsSecondPass<Arithmetic<T>>(plain::kOne, m.m2, sums.q)) {
+    return moments_about<T>(kernels, get_x(), n, m.mean);
+  }
+  return {count, m.mean, 0, m.m2};
 }
 
 // The moments of one block in memory.
@@ -116,7 +112,7 @@ void sum_blocks(const Kernels& kernels, Kind kind, MomentTree<Arithmetic<T>>& tr
 template <class A>
 NormScalarsOfRows<A> norm_scalars_of(const RowScalars& row) {
   NormScalarsOfRows<A> scalars;
-  plain::StoreNormScalars<A>(plain::kOne, row.mean_hi, row.mean_lo, row.rstd, row.near_zero, scalars.centre,
+  plain::StoreNormScalars<A>(plain::kOne, row.mean, row.mean_lo, row.rstd, row.near_zero, scalars.centre,
                              scalars.offset, scalars.rstd);
   return scalars;
 }

@@ -84,10 +84,6 @@ std::size_t tasks_of(const GradientProblem& p, std::size_t rows, const Executor&
 }
 std::size_t tasks_of(const GradientProblem& p, const Executor& executor) { return tasks_of(p, p.rows, executor); }
 
-bool has_room_aligned(const GradientPlan& plan, std::byte* scratch) {
-  return static_cast<std::size_t>(aligned<std::byte>(scratch) - scratch) <= plan.spare_bytes;
-}
-
 void run_blocks(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels, double* slots,
                 const Executor& executor) {
   const std::size_t blocks = row_blocks(p), slot = sums_bytes(p, p.cols) / sizeof(double);
@@ -137,8 +133,8 @@ void run_by_rows(const GradientProblem& p, const GradientPlan& plan, const Kerne
 // Computes the gradients of one problem without sets, of which at least one is a sum over rows.
 void run_sums(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels, std::byte* scratch,
               const Executor& executor) {
-  const bool in_two_steps = plan.route == GradientRoute::two_steps ||
-                            (plan.may_take_two_steps && tasks_of(p, executor) > 1) || !has_room_aligned(plan, scratch);
+  const bool in_two_steps =
+      plan.route == GradientRoute::two_steps || (plan.may_take_two_steps && tasks_of(p, executor) > 1);
   if (in_two_steps) {
     run_in_two_steps(p, plan, kernels, aligned<GradientScalars>(scratch), executor);
   } else {

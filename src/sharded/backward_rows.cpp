@@ -22,8 +22,8 @@ template <class T>
     std::size_t place = row * numbers;
     for (const Cuts::Part& part : cuts.parts_of(cuts.rank())) {
       const std::size_t col = part.first * kBlock;
-      const GradientSums sums = rows.sum_part(row, col, std::min(part.blocks * kBlock, p.cols - col));
-      visit_sums(Writer(message + place), p.kind, kWide, sums);
+      const GradientNode sums = rows.sum_part(row, col, std::min(part.blocks * kBlock, p.cols - col));
+      visit_sums(Writer(message + place), p.kind, sums);
       place += numbers_of_part(Pass::backward, p.kind, kWide);
     }
   }
@@ -37,14 +37,14 @@ template <class T>
   ScratchMemory<kGradientScratchBytes> scratch;
   BackwardRows<T> rows(kernels, p, plan, scratch, 0, {0, p.cols});
   const std::size_t numbers = cuts.numbers(Pass::backward, p.kind, kWide);
-  GradientSums nodes[kMaxNodes];
-  GradientSumsTree<Arithmetic<T>> tree({nodes});
+  GradientNode nodes[kMaxNodes];
+  GradientTree tree({nodes});
   for (std::size_t row = first; row < first + count; ++row) {
     tree.clear();
     for_parts(cuts, [&](std::size_t process, const Cuts::Part& part, std::size_t, std::size_t i) {
       const double* from = messages.of(process, row, numbers);
-      GradientSums sums{};
-      visit_sums(Reader(from + i * numbers_of_part(Pass::backward, p.kind, kWide)), p.kind, kWide, sums);
+      GradientNode sums{};
+      visit_sums(Reader(from + i * numbers_of_part(Pass::backward, p.kind, kWide)), p.kind, sums);
       tree.push(sums, part.weight);
     });
     scalars[row] = rows.finish_sums(row, tree.finish());

@@ -1,34 +1,21 @@
 // Validates the messages of other processes, which may contain any bytes.
 #include "sharded/messages.hpp"
 
-#include <cmath>
-
 #include "problem/fp_environment.hpp"
 #include "problem/shapes.hpp"
 
 namespace evenorm::internal {
 namespace {
 
-bool fits(const Field& field, double value) {
-  if (value != value) return field.may_be_nan;
-  return value >= field.least && value <= field.most && (!field.is_whole || value == std::trunc(value));
-}
-
-std::string range_of(const Field& field) {
-  const std::string range = "from " + text_of(field.least) + " to " + text_of(field.most);
-  return field.is_whole ? "a whole number " + range : range;
-}
-
 // A visitor that checks the numbers of one part.
 class Checker {
  public:
   Checker(std::size_t process, std::size_t row, const double* from) : process_(process), row_(row), from_(from) {}
-  template <class T>
-  void operator()(const Field& field, const T&) {
+  void operator()(const Field& field, double) {
     const double value = *from_++;
-    if (fits(field, value)) return;
+    if (value != value || (value >= field.least && value <= field.most)) return;
     refuse_message(process_, std::string(field.name) + " of row " + std::to_string(row_), text_of(value),
-                   range_of(field));
+                   "from " + text_of(field.least) + " to " + text_of(field.most));
   }
 
  private:
@@ -47,7 +34,7 @@ void check_messages(const Cuts& cuts, Pass pass, Kind kind, bool wide, const Mes
       if (pass == Pass::forward) {
         visit(checker, kind, wide, Moments{});
       } else {
-        visit_sums(checker, kind, wide, GradientSums{});
+        visit_sums(checker, kind, GradientNode{});
       }
     });
   }

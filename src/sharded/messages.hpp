@@ -11,41 +11,31 @@
 
 namespace evenorm::internal {
 
-// Forward: mean and m2 (RMS norm: m2 only) and the largest |x|; in f64 arithmetic also the low parts and the exponent.
-// Backward: the sums of g and of g (x - mean) (RMS norm: of g x); in f64 arithmetic also the low parts, the exponents
-// and `scaled`.
+// Forward: mean and m2 (RMS norm: m2 only); layer norm in f64 arithmetic also the mean's low part. Backward: the sums
+// of g and of g (centre - x) (RMS norm: only the latter).
 constexpr std::size_t numbers_of_part(Pass pass, Kind kind, bool wide) {
-  const std::size_t sums = kind == Kind::layer ? 2 : 1;
-  return pass == Pass::forward ? sums * (wide ? 2 : 1) + (wide ? 2 : 1) : sums * (wide ? 3 : 1);
+  if (kind != Kind::layer) return 1;
+  return pass == Pass::forward && wide ? 3 : 2;
 }
 
 // One number of a message: its name and its valid values. Another process's number is checked before it is used.
 struct Field {
   const char* name;
-  double least, most;
-  bool is_whole = false;
-  bool may_be_nan = false;  // for a row that is not finite
+  double least, most;  // or NaN, of a row that is not finite
 };
 inline constexpr double kMostFinite = std::numeric_limits<double>::max();
 inline constexpr double kInfinite = std::numeric_limits<double>::infinity();
-inline constexpr double kMostExponent = 10000;  // beyond those of sums of products of f64
 
-inline constexpr Field kMeanField{"mean", -kMostFinite, kMostFinite, false, true};
-inline constexpr Field kMeanLowField{"mean's low part", -kMostFinite, kMostFinite, false, true};
-inline constexpr Field kSquaresField{"sum of squares", 0, kMostFinite, false, true};
-inline constexpr Field kSquaresLowField{"sum of squares' low part", -kMostFinite, kMostFinite, false, true};
-inline constexpr Field kLargestField{"largest magnitude", 0, kMostFinite};
-inline constexpr Field kExponentField{"exponent", -kMostExponent, kMostExponent, true};
-inline constexpr Field kSumField{"sum", -kInfinite, kInfinite, false, true};
+inline constexpr Field kMeanField{"mean", -kMostFinite, kMostFinite};
+inline constexpr Field kMeanLowField{"mean's low part", -kMostFinite, kMostFinite};
+inline constexpr Field kSquaresField{"sum of squares", 0, kMostFinite};
+inline constexpr Field kSumField{"sum", -kInfinite, kInfinite};
 
 // Visitors that write and read the numbers of one part, in their order.
 class Writer {
  public:
   explicit Writer(double* to) : to_(to) {}
-  template <class T>
-  void operator()(const Field&, T value) {
-    *to_++ = static_cast<double>(value);
-  }
+  void operator()(const Field&, double value) { *to_++ = value; }
 
  private:
   double* to_;
@@ -53,10 +43,7 @@ class Writer {
 class Reader {  // the messages have been checked
  public:
   explicit Reader(const double* from) : from_(from) {}
-  template <class T>
-  void operator()(const Field&, T& value) {
-    value = static_cast<T>(*from_++);
-  }
+  void operator()(const Field&, double& value) { value = *from_++; }
 
  private:
   const double* from_;
@@ -64,22 +51,14 @@ class Reader {  // the messages have been checked
 
 template <class Visitor, class M>
 void visit(Visitor visitor, Kind kind, bool wide, M&& m) {
-  if (kind == Kind::layer) visitor(kMeanField, m.mean_hi);
-  if (kind == Kind::layer && wide) visitor(kMeanLowField, m.mean_lo);
-  visitor(kSquaresField, m.m2_hi);
-  if (wide) visitor(kSquaresLowField, m.m2_lo);
-  if (wide) visitor(kExponentField, m.exponent);
-  visitor(kLargestField, m.largest);
+  if (kind == Kind::layer) visitor(kMeanField, m.mean);
+  if (kind == Kind::layer && wide) visitor(kMeanLowField, m.mean_low);
+  visitor(kSquaresField, m.m2);
 }
 template <class Visitor, class S>
-void visit_sums(Visitor visitor, Kind kind, bool wide, S&& s) {
-  if (kind == Kind::layer) visitor(kSumField, s.sums.g_hi);
-  if (kind == Kind::layer && wide) visitor(kSumField, s.sums.g_lo);
-  if (kind == Kind::layer && wide) visitor(kExponentField, s.g_exponent);
-  visitor(kSumField, s.sums.gd_hi);
-  if (!wide) return;
-  visitor(kSumField, s.sums.gd_lo);
-  visitor(kExponentField, s.gd_exponent);
+void visit_sums(Visitor visitor, Kind kind, S&& s) {
+  if (kind == Kind::layer) visitor(kSumField, s.g);
+  visitor(kSumField, s.gd);
 }
 
 // The messages of all processes. `stride` is the count of numbers from one process to the next.

@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "contracts/accuracy.hpp"
 #include "contracts/backward_harness.hpp"
 #include "problem/validate.hpp"
 #include "run/schedule.hpp"
@@ -30,7 +31,7 @@ using Columns = std::vector<std::int64_t>;  // columns of each process
 // Compares numbers, or moments.
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<std::type_identity_t<T>>& b) {
-  static_assert(sizeof(Moments) == 7 * 8);  // no padding, whose bytes would be undefined
+  static_assert(sizeof(Moments) == 4 * 8);  // no padding, whose bytes would be undefined
   return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
 }
 
@@ -86,6 +87,21 @@ inline std::vector<Moments> run_forward_steps(internal::Target target, const Col
 }
 
 // Runs a forward pass over the last of two axes, as processes that share its columns. All tensors have strides.
+// False if processes cannot normalise a row of x because its squares leave the range of f64.
+inline bool fits_processes(const contracts::Operation& op, const contracts::Array& x) {
+  if (op.arithmetic() != DType::f64) return true;
+  for (std::size_t first = 0; first < x.size(); first += op.cols) {
+    long double squares = 0;
+    for (std::size_t i = first; i < first + op.cols; ++i) {
+      const auto value = static_cast<long double>(contracts::value_at(x, i));
+      squares += value * value;
+    }
+    squares /= static_cast<long double>(op.cols);
+    if (squares != 0 && (squares < 0x1p-499L || squares > 0x1p499L)) return false;
+  }
+  return true;
+}
+
 inline contracts::Runner sharded_on(internal::Target target, const Columns& columns) {
   return [=](const Forward& whole, const Executor& executor) {
     std::vector<std::array<std::int64_t, 2>> shapes;

@@ -1,0 +1,114 @@
+#include "rows/rare_row.hpp"
+
+#include <cmath>
+#include <limits>
+
+namespace evenorm::internal {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr RareScalars kNotFinite{{kNan, 0, kNan, false, true}, 0, kNan, kNan, true};
+
+// The least exponent of a row beside eps.
+int least_exponent(double eps) {
+  const int least = 2 - std::numeric_limits<double>::max_exponent;
+  return eps > 0 ? std::max(least, (std::ilogb(eps) >> 1) - kMostBelowEps) : least;
+}
+
+}  // namespace
+
+RareScalars rare_scalars(const Kernels& kernels, Kind kind, Source<double>& x, std::size_t row, std::size_t cols,
+                         double eps, double mean, double* block, MomentNode* nodes) {
+  double largest = 0;
+  for (std::size_t first = 0; first < cols; first += kBlock) {
+    const std::size_t n = std::min(kBlock, cols - first);
+    kernels.in<double>().largest_finite({x.block(row, first, n), 0}, 1, n, &largest);
+  }
+  if (largest != largest) return kNotFinite;
+  const int least = least_exponent(eps), exponent = largest == 0 ? 0 : std::max(std::ilogb(largest), least);
+  const double factor = std::ldexp(1.0, -exponent);
+  MomentTree<double> tree({nodes, kind == Kind::layer});
+  for (std::size_t first = 0; first < cols; first += kBlock) {
+    const std::size_t n = std::min(kBlock, cols - first);
+    const double* values = x.block(row, first, n);
+    for (std::size_t i = 0; i < n; ++i) block[i] = load_one(values + i) * factor;
+    tree.push(moments_of_block<double>(kernels, kind, block, n));
+  }
+  RowGroup<double> group;
+  finish_one(group, 0, tree.finish(), std::ldexp(eps, -2 * exponent));
+  RowScalars scaled = scalars_of(group, 0);
+  const bool has_variance = plain::MeanOf(plain::kOne, group.m2[0], static_cast<double>(cols)) != 0;
+  const double rstd = has_variance ? std::ldexp(scaled.rstd, -exponent) : plain::RstdOf(plain::kOne, 0.0, eps);
+  const bool is_raised = largest != 0 && std::ilogb(largest) < exponent && std::isfinite(mean);
+  if (is_raised) scaled.near_zero = false;  // the square of the scaled mean may underflow
+  return {scaled, exponent, is_raised ? mean : std::ldexp(scaled.mean, exponent), rstd, has_variance};
+}
+
+// Statistics of f32 are found in f64, which holds them. In f64 arithmetic, processes that share a row cannot scale it.
+template <class A>
+RareScalars RareRow<A>::scalars_of_row(std::size_t row, const RowGroup<A>& group, std::size_t at) {
+  const double mean = group.mean[at], m2 = group.m2[at], rstd = group.rstd[at];
+  if constexpr (std::is_same_v<A, double>) {
+    if (p_.moments == nullptr) return rare_scalars(kernels_, p_.kind, x_, row, p_.cols, p_.eps, mean, block_, nodes_);
+    if (!has_vanished(p_.moments[row])) return kNotFinite;
+  }
+  if (!std::isfinite(mean) || !std::isfinite(m2)) return kNotFinite;
+  const Count count = p_.moments != nullptr ? p_.moments[row].count : static_cast<double>(p_.cols);
+  const double var = plain::MeanOf(plain::kOne, m2, count);
+  const bool near_zero = std::is_same_v<A, float> && plain::IsNearZero(plain::kOne, mean, var);
+  return {{mean, 0, rstd, near_zero, true}, 0, mean, rstd, true};
+}
+
+// In each piece y comes last, because y, like the sum, may overwrite x or the residual.
+template <class A>
+void RareRow<A>::run(std::size_t row, const RowGroup<A>& group, std::size_t at) {
+  const RareScalars s = scalars_of_row(row, group, at);
+  store_statistic(p_.mean, row, s.mean);
+  store_statistic(p_.rstd, row, s.rstd);
+  const auto scalars = norm_scalars_of<double>(s.row);
+  const double factor = std::ldexp(1.0, -s.exponent);
+  double x[kRarePiece], y[kRarePiece];
+  A values[kRarePiece];
+  const auto write_pieces = [&](auto& sink) {
+    for (std::size_t first = 0, n; first < p_.cols; first += n) {
+      n = std::min(kRarePiece, p_.cols - first);
+      const A* from = x_.block(row, first, n);
+      kernels_.convert[index_of(dtype_of<A>)][index_of(DType::f64)](from, x, n);
+      for (std::size_t i = 0; s.exponent != 0 && i < n; ++i) x[i] *= factor;
+      if (residual_ != nullptr && !sink.is_measuring()) residual_->store_sum(row, first, n, from);
+      write(row, first, n, x, scalars, sink, y);
+    }
+  };
+  if (p_.y.dtype == DType::i8) {
+    Sink<A> sink(kernels_, output_.y, output_.tile, values);
+    Quantiser<A> quantiser(kernels_, p_, values);
+    sink.set_quantiser(&quantiser);
+    do write_pieces(sink);
+    while (sink.wants_again());
+  } else {
+    Sink<double> sink(kernels_, output_.y, output_.tile, y);
+    write_pieces(sink);
+  }
+}
+
+template <class A>
+template <class B>
+void RareRow<A>::write(std::size_t row, std::size_t first, std::size_t n, const double* x,
+                       const NormScalarsOfRows<double>& scalars, Sink<B>& sink, double* y) const {
+  double gamma[kRarePiece], beta[kRarePiece];
+  Convert* widen = kernels_.convert[index_of(dtype_of<A>)][index_of(DType::f64)];
+  widen(output_.gamma.block(first, n), gamma, n);
+  widen(output_.beta.block(first, n), beta, n);
+  double* const to = std::is_same_v<B, double> ? reinterpret_cast<double*>(sink.block(row, first, n)) : y;
+  kernels_.of<double>().normalise_rows({{x, 0}, {to, 0}, 1, n, {gamma, beta}, &scalars, 0, false});
+  canonicalise_nans(to, n);
+  if constexpr (!std::is_same_v<B, double>) {
+    kernels_.convert[index_of(DType::f64)][index_of(dtype_of<B>)](y, sink.block(row, first, n), n);
+  }
+  sink.done(row, 1, first, n);
+}
+
+template class RareRow<double>;
+template class RareRow<float>;
+
+}  // namespace evenorm::internal
