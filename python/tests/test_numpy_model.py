@@ -14,15 +14,15 @@ COLUMNS = {
     BF16: [1, 4, 31, 768, 2048, 2600],
     F16: [1, 7, 64, 1023, 1024, 3100],
 }
-EPS = [1e-5, 0.0, 1e-12, 1e30, 1e300]
+EPS = [1e-5, 0.0, 1e-12, 1e30, 1e300, 5e-324, 2.0**251, 1.7e308]
 
 
 def rows_of_all_kinds(rng, n, storage):
     """{kind: row (n,)} in f64, to be rounded to `storage`."""
     least, largest = RANGE[storage]
     z, spike = rng.standard_normal(n), np.arange(n) == rng.integers(n)
-    middle = {F64: -400, F16: -12}.get(storage, -60)  # near the limit below which rows are scaled
-    rows = {f"mean {m:g}": z + m for m in (0, 0.5, 0.9, 1, 3, 1e3, 1e6)}
+    low, high = {F64: (-250, 250), F16: (-12, 6)}.get(storage, (-60, 100))  # near the limits beyond which rows are rare
+    rows = {f"mean {m:g}": z + m for m in (0, 0.5, 0.9, 1, 3, 1e3, 1e6, 1e12, 2.0**50)}
     return rows | {
         "mean of 9/10 of the std": (z - z.mean()) / (z.std() or 1) + 0.8125**0.5,
         "constant": np.full(n, 0.1),
@@ -38,8 +38,15 @@ def rows_of_all_kinds(rng, n, storage):
         "subnormal": np.ldexp(rng.integers(-50, 50, n).astype(float), least),
         "lone subnormal": np.ldexp(spike.astype(float), least),
         "small": np.ldexp(z, least + 26 if storage != F16 else least + 6),
-        "small, one not": np.ldexp(z, middle) + spike,
-        "scaled or not": np.ldexp(z, middle),
+        "small, one not": np.ldexp(z, low) + spike,
+        "small, rare or not": np.ldexp(z + 1, low),
+        "large, rare or not": np.ldexp(z + 1, high),
+        "rare with a large mean": np.ldexp(z + 1e6, high + 10 if storage != F16 else -10),
+        "of any size": np.ldexp(z + 1, rng.integers(least, largest - 3)),
+        "constant of any size": np.full(n, np.ldexp(1.2, rng.integers(least, largest))),
+        "cancelling block": np.where(
+            np.arange(n) < 1024, np.ldexp(1 - 2.0 * (np.arange(n) % 2), largest // 2 + 9), z + 5
+        ),
         "huge": np.ldexp(z, largest - 4),
         "largest": np.ldexp(1 + spike / 2, largest),
         "zero": np.zeros(n),
@@ -83,10 +90,10 @@ def test_rows(storage, n):
     rows = rows_of_all_kinds(rng, n, storage)
     for kinds in np.array_split(rng.permutation(list(rows)), 4):
         x = np.array([rows[kind] for kind in kinds]).astype(storage)
-        types = [storage, storage, F32, BF16, F16] + [F64] * (n <= 200)  # f64 arithmetic is slow here
+        types = [storage, storage, F32, BF16, F16] + [F64] * (n <= 1030)  # f64 arithmetic is slow here
         weight, bias = (parameter(rng, n, types[rng.integers(len(types))]) for _ in range(2))
         named = {
-            "eps": EPS[rng.integers(len(EPS))],
+            "eps": EPS[rng.integers(len(EPS))] if rng.random() < 0.7 else float(2.0 ** rng.uniform(-1074, 1023.9)),
             "rms": bool(rng.random() < 0.4),
             "zero_centered": weight is not None and bool(rng.random() < 0.4),
             "to": types[rng.integers(len(types))],
@@ -96,9 +103,9 @@ def test_rows(storage, n):
 
 @pytest.mark.parametrize("mean", [1e8, 1e11, 1e14, 3e15])
 def test_f64_rows_with_a_large_mean(mean):
-    """The low part of the mean affects y. 1100 and 2100 columns are two and three blocks."""
+    """The low part of the mean affects y. 1100, 2100 and 3100 columns are two, three and four blocks."""
     rng = np.random.default_rng(int(mean))
-    for rows, n in ((6, 6), (6, 90), (8, 1100), (3, 2100)):
+    for rows, n in ((6, 6), (6, 90), (8, 1100), (3, 2100), (2, 3100)):
         expect_same(rng.standard_normal((rows, n)) + mean, rng.standard_normal(n), rng.standard_normal(n), 1e-12)
 
 
@@ -149,13 +156,14 @@ def test_any_parameters():
 
 @pytest.mark.parametrize("storage", [F64, F32], ids=str)
 def test_where_rstd_is_subnormal(storage):
-    """eps is so large that the scaled row's rstd is subnormal, and gamma so large that this shows."""
+    """eps is so large that a scaled row's rstd is that of eps, or subnormal, and gamma so large that this shows."""
     rng = np.random.default_rng(8)
     least, large = (-1022, 1e300) if storage == F64 else (-126, 1e37)
     for i in range(12):
         exponent = int(rng.integers(least, least // 2 + 100 if storage == F64 else 20))
         x = np.ldexp(rng.standard_normal((1, 9)) + 5 * (i % 2), exponent).astype(storage)
-        eps = 2.0 ** min(1023.5, 2 * exponent - 2 * least + rng.uniform(-8, 60))
+        far = 500 if storage == F64 and i % 4 == 0 else -2 * least
+        eps = 2.0 ** min(1023.5, 2 * exponent + far + rng.uniform(-8, 60))
         expect_same(x, np.full(9, large, storage), eps=float(eps), rms=i % 3 == 0)
 
 
