@@ -72,7 +72,7 @@ double output_limit(const Operation& op) {
   const int added = op.weight && op.zero_centered ? 1 : 0;
   if (op.arithmetic() == DType::f64) {
     const auto levels = static_cast<double>(levels_of_tree(op.cols));
-    return (op.kind == Kind::layer ? 196 + 6 * levels : 42 + levels) + added;
+    return (op.kind == Kind::layer ? 196 + 15 * levels : 42 + levels) + added;
   }
   // The roundings: rstd and two fused operations, and for layer norm x - centre or the offset.
   return (op.kind == Kind::layer ? 4 : 3) + added + kOfStatistics;
@@ -85,7 +85,7 @@ double mean_share(const Operation& op, double largest_xhat) {
 
 double rstd_limit(const Operation& op) {
   if (op.arithmetic() != DType::f64) return kRstdLimit;
-  return 133 + 3 * static_cast<double>(levels_of_tree(op.cols));
+  return 133 + 12 * static_cast<double>(levels_of_tree(op.cols));
 }
 
 double growth_by_mean(const Operation& op, const reference::Moments& m) {
@@ -138,7 +138,9 @@ double error_in_u(std::uint64_t bits, Pair exact, const ResultBound& bound) {
 
 double error_in_u(std::uint64_t y_bits, Pair exact, const OutputBound& bound) {
   const long double terms = static_cast<long double>(bound.scale) * bound.largest_xhat + bound.shift;
-  return error_in_u(y_bits, exact, ResultBound{bound.arithmetic, bound.output, terms, bound.scale + 1, bound.besides});
+  const double more = bound.arithmetic == DType::f64 ? bound.scale * (2 * smallest_subnormal(DType::f64)) : 0;
+  return error_in_u(y_bits, exact,
+                    ResultBound{bound.arithmetic, bound.output, terms, bound.scale + 1, bound.besides + more});
 }
 
 double relative_error_in_u(double value, Real exact, double u) {

@@ -57,8 +57,8 @@ struct OutputBound {
 // The definition of an output's error, in u (|gamma_i| max_j |xhat_j| + |beta_i|): the least distance between y* and a
 // number that rounds to y in the output's type. If that type is the arithmetic's, no rounding follows, and the error is
 // |y - y*|. The numbers that round to infinity begin half a step above the largest finite number. The measure subtracts
-// what subnormals cost, (|gamma_i| + 1) times the arithmetic's smallest number, and bound.besides. y is given by its
-// bits. The result is not finite if y is a NaN.
+// what subnormals cost, (|gamma_i| + 1), in f64 arithmetic (3 |gamma_i| + 1), times the arithmetic's smallest number,
+// and bound.besides. y is given by its bits. The result is not finite if y is a NaN.
 double error_in_u(std::uint64_t y_bits, Pair exact, const OutputBound& bound);
 
 // The same measure for any result: in u `terms`, less `quanta` of the arithmetic's smallest numbers and `besides`. 0 if

@@ -35,14 +35,15 @@ std::vector<Real> xhat_terms(const Operation& op, std::span<const Real> x, std::
   return h;
 }
 
-// The power of two by which f64 arithmetic scales a row's x: 1 unless rstd is out of range.
+// The power of two by which f64 arithmetic scales a row's x: 1 unless rstd is out of range, and not by eps alone.
 Real scale_of(std::span<const Real> x, Real rstd, double eps) {
   constexpr internal::RstdRange kRange = internal::kRstdRange<double>;
   Real largest = 0;
   for (const Real v : x) largest = std::max(largest, magnitude(v));
   if (largest == 0 || (rstd >= Real{kRange.least} && rstd <= Real{kRange.most})) return 1;
-  const int least = eps > 0 ? std::max(-1022, (std::ilogb(eps) >> 1) - internal::kMostBelowEps) : -1022;
-  return Real{std::ldexp(1.0, -std::max(std::ilogb(static_cast<double>(largest)), least))};
+  const int exponent = std::max(std::ilogb(static_cast<double>(largest)), -1022);
+  if (std::ldexp(eps, -2 * exponent) > internal::kLargestScaledEps) return 1;
+  return Real{std::ldexp(1.0, -exponent)};
 }
 
 // mean|g|, 0 for RMS norm, and mean(|g| h).
@@ -76,7 +77,7 @@ GradientLimits gradient_limits(const Operation& op) {
   if (op.arithmetic() == DType::f64) {
     const auto levels = static_cast<double>(levels_of_tree(op.cols));
     const auto rows = static_cast<double>(2 * internal::least_rows_of_block(op.x));  // of a row block, at most
-    return {(op.kind == Kind::layer ? 552 + 16 * levels : 150 + 4 * levels) + added, 210 + 6 * levels + rows / 4,
+    return {(op.kind == Kind::layer ? 552 + 43 * levels : 150 + 4 * levels) + added, 210 + 15 * levels + rows / 4,
             13 + rows / 4};
   }
   // The term of xhat_i takes the most: the sum of g d and k2, and both fmas; in layer norm also x - mean, twice.

@@ -136,7 +136,9 @@ TEST(CliCheck_Slow, QuickPassesAndReportsEveryRowInJson) {
   for (const json& row : report["accuracy"]) {
     EXPECT_TRUE(row["pass"].get<bool>()) << row;
     EXPECT_LE(row["output"], row["limit"]) << row;
-    EXPECT_EQ(row["limit"], row["kind"] == "layer" ? 4.03125 : 3.03125) << row;
+    const bool is_layer = row["kind"] == "layer";
+    const double limit = row["limit"];
+    EXPECT_TRUE(row["type"] == "f64" ? limit >= (is_layer ? 196 : 42) : limit == (is_layer ? 4.03125 : 3.03125)) << row;
   }
   EXPECT_EQ(report["climbing"]["steps"], 10000);
   EXPECT_GT(report["climbing"]["peaks"].size(), 40U);

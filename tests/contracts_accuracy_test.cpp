@@ -255,8 +255,8 @@ TEST(Contract_Limits, AllowForTheMeansLastPlaces) {
 // f64's bound counts every addition; what rows reach is far below it.
 TEST(Contract_Limits, OfF64GrowWithTheTreeAndTheMean) {
   Operation op = same_type(Kind::layer, DType::f64, 4096);
-  EXPECT_EQ(output_limit(op), 196 + 6 * 2);
-  EXPECT_EQ(rstd_limit(op), 133 + 3 * 2);
+  EXPECT_EQ(output_limit(op), 196 + 15 * 2);
+  EXPECT_EQ(rstd_limit(op), 133 + 12 * 2);
   EXPECT_EQ(growth_by_mean(op, {0x1p53 / 42, 1}), 2);
   op.kind = Kind::rms;
   EXPECT_EQ(output_limit(op), 42 + 2);

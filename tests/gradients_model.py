@@ -61,8 +61,8 @@ class Row:
     are found anew in f64, and of a rare row. by_run: G and D of each long run, with gamma = 1.
     """
 
-    def __init__(self, dy, x, gammas, eps, rms, arithmetic, run):
-        """gammas: gamma in the arithmetic's type and in f64, (n,). run: columns that share an element."""
+    def __init__(self, dy, x, gamma, eps, rms, arithmetic, run):
+        """gamma: (n,), in the arithmetic's type. run: columns that share an element."""
         self.n, self.arithmetic = len(x), arithmetic
         x = forward.finite_or_nan(x)
         (mean, lo, _, rstd), _ = forward.row_statistics(x, eps, rms, arithmetic)
@@ -72,19 +72,19 @@ class Row:
         self.rare, power = rstd != 0 and not 1 / limit <= rstd <= limit, 0
         if arithmetic == F32:
             k = np.float32(mean)
-            self.usual = Steps(dy.astype(F32), x.astype(F32), gammas[0], k, mean - k, rstd, rms)
-            self.anew = Steps(dy.astype(F64), x, gammas[1], np.float64(k), mean - k, rstd, rms)
-            self.wide = Steps(dy.astype(F64), x, gammas[1], mean, np.float64(0), rstd, rms)
+            self.usual = Steps(dy.astype(F32), x.astype(F32), gamma, k, mean - k, rstd, rms)
+            self.anew = Steps(dy.astype(F64), x, gamma.astype(F64), np.float64(k), mean - k, rstd, rms)
+            self.wide = Steps(dy.astype(F64), x, gamma.astype(F64), mean, np.float64(0), rstd, rms)
             self.steps = self.wide if self.rare else self.usual
         else:
             if self.rare:
                 *scaled, _, of_eps = forward.scaled(x, eps, rms)
                 x, (mean, lo, _, rstd), power = (x, (mean, lo, None, rstd), 0) if of_eps else scaled
             lo = np.float64(0) if np.abs(mean) * rstd <= 1 else lo
-            self.steps = Steps(dy.astype(F64), x, gammas[1], mean, lo, rstd, rms)
+            self.steps = Steps(dy.astype(F64), x, gamma, mean, lo, rstd, rms)
         self.xhat = self.steps.xhat()
         self.by_run = None if run < LEAST_RUN else self.sums_by_run(run)
-        self.dx = np.ldexp(self.dx_of(*self.row_sums(gammas[0][::run])), -power)
+        self.dx = np.ldexp(self.dx_of(*self.row_sums(gamma[::run])), -power).astype(arithmetic)
 
     def all_finite(self, sums):
         """Of G and D; RMS norm has no G."""
@@ -118,9 +118,9 @@ class Row:
             return np.full(self.n, np.nan)
         dx = self.steps.dx(c1, k)
         usual = c2 == 0 or all(2.0**-126 <= np.abs(a) < np.inf for a in (c2, k))
-        if self.arithmetic == F32 and not (usual and np.isfinite(dx).all()):
-            return self.wide.dx(c1, k)
-        return dx
+        if self.arithmetic == F64 or (usual and np.isfinite(dx).all()):
+            return dx
+        return np.where(np.isfinite(dx) & usual & (not self.rare), dx, self.wide.dx(c1, k))
 
     def rare_terms(self):
         """ "Sums over rows", item 2: what a rare row of f32 arithmetic adds to dgamma and dbeta, (2, n)."""
@@ -190,8 +190,8 @@ def gradients(
     params = [np.dtype(kind) for kind in params or [arithmetic] * 2]
     with np.errstate(all="ignore"):
         n = x.shape[1]
-        gammas = [np.repeat(parameter(gamma, n // run, 1, t, zero_centered), run) for t in (arithmetic, F64)]
-        rows = [Row(*row, gammas, eps, rms, arithmetic, run) for row in zip(dy, x, strict=True)]
+        weights = np.repeat(parameter(gamma, n // run, 1, arithmetic, zero_centered), run)
+        rows = [Row(*row, weights, eps, rms, arithmetic, run) for row in zip(dy, x, strict=True)]
         begin = row_blocks(x.shape, x.dtype.itemsize)
         if not rows:
             blocks = [np.zeros((2, n // run))]

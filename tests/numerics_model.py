@@ -233,6 +233,6 @@ def norm_row(x, gamma=None, beta=None, eps=1e-5, *, rms=False, zero_centered=Fal
         mean, rstd, steps = of.mean, of.rstd, F64 if rare else arithmetic
         if rare and arithmetic == F64:
             x, of, *_ = scaled(x, eps, rms)
-        gamma = parameter(gamma, len(x), 1, steps, zero_centered)
+        gamma = parameter(gamma, len(x), 1, arithmetic, zero_centered).astype(steps)
         y = normalised(x.astype(steps), of, gamma, parameter(beta, len(x), 0, steps))
         return narrowed(y, to), mean, rstd

@@ -16,9 +16,9 @@
 extern "C" {
 #endif
 
-/* The statistics of one whole row, which a forward pass computes and its backward pass needs. The mean is the sum of two
- * numbers; the low one is 0 unless the arithmetic is f64. If an element of the row is not finite, mean and m2 are NaN.
- * The structure never grows. */
+/* The statistics of one whole row, which a forward pass computes and its backward pass needs. The mean is the sum of
+ * two numbers; the low one is 0 unless the arithmetic is f64. If an element of the row is not finite, mean and m2 are
+ * NaN. The structure never grows. */
 typedef struct evenorm_moments {
   double count;          /* columns */
   double mean, mean_low; /* RMS norm: 0 */

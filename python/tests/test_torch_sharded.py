@@ -315,7 +315,7 @@ def with_a_message_spoiled(rank, gather, at, value, rows):
         (0, _sharded_group._COLUMNS, math.nan, (4, 4), "process 1 of the group has sent a message of nan columns, but"),
         (0, _sharded_group._COLUMNS, math.inf, (4, 4), "process 1 of the group has sent a message of inf columns, but"),
         (1, _sharded_group._CUTS, 7.0, (4, 4), "process 1 of the group has sent a message made for other columns"),
-        (1, _sharded_group._HEAD + 4, 1e300, (4, 4), "process 1 has sent a message whose exponent of row 0 is 1e+300"),
+        (1, _sharded_group._HEAD + 2, -1.0, (4, 4), "process 1 has sent a message whose sum of squares of row 0 is -1"),
         (1, 0, math.nan, (4, 5), "process 1 of the group has sent a description that is not a JSON object"),
     ],
 )

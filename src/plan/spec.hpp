@@ -47,8 +47,8 @@ struct SafeRange {
 };
 inline constexpr SafeRange kSafeF32{0x1p-120, 0x1p200};
 inline constexpr SafeRange kSafeF64{0x1p-500, 0x1p500};
-// A rare row of f64 is scaled as if its largest |x| were smaller than sqrt(eps) by no more than this power of two.
-inline constexpr int kMostBelowEps = 400;
+// A rare row of f64 whose eps, scaled as its squares are, is larger has the rstd of eps alone.
+inline constexpr double kLargestScaledEps = 0x1p500;
 // In f32 arithmetic every row is rare if eps is larger: rstd would be subnormal and lose digits.
 inline constexpr double kLargestEpsF32 = 0x1p251;
 

@@ -86,11 +86,12 @@ void BackwardRows<T>::set_statistics(const RowGroup<A>& group, std::size_t at, s
     s->mean_lo = group.mean_lo[at];
     if (p_.moments != nullptr) {
       if (group.flag[at] != 0 && (group.mean[at] != 0 || group.m2[at] != 0)) s->mean = s->rstd = kNan;
-    } else if (!is_in_range<A>(s->rstd)) {
-      const RareScalars rare = rare_scalars(kernels_, p_.kind, whole_row_.get(), row, p_.cols, p_.eps, s->mean,
-                                            whole_row_.scratch(), moment_nodes_);
-      s->mean = rare.mean, s->mean_lo = 0, s->rstd = rare.rstd;
-      if (rare.has_variance) {
+    } else if (group.flag[at] != 0 || !(s->rstd == 0 || is_in_range<A>(s->rstd))) {
+      const RareScalars rare =
+          rare_scalars(kernels_, p_.kind, whole_row_.get(), row, p_.cols, p_.eps, whole_row_.scratch(), moment_nodes_);
+      if (group.flag[at] != 0) s->mean = rare.mean, s->mean_lo = rare.mean_lo, s->rstd = rare.rstd;
+      s->rstd = usable_rstd(s->rstd);
+      if (!(s->rstd == 0 || is_in_range<A>(s->rstd) || rare.by_eps)) {
         s->mean = rare.row.mean, s->mean_lo = rare.row.mean_lo, s->rstd = rare.row.rstd;
         s->exponent = rare.exponent;
       }

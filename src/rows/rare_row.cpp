@@ -7,25 +7,20 @@ namespace evenorm::internal {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr RareScalars kNotFinite{{kNan, 0, kNan, false, true}, 0, kNan, kNan, true};
-
-// The least exponent of a row beside eps.
-int least_exponent(double eps) {
-  const int least = 2 - std::numeric_limits<double>::max_exponent;
-  return eps > 0 ? std::max(least, (std::ilogb(eps) >> 1) - kMostBelowEps) : least;
-}
+constexpr RareScalars kNotFinite{{kNan, 0, kNan, false, true}, 0, kNan, 0, kNan, false};
 
 }  // namespace
 
 RareScalars rare_scalars(const Kernels& kernels, Kind kind, Source<double>& x, std::size_t row, std::size_t cols,
-                         double eps, double mean, double* block, MomentNode* nodes) {
+                         double eps, double* block, MomentNode* nodes) {
   double largest = 0;
   for (std::size_t first = 0; first < cols; first += kBlock) {
     const std::size_t n = std::min(kBlock, cols - first);
     kernels.in<double>().largest_finite({x.block(row, first, n), 0}, 1, n, &largest);
   }
   if (largest != largest) return kNotFinite;
-  const int least = least_exponent(eps), exponent = largest == 0 ? 0 : std::max(std::ilogb(largest), least);
+  constexpr int kLeast = 2 - std::numeric_limits<double>::max_exponent;
+  const int exponent = largest == 0 ? 0 : std::max(std::ilogb(largest), kLeast);
   const double factor = std::ldexp(1.0, -exponent);
   MomentTree<double> tree({nodes, kind == Kind::layer});
   for (std::size_t first = 0; first < cols; first += kBlock) {
@@ -35,13 +30,15 @@ RareScalars rare_scalars(const Kernels& kernels, Kind kind, Source<double>& x, s
     tree.push(moments_of_block<double>(kernels, kind, block, n));
   }
   RowGroup<double> group;
-  finish_one(group, 0, tree.finish(), std::ldexp(eps, -2 * exponent));
+  const double scaled_eps = std::ldexp(eps, -2 * exponent);
+  finish_one(group, 0, tree.finish(), scaled_eps);
   RowScalars scaled = scalars_of(group, 0);
-  const bool has_variance = plain::MeanOf(plain::kOne, group.m2[0], static_cast<double>(cols)) != 0;
-  const double rstd = has_variance ? std::ldexp(scaled.rstd, -exponent) : plain::RstdOf(plain::kOne, 0.0, eps);
-  const bool is_raised = largest != 0 && std::ilogb(largest) < exponent && std::isfinite(mean);
-  if (is_raised) scaled.near_zero = false;  // the square of the scaled mean may underflow
-  return {scaled, exponent, is_raised ? mean : std::ldexp(scaled.mean, exponent), rstd, has_variance};
+  const bool is_small = scaled_eps > kLargestScaledEps && std::isfinite(group.m2[0]);  // beside eps
+  const double var = plain::MeanOf(plain::kOne, group.m2[0], static_cast<double>(cols));
+  const bool by_eps = is_small || var == 0;
+  const double rstd = by_eps ? plain::RstdOf(plain::kOne, 0.0, eps) : std::ldexp(scaled.rstd, -exponent);
+  if (is_small) scaled.rstd = std::ldexp(rstd, exponent);
+  return {scaled, exponent, std::ldexp(scaled.mean, exponent), std::ldexp(scaled.mean_lo, exponent), rstd, by_eps};
 }
 
 // Statistics of f32 are found in f64, which holds them. In f64 arithmetic, processes that share a row cannot scale it.
@@ -49,14 +46,14 @@ template <class A>
 RareScalars RareRow<A>::scalars_of_row(std::size_t row, const RowGroup<A>& group, std::size_t at) {
   const double mean = group.mean[at], m2 = group.m2[at], rstd = group.rstd[at];
   if constexpr (std::is_same_v<A, double>) {
-    if (p_.moments == nullptr) return rare_scalars(kernels_, p_.kind, x_, row, p_.cols, p_.eps, mean, block_, nodes_);
+    if (p_.moments == nullptr) return rare_scalars(kernels_, p_.kind, x_, row, p_.cols, p_.eps, block_, nodes_);
     if (!has_vanished(p_.moments[row])) return kNotFinite;
   }
   if (!std::isfinite(mean) || !std::isfinite(m2)) return kNotFinite;
   const Count count = p_.moments != nullptr ? p_.moments[row].count : static_cast<double>(p_.cols);
   const double var = plain::MeanOf(plain::kOne, m2, count);
   const bool near_zero = std::is_same_v<A, float> && plain::IsNearZero(plain::kOne, mean, var);
-  return {{mean, 0, rstd, near_zero, true}, 0, mean, rstd, true};
+  return {{mean, 0, rstd, near_zero, true}, 0, mean, 0, rstd, false};
 }
 
 // In each piece y comes last, because y, like the sum, may overwrite x or the residual.

@@ -15,13 +15,13 @@ inline constexpr std::size_t kRarePiece = kChainLines * kLanes;
 struct RareScalars {
   RowScalars row;
   int exponent;
-  double mean, rstd;
-  bool has_variance;  // of x 2^-exponent; else rstd depends on eps alone
+  double mean, mean_lo, rstd;
+  bool by_eps;  // rstd depends on eps alone
 };
-// Those of a rare row of f64; NaN if an element is not finite. mean: of the row as it is. block: room for a block.
-// nodes: room for the nodes of the row's tree.
+// Those of a rare row of f64; NaN if an element is not finite. block: room for a block. nodes: room for the nodes of
+// the row's tree.
 RareScalars rare_scalars(const Kernels& kernels, Kind kind, Source<double>& x, std::size_t row, std::size_t cols,
-                         double eps, double mean, double* block, MomentNode* nodes);
+                         double eps, double* block, MomentNode* nodes);
 // Whether the squares of a row of f64 that processes share are all 0 or have underflowed: it needs no scaling.
 inline bool has_vanished(const Moments& m) { return m.mean * m.mean + plain::MeanOf(plain::kOne, m.m2, m.count) == 0; }
 
