@@ -274,8 +274,8 @@ static inline evenorm_backward evenorm_backward_defaults(void) {
 
 /* Sets *out to the bytes of scratch memory that the pass needs, or to 0 on failure. The size depends only on shapes and
  * types. It is at most 256 KiB or 1/8 of the bytes of x's elements, whichever is more, and 64 bytes, and 0 if neither
- * dweight nor dbias is present. If columns share elements of dweight or dbias, it may be 32 bytes for each column and 320
- * bytes instead. Fails as evenorm_run_backward does, but does not check addresses and overlaps. */
+ * dweight nor dbias is present. If columns share elements of dweight or dbias, it may be 32 bytes for each column and
+ * 320 bytes instead. Fails as evenorm_run_backward does, but does not check addresses and overlaps. */
 EVENORM_API evenorm_status evenorm_backward_scratch_bytes(const evenorm_backward* backward, size_t* out);
 
 /* Validates a backward pass and runs it once, over `executor` or, if that is NULL, on the calling thread. scratch has
