@@ -368,18 +368,22 @@ TEST(Contract_GradientsExact, PrecomputedStatisticsOfF64AreUsedIfTheySuffice) {
   const BackwardOperation op = same_type_backward(Kind::layer, DType::f64, 33);
   BackwardInputs inputs = inputs_of(op, {"mean_1e2"}, {"normal"}, 1);
   const BackwardOutcome found = run_backward(gradients_on_target(runnable_targets()[0]), op, inputs);
-  for (const auto& [mean, rstd, is_used] : {std::tuple{0.0, 1.0, true},
-                                            {2.0, 0.5, true},
-                                            {-2.0, 0.75, false},
-                                            {0.0, 0x1p250, true},
-                                            {0.0, 0x1p251, false},
-                                            {0.0, 0.0, true},
-                                            {0.0, 0x1p-251, false},
-                                            {0.0, std::nan(""), false}}) {
-    inputs.mean = {mean};
-    inputs.rstd = {rstd};
+  struct Given {
+    double mean, rstd;
+    bool is_used;
+  };
+  for (const Given& given : {Given{0.0, 1.0, true},
+                             {2.0, 0.5, true},
+                             {-2.0, 0.75, false},
+                             {0.0, 0x1p250, true},
+                             {0.0, 0x1p251, false},
+                             {0.0, 0.0, true},
+                             {0.0, 0x1p-251, false},
+                             {0.0, std::nan(""), false}}) {
+    inputs.mean = {given.mean};
+    inputs.rstd = {given.rstd};
     on_every_target(op, inputs, [&](const BackwardOutcome& outcome) {
-      EXPECT_EQ(outcome.has_the_bits_of(found), !is_used) << mean << " " << rstd;
+      EXPECT_EQ(outcome.has_the_bits_of(found), !given.is_used) << given.mean << " " << given.rstd;
     });
   }
 }
