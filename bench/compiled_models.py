@@ -6,7 +6,7 @@ faster). The models of transformers have random weights and two layers.
 
     .venv/bin/python bench/compiled_models.py --threads 1
     .venv/bin/python bench/compiled_models.py --models chain llama --dtypes bfloat16
-    .venv/bin/python bench/compiled_models.py --models group --eager --channels-last
+    .venv/bin/python bench/compiled_models.py --models group instance --eager --channels-last
 """
 
 from __future__ import annotations
@@ -34,8 +34,18 @@ SHAPES = {
     "llama": (TOKENS,),
     "vit": (IMAGES,),
     "convnext": (IMAGES,),
-    "group": ((8, 320, 64, 64), (2, 512, 32, 32), (16, 64, 56, 56)),
+    "group": (
+        (8, 320, 64, 64),
+        (2, 512, 32, 32),
+        (16, 64, 56, 56),
+        (2, 1280, 16, 16),
+        (4, 256, 14, 14),
+        (1, 128, 256, 256),
+        (4, 256, 75, 75),
+    ),
+    "instance": ((8, 64, 112, 112),),
 }
+IMAGE_NORMS = ("group", "instance")
 
 
 class Chain(nn.Module):
@@ -86,6 +96,8 @@ class Transformer(nn.Module):
 def model_of(name: str, shape: tuple[int, ...]) -> nn.Module:
     if name == "group":
         return nn.Sequential(nn.GroupNorm(32, shape[1]))
+    if name == "instance":
+        return nn.Sequential(nn.InstanceNorm2d(shape[1], affine=True))
     if name == "chain":
         return Chain(shape[-1])
     return Block(shape[-1]) if name == "block" else Transformer(name)
@@ -119,7 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--models", nargs="+", choices=SHAPES, default=[name for name in SHAPES if name != "group"])
+    parser.add_argument("--models", nargs="+", choices=SHAPES, default=[n for n in SHAPES if n not in IMAGE_NORMS])
     parser.add_argument("--eager", action="store_true", help="do not compile")
     parser.add_argument("--channels-last", action="store_true", help="the memory format of images")
     parser.add_argument("--dtypes", nargs="+", choices=["float32", "bfloat16"], default=["float32", "bfloat16"])

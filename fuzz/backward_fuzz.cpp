@@ -209,7 +209,7 @@ void run_in_pieces(Target target, const Backward& backward, std::size_t amount) 
   cut(blocks, run, [&](std::size_t first, std::size_t count) {
     internal::run_row_blocks(kernels, p, plan, first, count, slots.data() + first * slot);
   });
-  internal::finish_row_blocks(kernels, p, slots.data(), (blocks + run - 1) / run, run * slot);
+  internal::finish_row_blocks(kernels, p, 0, slots.data(), (blocks + run - 1) / run, run * slot);
 }
 
 // Runs in scratch of exactly the requested size, at an offset. A sanitizer guards its end.

@@ -78,16 +78,22 @@ void run_in_pieces(Target target, const Forward& forward, std::size_t piece, std
   const bool stream = piece % 3 == 0 && p.x.data != p.y.data, fetch = piece % 2 == 0;
   const internal::ForwardPlan plan = internal::make_plan(p, {stream, false, fetch});
   const internal::Kernels& kernels = internal::kernels_of(target);
-  const std::size_t blocks = (p.cols + internal::kBlock - 1) / internal::kBlock, parts = (blocks + part - 1) / part;
+  const internal::Partition whole = internal::partition(p);
+  const std::size_t unit = whole.runs() == 1 ? internal::kBlock : whole.run;  // columns
+  const std::size_t units = (p.cols + unit - 1) / unit, parts = (units + part - 1) / part;
   for (std::size_t row = 0; row < p.rows; row += piece) {
-    if (blocks == 1 || piece != 1) {
+    if (units == 1 || piece != 1) {
       internal::run_forward(kernels, p, plan, row, std::min(piece, p.rows - row));
       continue;
     }
-    const auto count = [&](std::size_t i) { return std::min(part, blocks - i * part); };
+    const auto first_of = [&](std::size_t i) { return i * part * unit; };
+    const auto part_of = [&](std::size_t i) {
+      const std::size_t n = std::min(part * unit, p.cols - first_of(i));
+      return internal::Partition{n, std::min(whole.run, n)};
+    };
     std::vector<internal::MomentNode> moments(parts);
     for (std::size_t i = parts; i-- > 0;) {
-      moments[i] = internal::block_moments(kernels, p, row, i * part, count(i));
+      moments[i] = internal::part_moments(kernels, p, row, first_of(i), part_of(i));
     }
     const internal::RowScalars scalars = internal::finish_row(p, row, moments.data(), parts);
     if (scalars.out_of_range) {
@@ -95,7 +101,7 @@ void run_in_pieces(Target target, const Forward& forward, std::size_t piece, std
       continue;
     }
     for (std::size_t i = parts; i-- > 0;) {
-      internal::normalise_blocks(kernels, p, plan, row, scalars, i * part, count(i));
+      internal::normalise_part(kernels, p, plan, row, scalars, first_of(i), part_of(i));
     }
   }
 }

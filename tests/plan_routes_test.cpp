@@ -35,8 +35,7 @@ std::string_view name(Form form) {
 }
 
 std::string_view name(ForwardRoute route) {
-  constexpr std::string_view kNames[] = {"short rows",     "long rows",     "pieces",
-                                         "channels first", "channels last", "precomputed"};
+  constexpr std::string_view kNames[] = {"short rows", "long rows", "pieces", "channels first", "lines", "precomputed"};
   return kNames[static_cast<std::size_t>(route)];
 }
 std::string_view name(GradientRoute route) {

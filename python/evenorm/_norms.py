@@ -147,9 +147,12 @@ def group_norm(
             raise ValueError(f"{name} has shape {tuple(values.shape)}, but x has {whole[1]} channels")
         return values.reshape(1, *split[1:3], *(1 for _ in whole[2:]))
 
+    scale = by_channel("weight", weight)
+    if scale is None:  # a weight makes channels be summed apart, in any layout
+        scale = np.broadcast_to(np.float32(1), (1, *split[1:3], *(1 for _ in whole[2:])))
     result = layer_norm(
         x.reshape(split),
-        weight=by_channel("weight", weight),
+        weight=scale,
         bias=by_channel("bias", bias),
         eps=eps,
         axis=tuple(range(2, len(split))),

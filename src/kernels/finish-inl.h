@@ -22,6 +22,19 @@ void FinishRows(RowGroup<A>& g, size_t rows, double columns, double eps) {
   }
 }
 
+// From the sums of rows from `i` on to their moments. Flags and returns the rows that need a second pass.
+template <class D, class A>
+HWY_INLINE hn::Mask<D> ReplaceByMoments(D d, RowGroup<A>& g, size_t i, const Count& count, hn::Vec<D>& m2) {
+  const auto q = m2;
+  const auto moments = MomentsFromSums(d, SumsOfRows<hn::Vec<D>>{hn::Load(d, g.mean + i), q}, count);
+  m2 = moments.m2;
+  hn::Store(moments.mean, d, g.mean + i);
+  hn::Store(m2, d, g.m2 + i);
+  const auto needs_second_pass = NeedsSecondPass<A>(d, m2, q);
+  hn::Store(hn::IfThenElseZero(needs_second_pass, hn::Set(d, 1.0)), d, g.flag + i);
+  return needs_second_pass;
+}
+
 // A group is finished in two steps, so that other work between them hides the time of the first step's roots and
 // quotients. The first step goes from sums to moments and rstd. It returns true if some rows need a second pass, and
 // flags them; in that case there is no second step. D: the tag of as many rows at once; it affects no bit.
@@ -32,14 +45,7 @@ EVENORM_INLINE_LOOP bool FinishStatistics(RowGroup<A>& g, size_t rows, const Cou
   for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
     auto m2 = hn::Load(d, g.m2 + i);
     if (centred) {
-      const auto q = m2;
-      const auto moments = MomentsFromSums(d, SumsOfRows<hn::Vec<D>>{hn::Load(d, g.mean + i), q}, count);
-      m2 = moments.m2;
-      hn::Store(moments.mean, d, g.mean + i);
-      hn::Store(m2, d, g.m2 + i);
-      const auto needs_second_pass = NeedsSecondPass<A>(d, m2, q);
-      hn::Store(hn::IfThenElseZero(needs_second_pass, hn::Set(d, 1.0)), d, g.flag + i);
-      second_pass = second_pass || !hn::AllFalse(d, needs_second_pass);
+      second_pass = !hn::AllFalse(d, ReplaceByMoments(d, g, i, count, m2)) || second_pass;
     }
     hn::Store(RstdOf(d, MeanOf(d, m2, count), hn::Set(d, eps)), d, g.rstd + i);
   }
@@ -63,6 +69,18 @@ bool FinishSums(RowGroup<A>& g, size_t rows, size_t cols, double eps, bool centr
   const Count count = static_cast<double>(cols);
   const bool second_pass = FinishStatistics(g, rows, count, eps, centred);
   if (!second_pass) FinishNormScalars(g, rows, count, eps);
+  return second_pass;
+}
+
+template <class A>
+bool FindMoments(RowGroup<A>& g, size_t rows, double columns) {
+  const DGroup d;
+  const Count count = columns;
+  bool second_pass = false;
+  for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
+    auto m2 = hn::Load(d, g.m2 + i);
+    second_pass = !hn::AllFalse(d, ReplaceByMoments(d, g, i, count, m2)) || second_pass;
+  }
   return second_pass;
 }
 

@@ -160,41 +160,41 @@ struct ChannelsFirstRows {
   bool stream;        // non-temporal stores of y, if it is aligned
 };
 
-// Channels of rows, which lie side by side: as many, a multiple of kChannelsFirstRows, as each of `positions` has. Each
-// has scalars and parameters of its own.
+// Lines that lie across vectors: as many neighbours as each of `positions` has, at most kLinesAtOnce. sums: their
+// lanes, kLanes times the sums of x of all lines, then of x^2, each kLinesAtOnce numbers apart.
 template <class T>
-struct SideBySide {
-  const T* x;                     // the first channel's first position
-  T* y;                           // likewise; may be the same memory as x
-  std::ptrdiff_t x_step, y_step;  // bytes from one position to the next
-  std::size_t positions, channels;
-  const Arithmetic<T>*centre, *offset, *rstd, *gamma, *beta;  // of each channel
-  bool stream;                                                // non-temporal stores of y, if it is aligned
-};
-
-// The sums of such channels, in f32 arithmetic; `channels` is a multiple of kLanes. Position i belongs to lane (first +
-// i) mod kLanes. Each lane has the sums of x of all channels, then, `squares` numbers further, those of x^2.
-template <class T>
-struct SumsSideBySide {
-  const T* x;             // the first channel's first position
+struct LinesAcross {
+  const T* x;             // the first line's first position
   std::ptrdiff_t x_step;  // bytes from one position to the next
-  std::size_t positions, first, channels;
-  double* lanes;        // of the first channel; they are added to
-  std::size_t squares;  // also from the squares of a lane to the next lane
-  std::size_t ahead;    // the prefetch distance in bytes
+  std::size_t positions, lines;
+  double* lanes;
+  RowGroup<Arithmetic<T>>* groups;
+  std::size_t ahead;  // the prefetch distance in bytes
 };
-// Joins the lanes of kMaxGroup channels, with `squares` as above.
-using JoinChannels = void(const double* lanes, std::size_t squares, RowGroup<float>& group);
 
-// Such channels for gradients. dx = fma(dy gamma, rstd, fma(centre - x, k2, a)).
+// Lines to be normalised, each with scalars and parameters of its own. Steps are bytes from one line to the next if
+// lines lie along vectors, else from one position to the next.
 template <class T>
-struct GradientsSideBySide {
+struct NormaliseLines {
+  const T* x;
+  T* y;  // may be the same memory as x
+  std::ptrdiff_t x_step, y_step;
+  std::size_t positions, lines;
+  const Arithmetic<T>*centre, *offset, *rstd, *gamma, *beta;  // of each line
+  std::size_t ahead;                                          // along vectors: the prefetch distance of x in bytes
+  bool stream;                                                // non-temporal stores of y, as far as it is aligned
+};
+
+// Such lines for gradients: dx = fma(dy gamma, rstd, fma(centre - x, k2, a)).
+template <class T>
+struct GradientLines {
   const T *x, *dy;
-  T* dx;                                    // elsewhere
-  std::ptrdiff_t x_step, dy_step, dx_step;  // bytes from one position to the next
-  std::size_t positions, channels;
-  const Arithmetic<T>*centre, *rstd, *gamma, *k2, *a;  // of each channel
-  bool stream;                                         // non-temporal stores of dx, if it is aligned
+  T* dx;  // elsewhere
+  std::ptrdiff_t x_step, dy_step, dx_step;
+  std::size_t positions, lines;
+  const Arithmetic<T>*centre, *rstd, *gamma, *k2, *a;  // of each line
+  std::size_t ahead;                                   // the prefetch distance in bytes
+  bool stream;                                         // non-temporal stores of dx, as far as it is aligned
 };
 
 // Evenly spaced short rows in groups. In iteration t group t is normalised, t + 1 finished, t + 2 summed. Group t is in
@@ -398,7 +398,6 @@ struct Kernels {
   ArithmeticKernels<float> in_f32;
   std::array<std::array<Convert*, kDTypeCount>, kDTypeCount> convert;  // [from][to]; to or from is f32 or f64
   std::array<Transpose*, 3> transpose;                                 // for elements of 2, 4 and 8 bytes
-  JoinChannels* join_side_by_side;
   AddColumnSums* add_columns;
   AddToColumnSums* add_to_columns;
   bool normalises_beside_sums;  // sums and normalise step are one loop

@@ -14,13 +14,13 @@
 #include "kernels/columns-inl.h"
 #include "kernels/convert-inl.h"
 #include "kernels/finish-inl.h"
+#include "kernels/gradient_lines-inl.h"
 #include "kernels/gradient_rows-inl.h"
-#include "kernels/gradient_side_by_side-inl.h"
+#include "kernels/lines-inl.h"
 #include "kernels/move-inl.h"
 #include "kernels/quantise-inl.h"
 #include "kernels/second_pass-inl.h"
 #include "kernels/short_rows-inl.h"
-#include "kernels/side_by_side-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
@@ -67,7 +67,6 @@ constinit const Kernels EVENORM_TABLE = [] {
                    {&ConvertElements<bfloat16, double>, &ConvertElements<bfloat16, float>, nullptr, nullptr},
                    {&ConvertElements<float16, double>, &ConvertElements<float16, float>, nullptr, nullptr}}},
       .transpose = {&MoveTransposed<uint16_t>, &MoveTransposed<uint32_t>, &MoveTransposed<uint64_t>},
-      .join_side_by_side = &JoinSideBySide,
       .add_columns = &AddColumns,
       .add_to_columns = &SumColumns,
       .normalises_beside_sums = kNormalisesBesideSums,

@@ -17,7 +17,14 @@ bool is_channels_first(const Problem& p, const TilePlan& tile) {
            m.rows.inner().stride == static_cast<std::ptrdiff_t>(bytes_of(type));
   };
   const bool has_room = p.cols <= kBlock || (tile.cols != p.cols && tile.rows >= rows_of_a_line);
-  return tile.rows != 0 && has_room && !is_fused(p) && lies_so(p.x) && lies_so(p.y);
+  return tile.rows != 0 && has_room && !has_runs(p) && !is_fused(p) && lies_so(p.x) && lies_so(p.y);
+}
+
+// True for long lines of f32 whose y is written with non-temporal stores of whole cache lines: sums beside the
+// normalise step keep memory busier.
+bool is_better_beside(const LinePlace& place, const Problem& p, CacheUse cache) {
+  return !place.across && cache.stream_y && p.x.dtype == DType::f32 && place.positions > kBlock &&
+         place.positions * sizeof(float) % kLine == 0;
 }
 
 }  // namespace
@@ -37,7 +44,7 @@ CacheUse cache_use(const Problem& p, const Caches& caches) noexcept {
 }
 
 ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {
-  ForwardPlan plan{ForwardRoute::short_rows, ForwardRoute::short_rows, cache, forward_scratch(p, cache)};
+  ForwardPlan plan{ForwardRoute::short_rows, ForwardRoute::short_rows, 1, cache, forward_scratch(p, cache)};
   const TilePlan& tile = plan.scratch.tile;
   if (p.moments != nullptr) {
     plan.route = ForwardRoute::precomputed;
@@ -48,8 +55,9 @@ ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {
   }
   plan.otherwise = plan.route;
   if (is_channels_first(p, tile)) plan.route = ForwardRoute::channels_first;
-  if (plan.scratch.channels.rows != 0 && (plan.route == plan.otherwise || p.sets > 1)) {
-    plan.route = ForwardRoute::channels_last;
+  if (const LinePlace place = line_place(p); place.lines != 0 && !is_better_beside(place, p, cache)) {
+    plan.route = ForwardRoute::lines;
+    plan.share = place.share();
   }
   return plan;
 }

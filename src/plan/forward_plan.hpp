@@ -3,6 +3,7 @@
 #pragma once
 
 #include "plan/caches.hpp"
+#include "plan/lines.hpp"
 #include "plan/scratch_plan.hpp"
 #include "problem/problem.hpp"
 
@@ -14,15 +15,16 @@ enum class ForwardRoute : unsigned char {
   long_rows,       // rows of several blocks
   pieces,          // rows of which scratch holds only some columns at a time
   channels_first,  // channels-first rows, normalised without gathering
-  channels_last,   // rows of several channels that lie side by side (channels-last groups), likewise
+  lines,           // rows whose runs of columns lie evenly along or across each other, likewise
   precomputed,     // rows with precomputed statistics, which are only normalised
 };
 
 struct ForwardPlan {
   ForwardRoute route = ForwardRoute::short_rows;
-  // The route of rows that channels_first and channels_last cannot take: those that do not fill cache lines, are out of
+  // The route of rows that channels_first and lines cannot take: those that do not fill cache lines, are out of
   // range or need a second pass, or whose gamma or beta holds a NaN or an infinity. Elsewhere it is `route`.
   ForwardRoute otherwise = ForwardRoute::short_rows;
+  std::size_t share = 1;  // of lines: a thread can take so many rows, or a multiple
   CacheUse cache;
   ForwardScratch scratch;
 };

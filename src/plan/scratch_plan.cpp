@@ -166,25 +166,6 @@ void plan_fused(Taker& taker, const Problem& p, CacheUse cache, ForwardScratch& 
   }
 }
 
-// What rows whose channels lie side by side keep in scratch: for the channels that are summed at once, for each of
-// these, for each row, and for each of its channels.
-struct ChannelsBytes {
-  std::size_t of_all, of_sum, of_row, of_channel;
-};
-// Rows go through tiles if there is not enough room.
-ChannelsPlan plan_channels(Taker taker, const ChannelsLast& place, const ChannelsBytes& bytes,
-                           std::size_t at_once = kChannelsAtOnce) {
-  if (place.groups == 0 || at_once == 0) return {};
-  const std::size_t unit = place.unit, channels = place.channels, rest = place.groups % unit;
-  const std::size_t row = bytes.of_row + channels * bytes.of_channel, sums = bytes.of_all + at_once * bytes.of_sum;
-  const std::size_t room = taker.left() < sums ? 0 : (taker.left() - sums) / row;
-  if (room < unit + rest) return plan_channels(taker, place, bytes, at_once - kLanes);
-  const std::size_t rows = std::max(std::min(room - rest, place.groups) / unit, std::size_t{1}) * unit;
-  const std::size_t share = rest == 0 ? unit : place.groups;
-  return {static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(share), static_cast<std::uint32_t>(at_once),
-          taker.take(sums + (rows + rest) * row)};
-}
-
 inline RowPlan plan_row(Taker& taker, bool dense, bool converts, DType dtype, DType arithmetic, std::size_t cols,
                         const Piece& passing) {
   if (dense && !converts) return {};
@@ -197,7 +178,7 @@ inline RowPlan plan_row(Taker& taker, bool dense, bool converts, DType dtype, DT
 ForwardScratch forward_scratch(const Problem& p, CacheUse cache) noexcept {
   const DType row = row_type(p), arithmetic = arithmetic_type(p);
   const std::size_t block = std::min(p.cols, kBlock) * bytes_of(arithmetic), keep = columns_to_keep(p);
-  const std::size_t nodes = nodes_for(blocks_of(p.cols)) * sizeof(MomentNode);
+  const std::size_t nodes = nodes_for(partition(p)) * sizeof(MomentNode);
   const std::size_t lane_sums = kPieceSums * sizeof(double);
   Taker taker(forward_scratch_bytes(arithmetic));
   ForwardScratch s;
@@ -216,12 +197,6 @@ ForwardScratch forward_scratch(const Problem& p, CacheUse cache) noexcept {
   if (plain && p.cols > kBlock) s.rows_together = std::clamp(together / row_bytes, std::size_t{1}, kLongRows);
   s.nodes = taker.take(s.rows_together * nodes);
   s.tile = TileDivision(p, lane_sums + nodes).take_from(taker);
-  if (s.tile.x.bytes != 0) {
-    const ChannelsLast place = channels_last(p);
-    const std::size_t of_sum = 2 * kLanes * sizeof(double) + nodes_of_channel(place.positions) * sizeof(MomentNode);
-    s.channels = plan_channels(Taker(forward_scratch_bytes(arithmetic), s.x.bytes), place,
-                               {lanes_of_channels(0) * sizeof(double) + nodes, of_sum, 0, 5 * sizeof(float)});
-  }
   const bool by_pieces = s.tile.rows != 0 && s.tile.cols != p.cols;
   s.lane_sums = taker.take_if(by_pieces, s.tile.rows * lane_sums);
   // The tree of a single row is no longer needed when that of a rare row begins.
@@ -254,7 +229,7 @@ DType gradient_type(const GradientProblem& p) noexcept {
 GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   const DType row = gradient_type(p), arithmetic = arithmetic_type(p);
   const std::size_t piece = arithmetic == DType::f64 ? kGradientPiece<double> : kGradientPiece<float>;
-  const std::size_t levels = nodes_for(blocks_of(p.cols));
+  const std::size_t levels = nodes_for(partition(p)) + 1;
   const std::size_t piece_bytes = piece * bytes_of(arithmetic);
   Taker taker(kGradientScratchBytes);
   GradientScratch s;
@@ -279,10 +254,6 @@ GradientScratch gradient_scratch(const GradientProblem& p) noexcept {
   const auto passes = [](const RowPlan& r) { return r.tile.bytes + r.converted.bytes != 0; };
   const std::size_t widest = arithmetic == DType::f64 ? kColumnPiece<double> : kColumnPiece<float>;
   s.piece_cols = passes(s.x) || passes(s.dy) || passes(s.dx) || s.aside.bytes != 0 ? piece : widest;
-  const ChannelsLast place = row == DType::f32 ? channels_last(p) : ChannelsLast{};  // they may be gathered as f32
-  const std::size_t of_sum = kLanes * sizeof(double) + nodes_for(blocks_of(place.positions)) * sizeof(GradientNode);
-  s.channels =
-      plan_channels(taker, place, {0, of_sum, sizeof(GradientScalars), sizeof(GradientNode) + 5 * sizeof(float)});
   s.column_sums = taker.take(sums_bytes(p, s.piece_cols));
   s.bytes = taker.used();
   return s;

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "plan/channels_last.hpp"
 #include "plan/numbers.hpp"
 #include "plan/spec.hpp"
 #include "plan/tuning.hpp"
@@ -18,16 +17,30 @@ namespace evenorm::internal {
 // The most scratch of a forward pass, by its arithmetic, and of a backward pass. With everything else that a pass keeps
 // on the stack, it stays below the 64 KiB that are promised. On x86, 16 gathered rows of 768 columns of f32 just fit.
 constexpr std::size_t forward_scratch_bytes(DType arithmetic) {
-  return std::size_t{arithmetic == DType::f64 ? 796U : 833U} * 64;
+  return std::size_t{arithmetic == DType::f64 ? 796U : 829U} * 64;
 }
 inline constexpr std::size_t kGradientScratchBytes = std::size_t{720} * 64;
 
 inline constexpr std::size_t kLine = 64;  // bytes of a cache line
 
-// The most nodes of a row's tree that wait to be joined, one for each level, for rows of up to kMaxCols columns.
-inline constexpr std::size_t kMaxNodes = 40;
+// The most nodes of a row's trees that wait to be joined, one for each level, for rows of up to kMaxCols columns.
+inline constexpr std::size_t kMaxNodes = 46;
 constexpr std::size_t nodes_for(std::size_t parts) { return static_cast<std::size_t>(std::bit_width(parts)); }
-static_assert(nodes_for(blocks_of(kMaxCols)) <= kMaxNodes);
+// While the blocks of the last run wait, the runs before it do, too.
+constexpr std::size_t nodes_for(const Partition& row) {
+  return nodes_for(row.blocks_of_run()) + nodes_for(row.runs() - 1);
+}
+static_assert(nodes_for(Partition{kMaxCols, kLeastRun}) <= kMaxNodes);
+static_assert(nodes_for(Partition{kMaxCols, kMaxCols}) <= kMaxNodes);
+
+template <class AnyProblem>
+Partition partition(const AnyProblem& p) {
+  return partition_of(p.cols, p.shared);
+}
+template <class AnyProblem>
+bool has_runs(const AnyProblem& p) {
+  return partition(p).run != p.cols;
+}
 
 // Bytes [offset, offset + bytes) of scratch, aligned to a cache line. The piece is absent if bytes is 0.
 struct Piece {
@@ -54,41 +67,12 @@ struct CacheUse {
   bool prefetch_x = false;
 };
 
-// For rows whose channels lie side by side; channels_last() describes them. Scratch of the forward pass takes the place
-// of tiles. It holds, one after the other:
-// - the lanes of `at_once` channels, and of those behind in which their blocks may end;
-// - the nodes of the tree of a row, then of the blocks that begin in each of these channels;
-// - five scalars of the normalise step, gamma and beta included, for each channel of `rows` rows.
-// That of the backward pass:
-// - five scalars of the dx step, gamma included, and sums, for each channel of `rows` rows;
-// - the statistics of these rows;
-// - the lanes and trees of `at_once` channels.
-struct ChannelsPlan {
-  // How many of some channels are summed at once. All are summed in equal parts, of which the last ones may overlap.
-  std::size_t at_once_of(std::size_t channels) const {
-    const std::size_t parts = (channels + at_once - 1) / at_once;
-    return std::min(((channels + parts - 1) / parts + kLanes - 1) / kLanes, channels / kLanes) * kLanes;
-  }
-
-  // Of a sample, that are summed, then normalised, at once; the last ones with those that fill no unit. 0: there are no
-  // such rows.
-  std::uint32_t rows = 0;
-  std::uint32_t share = 0;    // a thread can take part in so many rows of a sample, or a multiple
-  std::uint32_t at_once = 0;  // channels that are summed at once, at most; a multiple of kLanes
-  Piece memory;
-};
-// A block that begins in a channel ends in this one or in one of so many behind.
-inline constexpr std::size_t kChannelsBehind = kBlock / kLeastPositions;
-constexpr std::size_t lanes_of_channels(std::size_t n) { return 2 * kLanes * (n + kChannelsBehind); }  // numbers
-constexpr std::size_t nodes_of_channel(std::size_t positions) { return 2 * nodes_for(positions / kBlock + 1); }
-
 struct ForwardScratch {
   Piece x, y, sum;  // a block of each in the arithmetic's type, or fewer columns if there are fewer
   Piece raw;        // kRawColumns of a parameter
   ParameterPlan gamma, beta;
   Piece nodes;  // for the trees of rows of several blocks, or of one rare row
   TilePlan tile;
-  ChannelsPlan channels;
   Piece lane_sums, row_nodes;     // for each row of a tile of incomplete rows
   std::size_t group = 0;          // short rows that are processed together
   std::size_t rows_together = 1;  // rows of several blocks that are processed together in the caches
@@ -128,9 +112,9 @@ inline std::size_t sums_bytes(const GradientProblem& p, std::size_t cols) {
                                                                            : chain_length<float>(cols) * sizeof(float));
 }
 // How many columns are summed before rows are: a run of those that share elements; 1 if runs are short.
-inline std::size_t summed_run(const GradientProblem& p) { return p.run < kLeastRun ? 1 : p.run; }
+inline std::size_t summed_run(const GradientProblem& p) { return p.shared < kLeastRun ? 1 : p.shared; }
 // The numbers of one row's sums over runs of columns.
-inline std::size_t slot_of_row(const GradientProblem& p) { return 2 * (p.cols / p.run); }
+inline std::size_t slot_of_row(const GradientProblem& p) { return 2 * (p.cols / p.shared); }
 // The row blocks of one set.
 inline std::size_t row_blocks(const GradientProblem& p) { return row_blocks(p.x.dtype, rows_of_set(p), p.whole_cols); }
 
@@ -143,7 +127,6 @@ struct GradientScratch {
   RowPlan dx;
   Piece aside;             // dx, if it overwrites one of its inputs or is not wanted
   Piece column_sums;       // sums over rows, for the columns of a piece, and their chains
-  ChannelsPlan channels;   // in place of column_sums
   std::size_t piece_cols;  // fewer where other pieces need the room
   std::size_t bytes = 0;
 };

@@ -11,10 +11,8 @@
 namespace evenorm::internal {
 
 inline constexpr std::size_t kLanes = 16;  // virtual lanes that hold a block's sums
-// The backward pass sums runs of at least so many neighbouring columns that share elements of gamma, dgamma and dbeta
-// before rows. Time relative to columns first on Zen 4, (8, 512, 32 by 8 or 16 by 16) in 32 groups: f32 0.65, bf16
-// 0.77; runs of 196: 1.0.
-inline constexpr std::size_t kLeastRun = 256;
+// The least neighbouring columns that share an element of each parameter and form a run.
+inline constexpr std::size_t kLeastRun = 16;
 // The least |D| of a run's block that is used as it was added up, in f32 arithmetic. Then products that were subnormal,
 // of up to kMaxCols columns, matter by less than 2^-10 u of its terms. Without a bound, a large rstd or gamma would
 // show them.
@@ -27,6 +25,26 @@ constexpr std::size_t blocks_of(std::size_t cols) { return cols / kBlock + (cols
 constexpr std::size_t block_cols(std::size_t cols, std::size_t block) {
   const std::size_t rest = cols - block * kBlock;
   return rest < kBlock ? rest : kBlock;  // not std::min: its reference to kBlock is no constant on a GPU
+}
+// A row is a sequence of runs of `run` columns, and each run one of blocks.
+struct Partition {
+  struct Block {
+    std::size_t first, n;
+  };
+
+  std::size_t cols, run;
+
+  constexpr std::size_t runs() const { return cols / run; }
+  constexpr std::size_t blocks_of_run() const { return blocks_of(run); }
+  constexpr std::size_t blocks() const { return runs() * blocks_of_run(); }
+  constexpr Block block(std::size_t i) const {
+    const std::size_t of_run = blocks_of_run(), in_run = i % of_run;
+    return {i / of_run * run + in_run * kBlock, block_cols(run, in_run)};
+  }
+};
+// shared: how many neighbouring columns share an element of each parameter.
+constexpr Partition partition_of(std::size_t cols, std::size_t shared) {
+  return {cols, shared >= kLeastRun && shared < cols ? shared : cols};
 }
 // The parts of the largest full subtree of a tree of parts that begins with part `first` and has no more than `most`.
 constexpr std::size_t subtree_at(std::size_t first, std::size_t most) {
@@ -79,6 +97,7 @@ inline constexpr std::size_t kChainLines = 4, kChainRows = 4;
 // f32 arithmetic. There, only dx is rare if c2 or k2 = c2 rstd^2 is not 0 and below kLeastK2 in magnitude.
 struct RstdRange {
   double least, most;
+  constexpr bool has(double rstd) const { return rstd >= least && rstd <= most; }
 };
 template <class A>
 inline constexpr RstdRange kRstdRange = sizeof(A) == sizeof(double) ? RstdRange{0x1p-250, 0x1p250}

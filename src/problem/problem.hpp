@@ -63,6 +63,7 @@ struct Problem {
   std::size_t cols = 0;
   // Rows that share one gamma and beta are a set. The rows of a set are neighbours, and all sets have equally many.
   std::size_t sets = 1;
+  std::size_t shared = 1;  // how many neighbouring columns share an element of each parameter
   Matrix<const void*> x;
   Matrix<void*> y;
   SetVector gamma, beta;
@@ -85,8 +86,7 @@ struct GradientProblem {
   Kind kind = Kind::layer;
   std::size_t rows = 0;
   std::size_t cols = 0;
-  std::size_t sets = 1;  // as in Problem
-  std::size_t run = 1;   // how many neighbouring columns share an element of gamma, dgamma and dbeta
+  std::size_t sets = 1, shared = 1;  // as in Problem; gradients are parameters, too
   Matrix<const void*> x, dy;
   Matrix<const void*> dsum;
   Matrix<void*> dx;

@@ -229,6 +229,18 @@ std::size_t count_at(Shape shape, const AxisList& list) {
   return count_elements("x", sizes_at(shape, list, room));
 }
 
+std::size_t count_shared(Shape x_shape, const AxisSplit& split, std::initializer_list<Shape> parameters) {
+  const auto all = [&](const auto& holds) { return std::all_of(parameters.begin(), parameters.end(), holds); };
+  std::size_t shared = 1;
+  if (all([](Shape parameter) { return parameter.empty(); })) return shared;
+  for (std::size_t i = split.normalized.count; i-- > 0;) {
+    const std::size_t axis = split.normalized.number[i];
+    if (!all([&](Shape s) { return s.empty() || (has_outer_axes(s, split) && s[axis] == 1); })) break;
+    shared *= static_cast<std::size_t>(x_shape[axis]);
+  }
+  return shared;
+}
+
 std::size_t count_rows(Shape x_shape, std::size_t cols) { return count_elements("x", x_shape) / cols; }
 
 MatrixAxes matrix_axes(std::string_view argument, const ConstTensor& view, const AxisSplit& split) {

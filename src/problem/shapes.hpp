@@ -76,6 +76,8 @@ void order_rows(AxisSplit& split, Shape x_shape, std::initializer_list<Shape> pa
 std::size_t count_cols(Shape x_shape, const AxisSplit& split);
 // The product of the sizes of some axes. It may be 0.
 std::size_t count_at(Shape shape, const AxisList& list);
+// How many neighbouring columns share an element of each of these parameters; 1 if all are absent. See shape_of().
+std::size_t count_shared(Shape x_shape, const AxisSplit& split, std::initializer_list<Shape> parameters);
 // Throws Error if the bytes of x might not fit in ptrdiff_t.
 std::size_t count_rows(Shape x_shape, std::size_t cols);
 

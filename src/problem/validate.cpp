@@ -33,6 +33,7 @@ Problem validate(const Forward& f) {
   p.cols = count_cols(f.x.shape, split);
   p.rows = count_rows(f.x.shape, p.cols);
   p.sets = count_at(f.x.shape, split.set_axes());
+  p.shared = count_shared(f.x.shape, split, {shape_of(f.weight), shape_of(f.bias)});
   p.x = layouts.matrix("x", f.x);
   p.y = layouts.matrix("y", f.y);
 
@@ -60,6 +61,7 @@ Problem validate(const Forward& f) {
 Problem validate_plain(const Forward& f) {
   Problem p = validate(f);
   if (p.sets != 1) throw Error("weight or bias varies from row to row, which this pass does not support");
+  if (p.shared != 1) throw Error("columns share an element of weight or bias, which this pass does not support");
   return p;
 }
 

@@ -36,17 +36,6 @@ void check_dtypes(const Backward& b) {
   if (b.dbias.data != nullptr) check_dtype("dbias", b.dbias.dtype);
 }
 
-// How many neighbouring columns share an element of a parameter.
-std::size_t run_of(Shape parameter, Shape x_shape, const AxisSplit& split) {
-  std::size_t run = 1;
-  for (std::size_t i = split.normalized.count; i-- > 0;) {
-    const std::size_t axis = split.normalized.number[i];
-    if (!has_outer_axes(parameter, split) || parameter[axis] != 1) break;
-    run *= static_cast<std::size_t>(x_shape[axis]);
-  }
-  return run;
-}
-
 // weight, dweight and dbias have the same sets of rows, and the same columns share their elements.
 void check_varies_alike(std::string_view argument, Shape shape, Shape as, Shape x_shape, const AxisSplit& split) {
   const auto varies = [&](Shape parameter, std::size_t axis) {
@@ -103,7 +92,7 @@ GradientProblem validate(const Backward& b) {
   const Shape shapes[] = {shape_of(b.weight), shape_of(b.dweight), shape_of(b.dbias)};
   const auto* const given = std::ranges::find_if(shapes, [](Shape parameter) { return !parameter.empty(); });
   if (given != std::end(shapes)) {
-    p.run = run_of(*given, shape, split);
+    p.shared = count_shared(shape, split, {shapes[0], shapes[1], shapes[2]});
     check_varies_alike("dweight", shapes[1], *given, shape, split);
     check_varies_alike("dbias", shapes[2], *given, shape, split);
   }
@@ -124,6 +113,7 @@ GradientProblem validate_plain(const Backward& b) {
   GradientProblem p = validate(b);
   if (p.sets != 1) throw Error("weight, dweight or dbias varies from row to row, which this pass does not support");
   if (has_shared_columns(p)) throw Error("dweight or dbias is a sum over columns, which this pass does not support");
+  if (p.shared != 1) throw Error("columns share an element of weight, which this pass does not support");
   return p;
 }
 

@@ -38,7 +38,7 @@ void BackwardRows<T>::run(std::size_t first, std::size_t count, const ColumnSums
     for (std::size_t col = 0; col < p_.cols; col += piece_) {
       run_rows(p_.scalars, rows, {col, std::min(col + piece_, p_.cols)}, sums);
     }
-  } else if (direct_ && p_.cols <= kBlock && !weighs_runs() && row_sums_ == nullptr) {
+  } else if (direct_ && p_.cols <= kBlock && !sums_runs()) {
     run_short_rows(rows, sums);
     repair_columns(nullptr, rows, {0, p_.cols}, sums);
   } else {

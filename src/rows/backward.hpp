@@ -69,11 +69,6 @@ class BackwardRows {
 
   // mean, rstd, and whether the row is rare.
   void find_statistics(std::size_t first, std::size_t count, GradientScalars* scalars);
-  // The scalars of a row with these statistics, whose sums over runs of columns are known as far as they are finite,
-  // and the runs' gamma. Returns false if the row is rare.
-  bool finish_runs(std::size_t row, GradientScalars& s, const GradientNode* runs, DxScalarsOfRows<A>& scalars,
-                   A* gamma);
-
   // A row's sums over columns [first_col, first_col + cols), whole blocks; and its scalars, from its sums over the
   // columns of all processes.
   GradientNode sum_part(std::size_t row, std::size_t first_col, std::size_t cols);
@@ -95,13 +90,13 @@ class BackwardRows {
   void set_statistics(const RowGroup<A>& group, std::size_t at, std::size_t row, GradientScalars* s);
   double usable_rstd(double rstd) const { return is_centred() && p_.whole_cols == 1 && rstd == rstd ? 0 : rstd; }
 
-  bool weighs_runs() const { return summed_run(p_) != 1 && p_.gamma.data != nullptr; }
-  GradientNode sum_row(std::size_t row, const GradientScalars& s, const GradientNode* runs = nullptr);
+  bool sums_runs() const { return summed_run(p_) != 1; }
+  GradientNode sum_row(std::size_t row, const GradientScalars& s);
   GradientNode sum_by_blocks(std::size_t row, const GradientScalars& s, ColumnRange range);
   GradientNode sum_block(std::size_t row, const GradientScalars& s, ColumnRange range);
   GradientNode sum_rare_block(std::size_t row, const GradientScalars& s, ColumnRange range);
   void finish(const GradientNode& sums, GradientScalars* s);
-  GradientNode sum_runs(std::size_t row, const GradientScalars& s, const GradientNode* known);
+  GradientNode sum_runs(std::size_t row, const GradientScalars& s);
   void store_run(const GradientScalars& s, const GradientNode& sums, double* to) const;
   void dx_of_row(std::size_t row, const GradientScalars& s, ColumnRange range, const ColumnSums& sums, bool ends,
                  Want want);

@@ -28,10 +28,10 @@ void end_chains(const GradientColumns<A>& columns, std::size_t n) {
 }  // namespace
 
 template <class T>
-GradientNode BackwardRows<T>::sum_row(std::size_t row, const GradientScalars& s, const GradientNode* runs) {
-  if (weighs_runs() || row_sums_ != nullptr) {
-    const GradientNode sums = sum_runs(row, s, runs);
-    if (weighs_runs() && !s.rare && std::isfinite(sums.g) && std::isfinite(sums.gd)) return sums;
+GradientNode BackwardRows<T>::sum_row(std::size_t row, const GradientScalars& s) {
+  if (sums_runs()) {
+    const GradientNode sums = sum_runs(row, s);
+    if (!s.rare && std::isfinite(sums.g) && std::isfinite(sums.gd)) return sums;
   }
   return sum_by_blocks(row, s, {0, p_.cols});
 }
@@ -83,40 +83,28 @@ GradientScalars BackwardRows<T>::finish_sums(std::size_t row, const GradientNode
   return s;
 }
 
-template <class T>
-bool BackwardRows<T>::finish_runs(std::size_t row, GradientScalars& s, const GradientNode* runs,
-                                  DxScalarsOfRows<A>& scalars, A* gamma) {
-  finish(sum_row(row, s, runs), &s);
-  store_dx_scalars(s, scalars);
-  for (std::size_t col = 0; col < p_.cols; col += p_.run) *gamma++ = gamma_.at(col);
-  return !s.rare_dx;
-}
-
 // Sums each run of columns. Returns the sums of the row, weighed run by run: not finite if they have to be found by
 // blocks.
 template <class T>
-GradientNode BackwardRows<T>::sum_runs(std::size_t row, const GradientScalars& s, const GradientNode* known) {
+GradientNode BackwardRows<T>::sum_runs(std::size_t row, const GradientScalars& s) {
   double* const to = row_sums_ != nullptr ? row_sums_ + row * slot_of_row(p_) : nullptr;
-  GradientNode row_sums{};
+  GradientTree tree({sum_nodes_ + nodes_for(blocks_of(p_.shared))});
   weighs_ = false;
-  for (std::size_t i = 0, col = 0; col < p_.cols; ++i, col += p_.run) {
-    const bool is_known = known != nullptr && std::isfinite(known[i].g) && std::isfinite(known[i].gd);
-    const GradientNode sums = is_known ? known[i] : sum_by_blocks(row, s, {col, col + p_.run});
+  for (std::size_t i = 0, col = 0; col < p_.cols; ++i, col += p_.shared) {
+    const GradientNode sums = sum_by_blocks(row, s, {col, col + p_.shared});
     if (to != nullptr) store_run(s, sums, to + i);
-    if (!weighs_runs()) continue;
-    const auto gamma = static_cast<double>(gamma_.at(col));
-    row_sums.g += sums.g * gamma;
-    row_sums.gd += sums.gd * gamma;
+    const double gamma = p_.gamma.data == nullptr ? 1.0 : static_cast<double>(gamma_.at(col));
+    tree.push({sums.g * gamma, sums.gd * gamma});
   }
   weighs_ = true;
-  return row_sums;
+  return tree.finish();
 }
 
 // A run's sums of dy xhat and of dy; 0 is +0.
 template <class T>
 void BackwardRows<T>::store_run(const GradientScalars& s, const GradientNode& sums, double* to) const {
   to[0] = about_mean<A>(is_centred(), s, sums) * s.rstd + 0.0;
-  to[p_.cols / p_.run] = sums.g + 0.0;
+  to[p_.cols / p_.shared] = sums.g + 0.0;
 }
 
 // A rare row of f32 arithmetic is in no chain.

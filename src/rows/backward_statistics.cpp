@@ -20,11 +20,6 @@ void load_numbers(const Vector<const void*>& from, std::size_t first, std::size_
   }
 }
 
-template <class A>
-bool is_in_range(double rstd) {
-  return rstd >= kRstdRange<A>.least && rstd <= kRstdRange<A>.most;
-}
-
 // In f64 arithmetic the mean's low part counts only beside a mean that is larger than the standard deviation.
 bool needs_low(double mean, double rstd) { return !(std::abs(mean) * rstd <= 1); }
 
@@ -39,7 +34,7 @@ bool BackwardRows<T>::load_statistics(std::size_t first, std::size_t count, doub
   if (is_centred()) load_numbers(p_.mean, first, count, means);
   load_numbers(p_.rstd, first, count, rstds);
   for (std::size_t i = 0; i < count; ++i) {
-    if (kWide && (needs_low(means[i], rstds[i]) || !(rstds[i] == 0 || is_in_range<A>(rstds[i])))) return false;
+    if (kWide && (needs_low(means[i], rstds[i]) || !(rstds[i] == 0 || kRstdRange<A>.has(rstds[i])))) return false;
     rstds[i] = usable_rstd(rstds[i]);
   }
   return true;
@@ -53,7 +48,7 @@ void BackwardRows<T>::find_statistics(std::size_t first, std::size_t count, Grad
       scalars[i] = {};
       scalars[i].mean = means[i];
       scalars[i].rstd = rstds[i];
-      scalars[i].rare = !kWide && rstds[i] != 0 && !is_in_range<A>(rstds[i]);
+      scalars[i].rare = !kWide && rstds[i] != 0 && !kRstdRange<A>.has(rstds[i]);
     }
     return;
   }
@@ -66,9 +61,7 @@ void BackwardRows<T>::find_statistics(std::size_t first, std::size_t count, Grad
     return;
   }
   for (std::size_t i = 0; i < count; ++i) {
-    MomentTree<A> tree({moment_nodes_, is_centred()});
-    sum_blocks<T>(kernels_, p_.kind, tree, whole_row_.get(), first + i, p_.cols, 0, blocks_of(p_.cols));
-    set_moments(group, i, tree.finish());
+    set_moments(group, i, sum_blocks<T>(kernels_, p_.kind, moment_nodes_, whole_row_.get(), first + i, partition(p_)));
   }
   group.clear_from(count);
   kernels_.in<A>().finish(group, count, static_cast<double>(p_.cols), p_.eps);
@@ -86,12 +79,12 @@ void BackwardRows<T>::set_statistics(const RowGroup<A>& group, std::size_t at, s
     s->mean_lo = group.mean_lo[at];
     if (p_.moments != nullptr) {
       if (group.flag[at] != 0 && (group.mean[at] != 0 || group.m2[at] != 0)) s->mean = s->rstd = kNan;
-    } else if (group.flag[at] != 0 || !(s->rstd == 0 || is_in_range<A>(s->rstd))) {
+    } else if (group.flag[at] != 0 || !(s->rstd == 0 || kRstdRange<A>.has(s->rstd))) {
       const RareScalars rare =
-          rare_scalars(kernels_, p_.kind, whole_row_.get(), row, p_.cols, p_.eps, whole_row_.scratch(), moment_nodes_);
+          rare_scalars(kernels_, p_.kind, whole_row_.get(), row, partition(p_), p_.eps, whole_row_.scratch(), moment_nodes_);
       if (group.flag[at] != 0) s->mean = rare.mean, s->mean_lo = rare.mean_lo, s->rstd = rare.rstd;
       s->rstd = usable_rstd(s->rstd);
-      if (!(s->rstd == 0 || is_in_range<A>(s->rstd) || rare.by_eps)) {
+      if (!(s->rstd == 0 || kRstdRange<A>.has(s->rstd) || rare.by_eps)) {
         s->mean = rare.row.mean, s->mean_lo = rare.row.mean_lo, s->rstd = rare.row.rstd;
         s->exponent = rare.exponent;
       }
@@ -101,7 +94,7 @@ void BackwardRows<T>::set_statistics(const RowGroup<A>& group, std::size_t at, s
     s->mean = s->rstd = kNan;
   }
   s->rstd = usable_rstd(s->rstd);
-  s->rare = kWide ? s->exponent != 0 : s->rstd != 0 && !is_in_range<A>(s->rstd);
+  s->rare = kWide ? s->exponent != 0 : s->rstd != 0 && !kRstdRange<A>.has(s->rstd);
 }
 
 // Those of short rows that are dense and of type T: given, of up to kMaxShortRows (f64: kMaxGroup), or found, of up to
@@ -117,7 +110,7 @@ bool BackwardRows<T>::find_short_statistics(std::size_t first, std::size_t count
   if (group.any_flag(count)) return false;
   std::copy_n(group.mean, count, to.mean);
   for (std::size_t i = 0; i < count; ++i) {
-    if (kWide && !is_in_range<A>(group.rstd[i])) return false;
+    if (kWide && !kRstdRange<A>.has(group.rstd[i])) return false;
     if (kWide && needs_low(group.mean[i], group.rstd[i])) to.mean_lo[i] = group.mean_lo[i];
     to.rstd[i] = usable_rstd(group.rstd[i]);
   }

@@ -13,6 +13,7 @@ ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const Forw
       of_type_(kernels.of<T>()),
       p_(p),
       plan_(plan),
+      part_(partition(p)),
       x_scratch_(scratch.at<A>(plan.scratch.x)),
       y_scratch_(scratch.at<A>(plan.scratch.y)),
       sum_scratch_(scratch.at<A>(plan.scratch.sum)),
@@ -83,11 +84,12 @@ void ForwardRows<T>::run_tiles(std::size_t first, std::size_t count) {
 }
 
 template <class T>
-void ForwardRows<T>::normalise_blocks(std::size_t row, const RowScalars& scalars, std::size_t first,
-                                      std::size_t count) {
+void ForwardRows<T>::normalise_part(std::size_t row, const RowScalars& scalars, std::size_t first_col,
+                                    const Partition& part) {
   const auto norm_scalars = norm_scalars_of<A>(scalars);
-  for (std::size_t block = first; block < first + count; ++block) {
-    normalise(block_of_row(row, block, norm_scalars));
+  for (std::size_t i = 0; i < part.blocks(); ++i) {
+    const Partition::Block block = part.block(i);
+    normalise(block_of_row(row, {first_col + block.first, block.n}, norm_scalars));
   }
   if (plan_.cache.stream_y || plan_.cache.stream_sum) flush_stream();
 }
@@ -168,7 +170,7 @@ bool ForwardRows<T>::are_even(std::size_t first, std::size_t count) const {
 template <class T>
 std::optional<ShortRows<T>> ForwardRows<T>::even_short_rows(std::size_t first, std::size_t count) {
   const std::size_t reuses_y = sink_.rows_at_a_time();
-  if (!are_even(first, count) || reuses_y == 1) return std::nullopt;
+  if (!are_even(first, count) || reuses_y == 1 || part_.runs() != 1) return std::nullopt;
   const bool few = kernels_.normalises_beside_sums && p_.cols > kStep && !stream_ && !sum_source_.has_terms();
   const std::size_t group = few ? few_rows<T>(p_.cols) : plan_.scratch.group;
   return ShortRows<T>{{sum_source_.begin(first, 0, p_.cols), sum_source_.step()},
@@ -242,7 +244,11 @@ void ForwardRows<T>::sum_short_rows(Group& g, std::size_t first_row, std::size_t
 template <class T>
 void ForwardRows<T>::finish_short_rows(Group& g, std::size_t first_row, std::size_t rows) {
   if (rows == 0) return;
-  if (rows == 1) {
+  if (part_.runs() != 1) {  // the sums are not those of the row's blocks
+    for (std::size_t i = 0; i < rows; ++i) {
+      finish_one(g, i, sum_blocks<T>(kernels_, p_.kind, nodes_, normalise_source_, first_row + i, part_), p_.eps);
+    }
+  } else if (rows == 1) {
     const auto x = [&] { return normalise_source_.block(first_row, 0, p_.cols); };
     finish_one(g, 0, moments_of<T>(kernels_, is_centred(), sums_of(g, 0), p_.cols, x), p_.eps);
   } else {
@@ -269,10 +275,9 @@ Affine<Arithmetic<T>> ForwardRows<T>::affine_of(std::size_t first, std::size_t n
 }
 
 template <class T>
-typename ForwardRows<T>::Blocks ForwardRows<T>::block_of_row(std::size_t row, std::size_t block,
+typename ForwardRows<T>::Blocks ForwardRows<T>::block_of_row(std::size_t row, const Partition::Block& block,
                                                              const NormScalarsOfRows<A>& scalars, std::size_t at) {
-  const std::size_t first = block * kBlock, n = block_cols(p_.cols, block);
-  return blocks_of_rows(row, 1, first, n, affine_of(first, n), scalars, at);
+  return blocks_of_rows(row, 1, block.first, block.n, affine_of(block.first, block.n), scalars, at);
 }
 // Arguments are constructed in place. A copy would wait until what was just stored in smaller parts is in the cache.
 template <class T>

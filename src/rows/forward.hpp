@@ -23,11 +23,12 @@ class ForwardRows {
               std::size_t set, ColumnRange used, bool reduces);
 
   void run(std::size_t first, std::size_t count);
-  void normalise_blocks(std::size_t row, const RowScalars& scalars, std::size_t first, std::size_t count);
+  // Some columns, divided as `part` says.
+  void normalise_part(std::size_t row, const RowScalars& scalars, std::size_t first_col, const Partition& part);
 
  private:
   using Group = RowGroup<A>;
-  using Trees = MomentTree<A>*;
+  using Tree = MomentRowTree<A>;
 
   // Blocks of up to kMaxGroup rows, ready to be normalised.
   struct Blocks {
@@ -77,12 +78,12 @@ class ForwardRows {
 
   void run_long_rows(std::size_t first, std::size_t count);
   std::size_t rows_together(std::size_t first, std::size_t count) const;
-  void sum_long_rows(Group& g, MomentTree<A>* trees, std::size_t row, std::size_t rows);
-  void finish_long_row(Group& g, std::size_t at, MomentTree<A>& tree, std::size_t row);
-  void normalise_long_row(const Group& g, std::size_t row, Group& later, std::size_t later_row, MomentTree<A>& tree);
+  void sum_long_rows(Group& g, std::size_t row, std::size_t rows);
+  void finish_long_row(Group& g, std::size_t at, Tree& tree, std::size_t row);
+  void normalise_long_row(const Group& g, std::size_t row, Group& later, std::size_t later_row, Tree& tree);
   void normalise_long_rows_in_place(const Group& g, std::size_t row, std::size_t rows, Group& later,
-                                    std::size_t later_row, MomentTree<A>* trees, SummedBlock& summed);
-  void settle(MomentTree<A>* trees, SummedBlock& summed);
+                                    std::size_t later_row, Tree* trees, SummedBlock& summed);
+  void settle(Tree* trees, SummedBlock& summed);
   void normalise_row(std::size_t row, const Group& g, std::size_t at);
   void normalise_finished_row(std::size_t row, const Group& g, std::size_t at);
 
@@ -90,7 +91,7 @@ class ForwardRows {
 
   void run_pieces(std::size_t first, std::size_t count);
   void sum_pieces(std::size_t first, std::size_t count);
-  void finish_trees(Trees trees, std::size_t first, std::size_t count);
+  void finish_trees(Tree* trees, std::size_t first, std::size_t count);
   void normalise_pieces(std::size_t first, std::size_t count);
 
   void store_statistics(const Group& g, std::size_t at, std::size_t first_row, std::size_t rows);
@@ -100,7 +101,8 @@ class ForwardRows {
   bool are_even(std::size_t first, std::size_t count) const;
 
   Affine<A> affine_of(std::size_t first, std::size_t n);
-  Blocks block_of_row(std::size_t row, std::size_t block, const NormScalarsOfRows<A>& scalars, std::size_t at = 0);
+  Blocks block_of_row(std::size_t row, const Partition::Block& block, const NormScalarsOfRows<A>& scalars,
+                      std::size_t at = 0);
   Blocks blocks_of_rows(std::size_t row, std::size_t rows, std::size_t first, std::size_t n, const Affine<A>& affine,
                         const NormScalarsOfRows<A>& scalars, std::size_t at);
   void normalise(const Blocks& b, std::size_t from = 0);
@@ -116,6 +118,7 @@ class ForwardRows {
   const StorageKernels<T>& of_type_;
   const Problem& p_;
   const ForwardPlan& plan_;
+  Partition part_;
   A* x_scratch_;
   A* y_scratch_;
   A* sum_scratch_;

@@ -64,10 +64,10 @@ bool ForwardRows<T>::sum_channels_first(std::size_t row) {
 // The same for rows of several blocks, whose second pass goes block by block.
 template <class T>
 [[gnu::noinline]] bool ForwardRows<T>::sum_channels_first_blocks(std::size_t row) {
-  MomentTree<A> trees[kChannelsFirstRows<T>];
-  const std::size_t nodes = nodes_for(internal::blocks_of(p_.cols));
+  Tree trees[kChannelsFirstRows<T>];
+  const std::size_t nodes = nodes_for(part_);
   for (std::size_t i = 0; i < kChannelsFirstRows<T>; ++i)
-    trees[i] = MomentTree<A>({piece_nodes_ + i * nodes, is_centred()});
+    trees[i] = Tree({piece_nodes_ + i * nodes, is_centred()}, part_);
   tiles_.release();
   for (std::size_t col = 0; col < p_.cols; col += kBlock) {
     const ChannelsFirstRows<T> rows = channels_first_block(row, col);

@@ -10,15 +10,15 @@ template <class T>
 void ForwardRows<T>::run_long_rows(std::size_t first, std::size_t count) {
   const std::size_t together = rows_together(first, count);
   const std::size_t ahead = together == 1 && count > 2 * kLongStages ? plan_.scratch.rows_ahead : 1;
-  const std::size_t nodes = nodes_for(internal::blocks_of(p_.cols));
+  const std::size_t nodes = nodes_for(part_);
   const auto rows_of = [=](std::size_t stage) {
     return stage * together < count ? std::min(together, count - stage * together) : 0;
   };
-  MomentTree<A> trees[kLongRows];
-  for (std::size_t i = 0; i < together; ++i) trees[i] = MomentTree<A>({nodes_ + i * nodes, is_centred()});
+  Tree trees[kLongRows];
+  for (std::size_t i = 0; i < together; ++i) trees[i] = Tree({nodes_ + i * nodes, is_centred()}, part_);
   const bool in_place = this->in_place();
   SummedBlock summed;
-  for (std::size_t i = 0; i < ahead; ++i) sum_long_rows(groups_[i], trees, first + i * together, rows_of(i));
+  for (std::size_t i = 0; i < ahead; ++i) sum_long_rows(groups_[i], first + i * together, rows_of(i));
   for (std::size_t stage = 0; rows_of(stage) != 0; ++stage) {
     const Group& g = groups_[stage % (ahead + 1)];
     Group& later = groups_[(stage + ahead) % (ahead + 1)];
@@ -35,7 +35,7 @@ void ForwardRows<T>::run_long_rows(std::size_t first, std::size_t count) {
                : normalise_long_row(g, row, later, later_row, trees[0]);
       if (sink_.wants_again()) normalise_row(row, g, 0);
     } else {
-      sum_long_rows(later, trees, later_row, later_rows);
+      sum_long_rows(later, later_row, later_rows);
       for (std::size_t i = 0; i < rows; ++i) normalise_finished_row(row + i, g, i);
     }
   }
@@ -55,14 +55,14 @@ std::size_t ForwardRows<T>::rows_together(std::size_t first, std::size_t count) 
 // Normalises a row block by block, and sums a later row meanwhile.
 template <class T>
 void ForwardRows<T>::normalise_long_row(const Group& g, std::size_t row, Group& later, std::size_t later_row,
-                                        MomentTree<A>& tree) {
-  for (std::size_t block = 0; block < internal::blocks_of(p_.cols); ++block) {
-    const std::size_t first = block * kBlock, n = block_cols(p_.cols, block);
-    const Blocks b = block_of_row(row, block, g.scalars);
+                                        Tree& tree) {
+  for (std::size_t i = 0; i < part_.blocks(); ++i) {
+    const auto [first, n] = part_.block(i);
+    const Blocks b = block_of_row(row, {first, n}, g.scalars);
     const T* x = sum_source_.begin(later_row, first, n);
     const TermRows<T> terms = sum_source_.terms(later_row, first);
     const std::size_t normalised = normalise_and_sum(b, {later_row, first, {{x, 0}, 1, n, &later, 0, ahead(), terms}});
-    tree.push(moments_of<T>(kernels_, is_centred(), sums_of(later, 0), n, [=] { return x; }));
+    tree.push(moments_of<T>(kernels_, is_centred(), sums_of(later, 0), n, [x] { return x; }));
     normalise(b, normalised);
   }
   finish_long_row(later, 0, tree, later_row);
@@ -72,34 +72,35 @@ void ForwardRows<T>::normalise_long_row(const Group& g, std::size_t row, Group& 
 // settled after the kernel of the next block has run, so that nothing waits for them.
 template <class T>
 void ForwardRows<T>::normalise_long_rows_in_place(const Group& g, std::size_t row, std::size_t rows, Group& later,
-                                                  std::size_t later_row, MomentTree<A>* trees, SummedBlock& summed) {
+                                                  std::size_t later_row, Tree* trees, SummedBlock& summed) {
   const auto kernel = of_type_.normalise_and_sum[index_of(p_.kind)];
   const StepHooks no_hooks;
-  Blocks b = blocks_of_rows(row, rows, 0, kBlock, {}, g.scalars, 0);
-  const T* later_x = sum_source_.begin(later_row, 0, kBlock);
+  const std::size_t widest = part_.block(0).n;
+  Blocks b = blocks_of_rows(row, rows, 0, widest, {}, g.scalars, 0);
+  const T* later_x = sum_source_.begin(later_row, 0, widest);
   const std::size_t prefetched = rows == 1 ? ahead() : 0;
-  SumRows<T> sum{{later_x, sum_source_.step()}, rows, kBlock, &later, 0, prefetched, sum_source_.terms(later_row, 0)};
-  for (std::size_t first = 0; first < p_.cols; first += kBlock) {
-    const std::size_t n = std::min(kBlock, p_.cols - first);
+  SumRows<T> sum{{later_x, sum_source_.step()}, rows, widest, &later, 0, prefetched, sum_source_.terms(later_row, 0)};
+  for (std::size_t i = 0; i < part_.blocks(); ++i) {
+    const auto [first, n] = part_.block(i);
     b.rows.n = sum.n = n;
     b.rows.affine = affine_of(first, n);
     kernel(b.rows, sum, no_hooks);
     settle(trees, summed);
     summed = {&later, sum.first, later_row, rows, first, n, sum.x};
-    b.rows.x.first += kBlock;
-    b.rows.y.first += kBlock;
-    if (copies_sum_) b.rows.copy.first += kBlock;
-    sum.x.first += kBlock;
+    b.rows.x.first += n;
+    b.rows.y.first += n;
+    if (copies_sum_) b.rows.copy.first += n;
+    sum.x.first += n;
     if (sum.terms.r.first != nullptr) {
-      sum.terms.x.first += kBlock;
-      sum.terms.r.first += kBlock;
+      sum.terms.x.first += n;
+      sum.terms.r.first += n;
     }
     sum.first ^= kLongRows;
   }
 }
 
 template <class T>
-void ForwardRows<T>::settle(MomentTree<A>* trees, SummedBlock& summed) {
+void ForwardRows<T>::settle(Tree* trees, SummedBlock& summed) {
   if (summed.group == nullptr) return;
   Group& g = *summed.group;
   for (std::size_t i = 0; i < summed.rows; ++i) {
@@ -113,26 +114,22 @@ void ForwardRows<T>::settle(MomentTree<A>* trees, SummedBlock& summed) {
 }
 
 template <class T>
-[[gnu::noinline]] void ForwardRows<T>::sum_long_rows(Group& g, MomentTree<A>* trees, std::size_t row,
-                                                     std::size_t rows) {
+[[gnu::noinline]] void ForwardRows<T>::sum_long_rows(Group& g, std::size_t row, std::size_t rows) {
   for (std::size_t i = 0; i < rows; ++i) {
-    sum_blocks<T>(kernels_, p_.kind, trees[i], sum_source_, row + i, p_.cols, 0, internal::blocks_of(p_.cols));
-    finish_long_row(g, i, trees[i], row + i);
+    finish_one(g, i, sum_blocks<T>(kernels_, p_.kind, nodes_, sum_source_, row + i, part_), p_.eps);
+    store_statistics(g, i, row + i, 1);
   }
 }
 
 template <class T>
-void ForwardRows<T>::finish_long_row(Group& g, std::size_t at, MomentTree<A>& tree, std::size_t row) {
+void ForwardRows<T>::finish_long_row(Group& g, std::size_t at, Tree& tree, std::size_t row) {
   finish_one(g, at, tree.finish(), p_.eps);
-  tree.clear();
   store_statistics(g, at, row, 1);
 }
 
 template <class T>
 void ForwardRows<T>::normalise_row(std::size_t row, const Group& g, std::size_t at) {
-  for (std::size_t block = 0; block < internal::blocks_of(p_.cols); ++block) {
-    normalise(block_of_row(row, block, g.scalars, at));
-  }
+  for (std::size_t i = 0; i < part_.blocks(); ++i) normalise(block_of_row(row, part_.block(i), g.scalars, at));
 }
 
 template <class T>
@@ -168,11 +165,11 @@ template <class T>
 template <class T>
 void ForwardRows<T>::sum_pieces(std::size_t first, std::size_t count) {
   const auto sum_piece = of_type_.sum_piece[index_of(p_.kind)];
-  MomentTree<A> trees[kMaxTileRows];
-  const std::size_t nodes = nodes_for(internal::blocks_of(p_.cols));
-  for (std::size_t i = 0; i < count; ++i) trees[i] = MomentTree<A>({piece_nodes_ + i * nodes, is_centred()});
-  for (std::size_t block = 0; block < p_.cols; block += kBlock) {
-    const std::size_t end = std::min(block + kBlock, p_.cols);
+  Tree trees[kMaxTileRows];
+  const std::size_t nodes = nodes_for(part_);
+  for (std::size_t i = 0; i < count; ++i) trees[i] = Tree({piece_nodes_ + i * nodes, is_centred()}, part_);
+  for (std::size_t b = 0; b < part_.blocks(); ++b) {
+    const std::size_t block = part_.block(b).first, end = block + part_.block(b).n;
     for (std::size_t col = block; col < end; col += tiles_.cols()) {
       const std::size_t n = std::min(tiles_.cols(), end - col);
       tiles_.load_x({first, count, col, n});
@@ -194,7 +191,7 @@ void ForwardRows<T>::sum_pieces(std::size_t first, std::size_t count) {
 
 // Computes the statistics and the scalars of the normalise step from the rows' trees.
 template <class T>
-void ForwardRows<T>::finish_trees(Trees trees, std::size_t first, std::size_t count) {
+void ForwardRows<T>::finish_trees(Tree* trees, std::size_t first, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) set_moments(groups_[i / kMaxGroup], i % kMaxGroup, trees[i].finish());
   for (std::size_t i = 0; i < count; i += kMaxGroup) {
     const std::size_t rows = std::min(kMaxGroup, count - i);
@@ -221,7 +218,7 @@ void ForwardRows<T>::normalise_pieces(std::size_t first, std::size_t count) {
 }
 
 #define EVENORM_INSTANTIATE(T)                                                                 \
-  template void ForwardRows<T>::finish_trees(ForwardRows<T>::Trees, std::size_t, std::size_t); \
+  template void ForwardRows<T>::finish_trees(ForwardRows<T>::Tree*, std::size_t, std::size_t); \
   template void ForwardRows<T>::run_long_rows(std::size_t, std::size_t);                       \
   template void ForwardRows<T>::run_precomputed(std::size_t, std::size_t);                     \
   template void ForwardRows<T>::run_pieces(std::size_t, std::size_t);

@@ -10,9 +10,10 @@
 namespace evenorm::internal {
 namespace {
 
-void store_sums(const Kernels& kernels, const SetGradient& to, bool accumulate, const double* sums, std::size_t first,
-                std::size_t count) {
+void store_sums(const Kernels& kernels, const SetGradient& to, std::size_t set, bool accumulate, const double* sums,
+                std::size_t first, std::size_t count) {
   if (to.data == nullptr) return;
+  char* const elements = static_cast<char*>(to.data) + offset_of_set(to.sets, set);
   constexpr std::size_t kAtOnce = 128;
   Convert* narrow = kernels.convert[index_of(DType::f64)][index_of(to.dtype)];
   Convert* widen = kernels.convert[index_of(to.dtype)][index_of(DType::f64)];
@@ -22,9 +23,7 @@ void store_sums(const Kernels& kernels, const SetGradient& to, bool accumulate, 
     double values[kAtOnce];
     double there[kAtOnce];  // of what is accumulated to
     std::byte rounded[kAtOnce * sizeof(double)];
-    const auto place = [&](std::size_t i) {
-      return static_cast<char*>(to.data) + to.elements().offset(first + done + i);
-    };
+    const auto place = [&](std::size_t i) { return elements + to.elements().offset(first + done + i); };
     for (std::size_t i = 0; accumulate && i < n; i += dense ? n : 1) widen(place(i), there + i, dense ? n : 1);
     if (!kernels.add_to_columns(sums + done, accumulate ? there : nullptr, n, values)) {
       for (double& value : std::span(values, n)) {
@@ -67,11 +66,12 @@ std::size_t join_shared_columns(const Axes& axes, bool are_runs, double* sums, s
 
 }  // namespace
 
-void finish_columns(const Kernels& kernels, const GradientProblem& p, const ColumnSums& sums, std::size_t count) {
+void finish_columns(const Kernels& kernels, const GradientProblem& p, std::size_t set, const ColumnSums& sums,
+                    std::size_t count) {
   const auto finish = [&](const SetGradient& to, double* values) {
     const std::size_t n =
         to.has_shared_columns() ? join_shared_columns(to.axes, summed_run(p) != 1, values, count) : count;
-    store_sums(kernels, to, p.accumulate, values, sums.first, n);
+    store_sums(kernels, to, set, p.accumulate, values, sums.first, n);
   };
   finish(p.dgamma, sums.values);
   finish(p.dbeta, sums.values + sums.stride);

@@ -33,8 +33,9 @@ struct JoinColumns {
 };
 using ColumnTree = JoinTree<JoinColumns>;
 
-// `count` columns from sums.first on, rounded once; a sum that is not finite is a NaN. What the elements hold is added
-// if it is asked for. If columns share elements, these are all columns, or all runs of them.
-void finish_columns(const Kernels& kernels, const GradientProblem& p, const ColumnSums& sums, std::size_t count);
+// `count` columns of a set from sums.first on, rounded once; a sum that is not finite is a NaN. What the elements hold
+// is added if it is asked for. If columns share elements, these are all columns, or all runs of them.
+void finish_columns(const Kernels& kernels, const GradientProblem& p, std::size_t set, const ColumnSums& sums,
+                    std::size_t count);
 
 }  // namespace evenorm::internal

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
+#include <utility>
 
 #include "plan/scratch_plan.hpp"
 #include "rows/plain.hpp"
@@ -41,34 +43,44 @@ class JoinTree {
   std::size_t depth_ = 0;
 };
 
-// Joins consecutive parts of such a tree, from part `first` on, as far as they fill subtrees of it. At most two nodes
-// of each size remain, which are then pushed to the tree.
+// Joins a row's blocks, pushed from left to right, by one tree for each run, and the runs by another. A run's nodes
+// come behind those of the runs before it.
 template <class Rule>
-class JoinSubtrees {
+class RowTree {
  public:
-  JoinSubtrees() = default;
-  JoinSubtrees(const Rule& rule, std::size_t first) : rule_(rule), first_(first), end_(first) {}
+  using Part = typename Rule::Part;
 
-  void push(typename Rule::Part part) {
-    ++end_;
-    for (std::size_t size = 2; end_ % size == 0 && end_ - first_ >= size; size *= 2) {
-      part = rule_.join(rule_.load(--depth_), part);
-    }
-    rule_.store(part, depth_++);
-  }
+  RowTree() = default;
+  // rule: with nodes_for(row) nodes.
+  RowTree(const Rule& rule, const Partition& row) : rule_(rule), blocks_(row.blocks_of_run()) {}
 
-  void push_to(JoinTree<Rule>& tree) const {
-    std::size_t part = first_;
-    for (std::size_t i = 0, size; i < depth_; ++i, part += size) {
-      size = subtree_at(part, end_ - part);
-      tree.push(rule_.load(i), size);
-    }
+  void push(const Part& block) {
+    push(block, ++pushed_, ones(runs_));
+    if (pushed_ != blocks_) return;
+    const Part run = collapse(ones(runs_), pushed_);
+    pushed_ = 0;
+    push(run, ++runs_, 0);
   }
+  Part finish() { return collapse(0, std::exchange(runs_, 0)); }
 
  private:
+  // A tree of so many parts waits in as many nodes.
+  static std::size_t ones(std::size_t parts) { return static_cast<std::size_t>(std::popcount(parts)); }
+  // The last of `count` parts, to a tree whose nodes begin with `first`.
+  void push(Part part, std::size_t count, std::size_t first) {
+    std::size_t node = first + ones(count - 1);
+    for (; count % 2 == 0; count /= 2) part = rule_.join(rule_.load(--node), part);
+    rule_.store(part, node);
+  }
+  Part collapse(std::size_t first, std::size_t count) {
+    std::size_t node = first + ones(count) - 1;
+    Part joined = rule_.load(node);
+    while (node > first) joined = rule_.join(rule_.load(--node), joined);
+    return joined;
+  }
+
   Rule rule_{};
-  std::size_t first_ = 0, end_ = 0;
-  std::size_t depth_ = 0;
+  std::size_t blocks_ = 1, pushed_ = 0, runs_ = 0;  // the parts that are pushed, of a run and of the row
 };
 
 // The formula of Chan, Golub and LeVeque; a's columns are left of b's. Without a mean, it adds sums of squares (RMS
@@ -103,7 +115,7 @@ struct JoinMoments {
 template <class A>
 using MomentTree = JoinTree<JoinMoments<A>>;
 template <class A>
-using MomentSubtrees = JoinSubtrees<JoinMoments<A>>;
+using MomentRowTree = RowTree<JoinMoments<A>>;
 
 // Joins the sums of a row's blocks in the same tree as their moments.
 struct JoinGradientSums {

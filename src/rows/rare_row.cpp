@@ -11,20 +11,20 @@ constexpr RareScalars kNotFinite{{kNan, 0, kNan, false, true}, 0, kNan, 0, kNan,
 
 }  // namespace
 
-RareScalars rare_scalars(const Kernels& kernels, Kind kind, Source<double>& x, std::size_t row, std::size_t cols,
+RareScalars rare_scalars(const Kernels& kernels, Kind kind, Source<double>& x, std::size_t row, const Partition& part,
                          double eps, double* block, MomentNode* nodes) {
   double largest = 0;
-  for (std::size_t first = 0; first < cols; first += kBlock) {
-    const std::size_t n = std::min(kBlock, cols - first);
+  for (std::size_t first = 0; first < part.cols; first += kBlock) {
+    const std::size_t n = std::min(kBlock, part.cols - first);
     kernels.in<double>().largest_finite({x.block(row, first, n), 0}, 1, n, &largest);
   }
   if (largest != largest) return kNotFinite;
   constexpr int kLeast = 2 - std::numeric_limits<double>::max_exponent;
   const int exponent = largest == 0 ? 0 : std::max(std::ilogb(largest), kLeast);
   const double factor = std::ldexp(1.0, -exponent);
-  MomentTree<double> tree({nodes, kind == Kind::layer});
-  for (std::size_t first = 0; first < cols; first += kBlock) {
-    const std::size_t n = std::min(kBlock, cols - first);
+  MomentRowTree<double> tree({nodes, kind == Kind::layer}, part);
+  for (std::size_t b = 0; b < part.blocks(); ++b) {
+    const auto [first, n] = part.block(b);
     const double* values = x.block(row, first, n);
     for (std::size_t i = 0; i < n; ++i) block[i] = load_one(values + i) * factor;
     tree.push(moments_of_block<double>(kernels, kind, block, n));
@@ -34,7 +34,7 @@ RareScalars rare_scalars(const Kernels& kernels, Kind kind, Source<double>& x, s
   finish_one(group, 0, tree.finish(), scaled_eps);
   RowScalars scaled = scalars_of(group, 0);
   const bool is_small = scaled_eps > kLargestScaledEps && std::isfinite(group.m2[0]);  // beside eps
-  const double var = plain::MeanOf(plain::kOne, group.m2[0], static_cast<double>(cols));
+  const double var = plain::MeanOf(plain::kOne, group.m2[0], static_cast<double>(part.cols));
   const bool by_eps = is_small || var == 0;
   const double rstd = by_eps ? plain::RstdOf(plain::kOne, 0.0, eps) : std::ldexp(scaled.rstd, -exponent);
   if (is_small) scaled.rstd = std::ldexp(rstd, exponent);
@@ -46,7 +46,7 @@ template <class A>
 RareScalars RareRow<A>::scalars_of_row(std::size_t row, const RowGroup<A>& group, std::size_t at) {
   const double mean = group.mean[at], m2 = group.m2[at], rstd = group.rstd[at];
   if constexpr (std::is_same_v<A, double>) {
-    if (p_.moments == nullptr) return rare_scalars(kernels_, p_.kind, x_, row, p_.cols, p_.eps, block_, nodes_);
+    if (p_.moments == nullptr) return rare_scalars(kernels_, p_.kind, x_, row, partition(p_), p_.eps, block_, nodes_);
     if (!has_vanished(p_.moments[row])) return kNotFinite;
   }
   if (!std::isfinite(mean) || !std::isfinite(m2)) return kNotFinite;

@@ -20,7 +20,7 @@ struct RareScalars {
 };
 // Those of a rare row of f64; NaN if an element is not finite. block: room for a block. nodes: room for the nodes of
 // the row's tree.
-RareScalars rare_scalars(const Kernels& kernels, Kind kind, Source<double>& x, std::size_t row, std::size_t cols,
+RareScalars rare_scalars(const Kernels& kernels, Kind kind, Source<double>& x, std::size_t row, const Partition& part,
                          double eps, double* block, MomentNode* nodes);
 // Whether the squares of a row of f64 that processes share are all 0 or have underflowed: it needs no scaling.
 inline bool has_vanished(const Moments& m) { return m.mean * m.mean + plain::MeanOf(plain::kOne, m.m2, m.count) == 0; }

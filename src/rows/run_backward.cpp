@@ -5,8 +5,7 @@
 #include "problem/fp_environment.hpp"
 #include "problem/sets.hpp"
 #include "rows/backward.hpp"
-#include "rows/channels_last.hpp"
-#include "rows/channels_last_gradients.hpp"
+#include "rows/line_gradients.hpp"
 #include "rows/rows.hpp"
 #include "rows/stream.hpp"
 #include "rows/types.hpp"
@@ -24,21 +23,32 @@ template <class T>
 }
 
 template <class T>
-[[gnu::noinline]] bool run_sample(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                                  const ChannelsLast& place, std::size_t first, std::size_t count, double* sums) {
-  ScratchMemory<kGradientScratchBytes> scratch;
-  return ChannelsLastGradients<T>(kernels, p, plan, place, scratch, sums).run(first, count);
+[[gnu::noinline]] bool run_known(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                                 const LinesOfRows& lines, const MeanAndRstd* statistics, double* sums) {
+  return LineGradients<T>(kernels, p, plan, lines, statistics, sums).run();
+}
+template <class T>
+[[gnu::noinline]] bool run_chunk(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                                 const LinePlace& place, std::size_t first, std::size_t count, double* sums) {
+  static_assert(std::max(sizeof(LineGradients<T>), sizeof(LineStatistics<T>)) <= kGradientScratchBytes);
+  const LinesOfRows lines(place, first, count);
+  if (place.across && lines.count() < kChannelsFirstRows<T>) return false;
+  MeanAndRstd statistics[LinesOfRows::kMostRows];
+  return find_statistics<T>(kernels, p, plan, lines, statistics) &&
+         run_known<T>(kernels, p, plan, lines, statistics, sums);
 }
 
-[[gnu::noinline]] void run_channels_last(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                                         std::size_t first, std::size_t count, double* sums) {
-  const ChannelsLast place = channels_last(p);
+[[gnu::noinline]] void run_lines(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                                 std::size_t first, std::size_t count, double* sums) {
+  const LinePlace place = line_place(p);
+  const auto run_row = [&](std::size_t row) {
+    with_type(gradient_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, row / rows_of_set(p), row, 1, sums); });
+  };
   with_type(p.x.dtype, [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>) {
-      for_samples(
-          place, plan.scratch.channels, first, count,
-          [&](std::size_t i, std::size_t n) { return run_sample<T>(kernels, p, plan, place, i, n, sums); },
-          [&](std::size_t row) { run_rows<float>(kernels, p, plan, row / rows_of_set(p), row, 1, sums); });
+      for_chunks(
+          place, LinesOfRows::chunk<T>(place), first, count,
+          [&](std::size_t i, std::size_t n) { return run_chunk<T>(kernels, p, plan, place, i, n, sums); }, run_row);
     }
   });
   if (plan.cache.stream_dx) flush_stream();
@@ -62,14 +72,14 @@ template <class T>
   tree.finish();
 }
 
-void finish_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t shares,
+void finish_blocks(const Kernels& kernels, const GradientProblem& p, std::size_t set, double* sums, std::size_t shares,
                    std::size_t distance) {
   const std::size_t columns = p.cols / summed_run(p);
   double* nodes[kMaxNodes];
   ColumnTree tree({&kernels, nodes, 2 * columns});
   tree.push(sums);
   for (std::size_t i = 1; i < shares; ++i) tree.push(sums + i * distance);
-  finish_columns(kernels, p, {tree.finish(), 0, columns}, columns);
+  finish_columns(kernels, p, set, {tree.finish(), 0, columns}, columns);
 }
 
 template <class T>
@@ -91,7 +101,7 @@ template <class T>
     n = std::min(piece, first + count - col);
     const ColumnSums sums{values, col, piece, values + 2 * piece};
     rows.run_column_piece(scalars, col, n, sums);
-    finish_columns(kernels, p, sums, n);
+    finish_columns(kernels, p, 0, sums, n);
   }
 }
 
@@ -100,7 +110,7 @@ template <class T>
 void run_backward(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                   std::size_t count, double* sums) noexcept {
   const FpEnvironment environment;
-  if (plan.scratch.channels.rows != 0) return run_channels_last(kernels, p, plan, first, count, sums);
+  if (plan.by_lines) return run_lines(kernels, p, plan, first, count, sums);
   for_sets(p, first, count, [&](std::size_t set, std::size_t row, std::size_t rows) {
     with_type(gradient_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, set, row, rows, sums); });
   });
@@ -112,10 +122,10 @@ void run_row_blocks(const Kernels& kernels, const GradientProblem& p, const Grad
   with_type(gradient_type(p), [&]<class T>() { run_blocks<T>(kernels, p, plan, first, count, slots); });
 }
 
-void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, double* sums, std::size_t shares,
-                       std::size_t distance) noexcept {
+void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, std::size_t set, double* sums,
+                       std::size_t shares, std::size_t distance) noexcept {
   const FpEnvironment environment;
-  finish_blocks(kernels, p, sums, shares, distance);
+  finish_blocks(kernels, p, set, sums, shares, distance);
 }
 
 void find_row_scalars(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,

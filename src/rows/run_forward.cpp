@@ -4,8 +4,8 @@
 #include "plan/forward_plan.hpp"
 #include "problem/fp_environment.hpp"
 #include "problem/sets.hpp"
-#include "rows/channels_last.hpp"
 #include "rows/forward.hpp"
+#include "rows/line_rows.hpp"
 #include "rows/stream.hpp"
 #include "rows/types.hpp"
 
@@ -23,20 +23,20 @@ template <class T>
 }
 
 template <class T>
-[[gnu::noinline]] bool run_sample(const Kernels& kernels, const Problem& p, const ForwardPlan& plan,
-                                  const ChannelsLast& place, std::size_t first, std::size_t count) {
-  ScratchMemory<kForwardScratchBytes<T>> scratch;
-  return ChannelsLastRows<T>(kernels, p, plan, place, scratch).run(first, count);
+[[gnu::noinline]] bool run_chunk(const Kernels& kernels, const Problem& p, const ForwardPlan& plan,
+                                 const LinePlace& place, std::size_t first, std::size_t count) {
+  static_assert(sizeof(LineRows<T>) <= kForwardScratchBytes<T>);
+  return LineRows<T>(kernels, p, plan, LinesOfRows(place, first, count)).run();
 }
 
-[[gnu::noinline]] void run_channels_last(const Kernels& kernels, const Problem& p, const ForwardPlan& plan,
-                                         std::size_t first, std::size_t count) {
-  const ChannelsLast place = channels_last(p);
+[[gnu::noinline]] void run_lines(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
+                                 std::size_t count) {
+  const LinePlace place = line_place(p);
   with_type(row_type(p), [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>) {
-      for_samples(
-          place, plan.scratch.channels, first, count,
-          [&](std::size_t i, std::size_t n) { return run_sample<T>(kernels, p, plan, place, i, n); },
+      for_chunks(
+          place, LinesOfRows::chunk<T>(place), first, count,
+          [&](std::size_t i, std::size_t n) { return run_chunk<T>(kernels, p, plan, place, i, n); },
           [&](std::size_t row) { run_rows<T>(kernels, p, plan, row / rows_of_set(p), row, 1); });
     }
   });
@@ -44,16 +44,14 @@ template <class T>
 }
 
 template <class T>
-[[gnu::noinline]] MomentNode moments_of_blocks(const Kernels& kernels, const Problem& p, std::size_t row,
-                                               std::size_t first, std::size_t count) {
+[[gnu::noinline]] MomentNode moments_of_part(const Kernels& kernels, const Problem& p, std::size_t row,
+                                             std::size_t first_col, const Partition& part) {
   ScratchMemory<kBlockScratchBytes> scratch;
   BlockSource<T> block_source(kernels, p, scratch);
   const Residual<T> residual(kernels, p);
   if (residual.is_present()) block_source.get().add_residual(residual, 0);
   MomentNode nodes[kMaxNodes];
-  MomentTree<Arithmetic<T>> tree({nodes, p.kind == Kind::layer});
-  sum_blocks<T>(kernels, p.kind, tree, block_source.get(), row, p.cols, first, count);
-  return tree.finish();
+  return sum_blocks<T>(kernels, p.kind, nodes, block_source.get(), row, part, first_col);
 }
 
 template <class A>
@@ -68,12 +66,11 @@ template <class A>
 
 template <class T>
 [[gnu::noinline]] void normalise_range(const Kernels& kernels, const Problem& p, const ForwardPlan& plan,
-                                       std::size_t row, const RowScalars& scalars, std::size_t first,
-                                       std::size_t count) {
+                                       std::size_t row, const RowScalars& scalars, std::size_t first_col,
+                                       const Partition& part) {
   ScratchMemory<kForwardScratchBytes<T>> scratch;
-  const ColumnRange used{first * kBlock, std::min((first + count) * kBlock, p.cols)};
-  ForwardRows<T>(kernels, p, plan, scratch, row / rows_of_set(p), used, false)
-      .normalise_blocks(row, scalars, first, count);
+  ForwardRows<T>(kernels, p, plan, scratch, row / rows_of_set(p), {first_col, first_col + part.cols}, false)
+      .normalise_part(row, scalars, first_col, part);
 }
 
 }  // namespace
@@ -81,7 +78,7 @@ template <class T>
 void run_forward(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                  std::size_t count) noexcept {
   const FpEnvironment environment;
-  if (plan.route == ForwardRoute::channels_last) return run_channels_last(kernels, p, plan, first, count);
+  if (plan.route == ForwardRoute::lines) return run_lines(kernels, p, plan, first, count);
   const auto run = [&](std::size_t set, std::size_t row, std::size_t rows) {
     with_type(row_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, set, row, rows); });
   };
@@ -91,10 +88,10 @@ void run_forward(const Kernels& kernels, const Problem& p, const ForwardPlan& pl
   for_sets(p, first, count, run);
 }
 
-MomentNode block_moments(const Kernels& kernels, const Problem& p, std::size_t row, std::size_t first,
-                         std::size_t count) noexcept {
+MomentNode part_moments(const Kernels& kernels, const Problem& p, std::size_t row, std::size_t first_col,
+                        const Partition& part) noexcept {
   const FpEnvironment environment;
-  return with_type(row_type(p), [&]<class T>() { return moments_of_blocks<T>(kernels, p, row, first, count); });
+  return with_type(row_type(p), [&]<class T>() { return moments_of_part<T>(kernels, p, row, first_col, part); });
 }
 
 RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts, std::size_t count) noexcept {
@@ -108,10 +105,10 @@ RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts
   return scalars;
 }
 
-void normalise_blocks(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t row,
-                      const RowScalars& scalars, std::size_t first, std::size_t count) noexcept {
+void normalise_part(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t row,
+                    const RowScalars& scalars, std::size_t first_col, const Partition& part) noexcept {
   const FpEnvironment environment;
-  with_type(row_type(p), [&]<class T>() { normalise_range<T>(kernels, p, plan, row, scalars, first, count); });
+  with_type(row_type(p), [&]<class T>() { normalise_range<T>(kernels, p, plan, row, scalars, first_col, part); });
 }
 
 }  // namespace evenorm::internal

@@ -98,14 +98,17 @@ MomentNode moments_of_block(const Kernels& kernels, Kind kind, const T* x, std::
   return moments_of<T>(kernels, kind == Kind::layer, sums_of(group, 0), n, [=] { return x; });
 }
 
-// Sums blocks [first, first + count) of a row of `cols` columns and joins them to the tree.
+// Sums the blocks of a row, or of columns of it from `first_col` on that are divided likewise, and joins them.
 template <class T, class BlockSource>
-void sum_blocks(const Kernels& kernels, Kind kind, MomentTree<Arithmetic<T>>& tree, BlockSource& source,
-                std::size_t row, std::size_t cols, std::size_t first, std::size_t count) {
-  for (std::size_t block = first; block < first + count; ++block) {
-    const std::size_t n = block_cols(cols, block);
-    tree.push(moments_of_block<T>(kernels, kind, source.block(row, block * kBlock, n), n));
+MomentNode sum_blocks(const Kernels& kernels, Kind kind, MomentNode* nodes, BlockSource& source, std::size_t row,
+                      const Partition& part, std::size_t first_col = 0) {
+  MomentRowTree<Arithmetic<T>> tree({nodes, kind == Kind::layer}, part);
+  for (std::size_t i = 0; i < part.blocks(); ++i) {
+    const Partition::Block block = part.block(i);
+    const T* x = source.block(row, first_col + block.first, block.n);
+    tree.push(moments_of_block<T>(kernels, kind, x, block.n));
   }
+  return tree.finish();
 }
 
 // A row's scalars for the normalise step, as row 0 of a group.

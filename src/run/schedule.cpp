@@ -35,15 +35,23 @@ void share_out(const Executor& executor, std::size_t count, std::size_t unit, st
 
 // --- the forward pass: tasks are rows if there are enough of them, else blocks of one row after the other
 
-// The parts of a long row: equal subtrees of its blocks, except that the last one may be smaller.
+// The parts of a long row: equal subtrees of its runs, or of the blocks of its only run, except that the last one may
+// be smaller.
 struct RowParts {
-  std::size_t blocks, part, count;
+  std::size_t cols, run, unit, part, count;
 
-  explicit RowParts(std::size_t cols)
-      : blocks(blocks_of(cols)),
-        part(std::bit_ceil(std::max(kForwardTask / kBlock, (blocks + kMaxParts - 1) / kMaxParts))),
-        count((blocks + part - 1) / part) {}
-  std::size_t length(std::size_t i) const { return std::min(part, blocks - i * part); }
+  explicit RowParts(const Partition& row)
+      : cols(row.cols),
+        run(row.run),
+        unit(row.runs() == 1 ? kBlock : run),
+        part(std::bit_ceil(std::max({kForwardTask / unit, (units() + kMaxParts - 1) / kMaxParts, std::size_t{1}}))),
+        count((units() + part - 1) / part) {}
+  std::size_t units() const { return (cols + unit - 1) / unit; }
+  std::size_t first_col(std::size_t i) const { return i * part * unit; }
+  Partition of(std::size_t i) const {
+    const std::size_t n = std::min(part * unit, cols - first_col(i));
+    return {n, std::min(run, n)};
+  }
 };
 
 // Computes the moments of all parts in parallel and joins them. Not inlined, so that its array has left the stack when
@@ -52,19 +60,18 @@ struct RowParts {
                                                std::size_t row, const RowParts& parts) {
   std::array<MomentNode, kMaxParts> moments;
   parallel_for(executor, parts.count,
-               [&](std::size_t i) { moments[i] = block_moments(kernels, p, row, i * parts.part, parts.length(i)); });
+               [&](std::size_t i) { moments[i] = part_moments(kernels, p, row, parts.first_col(i), parts.of(i)); });
   return finish_row(p, row, moments.data(), parts.count);
 }
 
 // Not inlined, so that what it keeps is not on the stack of other passes.
 [[gnu::noinline]] void run_row_by_parts(const Problem& p, const ForwardPlan& plan, const Kernels& kernels,
                                         const Executor& executor, std::size_t row) {
-  const RowParts parts(p.cols);
+  const RowParts parts(partition(p));
   const RowScalars scalars = join_row_by_parts(p, kernels, executor, row, parts);
   if (scalars.out_of_range) return run_forward(kernels, p, plan, row, 1);
-  parallel_for(executor, parts.count, [&](std::size_t i) {
-    normalise_blocks(kernels, p, plan, row, scalars, i * parts.part, parts.length(i));
-  });
+  parallel_for(executor, parts.count,
+               [&](std::size_t i) { normalise_part(kernels, p, plan, row, scalars, parts.first_col(i), parts.of(i)); });
 }
 
 // --- the backward pass: tasks are rows if dx is the only output, else shares of the sets, or row blocks of one set
@@ -95,7 +102,7 @@ void run_blocks(const GradientProblem& p, const GradientPlan& plan, const Kernel
   parallel_for(executor, shares, [&](std::size_t i) {
     run_row_blocks(kernels, p, plan, i * share, std::min(share, blocks - i * share), slots + i * share * slot);
   });
-  finish_row_blocks(kernels, p, slots, shares, share * slot);
+  finish_row_blocks(kernels, p, 0, slots, shares, share * slot);
 }
 
 void run_in_two_steps(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels,
@@ -118,14 +125,14 @@ void run_by_rows(const GradientProblem& p, const GradientPlan& plan, const Kerne
                  const Executor& executor) {
   const std::size_t rows = rows_of_set(p), slot = slot_of_row(p);
   double* const sums = plan.scratch_bytes != 0 ? aligned<double>(scratch) : nullptr;
-  const std::size_t unit = std::max<std::size_t>(plan.scratch.channels.share, 1), tasks = tasks_of(p, executor);
-  share_out(executor, p.rows, unit, tasks,
+  const std::size_t tasks = tasks_of(p, executor);
+  share_out(executor, p.rows, plan.share, tasks,
             [&](std::size_t first, std::size_t count) { run_backward(kernels, p, plan, first, count, sums); });
   if (sums == nullptr) return;
   if (rows == 0) std::fill_n(sums, slot, 0.0);
   share_out(executor, p.sets, 1, tasks, [&](std::size_t first, std::size_t count) {
     for (std::size_t set = first; set < first + count; ++set) {
-      finish_row_blocks(kernels, problem_of(p, set), sums + set * rows * slot, std::max<std::size_t>(rows, 1), slot);
+      finish_row_blocks(kernels, p, set, sums + set * rows * slot, std::max<std::size_t>(rows, 1), slot);
     }
   });
 }
@@ -169,14 +176,13 @@ void run(const ForwardPass& pass, const Kernels& kernels, const Executor& execut
   const ForwardPlan& plan = pass.plan;
   const std::size_t threads = usable_threads(executor);
   const std::size_t tasks = std::min(p.rows * p.cols / kForwardTask, threads * kTasksPerThread);
-  const bool side_by_side = plan.route == ForwardRoute::channels_last;
   if (threads <= 1 || tasks <= 1) {
     if (p.rows != 0) run_forward(kernels, p, plan, 0, p.rows);
-  } else if (!side_by_side && p.rows < threads * 2 && p.cols >= 2 * kForwardTask && p.scale.data == nullptr &&
+  } else if (plan.share == 1 && p.rows < threads * 2 && p.cols >= 2 * kForwardTask && p.scale.data == nullptr &&
              p.moments == nullptr) {
     for (std::size_t row = 0; row < p.rows; ++row) run_row_by_parts(p, plan, kernels, executor, row);
   } else {
-    const std::size_t unit = side_by_side ? plan.scratch.channels.share : needs_tiles(p) ? kTileRows : 1;
+    const std::size_t unit = plan.route == ForwardRoute::lines ? plan.share : needs_tiles(p) ? kTileRows : 1;
     share_out(executor, p.rows, unit, tasks,
               [&](std::size_t first, std::size_t count) { run_forward(kernels, p, plan, first, count); });
   }

@@ -32,9 +32,9 @@ template <class T>
     double* to = message + row * numbers;
     std::fill_n(to, numbers, 0.0);
     for (const Cuts::Part& part : cuts.parts_of(cuts.rank())) {
-      MomentTree<Arithmetic<T>> tree({nodes, p.kind == Kind::layer});
-      sum_blocks<T>(kernels, p.kind, tree, block_source.get(), row, p.cols, part.first, part.blocks);
-      visit(Writer(to), p.kind, kWide, moments_of(tree.finish()));
+      const std::size_t first_col = part.first * kBlock, cols = std::min(part.blocks * kBlock, p.cols - first_col);
+      const MomentNode m = sum_blocks<T>(kernels, p.kind, nodes, block_source.get(), row, {cols, cols}, first_col);
+      visit(Writer(to), p.kind, kWide, moments_of(m));
       to += numbers_of_part(Pass::forward, p.kind, kWide);
     }
   }

@@ -79,7 +79,7 @@ def _group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
     of_channels = (1, *split.shape[1:3], *[1] * (x.dim() - 2))
     weight, bias = (None if p is None else p.reshape(of_channels) for p in (weight, bias))
     if weight is None:
-        weight = x.new_ones([1] * split.dim()) if bias is None else bias.new_ones(()).expand(of_channels)
+        weight = (x if bias is None else bias).new_ones(()).expand(of_channels)
     norm = _operators.layer_norm if has_derivatives() else functools.partial(composed_norm, False)
     y = norm(split, split.shape[2:], weight, bias, eps=eps)
     with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)):

@@ -39,7 +39,7 @@ def group_norm(
 
     Returns:
         A tensor of input's shape and type, channels-last if input is, else contiguous. It has the bits of `layer_norm`
-        for an input of shape (N, num_groups, C / num_groups, ...).
+        for an input of shape (N, num_groups, C / num_groups, ...) and a weight for each channel.
 
     PyTorch's own function handles all other arguments and raises its own errors.
 

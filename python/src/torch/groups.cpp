@@ -5,7 +5,6 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "operators.hpp"
 
@@ -41,10 +40,8 @@ Tensor group_norm(const Tensor& given, SymInt groups, const OptionalTensor& weig
   };
   OptionalTensor scale = by_channel(weight);
   const OptionalTensor shift = by_channel(bias);
-  if (!scale) {  // a weight with x's axes makes results keep x's memory order
-    const std::vector<SymInt> ones(of_channels.size(), 1);
-    scale = shift ? shift->new_ones({}).expand_symint(of_channels) : x.new_ones({}).expand_symint(ones);
-  }
+  // A weight with x's axes makes channels be summed apart, in any layout, and results keep x's memory order.
+  if (!scale) scale = (shift ? *shift : x).new_ones({}).expand_symint(of_channels);
   const Tensor y = norm_operator(Kind::layer).call(split, split.sym_sizes().slice(2), scale, shift, eps);
   // Without this key, results are no views of y, which could not be changed in place where PyTorch's can.
   const c10::impl::ExcludeDispatchKeyGuard no_view(c10::DispatchKey::ADInplaceOrView);

@@ -1,0 +1,185 @@
+// Lines, the runs of columns that have one gamma and beta each. If neighbouring lines are neighbours in memory, a
+// vector holds one position of several lines, and nothing is transposed. Included once per target.
+#pragma once
+
+#include "kernels/channels_first-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace evenorm::internal::HWY_NAMESPACE {
+
+// Adds kCount positions, kLanes apart from x on, to one lane of each line. kFirst: the lane is empty before.
+template <bool kCentred, size_t kCount, bool kFirst, class T>
+HWY_INLINE void AddPositions(const LinesAcross<T>& c, const T* x, double* lane) {
+  const DF64 d;
+  const AboutZero<kCentred, float> accumulate;
+  const size_t lines = c.lines;
+  const T* at[kCount];
+  for (size_t i = 0; i < kCount; ++i) at[i] = ColumnAt(x, c.x_step, i * kLanes);
+#pragma GCC unroll 1
+  for (size_t v = 0; v < lines; v += hn::Lanes(d)) {
+    V64 s = hn::Zero(d), q = s;
+    if constexpr (!kFirst) s = hn::LoadU(d, lane + v), q = hn::LoadU(d, lane + kLinesAtOnce + v);
+    HWY_UNROLL(8)
+    for (size_t i = 0; i < kCount; ++i) accumulate(LoadF64(d, at[i] + v), 0, 0, s, q);
+    hn::StoreU(s, d, lane + v);
+    hn::StoreU(q, d, lane + kLinesAtOnce + v);
+  }
+}
+// Adds kCount positions to each lane.
+template <bool kCentred, size_t kCount, class T>
+HWY_NOINLINE void AddToEachLane(const LinesAcross<T>& c, const T* x, bool first) {
+  for (size_t l = 0; l < kLanes; ++l, x = ColumnAt(x, c.x_step, 1)) {
+    for (size_t i = 0; c.ahead != 0 && i < kCount; ++i) {
+      PrefetchBehind(ColumnAt(x, c.x_step, i * kLanes), c.lines * sizeof(T), c.ahead);
+    }
+    double* lane = c.lanes + 2 * l * kLinesAtOnce;
+    first ? AddPositions<kCentred, kCount, true>(c, x, lane) : AddPositions<kCentred, kCount, false>(c, x, lane);
+  }
+}
+
+template <class T, bool kCentred>
+void SumLinesAcross(const LinesAcross<T>& c) {
+  if constexpr (!std::is_same_v<T, double>) {
+    const DF64 d;
+    for (size_t i = 2 * kLinesAtOnce * c.positions; i < 2 * kLinesAtOnce * kLanes; ++i) c.lanes[i] = 0;
+    size_t left = c.positions;
+    const T* x = c.x;
+    const auto add = [&]<size_t kCount>() HWY_ATTR {
+      for (; left >= kCount * kLanes; left -= kCount * kLanes, x = ColumnAt(x, c.x_step, kCount * kLanes)) {
+        AddToEachLane<kCentred, kCount>(c, x, left == c.positions);
+      }
+    };
+    add.template operator()<kPositionsOfLane>();
+    add.template operator()<kPositionsOfLane / 2>();
+    add.template operator()<1>();
+    for (size_t l = 0; l < left; ++l, x = ColumnAt(x, c.x_step, 1)) {
+      double* lane = c.lanes + 2 * l * kLinesAtOnce;
+      left == c.positions ? AddPositions<kCentred, 1, true>(c, x, lane) : AddPositions<kCentred, 1, false>(c, x, lane);
+    }
+    for (size_t v = 0; v < c.lines; v += hn::Lanes(d)) {
+      V64 s[kLanes], q[kLanes];
+      for (size_t l = 0; l < kLanes; ++l) {
+        s[l] = hn::LoadU(d, c.lanes + 2 * l * kLinesAtOnce + v);
+        q[l] = hn::LoadU(d, c.lanes + (2 * l + 1) * kLinesAtOnce + v);
+      }
+      StoreSums({FoldVectors<kLanes, 1>(s), FoldVectors<kLanes, 1>(q)}, c.groups[v / kMaxGroup],
+                v % kMaxGroup);
+    }
+  }
+}
+
+// Lines from `line` on, as many as a pair of vectors holds, or a single one if that is all.
+template <class T, bool kCentred, bool kStream>
+HWY_INLINE void NormaliseStepAcross(const NormaliseLines<T>& c, size_t line) {
+  using A = Arithmetic<T>;
+  const hn::ScalableTag<A> d;
+  using Normalise = NormaliseVectors<kCentred, decltype(d)>;
+  constexpr size_t kN = hn::MaxLanes(d);
+  constexpr bool kPair = kChannelsFirstStep<T> == 2 * kN;
+  const size_t last = kPair ? line + kN : line;
+  const Normalise normalise(hn::LoadU(d, c.centre + line), hn::LoadU(d, c.offset + line), hn::LoadU(d, c.rstd + line));
+  const Normalise other(hn::LoadU(d, c.centre + last), hn::LoadU(d, c.offset + last), hn::LoadU(d, c.rstd + last));
+  const PairOf<hn::Vec<decltype(d)>> gamma{hn::LoadU(d, c.gamma + line), hn::LoadU(d, c.gamma + last)},
+      beta{hn::LoadU(d, c.beta + line), hn::LoadU(d, c.beta + last)};
+  const T* x = c.x + line;
+  T* y = c.y + line;
+  const ptrdiff_t x_step = c.x_step, y_step = c.y_step;
+  const size_t ahead = c.ahead;
+#pragma GCC unroll 1
+  for (size_t i = 0, n = c.positions; i < n; ++i, x = ColumnAt(x, x_step, 1), y = ColumnAt(y, y_step, 1)) {
+    if (ahead != 0) PrefetchBehind(x, kChannelsFirstStep<T> * sizeof(T), ahead);
+    if constexpr (kPair) {
+      const auto from = LoadPair(d, x);
+      StorePair<kStream>(normalise(d, from.a, gamma.a, beta.a), other(d, from.b, gamma.b, beta.b), d, y);
+    } else {
+      StoreWhole<kStream>(normalise(d, LoadArithmetic(d, x), gamma.a, beta.a), d, y);
+    }
+  }
+}
+template <class T, bool kCentred, bool kStream>
+HWY_NOINLINE void NormalisePositions(const NormaliseLines<T>& all) {
+  NormaliseLines<T> some = all;
+  for (size_t i = 0; i < all.positions; i += kPositionsTogether) {
+    some.positions = HWY_MIN(kPositionsTogether, all.positions - i);
+    for (size_t line = 0; line < all.lines; line += kChannelsFirstStep<T>) {
+      NormaliseStepAcross<T, kCentred, kStream>(some, line);
+    }
+    some.x = ColumnAt(some.x, all.x_step, kPositionsTogether);
+    some.y = ColumnAt(some.y, all.y_step, kPositionsTogether);
+  }
+}
+
+template <class T>
+HWY_INLINE bool AnyCentre(const NormaliseLines<T>& c) {
+  bool any = !HWY_NATIVE_FMA;
+  for (size_t i = 0; i < c.lines; ++i) any = any || c.centre[i] != 0;
+  return any;
+}
+
+template <class T>
+void NormaliseLinesAcross(const NormaliseLines<T>& c) {
+  if constexpr (!std::is_same_v<T, double>) {
+    const bool centred = AnyCentre(c);
+    if (StreamsLines(c.stream, c.y, c.y_step)) {
+      centred ? NormalisePositions<T, true, kFillsLines<T>>(c) : NormalisePositions<T, false, kFillsLines<T>>(c);
+    } else {
+      centred ? NormalisePositions<T, true, false>(c) : NormalisePositions<T, false, false>(c);
+    }
+  }
+}
+
+// One line of n positions. The last ones, which do not fill vectors, are loaded before others are stored, and stored
+// once more: y may be x.
+template <bool kCentred, bool kStream, class T, class A>
+HWY_INLINE void NormaliseLine(const NormScalars<A>& scalars, A gamma, A beta, const T* x, size_t n, size_t ahead,
+                              T* y) {
+  const hn::ScalableTag<A> d;
+  constexpr size_t kN = hn::MaxLanes(d), kPair = 2 * kN;
+  static_assert(kN <= kLeastRun);
+  const NormaliseVectors<kCentred, decltype(d)> normalise(d, scalars);
+  const auto scale = hn::Set(d, gamma), shift = hn::Set(d, beta);
+  const auto of = [&](auto v) HWY_ATTR { return normalise(d, v, scale, shift); };
+  if (HWY_UNLIKELY(n < kPair)) {
+    const auto first = LoadArithmetic(d, x), last = LoadArithmetic(d, x + n - kN);
+    StoreArithmetic(of(first), d, y);
+    StoreArithmetic(of(last), d, y + n - kN);
+    return;
+  }
+  const auto last = LoadPair(d, x + n - kPair);
+  size_t i = 0;
+  if constexpr (kStream) {  // y is elsewhere
+    const auto first = LoadPair(d, x);
+    StorePair<false>(of(first.a), of(first.b), d, y);
+    constexpr size_t kBytes = sizeof(last.a);
+    i = (kBytes - reinterpret_cast<uintptr_t>(y) % kBytes) % kBytes / sizeof(T);
+  }
+#pragma GCC unroll 1
+  for (; i + kPair <= n; i += kPair) {
+    if (ahead != 0) PrefetchBehind(x + i, kPair * sizeof(T), ahead);
+    const auto from = LoadPair(d, x + i);
+    StorePair<kStream>(of(from.a), of(from.b), d, y + i);
+  }
+  StorePair<false>(of(last.a), of(last.b), d, y + n - kPair);
+}
+template <class T, bool kCentred, bool kStream>
+HWY_NOINLINE void NormaliseEachLine(const NormaliseLines<T>& c) {
+  for (size_t i = 0; i < c.lines; ++i) {
+    NormaliseLine<kCentred, kStream>(NormScalars<Arithmetic<T>>{c.centre[i], c.offset[i], c.rstd[i]}, c.gamma[i],
+                                     c.beta[i], ColumnAt(c.x, c.x_step, i), c.positions, c.ahead,
+                                     ColumnAt(c.y, c.y_step, i));
+  }
+}
+template <class T>
+void NormaliseLinesAlong(const NormaliseLines<T>& c) {
+  if constexpr (!std::is_same_v<T, double>) {
+    const bool centred = AnyCentre(c), can_stream = reinterpret_cast<uintptr_t>(c.y) % sizeof(T) == 0;
+    if (c.stream && can_stream && static_cast<uintptr_t>(c.y_step) % sizeof(T) == 0) {
+      centred ? NormaliseEachLine<T, true, true>(c) : NormaliseEachLine<T, false, true>(c);
+    } else {
+      centred ? NormaliseEachLine<T, true, false>(c) : NormaliseEachLine<T, false, false>(c);
+    }
+  }
+}
+
+}  // namespace evenorm::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();

@@ -1,0 +1,182 @@
+// The forward pass of rows by lines, which lie along vectors or across them: see plan/lines.hpp. Lines go through the
+// kernels in place: some are summed at once, and joined row by row; then all lines of some rows are normalised.
+#pragma once
+
+#include "plan/forward_plan.hpp"
+#include "rows/line_trees.hpp"
+#include "rows/statistics.hpp"
+
+namespace evenorm::internal {
+
+// Calls run(first, n) for as many rows of a sample as run at once, in the order of LinePlace::row(), or row(i), in the
+// order of the problem, for each of them if that returns false.
+template <class Run, class Row>
+void for_chunks(const LinePlace& place, std::size_t chunk, std::size_t first, std::size_t count, const Run& run,
+                const Row& row) {
+  for (std::size_t i = first, n; i < first + count; i += n) {
+    n = std::min(first + count - i, place.groups - i % place.groups);
+    if (n >= chunk + place.unit) n = chunk;
+    if (run(i, n)) continue;
+    for (std::size_t k = i; k < i + n; ++k) row(place.row(k));
+  }
+}
+
+// The lines of some rows of one sample, and where they are.
+class LinesOfRows {
+ public:
+  static constexpr std::size_t kMostRows = 256;
+
+  LinesOfRows(const LinePlace& place, std::size_t first, std::size_t rows)
+      : place_(place), first_row_(place.row(first)), rows_(rows) {}
+
+  // The most rows of T that go through the kernels at once.
+  template <class T>
+  static std::size_t chunk(const LinePlace& place) {
+    const std::size_t row = place.lines * place.positions * sizeof(T);
+    if (!place.across) return std::clamp<std::size_t>(kChunkBytes / row, 1, kMaxGroup);
+    const std::size_t rows = std::clamp<std::size_t>(kChunkLines / place.lines, 1, kMostRows - kLine);
+    return std::max(rows / place.unit, std::size_t{1}) * place.unit;
+  }
+
+  const LinePlace& place() const { return place_; }
+  std::size_t rows() const { return rows_; }
+  std::size_t count() const { return rows_ * place_.lines; }
+  std::size_t row(std::size_t i) const { return first_row_ + i * place_.step; }
+  std::size_t row_of(std::size_t line) const { return row(line / place_.lines); }
+  std::size_t column_of(std::size_t line) const { return line % place_.lines * place_.positions; }
+
+  // Where the elements of these lines are in a tensor of elements U.
+  template <class U>
+  struct Access {
+    U* at(std::size_t line, std::size_t col = 0) const {
+      const std::size_t row = line / lines;
+      return EvenRows<U>{EvenRows<U>{EvenRows<U>{first, of_row}.at(row), of_line}.at(line - row * lines), of_col}.at(
+          col);
+    }
+    // The bytes from a line to the next along vectors, from a position to the next across them.
+    std::ptrdiff_t step() const { return across ? of_col : lines == 1 ? of_row : of_line; }
+
+    U* first;
+    std::ptrdiff_t of_row, of_line, of_col;
+    std::size_t lines;
+    bool across;
+  };
+  template <class U, class Pointer>
+  Access<U> access(const Matrix<Pointer>& m) const {
+    if (m.data == nullptr) return {};
+    char* data = static_cast<char*>(const_cast<void*>(static_cast<const void*>(m.data)));
+    const std::ptrdiff_t first = m.rows.offset(first_row_);
+    return {reinterpret_cast<U*>(data + first),
+            place_.groups > 1 ? m.rows.offset(first_row_ + (rows_ > 1 ? place_.step : 0)) - first : 0,
+            place_.lines > 1 ? m.cols.offset(place_.positions) : 0,
+            place_.across ? m.cols.inner().stride : static_cast<std::ptrdiff_t>(sizeof(U)),
+            place_.lines,
+            place_.across};
+  }
+  // How many of the next lines, at most n, are at this distance.
+  std::size_t even(std::size_t line, std::size_t n) const {
+    return std::min(n, (place_.follows ? count() : (line / place_.lines + 1) * place_.lines) - line);
+  }
+  // How many lines are summed at once, at most `most`: along vectors as many as a group has blocks. Across vectors
+  // these are equal parts, of which the last ones may overlap.
+  std::size_t at_once(std::size_t most) const {
+    if (!place_.across) return place_.positions <= kBlock ? kMaxGroup : 1;
+    const std::size_t parts = (count() + most - 1) / most, each = (count() + parts - 1) / parts;
+    return std::min((each + kMaxGroup - 1) / kMaxGroup, count() / kMaxGroup) * kMaxGroup;
+  }
+  // Calls work(line, n, first) for all lines, n at once, of which those from number `first` on are new.
+  template <class Work>
+  void for_parts(std::size_t width, const Work& work) const {
+    for (std::size_t from = 0, n; from < count(); from += n) {
+      n = place_.across ? std::min(width, count() - from) : even(from, width);
+      place_.across ? work(std::min(from, count() - width), width, from - std::min(from, count() - width))
+                    : work(from, n, 0);
+    }
+  }
+  // Calls work(from, n) for strips of lines; across vectors, of whole cache lines, of which the last may overlap.
+  template <class T, class Work>
+  bool for_strips(const Work& work) const {
+    constexpr std::size_t kUnit = kChannelsFirstRows<T>;
+    const std::size_t whole = place_.across ? count() / kUnit * kUnit : count();
+    for (std::size_t from = 0; from < whole; from += kStripLines) {
+      if (!work(from, std::min(kStripLines, whole - from))) return false;
+    }
+    return whole == count() || work(count() - kUnit, kUnit);
+  }
+  // A parameter of lines [from, from + n), or `absent`.
+  void load(const Kernels& kernels, const SetVector& v, std::size_t rows_of_set, bool plus_one, float absent,
+            std::size_t from, std::size_t n, float* to) const;
+
+ private:
+  const LinePlace& place_;
+  std::size_t first_row_, rows_;
+};
+
+// The statistics of these rows.
+template <class T>
+class LineStatistics {
+ public:
+  LineStatistics(const Kernels& kernels, Kind kind, double eps, const Matrix<const void*>& x, const LinesOfRows& lines,
+                 bool prefetch)
+      : kernels_(kernels),
+        centred_(kind == Kind::layer),
+        eps_(eps),
+        lines_(lines),
+        x_(lines.access<const T>(x)),
+        prefetch_(prefetch),
+        width_(lines.at_once(LinesTree<MeanAndSquares>::most_lines(blocks_of(lines.place().positions)))),
+        tree_(width_),
+        row_(lines.place().positions) {}
+
+  // Returns false if a row is out of range.
+  bool find();
+
+  double mean[LinesOfRows::kMostRows], rstd[LinesOfRows::kMostRows];
+  NormScalars<float> scalars[LinesOfRows::kMostRows];
+
+ private:
+  void sum_blocks(std::size_t line, std::size_t n, std::size_t col, std::size_t cols, std::size_t blocks,
+                  MeanAndSquares* to);
+  void second_pass(RowGroup<float>& g, std::size_t line, std::size_t n, std::size_t col,
+                   std::size_t cols, std::size_t blocks);
+  bool finish_rows();
+
+  const Kernels& kernels_;
+  bool centred_;
+  double eps_;
+  const LinesOfRows& lines_;
+  LinesOfRows::Access<const T> x_;
+  bool prefetch_;
+  std::size_t width_, finished_ = 0, pending_ = 0;  // rows that are finished; that are not yet
+  LinesTree<MeanAndSquares> tree_;
+  RowOfLines<MeanAndSquares> row_;
+  RowGroup<float> group_, groups_[kLinesAtOnce / kMaxGroup];
+  alignas(64) double lanes_[2 * kLanes * kLinesAtOnce];
+};
+
+template <class T>
+class LineRows {
+ public:
+  LineRows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, const LinesOfRows& lines)
+      : kernels_(kernels),
+        p_(p),
+        plan_(plan),
+        lines_(lines),
+        statistics_(kernels, p.kind, p.eps, p.x, lines, plan.cache.prefetch_x) {}
+
+  // Returns false, and writes no y, if one of the rows is out of range, or a parameter is not finite.
+  bool run();
+
+ private:
+  bool load(std::size_t from, std::size_t n);
+  void normalise(std::size_t from, std::size_t n);
+
+  const Kernels& kernels_;
+  const Problem& p_;
+  const ForwardPlan& plan_;
+  const LinesOfRows& lines_;
+  LineStatistics<T> statistics_;
+  float scalars_[5][kStripLines];  // of lines: centre, offset, rstd, gamma, beta
+};
+
+}  // namespace evenorm::internal
