@@ -92,7 +92,7 @@ HWY_INLINE void DxStepAcross(const GradientLines<T>& c, size_t line, V& watch) {
   using A = Arithmetic<T>;
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d);
-  constexpr bool kPair = kChannelsFirstStep<T> == 2 * kN;
+  constexpr bool kPair = kLinesOfStep<T> == 2 * kN;
   struct Scalars {
     V centre, rstd, gamma, k2, a;
   };
@@ -113,8 +113,8 @@ HWY_INLINE void DxStepAcross(const GradientLines<T>& c, size_t line, V& watch) {
 #pragma GCC unroll 1
   for (size_t i = 0, n = c.positions; i < n; ++i) {
     if (ahead != 0) {
-      PrefetchBehind(x, kChannelsFirstStep<T> * sizeof(T), ahead);
-      PrefetchBehind(dy, kChannelsFirstStep<T> * sizeof(T), ahead);
+      PrefetchBehind(x, kLinesOfStep<T> * sizeof(T), ahead);
+      PrefetchBehind(dy, kLinesOfStep<T> * sizeof(T), ahead);
     }
     if constexpr (kPair) {
       const auto x_pair = LoadPair(d, x), dy_pair = LoadPair(d, dy);
@@ -132,7 +132,7 @@ HWY_NOINLINE bool DxOfPositions(const GradientLines<T>& all) {
   GradientLines<T> some = all;
   for (size_t i = 0; i < all.positions; i += kPositionsTogether) {
     some.positions = HWY_MIN(kPositionsTogether, all.positions - i);
-    for (size_t line = 0; line < all.lines; line += kChannelsFirstStep<T>) DxStepAcross<T, kStream>(some, line, watch);
+    for (size_t line = 0; line < all.lines; line += kLinesOfStep<T>) DxStepAcross<T, kStream>(some, line, watch);
     some.x = ColumnAt(some.x, all.x_step, kPositionsTogether);
     some.dy = ColumnAt(some.dy, all.dy_step, kPositionsTogether);
     some.dx = ColumnAt(some.dx, all.dx_step, kPositionsTogether);

@@ -143,22 +143,9 @@ struct SumRows {
   TermRows<T> terms = {};
 };
 
-// Channels-first rows, a cache line of each column. Sums go to `groups`, and scalars come from them.
+// The elements of a cache line.
 template <class T>
-inline constexpr std::size_t kChannelsFirstRows = 64 / sizeof(T);
-static_assert(kChannelsFirstRows<double> % kMaxGroup == 0);
-template <class T>
-struct ChannelsFirstRows {
-  const T* x;                     // the first row's first column
-  T* y;                           // likewise; may be the same memory as x
-  std::ptrdiff_t x_step, y_step;  // bytes from one column to the next
-  std::size_t n;                  // columns, at most a block
-  RowGroup<Arithmetic<T>>* groups;
-  const Arithmetic<T>* gamma;
-  const Arithmetic<T>* beta;
-  std::size_t ahead;  // the prefetch distance of x during the normalise step, in bytes
-  bool stream;        // non-temporal stores of y, if it is aligned
-};
+inline constexpr std::size_t kOfCacheLine = 64 / sizeof(T);
 
 // Lines that lie across vectors: as many neighbours as each of `positions` has, at most kLinesAtOnce. sums: their
 // lanes, kLanes times the sums of x of all lines, then of x^2, each kLinesAtOnce numbers apart.
@@ -173,7 +160,7 @@ struct LinesAcross {
 };
 
 // Lines to be normalised, each with scalars and parameters of its own. Steps are bytes from one line to the next if
-// lines lie along vectors, else from one position to the next.
+// lines lie along vectors, else from one position to the next. There, parameters may be those of the positions instead.
 template <class T>
 struct NormaliseLines {
   const T* x;
@@ -181,8 +168,9 @@ struct NormaliseLines {
   std::ptrdiff_t x_step, y_step;
   std::size_t positions, lines;
   const Arithmetic<T>*centre, *offset, *rstd, *gamma, *beta;  // of each line
-  std::size_t ahead;                                          // along vectors: the prefetch distance of x in bytes
+  std::size_t ahead;                                          // the prefetch distance of x in bytes
   bool stream;                                                // non-temporal stores of y, as far as it is aligned
+  bool by_position;
 };
 
 // Such lines for gradients: dx = fma(dy gamma, rstd, fma(centre - x, k2, a)).

@@ -2,10 +2,15 @@
 // vector holds one position of several lines, and nothing is transposed. Included once per target.
 #pragma once
 
-#include "kernels/channels_first-inl.h"
+#include "kernels/normalise-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
+
+template <class T>
+HWY_INLINE T* ColumnAt(T* first, ptrdiff_t step, size_t column) {
+  return EvenRows<T>{first, step}.at(column);
+}
 
 // Adds kCount positions, kLanes apart from x on, to one lane of each line. kFirst: the lane is empty before.
 template <bool kCentred, size_t kCount, bool kFirst, class T>
@@ -62,32 +67,50 @@ void SumLinesAcross(const LinesAcross<T>& c) {
         s[l] = hn::LoadU(d, c.lanes + 2 * l * kLinesAtOnce + v);
         q[l] = hn::LoadU(d, c.lanes + (2 * l + 1) * kLinesAtOnce + v);
       }
-      StoreSums({FoldVectors<kLanes, 1>(s), FoldVectors<kLanes, 1>(q)}, c.groups[v / kMaxGroup],
-                v % kMaxGroup);
+      StoreSums({FoldVectors<kLanes, 1>(s), FoldVectors<kLanes, 1>(q)}, c.groups[v / kMaxGroup], v % kMaxGroup);
     }
   }
 }
 
+// Lines that are normalised at once: a pair of vectors, or a single one if that is all.
+template <class T, class D = hn::ScalableTag<Arithmetic<T>>>
+inline constexpr size_t kLinesOfStep = HWY_MIN(2 * hn::MaxLanes(D()), kOfCacheLine<T>);
+
+// Whether these fill cache lines, so that y may be written with non-temporal stores; and whether it is.
+template <class T>
+inline constexpr bool kFillsLines = kLinesOfStep<T> == kOfCacheLine<T>;
+template <class T>
+HWY_INLINE bool StreamsLines(bool stream, const T* y, ptrdiff_t step) {
+  return kFillsLines<T> && stream && (reinterpret_cast<uintptr_t>(y) | static_cast<uintptr_t>(step)) % 64 == 0;
+}
+
 // Lines from `line` on, as many as a pair of vectors holds, or a single one if that is all.
-template <class T, bool kCentred, bool kStream>
+template <class T, bool kCentred, bool kStream, bool kByPosition>
 HWY_INLINE void NormaliseStepAcross(const NormaliseLines<T>& c, size_t line) {
   using A = Arithmetic<T>;
   const hn::ScalableTag<A> d;
   using Normalise = NormaliseVectors<kCentred, decltype(d)>;
+  using Pair = PairOf<hn::Vec<decltype(d)>>;
   constexpr size_t kN = hn::MaxLanes(d);
-  constexpr bool kPair = kChannelsFirstStep<T> == 2 * kN;
+  constexpr bool kPair = kLinesOfStep<T> == 2 * kN;
   const size_t last = kPair ? line + kN : line;
   const Normalise normalise(hn::LoadU(d, c.centre + line), hn::LoadU(d, c.offset + line), hn::LoadU(d, c.rstd + line));
   const Normalise other(hn::LoadU(d, c.centre + last), hn::LoadU(d, c.offset + last), hn::LoadU(d, c.rstd + last));
-  const PairOf<hn::Vec<decltype(d)>> gamma{hn::LoadU(d, c.gamma + line), hn::LoadU(d, c.gamma + last)},
-      beta{hn::LoadU(d, c.beta + line), hn::LoadU(d, c.beta + last)};
+  const auto of_lines = [&](const A* v) HWY_ATTR {
+    return kByPosition ? Pair{hn::Zero(d), hn::Zero(d)} : Pair{hn::LoadU(d, v + line), hn::LoadU(d, v + last)};
+  };
+  Pair gamma = of_lines(c.gamma), beta = of_lines(c.beta);
   const T* x = c.x + line;
   T* y = c.y + line;
   const ptrdiff_t x_step = c.x_step, y_step = c.y_step;
   const size_t ahead = c.ahead;
 #pragma GCC unroll 1
   for (size_t i = 0, n = c.positions; i < n; ++i, x = ColumnAt(x, x_step, 1), y = ColumnAt(y, y_step, 1)) {
-    if (ahead != 0) PrefetchBehind(x, kChannelsFirstStep<T> * sizeof(T), ahead);
+    if (ahead != 0) PrefetchBehind(x, kLinesOfStep<T> * sizeof(T), ahead);
+    if constexpr (kByPosition) {
+      gamma.a = gamma.b = hn::Set(d, load_one(c.gamma + i));
+      beta.a = beta.b = hn::Set(d, load_one(c.beta + i));
+    }
     if constexpr (kPair) {
       const auto from = LoadPair(d, x);
       StorePair<kStream>(normalise(d, from.a, gamma.a, beta.a), other(d, from.b, gamma.b, beta.b), d, y);
@@ -96,16 +119,17 @@ HWY_INLINE void NormaliseStepAcross(const NormaliseLines<T>& c, size_t line) {
     }
   }
 }
-template <class T, bool kCentred, bool kStream>
+template <class T, bool kCentred, bool kStream, bool kByPosition>
 HWY_NOINLINE void NormalisePositions(const NormaliseLines<T>& all) {
   NormaliseLines<T> some = all;
   for (size_t i = 0; i < all.positions; i += kPositionsTogether) {
     some.positions = HWY_MIN(kPositionsTogether, all.positions - i);
-    for (size_t line = 0; line < all.lines; line += kChannelsFirstStep<T>) {
-      NormaliseStepAcross<T, kCentred, kStream>(some, line);
+    for (size_t line = 0; line < all.lines; line += kLinesOfStep<T>) {
+      NormaliseStepAcross<T, kCentred, kStream, kByPosition>(some, line);
     }
     some.x = ColumnAt(some.x, all.x_step, kPositionsTogether);
     some.y = ColumnAt(some.y, all.y_step, kPositionsTogether);
+    if constexpr (kByPosition) some.gamma += kPositionsTogether, some.beta += kPositionsTogether;
   }
 }
 
@@ -116,6 +140,11 @@ HWY_INLINE bool AnyCentre(const NormaliseLines<T>& c) {
   return any;
 }
 
+template <class T, bool kCentred, bool kStream>
+HWY_INLINE void NormalisePositions(const NormaliseLines<T>& c) {
+  c.by_position ? NormalisePositions<T, kCentred, kStream, true>(c)
+                : NormalisePositions<T, kCentred, kStream, false>(c);
+}
 template <class T>
 void NormaliseLinesAcross(const NormaliseLines<T>& c) {
   if constexpr (!std::is_same_v<T, double>) {

@@ -7,19 +7,6 @@
 namespace evenorm::internal {
 namespace {
 
-// True for channels-first rows that fill whole cache lines of each column. Rows of several blocks need tiles of as many
-// rows, because scratch also holds their trees.
-bool is_channels_first(const Problem& p, const TilePlan& tile) {
-  const DType type = row_type(p);
-  const std::size_t rows_of_a_line = kLine / bytes_of(type);
-  const auto lies_so = [&](const auto& m) {
-    return m.dtype == type && m.cols.count() == 1 &&
-           m.rows.inner().stride == static_cast<std::ptrdiff_t>(bytes_of(type));
-  };
-  const bool has_room = p.cols <= kBlock || (tile.cols != p.cols && tile.rows >= rows_of_a_line);
-  return tile.rows != 0 && has_room && !has_runs(p) && !is_fused(p) && lies_so(p.x) && lies_so(p.y);
-}
-
 // True for long lines of f32 whose y is written with non-temporal stores of whole cache lines: sums beside the
 // normalise step keep memory busier.
 bool is_better_beside(const LinePlace& place, const Problem& p, CacheUse cache) {
@@ -54,7 +41,6 @@ ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {
     plan.route = ForwardRoute::long_rows;
   }
   plan.otherwise = plan.route;
-  if (is_channels_first(p, tile)) plan.route = ForwardRoute::channels_first;
   if (const LinePlace place = line_place(p); place.lines != 0 && !is_better_beside(place, p, cache)) {
     plan.route = ForwardRoute::lines;
     plan.share = place.share();

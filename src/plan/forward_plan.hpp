@@ -11,18 +11,17 @@ namespace evenorm::internal {
 
 // The driver of a pass (rows/forward*.cpp). Each driver passes rare rows to rows/rare_row.cpp one by one.
 enum class ForwardRoute : unsigned char {
-  short_rows,      // rows of at most one block, in groups
-  long_rows,       // rows of several blocks
-  pieces,          // rows of which scratch holds only some columns at a time
-  channels_first,  // channels-first rows, normalised without gathering
-  lines,           // rows whose runs of columns lie evenly along or across each other, likewise
-  precomputed,     // rows with precomputed statistics, which are only normalised
+  short_rows,   // rows of at most one block, in groups
+  long_rows,    // rows of several blocks
+  pieces,       // rows of which scratch holds only some columns at a time
+  lines,        // rows, or their runs of columns, that lie evenly along or across each other, without gathering
+  precomputed,  // rows with precomputed statistics, which are only normalised
 };
 
 struct ForwardPlan {
   ForwardRoute route = ForwardRoute::short_rows;
-  // The route of rows that channels_first and lines cannot take: those that do not fill cache lines, are out of
-  // range or need a second pass, or whose gamma or beta holds a NaN or an infinity. Elsewhere it is `route`.
+  // The route of rows that `lines` cannot take: those that do not fill cache lines or are out of range, or whose gamma
+  // or beta holds a NaN or an infinity. Elsewhere it is `route`.
   ForwardRoute otherwise = ForwardRoute::short_rows;
   std::size_t share = 1;  // of lines: a thread can take so many rows, or a multiple
   CacheUse cache;

@@ -41,14 +41,17 @@ LinePlace place_of(const Matrix<Pointer>& m, std::size_t cols, std::size_t posit
 }  // namespace
 
 LinePlace line_place(const Problem& p) noexcept {
-  if (p.shared < kLeastRun || p.rows == 0 || p.x.dtype != p.y.dtype || arithmetic_type(p) == DType::f64) return {};
+  if (p.rows == 0 || p.x.dtype != p.y.dtype || arithmetic_type(p) == DType::f64) return {};
   if (is_fused(p) || p.moments != nullptr) return {};
-  const LinePlace x = place_of(p.x, p.cols, p.shared);
-  if (place_of(p.y, p.cols, p.shared) != x) return {};
-  if (!x.across) return x;
+  const std::size_t positions = p.shared < kLeastRun ? p.cols : p.shared;
+  LinePlace x = place_of(p.x, p.cols, positions);
+  if (place_of(p.y, p.cols, positions) != x) return {};
+  if (!x.across) return p.shared < kLeastRun ? LinePlace{} : x;
   const std::size_t bytes = x.groups * x.lines * bytes_of(p.x.dtype);
   const bool fills_lines = bytes % kLine == 0 || p.x.data != p.y.data;
-  return bytes >= kLine && fills_lines ? x : LinePlace{};
+  x.by_position = p.shared < kLeastRun && (p.gamma.data != nullptr || p.beta.data != nullptr);
+  const bool has_one_set = !x.by_position || rows_of_set(p) % (x.groups * x.step) == 0;
+  return bytes >= kLine && fills_lines && has_one_set ? x : LinePlace{};
 }
 
 LinePlace line_place(const GradientProblem& p) noexcept {

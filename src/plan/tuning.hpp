@@ -47,9 +47,6 @@ inline constexpr std::size_t kStep = 128;
 // The prefetch distance of x in bytes. 2048 x 4096: 3.2 ms without, 1.9 with it; 3072 has half of that gain, 512 none.
 inline constexpr std::size_t kPrefetchAhead = 6144;
 
-// The prefetch distance of x in bytes during the normalise step of channels-first rows.
-inline constexpr std::size_t kChannelsFirstAhead = 24576;
-
 // Lines (plan/lines.hpp) that are summed at once across vectors; positions of a lane for which their lanes stay in
 // registers; positions whose lines are normalised together; and lines of which scalars are kept.
 inline constexpr std::size_t kLinesAtOnce = 64, kPositionsOfLane = 8, kPositionsTogether = 8, kStripLines = 512;

@@ -1,5 +1,5 @@
 // The forward pass of rows of one block, in groups, and what all routes share: the normalise step and its arguments.
-// Other rows: forward_long.cpp, forward_channels_first.cpp.
+// Other rows: forward_long.cpp, line_rows.cpp.
 #include "rows/forward.hpp"
 
 #include "rows/stream.hpp"
@@ -54,8 +54,7 @@ void ForwardRows<T>::run(std::size_t first, std::size_t count) {
     only_numbers_ = only_numbers_ && gamma_.is_finite() && beta_.is_finite();
     stream_ = stream_ && only_numbers_;
   }
-  const bool is_channels_first = plan_.route == ForwardRoute::channels_first && only_numbers_;
-  is_channels_first ? run_channels_first(first, count) : run_tiles(first, count);
+  run_tiles(first, count);
   if (plan_.cache.stream_y || plan_.cache.stream_sum) flush_stream();
 }
 

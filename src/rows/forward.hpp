@@ -61,11 +61,6 @@ class ForwardRows {
   std::size_t normalised_at_once(std::size_t row, std::size_t rows) const;
 
   void run_tiles(std::size_t first, std::size_t count);
-  void run_channels_first(std::size_t first, std::size_t count);
-  void run_channels_first_rows(std::size_t row);
-  ChannelsFirstRows<T> channels_first_block(std::size_t row, std::size_t col);
-  bool sum_channels_first(std::size_t row);
-  bool sum_channels_first_blocks(std::size_t row);
 
   void run_short_rows(std::size_t first, std::size_t count);
   std::optional<ShortRows<T>> even_short_rows(std::size_t first, std::size_t count);

@@ -12,13 +12,15 @@ void LinesOfRows::load(const Kernels& kernels, const SetVector& v, std::size_t r
     return;
   }
   const auto bytes = static_cast<std::ptrdiff_t>(bytes_of(v.dtype));
-  const bool dense = v.axes.count() == 2 && v.axes[0] == Axis{place_.lines, bytes};
+  const bool by_position = place_.by_position,
+             dense = by_position ? v.axes.is_dense(bytes_of(v.dtype))
+                                 : v.axes.count() == 2 && v.axes[0] == Axis{place_.lines, bytes};
   Convert* widen = v.dtype == DType::f32 ? nullptr : kernels.convert[index_of(v.dtype)][index_of(DType::f32)];
   for (std::size_t i = 0, count; i < n; i += count) {
-    const std::size_t line = from + i;
-    count = dense ? std::min(n - i, place_.lines - line % place_.lines) : 1;
+    const std::size_t line = by_position ? 0 : from + i;
+    count = !dense ? 1 : by_position ? n : std::min(n - i, place_.lines - line % place_.lines);
     const auto* data = static_cast<const char*>(v.of_set(row_of(line) / rows_of_set));
-    if (place_.lines != 1) data += v.axes.offset(column_of(line));
+    if (by_position || place_.lines != 1) data += v.axes.offset(by_position ? from + i : column_of(line));
     if (widen != nullptr) {
       widen(data, to + i, count);
     } else {
@@ -86,9 +88,8 @@ void LineStatistics<T>::sum_blocks(std::size_t line, std::size_t n, std::size_t 
 
 // The second pass of those of n lines, or blocks of one line, that need one.
 template <class T>
-[[gnu::noinline]] void LineStatistics<T>::second_pass(RowGroup<float>& g, std::size_t line,
-                                                      std::size_t n, std::size_t col, std::size_t cols,
-                                                      std::size_t blocks) {
+[[gnu::noinline]] void LineStatistics<T>::second_pass(RowGroup<float>& g, std::size_t line, std::size_t n,
+                                                      std::size_t col, std::size_t cols, std::size_t blocks) {
   for (std::size_t k = 0; k < n; ++k) {
     if (g.flag[k] == 0) continue;
     T gathered[kBlock];
@@ -119,25 +120,22 @@ bool LineStatistics<T>::finish_rows() {
 
 template <class T>
 bool LineRows<T>::run() {
-  if (lines_.place().across && lines_.count() < kChannelsFirstRows<T>) return false;
-  if (!statistics_.find()) return false;
-  const bool finite = lines_.for_strips<T>([&](std::size_t from, std::size_t n) { return load(from, n); });
-  if (!finite) return false;
+  if (lines_.place().across && lines_.count() < kOfCacheLine<T>) return false;
+  if (!has_finite_parameters() || !statistics_.find()) return false;
   for (std::size_t i = 0; i < lines_.rows(); ++i) {
     if (p_.mean.data != nullptr) store_statistic(p_.mean, lines_.row(i), statistics_.mean[i]);
     if (p_.rstd.data != nullptr) store_statistic(p_.rstd, lines_.row(i), statistics_.rstd[i]);
   }
   return lines_.for_strips<T>([&](std::size_t from, std::size_t n) {
-    if (n != lines_.count()) load(from, n);
+    load_scalars(from, n);
     normalise(from, n);
     return true;
   });
 }
 
-// The scalars of n lines. Returns false if a parameter is not finite.
 template <class T>
-bool LineRows<T>::load(std::size_t from, std::size_t n) {
-  const std::size_t lines = lines_.place().lines, set = rows_of_set(p_);
+void LineRows<T>::load_scalars(std::size_t from, std::size_t n) {
+  const std::size_t lines = lines_.place().lines;
   for (std::size_t i = 0, count; i < n; i += count) {
     count = std::min(n - i, lines - (from + i) % lines);
     const NormScalars<float>& row = statistics_.scalars[(from + i) / lines];
@@ -145,27 +143,56 @@ bool LineRows<T>::load(std::size_t from, std::size_t n) {
     std::fill_n(scalars_[1] + i, count, row.offset);
     std::fill_n(scalars_[2] + i, count, row.rstd);
   }
+}
+
+// Those of n lines, or positions, unless they are loaded already.
+template <class T>
+void LineRows<T>::load_parameters(std::size_t from, std::size_t n) {
+  if (from == loaded_ && n == loaded_count_) return;
+  const std::size_t set = rows_of_set(p_);
   lines_.load(kernels_, p_.gamma, set, p_.zero_centered, 1, from, n, scalars_[3]);
   lines_.load(kernels_, p_.beta, set, false, 0, from, n, scalars_[4]);
-  return kernels_.in<float>().are_finite(scalars_[3], n) && kernels_.in<float>().are_finite(scalars_[4], n);
+  loaded_ = from, loaded_count_ = n;
+}
+
+template <class T>
+bool LineRows<T>::has_finite_parameters() {
+  const auto are_finite = [&](std::size_t from, std::size_t n) {
+    load_parameters(from, n);
+    return kernels_.in<float>().are_finite(scalars_[3], n) && kernels_.in<float>().are_finite(scalars_[4], n);
+  };
+  return lines_.place().by_position ? lines_.for_positions(are_finite) : lines_.for_strips<T>(are_finite);
 }
 
 template <class T>
 void LineRows<T>::normalise(std::size_t from, std::size_t lines) {
-  const bool across = lines_.place().across;
-  const auto kernel = across ? kernels_.of<T>().normalise_across : kernels_.of<T>().normalise_along;
+  const LinePlace& place = lines_.place();
+  const auto kernel = place.across ? kernels_.of<T>().normalise_across : kernels_.of<T>().normalise_along;
   const auto x = lines_.access<const T>(p_.x);
   const auto y = lines_.access<T>(p_.y);
   // The next rows.
-  const std::size_t bytes = lines_.count() * lines_.place().positions * sizeof(T);
-  const std::size_t along = plan_.cache.prefetch_x && lines_.place().follows && bytes <= kMostAhead ? bytes : 0;
-  const std::size_t ahead = !across                  ? along
+  const std::size_t bytes = lines_.count() * place.positions * sizeof(T);
+  const std::size_t along = plan_.cache.prefetch_x && place.follows && bytes <= kMostAhead ? bytes : 0;
+  const std::size_t ahead = !place.across            ? along
                             : plan_.cache.prefetch_x ? static_cast<std::size_t>(x.step()) * kPositionsAheadOfStep
                                                      : 0;
+  const auto run = [&](std::size_t line, std::size_t n, std::size_t col, std::size_t cols, std::size_t scalars) {
+    kernel({x.at(line, col), y.at(line, col), x.step(), y.step(), cols, n, scalars_[0] + scalars, scalars_[1] + scalars,
+            scalars_[2] + scalars, scalars_[3] + scalars, scalars_[4] + scalars, ahead, plan_.cache.stream_y,
+            place.by_position});
+  };
+  if (place.by_position) {
+    lines_.for_positions([&](std::size_t col, std::size_t cols) {
+      load_parameters(col, cols);
+      run(from, lines, col, cols, 0);
+      return true;
+    });
+    return;
+  }
+  load_parameters(from, lines);
   for (std::size_t i = 0, n; i < lines; i += n) {
-    n = across ? lines : lines_.even(from + i, lines - i);
-    kernel({x.at(from + i), y.at(from + i), x.step(), y.step(), lines_.place().positions, n, scalars_[0] + i,
-            scalars_[1] + i, scalars_[2] + i, scalars_[3] + i, scalars_[4] + i, ahead, plan_.cache.stream_y});
+    n = place.across ? lines : lines_.even(from + i, lines - i);
+    run(from + i, n, 0, place.positions, i);
   }
 }
 

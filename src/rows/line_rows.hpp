@@ -8,16 +8,17 @@
 
 namespace evenorm::internal {
 
-// Calls run(first, n) for as many rows of a sample as run at once, in the order of LinePlace::row(), or row(i), in the
-// order of the problem, for each of them if that returns false.
-template <class Run, class Row>
+// Calls run(first, n) for as many rows of a sample as run at once, in the order of LinePlace::row(), or rows(i, n), in
+// the order of the problem, if that returns false.
+template <class Run, class Rows>
 void for_chunks(const LinePlace& place, std::size_t chunk, std::size_t first, std::size_t count, const Run& run,
-                const Row& row) {
+                const Rows& rows) {
   for (std::size_t i = first, n; i < first + count; i += n) {
     n = std::min(first + count - i, place.groups - i % place.groups);
     if (n >= chunk + place.unit) n = chunk;
     if (run(i, n)) continue;
-    for (std::size_t k = i; k < i + n; ++k) row(place.row(k));
+    const std::size_t together = place.step == 1 ? n : 1;
+    for (std::size_t k = i; k < i + n; k += together) rows(place.row(k), together);
   }
 }
 
@@ -96,14 +97,22 @@ class LinesOfRows {
   // Calls work(from, n) for strips of lines; across vectors, of whole cache lines, of which the last may overlap.
   template <class T, class Work>
   bool for_strips(const Work& work) const {
-    constexpr std::size_t kUnit = kChannelsFirstRows<T>;
+    constexpr std::size_t kUnit = kOfCacheLine<T>;
     const std::size_t whole = place_.across ? count() / kUnit * kUnit : count();
     for (std::size_t from = 0; from < whole; from += kStripLines) {
       if (!work(from, std::min(kStripLines, whole - from))) return false;
     }
     return whole == count() || work(count() - kUnit, kUnit);
   }
-  // A parameter of lines [from, from + n), or `absent`.
+  // Calls work(col, n) for the positions of lines, as many at once as there is room for parameters.
+  template <class Work>
+  bool for_positions(const Work& work) const {
+    for (std::size_t col = 0; col < place_.positions; col += kStripLines) {
+      if (!work(col, std::min(kStripLines, place_.positions - col))) return false;
+    }
+    return true;
+  }
+  // A parameter of lines [from, from + n), or of such positions, or `absent`.
   void load(const Kernels& kernels, const SetVector& v, std::size_t rows_of_set, bool plus_one, float absent,
             std::size_t from, std::size_t n, float* to) const;
 
@@ -137,8 +146,8 @@ class LineStatistics {
  private:
   void sum_blocks(std::size_t line, std::size_t n, std::size_t col, std::size_t cols, std::size_t blocks,
                   MeanAndSquares* to);
-  void second_pass(RowGroup<float>& g, std::size_t line, std::size_t n, std::size_t col,
-                   std::size_t cols, std::size_t blocks);
+  void second_pass(RowGroup<float>& g, std::size_t line, std::size_t n, std::size_t col, std::size_t cols,
+                   std::size_t blocks);
   bool finish_rows();
 
   const Kernels& kernels_;
@@ -168,7 +177,9 @@ class LineRows {
   bool run();
 
  private:
-  bool load(std::size_t from, std::size_t n);
+  bool has_finite_parameters();
+  void load_scalars(std::size_t from, std::size_t n);
+  void load_parameters(std::size_t from, std::size_t n);
   void normalise(std::size_t from, std::size_t n);
 
   const Kernels& kernels_;
@@ -176,7 +187,8 @@ class LineRows {
   const ForwardPlan& plan_;
   const LinesOfRows& lines_;
   LineStatistics<T> statistics_;
-  float scalars_[5][kStripLines];  // of lines: centre, offset, rstd, gamma, beta
+  std::size_t loaded_ = 0, loaded_count_ = 0;  // the lines, or positions, whose parameters are loaded
+  float scalars_[5][kStripLines];              // of lines: centre, offset, rstd; of lines or positions: gamma, beta
 };
 
 }  // namespace evenorm::internal

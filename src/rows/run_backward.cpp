@@ -22,6 +22,13 @@ template <class T>
   rows.run(first, count, {});
 }
 
+void run_by_sets(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
+                 std::size_t count, double* sums) {
+  for_sets(p, first, count, [&](std::size_t set, std::size_t row, std::size_t rows) {
+    with_type(gradient_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, set, row, rows, sums); });
+  });
+}
+
 template <class T>
 [[gnu::noinline]] bool run_known(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
                                  const LinesOfRows& lines, const MeanAndRstd* statistics, double* sums) {
@@ -32,7 +39,7 @@ template <class T>
                                  const LinePlace& place, std::size_t first, std::size_t count, double* sums) {
   static_assert(std::max(sizeof(LineGradients<T>), sizeof(LineStatistics<T>)) <= kGradientScratchBytes);
   const LinesOfRows lines(place, first, count);
-  if (place.across && lines.count() < kChannelsFirstRows<T>) return false;
+  if (place.across && lines.count() < kOfCacheLine<T>) return false;
   MeanAndRstd statistics[LinesOfRows::kMostRows];
   return find_statistics<T>(kernels, p, plan, lines, statistics) &&
          run_known<T>(kernels, p, plan, lines, statistics, sums);
@@ -41,14 +48,12 @@ template <class T>
 [[gnu::noinline]] void run_lines(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
                                  std::size_t first, std::size_t count, double* sums) {
   const LinePlace place = line_place(p);
-  const auto run_row = [&](std::size_t row) {
-    with_type(gradient_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, row / rows_of_set(p), row, 1, sums); });
-  };
+  const auto run_each = [&](std::size_t row, std::size_t rows) { run_by_sets(kernels, p, plan, row, rows, sums); };
   with_type(p.x.dtype, [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>) {
       for_chunks(
           place, LinesOfRows::chunk<T>(place), first, count,
-          [&](std::size_t i, std::size_t n) { return run_chunk<T>(kernels, p, plan, place, i, n, sums); }, run_row);
+          [&](std::size_t i, std::size_t n) { return run_chunk<T>(kernels, p, plan, place, i, n, sums); }, run_each);
     }
   });
   if (plan.cache.stream_dx) flush_stream();
@@ -111,9 +116,7 @@ void run_backward(const Kernels& kernels, const GradientProblem& p, const Gradie
                   std::size_t count, double* sums) noexcept {
   const FpEnvironment environment;
   if (plan.by_lines) return run_lines(kernels, p, plan, first, count, sums);
-  for_sets(p, first, count, [&](std::size_t set, std::size_t row, std::size_t rows) {
-    with_type(gradient_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, set, row, rows, sums); });
-  });
+  run_by_sets(kernels, p, plan, first, count, sums);
 }
 
 void run_row_blocks(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,

@@ -29,6 +29,13 @@ template <class T>
   return LineRows<T>(kernels, p, plan, LinesOfRows(place, first, count)).run();
 }
 
+void run_by_sets(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
+                 std::size_t count) {
+  for_sets(p, first, count, [&](std::size_t set, std::size_t row, std::size_t rows) {
+    with_type(row_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, set, row, rows); });
+  });
+}
+
 [[gnu::noinline]] void run_lines(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                                  std::size_t count) {
   const LinePlace place = line_place(p);
@@ -37,7 +44,7 @@ template <class T>
       for_chunks(
           place, LinesOfRows::chunk<T>(place), first, count,
           [&](std::size_t i, std::size_t n) { return run_chunk<T>(kernels, p, plan, place, i, n); },
-          [&](std::size_t row) { run_rows<T>(kernels, p, plan, row / rows_of_set(p), row, 1); });
+          [&](std::size_t row, std::size_t rows) { run_by_sets(kernels, p, plan, row, rows); });
     }
   });
   if (plan.cache.stream_y) flush_stream();
@@ -79,13 +86,10 @@ void run_forward(const Kernels& kernels, const Problem& p, const ForwardPlan& pl
                  std::size_t count) noexcept {
   const FpEnvironment environment;
   if (plan.route == ForwardRoute::lines) return run_lines(kernels, p, plan, first, count);
-  const auto run = [&](std::size_t set, std::size_t row, std::size_t rows) {
-    with_type(row_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, set, row, rows); });
-  };
   const bool sets_overlap =
       rows_of_set(p) <= kFewRowsOfSet && plan.route == ForwardRoute::long_rows && !is_fused(p) && !needs_tiles(p);
-  if (sets_overlap && count != 0) return run(first / rows_of_set(p), first, count);
-  for_sets(p, first, count, run);
+  if (!sets_overlap || count == 0) return run_by_sets(kernels, p, plan, first, count);
+  with_type(row_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, first / rows_of_set(p), first, count); });
 }
 
 MomentNode part_moments(const Kernels& kernels, const Problem& p, std::size_t row, std::size_t first_col,
