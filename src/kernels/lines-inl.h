@@ -42,25 +42,61 @@ HWY_NOINLINE void AddToEachLane(const LinesAcross<T>& c, const T* x, bool first)
   }
 }
 
+// Whether lines stay in L1, so that each can be finished before the next.
+template <class Lines>
+HWY_INLINE bool StayNear(const Lines& c) {
+  return c.lines * c.positions * sizeof(*c.x) <= kNearBytes;
+}
+
+// Adds all positions to a lane of each line, which is empty before.
+template <bool kCentred, class T>
+HWY_INLINE void AddLane(const LinesAcross<T>& c, size_t lane, double* to) {
+  const DF64 d;
+  const AboutZero<kCentred, float> accumulate;
+  constexpr size_t kAtOnce = HWY_MIN(kMaxGroup / hn::MaxLanes(d), 2);
+  for (size_t v = 0; v < c.lines; v += kAtOnce * hn::Lanes(d)) {
+    V64 s[kAtOnce], q[kAtOnce];
+    for (size_t k = 0; k < kAtOnce; ++k) s[k] = q[k] = hn::Zero(d);
+    const T* x = ColumnAt(c.x + v, c.x_step, lane);
+#pragma GCC unroll 1
+    for (size_t i = lane; i < c.positions; i += kLanes, x = ColumnAt(x, c.x_step, kLanes)) {
+      for (size_t k = 0; k < kAtOnce; ++k) accumulate(LoadF64(d, x + k * hn::Lanes(d)), 0, 0, s[k], q[k]);
+    }
+    for (size_t k = 0; k < kAtOnce; ++k) {
+      hn::StoreU(s[k], d, to + v + k * hn::Lanes(d));
+      hn::StoreU(q[k], d, to + kLinesAtOnce + v + k * hn::Lanes(d));
+    }
+  }
+}
+template <bool kCentred, class T>
+HWY_NOINLINE void AddLanes(const LinesAcross<T>& c) {
+  for (size_t l = 0; l < kLanes; ++l) AddLane<kCentred>(c, l, c.lanes + 2 * l * kLinesAtOnce);
+}
+
+template <bool kCentred, class T>
+HWY_INLINE void AddByPositions(const LinesAcross<T>& c) {
+  for (size_t i = 2 * kLinesAtOnce * c.positions; i < 2 * kLinesAtOnce * kLanes; ++i) c.lanes[i] = 0;
+  size_t left = c.positions;
+  const T* x = c.x;
+  const auto add = [&]<size_t kCount>() HWY_ATTR {
+    for (; left >= kCount * kLanes; left -= kCount * kLanes, x = ColumnAt(x, c.x_step, kCount * kLanes)) {
+      AddToEachLane<kCentred, kCount>(c, x, left == c.positions);
+    }
+  };
+  add.template operator()<kPositionsOfLane>();
+  add.template operator()<kPositionsOfLane / 2>();
+  add.template operator()<1>();
+  for (size_t l = 0; l < left; ++l, x = ColumnAt(x, c.x_step, 1)) {
+    double* lane = c.lanes + 2 * l * kLinesAtOnce;
+    left == c.positions ? AddPositions<kCentred, 1, true>(c, x, lane) : AddPositions<kCentred, 1, false>(c, x, lane);
+  }
+}
+
 template <class T, bool kCentred>
 void SumLinesAcross(const LinesAcross<T>& c) {
   if constexpr (!std::is_same_v<T, double>) {
     const DF64 d;
-    for (size_t i = 2 * kLinesAtOnce * c.positions; i < 2 * kLinesAtOnce * kLanes; ++i) c.lanes[i] = 0;
-    size_t left = c.positions;
-    const T* x = c.x;
-    const auto add = [&]<size_t kCount>() HWY_ATTR {
-      for (; left >= kCount * kLanes; left -= kCount * kLanes, x = ColumnAt(x, c.x_step, kCount * kLanes)) {
-        AddToEachLane<kCentred, kCount>(c, x, left == c.positions);
-      }
-    };
-    add.template operator()<kPositionsOfLane>();
-    add.template operator()<kPositionsOfLane / 2>();
-    add.template operator()<1>();
-    for (size_t l = 0; l < left; ++l, x = ColumnAt(x, c.x_step, 1)) {
-      double* lane = c.lanes + 2 * l * kLinesAtOnce;
-      left == c.positions ? AddPositions<kCentred, 1, true>(c, x, lane) : AddPositions<kCentred, 1, false>(c, x, lane);
-    }
+    StayNear(c) ? AddLanes<kCentred>(c) : AddByPositions<kCentred>(c);
     for (size_t v = 0; v < c.lines; v += hn::Lanes(d)) {
       V64 s[kLanes], q[kLanes];
       for (size_t l = 0; l < kLanes; ++l) {
@@ -122,14 +158,15 @@ HWY_INLINE void NormaliseStepAcross(const NormaliseLines<T>& c, size_t line) {
 template <class T, bool kCentred, bool kStream, bool kByPosition>
 HWY_NOINLINE void NormalisePositions(const NormaliseLines<T>& all) {
   NormaliseLines<T> some = all;
-  for (size_t i = 0; i < all.positions; i += kPositionsTogether) {
-    some.positions = HWY_MIN(kPositionsTogether, all.positions - i);
+  const size_t together = StayNear(all) ? all.positions : kPositionsTogether;
+  for (size_t i = 0; i < all.positions; i += together) {
+    some.positions = HWY_MIN(together, all.positions - i);
     for (size_t line = 0; line < all.lines; line += kLinesOfStep<T>) {
       NormaliseStepAcross<T, kCentred, kStream, kByPosition>(some, line);
     }
-    some.x = ColumnAt(some.x, all.x_step, kPositionsTogether);
-    some.y = ColumnAt(some.y, all.y_step, kPositionsTogether);
-    if constexpr (kByPosition) some.gamma += kPositionsTogether, some.beta += kPositionsTogether;
+    some.x = ColumnAt(some.x, all.x_step, together);
+    some.y = ColumnAt(some.y, all.y_step, together);
+    if constexpr (kByPosition) some.gamma += together, some.beta += together;
   }
 }
 

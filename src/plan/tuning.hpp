@@ -50,11 +50,12 @@ inline constexpr std::size_t kPrefetchAhead = 6144;
 // Lines (plan/lines.hpp) that are summed at once across vectors; positions of a lane for which their lanes stay in
 // registers; positions whose lines are normalised together; and lines of which scalars are kept.
 inline constexpr std::size_t kLinesAtOnce = 64, kPositionsOfLane = 8, kPositionsTogether = 8, kStripLines = 512;
+inline constexpr std::size_t kNearBytes = 32768;
 // Bytes of lines along vectors, and lines across them, that are summed, then normalised. For prefetching: bytes up to
 // which the next rows are prefetched during a normalise step along vectors, and positions ahead across them, for sums
 // and for the normalise step. Time of sums 192 positions ahead relative to 64 on Zen 5, (1, 128, 256, 256): f32 0.80,
 // bf16 0.83.
-inline constexpr std::size_t kChunkBytes = 24576, kChunkLines = 4096;
+inline constexpr std::size_t kChunkBytes = 24576, kChunkBytesOfRows = 8192, kChunkBytesAcross = 1024u << 10u;
 inline constexpr std::size_t kMostAhead = 256u << 10u, kPositionsAhead = 192, kPositionsAheadOfStep = 16;
 
 // Bytes of short rows that are quantised together. 60 x 768: 112 ns a row; 8192 bytes 120; one by one 127.

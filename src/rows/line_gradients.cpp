@@ -23,8 +23,8 @@ template <class T>
     }
     return usual;
   }
-  LineStatistics<T> found(kernels, p.kind, p.eps, p.x, lines, plan.cache.prefetch);
-  if (!found.find()) return false;
+  LineStatistics<T> found(kernels, p.kind, p.eps, p.x, lines.place(), plan.cache.prefetch);
+  if (!found.find(lines)) return false;
   for (std::size_t i = 0; i < lines.rows(); ++i) {
     to[i] = {found.mean[i], found.rstd[i]};
     usual = usual && (to[i].rstd == 0 || kRstdRange<float>.has(to[i].rstd));
@@ -44,9 +44,9 @@ LineGradients<T>::LineGradients(const Kernels& kernels, const GradientProblem& p
       dx_(lines.access<T>(p.dx)),
       row_sums_(sums),
       width_(lines.at_once(LinesTree<GradientPair>::most_lines(blocks_of(lines.place().positions)))),
-      tree_(width_),
       row_(lines.place().positions) {
   using namespace plain;
+  tree_.set_width(width_);
   for (std::size_t i = 0; i < lines.rows(); ++i) {
     Row& row = rows_[i];
     const auto [mean, rstd] = statistics[i];

@@ -31,49 +31,64 @@ void LinesOfRows::load(const Kernels& kernels, const SetVector& v, std::size_t r
 }
 
 template <class T>
-bool LineStatistics<T>::find() {
-  const std::size_t positions = lines_.place().positions;
-  std::size_t line_of_row = 0;
+bool LineStatistics<T>::find(const LinesOfRows& lines) {
+  const std::size_t positions = place_.positions;
+  x_ = lines.access<const T>(matrix_);
+  width_ = lines.at_once(LinesTree<MeanAndSquares>::most_lines(blocks_of(positions)));
+  tree_.set_width(width_);
+  const std::size_t ahead = !prefetch_                  ? 0
+                            : !place_.across            ? kPrefetchAhead
+                            : lines.next_rows<T>() != 0 ? 0
+                                                        : static_cast<std::size_t>(x_.step()) * kPositionsAhead;
+  std::size_t line_of_row = 0, row_of_group = 0, finished = 0;
   bool in_range = true;
-  lines_.for_parts(width_, [&](std::size_t line, std::size_t n, std::size_t first) {
+  const auto finish = [&](RowGroup<float>& g, std::size_t first, std::size_t rows) {
+    in_range = finish_rows(g, first, rows) && in_range;
+  };
+  lines.for_parts(width_, [&](std::size_t line, std::size_t n, std::size_t first) {
+    if (place_.lines == 1 && positions <= kBlock) {
+      sum_blocks(line, n, 0, positions, 1, ahead);
+      for (std::size_t i = 0; i < n; i += kMaxGroup)
+        finish(groups_[i / kMaxGroup], line + i, std::min(kMaxGroup, n - i));
+      return;
+    }
     for (std::size_t col = 0, blocks; col < positions; col += blocks * kBlock) {
       const std::size_t cols = std::min(kBlock, positions - col);
       blocks = width_ != 1 ? 1 : std::clamp<std::size_t>((positions - col) / kBlock, 1, kMaxGroup);
-      MeanAndSquares found[kMaxGroup];  // of blocks of one line
-      sum_blocks(line, n, col, cols, blocks, width_ != 1 ? tree_.begin_block() : found);
+      sum_blocks(line, n, col, cols, blocks, ahead);
       for (std::size_t i = 0; i < blocks; ++i) {
-        if (width_ == 1) *tree_.begin_block() = found[i];
+        MeanAndSquares* to = tree_.begin_block();
+        for (std::size_t k = i; k < i + n; ++k) to[k - i] = moments_of_line(k);
         tree_.end_block(static_cast<double>(cols));
       }
     }
     const MeanAndSquares* found = tree_.finish();
     for (std::size_t i = first; i < n; ++i) {
       row_.push(found[i]);
-      if (++line_of_row != lines_.place().lines) continue;
+      if (++line_of_row != place_.lines) continue;
       line_of_row = 0;
       const MeanAndSquares row = row_.finish();
-      group_.set(pending_++, row.mean, 0, row.m2);
-      if (pending_ == kMaxGroup) in_range = finish_rows() && in_range;
+      group_.set(row_of_group++, row.mean, 0, row.m2);
+      if (row_of_group != kMaxGroup) continue;
+      finish(group_, finished, kMaxGroup);
+      finished += std::exchange(row_of_group, 0);
     }
   });
-  return (pending_ == 0 || finish_rows()) && in_range;
+  if (row_of_group != 0) finish(group_, finished, row_of_group);
+  return in_range;
 }
 
-// Sums columns [col, col + cols) of n lines, or as many in each of some blocks of one line.
+// The moments of columns [col, col + cols) of n lines, or of as many in each of some blocks of one line, to groups.
 template <class T>
 void LineStatistics<T>::sum_blocks(std::size_t line, std::size_t n, std::size_t col, std::size_t cols,
-                                   std::size_t blocks, MeanAndSquares* to) {
-  const bool across = lines_.place().across;
+                                   std::size_t blocks, std::size_t ahead) {
   const std::ptrdiff_t step = x_.step();
   const T* x = x_.at(line, col);
-  if (across) {
-    const std::size_t ahead = prefetch_ ? static_cast<std::size_t>(step) * kPositionsAhead : 0;
+  if (place_.across) {
     kernels_.of<T>().sum_across[centred_ ? 0 : 1]({x, step, cols, n, lanes_, groups_, ahead});
   } else {
     const std::ptrdiff_t apart = blocks == 1 ? step : std::ptrdiff_t{kBlock * sizeof(T)};
-    kernels_.of<T>().sum_rows[centred_ ? 0 : 1](
-        {{x, apart}, n * blocks, cols, groups_, 0, prefetch_ ? kPrefetchAhead : 0});
-    groups_[0].clear_from(n * blocks);
+    kernels_.of<T>().sum_rows[centred_ ? 0 : 1]({{x, apart}, n * blocks, cols, groups_, 0, ahead});
   }
   const std::size_t all = n * blocks;
   for (std::size_t i = 0; i < all; i += kMaxGroup) {
@@ -82,7 +97,6 @@ void LineStatistics<T>::sum_blocks(std::size_t line, std::size_t n, std::size_t 
     if (centred_ && kernels_.in<float>().find_moments(g, rows, static_cast<double>(cols))) {
       second_pass(g, line + i, rows, col, cols, blocks);
     }
-    for (std::size_t k = 0; k < rows; ++k) to[i + k] = {centred_ ? g.mean[k] : 0, g.m2[k]};
   }
 }
 
@@ -94,7 +108,7 @@ template <class T>
     if (g.flag[k] == 0) continue;
     T gathered[kBlock];
     const T* x = blocks == 1 ? x_.at(line + k, col) : x_.at(line, col + k * kBlock);
-    if (lines_.place().across) {
+    if (place_.across) {
       const EvenRows<const T> positions{x, x_.step()};
       for (std::size_t c = 0; c < cols; ++c) gathered[c] = load_one(positions.at(c));
       x = gathered;
@@ -104,95 +118,102 @@ template <class T>
   }
 }
 
-// Finishes the rows of the group. Returns false if one is out of range.
+// Finishes rows of a group, which are those from `first` on. Returns false if one is out of range.
 template <class T>
-bool LineStatistics<T>::finish_rows() {
-  group_.clear_from(pending_);
-  const std::size_t cols = lines_.place().lines * lines_.place().positions;
-  kernels_.in<float>().finish(group_, pending_, static_cast<double>(cols), eps_);
-  for (std::size_t i = 0; i < pending_; ++i, ++finished_) {
-    mean[finished_] = group_.mean[i];
-    rstd[finished_] = group_.rstd[i];
-    scalars[finished_] = group_.scalars.of(i);
-  }
-  return !group_.any_flag(std::exchange(pending_, 0));
+bool LineStatistics<T>::finish_rows(RowGroup<float>& g, std::size_t first, std::size_t rows) {
+  g.clear_from(rows);
+  const std::size_t cols = place_.lines * place_.positions;
+  kernels_.in<float>().finish(g, rows, static_cast<double>(cols), eps_);
+  std::copy_n(g.mean, rows, mean + first);
+  std::copy_n(g.rstd, rows, rstd + first);
+  std::copy_n(g.scalars.centre, rows, centre + first);
+  std::copy_n(g.scalars.offset, rows, offset + first);
+  std::copy_n(g.scalars.rstd, rows, rounded_rstd + first);
+  return !g.any_flag(rows);
 }
 
 template <class T>
-bool LineRows<T>::run() {
-  if (lines_.place().across && lines_.count() < kOfCacheLine<T>) return false;
-  if (!has_finite_parameters() || !statistics_.find()) return false;
-  for (std::size_t i = 0; i < lines_.rows(); ++i) {
-    if (p_.mean.data != nullptr) store_statistic(p_.mean, lines_.row(i), statistics_.mean[i]);
-    if (p_.rstd.data != nullptr) store_statistic(p_.rstd, lines_.row(i), statistics_.rstd[i]);
+bool LineRows<T>::run(const LinesOfRows& lines) {
+  if (place_.across && lines.count() < kOfCacheLine<T>) return false;
+  if (!has_finite_parameters(lines) || !statistics_.find(lines)) return false;
+  for (std::size_t i = 0; i < lines.rows(); ++i) {
+    if (p_.mean.data != nullptr) store_statistic(p_.mean, lines.row(i), statistics_.mean[i]);
+    if (p_.rstd.data != nullptr) store_statistic(p_.rstd, lines.row(i), statistics_.rstd[i]);
   }
-  return lines_.for_strips<T>([&](std::size_t from, std::size_t n) {
+  return lines.for_strips<T>([&](std::size_t from, std::size_t n) {
     load_scalars(from, n);
-    normalise(from, n);
+    normalise(lines, from, n);
     return true;
   });
 }
 
 template <class T>
 void LineRows<T>::load_scalars(std::size_t from, std::size_t n) {
-  const std::size_t lines = lines_.place().lines;
-  for (std::size_t i = 0, count; i < n; i += count) {
-    count = std::min(n - i, lines - (from + i) % lines);
-    const NormScalars<float>& row = statistics_.scalars[(from + i) / lines];
-    std::fill_n(scalars_[0] + i, count, row.centre);
-    std::fill_n(scalars_[1] + i, count, row.offset);
-    std::fill_n(scalars_[2] + i, count, row.rstd);
+  const std::size_t lines = place_.lines;
+  const float* const of_rows[] = {statistics_.centre, statistics_.offset, statistics_.rounded_rstd};
+  for (std::size_t k = 0; k < 3; ++k) {
+    if (lines == 1) {
+      std::copy_n(of_rows[k] + from, n, scalars_[k]);
+      continue;
+    }
+    for (std::size_t i = 0, count; i < n; i += count) {
+      count = std::min(n - i, lines - (from + i) % lines);
+      std::fill_n(scalars_[k] + i, count, of_rows[k][(from + i) / lines]);
+    }
   }
 }
 
 // Those of n lines, or positions, unless they are loaded already.
 template <class T>
-void LineRows<T>::load_parameters(std::size_t from, std::size_t n) {
+void LineRows<T>::load_parameters(const LinesOfRows& lines, std::size_t from, std::size_t n) {
   if (from == loaded_ && n == loaded_count_) return;
   const std::size_t set = rows_of_set(p_);
-  lines_.load(kernels_, p_.gamma, set, p_.zero_centered, 1, from, n, scalars_[3]);
-  lines_.load(kernels_, p_.beta, set, false, 0, from, n, scalars_[4]);
+  lines.load(kernels_, p_.gamma, set, p_.zero_centered, 1, from, n, scalars_[3]);
+  lines.load(kernels_, p_.beta, set, false, 0, from, n, scalars_[4]);
   loaded_ = from, loaded_count_ = n;
 }
 
 template <class T>
-bool LineRows<T>::has_finite_parameters() {
+bool LineRows<T>::has_finite_parameters(const LinesOfRows& lines) {
   const auto are_finite = [&](std::size_t from, std::size_t n) {
-    load_parameters(from, n);
+    load_parameters(lines, from, n);
     return kernels_.in<float>().are_finite(scalars_[3], n) && kernels_.in<float>().are_finite(scalars_[4], n);
   };
-  return lines_.place().by_position ? lines_.for_positions(are_finite) : lines_.for_strips<T>(are_finite);
+  if (!place_.by_position) loaded_count_ = 0;
+  if (!place_.by_position) return lines.for_strips<T>(are_finite);
+  const std::size_t set = lines.row(0) / rows_of_set(p_);
+  if (set == set_) return true;
+  loaded_count_ = 0;
+  if (lines.for_positions(are_finite)) set_ = set;
+  return set == set_;
 }
 
 template <class T>
-void LineRows<T>::normalise(std::size_t from, std::size_t lines) {
-  const LinePlace& place = lines_.place();
-  const auto kernel = place.across ? kernels_.of<T>().normalise_across : kernels_.of<T>().normalise_along;
-  const auto x = lines_.access<const T>(p_.x);
-  const auto y = lines_.access<T>(p_.y);
-  // The next rows.
-  const std::size_t bytes = lines_.count() * place.positions * sizeof(T);
-  const std::size_t along = plan_.cache.prefetch_x && place.follows && bytes <= kMostAhead ? bytes : 0;
-  const std::size_t ahead = !place.across            ? along
-                            : plan_.cache.prefetch_x ? static_cast<std::size_t>(x.step()) * kPositionsAheadOfStep
-                                                     : 0;
+void LineRows<T>::normalise(const LinesOfRows& lines, std::size_t from, std::size_t count) {
+  const auto kernel = place_.across ? kernels_.of<T>().normalise_across : kernels_.of<T>().normalise_along;
+  const auto x = lines.access<const T>(p_.x);
+  const auto y = lines.access<T>(p_.y);
+  std::size_t ahead = plan_.cache.prefetch_x ? lines.next_rows<T>() : 0;
+  if (ahead == 0 && place_.across && plan_.cache.prefetch_x) {
+    ahead = static_cast<std::size_t>(x.step()) * kPositionsAheadOfStep;
+  }
   const auto run = [&](std::size_t line, std::size_t n, std::size_t col, std::size_t cols, std::size_t scalars) {
     kernel({x.at(line, col), y.at(line, col), x.step(), y.step(), cols, n, scalars_[0] + scalars, scalars_[1] + scalars,
             scalars_[2] + scalars, scalars_[3] + scalars, scalars_[4] + scalars, ahead, plan_.cache.stream_y,
-            place.by_position});
+            place_.by_position});
   };
-  if (place.by_position) {
-    lines_.for_positions([&](std::size_t col, std::size_t cols) {
-      load_parameters(col, cols);
-      run(from, lines, col, cols, 0);
+  if (place_.by_position) {
+    lines.for_positions([&](std::size_t col, std::size_t cols) {
+      load_parameters(lines, col, cols);
+      run(from, count, col, cols, 0);
       return true;
     });
     return;
   }
-  load_parameters(from, lines);
-  for (std::size_t i = 0, n; i < lines; i += n) {
-    n = place.across ? lines : lines_.even(from + i, lines - i);
-    run(from + i, n, 0, place.positions, i);
+  load_parameters(lines, from, count);
+  for (std::size_t i = 0, n; i < count; i += n) {
+    n = place_.across ? count : lines.even(from + i, count - i);
+    run(from + i, n, 0, place_.positions, i);
   }
 }
 

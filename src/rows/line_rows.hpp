@@ -8,15 +8,18 @@
 
 namespace evenorm::internal {
 
-// Calls run(first, n) for as many rows of a sample as run at once, in the order of LinePlace::row(), or rows(i, n), in
-// the order of the problem, if that returns false.
+// The rows that run at once from row `first` on, in the order of LinePlace::row(): at most `chunk`, of one sample.
+inline std::size_t chunk_at(const LinePlace& place, std::size_t chunk, std::size_t first, std::size_t end) {
+  const std::size_t n = std::min(end - first, place.groups - first % place.groups);
+  return n >= chunk + place.unit ? chunk : n;
+}
+// run(first, end) runs chunks and returns the place of the first one that it cannot run, or `end`. That chunk's rows
+// are passed to rows(i, n), in the order of the problem.
 template <class Run, class Rows>
-void for_chunks(const LinePlace& place, std::size_t chunk, std::size_t first, std::size_t count, const Run& run,
+void for_chunks(const LinePlace& place, std::size_t chunk, std::size_t first, std::size_t end, const Run& run,
                 const Rows& rows) {
-  for (std::size_t i = first, n; i < first + count; i += n) {
-    n = std::min(first + count - i, place.groups - i % place.groups);
-    if (n >= chunk + place.unit) n = chunk;
-    if (run(i, n)) continue;
+  for (std::size_t i = run(first, end), n; i < end; i = run(i + n, end)) {
+    n = chunk_at(place, chunk, i, end);
     const std::size_t together = place.step == 1 ? n : 1;
     for (std::size_t k = i; k < i + n; k += together) rows(place.row(k), together);
   }
@@ -35,13 +38,23 @@ class LinesOfRows {
   static std::size_t chunk(const LinePlace& place) {
     const std::size_t row = place.lines * place.positions * sizeof(T);
     if (!place.across) return std::clamp<std::size_t>(kChunkBytes / row, 1, kMaxGroup);
-    const std::size_t rows = std::clamp<std::size_t>(kChunkLines / place.lines, 1, kMostRows - kLine);
+    const std::size_t bytes = place.lines == 1 && place.unit * row <= kMostAhead ? kChunkBytesOfRows : kChunkBytesAcross;
+    const std::size_t rows = std::clamp<std::size_t>(bytes / row, 1, kMostRows - kLine);
     return std::max(rows / place.unit, std::size_t{1}) * place.unit;
   }
 
   const LinePlace& place() const { return place_; }
   std::size_t rows() const { return rows_; }
   std::size_t count() const { return rows_ * place_.lines; }
+  // The bytes to the next rows of U, which are worth prefetching while these are normalised; 0 if they are too far.
+  template <class U>
+  std::size_t next_rows() const {
+    const std::size_t bytes = count() * place_.positions * sizeof(U);
+    if (!place_.follows || bytes > kMostAhead) return 0;
+    if (!place_.across) return bytes;
+    return place_.lines != 1 ? count() * sizeof(U)
+                             : std::max(kChunkBytes / (place_.positions * kLine), std::size_t{1}) * kLine;
+  }
   std::size_t row(std::size_t i) const { return first_row_ + i * place_.step; }
   std::size_t row_of(std::size_t line) const { return row(line / place_.lines); }
   std::size_t column_of(std::size_t line) const { return line % place_.lines * place_.positions; }
@@ -125,38 +138,41 @@ class LinesOfRows {
 template <class T>
 class LineStatistics {
  public:
-  LineStatistics(const Kernels& kernels, Kind kind, double eps, const Matrix<const void*>& x, const LinesOfRows& lines,
+  LineStatistics(const Kernels& kernels, Kind kind, double eps, const Matrix<const void*>& x, const LinePlace& place,
                  bool prefetch)
       : kernels_(kernels),
         centred_(kind == Kind::layer),
         eps_(eps),
-        lines_(lines),
-        x_(lines.access<const T>(x)),
+        matrix_(x),
+        place_(place),
         prefetch_(prefetch),
-        width_(lines.at_once(LinesTree<MeanAndSquares>::most_lines(blocks_of(lines.place().positions)))),
-        tree_(width_),
-        row_(lines.place().positions) {}
+        row_(place.positions) {}
 
   // Returns false if a row is out of range.
-  bool find();
+  bool find(const LinesOfRows& lines);
 
   double mean[LinesOfRows::kMostRows], rstd[LinesOfRows::kMostRows];
-  NormScalars<float> scalars[LinesOfRows::kMostRows];
+  float centre[LinesOfRows::kMostRows], offset[LinesOfRows::kMostRows], rounded_rstd[LinesOfRows::kMostRows];
 
  private:
   void sum_blocks(std::size_t line, std::size_t n, std::size_t col, std::size_t cols, std::size_t blocks,
-                  MeanAndSquares* to);
+                  std::size_t ahead);
+  MeanAndSquares moments_of_line(std::size_t i) const {
+    const RowGroup<float>& g = groups_[i / kMaxGroup];
+    return {centred_ ? g.mean[i % kMaxGroup] : 0, g.m2[i % kMaxGroup]};
+  }
   void second_pass(RowGroup<float>& g, std::size_t line, std::size_t n, std::size_t col, std::size_t cols,
                    std::size_t blocks);
-  bool finish_rows();
+  bool finish_rows(RowGroup<float>& g, std::size_t first, std::size_t rows);
 
   const Kernels& kernels_;
   bool centred_;
   double eps_;
-  const LinesOfRows& lines_;
-  LinesOfRows::Access<const T> x_;
+  const Matrix<const void*>& matrix_;
+  const LinePlace& place_;
   bool prefetch_;
-  std::size_t width_, finished_ = 0, pending_ = 0;  // rows that are finished; that are not yet
+  LinesOfRows::Access<const T> x_{};
+  std::size_t width_ = 1;
   LinesTree<MeanAndSquares> tree_;
   RowOfLines<MeanAndSquares> row_;
   RowGroup<float> group_, groups_[kLinesAtOnce / kMaxGroup];
@@ -166,27 +182,28 @@ class LineStatistics {
 template <class T>
 class LineRows {
  public:
-  LineRows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, const LinesOfRows& lines)
+  LineRows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, const LinePlace& place)
       : kernels_(kernels),
         p_(p),
         plan_(plan),
-        lines_(lines),
-        statistics_(kernels, p.kind, p.eps, p.x, lines, plan.cache.prefetch_x) {}
+        place_(place),
+        statistics_(kernels, p.kind, p.eps, p.x, place, plan.cache.prefetch_x) {}
 
   // Returns false, and writes no y, if one of the rows is out of range, or a parameter is not finite.
-  bool run();
+  bool run(const LinesOfRows& lines);
 
  private:
-  bool has_finite_parameters();
+  bool has_finite_parameters(const LinesOfRows& lines);
   void load_scalars(std::size_t from, std::size_t n);
-  void load_parameters(std::size_t from, std::size_t n);
-  void normalise(std::size_t from, std::size_t n);
+  void load_parameters(const LinesOfRows& lines, std::size_t from, std::size_t n);
+  void normalise(const LinesOfRows& lines, std::size_t from, std::size_t n);
 
   const Kernels& kernels_;
   const Problem& p_;
   const ForwardPlan& plan_;
-  const LinesOfRows& lines_;
+  const LinePlace& place_;
   LineStatistics<T> statistics_;
+  std::size_t set_ = ~std::size_t{0};          // by position: the set whose parameters are finite
   std::size_t loaded_ = 0, loaded_count_ = 0;  // the lines, or positions, whose parameters are loaded
   float scalars_[5][kStripLines];              // of lines: centre, offset, rstd; of lines or positions: gamma, beta
 };

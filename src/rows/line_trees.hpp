@@ -29,7 +29,7 @@ struct GradientPair {
 template <class Node>
 class LinesTree {
  public:
-  explicit LinesTree(std::size_t width) : width_(width) {}
+  void set_width(std::size_t width) { width_ = width; }
 
   // The most lines of so many blocks that there is room for.
   static std::size_t most_lines(std::size_t blocks) {
@@ -60,7 +60,7 @@ class LinesTree {
     count += counts_[depth_];
   }
 
-  std::size_t width_, depth_ = 0, blocks_ = 0;
+  std::size_t width_ = 1, depth_ = 0, blocks_ = 0;
   double counts_[kMaxNodes];
   Node nodes_[kNumbers];
 };
@@ -76,6 +76,7 @@ class RowOfLines {
     if (filled_ == kAtOnce) push_lines();
   }
   Node finish() {
+    if (depth_ == 0 && filled_ == 1) return lines_[--filled_];
     if (filled_ != 0) push_lines();
     while (depth_ != 1) join_last();
     depth_ = pushed_ = 0;

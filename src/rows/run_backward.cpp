@@ -45,6 +45,16 @@ template <class T>
          run_known<T>(kernels, p, plan, lines, statistics, sums);
 }
 
+template <class T>
+std::size_t run_chunks(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
+                       const LinePlace& place, std::size_t first, std::size_t end, double* sums) {
+  for (std::size_t i = first, n; i < end; i += n) {
+    n = chunk_at(place, LinesOfRows::chunk<T>(place), i, end);
+    if (!run_chunk<T>(kernels, p, plan, place, i, n, sums)) return i;
+  }
+  return end;
+}
+
 [[gnu::noinline]] void run_lines(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
                                  std::size_t first, std::size_t count, double* sums) {
   const LinePlace place = line_place(p);
@@ -52,8 +62,9 @@ template <class T>
   with_type(p.x.dtype, [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>) {
       for_chunks(
-          place, LinesOfRows::chunk<T>(place), first, count,
-          [&](std::size_t i, std::size_t n) { return run_chunk<T>(kernels, p, plan, place, i, n, sums); }, run_each);
+          place, LinesOfRows::chunk<T>(place), first, first + count,
+          [&](std::size_t i, std::size_t end) { return run_chunks<T>(kernels, p, plan, place, i, end, sums); },
+          run_each);
     }
   });
   if (plan.cache.stream_dx) flush_stream();

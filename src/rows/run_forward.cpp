@@ -23,10 +23,15 @@ template <class T>
 }
 
 template <class T>
-[[gnu::noinline]] bool run_chunk(const Kernels& kernels, const Problem& p, const ForwardPlan& plan,
-                                 const LinePlace& place, std::size_t first, std::size_t count) {
+[[gnu::noinline]] std::size_t run_chunks(const Kernels& kernels, const Problem& p, const ForwardPlan& plan,
+                                         const LinePlace& place, std::size_t first, std::size_t end) {
   static_assert(sizeof(LineRows<T>) <= kForwardScratchBytes<T>);
-  return LineRows<T>(kernels, p, plan, LinesOfRows(place, first, count)).run();
+  LineRows<T> rows(kernels, p, plan, place);
+  for (std::size_t i = first, n; i < end; i += n) {
+    n = chunk_at(place, LinesOfRows::chunk<T>(place), i, end);
+    if (!rows.run(LinesOfRows(place, i, n))) return i;
+  }
+  return end;
 }
 
 void run_by_sets(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
@@ -42,8 +47,8 @@ void run_by_sets(const Kernels& kernels, const Problem& p, const ForwardPlan& pl
   with_type(row_type(p), [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>) {
       for_chunks(
-          place, LinesOfRows::chunk<T>(place), first, count,
-          [&](std::size_t i, std::size_t n) { return run_chunk<T>(kernels, p, plan, place, i, n); },
+          place, LinesOfRows::chunk<T>(place), first, first + count,
+          [&](std::size_t i, std::size_t end) { return run_chunks<T>(kernels, p, plan, place, i, end); },
           [&](std::size_t row, std::size_t rows) { run_by_sets(kernels, p, plan, row, rows); });
     }
   });
