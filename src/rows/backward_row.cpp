@@ -29,11 +29,7 @@ void end_chains(const GradientColumns<A>& columns, std::size_t n) {
 
 template <class T>
 GradientNode BackwardRows<T>::sum_row(std::size_t row, const GradientScalars& s) {
-  if (sums_runs()) {
-    const GradientNode sums = sum_runs(row, s);
-    if (!s.rare && std::isfinite(sums.g) && std::isfinite(sums.gd)) return sums;
-  }
-  return sum_by_blocks(row, s, {0, p_.cols});
+  return sums_runs() ? sum_runs(row, s) : sum_by_blocks(row, s, {0, p_.cols});
 }
 
 template <class T>
@@ -53,8 +49,8 @@ GradientNode BackwardRows<T>::sum_block(std::size_t row, const GradientScalars& 
     kernels_.of<T>().sum_gradients(piece, static_cast<A>(s.mean), col == range.first, &lanes);
   });
   const GradientNode sums = joined(lanes);
-  const bool has_digits = weighs_ || std::abs(sums.gd) >= kLeastOfRun;
-  if (kWide || (has_digits && std::isfinite(sums.g) && std::isfinite(sums.gd))) return sums;
+  const bool has_digits = weighs_ || std::abs(sums.gd) >= kLeastOfRun, needs_g = is_centred() || !weighs_;
+  if (kWide || (has_digits && (!needs_g || std::isfinite(sums.g)) && std::isfinite(sums.gd))) return sums;
   return sum_rare_block(row, s, range);
 }
 
@@ -83,8 +79,7 @@ GradientScalars BackwardRows<T>::finish_sums(std::size_t row, const GradientNode
   return s;
 }
 
-// Sums each run of columns. Returns the sums of the row, weighed run by run: not finite if they have to be found by
-// blocks.
+// Sums each run of columns. Returns the sums of the row, weighed run by run.
 template <class T>
 GradientNode BackwardRows<T>::sum_runs(std::size_t row, const GradientScalars& s) {
   double* const to = row_sums_ != nullptr ? row_sums_ + row * slot_of_row(p_) : nullptr;
