@@ -220,7 +220,8 @@ class BackwardBlock {
     const int row = static_cast<int>(threadIdx.x);
     bool again = false;
     if (row < kRows && first_of_step() + row < end_) {
-      again = shared_.rare[row] || !(std::isfinite(shared_.sums[row][0]) && std::isfinite(shared_.sums[row][1]));
+      const double* sums = shared_.sums[row];
+      again = shared_.rare[row] || (p_.centred && !std::isfinite(sums[0])) || !std::isfinite(sums[1]);
     }
     if constexpr (kPlain) {
       if (again) flag();
