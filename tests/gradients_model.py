@@ -12,10 +12,9 @@ those of its section 7.
 
 import numerics_model as forward
 import numpy as np
-from numerics_model import BLOCK, F32, F64, LANES, fma, joined, lines, narrowed, over_row, over_runs, parameter, tree
+from numerics_model import BLOCK, F32, F64, LANES, LEAST_RUN, fma, joined, lines, narrowed, parameter, tree
 
 CHAIN = 4 * LANES  # columns
-LEAST_RUN = 256  # columns of a run that is summed first
 
 
 class Steps:
@@ -58,14 +57,14 @@ class Row:
     """One row: dx in the arithmetic's type, and what dgamma and dbeta take.
 
     steps: those of the row. usual, anew, wide: in f32 arithmetic, the steps of a row that is not rare, of its blocks that
-    are found anew in f64, and of a rare row. by_run: G and D of each long run, with gamma = 1.
+    are found anew in f64, and of a rare row. by_run: G and D of each run, with gamma = 1.
     """
 
     def __init__(self, dy, x, gamma, eps, rms, arithmetic, run):
-        """gamma: (n,), in the arithmetic's type. run: columns that share an element."""
+        """gamma: (n,), in the arithmetic's type. run: columns that share parameters."""
         self.n, self.arithmetic = len(x), arithmetic
         x = forward.finite_or_nan(x)
-        (mean, lo, _, rstd), _ = forward.row_statistics(x, eps, rms, arithmetic)
+        (mean, lo, _, rstd), _ = forward.row_statistics(x, eps, rms, arithmetic, run)
         if self.n == 1 and not rms and not np.isnan(rstd):
             rstd = np.float64(0)
         limit = 2.0 ** (32 if arithmetic == F32 else 250)
@@ -78,38 +77,27 @@ class Row:
             self.steps = self.wide if self.rare else self.usual
         else:
             if self.rare:
-                *scaled, _, of_eps = forward.scaled(x, eps, rms)
+                *scaled, _, of_eps = forward.scaled(x, eps, rms, run)
                 x, (mean, lo, _, rstd), power = (x, (mean, lo, None, rstd), 0) if of_eps else scaled
             lo = np.float64(0) if np.abs(mean) * rstd <= 1 else lo
             self.steps = Steps(dy.astype(F64), x, gamma, mean, lo, rstd, rms)
         self.xhat = self.steps.xhat()
-        self.by_run = None if run < LEAST_RUN else self.sums_by_run(run)
-        self.dx = np.ldexp(self.dx_of(*self.row_sums(gamma[::run])), -power).astype(arithmetic)
+        self.dx = np.ldexp(self.dx_of(*self.row_sums(gamma, run)), -power).astype(arithmetic)
 
-    def all_finite(self, sums):
-        """Of G and D; RMS norm has no G."""
-        return np.isfinite(sums[1:] if self.steps.rms else sums).all()
+    def block_sums(self, columns, of_run=False):
+        """Steps 1 and 5: G and D of a block; of_run: with gamma = 1."""
+        sums, needs_g = self.steps.block_sums(columns, not of_run), of_run or not self.steps.rms
+        if self.steps.g.dtype == F64:
+            return sums
+        is_kept = np.isfinite(sums if needs_g else sums[1:]).all() and (np.abs(sums[1]) >= 2.0**-64 or not of_run)
+        return sums if is_kept else self.anew.block_sums(columns, not of_run)
 
-    def block_sums(self, columns, gamma=True, least=0):
-        """Steps 1 and 5: G and D of a block."""
-        sums = self.steps.block_sums(columns, gamma)
-        if self.steps.g.dtype == F32 and not (self.all_finite(sums) and np.abs(sums[1]) >= least):
-            return self.anew.block_sums(columns, gamma)
-        return sums
-
-    def sums_by_run(self, run):
-        """ "Sums over rows", item 5: G and D of each run, (runs, 2)."""
-        return over_runs(self.n, lambda columns: self.block_sums(columns, False, 2.0**-64), run=run)
-
-    def row_sums(self, gamma):
-        """G and D of the row; gamma (runs,)."""
-        if self.by_run and not self.rare:
-            sums = np.zeros(2)
-            for of_run, weight in zip(self.by_run, np.float64(gamma), strict=True):
-                sums = sums + weight * of_run
-            if self.arithmetic == F64 or self.all_finite(sums):
-                return sums
-        return over_row(self.n, self.block_sums)
+    def row_sums(self, gamma, run):
+        """Step 1 and "Sums over rows", item 5: G and D of the row; gamma (n,)."""
+        if run < LEAST_RUN:
+            return forward.over_row(self.n, self.block_sums)
+        self.by_run = forward.over_runs(self.n, lambda columns: self.block_sums(columns, True), run=run)
+        return joined([weight * of_run for weight, of_run in zip(np.float64(gamma[::run]), self.by_run, strict=True)])
 
     def dx_of(self, g_sum, d_sum):
         """Steps 2, 3, 5 and 6."""

@@ -15,6 +15,7 @@ import operator
 import numpy as np
 
 BLOCK, LANES = 1024, 16
+LEAST_RUN = 16  # columns
 F64, F32 = np.dtype(np.float64), np.dtype(np.float32)
 NAN_BITS = {F64: np.uint64(0x7FF8000000000000), F32: np.uint32(0x7FC00000)}
 
@@ -94,18 +95,19 @@ def joined(parts, join=operator.add):
     return join(joined(parts[:left], join), joined(parts[left:], join))
 
 
-def over_runs(n, of_block, join=operator.add, run=None):
-    """Item 1: for each run of n columns, of_block(columns) of its blocks, joined."""
+def over_runs(n, of_block, join=operator.add, run=1):
+    """Items 1 and 6: of_block(columns) of the blocks of each run of n columns, joined. `run` columns share parameters."""
+    run = run if run >= LEAST_RUN else n
 
     def of_run(begin, end):
         return joined([of_block(slice(i, min(i + BLOCK, end))) for i in range(begin, end, BLOCK)], join)
 
-    return [of_run(i, i + (run or n)) for i in range(0, n, run or n)]
+    return [of_run(i, i + run) for i in range(0, n, run)]
 
 
-def over_row(n, of_block, join=operator.add):
-    """Item 6: of_block(columns) of a row's blocks, joined. A row is one run."""
-    return joined(over_runs(n, of_block, join), join)
+def over_row(n, of_block, join=operator.add, run=1):
+    """Item 6: of_block(columns) of a row's blocks, joined."""
+    return joined(over_runs(n, of_block, join, run), join)
 
 
 def tree(lanes):
@@ -150,8 +152,8 @@ def block_moments(x, rms, arithmetic):
     return Moments(m, mean, zero, zero) if m2 < 2.0**-40 * q else Moments(m, mean, lo, m2)
 
 
-def statistics(x, eps, rms, arithmetic):
-    """Section 3: of a row x (n,), f64."""
+def statistics(x, eps, rms, arithmetic, run=1):
+    """Section 3: of a row x (n,), f64, of which `run` neighbouring columns share parameters."""
 
     def join(a, b):
         m, m2 = a.m + b.m, a.m2 + b.m2
@@ -162,7 +164,7 @@ def statistics(x, eps, rms, arithmetic):
         mean, lo = two_sum(h, e + a.lo) if arithmetic == F64 else (h, a.lo)
         return Moments(m, mean, lo, m2 + (delta * delta) * (a.m * w))
 
-    n, mean, lo, m2 = over_row(len(x), lambda columns: block_moments(x[columns], rms, arithmetic), join)
+    n, mean, lo, m2 = over_row(len(x), lambda columns: block_moments(x[columns], rms, arithmetic), join, run)
     var = m2 * (1 / np.float64(n))
     return Statistics(mean, lo, var, rstd_of(var + eps))
 
@@ -196,12 +198,12 @@ def is_rare(of, eps, arithmetic):
     return eps > 2.0**251 or not (ms == 0 or 2.0**-120 <= ms <= 2.0**200)
 
 
-def scaled(x, eps, rms):
+def scaled(x, eps, rms, run=1):
     """Rare rows of f64 arithmetic: x', its statistics, k, the statistics that are returned, and if rstd is that of eps."""
     largest = np.abs(x).max()
     k = max(math.frexp(largest)[1] - 1, -1022) if largest > 0 else 0
     x, scaled_eps = np.ldexp(x, -k), np.ldexp(np.float64(eps), -2 * k)
-    of = statistics(x, scaled_eps, rms, F64)
+    of = statistics(x, scaled_eps, rms, F64, run)
     is_small = scaled_eps > 2.0**500 and not np.isnan(of.var)  # the row is, beside eps
     of_eps = of.var == 0 or is_small
     rstd = rstd_of(np.float64(eps)) if of_eps else np.ldexp(of.rstd, -k)
@@ -210,11 +212,11 @@ def scaled(x, eps, rms):
     return x, of, k, Statistics(np.ldexp(of.mean, k), np.ldexp(of.lo, k), of.var, rstd), of_eps
 
 
-def row_statistics(x, eps, rms, arithmetic):
+def row_statistics(x, eps, rms, arithmetic, run=1):
     """Sections 3 and 4: the statistics of a row x (n,), f64, that are returned, and whether it is rare."""
-    of = statistics(x, eps, rms, arithmetic)
+    of = statistics(x, eps, rms, arithmetic, run)
     rare = is_rare(of, eps, arithmetic)
-    return scaled(x, eps, rms)[3] if rare and arithmetic == F64 else of, rare
+    return scaled(x, eps, rms, run)[3] if rare and arithmetic == F64 else of, rare
 
 
 def finite_or_nan(x):
@@ -222,17 +224,20 @@ def finite_or_nan(x):
     return x.astype(F64) if np.isfinite(x.astype(F64)).all() else np.full(len(x), np.nan)
 
 
-def norm_row(x, gamma=None, beta=None, eps=1e-5, *, rms=False, zero_centered=False, to=None):
-    """Sections 2 to 4: y (n,), in the type `to` (x's), mean and rstd, f64, of x (n,); gamma and beta (n,) or None."""
+def norm_row(x, gamma=None, beta=None, eps=1e-5, *, rms=False, zero_centered=False, to=None, run=1):
+    """Sections 2 to 4: y (n,), in the type `to` (x's), mean and rstd, f64, of x (n,); gamma and beta (n,) or None.
+
+    `run` neighbouring columns share an element of gamma and beta.
+    """
     to = x.dtype if to is None else np.dtype(to)
     types = {to} | {array.dtype for array in (x, gamma, beta) if array is not None}
     arithmetic = F64 if F64 in types else F32
     with np.errstate(all="ignore"):
         x = finite_or_nan(x)
-        of, rare = row_statistics(x, eps, rms, arithmetic)
+        of, rare = row_statistics(x, eps, rms, arithmetic, run)
         mean, rstd, steps = of.mean, of.rstd, F64 if rare else arithmetic
         if rare and arithmetic == F64:
-            x, of, *_ = scaled(x, eps, rms)
+            x, of, *_ = scaled(x, eps, rms, run)
         gamma = parameter(gamma, len(x), 1, arithmetic, zero_centered).astype(steps)
         y = normalised(x.astype(steps), of, gamma, parameter(beta, len(x), 0, steps))
         return narrowed(y, to), mean, rstd

@@ -29,6 +29,15 @@ def bias(dtype, *shape, seed=3):
     return (0.25 * np.random.default_rng(seed).standard_normal(shape)).astype(DTYPES[dtype])
 
 
+def one_of(rng, choices):
+    return choices[rng.integers(len(choices))]
+
+
+def in_both_orders(x):
+    """x (samples, groups, channels, pixels) as it is, and channels-last in memory."""
+    return x, np.ascontiguousarray(x.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
+
+
 def same_bits(a, b):
     a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()

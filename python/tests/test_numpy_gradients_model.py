@@ -4,17 +4,13 @@ import numpy as np
 import pytest
 
 import evenorm
-from numpy_inputs import BF16, F16, F32, F64, RANGE, STORAGE, load
+from numpy_inputs import BF16, F16, F32, F64, RANGE, STORAGE, in_both_orders, load, one_of
 
 load("tests/numerics_model.py")  # gradients_model imports it
 model = load("tests/gradients_model.py")
 
 COLUMNS = [1, 2, 3, 4, 5, 8, 16, 17, 31, 33, 50, 100]
 EPS = [1e-5, 1e-5, 0.0, 0.0, 1.0, 1e-12, 1e30, 1e300, 5e-324, 1e-152, 1e152, 1.7e308]
-
-
-def one_of(rng, choices):
-    return choices[rng.integers(len(choices))]
 
 
 def types(rng, x=None):
@@ -214,13 +210,22 @@ def added(rng):
 
 def shared(rng):
     """Any of the problems above, with a weight that neighbouring columns share."""
-    run = int(one_of(rng, [2, 3, 16, 33, 100, 255, 256, 257, 400, 1025]))
-    made = one_of(rng, KINDS[:9])(rng) if run < 1000 else many_columns(rng)
-    x, dy, weight, rows = made["x"], made["dy"], made["weight"], len(made["x"])
-    n = -(-x.shape[1] // run) * run
-    weight = np.ones(1, x.dtype) if weight is None else weight
-    arrays = {"x": np.resize(x.T, (n, rows)).T.copy(), "dy": np.resize(dy.T, (n, rows)).T.copy()}
-    return made | arrays | {"weight": np.resize(weight, n // run), "run": run}
+    run = int(one_of(rng, [2, 3, 15, 16, 17, 33, 100, 257, 400, 1024, 1025, 3000]))
+    if rng.random() < 0.4:
+        made = one_of(rng, KINDS[:10])(rng) if run < 1000 else many_columns(rng)
+    else:
+        kinds = types(rng)
+        most = min(70, (1500 if F64 in kinds else 4000) // run + 1)
+        made = usual(rng, int(rng.integers(1, 9)), run * int(rng.integers(1, most + 1)), kinds)
+    rows, n = len(made["x"]), -(-made["x"].shape[1] // run) * run
+    groups = int(one_of(rng, [i for i in range(1, min(rows, 8) + 1) if rows % i == 0]))
+    shape = groups * n // run
+    made |= {name: np.resize(made[name].T, (n, rows)).T.copy() for name in ("x", "dy")}
+    if made["weight"] is not None:
+        made["weight"] = np.resize(made["weight"], shape)
+    if made.get("before", [None])[0] is not None:
+        made["before"] = [np.resize(a, shape) for a in made["before"]]
+    return made | {"groups": groups, "run": run}
 
 
 KINDS = [
@@ -238,35 +243,56 @@ KINDS = [
 ]
 
 
-def of_library(x, dy, weight, eps, rms, zero_centered, to, params, before=(None, None), handed=False, run=1):
-    """Returns dx, dweight and, for layer norm, dbias."""
-    shape = of_weight = x.shape[1:]
+def of_library(
+    x, dy, weight, eps, rms, zero_centered, to, params, before=(None, None), handed=False, groups=1, run=1, order=0
+):
+    """Returns dx, dweight and, for layer norm, dbias.
+
+    If `run` is not 1, each row is one of `groups` groups of n / run channels of an image, in one of two memory orders.
+    """
+    rows, n = x.shape
+    shape = of_weight = (n,)
     if run != 1:
-        shape, of_weight = (len(weight), run), (1, len(weight), 1)
-        x, dy, weight = x.reshape(-1, *shape), dy.reshape(-1, *shape), weight.reshape(of_weight)
+        shape, of_weight = (n // run, run), (1, groups, n // run, 1)
+        x, dy = (in_both_orders(a.reshape(rows // groups, groups, *shape))[order] for a in (x, dy))
+        weight, *before = (None if a is None else a.reshape(of_weight) for a in (weight, *before))
     sums = [np.empty(of_weight, kind) if a is None else a.copy() for kind, a in zip(params, before, strict=True)]
     named = {"eps": eps, "zero_centered": zero_centered, "accumulate": before[0] is not None}
+    if handed:  # by a pass of the same arithmetic and runs
+        types = [a.dtype for a in (x, dy, weight) if a is not None] + [np.dtype(to)]
+        of_forward = np.ones(of_weight, F64 if F64 in types else F32)
     if rms:
         if handed:
-            named["rstd"] = evenorm.rms_norm(x, shape, eps=eps, return_stats=True)[1]
-        return evenorm.rms_norm_backward(dy, x, shape, weight, out=(np.empty(x.shape, to), sums[0]), **named)
+            named["rstd"] = evenorm.rms_norm(x, shape, of_forward, eps, return_stats=True)[1]
+        return evenorm.rms_norm_backward(dy, x, shape, weight, out=(np.empty_like(x, to), sums[0]), **named)
     if handed:
-        named["mean"], named["rstd"] = evenorm.layer_norm(x, shape, eps=eps, return_stats=True)[1:]
-    return evenorm.layer_norm_backward(dy, x, shape, weight, out=(np.empty(x.shape, to), *sums), **named)
+        named["mean"], named["rstd"] = evenorm.layer_norm(x, shape, of_forward, eps=eps, return_stats=True)[1:]
+    return evenorm.layer_norm_backward(dy, x, shape, weight, out=(np.empty_like(x, to), *sums), **named)
 
 
-def of_model(x, dy, weight, eps, handed=False, **named):
-    return model.gradients(dy, x, weight, eps, **named)
+def of_model(x, dy, weight, eps, before=(None, None), handed=False, groups=1, **named):
+    """Each group is a set of rows."""
+    weight, *before = ([None] * groups if a is None else a.reshape(groups, -1) for a in (weight, *before))
+    sets = range(groups)
+    made = [
+        model.gradients(dy[i::groups], x[i::groups], weight[i], eps, before=[a[i] for a in before], **named)
+        for i in sets
+    ]
+    dx, *sums = zip(*made, strict=True)
+    return np.stack(dx, axis=1), *(np.stack(a) for a in sums)
 
 
 def difference(made):
     """Returns "" if all bits are equal, else the names of the results that differ and a summary of the problem."""
-    got, right = of_library(**made), of_model(**made)
-    names = ["dx", "dweight"] if made["rms"] else ["dx", "dweight", "dbias"]
-    same = [a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in zip(got, right, strict=False)]
-    wrong = [name for name, as_is in zip(names, same, strict=True) if not as_is]
-    arrays = {name: a.dtype.name for name, a in made.items() if isinstance(a, np.ndarray)}
-    return f"{', '.join(wrong)} of x {made['x'].shape}, {arrays}, eps={made['eps']} rms={made['rms']}" if wrong else ""
+    right, wrong = of_model(**made), []
+    for order in range(1 if made.get("run", 1) == 1 else 2):
+        for name, a, b in zip(["dx", "dweight", "dbias"], of_library(**made, order=order), right, strict=False):
+            if a.dtype != b.dtype or a.tobytes() != b.tobytes():
+                wrong.append(f"{name} in order {order}")
+    if not wrong:
+        return ""
+    text = {name: a.dtype.name if isinstance(a, np.ndarray) else a for name, a in made.items()}
+    return f"{', '.join(wrong)} of x {made['x'].shape}, {text}"
 
 
 @pytest.mark.parametrize("numbers", [range(60), pytest.param(range(60, 300), marks=pytest.mark.slow)])
@@ -285,6 +311,18 @@ def test_one_row_block_or_two(storage):
         for n in (-(-(2**15) // rows) - 1, -(-(2**15) // rows), 1024, 1025):
             rng = np.random.default_rng([rows, n])
             assert not difference(cancelled(rng, usual(rng, rows, n, [storage] * 4))), (rows, n)
+
+
+@pytest.mark.parametrize("run", [1, 100])
+@np.errstate(all="ignore")
+def test_where_g_overflows(run):
+    """RMS norm needs no sum of g, but runs do."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        made = usual(rng, 4, 200, [F32] * 4) | {"weight": np.ones(200 // run, F32), "eps": 0.0, "run": run}
+        x, dy = rng.standard_normal((4, 200)), 2.0**125 * (1.1 + rng.random((4, 200)))
+        made |= {"x": x.astype(F32), "dy": dy.astype(F32), "rms": seed % 4 != 0, "zero_centered": False}
+        assert not difference(made), seed
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import evenorm
-from numpy_inputs import BF16, F16, F32, F64, RANGE, STORAGE, load
+from numpy_inputs import BF16, F16, F32, F64, RANGE, STORAGE, in_both_orders, load, one_of
 
 model = load("tests/numerics_model.py")
 
@@ -63,24 +63,40 @@ def parameter(rng, n, storage):
     return (rng.standard_normal(n) * rng.choice([1, 1, 1, 1e-39, 1e4, -0.0])).astype(storage)
 
 
-def expect_same(x, weight=None, bias=None, eps=1e-5, *, rms=False, zero_centered=False, to=None, kinds=None):
-    """Compares the bits of y, in the type `to`, and of the statistics for all rows of x (rows, n)."""
-    n, out = x.shape[1], np.empty(x.shape, x.dtype if to is None else to)
-    named = {"zero_centered": zero_centered, "return_stats": True, "out": out}
-    if rms:
-        got = evenorm.rms_norm(x, n, weight, eps, bias=bias, **named)
-    else:
-        got = evenorm.layer_norm(x, n, weight, bias, eps, **named)
+def expect_same(
+    x, weight=None, bias=None, eps=1e-5, *, rms=False, zero_centered=False, to=None, kinds=None, groups=1, run=1
+):
+    """Compares the bits of y, in the type `to`, and of the statistics for all rows of x (rows, n).
+
+    If `run` is not 1, each row is one of `groups` groups of n / run channels of an image, in both memory orders. Runs of
+    so many columns share an element of weight and bias: these are (groups n / run,).
+    """
+    n, to = x.shape[1], x.dtype if to is None else np.dtype(to)
+    parameters, images = [weight, bias], [x]
+    if run != 1:
+        parameters = [None if p is None else p.reshape(1, groups, n // run, 1) for p in parameters]
+        images = in_both_orders(x.reshape(-1, groups, n // run, run))
     names = ["y", "rstd"] if rms else ["y", "mean", "rstd"]
+    got = []
+    for image in images:
+        named = {"bias": parameters[1], "eps": eps, "zero_centered": zero_centered, "return_stats": True}
+        norm = evenorm.rms_norm if rms else evenorm.layer_norm
+        y, *of = norm(
+            image, image.shape[-2 if run != 1 else -1 :], parameters[0], out=np.empty_like(image, to), **named
+        )
+        got.append([np.reshape(y, x.shape), *(np.ravel(a) for a in of)])
     wrong, labels = [], [f"row {i}" for i in range(len(x))] if kinds is None else kinds
     for i, row in enumerate(x):
-        y, mean, rstd = model.norm_row(row, weight, bias, eps, rms=rms, zero_centered=zero_centered, to=out.dtype)
+        of_row = [None if p is None else np.repeat(p.reshape(groups, -1)[i % groups], run) for p in (weight, bias)]
+        y, mean, rstd = model.norm_row(row, *of_row, eps, rms=rms, zero_centered=zero_centered, to=to, run=run)
         right = [y, rstd] if rms else [y, mean, rstd]
-        what = [name for name, a, b in zip(names, got, right, strict=True) if a[i].tobytes() != b.tobytes()]
-        if what:
-            wrong.append(f"{', '.join(what)} of {labels[i]}")
-    types = [None if a is None else a.dtype.name for a in (x, weight, bias, out)]
-    assert not wrong, f"n={n} eps={eps} {rms=} {zero_centered=} x, weight, bias, y={types}: " + "; ".join(wrong)
+        for order, of in enumerate(got):
+            what = [name for name, a, b in zip(names, of, right, strict=True) if a[i].tobytes() != b.tobytes()]
+            if what:
+                wrong.append(f"{', '.join(what)} of {labels[i]} in order {order}")
+    types = [None if a is None else a.dtype.name for a in (x, weight, bias)]
+    text = f"n={n} {groups=} {run=} {eps=} {rms=} {zero_centered=} x, weight, bias={types} {to=}: "
+    assert not wrong, text + "; ".join(wrong)
 
 
 @pytest.mark.parametrize("storage, n", [(s, n) for s in STORAGE for n in COLUMNS[s]], ids=str)
@@ -99,6 +115,25 @@ def test_rows(storage, n):
             "to": types[rng.integers(len(types))],
         }
         expect_same(x, weight, bias, **named, kinds=kinds)
+
+
+@pytest.mark.parametrize("storage", STORAGE, ids=str)
+@np.errstate(all="ignore")
+def test_runs(storage):
+    """Groups of channels, whose runs are (run) pixels; a group may be one channel."""
+    rng = np.random.default_rng(STORAGE.index(storage))
+    sizes = [(1, 16), (2, 15), (70, 16), (33, 17), (8, 49), (17, 30), (1, 100), (5, 100), (3, 1000)]
+    sizes += [(2, 1024), (1, 1025), (3, 1025), (64, 36), (1, 3000), (2, 3000)]
+    for channels, run in sizes:
+        rows, groups = rows_of_all_kinds(rng, channels * run, storage), int(rng.choice([1, 2, 4, 8]))
+        kinds = rng.choice(list(rows), 8, replace=False)
+        x = np.array([rows[kind] for kind in kinds])
+        x[:3] += np.repeat(rng.uniform(-3, 3, (3, channels)), run, axis=1)  # runs with different means
+        weight, bias = (parameter(rng, groups * channels, one_of(rng, [storage, F32, BF16])) for _ in range(2))
+        if weight is None and bias is None:
+            weight = np.ones(groups * channels, F32)
+        named = {"eps": one_of(rng, EPS), "rms": bool(rng.random() < 0.3), "groups": groups, "run": run}
+        expect_same(x.astype(storage), weight, bias, **named, kinds=kinds)
 
 
 @pytest.mark.parametrize("mean", [1e8, 1e11, 1e14, 3e15])
