@@ -9,6 +9,7 @@
 #include "contracts/backward_digests.hpp"
 #include "contracts/digests.hpp"
 #include "contracts/fp_mode.hpp"
+#include "contracts/scattered.hpp"
 #include "support/gradient_rows.hpp"
 #include "support/names.hpp"
 #include "support/places.hpp"
@@ -43,6 +44,74 @@ std::string joined(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += "\n  " + line;
   return text;
+}
+
+// Two samples of four groups of channels, whose runs have so many pixels: both passes.
+struct GroupsCase {
+  Kind kind;
+  DType dtype;
+  std::int64_t channels, pixels;
+
+  std::string name() const {
+    const Operation op = same_type(kind, dtype, static_cast<std::size_t>(channels * pixels));
+    return op.name() + " = " + std::to_string(channels) + " x " + std::to_string(pixels);
+  }
+};
+
+constexpr GroupsCase kGroups[] = {
+    {Kind::layer, DType::f32, 3, 15},    {Kind::layer, DType::f32, 10, 16},  {Kind::layer, DType::f32, 70, 49},
+    {Kind::layer, DType::f32, 2, 1025},  {Kind::layer, DType::f32, 1, 3000}, {Kind::rms, DType::f32, 5, 100},
+    {Kind::layer, DType::bf16, 8, 1024}, {Kind::rms, DType::bf16, 33, 17},   {Kind::layer, DType::f16, 3, 2100},
+    {Kind::rms, DType::f16, 1, 256},     {Kind::layer, DType::f64, 9, 16},   {Kind::layer, DType::f64, 3, 1025},
+    {Kind::rms, DType::f64, 20, 49},
+};
+
+// The digest of both passes, with channels-last memory or not, and with given or computed statistics. dgamma and dbeta
+// are f64, to show the order in which they were summed.
+std::string digest_on(internal::Target target, const GroupsCase& c, bool channels_last, bool given,
+                      const Executor& executor) {
+  using Bytes = std::vector<std::byte>;
+  const Shape shape{2, 4, c.channels, c.pixels}, parameter{1, 4, c.channels, 1}, tail{c.channels, c.pixels};
+  const Shape dense{4 * c.channels * c.pixels, c.channels * c.pixels, c.pixels, 1};
+  const Shape last{4 * c.channels * c.pixels, c.channels, 1, 4 * c.channels}, rows{2, 4};
+  const Shape& strides = channels_last ? last : dense;
+  const std::size_t bytes = size_of(c.dtype), elements = product(parameter);
+  std::vector<std::size_t> order;
+  for (const std::ptrdiff_t offset : element_offsets(shape, strides, bytes)) {
+    order.push_back(static_cast<std::size_t>(offset) / bytes);
+  }
+  const BackwardInputs in = make_gradient_inputs({same_type_backward(c.kind, c.dtype, product(tail)), product(rows)});
+  const auto placed = [&](const Array& from) {
+    return permuted({from.bytes().begin(), from.bytes().end()}, bytes, order, true);
+  };
+  const Bytes x = placed(in.x), dy = placed(in.dy);
+  const Array weight = make_weight(c.dtype, elements), bias = make_bias(c.dtype, elements);
+  Bytes y(x.size()), dx(x.size());
+  std::vector<double> mean(8), rstd(8), dweight(elements), dbias(elements);
+
+  Forward f{.kind = c.kind, .x = {x.data(), c.dtype, shape, strides}, .y = {y.data(), c.dtype, shape, strides}};
+  f.normalized_shape = tail;
+  f.weight = {weight.data(), c.dtype, parameter, {}};
+  f.bias = {bias.data(), c.dtype, parameter, {}};
+  if (c.kind == Kind::layer) f.mean = {mean.data(), DType::f64, rows, {}};
+  f.rstd = {rstd.data(), DType::f64, rows, {}};
+  on_target(target)(f, executor);
+
+  Backward b{.kind = c.kind, .x = f.x, .dy = {dy.data(), c.dtype, shape, strides}, .normalized_shape = tail};
+  b.weight = f.weight;
+  if (given && c.kind == Kind::layer) b.mean = {mean.data(), DType::f64, rows, {}};
+  if (given) b.rstd = {rstd.data(), DType::f64, rows, {}};
+  b.dx = {dx.data(), c.dtype, shape, strides};
+  b.dweight = {dweight.data(), DType::f64, parameter, {}};
+  b.dbias = {dbias.data(), DType::f64, parameter, {}};
+  gradients_on_target(target)(b, executor);
+
+  Digest digest;
+  for (const Bytes& of : {permuted(y, bytes, order, false), permuted(dx, bytes, order, false)}) {
+    digest.add(of.data(), of.size());
+  }
+  for (const auto* of : {&mean, &rstd, &dweight, &dbias}) digest.add(of->data(), of->size() * sizeof(double));
+  return digest_text(digest.value());
 }
 
 // Expects that all ways give the same bits in a table's row, and that they equal the file's under `table`.
@@ -113,19 +182,22 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Contract_SameBits,
 std::vector<std::string> broken_promises(const Json& before, const Json& now, const char* table) {
   std::vector<std::string> broken;
   if (before.value("numerics_revision", 0) != now["numerics_revision"]) return broken;
+  const Json known = before.value(table, Json::object());
   for (const auto& [name, digest] : now[table].items()) {
-    if (before[table].value(name, digest) != digest) broken.push_back(name);
+    if (known.value(name, digest) != digest) broken.push_back(name);
   }
   return broken;
 }
 
 void write_file() {
   const internal::Target target = runnable_targets()[0];
-  Json digests = Json::object(), gradients = Json::object();
+  Json digests = Json::object(), gradients = Json::object(), groups = Json::object();
   for (const Operation& op : digest_cases()) digests[op.name()] = digest_on(target, op, make_case_data(op));
   for (const GradientCase& c : gradient_cases()) gradients[c.name()] = digest_on(target, c, make_gradient_inputs(c));
-  const Json file{{"numerics_revision", numerics_revision()}, {"digests", digests}, {"gradients", gradients}};
-  for (const char* table : {"digests", "gradients"}) {
+  for (const GroupsCase& c : kGroups) groups[c.name()] = digest_on(target, c, false, false, {});
+  const Json file{
+      {"numerics_revision", numerics_revision()}, {"digests", digests}, {"gradients", gradients}, {"groups", groups}};
+  for (const char* table : {"digests", "gradients", "groups"}) {
     const std::vector<std::string> broken = broken_promises(expected_digests(), file, table);
     ASSERT_TRUE(broken.empty()) << "different bits need a new EVENORM_NUMERICS_REVISION:" << joined(broken);
   }
@@ -153,6 +225,7 @@ TEST(Contract_Digests, FileHoldsEveryCaseOfThisRevision) {
   for (const Operation& op : digest_cases()) EXPECT_TRUE(file["digests"].contains(op.name())) << op.name();
   EXPECT_EQ(file["gradients"].size(), gradient_cases().size());
   for (const GradientCase& c : gradient_cases()) EXPECT_TRUE(file["gradients"].contains(c.name())) << c.name();
+  EXPECT_EQ(file["groups"].size(), std::size(kGroups));
 }
 
 // The whole table in one way only, which is fast enough for an emulator.
@@ -172,6 +245,19 @@ TEST(Contract_Digests, OfGradientsEqualTheFileOnEveryTarget) {
     const std::string expected = expected_digests()["gradients"].value(c.name(), "none");
     for (const internal::Target target : runnable_targets()) {
       EXPECT_EQ(digest_on(target, c, inputs), expected) << c.name() << " on " << internal::name(target);
+    }
+  }
+}
+
+TEST(Contract_Digests, OfGroupsEqualTheFileOnEveryTarget) {
+  for (const GroupsCase& c : kGroups) {
+    const std::string expected = expected_digests()["groups"].value(c.name(), "none");
+    for (const internal::Target target : runnable_targets()) {
+      const std::string where = c.name() + " on " + std::string(internal::name(target));
+      for (const bool last : {false, true}) {
+        EXPECT_EQ(digest_on(target, c, last, false, pool_executor(2)), expected) << where << last;
+        EXPECT_EQ(digest_on(target, c, last, true, {}), expected) << where << last;
+      }
     }
   }
 }

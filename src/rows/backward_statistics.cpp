@@ -80,8 +80,8 @@ void BackwardRows<T>::set_statistics(const RowGroup<A>& group, std::size_t at, s
     if (p_.moments != nullptr) {
       if (group.flag[at] != 0 && (group.mean[at] != 0 || group.m2[at] != 0)) s->mean = s->rstd = kNan;
     } else if (group.flag[at] != 0 || !(s->rstd == 0 || kRstdRange<A>.has(s->rstd))) {
-      const RareScalars rare =
-          rare_scalars(kernels_, p_.kind, whole_row_.get(), row, partition(p_), p_.eps, whole_row_.scratch(), moment_nodes_);
+      const RareScalars rare = rare_scalars(kernels_, p_.kind, whole_row_.get(), row, partition(p_), p_.eps,
+                                            whole_row_.scratch(), moment_nodes_);
       if (group.flag[at] != 0) s->mean = rare.mean, s->mean_lo = rare.mean_lo, s->rstd = rare.rstd;
       s->rstd = usable_rstd(s->rstd);
       if (!(s->rstd == 0 || kRstdRange<A>.has(s->rstd) || rare.by_eps)) {
