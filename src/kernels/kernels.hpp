@@ -147,15 +147,15 @@ struct SumRows {
 template <class T>
 inline constexpr std::size_t kOfCacheLine = 64 / sizeof(T);
 
-// Lines that lie across vectors: as many neighbours as each of `positions` has, at most kLinesAtOnce. sums: their
-// lanes, kLanes times the sums of x of all lines, then of x^2, each kLinesAtOnce numbers apart.
+// Lines that lie across vectors: as many neighbours as each of `positions` has, at most kLinesAtOnce. lanes: room for
+// kLanes times the sums of x of all lines, then of x^2, each kLinesAtOnce numbers apart. The joined lanes take the
+// place of the first.
 template <class T>
 struct LinesAcross {
   const T* x;             // the first line's first position
   std::ptrdiff_t x_step;  // bytes from one position to the next
   std::size_t positions, lines;
   double* lanes;
-  RowGroup<Arithmetic<T>>* groups;
   std::size_t ahead;  // the prefetch distance in bytes
 };
 

@@ -103,7 +103,8 @@ void SumLinesAcross(const LinesAcross<T>& c) {
         s[l] = hn::LoadU(d, c.lanes + 2 * l * kLinesAtOnce + v);
         q[l] = hn::LoadU(d, c.lanes + (2 * l + 1) * kLinesAtOnce + v);
       }
-      StoreSums({FoldVectors<kLanes, 1>(s), FoldVectors<kLanes, 1>(q)}, c.groups[v / kMaxGroup], v % kMaxGroup);
+      hn::StoreU(FoldVectors<kLanes, 1>(s), d, c.lanes + v);
+      hn::StoreU(FoldVectors<kLanes, 1>(q), d, c.lanes + kLinesAtOnce + v);
     }
   }
 }

@@ -94,7 +94,7 @@ bool LineGradients<T>::sum() {
     float centres[kLinesAtOnce], gammas[kLinesAtOnce];
     for (std::size_t i = 0; i < n; ++i) centres[i] = rows_[(line + i) / place.lines].centre;
     if (width_ == 1) std::fill_n(centres, kMaxGroup, centres[0]);
-    lines_.load(kernels_, p_.gamma, rows_of_set(p_), p_.zero_centered, 1, line, n, gammas);
+    static_cast<void>(lines_.load(kernels_, p_.gamma, rows_of_set(p_), p_.zero_centered, 1, line, n, gammas));
     for (std::size_t col = 0, blocks; usual && col < place.positions; col += blocks * kBlock) {
       const std::size_t cols = std::min(kBlock, place.positions - col);
       blocks = width_ != 1 ? 1 : std::clamp<std::size_t>((place.positions - col) / kBlock, 1, kMaxGroup);
@@ -188,7 +188,7 @@ bool LineGradients<T>::write_dx(std::size_t from, std::size_t lines) {
     std::fill_n(scalars_[3] + i, n, row.k2);
     std::fill_n(scalars_[4] + i, n, row.a);
   }
-  lines_.load(kernels_, p_.gamma, rows_of_set(p_), p_.zero_centered, 1, from, lines, scalars_[2]);
+  static_cast<void>(lines_.load(kernels_, p_.gamma, rows_of_set(p_), p_.zero_centered, 1, from, lines, scalars_[2]));
   const auto kernel = place.across ? kernels_.of<T>().dx_across : kernels_.of<T>().dx_along;
   bool finite = true;
   for (std::size_t i = 0, n; i < lines; i += n) {

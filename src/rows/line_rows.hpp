@@ -28,7 +28,7 @@ void for_chunks(const LinePlace& place, std::size_t chunk, std::size_t first, st
 // The lines of some rows of one sample, and where they are.
 class LinesOfRows {
  public:
-  static constexpr std::size_t kMostRows = 256;
+  static constexpr std::size_t kMostRows = 128;
 
   LinesOfRows(const LinePlace& place, std::size_t first, std::size_t rows)
       : place_(place), first_row_(place.row(first)), rows_(rows) {}
@@ -38,8 +38,9 @@ class LinesOfRows {
   static std::size_t chunk(const LinePlace& place) {
     const std::size_t row = place.lines * place.positions * sizeof(T);
     if (!place.across) return std::clamp<std::size_t>(kChunkBytes / row, 1, kMaxGroup);
-    const std::size_t bytes = place.lines == 1 && place.unit * row <= kMostAhead ? kChunkBytesOfRows : kChunkBytesAcross;
-    const std::size_t rows = std::clamp<std::size_t>(bytes / row, 1, kMostRows - kLine);
+    const bool are_near = place.lines == 1 && place.unit * row <= kMostAhead;
+    const std::size_t most = are_near ? kChunkBytesOfRows / row : kChunkLines / place.lines;
+    const std::size_t rows = std::clamp<std::size_t>(most, 1, kMostRows - kLine / 2);
     return std::max(rows / place.unit, std::size_t{1}) * place.unit;
   }
 
@@ -125,9 +126,9 @@ class LinesOfRows {
     }
     return true;
   }
-  // A parameter of lines [from, from + n), or of such positions, or `absent`.
-  void load(const Kernels& kernels, const SetVector& v, std::size_t rows_of_set, bool plus_one, float absent,
-            std::size_t from, std::size_t n, float* to) const;
+  // A parameter of lines [from, from + n), or of such positions, or `absent`: in place, or at `to`.
+  const float* load(const Kernels& kernels, const SetVector& v, std::size_t rows_of_set, bool plus_one, float absent,
+                    std::size_t from, std::size_t n, float* to) const;
 
  private:
   const LinePlace& place_;
@@ -153,14 +154,16 @@ class LineStatistics {
 
   double mean[LinesOfRows::kMostRows], rstd[LinesOfRows::kMostRows];
   float centre[LinesOfRows::kMostRows], offset[LinesOfRows::kMostRows], rounded_rstd[LinesOfRows::kMostRows];
+  // What is needed once the statistics are found shares the memory of lanes.
+  union {
+    alignas(64) double lanes[2 * kLanes * kLinesAtOnce];
+    float strips[5][kStripLines];
+  };
 
  private:
+  template <class Use>
   void sum_blocks(std::size_t line, std::size_t n, std::size_t col, std::size_t cols, std::size_t blocks,
-                  std::size_t ahead);
-  MeanAndSquares moments_of_line(std::size_t i) const {
-    const RowGroup<float>& g = groups_[i / kMaxGroup];
-    return {centred_ ? g.mean[i % kMaxGroup] : 0, g.m2[i % kMaxGroup]};
-  }
+                  std::size_t ahead, const Use& use);
   void second_pass(RowGroup<float>& g, std::size_t line, std::size_t n, std::size_t col, std::size_t cols,
                    std::size_t blocks);
   bool finish_rows(RowGroup<float>& g, std::size_t first, std::size_t rows);
@@ -175,8 +178,6 @@ class LineStatistics {
   std::size_t width_ = 1;
   LinesTree<MeanAndSquares> tree_;
   RowOfLines<MeanAndSquares> row_;
-  RowGroup<float> group_, groups_[kLinesAtOnce / kMaxGroup];
-  alignas(64) double lanes_[2 * kLanes * kLinesAtOnce];
 };
 
 template <class T>
@@ -203,9 +204,8 @@ class LineRows {
   const ForwardPlan& plan_;
   const LinePlace& place_;
   LineStatistics<T> statistics_;
-  std::size_t set_ = ~std::size_t{0};          // by position: the set whose parameters are finite
-  std::size_t loaded_ = 0, loaded_count_ = 0;  // the lines, or positions, whose parameters are loaded
-  float scalars_[5][kStripLines];              // of lines: centre, offset, rstd; of lines or positions: gamma, beta
+  std::size_t set_ = ~std::size_t{0};  // by position: the set whose parameters are finite
+  const float *gamma_ = nullptr, *beta_ = nullptr;
 };
 
 }  // namespace evenorm::internal

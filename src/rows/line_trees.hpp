@@ -33,7 +33,8 @@ class LinesTree {
 
   // The most lines of so many blocks that there is room for.
   static std::size_t most_lines(std::size_t blocks) {
-    return std::min(kLinesAtOnce, std::bit_floor(kNumbers / (nodes_for(blocks) + 1)));
+    const std::size_t waiting = static_cast<std::size_t>(std::bit_width(blocks - 1)) + 1;
+    return std::min(kLinesAtOnce, kNumbers / waiting / kMaxGroup * kMaxGroup);
   }
 
   // Where the numbers of the next block go. It has `count` columns.
@@ -49,7 +50,7 @@ class LinesTree {
   }
 
  private:
-  static constexpr std::size_t kNumbers = 512;
+  static constexpr std::size_t kNumbers = 896;
 
   void join_last() {
     --depth_;
@@ -84,7 +85,7 @@ class RowOfLines {
   }
 
  private:
-  static constexpr std::size_t kAtOnce = 64;
+  static constexpr std::size_t kAtOnce = 32;
 
   // Joins neighbours, then neighbouring pairs, and so on: the tree of as many parts. All but the last have `count`
   // columns.

@@ -37,7 +37,7 @@ template <class T>
 template <class T>
 [[gnu::noinline]] bool run_chunk(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
                                  const LinePlace& place, std::size_t first, std::size_t count, double* sums) {
-  static_assert(std::max(sizeof(LineGradients<T>), sizeof(LineStatistics<T>)) <= kGradientScratchBytes);
+  static_assert(sizeof(LineGradients<T>) <= kGradientScratchBytes);
   const LinesOfRows lines(place, first, count);
   if (place.across && lines.count() < kOfCacheLine<T>) return false;
   MeanAndRstd statistics[LinesOfRows::kMostRows];
