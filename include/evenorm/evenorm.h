@@ -239,10 +239,9 @@ typedef struct evenorm_backward {
   size_t axes_count;
   evenorm_const_tensor weight; /* as in the forward pass; absent: 1 */
 
-  /* The statistics that the forward pass wrote for this x and eps, with parameters of the same shapes: mean and rstd
-   * for layer norm, only rstd for RMS norm. They must be f64. If they are absent, and for some rows of f64 arithmetic,
-   * they are computed from x, with the same bits.
-   */
+  /* The statistics that a forward pass of the same arithmetic, with parameters of the same shapes, wrote for this x and
+   * eps: mean and rstd for layer norm, only rstd for RMS norm. They must be f64. If they are absent, and for some rows
+   * of f64 arithmetic, they are computed from x, with the same bits. */
   evenorm_const_tensor mean;
   evenorm_const_tensor rstd;
 

@@ -218,9 +218,9 @@ struct Backward {
   std::span<const std::int64_t> axes{};
   ConstTensor weight{};  // as in the forward pass; absent: 1
 
-  // The statistics that the forward pass wrote for this x and eps, with parameters of the same shapes: mean and rstd
-  // for layer norm, only rstd for RMS norm. They must be f64. If they are absent, and for some rows of f64 arithmetic,
-  // they are computed from x, with the same bits.
+  // The statistics that a forward pass of the same arithmetic, with parameters of the same shapes, wrote for this x and
+  // eps: mean and rstd for layer norm, only rstd for RMS norm. They must be f64. If they are absent, and for some rows
+  // of f64 arithmetic, they are computed from x, with the same bits.
   ConstTensor mean{};
   ConstTensor rstd{};
 

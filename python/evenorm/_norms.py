@@ -223,7 +223,8 @@ def layer_norm_backward(
     Args:
         dy: an array of x's shape and of any of the four types.
         x, normalized_shape, weight, eps, axis, zero_centered: the arguments of `layer_norm`.
-        mean, rstd: the statistics that `layer_norm` returned, float64. None: they are recomputed, with the same bits.
+        mean, rstd: the statistics that `layer_norm` returned in the same arithmetic, float64. None: they are
+            recomputed, with the same bits.
         dsum: an array of x's shape that is added to dx: a gradient that reaches x by another path. For
             `add_layer_norm`, it is the gradient of the sum; for two norms of one x, the dx of the other norm.
         accumulate: add to the dweight and dbias in `out`, which must be given.
@@ -268,7 +269,8 @@ def rms_norm_backward(
     Args:
         dy, dsum, accumulate, param_dtype: as in `layer_norm_backward`.
         x, normalized_shape, weight, eps, axis, zero_centered: the arguments of `rms_norm`.
-        rstd: the statistics that `rms_norm` returned, float64. None: they are recomputed, with the same bits.
+        rstd: the statistics that `rms_norm` returned in the same arithmetic, float64. None: they are recomputed, with
+            the same bits.
         out: (dx, dweight), the output arrays. If it or an element is None, a new array is made. dx may be dy or x.
 
     Returns:
