@@ -303,6 +303,18 @@ def test_random_problems(kind, numbers):
     assert not any(wrong.values()), "\n".join(f"{kind.__name__} {i}: {text}" for i, text in wrong.items() if text)
 
 
+@pytest.mark.parametrize("eps", [1.7e308, 0.0])
+@np.errstate(all="ignore")
+def test_long_runs_of_f64(eps):
+    """Rare rows, whose runs are not weighed, and sums that are not finite unless gamma is in them."""
+    rng = np.random.default_rng(1)
+    made = usual(rng, 4, 1200, [F64] * 4) | {"run": 300, "weight": np.array([1.5, -0.7, 0.3, 0.0]), "eps": eps}
+    x, dy = rng.standard_normal((2, 4, 1200))
+    x[1] *= 2.0**600
+    dy[2:, 900:] = 2.0**1023
+    assert not any(difference(made | {"x": x, "dy": dy, "rms": rms, "zero_centered": False}) for rms in (False, True))
+
+
 @pytest.mark.parametrize("storage", [F32, BF16], ids=str)
 @np.errstate(all="ignore")
 def test_one_row_block_or_two(storage):
