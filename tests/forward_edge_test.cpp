@@ -257,6 +257,17 @@ TEST(Forward_Mixed, ConvertedOutputsBeyondTheTypeAreInfinite) {
   }
 }
 
+// Beside 1 + 2^-8, which lies between two numbers of bf16, y adds what f32 cannot hold.
+TEST(Forward_Mixed, RareRowsAreRoundedOnce) {
+  const Operation op{Kind::layer, DType::f32, DType::bf16, DType::f32, DType::f32, false, 0, 2};
+  const Array x(DType::f32, std::vector<double>{0x1p-70, -0x1p-70});
+  for (const internal::Target target : runnable_targets()) {
+    const Outcome outcome = run(target, op, x, constant(DType::f32, 2, 0x1p-40), constant(DType::f32, 2, 1 + 0x1p-8));
+    EXPECT_EQ(value_at(outcome.y, 0), 1 + 0x1p-7) << where(op, target);
+    EXPECT_EQ(value_at(outcome.y, 1), 1) << where(op, target);
+  }
+}
+
 TEST(Forward_Edge, NoRowsDoNothing) {
   const std::array<std::int64_t, 2> shape{0, 8};
   const std::span<const std::int64_t> normalized(&shape[1], 1);
