@@ -78,7 +78,7 @@ void BackwardRows<T>::set_statistics(const RowGroup<A>& group, std::size_t at, s
   if constexpr (kWide) {
     s->mean_lo = group.mean_lo[at];
     if (p_.moments != nullptr) {
-      if (group.flag[at] != 0 && (group.mean[at] != 0 || group.m2[at] != 0)) s->mean = s->rstd = kNan;
+      if (group.flag[at] != 0 && !has_vanished(p_.moments[row])) s->mean = s->rstd = kNan;
     } else if (group.flag[at] != 0 || !(s->rstd == 0 || kRstdRange<A>.has(s->rstd))) {
       const RareScalars rare = rare_scalars(kernels_, p_.kind, whole_row_.get(), row, partition(p_), p_.eps,
                                             whole_row_.scratch(), moment_nodes_);
