@@ -57,7 +57,7 @@ std::string climb_text(const ClimbFindings& findings) {
       "limits,\n"
       "in the units of docs/numerics.md.\n\n{:<26}",
       with_commas(findings.steps), "");
-  for (const Column& column : kColumns) text += fmt::format("{:>12}", column.name);
+  for (const Column& column : kColumns) text += fmt::format("{:>14}", column.name);
   std::vector<std::string> lines;
   for (const Peak& peak : findings.peaks) {
     const std::string line = line_name(peak.route.op);
@@ -69,7 +69,7 @@ std::string climb_text(const ClimbFindings& findings) {
       const auto found = std::find_if(findings.peaks.begin(), findings.peaks.end(), [&](const Peak& peak) {
         return peak.route.result == column.result && line_name(peak.route.op) == line;
       });
-      text += fmt::format("{:>12}", found == findings.peaks.end() ? "-" : cell(*found));
+      text += fmt::format("{:>14}", found == findings.peaks.end() ? "-" : cell(*found));
     }
   }
   text += "\n";

@@ -80,12 +80,15 @@ contracts::Peak peak(const std::string& route, double error) {
 }
 
 TEST(CliCheck, ShowsEachPeakBesideItsLimit) {
-  const cli::ClimbFindings kept{1000, {peak("layer f32, y", 3.25), peak("rms f32, y", 2.5), peak("rms f32, dx", 2.75)}};
+  const cli::ClimbFindings kept{
+      1000,
+      {peak("layer f32, y", 3.25), peak("rms f32, y", 2.5), peak("rms f32, dx", 2.75), peak("rms f64, dx", 13.25)}};
   EXPECT_TRUE(kept.pass());
   const std::string text = cli::climb_text(kept);
   EXPECT_THAT(text, HasSubstr("changing short rows 1,000 times"));
-  EXPECT_THAT(text, HasSubstr("  f32 layer                  3.25/4.03           -           -           -"));
-  EXPECT_THAT(text, HasSubstr("  f32 rms                    2.50/3.03           -           -   2.75/8.03"));
+  EXPECT_THAT(text, HasSubstr("  f32 layer                    3.25/4.03             -             -             -"));
+  EXPECT_THAT(text, HasSubstr("  f32 rms                      2.50/3.03             -             -     2.75/8.03"));
+  EXPECT_THAT(text, HasSubstr(" -  13.25/150.00"));
   EXPECT_THAT(text, Not(HasSubstr("BROKEN")));
 }
 
