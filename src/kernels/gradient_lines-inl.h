@@ -86,23 +86,18 @@ void SumGradientsAcross(const GradientLines<T>& c, double* lanes) {
   }
 }
 
-// Lines from `line` on, as many as a pair of vectors holds, or a single one if that is all.
+// Lines from `line` on that fill a cache line.
 template <class T, bool kStream, class V>
 HWY_INLINE void DxStepAcross(const GradientLines<T>& c, size_t line, V& watch) {
-  using A = Arithmetic<T>;
-  const hn::ScalableTag<A> d;
-  constexpr size_t kN = hn::MaxLanes(d);
-  constexpr bool kPair = kLinesOfStep<T> == 2 * kN;
-  struct Scalars {
-    V centre, rstd, gamma, k2, a;
-  };
-  const auto load = [&](size_t at) HWY_ATTR {
-    return Scalars{hn::LoadU(d, c.centre + at), hn::LoadU(d, c.rstd + at), hn::LoadU(d, c.gamma + at),
-                   hn::LoadU(d, c.k2 + at), hn::LoadU(d, c.a + at)};
-  };
-  const Scalars first = load(line), second = load(kPair ? line + kN : line);
-  const auto dx_of = [&](V x, V dy, const Scalars& s) HWY_ATTR {
-    const V dx = Fma(d, hn::Mul(dy, s.gamma), s.rstd, Fma(d, hn::Sub(s.centre, x), s.k2, s.a));
+  const hn::ScalableTag<Arithmetic<T>> d;
+  constexpr size_t kN = hn::MaxLanes(d), kCount = kVectorsOfStep<T>;
+  V centre[kCount], rstd[kCount], gamma[kCount], k2[kCount], a[kCount];
+  for (size_t k = 0, at = line; k < kCount; ++k, at += kN) {
+    centre[k] = hn::LoadU(d, c.centre + at), rstd[k] = hn::LoadU(d, c.rstd + at);
+    gamma[k] = hn::LoadU(d, c.gamma + at), k2[k] = hn::LoadU(d, c.k2 + at), a[k] = hn::LoadU(d, c.a + at);
+  }
+  const auto dx_of = [&](V x, V dy, size_t k) HWY_ATTR {
+    const V dx = Fma(d, hn::Mul(dy, gamma[k]), rstd[k], Fma(d, hn::Sub(centre[k], x), k2[k], a[k]));
     watch = hn::Add(watch, dx);
     return dx;
   };
@@ -113,14 +108,17 @@ HWY_INLINE void DxStepAcross(const GradientLines<T>& c, size_t line, V& watch) {
 #pragma GCC unroll 1
   for (size_t i = 0, n = c.positions; i < n; ++i) {
     if (ahead != 0) {
-      PrefetchBehind(x, kLinesOfStep<T> * sizeof(T), ahead);
-      PrefetchBehind(dy, kLinesOfStep<T> * sizeof(T), ahead);
+      PrefetchBehind(x, 1, ahead);
+      PrefetchBehind(dy, 1, ahead);
     }
-    if constexpr (kPair) {
-      const auto x_pair = LoadPair(d, x), dy_pair = LoadPair(d, dy);
-      StorePair<kStream>(dx_of(x_pair.a, dy_pair.a, first), dx_of(x_pair.b, dy_pair.b, second), d, dx);
+    if constexpr (kCount == 1) {
+      StoreWhole<kStream>(dx_of(LoadArithmetic(d, x), LoadArithmetic(d, dy), 0), d, dx);
     } else {
-      StoreWhole<kStream>(dx_of(LoadArithmetic(d, x), LoadArithmetic(d, dy), first), d, dx);
+      HWY_UNROLL(8)
+      for (size_t k = 0; k < kCount; k += 2) {
+        const auto x_pair = LoadPair(d, x + k * kN), dy_pair = LoadPair(d, dy + k * kN);
+        StorePair<kStream>(dx_of(x_pair.a, dy_pair.a, k), dx_of(x_pair.b, dy_pair.b, k + 1), d, dx + k * kN);
+      }
     }
     x = ColumnAt(x, x_step, 1), dy = ColumnAt(dy, dy_step, 1), dx = ColumnAt(dx, dx_step, 1);
   }
@@ -132,7 +130,7 @@ HWY_NOINLINE bool DxOfPositions(const GradientLines<T>& all) {
   GradientLines<T> some = all;
   for (size_t i = 0; i < all.positions; i += kPositionsTogether) {
     some.positions = HWY_MIN(kPositionsTogether, all.positions - i);
-    for (size_t line = 0; line < all.lines; line += kLinesOfStep<T>) DxStepAcross<T, kStream>(some, line, watch);
+    for (size_t line = 0; line < all.lines; line += kOfCacheLine<T>) DxStepAcross<T, kStream>(some, line, watch);
     some.x = ColumnAt(some.x, all.x_step, kPositionsTogether);
     some.dy = ColumnAt(some.dy, all.dy_step, kPositionsTogether);
     some.dx = ColumnAt(some.dx, all.dx_step, kPositionsTogether);
@@ -142,7 +140,7 @@ HWY_NOINLINE bool DxOfPositions(const GradientLines<T>& all) {
 template <class T>
 bool DxAcross(const GradientLines<T>& c) {
   if constexpr (!std::is_same_v<T, double>) {
-    return StreamsLines(c.stream, c.dx, c.dx_step) ? DxOfPositions<T, kFillsLines<T>>(c) : DxOfPositions<T, false>(c);
+    return StreamsLines(c.stream, c.dx, c.dx_step) ? DxOfPositions<T, true>(c) : DxOfPositions<T, false>(c);
   } else {
     return false;
   }

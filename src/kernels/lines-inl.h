@@ -109,50 +109,49 @@ void SumLinesAcross(const LinesAcross<T>& c) {
   }
 }
 
-// Lines that are normalised at once: a pair of vectors, or a single one if that is all.
-template <class T, class D = hn::ScalableTag<Arithmetic<T>>>
-inline constexpr size_t kLinesOfStep = HWY_MIN(2 * hn::MaxLanes(D()), kOfCacheLine<T>);
-
-// Whether these fill cache lines, so that y may be written with non-temporal stores; and whether it is.
+// The vectors of the lines that are normalised at once: those of a cache line, which may then be written with
+// non-temporal stores.
 template <class T>
-inline constexpr bool kFillsLines = kLinesOfStep<T> == kOfCacheLine<T>;
+inline constexpr size_t kVectorsOfStep = kOfCacheLine<T> / hn::MaxLanes(hn::ScalableTag<Arithmetic<T>>());
 template <class T>
 HWY_INLINE bool StreamsLines(bool stream, const T* y, ptrdiff_t step) {
-  return kFillsLines<T> && stream && (reinterpret_cast<uintptr_t>(y) | static_cast<uintptr_t>(step)) % 64 == 0;
+  return stream && (reinterpret_cast<uintptr_t>(y) | static_cast<uintptr_t>(step)) % 64 == 0;
 }
 
-// Lines from `line` on, as many as a pair of vectors holds, or a single one if that is all.
 template <class T, bool kCentred, bool kStream, bool kByPosition>
 HWY_INLINE void NormaliseStepAcross(const NormaliseLines<T>& c, size_t line) {
   using A = Arithmetic<T>;
   const hn::ScalableTag<A> d;
-  using Normalise = NormaliseVectors<kCentred, decltype(d)>;
-  using Pair = PairOf<hn::Vec<decltype(d)>>;
-  constexpr size_t kN = hn::MaxLanes(d);
-  constexpr bool kPair = kLinesOfStep<T> == 2 * kN;
-  const size_t last = kPair ? line + kN : line;
-  const Normalise normalise(hn::LoadU(d, c.centre + line), hn::LoadU(d, c.offset + line), hn::LoadU(d, c.rstd + line));
-  const Normalise other(hn::LoadU(d, c.centre + last), hn::LoadU(d, c.offset + last), hn::LoadU(d, c.rstd + last));
-  const auto of_lines = [&](const A* v) HWY_ATTR {
-    return kByPosition ? Pair{hn::Zero(d), hn::Zero(d)} : Pair{hn::LoadU(d, v + line), hn::LoadU(d, v + last)};
-  };
-  Pair gamma = of_lines(c.gamma), beta = of_lines(c.beta);
+  using V = hn::Vec<decltype(d)>;
+  constexpr size_t kN = hn::MaxLanes(d), kCount = kVectorsOfStep<T>;
+  V centre[kCount], offset[kCount], rstd[kCount], gamma[kCount], beta[kCount];
+  for (size_t k = 0, at = line; k < kCount; ++k, at += kN) {
+    centre[k] = hn::LoadU(d, c.centre + at), offset[k] = hn::LoadU(d, c.offset + at);
+    rstd[k] = hn::LoadU(d, c.rstd + at);
+    gamma[k] = kByPosition ? hn::Zero(d) : hn::LoadU(d, c.gamma + at);
+    beta[k] = kByPosition ? hn::Zero(d) : hn::LoadU(d, c.beta + at);
+  }
   const T* x = c.x + line;
   T* y = c.y + line;
   const ptrdiff_t x_step = c.x_step, y_step = c.y_step;
   const size_t ahead = c.ahead;
 #pragma GCC unroll 1
   for (size_t i = 0, n = c.positions; i < n; ++i, x = ColumnAt(x, x_step, 1), y = ColumnAt(y, y_step, 1)) {
-    if (ahead != 0) PrefetchBehind(x, kLinesOfStep<T> * sizeof(T), ahead);
-    if constexpr (kByPosition) {
-      gamma.a = gamma.b = hn::Set(d, load_one(c.gamma + i));
-      beta.a = beta.b = hn::Set(d, load_one(c.beta + i));
-    }
-    if constexpr (kPair) {
-      const auto from = LoadPair(d, x);
-      StorePair<kStream>(normalise(d, from.a, gamma.a, beta.a), other(d, from.b, gamma.b, beta.b), d, y);
+    if (ahead != 0) PrefetchBehind(x, 1, ahead);
+    V scale = hn::Zero(d), shift = scale;
+    if constexpr (kByPosition) scale = hn::Set(d, load_one(c.gamma + i)), shift = hn::Set(d, load_one(c.beta + i));
+    const auto normalised = [&](V v, size_t k) HWY_ATTR {
+      const NormaliseVectors<kCentred, decltype(d)> normalise(centre[k], offset[k], rstd[k]);
+      return kByPosition ? normalise(d, v, scale, shift) : normalise(d, v, gamma[k], beta[k]);
+    };
+    if constexpr (kCount == 1) {
+      StoreWhole<kStream>(normalised(LoadArithmetic(d, x), 0), d, y);
     } else {
-      StoreWhole<kStream>(normalise(d, LoadArithmetic(d, x), gamma.a, beta.a), d, y);
+      HWY_UNROLL(8)
+      for (size_t k = 0; k < kCount; k += 2) {
+        const auto from = LoadPair(d, x + k * kN);
+        StorePair<kStream>(normalised(from.a, k), normalised(from.b, k + 1), d, y + k * kN);
+      }
     }
   }
 }
@@ -162,7 +161,7 @@ HWY_NOINLINE void NormalisePositions(const NormaliseLines<T>& all) {
   const size_t together = StayNear(all) ? all.positions : kPositionsTogether;
   for (size_t i = 0; i < all.positions; i += together) {
     some.positions = HWY_MIN(together, all.positions - i);
-    for (size_t line = 0; line < all.lines; line += kLinesOfStep<T>) {
+    for (size_t line = 0; line < all.lines; line += kOfCacheLine<T>) {
       NormaliseStepAcross<T, kCentred, kStream, kByPosition>(some, line);
     }
     some.x = ColumnAt(some.x, all.x_step, together);
@@ -188,7 +187,7 @@ void NormaliseLinesAcross(const NormaliseLines<T>& c) {
   if constexpr (!std::is_same_v<T, double>) {
     const bool centred = AnyCentre(c);
     if (StreamsLines(c.stream, c.y, c.y_step)) {
-      centred ? NormalisePositions<T, true, kFillsLines<T>>(c) : NormalisePositions<T, false, kFillsLines<T>>(c);
+      centred ? NormalisePositions<T, true, true>(c) : NormalisePositions<T, false, true>(c);
     } else {
       centred ? NormalisePositions<T, true, false>(c) : NormalisePositions<T, false, false>(c);
     }
