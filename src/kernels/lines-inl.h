@@ -118,7 +118,7 @@ HWY_INLINE bool StreamsLines(bool stream, const T* y, ptrdiff_t step) {
   return stream && (reinterpret_cast<uintptr_t>(y) | static_cast<uintptr_t>(step)) % 64 == 0;
 }
 
-template <class T, bool kCentred, bool kStream, bool kByPosition>
+template <class T, bool kStream, bool kByPosition>
 HWY_INLINE void NormaliseStepAcross(const NormaliseLines<T>& c, size_t line) {
   using A = Arithmetic<T>;
   const hn::ScalableTag<A> d;
@@ -141,7 +141,7 @@ HWY_INLINE void NormaliseStepAcross(const NormaliseLines<T>& c, size_t line) {
     V scale = hn::Zero(d), shift = scale;
     if constexpr (kByPosition) scale = hn::Set(d, load_one(c.gamma + i)), shift = hn::Set(d, load_one(c.beta + i));
     const auto normalised = [&](V v, size_t k) HWY_ATTR {
-      const NormaliseVectors<kCentred, decltype(d)> normalise(centre[k], offset[k], rstd[k]);
+      const NormaliseVectors<true, decltype(d)> normalise(centre[k], offset[k], rstd[k]);
       return kByPosition ? normalise(d, v, scale, shift) : normalise(d, v, gamma[k], beta[k]);
     };
     if constexpr (kCount == 1) {
@@ -155,14 +155,14 @@ HWY_INLINE void NormaliseStepAcross(const NormaliseLines<T>& c, size_t line) {
     }
   }
 }
-template <class T, bool kCentred, bool kStream, bool kByPosition>
+template <class T, bool kStream, bool kByPosition>
 HWY_NOINLINE void NormalisePositions(const NormaliseLines<T>& all) {
   NormaliseLines<T> some = all;
   const size_t together = StayNear(all) ? all.positions : kPositionsTogether;
   for (size_t i = 0; i < all.positions; i += together) {
     some.positions = HWY_MIN(together, all.positions - i);
     for (size_t line = 0; line < all.lines; line += kOfCacheLine<T>) {
-      NormaliseStepAcross<T, kCentred, kStream, kByPosition>(some, line);
+      NormaliseStepAcross<T, kStream, kByPosition>(some, line);
     }
     some.x = ColumnAt(some.x, all.x_step, together);
     some.y = ColumnAt(some.y, all.y_step, together);
@@ -170,39 +170,26 @@ HWY_NOINLINE void NormalisePositions(const NormaliseLines<T>& all) {
   }
 }
 
-template <class T>
-HWY_INLINE bool AnyCentre(const NormaliseLines<T>& c) {
-  bool any = !HWY_NATIVE_FMA;
-  for (size_t i = 0; i < c.lines; ++i) any = any || c.centre[i] != 0;
-  return any;
-}
-
-template <class T, bool kCentred, bool kStream>
+template <class T, bool kStream>
 HWY_INLINE void NormalisePositions(const NormaliseLines<T>& c) {
-  c.by_position ? NormalisePositions<T, kCentred, kStream, true>(c)
-                : NormalisePositions<T, kCentred, kStream, false>(c);
+  c.by_position ? NormalisePositions<T, kStream, true>(c) : NormalisePositions<T, kStream, false>(c);
 }
 template <class T>
 void NormaliseLinesAcross(const NormaliseLines<T>& c) {
   if constexpr (!std::is_same_v<T, double>) {
-    const bool centred = AnyCentre(c);
-    if (StreamsLines(c.stream, c.y, c.y_step)) {
-      centred ? NormalisePositions<T, true, true>(c) : NormalisePositions<T, false, true>(c);
-    } else {
-      centred ? NormalisePositions<T, true, false>(c) : NormalisePositions<T, false, false>(c);
-    }
+    StreamsLines(c.stream, c.y, c.y_step) ? NormalisePositions<T, true>(c) : NormalisePositions<T, false>(c);
   }
 }
 
 // One line of n positions. The last ones, which do not fill vectors, are loaded before others are stored, and stored
 // once more: y may be x.
-template <bool kCentred, bool kStream, class T, class A>
+template <bool kStream, class T, class A>
 HWY_INLINE void NormaliseLine(const NormScalars<A>& scalars, A gamma, A beta, const T* x, size_t n, size_t ahead,
                               T* y) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d), kPair = 2 * kN;
   static_assert(kN <= kLeastRun);
-  const NormaliseVectors<kCentred, decltype(d)> normalise(d, scalars);
+  const NormaliseVectors<true, decltype(d)> normalise(d, scalars);
   const auto scale = hn::Set(d, gamma), shift = hn::Set(d, beta);
   const auto of = [&](auto v) HWY_ATTR { return normalise(d, v, scale, shift); };
   if (HWY_UNLIKELY(n < kPair)) {
@@ -227,23 +214,19 @@ HWY_INLINE void NormaliseLine(const NormScalars<A>& scalars, A gamma, A beta, co
   }
   StorePair<false>(of(last.a), of(last.b), d, y + n - kPair);
 }
-template <class T, bool kCentred, bool kStream>
+template <class T, bool kStream>
 HWY_NOINLINE void NormaliseEachLine(const NormaliseLines<T>& c) {
   for (size_t i = 0; i < c.lines; ++i) {
-    NormaliseLine<kCentred, kStream>(NormScalars<Arithmetic<T>>{c.centre[i], c.offset[i], c.rstd[i]}, c.gamma[i],
-                                     c.beta[i], ColumnAt(c.x, c.x_step, i), c.positions, c.ahead,
-                                     ColumnAt(c.y, c.y_step, i));
+    NormaliseLine<kStream>(NormScalars<Arithmetic<T>>{c.centre[i], c.offset[i], c.rstd[i]}, c.gamma[i], c.beta[i],
+                           ColumnAt(c.x, c.x_step, i), c.positions, c.ahead, ColumnAt(c.y, c.y_step, i));
   }
 }
 template <class T>
 void NormaliseLinesAlong(const NormaliseLines<T>& c) {
   if constexpr (!std::is_same_v<T, double>) {
-    const bool centred = AnyCentre(c), can_stream = reinterpret_cast<uintptr_t>(c.y) % sizeof(T) == 0;
-    if (c.stream && can_stream && static_cast<uintptr_t>(c.y_step) % sizeof(T) == 0) {
-      centred ? NormaliseEachLine<T, true, true>(c) : NormaliseEachLine<T, false, true>(c);
-    } else {
-      centred ? NormaliseEachLine<T, true, false>(c) : NormaliseEachLine<T, false, false>(c);
-    }
+    const bool can_stream = reinterpret_cast<uintptr_t>(c.y) % sizeof(T) == 0;
+    const bool streams = c.stream && can_stream && static_cast<uintptr_t>(c.y_step) % sizeof(T) == 0;
+    streams ? NormaliseEachLine<T, true>(c) : NormaliseEachLine<T, false>(c);
   }
 }
 
