@@ -43,7 +43,8 @@ LineGradients<T>::LineGradients(const Kernels& kernels, const GradientProblem& p
       dy_(lines.access<const T>(p.dy)),
       dx_(lines.access<T>(p.dx)),
       row_sums_(sums),
-      width_(lines.at_once(LinesTree<GradientPair>::most_lines(blocks_of(lines.place().positions)))),
+      width_(
+          lines.at_once(LinesTree<GradientPair>::most_lines(blocks_of(lines.place().positions)), kOfCacheLine<float>)),
       row_(lines.place().positions) {
   using namespace plain;
   tree_.set_width(width_);

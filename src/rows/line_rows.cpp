@@ -38,7 +38,7 @@ template <class T>
 bool LineStatistics<T>::find(const LinesOfRows& lines) {
   const std::size_t positions = place_.positions;
   x_ = lines.access<const T>(matrix_);
-  width_ = lines.at_once(LinesTree<MeanAndSquares>::most_lines(blocks_of(positions)));
+  width_ = lines.at_once(LinesTree<MeanAndSquares>::most_lines(blocks_of(positions)), kMaxGroup);
   tree_.set_width(width_);
   const std::size_t across = lines.next_rows<T>() != 0 ? 0 : static_cast<std::size_t>(x_.step()) * kPositionsAhead;
   const std::size_t ahead = !prefetch_ ? 0 : place_.across ? across : kPrefetchAhead;

@@ -92,12 +92,13 @@ class LinesOfRows {
   std::size_t even(std::size_t line, std::size_t n) const {
     return std::min(n, (place_.follows ? count() : (line / place_.lines + 1) * place_.lines) - line);
   }
-  // How many lines are summed at once, at most `most`: along vectors as many as a group has blocks. Across vectors
-  // these are equal parts, of which the last ones may overlap.
-  std::size_t at_once(std::size_t most) const {
+  // How many lines are summed at once, at most `most`: along vectors as many as a group has blocks. Across vectors,
+  // which hold at most `unit` lines, these are equal parts, of which the last ones may overlap.
+  std::size_t at_once(std::size_t most, std::size_t unit) const {
     if (!place_.across) return place_.positions <= kBlock ? kMaxGroup : 1;
+    most = most / unit * unit;
     const std::size_t parts = (count() + most - 1) / most, each = (count() + parts - 1) / parts;
-    return std::min((each + kMaxGroup - 1) / kMaxGroup, count() / kMaxGroup) * kMaxGroup;
+    return std::min((each + unit - 1) / unit, count() / unit) * unit;
   }
   // Calls work(line, n, first) for all lines, n at once, of which those from number `first` on are new.
   template <class Work>

@@ -34,7 +34,7 @@ class LinesTree {
   // The most lines of so many blocks that there is room for.
   static std::size_t most_lines(std::size_t blocks) {
     const std::size_t waiting = static_cast<std::size_t>(std::bit_width(blocks - 1)) + 1;
-    return std::min(kLinesAtOnce, kNumbers / waiting / kMaxGroup * kMaxGroup);
+    return std::min(kLinesAtOnce, kNumbers / waiting);
   }
 
   // Where the numbers of the next block go. It has `count` columns.
