@@ -34,10 +34,11 @@ struct Partition {
 
   std::size_t cols, run;
 
-  constexpr std::size_t runs() const { return cols / run; }
+  constexpr std::size_t runs() const { return run == cols ? 1 : cols / run; }  // a division takes as long as a join
   constexpr std::size_t blocks_of_run() const { return blocks_of(run); }
   constexpr std::size_t blocks() const { return runs() * blocks_of_run(); }
   constexpr Block block(std::size_t i) const {
+    if (run == cols) return {i * kBlock, block_cols(run, i)};
     const std::size_t of_run = blocks_of_run(), in_run = i % of_run;
     return {i / of_run * run + in_run * kBlock, block_cols(run, in_run)};
   }

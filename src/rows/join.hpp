@@ -55,32 +55,34 @@ class RowTree {
   RowTree(const Rule& rule, const Partition& row) : rule_(rule), blocks_(row.blocks_of_run()) {}
 
   void push(const Part& block) {
-    push(block, ++pushed_, ones(runs_));
+    add(block, ++pushed_);
     if (pushed_ != blocks_) return;
-    const Part run = collapse(ones(runs_), pushed_);
+    const Part run = collapse(runs_waiting_);
     pushed_ = 0;
-    push(run, ++runs_, 0);
+    add(run, ++runs_);
+    runs_waiting_ = depth_;
   }
-  Part finish() { return collapse(0, std::exchange(runs_, 0)); }
+  Part finish() {
+    runs_ = runs_waiting_ = 0;
+    return collapse(0);
+  }
 
  private:
-  // A tree of so many parts waits in as many nodes.
-  static std::size_t ones(std::size_t parts) { return static_cast<std::size_t>(std::popcount(parts)); }
-  // The last of `count` parts, to a tree whose nodes begin with `first`.
-  void push(Part part, std::size_t count, std::size_t first) {
-    std::size_t node = first + ones(count - 1);
-    for (; count % 2 == 0; count /= 2) part = rule_.join(rule_.load(--node), part);
-    rule_.store(part, node);
+  // The last of `count` parts.
+  void add(Part part, std::size_t count) {
+    for (; count % 2 == 0; count /= 2) part = rule_.join(rule_.load(--depth_), part);
+    rule_.store(part, depth_++);
   }
-  Part collapse(std::size_t first, std::size_t count) {
-    std::size_t node = first + ones(count) - 1;
-    Part joined = rule_.load(node);
-    while (node > first) joined = rule_.join(rule_.load(--node), joined);
+  // Joins all nodes behind the first ones.
+  Part collapse(std::size_t first) {
+    Part joined = rule_.load(--depth_);
+    while (depth_ != first) joined = rule_.join(rule_.load(--depth_), joined);
     return joined;
   }
 
   Rule rule_{};
-  std::size_t blocks_ = 1, pushed_ = 0, runs_ = 0;  // the parts that are pushed, of a run and of the row
+  std::size_t blocks_ = 1, pushed_ = 0, runs_ = 0;  // the blocks of a run; those that are pushed; so many runs are
+  std::size_t depth_ = 0, runs_waiting_ = 0;        // the nodes in use; those of runs
 };
 
 // The formula of Chan, Golub and LeVeque; a's columns are left of b's. Without a mean, it adds sums of squares (RMS
