@@ -89,7 +89,6 @@ bool LineGradients<T>::sum() {
   const LinePlace& place = lines_.place();
   std::size_t row = 0, line_of_row = 0;
   bool usual = true;
-  double* to = row_sums_ + lines_.row(0) * slot_of_row(p_);  // of the row
   lines_.for_parts(width_, [&](std::size_t line, std::size_t n, std::size_t first) {
     if (!usual) return;
     float centres[kLinesAtOnce], gammas[kLinesAtOnce];
@@ -108,13 +107,14 @@ bool LineGradients<T>::sum() {
     }
     const GradientPair* found = tree_.finish();
     for (std::size_t i = first; usual && i < n; ++i) {
-      if (row_sums_ != nullptr) store_line(rows_[row], found[i], to + line_of_row);
+      if (row_sums_ != nullptr) {
+        store_line(rows_[row], found[i], row_sums_ + lines_.row(row) * slot_of_row(p_) + line_of_row);
+      }
       const auto gamma = static_cast<double>(gammas[i]);
       row_.push({found[i].g * gamma, found[i].gd * gamma});
       if (++line_of_row != place.lines) continue;
       line_of_row = 0;
-      usual = finish_row(rows_[row], row_.finish());
-      to = row_sums_ + lines_.row(++row) * slot_of_row(p_);
+      usual = finish_row(rows_[row++], row_.finish());
     }
   });
   return usual;
