@@ -114,6 +114,38 @@ TEST_P(CallerStack, GradientsTakeAtMost64KiB) {
   }
 }
 
+// Groups of channels, whose lines lie along or across vectors; both passes, with statistics found anew.
+TEST_P(CallerStack, GroupsTakeAtMost64KiB) {
+  const std::int64_t positions = 5000, channels = 10, groups = 16;
+  const std::vector<std::int64_t> shape = {2, groups, channels, positions}, parameter = {1, groups, channels, 1};
+  const auto all_channels = static_cast<std::size_t>(groups * channels);
+  const Array x = contracts::make_input("mean_1e4", GetParam(), 2 * all_channels * static_cast<std::size_t>(positions));
+  const Array weight = contracts::make_weight(DType::f16, all_channels);
+  Array y(GetParam(), x.size()), dweight(DType::f32, all_channels);
+  const std::vector<std::int64_t> axes = {2, 3}, along,
+                                  across = {groups * channels * positions, channels, 1, groups * channels};
+  for (const std::vector<std::int64_t>& strides : {along, across}) {
+    Forward forward;
+    forward.x = {x.data(), GetParam(), shape, strides};
+    forward.y = {y.data(), GetParam(), shape, strides};
+    forward.axes = axes;
+    forward.weight = {weight.data(), DType::f16, parameter, {}};
+    Backward backward;
+    backward.x = backward.dy = forward.x;
+    backward.dx = forward.y;
+    backward.axes = axes;
+    backward.weight = forward.weight;
+    backward.dweight = {dweight.data(), DType::f32, parameter, {}};
+    for (const internal::Target target : runnable_targets()) {
+      for (const Executor& executor : executors()) {
+        const std::string where = (strides.empty() ? "along on " : "across on ") + std::string(internal::name(target));
+        expect_promise_kept(where, [&] { run_on(target, forward, executor); });
+        expect_promise_kept("gradients " + where, [&] { run_on(target, backward, executor); });
+      }
+    }
+  }
+}
+
 // A copy of the problem describes each set.
 TEST_P(CallerStack, GradientsOfSetsTakeAtMost64KiB) {
   for (const std::int64_t cols : {700, 5000}) {
