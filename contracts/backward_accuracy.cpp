@@ -22,16 +22,17 @@ double worse(double a, double b) { return a >= b || a != a ? a : b; }
 
 // Of one row: h_i = |xhat_i| + e, what an error of xhat_i is measured in. e is what the last places of the mean are
 // worth, which reaches every xhat alike, however small; RMS norm and a constant row have none. In f64 arithmetic e is
-// 1, an error of the mean in units of the standard deviation.
+// 1, an error of the mean in units of the standard deviation, or in RMS norm what a scaled row may lose of small x.
 std::vector<Real> xhat_terms(const Operation& op, std::span<const Real> x, std::span<const Real> xhat,
                              const reference::Moments& m, Real rstd) {
   Real largest_x = 0;
   for (const Real v : x) largest_x = std::max(largest_x, magnitude(v));
   const bool has_mean = op.kind == Kind::layer && m.var != 0, is_f64 = op.arithmetic() == DType::f64;
   const Real of_mean = !has_mean ? 0 : is_f64 ? 1 : 2 * unit_roundoff(DType::f32) * largest_x * rstd;
+  const Real of_scaling = is_f64 && op.kind == Kind::rms ? Real{0x1p-1000} * largest_x * rstd : 0;
   std::vector<Real> h;
   h.reserve(xhat.size());
-  for (const Real v : xhat) h.push_back(magnitude(v) + of_mean);
+  for (const Real v : xhat) h.push_back(magnitude(v) + of_mean + (v != 0 ? of_scaling : 0));
   return h;
 }
 
