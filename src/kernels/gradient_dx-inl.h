@@ -26,6 +26,14 @@ HWY_INLINE void AddToColumns(hn::Vec<DF32> chain, double* sums) {
 // columns.
 enum class Chain { none, begin, middle, end, whole };
 
+// dx, from dy, gamma and centre - x. watch becomes not finite where a dx is not.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V DxOf(D d, V dy, V gamma, V difference, V rstd, V k2, V a, V& watch) {
+  const V dx = Fma(d, hn::Mul(dy, gamma), rstd, Fma(d, difference, k2, a));
+  watch = hn::Add(watch, dx);
+  return dx;
+}
+
 // kVectors vectors of columns from column c on: what rows add to them, and dx. kPart: `left` columns, fewer than these
 // vectors hold.
 template <class T, size_t kVectors, bool kPart>
@@ -80,8 +88,7 @@ class DxOfColumns {
         dgamma_[v] = Fma(d, y, NegatedFma(d, difference, rstd, offset), dgamma_[v]);
         dbeta_[v] = hn::Add(dbeta_[v], y);
       }
-      out[v] = Fma(d, hn::Mul(y, scale_[v]), rstd, Fma(d, difference, k2, a));
-      watch = hn::Add(watch, out[v]);
+      out[v] = DxOf(d, y, scale_[v], difference, rstd, k2, a, watch);
     }
     for (size_t v = 0; v < kVectors; v += kPart ? 1 : 2) {
       if constexpr (kPart) {

@@ -96,11 +96,8 @@ HWY_INLINE void DxStepAcross(const GradientLines<T>& c, size_t line, V& watch) {
     centre[k] = hn::LoadU(d, c.centre + at), rstd[k] = hn::LoadU(d, c.rstd + at);
     gamma[k] = hn::LoadU(d, c.gamma + at), k2[k] = hn::LoadU(d, c.k2 + at), a[k] = hn::LoadU(d, c.a + at);
   }
-  const auto dx_of = [&](V x, V dy, size_t k) HWY_ATTR {
-    const V dx = Fma(d, hn::Mul(dy, gamma[k]), rstd[k], Fma(d, hn::Sub(centre[k], x), k2[k], a[k]));
-    watch = hn::Add(watch, dx);
-    return dx;
-  };
+  const auto dx_of = [&](V x, V dy, size_t k)
+                         HWY_ATTR { return DxOf(d, dy, gamma[k], hn::Sub(centre[k], x), rstd[k], k2[k], a[k], watch); };
   const T *x = c.x + line, *dy = c.dy + line;
   T* dx = c.dx + line;
   const ptrdiff_t x_step = c.x_step, dy_step = c.dy_step, dx_step = c.dx_step;
@@ -183,11 +180,8 @@ HWY_INLINE void DxOfLine(const GradientLines<T>& c, size_t line, V& watch) {
   const T *x = ColumnAt(c.x, c.x_step, line), *dy = ColumnAt(c.dy, c.dy_step, line);
   T* dx = ColumnAt(c.dx, c.dx_step, line);
   const size_t n = c.positions;
-  const auto dx_of = [&](V x_of, V dy_of) HWY_ATTR {
-    const V of = Fma(d, hn::Mul(dy_of, gamma), rstd, Fma(d, hn::Sub(centre, x_of), k2, a));
-    watch = hn::Add(watch, of);
-    return of;
-  };
+  const auto dx_of = [&](V x_of, V dy_of)
+                         HWY_ATTR { return DxOf(d, dy_of, gamma, hn::Sub(centre, x_of), rstd, k2, a, watch); };
   const auto at = [&](size_t i) HWY_ATTR { return dx_of(LoadArithmetic(d, x + i), LoadArithmetic(d, dy + i)); };
   if (HWY_UNLIKELY(n < kPair)) {
     StoreArithmetic(at(0), d, dx);
