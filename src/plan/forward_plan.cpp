@@ -31,7 +31,7 @@ CacheUse cache_use(const Problem& p, const Caches& caches) noexcept {
 }
 
 ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {
-  ForwardPlan plan{ForwardRoute::short_rows, ForwardRoute::short_rows, 1, cache, forward_scratch(p, cache)};
+  ForwardPlan plan{ForwardRoute::short_rows, ForwardRoute::short_rows, {}, cache, forward_scratch(p, cache)};
   const TilePlan& tile = plan.scratch.tile;
   if (p.moments != nullptr) {
     plan.route = ForwardRoute::precomputed;
@@ -43,7 +43,7 @@ ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {
   plan.otherwise = plan.route;
   if (const LinePlace place = line_place(p); place.lines != 0 && !is_better_beside(place, p, cache)) {
     plan.route = ForwardRoute::lines;
-    plan.share = place.share();
+    plan.line_place = place;
   }
   return plan;
 }

@@ -23,7 +23,7 @@ struct ForwardPlan {
   // The route of rows that `lines` cannot take: those that do not fill cache lines or are out of range, or whose gamma
   // or beta holds a NaN or an infinity. Elsewhere it is `route`.
   ForwardRoute otherwise = ForwardRoute::short_rows;
-  std::size_t share = 1;  // of lines: a thread can take so many rows, or a multiple
+  LinePlace line_place;  // of the route `lines`
   CacheUse cache;
   ForwardScratch scratch;
 };

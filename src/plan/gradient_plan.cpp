@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "plan/lines.hpp"
 #include "plan/spec.hpp"
 #include "plan/tuning.hpp"
 
@@ -51,10 +50,7 @@ GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept 
   GradientPlan plan;
   plan.cache = cache_use(p, caches);
   plan.scratch = gradient_scratch(p);
-  if (const LinePlace place = line_place(p); place.lines != 0) {
-    plan.by_lines = true;
-    plan.share = place.share();
-  }
+  plan.line_place = line_place(p);
   if (!sums_over_rows(p) || p.sets == 0) return plan;
   if (summed_run(p) != 1) {
     plan.scratch_bytes = std::max<std::size_t>(p.rows, 1) * slot_of_row(p) * sizeof(double) + kLine;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "plan/caches.hpp"
+#include "plan/lines.hpp"
 #include "plan/scratch_plan.hpp"
 #include "problem/problem.hpp"
 
@@ -24,8 +25,7 @@ struct GradientPlan {
   GradientRoute route = GradientRoute::rows;
   // For a single row block: several threads take two steps.
   bool may_take_two_steps = false;
-  bool by_lines = false;  // rows by rows/line_gradients.cpp
-  std::size_t share = 1;  // then a thread can take so many rows, or a multiple
+  LinePlace line_place;  // of rows by rows/line_gradients.cpp
   GradientCacheUse cache;
   GradientScratch scratch;        // of one worker, on its stack
   std::size_t scratch_bytes = 0;  // provided by the caller, at any address

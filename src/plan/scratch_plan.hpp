@@ -37,10 +37,6 @@ template <class AnyProblem>
 Partition partition(const AnyProblem& p) {
   return partition_of(p.cols, p.shared);
 }
-template <class AnyProblem>
-bool has_runs(const AnyProblem& p) {
-  return partition(p).run != p.cols;
-}
 
 // Bytes [offset, offset + bytes) of scratch, aligned to a cache line. The piece is absent if bytes is 0.
 struct Piece {

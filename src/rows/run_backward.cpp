@@ -36,8 +36,9 @@ template <class T>
 }
 template <class T>
 [[gnu::noinline]] bool run_chunk(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                                 const LinePlace& place, std::size_t first, std::size_t count, double* sums) {
+                                 std::size_t first, std::size_t count, double* sums) {
   static_assert(sizeof(LineGradients<T>) <= kGradientScratchBytes);
+  const LinePlace& place = plan.line_place;
   const LinesOfRows lines(place, first, count);
   if (place.across && lines.count() < kOfCacheLine<T>) return false;
   MeanAndRstd statistics[LinesOfRows::kMostRows];
@@ -46,24 +47,25 @@ template <class T>
 }
 
 template <class T>
-std::size_t run_chunks(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                       const LinePlace& place, std::size_t first, std::size_t end, double* sums) {
+std::size_t run_chunks(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t chunk,
+                       std::size_t first, std::size_t end, double* sums) {
   for (std::size_t i = first, n; i < end; i += n) {
-    n = chunk_at(place, LinesOfRows::chunk<T>(place), i, end);
-    if (!run_chunk<T>(kernels, p, plan, place, i, n, sums)) return i;
+    n = chunk_at(plan.line_place, chunk, i, end);
+    if (!run_chunk<T>(kernels, p, plan, i, n, sums)) return i;
   }
   return end;
 }
 
 [[gnu::noinline]] void run_lines(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
                                  std::size_t first, std::size_t count, double* sums) {
-  const LinePlace place = line_place(p);
+  const LinePlace& place = plan.line_place;
   const auto run_each = [&](std::size_t row, std::size_t rows) { run_by_sets(kernels, p, plan, row, rows, sums); };
   with_type(p.x.dtype, [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>) {
+      const std::size_t chunk = LinesOfRows::chunk<T>(place);
       for_chunks(
-          place, LinesOfRows::chunk<T>(place), first, first + count,
-          [&](std::size_t i, std::size_t end) { return run_chunks<T>(kernels, p, plan, place, i, end, sums); },
+          place, chunk, first, first + count,
+          [&](std::size_t i, std::size_t end) { return run_chunks<T>(kernels, p, plan, chunk, i, end, sums); },
           run_each);
     }
   });
@@ -126,7 +128,7 @@ template <class T>
 void run_backward(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                   std::size_t count, double* sums) noexcept {
   const FpEnvironment environment;
-  if (plan.by_lines) return run_lines(kernels, p, plan, first, count, sums);
+  if (plan.line_place.lines != 0) return run_lines(kernels, p, plan, first, count, sums);
   run_by_sets(kernels, p, plan, first, count, sums);
 }
 

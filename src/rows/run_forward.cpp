@@ -24,11 +24,12 @@ template <class T>
 
 template <class T>
 [[gnu::noinline]] std::size_t run_chunks(const Kernels& kernels, const Problem& p, const ForwardPlan& plan,
-                                         const LinePlace& place, std::size_t first, std::size_t end) {
+                                         std::size_t chunk, std::size_t first, std::size_t end) {
   static_assert(sizeof(LineRows<T>) <= kForwardScratchBytes<T>);
+  const LinePlace& place = plan.line_place;
   LineRows<T> rows(kernels, p, plan, place);
   for (std::size_t i = first, n; i < end; i += n) {
-    n = chunk_at(place, LinesOfRows::chunk<T>(place), i, end);
+    n = chunk_at(place, chunk, i, end);
     if (!rows.run(LinesOfRows(place, i, n))) return i;
   }
   return end;
@@ -43,12 +44,13 @@ void run_by_sets(const Kernels& kernels, const Problem& p, const ForwardPlan& pl
 
 [[gnu::noinline]] void run_lines(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                                  std::size_t count) {
-  const LinePlace place = line_place(p);
+  const LinePlace& place = plan.line_place;
   with_type(row_type(p), [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>) {
+      const std::size_t chunk = LinesOfRows::chunk<T>(place);
       for_chunks(
-          place, LinesOfRows::chunk<T>(place), first, first + count,
-          [&](std::size_t i, std::size_t end) { return run_chunks<T>(kernels, p, plan, place, i, end); },
+          place, chunk, first, first + count,
+          [&](std::size_t i, std::size_t end) { return run_chunks<T>(kernels, p, plan, chunk, i, end); },
           [&](std::size_t row, std::size_t rows) { run_by_sets(kernels, p, plan, row, rows); });
     }
   });

@@ -126,7 +126,7 @@ void run_by_rows(const GradientProblem& p, const GradientPlan& plan, const Kerne
   const std::size_t rows = rows_of_set(p), slot = slot_of_row(p);
   double* const sums = plan.scratch_bytes != 0 ? aligned<double>(scratch) : nullptr;
   const std::size_t tasks = tasks_of(p, executor);
-  share_out(executor, p.rows, plan.share, tasks,
+  share_out(executor, p.rows, plan.line_place.share(), tasks,
             [&](std::size_t first, std::size_t count) { run_backward(kernels, p, plan, first, count, sums); });
   if (sums == nullptr) return;
   if (rows == 0) std::fill_n(sums, slot, 0.0);
@@ -178,11 +178,13 @@ void run(const ForwardPass& pass, const Kernels& kernels, const Executor& execut
   const std::size_t tasks = std::min(p.rows * p.cols / kForwardTask, threads * kTasksPerThread);
   if (threads <= 1 || tasks <= 1) {
     if (p.rows != 0) run_forward(kernels, p, plan, 0, p.rows);
-  } else if (plan.share == 1 && p.rows < threads * 2 && p.cols >= 2 * kForwardTask && p.scale.data == nullptr &&
-             p.moments == nullptr) {
+  } else if (plan.line_place.share() == 1 && p.rows < threads * 2 && p.cols >= 2 * kForwardTask &&
+             p.scale.data == nullptr && p.moments == nullptr) {
     for (std::size_t row = 0; row < p.rows; ++row) run_row_by_parts(p, plan, kernels, executor, row);
   } else {
-    const std::size_t unit = plan.route == ForwardRoute::lines ? plan.share : needs_tiles(p) ? kTileRows : 1;
+    const std::size_t unit = plan.route == ForwardRoute::lines ? plan.line_place.share()
+                             : needs_tiles(p)                  ? kTileRows
+                                                               : 1;
     share_out(executor, p.rows, unit, tasks,
               [&](std::size_t first, std::size_t count) { run_forward(kernels, p, plan, first, count); });
   }
