@@ -124,18 +124,9 @@ void BackwardRows<T>::repair_columns(const GradientScalars* scalars, RowBlock ro
   }
 }
 
-// NOLINTBEGIN(bugprone-macro-parentheses): types take none
-#define EVENORM_INSTANTIATE(T)                                                                             \
-  template GradientNode BackwardRows<T>::sum_rare_block(std::size_t, const GradientScalars&, ColumnRange); \
-  template void BackwardRows<T>::dx_of_rare_piece(const GradientScalars&, const DxScalarsOfRows<A>&,       \
-                                                  const GradientPiece<T>&, const GradientColumns<A>&,      \
-                                                  const ChainPlace&, T*);                                  \
-  template void BackwardRows<T>::repair_columns(const GradientScalars*, RowBlock, ColumnRange, const ColumnSums&);
-// NOLINTEND(bugprone-macro-parentheses)
-EVENORM_INSTANTIATE(double)
-EVENORM_INSTANTIATE(float)
-EVENORM_INSTANTIATE(bfloat16)
-EVENORM_INSTANTIATE(float16)
-#undef EVENORM_INSTANTIATE
+template class BackwardRows<double>;
+template class BackwardRows<float>;
+template class BackwardRows<bfloat16>;
+template class BackwardRows<float16>;
 
 }  // namespace evenorm::internal

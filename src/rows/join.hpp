@@ -85,16 +85,20 @@ class RowTree {
   std::size_t depth_ = 0, runs_waiting_ = 0;        // the nodes in use; those of runs
 };
 
-// The formula of Chan, Golub and LeVeque; a's columns are left of b's. Without a mean, it adds sums of squares (RMS
-// norm).
+// The sum of squares about the joint mean, by the formula of Chan, Golub and LeVeque: from those about the means of
+// both sides, which are `delta` apart. between: the columns of one side times the other side's part of all.
+EVENORM_BOTH inline double joined_squares(double a, double b, double delta, double between) {
+  return (a + b) + delta * delta * between;
+}
+// a's columns are left of b's. Without a mean, it adds sums of squares (RMS norm).
 template <class A>
 EVENORM_BOTH MomentNode join_moments(bool centred, const MomentNode& a, const MomentNode& b) {
-  const double count = a.count + b.count, sum = a.m2 + b.m2;
-  if (!centred) return {count, 0, 0, sum};
+  const double count = a.count + b.count;
+  if (!centred) return {count, 0, 0, a.m2 + b.m2};
   constexpr bool kHasLow = std::is_same_v<A, double>;
   const double weight = b.count / count, high = b.mean - a.mean;
   const double delta = kHasLow ? high + (b.mean_lo - a.mean_lo) : high, step = delta * weight;
-  const double m2 = sum + delta * delta * (a.count * weight);
+  const double m2 = joined_squares(a.m2, b.m2, delta, a.count * weight);
   if constexpr (kHasLow) {
     const auto mean = plain::TwoSum(a.mean, step);
     const auto joined = plain::FastTwoSum(mean.hi, mean.lo + a.mean_lo);

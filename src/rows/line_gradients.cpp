@@ -44,7 +44,7 @@ LineGradients<T>::LineGradients(const Kernels& kernels, const GradientProblem& p
       dx_(lines.access<T>(p.dx)),
       row_sums_(sums),
       width_(
-          lines.at_once(LinesTree<GradientPair>::most_lines(blocks_of(lines.place().positions)), kOfCacheLine<float>)),
+          lines.at_once(LinesTree<GradientNode>::most_lines(blocks_of(lines.place().positions)), kOfCacheLine<float>)),
       row_(lines.place().positions) {
   using namespace plain;
   tree_.set_width(width_);
@@ -91,21 +91,21 @@ bool LineGradients<T>::sum() {
   bool usual = true;
   lines_.for_parts(width_, [&](std::size_t line, std::size_t n, std::size_t first) {
     if (!usual) return;
-    float centres[kLinesAtOnce], gammas[kLinesAtOnce];
+    float centres[kLinesAtOnce], converted[kLinesAtOnce];
     for (std::size_t i = 0; i < n; ++i) centres[i] = rows_[(line + i) / place.lines].centre;
     if (width_ == 1) std::fill_n(centres, kMaxGroup, centres[0]);
-    static_cast<void>(lines_.load(kernels_, p_.gamma, rows_of_set(p_), p_.zero_centered, 1, line, n, gammas));
+    const float* gammas = lines_.load(kernels_, p_.gamma, rows_of_set(p_), p_.zero_centered, 1, line, n, converted);
     for (std::size_t col = 0, blocks; usual && col < place.positions; col += blocks * kBlock) {
       const std::size_t cols = std::min(kBlock, place.positions - col);
       blocks = width_ != 1 ? 1 : std::clamp<std::size_t>((place.positions - col) / kBlock, 1, kMaxGroup);
-      GradientPair found[kMaxGroup];  // of blocks of one line
+      GradientNode found[kMaxGroup];  // of blocks of one line
       usual = sum_blocks(line, n, col, cols, blocks, centres, width_ != 1 ? tree_.begin_block() : found);
       for (std::size_t i = 0; i < blocks; ++i) {
         if (width_ == 1) *tree_.begin_block() = found[i];
         tree_.end_block(static_cast<double>(cols));
       }
     }
-    const GradientPair* found = tree_.finish();
+    const GradientNode* found = tree_.finish();
     for (std::size_t i = first; usual && i < n; ++i) {
       if (row_sums_ != nullptr) {
         store_line(rows_[row], found[i], row_sums_ + lines_.row(row) * slot_of_row(p_) + line_of_row);
@@ -124,7 +124,7 @@ bool LineGradients<T>::sum() {
 // be summed in another way.
 template <class T>
 bool LineGradients<T>::sum_blocks(std::size_t line, std::size_t n, std::size_t col, std::size_t cols,
-                                  std::size_t blocks, const float* centres, GradientPair* to) {
+                                  std::size_t blocks, const float* centres, GradientNode* to) {
   const bool across = lines_.place().across;
   GradientLines<T> all = at(line, col, n * blocks);
   all.positions = cols;
@@ -158,7 +158,7 @@ template <class T>
 
 // What a line adds to dgamma and dbeta.
 template <class T>
-void LineGradients<T>::store_line(const Row& row, const GradientPair& sums, double* to) const {
+void LineGradients<T>::store_line(const Row& row, const GradientNode& sums, double* to) const {
   using namespace plain;
   to[0] = SumAboutMean(kOne, is_centred() ? sums.g : 0, sums.gd, row.rest) * row.rstd + 0.0;
   to[lines_.place().lines] = sums.g + 0.0;
@@ -166,7 +166,7 @@ void LineGradients<T>::store_line(const Row& row, const GradientPair& sums, doub
 
 // Returns false if dx must be computed in wider numbers.
 template <class T>
-bool LineGradients<T>::finish_row(Row& row, const GradientPair& sums) const {
+bool LineGradients<T>::finish_row(Row& row, const GradientNode& sums) const {
   using namespace plain;
   const SumsOfRows<double> about{sums.g, SumAboutMean(kOne, is_centred() ? sums.g : 0, sums.gd, row.rest)};
   const auto means = GradientMeansOf(kOne, is_centred(), about, row.rstd, static_cast<double>(p_.cols));
@@ -189,13 +189,13 @@ bool LineGradients<T>::write_dx(std::size_t from, std::size_t lines) {
     std::fill_n(scalars_[3] + i, n, row.k2);
     std::fill_n(scalars_[4] + i, n, row.a);
   }
-  static_cast<void>(lines_.load(kernels_, p_.gamma, rows_of_set(p_), p_.zero_centered, 1, from, lines, scalars_[2]));
+  const float* gammas = lines_.load(kernels_, p_.gamma, rows_of_set(p_), p_.zero_centered, 1, from, lines, scalars_[2]);
   const auto kernel = place.across ? kernels_.of<T>().dx_across : kernels_.of<T>().dx_along;
   bool finite = true;
   for (std::size_t i = 0, n; i < lines; i += n) {
     n = place.across ? lines : lines_.even(from + i, lines - i);
     GradientLines<T> some = at(from + i, 0, n);
-    some.centre = scalars_[0] + i, some.rstd = scalars_[1] + i, some.gamma = scalars_[2] + i;
+    some.centre = scalars_[0] + i, some.rstd = scalars_[1] + i, some.gamma = gammas + i;
     some.k2 = scalars_[3] + i, some.a = scalars_[4] + i;
     if (place.across && plan_.cache.prefetch) {
       some.ahead = static_cast<std::size_t>(some.x_step) * kPositionsAheadOfStep;

@@ -33,10 +33,10 @@ class LineGradients {
 
   bool sum();
   bool sum_blocks(std::size_t line, std::size_t n, std::size_t col, std::size_t cols, std::size_t blocks,
-                  const float* centres, GradientPair* to);
+                  const float* centres, GradientNode* to);
   bool is_zero(std::size_t line, std::size_t col, std::size_t cols) const;
-  void store_line(const Row& row, const GradientPair& sums, double* to) const;
-  bool finish_row(Row& row, const GradientPair& sums) const;
+  void store_line(const Row& row, const GradientNode& sums, double* to) const;
+  bool finish_row(Row& row, const GradientNode& sums) const;
   bool write_dx(std::size_t from, std::size_t n);
   GradientLines<T> at(std::size_t line, std::size_t col, std::size_t n) const;
   bool is_centred() const { return p_.kind == Kind::layer; }
@@ -49,8 +49,8 @@ class LineGradients {
   LinesOfRows::Access<T> dx_;
   double* row_sums_;
   std::size_t width_;
-  LinesTree<GradientPair> tree_;
-  RowOfLines<GradientPair> row_;
+  LinesTree<GradientNode> tree_;
+  RowOfLines<GradientNode> row_;
   Row rows_[LinesOfRows::kMostRows];
   union {
     alignas(64) double lanes_[kLanes * kLinesAtOnce];

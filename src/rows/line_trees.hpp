@@ -1,29 +1,22 @@
 // Joins numbers of lines (plan/lines.hpp): those of blocks, for some lines at once, and those of the lines of a row.
 #pragma once
 
-#include "plan/scratch_plan.hpp"
+#include "rows/join.hpp"
 
 namespace evenorm::internal {
 
-// The moments of some columns.
+// The moments of some columns, in f32 arithmetic.
 struct MeanAndSquares {
   double mean, m2;
-
-  // The formula of Chan, Golub and LeVeque. weight: what part of all columns `b` has. between: that times a's columns.
-  static MeanAndSquares joined(const MeanAndSquares& a, const MeanAndSquares& b, double weight, double between) {
-    const double delta = b.mean - a.mean;
-    return {a.mean + delta * weight, (a.m2 + b.m2) + delta * delta * between};
-  }
 };
-
-// The sums of g and of g (centre - x).
-struct GradientPair {
-  double g, gd;
-
-  static GradientPair joined(const GradientPair& a, const GradientPair& b, double, double) {
-    return {a.g + b.g, a.gd + b.gd};
-  }
-};
+// Joins neighbours. weight: what part of all columns `b` has. between: that times a's columns.
+inline MeanAndSquares joined(const MeanAndSquares& a, const MeanAndSquares& b, double weight, double between) {
+  const double delta = b.mean - a.mean;
+  return {a.mean + delta * weight, joined_squares(a.m2, b.m2, delta, between)};
+}
+inline GradientNode joined(const GradientNode& a, const GradientNode& b, double, double) {
+  return JoinGradientSums::join(a, b);
+}
 
 // The tree of the blocks of up to `width` lines at once.
 template <class Node>
@@ -57,7 +50,7 @@ class LinesTree {
     double& count = counts_[depth_ - 1];
     const double weight = counts_[depth_] / (count + counts_[depth_]), between = count * weight;
     Node *left = nodes_ + (depth_ - 1) * width_, *right = left + width_;
-    for (std::size_t i = 0; i < width_; ++i) left[i] = Node::joined(left[i], right[i], weight, between);
+    for (std::size_t i = 0; i < width_; ++i) left[i] = joined(left[i], right[i], weight, between);
     count += counts_[depth_];
   }
 
@@ -94,14 +87,14 @@ class RowOfLines {
     for (std::size_t n = filled_; n > 1; n = n / 2 + n % 2, count *= 2) {
       const std::size_t pairs = n / 2, whole = n % 2 == 0 && last != count ? pairs - 1 : pairs;
       for (std::size_t i = 0; i < whole; ++i) {
-        lines_[i] = Node::joined(lines_[2 * i], lines_[2 * i + 1], 0.5, count * 0.5);
+        lines_[i] = joined(lines_[2 * i], lines_[2 * i + 1], 0.5, count * 0.5);
       }
       if (n % 2 != 0) {
         lines_[pairs] = lines_[n - 1];
         continue;
       }
       const double weight = last / (count + last);
-      if (whole != pairs) lines_[whole] = Node::joined(lines_[n - 2], lines_[n - 1], weight, count * weight);
+      if (whole != pairs) lines_[whole] = joined(lines_[n - 2], lines_[n - 1], weight, count * weight);
       last += count;
     }
     nodes_[depth_] = lines_[0];
@@ -113,7 +106,7 @@ class RowOfLines {
     --depth_;
     double& count = counts_[depth_ - 1];
     const double weight = counts_[depth_] / (count + counts_[depth_]);
-    nodes_[depth_ - 1] = Node::joined(nodes_[depth_ - 1], nodes_[depth_], weight, count * weight);
+    nodes_[depth_ - 1] = joined(nodes_[depth_ - 1], nodes_[depth_], weight, count * weight);
     count += counts_[depth_];
   }
 
