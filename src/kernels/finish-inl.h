@@ -37,9 +37,10 @@ HWY_INLINE hn::Mask<D> ReplaceByMoments(D d, RowGroup<A>& g, size_t i, const Cou
 
 // A group is finished in two steps, so that other work between them hides the time of the first step's roots and
 // quotients. The first step goes from sums to moments and rstd. It returns true if some rows need a second pass, and
-// flags them; in that case there is no second step. D: the tag of as many rows at once; it affects no bit.
+// flags them; in that case there is no second step. D: the tag of as many rows at once; it affects no bit. Neither step
+// is inlined, because among rows no registers are free for it.
 template <class D = DGroup, class A>
-EVENORM_INLINE_LOOP bool FinishStatistics(RowGroup<A>& g, size_t rows, const Count& count, double eps, bool centred) {
+HWY_NOINLINE bool FinishStatistics(RowGroup<A>& g, size_t rows, const Count& count, double eps, bool centred) {
   const D d;
   bool second_pass = false;
   for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
@@ -53,7 +54,7 @@ EVENORM_INLINE_LOOP bool FinishStatistics(RowGroup<A>& g, size_t rows, const Cou
 }
 // The second step: the scalars of the normalise step. Returns true if some rows are out of range, and flags them.
 template <class D = DGroup, class A>
-EVENORM_INLINE_LOOP bool FinishNormScalars(RowGroup<A>& g, size_t rows, const Count& count, double eps) {
+HWY_NOINLINE bool FinishNormScalars(RowGroup<A>& g, size_t rows, const Count& count, double eps) {
   const D d;
   bool any = false;
   for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {

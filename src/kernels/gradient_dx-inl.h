@@ -8,19 +8,31 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// Vectors of f64, or of a chain, added to sums of columns.
+// Vectors of f64, or of a chain, added to sums of columns; or their first n lanes.
 HWY_INLINE void AddToColumns(V64 chain, double* sums) {
   const DF64 d;
   hn::StoreU(hn::Add(hn::LoadU(d, sums), chain), d, sums);
 }
-HWY_INLINE void AddToColumns(hn::Vec<DF32> chain, double* sums) {
+HWY_INLINE void AddFirstToColumns(V64 chain, double* sums, size_t n) {
+  const DF64 d;
+  StoreFirst(hn::Add(LoadFirst(d, sums, n), chain), d, sums, n);
+}
 #if HWY_TARGET == HWY_SCALAR
-  AddToColumns(hn::PromoteTo(DF64(), chain), sums);
+HWY_INLINE void AddToColumns(hn::Vec<DF32> chain, double* sums) { AddToColumns(hn::PromoteTo(DF64(), chain), sums); }
+HWY_INLINE void AddFirstToColumns(hn::Vec<DF32> chain, double* sums, size_t n) {
+  AddFirstToColumns(hn::PromoteTo(DF64(), chain), sums, n);
+}
 #else
+HWY_INLINE void AddToColumns(hn::Vec<DF32> chain, double* sums) {
   AddToColumns(LowerToF64(chain), sums);
   AddToColumns(UpperToF64(chain), sums + hn::MaxLanes(DF64()));
-#endif
 }
+HWY_INLINE void AddFirstToColumns(hn::Vec<DF32> chain, double* sums, size_t n) {
+  constexpr size_t kN = hn::MaxLanes(DF64());
+  AddFirstToColumns(LowerToF64(chain), sums, n);
+  if (n > kN) AddFirstToColumns(UpperToF64(chain), sums + kN, n - kN);
+}
+#endif
 
 // What becomes of the chains of columns with a row: it begins them, or goes on; it ends them, and they are added to the
 // columns.
@@ -68,8 +80,8 @@ class DxOfColumns {
     for (size_t v = 0; v < kVectors && !(kPart && LeftOf(v) == 0); ++v) {
       const size_t at = c_ + v * kN;
       if constexpr (kPart) {
-        AddFirst(dgamma_[v], sums.dgamma + at, LeftOf(v));
-        AddFirst(dbeta_[v], sums.dbeta + at, LeftOf(v));
+        AddFirstToColumns(dgamma_[v], sums.dgamma + at, LeftOf(v));
+        AddFirstToColumns(dbeta_[v], sums.dbeta + at, LeftOf(v));
       } else {
         AddToColumns(dgamma_[v], sums.dgamma + at);
         AddToColumns(dbeta_[v], sums.dbeta + at);
@@ -116,13 +128,6 @@ class DxOfColumns {
   HWY_INLINE void StoreChain(V value, A* chain, size_t v) const {
     A* to = chain + c_ + v * kN;
     kExactChains ? StoreFirst(value, D(), to, LeftOf(v)) : hn::StoreU(value, D(), to);
-  }
-
-  // The first n lanes of a chain to their columns, one by one.
-  static HWY_INLINE void AddFirst(V chain, double* sums, size_t n) {
-    HWY_ALIGN A lanes[kN];
-    hn::Store(chain, D(), lanes);
-    for (size_t i = 0; i < n && i < kN; ++i) sums[i] += static_cast<double>(lanes[i]);
   }
 
   size_t c_, left_;

@@ -97,10 +97,12 @@ template <bool kPart, class T, class A = Arithmetic<T>, class V = hn::Vec<hn::Sc
 EVENORM_INLINE_LOOP GradientHalves<A> SumFewLines(size_t lines, const T* x, const T* dy, const A* gamma, size_t left,
                                                   V centre) {
   static_assert(kChainLines == 4);
+  if constexpr (kPart) {
+    if (lines == 4) return SumLines<4, kPart>(x, dy, gamma, left, centre);
+  }
   if (lines == 1) return SumLines<1, kPart>(x, dy, gamma, left, centre);
   if (lines == 2) return SumLines<2, kPart>(x, dy, gamma, left, centre);
-  if (lines == 3) return SumLines<3, kPart>(x, dy, gamma, left, centre);
-  return SumLines<4, kPart>(x, dy, gamma, left, centre);
+  return SumLines<3, kPart>(x, dy, gamma, left, centre);
 }
 // n columns, the last line of them partly, that are no more than a chain.
 template <class T, class A = Arithmetic<T>>

@@ -211,7 +211,7 @@ struct ShortRows {
 };
 
 // What a driver does between the steps of normalise_and_sum: before columns [first, first + n) are summed, or
-// normalised.
+// normalised. Without a context, nothing.
 struct StepHooks {
   using Hook = void(void* context, std::size_t first, std::size_t n);
 

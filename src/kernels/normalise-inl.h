@@ -61,14 +61,13 @@ HWY_INLINE void NormaliseColumnsSo(const NormScalars<A>& scalars, const T* x, co
   }
 }
 
-// Rows without a centre have a loop of their own where that is faster.
-template <class A, class T>
+// Rows without a centre have a loop of their own where that is faster. kCentred: rows may have one.
+template <bool kCentred, class A, class T>
 HWY_INLINE void NormaliseColumns(bool stream, const NormScalars<A>& scalars, const T* x, const Affine<A>& affine,
                                  size_t from, size_t to, T* y) {
-  const bool centred = !HWY_NATIVE_FMA || scalars.centre != 0;
-  if (centred) {
-    stream ? NormaliseColumnsSo<true, true>(scalars, x, affine, from, to, y)
-           : NormaliseColumnsSo<true, false>(scalars, x, affine, from, to, y);
+  if (kCentred && (!HWY_NATIVE_FMA || scalars.centre != 0)) {
+    stream ? NormaliseColumnsSo<kCentred, true>(scalars, x, affine, from, to, y)
+           : NormaliseColumnsSo<kCentred, false>(scalars, x, affine, from, to, y);
   } else {
     stream ? NormaliseColumnsSo<false, true>(scalars, x, affine, from, to, y)
            : NormaliseColumnsSo<false, false>(scalars, x, affine, from, to, y);
@@ -87,24 +86,11 @@ HWY_INLINE void NormaliseTail(const NormScalars<A>& scalars, const T* x, const A
         normalise(d, LoadArithmetic(d, x + i), hn::LoadU(d, affine.gamma_at(i)), hn::LoadU(d, affine.beta_at(i))), d,
         y + i);
   }
-  if (i == n) return;
-  const size_t rest = n - i;
-  T x_tail[kN] = {};
-  T y_tail[kN];
-  A gamma_tail[kN] = {}, beta_tail[kN] = {};
-  std::memcpy(x_tail, x + i, rest * sizeof(T));
-  std::memcpy(gamma_tail, affine.gamma_at(i), rest * sizeof(A));
-  std::memcpy(beta_tail, affine.beta_at(i), rest * sizeof(A));
-  StoreArithmetic(normalise(d, LoadArithmetic(d, x_tail), hn::LoadU(d, gamma_tail), hn::LoadU(d, beta_tail)), d,
-                  y_tail);
-  std::memcpy(y + i, y_tail, rest * sizeof(T));
-}
-
-template <class A, class T>
-HWY_INLINE void NormaliseWhole(bool stream, const NormScalars<A>& scalars, const T* x, const Affine<A>& affine,
-                               size_t n, T* y) {
-  NormaliseColumns(stream, scalars, x, affine, 0, n / kNormaliseStep * kNormaliseStep, y);
-  NormaliseTail(scalars, x, affine, n, y);
+  if (i != n) {
+    StoreFirst(normalise(d, LoadFirst(d, x + i, n - i), LoadFirst(d, affine.gamma_at(i), n - i),
+                         LoadFirst(d, affine.beta_at(i), n - i)),
+               d, y + i, n - i);
+  }
 }
 
 // Copies n columns of row i.
@@ -116,18 +102,23 @@ HWY_NOINLINE void CopyColumns(const NormaliseRows<T>& current, size_t i, size_t 
   std::memcpy(to, x, n * sizeof(T));
 }
 
-// Normalises row i from column `from` on.
+// Normalises rows from row i on. Not inlined, because several kernels share it.
 template <class T>
-EVENORM_INLINE_LOOP void NormaliseRow(const NormaliseRows<T>& current, size_t i, size_t from) {
-  if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, from, current.n - from);
-  T* y = current.y.at(i) + from;
-  NormaliseWhole(current.stream && IsAlignedToVector(y), current.scalars->of(current.first + i), current.x.at(i) + from,
-                 current.affine.from(from), current.n - from, y);
+HWY_NOINLINE void NormaliseRowsFrom(const NormaliseRows<T>& current, size_t i) {
+  const size_t n = current.n, whole = n / kNormaliseStep * kNormaliseStep;
+  for (; i < current.rows; ++i) {
+    if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, 0, n);
+    const T* x = current.x.at(i);
+    T* y = current.y.at(i);
+    const NormScalars<Arithmetic<T>> scalars = current.scalars->of(current.first + i);
+    NormaliseColumns<true>(current.stream && IsAlignedToVector(y), scalars, x, current.affine, 0, whole, y);
+    if (whole != n) NormaliseTail(scalars, x, current.affine, n, y);
+  }
 }
 
 template <class T>
 void NormaliseRowsOf(const NormaliseRows<T>& current) {
-  for (size_t i = 0; i < current.rows; ++i) NormaliseRow(current, i, 0);
+  NormaliseRowsFrom(current, 0);
 }
 
 // True if there are enough registers for a row's sums and a normalise step at once.
@@ -150,99 +141,90 @@ HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, c
     }
   });
 }
-// The same in steps, with a centre or without.
-template <bool kCentred, class A, class T, class Before>
-HWY_INLINE void NormaliseStepsBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t n,
-                                         T* y, const T* next_x, const Before& before, LaneSums<T>& sums) {
-  constexpr size_t kSteps = LaneSums<T>::kSteps;
-  scalars.centre != 0
-      ? NormaliseBesideSums<true, kCentred, false, kSteps>(scalars, x, affine, n, y, next_x, before, sums)
-      : NormaliseBesideSums<false, kCentred, false, kSteps>(scalars, x, affine, n, y, next_x, before, sums);
-}
-
-// The remaining columns of two rows of n columns, from column `from` on: sums of the one, normalises the other.
+// The last columns of two rows of n columns, from column `from` on: sums of the one, normalises the other.
 template <bool kCentred, class A, class T>
 HWY_INLINE void SumAndNormaliseRest(const T* next_x, LaneSums<T>& sums, const NormScalars<A>& scalars, const T* x,
                                     const Affine<A>& affine, size_t from, size_t n, T* y) {
   AddAboutZero<T, kCentred>(next_x + from, n - from, sums);
-  NormaliseWhole(false, scalars, x + from, affine.from(from), n - from, y + from);
+  NormaliseTail(scalars, x + from, affine.from(from), n - from, y + from);
+}
+// All n columns, with a centre, which only layer norm has, or without. Calls before(c, columns) before columns of the
+// row that is summed are read.
+template <bool kCentred, class A, class T, class Before>
+HWY_INLINE void NormaliseRowBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t n,
+                                       T* y, const T* next_x, const Before& before, LaneSums<T>& sums) {
+  const size_t beside = n / kBesideStep * kBesideStep;
+  const bool has_centre = kCentred && scalars.centre != 0;
+  has_centre ? NormaliseBesideSums<kCentred, kCentred, false, 0>(scalars, x, affine, beside, y, next_x, before, sums)
+             : NormaliseBesideSums<false, kCentred, false, 0>(scalars, x, affine, beside, y, next_x, before, sums);
+  if (beside == n) return;
+  before(beside, n - beside);
+  SumAndNormaliseRest<kCentred>(next_x, sums, scalars, x, affine, beside, n, y);
 }
 
-// Row i of `current` and row i of `next`, which have equally many columns, in steps. The first `normalised` columns of
-// `current` are normalised. Columns of `next` are prepared, and the first `normalised` summed. `sums` begins when the
-// first are prepared.
+// Row i of `current` and row i of `next`, which have equally many columns, in steps. Columns of `next` are prepared
+// before they are summed. `sums` begins when the first are prepared.
 template <class T, bool kCentred>
 HWY_INLINE void NormaliseAndSumInSteps(const NormaliseRows<T>& current, const SumRows<T>& next, const StepHooks& hooks,
-                                       size_t i, size_t normalised, bool stream, LaneSums<T>& sums) {
-  const auto prepare = [&](size_t from, size_t count) HWY_ATTR {
-    PrepareColumns(next, i, from, count);
-    if (HWY_UNLIKELY(hooks.before_sum != nullptr)) hooks.before_sum(hooks.context, from, count);
-  };
+                                       size_t i, bool stream, LaneSums<T>& sums) {
+  const AboutZero<kCentred, Arithmetic<T>> about_zero;
   const NormScalars<Arithmetic<T>> scalars = current.scalars->of(current.first + i);
-  for (size_t c = 0; c < normalised; c += kStep) {
-    if (HWY_UNLIKELY(hooks.before_normalise != nullptr)) hooks.before_normalise(hooks.context, c, kStep);
-    if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, c, kStep);
-    NormaliseColumns(stream, scalars, current.x.at(i), current.affine, c, c + kStep, current.y.at(i));
-    prepare(c, kStep);
+  const T *x = current.x.at(i), *next_x = next.x.at(i);
+  T* y = current.y.at(i);
+  for (size_t c = 0; c < current.n; c += kStep) {
+    const size_t n = HWY_MIN(kStep, current.n - c), whole = n / kNormaliseStep * kNormaliseStep;
+    if (HWY_UNLIKELY(hooks.before_normalise != nullptr)) hooks.before_normalise(hooks.context, c, n);
+    if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, c, n);
+    NormaliseColumns<kCentred>(stream, scalars, x, current.affine, c, c + whole, y);
+    if (whole != n) NormaliseTail(scalars, x + c, current.affine.from(c), n, y + c);
+    PrepareColumns(next, i, c, n);
+    if (HWY_UNLIKELY(hooks.before_sum != nullptr)) hooks.before_sum(hooks.context, c, n);
     if (c == 0) sums.Clear();
-    sums.Add(next.x.at(i), c, c + kStep, AboutZero<kCentred, Arithmetic<T>>());
+    sums.Add(next_x, c, c + n / kLanes * kLanes, about_zero);
   }
-  prepare(normalised, next.n - normalised);
-  if (normalised == 0) sums.Clear();
+  sums.AddTail(next_x, current.n, about_zero);
 }
 
 template <class T, bool kCentred>
 EVENORM_INLINE_LOOP LaneSums<T> NormaliseAndSumRow(const NormaliseRows<T>& current, const SumRows<T>& next,
-                                                   const StepHooks& hooks, size_t i, size_t normalised) {
-  using A = Arithmetic<T>;
-  const T* next_x = next.x.at(i);
+                                                   const StepHooks& hooks, size_t i) {
   T* y = current.y.at(i);
-  const bool stream = current.stream && IsAlignedToVector(y);
+  const bool stream = current.stream && IsAlignedToVector(y), has_hooks = hooks.context != nullptr;
   LaneSums<T> sums;
-  if constexpr (kNormalisesBesideSums) {
-    const bool plain =
-        !stream && hooks.before_normalise == nullptr && hooks.before_sum == nullptr && current.copy.first == nullptr;
-    if (plain) {
-      const bool made = next.terms.r.first != nullptr;
-      if (made) PrepareColumns(next, i, 0, next.n);
-      sums.Clear();
-      const size_t ahead = made ? 0 : next.ahead;
-      const NormScalars<A> scalars = current.scalars->of(current.first + i);
-      const T* x = current.x.at(i);
-      const auto prefetch = [&](size_t c) HWY_ATTR {
-        if (ahead != 0) PrefetchBehind(next_x + c, kStep * sizeof(T), ahead);
-      };
-      NormaliseStepsBesideSums<kCentred>(scalars, x, current.affine, normalised, y, next_x, prefetch, sums);
-      if (!made) PrepareColumns(next, i, normalised, next.n - normalised);
-    } else {
-      NormaliseAndSumInSteps<T, kCentred>(current, next, hooks, i, normalised, stream, sums);
-    }
-  } else {
-    NormaliseAndSumInSteps<T, kCentred>(current, next, hooks, i, normalised, stream, sums);
+  if (!kNormalisesBesideSums || stream || has_hooks || current.copy.first != nullptr) {
+    NormaliseAndSumInSteps<T, kCentred>(current, next, hooks, i, stream, sums);
+    return sums;
   }
-  AddAboutZero<T, kCentred>(next_x + normalised, next.n - normalised, sums);
+  if constexpr (kNormalisesBesideSums) {
+    const bool made = next.terms.r.first != nullptr;
+    if (made) PrepareColumns(next, i, 0, next.n);
+    sums.Clear();
+    const size_t ahead = made ? 0 : next.ahead;
+    const T* next_x = next.x.at(i);
+    const auto prefetch = [=](size_t c, size_t n) HWY_ATTR {
+      if (ahead != 0) PrefetchBehind(next_x + c, n * sizeof(T), ahead);
+    };
+    const NormScalars<Arithmetic<T>> scalars = current.scalars->of(current.first + i);
+    NormaliseRowBesideSums<kCentred>(scalars, current.x.at(i), current.affine, next.n, y, next_x, prefetch, sums);
+  }
   return sums;
 }
 
-// The same for `rows` rows, and the rest of their normalise step; if hooks are to see the rest, only up to
-// `normalised`.
+// The same for `rows` rows.
 template <class T, bool kCentred>
 HWY_NOINLINE void NormaliseAndSumRows(const NormaliseRows<T>& current, const SumRows<T>& next, const StepHooks& hooks,
-                                      size_t rows, size_t normalised) {
+                                      size_t rows) {
+  static_assert(kStep % kNormaliseStep == 0 && kStep % kLanes == 0 && kStep % kBesideStep == 0);
+  static_assert(kBesideStep % kNormaliseStep == 0);
   LanesOfRows<T, kCentred> lanes;
   for (size_t i = 0; i < rows; ++i) {
-    lanes.Add(i, rows, NormaliseAndSumRow<T, kCentred>(current, next, hooks, i, normalised).Fold(), *next.group,
-              next.first);
-    if (hooks.before_normalise == nullptr && normalised != current.n) NormaliseRow(current, i, normalised);
+    lanes.Add(i, rows, NormaliseAndSumRow<T, kCentred>(current, next, hooks, i).Fold(), *next.group, next.first);
   }
 }
 
 template <class T, bool kCentred>
-size_t NormaliseAndSum(const NormaliseRows<T>& current, const SumRows<T>& next, const StepHooks& hooks) {
-  static_assert(kBlock % kStep == 0 && kStep % kNormaliseStep == 0 && kStep % kLanes == 0 && kStep % kBesideStep == 0);
-  const size_t normalised = current.n / kStep * kStep;
-  NormaliseAndSumRows<T, kCentred>(current, next, hooks, current.rows, normalised);
-  return hooks.before_normalise != nullptr ? normalised : current.n;
+void NormaliseAndSum(const NormaliseRows<T>& current, const SumRows<T>& next, const StepHooks& hooks) {
+  NormaliseAndSumRows<T, kCentred>(current, next, hooks, current.rows);
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

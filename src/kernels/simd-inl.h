@@ -6,6 +6,7 @@
 #include <hwy/highway.h>
 
 #include <cmath>
+#include <cstring>
 #include <type_traits>
 
 #include "kernels/kernels.hpp"
@@ -243,24 +244,89 @@ HWY_INLINE void StoreArithmetic(hn::Vec<D> v, D d, T* p) {
   }
 }
 
-// Loads the first n elements at p, at most Lanes(d), with 0 in the other lanes; stores the first n lanes to p. Without
-// masks in hardware, Highway's MaskedLoad reads all lanes, also those that do not exist.
+// True if a target has masks for elements of this size. Without, Highway's MaskedLoad reads all lanes, also those that
+// do not exist.
+template <class T>
+inline constexpr bool kHasMasks = HWY_TARGET == HWY_AVX3 || (HWY_TARGET == HWY_AVX2 && sizeof(T) >= sizeof(float));
+// The elements of a type as bits.
+template <class T>
+using BitsOf = std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
+
+// Elements of up to 16 bytes, with 0 behind them, for targets without masks. At least two bytes are all in two words,
+// which may overlap; a library's function would take as long as a short row.
+__extension__ using FewBytes = unsigned __int128;
+template <class Word>
+HWY_INLINE FewBytes TwoWords(const char* p, size_t bytes) {
+  const size_t second = bytes - sizeof(Word);
+  return load_one(reinterpret_cast<const Word*>(p)) | FewBytes{load_one(reinterpret_cast<const Word*>(p + second))}
+                                                          << 8 * second;
+}
+template <class Word>
+HWY_INLINE void StoreTwoWords(FewBytes v, size_t bytes, char* p) {
+  const size_t second = bytes - sizeof(Word);
+  store_one(static_cast<Word>(v), p);
+  store_one(static_cast<Word>(v >> 8 * second), p + second);
+}
+HWY_INLINE FewBytes LoadBytes(const char* p, size_t bytes) {
+  if (bytes >= 8) return TwoWords<uint64_t>(p, bytes);
+  if (bytes >= 4) return TwoWords<uint32_t>(p, bytes);
+  return bytes == 0 ? 0 : TwoWords<uint16_t>(p, bytes);
+}
+HWY_INLINE void StoreBytes(FewBytes v, size_t bytes, char* p) {
+  if (bytes >= 8) return StoreTwoWords<uint64_t>(v, bytes, p);
+  if (bytes >= 4) return StoreTwoWords<uint32_t>(v, bytes, p);
+  if (bytes != 0) StoreTwoWords<uint16_t>(v, bytes, p);
+}
+
+// Copies the first n of kCount elements, and 0 in place of the others. `to` is aligned to a whole vector.
+template <size_t kCount, class T>
+HWY_INLINE void CopyFirst(const T* from, size_t n, T* to) {
+  if constexpr (kHasMasks<T>) {
+    const hn::CappedTag<BitsOf<T>, kCount> d;
+    for (size_t i = 0; i < kCount; i += hn::MaxLanes(d)) {
+      const auto exists = hn::FirstN(d, n > i ? n - i : 0);
+      hn::Store(hn::MaskedLoad(exists, d, reinterpret_cast<const BitsOf<T>*>(from) + i), d,
+                reinterpret_cast<BitsOf<T>*>(to) + i);
+    }
+  } else {
+    constexpr size_t kBytes = kCount * sizeof(T), kPiece = HWY_MIN(kBytes, sizeof(FewBytes));
+    const size_t bytes = HWY_MIN(n, kCount) * sizeof(T);
+    for (size_t i = 0; i < kBytes; i += kPiece) {
+      const size_t rest = bytes > i ? HWY_MIN(bytes - i, kPiece) : 0;
+      const FewBytes piece = LoadBytes(reinterpret_cast<const char*>(from) + i, rest);
+      std::memcpy(reinterpret_cast<char*>(to) + i, &piece, kPiece);
+    }
+  }
+}
+
+// Loads the first n elements at p, at most Lanes(d), with 0 in the other lanes; stores the first n lanes to p.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> LoadFirst(D d, const T* p, size_t n) {
-  constexpr bool kMasks = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3;
-  if constexpr (kMasks && std::is_same_v<T, hn::TFromD<D>>) {
+  if constexpr (kHasMasks<T> && std::is_same_v<T, hn::TFromD<D>>) {
     return hn::MaskedLoad(hn::FirstN(d, n), d, p);
   } else {
-    T first[hn::MaxLanes(d)] = {};
-    for (size_t i = 0; i < n && i < hn::Lanes(d); ++i) first[i] = load_one(p + i);
+    HWY_ALIGN T first[hn::MaxLanes(d)];
+    CopyFirst<hn::MaxLanes(d)>(p, n, first);
     return LoadArithmetic(d, first);
   }
 }
 template <class D, class T>
 HWY_INLINE void StoreFirst(hn::Vec<D> v, D d, T* p, size_t n) {
-  T lanes[hn::MaxLanes(d)];
+  HWY_ALIGN T lanes[hn::MaxLanes(d)];
   StoreArithmetic(v, d, lanes);
-  for (size_t i = 0; i < n && i < hn::Lanes(d); ++i) store_one(lanes[i], p + i);
+  if constexpr (kHasMasks<T>) {
+    const hn::Rebind<BitsOf<T>, D> bits;
+    hn::BlendedStore(hn::Load(bits, reinterpret_cast<const BitsOf<T>*>(lanes)), hn::FirstN(bits, n), bits,
+                     reinterpret_cast<BitsOf<T>*>(p));
+  } else {
+    constexpr size_t kPiece = HWY_MIN(sizeof(lanes), sizeof(FewBytes));
+    const size_t bytes = HWY_MIN(n, hn::MaxLanes(d)) * sizeof(T);
+    for (size_t i = 0; i < bytes; i += kPiece) {
+      FewBytes piece = 0;
+      std::memcpy(&piece, reinterpret_cast<const char*>(lanes) + i, kPiece);
+      StoreBytes(piece, HWY_MIN(bytes - i, kPiece), reinterpret_cast<char*>(p) + i);
+    }
+  }
 }
 
 template <bool kStream, class V, class D>

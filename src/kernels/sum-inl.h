@@ -58,10 +58,8 @@ class LaneSums {
   }
 
   // Adds columns [0, n). All the while it calls beside(c) for kBeside columns from column c on, which does other work.
-  // The sums stay in registers, so that few registers take several passes over x. kColumns: kSteps if n is a multiple
-  // of kStep and before(c) is called before each kStep columns are read. Otherwise n, or 0 for any multiple of
-  // kBesideStep, without before().
-  static constexpr size_t kSteps = ~size_t{0};
+  // The sums stay in registers, so that few registers take several passes over x. kColumns: n, or 0 for any multiple of
+  // kBesideStep; then before(c, columns) is called before the next columns, at most kStep, are read.
   template <size_t kColumns, class Accumulate, class Before, class Beside>
   HWY_INLINE void AddBeside(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate, const Before& before,
                             const Beside& beside) {
@@ -79,18 +77,16 @@ class LaneSums {
         beside(kPasses == 1 ? c : at);
         at += kBeside;
       };
-      if constexpr (kColumns == kSteps) {
-        for (size_t step = 0; step < n; step += kStep) {
-          if (v0 == 0) before(step);
-#pragma GCC unroll 1
-          for (size_t c = step; c < step + kStep; c += kBesideStep) add(c);
-        }
-      } else if constexpr (kColumns != 0) {
+      if constexpr (kColumns != 0) {
 #pragma GCC unroll 8
         for (size_t c = 0; c < kColumns; c += kBesideStep) add(c);
       } else {
+        for (size_t step = 0, end; step < n; step = end) {
+          end = HWY_MIN(step + kStep, n);
+          if (v0 == 0) before(step, end - step);
 #pragma GCC unroll 1
-        for (size_t c = 0; c < n; c += kBesideStep) add(c);
+          for (size_t c = step; c < end; c += kBesideStep) add(c);
+        }
       }
       for (size_t v = 0; v < kAtOnce; ++v) {
         s_[v0 + v] = s[v];
@@ -116,8 +112,8 @@ class LaneSums {
   HWY_INLINE void AddTail(const T* x, size_t n, const Accumulate& accumulate) {
     const size_t whole = n / kLanes * kLanes;
     if (whole == n) return;
-    HWY_ALIGN T tail[kLanes] = {};
-    std::memcpy(tail, x + whole, (n - whole) * sizeof(T));
+    HWY_ALIGN T tail[kLanes];
+    CopyFirst<kLanes>(x + whole, n - whole, tail);
     for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(tail, v), whole, v, s_[v], q_[v]);
   }
 

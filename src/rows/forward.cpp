@@ -212,8 +212,8 @@ void ForwardRows<T>::normalise_short_rows(const Group& g, std::size_t row, std::
     const Blocks b = blocks_of_rows(row + i, n, 0, p_.cols, affine, g.scalars, i);
     const T* x = sum_source_.begin(later_row + i, 0, p_.cols);
     const TermRows<T> terms = sum_source_.terms(later_row + i, 0);
-    normalise(
-        b, normalise_and_sum(b, {later_row + i, 0, {{x, sum_source_.step()}, n, p_.cols, &later, i, ahead(), terms}}));
+    normalise_and_sum(b, {later_row + i, 0, {{x, sum_source_.step()}, n, p_.cols, &later, i, ahead(), terms}});
+    end_normalise(b);
   }
   sum_short_rows(later, later_row, fused, later_rows);
   for (std::size_t i = fused, n; i < rows; i += n) {
@@ -301,44 +301,31 @@ typename ForwardRows<T>::Blocks ForwardRows<T>::blocks_of_rows(std::size_t row, 
            plan_.cache.stream_sum}};
 }
 
-// Normalises b from column `from` on, a multiple of kStep; this includes its last columns.
 template <class T>
-void ForwardRows<T>::normalise(const Blocks& b, std::size_t from) {
+void ForwardRows<T>::normalise(const Blocks& b) {
+  if (writes_beside_ && !sink_.is_measuring()) fusion_->store_sum(b.row, b.first, b.rows.n, b.rows.x.first);
+  of_type_.normalise_rows(b.rows);
+  end_normalise(b);
+}
+
+template <class T>
+void ForwardRows<T>::end_normalise(const Blocks& b) {
   const NormaliseRows<T>& m = b.rows;
-  if (writes_beside_ && !sink_.is_measuring()) {
-    fusion_->store_sum(b.row, b.first + from, m.n - from, m.x.first + from);
-  }
-  if (from == 0) {
-    of_type_.normalise_rows(m);
-  } else if (from < m.n) {
-    const T* x = m.x.first + from;
-    T* y = m.y.first + from;
-    of_type_.normalise_rows({{x, 0},
-                             {y, 0},
-                             1,
-                             m.n - from,
-                             m.affine.from(from),
-                             m.scalars,
-                             m.first,
-                             m.stream,
-                             {m.copy.first == nullptr ? nullptr : m.copy.first + from, 0},
-                             m.stream_copy});
-  }
   if (!only_numbers_) {
     for (std::size_t i = 0; i < m.rows; ++i) canonicalise_nans(m.y.at(i), m.n);
   }
   sink_.done(b.row, m.rows, b.first, m.n);
 }
 
-// Sums the next rows during b's normalise step. Returns the column from which b remains to be normalised.
+// Sums the next rows during b's normalise step.
 template <class T>
-std::size_t ForwardRows<T>::normalise_and_sum(const Blocks& b, const Next& next) {
+void ForwardRows<T>::normalise_and_sum(const Blocks& b, const Next& next) {
   struct Context {
     ForwardRows* self;
     const Blocks* b;
     const Next* next;
   } context{this, &b, &next};
-  StepHooks hooks{&context, nullptr, nullptr};
+  StepHooks hooks;
   if (sum_source_.is_made() || (prefetch_ && tiles_.prefetches())) {
     hooks.before_sum = [](void* pointer, std::size_t first, std::size_t n) {
       const auto& c = *static_cast<const Context*>(pointer);
@@ -354,7 +341,8 @@ std::size_t ForwardRows<T>::normalise_and_sum(const Blocks& b, const Next& next)
       c.self->fusion_->store_sum(c.b->row, c.b->first + first, n, c.b->rows.x.first + first);
     };
   }
-  return of_type_.normalise_and_sum[index_of(p_.kind)](b.rows, next.sum, hooks);
+  if (hooks.before_sum != nullptr || hooks.before_normalise != nullptr) hooks.context = &context;
+  of_type_.normalise_and_sum[index_of(p_.kind)](b.rows, next.sum, hooks);
 }
 
 template <class T>

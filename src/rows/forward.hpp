@@ -100,8 +100,9 @@ class ForwardRows {
                       std::size_t at = 0);
   Blocks blocks_of_rows(std::size_t row, std::size_t rows, std::size_t first, std::size_t n, const Affine<A>& affine,
                         const NormScalarsOfRows<A>& scalars, std::size_t at);
-  void normalise(const Blocks& b, std::size_t from = 0);
-  std::size_t normalise_and_sum(const Blocks& b, const Next& next);
+  void normalise(const Blocks& b);
+  void normalise_and_sum(const Blocks& b, const Next& next);  // end_normalise() follows
+  void end_normalise(const Blocks& b);
 
   bool is_centred() const { return p_.kind == Kind::layer; }
   std::size_t ahead() const {

@@ -61,9 +61,9 @@ void ForwardRows<T>::normalise_long_row(const Group& g, std::size_t row, Group& 
     const Blocks b = block_of_row(row, {first, n}, g.scalars);
     const T* x = sum_source_.begin(later_row, first, n);
     const TermRows<T> terms = sum_source_.terms(later_row, first);
-    const std::size_t normalised = normalise_and_sum(b, {later_row, first, {{x, 0}, 1, n, &later, 0, ahead(), terms}});
+    normalise_and_sum(b, {later_row, first, {{x, 0}, 1, n, &later, 0, ahead(), terms}});
     tree.push(moments_of<T>(kernels_, is_centred(), sums_of(later, 0), n, [x] { return x; }));
-    normalise(b, normalised);
+    end_normalise(b);
   }
   finish_long_row(later, 0, tree, later_row);
 }
