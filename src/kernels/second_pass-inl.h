@@ -10,7 +10,7 @@ namespace evenorm::internal::HWY_NAMESPACE {
 
 // The sums of n columns about k. Whole lanes stay in registers; with an incomplete last one, lanes are in memory.
 template <class T>
-HWY_INLINE FoldedSums<T> SumsAbout(const T* x, size_t n, double about) {
+BlockSums SumAbout(const T* x, size_t n, double about) {
   const V64 k = hn::Set(DF64(), about);
   const auto add = [](V64 difference, V64& s, V64& q) HWY_ATTR {
     s = hn::Add(s, difference);
@@ -27,53 +27,21 @@ HWY_INLINE FoldedSums<T> SumsAbout(const T* x, size_t n, double about) {
     const auto exists = hn::Lt(LaneSums<T>::Lanes(vector), hn::Set(DF64(), static_cast<double>(n - c)));
     add(hn::IfThenElseZero(exists, hn::Sub(v, k)), s, q);
   });
-  return sums.Fold();
+  return sums.Join();
 }
 
-template <class T>
-BlockSums SumAbout(const T* x, size_t n, double k) {
-  const FoldedSums<T> folded = SumsAbout(x, n, k);
-  return {JoinFolded(folded.s), JoinFolded(folded.q)};
-}
-
-// Sums rows about the means in the group, into the same places of `sums`.
-template <class T, class A = Arithmetic<T>>
-HWY_INLINE void SumAboutMeans(const SumRows<T>& rows, RowGroup<A>& sums) {
-  const RowGroup<A>& group = *rows.group;
-  const auto folded = [&](size_t i) HWY_ATTR { return SumsAbout(rows.x.at(i), rows.n, group.mean[rows.first + i]); };
-  size_t i = 0;
-  constexpr size_t kN = hn::MaxLanes(DF64());
-  LanesOfRows<T, true> lanes;
-  for (size_t n; i + 1 < rows.rows && rows.first + i + kN <= kMaxGroup; i += n) {
-    n = HWY_MIN(kN, rows.rows - i);
-    for (size_t r = 0; r < n; ++r) lanes.Set(r, folded(i + r));
-    for (size_t r = n; r < kN; ++r) lanes.Clear(r);
-    StoreSums(lanes.JoinVector(0), sums, rows.first + i);
-  }
-  for (; i < rows.rows; ++i) {
-    const auto row = folded(i);
-    sums.set(rows.first + i, JoinFolded(row.s), 0, JoinFolded(row.q));
-  }
-}
-
+// The second pass of the rows whose flags are set.
 template <class T>
 void SecondPass(const SumRows<T>& rows) {
-  using A = Arithmetic<T>;
-  const DGroup d;
-  RowGroup<A>& group = *rows.group;
-  RowGroup<A> sums;
-  sums.clear_from(0);
-  SumAboutMeans(rows, sums);
-  for (size_t i = 0; i < kMaxGroup; ++i) sums.flag[i] = i - rows.first < rows.rows ? group.flag[i] : 0;
-  for (size_t i = 0; i < kMaxGroup; i += hn::MaxLanes(d)) {
-    const SumsOfRows<hn::Vec<DGroup>> about{hn::Load(d, sums.mean + i), hn::Load(d, sums.m2 + i)};
-    const auto moments = MomentsFromSumsAbout<A>(d, hn::Load(d, group.mean + i), about, static_cast<double>(rows.n));
-    const auto is_wanted = hn::Ne(hn::Load(d, sums.flag + i), hn::Zero(d));
-    const auto replace = [&](double* values, hn::Vec<DGroup> by)
-                             HWY_ATTR { hn::Store(hn::IfThenElse(is_wanted, by, hn::Load(d, values)), d, values); };
-    replace(group.mean + i, moments.mean);
-    replace(group.mean_lo + i, moments.mean_lo);
-    replace(group.m2 + i, moments.m2);
+  const hn::CappedTag<double, 1> d;
+  for (size_t i = 0; i < rows.rows; ++i) {
+    const size_t at = rows.first + i;
+    if (rows.group->flag[at] == 0) continue;
+    const double k = rows.group->mean[at];
+    const BlockSums sums = SumAbout(rows.x.at(i), rows.n, k);
+    const SumsOfRows<hn::Vec<decltype(d)>> about{hn::Set(d, sums.s), hn::Set(d, sums.q)};
+    const auto moments = MomentsFromSumsAbout<Arithmetic<T>>(d, hn::Set(d, k), about, static_cast<double>(rows.n));
+    rows.group->set(at, hn::GetLane(moments.mean), hn::GetLane(moments.mean_lo), hn::GetLane(moments.m2));
   }
 }
 

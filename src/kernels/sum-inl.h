@@ -97,14 +97,15 @@ class LaneSums {
 
   // The sums of n columns, a multiple of kLanes. They are local variables: members of an object would be in memory.
   template <class Accumulate>
-  static HWY_INLINE Folded OfWholeLanes(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate) {
+  static HWY_INLINE BlockSums OfWholeLanes(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate) {
     V64 s[kVectors], q[kVectors];
     for (size_t v = 0; v < kVectors; ++v) s[v] = q[v] = hn::Zero(DF64());
 #pragma GCC unroll 1
     for (size_t c = 0; c < n; c += kLanes) {
       for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(x + c, v), c, v, s[v], q[v]);
     }
-    return FoldBoth(s, q);
+    const Folded folded = FoldBoth(s, q);
+    return {JoinFolded(folded.s), JoinFolded(folded.q)};
   }
 
   // Adds the columns of an n-column block that do not fill the lanes. Missing columns count as +0.
