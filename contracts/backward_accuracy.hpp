@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "contracts/accuracy.hpp"
-#include "reference/reference_backward.hpp"
+#include "reference/reference.hpp"
 
 namespace evenorm::contracts {
 

@@ -2,7 +2,6 @@
 // that the C++ API refuses have one case here, which checks that the text arrives.
 #include <cmath>
 
-#include "api/c_struct.hpp"
 #include "support/c_call.hpp"
 
 namespace evenorm::testing {

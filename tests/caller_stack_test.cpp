@@ -7,7 +7,7 @@
 #include "problem/validate.hpp"
 #include "rows/rows.hpp"
 #include "run/schedule.hpp"
-#include "sharded/rows.hpp"
+#include "sharded/steps.hpp"
 #include "support/fused.hpp"
 #include "support/gradient_rows.hpp"
 #include "support/names.hpp"
@@ -219,7 +219,7 @@ TEST_P(CallerStack, RowsOfShardsTakeAtMost64KiB) {
             EXPECT_LE(stack_used_by(body) - nothing, kPromised)
                 << name(GetParam()) << " " << cols << " on " << internal::name(target);
           };
-          expect_kept([&] { internal::moments_of_shards(kernels, p, cuts, 0, p.rows, message.data()); });
+          expect_kept([&] { internal::find_moments_on(target, cuts, p, message); });
           expect_kept([&] { internal::join_shards(cuts, kind, wide, all, moments); });
           p.moments = moments.data();
           const internal::ForwardPlan plan = internal::make_plan(p, {});

@@ -8,7 +8,7 @@
 
 #include "contracts/backward_accuracy.hpp"
 #include "contracts/backward_harness.hpp"
-#include "reference/reference_backward.hpp"
+#include "reference/reference.hpp"
 
 namespace evenorm::contracts {
 namespace {

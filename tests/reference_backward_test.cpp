@@ -1,5 +1,5 @@
 // The reference's gradients compared with central differences of its own forward pass, and with results by hand.
-#include "reference/reference_backward.hpp"
+#include "reference/reference.hpp"
 
 #include <gtest/gtest.h>
 

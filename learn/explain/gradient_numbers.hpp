@@ -6,7 +6,7 @@
 
 #include "learn/explain/explain_input.hpp"
 #include "learn/explain/real_row.hpp"
-#include "reference/reference_backward.hpp"
+#include "reference/reference.hpp"
 
 namespace evenorm::cli {
 

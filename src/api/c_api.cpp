@@ -1,11 +1,10 @@
-// The C API, on top of the C++ API: it converts structures (c_structures.hpp), and exceptions to statuses.
+// The C API, on top of the C++ API: it converts structures (c_convert.hpp), and exceptions to statuses.
 #include <array>
 #include <cstdio>
 #include <exception>
 #include <new>
 
-#include "api/c_call.hpp"
-#include "api/c_structures.hpp"
+#include "api/c_convert.hpp"
 #include "evenorm/evenorm.h"
 #include "evenorm/evenorm.hpp"
 #include "run/dispatch.hpp"
@@ -55,18 +54,14 @@ evenorm_status internal::c::status_of_call(void (*call)(const void* body), const
 // --- executors -------------------------------------------------------------------------------------------------------
 // A task in C++ is noexcept by type, and a task in C is not, so each side gets the other's callback in a wrapper.
 
-Executor internal::c::executor_of(const evenorm_executor& e) {
-  if (e.parallel_for == nullptr) return {};
+internal::c::GivenExecutor::operator Executor() const {
+  if (given_.parallel_for == nullptr) return {};
   const auto parallel_for = [](void* context, std::size_t tasks, void (*task)(void*, std::size_t) noexcept,
                                void* argument) {
     const auto& executor = *static_cast<const evenorm_executor*>(context);
     executor.parallel_for(executor.context, tasks, task, argument);
   };
-  return {e.threads, const_cast<evenorm_executor*>(&e), parallel_for};
-}
-
-evenorm_executor internal::c::checked_executor(const evenorm_executor* given) {
-  return given == nullptr ? evenorm_executor{} : checked("executor", given);
+  return {given_.threads, const_cast<evenorm_executor*>(&given_), parallel_for};
 }
 
 namespace {
@@ -119,18 +114,21 @@ evenorm_status run_plain_gradients(Kind kind, const Storage* dy, const Storage* 
                                    double eps) noexcept {
   return status_of([&] {
     const std::size_t size = count_elements(rows, cols, sizeof(Storage));
-    detail::GradientSpans spans{};
-    spans.kind = kind;
-    spans.dtype = dtype;
-    spans.dy = std::as_bytes(std::span{dy, size});
-    spans.x = std::as_bytes(std::span{x, size});
-    spans.dx = std::as_writable_bytes(optional_span(dx, size));
-    spans.cols = cols;
-    spans.weight = std::as_bytes(optional_span(weight, cols));
-    spans.dweight = std::as_writable_bytes(optional_span(dweight, cols));
-    spans.dbias = std::as_writable_bytes(optional_span(dbias, cols));
-    spans.eps = eps;
-    detail::run_gradients(spans);
+    detail::run_gradients({.kind = kind,
+                           .dtype = dtype,
+                           .dy = std::as_bytes(std::span{dy, size}),
+                           .x = std::as_bytes(std::span{x, size}),
+                           .dx = std::as_writable_bytes(optional_span(dx, size)),
+                           .cols = cols,
+                           .weight = std::as_bytes(optional_span(weight, cols)),
+                           .dweight = std::as_writable_bytes(optional_span(dweight, cols)),
+                           .dbias = std::as_writable_bytes(optional_span(dbias, cols)),
+                           .eps = eps,
+                           .zero_centered = false,
+                           .accumulate = false,
+                           .mean = {},
+                           .rstd = {},
+                           .executor = nullptr});
   });
 }
 
@@ -151,19 +149,20 @@ Names names_of(const Keep& keep) noexcept {
 
 using evenorm::DType;
 using evenorm::Kind;
+using namespace evenorm::internal::c;
 
 const char* evenorm_last_error(void) { return evenorm::last_error; }
 
 const char* evenorm_dtype_name(evenorm_dtype dtype) {
-  return evenorm::is_dtype(dtype) ? evenorm::name(static_cast<DType>(dtype)).data() : nullptr;
+  return is_dtype(dtype) ? evenorm::name(static_cast<DType>(dtype)).data() : nullptr;
 }
 size_t evenorm_dtype_size(evenorm_dtype dtype) {
-  return evenorm::is_dtype(dtype) ? evenorm::size_of(static_cast<DType>(dtype)) : 0;
+  return is_dtype(dtype) ? evenorm::size_of(static_cast<DType>(dtype)) : 0;
 }
 
 evenorm_status evenorm_pool_executor(size_t threads, evenorm_executor* out) {
-  return evenorm::status_of([&] {
-    evenorm_executor executor = evenorm::internal::checked("out", out);
+  return status_of([&] {
+    evenorm_executor executor = checked("out", out);
     executor.threads = evenorm::pool_executor(threads).threads;
     executor.context = reinterpret_cast<void*>(executor.threads);
     executor.parallel_for = &evenorm::run_in_pool;
@@ -172,99 +171,77 @@ evenorm_status evenorm_pool_executor(size_t threads, evenorm_executor* out) {
 }
 
 evenorm_status evenorm_forward_init(evenorm_forward* forward, size_t struct_size) {
-  return evenorm::status_of(
-      [&] { evenorm::internal::initialise("forward", forward, struct_size, evenorm::default_forward()); });
+  evenorm_forward defaults{};
+  defaults.eps = evenorm::Forward{}.eps;
+  defaults.residual_scale = evenorm::Forward{}.residual_scale;
+  return initialise("forward", forward, struct_size, defaults);
 }
 
 evenorm_status evenorm_run(const evenorm_forward* forward, const evenorm_executor* executor) {
-  return evenorm::status_of([&] {
-    const evenorm_executor shared = evenorm::checked_executor(executor);
-    evenorm::run(evenorm::forward_of(forward), evenorm::executor_of(shared));
-  });
+  return status_of([&] { evenorm::run(forward_of(forward), GivenExecutor(executor)); });
 }
 
 evenorm_status evenorm_plan_create(const evenorm_forward* forward, evenorm_plan** out) {
-  return evenorm::status_of([&] {
-    evenorm::check_pointer("out", out);
-    *out = nullptr;
-    *out = new evenorm_plan{evenorm::Plan(evenorm::forward_of(forward))};
-  });
+  return set_out(out, [&] { return new evenorm_plan{evenorm::Plan(forward_of(forward))}; });
 }
 evenorm_status evenorm_plan_run(const evenorm_plan* plan, const evenorm_executor* executor) {
-  return evenorm::status_of([&] {
-    evenorm::check_pointer("plan", plan);
-    const evenorm_executor shared = evenorm::checked_executor(executor);
-    plan->plan.run(evenorm::executor_of(shared));
+  return status_of([&] {
+    check_pointer("plan", plan);
+    plan->plan.run(GivenExecutor(executor));
   });
 }
 evenorm_status evenorm_plan_run_with(const evenorm_plan* plan, const evenorm_buffers* buffers,
                                      const evenorm_executor* executor) {
-  return evenorm::status_of([&] {
-    evenorm::check_pointer("plan", plan);
-    const evenorm_executor shared = evenorm::checked_executor(executor);
-    plan->plan.run(evenorm::buffers_of(buffers), evenorm::executor_of(shared));
+  return status_of([&] {
+    check_pointer("plan", plan);
+    plan->plan.run(buffers_of(buffers), GivenExecutor(executor));
   });
 }
 void evenorm_plan_destroy(evenorm_plan* plan) { delete plan; }
 
 evenorm_status evenorm_backward_init(evenorm_backward* backward, size_t struct_size) {
-  return evenorm::status_of(
-      [&] { evenorm::internal::initialise("backward", backward, struct_size, evenorm::default_backward()); });
+  evenorm_backward defaults{};
+  defaults.eps = evenorm::Backward{}.eps;
+  return initialise("backward", backward, struct_size, defaults);
 }
 evenorm_status evenorm_backward_scratch_bytes(const evenorm_backward* backward, size_t* out) {
-  return evenorm::status_of([&] {
-    evenorm::check_pointer("out", out);
-    *out = 0;
-    *out = evenorm::scratch_bytes(evenorm::backward_of(backward));
-  });
+  return set_out(out, [&] { return evenorm::scratch_bytes(backward_of(backward)); });
 }
 evenorm_status evenorm_run_backward(const evenorm_backward* backward, void* scratch, size_t scratch_size,
                                     const evenorm_executor* executor) {
-  return evenorm::status_of([&] {
-    const evenorm_executor shared = evenorm::checked_executor(executor);
-    const evenorm::Backward described = evenorm::backward_of(backward);
-    if (scratch != nullptr) {
-      const std::span bytes(static_cast<std::byte*>(scratch), scratch_size);
-      evenorm::run(described, bytes, evenorm::executor_of(shared));
-    } else if (scratch_size == 0) {
-      evenorm::run(described, evenorm::executor_of(shared));
-    } else {
+  return status_of([&] {
+    const GivenExecutor given(executor);
+    const evenorm::Backward described = backward_of(backward);
+    if (scratch == nullptr && scratch_size != 0) {
       throw evenorm::Error("scratch is null, but scratch_size is " + std::to_string(scratch_size));
     }
+    if (scratch == nullptr) return evenorm::run(described, given);
+    evenorm::run(described, {static_cast<std::byte*>(scratch), scratch_size}, given);
   });
 }
 
 evenorm_status evenorm_backward_plan_create(const evenorm_backward* backward, evenorm_backward_plan** out) {
-  return evenorm::status_of([&] {
-    evenorm::check_pointer("out", out);
-    *out = nullptr;
-    *out = new evenorm_backward_plan{evenorm::BackwardPlan(evenorm::backward_of(backward))};
-  });
+  return set_out(out, [&] { return new evenorm_backward_plan{evenorm::BackwardPlan(backward_of(backward))}; });
 }
 evenorm_status evenorm_backward_plan_scratch_bytes(const evenorm_backward_plan* plan, size_t* out) {
-  return evenorm::status_of([&] {
-    evenorm::check_pointer("out", out);
-    *out = 0;
-    evenorm::check_pointer("plan", plan);
-    *out = plan->plan.scratch_bytes();
+  return set_out(out, [&] {
+    check_pointer("plan", plan);
+    return plan->plan.scratch_bytes();
   });
 }
 evenorm_status evenorm_backward_plan_run(const evenorm_backward_plan* plan, void* scratch, size_t scratch_size,
                                          const evenorm_executor* executor) {
-  return evenorm::status_of([&] {
-    evenorm::check_pointer("plan", plan);
-    const evenorm_executor shared = evenorm::checked_executor(executor);
-    plan->plan.run({static_cast<std::byte*>(scratch), scratch_size}, evenorm::executor_of(shared));
+  return status_of([&] {
+    check_pointer("plan", plan);
+    plan->plan.run({static_cast<std::byte*>(scratch), scratch_size}, GivenExecutor(executor));
   });
 }
 evenorm_status evenorm_backward_plan_run_with(const evenorm_backward_plan* plan,
                                               const evenorm_backward_buffers* buffers, void* scratch,
                                               size_t scratch_size, const evenorm_executor* executor) {
-  return evenorm::status_of([&] {
-    evenorm::check_pointer("plan", plan);
-    const evenorm_executor shared = evenorm::checked_executor(executor);
-    plan->plan.run(evenorm::buffers_of(buffers), {static_cast<std::byte*>(scratch), scratch_size},
-                   evenorm::executor_of(shared));
+  return status_of([&] {
+    check_pointer("plan", plan);
+    plan->plan.run(buffers_of(buffers), {static_cast<std::byte*>(scratch), scratch_size}, GivenExecutor(executor));
   });
 }
 void evenorm_backward_plan_destroy(evenorm_backward_plan* plan) { delete plan; }
@@ -306,11 +283,7 @@ const char* const* evenorm_supported_targets(void) {
   return names.data();
 }
 evenorm_status evenorm_target(const char** out) {
-  return evenorm::status_of([&] {
-    evenorm::check_pointer("out", out);
-    *out = nullptr;
-    *out = evenorm::internal::name(evenorm::internal::active_target()).data();
-  });
+  return set_out(out, [] { return evenorm::internal::name(evenorm::internal::active_target()).data(); });
 }
 
 const char* evenorm_version(void) { return evenorm::version().data(); }

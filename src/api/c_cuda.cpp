@@ -1,6 +1,5 @@
 // The C API of passes on a GPU.
-#include "api/c_call.hpp"
-#include "api/c_structures.hpp"
+#include "api/c_convert.hpp"
 #include "evenorm/cuda.hpp"
 #include "evenorm/evenorm_cuda.h"
 
@@ -13,11 +12,7 @@ evenorm_status evenorm_cuda_run(const evenorm_forward* forward, int32_t device, 
 }
 
 evenorm_status evenorm_cuda_scratch_bytes(const evenorm_backward* backward, size_t* out) {
-  return status_of([&] {
-    check_pointer("out", out);
-    *out = 0;
-    *out = evenorm::cuda::scratch_bytes(backward_of(backward));
-  });
+  return set_out(out, [&] { return evenorm::cuda::scratch_bytes(backward_of(backward)); });
 }
 
 evenorm_status evenorm_cuda_run_backward(const evenorm_backward* backward, void* scratch, size_t scratch_size,

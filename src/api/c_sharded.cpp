@@ -4,9 +4,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <type_traits>
 
-#include "api/c_call.hpp"
-#include "api/c_structures.hpp"
+#include "api/c_convert.hpp"
 #include "evenorm/evenorm_sharded.h"
 #include "evenorm/sharded.hpp"
 
@@ -16,26 +17,27 @@ struct evenorm_sharded_norm {
   std::optional<evenorm::ShardedNorm> norm;
 };
 
-namespace evenorm {
 namespace {
 
-using namespace internal::c;
+using namespace evenorm;
+using namespace evenorm::internal::c;
 
 static_assert(sizeof(evenorm_moments) == sizeof(Moments) && alignof(evenorm_moments) == alignof(Moments) &&
               offsetof(evenorm_moments, mean_low) == offsetof(Moments, mean_low) &&
               offsetof(evenorm_moments, m2) == offsetof(Moments, m2));
 
 // Moments and evenorm_moments have the same layout.
-template <class To, class Given>
-std::span<To> moments_of(Given* given, std::size_t count) {
+template <class Given>
+auto moments_of(Given* given, std::size_t count) {
   if (given == nullptr && count != 0) {
     throw Error("moments is null, but moments_count is " + std::to_string(count));
   }
-  return {reinterpret_cast<To*>(given), count};
+  using To = std::conditional_t<std::is_const_v<Given>, const Moments, Moments>;
+  return std::span(reinterpret_cast<To*>(given), count);
 }
 
 evenorm_communicator checked_communicator(const evenorm_communicator* given) {
-  const evenorm_communicator c = internal::checked("communicator", given);
+  const evenorm_communicator c = checked("communicator", given);
   if (c.all_gather == nullptr) throw Error("all_gather is null");
   return c;
 }
@@ -60,70 +62,54 @@ Forward sharded_forward_of(const evenorm_forward* given) {
   return forward;
 }
 
-// Calls describe(). If that throws, calls tell(why), because the other processes wait for this one.
+// Returns describe(). If that throws, calls tell(why), because the other processes wait for this one.
 template <class Describe, class Tell>
-void describe_or_tell(const Describe& describe, const Tell& tell) {
+auto described_or_refused(const Describe& describe, const Tell& tell) {
   try {
-    describe();
+    return describe();
   } catch (const std::exception& error) {
     tell(error.what());
     throw;
   }
 }
 
+// Runs the pass that describe() returns.
+template <class Given, class Describe>
+evenorm_status run_pass(evenorm_sharded_norm* norm, Given* moments, std::size_t moments_count,
+                        const evenorm_executor* executor, const Describe& describe) noexcept {
+  return status_of([&] {
+    check_pointer("norm", norm);
+    const auto [shared, of_rows, pass] = described_or_refused(
+        [&] { return std::tuple(GivenExecutor(executor), moments_of(moments, moments_count), describe()); },
+        [&](const char* why) { norm->norm->refuse(why); });
+    norm->norm->run(pass, of_rows, shared);
+  });
+}
+
 }  // namespace
-}  // namespace evenorm
 
 evenorm_status evenorm_sharded_norm_create(const evenorm_forward* forward, const evenorm_communicator* communicator,
                                            evenorm_sharded_norm** out) {
-  return evenorm::status_of([&] {
-    evenorm::check_pointer("out", out);
-    *out = nullptr;
-    auto made =
-        std::make_unique<evenorm_sharded_norm>(evenorm_sharded_norm{evenorm::checked_communicator(communicator), {}});
-    const evenorm::Communicator others = evenorm::communicator_of(made->communicator);
-    evenorm::Forward described;
-    evenorm::describe_or_tell([&] { described = evenorm::sharded_forward_of(forward); },
-                              [&](const char* why) { evenorm::ShardedNorm::refuse(others, why); });
+  return set_out(out, [&] {
+    auto made = std::make_unique<evenorm_sharded_norm>(evenorm_sharded_norm{checked_communicator(communicator), {}});
+    const evenorm::Communicator others = communicator_of(made->communicator);
+    const auto described = described_or_refused([&] { return sharded_forward_of(forward); },
+                                                [&](const char* why) { evenorm::ShardedNorm::refuse(others, why); });
     made->norm.emplace(described, others);
-    *out = made.release();
+    return made.release();
   });
 }
 
 evenorm_status evenorm_sharded_norm_run_forward(evenorm_sharded_norm* norm, const evenorm_forward* forward,
                                                 evenorm_moments* moments, size_t moments_count,
                                                 const evenorm_executor* executor) {
-  return evenorm::status_of([&] {
-    evenorm::check_pointer("norm", norm);
-    evenorm::Forward described;
-    std::span<evenorm::Moments> written;
-    evenorm_executor shared{};
-    const auto describe = [&] {
-      shared = evenorm::checked_executor(executor);
-      written = evenorm::moments_of<evenorm::Moments>(moments, moments_count);
-      described = evenorm::sharded_forward_of(forward);
-    };
-    evenorm::describe_or_tell(describe, [&](const char* why) { norm->norm->refuse(why); });
-    norm->norm->run(described, written, evenorm::executor_of(shared));
-  });
+  return run_pass(norm, moments, moments_count, executor, [&] { return sharded_forward_of(forward); });
 }
 
 evenorm_status evenorm_sharded_norm_run_backward(evenorm_sharded_norm* norm, const evenorm_backward* backward,
                                                  const evenorm_moments* moments, size_t moments_count,
                                                  const evenorm_executor* executor) {
-  return evenorm::status_of([&] {
-    evenorm::check_pointer("norm", norm);
-    evenorm::Backward described;
-    std::span<const evenorm::Moments> given;
-    evenorm_executor shared{};
-    const auto describe = [&] {
-      shared = evenorm::checked_executor(executor);
-      given = evenorm::moments_of<const evenorm::Moments>(moments, moments_count);
-      described = evenorm::backward_of(backward);
-    };
-    evenorm::describe_or_tell(describe, [&](const char* why) { norm->norm->refuse(why); });
-    norm->norm->run(described, given, evenorm::executor_of(shared));
-  });
+  return run_pass(norm, moments, moments_count, executor, [&] { return backward_of(backward); });
 }
 
 size_t evenorm_sharded_norm_bytes(const evenorm_sharded_norm* norm) {

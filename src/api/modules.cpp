@@ -24,25 +24,12 @@ struct Parameter {
   std::vector<std::byte> value{}, grad{};  // empty: absent
 };
 
-template <class T>
-void fill(std::span<std::byte> elements, T value) {
-  for (std::size_t at = 0; at < elements.size(); at += sizeof value) {
-    std::memcpy(&elements[at], &value, sizeof value);
-  }
-}
-
 void fill_with_ones(DType dtype, std::span<std::byte> elements) {
-  switch (dtype) {
-    case DType::f64:
-      return fill(elements, 1.0);
-    case DType::f32:
-      return fill(elements, 1.0F);
-    case DType::bf16:
-      return fill(elements, bfloat16{0x3F80});
-    case DType::f16:
-      return fill(elements, float16{0x3C00});
-    case DType::i8:  // refused before
-      return;
+  // The bits of 1 in the order of DType. An element has the low bytes, which come first.
+  constexpr std::uint64_t kOnes[] = {0x3FF0000000000000, 0x3F800000, 0x3F80, 0x3C00};
+  const std::size_t bytes = bytes_of(dtype);
+  for (std::size_t at = 0; at < elements.size(); at += bytes) {
+    std::memcpy(&elements[at], &kOnes[internal::index_of(dtype)], bytes);
   }
 }
 
@@ -77,8 +64,8 @@ std::size_t count_elements(Shape normalized_shape) {
 std::vector<std::byte> gathered(const NamedConstTensor& given, DType dtype, Shape shape) {
   const auto& [name, tensor] = given;
   internal::check_dtype(name, tensor.dtype);
-  const internal::Axes axes =
-      internal::vector_axes(name, tensor, shape, internal::split_axes(shape, shape, {}).normalized, "should have");
+  internal::Axes axes;
+  internal::lay_out_vector(name, tensor, shape, internal::split_axes(shape, shape, {}).normalized, "should have", axes);
   if (tensor.dtype != dtype) {
     fail(name, "has dtype " + std::string(evenorm::name(tensor.dtype)) + ", but should have " +
                    std::string(evenorm::name(dtype)));

@@ -27,15 +27,10 @@ std::array<std::int64_t, 2> shape_of(std::size_t x_size, std::size_t cols) {
 
 std::array<std::int64_t, 1> shape_of(std::size_t elements) { return {static_cast<std::int64_t>(elements)}; }
 
-// Returns null, which means absent, for an empty span.
-template <class T>
-T* given(std::span<T> span) {
-  return span.empty() ? nullptr : span.data();
-}
-
-// Returns an absent tensor for an empty span.
-ConstTensor tensor_of(std::span<const std::byte> span, DType dtype, std::span<const std::int64_t> shape) {
-  return span.empty() ? ConstTensor{} : ConstTensor{span.data(), dtype, shape};
+// Returns an absent tensor for an empty span. View is Tensor or ConstTensor.
+template <class View, class T>
+View tensor_of(std::span<T> span, DType dtype, std::span<const std::int64_t> shape) {
+  return span.empty() ? View{} : View{span.data(), dtype, shape};
 }
 
 Executor executor_of(const Executor* executor) { return executor == nullptr ? Executor{} : *executor; }
@@ -74,10 +69,10 @@ void with_tensors(const detail::RowSpans& rows, const Work& work) {
                .x = {rows.x, rows.dtype, shape},
                .y = {rows.y, rows.dtype, shape},
                .normalized_shape = std::span(shape).last(1),
-               .weight = tensor_of(rows.weight, rows.dtype, weight),
-               .bias = tensor_of(rows.bias, rows.dtype, bias),
-               .mean = {given(rows.mean), DType::f64, mean},
-               .rstd = {given(rows.rstd), DType::f64, rstd},
+               .weight = tensor_of<ConstTensor>(rows.weight, rows.dtype, weight),
+               .bias = tensor_of<ConstTensor>(rows.bias, rows.dtype, bias),
+               .mean = tensor_of<Tensor>(rows.mean, DType::f64, mean),
+               .rstd = tensor_of<Tensor>(rows.rstd, DType::f64, rstd),
                .eps = rows.eps,
                .zero_centered = rows.zero_centered},
        executor_of(rows.executor));
@@ -94,12 +89,12 @@ void with_tensors(const detail::GradientSpans& rows, const Work& work) {
                 .x = {rows.x.data(), rows.dtype, shape},
                 .dy = {rows.dy.data(), rows.dtype, shape},
                 .normalized_shape = std::span(shape).last(1),
-                .weight = tensor_of(rows.weight, rows.dtype, weight),
-                .mean = {given(rows.mean), DType::f64, mean},
-                .rstd = {given(rows.rstd), DType::f64, rstd},
-                .dx = {given(rows.dx), rows.dtype, shape},
-                .dweight = {given(rows.dweight), rows.dtype, dweight},
-                .dbias = {given(rows.dbias), rows.dtype, dbias},
+                .weight = tensor_of<ConstTensor>(rows.weight, rows.dtype, weight),
+                .mean = tensor_of<ConstTensor>(rows.mean, DType::f64, mean),
+                .rstd = tensor_of<ConstTensor>(rows.rstd, DType::f64, rstd),
+                .dx = tensor_of<Tensor>(rows.dx, rows.dtype, shape),
+                .dweight = tensor_of<Tensor>(rows.dweight, rows.dtype, dweight),
+                .dbias = tensor_of<Tensor>(rows.dbias, rows.dtype, dbias),
                 .eps = rows.eps,
                 .zero_centered = rows.zero_centered,
                 .accumulate = rows.accumulate},

@@ -24,10 +24,6 @@ struct KeptPass {
     }
   }
 
-  void check_buffers() const {
-    if (!buffers_fit) internal::validate_buffers(kept.problem);
-  }
-
   Kept kept;
   const internal::Kernels* kernels;
   bool buffers_fit = false;
@@ -88,7 +84,7 @@ Plan::~Plan() = default;
 void Plan::run() const { run(Executor{}); }
 void Plan::run(const Executor& executor) const {
   const State& state = present(state_);
-  state.check_buffers();
+  if (!state.buffers_fit) internal::validate_buffers(state.kept.problem);
   internal::run(state.kept, *state.kernels, executor);
 }
 void Plan::run(const Buffers& buffers) const { run(buffers, Executor{}); }
@@ -116,8 +112,7 @@ std::size_t BackwardPlan::scratch_bytes() const { return present(state_).kept.pl
 void BackwardPlan::run(std::span<std::byte> scratch, const Executor& executor) const {
   const State& state = present(state_);
   internal::check_scratch_size(scratch, state.kept.plan.scratch_bytes);
-  state.check_buffers();
-  internal::validate_scratch(state.kept.problem, scratch);
+  internal::validate_buffers(state.kept.problem, scratch, state.buffers_fit);
   internal::run(state.kept, *state.kernels, scratch.data(), executor);
 }
 void BackwardPlan::run(const BackwardBuffers& buffers, std::span<std::byte> scratch, const Executor& executor) const {

@@ -25,21 +25,6 @@ class Axes {
   static constexpr std::size_t kInline = 4;
 
   Axes() noexcept { near_[0] = {1, 0}; }
-  // Unused axes are not copied: a plan's run with other buffers copies the problem.
-  Axes(const Axes& other) noexcept : far_(other.far_) { copy_near(other); }
-  Axes(Axes&& other) noexcept : far_(std::move(other.far_)) { copy_near(other); }
-  Axes& operator=(const Axes& other) noexcept {  // NOLINT(bugprone-unhandled-self-assignment): it is harmless
-    far_ = other.far_;
-    copy_near(other);
-    return *this;
-  }
-  Axes& operator=(Axes&& other) noexcept {
-    far_ = std::move(other.far_);
-    copy_near(other);
-    return *this;
-  }
-  ~Axes() = default;
-
   // Adds an axis inside the others. Returns false if there is no room for it. Throws std::bad_alloc.
   bool append(Axis axis) {
     if (axis.size == 1) return true;
@@ -84,11 +69,6 @@ class Axes {
 
  private:
   Axis& at(std::size_t i) noexcept { return i < kInline ? near_[i] : far_[i - kInline]; }
-  void copy_near(const Axes& other) noexcept {
-    count_ = other.count_;
-    near_[0] = other.near_[0];
-    for (std::size_t i = 1; i < std::min(count_, kInline); ++i) near_[i] = other.near_[i];
-  }
 
   std::size_t count_ = 0;
   Axis near_[kInline];

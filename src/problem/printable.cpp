@@ -1,41 +1,29 @@
 #include "problem/printable.hpp"
 
 #include <algorithm>
-#include <array>
+#include <bit>
+#include <cstdint>
 
 namespace evenorm::internal {
 namespace {
-
-// Which bytes may begin a UTF-8 character of several bytes. An entry holds for first bytes up to `last` that the entry
-// before does not cover. The limits of the second byte exclude overlong forms, surrogates and what exceeds U+10FFFF.
-struct Utf8Start {
-  unsigned char last, bytes, second_from, second_to;
-};
-constexpr std::array<Utf8Start, 10> kUtf8Starts{{{0xC1, 0, 0, 0},
-                                                 {0xC2, 2, 0xA0, 0xBF},  // without the controls U+0080 to U+009F
-                                                 {0xDF, 2, 0x80, 0xBF},
-                                                 {0xE0, 3, 0xA0, 0xBF},
-                                                 {0xEC, 3, 0x80, 0xBF},
-                                                 {0xED, 3, 0x80, 0x9F},
-                                                 {0xEF, 3, 0x80, 0xBF},
-                                                 {0xF0, 4, 0x90, 0xBF},
-                                                 {0xF3, 4, 0x80, 0xBF},
-                                                 {0xF4, 4, 0x80, 0x8F}}};
 
 // The length of the UTF-8 character at the start of `text`; 0 if it is invalid, a control character or a line
 // separator.
 std::size_t character_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  if (byte(0) < 0x80) return byte(0) >= 0x20 && byte(0) != 0x7F ? 1 : 0;
-  const auto* start = std::find_if(kUtf8Starts.begin(), kUtf8Starts.end(),
-                                   [&](const Utf8Start& candidate) { return byte(0) <= candidate.last; });
-  if (start == kUtf8Starts.end() || start->bytes == 0 || start->bytes > text.size()) return 0;
-  if (byte(1) < start->second_from || byte(1) > start->second_to) return 0;
-  for (std::size_t i = 2; i < start->bytes; ++i) {
-    if (byte(i) < 0x80 || byte(i) > 0xBF) return 0;
+  const int ones = std::countl_one(byte(0));  // the length, or 0
+  const auto bytes = static_cast<std::size_t>(std::max(ones, 1));
+  if (ones == 1 || ones > 4 || bytes > text.size()) return 0;
+  std::uint32_t code = byte(0) & (0xFFU >> (ones + 1));
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if (byte(i) >> 6 != 2) return 0;
+    code = code << 6 | (byte(i) & 0x3FU);
   }
-  const std::string_view character = text.substr(0, start->bytes);
-  return character == "\u2028" || character == "\u2029" ? 0 : start->bytes;  // the line and paragraph separators
+  constexpr std::uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
+  if (code < kLeast[ones] || is_surrogate || code > 0x10FFFF) return 0;
+  const bool is_control = code < 0x20 || (code >= 0x7F && code < 0xA0);
+  return is_control || code == 0x2028 || code == 0x2029 ? 0 : bytes;
 }
 
 }  // namespace

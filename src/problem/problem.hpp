@@ -35,22 +35,19 @@ inline std::ptrdiff_t offset_of_set(const std::optional<Axes>& sets, std::size_t
   return sets.has_value() ? sets->offset(set) : 0;
 }
 
-// gamma or beta: one value per column for each set of rows. Its strides are 0 along axes of x where it has one element.
-// `sets` is absent if there is one value per column for all rows, as in most problems.
-struct SetVector : Vector<const void*> {
-  std::optional<Axes> sets;
-
-  const void* of_set(std::size_t set) const { return static_cast<const char*>(data) + offset_of_set(sets, set); }
-};
-
-// A gradient of gamma or beta.
-struct SetGradient : Vector<void*> {
-  std::optional<Axes> sets;    // as in SetVector
+// gamma, beta or a gradient of theirs: one value per column for each set of rows. Its strides are 0 along axes of x
+// where it has one element.
+template <class Pointer>
+struct Broadcast : Vector<Pointer> {
+  std::optional<Axes> sets;    // absent if there is one value per column for all rows, as in most problems
   std::optional<Axes> shared;  // the axes of the elements, if columns share elements
 
+  const void* of_set(std::size_t set) const { return static_cast<const char*>(this->data) + offset_of_set(sets, set); }
   bool has_shared_columns() const { return shared.has_value(); }
-  const Axes& elements() const { return shared.has_value() ? *shared : axes; }
+  const Axes& elements() const { return shared.has_value() ? *shared : this->axes; }
 };
+using SetVector = Broadcast<const void*>;
+using SetGradient = Broadcast<void*>;
 
 // The most columns of a row. No address space can hold longer rows.
 inline constexpr std::size_t kMaxCols = std::size_t{1} << 48U;

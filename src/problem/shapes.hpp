@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "evenorm/evenorm.hpp"
 #include "problem/problem.hpp"
@@ -41,6 +42,10 @@ struct AxisList {
   std::size_t count = 0;
 
   void add(std::size_t axis) { number[count++] = static_cast<std::uint8_t>(axis); }
+  auto* begin() { return number.data(); }
+  auto* end() { return number.data() + count; }
+  const auto* begin() const { return number.data(); }
+  const auto* end() const { return number.data() + count; }
 };
 
 // x's axes: the normalised ones, and the outer ones, which number the rows. The first `sets` outer axes are those along
@@ -65,37 +70,24 @@ inline bool has_no_elements(Shape shape) { return std::ranges::find(shape, 0) !=
 inline bool has_outer_axes(Shape parameter, const AxisSplit& split) {
   return parameter.size() == split.normalized.count + split.outer.count;
 }
-// True if it has more than one element along an outer axis.
-inline bool varies_along(std::size_t axis, Shape parameter, const AxisSplit& split) {
-  return has_outer_axes(parameter, split) && parameter[axis] != 1;
-}
+// True if a parameter has an element of its own for each index along an axis of x.
+bool varies_along(std::size_t axis, Shape parameter, const AxisSplit& split);
 // Puts the outer axes along which one of these parameters varies first. See shape_of().
-void order_rows(AxisSplit& split, Shape x_shape, std::initializer_list<Shape> parameters);
+void order_rows(AxisSplit& split, Shape x_shape, std::span<const Shape> parameters);
 
 // The number of elements of a row, at least 1.
 std::size_t count_cols(Shape x_shape, const AxisSplit& split);
 // The product of the sizes of some axes. It may be 0.
 std::size_t count_at(Shape shape, const AxisList& list);
 // How many neighbouring columns share an element of each of these parameters; 1 if all are absent. See shape_of().
-std::size_t count_shared(Shape x_shape, const AxisSplit& split, std::initializer_list<Shape> parameters);
+std::size_t count_shared(Shape x_shape, const AxisSplit& split, std::span<const Shape> parameters);
 // Throws Error if the bytes of x might not fit in ptrdiff_t.
 std::size_t count_rows(Shape x_shape, std::size_t cols);
 
-// matrix_axes() returns the layout of a tensor of x's shape, vector_axes() that of a tensor over some of x's axes.
-// `expected_name` introduces the expected shape in messages.
-struct MatrixAxes {
-  Axes rows, cols;
-};
-MatrixAxes matrix_axes(std::string_view argument, const ConstTensor& view, const AxisSplit& split);
-// The layouts of a SetGradient that has outer axes.
-struct BroadcastAxes {
-  Axes cols;
-  std::optional<Axes> sets, shared;
-};
-BroadcastAxes broadcast_axes(std::string_view argument, const ConstTensor& view, Shape x_shape, const AxisSplit& split);
-// The view has the listed axes in x's order, the layout in the list's.
-Axes vector_axes(std::string_view argument, const ConstTensor& view, Shape x_shape, const AxisList& list,
-                 std::string_view expected_name);
+// Sets `axes` to the layout of a tensor over some of x's axes. The view has these in x's order, the layout in the
+// list's. `expected_name` introduces the expected shape in messages.
+void lay_out_vector(std::string_view argument, const ConstTensor& view, Shape x_shape, const AxisList& list,
+                    std::string_view expected_name, Axes& axes);
 
 inline ConstTensor as_const(const ConstTensor& view) { return view; }
 inline ConstTensor as_const(const Tensor& view) { return {view.data, view.dtype, view.shape, view.strides}; }
@@ -105,52 +97,57 @@ class Layouts {
  public:
   Layouts(Shape x_shape, const AxisSplit& split) : x_shape_(x_shape), split_(split) {}
 
-  // A tensor of x's shape. The caller has checked the shape.
+  // A tensor of x's shape. may_be_i8: its type may be i8, too.
   template <class View>
-  Matrix<decltype(View::data)> matrix(std::string_view argument, const View& view) {
-    const MatrixAxes& axes = axes_of_matrix(argument, as_const(view));
-    return {view.data, view.dtype, axes.rows, axes.cols};
+  Matrix<decltype(View::data)> matrix(std::string_view argument, const View& view, bool may_be_i8 = false) {
+    if (!may_be_i8 || view.dtype != DType::i8) check_dtype(argument, view.dtype);
+    check_shape_is_of_x(argument, view.shape, x_shape_);
+    const Known& known = layout(Form::matrix, argument, as_const(view));
+    return {view.data, view.dtype, known.rows, known.cols};
   }
-  // gamma, beta or a gradient of theirs. Absent if its data is null.
-  SetVector parameter(std::string_view argument, const ConstTensor& view) {
+  // gamma, beta or a gradient of theirs. Absent if its data is null. So is a gradient without elements.
+  template <class View>
+  Broadcast<decltype(View::data)> parameter(std::string_view argument, const View& view) {
     if (view.data == nullptr) return {};
-    if (!has_outer_axes(view.shape, split_)) return {{view.data, view.dtype, axes_of_parameter(argument, view)}, {}};
-    const BroadcastAxes axes = broadcast_axes(argument, view, x_shape_, split_);
-    return {{view.data, view.dtype, axes.cols}, axes.sets};
-  }
-  SetGradient gradient(std::string_view argument, const Tensor& view) {
-    const ConstTensor given = as_const(view);
-    if (view.data == nullptr) return {};
+    check_dtype(argument, view.dtype);
     if (!has_outer_axes(view.shape, split_)) {
-      return {{view.data, view.dtype, axes_of_parameter(argument, given)}, {}, {}};
+      return {{view.data, view.dtype, layout(Form::parameter, argument, as_const(view)).cols}, {}, {}};
     }
-    const BroadcastAxes axes = broadcast_axes(argument, given, x_shape_, split_);
-    if (has_no_elements(view.shape)) return {};  // without sets; its columns alone would look like elements
+    const BroadcastAxes axes = broadcast(argument, as_const(view));
+    if (std::is_same_v<View, Tensor> && has_no_elements(view.shape)) return {};
     return {{view.data, view.dtype, axes.cols}, axes.sets, axes.shared};
   }
-  // A tensor over the outer axes: mean, rstd or scale. Absent if its data is null.
+  // A tensor over the outer axes: mean, rstd or scale. Absent if its data is null. It has one of these types; `should`
+  // says so in a message.
   template <class View>
-  Vector<decltype(View::data)> statistic(std::string_view argument, const View& view) {
+  Vector<decltype(View::data)> statistic(std::string_view argument, const View& view,
+                                         std::initializer_list<DType> types, const char* should) {
     if (view.data == nullptr) return {};
-    return {view.data, view.dtype, axes_of_statistic(argument, as_const(view))};
+    check_dtype(argument, view.dtype);
+    if (std::ranges::find(types, view.dtype) == types.end()) {
+      fail(argument, "has dtype " + std::string(name(view.dtype)) + ", but " + should);
+    }
+    return {view.data, view.dtype, layout(Form::statistic, argument, as_const(view)).rows};
   }
 
  private:
-  template <class Laid>
+  enum class Form : unsigned char { matrix, parameter, statistic };
   struct Known {
     ConstTensor view;
-    Laid axes;
+    Axes rows, cols;
     bool is_known = false;
   };
+  struct BroadcastAxes {
+    Axes cols;
+    std::optional<Axes> sets, shared;
+  };
 
-  const MatrixAxes& axes_of_matrix(std::string_view argument, const ConstTensor& view);
-  const Axes& axes_of_parameter(std::string_view argument, const ConstTensor& view);
-  const Axes& axes_of_statistic(std::string_view argument, const ConstTensor& view);
+  const Known& layout(Form form, std::string_view argument, const ConstTensor& view);
+  BroadcastAxes broadcast(std::string_view argument, const ConstTensor& view);
 
   Shape x_shape_;
   const AxisSplit& split_;
-  Known<MatrixAxes> matrix_;
-  Known<Axes> parameter_, statistic_;
+  std::array<Known, 3> known_;  // the last layout of each form
 };
 
 }  // namespace evenorm::internal

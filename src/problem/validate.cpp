@@ -1,6 +1,9 @@
-// Validates a forward pass, except its fused forms (validate_fused.cpp) and how its buffers overlap (overlap.cpp).
+// Validates forward and backward passes, except how their buffers overlap (overlap.cpp).
 #include "problem/validate.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 
 #include "problem/fp_environment.hpp"
@@ -9,10 +12,91 @@
 namespace evenorm::internal {
 namespace {
 
-void check_statistic_dtype(std::string_view argument, DType dtype) {
-  check_dtype(argument, dtype);
-  if (dtype != DType::f64 && dtype != DType::f32) {
-    fail(argument, "has dtype " + std::string(name(dtype)) + ", but statistics should be f64 or f32");
+// Checks what both passes have, except tensors, and adds it to the problem. Returns x's axes.
+template <class Pass, class AnyProblem>
+AxisSplit split_rows(const Pass& pass, std::span<const Shape> parameters, AnyProblem& p) {
+  check_kind(pass.kind);
+  AxisSplit split = split_axes(pass.x.shape, pass.normalized_shape, pass.axes);
+  order_rows(split, pass.x.shape, parameters);
+  p.kind = pass.kind;
+  p.cols = count_cols(pass.x.shape, split);
+  p.rows = count_rows(pass.x.shape, p.cols);
+  p.sets = count_at(pass.x.shape, split.set_axes());
+  p.shared = count_shared(pass.x.shape, split, parameters);
+  if (pass.kind == Kind::rms && pass.mean.data != nullptr) fail("mean", "is given, but RMS norm has none");
+  if (pass.zero_centered && pass.weight.data == nullptr) fail("weight", "is absent, but zero_centered needs one");
+  p.zero_centered = pass.zero_centered;
+  check_eps(pass.eps);
+  p.eps = pass.eps;
+  return split;
+}
+
+void check_absent(std::string_view argument, const void* data, const char* needed) {
+  if (data != nullptr) fail(argument, "is given, but " + std::string(needed));
+}
+
+template <class View>
+void check_dense_rows(std::string_view argument, const View& view, const Axes& cols, const char* because) {
+  if (cols.is_dense(bytes_of(view.dtype))) return;
+  fail(argument, "has strides " + text_of(view.strides) + " for shape " + text_of(view.shape) +
+                     ", but the elements of a row should lie side by side " + because);
+}
+
+void add_residual(const Forward& f, Layouts& layouts, Problem& p) {
+  if (f.residual.data == nullptr) {
+    check_absent("sum", f.sum.data, "residual is absent");
+    if (f.residual_scale != 1) fail("residual_scale", "is " + text_of(f.residual_scale) + ", but residual is absent");
+    return;
+  }
+  p.residual = layouts.matrix("residual", f.residual);
+  p.residual_scale = f.residual_scale;
+  const bool wide = arithmetic_type_of_sum(p) == DType::f64;
+  const double rounded = wide ? f.residual_scale : static_cast<double>(static_cast<float>(f.residual_scale));
+  if (!std::isfinite(rounded)) {
+    fail("residual_scale",
+         "is " + text_of(f.residual_scale) + ", but it should be finite in " + (wide ? "f64" : "f32"));
+  }
+  constexpr const char* kBecause = "where residual is given";
+  check_dense_rows("x", f.x, p.x.cols, kBecause);
+  check_dense_rows("y", f.y, p.y.cols, kBecause);
+  check_dense_rows("residual", f.residual, p.residual.cols, kBecause);
+  if (f.sum.data == nullptr) return;
+  p.sum = layouts.matrix("sum", f.sum);
+  if (f.sum.dtype != f.x.dtype) {
+    fail("sum", "has dtype " + std::string(name(f.sum.dtype)) + ", but x has " + std::string(name(f.x.dtype)));
+  }
+  check_dense_rows("sum", f.sum, p.sum.cols, kBecause);
+}
+
+void add_quantisation(const Forward& f, Layouts& layouts, Problem& p) {
+  if (f.y.dtype != DType::i8) {
+    check_absent("scale", f.scale.data, "y is not i8");
+    if (f.given_scale != 0) fail("given_scale", "is " + text_of(f.given_scale) + ", but y is not i8");
+    return;
+  }
+  check_dense_rows("x", f.x, p.x.cols, "where y is i8");
+  check_dense_rows("y", f.y, p.y.cols, "where y is i8");
+  p.given_scale = static_cast<float>(f.given_scale);
+  if (f.given_scale != 0) {
+    check_absent("scale", f.scale.data, "so is given_scale");
+    // 1 / given_scale would be out of range for a subnormal given_scale.
+    if (!(p.given_scale >= std::numeric_limits<float>::min() && p.given_scale <= std::numeric_limits<float>::max())) {
+      fail("given_scale", "is " + text_of(f.given_scale) + ", but it should be a normal f32 above 0");
+    }
+    return;
+  }
+  if (f.scale.data == nullptr) fail("scale", "is null, but y is i8 and there is no given_scale");
+  p.scale = layouts.statistic("scale", f.scale, {DType::f32}, "it should be f32");
+}
+
+// weight, dweight and dbias have the same sets of rows, and the same columns share their elements.
+void check_varies_alike(std::string_view argument, Shape shape, Shape as, Shape x_shape, const AxisSplit& split) {
+  for (std::size_t axis = 0; axis < x_shape.size() && !shape.empty(); ++axis) {
+    if (x_shape[axis] == 1 || varies_along(axis, shape, split) == varies_along(axis, as, split)) continue;
+    fail(argument,
+         "has shape " + text_of(shape) +
+             ", but weight, dweight and dbias should vary along the same axes; if they do not, run a pass for "
+             "each gradient");
   }
 }
 
@@ -20,41 +104,67 @@ void check_statistic_dtype(std::string_view argument, DType dtype) {
 
 Problem validate(const Forward& f) {
   const FpEnvironment environment;  // scales are rounded here
-  check_kind(f.kind);
-  check_dtype("x", f.x.dtype);
-  if (f.y.dtype != DType::i8) check_dtype("y", f.y.dtype);
-  AxisSplit split = split_axes(f.x.shape, f.normalized_shape, f.axes);
-  order_rows(split, f.x.shape, {shape_of(f.weight), shape_of(f.bias)});
-  Layouts layouts(f.x.shape, split);
-  check_shape_is_of_x("y", f.y.shape, f.x.shape);
-
+  const Shape parameters[] = {shape_of(f.weight), shape_of(f.bias)};
   Problem p;
-  p.kind = f.kind;
-  p.cols = count_cols(f.x.shape, split);
-  p.rows = count_rows(f.x.shape, p.cols);
-  p.sets = count_at(f.x.shape, split.set_axes());
-  p.shared = count_shared(f.x.shape, split, {shape_of(f.weight), shape_of(f.bias)});
+  const AxisSplit split = split_rows(f, parameters, p);
+  Layouts layouts(f.x.shape, split);
   p.x = layouts.matrix("x", f.x);
-  p.y = layouts.matrix("y", f.y);
-
-  if (f.weight.data != nullptr) check_dtype("weight", f.weight.dtype);
-  if (f.bias.data != nullptr) check_dtype("bias", f.bias.dtype);
+  p.y = layouts.matrix("y", f.y, true);
   p.gamma = layouts.parameter("weight", f.weight);
   p.beta = layouts.parameter("bias", f.bias);
-  if (f.zero_centered && f.weight.data == nullptr) {
-    throw Error("weight is absent, but zero_centered needs one");
+  const auto statistic = [&](const char* argument, const Tensor& view) {
+    return layouts.statistic(argument, view, {DType::f64, DType::f32}, "statistics should be f64 or f32");
+  };
+  p.mean = statistic("mean", f.mean);
+  p.rstd = statistic("rstd", f.rstd);
+  add_residual(f, layouts, p);
+  add_quantisation(f, layouts, p);
+  return p;
+}
+
+GradientProblem validate(const Backward& b) {
+  const FpEnvironment environment;
+  const Shape parameters[] = {shape_of(b.weight), shape_of(b.dweight), shape_of(b.dbias)};
+  GradientProblem p;
+  const AxisSplit split = split_rows(b, parameters, p);
+  p.whole_cols = p.cols;
+  p.accumulate = b.accumulate;
+  // Without rows, dx has no elements and may be null.
+  if (p.rows != 0 && b.dx.data == nullptr && b.dweight.data == nullptr && b.dbias.data == nullptr) {
+    throw Error("dx, dweight and dbias are null, but at least one should be given");
   }
-  p.zero_centered = f.zero_centered;
+  Layouts layouts(b.x.shape, split);
+  p.x = layouts.matrix("x", b.x);
+  p.dy = layouts.matrix("dy", b.dy);
+  if (b.dx.data != nullptr) p.dx = layouts.matrix("dx", b.dx);
+  if (b.dsum.data != nullptr) {
+    if (b.dx.data == nullptr) fail("dsum", "is given, but dx is absent");
+    p.dsum = layouts.matrix("dsum", b.dsum);
+  }
 
-  if (f.kind == Kind::rms && f.mean.data != nullptr) throw Error("mean is given, but RMS norm has none");
-  if (f.mean.data != nullptr) check_statistic_dtype("mean", f.mean.dtype);
-  if (f.rstd.data != nullptr) check_statistic_dtype("rstd", f.rstd.dtype);
-  p.mean = layouts.statistic("mean", f.mean);
-  p.rstd = layouts.statistic("rstd", f.rstd);
+  p.gamma = layouts.parameter("weight", b.weight);
+  p.dgamma = layouts.parameter("dweight", b.dweight);
+  p.dbeta = layouts.parameter("dbias", b.dbias);
+  if (b.weight.data != nullptr && b.dweight.data != nullptr && !std::ranges::equal(b.dweight.shape, b.weight.shape)) {
+    fail("dweight", "has shape " + text_of(b.dweight.shape) + ", but weight has " + text_of(b.weight.shape));
+  }
+  const auto* const given = std::ranges::find_if(parameters, [](Shape parameter) { return !parameter.empty(); });
+  if (given != std::end(parameters)) {
+    check_varies_alike("dweight", parameters[1], *given, b.x.shape, split);
+    check_varies_alike("dbias", parameters[2], *given, b.x.shape, split);
+  }
 
-  check_eps(f.eps);
-  p.eps = f.eps;
-  add_fused(f, layouts, p);
+  if (b.kind == Kind::layer && b.mean.data != nullptr && b.rstd.data == nullptr) {
+    fail("mean", "is given, but rstd is absent");
+  }
+  if (b.kind == Kind::layer && b.rstd.data != nullptr && b.mean.data == nullptr) {
+    fail("rstd", "is given, but mean is absent");
+  }
+  const auto statistic = [&](const char* argument, const ConstTensor& view) {  // f32 would move dx beyond its bound
+    return layouts.statistic(argument, view, {DType::f64}, "the backward pass needs f64");
+  };
+  p.mean = statistic("mean", b.mean);
+  p.rstd = statistic("rstd", b.rstd);
   return p;
 }
 
@@ -62,6 +172,14 @@ Problem validate_plain(const Forward& f) {
   Problem p = validate(f);
   if (p.sets != 1) throw Error("weight or bias varies from row to row, which this pass does not support");
   if (p.shared != 1) throw Error("columns share an element of weight or bias, which this pass does not support");
+  return p;
+}
+
+GradientProblem validate_plain(const Backward& b) {
+  GradientProblem p = validate(b);
+  if (p.sets != 1) throw Error("weight, dweight or dbias varies from row to row, which this pass does not support");
+  if (has_shared_columns(p)) throw Error("dweight or dbias is a sum over columns, which this pass does not support");
+  if (p.shared != 1) throw Error("columns share an element of weight, which this pass does not support");
   return p;
 }
 

@@ -1,4 +1,4 @@
-// Implements the reference in binary128: decoding, two passes over the row, rounding to the storage types.
+// Implements the reference in binary128: decoding, two passes over the row, gradients, rounding to the storage types.
 #include "reference/reference.hpp"
 
 #include <bit>
@@ -27,6 +27,8 @@ Real square_root(Real a) {
 }
 
 bool is_finite(Real a) { return a - a == 0; }
+// Returns a, or NaN if a is infinite. The result of an infinite gradient would depend on signs that rounding decides.
+Real finite_or_nan(Real a) { return a + (a - a); }
 
 // An IEEE binary format of `fraction` and `exponent` bits.
 struct Format {
@@ -34,22 +36,15 @@ struct Format {
   int exponent;
 
   int bias() const { return (1 << (exponent - 1)) - 1; }
+  std::size_t bytes() const { return static_cast<std::size_t>(1 + exponent + fraction) / 8; }
   std::uint64_t sign() const { return std::uint64_t{1} << (fraction + exponent); }
   std::uint64_t infinity() const { return ((std::uint64_t{1} << exponent) - 1) << fraction; }
   std::uint64_t quiet_nan() const { return infinity() | (std::uint64_t{1} << (fraction - 1)); }
 };
 
 Format format_of(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return {52, 11};
-    case DType::f32:
-      return {23, 8};
-    case DType::bf16:
-      return {7, 8};
-    default:
-      return {10, 5};
-  }
+  constexpr Format kFormats[] = {{52, 11}, {23, 8}, {7, 8}, {10, 5}};  // in the order of DType
+  return kFormats[static_cast<std::size_t>(dtype)];
 }
 
 // (-1)^sign * 2^exponent, for exponents of normal numbers.
@@ -58,8 +53,7 @@ Real power_of_two(bool sign, int exponent) {
   return std::bit_cast<Real>(bits);
 }
 
-Real decode(DType dtype, std::uint64_t bits) {
-  const Format f = format_of(dtype);
+Real decode(const Format& f, std::uint64_t bits) {
   const bool sign = (bits & f.sign()) != 0;
   const auto exponent = static_cast<int>((bits & f.infinity()) >> f.fraction);
   const std::uint64_t fraction = bits & ((std::uint64_t{1} << f.fraction) - 1);
@@ -72,23 +66,17 @@ Real decode(DType dtype, std::uint64_t bits) {
   return static_cast<Real>(leading | fraction) * power_of_two(sign, last_place);
 }
 
-template <class Word>
-std::vector<Real> widen_words(DType dtype, const void* values, std::size_t n) {
-  std::vector<Real> wide(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    Word word;
-    std::memcpy(&word, static_cast<const char*>(values) + i * sizeof word, sizeof word);
-    wide[i] = decode(dtype, word);
-  }
-  return wide;
-}
-
 }  // namespace
 
 std::vector<Real> widen(DType dtype, const void* values, std::size_t n) {
-  if (dtype == DType::f64) return widen_words<std::uint64_t>(dtype, values, n);
-  if (dtype == DType::f32) return widen_words<std::uint32_t>(dtype, values, n);
-  return widen_words<std::uint16_t>(dtype, values, n);
+  const Format f = format_of(dtype);
+  std::vector<Real> wide(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, static_cast<const char*>(values) + i * f.bytes(), f.bytes());  // little-endian
+    wide[i] = decode(f, bits);
+  }
+  return wide;
 }
 
 std::uint64_t round_to(DType dtype, Real value) {
@@ -117,8 +105,8 @@ std::uint64_t round_to(DType dtype, Real value) {
 
 void store(DType dtype, void* values, std::size_t i, Real value) {
   const std::uint64_t bits = round_to(dtype, value);
-  const std::size_t bytes = dtype == DType::f64 ? 8 : dtype == DType::f32 ? 4 : 2;
-  std::memcpy(static_cast<char*>(values) + i * bytes, &bits, bytes);  // little-endian
+  const std::size_t bytes = format_of(dtype).bytes();
+  std::memcpy(static_cast<char*>(values) + i * bytes, &bits, bytes);
 }
 
 Moments moments(Kind kind, std::span<const Real> x) {
@@ -162,6 +150,42 @@ std::vector<Real> apply(std::span<const Real> x, const Moments& m, Real rstd, co
     y[i] = xhat * scale_at(p, i) + shift_at(p, i);
   }
   return y;
+}
+
+GradientSums gradient_sums(Kind kind, std::span<const Real> xhat, std::span<const Real> dy, const Parameters& p) {
+  GradientSums sums{std::vector<Real>(dy.size()), 0, 0};
+  for (std::size_t i = 0; i < dy.size(); ++i) {
+    sums.g[i] = finite_or_nan(dy[i] * scale_at(p, i));
+    if (kind == Kind::layer) sums.mean_g += sums.g[i];
+    sums.mean_g_xhat += sums.g[i] * xhat[i];
+  }
+  const auto cols = static_cast<Real>(dy.size());
+  sums.mean_g /= cols;
+  sums.mean_g_xhat /= cols;
+  return sums;
+}
+
+std::vector<Real> dx_of_sums(const GradientSums& sums, std::span<const Real> xhat, Real rstd) {
+  std::vector<Real> dx(xhat.size());
+  for (std::size_t i = 0; i < xhat.size(); ++i) {
+    dx[i] = (sums.g[i] - sums.mean_g - xhat[i] * sums.mean_g_xhat) * rstd;
+  }
+  return dx;
+}
+
+std::vector<Real> dx_of_row(Kind kind, std::span<const Real> x, std::span<const Real> dy, const Moments& m, Real rstd,
+                            const Parameters& p) {
+  const std::vector<Real> xhat = apply(x, m, rstd, {});
+  return dx_of_sums(gradient_sums(kind, xhat, dy, p), xhat, rstd);
+}
+
+void ParameterGradients::add_row(std::span<const Real> x, std::span<const Real> dy, const Moments& m, Real rstd) {
+  const std::vector<Real> xhat = apply(x, m, rstd, {});
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const Real d = finite_or_nan(dy[i]);
+    dgamma_[i] += d * xhat[i];
+    dbeta_[i] += d;
+  }
 }
 
 }  // namespace evenorm::reference

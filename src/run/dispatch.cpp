@@ -2,6 +2,7 @@
 
 #include <hwy/targets.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <string>
@@ -26,30 +27,27 @@ struct Entry {
   Target target;
   std::string_view name;
   std::int64_t highway_bit;
-  const Kernels* kernels;  // null if not compiled in
+  const Kernels* kernels;
 };
 
-#define EVENORM_KERNELS(target, kernels) ((HWY_TARGETS & (target)) != 0 ? &(kernels) : nullptr)
-
-// Best first.
+// Those that are compiled in, best first.
 constexpr Entry kLadder[] = {
-#if HWY_ARCH_X86
-    {Target::avx3, "avx3", HWY_AVX3, EVENORM_KERNELS(HWY_AVX3, kKernelsAvx3)},
-    {Target::avx2, "avx2", HWY_AVX2, EVENORM_KERNELS(HWY_AVX2, kKernelsAvx2)},
+#if HWY_TARGETS & HWY_AVX3
+    {Target::avx3, "avx3", HWY_AVX3, &kKernelsAvx3},
 #endif
-#if HWY_ARCH_ARM
-    {Target::neon, "neon", HWY_NEON, EVENORM_KERNELS(HWY_NEON, kKernelsNeon)},
+#if HWY_TARGETS & HWY_AVX2
+    {Target::avx2, "avx2", HWY_AVX2, &kKernelsAvx2},
+#endif
+#if HWY_TARGETS & HWY_NEON
+    {Target::neon, "neon", HWY_NEON, &kKernelsNeon},
 #endif
     {Target::portable, "portable", HWY_SCALAR, &kKernelsPortable},
 };
 
 constexpr auto kCompiled = [] {
   std::array<Target, std::size(kLadder)> targets{};
-  std::size_t count = 0;
-  for (const Entry& entry : kLadder) {
-    if ((entry.highway_bit & HWY_TARGETS) != 0) targets[count++] = entry.target;
-  }
-  return std::pair(targets, count);
+  std::ranges::transform(kLadder, targets.begin(), &Entry::target);
+  return targets;
 }();
 
 const Entry& entry_of(Target target) noexcept {
@@ -83,22 +81,15 @@ Target choose_target() {
 
 std::string_view name(Target target) noexcept { return entry_of(target).name; }
 
-std::span<const Target> compiled_targets() noexcept { return {kCompiled.first.data(), kCompiled.second}; }
+std::span<const Target> compiled_targets() noexcept { return kCompiled; }
 
 bool is_supported(Target target) noexcept {
-  for (Target compiled : compiled_targets()) {
-    if (compiled != target) continue;
-    return target == Target::portable || (hwy::SupportedTargets() & entry_of(target).highway_bit) != 0;
-  }
-  return false;
+  const Entry& entry = entry_of(target);
+  if (entry.target != target) return false;
+  return target == Target::portable || (hwy::SupportedTargets() & entry.highway_bit) != 0;
 }
 
-Target best_target() noexcept {
-  for (Target target : compiled_targets()) {
-    if (is_supported(target)) return target;
-  }
-  return Target::portable;
-}
+Target best_target() noexcept { return *std::ranges::find_if(kCompiled, is_supported); }
 
 std::optional<Target> target_named(std::string_view name) noexcept {
   for (const Entry& entry : kLadder) {
@@ -107,10 +98,7 @@ std::optional<Target> target_named(std::string_view name) noexcept {
   return std::nullopt;
 }
 
-const Kernels& kernels_of(Target target) noexcept {
-  const Kernels* kernels = entry_of(target).kernels;
-  return kernels == nullptr ? kKernelsPortable : *kernels;
-}
+const Kernels& kernels_of(Target target) noexcept { return *entry_of(target).kernels; }
 
 Target active_target() {
   static const Target target = choose_target();

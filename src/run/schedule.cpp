@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <memory>
 
 #include "plan/scratch_plan.hpp"
 #include "problem/sets.hpp"
@@ -15,23 +16,9 @@
 namespace evenorm::internal {
 namespace {
 
-// A task with fewer elements than these costs more to hand over than it saves.
-constexpr std::size_t kForwardTask = 32768, kBackwardTask = 16384;
+constexpr std::size_t kForwardTask = 32768, kBackwardTask = 16384;  // the least elements of a task
 constexpr std::size_t kTileRows = 32;   // rows that one task gathers together: a cache line of 16-bit elements
 constexpr std::size_t kMaxParts = 512;  // parts of a long row; bounds the memory for their moments
-
-// Divides `count` into `shares` parts of whole units, but for the last, and calls share(first, count) for each of them.
-template <class Share>
-void share_out(const Executor& executor, std::size_t count, std::size_t unit, std::size_t shares, const Share& share) {
-  if (count == 0) return;
-  const std::size_t units = (count + unit - 1) / unit;
-  shares = std::min(shares, units);
-  if (shares <= 1) return share(std::size_t{0}, count);
-  parallel_for(executor, shares, [&](std::size_t i) {
-    const std::size_t first = share_start(units, shares, i) * unit;
-    share(first, std::min(share_start(units, shares, i + 1) * unit, count) - first);
-  });
-}
 
 // --- the forward pass: tasks are rows if there are enough of them, else blocks of one row after the other
 
@@ -85,16 +72,13 @@ T* aligned(std::byte* scratch) {
 }
 
 std::size_t tasks_of(const GradientProblem& p, std::size_t rows, const Executor& executor) {
-  const std::size_t threads = usable_threads(executor);
-  return threads <= 1 ? 1
-                      : std::max(std::size_t{1}, std::min(rows * p.cols / kBackwardTask, threads * kTasksPerThread));
+  return count_tasks(executor, rows * p.cols, kBackwardTask);
 }
-std::size_t tasks_of(const GradientProblem& p, const Executor& executor) { return tasks_of(p, p.rows, executor); }
 
 void run_blocks(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels, double* slots,
                 const Executor& executor) {
   const std::size_t blocks = row_blocks(p), slot = sums_bytes(p, p.cols) / sizeof(double);
-  const std::size_t tasks = tasks_of(p, executor);
+  const std::size_t tasks = tasks_of(p, p.rows, executor);
   // Subtrees. Rather more shares than tasks than few unequal ones: 10 blocks by twos are six blocks' time on two
   // threads.
   const std::size_t share = tasks == 1 ? blocks : std::bit_floor(std::max(std::size_t{1}, blocks / tasks));
@@ -107,7 +91,7 @@ void run_blocks(const GradientProblem& p, const GradientPlan& plan, const Kernel
 
 void run_in_two_steps(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels,
                       GradientScalars* scalars, const Executor& executor) {
-  const std::size_t tasks = tasks_of(p, executor);
+  const std::size_t tasks = tasks_of(p, p.rows, executor);
   if (p.scalars == nullptr) {
     share_out(executor, p.rows, 1, tasks,
               [&](std::size_t first, std::size_t count) { find_row_scalars(kernels, p, plan, first, count, scalars); });
@@ -125,7 +109,7 @@ void run_by_rows(const GradientProblem& p, const GradientPlan& plan, const Kerne
                  const Executor& executor) {
   const std::size_t rows = rows_of_set(p), slot = slot_of_row(p);
   double* const sums = plan.scratch_bytes != 0 ? aligned<double>(scratch) : nullptr;
-  const std::size_t tasks = tasks_of(p, executor);
+  const std::size_t tasks = tasks_of(p, p.rows, executor);
   share_out(executor, p.rows, plan.line_place.share(), tasks,
             [&](std::size_t first, std::size_t count) { run_backward(kernels, p, plan, first, count, sums); });
   if (sums == nullptr) return;
@@ -141,7 +125,7 @@ void run_by_rows(const GradientProblem& p, const GradientPlan& plan, const Kerne
 void run_sums(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels, std::byte* scratch,
               const Executor& executor) {
   const bool in_two_steps =
-      plan.route == GradientRoute::two_steps || (plan.may_take_two_steps && tasks_of(p, executor) > 1);
+      plan.route == GradientRoute::two_steps || (plan.may_take_two_steps && tasks_of(p, p.rows, executor) > 1);
   if (in_two_steps) {
     run_in_two_steps(p, plan, kernels, aligned<GradientScalars>(scratch), executor);
   } else {
@@ -152,7 +136,7 @@ void run_sums(const GradientProblem& p, const GradientPlan& plan, const Kernels&
 // The same for several sets: their shares are tasks if there are as many as one set would have.
 void run_sets(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels, std::byte* scratch,
               const Executor& executor) {
-  const std::size_t tasks = std::min(tasks_of(p, executor), plan.sets_at_once);
+  const std::size_t tasks = std::min(tasks_of(p, p.rows, executor), plan.sets_at_once);
   const bool alone = tasks >= tasks_of(p, rows_of_set(p), executor);  // whether one thread takes all of a set
   const std::size_t shares = alone ? tasks : 1;
   parallel_for(executor, shares, [&](std::size_t i) {
@@ -174,20 +158,15 @@ void run_sets(const GradientProblem& p, const GradientPlan& plan, const Kernels&
 void run(const ForwardPass& pass, const Kernels& kernels, const Executor& executor) noexcept {
   const Problem& p = pass.problem;
   const ForwardPlan& plan = pass.plan;
-  const std::size_t threads = usable_threads(executor);
-  const std::size_t tasks = std::min(p.rows * p.cols / kForwardTask, threads * kTasksPerThread);
-  if (threads <= 1 || tasks <= 1) {
-    if (p.rows != 0) run_forward(kernels, p, plan, 0, p.rows);
-  } else if (plan.line_place.share() == 1 && p.rows < threads * 2 && p.cols >= 2 * kForwardTask &&
-             p.scale.data == nullptr && p.moments == nullptr) {
+  const std::size_t tasks = count_tasks(executor, p.rows * p.cols, kForwardTask);
+  if (tasks > 1 && plan.line_place.share() == 1 && p.rows < usable_threads(executor) * 2 &&
+      p.cols >= 2 * kForwardTask && p.scale.data == nullptr && p.moments == nullptr) {
     for (std::size_t row = 0; row < p.rows; ++row) run_row_by_parts(p, plan, kernels, executor, row);
-  } else {
-    const std::size_t unit = plan.route == ForwardRoute::lines ? plan.line_place.share()
-                             : needs_tiles(p)                  ? kTileRows
-                                                               : 1;
-    share_out(executor, p.rows, unit, tasks,
-              [&](std::size_t first, std::size_t count) { run_forward(kernels, p, plan, first, count); });
+    return;
   }
+  const std::size_t unit = plan.route == ForwardRoute::lines ? plan.line_place.share() : needs_tiles(p) ? kTileRows : 1;
+  share_out(executor, p.rows, unit, tasks,
+            [&](std::size_t first, std::size_t count) { run_forward(kernels, p, plan, first, count); });
 }
 
 void run(const GradientPass& pass, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept {
@@ -205,7 +184,7 @@ void run_on(Target target, const Forward& forward, const Executor& executor) {
 void run_on(Target target, const Backward& backward, const Executor& executor) {
   const GradientPass pass(validate(backward));
   validate_buffers(pass.problem);
-  const OwnScratch scratch(pass.plan.scratch_bytes);
+  const auto scratch = std::make_unique_for_overwrite<std::byte[]>(pass.plan.scratch_bytes);
   run(pass, kernels_of(target), scratch.get(), executor);
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <new>
 
 #include "evenorm/evenorm.hpp"
 #include "plan/forward_plan.hpp"
@@ -15,21 +14,6 @@ namespace evenorm::internal {
 // Runs a validated pass. Does not allocate. scratch: pass.plan.scratch_bytes bytes at any address.
 void run(const ForwardPass& pass, const Kernels& kernels, const Executor& executor) noexcept;
 void run(const GradientPass& pass, const Kernels& kernels, std::byte* scratch, const Executor& executor) noexcept;
-
-// Scratch that the library allocates, at a multiple of a cache line, where it is fastest. Throws std::bad_alloc.
-class OwnScratch {
- public:
-  explicit OwnScratch(std::size_t bytes)
-      : bytes_(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kLine}))) {}
-  ~OwnScratch() { ::operator delete (bytes_, std::align_val_t{kLine}); }
-  OwnScratch(const OwnScratch&) = delete;
-  OwnScratch& operator=(const OwnScratch&) = delete;
-
-  std::byte* get() const { return bytes_; }
-
- private:
-  std::byte* bytes_;
-};
 
 // Validates a pass and runs it on a supported target, whatever EVENORM_TARGET says. A backward pass allocates its
 // scratch. Throws Error as evenorm::run does.

@@ -1,6 +1,7 @@
 // The messages between processes that share rows: f64 numbers for each part of a row, row by row.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <string>
@@ -23,72 +24,40 @@ struct Field {
   const char* name;
   double least, most;  // or NaN, of a row that is not finite
 };
-inline constexpr double kMostFinite = std::numeric_limits<double>::max();
-inline constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-inline constexpr Field kMeanField{"mean", -kMostFinite, kMostFinite};
-inline constexpr Field kMeanLowField{"mean's low part", -kMostFinite, kMostFinite};
-inline constexpr Field kSquaresField{"sum of squares", 0, kMostFinite};
-inline constexpr Field kSumField{"sum", -kInfinite, kInfinite};
-
-// Visitors that write and read the numbers of one part, in their order.
-class Writer {
- public:
-  explicit Writer(double* to) : to_(to) {}
-  void operator()(const Field&, double value) { *to_++ = value; }
-
- private:
-  double* to_;
-};
-class Reader {  // the messages have been checked
- public:
-  explicit Reader(const double* from) : from_(from) {}
-  void operator()(const Field&, double& value) { value = *from_++; }
-
- private:
-  const double* from_;
-};
-
-template <class Visitor, class M>
-void visit(Visitor visitor, Kind kind, bool wide, M&& m) {
-  if (kind == Kind::layer) visitor(kMeanField, m.mean);
-  if (kind == Kind::layer && wide) visitor(kMeanLowField, m.mean_low);
-  visitor(kSquaresField, m.m2);
+// Calls visit(field, number) for the numbers of one part, in their order.
+template <class M, class Visit>
+void visit_moments(Kind kind, bool wide, M&& m, const Visit& visit) {
+  constexpr double kMost = std::numeric_limits<double>::max();
+  if (kind == Kind::layer) visit(Field{"mean", -kMost, kMost}, m.mean);
+  if (kind == Kind::layer && wide) visit(Field{"mean's low part", -kMost, kMost}, m.mean_low);
+  visit(Field{"sum of squares", 0, kMost}, m.m2);
 }
-template <class Visitor, class S>
-void visit_sums(Visitor visitor, Kind kind, S&& s) {
-  if (kind == Kind::layer) visitor(kSumField, s.g);
-  visitor(kSumField, s.gd);
+template <class S, class Visit>
+void visit_sums(Kind kind, S&& s, const Visit& visit) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (kind == Kind::layer) visit(Field{"sum", -kInfinity, kInfinity}, s.g);
+  visit(Field{"sum", -kInfinity, kInfinity}, s.gd);
 }
 
 // The messages of all processes. `stride` is the count of numbers from one process to the next.
 struct Messages {
   const double* first;
   std::size_t stride;
-
-  const double* of(std::size_t process, std::size_t row, std::size_t numbers) const {
-    return first + process * stride + row * numbers;
-  }
 };
 
-// Calls work(process, part, columns of the part, i) for all parts of a row, from left to right. i counts the parts of
-// their process.
+// Calls work(process, part, columns of the part, its numbers) for all parts of a row, from left to right.
 template <class Work>
-void for_parts(const Cuts& cuts, const Work& work) {
+void for_parts(const Cuts& cuts, Pass pass, Kind kind, bool wide, const Messages& messages, std::size_t row,
+               const Work& work) {
+  const std::size_t numbers = cuts.numbers(pass, kind, wide);
   for (std::size_t process = 0; process < cuts.size(); ++process) {
-    std::size_t i = 0;
+    const double* from = messages.first + process * messages.stride + row * numbers;
     for (const Cuts::Part& part : cuts.parts_of(process)) {
-      const std::size_t first = part.first * kBlock;
-      work(process, part, std::min(part.blocks * kBlock, cuts.cols_of(process) - first), i++);
+      work(process, part, std::min(part.blocks * kBlock, cuts.cols_of(process) - part.first * kBlock), from);
+      from += numbers_of_part(pass, kind, wide);
     }
   }
 }
-
-// Throws Error if a number of these messages is invalid. All processes come to the same result.
-void check_messages(const Cuts& cuts, Pass pass, Kind kind, bool wide, const Messages& messages, std::size_t rows);
-
-// Throws Error: "process 2 has sent a message whose `field` is `has`, but it should be `should`".
-[[noreturn]] void refuse_message(std::size_t process, const std::string& field, const std::string& has,
-                                 const std::string& should);
 
 }  // namespace evenorm::internal

@@ -14,7 +14,6 @@
 #include "problem/shapes.hpp"
 #include "problem/validate.hpp"
 #include "run/schedule.hpp"
-#include "sharded/rows.hpp"
 #include "sharded/steps.hpp"
 
 namespace evenorm {
@@ -40,42 +39,28 @@ struct Word {
   }
 };
 
-// Calls work(). If it throws, notes the reason in `word` and returns the exception, else returns null.
-template <class Work>
-std::exception_ptr failure_of(Word& word, const Work& work) {
-  try {
-    work();
-  } catch (const std::exception& error) {
-    word.fail(error.what());
-    return std::current_exception();
-  } catch (...) {
-    word.fail("an exception that is not a std::exception");
-    return std::current_exception();
-  }
-  return nullptr;
-}
-
 // One process's description of a norm. All fields but `word` and `cols` must agree.
 struct Agreement {
   Word word;
-  std::uint32_t version = 0;
+  std::uint16_t version = 0;
   std::uint8_t kind = 0, x = 0, y = 0, weight = 0, bias = 0, zero_centered = 0;  // x to bias: types, or kAbsent
-  std::uint8_t wide = 0, reserved = 0;
-  std::uint32_t unused = 0;
   double eps = 0;
   std::int64_t rows = 0, cols = 0;
 };
-static_assert(sizeof(Agreement) == sizeof(Word) + 40 && sizeof(Word) % sizeof(double) == 0);
+static_assert(sizeof(Agreement) == sizeof(Word) + 32 && sizeof(Word) % sizeof(double) == 0);  // no padding
 constexpr std::uint8_t kAbsent = 255;
 constexpr std::size_t kWordNumbers = sizeof(Word) / sizeof(double);
 
-std::uint32_t protocol() {  // equal in versions of evenorm that can work together
-  return 1U << 16U | static_cast<std::uint32_t>(numerics_revision());
+std::uint16_t protocol() {  // equal in versions of evenorm that can work together
+  return static_cast<std::uint16_t>(2U << 8U | static_cast<unsigned>(numerics_revision()));
 }
 
+// The type of a tensor as a message has it.
 template <class View>
-std::uint8_t type_of(const View& view, bool present) {
-  return present ? static_cast<std::uint8_t>(view.dtype) : kAbsent;
+std::uint8_t checked_type(const char* argument, const View& view, bool present) {
+  if (!present) return kAbsent;
+  internal::check_dtype(argument, view.dtype);
+  return static_cast<std::uint8_t>(view.dtype);
 }
 std::string text_of_type(std::uint8_t type) {
   return type == kAbsent ? "absent" : "of dtype " + std::string(name(static_cast<DType>(type)));
@@ -115,25 +100,19 @@ Forward with_parameters(const Forward& f) {
 Agreement description_of(const Forward& f) {
   internal::check_kind(f.kind);
   check_plain(f);
-  for (const auto& [argument, dtype] : {std::pair("x", f.x.dtype), std::pair("y", f.y.dtype)}) {
-    internal::check_dtype(argument, dtype);
-  }
-  if (is_present(f.weight)) internal::check_dtype("weight", f.weight.dtype);
-  if (is_present(f.bias)) internal::check_dtype("bias", f.bias.dtype);
   if (f.zero_centered && !is_present(f.weight)) throw Error("weight is absent, but zero_centered needs one");
   const internal::AxisSplit split = internal::split_axes(f.x.shape, f.normalized_shape, f.axes);
   Agreement a;
   a.version = protocol();
   a.kind = static_cast<std::uint8_t>(f.kind);
-  a.x = type_of(f.x, true);
-  a.y = type_of(f.y, true);
-  a.weight = type_of(f.weight, is_present(f.weight));
-  a.bias = type_of(f.bias, is_present(f.bias));
+  a.x = checked_type("x", f.x, true);
+  a.y = checked_type("y", f.y, true);
+  a.weight = checked_type("weight", f.weight, is_present(f.weight));
+  a.bias = checked_type("bias", f.bias, is_present(f.bias));
   a.zero_centered = f.zero_centered ? 1 : 0;
   a.eps = f.eps;
   a.cols = static_cast<std::int64_t>(internal::count_at(f.x.shape, split.normalized));
   a.rows = static_cast<std::int64_t>(internal::count_at(f.x.shape, split.outer));
-  a.wide = is_wide(a) ? 1 : 0;
   if (a.cols != 0) (void)internal::validate_plain(with_parameters(f));
   internal::check_eps(f.eps);
   return a;
@@ -164,6 +143,13 @@ void check_integer(std::size_t process, const char* field, std::int64_t value, s
                            least == most ? from : "from " + from + " to " + std::to_string(most));
 }
 
+// The start of a message.
+Word word_at(std::span<const std::byte> messages, std::size_t at) {
+  Word word;
+  std::memcpy(&word, messages.subspan(at).data(), sizeof word);
+  return word;
+}
+
 // Throws Error if another process has failed, or if its word is invalid. last_pass: the largest valid `pass`.
 void check_word(const Word& word, std::size_t process, Pass last_pass) {
   check_integer(process, "failed", word.failed, 0, 1);
@@ -175,12 +161,33 @@ void check_word(const Word& word, std::size_t process, Pass last_pass) {
   for (const char c : word.text) check_integer(process, "text", c, 0, 0);
 }
 
-// Throws Error if an all-gather returns another message in the place of this process's own, in another order for
-// example.
-void check_own_place(const Communicator& c, const void* sent, std::size_t bytes, const void* all) {
-  if (std::memcmp(static_cast<const std::byte*>(all) + c.rank * bytes, sent, bytes) == 0) return;
-  throw Error("all_gather has not returned this process's message in the place of process " + std::to_string(c.rank) +
-              ", but messages should be in the order of the ranks");
+// Sends this process's message, which begins with `word`, and receives those of all processes.
+void gather(const Communicator& c, const Word& word, std::span<std::byte> mine, std::span<std::byte> all) {
+  std::memcpy(mine.data(), &word, sizeof word);
+  c.all_gather(c.context, mine.data(), mine.size(), all.data());
+}
+
+// Calls work(), which writes this process's message but for its start, then gathers the messages. If a process fails,
+// all throw. last_pass: the largest valid `pass`.
+template <class Work>
+void exchange(const Communicator& c, Pass pass, Pass last_pass, std::span<std::byte> mine, std::span<std::byte> all,
+              const Work& work) {
+  Word word;
+  word.pass = static_cast<std::uint32_t>(pass);
+  std::exception_ptr failure;
+  try {
+    work();
+  } catch (const std::exception& error) {
+    word.fail(error.what());
+    failure = std::current_exception();
+  }
+  gather(c, word, mine, all);
+  if (failure) std::rethrow_exception(failure);
+  if (std::memcmp(&all[c.rank * mine.size()], mine.data(), mine.size()) != 0) {
+    throw Error("all_gather has not returned this process's message in the place of process " + std::to_string(c.rank) +
+                ", but messages should be in the order of the ranks");
+  }
+  for (std::size_t i = 0; i < c.size; ++i) check_word(word_at(all, i * mine.size()), i, last_pass);
 }
 
 // The first difference between two descriptions, except in columns, and what each of them has.
@@ -207,13 +214,6 @@ std::optional<Difference> difference(const Agreement& a, const Agreement& b) {
   return std::nullopt;
 }
 
-std::vector<Agreement> gathered(const Communicator& communicator, const Agreement& own) {
-  std::vector<Agreement> all(communicator.size);
-  communicator.all_gather(communicator.context, std::as_bytes(std::span(&own, 1)).data(), sizeof own,
-                          std::as_writable_bytes(std::span(all)).data());
-  return all;
-}
-
 // Throws Error if the description is one that no process of this version makes.
 void check_fields(const Agreement& a, std::size_t process) {
   const auto check = [&](const char* field, std::int64_t value, std::int64_t least, std::int64_t most) {
@@ -226,10 +226,6 @@ void check_fields(const Agreement& a, std::size_t process) {
   if (a.weight != kAbsent) check("dtype of weight", a.weight, 0, kLastDType);
   if (a.bias != kAbsent) check("dtype of bias", a.bias, 0, kLastDType);
   check("zero_centered", a.zero_centered, 0, a.weight == kAbsent ? 0 : 1);
-  const std::int64_t wide = is_wide(a) ? 1 : 0;
-  check("wide", a.wide, wide, wide);
-  check("reserved", a.reserved, 0, 0);
-  check("unused", a.unused, 0, 0);
   if (!internal::is_eps(a.eps)) {
     internal::refuse_message(process, "eps", internal::text_of(a.eps), "finite and at least 0");
   }
@@ -239,7 +235,6 @@ void check_fields(const Agreement& a, std::size_t process) {
 
 // Checks all descriptions. All processes have the same descriptions, so they come to the same result.
 void check_agreement(std::span<const Agreement> all) {
-  for (std::size_t i = 0; i < all.size(); ++i) check_word(all[i].word, i, Pass::forward);
   for (std::size_t i = 1; i < all.size(); ++i) {
     if (all[i].version != all[0].version) {
       throw Error("evenorm's versions differ" + in_process(0) + " and" + in_process(i));
@@ -253,21 +248,10 @@ void check_agreement(std::span<const Agreement> all) {
   }
 }
 
-Cuts cuts_of(std::span<const Agreement> all, std::size_t rank) {
-  std::vector<std::int64_t> cols;
-  cols.reserve(all.size());
-  for (const Agreement& a : all) cols.push_back(a.cols);
-  return Cuts(cols, rank);
-}
-
-const char* name_of(std::uint32_t pass) {
-  return pass == static_cast<std::uint32_t>(Pass::forward) ? "forward" : "backward";
-}
-
 // The count of numbers of one message. Throws Error, in every process, if the messages of all exceed kMostBytes.
 std::size_t message_numbers(const Cuts& cuts, const Agreement& own) {
   const auto kind = static_cast<Kind>(own.kind);
-  const bool wide = own.wide != 0;
+  const bool wide = is_wide(own);
   const std::size_t numbers =
       std::max(cuts.numbers(Pass::forward, kind, wide), cuts.numbers(Pass::backward, kind, wide));
   const auto rows = static_cast<std::size_t>(own.rows);
@@ -288,21 +272,17 @@ void check_moments(std::size_t size, std::size_t rows) {
 // whole rows writes mean and rstd with the bits that all other processes write.
 class StandIn {
  public:
-  StandIn(const Forward& f, bool wide)
-      : shape_(f.x.shape.begin(), f.x.shape.end()),
-        strides_(shape_.size(), 0),
-        normalized_(f.normalized_shape.size(), 1),
-        forward_(f) {
-    const internal::AxisList columns = internal::split_axes(f.x.shape, f.normalized_shape, f.axes).normalized;
-    for (std::size_t i = 0; i < columns.count; ++i) shape_[columns.number[i]] = 1;
-    std::size_t rows = 1;
-    for (const std::int64_t size : shape_) rows *= static_cast<std::size_t>(size);
-    y_.resize(rows);
+  StandIn(const Forward& f, bool wide, std::size_t rows) : y_(rows), forward_(f) {
+    const internal::AxisList outer = internal::split_axes(f.x.shape, f.normalized_shape, f.axes).outer;
+    for (std::size_t i = 0; i < outer.count; ++i) shape_.push_back(f.x.shape[outer.number[i]]);
+    shape_.push_back(1);
+    strides_.resize(shape_.size());
     static constexpr double kNothing = 0;
     const DType dtype = wide ? DType::f64 : DType::f32;
     forward_.x = {&kNothing, dtype, shape_, strides_};
     forward_.y = {y_.data(), dtype, shape_};
-    forward_.normalized_shape = normalized_;
+    forward_.normalized_shape = std::span(shape_).last(1);
+    forward_.axes = {};
     forward_.weight = forward_.bias = {};
     forward_.zero_centered = false;
   }
@@ -312,7 +292,7 @@ class StandIn {
   const Forward& forward() const { return forward_; }
 
  private:
-  std::vector<std::int64_t> shape_, strides_, normalized_;
+  std::vector<std::int64_t> shape_, strides_;
   std::vector<double> y_;  // never read
   Forward forward_;
 };
@@ -340,52 +320,41 @@ struct ShardedNorm::State {
 
   std::size_t rows() const { return static_cast<std::size_t>(own.rows); }
   Kind kind() const { return static_cast<Kind>(own.kind); }
-  bool wide() const { return own.wide != 0; }
-  Word word_of(std::size_t process) const {
-    Word word;
-    std::memcpy(static_cast<void*>(&word), &all[process * size], sizeof word);
-    return word;
-  }
+  bool wide() const { return is_wide(own); }
+  std::span<std::byte> message() { return std::as_writable_bytes(std::span(mine)); }
+  std::span<std::byte> messages() { return std::as_writable_bytes(std::span(all)); }
 
-  void gather(const Word& word) {
-    std::memcpy(mine.data(), &word, sizeof word);
-    communicator.all_gather(communicator.context, std::as_bytes(std::span(mine)).data(), size * sizeof(double),
-                            std::as_writable_bytes(std::span(all)).data());
-  }
-
-  // Calls work(message) and returns the messages of all processes. If one process fails, all throw.
+  // Calls work(numbers of the message) and returns the messages of all processes. If one process fails, all throw.
   template <class Work>
   internal::Messages exchange(Pass pass, const Work& work) {
-    Word word;
-    word.pass = static_cast<std::uint32_t>(pass);
-    const std::exception_ptr failure = failure_of(
-        word, [&] { work(std::span(mine).subspan(kWordNumbers, rows() * cuts.numbers(pass, kind(), wide()))); });
-    gather(word);
-    if (failure) std::rethrow_exception(failure);
-    check_own_place(communicator, mine.data(), size * sizeof(double), all.data());
-    for (std::size_t i = 0; i < communicator.size; ++i) check_word(word_of(i), i, Pass::backward);
-    const std::uint32_t first = word_of(0).pass;
+    evenorm::exchange(communicator, pass, Pass::backward, message(), messages(), [&] {
+      work(std::span(mine).subspan(kWordNumbers, rows() * cuts.numbers(pass, kind(), wide())));
+    });
+    const auto pass_of = [&](std::size_t process) {
+      const Word word = word_at(messages(), process * message().size());
+      return std::string(word.pass == static_cast<std::uint32_t>(Pass::forward) ? "forward" : "backward");
+    };
     for (std::size_t i = 1; i < communicator.size; ++i) {
-      if (const std::uint32_t other = word_of(i).pass; other != first) {
-        throw Error("process 0 runs its " + std::string(name_of(first)) + " pass, but process " + std::to_string(i) +
-                    " its " + name_of(other) + " pass");
-      }
+      if (pass_of(i) == pass_of(0)) continue;
+      throw Error("process 0 runs its " + pass_of(0) + " pass, but process " + std::to_string(i) + " its " +
+                  pass_of(i) + " pass");
     }
-    const internal::Messages messages{all.data() + kWordNumbers, size};
-    internal::check_messages(cuts, pass, kind(), wide(), messages, rows());
-    return messages;
+    const internal::Messages received{all.data() + kWordNumbers, size};
+    internal::check_messages(cuts, pass, kind(), wide(), received, rows());
+    return received;
   }
 };
 
 ShardedNorm::ShardedNorm(const Forward& forward, const Communicator& communicator) {
   check_communicator(communicator);
   Agreement own;
-  const std::exception_ptr failure = failure_of(own.word, [&] { own = description_of(forward); });
-  const std::vector<Agreement> all = gathered(communicator, own);
-  if (failure) std::rethrow_exception(failure);
-  check_own_place(communicator, &own, sizeof own, all.data());
+  std::vector<Agreement> all(communicator.size);
+  exchange(communicator, Pass::forward, Pass::forward, std::as_writable_bytes(std::span(&own, 1)),
+           std::as_writable_bytes(std::span(all)), [&] { own = description_of(forward); });
   check_agreement(all);
-  state_ = std::make_unique<State>(communicator, own, cuts_of(all, communicator.rank));
+  std::vector<std::int64_t> cols;
+  for (const Agreement& a : all) cols.push_back(a.cols);
+  state_ = std::make_unique<State>(communicator, own, Cuts(cols, communicator.rank));
 }
 ShardedNorm::ShardedNorm(ShardedNorm&&) noexcept = default;
 ShardedNorm& ShardedNorm::operator=(ShardedNorm&&) noexcept = default;
@@ -398,13 +367,15 @@ std::size_t ShardedNorm::bytes() const { return state_->size * sizeof(double); }
 void ShardedNorm::refuse(const std::string& why) {
   Word word;
   word.fail(why);
-  state_->gather(word);
+  gather(state_->communicator, word, state_->message(), state_->messages());
 }
 void ShardedNorm::refuse(const Communicator& communicator, const std::string& why) {
   check_communicator(communicator);
+  Word word;
+  word.fail(why);
   Agreement own;
-  own.word.fail(why);
-  (void)gathered(communicator, own);
+  std::vector<Agreement> all(communicator.size);
+  gather(communicator, word, std::as_writable_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
 }
 
 void ShardedNorm::run(const Forward& given, std::span<Moments> moments, const Executor& executor) {
@@ -426,13 +397,12 @@ void ShardedNorm::run(const Forward& given, std::span<Moments> moments, const Ex
       if (!given.weight.data && is_present(given.weight)) throw Error("weight is null, but it has a shape");
       if (!given.bias.data && is_present(given.bias)) throw Error("bias is null, but it has a shape");
     } else if (given.mean.data != nullptr || given.rstd.data != nullptr) {
-      stand_in.emplace(given, s.wide());
+      stand_in.emplace(given, s.wide(), s.rows());
     } else {
       return;
     }
     p = internal::validate_plain(has_columns ? given : stand_in->forward());
-    internal::validate_buffers(*p);
-    internal::validate_moments(*p, moments.empty() ? nullptr : moments.data());
+    internal::validate_buffers(*p, moments.empty() ? nullptr : moments.data());
     if (has_columns) internal::find_moments_on(active_target(), s.cuts, *p, message, executor);
   });
   internal::join_shards(s.cuts, s.kind(), s.wide(), messages, s.moments);
@@ -459,7 +429,8 @@ void ShardedNorm::run(const Backward& backward, std::span<const Moments> moments
       throw Error(std::string("the arithmetic is ") + (s.wide() ? "f32" : "f64") + ", but the norm was made with " +
                   (s.wide() ? "f64" : "f32"));
     }
-    if (const std::uint8_t weight = type_of(backward.weight, backward.weight.data != nullptr); weight != s.own.weight) {
+    const std::uint8_t weight = checked_type("weight", backward.weight, backward.weight.data != nullptr);
+    if (weight != s.own.weight) {
       throw Error("weight is " + text_of_type(weight) + ", but the norm was made with one " +
                   text_of_type(s.own.weight));
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "plan/gradient_plan.hpp"
 #include "problem/problem.hpp"
@@ -11,16 +12,24 @@
 
 namespace evenorm::internal {
 
-// Forward: writes the moments of this process's columns, p.x, to `message`. The processes then join all messages
-// (join_shards) and run p with these moments.
+// Throws Error if a number of these messages is invalid. All processes come to the same result.
+void check_messages(const Cuts& cuts, Pass pass, Kind kind, bool wide, const Messages& messages, std::size_t rows);
+
+// Throws Error: "process 2 has sent a message whose `field` is `has`, but it should be `should`".
+[[noreturn]] void refuse_message(std::size_t process, const std::string& field, const std::string& has,
+                                 const std::string& should);
+
+// Forward: writes the moments of this process's columns, p.x, to `message`.
 void find_moments_on(Target target, const Cuts& cuts, const Problem& p, std::span<double> message,
-                     const Executor& executor = {});
+                     const Executor& executor = {}) noexcept;
+// Then computes the moments of all whole rows from all messages, which have been checked. p runs with these moments.
+void join_shards(const Cuts& cuts, Kind kind, bool wide, const Messages& messages, std::span<Moments> moments) noexcept;
 
 // Validates a backward pass over this process's columns, except how its buffers overlap. moments: one element per row.
 GradientPass gradient_pass(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments);
 // Backward: writes the sums of this process's columns to `message`.
 void find_gradient_sums_on(Target target, const Cuts& cuts, const GradientPass& pass, std::span<double> message,
-                           const Executor& executor = {});
+                           const Executor& executor = {}) noexcept;
 // Then writes dx, dweight and dbias of this process's columns; allocates scratch. `messages` have been checked.
 // Consumes `pass`; do not use it afterwards.
 void run_on(Target target, const Cuts& cuts, GradientPass& pass, const Messages& messages,

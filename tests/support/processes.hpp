@@ -19,7 +19,6 @@
 #include "contracts/backward_harness.hpp"
 #include "problem/validate.hpp"
 #include "run/schedule.hpp"
-#include "sharded/rows.hpp"
 #include "sharded/steps.hpp"
 
 namespace evenorm::testing {

@@ -1,14 +1,14 @@
-// Converts the structures of evenorm.h to those of evenorm.hpp. It refuses only what C++'s types rule out; evenorm.hpp
-// does all other checks.
+// What all functions of the C API share: statuses for exceptions, and conversions of the structures of evenorm.h to
+// those of evenorm.hpp. It refuses only what C++'s types rule out; evenorm.hpp does all other checks.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
-#include "api/c_struct.hpp"
 #include "evenorm/evenorm.h"
 #include "evenorm/evenorm.hpp"
 
@@ -16,14 +16,75 @@ namespace evenorm::internal::c {
 
 using Sizes = std::span<const std::int64_t>;
 
+// A caller's all_gather failed. It becomes EVENORM_COMMUNICATION_FAILED.
+class CommunicationFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Calls call(body) and returns EVENORM_OK. If it throws, returns a status and sets the thread's last error.
+evenorm_status status_of_call(void (*call)(const void* body), const void* body) noexcept;
+
+template <class Body>
+evenorm_status status_of(const Body& body) noexcept {
+  return status_of_call([](const void* given) { (*static_cast<const Body*>(given))(); }, &body);
+}
+
 static_assert(EVENORM_F64 == static_cast<int>(DType::f64) && EVENORM_F32 == static_cast<int>(DType::f32) &&
               EVENORM_BF16 == static_cast<int>(DType::bf16) && EVENORM_F16 == static_cast<int>(DType::f16) &&
               EVENORM_I8 == static_cast<int>(DType::i8));
 static_assert(EVENORM_LAYER == static_cast<int>(Kind::layer) && EVENORM_RMS == static_cast<int>(Kind::rms));
 
-inline void check_pointer(const char* argument, const void* pointer) {
+inline void check_pointer(std::string_view argument, const void* pointer) {
   if (pointer == nullptr) throw Error(std::string(argument) + " is null");
 }
+
+// Sets *out to make(), or to 0 or null if that fails.
+template <class T, class Make>
+evenorm_status set_out(T* out, const Make& make) noexcept {
+  return status_of([&] {
+    check_pointer("out", out);
+    *out = T{};
+    *out = make();
+  });
+}
+
+// struct_size tells which of a structure's fields the caller knows: all of them, so far.
+template <class T>
+void check_struct_size(std::string_view argument, std::size_t struct_size) {
+  if (struct_size == sizeof(T)) return;
+  throw Error(std::string(argument) + ".struct_size is " + std::to_string(struct_size) + ", but it should be " +
+              std::to_string(sizeof(T)));
+}
+
+template <class T>
+const T& checked(std::string_view argument, const T* given) {
+  check_pointer(argument, given);
+  check_struct_size<T>(argument, given->struct_size);
+  return *given;
+}
+
+template <class T>
+evenorm_status initialise(std::string_view argument, T* out, std::size_t struct_size, const T& defaults) noexcept {
+  return status_of([&] {
+    check_pointer(argument, out);
+    check_struct_size<T>(argument, struct_size);
+    *out = defaults;
+    out->struct_size = struct_size;
+  });
+}
+
+// The caller's executor; null means the calling thread. The Executor refers to this object.
+class GivenExecutor {
+ public:
+  explicit GivenExecutor(const evenorm_executor* given) {
+    if (given != nullptr) given_ = checked("executor", given);
+  }
+  operator Executor() const;
+
+ private:
+  evenorm_executor given_{};
+};
 
 constexpr bool is_dtype(evenorm_dtype dtype) { return dtype >= EVENORM_F64 && dtype <= EVENORM_I8; }
 
@@ -64,19 +125,6 @@ View view_of(std::string_view argument, const Given& given) {
 template <class View, class Given>
 View optional_view_of(std::string_view argument, const Given& given) {
   return given.data == nullptr ? View{} : view_of<View>(argument, given);
-}
-
-inline evenorm_forward default_forward() {
-  evenorm_forward given{};
-  given.eps = Forward{}.eps;
-  given.residual_scale = Forward{}.residual_scale;
-  return given;
-}
-
-inline evenorm_backward default_backward() {
-  evenorm_backward given{};
-  given.eps = Backward{}.eps;
-  return given;
 }
 
 // Converts the fields that both passes have.
