@@ -147,42 +147,18 @@ struct SumRows {
 template <class T>
 inline constexpr std::size_t kOfCacheLine = 64 / sizeof(T);
 
-// Lines that lie across vectors: as many neighbours as each of `positions` has, at most kLinesAtOnce. lanes: room for
-// kLanes times the sums of x of all lines, then of x^2, each kLinesAtOnce numbers apart. The joined lanes take the
-// place of the first.
+// Lines, along vectors or across them: then as many neighbours as each position has. A step leads from one line to the
+// next along vectors, else from one position to the next.
 template <class T>
-struct LinesAcross {
-  const T* x;             // the first line's first position
-  std::ptrdiff_t x_step;  // bytes from one position to the next
+struct Lines {
+  EvenRows<const T> x, dy;  // dy: of gradients
+  EvenRows<T> to;           // y, which may be the same memory as x; or dx, which is elsewhere
   std::size_t positions, lines;
-  double* lanes;
+  // Those of each line. For y: centre, offset, rstd, gamma, beta. For dx: centre, rstd, k2, a, gamma.
+  const Arithmetic<T>* scalars[5];
   std::size_t ahead;  // the prefetch distance in bytes
-};
-
-// Lines to be normalised, each with scalars and parameters of its own. Steps are bytes from one line to the next if
-// lines lie along vectors, else from one position to the next. There, parameters may be those of the positions instead.
-template <class T>
-struct NormaliseLines {
-  const T* x;
-  T* y;  // may be the same memory as x
-  std::ptrdiff_t x_step, y_step;
-  std::size_t positions, lines;
-  const Arithmetic<T>*centre, *offset, *rstd, *gamma, *beta;  // of each line
-  std::size_t ahead;                                          // the prefetch distance of x in bytes
-  bool stream;                                                // non-temporal stores of y, as far as it is aligned
-  bool by_position;
-};
-
-// Such lines for gradients: dx = fma(dy gamma, rstd, fma(centre - x, k2, a)).
-template <class T>
-struct GradientLines {
-  const T *x, *dy;
-  T* dx;  // elsewhere
-  std::ptrdiff_t x_step, dy_step, dx_step;
-  std::size_t positions, lines;
-  const Arithmetic<T>*centre, *rstd, *gamma, *k2, *a;  // of each line
-  std::size_t ahead;                                   // the prefetch distance in bytes
-  bool stream;                                         // non-temporal stores of dx, as far as it is aligned
+  bool stream;        // non-temporal stores, as far as `to` is aligned
+  bool by_position;   // lines across vectors have the gamma and beta of their positions instead
 };
 
 // Evenly spaced short rows in groups. In iteration t group t is normalised, t + 1 finished, t + 2 summed. Group t is in

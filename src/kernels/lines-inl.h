@@ -1,233 +1,190 @@
-// Lines, the runs of columns that have one gamma and beta each. If neighbouring lines are neighbours in memory, a
-// vector holds one position of several lines, and nothing is transposed. Included once per target.
+// y and dx of lines, the runs of columns that have one gamma and beta each. If neighbouring lines are neighbours in
+// memory, a vector holds one position of several lines, and nothing is transposed. Included once per target.
 #pragma once
 
+#include "kernels/gradient_dx-inl.h"
+#include "kernels/line_sums-inl.h"
 #include "kernels/normalise-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-template <class T>
-HWY_INLINE T* ColumnAt(T* first, ptrdiff_t step, size_t column) {
-  return EvenRows<T>{first, step}.at(column);
-}
+// What all lines have: the sum of dx, which is not finite where a dx is not; gamma and beta of a position.
+template <class V>
+struct OfAllLines {
+  V watch, gamma, beta;
+};
+// They make y of x, or dx of x and dy, with the scalars of a line, or of several: vectors that `load` returns.
+// kIsByPosition: all lines have gamma and beta of their positions.
+template <bool kIsByPosition, class V>
+struct MakeY {
+  static constexpr bool kReadsDy = false, kByPosition = kIsByPosition;
 
-// Adds kCount positions, kLanes apart from x on, to one lane of each line. kFirst: the lane is empty before.
-template <bool kCentred, size_t kCount, bool kFirst, class T>
-HWY_INLINE void AddPositions(const LinesAcross<T>& c, const T* x, double* lane) {
-  const DF64 d;
-  const AboutZero<kCentred, float> accumulate;
-  const size_t lines = c.lines;
-  const T* at[kCount];
-  for (size_t i = 0; i < kCount; ++i) at[i] = ColumnAt(x, c.x_step, i * kLanes);
-#pragma GCC unroll 1
-  for (size_t v = 0; v < lines; v += hn::Lanes(d)) {
-    V64 s = hn::Zero(d), q = s;
-    if constexpr (!kFirst) s = hn::LoadU(d, lane + v), q = hn::LoadU(d, lane + kLinesAtOnce + v);
-    HWY_UNROLL(8)
-    for (size_t i = 0; i < kCount; ++i) accumulate(LoadF64(d, at[i] + v), 0, 0, s, q);
-    hn::StoreU(s, d, lane + v);
-    hn::StoreU(q, d, lane + kLinesAtOnce + v);
+  template <class Load>
+  HWY_INLINE void Set(const Load& load) {
+    centre = load(0), offset = load(1), rstd = load(2);
+    if constexpr (!kByPosition) gamma = load(3), beta = load(4);
   }
-}
-// Adds kCount positions to each lane.
-template <bool kCentred, size_t kCount, class T>
-HWY_NOINLINE void AddToEachLane(const LinesAcross<T>& c, const T* x, bool first) {
-  for (size_t l = 0; l < kLanes; ++l, x = ColumnAt(x, c.x_step, 1)) {
-    for (size_t i = 0; c.ahead != 0 && i < kCount; ++i) {
-      PrefetchBehind(ColumnAt(x, c.x_step, i * kLanes), c.lines * sizeof(T), c.ahead);
-    }
-    double* lane = c.lanes + 2 * l * kLinesAtOnce;
-    first ? AddPositions<kCentred, kCount, true>(c, x, lane) : AddPositions<kCentred, kCount, false>(c, x, lane);
+  HWY_INLINE V operator()(V x, V, OfAllLines<V>& all) const {
+    const NormaliseVectors<true, hn::DFromV<V>> normalise(centre, offset, rstd);
+    return normalise({}, x, kByPosition ? all.gamma : gamma, kByPosition ? all.beta : beta);
   }
-}
 
-// Whether lines stay in L1, so that each can be finished before the next.
-template <class Lines>
-HWY_INLINE bool StayNear(const Lines& c) {
-  return c.lines * c.positions * sizeof(*c.x) <= kNearBytes;
-}
+  V centre, offset, rstd, gamma, beta;
+};
+template <class V>
+struct MakeDx {
+  static constexpr bool kReadsDy = true, kByPosition = false;
 
-// Adds all positions to a lane of each line, which is empty before.
-template <bool kCentred, class T>
-HWY_INLINE void AddLane(const LinesAcross<T>& c, size_t lane, double* to) {
-  const DF64 d;
-  const AboutZero<kCentred, float> accumulate;
-  constexpr size_t kAtOnce = HWY_MIN(kMaxGroup / hn::MaxLanes(d), 2);
-  for (size_t v = 0; v < c.lines; v += kAtOnce * hn::Lanes(d)) {
-    V64 s[kAtOnce], q[kAtOnce];
-    for (size_t k = 0; k < kAtOnce; ++k) s[k] = q[k] = hn::Zero(d);
-    const T* x = ColumnAt(c.x + v, c.x_step, lane);
-#pragma GCC unroll 1
-    for (size_t i = lane; i < c.positions; i += kLanes, x = ColumnAt(x, c.x_step, kLanes)) {
-      for (size_t k = 0; k < kAtOnce; ++k) accumulate(LoadF64(d, x + k * hn::Lanes(d)), 0, 0, s[k], q[k]);
-    }
-    for (size_t k = 0; k < kAtOnce; ++k) {
-      hn::StoreU(s[k], d, to + v + k * hn::Lanes(d));
-      hn::StoreU(q[k], d, to + kLinesAtOnce + v + k * hn::Lanes(d));
-    }
+  template <class Load>
+  HWY_INLINE void Set(const Load& load) {
+    centre = load(0), rstd = load(1), k2 = load(2), a = load(3), gamma = load(4);
   }
-}
-template <bool kCentred, class T>
-HWY_NOINLINE void AddLanes(const LinesAcross<T>& c) {
-  for (size_t l = 0; l < kLanes; ++l) AddLane<kCentred>(c, l, c.lanes + 2 * l * kLinesAtOnce);
-}
-
-template <bool kCentred, class T>
-HWY_INLINE void AddByPositions(const LinesAcross<T>& c) {
-  for (size_t i = 2 * kLinesAtOnce * c.positions; i < 2 * kLinesAtOnce * kLanes; ++i) c.lanes[i] = 0;
-  size_t left = c.positions;
-  const T* x = c.x;
-  const auto add = [&]<size_t kCount>() HWY_ATTR {
-    for (; left >= kCount * kLanes; left -= kCount * kLanes, x = ColumnAt(x, c.x_step, kCount * kLanes)) {
-      AddToEachLane<kCentred, kCount>(c, x, left == c.positions);
-    }
-  };
-  add.template operator()<kPositionsOfLane>();
-  add.template operator()<kPositionsOfLane / 2>();
-  add.template operator()<1>();
-  for (size_t l = 0; l < left; ++l, x = ColumnAt(x, c.x_step, 1)) {
-    double* lane = c.lanes + 2 * l * kLinesAtOnce;
-    left == c.positions ? AddPositions<kCentred, 1, true>(c, x, lane) : AddPositions<kCentred, 1, false>(c, x, lane);
+  HWY_INLINE V operator()(V x, V dy, OfAllLines<V>& all) const {
+    return DxOf(hn::DFromV<V>(), dy, gamma, hn::Sub(centre, x), rstd, k2, a, all.watch);
   }
+
+  V centre, rstd, k2, a, gamma;
+};
+template <class Make, class T, class V>
+HWY_INLINE PairOf<V> MakePair(const Make& a, const Make& b, const T* x, const T* dy, OfAllLines<V>& all) {
+  const hn::DFromV<V> d;
+  const PairOf<V> from = LoadPair(d, x), dy_pair = Make::kReadsDy ? LoadPair(d, dy) : from;
+  return {a(from.a, dy_pair.a, all), b(from.b, dy_pair.b, all)};
+}
+template <class Make, class T>
+HWY_INLINE void PrefetchLines(const T* x, const T* dy, size_t bytes, size_t ahead) {
+  if (ahead == 0) return;
+  PrefetchBehind(x, bytes, ahead);
+  if constexpr (Make::kReadsDy) PrefetchBehind(dy, bytes, ahead);
 }
 
-template <class T, bool kCentred>
-void SumLinesAcross(const LinesAcross<T>& c) {
-  if constexpr (!std::is_same_v<T, double>) {
-    const DF64 d;
-    StayNear(c) ? AddLanes<kCentred>(c) : AddByPositions<kCentred>(c);
-    for (size_t v = 0; v < c.lines; v += hn::Lanes(d)) {
-      V64 s[kLanes], q[kLanes];
-      for (size_t l = 0; l < kLanes; ++l) {
-        s[l] = hn::LoadU(d, c.lanes + 2 * l * kLinesAtOnce + v);
-        q[l] = hn::LoadU(d, c.lanes + (2 * l + 1) * kLinesAtOnce + v);
-      }
-      hn::StoreU(FoldVectors<kLanes, 1>(s), d, c.lanes + v);
-      hn::StoreU(FoldVectors<kLanes, 1>(q), d, c.lanes + kLinesAtOnce + v);
-    }
+// Lines from `line` on that fill a cache line, which may then be written with non-temporal stores.
+template <class Make, bool kStream, class T, class V>
+HWY_INLINE void WriteStepAcross(const Lines<T>& c, size_t line, OfAllLines<V>& all) {
+  const hn::DFromV<V> d;
+  constexpr size_t kN = hn::MaxLanes(d), kCount = kOfCacheLine<T> / kN;
+  Make make[kCount];
+  for (size_t k = 0; k < kCount; ++k) {
+    make[k].Set([&](size_t i) HWY_ATTR { return hn::LoadU(d, c.scalars[i] + line + k * kN); });
   }
-}
-
-// The vectors of the lines that are normalised at once: those of a cache line, which may then be written with
-// non-temporal stores.
-template <class T>
-inline constexpr size_t kVectorsOfStep = kOfCacheLine<T> / hn::MaxLanes(hn::ScalableTag<Arithmetic<T>>());
-template <class T>
-HWY_INLINE bool StreamsLines(bool stream, const T* y, ptrdiff_t step) {
-  return stream && (reinterpret_cast<uintptr_t>(y) | static_cast<uintptr_t>(step)) % 64 == 0;
-}
-
-template <class T, bool kStream, bool kByPosition>
-HWY_INLINE void NormaliseStepAcross(const NormaliseLines<T>& c, size_t line) {
-  using A = Arithmetic<T>;
-  const hn::ScalableTag<A> d;
-  using V = hn::Vec<decltype(d)>;
-  constexpr size_t kN = hn::MaxLanes(d), kCount = kVectorsOfStep<T>;
-  V centre[kCount], offset[kCount], rstd[kCount], gamma[kCount], beta[kCount];
-  for (size_t k = 0, at = line; k < kCount; ++k, at += kN) {
-    centre[k] = hn::LoadU(d, c.centre + at), offset[k] = hn::LoadU(d, c.offset + at);
-    rstd[k] = hn::LoadU(d, c.rstd + at);
-    gamma[k] = kByPosition ? hn::Zero(d) : hn::LoadU(d, c.gamma + at);
-    beta[k] = kByPosition ? hn::Zero(d) : hn::LoadU(d, c.beta + at);
-  }
-  const T* x = c.x + line;
-  T* y = c.y + line;
-  const ptrdiff_t x_step = c.x_step, y_step = c.y_step;
+  EvenRows<const T> x = c.x, dy = Make::kReadsDy ? c.dy : c.x;
+  EvenRows<T> to = c.to;
   const size_t ahead = c.ahead;
 #pragma GCC unroll 1
-  for (size_t i = 0, n = c.positions; i < n; ++i, x = ColumnAt(x, x_step, 1), y = ColumnAt(y, y_step, 1)) {
-    if (ahead != 0) PrefetchBehind(x, 1, ahead);
-    V scale = hn::Zero(d), shift = scale;
-    if constexpr (kByPosition) scale = hn::Set(d, load_one(c.gamma + i)), shift = hn::Set(d, load_one(c.beta + i));
-    const auto normalised = [&](V v, size_t k) HWY_ATTR {
-      const NormaliseVectors<true, decltype(d)> normalise(centre[k], offset[k], rstd[k]);
-      return kByPosition ? normalise(d, v, scale, shift) : normalise(d, v, gamma[k], beta[k]);
-    };
+  for (size_t i = 0, n = c.positions; i < n; ++i) {
+    const T *x_at = x.first + line, *dy_at = dy.first + line;
+    T* to_at = to.first + line;
+    PrefetchLines<Make>(x_at, dy_at, 1, ahead);
+    if constexpr (Make::kByPosition) {
+      all.gamma = hn::Set(d, load_one(c.scalars[3] + i)), all.beta = hn::Set(d, load_one(c.scalars[4] + i));
+    }
     if constexpr (kCount == 1) {
-      StoreWhole<kStream>(normalised(LoadArithmetic(d, x), 0), d, y);
+      StoreWhole<kStream>(make[0](LoadArithmetic(d, x_at), LoadArithmetic(d, dy_at), all), d, to_at);
     } else {
       HWY_UNROLL(8)
       for (size_t k = 0; k < kCount; k += 2) {
-        const auto from = LoadPair(d, x + k * kN);
-        StorePair<kStream>(normalised(from.a, k), normalised(from.b, k + 1), d, y + k * kN);
+        const auto made = MakePair(make[k], make[k + 1], x_at + k * kN, dy_at + k * kN, all);
+        StorePair<kStream>(made.a, made.b, d, to_at + k * kN);
       }
     }
+    x.first = x.at(1), dy.first = dy.at(1), to.first = to.at(1);
   }
 }
-template <class T, bool kStream, bool kByPosition>
-HWY_NOINLINE void NormalisePositions(const NormaliseLines<T>& all) {
-  NormaliseLines<T> some = all;
-  const size_t together = StayNear(all) ? all.positions : kPositionsTogether;
-  for (size_t i = 0; i < all.positions; i += together) {
-    some.positions = HWY_MIN(together, all.positions - i);
-    for (size_t line = 0; line < all.lines; line += kOfCacheLine<T>) {
-      NormaliseStepAcross<T, kStream, kByPosition>(some, line);
-    }
-    some.x = ColumnAt(some.x, all.x_step, together);
-    some.y = ColumnAt(some.y, all.y_step, together);
-    if constexpr (kByPosition) some.gamma += together, some.beta += together;
+template <class Make, bool kStream, class T>
+HWY_NOINLINE bool WritePositions(const Lines<T>& c) {
+  const auto zero = hn::Zero(DF32());
+  OfAllLines<hn::Vec<DF32>> all{zero, zero, zero};
+  Lines<T> some = c;
+  const size_t together = StayNear(c) ? c.positions : kPositionsTogether;
+  for (size_t i = 0; i < c.positions; i += together) {
+    some.positions = HWY_MIN(together, c.positions - i);
+    for (size_t line = 0; line < c.lines; line += kOfCacheLine<T>) WriteStepAcross<Make, kStream>(some, line, all);
+    some.x.first = some.x.at(together), some.dy.first = some.dy.at(together), some.to.first = some.to.at(together);
+    if constexpr (Make::kByPosition) some.scalars[3] += together, some.scalars[4] += together;
   }
+  return AllFinite<float>(all.watch);
+}
+template <class Make, class T>
+HWY_INLINE bool WriteAcross(const Lines<T>& c) {
+  const bool aligned = (reinterpret_cast<uintptr_t>(c.to.first) | static_cast<uintptr_t>(c.to.step)) % 64 == 0;
+  return c.stream && aligned ? WritePositions<Make, true>(c) : WritePositions<Make, false>(c);
 }
 
-template <class T, bool kStream>
-HWY_INLINE void NormalisePositions(const NormaliseLines<T>& c) {
-  c.by_position ? NormalisePositions<T, kStream, true>(c) : NormalisePositions<T, kStream, false>(c);
-}
-template <class T>
-void NormaliseLinesAcross(const NormaliseLines<T>& c) {
-  if constexpr (!std::is_same_v<T, double>) {
-    StreamsLines(c.stream, c.y, c.y_step) ? NormalisePositions<T, true>(c) : NormalisePositions<T, false>(c);
-  }
-}
-
-// One line of n positions. The last ones, which do not fill vectors, are loaded before others are stored, and stored
-// once more: y may be x.
-template <bool kStream, class T, class A>
-HWY_INLINE void NormaliseLine(const NormScalars<A>& scalars, A gamma, A beta, const T* x, size_t n, size_t ahead,
-                              T* y) {
-  const hn::ScalableTag<A> d;
+// A line of n positions, at least a vector. Those that do not fill pairs at its end overlap with others. They are made
+// before these are stored, because `to` may be x without non-temporal stores.
+template <bool kStream, class Make, class T, class V>
+HWY_INLINE void WriteLine(const Make& make, const T* x, const T* dy, size_t n, size_t ahead, T* to,
+                          OfAllLines<V>& all) {
+  const hn::DFromV<V> d;
   constexpr size_t kN = hn::MaxLanes(d), kPair = 2 * kN;
   static_assert(kN <= kLeastRun);
-  const NormaliseVectors<true, decltype(d)> normalise(d, scalars);
-  const auto scale = hn::Set(d, gamma), shift = hn::Set(d, beta);
-  const auto of = [&](auto v) HWY_ATTR { return normalise(d, v, scale, shift); };
   if (HWY_UNLIKELY(n < kPair)) {
-    const auto first = LoadArithmetic(d, x), last = LoadArithmetic(d, x + n - kN);
-    StoreArithmetic(of(first), d, y);
-    StoreArithmetic(of(last), d, y + n - kN);
+    const auto at = [&](size_t i) HWY_ATTR { return make(LoadArithmetic(d, x + i), LoadArithmetic(d, dy + i), all); };
+    const auto first = at(0), last = at(n - kN);
+    StoreArithmetic(first, d, to);
+    StoreArithmetic(last, d, to + n - kN);
     return;
   }
-  const auto last = LoadPair(d, x + n - kPair);
+  const auto pair_at = [&](size_t i) HWY_ATTR { return MakePair(make, make, x + i, dy + i, all); };
+  PairOf<V> last{hn::Zero(d), hn::Zero(d)};
+  if (kStream || n % kPair != 0) last = pair_at(n - kPair);
   size_t i = 0;
-  if constexpr (kStream) {  // y is elsewhere
-    const auto first = LoadPair(d, x);
-    StorePair<false>(of(first.a), of(first.b), d, y);
-    constexpr size_t kBytes = sizeof(last.a);
-    i = (kBytes - reinterpret_cast<uintptr_t>(y) % kBytes) % kBytes / sizeof(T);
+  if constexpr (kStream) {
+    const auto first = pair_at(0);
+    StorePair<false>(first.a, first.b, d, to);
+    constexpr size_t kBytes = sizeof(first.a);
+    i = (kBytes - reinterpret_cast<uintptr_t>(to) % kBytes) % kBytes / sizeof(T);
   }
 #pragma GCC unroll 1
   for (; i + kPair <= n; i += kPair) {
-    if (ahead != 0) PrefetchBehind(x + i, kPair * sizeof(T), ahead);
-    const auto from = LoadPair(d, x + i);
-    StorePair<kStream>(of(from.a), of(from.b), d, y + i);
+    PrefetchLines<Make>(x + i, dy + i, kPair * sizeof(T), ahead);
+    const auto made = pair_at(i);
+    StorePair<kStream>(made.a, made.b, d, to + i);
   }
-  StorePair<false>(of(last.a), of(last.b), d, y + n - kPair);
+  if (i != n) StorePair<false>(last.a, last.b, d, to + n - kPair);
 }
-template <class T, bool kStream>
-HWY_NOINLINE void NormaliseEachLine(const NormaliseLines<T>& c) {
-  for (size_t i = 0; i < c.lines; ++i) {
-    NormaliseLine<kStream>(NormScalars<Arithmetic<T>>{c.centre[i], c.offset[i], c.rstd[i]}, c.gamma[i], c.beta[i],
-                           ColumnAt(c.x, c.x_step, i), c.positions, c.ahead, ColumnAt(c.y, c.y_step, i));
+template <class Make, bool kStream, class T>
+HWY_NOINLINE bool WriteEachLine(const Lines<T>& c) {
+  const DF32 d;
+  OfAllLines<hn::Vec<DF32>> all{hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+  for (size_t line = 0; line < c.lines; ++line) {
+    Make make;
+    make.Set([&](size_t i) HWY_ATTR { return hn::Set(d, c.scalars[i][line]); });
+    const T* x = c.x.at(line);
+    WriteLine<kStream>(make, x, Make::kReadsDy ? c.dy.at(line) : x, c.positions, c.ahead, c.to.at(line), all);
   }
+  return AllFinite<float>(all.watch);
+}
+template <class Make, class T>
+HWY_INLINE bool WriteAlong(const Lines<T>& c) {
+  const bool whole = (reinterpret_cast<uintptr_t>(c.to.first) | static_cast<uintptr_t>(c.to.step)) % sizeof(T) == 0;
+  return c.stream && whole ? WriteEachLine<Make, true>(c) : WriteEachLine<Make, false>(c);
+}
+
+// f64 has no lines.
+template <class T>
+bool NormaliseLinesAcross(const Lines<T>& c) {
+  using V = hn::Vec<DF32>;
+  if constexpr (!std::is_same_v<T, double>) {
+    return c.by_position ? WriteAcross<MakeY<true, V>>(c) : WriteAcross<MakeY<false, V>>(c);
+  }
+  return false;
 }
 template <class T>
-void NormaliseLinesAlong(const NormaliseLines<T>& c) {
-  if constexpr (!std::is_same_v<T, double>) {
-    const bool can_stream = reinterpret_cast<uintptr_t>(c.y) % sizeof(T) == 0;
-    const bool streams = c.stream && can_stream && static_cast<uintptr_t>(c.y_step) % sizeof(T) == 0;
-    streams ? NormaliseEachLine<T, true>(c) : NormaliseEachLine<T, false>(c);
-  }
+bool NormaliseLinesAlong(const Lines<T>& c) {
+  if constexpr (!std::is_same_v<T, double>) return WriteAlong<MakeY<false, hn::Vec<DF32>>>(c);
+  return false;
+}
+template <class T>
+bool DxAcross(const Lines<T>& c) {
+  if constexpr (!std::is_same_v<T, double>) return WriteAcross<MakeDx<hn::Vec<DF32>>>(c);
+  return false;
+}
+template <class T>
+bool DxAlong(const Lines<T>& c) {
+  if constexpr (!std::is_same_v<T, double>) return WriteAlong<MakeDx<hn::Vec<DF32>>>(c);
+  return false;
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

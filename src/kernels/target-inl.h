@@ -14,7 +14,6 @@
 #include "kernels/columns-inl.h"
 #include "kernels/convert-inl.h"
 #include "kernels/finish-inl.h"
-#include "kernels/gradient_lines-inl.h"
 #include "kernels/gradient_rows-inl.h"
 #include "kernels/lines-inl.h"
 #include "kernels/move-inl.h"

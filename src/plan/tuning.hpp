@@ -55,7 +55,7 @@ inline constexpr std::size_t kLinesAtOnce = 128, kPositionsOfLane = 8, kPosition
 inline constexpr std::size_t kNearBytes = 32768;
 // Bytes of lines along vectors, bytes of rows that are lines across them, and otherwise lines across them, that are
 // summed, then normalised.
-inline constexpr std::size_t kChunkBytes = 24576, kChunkBytesOfRows = 8192, kChunkLines = 4096;
+inline constexpr std::size_t kChunkBytes = 24576, kChunkBytesOfRows = 16384, kChunkLines = 4096;
 // Bytes up to which the next rows are prefetched during a normalise step; otherwise positions ahead across vectors, for
 // sums and for the normalise step. Time of sums 192 positions ahead relative to 64, (1, 128, 256, 256): f32 0.80, bf16
 // 0.83.

@@ -22,18 +22,28 @@ class JoinTree {
   JoinTree() = default;
   EVENORM_BOTH explicit JoinTree(const Rule& rule) : rule_(rule) {}
 
-  EVENORM_BOTH void clear() { parts_ = depth_ = 0; }
   EVENORM_BOTH std::size_t depth() const { return depth_; }  // the nodes in use
 
   EVENORM_BOTH void push(Part part, std::size_t weight = 1) {
     parts_ += weight;
-    for (std::size_t full = parts_ / weight; full % 2 == 0; full /= 2) part = rule_.join(rule_.load(--depth_), part);
-    rule_.store(part, depth_++);
+    add(part, parts_ / weight);
   }
 
   EVENORM_BOTH Part finish() {
+    parts_ = 0;
+    return collapse(0);
+  }
+
+ protected:
+  // The last of `count` parts.
+  EVENORM_BOTH void add(Part part, std::size_t count) {
+    for (; count % 2 == 0; count /= 2) part = rule_.join(rule_.load(--depth_), part);
+    rule_.store(part, depth_++);
+  }
+  // Joins all nodes behind the first ones.
+  EVENORM_BOTH Part collapse(std::size_t first) {
     Part joined = rule_.load(--depth_);
-    while (depth_ != 0 && depth_ <= kMaxNodes) joined = rule_.join(rule_.load(--depth_), joined);
+    while (depth_ != first && depth_ <= kMaxNodes) joined = rule_.join(rule_.load(--depth_), joined);
     return joined;
   }
 
@@ -46,43 +56,30 @@ class JoinTree {
 // Joins a row's blocks, pushed from left to right, by one tree for each run, and the runs by another. A run's nodes
 // come behind those of the runs before it.
 template <class Rule>
-class RowTree {
+class RowTree : JoinTree<Rule> {
  public:
   using Part = typename Rule::Part;
 
   RowTree() = default;
   // rule: with nodes_for(row) nodes.
-  RowTree(const Rule& rule, const Partition& row) : rule_(rule), blocks_(row.blocks_of_run()) {}
+  RowTree(const Rule& rule, const Partition& row) : JoinTree<Rule>(rule), blocks_(row.blocks_of_run()) {}
 
   void push(const Part& block) {
-    add(block, ++pushed_);
+    this->add(block, ++pushed_);
     if (pushed_ != blocks_) return;
-    const Part run = collapse(runs_waiting_);
+    const Part run = this->collapse(runs_waiting_);
     pushed_ = 0;
-    add(run, ++runs_);
-    runs_waiting_ = depth_;
+    this->add(run, ++runs_);
+    runs_waiting_ = this->depth();
   }
   Part finish() {
     runs_ = runs_waiting_ = 0;
-    return collapse(0);
+    return this->collapse(0);
   }
 
  private:
-  // The last of `count` parts.
-  void add(Part part, std::size_t count) {
-    for (; count % 2 == 0; count /= 2) part = rule_.join(rule_.load(--depth_), part);
-    rule_.store(part, depth_++);
-  }
-  // Joins all nodes behind the first ones.
-  Part collapse(std::size_t first) {
-    Part joined = rule_.load(--depth_);
-    while (depth_ != first) joined = rule_.join(rule_.load(--depth_), joined);
-    return joined;
-  }
-
-  Rule rule_{};
   std::size_t blocks_ = 1, pushed_ = 0, runs_ = 0;  // the blocks of a run; those that are pushed; so many runs are
-  std::size_t depth_ = 0, runs_waiting_ = 0;        // the nodes in use; those of runs
+  std::size_t runs_waiting_ = 0;                    // the nodes in use for runs
 };
 
 // The sum of squares about the joint mean, by the formula of Chan, Golub and LeVeque: from those about the means of
@@ -135,4 +132,40 @@ struct JoinGradientSums {
 };
 using GradientTree = JoinTree<JoinGradientSums>;
 
+// The moments of some columns of a line (plan/lines.hpp), in f32 arithmetic.
+struct LineMoments {
+  double mean, m2;
+};
+// weight: what part of all columns `b` has. between: that times a's columns.
+inline LineMoments joined(const LineMoments& a, const LineMoments& b, double weight, double between) {
+  const double delta = b.mean - a.mean;
+  return {a.mean + delta * weight, joined_squares(a.m2, b.m2, delta, between)};
+}
+inline GradientNode joined(const GradientNode& a, const GradientNode& b, double, double) {
+  return JoinGradientSums::join(a, b);
+}
+
+// Joins the numbers of the same columns of some lines, or those of the lines of a row. The left part takes the right
+// one up.
+template <class Node>
+struct JoinLines {
+  struct Part {
+    Node* numbers;
+    double count;  // of columns
+  };
+
+  Part join(const Part& left, const Part& right) const {
+    const double count = left.count + right.count;
+    const double weight = left.count == right.count ? 0.5 : right.count / count, between = left.count * weight;
+    for (std::size_t i = 0; i < lines; ++i) {
+      left.numbers[i] = joined(left.numbers[i], right.numbers[i], weight, between);
+    }
+    return {left.numbers, count};
+  }
+  const Part& load(std::size_t node) const { return nodes[node]; }
+  void store(const Part& part, std::size_t node) const { nodes[node] = part; }
+
+  std::size_t lines = 1;
+  Part* nodes = nullptr;
+};
 }  // namespace evenorm::internal

@@ -1,7 +1,7 @@
+// The statistics of rows by lines, and the forward pass.
 #include "rows/line_rows.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace evenorm::internal {
 
@@ -22,8 +22,9 @@ const float* LinesOfRows::load(const Kernels& kernels, const SetVector& v, std::
   for (std::size_t i = 0, count; i < n; i += count) {
     const std::size_t line = by_position ? 0 : from + i;
     count = !dense ? 1 : by_position ? n : std::min(n - i, place_.lines - line % place_.lines);
-    const auto* data = static_cast<const char*>(v.of_set(row_of(line) / rows_of_set));
-    if (by_position || place_.lines != 1) data += v.axes.offset(by_position ? from + i : column_of(line));
+    const auto* data = static_cast<const char*>(v.of_set(row(line / place_.lines) / rows_of_set));
+    if (by_position || place_.lines != 1)
+      data += v.axes.offset(by_position ? from + i : line % place_.lines * place_.positions);
     if (widen != nullptr) {
       widen(data, to + i, count);
     } else {
@@ -35,200 +36,145 @@ const float* LinesOfRows::load(const Kernels& kernels, const SetVector& v, std::
 }
 
 template <class T>
-bool LineStatistics<T>::find(const LinesOfRows& lines) {
-  const std::size_t positions = place_.positions;
-  x_ = lines.access<const T>(matrix_);
-  width_ = lines.at_once(LinesTree<MeanAndSquares>::most_lines(blocks_of(positions)), kMaxGroup);
-  tree_.set_width(width_);
-  const std::size_t across = lines.next_rows<T>() != 0 ? 0 : static_cast<std::size_t>(x_.step()) * kPositionsAhead;
-  const std::size_t ahead = !prefetch_ ? 0 : place_.across ? across : kPrefetchAhead;
-  std::size_t line_of_row = 0, finished = 0, waiting = 0;  // waiting: rows in the group, behind those that are finished
+[[gnu::noinline]] bool LinePass<T>::find_statistics(Kind kind, double eps) {
+  alignas(64) double lanes[2 * kLanes * kLinesAtOnce];
+  const std::size_t ahead = ahead_of_sums(kPrefetchAhead);
+  lines_.template sum<LineMoments>(
+      [&](std::size_t line, std::size_t n, std::size_t col, std::size_t cols, std::size_t blocks, LineMoments* to) {
+        Lines<T> some = at(line, n, col, cols, blocks);
+        some.ahead = ahead;
+        find_moments(some, kind, lanes, to);
+      },
+      [](std::size_t, std::size_t, std::size_t, LineMoments*) {},
+      [&](std::size_t row, const LineMoments& m) { mean[row] = m.mean, rstd[row] = m.m2; });  // rstd: until it is known
+  const auto cols = static_cast<double>(lines_.place().lines * lines_.place().positions);
   bool in_range = true;
   RowGroup<float> group;
-  const auto finish = [&](RowGroup<float>& g, std::size_t first, std::size_t rows) {
-    in_range = finish_rows(g, first, rows) && in_range;
-  };
-  lines.for_parts(width_, [&](std::size_t line, std::size_t n, std::size_t first) {
-    if (place_.lines == 1 && positions <= kBlock) {
-      return sum_blocks(line, n, 0, positions, 1, ahead,
-                        [&](RowGroup<float>& g, std::size_t i, std::size_t rows) { finish(g, line + i, rows); });
-    }
-    for (std::size_t col = 0, blocks; col < positions; col += blocks * kBlock) {
-      const std::size_t cols = std::min(kBlock, positions - col);
-      blocks = width_ != 1 ? 1 : std::clamp<std::size_t>((positions - col) / kBlock, 1, kMaxGroup);
-      MeanAndSquares* to = tree_.begin_block();
-      sum_blocks(line, n, col, cols, blocks, ahead, [&](const RowGroup<float>& g, std::size_t i, std::size_t rows) {
-        for (std::size_t k = 0; k < rows; ++k) {
-          to[width_ != 1 ? i + k : 0] = {centred_ ? g.mean[k] : 0, g.m2[k]};
-          if (width_ != 1) continue;
-          tree_.end_block(static_cast<double>(cols));
-          to = tree_.begin_block();
-        }
-      });
-      if (width_ != 1) tree_.end_block(static_cast<double>(cols));
-    }
-    const MeanAndSquares* found = tree_.finish();
-    for (std::size_t i = first; i < n; ++i) {
-      row_.push(found[i]);
-      if (++line_of_row != place_.lines) continue;
-      line_of_row = 0;
-      const MeanAndSquares row = row_.finish();
-      group.set(waiting++, row.mean, 0, row.m2);
-      if (waiting != kMaxGroup) continue;
-      finish(group, finished, kMaxGroup);
-      finished += std::exchange(waiting, 0);
-    }
-  });
-  if (waiting != 0) finish(group, finished, waiting);
+  group.clear_from(0);
+  for (std::size_t i = 0; i < lines_.rows(); i += kMaxGroup) {
+    const std::size_t n = std::min(kMaxGroup, lines_.rows() - i);
+    std::copy_n(mean + i, kMaxGroup, group.mean);
+    std::copy_n(rstd + i, kMaxGroup, group.m2);
+    group.clear_from(n);
+    kernels_.in<float>().finish(group, n, cols, eps);
+    std::copy_n(group.rstd, kMaxGroup, rstd + i);
+    std::copy_n(group.scalars.centre, kMaxGroup, scalars[0] + i);
+    std::copy_n(group.scalars.offset, kMaxGroup, scalars[1] + i);
+    std::copy_n(group.scalars.rstd, kMaxGroup, scalars[2] + i);
+    in_range = in_range && !group.any_flag(n);
+  }
   return in_range;
 }
 
-// Finds the moments of columns [col, col + cols) of n lines, or of as many in each of some blocks of one line. They are
-// passed to use(group, first, count), group after group.
+// The moments of at most a block of each line.
 template <class T>
-template <class Use>
-void LineStatistics<T>::sum_blocks(std::size_t line, std::size_t n, std::size_t col, std::size_t cols,
-                                   std::size_t blocks, std::size_t ahead, const Use& use) {
-  const std::ptrdiff_t step = x_.step();
-  const T* x = x_.at(line, col);
+void LinePass<T>::find_moments(const Lines<T>& lines, Kind kind, double* lanes, LineMoments* to) const {
+  const bool across = lines_.place().across, centred = kind == Kind::layer;
   RowGroup<float> g;
-  if (place_.across) {
-    kernels_.of<T>().sum_across[centred_ ? 0 : 1]({x, step, cols, n, lanes, ahead});
+  if (across) {
+    kernels_.of<T>().sum_across[index_of(kind)](lines, lanes);
   } else {
-    const std::ptrdiff_t apart = blocks == 1 ? step : std::ptrdiff_t{kBlock * sizeof(T)};
-    kernels_.of<T>().sum_rows[centred_ ? 0 : 1]({{x, apart}, n * blocks, cols, &g, 0, ahead});
+    kernels_.of<T>().sum_rows[index_of(kind)]({lines.x, lines.lines, lines.positions, &g, 0, lines.ahead});
   }
-  for (std::size_t i = 0, rows; i < n * blocks; i += rows) {
-    rows = std::min(kMaxGroup, n * blocks - i);
-    if (place_.across) {
-      std::copy_n(lanes + i, rows, g.mean);
-      std::copy_n(lanes + kLinesAtOnce + i, rows, g.m2);
+  for (std::size_t i = 0, n; i < lines.lines; i += n) {
+    n = std::min(kMaxGroup, lines.lines - i);
+    if (across) {
+      std::copy_n(lanes + i, n, g.mean);
+      std::copy_n(lanes + kLinesAtOnce + i, n, g.m2);
     }
-    if (centred_ && kernels_.in<float>().find_moments(g, rows, static_cast<double>(cols))) {
-      second_pass(g, line + i, rows, col, cols, blocks);
+    if (centred && kernels_.in<float>().find_moments(g, n, static_cast<double>(lines.positions))) {
+      second_pass(lines, i, n, lanes, g);
     }
-    use(g, i, rows);
+    for (std::size_t k = 0; k < n; ++k) to[i + k] = {centred ? g.mean[k] : 0, g.m2[k]};
   }
 }
 
-// The second pass of those of n lines, or blocks of one line, that need one.
+// The second pass of those of n lines that need one.
 template <class T>
-[[gnu::noinline]] void LineStatistics<T>::second_pass(RowGroup<float>& g, std::size_t line, std::size_t n,
-                                                      std::size_t col, std::size_t cols, std::size_t blocks) {
+[[gnu::noinline]] void LinePass<T>::second_pass(const Lines<T>& lines, std::size_t first, std::size_t n, double* lanes,
+                                                RowGroup<float>& g) const {
+  T* gathered = reinterpret_cast<T*>(lanes + std::size_t{2} * kLinesAtOnce);  // behind the sums
   for (std::size_t k = 0; k < n; ++k) {
     if (g.flag[k] == 0) continue;
-    T* gathered = reinterpret_cast<T*>(lanes + std::size_t{2} * kLinesAtOnce);  // behind the sums
-    const T* x = blocks == 1 ? x_.at(line + k, col) : x_.at(line, col + k * kBlock);
-    if (place_.across) {
-      const EvenRows<const T> positions{x, x_.step()};
-      for (std::size_t c = 0; c < cols; ++c) gathered[c] = load_one(positions.at(c));
+    const T* x = lines_.place().across ? lines.x.first + first + k : lines.x.at(first + k);
+    if (lines_.place().across) {
+      for (std::size_t c = 0; c < lines.positions; ++c) gathered[c] = load_one(lines.x.after(x, c));
       x = gathered;
     }
-    const MomentNode m = moments_about<T>(kernels_, x, cols, g.mean[k]);
+    const MomentNode m = moments_about<T>(kernels_, x, lines.positions, g.mean[k]);
     g.set(k, m.mean, 0, m.m2);
   }
 }
 
-// Finishes rows of a group, which are those from `first` on. Returns false if one is out of range.
-template <class T>
-bool LineStatistics<T>::finish_rows(RowGroup<float>& g, std::size_t first, std::size_t rows) {
-  g.clear_from(rows);
-  const std::size_t cols = place_.lines * place_.positions;
-  kernels_.in<float>().finish(g, rows, static_cast<double>(cols), eps_);
-  std::copy_n(g.mean, rows, mean + first);
-  std::copy_n(g.rstd, rows, rstd + first);
-  std::copy_n(g.scalars.centre, rows, centre + first);
-  std::copy_n(g.scalars.offset, rows, offset + first);
-  std::copy_n(g.scalars.rstd, rows, rounded_rstd + first);
-  return !g.any_flag(rows);
-}
+namespace {
+
+// gamma and beta of lines, or of positions.
+class LineParameters {
+ public:
+  LineParameters(const Kernels& kernels, const Problem& p, const LinesOfRows& lines)
+      : kernels_(kernels), p_(p), lines_(lines) {}
+
+  std::array<const float*, 2> load(std::size_t from, std::size_t n) {
+    if (from == from_ && n == n_) return found_;
+    const std::size_t set = rows_of_set(p_);
+    found_ = {lines_.load(kernels_, p_.gamma, set, p_.zero_centered, 1, from, n, values_[0]),
+              lines_.load(kernels_, p_.beta, set, false, 0, from, n, values_[1])};
+    from_ = from, n_ = n;
+    return found_;
+  }
+  // finite_set: as in normalise_lines().
+  template <class T>
+  bool are_finite(std::size_t& finite_set) {
+    const auto check = [&](std::size_t from, std::size_t n) {
+      const auto [gamma, beta] = load(from, n);
+      return kernels_.in<float>().are_finite(gamma, n) && kernels_.in<float>().are_finite(beta, n);
+    };
+    if (!lines_.place().by_position) return lines_.for_strips<T>(check);
+    const std::size_t set = lines_.row(0) / rows_of_set(p_);
+    if (set != finite_set && lines_.for_positions(check)) finite_set = set;
+    return set == finite_set;
+  }
+
+ private:
+  const Kernels& kernels_;
+  const Problem& p_;
+  const LinesOfRows& lines_;
+  std::size_t from_ = 0, n_ = 0;  // those that are loaded
+  std::array<const float*, 2> found_{};
+  float values_[2][kStripLines];
+};
 
 template <class T>
-bool LineRows<T>::run(const LinesOfRows& lines) {
-  if (place_.across && lines.count() < kOfCacheLine<T>) return false;
-  if (!has_finite_parameters(lines) || !statistics_.find(lines)) return false;
+[[gnu::noinline]] bool write_y(const Kernels& kernels, const Problem& p, const LinesOfRows& lines,
+                               const LinePass<T>& pass, std::size_t& finite_set) {
+  LineParameters parameters(kernels, p, lines);
+  if (!parameters.are_finite<T>(finite_set)) return false;
   for (std::size_t i = 0; i < lines.rows(); ++i) {
-    if (p_.mean.data != nullptr) store_statistic(p_.mean, lines.row(i), statistics_.mean[i]);
-    if (p_.rstd.data != nullptr) store_statistic(p_.rstd, lines.row(i), statistics_.rstd[i]);
+    store_statistic(p.mean, lines.row(i), pass.mean[i]);
+    store_statistic(p.rstd, lines.row(i), pass.rstd[i]);
   }
-  return lines.for_strips<T>([&](std::size_t from, std::size_t n) {
-    load_scalars(from, n);
-    normalise(lines, from, n);
-    return true;
-  });
+  const auto kernel = lines.place().across ? kernels.of<T>().normalise_across : kernels.of<T>().normalise_along;
+  return pass.write(kernel, 3, [&](std::size_t from, std::size_t n) { return parameters.load(from, n); });
 }
+
+}  // namespace
 
 template <class T>
-void LineRows<T>::load_scalars(std::size_t from, std::size_t n) {
-  const std::size_t lines = place_.lines;
-  const float* const of_rows[] = {statistics_.centre, statistics_.offset, statistics_.rounded_rstd};
-  for (std::size_t k = 0; k < 3; ++k) {
-    if (lines == 1) {
-      std::copy_n(of_rows[k] + from, n, statistics_.strips[k]);
-      continue;
-    }
-    for (std::size_t i = 0, count; i < n; i += count) {
-      count = std::min(n - i, lines - (from + i) % lines);
-      std::fill_n(statistics_.strips[k] + i, count, of_rows[k][(from + i) / lines]);
-    }
-  }
+bool normalise_lines(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, const LinesOfRows& lines,
+                     std::size_t& finite_set) {
+  LinePass<T> pass(kernels, lines, p.x, nullptr, p.y, plan.cache.prefetch_x, plan.cache.stream_y);
+  return lines.fill_vectors<T>() && pass.find_statistics(p.kind, p.eps) &&
+         write_y<T>(kernels, p, lines, pass, finite_set);
 }
 
-// Those of n lines, or positions.
-template <class T>
-void LineRows<T>::load_parameters(const LinesOfRows& lines, std::size_t from, std::size_t n) {
-  const std::size_t set = rows_of_set(p_);
-  gamma_ = lines.load(kernels_, p_.gamma, set, p_.zero_centered, 1, from, n, statistics_.strips[3]);
-  beta_ = lines.load(kernels_, p_.beta, set, false, 0, from, n, statistics_.strips[4]);
-}
-
-template <class T>
-bool LineRows<T>::has_finite_parameters(const LinesOfRows& lines) {
-  const auto are_finite = [&](std::size_t from, std::size_t n) {
-    load_parameters(lines, from, n);
-    return kernels_.in<float>().are_finite(gamma_, n) && kernels_.in<float>().are_finite(beta_, n);
-  };
-  if (!place_.by_position) return lines.for_strips<T>(are_finite);
-  const std::size_t set = lines.row(0) / rows_of_set(p_);
-  if (set == set_) return true;
-  if (lines.for_positions(are_finite)) set_ = set;
-  return set == set_;
-}
-
-template <class T>
-void LineRows<T>::normalise(const LinesOfRows& lines, std::size_t from, std::size_t count) {
-  const auto kernel = place_.across ? kernels_.of<T>().normalise_across : kernels_.of<T>().normalise_along;
-  const auto x = lines.access<const T>(p_.x);
-  const auto y = lines.access<T>(p_.y);
-  std::size_t ahead = plan_.cache.prefetch_x ? lines.next_rows<T>() : 0;
-  if (ahead == 0 && place_.across && plan_.cache.prefetch_x) {
-    ahead = static_cast<std::size_t>(x.step()) * kPositionsAheadOfStep;
-  }
-  const auto& strips = statistics_.strips;
-  const auto run = [&](std::size_t line, std::size_t n, std::size_t col, std::size_t cols, std::size_t scalars) {
-    kernel({x.at(line, col), y.at(line, col), x.step(), y.step(), cols, n, strips[0] + scalars, strips[1] + scalars,
-            strips[2] + scalars, gamma_ + scalars, beta_ + scalars, ahead, plan_.cache.stream_y, place_.by_position});
-  };
-  if (place_.by_position) {
-    lines.for_positions([&](std::size_t col, std::size_t cols) {
-      load_parameters(lines, col, cols);
-      run(from, count, col, cols, 0);
-      return true;
-    });
-    return;
-  }
-  load_parameters(lines, from, count);
-  for (std::size_t i = 0, n; i < count; i += n) {
-    n = place_.across ? count : lines.even(from + i, count - i);
-    run(from + i, n, 0, place_.positions, i);
-  }
-}
-
-template class LineRows<float>;
-template class LineRows<bfloat16>;
-template class LineRows<float16>;
-template class LineStatistics<float>;
-template class LineStatistics<bfloat16>;
-template class LineStatistics<float16>;
+template class LinePass<float>;
+template class LinePass<bfloat16>;
+template class LinePass<float16>;
+template bool normalise_lines<float>(const Kernels&, const Problem&, const ForwardPlan&, const LinesOfRows&,
+                                     std::size_t&);
+template bool normalise_lines<bfloat16>(const Kernels&, const Problem&, const ForwardPlan&, const LinesOfRows&,
+                                        std::size_t&);
+template bool normalise_lines<float16>(const Kernels&, const Problem&, const ForwardPlan&, const LinesOfRows&,
+                                       std::size_t&);
 
 }  // namespace evenorm::internal

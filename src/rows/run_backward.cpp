@@ -5,7 +5,7 @@
 #include "problem/fp_environment.hpp"
 #include "problem/sets.hpp"
 #include "rows/backward.hpp"
-#include "rows/line_gradients.hpp"
+#include "rows/line_rows.hpp"
 #include "rows/rows.hpp"
 #include "rows/stream.hpp"
 #include "rows/types.hpp"
@@ -29,44 +29,14 @@ void run_by_sets(const Kernels& kernels, const GradientProblem& p, const Gradien
   });
 }
 
-template <class T>
-[[gnu::noinline]] bool run_known(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                                 const LinesOfRows& lines, const MeanAndRstd* statistics, double* sums) {
-  return LineGradients<T>(kernels, p, plan, lines, statistics, sums).run();
-}
-template <class T>
-[[gnu::noinline]] bool run_chunk(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                                 std::size_t first, std::size_t count, double* sums) {
-  static_assert(sizeof(LineGradients<T>) <= kGradientScratchBytes);
-  const LinePlace& place = plan.line_place;
-  const LinesOfRows lines(place, first, count);
-  if (place.across && lines.count() < kOfCacheLine<T>) return false;
-  MeanAndRstd statistics[LinesOfRows::kMostRows];
-  return find_statistics<T>(kernels, p, plan, lines, statistics) &&
-         run_known<T>(kernels, p, plan, lines, statistics, sums);
-}
-
-template <class T>
-std::size_t run_chunks(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t chunk,
-                       std::size_t first, std::size_t end, double* sums) {
-  for (std::size_t i = first, n; i < end; i += n) {
-    n = chunk_at(plan.line_place, chunk, i, end);
-    if (!run_chunk<T>(kernels, p, plan, i, n, sums)) return i;
-  }
-  return end;
-}
-
 [[gnu::noinline]] void run_lines(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
                                  std::size_t first, std::size_t count, double* sums) {
-  const LinePlace& place = plan.line_place;
-  const auto run_each = [&](std::size_t row, std::size_t rows) { run_by_sets(kernels, p, plan, row, rows, sums); };
   with_type(p.x.dtype, [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>) {
-      const std::size_t chunk = LinesOfRows::chunk<T>(place);
-      for_chunks(
-          place, chunk, first, first + count,
-          [&](std::size_t i, std::size_t end) { return run_chunks<T>(kernels, p, plan, chunk, i, end, sums); },
-          run_each);
+      for_lines<T>(
+          plan.line_place, first, first + count,
+          [&](const LinesOfRows& lines) { return gradients_of_lines<T>(kernels, p, plan, lines, sums); },
+          [&](std::size_t row, std::size_t rows) { run_by_sets(kernels, p, plan, row, rows, sums); });
     }
   });
   if (plan.cache.stream_dx) flush_stream();

@@ -22,19 +22,6 @@ template <class T>
   ForwardRows<T>(kernels, p, plan, scratch, set, {0, p.cols}, true).run(first, count);
 }
 
-template <class T>
-[[gnu::noinline]] std::size_t run_chunks(const Kernels& kernels, const Problem& p, const ForwardPlan& plan,
-                                         std::size_t chunk, std::size_t first, std::size_t end) {
-  static_assert(sizeof(LineRows<T>) <= kForwardScratchBytes<T>);
-  const LinePlace& place = plan.line_place;
-  LineRows<T> rows(kernels, p, plan, place);
-  for (std::size_t i = first, n; i < end; i += n) {
-    n = chunk_at(place, chunk, i, end);
-    if (!rows.run(LinesOfRows(place, i, n))) return i;
-  }
-  return end;
-}
-
 void run_by_sets(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                  std::size_t count) {
   for_sets(p, first, count, [&](std::size_t set, std::size_t row, std::size_t rows) {
@@ -44,13 +31,12 @@ void run_by_sets(const Kernels& kernels, const Problem& p, const ForwardPlan& pl
 
 [[gnu::noinline]] void run_lines(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                                  std::size_t count) {
-  const LinePlace& place = plan.line_place;
+  std::size_t finite_set = ~std::size_t{0};
   with_type(row_type(p), [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>) {
-      const std::size_t chunk = LinesOfRows::chunk<T>(place);
-      for_chunks(
-          place, chunk, first, first + count,
-          [&](std::size_t i, std::size_t end) { return run_chunks<T>(kernels, p, plan, chunk, i, end); },
+      for_lines<T>(
+          plan.line_place, first, first + count,
+          [&](const LinesOfRows& lines) { return normalise_lines<T>(kernels, p, plan, lines, finite_set); },
           [&](std::size_t row, std::size_t rows) { run_by_sets(kernels, p, plan, row, rows); });
     }
   });

@@ -108,7 +108,6 @@ template <class T>
   GradientNode nodes[kMaxNodes];
   GradientTree tree({nodes});
   for (std::size_t row = first; row < first + count; ++row) {
-    tree.clear();
     for_parts(cuts, Pass::backward, p.kind, kWide, messages, row,
               [&](std::size_t, const Cuts::Part& part, std::size_t, const double* from) {
                 GradientNode sums{};
