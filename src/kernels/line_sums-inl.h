@@ -35,7 +35,7 @@ HWY_NOINLINE void AddPositions(const Lines<T>& c, size_t from, size_t end, size_
         q[k] = from == 0 ? hn::Zero(d) : hn::LoadU(d, before + kLinesAtOnce);
       }
       const T* at = first + v;
-#pragma GCC unroll 1
+#pragma GCC unroll 2
       for (size_t i = l; i < end; i += kLanes, at = x.after(at, kLanes)) {
         for (size_t k = 0; k < 2; ++k) accumulate(LoadF64(d, at + k * kN), 0, 0, s[k], q[k]);
       }

@@ -111,11 +111,18 @@ class LaneSums {
   // Adds the columns of an n-column block that do not fill the lanes. Missing columns count as +0.
   template <class Accumulate>
   HWY_INLINE void AddTail(const T* x, size_t n, const Accumulate& accumulate) {
-    const size_t whole = n / kLanes * kLanes;
-    if (whole == n) return;
-    HWY_ALIGN T tail[kLanes];
-    CopyFirst<kLanes>(x + whole, n - whole, tail);
-    for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(tail, v), whole, v, s_[v], q_[v]);
+    const size_t whole = n / kLanes * kLanes, left = n - whole;
+    if (left == 0) return;
+    if constexpr (std::is_same_v<T, float>) {  // loads do not wait for stores
+      for (size_t v = 0; v < kVectors; ++v) {
+        const auto first = LoadFirst(hn::Rebind<float, DF64>(), x + whole + v * kN, left > v * kN ? left - v * kN : 0);
+        accumulate(hn::PromoteTo(DF64(), first), whole, v, s_[v], q_[v]);
+      }
+    } else {
+      HWY_ALIGN T tail[kLanes];
+      CopyFirst<kLanes>(x + whole, left, tail);
+      for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(tail, v), whole, v, s_[v], q_[v]);
+    }
   }
 
   HWY_INLINE Folded Fold() const { return FoldBoth(s_, q_); }

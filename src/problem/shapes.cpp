@@ -263,7 +263,8 @@ const Layouts::Known& Layouts::layout(Form form, std::string_view argument, cons
   return known;
 }
 
-Layouts::BroadcastAxes Layouts::broadcast(std::string_view argument, const ConstTensor& view) {
+void Layouts::broadcast(std::string_view argument, const ConstTensor& view, Axes& cols, std::optional<Axes>& sets,
+                        std::optional<Axes>& shared) {
   PerAxis room, along_x;
   for (std::size_t i = 0; i < x_shape_.size(); ++i) {
     if (view.shape[i] == x_shape_[i] || view.shape[i] == 1) continue;
@@ -272,13 +273,11 @@ Layouts::BroadcastAxes Layouts::broadcast(std::string_view argument, const Const
   }
   const Shape strides = strides_of(argument, view, room);
   for (std::size_t i = 0; i < x_shape_.size(); ++i) along_x[i] = view.shape[i] == 1 ? 0 : strides[i];
-  BroadcastAxes axes;
   Axes elements;
-  lay_out(argument, view, x_shape_, along_x, split_.normalized, axes.cols);
+  lay_out(argument, view, x_shape_, along_x, split_.normalized, cols);
   lay_out(argument, view, view.shape, strides, split_.normalized, elements);
-  if (elements != axes.cols) axes.shared = elements;
-  if (split_.sets != 0) lay_out(argument, view, x_shape_, along_x, split_.set_axes(), axes.sets.emplace());
-  return axes;
+  if (elements != cols) shared = elements;
+  if (split_.sets != 0) lay_out(argument, view, x_shape_, along_x, split_.set_axes(), sets.emplace());
 }
 
 }  // namespace evenorm::internal

@@ -97,37 +97,44 @@ class Layouts {
  public:
   Layouts(Shape x_shape, const AxisSplit& split) : x_shape_(x_shape), split_(split) {}
 
-  // A tensor of x's shape. may_be_i8: its type may be i8, too.
+  // Sets `to` to a tensor of x's shape. may_be_i8: its type may be i8, too.
   template <class View>
-  Matrix<decltype(View::data)> matrix(std::string_view argument, const View& view, bool may_be_i8 = false) {
+  void matrix(std::string_view argument, const View& view, Matrix<decltype(View::data)>& to, bool may_be_i8 = false) {
     if (!may_be_i8 || view.dtype != DType::i8) check_dtype(argument, view.dtype);
     check_shape_is_of_x(argument, view.shape, x_shape_);
     const Known& known = layout(Form::matrix, argument, as_const(view));
-    return {view.data, view.dtype, known.rows, known.cols};
+    to.data = view.data;
+    to.dtype = view.dtype;
+    to.rows = known.rows;
+    to.cols = known.cols;
   }
-  // gamma, beta or a gradient of theirs. Absent if its data is null. So is a gradient without elements.
+  // The same for gamma, beta or a gradient of theirs, unless it is absent. A gradient without elements is absent, too.
   template <class View>
-  Broadcast<decltype(View::data)> parameter(std::string_view argument, const View& view) {
-    if (view.data == nullptr) return {};
+  void parameter(std::string_view argument, const View& view, Broadcast<decltype(View::data)>& to) {
+    if (view.data == nullptr) return;
     check_dtype(argument, view.dtype);
     if (!has_outer_axes(view.shape, split_)) {
-      return {{view.data, view.dtype, layout(Form::parameter, argument, as_const(view)).cols}, {}, {}};
+      to.axes = layout(Form::parameter, argument, as_const(view)).cols;
+    } else {
+      broadcast(argument, as_const(view), to.axes, to.sets, to.shared);
+      if (std::is_same_v<View, Tensor> && has_no_elements(view.shape)) return;
     }
-    const BroadcastAxes axes = broadcast(argument, as_const(view));
-    if (std::is_same_v<View, Tensor> && has_no_elements(view.shape)) return {};
-    return {{view.data, view.dtype, axes.cols}, axes.sets, axes.shared};
+    to.data = view.data;
+    to.dtype = view.dtype;
   }
-  // A tensor over the outer axes: mean, rstd or scale. Absent if its data is null. It has one of these types; `should`
-  // says so in a message.
+  // The same for a tensor over the outer axes (mean, rstd or scale), unless it is absent. It has one of these types;
+  // `should` says so in a message.
   template <class View>
-  Vector<decltype(View::data)> statistic(std::string_view argument, const View& view,
-                                         std::initializer_list<DType> types, const char* should) {
-    if (view.data == nullptr) return {};
+  void statistic(std::string_view argument, const View& view, Vector<decltype(View::data)>& to,
+                 std::initializer_list<DType> types, const char* should) {
+    if (view.data == nullptr) return;
     check_dtype(argument, view.dtype);
     if (std::ranges::find(types, view.dtype) == types.end()) {
       fail(argument, "has dtype " + std::string(name(view.dtype)) + ", but " + should);
     }
-    return {view.data, view.dtype, layout(Form::statistic, argument, as_const(view)).rows};
+    to.data = view.data;
+    to.dtype = view.dtype;
+    to.axes = layout(Form::statistic, argument, as_const(view)).rows;
   }
 
  private:
@@ -137,13 +144,9 @@ class Layouts {
     Axes rows, cols;
     bool is_known = false;
   };
-  struct BroadcastAxes {
-    Axes cols;
-    std::optional<Axes> sets, shared;
-  };
-
   const Known& layout(Form form, std::string_view argument, const ConstTensor& view);
-  BroadcastAxes broadcast(std::string_view argument, const ConstTensor& view);
+  void broadcast(std::string_view argument, const ConstTensor& view, Axes& cols, std::optional<Axes>& sets,
+                 std::optional<Axes>& shared);
 
   Shape x_shape_;
   const AxisSplit& split_;

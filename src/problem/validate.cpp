@@ -48,7 +48,7 @@ void add_residual(const Forward& f, Layouts& layouts, Problem& p) {
     if (f.residual_scale != 1) fail("residual_scale", "is " + text_of(f.residual_scale) + ", but residual is absent");
     return;
   }
-  p.residual = layouts.matrix("residual", f.residual);
+  layouts.matrix("residual", f.residual, p.residual);
   p.residual_scale = f.residual_scale;
   const bool wide = arithmetic_type_of_sum(p) == DType::f64;
   const double rounded = wide ? f.residual_scale : static_cast<double>(static_cast<float>(f.residual_scale));
@@ -61,7 +61,7 @@ void add_residual(const Forward& f, Layouts& layouts, Problem& p) {
   check_dense_rows("y", f.y, p.y.cols, kBecause);
   check_dense_rows("residual", f.residual, p.residual.cols, kBecause);
   if (f.sum.data == nullptr) return;
-  p.sum = layouts.matrix("sum", f.sum);
+  layouts.matrix("sum", f.sum, p.sum);
   if (f.sum.dtype != f.x.dtype) {
     fail("sum", "has dtype " + std::string(name(f.sum.dtype)) + ", but x has " + std::string(name(f.x.dtype)));
   }
@@ -86,7 +86,7 @@ void add_quantisation(const Forward& f, Layouts& layouts, Problem& p) {
     return;
   }
   if (f.scale.data == nullptr) fail("scale", "is null, but y is i8 and there is no given_scale");
-  p.scale = layouts.statistic("scale", f.scale, {DType::f32}, "it should be f32");
+  layouts.statistic("scale", f.scale, p.scale, {DType::f32}, "it should be f32");
 }
 
 // weight, dweight and dbias have the same sets of rows, and the same columns share their elements.
@@ -108,15 +108,15 @@ Problem validate(const Forward& f) {
   Problem p;
   const AxisSplit split = split_rows(f, parameters, p);
   Layouts layouts(f.x.shape, split);
-  p.x = layouts.matrix("x", f.x);
-  p.y = layouts.matrix("y", f.y, true);
-  p.gamma = layouts.parameter("weight", f.weight);
-  p.beta = layouts.parameter("bias", f.bias);
-  const auto statistic = [&](const char* argument, const Tensor& view) {
-    return layouts.statistic(argument, view, {DType::f64, DType::f32}, "statistics should be f64 or f32");
+  layouts.matrix("x", f.x, p.x);
+  layouts.matrix("y", f.y, p.y, true);
+  layouts.parameter("weight", f.weight, p.gamma);
+  layouts.parameter("bias", f.bias, p.beta);
+  const auto statistic = [&](const char* argument, const Tensor& view, Vector<void*>& to) {
+    layouts.statistic(argument, view, to, {DType::f64, DType::f32}, "statistics should be f64 or f32");
   };
-  p.mean = statistic("mean", f.mean);
-  p.rstd = statistic("rstd", f.rstd);
+  statistic("mean", f.mean, p.mean);
+  statistic("rstd", f.rstd, p.rstd);
   add_residual(f, layouts, p);
   add_quantisation(f, layouts, p);
   return p;
@@ -134,17 +134,17 @@ GradientProblem validate(const Backward& b) {
     throw Error("dx, dweight and dbias are null, but at least one should be given");
   }
   Layouts layouts(b.x.shape, split);
-  p.x = layouts.matrix("x", b.x);
-  p.dy = layouts.matrix("dy", b.dy);
-  if (b.dx.data != nullptr) p.dx = layouts.matrix("dx", b.dx);
+  layouts.matrix("x", b.x, p.x);
+  layouts.matrix("dy", b.dy, p.dy);
+  if (b.dx.data != nullptr) layouts.matrix("dx", b.dx, p.dx);
   if (b.dsum.data != nullptr) {
     if (b.dx.data == nullptr) fail("dsum", "is given, but dx is absent");
-    p.dsum = layouts.matrix("dsum", b.dsum);
+    layouts.matrix("dsum", b.dsum, p.dsum);
   }
 
-  p.gamma = layouts.parameter("weight", b.weight);
-  p.dgamma = layouts.parameter("dweight", b.dweight);
-  p.dbeta = layouts.parameter("dbias", b.dbias);
+  layouts.parameter("weight", b.weight, p.gamma);
+  layouts.parameter("dweight", b.dweight, p.dgamma);
+  layouts.parameter("dbias", b.dbias, p.dbeta);
   if (b.weight.data != nullptr && b.dweight.data != nullptr && !std::ranges::equal(b.dweight.shape, b.weight.shape)) {
     fail("dweight", "has shape " + text_of(b.dweight.shape) + ", but weight has " + text_of(b.weight.shape));
   }
@@ -160,11 +160,11 @@ GradientProblem validate(const Backward& b) {
   if (b.kind == Kind::layer && b.rstd.data != nullptr && b.mean.data == nullptr) {
     fail("rstd", "is given, but mean is absent");
   }
-  const auto statistic = [&](const char* argument, const ConstTensor& view) {  // f32 would move dx beyond its bound
-    return layouts.statistic(argument, view, {DType::f64}, "the backward pass needs f64");
+  const auto statistic = [&](const char* argument, const ConstTensor& view, Vector<const void*>& to) {
+    layouts.statistic(argument, view, to, {DType::f64}, "the backward pass needs f64");  // f32 would exceed dx's bound
   };
-  p.mean = statistic("mean", b.mean);
-  p.rstd = statistic("rstd", b.rstd);
+  statistic("mean", b.mean, p.mean);
+  statistic("rstd", b.rstd, p.rstd);
   return p;
 }
 

@@ -22,7 +22,7 @@ class LinesOfRows {
   template <class T>
   static std::size_t chunk(const LinePlace& place) {
     const std::size_t row = place.lines * place.positions * sizeof(T);
-    if (!place.across) return std::clamp<std::size_t>(kChunkBytes / row, 1, kMaxGroup);
+    if (!place.across) return std::clamp<std::size_t>(kChunkBytes / row, 1, kMostRows);
     const bool are_near = place.lines == 1 && place.unit * row <= kMostAhead;
     const std::size_t most = are_near ? kChunkBytesOfRows / row : kChunkLines / place.lines;
     const std::size_t rows = std::clamp<std::size_t>(most, 1, kMostRows - kLine / 2);
