@@ -35,7 +35,7 @@ std::string_view name(Form form) {
 }
 
 std::string_view name(ForwardRoute route) {
-  constexpr std::string_view kNames[] = {"short rows", "long rows", "pieces", "lines", "precomputed"};
+  constexpr std::string_view kNames[] = {"short rows", "long rows", "blocks", "lines", "precomputed"};
   return kNames[static_cast<std::size_t>(route)];
 }
 std::string_view name(GradientRoute route) {
@@ -61,7 +61,7 @@ Problem problem(DType x, DType y, Layout layout, Form form, std::int64_t cols) {
   return validate(f);
 }
 
-// For example "short rows x8", "lines, else pieces of 16 x 512", "long rows x1, y streamed".
+// For example "short rows x8", "lines, else blocks of 8 x 1024", "long rows x1, y streamed".
 std::string text(const ForwardPlan& plan) {
   const ForwardScratch& s = plan.scratch;
   std::string result(name(plan.route));

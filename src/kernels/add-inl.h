@@ -19,12 +19,12 @@ HWY_INLINE V WithCanonicalNans(D d, V v) {
 
 // to = fma(scale, r, x) for n elements in B's arithmetic. kStream: with non-temporal stores; `to` must be aligned to a
 // whole vector.
-template <bool kStream, class B, class X, class R>
-HWY_INLINE void AddScaled(B scale, const X* x, const R* r, size_t n, X* to) {
+template <bool kStream, class B, class X>
+HWY_INLINE void AddScaled(B scale, const X* x, const X* r, size_t n, X* to) {
   const hn::ScalableTag<B> d;
   constexpr size_t kN = hn::MaxLanes(d);
   const auto factor = hn::Set(d, scale);
-  const auto sum = [&](const X* xs, const R* rs) HWY_ATTR {
+  const auto sum = [&](const X* xs, const X* rs) HWY_ATTR {
     return WithCanonicalNans(d, Fma(d, factor, LoadArithmetic(d, rs), LoadArithmetic(d, xs)));
   };
   size_t i = 0;
@@ -35,10 +35,9 @@ HWY_INLINE void AddScaled(B scale, const X* x, const R* r, size_t n, X* to) {
     StorePair<kStream>(a, b, d, to + i);
   }
   if (i == n) return;
-  X x_tail[2 * kN] = {}, to_tail[2 * kN];
-  R r_tail[2 * kN] = {};
+  X x_tail[2 * kN] = {}, r_tail[2 * kN] = {}, to_tail[2 * kN];
   std::memcpy(x_tail, x + i, (n - i) * sizeof(X));
-  std::memcpy(r_tail, r + i, (n - i) * sizeof(R));
+  std::memcpy(r_tail, r + i, (n - i) * sizeof(X));
   StorePair<false>(sum(x_tail, r_tail), sum(x_tail + kN, r_tail + kN), d, to_tail);
   std::memcpy(to + i, to_tail, (n - i) * sizeof(X));
 }
@@ -46,10 +45,6 @@ HWY_INLINE void AddScaled(B scale, const X* x, const R* r, size_t n, X* to) {
 template <class T>
 void AddRows(Arithmetic<T> scale, const T* x, const T* r, size_t n, T* to, bool stream) {
   stream&& IsAlignedToVector(to) ? AddScaled<true>(scale, x, r, n, to) : AddScaled<false>(scale, x, r, n, to);
-}
-template <class T>
-void AddWideRows(Arithmetic<T> scale, const T* x, const Arithmetic<T>* r, size_t n, T* to) {
-  AddScaled<false>(scale, x, r, n, to);
 }
 
 template <class A>

@@ -186,16 +186,6 @@ struct ShortRows {
   Hook* normalised;
 };
 
-// What a driver does between the steps of normalise_and_sum: before columns [first, first + n) are summed, or
-// normalised. Without a context, nothing.
-struct StepHooks {
-  using Hook = void(void* context, std::size_t first, std::size_t n);
-
-  void* context = nullptr;
-  Hook* before_sum = nullptr;
-  Hook* before_normalise = nullptr;
-};
-
 // Converts n elements. Widening is exact; narrowing rounds once to nearest even.
 using Convert = void(const void* from, void* to, std::size_t n);
 

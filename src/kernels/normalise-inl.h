@@ -165,34 +165,38 @@ HWY_INLINE void NormaliseRowBesideSums(const NormScalars<A>& scalars, const T* x
 // Row i of `current` and row i of `next`, which have equally many columns, in steps. Columns of `next` are prepared
 // before they are summed. `sums` begins when the first are prepared.
 template <class T, bool kCentred>
-HWY_INLINE void NormaliseAndSumInSteps(const NormaliseRows<T>& current, const SumRows<T>& next, const StepHooks& hooks,
-                                       size_t i, bool stream, LaneSums<T>& sums) {
-  const AboutZero<kCentred, Arithmetic<T>> about_zero;
+HWY_INLINE void NormaliseAndSumInSteps(const NormaliseRows<T>& current, const SumRows<T>& next, size_t i, bool stream,
+                                       LaneSums<T>& sums) {
   const NormScalars<Arithmetic<T>> scalars = current.scalars->of(current.first + i);
   const T *x = current.x.at(i), *next_x = next.x.at(i);
   T* y = current.y.at(i);
-  for (size_t c = 0; c < current.n; c += kStep) {
-    const size_t n = HWY_MIN(kStep, current.n - c), whole = n / kNormaliseStep * kNormaliseStep;
-    if (HWY_UNLIKELY(hooks.before_normalise != nullptr)) hooks.before_normalise(hooks.context, c, n);
-    if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, c, n);
-    NormaliseColumns<kCentred>(stream, scalars, x, current.affine, c, c + whole, y);
-    if (whole != n) NormaliseTail(scalars, x + c, current.affine.from(c), n, y + c);
+  const auto prepare = [&](size_t c, size_t n) HWY_ATTR {
     PrepareColumns(next, i, c, n);
-    if (HWY_UNLIKELY(hooks.before_sum != nullptr)) hooks.before_sum(hooks.context, c, n);
     if (c == 0) sums.Clear();
-    sums.Add(next_x, c, c + n / kLanes * kLanes, about_zero);
+  };
+  const size_t n = current.n;
+  size_t c = 0;
+  for (; c + kStep <= n; c += kStep) {
+    if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, c, kStep);
+    NormaliseColumns<kCentred>(stream, scalars, x, current.affine, c, c + kStep, y);
+    prepare(c, kStep);
+    sums.Add(next_x, c, c + kStep, AboutZero<kCentred, Arithmetic<T>>());
   }
-  sums.AddTail(next_x, current.n, about_zero);
+  if (c == n) return;
+  if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, c, n - c);
+  NormaliseColumns<kCentred>(stream, scalars, x, current.affine, c, n / kNormaliseStep * kNormaliseStep, y);
+  NormaliseTail(scalars, x, current.affine, n, y);
+  prepare(c, n - c);
+  AddAboutZero<T, kCentred>(next_x + c, n - c, sums);
 }
 
 template <class T, bool kCentred>
-EVENORM_INLINE_LOOP LaneSums<T> NormaliseAndSumRow(const NormaliseRows<T>& current, const SumRows<T>& next,
-                                                   const StepHooks& hooks, size_t i) {
+EVENORM_INLINE_LOOP LaneSums<T> NormaliseAndSumRow(const NormaliseRows<T>& current, const SumRows<T>& next, size_t i) {
   T* y = current.y.at(i);
-  const bool stream = current.stream && IsAlignedToVector(y), has_hooks = hooks.context != nullptr;
+  const bool stream = current.stream && IsAlignedToVector(y);
   LaneSums<T> sums;
-  if (!kNormalisesBesideSums || stream || has_hooks || current.copy.first != nullptr) {
-    NormaliseAndSumInSteps<T, kCentred>(current, next, hooks, i, stream, sums);
+  if (!kNormalisesBesideSums || stream || current.copy.first != nullptr) {
+    NormaliseAndSumInSteps<T, kCentred>(current, next, i, stream, sums);
     return sums;
   }
   if constexpr (kNormalisesBesideSums) {
@@ -212,19 +216,18 @@ EVENORM_INLINE_LOOP LaneSums<T> NormaliseAndSumRow(const NormaliseRows<T>& curre
 
 // The same for `rows` rows.
 template <class T, bool kCentred>
-HWY_NOINLINE void NormaliseAndSumRows(const NormaliseRows<T>& current, const SumRows<T>& next, const StepHooks& hooks,
-                                      size_t rows) {
+HWY_NOINLINE void NormaliseAndSumRows(const NormaliseRows<T>& current, const SumRows<T>& next, size_t rows) {
   static_assert(kStep % kNormaliseStep == 0 && kStep % kLanes == 0 && kStep % kBesideStep == 0);
   static_assert(kBesideStep % kNormaliseStep == 0);
   LanesOfRows<T, kCentred> lanes;
   for (size_t i = 0; i < rows; ++i) {
-    lanes.Add(i, rows, NormaliseAndSumRow<T, kCentred>(current, next, hooks, i).Fold(), *next.group, next.first);
+    lanes.Add(i, rows, NormaliseAndSumRow<T, kCentred>(current, next, i).Fold(), *next.group, next.first);
   }
 }
 
 template <class T, bool kCentred>
-void NormaliseAndSum(const NormaliseRows<T>& current, const SumRows<T>& next, const StepHooks& hooks) {
-  NormaliseAndSumRows<T, kCentred>(current, next, hooks, current.rows);
+void NormaliseAndSum(const NormaliseRows<T>& current, const SumRows<T>& next) {
+  NormaliseAndSumRows<T, kCentred>(current, next, current.rows);
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

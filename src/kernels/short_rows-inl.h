@@ -16,7 +16,7 @@ namespace evenorm::internal::HWY_NAMESPACE {
 template <class T, bool kCentred, class Between>
 HWY_INLINE void NormaliseAndSumGroups(const NormaliseRows<T>& current, const SumRows<T>& next, const Between& between) {
   const size_t both = current.n > kStep ? HWY_MIN(current.rows, next.rows) : 0;
-  if (both != 0) NormaliseAndSumRows<T, kCentred>(current, next, {}, both);
+  if (both != 0) NormaliseAndSumRows<T, kCentred>(current, next, both);
   if (both != next.rows) SumRowsFrom<T, kCentred>(next, both);
   between();
   NormaliseRowsFrom(current, both);

@@ -111,16 +111,16 @@ class LaneSums {
   // Adds the columns of an n-column block that do not fill the lanes. Missing columns count as +0.
   template <class Accumulate>
   HWY_INLINE void AddTail(const T* x, size_t n, const Accumulate& accumulate) {
-    const size_t whole = n / kLanes * kLanes, left = n - whole;
-    if (left == 0) return;
-    if constexpr (std::is_same_v<T, float>) {  // loads do not wait for stores
-      for (size_t v = 0; v < kVectors; ++v) {
-        const auto first = LoadFirst(hn::Rebind<float, DF64>(), x + whole + v * kN, left > v * kN ? left - v * kN : 0);
+    const size_t whole = n / kLanes * kLanes;
+    if (whole == n) return;
+    if constexpr (std::is_same_v<T, float>) {  // a load of what was just copied would wait
+      for (size_t v = 0, c = whole; v < kVectors; ++v, c += kN) {
+        const auto first = LoadFirst(hn::Rebind<float, DF64>(), x + c, n > c ? n - c : 0);
         accumulate(hn::PromoteTo(DF64(), first), whole, v, s_[v], q_[v]);
       }
     } else {
       HWY_ALIGN T tail[kLanes];
-      CopyFirst<kLanes>(x + whole, left, tail);
+      CopyFirst<kLanes>(x + whole, n - whole, tail);
       for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(tail, v), whole, v, s_[v], q_[v]);
     }
   }
@@ -286,19 +286,6 @@ HWY_NOINLINE void SumRowsFrom(const SumRows<T>& rows, size_t i) {
 template <class T, bool kCentred>
 void SumRowsOf(const SumRows<T>& rows) {
   SumRowsFrom<T, kCentred>(rows, 0);
-}
-
-// Adds a piece of a block; `lanes` has the sums of all earlier pieces.
-template <class T, bool kCentred>
-void SumPiece(const T* x, size_t n, bool is_first, double* lanes) {
-  static_assert(sizeof(LaneSums<T>) <= kPieceSums * sizeof(double));
-  auto& sums = *reinterpret_cast<LaneSums<T>*>(lanes);
-  if (is_first) sums.Clear();
-  AddAboutZero<T, kCentred>(x, n, sums);
-}
-template <class T>
-BlockSums JoinPieceSums(const double* lanes) {
-  return reinterpret_cast<const LaneSums<T>*>(lanes)->Join();
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

@@ -9,16 +9,12 @@
 namespace evenorm::internal {
 namespace {
 
-// sysconf() returns 0 or less if a size is unknown.
-[[maybe_unused]] std::size_t known_or(long bytes, std::size_t otherwise) {
-  return bytes > 0 ? static_cast<std::size_t>(bytes) : otherwise;
-}
-
 Caches find_caches() {
   Caches found;
 #if defined(_SC_LEVEL2_CACHE_SIZE) && defined(_SC_LEVEL3_CACHE_SIZE)
-  found.second = known_or(sysconf(_SC_LEVEL2_CACHE_SIZE), found.second);
-  found.last = known_or(sysconf(_SC_LEVEL3_CACHE_SIZE), found.last);
+  const long second = sysconf(_SC_LEVEL2_CACHE_SIZE), last = sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0 or less: unknown
+  if (second > 0) found.second = static_cast<std::size_t>(second);
+  if (last > 0) found.last = static_cast<std::size_t>(last);
 #endif
   return found;
 }

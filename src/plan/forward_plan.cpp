@@ -36,7 +36,7 @@ ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {
   if (p.moments != nullptr) {
     plan.route = ForwardRoute::precomputed;
   } else if (tile.rows != 0 && tile.cols != p.cols) {
-    plan.route = ForwardRoute::pieces;
+    plan.route = ForwardRoute::blocks;
   } else if (p.cols > kBlock) {
     plan.route = ForwardRoute::long_rows;
   }
@@ -50,7 +50,7 @@ ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {
 
 ForwardPass::ForwardPass(Problem validated, const Caches& caches)
     : problem(std::move(validated)), plan(make_plan(problem, cache_use(problem, caches))) {
-  if (plan.scratch.bytes > forward_scratch_bytes(arithmetic_type(problem))) throw Error(kTooLarge);
+  if (plan.scratch.bytes > kForwardScratchBytes) throw Error(kTooLarge);
 }
 
 }  // namespace evenorm::internal

@@ -13,7 +13,7 @@ namespace evenorm::internal {
 enum class ForwardRoute : unsigned char {
   short_rows,   // rows of at most one block, in groups
   long_rows,    // rows of several blocks
-  pieces,       // rows of which scratch holds only some columns at a time
+  blocks,       // rows that are gathered block by block, some at a time
   lines,        // rows, or their runs of columns, that lie evenly along or across each other, without gathering
   precomputed,  // rows with precomputed statistics, which are only normalised
 };

@@ -49,7 +49,6 @@ void plan_set(const GradientProblem& p, GradientPlan& plan) {
 GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept {
   GradientPlan plan;
   plan.cache = cache_use(p, caches);
-  plan.scratch = gradient_scratch(p);
   plan.line_place = line_place(p);
   if (!sums_over_rows(p) || p.sets == 0) return plan;
   if (summed_run(p) != 1) {
@@ -64,8 +63,6 @@ GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept 
 }
 
 GradientPass::GradientPass(GradientProblem validated, const Caches& caches)
-    : problem(std::move(validated)), plan(make_plan(problem, caches)) {
-  if (plan.scratch.bytes > kGradientScratchBytes) throw Error(kTooLarge);
-}
+    : problem(std::move(validated)), plan(make_plan(problem, caches)) {}
 
 }  // namespace evenorm::internal

@@ -27,7 +27,6 @@ struct GradientPlan {
   bool may_take_two_steps = false;
   LinePlace line_place;  // of rows by rows/line_gradients.cpp
   GradientCacheUse cache;
-  GradientScratch scratch;        // of one worker, on its stack
   std::size_t scratch_bytes = 0;  // provided by the caller, at any address
   std::size_t set_bytes = 0;      // of scratch_bytes, for one set: its sums, or the scalars of its rows
   std::size_t sets_at_once = 1;   // that scratch has room for
@@ -35,7 +34,6 @@ struct GradientPlan {
 GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept;
 
 struct GradientPass {
-  // Throws Error if scratch does not suffice.
   explicit GradientPass(GradientProblem validated, const Caches& caches = internal::caches());
 
   GradientProblem problem;

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "plan/numbers.hpp"
 #include "plan/spec.hpp"
@@ -14,12 +15,9 @@
 
 namespace evenorm::internal {
 
-// The most scratch of a forward pass, by its arithmetic, and of a backward pass. With everything else that a pass keeps
-// on the stack, it stays below the 64 KiB that are promised. On x86, 16 gathered rows of 768 columns of f32 just fit.
-constexpr std::size_t forward_scratch_bytes(DType arithmetic) {
-  return std::size_t{arithmetic == DType::f64 ? 796U : 829U} * 64;
-}
-inline constexpr std::size_t kGradientScratchBytes = std::size_t{720} * 64;
+// The scratch of a forward pass. With everything else that a pass keeps on the stack, it stays below the 64 KiB that
+// are promised.
+inline constexpr std::size_t kForwardScratchBytes = std::size_t{796} * 64;
 
 inline constexpr std::size_t kLine = 64;  // bytes of a cache line
 
@@ -33,6 +31,11 @@ constexpr std::size_t nodes_for(const Partition& row) {
 static_assert(nodes_for(Partition{kMaxCols, kLeastRun}) <= kMaxNodes);
 static_assert(nodes_for(Partition{kMaxCols, kMaxCols}) <= kMaxNodes);
 
+// True if a parameter can be used as it is. Otherwise it is copied, in the arithmetic's type.
+inline bool is_used_in_place(const Vector<const void*>& v, bool plus_one, DType arithmetic) {
+  return v.data == nullptr || (v.axes.is_dense(bytes_of(v.dtype)) && v.dtype == arithmetic && !plus_one);
+}
+
 template <class AnyProblem>
 Partition partition(const AnyProblem& p) {
   return partition_of(p.cols, p.shared);
@@ -43,14 +46,29 @@ struct Piece {
   std::uint32_t offset = 0, bytes = 0;
 };
 
-// gamma or beta in the arithmetic's type. There is no piece if the tensor is used in place.
-struct ParameterPlan {
-  Piece values;
-  bool whole = false;  // all columns, converted once; otherwise a block at each use
+// The temporary memory of a worker of a forward pass, on its stack.
+class Scratch {
+ public:
+  Scratch() = default;
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  // The memory of a piece: not initialised, aligned to a cache line, and empty if the piece is absent.
+  template <class T>
+  std::span<T> span(const Piece& piece) {
+    return {at<T>(piece), piece.bytes / sizeof(T)};
+  }
+  template <class T>
+  T* at(const Piece& piece) {
+    return piece.bytes == 0 ? nullptr : static_cast<T*>(static_cast<void*>(bytes_ + piece.offset));
+  }
+
+ private:
+  alignas(kLine) std::byte bytes_[kForwardScratchBytes];
 };
 
-// The gathered rows of tensors that are not dense: rows by columns, with `..._bytes` from one row to the next. x and y
-// share one piece if their elements have one size, so that results overwrite their inputs.
+// The gathered rows of tensors that are not dense: all columns or blocks of some rows, with `..._bytes` from one row to
+// the next. x and y share one piece if their elements have one size, so that results overwrite their inputs.
 struct TilePlan {
   std::size_t rows = 0, cols = 0;  // 0 rows: both tensors have dense rows
   std::size_t x_bytes = 0, y_bytes = 0;
@@ -65,14 +83,12 @@ struct CacheUse {
 
 struct ForwardScratch {
   Piece x, y, sum;  // a block of each in the arithmetic's type, or fewer columns if there are fewer
-  Piece raw;        // kRawColumns of a parameter
-  ParameterPlan gamma, beta;
+  // In the arithmetic's type: all columns, converted once, or a block at each use. Absent if used in place.
+  Piece gamma, beta;
   Piece nodes;  // for the trees of rows of several blocks, or of one rare row
   TilePlan tile;
-  Piece lane_sums, row_nodes;     // for each row of a tile of incomplete rows
   std::size_t group = 0;          // short rows that are processed together
-  std::size_t rows_together = 1;  // rows of several blocks that are processed together in the caches
-  std::size_t rows_ahead = 0;     // for rows processed alone: how many rows the sums are ahead of the normalise step
+  std::size_t rows_together = 1;  // rows of several blocks that are processed together
   // For fused forms:
   Piece ring;                                   // rows of sums between their reduction and their normalise step
   std::size_t ring_rows = 0, ring_bytes = 0;    // how many, and bytes from one to the next
@@ -84,19 +100,6 @@ struct ForwardScratch {
 };
 ForwardScratch forward_scratch(const Problem& p, CacheUse cache) noexcept;
 
-// Scratch for the moments of blocks of one row.
-struct BlockScratch {
-  Piece converted, tile;
-  std::size_t bytes = 0;
-};
-BlockScratch block_scratch(const Problem& p) noexcept;
-inline constexpr std::size_t kBlockScratchBytes = 2 * kBlock * sizeof(double);
-
-// Scratch for one row's blocks, or pieces of them. Tiles of data to be converted share one piece: they are used
-// briefly.
-struct RowPlan {
-  Piece tile, converted;
-};
 // The sums of `cols` columns over the rows of a row block take two f64 a column. Two chains in the arithmetic's type
 // follow them; those of f32 arithmetic have room for whole vectors.
 template <class A>
@@ -113,20 +116,6 @@ inline std::size_t summed_run(const GradientProblem& p) { return p.shared < kLea
 inline std::size_t slot_of_row(const GradientProblem& p) { return 2 * (p.cols / p.shared); }
 // The row blocks of one set.
 inline std::size_t row_blocks(const GradientProblem& p) { return row_blocks(p.x.dtype, rows_of_set(p), p.whole_cols); }
-
-struct GradientScratch {
-  Piece nodes;        // for a row's trees: of moments, then of sums
-  RowPlan whole_row;  // for x by whole blocks
-  RowPlan x, dy;      // by pieces
-  Piece raw;
-  ParameterPlan gamma;
-  RowPlan dx;
-  Piece aside;             // dx, if it overwrites one of its inputs or is not wanted
-  Piece column_sums;       // sums over rows, for the columns of a piece, and their chains
-  std::size_t piece_cols;  // fewer where other pieces need the room
-  std::size_t bytes = 0;
-};
-GradientScratch gradient_scratch(const GradientProblem& p) noexcept;
 
 // The type of a backward pass's kernels. This is the type of x, dy and dx if all have one 16-bit type, their rows are
 // dense, and dx is apart. Otherwise it is the arithmetic's, and blocks of other types are converted.

@@ -17,8 +17,6 @@ inline constexpr std::size_t kLeastRun = 16;
 // of up to kMaxCols columns, matter by less than 2^-10 u of its terms. Without a bound, a large rstd or gamma would
 // show them.
 inline constexpr double kLeastOfRun = 0x1p-64;
-// The numbers that hold the lanes' sums of a piece of a block.
-inline constexpr std::size_t kPieceSums = 2 * kLanes;
 inline constexpr std::size_t kBlock = 1024;  // columns per block
 static_assert(kBlock % kLanes == 0);
 constexpr std::size_t blocks_of(std::size_t cols) { return cols / kBlock + (cols % kBlock != 0 ? 1 : 0); }

@@ -26,21 +26,12 @@ constexpr std::size_t few_rows(std::size_t cols) {
 }
 // Groups in the pipeline: summed, finished, normalised. 65536 x 32: 524 us; 678 if finished right after the sums.
 inline constexpr std::size_t kGroups = 3;
-// Rows of several blocks and at most this many columns sum the next row but one during a normalise step; longer rows
-// sum the next one. 64 x 2048: 246 to 252 ns a row; 247 to 259 one row ahead.
-inline constexpr std::size_t kFarAheadCols = 16384;
 // Rows of several blocks in the caches that are processed together block by block, and bytes of their x. Time relative
 // to one by one on Zen 4, avx3, 64 x 2048, 16 x 4096, 16 x 8192: 0.76, 0.84, 0.87.
 inline constexpr std::size_t kLongRows = 4, kLongRowsBytes = 65536;
 static_assert(2 * kLongRows <= kMaxGroup);
-// The same bytes if gamma or beta is converted at each use, once for all these rows. 32 x 50000 of bf16 with bf16 gamma
-// and beta on a Xeon: 0.82 of the time of one by one with avx3, 0.79 with avx2; rows of f32, without conversion, 1.5.
-inline constexpr std::size_t kConvertedRowsBytes = 512u << 10u;
-// The least number of such sets of rows; two rows ahead need over twice as many rows. 4 x 4096: 0.85 of one set's time.
+// The least number of such sets of rows. 4 x 4096: 0.85 of one set's time.
 inline constexpr std::size_t kLongStages = 4;
-// The most rows of a set for which long rows of several sets go through one pipeline. Time relative to one for each set
-// on Zen 4, 32 groups: (1, 320, 64, 64) 0.83, (2, 512, 32, 32) 0.87; with 8 and 16 rows of a set 0.95 to 1.07.
-inline constexpr std::size_t kFewRowsOfSet = 4;
 // Columns that are normalised, then summed, alternately. 8192 x 2048: 64 or 128 2.8 ms, 512 or 1024 4.4 to 4.7, rows
 // 3.15.
 inline constexpr std::size_t kStep = 128;
@@ -54,7 +45,7 @@ inline constexpr std::size_t kLinesAtOnce = 128, kPositionsOfLane = 8, kPosition
 // Bytes of lines across vectors that stay in L1: they are summed lane by lane, and normalised line by line.
 inline constexpr std::size_t kNearBytes = 32768;
 // Bytes of lines along vectors, bytes of rows that are lines across them, and otherwise lines across them, that are
-// summed, then normalised.
+// summed, then normalised. Half of the second: (16, 512, 7, 7) in groups of one channel 1.16 on a Xeon.
 inline constexpr std::size_t kChunkBytes = 24576, kChunkBytesOfRows = 16384, kChunkLines = 4096;
 // Bytes up to which the next rows are prefetched during a normalise step; otherwise positions ahead across vectors, for
 // sums and for the normalise step. Time of sums 192 positions ahead relative to 64, (1, 128, 256, 256): f32 0.80, bf16
@@ -66,13 +57,6 @@ inline constexpr std::size_t kValueBytes = 16384;
 
 // --- both passes
 
-// Columns of a parameter that are gathered before they are converted (1 KiB). Not measured apart.
-inline constexpr std::size_t kRawColumns = 256;
-// Rows of a tile of incomplete rows: a cache line of 16-bit elements. (8, 2048, 14, 14) over axis 1: 2.3 ms; half lines
-// 3.0. For whole rows of x, 16 in place of 32, so that they fit L1, is no faster.
-inline constexpr std::size_t kMaxTileRows = 32;
-// The step of such tiles' widths, in columns. Not measured apart.
-inline constexpr std::size_t kTileStep = 128;
 // The least bytes of a row for which a ring of sums pays, if the sums are written with non-temporal stores. 4096 x 768:
 // 970 us with a ring, 1,275 without; 65536 x 32 (128 bytes a row): 1,590 and 1,217.
 inline constexpr std::size_t kLeastStreamed = 256;

@@ -1,6 +1,7 @@
 // A validated pass as plain data, without templates: validate() makes it, and the layers below run it. It owns nothing.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 
@@ -132,6 +133,16 @@ inline bool is_in_place(const GradientProblem& p) {
 template <class AnyProblem>
 std::size_t rows_of_set(const AnyProblem& p) {
   return p.sets <= 1 ? p.rows : p.rows / p.sets;
+}
+
+// Calls work(set, first, count) for the rows of each set in [first, first + count).
+template <class AnyProblem, class Work>
+void for_sets(const AnyProblem& p, std::size_t first, std::size_t count, const Work& work) {
+  const std::size_t rows = rows_of_set(p);
+  for (std::size_t row = first, n; row < first + count; row += n) {
+    n = std::min(first + count - row, rows - row % rows);
+    work(row / rows, row, n);
+  }
 }
 
 // True if the elements of each row are contiguous. Otherwise rows are gathered into scratch.

@@ -9,20 +9,17 @@ namespace evenorm::internal {
 
 template <class T>
 BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                              const Scratch& scratch, std::size_t set, ColumnRange used)
+                              std::size_t set, ColumnRange used)
     : kernels_(kernels),
       p_(p),
-      moment_nodes_(scratch.at<MomentNode>(plan.scratch.nodes)),
-      sum_nodes_(scratch.at<GradientNode>(plan.scratch.nodes)),
-      whole_row_(kernels, p.x, plan.scratch.whole_row, scratch),
-      x_(kernels, p.x, plan.scratch.x, scratch),
-      dy_(kernels, p.dy, plan.scratch.dy, scratch),
-      gamma_(kernels, p.gamma, set, p.zero_centered, p.cols, used, plan.scratch.gamma, scratch,
-             scratch.at<void>(plan.scratch.raw)),
-      dx_tile_(kernels, p.dx, false, scratch.at<char>(plan.scratch.dx.tile), 0),
-      sink_(kernels, p.dx, plan.scratch.dx.tile.bytes == 0 ? nullptr : &dx_tile_,
-            scratch.at<A>(plan.scratch.dx.converted)),
-      aside_(scratch.at<T>(plan.scratch.aside)),
+      x_(kernels, p.x),
+      dy_(kernels, p.dy),
+      dsum_(kernels, p.dsum),
+      gamma_(kernels, p.gamma, set, p.zero_centered, p.cols, used, gamma_values_),
+      dx_tile_(kernels, p.dx, false, p.dx.data == nullptr || has_dense_rows(p.dx) ? nullptr : dx_gathered_, 0),
+      sink_(kernels, p.dx, dx_tile_.if_used(), dx_converted_),
+      aside_(p.dx.data == nullptr || is_in_place(p) || p.dsum.data != nullptr ? reinterpret_cast<T*>(aside_values_)
+                                                                              : nullptr),
       stream_(plan.cache.stream_dx && !sink_.is_staged() && !is_in_place(p)),
       direct_(!x_.get().is_staged() && !dy_.get().is_staged() && !sink_.is_staged() && aside_ == nullptr),
       ahead_(plan.cache.prefetch && direct_
@@ -31,27 +28,14 @@ BackwardRows<T>::BackwardRows(const Kernels& kernels, const GradientProblem& p, 
       piece_(direct_ ? kBlock : kGradientPiece<A>) {}
 
 template <class T>
-void BackwardRows<T>::run(std::size_t first, std::size_t count, const ColumnSums& sums) {
+void BackwardRows<T>::run(RowBlock rows, ColumnRange range, const GradientScalars* scalars, const ColumnSums& sums) {
   if (sums.values != nullptr) std::fill_n(sums.values, 2 * sums.stride, 0.0);
-  const RowBlock rows{first, first + count};
-  if (p_.scalars != nullptr) {
-    for (std::size_t col = 0; col < p_.cols; col += piece_) {
-      run_rows(p_.scalars, rows, {col, std::min(col + piece_, p_.cols)}, sums);
-    }
-  } else if (direct_ && p_.cols <= kBlock && !sums_runs()) {
+  if (scalars == nullptr && direct_ && p_.cols <= kBlock && !sums_runs()) {
     run_short_rows(rows, sums);
-    repair_columns(nullptr, rows, {0, p_.cols}, sums);
+    repair_columns(nullptr, rows, range, sums);
   } else {
-    run_rows(nullptr, rows, {0, p_.cols}, sums);
+    run_rows(scalars, rows, range, sums);
   }
-  if (stream_) flush_stream();
-}
-
-template <class T>
-void BackwardRows<T>::run_column_piece(const GradientScalars* scalars, std::size_t first_col, std::size_t cols,
-                                       const ColumnSums& sums) {
-  std::fill_n(sums.values, 2 * sums.stride, 0.0);
-  run_rows(scalars, {0, p_.rows}, {first_col, first_col + cols}, sums);
   if (stream_) flush_stream();
 }
 
@@ -60,7 +44,10 @@ void BackwardRows<T>::find_scalars(std::size_t first, std::size_t count, Gradien
   for (std::size_t i = 0, n; i < count; i += n) {
     n = std::min(kMaxGroup, count - i);
     find_statistics(first + i, n, scalars + i);
-    for (std::size_t r = i; r < i + n; ++r) finish(sum_row(first + r, scalars[r]), &scalars[r]);
+    for (std::size_t r = i; r < i + n; ++r) {
+      GradientScalars& s = scalars[r];
+      finish(sums_runs() ? sum_runs(first + r, s) : sum_by_blocks(first + r, s, {0, p_.cols}), &s);
+    }
   }
 }
 
@@ -69,25 +56,25 @@ void BackwardRows<T>::find_scalars(std::size_t first, std::size_t count, Gradien
 template <class T>
 void BackwardRows<T>::run_rows(const GradientScalars* scalars, RowBlock rows, ColumnRange range,
                                const ColumnSums& sums) {
-  const auto run = [&](const ColumnSums& to, Want want) {
+  const auto run = [&](const ColumnSums& to, bool writes_dx) {
     open_ = false;
     for (std::size_t row = rows.first; row < rows.end; ++row) {
-      scalars != nullptr ? dx_of_row(row, scalars[row], range, to, rows.ends_chain(row), want)
-                         : run_row(row, rows, to, want);
+      scalars != nullptr ? dx_of_row(row, scalars[row], range, to, rows.ends_chain(row), writes_dx)
+                         : run_row(row, rows, to, writes_dx);
     }
   };
   const bool takes_place = sums.values != nullptr && is_in_place(p_);
-  run(sums, takes_place ? Want::columns : Want::all);
+  run(sums, !takes_place);
   repair_columns(scalars, rows, range, sums);
-  if (takes_place) run({}, Want::dx);
+  if (takes_place) run({}, true);
 }
 
 template <class T>
-void BackwardRows<T>::run_row(std::size_t row, RowBlock rows, const ColumnSums& sums, Want want) {
+void BackwardRows<T>::run_row(std::size_t row, RowBlock rows, const ColumnSums& sums, bool writes_dx) {
   GradientScalars s;
   find_scalars(row, 1, &s);
   if (p_.dx.data == nullptr && sums.values == nullptr) return;
-  dx_of_row(row, s, {0, p_.cols}, sums, rows.ends_chain(row), want);
+  dx_of_row(row, s, {0, p_.cols}, sums, rows.ends_chain(row), writes_dx);
 }
 
 // Rows of one block that are of type T, dense and apart.
@@ -103,7 +90,7 @@ void BackwardRows<T>::run_short_rows(RowBlock rows, const ColumnSums& sums) {
     if (even == n && find_short_statistics(row, n, statistics)) {
       run_even_rows(row, n, statistics, rows, sums);
     } else {
-      for (std::size_t i = row; i < row + n; ++i) run_row(i, rows, sums, Want::all);
+      for (std::size_t i = row; i < row + n; ++i) run_row(i, rows, sums, true);
     }
   }
 }
@@ -131,9 +118,9 @@ void BackwardRows<T>::run_even_rows(std::size_t first, std::size_t count, const 
     const GradientsDone done = kernels_.of<T>().gradient_short_rows(all);
     if (done.next != all.begin) open_ = !rows.ends_chain(first + done.next - 1);
     all.begin = done.next;
-    for (std::size_t i = done.next - done.not_finite; i < done.next; ++i) run_row(first + i, rows, {}, Want::dx);
+    for (std::size_t i = done.next - done.not_finite; i < done.next; ++i) run_row(first + i, rows, {}, true);
     if (done.not_finite != 0 || done.next == count) continue;
-    run_row(first + all.begin++, rows, sums, Want::all);
+    run_row(first + all.begin++, rows, sums, true);
   }
 }
 

@@ -11,28 +11,6 @@
 
 namespace evenorm::internal {
 
-// Blocks of x or dy, with scratch of their own where they need it.
-template <class T>
-class RowSource {
-  using A = Arithmetic<T>;
-
- public:
-  RowSource(const Kernels& kernels, const Matrix<const void*>& m, const RowPlan& plan, const Scratch& scratch)
-      : scratch_(scratch.at<A>(plan.converted)),
-        tile_(kernels, m, false, scratch.at<char>(plan.tile), 0),
-        source_(kernels, m, plan.tile.bytes != 0 ? &tile_ : nullptr, scratch_) {}
-  RowSource(const RowSource&) = delete;
-  RowSource& operator=(const RowSource&) = delete;
-
-  Source<T>& get() { return source_; }
-  A* scratch() const { return scratch_; }
-
- private:
-  A* scratch_;
-  Tile<const void*> tile_;
-  Source<T> source_;
-};
-
 // A block's lanes, joined to one number each.
 inline GradientNode joined(const GradientLanes& lanes) {
   double g[kLanes / 2], gd[kLanes / 2];
@@ -52,20 +30,20 @@ class BackwardRows {
   static_assert(kBlock % kGradientPiece<A> == 0 && kGradientPiece<A> % (kChainLines * kLanes) == 0);
 
   // set: that of the rows. used: the columns whose gamma is used.
-  BackwardRows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, const Scratch& scratch,
-               std::size_t set, ColumnRange used);
+  BackwardRows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t set,
+               ColumnRange used);
+  BackwardRows(const BackwardRows&) = delete;
+  BackwardRows& operator=(const BackwardRows&) = delete;
 
-  // dx of the rows of a row block, and their sums to `sums`, which are cleared first, unless there are none.
-  void run(std::size_t first, std::size_t count, const ColumnSums& sums);
+  // dx of some columns of the rows of a row block, and their sums to `sums`, which are cleared first, unless there are
+  // none. scalars: of each row of the problem; null if they are not known: then all columns are computed.
+  void run(RowBlock rows, ColumnRange range, const GradientScalars* scalars, const ColumnSums& sums);
 
   // Where each row's sums over runs of columns go: slot_of_row() numbers for each row of the problem.
   void set_row_sums(double* sums) { row_sums_ = sums; }
 
   // The scalars of some rows.
   void find_scalars(std::size_t first, std::size_t count, GradientScalars* scalars);
-  // Columns [first_col, first_col + cols), no more than a piece, of all rows, whose scalars are known.
-  void run_column_piece(const GradientScalars* scalars, std::size_t first_col, std::size_t cols,
-                        const ColumnSums& sums);
 
   // mean, rstd, and whether the row is rare.
   void find_statistics(std::size_t first, std::size_t count, GradientScalars* scalars);
@@ -76,33 +54,32 @@ class BackwardRows {
 
  private:
   static constexpr bool kWide = std::is_same_v<A, double>;
-  enum class Want { all, columns, dx };
+  static constexpr std::size_t kSumPiece = 64;  // columns of dsum that are gathered or converted at once
 
   void run_rows(const GradientScalars* scalars, RowBlock rows, ColumnRange range, const ColumnSums& sums);
   void run_short_rows(RowBlock rows, const ColumnSums& sums);
   void run_even_rows(std::size_t first, std::size_t count, const RowStatistics& statistics, RowBlock rows,
                      const ColumnSums& sums);
-  void run_row(std::size_t row, RowBlock rows, const ColumnSums& sums, Want want);
+  void run_row(std::size_t row, RowBlock rows, const ColumnSums& sums, bool writes_dx);
   void repair_columns(const GradientScalars* scalars, RowBlock rows, ColumnRange range, const ColumnSums& sums);
 
   bool load_statistics(std::size_t first, std::size_t count, double* means, double* rstds) const;
   bool find_short_statistics(std::size_t first, std::size_t count, RowStatistics& statistics);
-  void set_statistics(const RowGroup<A>& group, std::size_t at, std::size_t row, GradientScalars* s);
+  void set_statistics(const RowGroup<A>& group, std::size_t at, OwnSource<T, kBlock>& x, std::size_t row,
+                      GradientScalars* s);
   double usable_rstd(double rstd) const { return is_centred() && p_.whole_cols == 1 && rstd == rstd ? 0 : rstd; }
 
   bool sums_runs() const { return summed_run(p_) != 1; }
-  GradientNode sum_row(std::size_t row, const GradientScalars& s);
   GradientNode sum_by_blocks(std::size_t row, const GradientScalars& s, ColumnRange range);
   GradientNode sum_block(std::size_t row, const GradientScalars& s, ColumnRange range);
   GradientNode sum_rare_block(std::size_t row, const GradientScalars& s, ColumnRange range);
   void finish(const GradientNode& sums, GradientScalars* s);
   GradientNode sum_runs(std::size_t row, const GradientScalars& s);
-  void store_run(const GradientScalars& s, const GradientNode& sums, double* to) const;
   void dx_of_row(std::size_t row, const GradientScalars& s, ColumnRange range, const ColumnSums& sums, bool ends,
-                 Want want);
+                 bool writes_dx);
   void dx_of_piece(std::size_t row, const GradientScalars& s, const DxScalarsOfRows<A>& scalars,
                    const GradientPiece<T>& piece, const GradientColumns<A>& columns, const ChainPlace& place,
-                   std::size_t col, Want want);
+                   std::size_t col, bool writes_dx);
   void dx_of_rare_piece(const GradientScalars& s, const DxScalarsOfRows<A>& scalars, const GradientPiece<T>& piece,
                         const GradientColumns<A>& columns, const ChainPlace& place, T* dx);
   void replace_not_finite(const DxScalarsOfRows<A>& scalars, const GradientPiece<T>& piece, const double* found, T* dx);
@@ -125,17 +102,21 @@ class BackwardRows {
   }
   template <class Work>
   void widened(const GradientPiece<T>& piece, int exponent, const Work& work);
-  void deliver(std::size_t row, std::size_t col, std::size_t n, const A* dx, A* place);
-  void add_sum(std::size_t row, std::size_t col, std::size_t n, A* place);
-  void add_pieces(std::size_t row, std::size_t col, std::size_t n, A* place);
+  void deliver(std::size_t row, std::size_t col, std::size_t n, const T* dx, T* place);
+  void add_sum(std::size_t row, std::size_t col, std::size_t n, T* place);
 
   bool is_centred() const { return p_.kind == Kind::layer; }
 
   const Kernels& kernels_;
   const GradientProblem& p_;
-  MomentNode* moment_nodes_;
-  GradientNode* sum_nodes_;
-  RowSource<T> whole_row_, x_, dy_;  // by blocks; by pieces
+  union {  // moments are no longer needed when sums begin
+    MomentNode moment_nodes_[kMaxNodes];
+    GradientNode sum_nodes_[kMaxNodes + 1];
+  };
+  alignas(kLine) A gamma_values_[kBlock];
+  alignas(kLine) A aside_values_[kGradientPiece<A>], dx_converted_[kGradientPiece<A>], dx_gathered_[kGradientPiece<A>];
+  OwnSource<T, kGradientPiece<A>> x_, dy_;
+  OwnSource<T, kSumPiece> dsum_;
   Parameter<A, 1> gamma_;
   Tile<void*> dx_tile_;
   Sink<T> sink_;

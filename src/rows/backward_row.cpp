@@ -28,11 +28,6 @@ void end_chains(const GradientColumns<A>& columns, std::size_t n) {
 }  // namespace
 
 template <class T>
-GradientNode BackwardRows<T>::sum_row(std::size_t row, const GradientScalars& s) {
-  return sums_runs() ? sum_runs(row, s) : sum_by_blocks(row, s, {0, p_.cols});
-}
-
-template <class T>
 GradientNode BackwardRows<T>::sum_by_blocks(std::size_t row, const GradientScalars& s, ColumnRange range) {
   GradientTree tree({sum_nodes_});
   for (std::size_t block = range.first; block < range.end; block += kBlock) {
@@ -87,7 +82,10 @@ GradientNode BackwardRows<T>::sum_runs(std::size_t row, const GradientScalars& s
   weighs_ = false;
   for (std::size_t i = 0, col = 0; col < p_.cols; ++i, col += p_.shared) {
     const GradientNode sums = sum_by_blocks(row, s, {col, col + p_.shared});
-    if (to != nullptr) store_run(s, sums, to + i);
+    if (to != nullptr) {  // the sums of dy xhat and of dy; 0 is +0
+      to[i] = about_mean<A>(is_centred(), s, sums) * s.rstd + 0.0;
+      to[i + p_.cols / p_.shared] = sums.g + 0.0;
+    }
     const double gamma = p_.gamma.data == nullptr ? 1.0 : static_cast<double>(gamma_.at(col));
     tree.push({sums.g * gamma, sums.gd * gamma});
   }
@@ -95,22 +93,15 @@ GradientNode BackwardRows<T>::sum_runs(std::size_t row, const GradientScalars& s
   return tree.finish();
 }
 
-// A run's sums of dy xhat and of dy; 0 is +0.
-template <class T>
-void BackwardRows<T>::store_run(const GradientScalars& s, const GradientNode& sums, double* to) const {
-  to[0] = about_mean<A>(is_centred(), s, sums) * s.rstd + 0.0;
-  to[p_.cols / p_.shared] = sums.g + 0.0;
-}
-
 // A rare row of f32 arithmetic is in no chain.
 template <class T>
 void BackwardRows<T>::dx_of_row(std::size_t row, const GradientScalars& s, ColumnRange range, const ColumnSums& sums,
-                                bool ends, Want want) {
+                                bool ends, bool writes_dx) {
   DxScalarsOfRows<A> scalars;
   store_dx_scalars(s, scalars);
   const ChainPlace place{!open_, ends};
   for_pieces(row, range, [&](const GradientPiece<T>& piece, std::size_t col) {
-    dx_of_piece(row, s, scalars, piece, columns_at<A>(sums, col), place, col, want);
+    dx_of_piece(row, s, scalars, piece, columns_at<A>(sums, col), place, col, writes_dx);
   });
   if (sums.values == nullptr) return;
   const bool is_in_chain = kWide || !s.rare;
@@ -121,8 +112,8 @@ void BackwardRows<T>::dx_of_row(std::size_t row, const GradientScalars& s, Colum
 template <class T>
 void BackwardRows<T>::dx_of_piece(std::size_t row, const GradientScalars& s, const DxScalarsOfRows<A>& scalars,
                                   const GradientPiece<T>& piece, const GradientColumns<A>& columns,
-                                  const ChainPlace& place, std::size_t col, Want want) {
-  T* to = want != Want::columns && p_.dx.data != nullptr ? sink_.block(row, col, piece.n) : nullptr;
+                                  const ChainPlace& place, std::size_t col, bool writes_dx) {
+  T* to = writes_dx && p_.dx.data != nullptr ? sink_.block(row, col, piece.n) : nullptr;
   T* dx = aside_ != nullptr ? aside_ : to;
   if (s.rare) {
     dx_of_rare_piece(s, scalars, piece, columns, place, dx);
@@ -130,44 +121,26 @@ void BackwardRows<T>::dx_of_piece(std::size_t row, const GradientScalars& s, con
     const bool finite = kernels_.of<T>().dx_of_piece(piece, dx, scalars, columns, place, stream_ && dx == to);
     if (to != nullptr && (s.rare_dx || !finite)) dx_of_rare_piece(s, scalars, piece, {}, place, dx);
   }
-  if (to == nullptr) return;
-  if constexpr (std::is_same_v<T, A>) deliver(row, col, piece.n, dx, to);  // else it is where it should be
+  if (to != nullptr) deliver(row, col, piece.n, dx, to);
 }
 
 template <class T>
-void BackwardRows<T>::deliver(std::size_t row, std::size_t col, std::size_t n, const A* dx, A* place) {
+void BackwardRows<T>::deliver(std::size_t row, std::size_t col, std::size_t n, const T* dx, T* place) {
   if (p_.dsum.data != nullptr) {
     add_sum(row, col, n, place);
   } else if (dx != place) {
-    std::memcpy(static_cast<void*>(place), dx, n * sizeof(A));
+    std::memcpy(static_cast<void*>(place), dx, n * sizeof(T));
   }
   sink_.done(row, 1, col, n);
 }
 
 // What is aside and the gradient of the sum, to `place`.
 template <class T>
-void BackwardRows<T>::add_sum(std::size_t row, std::size_t col, std::size_t n, A* place) {
-  if constexpr (std::is_same_v<T, A>) {
-    if (p_.dsum.dtype == dtype_of<A> && has_dense_rows(p_.dsum)) {
-      const auto* dsum = reinterpret_cast<const A*>(place_in_row(p_.dsum, row, col));
-      kernels_.of<A>().add(A{1}, aside_, dsum, n, place, stream_);
-    } else {
-      add_pieces(row, col, n, place);
-    }
-  }
-}
-template <class T>
-[[gnu::noinline]] void BackwardRows<T>::add_pieces(std::size_t row, std::size_t col, std::size_t n, A* place) {
-  if constexpr (std::is_same_v<T, A>) {
-    constexpr std::size_t kAtOnce = 64;
-    char gathered[kAtOnce * sizeof(double)];
-    A converted[kAtOnce];
-    Tile<const void*> tile(kernels_, p_.dsum, false, gathered, 0);
-    Source<A> source(kernels_, p_.dsum, has_dense_rows(p_.dsum) ? nullptr : &tile, converted);
-    for (std::size_t i = 0, count; i < n; i += count) {
-      count = std::min(kAtOnce, n - i);
-      kernels_.of<A>().add(A{1}, aside_ + i, source.block(row, col + i, count), count, place + i, false);
-    }
+void BackwardRows<T>::add_sum(std::size_t row, std::size_t col, std::size_t n, T* place) {
+  const std::size_t at_once = dsum_.get().is_staged() ? kSumPiece : n;
+  for (std::size_t i = 0, count; i < n; i += count) {
+    count = std::min(at_once, n - i);
+    kernels_.of<T>().add(A{1}, aside_ + i, dsum_.get().block(row, col + i, count), count, place + i, stream_);
   }
 }
 

@@ -53,24 +53,26 @@ void BackwardRows<T>::find_statistics(std::size_t first, std::size_t count, Grad
     return;
   }
   RowGroup<A> group;
+  OwnSource<T, kBlock> x(kernels_, p_.x);
   if (p_.moments != nullptr) {
     for (std::size_t i = 0; i < count; ++i) {
       finish_one(group, 0, node_of<A>(p_.moments[first + i]), p_.eps);
-      set_statistics(group, 0, first + i, scalars + i);
+      set_statistics(group, 0, x, first + i, scalars + i);
     }
     return;
   }
   for (std::size_t i = 0; i < count; ++i) {
-    set_moments(group, i, sum_blocks<T>(kernels_, p_.kind, moment_nodes_, whole_row_.get(), first + i, partition(p_)));
+    set_moments(group, i, sum_blocks<T>(kernels_, p_.kind, moment_nodes_, x.get(), first + i, partition(p_)));
   }
   group.clear_from(count);
   kernels_.in<A>().finish(group, count, static_cast<double>(p_.cols), p_.eps);
-  for (std::size_t i = 0; i < count; ++i) set_statistics(group, i, first + i, scalars + i);
+  for (std::size_t i = 0; i < count; ++i) set_statistics(group, i, x, first + i, scalars + i);
 }
 
 // A row over several processes cannot be scaled.
 template <class T>
-void BackwardRows<T>::set_statistics(const RowGroup<A>& group, std::size_t at, std::size_t row, GradientScalars* s) {
+void BackwardRows<T>::set_statistics(const RowGroup<A>& group, std::size_t at, OwnSource<T, kBlock>& x, std::size_t row,
+                                     GradientScalars* s) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   *s = {};
   s->mean = group.mean[at];
@@ -80,8 +82,8 @@ void BackwardRows<T>::set_statistics(const RowGroup<A>& group, std::size_t at, s
     if (p_.moments != nullptr) {
       if (group.flag[at] != 0 && !has_vanished(p_.moments[row])) s->mean = s->rstd = kNan;
     } else if (group.flag[at] != 0 || !(s->rstd == 0 || kRstdRange<A>.has(s->rstd))) {
-      const RareScalars rare = rare_scalars(kernels_, p_.kind, whole_row_.get(), row, partition(p_), p_.eps,
-                                            whole_row_.scratch(), moment_nodes_);
+      const RareScalars rare =
+          rare_scalars(kernels_, p_.kind, x.get(), row, partition(p_), p_.eps, x.scratch(), moment_nodes_);
       if (group.flag[at] != 0) s->mean = rare.mean, s->mean_lo = rare.mean_lo, s->rstd = rare.rstd;
       s->rstd = usable_rstd(s->rstd);
       if (!(s->rstd == 0 || kRstdRange<A>.has(s->rstd) || rare.by_eps)) {

@@ -1,45 +1,38 @@
 // Replaces NaNs by canonical ones (sink.hpp). This is rarely needed, so loops are plain.
-#include <limits>
+#include <bit>
+#include <cstdint>
 
 #include "rows/sink.hpp"
 
 namespace evenorm::internal {
 namespace {
 
-template <class T>
-constexpr T canonical_nan() {
-  if constexpr (std::is_same_v<T, bfloat16>) {
-    return {0x7FC0};
-  } else if constexpr (std::is_same_v<T, float16>) {
-    return {0x7E00};
-  } else {
-    return std::numeric_limits<T>::quiet_NaN();
-  }
-}
-template <class T>
-bool is_nan(T v) {
-  if constexpr (std::is_same_v<T, bfloat16>) {
-    return (v.bits & 0x7FFF) > 0x7F80;
-  } else if constexpr (std::is_same_v<T, float16>) {
-    return (v.bits & 0x7FFF) > 0x7C00;
-  } else {
-    return v != v;
+// T as an integer: the bits of infinity, above which magnitudes are NaNs, and of the canonical NaN.
+template <class Bits>
+void replace_nans(Bits infinity, Bits canonical, Bits* y, std::size_t n) {
+  constexpr Bits kMagnitude = static_cast<Bits>(~Bits{0}) >> 1U;
+  for (std::size_t i = 0; i < n; ++i) {
+    if ((load_one(y + i) & kMagnitude) > infinity) store_one(canonical, y + i);
   }
 }
 
 }  // namespace
 
-template <class T>
-void canonicalise_nans(T* y, std::size_t n) {
-  const T canonical = canonical_nan<T>();
-  for (std::size_t i = 0; i < n; ++i) {
-    const T value = load_one(y + i);
-    store_one(is_nan(value) ? canonical : value, y + i);
-  }
+template <>
+void canonicalise_nans(double* y, std::size_t n) {
+  replace_nans<std::uint64_t>(0x7FF0000000000000, 0x7FF8000000000000, reinterpret_cast<std::uint64_t*>(y), n);
 }
-template void canonicalise_nans(double*, std::size_t);
-template void canonicalise_nans(float*, std::size_t);
-template void canonicalise_nans(bfloat16*, std::size_t);
-template void canonicalise_nans(float16*, std::size_t);
+template <>
+void canonicalise_nans(float* y, std::size_t n) {
+  replace_nans<std::uint32_t>(0x7F800000, 0x7FC00000, reinterpret_cast<std::uint32_t*>(y), n);
+}
+template <>
+void canonicalise_nans(bfloat16* y, std::size_t n) {
+  replace_nans<std::uint16_t>(0x7F80, 0x7FC0, reinterpret_cast<std::uint16_t*>(y), n);
+}
+template <>
+void canonicalise_nans(float16* y, std::size_t n) {
+  replace_nans<std::uint16_t>(0x7C00, 0x7E00, reinterpret_cast<std::uint16_t*>(y), n);
+}
 
 }  // namespace evenorm::internal

@@ -7,7 +7,7 @@
 namespace evenorm::internal {
 
 template <class T>
-ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, const Scratch& scratch,
+ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, Scratch& scratch,
                             std::size_t set, ColumnRange used, bool reduces)
     : kernels_(kernels),
       of_type_(kernels.of<T>()),
@@ -15,62 +15,53 @@ ForwardRows<T>::ForwardRows(const Kernels& kernels, const Problem& p, const Forw
       plan_(plan),
       part_(partition(p)),
       x_scratch_(scratch.at<A>(plan.scratch.x)),
-      y_scratch_(scratch.at<A>(plan.scratch.y)),
-      sum_scratch_(scratch.at<A>(plan.scratch.sum)),
-      raw_(scratch.at<void>(plan.scratch.raw)),
-      gamma_(kernels, p.gamma, set, p.zero_centered, p.cols, used, plan.scratch.gamma, scratch, raw_),
-      beta_(kernels, p.beta, set, false, p.cols, used, plan.scratch.beta, scratch, raw_),
+      gamma_(kernels, p.gamma, set, p.zero_centered, p.cols, used, scratch.span<A>(plan.scratch.gamma)),
+      beta_(kernels, p.beta, set, false, p.cols, used, scratch.span<A>(plan.scratch.beta)),
       nodes_(scratch.at<MomentNode>(plan.scratch.nodes)),
-      tiles_(kernels, p, plan.scratch.tile, plan.cache, scratch),
-      piece_sums_(scratch.at<double>(plan.scratch.lane_sums)),
-      piece_nodes_(scratch.at<MomentNode>(plan.scratch.row_nodes)),
-      sum_source_(kernels, p.x, tiles_.x(), sum_scratch_),
-      normalise_source_(kernels, p.x, tiles_.x(), x_scratch_),
-      sink_(kernels, p.y, tiles_.y(), y_scratch_),
+      x_tile_(kernels, p.x, false, scratch.at<void>(plan.scratch.tile.x), plan.scratch.tile.x_bytes),
+      y_tile_(kernels, p.y, plan.cache.stream_y, scratch.at<void>(plan.scratch.tile.y), plan.scratch.tile.y_bytes),
+      sum_source_(kernels, p.x, x_tile_.if_used(), scratch.at<A>(plan.scratch.sum)),
+      normalise_source_(kernels, p.x, x_tile_.if_used(), x_scratch_),
+      sink_(kernels, p.y, y_tile_.if_used(), scratch.at<A>(plan.scratch.y)),
       only_numbers_(gamma_.is_finite() && beta_.is_finite() && p.moments == nullptr),
       stream_(plan.cache.stream_y && only_numbers_ && !sink_.is_staged()),
-      prefetch_(tiles_.prefetches() || (plan.cache.prefetch_x && !sum_source_.is_staged())) {
+      ahead_(plan.cache.prefetch_x && !sum_source_.is_staged() ? kPrefetchAhead : 0) {
   if (is_fused(p)) fuse(scratch, reduces);
 }
 
 // Sets up what only a fused pass has.
 template <class T>
-[[gnu::noinline]] void ForwardRows<T>::fuse(const Scratch& scratch, bool reduces) {
-  fusion_.emplace(kernels_, p_, reduces, plan_, scratch);
-  fusion_->set_sources(plan_.cache.prefetch_x ? kPrefetchAhead : 0, sum_source_, normalise_source_);
-  fusion_->set_sink(sink_);
-  writes_beside_ = fusion_->writes_beside();
-  copies_sum_ = fusion_->copies_sum();
-  stream_ = stream_ && only_numbers_ && !sink_.is_staged() && !fusion_->reads_y();
-  prefetch_ = prefetch_ && !sum_source_.is_staged();
-}
-
-template <class T>
-void ForwardRows<T>::run(std::size_t first, std::size_t count) {
-  const std::size_t set = first / rows_of_set(p_), behind = (first + count - 1) / rows_of_set(p_) - set;
-  if (behind != 0) {
-    gamma_.check_finite_behind(set, behind, p_.cols);
-    beta_.check_finite_behind(set, behind, p_.cols);
-    only_numbers_ = only_numbers_ && gamma_.is_finite() && beta_.is_finite();
-    stream_ = stream_ && only_numbers_;
+[[gnu::noinline]] void ForwardRows<T>::fuse(Scratch& scratch, bool reduces) {
+  const ForwardScratch& plan = plan_.scratch;
+  fusion_.emplace(Fusion{Residual<T>(kernels_, p_), reduces ? HeldSums<T>(p_, plan, scratch) : HeldSums<T>(),
+                         Quantiser<A>(kernels_, p_, plan, scratch)});
+  const HeldSums<T>& held = fusion_->held;
+  if (fusion_->residual.is_present()) {
+    const HeldSums<T>* const where = held.are_held() ? &held : nullptr;
+    sum_source_.add_residual(fusion_->residual, plan_.cache.prefetch_x ? kPrefetchAhead : 0, where);
+    held.are_held() ? normalise_source_.read_held(where) : normalise_source_.add_residual(fusion_->residual, 0);
+    const bool stores_sums = p_.sum.data != nullptr && !held.are_in_tensor();
+    copies_sum_ = stores_sums && p_.sum.dtype == dtype_of<T>;
+    writes_beside_ = stores_sums && !copies_sum_;
   }
-  run_tiles(first, count);
-  if (plan_.cache.stream_y || plan_.cache.stream_sum) flush_stream();
+  if (fusion_->quantiser.is_on()) sink_.set_quantiser(&fusion_->quantiser);
+  const bool reads_y = held.are_in_tensor() && p_.sum.data == nullptr;
+  stream_ = stream_ && !sink_.is_staged() && !reads_y;
+  if (sum_source_.is_staged()) ahead_ = sum_source_.has_terms() ? sum_source_.ahead() : 0;
 }
 
 // Runs rows tile by tile, or all at once if both tensors have dense rows.
 template <class T>
-void ForwardRows<T>::run_tiles(std::size_t first, std::size_t count) {
-  const std::size_t tile_rows = tiles_.rows() == 0 ? count : tiles_.rows();
-  for (std::size_t row = first; row < first + count; row += tile_rows) {
-    const std::size_t rows = std::min(tile_rows, first + count - row);
-    if (!tiles_.hold_whole_rows()) {
-      plan_.otherwise == ForwardRoute::precomputed ? run_precomputed(row, rows) : run_pieces(row, rows);
+void ForwardRows<T>::run(std::size_t first, std::size_t count) {
+  const TilePlan& tile = plan_.scratch.tile;
+  const std::size_t at_once = tile.rows == 0 ? count : tile.rows;
+  for (std::size_t row = first, rows; row < first + count; row += rows) {
+    rows = std::min(at_once, first + count - row);
+    if (plan_.otherwise == ForwardRoute::blocks) {
+      run_blocks(row, rows);
       continue;
     }
-    tiles_.load_x({row, rows, 0, p_.cols});
-    tiles_.hold_y({row, rows, 0, p_.cols});
-    tiles_.will_load_x({row + rows, rows, 0, p_.cols});
+    if (tile.cols == p_.cols) open({row, rows, 0, p_.cols});
     if (plan_.otherwise == ForwardRoute::precomputed) {
       run_precomputed(row, rows);
     } else if (plan_.otherwise == ForwardRoute::short_rows) {
@@ -78,8 +69,22 @@ void ForwardRows<T>::run_tiles(std::size_t first, std::size_t count) {
     } else {
       run_long_rows(row, rows);
     }
-    tiles_.store_y();
+    close();
   }
+  if (plan_.cache.stream_y || plan_.cache.stream_sum) flush_stream();
+}
+
+// Gathers a part of x, and lets results of this part stay in the tile of y until close().
+template <class T>
+void ForwardRows<T>::open(const Part& part) {
+  if (x_tile_.if_used() != nullptr) x_tile_.gather(part);
+  if (y_tile_.if_used() != nullptr) y_tile_.hold(part);
+}
+template <class T>
+void ForwardRows<T>::close() {
+  if (y_tile_.is_held()) y_tile_.scatter();
+  x_tile_.release();
+  y_tile_.release();
 }
 
 template <class T>
@@ -94,10 +99,6 @@ void ForwardRows<T>::normalise_part(std::size_t row, const RowScalars& scalars, 
 }
 
 // How many rows one kernel call may take: rows that have memory of their own.
-template <class T>
-std::size_t ForwardRows<T>::summed_at_once(std::size_t row, std::size_t rows) const {
-  return tiles_.prefetches() ? 1 : sum_source_.even_rows(row, rows);
-}
 template <class T>
 std::size_t ForwardRows<T>::normalised_at_once(std::size_t row, std::size_t rows) const {
   if (writes_beside_) return 1;
@@ -147,15 +148,10 @@ void ForwardRows<T>::add_hooks(ShortRows<T>& rows, StageContext& context) const 
   }
 }
 
-// True if a kernel reads its blocks in place and nothing is written beside y. in_place(): y is written in place, too.
+// True if a kernel reads its blocks in place and nothing is written beside y.
 template <class T>
 bool ForwardRows<T>::reads_in_place() const {
-  return only_numbers_ && !writes_beside_ && !tiles_.prefetches() && !sum_source_.passes() &&
-         !normalise_source_.passes();
-}
-template <class T>
-bool ForwardRows<T>::in_place() const {
-  return reads_in_place() && !sink_.passes();
+  return only_numbers_ && !writes_beside_ && !sum_source_.passes() && !normalise_source_.passes();
 }
 
 // True if these rows are evenly spaced, and a kernel writes nothing but y.
@@ -181,7 +177,7 @@ std::optional<ShortRows<T>> ForwardRows<T>::even_short_rows(std::size_t first, s
                       beta_.block(0, p_.cols),
                       groups_,
                       p_.eps,
-                      ahead(),
+                      ahead_,
                       sum_source_.terms(first, 0),
                       stream_,
                       few,
@@ -208,12 +204,9 @@ void ForwardRows<T>::normalise_short_rows(const Group& g, std::size_t row, std::
   const bool out_of_range = g.any_flag(rows);
   const std::size_t fused = p_.cols > kStep && !out_of_range ? later_rows : 0;
   for (std::size_t i = 0, n; i < fused; i += n) {
-    n = std::min(summed_at_once(later_row + i, fused - i), normalised_at_once(row + i, fused - i));
+    n = std::min(sum_source_.even_rows(later_row + i, fused - i), normalised_at_once(row + i, fused - i));
     const Blocks b = blocks_of_rows(row + i, n, 0, p_.cols, affine, g.scalars, i);
-    const T* x = sum_source_.begin(later_row + i, 0, p_.cols);
-    const TermRows<T> terms = sum_source_.terms(later_row + i, 0);
-    normalise_and_sum(b, {later_row + i, 0, {{x, sum_source_.step()}, n, p_.cols, &later, i, ahead(), terms}});
-    end_normalise(b);
+    normalise_and_sum(b, sums_of_rows(later_row + i, n, 0, p_.cols, later, i));
   }
   sum_short_rows(later, later_row, fused, later_rows);
   for (std::size_t i = fused, n; i < rows; i += n) {
@@ -229,14 +222,12 @@ void ForwardRows<T>::normalise_short_rows(const Group& g, std::size_t row, std::
 template <class T>
 void ForwardRows<T>::sum_short_rows(Group& g, std::size_t first_row, std::size_t from, std::size_t to) {
   const bool made = from < to && sum_source_.make_rows(first_row + from, to - from, p_.cols);
-  const auto sum_rows = of_type_.sum_rows[index_of(p_.kind)];
   for (std::size_t i = from, n; i < to; i += n) {
     const std::size_t row = first_row + i;
-    n = summed_at_once(row, to - i);
-    const bool begin = made || sum_source_.has_terms();
-    const T* x = begin ? sum_source_.begin(row, 0, p_.cols) : sum_source_.block(row, 0, p_.cols);
-    if (prefetch_ && tiles_.prefetches()) tiles_.prefetch_lines(p_.cols * sizeof(T) / 64);
-    sum_rows({{x, sum_source_.step()}, n, p_.cols, &g, i, ahead(), sum_source_.terms(row, 0)});
+    n = sum_source_.even_rows(row, to - i);
+    const auto sum_rows = of_type_.sum_rows[index_of(p_.kind)];
+    made ? sum_rows({{sum_source_.made(row, 0), sum_source_.step()}, n, p_.cols, &g, i})
+         : sum_rows(sums_of_rows(row, n, 0, p_.cols, g, i));
   }
 }
 
@@ -302,55 +293,48 @@ typename ForwardRows<T>::Blocks ForwardRows<T>::blocks_of_rows(std::size_t row, 
 }
 
 template <class T>
+SumRows<T> ForwardRows<T>::sums_of_rows(std::size_t row, std::size_t rows, std::size_t first, std::size_t n, Group& g,
+                                        std::size_t at) {
+  return {
+      {sum_source_.begin(row, first, n), sum_source_.step()}, rows, n, &g, at, ahead_, sum_source_.terms(row, first)};
+}
+
+template <class T>
 void ForwardRows<T>::normalise(const Blocks& b) {
-  if (writes_beside_ && !sink_.is_measuring()) fusion_->store_sum(b.row, b.first, b.rows.n, b.rows.x.first);
+  store_sums_beside(b);
   of_type_.normalise_rows(b.rows);
-  end_normalise(b);
+  finish_block(b);
+}
+// Sums the next rows, equally many and of as many columns, during b's normalise step.
+template <class T>
+void ForwardRows<T>::normalise_and_sum(const Blocks& b, const SumRows<T>& next) {
+  store_sums_beside(b);
+  of_type_.normalise_and_sum[index_of(p_.kind)](b.rows, next);
+  finish_block(b);
 }
 
 template <class T>
-void ForwardRows<T>::end_normalise(const Blocks& b) {
-  const NormaliseRows<T>& m = b.rows;
+void ForwardRows<T>::store_sums_beside(const Blocks& b) {
+  if (writes_beside_ && !sink_.is_measuring()) fusion_->residual.store_sum(b.row, b.first, b.rows.n, b.rows.x.first);
+}
+template <class T>
+void ForwardRows<T>::finish_block(const Blocks& b) {
   if (!only_numbers_) {
-    for (std::size_t i = 0; i < m.rows; ++i) canonicalise_nans(m.y.at(i), m.n);
+    for (std::size_t i = 0; i < b.rows.rows; ++i) canonicalise_nans(b.rows.y.at(i), b.rows.n);
   }
-  sink_.done(b.row, m.rows, b.first, m.n);
-}
-
-// Sums the next rows during b's normalise step.
-template <class T>
-void ForwardRows<T>::normalise_and_sum(const Blocks& b, const Next& next) {
-  struct Context {
-    ForwardRows* self;
-    const Blocks* b;
-    const Next* next;
-  } context{this, &b, &next};
-  StepHooks hooks;
-  if (sum_source_.is_made() || (prefetch_ && tiles_.prefetches())) {
-    hooks.before_sum = [](void* pointer, std::size_t first, std::size_t n) {
-      const auto& c = *static_cast<const Context*>(pointer);
-      if (c.self->prefetch_ && c.self->tiles_.prefetches()) c.self->tiles_.prefetch_lines(n * sizeof(T) / 64);
-      if (c.self->sum_source_.is_made()) {
-        c.self->sum_source_.make(c.next->row, c.next->first + first, n, c.next->sum.x.first + first);
-      }
-    };
-  }
-  if (writes_beside_ && !sink_.is_measuring()) {
-    hooks.before_normalise = [](void* pointer, std::size_t first, std::size_t n) {
-      const auto& c = *static_cast<const Context*>(pointer);
-      c.self->fusion_->store_sum(c.b->row, c.b->first + first, n, c.b->rows.x.first + first);
-    };
-  }
-  if (hooks.before_sum != nullptr || hooks.before_normalise != nullptr) hooks.context = &context;
-  of_type_.normalise_and_sum[index_of(p_.kind)](b.rows, next.sum, hooks);
+  sink_.done(b.row, b.rows.rows, b.first, b.rows.n);
 }
 
 template <class T>
 [[gnu::noinline]] void ForwardRows<T>::run_rare(std::size_t row, const Group& g, std::size_t at) {
-  const NormOutput<A> output{gamma_, beta_, p_.y, tiles_.y()};
-  if (fusion_.has_value()) return fusion_->run_rare(row, g, at, tiles_.x(), x_scratch_, output, nodes_);
-  Source<A> source(kernels_, p_.x, tiles_.x(), x_scratch_);
-  RareRow<A>(kernels_, p_, source, output, x_scratch_, nodes_).run(row, g, at);
+  const bool has_sums = fusion_.has_value() && fusion_->held.are_in_tensor();
+  Source<A> source = has_sums ? Source<A>(kernels_, fusion_->held.tensor(), nullptr, x_scratch_)
+                              : Source<A>(kernels_, p_.x, x_tile_.if_used(), x_scratch_);
+  const Residual<A> residual(kernels_, p_);
+  const bool adds = residual.is_present() && !has_sums;
+  if (adds) source.add_residual(residual, 0);
+  run_rare_row<A>(kernels_, p_, source, adds ? &residual : nullptr, {gamma_, beta_, y_tile_.if_used()}, x_scratch_,
+                  nodes_, row, g, at);
 }
 
 template class ForwardRows<double>;

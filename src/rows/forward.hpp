@@ -7,8 +7,7 @@
 #include <optional>
 
 #include "plan/forward_plan.hpp"
-#include "rows/fusion.hpp"
-#include "rows/tile_pair.hpp"
+#include "rows/rare_row.hpp"
 
 namespace evenorm::internal {
 
@@ -19,8 +18,8 @@ class ForwardRows {
 
   // set: that of the rows. used: the columns that are normalised. reduces: the rows are reduced first, over all of
   // their columns.
-  ForwardRows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, const Scratch& scratch,
-              std::size_t set, ColumnRange used, bool reduces);
+  ForwardRows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, Scratch& scratch, std::size_t set,
+              ColumnRange used, bool reduces);
 
   void run(std::size_t first, std::size_t count);
   // Some columns, divided as `part` says.
@@ -35,16 +34,12 @@ class ForwardRows {
     std::size_t row, first;
     NormaliseRows<T> rows;
   };
-  // Blocks of equally many rows and columns, to be summed.
-  struct Next {
-    std::size_t row, first;
-    SumRows<T> sum;
-  };
-  // The sums of blocks of long rows, in the rows' group from `at` on. They are not yet joined to the rows' trees.
-  struct SummedBlock {
-    Group* group = nullptr;
-    std::size_t at, row, rows, first, n;
-    EvenRows<const T> x;
+
+  // What only fused passes have.
+  struct Fusion {
+    Residual<T> residual;
+    HeldSums<T> held;
+    Quantiser<A> quantiser;
   };
 
   // The context of hooks in the pipeline of short rows: where a stage's group begins, and how many rows it has.
@@ -56,11 +51,11 @@ class ForwardRows {
     std::size_t first, group, count;
   };
 
-  void fuse(const Scratch& scratch, bool reduces);
-  std::size_t summed_at_once(std::size_t row, std::size_t rows) const;
+  void fuse(Scratch& scratch, bool reduces);
   std::size_t normalised_at_once(std::size_t row, std::size_t rows) const;
 
-  void run_tiles(std::size_t first, std::size_t count);
+  void open(const Part& part);
+  void close();
 
   void run_short_rows(std::size_t first, std::size_t count);
   std::optional<ShortRows<T>> even_short_rows(std::size_t first, std::size_t count);
@@ -72,27 +67,21 @@ class ForwardRows {
                             std::size_t later_rows);
 
   void run_long_rows(std::size_t first, std::size_t count);
-  std::size_t rows_together(std::size_t first, std::size_t count) const;
   void sum_long_rows(Group& g, std::size_t row, std::size_t rows);
   void finish_long_row(Group& g, std::size_t at, Tree& tree, std::size_t row);
   void normalise_long_row(const Group& g, std::size_t row, Group& later, std::size_t later_row, Tree& tree);
   void normalise_long_rows_in_place(const Group& g, std::size_t row, std::size_t rows, Group& later,
-                                    std::size_t later_row, Tree* trees, SummedBlock& summed);
-  void settle(Tree* trees, SummedBlock& summed);
+                                    std::size_t later_row, Tree* trees);
   void normalise_row(std::size_t row, const Group& g, std::size_t at);
   void normalise_finished_row(std::size_t row, const Group& g, std::size_t at);
 
   void run_precomputed(std::size_t first, std::size_t count);
 
-  void run_pieces(std::size_t first, std::size_t count);
-  void sum_pieces(std::size_t first, std::size_t count);
-  void finish_trees(Tree* trees, std::size_t first, std::size_t count);
-  void normalise_pieces(std::size_t first, std::size_t count);
+  void run_blocks(std::size_t first, std::size_t count);
 
   void store_statistics(const Group& g, std::size_t at, std::size_t first_row, std::size_t rows);
   void run_rare(std::size_t row, const Group& g, std::size_t at);
   bool reads_in_place() const;
-  bool in_place() const;
   bool are_even(std::size_t first, std::size_t count) const;
 
   Affine<A> affine_of(std::size_t first, std::size_t n);
@@ -100,15 +89,14 @@ class ForwardRows {
                       std::size_t at = 0);
   Blocks blocks_of_rows(std::size_t row, std::size_t rows, std::size_t first, std::size_t n, const Affine<A>& affine,
                         const NormScalarsOfRows<A>& scalars, std::size_t at);
+  SumRows<T> sums_of_rows(std::size_t row, std::size_t rows, std::size_t first, std::size_t n, Group& g,
+                          std::size_t at);
   void normalise(const Blocks& b);
-  void normalise_and_sum(const Blocks& b, const Next& next);  // end_normalise() follows
-  void end_normalise(const Blocks& b);
+  void normalise_and_sum(const Blocks& b, const SumRows<T>& next);
+  void store_sums_beside(const Blocks& b);
+  void finish_block(const Blocks& b);
 
   bool is_centred() const { return p_.kind == Kind::layer; }
-  std::size_t ahead() const {
-    if (sum_source_.has_terms()) return sum_source_.ahead();
-    return prefetch_ && !tiles_.prefetches() ? kPrefetchAhead : 0;
-  }
 
   const Kernels& kernels_;
   const StorageKernels<T>& of_type_;
@@ -116,25 +104,20 @@ class ForwardRows {
   const ForwardPlan& plan_;
   Partition part_;
   A* x_scratch_;
-  A* y_scratch_;
-  A* sum_scratch_;
-  void* raw_;
   Parameter<A, 1> gamma_;
   Parameter<A, 0> beta_;
   MomentNode* nodes_;  // for the trees of rows of several blocks, or of one rare row
-  TilePair tiles_;
-  double* piece_sums_;
-  MomentNode* piece_nodes_;
+  Tile<const void*> x_tile_;
+  Tile<void*> y_tile_;
   Source<T> sum_source_, normalise_source_;
   Sink<T> sink_;
-  std::optional<Fusion<T>> fusion_;
+  std::optional<Fusion> fusion_;
   bool writes_beside_ = false;  // the sum is written by calls of its own
   bool copies_sum_ = false;     // the normalise step also writes the sum
   bool only_numbers_;           // neither the parameters nor precomputed statistics can turn a number into a NaN
   bool stream_;
-  bool prefetch_;
-  // The short rows in the pipeline, or the rows of a tile of incomplete rows.
-  Group groups_[std::max(kGroups, kMaxTileRows / kMaxGroup)];
+  std::size_t ahead_;  // the prefetch distance of what is summed, in bytes; 0: none
+  Group groups_[kGroups];
 };
 
 }  // namespace evenorm::internal

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 
-#include "plan/scratch.hpp"
+#include "plan/scratch_plan.hpp"
 #include "rows/tile.hpp"
 
 namespace evenorm::internal {
@@ -28,40 +29,22 @@ struct ColumnRange {
 template <class A, int kNeutral>
 class Parameter {
  public:
-  // used: the columns that block() will be called for. raw: kRawColumns elements of v's type, needed if v is both
-  // gathered and converted.
+  // used: the columns that block() will be called for. values: room for all columns or for a block, unless v is used in
+  // place.
   Parameter(const Kernels& kernels, const SetVector& v, std::size_t set, bool plus_one, std::size_t cols,
-            ColumnRange used, const ParameterPlan& plan, const Scratch& scratch, void* raw)
+            ColumnRange used, std::span<A> values)
       : kernels_(kernels),
         v_(v),
+        data_(v.of_set(set)),
         plus_one_(plus_one),
-        whole_(plan.whole),
-        values_(scratch.at<A>(plan.values)),
-        raw_(raw) {
+        whole_(cols <= values.size()),
+        values_(is_used_in_place(v, plus_one, dtype_of<A>) ? nullptr : values.data()) {
     if (values_ != nullptr) {
-      const bool dense = v.axes.is_dense(bytes_of(v.dtype));
-      convert_ = dense || v.dtype != dtype_of<A> ? kernels.convert[index_of(v.dtype)][index_of(dtype_of<A>)] : nullptr;
-      gather_ = !dense;
+      if (v.axes.is_dense(bytes_of(v.dtype))) convert_ = kernels.convert[index_of(v.dtype)][index_of(dtype_of<A>)];
       shares_ = v.axes.count() != 0 && v.axes.inner().stride == 0;
+      if (whole_) fill(0, cols, values_);
     }
-    use(set, cols);
     finite_ = check_finite(used);
-  }
-
-  // Goes over to the parameter of a set, unless it is in use already.
-  void use(std::size_t set, std::size_t cols) {
-    const void* data = v_.of_set(set);
-    if (data == data_) return;
-    data_ = data;
-    if (whole_ && values_ != nullptr) fill(0, cols, values_);
-  }
-  // Checks the `count` sets behind `set`, too, which is in use and stays so.
-  void check_finite_behind(std::size_t set, std::size_t count, std::size_t cols) {
-    for (std::size_t i = 1; i <= count; ++i) {
-      use(set + i, cols);
-      finite_ = check_finite({0, cols}) && finite_;
-    }
-    use(set, cols);
   }
 
   bool is_finite() const { return finite_; }  // in the columns `used`
@@ -112,17 +95,11 @@ class Parameter {
 
   [[gnu::noinline]] void fill(std::size_t first, std::size_t n, A* to) {
     if (shares_) return fill_runs(first, n, to);
-    if (!gather_) {
-      convert_(static_cast<const char*>(data_) + first * bytes_of(v_.dtype), to, n);
-    } else if (convert_ == nullptr) {
-      gather_vector(kernels_, data_, v_, first, n, to);
-    } else {
-      for (std::size_t i = 0; i < n; i += kRawColumns) {
-        const std::size_t count = std::min(kRawColumns, n - i);
-        gather_vector(kernels_, data_, v_, first + i, count, raw_);
-        convert_(raw_, to + i, count);
-      }
+    if (convert_ == nullptr) {
+      for (std::size_t i = 0; i < n; ++i) to[i] = at(first + i);
+      return;
     }
+    convert_(static_cast<const char*>(data_) + first * bytes_of(v_.dtype), to, n);
     if (!plus_one_) return;
     for (std::size_t i = 0; i < n; ++i) to[i] += A{1};
   }
@@ -144,17 +121,15 @@ class Parameter {
 
   const Kernels& kernels_;
   const SetVector& v_;
-  const void* data_ = nullptr;  // of the set in use
+  const void* data_;  // of the set in use
   bool plus_one_;
   bool whole_;
-  bool gather_ = false;
   bool shares_ = false;           // neighbouring columns share elements
   const void* filled_ = nullptr;  // the element that fills a block alone
   std::size_t filled_columns_ = 0;
   bool finite_;
-  Convert* convert_ = nullptr;
+  Convert* convert_ = nullptr;  // unless elements are gathered one by one
   A* values_;
-  void* raw_;
 };
 
 }  // namespace evenorm::internal

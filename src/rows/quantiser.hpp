@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "kernels/kernels.hpp"
-#include "plan/scratch.hpp"
+#include "plan/scratch_plan.hpp"
 #include "problem/layout.hpp"
 #include "problem/problem.hpp"
 
@@ -17,7 +17,7 @@ namespace evenorm::internal {
 template <class A>
 class Quantiser {
  public:
-  Quantiser(const Kernels& kernels, const Problem& p, const ForwardScratch& plan, const Scratch& scratch)
+  Quantiser(const Kernels& kernels, const Problem& p, const ForwardScratch& plan, Scratch& scratch)
       : kernels_(kernels.in<A>()),
         p_(p),
         values_(scratch.at<A>(plan.values)),

@@ -41,71 +41,82 @@ RareScalars rare_scalars(const Kernels& kernels, Kind kind, Source<double>& x, s
   return {scaled, exponent, std::ldexp(scaled.mean, exponent), std::ldexp(scaled.mean_lo, exponent), rstd, by_eps};
 }
 
+namespace {
+
 // Statistics of f32 are found in f64, which holds them. In f64 arithmetic, processes that share a row cannot scale it.
 template <class A>
-RareScalars RareRow<A>::scalars_of_row(std::size_t row, const RowGroup<A>& group, std::size_t at) {
+RareScalars scalars_of_row(const Kernels& kernels, const Problem& p, Source<A>& x, A* block, MomentNode* nodes,
+                           std::size_t row, const RowGroup<A>& group, std::size_t at) {
   const double mean = group.mean[at], m2 = group.m2[at], rstd = group.rstd[at];
   if constexpr (std::is_same_v<A, double>) {
-    if (p_.moments == nullptr) return rare_scalars(kernels_, p_.kind, x_, row, partition(p_), p_.eps, block_, nodes_);
-    if (!has_vanished(p_.moments[row])) return kNotFinite;
+    if (p.moments == nullptr) return rare_scalars(kernels, p.kind, x, row, partition(p), p.eps, block, nodes);
+    if (!has_vanished(p.moments[row])) return kNotFinite;
   }
   if (!std::isfinite(mean) || !std::isfinite(m2)) return kNotFinite;
-  const Count count = p_.moments != nullptr ? p_.moments[row].count : static_cast<double>(p_.cols);
+  const Count count = p.moments != nullptr ? p.moments[row].count : static_cast<double>(p.cols);
   const double var = plain::MeanOf(plain::kOne, m2, count);
   const bool near_zero = std::is_same_v<A, float> && plain::IsNearZero(plain::kOne, mean, var);
   return {{mean, 0, rstd, near_zero, true}, 0, mean, 0, rstd, false};
 }
 
+// Normalises some columns in f64, and rounds them to B.
+template <class A, class B>
+void write(const Kernels& kernels, const NormOutput<A>& output, std::size_t row, std::size_t first, std::size_t n,
+           const double* x, const NormScalarsOfRows<double>& scalars, Sink<B>& sink, double* y) {
+  double gamma[kRarePiece], beta[kRarePiece];
+  Convert* widen = kernels.convert[index_of(dtype_of<A>)][index_of(DType::f64)];
+  widen(output.gamma.block(first, n), gamma, n);
+  widen(output.beta.block(first, n), beta, n);
+  double* const to = std::is_same_v<B, double> ? reinterpret_cast<double*>(sink.block(row, first, n)) : y;
+  kernels.of<double>().normalise_rows({{x, 0}, {to, 0}, 1, n, {gamma, beta}, &scalars, 0, false});
+  canonicalise_nans(to, n);
+  if constexpr (!std::is_same_v<B, double>) {
+    kernels.convert[index_of(DType::f64)][index_of(dtype_of<B>)](y, sink.block(row, first, n), n);
+  }
+  sink.done(row, 1, first, n);
+}
+
+}  // namespace
+
 // In each piece y comes last, because y, like the sum, may overwrite x or the residual.
 template <class A>
-void RareRow<A>::run(std::size_t row, const RowGroup<A>& group, std::size_t at) {
-  const RareScalars s = scalars_of_row(row, group, at);
-  store_statistic(p_.mean, row, s.mean);
-  store_statistic(p_.rstd, row, s.rstd);
+void run_rare_row(const Kernels& kernels, const Problem& p, Source<A>& source, const Residual<A>* sum,
+                  const NormOutput<A>& output, A* block, MomentNode* nodes, std::size_t row, const RowGroup<A>& group,
+                  std::size_t at) {
+  const RareScalars s = scalars_of_row(kernels, p, source, block, nodes, row, group, at);
+  store_statistic(p.mean, row, s.mean);
+  store_statistic(p.rstd, row, s.rstd);
   const auto scalars = norm_scalars_of<double>(s.row);
   const double factor = std::ldexp(1.0, -s.exponent);
   double x[kRarePiece], y[kRarePiece];
   A values[kRarePiece];
   const auto write_pieces = [&](auto& sink) {
-    for (std::size_t first = 0, n; first < p_.cols; first += n) {
-      n = std::min(kRarePiece, p_.cols - first);
-      const A* from = x_.block(row, first, n);
-      kernels_.convert[index_of(dtype_of<A>)][index_of(DType::f64)](from, x, n);
+    for (std::size_t first = 0, n; first < p.cols; first += n) {
+      n = std::min(kRarePiece, p.cols - first);
+      const A* from = source.block(row, first, n);
+      kernels.convert[index_of(dtype_of<A>)][index_of(DType::f64)](from, x, n);
       for (std::size_t i = 0; s.exponent != 0 && i < n; ++i) x[i] *= factor;
-      if (residual_ != nullptr && !sink.is_measuring()) residual_->store_sum(row, first, n, from);
-      write(row, first, n, x, scalars, sink, y);
+      if (sum != nullptr && !sink.is_measuring()) sum->store_sum(row, first, n, from);
+      write(kernels, output, row, first, n, x, scalars, sink, y);
     }
   };
-  if (p_.y.dtype == DType::i8) {
-    Sink<A> sink(kernels_, output_.y, output_.tile, values);
-    Quantiser<A> quantiser(kernels_, p_, values);
+  if (p.y.dtype == DType::i8) {
+    Sink<A> sink(kernels, p.y, output.tile, values);
+    Quantiser<A> quantiser(kernels, p, values);
     sink.set_quantiser(&quantiser);
     do write_pieces(sink);
     while (sink.wants_again());
   } else {
-    Sink<double> sink(kernels_, output_.y, output_.tile, y);
+    Sink<double> sink(kernels, p.y, output.tile, y);
     write_pieces(sink);
   }
 }
 
-template <class A>
-template <class B>
-void RareRow<A>::write(std::size_t row, std::size_t first, std::size_t n, const double* x,
-                       const NormScalarsOfRows<double>& scalars, Sink<B>& sink, double* y) const {
-  double gamma[kRarePiece], beta[kRarePiece];
-  Convert* widen = kernels_.convert[index_of(dtype_of<A>)][index_of(DType::f64)];
-  widen(output_.gamma.block(first, n), gamma, n);
-  widen(output_.beta.block(first, n), beta, n);
-  double* const to = std::is_same_v<B, double> ? reinterpret_cast<double*>(sink.block(row, first, n)) : y;
-  kernels_.of<double>().normalise_rows({{x, 0}, {to, 0}, 1, n, {gamma, beta}, &scalars, 0, false});
-  canonicalise_nans(to, n);
-  if constexpr (!std::is_same_v<B, double>) {
-    kernels_.convert[index_of(DType::f64)][index_of(dtype_of<B>)](y, sink.block(row, first, n), n);
-  }
-  sink.done(row, 1, first, n);
-}
-
-template class RareRow<double>;
-template class RareRow<float>;
+#define EVENORM_INSTANTIATE(A)                                                                                         \
+  template void run_rare_row(const Kernels&, const Problem&, Source<A>&, const Residual<A>*, const NormOutput<A>&, A*, \
+                             MomentNode*, std::size_t, const RowGroup<A>&, std::size_t);
+EVENORM_INSTANTIATE(double)
+EVENORM_INSTANTIATE(float)
+#undef EVENORM_INSTANTIATE
 
 }  // namespace evenorm::internal

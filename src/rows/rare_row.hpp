@@ -30,36 +30,14 @@ template <class A>
 struct NormOutput {
   Parameter<A, 1>& gamma;
   Parameter<A, 0>& beta;
-  const Matrix<void*>& y;
   Tile<void*>* tile;
 };
 
+// Normalises a rare row, which has the moments and the rstd of row `at` of a group. x: where its elements come from.
+// sum: x are sums, which are written, too; null: they are not. block, nodes: see rare_scalars(); of A.
 template <class A>
-class RareRow {
- public:
-  // block, nodes: see rare_scalars(); of A.
-  RareRow(const Kernels& kernels, const Problem& p, Source<A>& x, NormOutput<A> output, A* block, MomentNode* nodes)
-      : kernels_(kernels), p_(p), x_(x), output_(output), block_(block), nodes_(nodes) {}
-
-  // x are sums, which are written, too.
-  void add_sum(const Residual<A>* residual) { residual_ = residual; }
-
-  // The row has the moments and the rstd of row `at` of a group.
-  void run(std::size_t row, const RowGroup<A>& group, std::size_t at);
-
- private:
-  RareScalars scalars_of_row(std::size_t row, const RowGroup<A>& group, std::size_t at);
-  template <class B>
-  void write(std::size_t row, std::size_t first, std::size_t n, const double* x,
-             const NormScalarsOfRows<double>& scalars, Sink<B>& sink, double* y) const;
-
-  const Kernels& kernels_;
-  const Problem& p_;
-  Source<A>& x_;
-  NormOutput<A> output_;
-  A* block_;
-  MomentNode* nodes_;
-  const Residual<A>* residual_ = nullptr;
-};
+void run_rare_row(const Kernels& kernels, const Problem& p, Source<A>& x, const Residual<A>* sum,
+                  const NormOutput<A>& output, A* block, MomentNode* nodes, std::size_t row, const RowGroup<A>& group,
+                  std::size_t at);
 
 }  // namespace evenorm::internal

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "kernels/kernels.hpp"
-#include "plan/scratch.hpp"
+#include "plan/scratch_plan.hpp"
 #include "problem/layout.hpp"
 #include "problem/problem.hpp"
 
@@ -27,8 +27,7 @@ class Residual {
       : kernels_(kernels),
         p_(p),
         wide_(arithmetic_type_of_sum(p) == DType::f64),
-        direct_(p.x.dtype == dtype_of<T> && wide_ == std::is_same_v<A, double>),
-        same_(direct_ && p.residual.dtype == dtype_of<T>) {}
+        same_(p.x.dtype == dtype_of<T> && wide_ == std::is_same_v<A, double> && p.residual.dtype == dtype_of<T>) {}
 
   bool is_present() const { return p_.residual.data != nullptr; }
   // is_same(): a kernel that sums rows can add the terms itself. terms(): the terms from here on. even_rows(): how many
@@ -55,8 +54,6 @@ class Residual {
     if (same_) {
       kernels_.of<T>().add(static_cast<A>(p_.residual_scale), reinterpret_cast<const T*>(x),
                            reinterpret_cast<const T*>(r), n, to, false);
-    } else if (direct_) {
-      add_converted(reinterpret_cast<const T*>(x), r, n, to);
     } else {
       wide_ ? add_pieces<double>(x, r, n, to) : add_pieces<float>(x, r, n, to);
     }
@@ -76,37 +73,37 @@ class Residual {
   }
 
  private:
-  static constexpr std::size_t kPiece = 32;  // elements, few enough for local arrays
+  static constexpr std::size_t kPiece = 64;  // elements, few enough for local arrays
 
   Convert* converter(DType from, DType to) const { return kernels_.convert[index_of(from)][index_of(to)]; }
 
-  [[gnu::noinline]] void add_converted(const T* x, const char* r, std::size_t n, T* to) const {
-    Convert* convert = converter(p_.residual.dtype, dtype_of<A>);
-    const auto scale = static_cast<A>(p_.residual_scale);
-    for (std::size_t i = 0, count; i < n; i += count) {
-      count = std::min(kPiece, n - i);
-      A piece[kPiece];
-      convert(r + i * bytes_of(p_.residual.dtype), piece, count);
-      kernels_.of<T>().add_wide(scale, x + i, piece, count, to + i);
-    }
+  // Element i of a tensor and those behind it, as B: in place, or at `to`.
+  template <class B>
+  const B* as(const Matrix<const void*>& m, const char* data, std::size_t i, std::size_t n, B* to) const {
+    const char* const from = data + i * bytes_of(m.dtype);
+    if (m.dtype == dtype_of<B>) return reinterpret_cast<const B*>(from);
+    converter(m.dtype, dtype_of<B>)(from, to, n);
+    return to;
   }
 
-  // For x, residual and T of different types. B is the arithmetic of the sum.
+  // For terms and T of any types. B is the arithmetic of the sum.
   template <class B>
   [[gnu::noinline]] void add_pieces(const char* x, const char* r, std::size_t n, T* to) const {
-    Convert* convert_x = converter(p_.x.dtype, dtype_of<B>);
-    Convert* convert_r = converter(p_.residual.dtype, dtype_of<B>);
-    Convert* round = converter(dtype_of<B>, p_.x.dtype);
+    const bool is_x_of_t = p_.x.dtype == dtype_of<T>;
     for (std::size_t i = 0, count; i < n; i += count) {
       count = std::min(kPiece, n - i);
       B xs[kPiece], rs[kPiece];
-      convert_x(x + i * bytes_of(p_.x.dtype), xs, count);
-      convert_r(r + i * bytes_of(p_.residual.dtype), rs, count);
-      kernels_.of<B>().add(static_cast<B>(p_.residual_scale), xs, rs, count, xs, false);
+      B* sum = xs;
+      if constexpr (std::is_same_v<B, T>) {
+        if (is_x_of_t) sum = to + i;
+      }
+      kernels_.of<B>().add(static_cast<B>(p_.residual_scale), as(p_.x, x, i, count, xs),
+                           as(p_.residual, r, i, count, rs), count, sum, false);
+      if (sum != xs) continue;
       std::byte rounded[kPiece * sizeof(B)];  // x has no wider type
-      round(xs, p_.x.dtype == dtype_of<T> ? static_cast<void*>(to + i) : rounded, count);
+      converter(dtype_of<B>, p_.x.dtype)(xs, is_x_of_t ? static_cast<void*>(to + i) : rounded, count);
       if constexpr (std::is_same_v<T, A>) {
-        if (p_.x.dtype != dtype_of<T>) converter(p_.x.dtype, dtype_of<A>)(rounded, to + i, count);
+        if (!is_x_of_t) converter(p_.x.dtype, dtype_of<A>)(rounded, to + i, count);
       }
     }
   }
@@ -117,9 +114,8 @@ class Residual {
 
   const Kernels& kernels_;
   const Problem& p_;
-  bool wide_;    // the sum's arithmetic is f64
-  bool direct_;  // the sum's arithmetic is A, and x has type T
-  bool same_;    // direct_, and the residual has type T, too
+  bool wide_;  // the sum's arithmetic is f64
+  bool same_;  // the sum's arithmetic is A, and both terms have type T
 };
 
 // Where sums of rows stay, as T, between their reduction and their normalise step:
@@ -130,7 +126,7 @@ template <class T>
 class HeldSums {
  public:
   HeldSums() = default;
-  HeldSums(const Problem& p, const ForwardScratch& plan, const Scratch& scratch)
+  HeldSums(const Problem& p, const ForwardScratch& plan, Scratch& scratch)
       : tensor_(!plan.sums_in_tensor    ? nullptr
                 : p.sum.data != nullptr ? &p.sum
                                         : &p.y),

@@ -3,7 +3,6 @@
 
 #include "plan/gradient_plan.hpp"
 #include "problem/fp_environment.hpp"
-#include "problem/sets.hpp"
 #include "rows/backward.hpp"
 #include "rows/line_rows.hpp"
 #include "rows/rows.hpp"
@@ -13,19 +12,14 @@
 namespace evenorm::internal {
 namespace {
 
-template <class T>
-[[gnu::noinline]] void run_rows(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                                std::size_t set, std::size_t first, std::size_t count, double* sums) {
-  ScratchMemory<kGradientScratchBytes> scratch;
-  BackwardRows<T> rows(kernels, p, plan, scratch, set, {0, p.cols});
-  rows.set_row_sums(sums);
-  rows.run(first, count, {});
-}
-
 void run_by_sets(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                  std::size_t count, double* sums) {
   for_sets(p, first, count, [&](std::size_t set, std::size_t row, std::size_t rows) {
-    with_type(gradient_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, set, row, rows, sums); });
+    with_type(gradient_type(p), [&]<class T>() {
+      BackwardRows<T> work(kernels, p, plan, set, {0, p.cols});
+      work.set_row_sums(sums);
+      work.run({row, row + rows}, {0, p.cols}, p.scalars, {});
+    });
   });
 }
 
@@ -42,57 +36,6 @@ void run_by_sets(const Kernels& kernels, const GradientProblem& p, const Gradien
   if (plan.cache.stream_dx) flush_stream();
 }
 
-template <class T>
-[[gnu::noinline]] void run_blocks(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                                  std::size_t first, std::size_t count, double* slots) {
-  ScratchMemory<kGradientScratchBytes> scratch;
-  BackwardRows<T> rows(kernels, p, plan, scratch, 0, {0, p.cols});
-  const std::size_t blocks = row_blocks(p), slot = 2 * p.cols;
-  double* const chains = slots + count * slot;
-  double* nodes[kMaxNodes];
-  ColumnTree tree({&kernels, nodes, 2 * p.cols});
-  for (std::size_t block = first; block < first + count; ++block) {
-    const std::size_t row = share_start(p.rows, blocks, block), end = share_start(p.rows, blocks, block + 1);
-    double* sums = slots + tree.depth() * slot;
-    rows.run(row, end - row, {sums, 0, p.cols, chains});
-    tree.push(sums);
-  }
-  tree.finish();
-}
-
-void finish_blocks(const Kernels& kernels, const GradientProblem& p, std::size_t set, double* sums, std::size_t shares,
-                   std::size_t distance) {
-  const std::size_t columns = p.cols / summed_run(p);
-  double* nodes[kMaxNodes];
-  ColumnTree tree({&kernels, nodes, 2 * columns});
-  tree.push(sums);
-  for (std::size_t i = 1; i < shares; ++i) tree.push(sums + i * distance);
-  finish_columns(kernels, p, set, {tree.finish(), 0, columns}, columns);
-}
-
-template <class T>
-[[gnu::noinline]] void find_range_scalars(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                                          std::size_t first, std::size_t count, GradientScalars* scalars) {
-  ScratchMemory<kGradientScratchBytes> scratch;
-  BackwardRows<T> rows(kernels, p, plan, scratch, 0, {0, p.cols});
-  rows.find_scalars(first, count, scalars + first);
-}
-
-template <class T>
-[[gnu::noinline]] void run_column_pieces(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                                         const GradientScalars* scalars, std::size_t first, std::size_t count) {
-  ScratchMemory<kGradientScratchBytes> scratch;
-  auto* values = scratch.at<double>(plan.scratch.column_sums);
-  const std::size_t piece = plan.scratch.piece_cols;
-  BackwardRows<T> rows(kernels, p, plan, scratch, 0, {first, first + count});
-  for (std::size_t col = first, n; col < first + count; col += n) {
-    n = std::min(piece, first + count - col);
-    const ColumnSums sums{values, col, piece, values + 2 * piece};
-    rows.run_column_piece(scalars, col, n, sums);
-    finish_columns(kernels, p, 0, sums, n);
-  }
-}
-
 }  // namespace
 
 void run_backward(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
@@ -105,25 +48,54 @@ void run_backward(const Kernels& kernels, const GradientProblem& p, const Gradie
 void run_row_blocks(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                     std::size_t count, double* slots) noexcept {
   const FpEnvironment environment;
-  with_type(gradient_type(p), [&]<class T>() { run_blocks<T>(kernels, p, plan, first, count, slots); });
+  with_type(gradient_type(p), [&]<class T>() {
+    BackwardRows<T> rows(kernels, p, plan, 0, {0, p.cols});
+    const std::size_t blocks = row_blocks(p), slot = 2 * p.cols;
+    double* nodes[kMaxNodes];
+    ColumnTree tree({&kernels, nodes, slot});
+    for (std::size_t block = first; block < first + count; ++block) {
+      const std::size_t row = share_start(p.rows, blocks, block), end = share_start(p.rows, blocks, block + 1);
+      double* sums = slots + tree.depth() * slot;
+      rows.run({row, end}, {0, p.cols}, p.scalars, {sums, 0, p.cols, slots + count * slot});
+      tree.push(sums);
+    }
+    tree.finish();
+  });
 }
 
 void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, std::size_t set, double* sums,
                        std::size_t shares, std::size_t distance) noexcept {
   const FpEnvironment environment;
-  finish_blocks(kernels, p, set, sums, shares, distance);
+  const std::size_t columns = p.cols / summed_run(p);
+  double* nodes[kMaxNodes];
+  ColumnTree tree({&kernels, nodes, 2 * columns});
+  for (std::size_t i = 0; i < shares; ++i) tree.push(sums + i * distance);
+  finish_columns(kernels, p, set, {tree.finish(), 0, columns}, columns);
 }
 
 void find_row_scalars(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                       std::size_t count, GradientScalars* scalars) noexcept {
   const FpEnvironment environment;
-  with_type(gradient_type(p), [&]<class T>() { find_range_scalars<T>(kernels, p, plan, first, count, scalars); });
+  with_type(gradient_type(p), [&]<class T>() {
+    BackwardRows<T>(kernels, p, plan, 0, {0, p.cols}).find_scalars(first, count, scalars + first);
+  });
 }
 
 void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
                  const GradientScalars* scalars, std::size_t first, std::size_t count) noexcept {
   const FpEnvironment environment;
-  with_type(gradient_type(p), [&]<class T>() { run_column_pieces<T>(kernels, p, plan, scalars, first, count); });
+  with_type(gradient_type(p), [&]<class T>() {
+    constexpr std::size_t kPiece = kColumnPiece<Arithmetic<T>>;
+    double values[2 * kPiece];
+    Arithmetic<T> chains[2 * kPiece];
+    BackwardRows<T> rows(kernels, p, plan, 0, {first, first + count});
+    for (std::size_t col = first, n; col < first + count; col += n) {
+      n = std::min(kPiece, first + count - col);
+      const ColumnSums sums{values, col, kPiece, chains};
+      rows.run({0, p.rows}, {col, col + n}, scalars, sums);
+      finish_columns(kernels, p, 0, sums, n);
+    }
+  });
 }
 
 }  // namespace evenorm::internal

@@ -3,7 +3,6 @@
 
 #include "plan/forward_plan.hpp"
 #include "problem/fp_environment.hpp"
-#include "problem/sets.hpp"
 #include "rows/forward.hpp"
 #include "rows/line_rows.hpp"
 #include "rows/stream.hpp"
@@ -12,20 +11,13 @@
 namespace evenorm::internal {
 namespace {
 
-template <class T>
-inline constexpr std::size_t kForwardScratchBytes = forward_scratch_bytes(dtype_of<Arithmetic<T>>);
-
-template <class T>
-[[gnu::noinline]] void run_rows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t set,
-                                std::size_t first, std::size_t count) {
-  ScratchMemory<kForwardScratchBytes<T>> scratch;
-  ForwardRows<T>(kernels, p, plan, scratch, set, {0, p.cols}, true).run(first, count);
-}
-
 void run_by_sets(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                  std::size_t count) {
   for_sets(p, first, count, [&](std::size_t set, std::size_t row, std::size_t rows) {
-    with_type(row_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, set, row, rows); });
+    with_type(row_type(p), [&]<class T>() {
+      Scratch scratch;
+      ForwardRows<T>(kernels, p, plan, scratch, set, {0, p.cols}, true).run(row, rows);
+    });
   });
 }
 
@@ -43,17 +35,6 @@ void run_by_sets(const Kernels& kernels, const Problem& p, const ForwardPlan& pl
   if (plan.cache.stream_y) flush_stream();
 }
 
-template <class T>
-[[gnu::noinline]] MomentNode moments_of_part(const Kernels& kernels, const Problem& p, std::size_t row,
-                                             std::size_t first_col, const Partition& part) {
-  ScratchMemory<kBlockScratchBytes> scratch;
-  BlockSource<T> block_source(kernels, p, scratch);
-  const Residual<T> residual(kernels, p);
-  if (residual.is_present()) block_source.get().add_residual(residual, 0);
-  MomentNode nodes[kMaxNodes];
-  return sum_blocks<T>(kernels, p.kind, nodes, block_source.get(), row, part, first_col);
-}
-
 template <class A>
 [[gnu::noinline]] RowScalars join_row(const Problem& p, const MomentNode* parts, std::size_t count) {
   MomentNode nodes[kMaxNodes];
@@ -64,31 +45,25 @@ template <class A>
   return scalars_of(group, 0);
 }
 
-template <class T>
-[[gnu::noinline]] void normalise_range(const Kernels& kernels, const Problem& p, const ForwardPlan& plan,
-                                       std::size_t row, const RowScalars& scalars, std::size_t first_col,
-                                       const Partition& part) {
-  ScratchMemory<kForwardScratchBytes<T>> scratch;
-  ForwardRows<T>(kernels, p, plan, scratch, row / rows_of_set(p), {first_col, first_col + part.cols}, false)
-      .normalise_part(row, scalars, first_col, part);
-}
-
 }  // namespace
 
 void run_forward(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                  std::size_t count) noexcept {
   const FpEnvironment environment;
   if (plan.route == ForwardRoute::lines) return run_lines(kernels, p, plan, first, count);
-  const bool sets_overlap =
-      rows_of_set(p) <= kFewRowsOfSet && plan.route == ForwardRoute::long_rows && !is_fused(p) && !needs_tiles(p);
-  if (!sets_overlap || count == 0) return run_by_sets(kernels, p, plan, first, count);
-  with_type(row_type(p), [&]<class T>() { run_rows<T>(kernels, p, plan, first / rows_of_set(p), first, count); });
+  run_by_sets(kernels, p, plan, first, count);
 }
 
 MomentNode part_moments(const Kernels& kernels, const Problem& p, std::size_t row, std::size_t first_col,
                         const Partition& part) noexcept {
   const FpEnvironment environment;
-  return with_type(row_type(p), [&]<class T>() { return moments_of_part<T>(kernels, p, row, first_col, part); });
+  return with_type(row_type(p), [&]<class T>() {
+    OwnSource<T, kBlock> source(kernels, p.x);
+    const Residual<T> residual(kernels, p);
+    if (residual.is_present()) source.get().add_residual(residual, 0);
+    MomentNode nodes[kMaxNodes];
+    return sum_blocks<T>(kernels, p.kind, nodes, source.get(), row, part, first_col);
+  });
 }
 
 RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts, std::size_t count) noexcept {
@@ -105,7 +80,11 @@ RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts
 void normalise_part(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t row,
                     const RowScalars& scalars, std::size_t first_col, const Partition& part) noexcept {
   const FpEnvironment environment;
-  with_type(row_type(p), [&]<class T>() { normalise_range<T>(kernels, p, plan, row, scalars, first_col, part); });
+  with_type(row_type(p), [&]<class T>() {
+    Scratch scratch;
+    ForwardRows<T>(kernels, p, plan, scratch, row / rows_of_set(p), {first_col, first_col + part.cols}, false)
+        .normalise_part(row, scalars, first_col, part);
+  });
 }
 
 }  // namespace evenorm::internal

@@ -16,10 +16,8 @@ class Sink {
   // are converted.
   Sink(const Kernels& kernels, const Matrix<void*>& y, Tile<void*>* tile, A* scratch)
       : y_(y), tile_(tile), scratch_(scratch) {
-    if constexpr (kCanConvert) {
-      const bool converts = y.dtype != dtype_of<T> && y.dtype != DType::i8;
-      convert_ = converts ? kernels.convert[index_of(dtype_of<T>)][index_of(y.dtype)] : nullptr;
-    }
+    const bool converts = y.dtype != dtype_of<T> && y.dtype != DType::i8;
+    convert_ = converts ? kernels.convert[index_of(dtype_of<T>)][index_of(y.dtype)] : nullptr;
     staged_ = convert_ != nullptr || tile_ != nullptr;
     in_tile_ = convert_ == nullptr && tile_ != nullptr;
   }
@@ -65,10 +63,8 @@ class Sink {
 
  private:
   [[gnu::noinline]] T* staged(std::size_t row, std::size_t first, std::size_t n) {
-    if constexpr (kCanConvert) {
-      if (quantiser_ != nullptr) return quantiser_->block(first);
-      if (convert_ != nullptr) return scratch_;
-    }
+    if (quantiser_ != nullptr) return reinterpret_cast<T*>(quantiser_->block(first));
+    if (convert_ != nullptr) return reinterpret_cast<T*>(scratch_);
     return reinterpret_cast<T*>(tile_->reserve(row, first, n));
   }
   [[gnu::noinline]] void deliver(std::size_t row, std::size_t rows, std::size_t first, std::size_t n) {
@@ -77,8 +73,6 @@ class Sink {
     if (tile_ != nullptr) tile_->deliver();
   }
   char* to(std::size_t row, std::size_t first) { return const_cast<char*>(place_in_row(y_, row, first)); }
-
-  static constexpr bool kCanConvert = std::is_same_v<T, A>;
 
   const Matrix<void*>& y_;
   Tile<void*>* tile_;

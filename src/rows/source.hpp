@@ -7,7 +7,7 @@
 
 namespace evenorm::internal {
 
-// x by blocks, as T.
+// x by blocks, as T. A 16-bit T is the type of x.
 template <class T>
 class Source {
  public:
@@ -22,9 +22,7 @@ class Source {
         bytes_(bytes_of(x.dtype)),
         tile_(tile),
         scratch_(scratch) {
-    if constexpr (kCanConvert) {
-      convert_ = x.dtype == dtype_of<T> ? nullptr : kernels.convert[index_of(x.dtype)][index_of(dtype_of<T>)];
-    }
+    convert_ = x.dtype == dtype_of<T> ? nullptr : kernels.convert[index_of(x.dtype)][index_of(dtype_of<T>)];
     staged_ = convert_ != nullptr || tile_ != nullptr;
     in_tile_ = convert_ == nullptr && tile_ != nullptr;
   }
@@ -73,25 +71,22 @@ class Source {
     return staged(row, first, n);
   }
 
-  // The same as block(), but step by step: begin(), then make() of all columns from left to right.
-  bool is_made() const { return residual_ != nullptr && !has_terms(); }
+  // The same for a kernel that computes sums from terms().
   const T* begin(std::size_t row, std::size_t first, std::size_t n) {
-    return residual_ == nullptr ? block(row, first, n) : made(row, first);
+    return has_terms() ? made(row, first) : block(row, first, n);
   }
-  void make(std::size_t row, std::size_t first, std::size_t n, const T* to) {
-    add_to(row, first, n, const_cast<T*>(to));
-  }
-  // Adds all of these rows of `cols` columns at once, if they are contiguous. begin() then returns where each row is.
+  // Adds all of these rows of `cols` columns at once, if they are contiguous. made() is then where each row is.
   bool make_rows(std::size_t row, std::size_t rows, std::size_t cols) {
     if (!rows_in_one_ || !held_->has_rows_in_one(row, rows, cols)) return false;
     add_to(row, 0, rows * cols, held_->block(row, 0));
     return true;
   }
 
- private:
   T* made(std::size_t row, std::size_t first) {
     return held_ != nullptr ? held_->block(row, first) : reinterpret_cast<T*>(scratch_);
   }
+
+ private:
   void add_to(std::size_t row, std::size_t first, std::size_t n, T* to) {
     residual_->add(row, first, n, to);
     if (ahead_ != 0) residual_->prefetch(row, first, n, ahead_);
@@ -104,16 +99,10 @@ class Source {
       return sum;
     }
     const char* from = tile_ != nullptr ? tile_->load(row, first, n) : data_ + rows_->offset(row) + first * bytes_;
-    if constexpr (kCanConvert) {
-      if (convert_ != nullptr) {
-        convert_(from, scratch_, n);
-        return scratch_;
-      }
-    }
-    return reinterpret_cast<const T*>(from);
+    if (convert_ == nullptr) return reinterpret_cast<const T*>(from);
+    convert_(from, scratch_, n);
+    return reinterpret_cast<const T*>(scratch_);
   }
-
-  static constexpr bool kCanConvert = std::is_same_v<T, A>;
 
   const char* data_;
   const Axes* rows_;
@@ -129,22 +118,24 @@ class Source {
   A* scratch_;
 };
 
-// x by whole blocks, with scratch for one block.
-template <class T>
-class BlockSource {
+// A Source with memory of its own for kCols columns.
+template <class T, std::size_t kCols>
+class OwnSource {
  public:
-  BlockSource(const Kernels& kernels, const Problem& p, const Scratch& scratch)
-      : BlockSource(kernels, p, block_scratch(p), scratch) {}
-  BlockSource(const BlockSource&) = delete;
-  BlockSource& operator=(const BlockSource&) = delete;
+  using A = Arithmetic<T>;
+
+  OwnSource(const Kernels& kernels, const Matrix<const void*>& m)
+      : tile_(kernels, m, false, has_dense_rows(m) ? nullptr : gathered_, 0),
+        source_(kernels, m, tile_.if_used(), converted_) {}
+  OwnSource(const OwnSource&) = delete;
+  OwnSource& operator=(const OwnSource&) = delete;
 
   Source<T>& get() { return source_; }
+  A* scratch() { return converted_; }
 
  private:
-  BlockSource(const Kernels& kernels, const Problem& p, const BlockScratch& plan, const Scratch& scratch)
-      : tile_(kernels, p.x, false, scratch.at<char>(plan.tile), 0),
-        source_(kernels, p.x, plan.tile.bytes == 0 ? nullptr : &tile_, scratch.at<Arithmetic<T>>(plan.converted)) {}
-
+  alignas(kLine) std::byte gathered_[kCols * sizeof(A)];
+  alignas(kLine) A converted_[kCols];
   Tile<const void*> tile_;
   Source<T> source_;
 };

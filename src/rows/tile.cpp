@@ -8,13 +8,18 @@
 namespace evenorm::internal {
 namespace {
 
-// Moves the elements from (first_row, first_col) on, one by one.
+// Moves the elements from (first_row, first_col) on: of contiguous columns whole rows, else one by one.
 template <class U>
 void move_elements(const Plane& p, Move move, std::size_t first_row, std::size_t first_col, char* tile,
                    std::size_t tile_stride) {
   for (std::size_t r = first_row; r < p.rows; ++r) {
     char* tensor_row = p.data + static_cast<std::ptrdiff_t>(r) * p.row_stride;
     char* tile_row = tile + r * tile_stride;
+    if (p.col_stride == sizeof(U)) {
+      move == Move::gather ? std::memcpy(tile_row, tensor_row, p.cols * sizeof(U))
+                           : std::memcpy(tensor_row, tile_row, p.cols * sizeof(U));
+      continue;
+    }
     for (std::size_t c = first_col; c < p.cols; ++c) {
       char* element = tensor_row + static_cast<std::ptrdiff_t>(c) * p.col_stride;
       char* copy = tile_row + c * sizeof(U);
@@ -23,19 +28,10 @@ void move_elements(const Plane& p, Move move, std::size_t first_row, std::size_t
   }
 }
 
-void move_dense(const Plane& p, Move move, std::size_t bytes, char* tile, std::size_t tile_stride) {
-  for (std::size_t r = 0; r < p.rows; ++r) {
-    char* tensor = p.data + static_cast<std::ptrdiff_t>(r) * p.row_stride;
-    char* row = tile + r * tile_stride;
-    move == Move::gather ? std::memcpy(row, tensor, p.cols * bytes) : std::memcpy(tensor, row, p.cols * bytes);
-  }
-}
-
 template <class U>
 void move_plane(Transpose* transpose, const Plane& p, Move move, bool stream, char* tile, std::size_t tile_stride) {
   constexpr auto kBytes = static_cast<std::ptrdiff_t>(sizeof(U));
-  if (p.col_stride == kBytes) return move_dense(p, move, sizeof(U), tile, tile_stride);
-  if (p.row_stride != kBytes) return move_elements<U>(p, move, 0, 0, tile, tile_stride);
+  if (p.col_stride == kBytes || p.row_stride != kBytes) return move_elements<U>(p, move, 0, 0, tile, tile_stride);
   const std::size_t side = transpose(p, move, stream, tile, tile_stride);
   const std::size_t rows = side == 0 ? 0 : p.rows / side * side, cols = side == 0 ? 0 : p.cols / side * side;
   Plane above = p;
@@ -84,12 +80,6 @@ void move_tile(const Kernels& kernels, Move move, char* data, DType dtype, const
       }
     }
   }
-}
-
-void gather_vector(const Kernels& kernels, const void* data, const Vector<const void*>& v, std::size_t first,
-                   std::size_t n, void* to) {
-  char* start = const_cast<char*>(static_cast<const char*>(data));
-  move_tile(kernels, Move::gather, start, v.dtype, Axes(), v.axes, {0, 1, first, n}, false, static_cast<char*>(to), 0);
 }
 
 }  // namespace evenorm::internal

@@ -18,17 +18,17 @@ struct Part {
 void move_tile(const Kernels& kernels, Move move, char* data, DType dtype, const Axes& row_axes, const Axes& col_axes,
                const Part& part, bool stream, char* tile, std::size_t tile_stride);
 
-// Gathers elements [first, first + n) of a vector like v that begins at `data`.
-void gather_vector(const Kernels& kernels, const void* data, const Vector<const void*>& v, std::size_t first,
-                   std::size_t n, void* to);
-
 // Scratch for parts of a matrix: single blocks of a row on request or, while held, a block of several rows.
 template <class Pointer>
 class Tile {
  public:
-  Tile() = default;
-  Tile(const Kernels& kernels, const Matrix<Pointer>& m, bool stream, char* memory, std::size_t row_bytes)
-      : kernels_(&kernels), m_(&m), stream_(stream), memory_(memory), row_bytes_(row_bytes) {}
+  // memory: null if the tile is not used.
+  Tile(const Kernels& kernels, const Matrix<Pointer>& m, bool stream, void* memory, std::size_t row_bytes)
+      : kernels_(kernels), m_(m), stream_(stream), memory_(static_cast<char*>(memory)), row_bytes_(row_bytes) {}
+  Tile(const Tile&) = delete;
+  Tile& operator=(const Tile&) = delete;
+
+  Tile* if_used() { return memory_ == nullptr ? nullptr : this; }
 
   // While held, the calls below use only the held part.
   void hold(const Part& part) {
@@ -36,20 +36,23 @@ class Tile {
     held_ = true;
   }
   void release() { held_ = false; }
-  void gather() const { move_all(Move::gather); }
+  void gather(const Part& part) {
+    hold(part);
+    move_all(Move::gather);
+  }
   void scatter() const { move_all(Move::scatter); }
 
   bool is_held() const { return held_; }
   std::ptrdiff_t step() const { return static_cast<std::ptrdiff_t>(row_bytes_); }  // from a row to the next
   // The address of an element in the covered part.
   char* at(std::size_t row, std::size_t col) const {
-    return memory_ + (row - part_.row) * row_bytes_ + (col - part_.col) * bytes_of(m_->dtype);
+    return memory_ + (row - part_.row) * row_bytes_ + (col - part_.col) * bytes_of(m_.dtype);
   }
 
   // Gathers n elements of a row.
   const char* load(std::size_t row, std::size_t col, std::size_t n) {
     char* memory = reserve(row, col, n);
-    if (!held_) gather();
+    if (!held_) move_all(Move::gather);
     return memory;
   }
   // Returns room for n elements of a row. deliver() scatters them unless they are held.
@@ -63,15 +66,15 @@ class Tile {
 
  private:
   void move_all(Move move) const {
-    char* data = const_cast<char*>(static_cast<const char*>(m_->data));
-    move_tile(*kernels_, move, data, m_->dtype, m_->rows, m_->cols, part_, stream_, memory_, row_bytes_);
+    char* data = const_cast<char*>(static_cast<const char*>(m_.data));
+    move_tile(kernels_, move, data, m_.dtype, m_.rows, m_.cols, part_, stream_, memory_, row_bytes_);
   }
 
-  const Kernels* kernels_ = nullptr;
-  const Matrix<Pointer>* m_ = nullptr;
-  bool stream_ = false;
-  char* memory_ = nullptr;
-  std::size_t row_bytes_ = 0;
+  const Kernels& kernels_;
+  const Matrix<Pointer>& m_;
+  bool stream_;
+  char* memory_;
+  std::size_t row_bytes_;
   Part part_;
   bool held_ = false;
 };

@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "plan/scratch_plan.hpp"
-#include "problem/sets.hpp"
 #include "problem/shapes.hpp"
 #include "problem/validate.hpp"
 #include "rows/rows.hpp"
@@ -119,6 +118,27 @@ void run_by_rows(const GradientProblem& p, const GradientPlan& plan, const Kerne
       finish_row_blocks(kernels, p, set, sums + set * rows * slot, std::max<std::size_t>(rows, 1), slot);
     }
   });
+}
+
+void move_by(const void*& data, std::ptrdiff_t bytes) {
+  if (data != nullptr) data = static_cast<const char*>(data) + bytes;
+}
+void move_by(void*& data, std::ptrdiff_t bytes) {
+  if (data != nullptr) data = static_cast<char*>(data) + bytes;
+}
+
+// The problem of one set alone.
+GradientProblem problem_of(const GradientProblem& p, std::size_t set) {
+  GradientProblem one = p;
+  one.sets = 1;
+  one.rows = rows_of_set(p);
+  const std::size_t row = set * one.rows;
+  for (Matrix<const void*>* m : {&one.x, &one.dy, &one.dsum}) move_by(m->data, m->rows.offset(row));
+  for (Vector<const void*>* v : {&one.mean, &one.rstd}) move_by(v->data, v->axes.offset(row));
+  move_by(one.dx.data, one.dx.rows.offset(row));
+  one.gamma.data = p.gamma.of_set(set);
+  for (SetGradient* v : {&one.dgamma, &one.dbeta}) move_by(v->data, offset_of_set(v->sets, set));
+  return one;
 }
 
 // Computes the gradients of one problem without sets, of which at least one is a sum over rows.

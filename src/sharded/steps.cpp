@@ -54,14 +54,13 @@ Moments moments_of(const MomentNode& m) {
 template <class T>
 [[gnu::noinline]] void find_moments(const Kernels& kernels, const Problem& p, const Cuts& cuts, std::size_t first,
                                     std::size_t count, double* message) {
-  ScratchMemory<kBlockScratchBytes> scratch;
-  BlockSource<T> block_source(kernels, p, scratch);
+  OwnSource<T, kBlock> source(kernels, p.x);
   constexpr bool kWide = std::is_same_v<Arithmetic<T>, double>;
   const std::size_t numbers = cuts.numbers(Pass::forward, p.kind, kWide);
   MomentNode nodes[kMaxNodes];
   for (std::size_t row = first; row < first + count; ++row) {
     write_parts(cuts, p.cols, numbers, message + row * numbers, [&](std::size_t col, std::size_t n, const auto& put) {
-      const MomentNode m = sum_blocks<T>(kernels, p.kind, nodes, block_source.get(), row, {n, n}, col);
+      const MomentNode m = sum_blocks<T>(kernels, p.kind, nodes, source.get(), row, {n, n}, col);
       visit_moments(p.kind, kWide, moments_of(m), put);
     });
   }
@@ -87,8 +86,7 @@ template <class T>
                                  std::size_t count, double* message) {
   const GradientProblem& p = pass.problem;
   constexpr bool kWide = std::is_same_v<Arithmetic<T>, double>;
-  ScratchMemory<kGradientScratchBytes> scratch;
-  BackwardRows<T> rows(kernels, p, pass.plan, scratch, 0, {0, p.cols});
+  BackwardRows<T> rows(kernels, p, pass.plan, 0, {0, p.cols});
   const std::size_t numbers = cuts.numbers(Pass::backward, p.kind, kWide);
   for (std::size_t row = first; row < first + count; ++row) {
     write_parts(cuts, p.cols, numbers, message + row * numbers, [&](std::size_t col, std::size_t n, const auto& put) {
@@ -103,8 +101,7 @@ template <class T>
                                     GradientScalars* scalars) {
   const GradientProblem& p = pass.problem;
   constexpr bool kWide = std::is_same_v<Arithmetic<T>, double>;
-  ScratchMemory<kGradientScratchBytes> scratch;
-  BackwardRows<T> rows(kernels, p, pass.plan, scratch, 0, {0, p.cols});
+  BackwardRows<T> rows(kernels, p, pass.plan, 0, {0, p.cols});
   GradientNode nodes[kMaxNodes];
   GradientTree tree({nodes});
   for (std::size_t row = first; row < first + count; ++row) {
