@@ -80,7 +80,7 @@ class GivenExecutor {
   explicit GivenExecutor(const evenorm_executor* given) {
     if (given != nullptr) given_ = checked("executor", given);
   }
-  operator Executor() const;
+  operator Executor() const;  // NOLINT(google-explicit-constructor)
 
  private:
   evenorm_executor given_{};

@@ -112,11 +112,11 @@ void run_rare_row(const Kernels& kernels, const Problem& p, Source<A>& source, c
   }
 }
 
-#define EVENORM_INSTANTIATE(A)                                                                                         \
-  template void run_rare_row(const Kernels&, const Problem&, Source<A>&, const Residual<A>*, const NormOutput<A>&, A*, \
-                             MomentNode*, std::size_t, const RowGroup<A>&, std::size_t);
-EVENORM_INSTANTIATE(double)
-EVENORM_INSTANTIATE(float)
-#undef EVENORM_INSTANTIATE
+template void run_rare_row(const Kernels&, const Problem&, Source<double>&, const Residual<double>*,
+                           const NormOutput<double>&, double*, MomentNode*, std::size_t, const RowGroup<double>&,
+                           std::size_t);
+template void run_rare_row(const Kernels&, const Problem&, Source<float>&, const Residual<float>*,
+                           const NormOutput<float>&, float*, MomentNode*, std::size_t, const RowGroup<float>&,
+                           std::size_t);
 
 }  // namespace evenorm::internal

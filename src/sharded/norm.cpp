@@ -352,8 +352,8 @@ ShardedNorm::ShardedNorm(const Forward& forward, const Communicator& communicato
   exchange(communicator, Pass::forward, Pass::forward, std::as_writable_bytes(std::span(&own, 1)),
            std::as_writable_bytes(std::span(all)), [&] { own = description_of(forward); });
   check_agreement(all);
-  std::vector<std::int64_t> cols;
-  for (const Agreement& a : all) cols.push_back(a.cols);
+  std::vector<std::int64_t> cols(all.size());
+  std::transform(all.begin(), all.end(), cols.begin(), [](const Agreement& a) { return a.cols; });
   state_ = std::make_unique<State>(communicator, own, Cuts(cols, communicator.rank));
 }
 ShardedNorm::ShardedNorm(ShardedNorm&&) noexcept = default;
