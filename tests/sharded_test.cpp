@@ -145,6 +145,8 @@ TEST(Contract_ShardedAccuracy, VanishingRowsAreWithinTheBound) {
     BackwardInputs inputs = inputs_of(op, {"zeros"}, {"normal"}, 2);
     for (std::size_t i = 0; i < op.forward.cols; ++i) inputs.x.set(i, i % 2 == 0 ? 1e-200 : 2e-200);
     expect_within_bounds(op, inputs, {1024, 1024}, "vanishing");
+    for (std::size_t i = 0; i < op.forward.cols; ++i) inputs.x.set(i, (1e6 + static_cast<double>(i % 7)) * 1e-170);
+    expect_within_bounds(op, inputs, {1024, 1024}, "vanishing, with a large mean");
   }
 }
 

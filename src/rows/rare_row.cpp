@@ -47,7 +47,7 @@ namespace {
 template <class A>
 RareScalars scalars_of_row(const Kernels& kernels, const Problem& p, Source<A>& x, A* block, MomentNode* nodes,
                            std::size_t row, const RowGroup<A>& group, std::size_t at) {
-  const double mean = group.mean[at], m2 = group.m2[at], rstd = group.rstd[at];
+  const double mean = group.mean[at], mean_lo = group.mean_lo[at], m2 = group.m2[at], rstd = group.rstd[at];
   if constexpr (std::is_same_v<A, double>) {
     if (p.moments == nullptr) return rare_scalars(kernels, p.kind, x, row, partition(p), p.eps, block, nodes);
     if (!has_vanished(p.moments[row])) return kNotFinite;
@@ -56,7 +56,7 @@ RareScalars scalars_of_row(const Kernels& kernels, const Problem& p, Source<A>& 
   const Count count = p.moments != nullptr ? p.moments[row].count : static_cast<double>(p.cols);
   const double var = plain::MeanOf(plain::kOne, m2, count);
   const bool near_zero = std::is_same_v<A, float> && plain::IsNearZero(plain::kOne, mean, var);
-  return {{mean, 0, rstd, near_zero, true}, 0, mean, 0, rstd, false};
+  return {{mean, mean_lo, rstd, near_zero, true}, 0, mean, mean_lo, rstd, false};
 }
 
 // Normalises some columns in f64, and rounds them to B.
