@@ -288,7 +288,7 @@ EVENORM_API evenorm_status evenorm_run_backward(const evenorm_backward* backward
 typedef struct evenorm_backward_plan evenorm_backward_plan;
 
 /* The addresses of one run of such a plan. x and dy must not be NULL. Any other address must be NULL if and only if it
- * is NULL in the plan's backward pass. */
+ * is NULL, or that of a dweight or dbias without elements, in the plan's backward pass. */
 typedef struct evenorm_backward_buffers {
   size_t struct_size;
   const void* x;

@@ -257,7 +257,7 @@ EVENORM_API void run(const Backward& backward, const Executor& executor);
 EVENORM_API void run(const Backward& backward, std::span<std::byte> scratch, const Executor& executor);
 
 // The addresses of one run of a backward plan. x and dy must not be null. Any other address must be null if and only if
-// it is null in the plan's Backward.
+// it is null, or that of a dweight or dbias without elements, in the plan's Backward.
 struct BackwardBuffers {
   const void* x = nullptr;
   const void* dy = nullptr;
