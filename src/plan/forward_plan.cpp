@@ -44,6 +44,7 @@ ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {
   if (const LinePlace place = line_place(p); place.lines != 0 && !is_better_beside(place, p, cache)) {
     plan.route = ForwardRoute::lines;
     plan.line_place = place;
+    plan.cache.prefetch_x = cache.prefetch_x && cache.stream_y;  // lines gain only from memory
   }
   return plan;
 }
