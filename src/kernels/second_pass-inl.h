@@ -30,27 +30,22 @@ BlockSums SumAbout(const T* x, size_t n, double about) {
   return sums.Join();
 }
 
-// The second pass of the rows whose flags are set.
-template <class T>
-void SecondPass(const SumRows<T>& rows) {
-  const hn::CappedTag<double, 1> d;
-  for (size_t i = 0; i < rows.rows; ++i) {
-    const size_t at = rows.first + i;
-    if (rows.group->flag[at] == 0) continue;
-    const double k = rows.group->mean[at];
-    const BlockSums sums = SumAbout(rows.x.at(i), rows.n, k);
-    const SumsOfRows<hn::Vec<decltype(d)>> about{hn::Set(d, sums.s), hn::Set(d, sums.q)};
-    const auto moments = MomentsFromSumsAbout<Arithmetic<T>>(d, hn::Set(d, k), about, static_cast<double>(rows.n));
-    rows.group->set(at, hn::GetLane(moments.mean), hn::GetLane(moments.mean_lo), hn::GetLane(moments.m2));
-  }
-}
-
-// The second pass of the `count` rows of group `stage`, then what finish() does. Returns true if some are out of range.
+// The second pass of those of the `count` rows of group `stage` whose flags are set, then what finish() does. Returns
+// true if some are out of range.
 template <class T>
 HWY_NOINLINE bool SecondPassOfGroup(const ShortRows<T>& rows, size_t stage, size_t count) {
   auto& group = rows.groups[stage % kGroups];
-  SecondPass<T>({{rows.x.at(stage * rows.group), rows.x.step}, count, rows.n, &group, 0});
-  FinishRows(group, count, static_cast<double>(rows.n), rows.eps);
+  const auto columns = static_cast<double>(rows.n);
+  const hn::CappedTag<double, 1> d;
+  for (size_t i = 0; i < count; ++i) {
+    if (group.flag[i] == 0) continue;
+    const double k = group.mean[i];
+    const BlockSums sums = SumAbout(rows.x.at(stage * rows.group + i), rows.n, k);
+    const SumsOfRows<hn::Vec<decltype(d)>> about{hn::Set(d, sums.s), hn::Set(d, sums.q)};
+    const auto moments = MomentsFromSumsAbout<Arithmetic<T>>(d, hn::Set(d, k), about, columns);
+    group.set(i, hn::GetLane(moments.mean), hn::GetLane(moments.mean_lo), hn::GetLane(moments.m2));
+  }
+  FinishRows(group, count, columns, rows.eps);
   return group.any_flag(count);
 }
 

@@ -101,8 +101,7 @@ template <class T>
       for (std::size_t c = 0; c < lines.positions; ++c) gathered[c] = load_one(lines.x.after(x, c));
       x = gathered;
     }
-    const MomentNode m = moments_about<T>(kernels_, x, lines.positions, g.mean[k]);
-    g.set(k, m.mean, 0, m.m2);
+    set_moments(g, k, moments_about<T>(kernels_, x, lines.positions, g.mean[k]));
   }
 }
 

@@ -61,10 +61,8 @@ template <class T>
 template <class T>
 [[gnu::noinline]] void second_pass(const Kernels& kernels, RowGroup<Arithmetic<T>>& g, std::size_t rows, std::size_t n,
                                    double eps, Source<T>& x, std::size_t first) {
-  for (std::size_t i = 0, count; i < rows; i += count) {
-    count = x.even_rows(first + i, rows - i);
-    if (count == 1 && g.flag[i] == 0) continue;
-    kernels.of<T>().second_pass({{x.block(first + i, 0, n), x.step()}, count, n, &g, i});
+  for (std::size_t i = 0; i < rows; ++i) {
+    if (g.flag[i] != 0) set_moments(g, i, moments_about<T>(kernels, x.block(first + i, 0, n), n, g.mean[i]));
   }
   kernels.in<Arithmetic<T>>().finish(g, rows, static_cast<double>(n), eps);
 }
