@@ -24,22 +24,18 @@ HWY_INLINE void AddScaled(B scale, const X* x, const X* r, size_t n, X* to) {
   const hn::ScalableTag<B> d;
   constexpr size_t kN = hn::MaxLanes(d);
   const auto factor = hn::Set(d, scale);
-  const auto sum = [&](const X* xs, const X* rs) HWY_ATTR {
-    return WithCanonicalNans(d, Fma(d, factor, LoadArithmetic(d, rs), LoadArithmetic(d, xs)));
-  };
+  const auto sum = [&](auto xs, auto rs) HWY_ATTR { return WithCanonicalNans(d, Fma(d, factor, rs, xs)); };
+  const auto sum_at = [&](size_t at) HWY_ATTR { return sum(LoadArithmetic(d, x + at), LoadArithmetic(d, r + at)); };
   size_t i = 0;
 #pragma GCC unroll 1
   for (; i + 2 * kN <= n; i += 2 * kN) {
-    const auto a = sum(x + i, r + i);
-    const auto b = sum(x + i + kN, r + i + kN);
+    const auto a = sum_at(i);
+    const auto b = sum_at(i + kN);
     StorePair<kStream>(a, b, d, to + i);
   }
-  if (i == n) return;
-  X x_tail[2 * kN] = {}, r_tail[2 * kN] = {}, to_tail[2 * kN];
-  std::memcpy(x_tail, x + i, (n - i) * sizeof(X));
-  std::memcpy(r_tail, r + i, (n - i) * sizeof(X));
-  StorePair<false>(sum(x_tail, r_tail), sum(x_tail + kN, r_tail + kN), d, to_tail);
-  std::memcpy(to + i, to_tail, (n - i) * sizeof(X));
+  for (; i < n; i += kN) {
+    StoreFirst(sum(LoadFirst(d, x + i, n - i), LoadFirst(d, r + i, n - i)), d, to + i, n - i);
+  }
 }
 
 template <class T>

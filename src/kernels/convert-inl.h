@@ -51,29 +51,11 @@ void ConvertElements(const void* from_bytes, void* to_bytes, size_t n) {
   size_t i = 0;
   for (; i + kN <= n; i += kN) ConvertVector(from + i, to + i);
   if (i == n) return;
-  From from_tail[kN] = {};
+  HWY_ALIGN From from_tail[kN];
   To to_tail[kN];
-  std::memcpy(from_tail, from + i, (n - i) * sizeof(From));
+  CopyFirst<kN>(from + i, n - i, from_tail);
   ConvertVector(from_tail, to_tail);
   std::memcpy(to + i, to_tail, (n - i) * sizeof(To));
-}
-
-// Convert n elements of a storage type to its arithmetic, and back, rounded once.
-template <class T>
-HWY_INLINE void Widen(const T* from, Arithmetic<T>* to, size_t n) {
-  if constexpr (std::is_same_v<T, Arithmetic<T>>) {
-    std::memcpy(to, from, n * sizeof(T));
-  } else {
-    ConvertElements<T, Arithmetic<T>>(from, to, n);
-  }
-}
-template <class T>
-HWY_INLINE void Narrow(const Arithmetic<T>* from, T* to, size_t n) {
-  if constexpr (std::is_same_v<T, Arithmetic<T>>) {
-    std::memcpy(static_cast<void*>(to), from, n * sizeof(T));
-  } else {
-    ConvertElements<Arithmetic<T>, T>(from, to, n);
-  }
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

@@ -8,31 +8,33 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// Vectors of f64, or of a chain, added to sums of columns; or their first n lanes.
-HWY_INLINE void AddToColumns(V64 chain, double* sums) {
-  const DF64 d;
-  hn::StoreU(hn::Add(hn::LoadU(d, sums), chain), d, sums);
+// Calls use(vector, its first lane) for the lanes of a chain as f64.
+template <class Use>
+HWY_INLINE void ForEachF64(V64 chain, const Use& use) {
+  use(chain, size_t{0});
 }
-HWY_INLINE void AddFirstToColumns(V64 chain, double* sums, size_t n) {
-  const DF64 d;
-  StoreFirst(hn::Add(LoadFirst(d, sums, n), chain), d, sums, n);
-}
+template <class Use>
+HWY_INLINE void ForEachF64(hn::Vec<DF32> chain, const Use& use) {
 #if HWY_TARGET == HWY_SCALAR
-HWY_INLINE void AddToColumns(hn::Vec<DF32> chain, double* sums) { AddToColumns(hn::PromoteTo(DF64(), chain), sums); }
-HWY_INLINE void AddFirstToColumns(hn::Vec<DF32> chain, double* sums, size_t n) {
-  AddFirstToColumns(hn::PromoteTo(DF64(), chain), sums, n);
-}
+  use(hn::PromoteTo(DF64(), chain), size_t{0});
 #else
-HWY_INLINE void AddToColumns(hn::Vec<DF32> chain, double* sums) {
-  AddToColumns(LowerToF64(chain), sums);
-  AddToColumns(UpperToF64(chain), sums + hn::MaxLanes(DF64()));
-}
-HWY_INLINE void AddFirstToColumns(hn::Vec<DF32> chain, double* sums, size_t n) {
-  constexpr size_t kN = hn::MaxLanes(DF64());
-  AddFirstToColumns(LowerToF64(chain), sums, n);
-  if (n > kN) AddFirstToColumns(UpperToF64(chain), sums + kN, n - kN);
-}
+  use(LowerToF64(chain), size_t{0});
+  use(UpperToF64(chain), hn::MaxLanes(DF64()));
 #endif
+}
+// Adds a chain to sums of columns; or its first n lanes.
+template <class V>
+HWY_INLINE void AddToColumns(V chain, double* sums) {
+  const DF64 d;
+  ForEachF64(chain, [&](V64 v, size_t at) HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(d, sums + at), v), d, sums + at); });
+}
+template <class V>
+HWY_INLINE void AddFirstToColumns(V chain, double* sums, size_t n) {
+  const DF64 d;
+  ForEachF64(chain, [&](V64 v, size_t at) HWY_ATTR {
+    if (at < n) StoreFirst(hn::Add(LoadFirst(d, sums + at, n - at), v), d, sums + at, n - at);
+  });
+}
 
 // What becomes of the chains of columns with a row: it begins them, or goes on; it ends them, and they are added to the
 // columns.

@@ -84,12 +84,7 @@ HWY_INLINE void AddChainOfLane(const Lines<T>& c, size_t position, size_t l, siz
   }
   const auto add = [&](V sum, size_t v) HWY_ATTR {
     if constexpr (kFirst) {
-#if HWY_TARGET == HWY_SCALAR
-      hn::StoreU(hn::PromoteTo(DF64(), sum), DF64(), lanes + v);
-#else
-      hn::StoreU(LowerToF64(sum), DF64(), lanes + v);
-      hn::StoreU(UpperToF64(sum), DF64(), lanes + v + hn::Lanes(DF64()));
-#endif
+      ForEachF64(sum, [&](V64 w, size_t at) HWY_ATTR { hn::StoreU(w, DF64(), lanes + v + at); });
     } else {
       AddToColumns(sum, lanes + v);
     }

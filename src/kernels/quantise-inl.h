@@ -18,20 +18,16 @@ HWY_INLINE hn::Vec<DU> LargestMagnitudes(const A* values, size_t n, A largest) {
   const hn::ScalableTag<A> d;
   const DU du;
   constexpr size_t kN = hn::MaxLanes(d), kChains = 4;
-  const auto magnitudes = [&](const A* from) HWY_ATTR { return hn::BitCast(du, hn::Abs(hn::LoadU(d, from))); };
+  const auto magnitudes = [&](auto v) HWY_ATTR { return hn::BitCast(du, hn::Abs(v)); };
   hn::Vec<DU> most[kChains];
   for (auto& chain : most) chain = hn::Set(du, std::bit_cast<hn::TFromD<DU>>(largest));
   size_t i = 0;
 #pragma GCC unroll 1
   for (; i + kChains * kN <= n; i += kChains * kN) {
-    for (size_t c = 0; c < kChains; ++c) most[c] = hn::Max(most[c], magnitudes(values + i + c * kN));
+    for (size_t c = 0; c < kChains; ++c) most[c] = hn::Max(most[c], magnitudes(hn::LoadU(d, values + i + c * kN)));
   }
-  for (; i + kN <= n; i += kN) most[0] = hn::Max(most[0], magnitudes(values + i));
-  if (i != n) {
-    A tail[kN] = {};
-    std::memcpy(tail, values + i, (n - i) * sizeof(A));
-    most[1] = hn::Max(most[1], magnitudes(tail));
-  }
+  for (; i + kN <= n; i += kN) most[0] = hn::Max(most[0], magnitudes(hn::LoadU(d, values + i)));
+  if (i != n) most[1] = hn::Max(most[1], magnitudes(LoadFirst(d, values + i, n - i)));
   return hn::Max(hn::Max(most[0], most[1]), hn::Max(most[2], most[3]));
 }
 
@@ -149,10 +145,8 @@ HWY_INLINE void QuantiseSpan(const A* values, size_t n, float factor, int8_t* to
 #pragma GCC unroll 1
   for (; i + kN <= n; i += kN) StoreInt8(d, products(values + i), to + i);
   if (i == n) return;
-  A tail[kN] = {};
   int8_t to_tail[kN];
-  std::memcpy(tail, values + i, (n - i) * sizeof(A));
-  StoreInt8(d, products(tail), to_tail);
+  StoreInt8(d, ProductsForInt8<kAny>(d, LoadFirst(d, values + i, n - i), by), to_tail);
   std::memcpy(to + i, to_tail, n - i);
 }
 
