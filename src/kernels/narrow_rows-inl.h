@@ -8,12 +8,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// Columns for which the loop is unrolled, with ordinary stores and without a centre: it is up to 1.15 times as fast.
+// The loop is unrolled for 32 columns, and if this is true for 64 and 128, with ordinary stores and without a centre:
+// it is up to 1.15 times as fast.
 template <class T>
-constexpr bool is_unrolled(size_t columns) {
-  const bool has_wide_vectors = HWY_TARGET == HWY_AVX3 && !std::is_same_v<T, double>;
-  return columns == 32 || (has_wide_vectors && (columns == 64 || columns == 128));
-}
+inline constexpr bool kUnrollsMore = HWY_TARGET == HWY_AVX3 && !std::is_same_v<T, double>;
 
 // Handles groups of kMaxGroup rows that are followed by two others. One loop normalises each row and sums another one.
 // Lanes are joined in the next iteration, and their group is finished between its rows, so that nothing waits.
@@ -54,7 +52,7 @@ class NarrowPipeline {
   HWY_INLINE void StageOf(size_t stage) {
     if constexpr (!kHasCentre && !kStream) {
       if (rows_.n == 32) return Stage<false, false, 32>(stage);
-      if constexpr (is_unrolled<T>(64)) {
+      if constexpr (kUnrollsMore<T>) {
         if (rows_.n == 64) return Stage<false, false, 64>(stage);
         if (rows_.n == 128) return Stage<false, false, 128>(stage);
       }

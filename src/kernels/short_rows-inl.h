@@ -69,8 +69,6 @@ size_t PipelineOfShortRows(const ShortRows<T>& rows, size_t stage) {
   bool out_of_range = false;
   if constexpr (kNormalisesBesideSums) {
     if (rows.few && rows_of(stage + 2) == group) stage = PipelineOfFewRows<T, kCentred>(rows, stage, &out_of_range);
-  }
-  if constexpr (kNormalisesBesideSums) {
     if (rows.n <= kStep && group == kMaxGroup && rows.terms.r.first == nullptr) {
       stage = NarrowPipeline<T, kCentred>(rows).Run(stage, &out_of_range);
     }

@@ -199,15 +199,6 @@ HWY_INLINE void PrepareColumns(const SumRows<T>& rows, size_t i, size_t from, si
   }
 }
 
-// Stores the sums of as many rows as a vector holds to `group`, from row `at` on.
-template <class A>
-HWY_INLINE void StoreSums(const SumsOfRows<V64>& sums, RowGroup<A>& group, size_t at) {
-  const DF64 d;
-  hn::StoreU(sums.s, d, group.mean + at);
-  hn::StoreU(hn::Zero(d), d, group.mean_lo + at);
-  hn::StoreU(sums.q, d, group.m2 + at);
-}
-
 // Collects the folded lanes of a group's rows. Joining them all at once costs less than one after another.
 template <class T, bool kCentred>
 class LanesOfRows {
@@ -220,12 +211,6 @@ class LanesOfRows {
     hn::StoreU(FoldedToOne(folded.q), d, q_ + row * kN);
   }
 
-  HWY_INLINE void Clear(size_t row) {
-    const DF64 d;
-    hn::StoreU(hn::Zero(d), d, s_ + row * kN);
-    hn::StoreU(hn::Zero(d), d, q_ + row * kN);
-  }
-
   // Takes the lanes of row i of `rows` rows, which come one after another, and stores their sums to `group` from row
   // `first` on: as many rows at once as a vector holds, and the last ones one by one.
   template <class A>
@@ -235,15 +220,16 @@ class LanesOfRows {
     if (i % kN == kN - 1) Join(kN, group, first + i + 1 - kN);
   }
 
-  // Joins kN rows from `row` on.
-  HWY_INLINE SumsOfRows<V64> JoinVector(size_t row) const {
-    return {kCentred ? JoinFrom(s_, row) : hn::Zero(DF64()), JoinFrom(q_, row)};
-  }
   // Joins rows [0, rows) and stores them to `group` from row `first` on. If they do not fill a vector, this also
   // overwrites rows after them.
   template <class A>
   HWY_INLINE void Join(size_t rows, RowGroup<A>& group, size_t first) const {
-    for (size_t r = 0; r < rows; r += kN) StoreSums(JoinVector(r), group, first + r);
+    const DF64 d;
+    for (size_t r = 0; r < rows; r += kN) {
+      hn::StoreU(kCentred ? JoinFrom(s_, r) : hn::Zero(d), d, group.mean + first + r);
+      hn::StoreU(hn::Zero(d), d, group.mean_lo + first + r);
+      hn::StoreU(JoinFrom(q_, r), d, group.m2 + first + r);
+    }
   }
 
  private:

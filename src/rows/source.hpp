@@ -94,8 +94,7 @@ class Source {
   [[gnu::noinline]] const T* staged(std::size_t row, std::size_t first, std::size_t n) {
     if (residual_ != nullptr || held_ != nullptr) {
       T* sum = made(row, first);
-      if (residual_ == nullptr) return sum;
-      add_to(row, first, n, sum);
+      if (residual_ != nullptr) add_to(row, first, n, sum);
       return sum;
     }
     const char* from = tile_ != nullptr ? tile_->load(row, first, n) : data_ + rows_->offset(row) + first * bytes_;
