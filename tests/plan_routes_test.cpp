@@ -34,9 +34,17 @@ std::string_view name(Form form) {
   return kNames[static_cast<std::size_t>(form)];
 }
 
-std::string_view name(ForwardRoute route) {
-  constexpr std::string_view kNames[] = {"short rows", "long rows", "blocks", "lines", "precomputed"};
-  return kNames[static_cast<std::size_t>(route)];
+std::string_view name(Order order) {
+  constexpr std::string_view kNames[] = {"groups", "blocks"};
+  return kNames[static_cast<std::size_t>(order)];
+}
+std::string_view name(Access access) {
+  constexpr std::string_view kNames[] = {"in place", "converted", "gathered"};
+  return kNames[static_cast<std::size_t>(access)];
+}
+std::string_view name(Sums sums) {
+  constexpr std::string_view kNames[] = {"none", "in their tensor", "kept", "anew"};
+  return kNames[static_cast<std::size_t>(sums)];
 }
 std::string_view name(GradientRoute route) {
   constexpr std::string_view kNames[] = {"rows", "row blocks", "two steps"};
@@ -61,17 +69,22 @@ Problem problem(DType x, DType y, Layout layout, Form form, std::int64_t cols) {
   return validate(f);
 }
 
-// For example "short rows x8", "lines, else blocks of 8 x 1024", "long rows x1, y streamed".
+// For example "groups of 8", "lines, else blocks of 1 row beside the next, x converted, y streamed".
 std::string text(const ForwardPlan& plan) {
-  const ForwardScratch& s = plan.scratch;
-  std::string result(name(plan.route));
-  if (plan.otherwise != plan.route) result += ", else " + std::string(name(plan.otherwise));
-  if (plan.otherwise == ForwardRoute::short_rows) result += " x" + std::to_string(s.group);
-  if (plan.otherwise == ForwardRoute::long_rows) result += " x" + std::to_string(s.rows_together);
-  if (s.tile.rows != 0) result += " in " + std::to_string(s.tile.rows) + " x " + std::to_string(s.tile.cols);
+  std::string result(plan.line_place.lines != 0 ? "lines, else " : "");
+  result += std::string(name(plan.order)) + " of " + std::to_string(plan.rows);
+  if (plan.few) result += ", few";
+  if (plan.beside) result += ", beside the next";
+  if (plan.x != Access::in_place) result += ", x " + std::string(name(plan.x));
+  if (plan.y != Access::in_place) result += ", y " + std::string(name(plan.y));
+  if (plan.tile != 0) result += " by " + std::to_string(plan.tile) + " rows";
+  if (plan.y_memory.exists()) result += plan.y_memory.whole ? ", whole y in memory" : ", blocks of y in memory";
+  if (plan.sums != Sums::none) result += ", sums " + std::string(name(plan.sums));
+  if (plan.kernel_adds) result += ", added by the kernel";
+  if (plan.copies_sum && plan.sums != Sums::in_tensor) result += ", copied";
   if (plan.cache.stream_y) result += ", y streamed";
   if (plan.cache.stream_sum) result += ", sum streamed";
-  if (plan.cache.prefetch_x) result += ", x prefetched";
+  if (plan.ahead != 0) result += ", x prefetched";
   return result;
 }
 

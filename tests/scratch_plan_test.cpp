@@ -52,29 +52,29 @@ class Pieces {
   std::vector<Piece> all_;
 };
 
-void expect_in_budget(const Problem& p, const ForwardScratch& s) {
-  const std::size_t element = bytes_of(arithmetic_type(p)), nodes = nodes_for(blocks_of(p.cols)) * sizeof(MomentNode);
-  ASSERT_LE(s.bytes, kForwardScratchBytes);
-  Pieces pieces(s.bytes);
-  const std::size_t block_cols = std::min(p.cols, kBlock);
-  for (const Piece& block : {s.x, s.y, s.sum}) pieces.add(block, block.bytes == 0 ? 0 : block_cols * element);
-  for (const Piece& parameter : {s.gamma, s.beta})
-    pieces.add(parameter, parameter.bytes == 0 ? 0 : block_cols * element);
-  EXPECT_TRUE(s.rows_together >= 1 && s.rows_together <= (needs_tiles(p) ? kMaxGroup : kLongRows));
-  pieces.add(s.nodes, s.rows_together * nodes);
-  const auto tile_bytes = [&](bool dense, DType dtype, std::size_t row) {
-    return dense ? 0 : std::max(block_cols * bytes_of(dtype), s.tile.rows * row);
-  };
-  pieces.add(s.tile.x, tile_bytes(has_dense_rows(p.x), p.x.dtype, s.tile.x_bytes));
-  if (s.tile.y.offset != s.tile.x.offset) {
-    pieces.add(s.tile.y, tile_bytes(has_dense_rows(p.y), p.y.dtype, s.tile.y_bytes));
+void expect_in_budget(const Problem& p, const ForwardPlan& plan) {
+  const std::size_t element = bytes_of(plan.type), cols = std::min(p.cols, kBlock);
+  ASSERT_LE(plan.bytes, kForwardScratchBytes);
+  Pieces pieces(plan.bytes);
+  for (const Piece& parameter : {plan.gamma, plan.beta}) {
+    pieces.add(parameter, parameter.bytes == 0 ? 0 : cols * bytes_of(arithmetic_type(p)));
   }
-  EXPECT_EQ(s.tile.rows != 0, needs_tiles(p));
-  EXPECT_TRUE(s.tile.rows == 0 || s.tile.cols == p.cols || s.tile.cols == kBlock) << s.tile.cols;
-  EXPECT_TRUE(s.group >= 2 && s.group <= kMaxGroup);
-  pieces.add(s.ring, s.ring_rows * s.ring_bytes);
-  EXPECT_TRUE(s.ring_rows == 0 || s.ring_bytes >= p.cols * bytes_of(row_type(p)));
-  if (p.y.dtype == DType::i8) pieces.add(s.values, (s.holds_row ? p.cols : kBlock) * element);
+  pieces.add(plan.block, arithmetic_type(p) == DType::f64 ? cols * sizeof(double) : 0);
+  pieces.add(plan.nodes, plan.order == Order::groups ? sizeof(MomentNode)
+                                                     : plan.rows * nodes_for(partition(p)) * sizeof(MomentNode));
+  const bool by_tile = plan.tile != 0;
+  const auto add = [&](const RowsMemory& memory) {
+    EXPECT_GE(memory.row_bytes, (memory.whole ? p.cols : cols) * element);
+    EXPECT_EQ(memory.rows, by_tile ? plan.tile : plan.rows);
+    pieces.add(memory.piece, memory.slots * memory.rows * memory.row_bytes);
+  };
+  if (plan.x_memory.exists()) add(plan.x_memory);
+  if (plan.y_memory.exists() && plan.y_memory.piece.offset != plan.x_memory.piece.offset) add(plan.y_memory);
+  EXPECT_EQ(plan.y_memory.exists(), plan.y != Access::in_place);
+  EXPECT_TRUE(plan.sums != Sums::none || plan.x_memory.exists() == (plan.x != Access::in_place));
+  EXPECT_TRUE(plan.sums == Sums::none || plan.sums == Sums::in_tensor || plan.x_memory.exists());
+  EXPECT_TRUE(plan.rows >= 1 && plan.rows <= kMaxGroup && (!plan.beside || plan.rows <= kLongRows));
+  EXPECT_TRUE(!plan.few || plan.rows <= kFewRows);
   pieces.expect_apart();
 }
 
@@ -103,7 +103,7 @@ struct Description {
     SCOPED_TRACE(where + ", " + std::to_string(shape[1]) + " columns");
     const Problem p = ForwardPass(validate(forward)).problem;
     for (const bool stream : {false, true}) {
-      internal::expect_in_budget(p, make_plan(p, {stream, stream, stream}).scratch);
+      internal::expect_in_budget(p, make_plan(p, {stream, stream, stream}));
     }
   }
 };

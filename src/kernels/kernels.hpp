@@ -2,6 +2,7 @@
 // kernel works on a block of at most kBlock columns, or on a group of short rows. src/rows/ decides their order.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -161,29 +162,45 @@ struct Lines {
   bool by_position;   // lines across vectors have the gamma and beta of their positions instead
 };
 
-// Evenly spaced short rows in groups. In iteration t group t is normalised, t + 1 finished, t + 2 summed. Group t is in
-// groups[t mod kGroups].
+// What the kernel of short rows leaves to its caller, by group. Null: there is nothing to do.
+struct GroupCalls {
+  using Call = void(const void* context, std::size_t t);
+  const void* context;
+  Call* open;      // before group t is summed
+  Call* finished;  // when its statistics are known
+  Call* rare;      // in place of its normalise step and of close(), if one of its rows is out of range
+  Call* close;     // when it is normalised
+};
+
+// Evenly spaced rows of one block, in groups. Group t is in groups[t mod kGroups].
 template <class T>
 struct ShortRows {
-  T* y_of(std::size_t t) const { return reuses_y ? y.first : y.at(t * group); }
+  std::size_t rows_of(std::size_t t) const { return t * group < count ? std::min(group, count - t * group) : 0; }
+  EvenRows<const T> x_of(std::size_t t) const { return {x.at(place(t, x_slots) * group), x.step}; }
+  EvenRows<T> y_of(std::size_t t) const { return {y.at(place(t, y_slots) * group), y.step}; }
+  EvenRows<T> copy_of(std::size_t t) const { return {copy.first == nullptr ? nullptr : copy.at(t * group), copy.step}; }
+  TermRows<T> terms_of(std::size_t t) const {
+    if (terms.r.first == nullptr) return {};
+    return {{terms.x.at(t * group), terms.x.step}, {terms.r.at(t * group), terms.r.step}, terms.scale};
+  }
 
   EvenRows<const T> x;
   EvenRows<T> y;
-  std::size_t count, group, n;  // rows in total, rows of a group, columns
+  std::size_t x_slots, y_slots;  // the groups of which x and y have room, 1 or kGroups; 0: for all
+  std::size_t count, group, n;   // rows in total, rows of a group, columns
   const Arithmetic<T>* gamma;
   const Arithmetic<T>* beta;
   RowGroup<Arithmetic<T>>* groups;
   double eps;
   std::size_t ahead;  // see SumRows
   TermRows<T> terms;
-  bool stream;    // see NormaliseRows
-  bool few;       // 2 to kFewRows in a group, kStep columns or more, no terms, no streaming
-  bool reuses_y;  // all groups use the same memory in y, each until normalised() is called
-  // Called when group t is finished, unless it ends the kernel, and when it is normalised. May be null.
-  using Hook = void(void* context, std::size_t t);
-  void* context;
-  Hook* finished;
-  Hook* normalised;
+  EvenRows<T> copy;          // see NormaliseRows
+  bool stream, stream_copy;  // see NormaliseRows
+  bool few;                  // 1 to kFewRows in a group, more than kStep columns, no terms, copy or streaming
+  GroupCalls calls;
+
+ private:
+  static std::size_t place(std::size_t t, std::size_t slots) { return slots == 0 ? t : slots == 1 ? 0 : t % kGroups; }
 };
 
 // Converts n elements. Widening is exact; narrowing rounds once to nearest even.
@@ -354,7 +371,6 @@ struct Kernels {
   std::array<Transpose*, 3> transpose;                                 // for elements of 2, 4 and 8 bytes
   AddColumnSums* add_columns;
   AddToColumnSums* add_to_columns;
-  bool normalises_beside_sums;  // sums and normalise step are one loop
 };
 
 }  // namespace evenorm::internal

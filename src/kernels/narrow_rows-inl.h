@@ -1,4 +1,4 @@
-// The pipeline for groups of rows of at most kStep columns. A row of 32 columns of f32 takes only 20 instructions, so
+// The loop for groups of rows of at most kStep columns. A row of 32 columns of f32 takes only 20 instructions, so
 // everything else for a row must be short, too. Included once per target.
 #pragma once
 
@@ -13,63 +13,65 @@ namespace evenorm::internal::HWY_NAMESPACE {
 template <class T>
 inline constexpr bool kUnrollsMore = HWY_TARGET == HWY_AVX3 && !std::is_same_v<T, double>;
 
-// Handles groups of kMaxGroup rows that are followed by two others. One loop normalises each row and sums another one.
-// Lanes are joined in the next iteration, and their group is finished between its rows, so that nothing waits.
+// The loop for groups of kMaxGroup narrow rows: it normalises each row and sums another one. Lanes are joined in the
+// next step, and their group is finished between its rows, so that nothing waits.
 template <class T, bool kCentred>
-class NarrowPipeline {
+class NarrowRows {
   using A = Arithmetic<T>;
 
  public:
-  HWY_INLINE explicit NarrowPipeline(const ShortRows<T>& rows) : rows_(rows), columns_(static_cast<double>(rows.n)) {}
+  HWY_INLINE explicit NarrowRows(const ShortRows<T>& rows) : rows_(rows), columns_(static_cast<double>(rows.n)) {}
 
-  // Returns the next stage. `out_of_range` is set if its group has an out-of-range row, which ends the pipeline.
-  HWY_INLINE size_t Run(size_t stage, bool* out_of_range) {
-    for (bool pending = false;; ++stage, pending = true) {
-      if (pending) lanes_.Join(kMaxGroup, group(stage + 1), 0);
-      if ((stage + 3) * kMaxGroup > rows_.count || out_of_range_) break;
-      const bool has_centre = kCentred && AnyCentre(group(stage).scalars, kMaxGroup);
-      has_centre ? StageSo<kCentred>(stage) : StageSo<false>(stage);
-      if (rows_.normalised != nullptr) rows_.normalised(rows_.context, stage);
-      if (rows_.finished != nullptr && !out_of_range_) rows_.finished(rows_.context, stage + 1);
+  // Sums groups from t on, as long as they are full. Returns the next group. out_of_range: whether one of the rows that
+  // are to be normalised with it is, which ends the loop.
+  HWY_INLINE size_t Run(size_t t, bool* out_of_range) {
+    for (bool pending = false;; ++t, pending = true) {
+      if (pending) lanes_.Join(kMaxGroup, group(t - 1), 0);
+      if (rows_.rows_of(t) != kMaxGroup || out_of_range_) break;
+      if (rows_.calls.open != nullptr) rows_.calls.open(rows_.calls.context, t);
+      const bool has_centre = kCentred && AnyCentre(group(t - 2).scalars, kMaxGroup);
+      has_centre ? StepSo<kCentred>(t) : StepSo<false>(t);
+      if (rows_.calls.finished != nullptr) rows_.calls.finished(rows_.calls.context, t - 1);
+      if (rows_.calls.close != nullptr) rows_.calls.close(rows_.calls.context, t - 2);
     }
     *out_of_range = out_of_range_;
-    return stage;
+    return t;
   }
 
  private:
-  RowGroup<A>& group(size_t stage) const { return rows_.groups[stage % kGroups]; }
+  RowGroup<A>& group(size_t t) const { return rows_.groups[t % kGroups]; }
 
   template <bool kHasCentre>
-  HWY_INLINE void StageSo(size_t stage) {
+  HWY_INLINE void StepSo(size_t t) {
     // Non-temporal stores pay only for whole cache lines; incomplete lines are slow.
     if constexpr (sizeof(PairOf<hn::Vec<DF32>>) / sizeof(float) * sizeof(T) >= 64) {
       const auto lines = reinterpret_cast<uintptr_t>(rows_.y.first) | static_cast<uintptr_t>(rows_.y.step);
-      if (rows_.stream && lines % 64 == 0) return StageOf<kHasCentre, true>(stage);
+      if (rows_.stream && lines % 64 == 0) return StepOf<kHasCentre, true>(t);
     }
-    StageOf<kHasCentre, false>(stage);
+    StepOf<kHasCentre, false>(t);
   }
   template <bool kHasCentre, bool kStream>
-  HWY_INLINE void StageOf(size_t stage) {
+  HWY_INLINE void StepOf(size_t t) {
     if constexpr (!kHasCentre && !kStream) {
-      if (rows_.n == 32) return Stage<false, false, 32>(stage);
+      if (rows_.n == 32) return Step<false, false, 32>(t);
       if constexpr (kUnrollsMore<T>) {
-        if (rows_.n == 64) return Stage<false, false, 64>(stage);
-        if (rows_.n == 128) return Stage<false, false, 128>(stage);
+        if (rows_.n == 64) return Step<false, false, 64>(t);
+        if (rows_.n == 128) return Step<false, false, 128>(t);
       }
     }
-    Stage<kHasCentre, kStream, 0>(stage);
+    Step<kHasCentre, kStream, 0>(t);
   }
 
   // kColumns: n, or 0 for any n.
   template <bool kHasCentre, bool kStream, size_t kColumns>
-  HWY_NOINLINE void Stage(size_t stage) {
+  HWY_NOINLINE void Step(size_t t) {
     const size_t n = kColumns != 0 ? kColumns : rows_.n, beside = n / kBesideStep * kBesideStep, ahead = rows_.ahead;
     const Affine<A> affine{rows_.gamma, rows_.beta};
-    const NormScalarsOfRows<A>& scalars_of_rows = group(stage).scalars;
+    const NormScalarsOfRows<A>& scalars_of_rows = group(t - 2).scalars;
     const auto x_step = static_cast<uintptr_t>(rows_.x.step), y_step = static_cast<uintptr_t>(rows_.y.step);
-    auto x_at = reinterpret_cast<uintptr_t>(rows_.x.at(stage * kMaxGroup));
-    auto y_at = reinterpret_cast<uintptr_t>(rows_.y_of(stage));
-    auto later_at = reinterpret_cast<uintptr_t>(rows_.x.at((stage + 2) * kMaxGroup));
+    auto x_at = reinterpret_cast<uintptr_t>(rows_.x_of(t - 2).first);
+    auto y_at = reinterpret_cast<uintptr_t>(rows_.y_of(t - 2).first);
+    auto later_at = reinterpret_cast<uintptr_t>(rows_.x_of(t).first);
     for (size_t row = 0; row < kMaxGroup; ++row, x_at += x_step, y_at += y_step, later_at += x_step) {
       const T *x = reinterpret_cast<const T*>(x_at), *later_x = reinterpret_cast<const T*>(later_at);
       T* y = reinterpret_cast<T*>(y_at);
@@ -84,10 +86,10 @@ class NarrowPipeline {
         SumAndNormaliseRest<kCentred>(later_x, sums, scalars, x, affine, beside, n, y);
       }
       lanes_.Set(row, sums.Fold());
-      if (row == 1) second_pass_ = FinishStatistics(group(stage + 1), kMaxGroup, columns_, rows_.eps, kCentred);
+      if (row == 1) second_pass_ = FinishStatistics(group(t - 1), kMaxGroup, columns_, rows_.eps, kCentred);
       if (row != 4) continue;
-      out_of_range_ = second_pass_ ? SecondPassOfGroup(rows_, stage + 1, kMaxGroup)
-                                   : FinishNormScalars(group(stage + 1), kMaxGroup, columns_, rows_.eps);
+      out_of_range_ = second_pass_ ? SecondPassOfGroup(rows_, t - 1, kMaxGroup)
+                                   : FinishNormScalars(group(t - 1), kMaxGroup, columns_, rows_.eps);
     }
   }
 

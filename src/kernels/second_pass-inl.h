@@ -30,17 +30,17 @@ BlockSums SumAbout(const T* x, size_t n, double about) {
   return sums.Join();
 }
 
-// The second pass of those of the `count` rows of group `stage` whose flags are set, then what finish() does. Returns
+// The second pass of those of the `count` rows of group t whose flags are set, then what finish() does. Returns
 // true if some are out of range.
 template <class T>
-HWY_NOINLINE bool SecondPassOfGroup(const ShortRows<T>& rows, size_t stage, size_t count) {
-  auto& group = rows.groups[stage % kGroups];
+HWY_NOINLINE bool SecondPassOfGroup(const ShortRows<T>& rows, size_t t, size_t count) {
+  auto& group = rows.groups[t % kGroups];
   const auto columns = static_cast<double>(rows.n);
   const hn::CappedTag<double, 1> d;
   for (size_t i = 0; i < count; ++i) {
     if (group.flag[i] == 0) continue;
     const double k = group.mean[i];
-    const BlockSums sums = SumAbout(rows.x.at(stage * rows.group + i), rows.n, k);
+    const BlockSums sums = SumAbout(rows.x_of(t).at(i), rows.n, k);
     const SumsOfRows<hn::Vec<decltype(d)>> about{hn::Set(d, sums.s), hn::Set(d, sums.q)};
     const auto moments = MomentsFromSumsAbout<Arithmetic<T>>(d, hn::Set(d, k), about, columns);
     group.set(i, hn::GetLane(moments.mean), hn::GetLane(moments.mean_lo), hn::GetLane(moments.m2));

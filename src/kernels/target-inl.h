@@ -68,7 +68,6 @@ constinit const Kernels EVENORM_TABLE = [] {
       .transpose = {&MoveTransposed<uint16_t>, &MoveTransposed<uint32_t>, &MoveTransposed<uint64_t>},
       .add_columns = &AddColumns,
       .add_to_columns = &SumColumns,
-      .normalises_beside_sums = kNormalisesBesideSums,
   };
 }();
 

@@ -1,7 +1,9 @@
-// The plan of a forward pass: its driver, cache use and scratch. It is computed once, before anything runs, from the
-// problem and the sizes of the caches. It is plain data, and no bit of any result depends on it.
+// The plan of a forward pass: everything that is decided about it, computed once, before anything runs, from the
+// problem and the sizes of the caches. Drivers and kernels do as it says. It is plain data, and no bit of any result
+// depends on it.
 #pragma once
 
+#include "plan/access.hpp"
 #include "plan/caches.hpp"
 #include "plan/lines.hpp"
 #include "plan/scratch_plan.hpp"
@@ -9,23 +11,69 @@
 
 namespace evenorm::internal {
 
-// The driver of a pass (rows/forward*.cpp). Each driver passes rare rows to rows/rare_row.cpp one by one.
-enum class ForwardRoute : unsigned char {
-  short_rows,   // rows of at most one block, in groups
-  long_rows,    // rows of several blocks
-  blocks,       // rows that are gathered block by block, some at a time
-  lines,        // rows, or their runs of columns, that lie evenly along or across each other, without gathering
-  precomputed,  // rows with precomputed statistics, which are only normalised
+// How rows go through kernels.
+enum class Order : unsigned char {
+  groups,  // rows of one block: by one kernel that sums a group, finishes the one before, normalises the one before
+           // that
+  blocks,  // block by block: some rows are summed while the rows before them are normalised
+};
+
+// Where the sums of x and the residual are between their reduction and their normalise step.
+enum class Sums : unsigned char {
+  none,       // there is no residual
+  in_tensor,  // in the tensor that they, or otherwise y, go to
+  kept,       // in memory
+  anew,       // nowhere: the normalise step adds again
+};
+
+// Outputs too large for the caches are written with non-temporal stores; an x too large for them is prefetched.
+struct CacheUse {
+  bool stream_y = false, stream_sum = false;
+  bool prefetch_x = false;
+};
+
+// The memory of rows that are not in place: `slots` times `rows` of them, whole or a block of each.
+struct RowsMemory {
+  bool exists() const { return slots != 0; }
+
+  Piece piece;
+  std::size_t slots = 0, rows = 0, row_bytes = 0;
+  bool whole = false;
 };
 
 struct ForwardPlan {
-  ForwardRoute route = ForwardRoute::short_rows;
-  // The route of rows that `lines` cannot take: those that do not fill cache lines or are out of range, or whose gamma
-  // or beta holds a NaN or an infinity. Elsewhere it is `route`.
-  ForwardRoute otherwise = ForwardRoute::short_rows;
-  LinePlace line_place;  // of the route `lines`
-  CacheUse cache;
-  ForwardScratch scratch;
+  // Sums are added again, with a block of memory. So it is if threads share a row.
+  void add_anew() {
+    if (sums == Sums::none) return;
+    sums = Sums::anew;
+    x_memory.whole = y_memory.whole = false;
+  }
+
+  DType type = DType::f32;  // of the kernels
+  // Rows that lie by lines go so, unless they do not fill cache lines or are out of range, or their gamma or beta holds
+  // a NaN or an infinity. All others go in this order.
+  LinePlace line_place;
+  Order order = Order::groups;
+
+  Access x = Access::in_place, y = Access::in_place;
+  Sums sums = Sums::none;
+  bool kernel_adds = false;  // the kernel that sums rows adds the residual; otherwise it is added before
+  bool copies_sum = false;   // the normalise step copies sums to their tensor, unless they are there
+  CacheUse cache;            // as far as it is possible
+  bool stream = false;       // non-temporal stores of a y that is in place
+  std::size_t ahead = 0;     // the prefetch distance of what is summed, in bytes; 0: none
+
+  std::size_t rows = 1;  // of a group, or that go block by block together
+  std::size_t tile = 0;  // rows of groups that are gathered and scattered at once; 0: none are
+  bool few = false;      // groups go through the loop for a few rows
+  bool beside = false;   // while rows are normalised block by block, the next are summed
+
+  RowsMemory x_memory, y_memory;  // the same where neither is in place: y then overwrites x
+  // In the arithmetic's type: all columns, converted once, or a block at each use. Absent if used in place.
+  Piece gamma, beta;
+  Piece nodes;            // for the trees of `rows` rows
+  Piece block;            // a block of a rare row of f64
+  std::size_t bytes = 0;  // of all pieces
 };
 ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept;
 
@@ -33,7 +81,7 @@ ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept;
 CacheUse cache_use(const Problem& p, const Caches& caches) noexcept;
 
 // The type whose kernels run. This is the type of x and y if they agree and need no f64 arithmetic. Otherwise it is the
-// type of the arithmetic, and x and y are converted block by block.
+// type of the arithmetic, and x and y are converted.
 DType row_type(const Problem& p) noexcept;
 
 // A validated problem with its plan.

@@ -67,39 +67,6 @@ class Scratch {
   alignas(kLine) std::byte bytes_[kForwardScratchBytes];
 };
 
-// The gathered rows of tensors that are not dense: all columns or blocks of some rows, with `..._bytes` from one row to
-// the next. x and y share one piece if their elements have one size, so that results overwrite their inputs.
-struct TilePlan {
-  std::size_t rows = 0, cols = 0;  // 0 rows: both tensors have dense rows
-  std::size_t x_bytes = 0, y_bytes = 0;
-  Piece x, y;
-};
-
-// Outputs too large for the caches are written with non-temporal stores; an x too large for them is prefetched.
-struct CacheUse {
-  bool stream_y = false, stream_sum = false;
-  bool prefetch_x = false;
-};
-
-struct ForwardScratch {
-  Piece x, y, sum;  // a block of each in the arithmetic's type, or fewer columns if there are fewer
-  // In the arithmetic's type: all columns, converted once, or a block at each use. Absent if used in place.
-  Piece gamma, beta;
-  Piece nodes;  // for the trees of rows of several blocks, or of one rare row
-  TilePlan tile;
-  std::size_t group = 0;          // short rows that are processed together
-  std::size_t rows_together = 1;  // rows of several blocks that are processed together
-  // For fused forms:
-  Piece ring;                                   // rows of sums between their reduction and their normalise step
-  std::size_t ring_rows = 0, ring_bytes = 0;    // how many, and bytes from one to the next
-  bool sums_in_tensor = false;                  // such rows stay in the tensor of the sum or of y
-  Piece values;                                 // an i8 y before it is rounded
-  std::size_t value_rows = 0, value_bytes = 0;  // how many rows at once, and bytes from one to the next
-  bool holds_row = false;                       // values hold a whole row, not only a block
-  std::size_t bytes = 0;                        // of all pieces
-};
-ForwardScratch forward_scratch(const Problem& p, CacheUse cache) noexcept;
-
 // The sums of `cols` columns over the rows of a row block take two f64 a column. Two chains in the arithmetic's type
 // follow them; those of f32 arithmetic have room for whole vectors.
 template <class A>

@@ -19,10 +19,8 @@ inline constexpr std::size_t kGroupBytes = 24576;
 // 0.87, 0.84; single rows: 0.95, 1.07, 0.98.
 inline constexpr std::size_t kFewRows = 4, kFewRowsBytes = 6144;
 // f64 takes four rows, because finishing them takes long. Time of four relative to two on Zen 3, 64 x 768: 0.93.
-template <class T>
-constexpr std::size_t few_rows(std::size_t cols) {
-  return sizeof(T) == sizeof(double) ? kFewRows
-                                     : std::clamp<std::size_t>(kFewRowsBytes / (cols * sizeof(T)), 2, kFewRows);
+constexpr std::size_t few_rows(std::size_t cols, std::size_t element) {
+  return element == sizeof(double) ? kFewRows : std::clamp<std::size_t>(kFewRowsBytes / (cols * element), 2, kFewRows);
 }
 // Groups in the pipeline: summed, finished, normalised. 65536 x 32: 524 us; 678 if finished right after the sums.
 inline constexpr std::size_t kGroups = 3;
@@ -51,9 +49,6 @@ inline constexpr std::size_t kChunkBytes = 24576, kChunkBytesOfRows = 16384, kCh
 // sums and for the normalise step. Time of sums 192 positions ahead relative to 64, (1, 128, 256, 256): f32 0.80, bf16
 // 0.83.
 inline constexpr std::size_t kMostAhead = 256u << 10u, kPositionsAhead = 192, kPositionsAheadOfStep = 16;
-
-// Bytes of short rows that are quantised together. 60 x 768: 112 ns a row; 8192 bytes 120; one by one 127.
-inline constexpr std::size_t kValueBytes = 16384;
 
 // --- both passes
 

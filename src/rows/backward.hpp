@@ -8,6 +8,8 @@
 #include "rows/gradient_columns.hpp"
 #include "rows/parameter.hpp"
 #include "rows/rare_row.hpp"
+#include "rows/sink.hpp"
+#include "rows/source.hpp"
 
 namespace evenorm::internal {
 

@@ -62,7 +62,9 @@ void BackwardRows<T>::find_statistics(std::size_t first, std::size_t count, Grad
     return;
   }
   for (std::size_t i = 0; i < count; ++i) {
-    set_moments(group, i, sum_blocks<T>(kernels_, p_.kind, moment_nodes_, x.get(), first + i, partition(p_)));
+    set_moments(group, i,
+                sum_blocks<T>(kernels_, p_.kind, moment_nodes_, partition(p_),
+                              [&](std::size_t col, std::size_t n) { return x.get().block(first + i, col, n); }));
   }
   group.clear_from(count);
   kernels_.in<A>().finish(group, count, static_cast<double>(p_.cols), p_.eps);
@@ -83,7 +85,10 @@ void BackwardRows<T>::set_statistics(const RowGroup<A>& group, std::size_t at, O
       if (group.flag[at] != 0 && !has_vanished(p_.moments[row])) s->mean = s->rstd = kNan;
     } else if (group.flag[at] != 0 || !(s->rstd == 0 || kRstdRange<A>.has(s->rstd))) {
       const RareScalars rare =
-          rare_scalars(kernels_, p_.kind, x.get(), row, partition(p_), p_.eps, x.scratch(), moment_nodes_);
+          rare_scalars(kernels_, p_.kind, RowReader([&](std::size_t col, std::size_t n, double* to, bool) {
+                         std::memcpy(to, x.get().block(row, col, n), n * sizeof(double));
+                       }),
+                       partition(p_), p_.eps, x.scratch(), moment_nodes_);
       if (group.flag[at] != 0) s->mean = rare.mean, s->mean_lo = rare.mean_lo, s->rstd = rare.rstd;
       s->rstd = usable_rstd(s->rstd);
       if (!(s->rstd == 0 || kRstdRange<A>.has(s->rstd) || rare.by_eps)) {
@@ -108,7 +113,7 @@ bool BackwardRows<T>::find_short_statistics(std::size_t first, std::size_t count
   RowGroup<A> group;
   Source<T>& x = x_.get();
   kernels_.of<T>().sum_rows[index_of(p_.kind)]({{x.block(first, 0, p_.cols), x.step()}, count, p_.cols, &group, 0, 0});
-  finish_group<T>(kernels_, group, count, p_.cols, p_.eps, is_centred(), x, first);
+  finish_group<T>(kernels_, group, count, p_.cols, p_.eps, is_centred(), {x.block(first, 0, p_.cols), x.step()});
   if (group.any_flag(count)) return false;
   std::copy_n(group.mean, count, to.mean);
   for (std::size_t i = 0; i < count; ++i) {

@@ -1,8 +1,8 @@
-// Replaces NaNs by canonical ones (sink.hpp). This is rarely needed, so loops are plain.
+// Replaces NaNs by canonical ones (output.hpp). This is rarely needed, so loops are plain.
 #include <bit>
 #include <cstdint>
 
-#include "rows/sink.hpp"
+#include "rows/output.hpp"
 
 namespace evenorm::internal {
 namespace {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <span>
 
+#include "kernels/kernels.hpp"
 #include "plan/scratch_plan.hpp"
-#include "rows/tile.hpp"
 
 namespace evenorm::internal {
 

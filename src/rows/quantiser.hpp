@@ -1,63 +1,47 @@
-// An i8 y: the normalised row in scratch, its largest magnitude, and the integers. Knows nothing of norms.
+// An i8 y: from normalised rows in scratch, their largest magnitude, and the integers. Knows nothing of norms.
 #pragma once
 
 #include <algorithm>
 #include <limits>
 
 #include "kernels/kernels.hpp"
-#include "plan/scratch_plan.hpp"
-#include "problem/layout.hpp"
 #include "problem/problem.hpp"
+#include "rows/panel.hpp"
 
 namespace evenorm::internal {
 
-// The sink of an i8 y. block() is where blocks are to be written; done() takes them, of several short rows or of one
-// row. A row that fits into scratch is written after its last block. A longer row is normalised twice: first for its
-// largest magnitude, then for the integers. After its last block wants_again() is true.
+// Takes some rows at once, block by block. If memory holds whole rows, they are written after their last block. A
+// longer row is normalised twice: first for its largest magnitude, then for the integers. After its last block
+// wants_again() is true.
 template <class A>
 class Quantiser {
  public:
-  Quantiser(const Kernels& kernels, const Problem& p, const ForwardScratch& plan, Scratch& scratch)
-      : kernels_(kernels.in<A>()),
-        p_(p),
-        values_(scratch.at<A>(plan.values)),
-        holds_row_(plan.holds_row),
-        rows_(plan.value_rows),
-        step_(static_cast<std::ptrdiff_t>(plan.value_bytes)) {}
+  Quantiser(const Kernels& kernels, const Problem& p, bool holds_rows)
+      : kernels_(kernels.in<A>()), p_(p), holds_rows_(holds_rows) {}
 
-  // values: room for a block of a row, or fewer columns if no more are written at once.
-  Quantiser(const Kernels& kernels, const Problem& p, A* values)
-      : kernels_(kernels.in<A>()), p_(p), values_(values), holds_row_(false), rows_(1), step_(0) {}
+  bool wants_again() const { return again_; }
+  bool is_measuring() const { return !holds_rows_ && p_.given_scale == 0 && !again_; }
 
-  bool is_on() const { return values_ != nullptr; }
-  A* block(std::size_t first) const { return holds_row_ ? values_ + first : values_; }
-  // even_rows(): how many of n rows from `row` on go together. rows(): the most that may. step(): the distance between
-  // them in scratch, in bytes.
-  std::size_t even_rows(std::size_t row, std::size_t n) const { return even_run(p_.y.rows, row, std::min(n, rows_)); }
-  std::size_t rows() const { return rows_; }
-  std::ptrdiff_t step() const { return step_; }
-
-  [[gnu::noinline]] void done(std::size_t row, std::size_t rows, std::size_t first, std::size_t n) {
-    const bool is_last = first + n == p_.cols;
+  // values: those of a part, of at most kMaxGroup rows.
+  [[gnu::noinline]] void take(const Part& part, const EvenRows<const A>& values) {
+    const bool is_last = part.col + part.cols == p_.cols;
     if (p_.given_scale != 0) {
-      std::fill_n(factors_, rows, 1 / p_.given_scale);
-      std::fill_n(any_, rows, true);
-      return store(block(first), row, rows, first, n);
+      std::fill_n(factors_, part.rows, 1 / p_.given_scale);
+      std::fill_n(any_, part.rows, true);
+      return store(part, values);
     }
     if (again_) {
-      store(values_, row, rows, first, n);
+      store(part, values);
       again_ = !is_last;
       return;
     }
-    if (first == 0) std::fill_n(largest_, rows, A{0});
-    kernels_.largest_finite({block(first), step_}, rows, n, largest_);
+    if (part.col == 0) std::fill_n(largest_, part.rows, A{0});
+    kernels_.largest_finite(values, part.rows, part.cols, largest_);
     if (!is_last) return;
-    set_factors(row, rows);
-    again_ = !holds_row_;
-    if (holds_row_) store(values_, row, rows, 0, p_.cols);
+    set_factors(part.row, part.rows);
+    again_ = !holds_rows_;
+    if (holds_rows_) store({part.row, part.rows, 0, p_.cols}, {values.first - part.col, values.step});
   }
-  bool wants_again() const { return again_; }
-  bool is_measuring() const { return is_on() && !holds_row_ && p_.given_scale == 0 && !again_; }
 
  private:
   // Computes scale and factor of the rows from `row` on, from the largest magnitude of each, or NaN. All quotients come
@@ -82,9 +66,13 @@ class Quantiser {
                 static_cast<char*>(p_.scale.data) + p_.scale.axes.offset(row + i));
     }
   }
-  void store(const A* values, std::size_t row, std::size_t rows, std::size_t col, std::size_t n) const {
-    std::int8_t* to = static_cast<std::int8_t*>(p_.y.data) + p_.y.rows.offset(row) + static_cast<std::ptrdiff_t>(col);
-    kernels_.quantise({{values, step_}, {to, p_.y.rows.inner().stride}, rows, n, factors_, any_});
+  void store(const Part& part, const EvenRows<const A>& values) const {
+    for (std::size_t i = 0, n; i < part.rows; i += n) {
+      n = even_run(p_.y.rows, part.row + i, part.rows - i);
+      auto* to = reinterpret_cast<std::int8_t*>(const_cast<char*>(place_in_row(p_.y, part.row + i, part.col)));
+      kernels_.quantise(
+          {{values.at(i), values.step}, {to, p_.y.rows.inner().stride}, n, part.cols, factors_ + i, any_ + i});
+    }
   }
 
   // Within these limits no product loses digits to the range.
@@ -92,10 +80,7 @@ class Quantiser {
 
   const ArithmeticKernels<A>& kernels_;
   const Problem& p_;
-  A* values_;
-  bool holds_row_;
-  std::size_t rows_;
-  std::ptrdiff_t step_;
+  bool holds_rows_;
   bool again_ = false;
   // The rows that are being written.
   A largest_[kMaxGroup] = {};

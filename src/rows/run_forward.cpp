@@ -14,9 +14,9 @@ namespace {
 void run_by_sets(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                  std::size_t count) {
   for_sets(p, first, count, [&](std::size_t set, std::size_t row, std::size_t rows) {
-    with_type(row_type(p), [&]<class T>() {
+    with_type(plan.type, [&]<class T>() {
       Scratch scratch;
-      ForwardRows<T>(kernels, p, plan, scratch, set, {0, p.cols}, true).run(row, rows);
+      ForwardRows<T>(kernels, p, plan, scratch, set, {0, p.cols}).run(row, rows);
     });
   });
 }
@@ -24,7 +24,7 @@ void run_by_sets(const Kernels& kernels, const Problem& p, const ForwardPlan& pl
 [[gnu::noinline]] void run_lines(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                                  std::size_t count) {
   std::size_t finite_set = ~std::size_t{0};
-  with_type(row_type(p), [&]<class T>() {
+  with_type(plan.type, [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>) {
       for_lines<T>(
           plan.line_place, first, first + count,
@@ -45,25 +45,35 @@ template <class A>
   return scalars_of(group, 0);
 }
 
+// x is opened block by block, or its sums with the residual are added.
+template <class T>
+[[gnu::noinline]] MomentNode moments_of_part(const Kernels& kernels, const Problem& p, std::size_t row,
+                                             std::size_t first_col, const Partition& part) {
+  alignas(kLine) T values[kBlock];
+  const EvenRows<T> memory{values, 0};
+  const Panel x(kernels, p.x, dtype_of<T>, access_of(p.x, dtype_of<T>));
+  const Residual<T> residual(kernels, p);
+  MomentNode nodes[kMaxNodes];
+  return sum_blocks<T>(kernels, p.kind, nodes, part, [&](std::size_t first, std::size_t n) {
+    if (p.residual.data == nullptr) return x.open({row, 1, first_col + first, n}, memory).first;
+    residual.add(row, first_col + first, n, values);
+    return values + 0;
+  });
+}
+
 }  // namespace
 
 void run_forward(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                  std::size_t count) noexcept {
   const FpEnvironment environment;
-  if (plan.route == ForwardRoute::lines) return run_lines(kernels, p, plan, first, count);
+  if (plan.line_place.lines != 0) return run_lines(kernels, p, plan, first, count);
   run_by_sets(kernels, p, plan, first, count);
 }
 
 MomentNode part_moments(const Kernels& kernels, const Problem& p, std::size_t row, std::size_t first_col,
                         const Partition& part) noexcept {
   const FpEnvironment environment;
-  return with_type(row_type(p), [&]<class T>() {
-    OwnSource<T, kBlock> source(kernels, p.x);
-    const Residual<T> residual(kernels, p);
-    if (residual.is_present()) source.get().add_residual(residual, 0);
-    MomentNode nodes[kMaxNodes];
-    return sum_blocks<T>(kernels, p.kind, nodes, source.get(), row, part, first_col);
-  });
+  return with_type(row_type(p), [&]<class T>() { return moments_of_part<T>(kernels, p, row, first_col, part); });
 }
 
 RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts, std::size_t count) noexcept {
@@ -80,9 +90,11 @@ RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts
 void normalise_part(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t row,
                     const RowScalars& scalars, std::size_t first_col, const Partition& part) noexcept {
   const FpEnvironment environment;
-  with_type(row_type(p), [&]<class T>() {
+  ForwardPlan anew = plan;
+  anew.add_anew();
+  with_type(plan.type, [&]<class T>() {
     Scratch scratch;
-    ForwardRows<T>(kernels, p, plan, scratch, row / rows_of_set(p), {first_col, first_col + part.cols}, false)
+    ForwardRows<T>(kernels, p, anew, scratch, row / rows_of_set(p), {first_col, first_col + part.cols})
         .normalise_part(row, scalars, first_col, part);
   });
 }

@@ -2,7 +2,6 @@
 // layout and type fit. Otherwise they are converted, scattered or quantised from scratch in L1.
 #pragma once
 
-#include "rows/quantiser.hpp"
 #include "rows/tile.hpp"
 
 namespace evenorm::internal {
@@ -27,48 +26,26 @@ class Sink {
   bool passes() const { return staged_ && !(in_tile_ && tile_->is_held()); }
   // even_rows(): how many of n rows have blocks of their own at once, evenly spaced. step(): their distance in bytes.
   std::size_t even_rows(std::size_t row, std::size_t n) const {
-    if (quantiser_ != nullptr) return quantiser_->even_rows(row, n);
     if (passes()) return 1;
     return in_tile_ ? n : even_run(y_.rows, row, n);
   }
-  // True if these rows are evenly spaced for a kernel. If rows_at_a_time() is not 0, at most that many rows form a
-  // group. All groups then use the same memory, each until done() is called.
-  bool are_even(std::size_t row, std::size_t n) const {
-    return quantiser_ != nullptr ? even_run(y_.rows, row, n) == n : !passes() && even_rows(row, n) == n;
-  }
-  std::size_t rows_at_a_time() const { return quantiser_ != nullptr ? quantiser_->rows() : 0; }
-  std::ptrdiff_t step() const {
-    if (quantiser_ != nullptr) return quantiser_->step();
-    return in_tile_ ? tile_->step() : y_.rows.inner().stride;
-  }
-  // Sends blocks to y through `quantiser`, which must be on.
-  void set_quantiser(Quantiser<A>* quantiser) {
-    quantiser_ = quantiser;
-    staged_ = true;
-  }
-  // wants_again(): true after the last block of a row if all of its blocks have to be written again. is_measuring():
-  // true before that, when blocks are only measured.
-  bool wants_again() const { return quantiser_ != nullptr && quantiser_->wants_again(); }
-  bool is_measuring() const { return quantiser_ != nullptr && quantiser_->is_measuring(); }
-
+  std::ptrdiff_t step() const { return in_tile_ ? tile_->step() : y_.rows.inner().stride; }
   T* block(std::size_t row, std::size_t first, std::size_t n) {
     if (!staged_) return reinterpret_cast<T*>(to(row, first));
     if (in_tile_ && tile_->is_held()) return reinterpret_cast<T*>(tile_->at(row, first));
     return staged(row, first, n);
   }
   // Several rows are allowed only if they are evenly spaced.
-  void done(std::size_t row, std::size_t rows, std::size_t first, std::size_t n) {
+  void done(std::size_t row, [[maybe_unused]] std::size_t rows, std::size_t first, std::size_t n) {
     if (staged_ && !(in_tile_ && tile_->is_held())) deliver(row, rows, first, n);
   }
 
  private:
   [[gnu::noinline]] T* staged(std::size_t row, std::size_t first, std::size_t n) {
-    if (quantiser_ != nullptr) return reinterpret_cast<T*>(quantiser_->block(first));
     if (convert_ != nullptr) return reinterpret_cast<T*>(scratch_);
     return reinterpret_cast<T*>(tile_->reserve(row, first, n));
   }
-  [[gnu::noinline]] void deliver(std::size_t row, std::size_t rows, std::size_t first, std::size_t n) {
-    if (quantiser_ != nullptr) return quantiser_->done(row, rows, first, n);
+  [[gnu::noinline]] void deliver(std::size_t row, [[maybe_unused]] std::size_t rows, std::size_t first, std::size_t n) {
     if (convert_ != nullptr) convert_(scratch_, tile_ != nullptr ? tile_->reserve(row, first, n) : to(row, first), n);
     if (tile_ != nullptr) tile_->deliver();
   }
@@ -79,12 +56,7 @@ class Sink {
   Convert* convert_ = nullptr;
   bool staged_;   // blocks are not in y
   bool in_tile_;  // blocks are in the tile, in their final form
-  Quantiser<A>* quantiser_ = nullptr;
   A* scratch_;
 };
-
-// Replaces NaNs by the canonical one, because payloads and signs differ between targets.
-template <class T>
-void canonicalise_nans(T* y, std::size_t n);
 
 }  // namespace evenorm::internal

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "evenorm/sharded.hpp"
+#include "kernels/kernels.hpp"
 #include "plan/numbers.hpp"
 #include "rows/join.hpp"
-#include "rows/source.hpp"
 
 namespace evenorm::internal {
 
@@ -57,23 +57,16 @@ template <class T>
   return {count, m.mean, m.mean_lo, m.m2};
 }
 
-// The second pass of rows of a group, if kernels flagged some: the rows of x from row `first` on.
-template <class T>
-[[gnu::noinline]] void second_pass(const Kernels& kernels, RowGroup<Arithmetic<T>>& g, std::size_t rows, std::size_t n,
-                                   double eps, Source<T>& x, std::size_t first) {
-  for (std::size_t i = 0; i < rows; ++i) {
-    if (g.flag[i] != 0) set_moments(g, i, moments_about<T>(kernels, x.block(first + i, 0, n), n, g.mean[i]));
-  }
-  kernels.in<Arithmetic<T>>().finish(g, rows, static_cast<double>(n), eps);
-}
-// From the sums of rows of one block to their statistics and scalars.
+// From the sums of rows of one block to their statistics and scalars. x: those rows.
 template <class T>
 void finish_group(const Kernels& kernels, RowGroup<Arithmetic<T>>& g, std::size_t rows, std::size_t n, double eps,
-                  bool centred, Source<T>& x, std::size_t first) {
+                  bool centred, const EvenRows<const T>& x) {
   g.clear_from(rows);
-  if (kernels.in<Arithmetic<T>>().finish_sums(g, rows, n, eps, centred)) {
-    second_pass<T>(kernels, g, rows, n, eps, x, first);
+  if (!kernels.in<Arithmetic<T>>().finish_sums(g, rows, n, eps, centred)) return;
+  for (std::size_t i = 0; i < rows; ++i) {
+    if (g.flag[i] != 0) set_moments(g, i, moments_about<T>(kernels, x.at(i), n, g.mean[i]));
   }
+  kernels.in<Arithmetic<T>>().finish(g, rows, static_cast<double>(n), eps);
 }
 
 // The moments of one block of n <= kBlock columns, from its sums about 0. A second pass gets the block from get_x().
@@ -96,15 +89,13 @@ MomentNode moments_of_block(const Kernels& kernels, Kind kind, const T* x, std::
   return moments_of<T>(kernels, kind == Kind::layer, sums_of(group, 0), n, [=] { return x; });
 }
 
-// Sums the blocks of a row, or of columns of it from `first_col` on that are divided likewise, and joins them.
-template <class T, class BlockSource>
-MomentNode sum_blocks(const Kernels& kernels, Kind kind, MomentNode* nodes, BlockSource& source, std::size_t row,
-                      const Partition& part, std::size_t first_col = 0) {
+// Sums the blocks of a row that is divided as `part` says, and joins them. get(first, n): where n columns are.
+template <class T, class Get>
+MomentNode sum_blocks(const Kernels& kernels, Kind kind, MomentNode* nodes, const Partition& part, const Get& get) {
   MomentRowTree<Arithmetic<T>> tree({nodes, kind == Kind::layer}, part);
   for (std::size_t i = 0; i < part.blocks(); ++i) {
-    const Partition::Block block = part.block(i);
-    const T* x = source.block(row, first_col + block.first, block.n);
-    tree.push(moments_of_block<T>(kernels, kind, x, block.n));
+    const auto [first, n] = part.block(i);
+    tree.push(moments_of_block<T>(kernels, kind, static_cast<const T*>(get(first, n)), n));
   }
   return tree.finish();
 }

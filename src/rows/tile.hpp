@@ -6,13 +6,9 @@
 
 #include "kernels/kernels.hpp"
 #include "problem/problem.hpp"
+#include "rows/panel.hpp"
 
 namespace evenorm::internal {
-
-// Rows [row, row + rows) and columns [col, col + cols).
-struct Part {
-  std::size_t row = 0, rows = 0, col = 0, cols = 0;
-};
 
 // Moves a part of a tensor, plane by plane. stream: with non-temporal stores, if whole cache lines are written.
 void move_tile(const Kernels& kernels, Move move, char* data, DType dtype, const Axes& row_axes, const Axes& col_axes,

@@ -184,7 +184,8 @@ void run(const ForwardPass& pass, const Kernels& kernels, const Executor& execut
     for (std::size_t row = 0; row < p.rows; ++row) run_row_by_parts(p, plan, kernels, executor, row);
     return;
   }
-  const std::size_t unit = plan.route == ForwardRoute::lines ? plan.line_place.share() : needs_tiles(p) ? kTileRows : 1;
+  const bool gathers = plan.x == Access::gathered || plan.y == Access::gathered;
+  const std::size_t unit = plan.line_place.lines != 0 ? plan.line_place.share() : gathers ? kTileRows : 1;
   share_out(executor, p.rows, unit, tasks,
             [&](std::size_t first, std::size_t count) { run_forward(kernels, p, plan, first, count); });
 }

@@ -13,6 +13,7 @@
 #include "problem/shapes.hpp"
 #include "problem/validate.hpp"
 #include "rows/backward.hpp"
+#include "rows/panel.hpp"
 #include "rows/statistics.hpp"
 #include "rows/types.hpp"
 #include "run/parallel.hpp"
@@ -54,13 +55,16 @@ Moments moments_of(const MomentNode& m) {
 template <class T>
 [[gnu::noinline]] void find_moments(const Kernels& kernels, const Problem& p, const Cuts& cuts, std::size_t first,
                                     std::size_t count, double* message) {
-  OwnSource<T, kBlock> source(kernels, p.x);
+  const Panel x(kernels, p.x, dtype_of<T>, access_of(p.x, dtype_of<T>));
+  alignas(kLine) T values[kBlock];
   constexpr bool kWide = std::is_same_v<Arithmetic<T>, double>;
   const std::size_t numbers = cuts.numbers(Pass::forward, p.kind, kWide);
   MomentNode nodes[kMaxNodes];
   for (std::size_t row = first; row < first + count; ++row) {
     write_parts(cuts, p.cols, numbers, message + row * numbers, [&](std::size_t col, std::size_t n, const auto& put) {
-      const MomentNode m = sum_blocks<T>(kernels, p.kind, nodes, source.get(), row, {n, n}, col);
+      const MomentNode m = sum_blocks<T>(kernels, p.kind, nodes, {n, n}, [&](std::size_t at, std::size_t cols) {
+        return x.open({row, 1, col + at, cols}, EvenRows<T>{values, 0}).first;
+      });
       visit_moments(p.kind, kWide, moments_of(m), put);
     });
   }
