@@ -25,9 +25,10 @@ class NarrowRows {
   // Sums groups from t on, as long as they are full. Returns the next group. out_of_range: whether one of the rows that
   // are to be normalised with it is, which ends the loop.
   HWY_INLINE size_t Run(size_t t, bool* out_of_range) {
+    const size_t full = rows_.count / kMaxGroup;
     for (bool pending = false;; ++t, pending = true) {
       if (pending) lanes_.Join(kMaxGroup, group(t - 1), 0);
-      if (rows_.rows_of(t) != kMaxGroup || out_of_range_) break;
+      if (t >= full || out_of_range_) break;
       if (rows_.calls.open != nullptr) rows_.calls.open(rows_.calls.context, t);
       const bool has_centre = kCentred && AnyCentre(group(t - 2).scalars, kMaxGroup);
       has_centre ? StepSo<kCentred>(t) : StepSo<false>(t);

@@ -118,7 +118,7 @@ void plan_blocks(Taker& taker, const Problem& p, ForwardPlan& plan) {
   const std::size_t nodes = nodes_for(partition(p)) * sizeof(MomentNode), left = taker.left() - 2 * nodes;
   plan_sums(p, plan, 2 * row_bytes <= left);
   const bool x_passes = plan.sums == Sums::none ? plan.x != Access::in_place : plan.sums != Sums::in_tensor;
-  const bool y_passes = plan.y != Access::in_place, y_alone = y_passes && !x_passes;
+  const bool y_passes = plan.y != Access::in_place;
   const bool gathers = plan.x == Access::gathered || plan.y == Access::gathered;
   plan.stream = plan.cache.stream_y && !y_passes && !(plan.sums == Sums::in_tensor && p.sum.data == nullptr);
   plan.beside = !gathers && p.moments == nullptr;
@@ -133,9 +133,14 @@ void plan_blocks(Taker& taker, const Problem& p, ForwardPlan& plan) {
   } else if (x_passes || plan.sums != Sums::none) {  // also to add anew
     plan.x_memory = taker.take(slots, plan.rows, block_bytes, false);
   }
-  if (y_passes && x_passes) plan.y_memory = plan.x_memory;
-  const bool holds_row = p.y.dtype == DType::i8 && p.given_scale == 0 && row_bytes <= taker.left() - nodes;
-  if (y_alone) plan.y_memory = taker.take(1, plan.rows, holds_row ? row_bytes : block_bytes, holds_row);
+  // Without memory for a whole row, an i8 row is normalised twice.
+  const bool holds_row =
+      p.y.dtype == DType::i8 && p.given_scale == 0 && !plan.x_memory.whole && row_bytes <= taker.left() - nodes;
+  if (y_passes && (holds_row || !x_passes)) {
+    plan.y_memory = taker.take(1, plan.rows, holds_row ? row_bytes : block_bytes, holds_row);
+  } else if (y_passes) {
+    plan.y_memory = plan.x_memory;
+  }
   plan.nodes = taker.take(plan.rows * nodes);
 }
 

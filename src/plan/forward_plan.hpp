@@ -68,7 +68,7 @@ struct ForwardPlan {
   bool few = false;      // groups go through the loop for a few rows
   bool beside = false;   // while rows are normalised block by block, the next are summed
 
-  RowsMemory x_memory, y_memory;  // the same where neither is in place: y then overwrites x
+  RowsMemory x_memory, y_memory;  // the same memory where y overwrites x
   // In the arithmetic's type: all columns, converted once, or a block at each use. Absent if used in place.
   Piece gamma, beta;
   Piece nodes;            // for the trees of `rows` rows

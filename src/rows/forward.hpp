@@ -1,70 +1,54 @@
-// The forward pass over a range of rows, or over a part of a long one: input -> sums -> statistics -> normalise ->
-// output, in the order of the plan. That order affects no bit. It knows nothing of threads.
+// What both orders of the forward pass share: the tensors as kernels take them, the statistics of rows, and rare rows.
 #pragma once
 
-#include "plan/forward_plan.hpp"
-#include "rows/input.hpp"
-#include "rows/output.hpp"
 #include "rows/rare_row.hpp"
 
 namespace evenorm::internal {
 
 template <class T>
-class ForwardRows {
- public:
+struct ForwardState {
   using A = Arithmetic<T>;
 
   // set: that of the rows. used: the columns that are normalised.
-  ForwardRows(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, Scratch& scratch, std::size_t set,
-              ColumnRange used);
+  ForwardState(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, Scratch& scratch, std::size_t set,
+               ColumnRange used);
 
-  void run(std::size_t first, std::size_t count);
-  // Normalises some columns, divided as `part` says, of a row that is finished.
-  void normalise_part(std::size_t row, const RowScalars& scalars, std::size_t first_col, const Partition& part);
+  bool is_centred() const { return p.kind == Kind::layer; }
+  void store_statistics(const RowGroup<A>& g, std::size_t first, std::size_t count) const;
+  // Normalises a rare row, whose statistics are those of row `at` of a group. copy: where its elements go, too, if they
+  // are sums; read(first, n, last) returns some of them. last: they are not read again.
+  template <class Read>
+  void normalise_rare(std::size_t row, const RowGroup<A>& g, std::size_t at, T* copy, const Read& read) {
+    const auto read_wide = [&](std::size_t first, std::size_t n, double* to, bool last) {
+      const T* const x = read(first, n, last);
+      kernels.convert[index_of(dtype_of<T>)][index_of(DType::f64)](x, to, n);
+      if (last && copy != nullptr) std::memcpy(static_cast<void*>(copy + first), x, n * sizeof(T));
+    };
+    run_rare(row, g, at, RowReader(read_wide));
+  }
+
+  const Kernels& kernels;
+  const Problem& p;
+  const ForwardPlan& plan;
+  Scratch& scratch;
+  Parameter<A, 1> gamma;
+  Parameter<A, 0> beta;
+  Input<T> input;
+  Output<T> output;
+  RowGroup<A> groups[kGroups];
 
  private:
-  using Group = RowGroup<A>;
-
-  // Rows that go block by block together, with their statistics, from row `at` of a group on, and their slot of memory.
-  struct Together {
-    Part block(const Partition::Block& columns) const { return {first, count, columns.first, columns.n}; }
-
-    std::size_t first, count;
-    Group* group;
-    std::size_t at, slot;
-  };
-  // What the kernel of groups calls back with.
-  struct Groups;
-
-  void run_groups(std::size_t first, std::size_t count);
-  void run_rare_group(const Groups& groups, std::size_t t);
-
-  void run_blocks(std::size_t first, std::size_t count);
-  void find_statistics(const Together& rows);
-  void plant(MomentRowTree<A>* trees, std::size_t count) const;
-  void finish(const Together& rows, MomentRowTree<A>* trees);
-  void normalise(const Together& rows);
-  void normalise(const Together& rows, const Part& part);
-  void normalise_beside(const Together& rows, const Together& next);
-  void normalise_rare(const Together& row);
-  NormaliseRows<T> to_normalise(const Together& rows, const Part& part);
-  SumRows<T> to_sum(const Together& rows, const Part& part) const;
-
-  void run_rare(std::size_t row, const Group& g, std::size_t at, const RowReader& read);
-  void store_statistics(const Group& g, std::size_t first, std::size_t count) const;
-  Affine<A> affine_of(std::size_t first, std::size_t n);
-  bool is_centred() const { return p_.kind == Kind::layer; }
-
-  const Kernels& kernels_;
-  const Problem& p_;
-  const ForwardPlan& plan_;
-  Scratch& scratch_;
-  Partition partition_;
-  Parameter<A, 1> gamma_;
-  Parameter<A, 0> beta_;
-  Input<T> input_;
-  Output<T> output_;
-  Group groups_[kGroups];
+  void run_rare(std::size_t row, const RowGroup<A>& g, std::size_t at, const RowReader& reader);
 };
+
+// Normalises rows [first, first + count) in the planned order, which affects no bit.
+template <class T>
+void run_groups(ForwardState<T>& state, std::size_t first, std::size_t count);
+template <class T>
+void run_blocks(ForwardState<T>& state, std::size_t first, std::size_t count);
+// Normalises some columns, divided as `part` says, of a row that is finished.
+template <class T>
+void normalise_part(ForwardState<T>& state, std::size_t row, const RowScalars& scalars, std::size_t first_col,
+                    const Partition& part);
 
 }  // namespace evenorm::internal

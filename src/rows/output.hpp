@@ -51,12 +51,12 @@ class Output {
   bool is_measuring() const { return quantiser_.has_value() && quantiser_->is_measuring(); }
 
  private:
-  [[gnu::noinline]] void quantise(Part part, const EvenRows<T>& rows) {
+  void quantise(const Part& part, const EvenRows<T>& rows) {
     if constexpr (std::is_same_v<T, A>) {
-      const std::size_t end = part.row + part.rows;
-      for (std::size_t i = 0; part.row < end; i += part.rows, part.row += part.rows) {
-        part.rows = std::min(kMaxGroup, end - part.row);
-        quantiser_->take(part, {rows.at(i), rows.step});
+      if (part.rows <= kMaxGroup) return quantiser_->take(part, rows.first, rows.step);
+      for (std::size_t i = 0; i < part.rows; i += kMaxGroup) {
+        const Part some{part.row + i, std::min(kMaxGroup, part.rows - i), part.col, part.cols};
+        quantiser_->take(some, rows.at(i), rows.step);
       }
     }
   }

@@ -22,25 +22,25 @@ class Quantiser {
   bool wants_again() const { return again_; }
   bool is_measuring() const { return !holds_rows_ && p_.given_scale == 0 && !again_; }
 
-  // values: those of a part, of at most kMaxGroup rows.
-  [[gnu::noinline]] void take(const Part& part, const EvenRows<const A>& values) {
+  // values: those of a part, of at most kMaxGroup rows, `step` bytes apart.
+  [[gnu::noinline]] void take(const Part& part, const A* values, std::ptrdiff_t step) {
     const bool is_last = part.col + part.cols == p_.cols;
     if (p_.given_scale != 0) {
       std::fill_n(factors_, part.rows, 1 / p_.given_scale);
       std::fill_n(any_, part.rows, true);
-      return store(part, values);
+      return store(part, values, step);
     }
     if (again_) {
-      store(part, values);
+      store(part, values, step);
       again_ = !is_last;
       return;
     }
     if (part.col == 0) std::fill_n(largest_, part.rows, A{0});
-    kernels_.largest_finite(values, part.rows, part.cols, largest_);
+    kernels_.largest_finite({values, step}, part.rows, part.cols, largest_);
     if (!is_last) return;
     set_factors(part.row, part.rows);
     again_ = !holds_rows_;
-    if (holds_rows_) store({part.row, part.rows, 0, p_.cols}, {values.first - part.col, values.step});
+    if (holds_rows_) store({part.row, part.rows, 0, p_.cols}, values - part.col, step);
   }
 
  private:
@@ -66,12 +66,12 @@ class Quantiser {
                 static_cast<char*>(p_.scale.data) + p_.scale.axes.offset(row + i));
     }
   }
-  void store(const Part& part, const EvenRows<const A>& values) const {
+  void store(const Part& part, const A* values, std::ptrdiff_t step) const {
+    const EvenRows<const A> from{values, step};
     for (std::size_t i = 0, n; i < part.rows; i += n) {
       n = even_run(p_.y.rows, part.row + i, part.rows - i);
       auto* to = reinterpret_cast<std::int8_t*>(const_cast<char*>(place_in_row(p_.y, part.row + i, part.col)));
-      kernels_.quantise(
-          {{values.at(i), values.step}, {to, p_.y.rows.inner().stride}, n, part.cols, factors_ + i, any_ + i});
+      kernels_.quantise({{from.at(i), step}, {to, p_.y.rows.inner().stride}, n, part.cols, factors_ + i, any_ + i});
     }
   }
 

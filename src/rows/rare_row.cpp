@@ -92,7 +92,7 @@ void run_rare_row(const Kernels& kernels, const Problem& p, const RowReader& rea
       canonicalise_nans(to, n);
       if (is_i8) {
         narrow(values, rounded, n);
-        quantiser.take(part, {rounded, 0});
+        quantiser.take(part, rounded, 0);
       } else {
         y.close(part, EvenRows<double>{values, 0});
       }

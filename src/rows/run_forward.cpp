@@ -16,7 +16,8 @@ void run_by_sets(const Kernels& kernels, const Problem& p, const ForwardPlan& pl
   for_sets(p, first, count, [&](std::size_t set, std::size_t row, std::size_t rows) {
     with_type(plan.type, [&]<class T>() {
       Scratch scratch;
-      ForwardRows<T>(kernels, p, plan, scratch, set, {0, p.cols}).run(row, rows);
+      ForwardState<T> state(kernels, p, plan, scratch, set, {0, p.cols});
+      plan.order == Order::groups ? run_groups(state, row, rows) : run_blocks(state, row, rows);
     });
   });
 }
@@ -32,7 +33,6 @@ void run_by_sets(const Kernels& kernels, const Problem& p, const ForwardPlan& pl
           [&](std::size_t row, std::size_t rows) { run_by_sets(kernels, p, plan, row, rows); });
     }
   });
-  if (plan.cache.stream_y) flush_stream();
 }
 
 template <class A>
@@ -66,8 +66,8 @@ template <class T>
 void run_forward(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                  std::size_t count) noexcept {
   const FpEnvironment environment;
-  if (plan.line_place.lines != 0) return run_lines(kernels, p, plan, first, count);
-  run_by_sets(kernels, p, plan, first, count);
+  plan.line_place.lines != 0 ? run_lines(kernels, p, plan, first, count) : run_by_sets(kernels, p, plan, first, count);
+  if (plan.cache.stream_y || plan.cache.stream_sum) flush_stream();
 }
 
 MomentNode part_moments(const Kernels& kernels, const Problem& p, std::size_t row, std::size_t first_col,
@@ -94,9 +94,10 @@ void normalise_part(const Kernels& kernels, const Problem& p, const ForwardPlan&
   anew.add_anew();
   with_type(plan.type, [&]<class T>() {
     Scratch scratch;
-    ForwardRows<T>(kernels, p, anew, scratch, row / rows_of_set(p), {first_col, first_col + part.cols})
-        .normalise_part(row, scalars, first_col, part);
+    ForwardState<T> state(kernels, p, anew, scratch, row / rows_of_set(p), {first_col, first_col + part.cols});
+    internal::normalise_part(state, row, scalars, first_col, part);
   });
+  if (plan.cache.stream_y || plan.cache.stream_sum) flush_stream();
 }
 
 }  // namespace evenorm::internal
