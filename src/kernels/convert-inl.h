@@ -26,20 +26,20 @@ HWY_INLINE void ConvertVector(const From* from, To* to) {
     const DF32 df;
     HWY_ALIGN float odd[hn::MaxLanes(df)];
     for (size_t i = 0; i < hn::Lanes(df); ++i) odd[i] = RoundToOdd(from[i]);
-    StoreF32(hn::Load(df, odd), df, to);
+    StoreArithmetic(hn::Load(df, odd), df, to);
   } else if constexpr (std::is_same_v<From, double> || std::is_same_v<To, double>) {
     const DF64 d;
     const hn::Rebind<float, DF64> df;
     for (size_t i = 0; i < hn::MaxLanes(DF32()); i += hn::Lanes(d)) {
       if constexpr (std::is_same_v<To, float>) {
-        StoreF32(NarrowToF32(df, hn::LoadU(d, from + i)), df, to + i);
+        StoreArithmetic(NarrowToF32(df, hn::LoadU(d, from + i)), df, to + i);
       } else {
         hn::StoreU(LoadF64(d, from + i), d, to + i);
       }
     }
   } else {
     const DF32 df;
-    StoreF32(LoadF32(df, from), df, to);
+    StoreArithmetic(LoadArithmetic(df, from), df, to);
   }
 }
 

@@ -22,33 +22,37 @@ void FinishRows(RowGroup<A>& g, size_t rows, double columns, double eps) {
   }
 }
 
-// From the sums of rows from `i` on to their moments. Flags and returns the rows that need a second pass.
+// From the sums of rows to their moments. Flags the rows that need a second pass, and returns true if there are some.
+// D: the tag of as many rows at once; it affects no bit.
 template <class D, class A>
-HWY_INLINE hn::Mask<D> ReplaceByMoments(D d, RowGroup<A>& g, size_t i, const Count& count, hn::Vec<D>& m2) {
-  const auto q = m2;
-  const auto moments = MomentsFromSums(d, SumsOfRows<hn::Vec<D>>{hn::Load(d, g.mean + i), q}, count);
-  m2 = moments.m2;
-  hn::Store(moments.mean, d, g.mean + i);
-  hn::Store(m2, d, g.m2 + i);
-  const auto needs_second_pass = NeedsSecondPass<A>(d, m2, q);
-  hn::Store(hn::IfThenElseZero(needs_second_pass, hn::Set(d, 1.0)), d, g.flag + i);
-  return needs_second_pass;
+HWY_INLINE bool ReplaceByMoments(D d, RowGroup<A>& g, size_t rows, const Count& count) {
+  bool second_pass = false;
+  for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
+    const auto q = hn::Load(d, g.m2 + i);
+    const auto moments = MomentsFromSums(d, SumsOfRows<hn::Vec<D>>{hn::Load(d, g.mean + i), q}, count);
+    hn::Store(moments.mean, d, g.mean + i);
+    hn::Store(moments.m2, d, g.m2 + i);
+    const auto needs_second_pass = NeedsSecondPass<A>(d, moments.m2, q);
+    hn::Store(hn::IfThenElseZero(needs_second_pass, hn::Set(d, 1.0)), d, g.flag + i);
+    second_pass = !hn::AllFalse(d, needs_second_pass) || second_pass;
+  }
+  return second_pass;
+}
+template <class A>
+bool FindMoments(RowGroup<A>& g, size_t rows, double columns) {
+  return ReplaceByMoments(DGroup(), g, rows, columns);
 }
 
 // A group is finished in two steps, so that other work between them hides the time of the first step's roots and
 // quotients. The first step goes from sums to moments and rstd. It returns true if some rows need a second pass, and
-// flags them; in that case there is no second step. D: the tag of as many rows at once; it affects no bit. Neither step
-// is inlined, because among rows no registers are free for it.
+// flags them; in that case there is no second step. Neither step is inlined, because among rows no registers are free
+// for it.
 template <class D = DGroup, class A>
 HWY_NOINLINE bool FinishStatistics(RowGroup<A>& g, size_t rows, const Count& count, double eps, bool centred) {
   const D d;
-  bool second_pass = false;
+  const bool second_pass = centred && ReplaceByMoments(d, g, rows, count);
   for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
-    auto m2 = hn::Load(d, g.m2 + i);
-    if (centred) {
-      second_pass = !hn::AllFalse(d, ReplaceByMoments(d, g, i, count, m2)) || second_pass;
-    }
-    hn::Store(RstdOf(d, MeanOf(d, m2, count), hn::Set(d, eps)), d, g.rstd + i);
+    hn::Store(RstdOf(d, MeanOf(d, hn::Load(d, g.m2 + i), count), hn::Set(d, eps)), d, g.rstd + i);
   }
   return second_pass;
 }
@@ -70,18 +74,6 @@ bool FinishSums(RowGroup<A>& g, size_t rows, size_t cols, double eps, bool centr
   const Count count = static_cast<double>(cols);
   const bool second_pass = FinishStatistics(g, rows, count, eps, centred);
   if (!second_pass) FinishNormScalars(g, rows, count, eps);
-  return second_pass;
-}
-
-template <class A>
-bool FindMoments(RowGroup<A>& g, size_t rows, double columns) {
-  const DGroup d;
-  const Count count = columns;
-  bool second_pass = false;
-  for (size_t i = 0; i < rows; i += hn::MaxLanes(d)) {
-    auto m2 = hn::Load(d, g.m2 + i);
-    second_pass = !hn::AllFalse(d, ReplaceByMoments(d, g, i, count, m2)) || second_pass;
-  }
   return second_pass;
 }
 

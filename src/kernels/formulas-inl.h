@@ -1,4 +1,4 @@
-// The formulas of statistics.inc and gradients.inc for vectors. Included once per target.
+// The formulas of formulas.inc for vectors. Included once per target.
 #pragma once
 
 #include <limits>
@@ -8,9 +8,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-#include "kernels/statistics.inc"
-
-#include "kernels/gradients.inc"
+#define EVENORM_FORMULA HWY_INLINE
+#include "kernels/formulas.inc"
 
 }  // namespace evenorm::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

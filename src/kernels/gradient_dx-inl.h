@@ -8,20 +8,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// Calls use(vector, its first lane) for the lanes of a chain as f64.
-template <class Use>
-HWY_INLINE void ForEachF64(V64 chain, const Use& use) {
-  use(chain, size_t{0});
-}
-template <class Use>
-HWY_INLINE void ForEachF64(hn::Vec<DF32> chain, const Use& use) {
-#if HWY_TARGET == HWY_SCALAR
-  use(hn::PromoteTo(DF64(), chain), size_t{0});
-#else
-  use(LowerToF64(chain), size_t{0});
-  use(UpperToF64(chain), hn::MaxLanes(DF64()));
-#endif
-}
 // Adds a chain to sums of columns; or its first n lanes.
 template <class V>
 HWY_INLINE void AddToColumns(V chain, double* sums) {
@@ -36,10 +22,6 @@ HWY_INLINE void AddFirstToColumns(V chain, double* sums, size_t n) {
   });
 }
 
-// What becomes of the chains of columns with a row: it begins them, or goes on; it ends them, and they are added to the
-// columns.
-enum class Chain { none, begin, middle, end, whole };
-
 // dx, from dy, gamma and centre - x. watch becomes not finite where a dx is not.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V DxOf(D d, V dy, V gamma, V difference, V rstd, V k2, V a, V& watch) {
@@ -47,6 +29,20 @@ HWY_INLINE V DxOf(D d, V dy, V gamma, V difference, V rstd, V k2, V a, V& watch)
   watch = hn::Add(watch, dx);
   return dx;
 }
+
+// A row's scalars in all lanes.
+template <class D>
+struct DxVectors {
+  template <class A>
+  HWY_INLINE explicit DxVectors(const DxScalars<A>& s)
+      : centre(hn::Set(D(), s.centre)),
+        offset(hn::Set(D(), s.offset)),
+        rstd(hn::Set(D(), s.rstd)),
+        k2(hn::Set(D(), s.k2)),
+        a(hn::Set(D(), s.a)) {}
+
+  hn::Vec<D> centre, offset, rstd, k2, a;
+};
 
 // kVectors vectors of columns from column c on: what rows add to them, and dx. kPart: `left` columns, fewer than these
 // vectors hold.
@@ -67,46 +63,38 @@ class DxOfColumns {
     for (size_t v = 0; v < kVectors; ++v) dgamma_[v] = dbeta_[v] = hn::Zero(D());
   }
   HWY_INLINE void LoadChains(const GradientColumns<A>& columns) {
-    for (size_t v = 0; v < kVectors && !(kPart && LeftOf(v) == 0); ++v) {
-      dgamma_[v] = LoadChain(columns.dgamma_chain, v);
-      dbeta_[v] = LoadChain(columns.dbeta_chain, v);
+    for (size_t v = 0; v < kVectors; ++v) {
+      dgamma_[v] = Load(columns.dgamma_chain, v);
+      dbeta_[v] = Load(columns.dbeta_chain, v);
     }
   }
   HWY_INLINE void StoreChains(const GradientColumns<A>& columns) const {
-    for (size_t v = 0; v < kVectors && !(kPart && LeftOf(v) == 0); ++v) {
-      StoreChain(dgamma_[v], columns.dgamma_chain, v);
-      StoreChain(dbeta_[v], columns.dbeta_chain, v);
+    for (size_t v = 0; v < kVectors; ++v) {
+      Store(dgamma_[v], columns.dgamma_chain, v);
+      Store(dbeta_[v], columns.dbeta_chain, v);
     }
   }
   HWY_INLINE void AddTo(const ColumnPlaces& sums) const {
-    for (size_t v = 0; v < kVectors && !(kPart && LeftOf(v) == 0); ++v) {
-      const size_t at = c_ + v * kN;
-      if constexpr (kPart) {
-        AddFirstToColumns(dgamma_[v], sums.dgamma + at, LeftOf(v));
-        AddFirstToColumns(dbeta_[v], sums.dbeta + at, LeftOf(v));
-      } else {
-        AddToColumns(dgamma_[v], sums.dgamma + at);
-        AddToColumns(dbeta_[v], sums.dbeta + at);
-      }
+    for (size_t v = 0; v < kVectors; ++v) {
+      AddTo(dgamma_[v], sums.dgamma, v);
+      AddTo(dbeta_[v], sums.dbeta, v);
     }
   }
 
   // A row. watch becomes not finite where a dx is not.
-  template <bool kColumns, bool kStream>
-  HWY_INLINE void Row(const T* x, const T* dy, T* dx, V centre, V offset, V rstd, V k2, V a, V& watch) {
+  template <bool kStream>
+  HWY_INLINE void Row(const T* x, const T* dy, T* dx, const DxVectors<D>& s, V& watch) {
     const D d;
     V out[kVectors];
     for (size_t v = 0; v < kVectors; ++v) {
-      const V y = Load(dy, v), difference = hn::Sub(centre, Load(x, v));
-      if constexpr (kColumns) {
-        dgamma_[v] = Fma(d, y, NegatedFma(d, difference, rstd, offset), dgamma_[v]);
-        dbeta_[v] = hn::Add(dbeta_[v], y);
-      }
-      out[v] = DxOf(d, y, scale_[v], difference, rstd, k2, a, watch);
+      const V y = Load(dy, v), difference = hn::Sub(s.centre, Load(x, v));
+      dgamma_[v] = Fma(d, y, NegatedFma(d, difference, s.rstd, s.offset), dgamma_[v]);
+      dbeta_[v] = hn::Add(dbeta_[v], y);
+      out[v] = DxOf(d, y, scale_[v], difference, s.rstd, s.k2, s.a, watch);
     }
     for (size_t v = 0; v < kVectors; v += kPart ? 1 : 2) {
       if constexpr (kPart) {
-        StoreFirst(out[v], d, dx + c_ + v * kN, LeftOf(v));
+        Store(out[v], dx, v);
       } else {
         StorePair<kStream>(out[v], out[v + 1], d, dx + c_ + v * kN);
       }
@@ -120,16 +108,14 @@ class DxOfColumns {
     if constexpr (kPart) return LoadFirst(D(), from + c_ + v * kN, LeftOf(v));
     return LoadArithmetic(D(), from + c_ + v * kN);
   }
-
-  // In f32 arithmetic a chain has room for whole lines.
-  static constexpr bool kExactChains = kPart && std::is_same_v<A, double>;
-  HWY_INLINE V LoadChain(const A* chain, size_t v) const {
-    const A* from = chain + c_ + v * kN;
-    return kExactChains ? LoadFirst(D(), from, LeftOf(v)) : hn::LoadU(D(), from);
+  template <class To>
+  HWY_INLINE void Store(V value, To* to, size_t v) const {
+    if constexpr (kPart) return StoreFirst(value, D(), to + c_ + v * kN, LeftOf(v));
+    StoreArithmetic(value, D(), to + c_ + v * kN);
   }
-  HWY_INLINE void StoreChain(V value, A* chain, size_t v) const {
-    A* to = chain + c_ + v * kN;
-    kExactChains ? StoreFirst(value, D(), to, LeftOf(v)) : hn::StoreU(value, D(), to);
+  HWY_INLINE void AddTo(V chain, double* sums, size_t v) const {
+    if constexpr (kPart) return AddFirstToColumns(chain, sums + c_ + v * kN, LeftOf(v));
+    AddToColumns(chain, sums + c_ + v * kN);
   }
 
   size_t c_, left_;
@@ -142,77 +128,60 @@ HWY_INLINE bool AllFinite(V watch) {
   return hn::AllTrue(hn::ScalableTag<A>(), hn::Eq(hn::Sub(watch, watch), hn::Zero(hn::ScalableTag<A>())));
 }
 
-// The loops below make dx of a row and add the row to its columns, two vectors at a time. The first takes as many of
-// the n columns as fill vectors, and returns how many these are. kStream: non-temporal stores; dx is then aligned to a
-// whole vector.
-template <class T, Chain kChain, bool kStream, class A = Arithmetic<T>>
-HWY_INLINE size_t DxOfVectors(const GradientPiece<T>& piece, T* dx, const DxScalars<A>& scalars,
-                              const GradientColumns<A>& to, bool& finite) {
+// dx of columns [c, end) of a row, two vectors at a time, and what the row adds to them. kPart: they are fewer.
+// kStream: non-temporal stores; dx is then aligned to a whole vector. Returns false if some of dx may not be finite.
+template <bool kPart, bool kStream, class T, class A = Arithmetic<T>>
+HWY_INLINE bool DxOfSpan(const GradientPiece<T>& piece, T* dx, const DxScalars<A>& scalars,
+                         const GradientColumns<A>& to, Chain chain, size_t c, size_t end) {
   const GradientColumns<A> columns = to;  // copies, which can stay in registers
   const T *x = piece.x, *dy = piece.dy;
   const A* gamma = piece.gamma;
   const hn::ScalableTag<A> d;
-  constexpr size_t kStep = 2 * hn::MaxLanes(d);
-  const auto centre = hn::Set(d, scalars.centre), offset = hn::Set(d, scalars.offset), rstd = hn::Set(d, scalars.rstd),
-             k2 = hn::Set(d, scalars.k2), a = hn::Set(d, scalars.a);
+  const DxVectors<hn::ScalableTag<A>> row(scalars);
   auto watch = hn::Zero(d);
-  size_t c = 0;
 #pragma GCC unroll 1
-  for (const size_t n = piece.n; c + kStep <= n; c += kStep) {
-    DxOfColumns<T, 2, false> part(gamma, c, 0);
-    if constexpr (kChain == Chain::middle || kChain == Chain::end) part.LoadChains(columns);
-    part.template Row<kChain != Chain::none, kStream>(x, dy, dx, centre, offset, rstd, k2, a, watch);
-    if constexpr (kChain == Chain::begin || kChain == Chain::middle) part.StoreChains(columns);
-    if constexpr (kChain == Chain::end || kChain == Chain::whole) part.AddTo(columns.sums);
-  }
-  finite = finite && AllFinite<A>(watch);
-  return c;
-}
-// The second takes the columns from c on. It is out of line, with vectors of its own, so that those of the first loop
-// stay in registers, and serves every place in a chain. Returns whether all of its dx are finite.
-template <class T, class A = Arithmetic<T>>
-HWY_NOINLINE bool DxOfTail(const GradientPiece<T>& piece, T* dx, const DxScalars<A>& scalars,
-                           const GradientColumns<A>& columns, Chain chain, size_t c) {
-  const hn::ScalableTag<A> d;
-  auto watch = hn::Zero(d);
-  for (; c < piece.n; c += 2 * hn::MaxLanes(d)) {
-    DxOfColumns<T, 2, true> part(piece.gamma, c, piece.n - c);
+  for (; c < end; c += 2 * hn::MaxLanes(d)) {
+    DxOfColumns<T, 2, kPart> part(gamma, c, end - c);
     if (chain == Chain::middle || chain == Chain::end) part.LoadChains(columns);
-    part.template Row<true, false>(piece.x, piece.dy, dx, hn::Set(d, scalars.centre), hn::Set(d, scalars.offset),
-                                   hn::Set(d, scalars.rstd), hn::Set(d, scalars.k2), hn::Set(d, scalars.a), watch);
+    part.template Row<kStream>(x, dy, dx, row, watch);
     if (chain == Chain::begin || chain == Chain::middle) part.StoreChains(columns);
     if (chain == Chain::end || chain == Chain::whole) part.AddTo(columns.sums);
   }
   return AllFinite<A>(watch);
 }
-
+// The columns from c on. Not inlined, with vectors of its own, so that those of whole vectors stay in registers. It
+// serves every chain.
+template <class T, class A = Arithmetic<T>>
+HWY_NOINLINE bool DxOfTail(const GradientPiece<T>& piece, T* dx, const DxScalars<A>& scalars,
+                           const GradientColumns<A>& columns, Chain chain, size_t c) {
+  return DxOfSpan<true, false>(piece, dx, scalars, columns, chain, c, piece.n);
+}
 template <class T, Chain kChain, class A = Arithmetic<T>>
-HWY_NOINLINE bool DxAtPlace(const GradientPiece<T>& piece, T* dx, const DxScalars<A>& scalars,
+HWY_NOINLINE bool DxOfRowIn(const GradientPiece<T>& piece, T* dx, const DxScalars<A>& scalars,
                             const GradientColumns<A>& columns, bool stream) {
-  bool finite = true;
-  const size_t done = stream && IsAlignedToVector(dx)
-                          ? DxOfVectors<T, kChain, true>(piece, dx, scalars, columns, finite)
-                          : DxOfVectors<T, kChain, false>(piece, dx, scalars, columns, finite);
-  return done == piece.n ? finite : DxOfTail<T>(piece, dx, scalars, columns, kChain, done) && finite;
+  constexpr size_t kStep = 2 * hn::MaxLanes(hn::ScalableTag<A>());
+  const size_t whole = piece.n / kStep * kStep;
+  const bool finite = stream && IsAlignedToVector(dx)
+                          ? DxOfSpan<false, true>(piece, dx, scalars, columns, kChain, 0, whole)
+                          : DxOfSpan<false, false>(piece, dx, scalars, columns, kChain, 0, whole);
+  return whole == piece.n ? finite : DxOfTail(piece, dx, scalars, columns, kChain, whole) && finite;
 }
 
-// dx of a row, which has this place in its chains. Returns false if some of dx may not be finite.
+// dx of a row. Returns false if some of dx may not be finite.
 template <class T, class A = Arithmetic<T>>
 HWY_INLINE bool DxOfRow(const GradientPiece<T>& piece, T* dx, const DxScalars<A>& scalars,
-                        const GradientColumns<A>& columns, const ChainPlace& place, bool stream) {
-  if (columns.sums.dgamma == nullptr) return DxAtPlace<T, Chain::none>(piece, dx, scalars, columns, stream);
-  if (place.begins) {
-    return place.ends ? DxAtPlace<T, Chain::whole>(piece, dx, scalars, columns, stream)
-                      : DxAtPlace<T, Chain::begin>(piece, dx, scalars, columns, stream);
-  }
-  return place.ends ? DxAtPlace<T, Chain::end>(piece, dx, scalars, columns, stream)
-                    : DxAtPlace<T, Chain::middle>(piece, dx, scalars, columns, stream);
+                        const GradientColumns<A>& columns, Chain chain, bool stream) {
+  if (chain == Chain::none) return DxOfRowIn<T, Chain::none>(piece, dx, scalars, columns, stream);
+  if (chain == Chain::begin) return DxOfRowIn<T, Chain::begin>(piece, dx, scalars, columns, stream);
+  if (chain == Chain::middle) return DxOfRowIn<T, Chain::middle>(piece, dx, scalars, columns, stream);
+  if (chain == Chain::end) return DxOfRowIn<T, Chain::end>(piece, dx, scalars, columns, stream);
+  return DxOfRowIn<T, Chain::whole>(piece, dx, scalars, columns, stream);
 }
 
 template <class T>
 bool DxOfPiece(const GradientPiece<T>& piece, T* dx, const DxScalarsOfRows<Arithmetic<T>>& scalars,
-               const GradientColumns<Arithmetic<T>>& columns, const ChainPlace& place, bool stream) {
-  return DxOfRow(piece, dx, scalars.of(0), columns, place, stream);
+               const GradientColumns<Arithmetic<T>>& columns, Chain chain, bool stream) {
+  return DxOfRow(piece, dx, scalars.of(0), columns, chain, stream);
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

@@ -8,170 +8,127 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// The scalars of kRows rows, from their statistics and then their sums.
-template <class T, size_t kRows>
-class ShortRowScalars {
-  using A = Arithmetic<T>;
-  using D = hn::CappedTag<double, kRows>;
-  static constexpr size_t kAtOnce = hn::MaxLanes(D());
-  static constexpr size_t kJoined = kRows == 1 ? 1 : hn::MaxLanes(DF64());
-  static_assert(kRows % kJoined == 0);
-
- public:
-  HWY_INLINE ShortRowScalars(const GradientShortRows<T>& all, size_t first)
-      : statistics_(all.statistics), first_(first) {
-    const D d;
-    for (size_t r = 0; r < kRows; r += kAtOnce) {
-      const auto never = hn::Lt(hn::Zero(d), hn::Zero(d));
-      StoreNormScalars<A>(d, Load(statistics_.mean, r), Load(statistics_.mean_lo, r), Load(statistics_.rstd, r), never,
-                          scalars_.centre + r, scalars_.offset + r, scalars_.rstd + r);
-    }
-  }
-
-  const DxScalarsOfRows<A>& get() const { return scalars_; }
-
-  // False where a row is rare.
-  HWY_INLINE bool Finish(const GradientSumLanes* lanes, size_t cols, bool centred) {
-    const D d;
-    HWY_ALIGN double g[kRows], gd[kRows];
-    for (size_t r = 0; r < kRows; r += kJoined) {
-      Join(
-          lanes + r, [](const auto& sums) HWY_ATTR { return sums.g; }, g + r);
-      Join(
-          lanes + r, [](const auto& sums) HWY_ATTR { return sums.gd; }, gd + r);
-    }
-    bool holds = true;
-    for (size_t r = 0; r < kRows; r += kAtOnce) {
-      const auto rest = RestOfMean<A>(d, Load(statistics_.mean, r), Load(statistics_.mean_lo, r));
-      const auto rstd = Load(statistics_.rstd, r), sum = centred ? hn::Load(d, g + r) : hn::Zero(d);
-      const SumsOfRows<hn::Vec<D>> sums{sum, SumAboutMean(d, sum, hn::Load(d, gd + r), rest)};
-      const auto means = GradientMeansOf(d, centred, sums, rstd, static_cast<double>(cols));
-      holds = holds && hn::AllTrue(d, StoreDxScalars<A>(d, rest, rstd, means, r, scalars_));
-    }
-    return holds;
-  }
-
- private:
-  HWY_INLINE hn::Vec<D> Load(const double* values, size_t r) const { return hn::LoadU(D(), values + first_ + r); }
-
-  // The lanes of kJoined rows, each to one number.
-  template <class SumOf>
-  static HWY_INLINE void Join(const GradientSumLanes* lanes, const SumOf& of, double* to) {
-    constexpr size_t kVectors = kWideLanes / hn::MaxLanes(DF64());
-    if constexpr (kJoined == 1) {
-      *to = JoinLanes(DF64(), FoldVectors<kVectors, 1>(of(lanes[0])));
+// Joins the wide lanes of kRows rows to one number each. kSums: one of the members of GradientSumLanes.
+template <size_t kRows, auto kSums>
+HWY_INLINE void JoinRows(const GradientSumLanes* lanes, double* to) {
+  constexpr size_t kN = kRows == 1 ? 1 : hn::MaxLanes(DF64());
+  static_assert(kRows % kN == 0);
+  for (size_t r = 0; r < kRows; r += kN) {
+    V64 rows[kN];
+    for (size_t i = 0; i < kN; ++i) rows[i] = FoldVectors<GradientSumLanes::kVectors, 1>(lanes[r + i].*kSums);
+    if constexpr (kN == 1) {
+      to[r] = JoinLanes(DF64(), rows[0]);
     } else {
-      V64 rows[kJoined];
-      for (size_t i = 0; i < kJoined; ++i) rows[i] = FoldVectors<kVectors, 1>(of(lanes[i]));
-      hn::Store(JoinFoldedRows<false>(rows), DF64(), to);
+      hn::Store(JoinFoldedRows<false>(rows), DF64(), to + r);
     }
   }
+}
 
-  const RowStatistics& statistics_;
-  size_t first_;
-  DxScalarsOfRows<A> scalars_;
-};
-
-// Where rows are, from one on.
-template <class T>
-struct RowPlaces {
-  HWY_INLINE RowPlaces(const GradientShortRows<T>& rows, size_t row)
-      : all_x(rows.x), all_dy(rows.dy), all_dx(rows.dx), x(all_x.at(row)), dy(all_dy.at(row)), dx(all_dx.at(row)) {}
-  HWY_INLINE void Next() { x = all_x.after(x, 1), dy = all_dy.after(dy, 1), dx = all_dx.after(dx, 1); }
-
-  const EvenRows<const T> all_x, all_dy;  // copies, which can stay in registers
-  const EvenRows<T> all_dx;
-  const T* x;
-  const T* dy;
-  T* dx;
-};
+// The scalars of kRows rows from row `first` on that follow from their statistics.
+template <size_t kRows, class A>
+HWY_INLINE void StoreScalarsOfStatistics(const RowStatistics& rows, size_t first, DxScalarsOfRows<A>& to) {
+  const hn::CappedTag<double, kRows> d;
+  for (size_t r = 0; r < kRows; r += hn::MaxLanes(d)) {
+    const auto load = [&](const double* values) HWY_ATTR { return hn::LoadU(d, values + first + r); };
+    const auto never = hn::Lt(hn::Zero(d), hn::Zero(d));
+    StoreNormScalars<A>(d, load(rows.mean), load(rows.mean_lo), load(rows.rstd), never, to.centre + r, to.offset + r,
+                        to.rstd + r);
+  }
+}
+// Those that follow from their sums, too. Returns false if a row is rare.
+template <size_t kRows, class A>
+HWY_INLINE bool StoreScalarsOfSums(const RowStatistics& rows, size_t first, const GradientSumLanes* lanes, size_t cols,
+                                   bool centred, DxScalarsOfRows<A>& to) {
+  const hn::CappedTag<double, kRows> d;
+  HWY_ALIGN double g[kRows], gd[kRows];
+  JoinRows<kRows, &GradientSumLanes::g>(lanes, g);
+  JoinRows<kRows, &GradientSumLanes::gd>(lanes, gd);
+  bool holds = true;
+  for (size_t r = 0; r < kRows; r += hn::MaxLanes(d)) {
+    const auto load = [&](const double* values) HWY_ATTR { return hn::LoadU(d, values + first + r); };
+    const auto rest = RestOfMean<A>(d, load(rows.mean), load(rows.mean_lo));
+    const auto rstd = load(rows.rstd), sum = centred ? hn::Load(d, g + r) : hn::Zero(d);
+    const SumsOfRows<hn::Vec<decltype(d)>> sums{sum, SumAboutMean(d, sum, hn::Load(d, gd + r), rest)};
+    const auto means = GradientMeansOf(d, centred, sums, rstd, static_cast<double>(cols));
+    holds = holds && hn::AllTrue(d, StoreDxScalars<A>(d, rest, rstd, means, r, to));
+  }
+  return holds;
+}
 
 // dx of kNarrowRows rows, tile by tile: chains of columns stay in registers. kStream: all of dx is aligned to a vector.
 template <class T, size_t kVectors, bool kStream, bool kPart, class A = Arithmetic<T>>
-EVENORM_INLINE_LOOP void DxOfTile(RowPlaces<T> rows, const A* gamma, const DxScalarsOfRows<A>& scalars, size_t c,
-                                  size_t n, const ColumnPlaces& sums, hn::Vec<hn::ScalableTag<A>>& watch) {
-  const hn::ScalableTag<A> d;
-  DxOfColumns<T, kVectors, kPart> tile(gamma, c, n - c);
+EVENORM_INLINE_LOOP void DxOfTile(const GradientShortRows<T>& all, size_t first, const DxScalarsOfRows<A>& scalars,
+                                  size_t c, hn::Vec<hn::ScalableTag<A>>& watch) {
+  const EvenRows<const T> x = all.x, dy = all.dy;  // copies, which can stay in registers
+  const EvenRows<T> dx = all.dx;
+  const ColumnPlaces sums = all.columns.sums;
+  DxOfColumns<T, kVectors, kPart> tile(all.gamma, c, all.n - c);
 #pragma GCC unroll 1  // of several rows, the compiler would mix them, and run out of registers
-  for (size_t r = 0; r < kNarrowRows; ++r, rows.Next()) {
-    tile.template Row<true, kStream>(rows.x, rows.dy, rows.dx, hn::Set(d, scalars.centre[r]),
-                                     hn::Set(d, scalars.offset[r]), hn::Set(d, scalars.rstd[r]),
-                                     hn::Set(d, scalars.k2[r]), hn::Set(d, scalars.a[r]), watch);
+  for (size_t r = 0; r < kNarrowRows; ++r) {
+    const DxVectors<hn::ScalableTag<A>> row(scalars.of(r));
+    tile.template Row<kStream>(x.at(first + r), dy.at(first + r), dx.at(first + r), row, watch);
     if ((r + 1) % kChainRows != 0) continue;
     tile.AddTo(sums);
     tile.Clear();
   }
 }
 template <class T, bool kStream, class A = Arithmetic<T>>
-EVENORM_INLINE_LOOP bool DxOfNarrowRows(const RowPlaces<T>& rows, const A* gamma, const DxScalarsOfRows<A>& scalars,
-                                        size_t n, const ColumnPlaces& places) {
+EVENORM_INLINE_LOOP bool DxOfNarrowRows(const GradientShortRows<T>& all, size_t first,
+                                        const DxScalarsOfRows<A>& scalars) {
   constexpr size_t kN = hn::MaxLanes(hn::ScalableTag<A>());
-  const ColumnPlaces sums = places;
   auto watch = hn::Zero(hn::ScalableTag<A>());
   size_t c = 0;
 #pragma GCC unroll 1
-  for (; c + 4 * kN <= n; c += 4 * kN) DxOfTile<T, 4, kStream, false>(rows, gamma, scalars, c, n, sums, watch);
+  for (; c + 4 * kN <= all.n; c += 4 * kN) DxOfTile<T, 4, kStream, false>(all, first, scalars, c, watch);
 #pragma GCC unroll 1
-  for (; c + 2 * kN <= n; c += 2 * kN) DxOfTile<T, 2, kStream, false>(rows, gamma, scalars, c, n, sums, watch);
-  if (c < n) DxOfTile<T, 2, false, true>(rows, gamma, scalars, c, n, sums, watch);
+  for (; c + 2 * kN <= all.n; c += 2 * kN) DxOfTile<T, 2, kStream, false>(all, first, scalars, c, watch);
+  if (c < all.n) DxOfTile<T, 2, false, true>(all, first, scalars, c, watch);
   return AllFinite<A>(watch);
 }
 
-// What became of some rows: nothing, and nothing is written, where one of them is rare.
-enum class Done { none, all, with_dx_not_finite };
-
-// kRows rows, of which all are summed first. open: whether there are rows in the chains.
+// kRows rows from row `first` on, which are all summed first. Does and writes nothing if one of them is rare.
 template <class T, size_t kRows>
-EVENORM_INLINE_LOOP Done GradientsOfFew(const GradientShortRows<T>& all, size_t first, bool open) {
-  using A = Arithmetic<T>;
-  ShortRowScalars<T, kRows> scalars(all, first);
+EVENORM_INLINE_LOOP GradientsDone GradientsOfFew(const GradientShortRows<T>& all, size_t first) {
+  DxScalarsOfRows<Arithmetic<T>> scalars;
   GradientSumLanes lanes[kRows];
-  RowPlaces<T> rows(all, first), summed = rows;
-  const A* gamma = all.gamma;
+  StoreScalarsOfStatistics<kRows>(all.statistics, first, scalars);
+  const EvenRows<const T> x = all.x, dy = all.dy;  // copies, which can stay in registers
+  const Arithmetic<T>* gamma = all.gamma;
   const size_t n = all.n, ahead = all.ahead;
 #pragma GCC unroll 1
-  for (size_t r = 0; r < kRows; ++r, summed.Next()) {
-    lanes[r] = RowLanes(summed.x, summed.dy, gamma, scalars.get().centre[r], n, ahead);
+  for (size_t r = 0; r < kRows; ++r) {
+    lanes[r] = RowLanes(x.at(first + r), dy.at(first + r), gamma, scalars.centre[r], n, ahead);
   }
-  if (HWY_UNLIKELY(!scalars.Finish(lanes, n, all.centred))) return Done::none;
+  const bool rare = !StoreScalarsOfSums<kRows>(all.statistics, first, lanes, all.n, all.centred, scalars);
+  if (HWY_UNLIKELY(rare)) return {first, 0};
   bool finite = true;
-  if (kRows > 1 && all.columns.sums.dgamma != nullptr) {
-    bool stream = all.stream;
-    for (size_t r = 0; r < kRows; ++r) stream = stream && IsAlignedToVector(all.dx.at(first + r));
-    finite = stream ? DxOfNarrowRows<T, true>(rows, gamma, scalars.get(), n, all.columns.sums)
-                    : DxOfNarrowRows<T, false>(rows, gamma, scalars.get(), n, all.columns.sums);
+  if (kRows > 1 && all.columns.are_wanted()) {
+    const bool stream = all.stream && IsAlignedToVector(all.dx.first) && IsAlignedToVector(all.dx.after(nullptr, 1));
+    finite = stream ? DxOfNarrowRows<T, true>(all, first, scalars) : DxOfNarrowRows<T, false>(all, first, scalars);
   } else {
+    const RowBlock block{0, all.count};
 #pragma GCC unroll 1
-    for (size_t r = 0; r < kRows; ++r, rows.Next()) {
-      const bool ends = all.block.ends_chain(all.first + first + r);
-      finite &= DxOfRow<T>({rows.x, rows.dy, gamma, n, 0}, rows.dx, scalars.get().of(r), all.columns, {!open, ends},
+    for (size_t r = first; r < first + kRows; ++r) {
+      const Chain chain = all.columns.are_wanted() ? block.chain(r) : Chain::none;
+      finite &= DxOfRow<T>({x.at(r), dy.at(r), gamma, n}, all.dx.at(r), scalars.of(r - first), all.columns, chain,
                            all.stream);
-      open = !ends;
     }
   }
-  return finite ? Done::all : Done::with_dx_not_finite;
+  return {first + kRows, finite ? 0 : kRows};
 }
 
 template <class T>
 GradientsDone GradientsOfShortRows(const GradientShortRows<T>& all) {
   static_assert(kNarrowRows % kChainRows == 0);
-  bool open = all.open;
-  const bool is_narrow = all.n <= kNarrowColumns;
-  for (size_t row = all.begin; row < all.count;) {
-    Done done = Done::none;
-    size_t n = kNarrowRows;
-    if (is_narrow && all.block.place(all.first + row) == 0 && n <= all.count - row) {
-      done = GradientsOfFew<T, kNarrowRows>(all, row, open);
-    }
-    if (done == Done::none) {
-      n = 1;
-      done = GradientsOfFew<T, 1>(all, row, open);
-    }
-    if (HWY_UNLIKELY(done != Done::all)) return done == Done::none ? GradientsDone{row, 0} : GradientsDone{row + n, n};
-    row += n;
-    open = !all.block.ends_chain(all.first + row - 1);
+  GradientsDone done{all.begin, 0};
+  while (done.next < all.count && done.not_finite == 0) {
+    const size_t row = done.next;
+    const bool together = all.n <= kNarrowColumns && row % kChainRows == 0 && row + kNarrowRows <= all.count;
+    if (together) done = GradientsOfFew<T, kNarrowRows>(all, row);
+    if (done.next == row) done = GradientsOfFew<T, 1>(all, row);
+    if (done.next == row) break;
   }
-  return {all.count, 0};
+  return done;
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

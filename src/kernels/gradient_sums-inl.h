@@ -23,6 +23,12 @@ struct GradientSumLanes {
       gd[v] = hn::Load(DF64(), from.gd + v * kN);
     }
   }
+  HWY_INLINE void Add(const GradientSumLanes& other) {
+    for (size_t v = 0; v < kVectors; ++v) {
+      g[v] = hn::Add(g[v], other.g[v]);
+      gd[v] = hn::Add(gd[v], other.gd[v]);
+    }
+  }
   HWY_INLINE void Store(GradientLanes& to) const {
     for (size_t v = 0; v < kVectors; ++v) {
       hn::Store(g[v], DF64(), to.g + v * kN);
@@ -33,22 +39,21 @@ struct GradientSumLanes {
   V64 g[kVectors], gd[kVectors];
 };
 
-// What lines add to wide lanes l, in the arithmetic's type: the sums of lanes l and l + 8.
-template <class A>
-struct GradientHalves {
-  using D = hn::CappedTag<A, kWideLanes>;
-  static constexpr size_t kVectors = kWideLanes / hn::MaxLanes(D());
-
-  hn::Vec<D> g[kVectors], gd[kVectors];
-};
-template <class V, class Half>
-HWY_INLINE void AddHalves(const V* line, Half* to) {
-  constexpr size_t kVectors = kWideLanes / hn::MaxLanes(hn::DFromV<V>());
-  if constexpr (kVectors != 0) {
-    for (size_t v = 0; v < kVectors; ++v) to[v] = hn::Add(line[v], line[v + kVectors]);
-  } else {
+// Adds the lanes of a line to wide lanes: l and l + 8 to wide lane l.
+template <class V>
+HWY_INLINE void AddToWideLanes(const V* line, V64* lanes) {
+  constexpr size_t kN = hn::MaxLanes(hn::DFromV<V>()), kN64 = hn::MaxLanes(DF64());
+  const auto add = [&](auto both, size_t first) HWY_ATTR {
+    ForEachF64(both, [&](V64 v, size_t at) HWY_ATTR {
+      V64& sum = lanes[(first + at) / kN64];
+      sum = hn::Add(sum, v);
+    });
+  };
+  if constexpr (kN == kLanes) {
     const hn::Half<hn::DFromV<V>> half;
-    to[0] = hn::Add(hn::LowerHalf(half, line[0]), UpperHalf(half, line[0]));
+    add(hn::Add(LowerHalf(half, line[0]), UpperHalf(half, line[0])), 0);
+  } else {
+    for (size_t v = 0; v < kWideLanes / kN; ++v) add(hn::Add(line[v], line[v + kWideLanes / kN]), v * kN);
   }
 }
 
@@ -67,9 +72,9 @@ struct LineSums {
   V g, first, second;
 };
 
-// kPart: the last line has but `left` columns; those that do not exist count as 0.
+// Adds kLines lines, at most a chain. kPart: the last one has only `left` columns; those that do not exist count as 0.
 template <size_t kLines, bool kPart, class T, class A = Arithmetic<T>, class V = hn::Vec<hn::ScalableTag<A>>>
-HWY_INLINE GradientHalves<A> SumLines(const T* x, const T* dy, const A* gamma, size_t left, V centre) {
+HWY_INLINE void AddLines(const T* x, const T* dy, const A* gamma, size_t left, V centre, GradientSumLanes& lanes) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d), kVectors = kLanes / kN;
   LineSums<V> sums[kVectors];
@@ -87,48 +92,26 @@ HWY_INLINE GradientHalves<A> SumLines(const T* x, const T* dy, const A* gamma, s
   }
   V g[kVectors], gd[kVectors];
   for (size_t v = 0; v < kVectors; ++v) g[v] = sums[v].g, gd[v] = sums[v].Products(kLines);
-  GradientHalves<A> halves;
-  AddHalves(g, halves.g);
-  AddHalves(gd, halves.gd);
-  return halves;
+  AddToWideLanes(g, lanes.g);
+  AddToWideLanes(gd, lanes.gd);
 }
-
-template <bool kPart, class T, class A = Arithmetic<T>, class V = hn::Vec<hn::ScalableTag<A>>>
-EVENORM_INLINE_LOOP GradientHalves<A> SumFewLines(size_t lines, const T* x, const T* dy, const A* gamma, size_t left,
-                                                  V centre) {
-  static_assert(kChainLines == 4);
-  if constexpr (kPart) {
-    if (lines == 4) return SumLines<4, kPart>(x, dy, gamma, left, centre);
+// Adds `lines` lines, from 1 to kMost.
+template <size_t kMost, bool kPart, class T, class A = Arithmetic<T>, class V = hn::Vec<hn::ScalableTag<A>>>
+EVENORM_INLINE_LOOP void AddFewLines(size_t lines, const T* x, const T* dy, const A* gamma, size_t left, V centre,
+                                     GradientSumLanes& lanes) {
+  if constexpr (kMost > 1) {
+    if (lines != kMost) return AddFewLines<kMost - 1, kPart>(lines, x, dy, gamma, left, centre, lanes);
   }
-  if (lines == 1) return SumLines<1, kPart>(x, dy, gamma, left, centre);
-  if (lines == 2) return SumLines<2, kPart>(x, dy, gamma, left, centre);
-  return SumLines<3, kPart>(x, dy, gamma, left, centre);
+  AddLines<kMost, kPart>(x, dy, gamma, left, centre, lanes);
 }
-// n columns, the last line of them partly, that are no more than a chain.
+// The sums of n columns, at most a chain, of which the last line is a part.
 template <class T, class A = Arithmetic<T>>
-HWY_NOINLINE GradientHalves<A> SumPartOfLines(const T* x, const T* dy, const A* gamma, A centre, size_t n) {
-  return SumFewLines<true>(n / kLanes + 1, x, dy, gamma, n % kLanes, hn::Set(hn::ScalableTag<A>(), centre));
-}
-
-template <class Half>
-HWY_INLINE void AddToWideLanes(const Half* halves, V64* lanes) {
-  const DF64 d;
-  using A = hn::TFromV<Half>;
-  for (size_t v = 0; v < GradientHalves<A>::kVectors; ++v) {
-    if constexpr (std::is_same_v<A, double>) {
-      lanes[v] = hn::Add(lanes[v], halves[v]);
-    } else if constexpr (hn::MaxLanes(d) == hn::MaxLanes(hn::DFromV<Half>())) {
-      lanes[v] = hn::Add(lanes[v], hn::PromoteTo(d, halves[v]));
-    } else {
-      lanes[2 * v] = hn::Add(lanes[2 * v], LowerToF64(halves[v]));
-      lanes[2 * v + 1] = hn::Add(lanes[2 * v + 1], UpperToF64(halves[v]));
-    }
-  }
-}
-template <class A>
-HWY_INLINE void AddToLanes(const GradientHalves<A>& sums, GradientSumLanes& lanes) {
-  AddToWideLanes(sums.g, lanes.g);
-  AddToWideLanes(sums.gd, lanes.gd);
+HWY_NOINLINE GradientSumLanes SumPartOfLines(const T* x, const T* dy, const A* gamma, A centre, size_t n) {
+  GradientSumLanes lanes;
+  lanes.Clear();
+  AddFewLines<kChainLines, true>(n / kLanes + 1, x, dy, gamma, n % kLanes, hn::Set(hn::ScalableTag<A>(), centre),
+                                 lanes);
+  return lanes;
 }
 
 // n columns, no more than a block; all but the last call of a block take whole chains.
@@ -144,12 +127,14 @@ EVENORM_INLINE_LOOP void AddRow(const T* x, const T* dy, const A* gamma, A centr
       PrefetchBehind(x + c, kChain * sizeof(T), ahead);
       PrefetchBehind(dy + c, kChain * sizeof(T), ahead);
     }
-    AddToLanes(SumLines<kChainLines, false>(x + c, dy + c, gamma + c, 0, k), lanes);
+    AddLines<kChainLines, false>(x + c, dy + c, gamma + c, 0, k, lanes);
   }
   if (c == n) return;
-  AddToLanes((n - c) % kLanes == 0 ? SumFewLines<false>((n - c) / kLanes, x + c, dy + c, gamma + c, 0, k)
-                                   : SumPartOfLines(x + c, dy + c, gamma + c, centre, n - c),
-             lanes);
+  if ((n - c) % kLanes == 0) {
+    AddFewLines<kChainLines - 1, false>((n - c) / kLanes, x + c, dy + c, gamma + c, 0, k, lanes);
+  } else {
+    lanes.Add(SumPartOfLines(x + c, dy + c, gamma + c, centre, n - c));
+  }
 }
 
 template <class T>
@@ -160,7 +145,7 @@ void SumGradients(const GradientPiece<T>& piece, Arithmetic<T> centre, bool is_f
   lanes.Store(*sums);
 }
 
-// The same of a whole block.
+// The sums of a whole block.
 template <class T, class A = Arithmetic<T>>
 HWY_INLINE GradientSumLanes RowLanes(const T* x, const T* dy, const A* gamma, A centre, size_t n, size_t ahead) {
   GradientSumLanes lanes;

@@ -237,20 +237,21 @@ struct ColumnPlaces {
 // The same, and the chains of rows that have not been added to them yet.
 template <class A>
 struct GradientColumns {
+  bool are_wanted() const { return sums.dgamma != nullptr; }
+
   A* dgamma_chain = nullptr;
   A* dbeta_chain = nullptr;
   ColumnPlaces sums = {};
 };
 // The same from column c on; where there are no columns, none.
 template <class A>
-constexpr GradientColumns<A> from_column(const GradientColumns<A>& columns, std::size_t c) {
-  if (columns.sums.dgamma == nullptr) return columns;
+GradientColumns<A> from_column(const GradientColumns<A>& columns, std::size_t c) {
+  if (!columns.are_wanted()) return columns;
   return {columns.dgamma_chain + c, columns.dbeta_chain + c, {columns.sums.dgamma + c, columns.sums.dbeta + c}};
 }
-// begins: the row is the first one in its chains; ends: it is the last one, after which they are added to the columns.
-struct ChainPlace {
-  bool begins, ends;
-};
+// What becomes of the chains of columns with a row: it begins them, or goes on; it ends them, and they are added to the
+// columns. none: there are no columns.
+enum class Chain { none, begin, middle, end, whole };
 
 // A row's scalars in the arithmetic's type, with d = centre - x: dx = fma(dy gamma, rstd, fma(d, k2, a)) and
 // xhat = fma(-d, rstd, offset).
@@ -272,13 +273,18 @@ struct RowStatistics {
 
 // Rows [first, end), which share the sums of their columns, in chains of kChainRows from the first on.
 struct RowBlock {
-  std::size_t place(std::size_t row) const { return (row - first) % kChainRows; }
-  bool ends_chain(std::size_t row) const { return place(row) + 1 == kChainRows || row + 1 == end; }
+  bool begins_chain(std::size_t row) const { return (row - first) % kChainRows == 0; }
+  bool ends_chain(std::size_t row) const { return begins_chain(row + 1) || row + 1 == end; }
+  Chain chain(std::size_t row) const {
+    if (begins_chain(row)) return ends_chain(row) ? Chain::whole : Chain::begin;
+    return ends_chain(row) ? Chain::end : Chain::middle;
+  }
 
   std::size_t first, end;
 };
 
-// Short rows at even distances, from row `begin` on, for their sums, scalars, dx and columns.
+// Short rows at even distances, from row `begin` on, for their sums, scalars, dx and columns. The first row begins a
+// chain, the last one ends it.
 template <class T>
 struct GradientShortRows {
   EvenRows<const T> x, dy;
@@ -287,9 +293,6 @@ struct GradientShortRows {
   const Arithmetic<T>* gamma;
   const RowStatistics& statistics;
   GradientColumns<Arithmetic<T>> columns;
-  RowBlock block;
-  std::size_t first;  // the number of row 0 in the problem
-  bool open;          // whether there are rows before row `begin` in its chains
   bool centred, stream;
   std::size_t ahead;  // see GradientPiece
 };

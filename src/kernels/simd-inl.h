@@ -5,6 +5,7 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
@@ -26,83 +27,43 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DF64 = hn::ScalableTag<double>;
 using DF32 = hn::ScalableTag<float>;
 
-#if !HWY_NATIVE_FMA
-// Works element by element. Not inlined, because hundreds of places call it.
-template <class D, class V = hn::Vec<D>>
-HWY_NOINLINE V FmaByElements(D d, V a, V b, V c) {
-  using T = hn::TFromD<D>;
-  HWY_ALIGN T as[hn::MaxLanes(d)];
-  HWY_ALIGN T bs[hn::MaxLanes(d)];
-  HWY_ALIGN T cs[hn::MaxLanes(d)];
-  hn::Store(a, d, as);
-  hn::Store(b, d, bs);
-  hn::Store(c, d, cs);
-  for (size_t i = 0; i < hn::Lanes(d); ++i) cs[i] = std::fma(as[i], bs[i], cs[i]);
-  return hn::Load(d, cs);
-}
-#endif
-
-// a * b + c, rounded once, on every target.
+// a * b + c, rounded once, on every target. Only the portable target, which has one lane, has no instruction for it.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Fma(D d, V a, V b, V c) {
-#if HWY_NATIVE_FMA
-  (void)d;
-  return hn::MulAdd(a, b, c);
-#else
-  return FmaByElements(d, a, b, c);
-#endif
+  if constexpr (HWY_NATIVE_FMA) return hn::MulAdd(a, b, c);
+  return hn::Set(d, std::fma(hn::GetLane(a), hn::GetLane(b), hn::GetLane(c)));
 }
 
 // -(a * b) + c, rounded once.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V NegatedFma(D d, V a, V b, V c) {
-#if HWY_NATIVE_FMA
-  (void)d;
-  return hn::NegMulAdd(a, b, c);
-#else
-  return FmaByElements(d, hn::Neg(a), b, c);
-#endif
+  if constexpr (HWY_NATIVE_FMA) return hn::NegMulAdd(a, b, c);
+  return Fma(d, hn::Neg(a), b, c);
 }
 
-// F16C and AArch64 convert binary16 exactly and round to nearest even, whatever the flush modes. Highway's emulation
-// for other targets truncates and ignores infinities, so they use the integer code below.
-inline constexpr bool kHardwareF16 = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON;
+// F16C and AArch64 convert binary16 exactly and round to nearest even, whatever the flush modes. Highway's portable
+// target truncates and ignores infinities, so that it uses these two functions instead.
+inline constexpr bool kHardwareF16 = HWY_TARGET != HWY_SCALAR;
 
-template <class DU32>
-HWY_INLINE hn::Vec<hn::RebindToFloat<DU32>> F32FromF16Bits(DU32 du, hn::Vec<DU32> half) {
-  const hn::RebindToFloat<DU32> df;
-  const auto magnitude = hn::ShiftLeft<13>(hn::And(half, hn::Set(du, 0x7FFFu)));
-  const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(du, 0x8000u)));
+inline float F32FromF16Bits(uint32_t half) {
+  const uint32_t magnitude = (half & 0x7FFFu) << 13, sign = (half & 0x8000u) << 16;
+  if (magnitude > 0x0F7FFFFFu) return std::bit_cast<float>(magnitude | 0x7F800000u | sign);
   // The multiplication changes the bias of the exponent and makes binary16's subnormals normal, exactly.
-  const auto scaled = hn::BitCast(du, hn::Mul(hn::BitCast(df, magnitude), hn::Set(df, 0x1p112f)));
-  const auto special = hn::Or(magnitude, hn::Set(du, 0x7F800000u));
-  const hn::RebindToSigned<DU32> di;
-  const auto is_special =
-      hn::RebindMask(du, hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, static_cast<int32_t>(0x0F7FFFFF))));
-  return hn::BitCast(df, hn::Or(hn::IfThenElse(is_special, special, scaled), sign));
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f) | sign);
 }
-
 // Rounds to nearest even; NaN becomes 0x7E00.
-template <class DU32>
-HWY_INLINE hn::Vec<DU32> F16BitsFromF32(DU32 du, hn::Vec<hn::RebindToFloat<DU32>> v) {
-  const hn::RebindToFloat<DU32> df;
-  const hn::RebindToSigned<DU32> di;
-  const auto bits = hn::BitCast(du, v);
-  const auto magnitude = hn::And(bits, hn::Set(du, 0x7FFFFFFFu));
-  const auto sign = hn::ShiftRight<16>(hn::And(bits, hn::Set(du, 0x80000000u)));
-  const auto greater = [&](hn::Vec<DU32> a, uint32_t b) {
-    return hn::RebindMask(du, hn::Gt(hn::BitCast(di, a), hn::Set(di, static_cast<int32_t>(b))));
-  };
-  const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
-  const auto rounded = hn::Add(hn::Add(magnitude, hn::Set(du, 0xFFFu)), odd);
-  const auto normal = hn::ShiftRight<13>(hn::Sub(rounded, hn::Set(du, 112u << 23)));
+inline uint16_t F16BitsFromF32(float v) {
+  const auto bits = std::bit_cast<uint32_t>(v);
+  const uint32_t magnitude = bits & 0x7FFFFFFFu, sign = bits >> 16 & 0x8000u;
+  if (magnitude > 0x7F800000u) return 0x7E00;
+  if (magnitude > 0x477FEFFFu) return static_cast<uint16_t>(sign | 0x7C00u);
+  if (magnitude > 0x387FFFFFu) {
+    const uint32_t rounded = magnitude + 0xFFFu + (magnitude >> 13 & 1u);
+    return static_cast<uint16_t>(sign | (rounded - (112u << 23)) >> 13);
+  }
   // Adding 0.5 puts the unit of binary16's subnormals at the last place of an f32.
-  const auto shifted = hn::Add(hn::BitCast(df, magnitude), hn::Set(df, 0.5f));
-  const auto subnormal = hn::Sub(hn::BitCast(du, shifted), hn::Set(du, 0x3F000000u));
-  auto result = hn::IfThenElse(greater(magnitude, 0x387FFFFFu), normal, subnormal);
-  result = hn::IfThenElse(greater(magnitude, 0x477FEFFFu), hn::Set(du, 0x7C00u), result);
-  result = hn::Or(result, sign);
-  return hn::IfThenElse(greater(magnitude, 0x7F800000u), hn::Set(du, 0x7E00u), result);
+  const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+  return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000u));
 }
 
 // Rounds to nearest even; the low half is arbitrary. A NaN must be the canonical one, 0x7FC00000, because others could
@@ -119,13 +80,13 @@ HWY_INLINE hn::Vec<DU32> BF16InHighHalf(DU32 du, hn::Vec<hn::RebindToFloat<DU32>
 #endif
 }
 
-// Loads Lanes(df) elements at p as f32, exactly.
-template <class DF>
-HWY_INLINE hn::Vec<DF> LoadF32(DF df, const float* p) {
-  return hn::LoadU(df, p);
+// Loads Lanes(d) elements at p in the arithmetic of their type, exactly.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadArithmetic(D d, const hn::TFromD<D>* p) {
+  return hn::LoadU(d, p);
 }
 template <class DF>
-HWY_INLINE hn::Vec<DF> LoadF32(DF df, const bfloat16* p) {
+HWY_INLINE hn::Vec<DF> LoadArithmetic(DF df, const bfloat16* p) {
 #if HWY_TARGET == HWY_AVX3
   if constexpr (hn::MaxLanes(DF()) == 8) {
     const auto words = _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -139,76 +100,63 @@ HWY_INLINE hn::Vec<DF> LoadF32(DF df, const bfloat16* p) {
   return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
 }
 template <class DF>
-HWY_INLINE hn::Vec<DF> LoadF32(DF df, const float16* p) {
-  if constexpr (kHardwareF16) {
-    const hn::Rebind<hwy::float16_t, DF> df16;
-    return hn::PromoteTo(df, hn::LoadU(df16, reinterpret_cast<const hwy::float16_t*>(p)));
-  } else {
-    const hn::RebindToUnsigned<DF> du;
-    const hn::Rebind<uint16_t, DF> du16;
-    return F32FromF16Bits(du, hn::PromoteTo(du, hn::LoadU(du16, reinterpret_cast<const uint16_t*>(p))));
-  }
+HWY_INLINE hn::Vec<DF> LoadArithmetic(DF df, const float16* p) {
+  if constexpr (!kHardwareF16) return hn::Set(df, F32FromF16Bits(load_one(p).bits));
+  const hn::Rebind<hwy::float16_t, DF> df16;
+  return hn::PromoteTo(df, hn::LoadU(df16, reinterpret_cast<const hwy::float16_t*>(p)));
 }
 
-// Stores the low halves of Lanes(du) 32-bit words to p.
-template <class DU32>
-HWY_INLINE void StoreLow16(hn::Vec<DU32> bits, DU32 du, uint16_t* p) {
-  const hn::RebindToSigned<DU32> di;
-  const hn::Rebind<uint16_t, DU32> du16;
-  (void)du;
-  hn::StoreU(hn::DemoteTo(du16, hn::BitCast(di, bits)), du16, p);
-}
-
-// Stores Lanes(df) elements to p, rounded once.
-template <class DF>
-HWY_INLINE void StoreF32(hn::Vec<DF> v, DF df, float* p) {
-  hn::StoreU(v, df, p);
+// Stores Lanes(d) elements to p, rounded once.
+template <class D>
+HWY_INLINE void StoreArithmetic(hn::Vec<D> v, D d, hn::TFromD<D>* p) {
+  hn::StoreU(v, d, p);
 }
 template <class DF>
-HWY_INLINE void StoreF32(hn::Vec<DF> v, DF, bfloat16* p) {
+HWY_INLINE void StoreArithmetic(hn::Vec<DF> v, DF, bfloat16* p) {
   const hn::RebindToUnsigned<DF> du;
-  StoreLow16(hn::ShiftRight<16>(BF16InHighHalf(du, v)), du, reinterpret_cast<uint16_t*>(p));
+  const hn::RebindToSigned<DF> di;
+  const hn::Rebind<uint16_t, DF> du16;
+  const auto bits = hn::ShiftRight<16>(BF16InHighHalf(du, v));
+  hn::StoreU(hn::DemoteTo(du16, hn::BitCast(di, bits)), du16, reinterpret_cast<uint16_t*>(p));
 }
 template <class DF>
-HWY_INLINE void StoreF32(hn::Vec<DF> v, DF, float16* p) {
-  if constexpr (kHardwareF16) {
-    const hn::Rebind<hwy::float16_t, DF> df16;
-    hn::StoreU(hn::DemoteTo(df16, v), df16, reinterpret_cast<hwy::float16_t*>(p));
-  } else {
-    const hn::RebindToUnsigned<DF> du;
-    StoreLow16(F16BitsFromF32(du, v), du, reinterpret_cast<uint16_t*>(p));
-  }
+HWY_INLINE void StoreArithmetic(hn::Vec<DF> v, DF, float16* p) {
+  if constexpr (!kHardwareF16) return store_one(F16BitsFromF32(hn::GetLane(v)), p);
+  const hn::Rebind<hwy::float16_t, DF> df16;
+  hn::StoreU(hn::DemoteTo(df16, v), df16, reinterpret_cast<hwy::float16_t*>(p));
 }
 
 // Rounds once. Numbers beyond f32's range become infinity, which Highway's portable target would clamp.
 template <class DF, class D64 = hn::Rebind<double, DF>>
 HWY_INLINE hn::Vec<DF> NarrowToF32(DF df, hn::Vec<D64> v) {
-#if HWY_TARGET == HWY_SCALAR
-  return hn::Set(df, static_cast<float>(hn::GetLane(v)));
-#else
+  if constexpr (HWY_TARGET == HWY_SCALAR) return hn::Set(df, static_cast<float>(hn::GetLane(v)));
   return hn::DemoteTo(df, v);
-#endif
 }
 
 // Loads Lanes(d) elements at p as f64, exactly.
-template <class D>
-HWY_INLINE hn::Vec<D> LoadF64(D d, const double* p) {
-  return hn::LoadU(d, p);
-}
 template <class D, class T>
 HWY_INLINE hn::Vec<D> LoadF64(D d, const T* p) {
-  return hn::PromoteTo(d, LoadF32(hn::Rebind<float, D>(), p));
+  if constexpr (std::is_same_v<T, double>) {
+    return hn::LoadU(d, p);
+  } else {
+    return hn::PromoteTo(d, LoadArithmetic(hn::Rebind<float, D>(), p));
+  }
 }
 
-// The lower and the upper half of a vector, exactly, as f64.
-#if HWY_TARGET != HWY_SCALAR
-HWY_INLINE hn::Vec<DF64> LowerToF64(hn::Vec<DF32> v) {
-  return hn::PromoteTo(DF64(), hn::LowerHalf(hn::Half<DF32>(), v));
+// Calls use(vector, its first lane) for the lanes of v as f64.
+template <class V, class Use>
+HWY_INLINE void ForEachF64(V v, const Use& use) {
+  const DF64 d;
+  if constexpr (std::is_same_v<V, hn::Vec<DF64>>) {
+    use(v, size_t{0});
+  } else if constexpr (hn::MaxLanes(hn::DFromV<V>()) == hn::MaxLanes(d)) {
+    use(hn::PromoteTo(d, v), size_t{0});
+  } else {  // the portable target has no halves
+    const hn::Half<hn::DFromV<V>> half;
+    use(hn::PromoteTo(d, LowerHalf(half, v)), size_t{0});
+    use(hn::PromoteTo(d, UpperHalf(half, v)), hn::MaxLanes(d));
+  }
 }
-HWY_INLINE hn::Vec<DF64> UpperToF64(hn::Vec<DF32> v) {
-  return hn::PromoteTo(DF64(), hn::UpperHalf(hn::Half<DF32>(), v));
-}
-#endif
 
 // Loads the even (odd) ones of 2 * Lanes(d) elements at p as f64, exactly.
 template <class D>
@@ -226,24 +174,6 @@ HWY_INLINE hn::Vec<D> LoadOddF64(D d, const bfloat16* p) {
   return hn::PromoteTo(d, hn::BitCast(df, hn::And(words, hn::Set(du, 0xFFFF0000u))));
 }
 
-// Loads and stores in the arithmetic of the storage type.
-template <class D, class T>
-HWY_INLINE hn::Vec<D> LoadArithmetic(D d, const T* p) {
-  if constexpr (std::is_same_v<T, double>) {
-    return hn::LoadU(d, p);
-  } else {
-    return LoadF32(d, p);
-  }
-}
-template <class D, class T>
-HWY_INLINE void StoreArithmetic(hn::Vec<D> v, D d, T* p) {
-  if constexpr (std::is_same_v<T, double>) {
-    hn::StoreU(v, d, p);
-  } else {
-    StoreF32(v, d, p);
-  }
-}
-
 // True if a target has masks for elements of this size. Without, Highway's MaskedLoad reads all lanes, also those that
 // do not exist.
 template <class T>
@@ -252,30 +182,23 @@ inline constexpr bool kHasMasks = HWY_TARGET == HWY_AVX3 || (HWY_TARGET == HWY_A
 template <class T>
 using BitsOf = std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
 
-// Elements of up to 16 bytes, with 0 behind them, for targets without masks. At least two bytes are all in two words,
-// which may overlap; a library's function would take as long as a short row.
-__extension__ using FewBytes = unsigned __int128;
+// Copies bytes of whole elements, for targets without masks: 16 at once, and up to 15 as two words, which may overlap.
+// A library's function would take as long as a short row.
 template <class Word>
-HWY_INLINE FewBytes TwoWords(const char* p, size_t bytes) {
+HWY_INLINE void CopyTwoWords(const char* from, size_t bytes, char* to) {
   const size_t second = bytes - sizeof(Word);
-  return load_one(reinterpret_cast<const Word*>(p)) | FewBytes{load_one(reinterpret_cast<const Word*>(p + second))}
-                                                          << 8 * second;
+  const Word words[] = {load_one(reinterpret_cast<const Word*>(from)),
+                        load_one(reinterpret_cast<const Word*>(from + second))};
+  store_one(words[0], to);
+  store_one(words[1], to + second);
 }
-template <class Word>
-HWY_INLINE void StoreTwoWords(FewBytes v, size_t bytes, char* p) {
-  const size_t second = bytes - sizeof(Word);
-  store_one(static_cast<Word>(v), p);
-  store_one(static_cast<Word>(v >> 8 * second), p + second);
-}
-HWY_INLINE FewBytes LoadBytes(const char* p, size_t bytes) {
-  if (bytes >= 8) return TwoWords<uint64_t>(p, bytes);
-  if (bytes >= 4) return TwoWords<uint32_t>(p, bytes);
-  return bytes == 0 ? 0 : TwoWords<uint16_t>(p, bytes);
-}
-HWY_INLINE void StoreBytes(FewBytes v, size_t bytes, char* p) {
-  if (bytes >= 8) return StoreTwoWords<uint64_t>(v, bytes, p);
-  if (bytes >= 4) return StoreTwoWords<uint32_t>(v, bytes, p);
-  if (bytes != 0) StoreTwoWords<uint16_t>(v, bytes, p);
+HWY_INLINE void CopyBytes(const void* from_place, size_t bytes, void* to_place) {
+  const char* from = static_cast<const char*>(from_place);
+  char* to = static_cast<char*>(to_place);
+  for (; bytes >= 16; bytes -= 16, from += 16, to += 16) std::memcpy(to, from, 16);
+  if (bytes >= 8) return CopyTwoWords<uint64_t>(from, bytes, to);
+  if (bytes >= 4) return CopyTwoWords<uint32_t>(from, bytes, to);
+  if (bytes != 0) CopyTwoWords<uint16_t>(from, bytes, to);
 }
 
 // Copies the first n of kCount elements, and 0 in place of the others. `to` is aligned to a whole vector.
@@ -289,13 +212,8 @@ HWY_INLINE void CopyFirst(const T* from, size_t n, T* to) {
                 reinterpret_cast<BitsOf<T>*>(to) + i);
     }
   } else {
-    constexpr size_t kBytes = kCount * sizeof(T), kPiece = HWY_MIN(kBytes, sizeof(FewBytes));
-    const size_t bytes = HWY_MIN(n, kCount) * sizeof(T);
-    for (size_t i = 0; i < kBytes; i += kPiece) {
-      const size_t rest = bytes > i ? HWY_MIN(bytes - i, kPiece) : 0;
-      const FewBytes piece = LoadBytes(reinterpret_cast<const char*>(from) + i, rest);
-      std::memcpy(reinterpret_cast<char*>(to) + i, &piece, kPiece);
-    }
+    std::memset(static_cast<void*>(to), 0, kCount * sizeof(T));
+    CopyBytes(from, HWY_MIN(n, kCount) * sizeof(T), to);
   }
 }
 
@@ -312,6 +230,7 @@ HWY_INLINE hn::Vec<D> LoadFirst(D d, const T* p, size_t n) {
 }
 template <class D, class T>
 HWY_INLINE void StoreFirst(hn::Vec<D> v, D d, T* p, size_t n) {
+  if constexpr (kHasMasks<T> && std::is_same_v<T, hn::TFromD<D>>) return hn::BlendedStore(v, hn::FirstN(d, n), d, p);
   HWY_ALIGN T lanes[hn::MaxLanes(d)];
   StoreArithmetic(v, d, lanes);
   if constexpr (kHasMasks<T>) {
@@ -319,13 +238,7 @@ HWY_INLINE void StoreFirst(hn::Vec<D> v, D d, T* p, size_t n) {
     hn::BlendedStore(hn::Load(bits, reinterpret_cast<const BitsOf<T>*>(lanes)), hn::FirstN(bits, n), bits,
                      reinterpret_cast<BitsOf<T>*>(p));
   } else {
-    constexpr size_t kPiece = HWY_MIN(sizeof(lanes), sizeof(FewBytes));
-    const size_t bytes = HWY_MIN(n, hn::MaxLanes(d)) * sizeof(T);
-    for (size_t i = 0; i < bytes; i += kPiece) {
-      FewBytes piece = 0;
-      std::memcpy(&piece, reinterpret_cast<const char*>(lanes) + i, kPiece);
-      StoreBytes(piece, HWY_MIN(bytes - i, kPiece), reinterpret_cast<char*>(p) + i);
-    }
+    CopyBytes(lanes, HWY_MIN(n, hn::MaxLanes(d)) * sizeof(T), p);
   }
 }
 
@@ -362,28 +275,23 @@ HWY_INLINE hn::Vec<hn::Repartition<uint16_t, D>> BF16FromPair(D, V a, V b) {
 // Stores two vectors to consecutive places. kStream: with non-temporal stores; p must be aligned to a whole vector.
 template <bool kStream, class D, class T, class V = hn::Vec<D>>
 HWY_INLINE void StorePair(V a, V b, D d, T* p) {
-  if constexpr (sizeof(T) == sizeof(hn::TFromD<D>)) {
+#if HWY_TARGET != HWY_SCALAR
+  const hn::Repartition<uint16_t, D> du16;
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    return StoreWhole<kStream>(BF16FromPair(d, a, b), du16, reinterpret_cast<uint16_t*>(p));
+  } else if constexpr (std::is_same_v<T, float16> && kStream) {
+    const hn::Rebind<hwy::float16_t, D> df16;
+    const hn::Half<decltype(du16)> half;
+    const auto low = hn::BitCast(half, hn::DemoteTo(df16, a)), high = hn::BitCast(half, hn::DemoteTo(df16, b));
+    return hn::Stream(hn::Combine(du16, high, low), du16, reinterpret_cast<uint16_t*>(p));
+  }
+#endif
+  if constexpr (std::is_same_v<T, hn::TFromD<D>>) {
     StoreWhole<kStream>(a, d, p);
     StoreWhole<kStream>(b, d, p + hn::Lanes(d));
   } else {
-#if HWY_TARGET == HWY_SCALAR
-    StoreF32(a, d, p);
-    StoreF32(b, d, p + 1);
-#else
-    if constexpr (std::is_same_v<T, bfloat16>) {
-      const hn::Repartition<uint16_t, D> du16;
-      StoreWhole<kStream>(BF16FromPair(d, a, b), du16, reinterpret_cast<uint16_t*>(p));
-    } else if constexpr (kStream && kHardwareF16) {
-      const hn::Rebind<hwy::float16_t, D> df16;
-      const hn::Repartition<uint16_t, D> du16;
-      const hn::Half<decltype(du16)> half;
-      const auto low = hn::BitCast(half, hn::DemoteTo(df16, a)), high = hn::BitCast(half, hn::DemoteTo(df16, b));
-      hn::Stream(hn::Combine(du16, high, low), du16, reinterpret_cast<uint16_t*>(p));
-    } else {
-      StoreF32(a, d, p);
-      StoreF32(b, d, p + hn::Lanes(d));
-    }
-#endif
+    StoreArithmetic(a, d, p);
+    StoreArithmetic(b, d, p + hn::Lanes(d));
   }
 }
 

@@ -14,7 +14,7 @@ struct MomentNode {
   double m2;
 };
 
-// The scalars of a row that the normalise step uses. near_zero: IsNearZero() of statistics.inc. out_of_range: the row
+// The scalars of a row that the normalise step uses. near_zero: IsNearZero() of formulas.inc. out_of_range: the row
 // is rare.
 struct RowScalars {
   double mean, mean_lo;

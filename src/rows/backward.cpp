@@ -57,9 +57,8 @@ template <class T>
 void BackwardRows<T>::run_rows(const GradientScalars* scalars, RowBlock rows, ColumnRange range,
                                const ColumnSums& sums) {
   const auto run = [&](const ColumnSums& to, bool writes_dx) {
-    open_ = false;
     for (std::size_t row = rows.first; row < rows.end; ++row) {
-      scalars != nullptr ? dx_of_row(row, scalars[row], range, to, rows.ends_chain(row), writes_dx)
+      scalars != nullptr ? dx_of_row(row, scalars[row], range, to, rows.chain(row), writes_dx)
                          : run_row(row, rows, to, writes_dx);
     }
   };
@@ -74,7 +73,7 @@ void BackwardRows<T>::run_row(std::size_t row, RowBlock rows, const ColumnSums& 
   GradientScalars s;
   find_scalars(row, 1, &s);
   if (p_.dx.data == nullptr && sums.values == nullptr) return;
-  dx_of_row(row, s, {0, p_.cols}, sums, rows.ends_chain(row), writes_dx);
+  dx_of_row(row, s, {0, p_.cols}, sums, rows.chain(row), writes_dx);
 }
 
 // Rows of one block that are of type T, dense and apart.
@@ -82,7 +81,6 @@ template <class T>
 void BackwardRows<T>::run_short_rows(RowBlock rows, const ColumnSums& sums) {
   const std::size_t most = !kWide && p_.rstd.data != nullptr ? kMaxShortRows : kMaxGroup;  // all of f64 may be found
   RowStatistics statistics;
-  open_ = false;
   for (std::size_t row = rows.first, n; row < rows.end; row += n) {
     n = std::min(most, rows.end - row);
     const std::size_t even =
@@ -107,16 +105,11 @@ void BackwardRows<T>::run_even_rows(std::size_t first, std::size_t count, const 
                            gamma_.block(0, p_.cols),
                            statistics,
                            columns_at<A>(sums, 0),
-                           rows,
-                           first,
-                           open_,
                            is_centred(),
                            stream_,
                            ahead_};
   while (all.begin < count) {
-    all.open = open_;
     const GradientsDone done = kernels_.of<T>().gradient_short_rows(all);
-    if (done.next != all.begin) open_ = !rows.ends_chain(first + done.next - 1);
     all.begin = done.next;
     for (std::size_t i = done.next - done.not_finite; i < done.next; ++i) run_row(first + i, rows, {}, true);
     if (done.not_finite != 0 || done.next == count) continue;

@@ -77,13 +77,13 @@ class BackwardRows {
   GradientNode sum_rare_block(std::size_t row, const GradientScalars& s, ColumnRange range);
   void finish(const GradientNode& sums, GradientScalars* s);
   GradientNode sum_runs(std::size_t row, const GradientScalars& s);
-  void dx_of_row(std::size_t row, const GradientScalars& s, ColumnRange range, const ColumnSums& sums, bool ends,
+  void dx_of_row(std::size_t row, const GradientScalars& s, ColumnRange range, const ColumnSums& sums, Chain chain,
                  bool writes_dx);
   void dx_of_piece(std::size_t row, const GradientScalars& s, const DxScalarsOfRows<A>& scalars,
-                   const GradientPiece<T>& piece, const GradientColumns<A>& columns, const ChainPlace& place,
-                   std::size_t col, bool writes_dx);
+                   const GradientPiece<T>& piece, const GradientColumns<A>& columns, Chain chain, std::size_t col,
+                   bool writes_dx);
   void dx_of_rare_piece(const GradientScalars& s, const DxScalarsOfRows<A>& scalars, const GradientPiece<T>& piece,
-                        const GradientColumns<A>& columns, const ChainPlace& place, T* dx);
+                        const GradientColumns<A>& columns, Chain chain, T* dx);
   void replace_not_finite(const DxScalarsOfRows<A>& scalars, const GradientPiece<T>& piece, const double* found, T* dx);
   // work(piece, first column) of some columns of a row.
   template <class Work>
@@ -127,7 +127,6 @@ class BackwardRows {
   bool direct_;  // whether x, dy and dx are of type T, their rows dense, and dx elsewhere
   std::size_t ahead_;
   std::size_t piece_;
-  bool open_ = false;   // whether there are rows in the chains
   bool weighs_ = true;  // whether g is dy gamma, or dy alone
   double* row_sums_ = nullptr;
 };

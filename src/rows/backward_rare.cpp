@@ -43,8 +43,8 @@ GradientNode BackwardRows<T>::sum_rare_block(std::size_t row, const GradientScal
 // finite. columns: where a rare row adds its terms: in f64 arithmetic to chains, else to the sums themselves.
 template <class T>
 void BackwardRows<T>::dx_of_rare_piece(const GradientScalars& s, const DxScalarsOfRows<A>& scalars,
-                                       const GradientPiece<T>& piece, const GradientColumns<A>& columns,
-                                       const ChainPlace& place, T* dx) {
+                                       const GradientPiece<T>& piece, const GradientColumns<A>& columns, Chain chain,
+                                       T* dx) {
   DxScalarsOfRows<double> rare;
   const bool has_means = store_dx_scalars(s, rare);
   const double factor = std::ldexp(1.0, -s.exponent);
@@ -53,9 +53,9 @@ void BackwardRows<T>::dx_of_rare_piece(const GradientScalars& s, const DxScalars
     const auto kernel = kernels_.of<double>().dx_of_piece;
     const GradientColumns<A> to = from_column(columns, at);
     if constexpr (kWide) {
-      kernel(wide, found, rare, to, place, false);
+      kernel(wide, found, rare, to, to.are_wanted() ? chain : Chain::none, false);
     } else {
-      kernel(wide, found, rare, {nullptr, nullptr, to.sums}, {true, true}, false);
+      kernel(wide, found, rare, {nullptr, nullptr, to.sums}, to.are_wanted() ? Chain::whole : Chain::none, false);
     }
     if (!has_means) std::fill_n(found, wide.n, std::numeric_limits<double>::quiet_NaN());
     for (std::size_t i = 0; s.exponent != 0 && i < wide.n; ++i) found[i] *= factor;
@@ -80,7 +80,7 @@ void BackwardRows<T>::replace_not_finite(const DxScalarsOfRows<A>& scalars, cons
   Convert* widen = kernels_.convert[index_of(dtype_of<T>)][index_of(dtype_of<A>)];
   widen(piece.x, x, piece.n);
   widen(piece.dy, dy, piece.n);
-  kernels_.of<A>().dx_of_piece({x, dy, piece.gamma, piece.n}, values, scalars, {}, {}, false);
+  kernels_.of<A>().dx_of_piece({x, dy, piece.gamma, piece.n}, values, scalars, {}, Chain::none, false);
   for (std::size_t i = 0; i < piece.n; ++i) {
     if (!std::isfinite(values[i])) values[i] = static_cast<A>(found[i]);
   }
@@ -112,7 +112,7 @@ void BackwardRows<T>::repair_columns(const GradientScalars* scalars, RowBlock ro
     for_pieces(row, range, [&](const GradientPiece<T>& piece, std::size_t col) {
       widened(piece, 0, [&](const GradientPiece<double>& wide, std::size_t at) {
         double dx[kRarePiece], terms[2][kRarePiece] = {};
-        kernels_.of<double>().dx_of_piece(wide, dx, of_row, {nullptr, nullptr, {terms[0], terms[1]}}, {true, true},
+        kernels_.of<double>().dx_of_piece(wide, dx, of_row, {nullptr, nullptr, {terms[0], terms[1]}}, Chain::whole,
                                           false);
         for (std::size_t i = 0; i < 2; ++i) {
           for (std::size_t c = 0, to = col + at - range.first; c < wide.n; ++c, ++to) {

@@ -1,4 +1,5 @@
 // One row of the backward pass: its sums, its scalars, dx, and what it adds to the columns.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -16,6 +17,11 @@ double about_mean(bool centred, const GradientScalars& s, const GradientNode& su
   return SumAboutMean(kOne, centred ? sums.g : 0, sums.gd, rest);
 }
 
+template <class A>
+void clear_chains(const GradientColumns<A>& columns, std::size_t n) {
+  std::fill_n(columns.dgamma_chain, n, A{0});
+  std::fill_n(columns.dbeta_chain, n, A{0});
+}
 // Adds chains of n columns to their sums: chains that end with a row that is not in them.
 template <class A>
 void end_chains(const GradientColumns<A>& columns, std::size_t n) {
@@ -96,30 +102,30 @@ GradientNode BackwardRows<T>::sum_runs(std::size_t row, const GradientScalars& s
 // A rare row of f32 arithmetic is in no chain.
 template <class T>
 void BackwardRows<T>::dx_of_row(std::size_t row, const GradientScalars& s, ColumnRange range, const ColumnSums& sums,
-                                bool ends, bool writes_dx) {
+                                Chain chain, bool writes_dx) {
   DxScalarsOfRows<A> scalars;
   store_dx_scalars(s, scalars);
-  const ChainPlace place{!open_, ends};
+  const GradientColumns<A> columns = columns_at<A>(sums, range.first);
+  const bool is_apart = !kWide && s.rare && columns.are_wanted();
+  if (is_apart && chain == Chain::begin) clear_chains(columns, range.end - range.first);
   for_pieces(row, range, [&](const GradientPiece<T>& piece, std::size_t col) {
-    dx_of_piece(row, s, scalars, piece, columns_at<A>(sums, col), place, col, writes_dx);
+    dx_of_piece(row, s, scalars, piece, columns_at<A>(sums, col), chain, col, writes_dx);
   });
-  if (sums.values == nullptr) return;
-  const bool is_in_chain = kWide || !s.rare;
-  if (!is_in_chain && open_ && ends) end_chains(columns_at<A>(sums, range.first), range.end - range.first);
-  open_ = !ends && (open_ || is_in_chain);
+  if (is_apart && chain == Chain::end) end_chains(columns, range.end - range.first);
 }
 
 template <class T>
 void BackwardRows<T>::dx_of_piece(std::size_t row, const GradientScalars& s, const DxScalarsOfRows<A>& scalars,
-                                  const GradientPiece<T>& piece, const GradientColumns<A>& columns,
-                                  const ChainPlace& place, std::size_t col, bool writes_dx) {
+                                  const GradientPiece<T>& piece, const GradientColumns<A>& columns, Chain chain,
+                                  std::size_t col, bool writes_dx) {
   T* to = writes_dx && p_.dx.data != nullptr ? sink_.block(row, col, piece.n) : nullptr;
   T* dx = aside_ != nullptr ? aside_ : to;
   if (s.rare) {
-    dx_of_rare_piece(s, scalars, piece, columns, place, dx);
+    dx_of_rare_piece(s, scalars, piece, columns, chain, dx);
   } else {
-    const bool finite = kernels_.of<T>().dx_of_piece(piece, dx, scalars, columns, place, stream_ && dx == to);
-    if (to != nullptr && (s.rare_dx || !finite)) dx_of_rare_piece(s, scalars, piece, {}, place, dx);
+    const Chain used = columns.are_wanted() ? chain : Chain::none;
+    const bool finite = kernels_.of<T>().dx_of_piece(piece, dx, scalars, columns, used, stream_ && dx == to);
+    if (to != nullptr && (s.rare_dx || !finite)) dx_of_rare_piece(s, scalars, piece, {}, chain, dx);
   }
   if (to != nullptr) deliver(row, col, piece.n, dx, to);
 }
