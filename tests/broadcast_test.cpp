@@ -448,6 +448,18 @@ TEST(Broadcast, HasTheBitsOfContiguousChannelsWithChannelsLast) {
   }
 }
 
+// Threads share the blocks of such rows, and take a row that is out of range on another way.
+TEST(Broadcast, NormalisesFewLongRowsThatAreOutOfRange) {
+  const Case c{{2, 2, 2, 32768}, {1, 2, 2, 1}, 2};
+  Inputs<float> in(c);
+  const auto row = in.x.begin() + static_cast<std::ptrdiff_t>(2 * c.cols());
+  std::for_each(row, row + static_cast<std::ptrdiff_t>(c.cols()), [](float& x) { x *= 1e35F; });
+  const Results<float> want = run_passes(in, c.kind, c.shape, c.tail(), c.parameter, {});
+  const Results<float> got = run_passes(in, c.kind, c.shape, c.tail(), c.parameter, pool_executor(4));
+  EXPECT_EQ(got.y, want.y);
+  EXPECT_EQ(got.rstd, want.rstd);
+}
+
 TEST(Broadcast, NamesShapesThatDoNotFit) {
   const Case c{{2, 3, 8}, {2, 1, 8}, 1};
   const Inputs<float> in(c);

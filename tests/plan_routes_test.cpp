@@ -71,7 +71,7 @@ Problem problem(DType x, DType y, Layout layout, Form form, std::int64_t cols) {
 
 // For example "groups of 8", "lines, else blocks of 1 row beside the next, x converted, y streamed".
 std::string text(const ForwardPlan& plan) {
-  std::string result(plan.line_place.lines != 0 ? "lines, else " : "");
+  std::string result(plan.lines ? "lines, else " : "");
   result += std::string(name(plan.order)) + " of " + std::to_string(plan.rows);
   if (plan.few) result += ", few";
   if (plan.beside) result += ", beside the next";

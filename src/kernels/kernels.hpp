@@ -148,18 +148,19 @@ struct SumRows {
 template <class T>
 inline constexpr std::size_t kOfCacheLine = 64 / sizeof(T);
 
-// Lines, along vectors or across them: then as many neighbours as each position has. A step leads from one line to the
-// next along vectors, else from one position to the next.
+// `count` lines (plan/lines.hpp). A step leads from one line to the next if they lie along memory, and from one
+// position to the next if they lie across it; then they are neighbours.
 template <class T>
 struct Lines {
-  EvenRows<const T> x, dy;  // dy: of gradients
+  EvenRows<const T> x, dy;  // dy: x in a forward pass
   EvenRows<T> to;           // y, which may be the same memory as x; or dx, which is elsewhere
-  std::size_t positions, lines;
+  std::size_t positions, count;
   // Those of each line. For y: centre, offset, rstd, gamma, beta. For dx: centre, rstd, k2, a, gamma.
   const Arithmetic<T>* scalars[5];
   std::size_t ahead;  // the prefetch distance in bytes
+  bool across;        // else along memory, and then there are at least kLeastRun positions
+  bool by_position;   // gamma and beta are those of each position instead; only across memory
   bool stream;        // non-temporal stores, as far as `to` is aligned
-  bool by_position;   // lines across vectors have the gamma and beta of their positions instead
 };
 
 // What the kernel of short rows leaves to its caller, by group. Null: there is nothing to do.

@@ -1,5 +1,5 @@
-// y and dx of lines, the runs of columns that have one gamma and beta each. If neighbouring lines are neighbours in
-// memory, a vector holds one position of several lines, and nothing is transposed. Included once per target.
+// y and dx of lines (plan/lines.hpp). Across memory, a vector holds one position of several lines, so that nothing is
+// transposed. Included once per target.
 #pragma once
 
 #include "kernels/gradient_dx-inl.h"
@@ -61,14 +61,14 @@ HWY_INLINE void PrefetchLines(const T* x, const T* dy, size_t bytes, size_t ahea
 
 // Lines from `line` on that fill a cache line, which may then be written with non-temporal stores.
 template <class Make, bool kStream, class T, class V>
-HWY_INLINE void WriteStepAcross(const Lines<T>& c, size_t line, OfAllLines<V>& all) {
+HWY_INLINE void WriteCacheLines(const Lines<T>& c, size_t line, OfAllLines<V>& all) {
   const hn::DFromV<V> d;
   constexpr size_t kN = hn::MaxLanes(d), kCount = kOfCacheLine<T> / kN;
   Make make[kCount];
   for (size_t k = 0; k < kCount; ++k) {
     make[k].Set([&](size_t i) HWY_ATTR { return hn::LoadU(d, c.scalars[i] + line + k * kN); });
   }
-  EvenRows<const T> x = c.x, dy = Make::kReadsDy ? c.dy : c.x;
+  EvenRows<const T> x = c.x, dy = c.dy;
   EvenRows<T> to = c.to;
   const size_t ahead = c.ahead;
 #pragma GCC unroll 1
@@ -92,23 +92,18 @@ HWY_INLINE void WriteStepAcross(const Lines<T>& c, size_t line, OfAllLines<V>& a
   }
 }
 template <class Make, bool kStream, class T>
-HWY_NOINLINE bool WritePositions(const Lines<T>& c) {
+HWY_NOINLINE bool WriteAcross(const Lines<T>& c) {
   const auto zero = hn::Zero(DF32());
   OfAllLines<hn::Vec<DF32>> all{zero, zero, zero};
   Lines<T> some = c;
   const size_t together = StayNear(c) ? c.positions : kPositionsTogether;
   for (size_t i = 0; i < c.positions; i += together) {
     some.positions = HWY_MIN(together, c.positions - i);
-    for (size_t line = 0; line < c.lines; line += kOfCacheLine<T>) WriteStepAcross<Make, kStream>(some, line, all);
+    for (size_t line = 0; line < c.count; line += kOfCacheLine<T>) WriteCacheLines<Make, kStream>(some, line, all);
     some.x.first = some.x.at(together), some.dy.first = some.dy.at(together), some.to.first = some.to.at(together);
     if constexpr (Make::kByPosition) some.scalars[3] += together, some.scalars[4] += together;
   }
   return AllFinite<float>(all.watch);
-}
-template <class Make, class T>
-HWY_INLINE bool WriteAcross(const Lines<T>& c) {
-  const bool aligned = (reinterpret_cast<uintptr_t>(c.to.first) | static_cast<uintptr_t>(c.to.step)) % 64 == 0;
-  return c.stream && aligned ? WritePositions<Make, true>(c) : WritePositions<Make, false>(c);
 }
 
 // A line of n positions, at least a vector. Those that do not fill pairs at its end overlap with others. They are made
@@ -145,45 +140,38 @@ HWY_INLINE void WriteLine(const Make& make, const T* x, const T* dy, size_t n, s
   if (i != n) StorePair<false>(last.a, last.b, d, to + n - kPair);
 }
 template <class Make, bool kStream, class T>
-HWY_NOINLINE bool WriteEachLine(const Lines<T>& c) {
+HWY_NOINLINE bool WriteAlong(const Lines<T>& c) {
   const DF32 d;
   OfAllLines<hn::Vec<DF32>> all{hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  for (size_t line = 0; line < c.lines; ++line) {
+  for (size_t line = 0; line < c.count; ++line) {
     Make make;
     make.Set([&](size_t i) HWY_ATTR { return hn::Set(d, c.scalars[i][line]); });
-    const T* x = c.x.at(line);
-    WriteLine<kStream>(make, x, Make::kReadsDy ? c.dy.at(line) : x, c.positions, c.ahead, c.to.at(line), all);
+    WriteLine<kStream>(make, c.x.at(line), c.dy.at(line), c.positions, c.ahead, c.to.at(line), all);
   }
   return AllFinite<float>(all.watch);
 }
+
+// Non-temporal stores are of whole cache lines across memory; along it, of whole vectors inside each line.
 template <class Make, class T>
-HWY_INLINE bool WriteAlong(const Lines<T>& c) {
-  const bool whole = (reinterpret_cast<uintptr_t>(c.to.first) | static_cast<uintptr_t>(c.to.step)) % sizeof(T) == 0;
-  return c.stream && whole ? WriteEachLine<Make, true>(c) : WriteEachLine<Make, false>(c);
+HWY_INLINE bool WriteLines(const Lines<T>& c) {
+  const uintptr_t places = reinterpret_cast<uintptr_t>(c.to.first) | static_cast<uintptr_t>(c.to.step);
+  const bool stream = c.stream && places % (c.across ? 64 : sizeof(T)) == 0;
+  if (Make::kByPosition || c.across) return stream ? WriteAcross<Make, true>(c) : WriteAcross<Make, false>(c);
+  return stream ? WriteAlong<Make, true>(c) : WriteAlong<Make, false>(c);
 }
 
 // f64 has no lines.
 template <class T>
-bool NormaliseLinesAcross(const Lines<T>& c) {
+bool NormaliseLines(const Lines<T>& c) {
   using V = hn::Vec<DF32>;
   if constexpr (!std::is_same_v<T, double>) {
-    return c.by_position ? WriteAcross<MakeY<true, V>>(c) : WriteAcross<MakeY<false, V>>(c);
+    return c.by_position ? WriteLines<MakeY<true, V>>(c) : WriteLines<MakeY<false, V>>(c);
   }
   return false;
 }
 template <class T>
-bool NormaliseLinesAlong(const Lines<T>& c) {
-  if constexpr (!std::is_same_v<T, double>) return WriteAlong<MakeY<false, hn::Vec<DF32>>>(c);
-  return false;
-}
-template <class T>
-bool DxAcross(const Lines<T>& c) {
-  if constexpr (!std::is_same_v<T, double>) return WriteAcross<MakeDx<hn::Vec<DF32>>>(c);
-  return false;
-}
-template <class T>
-bool DxAlong(const Lines<T>& c) {
-  if constexpr (!std::is_same_v<T, double>) return WriteAlong<MakeDx<hn::Vec<DF32>>>(c);
+bool DxOfLines(const Lines<T>& c) {
+  if constexpr (!std::is_same_v<T, double>) return WriteLines<MakeDx<hn::Vec<DF32>>>(c);
   return false;
 }
 

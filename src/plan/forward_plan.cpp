@@ -180,8 +180,8 @@ ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {
   plan.bytes = taker.used();
   const bool reads_x = plan.sums == Sums::none ? plan.x == Access::in_place : plan.kernel_adds;
   plan.ahead = cache.prefetch_x && reads_x ? kPrefetchAhead : 0;
-  if (const LinePlace place = line_place(p); place.lines != 0 && !is_better_beside(place, p, cache)) {
-    plan.line_place = place;
+  if (const auto place = line_place(p); place && !is_better_beside(*place, p, cache)) {
+    plan.lines = place;
     plan.cache.prefetch_x = cache.prefetch_x && cache.stream_y;  // lines gain only from memory
   }
   return plan;

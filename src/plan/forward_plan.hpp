@@ -3,6 +3,8 @@
 // depends on it.
 #pragma once
 
+#include <optional>
+
 #include "plan/access.hpp"
 #include "plan/caches.hpp"
 #include "plan/lines.hpp"
@@ -50,9 +52,9 @@ struct ForwardPlan {
   }
 
   DType type = DType::f32;  // of the kernels
-  // Rows that lie by lines go so, unless they do not fill cache lines or are out of range, or their gamma or beta holds
+  // Rows that lie by lines go so, unless they are out of range, or their gamma or beta holds
   // a NaN or an infinity. All others go in this order.
-  LinePlace line_place;
+  std::optional<LinePlace> lines;
   Order order = Order::groups;
 
   Access x = Access::in_place, y = Access::in_place;

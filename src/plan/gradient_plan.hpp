@@ -25,7 +25,7 @@ struct GradientPlan {
   GradientRoute route = GradientRoute::rows;
   // For a single row block: several threads take two steps.
   bool may_take_two_steps = false;
-  LinePlace line_place;  // of rows by rows/line_gradients.cpp
+  std::optional<LinePlace> line_place;  // of the route `rows`
   GradientCacheUse cache;
   std::size_t scratch_bytes = 0;  // provided by the caller, at any address
   std::size_t set_bytes = 0;      // of scratch_bytes, for one set: its sums, or the scalars of its rows

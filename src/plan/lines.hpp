@@ -1,38 +1,46 @@
-// Rows by lines: where the columns that share each parameter lie evenly in memory, along it or across it. Images by
-// channel, for example: contiguous ones and channels-last ones. A row that lies across memory is a line of its own if
-// its columns share nothing: the channels of a contiguous image.
+// Rows by lines: rows that kernels take in place, although their columns are not simply neighbours that have parameters
+// of their own.
+//
+// A line is a run of columns of a row that share an element of each parameter, such as a channel of an image in a group
+// norm. Or it is a whole row, if that lies across memory. All lines have equally many positions. They lie
+// - along memory, if the positions of a line are neighbours: the channels of contiguous images;
+// - across memory, if the same position of neighbouring lines is: the channels of channels-last images, or the rows of
+// a
+//   channels-first layer norm, each of which is one line.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "plan/spec.hpp"
 #include "problem/problem.hpp"
 
 namespace evenorm::internal {
 
-// A line is a run of columns of a row, or a row. Rows are numbered along the axis that has the least distance of rows
-// in memory: `groups` rows, of which each is `step` rows of the problem after the last, are a sample. `lines` is 0 if
-// rows lie otherwise.
+// Where the lines are. Rows are numbered in the order of memory: `sample_rows` rows, each of which is `row_step` rows
+// of the problem after the last, are a sample, such as the groups of one image. The lines of a sample are evenly
+// spaced, across memory without gaps.
 struct LinePlace {
   bool operator==(const LinePlace&) const = default;
 
   // The row of the problem with this number.
   std::size_t row(std::size_t number) const {
-    const std::size_t sample = number / groups;
-    return (sample / step * groups + number % groups) * step + sample % step;
+    const std::size_t sample = number / sample_rows;
+    return (sample / row_step * sample_rows + number % sample_rows) * row_step + sample % row_step;
   }
 
   // A thread can take so many rows of a sample, or a multiple.
-  std::size_t share() const { return groups % unit == 0 ? unit : groups; }
+  std::size_t share() const { return sample_rows % unit == 0 ? unit : sample_rows; }
 
-  std::size_t lines = 0, positions = 0;  // of a row; of a line
-  bool across = false;       // neighbouring lines are neighbours in memory; else the positions of a line are
-  bool by_position = false;  // a line's columns have parameters of their own
-  bool follows = false;      // the lines of a row of a sample follow those of the last at the same distance
-  std::size_t groups = 1, step = 1;
-  std::size_t unit = 1;  // across: the least rows of a sample that fill whole cache lines of each position
+  std::size_t row_lines = 1, positions = 0;  // the lines of a row; the positions of a line
+  bool across = false;                       // else along memory
+  bool by_position = false;  // positions have parameters of their own, and these are the same for all lines of a sample
+  std::size_t sample_rows = 1, row_step = 1;
+  std::size_t unit = 1;  // across memory: the least rows of a sample that fill whole cache lines of each position
 };
-LinePlace line_place(const Problem& p) noexcept;
-LinePlace line_place(const GradientProblem& p) noexcept;
+// The place of the lines of all tensors; none if they are to be taken as other rows are. If lines lie across memory,
+// those of a sample fill a cache line or more.
+std::optional<LinePlace> line_place(const Problem& p) noexcept;
+std::optional<LinePlace> line_place(const GradientProblem& p) noexcept;
 
 }  // namespace evenorm::internal

@@ -145,8 +145,8 @@ inline GradientNode joined(const GradientNode& a, const GradientNode& b, double,
   return JoinGradientSums::join(a, b);
 }
 
-// Joins the numbers of the same columns of some lines, or those of the lines of a row. The left part takes the right
-// one up.
+// Joins the numbers of the same columns of `lines` lines, or those of the lines of a row. What waits is in `nodes`,
+// `lines` numbers for each level of the tree, and in `parts`.
 template <class Node>
 struct JoinLines {
   struct Part {
@@ -154,6 +154,7 @@ struct JoinLines {
     double count;  // of columns
   };
 
+  // The left part, which waits, takes the right one up.
   Part join(const Part& left, const Part& right) const {
     const double count = left.count + right.count;
     const double weight = left.count == right.count ? 0.5 : right.count / count, between = left.count * weight;
@@ -162,10 +163,15 @@ struct JoinLines {
     }
     return {left.numbers, count};
   }
-  const Part& load(std::size_t node) const { return nodes[node]; }
-  void store(const Part& part, std::size_t node) const { nodes[node] = part; }
+  const Part& load(std::size_t level) const { return parts[level]; }
+  void store(const Part& part, std::size_t level) const {
+    Node* const place = nodes + level * lines;
+    if (part.numbers != place) std::copy_n(part.numbers, lines, place);
+    parts[level] = {place, part.count};
+  }
 
-  std::size_t lines = 1;
-  Part* nodes = nullptr;
+  std::size_t lines;
+  Node* nodes;
+  Part* parts;
 };
 }  // namespace evenorm::internal

@@ -1,166 +1,148 @@
-// Rows by lines, which lie along vectors or across them: see plan/lines.hpp. Lines go through the kernels in place:
-// some are summed at once, and joined row by row; then y or dx of all lines of some rows is written.
+// Rows by lines (plan/lines.hpp). A pass takes some rows of a sample at a time: kernels sum their lines in place, the
+// sums are joined row by row, and then kernels write y or dx of all these lines.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <optional>
 
 #include "plan/forward_plan.hpp"
-#include "plan/gradient_plan.hpp"
+#include "rows/parameter.hpp"
 #include "rows/statistics.hpp"
 
 namespace evenorm::internal {
 
-// The lines of some rows of one sample, and where they are.
+// Columns [col, col + cols) of `lines` lines from `line` on; or as many columns in each of `blocks` blocks of one line.
+struct LinePart {
+  std::size_t line, lines, col, cols, blocks = 1;
+};
+
+// Some rows of one sample. Their lines are numbered from 0 on, row by row, and are evenly spaced.
 class LinesOfRows {
  public:
   static constexpr std::size_t kMostRows = 128;
 
+  // first: numbered as LinePlace does.
   LinesOfRows(const LinePlace& place, std::size_t first, std::size_t rows)
       : place_(place), first_row_(place.row(first)), rows_(rows) {}
 
-  // The most rows of T that go through the kernels at once.
+  // How many rows of T go through the kernels at once.
   template <class T>
   static std::size_t chunk(const LinePlace& place) {
-    const std::size_t row = place.lines * place.positions * sizeof(T);
+    const std::size_t row = place.row_lines * place.positions * sizeof(T);
     if (!place.across) return std::clamp<std::size_t>(kChunkBytes / row, 1, kMostRows);
-    const bool are_near = place.lines == 1 && place.unit * row <= kMostAhead;
-    const std::size_t most = are_near ? kChunkBytesOfRows / row : kChunkLines / place.lines;
+    const bool are_near = place.row_lines == 1 && place.unit * row <= kMostAhead;
+    const std::size_t most = are_near ? kChunkBytesOfRows / row : kChunkLines / place.row_lines;
     const std::size_t rows = std::clamp<std::size_t>(most, 1, kMostRows - kLine / 2);
     return std::max(rows / place.unit, std::size_t{1}) * place.unit;
   }
 
   const LinePlace& place() const { return place_; }
   std::size_t rows() const { return rows_; }
-  std::size_t count() const { return rows_ * place_.lines; }
-  // Kernels across vectors take whole cache lines.
-  template <class T>
-  bool fill_vectors() const {
-    return !place_.across || count() >= kOfCacheLine<T>;
-  }
-  // The bytes to the next rows of U, which are worth prefetching while these are normalised; 0 if they are too far.
-  template <class U>
-  std::size_t next_rows() const {
-    const std::size_t bytes = count() * place_.positions * sizeof(U);
-    if (!place_.follows || bytes > kMostAhead) return 0;
-    if (!place_.across) return bytes;
-    return place_.lines != 1 ? count() * sizeof(U)
-                             : std::max(kChunkBytes / (place_.positions * kLine), std::size_t{1}) * kLine;
-  }
-  std::size_t row(std::size_t i) const { return first_row_ + i * place_.step; }
+  std::size_t lines() const { return rows_ * place_.row_lines; }
+  // The row of the problem.
+  std::size_t row(std::size_t i) const { return first_row_ + i * place_.row_step; }
 
-  // Where the elements of these lines are in a tensor of elements U. step: from a line to the next along vectors, from
-  // a position to the next across them.
-  template <class U>
-  struct Access {
-    U* at(std::size_t row, std::size_t line_of_row, std::size_t col) const {
-      const auto bytes = row * static_cast<std::size_t>(of_row) + line_of_row * static_cast<std::size_t>(of_line) +
-                         col * static_cast<std::size_t>(of_col);
-      return EvenRows<U>{first, 1}.at(bytes);
-    }
-
-    U* first;
-    std::ptrdiff_t of_row, of_line, of_col, step;
-  };
+  // These lines of a tensor of elements U. A step leads from one line to the next along memory, and from one position
+  // to the next across it.
   template <class U, class Pointer>
-  Access<U> access(const Matrix<Pointer>& m) const {
+  EvenRows<U> in(const Matrix<Pointer>& m) const {
     const std::ptrdiff_t first = m.rows.offset(first_row_);
-    Access<U> to;
-    to.first = EvenRows<U>{static_cast<U*>(const_cast<void*>(static_cast<const void*>(m.data))), first}.at(1);
-    to.of_row = rows_ > 1 ? m.rows.offset(first_row_ + place_.step) - first : 0;
-    to.of_line = place_.lines > 1 ? m.cols.offset(place_.positions) : 0;
-    to.of_col = place_.across ? m.cols.inner().stride : static_cast<std::ptrdiff_t>(sizeof(U));
-    to.step = place_.across ? to.of_col : place_.lines == 1 ? to.of_row : to.of_line;
-    return to;
+    const auto step = [&] {
+      if (place_.across) return m.cols.inner().stride;
+      return place_.row_lines == 1 ? m.rows.offset(row(1)) - first : m.cols.offset(place_.positions);
+    };
+    U* const data = static_cast<U*>(const_cast<void*>(static_cast<const void*>(m.data)));
+    return {EvenRows<U>{data, first}.at(1), step()};
   }
 
-  // The lines that are summed at once and have the same columns: along vectors as many as a group has, unless these
-  // have several blocks. Across vectors, these are equal parts, of which the last ones may overlap.
-  std::size_t at_once() const {
-    if (!place_.across) return place_.positions <= kBlock ? kMaxGroup : 1;
-    constexpr std::size_t kUnit = kOfCacheLine<float>;
-    const std::size_t waiting = static_cast<std::size_t>(std::bit_width(blocks_of(place_.positions) - 1)) + 1;
-    const std::size_t most = std::min(kLinesAtOnce, kNodes / waiting) / kUnit * kUnit;
-    const std::size_t parts = (count() + most - 1) / most, each = (count() + parts - 1) / parts;
-    return std::min((each + kUnit - 1) / kUnit, count() / kUnit) * kUnit;
-  }
-  // How many of the next lines, at most n, are at this distance.
-  std::size_t even(std::size_t line, std::size_t n) const {
-    if (place_.across) return n;
-    return std::min(n, (place_.follows ? count() : (line / place_.lines + 1) * place_.lines) - line);
-  }
-  // Sums all lines, and joins them: sum(line, n, col, cols, blocks, to) finds the numbers of columns [col, col + cols)
-  // of n lines, or of as many in each of some blocks of one line. of_lines(line, first, n, numbers) gets those of whole
-  // lines, of which the first ones have been there before, and may change them. of_row(row, numbers) gets those of
-  // rows.
-  template <class Node, class Sum, class OfLines, class OfRow>
-  void sum(const Sum& sum, const OfLines& of_lines, const OfRow& of_row) const {
-    const std::size_t width = at_once(), positions = place_.positions;
+  // Sums all blocks of lines, and joins them to lines, and these to rows. A Node is the numbers of either.
+  // sum_part(part, to) finds the nodes of the lines of a part, or of its blocks. of_lines(line, n, nodes) gets those of
+  // n lines, and may change them. of_row(i, node) gets that of a row.
+  template <class Node, class SumPart, class OfLines, class OfRow>
+  void sum(const SumPart& sum_part, const OfLines& of_lines, const OfRow& of_row) const {
+    const std::size_t width = lines_at_once(), positions = place_.positions;
     Node nodes[kNodes], row_nodes[kMaxNodes];
     typename JoinLines<Node>::Part parts[kMaxNodes], row_parts[kMaxNodes];
-    JoinTree<JoinLines<Node>> tree({width, parts}), row_tree({1, row_parts});
-    for (std::size_t from = 0, line_of_row = 0, row_number = 0, n; from < count(); from += n) {
-      n = even(from, std::min(width, count() - from));
-      const std::size_t line = place_.across ? std::min(from, count() - width) : from, first = from - line;
-      for (std::size_t col = 0, blocks; col < positions; col += blocks * kBlock) {
-        const std::size_t cols = std::min(kBlock, positions - col);
-        blocks = width != 1 ? 1 : std::clamp<std::size_t>((positions - col) / kBlock, 1, kMaxGroup);
+    JoinTree<JoinLines<Node>> tree({width, nodes, parts}), row_tree({1, row_nodes, row_parts});
+    for (std::size_t from = 0, n, row = 0, line_of_row = 0; from < lines(); from += n) {
+      n = std::min(width, lines() - from);
+      LinePart part{from, n, 0, 0};
+      if (place_.across) part.line = std::min(from, lines() - width), part.lines = width;  // the last may overlap
+      for (; part.col < positions; part.col += part.blocks * kBlock) {
+        const std::size_t left = positions - part.col;
+        part.cols = std::min(kBlock, left);
+        part.blocks = width != 1 ? 1 : std::clamp<std::size_t>(left / kBlock, 1, kMaxGroup);
         Node* const to = nodes + tree.depth() * width;
-        sum(line, first + n, col, cols, blocks, to);
-        for (std::size_t i = 0; i < blocks; ++i) {
-          Node* const place = nodes + tree.depth() * width;  // nodes that wait are neighbours
-          *place = to[i];
-          tree.push({place, static_cast<double>(cols)});
-        }
+        sum_part(part, to);
+        for (std::size_t i = 0; i < part.blocks; ++i) tree.push({to + i, static_cast<double>(part.cols)});
       }
-      Node* const found = tree.finish().numbers;
-      of_lines(line, first, first + n, found);
-      for (std::size_t i = first; i < first + n; ++i) {
-        if (place_.lines == 1) {
-          of_row(line + i, found[i]);
+      Node* const found = tree.finish().numbers + (from - part.line);
+      of_lines(from, n, found);
+      for (std::size_t i = 0; i < n; ++i) {
+        if (place_.row_lines == 1) {
+          of_row(from + i, found[i]);
           continue;
         }
-        Node* const place = row_nodes + row_tree.depth();
-        *place = found[i];
-        row_tree.push({place, static_cast<double>(positions)});
-        if (++line_of_row != place_.lines) continue;
+        row_tree.push({found + i, static_cast<double>(positions)});
+        if (++line_of_row != place_.row_lines) continue;
+        of_row(row++, *row_tree.finish().numbers);
         line_of_row = 0;
-        of_row(row_number++, *row_tree.finish().numbers);
       }
     }
   }
 
-  // Calls work(from, n) for strips of lines; across vectors, of whole cache lines, of which the last may overlap.
+  // Calls work(line, n) for strips of lines, until it returns false. Across memory these are whole cache lines; the
+  // last one may overlap.
   template <class T, class Work>
   bool for_strips(const Work& work) const {
-    constexpr std::size_t kUnit = kOfCacheLine<T>;
-    const std::size_t whole = place_.across ? count() / kUnit * kUnit : count();
-    for (std::size_t from = 0; from < whole; from += kStripLines) {
-      if (!work(from, std::min(kStripLines, whole - from))) return false;
-    }
-    return whole == count() || work(count() - kUnit, kUnit);
-  }
-  // Calls work(col, n) for the positions of lines, as many at once as there is room for parameters.
-  template <class Work>
-  bool for_positions(const Work& work) const {
-    for (std::size_t col = 0; col < place_.positions; col += kStripLines) {
-      if (!work(col, std::min(kStripLines, place_.positions - col))) return false;
+    const std::size_t unit = place_.across ? kOfCacheLine<T> : 1;
+    for (std::size_t line = 0, n; line < lines(); line += n) {
+      line = std::min(line, lines() - unit);
+      n = std::min(kStripLines, (lines() - line) / unit * unit);
+      if (!work(line, n)) return false;
     }
     return true;
   }
   // Copies numbers of rows to n of their lines.
   void spread(const float* of_rows, std::size_t line, std::size_t n, float* to) const {
-    if (place_.lines == 1) return static_cast<void>(std::copy_n(of_rows + line, n, to));
+    if (place_.row_lines == 1) return static_cast<void>(std::copy_n(of_rows + line, n, to));
     for (std::size_t i = 0, count; i < n; i += count) {
-      count = std::min(n - i, place_.lines - (line + i) % place_.lines);
-      std::fill_n(to + i, count, of_rows[(line + i) / place_.lines]);
+      count = std::min(n - i, place_.row_lines - (line + i) % place_.row_lines);
+      std::fill_n(to + i, count, of_rows[(line + i) / place_.row_lines]);
     }
   }
-  // A parameter of lines [from, from + n), or of such positions, or `absent`: in place, or at `to`.
-  const float* load(const Kernels& kernels, const SetVector& v, std::size_t rows_of_set, bool plus_one, float absent,
-                    std::size_t from, std::size_t n, float* to) const;
+  // The elements of a parameter, or `absent`, for n lines.
+  void load(const Kernels& kernels, const SetVector& v, std::size_t rows_of_set, bool plus_one, float absent,
+            std::size_t line, std::size_t n, float* to) const {
+    if (v.data == nullptr) return static_cast<void>(std::fill_n(to, n, absent));
+    const std::size_t bytes = bytes_of(v.dtype), of_row = place_.row_lines;
+    const bool dense = v.axes.count() == 2 && v.axes[0] == Axis{of_row, static_cast<std::ptrdiff_t>(bytes)};
+    Convert* const convert = kernels.convert[index_of(v.dtype)][index_of(DType::f32)];
+    for (std::size_t i = 0, count; i < n; i += count) {
+      const std::size_t i_row = (line + i) / of_row, i_line = (line + i) % of_row;
+      count = dense ? std::min(n - i, of_row - i_line) : 1;
+      const auto* from = static_cast<const char*>(v.of_set(row(i_row) / rows_of_set));
+      if (i_line != 0) from += v.axes.offset(i_line * place_.positions);
+      v.dtype == DType::f32 ? static_cast<void>(std::memcpy(to + i, from, count * bytes))
+                            : convert(from, to + i, count);
+    }
+    for (std::size_t i = 0; plus_one && i < n; ++i) to[i] += 1.0F;
+  }
 
  private:
   static constexpr std::size_t kNodes = 896;
+
+  // The lines that are summed at once. Along memory, as many as a group has, unless these have several blocks. Across
+  // it, equal parts of whole cache lines of f32.
+  std::size_t lines_at_once() const {
+    if (!place_.across) return place_.positions <= kBlock ? kMaxGroup : 1;
+    constexpr std::size_t kUnit = kOfCacheLine<float>;
+    const std::size_t levels = nodes_for(blocks_of(place_.positions) - 1) + 1;
+    const std::size_t most = std::min(kLinesAtOnce, kNodes / levels) / kUnit * kUnit;
+    const std::size_t parts = (lines() + most - 1) / most, each = (lines() + parts - 1) / parts;
+    return std::min((each + kUnit - 1) / kUnit, lines() / kUnit) * kUnit;
+  }
 
   const LinePlace& place_;
   std::size_t first_row_, rows_;
@@ -170,65 +152,65 @@ class LinesOfRows {
 template <class T>
 class LinePass {
  public:
-  // dy: null in a forward pass. to: y or dx. prefetch: x and dy.
+  // dy: null in a forward pass. to: y or dx.
   LinePass(const Kernels& kernels, const LinesOfRows& lines, const Matrix<const void*>& x,
            const Matrix<const void*>* dy, const Matrix<void*>& to, bool prefetch, bool stream)
       : kernels_(kernels),
         lines_(lines),
-        x_(lines.access<const T>(x)),
-        dy_(dy != nullptr ? lines.access<const T>(*dy) : LinesOfRows::Access<const T>{}),
-        to_(lines.access<T>(to)),
-        prefetch_(prefetch),
-        stream_(stream),
-        next_rows_(prefetch && dy == nullptr ? lines.next_rows<T>() : 0) {}
+        x_(lines.in<const T>(x)),
+        dy_(lines.in<const T>(dy != nullptr ? *dy : x)),
+        to_(lines.in<T>(to)),
+        stream_(stream) {
+    if (prefetch) set_distances(dy != nullptr);
+  }
 
   // Finds mean, rstd and the scalars of y that are those of rows. Returns false if a row is out of range.
-  bool find_statistics(Kind kind, double eps);
-
-  // What kernels get for columns [col, col + cols) of n lines, or for as many in each of some blocks of one line.
-  Lines<T> at(std::size_t line, std::size_t n, std::size_t col, std::size_t cols, std::size_t blocks = 1) const {
-    const std::size_t lines = lines_.place().lines, row = lines == 1 ? line : line / lines, of_row = line - row * lines;
-    Lines<T> c{};
-    c.x = {x_.at(row, of_row, col), blocks == 1 ? x_.step : kBlockBytes};
-    c.dy = {dy_.at(row, of_row, col), blocks == 1 ? dy_.step : kBlockBytes};
-    c.to = {to_.at(row, of_row, col), to_.step};
-    c.positions = cols;
-    c.lines = n * blocks;
-    c.stream = stream_;
-    c.by_position = lines_.place().by_position;
-    return c;
+  [[gnu::noinline]] bool find_statistics(Kind kind, double eps) {
+    alignas(64) double lanes[2 * kLanes * kLinesAtOnce];
+    lines_.template sum<LineMoments>(
+        [&](const LinePart& part, LineMoments* to) { sum_part(part, kind, lanes, to); },
+        [](std::size_t, std::size_t, LineMoments*) {},
+        [&](std::size_t row, const LineMoments& m) { mean[row] = m.mean, rstd[row] = m.m2; });
+    const auto cols = static_cast<double>(lines_.place().row_lines * lines_.place().positions);
+    bool in_range = true;
+    RowGroup<float> group;
+    group.clear_from(0);
+    for (std::size_t i = 0; i < lines_.rows(); i += kMaxGroup) {
+      const std::size_t n = std::min(kMaxGroup, lines_.rows() - i);
+      std::copy_n(mean + i, kMaxGroup, group.mean);
+      std::copy_n(rstd + i, kMaxGroup, group.m2);  // until rstd is known
+      group.clear_from(n);
+      kernels_.in<float>().finish(group, n, cols, eps);
+      std::copy_n(group.rstd, kMaxGroup, rstd + i);
+      std::copy_n(group.scalars.centre, kMaxGroup, scalars[0] + i);
+      std::copy_n(group.scalars.offset, kMaxGroup, scalars[1] + i);
+      std::copy_n(group.scalars.rstd, kMaxGroup, scalars[2] + i);
+      in_range = in_range && !group.any_flag(n);
+    }
+    return in_range;
   }
-  // The prefetch distance of sums. along: that along vectors.
-  std::size_t ahead_of_sums(std::size_t along) const {
-    if (!prefetch_ || !lines_.place().across) return prefetch_ ? along : 0;
-    return next_rows_ != 0 ? 0 : static_cast<std::size_t>(x_.step) * kPositionsAhead;
-  }
 
-  // Writes y or dx. The first `count` scalars are those of rows; load(from, n) returns the others: those of lines, or
-  // of positions. Returns false if the kernel does.
+  // What kernels get for sums, apart from the scalars.
+  Lines<T> for_sums(const LinePart& part) const { return at(part, ahead_of_sums_); }
+
+  // Writes y or dx. The first `count` scalars of a line are those of its row; load(from, n) returns the others, of
+  // lines, or of positions. Returns false if the kernel does.
   template <class Load>
   bool write(bool (*kernel)(const Lines<T>&), std::size_t count, const Load& load) const {
-    const bool by_position = lines_.place().by_position;
-    float strips[4][kStripLines];
-    std::size_t ahead = next_rows_;
-    if (ahead == 0 && prefetch_ && lines_.place().across) {
-      ahead = static_cast<std::size_t>(x_.step) * kPositionsAheadOfStep;
-    }
-    return lines_.for_strips<T>([&](std::size_t from, std::size_t n) {
-      for (std::size_t k = 0; k < count; ++k) lines_.spread(scalars[k], from, n, strips[k]);
-      const auto write_columns = [&](std::size_t col, std::size_t cols) {
-        const std::array<const float*, 2> others = by_position ? load(col, cols) : load(from, n);
-        bool usual = true;
-        for (std::size_t i = 0, even; i < n; i += even) {
-          even = lines_.even(from + i, n - i);
-          Lines<T> some = at(from + i, even, col, cols);
-          for (std::size_t k = 0; k < 5; ++k) some.scalars[k] = (k < count ? strips[k] : others[k - count]) + i;
-          some.ahead = ahead;
-          usual = kernel(some) && usual;
-        }
-        return usual;
-      };
-      return by_position ? lines_.for_positions(write_columns) : write_columns(0, lines_.place().positions);
+    const LinePlace& place = lines_.place();
+    const std::size_t most = place.by_position ? kStripLines : place.positions;
+    float of_lines[4][kStripLines];
+    return lines_.for_strips<T>([&](std::size_t line, std::size_t n) {
+      for (std::size_t k = 0; k < count; ++k) lines_.spread(scalars[k], line, n, of_lines[k]);
+      bool usual = true;
+      for (std::size_t col = 0; usual && col < place.positions; col += most) {
+        const std::size_t cols = std::min(most, place.positions - col);
+        const std::array<const float*, 2> others = place.by_position ? load(col, cols) : load(line, n);
+        Lines<T> some = at({line, n, col, cols}, ahead_of_step_);
+        for (std::size_t k = 0; k < 5; ++k) some.scalars[k] = k < count ? of_lines[k] : others[k - count];
+        usual = kernel(some);
+      }
+      return usual;
     });
   }
 
@@ -236,40 +218,136 @@ class LinePass {
   float scalars[4][LinesOfRows::kMostRows];
 
  private:
-  static constexpr std::ptrdiff_t kBlockBytes = kBlock * sizeof(T);
+  // Across memory, the next rows of the sample are prefetched if they are near; else the next positions.
+  void set_distances(bool is_backward) {
+    const LinePlace& place = lines_.place();
+    const std::size_t bytes = lines_.lines() * place.positions * sizeof(T);
+    const bool near = !is_backward && place.sample_rows != 1 && bytes <= kMostAhead;  // gradients do not gain
+    if (!place.across) {
+      ahead_of_sums_ = is_backward ? kGradientAhead : kPrefetchAhead;
+      ahead_of_step_ = near ? bytes : 0;
+    } else if (near) {
+      ahead_of_step_ = place.row_lines != 1 ? lines_.lines() * sizeof(T)
+                                            : std::max(kChunkBytes / (place.positions * kLine), std::size_t{1}) * kLine;
+    } else {
+      ahead_of_sums_ = static_cast<std::size_t>(x_.step) * kPositionsAhead;
+      ahead_of_step_ = static_cast<std::size_t>(x_.step) * kPositionsAheadOfStep;
+    }
+  }
 
-  void find_moments(const Lines<T>& lines, Kind kind, double* lanes, LineMoments* to) const;
-  void second_pass(const Lines<T>& lines, std::size_t first, std::size_t n, double* lanes, RowGroup<float>& g) const;
+  Lines<T> at(const LinePart& part, std::size_t ahead) const {
+    const LinePlace& place = lines_.place();
+    const auto from = [&]<class U>(const EvenRows<U>& all) {
+      U* const first = all.at(place.across ? part.col : part.line);
+      return EvenRows<U>{EvenRows<U>{first, sizeof(T)}.at(place.across ? part.line : part.col),
+                         part.blocks == 1 ? all.step : static_cast<std::ptrdiff_t>(kBlock * sizeof(T))};
+    };
+    return {from(x_), from(dy_), from(to_),    part.cols,         part.lines * part.blocks,
+            {},       ahead,     place.across, place.by_position, stream_};
+  }
+
+  // Finds the moments of a part.
+  void sum_part(const LinePart& part, Kind kind, double* lanes, LineMoments* to) const {
+    const Lines<T> lines = for_sums(part);
+    const bool centred = kind == Kind::layer;
+    RowGroup<float> g;
+    if (lines.across) {
+      kernels_.of<T>().sum_across[index_of(kind)](lines, lanes);
+    } else {
+      kernels_.of<T>().sum_rows[index_of(kind)]({lines.x, lines.count, lines.positions, &g, 0, lines.ahead});
+    }
+    for (std::size_t i = 0, n; i < lines.count; i += n) {
+      n = std::min(kMaxGroup, lines.count - i);
+      if (lines.across) {
+        std::copy_n(lanes + i, n, g.mean);
+        std::copy_n(lanes + kLinesAtOnce + i, n, g.m2);
+      }
+      if (centred && kernels_.in<float>().find_moments(g, n, static_cast<double>(lines.positions))) {
+        second_pass(lines, i, n, lanes, g);
+      }
+      for (std::size_t k = 0; k < n; ++k) to[i + k] = {centred ? g.mean[k] : 0, g.m2[k]};
+    }
+  }
+
+  // The second pass of those of n lines that need one.
+  [[gnu::noinline]] void second_pass(const Lines<T>& lines, std::size_t first, std::size_t n, double* lanes,
+                                     RowGroup<float>& g) const {
+    T* gathered = reinterpret_cast<T*>(lanes + std::size_t{2} * kLinesAtOnce);  // behind the sums
+    for (std::size_t k = 0; k < n; ++k) {
+      if (g.flag[k] == 0) continue;
+      for (std::size_t c = 0; lines.across && c < lines.positions; ++c) {
+        gathered[c] = load_one(lines.x.at(c) + first + k);
+      }
+      const T* x = lines.across ? gathered : lines.x.at(first + k);
+      set_moments(g, k, moments_about<T>(kernels_, x, lines.positions, g.mean[k]));
+    }
+  }
 
   const Kernels& kernels_;
   const LinesOfRows& lines_;
-  LinesOfRows::Access<const T> x_, dy_;
-  LinesOfRows::Access<T> to_;
-  bool prefetch_, stream_;
-  std::size_t next_rows_;  // see LinesOfRows; gradients do not gain
+  EvenRows<const T> x_, dy_;  // dy: x in a forward pass
+  EvenRows<T> to_;
+  bool stream_;
+  std::size_t ahead_of_sums_ = 0, ahead_of_step_ = 0;  // prefetch distances in bytes
 };
 
-// Writes y and statistics of some rows. Returns false, and writes nothing, if one of them is out of range or a
-// parameter is not finite. finite_set: the set of which positions are known to have finite parameters, or none.
 template <class T>
-bool normalise_lines(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, const LinesOfRows& lines,
-                     std::size_t& finite_set);
-// Writes dx and sums, slot_of_row() numbers for each row of the problem, unless this is null. Returns false if the rows
-// need other steps: one of them is rare, or some dx may not be finite.
-template <class T>
-bool gradients_of_lines(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                        const LinesOfRows& lines, double* sums);
+[[gnu::noinline]] bool write_y(const Kernels& kernels, const Problem& p, const LinesOfRows& lines,
+                               const LinePass<T>& pass, std::optional<std::size_t>& finite_set) {
+  const auto write = [&](const auto& load) {
+    for (std::size_t i = 0; i < lines.rows(); ++i) {
+      store_statistic(p.mean, lines.row(i), pass.mean[i]);
+      store_statistic(p.rstd, lines.row(i), pass.rstd[i]);
+    }
+    return pass.write(kernels.of<T>().normalise_lines, 3, load);
+  };
+  using Parameters = std::array<const float*, 2>;
+  float values[2][kBlock];
+  static_assert(kStripLines <= kBlock);
+  if (lines.place().by_position) {
+    const std::size_t set = lines.row(0) / rows_of_set(p);
+    const ColumnRange unknown{0, finite_set == set ? 0 : p.cols};
+    Parameter<float, 1> gamma(kernels, p.gamma, set, p.zero_centered, p.cols, unknown, values[0]);
+    Parameter<float, 0> beta(kernels, p.beta, set, false, p.cols, unknown, values[1]);
+    if (!gamma.is_finite() || !beta.is_finite()) return false;
+    finite_set = set;
+    return write([&](std::size_t col, std::size_t n) { return Parameters{gamma.block(col, n), beta.block(col, n)}; });
+  }
+  std::optional<std::size_t> loaded;  // the first line of the strip that is; often there is no other
+  const auto load = [&](std::size_t line, std::size_t n) {
+    if (loaded != line) {
+      lines.load(kernels, p.gamma, rows_of_set(p), p.zero_centered, 1, line, n, values[0]);
+      lines.load(kernels, p.beta, rows_of_set(p), false, 0, line, n, values[1]);
+      loaded = line;
+    }
+    return Parameters{values[0], values[1]};
+  };
+  const bool finite = lines.for_strips<T>([&](std::size_t line, std::size_t n) {
+    const auto [gamma, beta] = load(line, n);
+    return kernels.in<float>().are_finite(gamma, n) && kernels.in<float>().are_finite(beta, n);
+  });
+  return finite && write(load);
+}
 
-// Runs rows [first, end), which are numbered by LinePlace::row(): run(lines) takes some of one sample. Where it returns
-// false, rows(i, n) gets them in the order of the problem.
+// Writes y and statistics of some rows. Returns false, and writes nothing, if one of them is out of range or a
+// parameter is not finite. finite_set: a set whose parameters of positions are known to be finite.
+template <class T>
+[[gnu::noinline]] bool normalise_lines(const Kernels& kernels, const Problem& p, const ForwardPlan& plan,
+                                       const LinesOfRows& lines, std::optional<std::size_t>& finite_set) {
+  LinePass<T> pass(kernels, lines, p.x, nullptr, p.y, plan.cache.prefetch_x, plan.cache.stream_y);
+  return pass.find_statistics(p.kind, p.eps) && write_y<T>(kernels, p, lines, pass, finite_set);
+}
+
+// Runs rows [first, end), numbered as LinePlace does: run(lines) takes some of one sample. If it returns false,
+// rows(i, n) gets them, numbered as the problem does.
 template <class T, class Run, class Rows>
 void for_lines(const LinePlace& place, std::size_t first, std::size_t end, const Run& run, const Rows& rows) {
   const std::size_t chunk = LinesOfRows::chunk<T>(place);
   for (std::size_t i = first, n; i < end; i += n) {
-    n = std::min(end - i, place.groups - i % place.groups);
+    n = std::min(end - i, place.sample_rows - i % place.sample_rows);
     if (n >= chunk + place.unit) n = chunk;
     if (run(LinesOfRows(place, i, n))) continue;
-    const std::size_t together = place.step == 1 ? n : 1;
+    const std::size_t together = place.row_step == 1 ? n : 1;
     for (std::size_t k = i; k < i + n; k += together) rows(place.row(k), together);
   }
 }

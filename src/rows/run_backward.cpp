@@ -4,7 +4,7 @@
 #include "plan/gradient_plan.hpp"
 #include "problem/fp_environment.hpp"
 #include "rows/backward.hpp"
-#include "rows/line_rows.hpp"
+#include "rows/line_gradients.hpp"
 #include "rows/rows.hpp"
 #include "rows/stream.hpp"
 #include "rows/types.hpp"
@@ -28,7 +28,7 @@ void run_by_sets(const Kernels& kernels, const GradientProblem& p, const Gradien
   with_type(p.x.dtype, [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>) {
       for_lines<T>(
-          plan.line_place, first, first + count,
+          *plan.line_place, first, first + count,
           [&](const LinesOfRows& lines) { return gradients_of_lines<T>(kernels, p, plan, lines, sums); },
           [&](std::size_t row, std::size_t rows) { run_by_sets(kernels, p, plan, row, rows, sums); });
     }
@@ -41,7 +41,7 @@ void run_by_sets(const Kernels& kernels, const GradientProblem& p, const Gradien
 void run_backward(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                   std::size_t count, double* sums) noexcept {
   const FpEnvironment environment;
-  if (plan.line_place.lines != 0) return run_lines(kernels, p, plan, first, count, sums);
+  if (plan.line_place) return run_lines(kernels, p, plan, first, count, sums);
   run_by_sets(kernels, p, plan, first, count, sums);
 }
 

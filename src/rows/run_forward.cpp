@@ -24,11 +24,11 @@ void run_by_sets(const Kernels& kernels, const Problem& p, const ForwardPlan& pl
 
 [[gnu::noinline]] void run_lines(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                                  std::size_t count) {
-  std::size_t finite_set = ~std::size_t{0};
+  std::optional<std::size_t> finite_set;
   with_type(plan.type, [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>) {
       for_lines<T>(
-          plan.line_place, first, first + count,
+          *plan.lines, first, first + count,
           [&](const LinesOfRows& lines) { return normalise_lines<T>(kernels, p, plan, lines, finite_set); },
           [&](std::size_t row, std::size_t rows) { run_by_sets(kernels, p, plan, row, rows); });
     }
@@ -66,7 +66,7 @@ template <class T>
 void run_forward(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
                  std::size_t count) noexcept {
   const FpEnvironment environment;
-  plan.line_place.lines != 0 ? run_lines(kernels, p, plan, first, count) : run_by_sets(kernels, p, plan, first, count);
+  plan.lines ? run_lines(kernels, p, plan, first, count) : run_by_sets(kernels, p, plan, first, count);
   if (plan.cache.stream_y || plan.cache.stream_sum) flush_stream();
 }
 

@@ -55,7 +55,11 @@ struct RowParts {
                                         const Executor& executor, std::size_t row) {
   const RowParts parts(partition(p));
   const RowScalars scalars = join_row_by_parts(p, kernels, executor, row, parts);
-  if (scalars.out_of_range) return run_forward(kernels, p, plan, row, 1);
+  if (scalars.out_of_range) {
+    ForwardPlan by_rows = plan;
+    by_rows.lines.reset();  // rows by lines are numbered in another way
+    return run_forward(kernels, p, by_rows, row, 1);
+  }
   parallel_for(executor, parts.count,
                [&](std::size_t i) { normalise_part(kernels, p, plan, row, scalars, parts.first_col(i), parts.of(i)); });
 }
@@ -109,7 +113,7 @@ void run_by_rows(const GradientProblem& p, const GradientPlan& plan, const Kerne
   const std::size_t rows = rows_of_set(p), slot = slot_of_row(p);
   double* const sums = plan.scratch_bytes != 0 ? aligned<double>(scratch) : nullptr;
   const std::size_t tasks = tasks_of(p, p.rows, executor);
-  share_out(executor, p.rows, plan.line_place.share(), tasks,
+  share_out(executor, p.rows, plan.line_place.value_or(LinePlace{}).share(), tasks,
             [&](std::size_t first, std::size_t count) { run_backward(kernels, p, plan, first, count, sums); });
   if (sums == nullptr) return;
   if (rows == 0) std::fill_n(sums, slot, 0.0);
@@ -179,13 +183,13 @@ void run(const ForwardPass& pass, const Kernels& kernels, const Executor& execut
   const Problem& p = pass.problem;
   const ForwardPlan& plan = pass.plan;
   const std::size_t tasks = count_tasks(executor, p.rows * p.cols, kForwardTask);
-  if (tasks > 1 && plan.line_place.share() == 1 && p.rows < usable_threads(executor) * 2 &&
+  if (tasks > 1 && plan.lines.value_or(LinePlace{}).share() == 1 && p.rows < usable_threads(executor) * 2 &&
       p.cols >= 2 * kForwardTask && p.scale.data == nullptr && p.moments == nullptr) {
     for (std::size_t row = 0; row < p.rows; ++row) run_row_by_parts(p, plan, kernels, executor, row);
     return;
   }
   const bool gathers = plan.x == Access::gathered || plan.y == Access::gathered;
-  const std::size_t unit = plan.line_place.lines != 0 ? plan.line_place.share() : gathers ? kTileRows : 1;
+  const std::size_t unit = plan.lines ? plan.lines->share() : gathers ? kTileRows : 1;
   share_out(executor, p.rows, unit, tasks,
             [&](std::size_t first, std::size_t count) { run_forward(kernels, p, plan, first, count); });
 }
