@@ -141,6 +141,11 @@ TEST(Backward_Arguments, ChecksTheGradientOfASum) {
   });
   expect_refused(&Call::plain, &Call::error,
                  {{with_dsum(Call::kDx + 1, shape), "dx may overlap dsum"},
+                  {[&](Call& c) {
+                     with_dsum(Call::kDx, shape, DType::bf16)(c);
+                     c.backward.dx.dtype = DType::f16;
+                   },
+                   "dx may overlap dsum"},
                   {with_dsum(Call::kDweight, shape), "dweight may overlap dsum"}});
 }
 

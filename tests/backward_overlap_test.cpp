@@ -50,8 +50,16 @@ TEST(Backward_Overlap, DxMayBeDyOrX) {
   EXPECT_EQ(overlap_error({100}, other, {100}), "no error");
   EXPECT_EQ(overlap_error({100}, {100}, {100}), "no error");
   EXPECT_EQ(overlap_error({100, {20, 2}}, {100, {20, 2}}, other), "no error");
-  EXPECT_EQ(overlap_error({100, {8, 1}, DType::bf16}, {100, {8, 1}, DType::f16}, other), "no error");
-  EXPECT_EQ(overlap_error({100, {8, 1}, DType::f16}, other, {100, {8, 1}, DType::bf16}), "no error");
+  EXPECT_EQ(overlap_error({100, {8, 1}, DType::f16}, {100, {8, 1}, DType::f16}, other), "no error");
+}
+
+TEST(Backward_Overlap, RejectsDxInPlaceOfAnotherTypeOfEqualSize) {
+  const Place other{kElsewhere}, f16{100, {8, 1}, DType::f16}, bf16{100, {8, 1}, DType::bf16};
+  for (const auto& [dx, input] : {std::pair{f16, bf16}, {bf16, f16}}) {
+    EXPECT_EQ(overlap_error(dx, input, other), "dx may overlap dy");
+    EXPECT_EQ(overlap_error(dx, other, input), "dx may overlap x");
+    EXPECT_EQ(overlap_error(dx, dx, input), "dx may overlap x");
+  }
 }
 
 TEST(Backward_Overlap, RejectsDxThatPartlyOverlapsDyOrX) {

@@ -159,14 +159,29 @@ TEST(Forward_Overlap, InPlaceMeansElementByElement) {
                    "y may overlap residual"}});
   expect_refused(&Call::quantising, &Call::error,
                  {{[](Call& c) { c.forward.y.data = c.at(Call::kX); }, "y may overlap x"}});  // of another size
-  Call strided = Call::fused(), small = Call::fused();
+  Call strided = Call::fused();
   strided.forward.sum.data = strided.at(Call::kResidual);
   strided.sum_strides = strided.residual_strides = {30, 8, 1};
   EXPECT_TRUE(passes(strided));
-  small.forward.sum.data = small.at(Call::kResidual);
-  small.forward.sum.dtype = small.forward.x.dtype = DType::bf16;
-  small.forward.residual.dtype = DType::f16;
-  EXPECT_TRUE(passes(small));
+}
+
+TEST(Forward_Overlap, InPlaceMeansTheSameTypeNotTheSameSize) {
+  const auto error_over = [](Tensor Forward::*output, std::ptrdiff_t place, DType x, DType residual, DType y) {
+    Call call = Call::fused();
+    (call.forward.*output).data = call.at(place);
+    call.forward.x.dtype = call.forward.sum.dtype = x;
+    call.forward.residual.dtype = residual;
+    call.forward.y.dtype = y;
+    return error_of([&] { run(call.complete()); });
+  };
+  using enum DType;
+  EXPECT_EQ(error_over(&Forward::y, Call::kX, bf16, bf16, bf16), "no error");
+  EXPECT_EQ(error_over(&Forward::y, Call::kX, bf16, f16, f16), "y may overlap x");
+  EXPECT_EQ(error_over(&Forward::y, Call::kX, f16, bf16, bf16), "y may overlap x");
+  EXPECT_EQ(error_over(&Forward::y, Call::kResidual, f16, bf16, f16), "y may overlap residual");
+  EXPECT_EQ(error_over(&Forward::y, Call::kResidual, f16, bf16, bf16), "no error");
+  EXPECT_EQ(error_over(&Forward::sum, Call::kResidual, bf16, f16, f32), "sum may overlap residual");
+  EXPECT_EQ(error_over(&Forward::sum, Call::kResidual, f16, f16, f32), "no error");
 }
 
 // Inputs are only read, so they may overlap. An output in place of one is in place of an identical other.

@@ -84,8 +84,8 @@ TEST(Fused_Environment, ErrorsPrintASubnormalEpsInEveryMode) {
   const Case cases[] = {
       {[] { LayerNorm norm(4, {.eps = -kSmallest}); }, "eps is -4.94066e-324, but it should be finite and at least 0"},
       {[] { run_sharded(-kSmallest, 0); }, "eps is -4.94066e-324, but it should be finite and at least 0"},
-      {[] { run_sharded(kSmallest, 1); }, "eps is 1, but the norm was made with 4.94066e-324"},
-      {[] { run_sharded(1, kSmallest); }, "eps is 4.94066e-324, but the norm was made with 1"},
+      {[] { run_sharded(kSmallest, 1); }, "eps is 1, but 4.94066e-324 when the norm was made"},
+      {[] { run_sharded(1, kSmallest); }, "eps is 4.94066e-324, but 1 when the norm was made"},
   };
   for (const Case& c : cases) {
     EXPECT_EQ(error_of(c.call), c.message);

@@ -310,7 +310,7 @@ TEST(ShardedNorm_Refuses, Disagreements) {
         f.x.shape = f.y.shape = five_rows;
         f.mean = f.rstd = {};
       },
-      "x has 6 rows in process 0, but 5 in process 2");
+      "x has 6 rows in process 0, but 5 rows in process 2");
   expect([](Forward& f) { f.x.dtype = DType::bf16; }, "x is of dtype f32 in process 0, but of dtype bf16 in process 2");
   expect([](Forward& f) { f.y.dtype = DType::f64; }, "y is of dtype f32 in process 0, but of dtype f64 in process 2");
   expect([](Forward& f) { f.weight = {}; }, "weight is of dtype f32 in process 0, but absent in process 2");
@@ -362,7 +362,7 @@ TEST(ShardedNorm_Refuses, WrongArgumentsOfOneProcessInAll) {
   EXPECT_THAT(texts[1], HasSubstr("process 2 has failed: weight is absent"));
   shards[2]->backward.weight = shards[2]->forward.weight;
   texts = run_with([](Shard& shard) { shard.backward.zero_centered = true; }, true);
-  EXPECT_THAT(texts[1], HasSubstr("process 2 has failed: zero_centered is not"));
+  EXPECT_THAT(texts[1], HasSubstr("process 2 has failed: zero_centered is set, but not set when the norm was made"));
   shards[2]->backward.zero_centered = false;
   texts = run_with([](Shard& shard) { shard.forward.weight.data = nullptr; }, false);
   EXPECT_EQ(texts[2], "weight is null, but it has a shape");

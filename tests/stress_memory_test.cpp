@@ -61,23 +61,13 @@ struct Norm {
 
 TEST(Stress_Memory, PlansAndQueriesThrowBadAlloc) {
   const Norm norm;
-  const Plan plan(norm.forward);
   EXPECT_GE(fail_each(throws_bad_alloc([&] { const Plan made(norm.forward); })), 2u);
-  EXPECT_GE(fail_each(throws_bad_alloc([&] { const Plan copy(plan); })), 2u);
-  EXPECT_GE(fail_each(throws_bad_alloc([&] {
-              Plan made(norm.forward);
-              made = plan;
-              made.run();
-            })),
-            4u);
   const std::vector<float> dy(24, 1.0f);
   const Backward backward{.x = norm.forward.x,
                           .dy = {dy.data(), DType::f32, norm.shape},
                           .normalized_shape = norm.normalized,
                           .dx = norm.forward.y};
-  const BackwardPlan backward_plan(backward);
   EXPECT_GE(fail_each(throws_bad_alloc([&] { const BackwardPlan made(backward); })), 1u);
-  EXPECT_GE(fail_each(throws_bad_alloc([&] { const BackwardPlan copy(backward_plan); })), 1u);
   EXPECT_GE(fail_each(throws_bad_alloc([] { compiled_targets(); })), 2u);
   EXPECT_GE(fail_each(throws_bad_alloc([] { supported_targets(); })), 2u);
 }
@@ -120,21 +110,24 @@ TEST(Stress_Memory, AllProcessesReportThatOneIsOutOfMemory) {
   EXPECT_EQ(texts[2], texts[0]);
 }
 
-TEST(Stress_Memory, APlanSurvivesAnAssignmentThatFails) {
+TEST(Stress_Memory, CopiesOfPlansNeedNoMemory) {
   Norm norm, other;
   other.x[3] = 11;
   Plan plan(norm.forward);
-  const Plan another(other.forward);
+  const std::vector<float> dy(24, 1.0f);
+  const BackwardPlan backward({.x = norm.forward.x,
+                               .dy = {dy.data(), DType::f32, norm.shape},
+                               .normalized_shape = norm.normalized,
+                               .dx = norm.forward.y});
   {
+    const Plan another(other.forward);
     const OutOfMemory scope;
-    try {
-      plan = another;
-    } catch (const std::bad_alloc&) {
-    }
+    plan = another;
+    const BackwardPlan copy(backward);
   }
-  norm.y.assign(norm.y.size(), 7.0f);
+  other.y.assign(other.y.size(), 7.0f);
   plan.run();
-  EXPECT_EQ(norm.y, std::vector<float>(norm.y.size(), 0.0f));
+  EXPECT_NE(other.y, std::vector<float>(other.y.size(), 7.0f));
 }
 
 // An error text needs memory. If there is none, std::bad_alloc is thrown instead, before anything is written.

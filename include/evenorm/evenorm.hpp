@@ -178,32 +178,25 @@ struct Buffers {
   void* scale = nullptr;
 };
 
-// A forward pass that is validated once and can run many times. Runs whose outputs do not overlap may be concurrent.
+// A forward pass that is validated once and can run many times. Copies share its state. Runs whose outputs do not
+// overlap may be concurrent.
 class EVENORM_API Plan {
  public:
   // Throws Error. x and y may have null addresses if every run has its own Buffers.
   explicit Plan(const Forward& forward);
-  Plan(const Plan&);
-  Plan& operator=(const Plan&);
-  Plan(Plan&&) noexcept;
-  Plan& operator=(Plan&&) noexcept;
-  ~Plan();
 
-  // All throw Error if the plan was moved from.
-  void run() const;  // uses the addresses given to the constructor
-  void run(const Executor& executor) const;
-  void run(const Buffers& buffers) const;  // throws Error if buffers overlap
-  void run(const Buffers& buffers, const Executor& executor) const;
+  // Both throw Error if the plan was moved from.
+  void run(const Executor& executor = {}) const;                          // uses the addresses given to the constructor
+  void run(const Buffers& buffers, const Executor& executor = {}) const;  // throws Error if buffers overlap
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<const State> state_;
 };
 
 // Validates a forward pass and runs it once, on the calling thread or over `executor`. Allocates memory only if a
 // tensor has more than 4 axes after neighbouring axes are merged where their strides allow it. Throws Error.
-EVENORM_API void run(const Forward& forward);
-EVENORM_API void run(const Forward& forward, const Executor& executor);
+EVENORM_API void run(const Forward& forward, const Executor& executor = {});
 
 // One backward pass: computes the gradients of x, weight and bias from dy, the gradient of y. At least one of dx,
 // dweight and dbias must be present. Each tensor may be f64, f32, bf16 or f16, except mean and rstd.
@@ -252,8 +245,7 @@ EVENORM_API std::size_t scratch_bytes(const Backward& backward);
 // Validates a backward pass and runs it once, on the calling thread or over `executor`. scratch has at least
 // scratch_bytes() bytes at any address, overlaps no tensor, and holds nothing useful afterwards. 64-byte alignment is
 // fastest. Without scratch, run() allocates it and may throw std::bad_alloc. Throws Error.
-EVENORM_API void run(const Backward& backward);
-EVENORM_API void run(const Backward& backward, const Executor& executor);
+EVENORM_API void run(const Backward& backward, const Executor& executor = {});
 EVENORM_API void run(const Backward& backward, std::span<std::byte> scratch, const Executor& executor);
 
 // The addresses of one run of a backward plan. x and dy must not be null. Any other address must be null if and only if
@@ -277,11 +269,6 @@ class EVENORM_API BackwardPlan {
  public:
   // Throws Error. x and dy may have null addresses if every run has its own BackwardBuffers.
   explicit BackwardPlan(const Backward& backward);
-  BackwardPlan(const BackwardPlan&);
-  BackwardPlan& operator=(const BackwardPlan&);
-  BackwardPlan(BackwardPlan&&) noexcept;
-  BackwardPlan& operator=(BackwardPlan&&) noexcept;
-  ~BackwardPlan();
 
   // All throw Error if the plan was moved from.
   std::size_t scratch_bytes() const;
@@ -292,7 +279,7 @@ class EVENORM_API BackwardPlan {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<const State> state_;
 };
 
 // Options of layer_norm and rms_norm below.

@@ -22,7 +22,6 @@ std::size_t size_of(DType dtype) noexcept { return name(dtype).empty() ? 0 : int
 void run(const Forward& forward, const Executor& executor) {
   internal::run_on(internal::active_target(), forward, executor);
 }
-void run(const Forward& forward) { run(forward, Executor{}); }
 
 std::size_t scratch_bytes(const Backward& backward) {
   return internal::GradientPass(internal::validate(backward)).plan.scratch_bytes;
@@ -37,7 +36,6 @@ void run(const Backward& backward, std::span<std::byte> scratch, const Executor&
 void run(const Backward& backward, const Executor& executor) {
   internal::run_on(internal::active_target(), backward, executor);
 }
-void run(const Backward& backward) { run(backward, Executor{}); }
 
 namespace {
 

@@ -30,14 +30,9 @@ struct KeptPass {
 };
 
 template <class State>
-const State& present(const std::unique_ptr<State>& state) {
+const State& present(const std::shared_ptr<const State>& state) {
   if (state == nullptr) throw Error("the plan was moved from");
   return *state;
-}
-// A plan that was moved from has no state, and neither have its copies.
-template <class State>
-std::unique_ptr<State> copy_of(const std::unique_ptr<State>& state) {
-  return state == nullptr ? nullptr : std::make_unique<State>(*state);
 }
 
 template <class Pointer>
@@ -71,23 +66,13 @@ struct Plan::State : KeptPass<internal::ForwardPass> {
   using KeptPass::KeptPass;
 };
 
-Plan::Plan(const Forward& forward) : state_(std::make_unique<State>(forward)) {}
-Plan::Plan(const Plan& other) : state_(copy_of(other.state_)) {}
-Plan& Plan::operator=(const Plan& other) {
-  if (this != &other) *this = Plan(other);
-  return *this;
-}
-Plan::Plan(Plan&&) noexcept = default;
-Plan& Plan::operator=(Plan&&) noexcept = default;
-Plan::~Plan() = default;
+Plan::Plan(const Forward& forward) : state_(std::make_shared<State>(forward)) {}
 
-void Plan::run() const { run(Executor{}); }
 void Plan::run(const Executor& executor) const {
   const State& state = present(state_);
   if (!state.buffers_fit) internal::validate_buffers(state.kept.problem);
   internal::run(state.kept, *state.kernels, executor);
 }
-void Plan::run(const Buffers& buffers) const { run(buffers, Executor{}); }
 void Plan::run(const Buffers& buffers, const Executor& executor) const {
   const State& state = present(state_);
   internal::run(pass_on(buffers, state.kept.problem), *state.kernels, executor);
@@ -97,15 +82,7 @@ struct BackwardPlan::State : KeptPass<internal::GradientPass> {
   using KeptPass::KeptPass;
 };
 
-BackwardPlan::BackwardPlan(const Backward& backward) : state_(std::make_unique<State>(backward)) {}
-BackwardPlan::BackwardPlan(const BackwardPlan& other) : state_(copy_of(other.state_)) {}
-BackwardPlan& BackwardPlan::operator=(const BackwardPlan& other) {
-  if (this != &other) *this = BackwardPlan(other);
-  return *this;
-}
-BackwardPlan::BackwardPlan(BackwardPlan&&) noexcept = default;
-BackwardPlan& BackwardPlan::operator=(BackwardPlan&&) noexcept = default;
-BackwardPlan::~BackwardPlan() = default;
+BackwardPlan::BackwardPlan(const Backward& backward) : state_(std::make_shared<State>(backward)) {}
 
 std::size_t BackwardPlan::scratch_bytes() const { return present(state_).kept.plan.scratch_bytes; }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdlib>
 #include <limits>
+#include <new>
 #include <span>
 #include <string>
 
@@ -17,14 +18,36 @@ namespace {
 // An output that is a replacement may be a source itself.
 enum class Use : unsigned char { source, input, replacement, output };
 
+using AxesPair = std::array<const Axes*, 2>;  // null: no axes
+
 // A tensor's range of bytes, [begin, end), and the layout of its elements in that range.
 struct Region {
   const char* name;
   std::intptr_t begin, end;
   std::intptr_t element;  // in bytes
-  std::array<const Axes*, 2> axes;
+  DType dtype;
+  AxesPair axes;
   Use use;
+
+  template <class Visit>
+  void for_axes(const Visit& visit) const {
+    for (const Axes* some : axes) {
+      for (std::size_t i = 0; some != nullptr && i < some->count(); ++i) visit((*some)[i]);
+    }
+  }
 };
+
+// The axes of a Matrix, Broadcast or Vector.
+template <class AnyTensor>
+AxesPair axes_of(const AnyTensor& t) {
+  if constexpr (requires { t.rows; }) {
+    return {&t.rows, &t.cols};
+  } else if constexpr (requires { t.sets; }) {
+    return {&t.elements(), t.sets ? &*t.sets : nullptr};
+  } else {
+    return {&t.axes};
+  }
+}
 
 // Returns address + bytes. Throws Error if that overflows.
 std::intptr_t moved(const char* name, std::intptr_t address, std::ptrdiff_t bytes) {
@@ -40,11 +63,7 @@ struct Runs {
   std::size_t count = 0;
 
   Runs(const Region& region, bool merged) : length(region.element) {
-    for (const Axes* some : region.axes) {
-      for (std::size_t i = 0; some != nullptr && i < some->count(); ++i) {
-        axes[count++] = {(*some)[i].size, std::abs((*some)[i].stride)};
-      }
-    }
+    region.for_axes([&](const Axis& axis) { axes[count++] = {axis.size, std::abs(axis.stride)}; });
     std::sort(axes.data(), axes.data() + count, [](const Axis& a, const Axis& b) {
       return a.stride != b.stride ? a.stride > b.stride : a.size > b.size;
     });
@@ -113,53 +132,35 @@ void check_present(const char* name, const void* data) {
 
 // True if the two tensors have the same elements in the same order.
 bool is_in_place(const Region& a, const Region& b) {
-  return a.begin == b.begin && a.element == b.element && *a.axes[0] == *b.axes[0] && *a.axes[1] == *b.axes[1];
+  return a.begin == b.begin && a.dtype == b.dtype && *a.axes[0] == *b.axes[0] && *a.axes[1] == *b.axes[1];
 }
 
 // The buffers of one pass: first the sources, then the other inputs, then the outputs. Absent tensors are skipped.
 class Buffers {
  public:
-  template <class Pointer>
-  void add(const char* name, const Matrix<Pointer>& m, Use use) {
-    if (m.data != nullptr) add_region(name, m.data, bytes_of(m.dtype), use, &m.rows, &m.cols);
+  template <class AnyTensor>
+  void add(const char* name, const AnyTensor& t, Use use) {
+    if (t.data != nullptr) add_region(name, t.data, bytes_of(t.dtype), use, t.dtype, axes_of(t));
   }
-  template <class Pointer>
-  void add(const char* name, const Vector<Pointer>& v, Use use) {
-    if (v.data != nullptr) add_region(name, v.data, bytes_of(v.dtype), use, &v.axes);
-  }
-  template <class Pointer>
-  void add(const char* name, const Broadcast<Pointer>& v, Use use) {
-    if (v.data == nullptr) return;
-    add_region(name, v.data, bytes_of(v.dtype), use, &v.elements(), v.sets ? &*v.sets : nullptr);
-  }
-  // An array.
-  void add(const char* name, const void* data, std::size_t count, std::size_t bytes, Use use) {
-    std::size_t all = 0;
-    if (__builtin_mul_overflow(count, bytes, &all)) all = std::numeric_limits<std::size_t>::max();
-    if (data != nullptr) add_region(name, data, all, use);
+  void add(const char* name, std::span<const std::byte> bytes, Use use) {
+    if (bytes.data() != nullptr) add_region(name, bytes.data(), bytes.size(), use);
   }
 
  private:
   // Adds a region of one element of `bytes` bytes, repeated along the axes. Checks that an output overlaps neither
   // itself nor a buffer before it.
-  void add_region(const char* name, const void* data, std::size_t bytes, Use use, const Axes* first = nullptr,
-                  const Axes* second = nullptr) {
+  void add_region(const char* name, const void* data, std::size_t bytes, Use use, DType dtype = {},
+                  const AxesPair& axes = {}) {
     constexpr std::size_t kMost = std::numeric_limits<std::ptrdiff_t>::max();
-    Region& region = regions_[count_];
-    region.name = name;
-    region.begin = reinterpret_cast<std::intptr_t>(data);
-    region.element = static_cast<std::intptr_t>(std::min(bytes, kMost));
-    region.end = moved(name, region.begin, region.element);
-    region.axes[0] = first;
-    region.axes[1] = second;
-    region.use = use;
-    for (const Axes* axes : region.axes) {
-      for (std::size_t i = 0; axes != nullptr && i < axes->count(); ++i) {
-        const std::ptrdiff_t last = static_cast<std::ptrdiff_t>((*axes)[i].size - 1) * (*axes)[i].stride;
-        std::intptr_t& limit = last < 0 ? region.begin : region.end;
-        limit = moved(name, limit, last);
-      }
-    }
+    const auto begin = reinterpret_cast<std::intptr_t>(data),
+               element = static_cast<std::intptr_t>(std::min(bytes, kMost));
+    const std::intptr_t end = moved(name, begin, element);
+    Region& region = *new (&regions_[count_]) Region{name, begin, end, element, dtype, axes, use};  // not by a copy
+    region.for_axes([&](const Axis& axis) {
+      const std::ptrdiff_t last = static_cast<std::ptrdiff_t>(axis.size - 1) * axis.stride;
+      std::intptr_t& limit = last < 0 ? region.begin : region.end;
+      limit = moved(name, limit, last);
+    });
     if (use == Use::replacement || use == Use::output) {
       if (!is_nested(region)) throw Error(std::string(name) + " may overlap itself");
       for (const Region& other : std::span(regions_).first(count_)) {
@@ -190,7 +191,7 @@ void validate_buffers(const Problem& p, const Moments* moments) {
   buffers.add("rstd", p.rstd, Use::output);
   buffers.add("mean", p.mean, Use::output);
   buffers.add("scale", p.scale, Use::output);
-  buffers.add("moments", moments, p.rows, sizeof(Moments), Use::output);
+  buffers.add("moments", std::as_bytes(std::span(moments, p.rows)), Use::output);
 }
 
 // Without rows, only the parameters count: dweight and dbias are still written.
@@ -206,7 +207,7 @@ void validate_buffers(const GradientProblem& p, std::span<const std::byte> scrat
     buffers.add("dsum", p.dsum, Use::source);
     buffers.add("mean", p.mean, Use::input);
     buffers.add("rstd", p.rstd, Use::input);
-    buffers.add("moments", p.moments, p.rows, sizeof(Moments), Use::input);
+    buffers.add("moments", std::as_bytes(std::span(p.moments, p.rows)), Use::input);
   }
   buffers.add("weight", p.gamma, Use::input);
   if (p.rows != 0) buffers.add("dx", p.dx, dx);
@@ -214,7 +215,7 @@ void validate_buffers(const GradientProblem& p, std::span<const std::byte> scrat
   buffers.add("dbias", p.dbeta, gradient);
   if (scratch.empty()) return;
   check_present("scratch", scratch.data());
-  buffers.add("scratch", scratch.data(), scratch.size(), 1, Use::output);
+  buffers.add("scratch", scratch, Use::output);
 }
 
 void check_scratch_size(std::span<const std::byte> scratch, std::size_t needed) {

@@ -55,49 +55,44 @@ inline constexpr std::size_t kMaxCols = std::size_t{1} << 48U;
 
 struct GradientScalars;  // plan/numbers.hpp
 
-struct Problem {
+// What both passes have.
+struct AnyProblem {
   Kind kind = Kind::layer;
-  std::size_t rows = 0;
-  std::size_t cols = 0;
-  // Rows that share one gamma and beta are a set. The rows of a set are neighbours, and all sets have equally many.
+  std::size_t rows = 0, cols = 0;
+  // Rows that share one gamma and beta, or their gradients, are a set. The rows of a set are neighbours, and all sets
+  // have equally many.
   std::size_t sets = 1;
   std::size_t shared = 1;  // how many neighbouring columns share an element of each parameter
   Matrix<const void*> x;
-  Matrix<void*> y;
-  SetVector gamma, beta;
-  Vector<void*> mean;
-  Vector<void*> rstd;
+  SetVector gamma;
   double eps = 1e-5;
   bool zero_centered = false;
+  // If x has only some columns of longer rows: the moments of the whole rows, one per row.
+  const Moments* moments = nullptr;
+};
+
+// A forward pass. With moments, x is only normalised.
+struct Problem : AnyProblem {
+  Matrix<void*> y;
+  SetVector beta;
+  Vector<void*> mean, rstd;
   // The fused forms.
   Matrix<const void*> residual;
   double residual_scale = 1;
   Matrix<void*> sum;
   Vector<void*> scale;
   float given_scale = 0;
-  // If x has only some columns of longer rows: the moments of the whole rows, one per row. x is then only normalised.
-  const Moments* moments = nullptr;
 };
 
-// One backward pass. Absent tensors have null data. If there are rows, at least one output is present.
-struct GradientProblem {
-  Kind kind = Kind::layer;
-  std::size_t rows = 0;
-  std::size_t cols = 0;
-  std::size_t sets = 1, shared = 1;  // as in Problem; gradients are parameters, too
-  Matrix<const void*> x, dy;
-  Matrix<const void*> dsum;
+// A backward pass. Absent tensors have null data. If there are rows, at least one output is present.
+struct GradientProblem : AnyProblem {
+  Matrix<const void*> dy, dsum;
   Matrix<void*> dx;
-  SetVector gamma;
   Vector<const void*> mean, rstd;
   SetGradient dgamma, dbeta;
-  double eps = 1e-5;
-  bool zero_centered = false;
   bool accumulate = false;
-  // If x has only some columns of longer rows: the columns of the whole rows; their moments; and, once the sums of
-  // whole rows are known, their scalars. There is one element per row.
+  // With moments: the columns of the whole rows, and, once the sums of whole rows are known, the scalars of each row.
   std::size_t whole_cols = 0;
-  const Moments* moments = nullptr;
   const GradientScalars* scalars = nullptr;
 };
 
@@ -130,13 +125,10 @@ inline bool is_in_place(const GradientProblem& p) {
   return p.dx.data != nullptr && (p.dx.data == p.x.data || p.dx.data == p.dy.data || p.dx.data == p.dsum.data);
 }
 
-template <class AnyProblem>
-std::size_t rows_of_set(const AnyProblem& p) {
-  return p.sets <= 1 ? p.rows : p.rows / p.sets;
-}
+inline std::size_t rows_of_set(const AnyProblem& p) { return p.sets <= 1 ? p.rows : p.rows / p.sets; }
 
 // Calls work(set, first, count) for the rows of each set in [first, first + count).
-template <class AnyProblem, class Work>
+template <class Work>
 void for_sets(const AnyProblem& p, std::size_t first, std::size_t count, const Work& work) {
   const std::size_t rows = rows_of_set(p);
   for (std::size_t row = first, n; row < first + count; row += n) {

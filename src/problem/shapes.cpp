@@ -88,13 +88,6 @@ Shape sizes_at(Shape shape, const AxisList& list, PerAxis& room) {
   return {room.data(), list.count};
 }
 
-// -0 has the bits of 0.
-std::uint64_t bits_of_eps(double eps) {
-  constexpr std::uint64_t kSign = std::uint64_t{1} << 63U;
-  const auto bits = std::bit_cast<std::uint64_t>(eps);
-  return bits == kSign ? 0 : bits;
-}
-
 }  // namespace
 
 std::string text_of(Shape shape) {
@@ -131,11 +124,16 @@ void check_shape_is_of_x(std::string_view argument, Shape shape, Shape x_shape) 
   if (!equal(shape, x_shape)) fail(argument, "has shape " + text_of(shape) + ", but x has " + text_of(x_shape));
 }
 
-bool is_eps(double eps) {  // as integers, the bits of negative numbers and NaN are above those of infinity
-  return bits_of_eps(eps) < std::bit_cast<std::uint64_t>(std::numeric_limits<double>::infinity());
+std::int64_t bits_of_eps(double eps) {
+  constexpr auto kMinusZero = std::numeric_limits<std::int64_t>::min();
+  const auto bits = std::bit_cast<std::int64_t>(eps);
+  return bits == kMinusZero ? 0 : bits;
 }
 
-bool is_same_eps(double a, double b) { return bits_of_eps(a) == bits_of_eps(b); }
+bool is_eps(double eps) {  // the bits of negative numbers are negative, and those of NaN are above infinity's
+  return bits_of_eps(eps) >= 0 &&
+         bits_of_eps(eps) < std::bit_cast<std::int64_t>(std::numeric_limits<double>::infinity());
+}
 
 void check_eps(double eps) {
   if (is_eps(eps)) return;

@@ -29,9 +29,9 @@ std::string text_of(double value);  // "1e-05"
 void check_kind(Kind kind);
 void check_dtype(std::string_view argument, DType dtype);  // refuses i8, too
 void check_shape_is_of_x(std::string_view argument, Shape shape, Shape x_shape);
-// These compare the bits of eps, so that a subnormal eps raises no floating-point exception.
+// These use the bits of eps, so that a subnormal eps raises no floating-point exception. -0 has the bits of 0.
+std::int64_t bits_of_eps(double eps);
 bool is_eps(double eps);
-bool is_same_eps(double a, double b);
 void check_eps(double eps);
 
 constexpr std::size_t kMaxRank = 64;  // as in NumPy and PyTorch

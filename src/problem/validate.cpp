@@ -13,7 +13,7 @@ namespace evenorm::internal {
 namespace {
 
 // Checks what both passes have, except tensors, and adds it to the problem. Returns x's axes.
-template <class Pass, class AnyProblem>
+template <class Pass>
 AxisSplit split_rows(const Pass& pass, std::span<const Shape> parameters, AnyProblem& p) {
   check_kind(pass.kind);
   AxisSplit split = split_axes(pass.x.shape, pass.normalized_shape, pass.axes);

@@ -124,11 +124,9 @@ void run_by_rows(const GradientProblem& p, const GradientPlan& plan, const Kerne
   });
 }
 
-void move_by(const void*& data, std::ptrdiff_t bytes) {
-  if (data != nullptr) data = static_cast<const char*>(data) + bytes;
-}
-void move_by(void*& data, std::ptrdiff_t bytes) {
-  if (data != nullptr) data = static_cast<char*>(data) + bytes;
+template <class Pointer>
+void move_by(Pointer& data, std::ptrdiff_t bytes) {
+  if (data != nullptr) data = const_cast<char*>(static_cast<const char*>(data)) + bytes;
 }
 
 // The problem of one set alone.

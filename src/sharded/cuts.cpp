@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <string>
 
+#include "evenorm/sharded.hpp"
 #include "plan/scratch_plan.hpp"
 #include "plan/spec.hpp"
 #include "problem/shapes.hpp"
-#include "sharded/messages.hpp"
 
 namespace evenorm {
 
@@ -50,7 +50,8 @@ std::size_t Cuts::numbers(Pass pass, Kind kind, bool wide) const {
     throw Error("pass is " + std::to_string(static_cast<unsigned>(pass)) + ", which is none of forward, backward");
   }
   internal::check_kind(kind);
-  return most_parts_ * internal::numbers_of_part(pass, kind, wide);
+  if (kind != Kind::layer) return most_parts_;
+  return most_parts_ * (pass == Pass::forward && wide ? 3 : 2);
 }
 
 }  // namespace evenorm

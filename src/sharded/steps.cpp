@@ -13,7 +13,7 @@
 #include "problem/shapes.hpp"
 #include "problem/validate.hpp"
 #include "rows/backward.hpp"
-#include "rows/panel.hpp"
+#include "rows/rows.hpp"
 #include "rows/statistics.hpp"
 #include "rows/types.hpp"
 #include "run/parallel.hpp"
@@ -24,24 +24,60 @@ namespace evenorm {
 namespace internal {
 namespace {
 
-// Divides rows among tasks, each of which calls work(first, count).
-template <class AnyProblem, class Work>
-void share_rows(const Executor& executor, const AnyProblem& p, const Work& work) noexcept {
+// Divides rows among tasks, each of which calls work.operator()<T>(first, count), where T is the storage type of
+// `type`.
+template <class Work>
+void share_rows(const Executor& executor, const AnyProblem& p, DType type, const Work& work) noexcept {
   constexpr std::size_t kTask = 32768;  // elements
   share_out(executor, p.rows, 1, count_tasks(executor, p.rows * p.cols, kTask),
             [&](std::size_t first, std::size_t count) {
               const FpEnvironment environment;
-              work(first, count);
+              with_type(type, [&]<class T>() { work.template operator()<T>(first, count); });
             });
 }
 
-// Writes the numbers of this process's parts of a row. write(first column, columns, put) calls put(field, number).
+template <class T>
+constexpr bool kIsWide = std::is_same_v<Arithmetic<T>, double>;
+
+// The messages have f64 numbers for each part of a row, row by row: layer norm's mean (also its low part in f64
+// arithmetic) and m2; RMS norm's m2. These functions call visit(number) for the numbers of a part, in their order.
+template <class M, class Visit>
+void visit_moments(Kind kind, bool wide, M&& m, const Visit& visit) {
+  if (kind == Kind::layer) visit(m.mean);
+  if (kind == Kind::layer && wide) visit(m.mean_low);
+  visit(m.m2);
+}
+// Of a backward pass: the sums of g and of g (centre - x), the latter alone in RMS norm.
+template <class S, class Visit>
+void visit_sums(Kind kind, S&& s, const Visit& visit) {
+  if (kind == Kind::layer) visit(s.g);
+  visit(s.gd);
+}
+
+// A part of a row in another process's message.
+struct SentPart {
+  std::size_t process, cols, weight;
+};
+
+// Calls work(part, from) for all parts of a row, from left to right. work() moves `from` beyond the numbers of the
+// part. numbers: the count of a row's numbers from each process.
+template <class Work>
+void for_parts(const Cuts& cuts, std::size_t numbers, const Messages& messages, std::size_t row, const Work& work) {
+  for (std::size_t process = 0; process < cuts.size(); ++process) {
+    const double* from = messages.first + process * messages.stride + row * numbers;
+    for (const auto& [first, blocks, weight] : cuts.parts_of(process)) {
+      work(SentPart{process, std::min(blocks * kBlock, cuts.cols_of(process) - first * kBlock), weight}, from);
+    }
+  }
+}
+
+// Writes the numbers of this process's parts of a row. write(first column, columns, put) calls put(number).
 template <class Write>
 void write_parts(const Cuts& cuts, std::size_t cols, std::size_t numbers, double* to, const Write& write) {
   std::fill_n(to, numbers, 0.0);
   for (const Cuts::Part& part : cuts.parts_of(cuts.rank())) {
     const std::size_t col = part.first * kBlock;
-    write(col, std::min(part.blocks * kBlock, cols - col), [&](const Field&, double number) { *to++ = number; });
+    write(col, std::min(part.blocks * kBlock, cols - col), [&](double number) { *to++ = number; });
   }
 }
 
@@ -52,70 +88,26 @@ Moments moments_of(const MomentNode& m) {
   return {m.count, m.mean, m.mean_lo, m.m2};
 }
 
-template <class T>
-[[gnu::noinline]] void find_moments(const Kernels& kernels, const Problem& p, const Cuts& cuts, std::size_t first,
-                                    std::size_t count, double* message) {
-  const Panel x(kernels, p.x, dtype_of<T>, access_of(p.x, dtype_of<T>));
-  alignas(kLine) T values[kBlock];
-  constexpr bool kWide = std::is_same_v<Arithmetic<T>, double>;
-  const std::size_t numbers = cuts.numbers(Pass::forward, p.kind, kWide);
-  MomentNode nodes[kMaxNodes];
-  for (std::size_t row = first; row < first + count; ++row) {
-    write_parts(cuts, p.cols, numbers, message + row * numbers, [&](std::size_t col, std::size_t n, const auto& put) {
-      const MomentNode m = sum_blocks<T>(kernels, p.kind, nodes, {n, n}, [&](std::size_t at, std::size_t cols) {
-        return x.open({row, 1, col + at, cols}, EvenRows<T>{values, 0}).first;
-      });
-      visit_moments(p.kind, kWide, moments_of(m), put);
-    });
-  }
+// Reads the moments of a part.
+Moments read_moments(Kind kind, bool wide, const double*& from) {
+  Moments moments;
+  visit_moments(kind, wide, moments, [&](double& number) { number = *from++; });
+  return moments;
 }
 
 template <class A>
-Moments join_row(const Cuts& cuts, Kind kind, const Messages& messages, std::size_t row) {
+void join_rows(const Cuts& cuts, Kind kind, const Messages& messages, std::span<Moments> moments) {
   constexpr bool kWide = std::is_same_v<A, double>;
+  const std::size_t numbers = cuts.numbers(Pass::forward, kind, kWide);
   MomentNode nodes[kMaxNodes];
   MomentTree<A> tree({nodes, kind == Kind::layer});
-  for_parts(cuts, Pass::forward, kind, kWide, messages, row,
-            [&](std::size_t, const Cuts::Part& part, std::size_t cols, const double* from) {
-              Moments moments;
-              moments.count = static_cast<double>(cols);
-              visit_moments(kind, kWide, moments, [&](const Field&, double& number) { number = *from++; });
-              tree.push(node_of<A>(moments), part.weight);
-            });
-  return moments_of(tree.finish());
-}
-
-template <class T>
-[[gnu::noinline]] void find_sums(const Kernels& kernels, const GradientPass& pass, const Cuts& cuts, std::size_t first,
-                                 std::size_t count, double* message) {
-  const GradientProblem& p = pass.problem;
-  constexpr bool kWide = std::is_same_v<Arithmetic<T>, double>;
-  BackwardRows<T> rows(kernels, p, pass.plan, 0, {0, p.cols});
-  const std::size_t numbers = cuts.numbers(Pass::backward, p.kind, kWide);
-  for (std::size_t row = first; row < first + count; ++row) {
-    write_parts(cuts, p.cols, numbers, message + row * numbers, [&](std::size_t col, std::size_t n, const auto& put) {
-      visit_sums(p.kind, rows.sum_part(row, col, n), put);
+  for (std::size_t row = 0; row < moments.size(); ++row) {
+    for_parts(cuts, numbers, messages, row, [&](const SentPart& part, const double*& from) {
+      Moments of_part = read_moments(kind, kWide, from);
+      of_part.count = static_cast<double>(part.cols);
+      tree.push(node_of<A>(of_part), part.weight);
     });
-  }
-}
-
-template <class T>
-[[gnu::noinline]] void find_scalars(const Kernels& kernels, const GradientPass& pass, const Cuts& cuts,
-                                    const Messages& messages, std::size_t first, std::size_t count,
-                                    GradientScalars* scalars) {
-  const GradientProblem& p = pass.problem;
-  constexpr bool kWide = std::is_same_v<Arithmetic<T>, double>;
-  BackwardRows<T> rows(kernels, p, pass.plan, 0, {0, p.cols});
-  GradientNode nodes[kMaxNodes];
-  GradientTree tree({nodes});
-  for (std::size_t row = first; row < first + count; ++row) {
-    for_parts(cuts, Pass::backward, p.kind, kWide, messages, row,
-              [&](std::size_t, const Cuts::Part& part, std::size_t, const double* from) {
-                GradientNode sums{};
-                visit_sums(p.kind, sums, [&](const Field&, double& number) { number = *from++; });
-                tree.push(sums, part.weight);
-              });
-    scalars[row] = rows.finish_sums(row, tree.finish());
+    moments[row] = moments_of(tree.finish());
   }
 }
 
@@ -131,20 +123,22 @@ Messages messages_of(const Cuts& cuts, std::span<const double> messages) {
 
 }  // namespace
 
-void check_messages(const Cuts& cuts, Pass pass, Kind kind, bool wide, const Messages& messages, std::size_t rows) {
+void check_messages(const Cuts& cuts, Kind kind, bool wide, const Messages& messages, std::size_t rows) {
+  constexpr double kMost = std::numeric_limits<double>::max();
   const FpEnvironment environment;
+  const std::size_t numbers = cuts.numbers(Pass::forward, kind, wide);
   for (std::size_t row = 0; row < rows; ++row) {
-    for_parts(cuts, pass, kind, wide, messages, row,
-              [&](std::size_t process, const Cuts::Part&, std::size_t, const double* from) {
-                const auto check = [&](const Field& field, double) {
-                  const double value = *from++;
-                  if (value != value || (value >= field.least && value <= field.most)) return;
-                  refuse_message(process, std::string(field.name) + " of row " + std::to_string(row), text_of(value),
-                                 "from " + text_of(field.least) + " to " + text_of(field.most));
-                };
-                if (pass == Pass::forward) return visit_moments(kind, wide, Moments{}, check);
-                visit_sums(kind, GradientNode{}, check);
-              });
+    for_parts(cuts, numbers, messages, row, [&](const SentPart& part, const double*& from) {
+      const auto check = [&](const char* name, double value, double least) {
+        if (value != value || (value >= least && value <= kMost)) return;
+        refuse_message(part.process, std::string(name) + " of row " + std::to_string(row), text_of(value),
+                       "from " + text_of(least) + " to " + text_of(kMost));
+      };
+      const Moments moments = read_moments(kind, wide, from);
+      check("mean", moments.mean, -kMost);
+      check("mean's low part", moments.mean_low, -kMost);
+      check("sum of squares", moments.m2, 0);
+    });
   }
 }
 
@@ -155,18 +149,21 @@ void refuse_message(std::size_t process, const std::string& field, const std::st
 
 void find_moments_on(Target target, const Cuts& cuts, const Problem& p, std::span<double> message,
                      const Executor& executor) noexcept {
-  share_rows(executor, p, [&](std::size_t first, std::size_t count) {
-    with_type(row_type(p),
-              [&]<class T>() { find_moments<T>(kernels_of(target), p, cuts, first, count, message.data()); });
+  share_rows(executor, p, row_type(p), [&]<class T>(std::size_t first, std::size_t count) {
+    const Kernels& kernels = kernels_of(target);
+    const std::size_t numbers = cuts.numbers(Pass::forward, p.kind, kIsWide<T>);
+    for (std::size_t row = first; row < first + count; ++row) {
+      write_parts(cuts, p.cols, numbers, &message[row * numbers], [&](std::size_t col, std::size_t n, const auto& put) {
+        visit_moments(p.kind, kIsWide<T>, moments_of(part_moments(kernels, p, row, col, {n, n})), put);
+      });
+    }
   });
 }
 
 void join_shards(const Cuts& cuts, Kind kind, bool wide, const Messages& messages,
                  std::span<Moments> moments) noexcept {
   const FpEnvironment environment;
-  for (std::size_t row = 0; row < moments.size(); ++row) {
-    moments[row] = wide ? join_row<double>(cuts, kind, messages, row) : join_row<float>(cuts, kind, messages, row);
-  }
+  wide ? join_rows<double>(cuts, kind, messages, moments) : join_rows<float>(cuts, kind, messages, moments);
 }
 
 GradientPass gradient_pass(const Cuts& cuts, const Backward& backward, std::span<const Moments> moments) {
@@ -183,9 +180,15 @@ GradientPass gradient_pass(const Cuts& cuts, const Backward& backward, std::span
 
 void find_gradient_sums_on(Target target, const Cuts& cuts, const GradientPass& pass, std::span<double> message,
                            const Executor& executor) noexcept {
-  share_rows(executor, pass.problem, [&](std::size_t first, std::size_t count) {
-    with_type(gradient_type(pass.problem),
-              [&]<class T>() { find_sums<T>(kernels_of(target), pass, cuts, first, count, message.data()); });
+  const GradientProblem& p = pass.problem;
+  share_rows(executor, p, gradient_type(p), [&]<class T>(std::size_t first, std::size_t count) {
+    BackwardRows<T> rows(kernels_of(target), p, pass.plan, 0, {0, p.cols});
+    const std::size_t numbers = cuts.numbers(Pass::backward, p.kind, kIsWide<T>);
+    for (std::size_t row = first; row < first + count; ++row) {
+      write_parts(cuts, p.cols, numbers, &message[row * numbers], [&](std::size_t col, std::size_t n, const auto& put) {
+        visit_sums(p.kind, rows.sum_part(row, col, n), put);
+      });
+    }
   });
 }
 
@@ -194,9 +197,19 @@ void run_on(Target target, const Cuts& cuts, GradientPass& pass, const Messages&
   const auto scalars = std::make_unique_for_overwrite<GradientScalars[]>(p.rows);
   const auto scratch = std::make_unique_for_overwrite<std::byte[]>(pass.plan.scratch_bytes);
   const Kernels& kernels = kernels_of(target);
-  share_rows(executor, p, [&](std::size_t first, std::size_t count) {
-    with_type(gradient_type(p),
-              [&]<class T>() { find_scalars<T>(kernels, pass, cuts, messages, first, count, scalars.get()); });
+  share_rows(executor, p, gradient_type(p), [&]<class T>(std::size_t first, std::size_t count) {
+    BackwardRows<T> rows(kernels, p, pass.plan, 0, {0, p.cols});
+    const std::size_t numbers = cuts.numbers(Pass::backward, p.kind, kIsWide<T>);
+    GradientNode nodes[kMaxNodes];
+    GradientTree tree({nodes});
+    for (std::size_t row = first; row < first + count; ++row) {
+      for_parts(cuts, numbers, messages, row, [&](const SentPart& part, const double*& from) {
+        GradientNode sums{};
+        visit_sums(p.kind, sums, [&](double& number) { number = *from++; });
+        tree.push(sums, part.weight);
+      });
+      scalars[row] = rows.finish_sums(row, tree.finish());
+    }
   });
   p.scalars = scalars.get();
   run(pass, kernels, scratch.get(), executor);
@@ -217,7 +230,7 @@ void detail::find_shard_moments(const Cuts& cuts, const Forward& forward, std::s
 void detail::run_shard(const Cuts& cuts, const Forward& forward, bool wide, std::span<const double> messages,
                        std::span<Moments> moments, const Executor& executor) {
   const internal::Messages all = internal::messages_of(cuts, messages);
-  internal::check_messages(cuts, Pass::forward, forward.kind, wide, all, moments.size());
+  internal::check_messages(cuts, forward.kind, wide, all, moments.size());
   if (cuts.own_cols() == 0) {
     return internal::join_shards(cuts, forward.kind, wide, all, moments);
   }
@@ -240,12 +253,8 @@ void detail::run_shard_backward(const Cuts& cuts, const Backward& backward, std:
                                 std::span<const double> messages, const Executor& executor) {
   if (cuts.own_cols() == 0) return;
   internal::GradientPass pass = internal::gradient_pass(cuts, backward, moments);
-  const internal::GradientProblem& p = pass.problem;
-  internal::validate_buffers(p);
-  const internal::Messages all = internal::messages_of(cuts, messages);
-  const bool wide = internal::arithmetic_type(p) == DType::f64;
-  internal::check_messages(cuts, Pass::backward, backward.kind, wide, all, p.rows);
-  internal::run_on(active_target(), cuts, pass, all, executor);
+  internal::validate_buffers(pass.problem);
+  internal::run_on(active_target(), cuts, pass, internal::messages_of(cuts, messages), executor);
 }
 
 }  // namespace evenorm

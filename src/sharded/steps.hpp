@@ -5,15 +5,22 @@
 #include <span>
 #include <string>
 
+#include "evenorm/sharded.hpp"
 #include "plan/gradient_plan.hpp"
 #include "problem/problem.hpp"
 #include "run/dispatch.hpp"
-#include "sharded/messages.hpp"
 
 namespace evenorm::internal {
 
-// Throws Error if a number of these messages is invalid. All processes come to the same result.
-void check_messages(const Cuts& cuts, Pass pass, Kind kind, bool wide, const Messages& messages, std::size_t rows);
+// The messages of all processes. `stride` is the count of numbers from one process to the next.
+struct Messages {
+  const double* first;
+  std::size_t stride;
+};
+
+// Throws Error if a number of a forward pass's messages is invalid. All processes come to the same result. Any number
+// is valid in a backward pass.
+void check_messages(const Cuts& cuts, Kind kind, bool wide, const Messages& messages, std::size_t rows);
 
 // Throws Error: "process 2 has sent a message whose `field` is `has`, but it should be `should`".
 [[noreturn]] void refuse_message(std::size_t process, const std::string& field, const std::string& has,

@@ -145,7 +145,7 @@ TEST(Mpi_Norm, ReportsDisagreementsToAllProcesses) {
   const ProgramRun run = mpirun(3, "mpi_norm", {"8", "4000", "--disagree"});
   EXPECT_EQ(run.status, 1);
   EXPECT_EQ(run.out, "");
-  const std::string text = ": x has 8 rows in process 0, but 9 in process 2";
+  const std::string text = ": x has 8 rows in process 0, but 9 rows in process 2";
   EXPECT_THAT(lines_of(run.err, "process "),
               ElementsAreArray({"process 0" + text, "process 1" + text, "process 2" + text}));
 }

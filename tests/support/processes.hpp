@@ -62,7 +62,7 @@ inline std::vector<Moments> moments_of_whole_rows(internal::Target target, const
                               executor);
   }
   const internal::Messages all{messages.data(), numbers};
-  internal::check_messages(Cuts(columns, 0), Pass::forward, p.kind, wide, all, p.rows);
+  internal::check_messages(Cuts(columns, 0), p.kind, wide, all, p.rows);
   std::vector<Moments> moments(p.rows);
   internal::join_shards(Cuts(columns, 0), p.kind, wide, all, moments);
   return moments;

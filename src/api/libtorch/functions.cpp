@@ -14,62 +14,54 @@ OptionalTensor present(const Tensor& t) { return t.defined() ? OptionalTensor(t)
 
 c10::SymIntArrayRef symbolic(at::IntArrayRef shape) { return c10::fromIntArrayRefSlow(shape); }
 
-bool is_layer_norm(const Tensor& x, at::IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias,
-                   double eps) {
-  return x.defined() && binding::is_norm(x, shape, weight, bias, eps) && binding::has_parameter_types(x, weight, bias);
-}
+// A norm's arguments, without x. Only RMS norm may have no eps.
+struct Norm {
+  Kind kind;
+  at::IntArrayRef shape;
+  OptionalTensor weight, bias;
+  std::optional<double> eps;
 
-bool can_add(const Tensor& x, const Tensor& residual, double scale) {
-  return residual.defined() && binding::can_add(x, residual, scale);
-}
+  double eps_for(const Tensor& x) const { return binding::eps_or_default(eps, x); }
 
-Tensor sum_of(const Tensor& x, const Tensor& residual, double scale) {
-  return (x + residual * scale).to(x.scalar_type());
-}
+  // True if evenorm computes the norm of x.
+  bool takes(const Tensor& x) const {
+    return x.defined() && binding::is_norm(x, shape, weight, bias, eps_for(x)) &&
+           (kind == Kind::rms || binding::has_parameter_types(x, weight, bias));
+  }
+
+  Tensor of(const Tensor& x) const {
+    if (takes(x)) return binding::norm_operator(kind).call(x, symbolic(shape), weight, bias, eps_for(x));
+    return kind == Kind::layer ? at::layer_norm(x, shape, weight, bias, *eps) : at::rms_norm(x, shape, weight, eps);
+  }
+
+  std::tuple<Tensor, Tensor> of_sum(const Tensor& x, const Tensor& residual, double scale) const {
+    if (takes(x) && residual.defined() && binding::can_add(x, residual, scale)) {
+      return binding::add_norm_operator(kind).call(x, residual, symbolic(shape), weight, bias, eps_for(x), scale);
+    }
+    Tensor sum = (x + residual * scale).to(x.scalar_type());
+    return {of(sum), sum};
+  }
+};
 
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, at::IntArrayRef normalized_shape, const Tensor& weight, const Tensor& bias,
                   double eps) {
-  const OptionalTensor w = present(weight), b = present(bias);
-  if (!is_layer_norm(x, normalized_shape, w, b, eps)) return at::layer_norm(x, normalized_shape, w, b, eps);
-  return binding::norm_operator(Kind::layer).call(x, symbolic(normalized_shape), w, b, eps);
+  return Norm{Kind::layer, normalized_shape, present(weight), present(bias), eps}.of(x);
 }
 
 Tensor rms_norm(const Tensor& x, at::IntArrayRef normalized_shape, const Tensor& weight, std::optional<double> eps) {
-  const OptionalTensor w = present(weight);
-  if (x.defined()) {
-    const double added = binding::eps_or_default(eps, x);
-    if (binding::is_norm(x, normalized_shape, w, std::nullopt, added)) {
-      return binding::norm_operator(Kind::rms).call(x, symbolic(normalized_shape), w, std::nullopt, added);
-    }
-  }
-  return at::rms_norm(x, normalized_shape, w, eps);
+  return Norm{Kind::rms, normalized_shape, present(weight), {}, eps}.of(x);
 }
 
 std::tuple<Tensor, Tensor> add_layer_norm(const Tensor& x, const Tensor& residual, at::IntArrayRef normalized_shape,
                                           const Tensor& weight, const Tensor& bias, double eps, double residual_scale) {
-  const OptionalTensor w = present(weight), b = present(bias);
-  if (is_layer_norm(x, normalized_shape, w, b, eps) && can_add(x, residual, residual_scale)) {
-    return binding::add_norm_operator(Kind::layer)
-        .call(x, residual, symbolic(normalized_shape), w, b, eps, residual_scale);
-  }
-  Tensor sum = sum_of(x, residual, residual_scale);
-  return {layer_norm(sum, normalized_shape, weight, bias, eps), sum};
+  return Norm{Kind::layer, normalized_shape, present(weight), present(bias), eps}.of_sum(x, residual, residual_scale);
 }
 
 std::tuple<Tensor, Tensor> add_rms_norm(const Tensor& x, const Tensor& residual, at::IntArrayRef normalized_shape,
                                         const Tensor& weight, std::optional<double> eps, double residual_scale) {
-  const OptionalTensor w = present(weight);
-  if (x.defined()) {
-    const double added = binding::eps_or_default(eps, x);
-    if (binding::is_norm(x, normalized_shape, w, std::nullopt, added) && can_add(x, residual, residual_scale)) {
-      return binding::add_norm_operator(Kind::rms).call(x, residual, symbolic(normalized_shape), w, std::nullopt, added,
-                                                        residual_scale);
-    }
-  }
-  Tensor sum = sum_of(x, residual, residual_scale);
-  return {rms_norm(sum, normalized_shape, weight, eps), sum};
+  return Norm{Kind::rms, normalized_shape, present(weight), {}, eps}.of_sum(x, residual, residual_scale);
 }
 
 }  // namespace evenorm::torch
