@@ -28,7 +28,7 @@ namespace {
 struct BenchOptions {
   std::string x = "4096x768", axes, dtype;
   std::string threads = "1", seconds = "1";
-  bool rms = false, grad = false, residual = false, int8 = false, json = false;
+  bool rms = false, grad = false, residual = false, int8 = false, plan = false, json = false;
 };
 
 constexpr const char* kBenchExamples = R"(Examples:
@@ -38,6 +38,7 @@ constexpr const char* kBenchExamples = R"(Examples:
   evenorm bench 4096x4096 --rms --residual            RMS norm of x + residual; writes the sum, too
   evenorm bench 4096x768 --grad                       dx, dweight and dbias from precomputed statistics
   evenorm bench x.npy --int8 --seconds 5 --json       your own numbers, quantised; one line of JSON
+  evenorm bench 4096x768 --residual --plan            how the pass is run: order, memory, streaming stores
   EVENORM_TARGET=avx2 evenorm bench                   on another SIMD target
 
 The result is first compared with the reference. Then the pass and three copies of the same bytes (memcpy, streaming
@@ -283,6 +284,10 @@ int run_bench(const BenchOptions& options) {
   }
   BenchTensors tensors = make_tensors(problem, std::move(x));
   BenchPass pass(problem, tensors, executor);
+  if (options.plan) {
+    print(options.json ? line_of({{"plan", pass.plan()}}) : pass.plan() + "\n");
+    return kDone;
+  }
   pass.run();
   const BenchVerdict verdict = check_pass(problem, tensors);
   nlohmann::ordered_json document = problem_json(options, problem, executor, verdict);
@@ -316,6 +321,7 @@ void add_bench(CLI::App& app, int& status) {
   command->add_flag("--int8", options->int8, "Quantise the result to i8, with one scale per row");
   add("--threads", options->threads, "N", "Threads; 0 is one per processor (default 1)");
   add("--seconds", options->seconds, "S", "Seconds to measure; at least seven rounds are run (default 1)");
+  command->add_flag("--plan", options->plan, "Print how the library runs the pass, and do not measure it");
   command->add_flag("--json", options->json, "Print one line of JSON; times are quartiles in microseconds");
   command->footer(kBenchExamples);
   command->callback([options, &status] { status = run_bench(*options); });

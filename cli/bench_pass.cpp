@@ -6,6 +6,8 @@
 
 #include "cli/gradients.hpp"
 #include "contracts/inputs.hpp"
+#include "plan/describe.hpp"
+#include "problem/validate.hpp"
 
 namespace evenorm::cli {
 namespace {
@@ -119,7 +121,8 @@ bench::Traffic traffic_of(const BenchProblem& problem, BenchTensors& tensors) {
 BenchPass::BenchPass(const BenchProblem& problem, BenchTensors& tensors, const Executor& executor)
     : axes_(problem.axes.begin(), problem.axes.end()), executor_(executor) {
   if (problem.form != BenchForm::backward) {
-    plan_.emplace(forward(problem, tensors));
+    forward_ = forward(problem, tensors);
+    plan_.emplace(forward_);
     return;
   }
   // Only the statistics are needed; y goes to dx, which is overwritten later.
@@ -157,6 +160,11 @@ Backward BenchPass::backward(const BenchProblem& problem, BenchTensors& tensors)
           .dweight = tensors.dweight.view(),
           .dbias = tensors.dbias.view(),
           .eps = problem.eps};
+}
+
+std::string BenchPass::plan() const {
+  return plan_ ? internal::describe(internal::ForwardPass(internal::validate(forward_)).plan)
+               : internal::describe(internal::GradientPass(internal::validate(backward_)).plan);
 }
 
 void BenchPass::run() {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -56,14 +57,17 @@ class BenchPass {
   BenchPass& operator=(const BenchPass&) = delete;
 
   void run();
+  // What the library has decided about the pass, in words.
+  std::string plan() const;
 
  private:
   Forward forward(const BenchProblem& problem, BenchTensors& tensors) const;
   Backward backward(const BenchProblem& problem, BenchTensors& tensors) const;
 
-  const Shape axes_;  // backward_ refers to it
+  const Shape axes_;  // forward_ and backward_ refer to it
   const Executor executor_;
   std::optional<Plan> plan_;
+  Forward forward_{};
   Backward backward_{};
   Array scratch_{};
 };

@@ -1,7 +1,5 @@
 // The route of every combination of types, layouts, fused forms and sizes, compared with tests/vectors/routes.txt.
-#include "plan/caches.hpp"
-#include "plan/forward_plan.hpp"
-#include "plan/gradient_plan.hpp"
+#include "plan/describe.hpp"
 
 #include <gtest/gtest.h>
 
@@ -34,23 +32,6 @@ std::string_view name(Form form) {
   return kNames[static_cast<std::size_t>(form)];
 }
 
-std::string_view name(Order order) {
-  constexpr std::string_view kNames[] = {"groups", "blocks"};
-  return kNames[static_cast<std::size_t>(order)];
-}
-std::string_view name(Access access) {
-  constexpr std::string_view kNames[] = {"in place", "converted", "gathered"};
-  return kNames[static_cast<std::size_t>(access)];
-}
-std::string_view name(Sums sums) {
-  constexpr std::string_view kNames[] = {"none", "in their tensor", "kept", "anew"};
-  return kNames[static_cast<std::size_t>(sums)];
-}
-std::string_view name(GradientRoute route) {
-  constexpr std::string_view kNames[] = {"rows", "row blocks", "two steps"};
-  return kNames[static_cast<std::size_t>(route)];
-}
-
 char places[8];  // only their addresses are used
 
 Problem problem(DType x, DType y, Layout layout, Form form, std::int64_t cols) {
@@ -69,31 +50,12 @@ Problem problem(DType x, DType y, Layout layout, Form form, std::int64_t cols) {
   return validate(f);
 }
 
-// For example "groups of 8", "lines, else blocks of 1 row beside the next, x converted, y streamed".
-std::string text(const ForwardPlan& plan) {
-  std::string result(plan.lines ? "lines, else " : "");
-  result += std::string(name(plan.order)) + " of " + std::to_string(plan.rows);
-  if (plan.few) result += ", few";
-  if (plan.beside) result += ", beside the next";
-  if (plan.x != Access::in_place) result += ", x " + std::string(name(plan.x));
-  if (plan.y != Access::in_place) result += ", y " + std::string(name(plan.y));
-  if (plan.tile != 0) result += " by " + std::to_string(plan.tile) + " rows";
-  if (plan.y_memory.exists()) result += plan.y_memory.whole ? ", whole y in memory" : ", blocks of y in memory";
-  if (plan.sums != Sums::none) result += ", sums " + std::string(name(plan.sums));
-  if (plan.kernel_adds) result += ", added by the kernel";
-  if (plan.copies_sum && plan.sums != Sums::in_tensor) result += ", copied";
-  if (plan.cache.stream_y) result += ", y streamed";
-  if (plan.cache.stream_sum) result += ", sum streamed";
-  if (plan.ahead != 0) result += ", x prefetched";
-  return result;
-}
-
 std::string routes(DType x, DType y, Layout layout, Form form) {
   std::string result = std::string(name(x)) + " to " + std::string(name(form == Form::quantised ? i8 : y)) + ", " +
                        std::string(name(layout)) + ", " + std::string(name(form)) + "\n";
   std::string before;
   for (const std::int64_t cols : kCols) {
-    const std::string now = text(ForwardPass(problem(x, y, layout, form, cols), kCaches).plan);
+    const std::string now = describe(ForwardPass(problem(x, y, layout, form, cols), kCaches).plan);
     if (now != before) result += "  " + std::to_string(cols) + ": " + now + "\n";
     before = now;
   }
@@ -113,20 +75,12 @@ GradientProblem gradient_problem(DType x, DType dy, bool wants_dx, bool wants_su
   return validate(b);
 }
 
-std::string text(const GradientPlan& plan) {
-  std::string result(name(plan.route));
-  if (plan.may_take_two_steps) result += ", two steps with threads";
-  if (plan.cache.stream_dx) result += ", dx streamed";
-  if (plan.cache.prefetch) result += ", x and dy prefetched";
-  return result;
-}
-
 std::string gradient_routes(DType x, DType dy, bool wants_dx, bool wants_sums, std::int64_t rows) {
   std::string result = "gradients of " + std::string(name(x)) + " and " + std::string(name(dy)) + ", " +
                        std::to_string(rows) + " rows:" + (wants_dx ? " dx" : "") + (wants_sums ? " dgamma" : "") + "\n";
   std::string before;
   for (const std::int64_t cols : kCols) {
-    const std::string now = text(make_plan(gradient_problem(x, dy, wants_dx, wants_sums, rows, cols), kCaches));
+    const std::string now = describe(make_plan(gradient_problem(x, dy, wants_dx, wants_sums, rows, cols), kCaches));
     if (now != before) result += "  " + std::to_string(cols) + ": " + now + "\n";
     before = now;
   }

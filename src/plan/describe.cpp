@@ -1,0 +1,51 @@
+#include "plan/describe.hpp"
+
+namespace evenorm::internal {
+namespace {
+
+std::string_view name(Order order) {
+  constexpr std::string_view kNames[] = {"groups", "blocks"};
+  return kNames[static_cast<std::size_t>(order)];
+}
+std::string_view name(Access access) {
+  constexpr std::string_view kNames[] = {"in place", "converted", "gathered"};
+  return kNames[static_cast<std::size_t>(access)];
+}
+std::string_view name(Sums sums) {
+  constexpr std::string_view kNames[] = {"none", "in their tensor", "kept", "anew"};
+  return kNames[static_cast<std::size_t>(sums)];
+}
+std::string_view name(GradientRoute route) {
+  constexpr std::string_view kNames[] = {"rows", "row blocks", "two steps"};
+  return kNames[static_cast<std::size_t>(route)];
+}
+
+}  // namespace
+
+std::string describe(const ForwardPlan& plan) {
+  std::string result(plan.lines ? "lines, else " : "");
+  result += std::string(name(plan.order)) + " of " + std::to_string(plan.rows);
+  if (plan.few) result += ", few";
+  if (plan.beside) result += ", beside the next";
+  if (plan.x != Access::in_place) result += ", x " + std::string(name(plan.x));
+  if (plan.y != Access::in_place) result += ", y " + std::string(name(plan.y));
+  if (plan.tile != 0) result += " by " + std::to_string(plan.tile) + " rows";
+  if (plan.y_memory.exists()) result += plan.y_memory.whole ? ", whole y in memory" : ", blocks of y in memory";
+  if (plan.sums != Sums::none) result += ", sums " + std::string(name(plan.sums));
+  if (plan.kernel_adds) result += ", added by the kernel";
+  if (plan.copies_sum && plan.sums != Sums::in_tensor) result += ", copied";
+  if (plan.cache.stream_y) result += ", y streamed";
+  if (plan.cache.stream_sum) result += ", sum streamed";
+  if (plan.ahead != 0) result += ", x prefetched";
+  return result;
+}
+
+std::string describe(const GradientPlan& plan) {
+  std::string result(name(plan.route));
+  if (plan.may_take_two_steps) result += ", two steps with threads";
+  if (plan.cache.stream_dx) result += ", dx streamed";
+  if (plan.cache.prefetch) result += ", x and dy prefetched";
+  return result;
+}
+
+}  // namespace evenorm::internal

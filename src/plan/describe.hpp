@@ -1,0 +1,15 @@
+// A plan in words, for people: what tests/vectors/routes.txt and `evenorm bench --plan` show.
+#pragma once
+
+#include <string>
+
+#include "plan/forward_plan.hpp"
+#include "plan/gradient_plan.hpp"
+
+namespace evenorm::internal {
+
+// For example "groups of 2, few, y converted, whole y in memory", "lines, else blocks of 1, beside the next".
+std::string describe(const ForwardPlan& plan);
+std::string describe(const GradientPlan& plan);
+
+}  // namespace evenorm::internal
