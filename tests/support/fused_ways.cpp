@@ -84,8 +84,6 @@ FusedInputs make_inputs(const FusedOperation& op, std::size_t rows, std::size_t 
   return inputs;
 }
 
-bool lies_alike(DType a, DType b) { return size_of(a) == size_of(b); }
-
 }  // namespace
 
 FusedOutcome asked_for(const FusedOutcome& outcome, const FusedLayout& layout) {
@@ -99,9 +97,9 @@ FusedInputs normal_inputs(const FusedOperation& op, std::size_t rows) { return m
 
 std::vector<FusedWay> ways_of(const FusedOperation& op) {
   const DType x = op.norm.x, y = op.norm.y;
-  const bool y_at_x = lies_alike(x, y), has_sum = op.residual && op.sum;
-  const bool y_at_residual = op.residual && lies_alike(*op.residual, y);
-  const bool sum_at_residual = has_sum && lies_alike(*op.residual, x);
+  const bool y_at_x = x == y, has_sum = op.residual && op.sum;
+  const bool y_at_residual = op.residual && *op.residual == y;
+  const bool sum_at_residual = has_sum && *op.residual == x;
   std::vector<FusedWay> ways = {{"dense", {}, {}},
                                 {"gaps, 3 tasks backwards", {.gap = 3}, contracts::reversed_executor(3)},
                                 {"offsets", {.offset = 1, .vectors_apart = true}, {}},
