@@ -74,7 +74,7 @@ void expect_in_budget(const Problem& p, const ForwardPlan& plan) {
   EXPECT_TRUE(plan.sums != Sums::none || plan.x_memory.exists() == (plan.x != Access::in_place));
   EXPECT_TRUE(plan.sums == Sums::none || plan.sums == Sums::in_tensor || plan.x_memory.exists());
   EXPECT_TRUE(plan.rows >= 1 && plan.rows <= kMaxGroup && (!plan.beside || plan.rows <= kLongRows));
-  EXPECT_TRUE(!plan.few || plan.rows <= kFewRows);
+  EXPECT_TRUE(plan.loop != GroupLoop::few || plan.rows <= kFewRows);
   pieces.expect_apart();
 }
 

@@ -197,7 +197,7 @@ struct ShortRows {
   TermRows<T> terms;
   EvenRows<T> copy;          // see NormaliseRows
   bool stream, stream_copy;  // see NormaliseRows
-  bool few;                  // 1 to kFewRows in a group, more than kStep columns, no terms, copy or streaming
+  GroupLoop loop;            // few: 1 to kFewRows in a group; neither it nor narrow with terms or a copy
   GroupCalls calls;
 
  private:

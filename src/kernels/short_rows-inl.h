@@ -106,15 +106,13 @@ bool StepOfGroups(const ShortRows<T>& rows, size_t t, bool rare) {
 
 template <class T, bool kCentred>
 void NormaliseShortRows(const ShortRows<T>& rows) {
-  const bool is_narrow =
-      rows.n <= kStep && rows.group == kMaxGroup && rows.terms.r.first == nullptr && rows.copy.first == nullptr;
   const size_t steps = (rows.count + rows.group - 1) / rows.group + 2;
   bool rare = false;
   for (size_t t = 0; t < steps; ++t) {
     if constexpr (kNormalisesBesideSums) {
-      if (t >= 2 && !rare) {
-        if (rows.few && rows.rows_of(t) == rows.group) t = NormaliseFewRows<T, kCentred>(rows, t, &rare);
-        if (is_narrow && rows.rows_of(t) == rows.group) t = NarrowRows<T, kCentred>(rows).Run(t, &rare);
+      if (t >= 2 && !rare && rows.rows_of(t) == rows.group) {
+        if (rows.loop == GroupLoop::few) t = NormaliseFewRows<T, kCentred>(rows, t, &rare);
+        if (rows.loop == GroupLoop::narrow) t = NarrowRows<T, kCentred>(rows).Run(t, &rare);
       }
     }
     rare = StepOfGroups<T, kCentred>(rows, t, rare);

@@ -25,7 +25,7 @@ std::string_view name(GradientRoute route) {
 std::string describe(const ForwardPlan& plan) {
   std::string result(plan.lines ? "lines, else " : "");
   result += std::string(name(plan.order)) + " of " + std::to_string(plan.rows);
-  if (plan.few) result += ", few";
+  if (plan.loop != GroupLoop::any) result += plan.loop == GroupLoop::few ? ", few in a loop" : ", narrow";
   if (plan.beside) result += ", beside the next";
   if (plan.x != Access::in_place) result += ", x " + std::string(name(plan.x));
   if (plan.y != Access::in_place) result += ", y " + std::string(name(plan.y));

@@ -8,7 +8,7 @@
 
 namespace evenorm::internal {
 
-// For example "groups of 2, few, y converted, whole y in memory", "lines, else blocks of 1, beside the next".
+// For example "groups of 2, few in a loop, y converted, whole y in memory", "lines, else blocks of 1, beside the next".
 std::string describe(const ForwardPlan& plan);
 std::string describe(const GradientPlan& plan);
 

@@ -95,9 +95,11 @@ void plan_groups(Taker& taker, const Problem& p, ForwardPlan& plan) {
   const bool x_passes = plan.sums == Sums::none ? plan.x != Access::in_place : plan.sums == Sums::kept;
   const bool y_passes = plan.y != Access::in_place;
   plan.stream = plan.cache.stream_y && !y_passes && !(plan.sums == Sums::in_tensor && p.sum.data == nullptr);
-  plan.few = p.cols > kStep && !plan.stream && plan.sums == Sums::none;
-  plan.rows =
-      plan.few ? few_rows(p.cols, bytes_of(plan.type)) : std::clamp(kGroupBytes / bytes, std::size_t{2}, kMaxGroup);
+  // Loops of one kind of work are for rows whose sums no kernel adds or copies.
+  const bool only_sums = !plan.kernel_adds && (!plan.copies_sum || plan.sums == Sums::in_tensor);
+  if (only_sums && p.cols > kStep && !plan.stream) plan.loop = GroupLoop::few;
+  plan.rows = plan.loop == GroupLoop::few ? few_rows(p.cols, bytes_of(plan.type))
+                                          : std::clamp(kGroupBytes / bytes, std::size_t{2}, kMaxGroup);
   plan.nodes = taker.take(sizeof(MomentNode));  // of a rare row
   std::size_t slots = x_passes ? kGroups : 1, rows = plan.rows;
   if (plan.sums == Sums::none && (plan.x == Access::gathered || plan.y == Access::gathered)) {
@@ -106,6 +108,7 @@ void plan_groups(Taker& taker, const Problem& p, ForwardPlan& plan) {
   } else if (x_passes || y_passes) {
     plan.rows = rows = std::clamp(taker.left() / (slots * row_bytes), std::size_t{1}, plan.rows);
   }
+  if (only_sums && p.cols <= kStep && plan.rows == kMaxGroup) plan.loop = GroupLoop::narrow;
   if (x_passes) plan.x_memory = taker.take(slots, rows, row_bytes, true);
   if (y_passes) plan.y_memory = x_passes ? plan.x_memory : taker.take(slots, rows, row_bytes, true);
 }

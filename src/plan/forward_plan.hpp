@@ -67,8 +67,8 @@ struct ForwardPlan {
 
   std::size_t rows = 1;  // of a group, or that go block by block together
   std::size_t tile = 0;  // rows of groups that are gathered and scattered at once; 0: none are
-  bool few = false;      // groups go through the loop for a few rows
-  bool beside = false;   // while rows are normalised block by block, the next are summed
+  GroupLoop loop = GroupLoop::any;
+  bool beside = false;  // while rows are normalised block by block, the next are summed
 
   RowsMemory x_memory, y_memory;  // the same memory where y overwrites x
   // In the arithmetic's type: all columns, converted once, or a block at each use. Absent if used in place.

@@ -14,6 +14,12 @@ namespace evenorm::internal {
 inline constexpr std::size_t kMaxGroup = 8;
 // Bytes of x of such a group: half of L1. Not measured apart.
 inline constexpr std::size_t kGroupBytes = 24576;
+// The loop that groups of short rows go through.
+enum class GroupLoop : unsigned char {
+  any,     // sums, then the normalise step, or both by turns
+  few,     // few full groups' rows in L1: one loop sums a row and normalises another
+  narrow,  // the same for full groups of kMaxGroup rows of at most kStep columns
+};
 // Rows of a group in the caches, and bytes of its x, if sums and normalise step are one loop. Eight rows have left L1
 // by the time they are normalised. Time relative to groups of eight on Zen 4, 64 x 768, 4000 x 256, 512 x 160: 0.94,
 // 0.87, 0.84; single rows: 0.95, 1.07, 0.98.

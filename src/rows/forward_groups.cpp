@@ -66,7 +66,7 @@ void run_even_groups(ForwardState<T>& state, std::size_t first, std::size_t coun
                  .copy = state.input.copy(all),
                  .stream = state.output.streams(),
                  .stream_copy = plan.cache.stream_sum,
-                 .few = plan.few,
+                 .loop = plan.loop,
                  .calls = {&groups, nullptr, nullptr, nullptr, nullptr}};
   GroupCalls& calls = groups.rows.calls;
   using G = Groups<T>;
