@@ -45,14 +45,12 @@ HWY_INLINE FoldedLanes<kSplit> FoldLanes(const V64* lanes) {
 // Joins lanes l and l + N/2, then l and l + N/4, and so on, of one vector, to one number.
 template <class D>
 HWY_INLINE double JoinLanes(D d, hn::Vec<D> a) {
-#if HWY_TARGET != HWY_SCALAR
-  if constexpr (hn::MaxLanes(d) > 1) {
+  if constexpr (hn::MaxLanes(d) == 1) {
+    return hn::GetLane(a);
+  } else {
     const hn::Half<D> half;
-    return JoinLanes(half, hn::Add(hn::LowerHalf(half, a), hn::UpperHalf(half, a)));
+    return JoinLanes(half, hn::Add(LowerHalf(half, a), UpperHalf(half, a)));
   }
-#endif
-  (void)d;
-  return hn::GetLane(a);
 }
 // Joins the folded lanes of one sum to one number.
 template <bool kSplit>
@@ -62,13 +60,17 @@ HWY_INLINE double JoinFolded(const FoldedLanes<kSplit>& folded) {
   return sum;
 }
 
-#if HWY_TARGET != HWY_SCALAR
 // The functions below take one shuffle for each operand. Numbers may be added either way round.
-// AddHalves() adds a's upper half to its lower half, and likewise b's.
+// AddHalves() adds a's upper half to its lower half, and likewise b's; single lanes to each other.
 HWY_INLINE V64 AddHalves(V64 a, V64 b) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Add(a, b);
+#else
   const DF64 d;
   return hn::Add(hn::ConcatUpperLower(d, b, a), hn::ConcatLowerUpper(d, b, a));
+#endif
 }
+#if HWY_TARGET != HWY_SCALAR
 // Adds neighbouring 128-bit blocks of a, and of b; those of a go to the even places.
 HWY_INLINE V64 AddBlocks(V64 a, V64 b) {
   return hn::Add(hn::OddEvenBlocks(b, a), hn::SwapAdjacentBlocks(hn::OddEvenBlocks(a, b)));
@@ -80,12 +82,7 @@ HWY_INLINE V64 AddLanes(V64 a, V64 b) { return hn::Add(hn::OddEven(b, a), hn::Re
 // Folds to one vector. kSplit: even lanes are in its lower half, odd lanes in the upper.
 template <bool kSplit>
 HWY_INLINE V64 FoldedToOne(const FoldedLanes<kSplit>& folded) {
-  constexpr size_t kLast = FoldedLanes<kSplit>::kParts - 1;
-#if HWY_TARGET == HWY_SCALAR
-  return kSplit ? hn::Add(folded.parts[0], folded.parts[kLast]) : folded.parts[0];
-#else
-  return kSplit ? AddHalves(folded.parts[0], folded.parts[kLast]) : folded.parts[0];
-#endif
+  return kSplit ? AddHalves(folded.parts[0], folded.parts[FoldedLanes<kSplit>::kParts - 1]) : folded.parts[0];
 }
 
 // Joins as many vectors as each has lanes: lane i of the result is the sum of v[i].

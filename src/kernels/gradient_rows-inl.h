@@ -103,7 +103,7 @@ EVENORM_INLINE_LOOP GradientsDone GradientsOfFew(const GradientShortRows<T>& all
   if (HWY_UNLIKELY(rare)) return {first, 0};
   bool finite = true;
   if (kRows > 1 && all.columns.are_wanted()) {
-    const bool stream = all.stream && IsAlignedToVector(all.dx.first) && IsAlignedToVector(all.dx.after(nullptr, 1));
+    const bool stream = all.stream && IsAlignedToVector(all.dx.at(0)) && IsAlignedToVector(all.dx.at(1));
     finite = stream ? DxOfNarrowRows<T, true>(all, first, scalars) : DxOfNarrowRows<T, false>(all, first, scalars);
   } else {
     const RowBlock block{0, all.count};
@@ -120,6 +120,7 @@ EVENORM_INLINE_LOOP GradientsDone GradientsOfFew(const GradientShortRows<T>& all
 template <class T>
 GradientsDone GradientsOfShortRows(const GradientShortRows<T>& all) {
   static_assert(kNarrowRows % kChainRows == 0);
+  static_assert(kMaxGroup % kChainRows == 0 && kMaxShortRows % kChainRows == 0);  // so each call begins with a chain
   GradientsDone done{all.begin, 0};
   while (done.next < all.count && done.not_finite == 0) {
     const size_t row = done.next;

@@ -11,7 +11,6 @@
 #if HWY_TARGET == EVENORM_TARGET
 
 #include "kernels/add-inl.h"
-#include "kernels/columns-inl.h"
 #include "kernels/convert-inl.h"
 #include "kernels/finish-inl.h"
 #include "kernels/gradient_rows-inl.h"
