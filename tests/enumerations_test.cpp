@@ -30,17 +30,6 @@ struct Sharded {
   Forward forward;
 };
 
-template <class Spans>
-Spans spans_of(Kind kind, DType dtype) {
-  Spans spans{};
-  spans.kind = kind;
-  spans.dtype = dtype;
-  spans.cols = 1;
-  return spans;
-}
-void run_rows(Kind kind, DType dtype) { detail::run_rows(spans_of<detail::RowSpans>(kind, dtype)); }
-void run_gradients(Kind kind, DType dtype) { detail::run_gradients(spans_of<detail::GradientSpans>(kind, dtype)); }
-
 class Enumerations : public ::testing::TestWithParam<int> {};
 
 TEST_P(Enumerations, RejectsAnInvalidKind) {
@@ -52,8 +41,9 @@ TEST_P(Enumerations, RejectsAnInvalidKind) {
   expect_refused(&ForwardCall::plain, &ForwardCall::error, {{[=](auto& c) { c.forward.kind = kind; }, message}});
   expect_refused(&BackwardCall::plain, &BackwardCall::error_without_buffers,
                  {{[=](auto& c) { c.backward.kind = kind; }, message}});
-  expect("run_rows", [&] { run_rows(kind, DType::f64); });
-  expect("run_gradients", [&] { run_gradients(kind, DType::f64); });
+  std::vector<double> x(8), y(8);
+  expect("run_rows", [&] { detail::run_rows<double>(kind, x, y, 4, {}); });
+  expect("run_gradients", [&] { detail::run_gradients<double>(kind, x, x, y, 4, {}); });
   struct Module : NormModule {
     explicit Module(Kind kind) : NormModule({4}, {kind, 1e-5, true, true, DType::f32}) {}
   };
@@ -116,8 +106,6 @@ TEST_P(Enumerations, RejectsAnInvalidDType) {
   const NamedConstTensor named[] = {{"weight", {values.data(), dtype, kCols}}};
   EXPECT_EQ(error_of([&] { module.load(named); }), "weight" + wrong);
   EXPECT_EQ(error_of([&] { const LayerNorm made(4, LayerNormOptions{.dtype = dtype}); }), "the module" + wrong);
-  EXPECT_EQ(error_of([&] { run_rows(Kind::layer, dtype); }), "x" + wrong);
-  EXPECT_EQ(error_of([&] { run_gradients(Kind::layer, dtype); }), "x" + wrong);
   EXPECT_EQ(name(dtype), "");
   EXPECT_EQ(size_of(dtype), 0u);
 

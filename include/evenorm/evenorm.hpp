@@ -11,6 +11,7 @@
 // docs/numerics.md states the guarantees of accuracy and of reproducible bits.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -296,38 +297,59 @@ struct RowOptions {
 
 namespace detail {
 
-struct RowSpans {
-  Kind kind;
-  DType dtype;
-  const void* x;
-  std::size_t x_size;
-  void* y;
-  std::size_t y_size;
-  std::size_t cols;
-  std::span<const std::byte> weight, bias;  // in bytes
-  double eps;
-  bool zero_centered;
-  std::span<double> mean, rstd;
-  const Executor* executor;
+// Makes tensors of the spans of one call. The tensors refer to this object's shapes.
+class RowTensors {
+ public:
+  // Throws Error unless x_size elements are rows of `cols`.
+  EVENORM_API RowTensors(std::size_t x_size, std::size_t cols);
+  RowTensors(const RowTensors&) = delete;
+  RowTensors& operator=(const RowTensors&) = delete;
+
+  std::span<const std::int64_t> normalized_shape() const { return std::span(shape_).last(1); }
+  // A tensor of x's shape. Throws Error if the span has another size.
+  template <class T>
+  auto matrix(const char* argument, std::span<T> elements) const {
+    check_size(argument, elements.size());
+    return View<T>{elements.data(), dtype_of<T>, shape_};
+  }
+  // A tensor of one axis; absent if the span is empty.
+  template <class T>
+  auto vector(std::span<T> elements) {
+    if (elements.empty()) return View<T>{};
+    std::int64_t& size = sizes_[vectors_++] = static_cast<std::int64_t>(elements.size());
+    return View<T>{elements.data(), dtype_of<T>, std::span(&size, 1)};
+  }
+
+ private:
+  template <class T>
+  using View = std::conditional_t<std::is_const_v<T>, ConstTensor, Tensor>;
+
+  EVENORM_API void check_size(const char* argument, std::size_t size) const;
+
+  std::array<std::int64_t, 2> shape_;
+  std::array<std::int64_t, 5> sizes_{};
+  std::size_t vectors_ = 0;
 };
-EVENORM_API void run_rows(const RowSpans& rows);
+
+inline Executor executor_of(const Executor* executor) { return executor == nullptr ? Executor{} : *executor; }
 
 template <class T>
-RowSpans row_spans(Kind kind, std::span<const T> x, std::span<T> y, std::size_t cols, const RowOptions<T>& options) {
-  return {kind,
-          dtype_of<T>,
-          x.data(),
-          x.size(),
-          y.data(),
-          y.size(),
-          cols,
-          std::as_bytes(options.weight),
-          std::as_bytes(options.bias),
-          options.eps,
-          options.zero_centered,
-          options.mean,
-          options.rstd,
-          options.executor};
+Forward forward_of(Kind kind, std::span<const T> x, std::span<T> y, const RowOptions<T>& options, RowTensors& rows) {
+  return {.kind = kind,
+          .x = rows.matrix("x", x),
+          .y = rows.matrix("y", y),
+          .normalized_shape = rows.normalized_shape(),
+          .weight = rows.vector(options.weight),
+          .bias = rows.vector(options.bias),
+          .mean = rows.vector(options.mean),
+          .rstd = rows.vector(options.rstd),
+          .eps = options.eps,
+          .zero_centered = options.zero_centered};
+}
+template <class T>
+void run_rows(Kind kind, std::span<const T> x, std::span<T> y, std::size_t cols, const RowOptions<T>& options) {
+  RowTensors rows(x.size(), cols);
+  run(forward_of(kind, x, y, options, rows), executor_of(options.executor));
 }
 
 }  // namespace detail
@@ -337,12 +359,12 @@ RowSpans row_spans(Kind kind, std::span<const T> x, std::span<T> y, std::size_t 
 template <class T>
 void layer_norm(std::span<const T> x, std::span<T> y, std::size_t cols,
                 const std::type_identity_t<RowOptions<T>>& options = {}) {
-  detail::run_rows(detail::row_spans<T>(Kind::layer, x, y, cols, options));
+  detail::run_rows<T>(Kind::layer, x, y, cols, options);
 }
 template <class T>
 void rms_norm(std::span<const T> x, std::span<T> y, std::size_t cols,
               const std::type_identity_t<RowOptions<T>>& options = {}) {
-  detail::run_rows(detail::row_spans<T>(Kind::rms, x, y, cols, options));
+  detail::run_rows<T>(Kind::rms, x, y, cols, options);
 }
 
 // Options of layer_norm_backward and rms_norm_backward below.
@@ -361,39 +383,28 @@ struct GradientOptions {
 
 namespace detail {
 
-struct GradientSpans {
-  Kind kind;
-  DType dtype;
-  std::span<const std::byte> dy, x;
-  std::span<std::byte> dx;
-  std::size_t cols;
-  std::span<const std::byte> weight;
-  std::span<std::byte> dweight, dbias;
-  double eps;
-  bool zero_centered, accumulate;
-  std::span<const double> mean, rstd;
-  const Executor* executor;
-};
-EVENORM_API void run_gradients(const GradientSpans& rows);
-
 template <class T>
-GradientSpans gradient_spans(Kind kind, std::span<const T> dy, std::span<const T> x, std::span<T> dx, std::size_t cols,
-                             const GradientOptions<T>& options) {
-  return {kind,
-          dtype_of<T>,
-          std::as_bytes(dy),
-          std::as_bytes(x),
-          std::as_writable_bytes(dx),
-          cols,
-          std::as_bytes(options.weight),
-          std::as_writable_bytes(options.dweight),
-          std::as_writable_bytes(options.dbias),
-          options.eps,
-          options.zero_centered,
-          options.accumulate,
-          options.mean,
-          options.rstd,
-          options.executor};
+Backward backward_of(Kind kind, std::span<const T> dy, std::span<const T> x, std::span<T> dx,
+                     const GradientOptions<T>& options, RowTensors& rows) {
+  return {.kind = kind,
+          .x = rows.matrix("x", x),
+          .dy = rows.matrix("dy", dy),
+          .normalized_shape = rows.normalized_shape(),
+          .weight = rows.vector(options.weight),
+          .mean = rows.vector(options.mean),
+          .rstd = rows.vector(options.rstd),
+          .dx = dx.empty() ? Tensor{} : rows.matrix("dx", dx),
+          .dweight = rows.vector(options.dweight),
+          .dbias = rows.vector(options.dbias),
+          .eps = options.eps,
+          .zero_centered = options.zero_centered,
+          .accumulate = options.accumulate};
+}
+template <class T>
+void run_gradients(Kind kind, std::span<const T> dy, std::span<const T> x, std::span<T> dx, std::size_t cols,
+                   const GradientOptions<T>& options) {
+  RowTensors rows(x.size(), cols);
+  run(backward_of(kind, dy, x, dx, options, rows), executor_of(options.executor));
 }
 
 }  // namespace detail
@@ -403,12 +414,12 @@ GradientSpans gradient_spans(Kind kind, std::span<const T> dy, std::span<const T
 template <class T>
 void layer_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<T> dx, std::size_t cols,
                          const std::type_identity_t<GradientOptions<T>>& options = {}) {
-  detail::run_gradients(detail::gradient_spans<T>(Kind::layer, dy, x, dx, cols, options));
+  detail::run_gradients<T>(Kind::layer, dy, x, dx, cols, options);
 }
 template <class T>
 void rms_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<T> dx, std::size_t cols,
                        const std::type_identity_t<GradientOptions<T>>& options = {}) {
-  detail::run_gradients(detail::gradient_spans<T>(Kind::rms, dy, x, dx, cols, options));
+  detail::run_gradients<T>(Kind::rms, dy, x, dx, cols, options);
 }
 
 // SIMD targets have the names "avx3" (AVX-512), "avx2", "neon" and "portable". The environment variable EVENORM_TARGET

@@ -11,7 +11,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -120,9 +122,46 @@ class EVENORM_API ShardedNorm {
 };
 
 namespace detail {
-EVENORM_API void run_sharded_rows(const Communicator& communicator, const RowSpans& rows, std::span<Moments> moments);
-EVENORM_API void run_sharded_gradients(const Communicator& communicator, const GradientSpans& rows,
-                                       std::span<const Moments> moments);
+
+// Returns describe(). If that throws, calls tell(why), because the other processes wait for this one.
+template <class Describe, class Tell>
+auto described_or_refused(const Describe& describe, const Tell& tell) {
+  try {
+    return describe();
+  } catch (const std::exception& error) {
+    tell(error.what());
+    throw;
+  }
+}
+
+template <class T>
+void run_sharded_rows(Kind kind, const Communicator& communicator, std::span<const T> x, std::span<T> y,
+                      std::size_t cols, std::span<Moments> moments, const RowOptions<T>& options) {
+  std::optional<RowTensors> rows;
+  const Forward forward =
+      described_or_refused([&] { return forward_of(kind, x, y, options, rows.emplace(x.size(), cols)); },
+                           [&](const char* why) { ShardedNorm::refuse(communicator, why); });
+  ShardedNorm(forward, communicator).run(forward, moments, executor_of(options.executor));
+}
+
+template <class T>
+void run_sharded_gradients(Kind kind, const Communicator& communicator, std::span<const T> dy, std::span<const T> x,
+                           std::span<T> dx, std::size_t cols, std::span<const Moments> moments,
+                           const GradientOptions<T>& options) {
+  std::optional<RowTensors> rows;
+  const Backward backward =
+      described_or_refused([&] { return backward_of(kind, dy, x, dx, options, rows.emplace(x.size(), cols)); },
+                           [&](const char* why) { ShardedNorm::refuse(communicator, why); });
+  const Forward forward{.kind = kind,
+                        .x = backward.x,
+                        .y = {nullptr, dtype_of<T>, backward.x.shape},
+                        .normalized_shape = backward.normalized_shape,
+                        .weight = backward.weight,
+                        .eps = options.eps,
+                        .zero_centered = options.zero_centered};
+  ShardedNorm(forward, communicator).run(backward, moments, executor_of(options.executor));
+}
+
 }  // namespace detail
 
 // These functions are layer_norm, rms_norm and their gradients for rows of which this process has `cols` columns, at
@@ -131,25 +170,24 @@ EVENORM_API void run_sharded_gradients(const Communicator& communicator, const G
 template <class T>
 void sharded_layer_norm(const Communicator& communicator, std::span<const T> x, std::span<T> y, std::size_t cols,
                         std::span<Moments> moments = {}, const std::type_identity_t<RowOptions<T>>& options = {}) {
-  detail::run_sharded_rows(communicator, detail::row_spans<T>(Kind::layer, x, y, cols, options), moments);
+  detail::run_sharded_rows<T>(Kind::layer, communicator, x, y, cols, moments, options);
 }
 template <class T>
 void sharded_rms_norm(const Communicator& communicator, std::span<const T> x, std::span<T> y, std::size_t cols,
                       std::span<Moments> moments = {}, const std::type_identity_t<RowOptions<T>>& options = {}) {
-  detail::run_sharded_rows(communicator, detail::row_spans<T>(Kind::rms, x, y, cols, options), moments);
+  detail::run_sharded_rows<T>(Kind::rms, communicator, x, y, cols, moments, options);
 }
 template <class T>
 void sharded_layer_norm_backward(const Communicator& communicator, std::span<const T> dy, std::span<const T> x,
                                  std::span<T> dx, std::size_t cols, std::span<const Moments> moments,
                                  const std::type_identity_t<GradientOptions<T>>& options = {}) {
-  detail::run_sharded_gradients(communicator, detail::gradient_spans<T>(Kind::layer, dy, x, dx, cols, options),
-                                moments);
+  detail::run_sharded_gradients<T>(Kind::layer, communicator, dy, x, dx, cols, moments, options);
 }
 template <class T>
 void sharded_rms_norm_backward(const Communicator& communicator, std::span<const T> dy, std::span<const T> x,
                                std::span<T> dx, std::size_t cols, std::span<const Moments> moments,
                                const std::type_identity_t<GradientOptions<T>>& options = {}) {
-  detail::run_sharded_gradients(communicator, detail::gradient_spans<T>(Kind::rms, dy, x, dx, cols, options), moments);
+  detail::run_sharded_gradients<T>(Kind::rms, communicator, dy, x, dx, cols, moments, options);
 }
 
 }  // namespace evenorm

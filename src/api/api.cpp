@@ -37,23 +37,18 @@ void run(const Backward& backward, const Executor& executor) {
   internal::run_on(internal::active_target(), backward, executor);
 }
 
-namespace {
-
-template <class Keep>
-std::vector<std::string> names_of(const Keep& keep) {
+std::vector<std::string> compiled_targets() {
   std::vector<std::string> names;
-  for (internal::Target target : internal::compiled_targets()) {
-    if (keep(target)) names.emplace_back(internal::name(target));
+  for (const internal::Target target : internal::compiled_targets()) names.emplace_back(internal::name(target));
+  return names;
+}
+std::vector<std::string> supported_targets() {
+  std::vector<std::string> names;
+  for (const internal::Target target : internal::compiled_targets()) {
+    if (internal::is_supported(target)) names.emplace_back(internal::name(target));
   }
   return names;
 }
-
-}  // namespace
-
-std::vector<std::string> compiled_targets() {
-  return names_of([](internal::Target) { return true; });
-}
-std::vector<std::string> supported_targets() { return names_of(internal::is_supported); }
 std::string target() { return std::string(internal::name(internal::active_target())); }
 
 std::string_view version() noexcept {

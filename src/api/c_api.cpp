@@ -83,52 +83,47 @@ void run_in_pool(void* context, std::size_t tasks, void (*task)(void*, std::size
 
 // --- rows and targets ------------------------------------------------------------------------------------------------
 
-std::size_t count_elements(std::size_t rows, std::size_t cols, std::size_t element_bytes) {
+// The shape of contiguous rows. Throws Error if they have no columns, or do not fit in memory.
+std::array<std::int64_t, 2> shape_of(std::size_t rows, std::size_t cols, DType dtype) {
+  if (cols == 0) throw Error("cols is 0, but it should be at least 1");
   std::int64_t bytes = 0;
-  if (__builtin_mul_overflow(rows, cols, &bytes) || __builtin_mul_overflow(bytes, element_bytes, &bytes)) {
+  if (__builtin_mul_overflow(rows, cols, &bytes) || __builtin_mul_overflow(bytes, size_of(dtype), &bytes)) {
     throw Error("rows is " + std::to_string(rows) + " and cols is " + std::to_string(cols) +
                 ", which is more than memory can hold");
   }
-  return rows * cols;
+  return {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(cols)};
 }
 
-// Returns an empty span, which means absent, for null. Storage is the C type of an element.
-template <class Storage>
-std::span<Storage> optional_span(Storage* data, std::size_t size) {
-  return data == nullptr ? std::span<Storage>{} : std::span{data, size};
-}
-
-template <DType dtype, class Storage>
-evenorm_status run_plain_rows(Kind kind, const Storage* x, Storage* y, std::size_t rows, std::size_t cols,
-                              const Storage* weight, const Storage* bias, double eps) noexcept {
+evenorm_status run_plain_rows(Kind kind, DType dtype, const void* x, void* y, std::size_t rows, std::size_t cols,
+                              const void* weight, const void* bias, double eps) noexcept {
   return status_of([&] {
-    const std::size_t size = count_elements(rows, cols, sizeof(Storage));
-    const auto vector = [&](const Storage* data) { return std::as_bytes(optional_span(data, cols)); };
-    detail::run_rows({kind, dtype, x, size, y, size, cols, vector(weight), vector(bias), eps, false, {}, {}, nullptr});
+    const auto shape = shape_of(rows, cols, dtype);
+    const auto normalized = std::span(shape).last(1);
+    run(Forward{.kind = kind,
+                .x = {x, dtype, shape},
+                .y = {y, dtype, shape},
+                .normalized_shape = normalized,
+                .weight = {weight, dtype, normalized},
+                .bias = {bias, dtype, normalized},
+                .eps = eps});
   });
 }
 
-template <DType dtype, class Storage>
-evenorm_status run_plain_gradients(Kind kind, const Storage* dy, const Storage* x, Storage* dx, std::size_t rows,
-                                   std::size_t cols, const Storage* weight, Storage* dweight, Storage* dbias,
+evenorm_status run_plain_gradients(Kind kind, DType dtype, const void* dy, const void* x, void* dx, std::size_t rows,
+                                   std::size_t cols, const void* weight, void* dweight, void* dbias,
                                    double eps) noexcept {
   return status_of([&] {
-    const std::size_t size = count_elements(rows, cols, sizeof(Storage));
-    detail::run_gradients({.kind = kind,
-                           .dtype = dtype,
-                           .dy = std::as_bytes(std::span{dy, size}),
-                           .x = std::as_bytes(std::span{x, size}),
-                           .dx = std::as_writable_bytes(optional_span(dx, size)),
-                           .cols = cols,
-                           .weight = std::as_bytes(optional_span(weight, cols)),
-                           .dweight = std::as_writable_bytes(optional_span(dweight, cols)),
-                           .dbias = std::as_writable_bytes(optional_span(dbias, cols)),
-                           .eps = eps,
-                           .zero_centered = false,
-                           .accumulate = false,
-                           .mean = {},
-                           .rstd = {},
-                           .executor = nullptr});
+    const auto shape = shape_of(rows, cols, dtype);
+    const auto normalized = std::span(shape).last(1);
+    run(Backward{.kind = kind,
+                 .x = {x, dtype, shape},
+                 .dy = {dy, dtype, shape},
+                 .normalized_shape = normalized,
+                 .weight = {weight, dtype, normalized},
+                 .dx = {dx, dtype, shape},
+                 .dweight = {dweight, dtype, normalized},
+                 .dbias = {dbias, dtype, normalized},
+                 .eps = eps});
   });
 }
 
@@ -250,23 +245,23 @@ void evenorm_backward_plan_destroy(evenorm_backward_plan* plan) { delete plan; }
 #define EVENORM_PLAIN_FORMS(suffix, Storage)                                                                         \
   evenorm_status evenorm_layer_norm_##suffix(const Storage* x, Storage* y, size_t rows, size_t cols,                 \
                                              const Storage* weight, const Storage* bias, double eps) {               \
-    return evenorm::run_plain_rows<DType::suffix>(Kind::layer, x, y, rows, cols, weight, bias, eps);                 \
+    return evenorm::run_plain_rows(Kind::layer, DType::suffix, x, y, rows, cols, weight, bias, eps);                 \
   }                                                                                                                  \
   evenorm_status evenorm_rms_norm_##suffix(const Storage* x, Storage* y, size_t rows, size_t cols,                   \
                                            const Storage* weight, double eps) {                                      \
-    return evenorm::run_plain_rows<DType::suffix, Storage>(Kind::rms, x, y, rows, cols, weight, nullptr, eps);       \
+    return evenorm::run_plain_rows(Kind::rms, DType::suffix, x, y, rows, cols, weight, nullptr, eps);                \
   }                                                                                                                  \
   evenorm_status evenorm_layer_norm_backward_##suffix(const Storage* dy, const Storage* x, Storage* dx, size_t rows, \
                                                       size_t cols, const Storage* weight, Storage* dweight,          \
                                                       Storage* dbias, double eps) {                                  \
-    return evenorm::run_plain_gradients<DType::suffix>(Kind::layer, dy, x, dx, rows, cols, weight, dweight, dbias,   \
-                                                       eps);                                                         \
+    return evenorm::run_plain_gradients(Kind::layer, DType::suffix, dy, x, dx, rows, cols, weight, dweight, dbias,   \
+                                        eps);                                                                        \
   }                                                                                                                  \
   evenorm_status evenorm_rms_norm_backward_##suffix(const Storage* dy, const Storage* x, Storage* dx, size_t rows,   \
                                                     size_t cols, const Storage* weight, Storage* dweight,            \
                                                     double eps) {                                                    \
-    return evenorm::run_plain_gradients<DType::suffix, Storage>(Kind::rms, dy, x, dx, rows, cols, weight, dweight,   \
-                                                                nullptr, eps);                                       \
+    return evenorm::run_plain_gradients(Kind::rms, DType::suffix, dy, x, dx, rows, cols, weight, dweight, nullptr,   \
+                                        eps);                                                                        \
   }
 EVENORM_PLAIN_FORMS(f64, double)
 EVENORM_PLAIN_FORMS(f32, float)

@@ -62,24 +62,13 @@ Forward sharded_forward_of(const evenorm_forward* given) {
   return forward;
 }
 
-// Returns describe(). If that throws, calls tell(why), because the other processes wait for this one.
-template <class Describe, class Tell>
-auto described_or_refused(const Describe& describe, const Tell& tell) {
-  try {
-    return describe();
-  } catch (const std::exception& error) {
-    tell(error.what());
-    throw;
-  }
-}
-
 // Runs the pass that describe() returns.
 template <class Given, class Describe>
 evenorm_status run_pass(evenorm_sharded_norm* norm, Given* moments, std::size_t moments_count,
                         const evenorm_executor* executor, const Describe& describe) noexcept {
   return status_of([&] {
     check_pointer("norm", norm);
-    const auto [shared, of_rows, pass] = described_or_refused(
+    const auto [shared, of_rows, pass] = detail::described_or_refused(
         [&] { return std::tuple(GivenExecutor(executor), moments_of(moments, moments_count), describe()); },
         [&](const char* why) { norm->norm->refuse(why); });
     norm->norm->run(pass, of_rows, shared);
@@ -93,8 +82,9 @@ evenorm_status evenorm_sharded_norm_create(const evenorm_forward* forward, const
   return set_out(out, [&] {
     auto made = std::make_unique<evenorm_sharded_norm>(evenorm_sharded_norm{checked_communicator(communicator), {}});
     const evenorm::Communicator others = communicator_of(made->communicator);
-    const auto described = described_or_refused([&] { return sharded_forward_of(forward); },
-                                                [&](const char* why) { evenorm::ShardedNorm::refuse(others, why); });
+    const auto described =
+        detail::described_or_refused([&] { return sharded_forward_of(forward); },
+                                     [&](const char* why) { evenorm::ShardedNorm::refuse(others, why); });
     made->norm.emplace(described, others);
     return made.release();
   });

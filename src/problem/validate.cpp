@@ -112,11 +112,9 @@ Problem validate(const Forward& f) {
   layouts.matrix("y", f.y, p.y, true);
   layouts.parameter("weight", f.weight, p.gamma);
   layouts.parameter("bias", f.bias, p.beta);
-  const auto statistic = [&](const char* argument, const Tensor& view, Vector<void*>& to) {
-    layouts.statistic(argument, view, to, {DType::f64, DType::f32}, "statistics should be f64 or f32");
-  };
-  statistic("mean", f.mean, p.mean);
-  statistic("rstd", f.rstd, p.rstd);
+  constexpr auto kShould = "statistics should be f64 or f32";
+  layouts.statistic("mean", f.mean, p.mean, {DType::f64, DType::f32}, kShould);
+  layouts.statistic("rstd", f.rstd, p.rstd, {DType::f64, DType::f32}, kShould);
   add_residual(f, layouts, p);
   add_quantisation(f, layouts, p);
   return p;

@@ -69,12 +69,11 @@ std::string supported_names() {
 
 Target choose_target() {
   const char* forced = std::getenv("EVENORM_TARGET");
-  if (forced != nullptr && *forced != '\0') {
-    const auto target = target_named(forced);
-    if (target && is_supported(*target)) return *target;
-    throw Error("EVENORM_TARGET is '" + printable(forced, 200) + "', but this machine supports " + supported_names());
+  if (forced == nullptr || *forced == '\0') return best_target();
+  for (const Entry& entry : kLadder) {
+    if (entry.name == forced && is_supported(entry.target)) return entry.target;
   }
-  return best_target();
+  throw Error("EVENORM_TARGET is '" + printable(forced, 200) + "', but this machine supports " + supported_names());
 }
 
 }  // namespace
@@ -90,13 +89,6 @@ bool is_supported(Target target) noexcept {
 }
 
 Target best_target() noexcept { return *std::ranges::find_if(kCompiled, is_supported); }
-
-std::optional<Target> target_named(std::string_view name) noexcept {
-  for (const Entry& entry : kLadder) {
-    if (entry.name == name) return entry.target;
-  }
-  return std::nullopt;
-}
 
 const Kernels& kernels_of(Target target) noexcept { return *entry_of(target).kernels; }
 

@@ -1,7 +1,6 @@
 // The SIMD targets: which are compiled in, which this CPU supports, which is in use, and their kernels.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string_view>
 
@@ -15,7 +14,6 @@ enum class Target : unsigned char { avx3, avx2, neon, portable };
 std::string_view name(Target target) noexcept;
 std::span<const Target> compiled_targets() noexcept;  // best first; the last is always `portable`
 bool is_supported(Target target) noexcept;            // compiled in, and this CPU can run it
-std::optional<Target> target_named(std::string_view name) noexcept;
 
 Target best_target() noexcept;  // the first supported target
 

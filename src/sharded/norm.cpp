@@ -46,15 +46,6 @@ std::uint8_t type_of_parameter(const char* argument, const ConstTensor& paramete
   return parameter.data == nullptr ? kAbsent : checked_type(argument, parameter.dtype);
 }
 
-void check_plain(const Forward& f) {
-  const auto refuse = [](const char* argument) {
-    throw Error(std::string(argument) + " is given, but a sharded norm does not support it");
-  };
-  if (f.residual.data != nullptr) refuse("residual");
-  if (f.sum.data != nullptr) refuse("sum");
-  if (f.y.dtype == DType::i8) throw Error("y has dtype i8, which a sharded norm cannot write");
-}
-
 bool is_wide(const Agreement& a) {
   const auto is_f64 = [](std::uint8_t type) { return type == static_cast<std::uint8_t>(DType::f64); };
   return is_f64(a.x) || is_f64(a.y) || is_f64(a.weight) || is_f64(a.bias);
@@ -70,7 +61,8 @@ Agreement description_of(Forward f) {
     if (lacks_data(*parameter)) parameter->data = &kNothing;
   }
   internal::check_kind(f.kind);
-  check_plain(f);
+  if (f.residual.data != nullptr) throw Error("residual is given, but a sharded norm does not support it");
+  if (f.y.dtype == DType::i8) throw Error("y has dtype i8, which a sharded norm cannot write");
   if (f.zero_centered && f.weight.data == nullptr) throw Error("weight is absent, but zero_centered needs one");
   const internal::AxisSplit split = internal::split_axes(f.x.shape, f.normalized_shape, f.axes);
   Agreement a;

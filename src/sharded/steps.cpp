@@ -117,10 +117,6 @@ void check_cols(const Cuts& cuts, std::size_t cols) {
               " for process " + std::to_string(cuts.rank()));
 }
 
-Messages messages_of(const Cuts& cuts, std::span<const double> messages) {
-  return {messages.data(), messages.size() / cuts.size()};
-}
-
 }  // namespace
 
 void check_messages(const Cuts& cuts, Kind kind, bool wide, const Messages& messages, std::size_t rows) {
@@ -229,7 +225,7 @@ void detail::find_shard_moments(const Cuts& cuts, const Forward& forward, std::s
 
 void detail::run_shard(const Cuts& cuts, const Forward& forward, bool wide, std::span<const double> messages,
                        std::span<Moments> moments, const Executor& executor) {
-  const internal::Messages all = internal::messages_of(cuts, messages);
+  const internal::Messages all{messages.data(), messages.size() / cuts.size()};
   internal::check_messages(cuts, forward.kind, wide, all, moments.size());
   if (cuts.own_cols() == 0) {
     return internal::join_shards(cuts, forward.kind, wide, all, moments);
@@ -254,7 +250,7 @@ void detail::run_shard_backward(const Cuts& cuts, const Backward& backward, std:
   if (cuts.own_cols() == 0) return;
   internal::GradientPass pass = internal::gradient_pass(cuts, backward, moments);
   internal::validate_buffers(pass.problem);
-  internal::run_on(active_target(), cuts, pass, internal::messages_of(cuts, messages), executor);
+  internal::run_on(active_target(), cuts, pass, {messages.data(), messages.size() / cuts.size()}, executor);
 }
 
 }  // namespace evenorm
