@@ -9,38 +9,28 @@
 namespace evenorm::internal {
 namespace {
 
-// Numbers rows along the axis of rows with the least distance, if the lines of all its rows are evenly spaced.
-template <class Pointer>
-void number_rows(const Matrix<Pointer>& m, LinePlace& place) {
-  const std::size_t row = place.row_lines * (place.across ? 1 : place.positions) * bytes_of(m.dtype);
-  std::ptrdiff_t least = std::numeric_limits<std::ptrdiff_t>::max(), stride = 0;
-  for (std::size_t i = m.rows.count(), step = 1; i-- > 0; step *= m.rows[i].size) {
-    if (std::abs(m.rows[i].stride) >= least) continue;
-    stride = m.rows[i].stride;
-    least = std::abs(stride);
-    place.sample_rows = m.rows[i].size;
-    place.row_step = step;
-  }
-  const bool even = stride == static_cast<std::ptrdiff_t>(row) || (place.row_lines == 1 && !place.across);
-  if (!even) place.sample_rows = place.row_step = 1;
-}
-
 // The place of rows whose lines have so many positions.
 template <class Pointer>
 std::optional<LinePlace> place_of(const Matrix<Pointer>& m, std::size_t cols, std::size_t positions) {
-  const std::size_t bytes = bytes_of(m.dtype);
-  LinePlace place;
-  place.row_lines = cols / positions;
-  place.positions = positions;
-  place.across = !m.cols.is_dense(bytes);
+  const std::size_t bytes = bytes_of(m.dtype), lines = cols / positions;
+  LinePlace place{lines, positions, !m.cols.is_dense(bytes)};
   if (place.across) {
-    const bool has_lines = place.row_lines != 1;
-    if (m.cols.inner().size != positions || m.cols.count() != (has_lines ? 2 : 1)) return {};
-    if (has_lines && m.cols[0].stride != static_cast<std::ptrdiff_t>(bytes)) return {};
-    place.unit = kLine / std::gcd(kLine, place.row_lines * bytes);
+    if (m.cols.inner().size != positions || m.cols.count() != (lines == 1 ? 1 : 2)) return {};
+    if (lines != 1 && m.cols[0].stride != static_cast<std::ptrdiff_t>(bytes)) return {};
+    place.unit = kLine / std::gcd(kLine, lines * bytes);
   }
-  number_rows(m, place);
-  if (place.across && place.sample_rows * place.row_lines * bytes < kLine) return {};
+  // Rows are numbered along the axis with the least distance, if all their lines are evenly spaced.
+  std::ptrdiff_t least = std::numeric_limits<std::ptrdiff_t>::max();
+  for (std::size_t i = m.rows.count(), step = 1; i-- > 0; step *= m.rows[i].size) {
+    const auto [size, stride] = m.rows[i];
+    if (std::abs(stride) >= least) continue;
+    least = std::abs(stride);
+    const bool follows = stride == static_cast<std::ptrdiff_t>((place.across ? lines : cols) * bytes);
+    const bool even = follows || (lines == 1 && !place.across);
+    place.sample_rows = even ? size : 1;
+    place.row_step = even ? step : 1;
+  }
+  if (place.across && place.sample_rows * lines * bytes < kLine) return {};
   return place;
 }
 

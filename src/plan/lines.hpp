@@ -1,12 +1,9 @@
-// Rows by lines: rows that kernels take in place, although their columns are not simply neighbours that have parameters
-// of their own.
-//
-// A line is a run of columns of a row that share an element of each parameter, such as a channel of an image in a group
-// norm. Or it is a whole row, if that lies across memory. All lines have equally many positions. They lie
+// Rows by lines, which kernels take in place. A line is a run of columns of a row that share an element of each
+// parameter: a channel of an image in a group norm, for example. A row that lies across memory is a line of its own if
+// its columns share nothing. All lines have equally many positions. They lie
 // - along memory, if the positions of a line are neighbours: the channels of contiguous images;
-// - across memory, if the same position of neighbouring lines is: the channels of channels-last images, or the rows of
-// a
-//   channels-first layer norm, each of which is one line.
+// - across memory, if neighbouring lines are neighbours at each position: the channels of channels-last images, or the
+//   rows of a channels-first layer norm.
 #pragma once
 
 #include <cstddef>

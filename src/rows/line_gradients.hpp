@@ -9,6 +9,7 @@
 
 namespace evenorm::internal {
 
+// dx of some rows, and what their lines add to dgamma and dbeta.
 template <class T>
 class LineGradients {
  public:
@@ -47,14 +48,9 @@ class LineGradients {
   // Finds the sums of rows, and the scalars of dx. Returns false if a block has to be summed in another way, or if dx
   // must be computed in wider numbers.
   [[gnu::noinline]] bool sum() {
-    bool usual = true;
-    lines_.sum<GradientNode>(
-        [&](const LinePart& part, GradientNode* to) { usual = usual && sum_part(part, to); },
-        [&](std::size_t line, std::size_t n, GradientNode* sums) {
-          if (usual) weigh(line, n, sums);
-        },
-        [&](std::size_t row, const GradientNode& sums) { usual = usual && finish_row(row, sums); });
-    return usual;
+    return lines_.sum<GradientNode>([&](const LinePart& part, GradientNode* to) { return sum_part(part, to); },
+                                    [&](std::size_t line, std::size_t n, GradientNode* sums) { weigh(line, n, sums); },
+                                    [&](std::size_t row, const GradientNode& sums) { return finish_row(row, sums); });
   }
 
   bool sum_part(const LinePart& part, GradientNode* to) {
@@ -79,10 +75,8 @@ class LineGradients {
   [[gnu::noinline]] static bool is_zero(const Lines<T>& lines, std::size_t line) {
     using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>;
     Bits any = 0;
-    for (std::size_t c = 0; c < lines.positions; ++c) {
-      const T* dy = lines.across ? lines.dy.at(c) + line : lines.dy.at(line) + c;
-      any |= std::bit_cast<Bits>(load_one(dy));
-    }
+    for (std::size_t c = 0; c < lines.positions; ++c)
+      any |= std::bit_cast<Bits>(load_one(lines.across ? lines.dy.at(c) + line : lines.dy.at(line) + c));
     return static_cast<Bits>(any << 1U) == 0;  // -0, too
   }
 

@@ -48,19 +48,18 @@ class LinesOfRows {
   template <class U, class Pointer>
   EvenRows<U> in(const Matrix<Pointer>& m) const {
     const std::ptrdiff_t first = m.rows.offset(first_row_);
-    const auto step = [&] {
-      if (place_.across) return m.cols.inner().stride;
-      return place_.row_lines == 1 ? m.rows.offset(row(1)) - first : m.cols.offset(place_.positions);
-    };
+    const std::ptrdiff_t next = place_.row_lines != 1 ? m.cols.offset(place_.positions) : m.rows.offset(row(1)) - first;
     U* const data = static_cast<U*>(const_cast<void*>(static_cast<const void*>(m.data)));
-    return {EvenRows<U>{data, first}.at(1), step()};
+    return {EvenRows<U>{data, first}.at(1), place_.across ? m.cols.inner().stride : next};
   }
 
-  // Sums all blocks of lines, and joins them to lines, and these to rows. A Node is the numbers of either.
-  // sum_part(part, to) finds the nodes of the lines of a part, or of its blocks. of_lines(line, n, nodes) gets those of
-  // n lines, and may change them. of_row(i, node) gets that of a row.
+  // Sums the blocks of all lines, joins blocks to lines, and lines to rows. A Node holds the sums of any of these.
+  // - sum_part(part, to) stores the nodes of the lines of a part, or of its blocks.
+  // - of_lines(line, n, nodes) gets the nodes of n whole lines, and may change them before they are joined.
+  // - of_row(i, node) gets the node of a row.
+  // Returns false as soon as sum_part or of_row does.
   template <class Node, class SumPart, class OfLines, class OfRow>
-  void sum(const SumPart& sum_part, const OfLines& of_lines, const OfRow& of_row) const {
+  bool sum(const SumPart& sum_part, const OfLines& of_lines, const OfRow& of_row) const {
     const std::size_t width = lines_at_once(), positions = place_.positions;
     Node nodes[kNodes], row_nodes[kMaxNodes];
     typename JoinLines<Node>::Part parts[kMaxNodes], row_parts[kMaxNodes];
@@ -74,22 +73,23 @@ class LinesOfRows {
         part.cols = std::min(kBlock, left);
         part.blocks = width != 1 ? 1 : std::clamp<std::size_t>(left / kBlock, 1, kMaxGroup);
         Node* const to = nodes + tree.depth() * width;
-        sum_part(part, to);
+        if (!sum_part(part, to)) return false;
         for (std::size_t i = 0; i < part.blocks; ++i) tree.push({to + i, static_cast<double>(part.cols)});
       }
       Node* const found = tree.finish().numbers + (from - part.line);
       of_lines(from, n, found);
       for (std::size_t i = 0; i < n; ++i) {
-        if (place_.row_lines == 1) {
-          of_row(from + i, found[i]);
-          continue;
+        Node* sums = found + i;
+        if (place_.row_lines != 1) {
+          row_tree.push({sums, static_cast<double>(positions)});
+          if (++line_of_row != place_.row_lines) continue;
+          line_of_row = 0;
+          sums = row_tree.finish().numbers;
         }
-        row_tree.push({found + i, static_cast<double>(positions)});
-        if (++line_of_row != place_.row_lines) continue;
-        of_row(row++, *row_tree.finish().numbers);
-        line_of_row = 0;
+        if (!of_row(row++, *sums)) return false;
       }
     }
+    return true;
   }
 
   // Calls work(line, n) for strips of lines, until it returns false. Across memory these are whole cache lines; the
@@ -112,7 +112,7 @@ class LinesOfRows {
       std::fill_n(to + i, count, of_rows[(line + i) / place_.row_lines]);
     }
   }
-  // The elements of a parameter, or `absent`, for n lines.
+  // Copies the elements of a parameter, or `absent`, of n lines, as f32.
   void load(const Kernels& kernels, const SetVector& v, std::size_t rows_of_set, bool plus_one, float absent,
             std::size_t line, std::size_t n, float* to) const {
     if (v.data == nullptr) return static_cast<void>(std::fill_n(to, n, absent));
@@ -168,9 +168,12 @@ class LinePass {
   [[gnu::noinline]] bool find_statistics(Kind kind, double eps) {
     alignas(64) double lanes[2 * kLanes * kLinesAtOnce];
     lines_.template sum<LineMoments>(
-        [&](const LinePart& part, LineMoments* to) { sum_part(part, kind, lanes, to); },
+        [&](const LinePart& part, LineMoments* to) { return sum_part(part, kind, lanes, to); },
         [](std::size_t, std::size_t, LineMoments*) {},
-        [&](std::size_t row, const LineMoments& m) { mean[row] = m.mean, rstd[row] = m.m2; });
+        [&](std::size_t row, const LineMoments& m) {
+          mean[row] = m.mean, rstd[row] = m.m2;  // until rstd is known
+          return true;
+        });
     const auto cols = static_cast<double>(lines_.place().row_lines * lines_.place().positions);
     bool in_range = true;
     RowGroup<float> group;
@@ -178,7 +181,7 @@ class LinePass {
     for (std::size_t i = 0; i < lines_.rows(); i += kMaxGroup) {
       const std::size_t n = std::min(kMaxGroup, lines_.rows() - i);
       std::copy_n(mean + i, kMaxGroup, group.mean);
-      std::copy_n(rstd + i, kMaxGroup, group.m2);  // until rstd is known
+      std::copy_n(rstd + i, kMaxGroup, group.m2);
       group.clear_from(n);
       kernels_.in<float>().finish(group, n, cols, eps);
       std::copy_n(group.rstd, kMaxGroup, rstd + i);
@@ -202,15 +205,14 @@ class LinePass {
     float of_lines[4][kStripLines];
     return lines_.for_strips<T>([&](std::size_t line, std::size_t n) {
       for (std::size_t k = 0; k < count; ++k) lines_.spread(scalars[k], line, n, of_lines[k]);
-      bool usual = true;
-      for (std::size_t col = 0; usual && col < place.positions; col += most) {
+      for (std::size_t col = 0; col < place.positions; col += most) {
         const std::size_t cols = std::min(most, place.positions - col);
         const std::array<const float*, 2> others = place.by_position ? load(col, cols) : load(line, n);
         Lines<T> some = at({line, n, col, cols}, ahead_of_step_);
         for (std::size_t k = 0; k < 5; ++k) some.scalars[k] = k < count ? of_lines[k] : others[k - count];
-        usual = kernel(some);
+        if (!kernel(some)) return false;
       }
-      return usual;
+      return true;
     });
   }
 
@@ -242,12 +244,12 @@ class LinePass {
       return EvenRows<U>{EvenRows<U>{first, sizeof(T)}.at(place.across ? part.line : part.col),
                          part.blocks == 1 ? all.step : static_cast<std::ptrdiff_t>(kBlock * sizeof(T))};
     };
-    return {from(x_), from(dy_), from(to_),    part.cols,         part.lines * part.blocks,
-            {},       ahead,     place.across, place.by_position, stream_};
+    const std::size_t count = part.lines * part.blocks;
+    return {from(x_), from(dy_), from(to_), part.cols, count, {}, ahead, place.across, place.by_position, stream_};
   }
 
   // Finds the moments of a part.
-  void sum_part(const LinePart& part, Kind kind, double* lanes, LineMoments* to) const {
+  bool sum_part(const LinePart& part, Kind kind, double* lanes, LineMoments* to) const {
     const Lines<T> lines = for_sums(part);
     const bool centred = kind == Kind::layer;
     RowGroup<float> g;
@@ -267,6 +269,7 @@ class LinePass {
       }
       for (std::size_t k = 0; k < n; ++k) to[i + k] = {centred ? g.mean[k] : 0, g.m2[k]};
     }
+    return true;
   }
 
   // The second pass of those of n lines that need one.
@@ -275,9 +278,8 @@ class LinePass {
     T* gathered = reinterpret_cast<T*>(lanes + std::size_t{2} * kLinesAtOnce);  // behind the sums
     for (std::size_t k = 0; k < n; ++k) {
       if (g.flag[k] == 0) continue;
-      for (std::size_t c = 0; lines.across && c < lines.positions; ++c) {
+      for (std::size_t c = 0; lines.across && c < lines.positions; ++c)
         gathered[c] = load_one(lines.x.at(c) + first + k);
-      }
       const T* x = lines.across ? gathered : lines.x.at(first + k);
       set_moments(g, k, moments_about<T>(kernels_, x, lines.positions, g.mean[k]));
     }
