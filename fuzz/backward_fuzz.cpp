@@ -9,7 +9,7 @@
 #include "contracts/fp_mode.hpp"
 #include "contracts/through_c.hpp"
 #include "fuzz/norms.hpp"
-#include "plan/scratch_plan.hpp"
+#include "plan/gradient_plan.hpp"
 #include "problem/validate.hpp"
 #include "rows/rows.hpp"
 #include "run/schedule.hpp"
@@ -176,12 +176,13 @@ struct Setting {
 
 // Splits the work anywhere. schedule.cpp only splits much larger work.
 void run_in_pieces(Target target, const Backward& backward, std::size_t amount) {
-  internal::GradientPass pass(internal::validate(backward));
-  const GradientProblem& p = pass.problem;
+  // Caches of no bytes: x and dy are prefetched, dx is streamed.
+  const internal::Caches caches{amount % 2 == 0 ? 0 : internal::kPrefetchBytes,
+                                amount % 3 == 0 ? 0 : internal::kStreamBytes * internal::kLastToStream};
+  internal::GradientPass pass(internal::validate(backward), caches);
+  GradientProblem& p = pass.problem;
   const internal::GradientPlan& plan = pass.plan;
   internal::validate_buffers(p);
-  pass.plan.cache.prefetch = amount % 2 == 0;
-  pass.plan.cache.stream_dx = amount % 3 == 0 && p.dx.data != nullptr;
   const internal::Kernels& kernels = internal::kernels_of(target);
   const std::size_t piece = 1 + amount % 8, blocks = internal::row_blocks(p);
   const auto cut = [](std::size_t units, std::size_t most, const auto& work) {
@@ -200,9 +201,9 @@ void run_in_pieces(Target target, const Backward& backward, std::size_t amount) 
     cut(p.rows, piece, [&](std::size_t first, std::size_t count) {
       internal::find_row_scalars(kernels, p, plan, first, count, scalars.data());
     });
-    return cut(p.cols, internal::kBlock * (1 + amount % 3), [&](std::size_t first, std::size_t count) {
-      internal::run_columns(kernels, p, plan, scalars.data(), first, count);
-    });
+    p.scalars = scalars.data();
+    return cut(p.cols, internal::kBlock * (1 + amount % 3),
+               [&](std::size_t first, std::size_t count) { internal::run_columns(kernels, p, plan, first, count); });
   }
   const std::size_t run = std::size_t{1} << amount % 4, slot = internal::sums_bytes(p, p.cols) / sizeof(double);
   std::vector<double> slots(blocks * slot);

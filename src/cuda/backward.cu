@@ -2,7 +2,7 @@
 #include "cuda/arguments.hpp"
 #include "cuda/backward_kernels.hpp"
 #include "cuda/passes.hpp"
-#include "plan/scratch_plan.hpp"
+#include "plan/gradient_plan.hpp"
 
 namespace evenorm::internal::cuda {
 namespace {

@@ -43,6 +43,8 @@ std::string describe(const ForwardPlan& plan) {
 std::string describe(const GradientPlan& plan) {
   std::string result(name(plan.route));
   if (plan.may_take_two_steps) result += ", two steps with threads";
+  if (plan.rows.together) result += ", short rows together";
+  if (plan.rows.aside) result += ", dx aside";
   if (plan.cache.stream_dx) result += ", dx streamed";
   if (plan.cache.prefetch) result += ", x and dy prefetched";
   return result;

@@ -29,6 +29,34 @@ GradientCacheUse cache_use(const GradientProblem& p, const Caches& caches) {
   return use;
 }
 
+DType kernel_type(const GradientProblem& p) {
+  const DType type = p.x.dtype, arithmetic = arithmetic_type(p);
+  const bool has_dx = p.dx.data != nullptr;
+  const bool of_one_type = p.dy.dtype == type && (!has_dx || p.dx.dtype == type) && p.dsum.data == nullptr;
+  const bool dense = has_dense_rows(p.x) && has_dense_rows(p.dy) && (!has_dx || has_dense_rows(p.dx));
+  return arithmetic == DType::f32 && of_one_type && dense && !is_in_place(p) ? type : arithmetic;
+}
+
+GradientRowsPlan plan_rows(const GradientProblem& p, GradientCacheUse cache) {
+  const DType type = kernel_type(p);
+  const bool has_dx = p.dx.data != nullptr, wide = type == DType::f64;
+  GradientRowsPlan rows{type, access_of(p.x, type), access_of(p.dy, type), access_of(p.dsum, type),
+                        access_of(p.dx, type)};
+  const auto in_place = [](Access access) { return access == Access::in_place; };
+  rows.runs = summed_run(p) != 1;
+  rows.aside = !has_dx || is_in_place(p) || p.dsum.data != nullptr;
+  rows.dx_last = is_in_place(p) && sums_over_rows(p) && !rows.runs && !wide;
+  rows.stream = cache.stream_dx && in_place(rows.dx) && !is_in_place(p);
+  const bool direct = !rows.aside && in_place(rows.x) && in_place(rows.dy) && in_place(rows.dx);
+  rows.columns = direct ? kBlock : wide ? kGradientPiece<double> : kGradientPiece<float>;
+  rows.together = direct && p.cols <= kBlock && !rows.runs && p.moments == nullptr;
+  if (cache.prefetch && direct) {
+    const std::size_t next = p.cols <= kNarrowColumns ? kNarrowRows : 1;
+    rows.ahead = std::min(kGradientAhead, next * p.cols * bytes_of(type));
+  }
+  return rows;
+}
+
 // The route and scratch of one set, if its rows are summed.
 void plan_set(const GradientProblem& p, GradientPlan& plan) {
   const std::size_t most = most_scratch(p, rows_of_set(p));
@@ -50,6 +78,7 @@ GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept 
   GradientPlan plan;
   plan.cache = cache_use(p, caches);
   plan.line_place = line_place(p);
+  plan.rows = plan_rows(p, plan.cache);
   if (!sums_over_rows(p) || p.sets == 0) return plan;
   if (summed_run(p) != 1) {
     plan.scratch_bytes = std::max<std::size_t>(p.rows, 1) * slot_of_row(p) * sizeof(double) + kLine;

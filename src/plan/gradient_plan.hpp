@@ -3,8 +3,10 @@
 // it.
 #pragma once
 
+#include "plan/access.hpp"
 #include "plan/caches.hpp"
 #include "plan/lines.hpp"
+#include "plan/numbers.hpp"
 #include "plan/scratch_plan.hpp"
 #include "problem/problem.hpp"
 
@@ -21,17 +23,50 @@ struct GradientCacheUse {
   bool prefetch = false;   // x and dy of the next row are prefetched
 };
 
+// How rows reach the kernels, except lines.
+struct GradientRowsPlan {
+  // The kernels' type: that of x, dy and dx if all have one 16-bit type, their rows are dense, and dx is apart.
+  // Otherwise the arithmetic's.
+  DType type = DType::f32;
+  Access x{}, dy{}, dsum{}, dx{};
+  bool together = false;    // short rows are processed together, else row by row
+  bool runs = false;        // sums of rows are joined from those of their runs of columns
+  bool aside = false;       // dx is made in scratch, because it is added to, is absent, or replaces an input
+  bool dx_last = false;     // dx follows sums over rows, because these may be made again from inputs that it replaces
+  bool stream = false;      // non-temporal stores of dx
+  std::size_t columns = 0;  // the most columns of a row at once
+  std::size_t ahead = 0;    // the prefetch distance of x and dy in bytes; 0: none
+};
+
 struct GradientPlan {
   GradientRoute route = GradientRoute::rows;
   // For a single row block: several threads take two steps.
   bool may_take_two_steps = false;
   std::optional<LinePlace> line_place;  // of the route `rows`
   GradientCacheUse cache;
+  GradientRowsPlan rows;
   std::size_t scratch_bytes = 0;  // provided by the caller, at any address
   std::size_t set_bytes = 0;      // of scratch_bytes, for one set: its sums, or the scalars of its rows
   std::size_t sets_at_once = 1;   // that scratch has room for
 };
 GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept;
+
+// The sums of `cols` columns over the rows of a row block take two f64 a column. Two chains in the arithmetic's type
+// follow them; those of f32 arithmetic have room for whole vectors.
+template <class A>
+std::size_t chain_length(std::size_t cols) {
+  return std::is_same_v<A, double> ? cols : (cols + kLanes - 1) / kLanes * kLanes;
+}
+inline std::size_t sums_bytes(const GradientProblem& p, std::size_t cols) {
+  return 2 * cols * sizeof(double) + 2 * (arithmetic_type(p) == DType::f64 ? chain_length<double>(cols) * sizeof(double)
+                                                                           : chain_length<float>(cols) * sizeof(float));
+}
+// How many columns are summed before rows are: a run of those that share elements; 1 if runs are short.
+inline std::size_t summed_run(const GradientProblem& p) { return p.shared < kLeastRun ? 1 : p.shared; }
+// The numbers of one row's sums over runs of columns.
+inline std::size_t slot_of_row(const GradientProblem& p) { return 2 * (p.cols / p.shared); }
+// The row blocks of one set.
+inline std::size_t row_blocks(const GradientProblem& p) { return row_blocks(p.x.dtype, rows_of_set(p), p.whole_cols); }
 
 struct GradientPass {
   explicit GradientPass(GradientProblem validated, const Caches& caches = internal::caches());

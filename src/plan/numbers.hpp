@@ -22,29 +22,22 @@ struct RowScalars {
   bool near_zero, out_of_range;
 };
 
+// What of a row's gradients is rare, and so computed in f64: nothing, only dx, or all of the row.
+enum class Rare : unsigned char { nothing, dx, row };
+
 // The scalars of a row that the dx step uses. mean and rstd are those of x 2^-exponent, which is 0 unless the row is
 // rare in f64 arithmetic. c1 = mean(g) and c2 = mean(g xhat).
 struct GradientScalars {
-  double mean, mean_lo;
-  double rstd;
-  double c1, c2;
-  int exponent;
-  bool rare;     // see rows/backward_rare.cpp
-  bool rare_dx;  // only its dx is, or all of it
+  double mean = 0, mean_lo = 0;
+  double rstd = 0;
+  double c1 = 0, c2 = 0;
+  int exponent = 0;
+  Rare rare = Rare::nothing;
 };
 
 // The sums of g and of g (centre - x) over blocks of a row.
 struct GradientNode {
   double g, gd;
-};
-
-// Sums over rows, from column `first` on: dgamma, then dbeta, `stride` numbers of each. `chains` are the rows that have
-// not been added to them yet: two times chain_length() numbers of the arithmetic's type.
-struct ColumnSums {
-  double* values = nullptr;
-  std::size_t first = 0;
-  std::size_t stride = 0;
-  void* chains = nullptr;
 };
 
 }  // namespace evenorm::internal

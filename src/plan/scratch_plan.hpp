@@ -67,27 +67,6 @@ class Scratch {
   alignas(kLine) std::byte bytes_[kForwardScratchBytes];
 };
 
-// The sums of `cols` columns over the rows of a row block take two f64 a column. Two chains in the arithmetic's type
-// follow them; those of f32 arithmetic have room for whole vectors.
-template <class A>
-std::size_t chain_length(std::size_t cols) {
-  return std::is_same_v<A, double> ? cols : (cols + kLanes - 1) / kLanes * kLanes;
-}
-inline std::size_t sums_bytes(const GradientProblem& p, std::size_t cols) {
-  return 2 * cols * sizeof(double) + 2 * (arithmetic_type(p) == DType::f64 ? chain_length<double>(cols) * sizeof(double)
-                                                                           : chain_length<float>(cols) * sizeof(float));
-}
-// How many columns are summed before rows are: a run of those that share elements; 1 if runs are short.
-inline std::size_t summed_run(const GradientProblem& p) { return p.shared < kLeastRun ? 1 : p.shared; }
-// The numbers of one row's sums over runs of columns.
-inline std::size_t slot_of_row(const GradientProblem& p) { return 2 * (p.cols / p.shared); }
-// The row blocks of one set.
-inline std::size_t row_blocks(const GradientProblem& p) { return row_blocks(p.x.dtype, rows_of_set(p), p.whole_cols); }
-
-// The type of a backward pass's kernels. This is the type of x, dy and dx if all have one 16-bit type, their rows are
-// dense, and dx is apart. Otherwise it is the arithmetic's, and blocks of other types are converted.
-DType gradient_type(const GradientProblem& p) noexcept;
-
 // The error if a plan needs more scratch than there is, whatever the sizes of the caches.
 inline constexpr const char* kTooLarge = "the columns, types and layouts need more scratch than a worker has";
 

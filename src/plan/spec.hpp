@@ -101,6 +101,10 @@ struct RstdRange {
 template <class A>
 inline constexpr RstdRange kRstdRange = sizeof(A) == sizeof(double) ? RstdRange{0x1p-250, 0x1p250}
                                                                     : RstdRange{0x1p-32, 0x1p32};
+template <class A>
+constexpr bool is_rare_rstd(double rstd) {
+  return rstd != 0 && !kRstdRange<A>.has(rstd);
+}
 inline constexpr double kLeastK2 = 0x1p-126;
 
 }  // namespace evenorm::internal

@@ -1,19 +1,18 @@
-// Sums over rows: their tree, and what becomes of them: dgamma and dbeta.
+// Sums over rows: their place in memory, their tree, and what becomes of them: dgamma and dbeta.
 #pragma once
 
-#include "plan/numbers.hpp"
+#include <algorithm>
+
+#include "plan/gradient_plan.hpp"
 #include "rows/join.hpp"
 
 namespace evenorm::internal {
 
-// Places of column `col` in sums.
+// Sums of n columns, which are cleared: dgamma, then dbeta. chains: room for two times chain_length() numbers.
 template <class A>
-GradientColumns<A> columns_at(const ColumnSums& sums, std::size_t col) {
-  if (sums.values == nullptr) return {};
-  const std::size_t at = col - sums.first;
-  double* dgamma = sums.values + at;
-  A* chain = static_cast<A*>(sums.chains) + at;
-  return {chain, chain + chain_length<A>(sums.stride), {dgamma, dgamma + sums.stride}};
+GradientColumns<A> cleared_columns(double* sums, A* chains, std::size_t n) {
+  std::fill_n(sums, 2 * n, 0.0);
+  return {chains, chains + chain_length<A>(n), {sums, sums + n}};
 }
 
 // Shares of row blocks, in the tree of a row's blocks; the left one takes the right one up.
@@ -33,9 +32,10 @@ struct JoinColumns {
 };
 using ColumnTree = JoinTree<JoinColumns>;
 
-// `count` columns of a set from sums.first on, rounded once; a sum that is not finite is a NaN. What the elements hold
-// is added if it is asked for. If columns share elements, these are all columns, or all runs of them.
-void finish_columns(const Kernels& kernels, const GradientProblem& p, std::size_t set, const ColumnSums& sums,
+// `count` columns of a set from column `first` on, from their sums; rounded once. A sum that is not finite is a NaN.
+// What the elements hold is added if it is asked for. If columns share elements, these are all columns, or all runs of
+// them.
+void finish_columns(const Kernels& kernels, const GradientProblem& p, std::size_t set, double* sums, std::size_t first,
                     std::size_t count);
 
 }  // namespace evenorm::internal

@@ -11,6 +11,15 @@
 
 namespace evenorm::internal {
 
+// The sum of kCount lanes, of which distant ones are joined first.
+template <std::size_t kCount>
+double join_lanes(const double (&lanes)[kCount]) {
+  double halves[kCount / 2];
+  for (std::size_t l = 0; l < kCount / 2; ++l) halves[l] = lanes[l] + lanes[l + kCount / 2];
+  if constexpr (kCount == 2) return halves[0];
+  if constexpr (kCount > 2) return join_lanes(halves);
+}
+
 // Joins parts of equal size, pushed from left to right, in a binary tree whose left subtrees are all full; the last
 // part may be smaller. A pushed part may be a subtree of `weight` = 2^k parts that begins at a multiple of 2^k. Rule
 // provides the type Part, join(left, right), and load() and store() of waiting nodes, one for each level.

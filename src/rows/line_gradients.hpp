@@ -37,7 +37,7 @@ class LineGradients {
         return load_one(reinterpret_cast<const double*>(place));
       };
       if (given) mean = is_centred() ? load(p_.mean) : 0, rstd = load(p_.rstd);
-      if (rstd != 0 && !kRstdRange<float>.has(rstd)) return false;
+      if (is_rare_rstd<float>(rstd)) return false;
       float offset = 0;
       StoreNormScalars<float>(kOne, mean, 0.0, rstd, false, &pass_.scalars[0][i], &offset, &pass_.scalars[1][i]);
       rest_[i] = RestOfMean<float>(kOne, mean, 0.0);

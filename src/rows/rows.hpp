@@ -1,5 +1,5 @@
 // The functions that a schedule calls: passes over some rows, or over parts of one row. Each sets the floating-point
-// environment, selects the type and provides scratch; forward.hpp and backward.hpp choose kernels for blocks. They are
+// environment, selects the type and provides scratch; forward.hpp and backward_*.hpp choose kernels. They are
 // compiled once, for kernels of any target. They do not throw or allocate, and know nothing of threads.
 #pragma once
 
@@ -45,10 +45,10 @@ void finish_row_blocks(const Kernels& kernels, const GradientProblem& p, std::si
 
 // The same in two steps, for few long rows that form a single row block. First find_row_scalars() computes the scalars
 // of some rows; `scalars` has one element for each row of the problem. Then run_columns() computes all gradients of
-// columns [first, first + count).
+// columns [first, first + count) of a problem with these scalars.
 void find_row_scalars(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                       std::size_t count, GradientScalars* scalars) noexcept;
-void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan,
-                 const GradientScalars* scalars, std::size_t first, std::size_t count) noexcept;
+void run_columns(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
+                 std::size_t count) noexcept;
 
 }  // namespace evenorm::internal

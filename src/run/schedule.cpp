@@ -99,11 +99,12 @@ void run_in_two_steps(const GradientProblem& p, const GradientPlan& plan, const 
     share_out(executor, p.rows, 1, tasks,
               [&](std::size_t first, std::size_t count) { find_row_scalars(kernels, p, plan, first, count, scalars); });
   }
-  const GradientScalars* known = p.scalars == nullptr ? scalars : p.scalars;
+  GradientProblem known = p;
+  if (p.scalars == nullptr) known.scalars = scalars;
   const std::size_t pieces = (p.cols + kColumnPiece<float> - 1) / kColumnPiece<float>;
   share_out(executor, pieces, 1, tasks, [&](std::size_t first, std::size_t count) {
     const std::size_t col = first * kColumnPiece<float>;
-    run_columns(kernels, p, plan, known, col, std::min(count * kColumnPiece<float>, p.cols - col));
+    run_columns(kernels, known, plan, col, std::min(count * kColumnPiece<float>, p.cols - col));
   });
 }
 

@@ -12,7 +12,7 @@
 #include "problem/fp_environment.hpp"
 #include "problem/shapes.hpp"
 #include "problem/validate.hpp"
-#include "rows/backward.hpp"
+#include "rows/backward_sums.hpp"
 #include "rows/rows.hpp"
 #include "rows/statistics.hpp"
 #include "rows/types.hpp"
@@ -177,12 +177,14 @@ GradientPass gradient_pass(const Cuts& cuts, const Backward& backward, std::span
 void find_gradient_sums_on(Target target, const Cuts& cuts, const GradientPass& pass, std::span<double> message,
                            const Executor& executor) noexcept {
   const GradientProblem& p = pass.problem;
-  share_rows(executor, p, gradient_type(p), [&]<class T>(std::size_t first, std::size_t count) {
+  share_rows(executor, p, pass.plan.rows.type, [&]<class T>(std::size_t first, std::size_t count) {
     BackwardRows<T> rows(kernels_of(target), p, pass.plan, 0, {0, p.cols});
     const std::size_t numbers = cuts.numbers(Pass::backward, p.kind, kIsWide<T>);
     for (std::size_t row = first; row < first + count; ++row) {
+      GradientScalars s;
+      find_statistics(rows, row, s);
       write_parts(cuts, p.cols, numbers, &message[row * numbers], [&](std::size_t col, std::size_t n, const auto& put) {
-        visit_sums(p.kind, rows.sum_part(row, col, n), put);
+        visit_sums(p.kind, sum_columns(rows, row, s, {col, col + n}), put);
       });
     }
   });
@@ -193,7 +195,7 @@ void run_on(Target target, const Cuts& cuts, GradientPass& pass, const Messages&
   const auto scalars = std::make_unique_for_overwrite<GradientScalars[]>(p.rows);
   const auto scratch = std::make_unique_for_overwrite<std::byte[]>(pass.plan.scratch_bytes);
   const Kernels& kernels = kernels_of(target);
-  share_rows(executor, p, gradient_type(p), [&]<class T>(std::size_t first, std::size_t count) {
+  share_rows(executor, p, pass.plan.rows.type, [&]<class T>(std::size_t first, std::size_t count) {
     BackwardRows<T> rows(kernels, p, pass.plan, 0, {0, p.cols});
     const std::size_t numbers = cuts.numbers(Pass::backward, p.kind, kIsWide<T>);
     GradientNode nodes[kMaxNodes];
@@ -204,7 +206,8 @@ void run_on(Target target, const Cuts& cuts, GradientPass& pass, const Messages&
         visit_sums(p.kind, sums, [&](double& number) { number = *from++; });
         tree.push(sums, part.weight);
       });
-      scalars[row] = rows.finish_sums(row, tree.finish());
+      find_statistics(rows, row, scalars[row] = {});
+      finish_scalars(rows, tree.finish(), scalars[row]);
     }
   });
   p.scalars = scalars.get();
