@@ -10,15 +10,15 @@
 
 #if HWY_TARGET == EVENORM_TARGET
 
-#include "kernels/add-inl.h"
-#include "kernels/convert-inl.h"
-#include "kernels/finish-inl.h"
-#include "kernels/gradient_rows-inl.h"
-#include "kernels/lines-inl.h"
-#include "kernels/move-inl.h"
-#include "kernels/quantise-inl.h"
-#include "kernels/second_pass-inl.h"
-#include "kernels/short_rows-inl.h"
+#include "kernels/backward/gradient_rows-inl.h"
+#include "kernels/forward/finish-inl.h"
+#include "kernels/forward/second_pass-inl.h"
+#include "kernels/forward/short_rows-inl.h"
+#include "kernels/lines/lines-inl.h"
+#include "kernels/move/add-inl.h"
+#include "kernels/move/convert-inl.h"
+#include "kernels/move/move-inl.h"
+#include "kernels/move/quantise-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {

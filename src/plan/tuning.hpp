@@ -16,7 +16,7 @@ inline constexpr std::size_t kMaxGroup = 8;
 inline constexpr std::size_t kGroupBytes = 24576;
 // The loop that groups of short rows go through.
 enum class GroupLoop : unsigned char {
-  any,     // sums, then the normalise step, or both by turns
+  any,     // sums and the normalise step alternate, or follow each other
   few,     // few full groups' rows in L1: one loop sums a row and normalises another
   narrow,  // the same for full groups of kMaxGroup rows of at most kStep columns
 };

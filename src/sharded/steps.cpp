@@ -8,11 +8,11 @@
 #include <memory>
 #include <string>
 
+#include "backward/backward_sums.hpp"
 #include "plan/forward_plan.hpp"
 #include "problem/fp_environment.hpp"
 #include "problem/shapes.hpp"
 #include "problem/validate.hpp"
-#include "rows/backward_sums.hpp"
 #include "rows/rows.hpp"
 #include "rows/statistics.hpp"
 #include "rows/types.hpp"

@@ -1,0 +1,158 @@
+// A row's sums for the backward pass: of g = dy gamma and of g (centre - x), added along short chains in the
+// arithmetic's type, then in wide lanes. Included once per target.
+#pragma once
+
+#include "kernels/fold-inl.h"
+#include "kernels/move/convert-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace evenorm::internal::HWY_NAMESPACE {
+
+inline constexpr size_t kWideLanes = kLanes / 2;  // lanes l and l + 8 are added before they are widened
+
+// A row's sums over at most a block.
+struct GradientSumLanes {
+  static constexpr size_t kN = hn::MaxLanes(DF64()), kVectors = kWideLanes / kN;
+
+  HWY_INLINE void Clear() {
+    for (size_t v = 0; v < kVectors; ++v) g[v] = gd[v] = hn::Zero(DF64());
+  }
+  HWY_INLINE void Load(const GradientLanes& from) {
+    for (size_t v = 0; v < kVectors; ++v) {
+      g[v] = hn::Load(DF64(), from.g + v * kN);
+      gd[v] = hn::Load(DF64(), from.gd + v * kN);
+    }
+  }
+  HWY_INLINE void Add(const GradientSumLanes& other) {
+    for (size_t v = 0; v < kVectors; ++v) {
+      g[v] = hn::Add(g[v], other.g[v]);
+      gd[v] = hn::Add(gd[v], other.gd[v]);
+    }
+  }
+  HWY_INLINE void Store(GradientLanes& to) const {
+    for (size_t v = 0; v < kVectors; ++v) {
+      hn::Store(g[v], DF64(), to.g + v * kN);
+      hn::Store(gd[v], DF64(), to.gd + v * kN);
+    }
+  }
+
+  V64 g[kVectors], gd[kVectors];
+};
+
+// Adds the lanes of a line to wide lanes: l and l + 8 to wide lane l.
+template <class V>
+HWY_INLINE void AddToWideLanes(const V* line, V64* lanes) {
+  constexpr size_t kN = hn::MaxLanes(hn::DFromV<V>()), kN64 = hn::MaxLanes(DF64());
+  const auto add = [&](auto both, size_t first) HWY_ATTR {
+    ForEachF64(both, [&](V64 v, size_t at) HWY_ATTR {
+      V64& sum = lanes[(first + at) / kN64];
+      sum = hn::Add(sum, v);
+    });
+  };
+  if constexpr (kN == kLanes) {
+    const hn::Half<hn::DFromV<V>> half;
+    add(hn::Add(LowerHalf(half, line[0]), UpperHalf(half, line[0])), 0);
+  } else {
+    for (size_t v = 0; v < kWideLanes / kN; ++v) add(hn::Add(line[v], line[v + kWideLanes / kN]), v * kN);
+  }
+}
+
+// One vector of each of at most kChainLines lines. Products are added in pairs, which halves the chain of their
+// roundings.
+template <class V>
+struct LineSums {
+  HWY_INLINE void AddLine(size_t line, V product, V difference) {
+    const hn::DFromV<V> d;
+    g = line == 0 ? product : hn::Add(g, product);
+    V& sum = line < 2 ? first : second;
+    sum = line % 2 == 0 ? hn::Mul(product, difference) : Fma(d, product, difference, sum);
+  }
+  HWY_INLINE V Products(size_t lines) const { return lines > 2 ? hn::Add(first, second) : first; }
+
+  V g, first, second;
+};
+
+// Adds kLines lines, at most a chain. kPart: the last one has only `left` columns; those that do not exist count as 0.
+template <size_t kLines, bool kPart, class T, class A = Arithmetic<T>, class V = hn::Vec<hn::ScalableTag<A>>>
+HWY_INLINE void AddLines(const T* x, const T* dy, const A* gamma, size_t left, V centre, GradientSumLanes& lanes) {
+  const hn::ScalableTag<A> d;
+  constexpr size_t kN = hn::MaxLanes(d), kVectors = kLanes / kN;
+  LineSums<V> sums[kVectors];
+  HWY_UNROLL(4)
+  for (size_t line = 0; line < kLines; ++line) {
+    HWY_UNROLL(4)
+    for (size_t v = 0; v < kVectors; ++v) {
+      const size_t c = line * kLanes + v * kN;
+      const auto load = [&](const auto* from) HWY_ATTR {
+        if (!kPart || line + 1 != kLines) return LoadArithmetic(d, from + c);
+        return LoadFirst(d, from + c, left > v * kN ? left - v * kN : 0);
+      };
+      sums[v].AddLine(line, hn::Mul(load(dy), load(gamma)), hn::Sub(centre, load(x)));
+    }
+  }
+  V g[kVectors], gd[kVectors];
+  for (size_t v = 0; v < kVectors; ++v) g[v] = sums[v].g, gd[v] = sums[v].Products(kLines);
+  AddToWideLanes(g, lanes.g);
+  AddToWideLanes(gd, lanes.gd);
+}
+// Adds `lines` lines, from 1 to kMost.
+template <size_t kMost, bool kPart, class T, class A = Arithmetic<T>, class V = hn::Vec<hn::ScalableTag<A>>>
+EVENORM_INLINE_LOOP void AddFewLines(size_t lines, const T* x, const T* dy, const A* gamma, size_t left, V centre,
+                                     GradientSumLanes& lanes) {
+  if constexpr (kMost > 1) {
+    if (lines != kMost) return AddFewLines<kMost - 1, kPart>(lines, x, dy, gamma, left, centre, lanes);
+  }
+  AddLines<kMost, kPart>(x, dy, gamma, left, centre, lanes);
+}
+// The sums of n columns, at most a chain, of which the last line is a part.
+template <class T, class A = Arithmetic<T>>
+HWY_NOINLINE GradientSumLanes SumPartOfLines(const T* x, const T* dy, const A* gamma, A centre, size_t n) {
+  GradientSumLanes lanes;
+  lanes.Clear();
+  AddFewLines<kChainLines, true>(n / kLanes + 1, x, dy, gamma, n % kLanes, hn::Set(hn::ScalableTag<A>(), centre),
+                                 lanes);
+  return lanes;
+}
+
+// n columns, no more than a block; all but the last call of a block take whole chains.
+template <class T, class A = Arithmetic<T>>
+EVENORM_INLINE_LOOP void AddRow(const T* x, const T* dy, const A* gamma, A centre, size_t n, size_t ahead,
+                                GradientSumLanes& lanes) {
+  constexpr size_t kChain = kChainLines * kLanes;
+  const auto k = hn::Set(hn::ScalableTag<A>(), centre);
+  size_t c = 0;
+#pragma GCC unroll 1
+  for (; c + kChain <= n; c += kChain) {
+    if (ahead != 0) {
+      PrefetchBehind(x + c, kChain * sizeof(T), ahead);
+      PrefetchBehind(dy + c, kChain * sizeof(T), ahead);
+    }
+    AddLines<kChainLines, false>(x + c, dy + c, gamma + c, 0, k, lanes);
+  }
+  if (c == n) return;
+  if ((n - c) % kLanes == 0) {
+    AddFewLines<kChainLines - 1, false>((n - c) / kLanes, x + c, dy + c, gamma + c, 0, k, lanes);
+  } else {
+    lanes.Add(SumPartOfLines(x + c, dy + c, gamma + c, centre, n - c));
+  }
+}
+
+template <class T>
+void SumGradients(const GradientPiece<T>& piece, Arithmetic<T> centre, bool is_first, GradientLanes* sums) {
+  GradientSumLanes lanes;
+  is_first ? lanes.Clear() : lanes.Load(*sums);
+  AddRow(piece.x, piece.dy, piece.gamma, centre, piece.n, piece.ahead, lanes);
+  lanes.Store(*sums);
+}
+
+// The sums of a whole block.
+template <class T, class A = Arithmetic<T>>
+HWY_INLINE GradientSumLanes RowLanes(const T* x, const T* dy, const A* gamma, A centre, size_t n, size_t ahead) {
+  GradientSumLanes lanes;
+  lanes.Clear();
+  AddRow(x, dy, gamma, centre, n, ahead, lanes);
+  return lanes;
+}
+
+}  // namespace evenorm::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();

@@ -1,0 +1,234 @@
+// The normalise step of the forward pass, y = fma(fma(x - centre, rstd, offset), gamma, beta), alone or combined with
+// the sums of other rows. When combined, the two alternate every few columns. This keeps loads and stores in flight
+// together, and hides chains of additions. The order affects no bit. Included once per target.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/forward/sum-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace evenorm::internal::HWY_NAMESPACE {
+
+// kCentred: a centre is subtracted from x. Subtracting 0 changes no bit.
+template <bool kCentred, class D, class V = hn::Vec<D>>
+struct NormaliseVectors {
+  V centre, offset, rstd;
+
+  template <class A>
+  HWY_INLINE NormaliseVectors(D d, const NormScalars<A>& s)
+      : centre(hn::Set(d, s.centre)), offset(hn::Set(d, s.offset)), rstd(hn::Set(d, s.rstd)) {}
+  HWY_INLINE NormaliseVectors(V centres, V offsets, V rstds) : centre(centres), offset(offsets), rstd(rstds) {}
+
+  HWY_INLINE V operator()(D d, V x, V gamma, V beta) const {
+    return Fma(d, Fma(d, kCentred ? hn::Sub(x, centre) : x, rstd, offset), gamma, beta);
+  }
+  // Normalises as many columns as a pair has. kStream: with non-temporal stores; y must be aligned to a whole vector.
+  template <bool kStream, class T>
+  HWY_INLINE void NormalisePair(D d, const T* x, const PairOf<V>& gamma, const PairOf<V>& beta, T* y) const {
+    const auto from = LoadPair(d, x);
+    StorePair<kStream>((*this)(d, from.a, gamma.a, beta.a), (*this)(d, from.b, gamma.b, beta.b), d, y);
+  }
+};
+
+// True if one of the first `rows` rows has a centre other than 0.
+template <class A>
+HWY_INLINE bool AnyCentre(const NormScalarsOfRows<A>& scalars, size_t rows) {
+  const hn::CappedTag<A, kMaxGroup> d;
+  bool any = false;
+  size_t checked = 0;
+  for (; checked + hn::MaxLanes(d) <= rows; checked += hn::MaxLanes(d)) {
+    any = any || !hn::AllTrue(d, hn::Eq(hn::Load(d, scalars.centre + checked), hn::Zero(d)));
+  }
+  for (; checked < rows; ++checked) any = any || scalars.centre[checked] != 0;
+  return any;
+}
+
+// Columns [from, to) of a block, where to - from is a multiple of kNormaliseStep. kStream: with non-temporal stores; y
+// must be aligned to a whole vector.
+inline constexpr size_t kNormaliseStep = 2 * hn::MaxLanes(DF32());
+
+template <bool kCentred, bool kStream, class A, class T>
+HWY_INLINE void NormaliseColumnsSo(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t from,
+                                   size_t to, T* y) {
+  const hn::ScalableTag<A> d;
+  constexpr size_t kN = hn::MaxLanes(d);
+  const NormaliseVectors<kCentred, hn::ScalableTag<A>> normalise(d, scalars);
+#pragma GCC unroll 1
+  for (size_t i = from; i < to; i += 2 * kN) {
+    normalise.template NormalisePair<kStream>(d, x + i, LoadPair(d, affine.gamma_at(i)), LoadPair(d, affine.beta_at(i)),
+                                              y + i);
+  }
+}
+
+// Rows without a centre have a loop of their own where that is faster. kCentred: rows may have one.
+template <bool kCentred, class A, class T>
+HWY_INLINE void NormaliseColumns(bool stream, const NormScalars<A>& scalars, const T* x, const Affine<A>& affine,
+                                 size_t from, size_t to, T* y) {
+  if (kCentred && (!HWY_NATIVE_FMA || scalars.centre != 0)) {
+    stream ? NormaliseColumnsSo<kCentred, true>(scalars, x, affine, from, to, y)
+           : NormaliseColumnsSo<kCentred, false>(scalars, x, affine, from, to, y);
+  } else {
+    stream ? NormaliseColumnsSo<false, true>(scalars, x, affine, from, to, y)
+           : NormaliseColumnsSo<false, false>(scalars, x, affine, from, to, y);
+  }
+}
+
+// The last columns of an n-column block, fewer than kNormaliseStep, from a multiple of kNormaliseStep on.
+template <class A, class T>
+HWY_INLINE void NormaliseTail(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t n, T* y) {
+  const hn::ScalableTag<A> d;
+  constexpr size_t kN = hn::MaxLanes(d);
+  const NormaliseVectors<true, hn::ScalableTag<A>> normalise(d, scalars);
+  size_t i = n / kNormaliseStep * kNormaliseStep;
+  for (; i + kN <= n; i += kN) {
+    StoreArithmetic(
+        normalise(d, LoadArithmetic(d, x + i), hn::LoadU(d, affine.gamma_at(i)), hn::LoadU(d, affine.beta_at(i))), d,
+        y + i);
+  }
+  if (i != n) {
+    StoreFirst(normalise(d, LoadFirst(d, x + i, n - i), LoadFirst(d, affine.gamma_at(i), n - i),
+                         LoadFirst(d, affine.beta_at(i), n - i)),
+               d, y + i, n - i);
+  }
+}
+
+// Copies n columns of row i.
+template <class T>
+HWY_NOINLINE void CopyColumns(const NormaliseRows<T>& current, size_t i, size_t from, size_t n) {
+  const T* x = current.x.at(i) + from;
+  T* to = current.copy.at(i) + from;
+  if (current.stream_copy && IsAlignedToVector(to)) return StreamCopyBytes(x, to, n * sizeof(T));
+  std::memcpy(to, x, n * sizeof(T));
+}
+
+// Normalises rows from row i on. Not inlined, because several kernels share it.
+template <class T>
+HWY_NOINLINE void NormaliseRowsFrom(const NormaliseRows<T>& current, size_t i) {
+  const size_t n = current.n, whole = n / kNormaliseStep * kNormaliseStep;
+  for (; i < current.rows; ++i) {
+    if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, 0, n);
+    const T* x = current.x.at(i);
+    T* y = current.y.at(i);
+    const NormScalars<Arithmetic<T>> scalars = current.scalars->of(current.first + i);
+    NormaliseColumns<true>(current.stream && IsAlignedToVector(y), scalars, x, current.affine, 0, whole, y);
+    if (whole != n) NormaliseTail(scalars, x, current.affine, n, y);
+  }
+}
+
+template <class T>
+void NormaliseRowsOf(const NormaliseRows<T>& current) {
+  NormaliseRowsFrom(current, 0);
+}
+
+// True if there are enough registers for a row's sums and a normalise step at once.
+inline constexpr bool kNormalisesBesideSums = HWY_NATIVE_FMA && hn::MaxLanes(DF64()) >= 4;
+
+// Normalises n columns of one row and sums as many of another, alternately, a few columns at a time. kColumns, before:
+// see LaneSums::AddBeside(). kStream: with non-temporal stores; y must be aligned to a whole vector.
+template <bool kHasCentre, bool kCentred, bool kStream, size_t kColumns, class A, class T, class Before>
+HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t n, T* y,
+                                    const T* next_x, const Before& before, LaneSums<T>& sums) {
+  const hn::ScalableTag<A> d;
+  constexpr size_t kN = hn::MaxLanes(d), kBeside = LaneSums<T>::kBeside;
+  static_assert(kBeside % (2 * kN) == 0);
+  const NormaliseVectors<kHasCentre, decltype(d)> normalise(d, scalars);
+  sums.template AddBeside<kColumns>(next_x, n, AboutZero<kCentred, A>(), before, [&](size_t c) HWY_ATTR {
+    const A *gamma = affine.gamma_at(c), *beta = affine.beta_at(c);
+    for (size_t i = 0; i < kBeside; i += 2 * kN) {
+      const size_t at = c + i;
+      normalise.template NormalisePair<kStream>(d, x + at, LoadPair(d, gamma + i), LoadPair(d, beta + i), y + at);
+    }
+  });
+}
+// The last columns of two rows of n columns, from column `from` on: sums of the one, normalises the other.
+template <bool kCentred, class A, class T>
+HWY_INLINE void SumAndNormaliseRest(const T* next_x, LaneSums<T>& sums, const NormScalars<A>& scalars, const T* x,
+                                    const Affine<A>& affine, size_t from, size_t n, T* y) {
+  AddAboutZero<T, kCentred>(next_x + from, n - from, sums);
+  NormaliseTail(scalars, x + from, affine.from(from), n - from, y + from);
+}
+// All n columns, with a centre, which only layer norm has, or without. Calls before(c, columns) before columns of the
+// row that is summed are read.
+template <bool kCentred, class A, class T, class Before>
+HWY_INLINE void NormaliseRowBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t n,
+                                       T* y, const T* next_x, const Before& before, LaneSums<T>& sums) {
+  const size_t beside = n / kBesideStep * kBesideStep;
+  const bool has_centre = kCentred && scalars.centre != 0;
+  has_centre ? NormaliseBesideSums<kCentred, kCentred, false, 0>(scalars, x, affine, beside, y, next_x, before, sums)
+             : NormaliseBesideSums<false, kCentred, false, 0>(scalars, x, affine, beside, y, next_x, before, sums);
+  if (beside == n) return;
+  before(beside, n - beside);
+  SumAndNormaliseRest<kCentred>(next_x, sums, scalars, x, affine, beside, n, y);
+}
+
+// Row i of `current` and row i of `next`, which have equally many columns, in steps. Columns of `next` are prepared
+// before they are summed. `sums` begins when the first are prepared.
+template <class T, bool kCentred>
+HWY_INLINE void NormaliseAndSumInSteps(const NormaliseRows<T>& current, const SumRows<T>& next, size_t i, bool stream,
+                                       LaneSums<T>& sums) {
+  const NormScalars<Arithmetic<T>> scalars = current.scalars->of(current.first + i);
+  const T *x = current.x.at(i), *next_x = next.x.at(i);
+  T* y = current.y.at(i);
+  const auto prepare = [&](size_t c, size_t n) HWY_ATTR {
+    PrepareColumns(next, i, c, n);
+    if (c == 0) sums.Clear();
+  };
+  const size_t n = current.n;
+  size_t c = 0;
+  for (; c + kStep <= n; c += kStep) {
+    if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, c, kStep);
+    NormaliseColumns<kCentred>(stream, scalars, x, current.affine, c, c + kStep, y);
+    prepare(c, kStep);
+    sums.Add(next_x, c, c + kStep, AboutZero<kCentred, Arithmetic<T>>());
+  }
+  if (c == n) return;
+  if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, c, n - c);
+  NormaliseColumns<kCentred>(stream, scalars, x, current.affine, c, n / kNormaliseStep * kNormaliseStep, y);
+  NormaliseTail(scalars, x, current.affine, n, y);
+  prepare(c, n - c);
+  AddAboutZero<T, kCentred>(next_x + c, n - c, sums);
+}
+
+template <class T, bool kCentred>
+EVENORM_INLINE_LOOP LaneSums<T> NormaliseAndSumRow(const NormaliseRows<T>& current, const SumRows<T>& next, size_t i) {
+  T* y = current.y.at(i);
+  const bool stream = current.stream && IsAlignedToVector(y);
+  LaneSums<T> sums;
+  if (!kNormalisesBesideSums || stream || current.copy.first != nullptr) {
+    NormaliseAndSumInSteps<T, kCentred>(current, next, i, stream, sums);
+    return sums;
+  }
+  if constexpr (kNormalisesBesideSums) {
+    const bool made = next.terms.r.first != nullptr;
+    if (made) PrepareColumns(next, i, 0, next.n);
+    sums.Clear();
+    const size_t ahead = made ? 0 : next.ahead;
+    const T* next_x = next.x.at(i);
+    const auto prefetch = [=](size_t c, size_t n) HWY_ATTR {
+      if (ahead != 0) PrefetchBehind(next_x + c, n * sizeof(T), ahead);
+    };
+    const NormScalars<Arithmetic<T>> scalars = current.scalars->of(current.first + i);
+    NormaliseRowBesideSums<kCentred>(scalars, current.x.at(i), current.affine, next.n, y, next_x, prefetch, sums);
+  }
+  return sums;
+}
+
+// The same for `rows` rows.
+template <class T, bool kCentred>
+HWY_NOINLINE void NormaliseAndSumRows(const NormaliseRows<T>& current, const SumRows<T>& next, size_t rows) {
+  static_assert(kStep % kNormaliseStep == 0 && kStep % kLanes == 0 && kStep % kBesideStep == 0);
+  static_assert(kBesideStep % kNormaliseStep == 0);
+  LanesOfRows<T, kCentred> lanes;
+  for (size_t i = 0; i < rows; ++i) {
+    lanes.Add(i, rows, NormaliseAndSumRow<T, kCentred>(current, next, i).Fold(), *next.group, next.first);
+  }
+}
+
+template <class T, bool kCentred>
+void NormaliseAndSum(const NormaliseRows<T>& current, const SumRows<T>& next) {
+  NormaliseAndSumRows<T, kCentred>(current, next, current.rows);
+}
+
+}  // namespace evenorm::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
