@@ -11,7 +11,7 @@
 #include "fuzz/norms.hpp"
 #include "fuzz/support.hpp"
 #include "problem/validate.hpp"
-#include "rows/rows.hpp"
+#include "rows/passes.hpp"
 #include "run/schedule.hpp"
 
 namespace evenorm::fuzz {

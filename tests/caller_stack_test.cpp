@@ -5,7 +5,7 @@
 
 #include "contracts/harness.hpp"
 #include "problem/validate.hpp"
-#include "rows/rows.hpp"
+#include "rows/passes.hpp"
 #include "run/schedule.hpp"
 #include "sharded/steps.hpp"
 #include "support/fused.hpp"

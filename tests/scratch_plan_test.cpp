@@ -1,7 +1,7 @@
 // The scratch that passes plan, checked by arithmetic alone. Every combination of types, layouts, fusions and outputs
 // up to 2^40 columns stays within the budget. The pieces of scratch do not overlap and are large enough.
 #include "plan/scratch_plan.hpp"
-#include "rows/rows.hpp"
+#include "rows/passes.hpp"
 
 #include <gtest/gtest.h>
 

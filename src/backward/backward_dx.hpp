@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "backward/backward_sums.hpp"
-#include "forward/output.hpp"
+#include "panels/canonical.hpp"
 
 namespace evenorm::internal {
 

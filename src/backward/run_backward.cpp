@@ -1,11 +1,11 @@
-// The backward half of rows.hpp: the order of rows and columns, row blocks and their tree, or two steps.
+// The backward half of rows/passes.hpp: the order of rows and columns, row blocks and their tree, or two steps.
 #include <algorithm>
 
 #include "backward/backward_dx.hpp"
 #include "backward/gradient_columns.hpp"
 #include "lines/line_gradients.hpp"
 #include "problem/fp_environment.hpp"
-#include "rows/rows.hpp"
+#include "rows/passes.hpp"
 #include "rows/stream.hpp"
 #include "rows/types.hpp"
 
@@ -115,7 +115,7 @@ void run_by_sets(const Kernels& kernels, const GradientProblem& p, const Gradien
   with_type(p.x.dtype, [&]<class T>() {
     if constexpr (!std::is_same_v<T, double>) {
       for_lines<T>(
-          *plan.line_place, first, first + count,
+          *plan.lines, first, first + count,
           [&](const LinesOfRows& lines) { return gradients_of_lines<T>(kernels, p, plan, lines, sums); },
           [&](std::size_t row, std::size_t rows) { run_by_sets(kernels, p, plan, row, rows, sums); });
     }
@@ -127,7 +127,7 @@ void run_by_sets(const Kernels& kernels, const GradientProblem& p, const Gradien
 void run_backward(const Kernels& kernels, const GradientProblem& p, const GradientPlan& plan, std::size_t first,
                   std::size_t count, double* sums) noexcept {
   const FpEnvironment environment;
-  (plan.line_place ? run_lines : run_by_sets)(kernels, p, plan, first, count, sums);
+  (plan.lines ? run_lines : run_by_sets)(kernels, p, plan, first, count, sums);
   if (plan.cache.stream_dx) flush_stream();
 }
 

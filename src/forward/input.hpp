@@ -56,9 +56,7 @@ class Input {
   }
   // Opens a part for the normalise step. stores: sums that are added anew are also stored.
   EvenRows<T> again(const Part& part, std::size_t slot, bool stores) const {
-    if (plan_.sums == Sums::none) {
-      return plan_.x_memory.whole ? x_.at(part, memory(part, slot)) : x_.open(part, memory(part, slot));
-    }
+    if (plan_.sums == Sums::none) return x_.open(part, memory(part, slot));
     const EvenRows<T> sums = place_of_sums(part, slot);
     if (plan_.sums == Sums::anew) add(part, sums, stores);
     return sums;

@@ -25,7 +25,6 @@ class Output {
   }
 
   std::size_t even(std::size_t row, std::size_t n) const { return y_.even(row, n); }
-  bool is_in_place() const { return y_.is_in_place(); }
   bool streams() const { return plan_.stream && only_numbers_; }
   // True if parts that are in place have to be closed, too.
   bool closes() const { return !y_.is_in_place() || !only_numbers_; }

@@ -1,5 +1,5 @@
-// The forward half of rows.hpp: runs ForwardRows, with scratch, on rows or on parts of one long row.
-#include "rows/rows.hpp"
+// The forward half of rows/passes.hpp: takes scratch, and sends rows, or parts of a long row, the planned way.
+#include "rows/passes.hpp"
 
 #include "forward/forward.hpp"
 #include "lines/line_rows.hpp"

@@ -1,5 +1,6 @@
 // The kernels' interface: plain arguments, and a table of functions for each SIMD target. kernels.inc lists them. A
-// kernel works on a block of at most kBlock columns, or on a group of short rows. src/rows/ decides their order.
+// kernel works on a block of at most kBlock columns, or on a group of short rows, or on lines. src/forward/, backward/
+// and lines/ decide their order.
 #pragma once
 
 #include <algorithm>

@@ -95,7 +95,7 @@ void plan_groups(Taker& taker, const Problem& p, ForwardPlan& plan) {
   const bool x_passes = plan.sums == Sums::none ? plan.x != Access::in_place : plan.sums == Sums::kept;
   const bool y_passes = plan.y != Access::in_place;
   plan.stream = plan.cache.stream_y && !y_passes && !(plan.sums == Sums::in_tensor && p.sum.data == nullptr);
-  // Loops of one kind of work are for rows whose sums no kernel adds or copies.
+  // The other loops neither add terms nor copy sums.
   const bool only_sums = !plan.kernel_adds && (!plan.copies_sum || plan.sums == Sums::in_tensor);
   if (only_sums && p.cols > kStep && !plan.stream) plan.loop = GroupLoop::few;
   plan.rows = plan.loop == GroupLoop::few ? few_rows(p.cols, bytes_of(plan.type))
@@ -183,8 +183,10 @@ ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {
   plan.bytes = taker.used();
   const bool reads_x = plan.sums == Sums::none ? plan.x == Access::in_place : plan.kernel_adds;
   plan.ahead = cache.prefetch_x && reads_x ? kPrefetchAhead : 0;
+  plan.unit = gathers ? kTileRows : 1;
   if (const auto place = line_place(p); place && !is_better_beside(*place, p, cache)) {
     plan.lines = place;
+    plan.unit = place->share();
     plan.cache.prefetch_x = cache.prefetch_x && cache.stream_y;  // lines gain only from memory
   }
   return plan;

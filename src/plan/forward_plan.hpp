@@ -52,8 +52,7 @@ struct ForwardPlan {
   }
 
   DType type = DType::f32;  // of the kernels
-  // Rows that lie by lines go so, unless they are out of range, or their gamma or beta holds
-  // a NaN or an infinity. All others go in this order.
+  // Rows go by lines, if they have a place, are in range, and gamma and beta are finite; all others in this order.
   std::optional<LinePlace> lines;
   Order order = Order::groups;
 
@@ -61,14 +60,15 @@ struct ForwardPlan {
   Sums sums = Sums::none;
   bool kernel_adds = false;  // the kernel that sums rows adds the residual; otherwise it is added before
   bool copies_sum = false;   // the normalise step copies sums to their tensor, unless they are there
-  CacheUse cache;            // as far as it is possible
-  bool stream = false;       // non-temporal stores of a y that is in place
+  CacheUse cache;            // what would suit the caches
+  bool stream = false;       // cache.stream_y, for a y that is in place and holds no sums
   std::size_t ahead = 0;     // the prefetch distance of what is summed, in bytes; 0: none
 
   std::size_t rows = 1;  // of a group, or that go block by block together
   std::size_t tile = 0;  // rows of groups that are gathered and scattered at once; 0: none are
   GroupLoop loop = GroupLoop::any;
-  bool beside = false;  // while rows are normalised block by block, the next are summed
+  bool beside = false;   // while rows are normalised block by block, the next are summed
+  std::size_t unit = 1;  // threads take so many rows, or a multiple
 
   RowsMemory x_memory, y_memory;  // the same memory where y overwrites x
   // In the arithmetic's type: all columns, converted once, or a block at each use. Absent if used in place.

@@ -77,7 +77,7 @@ void plan_set(const GradientProblem& p, GradientPlan& plan) {
 GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept {
   GradientPlan plan;
   plan.cache = cache_use(p, caches);
-  plan.line_place = line_place(p);
+  plan.lines = line_place(p);
   plan.rows = plan_rows(p, plan.cache);
   if (!sums_over_rows(p) || p.sets == 0) return plan;
   if (summed_run(p) != 1) {

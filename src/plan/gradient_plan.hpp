@@ -20,7 +20,7 @@ enum class GradientRoute : unsigned char {
 
 struct GradientCacheUse {
   bool stream_dx = false;  // non-temporal stores of dx
-  bool prefetch = false;   // x and dy of the next row are prefetched
+  bool prefetch = false;   // x and dy are prefetched
 };
 
 // How rows reach the kernels, except lines.
@@ -42,7 +42,7 @@ struct GradientPlan {
   GradientRoute route = GradientRoute::rows;
   // For a single row block: several threads take two steps.
   bool may_take_two_steps = false;
-  std::optional<LinePlace> line_place;  // of the route `rows`
+  std::optional<LinePlace> lines;  // of the route `rows`
   GradientCacheUse cache;
   GradientRowsPlan rows;
   std::size_t scratch_bytes = 0;  // provided by the caller, at any address

@@ -1,6 +1,6 @@
 // Rows by lines, which kernels take in place. A line is a run of columns of a row that share an element of each
-// parameter: a channel of an image in a group norm, for example. A row that lies across memory is a line of its own if
-// its columns share nothing. All lines have equally many positions. They lie
+// parameter: a channel of an image in a group norm, for example, seen as (N, G, C / G, H, W). A row that lies across
+// memory is a line of its own if its columns share nothing. All lines have equally many positions. They lie
 // - along memory, if the positions of a line are neighbours: the channels of contiguous images;
 // - across memory, if neighbouring lines are neighbours at each position: the channels of channels-last images, or the
 //   rows of a channels-first layer norm.

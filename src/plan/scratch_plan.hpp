@@ -1,5 +1,6 @@
-// The plan of a worker's scratch: the place and size of every piece, computed from the problem alone. Drivers take
-// exactly these pieces. Validation refuses a problem whose plan is too large. No bit of any result depends on it.
+// The scratch of a worker of a forward pass: pieces, whose places and sizes are planned from the problem alone. Drivers
+// take exactly these. A problem whose plan is too large is refused. Rows by lines and the backward pass keep what they
+// need in local arrays.
 #pragma once
 
 #include <algorithm>

@@ -17,7 +17,7 @@ inline constexpr std::size_t kGroupBytes = 24576;
 // The loop that groups of short rows go through.
 enum class GroupLoop : unsigned char {
   any,     // sums and the normalise step alternate, or follow each other
-  few,     // few full groups' rows in L1: one loop sums a row and normalises another
+  few,     // full groups of at most kFewRows rows: one loop sums a row and normalises another
   narrow,  // the same for full groups of kMaxGroup rows of at most kStep columns
 };
 // Rows of a group in the caches, and bytes of its x, if sums and normalise step are one loop. Eight rows have left L1
@@ -88,6 +88,9 @@ template <class A>
 inline constexpr std::size_t kColumnPiece = 4096 / sizeof(A);
 
 // --- threads
+
+// Rows that one task gathers together: a cache line of 16-bit elements.
+inline constexpr std::size_t kTileRows = 32;
 
 // More tasks than threads, so that a slow thread delays no other. Not measured apart.
 inline constexpr std::size_t kTasksPerThread = 4;

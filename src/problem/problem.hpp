@@ -155,7 +155,4 @@ inline const char* place_in_row(const Matrix<Pointer>& m, std::size_t row, std::
 // True if the pass has a residual or a quantised y.
 inline bool is_fused(const Problem& p) { return p.residual.data != nullptr || p.y.dtype == DType::i8; }
 
-// True if rows are gathered from x or scattered to y.
-inline bool needs_tiles(const Problem& p) { return !has_dense_rows(p.x) || !has_dense_rows(p.y); }
-
 }  // namespace evenorm::internal

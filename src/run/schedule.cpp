@@ -9,14 +9,13 @@
 #include "plan/scratch_plan.hpp"
 #include "problem/shapes.hpp"
 #include "problem/validate.hpp"
-#include "rows/rows.hpp"
+#include "rows/passes.hpp"
 #include "run/parallel.hpp"
 
 namespace evenorm::internal {
 namespace {
 
 constexpr std::size_t kForwardTask = 32768, kBackwardTask = 16384;  // the least elements of a task
-constexpr std::size_t kTileRows = 32;   // rows that one task gathers together: a cache line of 16-bit elements
 constexpr std::size_t kMaxParts = 512;  // parts of a long row; bounds the memory for their moments
 
 // --- the forward pass: tasks are rows if there are enough of them, else blocks of one row after the other
@@ -64,8 +63,8 @@ struct RowParts {
                [&](std::size_t i) { normalise_part(kernels, p, plan, row, scalars, parts.first_col(i), parts.of(i)); });
 }
 
-// --- the backward pass: tasks are rows if dx is the only output, else shares of the sets, or row blocks of one set
-// after the other; if a set has only one row block, tasks are first rows, then columns
+// --- the backward pass: tasks are rows if dx is the only output or rows have runs, else shares of the
+// sets, or row blocks of one set after the other; if a set has only one row block, tasks are first rows, then columns
 
 // The first multiple of a cache line in scratch.
 template <class T>
@@ -78,8 +77,8 @@ std::size_t tasks_of(const GradientProblem& p, std::size_t rows, const Executor&
   return count_tasks(executor, rows * p.cols, kBackwardTask);
 }
 
-void run_blocks(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels, double* slots,
-                const Executor& executor) {
+void run_shares_of_blocks(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels, double* slots,
+                          const Executor& executor) {
   const std::size_t blocks = row_blocks(p), slot = sums_bytes(p, p.cols) / sizeof(double);
   const std::size_t tasks = tasks_of(p, p.rows, executor);
   // Subtrees. Rather more shares than tasks than few unequal ones: 10 blocks by twos are six blocks' time on two
@@ -114,7 +113,7 @@ void run_by_rows(const GradientProblem& p, const GradientPlan& plan, const Kerne
   const std::size_t rows = rows_of_set(p), slot = slot_of_row(p);
   double* const sums = plan.scratch_bytes != 0 ? aligned<double>(scratch) : nullptr;
   const std::size_t tasks = tasks_of(p, p.rows, executor);
-  share_out(executor, p.rows, plan.line_place.value_or(LinePlace{}).share(), tasks,
+  share_out(executor, p.rows, plan.lines.value_or(LinePlace{}).share(), tasks,
             [&](std::size_t first, std::size_t count) { run_backward(kernels, p, plan, first, count, sums); });
   if (sums == nullptr) return;
   if (rows == 0) std::fill_n(sums, slot, 0.0);
@@ -152,7 +151,7 @@ void run_sums(const GradientProblem& p, const GradientPlan& plan, const Kernels&
   if (in_two_steps) {
     run_in_two_steps(p, plan, kernels, aligned<GradientScalars>(scratch), executor);
   } else {
-    run_blocks(p, plan, kernels, aligned<double>(scratch), executor);
+    run_shares_of_blocks(p, plan, kernels, aligned<double>(scratch), executor);
   }
 }
 
@@ -182,14 +181,12 @@ void run(const ForwardPass& pass, const Kernels& kernels, const Executor& execut
   const Problem& p = pass.problem;
   const ForwardPlan& plan = pass.plan;
   const std::size_t tasks = count_tasks(executor, p.rows * p.cols, kForwardTask);
-  if (tasks > 1 && plan.lines.value_or(LinePlace{}).share() == 1 && p.rows < usable_threads(executor) * 2 &&
+  if (tasks > 1 && (!plan.lines || plan.unit == 1) && p.rows < usable_threads(executor) * 2 &&
       p.cols >= 2 * kForwardTask && p.scale.data == nullptr && p.moments == nullptr) {
     for (std::size_t row = 0; row < p.rows; ++row) run_row_by_parts(p, plan, kernels, executor, row);
     return;
   }
-  const bool gathers = plan.x == Access::gathered || plan.y == Access::gathered;
-  const std::size_t unit = plan.lines ? plan.lines->share() : gathers ? kTileRows : 1;
-  share_out(executor, p.rows, unit, tasks,
+  share_out(executor, p.rows, plan.unit, tasks,
             [&](std::size_t first, std::size_t count) { run_forward(kernels, p, plan, first, count); });
 }
 

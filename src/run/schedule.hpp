@@ -1,5 +1,5 @@
 // Runs a validated problem: divides rows, blocks of long rows, row blocks or columns among the tasks of an executor.
-// The division depends only on the problem, or does not affect the bits. rows/rows.hpp does the work of each task.
+// The division depends only on the problem, or does not affect the bits. rows/passes.hpp does the work of each task.
 #pragma once
 
 #include <cstddef>

@@ -13,7 +13,7 @@
 #include "problem/fp_environment.hpp"
 #include "problem/shapes.hpp"
 #include "problem/validate.hpp"
-#include "rows/rows.hpp"
+#include "rows/passes.hpp"
 #include "rows/statistics.hpp"
 #include "rows/types.hpp"
 #include "run/parallel.hpp"
