@@ -6,7 +6,7 @@
 
 #include "cli/gradients.hpp"
 #include "contracts/inputs.hpp"
-#include "plan/describe.hpp"
+#include "contracts/plan_text.hpp"
 #include "problem/validate.hpp"
 
 namespace evenorm::cli {
@@ -163,8 +163,8 @@ Backward BenchPass::backward(const BenchProblem& problem, BenchTensors& tensors)
 }
 
 std::string BenchPass::plan() const {
-  return plan_ ? internal::describe(internal::ForwardPass(internal::validate(forward_)).plan)
-               : internal::describe(internal::GradientPass(internal::validate(backward_)).plan);
+  return plan_ ? contracts::plan_text(internal::ForwardPass(internal::validate(forward_)).plan)
+               : contracts::plan_text(internal::GradientPass(internal::validate(backward_)).plan);
 }
 
 void BenchPass::run() {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "contracts/fp_mode.hpp"
+#include "run/schedule.hpp"
 #include "support/fused.hpp"
 #include "support/names.hpp"
 
@@ -54,6 +55,33 @@ TEST_P(Contract_FusedInt8, QuantisesManyShortRows) {
       expect_fused_is_composed(op, fused_inputs(op, 59, turn));
       ++turn;
     }
+  }
+}
+
+// Short runs of rows at even distances, one of which is rare.
+TEST(Contract_FusedInt8, TakesRowsAtUnevenDistances) {
+  constexpr std::size_t kRows = 15, kCols = 33;
+  const std::int64_t shape[] = {5, 3, kCols}, apart[] = {160, 40, 1}, rows[] = {5, 3};
+  std::vector<float> dense(kRows * kCols), x(std::size_t{5} * 160);
+  for (std::size_t i = 0; i < dense.size(); ++i) {
+    const std::size_t row = i / kCols;
+    dense[i] = (static_cast<float>(i * 7 % 23) - 11) * (row == 7 ? 1e35F : 1);
+    x[row / 3 * 160 + row % 3 * 40 + i % kCols] = dense[i];
+  }
+  for (const internal::Target target : runnable_targets()) {
+    std::vector<std::int8_t> y[2] = {std::vector<std::int8_t>(dense.size()), std::vector<std::int8_t>(dense.size())};
+    std::vector<float> scale[2] = {std::vector<float>(kRows), std::vector<float>(kRows)};
+    for (const std::size_t way : {0, 1}) {
+      Forward f;
+      f.x = {way == 0 ? dense.data() : x.data(), DType::f32, shape,
+             way == 0 ? std::span<const std::int64_t>() : std::span<const std::int64_t>(apart)};
+      f.y = {y[way].data(), DType::i8, shape};
+      f.normalized_shape = std::span(shape).last(1);
+      f.scale = {scale[way].data(), DType::f32, rows};
+      internal::run_on(target, f);
+    }
+    EXPECT_EQ(y[0], y[1]) << internal::name(target);
+    EXPECT_EQ(scale[0], scale[1]) << internal::name(target);
   }
 }
 

@@ -1,5 +1,5 @@
 // The route of every combination of types, layouts, fused forms and sizes, compared with tests/vectors/routes.txt.
-#include "plan/describe.hpp"
+#include "contracts/plan_text.hpp"
 
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ std::string routes(DType x, DType y, Layout layout, Form form) {
                        std::string(name(layout)) + ", " + std::string(name(form)) + "\n";
   std::string before;
   for (const std::int64_t cols : kCols) {
-    const std::string now = describe(ForwardPass(problem(x, y, layout, form, cols), kCaches).plan);
+    const std::string now = contracts::plan_text(ForwardPass(problem(x, y, layout, form, cols), kCaches).plan);
     if (now != before) result += "  " + std::to_string(cols) + ": " + now + "\n";
     before = now;
   }
@@ -80,7 +80,8 @@ std::string gradient_routes(DType x, DType dy, bool wants_dx, bool wants_sums, s
                        std::to_string(rows) + " rows:" + (wants_dx ? " dx" : "") + (wants_sums ? " dgamma" : "") + "\n";
   std::string before;
   for (const std::int64_t cols : kCols) {
-    const std::string now = describe(make_plan(gradient_problem(x, dy, wants_dx, wants_sums, rows, cols), kCaches));
+    const std::string now =
+        contracts::plan_text(make_plan(gradient_problem(x, dy, wants_dx, wants_sums, rows, cols), kCaches));
     if (now != before) result += "  " + std::to_string(cols) + ": " + now + "\n";
     before = now;
   }

@@ -10,21 +10,36 @@ struct ForwardState {
   using A = Arithmetic<T>;
 
   // set: that of the rows. used: the columns that are normalised.
-  ForwardState(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, Scratch& scratch, std::size_t set,
-               ColumnRange used);
+  ForwardState(const Kernels& of_target, const Problem& problem, const ForwardPlan& its_plan, Scratch& memory,
+               std::size_t set, ColumnRange used)
+      : kernels(of_target),
+        p(problem),
+        plan(its_plan),
+        scratch(memory),
+        gamma(kernels, p.gamma, set, p.zero_centered, p.cols, used, scratch.span<A>(plan.gamma)),
+        beta(kernels, p.beta, set, false, p.cols, used, scratch.span<A>(plan.beta)),
+        input(kernels, p, plan, scratch),
+        output(kernels, p, plan, scratch, gamma.is_finite() && beta.is_finite() && p.moments == nullptr) {}
 
   bool is_centred() const { return p.kind == Kind::layer; }
-  void store_statistics(const RowGroup<A>& g, std::size_t first, std::size_t count) const;
+  void store_statistics(const RowGroup<A>& g, std::size_t first, std::size_t count) const {
+    for (std::size_t i = 0; i < count; ++i) {
+      store_statistic(p.mean, first + i, g.mean[i]);
+      store_statistic(p.rstd, first + i, g.rstd[i]);
+    }
+  }
   // Normalises a rare row, whose statistics are those of row `at` of a group. copy: where its elements go, too, if they
   // are sums; read(first, n, last) returns some of them. last: they are not read again.
   template <class Read>
-  void normalise_rare(std::size_t row, const RowGroup<A>& g, std::size_t at, T* copy, const Read& read) {
+  [[gnu::noinline]] void normalise_rare(std::size_t row, const RowGroup<A>& g, std::size_t at, T* copy,
+                                        const Read& read) {
     const auto read_wide = [&](std::size_t first, std::size_t n, double* to, bool last) {
       const T* const x = read(first, n, last);
       kernels.convert[index_of(dtype_of<T>)][index_of(DType::f64)](x, to, n);
       if (last && copy != nullptr) std::memcpy(static_cast<void*>(copy + first), x, n * sizeof(T));
     };
-    run_rare(row, g, at, RowReader(read_wide));
+    run_rare_row<A>(kernels, p, RowReader(read_wide), gamma, beta, scratch.at<double>(plan.block),
+                    scratch.at<MomentNode>(plan.nodes), row, g, at);
   }
 
   const Kernels& kernels;
@@ -36,9 +51,6 @@ struct ForwardState {
   Input<T> input;
   Output<T> output;
   RowGroup<A> groups[kGroups];
-
- private:
-  void run_rare(std::size_t row, const RowGroup<A>& g, std::size_t at, const RowReader& reader);
 };
 
 // Normalises rows [first, first + count) in the planned order, which affects no bit.

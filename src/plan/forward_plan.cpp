@@ -68,7 +68,7 @@ std::size_t gathered_rows(const Problem& p, std::size_t most) {
   return most < line ? std::bit_floor(most) : most / line * line;
 }
 
-// Where sums wait, if there is a residual: room_for_two: whether memory has room for two rows, or more of one block.
+// Where sums wait. room_for_two: whether memory has room for two rows, or more of one block.
 // Shorter rows gain nothing from memory: docs/lab/README.md, "Residual".
 Sums place_of_sums(const Problem& p, const ForwardPlan& plan, bool room_for_two) {
   const Matrix<void*>& tensor = p.sum.data != nullptr ? p.sum : p.y;
@@ -78,7 +78,6 @@ Sums place_of_sums(const Problem& p, const ForwardPlan& plan, bool room_for_two)
   return room_for_two ? Sums::kept : fits ? Sums::in_tensor : Sums::anew;
 }
 void plan_sums(const Problem& p, ForwardPlan& plan, bool room_for_two) {
-  if (p.residual.data == nullptr) return;
   const bool is_of_type = p.x.dtype == plan.type, are_even = is_even(p.x) && is_even(p.residual) && is_even(p.sum);
   const bool wide = arithmetic_type_of_sum(p) == DType::f64;
   plan.kernel_adds = is_of_type && p.residual.dtype == plan.type && wide == (plan.type == DType::f64) && are_even;
@@ -91,7 +90,7 @@ void plan_groups(Taker& taker, const Problem& p, ForwardPlan& plan) {
   const std::size_t bytes = std::max<std::size_t>(p.cols, 1) * bytes_of(plan.type), row_bytes = apart(bytes);
   if (!is_even(p.x)) plan.x = Access::gathered;
   if (!is_even(p.y) && p.y.dtype != DType::i8) plan.y = Access::gathered;
-  plan_sums(p, plan, true);
+  if (p.residual.data != nullptr) plan_sums(p, plan, true);
   const bool x_passes = plan.sums == Sums::none ? plan.x != Access::in_place : plan.sums == Sums::kept;
   const bool y_passes = plan.y != Access::in_place;
   plan.stream = plan.cache.stream_y && !y_passes && !(plan.sums == Sums::in_tensor && p.sum.data == nullptr);
@@ -102,7 +101,8 @@ void plan_groups(Taker& taker, const Problem& p, ForwardPlan& plan) {
                                           : std::clamp(kGroupBytes / bytes, std::size_t{2}, kMaxGroup);
   plan.nodes = taker.take(sizeof(MomentNode));  // of a rare row
   std::size_t slots = x_passes ? kGroups : 1, rows = plan.rows;
-  if (plan.sums == Sums::none && (plan.x == Access::gathered || plan.y == Access::gathered)) {
+  const bool gathers = plan.x == Access::gathered || plan.y == Access::gathered;
+  if (gathers && plan.sums == Sums::none && p.y.dtype != DType::i8) {
     slots = 1;
     plan.tile = rows = gathered_rows(p, taker.left() / row_bytes);
   } else if (x_passes || y_passes) {
@@ -119,7 +119,7 @@ void plan_blocks(Taker& taker, const Problem& p, ForwardPlan& plan) {
                     row_bytes = apart(bytes);
   const std::size_t block_bytes = apart(std::min(bytes, kBlock * size));
   const std::size_t nodes = nodes_for(partition(p)) * sizeof(MomentNode), left = taker.left() - 2 * nodes;
-  plan_sums(p, plan, 2 * row_bytes <= left);
+  if (p.residual.data != nullptr) plan_sums(p, plan, 2 * row_bytes <= left);
   const bool x_passes = plan.sums == Sums::none ? plan.x != Access::in_place : plan.sums != Sums::in_tensor;
   const bool y_passes = plan.y != Access::in_place;
   const bool gathers = plan.x == Access::gathered || plan.y == Access::gathered;

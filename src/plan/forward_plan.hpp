@@ -65,7 +65,7 @@ struct ForwardPlan {
   std::size_t ahead = 0;     // the prefetch distance of what is summed, in bytes; 0: none
 
   std::size_t rows = 1;  // of a group, or that go block by block together
-  std::size_t tile = 0;  // rows of groups that are gathered and scattered at once; 0: none are
+  std::size_t tile = 0;  // rows of groups that are gathered and scattered at once, unless y is i8; 0: none are
   GroupLoop loop = GroupLoop::any;
   bool beside = false;   // while rows are normalised block by block, the next are summed
   std::size_t unit = 1;  // threads take so many rows, or a multiple

@@ -40,8 +40,9 @@ std::optional<LinePlace> line_place(const Problem& p) noexcept {
   if (p.rows == 0 || p.x.dtype != p.y.dtype || arithmetic_type(p) == DType::f64) return {};
   if (is_fused(p) || p.moments != nullptr) return {};
   const bool has_runs = p.shared >= kLeastRun;
+  if (!has_runs && has_dense_rows(p.x)) return {};
   std::optional<LinePlace> place = place_of(p.x, p.cols, has_runs ? p.shared : p.cols);
-  if (!place || place_of(p.y, p.cols, place->positions) != place || !(has_runs || place->across)) return {};
+  if (!place || place_of(p.y, p.cols, place->positions) != place) return {};
   // Kernels take whole cache lines across memory, so they write some lines twice if a sample does not end with one.
   const bool has_rest = place->sample_rows * place->row_lines * bytes_of(p.x.dtype) % kLine != 0;
   if (place->across && has_rest && p.x.data == p.y.data) return {};

@@ -42,12 +42,19 @@ void check_dense_rows(std::string_view argument, const View& view, const Axes& c
                      ", but the elements of a row should lie side by side " + because);
 }
 
-void add_residual(const Forward& f, Layouts& layouts, Problem& p) {
+// Checks that what only fused forms have is absent where they are.
+void check_plain(const Forward& f) {
   if (f.residual.data == nullptr) {
     check_absent("sum", f.sum.data, "residual is absent");
     if (f.residual_scale != 1) fail("residual_scale", "is " + text_of(f.residual_scale) + ", but residual is absent");
-    return;
   }
+  if (f.y.dtype != DType::i8) {
+    check_absent("scale", f.scale.data, "y is not i8");
+    if (f.given_scale != 0) fail("given_scale", "is " + text_of(f.given_scale) + ", but y is not i8");
+  }
+}
+
+void add_residual(const Forward& f, Layouts& layouts, Problem& p) {
   layouts.matrix("residual", f.residual, p.residual);
   p.residual_scale = f.residual_scale;
   const bool wide = arithmetic_type_of_sum(p) == DType::f64;
@@ -69,11 +76,6 @@ void add_residual(const Forward& f, Layouts& layouts, Problem& p) {
 }
 
 void add_quantisation(const Forward& f, Layouts& layouts, Problem& p) {
-  if (f.y.dtype != DType::i8) {
-    check_absent("scale", f.scale.data, "y is not i8");
-    if (f.given_scale != 0) fail("given_scale", "is " + text_of(f.given_scale) + ", but y is not i8");
-    return;
-  }
   check_dense_rows("x", f.x, p.x.cols, "where y is i8");
   check_dense_rows("y", f.y, p.y.cols, "where y is i8");
   p.given_scale = static_cast<float>(f.given_scale);
@@ -115,8 +117,9 @@ Problem validate(const Forward& f) {
   constexpr auto kShould = "statistics should be f64 or f32";
   layouts.statistic("mean", f.mean, p.mean, {DType::f64, DType::f32}, kShould);
   layouts.statistic("rstd", f.rstd, p.rstd, {DType::f64, DType::f32}, kShould);
-  add_residual(f, layouts, p);
-  add_quantisation(f, layouts, p);
+  check_plain(f);
+  if (f.residual.data != nullptr) add_residual(f, layouts, p);
+  if (f.y.dtype == DType::i8) add_quantisation(f, layouts, p);
   return p;
 }
 

@@ -1,7 +1,9 @@
-#include "plan/describe.hpp"
+#include "contracts/plan_text.hpp"
 
-namespace evenorm::internal {
+namespace evenorm::contracts {
 namespace {
+
+using namespace internal;
 
 std::string_view name(Order order) {
   constexpr std::string_view kNames[] = {"groups", "blocks"};
@@ -22,7 +24,7 @@ std::string_view name(GradientRoute route) {
 
 }  // namespace
 
-std::string describe(const ForwardPlan& plan) {
+std::string plan_text(const ForwardPlan& plan) {
   std::string result(plan.lines ? "lines, else " : "");
   result += std::string(name(plan.order)) + " of " + std::to_string(plan.rows);
   if (plan.loop != GroupLoop::any) result += plan.loop == GroupLoop::few ? ", few in a loop" : ", narrow";
@@ -40,7 +42,7 @@ std::string describe(const ForwardPlan& plan) {
   return result;
 }
 
-std::string describe(const GradientPlan& plan) {
+std::string plan_text(const GradientPlan& plan) {
   std::string result(name(plan.route));
   if (plan.may_take_two_steps) result += ", two steps with threads";
   if (plan.rows.together) result += ", short rows together";
@@ -50,4 +52,4 @@ std::string describe(const GradientPlan& plan) {
   return result;
 }
 
-}  // namespace evenorm::internal
+}  // namespace evenorm::contracts

@@ -6,10 +6,10 @@
 #include "plan/forward_plan.hpp"
 #include "plan/gradient_plan.hpp"
 
-namespace evenorm::internal {
+namespace evenorm::contracts {
 
 // For example "groups of 2, few in a loop, y converted, whole y in memory", "lines, else blocks of 1, beside the next".
-std::string describe(const ForwardPlan& plan);
-std::string describe(const GradientPlan& plan);
+std::string plan_text(const internal::ForwardPlan& plan);
+std::string plan_text(const internal::GradientPlan& plan);
 
-}  // namespace evenorm::internal
+}  // namespace evenorm::contracts
