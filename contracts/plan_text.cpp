@@ -35,7 +35,7 @@ std::string plan_text(const ForwardPlan& plan) {
   if (plan.y_memory.exists()) result += plan.y_memory.whole ? ", whole y in memory" : ", blocks of y in memory";
   if (plan.sums != Sums::none) result += ", sums " + std::string(name(plan.sums));
   if (plan.kernel_adds) result += ", added by the kernel";
-  if (plan.copies_sum && plan.sums != Sums::in_tensor) result += ", copied";
+  if (plan.copies_sum) result += ", copied";
   if (plan.cache.stream_y) result += ", y streamed";
   if (plan.cache.stream_sum) result += ", sum streamed";
   if (plan.ahead != 0) result += ", x prefetched";

@@ -13,12 +13,11 @@
 namespace evenorm::internal {
 
 inline void load_numbers(const Vector<const void*>& from, std::size_t first, std::size_t count, double* to) {
-  const auto* data = static_cast<const char*>(from.data);
   if (from.axes.is_dense(sizeof(double))) {
-    std::memcpy(to, data + first * sizeof(double), count * sizeof(double));
+    std::memcpy(to, static_cast<const char*>(from.data) + first * sizeof(double), count * sizeof(double));
     return;
   }
-  for (std::size_t i = 0; i < count; ++i) std::memcpy(to + i, data + from.axes.offset(first + i), sizeof(double));
+  for (std::size_t i = 0; i < count; ++i) to[i] = load_statistic(from, first + i);
 }
 
 // In f64 arithmetic the mean's low part counts only beside a mean that is larger than the standard deviation.

@@ -9,13 +9,10 @@
 
 namespace evenorm::internal {
 
-// A row's sum of g (x - mean). The centre of a rare row is its mean, or the mean's high part. RMS norm needs no sum of
-// g, which may not be finite.
+// What the centre leaves of a row's mean. The centre of a rare row is its mean, or the mean's high part.
 template <class A>
-double about_mean(bool centred, const GradientScalars& s, const GradientNode& sums) {
-  using namespace plain;
-  const double rest = s.rare == Rare::row ? s.mean_lo : RestOfMean<A>(kOne, s.mean, s.mean_lo);
-  return SumAboutMean(kOne, centred ? sums.g : 0, sums.gd, rest);
+double rest_of_mean(const GradientScalars& s) {
+  return s.rare == Rare::row ? s.mean_lo : plain::RestOfMean<A>(plain::kOne, s.mean, s.mean_lo);
 }
 
 // A block of columns. Sums over runs of columns are those of dy alone.
@@ -61,7 +58,7 @@ GradientNode sum_runs(BackwardRows<T>& rows, std::size_t row, const GradientScal
   for (std::size_t i = 0, col = 0; col < p.cols; ++i, col += p.shared) {
     const GradientNode sums = sum_columns(rows, row, s, {col, col + p.shared});
     if (to != nullptr) {  // the sums of dy xhat and of dy; 0 is +0
-      to[i] = about_mean<Arithmetic<T>>(rows.is_centred(), s, sums) * s.rstd + 0.0;
+      to[i] = sum_about_mean(rows.is_centred(), sums, rest_of_mean<Arithmetic<T>>(s)) * s.rstd + 0.0;
       to[i + p.cols / p.shared] = sums.g + 0.0;
     }
     const double gamma = p.gamma.data == nullptr ? 1.0 : static_cast<double>(rows.gamma.at(col));
@@ -73,10 +70,8 @@ GradientNode sum_runs(BackwardRows<T>& rows, std::size_t row, const GradientScal
 // Completes the scalars of a row, which has its statistics, by its sums over all columns.
 template <class T>
 void finish_scalars(const BackwardRows<T>& rows, const GradientNode& sums, GradientScalars& s) {
-  using namespace plain;
   using A = Arithmetic<T>;
-  const SumsOfRows<double> about{sums.g, about_mean<A>(rows.is_centred(), s, sums)};
-  const auto means = GradientMeansOf(kOne, rows.is_centred(), about, s.rstd, static_cast<double>(rows.p.whole_cols));
+  const auto means = means_of(rows.is_centred(), sums, rest_of_mean<A>(s), s.rstd, rows.p.whole_cols);
   s.c1 = means.c1, s.c2 = means.c2;
   DxScalarsOfRows<A> scalars;
   if (!store_dx_scalars(s, scalars) && s.rare == Rare::nothing) s.rare = Rare::dx;

@@ -32,13 +32,11 @@ class Input {
   std::size_t even(std::size_t row, std::size_t n) const {
     if (plan_.sums == Sums::none) return x_.even(row, n);
     if (plan_.kernel_adds) n = even_run(p_.residual.rows, row, even_run(p_.x.rows, row, n));
-    if (copies()) n = even_run(p_.sum.rows, row, n);
+    if (plan_.copies_sum) n = even_run(p_.sum.rows, row, n);
     return plan_.sums == Sums::in_tensor ? even_run(tensor().rows, row, n) : n;
   }
-  // True if a kernel's caller has to open a part: nothing else is in place.
-  bool opens() const {
-    return plan_.sums == Sums::none ? !x_.is_in_place() : plan_.sums != Sums::in_tensor || !plan_.kernel_adds;
-  }
+  // True if parts have to be opened before a kernel sums them: x is not in place, or no kernel adds the residual.
+  bool opens() const { return plan_.sums == Sums::none ? !x_.is_in_place() : !plan_.kernel_adds; }
 
   // Where a part is for sums, in a slot of memory; and the same, once it is there or its terms are.
   Opened<T> place(const Part& part, std::size_t slot) const {
@@ -62,24 +60,22 @@ class Input {
     return sums;
   }
   // Where the normalise step copies sums to.
-  EvenRows<T> copy(const Part& part) const { return copies() ? at(p_.sum, part) : EvenRows<T>{}; }
+  EvenRows<T> copy(const Part& part) const {
+    return plan_.copies_sum ? rows_in_place<T>(p_.sum, part.row, part.col) : EvenRows<T>{};
+  }
 
  private:
-  bool copies() const { return plan_.copies_sum && plan_.sums != Sums::in_tensor; }
   const Matrix<void*>& tensor() const { return p_.sum.data != nullptr ? p_.sum : p_.y; }
-  static EvenRows<T> at(const Matrix<void*>& m, const Part& part) {
-    return {reinterpret_cast<T*>(const_cast<char*>(place_in_row(m, part.row, part.col))), m.rows.inner().stride};
-  }
   EvenRows<T> memory(const Part& part, std::size_t slot) const {
     return place_in<T>(plan_.x_memory, scratch_, slot, part.col);
   }
   EvenRows<T> place_of_sums(const Part& part, std::size_t slot) const {
-    return plan_.sums == Sums::in_tensor ? at(tensor(), part) : memory(part, slot);
+    return plan_.sums == Sums::in_tensor ? rows_in_place<T>(tensor(), part.row, part.col) : memory(part, slot);
   }
   void add(const Part& part, const EvenRows<T>& to, bool stores) const {
     for (std::size_t i = 0; i < part.rows; ++i) {
       residual_.add(part.row + i, part.col, part.cols, to.at(i));
-      const bool is_there = plan_.sums == Sums::in_tensor || copies();
+      const bool is_there = plan_.sums == Sums::in_tensor || plan_.copies_sum;
       if (stores && !is_there) residual_.store_sum(part.row + i, part.col, part.cols, to.at(i));
     }
   }

@@ -91,7 +91,7 @@ void normalise_part(const Kernels& kernels, const Problem& p, const ForwardPlan&
                     const RowScalars& scalars, std::size_t first_col, const Partition& part) noexcept {
   const FpEnvironment environment;
   ForwardPlan anew = plan;
-  anew.add_anew();
+  anew.add_anew(p);
   with_type(plan.type, [&]<class T>() {
     Scratch scratch;
     ForwardState<T> state(kernels, p, anew, scratch, row / rows_of_set(p), {first_col, first_col + part.cols});

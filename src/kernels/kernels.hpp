@@ -19,6 +19,11 @@ namespace evenorm::internal {
 template <class T>
 using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
+// The elements of a type as bits.
+template <class T>
+using BitsOf =
+    std::conditional_t<sizeof(T) == 8, std::uint64_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
+
 // True if this CPU has an instruction that rounds f32 to bf16, for avx3. It affects no bit. Tests set it.
 extern bool rounds_to_bf16;
 

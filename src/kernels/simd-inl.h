@@ -178,9 +178,6 @@ HWY_INLINE hn::Vec<D> LoadOddF64(D d, const bfloat16* p) {
 // do not exist.
 template <class T>
 inline constexpr bool kHasMasks = HWY_TARGET == HWY_AVX3 || (HWY_TARGET == HWY_AVX2 && sizeof(T) >= sizeof(float));
-// The elements of a type as bits.
-template <class T>
-using BitsOf = std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
 
 // Copies bytes of whole elements, for targets without masks: 16 at once, and up to 15 as two words, which may overlap.
 // A library's function would take as long as a short row.

@@ -32,11 +32,10 @@ class LineGradients {
     if (!given && !pass_.find_statistics(p_.kind, p_.eps)) return false;
     for (std::size_t i = 0; i < lines_.rows(); ++i) {
       double &mean = pass_.mean[i], &rstd = pass_.rstd[i];
-      const auto load = [&](const Vector<const void*>& v) {
-        const char* place = static_cast<const char*>(v.data) + v.axes.offset(lines_.row(i));
-        return load_one(reinterpret_cast<const double*>(place));
-      };
-      if (given) mean = is_centred() ? load(p_.mean) : 0, rstd = load(p_.rstd);
+      if (given) {
+        mean = is_centred() ? load_statistic(p_.mean, lines_.row(i)) : 0;
+        rstd = load_statistic(p_.rstd, lines_.row(i));
+      }
       if (is_rare_rstd<float>(rstd)) return false;
       float offset = 0;
       StoreNormScalars<float>(kOne, mean, 0.0, rstd, false, &pass_.scalars[0][i], &offset, &pass_.scalars[1][i]);
@@ -73,7 +72,7 @@ class LineGradients {
 
   // True if dy of a line is 0 everywhere, as it often is.
   [[gnu::noinline]] static bool is_zero(const Lines<T>& lines, std::size_t line) {
-    using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>;
+    using Bits = BitsOf<T>;
     Bits any = 0;
     for (std::size_t c = 0; c < lines.positions; ++c)
       any |= std::bit_cast<Bits>(load_one(lines.across ? lines.dy.at(c) + line : lines.dy.at(line) + c));
@@ -89,7 +88,7 @@ class LineGradients {
       if (row_sums_ != nullptr) {
         const std::size_t row = (line + i) / of_row;
         double* to = row_sums_ + lines_.row(row) * slot_of_row(p_) + (line + i) % of_row;
-        to[0] = about_mean(row, sums[i]) * pass_.rstd[row] + 0.0;
+        to[0] = sum_about_mean(is_centred(), sums[i], rest_[row]) * pass_.rstd[row] + 0.0;
         to[of_row] = sums[i].g + 0.0;
       }
       const auto gamma = static_cast<double>(gammas[i]);
@@ -100,8 +99,7 @@ class LineGradients {
   bool finish_row(std::size_t row, const GradientNode& sums) {
     using namespace plain;
     const double rstd = pass_.rstd[row];
-    const SumsOfRows<double> about{sums.g, about_mean(row, sums)};
-    const auto means = GradientMeansOf(kOne, is_centred(), about, rstd, static_cast<double>(p_.cols));
+    const auto means = means_of(is_centred(), sums, rest_[row], rstd, p_.cols);
     DxScalarsOfRows<float> scalars;
     const bool usual = StoreDxScalars<float>(kOne, rest_[row], rstd, means, 0, scalars);
     pass_.scalars[2][row] = scalars.k2[0];
@@ -120,9 +118,6 @@ class LineGradients {
 
   void load_gamma(std::size_t line, std::size_t n, float* to) const {
     lines_.load(kernels_, p_.gamma, rows_of_set(p_), p_.zero_centered, 1, line, n, to);
-  }
-  double about_mean(std::size_t row, const GradientNode& sums) const {
-    return plain::SumAboutMean(plain::kOne, is_centred() ? sums.g : 0, sums.gd, rest_[row]);
   }
   bool is_centred() const { return p_.kind == Kind::layer; }
 

@@ -12,8 +12,7 @@ namespace evenorm::internal {
 // loop is plain.
 template <class T>
 [[gnu::noinline]] void canonicalise_nans(T* y, std::size_t n) {
-  using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t,
-                                  std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
+  using Bits = BitsOf<T>;
   // Those of infinity, above which magnitudes are NaNs, and the bit that a canonical NaN has besides.
   constexpr std::uint64_t kInfinity = sizeof(T) == 8                ? 0x7FF0000000000000
                                       : sizeof(T) == 4              ? 0x7F800000

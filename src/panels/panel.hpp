@@ -16,6 +16,12 @@ struct Part {
   std::size_t row = 0, rows = 1, col = 0, cols = 0;
 };
 
+// Rows of T in place, from an element of a tensor of this type and dense columns on.
+template <class T, class Pointer>
+EvenRows<T> rows_in_place(const Matrix<Pointer>& m, std::size_t row, std::size_t col) {
+  return {reinterpret_cast<T*>(const_cast<char*>(place_in_row(m, row, col))), m.rows.inner().stride};
+}
+
 class Panel {
  public:
   // type: that of the kernels. It holds every number of the tensor, or, of an output, the tensor holds no more. access:

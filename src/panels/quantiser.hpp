@@ -70,8 +70,8 @@ class Quantiser {
     const EvenRows<const A> from{values, step};
     for (std::size_t i = 0, n; i < part.rows; i += n) {
       n = even_run(p_.y.rows, part.row + i, part.rows - i);
-      auto* to = reinterpret_cast<std::int8_t*>(const_cast<char*>(place_in_row(p_.y, part.row + i, part.col)));
-      kernels_.quantise({{from.at(i), step}, {to, p_.y.rows.inner().stride}, n, part.cols, factors_ + i, any_ + i});
+      const auto to = rows_in_place<std::int8_t>(p_.y, part.row + i, part.col);
+      kernels_.quantise({{from.at(i), step}, to, n, part.cols, factors_ + i, any_ + i});
     }
   }
 

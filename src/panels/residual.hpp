@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/kernels.hpp"
+#include "panels/panel.hpp"
 #include "problem/problem.hpp"
 
 namespace evenorm::internal {
@@ -18,8 +19,7 @@ class Residual {
 
   // The terms from here on, for a kernel that adds them itself: they have type T and are evenly spaced.
   TermRows<T> terms(std::size_t row, std::size_t first) const {
-    return {{reinterpret_cast<const T*>(place_in_row(p_.x, row, first)), p_.x.rows.inner().stride},
-            {reinterpret_cast<const T*>(place_in_row(p_.residual, row, first)), p_.residual.rows.inner().stride},
+    return {rows_in_place<const T>(p_.x, row, first), rows_in_place<const T>(p_.residual, row, first),
             static_cast<A>(p_.residual_scale)};
   }
   // Writes n elements of the sum to `to`.

@@ -82,7 +82,12 @@ void plan_sums(const Problem& p, ForwardPlan& plan, bool room_for_two) {
   const bool wide = arithmetic_type_of_sum(p) == DType::f64;
   plan.kernel_adds = is_of_type && p.residual.dtype == plan.type && wide == (plan.type == DType::f64) && are_even;
   plan.sums = place_of_sums(p, plan, room_for_two);
-  plan.copies_sum = p.sum.data != nullptr && is_of_type && are_even;
+  plan.copies_sum = p.sum.data != nullptr && plan.sums != Sums::in_tensor && is_of_type && are_even;
+}
+
+// True if y can be written with non-temporal stores: it is in place, and holds no sums before.
+bool may_stream_y(const Problem& p, const ForwardPlan& plan) {
+  return plan.y == Access::in_place && !(plan.sums == Sums::in_tensor && p.sum.data == nullptr);
 }
 
 // Rows of one block in groups.
@@ -91,18 +96,17 @@ void plan_groups(Taker& taker, const Problem& p, ForwardPlan& plan) {
   if (!is_even(p.x)) plan.x = Access::gathered;
   if (!is_even(p.y) && p.y.dtype != DType::i8) plan.y = Access::gathered;
   if (p.residual.data != nullptr) plan_sums(p, plan, true);
-  const bool x_passes = plan.sums == Sums::none ? plan.x != Access::in_place : plan.sums == Sums::kept;
+  const bool x_passes = plan.x_in_memory();
   const bool y_passes = plan.y != Access::in_place;
-  plan.stream = plan.cache.stream_y && !y_passes && !(plan.sums == Sums::in_tensor && p.sum.data == nullptr);
+  plan.stream = plan.cache.stream_y && may_stream_y(p, plan);
   // The other loops neither add terms nor copy sums.
-  const bool only_sums = !plan.kernel_adds && (!plan.copies_sum || plan.sums == Sums::in_tensor);
+  const bool only_sums = !plan.kernel_adds && !plan.copies_sum;
   if (only_sums && p.cols > kStep && !plan.stream) plan.loop = GroupLoop::few;
   plan.rows = plan.loop == GroupLoop::few ? few_rows(p.cols, bytes_of(plan.type))
                                           : std::clamp(kGroupBytes / bytes, std::size_t{2}, kMaxGroup);
   plan.nodes = taker.take(sizeof(MomentNode));  // of a rare row
   std::size_t slots = x_passes ? kGroups : 1, rows = plan.rows;
-  const bool gathers = plan.x == Access::gathered || plan.y == Access::gathered;
-  if (gathers && plan.sums == Sums::none && p.y.dtype != DType::i8) {
+  if (plan.gathers() && plan.sums == Sums::none && p.y.dtype != DType::i8) {
     slots = 1;
     plan.tile = rows = gathered_rows(p, taker.left() / row_bytes);
   } else if (x_passes || y_passes) {
@@ -120,10 +124,10 @@ void plan_blocks(Taker& taker, const Problem& p, ForwardPlan& plan) {
   const std::size_t block_bytes = apart(std::min(bytes, kBlock * size));
   const std::size_t nodes = nodes_for(partition(p)) * sizeof(MomentNode), left = taker.left() - 2 * nodes;
   if (p.residual.data != nullptr) plan_sums(p, plan, 2 * row_bytes <= left);
-  const bool x_passes = plan.sums == Sums::none ? plan.x != Access::in_place : plan.sums != Sums::in_tensor;
+  const bool x_passes = plan.x_in_memory();
   const bool y_passes = plan.y != Access::in_place;
-  const bool gathers = plan.x == Access::gathered || plan.y == Access::gathered;
-  plan.stream = plan.cache.stream_y && !y_passes && !(plan.sums == Sums::in_tensor && p.sum.data == nullptr);
+  const bool gathers = plan.gathers();
+  plan.stream = plan.cache.stream_y && may_stream_y(p, plan);
   plan.beside = !gathers && p.moments == nullptr;
   if (gathers) {
     plan.rows = std::min(gathered_rows(p, (taker.left() - kLine) / (block_bytes + nodes)), kMaxGroup);
@@ -173,8 +177,8 @@ ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {
   const bool has_one_block = p.cols <= kBlock && partition(p).runs() == 1;
   plan.order = has_one_block && p.moments == nullptr ? Order::groups : Order::blocks;
   // Columns of a converted gamma and beta that are kept, unless rows that are gathered need the scratch.
-  const bool gathers = plan.x == Access::gathered || plan.y == Access::gathered;
-  const std::size_t keep = arithmetic == DType::f64 || gathers ? kBlock : 4 * kBlock;
+  const std::size_t keep = arithmetic == DType::f64 || plan.gathers() ? kBlock : 4 * kBlock;
+  plan.unit = plan.gathers() ? kTileRows : 1;
   Taker taker;
   plan.gamma = plan_parameter(taker, p.gamma, p.zero_centered, arithmetic, p.cols, keep);
   plan.beta = plan_parameter(taker, p.beta, false, arithmetic, p.cols, keep);
@@ -183,7 +187,6 @@ ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {
   plan.bytes = taker.used();
   const bool reads_x = plan.sums == Sums::none ? plan.x == Access::in_place : plan.kernel_adds;
   plan.ahead = cache.prefetch_x && reads_x ? kPrefetchAhead : 0;
-  plan.unit = gathers ? kTileRows : 1;
   if (const auto place = line_place(p); place && !is_better_beside(*place, p, cache)) {
     plan.lines = place;
     plan.unit = place->share();

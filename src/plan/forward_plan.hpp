@@ -44,9 +44,12 @@ struct RowsMemory {
 };
 
 struct ForwardPlan {
+  bool gathers() const { return x == Access::gathered || y == Access::gathered; }
+  bool x_in_memory() const { return sums == Sums::none ? x != Access::in_place : sums != Sums::in_tensor; }
   // Sums are added again, with a block of memory. So it is if threads share a row.
-  void add_anew() {
+  void add_anew(const Problem& p) {
     if (sums == Sums::none) return;
+    copies_sum = copies_sum || (sums == Sums::in_tensor && p.sum.data != nullptr);
     sums = Sums::anew;
     x_memory.whole = y_memory.whole = false;
   }
@@ -59,7 +62,7 @@ struct ForwardPlan {
   Access x = Access::in_place, y = Access::in_place;
   Sums sums = Sums::none;
   bool kernel_adds = false;  // the kernel that sums rows adds the residual; otherwise it is added before
-  bool copies_sum = false;   // the normalise step copies sums to their tensor, unless they are there
+  bool copies_sum = false;   // the normalise step copies sums to their tensor
   CacheUse cache;            // what would suit the caches
   bool stream = false;       // cache.stream_y, for a y that is in place and holds no sums
   std::size_t ahead = 0;     // the prefetch distance of what is summed, in bytes; 0: none

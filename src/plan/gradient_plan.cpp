@@ -78,6 +78,7 @@ GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept 
   GradientPlan plan;
   plan.cache = cache_use(p, caches);
   plan.lines = line_place(p);
+  if (plan.lines) plan.unit = plan.lines->share();
   plan.rows = plan_rows(p, plan.cache);
   if (!sums_over_rows(p) || p.sets == 0) return plan;
   if (summed_run(p) != 1) {

@@ -43,6 +43,7 @@ struct GradientPlan {
   // For a single row block: several threads take two steps.
   bool may_take_two_steps = false;
   std::optional<LinePlace> lines;  // of the route `rows`
+  std::size_t unit = 1;            // threads take so many rows of this route, or a multiple
   GradientCacheUse cache;
   GradientRowsPlan rows;
   std::size_t scratch_bytes = 0;  // provided by the caller, at any address

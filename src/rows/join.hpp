@@ -141,6 +141,18 @@ struct JoinGradientSums {
 };
 using GradientTree = JoinTree<JoinGradientSums>;
 
+// A row's sum of g (x - mean). rest: what the centre leaves of the mean. RMS norm needs no sum of g, which may not be
+// finite.
+inline double sum_about_mean(bool centred, const GradientNode& sums, double rest) {
+  return plain::SumAboutMean(plain::kOne, centred ? sums.g : 0, sums.gd, rest);
+}
+// c1 and c2 of a row of so many columns.
+inline plain::GradientMeans<double> means_of(bool centred, const GradientNode& sums, double rest, double rstd,
+                                             std::size_t cols) {
+  const plain::SumsOfRows<double> about{sums.g, sum_about_mean(centred, sums, rest)};
+  return plain::GradientMeansOf(plain::kOne, centred, about, rstd, static_cast<double>(cols));
+}
+
 // The moments of some columns of a line (plan/lines.hpp), in f32 arithmetic.
 struct LineMoments {
   double mean, m2;

@@ -9,6 +9,9 @@
 
 namespace evenorm::internal {
 
+inline double load_statistic(const Vector<const void*>& from, std::size_t row) {
+  return load_one(reinterpret_cast<const double*>(static_cast<const char*>(from.data) + from.axes.offset(row)));
+}
 inline void store_statistic(const Vector<void*>& to, std::size_t row, double value) {
   if (to.data == nullptr) return;
   if (value != value) value = std::numeric_limits<double>::quiet_NaN();

@@ -113,7 +113,7 @@ void run_by_rows(const GradientProblem& p, const GradientPlan& plan, const Kerne
   const std::size_t rows = rows_of_set(p), slot = slot_of_row(p);
   double* const sums = plan.scratch_bytes != 0 ? aligned<double>(scratch) : nullptr;
   const std::size_t tasks = tasks_of(p, p.rows, executor);
-  share_out(executor, p.rows, plan.lines.value_or(LinePlace{}).share(), tasks,
+  share_out(executor, p.rows, plan.unit, tasks,
             [&](std::size_t first, std::size_t count) { run_backward(kernels, p, plan, first, count, sums); });
   if (sums == nullptr) return;
   if (rows == 0) std::fill_n(sums, slot, 0.0);
