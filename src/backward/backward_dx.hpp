@@ -22,12 +22,12 @@ struct BackwardTask {
 
 // The dx step of one row. A row that is rare in f32 arithmetic is in no chain: it is added to the sums themselves.
 template <class T>
-class DxOfRow {
+class DxWriter {
  public:
   using A = Arithmetic<T>;
   static constexpr bool kWide = std::is_same_v<A, double>;
 
-  DxOfRow(BackwardRows<T>& rows, std::size_t row, const GradientScalars& s, const BackwardTask<A>& task)
+  DxWriter(BackwardRows<T>& rows, std::size_t row, const GradientScalars& s, const BackwardTask<A>& task)
       : rows_(rows), row_(row), s_(s), task_(task) {
     store_dx_scalars(s, scalars_);
   }

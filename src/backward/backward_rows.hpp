@@ -16,15 +16,15 @@ template <class T>
 struct BackwardScratch {
   using A = Arithmetic<T>;
   static constexpr std::size_t kPiece = kGradientPiece<A>;
-  static_assert(kBlock % kPiece == 0 && kPiece % (kChainLines * kLanes) == 0);
+  static_assert(kBlock % kPiece == 0 && kPiece % (kChainSlices * kLanes) == 0);
 
   union {  // moments are no longer needed when sums begin
     MomentNode moment_nodes[kMaxNodes];
     GradientNode sum_nodes[kMaxNodes + 1];
   };
-  alignas(kLine) A gamma[kBlock];
-  alignas(kLine) T block[kBlock];  // of x, for its moments
-  alignas(kLine) T x[kPiece], dy[kPiece], dsum[kPiece], dx[kPiece];
+  alignas(kCacheLine) A gamma[kBlock];
+  alignas(kCacheLine) T block[kBlock];  // of x, for its moments
+  alignas(kCacheLine) T x[kPiece], dy[kPiece], dsum[kPiece], dx[kPiece];
 };
 
 enum class Weights { gamma, ones };

@@ -44,7 +44,7 @@ class BackwardPass {
     GradientScalars found;
     if (rows_.p.scalars == nullptr) find_scalars(rows_, row, sums, found);
     const GradientScalars& s = rows_.p.scalars != nullptr ? rows_.p.scalars[row] : found;
-    if (task.dx || task.columns.are_wanted()) DxOfRow<T>(rows_, row, s, task).run();
+    if (task.dx || task.columns.are_wanted()) DxWriter<T>(rows_, row, s, task).run();
   }
 
   // Evenly spaced short rows, several in one call of a kernel, which stops at a rare row, and after rows whose dx is
@@ -88,7 +88,7 @@ class BackwardPass {
         GradientScalars s;
         rows_.p.scalars != nullptr ? static_cast<void>(s = rows_.p.scalars[row]) : find_statistics(rows_, row, s);
         s.rare = Rare::row;
-        DxOfRow<T>(rows_, row, s, again).run();
+        DxWriter<T>(rows_, row, s, again).run();
       }
       for (std::size_t i = 0; i < n; ++i) {
         if (!std::isfinite(found.sums.dgamma[i])) found.sums.dgamma[i] = sums[i];

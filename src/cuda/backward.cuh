@@ -165,13 +165,13 @@ class BackwardBlock {
 
   // Brings the same columns of the next rows to the L2 cache: a cache line for each thread and step of the loop.
   __device__ __forceinline__ void prefetch(std::size_t tile) const {
-    constexpr std::size_t kLine = 128;
+    constexpr std::size_t kCacheLine = 128;
     const std::size_t first = first_column(tile), left = first < p_.cols ? p_.cols - first : 0;
     const std::size_t bytes = (left < kTileColumns ? left : kTileColumns) * bytes_of(p_.x.dtype);
-    const auto lines = static_cast<int>((bytes + kLine - 1) / kLine);
+    const auto lines = static_cast<int>((bytes + kCacheLine - 1) / kCacheLine);
     for (int i = static_cast<int>(threadIdx.x); i < lines * kRows; i += kBackwardThreads) {
       const std::size_t row = first_of_step() + kRows + i / lines,
-                        at = first * bytes_of(p_.x.dtype) + i % lines * kLine;
+                        at = first * bytes_of(p_.x.dtype) + i % lines * kCacheLine;
       if (row >= end_) break;
       asm volatile("prefetch.global.L2 [%0];" ::"l"(p_.x.template row<kPlain>(row) + at));
       asm volatile("prefetch.global.L2 [%0];" ::"l"(p_.dy.template row<kPlain>(row) + at));

@@ -10,9 +10,9 @@ namespace evenorm::internal::cuda {
 inline constexpr int kBackwardThreads = 256;
 inline constexpr int kMostOfCluster = 16;  // thread blocks
 inline constexpr int kFour = static_cast<int>(kChainRows);
-inline constexpr int kLines = static_cast<int>(kChainLines);  // a thread's columns
+inline constexpr int kLines = static_cast<int>(kChainSlices);  // a thread's columns
 inline constexpr int kChainThreads = static_cast<int>(kLanes);
-inline constexpr int kChainColumns = static_cast<int>(kChainLines * kLanes);
+inline constexpr int kChainColumns = static_cast<int>(kChainSlices * kLanes);
 inline constexpr int kWideLanes = static_cast<int>(kLanes) / 2;
 inline constexpr int kTileColumns = kBackwardThreads * kLines;
 

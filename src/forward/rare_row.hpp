@@ -9,7 +9,7 @@
 namespace evenorm::internal {
 
 // Columns of a rare row that pass through local arrays at once: a chain of the backward pass.
-inline constexpr std::size_t kRarePiece = kChainLines * kLanes;
+inline constexpr std::size_t kRarePiece = kChainSlices * kLanes;
 
 // The scalars of x 2^-exponent, and the statistics of x.
 struct RareScalars {

@@ -49,7 +49,7 @@ template <class A>
 template <class T>
 [[gnu::noinline]] MomentNode moments_of_part(const Kernels& kernels, const Problem& p, std::size_t row,
                                              std::size_t first_col, const Partition& part) {
-  alignas(kLine) T values[kBlock];
+  alignas(kCacheLine) T values[kBlock];
   const EvenRows<T> memory{values, 0};
   const Panel x(kernels, p.x, dtype_of<T>, access_of(p.x, dtype_of<T>));
   const Residual<T> residual(kernels, p);

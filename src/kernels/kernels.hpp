@@ -8,10 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <tuple>
 #include <type_traits>
 
+#include "plan/kernel_sizes.hpp"
 #include "plan/spec.hpp"
-#include "plan/tuning.hpp"
 
 namespace evenorm::internal {
 
@@ -24,8 +25,8 @@ template <class T>
 using BitsOf =
     std::conditional_t<sizeof(T) == 8, std::uint64_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
 
-// True if this CPU has an instruction that rounds f32 to bf16, for avx3. It affects no bit. Tests set it.
-extern bool rounds_to_bf16;
+// True if this CPU has an instruction that rounds f32 to bf16, for avx3. It affects no bit.
+extern const bool rounds_to_bf16;
 
 // Loads one element from any address; callers' elements need not be aligned.
 template <class T>
@@ -152,7 +153,15 @@ struct SumRows {
 
 // The elements of a cache line.
 template <class T>
-inline constexpr std::size_t kOfCacheLine = 64 / sizeof(T);
+inline constexpr std::size_t kOfCacheLine = kCacheLine / sizeof(T);
+
+// The scalars of a line for y, and for dx. Those of its row come first.
+namespace OfY {
+enum : std::uint8_t { centre, offset, rstd, gamma, beta };
+}
+namespace OfDx {
+enum : std::uint8_t { centre, rstd, k2, a, gamma };
+}
 
 // `count` lines (plan/lines.hpp). A step leads from one line to the next if they lie along memory, and from one
 // position to the next if they lie across it; then they are neighbours.
@@ -161,12 +170,11 @@ struct Lines {
   EvenRows<const T> x, dy;  // dy: x in a forward pass
   EvenRows<T> to;           // y, which may be the same memory as x; or dx, which is elsewhere
   std::size_t positions, count;
-  // Those of each line. For y: centre, offset, rstd, gamma, beta. For dx: centre, rstd, k2, a, gamma.
-  const Arithmetic<T>* scalars[5];
-  std::size_t ahead;  // the prefetch distance in bytes
-  bool across;        // else along memory, and then there are at least kLeastRun positions
-  bool by_position;   // gamma and beta are those of each position instead; only across memory
-  bool stream;        // non-temporal stores, as far as `to` is aligned
+  const Arithmetic<T>* scalars[5];  // those of each line, numbered by OfY or OfDx
+  std::size_t ahead;                // the prefetch distance in bytes
+  bool across;                      // else along memory, and then there are at least kLeastRun positions
+  bool by_position;                 // gamma and beta are those of each position instead; only across memory
+  bool stream;                      // non-temporal stores, as far as `to` is aligned
 };
 
 // What the kernel of short rows leaves to its caller, by group. Null: there is nothing to do.
@@ -352,31 +360,16 @@ using Transpose = std::size_t(const Plane&, Move, bool stream, char* tile, std::
 struct Kernels {
   template <class T>
   const StorageKernels<T>& of() const {
-    if constexpr (std::is_same_v<T, double>) {
-      return f64;
-    } else if constexpr (std::is_same_v<T, float>) {
-      return f32;
-    } else if constexpr (std::is_same_v<T, bfloat16>) {
-      return bf16;
-    } else {
-      return f16;
-    }
+    return std::get<StorageKernels<T>>(by_storage);
   }
   template <class A>
   const ArithmeticKernels<A>& in() const {
-    if constexpr (std::is_same_v<A, double>) {
-      return in_f64;
-    } else {
-      return in_f32;
-    }
+    return std::get<ArithmeticKernels<A>>(by_arithmetic);
   }
 
-  StorageKernels<double> f64;
-  StorageKernels<float> f32;
-  StorageKernels<bfloat16> bf16;
-  StorageKernels<float16> f16;
-  ArithmeticKernels<double> in_f64;
-  ArithmeticKernels<float> in_f32;
+  std::tuple<StorageKernels<double>, StorageKernels<float>, StorageKernels<bfloat16>, StorageKernels<float16>>
+      by_storage;
+  std::tuple<ArithmeticKernels<double>, ArithmeticKernels<float>> by_arithmetic;
   std::array<std::array<Convert*, kDTypeCount>, kDTypeCount> convert;  // [from][to]; to or from is f32 or f64
   std::array<Transpose*, 3> transpose;                                 // for elements of 2, 4 and 8 bytes
   AddColumnSums* add_columns;

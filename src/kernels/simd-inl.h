@@ -326,7 +326,7 @@ HWY_INLINE bool IsAlignedToVector(const void* place) {
 // lines gained nothing (docs/lab/README.md, "Residual"). Past the end of a tensor this is harmless.
 HWY_INLINE void PrefetchBehind(const void* place, size_t bytes, size_t ahead) {
   const auto first = reinterpret_cast<uintptr_t>(place) + ahead;
-  for (size_t line = 0; line < bytes; line += 64) hwy::Prefetch(reinterpret_cast<const char*>(first + line));
+  for (size_t at = 0; at < bytes; at += 64) hwy::Prefetch(reinterpret_cast<const char*>(first + at));
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

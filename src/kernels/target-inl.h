@@ -52,12 +52,8 @@ extern const Kernels EVENORM_TABLE;
 constinit const Kernels EVENORM_TABLE = [] {
   using namespace HWY_NAMESPACE;
   return Kernels{
-      .f64 = StorageTable<double>(),
-      .f32 = StorageTable<float>(),
-      .bf16 = StorageTable<bfloat16>(),
-      .f16 = StorageTable<float16>(),
-      .in_f64 = ArithmeticTable<double>(),
-      .in_f32 = ArithmeticTable<float>(),
+      .by_storage = {StorageTable<double>(), StorageTable<float>(), StorageTable<bfloat16>(), StorageTable<float16>()},
+      .by_arithmetic = {ArithmeticTable<double>(), ArithmeticTable<float>()},
       .convert = {{{&ConvertElements<double, double>, &ConvertElements<double, float>,
                     &ConvertElements<double, bfloat16>, &ConvertElements<double, float16>},
                    {&ConvertElements<float, double>, &ConvertElements<float, float>, &ConvertElements<float, bfloat16>,

@@ -38,7 +38,8 @@ class LineGradients {
       }
       if (is_rare_rstd<float>(rstd)) return false;
       float offset = 0;
-      StoreNormScalars<float>(kOne, mean, 0.0, rstd, false, &pass_.scalars[0][i], &offset, &pass_.scalars[1][i]);
+      StoreNormScalars<float>(kOne, mean, 0.0, rstd, false, &pass_.scalars[OfDx::centre][i], &offset,
+                              &pass_.scalars[OfDx::rstd][i]);
       rest_[i] = RestOfMean<float>(kOne, mean, 0.0);
     }
     return true;
@@ -55,11 +56,11 @@ class LineGradients {
   bool sum_part(const LinePart& part, GradientNode* to) {
     alignas(64) double lanes[kLanes * kLinesAtOnce];
     float centres[kLinesAtOnce];
-    lines_.spread(pass_.scalars[0], part.line, part.lines, centres);
+    lines_.spread(pass_.scalars[OfDx::centre], part.line, part.lines, centres);
     std::fill_n(centres + part.lines, part.blocks - 1, centres[0]);
     Lines<T> some = pass_.for_sums(part);
-    some.scalars[0] = centres;
-    some.scalars[4] = kConstantBlock<float, 1>.data();
+    some.scalars[OfDx::centre] = centres;
+    some.scalars[OfDx::gamma] = kConstantBlock<float, 1>.data();
     kernels_.of<T>().sum_gradients_of_lines(some, lanes);
     for (std::size_t i = 0; i < some.count; ++i) {
       to[i] = {lanes[i], lanes[kLinesAtOnce + i]};
@@ -102,8 +103,8 @@ class LineGradients {
     const auto means = means_of(is_centred(), sums, rest_[row], rstd, p_.cols);
     DxScalarsOfRows<float> scalars;
     const bool usual = StoreDxScalars<float>(kOne, rest_[row], rstd, means, 0, scalars);
-    pass_.scalars[2][row] = scalars.k2[0];
-    pass_.scalars[3][row] = scalars.a[0];
+    pass_.scalars[OfDx::k2][row] = scalars.k2[0];
+    pass_.scalars[OfDx::a][row] = scalars.a[0];
     return usual;
   }
 

@@ -33,7 +33,7 @@ class LinesOfRows {
     if (!place.across) return std::clamp<std::size_t>(kChunkBytes / row, 1, kMostRows);
     const bool are_near = place.row_lines == 1 && place.unit * row <= kMostAhead;
     const std::size_t most = are_near ? kChunkBytesOfRows / row : kChunkLines / place.row_lines;
-    const std::size_t rows = std::clamp<std::size_t>(most, 1, kMostRows - kLine / 2);
+    const std::size_t rows = std::clamp<std::size_t>(most, 1, kMostRows - kCacheLine / 2);
     return std::max(rows / place.unit, std::size_t{1}) * place.unit;
   }
 
@@ -185,9 +185,9 @@ class LinePass {
       group.clear_from(n);
       kernels_.in<float>().finish(group, n, cols, eps);
       std::copy_n(group.rstd, kMaxGroup, rstd + i);
-      std::copy_n(group.scalars.centre, kMaxGroup, scalars[0] + i);
-      std::copy_n(group.scalars.offset, kMaxGroup, scalars[1] + i);
-      std::copy_n(group.scalars.rstd, kMaxGroup, scalars[2] + i);
+      std::copy_n(group.scalars.centre, kMaxGroup, scalars[OfY::centre] + i);
+      std::copy_n(group.scalars.offset, kMaxGroup, scalars[OfY::offset] + i);
+      std::copy_n(group.scalars.rstd, kMaxGroup, scalars[OfY::rstd] + i);
       in_range = in_range && !group.any_flag(n);
     }
     return in_range;
@@ -229,8 +229,9 @@ class LinePass {
       ahead_of_sums_ = is_backward ? kGradientAhead : kPrefetchAhead;
       ahead_of_step_ = near ? bytes : 0;
     } else if (near) {
-      ahead_of_step_ = place.row_lines != 1 ? lines_.lines() * sizeof(T)
-                                            : std::max(kChunkBytes / (place.positions * kLine), std::size_t{1}) * kLine;
+      ahead_of_step_ = place.row_lines != 1
+                           ? lines_.lines() * sizeof(T)
+                           : std::max(kChunkBytes / (place.positions * kCacheLine), std::size_t{1}) * kCacheLine;
     } else {
       ahead_of_sums_ = static_cast<std::size_t>(x_.step) * kPositionsAhead;
       ahead_of_step_ = static_cast<std::size_t>(x_.step) * kPositionsAheadOfStep;

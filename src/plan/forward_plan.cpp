@@ -15,7 +15,7 @@ constexpr std::size_t rounded(std::size_t bytes, std::size_t unit) { return (byt
 // The distance of rows in memory: whole cache lines, but not a power of two, which would put all rows into a few sets
 // of a cache.
 constexpr std::size_t apart(std::size_t bytes) {
-  return bytes < kLine ? rounded(bytes, 16) : rounded(bytes, kLine) + (bytes % 1024 == 0 ? kLine : 0);
+  return bytes < kCacheLine ? rounded(bytes, 16) : rounded(bytes, kCacheLine) + (bytes % 1024 == 0 ? kCacheLine : 0);
 }
 
 // Hands out scratch from its start. It also counts what is taken beyond the end, so used() shows if a plan is too
@@ -24,8 +24,8 @@ class Taker {
  public:
   Piece take(std::size_t bytes) {
     if (bytes == 0) return {};
-    const Piece piece{static_cast<std::uint32_t>(used_), static_cast<std::uint32_t>(rounded(bytes, kLine))};
-    used_ += rounded(bytes, kLine);
+    const Piece piece{static_cast<std::uint32_t>(used_), static_cast<std::uint32_t>(rounded(bytes, kCacheLine))};
+    used_ += rounded(bytes, kCacheLine);
     return piece;
   }
   RowsMemory take(std::size_t slots, std::size_t rows, std::size_t row_bytes, bool whole) {
@@ -47,7 +47,7 @@ bool is_even(const Matrix<Pointer>& m) {
 // normalise step keep memory busier.
 bool is_better_beside(const LinePlace& place, const Problem& p, CacheUse cache) {
   return !place.across && cache.stream_y && p.x.dtype == DType::f32 && place.positions > kBlock &&
-         place.positions * sizeof(float) % kLine == 0;
+         place.positions * sizeof(float) % kCacheLine == 0;
 }
 
 Piece plan_parameter(Taker& taker, const Vector<const void*>& v, bool plus_one, DType arithmetic, std::size_t cols,
@@ -64,7 +64,7 @@ std::size_t gathered_rows(const Problem& p, std::size_t most) {
   };
   most = std::max<std::size_t>(most, 1);
   if (!are_neighbours(p.x) && !are_neighbours(p.y)) return most;
-  const std::size_t line = kLine / std::min(bytes_of(p.x.dtype), bytes_of(p.y.dtype));
+  const std::size_t line = kCacheLine / std::min(bytes_of(p.x.dtype), bytes_of(p.y.dtype));
   return most < line ? std::bit_floor(most) : most / line * line;
 }
 
@@ -130,7 +130,7 @@ void plan_blocks(Taker& taker, const Problem& p, ForwardPlan& plan) {
   plan.stream = plan.cache.stream_y && may_stream_y(p, plan);
   plan.beside = !gathers && p.moments == nullptr;
   if (gathers) {
-    plan.rows = std::min(gathered_rows(p, (taker.left() - kLine) / (block_bytes + nodes)), kMaxGroup);
+    plan.rows = std::min(gathered_rows(p, (taker.left() - kCacheLine) / (block_bytes + nodes)), kMaxGroup);
   } else if (!is_fused(p) && !x_passes && !y_passes) {
     plan.rows = std::clamp(kLongRowsBytes / bytes, std::size_t{1}, kLongRows);
   }

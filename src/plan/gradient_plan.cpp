@@ -9,10 +9,6 @@
 namespace evenorm::internal {
 namespace {
 
-constexpr std::size_t kMostScratch = 256u << 10u;  // bytes, for a small x
-constexpr std::size_t kMostSetsAtOnce = 256;       // as many as the pool may have threads
-constexpr std::size_t kTwoStepCols = 1024;         // for shorter rows a second pass over x costs what threads gain
-
 std::size_t scalars_bytes(const GradientProblem& p) { return rows_of_set(p) * sizeof(GradientScalars); }
 
 // The most scratch that a caller is promised to need for so many rows, except a cache line for alignment.
@@ -64,12 +60,12 @@ void plan_set(const GradientProblem& p, GradientPlan& plan) {
   const bool may_take_two_steps = row_blocks(p) == 1 && !has_shared_columns(p);
   if (may_take_two_steps && sums_bytes(p, p.cols) > most) {
     plan.route = GradientRoute::two_steps;
-    plan.set_bytes = scalars_bytes(p) + kLine;
+    plan.set_bytes = scalars_bytes(p) + kCacheLine;
     return;
   }
   plan.route = GradientRoute::row_blocks;
   plan.may_take_two_steps = may_take_two_steps && p.cols >= kTwoStepCols && scalars_bytes(p) <= sums_bytes(p, p.cols);
-  plan.set_bytes = row_blocks(p) * sums_bytes(p, p.cols) + kLine;
+  plan.set_bytes = row_blocks(p) * sums_bytes(p, p.cols) + kCacheLine;
 }
 
 }  // namespace
@@ -82,7 +78,7 @@ GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept 
   plan.rows = plan_rows(p, plan.cache);
   if (!sums_over_rows(p) || p.sets == 0) return plan;
   if (summed_run(p) != 1) {
-    plan.scratch_bytes = std::max<std::size_t>(p.rows, 1) * slot_of_row(p) * sizeof(double) + kLine;
+    plan.scratch_bytes = std::max<std::size_t>(p.rows, 1) * slot_of_row(p) * sizeof(double) + kCacheLine;
     return plan;
   }
   plan_set(p, plan);

@@ -17,7 +17,7 @@ std::optional<LinePlace> place_of(const Matrix<Pointer>& m, std::size_t cols, st
   if (place.across) {
     if (m.cols.inner().size != positions || m.cols.count() != (lines == 1 ? 1 : 2)) return {};
     if (lines != 1 && m.cols[0].stride != static_cast<std::ptrdiff_t>(bytes)) return {};
-    place.unit = kLine / std::gcd(kLine, lines * bytes);
+    place.unit = kCacheLine / std::gcd(kCacheLine, lines * bytes);
   }
   // Rows are numbered along the axis with the least distance, if all their lines are evenly spaced.
   std::ptrdiff_t least = std::numeric_limits<std::ptrdiff_t>::max();
@@ -30,7 +30,7 @@ std::optional<LinePlace> place_of(const Matrix<Pointer>& m, std::size_t cols, st
     place.sample_rows = even ? size : 1;
     place.row_step = even ? step : 1;
   }
-  if (place.across && place.sample_rows * lines * bytes < kLine) return {};
+  if (place.across && place.sample_rows * lines * bytes < kCacheLine) return {};
   return place;
 }
 
@@ -44,7 +44,7 @@ std::optional<LinePlace> line_place(const Problem& p) noexcept {
   std::optional<LinePlace> place = place_of(p.x, p.cols, has_runs ? p.shared : p.cols);
   if (!place || place_of(p.y, p.cols, place->positions) != place) return {};
   // Kernels take whole cache lines across memory, so they write some lines twice if a sample does not end with one.
-  const bool has_rest = place->sample_rows * place->row_lines * bytes_of(p.x.dtype) % kLine != 0;
+  const bool has_rest = place->sample_rows * place->row_lines * bytes_of(p.x.dtype) % kCacheLine != 0;
   if (place->across && has_rest && p.x.data == p.y.data) return {};
   place->by_position = !has_runs && (p.gamma.data != nullptr || p.beta.data != nullptr);
   const bool has_one_set = rows_of_set(p) % (place->sample_rows * place->row_step) == 0;

@@ -20,8 +20,6 @@ namespace evenorm::internal {
 // are promised.
 inline constexpr std::size_t kForwardScratchBytes = std::size_t{796} * 64;
 
-inline constexpr std::size_t kLine = 64;  // bytes of a cache line
-
 // The most nodes of a row's trees that wait to be joined, one for each level, for rows of up to kMaxCols columns.
 inline constexpr std::size_t kMaxNodes = 46;
 constexpr std::size_t nodes_for(std::size_t parts) { return static_cast<std::size_t>(std::bit_width(parts)); }
@@ -65,7 +63,7 @@ class Scratch {
   }
 
  private:
-  alignas(kLine) std::byte bytes_[kForwardScratchBytes];
+  alignas(kCacheLine) std::byte bytes_[kForwardScratchBytes];
 };
 
 // The error if a plan needs more scratch than there is, whatever the sizes of the caches.

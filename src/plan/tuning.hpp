@@ -1,53 +1,38 @@
-// The constants that fix no bits: groups, steps, prefetching, thresholds. Measured by default on AMD EPYC (Zen 5),
-// avx3, f32, one thread; docs/lab/README.md has the runs. "Not measured apart": chosen, and only measured along with
-// everything else.
+// The thresholds, which fix no bits: sizes of groups, prefetching, streaming, tasks. kernel_sizes.hpp has those that
+// are compiled into kernels. Measured by default on AMD EPYC (Zen 5), avx3, f32, one thread; docs/lab/README.md has the
+// runs. "Not measured apart": chosen, and only measured along with everything else.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 
+#include "plan/kernel_sizes.hpp"
+
 namespace evenorm::internal {
 
 // --- the forward pass
 
-// Short rows whose statistics are finished together. 65536 x 32: 1.23 of oneDNN's speed; 0.78 if finished one by one.
-inline constexpr std::size_t kMaxGroup = 8;
-// Bytes of x of such a group: half of L1. Not measured apart.
+// Bytes of x of a group: half of L1. Not measured apart.
 inline constexpr std::size_t kGroupBytes = 24576;
-// The loop that groups of short rows go through.
-enum class GroupLoop : unsigned char {
-  any,     // sums and the normalise step alternate, or follow each other
-  few,     // full groups of at most kFewRows rows: one loop sums a row and normalises another
-  narrow,  // the same for full groups of kMaxGroup rows of at most kStep columns
-};
-// Rows of a group in the caches, and bytes of its x, if sums and normalise step are one loop. Eight rows have left L1
-// by the time they are normalised. Time relative to groups of eight on Zen 4, 64 x 768, 4000 x 256, 512 x 160: 0.94,
-// 0.87, 0.84; single rows: 0.95, 1.07, 0.98.
-inline constexpr std::size_t kFewRows = 4, kFewRowsBytes = 6144;
+// Bytes of x of a group in the caches, of at most kFewRows rows, if sums and normalise step are one loop. Eight rows
+// have left L1 by the time they are normalised. Time relative to groups of eight on Zen 4, 64 x 768, 4000 x 256, 512 x
+// 160: 0.94, 0.87, 0.84; single rows: 0.95, 1.07, 0.98.
+inline constexpr std::size_t kFewRowsBytes = 6144;
 // f64 takes four rows, because finishing them takes long. Time of four relative to two on Zen 3, 64 x 768: 0.93.
 constexpr std::size_t few_rows(std::size_t cols, std::size_t element) {
   return element == sizeof(double) ? kFewRows : std::clamp<std::size_t>(kFewRowsBytes / (cols * element), 2, kFewRows);
 }
-// Groups in the pipeline: summed, finished, normalised. 65536 x 32: 524 us; 678 if finished right after the sums.
-inline constexpr std::size_t kGroups = 3;
 // Rows of several blocks in the caches that are processed together block by block, and bytes of their x. Time relative
 // to one by one on Zen 4, avx3, 64 x 2048, 16 x 4096, 16 x 8192: 0.76, 0.84, 0.87.
 inline constexpr std::size_t kLongRows = 4, kLongRowsBytes = 65536;
 static_assert(2 * kLongRows <= kMaxGroup);
 // The least number of such sets of rows. 4 x 4096: 0.85 of one set's time.
 inline constexpr std::size_t kLongStages = 4;
-// Columns that are normalised, then summed, alternately. 8192 x 2048: 64 or 128 2.8 ms, 512 or 1024 4.4 to 4.7, rows
-// 3.15.
-inline constexpr std::size_t kStep = 128;
 // The prefetch distance of x in bytes. 2048 x 4096: 3.2 ms without, 1.9 with it; 3072 has half of that gain, 512 none.
 inline constexpr std::size_t kPrefetchAhead = 6144;
 
-// Lines (plan/lines.hpp) that are summed at once across vectors: 128 take 0.91 and 0.79 of the time of 64 for
-// (8, 320, 64, 64) and (1, 128, 256, 256). Positions of a lane for which their lanes stay in registers; positions whose
-// lines are normalised together; lines of which scalars are kept.
-inline constexpr std::size_t kLinesAtOnce = 128, kPositionsOfLane = 8, kPositionsTogether = 8, kStripLines = 512;
-// Bytes of lines across vectors that stay in L1: they are summed lane by lane, and normalised line by line.
-inline constexpr std::size_t kNearBytes = 32768;
+// Lines (plan/lines.hpp) of which scalars are kept.
+inline constexpr std::size_t kStripLines = 512;
 // Bytes of lines along vectors, bytes of rows that are lines across them, and otherwise lines across them, that are
 // summed, then normalised. Half of the second: (16, 512, 7, 7) in groups of one channel 1.16 on a Xeon.
 inline constexpr std::size_t kChunkBytes = 24576, kChunkBytesOfRows = 16384, kChunkLines = 4096;
@@ -74,11 +59,6 @@ inline constexpr std::size_t kPrefetchBytes = 4u << 20u, kSecondToPrefetch = 4;
 // The prefetch distance of x and dy in bytes, unless the next rows are nearer. 20 x 100000: 2,048 0.93 of the time of
 // 6,144, 3,072 0.86; a whole row 1.33.
 inline constexpr std::size_t kGradientAhead = 3072;
-// The most columns of rows of which so many are summed together. Their dx follows tile by tile, with chains in
-// registers.
-inline constexpr std::size_t kNarrowColumns = 128, kNarrowRows = 8;
-// Short rows with precomputed statistics in one call. Not measured apart.
-inline constexpr std::size_t kMaxShortRows = 32;
 // Columns per piece of rows that pass through scratch, whole chains. Not measured apart.
 template <class A>
 inline constexpr std::size_t kGradientPiece = sizeof(A) == 8 ? 128 : 512;
@@ -87,7 +67,14 @@ inline constexpr std::size_t kGradientPiece = sizeof(A) == 8 ? 128 : 512;
 template <class A>
 inline constexpr std::size_t kColumnPiece = 4096 / sizeof(A);
 
+// The most scratch that is promised for a small x, in bytes; sets at once, as many as the pool may have threads.
+// Shorter rows take one step: a second pass over x costs what threads gain. Not measured apart.
+inline constexpr std::size_t kMostScratch = 256u << 10u, kMostSetsAtOnce = 256, kTwoStepCols = 1024;
+
 // --- threads
+
+// The least elements of a task, and the most parts of a long row, which bounds the memory for their moments.
+inline constexpr std::size_t kForwardTask = 32768, kBackwardTask = 16384, kMaxParts = 512;
 
 // Rows that one task gathers together: a cache line of 16-bit elements.
 inline constexpr std::size_t kTileRows = 32;

@@ -15,9 +15,6 @@
 namespace evenorm::internal {
 namespace {
 
-constexpr std::size_t kForwardTask = 32768, kBackwardTask = 16384;  // the least elements of a task
-constexpr std::size_t kMaxParts = 512;  // parts of a long row; bounds the memory for their moments
-
 // --- the forward pass: tasks are rows if there are enough of them, else blocks of one row after the other
 
 // The parts of a long row: equal subtrees of its runs, or of the blocks of its only run, except that the last one may
@@ -70,7 +67,7 @@ struct RowParts {
 template <class T>
 T* aligned(std::byte* scratch) {
   const auto address = reinterpret_cast<std::uintptr_t>(scratch);
-  return reinterpret_cast<T*>((address + kLine - 1) / kLine * kLine);
+  return reinterpret_cast<T*>((address + kCacheLine - 1) / kCacheLine * kCacheLine);
 }
 
 std::size_t tasks_of(const GradientProblem& p, std::size_t rows, const Executor& executor) {
@@ -144,8 +141,8 @@ GradientProblem problem_of(const GradientProblem& p, std::size_t set) {
 }
 
 // Computes the gradients of one problem without sets, of which at least one is a sum over rows.
-void run_sums(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels, std::byte* scratch,
-              const Executor& executor) {
+void run_set(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels, std::byte* scratch,
+             const Executor& executor) {
   const bool in_two_steps =
       plan.route == GradientRoute::two_steps || (plan.may_take_two_steps && tasks_of(p, p.rows, executor) > 1);
   if (in_two_steps) {
@@ -163,7 +160,7 @@ void run_sets(const GradientProblem& p, const GradientPlan& plan, const Kernels&
   const std::size_t shares = alone ? tasks : 1;
   parallel_for(executor, shares, [&](std::size_t i) {
     for (std::size_t set = share_start(p.sets, shares, i); set < share_start(p.sets, shares, i + 1); ++set) {
-      run_sums(problem_of(p, set), plan, kernels, scratch + i * plan.set_bytes, alone ? Executor{} : executor);
+      run_set(problem_of(p, set), plan, kernels, scratch + i * plan.set_bytes, alone ? Executor{} : executor);
     }
   });
 }
@@ -194,7 +191,7 @@ void run(const GradientPass& pass, const Kernels& kernels, std::byte* scratch, c
   const GradientProblem& p = pass.problem;
   const GradientPlan& plan = pass.plan;
   if (plan.route == GradientRoute::rows) return run_by_rows(p, plan, kernels, scratch, executor);
-  if (p.sets == 1) return run_sums(p, plan, kernels, scratch, executor);
+  if (p.sets == 1) return run_set(p, plan, kernels, scratch, executor);
   run_sets(p, plan, kernels, scratch, executor);
 }
 

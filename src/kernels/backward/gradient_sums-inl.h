@@ -39,9 +39,9 @@ struct GradientSumLanes {
   V64 g[kVectors], gd[kVectors];
 };
 
-// Adds the lanes of a line to wide lanes: l and l + 8 to wide lane l.
+// Adds the lanes of a slice, kLanes columns, to wide lanes: l and l + 8 to wide lane l.
 template <class V>
-HWY_INLINE void AddToWideLanes(const V* line, V64* lanes) {
+HWY_INLINE void AddToWideLanes(const V* slice, V64* lanes) {
   constexpr size_t kN = hn::MaxLanes(hn::DFromV<V>()), kN64 = hn::MaxLanes(DF64());
   const auto add = [&](auto both, size_t first) HWY_ATTR {
     ForEachF64(both, [&](V64 v, size_t at) HWY_ATTR {
@@ -51,66 +51,67 @@ HWY_INLINE void AddToWideLanes(const V* line, V64* lanes) {
   };
   if constexpr (kN == kLanes) {
     const hn::Half<hn::DFromV<V>> half;
-    add(hn::Add(LowerHalf(half, line[0]), UpperHalf(half, line[0])), 0);
+    add(hn::Add(LowerHalf(half, slice[0]), UpperHalf(half, slice[0])), 0);
   } else {
-    for (size_t v = 0; v < kWideLanes / kN; ++v) add(hn::Add(line[v], line[v + kWideLanes / kN]), v * kN);
+    for (size_t v = 0; v < kWideLanes / kN; ++v) add(hn::Add(slice[v], slice[v + kWideLanes / kN]), v * kN);
   }
 }
 
-// One vector of each of at most kChainLines lines. Products are added in pairs, which halves the chain of their
+// One vector of each of at most kChainSlices slices. Products are added in pairs, which halves the chain of their
 // roundings.
 template <class V>
-struct LineSums {
-  HWY_INLINE void AddLine(size_t line, V product, V difference) {
+struct SliceSums {
+  HWY_INLINE void AddSlice(size_t slice, V product, V difference) {
     const hn::DFromV<V> d;
-    g = line == 0 ? product : hn::Add(g, product);
-    V& sum = line < 2 ? first : second;
-    sum = line % 2 == 0 ? hn::Mul(product, difference) : Fma(d, product, difference, sum);
+    g = slice == 0 ? product : hn::Add(g, product);
+    V& sum = slice < 2 ? first : second;
+    sum = slice % 2 == 0 ? hn::Mul(product, difference) : Fma(d, product, difference, sum);
   }
-  HWY_INLINE V Products(size_t lines) const { return lines > 2 ? hn::Add(first, second) : first; }
+  HWY_INLINE V Products(size_t slices) const { return slices > 2 ? hn::Add(first, second) : first; }
 
   V g, first, second;
 };
 
-// Adds kLines lines, at most a chain. kPart: the last one has only `left` columns; those that do not exist count as 0.
-template <size_t kLines, bool kPart, class T, class A = Arithmetic<T>, class V = hn::Vec<hn::ScalableTag<A>>>
-HWY_INLINE void AddLines(const T* x, const T* dy, const A* gamma, size_t left, V centre, GradientSumLanes& lanes) {
+// Adds kSlices slices, at most a chain. kPart: the last one has only `left` columns; those that do not exist count as
+// 0.
+template <size_t kSlices, bool kPart, class T, class A = Arithmetic<T>, class V = hn::Vec<hn::ScalableTag<A>>>
+HWY_INLINE void AddSlices(const T* x, const T* dy, const A* gamma, size_t left, V centre, GradientSumLanes& lanes) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d), kVectors = kLanes / kN;
-  LineSums<V> sums[kVectors];
+  SliceSums<V> sums[kVectors];
   HWY_UNROLL(4)
-  for (size_t line = 0; line < kLines; ++line) {
+  for (size_t slice = 0; slice < kSlices; ++slice) {
     HWY_UNROLL(4)
     for (size_t v = 0; v < kVectors; ++v) {
-      const size_t c = line * kLanes + v * kN;
+      const size_t c = slice * kLanes + v * kN;
       const auto load = [&](const auto* from) HWY_ATTR {
-        if (!kPart || line + 1 != kLines) return LoadArithmetic(d, from + c);
+        if (!kPart || slice + 1 != kSlices) return LoadArithmetic(d, from + c);
         return LoadFirst(d, from + c, left > v * kN ? left - v * kN : 0);
       };
-      sums[v].AddLine(line, hn::Mul(load(dy), load(gamma)), hn::Sub(centre, load(x)));
+      sums[v].AddSlice(slice, hn::Mul(load(dy), load(gamma)), hn::Sub(centre, load(x)));
     }
   }
   V g[kVectors], gd[kVectors];
-  for (size_t v = 0; v < kVectors; ++v) g[v] = sums[v].g, gd[v] = sums[v].Products(kLines);
+  for (size_t v = 0; v < kVectors; ++v) g[v] = sums[v].g, gd[v] = sums[v].Products(kSlices);
   AddToWideLanes(g, lanes.g);
   AddToWideLanes(gd, lanes.gd);
 }
-// Adds `lines` lines, from 1 to kMost.
+// Adds `slices` slices, from 1 to kMost.
 template <size_t kMost, bool kPart, class T, class A = Arithmetic<T>, class V = hn::Vec<hn::ScalableTag<A>>>
-EVENORM_INLINE_LOOP void AddFewLines(size_t lines, const T* x, const T* dy, const A* gamma, size_t left, V centre,
-                                     GradientSumLanes& lanes) {
+EVENORM_INLINE_LOOP void AddFewSlices(size_t slices, const T* x, const T* dy, const A* gamma, size_t left, V centre,
+                                      GradientSumLanes& lanes) {
   if constexpr (kMost > 1) {
-    if (lines != kMost) return AddFewLines<kMost - 1, kPart>(lines, x, dy, gamma, left, centre, lanes);
+    if (slices != kMost) return AddFewSlices<kMost - 1, kPart>(slices, x, dy, gamma, left, centre, lanes);
   }
-  AddLines<kMost, kPart>(x, dy, gamma, left, centre, lanes);
+  AddSlices<kMost, kPart>(x, dy, gamma, left, centre, lanes);
 }
-// The sums of n columns, at most a chain, of which the last line is a part.
+// The sums of n columns, at most a chain, of which the last slice is a part.
 template <class T, class A = Arithmetic<T>>
-HWY_NOINLINE GradientSumLanes SumPartOfLines(const T* x, const T* dy, const A* gamma, A centre, size_t n) {
+HWY_NOINLINE GradientSumLanes SumPartOfSlices(const T* x, const T* dy, const A* gamma, A centre, size_t n) {
   GradientSumLanes lanes;
   lanes.Clear();
-  AddFewLines<kChainLines, true>(n / kLanes + 1, x, dy, gamma, n % kLanes, hn::Set(hn::ScalableTag<A>(), centre),
-                                 lanes);
+  AddFewSlices<kChainSlices, true>(n / kLanes + 1, x, dy, gamma, n % kLanes, hn::Set(hn::ScalableTag<A>(), centre),
+                                   lanes);
   return lanes;
 }
 
@@ -118,7 +119,7 @@ HWY_NOINLINE GradientSumLanes SumPartOfLines(const T* x, const T* dy, const A* g
 template <class T, class A = Arithmetic<T>>
 EVENORM_INLINE_LOOP void AddRow(const T* x, const T* dy, const A* gamma, A centre, size_t n, size_t ahead,
                                 GradientSumLanes& lanes) {
-  constexpr size_t kChain = kChainLines * kLanes;
+  constexpr size_t kChain = kChainSlices * kLanes;
   const auto k = hn::Set(hn::ScalableTag<A>(), centre);
   size_t c = 0;
 #pragma GCC unroll 1
@@ -127,13 +128,13 @@ EVENORM_INLINE_LOOP void AddRow(const T* x, const T* dy, const A* gamma, A centr
       PrefetchBehind(x + c, kChain * sizeof(T), ahead);
       PrefetchBehind(dy + c, kChain * sizeof(T), ahead);
     }
-    AddLines<kChainLines, false>(x + c, dy + c, gamma + c, 0, k, lanes);
+    AddSlices<kChainSlices, false>(x + c, dy + c, gamma + c, 0, k, lanes);
   }
   if (c == n) return;
   if ((n - c) % kLanes == 0) {
-    AddFewLines<kChainLines - 1, false>((n - c) / kLanes, x + c, dy + c, gamma + c, 0, k, lanes);
+    AddFewSlices<kChainSlices - 1, false>((n - c) / kLanes, x + c, dy + c, gamma + c, 0, k, lanes);
   } else {
-    lanes.Add(SumPartOfLines(x + c, dy + c, gamma + c, centre, n - c));
+    lanes.Add(SumPartOfSlices(x + c, dy + c, gamma + c, centre, n - c));
   }
 }
 

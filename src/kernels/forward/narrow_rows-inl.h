@@ -72,19 +72,19 @@ class NarrowRows {
     const auto x_step = static_cast<uintptr_t>(rows_.x.step), y_step = static_cast<uintptr_t>(rows_.y.step);
     auto x_at = reinterpret_cast<uintptr_t>(rows_.x_of(t - 2).first);
     auto y_at = reinterpret_cast<uintptr_t>(rows_.y_of(t - 2).first);
-    auto later_at = reinterpret_cast<uintptr_t>(rows_.x_of(t).first);
-    for (size_t row = 0; row < kMaxGroup; ++row, x_at += x_step, y_at += y_step, later_at += x_step) {
-      const T *x = reinterpret_cast<const T*>(x_at), *later_x = reinterpret_cast<const T*>(later_at);
+    auto summed_at = reinterpret_cast<uintptr_t>(rows_.x_of(t).first);
+    for (size_t row = 0; row < kMaxGroup; ++row, x_at += x_step, y_at += y_step, summed_at += x_step) {
+      const T *x = reinterpret_cast<const T*>(x_at), *summed_x = reinterpret_cast<const T*>(summed_at);
       T* y = reinterpret_cast<T*>(y_at);
-      if (ahead != 0) PrefetchBehind(later_x, n * sizeof(T), ahead);
+      if (ahead != 0) PrefetchBehind(summed_x, n * sizeof(T), ahead);
       LaneSums<T> sums;
       sums.Clear();
       const NormScalars<A> scalars = scalars_of_rows.of(row);
       const auto nothing = [](size_t, size_t) {};
-      NormaliseBesideSums<kHasCentre, kCentred, kStream, kColumns>(scalars, x, affine, beside, y, later_x, nothing,
+      NormaliseBesideSums<kHasCentre, kCentred, kStream, kColumns>(scalars, x, affine, beside, y, summed_x, nothing,
                                                                    sums);
       if (kColumns == 0 && beside != n) {
-        SumAndNormaliseRest<kCentred>(later_x, sums, scalars, x, affine, beside, n, y);
+        SumAndNormaliseRest<kCentred>(summed_x, sums, scalars, x, affine, beside, n, y);
       }
       lanes_.Set(row, sums.Fold());
       if (row == 1) second_pass_ = FinishStatistics(group(t - 1), kMaxGroup, columns_, rows_.eps, kCentred);

@@ -95,30 +95,30 @@ HWY_INLINE void NormaliseTail(const NormScalars<A>& scalars, const T* x, const A
 
 // Copies n columns of row i.
 template <class T>
-HWY_NOINLINE void CopyColumns(const NormaliseRows<T>& current, size_t i, size_t from, size_t n) {
-  const T* x = current.x.at(i) + from;
-  T* to = current.copy.at(i) + from;
-  if (current.stream_copy && IsAlignedToVector(to)) return StreamCopyBytes(x, to, n * sizeof(T));
+HWY_NOINLINE void CopyColumns(const NormaliseRows<T>& normalised, size_t i, size_t from, size_t n) {
+  const T* x = normalised.x.at(i) + from;
+  T* to = normalised.copy.at(i) + from;
+  if (normalised.stream_copy && IsAlignedToVector(to)) return StreamCopyBytes(x, to, n * sizeof(T));
   std::memcpy(to, x, n * sizeof(T));
 }
 
 // Normalises rows from row i on. Not inlined, because several kernels share it.
 template <class T>
-HWY_NOINLINE void NormaliseRowsFrom(const NormaliseRows<T>& current, size_t i) {
-  const size_t n = current.n, whole = n / kNormaliseStep * kNormaliseStep;
-  for (; i < current.rows; ++i) {
-    if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, 0, n);
-    const T* x = current.x.at(i);
-    T* y = current.y.at(i);
-    const NormScalars<Arithmetic<T>> scalars = current.scalars->of(current.first + i);
-    NormaliseColumns<true>(current.stream && IsAlignedToVector(y), scalars, x, current.affine, 0, whole, y);
-    if (whole != n) NormaliseTail(scalars, x, current.affine, n, y);
+HWY_NOINLINE void NormaliseRowsFrom(const NormaliseRows<T>& normalised, size_t i) {
+  const size_t n = normalised.n, whole = n / kNormaliseStep * kNormaliseStep;
+  for (; i < normalised.rows; ++i) {
+    if (HWY_UNLIKELY(normalised.copy.first != nullptr)) CopyColumns(normalised, i, 0, n);
+    const T* x = normalised.x.at(i);
+    T* y = normalised.y.at(i);
+    const NormScalars<Arithmetic<T>> scalars = normalised.scalars->of(normalised.first + i);
+    NormaliseColumns<true>(normalised.stream && IsAlignedToVector(y), scalars, x, normalised.affine, 0, whole, y);
+    if (whole != n) NormaliseTail(scalars, x, normalised.affine, n, y);
   }
 }
 
 template <class T>
-void NormaliseRowsOf(const NormaliseRows<T>& current) {
-  NormaliseRowsFrom(current, 0);
+void NormaliseRowsOf(const NormaliseRows<T>& normalised) {
+  NormaliseRowsFrom(normalised, 0);
 }
 
 // True if there are enough registers for a row's sums and a normalise step at once.
@@ -128,12 +128,12 @@ inline constexpr bool kNormalisesBesideSums = HWY_NATIVE_FMA && hn::MaxLanes(DF6
 // see LaneSums::AddBeside(). kStream: with non-temporal stores; y must be aligned to a whole vector.
 template <bool kHasCentre, bool kCentred, bool kStream, size_t kColumns, class A, class T, class Before>
 HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t n, T* y,
-                                    const T* next_x, const Before& before, LaneSums<T>& sums) {
+                                    const T* summed_x, const Before& before, LaneSums<T>& sums) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d), kBeside = LaneSums<T>::kBeside;
   static_assert(kBeside % (2 * kN) == 0);
   const NormaliseVectors<kHasCentre, decltype(d)> normalise(d, scalars);
-  sums.template AddBeside<kColumns>(next_x, n, AboutZero<kCentred, A>(), before, [&](size_t c) HWY_ATTR {
+  sums.template AddBeside<kColumns>(summed_x, n, AboutZero<kCentred, A>(), before, [&](size_t c) HWY_ATTR {
     const A *gamma = affine.gamma_at(c), *beta = affine.beta_at(c);
     for (size_t i = 0; i < kBeside; i += 2 * kN) {
       const size_t at = c + i;
@@ -143,91 +143,93 @@ HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, c
 }
 // The last columns of two rows of n columns, from column `from` on: sums of the one, normalises the other.
 template <bool kCentred, class A, class T>
-HWY_INLINE void SumAndNormaliseRest(const T* next_x, LaneSums<T>& sums, const NormScalars<A>& scalars, const T* x,
+HWY_INLINE void SumAndNormaliseRest(const T* summed_x, LaneSums<T>& sums, const NormScalars<A>& scalars, const T* x,
                                     const Affine<A>& affine, size_t from, size_t n, T* y) {
-  AddAboutZero<T, kCentred>(next_x + from, n - from, sums);
+  AddAboutZero<T, kCentred>(summed_x + from, n - from, sums);
   NormaliseTail(scalars, x + from, affine.from(from), n - from, y + from);
 }
 // All n columns, with a centre, which only layer norm has, or without. Calls before(c, columns) before columns of the
 // row that is summed are read.
 template <bool kCentred, class A, class T, class Before>
 HWY_INLINE void NormaliseRowBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t n,
-                                       T* y, const T* next_x, const Before& before, LaneSums<T>& sums) {
+                                       T* y, const T* summed_x, const Before& before, LaneSums<T>& sums) {
   const size_t beside = n / kBesideStep * kBesideStep;
   const bool has_centre = kCentred && scalars.centre != 0;
-  has_centre ? NormaliseBesideSums<kCentred, kCentred, false, 0>(scalars, x, affine, beside, y, next_x, before, sums)
-             : NormaliseBesideSums<false, kCentred, false, 0>(scalars, x, affine, beside, y, next_x, before, sums);
+  has_centre ? NormaliseBesideSums<kCentred, kCentred, false, 0>(scalars, x, affine, beside, y, summed_x, before, sums)
+             : NormaliseBesideSums<false, kCentred, false, 0>(scalars, x, affine, beside, y, summed_x, before, sums);
   if (beside == n) return;
   before(beside, n - beside);
-  SumAndNormaliseRest<kCentred>(next_x, sums, scalars, x, affine, beside, n, y);
+  SumAndNormaliseRest<kCentred>(summed_x, sums, scalars, x, affine, beside, n, y);
 }
 
-// Row i of `current` and row i of `next`, which have equally many columns, in steps. Columns of `next` are prepared
-// before they are summed. `sums` begins when the first are prepared.
+// Row i of `normalised` and row i of `summed`, which have equally many columns, in steps. Columns of `summed` are
+// prepared before they are summed. `sums` begins when the first are prepared.
 template <class T, bool kCentred>
-HWY_INLINE void NormaliseAndSumInSteps(const NormaliseRows<T>& current, const SumRows<T>& next, size_t i, bool stream,
-                                       LaneSums<T>& sums) {
-  const NormScalars<Arithmetic<T>> scalars = current.scalars->of(current.first + i);
-  const T *x = current.x.at(i), *next_x = next.x.at(i);
-  T* y = current.y.at(i);
+HWY_INLINE void NormaliseAndSumInSteps(const NormaliseRows<T>& normalised, const SumRows<T>& summed, size_t i,
+                                       bool stream, LaneSums<T>& sums) {
+  const NormScalars<Arithmetic<T>> scalars = normalised.scalars->of(normalised.first + i);
+  const T *x = normalised.x.at(i), *summed_x = summed.x.at(i);
+  T* y = normalised.y.at(i);
   const auto prepare = [&](size_t c, size_t n) HWY_ATTR {
-    PrepareColumns(next, i, c, n);
+    PrepareColumns(summed, i, c, n);
     if (c == 0) sums.Clear();
   };
-  const size_t n = current.n;
+  const size_t n = normalised.n;
   size_t c = 0;
   for (; c + kStep <= n; c += kStep) {
-    if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, c, kStep);
-    NormaliseColumns<kCentred>(stream, scalars, x, current.affine, c, c + kStep, y);
+    if (HWY_UNLIKELY(normalised.copy.first != nullptr)) CopyColumns(normalised, i, c, kStep);
+    NormaliseColumns<kCentred>(stream, scalars, x, normalised.affine, c, c + kStep, y);
     prepare(c, kStep);
-    sums.Add(next_x, c, c + kStep, AboutZero<kCentred, Arithmetic<T>>());
+    sums.Add(summed_x, c, c + kStep, AboutZero<kCentred, Arithmetic<T>>());
   }
   if (c == n) return;
-  if (HWY_UNLIKELY(current.copy.first != nullptr)) CopyColumns(current, i, c, n - c);
-  NormaliseColumns<kCentred>(stream, scalars, x, current.affine, c, n / kNormaliseStep * kNormaliseStep, y);
-  NormaliseTail(scalars, x, current.affine, n, y);
+  if (HWY_UNLIKELY(normalised.copy.first != nullptr)) CopyColumns(normalised, i, c, n - c);
+  NormaliseColumns<kCentred>(stream, scalars, x, normalised.affine, c, n / kNormaliseStep * kNormaliseStep, y);
+  NormaliseTail(scalars, x, normalised.affine, n, y);
   prepare(c, n - c);
-  AddAboutZero<T, kCentred>(next_x + c, n - c, sums);
+  AddAboutZero<T, kCentred>(summed_x + c, n - c, sums);
 }
 
 template <class T, bool kCentred>
-EVENORM_INLINE_LOOP LaneSums<T> NormaliseAndSumRow(const NormaliseRows<T>& current, const SumRows<T>& next, size_t i) {
-  T* y = current.y.at(i);
-  const bool stream = current.stream && IsAlignedToVector(y);
+EVENORM_INLINE_LOOP LaneSums<T> NormaliseAndSumRow(const NormaliseRows<T>& normalised, const SumRows<T>& summed,
+                                                   size_t i) {
+  T* y = normalised.y.at(i);
+  const bool stream = normalised.stream && IsAlignedToVector(y);
   LaneSums<T> sums;
-  if (!kNormalisesBesideSums || stream || current.copy.first != nullptr) {
-    NormaliseAndSumInSteps<T, kCentred>(current, next, i, stream, sums);
+  if (!kNormalisesBesideSums || stream || normalised.copy.first != nullptr) {
+    NormaliseAndSumInSteps<T, kCentred>(normalised, summed, i, stream, sums);
     return sums;
   }
   if constexpr (kNormalisesBesideSums) {
-    const bool made = next.terms.r.first != nullptr;
-    if (made) PrepareColumns(next, i, 0, next.n);
+    const bool made = summed.terms.r.first != nullptr;
+    if (made) PrepareColumns(summed, i, 0, summed.n);
     sums.Clear();
-    const size_t ahead = made ? 0 : next.ahead;
-    const T* next_x = next.x.at(i);
+    const size_t ahead = made ? 0 : summed.ahead;
+    const T* summed_x = summed.x.at(i);
     const auto prefetch = [=](size_t c, size_t n) HWY_ATTR {
-      if (ahead != 0) PrefetchBehind(next_x + c, n * sizeof(T), ahead);
+      if (ahead != 0) PrefetchBehind(summed_x + c, n * sizeof(T), ahead);
     };
-    const NormScalars<Arithmetic<T>> scalars = current.scalars->of(current.first + i);
-    NormaliseRowBesideSums<kCentred>(scalars, current.x.at(i), current.affine, next.n, y, next_x, prefetch, sums);
+    const NormScalars<Arithmetic<T>> scalars = normalised.scalars->of(normalised.first + i);
+    NormaliseRowBesideSums<kCentred>(scalars, normalised.x.at(i), normalised.affine, summed.n, y, summed_x, prefetch,
+                                     sums);
   }
   return sums;
 }
 
 // The same for `rows` rows.
 template <class T, bool kCentred>
-HWY_NOINLINE void NormaliseAndSumRows(const NormaliseRows<T>& current, const SumRows<T>& next, size_t rows) {
+HWY_NOINLINE void NormaliseAndSumRows(const NormaliseRows<T>& normalised, const SumRows<T>& summed, size_t rows) {
   static_assert(kStep % kNormaliseStep == 0 && kStep % kLanes == 0 && kStep % kBesideStep == 0);
   static_assert(kBesideStep % kNormaliseStep == 0);
   LanesOfRows<T, kCentred> lanes;
   for (size_t i = 0; i < rows; ++i) {
-    lanes.Add(i, rows, NormaliseAndSumRow<T, kCentred>(current, next, i).Fold(), *next.group, next.first);
+    lanes.Add(i, rows, NormaliseAndSumRow<T, kCentred>(normalised, summed, i).Fold(), *summed.group, summed.first);
   }
 }
 
 template <class T, bool kCentred>
-void NormaliseAndSum(const NormaliseRows<T>& current, const SumRows<T>& next) {
-  NormaliseAndSumRows<T, kCentred>(current, next, current.rows);
+void NormaliseAndSum(const NormaliseRows<T>& normalised, const SumRows<T>& summed) {
+  NormaliseAndSumRows<T, kCentred>(normalised, summed, normalised.rows);
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

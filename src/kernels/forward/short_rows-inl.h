@@ -14,12 +14,13 @@ namespace evenorm::internal::HWY_NAMESPACE {
 // Sums one group, normalises another, and calls between() in between. As many rows as both have are combined, and the
 // rest follow separately. Narrow rows are summed first, then normalised.
 template <class T, bool kCentred, class Between>
-HWY_INLINE void NormaliseAndSumGroups(const NormaliseRows<T>& current, const SumRows<T>& next, const Between& between) {
-  const size_t both = current.n > kStep ? HWY_MIN(current.rows, next.rows) : 0;
-  if (both != 0) NormaliseAndSumRows<T, kCentred>(current, next, both);
-  if (both != next.rows) SumRowsFrom<T, kCentred>(next, both);
+HWY_INLINE void NormaliseAndSumGroups(const NormaliseRows<T>& normalised, const SumRows<T>& summed,
+                                      const Between& between) {
+  const size_t both = normalised.n > kStep ? HWY_MIN(normalised.rows, summed.rows) : 0;
+  if (both != 0) NormaliseAndSumRows<T, kCentred>(normalised, summed, both);
+  if (both != summed.rows) SumRowsFrom<T, kCentred>(summed, both);
   between();
-  if (both != current.rows) NormaliseRowsFrom(current, both);
+  if (both != normalised.rows) NormaliseRowsFrom(normalised, both);
 }
 
 // The loop for full groups of a few rows. One loop normalises a row and sums another one. The group between theirs is
@@ -34,25 +35,25 @@ HWY_NOINLINE size_t NormaliseFewRows(const ShortRows<T>& rows, size_t t, bool* o
   for (size_t g = 0; g < kGroups; ++g) rows.groups[g].clear_from(group);
   for (bool second_pass = false; (t + 1) * group <= rows.count && !*out_of_range; ++t) {
     if (calls.open != nullptr) calls.open(calls.context, t);
-    auto &next = rows.groups[(t - 1) % kGroups], &later = rows.groups[t % kGroups];
+    auto &finished = rows.groups[(t - 1) % kGroups], &summed = rows.groups[t % kGroups];
     const auto& scalars_of_rows = rows.groups[(t - 2) % kGroups].scalars;
-    const EvenRows<const T> x = rows.x_of(t - 2), later_x = rows.x_of(t);
+    const EvenRows<const T> x = rows.x_of(t - 2), summed_x = rows.x_of(t);
     const EvenRows<T> y = rows.y_of(t - 2);
     for (size_t r = 0; r < group; ++r) {
-      const T* summed = later_x.at(r);
+      const T* summed_row = summed_x.at(r);
       const auto prefetch = [&](size_t c, size_t width) HWY_ATTR {
-        if (rows.ahead != 0) PrefetchBehind(summed + c, width * sizeof(T), rows.ahead);
+        if (rows.ahead != 0) PrefetchBehind(summed_row + c, width * sizeof(T), rows.ahead);
       };
-      if (r == 0) second_pass = FinishStatistics<D>(next, group, columns, rows.eps, kCentred);
+      if (r == 0) second_pass = FinishStatistics<D>(finished, group, columns, rows.eps, kCentred);
       if (r + 1 == HWY_MIN(group, 2)) {
         *out_of_range = HWY_UNLIKELY(second_pass) ? SecondPassOfGroup(rows, t - 1, group)
-                                                  : FinishNormScalars<D>(next, group, columns, rows.eps);
+                                                  : FinishNormScalars<D>(finished, group, columns, rows.eps);
       }
       LaneSums<T> sums;
       sums.Clear();
-      NormaliseRowBesideSums<kCentred>(scalars_of_rows.of(r), x.at(r), affine, n, y.at(r), summed, prefetch, sums);
+      NormaliseRowBesideSums<kCentred>(scalars_of_rows.of(r), x.at(r), affine, n, y.at(r), summed_row, prefetch, sums);
       const BlockSums joined = sums.Join();
-      later.set(r, joined.s, 0, joined.q);
+      summed.set(r, joined.s, 0, joined.q);
     }
     if (calls.finished != nullptr) calls.finished(calls.context, t - 1);
     if (calls.close != nullptr) calls.close(calls.context, t - 2);
@@ -64,44 +65,46 @@ HWY_NOINLINE size_t NormaliseFewRows(const ShortRows<T>& rows, size_t t, bool* o
 template <class T, bool kCentred>
 bool StepOfGroups(const ShortRows<T>& rows, size_t t, bool rare) {
   const GroupCalls& calls = rows.calls;
-  const size_t later_rows = rows.rows_of(t), next_rows = t < 1 ? 0 : rows.rows_of(t - 1);
-  const size_t current_rows = t < 2 ? 0 : rows.rows_of(t - 2);
-  if (later_rows != 0 && calls.open != nullptr) calls.open(calls.context, t);
+  const size_t summed_rows = rows.rows_of(t), finished_rows = t < 1 ? 0 : rows.rows_of(t - 1);
+  const size_t normalised_rows = t < 2 ? 0 : rows.rows_of(t - 2);
+  if (summed_rows != 0 && calls.open != nullptr) calls.open(calls.context, t);
   const Count columns = static_cast<double>(rows.n);
-  auto& next = rows.groups[(t + kGroups - 1) % kGroups];
+  auto& finished = rows.groups[(t + kGroups - 1) % kGroups];
   // A vector would wait for the stores that just wrote the sums of a row alone.
   const auto with_tag = [=](const auto& finish) {
-    return next_rows == 1 ? finish(hn::CappedTag<double, 1>()) : finish(DGroup());
+    return finished_rows == 1 ? finish(hn::CappedTag<double, 1>()) : finish(DGroup());
   };
-  bool second_pass = false, next_is_rare = false;
-  if (next_rows != 0) {
-    if (next_rows < kMaxGroup) next.clear_from(next_rows);
-    second_pass =
-        with_tag([&](auto d) { return FinishStatistics<decltype(d)>(next, next_rows, columns, rows.eps, kCentred); });
-    if (HWY_UNLIKELY(second_pass)) next_is_rare = SecondPassOfGroup(rows, t - 1, next_rows);
+  bool second_pass = false, finished_is_rare = false;
+  if (finished_rows != 0) {
+    if (finished_rows < kMaxGroup) finished.clear_from(finished_rows);
+    second_pass = with_tag(
+        [&](auto d) { return FinishStatistics<decltype(d)>(finished, finished_rows, columns, rows.eps, kCentred); });
+    if (HWY_UNLIKELY(second_pass)) finished_is_rare = SecondPassOfGroup(rows, t - 1, finished_rows);
   }
-  const SumRows<T> later{rows.x_of(t), later_rows, rows.n, rows.groups + t % kGroups, 0, rows.ahead, rows.terms_of(t)};
-  const NormaliseRows<T> current{rows.x_of(t - 2),
-                                 rows.y_of(t - 2),
-                                 rare ? 0 : current_rows,
-                                 rows.n,
-                                 {rows.gamma, rows.beta},
-                                 &rows.groups[(t + kGroups - 2) % kGroups].scalars,
-                                 0,
-                                 rows.stream,
-                                 rows.copy_of(t - 2),
-                                 rows.stream_copy};
-  NormaliseAndSumGroups<T, kCentred>(current, later, [&] {
-    if (next_rows == 0 || second_pass) return;
-    next_is_rare = with_tag([&](auto d) { return FinishNormScalars<decltype(d)>(next, next_rows, columns, rows.eps); });
+  const SumRows<T> summed{rows.x_of(t), summed_rows,     rows.n, rows.groups + t % kGroups, 0,
+                          rows.ahead,   rows.terms_of(t)};
+  const NormaliseRows<T> normalised{rows.x_of(t - 2),
+                                    rows.y_of(t - 2),
+                                    rare ? 0 : normalised_rows,
+                                    rows.n,
+                                    {rows.gamma, rows.beta},
+                                    &rows.groups[(t + kGroups - 2) % kGroups].scalars,
+                                    0,
+                                    rows.stream,
+                                    rows.copy_of(t - 2),
+                                    rows.stream_copy};
+  NormaliseAndSumGroups<T, kCentred>(normalised, summed, [&] {
+    if (finished_rows == 0 || second_pass) return;
+    finished_is_rare =
+        with_tag([&](auto d) { return FinishNormScalars<decltype(d)>(finished, finished_rows, columns, rows.eps); });
   });
-  if (next_rows != 0 && calls.finished != nullptr) calls.finished(calls.context, t - 1);
+  if (finished_rows != 0 && calls.finished != nullptr) calls.finished(calls.context, t - 1);
   if (rare) {
     calls.rare(calls.context, t - 2);
-  } else if (current_rows != 0 && calls.close != nullptr) {
+  } else if (normalised_rows != 0 && calls.close != nullptr) {
     calls.close(calls.context, t - 2);
   }
-  return next_is_rare;
+  return finished_is_rare;
 }
 
 template <class T, bool kCentred>

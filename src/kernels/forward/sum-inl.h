@@ -36,8 +36,8 @@ class LaneSums {
     for (size_t v = 0; v < kVectors; ++v) s_[v] = q_[v] = hn::Zero(DF64());
   }
 
-  // Adds columns [from, to) of x, where from and to are multiples of kLanes. Calls accumulate(elements, the line's
-  // first column, the vector's number in the line, s, q).
+  // Adds columns [from, to) of x, where from and to are multiples of kLanes. Calls accumulate(elements, the first
+  // column of their kLanes columns, the vector's number among these, s, q).
   template <class Accumulate>
   HWY_INLINE void Add(const T* HWY_RESTRICT x, size_t from, size_t to, const Accumulate& accumulate) {
     for (size_t v0 = 0; v0 < kVectors; v0 += kAtOnce) {
@@ -131,7 +131,7 @@ class LaneSums {
     return {JoinFolded(folded.s), JoinFolded(folded.q)};
   }
 
-  // The numbers of the lanes of vector v of a line, from 0 on.
+  // The numbers of the lanes of vector v, from 0 on.
   static HWY_INLINE V64 Lanes(size_t v) {
     const DF64 d;
     if constexpr (!kEvenThenOdd<T>) return hn::Iota(d, static_cast<double>(v * kN));
@@ -143,13 +143,13 @@ class LaneSums {
   static HWY_INLINE Folded FoldBoth(const V64* s, const V64* q) {
     return {FoldLanes<kEvenThenOdd<T>>(s), FoldLanes<kEvenThenOdd<T>>(q)};
   }
-  static HWY_INLINE V64 LoadLanes(const T* line, size_t v) {
+  static HWY_INLINE V64 LoadLanes(const T* x, size_t v) {
     const DF64 d;
     if constexpr (kEvenThenOdd<T>) {
-      const auto* pairs = line + v % kHalf * 2 * kN;
+      const auto* pairs = x + v % kHalf * 2 * kN;
       return v < kHalf ? LoadEvenF64(d, pairs) : LoadOddF64(d, pairs);
     } else {
-      return LoadF64(d, line + v * kN);
+      return LoadF64(d, x + v * kN);
     }
   }
 

@@ -79,7 +79,7 @@ HWY_INLINE void AddChainOfLane(const Lines<T>& c, size_t position, size_t l, siz
   using V = hn::Vec<DF32>;
   const DF32 d;
   HWY_ALIGN static constexpr T kZeros[kLinesAtOnce] = {};
-  const float* centres = c.scalars[0];
+  const float* centres = c.scalars[OfDx::centre];
   const T *x_at[2 * kCount], *dy_at[2 * kCount];
   for (size_t i = 0; i < 2 * kCount; ++i) {
     const bool lacks = i / 2 + 1 == kCount && i % 2 * kWideLanes + l >= left;
@@ -93,10 +93,10 @@ HWY_INLINE void AddChainOfLane(const Lines<T>& c, size_t position, size_t l, siz
 #pragma GCC unroll 1
   for (size_t v = 0, lines = c.count; v < lines; v += hn::Lanes(d)) {
     const V centre = hn::LoadU(d, centres + v);
-    LineSums<V> halves[2];
+    SliceSums<V> halves[2];
     HWY_UNROLL(8)
     for (size_t i = 0; i < 2 * kCount; ++i) {
-      halves[i % 2].AddLine(i / 2, LoadArithmetic(d, dy_at[i] + v), hn::Sub(centre, LoadArithmetic(d, x_at[i] + v)));
+      halves[i % 2].AddSlice(i / 2, LoadArithmetic(d, dy_at[i] + v), hn::Sub(centre, LoadArithmetic(d, x_at[i] + v)));
     }
     add(hn::Add(halves[0].g, halves[1].g), lanes + v);
     add(hn::Add(halves[0].Products(kCount), halves[1].Products(kCount)), lanes + kLinesAtOnce + v);
@@ -113,9 +113,9 @@ HWY_NOINLINE void AddChain(const Lines<T>& c, size_t position, size_t left, doub
 
 template <class T>
 HWY_INLINE void SumGradientsAcross(const Lines<T>& c, double* lanes) {
-  constexpr size_t kChain = kChainLines * kLanes;
-  constexpr decltype(&AddChain<1, T>) kAdd[kChainLines] = {AddChain<1, T>, AddChain<2, T>, AddChain<3, T>,
-                                                           AddChain<4, T>};
+  constexpr size_t kChain = kChainSlices * kLanes;
+  constexpr decltype(&AddChain<1, T>) kAdd[kChainSlices] = {AddChain<1, T>, AddChain<2, T>, AddChain<3, T>,
+                                                            AddChain<4, T>};
   for (size_t done = 0; done < c.positions; done += kChain) {
     const size_t n = HWY_MIN(kChain, c.positions - done), whole = (n - 1) / kLanes;
     kAdd[whole](c, done, n - whole * kLanes, lanes);
@@ -133,7 +133,8 @@ HWY_INLINE void SumGradientsAlong(const Lines<T>& c, double* sums) {
       g[r] = gd[r] = hn::Zero(d);
       const size_t line = i + r;
       if (line >= c.count) continue;
-      const auto lanes = RowLanes(c.x.at(line), c.dy.at(line), c.scalars[4], c.scalars[0][line], c.positions, c.ahead);
+      const auto lanes = RowLanes(c.x.at(line), c.dy.at(line), c.scalars[OfDx::gamma], c.scalars[OfDx::centre][line],
+                                  c.positions, c.ahead);
       g[r] = FoldVectors<kVectors, 1>(lanes.g);
       gd[r] = FoldVectors<kVectors, 1>(lanes.gd);
     }

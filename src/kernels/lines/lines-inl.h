@@ -22,8 +22,8 @@ struct MakeY {
 
   template <class Load>
   HWY_INLINE void Set(const Load& load) {
-    centre = load(0), offset = load(1), rstd = load(2);
-    if constexpr (!kByPosition) gamma = load(3), beta = load(4);
+    centre = load(OfY::centre), offset = load(OfY::offset), rstd = load(OfY::rstd);
+    if constexpr (!kByPosition) gamma = load(OfY::gamma), beta = load(OfY::beta);
   }
   HWY_INLINE V operator()(V x, V, OfAllLines<V>& all) const {
     const NormaliseVectors<true, hn::DFromV<V>> normalise(centre, offset, rstd);
@@ -38,7 +38,8 @@ struct MakeDx {
 
   template <class Load>
   HWY_INLINE void Set(const Load& load) {
-    centre = load(0), rstd = load(1), k2 = load(2), a = load(3), gamma = load(4);
+    centre = load(OfDx::centre), rstd = load(OfDx::rstd), k2 = load(OfDx::k2), a = load(OfDx::a);
+    gamma = load(OfDx::gamma);
   }
   HWY_INLINE V operator()(V x, V dy, OfAllLines<V>& all) const {
     return DxOf(hn::DFromV<V>(), dy, gamma, hn::Sub(centre, x), rstd, k2, a, all.watch);
@@ -77,7 +78,8 @@ HWY_INLINE void WriteCacheLines(const Lines<T>& c, size_t line, OfAllLines<V>& a
     T* to_at = to.first + line;
     PrefetchLines<Make>(x_at, dy_at, 1, ahead);
     if constexpr (Make::kByPosition) {
-      all.gamma = hn::Set(d, load_one(c.scalars[3] + i)), all.beta = hn::Set(d, load_one(c.scalars[4] + i));
+      all.gamma = hn::Set(d, load_one(c.scalars[OfY::gamma] + i));
+      all.beta = hn::Set(d, load_one(c.scalars[OfY::beta] + i));
     }
     if constexpr (kCount == 1) {
       StoreWhole<kStream>(make[0](LoadArithmetic(d, x_at), LoadArithmetic(d, dy_at), all), d, to_at);
@@ -101,7 +103,7 @@ HWY_NOINLINE bool WriteAcross(const Lines<T>& c) {
     some.positions = HWY_MIN(together, c.positions - i);
     for (size_t line = 0; line < c.count; line += kOfCacheLine<T>) WriteCacheLines<Make, kStream>(some, line, all);
     some.x.first = some.x.at(together), some.dy.first = some.dy.at(together), some.to.first = some.to.at(together);
-    if constexpr (Make::kByPosition) some.scalars[3] += together, some.scalars[4] += together;
+    if constexpr (Make::kByPosition) some.scalars[OfY::gamma] += together, some.scalars[OfY::beta] += together;
   }
   return AllFinite<float>(all.watch);
 }
