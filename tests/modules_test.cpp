@@ -243,16 +243,11 @@ std::string error_of_shape(const Shape& shape, const Shape& normalized_shape) {
   return forward;
 }
 
-TEST(Modules_Refused, ShapesOfXWithMessagesThatNameTheAxes) {
-  EXPECT_EQ(error_of_shape({4, 8, 768}, {8, 512}),
-            "x has shape (4, 8, 768), but normalized_shape is (8, 512): axis 2 has 768, not 512");
+TEST(Modules_Refused, ShapesOfX) {
   EXPECT_EQ(error_of_shape({4, 7, 768}, {8, 512}),
-            "x has shape (4, 7, 768), but normalized_shape is (8, 512): axis 1 has 7, not 8; axis 2 has 768, not 512");
-  EXPECT_EQ(error_of_shape({7, 512}, {8, 512}),
-            "x has shape (7, 512), but normalized_shape is (8, 512): axis 0 has 7, not 8");
-  EXPECT_EQ(error_of_shape({512}, {8, 512}),
-            "x has shape (512), but normalized_shape is (8, 512): it has 1 axis, fewer than 2");
-  EXPECT_EQ(error_of_shape({}, {512}), "x has shape (), but normalized_shape is (512): it has 0 axes, fewer than 1");
+            "x has shape (4, 7, 768), but it should end in normalized_shape (8, 512)");
+  EXPECT_EQ(error_of_shape({512}, {8, 512}), "x has shape (512), but it should end in normalized_shape (8, 512)");
+  EXPECT_EQ(error_of_shape({}, {512}), "x has shape (), but it should end in normalized_shape (512)");
   EXPECT_EQ(error_of_shape({0, 512}, {512}), "no error");
 }
 

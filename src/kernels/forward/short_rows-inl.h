@@ -70,15 +70,10 @@ bool StepOfGroups(const ShortRows<T>& rows, size_t t, bool rare) {
   if (summed_rows != 0 && calls.open != nullptr) calls.open(calls.context, t);
   const Count columns = static_cast<double>(rows.n);
   auto& finished = rows.groups[(t + kGroups - 1) % kGroups];
-  // A vector would wait for the stores that just wrote the sums of a row alone.
-  const auto with_tag = [=](const auto& finish) {
-    return finished_rows == 1 ? finish(hn::CappedTag<double, 1>()) : finish(DGroup());
-  };
   bool second_pass = false, finished_is_rare = false;
   if (finished_rows != 0) {
     if (finished_rows < kMaxGroup) finished.clear_from(finished_rows);
-    second_pass = with_tag(
-        [&](auto d) { return FinishStatistics<decltype(d)>(finished, finished_rows, columns, rows.eps, kCentred); });
+    second_pass = FinishStatistics(finished, finished_rows, columns, rows.eps, kCentred);
     if (HWY_UNLIKELY(second_pass)) finished_is_rare = SecondPassOfGroup(rows, t - 1, finished_rows);
   }
   const SumRows<T> summed{rows.x_of(t), summed_rows,     rows.n, rows.groups + t % kGroups, 0,
@@ -95,8 +90,7 @@ bool StepOfGroups(const ShortRows<T>& rows, size_t t, bool rare) {
                                     rows.stream_copy};
   NormaliseAndSumGroups<T, kCentred>(normalised, summed, [&] {
     if (finished_rows == 0 || second_pass) return;
-    finished_is_rare =
-        with_tag([&](auto d) { return FinishNormScalars<decltype(d)>(finished, finished_rows, columns, rows.eps); });
+    finished_is_rare = FinishNormScalars(finished, finished_rows, columns, rows.eps);
   });
   if (finished_rows != 0 && calls.finished != nullptr) calls.finished(calls.context, t - 1);
   if (rare) {
