@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -74,6 +75,9 @@ class Axes {
   Axis near_[kInline];
   std::shared_ptr<Axis[]> far_;  // the axes after the first kInline
 };
+
+// The axes of one tensor: the inner ones, then the outer ones or null.
+using AxesPair = std::array<const Axes*, 2>;
 
 // The number of the next n indices that step evenly along the innermost axis.
 inline std::size_t even_run(const Axes& axes, std::size_t index, std::size_t n) {

@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <functional>
 #include <limits>
-#include <new>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "evenorm/sharded.hpp"
 #include "problem/validate.hpp"
@@ -18,8 +19,6 @@ namespace {
 // An output that is a replacement may be a source itself.
 enum class Use : unsigned char { source, input, replacement, output };
 
-using AxesPair = std::array<const Axes*, 2>;  // null: no axes
-
 // A tensor's range of bytes, [begin, end), and the layout of its elements in that range.
 struct Region {
   const char* name;
@@ -29,25 +28,14 @@ struct Region {
   AxesPair axes;
   Use use;
 
+  // Visits the axes, from the innermost to the outermost.
   template <class Visit>
   void for_axes(const Visit& visit) const {
     for (const Axes* some : axes) {
-      for (std::size_t i = 0; some != nullptr && i < some->count(); ++i) visit((*some)[i]);
+      for (std::size_t i = some == nullptr ? 0 : some->count(); i-- > 0;) visit((*some)[i]);
     }
   }
 };
-
-// The axes of a Matrix, Broadcast or Vector.
-template <class AnyTensor>
-AxesPair axes_of(const AnyTensor& t) {
-  if constexpr (requires { t.rows; }) {
-    return {&t.rows, &t.cols};
-  } else if constexpr (requires { t.sets; }) {
-    return {&t.elements(), t.sets ? &*t.sets : nullptr};
-  } else {
-    return {&t.axes};
-  }
-}
 
 // Returns address + bytes. Throws Error if that overflows.
 std::intptr_t moved(const char* name, std::intptr_t address, std::ptrdiff_t bytes) {
@@ -64,13 +52,13 @@ struct Runs {
 
   Runs(const Region& region, bool merged) : length(region.element) {
     region.for_axes([&](const Axis& axis) { axes[count++] = {axis.size, std::abs(axis.stride)}; });
-    std::sort(axes.data(), axes.data() + count, [](const Axis& a, const Axis& b) {
-      return a.stride != b.stride ? a.stride > b.stride : a.size > b.size;
-    });
+    std::ranges::sort(used(), std::greater{}, [](const Axis& axis) { return std::pair(axis.stride, axis.size); });
     for (; merged && count != 0 && axes[count - 1].stride == length; --count) {
       length *= static_cast<std::ptrdiff_t>(axes[count - 1].size);
     }
   }
+
+  std::span<Axis> used() { return std::span(axes).first(count); }
 
   // The bytes that the axes from number `first` on span.
   std::intptr_t extent(std::size_t first) const {
@@ -85,10 +73,6 @@ struct Runs {
       if (axes[i].stride < extent(i + 1)) return false;
     }
     return true;
-  }
-
-  bool has_axes_of(const Runs& other) const {
-    return std::equal(axes.data(), axes.data() + count, other.axes.data(), other.axes.data() + other.count);
   }
 };
 
@@ -111,8 +95,9 @@ bool meet(const Runs& a, const Runs& b, std::intptr_t distance, std::size_t axis
 // runs take 3 KiB of a stack that may be small.
 [[gnu::noinline]] bool may_meet(const Region& a, const Region& b) {
   for (const bool merged : {true, false}) {
-    const Runs a_runs(a, merged), b_runs(b, merged);
-    if (a_runs.count == 0 || !a_runs.has_axes_of(b_runs) || !a_runs.is_nested() || !b_runs.is_nested()) continue;
+    Runs a_runs(a, merged), b_runs(b, merged);
+    if (a_runs.count == 0 || !std::ranges::equal(a_runs.used(), b_runs.used())) continue;
+    if (!a_runs.is_nested() || !b_runs.is_nested()) continue;
     int steps = 4096;
     return meet(a_runs, b_runs, b.begin - a.begin, 0, steps);
   }
@@ -120,11 +105,6 @@ bool meet(const Runs& a, const Runs& b, std::intptr_t distance, std::size_t axis
 }
 
 [[gnu::noinline]] bool is_nested(const Region& region) { return Runs(region, true).is_nested(); }
-
-void check_apart(const Region& output, const Region& other) {
-  if (output.end <= other.begin || other.end <= output.begin || !may_meet(output, other)) return;
-  throw Error(std::string(output.name) + " may overlap " + other.name);
-}
 
 void check_present(const char* name, const void* data) {
   if (data == nullptr) throw Error(std::string(name) + " is null");
@@ -135,40 +115,44 @@ bool is_in_place(const Region& a, const Region& b) {
   return a.begin == b.begin && a.dtype == b.dtype && *a.axes[0] == *b.axes[0] && *a.axes[1] == *b.axes[1];
 }
 
+// Refuses an output that might overlap another buffer, if their ranges meet.
+void check_apart(const Region& output, const Region& other) {
+  const bool may_replace = output.use == Use::replacement && other.use == Use::source;
+  if ((may_replace && is_in_place(output, other)) || !may_meet(output, other)) return;
+  throw Error(std::string(output.name) + " may overlap " + other.name);
+}
+
 // The buffers of one pass: first the sources, then the other inputs, then the outputs. Absent tensors are skipped.
 class Buffers {
  public:
   template <class AnyTensor>
   void add(const char* name, const AnyTensor& t, Use use) {
-    if (t.data != nullptr) add_region(name, t.data, bytes_of(t.dtype), use, t.dtype, axes_of(t));
+    add_region(name, t.data, bytes_of(t.dtype), use, t.dtype, t.layout());
   }
   void add(const char* name, std::span<const std::byte> bytes, Use use) {
-    if (bytes.data() != nullptr) add_region(name, bytes.data(), bytes.size(), use);
+    constexpr std::size_t kMost = std::numeric_limits<std::ptrdiff_t>::max();
+    add_region(name, bytes.data(), std::min(bytes.size(), kMost), use, {}, {});
   }
 
  private:
   // Adds a region of one element of `bytes` bytes, repeated along the axes. Checks that an output overlaps neither
   // itself nor a buffer before it.
-  void add_region(const char* name, const void* data, std::size_t bytes, Use use, DType dtype = {},
-                  const AxesPair& axes = {}) {
-    constexpr std::size_t kMost = std::numeric_limits<std::ptrdiff_t>::max();
-    const auto begin = reinterpret_cast<std::intptr_t>(data),
-               element = static_cast<std::intptr_t>(std::min(bytes, kMost));
-    const std::intptr_t end = moved(name, begin, element);
-    Region& region = *new (&regions_[count_]) Region{name, begin, end, element, dtype, axes, use};  // not by a copy
+  void add_region(const char* name, const void* data, std::size_t bytes, Use use, DType dtype, const AxesPair& axes) {
+    if (data == nullptr) return;
+    const auto begin = reinterpret_cast<std::intptr_t>(data), element = static_cast<std::intptr_t>(bytes);
+    Region& region = regions_[count_++] = {name, begin, moved(name, begin, element), element, dtype, axes, use};
+    bool steps_over = true;  // each axis over those inside it
     region.for_axes([&](const Axis& axis) {
+      steps_over = steps_over && std::abs(axis.stride) >= region.end - region.begin;
       const std::ptrdiff_t last = static_cast<std::ptrdiff_t>(axis.size - 1) * axis.stride;
       std::intptr_t& limit = last < 0 ? region.begin : region.end;
       limit = moved(name, limit, last);
     });
-    if (use == Use::replacement || use == Use::output) {
-      if (!is_nested(region)) throw Error(std::string(name) + " may overlap itself");
-      for (const Region& other : std::span(regions_).first(count_)) {
-        const bool may_replace = use == Use::replacement && other.use == Use::source;
-        if (!(may_replace && is_in_place(region, other))) check_apart(region, other);
-      }
+    if (use == Use::source || use == Use::input) return;
+    if (!steps_over && !is_nested(region)) throw Error(std::string(name) + " may overlap itself");
+    for (const Region& other : std::span(regions_).first(count_ - 1)) {
+      if (region.begin < other.end && other.begin < region.end) check_apart(region, other);
     }
-    ++count_;
   }
 
   std::array<Region, 11> regions_;
@@ -191,7 +175,7 @@ void validate_buffers(const Problem& p, const Moments* moments) {
   buffers.add("rstd", p.rstd, Use::output);
   buffers.add("mean", p.mean, Use::output);
   buffers.add("scale", p.scale, Use::output);
-  buffers.add("moments", std::as_bytes(std::span(moments, p.rows)), Use::output);
+  if (moments != nullptr) buffers.add("moments", std::as_bytes(std::span(moments, p.rows)), Use::output);
 }
 
 // Without rows, only the parameters count: dweight and dbias are still written.

@@ -21,6 +21,8 @@ struct Matrix {
   Pointer data = nullptr;
   DType dtype = DType::f32;
   Axes rows, cols;
+
+  AxesPair layout() const { return {&cols, &rows}; }
 };
 
 // One value per column (gamma, beta) or per row (mean, rstd). Absent if data is null.
@@ -29,6 +31,8 @@ struct Vector {
   Pointer data = nullptr;
   DType dtype = DType::f32;
   Axes axes;
+
+  AxesPair layout() const { return {&axes, nullptr}; }
 };
 
 // The bytes from the first set's elements to another's. Without axes, all sets have the same elements.
@@ -46,6 +50,7 @@ struct Broadcast : Vector<Pointer> {
   const void* of_set(std::size_t set) const { return static_cast<const char*>(this->data) + offset_of_set(sets, set); }
   bool has_shared_columns() const { return shared.has_value(); }
   const Axes& elements() const { return shared.has_value() ? *shared : this->axes; }
+  AxesPair layout() const { return {&elements(), sets.has_value() ? &*sets : nullptr}; }
 };
 using SetVector = Broadcast<const void*>;
 using SetGradient = Broadcast<void*>;
