@@ -47,7 +47,8 @@ std::vector<std::byte> gathered(const NamedConstTensor& given, DType dtype, Shap
   const auto& [name, tensor] = given;
   internal::check_dtype(name, tensor.dtype);
   internal::Axes axes;
-  internal::lay_out_vector(name, tensor, shape, internal::split_axes(shape, shape, {}).normalized, "should have", axes);
+  const internal::AxisSplit split = internal::split_axes(shape, shape, {});
+  internal::Layouts{shape, split}.lay_out(name, tensor, split.normalized, "should have", axes, axes);
   if (tensor.dtype != dtype) {
     fail(name, "has dtype " + std::string(evenorm::name(tensor.dtype)) + ", but should have " +
                    std::string(evenorm::name(dtype)));

@@ -2,6 +2,7 @@
 #include "problem/validate.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -12,17 +13,26 @@
 namespace evenorm::internal {
 namespace {
 
+// Adds how the rows form sets and how columns share elements, if a parameter has all of x's axes.
+void add_sets(Shape x_shape, std::span<const Shape> parameters, AxisSplit& split, AnyProblem& p) {
+  AxisSet varying = 0;
+  for (const Shape parameter : parameters) varying |= varying_axes(parameter, x_shape, split);
+  split.sets = varying & split.outer;
+  p.sets = count_at(x_shape, split.sets);
+  const auto up_to_last = static_cast<std::size_t>(std::bit_width(varying & split.normalized));
+  p.shared = count_at(x_shape, split.normalized & ~first_axes(up_to_last));
+}
+
 // Checks what both passes have, except tensors, and adds it to the problem. Returns x's axes.
 template <class Pass>
 AxisSplit split_rows(const Pass& pass, std::span<const Shape> parameters, AnyProblem& p) {
   check_kind(pass.kind);
   AxisSplit split = split_axes(pass.x.shape, pass.normalized_shape, pass.axes);
-  order_rows(split, pass.x.shape, parameters);
   p.kind = pass.kind;
   p.cols = count_cols(pass.x.shape, split);
-  p.rows = count_rows(pass.x.shape, p.cols);
-  p.sets = count_at(pass.x.shape, split.set_axes());
-  p.shared = count_shared(pass.x.shape, split, parameters);
+  p.rows = count_elements("x", pass.x.shape) / p.cols;
+  const auto has_all_axes = [&](Shape parameter) { return parameter.size() == pass.x.shape.size(); };
+  if (std::ranges::any_of(parameters, has_all_axes)) add_sets(pass.x.shape, parameters, split, p);
   if (pass.kind == Kind::rms && pass.mean.data != nullptr) fail("mean", "is given, but RMS norm has none");
   if (pass.zero_centered && pass.weight.data == nullptr) fail("weight", "is absent, but zero_centered needs one");
   p.zero_centered = pass.zero_centered;
@@ -42,8 +52,8 @@ void check_dense_rows(std::string_view argument, const View& view, const Axes& c
                      ", but the elements of a row should lie side by side " + because);
 }
 
-// Checks that what only fused forms have is absent where they are.
-void check_plain(const Forward& f) {
+// Checks that the fields of a fused form that is not used are absent.
+void check_unused(const Forward& f) {
   if (f.residual.data == nullptr) {
     check_absent("sum", f.sum.data, "residual is absent");
     if (f.residual_scale != 1) fail("residual_scale", "is " + text_of(f.residual_scale) + ", but residual is absent");
@@ -54,7 +64,7 @@ void check_plain(const Forward& f) {
   }
 }
 
-void add_residual(const Forward& f, Layouts& layouts, Problem& p) {
+void add_residual(const Forward& f, const Layouts& layouts, Problem& p) {
   layouts.matrix("residual", f.residual, p.residual);
   p.residual_scale = f.residual_scale;
   const bool wide = arithmetic_type_of_sum(p) == DType::f64;
@@ -75,7 +85,7 @@ void add_residual(const Forward& f, Layouts& layouts, Problem& p) {
   check_dense_rows("sum", f.sum, p.sum.cols, kBecause);
 }
 
-void add_quantisation(const Forward& f, Layouts& layouts, Problem& p) {
+void add_quantisation(const Forward& f, const Layouts& layouts, Problem& p) {
   check_dense_rows("x", f.x, p.x.cols, "where y is i8");
   check_dense_rows("y", f.y, p.y.cols, "where y is i8");
   p.given_scale = static_cast<float>(f.given_scale);
@@ -93,13 +103,10 @@ void add_quantisation(const Forward& f, Layouts& layouts, Problem& p) {
 
 // weight, dweight and dbias have the same sets of rows, and the same columns share their elements.
 void check_varies_alike(std::string_view argument, Shape shape, Shape as, Shape x_shape, const AxisSplit& split) {
-  for (std::size_t axis = 0; axis < x_shape.size() && !shape.empty(); ++axis) {
-    if (x_shape[axis] == 1 || varies_along(axis, shape, split) == varies_along(axis, as, split)) continue;
-    fail(argument,
-         "has shape " + text_of(shape) +
-             ", but weight, dweight and dbias should vary along the same axes; if they do not, run a pass for "
-             "each gradient");
-  }
+  if (shape.empty() || varying_axes(shape, x_shape, split) == varying_axes(as, x_shape, split)) return;
+  fail(argument, "has shape " + text_of(shape) +
+                     ", but weight, dweight and dbias should vary along the same axes; if they do not, run a pass for "
+                     "each gradient");
 }
 
 }  // namespace
@@ -109,15 +116,14 @@ Problem validate(const Forward& f) {
   const Shape parameters[] = {shape_of(f.weight), shape_of(f.bias)};
   Problem p;
   const AxisSplit split = split_rows(f, parameters, p);
-  Layouts layouts(f.x.shape, split);
+  const Layouts layouts{f.x.shape, split};
   layouts.matrix("x", f.x, p.x);
   layouts.matrix("y", f.y, p.y, true);
-  layouts.parameter("weight", f.weight, p.gamma);
-  layouts.parameter("bias", f.bias, p.beta);
-  constexpr auto kShould = "statistics should be f64 or f32";
-  layouts.statistic("mean", f.mean, p.mean, {DType::f64, DType::f32}, kShould);
-  layouts.statistic("rstd", f.rstd, p.rstd, {DType::f64, DType::f32}, kShould);
-  check_plain(f);
+  if (f.weight.data != nullptr) layouts.parameter("weight", f.weight, p.gamma);
+  if (f.bias.data != nullptr) layouts.parameter("bias", f.bias, p.beta);
+  if (f.mean.data != nullptr) layouts.statistic("mean", f.mean, p.mean);
+  if (f.rstd.data != nullptr) layouts.statistic("rstd", f.rstd, p.rstd);
+  check_unused(f);
   if (f.residual.data != nullptr) add_residual(f, layouts, p);
   if (f.y.dtype == DType::i8) add_quantisation(f, layouts, p);
   return p;
@@ -134,7 +140,7 @@ GradientProblem validate(const Backward& b) {
   if (p.rows != 0 && b.dx.data == nullptr && b.dweight.data == nullptr && b.dbias.data == nullptr) {
     throw Error("dx, dweight and dbias are null, but at least one should be given");
   }
-  Layouts layouts(b.x.shape, split);
+  const Layouts layouts{b.x.shape, split};
   layouts.matrix("x", b.x, p.x);
   layouts.matrix("dy", b.dy, p.dy);
   if (b.dx.data != nullptr) layouts.matrix("dx", b.dx, p.dx);
@@ -143,9 +149,11 @@ GradientProblem validate(const Backward& b) {
     layouts.matrix("dsum", b.dsum, p.dsum);
   }
 
-  layouts.parameter("weight", b.weight, p.gamma);
-  layouts.parameter("dweight", b.dweight, p.dgamma);
-  layouts.parameter("dbias", b.dbias, p.dbeta);
+  if (b.weight.data != nullptr) layouts.parameter("weight", b.weight, p.gamma);
+  if (b.dweight.data != nullptr) layouts.parameter("dweight", b.dweight, p.dgamma);
+  if (b.dbias.data != nullptr) layouts.parameter("dbias", b.dbias, p.dbeta);
+  if (has_no_elements(b.dweight.shape)) p.dgamma.data = nullptr;
+  if (has_no_elements(b.dbias.shape)) p.dbeta.data = nullptr;
   if (b.weight.data != nullptr && b.dweight.data != nullptr && !std::ranges::equal(b.dweight.shape, b.weight.shape)) {
     fail("dweight", "has shape " + text_of(b.dweight.shape) + ", but weight has " + text_of(b.weight.shape));
   }
@@ -155,17 +163,11 @@ GradientProblem validate(const Backward& b) {
     check_varies_alike("dbias", parameters[2], *given, b.x.shape, split);
   }
 
-  if (b.kind == Kind::layer && b.mean.data != nullptr && b.rstd.data == nullptr) {
-    fail("mean", "is given, but rstd is absent");
-  }
-  if (b.kind == Kind::layer && b.rstd.data != nullptr && b.mean.data == nullptr) {
-    fail("rstd", "is given, but mean is absent");
-  }
-  const auto statistic = [&](const char* argument, const ConstTensor& view, Vector<const void*>& to) {
-    layouts.statistic(argument, view, to, {DType::f64}, "the backward pass needs f64");  // f32 would exceed dx's bound
-  };
-  statistic("mean", b.mean, p.mean);
-  statistic("rstd", b.rstd, p.rstd);
+  if (b.kind == Kind::layer && b.rstd.data == nullptr) check_absent("mean", b.mean.data, "rstd is absent");
+  if (b.kind == Kind::layer && b.mean.data == nullptr) check_absent("rstd", b.rstd.data, "mean is absent");
+  constexpr auto kNeeds = "the backward pass needs f64";  // f32 would exceed dx's bound
+  if (b.mean.data != nullptr) layouts.statistic("mean", b.mean, p.mean, {DType::f64}, kNeeds);
+  if (b.rstd.data != nullptr) layouts.statistic("rstd", b.rstd, p.rstd, {DType::f64}, kNeeds);
   return p;
 }
 

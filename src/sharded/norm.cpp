@@ -161,9 +161,9 @@ void check_moments(std::size_t size, std::size_t rows) {
 class StandIn {
  public:
   StandIn(const Forward& f, bool wide, std::size_t rows) : zeros_(rows), forward_(f) {
-    for (const std::size_t axis : internal::split_axes(f.x.shape, f.normalized_shape, f.axes).outer) {
-      shape_.push_back(f.x.shape[axis]);
-    }
+    internal::PerAxis room;
+    const internal::AxisSplit split = internal::split_axes(f.x.shape, f.normalized_shape, f.axes);
+    for (const std::int64_t size : internal::sizes_at(f.x.shape, split.outer, room)) shape_.push_back(size);
     shape_.push_back(1);
     const DType dtype = wide ? DType::f64 : DType::f32;
     forward_.x = {zeros_.data(), dtype, shape_};
