@@ -52,6 +52,11 @@ void check_dense_rows(std::string_view argument, const View& view, const Axes& c
                      ", but the elements of a row should lie side by side " + because);
 }
 
+bool is_plain(const Forward& f) {
+  return f.residual.data == nullptr && f.sum.data == nullptr && f.residual_scale == 1 && f.y.dtype != DType::i8 &&
+         f.scale.data == nullptr && f.given_scale == 0;
+}
+
 // Checks that the fields of a fused form that is not used are absent.
 void check_unused(const Forward& f) {
   if (f.residual.data == nullptr) {
@@ -101,6 +106,12 @@ void add_quantisation(const Forward& f, const Layouts& layouts, Problem& p) {
   layouts.statistic("scale", f.scale, p.scale, {DType::f32}, "it should be f32");
 }
 
+void add_fused_forms(const Forward& f, const Layouts& layouts, Problem& p) {
+  check_unused(f);
+  if (f.residual.data != nullptr) add_residual(f, layouts, p);
+  if (f.y.dtype == DType::i8) add_quantisation(f, layouts, p);
+}
+
 // weight, dweight and dbias have the same sets of rows, and the same columns share their elements.
 void check_varies_alike(std::string_view argument, Shape shape, Shape as, Shape x_shape, const AxisSplit& split) {
   if (shape.empty() || varying_axes(shape, x_shape, split) == varying_axes(as, x_shape, split)) return;
@@ -123,9 +134,7 @@ Problem validate(const Forward& f) {
   if (f.bias.data != nullptr) layouts.parameter("bias", f.bias, p.beta);
   if (f.mean.data != nullptr) layouts.statistic("mean", f.mean, p.mean);
   if (f.rstd.data != nullptr) layouts.statistic("rstd", f.rstd, p.rstd);
-  check_unused(f);
-  if (f.residual.data != nullptr) add_residual(f, layouts, p);
-  if (f.y.dtype == DType::i8) add_quantisation(f, layouts, p);
+  if (!is_plain(f)) add_fused_forms(f, layouts, p);
   return p;
 }
 
