@@ -26,16 +26,17 @@ std::string_view name(GradientRoute route) {
 
 std::string plan_text(const ForwardPlan& plan) {
   std::string result(plan.lines ? "lines, else " : "");
-  result += std::string(name(plan.order)) + " of " + std::to_string(plan.rows);
-  if (plan.loop != GroupLoop::any) result += plan.loop == GroupLoop::few ? ", few in a loop" : ", narrow";
-  if (plan.beside) result += ", beside the next";
+  result += std::string(name(plan.order)) + " of " + std::to_string(plan.together.rows);
+  if (plan.together.loop != GroupLoop::any)
+    result += plan.together.loop == GroupLoop::few ? ", few in a loop" : ", narrow";
+  if (plan.together.beside) result += ", beside the next";
   if (plan.x != Access::in_place) result += ", x " + std::string(name(plan.x));
   if (plan.y != Access::in_place) result += ", y " + std::string(name(plan.y));
-  if (plan.tile != 0) result += " by " + std::to_string(plan.tile) + " rows";
-  if (plan.y_memory.exists()) result += plan.y_memory.whole ? ", whole y in memory" : ", blocks of y in memory";
-  if (plan.sums != Sums::none) result += ", sums " + std::string(name(plan.sums));
-  if (plan.kernel_adds) result += ", added by the kernel";
-  if (plan.copies_sum) result += ", copied";
+  if (plan.together.tile != 0) result += " by " + std::to_string(plan.together.tile) + " rows";
+  if (plan.scratch.y.exists()) result += plan.scratch.y.whole ? ", whole y in memory" : ", blocks of y in memory";
+  if (plan.sums.place != Sums::none) result += ", sums " + std::string(name(plan.sums.place));
+  if (plan.sums.kernel_adds) result += ", added by the kernel";
+  if (plan.sums.copied) result += ", copied";
   if (plan.cache.stream_y) result += ", y streamed";
   if (plan.cache.stream_sum) result += ", sum streamed";
   if (plan.ahead != 0) result += ", x prefetched";

@@ -54,27 +54,29 @@ class Pieces {
 
 void expect_in_budget(const Problem& p, const ForwardPlan& plan) {
   const std::size_t element = bytes_of(plan.type), cols = std::min(p.cols, kBlock);
-  ASSERT_LE(plan.bytes, kForwardScratchBytes);
-  Pieces pieces(plan.bytes);
-  for (const Piece& parameter : {plan.gamma, plan.beta}) {
+  ASSERT_LE(plan.scratch.bytes, kForwardScratchBytes);
+  Pieces pieces(plan.scratch.bytes);
+  for (const Piece& parameter : {plan.scratch.gamma, plan.scratch.beta}) {
     pieces.add(parameter, parameter.bytes == 0 ? 0 : cols * bytes_of(arithmetic_type(p)));
   }
-  pieces.add(plan.block, arithmetic_type(p) == DType::f64 ? cols * sizeof(double) : 0);
-  pieces.add(plan.nodes, plan.order == Order::groups ? sizeof(MomentNode)
-                                                     : plan.rows * nodes_for(partition(p)) * sizeof(MomentNode));
-  const bool by_tile = plan.tile != 0;
+  pieces.add(plan.scratch.block, arithmetic_type(p) == DType::f64 ? cols * sizeof(double) : 0);
+  pieces.add(plan.scratch.nodes, plan.order == Order::groups
+                                     ? sizeof(MomentNode)
+                                     : plan.together.rows * nodes_for(partition(p)) * sizeof(MomentNode));
+  const bool by_tile = plan.together.tile != 0;
   const auto add = [&](const RowsMemory& memory) {
     EXPECT_GE(memory.row_bytes, (memory.whole ? p.cols : cols) * element);
-    EXPECT_EQ(memory.rows, by_tile ? plan.tile : plan.rows);
+    EXPECT_EQ(memory.rows, by_tile ? plan.together.tile : plan.together.rows);
     pieces.add(memory.piece, memory.slots * memory.rows * memory.row_bytes);
   };
-  if (plan.x_memory.exists()) add(plan.x_memory);
-  if (plan.y_memory.exists() && plan.y_memory.piece.offset != plan.x_memory.piece.offset) add(plan.y_memory);
-  EXPECT_EQ(plan.y_memory.exists(), plan.y != Access::in_place);
-  EXPECT_TRUE(plan.sums != Sums::none || plan.x_memory.exists() == (plan.x != Access::in_place));
-  EXPECT_TRUE(plan.sums == Sums::none || plan.sums == Sums::in_tensor || plan.x_memory.exists());
-  EXPECT_TRUE(plan.rows >= 1 && plan.rows <= kMaxGroup && (!plan.beside || plan.rows <= kLongRows));
-  EXPECT_TRUE(plan.loop != GroupLoop::few || plan.rows <= kFewRows);
+  if (plan.scratch.x.exists()) add(plan.scratch.x);
+  if (plan.scratch.y.exists() && plan.scratch.y.piece.offset != plan.scratch.x.piece.offset) add(plan.scratch.y);
+  EXPECT_EQ(plan.scratch.y.exists(), plan.y != Access::in_place);
+  EXPECT_TRUE(plan.sums.place != Sums::none || plan.scratch.x.exists() == (plan.x != Access::in_place));
+  EXPECT_TRUE(plan.sums.place == Sums::none || plan.sums.place == Sums::in_tensor || plan.scratch.x.exists());
+  EXPECT_TRUE(plan.together.rows >= 1 && plan.together.rows <= kMaxGroup &&
+              (!plan.together.beside || plan.together.rows <= kLongRows));
+  EXPECT_TRUE(plan.together.loop != GroupLoop::few || plan.together.rows <= kFewRows);
   pieces.expect_apart();
 }
 

@@ -16,8 +16,8 @@ struct ForwardState {
         p(problem),
         plan(its_plan),
         scratch(memory),
-        gamma(kernels, p.gamma, set, p.zero_centered, p.cols, used, scratch.span<A>(plan.gamma)),
-        beta(kernels, p.beta, set, false, p.cols, used, scratch.span<A>(plan.beta)),
+        gamma(kernels, p.gamma, set, p.zero_centered, p.cols, used, scratch.span<A>(plan.scratch.gamma)),
+        beta(kernels, p.beta, set, false, p.cols, used, scratch.span<A>(plan.scratch.beta)),
         input(kernels, p, plan, scratch),
         output(kernels, p, plan, scratch, gamma.is_finite() && beta.is_finite() && p.moments == nullptr) {}
 
@@ -38,8 +38,8 @@ struct ForwardState {
       kernels.convert[index_of(dtype_of<T>)][index_of(DType::f64)](x, to, n);
       if (last && copy != nullptr) std::memcpy(static_cast<void*>(copy + first), x, n * sizeof(T));
     };
-    run_rare_row<A>(kernels, p, RowReader(read_wide), gamma, beta, scratch.at<double>(plan.block),
-                    scratch.at<MomentNode>(plan.nodes), row, g, at);
+    run_rare_row<A>(kernels, p, RowReader(read_wide), gamma, beta, scratch.at<double>(plan.scratch.block),
+                    scratch.at<MomentNode>(plan.scratch.nodes), row, g, at);
   }
 
   const Kernels& kernels;

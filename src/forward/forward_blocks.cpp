@@ -10,8 +10,8 @@ class RowsByBlocks {
   using A = Arithmetic<T>;
 
   explicit RowsByBlocks(ForwardState<T>& state) : state_(state), plan_(state.plan), partition_(partition(state.p)) {
-    MomentNode* const nodes = state.scratch.template at<MomentNode>(plan_.nodes);
-    for (std::size_t i = 0; i < plan_.rows; ++i) {
+    MomentNode* const nodes = state.scratch.template at<MomentNode>(plan_.scratch.nodes);
+    for (std::size_t i = 0; i < plan_.together.rows; ++i) {
       trees_[i] = MomentRowTree<A>({nodes + i * nodes_for(partition_), state.is_centred()}, partition_);
     }
   }
@@ -52,9 +52,10 @@ class RowsByBlocks {
 template <class T>
 void RowsByBlocks<T>::run(std::size_t first, std::size_t count) {
   const std::size_t end = first + count;
-  const std::size_t most = !plan_.beside             ? plan_.rows
-                           : state_.output.streams() ? 1
-                                                     : std::clamp(count / kLongStages, std::size_t{1}, plan_.rows);
+  const std::size_t most = !plan_.together.beside ? plan_.together.rows
+                           : state_.output.streams()
+                               ? 1
+                               : std::clamp(count / kLongStages, std::size_t{1}, plan_.together.rows);
   const auto rows_from = [&](std::size_t row, std::size_t stage) {
     std::size_t n = std::min(most, end - row);
     if (n > 1) n = std::min(state_.input.even(row, n), state_.output.even(row, n));
@@ -64,7 +65,7 @@ void RowsByBlocks<T>::run(std::size_t first, std::size_t count) {
   if (rows.count != 0) find_statistics(rows);
   for (std::size_t stage = 1; rows.count != 0; ++stage) {
     const Together next = rows_from(rows.first + rows.count, stage);
-    if (plan_.beside && next.count == rows.count && !rows.group->any_flag(rows.count)) {
+    if (plan_.together.beside && next.count == rows.count && !rows.group->any_flag(rows.count)) {
       normalise_beside(rows, next);
       if (state_.output.wants_again()) normalise(rows);
     } else {

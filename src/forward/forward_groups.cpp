@@ -24,11 +24,11 @@ struct Groups {
 template <class T>
 void Groups<T>::normalise_with_rare(std::size_t t) const {
   const RowGroup<Arithmetic<T>>& g = state.groups[t % kGroups];
-  const bool by_tile = state.plan.tile != 0;
+  const bool by_tile = state.plan.together.tile != 0;
   for (std::size_t i = 0; i < rows.rows_of(t); ++i) {
     const Part part{first + t * rows.group + i, 1, 0, rows.n};
     const T* const x = rows.x_of(t).at(i);
-    const EvenRows<T> y{rows.y_of(t).at(i), rows.y.step};
+    const EvenRows<T> y = rows.y_of(t).from(i);
     T* const copy = rows.copy.first != nullptr ? rows.copy_of(t).at(i) : nullptr;
     if (g.flag[i] == 0) {
       state.kernels.template of<T>().normalise_rows(
@@ -47,15 +47,15 @@ template <class T>
 void run_even_groups(ForwardState<T>& state, std::size_t first, std::size_t count) {
   const ForwardPlan& plan = state.plan;
   const Part all{first, count, 0, state.p.cols};
-  const bool by_tile = plan.tile != 0;
+  const bool by_tile = plan.together.tile != 0;
   const Opened<T> input = by_tile ? state.input.open(all, 0) : state.input.place(all, 0);
   Groups<T> groups{state, first, {}};
   groups.rows = {.x = {input.x.first, input.x.step},
                  .y = state.output.at(all, 0),
-                 .x_slots = by_tile ? 0 : plan.x_memory.slots,
-                 .y_slots = by_tile ? 0 : plan.y_memory.slots,
+                 .x_slots = by_tile ? 0 : plan.scratch.x.slots,
+                 .y_slots = by_tile ? 0 : plan.scratch.y.slots,
                  .count = count,
-                 .group = plan.rows,
+                 .group = plan.together.rows,
                  .n = all.cols,
                  .gamma = state.gamma.block(0, all.cols),
                  .beta = state.beta.block(0, all.cols),
@@ -66,7 +66,7 @@ void run_even_groups(ForwardState<T>& state, std::size_t first, std::size_t coun
                  .copy = state.input.copy(all),
                  .stream = state.output.streams(),
                  .stream_copy = plan.cache.stream_sum,
-                 .loop = plan.loop,
+                 .loop = plan.together.loop,
                  .calls = {&groups, nullptr, nullptr, nullptr, nullptr}};
   GroupCalls& calls = groups.rows.calls;
   using G = Groups<T>;
@@ -84,7 +84,7 @@ void run_even_groups(ForwardState<T>& state, std::size_t first, std::size_t coun
 
 template <class T>
 void run_groups(ForwardState<T>& state, std::size_t first, std::size_t count) {
-  const std::size_t end = first + count, at_once = state.plan.tile != 0 ? state.plan.tile : count;
+  const std::size_t end = first + count, at_once = state.plan.together.tile != 0 ? state.plan.together.tile : count;
   for (std::size_t row = first, n; row < end; row += n) {
     n = std::min(at_once, end - row);
     n = std::min(state.input.even(row, n), state.output.even(row, n));

@@ -30,52 +30,52 @@ class Input {
 
   // How many of n rows from `row` on can be opened at once.
   std::size_t even(std::size_t row, std::size_t n) const {
-    if (plan_.sums == Sums::none) return x_.even(row, n);
-    if (plan_.kernel_adds) n = even_run(p_.residual.rows, row, even_run(p_.x.rows, row, n));
-    if (plan_.copies_sum) n = even_run(p_.sum.rows, row, n);
-    return plan_.sums == Sums::in_tensor ? even_run(tensor().rows, row, n) : n;
+    if (plan_.sums.place == Sums::none) return x_.even(row, n);
+    if (plan_.sums.kernel_adds) n = even_run(p_.residual.rows, row, even_run(p_.x.rows, row, n));
+    if (plan_.sums.copied) n = even_run(p_.sum.rows, row, n);
+    return plan_.sums.place == Sums::in_tensor ? even_run(tensor().rows, row, n) : n;
   }
   // True if parts have to be opened before a kernel sums them: x is not in place, or no kernel adds the residual.
-  bool opens() const { return plan_.sums == Sums::none ? !x_.is_in_place() : !plan_.kernel_adds; }
+  bool opens() const { return plan_.sums.place == Sums::none ? !x_.is_in_place() : !plan_.sums.kernel_adds; }
 
   // Where a part is for sums, in a slot of memory; and the same, once it is there or its terms are.
   Opened<T> place(const Part& part, std::size_t slot) const {
-    if (plan_.sums == Sums::none) return {x_.at(part, memory(part, slot))};
-    return {place_of_sums(part, slot), plan_.kernel_adds ? residual_.terms(part.row, part.col) : TermRows<T>{}};
+    if (plan_.sums.place == Sums::none) return {x_.at(part, memory(part, slot))};
+    return {place_of_sums(part, slot), plan_.sums.kernel_adds ? residual_.terms(part.row, part.col) : TermRows<T>{}};
   }
   Opened<T> open(const Part& part, std::size_t slot) const {
     const Opened<T> opened = place(part, slot);
-    if (plan_.sums == Sums::none) {
+    if (plan_.sums.place == Sums::none) {
       x_.open(part, memory(part, slot));
-    } else if (!plan_.kernel_adds) {
-      add(part, opened.x, plan_.sums != Sums::anew);
+    } else if (!plan_.sums.kernel_adds) {
+      add(part, opened.x, plan_.sums.place != Sums::anew);
     }
     return opened;
   }
   // Opens a part for the normalise step. stores: sums that are added anew are also stored.
   EvenRows<T> again(const Part& part, std::size_t slot, bool stores) const {
-    if (plan_.sums == Sums::none) return x_.open(part, memory(part, slot));
+    if (plan_.sums.place == Sums::none) return x_.open(part, memory(part, slot));
     const EvenRows<T> sums = place_of_sums(part, slot);
-    if (plan_.sums == Sums::anew) add(part, sums, stores);
+    if (plan_.sums.place == Sums::anew) add(part, sums, stores);
     return sums;
   }
   // Where the normalise step copies sums to.
   EvenRows<T> copy(const Part& part) const {
-    return plan_.copies_sum ? rows_in_place<T>(p_.sum, part.row, part.col) : EvenRows<T>{};
+    return plan_.sums.copied ? rows_in_place<T>(p_.sum, part.row, part.col) : EvenRows<T>{};
   }
 
  private:
   const Matrix<void*>& tensor() const { return p_.sum.data != nullptr ? p_.sum : p_.y; }
   EvenRows<T> memory(const Part& part, std::size_t slot) const {
-    return place_in<T>(plan_.x_memory, scratch_, slot, part.col);
+    return place_in<T>(plan_.scratch.x, scratch_, slot, part.col);
   }
   EvenRows<T> place_of_sums(const Part& part, std::size_t slot) const {
-    return plan_.sums == Sums::in_tensor ? rows_in_place<T>(tensor(), part.row, part.col) : memory(part, slot);
+    return plan_.sums.place == Sums::in_tensor ? rows_in_place<T>(tensor(), part.row, part.col) : memory(part, slot);
   }
   void add(const Part& part, const EvenRows<T>& to, bool stores) const {
     for (std::size_t i = 0; i < part.rows; ++i) {
       residual_.add(part.row + i, part.col, part.cols, to.at(i));
-      const bool is_there = plan_.sums == Sums::in_tensor || plan_.copies_sum;
+      const bool is_there = plan_.sums.place == Sums::in_tensor || plan_.sums.copied;
       if (stores && !is_there) residual_.store_sum(part.row + i, part.col, part.cols, to.at(i));
     }
   }

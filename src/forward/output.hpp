@@ -21,7 +21,7 @@ class Output {
         scratch_(scratch),
         y_(kernels, p.y, plan.type, plan.y, plan.cache.stream_y),
         only_numbers_(only_numbers) {
-    if (p.y.dtype == DType::i8) quantiser_.emplace(kernels, p, plan.y_memory.whole);
+    if (p.y.dtype == DType::i8) quantiser_.emplace(kernels, p, plan.scratch.y.whole);
   }
 
   std::size_t even(std::size_t row, std::size_t n) const { return y_.even(row, n); }
@@ -31,7 +31,7 @@ class Output {
 
   // Where a part is to be written, and what happens when it is.
   EvenRows<T> at(const Part& part, std::size_t slot) const {
-    return y_.at(part, place_in<T>(plan_.y_memory, scratch_, slot, part.col));
+    return y_.at(part, place_in<T>(plan_.scratch.y, scratch_, slot, part.col));
   }
   void close(const Part& part, std::size_t slot) { close_rows(part, at(part, slot)); }
   void close_rows(const Part& part, const EvenRows<T>& rows) {

@@ -61,6 +61,15 @@ template <class T>
   });
 }
 
+// The plan for a row that threads share: sums are added again, with a block of memory.
+ForwardPlan with_sums_anew(ForwardPlan plan, const Problem& p) {
+  if (plan.sums.place == Sums::none) return plan;
+  plan.sums.copied = plan.sums.copied || (plan.sums.place == Sums::in_tensor && p.sum.data != nullptr);
+  plan.sums.place = Sums::anew;
+  plan.scratch.x.whole = plan.scratch.y.whole = false;
+  return plan;
+}
+
 }  // namespace
 
 void run_forward(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t first,
@@ -90,8 +99,7 @@ RowScalars finish_row(const Problem& p, std::size_t row, const MomentNode* parts
 void normalise_part(const Kernels& kernels, const Problem& p, const ForwardPlan& plan, std::size_t row,
                     const RowScalars& scalars, std::size_t first_col, const Partition& part) noexcept {
   const FpEnvironment environment;
-  ForwardPlan anew = plan;
-  anew.add_anew(p);
+  const ForwardPlan anew = with_sums_anew(plan, p);
   with_type(plan.type, [&]<class T>() {
     Scratch scratch;
     ForwardState<T> state(kernels, p, anew, scratch, row / rows_of_set(p), {first_col, first_col + part.cols});

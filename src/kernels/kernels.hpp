@@ -96,6 +96,7 @@ struct RowGroup {
 template <class T>
 struct EvenRows {
   T* at(std::size_t row) const { return after(first, row); }
+  EvenRows from(std::size_t row) const { return {at(row), step}; }
   T* after(T* place, std::size_t rows) const {
     return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(place) + rows * static_cast<std::uintptr_t>(step));
   }
@@ -135,6 +136,10 @@ struct NormaliseRows {
 // The terms of rows that are sums: fma(scale, r, x), rounded to T. If r.first is null, the rows are there already.
 template <class T>
 struct TermRows {
+  TermRows from(std::size_t row) const {
+    return r.first == nullptr ? *this : TermRows{x.from(row), r.from(row), scale};
+  }
+
   EvenRows<const T> x, r;
   Arithmetic<T> scale = 0;
 };
@@ -191,13 +196,10 @@ struct GroupCalls {
 template <class T>
 struct ShortRows {
   std::size_t rows_of(std::size_t t) const { return t * group < count ? std::min(group, count - t * group) : 0; }
-  EvenRows<const T> x_of(std::size_t t) const { return {x.at(place(t, x_slots) * group), x.step}; }
-  EvenRows<T> y_of(std::size_t t) const { return {y.at(place(t, y_slots) * group), y.step}; }
-  EvenRows<T> copy_of(std::size_t t) const { return {copy.first == nullptr ? nullptr : copy.at(t * group), copy.step}; }
-  TermRows<T> terms_of(std::size_t t) const {
-    if (terms.r.first == nullptr) return {};
-    return {{terms.x.at(t * group), terms.x.step}, {terms.r.at(t * group), terms.r.step}, terms.scale};
-  }
+  EvenRows<const T> x_of(std::size_t t) const { return x.from(place(t, x_slots) * group); }
+  EvenRows<T> y_of(std::size_t t) const { return y.from(place(t, y_slots) * group); }
+  EvenRows<T> copy_of(std::size_t t) const { return copy.first == nullptr ? copy : copy.from(t * group); }
+  TermRows<T> terms_of(std::size_t t) const { return terms.from(t * group); }
 
   EvenRows<const T> x;
   EvenRows<T> y;

@@ -80,14 +80,14 @@ Sums place_of_sums(const Problem& p, const ForwardPlan& plan, bool room_for_two)
 void plan_sums(const Problem& p, ForwardPlan& plan, bool room_for_two) {
   const bool is_of_type = p.x.dtype == plan.type, are_even = is_even(p.x) && is_even(p.residual) && is_even(p.sum);
   const bool wide = arithmetic_type_of_sum(p) == DType::f64;
-  plan.kernel_adds = is_of_type && p.residual.dtype == plan.type && wide == (plan.type == DType::f64) && are_even;
-  plan.sums = place_of_sums(p, plan, room_for_two);
-  plan.copies_sum = p.sum.data != nullptr && plan.sums != Sums::in_tensor && is_of_type && are_even;
+  plan.sums.kernel_adds = is_of_type && p.residual.dtype == plan.type && wide == (plan.type == DType::f64) && are_even;
+  plan.sums.place = place_of_sums(p, plan, room_for_two);
+  plan.sums.copied = p.sum.data != nullptr && plan.sums.place != Sums::in_tensor && is_of_type && are_even;
 }
 
 // True if y can be written with non-temporal stores: it is in place, and holds no sums before.
 bool may_stream_y(const Problem& p, const ForwardPlan& plan) {
-  return plan.y == Access::in_place && !(plan.sums == Sums::in_tensor && p.sum.data == nullptr);
+  return plan.y == Access::in_place && !(plan.sums.place == Sums::in_tensor && p.sum.data == nullptr);
 }
 
 // Rows of one block in groups.
@@ -100,21 +100,22 @@ void plan_groups(Taker& taker, const Problem& p, ForwardPlan& plan) {
   const bool y_passes = plan.y != Access::in_place;
   plan.stream = plan.cache.stream_y && may_stream_y(p, plan);
   // The other loops neither add terms nor copy sums.
-  const bool only_sums = !plan.kernel_adds && !plan.copies_sum;
-  if (only_sums && p.cols > kStep && !plan.stream) plan.loop = GroupLoop::few;
-  plan.rows = plan.loop == GroupLoop::few ? few_rows(p.cols, bytes_of(plan.type))
-                                          : std::clamp(kGroupBytes / bytes, std::size_t{2}, kMaxGroup);
-  plan.nodes = taker.take(sizeof(MomentNode));  // of a rare row
-  std::size_t slots = x_passes ? kGroups : 1, rows = plan.rows;
-  if (plan.gathers() && plan.sums == Sums::none && p.y.dtype != DType::i8) {
+  const bool only_sums = !plan.sums.kernel_adds && !plan.sums.copied;
+  if (only_sums && p.cols > kStep && !plan.stream) plan.together.loop = GroupLoop::few;
+  plan.together.rows = plan.together.loop == GroupLoop::few
+                           ? few_rows(p.cols, bytes_of(plan.type))
+                           : std::clamp(kGroupBytes / bytes, std::size_t{2}, kMaxGroup);
+  plan.scratch.nodes = taker.take(sizeof(MomentNode));  // of a rare row
+  std::size_t slots = x_passes ? kGroups : 1, rows = plan.together.rows;
+  if (plan.gathers() && plan.sums.place == Sums::none && p.y.dtype != DType::i8) {
     slots = 1;
-    plan.tile = rows = gathered_rows(p, taker.left() / row_bytes);
+    plan.together.tile = rows = gathered_rows(p, taker.left() / row_bytes);
   } else if (x_passes || y_passes) {
-    plan.rows = rows = std::clamp(taker.left() / (slots * row_bytes), std::size_t{1}, plan.rows);
+    plan.together.rows = rows = std::clamp(taker.left() / (slots * row_bytes), std::size_t{1}, plan.together.rows);
   }
-  if (only_sums && p.cols <= kStep && plan.rows == kMaxGroup) plan.loop = GroupLoop::narrow;
-  if (x_passes) plan.x_memory = taker.take(slots, rows, row_bytes, true);
-  if (y_passes) plan.y_memory = x_passes ? plan.x_memory : taker.take(slots, rows, row_bytes, true);
+  if (only_sums && p.cols <= kStep && plan.together.rows == kMaxGroup) plan.together.loop = GroupLoop::narrow;
+  if (x_passes) plan.scratch.x = taker.take(slots, rows, row_bytes, true);
+  if (y_passes) plan.scratch.y = x_passes ? plan.scratch.x : taker.take(slots, rows, row_bytes, true);
 }
 
 // Rows block by block.
@@ -128,27 +129,27 @@ void plan_blocks(Taker& taker, const Problem& p, ForwardPlan& plan) {
   const bool y_passes = plan.y != Access::in_place;
   const bool gathers = plan.gathers();
   plan.stream = plan.cache.stream_y && may_stream_y(p, plan);
-  plan.beside = !gathers && p.moments == nullptr;
+  plan.together.beside = !gathers && p.moments == nullptr;
   if (gathers) {
-    plan.rows = std::min(gathered_rows(p, (taker.left() - kCacheLine) / (block_bytes + nodes)), kMaxGroup);
+    plan.together.rows = std::min(gathered_rows(p, (taker.left() - kCacheLine) / (block_bytes + nodes)), kMaxGroup);
   } else if (!is_fused(p) && !x_passes && !y_passes) {
-    plan.rows = std::clamp(kLongRowsBytes / bytes, std::size_t{1}, kLongRows);
+    plan.together.rows = std::clamp(kLongRowsBytes / bytes, std::size_t{1}, kLongRows);
   }
-  const std::size_t slots = plan.beside && plan.sums != Sums::in_tensor ? 2 : 1;
-  if (plan.sums == Sums::kept) {
-    plan.x_memory = taker.take(slots, 1, row_bytes, true);
-  } else if (x_passes || plan.sums != Sums::none) {  // also to add anew
-    plan.x_memory = taker.take(slots, plan.rows, block_bytes, false);
+  const std::size_t slots = plan.together.beside && plan.sums.place != Sums::in_tensor ? 2 : 1;
+  if (plan.sums.place == Sums::kept) {
+    plan.scratch.x = taker.take(slots, 1, row_bytes, true);
+  } else if (x_passes || plan.sums.place != Sums::none) {  // also to add anew
+    plan.scratch.x = taker.take(slots, plan.together.rows, block_bytes, false);
   }
   // Without memory for a whole row, an i8 row is normalised twice.
   const bool holds_row =
-      p.y.dtype == DType::i8 && p.given_scale == 0 && !plan.x_memory.whole && row_bytes <= taker.left() - nodes;
+      p.y.dtype == DType::i8 && p.given_scale == 0 && !plan.scratch.x.whole && row_bytes <= taker.left() - nodes;
   if (y_passes && (holds_row || !x_passes)) {
-    plan.y_memory = taker.take(1, plan.rows, holds_row ? row_bytes : block_bytes, holds_row);
+    plan.scratch.y = taker.take(1, plan.together.rows, holds_row ? row_bytes : block_bytes, holds_row);
   } else if (y_passes) {
-    plan.y_memory = plan.x_memory;
+    plan.scratch.y = plan.scratch.x;
   }
-  plan.nodes = taker.take(plan.rows * nodes);
+  plan.scratch.nodes = taker.take(plan.together.rows * nodes);
 }
 
 }  // namespace
@@ -180,12 +181,12 @@ ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {
   const std::size_t keep = arithmetic == DType::f64 || plan.gathers() ? kBlock : 4 * kBlock;
   plan.unit = plan.gathers() ? kTileRows : 1;
   Taker taker;
-  plan.gamma = plan_parameter(taker, p.gamma, p.zero_centered, arithmetic, p.cols, keep);
-  plan.beta = plan_parameter(taker, p.beta, false, arithmetic, p.cols, keep);
-  if (arithmetic == DType::f64) plan.block = taker.take(std::min(p.cols, kBlock) * sizeof(double));
+  plan.scratch.gamma = plan_parameter(taker, p.gamma, p.zero_centered, arithmetic, p.cols, keep);
+  plan.scratch.beta = plan_parameter(taker, p.beta, false, arithmetic, p.cols, keep);
+  if (arithmetic == DType::f64) plan.scratch.block = taker.take(std::min(p.cols, kBlock) * sizeof(double));
   plan.order == Order::groups ? plan_groups(taker, p, plan) : plan_blocks(taker, p, plan);
-  plan.bytes = taker.used();
-  const bool reads_x = plan.sums == Sums::none ? plan.x == Access::in_place : plan.kernel_adds;
+  plan.scratch.bytes = taker.used();
+  const bool reads_x = plan.sums.place == Sums::none ? plan.x == Access::in_place : plan.sums.kernel_adds;
   plan.ahead = cache.prefetch_x && reads_x ? kPrefetchAhead : 0;
   if (const auto place = line_place(p); place && !is_better_beside(*place, p, cache)) {
     plan.lines = place;
@@ -197,7 +198,7 @@ ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept {
 
 ForwardPass::ForwardPass(Problem validated, const Caches& caches)
     : problem(std::move(validated)), plan(make_plan(problem, cache_use(problem, caches))) {
-  if (plan.bytes > kForwardScratchBytes) throw Error(kTooLarge);
+  if (plan.scratch.bytes > kForwardScratchBytes) throw Error(kTooLarge);
 }
 
 }  // namespace evenorm::internal

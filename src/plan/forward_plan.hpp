@@ -43,42 +43,45 @@ struct RowsMemory {
   bool whole = false;
 };
 
+// The sums of x and the residual.
+struct SumsPlan {
+  Sums place = Sums::none;
+  bool kernel_adds = false;  // the kernel that sums rows adds the residual; otherwise it is added before
+  bool copied = false;       // the normalise step copies sums to their tensor
+};
+
+// Rows that go through kernels together.
+struct RowsTogether {
+  std::size_t rows = 1;  // of a group, or that go block by block
+  std::size_t tile = 0;  // rows of groups that are gathered and scattered at once, unless y is i8; 0: none are
+  GroupLoop loop = GroupLoop::any;
+  bool beside = false;  // while rows are normalised block by block, the next are summed
+};
+
+struct ForwardScratch {
+  RowsMemory x, y;    // the same memory where y overwrites x
+  Piece gamma, beta;  // in the arithmetic's type: all columns, converted once, or a block at each use
+  Piece nodes;        // for the trees of the rows that go together
+  Piece block;        // of a rare row of f64
+  std::size_t bytes = 0;
+};
+
 struct ForwardPlan {
   bool gathers() const { return x == Access::gathered || y == Access::gathered; }
-  bool x_in_memory() const { return sums == Sums::none ? x != Access::in_place : sums != Sums::in_tensor; }
-  // Sums are added again, with a block of memory. So it is if threads share a row.
-  void add_anew(const Problem& p) {
-    if (sums == Sums::none) return;
-    copies_sum = copies_sum || (sums == Sums::in_tensor && p.sum.data != nullptr);
-    sums = Sums::anew;
-    x_memory.whole = y_memory.whole = false;
-  }
+  bool x_in_memory() const { return sums.place == Sums::none ? x != Access::in_place : sums.place != Sums::in_tensor; }
 
   DType type = DType::f32;  // of the kernels
   // Rows go by lines, if they have a place, are in range, and gamma and beta are finite; all others in this order.
   std::optional<LinePlace> lines;
   Order order = Order::groups;
-
   Access x = Access::in_place, y = Access::in_place;
-  Sums sums = Sums::none;
-  bool kernel_adds = false;  // the kernel that sums rows adds the residual; otherwise it is added before
-  bool copies_sum = false;   // the normalise step copies sums to their tensor
-  CacheUse cache;            // what would suit the caches
-  bool stream = false;       // cache.stream_y, for a y that is in place and holds no sums
-  std::size_t ahead = 0;     // the prefetch distance of what is summed, in bytes; 0: none
-
-  std::size_t rows = 1;  // of a group, or that go block by block together
-  std::size_t tile = 0;  // rows of groups that are gathered and scattered at once, unless y is i8; 0: none are
-  GroupLoop loop = GroupLoop::any;
-  bool beside = false;   // while rows are normalised block by block, the next are summed
+  SumsPlan sums;
+  CacheUse cache;         // what would suit the caches
+  bool stream = false;    // cache.stream_y, for a y that is in place and holds no sums
+  std::size_t ahead = 0;  // the prefetch distance of what is summed, in bytes; 0: none
+  RowsTogether together;
   std::size_t unit = 1;  // threads take so many rows, or a multiple
-
-  RowsMemory x_memory, y_memory;  // the same memory where y overwrites x
-  // In the arithmetic's type: all columns, converted once, or a block at each use. Absent if used in place.
-  Piece gamma, beta;
-  Piece nodes;            // for the trees of `rows` rows
-  Piece block;            // a block of a rare row of f64
-  std::size_t bytes = 0;  // of all pieces
+  ForwardScratch scratch;
 };
 ForwardPlan make_plan(const Problem& p, CacheUse cache) noexcept;
 
