@@ -8,7 +8,7 @@ namespace evenorm::internal {
 enum class Access : unsigned char {
   in_place,   // they have this type, and their elements are contiguous
   converted,  // contiguous, but of another type
-  gathered,   // any other layout
+  gathered,   // any other layout; also rows of one block that are unevenly spaced
 };
 
 template <class Pointer>

@@ -64,8 +64,8 @@ std::size_t gathered_rows(const Problem& p, std::size_t most) {
   };
   most = std::max<std::size_t>(most, 1);
   if (!are_neighbours(p.x) && !are_neighbours(p.y)) return most;
-  const std::size_t line = kCacheLine / std::min(bytes_of(p.x.dtype), bytes_of(p.y.dtype));
-  return most < line ? std::bit_floor(most) : most / line * line;
+  const std::size_t of_cache_line = kCacheLine / std::min(bytes_of(p.x.dtype), bytes_of(p.y.dtype));
+  return most < of_cache_line ? std::bit_floor(most) : most / of_cache_line * of_cache_line;
 }
 
 // Where sums wait. room_for_two: whether memory has room for two rows, or more of one block.
@@ -96,8 +96,8 @@ void plan_groups(Taker& taker, const Problem& p, ForwardPlan& plan) {
   if (!is_even(p.x)) plan.x = Access::gathered;
   if (!is_even(p.y) && p.y.dtype != DType::i8) plan.y = Access::gathered;
   if (p.residual.data != nullptr) plan_sums(p, plan, true);
-  const bool x_passes = plan.x_in_memory();
-  const bool y_passes = plan.y != Access::in_place;
+  const bool x_in_memory = plan.x_in_memory();
+  const bool y_in_memory = plan.y != Access::in_place;
   plan.stream = plan.cache.stream_y && may_stream_y(p, plan);
   // The other loops neither add terms nor copy sums.
   const bool only_sums = !plan.sums.kernel_adds && !plan.sums.copied;
@@ -106,16 +106,16 @@ void plan_groups(Taker& taker, const Problem& p, ForwardPlan& plan) {
                            ? few_rows(p.cols, bytes_of(plan.type))
                            : std::clamp(kGroupBytes / bytes, std::size_t{2}, kMaxGroup);
   plan.scratch.nodes = taker.take(sizeof(MomentNode));  // of a rare row
-  std::size_t slots = x_passes ? kGroups : 1, rows = plan.together.rows;
+  std::size_t slots = x_in_memory ? kGroups : 1, rows = plan.together.rows;
   if (plan.gathers() && plan.sums.place == Sums::none && p.y.dtype != DType::i8) {
     slots = 1;
     plan.together.tile = rows = gathered_rows(p, taker.left() / row_bytes);
-  } else if (x_passes || y_passes) {
+  } else if (x_in_memory || y_in_memory) {
     plan.together.rows = rows = std::clamp(taker.left() / (slots * row_bytes), std::size_t{1}, plan.together.rows);
   }
   if (only_sums && p.cols <= kStep && plan.together.rows == kMaxGroup) plan.together.loop = GroupLoop::narrow;
-  if (x_passes) plan.scratch.x = taker.take(slots, rows, row_bytes, true);
-  if (y_passes) plan.scratch.y = x_passes ? plan.scratch.x : taker.take(slots, rows, row_bytes, true);
+  if (x_in_memory) plan.scratch.x = taker.take(slots, rows, row_bytes, true);
+  if (y_in_memory) plan.scratch.y = x_in_memory ? plan.scratch.x : taker.take(slots, rows, row_bytes, true);
 }
 
 // Rows block by block.
@@ -125,28 +125,28 @@ void plan_blocks(Taker& taker, const Problem& p, ForwardPlan& plan) {
   const std::size_t block_bytes = apart(std::min(bytes, kBlock * size));
   const std::size_t nodes = nodes_for(partition(p)) * sizeof(MomentNode), left = taker.left() - 2 * nodes;
   if (p.residual.data != nullptr) plan_sums(p, plan, 2 * row_bytes <= left);
-  const bool x_passes = plan.x_in_memory();
-  const bool y_passes = plan.y != Access::in_place;
+  const bool x_in_memory = plan.x_in_memory();
+  const bool y_in_memory = plan.y != Access::in_place;
   const bool gathers = plan.gathers();
   plan.stream = plan.cache.stream_y && may_stream_y(p, plan);
   plan.together.beside = !gathers && p.moments == nullptr;
   if (gathers) {
     plan.together.rows = std::min(gathered_rows(p, (taker.left() - kCacheLine) / (block_bytes + nodes)), kMaxGroup);
-  } else if (!is_fused(p) && !x_passes && !y_passes) {
+  } else if (!is_fused(p) && !x_in_memory && !y_in_memory) {
     plan.together.rows = std::clamp(kLongRowsBytes / bytes, std::size_t{1}, kLongRows);
   }
   const std::size_t slots = plan.together.beside && plan.sums.place != Sums::in_tensor ? 2 : 1;
   if (plan.sums.place == Sums::kept) {
     plan.scratch.x = taker.take(slots, 1, row_bytes, true);
-  } else if (x_passes || plan.sums.place != Sums::none) {  // also to add anew
+  } else if (x_in_memory || plan.sums.place != Sums::none) {  // also to add anew
     plan.scratch.x = taker.take(slots, plan.together.rows, block_bytes, false);
   }
   // Without memory for a whole row, an i8 row is normalised twice.
   const bool holds_row =
       p.y.dtype == DType::i8 && p.given_scale == 0 && !plan.scratch.x.whole && row_bytes <= taker.left() - nodes;
-  if (y_passes && (holds_row || !x_passes)) {
+  if (y_in_memory && (holds_row || !x_in_memory)) {
     plan.scratch.y = taker.take(1, plan.together.rows, holds_row ? row_bytes : block_bytes, holds_row);
-  } else if (y_passes) {
+  } else if (y_in_memory) {
     plan.scratch.y = plan.scratch.x;
   }
   plan.scratch.nodes = taker.take(plan.together.rows * nodes);

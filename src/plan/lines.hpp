@@ -2,8 +2,8 @@
 // parameter: a channel of an image in a group norm, for example, seen as (N, G, C / G, H, W). A row that lies across
 // memory is a line of its own if its columns share nothing. All lines have equally many positions. They lie
 // - along memory, if the positions of a line are neighbours: the channels of contiguous images;
-// - across memory, if neighbouring lines are neighbours at each position: the channels of channels-last images, or the
-//   rows of a channels-first layer norm.
+// - across memory, if neighbouring lines are neighbours at each position: the channels of channels-last images, with
+//   permuted strides for that shape, or the rows of a channels-first layer norm.
 #pragma once
 
 #include <cstddef>

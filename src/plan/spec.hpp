@@ -58,7 +58,7 @@ inline constexpr double kSecondPass = sizeof(A) == sizeof(double) ? 0.5 : 0x1p-1
 // In f64 arithmetic, a block is constant if its second pass leaves no more than this fraction of the squares.
 inline constexpr double kConstantSquares = 0x1p-40;
 
-// Rows whose mean square is outside [low, high] are rare: forward/rare_row.hpp.
+// Rows whose mean square is outside [low, high] are rare (forward/rare_row.hpp): rstd or sums might leave the range.
 struct SafeRange {
   double low, high;
 };
